@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The suballocator against a model that marks every unit, and its corner cases by hand. */
+#include "vmem/suballoc.h"
+
+#include <check.h>
+
+#define BASE     0x600000000000UL
+#define NSLABS   3
+#define MAX_LIVE 4096
+
+/* Slabs far apart, so that a block that leaves its slab is seen. */
+static const size_t slab_sizes[NSLABS] = {2UL << 20, 4UL << 20, 2UL << 20};
+
+static uint64_t slab_start(int i)
+{
+	return BASE + (uint64_t)i * (64UL << 20);
+}
+
+struct live {
+	struct slab *slab;
+	uint64_t addr;
+	size_t size;
+	uint64_t id;
+};
+
+static struct suballoc sa;
+static struct slab *slabs[NSLABS];
+static struct live live[MAX_LIVE];
+static int nlive;
+static bool taken[NSLABS][SLAB_UNITS];
+static uint64_t seed = 0x9e3779b97f4a7c15;
+
+/* Check notes every assertion that holds in a file: too slow for the million operations. */
+#define MUST_EQ(a, b)                                                              \
+	do {                                                                       \
+		unsigned long long a_ = (a), b_ = (b);                             \
+		if (a_ != b_)                                                      \
+			ck_abort_msg("%s is %llu, not %s (%llu)", #a, a_, #b, b_); \
+	} while (0)
+
+static uint64_t rnd(void)
+{
+	seed ^= seed << 13;
+	seed ^= seed >> 7;
+	seed ^= seed << 17;
+	return seed;
+}
+
+static size_t units_of(size_t size)
+{
+	return (size + SUBALLOC_UNIT - 1) / SUBALLOC_UNIT;
+}
+
+static int slab_index(const struct slab *slab)
+{
+	for (int i = 0; i < NSLABS; i++)
+		if (slabs[i] == slab)
+			return i;
+	ck_abort_msg("an allocation in no slab of ours");
+	return -1;
+}
+
+static void mark(const struct live *l, bool value)
+{
+	int s = slab_index(l->slab);
+	size_t first = (l->addr - slab_start(s)) / SUBALLOC_UNIT;
+
+	MUST_EQ(l->addr % SUBALLOC_UNIT, 0);
+	MUST_EQ(l->addr >= slab_start(s), true);
+	MUST_EQ(l->addr + l->size <= slab_start(s) + slab_sizes[s], true);
+	for (size_t i = first; i < first + units_of(l->size); i++) {
+		MUST_EQ(taken[s][i], !value);
+		taken[s][i] = value;
+	}
+}
+
+/* The longest run of free units that the model knows. */
+static size_t longest_free(void)
+{
+	size_t best = 0;
+
+	for (int s = 0; s < NSLABS; s++) {
+		size_t run = 0;
+
+		for (size_t i = 0; i < slab_sizes[s] / SUBALLOC_UNIT; i++) {
+			run = taken[s][i] ? 0 : run + 1;
+			if (run > best)
+				best = run;
+		}
+	}
+	return best;
+}
+
+static void check_lookup(const struct live *l)
+{
+	uint64_t offset = l->addr - slab_start(slab_index(l->slab));
+	uint64_t at[] = {0, l->size - 1, rnd() % l->size};
+	struct suballoc_info info;
+
+	for (size_t i = 0; i < sizeof(at) / sizeof(at[0]); i++) {
+		MUST_EQ(slab_lookup(l->slab, offset + at[i], &info), true);
+		MUST_EQ(info.offset, offset);
+		MUST_EQ(info.size, l->size);
+		MUST_EQ(info.id, l->id);
+	}
+	/* Behind the size asked for there is nothing, up to the next unit. */
+	if (l->size % SUBALLOC_UNIT)
+		MUST_EQ(slab_lookup(l->slab, offset + l->size, &info), false);
+}
+
+static size_t random_size(void)
+{
+	switch (rnd() % 8) {
+	case 0:
+		return 1 + rnd() % (256UL << 10);
+	case 1:
+	case 2:
+		return 1 + rnd() % (32UL << 10);
+	default:
+		return 1 + rnd() % (4UL << 10);
+	}
+}
+
+static void one_alloc(uint64_t id)
+{
+	struct live *l = &live[nlive];
+	size_t size = random_size();
+	size_t units = units_of(size);
+
+	l->slab = suballoc_alloc(&sa, size, id, &l->addr);
+	if (!l->slab) {
+		/* A good fit may miss a block that is less than a sixteenth larger, no other. */
+		ck_assert_uint_lt(longest_free(), units + units / 16);
+		return;
+	}
+	l->size = size;
+	l->id = id;
+	mark(l, true);
+	nlive++;
+}
+
+static void one_free(int i)
+{
+	struct live l = live[i];
+	struct suballoc_info info;
+	uint64_t offset = l.addr - slab_start(slab_index(l.slab));
+
+	check_lookup(&l);
+	MUST_EQ(suballoc_free(&sa, l.slab, l.addr), l.size);
+	MUST_EQ(slab_lookup(l.slab, offset, &info), false);
+	MUST_EQ(suballoc_free(&sa, l.slab, l.addr), 0);
+	mark(&l, false);
+	live[i] = live[--nlive];
+}
+
+static void add_slabs(void)
+{
+	for (int i = 0; i < NSLABS; i++) {
+		slabs[i] = suballoc_add(&sa, slab_start(i), slab_sizes[i]);
+		ck_assert_ptr_nonnull(slabs[i]);
+	}
+}
+
+START_TEST(random_operations_match_the_model)
+{
+	int target = MAX_LIVE;
+
+	add_slabs();
+	for (uint64_t op = 1; op <= 1000000; op++) {
+		/* Swing between nearly empty and too full for large sizes. */
+		if (op % 20000 == 0)
+			target = (int)(rnd() % MAX_LIVE);
+		if (nlive < target && (!nlive || rnd() % 8))
+			one_alloc(op);
+		else if (nlive)
+			one_free((int)(rnd() % (uint64_t)nlive));
+	}
+	ck_assert_int_gt(nlive, 0);
+	while (nlive)
+		one_free(nlive - 1);
+	/* All free blocks have merged: each slab can be had as a whole, the largest first. */
+	for (int i = 0; i < NSLABS; i++)
+		ck_assert_uint_eq(slab_live(slabs[i], NULL), 0);
+	for (int i = 0; i < NSLABS; i++) {
+		uint64_t addr;
+
+		ck_assert_ptr_nonnull(suballoc_alloc(&sa, i ? 2UL << 20 : 4UL << 20, 1, &addr));
+	}
+}
+END_TEST
+
+START_TEST(freeing_in_any_order_merges)
+{
+	static const int orders[][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2},
+					{1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
+	struct slab *slab = suballoc_add(&sa, BASE, 2UL << 20);
+	uint64_t addr[3], whole;
+
+	for (size_t i = 0; i < sizeof(orders) / sizeof(orders[0]); i++) {
+		for (int j = 0; j < 3; j++)
+			ck_assert_ptr_eq(suballoc_alloc(&sa, 4096, 1, &addr[j]), slab);
+		ck_assert_ptr_null(suballoc_alloc(&sa, 2UL << 20, 1, &whole));
+		for (int j = 0; j < 3; j++)
+			ck_assert_uint_eq(suballoc_free(&sa, slab, addr[orders[i][j]]), 4096);
+		ck_assert_ptr_eq(suballoc_alloc(&sa, 2UL << 20, 1, &whole), slab);
+		ck_assert_uint_eq(whole, BASE);
+		ck_assert_uint_eq(suballoc_free(&sa, slab, whole), 2UL << 20);
+	}
+}
+END_TEST
+
+START_TEST(a_fresh_slab_has_room_for_every_size)
+{
+	for (size_t size = 1; size < 2UL << 20; size += 509) {
+		struct slab *slab = suballoc_add(&sa, BASE, 2UL << 20);
+		uint64_t addr;
+
+		ck_assert_ptr_eq(suballoc_alloc(&sa, size, 1, &addr), slab);
+		suballoc_remove(&sa, slab);
+	}
+}
+END_TEST
+
+START_TEST(full_to_the_last_unit)
+{
+	struct slab *slab = suballoc_add(&sa, BASE, SLAB_MAX);
+	struct suballoc_info info;
+	uint64_t addr;
+	size_t bytes;
+
+	for (size_t i = 0; i < SLAB_UNITS; i++) {
+		MUST_EQ(suballoc_alloc(&sa, 1, i, &addr) == slab, true);
+		MUST_EQ(addr, BASE + i * SUBALLOC_UNIT);
+	}
+	ck_assert_ptr_null(suballoc_alloc(&sa, 1, 0, &addr));
+	ck_assert_uint_eq(slab_live(slab, &bytes), SLAB_UNITS);
+	ck_assert_uint_eq(bytes, SLAB_UNITS);
+	ck_assert(slab_lookup(slab, SLAB_MAX - SUBALLOC_UNIT, &info));
+	ck_assert_uint_eq(info.id, SLAB_UNITS - 1);
+	ck_assert(!slab_lookup(slab, SLAB_MAX, &info));
+	ck_assert(!slab_lookup(slab, UINT64_MAX, &info));
+}
+END_TEST
+
+START_TEST(free_takes_only_starts)
+{
+	struct slab *slab = suballoc_add(&sa, BASE, 2UL << 20);
+	uint64_t addr;
+
+	suballoc_alloc(&sa, 4096, 1, &addr);
+	ck_assert_uint_eq(suballoc_free(&sa, slab, addr + 1), 0);
+	ck_assert_uint_eq(suballoc_free(&sa, slab, addr + SUBALLOC_UNIT), 0);
+	ck_assert_uint_eq(suballoc_free(&sa, slab, addr + 4096), 0);
+	ck_assert_uint_eq(suballoc_free(&sa, slab, BASE - SUBALLOC_UNIT), 0);
+	ck_assert_uint_eq(suballoc_free(&sa, slab, BASE + (2UL << 20)), 0);
+	ck_assert_uint_eq(suballoc_free(&sa, slab, addr), 4096);
+}
+END_TEST
+
+START_TEST(a_removed_slab_leaves_nothing_behind)
+{
+	struct suballoc_info info;
+	struct slab *slab = suballoc_add(&sa, BASE, 2UL << 20);
+	uint64_t addr[3];
+
+	for (int i = 0; i < 3; i++)
+		suballoc_alloc(&sa, 4096, 1, &addr[i]);
+	suballoc_free(&sa, slab, addr[1]);
+	suballoc_remove(&sa, slab);
+	ck_assert_ptr_null(suballoc_alloc(&sa, 1, 1, &addr[0]));
+	ck_assert(!slab_lookup(slab, 0, &info));
+
+	/* The next slab uses the same records, and sees none of the old ones. */
+	ck_assert_ptr_eq(suballoc_add(&sa, BASE + SLAB_MAX, SLAB_MAX), slab);
+	ck_assert_uint_eq(slab_live(slab, NULL), 0);
+	ck_assert_ptr_eq(suballoc_alloc(&sa, SLAB_MAX, 2, &addr[0]), slab);
+	ck_assert_uint_eq(addr[0], BASE + SLAB_MAX);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("suballoc");
+	TCase *tc = tcase_create("suballoc");
+	SRunner *sr;
+	int failed;
+
+	tcase_set_timeout(tc, 300);
+	tcase_add_test(tc, random_operations_match_the_model);
+	tcase_add_test(tc, freeing_in_any_order_merges);
+	tcase_add_test(tc, a_fresh_slab_has_room_for_every_size);
+	tcase_add_test(tc, full_to_the_last_unit);
+	tcase_add_test(tc, free_takes_only_starts);
+	tcase_add_test(tc, a_removed_slab_leaves_nothing_behind);
+	suite_add_tcase(s, tc);
+	sr = srunner_create(s);
+	srunner_set_tap(sr, "-");
+	srunner_run_all(sr, CK_SILENT);
+	failed = srunner_ntests_failed(sr);
+	srunner_free(sr);
+	return failed != 0;
+}

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "vmem/mapping.h"
+
+#define LOG_PREFIX "vmem: "
+#include "vmem/log.h"
+
+CUresult mapping_probe(const struct cuda_driver *drv, CUdevice dev, struct mapping_caps *caps)
+{
+	const CUmemAllocationProp prop = {
+		.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+		.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = dev},
+	};
+	size_t granularity = 0;
+	int vmm = 0, rdma = 0;
+	CUresult rc;
+
+	rc = drv->cuDeviceGetAttribute(
+		&vmm, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, dev);
+	if (rc == CUDA_SUCCESS && vmm)
+		rc = drv->cuMemGetAllocationGranularity(&granularity, &prop,
+							CU_MEM_ALLOC_GRANULARITY_MINIMUM);
+	if (rc != CUDA_SUCCESS)
+		return rc;
+	/* Drivers before 11.0 do not know this attribute. */
+	if (drv->cuDeviceGetAttribute(
+		    &rdma, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED, dev))
+		rdma = 0;
+	caps->vmm = granularity && VMEM_GRANULE % granularity == 0;
+	caps->rdma = rdma;
+	return CUDA_SUCCESS;
+}
+
+static CUresult map_piece(const struct cuda_driver *drv, const CUmemAllocationProp *prop,
+			  CUdeviceptr start, size_t size)
+{
+	CUmemGenericAllocationHandle handle;
+	CUresult rc, released;
+
+	rc = drv->cuMemCreate(&handle, size, prop, 0);
+	if (rc != CUDA_SUCCESS)
+		return rc;
+	rc = drv->cuMemMap(start, size, 0, handle, 0);
+	/* The mapping keeps the memory from here on, or nothing does. */
+	released = drv->cuMemRelease(handle);
+	if (released != CUDA_SUCCESS)
+		pr_warn("cannot release the handle of %zu bytes: driver error %d", size, released);
+	return rc;
+}
+
+static CUresult grant(const struct cuda_driver *drv, uint64_t users, CUdeviceptr start, size_t size)
+{
+	CUmemAccessDesc desc[MAPPING_MAX_DEVICES];
+	size_t n = 0;
+
+	for (int dev = 0; dev < MAPPING_MAX_DEVICES; dev++)
+		if (users >> dev & 1)
+			desc[n++] = (CUmemAccessDesc){
+				.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = dev},
+				.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+			};
+	return drv->cuMemSetAccess(start, size, desc, n);
+}
+
+CUresult mapping_map(const struct cuda_driver *drv, CUdevice dev, const struct mapping_caps *caps,
+		     uint64_t users, CUdeviceptr start, size_t size)
+{
+	const CUmemAllocationProp prop = {
+		.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+		.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = dev},
+		.allocFlags.gpuDirectRDMACapable = caps->rdma,
+	};
+	CUresult rc = CUDA_SUCCESS, undone;
+	size_t done = 0;
+
+	while (done < size && rc == CUDA_SUCCESS) {
+		size_t piece = size - done < VMEM_PIECE ? size - done : VMEM_PIECE;
+
+		rc = map_piece(drv, &prop, start + done, piece);
+		if (rc == CUDA_SUCCESS)
+			done += piece;
+	}
+	if (rc == CUDA_SUCCESS)
+		rc = grant(drv, users, start, size);
+	if (rc == CUDA_SUCCESS || !done)
+		return rc;
+	undone = drv->cuMemUnmap(start, done);
+	if (undone != CUDA_SUCCESS)
+		pr_err("%zu bytes at %#llx stay mapped: driver error %d", done, start, undone);
+	return rc;
+}
+
+CUresult mapping_set_user(const struct cuda_driver *drv, CUdevice user, bool on, CUdeviceptr start,
+			  size_t size)
+{
+	const CUmemAccessDesc desc = {
+		.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = user},
+		.flags = on ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE,
+	};
+
+	return drv->cuMemSetAccess(start, size, &desc, 1);
+}

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CUDAW_MAPPING_H
+#define CUDAW_MAPPING_H
+/*
+ * mapping: puts GPU memory under addresses ("mapped addressing"), by the virtual memory management
+ * of the driver. It keeps no state, and undoes what it did where a step fails. To unmap is one
+ * cuMemUnmap() of the whole range, which gives the memory back: nothing else refers to it.
+ */
+#include "vmem/vmem.h"
+
+#define MAPPING_MAX_DEVICES 64
+
+struct mapping_caps {
+	bool vmm;  /* the device can do it, at our granule */
+	bool rdma; /* memory may be made fit for GPUDirect RDMA */
+};
+
+CUresult mapping_probe(const struct cuda_driver *drv, CUdevice dev, struct mapping_caps *caps);
+
+/*
+ * Put fresh memory of @dev under [@start, @start + @size), all of it or none, read and written by
+ * the devices whose bits are set in @users.
+ */
+CUresult mapping_map(const struct cuda_driver *drv, CUdevice dev, const struct mapping_caps *caps,
+		     uint64_t users, CUdeviceptr start, size_t size);
+
+/* Let @user access what is mapped in [@start, @start + @size), or no more. */
+CUresult mapping_set_user(const struct cuda_driver *drv, CUdevice user, bool on, CUdeviceptr start,
+			  size_t size);
+
+#endif

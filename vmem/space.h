@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CUDAW_SPACE_H
+#define CUDAW_SPACE_H
+/*
+ * space: the virtual address space of vmem, and who owns which part of it.
+ *
+ * Addresses come from the driver in segments, reserved when the first allocation or a lack of
+ * addresses asks for one, each right behind the one before it, from VMEM_BASE up. A segment has
+ * 1 TiB, or less (down to 64 GiB) where the driver or RLIMIT_AS does not allow that much. Addresses
+ * are never given back to the driver.
+ *
+ * The table has one pointer for each granule of the largest possible space; only the part in use
+ * takes memory. Free runs of granules are an array sorted by address: best fit looks at all of
+ * them, which is cheap beside the driver calls that follow.
+ *
+ * Locking: the caller serialises everything but space_find() and space_contains().
+ */
+#include "vmem/vmem.h"
+
+#include <stdatomic.h>
+
+#define SPACE_SEGMENT     (1UL << 40)
+#define SPACE_SEGMENT_MIN (64UL << 30)
+#define SPACE_MAX_SEGMENT 16
+#define SPACE_SIZE        (SPACE_MAX_SEGMENT * SPACE_SEGMENT)
+
+struct space_run {
+	CUdeviceptr start;
+	size_t size;
+};
+
+struct space {
+	void *_Atomic *owners;   /* by granule, NULL where free */
+	_Atomic size_t reserved; /* bytes of address space from VMEM_BASE up */
+	CUdeviceptr segments[SPACE_MAX_SEGMENT];
+	size_t nsegments;
+	bool refused; /* the driver did not give the address that we need */
+	struct space_run *runs;
+	size_t nruns, max_runs;
+	size_t nowned; /* runs that have an owner */
+};
+
+/* Returns 0 or -ENOMEM. Makes no driver call. */
+int space_init(struct space *space);
+
+/*
+ * Find @size bytes (a multiple of the granule) for @owner, which must not be NULL. Returns
+ * CUDA_ERROR_OUT_OF_MEMORY where there are no more addresses, CUDA_ERROR_NOT_SUPPORTED where the
+ * driver does not reserve at the address asked for, or what the driver said.
+ */
+CUresult space_alloc(struct space *space, const struct cuda_driver *drv, size_t size, void *owner,
+		     CUdeviceptr *start);
+
+/* Give back what space_alloc() found. Cannot fail. */
+void space_free(struct space *space, CUdeviceptr start, size_t size);
+
+/* The owner of the first granule at or above @from that has one, or NULL. */
+void *space_next(const struct space *space, CUdeviceptr from);
+
+static inline bool space_contains(const struct space *space, CUdeviceptr ptr)
+{
+	return ptr - VMEM_BASE < atomic_load_explicit(&space->reserved, memory_order_acquire);
+}
+
+/* The owner of the granule that @ptr lies in, or NULL. */
+static inline void *space_find(const struct space *space, CUdeviceptr ptr)
+{
+	if (!space_contains(space, ptr))
+		return NULL;
+	return atomic_load_explicit(&space->owners[(ptr - VMEM_BASE) / VMEM_GRANULE],
+				    memory_order_acquire);
+}
+
+#endif

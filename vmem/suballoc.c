@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "vmem/suballoc.h"
+
+#include <assert.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/mman.h>
+
+/* Bins up to 16 units are exact; above, each power of two is split into this many. */
+#define BIN_SPLIT_LOG 4
+#define BIN_SPLIT     (1U << BIN_SPLIT_LOG)
+
+/*
+ * What slab_lookup() reads is atomic and kept apart from the rest, so that a lookup of an address
+ * that is freed meanwhile reads an old or a new value, and never a link.
+ */
+struct block {
+	uint32_t units;
+	uint32_t before; /* units of the block before this one; 0 in the first of the slab */
+	uint32_t index;  /* of a free block: its first unit, by which it finds its slab */
+	_Atomic uint32_t size;
+	_Atomic uint64_t id;
+	struct block *prev, *next; /* of a free block: its neighbours in the bin */
+};
+
+/* One mapping, of which only the records that are written ever take memory. */
+struct slab {
+	uint64_t start;
+	uint32_t units;
+	uint32_t live;
+	size_t bytes;      /* of the live allocations, as asked for */
+	struct slab *next; /* of a removed slab */
+	_Atomic uint64_t heads[SLAB_UNITS / 64];
+	struct block blocks[SLAB_UNITS];
+};
+
+static struct slab *removed;
+
+static unsigned int log2_floor(uint32_t n)
+{
+	return 31 - (unsigned int)__builtin_clz(n);
+}
+
+static unsigned int bin_of(uint32_t units)
+{
+	unsigned int log;
+
+	if (units < BIN_SPLIT)
+		return units;
+	log = log2_floor(units);
+	return (log - BIN_SPLIT_LOG + 1) * BIN_SPLIT +
+	       ((units >> (log - BIN_SPLIT_LOG)) & (BIN_SPLIT - 1));
+}
+
+/* The first bin whose every block has at least @units. */
+static unsigned int bin_for(uint32_t units)
+{
+	if (units >= BIN_SPLIT)
+		units += (1U << (log2_floor(units) - BIN_SPLIT_LOG)) - 1;
+	return bin_of(units);
+}
+
+static bool is_head(const struct slab *slab, uint32_t unit)
+{
+	uint64_t word = atomic_load_explicit(&slab->heads[unit / 64], memory_order_relaxed);
+
+	return word >> (unit % 64) & 1;
+}
+
+static void flip_head(struct slab *slab, uint32_t unit)
+{
+	_Atomic uint64_t *word = &slab->heads[unit / 64];
+	uint64_t bits = atomic_load_explicit(word, memory_order_relaxed);
+
+	/* Release: a lookup that sees the bit sees the size and the id. Writers are serialised. */
+	atomic_store_explicit(word, bits ^ 1UL << (unit % 64), memory_order_release);
+}
+
+static void bin_insert(struct suballoc *sa, struct slab *slab, uint32_t unit)
+{
+	struct block *b = &slab->blocks[unit];
+	unsigned int bin = bin_of(b->units);
+
+	b->index = unit;
+	b->prev = NULL;
+	b->next = sa->bins[bin];
+	if (b->next)
+		b->next->prev = b;
+	sa->bins[bin] = b;
+	sa->nonempty[bin / 64] |= 1UL << (bin % 64);
+}
+
+static void bin_remove(struct suballoc *sa, struct block *b)
+{
+	unsigned int bin = bin_of(b->units);
+
+	if (b->next)
+		b->next->prev = b->prev;
+	if (b->prev)
+		b->prev->next = b->next;
+	else
+		sa->bins[bin] = b->next;
+	if (!sa->bins[bin])
+		sa->nonempty[bin / 64] &= ~(1UL << (bin % 64));
+}
+
+/* The first block of the first bin from @bin up that has any. */
+static struct block *bin_first(const struct suballoc *sa, unsigned int bin)
+{
+	unsigned int i = bin / 64;
+	uint64_t word;
+
+	word = sa->nonempty[i] & ~0UL << (bin % 64);
+	while (!word) {
+		if (++i == sizeof(sa->nonempty) / sizeof(sa->nonempty[0]))
+			return NULL;
+		word = sa->nonempty[i];
+	}
+	return sa->bins[i * 64 + (unsigned int)__builtin_ctzl(word)];
+}
+
+/* Make [@unit, @unit + @units) one block, as far as the block behind it is concerned too. */
+static void set_units(struct slab *slab, uint32_t unit, uint32_t units)
+{
+	slab->blocks[unit].units = units;
+	if (unit + units < slab->units)
+		slab->blocks[unit + units].before = units;
+}
+
+static struct slab *slab_get(void)
+{
+	struct slab *slab = removed;
+
+	if (slab) {
+		removed = slab->next;
+		return slab;
+	}
+	slab = mmap(NULL, sizeof(*slab), PROT_READ | PROT_WRITE,
+		    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (slab == MAP_FAILED)
+		return NULL;
+	/* A huge page would make the records of a slab of 2 MiB as large as the slab. */
+	madvise(slab, sizeof(*slab), MADV_NOHUGEPAGE);
+	return slab;
+}
+
+static void slab_put(struct slab *slab)
+{
+	/* The records read as zeros from here on. Locked memory (mlockall) cannot be dropped. */
+	if (madvise(slab, sizeof(*slab), MADV_DONTNEED))
+		memset(slab, 0, sizeof(*slab));
+	slab->next = removed;
+	removed = slab;
+}
+
+struct slab *suballoc_add(struct suballoc *sa, uint64_t start, size_t size)
+{
+	struct slab *slab;
+
+	assert(size && size <= SLAB_MAX && size % SUBALLOC_UNIT == 0);
+	slab = slab_get();
+	if (!slab)
+		return NULL;
+	slab->start = start;
+	slab->units = (uint32_t)(size / SUBALLOC_UNIT);
+	set_units(slab, 0, slab->units);
+	bin_insert(sa, slab, 0);
+	return slab;
+}
+
+void suballoc_remove(struct suballoc *sa, struct slab *slab)
+{
+	for (uint32_t unit = 0; unit < slab->units; unit += slab->blocks[unit].units)
+		if (!is_head(slab, unit))
+			bin_remove(sa, &slab->blocks[unit]);
+	slab_put(slab);
+}
+
+struct slab *suballoc_alloc(struct suballoc *sa, size_t size, uint64_t id, uint64_t *addr)
+{
+	uint32_t units = (uint32_t)((size + SUBALLOC_UNIT - 1) / SUBALLOC_UNIT);
+	struct block *b;
+	struct slab *slab;
+	uint32_t unit, rest;
+
+	assert(size && size <= SLAB_MAX);
+	b = bin_first(sa, bin_for(units));
+	if (!b)
+		return NULL;
+	bin_remove(sa, b);
+	unit = b->index;
+	slab = (struct slab *)((char *)(b - unit) - offsetof(struct slab, blocks));
+	rest = b->units - units;
+	if (rest) {
+		set_units(slab, unit, units);
+		set_units(slab, unit + units, rest);
+		bin_insert(sa, slab, unit + units);
+	}
+	atomic_store_explicit(&b->size, (uint32_t)size, memory_order_relaxed);
+	atomic_store_explicit(&b->id, id, memory_order_relaxed);
+	flip_head(slab, unit);
+	slab->live++;
+	slab->bytes += size;
+	*addr = slab->start + unit * SUBALLOC_UNIT;
+	return slab;
+}
+
+size_t suballoc_free(struct suballoc *sa, struct slab *slab, uint64_t addr)
+{
+	uint64_t offset = addr - slab->start;
+	uint32_t unit = (uint32_t)(offset / SUBALLOC_UNIT);
+	uint32_t units, next;
+	size_t size;
+
+	if (offset % SUBALLOC_UNIT || offset / SUBALLOC_UNIT >= slab->units || !is_head(slab, unit))
+		return 0;
+	flip_head(slab, unit);
+	size = atomic_load_explicit(&slab->blocks[unit].size, memory_order_relaxed);
+	slab->live--;
+	slab->bytes -= size;
+
+	units = slab->blocks[unit].units;
+	next = unit + units;
+	if (next < slab->units && !is_head(slab, next)) {
+		bin_remove(sa, &slab->blocks[next]);
+		units += slab->blocks[next].units;
+	}
+	if (unit && !is_head(slab, unit - slab->blocks[unit].before)) {
+		unit -= slab->blocks[unit].before;
+		bin_remove(sa, &slab->blocks[unit]);
+		units += slab->blocks[unit].units;
+	}
+	set_units(slab, unit, units);
+	bin_insert(sa, slab, unit);
+	return size;
+}
+
+size_t slab_live(const struct slab *slab, size_t *bytes)
+{
+	if (bytes)
+		*bytes = slab->bytes;
+	return slab->live;
+}
+
+bool slab_lookup(const struct slab *slab, uint64_t offset, struct suballoc_info *info)
+{
+	uint64_t unit = offset / SUBALLOC_UNIT;
+	uint64_t i = unit / 64;
+	uint64_t word, start;
+	const struct block *b;
+	size_t size;
+
+	/* The caller may hold a pointer that is freed meanwhile: trust nothing but the bounds. */
+	if (unit >= SLAB_UNITS)
+		return false;
+	word = atomic_load_explicit(&slab->heads[i], memory_order_acquire);
+	word &= ~0UL >> (63 - unit % 64);
+	while (!word) {
+		if (!i--)
+			return false;
+		word = atomic_load_explicit(&slab->heads[i], memory_order_acquire);
+	}
+	unit = i * 64 + 63 - (unsigned int)__builtin_clzl(word);
+	start = unit * SUBALLOC_UNIT;
+	b = &slab->blocks[unit];
+	size = atomic_load_explicit(&b->size, memory_order_relaxed);
+	if (offset - start >= size)
+		return false;
+	info->offset = start;
+	info->size = size;
+	info->id = atomic_load_explicit(&b->id, memory_order_relaxed);
+	return true;
+}

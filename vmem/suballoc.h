@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CUDAW_SUBALLOC_H
+#define CUDAW_SUBALLOC_H
+/*
+ * suballoc: cuts slabs of address space into small allocations. It makes no CUDA call and never
+ * touches the memory that it hands out: all that it knows lies in host memory beside it.
+ *
+ * A slab is split into units of 512 bytes, and has a record for each unit. A block is a run of
+ * units; the record of its first unit describes it, those of the others are unused:
+ *
+ *	units   |0      |1      |2      |3      |4      |5      |6      |7
+ *	blocks  | allocated     | free                  | allocated     | free
+ *	heads   |1      |0      |0      |0      |0      |1      |0      |0
+ *
+ * `heads` has a bit for each unit at which an allocation starts. It tells live blocks from free
+ * ones, and lets an interior pointer find its allocation by looking for the nearest bit below.
+ *
+ * Free blocks of all slabs of one suballoc hang in bins by size, as in TLSF: exact up to 15 units,
+ * then 16 bins to a power of two. A request takes the first block of the first bin in which every
+ * block is large enough, so that both allocating and freeing (neighbours merge at once) take a
+ * constant number of steps.
+ *
+ * Locking: the caller serialises everything in the process but slab_lookup(), which may run at any
+ * time: what suballoc_remove() took out is kept for the next slab, and never unmapped.
+ */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define SUBALLOC_UNIT  512UL
+#define SLAB_MAX       (32UL << 20)
+#define SLAB_UNITS     (SLAB_MAX / SUBALLOC_UNIT)
+#define SUBALLOC_NBINS 224 /* the bin of SLAB_UNITS is the first of the last group of 16 */
+
+struct slab;
+struct block;
+
+struct suballoc {
+	uint64_t nonempty[(SUBALLOC_NBINS + 63) / 64]; /* a bit for each bin */
+	struct block *bins[SUBALLOC_NBINS];
+};
+
+/* What is known of one live allocation. */
+struct suballoc_info {
+	uint64_t offset; /* from the start of the slab */
+	size_t size;     /* as asked for */
+	uint64_t id;
+};
+
+/*
+ * Let @sa allocate from [@start, @start + @size), @size a multiple of the unit up to SLAB_MAX.
+ * Returns the new slab; NULL and errno where host memory is short.
+ */
+struct slab *suballoc_add(struct suballoc *sa, uint64_t start, size_t size);
+
+/* Take @slab out of @sa, with whatever still lives in it. */
+void suballoc_remove(struct suballoc *sa, struct slab *slab);
+
+/*
+ * Allocate @size bytes, 1 to SLAB_MAX, and remember @id. Returns the slab that they are in and the
+ * address in *@addr; NULL where no slab has room. A slab just added, of a power of two of at least
+ * @size bytes, always has room.
+ */
+struct slab *suballoc_alloc(struct suballoc *sa, size_t size, uint64_t id, uint64_t *addr);
+
+/*
+ * Free the allocation of @slab that starts at @addr. Returns the size that was asked for; 0 where
+ * no live allocation starts there.
+ */
+size_t suballoc_free(struct suballoc *sa, struct slab *slab, uint64_t addr);
+
+/* How many allocations live in @slab, and, where @bytes is not NULL, what was asked for in all. */
+size_t slab_live(const struct slab *slab, size_t *bytes);
+
+/* Describe the live allocation that @offset points into; false where there is none. No lock. */
+bool slab_lookup(const struct slab *slab, uint64_t offset, struct suballoc_info *info);
+
+#endif
