@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CUDAW_TRAMP_H
+#define CUDAW_TRAMP_H
+/*
+ * How a face exports hundreds of functions without knowing their arguments.
+ *
+ * gen_exports.py turns an export list into an assembly file. Every exported function is one jump
+ * through its slot of a table, so that a bound call costs that jump and changes no register:
+ *
+ *	cudaMalloc:  jmp *libcudart_targets+8*i(%rip)
+ *
+ * A slot starts out as the address of a stub that saves the argument registers, calls FACE_bind()
+ * and jumps through the slot again. Nothing is therefore opened before the program's first call,
+ * and a process that never uses CUDA pays for the mapping alone.
+ *
+ * FACE_bind() is written by the face. It must
+ *	- store a function in every slot, with tramp_set(): a slot left as it was binds for ever;
+ *	- allow several threads at once, and a call from a constructor under the loader's lock.
+ * Slots hold no lock and are never read but by the jump; a store of eight aligned bytes is seen
+ * whole or not at all.
+ *
+ * Every generated file also carries the ELF note "cudaw" by which find.c knows a face.
+ */
+
+#define TRAMP_FACE(face)                                                     \
+	extern void *face##_targets[] __attribute__((visibility("hidden"))); \
+	void face##_bind(void) __attribute__((visibility("hidden")))
+
+TRAMP_FACE(libcuda);
+TRAMP_FACE(libcudart);
+
+/* The names in the order of the slots: const char *names[] = {LIBCUDA_EXPORTS(TRAMP_NAME)}; */
+#define TRAMP_NAME(name) #name,
+
+static inline void tramp_set(void **slot, void *function)
+{
+	__atomic_store_n(slot, function, __ATOMIC_RELEASE);
+}
+
+#endif
