@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "checkpoint/contexts.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <string.h>
+#include <time.h>
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct context created[CONTEXTS_MAX]; /* under lock */
+static size_t ncreated;
+
+/* The drain that is under way, under lock. Its thread outlives a wait that was given up. */
+static struct {
+	const struct cuda_driver *drv;
+	struct context list[CONTEXTS_MAX];
+	size_t count;
+	bool running;
+	CUresult error;
+} drain;
+static pthread_cond_t drained;
+static pthread_once_t drained_once = PTHREAD_ONCE_INIT;
+
+static void drained_init(void)
+{
+	pthread_condattr_t attr;
+
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&drained, &attr);
+	pthread_condattr_destroy(&attr);
+}
+
+void contexts_add(CUcontext ctx, CUdevice dev)
+{
+	pthread_mutex_lock(&lock);
+	if (ncreated < CONTEXTS_MAX)
+		created[ncreated++] = (struct context){ctx, dev};
+	pthread_mutex_unlock(&lock);
+}
+
+void contexts_remove(CUcontext ctx)
+{
+	pthread_mutex_lock(&lock);
+	for (size_t i = 0; i < ncreated; i++)
+		if (created[i].ctx == ctx) {
+			created[i] = created[--ncreated];
+			break;
+		}
+	pthread_mutex_unlock(&lock);
+}
+
+static bool is_created(CUcontext ctx, const struct context *list, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		if (list[i].ctx == ctx)
+			return true;
+	return false;
+}
+
+size_t contexts_get(const struct cuda_driver *drv, struct context *list, size_t max)
+{
+	size_t count = 0;
+	int ndev = 0;
+
+	drv->cuDeviceGetCount(&ndev);
+	for (CUdevice dev = 0; dev < ndev && count < max; dev++) {
+		unsigned int flags;
+		int active = 0;
+
+		if (drv->cuDevicePrimaryCtxGetState(dev, &flags, &active) || !active)
+			continue;
+		if (!drv->cuDevicePrimaryCtxRetain(&list[count].ctx, dev))
+			list[count++].dev = dev;
+	}
+	pthread_mutex_lock(&lock);
+	for (size_t i = 0; i < ncreated && count < max; i++)
+		list[count++] = created[i];
+	pthread_mutex_unlock(&lock);
+	return count;
+}
+
+void contexts_put(const struct cuda_driver *drv, const struct context *list, size_t count)
+{
+	for (size_t i = 0; i < count; i++) {
+		pthread_mutex_lock(&lock);
+		bool primary = !is_created(list[i].ctx, created, ncreated);
+		pthread_mutex_unlock(&lock);
+		if (primary)
+			drv->cuDevicePrimaryCtxRelease_v2(list[i].dev);
+	}
+}
+
+static void *drain_main(void *arg)
+{
+	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	CUresult error = CUDA_SUCCESS;
+
+	(void)arg;
+	drain.drv->cuThreadExchangeStreamCaptureMode(&mode);
+	for (size_t i = 0; i < drain.count && !error; i++) {
+		error = drain.drv->cuCtxSetCurrent(drain.list[i].ctx);
+		if (!error)
+			error = drain.drv->cuCtxSynchronize();
+	}
+	drain.drv->cuCtxSetCurrent(NULL);
+	pthread_mutex_lock(&lock);
+	drain.error = error;
+	drain.running = false;
+	pthread_cond_broadcast(&drained);
+	pthread_mutex_unlock(&lock);
+	return NULL;
+}
+
+/* With lock held. */
+static int wait_drained(double deadline_ms)
+{
+	time_t sec = (time_t)(deadline_ms / 1e3);
+	struct timespec until = {sec, (long)((deadline_ms - sec * 1e3) * 1e6)};
+
+	while (drain.running)
+		if (pthread_cond_timedwait(&drained, &lock, &until) == ETIMEDOUT && drain.running)
+			return -ETIME;
+	return 0;
+}
+
+int contexts_drain(const struct cuda_driver *drv, const struct context *list, size_t count,
+		   double deadline_ms, CUresult *error)
+{
+	pthread_t thread;
+	int result;
+
+	pthread_once(&drained_once, drained_init);
+	pthread_mutex_lock(&lock);
+	result = wait_drained(deadline_ms);
+	if (result)
+		goto out;
+	drain.drv = drv;
+	drain.count = count;
+	memcpy(drain.list, list, count * sizeof(*list));
+	drain.running = true;
+	result = -pthread_create(&thread, NULL, drain_main, NULL);
+	if (result) {
+		drain.running = false;
+		goto out;
+	}
+	pthread_detach(thread);
+	result = wait_drained(deadline_ms);
+	if (!result && drain.error) {
+		*error = drain.error;
+		result = -EIO;
+	}
+out:
+	pthread_mutex_unlock(&lock);
+	return result;
+}
+
+void contexts_after_fork(void)
+{
+	pthread_mutex_init(&lock, NULL);
+	ncreated = 0;
+	drain.running = false;
+}

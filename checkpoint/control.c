@@ -1,0 +1,352 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "checkpoint/control.h"
+#include "checkpoint/captures.h"
+#include "checkpoint/contexts.h"
+#include "checkpoint/gate.h"
+#include "checkpoint/rundir.h"
+#include "checkpoint/server.h"
+#include "checkpoint/signals.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define LOG_PREFIX "control: "
+#include "vmem/log.h"
+
+#define MAX_DEVICES   64
+#define PROGRESS_MS   100
+#define END_PATIENCE_MS 10000 /* for GPU memory, when a handler of the program wants to end it */
+
+enum operation { OP_NONE, OP_PAUSE, OP_RESUME };
+
+static const struct cuda_driver *drv;
+static pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER;
+static bool started; /* under start_lock */
+static bool atfork_set;
+static int pipe_fds[2] = {-1, -1};
+
+/* Of the control thread, but for op and exiting, which op_lock guards. */
+static struct {
+	enum job_state state;
+	bool want_paused;
+	int want_timeout_ms;
+	int timeout_ms; /* of the operation under way */
+	bool ending; /* the program handles a signal that ends it */
+	struct engine_progress progress;
+	struct engine_result result;
+	struct engine_result last[2]; /* [0] resume, [1] pause */
+	char reason[528]; /* a result's message with "resume: " before it */
+	struct control_device devices[MAX_DEVICES];
+	int ndevices;
+} ctl;
+static pthread_mutex_t op_lock = PTHREAD_MUTEX_INITIALIZER;
+static enum operation op;
+static bool op_ended; /* the engine is done; the control thread has yet to look */
+static bool exiting;
+
+static void wake(void)
+{
+	char byte = 0;
+
+	if (write(pipe_fds[1], &byte, 1) < 0)
+		return; /* full: it will wake up */
+}
+
+static void *op_main(void *arg)
+{
+	(void)arg;
+	if (op == OP_PAUSE)
+		engine_pause(drv, ctl.timeout_ms, &ctl.progress, &ctl.result);
+	else
+		engine_resume(drv, ctl.timeout_ms, &ctl.progress, &ctl.result);
+	pthread_mutex_lock(&op_lock);
+	op_ended = true;
+	pthread_mutex_unlock(&op_lock);
+	wake();
+	return NULL;
+}
+
+static void on_exit_paused(void);
+
+/* True when an operation was started. */
+static bool op_start(enum operation what)
+{
+	pthread_t thread;
+	int error;
+
+	pthread_mutex_lock(&op_lock);
+	if (exiting) {
+		pthread_mutex_unlock(&op_lock);
+		return false;
+	}
+	op = what;
+	op_ended = false;
+	ctl.timeout_ms = ctl.want_timeout_ms;
+	memset(&ctl.progress, 0, sizeof(ctl.progress));
+	ctl.progress.phase = "start";
+	ctl.reason[0] = '\0';
+	/*
+	 * Handlers run in reverse order: registered again at every pause, ours comes before those
+	 * that libraries loaded since the last one registered, which may call CUDA.
+	 */
+	if (what == OP_PAUSE)
+		atexit(on_exit_paused);
+	error = pthread_create(&thread, NULL, op_main, NULL);
+	if (error) {
+		op = OP_NONE;
+		pr_err("no thread for a %s: %s", what == OP_PAUSE ? "pause" : "resume",
+		       strerror(error));
+	} else {
+		pthread_detach(thread);
+	}
+	pthread_mutex_unlock(&op_lock);
+	return !error;
+}
+
+static void op_finish(void)
+{
+	bool pause = op == OP_PAUSE;
+	bool ok = !strcmp(ctl.result.code, END_OK);
+	bool patient = !strcmp(ctl.result.code, END_TIMEOUT) || !strcmp(ctl.result.code, END_BUSY);
+
+	if (!engine_is_paused())
+		ctl.state = STATE_RUNNING;
+	else
+		ctl.state = ok || (!pause && patient) ? STATE_PAUSED : STATE_FAILED;
+	if (ok) {
+		ctl.last[pause] = ctl.result;
+		snprintf(ctl.reason, sizeof(ctl.reason), "%s", ctl.result.note);
+	} else {
+		snprintf(ctl.reason, sizeof(ctl.reason), "%s: %s", pause ? "pause" : "resume",
+			 ctl.result.message);
+		pr_warn("%s", ctl.reason);
+		/* What failed is not tried again by itself. */
+		if (ctl.want_paused == pause)
+			ctl.want_paused = engine_is_paused();
+		if (ctl.ending && engine_is_paused())
+			gate_refuse(CUDA_ERROR_DEINITIALIZED);
+	}
+	if (!engine_is_paused())
+		ctl.ending = false;
+	pthread_mutex_lock(&op_lock);
+	op = OP_NONE;
+	pthread_mutex_unlock(&op_lock);
+	server_finish(pause, &ctl.result);
+}
+
+/* Start what is wanted, or tell those who wait that it is so already. */
+static void settle(void)
+{
+	bool paused = ctl.state != STATE_RUNNING;
+
+	if (op != OP_NONE)
+		return;
+	if (ctl.want_paused == paused)
+		server_finish(paused, NULL);
+	else if (!op_start(ctl.want_paused ? OP_PAUSE : OP_RESUME))
+		ctl.want_paused = paused;
+}
+
+void control_want(bool paused, int timeout_ms)
+{
+	ctl.want_paused = paused;
+	ctl.want_timeout_ms = timeout_ms;
+	if (op == OP_RESUME && paused)
+		__atomic_store_n(&ctl.progress.cancel, true, __ATOMIC_RELAXED);
+}
+
+static void take_signals(void)
+{
+	switch (signals_take_wish()) {
+	case WISH_PAUSE:
+		control_want(true, CONTROL_PAUSE_TIMEOUT_MS);
+		break;
+	case WISH_RESUME:
+		control_want(false, 0);
+		break;
+	case WISH_NONE:
+		break;
+	}
+	if (!signals_take_end())
+		return;
+	if (op == OP_RESUME || op == OP_PAUSE || ctl.state != STATE_RUNNING) {
+		ctl.ending = true;
+		/* A resume that waits without limit starts anew, with one. */
+		if (op == OP_RESUME && __atomic_load_n(&ctl.progress.waiting, __ATOMIC_RELAXED))
+			__atomic_store_n(&ctl.progress.cancel, true, __ATOMIC_RELAXED);
+		control_want(false, END_PATIENCE_MS);
+	}
+}
+
+static void *control_main(void *arg)
+{
+	struct pollfd fds[1 + SERVER_FDS];
+	char bytes[64];
+
+	(void)arg;
+	for (;;) {
+		int n = server_poll_fds(fds + 1);
+		bool ended;
+
+		fds[0] = (struct pollfd){.fd = pipe_fds[0], .events = POLLIN};
+		if (poll(fds, 1 + n, server_has_waiters() ? PROGRESS_MS : -1) < 0 && errno != EINTR)
+			return NULL;
+		while (read(pipe_fds[0], bytes, sizeof(bytes)) > 0)
+			;
+		pthread_mutex_lock(&op_lock);
+		ended = op_ended;
+		op_ended = false;
+		pthread_mutex_unlock(&op_lock);
+		if (ended)
+			op_finish();
+		take_signals();
+		server_handle(fds + 1, n);
+		settle();
+		if (op != OP_NONE)
+			server_send_progress(&ctl.progress);
+	}
+}
+
+enum job_state control_state(const struct engine_progress **progress)
+{
+	if (progress)
+		*progress = op == OP_NONE ? NULL : &ctl.progress;
+	if (op == OP_PAUSE)
+		return STATE_PAUSING;
+	if (op == OP_RESUME)
+		return __atomic_load_n(&ctl.progress.waiting, __ATOMIC_RELAXED) ? STATE_WAITING
+										: STATE_RESUMING;
+	return ctl.state;
+}
+
+const struct engine_result *control_last(bool paused)
+{
+	return &ctl.last[paused];
+}
+
+const char *control_reason(void)
+{
+	return ctl.reason;
+}
+
+const struct control_device *control_devices(int *count)
+{
+	*count = ctl.ndevices;
+	return ctl.devices;
+}
+
+/*
+ * The process exits. Its remaining destructors may call CUDA; while it is paused they must get an
+ * error, not wait. An operation that has begun is seen through: the memory that it copies is about
+ * to go away.
+ */
+static void on_exit_paused(void)
+{
+	pthread_mutex_lock(&op_lock);
+	exiting = true;
+	__atomic_store_n(&ctl.progress.cancel, true, __ATOMIC_RELAXED);
+	while (op != OP_NONE && !op_ended) {
+		pthread_mutex_unlock(&op_lock);
+		usleep(1000);
+		pthread_mutex_lock(&op_lock);
+	}
+	pthread_mutex_unlock(&op_lock);
+	if (engine_is_paused())
+		gate_refuse(CUDA_ERROR_DEINITIALIZED);
+}
+
+static void on_exit_any(void)
+{
+	on_exit_paused();
+	rundir_unlink(getpid());
+}
+
+static void after_fork_child(void)
+{
+	gate_after_fork();
+	captures_after_fork();
+	contexts_after_fork();
+	pthread_mutex_init(&start_lock, NULL);
+	pthread_mutex_init(&op_lock, NULL);
+	if (!started)
+		return;
+	/* As the driver does in the child of a process that has used it. */
+	gate_refuse(CUDA_ERROR_NOT_INITIALIZED);
+	signals_notify(-1);
+	server_close_in_child();
+	close(pipe_fds[0]);
+	close(pipe_fds[1]);
+	started = false;
+}
+
+static void list_devices(void)
+{
+	CUuuid uuid = {0};
+	int count = 0;
+
+	drv->cuDeviceGetCount(&count);
+	for (int i = 0; i < count && i < MAX_DEVICES; i++) {
+		struct control_device *d = &ctl.devices[i];
+
+		drv->cuDeviceGetName(d->name, sizeof(d->name), i);
+		if (drv->cuDeviceGetUuid_v2)
+			drv->cuDeviceGetUuid_v2(&uuid, i);
+		nvml_uuid_text(&uuid, d->uuid);
+		ctl.ndevices = i + 1;
+	}
+}
+
+static int start_thread(void)
+{
+	sigset_t all, mask;
+	pthread_t thread;
+	int error;
+
+	/* The program's handlers run in the program's threads. */
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &mask);
+	error = pthread_create(&thread, NULL, control_main, NULL);
+	pthread_sigmask(SIG_SETMASK, &mask, NULL);
+	if (error)
+		return -error;
+	pthread_setname_np(thread, "cudaw");
+	pthread_detach(thread);
+	return 0;
+}
+
+void control_start(const struct cuda_driver *driver)
+{
+	int error;
+
+	pthread_mutex_lock(&start_lock);
+	if (started)
+		goto out;
+	started = true;
+	drv = driver;
+	error = gate_init();
+	if (!error && pipe2(pipe_fds, O_CLOEXEC | O_NONBLOCK))
+		error = -errno;
+	if (error) {
+		pr_err("this job cannot be paused: %s", strerror(-error));
+		goto out;
+	}
+	if (!atfork_set)
+		pthread_atfork(NULL, NULL, after_fork_child);
+	atfork_set = true;
+	list_devices();
+	server_init();
+	atexit(on_exit_any);
+	error = start_thread();
+	if (error)
+		pr_err("this job cannot be paused: no control thread: %s", strerror(-error));
+	else
+		signals_notify(pipe_fds[1]);
+out:
+	pthread_mutex_unlock(&start_lock);
+}

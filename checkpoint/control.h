@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CUDAW_CONTROL_H
+#define CUDAW_CONTROL_H
+/*
+ * Who decides when to pause and to resume: one control thread a process, started at the first
+ * successful cuInit() and never before. It sleeps in poll(2) on
+ *	- a pipe, written by the signal handlers (signals.h) and by an operation that ends,
+ *	- the control socket and its clients (server.h).
+ *
+ * What is wanted (running or paused) and what is (enum job_state) are kept apart. Signals and
+ * requests only change what is wanted, the last one wins; whenever no operation is under way, one
+ * is started if the two differ. An operation runs in a thread of its own, so that the control
+ * thread can answer "status" and show progress meanwhile. A pause that comes while a resume waits
+ * for GPU memory cancels it.
+ *
+ * Fork: the child has no control thread and, where CUDA was in use, refuses CUDA calls as the
+ * driver does. Exit: calls are refused instead of waiting at a closed gate.
+ */
+#include "checkpoint/engine.h"
+#include "checkpoint/nvml.h"
+
+#include <stdbool.h>
+
+#define CONTROL_PAUSE_TIMEOUT_MS 30000
+
+/* Start the control thread, once a process; later calls do nothing. Any thread may call it. */
+void control_start(const struct cuda_driver *drv);
+
+/* For the server, in the control thread. */
+
+/* Ask for a state. The server answers its clients when control_state() says so. */
+void control_want(bool paused, int timeout_ms);
+
+/* The state now, with *@progress (may be NULL) set while an operation is under way, else NULL. */
+enum job_state control_state(const struct engine_progress **progress);
+
+/* The last pause or resume; code is NULL before the first. */
+const struct engine_result *control_last(bool paused);
+
+/* Why the state is what it is; empty where there is nothing to say. */
+const char *control_reason(void);
+
+struct control_device {
+	char uuid[NVML_UUID_SIZE];
+	char name[64];
+};
+/* The devices of the process, by ordinal. */
+const struct control_device *control_devices(int *count);
+
+#endif

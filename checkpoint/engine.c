@@ -1,0 +1,381 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "checkpoint/engine.h"
+#include "checkpoint/captures.h"
+#include "checkpoint/contexts.h"
+#include "checkpoint/gate.h"
+#include "checkpoint/hostmem.h"
+#include "checkpoint/release.h"
+#include "checkpoint/transfer.h"
+#include "vmem/vmem.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define MAX_DEVICES 64
+#define GIB	    (double)(1UL << 30)
+
+/* What a pause has taken off the GPU. Written by the engine's thread only. */
+static struct {
+	struct vmem_region *regions;
+	size_t nregions;
+	struct context contexts[CONTEXTS_MAX];
+	size_t ncontexts;
+	struct transfer_piece *pieces;
+	size_t npieces;
+	char *host;
+	size_t bytes; /* of all regions, and of the reservation at host; read by others */
+	size_t per_device[MAX_DEVICES];
+	bool paused;   /* read by others, as released is */
+	bool released; /* the driver's checkpoint holds the rest */
+} saved;
+
+size_t engine_paused_bytes(void)
+{
+	return __atomic_load_n(&saved.bytes, __ATOMIC_RELAXED);
+}
+
+bool engine_is_paused(void)
+{
+	return __atomic_load_n(&saved.paused, __ATOMIC_RELAXED);
+}
+
+bool engine_is_released(void)
+{
+	return __atomic_load_n(&saved.released, __ATOMIC_RELAXED);
+}
+
+__attribute__((format(printf, 3, 4))) static int fail(struct engine_result *result,
+						      const char *code, const char *fmt, ...)
+{
+	va_list ap;
+
+	result->code = code;
+	va_start(ap, fmt);
+	vsnprintf(result->message, sizeof(result->message), fmt, ap);
+	va_end(ap);
+	return -1;
+}
+
+static int fail_driver(struct engine_result *result, const struct cuda_driver *drv,
+		       const char *what, CUresult error)
+{
+	const char *name = "unknown error";
+
+	drv->cuGetErrorName(error, &name);
+	return fail(result, END_FAILED, "%s: %s", what, name);
+}
+
+static void set_phase(struct engine_progress *progress, const char *phase, size_t total)
+{
+	__atomic_store_n(&progress->done, 0, __ATOMIC_RELAXED);
+	__atomic_store_n(&progress->total, total, __ATOMIC_RELAXED);
+	__atomic_store_n(&progress->phase, phase, __ATOMIC_RELEASE);
+}
+
+static bool cancelled(const struct engine_progress *progress)
+{
+	return __atomic_load_n(&progress->cancel, __ATOMIC_RELAXED);
+}
+
+static int check_host_memory(size_t bytes, struct engine_result *result)
+{
+	size_t available = hostmem_available();
+
+	if (available >= bytes && available - bytes >= HOSTMEM_RESERVE)
+		return 0;
+	return fail(result, END_NOMEM,
+		    "%.2f GiB of host memory needed and %.2f GiB to be left free, %.2f GiB available",
+		    bytes / GIB, HOSTMEM_RESERVE / GIB, available / GIB);
+}
+
+/* Close the gate at a moment when no capture is open and no call is inside. */
+static int enter_quiet(const struct cuda_driver *drv, double deadline_ms,
+		       const struct engine_progress *progress, struct engine_result *result)
+{
+	for (;;) {
+		while (captures_open(drv)) {
+			if (cancelled(progress) || gate_now_ms() > deadline_ms)
+				return fail(result, END_TIMEOUT,
+					    "a stream capture did not end in time");
+			usleep(500);
+		}
+		gate_close();
+		if (!gate_wait_until_out(GATE_HOLD, deadline_ms)) {
+			gate_open();
+			return fail(result, END_TIMEOUT, "a driver call did not return in time");
+		}
+		if (!captures_open(drv))
+			return 0;
+		gate_open();
+	}
+}
+
+/* With the gate closed: wait for the GPU, and for the threads that wait for it. */
+static int drain(const struct cuda_driver *drv, double deadline_ms, struct engine_result *result)
+{
+	CUresult error = CUDA_SUCCESS;
+	int ret;
+
+	saved.ncontexts = contexts_get(drv, saved.contexts, CONTEXTS_MAX);
+	ret = contexts_drain(drv, saved.contexts, saved.ncontexts, deadline_ms, &error);
+	contexts_put(drv, saved.contexts, saved.ncontexts);
+	if (ret == -EIO)
+		return fail_driver(result, drv, "the program's context is broken", error);
+	if (ret == -ETIME)
+		return fail(result, END_TIMEOUT, "kernels did not end in time");
+	if (ret)
+		return fail(result, END_FAILED, "drain: %s", strerror(-ret));
+	if (!gate_wait_until_out(GATE_WAIT, deadline_ms))
+		return fail(result, END_TIMEOUT, "a synchronising call did not return in time");
+	return 0;
+}
+
+static void forget_saved(void)
+{
+	hostmem_release(saved.host, saved.bytes);
+	free(saved.regions);
+	free(saved.pieces);
+	saved.host = NULL;
+	saved.regions = NULL;
+	saved.pieces = NULL;
+	saved.nregions = saved.npieces = 0;
+	__atomic_store_n(&saved.bytes, 0, __ATOMIC_RELAXED);
+	memset(saved.per_device, 0, sizeof(saved.per_device));
+}
+
+/* List the regions and cut them into pieces over one host reservation. */
+static int plan(struct engine_result *result)
+{
+	size_t total = 0, npieces = 0, offset = 0;
+
+	saved.nregions = vmem_regions(NULL, 0);
+	saved.regions = calloc(saved.nregions + 1, sizeof(*saved.regions));
+	if (!saved.regions)
+		return fail(result, END_NOMEM, "out of memory");
+	vmem_regions(saved.regions, saved.nregions);
+	for (size_t i = 0; i < saved.nregions; i++) {
+		total += saved.regions[i].size;
+		npieces += (saved.regions[i].size + TRANSFER_PIECE - 1) / TRANSFER_PIECE;
+	}
+	if (!total)
+		return 0;
+	if (check_host_memory(total, result))
+		return -1;
+	saved.pieces = calloc(npieces, sizeof(*saved.pieces));
+	saved.host = hostmem_reserve(total);
+	if (!saved.pieces || !saved.host)
+		return fail(result, END_NOMEM, "%.2f GiB of address space: %s", total / GIB,
+			    strerror(errno));
+	__atomic_store_n(&saved.bytes, total, __ATOMIC_RELAXED);
+	for (size_t i = 0; i < saved.nregions; i++) {
+		const struct vmem_region *r = &saved.regions[i];
+
+		saved.per_device[r->dev] += r->size;
+		for (size_t at = 0; at < r->size; at += TRANSFER_PIECE) {
+			size_t size = r->size - at < TRANSFER_PIECE ? r->size - at : TRANSFER_PIECE;
+
+			saved.pieces[saved.npieces++] = (struct transfer_piece){
+				r->ctx, r->start + at, saved.host + offset, size, false};
+			offset += size;
+		}
+	}
+	return 0;
+}
+
+static int copy(const struct cuda_driver *drv, enum transfer_direction direction,
+		struct engine_progress *progress, struct engine_result *result)
+{
+	CUresult error = CUDA_SUCCESS;
+	int ret;
+
+	set_phase(progress, "copy", saved.bytes);
+	ret = transfer_run(drv, direction, saved.pieces, saved.npieces, &progress->done, &error);
+	if (ret == -EIO)
+		return fail_driver(result, drv, "copy", error);
+	if (ret)
+		return fail(result, END_NOMEM, "host memory ran out during the copy");
+	return 0;
+}
+
+static void unregister(const struct cuda_driver *drv)
+{
+	CUresult error;
+	size_t done = 0;
+
+	transfer_run(drv, TRANSFER_UNREGISTER, saved.pieces, saved.npieces, &done, &error);
+}
+
+/* Map what is not mapped; all or nothing. */
+static CUresult map_regions(const struct cuda_driver *drv)
+{
+	CUresult error = CUDA_SUCCESS;
+	size_t i;
+
+	for (i = 0; i < saved.nregions && !error; i++) {
+		if (saved.regions[i].mapped)
+			continue;
+		error = drv->cuCtxSetCurrent(saved.regions[i].ctx);
+		if (!error)
+			error = vmem_region_map(saved.regions[i].start);
+		saved.regions[i].mapped = !error;
+	}
+	for (size_t j = 0; error && j < i; j++)
+		if (saved.regions[j].mapped) {
+			vmem_region_unmap(saved.regions[j].start);
+			saved.regions[j].mapped = false;
+		}
+	drv->cuCtxSetCurrent(NULL);
+	return error;
+}
+
+static CUresult unmap_regions(const struct cuda_driver *drv)
+{
+	CUresult error = CUDA_SUCCESS;
+
+	for (size_t i = 0; i < saved.nregions && !error; i++) {
+		error = drv->cuCtxSetCurrent(saved.regions[i].ctx);
+		if (!error)
+			error = vmem_region_unmap(saved.regions[i].start);
+		if (!error)
+			saved.regions[i].mapped = false;
+	}
+	drv->cuCtxSetCurrent(NULL);
+	return error;
+}
+
+/* Steps 1 to 5 of engine.h. On failure the job runs on, unless that too failed (END_FAILED). */
+static int take_memory(const struct cuda_driver *drv, double deadline_ms,
+		       struct engine_progress *progress, struct engine_result *result)
+{
+	struct vmem_stats stats;
+	CUresult error;
+
+	vmem_get_stats(&stats);
+	if (stats.mapped && check_host_memory(stats.mapped, result))
+		return -1;
+	if (enter_quiet(drv, deadline_ms, progress, result))
+		return -1;
+	if (drain(drv, deadline_ms, result))
+		goto err_open;
+	vmem_trim();
+	if (plan(result) || copy(drv, TRANSFER_OUT, progress, result))
+		goto err_forget;
+	set_phase(progress, "release", saved.bytes);
+	__atomic_store_n(&saved.paused, true, __ATOMIC_RELAXED);
+	error = unmap_regions(drv);
+	if (!error)
+		return 0;
+	fail_driver(result, drv, "unmap", error);
+	if (map_regions(drv) || copy(drv, TRANSFER_IN, progress, result))
+		return -1; /* the data is kept; a resume tries again */
+	__atomic_store_n(&saved.paused, false, __ATOMIC_RELAXED);
+err_forget:
+	unregister(drv);
+	forget_saved();
+err_open:
+	gate_open();
+	return -1;
+}
+
+void engine_pause(const struct cuda_driver *drv, int timeout_ms, struct engine_progress *progress,
+		  struct engine_result *result)
+{
+	double start = gate_now_ms();
+	const char *call = "";
+	CUresult error;
+
+	memset(result, 0, sizeof(*result));
+	set_phase(progress, "drain", 0);
+	if (take_memory(drv, start + timeout_ms, progress, result))
+		return;
+	if (saved.ncontexts && release_wanted(drv)) {
+		/* The driver would unpin and pin it one page after another. */
+		unregister(drv);
+		error = release_checkpoint(drv, saved.contexts, saved.ncontexts, &call);
+		__atomic_store_n(&saved.released, !error, __ATOMIC_RELAXED);
+		if (error) {
+			const char *name = "unknown error";
+
+			drv->cuGetErrorName(error, &name);
+			snprintf(result->note, sizeof(result->note),
+				 "the context stays on the GPU: %s: %s", call, name);
+		}
+	}
+	result->code = END_OK;
+	result->bytes = saved.bytes;
+	result->ms = gate_now_ms() - start;
+}
+
+/* Sleep between two attempts to get GPU memory. False when it is time to give up. */
+static bool wait_for_memory(double deadline_ms, unsigned int *sleep_ms,
+			    struct engine_progress *progress, struct engine_result *result)
+{
+	set_phase(progress, "memory", saved.bytes);
+	__atomic_store_n(&progress->waiting, true, __ATOMIC_RELAXED);
+	if (cancelled(progress)) {
+		fail(result, END_BUSY, "cancelled by a pause");
+		return false;
+	}
+	if (deadline_ms && gate_now_ms() > deadline_ms) {
+		fail(result, END_TIMEOUT, "%.2f GiB of GPU memory did not come free in time",
+		     saved.bytes / GIB);
+		return false;
+	}
+	usleep(*sleep_ms * 1000);
+	if (*sleep_ms < 1000)
+		*sleep_ms *= 2;
+	return true;
+}
+
+/* Get context and memory back, waiting for free memory as long as allowed. */
+static int regain(const struct cuda_driver *drv, double deadline_ms,
+		  struct engine_progress *progress, struct engine_result *result)
+{
+	unsigned int sleep_ms = 20;
+	const char *call = "";
+	CUresult error;
+
+	for (;;) {
+		if (saved.released && release_fits(saved.per_device)) {
+			set_phase(progress, "restore", 0);
+			error = release_restore(drv, &call);
+			__atomic_store_n(&saved.released, error != CUDA_SUCCESS, __ATOMIC_RELAXED);
+			if (error && error != CUDA_ERROR_OUT_OF_MEMORY)
+				return fail_driver(result, drv, call, error);
+		}
+		if (!saved.released) {
+			error = map_regions(drv);
+			if (!error)
+				break;
+			if (error != CUDA_ERROR_OUT_OF_MEMORY)
+				return fail_driver(result, drv, "map", error);
+		}
+		if (!wait_for_memory(deadline_ms, &sleep_ms, progress, result))
+			return -1;
+	}
+	__atomic_store_n(&progress->waiting, false, __ATOMIC_RELAXED);
+	return 0;
+}
+
+void engine_resume(const struct cuda_driver *drv, int timeout_ms, struct engine_progress *progress,
+		   struct engine_result *result)
+{
+	double start = gate_now_ms();
+
+	memset(result, 0, sizeof(*result));
+	if (regain(drv, timeout_ms ? start + timeout_ms : 0, progress, result) ||
+	    copy(drv, TRANSFER_IN, progress, result))
+		return;
+	__atomic_store_n(&saved.paused, false, __ATOMIC_RELAXED);
+	gate_open();
+	result->code = END_OK;
+	result->bytes = saved.bytes;
+	result->ms = gate_now_ms() - start;
+	/* The job runs; giving the host memory back need not hold it up. */
+	unregister(drv);
+	forget_saved();
+}

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CUDAW_FREEMEM_H
+#define CUDAW_FREEMEM_H
+/*
+ * How much memory the GPUs have free, asked of NVML by a child process.
+ *
+ * While the driver's checkpoint holds this process, NVML blocks in it; and a driver restore that
+ * runs out of memory cannot be tried again: it returns CUDA_ERROR_OPERATING_SYSTEM from then on
+ * [H200, driver 580.159]. So the question is asked before, from outside: cudaw-freemem, a small
+ * program in the folder of the faces (freemem_main.c), prints the free bytes of each UUID.
+ *
+ * The child sends no SIGCHLD and is not seen by the program's wait(): it is cloned with exit
+ * signal 0, with nothing in its environment but LD_LIBRARY_PATH.
+ */
+#include <cuda.h>
+#include <stddef.h>
+
+#define FREEMEM_PROGRAM "cudaw-freemem"
+
+/*
+ * Free bytes of the @count GPUs with @uuids. 0, or -ENOSYS where there is no way to know, with
+ * @bytes undefined then. Not for a thread of the program: it waits for the child.
+ */
+int freemem_query(const CUuuid *uuids, int count, size_t *bytes);
+
+#endif

@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "checkpoint/gate.h"
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <linux/membarrier.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+__thread struct gate_thread gate_self __attribute__((tls_model("initial-exec")));
+int gate_flags;
+
+static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct gate_thread *threads; /* under list_lock */
+static pthread_once_t key_once = PTHREAD_ONCE_INIT;
+static pthread_key_t key;
+static int key_error;
+static int refusal = CUDA_ERROR_DEINITIALIZED;
+
+static void thread_unlist(void *arg)
+{
+	struct gate_thread *thread = arg;
+
+	pthread_mutex_lock(&list_lock);
+	if (thread->listed && thread->prevp) {
+		*thread->prevp = thread->next;
+		if (thread->next)
+			thread->next->prevp = thread->prevp;
+		thread->listed = false;
+	}
+	pthread_mutex_unlock(&list_lock);
+}
+
+static void key_make(void)
+{
+	key_error = pthread_key_create(&key, thread_unlist);
+}
+
+/* A thread that calls CUDA from its last destructors is listed anew, and unlisted by the next round. */
+static void thread_list(struct gate_thread *self)
+{
+	pthread_once(&key_once, key_make);
+	if (key_error || pthread_setspecific(key, self)) {
+		/* Without a destructor the list would outlive the thread; gate_init() says so. */
+		self->listed = true;
+		return;
+	}
+	pthread_mutex_lock(&list_lock);
+	self->next = threads;
+	self->prevp = &threads;
+	if (threads)
+		threads->prevp = &self->next;
+	threads = self;
+	self->listed = true;
+	pthread_mutex_unlock(&list_lock);
+}
+
+static void futex_wait(int *word, int value)
+{
+	syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
+}
+
+static void set_flags(int set, int clear)
+{
+	int old = __atomic_load_n(&gate_flags, __ATOMIC_RELAXED);
+
+	while (!__atomic_compare_exchange_n(&gate_flags, &old, (old | set) & ~clear, false,
+					    __ATOMIC_SEQ_CST, __ATOMIC_RELAXED))
+		;
+	syscall(SYS_futex, &gate_flags, FUTEX_WAKE_PRIVATE, 0x7fffffff, NULL, NULL, 0);
+}
+
+bool gate_enter_slow(enum gate_kind kind)
+{
+	struct gate_thread *self = &gate_self;
+	int saved_errno = errno;
+
+	for (;;) {
+		__atomic_store_n(&self->inside, GATE_OUT, __ATOMIC_RELEASE);
+		if (!self->listed)
+			thread_list(self);
+		int flags = __atomic_load_n(&gate_flags, __ATOMIC_ACQUIRE);
+		if (flags & GATE_REFUSES) {
+			errno = saved_errno;
+			return false;
+		}
+		if (flags & GATE_CLOSED) {
+			futex_wait(&gate_flags, flags);
+			continue;
+		}
+		__atomic_store_n(&self->inside, kind, __ATOMIC_SEQ_CST);
+		__atomic_thread_fence(__ATOMIC_SEQ_CST);
+		flags = __atomic_load_n(&gate_flags, __ATOMIC_SEQ_CST);
+		if (!(flags & (GATE_CLOSED | GATE_REFUSES)))
+			break;
+	}
+	self->depth = 1;
+	errno = saved_errno;
+	return true;
+}
+
+CUresult gate_refusal(void)
+{
+	return __atomic_load_n(&refusal, __ATOMIC_RELAXED);
+}
+
+int gate_init(void)
+{
+	pthread_once(&key_once, key_make);
+	if (key_error)
+		return -key_error;
+	if (syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0))
+		set_flags(GATE_FENCE, 0);
+	return 0;
+}
+
+void gate_close(void)
+{
+	set_flags(GATE_CLOSED, 0);
+	syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
+}
+
+void gate_open(void)
+{
+	set_flags(0, GATE_CLOSED);
+}
+
+double gate_now_ms(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return ts.tv_sec * 1e3 + ts.tv_nsec * 1e-6;
+}
+
+static bool anyone_inside(enum gate_kind kind)
+{
+	bool found = false;
+
+	pthread_mutex_lock(&list_lock);
+	for (struct gate_thread *t = threads; t && !found; t = t->next)
+		found = t != &gate_self && __atomic_load_n(&t->inside, __ATOMIC_ACQUIRE) == (int)kind;
+	pthread_mutex_unlock(&list_lock);
+	return found;
+}
+
+bool gate_wait_until_out(enum gate_kind kind, double deadline_ms)
+{
+	unsigned int sleep_us = 20;
+
+	while (anyone_inside(kind)) {
+		if (gate_now_ms() > deadline_ms)
+			return false;
+		usleep(sleep_us);
+		if (sleep_us < 2000)
+			sleep_us *= 2;
+	}
+	return true;
+}
+
+void gate_refuse(CUresult error)
+{
+	__atomic_store_n(&refusal, error, __ATOMIC_RELAXED);
+	set_flags(GATE_REFUSES, 0);
+}
+
+void gate_after_fork(void)
+{
+	struct gate_thread *self = &gate_self;
+
+	pthread_mutex_init(&list_lock, NULL);
+	gate_flags &= GATE_FENCE;
+	threads = self->listed ? self : NULL;
+	self->next = NULL;
+	self->prevp = &threads;
+}

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CUDAW_GATE_H
+#define CUDAW_GATE_H
+/*
+ * The gate: what every driver call of the program passes, and what a pause closes.
+ *
+ * A thread says that it is inside by a plain store to its own cache line and then looks whether
+ * the gate is closed; the pauser closes the gate, makes every running thread execute a barrier
+ * (membarrier(2)), and then looks at the threads. One of the two sees the other. That costs about
+ * 1 ns a call, where a contended rwlock costs 300 ns. Where membarrier is refused (old kernels,
+ * seccomp filters) the thread executes the barrier itself.
+ *
+ * Two kinds of being inside:
+ *
+ *	GATE_HOLD	the call submits work or touches memory. The pauser waits for it before
+ *			it drains the GPU.
+ *	GATE_WAIT	the call only waits for work that others submitted. It must not hold up
+ *			the pause, which may be what it waits for; but it has to have left the driver
+ *			before the driver's own checkpoint begins.
+ *
+ * gate_refuse() turns callers away for good with an error instead of letting them in: in a forked
+ * child, where CUDA does not work, and in a process that exits while it is paused.
+ *
+ * One thread at a time closes and opens the gate (the engine's). The gate makes no CUDA call.
+ */
+#include <cuda.h>
+#include <stdbool.h>
+
+enum gate_kind { GATE_OUT, GATE_HOLD, GATE_WAIT };
+
+/* Bits of gate_flags: what keeps a caller from the fast path. */
+enum gate_flag {
+	GATE_CLOSED = 1,
+	GATE_REFUSES = 2,
+	GATE_FENCE = 4, /* no membarrier: the caller executes the barrier */
+};
+
+struct gate_thread {
+	int inside;	    /* enum gate_kind; written by its thread, read by the pauser */
+	unsigned int depth; /* nested calls: a profiler's callback may call the driver */
+	bool listed;
+	struct gate_thread *next;
+	struct gate_thread **prevp;
+} __attribute__((aligned(64)));
+
+extern __thread struct gate_thread gate_self __attribute__((tls_model("initial-exec")));
+extern int gate_flags;
+
+bool gate_enter_slow(enum gate_kind kind);
+
+/* Enter, after waiting for an open gate. False: the call is refused with gate_refusal(). */
+static inline bool gate_enter(enum gate_kind kind)
+{
+	struct gate_thread *self = &gate_self;
+
+	if (self->depth) {
+		self->depth++;
+		return true;
+	}
+	__atomic_store_n(&self->inside, kind, __ATOMIC_RELAXED);
+	__atomic_signal_fence(__ATOMIC_SEQ_CST);
+	if (__builtin_expect(__atomic_load_n(&gate_flags, __ATOMIC_RELAXED) || !self->listed, 0))
+		return gate_enter_slow(kind);
+	self->depth = 1;
+	return true;
+}
+
+static inline void gate_exit(void)
+{
+	struct gate_thread *self = &gate_self;
+
+	if (--self->depth == 0)
+		__atomic_store_n(&self->inside, GATE_OUT, __ATOMIC_RELEASE);
+}
+
+/* The error for calls that gate_enter() turned away. */
+CUresult gate_refusal(void);
+
+/*
+ * Once in a process, before the gate is closed for the first time. Returns 0, or a negative errno
+ * where threads cannot be tracked: the gate must then never be closed.
+ */
+int gate_init(void);
+
+void gate_close(void);
+void gate_open(void);
+
+/*
+ * With the gate closed: wait until no thread but the caller is inside as @kind. False when
+ * @deadline_ms (CLOCK_MONOTONIC, see gate_now_ms) passes first.
+ */
+bool gate_wait_until_out(enum gate_kind kind, double deadline_ms);
+double gate_now_ms(void);
+
+/* From now on refuse every call with @error, those that wait at the gate included. */
+void gate_refuse(CUresult error);
+
+/* In the child of a fork: forget the other threads, open the gate. */
+void gate_after_fork(void);
+
+#endif

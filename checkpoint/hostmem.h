@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CUDAW_HOSTMEM_H
+#define CUDAW_HOSTMEM_H
+/*
+ * Host memory for what a pause takes off the GPU: how much there is, and getting it without
+ * putting the process at the mercy of the out-of-memory killer.
+ */
+#include <stddef.h>
+
+/* Kept free of what hostmem_available() finds, for the program and the kernel. */
+#define HOSTMEM_RESERVE (256UL << 20)
+
+/*
+ * Bytes that this process can still take: MemAvailable, or less where a memory cgroup (v2 or v1,
+ * any ancestor) leaves less. Page cache that the cgroup can drop counts as available.
+ */
+size_t hostmem_available(void);
+
+/*
+ * Address space for @size bytes, in huge pages where the kernel gives them; no memory is taken
+ * before hostmem_populate(). NULL with errno on failure.
+ */
+void *hostmem_reserve(size_t size);
+void hostmem_release(void *start, size_t size);
+
+/* Make the pages of a part of a reservation present. 0 or a negative errno; never a signal. */
+int hostmem_populate(void *start, size_t size);
+
+#endif

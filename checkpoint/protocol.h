@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CUDAW_PROTOCOL_H
+#define CUDAW_PROTOCOL_H
+/*
+ * What a job and the cudaw command say to each other.
+ *
+ * Every process that uses CUDA under cudaw listens on a stream socket RUNDIR/PID.sock, mode 0600.
+ * RUNDIR is CUDAW_RUNTIME_DIR, or /tmp/cudaw-UID: not XDG_RUNTIME_DIR, which goes away when its
+ * user logs out while the job runs on. The folder has mode 0700 and belongs to the user. The job
+ * checks its peer by SO_PEERCRED: the same user or root.
+ *
+ * The client sends one request line; the job answers with lines "KEY VALUE...", the last of which
+ * is "end ok" or "end CODE MESSAGE...", and closes. Values run to the end of the line. Unknown keys
+ * are to be skipped. Requests:
+ *
+ *	status			describe the job (keys below)
+ *	pause [TIMEOUT_MS]	pause; TIMEOUT_MS bounds the wait for running kernels
+ *	resume [TIMEOUT_MS]	resume; TIMEOUT_MS bounds the wait for GPU memory, 0 or none: forever
+ *
+ * pause and resume send "progress PHASE DONE TOTAL" (bytes) about ten times a second, and "note
+ * TEXT" where the outcome needs a word (as "already paused"). An answer to what was really done has
+ * pause_ms and pause_bytes, or resume_ms and resume_bytes, before its "end ok". A client that hangs up does not stop
+ * what it asked for.
+ *
+ * Keys of status:
+ *	protocol	1
+ *	id		the job: six hexadecimal digits, the same in all its processes (CUDAW_JOB)
+ *	name		CUDAW_NAME; absent when not given
+ *	pid, uid
+ *	command		the program's command line, cut at 200 bytes
+ *	state		one of the states below
+ *	gpu		ORDINAL UUID NAME; a line for each device with managed memory or a context
+ *	managed		bytes of GPU memory that cudaw moves
+ *	unmanaged	bytes of GPU memory of this process that it does not move (see README)
+ *	paused		bytes held in host memory
+ *	pause_ms pause_bytes resume_ms resume_bytes	the last pause and resume; absent before;
+ *			milliseconds have decimals
+ *	reason		why the state is what it is, or why the last request failed
+ */
+
+#define PROTOCOL_VERSION 1
+#define PROTOCOL_LINE    4096 /* the longest line, newline included */
+
+/* States of a process, as status says them. */
+#define STATE_MAP(X)                                                                               \
+	X(RUNNING, "running")                                                                      \
+	X(PAUSING, "pausing")                                                                      \
+	X(PAUSED, "paused")                                                                        \
+	X(RESUMING, "resuming")                                                                    \
+	X(WAITING, "waiting") /* a resume waits for GPU memory */                                  \
+	X(FAILED, "failed")   /* a resume failed; the data is kept and it can be tried again */
+
+#define STATE_ENUM(name, text) STATE_##name,
+enum job_state { STATE_MAP(STATE_ENUM) };
+#undef STATE_ENUM
+
+/* Codes of the last line. */
+#define END_OK          "ok"
+#define END_TIMEOUT     "timeout"     /* kernels did not end, or memory did not come, in time */
+#define END_NOMEM       "nomem"       /* too little host memory; nothing was changed */
+#define END_UNSUPPORTED "unsupported" /* this driver or device can not */
+#define END_BUSY        "busy"        /* another pause or resume is under way */
+#define END_DENIED      "denied"      /* not the same user, nor root */
+#define END_INVALID     "invalid"     /* not a request */
+#define END_FAILED      "failed"      /* anything else, in MESSAGE */
+
+#endif

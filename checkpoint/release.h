@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CUDAW_RELEASE_H
+#define CUDAW_RELEASE_H
+/*
+ * Giving the whole GPU back by the driver's own process checkpoint (cuCheckpointProcess*, r570+),
+ * once our memory is unmapped: context, modules, unmanaged memory. It works from a thread of the
+ * same process and without root [H200, driver 580].
+ */
+#include "checkpoint/contexts.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* True where CUDAW_RELEASE asks for the whole GPU (the default) and the driver can. */
+bool release_wanted(const struct cuda_driver *drv);
+
+/*
+ * Lock and checkpoint this process, whose @count contexts are in @list. No thread may be inside
+ * the driver. 0, or the driver's error: then the process is as it was, and *@call names the
+ * function that failed.
+ */
+CUresult release_checkpoint(const struct cuda_driver *drv, const struct context *list,
+			    size_t count, const char **call);
+
+/*
+ * True when every GPU has the memory free that release_restore() and @managed[dev] bytes after it
+ * need, or when there is no way to know. To be asked before every restore: one that runs out of
+ * memory cannot be tried again, and the job is lost with its context.
+ */
+bool release_fits(const size_t *managed);
+
+/* Restore and unlock. 0, or the driver's error, with *@call as above. */
+CUresult release_restore(const struct cuda_driver *drv, const char **call);
+
+#endif

@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "checkpoint/rundir.h"
+
+#define LOG_PREFIX "rundir: "
+#include "vmem/log.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+int rundir_path(uid_t uid, char *path, size_t size, const char **why)
+{
+	const char *dir = secure_getenv("CUDAW_RUNTIME_DIR");
+	int len;
+
+	if (dir && *dir && *dir != '/') {
+		snprintf(path, size, "%s", dir);
+		*why = "CUDAW_RUNTIME_DIR is not an absolute path";
+		return -EINVAL;
+	}
+	if (dir && *dir)
+		len = snprintf(path, size, "%s", dir);
+	else
+		len = snprintf(path, size, RUNDIR_TMP "/" RUNDIR_PREFIX "%u", uid);
+	if (len >= (int)size) {
+		*why = "the path is too long";
+		return -ENAMETOOLONG;
+	}
+	/* With a slash at its end, open(2) would follow a symbolic link in spite of O_NOFOLLOW. */
+	while (len > 1 && path[len - 1] == '/')
+		path[--len] = '\0';
+	return 0;
+}
+
+/* The reason for a folder that could not be opened; ENOTDIR alone does not tell a link. */
+static const char *open_reason(const char *path, int err)
+{
+	struct stat st;
+
+	if (lstat(path, &st) == 0 && S_ISLNK(st.st_mode))
+		return "it is a symbolic link";
+	if (err == ENOTDIR)
+		return "it is not a folder";
+	return strerrordesc_np(err);
+}
+
+int rundir_open(const char *path, uid_t owner, const char **why)
+{
+	int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	struct stat st;
+	int err = 0;
+
+	if (fd < 0) {
+		err = errno;
+		*why = open_reason(path, err);
+		return -err;
+	}
+	if (fstat(fd, &st) < 0) {
+		err = -errno;
+		*why = strerrordesc_np(-err);
+	} else if (owner != RUNDIR_ANYONE && st.st_uid != owner) {
+		err = -EPERM;
+		*why = "it belongs to another user";
+	} else if (st.st_mode & (S_IRWXG | S_IRWXO)) {
+		err = -EACCES;
+		*why = "other users may enter it (its mode must be 0700)";
+	}
+	if (err) {
+		close(fd);
+		return err;
+	}
+	return fd;
+}
+
+int rundir_create(const char *path, uid_t owner, const char **why)
+{
+	if (mkdir(path, 0700) < 0 && errno != EEXIST) {
+		int err = errno;
+
+		*why = strerrordesc_np(err);
+		return -err;
+	}
+	return rundir_open(path, owner, why);
+}
+
+static void socket_name(pid_t pid, char *name, size_t size)
+{
+	snprintf(name, size, "%d" RUNDIR_SUFFIX, pid);
+}
+
+static struct sockaddr_un socket_address(int dir, pid_t pid)
+{
+	struct sockaddr_un addr = {.sun_family = AF_UNIX};
+
+	snprintf(addr.sun_path, sizeof(addr.sun_path), "/proc/self/fd/%d/%d" RUNDIR_SUFFIX, dir,
+		 pid);
+	return addr;
+}
+
+int rundir_connect(int dir, pid_t pid)
+{
+	struct sockaddr_un addr = socket_address(dir, pid);
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	int err;
+
+	if (fd < 0)
+		return -errno;
+	if (connect(fd, (struct sockaddr *)&addr, sizeof(addr)) < 0) {
+		err = errno;
+		close(fd);
+		return -err;
+	}
+	return fd;
+}
+
+/*
+ * Bind @fd to the socket of this process. A name that is taken was left by a dead process of the
+ * same PID, unless somebody answers: two PID namespaces (containers) may share the folder.
+ */
+static int bind_socket(int fd, int dir)
+{
+	struct sockaddr_un addr = socket_address(dir, getpid());
+	char name[32];
+	int peer;
+
+	if (bind(fd, (struct sockaddr *)&addr, sizeof(addr)) == 0)
+		return 0;
+	if (errno != EADDRINUSE)
+		return -errno;
+
+	peer = rundir_connect(dir, getpid());
+	if (peer != -ECONNREFUSED && peer != -ENOENT) {
+		if (peer >= 0)
+			close(peer);
+		return -EADDRINUSE;
+	}
+	socket_name(getpid(), name, sizeof(name));
+	if (unlinkat(dir, name, 0) < 0 && errno != ENOENT)
+		return -errno;
+	return bind(fd, (struct sockaddr *)&addr, sizeof(addr)) < 0 ? -errno : 0;
+}
+
+static int listen_in(int dir)
+{
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	char name[32];
+	int err;
+
+	if (fd < 0)
+		return -errno;
+	err = bind_socket(fd, dir);
+	if (err)
+		goto err_close;
+	/* Not by umask(2), which other threads share. The folder keeps others out until then. */
+	socket_name(getpid(), name, sizeof(name));
+	if (fchmodat(dir, name, 0600, 0) < 0 || listen(fd, 64) < 0) {
+		err = -errno;
+		unlinkat(dir, name, 0);
+		goto err_close;
+	}
+	return fd;
+
+err_close:
+	close(fd);
+	return err;
+}
+
+int rundir_listen(void)
+{
+	char path[PATH_MAX];
+	const char *why;
+	int dir, fd;
+	int err = rundir_path(geteuid(), path, sizeof(path), &why);
+
+	if (err) {
+		pr_err("%s can not be used: %s", path, why);
+		return err;
+	}
+	dir = rundir_create(path, geteuid(), &why);
+	if (dir < 0) {
+		pr_err("%s can not be used: %s", path, why);
+		return dir;
+	}
+	fd = listen_in(dir);
+	if (fd == -EADDRINUSE)
+		pr_err("%s/%d" RUNDIR_SUFFIX " is in use by another PID namespace: give each its "
+		       "own CUDAW_RUNTIME_DIR",
+		       path, getpid());
+	else if (fd < 0)
+		pr_err("no socket in %s: %s", path, strerrordesc_np(-fd));
+	close(dir);
+	return fd;
+}
+
+void rundir_unlink(pid_t pid)
+{
+	char path[PATH_MAX], name[32];
+	const char *why;
+	int dir;
+
+	if (rundir_path(geteuid(), path, sizeof(path), &why))
+		return;
+	dir = rundir_open(path, geteuid(), &why);
+	if (dir < 0)
+		return;
+	socket_name(pid, name, sizeof(name));
+	unlinkat(dir, name, 0);
+	close(dir);
+}
+
+void rundir_make_id(uint64_t seed, char id[RUNDIR_ID_SIZE])
+{
+	uint32_t first, rest;
+
+	/* The finaliser of splitmix64: neighbouring PIDs get ids that look nothing alike. */
+	seed = (seed ^ (seed >> 30)) * 0xbf58476d1ce4e5b9UL;
+	seed = (seed ^ (seed >> 27)) * 0x94d049bb133111ebUL;
+	seed ^= seed >> 31;
+	first = (seed >> 32) % 6;
+	rest = seed & 0xfffff;
+	snprintf(id, RUNDIR_ID_SIZE, "%c%05x", 'a' + first, rest);
+}
+
+/* The process's start in clock ticks since boot: field 22 of stat, the 20th after the name. */
+static uint64_t start_time(void)
+{
+	char buf[1024];
+	int fd = open("/proc/self/stat", O_RDONLY | O_CLOEXEC);
+	ssize_t len;
+	char *p;
+
+	if (fd < 0)
+		return 0;
+	len = read(fd, buf, sizeof(buf) - 1);
+	close(fd);
+	if (len <= 0)
+		return 0;
+	buf[len] = '\0';
+	p = strrchr(buf, ')');
+	for (int field = 0; p && field < 20; field++)
+		p = strchr(p + 1, ' ');
+	return p ? strtoull(p, NULL, 10) : 0;
+}
+
+void rundir_job_id(char id[RUNDIR_ID_SIZE])
+{
+	const char *job = getenv("CUDAW_JOB");
+	size_t len = 0;
+
+	while (job && isxdigit((unsigned char)job[len]))
+		len++;
+	if (len == RUNDIR_ID_SIZE - 1 && !job[len])
+		memcpy(id, job, RUNDIR_ID_SIZE);
+	else
+		rundir_make_id((start_time() << 22) ^ (uint64_t)getpid(), id);
+}

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CUDAW_RUNDIR_H
+#define CUDAW_RUNDIR_H
+/*
+ * The runtime folder: where a job's processes listen and the cudaw command finds them (see
+ * protocol.h for what they say). Used by the injected library and by the command.
+ *
+ *	CUDAW_RUNTIME_DIR, or /tmp/cudaw-UID	mode 0700, owned by the user, not a symbolic link
+ *	    PID.sock				mode 0600, one for each process that uses CUDA
+ *
+ * /tmp is open to everybody, so a folder that another user made, or can change, is refused: who
+ * controls it could take the place of a job. Sockets are reached through the descriptor of the
+ * folder that was checked (/proc/self/fd/N/PID.sock), which also frees the path from the 108
+ * bytes of sockaddr_un.
+ *
+ * Nothing here keeps state or prints, but for the errors of rundir_listen().
+ */
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#define RUNDIR_TMP     "/tmp"
+#define RUNDIR_PREFIX  "cudaw-" /* RUNDIR_TMP/RUNDIR_PREFIX<uid> */
+#define RUNDIR_SUFFIX  ".sock"
+#define RUNDIR_ID_SIZE 7           /* a job id with its terminating zero */
+#define RUNDIR_ANYONE  ((uid_t)-1) /* for a reader that is root */
+
+/*
+ * Write the path of @uid's runtime folder to @path. Returns 0; -EINVAL where CUDAW_RUNTIME_DIR is
+ * not an absolute path; -ENAMETOOLONG. @why is then a reason to print after the path.
+ */
+int rundir_path(uid_t uid, char *path, size_t size, const char **why);
+
+/*
+ * Open the folder at @path if it is safe to use: a real directory, of @owner, closed to others.
+ * Returns a descriptor that the caller closes, or a negative errno with *@why set.
+ */
+int rundir_open(const char *path, uid_t owner, const char **why);
+
+/* The same, making the folder first where it is not there. */
+int rundir_create(const char *path, uid_t owner, const char **why);
+
+/*
+ * Make the calling process's socket in its user's runtime folder, and listen. Returns the
+ * descriptor (blocking, close-on-exec) or a negative errno, after one pr_err that says why.
+ * A socket that a dead process with the same PID left behind is replaced.
+ */
+int rundir_listen(void);
+
+/* Remove the socket of @pid, on exit; harmless where there is none. */
+void rundir_unlink(pid_t pid);
+
+/*
+ * Connect to the socket of @pid in the folder @dir. Returns a non-blocking, close-on-exec
+ * descriptor or a negative errno: -ENOENT no socket, -ECONNREFUSED nobody listens, -EAGAIN too
+ * many callers wait already.
+ */
+int rundir_connect(int dir, pid_t pid);
+
+/*
+ * Make a job id of @seed: six hexadecimal digits, the first of them a letter, so that the command
+ * can not mistake an id for a PID.
+ */
+void rundir_make_id(uint64_t seed, char id[RUNDIR_ID_SIZE]);
+
+/* The job that this process belongs to: CUDAW_JOB, or one of its own from its PID and start. */
+void rundir_job_id(char id[RUNDIR_ID_SIZE]);
+
+#endif

@@ -1,0 +1,336 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "checkpoint/server.h"
+#include "checkpoint/control.h"
+#include "checkpoint/nvml.h"
+#include "checkpoint/rundir.h"
+#include "checkpoint/unmanaged.h"
+#include "vmem/vmem.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define LOG_PREFIX "server: "
+#include "vmem/log.h"
+
+#define MAX_CLIENTS (SERVER_FDS - 1)
+
+enum waiting { WAITS_NOT, WAITS_PAUSED, WAITS_RUNNING };
+
+struct client {
+	int fd;
+	size_t len;
+	enum waiting waiting;
+	bool joined; /* an operation is under way that it waits for */
+	char line[256];
+};
+
+static int listen_fd = -1;
+static struct client clients[MAX_CLIENTS];
+static int nclients;
+static const char *const state_names[] = {
+#define STATE_NAME(name, text) text,
+	STATE_MAP(STATE_NAME)
+#undef STATE_NAME
+};
+
+/* Send a line. A client that does not read loses it: it must not hold up the job. */
+__attribute__((format(printf, 2, 3))) static void say(const struct client *c, const char *fmt, ...)
+{
+	char line[PROTOCOL_LINE];
+	va_list ap;
+	int len;
+
+	va_start(ap, fmt);
+	len = vsnprintf(line, sizeof(line) - 1, fmt, ap);
+	va_end(ap);
+	if (len > (int)sizeof(line) - 2)
+		len = sizeof(line) - 2;
+	for (int i = 0; i < len; i++)
+		if (line[i] == '\n')
+			line[i] = ' ';
+	line[len++] = '\n';
+	if (send(c->fd, line, len, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
+		pr_debug("send: %s", strerror(errno));
+}
+
+static void drop(struct client *c)
+{
+	close(c->fd);
+	*c = clients[--nclients];
+}
+
+static bool same_user(int fd)
+{
+	struct ucred peer;
+	socklen_t len = sizeof(peer);
+
+	return !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) &&
+	       (peer.uid == geteuid() || peer.uid == 0);
+}
+
+static void accept_client(void)
+{
+	int fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	struct client c = {.fd = fd};
+
+	if (fd < 0)
+		return;
+	if (!same_user(fd)) {
+		say(&c, "end " END_DENIED " this job belongs to another user");
+		close(fd);
+		return;
+	}
+	clients[nclients++] = c;
+}
+
+static void say_command(const struct client *c)
+{
+	char command[201];
+	int fd = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
+	ssize_t len = fd < 0 ? -1 : read(fd, command, sizeof(command) - 1);
+
+	if (fd >= 0)
+		close(fd);
+	if (len <= 0)
+		return;
+	if (!command[len - 1])
+		len--;
+	for (ssize_t i = 0; i < len; i++)
+		if (!command[i])
+			command[i] = ' ';
+	say(c, "command %.*s", (int)len, command);
+}
+
+/* What NVML says that this process holds on all GPUs; 0 where it does not know the process. */
+static size_t held_bytes(void)
+{
+	const struct control_device *devices;
+	size_t held = 0, bytes;
+	int count;
+
+	devices = control_devices(&count);
+	for (int i = 0; i < count; i++)
+		if (!nvml_process_memory(devices[i].uuid, &bytes))
+			held += bytes;
+	return held;
+}
+
+/*
+ * What the process holds beyond what vmem mapped: by NVML where it knows us, else as counted. NVML
+ * is asked only while no operation is under way, since it blocks during the driver's checkpoint.
+ */
+static size_t unmanaged_bytes(void)
+{
+	static size_t last;
+	struct vmem_stats stats;
+	size_t held;
+
+	if (engine_is_released())
+		return 0;
+	if (control_state(NULL) != STATE_RUNNING)
+		return last;
+	held = held_bytes();
+	vmem_get_stats(&stats);
+	last = held > stats.mapped ? held - stats.mapped : unmanaged_total();
+	return last;
+}
+
+static void say_last(const struct client *c, const char *what, const struct engine_result *last)
+{
+	if (!last->code)
+		return;
+	say(c, "%s_ms %.3f", what, last->ms);
+	say(c, "%s_bytes %zu", what, last->bytes);
+}
+
+static void say_status(const struct client *c)
+{
+	const struct control_device *devices;
+	struct vmem_stats stats;
+	char id[RUNDIR_ID_SIZE];
+	int count;
+
+	rundir_job_id(id);
+	say(c, "protocol %d", PROTOCOL_VERSION);
+	say(c, "id %s", id);
+	if (getenv("CUDAW_NAME"))
+		say(c, "name %s", getenv("CUDAW_NAME"));
+	say(c, "pid %d", getpid());
+	say(c, "uid %u", geteuid());
+	say_command(c);
+	say(c, "state %s", state_names[control_state(NULL)]);
+	devices = control_devices(&count);
+	for (int i = 0; i < count; i++) {
+		vmem_get_device_stats(i, &stats);
+		if (stats.managed)
+			say(c, "gpu %d %s %s", i, devices[i].uuid, devices[i].name);
+	}
+	vmem_get_stats(&stats);
+	say(c, "managed %zu", stats.managed);
+	say(c, "unmanaged %zu", unmanaged_bytes());
+	say(c, "paused %zu", engine_paused_bytes());
+	say_last(c, "pause", control_last(true));
+	say_last(c, "resume", control_last(false));
+	if (*control_reason())
+		say(c, "reason %s", control_reason());
+	say(c, "end " END_OK);
+}
+
+/* The number after a request's word: @fallback where there is none, -1 where it is not a number. */
+static int parse_timeout(const char *text, int fallback)
+{
+	char *end;
+	long value;
+
+	if (!*text)
+		return fallback;
+	value = strtol(text, &end, 10);
+	return *end || value < 0 || value > INT_MAX ? -1 : (int)value;
+}
+
+/* False when the client is done with. */
+static bool handle_request(struct client *c)
+{
+	size_t word = strcspn(c->line, " ");
+	const char *argument = c->line + word + (c->line[word] == ' ');
+	bool pause = word == 5 && !strncmp(c->line, "pause", 5);
+	bool resume = word == 6 && !strncmp(c->line, "resume", 6);
+	int timeout_ms = parse_timeout(argument, pause ? CONTROL_PAUSE_TIMEOUT_MS : 0);
+
+	if (!strcmp(c->line, "status")) {
+		say_status(c);
+		return false;
+	}
+	if ((!pause && !resume) || timeout_ms < 0) {
+		say(c, "end " END_INVALID " expected status, pause [MS] or resume [MS], found %s",
+		    c->line);
+		return false;
+	}
+	c->waiting = pause ? WAITS_PAUSED : WAITS_RUNNING;
+	control_want(pause, timeout_ms);
+	return true;
+}
+
+/* False when the client is done with: it hung up, or its request is answered. */
+static bool read_client(struct client *c)
+{
+	ssize_t n = recv(c->fd, c->line + c->len, sizeof(c->line) - 1 - c->len, MSG_DONTWAIT);
+	char *newline;
+
+	if (n < 0)
+		return errno == EAGAIN || errno == EINTR;
+	if (n == 0)
+		return false;
+	if (c->waiting)
+		return true; /* nothing more is expected of it */
+	c->len += n;
+	c->line[c->len] = '\0';
+	newline = strchr(c->line, '\n');
+	if (newline) {
+		*newline = '\0';
+		return handle_request(c);
+	}
+	if (c->len < sizeof(c->line) - 1)
+		return true;
+	say(c, "end " END_INVALID " the request is longer than %zu bytes", sizeof(c->line) - 2);
+	return false;
+}
+
+void server_init(void)
+{
+	listen_fd = rundir_listen();
+	if (listen_fd < 0)
+		return; /* rundir_listen() has said why */
+	fcntl(listen_fd, F_SETFL, O_NONBLOCK);
+}
+
+int server_poll_fds(struct pollfd *fds)
+{
+	/* A negative descriptor is skipped by poll(). */
+	int fd = nclients < MAX_CLIENTS ? listen_fd : -1;
+
+	fds[0] = (struct pollfd){.fd = fd, .events = POLLIN};
+	for (int i = 0; i < nclients; i++)
+		fds[1 + i] = (struct pollfd){.fd = clients[i].fd, .events = POLLIN};
+	return 1 + nclients;
+}
+
+void server_handle(const struct pollfd *fds, int count)
+{
+	/* Backwards: drop() moves the last client into the gap. */
+	for (int i = nclients - 1; i >= 0; i--)
+		for (int j = 1; j < count; j++)
+			if (fds[j].fd == clients[i].fd && fds[j].revents) {
+				if (!read_client(&clients[i]))
+					drop(&clients[i]);
+				break;
+			}
+	if (fds[0].revents)
+		accept_client();
+}
+
+bool server_has_waiters(void)
+{
+	for (int i = 0; i < nclients; i++)
+		if (clients[i].waiting)
+			return true;
+	return false;
+}
+
+void server_send_progress(const struct engine_progress *progress)
+{
+	const char *phase = __atomic_load_n(&progress->phase, __ATOMIC_ACQUIRE);
+
+	for (int i = 0; i < nclients; i++) {
+		if (!clients[i].waiting)
+			continue;
+		clients[i].joined = true;
+		say(&clients[i], "progress %s %zu %zu", phase,
+		    __atomic_load_n(&progress->done, __ATOMIC_RELAXED),
+		    __atomic_load_n(&progress->total, __ATOMIC_RELAXED));
+	}
+}
+
+static void answer(const struct client *c, bool paused, const struct engine_result *result)
+{
+	const struct engine_result *last = control_last(paused);
+
+	if (result && strcmp(result->code, END_OK)) {
+		say(c, "end %s %s", result->code, result->message);
+		return;
+	}
+	if (!result && !c->joined) {
+		say(c, "note %s", paused ? "already paused" : "already running");
+	} else {
+		if (*last->note)
+			say(c, "note %s", last->note);
+		say_last(c, paused ? "pause" : "resume", last);
+	}
+	say(c, "end " END_OK);
+}
+
+void server_finish(bool paused, const struct engine_result *result)
+{
+	for (int i = nclients - 1; i >= 0; i--) {
+		if (clients[i].waiting != (paused ? WAITS_PAUSED : WAITS_RUNNING))
+			continue;
+		answer(&clients[i], paused, result);
+		drop(&clients[i]);
+	}
+}
+
+void server_close_in_child(void)
+{
+	if (listen_fd >= 0)
+		close(listen_fd);
+	listen_fd = -1;
+	while (nclients > 0)
+		close(clients[--nclients].fd);
+}

@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "checkpoint/signals.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define LOG_PREFIX "signals: "
+#include "vmem/log.h"
+
+/* glibc's own name of sigaction(2)'s wrapper, exported since 2.2.5: reaches past our interposer. */
+extern int __sigaction(int sig, const struct sigaction *act, struct sigaction *old);
+
+#define EXPORT __attribute__((visibility("default")))
+
+/*
+ * What the program asked for, for each signal that we handle. Two slots, so that a handler that
+ * runs while another thread calls sigaction() reads a whole one.
+ */
+struct chained {
+	struct sigaction slot[2];
+	int current;
+	int wish;  /* enum signal_wish; WISH_NONE: one of the ending signals */
+	bool ours; /* handled by us now */
+};
+
+static struct chained chain[NSIG];
+static int notify_fd = -1;
+static int last_wish;
+static int ends;
+static int writer; /* spin lock of sigaction(), taken with all signals blocked */
+
+static void notify(void)
+{
+	int fd = __atomic_load_n(&notify_fd, __ATOMIC_ACQUIRE);
+	char byte = 0;
+
+	/* A full pipe means that the control thread has not yet read earlier bytes: enough. */
+	if (fd >= 0 && write(fd, &byte, 1) < 0)
+		return;
+}
+
+static void handler(int sig, siginfo_t *info, void *ucontext)
+{
+	struct chained *c = &chain[sig];
+	const struct sigaction *act = &c->slot[__atomic_load_n(&c->current, __ATOMIC_ACQUIRE)];
+	int saved_errno = errno;
+
+	if (c->wish != WISH_NONE)
+		__atomic_store_n(&last_wish, c->wish, __ATOMIC_RELEASE);
+	else
+		__atomic_fetch_add(&ends, 1, __ATOMIC_RELEASE);
+	notify();
+	errno = saved_errno;
+
+	if (act->sa_flags & SA_SIGINFO)
+		act->sa_sigaction(sig, info, ucontext);
+	else if (act->sa_handler != SIG_DFL && act->sa_handler != SIG_IGN)
+		act->sa_handler(sig);
+}
+
+static bool handles(const struct sigaction *act)
+{
+	return (act->sa_flags & SA_SIGINFO) ||
+	       (act->sa_handler != SIG_DFL && act->sa_handler != SIG_IGN);
+}
+
+/* What the kernel gets for the program's @act: our handler in the program's manner. */
+static int install(int sig, const struct sigaction *act)
+{
+	struct sigaction kernel = *act;
+	struct chained *c = &chain[sig];
+
+	c->ours = c->wish != WISH_NONE || handles(act);
+	if (!c->ours)
+		return __sigaction(sig, act, NULL);
+	kernel.sa_sigaction = handler;
+	kernel.sa_flags |= SA_SIGINFO | SA_ONSTACK;
+	/* Where the program has no handler, its system calls must not notice ours. */
+	if (!handles(act))
+		kernel.sa_flags |= SA_RESTART;
+	/* A one-shot handler would take ours away as well; it becomes an ordinary one. */
+	kernel.sa_flags &= ~SA_RESETHAND;
+	return __sigaction(sig, &kernel, NULL);
+}
+
+static int replace(int sig, const struct sigaction *act, struct sigaction *old)
+{
+	struct chained *c = &chain[sig];
+	struct sigaction before;
+	sigset_t all, mask;
+	int result = 0;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_BLOCK, &all, &mask);
+	while (__atomic_exchange_n(&writer, 1, __ATOMIC_ACQUIRE))
+		;
+	if (c->ours)
+		before = c->slot[c->current];
+	else
+		result = __sigaction(sig, NULL, &before);
+	if (act && !result) {
+		c->slot[!c->current] = *act;
+		__atomic_store_n(&c->current, !c->current, __ATOMIC_RELEASE);
+		result = install(sig, act);
+	}
+	if (old && !result)
+		*old = before;
+	__atomic_store_n(&writer, 0, __ATOMIC_RELEASE);
+	pthread_sigmask(SIG_SETMASK, &mask, NULL);
+	return result;
+}
+
+static bool is_chained(int sig)
+{
+	return sig > 0 && sig < NSIG &&
+	       (chain[sig].wish || sig == SIGTERM || sig == SIGINT || sig == SIGHUP);
+}
+
+EXPORT int sigaction(int sig, const struct sigaction *act, struct sigaction *old)
+{
+	return is_chained(sig) ? replace(sig, act, old) : __sigaction(sig, act, old);
+}
+
+/* glibc's signal() has BSD semantics: the handler stays, system calls are restarted. */
+EXPORT __sighandler_t signal(int sig, __sighandler_t fn)
+{
+	struct sigaction act = {.sa_handler = fn, .sa_flags = SA_RESTART}, old;
+
+	if (fn == SIG_ERR || sig < 1 || sig >= NSIG) {
+		errno = EINVAL;
+		return SIG_ERR;
+	}
+	sigemptyset(&act.sa_mask);
+	sigaddset(&act.sa_mask, sig);
+	return sigaction(sig, &act, &old) ? SIG_ERR : old.sa_handler;
+}
+
+/* The number that a variable names; 0 for "none"; -1 for nonsense. */
+static int parse_signal(const char *text)
+{
+	char *end;
+	long number = strtol(text, &end, 10);
+
+	if (!strcmp(text, "none"))
+		return 0;
+	if (*text && !*end)
+		return number > 0 && number < NSIG ? (int)number : -1;
+	if (!strncmp(text, "SIG", 3))
+		text += 3;
+	if (!strncmp(text, "RTMIN+", 6)) {
+		number = SIGRTMIN + strtol(text + 6, &end, 10);
+		return *end || number > SIGRTMAX ? -1 : (int)number;
+	}
+	for (int sig = 1; sig < SIGRTMIN; sig++) {
+		const char *name = sigabbrev_np(sig);
+		if (name && !strcmp(name, text))
+			return sig;
+	}
+	return -1;
+}
+
+static void take(const char *variable, int fallback, enum signal_wish wish)
+{
+	const char *text = getenv(variable);
+	int sig = text ? parse_signal(text) : fallback;
+	struct sigaction act = {0};
+
+	if (sig < 0 || sig == SIGKILL || sig == SIGSTOP) {
+		pr_err("%s=%s: expected a signal's name, a number or none; using %s", variable,
+		       text, sigabbrev_np(fallback));
+		sig = fallback;
+	}
+	if (!sig)
+		return;
+	/* A handler installed before us, or an inherited SIG_IGN, is kept as the program's own. */
+	if (__sigaction(sig, NULL, &act))
+		return;
+	chain[sig].slot[0] = act;
+	chain[sig].wish = wish;
+	install(sig, &act);
+}
+
+void signals_init(void)
+{
+	take("CUDAW_SIGNAL_PAUSE", SIGUSR1, WISH_PAUSE);
+	take("CUDAW_SIGNAL_RESUME", SIGUSR2, WISH_RESUME);
+}
+
+void signals_notify(int fd)
+{
+	__atomic_store_n(&notify_fd, fd, __ATOMIC_RELEASE);
+	/* A wish may have been noted before there was anyone to tell. */
+	if (fd >= 0 && __atomic_load_n(&last_wish, __ATOMIC_ACQUIRE))
+		notify();
+}
+
+enum signal_wish signals_take_wish(void)
+{
+	return __atomic_exchange_n(&last_wish, WISH_NONE, __ATOMIC_ACQ_REL);
+}
+
+int signals_take_end(void)
+{
+	int n = __atomic_load_n(&ends, __ATOMIC_ACQUIRE);
+
+	return n ? __atomic_exchange_n(&ends, 0, __ATOMIC_ACQ_REL) > 0 : 0;
+}

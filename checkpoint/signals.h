@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CUDAW_SIGNALS_H
+#define CUDAW_SIGNALS_H
+/*
+ * The signals that pause and resume, shared with the program.
+ *
+ * CUDAW_SIGNAL_PAUSE (SIGUSR1) and CUDAW_SIGNAL_RESUME (SIGUSR2) take a name with or without SIG,
+ * a number, or "none". Our handler is installed when the library is loaded, so that a signal that
+ * comes before the first CUDA call is kept instead of killing the program. The handler notes the
+ * wish, wakes the control thread where there is one, and calls the program's own handler.
+ *
+ * The program's handlers are found by interposing sigaction() and signal(), as the JDK's libjsig
+ * does: the kernel keeps our handler, with the mask and flags that the program asked for, and the
+ * program sees its own. SIGTERM, SIGINT and SIGHUP are wrapped in the same way while the program
+ * handles them, because a handler that wants to end the program must be able to do so while the
+ * program's threads wait at the gate. Without interposition (the library was loaded by dlopen
+ * after libc) a handler that the program installs later replaces ours; the control socket still
+ * works then.
+ *
+ * No lock, no CUDA, nothing that is not async-signal-safe in a handler.
+ */
+
+enum signal_wish { WISH_NONE, WISH_PAUSE, WISH_RESUME };
+
+/* Install the handlers. Once, when the library is loaded. */
+void signals_init(void);
+
+/* From now on write one byte to @fd whenever a wish or a request to end is noted; -1: stop. */
+void signals_notify(int fd);
+
+/* The last wish since the previous call. */
+enum signal_wish signals_take_wish(void);
+
+/* True once for each time that a handler of the program for SIGTERM, SIGINT or SIGHUP ran. */
+int signals_take_end(void);
+
+#endif

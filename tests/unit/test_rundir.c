@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The runtime folder: what is accepted as one, and the sockets in it. */
+#include "checkpoint/rundir.h"
+
+#include <check.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static char base[64];
+static const char *why;
+
+static void setup(void)
+{
+	strcpy(base, "/tmp/test-rundir-XXXXXX");
+	ck_assert_ptr_nonnull(mkdtemp(base));
+}
+
+static void teardown(void)
+{
+	char command[128];
+
+	snprintf(command, sizeof(command), "rm -rf %s", base);
+	ck_assert_int_eq(system(command), 0);
+}
+
+static char *in_base(const char *name)
+{
+	static char path[PATH_MAX];
+
+	snprintf(path, sizeof(path), "%s/%s", base, name);
+	return path;
+}
+
+START_TEST(path_default_and_override)
+{
+	char path[PATH_MAX];
+
+	unsetenv("CUDAW_RUNTIME_DIR");
+	ck_assert_int_eq(rundir_path(1234, path, sizeof(path), &why), 0);
+	ck_assert_str_eq(path, "/tmp/cudaw-1234");
+	setenv("CUDAW_RUNTIME_DIR", "/run/gpu//", 1);
+	ck_assert_int_eq(rundir_path(1234, path, sizeof(path), &why), 0);
+	ck_assert_str_eq(path, "/run/gpu");
+	setenv("CUDAW_RUNTIME_DIR", "here", 1);
+	ck_assert_int_eq(rundir_path(1234, path, sizeof(path), &why), -EINVAL);
+	setenv("CUDAW_RUNTIME_DIR", "/run/gpu", 1);
+	ck_assert_int_eq(rundir_path(1234, path, 8, &why), -ENAMETOOLONG);
+}
+END_TEST
+
+START_TEST(create_makes_private_folder)
+{
+	struct stat st;
+	int fd;
+
+	umask(0);
+	fd = rundir_create(in_base("dir"), geteuid(), &why);
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(fstat(fd, &st), 0);
+	ck_assert_uint_eq(st.st_mode & 07777, 0700);
+	ck_assert_int_eq(fcntl(fd, F_GETFD), FD_CLOEXEC);
+	/* A second time it is there already. */
+	ck_assert_int_ge(rundir_create(in_base("dir"), geteuid(), &why), 0);
+	ck_assert_int_eq(rundir_create(in_base("no/dir"), geteuid(), &why), -ENOENT);
+}
+END_TEST
+
+START_TEST(refuses_what_is_no_folder)
+{
+	char target[PATH_MAX];
+
+	ck_assert_int_eq(rundir_open(in_base("absent"), geteuid(), &why), -ENOENT);
+	strcpy(target, in_base("real"));
+	ck_assert_int_eq(mkdir(target, 0700), 0);
+	ck_assert_int_eq(symlink(target, in_base("link")), 0);
+	ck_assert_int_lt(rundir_create(in_base("link"), geteuid(), &why), 0);
+	ck_assert_str_eq(why, "it is a symbolic link");
+	ck_assert_int_ge(creat(in_base("file"), 0700), 0);
+	ck_assert_int_eq(rundir_create(in_base("file"), geteuid(), &why), -ENOTDIR);
+}
+END_TEST
+
+START_TEST(refuses_folder_of_others)
+{
+	/* Only root can give a folder away; to anybody else, / is a folder of another user. */
+	const char *path = "/";
+
+	if (geteuid() == 0) {
+		path = in_base("foreign");
+		ck_assert_int_eq(mkdir(path, 0700), 0);
+		ck_assert_int_eq(chown(path, 12345, 12345), 0);
+		ck_assert_int_ge(rundir_open(path, RUNDIR_ANYONE, &why), 0);
+	}
+	ck_assert_int_eq(rundir_open(path, geteuid(), &why), -EPERM);
+}
+END_TEST
+
+START_TEST(refuses_open_modes)
+{
+	static const mode_t modes[] = {0770, 0720, 0701, 0755, 0777};
+
+	ck_assert_int_eq(mkdir(in_base("open"), 0700), 0);
+	ck_assert_int_ge(rundir_open(in_base("open"), geteuid(), &why), 0);
+	for (size_t i = 0; i < sizeof(modes) / sizeof(modes[0]); i++) {
+		ck_assert_int_eq(chmod(in_base("open"), modes[i]), 0);
+		ck_assert_int_eq(rundir_open(in_base("open"), geteuid(), &why), -EACCES);
+	}
+}
+END_TEST
+
+START_TEST(listen_and_connect)
+{
+	char name[64];
+	struct stat st;
+	int dir, server, client;
+
+	/* umask must neither open nor lock the socket. */
+	umask(0277);
+	dir = open(base, O_RDONLY | O_DIRECTORY);
+	setenv("CUDAW_RUNTIME_DIR", base, 1);
+	ck_assert_int_eq(rundir_connect(dir, getpid()), -ENOENT);
+	server = rundir_listen();
+	ck_assert_int_ge(server, 0);
+	ck_assert_int_eq(fcntl(server, F_GETFD), FD_CLOEXEC);
+	snprintf(name, sizeof(name), "%d.sock", getpid());
+	ck_assert_int_eq(stat(in_base(name), &st), 0);
+	ck_assert(S_ISSOCK(st.st_mode));
+	ck_assert_uint_eq(st.st_mode & 07777, 0600);
+
+	client = rundir_connect(dir, getpid());
+	ck_assert_int_ge(client, 0);
+	ck_assert_int_ne(fcntl(client, F_GETFL) & O_NONBLOCK, 0);
+	ck_assert_int_ge(accept(server, NULL, NULL), 0);
+
+	/* A live socket of the same name belongs to another PID namespace: it is left alone. */
+	ck_assert_int_eq(rundir_listen(), -EADDRINUSE);
+	ck_assert_int_ge(rundir_connect(dir, getpid()), 0);
+	rundir_unlink(getpid());
+	ck_assert_int_eq(rundir_connect(dir, getpid()), -ENOENT);
+}
+END_TEST
+
+START_TEST(replaces_a_dead_socket)
+{
+	int dir = open(base, O_RDONLY | O_DIRECTORY);
+	int first;
+
+	setenv("CUDAW_RUNTIME_DIR", base, 1);
+	first = rundir_listen();
+	ck_assert_int_ge(first, 0);
+	close(first);
+	ck_assert_int_eq(rundir_connect(dir, getpid()), -ECONNREFUSED);
+	ck_assert_int_ge(rundir_listen(), 0);
+	ck_assert_int_ge(rundir_connect(dir, getpid()), 0);
+}
+END_TEST
+
+START_TEST(long_paths_work)
+{
+	char path[PATH_MAX];
+	const char *reason;
+	int dir;
+
+	/* Longer than sockaddr_un holds. */
+	snprintf(path, sizeof(path), "%s/%0150d", base, 0);
+	setenv("CUDAW_RUNTIME_DIR", path, 1);
+	ck_assert_int_ge(rundir_listen(), 0);
+	dir = rundir_open(path, geteuid(), &reason);
+	ck_assert_int_ge(dir, 0);
+	ck_assert_int_ge(rundir_connect(dir, getpid()), 0);
+}
+END_TEST
+
+START_TEST(listen_fails_clearly)
+{
+	char log[PATH_MAX], line[512] = "";
+	FILE *file;
+
+	strcpy(log, in_base("log"));
+	setenv("CUDAW_LOG_FILE", log, 1);
+	setenv("CUDAW_RUNTIME_DIR", in_base("no/dir"), 1);
+	ck_assert_int_eq(rundir_listen(), -ENOENT);
+	file = fopen(log, "r");
+	ck_assert_ptr_nonnull(file);
+	ck_assert_ptr_nonnull(fgets(line, sizeof(line), file));
+	ck_assert_ptr_nonnull(strstr(line, "no/dir can not be used: No such file or directory"));
+	ck_assert_ptr_null(fgets(line, sizeof(line), file));
+}
+END_TEST
+
+static void check_id(const char *id)
+{
+	ck_assert_uint_eq(strlen(id), RUNDIR_ID_SIZE - 1);
+	ck_assert_uint_eq(strspn(id, "0123456789abcdef"), RUNDIR_ID_SIZE - 1);
+	ck_assert_int_ge(id[0], 'a');
+}
+
+START_TEST(ids_never_look_like_pids)
+{
+	char id[RUNDIR_ID_SIZE];
+
+	for (uint64_t seed = 0; seed < 10000; seed++) {
+		rundir_make_id(seed, id);
+		check_id(id);
+	}
+}
+END_TEST
+
+START_TEST(job_id_from_environment_or_process)
+{
+	static const char *const bad[] = {"", "12345", "1234567", "12345g", "../../"};
+	char first[RUNDIR_ID_SIZE], id[RUNDIR_ID_SIZE], child[RUNDIR_ID_SIZE];
+	int fds[2];
+
+	setenv("CUDAW_JOB", "00beef", 1);
+	rundir_job_id(id);
+	ck_assert_str_eq(id, "00beef");
+
+	unsetenv("CUDAW_JOB");
+	rundir_job_id(first);
+	check_id(first);
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		setenv("CUDAW_JOB", bad[i], 1);
+		rundir_job_id(id);
+		ck_assert_str_eq(id, first);
+	}
+	ck_assert_int_eq(pipe(fds), 0);
+	if (fork() == 0) {
+		rundir_job_id(child);
+		_exit(write(fds[1], child, sizeof(child)) < 0);
+	}
+	ck_assert_int_eq(read(fds[0], child, sizeof(child)), sizeof(child));
+	wait(NULL);
+	check_id(child);
+	ck_assert_str_ne(child, first);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("rundir");
+	TCase *tcase = tcase_create("rundir");
+	SRunner *sr = srunner_create(suite);
+	int failed;
+
+	tcase_add_checked_fixture(tcase, setup, teardown);
+	tcase_add_test(tcase, path_default_and_override);
+	tcase_add_test(tcase, create_makes_private_folder);
+	tcase_add_test(tcase, refuses_what_is_no_folder);
+	tcase_add_test(tcase, refuses_folder_of_others);
+	tcase_add_test(tcase, refuses_open_modes);
+	tcase_add_test(tcase, listen_and_connect);
+	tcase_add_test(tcase, replaces_a_dead_socket);
+	tcase_add_test(tcase, long_paths_work);
+	tcase_add_test(tcase, listen_fails_clearly);
+	tcase_add_test(tcase, ids_never_look_like_pids);
+	tcase_add_test(tcase, job_id_from_environment_or_process);
+	suite_add_tcase(suite, tcase);
+	srunner_set_tap(sr, "-");
+	srunner_run_all(sr, CK_SILENT);
+	failed = srunner_ntests_failed(sr);
+	srunner_free(sr);
+	return failed != 0;
+}
