@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CUDAW_WRAPPER_DRIVER_H
+#define CUDAW_WRAPPER_DRIVER_H
+/*
+ * The driver face: libcuda.so.1 as programs see it.
+ *
+ * Every export is a trampoline (tramp.h) through a table that driver_bind fills on the first call:
+ * with the real driver's function, or with ours where driver.calls says so. gen_calls.py makes the
+ * typed code of the latter from cuda.h:
+ *
+ *	call_NAME	passes the gate and calls the real function, or hook_NAME
+ *	hook_NAME	hand-written, in the hook_*.c files: called inside the gate, but for the
+ *			"bare" ones
+ *	real.NAME	the real function, for the hooks
+ *
+ * cuGetProcAddress is answered by the real driver and then swapped by the returned address, so that
+ * each ABI version of a function is met by its own hook, and functions that we do not know pass
+ * through. No hook holds a lock across a call into the real driver.
+ */
+#include "vmem/driver.h"
+
+struct driver_call {
+	void *fn;    /* call_NAME or hook_NAME; NULL: straight to the real driver */
+	void **real; /* where the real function goes */
+};
+
+/* In the order of the export list (generated). */
+extern const struct driver_call driver_calls[];
+
+/* Our function in place of the real driver's @fn, or @fn itself. */
+void *driver_swap(void *fn);
+
+/* The real driver's functions for vmem and checkpoint; NULL where it cannot pause programs. */
+const struct cuda_driver *driver_table(void);
+
+/* Wait for all work of @ctx, whatever context is current. */
+CUresult driver_synchronize(CUcontext ctx);
+
+#endif
