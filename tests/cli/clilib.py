@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+What the tests of the cudaw command share: TAP, a runtime folder of their own, the command at
+$BUILD/bin/cudaw, and fake jobs that speak checkpoint/protocol.h.
+"""
+import atexit
+import glob
+import inspect
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import traceback
+
+BUILD = os.environ.get("BUILD", "build")
+CUDAW = os.path.abspath(os.path.join(BUILD, "bin", "cudaw"))
+FACES = "".join(glob.glob(os.path.join(os.path.abspath(BUILD), "lib", "cudaw-*")))
+LIMIT_S = 30  # for one run of the command
+
+
+class Skip(Exception):
+    pass
+
+
+def eq(got, want):
+    assert got == want, f"got {got!r}, want {want!r}"
+
+
+def has(text, part):
+    assert part in text, f"{part!r} is not in {text!r}"
+
+
+class Result:
+    def __init__(self, done):
+        self.code, self.out, self.err = done.returncode, done.stdout, done.stderr
+
+
+def cudaw(*args, env=None, command=CUDAW, user=None):
+    """Run the command; its exit code, stdout and stderr. env: variables to set (None: unset)."""
+    full = dict(os.environ)
+    for key, value in (env or {}).items():
+        if value is None:
+            full.pop(key, None)
+        else:
+            full[key] = value
+    done = subprocess.run([command, *args], env=full, user=user, text=True, timeout=LIMIT_S,
+                          stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    return Result(done)
+
+
+def scratch():
+    """A folder that other users may look into, removed at the end."""
+    path = tempfile.mkdtemp(prefix="cudaw-cli-")
+    os.chmod(path, 0o755)
+    atexit.register(shutil.rmtree, path, ignore_errors=True)
+    return path
+
+
+def installed_copy(prefix, faces=True):
+    """Copy the command, and the folder of its libraries, to prefix; the command's new path."""
+    os.makedirs(f"{prefix}/bin")
+    command = shutil.copy(CUDAW, f"{prefix}/bin/cudaw")
+    if faces:
+        shutil.copytree(FACES, f"{prefix}/lib/{os.path.basename(FACES)}")
+    return command
+
+
+class Folder:
+    """A runtime folder; CUDAW_RUNTIME_DIR points to it while the test runs."""
+
+    def __init__(self, mode=0o700):
+        self.path = tempfile.mkdtemp(prefix="cudaw-cli-")
+        os.chmod(self.path, mode)
+        os.environ["CUDAW_RUNTIME_DIR"] = self.path
+        atexit.register(shutil.rmtree, self.path, ignore_errors=True)
+
+    def socket(self, pid):
+        return os.path.join(self.path, f"{pid}.sock")
+
+
+_sleepers = []
+
+
+def live_pid():
+    """The PID of a process that lives as long as the tests."""
+    process = subprocess.Popen(["sleep", "1000"])
+    _sleepers.append(process)
+    return process.pid
+
+
+def dead_pid():
+    process = subprocess.Popen(["true"])
+    process.wait()
+    return process.pid
+
+
+@atexit.register
+def _end_sleepers():
+    for process in _sleepers:
+        process.kill()
+        process.wait()
+
+
+def status(pid, **fields):
+    """The answer of a job to "status"; fields of the value None are left out."""
+    keys = {"protocol": 1, "id": "abc123", "pid": pid, "uid": os.getuid(), "command": "./job",
+            "state": "running", "gpu": "0 GPU-1234 Simulated GPU", "managed": 0, "unmanaged": 0,
+            "paused": 0}
+    keys.update(fields)
+    lines = []
+    for key, value in keys.items():
+        for one in value if isinstance(value, list) else [value]:
+            if one is not None:
+                lines.append(f"{key} {one}")
+    return lines + ["end ok"]
+
+
+class FakeJob:
+    """
+    One process of a job: a socket, and a thread that answers each request by its first word.
+    answers: {"status": [line...] or bytes or a function(job, connection)}. requests holds what was
+    asked, status aside.
+    """
+
+    def __init__(self, folder, pid=None, answers=None, **fields):
+        self.pid = pid or live_pid()
+        self.requests = []
+        self.answers = {"status": status(self.pid, **fields),
+                        "pause": ["end ok"], "resume": ["end ok"]}
+        self.answers.update(answers or {})
+        self.listener = socket.socket(socket.AF_UNIX)
+        self.listener.bind(folder.socket(self.pid))
+        self.listener.listen(16)
+        self.over = threading.Event()
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self):
+        while True:
+            try:
+                connection, _ = self.listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._answer, args=(connection,), daemon=True).start()
+
+    def _answer(self, connection):
+        with connection:
+            try:
+                request = connection.makefile("r").readline().rstrip("\n")
+                word = request.split(" ")[0]
+                if word != "status":
+                    self.requests.append(request)
+                answer = self.answers[word]
+                if callable(answer):
+                    answer(self, connection)
+                elif isinstance(answer, bytes):
+                    connection.sendall(answer)
+                else:
+                    say(connection, *answer)
+            except OSError:
+                pass  # the command hung up
+
+    def silent(self, _connection):
+        """An answer that never comes."""
+        self.over.wait()
+
+
+def silent(job, connection):
+    job.silent(connection)
+
+
+def say(connection, *lines):
+    connection.sendall("".join(line + "\n" for line in lines).encode())
+
+
+def main():
+    """Run every function test_* of the calling script, in order, and print TAP."""
+    scope = sys.modules["__main__"].__dict__
+    tests = [f for name, f in scope.items() if name.startswith("test_") and inspect.isfunction(f)]
+    failed = 0
+    if not os.access(CUDAW, os.X_OK) or not os.path.isdir(FACES):
+        sys.exit(f"{CUDAW} or its libraries are not there: build first, or set BUILD")
+    for key in [key for key in os.environ if key.startswith("CUDAW_")]:
+        del os.environ[key]
+    print(f"1..{len(tests)}", flush=True)
+    for number, test in enumerate(tests, 1):
+        name = test.__name__[5:].replace("_", " ")
+        try:
+            test()
+            print(f"ok {number} - {name}", flush=True)
+        except Skip as reason:
+            print(f"ok {number} - {name} # SKIP {reason}", flush=True)
+        except Exception:
+            failed += 1
+            print(f"not ok {number} - {name}", flush=True)
+            print("".join("# " + line + "\n" for line in traceback.format_exc().splitlines()),
+                  end="", flush=True)
+    sys.exit(1 if failed else 0)

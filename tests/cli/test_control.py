@@ -1,0 +1,344 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""cudaw pause and resume: which processes are meant, outcomes, exit codes, progress."""
+import os
+import pty
+import re
+import subprocess
+import threading
+import time
+
+from clilib import (CUDAW, FakeJob, Folder, Skip, cudaw, dead_pid, eq, has, installed_copy,
+                    live_pid, main, say, scratch, silent)
+
+GIB = 1 << 30
+
+
+def moves(_job, connection):
+    """The answer to a pause or resume that copies 8 GiB, in an instant."""
+    for done in (0, 4, 8):
+        say(connection, f"progress copy {done * GIB} {8 * GIB}")
+    say(connection, "pause_ms 250.125", f"pause_bytes {8 * GIB}", "resume_ms 2000",
+        f"resume_bytes {8 * GIB}", "end ok")
+
+
+def test_pause_and_resume_by_each_address():
+    for verb, figures in [("pause", "8.0 GiB in 250 ms, 34.3 GB/s"),
+                          ("resume", "8.0 GiB in 2.0 s, 4.3 GB/s")]:
+        for address in [lambda job: "abc123", lambda job: "train", lambda job: str(job.pid)]:
+            job = FakeJob(Folder(), name="train", answers={verb: moves})
+            result = cudaw(verb, address(job))
+            eq((result.code, result.err), (0, ""))
+            eq(result.out, f"{verb}d {job.pid} (train): {figures}\n")
+            eq(job.requests, [verb])
+
+
+def test_a_job_without_name():
+    job = FakeJob(Folder())
+    eq(cudaw("pause", "abc123").out, f"paused {job.pid}\n")
+
+
+def test_timeout_is_passed_on():
+    job = FakeJob(Folder())
+    for given, sent in [("2", "2000"), ("0.25", "250"), ("1e3", "1000000")]:
+        eq(cudaw("pause", "--timeout", given, "abc123").code, 0)
+        eq(job.requests.pop(), f"pause {sent}")
+
+
+def test_notes():
+    FakeJob(Folder(), pause_ms=9, pause_bytes=9, answers={
+        "pause": ["note already paused", "end ok"]})
+    # The figures in status are of an earlier pause.
+    assert re.fullmatch(r"paused \d+: already paused\n", cudaw("pause", "abc123").out)
+    FakeJob(Folder(), answers={"resume": ["note the context is new", "resume_ms 1000.000",
+                                          f"resume_bytes {GIB}", "end ok"]})
+    has(cudaw("resume", "abc123").out, ": 1.0 GiB in 1.0 s, 1.1 GB/s; the context is new\n")
+
+
+def test_all_processes_of_a_job_at_once():
+    folder = Folder()
+    together = threading.Barrier(4)
+
+    def wait_for_others(_job, connection):
+        together.wait(10)
+        say(connection, "end ok")
+
+    jobs = [FakeJob(folder, name="train", answers={"pause": wait_for_others}) for _ in range(4)]
+    other = FakeJob(folder, id="fff000", name="other")
+    result = cudaw("pause", "train")
+    eq((result.code, result.err), (0, ""))
+    eq(sorted(result.out.splitlines()), sorted(f"paused {job.pid} (train)" for job in jobs))
+    eq(other.requests, [])
+
+
+def test_several_targets_and_no_process_twice():
+    folder = Folder()
+    one, two = FakeJob(folder, name="one"), FakeJob(folder, id="bbbbbb", name="two")
+    third = FakeJob(folder, id="cccccc", name="third")
+    eq(cudaw("pause", "one", "abc123", str(one.pid), "bbbbbb").code, 0)
+    eq((one.requests, two.requests, third.requests), (["pause"], ["pause"], []))
+
+
+def test_all():
+    folder = Folder()
+    jobs = [FakeJob(folder, id=f"aaaaa{i}") for i in range(3)]
+    eq(cudaw("resume", "--all").code, 0)
+    eq([job.requests for job in jobs], [["resume"]] * 3)
+    result = cudaw("resume", "--all", env={"CUDAW_RUNTIME_DIR": Folder().path})
+    eq((result.code, result.out, result.err), (0, "", "cudaw: there are no jobs\n"))
+
+
+def test_a_number_is_a_pid_first():
+    folder = Folder()
+    job = FakeJob(folder)
+    named = FakeJob(folder, id="bbbbbb", name=str(job.pid))
+    eq(cudaw("pause", str(job.pid)).code, 0)
+    eq((job.requests, named.requests), (["pause"], []))
+    # A number that is no such PID may be a name.
+    numbered = FakeJob(folder, id="123456", name="7")
+    eq(cudaw("pause", "7").code, 0)
+    eq(cudaw("pause", "123456").code, 0)
+    eq(numbered.requests, ["pause", "pause"])
+
+
+def test_an_id_goes_before_a_name():
+    folder = Folder()
+    by_id = FakeJob(folder)
+    by_name = FakeJob(folder, id="bbbbbb", name="abc123")
+    eq(cudaw("pause", "abc123").code, 0)
+    eq((by_id.requests, by_name.requests), (["pause"], []))
+
+
+def test_no_such_job():
+    folder = Folder()
+    job = FakeJob(folder, name="train")
+    dead, alien, stale = dead_pid(), live_pid(), dead_pid()
+    with open(folder.socket(stale), "w", encoding="ascii"):
+        pass
+    for target, message in [("nothing", "there is no job 'nothing'; 'cudaw ps' lists"),
+                            ("trai", "there is no job 'trai'"),
+                            ("", "there is no job ''"),
+                            ("99999999999999999999", "there is no job '99999999999999999999'"),
+                            ("0", "there is no process 0"),
+                            (str(dead), f"there is no process {dead}"),
+                            (str(stale), f"there is no process {stale}"),
+                            (str(alien), f"process {alien} is no cudaw job")]:
+        result = cudaw("pause", target)
+        eq((target, result.code, result.out), (target, 3, ""))
+        has(result.err, "cudaw: " + message)
+    eq(job.requests, [])
+
+
+def test_a_known_job_is_paused_beside_an_unknown_one():
+    job = FakeJob(Folder(), name="train")
+    result = cudaw("pause", "nothing", "train")
+    eq((result.code, result.out), (3, f"paused {job.pid} (train)\n"))
+
+
+def test_no_such_job_among_those_that_answer():
+    FakeJob(Folder(), answers={"status": silent})
+    result = cudaw("pause", "train")
+    eq(result.code, 3)
+    has(result.err, "no job 'train' among those that answer (1 do not; try a PID)")
+
+
+def test_a_process_of_another_user():
+    if os.getuid() == 0:
+        result = cudaw("pause", "1", user=12345, command=installed_copy(scratch()),
+                       env={"CUDAW_RUNTIME_DIR": None})
+    else:
+        Folder()
+        result = cudaw("pause", "1")
+    eq((result.code, result.err), (4, "cudaw: process 1 belongs to another user\n"))
+
+
+def test_how_a_job_says_no():
+    for end, code, message in [
+            ("denied not your job", 4, "not your job"),
+            ("timeout 1 kernel still runs after 2000 ms", 5, "1 kernel still runs after 2000 ms"),
+            ("unsupported no virtual memory management", 6, "no virtual memory management"),
+            ("nomem 31 GiB needed, 4 GiB free", 1, "31 GiB needed, 4 GiB free"),
+            ("busy a pause is under way", 1, "a pause is under way"),
+            ("invalid no such request", 1, "no such request"),
+            ("failed cuMemUnmap: error 700", 1, "cuMemUnmap: error 700"),
+            ("failed", 1, "failed"),
+            ("lunch back at two", 1, "back at two")]:
+        job = FakeJob(Folder(), name="train", answers={"pause": ["end " + end]})
+        result = cudaw("pause", "train")
+        eq((end, result.code, result.out), (end, code, ""))
+        eq(result.err, f"cudaw: pause {job.pid} (train): {message}\n")
+
+
+def test_the_first_failure_decides():
+    folder = Folder()
+    jobs = [FakeJob(folder, answers={"pause": ["end " + end]})
+            for end in ("ok", "unsupported no", "timeout no")]
+    result = cudaw("pause", "abc123")
+    first = min((job.pid, code) for job, code in zip(jobs[1:], (6, 5)))[1]
+    eq(result.code, first)
+    eq(len(result.err.splitlines()), 2)
+    eq(result.out, f"paused {jobs[0].pid}\n")
+
+
+def test_a_hanging_job_times_out():
+    folder = Folder()
+    hung = FakeJob(folder, answers={"pause": silent})
+    good = FakeJob(folder)
+    begin = time.monotonic()
+    result = cudaw("pause", "--timeout", "0.5", "abc123")
+    assert 2.5 <= time.monotonic() - begin < 8
+    eq((result.code, result.out), (5, f"paused {good.pid}\n"))
+    has(result.err, f"cudaw: pause {hung.pid}: no answer; it may do so yet")
+
+
+def test_a_job_that_hangs_whole_times_out_too():
+    hung = FakeJob(Folder(), answers={"status": silent, "pause": silent})
+    result = cudaw("pause", "--timeout", "0.1", str(hung.pid))
+    eq(result.code, 5)
+    eq(hung.requests, ["pause 100"])
+
+
+def test_progress_keeps_a_job_from_timing_out():
+    def slow(_job, connection):
+        for done in range(35):
+            say(connection, f"progress copy {done} 35")
+            time.sleep(0.1)
+        say(connection, "end ok")
+
+    FakeJob(Folder(), answers={"pause": slow})
+    eq(cudaw("pause", "--timeout", "0.1", "abc123").code, 0)
+
+
+def test_malformed_answers():
+    for answer, message in [(b"progress copy many 7\nend ok\n", "malformed answer"),
+                            (b"progress\nend ok\n", "malformed answer"),
+                            (b"pause_ms 0x10\nend ok\n", "malformed answer"),
+                            (b"pause_bytes 1.5\nend ok\n", "malformed answer"),
+                            (b"x" * 5000, "malformed answer"),
+                            (b"\nend ok\n", "malformed answer"),
+                            (b"end\n", "malformed answer"),
+                            (b"progress copy 1 7\n", "it ended without an answer"),
+                            (b"", "it ended without an answer")]:
+        job = FakeJob(Folder(), answers={"pause": answer})
+        result = cudaw("pause", "abc123")
+        eq((answer[:60], result.code), (answer[:60], 1))
+        eq(result.err, f"cudaw: pause {job.pid}: {message}\n")
+
+
+def test_messages_are_cleaned():
+    FakeJob(Folder(), answers={"pause": b"end failed \x1b[2Jgone\n"})
+    has(cudaw("pause", "abc123").err, "?[2Jgone")
+
+
+def test_no_wait():
+    def long(job, connection):
+        say(connection, "progress copy 1 7")
+        silent(job, connection)
+
+    folder = Folder()
+    job = FakeJob(folder, answers={"pause": long, "resume": ["end busy a pause is under way"]})
+    quick = FakeJob(folder, id="bbbbbb")
+    deaf = FakeJob(folder, id="cccccc", answers={"pause": silent})
+    begin = time.monotonic()
+    eq(cudaw("pause", "--no-wait", "abc123").out, f"pausing {job.pid}\n")
+    assert time.monotonic() - begin < 0.9
+    eq(cudaw("pause", "--no-wait", "bbbbbb").out, f"paused {quick.pid}\n")
+    eq(cudaw("resume", "--no-wait", "abc123").code, 1)
+    eq(cudaw("pause", "--no-wait", "cccccc").out, f"pausing {deaf.pid}\n")
+    eq((job.requests, deaf.requests), (["pause", "resume"], ["pause"]))
+
+
+def on_terminal(*args, columns=100):
+    """Run the command with stderr on a terminal; its exit code and what it showed there."""
+    master, slave = pty.openpty()
+    subprocess.run(["stty", "cols", str(columns)], stdin=slave, check=True)
+    process = subprocess.Popen([CUDAW, *args], stderr=slave, stdout=subprocess.PIPE)
+    os.close(slave)
+    shown = b""
+    while True:
+        try:
+            part = os.read(master, 4096)
+        except OSError:
+            break
+        if not part:
+            break
+        shown += part
+    os.close(master)
+    process.communicate(timeout=30)
+    return process.returncode, shown.decode()
+
+
+def copying(_job, connection):
+    """1 GiB in 1.6 s, after a wait for kernels."""
+    say(connection, "progress drain 0 0")
+    time.sleep(0.05)
+    for step in range(17):
+        say(connection, f"progress copy {step * GIB // 16} {GIB}")
+        time.sleep(0.1)
+    say(connection, "end ok")
+
+
+def test_progress_on_a_terminal():
+    job = FakeJob(Folder(), answers={"pause": copying})
+    code, shown = on_terminal("pause", "abc123")
+    eq(code, 0)
+    lines = shown.split("\r")
+    eq(lines[0], "")
+    eq(lines[-1], "\x1b[K")
+    # One line, rewritten; the first after a second.
+    assert "\n" not in shown
+    assert 3 <= len(lines) <= 16, lines
+    form = rf"pausing {job.pid}: copy (\d+) MiB of 1.0 GiB, 0\.[67] GB/s, \d+ ms left\x1b\[K"
+    first = re.fullmatch(form, lines[1])
+    assert first and 500 <= int(first.group(1)) <= 800, lines[1]
+
+
+def test_progress_of_several_processes_is_summed():
+    folder = Folder()
+    for _ in range(2):
+        FakeJob(folder, answers={"resume": copying})
+    _, shown = on_terminal("resume", "abc123")
+    has(shown, "\rresuming 2 processes: copy 1.")
+    has(shown, " of 2.0 GiB, 1.")
+
+
+def test_progress_while_kernels_run():
+    def drain(_job, connection):
+        for _ in range(14):
+            say(connection, "progress drain 0 0")
+            time.sleep(0.1)
+        say(connection, "end ok")
+
+    job = FakeJob(Folder(), answers={"pause": drain})
+    assert re.search(rf"\rpausing {job.pid}: drain 1\.\d s\x1b", on_terminal("pause", "abc123")[1])
+
+
+def test_progress_fits_the_terminal():
+    FakeJob(Folder(), answers={"pause": copying})
+    lines = on_terminal("pause", "abc123", columns=20)[1].split("\r")
+    assert len(lines) > 3, lines
+    eq({len(line.replace("\x1b[K", "")) for line in lines[1:-1]}, {19})
+
+
+def test_no_progress_when_it_is_quick():
+    FakeJob(Folder(), answers={"pause": moves})
+    eq(on_terminal("pause", "abc123"), (0, ""))
+
+
+def test_no_progress_without_a_terminal():
+    FakeJob(Folder(), answers={"pause": copying})
+    eq(cudaw("pause", "abc123").err, "")
+
+
+def test_root_pauses_the_job_of_a_user():
+    if os.getuid() != 0:
+        raise Skip("needs root")
+    folder = Folder()
+    job = FakeJob(folder, name="theirs")
+    os.chown(folder.path, 12345, 12345)
+    eq(cudaw("pause", "theirs").code, 0)
+    eq(job.requests, ["pause"])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,172 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""cudaw doctor: what it concludes of drivers (small fakes, compiled here), folders and limits."""
+import json
+import os
+import shutil
+import subprocess
+
+from clilib import Folder, Skip, cudaw, eq, has, installed_copy, main, scratch
+
+# Behaves by preprocessor symbols. It has no function that makes a context: the doctor needs none.
+DRIVER = r"""
+#include <signal.h>
+#include <stddef.h>
+#include <string.h>
+#ifndef INIT
+#define INIT 0
+#endif
+#ifndef DEVICES
+#define DEVICES 1
+#endif
+#ifndef VMM
+#define VMM 1
+#endif
+int cuInit(unsigned flags)
+{
+#ifdef CRASH
+	raise(SIGSEGV);
+#endif
+	return flags ? 1 : INIT;
+}
+int cuDriverGetVersion(int *version) { *version = 13000; return 0; }
+int cuDeviceGetCount(int *count) { *count = DEVICES; return 0; }
+int cuDeviceGet(int *dev, int ordinal) { *dev = ordinal; return 0; }
+int cuDeviceGetName(char *name, int len, int dev) { strncpy(name, "Fake GPU", len); return 0; }
+int cuDeviceTotalMem_v2(size_t *size, int dev) { *size = 1UL << 50; return 0; }
+int cuDeviceGetAttribute(int *value, int attribute, int dev)
+{
+	*value = attribute == 75 ? 9 : attribute == 102 ? VMM > dev : 0;
+	return 0;
+}
+int cuGetErrorName(int error, const char **name) { *name = "CUDA_ERROR_OF_SORTS"; return 0; }
+#ifndef OLD
+int cuCheckpointProcessCheckpoint(int pid, void *args) { return 0; }
+#endif
+"""
+
+
+def driver(*symbols):
+    folder = scratch()
+    path = os.path.join(folder, "libcuda.so.1")
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if not compiler:
+        raise Skip("no C compiler here")
+    subprocess.run([compiler, "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-x", "c", "-", "-o",
+                    path, *["-D" + symbol for symbol in symbols]],
+                   input=DRIVER, text=True, check=True)
+    return path
+
+
+def doctor(path, code, env=None, command=None):
+    """The report for the driver at path: ({check: finding}, whole object)."""
+    env = {"CUDAW_REAL_LIBCUDA": path, **(env or {})}
+    extra = {"command": command} if command else {}
+    text = cudaw("doctor", env=env, **extra)
+    result = cudaw("doctor", "--json", env=env, **extra)
+    eq((text.code, text.err, result.code, result.err), (code, "", code, ""))
+    report = json.loads(result.out)
+    has(text.out, "Verdict: " + report["summary"])
+    for found in report["checks"]:
+        # Every drawback is explained, and nothing else is.
+        eq((found["check"], found["because"] is None), (found["check"], found["verdict"] == "ok"))
+        has(text.out, f"{found['check']:<18} {found['verdict']}: ")
+    eq(report["pause"], code == 0)
+    return {found["check"]: found for found in report["checks"]}, report
+
+
+def test_a_good_machine():
+    Folder()
+    path = driver()
+    checks, report = doctor(path, 0)
+    eq(checks["driver"]["verdict"], "ok")
+    has(checks["driver"]["value"], f"CUDA 13.0, {path}")
+    has(checks["GPU 0"]["value"], "Fake GPU, 1.0 PiB, compute capability 9.0, GPUDirect RDMA no")
+    eq(checks["checkpoint API"]["verdict"], "ok")
+    eq(checks["runtime folder"]["verdict"], "ok")
+    # No host has that much.
+    eq(checks["host memory"]["verdict"], "warn")
+    eq((report["context"], report["summary"]),
+       (True, "pausing works here; a paused job leaves nothing on the GPU."))
+
+
+def test_an_old_driver_keeps_the_context():
+    checks, report = doctor(driver("OLD"), 0)
+    eq((checks["checkpoint API"]["verdict"], report["context"]), ("warn", False))
+    has(report["summary"], "keeps its CUDA context on the GPU")
+
+
+def test_no_virtual_memory_management():
+    checks, report = doctor(driver("VMM=0"), 6)
+    eq((checks["GPU 0"]["verdict"], checks["virtual memory"]["verdict"]), ("no", "no"))
+    has(report["summary"], "no GPU has virtual memory management")
+    has(report["summary"], "run as they do without it")
+
+
+def test_one_usable_device_is_enough():
+    checks, _ = doctor(driver("DEVICES=2"), 0)
+    eq((checks["GPU 0"]["verdict"], checks["GPU 1"]["verdict"]), ("ok", "no"))
+
+
+def test_no_device():
+    has(doctor(driver("DEVICES=0"), 6)[1]["summary"], "the driver finds no GPU")
+
+
+def test_a_driver_that_fails():
+    checks, _ = doctor(driver("INIT=999"), 6)
+    eq(checks["driver"]["because"], "cuInit fails with CUDA_ERROR_OF_SORTS (999)")
+
+
+def test_a_driver_that_crashes():
+    checks, _ = doctor(driver("CRASH"), 6)
+    eq(checks["driver"]["because"], "it crashes (Segmentation fault)")
+
+
+def test_no_driver():
+    checks, _ = doctor("/no/such/libcuda.so.1", 6)
+    has(checks["driver"]["because"], "/no/such/libcuda.so.1")
+
+
+def test_a_driver_that_can_not_be_loaded():
+    broken = driver("cuInit=other")
+    has(doctor(broken, 6)[0]["driver"]["because"], "it has no cuInit")
+
+
+def test_runtime_folder():
+    good = driver()
+    checks, _ = doctor(good, 0, {"CUDAW_RUNTIME_DIR": os.path.join(scratch(), "later")})
+    has(checks["runtime folder"]["value"], "later, made when the first job starts")
+    for path, why in [("/no/such/folder", "it can not be made"),
+                      ("relative", "CUDAW_RUNTIME_DIR is not an absolute path"),
+                      (scratch(), "other users may enter it (its mode must be 0700)")]:
+        checks, report = doctor(good, 6, {"CUDAW_RUNTIME_DIR": path})
+        eq(checks["runtime folder"]["because"], why)
+        has(report["summary"], f"runtime folder: {path}, because {why}")
+
+
+def test_libraries_missing():
+    command = installed_copy(scratch(), faces=False)
+    checks, _ = doctor(driver(), 6, command=command)
+    has(checks["cudaw's libraries"]["because"], "these are missing: libcuda.so.1 libcudart.so.13")
+    folder = os.path.dirname(os.path.dirname(command))
+    shutil.rmtree(folder)
+    command = installed_copy(folder)
+    for root, _, files in os.walk(folder):
+        if "libcudart.so.13" in files:
+            os.remove(os.path.join(root, "libcudart.so.13"))
+    checks, _ = doctor(driver(), 0, command=command)
+    eq(checks["cudaw's libraries"]["verdict"], "warn")
+
+
+def test_address_space_limit():
+    wrapper = os.path.join(scratch(), "limited")
+    with open(wrapper, "w", encoding="ascii") as file:
+        file.write('#!/bin/sh\nulimit -v 8388608\nexec "$CUDAW" "$@"\n')
+    os.chmod(wrapper, 0o755)
+    env = {"CUDAW": installed_copy(scratch())}
+    checks, _ = doctor(driver(), 0, env=env, command=wrapper)
+    eq((checks["address space"]["verdict"], checks["address space"]["value"]), ("warn", "8.0 GiB"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,85 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Help, version and wrong usage of the cudaw command."""
+import re
+
+from clilib import cudaw, eq, has, main
+
+COMMANDS = ["run", "ps", "pause", "resume", "doctor"]
+
+
+def test_help_names_every_command():
+    for args in [["--help"], ["-h"], ["help"]]:
+        result = cudaw(*args)
+        eq(result.code, 0)
+        eq(result.err, "")
+        for command in COMMANDS:
+            assert re.search(rf"^  {command} +\S", result.out, re.M), command
+
+
+def test_help_documents_every_exit_code():
+    out = cudaw("--help").out
+    for code in range(7):
+        assert re.search(rf"^  {code}  \S", out, re.M), code
+    for code in (125, 126, 127):
+        has(out, str(code))
+
+
+def test_help_of_each_command():
+    for command in COMMANDS:
+        result = cudaw(command, "--help")
+        eq(result.code, 0)
+        assert result.out.startswith(f"Usage: cudaw {command}"), result.out
+        eq(cudaw("help", command).out, result.out)
+        has(result.out, "Exit codes:")
+
+
+def test_help_fits_a_terminal():
+    for args in [["--help"]] + [[command, "--help"] for command in COMMANDS]:
+        for line in cudaw(*args).out.splitlines():
+            assert len(line) <= 92, line
+
+
+def test_help_after_other_options():
+    eq(cudaw("ps", "--json", "--help").code, 0)
+    eq(cudaw("pause", "--all", "--help").out, cudaw("pause", "--help").out)
+
+
+def test_version():
+    result = cudaw("--version")
+    eq(result.code, 0)
+    assert re.fullmatch(r"cudaw \d+\.\d+\.\d+\n", result.out), result.out
+
+
+def test_usage_errors():
+    for args, message in [
+        ([], "no command given"),
+        (["dance"], "no command 'dance'"),
+        (["help", "dance"], "no command 'dance'"),
+        (["ps", "extra"], "takes no argument: 'extra'"),
+        (["ps", "--frob"], "cudaw ps: unrecognized option '--frob'"),
+        (["doctor", "extra"], "takes no argument"),
+        (["run"], "no program to run"),
+        (["run", "--name", "x"], "no program to run"),
+        (["run", "--name", "a b", "true"], "'a b' is no name"),
+        (["run", "--name", "", "true"], "'' is no name"),
+        (["run", "--name", "x" * 65, "true"], "is no name"),
+        (["run", "--frob", "true"], "unrecognized option '--frob'"),
+        (["pause"], "which job?"),
+        (["resume"], "which job?"),
+        (["pause", "--all", "x"], "--all takes no"),
+        (["pause", "--timeout", "soon", "x"], "'soon' is no number of seconds"),
+        (["pause", "--timeout", "-1", "x"], "is no number of seconds"),
+        (["pause", "--timeout", "nan", "x"], "is no number of seconds"),
+        (["pause", "--timeout", "3x", "x"], "is no number of seconds"),
+        (["pause", "--timeout"], "requires an argument"),
+    ]:
+        result = cudaw(*args)
+        eq((args, result.code), (args, 2))
+        eq(result.out, "")
+        has(result.err, message)
+        has(result.err, "--help")
+
+
+if __name__ == "__main__":
+    main()

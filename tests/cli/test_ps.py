@@ -1,0 +1,221 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""cudaw ps: the table, the JSON, jobs that do not answer as they should, dead sockets, and
+runtime folders that are not to be trusted."""
+import json
+import os
+import pwd
+import shutil
+import socket
+import time
+
+from clilib import (FakeJob, Folder, Skip, cudaw, dead_pid, eq, has, installed_copy, live_pid,
+                    main, scratch, silent, status)
+
+GIB = 1 << 30
+
+
+def ps_json(**kwargs):
+    result = cudaw("ps", "--json", **kwargs)
+    eq((result.code, result.err), (0, ""))
+    return json.loads(result.out)
+
+
+def only(jobs):
+    eq(len(jobs), 1)
+    return jobs[0]
+
+
+def test_no_folder_is_no_jobs():
+    for path in ["/no/such/folder", Folder().path]:
+        env = {"CUDAW_RUNTIME_DIR": path}
+        eq(ps_json(env=env), [])
+        eq(len(cudaw("ps", env=env).out.splitlines()), 1)
+
+
+def test_json_is_exact():
+    job = FakeJob(Folder(), name="train", command="python train.py", state="paused",
+                  gpu=["0 GPU-aa NVIDIA H200", "3 GPU-bb Other GPU"], managed=33500000001,
+                  unmanaged=529 << 20, paused=33500000001, pause_ms="1100.125",
+                  pause_bytes=33500000001, reason="asked to")
+    eq(only(ps_json()), {
+        "pid": job.pid, "uid": os.getuid(), "user": pwd.getpwuid(os.getuid()).pw_name,
+        "error": None, "id": "abc123", "name": "train", "command": "python train.py",
+        "state": "paused", "reason": "asked to",
+        "gpu": [{"ordinal": 0, "uuid": "GPU-aa", "name": "NVIDIA H200"},
+                {"ordinal": 3, "uuid": "GPU-bb", "name": "Other GPU"}],
+        "managed": 33500000001, "unmanaged": 529 << 20, "paused": 33500000001,
+        "pause_ms": 1100.125, "pause_bytes": 33500000001,
+        "pause_gbps": float(f"{33500000001 / 1e6 / 1100.125:.15g}"),
+        "resume_ms": None, "resume_bytes": None, "resume_gbps": None})
+
+
+def test_table():
+    job = FakeJob(Folder(), name="train", gpu=["0 GPU-aa A", "3 GPU-bb B"], state="waiting",
+                  managed=31 * GIB + GIB // 5, unmanaged=529 << 20, paused=100, pause_ms=1100,
+                  pause_bytes=31 * GIB, resume_ms=250, resume_bytes=8 * GIB)
+    head, row = cudaw("ps").out.splitlines()
+    for title, value in [("ID", "abc123"), ("NAME", "train"), ("PID", str(job.pid)), ("GPU", "0,3"),
+                         ("USER", pwd.getpwuid(os.getuid()).pw_name), ("STATE", "waiting"),
+                         ("MANAGED", "31.2 GiB"), ("UNMANAGED", "529 MiB"), ("PAUSED", "100 B"),
+                         ("LAST PAUSE", "1.1 s, 30.3 GB/s"), ("LAST RESUME", "250 ms, 34.4 GB/s")]:
+        at = (" " + head).index(" " + title)
+        assert row[at:].startswith(value), f"{title} in {row!r}"
+
+
+def test_table_without_what_was_not_said():
+    FakeJob(Folder(), gpu=None)
+    row = cudaw("ps").out.splitlines()[1].split()
+    eq((row[1], row[4], row[-2:]), ("-", "-", ["-", "-"]))
+
+
+def test_several_jobs_by_pid():
+    folder = Folder()
+    jobs = [FakeJob(folder, id=f"aaaaa{i}") for i in range(5)]
+    eq([job["pid"] for job in ps_json()], sorted(job.pid for job in jobs))
+
+
+def test_unknown_keys_are_skipped():
+    job = FakeJob(Folder())
+    job.answers["status"] = ["colour green", "bare"] + status(job.pid)
+    eq(only(ps_json())["error"], None)
+
+
+def test_hanging_jobs_hold_up_nobody():
+    folder = Folder()
+    for _ in range(4):
+        FakeJob(folder, answers={"status": silent})
+    good = FakeJob(folder, name="good")
+    begin = time.monotonic()
+    jobs = ps_json()
+    assert 0.9 < time.monotonic() - begin < 3
+    eq([job["name"] for job in jobs if not job["error"]], ["good"])
+    eq([job["error"] for job in jobs if job["pid"] != good.pid], ["no answer"] * 4)
+    has(cudaw("ps").out, "no answer")
+
+
+def test_a_job_that_drips_is_given_up():
+    def drip(_job, connection):
+        while True:
+            connection.sendall(b"colour green\n")
+            time.sleep(0.05)
+
+    FakeJob(Folder(), answers={"status": drip})
+    eq(only(ps_json())["error"], "no answer")
+
+
+def test_malformed_answers():
+    good = b"protocol 1\nid abc123\nstate running\n"
+    for answer in [b"\n", b"x" * 5000, good + b"managed lots\nend ok\n", good + b"gpu 0\nend ok\n",
+                   good + b"managed -1\nend ok\n", good + b"pause_ms inf\nend ok\n",
+                   good + b"pause_ms 1.2.3\nend ok\n",
+                   good + b"managed 99999999999999999999\nend ok\n",
+                   good + b"name a\0b\nend ok\n", b"protocol 1\nend ok\n", b"end ok\n",
+                   b"end\n", good + b"end failed\n",
+                   good + b"gpu 0 GPU-1 a\n" * 65 + b"end ok\n"]:
+        FakeJob(Folder(), answers={"status": answer})
+        job = only(ps_json())
+        eq((answer[:60], job["error"]), (answer[:60], "malformed answer"))
+        eq((job["id"], job["state"], job["gpu"]), (None, None, []))
+
+
+def test_an_answer_that_breaks_off():
+    for answer in [b"", b"protocol 1\n", b"protocol 1\nend o"]:
+        FakeJob(Folder(), answers={"status": answer})
+        eq(only(ps_json())["error"], "it ended without an answer")
+
+
+def test_another_protocol():
+    FakeJob(Folder(), protocol=2)
+    has(only(ps_json())["error"], "another version")
+
+
+def test_control_characters_do_not_reach_the_terminal():
+    job = FakeJob(Folder())
+    evil = b"\x1b]0;owned\x07\xc2\x9b31m\xff\xc3\xa9\xed\xa0\x80"
+    job.answers["status"] = (b"protocol 1\nid abc123\nstate \x1b[31m\nname " + evil +
+                             b"\ncommand " + b"\xc3\xa9" * 200 + b"\nend ok\n")
+    found = only(ps_json())
+    eq(found["name"], "?]0;owned???31m?\u00e9???")
+    eq(found["state"], "?[31m")
+    # Cut in the middle of a character.
+    eq(found["command"].rstrip("?"), "\u00e9" * 127)
+    assert "\x1b" not in cudaw("ps").out
+
+
+def test_dead_sockets_are_removed():
+    folder = Folder()
+    dead, alive = dead_pid(), live_pid()
+    for pid in (dead, alive):
+        socket.socket(socket.AF_UNIX).bind(folder.socket(pid))
+    eq(ps_json(), [])
+    assert not os.path.exists(folder.socket(dead))
+    # Not that of a process that may be about to listen.
+    assert os.path.exists(folder.socket(alive))
+
+
+def test_other_files_are_left_alone():
+    folder = Folder()
+    names = ["note.txt", "12x.sock", "-5.sock", ".sock", "99999999999999999999.sock"]
+    for name in names:
+        with open(os.path.join(folder.path, name), "w", encoding="ascii"):
+            pass
+    eq(ps_json(), [])
+    eq(sorted(os.listdir(folder.path)), sorted(names))
+
+
+def refused(path, why, **kwargs):
+    for command in [["ps"], ["pause", "x"], ["resume", "--all"]]:
+        result = cudaw(*command, env={"CUDAW_RUNTIME_DIR": path}, **kwargs)
+        eq((result.code, result.out), (1, ""))
+        eq(result.err, f"cudaw: {path} can not be used: {why}\n")
+
+
+def test_hostile_folders_are_refused():
+    folder = Folder()
+    FakeJob(folder)
+    link = os.path.join(scratch(), "link")
+    os.symlink(folder.path, link)
+    refused(link, "it is a symbolic link")
+    file = os.path.join(scratch(), "file")
+    with open(file, "w", encoding="ascii"):
+        pass
+    refused(file, "it is not a folder")
+    refused("relative", "CUDAW_RUNTIME_DIR is not an absolute path")
+    for mode in (0o770, 0o720, 0o755, 0o777):
+        refused(Folder(mode).path, "other users may enter it (its mode must be 0700)")
+
+
+def test_folder_of_another_user_is_refused():
+    if os.getuid() != 0:
+        refused("/", "it belongs to another user")
+        return
+    path = scratch()
+    os.chown(path, 12346, 12346)
+    refused(path, "it belongs to another user", user=12345, command=installed_copy(scratch()))
+
+
+def test_root_sees_the_folders_of_all_users():
+    uid = 2147000000 + os.getpid()  # of nobody
+    path = f"/tmp/cudaw-{uid}"
+    if os.getuid() != 0:
+        raise Skip("needs root")
+    folder = Folder()
+    job = FakeJob(folder, name="theirs")
+    env = {"CUDAW_RUNTIME_DIR": None}
+    shutil.move(folder.path, path)
+    try:
+        os.chown(path, uid, uid)
+        jobs = json.loads(cudaw("ps", "--json", env=env).out)
+        eq([found["name"] for found in jobs if found["pid"] == job.pid], ["theirs"])
+        # A folder that another user made in this one's name.
+        os.chown(path, 12345, 12345)
+        result = cudaw("ps", "--json", env=env)
+        eq([found for found in json.loads(result.out) if found["pid"] == job.pid], [])
+        has(result.err, f"{path} can not be used: it belongs to another user")
+    finally:
+        shutil.rmtree(path)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,152 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""cudaw run: the environment of the program, its exit code, and what can go wrong."""
+import os
+import re
+import shutil
+import stat
+import subprocess
+import sys
+
+from clilib import CUDAW, FACES, Skip, cudaw, eq, has, installed_copy, main, scratch
+
+FACE = os.path.join(FACES, "libcuda.so.1")
+PRINT = [sys.executable, "-c",
+         "import os; print('\\n'.join(f'{k}={v}' for k, v in os.environ.items()))"]
+
+
+def environment(*args, env=None):
+    result = cudaw("run", *args, *PRINT, env=env)
+    eq((result.code, result.err), (0, ""))
+    return dict(line.split("=", 1) for line in result.out.splitlines() if "=" in line)
+
+
+def test_sets_the_environment():
+    env = environment("--name", "train-1.a_b", "--", env={"LD_PRELOAD": None})
+    eq(env["LD_PRELOAD"], FACE)
+    eq(env["CUDAW_NAME"], "train-1.a_b")
+    assert re.fullmatch("[a-f][0-9a-f]{5}", env["CUDAW_JOB"]), env["CUDAW_JOB"]
+
+
+def test_each_run_is_a_job_of_its_own():
+    jobs = {environment(env={"CUDAW_JOB": "abcdef"})["CUDAW_JOB"] for _ in range(5)}
+    eq(len(jobs), 5)
+    assert "abcdef" not in jobs
+
+
+def test_keeps_what_is_preloaded():
+    other = subprocess.run(["ldd", "/bin/sh"], capture_output=True, text=True, check=True).stdout
+    other = re.search(r"=> (\S*libc\S*)", other).group(1)
+    eq(environment(env={"LD_PRELOAD": other})["LD_PRELOAD"], f"{FACE}:{other}")
+    eq(environment(env={"LD_PRELOAD": ""})["LD_PRELOAD"], FACE)
+
+
+def test_keeps_a_name_that_is_set():
+    eq(environment(env={"CUDAW_NAME": "mine"})["CUDAW_NAME"], "mine")
+    assert "CUDAW_NAME" not in environment(env={"CUDAW_NAME": None})
+
+
+def test_the_library_is_loaded():
+    maps = cudaw("run", "cat", "/proc/self/maps")
+    has(maps.out, os.path.realpath(FACE))
+
+
+def test_options_of_the_program_are_left_to_it():
+    for args in [["echo", "--name", "x"], ["--", "echo", "--name", "x"]]:
+        eq(cudaw("run", *args).out, "--name x\n")
+
+
+def test_exits_as_the_program():
+    eq(cudaw("run", "--", "sh", "-c", "exit 42").code, 42)
+    eq(cudaw("run", "--", "sh", "-c", "kill -TERM $$").code, -15)
+
+
+def test_is_replaced_by_the_program():
+    code = "import os; print(os.getpid())"
+    process = subprocess.Popen([CUDAW, "run", sys.executable, "-c", code], text=True,
+                               stdout=subprocess.PIPE)
+    eq(int(process.communicate(timeout=30)[0]), process.pid)
+
+
+def test_not_found():
+    for program in ["no-such-program", "/no/such/program"]:
+        # A folder of PATH that may not be searched would make it "Permission denied".
+        result = cudaw("run", program, env={"PATH": "/usr/bin:/bin"})
+        eq(result.code, 127)
+        eq(result.err, f"cudaw: {program}: No such file or directory\n")
+
+
+def test_not_executable():
+    path = os.path.join(scratch(), "program")
+    with open(path, "w", encoding="ascii") as file:
+        file.write("#!/bin/sh\n")
+    for program in [path, "/"]:
+        result = cudaw("run", program)
+        eq(result.code, 126)
+        has(result.err, f"cudaw: {program}: Permission denied")
+
+
+def test_scripts_without_interpreter_run():
+    path = os.path.join(scratch(), "script")
+    with open(path, "w", encoding="ascii") as file:
+        file.write("echo ran\n")
+    os.chmod(path, 0o755)
+    result = cudaw("run", path)
+    eq((result.code, result.out, result.err), (0, "ran\n", ""))
+
+
+def test_library_missing():
+    prefix = scratch()
+    result = cudaw("run", "true", command=installed_copy(prefix, faces=False))
+    eq(result.code, 125)
+    has(result.err, f"{prefix}/lib/cudaw-")
+    has(result.err, "libcuda.so.1: No such file or directory")
+
+
+def test_library_is_found_from_a_link_to_the_command():
+    link = os.path.join(scratch(), "gpu")
+    os.symlink(CUDAW, link)
+    eq(cudaw("run", "true", command=link).code, 0)
+
+
+def test_installed_where_nothing_can_be_preloaded_from():
+    prefix = os.path.join(scratch(), "with space")
+    result = cudaw("run", "true", command=installed_copy(prefix))
+    eq(result.code, 125)
+    has(result.err, "with a space or a colon")
+
+
+def test_static_program_runs_with_a_warning():
+    folder = scratch()
+    path = os.path.join(folder, "static")
+    with open(f"{folder}/static.c", "w", encoding="ascii") as file:
+        file.write("int main(void) { return 7; }\n")
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if not compiler or subprocess.run([compiler, "-static", "-o", path, f"{folder}/static.c"],
+                                      capture_output=True, check=False).returncode:
+        raise Skip("no static libc here")
+    result = cudaw("run", path)
+    eq(result.code, 7)
+    eq(result.err, f"cudaw: warning: {path} is a static program, so it runs without cudaw and "
+                   "can not be paused\n")
+    # Found in PATH as well.
+    has(cudaw("run", "static", env={"PATH": f"/nowhere:{folder}"}).err, f"{path} is a static")
+
+
+def test_setuid_program_runs_with_a_warning():
+    path = os.path.join(scratch(), "setuid")
+    shutil.copy("/bin/true", path)
+    if os.getuid() != 0:
+        raise Skip("needs root")
+    os.chown(path, 12345, 12345)
+    os.chmod(path, 0o755 | stat.S_ISUID)
+    result = cudaw("run", path)
+    eq(result.code, 0)
+    has(result.err, "is set-uid or set-gid")
+    # As its owner no rights are gained, and the loader takes LD_PRELOAD.
+    result = cudaw("run", path, command=installed_copy(scratch()), user=12345)
+    eq((result.code, result.err), (0, ""))
+
+
+if __name__ == "__main__":
+    main()

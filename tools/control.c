@@ -1,0 +1,413 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cudaw pause and cudaw resume: which processes are meant, the request to all, the outcome. */
+#include "tools/tools.h"
+
+#include "tools/format.h"
+#include "tools/jobs.h"
+#include "tools/progress.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <limits.h>
+#include <pwd.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* How long a job may stay silent beyond --timeout, which it keeps itself, before we give it up. */
+#define GRACE_MS 2000
+
+#define OPTIONS_HELP(timeout)                                                                     \
+	"  -a, --all              all jobs of the user; of all users for root\n"                  \
+	"  -t, --timeout SECONDS  " timeout "\n"                                                  \
+	"      --no-wait          return as soon as the jobs have taken the request\n"            \
+	"  -h, --help             this text\n"                                                    \
+	"\n"                                                                                      \
+	"An ID or NAME means every process of the job. A number means the process of that PID,\n" \
+	"if it runs under cudaw. What takes longer than a second shows its progress on a\n"       \
+	"terminal. Interrupting this command does not undo what it asked for.\n"                  \
+	"\n"                                                                                      \
+	"Exit codes: 0 done; 1 failed, the job is as it was; 2 wrong usage; 3 no such job;\n"     \
+	"4 not permitted; 5 timed out; 6 not supported. Of several failures, the first decides.\n"
+
+const char help_pause[] =
+	"Usage: cudaw pause [OPTION]... ID|NAME|PID...\n"
+	"\n"
+	"Move the GPU memory of jobs to host memory, give it back to the GPU, and hold the jobs\n"
+	"until 'cudaw resume'. To a job this looks like GPU calls that take long.\n"
+	"\n" OPTIONS_HELP("let the job run on if its kernels do not end in time (30)");
+
+const char help_resume[] =
+	"Usage: cudaw resume [OPTION]... ID|NAME|PID...\n"
+	"\n"
+	"Give paused jobs their GPU memory back, at the same addresses and with the same contents,\n"
+	"and let them go on. Where the GPU is full, this waits until there is room.\n"
+	"\n" OPTIONS_HELP("leave the job paused if the GPU has no room in time (no limit)");
+
+static const struct verb {
+	const char *name, *doing, *done;
+} pause_verb = {"pause", "pausing", "paused"}, resume_verb = {"resume", "resuming", "resumed"};
+
+struct control {
+	const struct verb *verb;
+	bool all, no_wait;
+	long timeout_ms; /* 0: none given */
+	struct job_list list;
+	int code; /* of the first failure */
+};
+
+static void fail(struct control *control, int code)
+{
+	if (!control->code)
+		control->code = code;
+}
+
+/* "1234 (train)" */
+static const char *label(const struct job *job)
+{
+	static char buf[160];
+
+	if (job->status.name[0])
+		snprintf(buf, sizeof(buf), "%d (%s)", job->pid, job->status.name);
+	else
+		snprintf(buf, sizeof(buf), "%d", job->pid);
+	return buf;
+}
+
+/* Say why the process @pid can not be addressed. Returns the exit code. */
+static int explain_pid(pid_t pid)
+{
+	char path[32];
+	struct stat st;
+
+	snprintf(path, sizeof(path), "/proc/%d", pid);
+	if (pid == 0 || (kill(pid, 0) < 0 && errno == ESRCH)) {
+		complain("there is no process %d", pid);
+		return EXIT_NO_JOB;
+	}
+	if (geteuid() != 0 &&
+	    (kill(pid, 0) < 0 || (stat(path, &st) == 0 && st.st_uid != geteuid()))) {
+		complain("process %d belongs to another user", pid);
+		return EXIT_DENIED;
+	}
+	complain("process %d is no cudaw job: it was not started with cudaw, or has not used CUDA "
+		 "so far",
+		 pid);
+	return EXIT_NO_JOB;
+}
+
+/* The PID that @target is, or -1 where it is an id or a name. */
+static pid_t target_pid(const char *target)
+{
+	char *end;
+	long pid;
+
+	if (!*target || target[strspn(target, "0123456789")])
+		return -1;
+	errno = 0;
+	pid = strtol(target, &end, 10);
+	return errno || pid > INT_MAX ? -1 : pid;
+}
+
+static bool select_pid(struct job_list *list, pid_t pid)
+{
+	for (size_t i = 0; i < list->n; i++) {
+		if (list->jobs[i].pid == pid) {
+			list->jobs[i].selected = true;
+			return true;
+		}
+	}
+	return false;
+}
+
+/* Select the processes whose id, or else whose name, is @target. */
+static bool select_job(struct job_list *list, const char *target)
+{
+	bool found = false;
+
+	for (int by_name = 0; by_name < 2 && !found; by_name++) {
+		for (size_t i = 0; i < list->n; i++) {
+			struct job *job = &list->jobs[i];
+
+			if (!job->described ||
+			    strcmp(by_name ? job->status.name : job->status.id, target) != 0)
+				continue;
+			job->selected = found = true;
+		}
+	}
+	return found;
+}
+
+static int explain_target(const struct job_list *list, const char *target)
+{
+	pid_t pid = target_pid(target);
+	size_t silent = 0;
+
+	if (pid >= 0)
+		return explain_pid(pid);
+	for (size_t i = 0; i < list->n; i++)
+		silent += !list->jobs[i].described && !job_is_gone(&list->jobs[i]);
+	if (silent)
+		complain("there is no job '%s' among those that answer (%zu do not; try a PID)",
+			 target, silent);
+	else
+		complain("there is no job '%s'; 'cudaw ps' lists those that use CUDA", target);
+	return EXIT_NO_JOB;
+}
+
+/* The selected jobs, or all: an array of *@n, to be freed. NULL: out of memory. */
+static struct job **pick(struct job_list *list, bool all, size_t *n)
+{
+	struct job **jobs = calloc(list->n + 1, sizeof(*jobs));
+
+	*n = 0;
+	for (size_t i = 0; jobs && i < list->n; i++)
+		if (all || list->jobs[i].selected)
+			jobs[(*n)++] = &list->jobs[i];
+	return jobs;
+}
+
+/* Ask jobs for their status: all where a target has to be looked up, or those of given PIDs. */
+static void describe(struct control *control, bool all)
+{
+	size_t n;
+	struct job **jobs = pick(&control->list, all, &n);
+
+	if (jobs)
+		jobs_describe(jobs, n);
+	free(jobs);
+}
+
+/* Mark what the command line means as selected; say what means nothing. */
+static void select_targets(struct control *control, char **targets, int n)
+{
+	struct job_list *list = &control->list;
+	bool look_up = control->all;
+
+	for (int i = 0; i < n; i++)
+		look_up |= !select_pid(list, target_pid(targets[i]));
+	describe(control, look_up);
+	for (int i = 0; i < n; i++)
+		if (!select_pid(list, target_pid(targets[i])) && !select_job(list, targets[i]))
+			fail(control, explain_target(list, targets[i]));
+	for (size_t i = 0; i < list->n; i++) {
+		struct job *job = &list->jobs[i];
+
+		if (control->all)
+			job->selected = true;
+		if (!job->selected || !job_is_gone(job))
+			continue;
+		job->selected = false;
+		if (!control->all)
+			fail(control, explain_pid(job->pid));
+	}
+}
+
+static int control_line(struct job *job, const char *key, char *value)
+{
+	if (!strcmp(key, "progress"))
+		return progress_take(job, value);
+	if (!strcmp(key, "note")) {
+		format_copy(job->note, sizeof(job->note), value);
+		return 0;
+	}
+	return job_take_field(job, key, value);
+}
+
+static int first_line(struct job *job, const char *key, char *value)
+{
+	int err = control_line(job, key, value);
+
+	return err ? err : 1;
+}
+
+/* The figures of @job that are @verb's. */
+static struct job_transfer *transfer_of(const struct verb *verb, struct job *job)
+{
+	return verb == &pause_verb ? &job->status.pause : &job->status.resume;
+}
+
+static void send_request(const struct control *control, struct job **jobs, size_t n)
+{
+	char text[64];
+	struct job_request request = {.text = text, .line = control_line, .tick = progress_tick};
+
+	if (control->timeout_ms)
+		snprintf(text, sizeof(text), "%s %ld", control->verb->name, control->timeout_ms);
+	else
+		snprintf(text, sizeof(text), "%s", control->verb->name);
+	request.limit_ms = control->timeout_ms ? control->timeout_ms + GRACE_MS : -1;
+	request.silence = true;
+	if (control->no_wait) {
+		request.line = first_line;
+		request.limit_ms = JOBS_STATUS_MS;
+		request.tick = NULL;
+	}
+	/* What they know of an earlier time is not the outcome of this one. */
+	for (size_t i = 0; i < n; i++)
+		*transfer_of(control->verb, jobs[i]) = (struct job_transfer){0};
+	progress_begin(control->verb->doing);
+	jobs_ask(jobs, n, &request);
+	progress_end();
+}
+
+static int exit_code_of(const char *end)
+{
+	static const struct {
+		const char *end;
+		int code;
+	} codes[] = {
+		{END_TIMEOUT, EXIT_TIMEOUT},
+		{END_DENIED, EXIT_DENIED},
+		{END_UNSUPPORTED, EXIT_UNSUPPORTED},
+	};
+
+	for (size_t i = 0; i < sizeof(codes) / sizeof(codes[0]); i++)
+		if (!strcmp(end, codes[i].end))
+			return codes[i].code;
+	return EXIT_FAILED;
+}
+
+/* With --no-wait, a job that took the request and did not end at once is what was asked for. */
+static bool under_way(const struct control *control, const struct job *job)
+{
+	return control->no_wait && !job->end[0] && (!job->error || job->error == -ETIMEDOUT);
+}
+
+/* A job that did not end as it should: one line, and the exit code. */
+static void report_failure(struct control *control, const struct job *job)
+{
+	const char *verb = control->verb->name;
+
+	if (job->error == -ETIMEDOUT) {
+		complain("%s %s: no answer; it may do so yet, 'cudaw ps' will tell", verb,
+			 label(job));
+		fail(control, EXIT_TIMEOUT);
+	} else if (job->error == -EACCES || job->error == -EPERM) {
+		complain("%s %s: not permitted", verb, label(job));
+		fail(control, EXIT_DENIED);
+	} else if (job->error) {
+		complain("%s %s: %s", verb, label(job), job_error_text(job->error));
+		fail(control, EXIT_FAILED);
+	} else {
+		complain("%s %s: %s", verb, label(job), job->message[0] ? job->message : job->end);
+		fail(control, exit_code_of(job->end));
+	}
+}
+
+/* "paused 1234 (train): 31.2 GiB in 1.1 s, 28.3 GB/s" */
+static void report_success(const struct verb *verb, struct job *job)
+{
+	const struct job_transfer *moved = transfer_of(verb, job);
+	char bytes[FORMAT_SIZE], took[FORMAT_SIZE], rate[FORMAT_SIZE];
+
+	printf("%s %s", verb->done, label(job));
+	if (moved->known)
+		printf(": %s in %s, %s", format_bytes(bytes, moved->bytes),
+		       format_duration(took, moved->ms),
+		       format_rate(rate, moved->bytes, moved->ms));
+	if (job->note[0])
+		printf("%s%s", moved->known ? "; " : ": ", job->note);
+	putchar('\n');
+}
+
+static void report(struct control *control, struct job **jobs, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		if (under_way(control, jobs[i]))
+			printf("%s %s\n", control->verb->doing, label(jobs[i]));
+		else if (jobs[i]->error || strcmp(jobs[i]->end, END_OK) != 0)
+			report_failure(control, jobs[i]);
+		else
+			report_success(control->verb, jobs[i]);
+	}
+}
+
+static int run_control(struct control *control, char **targets, int ntargets)
+{
+	struct job **jobs;
+	size_t n;
+	int err = jobs_find(&control->list);
+
+	if (err)
+		return err;
+	select_targets(control, targets, ntargets);
+	jobs = pick(&control->list, false, &n);
+	if (!jobs) {
+		complain("out of memory");
+		fail(control, EXIT_FAILED);
+	} else if (n) {
+		send_request(control, jobs, n);
+		report(control, jobs, n);
+	} else if (control->all) {
+		complain("there are no jobs");
+	}
+	free(jobs);
+	jobs_free(&control->list);
+	return control->code;
+}
+
+static int parse_timeout(const char *text, long *ms)
+{
+	char *end;
+	double seconds = strtod(text, &end);
+
+	if (end == text || *end || !(seconds >= 0.001 && seconds <= 1e6))
+		return -EINVAL;
+	*ms = seconds * 1000 + 0.5;
+	return 0;
+}
+
+static int cmd_control(int argc, char **argv, const struct verb *verb, const char *help)
+{
+	static const struct option options[] = {
+		{"all", no_argument, NULL, 'a'},
+		{"timeout", required_argument, NULL, 't'},
+		{"no-wait", no_argument, NULL, 'n'},
+		{"help", no_argument, NULL, 'h'},
+		{NULL, 0, NULL, 0},
+	};
+	struct control control = {.verb = verb};
+	int opt;
+
+	while ((opt = getopt_long(argc, argv, "at:h", options, NULL)) != -1) {
+		switch (opt) {
+		case 'a':
+			control.all = true;
+			break;
+		case 't':
+			if (parse_timeout(optarg, &control.timeout_ms)) {
+				complain("'%s' is no number of seconds", optarg);
+				return usage_error(verb->name);
+			}
+			break;
+		case 'n':
+			control.no_wait = true;
+			break;
+		case 'h':
+			fputs(help, stdout);
+			return EXIT_DONE;
+		default:
+			return usage_error(verb->name);
+		}
+	}
+	if (control.all == (optind < argc)) {
+		complain(control.all ? "--all takes no ID, NAME or PID"
+				     : "which job? Give an ID, NAME or PID, or --all");
+		return usage_error(verb->name);
+	}
+	return run_control(&control, argv + optind, argc - optind);
+}
+
+int cmd_pause(int argc, char **argv)
+{
+	return cmd_control(argc, argv, &pause_verb, help_pause);
+}
+
+int cmd_resume(int argc, char **argv)
+{
+	return cmd_control(argc, argv, &resume_verb, help_resume);
+}

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/tools.h"
+
+#include <errno.h>
+#include <libgen.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static const struct command {
+	const char *name;
+	int (*main)(int argc, char **argv);
+	const char *help;
+	const char *summary;
+} commands[] = {
+	{"run", cmd_run, help_run, "start a program whose GPU memory can be taken away"},
+	{"ps", cmd_ps, help_ps, "list the jobs that run under cudaw"},
+	{"pause", cmd_pause, help_pause, "move a job's GPU memory to the host, and hold the job"},
+	{"resume", cmd_resume, help_resume, "give a paused job its GPU memory back"},
+	{"doctor", cmd_doctor, help_doctor, "say what works on this machine, and why not"},
+};
+
+#define NCOMMANDS (sizeof(commands) / sizeof(commands[0]))
+
+static const char intro[] =
+	"Usage: cudaw COMMAND [OPTION]... [ARGUMENT]...\n"
+	"\n"
+	"cudaw makes the GPU memory of any CUDA program virtual, so that a running job can\n"
+	"give it all back (pause) and later go on as if nothing had happened (resume). The\n"
+	"program is not changed.\n"
+	"\n"
+	"  cudaw run --name train -- python train.py   start a job\n"
+	"  cudaw ps                                    see it\n"
+	"  cudaw pause train                           its GPU memory is free for others\n"
+	"  cudaw resume train                          it goes on where it was\n"
+	"\n"
+	"Commands:\n";
+
+static const char outro[] =
+	"\n"
+	"'cudaw COMMAND --help' says more; so does 'man cudaw'. 'cudaw --version' prints the\n"
+	"version.\n"
+	"\n"
+	"Exit codes:\n"
+	"  0  done\n"
+	"  1  failed; the job is as it was\n"
+	"  2  wrong usage\n"
+	"  3  no such job\n"
+	"  4  not permitted: the job is another user's\n"
+	"  5  timed out\n"
+	"  6  not supported on this machine\n"
+	"'cudaw run' exits as its program does; or with 125 where cudaw is not installed whole,\n"
+	"126 where the program can not be run, 127 where it is not found.\n"
+	"\n"
+	"Environment:\n"
+	"  CUDAW_RUNTIME_DIR  where jobs and this command meet (/tmp/cudaw-UID)\n"
+	"  'cudaw run --help' lists those that a job reads.\n";
+
+void complain(const char *fmt, ...)
+{
+	char line[4096];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(line, sizeof(line), fmt, ap);
+	va_end(ap);
+	fprintf(stderr, "cudaw: %s\n", line);
+}
+
+int usage_error(const char *name)
+{
+	fprintf(stderr, "Try 'cudaw %s --help'.\n", name);
+	return EXIT_USAGE;
+}
+
+int faces_folder(char *path, size_t size)
+{
+	char exe[PATH_MAX];
+	ssize_t len = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
+	char *prefix;
+
+	if (len < 0)
+		return -errno;
+	exe[len] = '\0';
+	prefix = dirname(dirname(exe));
+	if (snprintf(path, size, "%s/lib/cudaw-" CUDAW_VERSION, prefix) >= (int)size)
+		return -ENAMETOOLONG;
+	return 0;
+}
+
+static void print_help(void)
+{
+	fputs(intro, stdout);
+	for (size_t i = 0; i < NCOMMANDS; i++)
+		printf("  %-8s %s\n", commands[i].name, commands[i].summary);
+	fputs(outro, stdout);
+}
+
+static const struct command *find_command(const char *name)
+{
+	for (size_t i = 0; i < NCOMMANDS; i++)
+		if (!strcmp(commands[i].name, name))
+			return &commands[i];
+	complain("there is no command '%s'", name);
+	fputs("Try 'cudaw --help'.\n", stderr);
+	return NULL;
+}
+
+static int is_help(const char *arg)
+{
+	return !strcmp(arg, "--help") || !strcmp(arg, "-h");
+}
+
+int main(int argc, char **argv)
+{
+	const struct command *command;
+	char name[32];
+
+	if (argc < 2) {
+		complain("no command given");
+		fputs("Try 'cudaw --help'.\n", stderr);
+		return EXIT_USAGE;
+	}
+	if (!strcmp(argv[1], "--version")) {
+		puts("cudaw " CUDAW_VERSION);
+		return EXIT_DONE;
+	}
+	if (is_help(argv[1]) || (!strcmp(argv[1], "help") && argc == 2)) {
+		print_help();
+		return EXIT_DONE;
+	}
+	if (!strcmp(argv[1], "help")) {
+		command = find_command(argv[2]);
+		if (command)
+			fputs(command->help, stdout);
+		return command ? EXIT_DONE : EXIT_USAGE;
+	}
+	command = find_command(argv[1]);
+	if (!command)
+		return EXIT_USAGE;
+	if (argc > 2 && is_help(argv[2])) {
+		fputs(command->help, stdout);
+		return EXIT_DONE;
+	}
+	/* getopt(3) puts it in front of what it has to say. */
+	snprintf(name, sizeof(name), "cudaw %s", command->name);
+	argv[1] = name;
+	return command->main(argc - 1, argv + 1);
+}

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CUDAW_FORMAT_H
+#define CUDAW_FORMAT_H
+/*
+ * Numbers for people: memory in binary units (31.2 GiB), rates in decimal ones as data sheets have
+ * them (28.3 GB/s). Each writes to @buf, of FORMAT_SIZE bytes, and returns it.
+ */
+#include <stddef.h>
+#include <stdint.h>
+
+#define FORMAT_SIZE 32
+
+const char *format_bytes(char *buf, uint64_t bytes);           /* 0 B, 340 MiB, 31.2 GiB */
+const char *format_duration(char *buf, uint64_t ms);           /* 340 ms, 1.1 s, 3 min 20 s */
+const char *format_rate(char *buf, uint64_t bytes, double ms); /* 28.3 GB/s */
+
+/* Bytes in @ms milliseconds as GB/s; 0 where no time has passed. */
+double rate_gbps(uint64_t bytes, double ms);
+
+/*
+ * Copy @text to @buf of @size bytes, cut if need be, with '?' for every byte that is a control
+ * character or not valid UTF-8: what other processes send must neither drive the terminal nor break
+ * JSON.
+ */
+void format_copy(char *buf, size_t size, const char *text);
+
+#endif

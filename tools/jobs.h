@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CUDAW_JOBS_H
+#define CUDAW_JOBS_H
+/*
+ * Finding the processes that run under cudaw, and talking to many of them at once, by the protocol
+ * of checkpoint/protocol.h. One thread and poll(2): no job can hold up the others, and each has a
+ * time limit. What a job sends is not trusted: it is bounded, checked and cleaned of control
+ * characters before anybody sees it.
+ */
+#include "checkpoint/protocol.h"
+#include "checkpoint/rundir.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#define JOB_GPUS       64
+#define JOBS_STATUS_MS 1000 /* what a job has to describe itself in */
+
+struct job_gpu {
+	int ordinal;
+	char uuid[64];
+	char name[96];
+};
+
+struct job_transfer {
+	bool known; /* false: there was none yet */
+	double ms;
+	uint64_t bytes;
+};
+
+/* What status says. */
+struct job_status {
+	bool protocol; /* it speaks ours */
+	char id[RUNDIR_ID_SIZE];
+	char name[128]; /* empty: none */
+	char command[256];
+	char state[16];
+	char reason[256];
+	struct job_gpu gpus[JOB_GPUS];
+	int ngpus;
+	uint64_t managed, unmanaged, paused;
+	struct job_transfer pause, resume;
+};
+
+/* The last "progress" line, and where its phase began. */
+struct job_progress {
+	char phase[32];
+	uint64_t done, total;
+	uint64_t first_done;
+	int64_t first_ms;
+	bool any;
+};
+
+/* One process. */
+struct job {
+	pid_t pid;
+	uid_t uid; /* owner of the listening process */
+	int dir;   /* the folder that its socket is in */
+	bool selected;
+	bool described; /* status is filled in */
+	struct job_status status;
+
+	/* The conversation under way, or the last one. */
+	int fd; /* -1: none, or over */
+	char line[PROTOCOL_LINE];
+	size_t len;
+	int64_t heard; /* when it last said something */
+	int error;     /* 0, or why there was no proper end (negative errno; see job_error_text) */
+	char end[16];  /* code of the "end" line; empty where the line function had enough */
+	char message[256];
+	char note[256];
+	struct job_progress progress;
+};
+
+struct job_list {
+	struct job *jobs;
+	size_t n;
+	int *dirs;
+	size_t ndirs;
+};
+
+/* One request for several jobs. */
+struct job_request {
+	const char *text;
+	int limit_ms; /* -1: none */
+	/* The limit is for a silence, not for the whole: every line starts it anew. */
+	bool silence;
+	/*
+	 * Called for each line but the last. Returns 0, 1 for "heard enough" or a negative errno
+	 * that ends the conversation.
+	 */
+	int (*line)(struct job *job, const char *key, char *value);
+	/* Called ten times a second until all have ended; NULL: not. */
+	void (*tick)(struct job **jobs, size_t n);
+};
+
+/*
+ * Find the sockets in the runtime folder; for root, in those of all users. Nothing is asked yet.
+ * No folder means no jobs. Returns 0, or an exit code after saying why.
+ */
+int jobs_find(struct job_list *list);
+
+void jobs_free(struct job_list *list);
+
+/* Send @request to all @jobs and hear them out; error, end and message say how each went. */
+void jobs_ask(struct job **jobs, size_t n, const struct job_request *request);
+
+/* Ask "status" of @jobs; described is set in those that gave a proper answer. */
+void jobs_describe(struct job **jobs, size_t n);
+
+/* Take one line of a status, or of the figures that end a pause or resume. 0 or -EBADMSG. */
+int job_take_field(struct job *job, const char *key, char *value);
+
+/* True where nobody listens on the socket any more: it is no job. */
+bool job_is_gone(const struct job *job);
+
+/* A job's error in words. */
+const char *job_error_text(int error);
+
+/* Monotonic milliseconds. */
+int64_t now_ms(void);
+
+#endif

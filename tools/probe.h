@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CUDAW_PROBE_H
+#define CUDAW_PROBE_H
+/*
+ * What the real driver says of itself and of its devices. A child process asks, so that a driver
+ * that crashes or hangs does neither to us; no context is made, so no GPU memory is used.
+ */
+#include <stdbool.h>
+#include <stddef.h>
+
+#define PROBE_DEVICES 64
+
+struct probe_device {
+	char name[96];
+	int major, minor; /* compute capability */
+	size_t memory;
+	bool vmm, rdma;
+};
+
+struct probe {
+	char failure[256]; /* what went wrong; empty: nothing */
+	int version;       /* 13000 is CUDA 13.0; 0 where the driver did not say */
+	bool checkpoint;   /* it has cuCheckpointProcessCheckpoint */
+	int ndevices;
+	struct probe_device devices[PROBE_DEVICES];
+};
+
+/* Ask the driver at @path; never fails but in @probe->failure. */
+void probe_driver(const char *path, struct probe *probe);
+
+#endif

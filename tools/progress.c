@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/progress.h"
+
+#include "tools/format.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#define QUIET_MS 1000 /* what is over sooner needs no progress */
+
+static struct {
+	const char *doing;
+	int64_t begin;
+	bool shown;
+} watch;
+
+void progress_begin(const char *doing)
+{
+	watch.doing = doing;
+	watch.begin = now_ms();
+	watch.shown = false;
+}
+
+int progress_take(struct job *job, const char *value)
+{
+	struct job_progress *progress = &job->progress;
+	char phase[sizeof(progress->phase)], clean[sizeof(progress->phase)];
+	uint64_t done, total;
+
+	if (sscanf(value, "%31s %" SCNu64 " %" SCNu64, phase, &done, &total) != 3)
+		return -EBADMSG;
+	format_copy(clean, sizeof(clean), phase);
+	/* Each phase moves bytes at a rate of its own. */
+	if (!progress->any || strcmp(clean, progress->phase) != 0) {
+		strcpy(progress->phase, clean);
+		progress->first_done = done;
+		progress->first_ms = now_ms();
+		progress->any = true;
+	}
+	progress->done = done;
+	progress->total = total;
+	return 0;
+}
+
+static void describe_bytes(char *buf, size_t size, uint64_t done, uint64_t total, double rate)
+{
+	char have[FORMAT_SIZE], all[FORMAT_SIZE], left[FORMAT_SIZE];
+	int len = snprintf(buf, size, " %s of %s", format_bytes(have, done),
+			   format_bytes(all, total));
+
+	/* @rate is in bytes per millisecond. */
+	if (rate > 0 && done <= total)
+		snprintf(buf + len, size - len, ", %.1f GB/s, %s left", rate / 1e6,
+			 format_duration(left, (total - done) / rate));
+}
+
+/* What all jobs together are at: the phase of the first that is not done, and the sum of bytes. */
+static void describe(char *buf, size_t size, struct job **jobs, size_t n)
+{
+	const struct job *first = NULL;
+	uint64_t done = 0, total = 0;
+	double rate = 0;
+	char took[FORMAT_SIZE];
+	int64_t now = now_ms();
+	int len = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		const struct job_progress *progress = &jobs[i]->progress;
+
+		done += progress->done;
+		total += progress->total;
+		if (jobs[i]->fd < 0)
+			continue;
+		if (!first)
+			first = jobs[i];
+		if (progress->done > progress->first_done && now > progress->first_ms)
+			rate += (double)(progress->done - progress->first_done) /
+				(now - progress->first_ms);
+	}
+	if (first && first->progress.any)
+		len = snprintf(buf, size, " %s", first->progress.phase);
+	if (total)
+		describe_bytes(buf + len, size - len, done, total, rate);
+	else
+		snprintf(buf + len, size - len, " %s", format_duration(took, now - watch.begin));
+}
+
+void progress_tick(struct job **jobs, size_t n)
+{
+	char line[512], what[256] = "", who[64];
+	struct winsize win = {0};
+	int width;
+
+	if (now_ms() - watch.begin < QUIET_MS || !isatty(STDERR_FILENO))
+		return;
+	if (n > 1)
+		snprintf(who, sizeof(who), "%zu processes", n);
+	else
+		snprintf(who, sizeof(who), "%d", jobs[0]->pid);
+	describe(what, sizeof(what), jobs, n);
+	snprintf(line, sizeof(line), "%s %s:%s", watch.doing, who, what);
+	/* A line that wraps could not be rewritten. */
+	width = ioctl(STDERR_FILENO, TIOCGWINSZ, &win) == 0 && win.ws_col ? win.ws_col - 1 : 79;
+	fprintf(stderr, "\r%.*s\033[K", width, line);
+	watch.shown = true;
+}
+
+void progress_end(void)
+{
+	if (watch.shown)
+		fputs("\r\033[K", stderr);
+}

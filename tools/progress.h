@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CUDAW_PROGRESS_H
+#define CUDAW_PROGRESS_H
+/*
+ * One line on stderr, rewritten ten times a second, while a pause or resume takes longer than a
+ * second: bytes, rate, time left. Only on a terminal; elsewhere nothing is ever written.
+ */
+#include "tools/jobs.h"
+
+/* Begin to watch; @doing is the first word of the line ("pausing"). */
+void progress_begin(const char *doing);
+
+/* Take the value of a "progress" line of @job. Returns 0 or -EBADMSG. */
+int progress_take(struct job *job, const char *value);
+
+/* Write the line anew; a tick function for struct job_request. */
+void progress_tick(struct job **jobs, size_t n);
+
+/* Wipe the line. */
+void progress_end(void);
+
+#endif

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CUDAW_TOOLS_H
+#define CUDAW_TOOLS_H
+/*
+ * The cudaw command. tools/cudaw.c holds a table of subcommands; each is one function with a main()
+ * of its own, in a file of its own, and its help text beside it:
+ *
+ *	run.c		start a program under cudaw
+ *	ps.c		list jobs
+ *	control.c	pause and resume
+ *	doctor.c	what works on this machine (probe.c asks the driver)
+ *	jobs.c		finding jobs and talking to them
+ *	format.c	units and clean text
+ *
+ * What was asked for goes to stdout, everything else to stderr.
+ */
+#include <stddef.h>
+
+/* Exit codes; documented in the help and in cudaw.1. */
+enum {
+	EXIT_DONE = 0,
+	EXIT_FAILED = 1,
+	EXIT_USAGE = 2,
+	EXIT_NO_JOB = 3,
+	EXIT_DENIED = 4,
+	EXIT_TIMEOUT = 5,
+	EXIT_UNSUPPORTED = 6,
+	/* cudaw run only, as env(1) and timeout(1) have them. */
+	EXIT_NO_FACE = 125,
+	EXIT_CANNOT_RUN = 126,
+	EXIT_NOT_FOUND = 127,
+};
+
+/* argv[0] is "cudaw NAME". Each returns an exit code. */
+int cmd_run(int argc, char **argv);
+int cmd_ps(int argc, char **argv);
+int cmd_pause(int argc, char **argv);
+int cmd_resume(int argc, char **argv);
+int cmd_doctor(int argc, char **argv);
+
+extern const char help_run[];
+extern const char help_ps[];
+extern const char help_pause[];
+extern const char help_resume[];
+extern const char help_doctor[];
+
+/* One line on stderr, after "cudaw: ". */
+void complain(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+/* Point to the help of subcommand @name on stderr, and return EXIT_USAGE. */
+int usage_error(const char *name);
+
+/*
+ * The folder of our libraries, found from where this command lies: ../lib/cudaw-VERSION. Returns
+ * 0 or a negative errno.
+ */
+int faces_folder(char *path, size_t size);
+
+#endif
