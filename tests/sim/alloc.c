@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Allocations made by the driver itself: device, managed and host memory. */
+#include "tests/sim/sim.h"
+
+#include <string.h>
+
+static CUresult alloc_sync(size_t size, enum sim_map_kind kind, CUdeviceptr *ptr)
+{
+	CUresult result = ptr ? capture_check_unsafe() : CUDA_ERROR_INVALID_VALUE;
+
+	return result == CUDA_SUCCESS ? memory_new(ctx_current(), size, kind, ptr) : result;
+}
+
+SIM_EXPORT cuMemAlloc_v2(CUdeviceptr *ptr, size_t size)
+{
+	SIM_ENTER(cuMemAlloc_v2, NEED_CONTEXT);
+	return alloc_sync(size, MAP_DEVICE, ptr);
+}
+
+SIM_EXPORT cuMemAllocPitch_v2(CUdeviceptr *ptr, size_t *pitch, size_t width, size_t height,
+			      unsigned int element)
+{
+	CUresult result;
+
+	SIM_ENTER(cuMemAllocPitch_v2, NEED_CONTEXT);
+	if (element != 4 && element != 8 && element != 16)
+		return CUDA_ERROR_INVALID_VALUE;
+	width = SIM_ROUND(width, 512);
+	result = alloc_sync(width * height, MAP_DEVICE, ptr);
+	if (result == CUDA_SUCCESS)
+		*pitch = width;
+	return result;
+}
+
+SIM_EXPORT cuMemAllocManaged(CUdeviceptr *ptr, size_t size, unsigned int flags)
+{
+	SIM_ENTER(cuMemAllocManaged, NEED_CONTEXT);
+	if (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST)
+		return CUDA_ERROR_INVALID_VALUE;
+	return alloc_sync(size, MAP_MANAGED, ptr);
+}
+
+/* Freeing waits for the device, as programs expect of cuMemFree. */
+SIM_EXPORT cuMemFree_v2(CUdeviceptr ptr)
+{
+	struct sim_map *map;
+	CUresult result;
+
+	SIM_ENTER(cuMemFree_v2, NEED_CONTEXT);
+	if (!ptr)
+		return CUDA_SUCCESS;
+	map = map_find(ptr);
+	if (!map || map->start != ptr || (map->kind != MAP_DEVICE && map->kind != MAP_MANAGED))
+		return CUDA_ERROR_INVALID_VALUE;
+	result = capture_check_unsafe();
+	if (result == CUDA_SUCCESS)
+		result = ctx_wait(map->ctx);
+	if (result != CUDA_SUCCESS)
+		return result;
+	/* The wait lets the lock go: another thread may have freed it meanwhile. */
+	map = map_find(ptr);
+	if (!map || map->start != ptr)
+		return CUDA_ERROR_INVALID_VALUE;
+	memory_free(map);
+	return CUDA_SUCCESS;
+}
+
+/* The memory is there at once; what is stream-ordered is the free. */
+static CUresult alloc_async(bool ptds, CUdeviceptr *ptr, size_t size, CUstream handle)
+{
+	struct sim_stream *stream;
+	CUresult result = stream_get(handle, ptds, &stream);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (stream->capture)
+		return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+	return memory_new(stream->ctx, size, MAP_DEVICE, ptr);
+}
+
+SIM_TWINS(cuMemAllocAsync, _ptsz, alloc_async, (CUdeviceptr * ptr, size_t size, CUstream stream),
+	  ptr, size, stream)
+
+static CUresult free_async(bool ptds, CUdeviceptr ptr, CUstream handle)
+{
+	struct sim_stream *stream;
+	struct sim_map *map = map_find(ptr);
+	CUresult result = stream_get(handle, ptds, &stream);
+	struct sim_op *op;
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (stream->capture)
+		return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+	if (!map || map->start != ptr || map->kind != MAP_DEVICE)
+		return CUDA_ERROR_INVALID_VALUE;
+	op = op_new(OP_FREE);
+	if (!op)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	op->free = ptr;
+	return stream_submit(stream, op);
+}
+
+SIM_TWINS(cuMemFreeAsync, _ptsz, free_async, (CUdeviceptr ptr, CUstream stream), ptr, stream)
+
+static CUresult host_alloc(void **ptr, size_t size, unsigned int flags)
+{
+	CUdeviceptr addr;
+	CUresult result = alloc_sync(size, MAP_HOST, &addr);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	map_find(addr)->flags = flags;
+	*ptr = (void *)addr;
+	return CUDA_SUCCESS;
+}
+
+SIM_EXPORT cuMemHostAlloc(void **ptr, size_t size, unsigned int flags)
+{
+	SIM_ENTER(cuMemHostAlloc, NEED_CONTEXT);
+	return host_alloc(ptr, size, flags);
+}
+
+SIM_EXPORT cuMemAllocHost_v2(void **ptr, size_t size)
+{
+	SIM_ENTER(cuMemAllocHost_v2, NEED_CONTEXT);
+	return host_alloc(ptr, size, 0);
+}
+
+/* Free or unregister host memory, when the device is done with it. */
+static CUresult host_remove(void *ptr, enum sim_map_kind kind, CUresult missing)
+{
+	struct sim_map *map = map_find((CUdeviceptr)ptr);
+	CUresult result;
+
+	if (!map || map->kind != kind || map->start != (CUdeviceptr)ptr)
+		return missing;
+	result = ctx_wait(map->ctx);
+	if (result != CUDA_SUCCESS)
+		return result;
+	map = map_find((CUdeviceptr)ptr);
+	if (!map || map->kind != kind)
+		return missing;
+	memory_free(map);
+	return CUDA_SUCCESS;
+}
+
+SIM_EXPORT cuMemFreeHost(void *ptr)
+{
+	SIM_ENTER(cuMemFreeHost, NEED_CONTEXT);
+	return host_remove(ptr, MAP_HOST, CUDA_ERROR_INVALID_VALUE);
+}
+
+SIM_EXPORT cuMemHostRegister_v2(void *ptr, size_t size, unsigned int flags)
+{
+	struct sim_map map = {.start = (CUdeviceptr)ptr, .size = size, .kind = MAP_REGISTERED};
+
+	SIM_ENTER(cuMemHostRegister_v2, NEED_CONTEXT);
+	if (!ptr || !size)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (map_overlaps(map.start, size))
+		return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+	map.ctx = ctx_current();
+	map.dev = map.ctx->dev;
+	map.flags = flags;
+	memset(map.access, CU_MEM_ACCESS_FLAGS_PROT_READWRITE, sizeof(map.access));
+	return map_insert(&map) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+SIM_EXPORT cuMemHostUnregister(void *ptr)
+{
+	SIM_ENTER(cuMemHostUnregister, NEED_CONTEXT);
+	return host_remove(ptr, MAP_REGISTERED, CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
+}
+
+static struct sim_map *host_map(const void *ptr)
+{
+	struct sim_map *map = map_find((CUdeviceptr)ptr);
+
+	return map && (map->kind == MAP_HOST || map->kind == MAP_REGISTERED) ? map : NULL;
+}
+
+SIM_EXPORT cuMemHostGetDevicePointer_v2(CUdeviceptr *dptr, void *ptr, unsigned int flags)
+{
+	SIM_ENTER(cuMemHostGetDevicePointer_v2, NEED_CONTEXT);
+	if (flags || !host_map(ptr))
+		return CUDA_ERROR_INVALID_VALUE;
+	*dptr = (CUdeviceptr)ptr;
+	return CUDA_SUCCESS;
+}
+
+SIM_EXPORT cuMemHostGetFlags(unsigned int *flags, void *ptr)
+{
+	SIM_ENTER(cuMemHostGetFlags, NEED_CONTEXT);
+	if (!host_map(ptr))
+		return CUDA_ERROR_INVALID_VALUE;
+	*flags = host_map(ptr)->flags;
+	return CUDA_SUCCESS;
+}
+
+SIM_EXPORT cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
+{
+	CUdevice dev;
+	size_t used;
+
+	SIM_ENTER(cuMemGetInfo_v2, NEED_CONTEXT);
+	dev = ctx_current()->dev;
+	used = account_used(dev);
+	if (free_bytes)
+		*free_bytes = used < sim.config.memory ? sim.config.memory - used : 0;
+	if (total)
+		*total = sim.config.memory;
+	return CUDA_SUCCESS;
+}
+
+SIM_EXPORT cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr ptr)
+{
+	struct sim_map *map;
+
+	SIM_ENTER(cuMemGetAddressRange_v2, NEED_CONTEXT);
+	map = map_find(ptr);
+	if (!map)
+		return CUDA_ERROR_NOT_FOUND;
+	if (base)
+		*base = map->start;
+	if (size)
+		*size = map->size;
+	return CUDA_SUCCESS;
+}

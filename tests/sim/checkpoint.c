@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The driver's checkpoint of the calling process (cuCheckpointProcess*).
+ *
+ * From Lock to Unlock every other entry point waits at its door (SIM_ENTER), and is counted. A
+ * thread that waits there while the checkpoint is taken is what crashes real drivers: with
+ * CUDAW_SIM_STRICT it ends the process. What is still allocated stays in the memfds, unreachable
+ * and not counted as used: that is this driver's host memory.
+ */
+#include "tests/sim/sim.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static CUresult check_process(int pid, CUprocessState state)
+{
+	if (pid <= 0)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (pid != getpid())
+		return CUDA_ERROR_NOT_SUPPORTED;
+	return sim.state == state ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_STATE;
+}
+
+static bool quiet(void)
+{
+	return !sim.inside && !streams_pending();
+}
+
+SIM_EXPORT cuCheckpointProcessLock(int pid, CUcheckpointLockArgs *args)
+{
+	uint64_t deadline = 0;
+	CUresult result;
+
+	SIM_ENTER(cuCheckpointProcessLock, NEED_CHECKPOINT);
+	if (args && args->timeoutMs)
+		deadline = sim_now() + args->timeoutMs * 1000000ull;
+	sim.lockers++;
+	while (sim.state == CU_PROCESS_STATE_RUNNING && !quiet() &&
+	       (!deadline || sim_now() < deadline))
+		sim_wait(deadline);
+	sim.lockers--;
+	result = check_process(pid, CU_PROCESS_STATE_RUNNING);
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (!quiet())
+		return CUDA_ERROR_NOT_READY;
+	sim.state = CU_PROCESS_STATE_LOCKED;
+	return CUDA_SUCCESS;
+}
+
+/* Bytes that the process uses on @dev while it is not checkpointed. */
+static size_t used_on(CUdevice dev)
+{
+	size_t bytes = ctx_bytes(dev);
+
+	for (struct sim_object *o = sim.objects[KIND_ALLOC]; o; o = o->next)
+		if (((struct sim_alloc *)o)->dev == dev)
+			bytes += ((struct sim_alloc *)o)->size;
+	return bytes;
+}
+
+/* Managed memory belongs to the host as well, and stays accessible. */
+static void protect_all(bool accessible)
+{
+	for (struct sim_map *map = map_next(NULL); map; map = map_next(map))
+		if (map->kind < MAP_MANAGED)
+			map_protect(map, accessible);
+}
+
+/* The time that the copying would take. */
+static void take_time(size_t bytes)
+{
+	uint64_t deadline = sim_now();
+
+	if (sim.config.copy_bytes_per_ns <= 0)
+		return;
+	deadline += (uint64_t)((double)bytes / sim.config.copy_bytes_per_ns);
+	while (sim_now() < deadline)
+		sim_wait(deadline);
+}
+
+SIM_EXPORT cuCheckpointProcessCheckpoint(int pid, CUcheckpointCheckpointArgs *args)
+{
+	size_t bytes = 0;
+	char names[256];
+	CUresult result;
+
+	SIM_ENTER(cuCheckpointProcessCheckpoint, NEED_CHECKPOINT);
+	(void)args;
+	result = check_process(pid, CU_PROCESS_STATE_LOCKED);
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (sim.held && sim.config.strict) {
+		sim_held_names(names, sizeof(names));
+		fprintf(stderr, "sim: process checkpoint with calls in the driver:%s\n", names);
+		abort();
+	}
+	protect_all(false);
+	for (CUdevice dev = 0; dev < sim.config.devices; dev++) {
+		bytes += used_on(dev);
+		account_release(dev, used_on(dev));
+	}
+	sim.state = CU_PROCESS_STATE_CHECKPOINTED;
+	take_time(bytes);
+	return CUDA_SUCCESS;
+}
+
+/* All devices, or none. */
+static bool charge_all(void)
+{
+	for (CUdevice dev = 0; dev < sim.config.devices; dev++) {
+		if (account_charge(dev, used_on(dev)))
+			continue;
+		while (dev-- > 0)
+			account_release(dev, used_on(dev));
+		return false;
+	}
+	return true;
+}
+
+SIM_EXPORT cuCheckpointProcessRestore(int pid, CUcheckpointRestoreArgs *args)
+{
+	size_t bytes = 0;
+	CUresult result;
+
+	SIM_ENTER(cuCheckpointProcessRestore, NEED_CHECKPOINT);
+	result = check_process(pid, CU_PROCESS_STATE_CHECKPOINTED);
+	if (result != CUDA_SUCCESS)
+		return result;
+	for (unsigned int i = 0; args && i < args->gpuPairsCount; i++)
+		if (memcmp(&args->gpuPairs[i].oldUuid, &args->gpuPairs[i].newUuid, sizeof(CUuuid)))
+			return CUDA_ERROR_NOT_SUPPORTED;
+	if (!charge_all())
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	for (CUdevice dev = 0; dev < sim.config.devices; dev++)
+		bytes += used_on(dev);
+	take_time(bytes);
+	protect_all(true);
+	sim.state = CU_PROCESS_STATE_LOCKED;
+	return CUDA_SUCCESS;
+}
+
+SIM_EXPORT cuCheckpointProcessUnlock(int pid, CUcheckpointUnlockArgs *args)
+{
+	CUresult result;
+
+	SIM_ENTER(cuCheckpointProcessUnlock, NEED_CHECKPOINT);
+	(void)args;
+	result = check_process(pid, CU_PROCESS_STATE_LOCKED);
+	if (result != CUDA_SUCCESS)
+		return result;
+	sim.state = CU_PROCESS_STATE_RUNNING;
+	sim_changed();
+	return CUDA_SUCCESS;
+}
+
+SIM_EXPORT cuCheckpointProcessGetState(int pid, CUprocessState *state)
+{
+	CUresult result;
+
+	SIM_ENTER(cuCheckpointProcessGetState, NEED_CHECKPOINT);
+	result = check_process(pid, sim.state);
+	if (result == CUDA_SUCCESS)
+		*state = sim.state;
+	return result;
+}
+
+/* Any thread of the process can restore it. */
+SIM_EXPORT cuCheckpointProcessGetRestoreThreadId(int pid, int *tid)
+{
+	CUresult result;
+
+	SIM_ENTER(cuCheckpointProcessGetRestoreThreadId, NEED_CHECKPOINT);
+	result = check_process(pid, sim.state);
+	if (result == CUDA_SUCCESS)
+		*tid = pid;
+	return result;
+}

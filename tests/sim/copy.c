@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Copies and sets. What the device must reach is checked at the call (CUDA_ERROR_INVALID_VALUE);
+ * what is unmapped later faults when the operation runs (CUDA_ERROR_ILLEGAL_ADDRESS, for good).
+ *
+ * Synchronous calls are operations on the default stream, which they wait for. As with the real
+ * driver, an "asynchronous" copy from or to memory that is not page-locked returns when it is done.
+ */
+#include "tests/sim/sim.h"
+
+enum direction { TO_DEVICE, TO_HOST, ON_DEVICE = -1 };
+
+static CUresult copy_submit(struct sim_stream *s, void *dst, const void *src, size_t size,
+			    enum direction direction)
+{
+	struct sim_op *op = op_new(OP_COPY);
+
+	if (!op)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	op->copy.dst = dst;
+	op->copy.src = src;
+	op->copy.size = size;
+	op->copy.direction = (int)direction;
+	return stream_submit(s, op);
+}
+
+/* Also finishes what is submitted, where @sync or the host's memory demand it. */
+static CUresult copy(struct sim_stream *s, CUdeviceptr dst, CUdeviceptr src, size_t size,
+		     enum direction direction, bool sync)
+{
+	CUresult result;
+
+	if ((direction != TO_HOST && !map_covers(dst, size)) ||
+	    (direction != TO_DEVICE && !map_covers(src, size)))
+		return CUDA_ERROR_INVALID_VALUE;
+	if (sync && s->capture) {
+		s->capture->invalid = true;
+		return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+	}
+	if (!size)
+		return CUDA_SUCCESS;
+	result = copy_submit(s, (void *)dst, (const void *)src, size, direction);
+	if (result != CUDA_SUCCESS || s->capture)
+		return result;
+	if (!sync && map_covers(dst, size) && map_covers(src, size))
+		return CUDA_SUCCESS;
+	return stream_wait(s);
+}
+
+/* Which way a copy goes whose caller leaves that to the addresses. */
+static enum direction copy_direction(CUdeviceptr dst, CUdeviceptr src)
+{
+	struct sim_map *d = map_find(dst), *s = map_find(src);
+	bool to_host = !d || d->kind >= MAP_HOST, from_host = !s || s->kind >= MAP_HOST;
+
+	if (from_host && !to_host)
+		return TO_DEVICE;
+	return to_host && !from_host ? TO_HOST : ON_DEVICE;
+}
+
+static CUresult copy_htod(bool ptds, CUdeviceptr dst, const void *src, size_t size)
+{
+	struct sim_stream *s;
+	CUresult result = stream_get(NULL, ptds, &s);
+
+	return result ? result : copy(s, dst, (CUdeviceptr)src, size, TO_DEVICE, true);
+}
+
+static CUresult copy_dtoh(bool ptds, void *dst, CUdeviceptr src, size_t size)
+{
+	struct sim_stream *s;
+	CUresult result = stream_get(NULL, ptds, &s);
+
+	return result ? result : copy(s, (CUdeviceptr)dst, src, size, TO_HOST, true);
+}
+
+static CUresult copy_dtod(bool ptds, CUdeviceptr dst, CUdeviceptr src, size_t size)
+{
+	struct sim_stream *s;
+	CUresult result = stream_get(NULL, ptds, &s);
+
+	return result ? result : copy(s, dst, src, size, ON_DEVICE, true);
+}
+
+static CUresult copy_any(bool ptds, CUdeviceptr dst, CUdeviceptr src, size_t size)
+{
+	struct sim_stream *s;
+	CUresult result = stream_get(NULL, ptds, &s);
+
+	return result ? result : copy(s, dst, src, size, copy_direction(dst, src), true);
+}
+
+static CUresult copy_htod_async(bool ptds, CUdeviceptr dst, const void *src, size_t size,
+				CUstream stream)
+{
+	struct sim_stream *s;
+	CUresult result = stream_get(stream, ptds, &s);
+
+	return result ? result : copy(s, dst, (CUdeviceptr)src, size, TO_DEVICE, false);
+}
+
+static CUresult copy_dtoh_async(bool ptds, void *dst, CUdeviceptr src, size_t size, CUstream stream)
+{
+	struct sim_stream *s;
+	CUresult result = stream_get(stream, ptds, &s);
+
+	return result ? result : copy(s, (CUdeviceptr)dst, src, size, TO_HOST, false);
+}
+
+static CUresult copy_dtod_async(bool ptds, CUdeviceptr dst, CUdeviceptr src, size_t size,
+				CUstream stream)
+{
+	struct sim_stream *s;
+	CUresult result = stream_get(stream, ptds, &s);
+
+	return result ? result : copy(s, dst, src, size, ON_DEVICE, false);
+}
+
+static CUresult copy_any_async(bool ptds, CUdeviceptr dst, CUdeviceptr src, size_t size,
+			       CUstream stream)
+{
+	struct sim_stream *s;
+	CUresult result = stream_get(stream, ptds, &s);
+
+	return result ? result : copy(s, dst, src, size, copy_direction(dst, src), false);
+}
+
+SIM_TWINS(cuMemcpyHtoD_v2, _ptds, copy_htod, (CUdeviceptr dst, const void *src, size_t size), dst,
+	  src, size)
+SIM_TWINS(cuMemcpyDtoH_v2, _ptds, copy_dtoh, (void *dst, CUdeviceptr src, size_t size), dst, src,
+	  size)
+SIM_TWINS(cuMemcpyDtoD_v2, _ptds, copy_dtod, (CUdeviceptr dst, CUdeviceptr src, size_t size), dst,
+	  src, size)
+SIM_TWINS(cuMemcpy, _ptds, copy_any, (CUdeviceptr dst, CUdeviceptr src, size_t size), dst, src,
+	  size)
+SIM_TWINS(cuMemcpyPeer, _ptds, copy_dtod,
+	  (CUdeviceptr dst, CUcontext dst_ctx, CUdeviceptr src, CUcontext src_ctx, size_t size),
+	  ((void)dst_ctx, (void)src_ctx, dst), src, size)
+SIM_TWINS(cuMemcpyHtoDAsync_v2, _ptsz, copy_htod_async,
+	  (CUdeviceptr dst, const void *src, size_t size, CUstream stream), dst, src, size, stream)
+SIM_TWINS(cuMemcpyDtoHAsync_v2, _ptsz, copy_dtoh_async,
+	  (void *dst, CUdeviceptr src, size_t size, CUstream stream), dst, src, size, stream)
+SIM_TWINS(cuMemcpyDtoDAsync_v2, _ptsz, copy_dtod_async,
+	  (CUdeviceptr dst, CUdeviceptr src, size_t size, CUstream stream), dst, src, size, stream)
+SIM_TWINS(cuMemcpyAsync, _ptsz, copy_any_async,
+	  (CUdeviceptr dst, CUdeviceptr src, size_t size, CUstream stream), dst, src, size, stream)
+SIM_TWINS(cuMemcpyPeerAsync, _ptsz, copy_dtod_async,
+	  (CUdeviceptr dst, CUcontext dst_ctx, CUdeviceptr src, CUcontext src_ctx, size_t size,
+	   CUstream stream),
+	  ((void)dst_ctx, (void)src_ctx, dst), src, size, stream)
+
+static CUresult set_async(bool ptds, CUdeviceptr dst, uint32_t value, size_t width, size_t count,
+			  CUstream stream)
+{
+	struct sim_stream *s;
+	CUresult result = stream_get(stream, ptds, &s);
+	struct sim_op *op;
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (dst % width || !map_covers(dst, width * count))
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!count)
+		return CUDA_SUCCESS;
+	op = op_new(OP_SET);
+	if (!op)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	op->set.dst = (void *)dst;
+	op->set.value = value;
+	op->set.width = width;
+	op->set.count = count;
+	return stream_submit(s, op);
+}
+
+/* Sets without a stream are asynchronous, on device memory, in the real driver too. */
+static CUresult set(bool ptds, CUdeviceptr dst, uint32_t value, size_t width, size_t count)
+{
+	return set_async(ptds, dst, value, width, count, NULL);
+}
+
+SIM_TWINS(cuMemsetD8_v2, _ptds, set, (CUdeviceptr dst, unsigned char value, size_t count), dst,
+	  value, 1, count)
+SIM_TWINS(cuMemsetD16_v2, _ptds, set, (CUdeviceptr dst, unsigned short value, size_t count), dst,
+	  value, 2, count)
+SIM_TWINS(cuMemsetD32_v2, _ptds, set, (CUdeviceptr dst, unsigned int value, size_t count), dst,
+	  value, 4, count)
+SIM_TWINS(cuMemsetD8Async, _ptsz, set_async,
+	  (CUdeviceptr dst, unsigned char value, size_t count, CUstream stream), dst, value, 1,
+	  count, stream)
+SIM_TWINS(cuMemsetD16Async, _ptsz, set_async,
+	  (CUdeviceptr dst, unsigned short value, size_t count, CUstream stream), dst, value, 2,
+	  count, stream)
+SIM_TWINS(cuMemsetD32Async, _ptsz, set_async,
+	  (CUdeviceptr dst, unsigned int value, size_t count, CUstream stream), dst, value, 4,
+	  count, stream)

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The kernels of the simulated devices. A module has those of them that its image names. They are
+ * all written for a flat grid, so the grid is not looked at: one call does the work of all threads.
+ */
+#include "tests/sim/sim.h"
+
+#include <time.h>
+
+struct array_args {
+	uint32_t *data;
+	uint64_t n;
+	uint32_t value;
+};
+
+static void run_increment(const void *args)
+{
+	const struct array_args *a = args;
+
+	for (uint64_t i = 0; i < a->n; i++)
+		a->data[i] += 1;
+}
+
+static void run_fill(const void *args)
+{
+	const struct array_args *a = args;
+
+	for (uint64_t i = 0; i < a->n; i++)
+		a->data[i] = a->value;
+}
+
+static void run_iota(const void *args)
+{
+	const struct array_args *a = args;
+
+	for (uint64_t i = 0; i < a->n; i++)
+		a->data[i] = a->value * 2654435761u + (uint32_t)i;
+}
+
+struct checksum_args {
+	const uint32_t *data;
+	uint64_t n;
+	uint64_t *out;
+};
+
+static void run_checksum(const void *args)
+{
+	const struct checksum_args *a = args;
+	uint64_t sum = 0;
+
+	for (uint64_t i = 0; i < a->n; i++)
+		sum += a->data[i] * (2 * i + 1);
+	*a->out = sum;
+}
+
+static void run_spin_until(const void *args)
+{
+	const uint32_t *flag = *(uint32_t *const *)args;
+	struct timespec pause = {.tv_nsec = 50000};
+
+	while (!__atomic_load_n(flag, __ATOMIC_ACQUIRE))
+		nanosleep(&pause, NULL);
+}
+
+static void run_spin_us(const void *args)
+{
+	uint64_t us = *(const uint64_t *)args;
+	struct timespec pause = {.tv_sec = (time_t)(us / 1000000),
+				 .tv_nsec = (long)(us % 1000000 * 1000)};
+
+	nanosleep(&pause, NULL);
+}
+
+struct chase_args {
+	uint32_t **list;
+	uint64_t n;
+};
+
+static void run_chase(const void *args)
+{
+	const struct chase_args *a = args;
+
+	for (uint64_t i = 0; i < a->n; i++)
+		*a->list[i] += 1;
+}
+
+const struct sim_kernel *kernel_table(size_t *count)
+{
+	static const struct sim_kernel table[] = {
+		{"increment", run_increment, 2, {8, 8}}, {"fill", run_fill, 3, {8, 8, 4}},
+		{"iota", run_iota, 3, {8, 8, 4}},        {"checksum", run_checksum, 3, {8, 8, 8}},
+		{"spin_until", run_spin_until, 1, {8}},  {"spin_us", run_spin_us, 1, {8}},
+		{"chase", run_chase, 2, {8, 8}},
+	};
+
+	*count = sizeof(table) / sizeof(table[0]);
+	return table;
+}

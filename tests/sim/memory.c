@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Memory of the devices, and the table of addresses that the devices know.
+ *
+ * All memory of a device lies in one memfd, which is as good as endless: an allocation takes the
+ * next bytes of it, and a free punches a hole. So offsets are never used twice, a mapping costs no
+ * file descriptor, and what is mapped anew never shows what an earlier allocation left behind.
+ */
+#include "tests/sim/sim.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define MEMFD_SIZE   (1L << 44)
+#define POISON_BYTE  0xb5
+#define POISON_WHOLE (4UL << 20) /* the first bytes of an allocation, all poisoned */
+
+static int fds[SIM_MAX_DEVICES];
+static off_t next_offset[SIM_MAX_DEVICES];
+
+static struct sim_map **maps;
+static size_t nmaps, maps_size;
+
+int alloc_fd(CUdevice dev)
+{
+	char name[32];
+
+	if (fds[dev])
+		return fds[dev];
+	snprintf(name, sizeof(name), "simulated-gpu-%d", dev);
+	fds[dev] = memfd_create(name, MFD_CLOEXEC);
+	if (fds[dev] > 0 && ftruncate(fds[dev], MEMFD_SIZE)) {
+		close(fds[dev]);
+		fds[dev] = -1;
+	}
+	return fds[dev];
+}
+
+/*
+ * Fresh memory holds garbage, as on a GPU. Past the first few MiB one page of each granule has to
+ * do, so that a job of some GiB can be simulated quickly; the rest reads as zeros.
+ */
+static bool poison(const struct sim_alloc *alloc)
+{
+	static unsigned char page[64 * SIM_PAGE];
+	size_t step, len;
+
+	memset(page, POISON_BYTE, sizeof(page));
+	for (size_t done = 0; done < alloc->size; done += step) {
+		bool whole = done < POISON_WHOLE;
+
+		step = whole ? sizeof(page) : SIM_GRANULARITY;
+		len = whole ? sizeof(page) : SIM_PAGE;
+		if (len > alloc->size - done)
+			len = alloc->size - done;
+		if (pwrite(fds[alloc->dev], page, len, alloc->offset + (off_t)done) != (ssize_t)len)
+			return false;
+	}
+	return true;
+}
+
+static void alloc_free(struct sim_alloc *alloc)
+{
+	fallocate(fds[alloc->dev], FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, alloc->offset,
+		  (off_t)alloc->size);
+	account_release(alloc->dev, alloc->size);
+	object_remove(&alloc->obj);
+	free(alloc);
+}
+
+CUresult alloc_new(CUdevice dev, size_t size, struct sim_alloc **out)
+{
+	struct sim_alloc *alloc;
+
+	if (size > sim.config.memory || alloc_fd(dev) < 0)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	alloc = calloc(1, sizeof(*alloc));
+	if (!alloc)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	alloc->dev = dev;
+	alloc->size = SIM_ROUND(size, SIM_PAGE);
+	alloc->offset = next_offset[dev];
+	if (!account_charge(dev, alloc->size)) {
+		free(alloc);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	next_offset[dev] += (off_t)SIM_ROUND(size, SIM_GRANULARITY);
+	object_add(KIND_ALLOC, &alloc->obj);
+	if (!poison(alloc)) {
+		alloc_free(alloc);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	*out = alloc;
+	return CUDA_SUCCESS;
+}
+
+void alloc_put(struct sim_alloc *alloc)
+{
+	if (!alloc->handles && !alloc->maps)
+		alloc_free(alloc);
+}
+
+/* The index of the first mapping that ends after @addr. */
+static size_t map_index(CUdeviceptr addr)
+{
+	size_t low = 0, high = nmaps;
+
+	while (low < high) {
+		size_t mid = (low + high) / 2;
+
+		if (maps[mid]->start + maps[mid]->size > addr)
+			high = mid;
+		else
+			low = mid + 1;
+	}
+	return low;
+}
+
+struct sim_map *map_find(CUdeviceptr addr)
+{
+	size_t i = map_index(addr);
+
+	return i < nmaps && maps[i]->start <= addr ? maps[i] : NULL;
+}
+
+struct sim_map *map_next(const struct sim_map *map)
+{
+	size_t i = map ? map_index(map->start + map->size) : 0;
+
+	return i < nmaps ? maps[i] : NULL;
+}
+
+struct sim_map *map_insert(const struct sim_map *map)
+{
+	size_t i = map_index(map->start);
+	struct sim_map *copy = malloc(sizeof(*copy));
+
+	if (copy && nmaps == maps_size) {
+		size_t size = maps_size ? 2 * maps_size : 64;
+		struct sim_map **grown = realloc(maps, size * sizeof(*maps));
+
+		if (!grown) {
+			free(copy);
+			return NULL;
+		}
+		maps = grown;
+		maps_size = size;
+	}
+	if (!copy)
+		return NULL;
+	*copy = *map;
+	copy->id = ++sim.next_id;
+	memmove(&maps[i + 1], &maps[i], (nmaps - i) * sizeof(*maps));
+	maps[i] = copy;
+	nmaps++;
+	return copy;
+}
+
+void map_remove(struct sim_map *map)
+{
+	size_t i = map_index(map->start);
+
+	nmaps--;
+	memmove(&maps[i], &maps[i + 1], (nmaps - i) * sizeof(*maps));
+	free(map);
+}
+
+bool map_overlaps(CUdeviceptr start, size_t size)
+{
+	size_t i = map_index(start);
+
+	return i < nmaps && maps[i]->start < start + size;
+}
+
+bool map_tiles(CUdeviceptr start, size_t size, enum sim_map_kind kind)
+{
+	CUdeviceptr at = start;
+
+	for (size_t i = map_index(start); i < nmaps && at < start + size; i++) {
+		if (maps[i]->start != at || maps[i]->kind != kind)
+			return false;
+		at += maps[i]->size;
+	}
+	return size && at == start + size;
+}
+
+bool map_covers(CUdeviceptr start, size_t size)
+{
+	CUdeviceptr at = start;
+
+	for (size_t i = map_index(start); i < nmaps && at < start + size; i++) {
+		if (maps[i]->start > at)
+			return false;
+		at = maps[i]->start + maps[i]->size;
+	}
+	return at >= start + size;
+}
+
+/*
+ * There is one set of page tables, the process's, so a range that any device may access is
+ * accessible to all of them (and to the host).
+ */
+void map_protect(struct sim_map *map, bool accessible)
+{
+	int prot = PROT_NONE;
+
+	for (int dev = 0; accessible && dev < SIM_MAX_DEVICES; dev++) {
+		if (map->access[dev] & 1)
+			prot |= PROT_READ;
+		if (map->access[dev] & 2)
+			prot |= PROT_WRITE;
+	}
+	mprotect((void *)map->start, SIM_ROUND(map->size, SIM_PAGE), prot);
+}
+
+CUresult memory_new(struct sim_ctx *ctx, size_t size, enum sim_map_kind kind, CUdeviceptr *ptr)
+{
+	struct sim_map map = {.size = size, .kind = kind, .ctx = ctx, .dev = ctx->dev};
+	int flags = MAP_PRIVATE | MAP_ANONYMOUS, fd = -1;
+	off_t offset = 0;
+	CUresult result;
+	void *addr;
+
+	if (!size)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (kind != MAP_HOST) {
+		result = alloc_new(ctx->dev, size, &map.alloc);
+		if (result != CUDA_SUCCESS)
+			return result;
+		flags = MAP_SHARED;
+		fd = alloc_fd(ctx->dev);
+		offset = map.alloc->offset;
+	}
+	memset(map.access, CU_MEM_ACCESS_FLAGS_PROT_READWRITE, sizeof(map.access));
+	addr = mmap(NULL, SIM_ROUND(size, SIM_PAGE), PROT_READ | PROT_WRITE, flags, fd, offset);
+	if (addr == MAP_FAILED)
+		goto err_alloc;
+	map.start = (CUdeviceptr)addr;
+	if (!map_insert(&map))
+		goto err_unmap;
+	if (map.alloc)
+		map.alloc->maps++;
+	*ptr = map.start;
+	return CUDA_SUCCESS;
+
+err_unmap:
+	munmap(addr, SIM_ROUND(size, SIM_PAGE));
+err_alloc:
+	if (map.alloc)
+		alloc_put(map.alloc);
+	return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+void memory_free(struct sim_map *map)
+{
+	struct sim_alloc *alloc = map->alloc;
+
+	if (map->kind != MAP_REGISTERED)
+		munmap((void *)map->start, SIM_ROUND(map->size, SIM_PAGE));
+	map_remove(map);
+	if (alloc) {
+		alloc->maps--;
+		alloc_put(alloc);
+	}
+}
+
+void memory_release_context(struct sim_ctx *ctx)
+{
+	for (size_t i = nmaps; i-- > 0;)
+		if (maps[i]->ctx == ctx)
+			memory_free(maps[i]);
+}

@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Running one operation, on a stream's worker. An access to memory that is not mapped raises
+ * SIGSEGV here, as it raises a fault on a GPU; the handler jumps out of the operation. Faults of
+ * other threads go to the handler that was there before.
+ */
+#include "tests/sim/sim.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <string.h>
+#include <time.h>
+
+/* Initial-exec, since a signal handler must not allocate thread-local storage. */
+static __thread sigjmp_buf *guard __attribute__((tls_model("initial-exec")));
+static struct sigaction previous[2]; /* SIGSEGV, SIGBUS */
+
+static void on_fault(int sig, siginfo_t *info, void *ucontext)
+{
+	struct sigaction *prev = &previous[sig == SIGBUS];
+
+	if (guard)
+		siglongjmp(*guard, 1);
+	if (prev->sa_flags & SA_SIGINFO)
+		prev->sa_sigaction(sig, info, ucontext);
+	else if (prev->sa_handler != SIG_DFL && prev->sa_handler != SIG_IGN)
+		prev->sa_handler(sig);
+	else
+		signal(sig, SIG_DFL); /* the access is repeated, and ends the process */
+}
+
+void run_init(void)
+{
+	static bool done;
+	struct sigaction sa = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_ONSTACK};
+
+	if (done)
+		return;
+	done = true;
+	sigaction(SIGSEGV, &sa, &previous[0]);
+	sigaction(SIGBUS, &sa, &previous[1]);
+}
+
+/* When the copy engine will be done with a copy that begins now; 0 where copies take no time. */
+static uint64_t copy_deadline(const struct sim_op *op)
+{
+	int direction = op->copy.direction;
+	uint64_t now = sim_now(), *free_at;
+
+	if (sim.config.copy_bytes_per_ns <= 0 || direction < 0)
+		return 0;
+	pthread_mutex_lock(&sim.lock);
+	free_at = &sim.copy_free_at[direction];
+	if (*free_at < now)
+		*free_at = now;
+	*free_at += (uint64_t)((double)op->copy.size / sim.config.copy_bytes_per_ns);
+	now = *free_at;
+	pthread_mutex_unlock(&sim.lock);
+	return now;
+}
+
+static void sleep_until(uint64_t deadline)
+{
+	struct timespec ts = {
+		.tv_sec = (time_t)(deadline / 1000000000u),
+		.tv_nsec = (long)(deadline % 1000000000u),
+	};
+
+	if (deadline)
+		clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &ts, NULL);
+}
+
+static void run_set(const struct sim_op *op)
+{
+	if (op->set.width == 1) {
+		memset(op->set.dst, (int)op->set.value, op->set.count);
+	} else if (op->set.width == 2) {
+		for (size_t i = 0; i < op->set.count; i++)
+			((uint16_t *)op->set.dst)[i] = (uint16_t)op->set.value;
+	} else {
+		for (size_t i = 0; i < op->set.count; i++)
+			((uint32_t *)op->set.dst)[i] = op->set.value;
+	}
+}
+
+static CUresult run_guarded(struct sim_op *op)
+{
+	sigjmp_buf env;
+
+	if (sigsetjmp(env, 1)) {
+		guard = NULL;
+		return CUDA_ERROR_ILLEGAL_ADDRESS;
+	}
+	guard = &env;
+	if (op->kind == OP_KERNEL)
+		op->kernel.run(op->kernel.args);
+	else if (op->kind == OP_COPY)
+		memmove(op->copy.dst, op->copy.src, op->copy.size);
+	else
+		run_set(op);
+	guard = NULL;
+	return CUDA_SUCCESS;
+}
+
+CUresult op_run(struct sim_op *op, CUresult status)
+{
+	uint64_t deadline = op->kind == OP_COPY ? copy_deadline(op) : 0;
+	CUresult result;
+
+	if (op->kind == OP_CALLBACK) {
+		op->callback.fn(op->callback.stream, status, op->callback.data);
+		return CUDA_SUCCESS;
+	}
+	if (status != CUDA_SUCCESS)
+		return CUDA_SUCCESS;
+	if (op->kind == OP_HOST) {
+		op->host.fn(op->host.data);
+		return CUDA_SUCCESS;
+	}
+	result = run_guarded(op);
+	sleep_until(deadline);
+	return result;
+}

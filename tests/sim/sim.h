@@ -1,0 +1,353 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CUDAW_SIM_H
+#define CUDAW_SIM_H
+/*
+ * A driver on the CPU: a libcuda.so.1 for tests on machines without a GPU. See README.md for what
+ * it does and does not do, and for the CUDAW_SIM_* variables.
+ *
+ * Locking: one mutex, sim.lock. Every entry point takes it in SIM_ENTER and gives it back on
+ * return, so all functions below are called with it held unless their comment says otherwise. A
+ * wait (for a stream, an event, the end of a process checkpoint) sleeps on the one condition
+ * sim.cond, which is broadcast whenever anything that someone may wait for has happened. Stream
+ * workers let the lock go while they run a kernel, a copy or a host function.
+ *
+ * What lives how long: handles given to the program are kept in lists (struct sim_object), so that
+ * a stale or foreign one is an error and not a crash. Contexts are never returned to the system,
+ * because threads keep destroyed ones on their stacks; streams and event marks are counted.
+ */
+#include <cuda.h>
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define SIM_VERSION      13000
+#define SIM_MAX_DEVICES  16
+#define SIM_MAX_STACK    16
+#define SIM_MAX_ARGS     64 /* bytes of kernel parameters; kernels.c has none larger */
+#define SIM_GRANULARITY  (2UL << 20)
+#define SIM_PAGE         4096UL
+#define SIM_ROUND(n, to) (((n) + (to)-1) / (to) * (to))
+
+struct sim_config {
+	int devices;
+	size_t memory;            /* bytes per device */
+	size_t context;           /* bytes that an active context uses */
+	double copy_bytes_per_ns; /* 0: unlimited */
+	bool no_vmm;
+	bool strict;
+	char *shared;
+	char *faults;
+	char *count;
+};
+
+/* Handles. */
+enum sim_kind {
+	KIND_CTX,
+	KIND_STREAM,
+	KIND_EVENT,
+	KIND_MODULE,
+	KIND_GRAPH,
+	KIND_EXEC,
+	KIND_ALLOC,
+	KIND_COUNT
+};
+
+struct sim_object {
+	struct sim_object *next;
+	struct sim_object **link;
+};
+
+struct sim_ctx {
+	struct sim_object obj;
+	CUdevice dev;
+	bool active; /* false: destroyed, or a primary context nobody retains */
+	bool primary;
+	unsigned int flags;
+	unsigned int refs; /* retains of a primary context */
+	unsigned long long id;
+	CUresult error; /* sticky */
+	struct sim_stream *streams;
+};
+
+/* The completion of one event record. */
+struct sim_mark {
+	int refs;
+	bool done;
+	uint64_t ns;
+};
+
+enum sim_op_kind { OP_KERNEL, OP_COPY, OP_SET, OP_HOST, OP_CALLBACK, OP_RECORD, OP_WAIT, OP_FREE };
+
+struct sim_op {
+	struct sim_op *next;
+	enum sim_op_kind kind;
+	uint64_t ticket; /* order of submission, over all streams */
+	union {
+		struct {
+			void (*run)(const void *args);
+			_Alignas(16) unsigned char args[SIM_MAX_ARGS];
+		} kernel;
+		struct {
+			void *dst;
+			const void *src;
+			size_t size;
+			int direction; /* index into sim.copy_free_at; -1 on one device */
+		} copy;
+		struct {
+			void *dst;
+			uint32_t value;
+			size_t width;
+			size_t count;
+		} set;
+		struct {
+			CUhostFn fn;
+			void *data;
+		} host;
+		struct {
+			CUstreamCallback fn;
+			void *data;
+			CUstream stream;
+		} callback;
+		struct sim_mark *mark;
+		CUdeviceptr free;
+	};
+};
+
+struct sim_stream {
+	struct sim_object obj;
+	struct sim_stream *next; /* in the context */
+	struct sim_ctx *ctx;
+	struct sim_op *head, **tail; /* the head is the one that runs */
+	int refs;                    /* the context's, and one for each waiting thread */
+	bool legacy, blocking, started, closing;
+	unsigned long thread; /* owner of a per-thread default stream, else 0 */
+	unsigned int flags;
+	int priority;
+	unsigned long long id;
+	struct sim_capture *capture;
+};
+
+struct sim_event {
+	struct sim_object obj;
+	struct sim_mark *mark; /* NULL until recorded */
+	unsigned int flags;
+	struct sim_capture *capture; /* last recorded in a capture that is still open */
+};
+
+struct sim_graph {
+	struct sim_object obj; /* KIND_GRAPH or KIND_EXEC */
+	struct sim_op *head, **tail;
+};
+
+struct sim_capture {
+	struct sim_capture *next;
+	struct sim_stream *origin;
+	struct sim_graph *graph;
+	CUstreamCaptureMode mode;
+	unsigned long thread;
+	unsigned long long id;
+	bool invalid;
+};
+
+/* Physical memory: a run of bytes in the device's memfd. */
+struct sim_alloc {
+	struct sim_object obj;
+	CUdevice dev;
+	size_t size;
+	off_t offset;
+	unsigned int handles; /* references held by the program */
+	unsigned int maps;
+	CUmemAllocationProp prop;
+};
+
+/* A range of addresses that the device knows. */
+enum sim_map_kind { MAP_VMM, MAP_DEVICE, MAP_GLOBAL, MAP_MANAGED, MAP_HOST, MAP_REGISTERED };
+
+struct sim_map {
+	CUdeviceptr start;
+	size_t size;
+	enum sim_map_kind kind;
+	struct sim_alloc *alloc; /* NULL for host memory */
+	struct sim_ctx *ctx;     /* NULL for MAP_VMM */
+	CUdevice dev;
+	unsigned int flags;
+	unsigned long long id;
+	unsigned char access[SIM_MAX_DEVICES]; /* CUmemAccess_flags */
+};
+
+struct sim_kernel {
+	const char *name;
+	void (*run)(const void *args);
+	unsigned int nparams;
+	unsigned char sizes[4];
+};
+
+struct sim_thread {
+	unsigned long id; /* 0 until first used */
+	struct sim_ctx *stack[SIM_MAX_STACK];
+	int depth;
+	CUstreamCaptureMode capture_mode;
+	bool worker;
+};
+
+struct sim {
+	pthread_mutex_t lock;
+	pthread_cond_t cond;
+	struct sim_config config;
+	bool initialised;
+	bool forked;
+	CUprocessState state;
+	unsigned int inside;  /* threads in an entry point; the process checkpoint's excluded */
+	unsigned int held;    /* part of them that wait for the end of a process checkpoint */
+	unsigned int lockers; /* threads in cuCheckpointProcessLock */
+	uint64_t ticket;
+	unsigned long long next_id;
+	uint64_t copy_free_at[2]; /* when the copy engine of a direction is free, ns */
+	struct sim_ctx *primary[SIM_MAX_DEVICES];
+	struct sim_object *objects[KIND_COUNT];
+	struct sim_capture *captures;
+};
+
+extern struct sim sim;
+extern __thread struct sim_thread sim_thread;
+
+/* call.c: what every entry point begins with. */
+enum sim_need {
+	NEED_NOTHING,    /* a table look-up: works before cuInit and during a process checkpoint */
+	NEED_LOCK,       /* cuInit and the like: works before cuInit */
+	NEED_CHECKPOINT, /* cuCheckpointProcess*: not stopped by a process checkpoint */
+	NEED_INIT,       /* works with any context, or none, even one in error */
+	NEED_HEALTHY,    /* the current context, if there is one, must not be in error */
+	NEED_CONTEXT,    /* needs a current context */
+};
+
+struct sim_site {
+	const char *name;
+	bool known;
+	unsigned long calls;
+	unsigned long held;   /* calls that a process checkpoint made wait */
+	unsigned int waiting; /* of these, how many wait now */
+	struct sim_site *next;
+};
+
+struct sim_scope {
+	bool inside;
+};
+
+CUresult sim_enter(struct sim_site *site, struct sim_scope *scope, enum sim_need need);
+void sim_leave(struct sim_scope *scope);
+
+/* The first line of every entry point: locks, counts, injects faults, checks the context. */
+#define SIM_ENTER(function, need)                                              \
+	static struct sim_site site_ = {.name = #function};                    \
+	struct sim_scope scope_ __attribute__((cleanup(sim_leave))) = {false}; \
+	CUresult entered_ = sim_enter(&site_, &scope_, need);                  \
+	do {                                                                   \
+		if (entered_ != CUDA_SUCCESS)                                  \
+			return entered_;                                       \
+	} while (0)
+
+#define SIM_EXPORT __attribute__((visibility("default"))) CUresult
+
+/*
+ * An entry point whose null stream is the legacy one, and its twin, whose null stream is the
+ * thread's own. @body is called with a bool (true in the twin) before the arguments.
+ */
+#define SIM_TWINS(name, suffix, body, params, ...)     \
+	SIM_EXPORT name params                         \
+	{                                              \
+		SIM_ENTER(name, NEED_CONTEXT);         \
+		return body(false, __VA_ARGS__);       \
+	}                                              \
+	SIM_EXPORT name##suffix params                 \
+	{                                              \
+		SIM_ENTER(name##suffix, NEED_CONTEXT); \
+		return body(true, __VA_ARGS__);        \
+	}
+
+/* The names of the calls that wait for the end of a process checkpoint. */
+size_t sim_held_names(char *buf, size_t size);
+/* Sleep until something happens, at most until @deadline (sim_now() time) where it is not 0. */
+void sim_wait(uint64_t deadline);
+void sim_changed(void);
+uint64_t sim_now(void);            /* ns; no lock */
+unsigned long sim_thread_id(void); /* no lock */
+
+/* object.c */
+void object_add(enum sim_kind kind, struct sim_object *obj);
+void object_remove(struct sim_object *obj);
+bool object_known(enum sim_kind kind, const void *handle);
+
+/* context.c */
+struct sim_ctx *ctx_current(void);
+struct sim_ctx *ctx_find(CUcontext handle);
+/* Bytes that active contexts use on @dev, in sum. */
+size_t ctx_bytes(CUdevice dev);
+
+/* memory.c: physical memory and the table of mapped ranges. */
+CUresult alloc_new(CUdevice dev, size_t size, struct sim_alloc **alloc);
+/* Give the memory back where neither a handle nor a mapping is left. */
+void alloc_put(struct sim_alloc *alloc);
+int alloc_fd(CUdevice dev);
+struct sim_map *map_find(CUdeviceptr addr);
+struct sim_map *map_next(const struct sim_map *map); /* by address; NULL: the first */
+struct sim_map *map_insert(const struct sim_map *map);
+void map_remove(struct sim_map *map);
+/* True where whole mappings, and nothing else, make up the range. */
+bool map_tiles(CUdeviceptr start, size_t size, enum sim_map_kind kind);
+/* True where the device can reach the whole range. */
+bool map_covers(CUdeviceptr start, size_t size);
+/* True where any mapping overlaps the range. */
+bool map_overlaps(CUdeviceptr start, size_t size);
+/* Make the range as accessible as its access flags say, or not at all. */
+void map_protect(struct sim_map *map, bool accessible);
+CUresult memory_new(struct sim_ctx *ctx, size_t size, enum sim_map_kind kind, CUdeviceptr *ptr);
+void memory_free(struct sim_map *map);
+void memory_release_context(struct sim_ctx *ctx);
+
+/* account.c: bytes used on each device, by all processes. */
+int account_init(const struct sim_config *config);
+bool account_charge(CUdevice dev, size_t bytes); /* false: not enough */
+void account_release(CUdevice dev, size_t bytes);
+size_t account_used(CUdevice dev);
+
+/* stream.c */
+CUresult stream_get(CUstream handle, bool ptds, struct sim_stream **stream);
+struct sim_stream *stream_new(struct sim_ctx *ctx, unsigned int flags, int priority);
+/* The handle ends here; the stream leaves its context when its last operation is done. */
+void stream_close(struct sim_stream *stream);
+/* Take over @op: queue it, or capture it; it is freed on failure. */
+CUresult stream_submit(struct sim_stream *stream, struct sim_op *op);
+/* Wait until everything submitted so far is done. */
+CUresult stream_wait(struct sim_stream *stream);
+CUresult ctx_wait(struct sim_ctx *ctx);
+bool stream_busy(const struct sim_stream *stream);
+/* True where any stream of any context has something to do. */
+bool streams_pending(void);
+struct sim_op *op_new(enum sim_op_kind kind);
+struct sim_op *op_copy(const struct sim_op *op);
+void op_free(struct sim_op *op);
+
+/* run.c */
+/* Run a kernel, copy, set or host function; an illegal access is an error. No lock. */
+CUresult op_run(struct sim_op *op, CUresult status);
+void run_init(void);
+
+/* event.c */
+struct sim_mark *mark_get(struct sim_mark *mark);
+void mark_put(struct sim_mark *mark);
+
+/* capture.c */
+/* For calls that are not allowed while a capture forbids them; invalidates the capture. */
+CUresult capture_check_unsafe(void);
+CUresult capture_add(struct sim_stream *stream, struct sim_op *op);
+void capture_invalidate(struct sim_ctx *ctx);
+/* True where a blocking stream of the context captures: the legacy stream must not be used. */
+bool capture_blocks_legacy(const struct sim_ctx *ctx);
+
+/* kernels.c */
+const struct sim_kernel *kernel_table(size_t *count);
+
+#endif
