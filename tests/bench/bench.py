@@ -1,0 +1,96 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What cudaw costs: medians of a native and a wrapped run, and their ratio.
+
+Both run at once and are timed in turns, a round each, so that what drifts (clocks, temperature)
+hits both alike. BUILD is the build folder. Exit status: 1 where a target is missed.
+"""
+import argparse
+import collections
+import os
+import statistics
+import sys
+
+from benchlib import Table
+
+from gpulib import BUILD, Job, Skip, check
+
+# The most that wrapped may take of native.
+TARGETS = {
+    "launch": 1.02,
+    "malloc_4KiB": 1.0,
+    "malloc_1MiB": 1.0,
+    "malloc_64MiB": 1.0,
+    "train_eager": 1.01,
+    "train_graph": 1.01,
+}
+BENCH_CALLS = os.path.join(BUILD, "tests", "bench", "bench_calls")
+SOURCES = (
+    (BENCH_CALLS,),
+    ("train.py", "--bench", "--steps", 50, "--modes", "eager"),
+    ("train.py", "--bench", "--steps", 50, "--modes", "graph"),
+)
+
+
+class Racer:
+    """One of the two runs: answers each line with the figures of a round."""
+
+    def __init__(self, source, mode):
+        self.job = Job(*source, mode=mode)
+        self.values = collections.defaultdict(list)
+        self.units = {}
+
+    def ready(self):
+        self.job.wait_line("ready", timeout=120)
+
+    def round(self, keep):
+        seen = self.job.lines.count("done")
+        first = len(self.job.lines)
+        self.job.process.stdin.write("\n")
+        self.job.until(lambda: self.job.lines.count("done") > seen, 120, "a round is done")
+        for line in self.job.lines[first:]:
+            words = line.split()
+            if keep and words[0] == "round":
+                self.values[words[1]].append(float(words[2]))
+                self.units[words[1]] = words[3]
+
+
+def race(table, source, rounds):
+    native, wrapped = (Racer(source, mode) for mode in ("native", "run"))
+    for racer in (native, wrapped):
+        racer.ready()
+    check(wrapped.job.status() is not None, "cudaw ps does not show the wrapped run")
+    for number in range(rounds + 1):
+        # The first round warms up; then each goes first every other time.
+        for racer in ((native, wrapped), (wrapped, native))[number % 2]:
+            racer.round(keep=number > 0)
+    for name, unit in native.units.items():
+        medians = [statistics.median(racer.values[name]) for racer in (native, wrapped)]
+        ratio = medians[1] / medians[0]
+        table.add(name, f"{medians[0]:.3f} {unit}", f"{medians[1]:.3f} {unit}", f"{ratio:.3f}",
+                  table.verdict(ratio, TARGETS[name]))
+        for kind, median in zip(("native", "wrapped"), medians):
+            table.figure(f"{name}_{kind}", median, unit)
+        table.figure(f"{name}_ratio", ratio, "x")
+    for racer in (native, wrapped):
+        racer.job.discard()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--results", metavar="DIR", help="write DIR/results.json")
+    args = parser.parse_args()
+    table = Table("median of", "native", "wrapped", "ratio", "target")
+    for source in SOURCES:
+        try:
+            race(table, source, args.rounds)
+        except Skip as skip:
+            table.add(source[0], "-", "-", "-", f"skipped: {skip}")
+    table.show()
+    table.write(args.results)
+    return 1 if table.missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,351 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the GPU tests share: starting jobs natively and under cudaw, watching them, and TAP.
+
+A test is a program that hands its cases, plain functions, to main(). BUILD in the environment is
+the build folder. CUDAW_REAL_LIBCUDA may name another driver than the machine's, for native runs
+too: most of the tests also run on a simulated GPU. Every test has a runtime folder of its own, so
+it sees no other jobs, and ends the jobs that a case leaves behind.
+"""
+import atexit
+import glob
+import importlib.util
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import threading
+import time
+import traceback
+
+BUILD = os.path.abspath(os.environ.get("BUILD", "build"))
+CUDAW = os.path.join(BUILD, "bin", "cudaw")
+SOURCES = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "programs")
+SCRATCH = tempfile.mkdtemp(prefix="cudaw-test-")
+RUNTIME_DIR = os.path.join(SCRATCH, "run")
+atexit.register(shutil.rmtree, SCRATCH, ignore_errors=True)
+
+# The library that a program needs beside the driver, or the Python package.
+NEEDS = {
+    "dynamic_rt": "libcudart.so.13",
+    "runtime12": "libcudart.so.12",
+    "cublas_gemm": "libcublas.so.13",
+    "cufft_run": "libcufft.so.12",
+    "train.py": "torch",
+    "cupy_run.py": "cupy",
+    "jax_run.py": "jax",
+}
+MODES = {"native": "natively", "run": "cudaw run", "path": "LD_LIBRARY_PATH alone"}
+
+
+class Failure(Exception):
+    """A case did not come out as it must."""
+
+
+class Skip(Exception):
+    """A case can not be run on this machine; says why."""
+
+
+def check(condition, what):
+    if not condition:
+        raise Failure(what)
+
+
+def equal(found, wanted, what):
+    check(found == wanted, f"{what} is {found!r}, should be {wanted!r}")
+
+
+def until(condition, timeout, what):
+    """Poll until condition() is true and return its value; fail after @timeout seconds."""
+    end = time.monotonic() + timeout
+    while True:
+        value = condition()
+        if value:
+            return value
+        check(time.monotonic() < end, f"not within {timeout} s: {what}")
+        time.sleep(0.02)
+
+
+def faces():
+    """The folder with our libraries."""
+    found = sorted(glob.glob(os.path.join(BUILD, "lib", "cudaw-*", "libcuda.so.1")))
+    check(found, f"no libcuda.so.1 under {BUILD}/lib/cudaw-*: run make, or set BUILD")
+    return os.path.dirname(found[-1])
+
+
+def library_dir(name):
+    """Where CUDA's library @name is: in the build, in a toolkit, or in a Python package."""
+    site = sysconfig.get_path("purelib")
+    dirs = [os.path.join(BUILD, "tests", "libs"), "/usr/local/cuda/lib64"]
+    dirs += sorted(glob.glob(os.path.join(site, "nvidia", "*", "lib")))
+    for folder in dirs:
+        if os.path.exists(os.path.join(folder, name)):
+            return folder
+    raise Skip(f"no {name} on this machine")
+
+
+def base_environment():
+    env = {**os.environ, "CUDAW_RUNTIME_DIR": RUNTIME_DIR,
+           "TORCHINDUCTOR_CACHE_DIR": os.path.join(SCRATCH, "inductor"),
+           "TRITON_CACHE_DIR": os.path.join(SCRATCH, "triton")}
+    env.pop("LD_PRELOAD", None)
+    return env
+
+
+def job_command(program, args, mode, name=None):
+    """The command line and the environment that start @program in one of MODES."""
+    need = NEEDS.get(program, "")
+    env = base_environment()
+    paths = [faces()] if mode == "path" else []
+    if mode == "native" and env.get("CUDAW_REAL_LIBCUDA"):
+        paths.append(os.path.dirname(env["CUDAW_REAL_LIBCUDA"]))
+    if need.startswith("lib"):
+        paths.append(library_dir(need))
+    elif need and importlib.util.find_spec(need) is None:
+        raise Skip(f"no Python package {need} on this machine")
+    if env.get("LD_LIBRARY_PATH"):
+        paths.append(env["LD_LIBRARY_PATH"])
+    if paths:
+        env["LD_LIBRARY_PATH"] = ":".join(paths)
+    if program.endswith(".py"):
+        command = [sys.executable, os.path.join(SOURCES, program)]
+    elif "/" in program:
+        command = [program]
+    else:
+        command = [os.path.join(BUILD, "tests", "programs", program)]
+        check(os.path.exists(command[0]), f"{command[0]} was not built")
+    if mode == "run":
+        command = [CUDAW, "run"] + (["--name", name] if name else []) + ["--"] + command
+    return command + [str(arg) for arg in args], env
+
+
+def cudaw(*args, timeout=60, **options):
+    """Run the command; returns what subprocess.run() does, stdout and stderr as text."""
+    return subprocess.run([CUDAW] + [str(arg) for arg in args], capture_output=True, text=True,
+                          timeout=timeout, env=base_environment(), **options)
+
+
+def cudaw_ok(*args, **options):
+    done = cudaw(*args, **options)
+    equal(done.returncode, 0, f"the exit code of cudaw {args} ({done.stderr.strip()})")
+    return done.stdout
+
+
+def jobs():
+    """What `cudaw ps` says, by process."""
+    return {job["pid"]: job for job in json.loads(cudaw_ok("ps", "--json"))}
+
+
+class Job:
+    """A running program. Its stdout is read line by line as it comes."""
+    alive = []
+
+    def __init__(self, program, *args, mode="run", name=None, env=None):
+        command, environment = job_command(program, args, mode, name)
+        self.program = program
+        self.lines = []
+        self.errors = tempfile.TemporaryFile()
+        self.process = subprocess.Popen(command, env={**environment, **(env or {})}, text=True,
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        stderr=self.errors, bufsize=1)
+        self.pid = self.process.pid     # cudaw run becomes the program, so this is the job
+        self.reader = threading.Thread(target=self.read, daemon=True)
+        self.reader.start()
+        Job.alive.append(self)
+
+    def read(self):
+        for line in self.process.stdout:
+            self.lines.append(line.rstrip("\n"))
+
+    def stderr(self):
+        self.errors.seek(0)
+        return self.errors.read().decode(errors="replace")
+
+    def ended(self):
+        return self.process.poll() is not None
+
+    def until(self, condition, timeout, what):
+        """until(), but fail at once when the job ends."""
+        def watched():
+            value = condition()
+            check(value or not self.ended(),
+                  f"{self.program} ended with {self.process.returncode} before: {what}")
+            return value
+        return until(watched, timeout, what)
+
+    def steps(self):
+        return sum(line.startswith("step ") for line in self.lines)
+
+    def wait_steps(self, count, timeout=60):
+        self.until(lambda: self.steps() >= count, timeout, f"{self.program}: step {count}")
+
+    def wait_line(self, text, timeout=60):
+        self.until(lambda: text in self.lines, timeout, f"{self.program}: '{text}'")
+
+    def status(self):
+        """Its row of `cudaw ps --json`, or None."""
+        return jobs().get(self.pid)
+
+    def state(self):
+        return (self.status() or {}).get("state")
+
+    def wait_state(self, state, timeout=30):
+        self.until(lambda: self.state() == state, timeout, f"{self.program} is {state}")
+
+    def send(self, sig):
+        self.process.send_signal(sig)
+
+    def pause(self, by="command"):
+        if by == "command":
+            cudaw_ok("pause", self.pid)
+            equal(self.state(), "paused", "the state after cudaw pause")
+        else:
+            self.send(signal.SIGUSR1)
+            self.wait_state("paused")
+
+    def resume(self, by="command"):
+        if by == "command":
+            cudaw_ok("resume", self.pid)
+            equal(self.state(), "running", "the state after cudaw resume")
+        else:
+            self.send(signal.SIGUSR2)
+            self.wait_state("running")
+
+    def check_still(self, seconds=0.2):
+        """It makes no step. One is let pass: its GPU work may have been done before the pause."""
+        time.sleep(0.02)
+        before = self.steps()
+        time.sleep(seconds)
+        check(self.steps() <= before + 1, f"{self.program} goes on while it is paused")
+
+    def wait_end(self, timeout=60):
+        """Returns its exit status, as subprocess counts it."""
+        try:
+            status = self.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            raise Failure(f"{self.program} did not end within {timeout} s") from None
+        self.reader.join(5)
+        return status
+
+    def result(self, timeout=120):
+        """Wait until it ends well; returns its output."""
+        equal(self.wait_end(timeout), 0, f"the exit status of {self.program}")
+        Job.alive.remove(self)
+        return "\n".join(self.lines)
+
+    def finish(self, timeout=60):
+        """Tell it to verify what it has and end."""
+        self.send(signal.SIGINT)
+        return self.result(timeout)
+
+    def discard(self):
+        """End it however it is; on stderr it may have said why a case failed."""
+        if not self.ended():
+            self.process.kill()
+        self.process.wait()
+        Job.alive.remove(self)
+        return self.stderr()
+
+
+@atexit.register
+def discard_jobs():
+    for job in list(Job.alive):
+        job.discard()
+
+
+def smi(query):
+    """The rows that nvidia-smi answers, as lists of words."""
+    if not shutil.which("nvidia-smi"):
+        raise Skip("no nvidia-smi on this machine")
+    done = subprocess.run(["nvidia-smi", "--id=0", f"--query-{query}",
+                           "--format=csv,noheader,nounits"], capture_output=True, text=True,
+                          timeout=30)
+    equal(done.returncode, 0, "the exit status of nvidia-smi")
+    return [[word.strip() for word in row.split(",")] for row in done.stdout.splitlines()]
+
+
+def gpu_used():
+    """MiB in use on the GPU."""
+    return int(smi("gpu=memory.used")[0][0])
+
+
+def process_used(pid):
+    """MiB that nvidia-smi shows for the process, or None where it shows no such process."""
+    rows = dict(row[:2] for row in smi("compute-apps=pid,used_memory"))
+    used = rows.get(str(pid))
+    return int(used) if used is not None and used.isdigit() else None
+
+
+def idle_gpu_used(limit_mib=1024):
+    """gpu_used() once what ended before is gone. Skips where somebody else uses the GPU."""
+    last = [gpu_used()]
+
+    def settled():
+        time.sleep(0.3)
+        last.append(gpu_used())
+        return last[-1] == last[-2]
+    until(settled, 10, "the GPU's memory in use stands still")
+    if last[-1] > limit_mib:
+        raise Skip(f"the GPU is in use: {last[-1]} MiB")
+    return last[-1]
+
+
+def hog(*args):
+    """A process that holds GPU memory, all of it without arguments; returns it and its bytes."""
+    job = Job("hog", *args, mode="native")
+    job.until(lambda: job.lines, 30, "hog says what it has")
+    return job, int(job.lines[0].split()[1])
+
+
+def seeded():
+    """The generator behind a test's random moments; its seed is printed, and can be given."""
+    seed = int(os.environ.get("CUDAW_TEST_SEED", "20"))
+    print(f"# CUDAW_TEST_SEED={seed}", flush=True)
+    return random.Random(seed)
+
+
+def same_lines(found, native, what):
+    """Fail with the first line of output that is not what the native run printed."""
+    found, native = found.splitlines(), native.splitlines()
+    for number, (mine, other) in enumerate(zip(found, native), 1):
+        check(mine == other, f"line {number} {what} is '{mine}', natively '{other}'")
+    equal(len(found), len(native), f"the number of lines {what}")
+
+
+def figure(name, value, unit):
+    print(f"figure {name} {value:.4g} {unit}", flush=True)
+
+
+def run_case(number, name, case):
+    """Run one case and print its TAP point; returns False where it failed."""
+    good, note = True, ""
+    try:
+        case()
+    except Skip as skip:
+        note = f" # SKIP {skip}"
+    except Exception as error:  # whatever a case raises is its failure
+        good, note = False, f": {error}"
+        if not isinstance(error, Failure):
+            traceback.print_exc(file=sys.stdout)
+    for job in list(Job.alive):
+        said = job.discard()
+        if not good:
+            print(f"# {job.program} printed {job.lines[-5:]}, and on stderr:")
+            print("".join(f"#   {line}\n" for line in said.splitlines()[-10:]), end="")
+    print(f"{'ok' if good else 'not ok'} {number} - {name}{note}", flush=True)
+    return good
+
+
+def main(*cases):
+    """Run the cases, functions or (name, function) pairs, and exit."""
+    print(f"1..{len(cases)}", flush=True)
+    failed = 0
+    for number, case in enumerate(cases, 1):
+        name, function = case if isinstance(case, tuple) else (
+            case.__name__.replace("_", " "), case)
+        failed += not run_case(number, name, function)
+    sys.exit(1 if failed else 0)

@@ -1,0 +1,55 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""While a job is paused its GPU memory is really gone: to nvidia-smi and to other processes."""
+from gpulib import (Job, check, equal, figure, gpu_used, hog, idle_gpu_used, main, process_used,
+                    until)
+
+MIB = 8192
+CONTEXT_MIB = 1024      # more than a context takes on any GPU
+
+
+def counter(**options):
+    job = Job("counter", "--mib", MIB, "--steps", 1000000, "--step-ms", 5, **options)
+    job.wait_steps(3)
+    return job
+
+
+def full_release():
+    idle = idle_gpu_used()
+    whole, all_bytes = hog()
+    whole.discard()
+    until(lambda: gpu_used() <= idle, 10, "the first hog's memory is free again")
+    job = counter()
+    check(gpu_used() >= idle + MIB, f"the running job uses {gpu_used()} MiB, not {MIB}")
+    listed = process_used(job.pid) is not None
+    if not listed:
+        print("# nvidia-smi lists no processes here: the job's own row is not checked")
+    job.pause()
+    figure("used_while_paused", gpu_used() - idle, "MiB")
+    equal(gpu_used() - idle, 0, "the memory in use while paused, in MiB")
+    if listed:
+        equal(process_used(job.pid) or 0, 0, "nvidia-smi's MiB for the paused job")
+    second, second_bytes = hog()
+    figure("free_while_paused", second_bytes / all_bytes, "of_all")
+    check(second_bytes >= all_bytes, f"another process gets {second_bytes} bytes while the job is "
+          f"paused, {all_bytes} without the job")
+    second.discard()
+    job.resume()
+    check(gpu_used() >= idle + MIB, f"the resumed job uses {gpu_used()} MiB")
+    check("every word right" in job.finish(), "the job did not verify its memory")
+
+
+def memory_release_leaves_the_context():
+    idle = idle_gpu_used()
+    job = counter(env={"CUDAW_RELEASE": "memory"})
+    job.pause()
+    left = gpu_used() - idle
+    figure("context_while_paused", left, "MiB")
+    check(0 < left <= CONTEXT_MIB, f"{left} MiB are in use while paused")
+    paused = job.status()["paused"] >> 20
+    check(MIB <= paused <= MIB + 64, f"cudaw ps shows {paused} MiB as paused, not {MIB}")
+    job.resume()
+    check("every word right" in job.finish(), "the job did not verify its memory")
+
+
+main(full_release, memory_release_leaves_the_context)

@@ -1,0 +1,98 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Signals and requests at awkward moments: each does the sensible thing."""
+import signal
+import time
+
+from gpulib import Job, check, cudaw_ok, equal, main, seeded
+
+ENDLESS = ("--steps", 1000000, "--step-ms", 5)
+
+
+def counter(*args):
+    job = Job("counter", "--mib", 256, *ENDLESS, *args)
+    job.wait_steps(3)
+    return job
+
+
+def finish_right(job):
+    check("every word right" in job.finish(), "the job did not verify its memory")
+
+
+def pausing_twice():
+    job = counter()
+    for by in ("signal", "command"):
+        job.pause(by)
+        job.pause(by)
+        job.check_still()
+        job.resume(by)
+        job.wait_steps(job.steps() + 3)
+    finish_right(job)
+
+
+def resuming_a_running_job():
+    job = counter()
+    job.send(signal.SIGUSR2)
+    cudaw_ok("resume", job.pid)
+    equal(job.state(), "running", "the state")
+    job.wait_steps(job.steps() + 3)
+    finish_right(job)
+
+
+def a_burst_of_signals():
+    rng = seeded()
+    job = counter()
+    for _ in range(200):
+        job.send(rng.choice((signal.SIGUSR1, signal.SIGUSR2)))
+        time.sleep(rng.choice((0, 0, 0.001, 0.01)))
+    # Whatever the burst came to, the last word counts.
+    time.sleep(0.1)
+    job.send(signal.SIGUSR1)
+    job.wait_state("paused")
+    job.check_still()
+    job.send(signal.SIGUSR2)
+    job.wait_state("running")
+    job.wait_steps(job.steps() + 3)
+    finish_right(job)
+
+
+def before_the_first_cuda_call():
+    """The job does not die of the signal; it is held where it begins to use the GPU."""
+    job = Job("counter", "--mib", 256, "--start-ms", 1000, *ENDLESS)
+    time.sleep(0.5)
+    check(not job.ended(), "the job is gone before the signal")
+    job.send(signal.SIGUSR1)
+    time.sleep(3)
+    check(not job.ended(), "the job died of the signal")
+    check(job.steps() <= 1, f"the job made {job.steps()} steps though it was told to pause")
+    job.send(signal.SIGUSR2)
+    job.wait_steps(5)
+    finish_right(job)
+
+
+def while_a_capture_is_open():
+    args = ("--steps", 12, "--capture-ms", 200)
+    native = Job("graph_stream", *args, mode="native").result()
+    job = Job("graph_stream", *args)
+    for captures, by in ((2, "command"), (6, "signal")):
+        job.until(lambda n=captures: job.lines.count("capturing") >= n, 30, "a capture is open")
+        job.pause(by)
+        job.check_still(0.5)
+        job.resume(by)
+    equal(job.result(), native, "the output")
+
+
+def handlers_of_the_program():
+    """A program that takes the signals itself gets them too."""
+    job = Job("ctypes_job.py", "--steps", 200, "--step-ms", 10, "--tell-signals")
+    job.wait_steps(3)
+    job.pause("signal")
+    job.resume("signal")
+    output = job.result()
+    for name in ("SIGUSR1", "SIGUSR2"):
+        check(f"got {name}" in output, f"the program's own handler of {name} was not called")
+    check("every step right" in output, "a step was wrong")
+
+
+main(pausing_twice, resuming_a_running_job, a_burst_of_signals, before_the_first_cuda_call,
+     while_a_capture_is_open, handlers_of_the_program)

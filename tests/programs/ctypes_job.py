@@ -1,0 +1,51 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The smallest Python job: the driver through ctypes, so that it starts at once.
+
+It fills a buffer and reads it back in every step, and ends on SIGTERM with exit status 7, from a
+handler written in Python, which runs only when the interpreter gets control back.
+"""
+import argparse
+import ctypes
+import signal
+import sys
+import time
+
+SIZE = 8 << 20
+
+
+def call(result):
+    if result:
+        raise SystemExit(f"ctypes_job: CUDA error {result}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--steps", type=int, default=50)
+    parser.add_argument("--step-ms", type=float, default=0)
+    parser.add_argument("--tell-signals", action="store_true", help="handle SIGUSR1 and SIGUSR2")
+    args = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))
+    if args.tell_signals:
+        for number in (signal.SIGUSR1, signal.SIGUSR2):
+            signal.signal(number, lambda n, _: print("got", signal.Signals(n).name, flush=True))
+    cuda = ctypes.CDLL("libcuda.so.1")
+    context = ctypes.c_void_p()
+    data = ctypes.c_uint64()
+    host = ctypes.create_string_buffer(SIZE)
+    call(cuda.cuInit(0))
+    call(cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0))
+    call(cuda.cuCtxSetCurrent(context))
+    call(cuda.cuMemAlloc_v2(ctypes.byref(data), ctypes.c_size_t(SIZE)))
+    for k in range(args.steps):
+        call(cuda.cuMemsetD8_v2(data, ctypes.c_ubyte(k & 255), ctypes.c_size_t(SIZE)))
+        call(cuda.cuMemcpyDtoH_v2(host, data, ctypes.c_size_t(SIZE)))
+        if host.raw != bytes([k & 255]) * SIZE:
+            raise SystemExit(f"ctypes_job: wrong in step {k + 1}")
+        print("step", k + 1, flush=True)
+        time.sleep(args.step_ms / 1000)
+    print("ctypes_job: every step right")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CUDAW_STEP_H
+#define CUDAW_STEP_H
+/*
+ * The frame of every test program: set up, run steps until done or told to end, verify, print.
+ *
+ * A pause may hit anywhere, so a program does its work in many short steps and names each one on
+ * stdout. What goes to stdout depends on the options alone: a native and a wrapped run are
+ * compared line by line. Everything else (addresses, times) goes to stderr.
+ *
+ * Options of every program; step_parse() takes more from the program itself:
+ *
+ *	--steps N	how many steps
+ *	--step-ms N	sleep so long after each
+ *	--start-ms N	sleep so long before the first CUDA call
+ *	--term-exit N	on SIGTERM call exit(N) from the handler, as careless programs do
+ *
+ * SIGINT ends the program after the step it is in; it still verifies and prints its result.
+ *
+ * The header is C and C++, for the .c and .cu programs.
+ */
+#include <signal.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+struct step_option {
+	const char *name;
+	unsigned long *value;
+};
+
+static unsigned long step_count = 50;
+static unsigned long step_ms;
+static unsigned long step_start_ms;
+static unsigned long step_term_exit;
+static volatile sig_atomic_t step_told;
+
+__attribute__((noreturn, format(printf, 1, 2))) static inline void step_die(const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	vfprintf(stderr, fmt, ap);
+	va_end(ap);
+	fputc('\n', stderr);
+	exit(1);
+}
+
+/* For calls that return CUresult, cudaError_t or a library's status: 0 is success in all. */
+#define CALL(call)                                                                         \
+	do {                                                                               \
+		int code_ = (int)(call);                                                   \
+		if (code_)                                                                 \
+			step_die("%s:%d: %s: error %d", __FILE__, __LINE__, #call, code_); \
+	} while (0)
+
+static inline void step_sleep_ms(unsigned long ms)
+{
+	struct timespec left;
+
+	left.tv_sec = (time_t)(ms / 1000);
+	left.tv_nsec = (long)(ms % 1000) * 1000000;
+	/* The signals of a pause interrupt the sleep; the program must not run faster for it. */
+	while (nanosleep(&left, &left))
+		;
+}
+
+static inline double step_seconds(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+static inline void step_on_int(int sig)
+{
+	(void)sig;
+	step_told = 1;
+}
+
+static inline void step_on_term(int sig)
+{
+	(void)sig;
+	exit((int)step_term_exit);
+}
+
+static inline void step_set(const char *name, const char *text, const struct step_option *options,
+			    int count)
+{
+	char *end;
+
+	for (int i = 0; i < count; i++) {
+		if (strcmp(name, options[i].name))
+			continue;
+		*options[i].value = strtoul(text, &end, 0);
+		if (*text && !*end)
+			return;
+	}
+	fprintf(stderr, "bad option: --%s %s\n", name, text);
+	exit(2);
+}
+
+static inline void step_parse(int argc, char **argv, const struct step_option *extra, int count)
+{
+	const struct step_option common[] = {
+		{"steps", &step_count},
+		{"step-ms", &step_ms},
+		{"start-ms", &step_start_ms},
+		{"term-exit", &step_term_exit},
+	};
+	const int ncommon = (int)(sizeof(common) / sizeof(common[0]));
+
+	for (int i = 1; i < argc; i += 2) {
+		const char *name = argv[i];
+		const char *text = i + 1 < argc ? argv[i + 1] : "";
+		int is_common = 0;
+
+		if (strncmp(name, "--", 2)) {
+			fprintf(stderr, "not an option: %s\n", name);
+			exit(2);
+		}
+		for (int k = 0; k < ncommon; k++)
+			is_common |= !strcmp(name + 2, common[k].name);
+		if (is_common)
+			step_set(name + 2, text, common, ncommon);
+		else
+			step_set(name + 2, text, extra, count);
+	}
+	signal(SIGINT, step_on_int);
+	if (step_term_exit)
+		signal(SIGTERM, step_on_term);
+	step_sleep_ms(step_start_ms);
+}
+
+/* True where step @k (from 0) is still to be done. */
+static inline int step_more(unsigned long k)
+{
+	return k < step_count && !step_told;
+}
+
+/* Step @k is done. */
+static inline void step_done(unsigned long k)
+{
+	printf("step %lu\n", k + 1);
+	fflush(stdout);
+	step_sleep_ms(step_ms);
+}
+
+#define STEP_DIGEST_INIT 0xcbf29ce484222325ULL
+
+/* FNV-1a: what a program computed, in one word. */
+static inline uint64_t step_digest(uint64_t digest, const void *data, size_t size)
+{
+	const unsigned char *bytes = (const unsigned char *)data;
+
+	for (size_t i = 0; i < size; i++)
+		digest = (digest ^ bytes[i]) * 0x100000001b3ULL;
+	return digest;
+}
+
+static inline void step_print_digest(const char *what, uint64_t digest)
+{
+	printf("%s %016llx\n", what, (unsigned long long)digest);
+	fflush(stdout);
+}
+
+#endif
