@@ -1,0 +1,267 @@
+# SPDX-License-Identifier: Apache-2.0
+# cudaw: see README.md. "make help" lists the targets.
+
+VERSION := 0.1.0
+O       ?= build
+PREFIX  ?= /usr/local
+CUDA_HOME ?= /usr/local/cuda
+NVCC    ?= $(CUDA_HOME)/bin/nvcc
+PYTHON  ?= python3
+RESULTS ?= $(O)/results
+
+ifneq ($(V),1)
+Q := @
+say = @printf '  %-7s %s\n' $(1) $(2)
+else
+say = @:
+endif
+
+# SANITIZE=address,undefined or thread: see the target "sanitize".
+# ASan keeps its heap where vmem's addresses are, and TSan knows only some ranges.
+SANFLAGS := $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-omit-frame-pointer -DVMEM_BASE=0x550000000000UL)
+WARN     := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Werror
+CFLAGS   ?= -O2 -g
+# Under __CUDA_API_VERSION_INTERNAL cuda.h declares every ABI version under its exported name.
+CPPFLAGS += -D_GNU_SOURCE -D__CUDA_API_VERSION_INTERNAL -DCUDAW_VERSION='"$(VERSION)"' \
+	    -I. -I$(CUDA_HOME)/include
+COMPILE   = $(CC) -std=gnu11 $(CPPFLAGS) $(CFLAGS) $(SANFLAGS) $(WARN) -fvisibility=hidden -fPIC \
+	    -MMD -MP
+# The faces live in other programs: nothing undefined, never unloaded, no CUDA library needed.
+LINK_FACE = $(CC) -shared $(CFLAGS) $(SANFLAGS) $(LDFLAGS) -pthread -Wl,-z,nodelete -Wl,-z,relro \
+	    $(if $(SANITIZE),,-Wl,-z,defs) -Wl,--build-id
+
+LIBDIR := $(O)/lib/cudaw-$(VERSION)
+OBJ    := $(O)/obj
+GEN    := $(O)/gen
+RUNTIMES := 13 12 11.0
+
+DRIVER_FACE   := $(LIBDIR)/libcuda.so.1
+RUNTIME_FACES := $(RUNTIMES:%=$(LIBDIR)/libcudart.so.%)
+FREEMEM       := $(LIBDIR)/cudaw-freemem
+COMMAND       := $(O)/bin/cudaw
+SIM           := $(O)/tests/sim/libcuda.so.1
+SIMSMI        := $(O)/tests/sim/simsmi
+
+c_objects = $(patsubst %.c,$(OBJ)/%.o,$(wildcard $(1)))
+DRIVER_OBJS  := $(filter-out %_main.o,$(call c_objects,vmem/*.c checkpoint/*.c wrapper/driver.c \
+		wrapper/hook_*.c wrapper/find.c))
+RUNTIME_OBJS := $(call c_objects,wrapper/find.c vmem/log.c)
+COMMAND_OBJS := $(call c_objects,tools/*.c checkpoint/rundir.c checkpoint/hostmem.c wrapper/find.c vmem/log.c)
+SIM_OBJS     := $(call c_objects,$(filter-out tests/sim/simsmi.c tests/sim/test_%,$(wildcard tests/sim/*.c)))
+
+UNIT_TESTS := $(patsubst tests/%.c,$(O)/tests/%,$(wildcard tests/unit/test_*.c tests/sim/test_*.c))
+C_PROGRAMS  := $(patsubst %.c,$(O)/%,$(wildcard tests/programs/*.c))
+CU_PROGRAMS := $(patsubst %.cu,$(O)/%,$(filter-out %/runtime.cu,$(wildcard tests/programs/*.cu tests/bench/*.cu))) \
+	       $(O)/tests/programs/static_rt $(O)/tests/programs/dynamic_rt
+
+.PHONY: all programs check check-gpu check-abi check-format demo bench bench-pause sanitize \
+	install uninstall deps clean help
+.DELETE_ON_ERROR:
+.SECONDARY:
+
+## all: build the faces, the command and the simulated driver (the default)
+all: $(DRIVER_FACE) $(FREEMEM) $(RUNTIME_FACES) $(COMMAND) $(SIM) $(SIMSMI)
+
+## programs: build the test programs too, those with GPU code included (needs nvcc)
+programs: all $(UNIT_TESTS) $(C_PROGRAMS) $(CU_PROGRAMS)
+
+# ---- what the build needs -------------------------------------------------------------------
+
+PACKAGES := gcc libc6-dev python3 pkg-config check libjansson-dev uthash-dev binutils util-linux
+
+## deps: install the Debian or Ubuntu packages that the build needs and that are missing
+deps: $(O)/.deps
+$(O)/.deps: Makefile
+	@mkdir -p $(O)
+	@if command -v dpkg-query >/dev/null; then \
+		missing=; for p in $(PACKAGES); do \
+			dpkg-query -W -f '$${Status}' $$p 2>/dev/null | grep -q 'ok installed' || \
+				missing="$$missing $$p"; \
+		done; \
+		if [ -n "$$missing" ]; then \
+			echo "installing:$$missing"; \
+			sudo=; [ "$$(id -u)" = 0 ] || sudo=sudo; \
+			$$sudo apt-get update -q && \
+			$$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -qy $$missing || exit 1; \
+		fi; \
+	else \
+		echo "not a Debian system; the build needs what these packages hold: $(PACKAGES)"; \
+	fi
+	@test -f $(CUDA_HOME)/include/cuda.h || { echo "no CUDA toolkit in $(CUDA_HOME):" \
+		"install CUDA 12.8 or later, or say where it is with CUDA_HOME="; exit 1; }
+	@touch $@
+
+# ---- generated code -------------------------------------------------------------------------
+
+$(GEN)/libcuda.S: wrapper/gen_exports.py wrapper/exports/libcuda.txt | $(O)/.deps
+	$(call say,GEN,$@)
+	@mkdir -p $(GEN)
+	$(Q)$(PYTHON) wrapper/gen_exports.py wrapper/exports/libcuda.txt --face libcuda \
+		--also sigaction --also signal -o $(GEN)
+
+$(GEN)/calls.c: wrapper/gen_calls.py wrapper/driver.calls wrapper/exports/libcuda.txt | $(O)/.deps
+	$(call say,GEN,$@)
+	@mkdir -p $(GEN)
+	$(Q)CC='$(CC)' $(PYTHON) wrapper/gen_calls.py --cuda-include $(CUDA_HOME)/include \
+		--exports wrapper/exports/libcuda.txt --calls wrapper/driver.calls -o $(GEN)
+
+$(GEN)/cudart-%/libcudart.S: wrapper/gen_exports.py wrapper/exports/libcudart-%.txt | $(O)/.deps
+	$(call say,GEN,$@)
+	@mkdir -p $(@D)
+	$(Q)$(PYTHON) wrapper/gen_exports.py wrapper/exports/libcudart-$*.txt --face libcudart -o $(@D)
+
+# ---- objects and libraries ------------------------------------------------------------------
+
+$(OBJ)/%.o: %.c | $(O)/.deps
+	$(call say,CC,$@)
+	@mkdir -p $(@D)
+	$(Q)$(COMPILE) -I$(GEN) -c $< -o $@
+
+$(OBJ)/gen/calls.o: $(GEN)/calls.c
+	$(call say,CC,$@)
+	@mkdir -p $(@D)
+	$(Q)$(COMPILE) -I$(GEN) -c $< -o $@
+
+# The generated headers come before anything that may include them.
+$(call c_objects,wrapper/*.c): | $(GEN)/calls.c $(GEN)/libcuda.S
+
+$(DRIVER_FACE): $(DRIVER_OBJS) $(OBJ)/gen/calls.o $(GEN)/libcuda.S
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(LINK_FACE) -Wl,-soname,libcuda.so.1 -Wl,--version-script,$(GEN)/libcuda.map $^ -ldl -o $@
+
+$(FREEMEM): $(call c_objects,checkpoint/freemem_main.c checkpoint/nvml.c)
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $(LDFLAGS) $^ -ldl -pthread -o $@
+
+$(OBJ)/cudart-%/runtime.o: wrapper/runtime.c $(GEN)/cudart-%/libcudart.S
+	$(call say,CC,$@)
+	@mkdir -p $(@D)
+	$(Q)$(COMPILE) -I$(GEN)/cudart-$* -DCUDART_SONAME='"libcudart.so.$*"' -c $< -o $@
+
+# DT_RPATH, not DT_RUNPATH: the driver face of the same folder comes before LD_LIBRARY_PATH.
+$(LIBDIR)/libcudart.so.%: $(OBJ)/cudart-%/runtime.o $(GEN)/cudart-%/libcudart.S $(RUNTIME_OBJS) $(DRIVER_FACE)
+	$(call say,LD,$@)
+	$(Q)$(LINK_FACE) -Wl,-soname,libcudart.so.$* -Wl,--no-as-needed -Wl,--disable-new-dtags \
+		-Wl,-rpath,'$$ORIGIN' -Wl,--version-script,$(GEN)/cudart-$*/libcudart.map $^ -ldl -o $@
+
+$(COMMAND): $(COMMAND_OBJS)
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $(LDFLAGS) $^ -l:libjansson.a -ldl -pthread -o $@
+
+$(SIM): $(SIM_OBJS)
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) -shared $(CFLAGS) $(SANFLAGS) -Wl,-soname,libcuda.so.1 $^ -pthread -o $@
+
+$(SIMSMI): $(call c_objects,tests/sim/simsmi.c)
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $^ -pthread -o $@
+
+# ---- tests ----------------------------------------------------------------------------------
+
+$(O)/tests/unit/test_%: $(OBJ)/tests/unit/test_%.o $(DRIVER_OBJS) $(OBJ)/gen/calls.o $(GEN)/libcuda.S
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $^ $$(pkg-config --libs check) -ldl -pthread -o $@
+
+$(O)/tests/sim/test_%: $(OBJ)/tests/sim/test_%.o
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $^ $$(pkg-config --libs check) -ldl -pthread -o $@
+
+# Programs that use CUDA are linked as users link theirs: against the toolkit's stub.
+$(O)/tests/programs/%: tests/programs/%.c | $(O)/.deps
+	$(call say,CC,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) -std=gnu11 -D_GNU_SOURCE -I. -I$(CUDA_HOME)/include $(CFLAGS) $(SANFLAGS) $(WARN) $< \
+		-L$(CUDA_HOME)/lib64/stubs -lcuda -ldl -pthread -o $@
+
+# A CUDA 12 program needs no CUDA 12 toolkit here: it is linked to our face of that runtime.
+$(O)/tests/programs/runtime12: tests/programs/runtime12.c $(LIBDIR)/libcudart.so.12
+	$(call say,CC,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) -std=gnu11 -D_GNU_SOURCE -I. -I$(CUDA_HOME)/include $(CFLAGS) $(SANFLAGS) $(WARN) \
+		$^ -o $@
+
+NVCC_ARCH := -gencode arch=compute_75,code=[sm_75,compute_75] -gencode arch=compute_90,code=sm_90
+NVCC_LIBS  = $(if $(findstring cublas,$*),-lcublas) $(if $(findstring cufft,$*),-lcufft)
+$(O)/tests/%: tests/%.cu | $(O)/.deps
+	$(call say,NVCC,$@)
+	@mkdir -p $(@D)
+	$(Q)$(NVCC) -O2 -std=c++17 $(NVCC_ARCH) -I. $< $(NVCC_LIBS) -o $@
+
+$(O)/tests/programs/static_rt $(O)/tests/programs/dynamic_rt: tests/programs/runtime.cu | $(O)/.deps
+	$(call say,NVCC,$@)
+	@mkdir -p $(@D)
+	$(Q)$(NVCC) -O2 -std=c++17 $(NVCC_ARCH) -I. \
+		-cudart $(if $(findstring dynamic,$@),shared,static) $< -o $@
+
+RUN_TESTS = BUILD=$(abspath $(O)) CUDA_HOME=$(CUDA_HOME) CUDAW_REAL_LIBCUDA=$(abspath $(SIM)) \
+	    $(PYTHON) tests/runner.py
+
+## check: run the tests that need no GPU, on the simulated driver
+check: all $(UNIT_TESTS) $(C_PROGRAMS)
+	$(Q)$(RUN_TESTS) --timeout 120 --results $(RESULTS)/check \
+		$(UNIT_TESTS) $(wildcard tests/cli/test_*.py tests/faces/test_*.py tests/jobs/test_*.py)
+
+## check-gpu: run the GPU tests on what "make programs" built; builds nothing. RESULTS=dir
+check-gpu:
+	$(Q)BUILD=$(abspath $(O)) $(PYTHON) tests/runner.py --results $(RESULTS) --list tests/gpu/list
+
+## check-abi: compare the exports of the faces with a real library: REAL=/path/to/library
+check-abi: all
+	$(Q)test -n "$(REAL)" || { echo "usage: make check-abi REAL=/path/to/libcuda.so.1 (or libcudart.so.N)"; exit 2; }
+	$(Q)soname=$$(readelf -d "$(REAL)" | sed -n 's/.*soname: \[\(.*\)\]/\1/p'); \
+		tests/check-abi $(LIBDIR)/$$soname "$(REAL)"
+
+## check-format: fail where clang-format would change a file
+check-format:
+	$(Q)git ls-files '*.c' '*.h' | xargs clang-format --dry-run --Werror
+
+## demo: a job counts on the GPU, is paused and resumed, and its result verified
+demo: all $(O)/tests/programs/counter $(O)/tests/programs/hog
+	$(Q)BUILD=$(abspath $(O)) tests/demo
+
+## bench: measure the cost of the wrapper beside a native run (needs a GPU); builds nothing
+bench:
+	$(Q)BUILD=$(abspath $(O)) $(PYTHON) tests/bench/bench.py --results $(RESULTS)
+
+## bench-pause: measure pause and resume beside the driver's own checkpoint (needs a GPU)
+bench-pause:
+	$(Q)BUILD=$(abspath $(O)) $(PYTHON) tests/bench/bench_pause.py --results $(RESULTS)
+
+## sanitize: run the CPU tests under ASan and UBSan, and under TSan
+sanitize:
+	$(Q)$(MAKE) --no-print-directory check O=$(O)/asan SANITIZE=address,undefined
+	$(Q)$(MAKE) --no-print-directory check O=$(O)/tsan SANITIZE=thread
+
+# ---- installing -----------------------------------------------------------------------------
+
+INSTALLED = $(DESTDIR)$(PREFIX)
+
+## install: install the command, the faces (in a versioned folder) and the man page. PREFIX= DESTDIR=
+install: all
+	install -d $(INSTALLED)/bin $(INSTALLED)/lib/cudaw-$(VERSION) $(INSTALLED)/share/man/man1
+	install -m 755 $(COMMAND) $(INSTALLED)/bin/cudaw
+	install -m 755 $(DRIVER_FACE) $(FREEMEM) $(RUNTIME_FACES) $(INSTALLED)/lib/cudaw-$(VERSION)/
+	install -m 644 tools/cudaw.1 $(INSTALLED)/share/man/man1/cudaw.1
+
+## uninstall: remove what install put there. PREFIX= DESTDIR=
+uninstall:
+	rm -f $(INSTALLED)/bin/cudaw $(INSTALLED)/share/man/man1/cudaw.1
+	rm -f $(patsubst $(LIBDIR)/%,$(INSTALLED)/lib/cudaw-$(VERSION)/%,$(DRIVER_FACE) $(FREEMEM) $(RUNTIME_FACES))
+	-rmdir $(INSTALLED)/lib/cudaw-$(VERSION)
+
+## clean: remove everything that was built
+clean:
+	rm -rf $(O)
+
+## help: print this list
+help:
+	@sed -n 's/^## //p' $(firstword $(MAKEFILE_LIST)) | awk -F': ' '{printf "  %-14s%s\n", $$1, substr($$0, length($$1) + 3)}'
+
+-include $(shell test -d $(OBJ) && find $(OBJ) -name '*.d')
