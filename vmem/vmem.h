@@ -40,10 +40,14 @@
 #include <stdint.h>
 
 #define VMEM_GRANULE (2UL << 20)
-#define VMEM_PIECE   (64UL << 20)     /* the largest piece of physical memory made at once */
-#define VMEM_CACHE   (256UL << 20)    /* freed large regions that stay mapped, for each device */
-#ifndef VMEM_BASE /* sanitizer builds have other uses for it */
-#define VMEM_BASE    0x600000000000UL /* free of driver and host mappings [H200, driver 580] */
+/*
+ * The largest piece of physical memory made at once. [H200, a GiB in one piece: map 133 us, unmap
+ * 606 us; in pieces of 64 MiB: 1,060 and 1,240 us]
+ */
+#define VMEM_PIECE (1UL << 30)
+#define VMEM_CACHE (256UL << 20)   /* freed large regions that stay mapped, for each device */
+#ifndef VMEM_BASE                  /* sanitizer builds have other uses for it */
+#define VMEM_BASE 0x600000000000UL /* free of driver and host mappings [H200, driver 580] */
 #endif
 
 /* What vmem knows about one allocation of the program. */

@@ -314,18 +314,18 @@ END_TEST
 
 START_TEST(a_failed_map_leaves_the_region_unmapped)
 {
-	CUdeviceptr ptr = alloc(100 * MB);
+	CUdeviceptr ptr = alloc(VMEM_PIECE + 36 * MB);
 	struct vmem_region region;
 
 	OK(vmem_region_unmap(ptr));
-	fake.limit[0] = 80 * MB; /* the second piece does not fit */
+	fake.limit[0] = VMEM_PIECE + 16 * MB; /* the second piece does not fit */
 	ck_assert_int_eq(vmem_region_map(ptr), CUDA_ERROR_OUT_OF_MEMORY);
 	ck_assert_uint_eq(vmem_regions(&region, 1), 1);
 	ck_assert(!region.mapped);
-	check_stats(100 * MB, 0, 0, 1);
+	check_stats(VMEM_PIECE + 36 * MB, 0, 0, 1);
 	fake.limit[0] = 0;
 	OK(vmem_region_map(ptr));
-	check_stats(100 * MB, 100 * MB, 0, 1);
+	check_stats(VMEM_PIECE + 36 * MB, VMEM_PIECE + 36 * MB, 0, 1);
 }
 END_TEST
 
@@ -534,8 +534,8 @@ static void scenario(void)
 	CUdeviceptr a, b, c;
 
 	STEP(vmem_alloc(ctx1, 0, 4 * KB, &a));
-	STEP(vmem_alloc(ctx1, 0, 100 * MB, &b));
-	STEP(vmem_alloc(ctx1, 0, VMEM_CACHE + MB, &c));
+	STEP(vmem_alloc(ctx1, 0, VMEM_PIECE + 36 * MB, &b));
+	STEP(vmem_alloc(ctx1, 0, 4 * VMEM_PIECE + MB, &c));
 	STEP(vmem_peer_enable(0, 1));
 	STEP(vmem_region_unmap(b));
 	STEP(vmem_region_map(b));
