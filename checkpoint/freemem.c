@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,9 +25,10 @@ struct child {
 	char *argv[MAX_DEVICES + 2];
 	char *envp[2];
 	int out;
+	char *stack; /* two of STACK_SIZE */
 };
 
-/* In the child, which shares our memory and holds up the caller until it calls execve. */
+/* In the child, which shares our memory and holds up its parent until it calls execve. */
 static int child_main(void *arg)
 {
 	struct child *child = arg;
@@ -34,6 +36,18 @@ static int child_main(void *arg)
 	if (dup2(child->out, STDOUT_FILENO) >= 0)
 		execve(child->path, child->argv, child->envp);
 	_exit(127);
+}
+
+/* In the parent of the child, which shares our memory and holds up the caller until it ends. */
+static int parent_main(void *arg)
+{
+	struct child *child = arg;
+	pid_t pid = clone(child_main, child->stack + 2 * STACK_SIZE,
+			  CLONE_VM | CLONE_VFORK | SIGCHLD, child);
+
+	if (pid > 0)
+		waitpid(pid, NULL, 0);
+	_exit(0);
 }
 
 /* The program beside the library that this code is in. */
@@ -55,17 +69,18 @@ static int find_program(char *path, size_t size)
 /* Run @child and read its answer, a number a line. */
 static int ask(struct child *child, int count, size_t *bytes)
 {
-	char *stack = malloc(STACK_SIZE), line[64];
+	char line[64];
 	int fds[2], found = 0;
 	pid_t pid;
 	FILE *f;
 
-	if (!stack || pipe2(fds, O_CLOEXEC)) {
-		free(stack);
+	child->stack = malloc(2 * STACK_SIZE);
+	if (!child->stack || pipe2(fds, O_CLOEXEC)) {
+		free(child->stack);
 		return -ENOSYS;
 	}
 	child->out = fds[1];
-	pid = clone(child_main, stack + STACK_SIZE, CLONE_VM | CLONE_VFORK, child);
+	pid = clone(parent_main, child->stack + STACK_SIZE, CLONE_VM | CLONE_VFORK, child);
 	close(fds[1]);
 	f = fdopen(fds[0], "r");
 	while (f && found < count && fgets(line, sizeof(line), f) &&
@@ -77,7 +92,7 @@ static int ask(struct child *child, int count, size_t *bytes)
 		close(fds[0]);
 	if (pid > 0)
 		waitpid(pid, NULL, __WCLONE);
-	free(stack);
+	free(child->stack);
 	return found == count ? 0 : -ENOSYS;
 }
 

@@ -10,7 +10,7 @@
 #define LOG_PREFIX "release: "
 #include "vmem/log.h"
 
-#define MAX_DEVICES	64
+#define MAX_DEVICES     64
 #define LOCK_TIMEOUT_MS 10000
 
 /* What a context takes where NVML does not know this process [H200: 529 MiB]. */
@@ -20,6 +20,7 @@
 static CUuuid uuids[MAX_DEVICES];
 static size_t held[MAX_DEVICES];
 static int ngpus;
+static bool restored; /* but not unlocked: that is what is left to be tried again */
 
 bool release_wanted(const struct cuda_driver *drv)
 {
@@ -57,8 +58,8 @@ static void measure(const struct cuda_driver *drv, const struct context *list, s
 	}
 }
 
-CUresult release_checkpoint(const struct cuda_driver *drv, const struct context *list,
-			    size_t count, const char **call)
+CUresult release_checkpoint(const struct cuda_driver *drv, const struct context *list, size_t count,
+			    const char **call)
 {
 	CUcheckpointLockArgs lock = {.timeoutMs = LOCK_TIMEOUT_MS};
 	CUcheckpointCheckpointArgs checkpoint = {0};
@@ -83,7 +84,7 @@ bool release_fits(const size_t *managed)
 {
 	size_t bytes[MAX_DEVICES];
 
-	if (!ngpus || freemem_query(uuids, ngpus, bytes))
+	if (restored || !ngpus || freemem_query(uuids, ngpus, bytes))
 		return true;
 	for (int dev = 0; dev < ngpus; dev++)
 		if (bytes[dev] < held[dev] + managed[dev])
@@ -97,10 +98,14 @@ CUresult release_restore(const struct cuda_driver *drv, const char **call)
 	CUcheckpointUnlockArgs unlock = {0};
 	CUresult error;
 
-	*call = "cuCheckpointProcessRestore";
-	error = drv->cuCheckpointProcessRestore(getpid(), &restore);
-	if (error)
-		return error;
+	if (!restored) {
+		*call = "cuCheckpointProcessRestore";
+		error = drv->cuCheckpointProcessRestore(getpid(), &restore);
+		if (error)
+			return error;
+	}
 	*call = "cuCheckpointProcessUnlock";
-	return drv->cuCheckpointProcessUnlock(getpid(), &unlock);
+	error = drv->cuCheckpointProcessUnlock(getpid(), &unlock);
+	restored = error != CUDA_SUCCESS;
+	return error;
 }

@@ -19,8 +19,8 @@ bool release_wanted(const struct cuda_driver *drv);
  * the driver. 0, or the driver's error: then the process is as it was, and *@call names the
  * function that failed.
  */
-CUresult release_checkpoint(const struct cuda_driver *drv, const struct context *list,
-			    size_t count, const char **call);
+CUresult release_checkpoint(const struct cuda_driver *drv, const struct context *list, size_t count,
+			    const char **call);
 
 /*
  * True when every GPU has the memory free that release_restore() and @managed[dev] bytes after it
