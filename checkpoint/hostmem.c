@@ -35,13 +35,14 @@ static size_t read_value(const char *path, const char *key)
 }
 
 struct cgroup_files {
-	const char *mount, *limit, *usage, *file_key;
+	const char *mount, *limit, *usage, *file_key, *shmem_key;
 };
 
 static const struct cgroup_files cgroup_v2 = {"/sys/fs/cgroup", "memory.max", "memory.current",
-					      "file "};
+					      "file ", "shmem "};
 static const struct cgroup_files cgroup_v1 = {"/sys/fs/cgroup/memory", "memory.limit_in_bytes",
-					      "memory.usage_in_bytes", "total_cache "};
+					      "memory.usage_in_bytes", "total_cache ",
+					      "total_shmem "};
 
 /* What the group at @path and its ancestors leave. In a container the path may not exist. */
 static size_t cgroup_available(const struct cgroup_files *files, char *path)
@@ -50,7 +51,7 @@ static size_t cgroup_available(const struct cgroup_files *files, char *path)
 	char name[PATH_MAX];
 
 	for (;;) {
-		size_t limit, usage, cache;
+		size_t limit, usage, cache, shmem;
 
 		snprintf(name, sizeof(name), "%s%s/%s", files->mount, path, files->limit);
 		limit = read_value(name, "");
@@ -58,6 +59,10 @@ static size_t cgroup_available(const struct cgroup_files *files, char *path)
 		usage = read_value(name, "");
 		snprintf(name, sizeof(name), "%s%s/memory.stat", files->mount, path);
 		cache = read_value(name, files->file_key);
+		/* Shared memory is counted as page cache, but nothing can drop it. */
+		shmem = read_value(name, files->shmem_key);
+		if (cache != SIZE_MAX && shmem != SIZE_MAX)
+			cache -= shmem < cache ? shmem : cache;
 		if (limit != SIZE_MAX && usage != SIZE_MAX) {
 			if (cache != SIZE_MAX)
 				usage -= cache < usage ? cache : usage;
