@@ -19,12 +19,13 @@
 #define LOG_PREFIX "control: "
 #include "vmem/log.h"
 
-#define MAX_DEVICES   64
-#define PROGRESS_MS   100
+#define MAX_DEVICES     64
+#define PROGRESS_MS     100
 #define END_PATIENCE_MS 10000 /* for GPU memory, when a handler of the program wants to end it */
 
-enum operation { OP_NONE, OP_PAUSE, OP_RESUME };
+enum operation { OP_NONE, OP_PAUSE, OP_RESUME, OP_TIDY };
 
+static const char *const op_names[] = {"do nothing", "pause", "resume", "tidy up"};
 static const struct cuda_driver *drv;
 static pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER;
 static bool started; /* under start_lock */
@@ -37,11 +38,11 @@ static struct {
 	bool want_paused;
 	int want_timeout_ms;
 	int timeout_ms; /* of the operation under way */
-	bool ending; /* the program handles a signal that ends it */
+	bool ending;    /* the program handles a signal that ends it */
 	struct engine_progress progress;
 	struct engine_result result;
 	struct engine_result last[2]; /* [0] resume, [1] pause */
-	char reason[528]; /* a result's message with "resume: " before it */
+	char reason[528];             /* a result's message with "resume: " before it */
 	struct control_device devices[MAX_DEVICES];
 	int ndevices;
 } ctl;
@@ -61,10 +62,16 @@ static void wake(void)
 static void *op_main(void *arg)
 {
 	(void)arg;
-	if (op == OP_PAUSE)
+	switch (op) {
+	case OP_PAUSE:
 		engine_pause(drv, ctl.timeout_ms, &ctl.progress, &ctl.result);
-	else
+		break;
+	case OP_RESUME:
 		engine_resume(drv, ctl.timeout_ms, &ctl.progress, &ctl.result);
+		break;
+	default:
+		engine_tidy(drv, &ctl.progress.cancel);
+	}
 	pthread_mutex_lock(&op_lock);
 	op_ended = true;
 	pthread_mutex_unlock(&op_lock);
@@ -90,7 +97,8 @@ static bool op_start(enum operation what)
 	ctl.timeout_ms = ctl.want_timeout_ms;
 	memset(&ctl.progress, 0, sizeof(ctl.progress));
 	ctl.progress.phase = "start";
-	ctl.reason[0] = '\0';
+	if (what != OP_TIDY)
+		ctl.reason[0] = '\0';
 	/*
 	 * Handlers run in reverse order: registered again at every pause, ours comes before those
 	 * that libraries loaded since the last one registered, which may call CUDA.
@@ -100,8 +108,7 @@ static bool op_start(enum operation what)
 	error = pthread_create(&thread, NULL, op_main, NULL);
 	if (error) {
 		op = OP_NONE;
-		pr_err("no thread for a %s: %s", what == OP_PAUSE ? "pause" : "resume",
-		       strerror(error));
+		pr_err("no thread to %s: %s", op_names[what], strerror(error));
 	} else {
 		pthread_detach(thread);
 	}
@@ -109,7 +116,8 @@ static bool op_start(enum operation what)
 	return !error;
 }
 
-static void op_finish(void)
+/* A pause or a resume is done. */
+static void op_judge(void)
 {
 	bool pause = op == OP_PAUSE;
 	bool ok = !strcmp(ctl.result.code, END_OK);
@@ -134,10 +142,19 @@ static void op_finish(void)
 	}
 	if (!engine_is_paused())
 		ctl.ending = false;
+}
+
+static void op_finish(void)
+{
+	enum operation ended = op;
+
+	if (ended != OP_TIDY)
+		op_judge();
 	pthread_mutex_lock(&op_lock);
 	op = OP_NONE;
 	pthread_mutex_unlock(&op_lock);
-	server_finish(pause, &ctl.result);
+	if (ended != OP_TIDY)
+		server_finish(ended == OP_PAUSE, &ctl.result);
 }
 
 /* Start what is wanted, or tell those who wait that it is so already. */
@@ -147,17 +164,20 @@ static void settle(void)
 
 	if (op != OP_NONE)
 		return;
-	if (ctl.want_paused == paused)
+	if (ctl.want_paused == paused) {
 		server_finish(paused, NULL);
-	else if (!op_start(ctl.want_paused ? OP_PAUSE : OP_RESUME))
+		if (engine_is_untidy())
+			op_start(OP_TIDY);
+	} else if (!op_start(ctl.want_paused ? OP_PAUSE : OP_RESUME)) {
 		ctl.want_paused = paused;
+	}
 }
 
 void control_want(bool paused, int timeout_ms)
 {
 	ctl.want_paused = paused;
 	ctl.want_timeout_ms = timeout_ms;
-	if (op == OP_RESUME && paused)
+	if (op == OP_TIDY || (op == OP_RESUME && paused))
 		__atomic_store_n(&ctl.progress.cancel, true, __ATOMIC_RELAXED);
 }
 
@@ -208,7 +228,7 @@ static void *control_main(void *arg)
 		take_signals();
 		server_handle(fds + 1, n);
 		settle();
-		if (op != OP_NONE)
+		if (op == OP_PAUSE || op == OP_RESUME)
 			server_send_progress(&ctl.progress);
 	}
 }
@@ -216,7 +236,7 @@ static void *control_main(void *arg)
 enum job_state control_state(const struct engine_progress **progress)
 {
 	if (progress)
-		*progress = op == OP_NONE ? NULL : &ctl.progress;
+		*progress = op == OP_PAUSE || op == OP_RESUME ? &ctl.progress : NULL;
 	if (op == OP_PAUSE)
 		return STATE_PAUSING;
 	if (op == OP_RESUME)

@@ -4,6 +4,7 @@
 #include "checkpoint/contexts.h"
 #include "checkpoint/gate.h"
 #include "checkpoint/hostmem.h"
+#include "checkpoint/hostpool.h"
 #include "checkpoint/release.h"
 #include "checkpoint/transfer.h"
 #include "vmem/vmem.h"
@@ -16,7 +17,7 @@
 #include <unistd.h>
 
 #define MAX_DEVICES 64
-#define GIB	    (double)(1UL << 30)
+#define GIB         (double)(1UL << 30)
 
 /* What a pause has taken off the GPU. Written by the engine's thread only. */
 static struct {
@@ -26,11 +27,11 @@ static struct {
 	size_t ncontexts;
 	struct transfer_piece *pieces;
 	size_t npieces;
-	char *host;
-	size_t bytes; /* of all regions, and of the reservation at host; read by others */
+	size_t bytes; /* of all regions; read by others */
 	size_t per_device[MAX_DEVICES];
-	bool paused;   /* read by others, as released is */
+	bool paused;   /* read by others, as released and untidy are */
 	bool released; /* the driver's checkpoint holds the rest */
+	bool untidy;   /* engine_tidy() has something to do */
 } saved;
 
 size_t engine_paused_bytes(void)
@@ -46,6 +47,11 @@ bool engine_is_paused(void)
 bool engine_is_released(void)
 {
 	return __atomic_load_n(&saved.released, __ATOMIC_RELAXED);
+}
+
+bool engine_is_untidy(void)
+{
+	return __atomic_load_n(&saved.untidy, __ATOMIC_RELAXED);
 }
 
 __attribute__((format(printf, 3, 4))) static int fail(struct engine_result *result,
@@ -81,15 +87,20 @@ static bool cancelled(const struct engine_progress *progress)
 	return __atomic_load_n(&progress->cancel, __ATOMIC_RELAXED);
 }
 
+/* What is pinned in the pool is ours already; its other pages count as available. */
 static int check_host_memory(size_t bytes, struct engine_result *result)
 {
-	size_t available = hostmem_available();
+	size_t available = hostmem_available(), pinned = 0;
 
+	for (size_t i = 0; i < hostpool_blocks(); i++)
+		pinned += *hostpool_pin(hostpool_block(i)) ? HOSTPOOL_BLOCK : 0;
+	bytes -= pinned < bytes ? pinned : bytes;
 	if (available >= bytes && available - bytes >= HOSTMEM_RESERVE)
 		return 0;
-	return fail(result, END_NOMEM,
-		    "%.2f GiB of host memory needed and %.2f GiB to be left free, %.2f GiB available",
-		    bytes / GIB, HOSTMEM_RESERVE / GIB, available / GIB);
+	return fail(
+		result, END_NOMEM,
+		"%.2f GiB of host memory needed and %.2f GiB to be left free, %.2f GiB available",
+		bytes / GIB, HOSTMEM_RESERVE / GIB, available / GIB);
 }
 
 /* Close the gate at a moment when no capture is open and no call is inside. */
@@ -136,21 +147,74 @@ static int drain(const struct cuda_driver *drv, double deadline_ms, struct engin
 
 static void forget_saved(void)
 {
-	hostmem_release(saved.host, saved.bytes);
 	free(saved.regions);
 	free(saved.pieces);
-	saved.host = NULL;
 	saved.regions = NULL;
 	saved.pieces = NULL;
 	saved.nregions = saved.npieces = 0;
 	__atomic_store_n(&saved.bytes, 0, __ATOMIC_RELAXED);
 	memset(saved.per_device, 0, sizeof(saved.per_device));
+	__atomic_store_n(&saved.untidy, hostpool_blocks() > 0, __ATOMIC_RELAXED);
 }
 
-/* List the regions and cut them into pieces over one host reservation. */
-static int plan(struct engine_result *result)
+/* Pin or unpin the blocks of the pool from number @first on, for the context @ctx. */
+static void pin_blocks(const struct cuda_driver *drv, enum transfer_direction direction,
+		       CUcontext ctx, size_t first, const bool *cancel)
 {
-	size_t total = 0, npieces = 0, offset = 0;
+	size_t count = hostpool_blocks(), done = 0;
+	struct transfer_piece *blocks = calloc(count + 1, sizeof(*blocks));
+	struct transfer t = {.drv = drv, .direction = direction, .done = &done, .cancel = cancel};
+
+	if (!blocks)
+		return; /* what is not pinned is copied more slowly */
+	for (size_t i = first; i < count; i++) {
+		char *host = hostpool_block(i);
+
+		blocks[t.count++] = (struct transfer_piece){.ctx = ctx,
+							    .host = host,
+							    .size = HOSTPOOL_BLOCK,
+							    .pinned = hostpool_pin(host)};
+	}
+	t.pieces = blocks;
+	transfer_run(&t);
+	free(blocks);
+}
+
+/* A piece lies in one region and in one block of the pool. Small jobs get small pieces. */
+static int cut_pieces(char *host, size_t total)
+{
+	size_t limit =
+		(total / (2 * TRANSFER_WORKERS) + VMEM_GRANULE - 1) / VMEM_GRANULE * VMEM_GRANULE;
+	size_t room, size, offset = 0;
+
+	if (limit > HOSTPOOL_BLOCK)
+		limit = HOSTPOOL_BLOCK;
+	/* A region or a block ends at most one piece each before its limit. */
+	saved.pieces = calloc(total / limit + saved.nregions + total / HOSTPOOL_BLOCK + 2,
+			      sizeof(*saved.pieces));
+	if (!saved.pieces)
+		return -ENOMEM;
+	for (size_t i = 0; i < saved.nregions; i++) {
+		const struct vmem_region *r = &saved.regions[i];
+
+		for (size_t at = 0; at < r->size; at += size, offset += size) {
+			room = HOSTPOOL_BLOCK - offset % HOSTPOOL_BLOCK;
+			size = r->size - at < limit ? r->size - at : limit;
+			if (size > room)
+				size = room;
+			saved.pieces[saved.npieces++] =
+				(struct transfer_piece){r->ctx, r->start + at, host + offset, size,
+							hostpool_pin(host + offset)};
+		}
+	}
+	return 0;
+}
+
+/* List the regions and find host memory for them. */
+static int plan(const struct cuda_driver *drv, struct engine_result *result)
+{
+	size_t total = 0;
+	char *host;
 
 	saved.nregions = vmem_regions(NULL, 0);
 	saved.regions = calloc(saved.nregions + 1, sizeof(*saved.regions));
@@ -159,54 +223,39 @@ static int plan(struct engine_result *result)
 	vmem_regions(saved.regions, saved.nregions);
 	for (size_t i = 0; i < saved.nregions; i++) {
 		total += saved.regions[i].size;
-		npieces += (saved.regions[i].size + TRANSFER_PIECE - 1) / TRANSFER_PIECE;
+		saved.per_device[saved.regions[i].dev] += saved.regions[i].size;
 	}
 	if (!total)
 		return 0;
 	if (check_host_memory(total, result))
 		return -1;
-	saved.pieces = calloc(npieces, sizeof(*saved.pieces));
-	saved.host = hostmem_reserve(total);
-	if (!saved.pieces || !saved.host)
+	if (total > hostpool_blocks() * HOSTPOOL_BLOCK && saved.ncontexts)
+		pin_blocks(drv, TRANSFER_UNPIN, saved.contexts[0].ctx, 0, NULL);
+	host = hostpool_get(total);
+	if (!host || cut_pieces(host, total))
 		return fail(result, END_NOMEM, "%.2f GiB of address space: %s", total / GIB,
 			    strerror(errno));
 	__atomic_store_n(&saved.bytes, total, __ATOMIC_RELAXED);
-	for (size_t i = 0; i < saved.nregions; i++) {
-		const struct vmem_region *r = &saved.regions[i];
-
-		saved.per_device[r->dev] += r->size;
-		for (size_t at = 0; at < r->size; at += TRANSFER_PIECE) {
-			size_t size = r->size - at < TRANSFER_PIECE ? r->size - at : TRANSFER_PIECE;
-
-			saved.pieces[saved.npieces++] = (struct transfer_piece){
-				r->ctx, r->start + at, saved.host + offset, size, false};
-			offset += size;
-		}
-	}
 	return 0;
 }
 
 static int copy(const struct cuda_driver *drv, enum transfer_direction direction,
 		struct engine_progress *progress, struct engine_result *result)
 {
-	CUresult error = CUDA_SUCCESS;
+	struct transfer t = {.drv = drv,
+			     .direction = direction,
+			     .pieces = saved.pieces,
+			     .count = saved.npieces,
+			     .done = &progress->done};
 	int ret;
 
 	set_phase(progress, "copy", saved.bytes);
-	ret = transfer_run(drv, direction, saved.pieces, saved.npieces, &progress->done, &error);
+	ret = transfer_run(&t);
 	if (ret == -EIO)
-		return fail_driver(result, drv, "copy", error);
+		return fail_driver(result, drv, "copy", t.error);
 	if (ret)
 		return fail(result, END_NOMEM, "host memory ran out during the copy");
 	return 0;
-}
-
-static void unregister(const struct cuda_driver *drv)
-{
-	CUresult error;
-	size_t done = 0;
-
-	transfer_run(drv, TRANSFER_UNREGISTER, saved.pieces, saved.npieces, &done, &error);
 }
 
 /* Map what is not mapped; all or nothing. */
@@ -262,7 +311,7 @@ static int take_memory(const struct cuda_driver *drv, double deadline_ms,
 	if (drain(drv, deadline_ms, result))
 		goto err_open;
 	vmem_trim();
-	if (plan(result) || copy(drv, TRANSFER_OUT, progress, result))
+	if (plan(drv, result) || copy(drv, TRANSFER_OUT, progress, result))
 		goto err_forget;
 	set_phase(progress, "release", saved.bytes);
 	__atomic_store_n(&saved.paused, true, __ATOMIC_RELAXED);
@@ -274,7 +323,6 @@ static int take_memory(const struct cuda_driver *drv, double deadline_ms,
 		return -1; /* the data is kept; a resume tries again */
 	__atomic_store_n(&saved.paused, false, __ATOMIC_RELAXED);
 err_forget:
-	unregister(drv);
 	forget_saved();
 err_open:
 	gate_open();
@@ -293,8 +341,6 @@ void engine_pause(const struct cuda_driver *drv, int timeout_ms, struct engine_p
 	if (take_memory(drv, start + timeout_ms, progress, result))
 		return;
 	if (saved.ncontexts && release_wanted(drv)) {
-		/* The driver would unpin and pin it one page after another. */
-		unregister(drv);
 		error = release_checkpoint(drv, saved.contexts, saved.ncontexts, &call);
 		__atomic_store_n(&saved.released, !error, __ATOMIC_RELAXED);
 		if (error) {
@@ -305,6 +351,7 @@ void engine_pause(const struct cuda_driver *drv, int timeout_ms, struct engine_p
 				 "the context stays on the GPU: %s: %s", call, name);
 		}
 	}
+	__atomic_store_n(&saved.untidy, !saved.released && saved.bytes, __ATOMIC_RELAXED);
 	result->code = END_OK;
 	result->bytes = saved.bytes;
 	result->ms = gate_now_ms() - start;
@@ -375,7 +422,24 @@ void engine_resume(const struct cuda_driver *drv, int timeout_ms, struct engine_
 	result->code = END_OK;
 	result->bytes = saved.bytes;
 	result->ms = gate_now_ms() - start;
-	/* The job runs; giving the host memory back need not hold it up. */
-	unregister(drv);
 	forget_saved();
+}
+
+void engine_tidy(const struct cuda_driver *drv, const bool *cancel)
+{
+	struct context list[CONTEXTS_MAX];
+	size_t count = contexts_get(drv, list, CONTEXTS_MAX), keep = hostpool_keep_blocks();
+
+	if (saved.paused && count) {
+		pin_blocks(drv, TRANSFER_PIN, list[0].ctx, 0, cancel);
+	} else if (!saved.paused) {
+		if (count)
+			pin_blocks(drv, TRANSFER_UNPIN, list[0].ctx, keep, cancel);
+		if (keep || __atomic_load_n(cancel, __ATOMIC_RELAXED))
+			hostpool_relax();
+		else
+			hostpool_drop();
+	}
+	contexts_put(drv, list, count);
+	__atomic_store_n(&saved.untidy, false, __ATOMIC_RELAXED);
 }

@@ -29,10 +29,10 @@
 /* What an operation is doing, for other threads to read; the numbers are written atomically. */
 struct engine_progress {
 	const char *phase; /* "drain", "copy", "release", "restore", "memory" */
-	size_t done;	   /* bytes */
+	size_t done;       /* bytes */
 	size_t total;
-	bool waiting;	   /* a resume waits for GPU memory */
-	bool cancel;	   /* set by others: give up where that is still possible */
+	bool waiting; /* a resume waits for GPU memory */
+	bool cancel;  /* set by others: give up where that is still possible */
 };
 
 struct engine_result {
@@ -50,6 +50,14 @@ void engine_pause(const struct cuda_driver *drv, int timeout_ms, struct engine_p
 /* @timeout_ms bounds the wait for GPU memory; 0: none. Past it the job is as paused as before. */
 void engine_resume(const struct cuda_driver *drv, int timeout_ms, struct engine_progress *progress,
 		   struct engine_result *result);
+
+/*
+ * What is left to do when a pause or a resume has been answered: pin the host memory of a paused
+ * job whose context is still there, so that the resume is as fast as the bus; give back host
+ * memory of a running one. *@cancel, set by others, ends it early.
+ */
+bool engine_is_untidy(void);
+void engine_tidy(const struct cuda_driver *drv, const bool *cancel);
 
 /* Bytes in host memory. */
 size_t engine_paused_bytes(void);

@@ -142,7 +142,8 @@ static bool anyone_inside(enum gate_kind kind)
 
 	pthread_mutex_lock(&list_lock);
 	for (struct gate_thread *t = threads; t && !found; t = t->next)
-		found = t != &gate_self && __atomic_load_n(&t->inside, __ATOMIC_ACQUIRE) == (int)kind;
+		found = t != &gate_self &&
+			__atomic_load_n(&t->inside, __ATOMIC_ACQUIRE) == (int)kind;
 	pthread_mutex_unlock(&list_lock);
 	return found;
 }

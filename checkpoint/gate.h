@@ -36,7 +36,7 @@ enum gate_flag {
 };
 
 struct gate_thread {
-	int inside;	    /* enum gate_kind; written by its thread, read by the pauser */
+	int inside;         /* enum gate_kind; written by its thread, read by the pauser */
 	unsigned int depth; /* nested calls: a profiler's callback may call the driver */
 	bool listed;
 	struct gate_thread *next;
@@ -49,7 +49,7 @@ extern int gate_flags;
 bool gate_enter_slow(enum gate_kind kind);
 
 /* Enter, after waiting for an open gate. False: the call is refused with gate_refusal(). */
-static inline bool gate_enter(enum gate_kind kind)
+__attribute__((always_inline)) static inline bool gate_enter(enum gate_kind kind)
 {
 	struct gate_thread *self = &gate_self;
 
@@ -65,7 +65,7 @@ static inline bool gate_enter(enum gate_kind kind)
 	return true;
 }
 
-static inline void gate_exit(void)
+__attribute__((always_inline)) static inline void gate_exit(void)
 {
 	struct gate_thread *self = &gate_self;
 

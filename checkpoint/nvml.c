@@ -37,8 +37,8 @@ static void open_library(void)
 	nvml.init = (__typeof__(nvml.init))dlsym(lib, "nvmlInit_v2");
 	nvml.by_uuid = (__typeof__(nvml.by_uuid))dlsym(lib, "nvmlDeviceGetHandleByUUID");
 	nvml.memory_info = (__typeof__(nvml.memory_info))dlsym(lib, "nvmlDeviceGetMemoryInfo");
-	nvml.processes = (__typeof__(nvml.processes))dlsym(
-		lib, "nvmlDeviceGetComputeRunningProcesses_v3");
+	nvml.processes =
+		(__typeof__(nvml.processes))dlsym(lib, "nvmlDeviceGetComputeRunningProcesses_v3");
 	if (!nvml.init || !nvml.memory_info || !nvml.processes || nvml.init())
 		nvml.by_uuid = NULL;
 }

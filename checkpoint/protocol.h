@@ -42,12 +42,12 @@
 #define PROTOCOL_LINE    4096 /* the longest line, newline included */
 
 /* States of a process, as status says them. */
-#define STATE_MAP(X)                                                                               \
-	X(RUNNING, "running")                                                                      \
-	X(PAUSING, "pausing")                                                                      \
-	X(PAUSED, "paused")                                                                        \
-	X(RESUMING, "resuming")                                                                    \
-	X(WAITING, "waiting") /* a resume waits for GPU memory */                                  \
+#define STATE_MAP(X)                                              \
+	X(RUNNING, "running")                                     \
+	X(PAUSING, "pausing")                                     \
+	X(PAUSED, "paused")                                       \
+	X(RESUMING, "resuming")                                   \
+	X(WAITING, "waiting") /* a resume waits for GPU memory */ \
 	X(FAILED, "failed")   /* a resume failed; the data is kept and it can be tried again */
 
 #define STATE_ENUM(name, text) STATE_##name,

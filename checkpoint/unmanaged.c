@@ -22,7 +22,7 @@ struct entry {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct entry *entries; /* under lock */
-static size_t total;	      /* written under lock */
+static size_t total;          /* written under lock */
 
 void unmanaged_add(enum unmanaged_kind kind, uint64_t handle, size_t size)
 {
