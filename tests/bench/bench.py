@@ -55,36 +55,51 @@ class Racer:
                 self.units[words[1]] = words[3]
 
 
-def race(table, source, rounds):
-    native, wrapped = (Racer(source, mode) for mode in ("native", "run"))
-    for racer in (native, wrapped):
+def race_pair(source, rounds):
+    """A native and a wrapped process, timed in turns: two Racers with their figures."""
+    pair = [Racer(source, mode) for mode in ("native", "run")]
+    for racer in pair:
         racer.ready()
-    check(wrapped.job.status() is not None, "cudaw ps does not show the wrapped run")
+    check(pair[1].job.status() is not None, "cudaw ps does not show the wrapped run")
     for number in range(rounds + 1):
         # The first round warms up; then each goes first every other time.
-        for racer in ((native, wrapped), (wrapped, native))[number % 2]:
+        for racer in pair if number % 2 else reversed(pair):
             racer.round(keep=number > 0)
-    for name, unit in native.units.items():
-        medians = [statistics.median(racer.values[name]) for racer in (native, wrapped)]
+    for racer in pair:
+        racer.job.discard()
+    return pair
+
+
+def race(table, source, rounds, pairs):
+    # Where a process's memory lands moves its speed by a few percent: several of each are timed.
+    runs = [race_pair(source, rounds) for _ in range(pairs)]
+    for name, unit in runs[0][0].units.items():
+        medians = [statistics.median(value for run in runs for value in run[side].values[name])
+                   for side in (0, 1)]
         ratio = medians[1] / medians[0]
         table.add(name, f"{medians[0]:.3f} {unit}", f"{medians[1]:.3f} {unit}", f"{ratio:.3f}",
                   table.verdict(ratio, TARGETS[name]))
         for kind, median in zip(("native", "wrapped"), medians):
             table.figure(f"{name}_{kind}", median, unit)
         table.figure(f"{name}_ratio", ratio, "x")
-    for racer in (native, wrapped):
-        racer.job.discard()
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--pairs", type=int, default=4)
+    parser.add_argument("--cpus", type=int, default=2, help="how many processors to run on")
+    parser.add_argument("--only", metavar="NAME", default="", help="sources with NAME in them")
     parser.add_argument("--results", metavar="DIR", help="write DIR/results.json")
     args = parser.parse_args()
+    # The same few processors for both: those of a shared machine differ by more than cudaw costs.
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:args.cpus])
     table = Table("median of", "native", "wrapped", "ratio", "target")
     for source in SOURCES:
+        if args.only not in " ".join(map(str, source)):
+            continue
         try:
-            race(table, source, args.rounds)
+            race(table, source, args.rounds, args.pairs)
         except Skip as skip:
             table.add(source[0], "-", "-", "-", f"skipped: {skip}")
     table.show()
