@@ -258,6 +258,28 @@ static int copy(const struct cuda_driver *drv, enum transfer_direction direction
 	return 0;
 }
 
+/*
+ * True where every device has free what is to be mapped: an attempt that cannot succeed would take,
+ * for a moment, what another job that waits as well could use.
+ */
+static bool memory_is_free(const struct cuda_driver *drv)
+{
+	bool asked[MAX_DEVICES] = {false}, enough = true;
+	size_t free, total;
+
+	for (size_t i = 0; i < saved.nregions && enough; i++) {
+		const struct vmem_region *r = &saved.regions[i];
+
+		if (asked[r->dev] || r->mapped)
+			continue;
+		asked[r->dev] = true;
+		enough = drv->cuCtxSetCurrent(r->ctx) || drv->cuMemGetInfo_v2(&free, &total) ||
+			 free >= saved.per_device[r->dev];
+	}
+	drv->cuCtxSetCurrent(NULL);
+	return enough;
+}
+
 /* Map what is not mapped; all or nothing. */
 static CUresult map_regions(const struct cuda_driver *drv)
 {
@@ -395,7 +417,7 @@ static int regain(const struct cuda_driver *drv, double deadline_ms,
 				return fail_driver(result, drv, call, error);
 		}
 		if (!saved.released) {
-			error = map_regions(drv);
+			error = memory_is_free(drv) ? map_regions(drv) : CUDA_ERROR_OUT_OF_MEMORY;
 			if (!error)
 				break;
 			if (error != CUDA_ERROR_OUT_OF_MEMORY)

@@ -8,11 +8,11 @@ int cuda_driver_fill(struct cuda_driver *drv, void *handle, const char **missing
 {
 	struct cuda_driver d = {0};
 
-#define FILL_REQUIRED(name)                                                                        \
-	d.name = (__typeof__(d.name))dlsym(handle, #name);                                                \
-	if (!d.name) {                                                                             \
-		*missing = #name;                                                                  \
-		return -ENOSYS;                                                                    \
+#define FILL_REQUIRED(name)                                \
+	d.name = (__typeof__(d.name))dlsym(handle, #name); \
+	if (!d.name) {                                     \
+		*missing = #name;                          \
+		return -ENOSYS;                            \
 	}
 #define FILL_OPTIONAL(name) d.name = (__typeof__(d.name))dlsym(handle, #name);
 	CUDA_DRIVER_REQUIRED(FILL_REQUIRED)

@@ -70,8 +70,11 @@ CUresult mapping_map(const struct cuda_driver *drv, CUdevice dev, const struct m
 		.allocFlags.gpuDirectRDMACapable = caps->rdma,
 	};
 	CUresult rc = CUDA_SUCCESS, undone;
-	size_t done = 0;
+	size_t done = 0, free, total;
 
+	/* What cannot succeed must not take, for a moment, all that others might ask for. */
+	if (size > VMEM_PIECE && !drv->cuMemGetInfo_v2(&free, &total) && free < size)
+		return CUDA_ERROR_OUT_OF_MEMORY;
 	while (done < size && rc == CUDA_SUCCESS) {
 		size_t piece = size - done < VMEM_PIECE ? size - done : VMEM_PIECE;
 

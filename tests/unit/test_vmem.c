@@ -318,7 +318,7 @@ START_TEST(a_failed_map_leaves_the_region_unmapped)
 	struct vmem_region region;
 
 	OK(vmem_region_unmap(ptr));
-	fake.limit[0] = VMEM_PIECE + 16 * MB; /* the second piece does not fit */
+	fake.limit[0] = VMEM_PIECE + 16 * MB; /* too little for it */
 	ck_assert_int_eq(vmem_region_map(ptr), CUDA_ERROR_OUT_OF_MEMORY);
 	ck_assert_uint_eq(vmem_regions(&region, 1), 1);
 	ck_assert(!region.mapped);
@@ -326,6 +326,20 @@ START_TEST(a_failed_map_leaves_the_region_unmapped)
 	fake.limit[0] = 0;
 	OK(vmem_region_map(ptr));
 	check_stats(VMEM_PIECE + 36 * MB, VMEM_PIECE + 36 * MB, 0, 1);
+}
+END_TEST
+
+START_TEST(a_doomed_map_takes_nothing)
+{
+	unsigned int created;
+	CUdeviceptr ptr = 42;
+
+	alloc(1);
+	created = fake.count[FAKE_CREATE];
+	fake.limit[0] = 2 * VMEM_PIECE;
+	ck_assert_int_eq(vmem_alloc(ctx1, 0, 3 * VMEM_PIECE, &ptr), CUDA_ERROR_OUT_OF_MEMORY);
+	ck_assert_uint_eq(ptr, 42);
+	ck_assert_uint_eq(fake.count[FAKE_CREATE], created);
 }
 END_TEST
 
@@ -667,6 +681,7 @@ int main(void)
 	tcase_add_test(tc, out_of_memory_changes_nothing);
 	tcase_add_test(tc, pause_and_resume_keep_addresses);
 	tcase_add_test(tc, a_failed_map_leaves_the_region_unmapped);
+	tcase_add_test(tc, a_doomed_map_takes_nothing);
 	tcase_add_test(tc, idle_regions_can_be_unmapped_and_dropped);
 	tcase_add_test(tc, contexts_go_with_what_they_own);
 	tcase_add_test(tc, what_a_dying_context_does_not_unmap_is_tried_again);
