@@ -5,10 +5,12 @@ import signal
 
 from gpulib import Job, check, cudaw, equal, hog, idle_gpu_used, main
 
+MIB = 4096
+
 
 def resume_waits_for_memory():
     idle_gpu_used()
-    job = Job("counter", "--mib", 4096, "--steps", 1000000, "--step-ms", 5)
+    job = Job("counter", "--mib", MIB, "--steps", 1000000, "--step-ms", 5)
     job.wait_steps(3)
     job.pause()
     other, _ = hog()

@@ -38,7 +38,9 @@ NEEDS = {
     "train.py": "torch",
     "cupy_run.py": "cupy",
     "jax_run.py": "jax",
+    "two_gpus.py": "torch",
 }
+GPUS_NEEDED = {"two_gpus.py": 2}
 MODES = {"native": "natively", "run": "cudaw run", "path": "LD_LIBRARY_PATH alone"}
 
 
@@ -88,6 +90,11 @@ def library_dir(name):
     raise Skip(f"no {name} on this machine")
 
 
+def gpu_count():
+    done = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True)
+    return done.stdout.count("GPU ")
+
+
 def base_environment():
     env = {**os.environ, "CUDAW_RUNTIME_DIR": RUNTIME_DIR,
            "TORCHINDUCTOR_CACHE_DIR": os.path.join(SCRATCH, "inductor"),
@@ -99,6 +106,9 @@ def base_environment():
 def job_command(program, args, mode, name=None):
     """The command line and the environment that start @program in one of MODES."""
     need = NEEDS.get(program, "")
+    gpus = GPUS_NEEDED.get(program, 0)
+    if gpus and gpu_count() < gpus:
+        raise Skip(f"{gpus} GPUs needed, {gpu_count()} here")
     env = base_environment()
     paths = [faces()] if mode == "path" else []
     if mode == "native" and env.get("CUDAW_REAL_LIBCUDA"):

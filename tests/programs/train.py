@@ -20,6 +20,8 @@ import sys
 import time
 
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+if "--expandable" in sys.argv:
+    os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
 
 import torch  # noqa: E402  (it reads the variable above)
 from torch import nn  # noqa: E402
@@ -171,6 +173,8 @@ def main():
     parser.add_argument("--modes", default="eager", help="eager, graph, compile, cnn")
     parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--step-ms", type=float, default=0)
+    parser.add_argument("--expandable", action="store_true",
+                        help="PyTorch's own virtual memory management (expandable_segments)")
     parser.add_argument("--bench", action="store_true")
     args = parser.parse_args()
     # A job told to end by SIGTERM leaves through Python, with its atexit handlers.
