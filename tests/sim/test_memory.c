@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The simulated driver's memory: mappings, allocations, faults, accounting, process checkpoint. */
+#include "tests/check_suite.h"
 #include "tests/sim/testing.h"
 #include "tests/sim/account.h"
 
@@ -433,8 +434,6 @@ int main(void)
 {
 	Suite *suite = suite_create("simulated driver: memory");
 	TCase *tcase = tcase_create("memory");
-	SRunner *runner;
-	int failed;
 
 	tcase_set_timeout(tcase, 30);
 	tcase_add_test(tcase, test_reserve_honours_hint);
@@ -451,9 +450,5 @@ int main(void)
 	tcase_add_test(tcase, test_restore_needs_memory);
 	tcase_add_test(tcase, test_counts_are_written);
 	suite_add_tcase(suite, tcase);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed != 0;
+	return check_suite_run(suite);
 }

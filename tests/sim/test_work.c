@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The simulated driver's work: streams, events, callbacks, kernels, capture and graphs. */
+#include "tests/check_suite.h"
 #include "tests/sim/testing.h"
 
 static volatile uint32_t *flag;
@@ -430,8 +431,6 @@ int main(void)
 {
 	Suite *suite = suite_create("simulated driver: work");
 	TCase *tcase = tcase_create("work");
-	SRunner *runner;
-	int failed;
 
 	tcase_set_timeout(tcase, 30);
 	tcase_add_test(tcase, test_stream_runs_behind);
@@ -450,9 +449,5 @@ int main(void)
 	tcase_add_test(tcase, test_get_proc_address);
 	tcase_add_test(tcase, test_copy_rate);
 	suite_add_tcase(suite, tcase);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed != 0;
+	return check_suite_run(suite);
 }

@@ -5,6 +5,8 @@
  */
 #include "wrapper/find.h"
 
+#include "tests/check_suite.h"
+
 #include <check.h>
 #include <dlfcn.h>
 #include <elf.h>
@@ -447,8 +449,6 @@ int main(void)
 	Suite *suite = suite_create("find");
 	TCase *cache = tcase_create("cache");
 	TCase *search = tcase_create("search");
-	SRunner *runner;
-	int failed;
 
 	tcase_add_test(cache, cache_gives_every_path_in_order);
 	tcase_add_test(cache, cache_behind_old_format);
@@ -469,10 +469,5 @@ int main(void)
 	tcase_add_test(search, loaded_library_comes_first);
 	suite_add_tcase(suite, search);
 
-	runner = srunner_create(suite);
-	srunner_set_tap(runner, "-");
-	srunner_run_all(runner, CK_SILENT);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return check_suite_run(suite);
 }

@@ -2,6 +2,8 @@
 /* The runtime folder: what is accepted as one, and the sockets in it. */
 #include "checkpoint/rundir.h"
 
+#include "tests/check_suite.h"
+
 #include <check.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -249,8 +251,6 @@ int main(void)
 {
 	Suite *suite = suite_create("rundir");
 	TCase *tcase = tcase_create("rundir");
-	SRunner *sr = srunner_create(suite);
-	int failed;
 
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_add_test(tcase, path_default_and_override);
@@ -265,9 +265,5 @@ int main(void)
 	tcase_add_test(tcase, ids_never_look_like_pids);
 	tcase_add_test(tcase, job_id_from_environment_or_process);
 	suite_add_tcase(suite, tcase);
-	srunner_set_tap(sr, "-");
-	srunner_run_all(sr, CK_SILENT);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed != 0;
+	return check_suite_run(suite);
 }

@@ -2,6 +2,8 @@
 /* The suballocator against a model that marks every unit, and its corner cases by hand. */
 #include "vmem/suballoc.h"
 
+#include "tests/check_suite.h"
+
 #include <check.h>
 
 #define BASE     0x600000000000UL
@@ -282,8 +284,6 @@ int main(void)
 {
 	Suite *s = suite_create("suballoc");
 	TCase *tc = tcase_create("suballoc");
-	SRunner *sr;
-	int failed;
 
 	tcase_set_timeout(tc, 300);
 	tcase_add_test(tc, random_operations_match_the_model);
@@ -293,10 +293,5 @@ int main(void)
 	tcase_add_test(tc, free_takes_only_starts);
 	tcase_add_test(tc, a_removed_slab_leaves_nothing_behind);
 	suite_add_tcase(s, tc);
-	sr = srunner_create(s);
-	srunner_set_tap(sr, "-");
-	srunner_run_all(sr, CK_SILENT);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed != 0;
+	return check_suite_run(s);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* vmem over a driver that keeps books instead of memory (fake_driver.h). */
+#include "tests/check_suite.h"
 #include "tests/unit/fake_driver.h"
 
 #include <stdatomic.h>
@@ -665,8 +666,6 @@ int main(void)
 {
 	Suite *s = suite_create("vmem");
 	TCase *tc = tcase_create("vmem");
-	SRunner *sr;
-	int failed;
 
 	tcase_add_checked_fixture(tc, setup, NULL);
 	tcase_set_timeout(tc, 60);
@@ -695,10 +694,5 @@ int main(void)
 	tcase_add_loop_test(tc, every_call_can_fail, 0, 2 * SCENARIO_CALLS);
 	tcase_add_test(tc, threads);
 	suite_add_tcase(s, tc);
-	sr = srunner_create(s);
-	srunner_set_tap(sr, "-");
-	srunner_run_all(sr, CK_SILENT);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed != 0;
+	return check_suite_run(s);
 }
