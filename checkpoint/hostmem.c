@@ -12,7 +12,8 @@
 #define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
 #endif
 
-#define PAGE 4096UL
+#define PAGE     4096UL
+#define NO_LIMIT (1UL << 62) /* a v1 group without one has a number near 2^63 */
 
 /* The number after @key in a file of "key value" lines; SIZE_MAX where there is none. */
 static size_t read_value(const char *path, const char *key)
@@ -63,7 +64,7 @@ static size_t cgroup_available(const struct cgroup_files *files, char *path)
 		shmem = read_value(name, files->shmem_key);
 		if (cache != SIZE_MAX && shmem != SIZE_MAX)
 			cache -= shmem < cache ? shmem : cache;
-		if (limit != SIZE_MAX && usage != SIZE_MAX) {
+		if (limit < NO_LIMIT && usage != SIZE_MAX) {
 			if (cache != SIZE_MAX)
 				usage -= cache < usage ? cache : usage;
 			if (limit - (usage < limit ? usage : limit) < least)
@@ -76,14 +77,19 @@ static size_t cgroup_available(const struct cgroup_files *files, char *path)
 	}
 }
 
-size_t hostmem_available(void)
+size_t hostmem_machine_available(void)
 {
 	size_t available = read_value("/proc/meminfo", "MemAvailable:");
+
+	return available == SIZE_MAX ? SIZE_MAX : available * 1024;
+}
+
+size_t hostmem_cgroup_available(void)
+{
+	size_t available = SIZE_MAX;
 	FILE *f = fopen("/proc/self/cgroup", "re");
 	char line[PATH_MAX];
 
-	if (available != SIZE_MAX)
-		available *= 1024;
 	while (f && fgets(line, sizeof(line), f)) {
 		const struct cgroup_files *files = NULL;
 		char *path = strchr(line, '/');
@@ -102,6 +108,13 @@ size_t hostmem_available(void)
 	if (f)
 		fclose(f);
 	return available;
+}
+
+size_t hostmem_available(void)
+{
+	size_t machine = hostmem_machine_available(), group = hostmem_cgroup_available();
+
+	return machine < group ? machine : group;
 }
 
 void *hostmem_reserve(size_t size)

@@ -10,10 +10,16 @@
 /* Kept free of what hostmem_available() finds, for the program and the kernel. */
 #define HOSTMEM_RESERVE (256UL << 20)
 
+/* MemAvailable, in bytes; SIZE_MAX where the kernel does not say. */
+size_t hostmem_machine_available(void);
+
 /*
- * Bytes that this process can still take: MemAvailable, or less where a memory cgroup (v2 or v1,
- * any ancestor) leaves less. Page cache that the cgroup can drop counts as available.
+ * What the control groups of this process (v2 or v1, all ancestors) leave, in bytes; SIZE_MAX: no
+ * limit. Page cache that they can drop counts as left.
  */
+size_t hostmem_cgroup_available(void);
+
+/* What this process can still take: the smaller of the two. */
 size_t hostmem_available(void);
 
 /*

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/tools.h"
 
+#include "checkpoint/hostmem.h"
 #include "checkpoint/rundir.h"
 #include "tools/format.h"
 #include "tools/host.h"
@@ -271,7 +272,7 @@ static void check_limits(struct report *report)
 
 static void check_memory(struct report *report)
 {
-	uint64_t available = host_memory_available(), group = host_cgroup_memory_left();
+	uint64_t available = hostmem_machine_available(), group = hostmem_cgroup_available();
 	uint64_t least = group < available ? group : available, gpu = 0;
 	char have[FORMAT_SIZE], left[FORMAT_SIZE], need[FORMAT_SIZE];
 	struct finding *finding;
@@ -280,8 +281,8 @@ static void check_memory(struct report *report)
 		gpu += report->probe.devices[i].memory;
 	finding = add(report, "host memory", "%s available, control group: %s%s",
 		      format_bytes(have, available),
-		      group == UINT64_MAX ? "no limit" : format_bytes(left, group),
-		      group == UINT64_MAX ? "" : " left");
+		      group == SIZE_MAX ? "no limit" : format_bytes(left, group),
+		      group == SIZE_MAX ? "" : " left");
 	if (least < gpu)
 		because(finding, WARN,
 			"the GPUs have %s: a pause that needs more host memory than there is, is "

@@ -4,19 +4,9 @@
 /* What the kernel says of this machine, for cudaw doctor. */
 #include <stdbool.h>
 #include <stddef.h>
-#include <stdint.h>
 
 /* The first line of the file at @path, without its newline. Returns 0 or a negative errno. */
 int host_read_line(const char *path, char *buf, size_t size);
-
-/* MemAvailable in bytes; 0 where it is not known. */
-uint64_t host_memory_available(void);
-
-/*
- * What the control groups of this process (versions 1 and 2) still let it use: the least that a
- * limit leaves above what is in use. UINT64_MAX: no limit.
- */
-uint64_t host_cgroup_memory_left(void);
 
 /* True where the kernel has the membarrier(2) command that the gate needs. */
 bool host_has_membarrier(void);
