@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/contexts.h"
+#include "checkpoint/gate.h"
 
 #include <errno.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <string.h>
 #include <time.h>
+
+#define CANCEL_POLL_MS 20
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct context created[CONTEXTS_MAX]; /* under lock */
@@ -113,27 +116,32 @@ static void *drain_main(void *arg)
 	return NULL;
 }
 
-/* With lock held. */
-static int wait_drained(double deadline_ms)
+/* With lock held. Looks at *@cancel now and then. */
+static int wait_drained(double deadline_ms, const bool *cancel)
 {
-	time_t sec = (time_t)(deadline_ms / 1e3);
-	struct timespec until = {sec, (long)((deadline_ms - sec * 1e3) * 1e6)};
+	while (drain.running) {
+		double now = gate_now_ms(), next = now + CANCEL_POLL_MS;
+		time_t sec = (time_t)(next / 1e3);
+		struct timespec until = {sec, (long)((next - sec * 1e3) * 1e6)};
 
-	while (drain.running)
-		if (pthread_cond_timedwait(&drained, &lock, &until) == ETIMEDOUT && drain.running)
+		if (now > deadline_ms)
 			return -ETIME;
+		if (__atomic_load_n(cancel, __ATOMIC_RELAXED))
+			return -ECANCELED;
+		pthread_cond_timedwait(&drained, &lock, &until);
+	}
 	return 0;
 }
 
 int contexts_drain(const struct cuda_driver *drv, const struct context *list, size_t count,
-		   double deadline_ms, CUresult *error)
+		   double deadline_ms, const bool *cancel, CUresult *error)
 {
 	pthread_t thread;
 	int result;
 
 	pthread_once(&drained_once, drained_init);
 	pthread_mutex_lock(&lock);
-	result = wait_drained(deadline_ms);
+	result = wait_drained(deadline_ms, cancel);
 	if (result)
 		goto out;
 	drain.drv = drv;
@@ -146,7 +154,7 @@ int contexts_drain(const struct cuda_driver *drv, const struct context *list, si
 		goto out;
 	}
 	pthread_detach(thread);
-	result = wait_drained(deadline_ms);
+	result = wait_drained(deadline_ms, cancel);
 	if (!result && drain.error) {
 		*error = drain.error;
 		result = -EIO;

@@ -8,6 +8,7 @@
  */
 #include "vmem/driver.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #define CONTEXTS_MAX 256
@@ -29,12 +30,13 @@ void contexts_put(const struct cuda_driver *drv, const struct context *list, siz
 
 /*
  * Wait until the GPU has done all work of the @count contexts, @deadline_ms (gate_now_ms()) at the
- * most. Returns 0, -ETIME, or -EIO with the driver's error in *@error where a context is broken.
+ * most. Returns 0; -ETIME; -ECANCELED soon after *@cancel becomes true; -EIO with the driver's error
+ * in *@error where a context is broken.
  * A wait that was given up goes on in a thread of its own until the work ends; the next call waits
  * for it first.
  */
 int contexts_drain(const struct cuda_driver *drv, const struct context *list, size_t count,
-		   double deadline_ms, CUresult *error);
+		   double deadline_ms, const bool *cancel, CUresult *error);
 
 void contexts_after_fork(void);
 

@@ -115,7 +115,7 @@ static int enter_quiet(const struct cuda_driver *drv, double deadline_ms,
 			usleep(500);
 		}
 		gate_close();
-		if (!gate_wait_until_out(GATE_HOLD, deadline_ms)) {
+		if (!gate_wait_until_out(GATE_HOLD, deadline_ms, &progress->cancel)) {
 			gate_open();
 			return fail(result, END_TIMEOUT, "a driver call did not return in time");
 		}
@@ -126,21 +126,25 @@ static int enter_quiet(const struct cuda_driver *drv, double deadline_ms,
 }
 
 /* With the gate closed: wait for the GPU, and for the threads that wait for it. */
-static int drain(const struct cuda_driver *drv, double deadline_ms, struct engine_result *result)
+static int drain(const struct cuda_driver *drv, double deadline_ms,
+		 const struct engine_progress *progress, struct engine_result *result)
 {
 	CUresult error = CUDA_SUCCESS;
 	int ret;
 
 	saved.ncontexts = contexts_get(drv, saved.contexts, CONTEXTS_MAX);
-	ret = contexts_drain(drv, saved.contexts, saved.ncontexts, deadline_ms, &error);
+	ret = contexts_drain(drv, saved.contexts, saved.ncontexts, deadline_ms, &progress->cancel,
+			     &error);
 	contexts_put(drv, saved.contexts, saved.ncontexts);
 	if (ret == -EIO)
 		return fail_driver(result, drv, "the program's context is broken", error);
+	if (ret == -ECANCELED)
+		return fail(result, END_BUSY, "the process exits");
 	if (ret == -ETIME)
 		return fail(result, END_TIMEOUT, "kernels did not end in time");
 	if (ret)
 		return fail(result, END_FAILED, "drain: %s", strerror(-ret));
-	if (!gate_wait_until_out(GATE_WAIT, deadline_ms))
+	if (!gate_wait_until_out(GATE_WAIT, deadline_ms, &progress->cancel))
 		return fail(result, END_TIMEOUT, "a synchronising call did not return in time");
 	return 0;
 }
@@ -330,7 +334,7 @@ static int take_memory(const struct cuda_driver *drv, double deadline_ms,
 		return -1;
 	if (enter_quiet(drv, deadline_ms, progress, result))
 		return -1;
-	if (drain(drv, deadline_ms, result))
+	if (drain(drv, deadline_ms, progress, result))
 		goto err_open;
 	vmem_trim();
 	if (plan(drv, result) || copy(drv, TRANSFER_OUT, progress, result))

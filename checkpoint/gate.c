@@ -148,12 +148,12 @@ static bool anyone_inside(enum gate_kind kind)
 	return found;
 }
 
-bool gate_wait_until_out(enum gate_kind kind, double deadline_ms)
+bool gate_wait_until_out(enum gate_kind kind, double deadline_ms, const bool *cancel)
 {
 	unsigned int sleep_us = 20;
 
 	while (anyone_inside(kind)) {
-		if (gate_now_ms() > deadline_ms)
+		if (gate_now_ms() > deadline_ms || __atomic_load_n(cancel, __ATOMIC_RELAXED))
 			return false;
 		usleep(sleep_us);
 		if (sleep_us < 2000)

@@ -87,9 +87,9 @@ void gate_open(void);
 
 /*
  * With the gate closed: wait until no thread but the caller is inside as @kind. False when
- * @deadline_ms (CLOCK_MONOTONIC, see gate_now_ms) passes first.
+ * @deadline_ms (CLOCK_MONOTONIC, see gate_now_ms) passes first, or *@cancel becomes true.
  */
-bool gate_wait_until_out(enum gate_kind kind, double deadline_ms);
+bool gate_wait_until_out(enum gate_kind kind, double deadline_ms, const bool *cancel);
 double gate_now_ms(void);
 
 /* From now on refuse every call with @error, those that wait at the gate included. */
