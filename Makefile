@@ -17,14 +17,14 @@ say = @:
 endif
 
 # SANITIZE=address,undefined or thread: see the target "sanitize".
-# ASan keeps its heap where vmem's addresses are, and TSan knows only some ranges.
-SANFLAGS := $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-omit-frame-pointer -DVMEM_BASE=0x550000000000UL)
+# ASan keeps its heap where vmem's addresses are, and TSan knows only some ranges, and no fences.
+SANFLAGS := $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-omit-frame-pointer -Wno-tsan -DVMEM_BASE=0x550000000000UL)
 WARN     := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Werror
 CFLAGS   ?= -O2 -g
 # Under __CUDA_API_VERSION_INTERNAL cuda.h declares every ABI version under its exported name.
-CPPFLAGS += -D_GNU_SOURCE -D__CUDA_API_VERSION_INTERNAL -DCUDAW_VERSION='"$(VERSION)"' \
+DEFINES  := -D_GNU_SOURCE -D__CUDA_API_VERSION_INTERNAL -DCUDAW_VERSION='"$(VERSION)"' \
 	    -I. -I$(CUDA_HOME)/include
-COMPILE   = $(CC) -std=gnu11 $(CPPFLAGS) $(CFLAGS) $(SANFLAGS) $(WARN) -fvisibility=hidden -fPIC \
+COMPILE   = $(CC) -std=gnu11 $(DEFINES) $(CPPFLAGS) $(CFLAGS) $(SANFLAGS) $(WARN) -fvisibility=hidden -fPIC \
 	    -MMD -MP
 # The faces live in other programs: nothing undefined, never unloaded, no CUDA library needed.
 LINK_FACE = $(CC) -shared $(CFLAGS) $(SANFLAGS) $(LDFLAGS) -pthread -Wl,-z,nodelete -Wl,-z,relro \
@@ -46,15 +46,25 @@ c_objects = $(patsubst %.c,$(OBJ)/%.o,$(wildcard $(1)))
 DRIVER_OBJS  := $(filter-out %_main.o,$(call c_objects,vmem/*.c checkpoint/*.c wrapper/driver.c \
 		wrapper/hook_*.c wrapper/find.c))
 RUNTIME_OBJS := $(call c_objects,wrapper/find.c vmem/log.c)
-COMMAND_OBJS := $(call c_objects,tools/*.c checkpoint/rundir.c checkpoint/hostmem.c wrapper/find.c vmem/log.c)
+KPARAMS_OBJS := $(call c_objects,kparams/*.c)
+COMMAND_OBJS := $(call c_objects,tools/*.c checkpoint/rundir.c checkpoint/hostmem.c wrapper/find.c vmem/log.c) \
+		$(KPARAMS_OBJS)
 SIM_OBJS     := $(call c_objects,$(filter-out tests/sim/simsmi.c tests/sim/test_%,$(wildcard tests/sim/*.c)))
 
-UNIT_TESTS := $(patsubst tests/%.c,$(O)/tests/%,$(wildcard tests/unit/test_*.c tests/sim/test_*.c))
+# Static, as the command may run where nothing is installed but a driver; zlib is libelf's.
+KPARAMS_LIBS := -l:libelf.a -l:liblz4.a -l:libzstd.a -l:libz.a
+
+FUZZ_TARGETS := container cubin ptx name
+FUZZ_SECONDS ?= 60
+# Sanitizers make a search of the toolkit's libraries take minutes.
+UNIT_TESTS := $(patsubst tests/%.c,$(O)/tests/%,$(filter-out $(if $(SANITIZE),%_libs.c), \
+	      $(wildcard tests/unit/test_*.c tests/sim/test_*.c))) \
+	      $(FUZZ_TARGETS:%=$(O)/tests/fuzz/replay_%)
 C_PROGRAMS  := $(patsubst %.c,$(O)/%,$(wildcard tests/programs/*.c))
 CU_PROGRAMS := $(patsubst %.cu,$(O)/%,$(filter-out %/runtime.cu,$(wildcard tests/programs/*.cu tests/bench/*.cu))) \
 	       $(O)/tests/programs/static_rt $(O)/tests/programs/dynamic_rt
 
-.PHONY: all programs check check-gpu check-abi check-format demo bench bench-pause sanitize \
+.PHONY: all programs check fuzz check-gpu check-abi check-format demo bench bench-pause sanitize \
 	install uninstall deps clean help
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -67,7 +77,8 @@ programs: all $(UNIT_TESTS) $(C_PROGRAMS) $(CU_PROGRAMS)
 
 # ---- what the build needs -------------------------------------------------------------------
 
-PACKAGES := gcc libc6-dev python3 pkg-config check libjansson-dev uthash-dev binutils util-linux
+PACKAGES := gcc libc6-dev python3 pkg-config check libjansson-dev uthash-dev binutils util-linux \
+	    libelf-dev liblz4-dev libzstd-dev
 
 ## deps: install the Debian or Ubuntu packages that the build needs and that are missing
 deps: $(O)/.deps
@@ -149,7 +160,7 @@ $(LIBDIR)/libcudart.so.%: $(OBJ)/cudart-%/runtime.o $(GEN)/cudart-%/libcudart.S 
 $(COMMAND): $(COMMAND_OBJS)
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $(LDFLAGS) $^ -l:libjansson.a -ldl -pthread -o $@
+	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $(LDFLAGS) $^ -l:libjansson.a $(KPARAMS_LIBS) -ldl -pthread -o $@
 
 $(SIM): $(SIM_OBJS)
 	$(call say,LD,$@)
@@ -167,6 +178,23 @@ $(O)/tests/unit/test_%: $(OBJ)/tests/unit/test_%.o $(DRIVER_OBJS) $(OBJ)/gen/cal
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $^ $$(pkg-config --libs check) -ldl -pthread -o $@
+
+# kparams stands alone.
+$(O)/tests/unit/test_kparams_%: $(OBJ)/tests/unit/test_kparams_%.o $(KPARAMS_OBJS)
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $^ $$(pkg-config --libs check) $(KPARAMS_LIBS) -o $@
+
+$(O)/tests/fuzz/replay_%: $(OBJ)/tests/fuzz/%.o $(OBJ)/tests/fuzz/replay.o $(KPARAMS_OBJS)
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $^ $(KPARAMS_LIBS) -o $@
+
+$(O)/tests/fuzz/fuzz_%: tests/fuzz/%.c $(wildcard kparams/*.[ch]) tests/fuzz/fuzz.h | $(O)/.deps
+	$(call say,CLANG,$@)
+	@mkdir -p $(@D)
+	$(Q)clang -std=gnu11 -D_GNU_SOURCE -I. -O1 -g -fsanitize=fuzzer,address,undefined \
+		-fno-sanitize-recover=all $(filter %.c,$^) $(KPARAMS_LIBS) -o $@
 
 $(O)/tests/sim/test_%: $(OBJ)/tests/sim/test_%.o
 	$(call say,LD,$@)
@@ -203,10 +231,24 @@ $(O)/tests/programs/static_rt $(O)/tests/programs/dynamic_rt: tests/programs/run
 RUN_TESTS = BUILD=$(abspath $(O)) CUDA_HOME=$(CUDA_HOME) CUDAW_REAL_LIBCUDA=$(abspath $(SIM)) \
 	    $(PYTHON) tests/runner.py
 
+# With sanitizers the face cannot be preloaded, which test_run.py is about, and a driver that crashes
+# or too little address space, in test_doctor.py, is reported by them.
+NOT_SANITIZED := tests/cli/test_run.py tests/cli/test_doctor.py
+# Tests that want a program of the CUDA runtime skip where nvcc is missing.
 ## check: run the tests that need no GPU, on the simulated driver
-check: all $(UNIT_TESTS) $(C_PROGRAMS)
-	$(Q)$(RUN_TESTS) --timeout 120 --results $(RESULTS)/check \
-		$(UNIT_TESTS) $(wildcard tests/cli/test_*.py tests/faces/test_*.py tests/jobs/test_*.py)
+check: all $(UNIT_TESTS) $(C_PROGRAMS) $(if $(SANITIZE),,$(if $(wildcard $(NVCC)),$(filter %_rt,$(CU_PROGRAMS))))
+	$(Q)$(RUN_TESTS) --timeout $(if $(SANITIZE),400,120) --results $(RESULTS)/check \
+		$(UNIT_TESTS) $(filter-out $(if $(SANITIZE),$(NOT_SANITIZED)),\
+		$(wildcard tests/cli/test_*.py tests/faces/test_*.py tests/jobs/test_*.py))
+
+## fuzz: run each fuzz target under libFuzzer, ASan and UBSan (needs clang). FUZZ_SECONDS=60
+fuzz: $(FUZZ_TARGETS:%=$(O)/tests/fuzz/fuzz_%)
+	$(Q)set -e; for t in $(FUZZ_TARGETS); do \
+		mkdir -p $(O)/tests/fuzz/found/$$t; \
+		$(O)/tests/fuzz/fuzz_$$t -max_total_time=$(FUZZ_SECONDS) -max_len=8192 -timeout=10 \
+			-print_final_stats=1 -artifact_prefix=$(O)/tests/fuzz/ \
+			$(O)/tests/fuzz/found/$$t tests/fuzz/corpus/$$t tests/kparams/fixtures; \
+	done
 
 ## check-gpu: run the GPU tests on what "make programs" built; builds nothing. RESULTS=dir
 check-gpu:
@@ -234,7 +276,16 @@ bench:
 bench-pause:
 	$(Q)BUILD=$(abspath $(O)) $(PYTHON) tests/bench/bench_pause.py --results $(RESULTS)
 
+ifdef SANITIZE
+# Programs at a fixed address: a position-independent one may come to lie at VMEM_BASE.
+$(C_PROGRAMS): private CFLAGS += -no-pie
+endif
+
 ## sanitize: run the CPU tests under ASan and UBSan, and under TSan
+# A report ends the process that it is of. TSan's own handlers would come to our sigaction() before
+# TSan can run anything.
+sanitize: export UBSAN_OPTIONS = halt_on_error=1:print_stacktrace=1
+sanitize: export TSAN_OPTIONS = halt_on_error=1:handle_segv=0:handle_sigbus=0:handle_sigill=0:handle_sigfpe=0:handle_abort=0
 sanitize:
 	$(Q)$(MAKE) --no-print-directory check O=$(O)/asan SANITIZE=address,undefined
 	$(Q)$(MAKE) --no-print-directory check O=$(O)/tsan SANITIZE=thread

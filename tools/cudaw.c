@@ -20,6 +20,7 @@ static const struct command {
 	{"pause", cmd_pause, help_pause, "move a job's GPU memory to the host, and hold the job"},
 	{"resume", cmd_resume, help_resume, "give a paused job its GPU memory back"},
 	{"doctor", cmd_doctor, help_doctor, "say what works on this machine, and why not"},
+	{"kernels", cmd_kernels, help_kernels, "list the kernels in files and their parameters"},
 };
 
 #define NCOMMANDS (sizeof(commands) / sizeof(commands[0]))

@@ -9,6 +9,7 @@
  *	ps.c		list jobs
  *	control.c	pause and resume
  *	doctor.c	what works on this machine (probe.c asks the driver)
+ *	kernels.c	the kernels in files
  *	jobs.c		finding jobs and talking to them
  *	format.c	units and clean text
  *
@@ -37,12 +38,14 @@ int cmd_ps(int argc, char **argv);
 int cmd_pause(int argc, char **argv);
 int cmd_resume(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);
+int cmd_kernels(int argc, char **argv);
 
 extern const char help_run[];
 extern const char help_ps[];
 extern const char help_pause[];
 extern const char help_resume[];
 extern const char help_doctor[];
+extern const char help_kernels[];
 
 /* One line on stderr, after "cudaw: ". */
 void complain(const char *fmt, ...) __attribute__((format(printf, 1, 2)));

@@ -5,7 +5,7 @@ import re
 
 from clilib import cudaw, eq, has, main
 
-COMMANDS = ["run", "ps", "pause", "resume", "doctor"]
+COMMANDS = ["run", "ps", "pause", "resume", "doctor", "kernels"]
 
 
 def test_help_names_every_command():
@@ -73,6 +73,8 @@ def test_usage_errors():
         (["pause", "--timeout", "nan", "x"], "is no number of seconds"),
         (["pause", "--timeout", "3x", "x"], "is no number of seconds"),
         (["pause", "--timeout"], "requires an argument"),
+        (["kernels"], "which file?"),
+        (["kernels", "--arch", "90", "x"], "'90' is no architecture"),
     ]:
         result = cudaw(*args)
         eq((args, result.code), (args, 2))

@@ -1,0 +1,355 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Kernels in a cubin, a 64-bit ELF file for EM_CUDA.
+ *
+ * A kernel is a function symbol with STO_CUDA_ENTRY. Its code is a section .text.NAME; what the
+ * driver must know of it is in a section .nv.info.NAME of type SHT_CUDA_INFO, whose sh_info is the
+ * code's section. Device functions have such sections too, and sm_100 has a second copy of another
+ * type, so names are not looked at. The section is a row of records:
+ *
+ *	u8 format, u8 attribute, u16 value		and, for format 4, `value` bytes more
+ *
+ * of which these matter (numbers as in the ptxas of CUDA 13.0):
+ *
+ *	KPARAM_INFO	u32 index, u16 ordinal, u16 offset, u32 bits
+ *			bits 0-7 log2 of the pointee's alignment, 8-11 state space, 12-16 constant
+ *			bank, 17 shared memory, 18-31 size
+ *	KPARAM_INFO_V2	the same, with bits 0-15 size, 16-23 alignment, 24-27 state space; for all
+ *			parameters of a kernel that has more than 4,352 bytes of them
+ *	CBANK_PARAM_SIZE	value = bytes of all parameters
+ *	PARAM_CBANK	u32 symbol, u16 base, u16 bytes of all parameters
+ *
+ * The order of records differs between tools. The sum of what the parameters take must be what the
+ * last two say: a record that we misread shows there.
+ */
+#include "kparams/internal.h"
+
+#include "kparams/reader.h"
+
+#include <errno.h>
+#include <gelf.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MACHINE_CUDA   190
+#define SHT_CUDA_INFO  0x70000000
+#define STO_CUDA_ENTRY 0x10
+
+/* e_ident[EI_OSABI], and the ABI version from which e_flags has the architecture in bits 8-15. */
+#define OSABI_CUDA_OLD 0x33
+#define OSABI_CUDA     0x41
+#define ABI_NEW_FLAGS  8
+#define FLAG_OLD_A     0x800
+
+enum format { EIFMT_NVAL = 1, EIFMT_BVAL = 2, EIFMT_HVAL = 3, EIFMT_SVAL = 4 };
+
+enum attribute {
+	EIATTR_PARAM_CBANK = 0x0a,
+	EIATTR_KPARAM_INFO = 0x17,
+	EIATTR_CBANK_PARAM_SIZE = 0x19,
+	EIATTR_KPARAM_INFO_V2 = 0x45,
+};
+
+#define KPARAM_RECORD_SIZE 12
+#define PARAM_CBANK_SIZE   8
+#define NO_SIZE            UINT32_MAX
+
+struct cubin {
+	Elf *elf;
+	size_t nsections;
+	Elf_Scn *symbols;
+	Elf_Scn **info; /* by index of the code section: its SHT_CUDA_INFO */
+	struct kp_table *table;
+	struct kp_error *err;
+	/* The kernel at hand. */
+	struct kp_param params[KP_MAX_PARAMS];
+	bool seen[KP_MAX_PARAMS];
+	uint32_t nparams;
+	uint32_t cbank_size, cbank_size_again;
+};
+
+static int set_param(struct cubin *cubin, uint32_t ordinal, const struct kp_param *param,
+		     uint64_t at)
+{
+	if (ordinal >= KP_MAX_PARAMS)
+		return kp_fail(cubin->err, -ENOTSUP, at, "a parameter of ordinal %u", ordinal);
+	if (cubin->seen[ordinal])
+		return kp_fail(cubin->err, -EBADMSG, at, "parameter %u is there twice", ordinal);
+	if ((param->offset == KP_NO_OFFSET) != !param->size)
+		return kp_fail(cubin->err, -EBADMSG, at, "parameter %u has %u bytes at 0x%x",
+			       ordinal, param->size, param->offset);
+	cubin->seen[ordinal] = true;
+	cubin->params[ordinal] = *param;
+	if (ordinal >= cubin->nparams)
+		cubin->nparams = ordinal + 1;
+	return 0;
+}
+
+static int read_kparam(struct cubin *cubin, uint8_t attribute, struct kp_reader *r, uint64_t at)
+{
+	struct kp_param param = {0};
+	uint32_t ordinal, bits;
+
+	kp_read_u32(r); /* index: of what, is not known */
+	ordinal = kp_read_u16(r);
+	param.offset = kp_read_u16(r);
+	bits = kp_read_u32(r);
+	if (attribute == EIATTR_KPARAM_INFO) {
+		param.size = bits >> 18;
+		param.space = bits >> 8 & 0xf;
+	} else {
+		param.size = bits & 0xffff;
+		param.space = bits >> 24 & 0xf;
+	}
+	return set_param(cubin, ordinal, &param, at);
+}
+
+/* Read one record; @base is where the section lies in the image. */
+static int read_record(struct cubin *cubin, struct kp_reader *r, uint64_t base)
+{
+	uint64_t at = base + r->pos;
+	uint8_t format = kp_read_u8(r);
+	uint8_t attribute = kp_read_u8(r);
+	uint16_t value = kp_read_u16(r);
+	struct kp_reader payload = *r;
+
+	if (!r->failed && (format < EIFMT_NVAL || format > EIFMT_SVAL))
+		return kp_fail(cubin->err, -ENOTSUP, at, "a record of format %u", format);
+	if (format == EIFMT_SVAL)
+		kp_skip(r, value);
+	if (r->failed)
+		return kp_fail(cubin->err, -EBADMSG, at, "a record passes its section's end");
+	if (attribute == EIATTR_CBANK_PARAM_SIZE && format == EIFMT_HVAL)
+		cubin->cbank_size = value;
+	if (format != EIFMT_SVAL)
+		return 0;
+	if (attribute == EIATTR_KPARAM_INFO || attribute == EIATTR_KPARAM_INFO_V2) {
+		if (value != KPARAM_RECORD_SIZE)
+			return kp_fail(cubin->err, -ENOTSUP, at, "a parameter's record of %u bytes",
+				       value);
+		return read_kparam(cubin, attribute, &payload, at);
+	}
+	if (attribute == EIATTR_PARAM_CBANK && value == PARAM_CBANK_SIZE) {
+		kp_skip(&payload, 6);
+		cubin->cbank_size_again = kp_read_u16(&payload);
+	}
+	return 0;
+}
+
+/* The parameters are all there, in order, and fill what the kernel says they take. */
+static int check_params(const struct cubin *cubin, uint64_t at)
+{
+	uint32_t size = 0;
+
+	for (uint32_t i = 0; i < cubin->nparams; i++) {
+		const struct kp_param *param = &cubin->params[i];
+
+		if (!cubin->seen[i])
+			return kp_fail(cubin->err, -EBADMSG, at, "no parameter %u of %u", i,
+				       cubin->nparams);
+		if (!param->size)
+			continue;
+		if (param->offset < size)
+			return kp_fail(cubin->err, -EBADMSG, at,
+				       "parameter %u begins at 0x%x, inside the one before it", i,
+				       param->offset);
+		size = param->offset + param->size;
+	}
+	if ((cubin->cbank_size != NO_SIZE && cubin->cbank_size != size) ||
+	    (cubin->cbank_size_again != NO_SIZE && cubin->cbank_size_again != size))
+		return kp_fail(cubin->err, -EBADMSG, at,
+			       "parameters take 0x%x bytes, not 0x%x or 0x%x", size,
+			       cubin->cbank_size, cubin->cbank_size_again);
+	return 0;
+}
+
+static int read_info(struct cubin *cubin, Elf_Scn *section)
+{
+	GElf_Shdr header;
+	Elf_Data *data = elf_rawdata(section, NULL);
+	struct kp_reader r;
+	int ret = 0;
+
+	if (!gelf_getshdr(section, &header) || !data || (data->d_size && !data->d_buf))
+		return kp_fail(cubin->err, -EBADMSG, 0, "section %zu: %s", elf_ndxscn(section),
+			       elf_errmsg(-1));
+	r = kp_reader(data->d_buf, data->d_size);
+	while (!ret && kp_left(&r))
+		ret = read_record(cubin, &r, header.sh_offset);
+	return ret ? ret : check_params(cubin, header.sh_offset);
+}
+
+static int read_kernel(struct cubin *cubin, const char *name, size_t code)
+{
+	struct kp_kernel *kernel;
+	int ret = 0;
+
+	memset(cubin->seen, 0, cubin->nparams * sizeof(cubin->seen[0]));
+	cubin->nparams = 0;
+	cubin->cbank_size = NO_SIZE;
+	cubin->cbank_size_again = NO_SIZE;
+	if (code >= cubin->nsections || !cubin->info[code])
+		return kp_fail(cubin->err, -EBADMSG, 0, "kernel %s has no .nv.info", name);
+	ret = read_info(cubin, cubin->info[code]);
+	if (ret)
+		return ret;
+	kernel = kp_table_add(cubin->table, name, strlen(name), cubin->params, cubin->nparams);
+	return kernel ? 0 : kp_fail(cubin->err, -ENOMEM, 0, "no memory");
+}
+
+/* Find the symbol table and the sections that describe code. */
+static int read_sections(struct cubin *cubin)
+{
+	Elf_Scn *section = NULL;
+	GElf_Shdr header;
+
+	while ((section = elf_nextscn(cubin->elf, section))) {
+		if (!gelf_getshdr(section, &header))
+			return kp_fail(cubin->err, -EBADMSG, 0, "section %zu: %s",
+				       elf_ndxscn(section), elf_errmsg(-1));
+		if (header.sh_type == SHT_SYMTAB)
+			cubin->symbols = section;
+		else if (header.sh_type == SHT_CUDA_INFO && header.sh_info &&
+			 header.sh_info < cubin->nsections)
+			cubin->info[header.sh_info] = section;
+	}
+	return 0;
+}
+
+/* The table of large section indices that belongs to the symbol table; NULL where there is none. */
+static Elf_Data *large_indices(const struct cubin *cubin)
+{
+	int index = elf_scnshndx(cubin->symbols);
+
+	return index > 0 ? elf_getdata(elf_getscn(cubin->elf, index), NULL) : NULL;
+}
+
+static int read_symbols(struct cubin *cubin)
+{
+	Elf_Data *data, *large;
+	GElf_Shdr header;
+	int n, ret = 0;
+
+	if (!cubin->symbols)
+		return 0;
+	data = elf_getdata(cubin->symbols, NULL);
+	if (!data || !gelf_getshdr(cubin->symbols, &header) || !header.sh_entsize)
+		return kp_fail(cubin->err, -EBADMSG, 0, "symbols: %s", elf_errmsg(-1));
+	large = large_indices(cubin);
+	n = data->d_size / header.sh_entsize;
+	for (int i = 0; !ret && i < n; i++) {
+		Elf32_Word index = 0;
+		GElf_Sym symbol;
+		const char *name;
+
+		if (!gelf_getsymshndx(data, large, i, &symbol, &index))
+			return kp_fail(cubin->err, -EBADMSG, header.sh_offset, "symbol %d: %s", i,
+				       elf_errmsg(-1));
+		if (GELF_ST_TYPE(symbol.st_info) != STT_FUNC ||
+		    !(symbol.st_other & STO_CUDA_ENTRY) || symbol.st_shndx == SHN_UNDEF)
+			continue;
+		if (symbol.st_shndx != SHN_XINDEX)
+			index = symbol.st_shndx;
+		name = elf_strptr(cubin->elf, header.sh_link, symbol.st_name);
+		if (!name || !*name)
+			return kp_fail(cubin->err, -EBADMSG, header.sh_offset,
+				       "symbol %d has no name", i);
+		ret = read_kernel(cubin, name, index);
+	}
+	return ret;
+}
+
+static int read_header(const void *data, size_t size, Elf64_Ehdr *header, struct kp_error *err)
+{
+	struct kp_reader r = kp_reader(data, size);
+
+	kp_read(&r, header, sizeof(*header));
+	if (r.failed || memcmp(header->e_ident, ELFMAG, SELFMAG))
+		return kp_fail(err, -EBADMSG, 0, "no ELF header");
+	if (header->e_ident[EI_CLASS] != ELFCLASS64 || header->e_ident[EI_DATA] != ELFDATA2LSB ||
+	    header->e_machine != MACHINE_CUDA)
+		return kp_fail(err, -ENOTSUP, 0, "an ELF file for machine %u, not GPU code",
+			       header->e_machine);
+	return 0;
+}
+
+/* libelf takes a file whose section headers lie outside it for one that has none. */
+static int check_sections(const void *data, size_t size, struct kp_error *err)
+{
+	Elf64_Ehdr header;
+	int ret = read_header(data, size, &header, err);
+
+	if (ret)
+		return ret;
+	if (header.e_shoff > size ||
+	    (uint64_t)header.e_shnum * sizeof(Elf64_Shdr) > size - header.e_shoff ||
+	    (header.e_shnum && header.e_shentsize != sizeof(Elf64_Shdr)))
+		return kp_fail(err, -EBADMSG, offsetof(Elf64_Ehdr, e_shoff),
+			       "%u section headers at 0x%" PRIx64 " pass the image's end",
+			       header.e_shnum, header.e_shoff);
+	return 0;
+}
+
+int kp_cubin_read(uint8_t *data, size_t size, struct kp_table *table, struct kp_error *err)
+{
+	struct kp_image_info info;
+	struct cubin *cubin;
+	int ret = kp_cubin_info(data, size, &info, err);
+
+	if (!ret)
+		ret = check_sections(data, size, err);
+	if (ret)
+		return ret;
+	cubin = calloc(1, sizeof(*cubin));
+	if (!cubin)
+		return kp_fail(err, -ENOMEM, 0, "no memory");
+	cubin->table = table;
+	cubin->err = err;
+	elf_version(EV_CURRENT);
+	cubin->elf = elf_memory((char *)data, size);
+	if (!cubin->elf || elf_getshdrnum(cubin->elf, &cubin->nsections)) {
+		ret = kp_fail(err, -EBADMSG, 0, "%s", elf_errmsg(-1));
+		goto err_elf;
+	}
+	cubin->info = calloc(cubin->nsections + 1, sizeof(Elf_Scn *));
+	if (!cubin->info) {
+		ret = kp_fail(err, -ENOMEM, 0, "no memory");
+		goto err_elf;
+	}
+	ret = read_sections(cubin);
+	if (!ret)
+		ret = read_symbols(cubin);
+	free(cubin->info);
+err_elf:
+	elf_end(cubin->elf);
+	free(cubin);
+	return ret;
+}
+
+int kp_cubin_info(const void *data, size_t size, struct kp_image_info *info, struct kp_error *err)
+{
+	Elf64_Ehdr header;
+	int ret = read_header(data, size, &header, err);
+
+	if (ret)
+		return ret;
+	info->kind = KP_CUBIN;
+	info->suffix = 0;
+	switch (header.e_ident[EI_OSABI]) {
+	case OSABI_CUDA_OLD:
+		info->arch = header.e_flags & 0xff;
+		if (header.e_flags & FLAG_OLD_A)
+			info->suffix = 'a';
+		return 0;
+	case OSABI_CUDA:
+		if (header.e_ident[EI_ABIVERSION] >= ABI_NEW_FLAGS)
+			info->arch = header.e_flags >> 8 & 0xff;
+		else
+			info->arch = header.e_flags & 0xff;
+		return 0;
+	default:
+		return kp_fail(err, -ENOTSUP, EI_OSABI, "a cubin of ABI 0x%x",
+			       header.e_ident[EI_OSABI]);
+	}
+}

@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "kparams/internal.h"
+
+#include "kparams/reader.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+size_t kp_fatbin_nimages(const struct kp_fatbin *fatbin)
+{
+	return fatbin->nimages;
+}
+
+struct kp_image *kp_fatbin_image(struct kp_fatbin *fatbin, size_t i)
+{
+	return &fatbin->images[i];
+}
+
+void kp_image_info(const struct kp_image *image, struct kp_image_info *info)
+{
+	*info = image->info;
+}
+
+static int read_kernels(struct kp_image *image, struct kp_table *table, struct kp_error *err)
+{
+	uint8_t *data;
+	size_t size;
+	int ret;
+
+	if (image->unsupported)
+		return kp_fail(err, image->unsupported, image->info.offset,
+			       "a compression that is not known");
+	if (image->info.kind != KP_PTX && image->info.kind != KP_CUBIN)
+		return kp_fail(err, -ENOTSUP, image->info.offset, "an image of kind %d%s",
+			       image->info.kind,
+			       image->info.kind == KP_LTO_IR ? " (LTO-IR, for the linker)" : "");
+	if (image->info.kind == KP_PTX && image->codec == KP_STORED)
+		return kp_ptx_read((const char *)image->data, image->info.size, table, err);
+	ret = kp_unpack(image, &data, &size, err);
+	if (ret)
+		return ret;
+	if (image->info.kind == KP_PTX)
+		ret = kp_ptx_read((const char *)data, size, table, err);
+	else
+		ret = kp_cubin_read(data, size, table, err);
+	free(data);
+	return ret;
+}
+
+/* Read @image if that was not done yet. The outcome is kept, a failure too. */
+static int index_image(struct kp_image *image, struct kp_error *err)
+{
+	struct kp_error why = {0};
+
+	if (!image->indexed) {
+		image->code = read_kernels(image, &image->table, &why);
+		if (!image->code)
+			image->code = kp_table_sort(&image->table, &why);
+		if (image->code) {
+			kp_table_free(&image->table);
+			image->error = malloc(sizeof(why));
+			if (image->error)
+				*image->error = why;
+		}
+		image->indexed = true;
+	}
+	if (image->code && err)
+		*err = image->error ? *image->error : why;
+	return image->code;
+}
+
+int kp_image_kernels(struct kp_image *image, size_t *n, struct kp_error *err)
+{
+	int ret = index_image(image, err);
+
+	if (!ret)
+		*n = image->table.n;
+	return ret;
+}
+
+const struct kp_kernel *kp_image_kernel(struct kp_image *image, size_t i)
+{
+	struct kp_kernel *kernel = image->table.kernels[i];
+
+	if (!kernel->classified)
+		kp_classify(image, kernel);
+	return kernel;
+}
+
+int kp_image_find(struct kp_image *image, const char *name, const struct kp_kernel **out,
+		  struct kp_error *err)
+{
+	struct kp_kernel *kernel;
+	int ret = index_image(image, err);
+
+	if (ret)
+		return ret;
+	kernel = kp_table_find(&image->table, name);
+	if (!kernel)
+		return kp_fail(err, -ENOENT, image->info.offset, "no kernel %s", name);
+	if (!kernel->classified)
+		kp_classify(image, kernel);
+	*out = kernel;
+	return 0;
+}
+
+/*
+ * How well @image fits a device of @arch: 0 where it does not. A cubin runs on its own major
+ * version, from its own minor version up, one with a suffix 'a' on its own architecture only. PTX
+ * comes after every cubin. What does not fit may still know the kernel's sizes, so it is not
+ * excluded; it comes last.
+ */
+static uint32_t fitness(const struct kp_image *image, uint32_t arch)
+{
+	const struct kp_image_info *info = &image->info;
+	bool older = info->arch <= arch;
+	bool exact = info->arch == arch;
+
+	if (info->kind == KP_CUBIN && older && info->arch / 10 == arch / 10 &&
+	    (exact || info->suffix != 'a'))
+		return 3000 + info->arch;
+	if (info->kind == KP_PTX && older && (exact || info->suffix != 'a'))
+		return 2000 + info->arch;
+	if (info->kind == KP_CUBIN)
+		return 1;
+	return 0;
+}
+
+/* The image that fits best among those that come after one that fits like @below, @after. */
+static struct kp_image *next_best(struct kp_fatbin *fatbin, uint32_t arch, uint32_t below,
+				  const struct kp_image *after)
+{
+	struct kp_image *best = NULL;
+	uint32_t best_fit = 0;
+
+	for (size_t i = 0; i < fatbin->nimages; i++) {
+		struct kp_image *image = &fatbin->images[i];
+		uint32_t fit = fitness(image, arch);
+
+		if (fit > below || (fit == below && after && image <= after))
+			continue;
+		if (!best || fit > best_fit) {
+			best = image;
+			best_fit = fit;
+		}
+	}
+	return best;
+}
+
+int kp_fatbin_find(struct kp_fatbin *fatbin, uint32_t arch, const char *name,
+		   const struct kp_kernel **kernel, struct kp_image **image, struct kp_error *err)
+{
+	struct kp_image *candidate = next_best(fatbin, arch, UINT32_MAX, NULL);
+	struct kp_error first = {0};
+	int code = -ENOENT;
+
+	if (!candidate)
+		return kp_fail(err, -ENOENT, 0, "no image");
+	while (candidate) {
+		struct kp_error why = {0};
+		int ret = kp_image_find(candidate, name, kernel, &why);
+
+		if (!ret) {
+			if (image)
+				*image = candidate;
+			return 0;
+		}
+		/* What can not be read says more than what does not have the kernel. */
+		if (!first.text[0] || (code == -ENOENT && ret != -ENOENT)) {
+			first = why;
+			code = ret;
+		}
+		candidate = next_best(fatbin, arch, fitness(candidate, arch), candidate);
+	}
+	if (err)
+		*err = first;
+	return code;
+}

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CUDAW_KPARAMS_INTERNAL_H
+#define CUDAW_KPARAMS_INTERNAL_H
+/* What the files of kparams share. */
+#include "kparams/kparams.h"
+
+#include <string.h>
+
+/* ptxas takes 32,764 bytes of parameters; ordinals beyond this are taken for damage. */
+#define KP_MAX_PARAMS 4096
+
+/* No image is near this: the largest of NVIDIA's libraries has 100 MB. */
+#define KP_MAX_IMAGE (1UL << 30)
+
+/* The first architecture for which nvcc writes state spaces of pointers (as of CUDA 13.0). */
+#define KP_FIRST_ARCH_WITH_SPACES 100
+
+/* Fill @err, if there is one, and return @code. */
+int kp_fail(struct kp_error *err, int code, uint64_t offset, const char *fmt, ...)
+	__attribute__((format(printf, 4, 5)));
+
+/* A list of kernels: filled, then sorted, then searched. */
+struct kp_table {
+	struct kp_kernel **kernels;
+	size_t n, max;
+};
+
+/* Add a kernel with a copy of @name (@len bytes) and of @params. Returns it, or NULL: no memory. */
+struct kp_kernel *kp_table_add(struct kp_table *table, const char *name, size_t len,
+			       const struct kp_param *params, uint32_t nparams);
+
+/*
+ * Sort by name. A kernel that is there twice (PTX may declare before it defines) becomes one;
+ * -EBADMSG where the two differ.
+ */
+int kp_table_sort(struct kp_table *table, struct kp_error *err);
+struct kp_kernel *kp_table_find(const struct kp_table *table, const char *name);
+void kp_table_free(struct kp_table *table);
+
+enum kp_codec { KP_STORED, KP_LZ4, KP_ZSTD };
+
+struct kp_image {
+	struct kp_fatbin *fatbin;
+	struct kp_image_info info;
+	const uint8_t *data; /* as stored, info.size bytes */
+	uint64_t raw_size;   /* after decompression; 0 where stored as it is */
+	uint8_t codec;       /* enum kp_codec */
+	int unsupported; /* -ENOTSUP: this entry can not be read, for a flag that is not known */
+	bool indexed;
+	struct kp_table table;
+	struct kp_error *error; /* why it can not be read, with the code below */
+	int code;
+};
+
+struct kp_fatbin {
+	struct kp_image *images;
+	size_t nimages, max_images;
+};
+
+/* Decompress @image into a new buffer. A cubin gets a copy even where it is stored as it is. */
+int kp_unpack(const struct kp_image *image, uint8_t **out, size_t *size, struct kp_error *err);
+
+/* @data is 8-aligned: libelf reads it in place. */
+int kp_cubin_read(uint8_t *data, size_t size, struct kp_table *table, struct kp_error *err);
+
+/* The architecture of a cubin or a PTX text, from its header. */
+int kp_cubin_info(const void *data, size_t size, struct kp_image_info *info, struct kp_error *err);
+int kp_ptx_info(const char *text, size_t size, struct kp_image_info *info, struct kp_error *err);
+int kp_ptx_read(const char *text, size_t size, struct kp_table *table, struct kp_error *err);
+
+/* Find out what each parameter of @kernel, of @image, holds. */
+void kp_classify(struct kp_image *image, struct kp_kernel *kernel);
+
+/*
+ * Types of the parameters in a mangled C++ name, as enum kp_holds; a struct is KP_ANYTHING. Returns
+ * how many there are, or -ENOTSUP where the name is not mangled, or not as we know it, or has more
+ * than @max.
+ */
+int kp_mangled_params(const char *name, uint8_t *holds, size_t max);
+
+static inline bool kp_is_container(const void *data, size_t size)
+{
+	return size >= 4 && !memcmp(data, "\x50\xed\x55\xba", 4);
+}
+
+static inline bool kp_is_elf(const void *data, size_t size)
+{
+	return size >= 4 && !memcmp(data, "\177ELF", 4);
+}
+
+#endif

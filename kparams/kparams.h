@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CUDAW_KPARAMS_H
+#define CUDAW_KPARAMS_H
+/*
+ * kparams: what parameters a kernel takes, read from what the compiler left in fatbins, cubins and
+ * PTX: for each parameter its offset and size, and whether it holds a pointer.
+ *
+ * A program carries its GPU code in containers. A container has images: the same code for several
+ * architectures, as cubin (an ELF file of its own) or PTX (text), compressed or not:
+ *
+ *	kp_fatbin	a container; or the containers of one fatbin wrapper; or a lone cubin or PTX
+ *	  kp_image	one image, for one architecture
+ *	    kp_kernel	one __global__ function: its name and its parameters
+ *
+ * To open a fatbin reads the headers of its images only. An image is decompressed and its kernels
+ * are listed when one is first asked for; after that only the list is kept. Whether a parameter is
+ * a pointer is found out for a kernel when it is first asked for.
+ *
+ *	fatbin.c	wrapper, container, entries		image.c		lists and look-ups
+ *	unpack.c	LZ4 and ZSTD				pointers.c	who holds a pointer
+ *	cubin.c		cubins, by libelf			mangled*.c	types in C++ names
+ *	ptx.c		PTX					table.c		a list of kernels
+ *
+ * The input is not trusted: every read is bounded, and nothing is written to it. It is borrowed: it
+ * must stay as it is until kp_fatbin_close(). There is no global state and no CUDA call. Calls on
+ * one fatbin, its images included, are for the caller to serialise; different fatbins are
+ * independent.
+ *
+ * Functions return 0 or a negative errno: -EBADMSG for malformed input, -ENOTSUP for what is well
+ * formed as far as can be seen but not known, -ENOENT for a kernel that is not there, -ENOMEM.
+ * Outputs are untouched on failure. @err, which may be NULL, says where and why.
+ */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct kp_fatbin;
+struct kp_image;
+
+struct kp_error {
+	uint64_t offset; /* into the input, or into the image after decompression */
+	char text[160];  /* begins with that offset */
+};
+
+/* Kinds of images, numbered as the entries of a container are. */
+enum kp_kind {
+	KP_PTX = 1,
+	KP_CUBIN = 2,
+	KP_LTO_IR = 8, /* for the device linker; never read */
+};
+
+/* What a parameter holds. */
+enum kp_holds {
+	KP_ANYTHING = 0, /* a struct, or nobody says: any aligned word may be a pointer */
+	KP_POINTER,      /* to data */
+	KP_NO_POINTER,
+	KP_CODE, /* a pointer to a function */
+};
+
+/* Who says so. */
+enum kp_source {
+	KP_FROM_NOBODY = 0,
+	KP_FROM_SIZE,    /* too small for a pointer */
+	KP_FROM_IMAGE,   /* the state space in the image's own records */
+	KP_FROM_NAME,    /* the mangled name */
+	KP_FROM_SIBLING, /* the state space in another image of the same fatbin */
+};
+
+#define KP_NO_OFFSET 0xffff
+
+struct kp_param {
+	uint16_t
+		offset; /* into the parameter buffer; KP_NO_OFFSET: a texture or surface reference */
+	uint16_t size;  /* bytes; 0 for these references, which no launch passes */
+	uint8_t space; /* as the image says: 0 none, 1 local, 2 shared, 3 const, 4 global, 5 generic */
+	uint8_t holds;  /* enum kp_holds */
+	uint8_t source; /* enum kp_source */
+};
+
+struct kp_kernel {
+	const char *name; /* as in the image: mangled where C++ mangles it */
+	uint32_t size;    /* of the parameter buffer */
+	uint32_t nparams;
+	/*
+	 * Offsets are those of this image's architecture. Computed from PTX they are not where a
+	 * parameter is aligned to more than 16 bytes: then they depend on the architecture.
+	 */
+	bool exact_offsets;
+	bool classified;
+	struct kp_param params[]; /* by ordinal */
+};
+
+struct kp_image_info {
+	enum kp_kind kind; /* or a number that we do not know */
+	uint32_t arch;     /* 90 for sm_90 and compute_90 */
+	char suffix;       /* 'a' or 'f' as in sm_90a, or 0 */
+	uint64_t offset;   /* of the stored image in what was opened */
+	uint64_t size;     /* as stored */
+};
+
+/*
+ * Open a container, a cubin or PTX text of @size bytes. -ENOTSUP where @data is none of these.
+ */
+int kp_fatbin_open(const void *data, size_t size, struct kp_fatbin **out, struct kp_error *err);
+
+/*
+ * Open what __cudaRegisterFatBinary() is given: a struct of magic, version, a pointer to a
+ * container and, in version 2, a pointer to a NULL-terminated array of further containers. All of
+ * them become one fatbin. The pointers are trusted, the containers are not.
+ */
+int kp_fatbin_open_wrapper(const void *wrapper, struct kp_fatbin **out, struct kp_error *err);
+
+void kp_fatbin_close(struct kp_fatbin *fatbin);
+
+size_t kp_fatbin_nimages(const struct kp_fatbin *fatbin);
+struct kp_image *kp_fatbin_image(struct kp_fatbin *fatbin, size_t i);
+
+/*
+ * Find @name for a device of architecture @arch (90 for compute capability 9.0): in the image that
+ * the driver would load or, where that has no such kernel, in the next best one. *@image, which may
+ * be NULL, tells which it was.
+ */
+int kp_fatbin_find(struct kp_fatbin *fatbin, uint32_t arch, const char *name,
+		   const struct kp_kernel **kernel, struct kp_image **image, struct kp_error *err);
+
+void kp_image_info(const struct kp_image *image, struct kp_image_info *info);
+
+/*
+ * List the kernels of @image, by name. The first call of this, or of kp_image_find(), is the one
+ * that reads the image; an image that can not be read fails in the same way every time.
+ */
+int kp_image_kernels(struct kp_image *image, size_t *n, struct kp_error *err);
+
+/* The @i-th kernel by name, after kp_image_kernels(). Valid until the fatbin closes. */
+const struct kp_kernel *kp_image_kernel(struct kp_image *image, size_t i);
+
+int kp_image_find(struct kp_image *image, const char *name, const struct kp_kernel **kernel,
+		  struct kp_error *err);
+
+/*
+ * Find the next container in a file's contents at or after *@offset, which must be a multiple of 8:
+ * containers are aligned to that. True with its *@offset and *@length (headers included), false
+ * where there are no more. Contents of containers are skipped, not searched.
+ */
+bool kp_container_next(const void *data, size_t size, size_t *offset, size_t *length);
+
+/*
+ * The size of a container, cubin or NUL-terminated PTX text in memory, for callers who are given a
+ * pointer alone, as cuModuleLoadData() is. What the headers say is trusted, as the driver does.
+ */
+int kp_memory_size(const void *data, size_t *size, struct kp_error *err);
+
+/* The name that C++ gave, without what nvcc puts before it for a static kernel. */
+const char *kp_mangled_part(const char *name);
+
+#endif

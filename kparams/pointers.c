@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a parameter holds. Three sources, asked in this order for each parameter that is as large as
+ * a pointer:
+ *
+ *  - The image's own records give the state space of a pointer, where the compiler wrote it down:
+ *    nvcc 13 for compute_100 and later, Triton and LLVM 20 for all.
+ *  - The mangled name gives the type, for all architectures; but extern "C" kernels have none, a
+ *    dependent type looks like a struct, and what is inside a struct is not said.
+ *  - Another image of the same fatbin, for an architecture whose records have spaces.
+ *
+ * Function pointers have a state space as well; only the name tells them apart. No space proves
+ * nothing: older compilers write none.
+ */
+#include "kparams/internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define POINTER_SIZE 8
+
+/* Windows into local and shared memory are no pointers that the host could have given. */
+static bool is_host_space(uint8_t space)
+{
+	return space >= 3 && space <= 5;
+}
+
+static void set(struct kp_param *param, enum kp_holds holds, enum kp_source source)
+{
+	param->holds = holds;
+	param->source = source;
+}
+
+const char *kp_mangled_part(const char *name)
+{
+	const char *mangled;
+
+	if (strncmp(name, "__nv_static_", 12))
+		return name;
+	mangled = strstr(name, "__Z");
+	return mangled ? mangled + 1 : name;
+}
+
+/* True where a parameter is left that another image may know to be a pointer. */
+static bool classify_alone(struct kp_kernel *kernel, const uint8_t *types)
+{
+	bool open = false;
+
+	for (uint32_t i = 0; i < kernel->nparams; i++) {
+		struct kp_param *param = &kernel->params[i];
+
+		if (param->size < POINTER_SIZE)
+			set(param, KP_NO_POINTER, KP_FROM_SIZE);
+		else if (types && types[i] == KP_CODE)
+			set(param, KP_CODE, KP_FROM_NAME);
+		else if (is_host_space(param->space))
+			set(param, KP_POINTER, KP_FROM_IMAGE);
+		else if (types && types[i] != KP_ANYTHING)
+			set(param, types[i], KP_FROM_NAME);
+		else
+			open |= param->size == POINTER_SIZE;
+	}
+	return open;
+}
+
+/* Take pointers from a @sibling of the same layout. True where it has any. */
+static bool classify_by(struct kp_kernel *kernel, const struct kp_kernel *sibling)
+{
+	bool any = false;
+
+	if (sibling->nparams != kernel->nparams)
+		return false;
+	for (uint32_t i = 0; i < kernel->nparams; i++) {
+		struct kp_param *param = &kernel->params[i];
+
+		if (param->size != sibling->params[i].size ||
+		    !is_host_space(sibling->params[i].space))
+			continue;
+		any = true;
+		if (param->size == POINTER_SIZE && param->source == KP_FROM_NOBODY)
+			set(param, KP_POINTER, KP_FROM_SIBLING);
+	}
+	return any;
+}
+
+static void ask_siblings(struct kp_image *image, struct kp_kernel *kernel)
+{
+	struct kp_fatbin *fatbin = image->fatbin;
+
+	for (size_t i = 0; i < fatbin->nimages; i++) {
+		struct kp_image *other = &fatbin->images[i];
+		struct kp_kernel *sibling;
+		size_t n;
+
+		if (other->info.arch < KP_FIRST_ARCH_WITH_SPACES ||
+		    kp_image_kernels(other, &n, NULL))
+			continue;
+		sibling = kp_table_find(&other->table, kernel->name);
+		if (sibling && classify_by(kernel, sibling))
+			return;
+	}
+}
+
+void kp_classify(struct kp_image *image, struct kp_kernel *kernel)
+{
+	uint8_t *types = kernel->nparams ? malloc(kernel->nparams) : NULL;
+	bool named = types && kp_mangled_params(kp_mangled_part(kernel->name), types,
+						kernel->nparams) == (int)kernel->nparams;
+
+	if (classify_alone(kernel, named ? types : NULL) &&
+	    image->info.arch < KP_FIRST_ARCH_WITH_SPACES)
+		ask_siblings(image, kernel);
+	free(types);
+	kernel->classified = true;
+}
