@@ -155,8 +155,8 @@ CUresult hook_cuInit(unsigned int flags)
 	return result;
 }
 
-CUresult hook_cuGetProcAddress_v2(const char *symbol, void **pfn, int cudaVersion,
-				  cuuint64_t flags, CUdriverProcAddressQueryResult *symbolStatus)
+CUresult hook_cuGetProcAddress_v2(const char *symbol, void **pfn, int cudaVersion, cuuint64_t flags,
+				  CUdriverProcAddressQueryResult *symbolStatus)
 {
 	CUresult result = real.cuGetProcAddress_v2(symbol, pfn, cudaVersion, flags, symbolStatus);
 

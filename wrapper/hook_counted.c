@@ -31,8 +31,8 @@ CUresult hook_cuMemAllocAsync(CUdeviceptr *dptr, size_t bytesize, CUstream hStre
 
 CUresult hook_cuMemAllocAsync_ptsz(CUdeviceptr *dptr, size_t bytesize, CUstream hStream)
 {
-	return add_pointer(real.cuMemAllocAsync_ptsz(dptr, bytesize, hStream), UNMANAGED_POOL,
-			   dptr, bytesize);
+	return add_pointer(real.cuMemAllocAsync_ptsz(dptr, bytesize, hStream), UNMANAGED_POOL, dptr,
+			   bytesize);
 }
 
 CUresult hook_cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool,
