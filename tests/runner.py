@@ -120,6 +120,7 @@ def run(test):
     start = time.monotonic()
     with tempfile.TemporaryFile() as output, tempfile.TemporaryDirectory(
             prefix="cudaw-", ignore_cleanup_errors=True) as folder:
+        os.chmod(folder, 0o755)     # tests that become another user read what they made in it
         try:
             process = subprocess.Popen(test.argv, env={**os.environ, "TMPDIR": folder},
                                        stdin=subprocess.DEVNULL, stdout=output,

@@ -23,7 +23,7 @@ int main(int argc, char **argv)
 	struct kernels kernels;
 	CUstream spinning, working;
 	CUdeviceptr flag_ptr, data;
-	volatile uint32_t *flag;
+	uint32_t *flag;
 	unsigned long k;
 	void *args[] = {&flag_ptr};
 
@@ -31,7 +31,7 @@ int main(int argc, char **argv)
 	kernels_init(&kernels);
 	CALL(cuMemHostAlloc((void **)&flag, sizeof(*flag), CU_MEMHOSTALLOC_DEVICEMAP));
 	*flag = 0;
-	CALL(cuMemHostGetDevicePointer_v2(&flag_ptr, (void *)flag, 0));
+	CALL(cuMemHostGetDevicePointer_v2(&flag_ptr, flag, 0));
 	CALL(cuMemAlloc_v2(&data, WORDS * sizeof(uint32_t)));
 	CALL(cuStreamCreate(&spinning, CU_STREAM_NON_BLOCKING));
 	CALL(cuStreamCreate(&working, CU_STREAM_NON_BLOCKING));
@@ -45,7 +45,7 @@ int main(int argc, char **argv)
 	}
 	if (cuStreamQuery(spinning) != CUDA_ERROR_NOT_READY)
 		step_die("spin: the kernel ended by itself");
-	*flag = 1;
+	__atomic_store_n(flag, 1, __ATOMIC_RELEASE);
 	CALL(cuStreamSynchronize(spinning));
 	printf("spin: the kernel ended\n");
 	return 0;

@@ -249,7 +249,8 @@ void sim_leave(struct sim_scope *scope);
 			return entered_;                                       \
 	} while (0)
 
-#define SIM_EXPORT __attribute__((visibility("default"))) CUresult
+/* Protected: the real driver's addresses are its own as well, whatever library was preloaded. */
+#define SIM_EXPORT __attribute__((visibility("protected"))) CUresult
 
 /*
  * An entry point whose null stream is the legacy one, and its twin, whose null stream is the

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the tests on the simulated driver share. They are GPU tests in all but the GPU: this module
+puts the simulated one, and its nvidia-smi, under tests/gpu/gpulib.py, and hands on the cases of
+the scripts there, so that what can be tested on both is written once.
+
+SANITIZE in the environment says that everything was built with sanitizers. A library that is
+preloaded would come before their runtime, so jobs are then started by LD_LIBRARY_PATH alone, and
+programs that were not built so (Python, the shell, nvcc's) are left out: see unsanitized().
+"""
+import itertools
+import os
+import runpy
+import subprocess
+import sys
+
+GPU_TESTS = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "gpu")
+sys.path.insert(0, GPU_TESTS)
+
+import gpulib  # noqa: E402
+from gpulib import BUILD, SCRATCH, Failure, Job, Skip  # noqa: E402
+
+REPOSITORY = os.path.dirname(os.path.dirname(GPU_TESTS))
+SIM_DIR = os.path.join(BUILD, "tests", "sim")
+SANITIZED = os.environ.get("SANITIZE", "")
+MIB = 1 << 20
+
+os.environ.setdefault("CUDAW_REAL_LIBCUDA", os.path.join(SIM_DIR, "libcuda.so.1"))
+os.environ.setdefault("CUDAW_SIM_SHARED", os.path.join(SCRATCH, "gpu"))
+# A call of the program that waits inside the driver during its checkpoint would crash a real one.
+os.environ.setdefault("CUDAW_SIM_STRICT", "1")
+
+
+def simsmi(path):
+    """The rows of the simulated nvidia-smi; none before a process uses the simulated GPUs."""
+    if not os.path.exists(path):
+        return []
+    done = subprocess.run([os.path.join(SIM_DIR, "simsmi"), path], capture_output=True, text=True,
+                          timeout=10, check=True)
+    return [line.split() for line in done.stdout.splitlines()]
+
+
+def gpus_used(path=os.environ["CUDAW_SIM_SHARED"]):
+    """Bytes in use on each simulated GPU."""
+    return [int(row[1]) for row in simsmi(path) if row[0] != "pid"]
+
+
+def gpu_used():
+    return sum(gpus_used()) >> 20
+
+
+def process_used(pid):
+    """MiB in use by the process, or None where it does not use the simulated GPU."""
+    rows = [row for row in simsmi(os.environ["CUDAW_SIM_SHARED"]) if row[:2] == ["pid", str(pid)]]
+    return int(rows[0][2]) >> 20 if rows else None
+
+
+gpulib.gpu_used = gpu_used
+gpulib.process_used = process_used
+
+if SANITIZED:
+    preloading = gpulib.job_command
+    job_numbers = itertools.count()
+
+    def job_command(program, args, mode, name=None):
+        command, env = preloading(program, args, "path" if mode == "run" else mode)
+        if mode == "run":   # what cudaw run puts into the environment
+            env["CUDAW_JOB"] = f"a{next(job_numbers):05x}"
+            env["CUDAW_NAME"] = name or ""
+        return command, env
+
+    gpulib.job_command = job_command
+
+# A resume after a full release asks a child process for the free memory. TSan takes its clone() for
+# a fork, stops to see what synchronises the thread, and then reports races that are none.
+TSAN = SANITIZED == "thread"
+if TSAN:
+    os.environ["CUDAW_RELEASE"] = "memory"
+
+
+def skipped(case, why):
+    def skip():
+        raise Skip(why)
+    skip.__name__ = case.__name__
+    return skip
+
+
+def unsanitized(case):
+    """Mark a case whose programs can not be built with sanitizers."""
+    why = f"its programs are not built with -fsanitize={SANITIZED}"
+    return skipped(case, why) if SANITIZED else case
+
+
+def not_by_tsan(case):
+    """Mark a case that forks, or in which a pause is to release everything."""
+    return skipped(case, "TSan does not follow a clone() or fork()") if TSAN else case
+
+
+def shared(script, *argv, leave_out=(), sanitizers_leave_out=(), tsan_leaves_out=(), **constants):
+    """The cases of a script of tests/gpu, with some of its constants made smaller."""
+    cases = []
+    saved, gpulib.main = gpulib.main, lambda *found: cases.extend(found)
+    sys.argv[1:] = [str(arg) for arg in argv]
+    try:
+        runpy.run_path(os.path.join(GPU_TESTS, script))
+    finally:
+        gpulib.main = saved
+    wanted = []
+    for case in cases:
+        name, function = case if isinstance(case, tuple) else (case.__name__, case)
+        function.__globals__.update(constants)
+        if name in sanitizers_leave_out:
+            function = unsanitized(function)
+        if name in tsan_leaves_out:
+            function = not_by_tsan(function)
+        if name not in leave_out:
+            wanted.append((f"{script}: {name.replace('_', ' ')}", function))
+    if len(wanted) != len(cases) - len(leave_out):
+        raise Failure(f"{script} has not all of {leave_out}")
+    return wanted
+
+
+def paused_and_resumed(job, times=1, by="command"):
+    for _ in range(times):
+        job.pause(by)
+        job.resume(by)
+
+
+def tell(job):
+    """Give the job the line on stdin that it waits for."""
+    job.process.stdin.write("\n")
+
+
+def errors_of_cudaw(job):
+    """What our libraries said on the stderr of the job."""
+    return [line for line in job.stderr().splitlines() if line.startswith("cudaw[")]

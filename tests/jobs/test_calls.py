@@ -1,0 +1,127 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Pauses in the midst of what a program does: threads, several devices and contexts, an open
+capture; and what many of them leave behind.
+"""
+import os
+import time
+
+from simlib import SANITIZED, errors_of_cudaw, gpus_used, not_by_tsan, paused_and_resumed, tell
+from gpulib import Job, check, cudaw, equal, main, same_lines, seeded, until
+
+ENDLESS = ("--steps", 100000000)
+
+
+def soak(cycles, *args, **env):
+    rng = seeded()
+    job = Job("soak", *args, *ENDLESS, env=env)
+    job.wait_steps(5)
+    for i in range(cycles):
+        by = ("signal", "command")[i % 2]
+        time.sleep(rng.uniform(0, 0.02))
+        job.pause(by)
+        if i % 10 == 0:
+            job.check_still(0.1)
+        job.resume(by)
+    job.wait_steps(job.steps() + 5)
+    check("every byte right" in job.finish(), "the job did not verify its memory")
+    equal(errors_of_cudaw(job), [], "what cudaw says on stderr")
+
+
+def threads_through_50_pauses():
+    soak(50, "--threads", 4)
+
+
+def threads_in_several_contexts():
+    soak(10, "--threads", 6, "--contexts", 3)
+
+
+def several_devices():
+    soak(10, "--threads", 4, "--devices", 2, "--contexts", 2, CUDAW_SIM_DEVICES="2")
+
+
+def only_the_memory_is_released():
+    soak(10, "--threads", 4, CUDAW_RELEASE="memory")
+
+
+def each_device_is_given_back():
+    devices = {"CUDAW_SIM_DEVICES": "2", "CUDAW_SIM_SHARED": os.environ["CUDAW_SIM_SHARED"] + "2"}
+    job = Job("soak", "--devices", 2, *ENDLESS, env=devices)
+    job.wait_steps(20)
+    used = gpus_used(devices["CUDAW_SIM_SHARED"])
+    check(len(used) == 2 and all(used), f"the running job uses {used} bytes")
+    equal(len(job.status()["gpu"]), 2, "the number of GPUs in cudaw ps")
+    job.pause()
+    equal(gpus_used(devices["CUDAW_SIM_SHARED"]), [0, 0], "the bytes in use while paused")
+    job.resume()
+    check("every byte right" in job.finish(), "the job did not verify its memory")
+
+
+def while_a_capture_is_open():
+    args = ("--steps", 12, "--capture-ms", 150)
+    native = Job("capture", *args, mode="native").result()
+    job = Job("capture", *args)
+    for captures, by in ((2, "command"), (5, "signal"), (8, "command")):
+        job.until(lambda n=captures: job.lines.count("capturing") >= n, 30, "a capture is open")
+        job.pause(by)
+        # The pause let the capture end; the graph was launched before it, or is after it.
+        check(job.steps() >= captures - 1, "the pause came in the midst of a step")
+        job.check_still(0.3)
+        job.resume(by)
+    same_lines(job.result(), native, "after pauses during captures")
+
+
+def a_capture_that_does_not_end():
+    """The pause gives up in time, and the capture is not broken by it."""
+    job = Job("capture", "--steps", 2, "--capture-ms", 2500)
+    job.wait_line("capturing")
+    done = cudaw("pause", "--timeout", 1, job.pid)
+    equal(done.returncode, 5, "the exit code of cudaw pause --timeout 1")
+    check("capture" in done.stderr, f"stderr does not say why: {done.stderr!r}")
+    equal(job.state(), "running", "the state after it")
+    check("every word right" in job.result(), "the capture was broken")
+
+
+def resources(pid):
+    """What a process holds: descriptors, threads, mappings, and resident KiB."""
+    with open(f"/proc/{pid}/status", encoding="ascii") as file:
+        status = dict(line.split(":", 1) for line in file)
+    with open(f"/proc/{pid}/maps", encoding="utf-8") as file:
+        maps = len(file.readlines())
+    return (len(os.listdir(f"/proc/{pid}/fd")), len(os.listdir(f"/proc/{pid}/task")), maps,
+            int(status["VmSize"].split()[0]), int(status["VmRSS"].split()[0]))
+
+
+def settled(pid):
+    """resources() once the threads of an operation have ended."""
+    last = [resources(pid)]
+
+    def still():
+        time.sleep(0.1)
+        last.append(resources(pid))
+        return last[-1] == last[-2]
+    return until(lambda: still() and last[-1], 10, "the process has come to rest")
+
+
+def nothing_leaks():
+    """A job that makes no call itself is the same after 5 pauses and after 50 more."""
+    job = Job("hold")
+    job.wait_line("holding")
+    paused_and_resumed(job, 5)
+    before = settled(job.pid)
+    paused_and_resumed(job, 50)
+    after = settled(job.pid)
+    for what, old, new in zip(("descriptors", "threads"), before, after):
+        equal(new, old, f"the number of {what} after 50 pauses")
+    # malloc's arenas come and go with the threads; a copy of the job's 16 MiB would show.
+    if not SANITIZED:
+        check(after[2] <= before[2] + 20, f"{before[2]} mappings became {after[2]}")
+        check(after[3] <= before[3] + (400 << 10), f"VmSize: {before[3]} KiB became {after[3]}")
+        check(after[4] <= before[4] + (8 << 10), f"VmRSS: {before[4]} KiB became {after[4]}")
+    tell(job)
+    check("every byte right" in job.result(), "the job did not verify its memory")
+
+
+main(threads_through_50_pauses, threads_in_several_contexts, several_devices,
+     only_the_memory_is_released, not_by_tsan(each_device_is_given_back), while_a_capture_is_open,
+     a_capture_that_does_not_end, nothing_leaks)

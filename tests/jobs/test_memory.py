@@ -1,0 +1,138 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Too little memory, on the host or on the GPU, and a driver that can not map memory."""
+import os
+import signal
+import time
+
+from simlib import MIB, errors_of_cudaw, gpu_used, not_by_tsan, unsanitized
+from gpulib import BUILD, Job, Skip, check, cudaw, equal, hog, main, until
+
+COUNTER = os.path.join(BUILD, "tests", "programs", "counter")
+ENDLESS = ("--steps", 1000000, "--step-ms", 2)
+# Each version's folder of groups, and its file for the limit.
+CGROUPS = (("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max"))
+
+
+class Group:
+    """A memory cgroup of @limit bytes for as long as the with statement lasts."""
+
+    def __init__(self, limit):
+        self.path = self.made(limit)
+
+    @staticmethod
+    def made(limit):
+        for folder, limit_file in CGROUPS:
+            path = os.path.join(folder, f"cudaw-test-{os.getpid()}")
+            try:
+                os.mkdir(path)
+            except OSError:
+                continue
+            try:
+                with open(os.path.join(path, limit_file), "w", encoding="ascii") as file:
+                    file.write(str(limit))
+                return path
+            except OSError:
+                os.rmdir(path)
+        raise Skip("no memory cgroup can be made here (it takes root and a writable hierarchy)")
+
+    def __enter__(self):
+        return os.path.join(self.path, "cgroup.procs")
+
+    def __exit__(self, *_):
+        def gone():
+            try:
+                os.rmdir(self.path)
+                return True
+            except OSError:
+                return False
+        for job in list(Job.alive):
+            job.discard()
+        until(gone, 10, f"{self.path} is empty")
+
+
+def counter_in(procs, mib):
+    job = Job("/bin/sh", "-c", f"echo $$ > {procs} && exec {COUNTER} --mib {mib} "
+              "--steps 1000000 --step-ms 2")
+    job.wait_steps(3)
+    return job
+
+
+def too_little_host_memory():
+    """The simulated GPU's memory is shared memory of the group: page cache, but not free."""
+    with Group(900 * MIB) as procs:
+        job = counter_in(procs, 64)
+        job.pause()
+        job.resume()
+        job.finish()
+        job = counter_in(procs, 512)
+        done = cudaw("pause", job.pid)
+        equal(done.returncode, 1, f"the exit code of cudaw pause ({done.stderr.strip()})")
+        check("host memory" in done.stderr, f"stderr does not say why: {done.stderr!r}")
+        equal(job.state(), "running", "the state after it")
+        job.wait_steps(job.steps() + 3)
+        check("every word right" in job.finish(), "the job did not verify its memory")
+
+
+def waiting():
+    """A job that waits for GPU memory, and the process that has it."""
+    job = Job("counter", "--mib", 256, *ENDLESS)
+    job.wait_steps(3)
+    job.pause()
+    other, _ = hog()
+    job.send(signal.SIGUSR2)
+    job.wait_state("waiting")
+    return job, other
+
+
+def a_pause_cancels_a_waiting_resume():
+    job, other = waiting()
+    job.pause()
+    other.discard()
+    time.sleep(0.5)
+    equal(job.state(), "paused", "the state once there is memory")
+    job.resume()
+    check("every word right" in job.finish(), "the job did not verify its memory")
+
+
+def a_waiting_resume_by_the_command_ends_with_success():
+    job, other = waiting()
+    other.process.kill()
+    job.resume()
+    check("every word right" in job.finish(), "the job did not verify its memory")
+
+
+def sigterm_while_waiting():
+    job, _ = waiting()
+    job.send(signal.SIGTERM)
+    equal(job.wait_end(10), -signal.SIGTERM, "the exit status")
+
+
+def no_virtual_memory_management():
+    """The program runs on; its memory is moved by the driver alone."""
+    job = Job("counter", "--mib", 64, *ENDLESS, env={"CUDAW_SIM_NO_VMM": "1"})
+    job.wait_steps(3)
+    equal(job.status()["managed"], 0, "the bytes managed")
+    check(job.status()["unmanaged"] >= 64 * MIB, "cudaw ps shows nothing unmanaged")
+    job.pause()
+    job.check_still()
+    equal(gpu_used(), 0, "the MiB in use while paused")
+    job.resume()
+    check("every word right" in job.finish(), "the job did not verify its memory")
+    said = errors_of_cudaw(job)
+    check(len(said) == 1 and "virtual memory" in said[0], f"cudaw says {said}")
+
+
+def the_gpu_is_full():
+    """The program gets the error that it would get; what it has is as it was."""
+    other, _ = hog("--mib", 3900)
+    job = Job("counter", "--mib", 1024, *ENDLESS)
+    equal(job.wait_end(), 1, "the exit status of a program that finds no memory")
+    check("cuMemAlloc" in job.stderr(), f"it says {job.stderr()!r}")
+    check(not errors_of_cudaw(job), f"cudaw says {errors_of_cudaw(job)}")
+    check(not other.ended(), "the other program ended")
+
+
+main(unsanitized(too_little_host_memory), a_pause_cancels_a_waiting_resume,
+     a_waiting_resume_by_the_command_ends_with_success, sigterm_while_waiting,
+     not_by_tsan(no_virtual_memory_management), the_gpu_is_full)

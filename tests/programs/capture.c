@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A stream capture in every step that stays open for --capture-ms, during which memory is allocated
+ * and freed, as frameworks do; then its graph is launched. A pause must wait for the end of the
+ * capture, since waiting for the GPU during one would break it.
+ */
+#include "tests/programs/kernels.h"
+
+#define WORDS (UINT64_C(1) << 20)
+
+static unsigned long capture_ms = 50;
+
+static CUgraphExec capture(const struct kernels *kernels, CUstream stream, CUdeviceptr data)
+{
+	uint64_t words = WORDS;
+	CUdeviceptr temporary;
+	CUgraphExec exec;
+	CUgraph graph;
+	void *args[] = {&data, &words};
+
+	CALL(cuMemAlloc_v2(&temporary, WORDS));
+	CALL(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+	printf("capturing\n");
+	fflush(stdout);
+	CALL(cuLaunchKernel(kernels->increment, 64, 1, 1, 256, 1, 1, 0, stream, args, NULL));
+	CALL(cuMemFree_v2(temporary));
+	step_sleep_ms(capture_ms);
+	CALL(cuLaunchKernel(kernels->increment, 64, 1, 1, 256, 1, 1, 0, stream, args, NULL));
+	CALL(cuStreamEndCapture(stream, &graph));
+	CALL(cuGraphInstantiateWithFlags(&exec, graph, 0));
+	CALL(cuGraphDestroy(graph));
+	return exec;
+}
+
+int main(int argc, char **argv)
+{
+	const struct step_option options[] = {{"capture-ms", &capture_ms}};
+	uint32_t *host = malloc(WORDS * sizeof(uint32_t));
+	struct kernels kernels;
+	CUdeviceptr data;
+	CUstream stream;
+	unsigned long k;
+
+	step_parse(argc, argv, options, 1);
+	kernels_init(&kernels);
+	CALL(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	CALL(cuMemAlloc_v2(&data, WORDS * sizeof(uint32_t)));
+	CALL(cuMemsetD32_v2(data, 0, WORDS));
+	for (k = 0; step_more(k); k++) {
+		CUgraphExec exec = capture(&kernels, stream, data);
+
+		CALL(cuGraphLaunch(exec, stream));
+		CALL(cuStreamSynchronize(stream));
+		CALL(cuGraphExecDestroy(exec));
+		step_done(k);
+	}
+	CALL(cuMemcpyDtoH_v2(host, data, WORDS * sizeof(uint32_t)));
+	for (uint64_t i = 0; i < WORDS; i++)
+		if (host[i] != 2 * k)
+			step_die("capture: word %lu is %u after %lu steps", (unsigned long)i,
+				 host[i], k);
+	free(host);
+	printf("capture: every word right\n");
+	return 0;
+}

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Fills buffers on the GPU, says "holding", and makes no CUDA call until a line comes on stdin;
+ * then it verifies every byte. Whatever calls the driver sees in between are those of a pause and
+ * a resume. --verify 0 leaves out the end, so that the calls before it can be counted.
+ */
+#include "tests/programs/kernels.h"
+
+#include <inttypes.h>
+
+static const size_t sizes[] = {1000, 4096, 300000, 2 << 20, (5 << 20) + 512, 9 << 20};
+#define NBUFFERS (sizeof(sizes) / sizeof(sizes[0]))
+
+static unsigned long verify = 1;
+
+static void fill(const struct kernels *kernels, CUdeviceptr *data, size_t size, uint32_t seed)
+{
+	uint64_t words = size / sizeof(uint32_t);
+	void *args[] = {data, &words, &seed};
+
+	CALL(cuMemAlloc_v2(data, size));
+	kernels_launch(kernels->iota, NULL, args);
+}
+
+static void check(CUdeviceptr data, size_t size, uint32_t seed)
+{
+	uint32_t *words = malloc(size);
+
+	if (!words)
+		step_die("hold: out of memory");
+	CALL(cuMemcpyDtoH_v2(words, data, size));
+	for (size_t i = 0; i < size / sizeof(*words); i++)
+		if (words[i] != seed * 2654435761u + (uint32_t)i)
+			step_die("hold: word %zu of %zu bytes is %" PRIu32, i, size, words[i]);
+	free(words);
+	CALL(cuMemFree_v2(data));
+}
+
+int main(int argc, char **argv)
+{
+	const struct step_option options[] = {{"verify", &verify}};
+	CUdeviceptr data[NBUFFERS];
+	struct kernels kernels;
+	char line[16];
+
+	step_parse(argc, argv, options, 1);
+	kernels_init(&kernels);
+	for (size_t b = 0; b < NBUFFERS; b++)
+		fill(&kernels, &data[b], sizes[b], (uint32_t)b + 1);
+	CALL(cuCtxSynchronize());
+	printf("holding\n");
+	fflush(stdout);
+	if (!fgets(line, sizeof(line), stdin))
+		step_die("hold: nobody is there any more");
+	for (size_t b = 0; verify && b < NBUFFERS; b++)
+		check(data[b], sizes[b], (uint32_t)b + 1);
+	printf("hold: %s\n", verify ? "every byte right" : "done");
+	return 0;
+}
