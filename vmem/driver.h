@@ -9,46 +9,45 @@
  */
 #include <cuda.h>
 
+/* Devices that we manage, as the bits of a word; what is beyond them is left to the driver. */
+#define CUDA_MAX_DEVICES 64
+
 /* Present in every driver that has virtual memory management (CUDA 10.2, r440, or later). */
-#define CUDA_DRIVER_REQUIRED(X)                                                                    \
-	X(cuCtxGetCurrent)                                                                         \
-	X(cuCtxSetCurrent)                                                                         \
-	X(cuCtxGetDevice)                                                                          \
-	X(cuCtxSynchronize)                                                                        \
-	X(cuDeviceGet)                                                                             \
-	X(cuDeviceGetCount)                                                                        \
-	X(cuDeviceGetAttribute)                                                                    \
-	X(cuDeviceGetName)                                                                         \
-	X(cuDevicePrimaryCtxGetState)                                                              \
-	X(cuDevicePrimaryCtxRetain)                                                                \
-	X(cuDevicePrimaryCtxRelease_v2)                                                            \
-	X(cuDriverGetVersion)                                                                      \
-	X(cuGetErrorName)                                                                          \
-	X(cuMemAddressReserve)                                                                     \
-	X(cuMemAddressFree)                                                                        \
-	X(cuMemCreate)                                                                             \
-	X(cuMemRelease)                                                                            \
-	X(cuMemMap)                                                                                \
-	X(cuMemUnmap)                                                                              \
-	X(cuMemSetAccess)                                                                          \
-	X(cuMemGetAllocationGranularity)                                                           \
-	X(cuMemGetInfo_v2)                                                                         \
-	X(cuMemHostRegister_v2)                                                                    \
-	X(cuMemHostUnregister)                                                                     \
-	X(cuMemcpyDtoHAsync_v2)                                                                    \
-	X(cuMemcpyHtoDAsync_v2)                                                                    \
-	X(cuStreamCreate)                                                                          \
-	X(cuStreamSynchronize)                                                                     \
-	X(cuStreamDestroy_v2)                                                                      \
-	X(cuStreamIsCapturing)                                                                     \
+#define CUDA_DRIVER_REQUIRED(X)          \
+	X(cuCtxSetCurrent)               \
+	X(cuCtxSynchronize)              \
+	X(cuDeviceGetCount)              \
+	X(cuDeviceGetAttribute)          \
+	X(cuDeviceGetName)               \
+	X(cuDevicePrimaryCtxGetState)    \
+	X(cuDevicePrimaryCtxRetain)      \
+	X(cuDevicePrimaryCtxRelease_v2)  \
+	X(cuGetErrorName)                \
+	X(cuMemAddressReserve)           \
+	X(cuMemAddressFree)              \
+	X(cuMemCreate)                   \
+	X(cuMemRelease)                  \
+	X(cuMemMap)                      \
+	X(cuMemUnmap)                    \
+	X(cuMemSetAccess)                \
+	X(cuMemGetAllocationGranularity) \
+	X(cuMemGetInfo_v2)               \
+	X(cuMemHostRegister_v2)          \
+	X(cuMemHostUnregister)           \
+	X(cuMemcpyDtoHAsync_v2)          \
+	X(cuMemcpyHtoDAsync_v2)          \
+	X(cuStreamCreate)                \
+	X(cuStreamSynchronize)           \
+	X(cuStreamDestroy_v2)            \
+	X(cuStreamIsCapturing)           \
 	X(cuThreadExchangeStreamCaptureMode)
 
 /* NULL where the driver is older than the release named. */
-#define CUDA_DRIVER_OPTIONAL(X)                                                                    \
-	X(cuDeviceGetUuid_v2)            /* 11.4 */                                                \
-	X(cuCheckpointProcessLock)       /* 12.8, r570 */                                          \
-	X(cuCheckpointProcessCheckpoint) /* 12.8, r570 */                                          \
-	X(cuCheckpointProcessRestore)    /* 12.8, r570 */                                          \
+#define CUDA_DRIVER_OPTIONAL(X)                           \
+	X(cuDeviceGetUuid_v2)            /* 11.4 */       \
+	X(cuCheckpointProcessLock)       /* 12.8, r570 */ \
+	X(cuCheckpointProcessCheckpoint) /* 12.8, r570 */ \
+	X(cuCheckpointProcessRestore)    /* 12.8, r570 */ \
 	X(cuCheckpointProcessUnlock)     /* 12.8, r570 */
 
 #define CUDA_DRIVER_MEMBER(name) __typeof__(name) *name;

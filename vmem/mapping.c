@@ -49,10 +49,10 @@ static CUresult map_piece(const struct cuda_driver *drv, const CUmemAllocationPr
 
 static CUresult grant(const struct cuda_driver *drv, uint64_t users, CUdeviceptr start, size_t size)
 {
-	CUmemAccessDesc desc[MAPPING_MAX_DEVICES];
+	CUmemAccessDesc desc[CUDA_MAX_DEVICES];
 	size_t n = 0;
 
-	for (int dev = 0; dev < MAPPING_MAX_DEVICES; dev++)
+	for (int dev = 0; dev < CUDA_MAX_DEVICES; dev++)
 		if (users >> dev & 1)
 			desc[n++] = (CUmemAccessDesc){
 				.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = dev},

@@ -8,8 +8,6 @@
  */
 #include "vmem/vmem.h"
 
-#define MAPPING_MAX_DEVICES 64
-
 struct mapping_caps {
 	bool vmm;  /* the device can do it, at our granule */
 	bool rdma; /* memory may be made fit for GPUDirect RDMA */

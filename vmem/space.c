@@ -119,9 +119,18 @@ static CUresult reserve(struct space *space, const struct cuda_driver *drv, size
 			break;
 	}
 	if (rc != CUDA_SUCCESS) {
-		pr_warn("cannot reserve %zu MiB of addresses at %#llx: driver error %d",
-			(size > SPACE_SEGMENT_MIN ? size : SPACE_SEGMENT_MIN) >> 20, hint, rc);
-		return rc;
+		size_t tried = (size > SPACE_SEGMENT_MIN ? size : SPACE_SEGMENT_MIN) >> 20;
+
+		if (space->nsegments || size > SPACE_SEGMENT) {
+			pr_warn("cannot reserve %zu MiB of addresses at %#llx: driver error %d",
+				tried, hint, rc);
+			return rc;
+		}
+		/* RLIMIT_AS, say: the real allocator may still have memory, as it needs less. */
+		space->refused = true;
+		pr_err("cannot reserve %zu MiB of addresses at %#llx (ulimit -v?): driver error %d",
+		       tried, hint, rc);
+		return CUDA_ERROR_NOT_SUPPORTED;
 	}
 	if (start != hint) {
 		drv->cuMemAddressFree(start, segment);

@@ -34,7 +34,7 @@ struct space {
 	_Atomic size_t reserved; /* bytes of address space from VMEM_BASE up */
 	CUdeviceptr segments[SPACE_MAX_SEGMENT];
 	size_t nsegments;
-	bool refused; /* the driver did not give the address that we need */
+	bool refused; /* the driver does not give the addresses that we need */
 	struct space_run *runs;
 	size_t nruns, max_runs;
 	size_t nowned; /* runs that have an owner */
@@ -45,8 +45,9 @@ int space_init(struct space *space);
 
 /*
  * Find @size bytes (a multiple of the granule) for @owner, which must not be NULL. Returns
- * CUDA_ERROR_OUT_OF_MEMORY where there are no more addresses, CUDA_ERROR_NOT_SUPPORTED where the
- * driver does not reserve at the address asked for, or what the driver said.
+ * CUDA_ERROR_OUT_OF_MEMORY where there are no more addresses; what the driver said where it does
+ * not give another segment; CUDA_ERROR_NOT_SUPPORTED, then and ever after, where it does not give
+ * the first one, or not at the address asked for.
  */
 CUresult space_alloc(struct space *space, const struct cuda_driver *drv, size_t size, void *owner,
 		     CUdeviceptr *start);

@@ -58,7 +58,7 @@ static struct {
 	pthread_mutex_t lock; /* guards all below, except as vmem.h says */
 	const struct cuda_driver *drv;
 	struct space space;
-	struct device devices[MAPPING_MAX_DEVICES];
+	struct device devices[CUDA_MAX_DEVICES];
 	struct heap *heaps;
 	struct region *regions; /* not in use */
 	unsigned long long last_id;
@@ -345,7 +345,7 @@ CUresult vmem_alloc(CUcontext ctx, CUdevice dev, size_t size, CUdeviceptr *ptr)
 {
 	CUresult rc;
 
-	if (dev < 0 || dev >= MAPPING_MAX_DEVICES || !size)
+	if (dev < 0 || dev >= CUDA_MAX_DEVICES || !size)
 		return CUDA_ERROR_INVALID_VALUE;
 	pthread_mutex_lock(&vm.lock);
 	rc = probe(dev);
@@ -523,7 +523,7 @@ static CUresult change_peer(CUdevice dev, CUdevice peer, bool on)
 	CUdeviceptr failed;
 	struct device *d;
 
-	if (dev < 0 || dev >= MAPPING_MAX_DEVICES || peer < 0 || peer >= MAPPING_MAX_DEVICES ||
+	if (dev < 0 || dev >= CUDA_MAX_DEVICES || peer < 0 || peer >= CUDA_MAX_DEVICES ||
 	    dev == peer)
 		return CUDA_ERROR_INVALID_VALUE;
 	d = &vm.devices[dev];
@@ -559,7 +559,7 @@ void vmem_trim(void)
 void vmem_get_stats(struct vmem_stats *stats)
 {
 	*stats = (struct vmem_stats){0};
-	for (CUdevice dev = 0; dev < MAPPING_MAX_DEVICES; dev++) {
+	for (CUdevice dev = 0; dev < CUDA_MAX_DEVICES; dev++) {
 		struct vmem_stats st;
 
 		vmem_get_device_stats(dev, &st);
@@ -573,7 +573,7 @@ void vmem_get_stats(struct vmem_stats *stats)
 void vmem_get_device_stats(CUdevice dev, struct vmem_stats *stats)
 {
 	*stats = (struct vmem_stats){0};
-	if (dev < 0 || dev >= MAPPING_MAX_DEVICES)
+	if (dev < 0 || dev >= CUDA_MAX_DEVICES)
 		return;
 	pthread_mutex_lock(&vm.lock);
 	*stats = vm.devices[dev].stats;
@@ -631,7 +631,7 @@ bool vmem_supported(CUdevice dev)
 {
 	bool supported;
 
-	if (dev < 0 || dev >= MAPPING_MAX_DEVICES)
+	if (dev < 0 || dev >= CUDA_MAX_DEVICES)
 		return false;
 	pthread_mutex_lock(&vm.lock);
 	supported = probe(dev) == CUDA_SUCCESS && vm.devices[dev].caps.vmm;

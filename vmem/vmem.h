@@ -88,7 +88,8 @@ bool vmem_supported(CUdevice dev);
  * Allocate @size bytes (> 0) of @dev's memory for @ctx, aligned to 512 bytes at least. @ctx must
  * be current in the calling thread. Memory that vmem keeps but no allocation uses is given back
  * before CUDA_ERROR_OUT_OF_MEMORY is returned; CUDA_ERROR_NOT_SUPPORTED where vmem_supported() is
- * false, or the driver does not reserve addresses where we need them. *@ptr is untouched on failure.
+ * false, or the driver does not reserve addresses where we need them. *@ptr is untouched on
+ * failure.
  */
 CUresult vmem_alloc(CUcontext ctx, CUdevice dev, size_t size, CUdeviceptr *ptr);
 

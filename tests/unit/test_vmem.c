@@ -2,6 +2,7 @@
 /* vmem over a driver that keeps books instead of memory (fake_driver.h). */
 #include "tests/check_suite.h"
 #include "tests/unit/fake_driver.h"
+#include "vmem/space.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -523,6 +524,25 @@ START_TEST(addresses_elsewhere_are_refused)
 }
 END_TEST
 
+/* As under ulimit -v: memory is then the real allocator's to give, from the first call on. */
+START_TEST(no_addresses_at_all_are_a_refusal)
+{
+	CUdeviceptr ptr = 42;
+	unsigned int tries;
+
+	fake.reserve_max = 32 * GB;
+	ck_assert_int_eq(vmem_alloc(ctx1, 0, 2 * SPACE_SEGMENT, &ptr), CUDA_ERROR_OUT_OF_MEMORY);
+	ck_assert_int_eq(vmem_alloc(ctx1, 0, 1, &ptr), CUDA_ERROR_NOT_SUPPORTED);
+	tries = fake.count[FAKE_RESERVE];
+	ck_assert_uint_gt(tries, 1);
+	fake.reserve_max = 0;
+	ck_assert_int_eq(vmem_alloc(ctx1, 0, GB, &ptr), CUDA_ERROR_NOT_SUPPORTED);
+	ck_assert_uint_eq(fake.count[FAKE_RESERVE], tries);
+	ck_assert_uint_eq(ptr, 42);
+	check_stats(0, 0, 0, 0);
+}
+END_TEST
+
 /* Retried after the one failure; before that, everything must be as it was before the call. */
 #define STEP(call)                                                            \
 	do {                                                                  \
@@ -690,6 +710,7 @@ int main(void)
 	tcase_add_test(tc, addresses_merge_and_fit_best);
 	tcase_add_test(tc, addresses_come_in_smaller_segments_too);
 	tcase_add_test(tc, addresses_elsewhere_are_refused);
+	tcase_add_test(tc, no_addresses_at_all_are_a_refusal);
 	tcase_add_test(tc, the_scenario_has_so_many_calls);
 	tcase_add_loop_test(tc, every_call_can_fail, 0, 2 * SCENARIO_CALLS);
 	tcase_add_test(tc, threads);
