@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
@@ -36,45 +37,56 @@ static size_t read_value(const char *path, const char *key)
 }
 
 struct cgroup_files {
-	const char *mount, *limit, *usage, *file_key, *shmem_key;
+	const char *mount, *limit, *usage, *active_key, *inactive_key;
 };
 
 static const struct cgroup_files cgroup_v2 = {"/sys/fs/cgroup", "memory.max", "memory.current",
-					      "file ", "shmem "};
+					      "active_file ", "inactive_file "};
 static const struct cgroup_files cgroup_v1 = {"/sys/fs/cgroup/memory", "memory.limit_in_bytes",
-					      "memory.usage_in_bytes", "total_cache ",
-					      "total_shmem "};
+					      "memory.usage_in_bytes", "total_active_file ",
+					      "total_inactive_file "};
 
-/* What the group at @path and its ancestors leave. In a container the path may not exist. */
-static size_t cgroup_available(const struct cgroup_files *files, char *path)
+static size_t min(size_t a, size_t b)
 {
-	size_t least = SIZE_MAX;
-	char name[PATH_MAX];
+	return a < b ? a : b;
+}
 
-	for (;;) {
-		size_t limit, usage, cache, shmem;
+/* @a - @b; 0 rather than less, and @a where @b is not known. */
+static size_t less(size_t a, size_t b)
+{
+	return b == SIZE_MAX ? a : a - min(a, b);
+}
+
+/*
+ * Lower @limit and @left to what the group at @path and its ancestors allow and leave. In a
+ * container the path may not exist.
+ *
+ * What the kernel can drop is on its two lists of file pages: page cache without shared memory,
+ * which "file" has too, and the pages of MADV_FREE, which "file" has not.
+ */
+static void cgroup_lower(const struct cgroup_files *files, char *path, size_t *limit, size_t *left)
+{
+	char name[PATH_MAX], *slash;
+
+	do {
+		size_t max, usage;
 
 		snprintf(name, sizeof(name), "%s%s/%s", files->mount, path, files->limit);
-		limit = read_value(name, "");
+		max = read_value(name, "");
 		snprintf(name, sizeof(name), "%s%s/%s", files->mount, path, files->usage);
 		usage = read_value(name, "");
 		snprintf(name, sizeof(name), "%s%s/memory.stat", files->mount, path);
-		cache = read_value(name, files->file_key);
-		/* Shared memory is counted as page cache, but nothing can drop it. */
-		shmem = read_value(name, files->shmem_key);
-		if (cache != SIZE_MAX && shmem != SIZE_MAX)
-			cache -= shmem < cache ? shmem : cache;
-		if (limit < NO_LIMIT && usage != SIZE_MAX) {
-			if (cache != SIZE_MAX)
-				usage -= cache < usage ? cache : usage;
-			if (limit - (usage < limit ? usage : limit) < least)
-				least = limit - (usage < limit ? usage : limit);
+		if (max < NO_LIMIT)
+			*limit = min(*limit, max);
+		if (max < NO_LIMIT && usage != SIZE_MAX) {
+			usage = less(usage, read_value(name, files->active_key));
+			usage = less(usage, read_value(name, files->inactive_key));
+			*left = min(*left, less(max, usage));
 		}
-		char *slash = strrchr(path, '/');
-		if (!slash)
-			return least;
-		*slash = '\0';
-	}
+		slash = strrchr(path, '/');
+		if (slash)
+			*slash = '\0';
+	} while (slash);
 }
 
 size_t hostmem_machine_available(void)
@@ -84,12 +96,13 @@ size_t hostmem_machine_available(void)
 	return available == SIZE_MAX ? SIZE_MAX : available * 1024;
 }
 
-size_t hostmem_cgroup_available(void)
+/* The limit and what is left of it, over all groups of this process; SIZE_MAX: no limit. */
+static void cgroup_query(size_t *limit, size_t *left)
 {
-	size_t available = SIZE_MAX;
 	FILE *f = fopen("/proc/self/cgroup", "re");
 	char line[PATH_MAX];
 
+	*limit = *left = SIZE_MAX;
 	while (f && fgets(line, sizeof(line), f)) {
 		const struct cgroup_files *files = NULL;
 		char *path = strchr(line, '/');
@@ -99,22 +112,32 @@ size_t hostmem_cgroup_available(void)
 			files = &cgroup_v2;
 		else if (strstr(line, ":memory:"))
 			files = &cgroup_v1;
-		if (!files || !path)
-			continue;
-		size_t left = cgroup_available(files, path);
-		if (left < available)
-			available = left;
+		if (files && path)
+			cgroup_lower(files, path, limit, left);
 	}
 	if (f)
 		fclose(f);
-	return available;
+}
+
+size_t hostmem_cgroup_available(void)
+{
+	size_t limit, left;
+
+	cgroup_query(&limit, &left);
+	return left;
 }
 
 size_t hostmem_available(void)
 {
-	size_t machine = hostmem_machine_available(), group = hostmem_cgroup_available();
+	return min(hostmem_machine_available(), hostmem_cgroup_available());
+}
 
-	return machine < group ? machine : group;
+size_t hostmem_limit(void)
+{
+	size_t limit, left;
+
+	cgroup_query(&limit, &left);
+	return min(limit, (size_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE));
 }
 
 void *hostmem_reserve(size_t size)

@@ -15,12 +15,15 @@ size_t hostmem_machine_available(void);
 
 /*
  * What the control groups of this process (v2 or v1, all ancestors) leave, in bytes; SIZE_MAX: no
- * limit. Page cache that they can drop counts as left.
+ * limit. What the kernel can drop, page cache and the pages of MADV_FREE, counts as left.
  */
 size_t hostmem_cgroup_available(void);
 
 /* What this process can still take: the smaller of the two. */
 size_t hostmem_available(void);
+
+/* What it could ever take: the smaller of the machine's memory and its control groups' limit. */
+size_t hostmem_limit(void);
 
 /*
  * Address space for @size bytes, in huge pages where the kernel gives them; no memory is taken

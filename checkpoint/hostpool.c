@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #define LOG_PREFIX "hostpool: "
 #include "vmem/log.h"
@@ -69,8 +68,8 @@ static bool parse_size(const char *text, size_t *size)
 
 size_t hostpool_keep_blocks(void)
 {
-	const char *text = getenv("CUDAW_HOST_POOL");
-	size_t size = (size_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE) / 4;
+	const char *text = secure_getenv("CUDAW_HOST_POOL");
+	size_t size = hostmem_limit() / 4;
 
 	if (text && !parse_size(text, &size))
 		pr_err("CUDAW_HOST_POOL=%s: expected a number of bytes, as 8G", text);

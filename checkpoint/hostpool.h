@@ -8,7 +8,7 @@
  * After a resume the pages stay, but the kernel may take them back when memory is short
  * (MADV_FREE), so that the pool costs the program and its control group nothing. Blocks that were
  * pinned (transfer.h) cannot be taken back; at most CUDAW_HOST_POOL bytes of them are kept (a
- * number with K, M, G or T; by default a quarter of the machine's memory; 0 keeps nothing).
+ * number with K, M, G or T; by default a quarter of hostmem_limit(); 0 keeps nothing).
  *
  * Used by the engine's thread; the workers of a transfer write the pins of their own blocks.
  */

@@ -74,6 +74,19 @@ def too_little_host_memory():
         check("every word right" in job.finish(), "the job did not verify its memory")
 
 
+def too_few_addresses():
+    """Under ulimit -v the program has the memory that it would get natively."""
+    job = Job("/bin/sh", "-c", f"ulimit -v 60000000 && exec {COUNTER} --mib 64 "
+              "--steps 1000000 --step-ms 2")
+    job.wait_steps(3)
+    equal(job.status()["managed"], 0, "the bytes managed")
+    job.pause()
+    job.resume()
+    check("every word right" in job.finish(), "the job did not verify its memory")
+    said = [line for line in errors_of_cudaw(job) if "cannot reserve" in line]
+    check(len(said) == 1 and "ulimit -v" in said[0], f"cudaw says {errors_of_cudaw(job)}")
+
+
 def waiting():
     """A job that waits for GPU memory, and the process that has it."""
     job = Job("counter", "--mib", 256, *ENDLESS)
@@ -133,6 +146,7 @@ def the_gpu_is_full():
     check(not other.ended(), "the other program ended")
 
 
-main(unsanitized(too_little_host_memory), a_pause_cancels_a_waiting_resume,
+main(unsanitized(too_little_host_memory), unsanitized(too_few_addresses),
+     a_pause_cancels_a_waiting_resume,
      a_waiting_resume_by_the_command_ends_with_success, sigterm_while_waiting,
      not_by_tsan(no_virtual_memory_management), the_gpu_is_full)

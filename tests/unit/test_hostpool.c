@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How much of the host memory of a pause is kept, and how much host memory there is. */
+#include "checkpoint/hostmem.h"
+#include "checkpoint/hostpool.h"
+
+#include "tests/check_suite.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define MB (1UL << 20)
+
+/* Each version's folder of groups, and its file for the limit. */
+static const char *const cgroups[][2] = {{"/sys/fs/cgroup/memory", "memory.limit_in_bytes"},
+					 {"/sys/fs/cgroup", "memory.max"}};
+static char group[128];
+static const char *group_parent;
+
+static bool write_number(const char *folder, const char *name, size_t number)
+{
+	char path[256];
+	FILE *f;
+	bool ok;
+
+	snprintf(path, sizeof(path), "%s/%s", folder, name);
+	f = fopen(path, "w");
+	ok = f && fprintf(f, "%zu\n", number) > 0;
+	return f && !fclose(f) && ok;
+}
+
+/* Enter a group of @limit bytes; false where none can be made. leave_group() ends it. */
+static bool enter_group(size_t limit)
+{
+	for (int i = 0; i < 2; i++) {
+		group_parent = cgroups[i][0];
+		snprintf(group, sizeof(group), "%s/cudaw-test-%d", group_parent, getpid());
+		if (mkdir(group, 0755))
+			continue;
+		if (write_number(group, cgroups[i][1], limit) &&
+		    write_number(group, "cgroup.procs", getpid()))
+			return true;
+		rmdir(group);
+	}
+	printf("# no memory cgroup can be made here (it takes root and a writable hierarchy)\n");
+	return false;
+}
+
+static void leave_group(void)
+{
+	ck_assert(write_number(group_parent, "cgroup.procs", getpid()));
+	ck_assert_int_eq(rmdir(group), 0);
+}
+
+START_TEST(the_limit_is_read)
+{
+	size_t machine = (size_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
+	size_t limit, keep, keep_asked;
+
+	ck_assert_uint_le(hostmem_limit(), machine);
+	if (!enter_group(1024 * MB))
+		return;
+	unsetenv("CUDAW_HOST_POOL");
+	limit = hostmem_limit();
+	keep = hostpool_keep_blocks();
+	setenv("CUDAW_HOST_POOL", "512M", 1);
+	keep_asked = hostpool_keep_blocks();
+	leave_group();
+	ck_assert_uint_eq(limit, 1024 * MB);
+	ck_assert_uint_eq(keep, 256 * MB / HOSTPOOL_BLOCK);
+	ck_assert_uint_eq(keep_asked, 512 * MB / HOSTPOOL_BLOCK);
+}
+END_TEST
+
+/* Pages of MADV_FREE are in the group's usage until the kernel wants them. */
+START_TEST(relaxed_pages_are_left)
+{
+	size_t before, used, relaxed;
+	char *start;
+
+	if (!enter_group(1024 * MB))
+		return;
+	before = hostmem_cgroup_available();
+	start = hostpool_get(512 * MB);
+	ck_assert_ptr_nonnull(start);
+	ck_assert_int_eq(hostmem_populate(start, 512 * MB), 0);
+	used = hostmem_cgroup_available();
+	hostpool_relax();
+	relaxed = hostmem_cgroup_available();
+	hostpool_drop();
+	leave_group();
+	ck_assert_uint_lt(used, before - 400 * MB);
+	ck_assert_uint_gt(relaxed, used + 400 * MB);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("hostpool");
+	TCase *tc = tcase_create("hostpool");
+
+	tcase_set_timeout(tc, 60);
+	tcase_add_test(tc, the_limit_is_read);
+	tcase_add_test(tc, relaxed_pages_are_left);
+	suite_add_tcase(s, tc);
+	return check_suite_run(s);
+}
