@@ -39,7 +39,7 @@ void contexts_add(CUcontext ctx, CUdevice dev)
 {
 	pthread_mutex_lock(&lock);
 	if (ncreated < CONTEXTS_MAX)
-		created[ncreated++] = (struct context){ctx, dev};
+		created[ncreated++] = (struct context){ctx, dev, false};
 	pthread_mutex_unlock(&lock);
 }
 
@@ -54,14 +54,6 @@ void contexts_remove(CUcontext ctx)
 	pthread_mutex_unlock(&lock);
 }
 
-static bool is_created(CUcontext ctx, const struct context *list, size_t count)
-{
-	for (size_t i = 0; i < count; i++)
-		if (list[i].ctx == ctx)
-			return true;
-	return false;
-}
-
 size_t contexts_get(const struct cuda_driver *drv, struct context *list, size_t max)
 {
 	size_t count = 0;
@@ -74,8 +66,10 @@ size_t contexts_get(const struct cuda_driver *drv, struct context *list, size_t 
 
 		if (drv->cuDevicePrimaryCtxGetState(dev, &flags, &active) || !active)
 			continue;
-		if (!drv->cuDevicePrimaryCtxRetain(&list[count].ctx, dev))
-			list[count++].dev = dev;
+		if (drv->cuDevicePrimaryCtxRetain(&list[count].ctx, dev))
+			continue;
+		list[count].dev = dev;
+		list[count++].primary = true;
 	}
 	pthread_mutex_lock(&lock);
 	for (size_t i = 0; i < ncreated && count < max; i++)
@@ -86,13 +80,9 @@ size_t contexts_get(const struct cuda_driver *drv, struct context *list, size_t 
 
 void contexts_put(const struct cuda_driver *drv, const struct context *list, size_t count)
 {
-	for (size_t i = 0; i < count; i++) {
-		pthread_mutex_lock(&lock);
-		bool primary = !is_created(list[i].ctx, created, ncreated);
-		pthread_mutex_unlock(&lock);
-		if (primary)
+	for (size_t i = 0; i < count; i++)
+		if (list[i].primary)
 			drv->cuDevicePrimaryCtxRelease_v2(list[i].dev);
-	}
 }
 
 static void *drain_main(void *arg)
@@ -108,6 +98,7 @@ static void *drain_main(void *arg)
 			error = drain.drv->cuCtxSynchronize();
 	}
 	drain.drv->cuCtxSetCurrent(NULL);
+	contexts_put(drain.drv, drain.list, drain.count);
 	pthread_mutex_lock(&lock);
 	drain.error = error;
 	drain.running = false;
@@ -133,7 +124,7 @@ static int wait_drained(double deadline_ms, const bool *cancel)
 	return 0;
 }
 
-int contexts_drain(const struct cuda_driver *drv, const struct context *list, size_t count,
+int contexts_drain(const struct cuda_driver *drv, struct context *list, size_t *count,
 		   double deadline_ms, const bool *cancel, CUresult *error)
 {
 	pthread_t thread;
@@ -142,15 +133,20 @@ int contexts_drain(const struct cuda_driver *drv, const struct context *list, si
 	pthread_once(&drained_once, drained_init);
 	pthread_mutex_lock(&lock);
 	result = wait_drained(deadline_ms, cancel);
+	pthread_mutex_unlock(&lock);
 	if (result)
-		goto out;
+		return result;
+	/* Nobody but this thread starts a drain, so drain is ours until its thread runs. */
 	drain.drv = drv;
-	drain.count = count;
-	memcpy(drain.list, list, count * sizeof(*list));
+	drain.count = contexts_get(drv, drain.list, CONTEXTS_MAX);
+	memcpy(list, drain.list, drain.count * sizeof(*list));
+	*count = drain.count;
+	pthread_mutex_lock(&lock);
 	drain.running = true;
 	result = -pthread_create(&thread, NULL, drain_main, NULL);
 	if (result) {
 		drain.running = false;
+		contexts_put(drv, list, *count);
 		goto out;
 	}
 	pthread_detach(thread);

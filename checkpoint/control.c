@@ -19,7 +19,6 @@
 #define LOG_PREFIX "control: "
 #include "vmem/log.h"
 
-#define MAX_DEVICES     64
 #define PROGRESS_MS     100
 #define END_PATIENCE_MS 10000 /* for GPU memory, when a handler of the program wants to end it */
 
@@ -39,11 +38,12 @@ static struct {
 	int want_timeout_ms;
 	int timeout_ms; /* of the operation under way */
 	bool ending;    /* the program handles a signal that ends it */
+	bool refused;   /* its calls fail, so that it can end; there is no way back */
 	struct engine_progress progress;
 	struct engine_result result;
 	struct engine_result last[2]; /* [0] resume, [1] pause */
 	char reason[528];             /* a result's message with "resume: " before it */
-	struct control_device devices[MAX_DEVICES];
+	struct control_device devices[CUDA_MAX_DEVICES];
 	int ndevices;
 } ctl;
 static pthread_mutex_t op_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -137,8 +137,15 @@ static void op_judge(void)
 		/* What failed is not tried again by itself. */
 		if (ctl.want_paused == pause)
 			ctl.want_paused = engine_is_paused();
-		if (ctl.ending && engine_is_paused())
+		if (ctl.ending && engine_is_paused()) {
 			gate_refuse(CUDA_ERROR_DEINITIALIZED);
+			ctl.refused = true;
+			ctl.state = STATE_FAILED;
+			snprintf(
+				ctl.reason, sizeof(ctl.reason),
+				"a signal was to end the program while it was paused, and there was "
+				"no GPU memory to resume it: its CUDA calls fail");
+		}
 	}
 	if (!engine_is_paused())
 		ctl.ending = false;
@@ -157,6 +164,14 @@ static void op_finish(void)
 		server_finish(ended == OP_PAUSE, &ctl.result);
 }
 
+static void finish_with(bool paused, const char *code, const char *message)
+{
+	struct engine_result result = {.code = code};
+
+	snprintf(result.message, sizeof(result.message), "%.511s", message);
+	server_finish(paused, &result);
+}
+
 /* Start what is wanted, or tell those who wait that it is so already. */
 static void settle(void)
 {
@@ -164,11 +179,18 @@ static void settle(void)
 
 	if (op != OP_NONE)
 		return;
+	if (ctl.refused) {
+		finish_with(true, END_FAILED, ctl.reason);
+		finish_with(false, END_FAILED, ctl.reason);
+		return;
+	}
 	if (ctl.want_paused == paused) {
 		server_finish(paused, NULL);
+		finish_with(!paused, END_BUSY, "a later request asked for the contrary");
 		if (engine_is_untidy())
 			op_start(OP_TIDY);
 	} else if (!op_start(ctl.want_paused ? OP_PAUSE : OP_RESUME)) {
+		finish_with(ctl.want_paused, END_FAILED, "no thread for it");
 		ctl.want_paused = paused;
 	}
 }
@@ -177,7 +199,7 @@ void control_want(bool paused, int timeout_ms)
 {
 	ctl.want_paused = paused;
 	ctl.want_timeout_ms = timeout_ms;
-	if (op == OP_TIDY || (op == OP_RESUME && paused))
+	if (op == OP_TIDY || (op == OP_RESUME && paused) || (op == OP_PAUSE && !paused))
 		__atomic_store_n(&ctl.progress.cancel, true, __ATOMIC_RELAXED);
 }
 
@@ -294,12 +316,14 @@ static void after_fork_child(void)
 	contexts_after_fork();
 	pthread_mutex_init(&start_lock, NULL);
 	pthread_mutex_init(&op_lock, NULL);
+	op = OP_NONE;
+	op_ended = exiting = false;
 	if (!started)
 		return;
 	/* As the driver does in the child of a process that has used it. */
 	gate_refuse(CUDA_ERROR_NOT_INITIALIZED);
 	signals_notify(-1);
-	server_close_in_child();
+	server_close();
 	close(pipe_fds[0]);
 	close(pipe_fds[1]);
 	started = false;
@@ -311,7 +335,7 @@ static void list_devices(void)
 	int count = 0;
 
 	drv->cuDeviceGetCount(&count);
-	for (int i = 0; i < count && i < MAX_DEVICES; i++) {
+	for (int i = 0; i < count && i < CUDA_MAX_DEVICES; i++) {
 		struct control_device *d = &ctl.devices[i];
 
 		drv->cuDeviceGetName(d->name, sizeof(d->name), i);
@@ -363,10 +387,13 @@ void control_start(const struct cuda_driver *driver)
 	server_init();
 	atexit(on_exit_any);
 	error = start_thread();
-	if (error)
+	if (error) {
 		pr_err("this job cannot be paused: no control thread: %s", strerror(-error));
-	else
+		server_close();
+		rundir_unlink(getpid());
+	} else {
 		signals_notify(pipe_fds[1]);
+	}
 out:
 	pthread_mutex_unlock(&start_lock);
 }

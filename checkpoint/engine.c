@@ -16,8 +16,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define MAX_DEVICES 64
-#define GIB         (double)(1UL << 30)
+#define GIB (double)(1UL << 30)
 
 /* What a pause has taken off the GPU. Written by the engine's thread only. */
 static struct {
@@ -28,7 +27,7 @@ static struct {
 	struct transfer_piece *pieces;
 	size_t npieces;
 	size_t bytes; /* of all regions; read by others */
-	size_t per_device[MAX_DEVICES];
+	size_t per_device[CUDA_MAX_DEVICES];
 	bool paused;   /* read by others, as released and untidy are */
 	bool released; /* the driver's checkpoint holds the rest */
 	bool untidy;   /* engine_tidy() has something to do */
@@ -66,13 +65,18 @@ __attribute__((format(printf, 3, 4))) static int fail(struct engine_result *resu
 	return -1;
 }
 
+static const char *error_name(const struct cuda_driver *drv, CUresult error)
+{
+	const char *name = NULL;
+
+	drv->cuGetErrorName(error, &name);
+	return name ? name : "unknown error";
+}
+
 static int fail_driver(struct engine_result *result, const struct cuda_driver *drv,
 		       const char *what, CUresult error)
 {
-	const char *name = "unknown error";
-
-	drv->cuGetErrorName(error, &name);
-	return fail(result, END_FAILED, "%s: %s", what, name);
+	return fail(result, END_FAILED, "%s: %s", what, error_name(drv, error));
 }
 
 static void set_phase(struct engine_progress *progress, const char *phase, size_t total)
@@ -85,6 +89,16 @@ static void set_phase(struct engine_progress *progress, const char *phase, size_
 static bool cancelled(const struct engine_progress *progress)
 {
 	return __atomic_load_n(&progress->cancel, __ATOMIC_RELAXED);
+}
+
+/* A wait of a pause ended without what it waited for. */
+static int fail_wait(struct engine_result *result, const struct engine_progress *progress,
+		     const char *what)
+{
+	if (cancelled(progress))
+		return fail(result, END_BUSY,
+			    "cancelled: a resume was asked for, or the process exits");
+	return fail(result, END_TIMEOUT, "%s in time", what);
 }
 
 /* What is pinned in the pool is ours already; its other pages count as available. */
@@ -110,14 +124,13 @@ static int enter_quiet(const struct cuda_driver *drv, double deadline_ms,
 	for (;;) {
 		while (captures_open(drv)) {
 			if (cancelled(progress) || gate_now_ms() > deadline_ms)
-				return fail(result, END_TIMEOUT,
-					    "a stream capture did not end in time");
+				return fail_wait(result, progress, "a stream capture did not end");
 			usleep(500);
 		}
 		gate_close();
 		if (!gate_wait_until_out(GATE_HOLD, deadline_ms, &progress->cancel)) {
 			gate_open();
-			return fail(result, END_TIMEOUT, "a driver call did not return in time");
+			return fail_wait(result, progress, "a driver call did not return");
 		}
 		if (!captures_open(drv))
 			return 0;
@@ -132,21 +145,17 @@ static int drain(const struct cuda_driver *drv, double deadline_ms,
 	CUresult error = CUDA_SUCCESS;
 	int ret;
 
-	saved.ncontexts = contexts_get(drv, saved.contexts, CONTEXTS_MAX);
-	ret = contexts_drain(drv, saved.contexts, saved.ncontexts, deadline_ms, &progress->cancel,
+	ret = contexts_drain(drv, saved.contexts, &saved.ncontexts, deadline_ms, &progress->cancel,
 			     &error);
-	contexts_put(drv, saved.contexts, saved.ncontexts);
 	if (ret == -EIO)
 		return fail_driver(result, drv, "the program's context is broken", error);
-	if (ret == -ECANCELED)
-		return fail(result, END_BUSY, "the process exits");
-	if (ret == -ETIME)
-		return fail(result, END_TIMEOUT, "kernels did not end in time");
+	if (ret == -ECANCELED || ret == -ETIME)
+		return fail_wait(result, progress, "kernels did not end");
 	if (ret)
 		return fail(result, END_FAILED, "drain: %s", strerror(-ret));
 	if (!gate_wait_until_out(GATE_WAIT, deadline_ms, &progress->cancel))
-		return fail(result, END_TIMEOUT, "a synchronising call did not return in time");
-	return 0;
+		return fail_wait(result, progress, "a synchronising call did not return");
+	return cancelled(progress) ? fail_wait(result, progress, "") : 0;
 }
 
 static void forget_saved(void)
@@ -161,17 +170,17 @@ static void forget_saved(void)
 	__atomic_store_n(&saved.untidy, hostpool_blocks() > 0, __ATOMIC_RELAXED);
 }
 
-/* Pin or unpin the blocks of the pool from number @first on, for the context @ctx. */
+/* Pin or unpin the first @count blocks of the pool, with the gate closed. */
 static void pin_blocks(const struct cuda_driver *drv, enum transfer_direction direction,
-		       CUcontext ctx, size_t first, const bool *cancel)
+		       CUcontext ctx, size_t count, const bool *cancel)
 {
-	size_t count = hostpool_blocks(), done = 0;
+	size_t done = 0;
 	struct transfer_piece *blocks = calloc(count + 1, sizeof(*blocks));
 	struct transfer t = {.drv = drv, .direction = direction, .done = &done, .cancel = cancel};
 
 	if (!blocks)
 		return; /* what is not pinned is copied more slowly */
-	for (size_t i = first; i < count; i++) {
+	for (size_t i = 0; i < count; i++) {
 		char *host = hostpool_block(i);
 
 		blocks[t.count++] = (struct transfer_piece){.ctx = ctx,
@@ -234,7 +243,7 @@ static int plan(const struct cuda_driver *drv, struct engine_result *result)
 	if (check_host_memory(total, result))
 		return -1;
 	if (total > hostpool_blocks() * HOSTPOOL_BLOCK && saved.ncontexts)
-		pin_blocks(drv, TRANSFER_UNPIN, saved.contexts[0].ctx, 0, NULL);
+		pin_blocks(drv, TRANSFER_UNPIN, saved.contexts[0].ctx, hostpool_blocks(), NULL);
 	host = hostpool_get(total);
 	if (!host || cut_pieces(host, total))
 		return fail(result, END_NOMEM, "%.2f GiB of address space: %s", total / GIB,
@@ -268,7 +277,7 @@ static int copy(const struct cuda_driver *drv, enum transfer_direction direction
  */
 static bool memory_is_free(const struct cuda_driver *drv)
 {
-	bool asked[MAX_DEVICES] = {false}, enough = true;
+	bool asked[CUDA_MAX_DEVICES] = {false}, enough = true;
 	size_t free, total;
 
 	for (size_t i = 0; i < saved.nregions && enough; i++) {
@@ -369,15 +378,13 @@ void engine_pause(const struct cuda_driver *drv, int timeout_ms, struct engine_p
 	if (saved.ncontexts && release_wanted(drv)) {
 		error = release_checkpoint(drv, saved.contexts, saved.ncontexts, &call);
 		__atomic_store_n(&saved.released, !error, __ATOMIC_RELAXED);
-		if (error) {
-			const char *name = "unknown error";
-
-			drv->cuGetErrorName(error, &name);
+		if (error)
 			snprintf(result->note, sizeof(result->note),
-				 "the context stays on the GPU: %s: %s", call, name);
-		}
+				 "the context stays on the GPU: %s: %s", call,
+				 error_name(drv, error));
 	}
-	__atomic_store_n(&saved.untidy, !saved.released && saved.bytes, __ATOMIC_RELAXED);
+	__atomic_store_n(&saved.untidy, !saved.released && saved.ncontexts && saved.bytes,
+			 __ATOMIC_RELAXED);
 	result->code = END_OK;
 	result->bytes = saved.bytes;
 	result->ms = gate_now_ms() - start;
@@ -404,29 +411,43 @@ static bool wait_for_memory(double deadline_ms, unsigned int *sleep_ms,
 	return true;
 }
 
+/* Context and memory back, if they fit now. CUDA_ERROR_OUT_OF_MEMORY: they do not, yet. */
+static CUresult regain_once(const struct cuda_driver *drv, struct engine_progress *progress,
+			    const char **call)
+{
+	CUresult error;
+
+	if (saved.released) {
+		if (!release_fits(saved.per_device))
+			return CUDA_ERROR_OUT_OF_MEMORY;
+		set_phase(progress, "restore", 0);
+		error = release_restore(drv, call);
+		__atomic_store_n(&saved.released, error != CUDA_SUCCESS, __ATOMIC_RELAXED);
+		if (error)
+			return error;
+	}
+	*call = "map";
+	return memory_is_free(drv) ? map_regions(drv) : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
 /* Get context and memory back, waiting for free memory as long as allowed. */
 static int regain(const struct cuda_driver *drv, double deadline_ms,
 		  struct engine_progress *progress, struct engine_result *result)
 {
 	unsigned int sleep_ms = 20;
 	const char *call = "";
-	CUresult error;
 
 	for (;;) {
-		if (saved.released && release_fits(saved.per_device)) {
-			set_phase(progress, "restore", 0);
-			error = release_restore(drv, &call);
-			__atomic_store_n(&saved.released, error != CUDA_SUCCESS, __ATOMIC_RELAXED);
-			if (error && error != CUDA_ERROR_OUT_OF_MEMORY)
-				return fail_driver(result, drv, call, error);
-		}
-		if (!saved.released) {
-			error = memory_is_free(drv) ? map_regions(drv) : CUDA_ERROR_OUT_OF_MEMORY;
-			if (!error)
-				break;
-			if (error != CUDA_ERROR_OUT_OF_MEMORY)
-				return fail_driver(result, drv, "map", error);
-		}
+		/* Other jobs that wait for the same GPU must not take what this one was promised. */
+		int lock = release_lock();
+		CUresult error = lock == -EAGAIN ? CUDA_ERROR_OUT_OF_MEMORY
+						 : regain_once(drv, progress, &call);
+
+		release_unlock(lock);
+		if (!error)
+			break;
+		if (error != CUDA_ERROR_OUT_OF_MEMORY)
+			return fail_driver(result, drv, call, error);
 		if (!wait_for_memory(deadline_ms, &sleep_ms, progress, result))
 			return -1;
 	}
@@ -453,19 +474,15 @@ void engine_resume(const struct cuda_driver *drv, int timeout_ms, struct engine_
 
 void engine_tidy(const struct cuda_driver *drv, const bool *cancel)
 {
-	struct context list[CONTEXTS_MAX];
-	size_t count = contexts_get(drv, list, CONTEXTS_MAX), keep = hostpool_keep_blocks();
+	size_t keep = hostpool_keep_blocks(), blocks = hostpool_blocks();
 
-	if (saved.paused && count) {
-		pin_blocks(drv, TRANSFER_PIN, list[0].ctx, 0, cancel);
-	} else if (!saved.paused) {
-		if (count)
-			pin_blocks(drv, TRANSFER_UNPIN, list[0].ctx, keep, cancel);
-		if (keep || __atomic_load_n(cancel, __ATOMIC_RELAXED))
-			hostpool_relax();
-		else
-			hostpool_drop();
-	}
-	contexts_put(drv, list, count);
+	/* While the job runs its contexts may go at any time: no driver call then. */
+	if (saved.paused)
+		pin_blocks(drv, TRANSFER_PIN, saved.contexts[0].ctx, keep < blocks ? keep : blocks,
+			   cancel);
+	else if (keep)
+		hostpool_relax();
+	else
+		hostpool_drop();
 	__atomic_store_n(&saved.untidy, false, __ATOMIC_RELAXED);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/freemem.h"
 #include "checkpoint/nvml.h"
+#include "vmem/driver.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -17,12 +18,11 @@
 #define LOG_PREFIX "freemem: "
 #include "vmem/log.h"
 
-#define MAX_DEVICES 64
-#define STACK_SIZE  65536
+#define STACK_SIZE 65536
 
 struct child {
 	char path[PATH_MAX];
-	char *argv[MAX_DEVICES + 2];
+	char *argv[CUDA_MAX_DEVICES + 2];
 	char *envp[2];
 	int out;
 	char *stack; /* two of STACK_SIZE */
@@ -98,11 +98,11 @@ static int ask(struct child *child, int count, size_t *bytes)
 
 int freemem_query(const CUuuid *uuids, int count, size_t *bytes)
 {
-	char names[MAX_DEVICES][NVML_UUID_SIZE], library_path[PATH_MAX];
+	char names[CUDA_MAX_DEVICES][NVML_UUID_SIZE], library_path[PATH_MAX];
 	const char *path = getenv("LD_LIBRARY_PATH");
 	struct child child = {.argv = {FREEMEM_PROGRAM}};
 
-	if (count > MAX_DEVICES || find_program(child.path, sizeof(child.path))) {
+	if (count > CUDA_MAX_DEVICES || find_program(child.path, sizeof(child.path))) {
 		pr_warn("%s is missing; free GPU memory is not checked", FREEMEM_PROGRAM);
 		return -ENOSYS;
 	}

@@ -9,8 +9,8 @@
  * [H200, driver 580.159]. So the question is asked before, from outside: cudaw-freemem, a small
  * program in the folder of the faces (freemem_main.c), prints the free bytes of each UUID.
  *
- * The program gets no SIGCHLD and its wait() sees nothing of it. A process cloned with exit signal 0
- * is such a one, but only until it calls execve(), which sets the signal to SIGCHLD: so the child
+ * The program gets no SIGCHLD and its wait() sees nothing of it. A process cloned with exit signal
+ * 0 is such a one, but only until it calls execve(), which sets the signal to SIGCHLD: so the child
  * has a parent of its own in between, of that kind, that waits for it. In its environment is
  * nothing but LD_LIBRARY_PATH.
  */

@@ -18,6 +18,7 @@ static struct gate_thread *threads; /* under list_lock */
 static pthread_once_t key_once = PTHREAD_ONCE_INIT;
 static pthread_key_t key;
 static int key_error;
+static bool untracked; /* a thread that the list does not know may be inside */
 static int refusal = CUDA_ERROR_DEINITIALIZED;
 
 static void thread_unlist(void *arg)
@@ -39,12 +40,15 @@ static void key_make(void)
 	key_error = pthread_key_create(&key, thread_unlist);
 }
 
-/* A thread that calls CUDA from its last destructors is listed anew, and unlisted by the next round. */
+/*
+ * A thread that calls CUDA from its last destructors is listed anew, and unlisted by the next round.
+ */
 static void thread_list(struct gate_thread *self)
 {
 	pthread_once(&key_once, key_make);
 	if (key_error || pthread_setspecific(key, self)) {
-		/* Without a destructor the list would outlive the thread; gate_init() says so. */
+		/* Without a destructor its entry would outlive the thread. */
+		__atomic_store_n(&untracked, true, __ATOMIC_SEQ_CST);
 		self->listed = true;
 		return;
 	}
@@ -152,7 +156,7 @@ bool gate_wait_until_out(enum gate_kind kind, double deadline_ms, const bool *ca
 {
 	unsigned int sleep_us = 20;
 
-	while (anyone_inside(kind)) {
+	while (__atomic_load_n(&untracked, __ATOMIC_SEQ_CST) || anyone_inside(kind)) {
 		if (gate_now_ms() > deadline_ms || __atomic_load_n(cancel, __ATOMIC_RELAXED))
 			return false;
 		usleep(sleep_us);

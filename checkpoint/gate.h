@@ -78,7 +78,7 @@ CUresult gate_refusal(void);
 
 /*
  * Once in a process, before the gate is closed for the first time. Returns 0, or a negative errno
- * where threads cannot be tracked: the gate must then never be closed.
+ * where threads cannot be tracked: gate_wait_until_out() then never succeeds.
  */
 int gate_init(void);
 

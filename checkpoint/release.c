@@ -2,7 +2,11 @@
 #include "checkpoint/release.h"
 #include "checkpoint/freemem.h"
 #include "checkpoint/nvml.h"
+#include "checkpoint/rundir.h"
 
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -10,21 +14,23 @@
 #define LOG_PREFIX "release: "
 #include "vmem/log.h"
 
-#define MAX_DEVICES     64
 #define LOCK_TIMEOUT_MS 10000
+#define LOCK_SUFFIX     ".lock"
+#define LOCK_NAME_SIZE  (NVML_UUID_SIZE + sizeof(LOCK_SUFFIX) - 1)
 
 /* What a context takes where NVML does not know this process [H200: 529 MiB]. */
 #define CONTEXT_GUESS (1UL << 30)
 
 /* What this process holds on each GPU when the checkpoint takes it; the engine's thread only. */
-static CUuuid uuids[MAX_DEVICES];
-static size_t held[MAX_DEVICES];
+static CUuuid uuids[CUDA_MAX_DEVICES];
+static size_t held[CUDA_MAX_DEVICES];
 static int ngpus;
+static int locks[CUDA_MAX_DEVICES];
 static bool restored; /* but not unlocked: that is what is left to be tried again */
 
 bool release_wanted(const struct cuda_driver *drv)
 {
-	const char *what = getenv("CUDAW_RELEASE");
+	const char *what = secure_getenv("CUDAW_RELEASE");
 
 	if (what && !strcmp(what, "memory"))
 		return false;
@@ -43,8 +49,8 @@ static void measure(const struct cuda_driver *drv, const struct context *list, s
 	if (!drv->cuDeviceGetUuid_v2)
 		return;
 	drv->cuDeviceGetCount(&ngpus);
-	if (ngpus > MAX_DEVICES)
-		ngpus = MAX_DEVICES;
+	if (ngpus > CUDA_MAX_DEVICES)
+		ngpus = CUDA_MAX_DEVICES;
 	for (int dev = 0; dev < ngpus; dev++)
 		drv->cuDeviceGetUuid_v2(&uuids[dev], dev);
 	for (size_t i = 0; i < count; i++) {
@@ -80,9 +86,62 @@ CUresult release_checkpoint(const struct cuda_driver *drv, const struct context 
 	return CUDA_SUCCESS;
 }
 
+static int compare_names(const void *a, const void *b)
+{
+	return strcmp(a, b);
+}
+
+/* The names of the lock files of the GPUs that were held, in the order that all jobs keep to. */
+static int lock_names(char (*names)[LOCK_NAME_SIZE])
+{
+	char uuid[NVML_UUID_SIZE];
+	int count = 0;
+
+	for (int dev = 0; dev < ngpus; dev++) {
+		if (!held[dev])
+			continue;
+		nvml_uuid_text(&uuids[dev], uuid);
+		snprintf(names[count++], LOCK_NAME_SIZE, "%s" LOCK_SUFFIX, uuid);
+	}
+	qsort(names, count, LOCK_NAME_SIZE, compare_names);
+	return count;
+}
+
+int release_lock(void)
+{
+	char path[PATH_MAX], names[CUDA_MAX_DEVICES][LOCK_NAME_SIZE];
+	int count = lock_names(names), locked = 0, dir, fd = 0;
+	const char *why;
+
+	/* That the folder cannot be used was said when the process wanted to listen in it. */
+	if (!count || rundir_path(geteuid(), path, sizeof(path), &why))
+		return 0;
+	dir = rundir_create(path, geteuid(), &why);
+	if (dir < 0)
+		return 0;
+	for (int i = 0; i < count && fd != -EAGAIN; i++) {
+		fd = rundir_lock(dir, names[i]);
+		if (fd >= 0)
+			locks[locked++] = fd;
+		else if (fd != -EAGAIN)
+			pr_warn("%s/%s is not locked: %s", path, names[i], strerrordesc_np(-fd));
+	}
+	close(dir);
+	if (fd != -EAGAIN)
+		return locked;
+	release_unlock(locked);
+	return -EAGAIN;
+}
+
+void release_unlock(int lock)
+{
+	while (lock > 0)
+		rundir_unlock(locks[--lock]);
+}
+
 bool release_fits(const size_t *managed)
 {
-	size_t bytes[MAX_DEVICES];
+	size_t bytes[CUDA_MAX_DEVICES];
 
 	if (restored || !ngpus || freemem_query(uuids, ngpus, bytes))
 		return true;

@@ -29,6 +29,21 @@ CUresult release_checkpoint(const struct cuda_driver *drv, const struct context 
  */
 bool release_fits(const size_t *managed);
 
+/*
+ * Keep other jobs from a resume on the GPUs that this process held something on, without waiting:
+ * two that saw the same free memory would both take it. To be held from before release_fits() until
+ * all memory is mapped.
+ *
+ * Returns what release_unlock() takes: the number of GPUs locked, 0 too where the runtime folder
+ * cannot be used, so that the resume goes on unprotected; or -EAGAIN, with nothing locked, where
+ * another job resumes on one of them: the caller waits, as for memory. The locks are files of the
+ * runtime folder (rundir.h), so they serialise the jobs of one user and folder only.
+ */
+int release_lock(void);
+
+/* Undo release_lock(); nothing to do for what is not positive. */
+void release_unlock(int lock);
+
 /* Restore and unlock. 0, or the driver's error, with *@call as above. */
 CUresult release_restore(const struct cuda_driver *drv, const char **call);
 

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -216,6 +217,27 @@ void rundir_unlink(pid_t pid)
 	close(dir);
 }
 
+int rundir_lock(int dir, const char *name)
+{
+	int fd = openat(dir, name, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+	int err;
+
+	if (fd < 0)
+		return -errno;
+	/* umask(2) may have taken too much from it for the next who opens it. */
+	if (!fchmod(fd, 0600) && !flock(fd, LOCK_EX | LOCK_NB))
+		return fd;
+	err = -errno;
+	close(fd);
+	return err;
+}
+
+void rundir_unlock(int fd)
+{
+	flock(fd, LOCK_UN);
+	close(fd);
+}
+
 void rundir_make_id(uint64_t seed, char id[RUNDIR_ID_SIZE])
 {
 	uint32_t first, rest;
@@ -252,7 +274,7 @@ static uint64_t start_time(void)
 
 void rundir_job_id(char id[RUNDIR_ID_SIZE])
 {
-	const char *job = getenv("CUDAW_JOB");
+	const char *job = secure_getenv("CUDAW_JOB");
 	size_t len = 0;
 
 	while (job && isxdigit((unsigned char)job[len]))

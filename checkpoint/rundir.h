@@ -7,11 +7,14 @@
  *
  *	CUDAW_RUNTIME_DIR, or /tmp/cudaw-UID	mode 0700, owned by the user, not a symbolic link
  *	    PID.sock				mode 0600, one for each process that uses CUDA
+ *	    GPU-UUID.lock			mode 0600, empty; who resumes on that GPU locks it
  *
  * /tmp is open to everybody, so a folder that another user made, or can change, is refused: who
  * controls it could take the place of a job. Sockets are reached through the descriptor of the
  * folder that was checked (/proc/self/fd/N/PID.sock), which also frees the path from the 108
  * bytes of sockaddr_un.
+ *
+ * Lock files are never removed: a process could lock one that another cannot find any more.
  *
  * Nothing here keeps state or prints, but for the errors of rundir_listen().
  */
@@ -56,6 +59,16 @@ void rundir_unlink(pid_t pid);
  * many callers wait already.
  */
 int rundir_connect(int dir, pid_t pid);
+
+/*
+ * Lock the file @name in the folder @dir, without waiting; it is made where it is not there.
+ * Returns a close-on-exec descriptor for rundir_unlock(); -EAGAIN where somebody else has the lock;
+ * or another negative errno. Two calls of one process exclude each other too.
+ */
+int rundir_lock(int dir, const char *name);
+
+/* Unlock and close, even where a forked child still has the descriptor. */
+void rundir_unlock(int fd);
 
 /*
  * Make a job id of @seed: six hexadecimal digits, the first of them a letter, so that the command

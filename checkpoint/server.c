@@ -160,8 +160,8 @@ static void say_status(const struct client *c)
 	rundir_job_id(id);
 	say(c, "protocol %d", PROTOCOL_VERSION);
 	say(c, "id %s", id);
-	if (getenv("CUDAW_NAME"))
-		say(c, "name %s", getenv("CUDAW_NAME"));
+	if (secure_getenv("CUDAW_NAME"))
+		say(c, "name %s", secure_getenv("CUDAW_NAME"));
 	say(c, "pid %d", getpid());
 	say(c, "uid %u", geteuid());
 	say_command(c);
@@ -326,7 +326,7 @@ void server_finish(bool paused, const struct engine_result *result)
 	}
 }
 
-void server_close_in_child(void)
+void server_close(void)
 {
 	if (listen_fd >= 0)
 		close(listen_fd);

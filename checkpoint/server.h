@@ -3,7 +3,7 @@
 #define CUDAW_SERVER_H
 /*
  * The control socket's side of the control thread: clients, their requests (protocol.h) and the
- * answers. All calls are made by the control thread, but for server_close_in_child().
+ * answers. All calls are made by the control thread, but for server_close().
  */
 #include "checkpoint/engine.h"
 
@@ -33,7 +33,7 @@ void server_send_progress(const struct engine_progress *progress);
  */
 void server_finish(bool paused, const struct engine_result *result);
 
-/* In the child of a fork: close the descriptors that belong to the parent. */
-void server_close_in_child(void);
+/* Close all descriptors: in the child of a fork, or where there is no control thread. */
+void server_close(void);
 
 #endif

@@ -166,6 +166,39 @@ START_TEST(replaces_a_dead_socket)
 }
 END_TEST
 
+START_TEST(locks_exclude_and_end)
+{
+	int dir = open(base, O_RDONLY | O_DIRECTORY);
+	int lock, fds[2];
+	struct stat st;
+	char byte;
+
+	/* umask must not lock others out. */
+	umask(0277);
+	lock = rundir_lock(dir, "a.lock");
+	ck_assert_int_ge(lock, 0);
+	ck_assert_int_eq(fcntl(lock, F_GETFD), FD_CLOEXEC);
+	ck_assert_int_eq(stat(in_base("a.lock"), &st), 0);
+	ck_assert_uint_eq(st.st_mode & 07777, 0600);
+	ck_assert_int_eq(rundir_lock(dir, "a.lock"), -EAGAIN);
+	ck_assert_int_ge(rundir_lock(dir, "b.lock"), 0);
+
+	/* A child that was forked meanwhile has the descriptor, not the lock. */
+	ck_assert_int_eq(pipe(fds), 0);
+	if (fork() == 0) {
+		close(fds[1]);
+		_exit(read(fds[0], &byte, 1) != 0);
+	}
+	rundir_unlock(lock);
+	ck_assert_int_ge(rundir_lock(dir, "a.lock"), 0);
+	close(fds[1]);
+	wait(NULL);
+
+	ck_assert_int_eq(symlink("a.lock", in_base("c.lock")), 0);
+	ck_assert_int_eq(rundir_lock(dir, "c.lock"), -ELOOP);
+}
+END_TEST
+
 START_TEST(long_paths_work)
 {
 	char path[PATH_MAX];
@@ -260,6 +293,7 @@ int main(void)
 	tcase_add_test(tcase, refuses_open_modes);
 	tcase_add_test(tcase, listen_and_connect);
 	tcase_add_test(tcase, replaces_a_dead_socket);
+	tcase_add_test(tcase, locks_exclude_and_end);
 	tcase_add_test(tcase, long_paths_work);
 	tcase_add_test(tcase, listen_fails_clearly);
 	tcase_add_test(tcase, ids_never_look_like_pids);
