@@ -43,29 +43,11 @@ static void notify(void)
 		return;
 }
 
-static void handler(int sig, siginfo_t *info, void *ucontext)
-{
-	struct chained *c = &chain[sig];
-	const struct sigaction *act = &c->slot[__atomic_load_n(&c->current, __ATOMIC_ACQUIRE)];
-	int saved_errno = errno;
-
-	if (c->wish != WISH_NONE)
-		__atomic_store_n(&last_wish, c->wish, __ATOMIC_RELEASE);
-	else
-		__atomic_fetch_add(&ends, 1, __ATOMIC_RELEASE);
-	notify();
-	errno = saved_errno;
-
-	if (act->sa_flags & SA_SIGINFO)
-		act->sa_sigaction(sig, info, ucontext);
-	else if (act->sa_handler != SIG_DFL && act->sa_handler != SIG_IGN)
-		act->sa_handler(sig);
-}
+static void handler(int sig, siginfo_t *info, void *ucontext);
 
 static bool handles(const struct sigaction *act)
 {
-	return (act->sa_flags & SA_SIGINFO) ||
-	       (act->sa_handler != SIG_DFL && act->sa_handler != SIG_IGN);
+	return act->sa_handler != SIG_DFL && act->sa_handler != SIG_IGN;
 }
 
 /* What the kernel gets for the program's @act: our handler in the program's manner. */
@@ -78,46 +60,119 @@ static int install(int sig, const struct sigaction *act)
 	if (!c->ours)
 		return __sigaction(sig, act, NULL);
 	kernel.sa_sigaction = handler;
-	kernel.sa_flags |= SA_SIGINFO | SA_ONSTACK;
-	/* Where the program has no handler, its system calls must not notice ours. */
+	kernel.sa_flags |= SA_SIGINFO;
+	/*
+	 * Where the program has no handler, its system calls and small stacks must not notice ours.
+	 * Its own handler runs on the stack that it asked for, as an alternate one may be too small.
+	 */
 	if (!handles(act))
-		kernel.sa_flags |= SA_RESTART;
-	/* A one-shot handler would take ours away as well; it becomes an ordinary one. */
+		kernel.sa_flags |= SA_RESTART | SA_ONSTACK;
+	/* The kernel would take ours away with a one-shot handler; handler() resets the program's. */
 	kernel.sa_flags &= ~SA_RESETHAND;
 	return __sigaction(sig, &kernel, NULL);
+}
+
+static void lock(sigset_t *mask)
+{
+	sigset_t all;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_BLOCK, &all, mask);
+	while (__atomic_exchange_n(&writer, 1, __ATOMIC_ACQUIRE))
+		;
+}
+
+static void unlock(const sigset_t *mask)
+{
+	__atomic_store_n(&writer, 0, __ATOMIC_RELEASE);
+	pthread_sigmask(SIG_SETMASK, mask, NULL);
+}
+
+static int set(int sig, const struct sigaction *act)
+{
+	struct chained *c = &chain[sig];
+
+	c->slot[!c->current] = *act;
+	__atomic_store_n(&c->current, !c->current, __ATOMIC_RELEASE);
+	return install(sig, act);
 }
 
 static int replace(int sig, const struct sigaction *act, struct sigaction *old)
 {
 	struct chained *c = &chain[sig];
 	struct sigaction before;
-	sigset_t all, mask;
+	sigset_t mask;
 	int result = 0;
 
-	sigfillset(&all);
-	pthread_sigmask(SIG_BLOCK, &all, &mask);
-	while (__atomic_exchange_n(&writer, 1, __ATOMIC_ACQUIRE))
-		;
+	lock(&mask);
 	if (c->ours)
 		before = c->slot[c->current];
 	else
 		result = __sigaction(sig, NULL, &before);
-	if (act && !result) {
-		c->slot[!c->current] = *act;
-		__atomic_store_n(&c->current, !c->current, __ATOMIC_RELEASE);
-		result = install(sig, act);
-	}
+	/* Ours, found in the kernel by a system call of the program's own, would call itself. */
+	if (act && act->sa_sigaction != handler && !result)
+		result = set(sig, act);
 	if (old && !result)
 		*old = before;
-	__atomic_store_n(&writer, 0, __ATOMIC_RELEASE);
-	pthread_sigmask(SIG_SETMASK, &mask, NULL);
+	unlock(&mask);
 	return result;
+}
+
+static bool is_one_shot(const struct sigaction *act)
+{
+	return handles(act) && (act->sa_flags & SA_RESETHAND);
+}
+
+/*
+ * The program's action, which was a one-shot handler a moment ago. As the kernel does it, such a
+ * handler is gone before it runs, and its flags stay.
+ */
+static struct sigaction take_one_shot(int sig)
+{
+	struct chained *c = &chain[sig];
+	struct sigaction act, reset;
+	sigset_t mask;
+
+	lock(&mask);
+	act = c->slot[c->current];
+	if (is_one_shot(&act)) {
+		reset = act;
+		reset.sa_handler = SIG_DFL;
+		set(sig, &reset);
+	}
+	unlock(&mask);
+	return act;
+}
+
+static void handler(int sig, siginfo_t *info, void *ucontext)
+{
+	struct chained *c = &chain[sig];
+	struct sigaction act = c->slot[__atomic_load_n(&c->current, __ATOMIC_ACQUIRE)];
+	int saved_errno = errno;
+
+	if (c->wish != WISH_NONE)
+		__atomic_store_n(&last_wish, c->wish, __ATOMIC_RELEASE);
+	else
+		__atomic_fetch_add(&ends, 1, __ATOMIC_RELEASE);
+	notify();
+	if (is_one_shot(&act))
+		act = take_one_shot(sig);
+	errno = saved_errno;
+
+	if (!handles(&act)) {
+		/* Another thread took the one-shot handler meanwhile: what is left is the default. */
+		if (c->wish == WISH_NONE && act.sa_handler == SIG_DFL)
+			raise(sig);
+	} else if (act.sa_flags & SA_SIGINFO) {
+		act.sa_sigaction(sig, info, ucontext);
+	} else {
+		act.sa_handler(sig);
+	}
 }
 
 static bool is_chained(int sig)
 {
-	return sig > 0 && sig < NSIG &&
-	       (chain[sig].wish || sig == SIGTERM || sig == SIGINT || sig == SIGHUP);
+	return sig > 0 && sig < NSIG && (chain[sig].wish || sig == SIGTERM || sig == SIGINT);
 }
 
 EXPORT int sigaction(int sig, const struct sigaction *act, struct sigaction *old)
@@ -165,9 +220,9 @@ static int parse_signal(const char *text)
 
 static void take(const char *variable, int fallback, enum signal_wish wish)
 {
-	const char *text = getenv(variable);
+	const char *text = secure_getenv(variable);
 	int sig = text ? parse_signal(text) : fallback;
-	struct sigaction act = {0};
+	struct sigaction act;
 
 	if (sig < 0 || sig == SIGKILL || sig == SIGSTOP) {
 		pr_err("%s=%s: expected a signal's name, a number or none; using %s", variable,
@@ -176,12 +231,16 @@ static void take(const char *variable, int fallback, enum signal_wish wish)
 	}
 	if (!sig)
 		return;
-	/* A handler installed before us, or an inherited SIG_IGN, is kept as the program's own. */
-	if (__sigaction(sig, NULL, &act))
+	if (chain[sig].wish) {
+		pr_err("%s: signal %d is CUDAW_SIGNAL_PAUSE already; no signal resumes", variable,
+		       sig);
 		return;
-	chain[sig].slot[0] = act;
+	}
+	/* A handler installed before us, or an inherited SIG_IGN, is kept as the program's own. */
+	if (replace(sig, NULL, &act))
+		return;
 	chain[sig].wish = wish;
-	install(sig, &act);
+	replace(sig, &act, NULL);
 }
 
 void signals_init(void)

@@ -11,13 +11,19 @@
  *
  * The program's handlers are found by interposing sigaction() and signal(), as the JDK's libjsig
  * does: the kernel keeps our handler, with the mask and flags that the program asked for, and the
- * program sees its own. SIGTERM, SIGINT and SIGHUP are wrapped in the same way while the program
- * handles them, because a handler that wants to end the program must be able to do so while the
- * program's threads wait at the gate. Without interposition (the library was loaded by dlopen
- * after libc) a handler that the program installs later replaces ours; the control socket still
- * works then.
+ * program sees its own. A one-shot handler (SA_RESETHAND) is reset before it runs: to the default
+ * action in the kernel, or, for a signal that pauses or resumes, to ours alone. One signal can not
+ * do both: where the two variables name the same, none resumes.
  *
- * No lock, no CUDA, nothing that is not async-signal-safe in a handler.
+ * SIGTERM and SIGINT are wrapped in the same way while the program handles them, because a handler
+ * that wants to end the program must be able to do so while the program's threads wait at the gate.
+ * SIGHUP is not: to programs that handle it, it says "read your configuration again".
+ *
+ * Without interposition (the library was loaded by dlopen after libc) a handler that the program
+ * installs later replaces ours; the control socket still works then.
+ *
+ * The variables are ignored in a set-uid program. No CUDA, and nothing that is not
+ * async-signal-safe in a handler; the one lock, of sigaction(), is held with all signals blocked.
  */
 
 enum signal_wish { WISH_NONE, WISH_PAUSE, WISH_RESUME };
@@ -31,7 +37,7 @@ void signals_notify(int fd);
 /* The last wish since the previous call. */
 enum signal_wish signals_take_wish(void);
 
-/* True once for each time that a handler of the program for SIGTERM, SIGINT or SIGHUP ran. */
+/* True once for each time that a handler of the program for SIGTERM or SIGINT ran. */
 int signals_take_end(void);
 
 #endif

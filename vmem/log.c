@@ -16,8 +16,9 @@ static int log_fd = STDERR_FILENO;
 
 static void setup(void)
 {
-	const char *level = getenv("CUDAW_LOG");
-	const char *path = getenv("CUDAW_LOG_FILE");
+	/* A set-uid program must not write to a file of another user's choice. */
+	const char *level = secure_getenv("CUDAW_LOG");
+	const char *path = secure_getenv("CUDAW_LOG_FILE");
 
 	for (int i = LOG_ERROR; level && i <= LOG_DEBUG; i++)
 		if (!strcmp(level, level_names[i]))

@@ -4,24 +4,35 @@
 and those that end a paused job. The capture of signals.py needs the CUDA runtime; test_calls.py has
 one of the driver API.
 """
+import os
 import signal
+import subprocess
+import sys
 import time
 
 from simlib import errors_of_cudaw, shared, unsanitized
-from gpulib import Job, check, equal, jobs, main
+from gpulib import SCRATCH, Job, Skip, base_environment, check, equal, faces, jobs, main
 
-HOW = {"signal()": 1, "SA_SIGINFO": 2, "SIG_IGN": 3, "a handler from before cudaw": 4}
+HOW = {"signal()": 1, "SA_SIGINFO": 2, "SIG_IGN": 3, "a handler from before cudaw": 4,
+       "SA_RESETHAND": 5}
+GOT = {"SIG_IGN": 0, "SA_RESETHAND": 1}
+TERM_ONE_SHOT, TERM_BIG = 1, 2
+
+
+def handling(*args, **env):
+    job = Job("handlers", *args, "--steps", 10000000, "--step-ms", 2, env=env)
+    job.wait_steps(3)
+    return job
 
 
 def with_handlers(how):
-    job = Job("handlers", "--how", HOW[how], "--steps", 10000000, "--step-ms", 2)
-    job.wait_steps(3)
+    job = handling("--how", HOW[how])
     for _ in range(2):
         job.pause("signal")
         job.check_still(0.1)
         job.resume("signal")
         job.wait_steps(job.steps() + 3)
-    got = 0 if how == "SIG_IGN" else 2
+    got = GOT.get(how, 2)
     equal(job.finish().splitlines()[-1], f"handlers: got {got} and {got}", "the last line")
 
 
@@ -78,6 +89,72 @@ def nonsense_for_a_signal():
         equal(len(said), 1, f"the number of lines about CUDAW_SIGNAL_PAUSE={name!r}")
 
 
+def one_signal_for_both():
+    """The second variable is refused; the command resumes all the same."""
+    for env in ({"CUDAW_SIGNAL_RESUME": "USR1"}, {"CUDAW_SIGNAL_PAUSE": "USR2"}):
+        job = running(**env)
+        job.send(signal.SIGUSR2 if "CUDAW_SIGNAL_PAUSE" in env else signal.SIGUSR1)
+        job.wait_state("paused")
+        job.resume()
+        job.finish()
+        said = [line for line in errors_of_cudaw(job) if "CUDAW_SIGNAL_RESUME" in line]
+        equal(len(said), 1, f"the number of lines about CUDAW_SIGNAL_RESUME with {env}")
+
+
+def sigterm_that_pauses_and_was_handled_before_cudaw():
+    """Our handler is in the kernel already; it must not become its own successor."""
+    job = handling("--how", HOW["a handler from before cudaw"], CUDAW_SIGNAL_PAUSE="TERM")
+    job.send(signal.SIGTERM)
+    job.wait_state("paused")
+    job.resume()
+    job.finish()
+
+
+def a_one_shot_handler_that_raises_again():
+    for paused in (False, True):
+        job = handling("--term", TERM_ONE_SHOT)
+        if paused:
+            job.pause()
+        job.send(signal.SIGTERM)
+        equal(job.wait_end(10), -signal.SIGTERM, "the exit status")
+
+
+def a_handler_too_big_for_the_alternate_stack():
+    job = handling("--term", TERM_BIG)
+    job.send(signal.SIGTERM)
+    equal(job.wait_end(10), 9, "the exit status")
+
+
+def sighup_does_not_resume():
+    job = handling()
+    job.pause()
+    job.send(signal.SIGHUP)
+    job.check_still(0.5)
+    equal(job.state(), "paused", "the state after SIGHUP")
+    job.resume()
+    job.finish()
+
+
+def a_set_uid_program():
+    """Where the real user is not the effective one, the environment is not trusted."""
+    if os.geteuid():
+        raise Skip("only root can start a process whose user is another than its caller's")
+    log = os.path.join(SCRATCH, "set-uid.log")
+    code = ("import ctypes, sys\n"
+            "print(ctypes.CDLL(None).getauxval(23))\n"     # AT_SECURE
+            "ctypes.CDLL(sys.argv[1]).cuInit(0)\n")
+    env = {**base_environment(), "CUDAW_LOG": "debug", "CUDAW_LOG_FILE": log,
+           "CUDAW_SIGNAL_PAUSE": "nonsense"}
+    done = subprocess.run([sys.executable, "-c", code, os.path.join(faces(), "libcuda.so.1")],
+                          env=env, preexec_fn=lambda: os.setresuid(65534, 0, 0), text=True,
+                          capture_output=True, timeout=30)
+    equal(done.returncode, 0, f"the exit status ({done.stderr.strip()})")
+    if done.stdout.strip() != "1":
+        raise Skip("this kernel does not mark such a process as secure")
+    check(not os.path.exists(log), "it wrote to CUDAW_LOG_FILE")
+    check("CUDAW_SIGNAL_PAUSE" not in done.stderr, "it read CUDAW_SIGNAL_PAUSE")
+
+
 def exit_while_paused_before_cuda():
     """Told to pause and to end before its first CUDA call, a program ends as it would."""
     job = Job("counter", "--start-ms", 500, "--steps", 1000000, "--step-ms", 5)
@@ -100,12 +177,15 @@ def sigkill_does_not_block_the_next_start():
     check("every word right" in job.finish(), "the job did not verify its memory")
 
 
-early = [handlers(how) for how in list(HOW)[:3]]
+early = [handlers(how) for how in HOW if HOW[how] != 4]
 early.append((handlers(list(HOW)[3])[0], unsanitized(handlers(list(HOW)[3])[1])))
 
 main(*shared("signals.py", leave_out=("while_a_capture_is_open",),
              sanitizers_leave_out=("handlers_of_the_program",)),
      *early, other_signals, a_signal_by_number, no_signal, nonsense_for_a_signal,
+     one_signal_for_both, unsanitized(sigterm_that_pauses_and_was_handled_before_cudaw),
+     a_one_shot_handler_that_raises_again, a_handler_too_big_for_the_alternate_stack,
+     sighup_does_not_resume, unsanitized(a_set_uid_program),
      exit_while_paused_before_cuda, sigkill_does_not_block_the_next_start,
      *shared("exits.py", leave_out=("sigterm_with_such_a_handler_and_the_runtime",),
              sanitizers_leave_out=("sigterm_with_a_handler_in_python",)))

@@ -6,7 +6,14 @@
  *	--how 1		signal()
  *	--how 2		sigaction() with SA_SIGINFO and a mask
  *	--how 3		SIG_IGN
- *	--how 4		signal(), before any library of the process is initialised; comes first
+ *	--how 4		signal(), before any library of the process is initialised; comes first. SIGTERM
+ *			is handled, by doing nothing, as well
+ *	--how 5		sigaction() with SA_RESETHAND: it gets the first of each
+ *
+ * It handles SIGHUP, by doing nothing, and SIGTERM in one of these ways:
+ *
+ *	--term 1	one-shot: the handler raises the signal again, for the default to end the program
+ *	--term 2	with more stack than there is on the alternate one, which it did not ask for
  */
 #include "tests/programs/kernels.h"
 
@@ -14,10 +21,11 @@
 
 #define BYTES (4 << 20)
 
-enum how { BY_NOTHING, BY_SIGNAL, BY_SIGINFO, BY_IGNORING, BY_EARLY };
+enum how { BY_NOTHING, BY_SIGNAL, BY_SIGINFO, BY_IGNORING, BY_EARLY, BY_ONE_SHOT };
+enum term { TERM_BY_NOTHING, TERM_ONE_SHOT, TERM_BIG };
 
 static const int numbers[] = {SIGUSR1, SIGUSR2};
-static unsigned long how;
+static unsigned long how, term;
 static volatile sig_atomic_t got[2], odd;
 
 static void on_signal(int sig)
@@ -35,6 +43,29 @@ static void on_siginfo(int sig, siginfo_t *info, void *ucontext)
 		odd++;
 }
 
+static void on_other(int sig)
+{
+	(void)sig;
+}
+
+static void on_term_once(int sig)
+{
+	static volatile sig_atomic_t times;
+
+	if (times++)
+		_exit(1);
+	raise(sig);
+}
+
+static void on_term_big(int sig)
+{
+	volatile char big[64 << 10];
+
+	for (size_t i = 0; i < sizeof(big); i++)
+		big[i] = (char)sig;
+	_exit(9);
+}
+
 /* What --how 4 does. Nothing is initialised yet, so the options are looked for by hand. */
 static void early(int argc, char **argv, char **envp)
 {
@@ -43,6 +74,8 @@ static void early(int argc, char **argv, char **envp)
 		return;
 	signal(SIGUSR1, on_signal);
 	signal(SIGUSR2, on_signal);
+	if (signal(SIGTERM, SIG_IGN) != SIG_IGN)
+		signal(SIGTERM, on_other);
 }
 
 __attribute__((section(".preinit_array"), used)) static void (*const early_entry)(int, char **,
@@ -51,6 +84,7 @@ __attribute__((section(".preinit_array"), used)) static void (*const early_entry
 static void install(void)
 {
 	struct sigaction act = {.sa_sigaction = on_siginfo, .sa_flags = SA_SIGINFO};
+	struct sigaction once = {.sa_handler = on_signal, .sa_flags = SA_RESETHAND};
 
 	sigemptyset(&act.sa_mask);
 	sigaddset(&act.sa_mask, SIGWINCH);
@@ -61,10 +95,27 @@ static void install(void)
 			sigaction(numbers[i], &act, NULL);
 		else if (how == BY_IGNORING)
 			signal(numbers[i], SIG_IGN);
+		else if (how == BY_ONE_SHOT)
+			sigaction(numbers[i], &once, NULL);
 	}
 }
 
-static int is_as_installed(const struct sigaction *act)
+static void install_others(void)
+{
+	static char small[8 << 10];
+	struct sigaction act = {.sa_handler = on_term_once, .sa_flags = SA_RESETHAND};
+	stack_t stack = {.ss_sp = small, .ss_size = sizeof(small)};
+
+	signal(SIGHUP, on_other);
+	if (term == TERM_ONE_SHOT) {
+		sigaction(SIGTERM, &act, NULL);
+	} else if (term == TERM_BIG) {
+		sigaltstack(&stack, NULL);
+		signal(SIGTERM, on_term_big);
+	}
+}
+
+static int is_as_installed(const struct sigaction *act, int i)
 {
 	switch (how) {
 	case BY_SIGNAL:
@@ -75,6 +126,8 @@ static int is_as_installed(const struct sigaction *act)
 		       sigismember(&act->sa_mask, SIGWINCH);
 	case BY_IGNORING:
 		return act->sa_handler == SIG_IGN;
+	case BY_ONE_SHOT:
+		return act->sa_handler == (got[i] ? SIG_DFL : on_signal);
 	default:
 		return act->sa_handler == SIG_DFL;
 	}
@@ -82,14 +135,15 @@ static int is_as_installed(const struct sigaction *act)
 
 int main(int argc, char **argv)
 {
-	const struct step_option options[] = {{"how", &how}};
+	const struct step_option options[] = {{"how", &how}, {"term", &term}};
 	static unsigned char host[BYTES];
 	struct kernels kernels;
 	struct sigaction act;
 	CUdeviceptr data;
 
-	step_parse(argc, argv, options, 1);
+	step_parse(argc, argv, options, 2);
 	install();
+	install_others();
 	kernels_init(&kernels);
 	CALL(cuMemAlloc_v2(&data, BYTES));
 	for (unsigned long k = 0; step_more(k); k++) {
@@ -101,7 +155,7 @@ int main(int argc, char **argv)
 		step_done(k);
 	}
 	for (int i = 0; i < 2; i++)
-		if (sigaction(numbers[i], NULL, &act) || !is_as_installed(&act))
+		if (sigaction(numbers[i], NULL, &act) || !is_as_installed(&act, i))
 			step_die("handlers: sigaction() tells of another handler");
 	if (odd)
 		step_die("handlers: %d times without its information or mask", (int)odd);
