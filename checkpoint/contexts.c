@@ -9,9 +9,10 @@
 #include <time.h>
 
 #define CANCEL_POLL_MS 20
+#define MAX_CREATED    (CONTEXTS_MAX - CUDA_MAX_DEVICES)
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct context created[CONTEXTS_MAX]; /* under lock */
+static struct context created[MAX_CREATED]; /* under lock */
 static size_t ncreated;
 
 /* The drain that is under way, under lock. Its thread outlives a wait that was given up. */
@@ -38,7 +39,7 @@ static void drained_init(void)
 void contexts_add(CUcontext ctx, CUdevice dev)
 {
 	pthread_mutex_lock(&lock);
-	if (ncreated < CONTEXTS_MAX)
+	if (ncreated < MAX_CREATED)
 		created[ncreated++] = (struct context){ctx, dev, false};
 	pthread_mutex_unlock(&lock);
 }
@@ -54,35 +55,55 @@ void contexts_remove(CUcontext ctx)
 	pthread_mutex_unlock(&lock);
 }
 
-size_t contexts_get(const struct cuda_driver *drv, struct context *list, size_t max)
-{
-	size_t count = 0;
-	int ndev = 0;
-
-	drv->cuDeviceGetCount(&ndev);
-	for (CUdevice dev = 0; dev < ndev && count < max; dev++) {
-		unsigned int flags;
-		int active = 0;
-
-		if (drv->cuDevicePrimaryCtxGetState(dev, &flags, &active) || !active)
-			continue;
-		if (drv->cuDevicePrimaryCtxRetain(&list[count].ctx, dev))
-			continue;
-		list[count].dev = dev;
-		list[count++].primary = true;
-	}
-	pthread_mutex_lock(&lock);
-	for (size_t i = 0; i < ncreated && count < max; i++)
-		list[count++] = created[i];
-	pthread_mutex_unlock(&lock);
-	return count;
-}
-
-void contexts_put(const struct cuda_driver *drv, const struct context *list, size_t count)
+static void put(const struct cuda_driver *drv, const struct context *list, size_t count)
 {
 	for (size_t i = 0; i < count; i++)
 		if (list[i].primary)
 			drv->cuDevicePrimaryCtxRelease_v2(list[i].dev);
+}
+
+/* The primary contexts that are active, retained until put(). */
+static CUresult get_primary(const struct cuda_driver *drv, struct context *list, size_t *count)
+{
+	CUresult error;
+	int ndev = 0;
+
+	*count = 0;
+	error = drv->cuDeviceGetCount(&ndev);
+	for (CUdevice dev = 0; dev < ndev && dev < CUDA_MAX_DEVICES && !error; dev++) {
+		unsigned int flags;
+		int active = 0;
+
+		error = drv->cuDevicePrimaryCtxGetState(dev, &flags, &active);
+		if (error || !active)
+			continue;
+		error = drv->cuDevicePrimaryCtxRetain(&list[*count].ctx, dev);
+		if (error)
+			continue;
+		list[*count].dev = dev;
+		list[(*count)++].primary = true;
+	}
+	return error;
+}
+
+/*
+ * All contexts that live now, until put(). One that is left out would be paused while its kernels
+ * run, so any failure is one of the whole.
+ */
+static CUresult get(const struct cuda_driver *drv, struct context *list, size_t *count)
+{
+	CUresult error = get_primary(drv, list, count);
+
+	if (error) {
+		put(drv, list, *count);
+		*count = 0;
+		return error;
+	}
+	pthread_mutex_lock(&lock);
+	for (size_t i = 0; i < ncreated; i++)
+		list[(*count)++] = created[i];
+	pthread_mutex_unlock(&lock);
+	return CUDA_SUCCESS;
 }
 
 static void *drain_main(void *arg)
@@ -98,7 +119,7 @@ static void *drain_main(void *arg)
 			error = drain.drv->cuCtxSynchronize();
 	}
 	drain.drv->cuCtxSetCurrent(NULL);
-	contexts_put(drain.drv, drain.list, drain.count);
+	put(drain.drv, drain.list, drain.count);
 	pthread_mutex_lock(&lock);
 	drain.error = error;
 	drain.running = false;
@@ -138,7 +159,9 @@ int contexts_drain(const struct cuda_driver *drv, struct context *list, size_t *
 		return result;
 	/* Nobody but this thread starts a drain, so drain is ours until its thread runs. */
 	drain.drv = drv;
-	drain.count = contexts_get(drv, drain.list, CONTEXTS_MAX);
+	*error = get(drv, drain.list, &drain.count);
+	if (*error)
+		return -EIO;
 	memcpy(list, drain.list, drain.count * sizeof(*list));
 	*count = drain.count;
 	pthread_mutex_lock(&lock);
@@ -146,7 +169,7 @@ int contexts_drain(const struct cuda_driver *drv, struct context *list, size_t *
 	result = -pthread_create(&thread, NULL, drain_main, NULL);
 	if (result) {
 		drain.running = false;
-		contexts_put(drv, list, *count);
+		put(drv, list, *count);
 		goto out;
 	}
 	pthread_detach(thread);

@@ -11,30 +11,22 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#define CONTEXTS_MAX 256
+#define CONTEXTS_MAX 320 /* the primary ones of CUDA_MAX_DEVICES, and what the program creates */
 
 struct context {
 	CUcontext ctx;
 	CUdevice dev;
-	bool primary; /* retained by contexts_get() */
+	bool primary; /* asked for, not created by the program */
 };
 
 void contexts_add(CUcontext ctx, CUdevice dev);
 void contexts_remove(CUcontext ctx);
 
 /*
- * All contexts that live now: at most @max, the count returned. Primary contexts among them are
- * retained until contexts_put() with the same array. With the gate closed only: a context must not
- * be destroyed meanwhile.
- */
-size_t contexts_get(const struct cuda_driver *drv, struct context *list, size_t max);
-void contexts_put(const struct cuda_driver *drv, const struct context *list, size_t count);
-
-/*
  * Wait until the GPU has done all work of all contexts, which are left in @list (CONTEXTS_MAX of
  * them, not retained) and *@count; @deadline_ms (gate_now_ms()) at the most. Returns 0; -ETIME;
  * -ECANCELED soon after *@cancel becomes true; -EIO with the driver's error in *@error where a
- * context is broken. A wait that was given up goes on in a thread of its own until the work ends;
+ * context is broken or cannot be asked for. A wait that was given up goes on in a thread of its own until the work ends;
  * the next call waits for it first.
  */
 int contexts_drain(const struct cuda_driver *drv, struct context *list, size_t *count,

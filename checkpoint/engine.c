@@ -148,7 +148,7 @@ static int drain(const struct cuda_driver *drv, double deadline_ms,
 	ret = contexts_drain(drv, saved.contexts, &saved.ncontexts, deadline_ms, &progress->cancel,
 			     &error);
 	if (ret == -EIO)
-		return fail_driver(result, drv, "the program's context is broken", error);
+		return fail_driver(result, drv, "the program's contexts", error);
 	if (ret == -ECANCELED || ret == -ETIME)
 		return fail_wait(result, progress, "kernels did not end");
 	if (ret)

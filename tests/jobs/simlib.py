@@ -17,7 +17,7 @@ GPU_TESTS = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file_
 sys.path.insert(0, GPU_TESTS)
 
 import gpulib  # noqa: E402
-from gpulib import BUILD, SCRATCH, Failure, Job, Skip  # noqa: E402
+from gpulib import BUILD, SCRATCH, Failure, Skip  # noqa: E402
 
 REPOSITORY = os.path.dirname(os.path.dirname(GPU_TESTS))
 SIM_DIR = os.path.join(BUILD, "tests", "sim")
