@@ -10,11 +10,19 @@
 
 #include <stdbool.h>
 
-/* A capture on @stream began; it ended, or the stream was destroyed. */
-void captures_add(CUstream stream);
+/*
+ * A capture on @stream, of @ctx, began; it ended, or the stream was destroyed; @ctx was destroyed.
+ * CU_STREAM_PER_THREAD is the stream of the calling thread.
+ */
+void captures_add(CUstream stream, CUcontext ctx);
 void captures_remove(CUstream stream);
+void captures_remove_context(CUcontext ctx);
 
-/* True while a capture is open. Captures that ended unseen are forgotten. Needs no context. */
+/*
+ * True while a capture is open. Forgets captures that ended unseen, those whose stream the driver
+ * does not know any more, and those of CU_STREAM_PER_THREAD whose thread has ended. Needs no
+ * context, and holds no lock while it asks the driver.
+ */
 bool captures_open(const struct cuda_driver *drv);
 
 /* In the child of a fork: there are none. */

@@ -9,11 +9,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define UNMANAGED_MAP(X)                                                      \
-	X(DEVICE, "cuMemAlloc on a device without virtual memory management") \
-	X(POOL, "cuMemAllocAsync")                                            \
-	X(MANAGED, "cuMemAllocManaged")                                       \
-	X(ARRAY, "arrays and mipmaps")                                        \
+#define UNMANAGED_MAP(X)                                                             \
+	X(DEVICE, "cuMemAlloc left to the driver (CUDAW_ADDRESSING, or no mapping)") \
+	X(POOL, "cuMemAllocAsync")                                                   \
+	X(MANAGED, "cuMemAllocManaged")                                              \
+	X(ARRAY, "arrays and mipmaps")                                               \
 	X(VMM, "cuMemCreate")
 
 #define UNMANAGED_ENUM(name, text) UNMANAGED_##name,

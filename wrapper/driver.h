@@ -15,7 +15,8 @@
  *
  * cuGetProcAddress is answered by the real driver and then swapped by the returned address, so that
  * each ABI version of a function is met by its own hook, and functions that we do not know pass
- * through. No hook holds a lock across a call into the real driver.
+ * through. Two locks are held across calls into the real driver, which never calls back into this
+ * face: vmem's, while it maps and unmaps, and that of hook_context.c, while contexts come and go.
  */
 #include "vmem/driver.h"
 
@@ -32,8 +33,5 @@ void *driver_swap(void *fn);
 
 /* The real driver's functions for vmem and checkpoint; NULL where it cannot pause programs. */
 const struct cuda_driver *driver_table(void);
-
-/* Wait for all work of @ctx, whatever context is current. */
-CUresult driver_synchronize(CUcontext ctx);
 
 #endif

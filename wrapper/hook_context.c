@@ -9,42 +9,113 @@
 #include "vmem/vmem.h"
 #include "wrapper/driver.h"
 
+#include <pthread.h>
 #include <stddef.h>
+
+/*
+ * Serialises the creation and the end of contexts, so that the handle of a context that just ended
+ * is not given to a new one before the old one's memory is forgotten. It is held across the real
+ * calls, a destroy's wait for the GPU included. That is safe: the driver calls nothing of the
+ * program in them that may make CUDA calls, no other lock is held when it is taken, and a thread
+ * that waits for it is inside the gate like the one that has it, so a pause waits for both. Primary
+ * contexts that the CUDA runtime retains through its own tables are not seen.
+ */
+static pthread_mutex_t lifetimes = PTHREAD_MUTEX_INITIALIZER;
+
+static void lock(void)
+{
+	pthread_mutex_lock(&lifetimes);
+}
+
+/* Ends what lock() began, as do the other functions that take a result. */
+static CUresult unlocked(CUresult result)
+{
+	pthread_mutex_unlock(&lifetimes);
+	return result;
+}
 
 static CUresult created(CUresult result, const CUcontext *ctx, CUdevice dev)
 {
 	if (!result)
 		contexts_add(*ctx, dev);
-	return result;
+	return unlocked(result);
+}
+
+CUresult hook_cuCtxCreate(CUcontext *pctx, unsigned int flags, CUdevice dev)
+{
+	lock();
+	return created(real.cuCtxCreate(pctx, flags, dev), pctx, dev);
 }
 
 CUresult hook_cuCtxCreate_v2(CUcontext *pctx, unsigned int flags, CUdevice dev)
 {
+	lock();
 	return created(real.cuCtxCreate_v2(pctx, flags, dev), pctx, dev);
 }
 
 CUresult hook_cuCtxCreate_v3(CUcontext *pctx, CUexecAffinityParam *paramsArray, int numParams,
 			     unsigned int flags, CUdevice dev)
 {
+	lock();
 	return created(real.cuCtxCreate_v3(pctx, paramsArray, numParams, flags, dev), pctx, dev);
 }
 
 CUresult hook_cuCtxCreate_v4(CUcontext *pctx, CUctxCreateParams *ctxCreateParams,
 			     unsigned int flags, CUdevice dev)
 {
+	lock();
 	return created(real.cuCtxCreate_v4(pctx, ctxCreateParams, flags, dev), pctx, dev);
+}
+
+/* What lived in @ctx is gone. */
+static void forget(CUcontext ctx)
+{
+	captures_remove_context(ctx);
+	if (driver_table())
+		vmem_release_context(ctx);
+}
+
+static CUresult destroyed(CUresult result, CUcontext ctx)
+{
+	if (!result) {
+		contexts_remove(ctx);
+		forget(ctx);
+	}
+	return unlocked(result);
+}
+
+CUresult hook_cuCtxDestroy(CUcontext ctx)
+{
+	lock();
+	return destroyed(real.cuCtxDestroy(ctx), ctx);
 }
 
 CUresult hook_cuCtxDestroy_v2(CUcontext ctx)
 {
-	CUresult result = real.cuCtxDestroy_v2(ctx);
+	lock();
+	return destroyed(real.cuCtxDestroy_v2(ctx), ctx);
+}
 
-	if (!result) {
-		contexts_remove(ctx);
-		if (driver_table())
-			vmem_release_context(ctx);
-	}
-	return result;
+/* The context lives on where cuCtxAttach() was called for it. */
+CUresult hook_cuCtxDetach(CUcontext ctx)
+{
+	CUresult result, state;
+	unsigned int version;
+
+	lock();
+	result = real.cuCtxDetach(ctx);
+	if (result)
+		return unlocked(result);
+	state = real.cuCtxGetApiVersion(ctx, &version);
+	if (state == CUDA_ERROR_INVALID_CONTEXT || state == CUDA_ERROR_CONTEXT_IS_DESTROYED)
+		return destroyed(result, ctx);
+	return unlocked(result);
+}
+
+CUresult hook_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
+{
+	lock();
+	return unlocked(real.cuDevicePrimaryCtxRetain(pctx, dev));
 }
 
 /* The primary context of @dev, or NULL where it is not active (and must not be made so). */
@@ -61,24 +132,50 @@ static CUcontext primary_context(CUdevice dev)
 	return ctx;
 }
 
+static CUresult release_primary(CUdevice dev, CUresult (*release)(CUdevice dev))
+{
+	CUcontext ctx;
+	CUresult result;
+
+	lock();
+	ctx = primary_context(dev);
+	result = release(dev);
+	if (!result && ctx && !primary_context(dev))
+		forget(ctx);
+	return unlocked(result);
+}
+
+CUresult hook_cuDevicePrimaryCtxRelease(CUdevice dev)
+{
+	return release_primary(dev, real.cuDevicePrimaryCtxRelease);
+}
+
 CUresult hook_cuDevicePrimaryCtxRelease_v2(CUdevice dev)
 {
-	CUcontext ctx = primary_context(dev);
-	CUresult result = real.cuDevicePrimaryCtxRelease_v2(dev);
+	return release_primary(dev, real.cuDevicePrimaryCtxRelease_v2);
+}
 
-	if (!result && ctx && !primary_context(dev) && driver_table())
-		vmem_release_context(ctx);
-	return result;
+static CUresult reset_primary(CUdevice dev, CUresult (*reset)(CUdevice dev))
+{
+	CUcontext ctx;
+	CUresult result;
+
+	lock();
+	ctx = primary_context(dev);
+	result = reset(dev);
+	if (!result && ctx)
+		forget(ctx);
+	return unlocked(result);
+}
+
+CUresult hook_cuDevicePrimaryCtxReset(CUdevice dev)
+{
+	return reset_primary(dev, real.cuDevicePrimaryCtxReset);
 }
 
 CUresult hook_cuDevicePrimaryCtxReset_v2(CUdevice dev)
 {
-	CUcontext ctx = primary_context(dev);
-	CUresult result = real.cuDevicePrimaryCtxReset_v2(dev);
-
-	if (!result && ctx && driver_table())
-		vmem_release_context(ctx);
-	return result;
+	return reset_primary(dev, real.cuDevicePrimaryCtxReset_v2);
 }
 
 static CUresult device_of(CUcontext ctx, CUdevice *dev)
@@ -118,9 +215,24 @@ CUresult hook_cuCtxDisablePeerAccess(CUcontext peerContext)
 
 static CUresult capture_began(CUresult result, CUstream stream)
 {
-	if (!result)
-		captures_add(stream);
+	CUcontext ctx = NULL;
+
+	if (!result) {
+		real.cuCtxGetCurrent(&ctx);
+		captures_add(stream, ctx);
+	}
 	return result;
+}
+
+CUresult hook_cuStreamBeginCapture(CUstream hStream)
+{
+	return capture_began(real.cuStreamBeginCapture(hStream), hStream);
+}
+
+CUresult hook_cuStreamBeginCapture_ptsz(CUstream hStream)
+{
+	return capture_began(real.cuStreamBeginCapture_ptsz(hStream),
+			     hStream ? hStream : CU_STREAM_PER_THREAD);
 }
 
 CUresult hook_cuStreamBeginCapture_v2(CUstream hStream, CUstreamCaptureMode mode)
@@ -167,6 +279,12 @@ CUresult hook_cuStreamEndCapture_ptsz(CUstream hStream, CUgraph *phGraph)
 {
 	captures_remove(hStream ? hStream : CU_STREAM_PER_THREAD);
 	return real.cuStreamEndCapture_ptsz(hStream, phGraph);
+}
+
+CUresult hook_cuStreamDestroy(CUstream hStream)
+{
+	captures_remove(hStream);
+	return real.cuStreamDestroy(hStream);
 }
 
 CUresult hook_cuStreamDestroy_v2(CUstream hStream)

@@ -81,8 +81,11 @@ CUresult hook_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
 
 CUresult hook_cuMemRelease(CUmemGenericAllocationHandle handle)
 {
-	unmanaged_remove(UNMANAGED_VMM, handle);
-	return real.cuMemRelease(handle);
+	CUresult result = real.cuMemRelease(handle);
+
+	if (!result)
+		unmanaged_remove(UNMANAGED_VMM, handle);
+	return result;
 }
 
 static size_t format_bytes(CUarray_format format)

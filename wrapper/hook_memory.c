@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define LOG_PREFIX "memory: "
 #include "vmem/log.h"
@@ -27,84 +28,195 @@ static void report_once(bool *said, const char *text)
 }
 
 /*
- * Memory freed while a stream capture was open. Freeing waits for the GPU, which a capture does
- * not allow; the memory is kept until a free or an allocation finds no capture.
+ * Memory freed while a stream capture was open. To free it takes a wait for the GPU, and
+ * cuCtxSynchronize() would break a capture of the same context; so it is kept until a free finds no
+ * capture open, or an allocation finds no memory. An address may have a new owner by then (the
+ * context was destroyed, and with it the memory), so the allocation's id is kept beside it.
  */
+struct deferred_free {
+	CUdeviceptr ptr;
+	unsigned long long id;
+};
+
 static struct {
 	pthread_mutex_t lock;
-	CUdeviceptr *ptrs;
+	struct deferred_free *frees;
 	size_t count, room;
 } deferred = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-static bool defer(CUdeviceptr ptr)
+static CUresult defer_locked(const struct deferred_free *f)
 {
-	bool ok = true;
-
-	pthread_mutex_lock(&deferred.lock);
+	for (size_t i = 0; i < deferred.count; i++)
+		if (deferred.frees[i].id == f->id)
+			return CUDA_ERROR_INVALID_VALUE;
 	if (deferred.count == deferred.room) {
 		size_t room = deferred.room ? 2 * deferred.room : 64;
-		CUdeviceptr *ptrs = realloc(deferred.ptrs, room * sizeof(*ptrs));
+		struct deferred_free *frees = realloc(deferred.frees, room * sizeof(*frees));
 
-		ok = ptrs;
-		if (ok) {
-			deferred.ptrs = ptrs;
-			deferred.room = room;
-		}
+		if (!frees)
+			return CUDA_ERROR_OUT_OF_MEMORY;
+		deferred.frees = frees;
+		deferred.room = room;
 	}
-	if (ok)
-		__atomic_store_n(&deferred.ptrs[deferred.count++], ptr, __ATOMIC_RELAXED);
-	pthread_mutex_unlock(&deferred.lock);
-	return ok;
+	deferred.frees[deferred.count] = *f;
+	__atomic_store_n(&deferred.count, deferred.count + 1, __ATOMIC_RELAXED);
+	return CUDA_SUCCESS;
 }
 
-static bool take_deferred(CUdeviceptr *ptr)
+/* CUDA_ERROR_INVALID_VALUE where it was deferred before: a double free. */
+static CUresult defer(const struct deferred_free *f)
+{
+	CUresult result;
+
+	pthread_mutex_lock(&deferred.lock);
+	result = defer_locked(f);
+	pthread_mutex_unlock(&deferred.lock);
+	return result;
+}
+
+static void take_locked(size_t i)
+{
+	deferred.frees[i] = deferred.frees[deferred.count - 1];
+	__atomic_store_n(&deferred.count, deferred.count - 1, __ATOMIC_RELAXED);
+}
+
+static bool take_deferred(struct deferred_free *f)
 {
 	bool any;
 
 	pthread_mutex_lock(&deferred.lock);
 	any = deferred.count > 0;
-	if (any)
-		*ptr = deferred.ptrs[--deferred.count];
+	if (any) {
+		*f = deferred.frees[deferred.count - 1];
+		take_locked(deferred.count - 1);
+	}
 	pthread_mutex_unlock(&deferred.lock);
 	return any;
 }
 
-CUresult driver_synchronize(CUcontext ctx)
+/* False where another thread took it. */
+static bool take_this(const struct deferred_free *f)
+{
+	bool found = false;
+
+	pthread_mutex_lock(&deferred.lock);
+	for (size_t i = 0; i < deferred.count && !found; i++) {
+		found = deferred.frees[i].id == f->id;
+		if (found)
+			take_locked(i);
+	}
+	pthread_mutex_unlock(&deferred.lock);
+	return found;
+}
+
+static bool thread_is_relaxed(void)
+{
+	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	bool relaxed;
+
+	if (real.cuThreadExchangeStreamCaptureMode(&mode))
+		return false;
+	relaxed = mode == CU_STREAM_CAPTURE_MODE_RELAXED;
+	real.cuThreadExchangeStreamCaptureMode(&mode);
+	return relaxed;
+}
+
+/*
+ * Wait for the current context's work while a capture is open, in a thread in relaxed mode: by a
+ * real cuMemFree(), which the driver permits there. What is freed has a granule, so that the driver
+ * has something to unmap. It waits just as much as it does for a native program that frees here:
+ * cuda.h says that cuMemFree() "may perform implicit synchronization".
+ */
+static CUresult wait_in_capture(void)
+{
+	CUdeviceptr fence;
+	CUresult result = real.cuMemAlloc_v2(&fence, VMEM_GRANULE);
+
+	return result ? result : real.cuMemFree_v2(fence);
+}
+
+/* Wait by @wait for all work of @ctx, whatever context is current. */
+static CUresult synchronize(CUcontext ctx, CUresult (*wait)(void))
 {
 	CUcontext current = NULL;
 	CUresult result;
 
 	real.cuCtxGetCurrent(&current);
 	if (current == ctx)
-		return real.cuCtxSynchronize();
+		return wait();
 	result = real.cuCtxPushCurrent_v2(ctx);
 	if (result)
 		return result;
-	result = real.cuCtxSynchronize();
+	result = wait();
 	real.cuCtxPopCurrent_v2(&current);
 	return result;
 }
 
 /* As cudaFree: first wait for all work of the context, which may still use the memory. */
-static CUresult free_now(CUdeviceptr ptr)
+static CUresult free_now(const struct deferred_free *f, CUresult (*wait)(void))
 {
 	struct vmem_info info;
 	CUresult result;
 
-	if (!vmem_lookup(ptr, &info) || info.start != ptr)
+	if (!vmem_lookup(f->ptr, &info) || info.id != f->id)
 		return CUDA_ERROR_INVALID_VALUE;
-	result = driver_synchronize(info.ctx);
-	return result ? result : vmem_free(ptr);
+	result = synchronize(info.ctx, wait);
+	return result ? result : vmem_free(f->ptr);
 }
 
-static void free_deferred(void)
+static void free_all_deferred(CUresult (*wait)(void))
 {
-	CUdeviceptr ptr;
+	struct deferred_free f;
 
-	if (!__atomic_load_n(&deferred.count, __ATOMIC_RELAXED) || captures_open(driver_table()))
+	while (take_deferred(&f)) {
+		CUresult result = free_now(&f, wait);
+
+		/* An invalid one went with its context. */
+		if (result && result != CUDA_ERROR_INVALID_VALUE) {
+			defer(&f);
+			return;
+		}
+	}
+}
+
+/* Free what was deferred; while a capture is open only where the memory is @needed. */
+static void free_deferred(bool needed)
+{
+	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+
+	if (!__atomic_load_n(&deferred.count, __ATOMIC_RELAXED))
 		return;
-	while (take_deferred(&ptr))
-		free_now(ptr);
+	if (!captures_open(driver_table())) {
+		free_all_deferred(real.cuCtxSynchronize);
+	} else if (needed && !real.cuThreadExchangeStreamCaptureMode(&mode)) {
+		free_all_deferred(wait_in_capture);
+		real.cuThreadExchangeStreamCaptureMode(&mode);
+	}
+}
+
+/*
+ * While a capture is open. The driver lets a program free memory then where its thread is in
+ * relaxed mode: then it is done at once if it can be, and deferred in all other cases.
+ */
+static CUresult free_in_capture(const struct deferred_free *f)
+{
+	CUresult result = defer(f);
+
+	if (!result && thread_is_relaxed() && take_this(f) && free_now(f, wait_in_capture))
+		result = defer(f);
+	return result;
+}
+
+/* CUDAW_ADDRESSING=native: cuMemAlloc is the real driver's, for programs that need legacy IPC. */
+static bool native_addressing;
+
+static void read_addressing(void)
+{
+	const char *value = secure_getenv("CUDAW_ADDRESSING");
+
+	native_addressing = value && !strcmp(value, "native");
+	if (value && *value && !native_addressing && strcmp(value, "mapped"))
+		pr_err("CUDAW_ADDRESSING=%s: expected mapped or native; using mapped", value);
 }
 
 static CUresult alloc_native(CUdeviceptr *dptr, size_t bytesize)
@@ -121,7 +233,7 @@ static CUresult alloc(CUcontext ctx, CUdevice dev, CUdeviceptr *dptr, size_t byt
 	CUresult result = vmem_alloc(ctx, dev, bytesize, dptr);
 
 	if (result == CUDA_ERROR_OUT_OF_MEMORY) {
-		free_deferred();
+		free_deferred(true);
 		result = vmem_alloc(ctx, dev, bytesize, dptr);
 	}
 	return result;
@@ -129,6 +241,7 @@ static CUresult alloc(CUcontext ctx, CUdevice dev, CUdeviceptr *dptr, size_t byt
 
 CUresult hook_cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
 {
+	static pthread_once_t addressing = PTHREAD_ONCE_INIT;
 	static bool said;
 	CUcontext ctx = NULL;
 	CUdevice dev;
@@ -137,11 +250,15 @@ CUresult hook_cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
 	if (!dptr || !bytesize || !driver_table() || real.cuCtxGetCurrent(&ctx) || !ctx ||
 	    real.cuCtxGetDevice(&dev))
 		return real.cuMemAlloc_v2(dptr, bytesize);
+	pthread_once(&addressing, read_addressing);
+	if (native_addressing)
+		return alloc_native(dptr, bytesize);
 	result = alloc(ctx, dev, dptr, bytesize);
 	if (result != CUDA_ERROR_NOT_SUPPORTED)
 		return result;
-	report_once(&said, "the device has no virtual memory management: the program runs, but "
-			   "its memory stays on the GPU during a pause unless the driver moves it");
+	report_once(&said, "the driver gives no virtual memory at the addresses that cudaw needs: "
+			   "the program runs, but its memory stays on the GPU during a pause "
+			   "unless the driver moves it");
 	return alloc_native(dptr, bytesize);
 }
 
@@ -165,10 +282,11 @@ CUresult hook_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t Width
 
 CUresult hook_cuMemFree_v2(CUdeviceptr dptr)
 {
-	CUresult result;
+	struct deferred_free f = {.ptr = dptr};
+	struct vmem_info info;
 
 	if (!vmem_contains(dptr)) {
-		result = real.cuMemFree_v2(dptr);
+		CUresult result = real.cuMemFree_v2(dptr);
 		if (!result) {
 			unmanaged_remove(UNMANAGED_DEVICE, dptr);
 			unmanaged_remove(UNMANAGED_MANAGED, dptr);
@@ -176,10 +294,13 @@ CUresult hook_cuMemFree_v2(CUdeviceptr dptr)
 		}
 		return result;
 	}
-	if (captures_open(driver_table()) && defer(dptr))
-		return CUDA_SUCCESS;
-	free_deferred();
-	return free_now(dptr);
+	if (!vmem_lookup(dptr, &info) || info.start != dptr)
+		return CUDA_ERROR_INVALID_VALUE;
+	f.id = info.id;
+	if (captures_open(driver_table()))
+		return free_in_capture(&f);
+	free_deferred(false);
+	return free_now(&f, real.cuCtxSynchronize);
 }
 
 CUresult hook_cuMemGetInfo_v2(size_t *free, size_t *total)
@@ -291,4 +412,12 @@ CUresult hook_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr)
 		report_once(&said, "cuIpcGetMemHandle: memory under cudaw cannot be shared between "
 				   "processes by a legacy IPC handle");
 	return real.cuIpcGetMemHandle(pHandle, dptr);
+}
+
+/* As for memory of the real cuMemAlloc(): a handle would keep it on the GPU during a pause. */
+CUresult hook_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *addr)
+{
+	if (vmem_contains((uintptr_t)addr))
+		return CUDA_ERROR_INVALID_VALUE;
+	return real.cuMemRetainAllocationHandle(handle, addr);
 }

@@ -82,6 +82,56 @@ def a_capture_that_does_not_end():
     check("every word right" in job.result(), "the capture was broken")
 
 
+def frees_during_a_capture():
+    for case in ("destroyed", "twice", "relaxed", "memory-short", "retained", "older"):
+        check("right" in Job("frees", case).result(), f"frees {case}")
+
+
+def captures_that_end_with_their_owner():
+    """A pause does not wait for the capture of a context or of a thread that is gone."""
+    for case in ("context-gone", "thread-gone"):
+        job = Job("frees", case)
+        job.wait_line("holding")
+        paused_and_resumed(job)
+        tell(job)
+        check("right" in job.result(), f"frees {case}")
+
+
+def each_thread_has_a_stream_of_its_own():
+    """The end of one thread's capture of CU_STREAM_PER_THREAD is not that of another's."""
+    job = Job("frees", "two-threads")
+    job.wait_line("holding")
+    done = cudaw("pause", "--timeout", 1, job.pid)
+    equal(done.returncode, 5, "the exit code of cudaw pause --timeout 1")
+    tell(job)
+    check("right" in job.result(), "the capture was broken")
+
+
+def unmanaged(job):
+    return job.status()["unmanaged"]
+
+
+def native_addressing():
+    for value, expected in (("native", []), ("mapped", []), ("nativ", ["nativ: expected mapped"])):
+        job = Job("hold", env={"CUDAW_ADDRESSING": value})
+        job.wait_line("holding")
+        equal(unmanaged(job) > 0, value == "native", f"memory is unmanaged with {value}")
+        paused_and_resumed(job)
+        tell(job)
+        check("every byte right" in job.result(), "the job did not verify its memory")
+        found = errors_of_cudaw(job)
+        equal(len(found), len(expected), f"the number of messages in {found}")
+        check(all(text in line for text, line in zip(expected, found)), f"cudaw says {found}")
+
+
+def a_release_that_fails_is_not_counted():
+    job = Job("frees", "release", env={"CUDAW_SIM_FAULT": "cuMemRelease:1:1"})
+    job.wait_line("holding")
+    equal(unmanaged(job), 2 << 20, "the unmanaged bytes")
+    tell(job)
+    check("right" in job.result(), "frees release")
+
+
 def resources(pid):
     """What a process holds: descriptors, threads, mappings, and resident KiB."""
     with open(f"/proc/{pid}/status", encoding="ascii") as file:
@@ -124,4 +174,6 @@ def nothing_leaks():
 
 main(threads_through_50_pauses, threads_in_several_contexts, several_devices,
      only_the_memory_is_released, not_by_tsan(each_device_is_given_back), while_a_capture_is_open,
-     a_capture_that_does_not_end, nothing_leaks)
+     a_capture_that_does_not_end, frees_during_a_capture, captures_that_end_with_their_owner,
+     each_thread_has_a_stream_of_its_own, native_addressing, a_release_that_fails_is_not_counted,
+     nothing_leaks)

@@ -111,18 +111,35 @@ SIM_EXPORT cuCtxCreate_v4(CUcontext *ctx, CUctxCreateParams *params, unsigned in
 	return ctx_create(ctx, flags, dev);
 }
 
-SIM_EXPORT cuCtxDestroy_v2(CUcontext handle)
+static CUresult ctx_destroy(CUcontext handle)
 {
-	struct sim_ctx *ctx;
+	struct sim_ctx *ctx = ctx_find(handle);
 
-	SIM_ENTER(cuCtxDestroy_v2, NEED_INIT);
-	ctx = ctx_find(handle);
 	if (!ctx || !ctx->active || ctx->primary)
 		return CUDA_ERROR_INVALID_CONTEXT;
 	if (ctx == ctx_current())
 		sim_thread.depth--;
 	ctx_deactivate(ctx);
 	return CUDA_SUCCESS;
+}
+
+SIM_EXPORT cuCtxDestroy_v2(CUcontext handle)
+{
+	SIM_ENTER(cuCtxDestroy_v2, NEED_INIT);
+	return ctx_destroy(handle);
+}
+
+SIM_EXPORT cuCtxDestroy(CUcontext handle)
+{
+	SIM_ENTER(cuCtxDestroy, NEED_INIT);
+	return ctx_destroy(handle);
+}
+
+/* There is no cuCtxAttach: it ends the context. */
+SIM_EXPORT cuCtxDetach(CUcontext handle)
+{
+	SIM_ENTER(cuCtxDetach, NEED_INIT);
+	return ctx_destroy(handle);
 }
 
 SIM_EXPORT cuCtxPushCurrent_v2(CUcontext handle)
