@@ -123,9 +123,9 @@ static bool thread_is_relaxed(void)
 
 /*
  * Wait for the current context's work while a capture is open, in a thread in relaxed mode: by a
- * real cuMemFree(), which the driver permits there. What is freed has a granule, so that the driver
- * has something to unmap. It waits just as much as it does for a native program that frees here:
- * cuda.h says that cuMemFree() "may perform implicit synchronization".
+ * real cuMemFree(), which waits for running kernels and leaves the capture valid, where
+ * cuCtxSynchronize() is refused and invalidates it [H200, driver 580.159: a free of 2 MiB beside a
+ * kernel of 300 ms took 300 ms, in a capture of either mode].
  */
 static CUresult wait_in_capture(void)
 {
