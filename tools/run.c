@@ -35,6 +35,8 @@ const char help_run[] =
 	"  CUDAW_SIGNAL_PAUSE   signal that pauses the job (USR1), or 'none'\n"
 	"  CUDAW_SIGNAL_RESUME  signal that resumes it (USR2), or 'none'\n"
 	"  CUDAW_RELEASE        'memory': a pause leaves the CUDA context on the GPU\n"
+	"  CUDAW_HOST_POOL      pinned host memory to keep with CUDAW_RELEASE=memory, as 8G\n"
+	"  CUDAW_ADDRESSING     'native': leave GPU memory to the driver (legacy IPC)\n"
 	"  CUDAW_RUNTIME_DIR    folder of the job's sockets (/tmp/cudaw-UID)\n"
 	"  CUDAW_REAL_LIBCUDA   path of the NVIDIA driver's libcuda.so.1\n"
 	"  CUDAW_LOG            error, warn, info or debug: what cudaw says on stderr (error)\n"
