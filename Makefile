@@ -208,6 +208,11 @@ $(O)/tests/programs/%: tests/programs/%.c | $(O)/.deps
 	$(Q)$(CC) -std=gnu11 -D_GNU_SOURCE -I. -I$(CUDA_HOME)/include $(CFLAGS) $(SANFLAGS) $(WARN) $< \
 		-L$(CUDA_HOME)/lib64/stubs -lcuda -ldl -pthread -o $@
 
+$(O)/tests/programs/digests: $(call c_objects,tests/programs/digests.c checkpoint/digest.c vmem/driver.c)
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $^ -ldl -pthread -o $@
+
 # A CUDA 12 program needs no CUDA 12 toolkit here: it is linked to our face of that runtime.
 $(O)/tests/programs/runtime12: tests/programs/runtime12.c $(LIBDIR)/libcudart.so.12
 	$(call say,CC,$@)

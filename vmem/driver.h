@@ -36,6 +36,11 @@
 	X(cuMemHostUnregister)           \
 	X(cuMemcpyDtoHAsync_v2)          \
 	X(cuMemcpyHtoDAsync_v2)          \
+	X(cuMemsetD8Async)               \
+	X(cuModuleLoadData)              \
+	X(cuModuleUnload)                \
+	X(cuModuleGetFunction)           \
+	X(cuLaunchKernel)                \
 	X(cuStreamCreate)                \
 	X(cuStreamSynchronize)           \
 	X(cuStreamDestroy_v2)            \

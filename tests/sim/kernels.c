@@ -3,6 +3,7 @@
  * The kernels of the simulated devices. A module has those of them that its image names. They are
  * all written for a flat grid, so the grid is not looked at: one call does the work of all threads.
  */
+#include "tests/digest_formula.h"
 #include "tests/sim/sim.h"
 
 #include <time.h>
@@ -84,13 +85,27 @@ static void run_chase(const void *args)
 		*a->list[i] += 1;
 }
 
+struct digest_args {
+	const char *data;
+	struct digest *digests;
+	uint64_t count;
+};
+
+static void run_digest(const void *args)
+{
+	const struct digest_args *a = args;
+
+	for (uint64_t i = 0; i < a->count; i++)
+		a->digests[i] = digest_formula(a->data + i * VMEM_GRANULE);
+}
+
 const struct sim_kernel *kernel_table(size_t *count)
 {
 	static const struct sim_kernel table[] = {
 		{"increment", run_increment, 2, {8, 8}}, {"fill", run_fill, 3, {8, 8, 4}},
 		{"iota", run_iota, 3, {8, 8, 4}},        {"checksum", run_checksum, 3, {8, 8, 8}},
 		{"spin_until", run_spin_until, 1, {8}},  {"spin_us", run_spin_us, 1, {8}},
-		{"chase", run_chase, 2, {8, 8}},
+		{"chase", run_chase, 2, {8, 8}},         {"cudaw_digest", run_digest, 3, {8, 8, 8}},
 	};
 
 	*count = sizeof(table) / sizeof(table[0]);
