@@ -271,3 +271,15 @@ bool slab_lookup(const struct slab *slab, uint64_t offset, struct suballoc_info 
 	info->id = atomic_load_explicit(&b->id, memory_order_relaxed);
 	return true;
 }
+
+bool slab_overlaps(const struct slab *slab, uint64_t offset, size_t size)
+{
+	struct suballoc_info info;
+	uint64_t first = offset / SUBALLOC_UNIT / 64, last = (offset + size) / SUBALLOC_UNIT / 64;
+
+	/* What starts inside, or what starts before and reaches inside. */
+	for (uint64_t i = first; i < last; i++)
+		if (atomic_load_explicit(&slab->heads[i], memory_order_acquire))
+			return true;
+	return slab_lookup(slab, offset, &info);
+}

@@ -75,4 +75,10 @@ size_t slab_live(const struct slab *slab, size_t *bytes);
 /* Describe the live allocation that @offset points into; false where there is none. No lock. */
 bool slab_lookup(const struct slab *slab, uint64_t offset, struct suballoc_info *info);
 
+/*
+ * True where a live allocation has a part in [@offset, @offset + @size), both multiples of 64
+ * units. No lock.
+ */
+bool slab_overlaps(const struct slab *slab, uint64_t offset, size_t size);
+
 #endif

@@ -600,6 +600,16 @@ size_t vmem_regions(struct vmem_region *regions, size_t max)
 	return n;
 }
 
+bool vmem_granule_live(CUdeviceptr granule)
+{
+	const struct region *r = space_find(&vm.space, granule);
+	const struct slab *slab = r ? r->slab : NULL;
+
+	if (!slab)
+		return r && r->asked;
+	return slab_overlaps(slab, granule - r->start, VMEM_GRANULE);
+}
+
 static CUresult region_change(CUdeviceptr start, bool mapped)
 {
 	CUresult rc = CUDA_ERROR_INVALID_VALUE;
