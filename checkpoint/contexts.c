@@ -55,14 +55,14 @@ void contexts_remove(CUcontext ctx)
 	pthread_mutex_unlock(&lock);
 }
 
-static void put(const struct cuda_driver *drv, const struct context *list, size_t count)
+void contexts_put(const struct cuda_driver *drv, const struct context *list, size_t count)
 {
 	for (size_t i = 0; i < count; i++)
 		if (list[i].primary)
 			drv->cuDevicePrimaryCtxRelease_v2(list[i].dev);
 }
 
-/* The primary contexts that are active, retained until put(). */
+/* The primary contexts that are active, retained until contexts_put(). */
 static CUresult get_primary(const struct cuda_driver *drv, struct context *list, size_t *count)
 {
 	CUresult error;
@@ -87,15 +87,14 @@ static CUresult get_primary(const struct cuda_driver *drv, struct context *list,
 }
 
 /*
- * All contexts that live now, until put(). One that is left out would be paused while its kernels
- * run, so any failure is one of the whole.
+ * One that is left out would be paused while its kernels run, so any failure is one of the whole.
  */
-static CUresult get(const struct cuda_driver *drv, struct context *list, size_t *count)
+CUresult contexts_get(const struct cuda_driver *drv, struct context *list, size_t *count)
 {
 	CUresult error = get_primary(drv, list, count);
 
 	if (error) {
-		put(drv, list, *count);
+		contexts_put(drv, list, *count);
 		*count = 0;
 		return error;
 	}
@@ -119,7 +118,7 @@ static void *drain_main(void *arg)
 			error = drain.drv->cuCtxSynchronize();
 	}
 	drain.drv->cuCtxSetCurrent(NULL);
-	put(drain.drv, drain.list, drain.count);
+	contexts_put(drain.drv, drain.list, drain.count);
 	pthread_mutex_lock(&lock);
 	drain.error = error;
 	drain.running = false;
@@ -159,7 +158,7 @@ int contexts_drain(const struct cuda_driver *drv, struct context *list, size_t *
 		return result;
 	/* Nobody but this thread starts a drain, so drain is ours until its thread runs. */
 	drain.drv = drv;
-	*error = get(drv, drain.list, &drain.count);
+	*error = contexts_get(drv, drain.list, &drain.count);
 	if (*error)
 		return -EIO;
 	memcpy(list, drain.list, drain.count * sizeof(*list));
@@ -169,7 +168,7 @@ int contexts_drain(const struct cuda_driver *drv, struct context *list, size_t *
 	result = -pthread_create(&thread, NULL, drain_main, NULL);
 	if (result) {
 		drain.running = false;
-		put(drv, list, *count);
+		contexts_put(drv, list, *count);
 		goto out;
 	}
 	pthread_detach(thread);

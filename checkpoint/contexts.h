@@ -23,6 +23,13 @@ void contexts_add(CUcontext ctx, CUdevice dev);
 void contexts_remove(CUcontext ctx);
 
 /*
+ * All contexts that live now: @list has room for CONTEXTS_MAX. Primary ones are retained until
+ * contexts_put(). No call of the program may be inside the gate. On failure *@count is 0.
+ */
+CUresult contexts_get(const struct cuda_driver *drv, struct context *list, size_t *count);
+void contexts_put(const struct cuda_driver *drv, const struct context *list, size_t count);
+
+/*
  * Wait until the GPU has done all work of all contexts, which are left in @list (CONTEXTS_MAX of
  * them, not retained) and *@count; @deadline_ms (gate_now_ms()) at the most. Returns 0; -ETIME;
  * -ECANCELED soon after *@cancel becomes true; -EIO with the driver's error in *@error where a

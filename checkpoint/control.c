@@ -20,11 +20,12 @@
 #include "vmem/log.h"
 
 #define PROGRESS_MS     100
+#define PREPARE_MS      1000
 #define END_PATIENCE_MS 10000 /* for GPU memory, when a handler of the program wants to end it */
 
-enum operation { OP_NONE, OP_PAUSE, OP_RESUME, OP_TIDY };
+enum operation { OP_NONE, OP_PAUSE, OP_RESUME, OP_TRIM, OP_TIDY };
 
-static const char *const op_names[] = {"do nothing", "pause", "resume", "tidy up"};
+static const char *const op_names[] = {"do nothing", "pause", "resume", "trim", "tidy up"};
 static const struct cuda_driver *drv;
 static pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER;
 static bool started; /* under start_lock */
@@ -35,6 +36,7 @@ static int pipe_fds[2] = {-1, -1};
 static struct {
 	enum job_state state;
 	bool want_paused;
+	bool want_trim;
 	int want_timeout_ms;
 	int timeout_ms; /* of the operation under way */
 	bool ending;    /* the program handles a signal that ends it */
@@ -69,6 +71,9 @@ static void *op_main(void *arg)
 	case OP_RESUME:
 		engine_resume(drv, ctl.timeout_ms, &ctl.progress, &ctl.result);
 		break;
+	case OP_TRIM:
+		engine_trim(drv, CONTROL_PAUSE_TIMEOUT_MS, &ctl.progress, &ctl.result);
+		break;
 	default:
 		engine_tidy(drv, &ctl.progress.cancel);
 	}
@@ -80,6 +85,12 @@ static void *op_main(void *arg)
 }
 
 static void on_exit_paused(void);
+
+/* Of the state of the job. */
+static bool is_change(enum operation what)
+{
+	return what == OP_PAUSE || what == OP_RESUME;
+}
 
 /* True when an operation was started. */
 static bool op_start(enum operation what)
@@ -97,7 +108,7 @@ static bool op_start(enum operation what)
 	ctl.timeout_ms = ctl.want_timeout_ms;
 	memset(&ctl.progress, 0, sizeof(ctl.progress));
 	ctl.progress.phase = "start";
-	if (what != OP_TIDY)
+	if (is_change(what))
 		ctl.reason[0] = '\0';
 	/*
 	 * Handlers run in reverse order: registered again at every pause, ours comes before those
@@ -155,13 +166,15 @@ static void op_finish(void)
 {
 	enum operation ended = op;
 
-	if (ended != OP_TIDY)
+	if (is_change(ended))
 		op_judge();
 	pthread_mutex_lock(&op_lock);
 	op = OP_NONE;
 	pthread_mutex_unlock(&op_lock);
-	if (ended != OP_TIDY)
+	if (is_change(ended))
 		server_finish(ended == OP_PAUSE, &ctl.result);
+	else if (ended == OP_TRIM)
+		server_finish_trim(&ctl.result);
 }
 
 static void finish_with(bool paused, const char *code, const char *message)
@@ -182,7 +195,15 @@ static void settle(void)
 	if (ctl.refused) {
 		finish_with(true, END_FAILED, ctl.reason);
 		finish_with(false, END_FAILED, ctl.reason);
+		server_finish_trim(&ctl.result);
 		return;
+	}
+	if (ctl.want_trim) {
+		ctl.want_trim = false;
+		if (op_start(OP_TRIM))
+			return;
+		server_finish_trim(
+			&(struct engine_result){.code = END_FAILED, .message = "no thread for it"});
 	}
 	if (ctl.want_paused == paused) {
 		server_finish(paused, NULL);
@@ -199,7 +220,15 @@ void control_want(bool paused, int timeout_ms)
 {
 	ctl.want_paused = paused;
 	ctl.want_timeout_ms = timeout_ms;
-	if (op == OP_TIDY || (op == OP_RESUME && paused) || (op == OP_PAUSE && !paused))
+	if (op == OP_TIDY || op == OP_TRIM || (op == OP_RESUME && paused) ||
+	    (op == OP_PAUSE && !paused))
+		__atomic_store_n(&ctl.progress.cancel, true, __ATOMIC_RELAXED);
+}
+
+void control_want_trim(void)
+{
+	ctl.want_trim = true;
+	if (op == OP_TIDY)
 		__atomic_store_n(&ctl.progress.cancel, true, __ATOMIC_RELAXED);
 }
 
@@ -226,6 +255,14 @@ static void take_signals(void)
 	}
 }
 
+/* How long to sleep when nothing happens. */
+static int patience_ms(void)
+{
+	if (server_has_waiters())
+		return PROGRESS_MS;
+	return engine_prepares() ? PREPARE_MS : -1;
+}
+
 static void *control_main(void *arg)
 {
 	struct pollfd fds[1 + SERVER_FDS];
@@ -237,7 +274,7 @@ static void *control_main(void *arg)
 		bool ended;
 
 		fds[0] = (struct pollfd){.fd = pipe_fds[0], .events = POLLIN};
-		if (poll(fds, 1 + n, server_has_waiters() ? PROGRESS_MS : -1) < 0 && errno != EINTR)
+		if (poll(fds, 1 + n, patience_ms()) < 0 && errno != EINTR)
 			return NULL;
 		while (read(pipe_fds[0], bytes, sizeof(bytes)) > 0)
 			;
@@ -250,7 +287,7 @@ static void *control_main(void *arg)
 		take_signals();
 		server_handle(fds + 1, n);
 		settle();
-		if (op == OP_PAUSE || op == OP_RESUME)
+		if (is_change(op))
 			server_send_progress(&ctl.progress);
 	}
 }
@@ -258,7 +295,7 @@ static void *control_main(void *arg)
 enum job_state control_state(const struct engine_progress **progress)
 {
 	if (progress)
-		*progress = op == OP_PAUSE || op == OP_RESUME ? &ctl.progress : NULL;
+		*progress = is_change(op) ? &ctl.progress : NULL;
 	if (op == OP_PAUSE)
 		return STATE_PAUSING;
 	if (op == OP_RESUME)

@@ -31,6 +31,9 @@ void control_start(const struct cuda_driver *drv);
 /* Ask for a state. The server answers its clients when control_state() says so. */
 void control_want(bool paused, int timeout_ms);
 
+/* Ask for a trim; the same, by server_finish_trim(). */
+void control_want_trim(void);
+
 /* The state now, with *@progress (may be NULL) set while an operation is under way, else NULL. */
 enum job_state control_state(const struct engine_progress **progress);
 

@@ -6,6 +6,8 @@
 #include "checkpoint/hostmem.h"
 #include "checkpoint/hostpool.h"
 #include "checkpoint/release.h"
+#include "checkpoint/saved.h"
+#include "checkpoint/spill.h"
 #include "checkpoint/transfer.h"
 #include "vmem/vmem.h"
 
@@ -16,41 +18,73 @@
 #include <string.h>
 #include <unistd.h>
 
+#define LOG_PREFIX "engine: "
+#include "vmem/log.h"
+
 #define GIB (double)(1UL << 30)
 
-/* What a pause has taken off the GPU. Written by the engine's thread only. */
+/* Below this, finding zeros takes longer than copying them. */
+#define SCAN_BYTES (1UL << 30)
+/* Up to this, pinning host memory before it is first used is faster than copying through buffers. */
+#define SMALL_BYTES (256UL << 20)
+
+/* How long a prepare() waits for the program's calls, and lets them run after each block. */
+#define PREPARE_PATIENCE_MS 10
+#define PREPARE_PAUSE_US    10000
+
+static struct saved saved;
+
+/* Written by the engine's thread, read by others. */
 static struct {
-	struct vmem_region *regions;
-	size_t nregions;
-	struct context contexts[CONTEXTS_MAX];
-	size_t ncontexts;
-	struct transfer_piece *pieces;
-	size_t npieces;
-	size_t bytes; /* of all regions; read by others */
-	size_t per_device[CUDA_MAX_DEVICES];
-	bool paused;   /* read by others, as released and untidy are */
+	bool paused;
 	bool released; /* the driver's checkpoint holds the rest */
 	bool untidy;   /* engine_tidy() has something to do */
-} saved;
+	size_t host, spilled, pool;
+	size_t prepared; /* what was mapped when prepare() last looked */
+} now;
+
+/* The operation under way and its current phase. */
+static struct {
+	struct engine_result *result;
+	const char *phase;
+	double start;
+} timed;
 
 size_t engine_paused_bytes(void)
 {
-	return __atomic_load_n(&saved.bytes, __ATOMIC_RELAXED);
+	return __atomic_load_n(&now.host, __ATOMIC_RELAXED);
+}
+
+size_t engine_spilled_bytes(void)
+{
+	return __atomic_load_n(&now.spilled, __ATOMIC_RELAXED);
+}
+
+size_t engine_pool_bytes(void)
+{
+	return __atomic_load_n(&now.pool, __ATOMIC_RELAXED);
 }
 
 bool engine_is_paused(void)
 {
-	return __atomic_load_n(&saved.paused, __ATOMIC_RELAXED);
+	return __atomic_load_n(&now.paused, __ATOMIC_RELAXED);
 }
 
 bool engine_is_released(void)
 {
-	return __atomic_load_n(&saved.released, __ATOMIC_RELAXED);
+	return __atomic_load_n(&now.released, __ATOMIC_RELAXED);
 }
 
-bool engine_is_untidy(void)
+static bool asked_for(const char *variable)
 {
-	return __atomic_load_n(&saved.untidy, __ATOMIC_RELAXED);
+	const char *value = secure_getenv(variable);
+
+	return value && *value && strcmp(value, "0");
+}
+
+bool engine_prepares(void)
+{
+	return asked_for("CUDAW_PREPARE");
 }
 
 __attribute__((format(printf, 3, 4))) static int fail(struct engine_result *result,
@@ -79,11 +113,47 @@ static int fail_driver(struct engine_result *result, const struct cuda_driver *d
 	return fail(result, END_FAILED, "%s: %s", what, error_name(drv, error));
 }
 
+/* Add the time since the current phase began to it. */
+static void end_phase(void)
+{
+	struct engine_result *r = timed.result;
+	double ms = gate_now_ms() - timed.start;
+	size_t i = 0;
+
+	if (!timed.phase)
+		return;
+	while (i < r->nphases && strcmp(r->phases[i].name, timed.phase))
+		i++;
+	if (i < r->nphases)
+		r->phases[i].ms += ms;
+	else if (i < ENGINE_PHASES)
+		r->phases[r->nphases++] = (struct engine_phase){timed.phase, ms};
+}
+
 static void set_phase(struct engine_progress *progress, const char *phase, size_t total)
 {
+	end_phase();
+	timed.phase = phase;
+	timed.start = gate_now_ms();
 	__atomic_store_n(&progress->done, 0, __ATOMIC_RELAXED);
 	__atomic_store_n(&progress->total, total, __ATOMIC_RELAXED);
 	__atomic_store_n(&progress->phase, phase, __ATOMIC_RELEASE);
+}
+
+static void begin(struct engine_result *result)
+{
+	memset(result, 0, sizeof(*result));
+	timed.result = result;
+	timed.phase = NULL;
+}
+
+/* The operation that began at @start succeeded. */
+static void succeed(struct engine_result *result, double start, size_t bytes)
+{
+	end_phase();
+	result->code = END_OK;
+	result->bytes = bytes;
+	result->ms = gate_now_ms() - start;
 }
 
 static bool cancelled(const struct engine_progress *progress)
@@ -99,22 +169,6 @@ static int fail_wait(struct engine_result *result, const struct engine_progress 
 		return fail(result, END_BUSY,
 			    "cancelled: a resume was asked for, or the process exits");
 	return fail(result, END_TIMEOUT, "%s in time", what);
-}
-
-/* What is pinned in the pool is ours already; its other pages count as available. */
-static int check_host_memory(size_t bytes, struct engine_result *result)
-{
-	size_t available = hostmem_available(), pinned = 0;
-
-	for (size_t i = 0; i < hostpool_blocks(); i++)
-		pinned += *hostpool_pin(hostpool_block(i)) ? HOSTPOOL_BLOCK : 0;
-	bytes -= pinned < bytes ? pinned : bytes;
-	if (available >= bytes && available - bytes >= HOSTMEM_RESERVE)
-		return 0;
-	return fail(
-		result, END_NOMEM,
-		"%.2f GiB of host memory needed and %.2f GiB to be left free, %.2f GiB available",
-		bytes / GIB, HOSTMEM_RESERVE / GIB, available / GIB);
 }
 
 /* Close the gate at a moment when no capture is open and no call is inside. */
@@ -158,117 +212,164 @@ static int drain(const struct cuda_driver *drv, double deadline_ms,
 	return cancelled(progress) ? fail_wait(result, progress, "") : 0;
 }
 
+/* Bring up to date what others read of the saved memory and the pool. */
+static void publish(void)
+{
+	__atomic_store_n(&now.host, saved_host_bytes(&saved), __ATOMIC_RELAXED);
+	__atomic_store_n(&now.spilled, saved_spilled_bytes(&saved), __ATOMIC_RELAXED);
+	__atomic_store_n(&now.pool, hostpool_held(), __ATOMIC_RELAXED);
+}
+
 static void forget_saved(void)
 {
-	free(saved.regions);
-	free(saved.pieces);
-	saved.regions = NULL;
-	saved.pieces = NULL;
-	saved.nregions = saved.npieces = 0;
-	__atomic_store_n(&saved.bytes, 0, __ATOMIC_RELAXED);
-	memset(saved.per_device, 0, sizeof(saved.per_device));
-	__atomic_store_n(&saved.untidy, hostpool_blocks() > 0, __ATOMIC_RELAXED);
+	saved_forget(&saved);
+	spill_close();
+	publish();
+	__atomic_store_n(&now.untidy, hostpool_count() > 0, __ATOMIC_RELAXED);
 }
 
-/* Pin or unpin the first @count blocks of the pool, with the gate closed. */
-static void pin_blocks(const struct cuda_driver *drv, enum transfer_direction direction,
-		       CUcontext ctx, size_t count, const bool *cancel)
+static int fail_transfer(struct engine_result *result, const struct cuda_driver *drv,
+			 const struct transfer *t)
 {
-	size_t done = 0;
-	struct transfer_piece *blocks = calloc(count + 1, sizeof(*blocks));
-	struct transfer t = {.drv = drv, .direction = direction, .done = &done, .cancel = cancel};
-
-	if (!blocks)
-		return; /* what is not pinned is copied more slowly */
-	for (size_t i = 0; i < count; i++) {
-		char *host = hostpool_block(i);
-
-		blocks[t.count++] = (struct transfer_piece){.ctx = ctx,
-							    .host = host,
-							    .size = HOSTPOOL_BLOCK,
-							    .pinned = hostpool_pin(host)};
-	}
-	t.pieces = blocks;
-	transfer_run(&t);
-	free(blocks);
-}
-
-/* A piece lies in one region and in one block of the pool. Small jobs get small pieces. */
-static int cut_pieces(char *host, size_t total)
-{
-	size_t limit =
-		(total / (2 * TRANSFER_WORKERS) + VMEM_GRANULE - 1) / VMEM_GRANULE * VMEM_GRANULE;
-	size_t room, size, offset = 0;
-
-	if (limit > HOSTPOOL_BLOCK)
-		limit = HOSTPOOL_BLOCK;
-	/* A region or a block ends at most one piece each before its limit. */
-	saved.pieces = calloc(total / limit + saved.nregions + total / HOSTPOOL_BLOCK + 2,
-			      sizeof(*saved.pieces));
-	if (!saved.pieces)
-		return -ENOMEM;
-	for (size_t i = 0; i < saved.nregions; i++) {
-		const struct vmem_region *r = &saved.regions[i];
-
-		for (size_t at = 0; at < r->size; at += size, offset += size) {
-			room = HOSTPOOL_BLOCK - offset % HOSTPOOL_BLOCK;
-			size = r->size - at < limit ? r->size - at : limit;
-			if (size > room)
-				size = room;
-			saved.pieces[saved.npieces++] =
-				(struct transfer_piece){r->ctx, r->start + at, host + offset, size,
-							hostpool_pin(host + offset)};
-		}
-	}
-	return 0;
-}
-
-/* List the regions and find host memory for them. */
-static int plan(const struct cuda_driver *drv, struct engine_result *result)
-{
-	size_t total = 0;
-	char *host;
-
-	saved.nregions = vmem_regions(NULL, 0);
-	saved.regions = calloc(saved.nregions + 1, sizeof(*saved.regions));
-	if (!saved.regions)
-		return fail(result, END_NOMEM, "out of memory");
-	vmem_regions(saved.regions, saved.nregions);
-	for (size_t i = 0; i < saved.nregions; i++) {
-		total += saved.regions[i].size;
-		saved.per_device[saved.regions[i].dev] += saved.regions[i].size;
-	}
-	if (!total)
+	switch (t->workers.result) {
+	case 0:
 		return 0;
-	if (check_host_memory(total, result))
-		return -1;
-	if (total > hostpool_blocks() * HOSTPOOL_BLOCK && saved.ncontexts)
-		pin_blocks(drv, TRANSFER_UNPIN, saved.contexts[0].ctx, hostpool_blocks(), NULL);
-	host = hostpool_get(total);
-	if (!host || cut_pieces(host, total))
-		return fail(result, END_NOMEM, "%.2f GiB of address space: %s", total / GIB,
-			    strerror(errno));
-	__atomic_store_n(&saved.bytes, total, __ATOMIC_RELAXED);
+	case -EIO:
+		return t->error ? fail_driver(result, drv, "copy", t->error)
+				: fail(result, END_FAILED, "the spill file: %s", strerror(EIO));
+	case -ENOMEM:
+		return fail(result, END_NOMEM, "host memory ran out during the copy");
+	case -EILSEQ:
+		return fail(result, END_FAILED,
+			    "the 2 MiB at %#llx came back different from what was saved "
+			    "(CUDAW_VERIFY)",
+			    t->differs);
+	default:
+		return fail(result, END_FAILED, "the spill file: %s", strerror(-t->workers.result));
+	}
+}
+
+static int transfer(const struct cuda_driver *drv, enum transfer_direction direction,
+		    struct engine_progress *progress, struct engine_result *result)
+{
+	struct transfer t = saved_transfer(&saved, drv, direction, &progress->done);
+
+	transfer_run(&t);
+	if (direction != TRANSFER_IN)
+		saved.used_slots = t.next_slot;
+	return fail_transfer(result, drv, &t);
+}
+
+/* Kernels for digests: to check the data, or to find zeros in much of it. */
+static int load_kernels(const struct cuda_driver *drv, struct engine_result *result)
+{
+	bool verify = asked_for("CUDAW_VERIFY");
+	CUresult error;
+
+	if (!verify && saved_bytes(&saved) < SCAN_BYTES)
+		return 0;
+	error = saved_load_kernels(&saved, drv);
+	if (!error)
+		return 0;
+	if (verify)
+		return fail_driver(result, drv, "CUDAW_VERIFY: loading the kernel", error);
+	pr_debug("zeros are copied: no kernel to find them: driver error %d", error);
 	return 0;
 }
 
-static int copy(const struct cuda_driver *drv, enum transfer_direction direction,
-		struct engine_progress *progress, struct engine_result *result)
+static int fail_room(struct engine_result *result, size_t slots, size_t pool_slots,
+		     size_t spill_slots)
 {
-	struct transfer t = {.drv = drv,
-			     .direction = direction,
-			     .pieces = saved.pieces,
-			     .count = saved.npieces,
-			     .done = &progress->done};
+	size_t need = slots * VMEM_GRANULE, host = pool_slots * VMEM_GRANULE;
+	size_t disk = spill_slots * VMEM_GRANULE;
+
+	if (disk)
+		return fail(result, END_NOMEM,
+			    "%.2f GiB to be saved, %.2f GiB of host memory available (%.2f GiB is "
+			    "left to others) and %.2f GiB of disk in CUDAW_SPILL_DIR: %.2f GiB are "
+			    "missing",
+			    need / GIB, host / GIB, HOSTMEM_RESERVE / GIB, disk / GIB,
+			    (need - host - disk) / GIB);
+	return fail(result, END_NOMEM,
+		    "%.2f GiB to be saved, %.2f GiB of host memory available (%.2f GiB is left to "
+		    "others): %.2f GiB are missing",
+		    need / GIB, host / GIB, HOSTMEM_RESERVE / GIB, (need - host) / GIB);
+}
+
+/* Find a place for all that is to be saved. */
+static int make_room(const struct cuda_driver *drv, struct engine_progress *progress,
+		     struct engine_result *result)
+{
+	size_t slots = saved.nlive, pool_slots, spill_slots;
+	int error;
+
+	saved_room(&pool_slots, &spill_slots);
+	/* Where it would not fit as it is, it may without its zeros. */
+	if (slots > pool_slots && saved.kernels) {
+		if (transfer(drv, TRANSFER_SCAN, progress, result))
+			return -1;
+		slots = saved.used_slots;
+	}
+	if (slots > pool_slots && slots - pool_slots > spill_slots)
+		return fail_room(result, slots, pool_slots, spill_slots);
+	error = saved_place(&saved, slots, pool_slots);
+	if (error)
+		return fail(result, END_NOMEM, "room for %.2f GiB: %s", slots * VMEM_GRANULE / GIB,
+			    strerror(-error));
+	return 0;
+}
+
+/* The first pause of a small job: what is pinned now is not copied through buffers. */
+static int pin_small(const struct cuda_driver *drv, struct engine_result *result)
+{
+	size_t blocks = (saved.pool_slots * VMEM_GRANULE + HOSTPOOL_BLOCK - 1) / HOSTPOOL_BLOCK;
+	int error;
+
+	if (release_wanted(drv) || !saved.ncontexts || saved_bytes(&saved) > SMALL_BYTES ||
+	    blocks * HOSTPOOL_BLOCK > hostpool_limit())
+		return 0;
+	error = hostpool_populate(blocks, NULL);
+	if (error)
+		return fail(result, END_NOMEM, "host memory ran out: %s", strerror(-error));
+	hostpool_pin(drv, saved.contexts[0].ctx, blocks, NULL);
+	return 0;
+}
+
+/* Copy everything out. On failure the caller forgets what was saved. */
+static int save(const struct cuda_driver *drv, struct engine_progress *progress,
+		struct engine_result *result)
+{
+	int ret = -1;
+
+	if (saved_list(&saved))
+		return fail(result, END_NOMEM, "out of memory");
+	set_phase(progress, "copy", saved.ngranules * VMEM_GRANULE);
+	if (!saved.ngranules)
+		return 0;
+	if (load_kernels(drv, result))
+		return -1;
+	if (!make_room(drv, progress, result) && !pin_small(drv, result))
+		ret = transfer(drv, TRANSFER_OUT, progress, result);
+	saved_unload_kernels(&saved, drv);
+	publish();
+	return ret;
+}
+
+static int load_back(const struct cuda_driver *drv, struct engine_progress *progress,
+		     struct engine_result *result)
+{
 	int ret;
 
-	set_phase(progress, "copy", saved.bytes);
-	ret = transfer_run(&t);
-	if (ret == -EIO)
-		return fail_driver(result, drv, "copy", t.error);
-	if (ret)
-		return fail(result, END_NOMEM, "host memory ran out during the copy");
-	return 0;
+	set_phase(progress, "copy", saved.ngranules * VMEM_GRANULE);
+	if (saved.digests && asked_for("CUDAW_VERIFY")) {
+		CUresult error = saved_load_kernels(&saved, drv);
+
+		if (error)
+			return fail_driver(result, drv, "CUDAW_VERIFY: loading the kernel", error);
+	}
+	ret = transfer(drv, TRANSFER_IN, progress, result);
+	saved_unload_kernels(&saved, drv);
+	return ret;
 }
 
 /*
@@ -331,32 +432,28 @@ static CUresult unmap_regions(const struct cuda_driver *drv)
 	return error;
 }
 
-/* Steps 1 to 5 of engine.h. On failure the job runs on, unless that too failed (END_FAILED). */
+/* All but the release. On failure the job runs on, unless that too failed (END_FAILED). */
 static int take_memory(const struct cuda_driver *drv, double deadline_ms,
 		       struct engine_progress *progress, struct engine_result *result)
 {
-	struct vmem_stats stats;
 	CUresult error;
 
-	vmem_get_stats(&stats);
-	if (stats.mapped && check_host_memory(stats.mapped, result))
-		return -1;
 	if (enter_quiet(drv, deadline_ms, progress, result))
 		return -1;
 	if (drain(drv, deadline_ms, progress, result))
 		goto err_open;
 	vmem_trim();
-	if (plan(drv, result) || copy(drv, TRANSFER_OUT, progress, result))
+	if (save(drv, progress, result))
 		goto err_forget;
-	set_phase(progress, "release", saved.bytes);
-	__atomic_store_n(&saved.paused, true, __ATOMIC_RELAXED);
+	set_phase(progress, "unmap", 0);
+	__atomic_store_n(&now.paused, true, __ATOMIC_RELAXED);
 	error = unmap_regions(drv);
 	if (!error)
 		return 0;
 	fail_driver(result, drv, "unmap", error);
-	if (map_regions(drv) || copy(drv, TRANSFER_IN, progress, result))
+	if (map_regions(drv) || load_back(drv, progress, result))
 		return -1; /* the data is kept; a resume tries again */
-	__atomic_store_n(&saved.paused, false, __ATOMIC_RELAXED);
+	__atomic_store_n(&now.paused, false, __ATOMIC_RELAXED);
 err_forget:
 	forget_saved();
 err_open:
@@ -371,30 +468,29 @@ void engine_pause(const struct cuda_driver *drv, int timeout_ms, struct engine_p
 	const char *call = "";
 	CUresult error;
 
-	memset(result, 0, sizeof(*result));
+	begin(result);
 	set_phase(progress, "drain", 0);
 	if (take_memory(drv, start + timeout_ms, progress, result))
 		return;
 	if (saved.ncontexts && release_wanted(drv)) {
+		set_phase(progress, "release", 0);
 		error = release_checkpoint(drv, saved.contexts, saved.ncontexts, &call);
-		__atomic_store_n(&saved.released, !error, __ATOMIC_RELAXED);
+		__atomic_store_n(&now.released, !error, __ATOMIC_RELAXED);
 		if (error)
 			snprintf(result->note, sizeof(result->note),
 				 "the context stays on the GPU: %s: %s", call,
 				 error_name(drv, error));
 	}
-	__atomic_store_n(&saved.untidy, !saved.released && saved.ncontexts && saved.bytes,
+	__atomic_store_n(&now.untidy, !now.released && saved.ncontexts && saved.used_slots,
 			 __ATOMIC_RELAXED);
-	result->code = END_OK;
-	result->bytes = saved.bytes;
-	result->ms = gate_now_ms() - start;
+	succeed(result, start, saved_bytes(&saved));
 }
 
 /* Sleep between two attempts to get GPU memory. False when it is time to give up. */
 static bool wait_for_memory(double deadline_ms, unsigned int *sleep_ms,
 			    struct engine_progress *progress, struct engine_result *result)
 {
-	set_phase(progress, "memory", saved.bytes);
+	set_phase(progress, "memory", 0);
 	__atomic_store_n(&progress->waiting, true, __ATOMIC_RELAXED);
 	if (cancelled(progress)) {
 		fail(result, END_BUSY, "cancelled by a pause");
@@ -402,7 +498,7 @@ static bool wait_for_memory(double deadline_ms, unsigned int *sleep_ms,
 	}
 	if (deadline_ms && gate_now_ms() > deadline_ms) {
 		fail(result, END_TIMEOUT, "%.2f GiB of GPU memory did not come free in time",
-		     saved.bytes / GIB);
+		     saved.ngranules * VMEM_GRANULE / GIB);
 		return false;
 	}
 	usleep(*sleep_ms * 1000);
@@ -417,16 +513,17 @@ static CUresult regain_once(const struct cuda_driver *drv, struct engine_progres
 {
 	CUresult error;
 
-	if (saved.released) {
+	if (now.released) {
 		if (!release_fits(saved.per_device))
 			return CUDA_ERROR_OUT_OF_MEMORY;
 		set_phase(progress, "restore", 0);
 		error = release_restore(drv, call);
-		__atomic_store_n(&saved.released, error != CUDA_SUCCESS, __ATOMIC_RELAXED);
+		__atomic_store_n(&now.released, error != CUDA_SUCCESS, __ATOMIC_RELAXED);
 		if (error)
 			return error;
 	}
 	*call = "map";
+	set_phase(progress, "map", 0);
 	return memory_is_free(drv) ? map_regions(drv) : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
@@ -460,29 +557,119 @@ void engine_resume(const struct cuda_driver *drv, int timeout_ms, struct engine_
 {
 	double start = gate_now_ms();
 
-	memset(result, 0, sizeof(*result));
+	begin(result);
 	if (regain(drv, timeout_ms ? start + timeout_ms : 0, progress, result) ||
-	    copy(drv, TRANSFER_IN, progress, result))
+	    load_back(drv, progress, result))
 		return;
-	__atomic_store_n(&saved.paused, false, __ATOMIC_RELAXED);
+	__atomic_store_n(&now.paused, false, __ATOMIC_RELAXED);
 	gate_open();
-	result->code = END_OK;
-	result->bytes = saved.bytes;
-	result->ms = gate_now_ms() - start;
+	succeed(result, start, saved_bytes(&saved));
 	forget_saved();
+}
+
+void engine_trim(const struct cuda_driver *drv, int timeout_ms, struct engine_progress *progress,
+		 struct engine_result *result)
+{
+	double start = gate_now_ms();
+	struct vmem_stats before, after;
+	size_t held = hostpool_held(), count = 0;
+	struct context list[CONTEXTS_MAX];
+
+	begin(result);
+	if (now.paused) {
+		snprintf(result->note, sizeof(result->note),
+			 "the job is paused: there is nothing that it does not need");
+		succeed(result, start, 0);
+		return;
+	}
+	set_phase(progress, "drain", 0);
+	vmem_get_stats(&before);
+	/* No context may go while the host memory is unpinned with it. */
+	gate_close();
+	if (!gate_wait_until_out(GATE_HOLD, start + timeout_ms, &progress->cancel)) {
+		gate_open();
+		fail_wait(result, progress, "a driver call did not return");
+		return;
+	}
+	vmem_trim();
+	if (!contexts_get(drv, list, &count) && count)
+		hostpool_unpin(drv, list[0].ctx, 0);
+	contexts_put(drv, list, count);
+	gate_open();
+	hostpool_relax();
+	hostpool_drop();
+	publish();
+	vmem_get_stats(&after);
+	snprintf(result->note, sizeof(result->note),
+		 "gave back %.2f GiB of host memory and %.2f GiB of GPU memory",
+		 (held - hostpool_held()) / GIB, (before.mapped - after.mapped) / GIB);
+	succeed(result, start, 0);
+}
+
+bool engine_is_untidy(void)
+{
+	struct vmem_stats stats;
+
+	if (__atomic_load_n(&now.untidy, __ATOMIC_RELAXED))
+		return true;
+	if (engine_is_paused() || !engine_prepares())
+		return false;
+	vmem_get_stats(&stats);
+	return stats.mapped > __atomic_load_n(&now.prepared, __ATOMIC_RELAXED);
+}
+
+/*
+ * Pin the first @blocks blocks, which are present. The program is held for each of them, as its
+ * contexts must not go meanwhile; that takes a millisecond or two, and it may run in between.
+ */
+static void pin_ready(const struct cuda_driver *drv, size_t blocks, const bool *cancel)
+{
+	struct context list[CONTEXTS_MAX];
+	size_t count;
+
+	for (size_t i = 0; i < blocks && !__atomic_load_n(cancel, __ATOMIC_RELAXED);) {
+		gate_close();
+		if (gate_wait_until_out(GATE_HOLD, gate_now_ms() + PREPARE_PATIENCE_MS, cancel)) {
+			if (!contexts_get(drv, list, &count) && count)
+				hostpool_pin(drv, list[0].ctx, i + 1, cancel);
+			contexts_put(drv, list, count);
+			i++;
+		}
+		gate_open();
+		usleep(PREPARE_PAUSE_US);
+	}
+}
+
+/* Host memory for the next pause of what is mapped now. What cannot be had is done without. */
+static void prepare(const struct cuda_driver *drv, const bool *cancel)
+{
+	size_t pool_slots, spill_slots, limit = hostpool_limit(), blocks;
+	struct vmem_stats stats;
+
+	vmem_get_stats(&stats);
+	__atomic_store_n(&now.prepared, stats.mapped, __ATOMIC_RELAXED);
+	saved_room(&pool_slots, &spill_slots);
+	if (limit > pool_slots * VMEM_GRANULE)
+		limit = pool_slots * VMEM_GRANULE;
+	blocks = stats.mapped < limit ? (stats.mapped + HOSTPOOL_BLOCK - 1) / HOSTPOOL_BLOCK
+				      : limit / HOSTPOOL_BLOCK;
+	if (!hostpool_grow(blocks) && !hostpool_populate(blocks, cancel) && !release_wanted(drv))
+		pin_ready(drv, blocks, cancel);
 }
 
 void engine_tidy(const struct cuda_driver *drv, const bool *cancel)
 {
-	size_t keep = hostpool_keep_blocks(), blocks = hostpool_blocks();
+	size_t limit = hostpool_limit() / HOSTPOOL_BLOCK, blocks = saved_blocks(&saved);
 
 	/* While the job runs its contexts may go at any time: no driver call then. */
-	if (saved.paused)
-		pin_blocks(drv, TRANSFER_PIN, saved.contexts[0].ctx, keep < blocks ? keep : blocks,
-			   cancel);
-	else if (keep)
+	if (now.paused)
+		hostpool_pin(drv, saved.contexts[0].ctx, limit < blocks ? limit : blocks, cancel);
+	else if (engine_prepares())
+		prepare(drv, cancel);
+	else if (limit)
 		hostpool_relax();
 	else
 		hostpool_drop();
-	__atomic_store_n(&saved.untidy, false, __ATOMIC_RELAXED);
+	publish();
+	__atomic_store_n(&now.untidy, false, __ATOMIC_RELAXED);
 }

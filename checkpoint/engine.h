@@ -5,19 +5,21 @@
  * Pause and resume of this process.
  *
  * A pause does, in this order:
- *	1. check that the host memory is there
- *	2. wait for open stream captures, close the gate, wait for calls inside it
- *	3. wait until the GPU has done all submitted work
- *	4. copy all managed memory to the host
- *	5. unmap it, which gives it back
- *	6. have the driver checkpoint what is left (CUDAW_RELEASE=all, the default, r570+)
- * A failure in 1 to 4 undoes what was done and lets the job run on. A failure of 5 maps and copies
- * back. A failure of 6 leaves the job paused with its context on the GPU, and says so.
+ *	drain	wait for open stream captures, close the gate, wait for calls inside it, and until
+ *		the GPU has done all submitted work
+ *	copy	find host memory and disk space, copy all managed memory there
+ *	unmap	unmap it, which gives it back
+ *	release	have the driver checkpoint what is left (CUDAW_RELEASE=all, the default, r570+)
+ * A failure before unmap undoes what was done and lets the job run on. A failure of unmap maps and
+ * copies back. A failure of release leaves the job paused with its context on the GPU, and says so.
  *
- * A resume does the reverse, and waits for GPU memory with back-off as long as it has to. When it
- * fails for another reason the data stays in host memory and it can be tried again.
+ * A resume does the reverse (restore, map, copy), and waits for GPU memory with back-off as long as
+ * it has to. When it fails for another reason the data stays where it is and it can be tried again.
  *
- * One thread at a time calls engine_pause() and engine_resume(), never one of the program's.
+ * With CUDAW_VERIFY=1 a resume lets the job run only when the GPU finds each granule as it was.
+ *
+ * One thread at a time calls what is here, but for the questions at the end; never one of the
+ * program's.
  */
 #include "checkpoint/protocol.h"
 #include "vmem/driver.h"
@@ -28,11 +30,18 @@
 
 /* What an operation is doing, for other threads to read; the numbers are written atomically. */
 struct engine_progress {
-	const char *phase; /* "drain", "copy", "release", "restore", "memory" */
+	const char *phase; /* as above, or "memory" while a resume waits for it */
 	size_t done;       /* bytes */
 	size_t total;
 	bool waiting; /* a resume waits for GPU memory */
 	bool cancel;  /* set by others: give up where that is still possible */
+};
+
+#define ENGINE_PHASES 8
+
+struct engine_phase {
+	const char *name;
+	double ms;
 };
 
 struct engine_result {
@@ -40,7 +49,9 @@ struct engine_result {
 	char message[512];
 	char note[256]; /* about a success; empty: nothing to say */
 	double ms;
-	size_t bytes; /* copied */
+	size_t bytes;                              /* of GPU memory that were taken or given back */
+	struct engine_phase phases[ENGINE_PHASES]; /* in order of their beginning */
+	size_t nphases;
 };
 
 /* @timeout_ms bounds the wait for captures, calls and kernels. */
@@ -52,15 +63,31 @@ void engine_resume(const struct cuda_driver *drv, int timeout_ms, struct engine_
 		   struct engine_result *result);
 
 /*
- * What is left to do when a pause or a resume has been answered: pin the host memory of a paused
- * job whose context is still there, so that the resume is as fast as the bus; give back host
- * memory of a running one. *@cancel, set by others, ends it early.
+ * Give back what the process keeps for later: host memory of the pool, and GPU memory that no
+ * allocation uses. The program is held for milliseconds; @timeout_ms bounds the wait for its calls.
+ * While the job is paused there is nothing to give back, which is said.
+ */
+void engine_trim(const struct cuda_driver *drv, int timeout_ms, struct engine_progress *progress,
+		 struct engine_result *result);
+
+/*
+ * What is left to do when an operation has been answered: pin the host memory of a paused job whose
+ * context is still there, so that the resume is as fast as the bus; give back host memory of a
+ * running one, or with CUDAW_PREPARE=1 make it ready for the next pause, as the job's memory grows.
+ * *@cancel, set by others, ends it early.
  */
 bool engine_is_untidy(void);
 void engine_tidy(const struct cuda_driver *drv, const bool *cancel);
 
-/* Bytes in host memory. */
+/* True where CUDAW_PREPARE asks to look for work of engine_tidy() now and then. */
+bool engine_prepares(void);
+
+/* Bytes of a paused job that are in host memory, and in the spill file. */
 size_t engine_paused_bytes(void);
+size_t engine_spilled_bytes(void);
+
+/* Host memory that the pool keeps from the kernel: pinned, or made ready. */
+size_t engine_pool_bytes(void);
 
 /* True from the first unmap of a pause until the job runs again. */
 bool engine_is_paused(void);

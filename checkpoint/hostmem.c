@@ -13,8 +13,9 @@
 #define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
 #endif
 
-#define PAGE     4096UL
-#define NO_LIMIT (1UL << 62) /* a v1 group without one has a number near 2^63 */
+#define PAGE      4096UL
+#define HUGE_PAGE (2UL << 20)
+#define NO_LIMIT  (1UL << 62) /* a v1 group without one has a number near 2^63 */
 
 /* The number after @key in a file of "key value" lines; SIZE_MAX where there is none. */
 static size_t read_value(const char *path, const char *key)
@@ -142,15 +143,23 @@ size_t hostmem_limit(void)
 
 void *hostmem_reserve(size_t size)
 {
-	void *start = mmap(NULL, size, PROT_READ | PROT_WRITE,
+	char *start = mmap(NULL, size + HUGE_PAGE, PROT_READ | PROT_WRITE,
 			   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	size_t before;
 
 	if (start == MAP_FAILED)
 		return NULL;
+	/* Huge pages are aligned to their size. */
+	before = -(uintptr_t)start % HUGE_PAGE;
+	if (before)
+		munmap(start, before);
+	start += before;
+	munmap(start + size, HUGE_PAGE - before);
 	/* Advice only: without huge pages the copy is slower, not wrong. */
 	madvise(start, size, MADV_HUGEPAGE);
 	/* A forked child has no use for it, and sharing it would cost page faults at resume. */
 	madvise(start, size, MADV_DONTFORK);
+	madvise(start, size, MADV_DONTDUMP);
 	return start;
 }
 

@@ -26,8 +26,8 @@ size_t hostmem_available(void);
 size_t hostmem_limit(void);
 
 /*
- * Address space for @size bytes, in huge pages where the kernel gives them; no memory is taken
- * before hostmem_populate(). NULL with errno on failure.
+ * Address space for @size bytes, a multiple of the page, in huge pages where the kernel gives them;
+ * no memory is taken before hostmem_populate(). NULL with errno on failure.
  */
 void *hostmem_reserve(size_t size);
 void hostmem_release(void *start, size_t size);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/hostpool.h"
 #include "checkpoint/hostmem.h"
+#include "checkpoint/workers.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -10,46 +11,53 @@
 #define LOG_PREFIX "hostpool: "
 #include "vmem/log.h"
 
+#define CHUNK        (4UL << 20) /* what a thread makes present at once */
+#define SMALL        (1UL << 30)
+#define FEW_THREADS  4
+#define MANY_THREADS 16
+
 static struct {
-	char *start;
-	size_t size; /* a multiple of HOSTPOOL_BLOCK */
-	bool *pins;
+	struct hostpool_block *blocks;
+	size_t count, room;
 } pool;
 
-char *hostpool_get(size_t size)
+int hostpool_grow(size_t count)
 {
-	bool *pins;
-	char *start;
+	if (count > pool.room) {
+		struct hostpool_block *blocks = realloc(pool.blocks, count * sizeof(*blocks));
 
-	if (size <= pool.size)
-		return pool.start;
-	size = (size + HOSTPOOL_BLOCK - 1) / HOSTPOOL_BLOCK * HOSTPOOL_BLOCK;
-	pins = calloc(size / HOSTPOOL_BLOCK, sizeof(*pins));
-	start = pins ? hostmem_reserve(size) : NULL;
-	if (!start) {
-		free(pins);
-		return NULL;
+		if (!blocks)
+			return -ENOMEM;
+		pool.blocks = blocks;
+		pool.room = count;
 	}
-	hostpool_drop();
-	pool.start = start;
-	pool.size = size;
-	pool.pins = pins;
-	return start;
+	for (; pool.count < count; pool.count++) {
+		char *start = hostmem_reserve(HOSTPOOL_BLOCK);
+
+		if (!start)
+			return -errno;
+		pool.blocks[pool.count] = (struct hostpool_block){.start = start};
+	}
+	return 0;
 }
 
-bool *hostpool_pin(const char *host)
+size_t hostpool_count(void)
 {
-	return &pool.pins[(host - pool.start) / HOSTPOOL_BLOCK];
+	return pool.count;
 }
 
-size_t hostpool_blocks(void)
+const struct hostpool_block *hostpool_block(size_t i)
 {
-	return pool.size / HOSTPOOL_BLOCK;
+	return &pool.blocks[i];
 }
 
-char *hostpool_block(size_t i)
+size_t hostpool_held(void)
 {
-	return pool.start + i * HOSTPOOL_BLOCK;
+	size_t bytes = 0;
+
+	for (size_t i = 0; i < pool.count; i++)
+		bytes += pool.blocks[i].pinned || pool.blocks[i].present ? HOSTPOOL_BLOCK : 0;
+	return bytes;
 }
 
 /* A number of bytes with an optional K, M, G or T; false for anything else. */
@@ -66,26 +74,86 @@ static bool parse_size(const char *text, size_t *size)
 	return true;
 }
 
-size_t hostpool_keep_blocks(void)
+size_t hostpool_limit(void)
 {
 	const char *text = secure_getenv("CUDAW_HOST_POOL");
 	size_t size = hostmem_limit() / 4;
 
 	if (text && !parse_size(text, &size))
 		pr_err("CUDAW_HOST_POOL=%s: expected a number of bytes, as 8G", text);
-	return size / HOSTPOOL_BLOCK;
+	return size;
+}
+
+static void *populate_main(void *arg)
+{
+	struct workers *w = arg;
+	size_t i;
+
+	while (workers_next(w, &i)) {
+		const struct hostpool_block *b = &pool.blocks[i * CHUNK / HOSTPOOL_BLOCK];
+		int error =
+			b->pinned ? 0
+				  : hostmem_populate(b->start + i * CHUNK % HOSTPOOL_BLOCK, CHUNK);
+
+		if (error)
+			workers_fail(w, error);
+	}
+	return NULL;
+}
+
+int hostpool_populate(size_t count, const bool *cancel)
+{
+	struct workers w = {.count = count * (HOSTPOOL_BLOCK / CHUNK), .cancel = cancel};
+	bool small = count * HOSTPOOL_BLOCK < SMALL;
+	int error = workers_run(&w, small ? FEW_THREADS : MANY_THREADS, populate_main, &w);
+
+	for (size_t i = 0; i < count && !error; i++)
+		pool.blocks[i].present = true;
+	return error;
+}
+
+void hostpool_pin(const struct cuda_driver *drv, CUcontext ctx, size_t count, const bool *cancel)
+{
+	if (drv->cuCtxSetCurrent(ctx))
+		return;
+	for (size_t i = 0; i < count && !(cancel && __atomic_load_n(cancel, __ATOMIC_RELAXED)); i++)
+		if (!pool.blocks[i].pinned)
+			pool.blocks[i].pinned = !drv->cuMemHostRegister_v2(
+				pool.blocks[i].start, HOSTPOOL_BLOCK, CU_MEMHOSTREGISTER_PORTABLE);
+	drv->cuCtxSetCurrent(NULL);
+}
+
+void hostpool_unpin(const struct cuda_driver *drv, CUcontext ctx, size_t first)
+{
+	if (drv->cuCtxSetCurrent(ctx))
+		return;
+	for (size_t i = first; i < pool.count; i++)
+		if (pool.blocks[i].pinned) {
+			if (drv->cuMemHostUnregister(pool.blocks[i].start))
+				pr_warn("cuMemHostUnregister failed");
+			else
+				pool.blocks[i].pinned = false;
+		}
+	drv->cuCtxSetCurrent(NULL);
 }
 
 void hostpool_relax(void)
 {
-	for (size_t i = 0; i < hostpool_blocks(); i++)
-		if (!pool.pins[i] && madvise(hostpool_block(i), HOSTPOOL_BLOCK, MADV_FREE))
+	for (size_t i = 0; i < pool.count; i++) {
+		struct hostpool_block *b = &pool.blocks[i];
+
+		b->present = false;
+		if (!b->pinned && madvise(b->start, HOSTPOOL_BLOCK, MADV_FREE))
 			pr_debug("MADV_FREE: %s", strerror(errno));
+	}
 }
 
 void hostpool_drop(void)
 {
-	hostmem_release(pool.start, pool.size);
-	free(pool.pins);
+	while (pool.count && !pool.blocks[pool.count - 1].pinned)
+		hostmem_release(pool.blocks[--pool.count].start, HOSTPOOL_BLOCK);
+	if (pool.count)
+		return;
+	free(pool.blocks);
 	memset(&pool, 0, sizeof(pool));
 }

@@ -16,11 +16,12 @@
  *	status			describe the job (keys below)
  *	pause [TIMEOUT_MS]	pause; TIMEOUT_MS bounds the wait for running kernels
  *	resume [TIMEOUT_MS]	resume; TIMEOUT_MS bounds the wait for GPU memory, 0 or none: forever
+ *	trim			give back the host and GPU memory that a running job keeps for later
  *
  * pause and resume send "progress PHASE DONE TOTAL" (bytes) about ten times a second, and "note
  * TEXT" where the outcome needs a word (as "already paused"). An answer to what was really done has
- * pause_ms and pause_bytes, or resume_ms and resume_bytes, before its "end ok". A client that hangs up does not stop
- * what it asked for.
+ * pause_ms, pause_bytes and pause_phase, or those of a resume, before its "end ok". A client that
+ * hangs up does not stop what it asked for.
  *
  * Keys of status:
  *	protocol	1
@@ -32,9 +33,12 @@
  *	gpu		ORDINAL UUID NAME; a line for each device with managed memory or a context
  *	managed		bytes of GPU memory that cudaw moves
  *	unmanaged	bytes of GPU memory of this process that it does not move (see README)
- *	paused		bytes held in host memory
+ *	paused		bytes of a paused job that are in host memory
+ *	spilled		and on disk (CUDAW_SPILL_DIR)
+ *	pool		bytes of host memory kept for the next pause: pinned, or made ready
  *	pause_ms pause_bytes resume_ms resume_bytes	the last pause and resume; absent before;
- *			milliseconds have decimals
+ *			milliseconds have decimals, bytes are of GPU memory
+ *	pause_phase resume_phase	NAME MS; a line for each phase of it (engine.h), in order
  *	reason		why the state is what it is, or why the last request failed
  */
 

@@ -21,7 +21,7 @@
 
 #define MAX_CLIENTS (SERVER_FDS - 1)
 
-enum waiting { WAITS_NOT, WAITS_PAUSED, WAITS_RUNNING };
+enum waiting { WAITS_NOT, WAITS_PAUSED, WAITS_RUNNING, WAITS_TRIMMED };
 
 struct client {
 	int fd;
@@ -148,6 +148,8 @@ static void say_last(const struct client *c, const char *what, const struct engi
 		return;
 	say(c, "%s_ms %.3f", what, last->ms);
 	say(c, "%s_bytes %zu", what, last->bytes);
+	for (size_t i = 0; i < last->nphases; i++)
+		say(c, "%s_phase %s %.3f", what, last->phases[i].name, last->phases[i].ms);
 }
 
 static void say_status(const struct client *c)
@@ -176,6 +178,8 @@ static void say_status(const struct client *c)
 	say(c, "managed %zu", stats.managed);
 	say(c, "unmanaged %zu", unmanaged_bytes());
 	say(c, "paused %zu", engine_paused_bytes());
+	say(c, "spilled %zu", engine_spilled_bytes());
+	say(c, "pool %zu", engine_pool_bytes());
 	say_last(c, "pause", control_last(true));
 	say_last(c, "resume", control_last(false));
 	if (*control_reason())
@@ -208,8 +212,15 @@ static bool handle_request(struct client *c)
 		say_status(c);
 		return false;
 	}
+	if (!strcmp(c->line, "trim")) {
+		c->waiting = WAITS_TRIMMED;
+		control_want_trim();
+		return true;
+	}
 	if ((!pause && !resume) || timeout_ms < 0) {
-		say(c, "end " END_INVALID " expected status, pause [MS] or resume [MS], found %s",
+		say(c,
+		    "end " END_INVALID
+		    " expected status, pause [MS], resume [MS] or trim, found %s",
 		    c->line);
 		return false;
 	}
@@ -289,7 +300,7 @@ void server_send_progress(const struct engine_progress *progress)
 	const char *phase = __atomic_load_n(&progress->phase, __ATOMIC_ACQUIRE);
 
 	for (int i = 0; i < nclients; i++) {
-		if (!clients[i].waiting)
+		if (!clients[i].waiting || clients[i].waiting == WAITS_TRIMMED)
 			continue;
 		clients[i].joined = true;
 		say(&clients[i], "progress %s %zu %zu", phase,
@@ -322,6 +333,18 @@ void server_finish(bool paused, const struct engine_result *result)
 		if (clients[i].waiting != (paused ? WAITS_PAUSED : WAITS_RUNNING))
 			continue;
 		answer(&clients[i], paused, result);
+		drop(&clients[i]);
+	}
+}
+
+void server_finish_trim(const struct engine_result *result)
+{
+	for (int i = nclients - 1; i >= 0; i--) {
+		if (clients[i].waiting != WAITS_TRIMMED)
+			continue;
+		if (*result->note)
+			say(&clients[i], "note %s", result->note);
+		say(&clients[i], "end %s %s", result->code, result->message);
 		drop(&clients[i]);
 	}
 }

@@ -33,6 +33,9 @@ void server_send_progress(const struct engine_progress *progress);
  */
 void server_finish(bool paused, const struct engine_result *result);
 
+/* The same of a trim. */
+void server_finish_trim(const struct engine_result *result);
+
 /* Close all descriptors: in the child of a fork, or where there is no control thread. */
 void server_close(void);
 

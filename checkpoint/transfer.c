@@ -1,168 +1,321 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/transfer.h"
 #include "checkpoint/hostmem.h"
+#include "checkpoint/hostpool.h"
+#include "checkpoint/spill.h"
 
 #include <errno.h>
-#include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define LOG_PREFIX "transfer: "
 #include "vmem/log.h"
 
+#define PAGE           4096UL
+#define BLOCK_SLOTS    (HOSTPOOL_BLOCK / VMEM_GRANULE)
+#define PIECE_GRANULES (TRANSFER_PIECE / VMEM_GRANULE)
+/* A worker is worth its buffers from this many bytes on. */
+#define WORKER_BYTES (16UL << 20)
+
 struct worker {
 	struct transfer *transfer;
 	const struct cuda_driver *drv;
-	CUcontext ctx;       /* the one that the streams belong to */
-	CUstream streams[2]; /* one for each slot */
-	char *slots;         /* pinned, or NULL before the first unpinned piece */
+	CUcontext ctx;          /* the one that the streams belong to */
+	CUstream streams[2];    /* one for each buffer */
+	char *buffers;          /* NULL before the first use */
+	struct digest *digests; /* of a piece: a page where the device writes them, or NULL */
 };
 
-static void fail(struct transfer *t, int result, CUresult error)
-{
-	int none = 0;
+/* Granules of a piece that are kept at one place. */
+struct run {
+	CUdeviceptr dev;
+	size_t size;
+	uint32_t slot;
+	char *host; /* NULL: the spill file, or nowhere */
+	bool pinned;
+};
 
-	if (error)
-		__atomic_store_n(&t->error, error, __ATOMIC_RELAXED);
-	__atomic_compare_exchange_n(&t->result, &none, result, false, __ATOMIC_SEQ_CST,
-				    __ATOMIC_SEQ_CST);
+/* The errors of a worker: a negative errno, the driver's is kept beside it. */
+static int driver_error(struct worker *w, CUresult error)
+{
+	if (!error)
+		return 0;
+	__atomic_store_n(&w->transfer->error, error, __ATOMIC_RELAXED);
+	return -EIO;
 }
 
-static CUresult copy(const struct worker *w, CUdeviceptr dev, char *host, size_t size,
-		     CUstream stream)
+static int sync_stream(struct worker *w, int which)
 {
-	return w->transfer->direction == TRANSFER_OUT
-		       ? w->drv->cuMemcpyDtoHAsync_v2(host, dev, size, stream)
-		       : w->drv->cuMemcpyHtoDAsync_v2(dev, host, size, stream);
+	return driver_error(w, w->drv->cuStreamSynchronize(w->streams[which]));
 }
 
-static CUresult copy_pinned(const struct worker *w, const struct transfer_piece *p)
+static int copy(struct worker *w, CUdeviceptr dev, char *host, size_t size, int which)
 {
-	CUresult error = copy(w, p->dev, p->host, p->size, w->streams[0]);
-
-	return error ? error : w->drv->cuStreamSynchronize(w->streams[0]);
+	return driver_error(
+		w, w->transfer->direction == TRANSFER_OUT
+			   ? w->drv->cuMemcpyDtoHAsync_v2(host, dev, size, w->streams[which])
+			   : w->drv->cuMemcpyHtoDAsync_v2(dev, host, size, w->streams[which]));
 }
 
-static size_t slot_bytes(const struct transfer_piece *p, size_t at)
+/* Where they cannot be pinned the driver copies from and to pageable memory by itself. */
+static int make_buffers(struct worker *w)
 {
-	return p->size - at < TRANSFER_SLOT ? p->size - at : TRANSFER_SLOT;
-}
-
-/* Step k fills slot k % 2 from the GPU, while the CPU empties the slot of step k - 1. */
-static CUresult copy_out(const struct worker *w, const struct transfer_piece *p)
-{
-	size_t steps = (p->size + TRANSFER_SLOT - 1) / TRANSFER_SLOT;
-	CUresult error;
-
-	for (size_t k = 0; k <= steps; k++) {
-		size_t at = k * TRANSFER_SLOT, before = at - TRANSFER_SLOT;
-		int slot = k % 2;
-
-		if (k < steps) {
-			error = copy(w, p->dev + at, w->slots + slot * TRANSFER_SLOT,
-				     slot_bytes(p, at), w->streams[slot]);
-			if (error)
-				return error;
-		}
-		if (k == 0)
-			continue;
-		error = w->drv->cuStreamSynchronize(w->streams[!slot]);
-		if (error)
-			return error;
-		memcpy(p->host + before, w->slots + !slot * TRANSFER_SLOT, slot_bytes(p, before));
-	}
-	return CUDA_SUCCESS;
-}
-
-/* Step k fills slot k % 2 from memory, once the GPU has emptied it after step k - 2. */
-static CUresult copy_in(const struct worker *w, const struct transfer_piece *p)
-{
-	CUresult error;
-
-	for (size_t at = 0, k = 0; at < p->size; at += TRANSFER_SLOT, k++) {
-		char *slot = w->slots + k % 2 * TRANSFER_SLOT;
-
-		error = w->drv->cuStreamSynchronize(w->streams[k % 2]);
-		if (error)
-			return error;
-		memcpy(slot, p->host + at, slot_bytes(p, at));
-		error = copy(w, p->dev + at, slot, slot_bytes(p, at), w->streams[k % 2]);
-		if (error)
-			return error;
-	}
-	error = w->drv->cuStreamSynchronize(w->streams[0]);
-	return error ? error : w->drv->cuStreamSynchronize(w->streams[1]);
-}
-
-/* Where the slots cannot be pinned the driver copies from and to pageable memory by itself. */
-static int make_slots(struct worker *w)
-{
-	w->slots = hostmem_reserve(2 * TRANSFER_SLOT);
-	if (!w->slots)
+	if (w->buffers)
+		return 0;
+	w->buffers = hostmem_reserve(2 * TRANSFER_BUFFER);
+	if (!w->buffers || hostmem_populate(w->buffers, 2 * TRANSFER_BUFFER))
 		return -ENOMEM;
-	if (hostmem_populate(w->slots, 2 * TRANSFER_SLOT))
-		return -ENOMEM;
-	if (w->drv->cuMemHostRegister_v2(w->slots, 2 * TRANSFER_SLOT, CU_MEMHOSTREGISTER_PORTABLE))
+	if (w->drv->cuMemHostRegister_v2(w->buffers, 2 * TRANSFER_BUFFER,
+					 CU_MEMHOSTREGISTER_PORTABLE))
 		pr_warn("no pinned memory for copies; they will be slow");
 	return 0;
 }
 
-static void drop_streams(struct worker *w)
+static void drop_buffers(struct worker *w)
 {
-	for (int i = 0; i < 2; i++)
-		if (w->streams[i])
-			w->drv->cuStreamDestroy_v2(w->streams[i]);
-	w->streams[0] = w->streams[1] = NULL;
+	if (!w->buffers)
+		return;
+	w->drv->cuMemHostUnregister(w->buffers); /* fails where they could not be pinned */
+	hostmem_release(w->buffers, 2 * TRANSFER_BUFFER);
 }
 
-static CUresult enter_context(struct worker *w, CUcontext ctx)
+/* Between a buffer and the memory or file behind it. */
+static int empty_buffer(const struct worker *w, const struct run *r, size_t at, const char *buffer,
+			size_t size)
 {
-	CUresult error;
+	size_t pool_slots = w->transfer->pool_slots;
 
-	if (ctx == w->ctx)
-		return CUDA_SUCCESS;
-	drop_streams(w);
-	w->ctx = ctx;
-	error = w->drv->cuCtxSetCurrent(ctx);
-	if (error || w->transfer->direction > TRANSFER_IN)
-		return error;
-	for (int i = 0; i < 2 && !error; i++)
-		error = w->drv->cuStreamCreate(&w->streams[i], CU_STREAM_NON_BLOCKING);
+	if (!r->host)
+		return spill_write(buffer, size, (r->slot - pool_slots) * VMEM_GRANULE + at);
+	memcpy(r->host + at, buffer, size);
+	return 0;
+}
+
+static int fill_buffer(const struct worker *w, const struct run *r, size_t at, char *buffer,
+		       size_t size)
+{
+	size_t pool_slots = w->transfer->pool_slots;
+
+	if (!r->host)
+		return spill_read(buffer, size, (r->slot - pool_slots) * VMEM_GRANULE + at);
+	memcpy(buffer, r->host + at, size);
+	return 0;
+}
+
+static size_t buffer_bytes(const struct run *r, size_t at)
+{
+	return r->size - at < TRANSFER_BUFFER ? r->size - at : TRANSFER_BUFFER;
+}
+
+/* Step k fills buffer k % 2 from the GPU, while the CPU empties the one of step k - 1. */
+static int copy_out(struct worker *w, const struct run *r)
+{
+	size_t steps = (r->size + TRANSFER_BUFFER - 1) / TRANSFER_BUFFER;
+	int error = make_buffers(w);
+
+	if (!error && r->host)
+		error = hostmem_populate(r->host, r->size);
+	for (size_t k = 0; k <= steps && !error; k++) {
+		size_t at = k * TRANSFER_BUFFER, before = at - TRANSFER_BUFFER;
+		int which = k % 2;
+
+		if (k < steps)
+			error = copy(w, r->dev + at, w->buffers + which * TRANSFER_BUFFER,
+				     buffer_bytes(r, at), which);
+		if (k == 0 || error)
+			continue;
+		error = sync_stream(w, !which);
+		if (!error)
+			error = empty_buffer(w, r, before, w->buffers + !which * TRANSFER_BUFFER,
+					     buffer_bytes(r, before));
+	}
 	return error;
 }
 
-static CUresult move(struct worker *w, struct transfer_piece *p)
+/* Step k fills buffer k % 2, once the GPU has emptied it after step k - 2. */
+static int copy_in(struct worker *w, const struct run *r)
 {
-	enum transfer_direction direction = w->transfer->direction;
+	int error = make_buffers(w);
 
-	switch (direction) {
-	case TRANSFER_PIN:
-		if (!*p->pinned)
-			*p->pinned = !w->drv->cuMemHostRegister_v2(p->host, p->size,
-								   CU_MEMHOSTREGISTER_PORTABLE);
-		return CUDA_SUCCESS;
-	case TRANSFER_UNPIN:
-		if (*p->pinned && w->drv->cuMemHostUnregister(p->host))
-			pr_warn("cuMemHostUnregister failed");
-		*p->pinned = false;
-		return CUDA_SUCCESS;
-	default:
-		if (*p->pinned)
-			return copy_pinned(w, p);
-		return direction == TRANSFER_OUT ? copy_out(w, p) : copy_in(w, p);
+	for (size_t at = 0, k = 0; at < r->size && !error; at += TRANSFER_BUFFER, k++) {
+		char *buffer = w->buffers + k % 2 * TRANSFER_BUFFER;
+
+		error = sync_stream(w, k % 2);
+		if (!error)
+			error = fill_buffer(w, r, at, buffer, buffer_bytes(r, at));
+		if (!error)
+			error = copy(w, r->dev + at, buffer, buffer_bytes(r, at), k % 2);
 	}
+	return error;
 }
 
-/* What a piece needs before it is moved. */
+static int move(struct worker *w, const struct run *r)
+{
+	bool out = w->transfer->direction == TRANSFER_OUT;
+
+	if (r->slot == SLOT_NONE || (r->slot == SLOT_ZERO && out))
+		return 0;
+	if (r->slot == SLOT_ZERO)
+		return driver_error(w, w->drv->cuMemsetD8Async(r->dev, 0, r->size, w->streams[0]));
+	if (r->pinned)
+		return copy(w, r->dev, r->host, r->size, 0);
+	return out ? copy_out(w, r) : copy_in(w, r);
+}
+
+/* The granules of @p from @at on that lie at one place. */
+static struct run next_run(const struct transfer *t, const struct transfer_piece *p, size_t at)
+{
+	const uint32_t *slots = &t->slots[p->first];
+	uint32_t slot = slots[at];
+	bool numbered = slot < SLOT_MAX, pooled = slot < t->pool_slots;
+	struct run r = {.dev = p->dev + at * VMEM_GRANULE, .size = VMEM_GRANULE, .slot = slot};
+
+	while (++at < p->count && slots[at] == (numbered ? slot + 1 : slot)) {
+		if (numbered)
+			slot++;
+		if (pooled && (slot % BLOCK_SLOTS == 0 || slot == t->pool_slots))
+			break;
+		r.size += VMEM_GRANULE;
+	}
+	if (pooled) {
+		const struct hostpool_block *b = hostpool_block(r.slot / BLOCK_SLOTS);
+
+		r.host = b->start + r.slot % BLOCK_SLOTS * VMEM_GRANULE;
+		r.pinned = b->pinned;
+	}
+	return r;
+}
+
+static int take_digests(struct worker *w, const struct transfer_piece *p)
+{
+	const struct digest_kernel *kernel = w->transfer->kernels;
+	int error;
+
+	while (kernel->ctx != p->ctx)
+		kernel++;
+	error = driver_error(
+		w, digest_take(w->drv, kernel, p->dev, p->count, w->digests, w->streams[0]));
+	return error ? error : sync_stream(w, 0);
+}
+
+/* Give a slot to every granule that needs one. */
+static int assign_slots(struct worker *w, const struct transfer_piece *p)
+{
+	struct transfer *t = w->transfer;
+	uint32_t *slots = &t->slots[p->first];
+	size_t needed = 0, slot;
+	int error = 0;
+
+	if (t->digests) {
+		error = take_digests(w, p);
+		memcpy(&t->digests[p->first], w->digests, p->count * sizeof(*w->digests));
+	}
+	if (error)
+		return error;
+	for (size_t i = 0; i < p->count; i++) {
+		if (slots[i] == SLOT_NONE)
+			continue;
+		slots[i] = t->digests && digest_is_zero(&t->digests[p->first + i]) ? SLOT_ZERO : 0;
+		needed += slots[i] != SLOT_ZERO;
+	}
+	slot = __atomic_fetch_add(&t->next_slot, needed, __ATOMIC_RELAXED);
+	for (size_t i = 0; i < p->count; i++)
+		if (slots[i] < SLOT_MAX)
+			slots[i] = slot++;
+	return 0;
+}
+
+/* After the copies of a piece: it must be what it was. */
+static int compare_digests(struct worker *w, const struct transfer_piece *p)
+{
+	struct transfer *t = w->transfer;
+	int error = take_digests(w, p);
+
+	for (size_t i = 0; i < p->count && !error; i++)
+		if (t->slots[p->first + i] != SLOT_NONE &&
+		    !digest_equal(&w->digests[i], &t->digests[p->first + i])) {
+			__atomic_store_n(&t->differs, p->dev + i * VMEM_GRANULE, __ATOMIC_RELAXED);
+			error = -EILSEQ;
+		}
+	return error;
+}
+
+static int move_piece(struct worker *w, const struct transfer_piece *p)
+{
+	const struct transfer *t = w->transfer;
+	int error = t->direction == TRANSFER_IN ? 0 : assign_slots(w, p);
+	struct run r;
+
+	if (t->direction == TRANSFER_SCAN)
+		return error;
+	for (size_t i = 0; i < p->count && !error; i += r.size / VMEM_GRANULE) {
+		r = next_run(t, p, i);
+		error = move(w, &r);
+	}
+	if (!error)
+		error = sync_stream(w, 0);
+	if (!error)
+		error = sync_stream(w, 1);
+	if (!error && t->direction == TRANSFER_IN && t->digests)
+		error = compare_digests(w, p);
+	return error;
+}
+
+static void drop_streams(struct worker *w)
+{
+	for (int i = 0; i < 2; i++) {
+		if (w->streams[i])
+			w->drv->cuStreamDestroy_v2(w->streams[i]);
+		w->streams[i] = NULL;
+	}
+	w->ctx = NULL;
+}
+
+static int enter_context(struct worker *w, CUcontext ctx)
+{
+	CUresult error;
+
+	if (w->ctx == ctx)
+		return 0;
+	drop_streams(w);
+	error = w->drv->cuCtxSetCurrent(ctx);
+	if (!error)
+		w->ctx = ctx;
+	for (int i = 0; i < 2 && !error; i++)
+		error = w->drv->cuStreamCreate(&w->streams[i], CU_STREAM_NON_BLOCKING);
+	return driver_error(w, error);
+}
+
+/* A page that the device can write. */
+static int make_digests(struct worker *w)
+{
+	if (w->digests)
+		return 0;
+	w->digests = aligned_alloc(PAGE, PAGE);
+	if (!w->digests)
+		return -ENOMEM;
+	if (w->drv->cuMemHostRegister_v2(w->digests, PAGE, CU_MEMHOSTREGISTER_PORTABLE)) {
+		free(w->digests);
+		w->digests = NULL;
+		return -ENOMEM;
+	}
+	return 0;
+}
+
+static void drop_digests(struct worker *w)
+{
+	if (!w->digests)
+		return;
+	/* What stays registered must not be handed out again. */
+	if (!w->drv->cuMemHostUnregister(w->digests))
+		free(w->digests);
+}
+
 static int prepare(struct worker *w, const struct transfer_piece *p)
 {
-	enum transfer_direction direction = w->transfer->direction;
+	int error = enter_context(w, p->ctx);
 
-	if (direction > TRANSFER_IN || *p->pinned)
-		return 0;
-	if (!w->slots && make_slots(w))
-		return -ENOMEM;
-	return direction == TRANSFER_OUT ? hostmem_populate(p->host, p->size) : 0;
+	return !error && w->transfer->digests ? make_digests(w) : error;
 }
 
 static void *worker_main(void *arg)
@@ -170,58 +323,36 @@ static void *worker_main(void *arg)
 	struct transfer *t = arg;
 	struct worker w = {.transfer = t, .drv = t->drv};
 	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	size_t i;
 
 	w.drv->cuThreadExchangeStreamCaptureMode(&mode);
-	while (!__atomic_load_n(&t->result, __ATOMIC_RELAXED)) {
-		size_t i = __atomic_fetch_add(&t->next, 1, __ATOMIC_RELAXED);
-		struct transfer_piece *p = &t->pieces[i];
-		CUresult error;
+	while (workers_next(&t->workers, &i)) {
+		const struct transfer_piece *p = &t->pieces[i];
+		int error = prepare(&w, p);
 
-		if (i >= t->count)
-			break;
-		if (t->cancel && __atomic_load_n(t->cancel, __ATOMIC_RELAXED)) {
-			fail(t, -ECANCELED, CUDA_SUCCESS);
-			break;
-		}
-		error = enter_context(&w, p->ctx);
-		if (!error && prepare(&w, p)) {
-			fail(t, -ENOMEM, CUDA_SUCCESS);
-			break;
-		}
 		if (!error)
-			error = move(&w, p);
-		if (error) {
-			fail(t, -EIO, error);
-			break;
-		}
-		__atomic_fetch_add(t->done, p->size, __ATOMIC_RELAXED);
+			error = move_piece(&w, p);
+		if (error)
+			workers_fail(&t->workers, error);
+		else
+			__atomic_fetch_add(t->done, p->count * VMEM_GRANULE, __ATOMIC_RELAXED);
 	}
 	drop_streams(&w);
-	if (w.slots) {
-		w.drv->cuMemHostUnregister(w.slots); /* fails where they could not be pinned */
-		hostmem_release(w.slots, 2 * TRANSFER_SLOT);
-	}
+	drop_buffers(&w);
+	drop_digests(&w);
 	w.drv->cuCtxSetCurrent(NULL);
 	return NULL;
 }
 
 int transfer_run(struct transfer *t)
 {
-	pthread_t threads[TRANSFER_WORKERS];
-	long ncpu = sysconf(_SC_NPROCESSORS_ONLN);
-	size_t want = ncpu > 1 ? ncpu : 1, started = 0;
+	size_t threads = t->bytes / WORKER_BYTES;
 
-	t->next = 0;
-	t->result = 0;
-	if (want > TRANSFER_WORKERS)
-		want = TRANSFER_WORKERS;
-	if (want > t->count)
-		want = t->count;
-	while (started < want && !pthread_create(&threads[started], NULL, worker_main, t))
-		started++;
-	if (!started && t->count)
-		worker_main(t); /* no thread to be had: the caller's will do */
-	for (size_t i = 0; i < started; i++)
-		pthread_join(threads[i], NULL);
-	return t->result;
+	_Static_assert(PIECE_GRANULES * sizeof(struct digest) <= PAGE,
+		       "the digests of a piece lie in a page");
+	t->workers = (struct workers){.count = t->count};
+	t->next_slot = 0;
+	if (threads > TRANSFER_WORKERS)
+		threads = TRANSFER_WORKERS;
+	return workers_run(&t->workers, threads ? threads : 1, worker_main, t);
 }

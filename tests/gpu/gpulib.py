@@ -311,6 +311,47 @@ def hog(*args):
     return job, int(job.lines[0].split()[1])
 
 
+# Each version's folder of groups, and its file for the limit.
+CGROUPS = (("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max"))
+
+
+class Group:
+    """A memory cgroup of @limit bytes for as long as the with statement lasts."""
+
+    def __init__(self, limit):
+        self.path = self.made(limit)
+
+    @staticmethod
+    def made(limit):
+        for folder, limit_file in CGROUPS:
+            path = os.path.join(folder, f"cudaw-test-{os.getpid()}")
+            try:
+                os.mkdir(path)
+            except OSError:
+                continue
+            try:
+                with open(os.path.join(path, limit_file), "w", encoding="ascii") as file:
+                    file.write(str(limit))
+                return path
+            except OSError:
+                os.rmdir(path)
+        raise Skip("no memory cgroup can be made here (it takes root and a writable hierarchy)")
+
+    def __enter__(self):
+        return os.path.join(self.path, "cgroup.procs")
+
+    def __exit__(self, *_):
+        def gone():
+            try:
+                os.rmdir(self.path)
+                return True
+            except OSError:
+                return False
+        for job in list(Job.alive):
+            job.discard()
+        until(gone, 10, f"{self.path} is empty")
+
+
 def seeded():
     """The generator behind a test's random moments; its seed is printed, and can be given."""
     seed = int(os.environ.get("CUDAW_TEST_SEED", "20"))

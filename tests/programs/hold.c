@@ -3,6 +3,7 @@
  * Fills buffers on the GPU, says "holding", and makes no CUDA call until a line comes on stdin;
  * then it verifies every byte. Whatever calls the driver sees in between are those of a pause and
  * a resume. --verify 0 leaves out the end, so that the calls before it can be counted.
+ * --zeros N adds a buffer of N MiB of zeros.
  */
 #include "tests/programs/kernels.h"
 
@@ -12,6 +13,7 @@ static const size_t sizes[] = {1000, 4096, 300000, 2 << 20, (5 << 20) + 512, 9 <
 #define NBUFFERS (sizeof(sizes) / sizeof(sizes[0]))
 
 static unsigned long verify = 1;
+static unsigned long zeros;
 
 static void fill(const struct kernels *kernels, CUdeviceptr *data, size_t size, uint32_t seed)
 {
@@ -36,17 +38,36 @@ static void check(CUdeviceptr data, size_t size, uint32_t seed)
 	CALL(cuMemFree_v2(data));
 }
 
+/* A bit that is not zero shows in the sum of words and places. */
+static void check_zeros(const struct kernels *kernels, CUdeviceptr data)
+{
+	uint64_t words = zeros << 18, sum = 0;
+	CUdeviceptr out;
+	void *args[] = {&data, &words, &out};
+
+	CALL(cuMemAlloc_v2(&out, sizeof(sum)));
+	CALL(cuMemcpyHtoD_v2(out, &sum, sizeof(sum)));
+	kernels_launch(kernels->checksum, NULL, args);
+	CALL(cuMemcpyDtoH_v2(&sum, out, sizeof(sum)));
+	if (sum)
+		step_die("hold: the zeros have the sum %" PRIu64, sum);
+}
+
 int main(int argc, char **argv)
 {
-	const struct step_option options[] = {{"verify", &verify}};
-	CUdeviceptr data[NBUFFERS];
+	const struct step_option options[] = {{"verify", &verify}, {"zeros", &zeros}};
+	CUdeviceptr data[NBUFFERS], zero = 0;
 	struct kernels kernels;
 	char line[16];
 
-	step_parse(argc, argv, options, 1);
+	step_parse(argc, argv, options, 2);
 	kernels_init(&kernels);
 	for (size_t b = 0; b < NBUFFERS; b++)
 		fill(&kernels, &data[b], sizes[b], (uint32_t)b + 1);
+	if (zeros) {
+		CALL(cuMemAlloc_v2(&zero, zeros << 20));
+		CALL(cuMemsetD8_v2(zero, 0, zeros << 20));
+	}
 	CALL(cuCtxSynchronize());
 	printf("holding\n");
 	fflush(stdout);
@@ -54,6 +75,8 @@ int main(int argc, char **argv)
 		step_die("hold: nobody is there any more");
 	for (size_t b = 0; verify && b < NBUFFERS; b++)
 		check(data[b], sizes[b], (uint32_t)b + 1);
+	if (verify && zeros)
+		check_zeros(&kernels, zero);
 	printf("hold: %s\n", verify ? "every byte right" : "done");
 	return 0;
 }

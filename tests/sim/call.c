@@ -117,7 +117,7 @@ static CUresult injected_fault(const struct sim_site *site)
 		if (strncmp(p, site->name, len) || p[len] != ':')
 			continue;
 		if (sscanf(p + len, ":%lu:%d", &nth, &result) == 2 && nth == site->calls)
-			return (CUresult)result;
+			return result ? (CUresult)result : SIM_LOST;
 	}
 	return CUDA_SUCCESS;
 }

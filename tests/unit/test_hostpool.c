@@ -63,33 +63,34 @@ START_TEST(the_limit_is_read)
 		return;
 	unsetenv("CUDAW_HOST_POOL");
 	limit = hostmem_limit();
-	keep = hostpool_keep_blocks();
+	keep = hostpool_limit();
 	setenv("CUDAW_HOST_POOL", "512M", 1);
-	keep_asked = hostpool_keep_blocks();
+	keep_asked = hostpool_limit();
 	leave_group();
 	ck_assert_uint_eq(limit, 1024 * MB);
-	ck_assert_uint_eq(keep, 256 * MB / HOSTPOOL_BLOCK);
-	ck_assert_uint_eq(keep_asked, 512 * MB / HOSTPOOL_BLOCK);
+	ck_assert_uint_eq(keep, 256 * MB);
+	ck_assert_uint_eq(keep_asked, 512 * MB);
 }
 END_TEST
 
 /* Pages of MADV_FREE are in the group's usage until the kernel wants them. */
 START_TEST(relaxed_pages_are_left)
 {
-	size_t before, used, relaxed;
-	char *start;
+	size_t before, used, held, relaxed;
 
 	if (!enter_group(1024 * MB))
 		return;
 	before = hostmem_cgroup_available();
-	start = hostpool_get(512 * MB);
-	ck_assert_ptr_nonnull(start);
-	ck_assert_int_eq(hostmem_populate(start, 512 * MB), 0);
+	ck_assert_int_eq(hostpool_grow(512 * MB / HOSTPOOL_BLOCK), 0);
+	ck_assert_int_eq(hostpool_populate(512 * MB / HOSTPOOL_BLOCK, NULL), 0);
+	held = hostpool_held();
 	used = hostmem_cgroup_available();
 	hostpool_relax();
+	ck_assert_uint_eq(hostpool_held(), 0);
 	relaxed = hostmem_cgroup_available();
 	hostpool_drop();
 	leave_group();
+	ck_assert_uint_eq(held, 512 * MB);
 	ck_assert_uint_lt(used, before - 400 * MB);
 	ck_assert_uint_gt(relaxed, used + 400 * MB);
 }

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "checkpoint/spill.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#define LOG_PREFIX "spill: "
+#include "vmem/log.h"
+
+static int spill_fd = -1;
+
+static const char *folder(void)
+{
+	const char *dir = secure_getenv("CUDAW_SPILL_DIR");
+
+	return dir && *dir ? dir : NULL;
+}
+
+size_t spill_space(void)
+{
+	const char *dir = folder();
+	struct statvfs st;
+
+	if (!dir)
+		return 0;
+	if (statvfs(dir, &st)) {
+		pr_err("CUDAW_SPILL_DIR=%s: %s", dir, strerror(errno));
+		return 0;
+	}
+	return st.f_bavail * st.f_frsize;
+}
+
+/* Not every file system can do both. */
+static int open_unnamed(const char *dir)
+{
+	int fd = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC | O_DIRECT, 0600);
+
+	return fd >= 0 || errno != EINVAL ? fd : open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+}
+
+int spill_open(size_t size)
+{
+	const char *dir = folder();
+	int error = 0;
+
+	if (!dir)
+		return -ENOENT;
+	if (spill_fd < 0)
+		spill_fd = open_unnamed(dir);
+	if (spill_fd < 0)
+		error = errno;
+	else
+		error = posix_fallocate(spill_fd, 0, size);
+	if (error) {
+		pr_err("CUDAW_SPILL_DIR=%s: no file of %zu bytes: %s", dir, size, strerror(error));
+		spill_close();
+	}
+	return -error;
+}
+
+void spill_close(void)
+{
+	if (spill_fd >= 0)
+		close(spill_fd);
+	spill_fd = -1;
+}
+
+int spill_write(const void *data, size_t size, uint64_t offset)
+{
+	const char *p = data;
+
+	while (size) {
+		ssize_t n = pwrite(spill_fd, p, size, offset);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return n ? -errno : -ENOSPC;
+		p += n;
+		size -= n;
+		offset += n;
+	}
+	return 0;
+}
+
+int spill_read(void *data, size_t size, uint64_t offset)
+{
+	char *p = data;
+
+	while (size) {
+		ssize_t n = pread(spill_fd, p, size, offset);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return n ? -errno : -EIO;
+		p += n;
+		size -= n;
+		offset += n;
+	}
+	return 0;
+}

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CUDAW_WORKERS_H
+#define CUDAW_WORKERS_H
+/*
+ * Threads that share a list of items: each takes the next one until none is left, one fails, or
+ * somebody cancels. They live as long as the work.
+ */
+#include <stdbool.h>
+#include <stddef.h>
+
+struct workers {
+	size_t count;       /* items */
+	const bool *cancel; /* set by others: stop before the next item; may be NULL */
+
+	/* Written by workers_run() and the workers. */
+	size_t next;
+	int result; /* 0, or the first failure: a negative errno */
+};
+
+/*
+ * Run @work(@arg) in up to @threads threads, no more than items and processors, and wait for them.
+ * Where no thread can be had the caller's does the work. Returns workers->result.
+ */
+int workers_run(struct workers *workers, size_t threads, void *(*work)(void *arg), void *arg);
+
+/* For @work: the next item in *@item; false when there is nothing more to do. */
+bool workers_next(struct workers *workers, size_t *item);
+
+/* For @work: nobody is to begin another item, because of @error (a negative errno). */
+void workers_fail(struct workers *workers, int error);
+
+#endif
