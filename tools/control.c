@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cudaw pause and cudaw resume: which processes are meant, the request to all, the outcome. */
+/* cudaw pause, resume and trim: which processes are meant, the request to all, the outcome. */
 #include "tools/tools.h"
 
 #include "tools/format.h"
@@ -21,8 +21,7 @@
 #define GRACE_MS 2000
 
 #define OPTIONS_HELP(timeout)                                                                     \
-	"  -a, --all              all jobs of the user; of all users for root\n"                  \
-	"  -t, --timeout SECONDS  " timeout "\n"                                                  \
+	"  -a, --all              all jobs of the user; of all users for root\n" timeout          \
 	"      --no-wait          return as soon as the jobs have taken the request\n"            \
 	"  -h, --help             this text\n"                                                    \
 	"\n"                                                                                      \
@@ -38,18 +37,29 @@ const char help_pause[] =
 	"\n"
 	"Move the GPU memory of jobs to host memory, give it back to the GPU, and hold the jobs\n"
 	"until 'cudaw resume'. To a job this looks like GPU calls that take long.\n"
-	"\n" OPTIONS_HELP("let the job run on if its kernels do not end in time (30)");
+	"\n" OPTIONS_HELP(
+		"  -t, --timeout SECONDS  let the job run on if its kernels do not end in time (30)\n");
 
 const char help_resume[] =
 	"Usage: cudaw resume [OPTION]... ID|NAME|PID...\n"
 	"\n"
 	"Give paused jobs their GPU memory back, at the same addresses and with the same contents,\n"
 	"and let them go on. Where the GPU is full, this waits until there is room.\n"
-	"\n" OPTIONS_HELP("leave the job paused if the GPU has no room in time (no limit)");
+	"\n" OPTIONS_HELP(
+		"  -t, --timeout SECONDS  leave the job paused if the GPU has no room in time (no limit)\n");
+
+const char help_trim[] =
+	"Usage: cudaw trim [OPTION]... ID|NAME|PID...\n"
+	"\n"
+	"Give back what running jobs keep for later: the host memory of the last pause, pinned or\n"
+	"not, and GPU memory that was freed and is kept for the next allocation. The next pause,\n"
+	"or the next allocations, are slower for it once.\n"
+	"\n" OPTIONS_HELP("");
 
 static const struct verb {
 	const char *name, *doing, *done;
-} pause_verb = {"pause", "pausing", "paused"}, resume_verb = {"resume", "resuming", "resumed"};
+} pause_verb = {"pause", "pausing", "paused"}, resume_verb = {"resume", "resuming", "resumed"},
+  trim_verb = {"trim", "trimming", "trimmed"};
 
 struct control {
 	const struct verb *verb;
@@ -224,7 +234,7 @@ static int first_line(struct job *job, const char *key, char *value)
 	return err ? err : 1;
 }
 
-/* The figures of @job that are @verb's. */
+/* The figures of @job that are @verb's; a trim has none, and leaves those of a resume unknown. */
 static struct job_transfer *transfer_of(const struct verb *verb, struct job *job)
 {
 	return verb == &pause_verb ? &job->status.pause : &job->status.resume;
@@ -379,6 +389,10 @@ static int cmd_control(int argc, char **argv, const struct verb *verb, const cha
 			control.all = true;
 			break;
 		case 't':
+			if (verb == &trim_verb) {
+				complain("trim takes no --timeout");
+				return usage_error(verb->name);
+			}
 			if (parse_timeout(optarg, &control.timeout_ms)) {
 				complain("'%s' is no number of seconds", optarg);
 				return usage_error(verb->name);
@@ -410,4 +424,9 @@ int cmd_pause(int argc, char **argv)
 int cmd_resume(int argc, char **argv)
 {
 	return cmd_control(argc, argv, &resume_verb, help_resume);
+}
+
+int cmd_trim(int argc, char **argv)
+{
+	return cmd_control(argc, argv, &trim_verb, help_trim);
 }

@@ -19,6 +19,7 @@ static const struct command {
 	{"ps", cmd_ps, help_ps, "list the jobs that run under cudaw"},
 	{"pause", cmd_pause, help_pause, "move a job's GPU memory to the host, and hold the job"},
 	{"resume", cmd_resume, help_resume, "give a paused job its GPU memory back"},
+	{"trim", cmd_trim, help_trim, "give back the memory that a running job keeps for later"},
 	{"doctor", cmd_doctor, help_doctor, "say what works on this machine, and why not"},
 	{"kernels", cmd_kernels, help_kernels, "list the kernels in files and their parameters"},
 };

@@ -24,10 +24,19 @@ struct job_gpu {
 	char name[96];
 };
 
+#define JOB_PHASES 8
+
+struct job_phase {
+	char name[16];
+	double ms;
+};
+
 struct job_transfer {
 	bool known; /* false: there was none yet */
 	double ms;
 	uint64_t bytes;
+	struct job_phase phases[JOB_PHASES];
+	int nphases;
 };
 
 /* What status says. */
@@ -40,7 +49,7 @@ struct job_status {
 	char reason[256];
 	struct job_gpu gpus[JOB_GPUS];
 	int ngpus;
-	uint64_t managed, unmanaged, paused;
+	uint64_t managed, unmanaged, paused, spilled, pool;
 	struct job_transfer pause, resume;
 };
 

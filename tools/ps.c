@@ -28,8 +28,9 @@ const char help_ps[] =
 	"             failed (a resume failed; the data is kept, resume it again), or 'no answer'\n"
 	"  MANAGED    GPU memory that a pause gives back and a resume rebuilds\n"
 	"  UNMANAGED  GPU memory that cudaw does not move by itself\n"
-	"  PAUSED     bytes held in host memory\n"
+	"  PAUSED     bytes of a paused job in host memory and in its spill file\n"
 	"  LAST PAUSE, LAST RESUME  how long the last one took, and its rate\n"
+	"Below the table: why a job is in its state, or why the last request failed.\n"
 	"\n"
 	"Exit codes: 0 done, 1 the runtime folder can not be used, 2 wrong usage.\n";
 
@@ -84,7 +85,7 @@ static void fill_row(struct row *row, const struct job *job)
 	snprintf(row->cell[STATE], CELL_SIZE, "%s", st->state);
 	format_bytes(row->cell[MANAGED], st->managed);
 	format_bytes(row->cell[UNMANAGED], st->unmanaged);
-	format_bytes(row->cell[PAUSED], st->paused);
+	format_bytes(row->cell[PAUSED], st->paused + st->spilled);
 	fill_transfer(row->cell[PAUSE], &st->pause);
 	fill_transfer(row->cell[RESUME], &st->resume);
 }
@@ -112,6 +113,9 @@ static int print_table(struct job **jobs, size_t n)
 			printf("%-*s  ", width[c], rows[i].cell[c]);
 		puts(rows[i].cell[COLUMNS - 1]);
 	}
+	for (size_t i = 0; i < n; i++)
+		if (jobs[i]->status.reason[0])
+			printf("%d: %s\n", jobs[i]->pid, jobs[i]->status.reason);
 	free(rows);
 	return EXIT_DONE;
 }
@@ -123,6 +127,7 @@ static json_t *text_or_null(const char *text)
 
 static void set_transfer(json_t *object, const char *what, const struct job_transfer *transfer)
 {
+	json_t *phases = json_object();
 	char key[32];
 
 	snprintf(key, sizeof(key), "%s_ms", what);
@@ -134,6 +139,11 @@ static void set_transfer(json_t *object, const char *what, const struct job_tran
 	json_object_set_new(object, key,
 			    transfer->known ? json_real(rate_gbps(transfer->bytes, transfer->ms))
 					    : json_null());
+	for (int i = 0; i < transfer->nphases; i++)
+		json_object_set_new(phases, transfer->phases[i].name,
+				    json_real(transfer->phases[i].ms));
+	snprintf(key, sizeof(key), "%s_phases", what);
+	json_object_set_new(object, key, phases);
 }
 
 /* Every key is always there, null where the job did not say. */
@@ -160,6 +170,8 @@ static json_t *job_object(const struct job *job)
 	json_object_set_new(object, "managed", json_integer(st->managed));
 	json_object_set_new(object, "unmanaged", json_integer(st->unmanaged));
 	json_object_set_new(object, "paused", json_integer(st->paused));
+	json_object_set_new(object, "spilled", json_integer(st->spilled));
+	json_object_set_new(object, "pool", json_integer(st->pool));
 	set_transfer(object, "pause", &st->pause);
 	set_transfer(object, "resume", &st->resume);
 	return object;

@@ -58,13 +58,29 @@ static int take_text(char *buf, size_t size, const char *text)
 	return 0;
 }
 
-/* "ms" or "bytes" of the last pause or resume. */
-static int take_transfer(struct job_transfer *transfer, const char *what, const char *value)
+/* NAME MS */
+static int take_phase(struct job_transfer *transfer, char *value)
+{
+	struct job_phase *phase = &transfer->phases[transfer->nphases];
+	char *ms = strchr(value, ' ');
+
+	if (!ms || transfer->nphases == JOB_PHASES)
+		return -EBADMSG;
+	*ms++ = '\0';
+	format_copy(phase->name, sizeof(phase->name), value);
+	transfer->nphases++;
+	return take_ms(ms, &phase->ms);
+}
+
+/* "ms", "bytes" or "phase" of the last pause or resume; anything else is a later protocol's. */
+static int take_transfer(struct job_transfer *transfer, const char *what, char *value)
 {
 	transfer->known = true;
 	if (!strcmp(what, "ms"))
 		return take_ms(value, &transfer->ms);
-	return take_number(value, &transfer->bytes);
+	if (!strcmp(what, "bytes"))
+		return take_number(value, &transfer->bytes);
+	return !strcmp(what, "phase") ? take_phase(transfer, value) : 0;
 }
 
 int job_take_field(struct job *job, const char *key, char *value)
@@ -89,9 +105,13 @@ int job_take_field(struct job *job, const char *key, char *value)
 		return take_number(value, &st->unmanaged);
 	if (!strcmp(key, "paused"))
 		return take_number(value, &st->paused);
-	if (!strcmp(key, "pause_ms") || !strcmp(key, "pause_bytes"))
+	if (!strcmp(key, "spilled"))
+		return take_number(value, &st->spilled);
+	if (!strcmp(key, "pool"))
+		return take_number(value, &st->pool);
+	if (!strncmp(key, "pause_", strlen("pause_")))
 		return take_transfer(&st->pause, key + strlen("pause_"), value);
-	if (!strcmp(key, "resume_ms") || !strcmp(key, "resume_bytes"))
+	if (!strncmp(key, "resume_", strlen("resume_")))
 		return take_transfer(&st->resume, key + strlen("resume_"), value);
 	return 0;
 }

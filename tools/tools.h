@@ -7,7 +7,7 @@
  *
  *	run.c		start a program under cudaw
  *	ps.c		list jobs
- *	control.c	pause and resume
+ *	control.c	pause, resume and trim
  *	doctor.c	what works on this machine (probe.c asks the driver)
  *	kernels.c	the kernels in files
  *	jobs.c		finding jobs and talking to them
@@ -37,6 +37,7 @@ int cmd_run(int argc, char **argv);
 int cmd_ps(int argc, char **argv);
 int cmd_pause(int argc, char **argv);
 int cmd_resume(int argc, char **argv);
+int cmd_trim(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);
 int cmd_kernels(int argc, char **argv);
 
@@ -44,6 +45,7 @@ extern const char help_run[];
 extern const char help_ps[];
 extern const char help_pause[];
 extern const char help_resume[];
+extern const char help_trim[];
 extern const char help_doctor[];
 extern const char help_kernels[];
 

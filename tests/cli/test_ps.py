@@ -37,7 +37,8 @@ def test_json_is_exact():
     job = FakeJob(Folder(), name="train", command="python train.py", state="paused",
                   gpu=["0 GPU-aa NVIDIA H200", "3 GPU-bb Other GPU"], managed=33500000001,
                   unmanaged=529 << 20, paused=33500000001, pause_ms="1100.125",
-                  pause_bytes=33500000001, reason="asked to")
+                  pause_bytes=33500000001, pause_phase=["drain 0.250", "copy 1000"],
+                  spilled=4096, pool=8192, reason="asked to")
     eq(only(ps_json()), {
         "pid": job.pid, "uid": os.getuid(), "user": pwd.getpwuid(os.getuid()).pw_name,
         "error": None, "id": "abc123", "name": "train", "command": "python train.py",
@@ -45,22 +46,31 @@ def test_json_is_exact():
         "gpu": [{"ordinal": 0, "uuid": "GPU-aa", "name": "NVIDIA H200"},
                 {"ordinal": 3, "uuid": "GPU-bb", "name": "Other GPU"}],
         "managed": 33500000001, "unmanaged": 529 << 20, "paused": 33500000001,
+        "spilled": 4096, "pool": 8192, "pause_phases": {"drain": 0.25, "copy": 1000.0},
         "pause_ms": 1100.125, "pause_bytes": 33500000001,
         "pause_gbps": float(f"{33500000001 / 1e6 / 1100.125:.15g}"),
-        "resume_ms": None, "resume_bytes": None, "resume_gbps": None})
+        "resume_ms": None, "resume_bytes": None, "resume_gbps": None,
+        "resume_phases": {}})
 
 
 def test_table():
     job = FakeJob(Folder(), name="train", gpu=["0 GPU-aa A", "3 GPU-bb B"], state="waiting",
-                  managed=31 * GIB + GIB // 5, unmanaged=529 << 20, paused=100, pause_ms=1100,
+                  managed=31 * GIB + GIB // 5, unmanaged=529 << 20, paused=100, spilled=20, pause_ms=1100,
                   pause_bytes=31 * GIB, resume_ms=250, resume_bytes=8 * GIB)
     head, row = cudaw("ps").out.splitlines()
     for title, value in [("ID", "abc123"), ("NAME", "train"), ("PID", str(job.pid)), ("GPU", "0,3"),
                          ("USER", pwd.getpwuid(os.getuid()).pw_name), ("STATE", "waiting"),
-                         ("MANAGED", "31.2 GiB"), ("UNMANAGED", "529 MiB"), ("PAUSED", "100 B"),
+                         ("MANAGED", "31.2 GiB"), ("UNMANAGED", "529 MiB"), ("PAUSED", "120 B"),
                          ("LAST PAUSE", "1.1 s, 30.3 GB/s"), ("LAST RESUME", "250 ms, 34.4 GB/s")]:
         at = (" " + head).index(" " + title)
         assert row[at:].startswith(value), f"{title} in {row!r}"
+
+
+def test_reasons_are_below_the_table():
+    folder = Folder()
+    job = FakeJob(folder, state="waiting", reason="2.00 GiB of GPU memory are missing")
+    FakeJob(folder)
+    eq(cudaw("ps").out.splitlines()[3:], [f"{job.pid}: 2.00 GiB of GPU memory are missing"])
 
 
 def test_table_without_what_was_not_said():

@@ -1,0 +1,24 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Where a pause puts the memory, on the simulated driver; and a copy that loses data in silence."""
+from simlib import shared, tell
+from gpulib import Job, check, cudaw, equal, main
+
+
+def lost_data_is_found():
+    """The third copy to the GPU does nothing and says that it did."""
+    job = Job("hold", env={"CUDAW_VERIFY": "1", "CUDAW_SIM_FAULT": "cuMemcpyHtoDAsync_v2:3:0"})
+    job.wait_line("holding")
+    job.pause()
+    done = cudaw("resume", job.pid)
+    equal(done.returncode, 1, f"the exit code of cudaw resume ({done.stderr.strip()})")
+    check("came back different" in done.stderr, f"stderr does not say why: {done.stderr!r}")
+    equal(job.state(), "failed", "the state after it")
+    job.resume()
+    tell(job)
+    check("every byte right" in job.result(), "the job did not verify its memory")
+
+
+GROUPS = ("what_memory_does_not_hold_goes_to_disk", "a_full_disk_is_said")
+
+main(lost_data_is_found, *shared("pool.py", ZEROS_MIB=1200, sanitizers_leave_out=GROUPS))
