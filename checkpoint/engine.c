@@ -25,8 +25,6 @@
 
 /* Below this, finding zeros takes longer than copying them. */
 #define SCAN_BYTES (1UL << 30)
-/* Up to this, pinning host memory before it is first used is faster than copying through buffers. */
-#define SMALL_BYTES (256UL << 20)
 
 /* How long a prepare() waits for the program's calls, and lets them run after each block. */
 #define PREPARE_PATIENCE_MS 10
@@ -319,22 +317,6 @@ static int make_room(const struct cuda_driver *drv, struct engine_progress *prog
 	return 0;
 }
 
-/* The first pause of a small job: what is pinned now is not copied through buffers. */
-static int pin_small(const struct cuda_driver *drv, struct engine_result *result)
-{
-	size_t blocks = (saved.pool_slots * VMEM_GRANULE + HOSTPOOL_BLOCK - 1) / HOSTPOOL_BLOCK;
-	int error;
-
-	if (release_wanted(drv) || !saved.ncontexts || saved_bytes(&saved) > SMALL_BYTES ||
-	    blocks * HOSTPOOL_BLOCK > hostpool_limit())
-		return 0;
-	error = hostpool_populate(blocks, NULL);
-	if (error)
-		return fail(result, END_NOMEM, "host memory ran out: %s", strerror(-error));
-	hostpool_pin(drv, saved.contexts[0].ctx, blocks, NULL);
-	return 0;
-}
-
 /* Copy everything out. On failure the caller forgets what was saved. */
 static int save(const struct cuda_driver *drv, struct engine_progress *progress,
 		struct engine_result *result)
@@ -348,7 +330,7 @@ static int save(const struct cuda_driver *drv, struct engine_progress *progress,
 		return 0;
 	if (load_kernels(drv, result))
 		return -1;
-	if (!make_room(drv, progress, result) && !pin_small(drv, result))
+	if (!make_room(drv, progress, result))
 		ret = transfer(drv, TRANSFER_OUT, progress, result);
 	saved_unload_kernels(&saved, drv);
 	publish();

@@ -30,10 +30,7 @@
 #include <stdint.h>
 
 #define TRANSFER_WORKERS 16
-#ifndef TRANSFER_BUFFER
-#define TRANSFER_BUFFER (2UL << 20) /* two of them a worker; a multiple of the granule */
-#endif
-#define TRANSFER_PIECE (64UL << 20) /* the largest piece */
+#define TRANSFER_PIECE   (64UL << 20) /* the largest piece */
 
 /* Slot numbers of granules that have none. */
 #define SLOT_NONE 0xffffffffU /* no allocation lives in it */
