@@ -298,10 +298,18 @@ static int fail_room(struct engine_result *result, size_t slots, size_t pool_slo
 static int make_room(const struct cuda_driver *drv, struct engine_progress *progress,
 		     struct engine_result *result)
 {
-	size_t slots = saved.nlive, pool_slots, spill_slots;
+	size_t slots = saved.nlive, pool_slots, spill_slots, apart = 0, missing;
 	int error;
 
-	saved_room(&pool_slots, &spill_slots);
+	if (release_wanted(drv))
+		apart = release_host_bytes(drv, saved.contexts, saved.ncontexts);
+	missing = saved_room(apart, &pool_slots, &spill_slots);
+	if (missing)
+		return fail(
+			result, END_NOMEM,
+			"%.2f GiB of host memory needed for the driver's checkpoint (%.2f GiB are "
+			"left to others): %.2f GiB are missing",
+			apart / GIB, HOSTMEM_RESERVE / GIB, missing / GIB);
 	/* Where it would not fit as it is, it may without its zeros. */
 	if (slots > pool_slots && saved.kernels) {
 		if (transfer(drv, TRANSFER_SCAN, progress, result))
@@ -630,7 +638,7 @@ static void prepare(const struct cuda_driver *drv, const bool *cancel)
 
 	vmem_get_stats(&stats);
 	__atomic_store_n(&now.prepared, stats.mapped, __ATOMIC_RELAXED);
-	saved_room(&pool_slots, &spill_slots);
+	saved_room(0, &pool_slots, &spill_slots);
 	if (limit > pool_slots * VMEM_GRANULE)
 		limit = pool_slots * VMEM_GRANULE;
 	blocks = stats.mapped < limit ? (stats.mapped + HOSTPOOL_BLOCK - 1) / HOSTPOOL_BLOCK

@@ -3,6 +3,8 @@
 #include "checkpoint/freemem.h"
 #include "checkpoint/nvml.h"
 #include "checkpoint/rundir.h"
+#include "checkpoint/unmanaged.h"
+#include "vmem/vmem.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -20,6 +22,7 @@
 
 /* What a context takes where NVML does not know this process [H200: 529 MiB]. */
 #define CONTEXT_GUESS (1UL << 30)
+#define HOST_GUESS    (512UL << 20) /* and of host memory while it is checkpointed */
 
 /* What this process holds on each GPU when the checkpoint takes it; the engine's thread only. */
 static CUuuid uuids[CUDA_MAX_DEVICES];
@@ -40,11 +43,8 @@ bool release_wanted(const struct cuda_driver *drv)
 	       drv->cuCheckpointProcessRestore && drv->cuCheckpointProcessUnlock;
 }
 
-static void measure(const struct cuda_driver *drv, const struct context *list, size_t count)
+static void find_gpus(const struct cuda_driver *drv)
 {
-	char name[NVML_UUID_SIZE];
-
-	memset(held, 0, sizeof(held));
 	ngpus = 0;
 	if (!drv->cuDeviceGetUuid_v2)
 		return;
@@ -53,6 +53,14 @@ static void measure(const struct cuda_driver *drv, const struct context *list, s
 		ngpus = CUDA_MAX_DEVICES;
 	for (int dev = 0; dev < ngpus; dev++)
 		drv->cuDeviceGetUuid_v2(&uuids[dev], dev);
+}
+
+static void measure(const struct cuda_driver *drv, const struct context *list, size_t count)
+{
+	char name[NVML_UUID_SIZE];
+
+	memset(held, 0, sizeof(held));
+	find_gpus(drv);
 	for (size_t i = 0; i < count; i++) {
 		CUdevice dev = list[i].dev;
 
@@ -62,6 +70,41 @@ static void measure(const struct cuda_driver *drv, const struct context *list, s
 		if (nvml_process_memory(name, &held[dev]))
 			held[dev] = CONTEXT_GUESS;
 	}
+}
+
+/* What the process holds on @dev beyond vmem's; -ENOSYS where NVML does not know the process. */
+static int unmapped_bytes(CUdevice dev, size_t *bytes)
+{
+	char name[NVML_UUID_SIZE];
+	struct vmem_stats stats;
+
+	nvml_uuid_text(&uuids[dev], name);
+	if (nvml_process_memory(name, bytes))
+		return -ENOSYS;
+	vmem_get_device_stats(dev, &stats);
+	*bytes -= stats.mapped < *bytes ? stats.mapped : *bytes;
+	return 0;
+}
+
+size_t release_host_bytes(const struct cuda_driver *drv, const struct context *list, size_t count)
+{
+	bool asked[CUDA_MAX_DEVICES] = {false}, known = true;
+	size_t sum = 0, bytes;
+
+	find_gpus(drv);
+	for (size_t i = 0; i < count; i++) {
+		CUdevice dev = list[i].dev;
+
+		if (dev >= CUDA_MAX_DEVICES || asked[dev])
+			continue;
+		asked[dev] = true;
+		if (dev >= ngpus || unmapped_bytes(dev, &bytes)) {
+			bytes = HOST_GUESS;
+			known = false;
+		}
+		sum += bytes;
+	}
+	return known ? sum : sum + unmanaged_total();
 }
 
 CUresult release_checkpoint(const struct cuda_driver *drv, const struct context *list, size_t count,

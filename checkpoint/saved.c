@@ -120,13 +120,20 @@ void saved_unload_kernels(struct saved *s, const struct cuda_driver *drv)
 	s->kernels = NULL;
 }
 
-void saved_room(size_t *pool_slots, size_t *spill_slots)
+size_t saved_room(size_t apart, size_t *pool_slots, size_t *spill_slots)
 {
 	size_t available = hostmem_available(), held = hostpool_held();
+	size_t needed = HOSTMEM_RESERVE + apart;
 
-	available = available > HOSTMEM_RESERVE ? available - HOSTMEM_RESERVE : 0;
-	*pool_slots = available > SIZE_MAX - held ? SLOT_MAX : (available + held) / VMEM_GRANULE;
 	*spill_slots = spill_space() / VMEM_GRANULE;
+	if (available < needed) {
+		/* What the pool holds would help, if it were given back; it is not worth the code. */
+		*pool_slots = held / VMEM_GRANULE;
+		return needed - available;
+	}
+	available -= needed;
+	*pool_slots = available > SIZE_MAX - held ? SLOT_MAX : (available + held) / VMEM_GRANULE;
+	return 0;
 }
 
 int saved_place(struct saved *s, size_t slots, size_t pool_slots)

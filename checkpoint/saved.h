@@ -47,8 +47,11 @@ void saved_forget(struct saved *saved);
 CUresult saved_load_kernels(struct saved *saved, const struct cuda_driver *drv);
 void saved_unload_kernels(struct saved *saved, const struct cuda_driver *drv);
 
-/* How many slots fit into host memory, and how many into the spill file. */
-void saved_room(size_t *pool_slots, size_t *spill_slots);
+/*
+ * How many slots fit into host memory, and how many into the spill file, where @apart bytes of host
+ * memory are needed for something else. Returns how many bytes are missing for that.
+ */
+size_t saved_room(size_t apart, size_t *pool_slots, size_t *spill_slots);
 
 /*
  * Get address space and disk space for @slots slots, of which @pool_slots may be host memory. 0, or

@@ -1,22 +1,38 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How fast a job of many GiB is paused and resumed, cold (the first time) and warm, beside the
-driver's own process checkpoint of the same job run natively, and a plain pinned copy.
+"""How fast a job is paused and resumed, beside the ceilings of the same machine in the same run: a
+plain pinned copy, and the driver's own process checkpoint of the same job run natively.
+
+A resume comes a second after its pause, since the driver is busy clearing what was unmapped, which
+slows down one that comes at once: that has a line of its own.
+
+Times are those from the request on the job's socket to its answer. The command's own start is in
+none of them; it has a line of its own. The driver's checkpoint comes first, also because a virtual
+machine gets its memory from its host at the first use: what is measured is memory that it has.
 
 BUILD is the build folder. Exit status: 1 where a target is missed.
 """
 import argparse
 import os
+import socket
+import statistics
 import subprocess
 import sys
 import time
 
 from benchlib import Table
 
-from gpulib import BUILD, Job, Skip, base_environment, check, cudaw_ok, idle_gpu_used
+from gpulib import (BUILD, RUNTIME_DIR, Job, Skip, base_environment, check, cudaw_ok, equal,
+                    idle_gpu_used, until)
 
-# What a pause or a resume may take of the driver's checkpoint or restore.
-TARGETS = {"pause": 1 / 5, "resume": 1 / 3}
+COPY_SHARE = 0.94       # of the plain pinned copy, once the pool is warm
+COLD_GBPS = 28          # the first pause of a process, with 16 cores
+MANY_SHARE = 0.90       # of those rates, for many small allocations
+RELEASE_SHARE = 1.05    # of the driver's checkpoint of a context alone
+SMALL_SECONDS = 0.010   # the first pause of a job of 64 MiB
+HOST_SPARE = 256 << 20  # host memory used beyond what is saved
+CYCLES = 3
+MEMORY = {"CUDAW_RELEASE": "memory", "CUDAW_HOST_POOL": "1T"}
 
 
 def figures_of(program, *args):
@@ -27,64 +43,176 @@ def figures_of(program, *args):
     return {words[1]: float(words[2]) for words in lines if words[0] == "figure"}
 
 
-def start_job(mib, **options):
-    job = Job("counter", "--mib", mib, "--allocs", 64, "--steps", 1000000, "--step-ms", 50,
+def start_job(mib, allocs=64, **options):
+    job = Job("counter", "--mib", mib, "--allocs", allocs, "--steps", 1000000, "--step-ms", 20,
               **options)
     job.wait_steps(2, timeout=120)
     return job
-
-
-def timed(verb, job):
-    """Seconds of `cudaw VERB`, as its user sees them."""
-    start = time.monotonic()
-    cudaw_ok(verb, job.pid, timeout=300)
-    return time.monotonic() - start
 
 
 def end_verified(job):
     check("every word right" in job.finish(timeout=180), "the job did not verify its memory")
 
 
-def add_row(table, what, gigabytes, seconds, target=None):
-    rate = gigabytes / seconds
-    verdict = table.verdict(seconds, target) if target else ""
-    table.add(what, f"{seconds:.3f} s", f"{rate:.1f} GB/s", verdict)
-    table.figure(what.replace(" ", "_"), seconds, "s")
+class Moved:
+    """One pause or resume: its time as a client sees it, and what the job says of it."""
+
+    def __init__(self, verb, job):
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(os.path.join(RUNTIME_DIR, f"{job.pid}.sock"))
+            start = time.monotonic()
+            connection.sendall(f"{verb}\n".encode())
+            answer = b""
+            while chunk := connection.recv(65536):
+                answer += chunk
+        self.seconds = time.monotonic() - start
+        equal(answer.decode().splitlines()[-1], "end ok", f"the answer to {verb}")
+        status = job.status()
+        self.bytes = status[f"{verb}_bytes"]
+        self.rate = self.bytes / 1e9 / self.seconds
+        self.phases = {name: ms / 1e3 for name, ms in status[f"{verb}_phases"].items()}
 
 
-def measure(table, mib):
-    gigabytes = mib * (1 << 20) / 1e9
-    idle_gpu_used()
-    native = start_job(mib, mode="native")
-    driver = figures_of("programs/drvckpt", "--pid", native.pid)
-    end_verified(native)
-    driver = {"pause": driver["driver_lock"] + driver["driver_checkpoint"],
-              "resume": driver["driver_restore"] + driver["driver_unlock"]}
-    for verb, seconds in driver.items():
-        add_row(table, f"driver checkpoint {verb}", gigabytes, seconds)
-    for release in ("full", "memory"):
-        env = {"CUDAW_RELEASE": "memory"} if release == "memory" else None
-        job = start_job(mib, env=env)
-        for times in ("cold", "warm"):
-            for verb in ("pause", "resume"):
-                add_row(table, f"{verb} {release} {times}", gigabytes, timed(verb, job),
-                        driver[verb] * TARGETS[verb])
+def median(moved):
+    """The one of the median rate."""
+    return sorted(moved, key=lambda one: one.rate)[len(moved) // 2]
+
+
+class Bench:
+    def __init__(self, table):
+        self.table = table
+        self.ceiling = {}
+
+    def row(self, what, seconds, rate=None, verdict=""):
+        self.table.add(what, f"{seconds * 1e3:.1f} ms", f"{rate:.1f} GB/s" if rate else "",
+                       verdict)
+        name = what.replace(" ", "_").replace(",", "")
+        self.table.figure(name, seconds, "s")
+        if rate:
+            self.table.figure(f"{name}_rate", rate, "GB/s")
+
+    def moved(self, what, moved, least=None, share=None):
+        """@share is that of the ceiling of @moved's direction."""
+        if share:
+            least = share * self.ceiling[what.split()[0]]
+        self.row(what, moved.seconds, moved.rate,
+                 self.table.at_least(moved.rate, least) if least else "")
+
+    def copies(self):
+        rates = figures_of("bench/bench_copy")
+        self.ceiling = {"pause": rates["copy_to_host"], "resume": rates["copy_to_gpu"]}
+        for name, rate in rates.items():
+            self.table.add(f"plain pinned {name.replace('_', ' ')}", "", f"{rate:.1f} GB/s", "")
+            self.table.figure(name, rate, "GB/s")
+
+    def driver_alone(self, mib):
+        native = start_job(mib, mode="native")
+        took = figures_of("programs/drvckpt", "--pid", native.pid)
+        end_verified(native)
+        gigabytes = mib * (1 << 20) / 1e9
+        for verb, parts in (("pause", ("driver_lock", "driver_checkpoint")),
+                            ("resume", ("driver_restore", "driver_unlock"))):
+            seconds = sum(took[part] for part in parts)
+            self.row(f"driver alone, {verb}, {mib >> 10} GiB", seconds, gigabytes / seconds)
+
+    def cycles(self, job, size, share=COPY_SHARE, first=None):
+        """The first pause, the resume after it, and the medians of the next CYCLES."""
+        before = resident(job)
+        cold = Moved("pause", job)
+        self.moved(f"pause {size}, first of the process", cold, least=first)
+        used = resident(job) - before - job.status()["paused"]
+        self.table.add(f"host memory beyond what is saved, {size}", f"{used >> 20} MiB", "",
+                       self.table.verdict(used, HOST_SPARE))
+        until(lambda: job.status()["pool"] >= job.status()["paused"], 30, "the pool is pinned")
+        resumes, pauses = [Moved("resume", job)], []
+        for _ in range(CYCLES):
             job.wait_steps(job.steps() + 2)
+            pauses.append(Moved("pause", job))
+            time.sleep(1)
+            resumes.append(Moved("resume", job))
+        self.moved(f"pause {size}, pool warm", median(pauses), share=share)
+        self.moved(f"resume {size}, pool warm", median(resumes), share=share)
+        Moved("pause", job)
+        self.moved(f"resume {size}, at once", Moved("resume", job))
+
+    def memory(self, gib):
+        job = start_job(gib << 10, env=MEMORY)
+        self.cycles(job, f"{gib} GiB", first=COLD_GBPS)
+        start = time.monotonic()
+        cudaw_ok("pause", job.pid, timeout=300)
+        command = time.monotonic() - start - job.status()["pause_ms"] / 1e3
+        self.row("the command cudaw pause, besides", command)
+        Moved("resume", job)
         end_verified(job)
-    for name, rate in figures_of("bench/bench_copy").items():
-        table.add(name.replace("_", " ") + " (pinned)", "", f"{rate:.1f} GB/s", "")
-        table.figure(name, rate, "GB/s")
+
+    def many(self):
+        job = start_job(10000, allocs=10000, env=MEMORY)
+        self.cycles(job, "10,000 x 1 MiB", share=MANY_SHARE * COPY_SHARE,
+                    first=MANY_SHARE * COLD_GBPS)
+        end_verified(job)
+
+    def small(self):
+        moved = []
+        for _ in range(CYCLES):
+            job = start_job(64, allocs=4, env=MEMORY)
+            moved.append(Moved("pause", job))
+            Moved("resume", job)
+            end_verified(job)
+        seconds = statistics.median(one.seconds for one in moved)
+        self.row("pause 64 MiB, first of the process", seconds, None,
+                 self.table.verdict(seconds, SMALL_SECONDS))
+
+    def everything(self, gib):
+        """The whole GPU released: the driver's part beside its checkpoint of a context alone."""
+        alone = []
+        for _ in range(CYCLES):
+            took = figures_of("programs/drvckpt", "--self", 1)
+            alone.append(took["driver_lock"] + took["driver_checkpoint"])
+        alone = statistics.median(alone)
+        self.row("driver alone, pause, a context of its own", alone)
+        job = start_job(gib << 10)
+        pauses = [Moved("pause", job)]
+        resumes = [Moved("resume", job)]
+        for _ in range(CYCLES):
+            job.wait_steps(job.steps() + 2)
+            pauses.append(Moved("pause", job))
+            resumes.append(Moved("resume", job))
+        end_verified(job)
+        size = f"{gib} GiB, whole GPU"
+        self.moved(f"pause {size}, first of the process", pauses[0])
+        self.moved(f"pause {size}, later", median(pauses[1:]))
+        self.moved(f"resume {size}", median(resumes))
+        release = statistics.median(one.phases["release"] for one in pauses)
+        self.row("of which the driver's part of a pause", release, None,
+                 self.table.verdict(release, RELEASE_SHARE * alone))
+
+
+def resident(job):
+    with open(f"/proc/{job.pid}/smaps_rollup", encoding="ascii") as file:
+        for line in file:
+            if line.startswith("Rss:"):
+                return int(line.split()[1]) << 10
+    return 0
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n", maxsplit=1)[0])
-    parser.add_argument("--gib", type=int, default=32, help="what the job holds (32)")
+    parser.add_argument("--gib", default="32,100", help="what the jobs hold (32,100)")
     parser.add_argument("--results", metavar="DIR", help="write DIR/results.json")
     args = parser.parse_args()
-    table = Table(f"{args.gib} GiB", "time", "rate", "target")
+    sizes = [int(size) for size in args.gib.split(",")]
+    table = Table("", "time", "rate", "target")
+    bench = Bench(table)
 
     try:
-        measure(table, args.gib << 10)
+        idle_gpu_used()
+        bench.copies()
+        for gib in sizes:
+            bench.driver_alone(gib << 10)
+            bench.memory(gib)
+        bench.many()
+        bench.small()
+        bench.everything(sizes[0])
     except Skip as skip:
         print(f"skipped: {skip}")
         return 77

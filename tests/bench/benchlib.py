@@ -27,6 +27,12 @@ class Table:
         self.missed += not met
         return f"{'ok' if met else 'MISSED'} (<= {most:.3g})"
 
+    def at_least(self, value, least):
+        """The same for the least that it may be."""
+        met = value >= least
+        self.missed += not met
+        return f"{'ok' if met else 'MISSED'} (>= {least:.3g})"
+
     def show(self):
         widths = [max(len(row[i]) for row in self.rows) for i in range(len(self.rows[0]))]
         for number, row in enumerate(self.rows):

@@ -53,8 +53,8 @@ def trim_gives_back_the_pool():
     job.wait_steps(2)
     job.pause()
     check("paused" in cudaw_ok("trim", job.pid), "a trim of a paused job says nothing")
-    job.resume()
     until(lambda: job.status()["pool"] >= 256 * MIB, 5, "the pool is pinned")
+    job.resume()
     said = cudaw_ok("trim", job.pid)
     check("gave back 0.2" in said, f"trim says {said!r}")
     equal(job.status()["pool"], 0, "the bytes of the pool after it")
@@ -97,7 +97,7 @@ def used_by_group(mib):
 
 
 def what_memory_does_not_hold_goes_to_disk():
-    # 256 MiB are left alone, so there are about 144 MiB for 512.
+    # 256 MiB are left alone, so there are about 144 MiB for 512, and for the driver's checkpoint.
     limit = used_by_group(512) + 400 * MIB
     with Group(limit) as procs:
         job = counter_in(procs, 512)
@@ -106,7 +106,7 @@ def what_memory_does_not_hold_goes_to_disk():
         check("GiB are missing" in done.stderr, f"stderr does not say how much: {done.stderr!r}")
         job.wait_steps(job.steps() + 2)
         job.finish()
-        job = counter_in(procs, 512, env={"CUDAW_SPILL_DIR": SCRATCH})
+        job = counter_in(procs, 512, env=memory_only(CUDAW_SPILL_DIR=SCRATCH))
         for _ in range(2):
             job.pause()
             status = job.status()
@@ -114,6 +114,15 @@ def what_memory_does_not_hold_goes_to_disk():
             check(status["paused"] <= 200 * MIB, f"{status['paused']} bytes in host memory")
             job.resume()
             equal(job.status()["spilled"], 0, "the bytes spilled while it runs")
+        check("every word right" in job.finish(), "the job did not verify its memory")
+
+
+def a_pause_that_fits_is_not_killed():
+    """With what the driver's checkpoint takes: 512 MiB at the most, for a context."""
+    with Group(used_by_group(512) + 512 * MIB + (256 + 512 + 64) * MIB) as procs:
+        job = counter_in(procs, 512)
+        job.pause()
+        job.resume()
         check("every word right" in job.finish(), "the job did not verify its memory")
 
 
@@ -127,7 +136,7 @@ def a_full_disk_is_said():
         if mounted.returncode:
             folder = "/nonexistent"
         try:
-            job = counter_in(procs, 512, env={"CUDAW_SPILL_DIR": folder})
+            job = counter_in(procs, 512, env=memory_only(CUDAW_SPILL_DIR=folder))
             done = cudaw("pause", job.pid)
             equal(done.returncode, 1, "the exit code of a pause that does not fit")
             check("GiB are missing" in done.stderr, f"stderr: {done.stderr!r}")
@@ -139,4 +148,5 @@ def a_full_disk_is_said():
 
 
 main(zeros_take_no_host_memory, a_resume_is_verified, trim_gives_back_the_pool,
-     a_pool_is_made_ready, what_memory_does_not_hold_goes_to_disk, a_full_disk_is_said)
+     a_pool_is_made_ready, what_memory_does_not_hold_goes_to_disk,
+     a_pause_that_fits_is_not_killed, a_full_disk_is_said)

@@ -21,12 +21,12 @@ def counter_in(procs, mib):
 
 def too_little_host_memory():
     """The simulated GPU's memory is shared memory of the group: page cache, but not free."""
-    with Group(900 * MIB) as procs:
+    with Group(1400 * MIB) as procs:
         job = counter_in(procs, 64)
         job.pause()
         job.resume()
         job.finish()
-        job = counter_in(procs, 512)
+        job = counter_in(procs, 768)
         done = cudaw("pause", job.pid)
         equal(done.returncode, 1, f"the exit code of cudaw pause ({done.stderr.strip()})")
         check("host memory" in done.stderr, f"stderr does not say why: {done.stderr!r}")

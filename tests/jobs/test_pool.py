@@ -19,6 +19,7 @@ def lost_data_is_found():
     check("every byte right" in job.result(), "the job did not verify its memory")
 
 
-GROUPS = ("what_memory_does_not_hold_goes_to_disk", "a_full_disk_is_said")
+GROUPS = ("what_memory_does_not_hold_goes_to_disk", "a_pause_that_fits_is_not_killed",
+          "a_full_disk_is_said")
 
 main(lost_data_is_found, *shared("pool.py", ZEROS_MIB=1200, sanitizers_leave_out=GROUPS))
