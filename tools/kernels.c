@@ -2,9 +2,9 @@
 #include "tools/tools.h"
 
 #include "kparams/kparams.h"
+#include "tools/demangle.h"
 #include "tools/format.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
@@ -42,7 +42,6 @@ struct listing {
 	const char *arch; /* NULL for all */
 	bool json;
 	bool any; /* a kernel was printed */
-	char *(*demangle)(const char *name, char *buf, size_t *size, int *status);
 };
 
 /* One file; the totals say what an empty list means. */
@@ -86,17 +85,6 @@ static const char *source_text(const struct kp_param *param)
 	};
 
 	return texts[param->source];
-}
-
-/* The name as C++ has it, to be freed; NULL where it is not mangled or libstdc++ is not there. */
-static char *demangled(const struct listing *list, const char *name)
-{
-	const char *part = kp_mangled_part(name);
-	int status;
-
-	if (!list->demangle || strncmp(part, "_Z", 2))
-		return NULL;
-	return list->demangle(part, NULL, NULL, &status);
 }
 
 /* What images call their kernels may be any bytes; to be freed. */
@@ -159,7 +147,7 @@ static void list_kernel(struct listing *list, const struct source *source,
 		.file = clean_copy(source->path), .arch = arch, .name = clean_copy(kernel->name)};
 
 	if (names.file && names.name) {
-		names.demangled = demangled(list, names.name);
+		names.demangled = demangle(names.name);
 		if (list->json) {
 			fputs(list->any ? ",\n" : "\n", stdout);
 			print_json(kernel, info, &names);
@@ -313,12 +301,8 @@ static bool is_arch(const char *text)
 
 static int list_files(struct listing *list, char **paths, int n)
 {
-	/* Every C++ program has it. Where there is none, names stay mangled. */
-	void *libstdcxx = dlopen("libstdc++.so.6", RTLD_NOW);
 	int ret = EXIT_DONE;
 
-	if (libstdcxx)
-		*(void **)&list->demangle = dlsym(libstdcxx, "__cxa_demangle");
 	if (list->json)
 		putchar('[');
 	for (int i = 0; i < n; i++) {
@@ -329,8 +313,6 @@ static int list_files(struct listing *list, char **paths, int n)
 	}
 	if (list->json)
 		fputs(list->any ? "\n]\n" : "]\n", stdout);
-	if (libstdcxx)
-		dlclose(libstdcxx);
 	return ret;
 }
 

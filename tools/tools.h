@@ -12,6 +12,7 @@
  *	kernels.c	the kernels in files
  *	jobs.c		finding jobs and talking to them
  *	format.c	units and clean text
+ *	demangle.c	names as C++ has them
  *
  * What was asked for goes to stdout, everything else to stderr.
  */
