@@ -6,6 +6,7 @@
 #include "checkpoint/rundir.h"
 #include "checkpoint/server.h"
 #include "checkpoint/signals.h"
+#include "checkpoint/trace.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -61,9 +62,8 @@ static void wake(void)
 		return; /* full: it will wake up */
 }
 
-static void *op_main(void *arg)
+static void op_run(void)
 {
-	(void)arg;
 	switch (op) {
 	case OP_PAUSE:
 		engine_pause(drv, ctl.timeout_ms, &ctl.progress, &ctl.result);
@@ -77,6 +77,33 @@ static void *op_main(void *arg)
 	default:
 		engine_tidy(drv, &ctl.progress.cancel);
 	}
+}
+
+static void op_run_traced(void)
+{
+	struct trace_event event;
+	bool traced = trace_begin(&event, "cudaw");
+
+	if (traced) {
+		trace_thread_name("cudaw");
+		trace_go(&event);
+	}
+	op_run();
+	if (!traced)
+		return;
+	trace_phase(NULL);
+	trace_stop(&event);
+	if (op != OP_TIDY) {
+		trace_text(&event, "result", ctl.result.code);
+		trace_number(&event, "bytes", ctl.result.bytes);
+	}
+	trace_end(&event, op_names[op], 0);
+}
+
+static void *op_main(void *arg)
+{
+	(void)arg;
+	op_run_traced();
 	pthread_mutex_lock(&op_lock);
 	op_ended = true;
 	pthread_mutex_unlock(&op_lock);

@@ -8,6 +8,7 @@
 #include "checkpoint/release.h"
 #include "checkpoint/saved.h"
 #include "checkpoint/spill.h"
+#include "checkpoint/trace.h"
 #include "checkpoint/transfer.h"
 #include "vmem/vmem.h"
 
@@ -136,6 +137,7 @@ static void set_phase(struct engine_progress *progress, const char *phase, size_
 	__atomic_store_n(&progress->done, 0, __ATOMIC_RELAXED);
 	__atomic_store_n(&progress->total, total, __ATOMIC_RELAXED);
 	__atomic_store_n(&progress->phase, phase, __ATOMIC_RELEASE);
+	trace_phase(phase);
 }
 
 static void begin(struct engine_result *result)
