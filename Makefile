@@ -44,7 +44,7 @@ SIMSMI        := $(O)/tests/sim/simsmi
 
 c_objects = $(patsubst %.c,$(OBJ)/%.o,$(wildcard $(1)))
 DRIVER_OBJS  := $(filter-out %_main.o,$(call c_objects,vmem/*.c checkpoint/*.c wrapper/driver.c \
-		wrapper/hook_*.c wrapper/find.c))
+		wrapper/hook_*.c wrapper/trace_*.c wrapper/find.c)) $(OBJ)/gen/calls.o $(OBJ)/gen/trace_calls.o
 RUNTIME_OBJS := $(call c_objects,wrapper/find.c vmem/log.c)
 KPARAMS_OBJS := $(call c_objects,kparams/*.c)
 COMMAND_OBJS := $(call c_objects,tools/*.c checkpoint/rundir.c checkpoint/hostmem.c wrapper/find.c vmem/log.c) \
@@ -116,6 +116,13 @@ $(GEN)/calls.c: wrapper/gen_calls.py wrapper/driver.calls wrapper/exports/libcud
 	$(Q)CC='$(CC)' $(PYTHON) wrapper/gen_calls.py --cuda-include $(CUDA_HOME)/include \
 		--exports wrapper/exports/libcuda.txt --calls wrapper/driver.calls -o $(GEN)
 
+$(GEN)/trace_calls.c: wrapper/gen_trace.py wrapper/gen_calls.py wrapper/trace.calls \
+		wrapper/exports/libcuda.txt | $(O)/.deps
+	$(call say,GEN,$@)
+	@mkdir -p $(GEN)
+	$(Q)CC='$(CC)' $(PYTHON) wrapper/gen_trace.py --cuda-include $(CUDA_HOME)/include \
+		--exports wrapper/exports/libcuda.txt --trace wrapper/trace.calls -o $@
+
 $(GEN)/cudart-%/libcudart.S: wrapper/gen_exports.py wrapper/exports/libcudart-%.txt | $(O)/.deps
 	$(call say,GEN,$@)
 	@mkdir -p $(@D)
@@ -128,7 +135,7 @@ $(OBJ)/%.o: %.c | $(O)/.deps
 	@mkdir -p $(@D)
 	$(Q)$(COMPILE) -I$(GEN) -c $< -o $@
 
-$(OBJ)/gen/calls.o: $(GEN)/calls.c
+$(OBJ)/gen/%.o: $(GEN)/%.c
 	$(call say,CC,$@)
 	@mkdir -p $(@D)
 	$(Q)$(COMPILE) -I$(GEN) -c $< -o $@
@@ -136,7 +143,7 @@ $(OBJ)/gen/calls.o: $(GEN)/calls.c
 # The generated headers come before anything that may include them.
 $(call c_objects,wrapper/*.c): | $(GEN)/calls.c $(GEN)/libcuda.S
 
-$(DRIVER_FACE): $(DRIVER_OBJS) $(OBJ)/gen/calls.o $(GEN)/libcuda.S
+$(DRIVER_FACE): $(DRIVER_OBJS) $(GEN)/libcuda.S
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
 	$(Q)$(LINK_FACE) -Wl,-soname,libcuda.so.1 -Wl,--version-script,$(GEN)/libcuda.map $^ -ldl -o $@
@@ -174,7 +181,7 @@ $(SIMSMI): $(call c_objects,tests/sim/simsmi.c)
 
 # ---- tests ----------------------------------------------------------------------------------
 
-$(O)/tests/unit/test_%: $(OBJ)/tests/unit/test_%.o $(DRIVER_OBJS) $(OBJ)/gen/calls.o $(GEN)/libcuda.S
+$(O)/tests/unit/test_%: $(OBJ)/tests/unit/test_%.o $(DRIVER_OBJS) $(GEN)/libcuda.S
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $^ $$(pkg-config --libs check) -ldl -pthread -o $@

@@ -7,6 +7,7 @@
 #include "libcuda_names.h"
 #include "vmem/vmem.h"
 #include "wrapper/find.h"
+#include "wrapper/trace_calls.h"
 #include "wrapper/tramp.h"
 
 #include <dlfcn.h>
@@ -103,6 +104,15 @@ static void *open_driver(void)
 	return lib;
 }
 
+/* The function of ours that answers in place of @fn, which it will call; or @fn itself. */
+static void *put_before(void *fn, const struct driver_call *call)
+{
+	if (!call->fn)
+		return fn;
+	*call->real = fn;
+	return call->fn;
+}
+
 /*
  * The first call may come from a constructor, under the loader's lock, while another thread binds:
  * so everything that takes the loader's lock (dlopen, dlsym) is done before bind_lock is taken.
@@ -113,6 +123,7 @@ void libcuda_bind(void)
 	struct cuda_driver drv;
 	void *lib = open_driver();
 	bool can_pause = lib && !cuda_driver_fill(&drv, lib, &missing);
+	bool traced = trace_is_wanted();
 	void *found[NEXPORTS];
 
 	for (size_t i = 0; i < NEXPORTS; i++)
@@ -127,13 +138,15 @@ void libcuda_bind(void)
 	for (size_t i = 0; i < NEXPORTS && !bound; i++) {
 		void *fn = found[i];
 
-		if (fn && driver_calls[i].fn) {
-			size_t slot = swap_slot(fn);
+		if (fn)
+			fn = put_before(fn, &driver_calls[i]);
+		if (fn && traced)
+			fn = put_before(fn, &trace_calls[i]);
+		if (fn != found[i]) {
+			size_t slot = swap_slot(found[i]);
 
-			*driver_calls[i].real = fn;
-			swaps[slot].real = fn;
-			swaps[slot].ours = driver_calls[i].fn;
-			fn = driver_calls[i].fn;
+			swaps[slot].real = found[i];
+			swaps[slot].ours = fn;
 		}
 		tramp_set(&libcuda_targets[i], fn ? fn : stand_in(names[i], lib));
 	}
@@ -150,6 +163,8 @@ CUresult hook_cuInit(unsigned int flags)
 {
 	CUresult result = real.cuInit(flags);
 
+	if (!result)
+		trace_start();
 	if (!result && table_ok)
 		control_start(&table);
 	return result;
