@@ -22,6 +22,7 @@ static const struct command {
 	{"trim", cmd_trim, help_trim, "give back the memory that a running job keeps for later"},
 	{"doctor", cmd_doctor, help_doctor, "say what works on this machine, and why not"},
 	{"kernels", cmd_kernels, help_kernels, "list the kernels in files and their parameters"},
+	{"trace", cmd_trace, help_trace, "sum up a trace that a job has written"},
 };
 
 #define NCOMMANDS (sizeof(commands) / sizeof(commands[0]))

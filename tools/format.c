@@ -42,6 +42,17 @@ const char *format_duration(char *buf, uint64_t ms)
 	return buf;
 }
 
+const char *format_us(char *buf, double us)
+{
+	if (us < 1e3)
+		snprintf(buf, FORMAT_SIZE, "%.*f us", us < 99.95, us);
+	else if (us < 1e6)
+		snprintf(buf, FORMAT_SIZE, "%.*f ms", us < 99.95e3, us / 1e3);
+	else
+		snprintf(buf, FORMAT_SIZE, "%.*f s", us < 99.95e6, us / 1e6);
+	return buf;
+}
+
 double rate_gbps(uint64_t bytes, double ms)
 {
 	return ms > 0 ? bytes / 1e6 / ms : 0;

@@ -12,6 +12,7 @@
 
 const char *format_bytes(char *buf, uint64_t bytes);           /* 0 B, 340 MiB, 31.2 GiB */
 const char *format_duration(char *buf, uint64_t ms);           /* 340 ms, 1.1 s, 3 min 20 s */
+const char *format_us(char *buf, double us);                   /* 0.2 us, 340 us, 12.5 ms, 900 s */
 const char *format_rate(char *buf, uint64_t bytes, double ms); /* 28.3 GB/s */
 
 /* Bytes in @ms milliseconds as GB/s; 0 where no time has passed. */

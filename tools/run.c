@@ -20,14 +20,17 @@
 #define NAME_SIZE 65
 
 const char help_run[] =
-	"Usage: cudaw run [--name NAME] [--] CMD [ARGUMENT]...\n"
+	"Usage: cudaw run [OPTION]... [--] CMD [ARGUMENT]...\n"
 	"\n"
 	"Start CMD so that it can be paused and resumed. CMD may be any program: one that uses\n"
 	"CUDA itself, or a script that starts some. All its processes are one job, with an id of\n"
 	"six hexadecimal digits (CUDAW_JOB); 'cudaw ps' shows it once CUDA is used.\n"
 	"\n"
-	"  -n, --name NAME  a name for the job (letters, digits, '.', '_' and '-')\n"
-	"  -h, --help       this text\n"
+	"  -n, --name NAME   a name for the job (letters, digits, '.', '_' and '-')\n"
+	"  -t, --trace FILE  write what the job does with the GPU to FILE, which is replaced: JSON\n"
+	"                    for Perfetto, chrome://tracing and 'cudaw trace'. The job's first\n"
+	"                    process that uses CUDA writes FILE, the others FILE.PID\n"
+	"  -h, --help        this text\n"
 	"\n"
 	"cudaw itself is gone once CMD runs: CMD has its PID, its exit code and its terminal.\n"
 	"\n"
@@ -41,6 +44,7 @@ const char help_run[] =
 	"  CUDAW_VERIFY         1: check the GPU memory against checksums at every resume\n"
 	"  CUDAW_ADDRESSING     'native': leave GPU memory to the driver (legacy IPC)\n"
 	"  CUDAW_RUNTIME_DIR    folder of the job's sockets (/tmp/cudaw-UID)\n"
+	"  CUDAW_TRACE          a file for a trace, as --trace; one that exists is not touched\n"
 	"  CUDAW_REAL_LIBCUDA   path of the NVIDIA driver's libcuda.so.1\n"
 	"  CUDAW_LOG            error, warn, info or debug: what cudaw says on stderr (error)\n"
 	"  CUDAW_LOG_FILE       a file to say it in\n"
@@ -162,17 +166,46 @@ static void set_fresh_job(void)
 	setenv("CUDAW_JOB", id, 1);
 }
 
+/*
+ * Have the job trace itself in @file, wherever its processes run. What was there goes: a process
+ * that finds the file there takes it for that of another process of the job.
+ */
+static bool set_trace(const char *file)
+{
+	char cwd[PATH_MAX] = "", path[PATH_MAX];
+	struct stat st;
+
+	if (*file != '/' && !getcwd(cwd, sizeof(cwd))) {
+		complain("the current folder: %s", strerror(errno));
+		return false;
+	}
+	if (snprintf(path, sizeof(path), "%s%s%s", cwd, *cwd ? "/" : "", file) >= PATH_MAX) {
+		complain("%s: %s", file, strerror(ENAMETOOLONG));
+		return false;
+	}
+	if (lstat(path, &st) == 0 && !S_ISREG(st.st_mode)) {
+		complain("%s is no regular file: a trace needs one", file);
+		return false;
+	}
+	/* Whoever can not replace it says so: the job, which runs on without a trace. */
+	unlink(path);
+	setenv("CUDAW_TRACE", path, 1);
+	return true;
+}
+
 int cmd_run(int argc, char **argv)
 {
 	static const struct option options[] = {
 		{"name", required_argument, NULL, 'n'},
+		{"trace", required_argument, NULL, 't'},
 		{"help", no_argument, NULL, 'h'},
 		{NULL, 0, NULL, 0},
 	};
+	const char *trace = NULL;
 	int opt, err;
 
 	/* '+': what follows CMD belongs to CMD. */
-	while ((opt = getopt_long(argc, argv, "+n:h", options, NULL)) != -1) {
+	while ((opt = getopt_long(argc, argv, "+n:t:h", options, NULL)) != -1) {
 		switch (opt) {
 		case 'n':
 			if (!valid_name(optarg)) {
@@ -182,6 +215,9 @@ int cmd_run(int argc, char **argv)
 				return usage_error("run");
 			}
 			setenv("CUDAW_NAME", optarg, 1);
+			break;
+		case 't':
+			trace = optarg;
 			break;
 		case 'h':
 			fputs(help_run, stdout);
@@ -197,6 +233,8 @@ int cmd_run(int argc, char **argv)
 	err = preload_face();
 	if (err)
 		return err;
+	if (trace && !set_trace(trace))
+		return usage_error("run");
 	set_fresh_job();
 	warn_if_not_loadable(argv[optind]);
 	execvp(argv[optind], argv + optind);

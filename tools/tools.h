@@ -10,6 +10,7 @@
  *	control.c	pause, resume and trim
  *	doctor.c	what works on this machine (probe.c asks the driver)
  *	kernels.c	the kernels in files
+ *	trace.c		what a trace comes to (tracestat.c reads it)
  *	jobs.c		finding jobs and talking to them
  *	format.c	units and clean text
  *	demangle.c	names as C++ has them
@@ -41,6 +42,7 @@ int cmd_resume(int argc, char **argv);
 int cmd_trim(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);
 int cmd_kernels(int argc, char **argv);
+int cmd_trace(int argc, char **argv);
 
 extern const char help_run[];
 extern const char help_ps[];
@@ -49,6 +51,7 @@ extern const char help_resume[];
 extern const char help_trim[];
 extern const char help_doctor[];
 extern const char help_kernels[];
+extern const char help_trace[];
 
 /* One line on stderr, after "cudaw: ". */
 void complain(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
