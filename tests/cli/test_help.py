@@ -5,7 +5,7 @@ import re
 
 from clilib import cudaw, eq, has, main
 
-COMMANDS = ["run", "ps", "pause", "resume", "doctor", "kernels"]
+COMMANDS = ["run", "ps", "pause", "resume", "doctor", "kernels", "trace"]
 
 
 def test_help_names_every_command():
