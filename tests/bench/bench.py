@@ -3,7 +3,8 @@
 """What cudaw costs: medians of a native and a wrapped run, and their ratio.
 
 Both run at once and are timed in turns, a round each, so that what drifts (clocks, temperature)
-hits both alike. BUILD is the build folder. Exit status: 1 where a target is missed.
+hits both alike. With --trace the wrapped runs write traces, which has no targets. BUILD is the
+build folder. Exit status: 1 where a target is missed.
 """
 import argparse
 import collections
@@ -13,7 +14,7 @@ import sys
 
 from benchlib import Table
 
-from gpulib import BUILD, Job, Skip, check
+from gpulib import BUILD, SCRATCH, Job, Skip, check
 
 # The most that wrapped may take of native.
 TARGETS = {
@@ -35,8 +36,8 @@ SOURCES = (
 class Racer:
     """One of the two runs: answers each line with the figures of a round."""
 
-    def __init__(self, source, mode):
-        self.job = Job(*source, mode=mode)
+    def __init__(self, source, mode, env=None):
+        self.job = Job(*source, mode=mode, env=env)
         self.values = collections.defaultdict(list)
         self.units = {}
 
@@ -55,9 +56,10 @@ class Racer:
                 self.units[words[1]] = words[3]
 
 
-def race_pair(source, rounds):
+def race_pair(source, rounds, traced):
     """A native and a wrapped process, timed in turns: two Racers with their figures."""
-    pair = [Racer(source, mode) for mode in ("native", "run")]
+    trace = os.path.join(SCRATCH, "trace")
+    pair = [Racer(source, "native"), Racer(source, "run", {"CUDAW_TRACE": trace} if traced else {})]
     for racer in pair:
         racer.ready()
     check(pair[1].job.status() is not None, "cudaw ps does not show the wrapped run")
@@ -67,18 +69,20 @@ def race_pair(source, rounds):
             racer.round(keep=number > 0)
     for racer in pair:
         racer.job.discard()
+    if traced:
+        os.unlink(trace)
     return pair
 
 
-def race(table, source, rounds, pairs):
+def race(table, source, rounds, pairs, traced):
     # Where a process's memory lands moves its speed by a few percent: several of each are timed.
-    runs = [race_pair(source, rounds) for _ in range(pairs)]
+    runs = [race_pair(source, rounds, traced) for _ in range(pairs)]
     for name, unit in runs[0][0].units.items():
         medians = [statistics.median(value for run in runs for value in run[side].values[name])
                    for side in (0, 1)]
         ratio = medians[1] / medians[0]
         table.add(name, f"{medians[0]:.3f} {unit}", f"{medians[1]:.3f} {unit}", f"{ratio:.3f}",
-                  table.verdict(ratio, TARGETS[name]))
+                  "traced" if traced else table.verdict(ratio, TARGETS[name]))
         for kind, median in zip(("native", "wrapped"), medians):
             table.figure(f"{name}_{kind}", median, unit)
         table.figure(f"{name}_ratio", ratio, "x")
@@ -90,6 +94,7 @@ def main():
     parser.add_argument("--pairs", type=int, default=4)
     parser.add_argument("--cpus", type=int, default=2, help="how many processors to run on")
     parser.add_argument("--only", metavar="NAME", default="", help="sources with NAME in them")
+    parser.add_argument("--trace", action="store_true", help="have the wrapped runs traced")
     parser.add_argument("--results", metavar="DIR", help="write DIR/results.json")
     args = parser.parse_args()
     # The same few processors for both: those of a shared machine differ by more than cudaw costs.
@@ -99,7 +104,7 @@ def main():
         if args.only not in " ".join(map(str, source)):
             continue
         try:
-            race(table, source, args.rounds, args.pairs)
+            race(table, source, args.rounds, args.pairs, args.trace)
         except Skip as skip:
             table.add(source[0], "-", "-", "-", f"skipped: {skip}")
     table.show()
