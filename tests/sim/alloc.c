@@ -65,44 +65,6 @@ SIM_EXPORT cuMemFree_v2(CUdeviceptr ptr)
 	return CUDA_SUCCESS;
 }
 
-/* The memory is there at once; what is stream-ordered is the free. */
-static CUresult alloc_async(bool ptds, CUdeviceptr *ptr, size_t size, CUstream handle)
-{
-	struct sim_stream *stream;
-	CUresult result = stream_get(handle, ptds, &stream);
-
-	if (result != CUDA_SUCCESS)
-		return result;
-	if (stream->capture)
-		return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-	return memory_new(stream->ctx, size, MAP_DEVICE, ptr);
-}
-
-SIM_TWINS(cuMemAllocAsync, _ptsz, alloc_async, (CUdeviceptr * ptr, size_t size, CUstream stream),
-	  ptr, size, stream)
-
-static CUresult free_async(bool ptds, CUdeviceptr ptr, CUstream handle)
-{
-	struct sim_stream *stream;
-	struct sim_map *map = map_find(ptr);
-	CUresult result = stream_get(handle, ptds, &stream);
-	struct sim_op *op;
-
-	if (result != CUDA_SUCCESS)
-		return result;
-	if (stream->capture)
-		return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-	if (!map || map->start != ptr || map->kind != MAP_DEVICE)
-		return CUDA_ERROR_INVALID_VALUE;
-	op = op_new(OP_FREE);
-	if (!op)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	op->free = ptr;
-	return stream_submit(stream, op);
-}
-
-SIM_TWINS(cuMemFreeAsync, _ptsz, free_async, (CUdeviceptr ptr, CUstream stream), ptr, stream)
-
 static CUresult host_alloc(void **ptr, size_t size, unsigned int flags)
 {
 	CUdeviceptr addr;

@@ -84,6 +84,7 @@ static void graph_free(struct sim_graph *g)
 		g->head = op->next;
 		op_free(op);
 	}
+	graph_memory_put(g->memory);
 	free(g);
 }
 
@@ -258,6 +259,7 @@ static CUresult instantiate(CUgraphExec *exec, CUgraph handle)
 		}
 		e->tail = &(*e->tail)->next;
 	}
+	e->memory = graph_memory_get(g->memory);
 	object_add(KIND_EXEC, &e->obj);
 	*exec = (CUgraphExec)e;
 	return CUDA_SUCCESS;

@@ -55,9 +55,12 @@ static size_t used_on(CUdevice dev)
 {
 	size_t bytes = ctx_bytes(dev);
 
-	for (struct sim_object *o = sim.objects[KIND_ALLOC]; o; o = o->next)
-		if (((struct sim_alloc *)o)->dev == dev)
-			bytes += ((struct sim_alloc *)o)->size;
+	for (struct sim_object *o = sim.objects[KIND_ALLOC]; o; o = o->next) {
+		struct sim_alloc *alloc = (struct sim_alloc *)o;
+
+		if (alloc->dev == dev && !alloc->fd)
+			bytes += alloc->size;
+	}
 	return bytes;
 }
 

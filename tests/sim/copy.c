@@ -8,10 +8,8 @@
  */
 #include "tests/sim/sim.h"
 
-enum direction { TO_DEVICE, TO_HOST, ON_DEVICE = -1 };
-
 static CUresult copy_submit(struct sim_stream *s, void *dst, const void *src, size_t size,
-			    enum direction direction)
+			    enum sim_direction direction)
 {
 	struct sim_op *op = op_new(OP_COPY);
 
@@ -24,9 +22,8 @@ static CUresult copy_submit(struct sim_stream *s, void *dst, const void *src, si
 	return stream_submit(s, op);
 }
 
-/* Also finishes what is submitted, where @sync or the host's memory demand it. */
-static CUresult copy(struct sim_stream *s, CUdeviceptr dst, CUdeviceptr src, size_t size,
-		     enum direction direction, bool sync)
+CUresult copy_linear(struct sim_stream *s, CUdeviceptr dst, CUdeviceptr src, size_t size,
+		     enum sim_direction direction, bool sync)
 {
 	CUresult result;
 
@@ -47,8 +44,7 @@ static CUresult copy(struct sim_stream *s, CUdeviceptr dst, CUdeviceptr src, siz
 	return stream_wait(s);
 }
 
-/* Which way a copy goes whose caller leaves that to the addresses. */
-static enum direction copy_direction(CUdeviceptr dst, CUdeviceptr src)
+enum sim_direction copy_direction(CUdeviceptr dst, CUdeviceptr src)
 {
 	struct sim_map *d = map_find(dst), *s = map_find(src);
 	bool to_host = !d || d->kind >= MAP_HOST, from_host = !s || s->kind >= MAP_HOST;
@@ -63,7 +59,7 @@ static CUresult copy_htod(bool ptds, CUdeviceptr dst, const void *src, size_t si
 	struct sim_stream *s;
 	CUresult result = stream_get(NULL, ptds, &s);
 
-	return result ? result : copy(s, dst, (CUdeviceptr)src, size, TO_DEVICE, true);
+	return result ? result : copy_linear(s, dst, (CUdeviceptr)src, size, TO_DEVICE, true);
 }
 
 static CUresult copy_dtoh(bool ptds, void *dst, CUdeviceptr src, size_t size)
@@ -71,7 +67,7 @@ static CUresult copy_dtoh(bool ptds, void *dst, CUdeviceptr src, size_t size)
 	struct sim_stream *s;
 	CUresult result = stream_get(NULL, ptds, &s);
 
-	return result ? result : copy(s, (CUdeviceptr)dst, src, size, TO_HOST, true);
+	return result ? result : copy_linear(s, (CUdeviceptr)dst, src, size, TO_HOST, true);
 }
 
 static CUresult copy_dtod(bool ptds, CUdeviceptr dst, CUdeviceptr src, size_t size)
@@ -79,7 +75,7 @@ static CUresult copy_dtod(bool ptds, CUdeviceptr dst, CUdeviceptr src, size_t si
 	struct sim_stream *s;
 	CUresult result = stream_get(NULL, ptds, &s);
 
-	return result ? result : copy(s, dst, src, size, ON_DEVICE, true);
+	return result ? result : copy_linear(s, dst, src, size, ON_DEVICE, true);
 }
 
 static CUresult copy_any(bool ptds, CUdeviceptr dst, CUdeviceptr src, size_t size)
@@ -87,7 +83,7 @@ static CUresult copy_any(bool ptds, CUdeviceptr dst, CUdeviceptr src, size_t siz
 	struct sim_stream *s;
 	CUresult result = stream_get(NULL, ptds, &s);
 
-	return result ? result : copy(s, dst, src, size, copy_direction(dst, src), true);
+	return result ? result : copy_linear(s, dst, src, size, copy_direction(dst, src), true);
 }
 
 static CUresult copy_htod_async(bool ptds, CUdeviceptr dst, const void *src, size_t size,
@@ -96,7 +92,7 @@ static CUresult copy_htod_async(bool ptds, CUdeviceptr dst, const void *src, siz
 	struct sim_stream *s;
 	CUresult result = stream_get(stream, ptds, &s);
 
-	return result ? result : copy(s, dst, (CUdeviceptr)src, size, TO_DEVICE, false);
+	return result ? result : copy_linear(s, dst, (CUdeviceptr)src, size, TO_DEVICE, false);
 }
 
 static CUresult copy_dtoh_async(bool ptds, void *dst, CUdeviceptr src, size_t size, CUstream stream)
@@ -104,7 +100,7 @@ static CUresult copy_dtoh_async(bool ptds, void *dst, CUdeviceptr src, size_t si
 	struct sim_stream *s;
 	CUresult result = stream_get(stream, ptds, &s);
 
-	return result ? result : copy(s, (CUdeviceptr)dst, src, size, TO_HOST, false);
+	return result ? result : copy_linear(s, (CUdeviceptr)dst, src, size, TO_HOST, false);
 }
 
 static CUresult copy_dtod_async(bool ptds, CUdeviceptr dst, CUdeviceptr src, size_t size,
@@ -113,7 +109,7 @@ static CUresult copy_dtod_async(bool ptds, CUdeviceptr dst, CUdeviceptr src, siz
 	struct sim_stream *s;
 	CUresult result = stream_get(stream, ptds, &s);
 
-	return result ? result : copy(s, dst, src, size, ON_DEVICE, false);
+	return result ? result : copy_linear(s, dst, src, size, ON_DEVICE, false);
 }
 
 static CUresult copy_any_async(bool ptds, CUdeviceptr dst, CUdeviceptr src, size_t size,
@@ -122,7 +118,7 @@ static CUresult copy_any_async(bool ptds, CUdeviceptr dst, CUdeviceptr src, size
 	struct sim_stream *s;
 	CUresult result = stream_get(stream, ptds, &s);
 
-	return result ? result : copy(s, dst, src, size, copy_direction(dst, src), false);
+	return result ? result : copy_linear(s, dst, src, size, copy_direction(dst, src), false);
 }
 
 SIM_TWINS(cuMemcpyHtoD_v2, _ptds, copy_htod, (CUdeviceptr dst, const void *src, size_t size), dst,

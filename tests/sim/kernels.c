@@ -99,13 +99,48 @@ static void run_digest(const void *args)
 		a->digests[i] = digest_formula(a->data + i * VMEM_GRANULE);
 }
 
+struct texture_args {
+	uint32_t *data;
+	uint64_t n;
+	CUtexObject texture;
+	uint32_t width;
+};
+
+static void run_add_texels(const void *args)
+{
+	const struct texture_args *a = args;
+
+	for (uint64_t i = 0; i < a->n; i++)
+		a->data[i] += *(uint32_t *)texture_element(a->texture, i % a->width, i / a->width);
+}
+
+struct surface_args {
+	CUsurfObject surface;
+	uint64_t n;
+	uint32_t width;
+};
+
+static void run_increment_surface(const void *args)
+{
+	const struct surface_args *a = args;
+
+	for (uint64_t i = 0; i < a->n; i++)
+		*(uint32_t *)surface_element(a->surface, i % a->width, i / a->width) += 1;
+}
+
 const struct sim_kernel *kernel_table(size_t *count)
 {
 	static const struct sim_kernel table[] = {
-		{"increment", run_increment, 2, {8, 8}}, {"fill", run_fill, 3, {8, 8, 4}},
-		{"iota", run_iota, 3, {8, 8, 4}},        {"checksum", run_checksum, 3, {8, 8, 8}},
-		{"spin_until", run_spin_until, 1, {8}},  {"spin_us", run_spin_us, 1, {8}},
-		{"chase", run_chase, 2, {8, 8}},         {"cudaw_digest", run_digest, 3, {8, 8, 8}},
+		{"increment", run_increment, 2, {8, 8}},
+		{"fill", run_fill, 3, {8, 8, 4}},
+		{"iota", run_iota, 3, {8, 8, 4}},
+		{"checksum", run_checksum, 3, {8, 8, 8}},
+		{"spin_until", run_spin_until, 1, {8}},
+		{"spin_us", run_spin_us, 1, {8}},
+		{"chase", run_chase, 2, {8, 8}},
+		{"add_texels", run_add_texels, 4, {8, 8, 8, 4}},
+		{"increment_surface", run_increment_surface, 3, {8, 8, 4}},
+		{"cudaw_digest", run_digest, 3, {8, 8, 8}},
 	};
 
 	*count = sizeof(table) / sizeof(table[0]);

@@ -41,6 +41,11 @@ int alloc_fd(CUdevice dev)
 	return fds[dev];
 }
 
+int alloc_backing(const struct sim_alloc *alloc)
+{
+	return alloc->fd ? alloc->fd : alloc_fd(alloc->dev);
+}
+
 /*
  * Fresh memory holds garbage, as on a GPU. Past the first few MiB one page of each granule has to
  * do, so that a job of some GiB can be simulated quickly; the rest reads as zeros.
@@ -66,9 +71,13 @@ static bool poison(const struct sim_alloc *alloc)
 
 static void alloc_free(struct sim_alloc *alloc)
 {
-	fallocate(fds[alloc->dev], FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, alloc->offset,
-		  (off_t)alloc->size);
-	account_release(alloc->dev, alloc->size);
+	if (!alloc->fd) {
+		fallocate(fds[alloc->dev], FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+			  alloc->offset, (off_t)alloc->size);
+		account_release(alloc->dev, alloc->size);
+	} else if (alloc->fd > 0) {
+		close(alloc->fd);
+	}
 	object_remove(&alloc->obj);
 	free(alloc);
 }
@@ -218,42 +227,64 @@ void map_protect(struct sim_map *map, bool accessible)
 	mprotect((void *)map->start, SIM_ROUND(map->size, SIM_PAGE), prot);
 }
 
+static CUresult map_somewhere(struct sim_map *map, int flags, int fd, off_t offset)
+{
+	size_t size = SIM_ROUND(map->size, SIM_PAGE);
+	void *addr = mmap(NULL, size, PROT_READ | PROT_WRITE, flags, fd, offset);
+
+	if (addr == MAP_FAILED)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	map->start = (CUdeviceptr)addr;
+	memset(map->access, CU_MEM_ACCESS_FLAGS_PROT_READWRITE, sizeof(map->access));
+	if (map_insert(map))
+		return CUDA_SUCCESS;
+	munmap(addr, size);
+	return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static CUresult map_alloc(struct sim_map *map, struct sim_alloc *alloc)
+{
+	CUresult result;
+
+	map->alloc = alloc;
+	result = map_somewhere(map, MAP_SHARED, alloc_backing(alloc), alloc->offset);
+	if (result == CUDA_SUCCESS)
+		alloc->maps++;
+	return result;
+}
+
+CUresult alloc_map(struct sim_ctx *ctx, struct sim_alloc *alloc, enum sim_map_kind kind,
+		   CUdeviceptr *ptr)
+{
+	struct sim_map map = {.size = alloc->size, .kind = kind, .ctx = ctx, .dev = alloc->dev};
+	CUresult result = map_alloc(&map, alloc);
+
+	if (result == CUDA_SUCCESS)
+		*ptr = map.start;
+	return result;
+}
+
 CUresult memory_new(struct sim_ctx *ctx, size_t size, enum sim_map_kind kind, CUdeviceptr *ptr)
 {
 	struct sim_map map = {.size = size, .kind = kind, .ctx = ctx, .dev = ctx->dev};
-	int flags = MAP_PRIVATE | MAP_ANONYMOUS, fd = -1;
-	off_t offset = 0;
+	struct sim_alloc *alloc;
 	CUresult result;
-	void *addr;
 
 	if (!size)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (kind != MAP_HOST) {
-		result = alloc_new(ctx->dev, size, &map.alloc);
+	if (kind == MAP_HOST) {
+		result = map_somewhere(&map, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	} else {
+		result = alloc_new(ctx->dev, size, &alloc);
 		if (result != CUDA_SUCCESS)
 			return result;
-		flags = MAP_SHARED;
-		fd = alloc_fd(ctx->dev);
-		offset = map.alloc->offset;
+		result = map_alloc(&map, alloc);
+		if (result != CUDA_SUCCESS)
+			alloc_put(alloc);
 	}
-	memset(map.access, CU_MEM_ACCESS_FLAGS_PROT_READWRITE, sizeof(map.access));
-	addr = mmap(NULL, SIM_ROUND(size, SIM_PAGE), PROT_READ | PROT_WRITE, flags, fd, offset);
-	if (addr == MAP_FAILED)
-		goto err_alloc;
-	map.start = (CUdeviceptr)addr;
-	if (!map_insert(&map))
-		goto err_unmap;
-	if (map.alloc)
-		map.alloc->maps++;
-	*ptr = map.start;
-	return CUDA_SUCCESS;
-
-err_unmap:
-	munmap(addr, SIM_ROUND(size, SIM_PAGE));
-err_alloc:
-	if (map.alloc)
-		alloc_put(map.alloc);
-	return CUDA_ERROR_OUT_OF_MEMORY;
+	if (result == CUDA_SUCCESS)
+		*ptr = map.start;
+	return result;
 }
 
 void memory_free(struct sim_map *map)
@@ -262,6 +293,8 @@ void memory_free(struct sim_map *map)
 
 	if (map->kind != MAP_REGISTERED)
 		munmap((void *)map->start, SIM_ROUND(map->size, SIM_PAGE));
+	if (map->pool)
+		pool_freed(map->pool, map->size);
 	map_remove(map);
 	if (alloc) {
 		alloc->maps--;

@@ -2,7 +2,7 @@
 /*
  * Modules, libraries and launches. An image is PTX text. Of kernels.c's kernels a module has those
  * whose name occurs in the text as a word; their code is the host function. Variables are declared
- * as in PTX: ".global .b8 name[1024];".
+ * as in PTX: ".global .b8 name[1024];", or .const.
  */
 #include "tests/sim/sim.h"
 
@@ -180,6 +180,8 @@ static size_t global_size(const char *image, const char *name)
 		while (line > image && !strchr(";{}\n", line[-1]))
 			line--;
 		type = strstr(line, ".global");
+		if (!type || type > p)
+			type = strstr(line, ".const");
 		if (!type || type > p)
 			continue;
 		for (type++; (type = strchr(type, '.')) && type < p; type++)

@@ -59,7 +59,9 @@ static uint64_t attribute_value(const struct sim_map *map, CUpointer_attribute a
 	case CU_POINTER_ATTRIBUTE_MAPPED:
 		return 1;
 	case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
-		return map->kind == MAP_DEVICE;
+		return map->kind == MAP_DEVICE && !map->pool;
+	case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+		return (uintptr_t)map->pool;
 	case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
 		return map->access[ctx_current()->dev];
 	default:

@@ -10,6 +10,11 @@
  */
 /* clang-format off */
 #define ENTRY_POINTS(X, TWIN) \
+	X(cuArray3DCreate, 3020, cuArray3DCreate_v2) \
+	X(cuArray3DGetDescriptor, 3020, cuArray3DGetDescriptor_v2) \
+	X(cuArrayCreate, 3020, cuArrayCreate_v2) \
+	X(cuArrayDestroy, 2000, cuArrayDestroy) \
+	X(cuArrayGetDescriptor, 3020, cuArrayGetDescriptor_v2) \
 	X(cuCheckpointProcessCheckpoint, 12080, cuCheckpointProcessCheckpoint) \
 	X(cuCheckpointProcessGetRestoreThreadId, 12080, cuCheckpointProcessGetRestoreThreadId) \
 	X(cuCheckpointProcessGetState, 12080, cuCheckpointProcessGetState) \
@@ -37,16 +42,22 @@
 	X(cuDeviceGet, 2000, cuDeviceGet) \
 	X(cuDeviceGetAttribute, 2000, cuDeviceGetAttribute) \
 	X(cuDeviceGetCount, 2000, cuDeviceGetCount) \
+	X(cuDeviceGetDefaultMemPool, 11020, cuDeviceGetDefaultMemPool) \
+	X(cuDeviceGetGraphMemAttribute, 11040, cuDeviceGetGraphMemAttribute) \
+	X(cuDeviceGetMemPool, 11020, cuDeviceGetMemPool) \
 	X(cuDeviceGetName, 2000, cuDeviceGetName) \
 	X(cuDeviceGetPCIBusId, 4010, cuDeviceGetPCIBusId) \
 	X(cuDeviceGetUuid, 9020, cuDeviceGetUuid) \
 	X(cuDeviceGetUuid, 11040, cuDeviceGetUuid_v2) \
+	X(cuDeviceGraphMemTrim, 11040, cuDeviceGraphMemTrim) \
 	X(cuDevicePrimaryCtxGetState, 7000, cuDevicePrimaryCtxGetState) \
 	X(cuDevicePrimaryCtxRelease, 11000, cuDevicePrimaryCtxRelease_v2) \
 	X(cuDevicePrimaryCtxReset, 11000, cuDevicePrimaryCtxReset_v2) \
 	X(cuDevicePrimaryCtxRetain, 7000, cuDevicePrimaryCtxRetain) \
 	X(cuDevicePrimaryCtxSetFlags, 11000, cuDevicePrimaryCtxSetFlags_v2) \
+	X(cuDeviceSetMemPool, 11020, cuDeviceSetMemPool) \
 	X(cuDeviceTotalMem, 3020, cuDeviceTotalMem_v2) \
+	X(cuDestroyExternalMemory, 10000, cuDestroyExternalMemory) \
 	X(cuDriverGetVersion, 2020, cuDriverGetVersion) \
 	X(cuEventCreate, 2000, cuEventCreate) \
 	X(cuEventDestroy, 4000, cuEventDestroy_v2) \
@@ -56,6 +67,7 @@
 	TWIN(cuEventRecord, 2000, cuEventRecord, cuEventRecord_ptsz) \
 	TWIN(cuEventRecordWithFlags, 11010, cuEventRecordWithFlags, cuEventRecordWithFlags_ptsz) \
 	X(cuEventSynchronize, 2000, cuEventSynchronize) \
+	X(cuExternalMemoryGetMappedBuffer, 10000, cuExternalMemoryGetMappedBuffer) \
 	X(cuFuncGetName, 12030, cuFuncGetName) \
 	X(cuFuncGetParamInfo, 12040, cuFuncGetParamInfo) \
 	X(cuGetErrorName, 6000, cuGetErrorName) \
@@ -68,7 +80,11 @@
 	X(cuGraphInstantiateWithFlags, 11040, cuGraphInstantiateWithFlags) \
 	X(cuGraphInstantiate, 11000, cuGraphInstantiate_v2) \
 	TWIN(cuGraphLaunch, 10000, cuGraphLaunch, cuGraphLaunch_ptsz) \
+	X(cuImportExternalMemory, 10000, cuImportExternalMemory) \
 	X(cuInit, 2000, cuInit) \
+	X(cuIpcCloseMemHandle, 4010, cuIpcCloseMemHandle) \
+	X(cuIpcGetMemHandle, 4010, cuIpcGetMemHandle) \
+	X(cuIpcOpenMemHandle, 11000, cuIpcOpenMemHandle_v2) \
 	X(cuKernelGetFunction, 12000, cuKernelGetFunction) \
 	X(cuKernelGetName, 12030, cuKernelGetName) \
 	X(cuKernelGetParamInfo, 12040, cuKernelGetParamInfo) \
@@ -81,11 +97,13 @@
 	X(cuMemAddressFree, 10020, cuMemAddressFree) \
 	X(cuMemAddressReserve, 10020, cuMemAddressReserve) \
 	TWIN(cuMemAllocAsync, 11020, cuMemAllocAsync, cuMemAllocAsync_ptsz) \
+	TWIN(cuMemAllocFromPoolAsync, 11020, cuMemAllocFromPoolAsync, cuMemAllocFromPoolAsync_ptsz) \
 	X(cuMemAllocHost, 3020, cuMemAllocHost_v2) \
 	X(cuMemAllocManaged, 6000, cuMemAllocManaged) \
 	X(cuMemAllocPitch, 3020, cuMemAllocPitch_v2) \
 	X(cuMemAlloc, 3020, cuMemAlloc_v2) \
 	X(cuMemCreate, 10020, cuMemCreate) \
+	X(cuMemExportToShareableHandle, 10020, cuMemExportToShareableHandle) \
 	TWIN(cuMemFreeAsync, 11020, cuMemFreeAsync, cuMemFreeAsync_ptsz) \
 	X(cuMemFreeHost, 2000, cuMemFreeHost) \
 	X(cuMemFree, 3020, cuMemFree_v2) \
@@ -99,12 +117,23 @@
 	X(cuMemHostGetFlags, 2030, cuMemHostGetFlags) \
 	X(cuMemHostRegister, 6050, cuMemHostRegister_v2) \
 	X(cuMemHostUnregister, 4000, cuMemHostUnregister) \
+	X(cuMemImportFromShareableHandle, 10020, cuMemImportFromShareableHandle) \
 	X(cuMemMap, 10020, cuMemMap) \
+	X(cuMemPoolCreate, 11020, cuMemPoolCreate) \
+	X(cuMemPoolDestroy, 11020, cuMemPoolDestroy) \
+	X(cuMemPoolGetAttribute, 11020, cuMemPoolGetAttribute) \
+	X(cuMemPoolSetAttribute, 11020, cuMemPoolSetAttribute) \
+	X(cuMemPoolTrimTo, 11020, cuMemPoolTrimTo) \
 	X(cuMemRelease, 10020, cuMemRelease) \
 	X(cuMemRetainAllocationHandle, 11000, cuMemRetainAllocationHandle) \
 	X(cuMemSetAccess, 10020, cuMemSetAccess) \
 	X(cuMemUnmap, 10020, cuMemUnmap) \
 	TWIN(cuMemcpy, 4000, cuMemcpy, cuMemcpy_ptds) \
+	TWIN(cuMemcpy2D, 3020, cuMemcpy2D_v2, cuMemcpy2D_v2_ptds) \
+	TWIN(cuMemcpy2DAsync, 3020, cuMemcpy2DAsync_v2, cuMemcpy2DAsync_v2_ptsz) \
+	TWIN(cuMemcpy2DUnaligned, 3020, cuMemcpy2DUnaligned_v2, cuMemcpy2DUnaligned_v2_ptds) \
+	TWIN(cuMemcpy3D, 3020, cuMemcpy3D_v2, cuMemcpy3D_v2_ptds) \
+	TWIN(cuMemcpy3DAsync, 3020, cuMemcpy3DAsync_v2, cuMemcpy3DAsync_v2_ptsz) \
 	TWIN(cuMemcpyAsync, 4000, cuMemcpyAsync, cuMemcpyAsync_ptsz) \
 	TWIN(cuMemcpyDtoDAsync, 3020, cuMemcpyDtoDAsync_v2, cuMemcpyDtoDAsync_v2_ptsz) \
 	TWIN(cuMemcpyDtoD, 3020, cuMemcpyDtoD_v2, cuMemcpyDtoD_v2_ptds) \
@@ -120,11 +149,15 @@
 	TWIN(cuMemsetD32, 3020, cuMemsetD32_v2, cuMemsetD32_v2_ptds) \
 	TWIN(cuMemsetD8Async, 3020, cuMemsetD8Async, cuMemsetD8Async_ptsz) \
 	TWIN(cuMemsetD8, 3020, cuMemsetD8_v2, cuMemsetD8_v2_ptds) \
+	X(cuMipmappedArrayCreate, 5000, cuMipmappedArrayCreate) \
+	X(cuMipmappedArrayDestroy, 5000, cuMipmappedArrayDestroy) \
+	X(cuMipmappedArrayGetLevel, 5000, cuMipmappedArrayGetLevel) \
 	X(cuModuleGetFunction, 2000, cuModuleGetFunction) \
 	X(cuModuleGetGlobal, 3020, cuModuleGetGlobal_v2) \
 	X(cuModuleLoadData, 2000, cuModuleLoadData) \
 	X(cuModuleLoadDataEx, 2010, cuModuleLoadDataEx) \
 	X(cuModuleUnload, 2000, cuModuleUnload) \
+	X(cuMulticastCreate, 12010, cuMulticastCreate) \
 	X(cuPointerGetAttribute, 4000, cuPointerGetAttribute) \
 	X(cuPointerGetAttributes, 7000, cuPointerGetAttributes) \
 	TWIN(cuStreamAddCallback, 5000, cuStreamAddCallback, cuStreamAddCallback_ptsz) \
@@ -144,6 +177,13 @@
 	TWIN(cuStreamQuery, 2000, cuStreamQuery, cuStreamQuery_ptsz) \
 	TWIN(cuStreamSynchronize, 2000, cuStreamSynchronize, cuStreamSynchronize_ptsz) \
 	TWIN(cuStreamWaitEvent, 3020, cuStreamWaitEvent, cuStreamWaitEvent_ptsz) \
+	X(cuSurfObjectCreate, 5000, cuSurfObjectCreate) \
+	X(cuSurfObjectDestroy, 5000, cuSurfObjectDestroy) \
+	X(cuSurfObjectGetResourceDesc, 5000, cuSurfObjectGetResourceDesc) \
+	X(cuTexObjectCreate, 5000, cuTexObjectCreate) \
+	X(cuTexObjectDestroy, 5000, cuTexObjectDestroy) \
+	X(cuTexObjectGetResourceDesc, 5000, cuTexObjectGetResourceDesc) \
+	X(cuTexObjectGetTextureDesc, 5000, cuTexObjectGetTextureDesc) \
 	X(cuThreadExchangeStreamCaptureMode, 10010, cuThreadExchangeStreamCaptureMode)
 /* clang-format on */
 

@@ -51,6 +51,12 @@ enum sim_kind {
 	KIND_GRAPH,
 	KIND_EXEC,
 	KIND_ALLOC,
+	KIND_POOL,
+	KIND_ARRAY,
+	KIND_MIPMAP,
+	KIND_TEXTURE,
+	KIND_SURFACE,
+	KIND_EXTERNAL,
 	KIND_COUNT
 };
 
@@ -136,9 +142,18 @@ struct sim_event {
 	struct sim_capture *capture; /* last recorded in a capture that is still open */
 };
 
+/* What the allocation nodes of a graph have; the graph and those made of it share it. */
+struct sim_graph_memory {
+	int refs;
+	struct sim_ctx *ctx;
+	size_t count;
+	CUdeviceptr ptrs[8];
+};
+
 struct sim_graph {
 	struct sim_object obj; /* KIND_GRAPH or KIND_EXEC */
 	struct sim_op *head, **tail;
+	struct sim_graph_memory *memory; /* NULL: no allocation nodes */
 };
 
 struct sim_capture {
@@ -159,11 +174,22 @@ struct sim_alloc {
 	off_t offset;
 	unsigned int handles; /* references held by the program */
 	unsigned int maps;
+	int fd; /* 0: the device's memfd; -1: no memory; else the memfd of another process */
 	CUmemAllocationProp prop;
 };
 
 /* A range of addresses that the device knows. */
-enum sim_map_kind { MAP_VMM, MAP_DEVICE, MAP_GLOBAL, MAP_MANAGED, MAP_HOST, MAP_REGISTERED };
+enum sim_map_kind {
+	MAP_VMM,
+	MAP_DEVICE,
+	MAP_GLOBAL,
+	MAP_ARRAY,
+	MAP_GRAPH,
+	MAP_IMPORTED,
+	MAP_MANAGED, /* from here on the host may touch it at any time */
+	MAP_HOST,
+	MAP_REGISTERED
+};
 
 struct sim_map {
 	CUdeviceptr start;
@@ -171,10 +197,30 @@ struct sim_map {
 	enum sim_map_kind kind;
 	struct sim_alloc *alloc; /* NULL for host memory */
 	struct sim_ctx *ctx;     /* NULL for MAP_VMM */
+	struct sim_pool *pool;   /* that it was allocated from, or NULL */
 	CUdevice dev;
 	unsigned int flags;
 	unsigned long long id;
 	unsigned char access[SIM_MAX_DEVICES]; /* CUmemAccess_flags */
+};
+
+struct sim_array {
+	struct sim_object obj; /* unlisted where it is a level of a mipmap */
+	struct sim_ctx *ctx;
+	CUDA_ARRAY3D_DESCRIPTOR desc;
+	size_t element; /* bytes */
+	size_t row;     /* bytes */
+	CUdeviceptr data;
+};
+
+/* A memory pool. It keeps nothing back: what is freed is the device's again. */
+struct sim_pool {
+	struct sim_object obj; /* unlisted once it is destroyed; it lives on while allocations do */
+	CUdevice dev;
+	bool destroyed;
+	uint64_t threshold; /* CU_MEMPOOL_ATTR_RELEASE_THRESHOLD */
+	int reuse[3];       /* the reuse policies, in the order of their numbers */
+	size_t used, high;
 };
 
 struct sim_kernel {
@@ -206,6 +252,8 @@ struct sim {
 	unsigned long long next_id;
 	uint64_t copy_free_at[2]; /* when the copy engine of a direction is free, ns */
 	struct sim_ctx *primary[SIM_MAX_DEVICES];
+	struct sim_pool *default_pool[SIM_MAX_DEVICES];
+	struct sim_pool *current_pool[SIM_MAX_DEVICES]; /* NULL: the default one */
 	struct sim_object *objects[KIND_COUNT];
 	struct sim_capture *captures;
 };
@@ -295,6 +343,11 @@ CUresult alloc_new(CUdevice dev, size_t size, struct sim_alloc **alloc);
 /* Give the memory back where neither a handle nor a mapping is left. */
 void alloc_put(struct sim_alloc *alloc);
 int alloc_fd(CUdevice dev);
+/* Where its bytes are, at its offset; -1: nowhere. */
+int alloc_backing(const struct sim_alloc *alloc);
+/* Map all of it somewhere, accessible. */
+CUresult alloc_map(struct sim_ctx *ctx, struct sim_alloc *alloc, enum sim_map_kind kind,
+		   CUdeviceptr *ptr);
 struct sim_map *map_find(CUdeviceptr addr);
 struct sim_map *map_next(const struct sim_map *map); /* by address; NULL: the first */
 struct sim_map *map_insert(const struct sim_map *map);
@@ -310,6 +363,30 @@ void map_protect(struct sim_map *map, bool accessible);
 CUresult memory_new(struct sim_ctx *ctx, size_t size, enum sim_map_kind kind, CUdeviceptr *ptr);
 void memory_free(struct sim_map *map);
 void memory_release_context(struct sim_ctx *ctx);
+
+/* pool.c: what memory_free() tells of an allocation from a pool. */
+void pool_freed(struct sim_pool *pool, size_t size);
+
+/* graph_memory.c: allocations of stream captures. */
+CUresult graph_memory_alloc(struct sim_capture *c, struct sim_ctx *ctx, size_t size,
+			    CUdeviceptr *ptr);
+CUresult graph_memory_free(struct sim_capture *c, CUdeviceptr ptr);
+struct sim_graph_memory *graph_memory_get(struct sim_graph_memory *m); /* NULL stays NULL */
+void graph_memory_put(struct sim_graph_memory *m);
+
+/* array.c */
+struct sim_array *array_find(CUarray handle);
+
+/* texture.c: where a texel or a surface's element is; for kernels. No lock. */
+void *texture_element(CUtexObject texture, size_t x, size_t y);
+void *surface_element(CUsurfObject surface, size_t x, size_t y);
+
+/* copy.c: one run of bytes, on the stream; waited for where @sync or the host's memory ask for it. */
+enum sim_direction { TO_DEVICE, TO_HOST, ON_DEVICE = -1 };
+CUresult copy_linear(struct sim_stream *s, CUdeviceptr dst, CUdeviceptr src, size_t size,
+		     enum sim_direction direction, bool sync);
+/* Which way a copy goes whose caller leaves that to the addresses. */
+enum sim_direction copy_direction(CUdeviceptr dst, CUdeviceptr src);
 
 /* account.c: bytes used on each device, by all processes. */
 int account_init(const struct sim_config *config);

@@ -44,7 +44,17 @@
 	X(cuKernelGetFunction) X(cuFuncGetParamInfo) X(cuFuncGetName) X(cuLaunchKernel) \
 	X(cuLaunchKernelEx) X(cuCheckpointProcessLock) X(cuCheckpointProcessCheckpoint) \
 	X(cuCheckpointProcessRestore) X(cuCheckpointProcessUnlock) X(cuCheckpointProcessGetState) \
-	X(cuGetProcAddress_v2) X(cuGetErrorName)
+	X(cuGetProcAddress_v2) X(cuGetErrorName) \
+	X(cuMemPoolCreate) X(cuMemPoolDestroy) X(cuMemPoolTrimTo) X(cuMemPoolGetAttribute) \
+	X(cuMemPoolSetAttribute) X(cuMemAllocFromPoolAsync) X(cuDeviceGetDefaultMemPool) \
+	X(cuDeviceGetMemPool) X(cuDeviceSetMemPool) X(cuDeviceGetGraphMemAttribute) \
+	X(cuArrayCreate_v2) X(cuArray3DCreate_v2) X(cuArrayDestroy) X(cuArray3DGetDescriptor_v2) \
+	X(cuMipmappedArrayCreate) X(cuMipmappedArrayGetLevel) X(cuMipmappedArrayDestroy) \
+	X(cuMemcpy2D_v2) X(cuMemcpy3D_v2) X(cuTexObjectCreate) X(cuTexObjectDestroy) \
+	X(cuTexObjectGetTextureDesc) X(cuSurfObjectCreate) X(cuSurfObjectDestroy) \
+	X(cuIpcGetMemHandle) X(cuIpcOpenMemHandle_v2) X(cuIpcCloseMemHandle) \
+	X(cuMemExportToShareableHandle) X(cuMemImportFromShareableHandle) X(cuMulticastCreate) \
+	X(cuImportExternalMemory) X(cuExternalMemoryGetMappedBuffer) X(cuDestroyExternalMemory)
 /* clang-format on */
 
 struct driver {
@@ -60,7 +70,8 @@ static CUmodule module;
 #define IMAGE                                                                              \
 	".visible .entry increment(\n.visible .entry fill(\n.visible .entry iota(\n"       \
 	".visible .entry checksum(\n.visible .entry spin_until(\n.visible .entry chase(\n" \
-	".visible .global .align 4 .u32 table[256];\n"
+	".visible .entry add_texels(\n.visible .entry increment_surface(\n"                \
+	".visible .global .align 4 .u32 table[256];\n.const .b32 constants[64];\n"
 
 #define ok(call)            ck_assert_int_eq(call, CUDA_SUCCESS)
 #define fails(call, result) ck_assert_int_eq(call, result)
@@ -87,14 +98,20 @@ static inline void open_context(void)
 	ok(cu.cuModuleLoadData(&module, IMAGE));
 }
 
-/* Launch a kernel of three parameters at most; those that it does not have are not looked at. */
-static inline CUresult launch(const char *name, CUstream stream, uint64_t a, uint64_t b, uint64_t c)
+/* Parameters that the kernel does not have are not looked at. */
+static inline CUresult launch4(const char *name, CUstream stream, uint64_t a, uint64_t b,
+			       uint64_t c, uint64_t d)
 {
-	void *params[] = {&a, &b, &c};
+	void *params[] = {&a, &b, &c, &d};
 	CUfunction f;
 
 	ok(cu.cuModuleGetFunction(&f, module, name));
 	return cu.cuLaunchKernel(f, 1, 1, 1, 32, 1, 1, 0, stream, params, NULL);
+}
+
+static inline CUresult launch(const char *name, CUstream stream, uint64_t a, uint64_t b, uint64_t c)
+{
+	return launch4(name, stream, a, b, c, 0);
 }
 
 static inline CUmemAllocationProp device_prop(void)

@@ -203,8 +203,8 @@ SIM_EXPORT cuMemMap(CUdeviceptr ptr, size_t size, size_t offset,
 
 	SIM_ENTER(cuMemMap, NEED_HEALTHY);
 	map.alloc = handle_find(handle);
-	if (!map.alloc || !size || !aligned(ptr) || !aligned(size) || offset || flags ||
-	    size > map.alloc->size)
+	if (!map.alloc || map.alloc->fd < 0 || !size || !aligned(ptr) || !aligned(size) || offset ||
+	    flags || size > map.alloc->size)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!reservation_find(ptr, size) || map_overlaps(ptr, size))
 		return CUDA_ERROR_INVALID_VALUE;
@@ -212,7 +212,7 @@ SIM_EXPORT cuMemMap(CUdeviceptr ptr, size_t size, size_t offset,
 	new = map_insert(&map);
 	if (!new)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	addr = mmap((void *)ptr, size, PROT_NONE, MAP_SHARED | MAP_FIXED, alloc_fd(map.dev),
+	addr = mmap((void *)ptr, size, PROT_NONE, MAP_SHARED | MAP_FIXED, alloc_backing(map.alloc),
 		    map.alloc->offset);
 	if (addr == MAP_FAILED) {
 		map_remove(new);

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copies of rectangles and boxes, from and to arrays as well: a linear copy for each row. */
+#include "tests/sim/sim.h"
+
+/* One side of a copy: where its first byte is, and how far its rows and slices lie apart. */
+struct side {
+	CUdeviceptr start;
+	size_t pitch, slice;
+	CUmemorytype type;
+};
+
+static CUresult array_side(CUarray handle, size_t x, size_t y, size_t z, const CUDA_MEMCPY3D *c,
+			   struct side *side)
+{
+	const struct sim_array *a = array_find(handle);
+	size_t height, depth;
+
+	if (!a)
+		return CUDA_ERROR_INVALID_HANDLE;
+	height = a->desc.Height ? a->desc.Height : 1;
+	depth = a->desc.Depth ? a->desc.Depth : 1;
+	if (x + c->WidthInBytes > a->row || y + c->Height > height || z + c->Depth > depth)
+		return CUDA_ERROR_INVALID_VALUE;
+	side->pitch = a->row;
+	side->slice = a->row * height;
+	side->start = a->data + z * side->slice + y * side->pitch + x;
+	return CUDA_SUCCESS;
+}
+
+static CUresult linear_side(CUdeviceptr base, size_t x, size_t y, size_t z, size_t pitch,
+			    size_t height, const CUDA_MEMCPY3D *c, struct side *side)
+{
+	if ((c->Height > 1 && pitch < c->WidthInBytes) || (c->Depth > 1 && height < c->Height))
+		return CUDA_ERROR_INVALID_VALUE;
+	side->pitch = pitch;
+	side->slice = pitch * height;
+	side->start = base + z * side->slice + y * pitch + x;
+	return CUDA_SUCCESS;
+}
+
+static CUresult source_side(const CUDA_MEMCPY3D *c, struct side *side)
+{
+	CUdeviceptr base =
+		c->srcMemoryType == CU_MEMORYTYPE_HOST ? (CUdeviceptr)c->srcHost : c->srcDevice;
+
+	side->type = c->srcMemoryType;
+	if (c->srcMemoryType == CU_MEMORYTYPE_ARRAY)
+		return array_side(c->srcArray, c->srcXInBytes, c->srcY, c->srcZ, c, side);
+	return linear_side(base, c->srcXInBytes, c->srcY, c->srcZ, c->srcPitch, c->srcHeight, c,
+			   side);
+}
+
+static CUresult target_side(const CUDA_MEMCPY3D *c, struct side *side)
+{
+	CUdeviceptr base =
+		c->dstMemoryType == CU_MEMORYTYPE_HOST ? (CUdeviceptr)c->dstHost : c->dstDevice;
+
+	side->type = c->dstMemoryType;
+	if (c->dstMemoryType == CU_MEMORYTYPE_ARRAY)
+		return array_side(c->dstArray, c->dstXInBytes, c->dstY, c->dstZ, c, side);
+	return linear_side(base, c->dstXInBytes, c->dstY, c->dstZ, c->dstPitch, c->dstHeight, c,
+			   side);
+}
+
+static enum sim_direction direction_of(const struct side *dst, const struct side *src)
+{
+	if (dst->type == CU_MEMORYTYPE_HOST && src->type != CU_MEMORYTYPE_HOST)
+		return TO_HOST;
+	if (src->type == CU_MEMORYTYPE_HOST && dst->type != CU_MEMORYTYPE_HOST)
+		return TO_DEVICE;
+	return copy_direction(dst->start, src->start);
+}
+
+static CUresult copy_box(bool ptds, const CUDA_MEMCPY3D *c, CUstream handle, bool sync)
+{
+	struct side dst, src;
+	struct sim_stream *s;
+	CUresult result = stream_get(handle, ptds, &s);
+
+	if (result == CUDA_SUCCESS)
+		result = source_side(c, &src);
+	if (result == CUDA_SUCCESS)
+		result = target_side(c, &dst);
+	for (size_t z = 0; z < c->Depth; z++)
+		for (size_t y = 0; y < c->Height && result == CUDA_SUCCESS; y++)
+			result = copy_linear(s, dst.start + z * dst.slice + y * dst.pitch,
+					     src.start + z * src.slice + y * src.pitch,
+					     c->WidthInBytes, direction_of(&dst, &src), sync);
+	return result;
+}
+
+static CUresult copy_rectangle(bool ptds, const CUDA_MEMCPY2D *r, CUstream handle, bool sync)
+{
+	CUDA_MEMCPY3D c = {
+		.srcXInBytes = r->srcXInBytes,
+		.srcY = r->srcY,
+		.srcMemoryType = r->srcMemoryType,
+		.srcHost = r->srcHost,
+		.srcDevice = r->srcDevice,
+		.srcArray = r->srcArray,
+		.srcPitch = r->srcPitch,
+		.dstXInBytes = r->dstXInBytes,
+		.dstY = r->dstY,
+		.dstMemoryType = r->dstMemoryType,
+		.dstHost = r->dstHost,
+		.dstDevice = r->dstDevice,
+		.dstArray = r->dstArray,
+		.dstPitch = r->dstPitch,
+		.WidthInBytes = r->WidthInBytes,
+		.Height = r->Height,
+		.Depth = 1,
+	};
+
+	return copy_box(ptds, &c, handle, sync);
+}
+
+SIM_TWINS(cuMemcpy2D_v2, _ptds, copy_rectangle, (const CUDA_MEMCPY2D *copy), copy, NULL, true)
+SIM_TWINS(cuMemcpy2DUnaligned_v2, _ptds, copy_rectangle, (const CUDA_MEMCPY2D *copy), copy, NULL,
+	  true)
+SIM_TWINS(cuMemcpy2DAsync_v2, _ptsz, copy_rectangle, (const CUDA_MEMCPY2D *copy, CUstream stream),
+	  copy, stream, false)
+SIM_TWINS(cuMemcpy3D_v2, _ptds, copy_box, (const CUDA_MEMCPY3D *copy), copy, NULL, true)
+SIM_TWINS(cuMemcpy3DAsync_v2, _ptsz, copy_box, (const CUDA_MEMCPY3D *copy, CUstream stream), copy,
+	  stream, false)

@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Stream-ordered allocations and the pools that they come from. The memory is there at once; what
+ * is stream-ordered is the free. A pool keeps nothing back, so it reserves what is in use.
+ */
+#include "tests/sim/sim.h"
+
+#include <stdlib.h>
+
+static struct sim_pool *pool_new(CUdevice dev)
+{
+	struct sim_pool *pool = calloc(1, sizeof(*pool));
+
+	if (!pool)
+		return NULL;
+	pool->dev = dev;
+	for (int i = 0; i < 3; i++)
+		pool->reuse[i] = 1;
+	object_add(KIND_POOL, &pool->obj);
+	return pool;
+}
+
+static struct sim_pool *pool_find(CUmemoryPool handle)
+{
+	return object_known(KIND_POOL, handle) ? (struct sim_pool *)handle : NULL;
+}
+
+static struct sim_pool *pool_default(CUdevice dev)
+{
+	if (!sim.default_pool[dev])
+		sim.default_pool[dev] = pool_new(dev);
+	return sim.default_pool[dev];
+}
+
+static struct sim_pool *pool_current(CUdevice dev)
+{
+	return sim.current_pool[dev] ? sim.current_pool[dev] : pool_default(dev);
+}
+
+void pool_freed(struct sim_pool *pool, size_t size)
+{
+	pool->used -= size;
+	if (pool->destroyed && !pool->used)
+		free(pool);
+}
+
+static CUresult alloc_from(struct sim_pool *pool, struct sim_stream *stream, CUdeviceptr *ptr,
+			   size_t size)
+{
+	struct sim_map *map;
+	CUresult result;
+
+	if (!pool)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (stream->capture)
+		return graph_memory_alloc(stream->capture, stream->ctx, size, ptr);
+	result = memory_new(stream->ctx, size, MAP_DEVICE, ptr);
+	if (result != CUDA_SUCCESS)
+		return result;
+	map = map_find(*ptr);
+	map->pool = pool;
+	pool->used += size;
+	if (pool->high < pool->used)
+		pool->high = pool->used;
+	return CUDA_SUCCESS;
+}
+
+static CUresult alloc_async(bool ptds, CUdeviceptr *ptr, size_t size, CUstream handle)
+{
+	struct sim_stream *stream;
+	CUresult result = stream_get(handle, ptds, &stream);
+
+	return result ? result : alloc_from(pool_current(stream->ctx->dev), stream, ptr, size);
+}
+
+SIM_TWINS(cuMemAllocAsync, _ptsz, alloc_async, (CUdeviceptr * ptr, size_t size, CUstream stream),
+	  ptr, size, stream)
+
+static CUresult alloc_from_pool(bool ptds, CUdeviceptr *ptr, size_t size, CUmemoryPool pool,
+				CUstream handle)
+{
+	struct sim_stream *stream;
+	CUresult result = stream_get(handle, ptds, &stream);
+
+	return result ? result : alloc_from(pool_find(pool), stream, ptr, size);
+}
+
+SIM_TWINS(cuMemAllocFromPoolAsync, _ptsz, alloc_from_pool,
+	  (CUdeviceptr * ptr, size_t size, CUmemoryPool pool, CUstream stream), ptr, size, pool,
+	  stream)
+
+static CUresult free_async(bool ptds, CUdeviceptr ptr, CUstream handle)
+{
+	struct sim_stream *stream;
+	struct sim_map *map = map_find(ptr);
+	CUresult result = stream_get(handle, ptds, &stream);
+	struct sim_op *op;
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (stream->capture)
+		return graph_memory_free(stream->capture, ptr);
+	if (!map || map->start != ptr || map->kind != MAP_DEVICE)
+		return CUDA_ERROR_INVALID_VALUE;
+	op = op_new(OP_FREE);
+	if (!op)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	op->free = ptr;
+	return stream_submit(stream, op);
+}
+
+SIM_TWINS(cuMemFreeAsync, _ptsz, free_async, (CUdeviceptr ptr, CUstream stream), ptr, stream)
+
+SIM_EXPORT cuMemPoolCreate(CUmemoryPool *handle, const CUmemPoolProps *props)
+{
+	struct sim_pool *pool;
+
+	SIM_ENTER(cuMemPoolCreate, NEED_HEALTHY);
+	if (!handle || !props || props->allocType != CU_MEM_ALLOCATION_TYPE_PINNED)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (props->location.type != CU_MEM_LOCATION_TYPE_DEVICE || props->handleTypes)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	if (props->location.id < 0 || props->location.id >= sim.config.devices)
+		return CUDA_ERROR_INVALID_DEVICE;
+	pool = pool_new(props->location.id);
+	if (!pool)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	*handle = (CUmemoryPool)pool;
+	return CUDA_SUCCESS;
+}
+
+/* Allocations outlive their pool; a device whose pool it was has its default one again. */
+SIM_EXPORT cuMemPoolDestroy(CUmemoryPool handle)
+{
+	struct sim_pool *pool;
+
+	SIM_ENTER(cuMemPoolDestroy, NEED_HEALTHY);
+	pool = pool_find(handle);
+	if (!pool || pool == sim.default_pool[pool->dev])
+		return CUDA_ERROR_INVALID_VALUE;
+	for (CUdevice dev = 0; dev < sim.config.devices; dev++)
+		if (sim.current_pool[dev] == pool)
+			sim.current_pool[dev] = NULL;
+	object_remove(&pool->obj);
+	pool->destroyed = true;
+	if (!pool->used)
+		free(pool);
+	return CUDA_SUCCESS;
+}
+
+SIM_EXPORT cuMemPoolTrimTo(CUmemoryPool handle, size_t keep)
+{
+	SIM_ENTER(cuMemPoolTrimTo, NEED_HEALTHY);
+	(void)keep;
+	return pool_find(handle) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+SIM_EXPORT cuMemPoolGetAttribute(CUmemoryPool handle, CUmemPool_attribute attr, void *value)
+{
+	struct sim_pool *pool;
+
+	SIM_ENTER(cuMemPoolGetAttribute, NEED_HEALTHY);
+	pool = pool_find(handle);
+	if (!pool || !value)
+		return CUDA_ERROR_INVALID_VALUE;
+	switch (attr) {
+	case CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES:
+	case CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC:
+	case CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES:
+		*(int *)value = pool->reuse[attr - CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES];
+		return CUDA_SUCCESS;
+	case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD:
+		*(cuuint64_t *)value = pool->threshold;
+		return CUDA_SUCCESS;
+	case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
+	case CU_MEMPOOL_ATTR_USED_MEM_CURRENT:
+		*(cuuint64_t *)value = pool->used;
+		return CUDA_SUCCESS;
+	case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
+	case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
+		*(cuuint64_t *)value = pool->high;
+		return CUDA_SUCCESS;
+	default:
+		return CUDA_ERROR_INVALID_VALUE;
+	}
+}
+
+SIM_EXPORT cuMemPoolSetAttribute(CUmemoryPool handle, CUmemPool_attribute attr, void *value)
+{
+	struct sim_pool *pool;
+
+	SIM_ENTER(cuMemPoolSetAttribute, NEED_HEALTHY);
+	pool = pool_find(handle);
+	if (!pool || !value)
+		return CUDA_ERROR_INVALID_VALUE;
+	switch (attr) {
+	case CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES:
+	case CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC:
+	case CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES:
+		pool->reuse[attr - CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES] = *(int *)value;
+		return CUDA_SUCCESS;
+	case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD:
+		pool->threshold = *(cuuint64_t *)value;
+		return CUDA_SUCCESS;
+	case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
+	case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
+		/* Only a reset is allowed. */
+		if (*(cuuint64_t *)value)
+			return CUDA_ERROR_INVALID_VALUE;
+		pool->high = pool->used;
+		return CUDA_SUCCESS;
+	default:
+		return CUDA_ERROR_INVALID_VALUE;
+	}
+}
+
+static CUresult give_pool(CUmemoryPool *handle, CUdevice dev,
+			  struct sim_pool *(*which)(CUdevice dev))
+{
+	struct sim_pool *pool;
+
+	if (dev < 0 || dev >= sim.config.devices)
+		return CUDA_ERROR_INVALID_DEVICE;
+	pool = which(dev);
+	if (!pool)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	*handle = (CUmemoryPool)pool;
+	return CUDA_SUCCESS;
+}
+
+SIM_EXPORT cuDeviceGetDefaultMemPool(CUmemoryPool *handle, CUdevice dev)
+{
+	SIM_ENTER(cuDeviceGetDefaultMemPool, NEED_HEALTHY);
+	return give_pool(handle, dev, pool_default);
+}
+
+SIM_EXPORT cuDeviceGetMemPool(CUmemoryPool *handle, CUdevice dev)
+{
+	SIM_ENTER(cuDeviceGetMemPool, NEED_HEALTHY);
+	return give_pool(handle, dev, pool_current);
+}
+
+SIM_EXPORT cuDeviceSetMemPool(CUdevice dev, CUmemoryPool handle)
+{
+	struct sim_pool *pool;
+
+	SIM_ENTER(cuDeviceSetMemPool, NEED_HEALTHY);
+	pool = pool_find(handle);
+	if (!pool || dev < 0 || dev >= sim.config.devices)
+		return CUDA_ERROR_INVALID_VALUE;
+	sim.current_pool[dev] = pool;
+	return CUDA_SUCCESS;
+}

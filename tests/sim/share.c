@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Memory shared between processes: legacy IPC handles, and allocations exported as file
+ * descriptors. Both carry a record that says where the bytes are: in which process, in which of
+ * its memfds. The importer opens that one; unlike with a GPU, the exporter must be alive then. What
+ * is shared counts as used by the exporter alone. Also here: memory of other APIs, which is plain
+ * memory of the device, and multicast objects, which can only be created and released.
+ */
+#include "tests/sim/sim.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define SHARE_MAGIC 0x48534d4953u /* "SIMSH" */
+
+struct share {
+	uint64_t magic;
+	int pid, fd;
+	CUdevice dev;
+	uint64_t offset, size;
+};
+
+_Static_assert(sizeof(struct share) <= sizeof(CUipcMemHandle), "a record fits in a handle");
+
+struct sim_external {
+	struct sim_object obj;
+	struct sim_alloc *alloc;
+};
+
+static struct share share_of(const struct sim_alloc *alloc)
+{
+	return (struct share){
+		.magic = SHARE_MAGIC,
+		.pid = getpid(),
+		.fd = alloc_backing(alloc),
+		.dev = alloc->dev,
+		.offset = (uint64_t)alloc->offset,
+		.size = alloc->size,
+	};
+}
+
+static CUresult share_open(const struct share *share, struct sim_alloc **out)
+{
+	struct sim_alloc *alloc;
+	char path[64];
+	int fd;
+
+	if (share->magic != SHARE_MAGIC || share->dev < 0 || share->dev >= sim.config.devices)
+		return CUDA_ERROR_INVALID_VALUE;
+	snprintf(path, sizeof(path), "/proc/%d/fd/%d", share->pid, share->fd);
+	fd = open(path, O_RDWR | O_CLOEXEC);
+	if (fd < 0)
+		return CUDA_ERROR_MAP_FAILED;
+	alloc = calloc(1, sizeof(*alloc));
+	if (!alloc) {
+		close(fd);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	alloc->fd = fd;
+	alloc->dev = share->dev;
+	alloc->offset = (off_t)share->offset;
+	alloc->size = share->size;
+	object_add(KIND_ALLOC, &alloc->obj);
+	*out = alloc;
+	return CUDA_SUCCESS;
+}
+
+SIM_EXPORT cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr ptr)
+{
+	struct sim_map *map;
+	struct share share;
+
+	SIM_ENTER(cuIpcGetMemHandle, NEED_CONTEXT);
+	map = map_find(ptr);
+	if (!handle || !map || map->kind != MAP_DEVICE || map->pool)
+		return CUDA_ERROR_INVALID_VALUE;
+	share = share_of(map->alloc);
+	memset(handle, 0, sizeof(*handle));
+	memcpy(handle, &share, sizeof(share));
+	return CUDA_SUCCESS;
+}
+
+SIM_EXPORT cuIpcOpenMemHandle_v2(CUdeviceptr *ptr, CUipcMemHandle handle, unsigned int flags)
+{
+	struct sim_alloc *alloc;
+	struct share share;
+	CUresult result;
+
+	SIM_ENTER(cuIpcOpenMemHandle_v2, NEED_CONTEXT);
+	if (!ptr || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS)
+		return CUDA_ERROR_INVALID_VALUE;
+	memcpy(&share, &handle, sizeof(share));
+	result = share_open(&share, &alloc);
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = alloc_map(ctx_current(), alloc, MAP_IMPORTED, ptr);
+	if (result != CUDA_SUCCESS)
+		alloc_put(alloc);
+	return result;
+}
+
+SIM_EXPORT cuIpcCloseMemHandle(CUdeviceptr ptr)
+{
+	struct sim_map *map;
+	CUresult result;
+
+	SIM_ENTER(cuIpcCloseMemHandle, NEED_CONTEXT);
+	map = map_find(ptr);
+	if (!map || map->kind != MAP_IMPORTED || map->start != ptr)
+		return CUDA_ERROR_INVALID_VALUE;
+	result = ctx_wait(map->ctx);
+	map = map_find(ptr);
+	if (result == CUDA_SUCCESS && map && map->start == ptr)
+		memory_free(map);
+	return result;
+}
+
+SIM_EXPORT cuMemExportToShareableHandle(void *out, CUmemGenericAllocationHandle handle,
+					CUmemAllocationHandleType type, unsigned long long flags)
+{
+	struct sim_alloc *alloc = (struct sim_alloc *)handle;
+	struct share share;
+	int fd;
+
+	SIM_ENTER(cuMemExportToShareableHandle, NEED_HEALTHY);
+	if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	if (!out || flags || !object_known(KIND_ALLOC, alloc) || !alloc->handles ||
+	    !(alloc->prop.requestedHandleTypes & type))
+		return CUDA_ERROR_INVALID_VALUE;
+	share = share_of(alloc);
+	fd = memfd_create("simulated-gpu-share", MFD_CLOEXEC);
+	if (fd < 0 || write(fd, &share, sizeof(share)) != sizeof(share)) {
+		if (fd >= 0)
+			close(fd);
+		return CUDA_ERROR_OPERATING_SYSTEM;
+	}
+	*(int *)out = fd;
+	return CUDA_SUCCESS;
+}
+
+SIM_EXPORT cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *os_handle,
+					  CUmemAllocationHandleType type)
+{
+	struct sim_alloc *alloc;
+	struct share share;
+	CUresult result;
+
+	SIM_ENTER(cuMemImportFromShareableHandle, NEED_HEALTHY);
+	if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	if (pread((int)(intptr_t)os_handle, &share, sizeof(share), 0) != sizeof(share))
+		return CUDA_ERROR_INVALID_VALUE;
+	result = share_open(&share, &alloc);
+	if (result != CUDA_SUCCESS)
+		return result;
+	alloc->handles = 1;
+	alloc->prop = (CUmemAllocationProp){
+		.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+		.requestedHandleTypes = type,
+		.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = alloc->dev},
+	};
+	*handle = (CUmemGenericAllocationHandle)alloc;
+	return CUDA_SUCCESS;
+}
+
+SIM_EXPORT cuMulticastCreate(CUmemGenericAllocationHandle *handle,
+			     const CUmulticastObjectProp *prop)
+{
+	struct sim_alloc *alloc;
+
+	SIM_ENTER(cuMulticastCreate, NEED_HEALTHY);
+	if (!handle || !prop || !prop->size || prop->size % SIM_GRANULARITY)
+		return CUDA_ERROR_INVALID_VALUE;
+	alloc = calloc(1, sizeof(*alloc));
+	if (!alloc)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	alloc->fd = -1;
+	alloc->size = prop->size;
+	alloc->handles = 1;
+	object_add(KIND_ALLOC, &alloc->obj);
+	*handle = (CUmemGenericAllocationHandle)alloc;
+	return CUDA_SUCCESS;
+}
+
+/* The descriptor is taken over, and not looked at. */
+SIM_EXPORT cuImportExternalMemory(CUexternalMemory *handle,
+				  const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *desc)
+{
+	struct sim_external *e;
+	CUresult result;
+
+	SIM_ENTER(cuImportExternalMemory, NEED_CONTEXT);
+	if (!handle || !desc || !desc->size)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (desc->type != CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	e = calloc(1, sizeof(*e));
+	if (!e)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	result = alloc_new(ctx_current()->dev, desc->size, &e->alloc);
+	if (result != CUDA_SUCCESS) {
+		free(e);
+		return result;
+	}
+	e->alloc->handles = 1;
+	close(desc->handle.fd);
+	object_add(KIND_EXTERNAL, &e->obj);
+	*handle = (CUexternalMemory)e;
+	return CUDA_SUCCESS;
+}
+
+/* The buffer is freed by cuMemFree(), as its contract has it. */
+SIM_EXPORT cuExternalMemoryGetMappedBuffer(CUdeviceptr *ptr, CUexternalMemory handle,
+					   const CUDA_EXTERNAL_MEMORY_BUFFER_DESC *desc)
+{
+	struct sim_external *e = (struct sim_external *)handle;
+
+	SIM_ENTER(cuExternalMemoryGetMappedBuffer, NEED_CONTEXT);
+	if (!object_known(KIND_EXTERNAL, e))
+		return CUDA_ERROR_INVALID_HANDLE;
+	if (!ptr || !desc || desc->offset || desc->flags || desc->size != e->alloc->size)
+		return CUDA_ERROR_INVALID_VALUE;
+	return alloc_map(ctx_current(), e->alloc, MAP_DEVICE, ptr);
+}
+
+SIM_EXPORT cuDestroyExternalMemory(CUexternalMemory handle)
+{
+	struct sim_external *e = (struct sim_external *)handle;
+
+	SIM_ENTER(cuDestroyExternalMemory, NEED_CONTEXT);
+	if (!object_known(KIND_EXTERNAL, e))
+		return CUDA_ERROR_INVALID_HANDLE;
+	object_remove(&e->obj);
+	e->alloc->handles--;
+	alloc_put(e->alloc);
+	free(e);
+	return CUDA_SUCCESS;
+}
