@@ -41,6 +41,7 @@ NEEDS = {
     "two_gpus.py": "torch",
 }
 GPUS_NEEDED = {"two_gpus.py": 2}
+SKIP_STATUS = 77
 MODES = {"native": "natively", "run": "cudaw run", "path": "LD_LIBRARY_PATH alone"}
 
 
@@ -182,6 +183,8 @@ class Job:
         """until(), but fail at once when the job ends."""
         def watched():
             value = condition()
+            if not value and self.ended():
+                self.skip_if_it_did()
             check(value or not self.ended(),
                   f"{self.program} ended with {self.process.returncode} before: {what}")
             return value
@@ -241,9 +244,16 @@ class Job:
         self.reader.join(5)
         return status
 
+    def skip_if_it_did(self):
+        """An ended program that says "skip: WHY" skips the case."""
+        if self.wait_end() == SKIP_STATUS:
+            raise Skip(self.lines[-1].partition("skip: ")[2] if self.lines else "")
+
     def result(self, timeout=120):
         """Wait until it ends well; returns its output."""
-        equal(self.wait_end(timeout), 0, f"the exit status of {self.program}")
+        self.wait_end(timeout)
+        self.skip_if_it_did()
+        equal(self.wait_end(), 0, f"the exit status of {self.program}")
         Job.alive.remove(self)
         return "\n".join(self.lines)
 
@@ -357,6 +367,24 @@ def seeded():
     seed = int(os.environ.get("CUDAW_TEST_SEED", "20"))
     print(f"# CUDAW_TEST_SEED={seed}", flush=True)
     return random.Random(seed)
+
+
+def pause_at_random(job, count, steps, still=0.2):
+    """Pause and resume the job of so many steps at random moments, by signal and by the command in
+    turn; returns its row of `cudaw ps` after each resume, None where it had ended.
+    """
+    rng = seeded()
+    rows = []
+    # The last fifth of the steps is left free, so that the last pause still finds the job.
+    for i, step in enumerate(sorted(rng.sample(range(2, steps * 4 // 5), count))):
+        by = ("signal", "command")[i % 2]
+        job.wait_steps(step)
+        time.sleep(rng.uniform(0, 0.02))
+        job.pause(by)
+        job.check_still(still)
+        job.resume(by)
+        rows.append(job.status())
+    return rows
 
 
 def same_lines(found, native, what):
