@@ -2,6 +2,7 @@
 #include "checkpoint/unmanaged.h"
 
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,20 +23,38 @@ struct entry {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct entry *entries; /* under lock */
-static size_t total;          /* written under lock */
+static size_t total;          /* written under lock, as the next */
+static size_t counts[UNMANAGED_KINDS];
+
+/* Add an entry to the sums, or take it away again. */
+static void account_locked(const struct entry *e, bool added)
+{
+	size_t *count = &counts[e->key.kind];
+
+	__atomic_store_n(&total, added ? total + e->size : total - e->size, __ATOMIC_RELAXED);
+	__atomic_store_n(count, added ? *count + 1 : *count - 1, __ATOMIC_RELAXED);
+}
 
 void unmanaged_add(enum unmanaged_kind kind, uint64_t handle, size_t size)
 {
-	struct entry *e = calloc(1, sizeof(*e));
+	struct entry *e = calloc(1, sizeof(*e)), *old = NULL;
+	bool noted; /* false: the table had no memory for it */
 
 	if (!e)
 		return;
 	e->key = (struct key){handle, kind};
 	e->size = size;
 	pthread_mutex_lock(&lock);
-	HASH_ADD(hh, entries, key, sizeof(e->key), e);
-	__atomic_store_n(&total, total + size, __ATOMIC_RELAXED);
+	HASH_REPLACE(hh, entries, key, sizeof(e->key), e, old);
+	if (old)
+		account_locked(old, false);
+	noted = e->hh.tbl;
+	if (noted)
+		account_locked(e, true);
 	pthread_mutex_unlock(&lock);
+	free(old);
+	if (!noted)
+		free(e);
 }
 
 void unmanaged_remove(enum unmanaged_kind kind, uint64_t handle)
@@ -47,7 +66,7 @@ void unmanaged_remove(enum unmanaged_kind kind, uint64_t handle)
 	HASH_FIND(hh, entries, &key, sizeof(key), e);
 	if (e) {
 		HASH_DELETE(hh, entries, e);
-		__atomic_store_n(&total, total - e->size, __ATOMIC_RELAXED);
+		account_locked(e, false);
 	}
 	pthread_mutex_unlock(&lock);
 	free(e);
@@ -56,4 +75,9 @@ void unmanaged_remove(enum unmanaged_kind kind, uint64_t handle)
 size_t unmanaged_total(void)
 {
 	return __atomic_load_n(&total, __ATOMIC_RELAXED);
+}
+
+size_t unmanaged_count(enum unmanaged_kind kind)
+{
+	return __atomic_load_n(&counts[kind], __ATOMIC_RELAXED);
 }

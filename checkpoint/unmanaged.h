@@ -3,8 +3,12 @@
 #define CUDAW_UNMANAGED_H
 /*
  * GPU memory that the program got on ways that vmem does not manage: counted, by kind, so that it
- * can be shown. It is not moved by us; the driver's checkpoint takes it off the GPU at a pause.
- * Thread-safe; a table in host memory, no CUDA call.
+ * can be shown. It is not moved by us; the driver's checkpoint takes it off the GPU at a pause, but
+ * for the kinds that it cannot take (unsupported.h). Those that are no memory of their own, such as
+ * what is exported, have no bytes here.
+ *
+ * Thread-safe; a table in host memory, no CUDA call. What ends with its context stays counted until
+ * its handle is used again.
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -14,13 +18,25 @@
 	X(POOL, "cuMemAllocAsync")                                                   \
 	X(MANAGED, "cuMemAllocManaged")                                              \
 	X(ARRAY, "arrays and mipmaps")                                               \
-	X(VMM, "cuMemCreate")
+	X(VMM, "cuMemCreate")                                                        \
+	X(GRAPH, "allocation nodes of graphs, by device")                            \
+	X(EXTERNAL, "cuImportExternalMemory")                                        \
+	X(MULTICAST, "cuMulticastCreate: no memory")                                 \
+	X(IPC_EXPORT, "cuIpcGetMemHandle: no memory of its own")                     \
+	X(IPC_IMPORT, "cuIpcOpenMemHandle")                                          \
+	X(VMM_EXPORT, "cuMemExportToShareableHandle: no memory of its own")          \
+	X(VMM_IMPORT, "cuMemImportFromShareableHandle")                              \
+	X(POOL_EXPORT, "cuMemPoolExportToShareableHandle: no memory of its own")     \
+	X(POOL_IMPORT, "cuMemPoolImportFromShareableHandle: no memory of its own")
 
 #define UNMANAGED_ENUM(name, text) UNMANAGED_##name,
 enum unmanaged_kind { UNMANAGED_MAP(UNMANAGED_ENUM) UNMANAGED_KINDS };
 #undef UNMANAGED_ENUM
 
-/* Note @size bytes under @handle: a device pointer, an array or a memory handle. */
+/*
+ * Note @size bytes under @handle: a device pointer, an array or a memory handle. What is noted
+ * under it already is gone: its end was not seen.
+ */
 void unmanaged_add(enum unmanaged_kind kind, uint64_t handle, size_t size);
 
 /* Forget @handle; nothing happens where it is unknown. */
@@ -28,5 +44,8 @@ void unmanaged_remove(enum unmanaged_kind kind, uint64_t handle);
 
 /* Bytes of all kinds. */
 size_t unmanaged_total(void);
+
+/* How many of one kind there are. */
+size_t unmanaged_count(enum unmanaged_kind kind);
 
 #endif

@@ -3,11 +3,21 @@
  * Allocations that vmem does not manage: the real driver serves them, and they are counted.
  */
 #include "calls.h"
+#include "checkpoint/captures.h"
 #include "checkpoint/unmanaged.h"
 #include "vmem/vmem.h"
+#include "wrapper/counted.h"
 #include "wrapper/driver.h"
 
 #include <stdint.h>
+
+void forget_pointer(CUdeviceptr ptr)
+{
+	unmanaged_remove(UNMANAGED_DEVICE, ptr);
+	unmanaged_remove(UNMANAGED_MANAGED, ptr);
+	unmanaged_remove(UNMANAGED_POOL, ptr);
+	unmanaged_remove(UNMANAGED_IPC_EXPORT, ptr);
+}
 
 static CUresult add_pointer(CUresult result, enum unmanaged_kind kind, const CUdeviceptr *ptr,
 			    size_t size)
@@ -23,30 +33,50 @@ CUresult hook_cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int
 			   bytesize);
 }
 
+/*
+ * An allocation on a stream that is being captured becomes a node of a graph, which has no memory
+ * before it is launched.
+ */
+static CUresult add_ordered(CUresult result, const CUdeviceptr *ptr, size_t size, CUstream stream)
+{
+	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+
+	if (!result && captures_open(driver_table()))
+		real.cuStreamIsCapturing(stream, &status);
+	if (status == CU_STREAM_CAPTURE_STATUS_NONE)
+		return add_pointer(result, UNMANAGED_POOL, ptr, size);
+	graphs_have_memory();
+	return result;
+}
+
+static CUstream per_thread(CUstream stream)
+{
+	return stream ? stream : CU_STREAM_PER_THREAD;
+}
+
 CUresult hook_cuMemAllocAsync(CUdeviceptr *dptr, size_t bytesize, CUstream hStream)
 {
-	return add_pointer(real.cuMemAllocAsync(dptr, bytesize, hStream), UNMANAGED_POOL, dptr,
-			   bytesize);
+	return add_ordered(real.cuMemAllocAsync(dptr, bytesize, hStream), dptr, bytesize, hStream);
 }
 
 CUresult hook_cuMemAllocAsync_ptsz(CUdeviceptr *dptr, size_t bytesize, CUstream hStream)
 {
-	return add_pointer(real.cuMemAllocAsync_ptsz(dptr, bytesize, hStream), UNMANAGED_POOL, dptr,
-			   bytesize);
+	return add_ordered(real.cuMemAllocAsync_ptsz(dptr, bytesize, hStream), dptr, bytesize,
+			   per_thread(hStream));
 }
 
 CUresult hook_cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool,
 				      CUstream hStream)
 {
-	return add_pointer(real.cuMemAllocFromPoolAsync(dptr, bytesize, pool, hStream),
-			   UNMANAGED_POOL, dptr, bytesize);
+	return add_ordered(real.cuMemAllocFromPoolAsync(dptr, bytesize, pool, hStream), dptr,
+			   bytesize, hStream);
 }
 
 CUresult hook_cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool,
 					   CUstream hStream)
 {
-	return add_pointer(real.cuMemAllocFromPoolAsync_ptsz(dptr, bytesize, pool, hStream),
-			   UNMANAGED_POOL, dptr, bytesize);
+	return add_ordered(real.cuMemAllocFromPoolAsync_ptsz(dptr, bytesize, pool, hStream), dptr,
+			   bytesize, per_thread(hStream));
 }
 
 /*
@@ -57,7 +87,7 @@ CUresult hook_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
 {
 	if (vmem_contains(dptr))
 		return hook_cuMemFree_v2(dptr);
-	unmanaged_remove(UNMANAGED_POOL, dptr);
+	forget_pointer(dptr);
 	return real.cuMemFreeAsync(dptr, hStream);
 }
 
@@ -65,27 +95,8 @@ CUresult hook_cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream hStream)
 {
 	if (vmem_contains(dptr))
 		return hook_cuMemFree_v2(dptr);
-	unmanaged_remove(UNMANAGED_POOL, dptr);
+	forget_pointer(dptr);
 	return real.cuMemFreeAsync_ptsz(dptr, hStream);
-}
-
-CUresult hook_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
-			  const CUmemAllocationProp *prop, unsigned long long flags)
-{
-	CUresult result = real.cuMemCreate(handle, size, prop, flags);
-
-	if (!result && prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE)
-		unmanaged_add(UNMANAGED_VMM, *handle, size);
-	return result;
-}
-
-CUresult hook_cuMemRelease(CUmemGenericAllocationHandle handle)
-{
-	CUresult result = real.cuMemRelease(handle);
-
-	if (!result)
-		unmanaged_remove(UNMANAGED_VMM, handle);
-	return result;
 }
 
 static size_t format_bytes(CUarray_format format)

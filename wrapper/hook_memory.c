@@ -7,6 +7,7 @@
 #include "checkpoint/captures.h"
 #include "checkpoint/unmanaged.h"
 #include "vmem/vmem.h"
+#include "wrapper/counted.h"
 #include "wrapper/driver.h"
 
 #include <pthread.h>
@@ -287,11 +288,8 @@ CUresult hook_cuMemFree_v2(CUdeviceptr dptr)
 
 	if (!vmem_contains(dptr)) {
 		CUresult result = real.cuMemFree_v2(dptr);
-		if (!result) {
-			unmanaged_remove(UNMANAGED_DEVICE, dptr);
-			unmanaged_remove(UNMANAGED_MANAGED, dptr);
-			unmanaged_remove(UNMANAGED_POOL, dptr);
-		}
+		if (!result)
+			forget_pointer(dptr);
 		return result;
 	}
 	if (!vmem_lookup(dptr, &info) || info.start != dptr)
@@ -407,17 +405,16 @@ CUresult hook_cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attri
 CUresult hook_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr)
 {
 	static bool said;
+	CUdeviceptr base = dptr;
+	CUresult result;
 
 	if (vmem_contains(dptr))
 		report_once(&said, "cuIpcGetMemHandle: memory under cudaw cannot be shared between "
 				   "processes by a legacy IPC handle");
-	return real.cuIpcGetMemHandle(pHandle, dptr);
-}
-
-/* As for memory of the real cuMemAlloc(): a handle would keep it on the GPU during a pause. */
-CUresult hook_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *addr)
-{
-	if (vmem_contains((uintptr_t)addr))
-		return CUDA_ERROR_INVALID_VALUE;
-	return real.cuMemRetainAllocationHandle(handle, addr);
+	result = real.cuIpcGetMemHandle(pHandle, dptr);
+	if (!result) {
+		real.cuMemGetAddressRange_v2(&base, NULL, dptr);
+		unmanaged_add(UNMANAGED_IPC_EXPORT, base, 0);
+	}
+	return result;
 }

@@ -9,7 +9,7 @@ from gpulib import Job, check, main, pause_at_random, same_lines
 
 STEPS, STEP_MS, STILL = 150, 10, 0.2
 KINDS = ("async", "pool", "vmm", "managed", "array", "mipmap", "texture", "global", "heap",
-         "printf", "graph_mem", "graph_replay", "host", "ptds", "priority")
+         "printf", "graph_mem", "graph_replay", "host", "ptds", "priority", "external")
 SHARED = ("ipc_out", "ipc_in", "vmm_out", "vmm_in")
 
 

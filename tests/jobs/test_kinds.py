@@ -1,8 +1,33 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The GPU test of the kinds of memory, on the simulated driver."""
-from simlib import not_by_tsan, shared
-from gpulib import main
+"""The GPU test of the kinds of memory, on the simulated driver; and how much of each is counted as
+unmanaged, which NVML answers on a GPU.
+"""
+from simlib import MIB, not_by_tsan, shared
+from gpulib import Job, main
+
+SIZE = 64 << 10
+# The bytes that a job has. With native addressing the plain memory is unmanaged as well; the
+# levels of a mipmap are taken for as much again as the first one, which has 16 KiB.
+COUNTED = {
+    "async": SIZE, "pool": SIZE, "vmm": 4 * MIB, "managed": SIZE, "array": SIZE // 2,
+    "mipmap": SIZE // 2, "graph_mem": SIZE, "external": SIZE, "ipc_out": 2 * SIZE,
+    "ipc_in": 2 * SIZE, "vmm_out": 2 * MIB, "vmm_in": 2 * MIB, "graph_replay": 0,
+}
+
+
+def counted(kind):
+    def case():
+        job = Job("memory_kinds", "--kind", kind, "--steps", 1000000, "--step-ms", 20,
+                  env={"CUDAW_ADDRESSING": "native" if kind.startswith("ipc") else "mapped"})
+        job.wait_steps(3)
+        # In the midst of a step there may be more.
+        job.until(lambda: job.status()["unmanaged"] == COUNTED[kind], 5,
+                  f"{COUNTED[kind]} bytes are unmanaged")
+        job.finish()
+    return f"{kind} is counted", case
+
 
 main(*[(name, not_by_tsan(case) if name.endswith(", all") else case)
-       for name, case in shared("kinds.py", STEPS=60, STEP_MS=3, STILL=0.04)])
+       for name, case in shared("kinds.py", STEPS=60, STEP_MS=3, STILL=0.04)],
+     *[counted(kind) for kind in COUNTED])

@@ -11,6 +11,8 @@
 #include "tests/programs/memory_kinds_arrays.h"
 #include "tests/programs/memory_kinds_shared.h"
 
+#include <sys/mman.h>
+
 #define PARTS       2U
 #define MULTICAST   2U
 #define CONSTANTS   4096U
@@ -477,6 +479,32 @@ static void priority_finish(void)
 	plain_finish();
 }
 
+/* Memory of another API. None but the simulated driver's is to be had without that API. */
+
+static CUexternalMemory external;
+
+static void external_setup(void)
+{
+	CUDA_EXTERNAL_MEMORY_HANDLE_DESC desc = {
+		.type = CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD,
+		.size = SIZE,
+	};
+	CUDA_EXTERNAL_MEMORY_BUFFER_DESC whole = {.size = SIZE};
+
+	if (!simulated())
+		skip("no memory of another API");
+	desc.handle.fd = memfd_create("external", MFD_CLOEXEC);
+	CALL(cuImportExternalMemory(&external, &desc));
+	CALL(cuExternalMemoryGetMappedBuffer(&data, external, &whole));
+	upload_start(data);
+}
+
+static void external_finish(void)
+{
+	plain_finish();
+	CALL(cuDestroyExternalMemory(external));
+}
+
 /* Multicast objects, which a GPU's fabric is not to be troubled with by a test. */
 
 static CUmemGenericAllocationHandle multicast[MULTICAST];
@@ -515,6 +543,7 @@ static const struct kind kinds[] = {
 	{"host", NULL, host_setup, host_step, host_read, host_finish},
 	{"ptds", NULL, ptds_setup, ptds_step, NULL, plain_finish},
 	{"priority", NULL, priority_setup, priority_step, NULL, priority_finish},
+	{"external", NULL, external_setup, NULL, NULL, external_finish},
 	{"multicast", NULL, multicast_setup, NULL, NULL, multicast_finish},
 	{"ipc_out", ipc_out_start, ipc_out_setup, shared_step, NULL, ipc_out_finish},
 	{"ipc_in", ipc_in_start, ipc_in_setup, shared_step, NULL, ipc_in_finish},

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What is counted of memory that vmem does not manage. */
+#include "checkpoint/handles.h"
+#include "checkpoint/unmanaged.h"
+
+#include "tests/check_suite.h"
+
+#define MIB (1UL << 20)
+
+/* An address comes again though its end was not seen: its pool or its context was destroyed. */
+START_TEST(test_a_handle_counts_once)
+{
+	unmanaged_add(UNMANAGED_POOL, 0x1000, 3 * MIB);
+	unmanaged_add(UNMANAGED_POOL, 0x1000, 5 * MIB);
+	unmanaged_add(UNMANAGED_ARRAY, 0x1000, MIB);
+	ck_assert_uint_eq(unmanaged_total(), 6 * MIB);
+	ck_assert_uint_eq(unmanaged_count(UNMANAGED_POOL), 1);
+	unmanaged_remove(UNMANAGED_POOL, 0x1000);
+	unmanaged_remove(UNMANAGED_POOL, 0x1000);
+	ck_assert_uint_eq(unmanaged_total(), MIB);
+	ck_assert_uint_eq(unmanaged_count(UNMANAGED_POOL), 0);
+}
+END_TEST
+
+START_TEST(test_memory_lives_until_released_and_unmapped)
+{
+	handles_add(7, UNMANAGED_VMM, 4 * MIB);
+	handles_map(7, 0x10000000, 2 * MIB);
+	handles_map(7, 0x10200000, 2 * MIB);
+	handles_release(7);
+	ck_assert_uint_eq(unmanaged_total(), 4 * MIB);
+	handles_retain(7);
+	handles_unmap(0x10000000, 4 * MIB);
+	ck_assert_uint_eq(unmanaged_total(), 4 * MIB);
+	handles_release(7);
+	ck_assert_uint_eq(unmanaged_total(), 0);
+	/* What is not known: memory on the host, which is not counted. */
+	handles_map(8, 0x10000000, 2 * MIB);
+	handles_retain(8);
+	handles_release(8);
+	handles_unmap(0x10000000, 2 * MIB);
+	ck_assert_uint_eq(unmanaged_total(), 0);
+}
+END_TEST
+
+START_TEST(test_imported_memory_has_the_size_of_its_mapping)
+{
+	handles_add(9, UNMANAGED_VMM_IMPORT, 0);
+	ck_assert_uint_eq(unmanaged_total(), 0);
+	handles_map(9, 0x10000000, 6 * MIB);
+	handles_release(9);
+	ck_assert_uint_eq(unmanaged_total(), 6 * MIB);
+	ck_assert_uint_eq(unmanaged_count(UNMANAGED_VMM_IMPORT), 1);
+	handles_unmap(0x10000000, 6 * MIB);
+	ck_assert_uint_eq(unmanaged_count(UNMANAGED_VMM_IMPORT), 0);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("unmanaged memory");
+	TCase *tcase = tcase_create("unmanaged");
+
+	tcase_add_test(tcase, test_a_handle_counts_once);
+	tcase_add_test(tcase, test_memory_lives_until_released_and_unmapped);
+	tcase_add_test(tcase, test_imported_memory_has_the_size_of_its_mapping);
+	suite_add_tcase(suite, tcase);
+	return check_suite_run(suite);
+}
