@@ -10,6 +10,7 @@
 #include "checkpoint/spill.h"
 #include "checkpoint/trace.h"
 #include "checkpoint/transfer.h"
+#include "checkpoint/unsupported.h"
 #include "vmem/vmem.h"
 
 #include <errno.h>
@@ -461,6 +462,10 @@ void engine_pause(const struct cuda_driver *drv, int timeout_ms, struct engine_p
 	CUresult error;
 
 	begin(result);
+	if (unsupported_check(drv, result->message, sizeof(result->message))) {
+		result->code = END_UNSUPPORTED;
+		return;
+	}
 	set_phase(progress, "drain", 0);
 	if (take_memory(drv, start + timeout_ms, progress, result))
 		return;

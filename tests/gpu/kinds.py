@@ -1,16 +1,24 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Every kind of memory through pauses, in both ways of release: the program prints what the
-undisturbed native run prints.
+undisturbed native run prints. What a pause cannot carry is refused by name, and the job runs on.
 """
 import functools
 
-from gpulib import Job, check, main, pause_at_random, same_lines
+from gpulib import Job, check, cudaw, equal, main, pause_at_random, same_lines
 
 STEPS, STEP_MS, STILL = 150, 10, 0.2
 KINDS = ("async", "pool", "vmm", "managed", "array", "mipmap", "texture", "global", "heap",
          "printf", "graph_mem", "graph_replay", "host", "ptds", "priority", "external")
 SHARED = ("ipc_out", "ipc_in", "vmm_out", "vmm_in")
+REFUSED = {
+    "multicast": "2 multicast objects (cuMulticastCreate) cannot be carried",
+    "ipc_out": "1 allocation exported (cuIpcGetMemHandle) cannot be carried",
+    "ipc_in": "1 allocation imported (cuIpcOpenMemHandle) cannot be carried",
+    "vmm_out": "1 allocation exported (cuMemExportToShareableHandle) cannot be carried",
+    "vmm_in": "1 allocation imported (cuMemImportFromShareableHandle) cannot be carried",
+}
+UNSUPPORTED = 6     # the exit code of cudaw pause
 
 
 def environment(kind, release):
@@ -38,5 +46,20 @@ def carried(kind, release):
     return f"{kind}, {release}", case
 
 
+def refused(kind):
+    def case():
+        job = Job("memory_kinds", "--kind", kind, "--steps", 1000000, "--step-ms", STEP_MS,
+                  env=environment(kind, "all"))
+        job.wait_steps(3)
+        for _ in range(2):
+            done = cudaw("pause", job.pid)
+            equal(done.returncode, UNSUPPORTED, "the exit code of cudaw pause")
+            check(REFUSED[kind] in done.stderr, f"cudaw pause says {done.stderr!r}")
+            equal(job.state(), "running", "the state after it")
+            job.wait_steps(job.steps() + 3)
+        check("every word right" in job.finish(), "the job did not verify its memory")
+    return f"{kind} is refused", case
+
+
 main(*[carried(kind, release) for kind in KINDS for release in ("all", "memory")],
-     *[carried(kind, "memory") for kind in SHARED])
+     *[carried(kind, "memory") for kind in SHARED], *[refused(kind) for kind in REFUSED])

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a pause refuses, and how it names it. */
+#include "checkpoint/handles.h"
+#include "checkpoint/unsupported.h"
+
+#include "tests/check_suite.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+static CUresult no_call(void)
+{
+	return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+static const struct cuda_driver drv = {
+	.cuCheckpointProcessLock = (void *)no_call,
+	.cuCheckpointProcessCheckpoint = (void *)no_call,
+	.cuCheckpointProcessRestore = (void *)no_call,
+	.cuCheckpointProcessUnlock = (void *)no_call,
+};
+
+START_TEST(test_multicast_is_always_refused)
+{
+	char text[512] = "";
+
+	setenv("CUDAW_RELEASE", "memory", 1);
+	ck_assert_int_eq(unsupported_check(&drv, text, sizeof(text)), 0);
+	handles_add(1, UNMANAGED_MULTICAST, 0);
+	handles_add(2, UNMANAGED_MULTICAST, 0);
+	handles_add(3, UNMANAGED_VMM_IMPORT, 0);
+	ck_assert_int_eq(unsupported_check(&drv, text, sizeof(text)), -ENOTSUP);
+	ck_assert_str_eq(text, "2 multicast objects (cuMulticastCreate) cannot be carried");
+	handles_release(1);
+	handles_release(2);
+	ck_assert_int_eq(unsupported_check(&drv, text, sizeof(text)), 0);
+}
+END_TEST
+
+START_TEST(test_shared_memory_is_refused_by_a_full_release)
+{
+	char text[512] = "", small[16];
+
+	handles_add(1, UNMANAGED_VMM, 4096);
+	handles_export(1);
+	handles_export(1);
+	unmanaged_add(UNMANAGED_IPC_IMPORT, 0x1000, 4096);
+	unmanaged_add(UNMANAGED_IPC_IMPORT, 0x2000, 4096);
+	ck_assert_int_eq(unsupported_check(&drv, text, sizeof(text)), -ENOTSUP);
+	ck_assert_str_eq(text, "2 allocations imported (cuIpcOpenMemHandle), "
+			       "1 allocation exported (cuMemExportToShareableHandle) "
+			       "cannot be carried; CUDAW_RELEASE=memory leaves them on the GPU");
+	ck_assert_int_eq(unsupported_check(&drv, small, sizeof(small)), -ENOTSUP);
+	ck_assert_str_eq(small, "2 allocations i");
+	setenv("CUDAW_RELEASE", "memory", 1);
+	ck_assert_int_eq(unsupported_check(&drv, text, sizeof(text)), 0);
+	setenv("CUDAW_RELEASE", "all", 1);
+	handles_release(1);
+	unmanaged_remove(UNMANAGED_IPC_IMPORT, 0x1000);
+	unmanaged_remove(UNMANAGED_IPC_IMPORT, 0x2000);
+	ck_assert_int_eq(unsupported_check(&drv, text, sizeof(text)), 0);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("unsupported memory");
+	TCase *tcase = tcase_create("unsupported");
+
+	tcase_add_test(tcase, test_multicast_is_always_refused);
+	tcase_add_test(tcase, test_shared_memory_is_refused_by_a_full_release);
+	suite_add_tcase(suite, tcase);
+	return check_suite_run(suite);
+}
