@@ -159,6 +159,7 @@ class Job:
         command, environment = job_command(program, args, mode, name)
         self.program = program
         self.lines = []
+        self.said = ""      # by cudaw pause
         self.errors = tempfile.TemporaryFile()
         self.process = subprocess.Popen(command, env={**environment, **(env or {})}, text=True,
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -214,7 +215,7 @@ class Job:
 
     def pause(self, by="command"):
         if by == "command":
-            cudaw_ok("pause", self.pid)
+            self.said += cudaw_ok("pause", self.pid)
             equal(self.state(), "paused", "the state after cudaw pause")
         else:
             self.send(signal.SIGUSR1)
