@@ -29,6 +29,10 @@ def memory_only(**env):
     return {"CUDAW_RELEASE": "memory", **env}
 
 
+def digests_are_what_the_formula_says():
+    check("every one right" in Job("digests", mode="native").result(), "digests says nothing")
+
+
 def zeros_take_no_host_memory():
     job = holding("--zeros", ZEROS_MIB)
     for _ in range(2):
@@ -147,6 +151,6 @@ def a_full_disk_is_said():
                 subprocess.run(["umount", folder], check=True)
 
 
-main(zeros_take_no_host_memory, a_resume_is_verified, trim_gives_back_the_pool,
+main(digests_are_what_the_formula_says, zeros_take_no_host_memory, a_resume_is_verified, trim_gives_back_the_pool,
      a_pool_is_made_ready, what_memory_does_not_hold_goes_to_disk,
      a_pause_that_fits_is_not_killed, a_full_disk_is_said)
