@@ -195,6 +195,12 @@ static void managed_read(uint32_t *target)
 	memcpy(target, (const void *)data, SIZE);
 }
 
+static void plain_setup(void)
+{
+	CALL(cuMemAlloc_v2(&data, SIZE));
+	upload_start(data);
+}
+
 static void plain_finish(void)
 {
 	CALL(cuMemFree_v2(data));
@@ -298,8 +304,7 @@ static void heap_read(uint32_t *target)
 static void printf_setup(void)
 {
 	device_only();
-	CALL(cuMemAlloc_v2(&data, SIZE));
-	upload_start(data);
+	plain_setup();
 }
 
 static void printf_step(unsigned long k)
@@ -313,24 +318,25 @@ static void printf_step(unsigned long k)
 	CALL(cuLaunchKernel(say, 1, 1, 1, 1, 1, 1, 0, stream, args, NULL));
 }
 
-/* Graphs instantiated once; one has memory of its own. */
+/*
+ * Graphs instantiated once. With memory of their own, one that is launched once allocates what
+ * stays, and one that is launched in every step allocates and frees what it needs meanwhile.
+ */
 
-static CUgraphExec exec;
+static CUgraph graphs[2];
+static CUgraphExec execs[2];
+static int last_graph = -1;
 
 static void graph_begin(void)
 {
-	CALL(cuMemAlloc_v2(&data, SIZE));
-	upload_start(data);
+	last_graph++;
 	CALL(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
 }
 
 static void graph_end(void)
 {
-	CUgraph graph;
-
-	CALL(cuStreamEndCapture(stream, &graph));
-	CALL(cuGraphInstantiateWithFlags(&exec, graph, 0));
-	CALL(cuGraphDestroy(graph));
+	CALL(cuStreamEndCapture(stream, &graphs[last_graph]));
+	CALL(cuGraphInstantiateWithFlags(&execs[last_graph], graphs[last_graph], 0));
 }
 
 static void graph_mem_setup(void)
@@ -338,6 +344,12 @@ static void graph_mem_setup(void)
 	CUdeviceptr temporary;
 
 	need(CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, "the device has no memory pools");
+	graph_begin();
+	CALL(cuMemAllocAsync(&data, SIZE, stream));
+	graph_end();
+	CALL(cuGraphLaunch(execs[0], stream));
+	CALL(cuStreamSynchronize(stream));
+	upload_start(data);
 	graph_begin();
 	CALL(cuMemAllocAsync(&temporary, SIZE, stream));
 	copy_on_stream(temporary, data);
@@ -349,6 +361,7 @@ static void graph_mem_setup(void)
 
 static void graph_replay_setup(void)
 {
+	plain_setup();
 	graph_begin();
 	increment(data, WORDS);
 	graph_end();
@@ -357,13 +370,28 @@ static void graph_replay_setup(void)
 static void graph_step(unsigned long k)
 {
 	(void)k;
-	CALL(cuGraphLaunch(exec, stream));
+	CALL(cuGraphLaunch(execs[last_graph], stream));
 }
 
-static void graph_finish(void)
+static void graphs_destroy(void)
 {
-	CALL(cuGraphExecDestroy(exec));
-	CALL(cuMemFree_v2(data));
+	for (; last_graph >= 0; last_graph--) {
+		CALL(cuGraphExecDestroy(execs[last_graph]));
+		CALL(cuGraphDestroy(graphs[last_graph]));
+	}
+}
+
+static void graph_mem_finish(void)
+{
+	CALL(cuMemFreeAsync(data, stream));
+	CALL(cuStreamSynchronize(stream));
+	graphs_destroy();
+}
+
+static void graph_replay_finish(void)
+{
+	graphs_destroy();
+	plain_finish();
 }
 
 /* Page-locked host memory, allocated and registered, by its device pointers. */
@@ -420,12 +448,6 @@ static void *ptds_function(const char *name)
 	CALL(cuGetProcAddress_v2(name, &function, 12000,
 				 CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM, &found));
 	return function;
-}
-
-static void plain_setup(void)
-{
-	CALL(cuMemAlloc_v2(&data, SIZE));
-	upload_start(data);
 }
 
 static void ptds_setup(void)
@@ -538,8 +560,8 @@ static const struct kind kinds[] = {
 	{"global", NULL, global_setup, global_step, global_read, nothing},
 	{"heap", NULL, heap_setup, heap_step, heap_read, plain_finish},
 	{"printf", NULL, printf_setup, printf_step, NULL, plain_finish},
-	{"graph_mem", NULL, graph_mem_setup, graph_step, NULL, graph_finish},
-	{"graph_replay", NULL, graph_replay_setup, graph_step, NULL, graph_finish},
+	{"graph_mem", NULL, graph_mem_setup, graph_step, NULL, graph_mem_finish},
+	{"graph_replay", NULL, graph_replay_setup, graph_step, NULL, graph_replay_finish},
 	{"host", NULL, host_setup, host_step, host_read, host_finish},
 	{"ptds", NULL, ptds_setup, ptds_step, NULL, plain_finish},
 	{"priority", NULL, priority_setup, priority_step, NULL, priority_finish},

@@ -100,8 +100,10 @@ static CUresult free_async(bool ptds, CUdeviceptr ptr, CUstream handle)
 		return result;
 	if (stream->capture)
 		return graph_memory_free(stream->capture, ptr);
-	if (!map || map->start != ptr || map->kind != MAP_DEVICE)
+	if (!map || map->start != ptr || (map->kind != MAP_DEVICE && map->kind != MAP_GRAPH))
 		return CUDA_ERROR_INVALID_VALUE;
+	if (map->kind == MAP_GRAPH)
+		return CUDA_SUCCESS;
 	op = op_new(OP_FREE);
 	if (!op)
 		return CUDA_ERROR_OUT_OF_MEMORY;
