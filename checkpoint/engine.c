@@ -668,5 +668,6 @@ void engine_tidy(const struct cuda_driver *drv, const bool *cancel)
 	else
 		hostpool_drop();
 	publish();
-	__atomic_store_n(&now.untidy, false, __ATOMIC_RELAXED);
+	/* What was cancelled is left to be done, unless the operation that did it changes that. */
+	__atomic_store_n(&now.untidy, __atomic_load_n(cancel, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
 }
