@@ -63,6 +63,7 @@ UNIT_TESTS := $(patsubst tests/%.c,$(O)/tests/%,$(filter-out $(if $(SANITIZE),%_
 C_PROGRAMS  := $(patsubst %.c,$(O)/%,$(wildcard tests/programs/*.c))
 CU_PROGRAMS := $(patsubst %.cu,$(O)/%,$(filter-out %/runtime.cu,$(wildcard tests/programs/*.cu tests/bench/*.cu))) \
 	       $(O)/tests/programs/static_rt $(O)/tests/programs/dynamic_rt
+PRELOADS := $(patsubst %.c,$(O)/%.so,$(wildcard tests/preload/*.c))
 
 .PHONY: all programs check fuzz check-gpu check-abi check-format demo bench bench-pause sanitize \
 	install uninstall deps clean help
@@ -73,7 +74,7 @@ CU_PROGRAMS := $(patsubst %.cu,$(O)/%,$(filter-out %/runtime.cu,$(wildcard tests
 all: $(DRIVER_FACE) $(FREEMEM) $(RUNTIME_FACES) $(COMMAND) $(SIM) $(SIMSMI)
 
 ## programs: build the test programs too, those with GPU code included (needs nvcc)
-programs: all $(UNIT_TESTS) $(C_PROGRAMS) $(CU_PROGRAMS)
+programs: all $(UNIT_TESTS) $(C_PROGRAMS) $(PRELOADS) $(CU_PROGRAMS)
 
 # ---- what the build needs -------------------------------------------------------------------
 
@@ -220,6 +221,12 @@ $(O)/tests/programs/digests: $(call c_objects,tests/programs/digests.c checkpoin
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $^ -ldl -pthread -o $@
 
+# What tests preload into a job comes before the sanitizers' runtime, so it is built without.
+$(O)/tests/preload/%.so: tests/preload/%.c | $(O)/.deps
+	$(call say,CC,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) -std=gnu11 -D_GNU_SOURCE $(CFLAGS) $(WARN) -fvisibility=hidden -fPIC -shared $< -o $@
+
 # A CUDA 12 program needs no CUDA 12 toolkit here: it is linked to our face of that runtime.
 $(O)/tests/programs/runtime12: tests/programs/runtime12.c $(LIBDIR)/libcudart.so.12
 	$(call say,CC,$@)
@@ -248,7 +255,7 @@ RUN_TESTS = BUILD=$(abspath $(O)) CUDA_HOME=$(CUDA_HOME) CUDAW_REAL_LIBCUDA=$(ab
 NOT_SANITIZED := tests/cli/test_run.py tests/cli/test_doctor.py
 # Tests that want a program of the CUDA runtime skip where nvcc is missing.
 ## check: run the tests that need no GPU, on the simulated driver
-check: all $(UNIT_TESTS) $(C_PROGRAMS) $(if $(SANITIZE),,$(if $(wildcard $(NVCC)),$(filter %_rt,$(CU_PROGRAMS))))
+check: all $(UNIT_TESTS) $(C_PROGRAMS) $(PRELOADS) $(if $(SANITIZE),,$(if $(wildcard $(NVCC)),$(filter %_rt,$(CU_PROGRAMS))))
 	$(Q)$(RUN_TESTS) --timeout $(if $(SANITIZE),400,120) --results $(RESULTS)/check \
 		$(UNIT_TESTS) $(filter-out $(if $(SANITIZE),$(NOT_SANITIZED)),\
 		$(wildcard tests/cli/test_*.py tests/faces/test_*.py tests/jobs/test_*.py))

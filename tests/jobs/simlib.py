@@ -17,7 +17,7 @@ GPU_TESTS = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file_
 sys.path.insert(0, GPU_TESTS)
 
 import gpulib  # noqa: E402
-from gpulib import BUILD, SCRATCH, Failure, Skip  # noqa: E402
+from gpulib import BUILD, SCRATCH, Failure, Skip, check, cudaw, equal  # noqa: E402
 
 REPOSITORY = os.path.dirname(os.path.dirname(GPU_TESTS))
 SIM_DIR = os.path.join(BUILD, "tests", "sim")
@@ -128,6 +128,24 @@ def paused_and_resumed(job, times=1, by="command"):
 def tell(job):
     """Give the job the line on stdin that it waits for."""
     job.process.stdin.write("\n")
+
+
+def ask(job, verb, state, works=lambda: None):
+    """Ask for it until it is so, twice at most; returns what was said on the way. A job that runs
+    on after a failed pause must pass works()."""
+    done = cudaw(verb, job.pid, timeout=30)
+    if done.returncode == 0:
+        equal(job.state(), state, f"the state after cudaw {verb}")
+        return done.stderr + done.stdout
+    equal(done.returncode, 1, f"the exit code of cudaw {verb} ({done.stderr.strip()})")
+    check(str(job.pid) in done.stderr, f"stderr does not name the job: {done.stderr!r}")
+    if job.state() == "running":
+        works()
+    again = cudaw(verb, job.pid, timeout=30)
+    equal(again.returncode, 0, f"the exit code of cudaw {verb} after '{done.stderr.strip()}', "
+          f"asked again ({again.stderr.strip()})")
+    equal(job.state(), state, f"the state after cudaw {verb}, asked again")
+    return done.stderr
 
 
 def errors_of_cudaw(job):

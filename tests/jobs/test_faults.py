@@ -7,8 +7,8 @@ is right in the end. Checksums are on, so that their calls fail too.
 import collections
 import os
 
-from simlib import SCRATCH, tell
-from gpulib import Job, check, cudaw, equal, main
+from simlib import SCRATCH, ask, tell
+from gpulib import Job, check, main
 
 COUNTS = os.path.join(SCRATCH, "counts")
 UNKNOWN, OUT_OF_MEMORY = 999, 2
@@ -35,21 +35,6 @@ def count_calls(paused):
     job.result()
     with open(COUNTS, encoding="ascii") as file:
         return collections.Counter({name: int(count) for name, count in map(str.split, file)})
-
-
-def ask(job, verb, state):
-    """Ask for it until it is so, twice at most; returns what was said on the way."""
-    done = cudaw(verb, job.pid, timeout=30)
-    if done.returncode == 0:
-        equal(job.state(), state, f"the state after cudaw {verb}")
-        return done.stderr + done.stdout
-    equal(done.returncode, 1, f"the exit code of cudaw {verb} ({done.stderr.strip()})")
-    check(str(job.pid) in done.stderr, f"stderr does not name the job: {done.stderr!r}")
-    again = cudaw(verb, job.pid, timeout=30)
-    equal(again.returncode, 0, f"the exit code of cudaw {verb} after '{done.stderr.strip()}', "
-          f"asked again ({again.stderr.strip()})")
-    equal(job.state(), state, f"the state after cudaw {verb}, asked again")
-    return done.stderr
 
 
 def one_fault(name, nth, error):

@@ -2,8 +2,8 @@
 /*
  * Fills buffers on the GPU, says "holding", and makes no CUDA call until a line comes on stdin;
  * then it verifies every byte. Whatever calls the driver sees in between are those of a pause and
- * a resume. --verify 0 leaves out the end, so that the calls before it can be counted.
- * --zeros N adds a buffer of N MiB of zeros.
+ * a resume. --verify 0 leaves out the end, so that the calls before it can be counted; --until-eof 1
+ * verifies at every line and ends when no more come; --zeros N adds a buffer of N MiB of zeros.
  */
 #include "tests/programs/kernels.h"
 
@@ -14,6 +14,7 @@ static const size_t sizes[] = {1000, 4096, 300000, 2 << 20, (5 << 20) + 512, 9 <
 
 static unsigned long verify = 1;
 static unsigned long zeros;
+static unsigned long until_eof;
 
 static void fill(const struct kernels *kernels, CUdeviceptr *data, size_t size, uint32_t seed)
 {
@@ -35,7 +36,6 @@ static void check(CUdeviceptr data, size_t size, uint32_t seed)
 		if (words[i] != seed * 2654435761u + (uint32_t)i)
 			step_die("hold: word %zu of %zu bytes is %" PRIu32, i, size, words[i]);
 	free(words);
-	CALL(cuMemFree_v2(data));
 }
 
 /* A bit that is not zero shows in the sum of words and places. */
@@ -51,16 +51,18 @@ static void check_zeros(const struct kernels *kernels, CUdeviceptr data)
 	CALL(cuMemcpyDtoH_v2(&sum, out, sizeof(sum)));
 	if (sum)
 		step_die("hold: the zeros have the sum %" PRIu64, sum);
+	CALL(cuMemFree_v2(out));
 }
 
 int main(int argc, char **argv)
 {
-	const struct step_option options[] = {{"verify", &verify}, {"zeros", &zeros}};
+	const struct step_option options[] = {
+		{"verify", &verify}, {"zeros", &zeros}, {"until-eof", &until_eof}};
 	CUdeviceptr data[NBUFFERS], zero = 0;
 	struct kernels kernels;
 	char line[16];
 
-	step_parse(argc, argv, options, 2);
+	step_parse(argc, argv, options, 3);
 	kernels_init(&kernels);
 	for (size_t b = 0; b < NBUFFERS; b++)
 		fill(&kernels, &data[b], sizes[b], (uint32_t)b + 1);
@@ -71,12 +73,20 @@ int main(int argc, char **argv)
 	CALL(cuCtxSynchronize());
 	printf("holding\n");
 	fflush(stdout);
-	if (!fgets(line, sizeof(line), stdin))
-		step_die("hold: nobody is there any more");
+	do {
+		if (!fgets(line, sizeof(line), stdin)) {
+			if (until_eof)
+				break;
+			step_die("hold: nobody is there any more");
+		}
+		for (size_t b = 0; verify && b < NBUFFERS; b++)
+			check(data[b], sizes[b], (uint32_t)b + 1);
+		if (verify && zeros)
+			check_zeros(&kernels, zero);
+		printf("hold: %s\n", verify ? "every byte right" : "done");
+		fflush(stdout);
+	} while (until_eof);
 	for (size_t b = 0; verify && b < NBUFFERS; b++)
-		check(data[b], sizes[b], (uint32_t)b + 1);
-	if (verify && zeros)
-		check_zeros(&kernels, zero);
-	printf("hold: %s\n", verify ? "every byte right" : "done");
+		CALL(cuMemFree_v2(data[b]));
 	return 0;
 }
