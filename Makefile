@@ -65,7 +65,7 @@ CU_PROGRAMS := $(patsubst %.cu,$(O)/%,$(filter-out %/runtime.cu,$(wildcard tests
 	       $(O)/tests/programs/static_rt $(O)/tests/programs/dynamic_rt
 PRELOADS := $(patsubst %.c,$(O)/%.so,$(wildcard tests/preload/*.c))
 
-.PHONY: all programs check fuzz check-gpu check-abi check-format demo bench bench-pause sanitize \
+.PHONY: all programs check soak fuzz check-gpu check-abi check-format demo bench bench-pause sanitize \
 	install uninstall deps clean help
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -259,6 +259,12 @@ check: all $(UNIT_TESTS) $(C_PROGRAMS) $(PRELOADS) $(if $(SANITIZE),,$(if $(wild
 	$(Q)$(RUN_TESTS) --timeout $(if $(SANITIZE),400,120) --results $(RESULTS)/check \
 		$(UNIT_TESTS) $(filter-out $(if $(SANITIZE),$(NOT_SANITIZED)),\
 		$(wildcard tests/cli/test_*.py tests/faces/test_*.py tests/jobs/test_*.py))
+
+## soak: 64 threads through SOAK_CYCLES=1000 pauses of either kind, on the simulated driver
+soak: SOAK_CYCLES ?= 1000
+soak: export SOAK_CYCLES := $(SOAK_CYCLES)
+soak: all $(C_PROGRAMS)
+	$(Q)$(RUN_TESTS) --timeout 7200 --results $(RESULTS)/soak tests/jobs/test_soak.py
 
 ## fuzz: run each fuzz target under libFuzzer, ASan and UBSan (needs clang). FUZZ_SECONDS=60
 fuzz: $(FUZZ_TARGETS:%=$(O)/tests/fuzz/fuzz_%)

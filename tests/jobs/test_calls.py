@@ -7,7 +7,8 @@ import os
 import time
 
 from simlib import SANITIZED, errors_of_cudaw, gpus_used, not_by_tsan, paused_and_resumed, tell
-from gpulib import Job, check, cudaw, equal, main, same_lines, seeded, until
+from gpulib import Job, check, cudaw, equal, main, same_lines, seeded
+from leaks import check_no_leak, settled
 
 ENDLESS = ("--steps", 100000000)
 
@@ -132,27 +133,6 @@ def a_release_that_fails_is_not_counted():
     check("right" in job.result(), "frees release")
 
 
-def resources(pid):
-    """What a process holds: descriptors, threads, mappings, and resident KiB."""
-    with open(f"/proc/{pid}/status", encoding="ascii") as file:
-        status = dict(line.split(":", 1) for line in file)
-    with open(f"/proc/{pid}/maps", encoding="utf-8") as file:
-        maps = len(file.readlines())
-    return (len(os.listdir(f"/proc/{pid}/fd")), len(os.listdir(f"/proc/{pid}/task")), maps,
-            int(status["VmSize"].split()[0]), int(status["VmRSS"].split()[0]))
-
-
-def settled(pid):
-    """resources() once the threads of an operation have ended."""
-    last = [resources(pid)]
-
-    def still():
-        time.sleep(0.1)
-        last.append(resources(pid))
-        return last[-1] == last[-2]
-    return until(lambda: still() and last[-1], 10, "the process has come to rest")
-
-
 def nothing_leaks():
     """A job that makes no call itself is the same after 5 pauses and after 50 more."""
     job = Job("hold")
@@ -160,14 +140,8 @@ def nothing_leaks():
     paused_and_resumed(job, 5)
     before = settled(job.pid)
     paused_and_resumed(job, 50)
-    after = settled(job.pid)
-    for what, old, new in zip(("descriptors", "threads"), before, after):
-        equal(new, old, f"the number of {what} after 50 pauses")
-    # malloc's arenas come and go with the threads; a copy of the job's 16 MiB would show.
-    if not SANITIZED:
-        check(after[2] <= before[2] + 20, f"{before[2]} mappings became {after[2]}")
-        check(after[3] <= before[3] + (400 << 10), f"VmSize: {before[3]} KiB became {after[3]}")
-        check(after[4] <= before[4] + (8 << 10), f"VmRSS: {before[4]} KiB became {after[4]}")
+    # A copy of the job's 16 MiB would show.
+    check_no_leak(before, settled(job.pid), 400, 8, counted_by_us=not SANITIZED)
     tell(job)
     check("every byte right" in job.result(), "the job did not verify its memory")
 

@@ -175,6 +175,9 @@ static void threads_start(void)
 		t->kernels = &contexts[i % (ndevices * ncontexts)];
 		t->random = (uint32_t)i + 1;
 		t->host = malloc(1ul << SIZE_MAX_LOG);
+		/* Whole from the start, so that a test sees what else grows. */
+		if (t->host)
+			memset(t->host, 0xff, 1ul << SIZE_MAX_LOG);
 		if (!t->host || pthread_create(&t->id, NULL, thread_main, t))
 			step_die("soak: no thread");
 	}

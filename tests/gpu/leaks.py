@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a process holds, before and after many pauses."""
+import collections
+import os
+import time
+
+from gpulib import check, equal, until
+
+# Descriptors, threads, mappings; the address space and the memory that is its own, in MiB.
+Resources = collections.namedtuple("Resources", "descriptors threads mappings space memory")
+
+
+def resources(pid):
+    with open(f"/proc/{pid}/status", encoding="ascii") as file:
+        status = dict(line.split(":", 1) for line in file)
+    with open(f"/proc/{pid}/maps", encoding="utf-8") as file:
+        maps = len(file.readlines())
+    return Resources(len(os.listdir(f"/proc/{pid}/fd")), len(os.listdir(f"/proc/{pid}/task")), maps,
+                     int(status["VmSize"].split()[0]) >> 10, int(status["RssAnon"].split()[0]) >> 10)
+
+
+def settled(pid):
+    """resources() once the threads of an operation have ended."""
+    last = [resources(pid)]
+
+    def still():
+        time.sleep(0.1)
+        last.append(resources(pid))
+        return last[-1] == last[-2]
+    return until(lambda: still() and last[-1], 10, "the process has come to rest")
+
+
+def check_no_leak(before, after, space, memory, counted_by_us=True):
+    """
+    Descriptors and threads are exact. The C library's arenas come and go with the threads, so a
+    few mappings more are no leak; @space and @memory are the MiB that may have come. Sanitizers
+    have memory of their own, which grows: then only what is @counted_by_us is looked at.
+    """
+    print(f"# before {before}, after {after}", flush=True)
+    equal(after.descriptors, before.descriptors, "the number of descriptors in the end")
+    equal(after.threads, before.threads, "the number of threads in the end")
+    if not counted_by_us:
+        return
+    check(after.mappings <= before.mappings + 20,
+          f"{before.mappings} mappings became {after.mappings}")
+    check(after.space <= before.space + space,
+          f"{before.space} MiB of address space became {after.space}")
+    check(after.memory <= before.memory + memory,
+          f"{before.memory} MiB of memory became {after.memory}")
