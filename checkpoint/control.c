@@ -20,6 +20,7 @@
 #define LOG_PREFIX "control: "
 #include "vmem/log.h"
 
+#define GIB             (double)(1UL << 30)
 #define PROGRESS_MS     100
 #define PREPARE_MS      1000
 #define END_PATIENCE_MS 10000 /* for GPU memory, when a handler of the program wants to end it */
@@ -338,6 +339,10 @@ const struct engine_result *control_last(bool paused)
 
 const char *control_reason(void)
 {
+	if (control_state(NULL) == STATE_WAITING)
+		snprintf(ctl.reason, sizeof(ctl.reason),
+			 "resume: waits for %.2f GiB of GPU memory%s", engine_paused_bytes() / GIB,
+			 engine_is_released() ? ", and for what the context takes" : "");
 	return ctl.reason;
 }
 

@@ -1,0 +1,184 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What becomes of a job, and of the next one, when it is stopped or killed in any of its states;
+jobs that wait for the same memory; and what cudaw ps says of all that.
+"""
+import fcntl
+import os
+import signal
+import time
+
+from simlib import gpu_used
+from gpulib import RUNTIME_DIR, Job, check, cudaw, equal, hog, jobs, main, until
+
+ENDLESS = ("--steps", 1000000, "--step-ms", 2)
+GPU_MIB, CONTEXT_MIB = 4096, 64     # of the simulated GPU
+ENDING = {"SIGKILL": signal.SIGKILL, "SIGTERM": signal.SIGTERM}
+
+
+def counter(mib=64, **env):
+    job = Job("counter", "--mib", mib, *ENDLESS, env=env)
+    job.wait_steps(3)
+    return job
+
+
+def goes_on(job):
+    job.wait_steps(job.steps() + 3)
+    check("every word right" in job.finish(), "the job did not verify its memory")
+
+
+def check_ps_says(job, reason):
+    table = cudaw("ps").stdout
+    check(f"{job.pid}: {reason}\n" in table, f"the table of cudaw ps does not say it:\n{table}")
+
+
+def slow():
+    """A job whose pause and resume take a quarter of a second each to copy."""
+    return counter(32, CUDAW_SIM_COPY_GBPS="0.13")
+
+
+def pausing():
+    job = slow()
+    job.send(signal.SIGUSR1)
+    job.wait_state("pausing")
+    return job
+
+
+def draining():
+    job = Job("spin", *ENDLESS)
+    job.wait_steps(3)
+    job.send(signal.SIGUSR1)
+    job.wait_state("pausing")
+    return job
+
+
+def resuming():
+    job = slow()
+    job.pause()
+    job.send(signal.SIGUSR2)
+    job.wait_state("resuming")
+    return job
+
+
+def waiting():
+    job = counter()
+    job.pause()
+    hog()
+    job.send(signal.SIGUSR2)
+    job.wait_state("waiting")
+    return job
+
+
+def stopped_while_paused(by):
+    """It does not answer while it is stopped, and has lost nothing when it is continued."""
+    def case():
+        job = counter()
+        job.pause()
+        job.send(signal.SIGSTOP)
+        done = cudaw("resume", "--timeout", 0.2, job.pid) if by == "command" else None
+        if done:
+            equal(done.returncode, 5, f"the exit code of cudaw resume ({done.stderr.strip()})")
+        else:
+            job.send(signal.SIGUSR2)
+        equal(job.status()["state"], None, "the state of a stopped job")
+        job.send(signal.SIGCONT)
+        job.wait_state("running")
+        goes_on(job)
+    return f"stopped while paused, resumed by {by}", case
+
+
+def stopped_in(state):
+    """What was under way goes on where it was."""
+    def case():
+        job = state()
+        wanted = "paused" if state == pausing else "running"
+        job.send(signal.SIGSTOP)
+        time.sleep(0.3)
+        job.send(signal.SIGCONT)
+        job.wait_state(wanted)
+        if wanted == "paused":
+            job.resume()
+        goes_on(job)
+    return f"stopped while {state.__name__}", case
+
+
+def locks_are_free():
+    for name in os.listdir(RUNTIME_DIR):
+        with open(os.path.join(RUNTIME_DIR, name), encoding="ascii") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def ended_in(state, name):
+    """Nothing of it is left, and nothing holds up the next job."""
+    def case():
+        job = state()
+        job.send(ENDING[name])
+        equal(job.wait_end(10), -ENDING[name], "the exit status")
+        for other in [other for other in Job.alive if other is not job]:
+            other.discard()
+        equal(jobs(), {}, "what cudaw ps shows")
+        equal([file for file in os.listdir(RUNTIME_DIR) if file.endswith(".sock")], [],
+              "the sockets that are left")
+        locks_are_free()
+        until(lambda: gpu_used() == 0, 5, "the GPU's memory is free")
+        following = counter()
+        following.pause()
+        following.resume()
+        goes_on(following)
+    return f"{name} while {state.__name__}", case
+
+
+def two_wait_for_memory(room_for):
+    """Both go on when there is room; where there is room for one, the other goes on waiting."""
+    def case():
+        pair = [counter(256), counter(256)]
+        for job in pair:
+            job.pause()
+        hog("--mib", GPU_MIB - CONTEXT_MIB - room_for * 400)
+        rest, _ = hog()
+        for job in pair:
+            job.send(signal.SIGUSR2)
+        for job in pair:
+            job.wait_state("waiting")
+        rest.discard()
+        if room_for == 1:
+            until(lambda: sorted(job.state() for job in pair) == ["running", "waiting"], 20,
+                  "one of the two runs")
+            time.sleep(1)
+            equal(sorted(job.state() for job in pair), ["running", "waiting"], "the states later")
+            pair.sort(key=lambda job: job.state())
+            goes_on(pair.pop(0))
+        for job in pair:
+            job.wait_state("running")
+            goes_on(job)
+    return f"two wait for memory, with room for {room_for}", case
+
+
+def the_reason_for_waiting():
+    job = waiting()
+    reason = job.status()["reason"] or ""
+    check("0.06 GiB" in reason and "GPU memory" in reason, f"the reason is {reason!r}")
+    check_ps_says(job, reason)
+    job.pause()
+
+
+def the_reason_for_failed():
+    """It is there until the resume that succeeds."""
+    job = counter(64, CUDAW_SIM_FAULT="cuMemcpyHtoDAsync_v2:2:999")
+    job.pause()
+    equal(cudaw("resume", job.pid).returncode, 1, "the exit code of cudaw resume")
+    row = job.status()
+    equal(row["state"], "failed", "the state")
+    check("CUDA_ERROR_UNKNOWN" in row["reason"], f"the reason is {row['reason']!r}")
+    check_ps_says(job, row["reason"])
+    job.resume()
+    equal(job.status()["reason"], None, "the reason once it runs")
+    goes_on(job)
+
+
+main(*[stopped_while_paused(by) for by in ("command", "signal")],
+     *[stopped_in(state) for state in (pausing, resuming)],
+     *[ended_in(state, name) for state in (draining, pausing, resuming, waiting)
+       for name in ENDING],
+     *[two_wait_for_memory(room_for) for room_for in (2, 1)],
+     the_reason_for_waiting, the_reason_for_failed)
