@@ -19,7 +19,8 @@
 #define LOG_PREFIX "server: "
 #include "vmem/log.h"
 
-#define MAX_CLIENTS (SERVER_FDS - 1)
+#define MAX_CLIENTS     (SERVER_FDS - 1)
+#define ACCEPT_RETRY_US 100000
 
 enum waiting { WAITS_NOT, WAITS_PAUSED, WAITS_RUNNING, WAITS_TRIMMED };
 
@@ -80,8 +81,12 @@ static void accept_client(void)
 	int fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 	struct client c = {.fd = fd};
 
-	if (fd < 0)
+	if (fd < 0) {
+		/* It stays in the queue, so poll() would return at once, again and again. */
+		if (errno == EMFILE || errno == ENFILE)
+			usleep(ACCEPT_RETRY_US);
 		return;
+	}
 	if (!same_user(fd)) {
 		say(&c, "end " END_DENIED " this job belongs to another user");
 		close(fd);

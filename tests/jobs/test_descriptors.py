@@ -1,0 +1,54 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A job that has no descriptor left."""
+import contextlib
+import os
+import resource
+import time
+
+from simlib import tell
+from gpulib import Job, check, cudaw, equal, main
+
+
+def holding(**env):
+    job = Job("hold", env=env)
+    job.wait_line("holding")
+    return job
+
+
+def verified(job):
+    tell(job)
+    check("every byte right" in job.result(), "the job did not verify its memory")
+
+
+@contextlib.contextmanager
+def no_descriptors(job):
+    """Those that it has stay; it gets no other."""
+    most = max(int(number) for number in os.listdir(f"/proc/{job.pid}/fd")) + 1
+    check(len(os.listdir(f"/proc/{job.pid}/fd")) == most, "the job's descriptors have gaps")
+    saved = resource.prlimit(job.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(job.pid, resource.RLIMIT_NOFILE, (most, saved[1]))
+    yield
+    resource.prlimit(job.pid, resource.RLIMIT_NOFILE, saved)
+
+
+def cpu_seconds(pid):
+    with open(f"/proc/{pid}/stat", encoding="ascii") as file:
+        fields = file.read().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def a_client_that_can_not_be_let_in():
+    """It waits in the queue, and costs the program no time."""
+    job = holding()
+    with no_descriptors(job):
+        before = cpu_seconds(job.pid)
+        check("no answer" in cudaw("ps").stdout, "the job answers without a descriptor")
+        time.sleep(0.5)
+        spent = cpu_seconds(job.pid) - before
+    check(spent < 0.3, f"the job spent {spent} s in 1.5 s")
+    equal(job.state(), "running", "the state once there are descriptors")
+    verified(job)
+
+
+main(a_client_that_can_not_be_let_in)
