@@ -70,19 +70,24 @@ static int find_program(char *path, size_t size)
 static int ask(struct child *child, int count, size_t *bytes)
 {
 	char line[64];
-	int fds[2], found = 0;
+	int fds[2], found = 0, error = 0;
 	pid_t pid;
 	FILE *f;
 
 	child->stack = malloc(2 * STACK_SIZE);
 	if (!child->stack || pipe2(fds, O_CLOEXEC)) {
+		error = -errno;
 		free(child->stack);
-		return -ENOSYS;
+		return error;
 	}
 	child->out = fds[1];
 	pid = clone(parent_main, child->stack + STACK_SIZE, CLONE_VM | CLONE_VFORK, child);
+	if (pid < 0)
+		error = -errno;
 	close(fds[1]);
 	f = fdopen(fds[0], "r");
+	if (!f)
+		error = -errno;
 	while (f && found < count && fgets(line, sizeof(line), f) &&
 	       sscanf(line, "%zu", &bytes[found]) == 1)
 		found++;
@@ -93,6 +98,8 @@ static int ask(struct child *child, int count, size_t *bytes)
 	if (pid > 0)
 		waitpid(pid, NULL, __WCLONE);
 	free(child->stack);
+	if (error)
+		return error;
 	return found == count ? 0 : -ENOSYS;
 }
 

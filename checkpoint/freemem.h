@@ -20,8 +20,9 @@
 #define FREEMEM_PROGRAM "cudaw-freemem"
 
 /*
- * Free bytes of the @count GPUs with @uuids. 0, or -ENOSYS where there is no way to know, with
- * @bytes undefined then. Not for a thread of the program: it waits for the child.
+ * Free bytes of the @count GPUs with @uuids. 0; -ENOSYS where there is no way to know; another
+ * negative errno where there was no memory, descriptor or process to ask with, and later there may
+ * be. @bytes are undefined then. Not for a thread of the program: it waits for the child.
  */
 int freemem_query(const CUuuid *uuids, int count, size_t *bytes);
 

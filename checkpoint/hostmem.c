@@ -9,6 +9,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#define LOG_PREFIX "hostmem: "
+#include "vmem/log.h"
+
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
 #endif
@@ -92,8 +95,15 @@ static void cgroup_lower(const struct cgroup_files *files, char *path, size_t *l
 
 size_t hostmem_machine_available(void)
 {
-	size_t available = read_value("/proc/meminfo", "MemAvailable:");
+	size_t available;
 
+	errno = 0;
+	available = read_value("/proc/meminfo", "MemAvailable:");
+	/* Without a descriptor for it the control groups' files cannot be read either. */
+	if (available == SIZE_MAX && (errno == EMFILE || errno == ENFILE)) {
+		pr_err("/proc/meminfo: %s; no host memory counts as available", strerror(errno));
+		return 0;
+	}
 	return available == SIZE_MAX ? SIZE_MAX : available * 1024;
 }
 

@@ -10,7 +10,10 @@
 /* Kept free of what hostmem_available() finds, for the program and the kernel. */
 #define HOSTMEM_RESERVE (256UL << 20)
 
-/* MemAvailable, in bytes; SIZE_MAX where the kernel does not say. */
+/*
+ * MemAvailable, in bytes; SIZE_MAX where the kernel does not say; 0, and an error is logged, where
+ * the process has no descriptor left to ask with.
+ */
 size_t hostmem_machine_available(void);
 
 /*

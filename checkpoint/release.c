@@ -150,6 +150,12 @@ static int lock_names(char (*names)[LOCK_NAME_SIZE])
 	return count;
 }
 
+/* For want of these a file could not be opened that is there, perhaps, and will be of use later. */
+static bool is_short(int error)
+{
+	return error == -EMFILE || error == -ENFILE || error == -ENOMEM;
+}
+
 int release_lock(void)
 {
 	char path[PATH_MAX], names[CUDA_MAX_DEVICES][LOCK_NAME_SIZE];
@@ -161,9 +167,11 @@ int release_lock(void)
 		return 0;
 	dir = rundir_create(path, geteuid(), &why);
 	if (dir < 0)
-		return 0;
+		return is_short(dir) ? -EAGAIN : 0;
 	for (int i = 0; i < count && fd != -EAGAIN; i++) {
 		fd = rundir_lock(dir, names[i]);
+		if (is_short(fd))
+			fd = -EAGAIN;
 		if (fd >= 0)
 			locks[locked++] = fd;
 		else if (fd != -EAGAIN)
@@ -185,9 +193,15 @@ void release_unlock(int lock)
 bool release_fits(const size_t *managed)
 {
 	size_t bytes[CUDA_MAX_DEVICES];
+	int error;
 
-	if (restored || !ngpus || freemem_query(uuids, ngpus, bytes))
+	if (restored || !ngpus)
 		return true;
+	error = freemem_query(uuids, ngpus, bytes);
+	if (error && error != -ENOSYS)
+		pr_warn("free GPU memory cannot be asked for now: %s", strerrordesc_np(-error));
+	if (error)
+		return error == -ENOSYS;
 	for (int dev = 0; dev < ngpus; dev++)
 		if (bytes[dev] < held[dev] + managed[dev])
 			return false;

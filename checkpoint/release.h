@@ -42,8 +42,9 @@ bool release_fits(const size_t *managed);
  *
  * Returns what release_unlock() takes: the number of GPUs locked, 0 too where the runtime folder
  * cannot be used, so that the resume goes on unprotected; or -EAGAIN, with nothing locked, where
- * another job resumes on one of them: the caller waits, as for memory. The locks are files of the
- * runtime folder (rundir.h), so they serialise the jobs of one user and folder only.
+ * another job resumes on one of them, or this process has no descriptor or memory left to look: the
+ * caller waits, as for memory. The locks are files of the runtime folder (rundir.h), so they
+ * serialise the jobs of one user and folder only.
  */
 int release_lock(void);
 

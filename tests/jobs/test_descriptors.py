@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A job that has no descriptor left."""
+"""A job that has no descriptor left: nothing is decided by files that could not be opened."""
 import contextlib
 import os
 import resource
+import signal
 import time
 
-from simlib import tell
-from gpulib import Job, check, cudaw, equal, main
+from simlib import SCRATCH, not_by_tsan, tell
+from gpulib import Job, check, cudaw, equal, hog, main
+
+COUNTS = os.path.join(SCRATCH, "counts")
 
 
 def holding(**env):
@@ -51,4 +54,35 @@ def a_client_that_can_not_be_let_in():
     verified(job)
 
 
-main(a_client_that_can_not_be_let_in)
+def a_pause_that_can_not_see_the_host_memory():
+    """It does not go on without: the limits of its control group might be what it misses."""
+    job = holding()
+    with no_descriptors(job):
+        job.send(signal.SIGUSR1)
+        time.sleep(0.5)
+    row = job.status()
+    equal(row["state"], "running", "the state")
+    check("host memory" in (row["reason"] or ""), f"the reason is {row['reason']!r}")
+    job.pause()
+    job.resume()
+    verified(job)
+
+
+def a_resume_that_can_not_ask_for_gpu_memory():
+    """A driver's restore that runs out of memory loses the job [H200]: it is not tried blindly."""
+    job = holding(CUDAW_SIM_COUNT=COUNTS)
+    job.pause()
+    other, _ = hog()
+    with no_descriptors(job):
+        job.send(signal.SIGUSR2)
+        time.sleep(1)
+    job.wait_state("waiting")
+    other.discard()
+    job.wait_state("running")
+    verified(job)
+    with open(COUNTS, encoding="ascii") as file:
+        check("cuCheckpointProcessRestore 1\n" in file, "the restore was not called once")
+
+
+main(a_client_that_can_not_be_let_in, a_pause_that_can_not_see_the_host_memory,
+     not_by_tsan(a_resume_that_can_not_ask_for_gpu_memory))

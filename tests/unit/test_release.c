@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -148,6 +149,26 @@ START_TEST(an_unusable_folder_locks_nothing)
 }
 END_TEST
 
+START_TEST(without_descriptors_it_waits)
+{
+	int next = dup(STDIN_FILENO);
+	struct rlimit saved, limit;
+
+	ck_assert_int_eq(close(next), 0);
+	ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &saved), 0);
+	limit = saved;
+	pause_on(1 << 0 | 1 << 2);
+	/* None for the folder; none for a lock; none for the second lock. */
+	for (int more = 0; more < 3; more++) {
+		limit.rlim_cur = next + more;
+		ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
+		ck_assert_int_eq(release_lock(), -EAGAIN);
+	}
+	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &saved), 0);
+	ck_assert_int_eq(other_job(1 << 0 | 1 << 2), 2);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("release");
@@ -157,6 +178,7 @@ int main(void)
 	tcase_add_test(tc, one_job_resumes_at_a_time);
 	tcase_add_test(tc, a_failed_attempt_holds_nothing);
 	tcase_add_test(tc, an_unusable_folder_locks_nothing);
+	tcase_add_test(tc, without_descriptors_it_waits);
 	suite_add_tcase(s, tc);
 	return check_suite_run(s);
 }
