@@ -327,10 +327,16 @@ CGROUPS = (("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup"
 
 
 class Group:
-    """A memory cgroup of @limit bytes for as long as the with statement lasts."""
+    """
+    A memory cgroup of @limit bytes for as long as the with statement lasts, in which jobs are put
+    into a group of their own where @inner.
+    """
 
-    def __init__(self, limit):
-        self.path = self.made(limit)
+    def __init__(self, limit, inner=False):
+        self.paths = [self.made(limit)]
+        if inner:
+            self.paths.append(os.path.join(self.paths[0], "job"))
+            os.mkdir(self.paths[1])
 
     @staticmethod
     def made(limit):
@@ -349,18 +355,20 @@ class Group:
         raise Skip("no memory cgroup can be made here (it takes root and a writable hierarchy)")
 
     def __enter__(self):
-        return os.path.join(self.path, "cgroup.procs")
+        return os.path.join(self.paths[-1], "cgroup.procs")
 
     def __exit__(self, *_):
         def gone():
             try:
-                os.rmdir(self.path)
+                while self.paths:
+                    os.rmdir(self.paths[-1])
+                    self.paths.pop()
                 return True
             except OSError:
                 return False
         for job in list(Job.alive):
             job.discard()
-        until(gone, 10, f"{self.path} is empty")
+        until(gone, 10, "the memory cgroup is empty")
 
 
 def seeded():

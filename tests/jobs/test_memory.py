@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Too little memory, on the host or on the GPU, and a driver that can not map memory."""
 import os
+import re
 import signal
 import time
 
@@ -12,11 +13,27 @@ COUNTER = os.path.join(BUILD, "tests", "programs", "counter")
 ENDLESS = ("--steps", 1000000, "--step-ms", 2)
 
 
-def counter_in(procs, mib):
+def counter_in(procs, mib, **env):
     job = Job("/bin/sh", "-c", f"echo $$ > {procs} && exec {COUNTER} --mib {mib} "
-              "--steps 1000000 --step-ms 2")
+              "--steps 1000000 --step-ms 2", env=env)
     job.wait_steps(3)
     return job
+
+
+def refused_for_host_memory(procs):
+    """In words and figures; and the job runs on."""
+    job = counter_in(procs, 768, CUDAW_RELEASE="memory")
+    done = cudaw("pause", job.pid)
+    equal(done.returncode, 1, f"the exit code of cudaw pause ({done.stderr.strip()})")
+    figures = re.search(r"([\d.]+) GiB to be saved, ([\d.]+) GiB of host memory available .*"
+                        r": ([\d.]+) GiB are missing", done.stderr)
+    check(figures, f"stderr does not say why: {done.stderr!r}")
+    needed, available, missing = map(float, figures.groups())
+    check(0.7 < needed < 0.8 and abs(needed - available - missing) < 0.02,
+          f"the figures are {figures[0]!r}")
+    equal(job.state(), "running", "the state after it")
+    job.wait_steps(job.steps() + 3)
+    check("every word right" in job.finish(), "the job did not verify its memory")
 
 
 def too_little_host_memory():
@@ -26,13 +43,12 @@ def too_little_host_memory():
         job.pause()
         job.resume()
         job.finish()
-        job = counter_in(procs, 768)
-        done = cudaw("pause", job.pid)
-        equal(done.returncode, 1, f"the exit code of cudaw pause ({done.stderr.strip()})")
-        check("host memory" in done.stderr, f"stderr does not say why: {done.stderr!r}")
-        equal(job.state(), "running", "the state after it")
-        job.wait_steps(job.steps() + 3)
-        check("every word right" in job.finish(), "the job did not verify its memory")
+        refused_for_host_memory(procs)
+
+
+def too_little_host_memory_for_the_group_around():
+    with Group(1400 * MIB, inner=True) as procs:
+        refused_for_host_memory(procs)
 
 
 def too_few_addresses():
@@ -107,7 +123,8 @@ def the_gpu_is_full():
     check(not other.ended(), "the other program ended")
 
 
-main(unsanitized(too_little_host_memory), unsanitized(too_few_addresses),
+main(unsanitized(too_little_host_memory),
+     unsanitized(too_little_host_memory_for_the_group_around), unsanitized(too_few_addresses),
      a_pause_cancels_a_waiting_resume,
      a_waiting_resume_by_the_command_ends_with_success, sigterm_while_waiting,
      not_by_tsan(no_virtual_memory_management), the_gpu_is_full)
