@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Everything that a pause and a resume ask of the system fails once, each in turn: memory, mappings,
-threads, descriptors and child processes. Whatever fails, the command says so or the operation is
+threads, descriptors, child processes, and the spill file. Whatever fails, the command says so or the operation is
 done all the same, asking again helps, and the job's memory is right in the end. What fails is
 chosen by tests/preload/failalloc.c.
 """
@@ -9,14 +9,18 @@ import mmap
 import os
 import struct
 
-from simlib import SANITIZED, SCRATCH, TSAN, ask, tell
-from gpulib import BUILD, Failure, Job, check, equal, faces, main
+from simlib import SANITIZED, SCRATCH, TSAN, ask, tell, unsanitized
+from gpulib import BUILD, Failure, Group, Job, check, equal, faces, main
 
+HOLD = os.path.join(BUILD, "tests", "programs", "hold")
 LIBRARY = os.path.join(BUILD, "tests", "preload", "failalloc.so")
 HEAD, CALL = struct.Struct("=4I"), struct.Struct("=28sI")   # struct control
 RIGHT = "hold: every byte right"
 # Dozens, the control groups' files, which are read alike in every pause.
 ONLY_IN_LATER_PAUSES = "fopen"
+OF_THE_SPILL_FILE = ("open", "posix_fallocate", "pwrite", "pread")
+# The process has about 20 MiB, and a pause leaves 256 MiB alone: half of what it saves goes to disk.
+SPILLING_MIB = 288
 
 
 class Control:
@@ -50,9 +54,16 @@ class Control:
         return HEAD.unpack_from(self.shared)[3] > 0
 
 
-def holding(release):
+def holding(release, procs=None):
+    """A job, in the control group of @procs."""
     control = Control()
-    job = Job("hold", "--until-eof", 1, env={**control.env, "CUDAW_RELEASE": release})
+    env = {**control.env, "CUDAW_RELEASE": release}
+    args = ("--until-eof", 1)
+    if procs:
+        env["CUDAW_SPILL_DIR"] = SCRATCH
+        job = Job("/bin/sh", "-c", f"echo $$ > {procs} && exec {HOLD} \"$@\"", "hold", *args, env=env)
+    else:
+        job = Job("hold", *args, env=env)
     job.wait_line("holding")
     check(control.counts(), "failalloc.so does not find the driver face in the job")
     return job, control
@@ -83,9 +94,9 @@ def end(job):
     job.result(20)
 
 
-def count_calls(release, pauses):
+def count_calls(release, pauses, procs=None):
     """What the last of so many pauses, with its resume, calls how often."""
-    job, control = holding(release)
+    job, control = holding(release, procs)
     for _ in range(pauses):
         equal(one_fault(job, control, "malloc", 0), False, "that a call failed")
         counts = control.counts()
@@ -93,21 +104,31 @@ def count_calls(release, pauses):
     return counts
 
 
-def first_pause(call, count, release):
+def fail_in_first_pauses(call, count, release, procs=None):
     """Each fault meets a process that was not paused before."""
-    def case():
-        hits = 0
-        for nth in range(1, count + 1):
-            job, control = holding(release)
-            try:
-                hits += one_fault(job, control, call, nth)
-                end(job)
-            finally:
-                if job in Job.alive:
-                    print(f"# in call {nth} of {call}: {job.discard().strip()}")
-        print(f"# {call}: {count} calls, {hits} failed")
-        check(hits, "none failed")
-    return f"{call} fails in a first pause, CUDAW_RELEASE={release}", case
+    hits = 0
+    for nth in range(1, count + 1):
+        job, control = holding(release, procs)
+        try:
+            hits += one_fault(job, control, call, nth)
+            end(job)
+        finally:
+            if job in Job.alive:
+                print(f"# in call {nth} of {call}: {job.discard().strip()}")
+    print(f"# {call}: {count} calls, {hits} failed")
+    check(hits, f"no {call} failed")
+
+
+def first_pauses(call, count, release):
+    return (f"{call} fails in a first pause, CUDAW_RELEASE={release}",
+            lambda: fail_in_first_pauses(call, count, release))
+
+
+def the_spill_file_fails():
+    with Group(SPILLING_MIB << 20) as procs:
+        counts = count_calls("memory", 1, procs)
+        for call in OF_THE_SPILL_FILE:
+            fail_in_first_pauses(call, counts[call], "memory", procs)
 
 
 def later_pauses(counts, release):
@@ -132,8 +153,9 @@ def later_pauses(counts, release):
 def cases(release):
     for call, count in count_calls(release, 1).items():
         if count and call != ONLY_IN_LATER_PAUSES:
-            yield first_pause(call, count, release)
+            yield first_pauses(call, count, release)
     yield later_pauses(count_calls(release, 2), release)
 
 
-main(*[case for release in (["memory"] if TSAN else ["all", "memory"]) for case in cases(release)])
+main(*[case for release in (["memory"] if TSAN else ["all", "memory"]) for case in cases(release)],
+     unsanitized(the_spill_file_fails))

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Preloaded into a job: makes what asks the system for memory, threads and descriptors fail once,
- * where cudaw's driver face is the caller. The program's own calls, the C library's and the
- * driver's are left alone: a call counts by the return address.
+ * Preloaded into a job: makes what asks the system for memory, threads, descriptors and space on
+ * disk fail once, where cudaw's driver face is the caller. The program's own calls, the C library's
+ * and the driver's are left alone: a call counts by the return address.
  *
- * FAILALLOC names the file, that the test and this library share
- * (struct control, which says what is to fail, and counts), FAILALLOC_LIBRARY the driver face.
- * Without them nothing fails.
+ * FAILALLOC names the file that the test and this library share (struct control, which says what is
+ * to fail, and counts), FAILALLOC_LIBRARY the driver face. Without them nothing fails.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -29,7 +28,7 @@
 #define CALLS(X) \
 	X(malloc) X(calloc) X(realloc) X(reallocarray) X(posix_memalign) X(mmap) X(madvise) \
 	X(pthread_create) X(open) X(openat) X(fopen) X(fdopen) X(pipe2) X(socket) X(accept4) \
-	X(clone)
+	X(clone) X(posix_fallocate) X(pwrite) X(pread)
 /* clang-format on */
 
 enum call {
@@ -187,6 +186,21 @@ EXPORT int accept4(int fd, struct sockaddr *address, socklen_t *size, int flags)
 EXPORT int clone(int (*start)(void *), void *stack, int flags, void *arg, ...)
 {
 	return FAILS_WITH(clone, EAGAIN) ? -1 : NEXT(clone)(start, stack, flags, arg);
+}
+
+EXPORT int posix_fallocate(int fd, off_t offset, off_t size)
+{
+	return FAILS(posix_fallocate) ? ENOSPC : NEXT(posix_fallocate)(fd, offset, size);
+}
+
+EXPORT ssize_t pwrite(int fd, const void *data, size_t size, off_t offset)
+{
+	return FAILS_WITH(pwrite, ENOSPC) ? -1 : NEXT(pwrite)(fd, data, size, offset);
+}
+
+EXPORT ssize_t pread(int fd, void *data, size_t size, off_t offset)
+{
+	return FAILS_WITH(pread, EIO) ? -1 : NEXT(pread)(fd, data, size, offset);
 }
 
 static int find_face(struct dl_phdr_info *info, size_t size, void *name)
