@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which captures are open, over a driver that is asked for one stream after the other. */
+#include "checkpoint/captures.h"
+
+#include "tests/check_suite.h"
+
+#include <pthread.h>
+#include <stdint.h>
+#include <unistd.h>
+
+#define STREAMS 2000
+
+/* What the driver says of a stream; streams are numbers from 0x1000. */
+static CUresult results[STREAMS];
+static CUstreamCaptureStatus statuses[STREAMS];
+
+static CUstream stream(unsigned int n)
+{
+	return (CUstream)(uintptr_t)(0x1000 + n);
+}
+
+static CUcontext context(unsigned int n)
+{
+	return (CUcontext)(uintptr_t)(n + 1);
+}
+
+static CUresult is_capturing(CUstream handle, CUstreamCaptureStatus *status)
+{
+	uintptr_t n = (uintptr_t)handle - 0x1000;
+
+	ck_assert_uint_lt(n, STREAMS);
+	*status = statuses[n];
+	return results[n];
+}
+
+static const struct cuda_driver drv = {.cuStreamIsCapturing = is_capturing};
+
+static void begin(unsigned int n, unsigned int ctx)
+{
+	statuses[n] = CU_STREAM_CAPTURE_STATUS_ACTIVE;
+	captures_add(stream(n), context(ctx));
+}
+
+START_TEST(open_until_all_have_ended)
+{
+	ck_assert(!captures_open(&drv));
+	for (unsigned int n = 0; n < 3; n++)
+		begin(n, 0);
+	begin(1, 0); /* known already */
+	for (unsigned int n = 0; n < 3; n++) {
+		ck_assert(captures_open(&drv));
+		captures_remove(stream(n));
+		captures_remove(stream(n));
+	}
+	ck_assert(!captures_open(&drv));
+}
+END_TEST
+
+START_TEST(one_that_ended_unseen)
+{
+	begin(0, 0);
+	begin(1, 0);
+	begin(2, 0);
+	statuses[0] = CU_STREAM_CAPTURE_STATUS_NONE;
+	results[1] = CUDA_ERROR_INVALID_HANDLE; /* the stream was destroyed */
+	ck_assert(captures_open(&drv));
+	/* An invalidated one has yet to be ended by the program. */
+	statuses[2] = CU_STREAM_CAPTURE_STATUS_INVALIDATED;
+	ck_assert(captures_open(&drv));
+	results[2] = CUDA_ERROR_INVALID_CONTEXT; /* that of the thread that asks */
+	ck_assert(captures_open(&drv));
+	results[2] = CUDA_ERROR_CONTEXT_IS_DESTROYED;
+	ck_assert(!captures_open(&drv));
+	/* All are forgotten, not looked at again. */
+	results[1] = results[2] = CUDA_SUCCESS;
+	statuses[0] = CU_STREAM_CAPTURE_STATUS_ACTIVE;
+	ck_assert(!captures_open(&drv));
+}
+END_TEST
+
+START_TEST(those_of_a_context_that_is_destroyed)
+{
+	for (unsigned int n = 0; n < 10; n++)
+		begin(n, n % 2);
+	captures_remove_context(context(1));
+	for (unsigned int n = 0; n < 10; n += 2) {
+		ck_assert(captures_open(&drv));
+		captures_remove(stream(n));
+	}
+	ck_assert(!captures_open(&drv));
+}
+END_TEST
+
+START_TEST(more_than_are_kept)
+{
+	for (unsigned int n = 0; n < STREAMS; n++)
+		begin(n, 0);
+	ck_assert(captures_open(&drv));
+	for (unsigned int n = 0; n < STREAMS; n++)
+		captures_remove(stream(n));
+	ck_assert(!captures_open(&drv));
+}
+END_TEST
+
+static pthread_barrier_t barrier;
+
+/* Begins a capture of the thread's own stream, ends it where @arg says so, and stays a while. */
+static void *per_thread(void *arg)
+{
+	captures_add(CU_STREAM_PER_THREAD, context(0));
+	pthread_barrier_wait(&barrier);
+	pthread_barrier_wait(&barrier);
+	if (arg)
+		captures_remove(CU_STREAM_PER_THREAD);
+	pthread_barrier_wait(&barrier);
+	pthread_barrier_wait(&barrier);
+	return NULL;
+}
+
+/* One name for the streams of all threads: each ends with its own thread. */
+START_TEST(streams_of_threads)
+{
+	pthread_t ends, stays;
+
+	pthread_barrier_init(&barrier, NULL, 3);
+	pthread_create(&ends, NULL, per_thread, &barrier);
+	pthread_create(&stays, NULL, per_thread, NULL);
+	pthread_barrier_wait(&barrier);
+	captures_remove(CU_STREAM_PER_THREAD); /* ours: there is none */
+	ck_assert(captures_open(&drv));
+	pthread_barrier_wait(&barrier);
+	pthread_barrier_wait(&barrier);
+	ck_assert(captures_open(&drv));
+	pthread_barrier_wait(&barrier);
+	pthread_join(ends, NULL);
+	pthread_join(stays, NULL);
+	/* The one that was left open cannot be ended by anybody now. */
+	for (int i = 0; i < 1000 && captures_open(&drv); i++)
+		usleep(1000);
+	ck_assert(!captures_open(&drv));
+}
+END_TEST
+
+static void *churn(void *arg)
+{
+	unsigned int first = (unsigned int)(uintptr_t)arg;
+
+	for (int i = 0; i < 20000; i++) {
+		begin(first + i % 8, first);
+		captures_remove(stream(first + i % 8));
+	}
+	return NULL;
+}
+
+/* While others come and go, one that is open is never missed. */
+START_TEST(one_among_many)
+{
+	pthread_t threads[4];
+
+	begin(0, 99);
+	for (uintptr_t i = 0; i < 4; i++)
+		pthread_create(&threads[i], NULL, churn, (void *)(8 + 8 * i));
+	for (int i = 0; i < 2000; i++)
+		ck_assert(captures_open(&drv));
+	for (int i = 0; i < 4; i++)
+		pthread_join(threads[i], NULL);
+	captures_remove(stream(0));
+	ck_assert(!captures_open(&drv));
+}
+END_TEST
+
+START_TEST(a_forked_child_has_none)
+{
+	begin(0, 0);
+	captures_after_fork();
+	ck_assert(!captures_open(&drv));
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("captures");
+	TCase *tc = tcase_create("open");
+
+	tcase_set_timeout(tc, 30);
+	tcase_add_test(tc, open_until_all_have_ended);
+	tcase_add_test(tc, one_that_ended_unseen);
+	tcase_add_test(tc, those_of_a_context_that_is_destroyed);
+	tcase_add_test(tc, more_than_are_kept);
+	tcase_add_test(tc, streams_of_threads);
+	tcase_add_test(tc, one_among_many);
+	tcase_add_test(tc, a_forked_child_has_none);
+	suite_add_tcase(s, tc);
+	return check_suite_run(s);
+}

@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Waiting for all contexts, over a driver that only keeps the books of primary contexts. */
+#include "checkpoint/contexts.h"
+#include "checkpoint/gate.h"
+
+#include "tests/check_suite.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <unistd.h>
+
+#define DEVICES 3
+#define SOON_MS 5000
+
+enum call { COUNT, GET_STATE, RETAIN, SET_CURRENT, SYNCHRONIZE, NCALLS };
+
+static const bool never;
+static struct {
+	bool active[DEVICES];
+	int retained[DEVICES];
+	unsigned int synchronized[2 * DEVICES]; /* by context, primary ones first */
+	enum call fails;
+	CUresult error; /* of the call that fails, if any */
+	bool busy;      /* the GPU: cuCtxSynchronize() does not return */
+} gpu;
+static __thread CUcontext current;
+
+/* Contexts are numbers from 1; those of the devices come first. */
+static CUcontext context(unsigned int n)
+{
+	return (CUcontext)(uintptr_t)(n + 1);
+}
+
+static CUresult result(enum call call)
+{
+	return call == gpu.fails ? gpu.error : CUDA_SUCCESS;
+}
+
+static CUresult get_count(int *count)
+{
+	*count = DEVICES;
+	return result(COUNT);
+}
+
+static CUresult get_state(CUdevice dev, unsigned int *flags, int *active)
+{
+	*flags = 0;
+	*active = gpu.active[dev];
+	return dev == 1 ? result(GET_STATE) : CUDA_SUCCESS;
+}
+
+static CUresult retain(CUcontext *ctx, CUdevice dev)
+{
+	CUresult error = dev == 1 ? result(RETAIN) : CUDA_SUCCESS;
+
+	ck_assert(gpu.active[dev]);
+	if (error)
+		return error;
+	__atomic_add_fetch(&gpu.retained[dev], 1, __ATOMIC_RELAXED);
+	*ctx = context(dev);
+	return CUDA_SUCCESS;
+}
+
+static CUresult release(CUdevice dev)
+{
+	ck_assert_int_gt(__atomic_fetch_sub(&gpu.retained[dev], 1, __ATOMIC_RELAXED), 0);
+	return CUDA_SUCCESS;
+}
+
+static CUresult set_current(CUcontext ctx)
+{
+	current = ctx;
+	return ctx == context(1) ? result(SET_CURRENT) : CUDA_SUCCESS;
+}
+
+static CUresult synchronize(void)
+{
+	uintptr_t n = (uintptr_t)current - 1;
+
+	ck_assert_ptr_nonnull(current);
+	while (__atomic_load_n(&gpu.busy, __ATOMIC_ACQUIRE))
+		usleep(100);
+	__atomic_add_fetch(&gpu.synchronized[n], 1, __ATOMIC_RELAXED);
+	return n == 1 ? result(SYNCHRONIZE) : CUDA_SUCCESS;
+}
+
+static CUresult exchange_mode(CUstreamCaptureMode *mode)
+{
+	ck_assert_int_eq(*mode, CU_STREAM_CAPTURE_MODE_RELAXED);
+	return CUDA_SUCCESS;
+}
+
+static const struct cuda_driver drv = {
+	.cuDeviceGetCount = get_count,
+	.cuDevicePrimaryCtxGetState = get_state,
+	.cuDevicePrimaryCtxRetain = retain,
+	.cuDevicePrimaryCtxRelease_v2 = release,
+	.cuCtxSetCurrent = set_current,
+	.cuCtxSynchronize = synchronize,
+	.cuThreadExchangeStreamCaptureMode = exchange_mode,
+};
+
+static struct context list[CONTEXTS_MAX];
+static size_t count;
+static CUresult error;
+
+static int drain(double ms, const bool *cancel)
+{
+	error = CUDA_SUCCESS;
+	return contexts_drain(&drv, list, &count, gate_now_ms() + ms, cancel, &error);
+}
+
+static void none_is_retained(void)
+{
+	for (int dev = 0; dev < DEVICES; dev++)
+		ck_assert_int_eq(__atomic_load_n(&gpu.retained[dev], __ATOMIC_RELAXED), 0);
+}
+
+START_TEST(all_contexts_that_live)
+{
+	gpu.active[0] = gpu.active[2] = true;
+	contexts_add(context(3), 0);
+	contexts_add(context(4), 1);
+	contexts_add(context(5), 2);
+	contexts_remove(context(4));
+	contexts_remove(context(9)); /* unknown */
+	ck_assert_int_eq(drain(SOON_MS, &never), 0);
+	ck_assert_uint_eq(count, 4);
+	for (unsigned int n = 0; n < 2 * DEVICES; n++)
+		ck_assert_uint_eq(gpu.synchronized[n], n != 1 && n != 4);
+	for (size_t i = 0; i < count; i++)
+		ck_assert_int_eq(list[i].primary, list[i].ctx == context(list[i].dev));
+	none_is_retained();
+}
+END_TEST
+
+START_TEST(no_context)
+{
+	ck_assert_int_eq(drain(SOON_MS, &never), 0);
+	ck_assert_uint_eq(count, 0);
+}
+END_TEST
+
+START_TEST(contexts_beyond_what_is_kept)
+{
+	for (unsigned int n = 0; n < 2 * CONTEXTS_MAX; n++)
+		contexts_add(context(3), 0);
+	ck_assert_int_eq(drain(SOON_MS, &never), 0);
+	ck_assert_uint_le(count, CONTEXTS_MAX);
+}
+END_TEST
+
+/* Given up, the wait goes on by itself, and the next one begins when it is over. */
+START_TEST(kernels_that_do_not_end)
+{
+	bool cancel = false;
+	double start_ms = gate_now_ms();
+
+	gpu.active[0] = gpu.active[1] = true;
+	gpu.busy = true;
+	ck_assert_int_eq(drain(60, &never), -ETIME);
+	ck_assert_double_ge(gate_now_ms(), start_ms + 60);
+	ck_assert_int_eq(drain(60, &never), -ETIME);
+	cancel = true;
+	ck_assert_int_eq(drain(SOON_MS, &cancel), -ECANCELED);
+	ck_assert_double_lt(gate_now_ms(), start_ms + SOON_MS);
+	ck_assert_int_eq(gpu.retained[0] + gpu.retained[1], 2);
+	__atomic_store_n(&gpu.busy, false, __ATOMIC_RELEASE);
+	ck_assert_int_eq(drain(SOON_MS, &never), 0);
+	ck_assert_uint_eq(count, 2);
+	ck_assert_uint_eq(gpu.synchronized[0], 2);
+	ck_assert_uint_eq(gpu.synchronized[1], 2);
+	none_is_retained();
+}
+END_TEST
+
+/* One that cannot be asked for might have kernels that run. */
+START_TEST(a_call_that_fails)
+{
+	gpu.active[0] = gpu.active[1] = gpu.active[2] = true;
+	gpu.fails = _i;
+	gpu.error = CUDA_ERROR_ECC_UNCORRECTABLE;
+	ck_assert_int_eq(drain(SOON_MS, &never), -EIO);
+	ck_assert_int_eq(error, CUDA_ERROR_ECC_UNCORRECTABLE);
+	none_is_retained();
+	gpu.error = CUDA_SUCCESS;
+	ck_assert_int_eq(drain(SOON_MS, &never), 0);
+	ck_assert_uint_eq(count, DEVICES);
+	none_is_retained();
+}
+END_TEST
+
+START_TEST(a_forked_child_has_none)
+{
+	contexts_add(context(3), 0);
+	contexts_after_fork();
+	ck_assert_int_eq(drain(SOON_MS, &never), 0);
+	ck_assert_uint_eq(count, 0);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("contexts");
+	TCase *tc = tcase_create("drain");
+
+	tcase_set_timeout(tc, 30);
+	tcase_add_test(tc, all_contexts_that_live);
+	tcase_add_test(tc, no_context);
+	tcase_add_test(tc, contexts_beyond_what_is_kept);
+	tcase_add_test(tc, kernels_that_do_not_end);
+	tcase_add_loop_test(tc, a_call_that_fails, 0, NCALLS);
+	tcase_add_test(tc, a_forked_child_has_none);
+	suite_add_tcase(s, tc);
+	return check_suite_run(s);
+}
