@@ -129,7 +129,7 @@ size_t saved_room(size_t apart, size_t *pool_slots, size_t *spill_slots)
 	if (available < needed) {
 		/* What the pool holds would help, if it were given back; it is not worth the code. */
 		*pool_slots = held / VMEM_GRANULE;
-		return needed - available;
+		return apart ? needed - available : 0;
 	}
 	available -= needed;
 	*pool_slots = available > SIZE_MAX - held ? SLOT_MAX : (available + held) / VMEM_GRANULE;

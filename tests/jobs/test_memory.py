@@ -6,10 +6,11 @@ import re
 import signal
 import time
 
-from simlib import MIB, errors_of_cudaw, gpu_used, not_by_tsan, unsanitized
+from simlib import MIB, SCRATCH, errors_of_cudaw, gpu_used, not_by_tsan, unsanitized
 from gpulib import BUILD, Group, Job, check, cudaw, equal, hog, main
 
 COUNTER = os.path.join(BUILD, "tests", "programs", "counter")
+HOSTMEM_RESERVE = 256 * MIB     # as checkpoint/hostmem.h has it
 ENDLESS = ("--steps", 1000000, "--step-ms", 2)
 
 
@@ -49,6 +50,18 @@ def too_little_host_memory():
 def too_little_host_memory_for_the_group_around():
     with Group(1400 * MIB, inner=True) as procs:
         refused_for_host_memory(procs)
+
+
+def no_host_memory_but_a_disk():
+    """What is left alone is not there itself: all that is saved goes to disk."""
+    with Group(HOSTMEM_RESERVE) as procs:
+        job = counter_in(procs, 32, CUDAW_RELEASE="memory", CUDAW_SPILL_DIR=SCRATCH)
+        job.pause()
+        status = job.status()
+        equal(status["paused"], 0, "the bytes in host memory")
+        check(status["spilled"] >= 32 * MIB, f"{status['spilled']} bytes spilled")
+        job.resume()
+        check("every word right" in job.finish(), "the job did not verify its memory")
 
 
 def too_few_addresses():
@@ -124,7 +137,8 @@ def the_gpu_is_full():
 
 
 main(unsanitized(too_little_host_memory),
-     unsanitized(too_little_host_memory_for_the_group_around), unsanitized(too_few_addresses),
+     unsanitized(too_little_host_memory_for_the_group_around),
+     unsanitized(no_host_memory_but_a_disk), unsanitized(too_few_addresses),
      a_pause_cancels_a_waiting_resume,
      a_waiting_resume_by_the_command_ends_with_success, sigterm_while_waiting,
      not_by_tsan(no_virtual_memory_management), the_gpu_is_full)
