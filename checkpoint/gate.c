@@ -10,6 +10,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#define ALL_ADMITS (-(int)GATE_ADMITS)
+
 __thread struct gate_thread gate_self __attribute__((tls_model("initial-exec")));
 int gate_flags;
 
@@ -67,14 +69,40 @@ static void futex_wait(int *word, int value)
 	syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
 }
 
-static void set_flags(int set, int clear)
+/* Returns what the flags were. */
+static int set_flags(int set, int clear)
 {
 	int old = __atomic_load_n(&gate_flags, __ATOMIC_RELAXED);
 
-	while (!__atomic_compare_exchange_n(&gate_flags, &old, (old | set) & ~clear, false,
+	while (!__atomic_compare_exchange_n(&gate_flags, &old, (old & ~clear) | set, false,
 					    __ATOMIC_SEQ_CST, __ATOMIC_RELAXED))
 		;
 	syscall(SYS_futex, &gate_flags, FUTEX_WAKE_PRIVATE, 0x7fffffff, NULL, NULL, 0);
+	return old;
+}
+
+/* At a closed gate, with the caller marked as inside: whether it may stay. */
+static bool pass_closed(enum gate_kind kind)
+{
+	int flags = __atomic_load_n(&gate_flags, __ATOMIC_SEQ_CST);
+
+	while (flags & GATE_HELD && !(flags & GATE_REFUSES)) {
+		if (kind == GATE_WAIT)
+			return true;
+		if (flags < GATE_ADMITS)
+			return false;
+		if (__atomic_compare_exchange_n(&gate_flags, &flags, flags - GATE_ADMITS, false,
+						__ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+			return true;
+	}
+	return !(flags & (GATE_CLOSED | GATE_REFUSES));
+}
+
+/* Whether a caller would be let in, by @flags. */
+static bool may_try(int flags, enum gate_kind kind)
+{
+	return !(flags & GATE_CLOSED) || flags >= GATE_ADMITS ||
+	       (flags & GATE_HELD && kind == GATE_WAIT);
 }
 
 bool gate_enter_slow(enum gate_kind kind)
@@ -91,14 +119,13 @@ bool gate_enter_slow(enum gate_kind kind)
 			errno = saved_errno;
 			return false;
 		}
-		if (flags & GATE_CLOSED) {
+		if (!may_try(flags, kind)) {
 			futex_wait(&gate_flags, flags);
 			continue;
 		}
 		__atomic_store_n(&self->inside, kind, __ATOMIC_SEQ_CST);
 		__atomic_thread_fence(__ATOMIC_SEQ_CST);
-		flags = __atomic_load_n(&gate_flags, __ATOMIC_SEQ_CST);
-		if (!(flags & (GATE_CLOSED | GATE_REFUSES)))
+		if (pass_closed(kind))
 			break;
 	}
 	self->depth = 1;
@@ -121,15 +148,25 @@ int gate_init(void)
 	return 0;
 }
 
+static void close_to(int flags)
+{
+	set_flags(flags, ALL_ADMITS | GATE_HELD);
+	syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
+}
+
 void gate_close(void)
 {
-	set_flags(GATE_CLOSED, 0);
-	syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
+	close_to(GATE_CLOSED);
+}
+
+void gate_hold(void)
+{
+	close_to(GATE_CLOSED | GATE_HELD);
 }
 
 void gate_open(void)
 {
-	set_flags(0, GATE_CLOSED);
+	set_flags(0, ALL_ADMITS | GATE_HELD | GATE_CLOSED);
 }
 
 double gate_now_ms(void)
@@ -138,6 +175,21 @@ double gate_now_ms(void)
 
 	clock_gettime(CLOCK_MONOTONIC, &ts);
 	return ts.tv_sec * 1e3 + ts.tv_nsec * 1e-6;
+}
+
+unsigned int gate_admit(unsigned int calls, double deadline_ms, const bool *cancel)
+{
+	unsigned int sleep_us = 20, left;
+
+	set_flags(calls * GATE_ADMITS, ALL_ADMITS);
+	while (__atomic_load_n(&gate_flags, __ATOMIC_RELAXED) >= GATE_ADMITS &&
+	       gate_now_ms() < deadline_ms && !__atomic_load_n(cancel, __ATOMIC_RELAXED)) {
+		usleep(sleep_us);
+		if (sleep_us < 500)
+			sleep_us *= 2;
+	}
+	left = (unsigned int)set_flags(0, ALL_ADMITS) / GATE_ADMITS;
+	return calls - left;
 }
 
 static bool anyone_inside(enum gate_kind kind)

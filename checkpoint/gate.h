@@ -32,7 +32,9 @@ enum gate_kind { GATE_OUT, GATE_HOLD, GATE_WAIT };
 enum gate_flag {
 	GATE_CLOSED = 1,
 	GATE_REFUSES = 2,
-	GATE_FENCE = 4, /* no membarrier: the caller executes the barrier */
+	GATE_FENCE = 4,   /* no membarrier: the caller executes the barrier */
+	GATE_HELD = 8,    /* closed, but to waiters and to the admitted */
+	GATE_ADMITS = 16, /* the bits from this one on: how many calls are admitted still */
 };
 
 struct gate_thread {
@@ -84,6 +86,19 @@ int gate_init(void);
 
 void gate_close(void);
 void gate_open(void);
+
+/*
+ * Close the gate to GATE_HOLD only: a caller that but waits goes in and out, so that its thread
+ * comes to its next call. gate_close() then closes it to all.
+ */
+void gate_hold(void);
+
+/*
+ * With the gate held: let the next @calls callers in as GATE_HOLD, whichever threads they are of.
+ * Returns how many came before @deadline_ms, or before *@cancel became true; no more come after
+ * it. They may still be inside.
+ */
+unsigned int gate_admit(unsigned int calls, double deadline_ms, const bool *cancel);
 
 /*
  * With the gate closed: wait until no thread but the caller is inside as @kind. False when

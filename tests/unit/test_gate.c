@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The gate while it is held: who gets in, and how many. */
+#include "checkpoint/gate.h"
+
+#include "tests/check_suite.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+#define CALLERS 8
+#define SOON_MS 5000
+
+static const bool never;
+static unsigned int came[2]; /* calls of CALLERS threads in all, by whether they only wait */
+static bool stop;
+
+/* The calls of a thread of a program. */
+static void *caller(void *arg)
+{
+	bool waits = arg;
+
+	while (!__atomic_load_n(&stop, __ATOMIC_RELAXED)) {
+		if (!gate_enter(waits ? GATE_WAIT : GATE_HOLD))
+			break;
+		__atomic_add_fetch(&came[waits], 1, __ATOMIC_RELAXED);
+		gate_exit();
+	}
+	return NULL;
+}
+
+static unsigned int calls(bool waits)
+{
+	return __atomic_load_n(&came[waits], __ATOMIC_RELAXED);
+}
+
+static void still(void)
+{
+	ck_assert(gate_wait_until_out(GATE_HOLD, gate_now_ms() + SOON_MS, &never));
+}
+
+START_TEST(as_many_come_as_are_admitted)
+{
+	pthread_t threads[CALLERS];
+	unsigned int before;
+
+	ck_assert_int_eq(gate_init(), 0);
+	gate_hold();
+	for (int i = 0; i < CALLERS; i++)
+		pthread_create(&threads[i], NULL, caller, NULL);
+	for (unsigned int n = 0; n < 200; n++) {
+		before = calls(false);
+		ck_assert_uint_eq(gate_admit(n % 5, gate_now_ms() + SOON_MS, &never), n % 5);
+		still();
+		ck_assert_uint_eq(calls(false), before + n % 5);
+	}
+	gate_open();
+	while (calls(false) < before + 1000)
+		usleep(100);
+	gate_hold();
+	still();
+	before = calls(false);
+	usleep(2000);
+	ck_assert_uint_eq(calls(false), before);
+	__atomic_store_n(&stop, true, __ATOMIC_RELAXED);
+	gate_open();
+	for (int i = 0; i < CALLERS; i++)
+		pthread_join(threads[i], NULL);
+}
+END_TEST
+
+START_TEST(who_waits_goes_in_and_out_until_it_is_closed)
+{
+	pthread_t thread;
+	unsigned int before;
+
+	gate_hold();
+	pthread_create(&thread, NULL, caller, (void *)1);
+	while (calls(true) < 1000)
+		usleep(100);
+	gate_close();
+	ck_assert(gate_wait_until_out(GATE_WAIT, gate_now_ms() + SOON_MS, &never));
+	before = calls(true);
+	usleep(2000);
+	ck_assert_uint_eq(calls(true), before);
+	__atomic_store_n(&stop, true, __ATOMIC_RELAXED);
+	gate_open();
+	pthread_join(thread, NULL);
+}
+END_TEST
+
+START_TEST(nobody_comes_after_the_deadline)
+{
+	pthread_t thread;
+	bool cancel = true;
+
+	gate_hold();
+	ck_assert_uint_eq(gate_admit(3, gate_now_ms() + 1, &never), 0);
+	ck_assert_uint_eq(gate_admit(3, gate_now_ms() + SOON_MS, &cancel), 0);
+	pthread_create(&thread, NULL, caller, NULL);
+	usleep(2000);
+	ck_assert_uint_eq(calls(false), 0);
+	gate_close();
+	usleep(2000);
+	ck_assert_uint_eq(calls(false), 0);
+	gate_refuse(CUDA_ERROR_DEINITIALIZED);
+	pthread_join(thread, NULL);
+	ck_assert_uint_eq(calls(false), 0);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("gate");
+	TCase *tc = tcase_create("held");
+
+	tcase_add_test(tc, as_many_come_as_are_admitted);
+	tcase_add_test(tc, who_waits_goes_in_and_out_until_it_is_closed);
+	tcase_add_test(tc, nobody_comes_after_the_deadline);
+	suite_add_tcase(s, tc);
+	return check_suite_run(s);
+}
