@@ -131,7 +131,8 @@ static void *drain_main(void *arg)
 static int wait_drained(double deadline_ms, const bool *cancel)
 {
 	while (drain.running) {
-		double now = gate_now_ms(), next = now + CANCEL_POLL_MS;
+		double now = gate_now_ms();
+		double look = now + CANCEL_POLL_MS, next = look < deadline_ms ? look : deadline_ms;
 		time_t sec = (time_t)(next / 1e3);
 		struct timespec until = {sec, (long)((next - sec * 1e3) * 1e6)};
 

@@ -3,6 +3,7 @@
 #include "checkpoint/captures.h"
 #include "checkpoint/contexts.h"
 #include "checkpoint/gate.h"
+#include "checkpoint/hold.h"
 #include "checkpoint/rundir.h"
 #include "checkpoint/server.h"
 #include "checkpoint/signals.h"
@@ -40,10 +41,12 @@ static struct {
 	bool want_paused;
 	bool want_trim;
 	int want_timeout_ms;
+	bool want_hold;
 	int timeout_ms; /* of the operation under way */
 	bool ending;    /* the program handles a signal that ends it */
 	bool refused;   /* its calls fail, so that it can end; there is no way back */
 	struct engine_progress progress;
+	struct hold hold;
 	struct engine_result result;
 	struct engine_result last[2]; /* [0] resume, [1] pause */
 	char reason[528];             /* a result's message with "resume: " before it */
@@ -136,6 +139,10 @@ static bool op_start(enum operation what)
 	ctl.timeout_ms = ctl.want_timeout_ms;
 	memset(&ctl.progress, 0, sizeof(ctl.progress));
 	ctl.progress.phase = "start";
+	if (what == OP_PAUSE && ctl.want_hold) {
+		hold_init(&ctl.hold, wake);
+		ctl.progress.hold = &ctl.hold;
+	}
 	if (is_change(what))
 		ctl.reason[0] = '\0';
 	/*
@@ -248,6 +255,7 @@ void control_want(bool paused, int timeout_ms)
 {
 	ctl.want_paused = paused;
 	ctl.want_timeout_ms = timeout_ms;
+	ctl.want_hold = false;
 	if (op == OP_TIDY || op == OP_TRIM || (op == OP_RESUME && paused) ||
 	    (op == OP_PAUSE && !paused))
 		__atomic_store_n(&ctl.progress.cancel, true, __ATOMIC_RELAXED);
@@ -258,6 +266,24 @@ void control_want_trim(void)
 	ctl.want_trim = true;
 	if (op == OP_TIDY)
 		__atomic_store_n(&ctl.progress.cancel, true, __ATOMIC_RELAXED);
+}
+
+void control_want_hold(int timeout_ms)
+{
+	control_want(true, timeout_ms);
+	ctl.want_hold = true;
+}
+
+void control_order(const struct hold_order *order)
+{
+	if (ctl.progress.hold)
+		hold_give_order(ctl.progress.hold, order);
+}
+
+void control_abort_hold(void)
+{
+	if (!ctl.progress.hold || !hold_is_committed(ctl.progress.hold))
+		control_want(false, 0);
 }
 
 static void take_signals(void)
@@ -294,6 +320,7 @@ static int patience_ms(void)
 static void *control_main(void *arg)
 {
 	struct pollfd fds[1 + SERVER_FDS];
+	struct hold_report report;
 	char bytes[64];
 
 	(void)arg;
@@ -315,6 +342,8 @@ static void *control_main(void *arg)
 		take_signals();
 		server_handle(fds + 1, n);
 		settle();
+		if (ctl.progress.hold && hold_take_report(ctl.progress.hold, &report))
+			server_send_report(&report);
 		if (is_change(op))
 			server_send_progress(&ctl.progress);
 	}

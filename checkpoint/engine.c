@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/engine.h"
-#include "checkpoint/captures.h"
 #include "checkpoint/contexts.h"
 #include "checkpoint/gate.h"
 #include "checkpoint/hostmem.h"
 #include "checkpoint/hostpool.h"
+#include "checkpoint/quiet.h"
 #include "checkpoint/release.h"
 #include "checkpoint/saved.h"
 #include "checkpoint/spill.h"
@@ -172,45 +172,23 @@ static int fail_wait(struct engine_result *result, const struct engine_progress 
 	return fail(result, END_TIMEOUT, "%s in time", what);
 }
 
-/* Close the gate at a moment when no capture is open and no call is inside. */
+/* The phase "drain" of engine.h; saved.contexts are those that were found. */
 static int enter_quiet(const struct cuda_driver *drv, double deadline_ms,
 		       const struct engine_progress *progress, struct engine_result *result)
 {
-	for (;;) {
-		while (captures_open(drv)) {
-			if (cancelled(progress) || gate_now_ms() > deadline_ms)
-				return fail_wait(result, progress, "a stream capture did not end");
-			usleep(500);
-		}
-		gate_close();
-		if (!gate_wait_until_out(GATE_HOLD, deadline_ms, &progress->cancel)) {
-			gate_open();
-			return fail_wait(result, progress, "a driver call did not return");
-		}
-		if (!captures_open(drv))
-			return 0;
-		gate_open();
-	}
-}
+	struct quiet q = {.drv = drv,
+			  .deadline_ms = deadline_ms,
+			  .cancel = &progress->cancel,
+			  .hold = progress->hold,
+			  .contexts = saved.contexts};
+	int ret = quiet_enter(&q);
 
-/* With the gate closed: wait for the GPU, and for the threads that wait for it. */
-static int drain(const struct cuda_driver *drv, double deadline_ms,
-		 const struct engine_progress *progress, struct engine_result *result)
-{
-	CUresult error = CUDA_SUCCESS;
-	int ret;
-
-	ret = contexts_drain(drv, saved.contexts, &saved.ncontexts, deadline_ms, &progress->cancel,
-			     &error);
+	saved.ncontexts = q.ncontexts;
 	if (ret == -EIO)
-		return fail_driver(result, drv, "the program's contexts", error);
+		return fail_driver(result, drv, "the program's contexts", q.error);
 	if (ret == -ECANCELED || ret == -ETIME)
-		return fail_wait(result, progress, "kernels did not end");
-	if (ret)
-		return fail(result, END_FAILED, "drain: %s", strerror(-ret));
-	if (!gate_wait_until_out(GATE_WAIT, deadline_ms, &progress->cancel))
-		return fail_wait(result, progress, "a synchronising call did not return");
-	return cancelled(progress) ? fail_wait(result, progress, "") : 0;
+		return fail_wait(result, progress, q.what);
+	return ret ? fail(result, END_FAILED, "drain: %s", strerror(-ret)) : 0;
 }
 
 /* Bring up to date what others read of the saved memory and the pool. */
@@ -433,8 +411,6 @@ static int take_memory(const struct cuda_driver *drv, double deadline_ms,
 
 	if (enter_quiet(drv, deadline_ms, progress, result))
 		return -1;
-	if (drain(drv, deadline_ms, progress, result))
-		goto err_open;
 	vmem_trim();
 	if (save(drv, progress, result))
 		goto err_forget;
@@ -449,7 +425,6 @@ static int take_memory(const struct cuda_driver *drv, double deadline_ms,
 	__atomic_store_n(&now.paused, false, __ATOMIC_RELAXED);
 err_forget:
 	forget_saved();
-err_open:
 	gate_open();
 	return -1;
 }

@@ -6,7 +6,7 @@
  *
  * A pause does, in this order:
  *	drain	wait for open stream captures, close the gate, wait for calls inside it, and until
- *		the GPU has done all submitted work
+ *		the GPU has done all submitted work, and those of its peers have (quiet.h)
  *	copy	find host memory and disk space, copy all managed memory there
  *	unmap	unmap it, which gives it back
  *	release	have the driver checkpoint what is left (CUDAW_RELEASE=all, the default, r570+)
@@ -28,13 +28,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct hold;
+
 /* What an operation is doing, for other threads to read; the numbers are written atomically. */
 struct engine_progress {
 	const char *phase; /* as above, or "memory" while a resume waits for it */
 	size_t done;       /* bytes */
 	size_t total;
-	bool waiting; /* a resume waits for GPU memory */
-	bool cancel;  /* set by others: give up where that is still possible */
+	bool waiting;      /* a resume waits for GPU memory */
+	bool cancel;       /* set by others: give up where that is still possible */
+	struct hold *hold; /* set by others before a pause: wait there for the peers; or NULL */
 };
 
 #define ENGINE_PHASES 8

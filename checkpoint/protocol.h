@@ -18,10 +18,28 @@
  *	resume [TIMEOUT_MS]	resume; TIMEOUT_MS bounds the wait for GPU memory, 0 or none: forever
  *	trim			give back the host and GPU memory that a running job keeps for later
  *
- * pause and resume send "progress PHASE DONE TOTAL" (bytes) about ten times a second, and "note
+ *	hold [TIMEOUT_MS]	pause, but first come to rest together with other processes
+ *
+ * pause, hold and resume send "progress PHASE DONE TOTAL" (bytes) about ten times a second, and "note
  * TEXT" where the outcome needs a word (as "already paused"). An answer to what was really done has
  * pause_ms, pause_bytes and pause_phase, or those of a resume, before its "end ok". A client that
  * hangs up does not stop what it asked for.
+ *
+ * hold is for the processes of one job, which may wait for each other on the GPU (tools/steps.h).
+ * The job closes its gate, waits for the GPU, and says
+ *
+ *	held drained N		no call is inside, the GPU is idle, and it stays so
+ *	held stuck N		a call has not returned, or the GPU works still
+ *
+ * where N is the number of calls that a step let in, if it ends one. From drained it is moved by
+ * orders only; stuck becomes drained when it does. Orders are lines of the client:
+ *
+ *	step N			let up to N more calls in, one after the other, until one gets
+ *				stuck; answered by "held"
+ *	commit			go on as a pause
+ *	abort			run on; the answer ends with "end busy"
+ *
+ * A client that hangs up before it said commit means abort. The end of TIMEOUT_MS does as well.
  *
  * Keys of status:
  *	protocol	1
@@ -44,6 +62,7 @@
 
 #define PROTOCOL_VERSION 1
 #define PROTOCOL_LINE    4096 /* the longest line, newline included */
+#define PROTOCOL_STEP    4096 /* the most calls of one step */
 
 /* States of a process, as status says them. */
 #define STATE_MAP(X)                                              \

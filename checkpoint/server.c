@@ -29,6 +29,7 @@ struct client {
 	size_t len;
 	enum waiting waiting;
 	bool joined; /* an operation is under way that it waits for */
+	bool holds;  /* it gives orders until it says commit */
 	char line[256];
 };
 
@@ -192,8 +193,8 @@ static void say_status(const struct client *c)
 	say(c, "end " END_OK);
 }
 
-/* The number after a request's word: @fallback where there is none, -1 where it is not a number. */
-static int parse_timeout(const char *text, int fallback)
+/* The number after a line's word: @fallback where there is none, -1 where it is not a number. */
+static int parse_number(const char *text, int fallback)
 {
 	char *end;
 	long value;
@@ -204,14 +205,21 @@ static int parse_timeout(const char *text, int fallback)
 	return *end || value < 0 || value > INT_MAX ? -1 : (int)value;
 }
 
+static bool invalid(const struct client *c, const char *expected)
+{
+	say(c, "end " END_INVALID " expected %s, found %s", expected, c->line);
+	return false;
+}
+
 /* False when the client is done with. */
 static bool handle_request(struct client *c)
 {
 	size_t word = strcspn(c->line, " ");
 	const char *argument = c->line + word + (c->line[word] == ' ');
-	bool pause = word == 5 && !strncmp(c->line, "pause", 5);
+	bool hold = word == 4 && !strncmp(c->line, "hold", 4);
+	bool pause = hold || (word == 5 && !strncmp(c->line, "pause", 5));
 	bool resume = word == 6 && !strncmp(c->line, "resume", 6);
-	int timeout_ms = parse_timeout(argument, pause ? CONTROL_PAUSE_TIMEOUT_MS : 0);
+	int timeout_ms = parse_number(argument, pause ? CONTROL_PAUSE_TIMEOUT_MS : 0);
 
 	if (!strcmp(c->line, "status")) {
 		say_status(c);
@@ -222,15 +230,49 @@ static bool handle_request(struct client *c)
 		control_want_trim();
 		return true;
 	}
-	if ((!pause && !resume) || timeout_ms < 0) {
-		say(c,
-		    "end " END_INVALID
-		    " expected status, pause [MS], resume [MS] or trim, found %s",
-		    c->line);
+	if ((!pause && !resume) || timeout_ms < 0)
+		return invalid(c, "status, pause [MS], hold [MS], resume [MS] or trim");
+	if (hold && control_state(NULL) == STATE_PAUSING) {
+		say(c, "end " END_BUSY " another pause is under way");
 		return false;
 	}
 	c->waiting = pause ? WAITS_PAUSED : WAITS_RUNNING;
-	control_want(pause, timeout_ms);
+	c->holds = hold;
+	if (hold)
+		control_want_hold(timeout_ms);
+	else
+		control_want(pause, timeout_ms);
+	return true;
+}
+
+/* A line of the client that holds the job. False when it is done with. */
+static bool handle_order(struct client *c)
+{
+	struct hold_order order = {.commit = !strcmp(c->line, "commit")};
+	int calls = strncmp(c->line, "step ", 5) ? 0 : parse_number(c->line + 5, 0);
+
+	if (calls > 0 && calls <= PROTOCOL_STEP)
+		order.step = calls;
+	if (order.step || order.commit) {
+		control_order(&order);
+		return true;
+	}
+	control_abort_hold();
+	return !strcmp(c->line, "abort") || invalid(c, "step N, commit or abort");
+}
+
+/* What has come of whole lines, but for those after a request that has no orders. */
+static bool handle_lines(struct client *c)
+{
+	char *newline;
+
+	while ((!c->waiting || c->holds) && (newline = strchr(c->line, '\n'))) {
+		*newline = '\0';
+		if (!(c->holds ? handle_order(c) : handle_request(c)))
+			return false;
+		c->len -= newline + 1 - c->line;
+		memmove(c->line, newline + 1, c->len + 1);
+	}
 	return true;
 }
 
@@ -238,24 +280,25 @@ static bool handle_request(struct client *c)
 static bool read_client(struct client *c)
 {
 	ssize_t n = recv(c->fd, c->line + c->len, sizeof(c->line) - 1 - c->len, MSG_DONTWAIT);
-	char *newline;
 
-	if (n < 0)
-		return errno == EAGAIN || errno == EINTR;
-	if (n == 0)
+	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return true;
+	if (n <= 0) {
+		if (c->holds)
+			control_abort_hold();
 		return false;
-	if (c->waiting)
+	}
+	if (c->waiting && !c->holds)
 		return true; /* nothing more is expected of it */
 	c->len += n;
 	c->line[c->len] = '\0';
-	newline = strchr(c->line, '\n');
-	if (newline) {
-		*newline = '\0';
-		return handle_request(c);
-	}
+	if (!handle_lines(c))
+		return false;
 	if (c->len < sizeof(c->line) - 1)
 		return true;
 	say(c, "end " END_INVALID " the request is longer than %zu bytes", sizeof(c->line) - 2);
+	if (c->holds)
+		control_abort_hold();
 	return false;
 }
 
@@ -312,6 +355,14 @@ void server_send_progress(const struct engine_progress *progress)
 		    __atomic_load_n(&progress->done, __ATOMIC_RELAXED),
 		    __atomic_load_n(&progress->total, __ATOMIC_RELAXED));
 	}
+}
+
+void server_send_report(const struct hold_report *report)
+{
+	for (int i = 0; i < nclients; i++)
+		if (clients[i].holds)
+			say(&clients[i], "held %s %u", report->drained ? "drained" : "stuck",
+			    report->came);
 }
 
 static void answer(const struct client *c, bool paused, const struct engine_result *result)

@@ -6,6 +6,7 @@
  * answers. All calls are made by the control thread, but for server_close().
  */
 #include "checkpoint/engine.h"
+#include "checkpoint/hold.h"
 
 #include <poll.h>
 #include <stdbool.h>
@@ -26,6 +27,9 @@ bool server_has_waiters(void);
 
 /* Tell the waiting clients how far the operation is. */
 void server_send_progress(const struct engine_progress *progress);
+
+/* Tell the client that holds the job. */
+void server_send_report(const struct hold_report *report);
 
 /*
  * An operation ended with @result: answer those who waited for it (@paused: for a pause). With a

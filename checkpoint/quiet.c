@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "checkpoint/quiet.h"
+#include "checkpoint/captures.h"
+#include "checkpoint/gate.h"
+
+#include <errno.h>
+#include <unistd.h>
+
+#define STUCK_MS  3    /* a GPU that is not idle by then is reported as busy */
+#define STEP_MS   5    /* what the program has to make the calls of a step in */
+#define ORDER_MS  20   /* how often the rest is looked at while no order comes */
+#define COMMIT_MS 5000 /* once all are ready, nothing is to end for lack of time */
+
+static bool cancelled(const struct quiet *q)
+{
+	return __atomic_load_n(q->cancel, __ATOMIC_RELAXED);
+}
+
+static int give_up(const struct quiet *q)
+{
+	return cancelled(q) ? -ECANCELED : -ETIME;
+}
+
+/* Close the gate at a moment when no capture is open and no call is inside. */
+static int close_gate(struct quiet *q, void (*close)(void), double until_ms)
+{
+	do {
+		q->what = "a stream capture did not end";
+		while (captures_open(q->drv)) {
+			gate_open();
+			if (cancelled(q) || gate_now_ms() > until_ms)
+				return give_up(q);
+			usleep(500);
+		}
+		close();
+		q->what = "a driver call did not return";
+		if (!gate_wait_until_out(GATE_HOLD, until_ms, q->cancel))
+			return give_up(q);
+	} while (captures_open(q->drv));
+	return 0;
+}
+
+static int drain(struct quiet *q, void (*close)(void), double until_ms)
+{
+	int ret = close_gate(q, close, until_ms);
+
+	if (ret)
+		return ret;
+	q->what = "kernels did not end";
+	return contexts_drain(q->drv, q->contexts, &q->ncontexts, until_ms, q->cancel, &q->error);
+}
+
+/*
+ * Let up to @calls calls in, each when the GPU is done with the last one: what it is stuck in, if
+ * it gets stuck, is the last of them. Returns how many came; *@ret is drain()'s.
+ */
+static unsigned int step(struct quiet *q, unsigned int calls, int *ret)
+{
+	unsigned int came = 0;
+
+	do {
+		if (!gate_admit(1, gate_now_ms() + STEP_MS, q->cancel))
+			break;
+		*ret = drain(q, gate_hold, gate_now_ms() + STUCK_MS);
+	} while (++came < calls && !*ret);
+	return came;
+}
+
+static bool is_late(struct quiet *q, bool drained)
+{
+	if (gate_now_ms() < q->deadline_ms)
+		return false;
+	if (drained)
+		q->what = "other processes of the job did not come to rest";
+	return true;
+}
+
+static int hold_until_commit(struct quiet *q)
+{
+	struct hold_report report = {0};
+	struct hold_order order;
+	int ret = drain(q, gate_hold, gate_now_ms() + STUCK_MS);
+
+	for (;;) {
+		if (ret && ret != -ETIME)
+			return ret;
+		report.drained = !ret;
+		hold_say(q->hold, &report);
+		report.came = 0;
+		/* No order: see whether what is stuck comes loose. */
+		while (!hold_take_order(q->hold, ret ? 0 : ORDER_MS, &order)) {
+			if (cancelled(q) || is_late(q, !ret))
+				return give_up(q);
+			if (ret)
+				ret = drain(q, gate_hold, gate_now_ms() + STUCK_MS);
+			if (ret != -ETIME && !report.drained)
+				break;
+		}
+		if (order.commit)
+			return 0;
+		if (order.step)
+			report.came = step(q, order.step, &ret);
+	}
+}
+
+static int enter(struct quiet *q)
+{
+	int ret;
+
+	if (q->hold) {
+		ret = hold_until_commit(q);
+		if (ret)
+			return ret;
+		if (q->deadline_ms < gate_now_ms() + COMMIT_MS)
+			q->deadline_ms = gate_now_ms() + COMMIT_MS;
+	}
+	ret = drain(q, gate_close, q->deadline_ms);
+	if (ret)
+		return ret;
+	q->what = "a synchronising call did not return";
+	if (!gate_wait_until_out(GATE_WAIT, q->deadline_ms, q->cancel))
+		return give_up(q);
+	return cancelled(q) ? -ECANCELED : 0;
+}
+
+int quiet_enter(struct quiet *q)
+{
+	int ret = enter(q);
+
+	if (ret)
+		gate_open();
+	return ret;
+}

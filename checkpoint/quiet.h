@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CUDAW_QUIET_H
+#define CUDAW_QUIET_H
+/*
+ * Bringing this process to a standstill: no stream capture open, the gate closed, no call inside
+ * it, the GPU idle. Alone, or held (hold.h) until its peers have come to a standstill too.
+ *
+ * Held, the gate admits calls by steps. A step is a number of calls, of which each is let in when
+ * the GPU is done with the one before; it ends early where that takes long, or where the program
+ * makes no call. What has not come by its end is not let in any more, so that a process that says
+ * that it is drained stays so until its next step.
+ */
+#include "checkpoint/contexts.h"
+#include "checkpoint/hold.h"
+
+struct quiet {
+	const struct cuda_driver *drv;
+	double deadline_ms; /* gate_now_ms() */
+	const bool *cancel;
+	struct hold *hold; /* NULL: alone */
+
+	/* What quiet_enter() leaves. */
+	struct context *contexts; /* the caller's, CONTEXTS_MAX of them */
+	size_t ncontexts;
+	const char *what; /* "kernels did not end": what could not be waited for */
+	CUresult error;   /* the driver's, for -EIO */
+};
+
+/*
+ * Returns 0 with the gate closed and no thread inside the driver; or, with the gate open: -ETIME;
+ * -ECANCELED when *@cancel became true; -EIO where a context is broken; another negative errno.
+ */
+int quiet_enter(struct quiet *q);
+
+#endif
