@@ -193,6 +193,12 @@ $(O)/tests/unit/test_kparams_%: $(OBJ)/tests/unit/test_kparams_%.o $(KPARAMS_OBJ
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $^ $$(pkg-config --libs check) $(KPARAMS_LIBS) -o $@
 
+# A part of the command.
+$(O)/tests/unit/test_tools_%: $(OBJ)/tests/unit/test_tools_%.o $(OBJ)/tools/%.o
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $^ $$(pkg-config --libs check) -o $@
+
 $(O)/tests/fuzz/replay_%: $(OBJ)/tests/fuzz/%.o $(OBJ)/tests/fuzz/replay.o $(KPARAMS_OBJS)
 	$(call say,LD,$@)
 	@mkdir -p $(@D)

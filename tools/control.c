@@ -2,6 +2,7 @@
 /* cudaw pause, resume and trim: which processes are meant, the request to all, the outcome. */
 #include "tools/tools.h"
 
+#include "tools/coordinate.h"
 #include "tools/format.h"
 #include "tools/jobs.h"
 #include "tools/progress.h"
@@ -220,6 +221,8 @@ static int control_line(struct job *job, const char *key, char *value)
 {
 	if (!strcmp(key, "progress"))
 		return progress_take(job, value);
+	if (!strcmp(key, "held"))
+		return coordinate_take(job, value);
 	if (!strcmp(key, "note")) {
 		format_copy(job->note, sizeof(job->note), value);
 		return 0;
@@ -231,7 +234,12 @@ static int first_line(struct job *job, const char *key, char *value)
 {
 	int err = control_line(job, key, value);
 
-	return err ? err : 1;
+	return err ? err : coordinate_is_over(job);
+}
+
+static int control_tick(struct job **jobs, size_t n)
+{
+	return coordinate_tick(jobs, n, progress_tick(jobs, n));
 }
 
 /* The figures of @job that are @verb's; a trim has none, and leaves those of a resume unknown. */
@@ -242,19 +250,19 @@ static struct job_transfer *transfer_of(const struct verb *verb, struct job *job
 
 static void send_request(const struct control *control, struct job **jobs, size_t n)
 {
-	char text[64];
-	struct job_request request = {.text = text, .line = control_line, .tick = progress_tick};
+	char text[64], party_text[64], timeout[32] = "";
+	struct job_request request = {.text = text, .line = control_line, .tick = control_tick};
 
 	if (control->timeout_ms)
-		snprintf(text, sizeof(text), "%s %ld", control->verb->name, control->timeout_ms);
-	else
-		snprintf(text, sizeof(text), "%s", control->verb->name);
+		snprintf(timeout, sizeof(timeout), " %ld", control->timeout_ms);
+	snprintf(text, sizeof(text), "%s%s", control->verb->name, timeout);
+	snprintf(party_text, sizeof(party_text), "hold%s", timeout);
+	request.party_text = party_text;
 	request.limit_ms = control->timeout_ms ? control->timeout_ms + GRACE_MS : -1;
 	request.silence = true;
 	if (control->no_wait) {
 		request.line = first_line;
 		request.limit_ms = JOBS_STATUS_MS;
-		request.tick = NULL;
 	}
 	/* What they know of an earlier time is not the outcome of this one. */
 	for (size_t i = 0; i < n; i++)
@@ -329,6 +337,9 @@ static void report(struct control *control, struct job **jobs, size_t n)
 	for (size_t i = 0; i < n; i++) {
 		if (under_way(control, jobs[i]))
 			printf("%s %s\n", control->verb->doing, label(jobs[i]));
+		else if (coordinate_gave_up(jobs[i]))
+			complain("%s %s: it runs on, as not all of its job could be paused",
+				 control->verb->name, label(jobs[i]));
 		else if (jobs[i]->error || strcmp(jobs[i]->end, END_OK) != 0)
 			report_failure(control, jobs[i]);
 		else
@@ -346,12 +357,15 @@ static int run_control(struct control *control, char **targets, int ntargets)
 		return err;
 	select_targets(control, targets, ntargets);
 	jobs = pick(&control->list, false, &n);
-	if (!jobs) {
+	if (!jobs || (control->verb == &pause_verb && coordinate_begin(jobs, n))) {
 		complain("out of memory");
 		fail(control, EXIT_FAILED);
 	} else if (n) {
 		send_request(control, jobs, n);
+		if (!control->no_wait)
+			coordinate_mend(jobs, n);
 		report(control, jobs, n);
+		coordinate_end(jobs, n);
 	} else if (control->all) {
 		complain("there are no jobs");
 	}

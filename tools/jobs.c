@@ -10,6 +10,7 @@
 #include <limits.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,8 +18,6 @@
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
-
-#define TICK_MS 100
 
 int64_t now_ms(void)
 {
@@ -203,12 +202,25 @@ static void clean_up(const struct job *job)
 	unlinkat(job->dir, name, 0);
 }
 
+void job_say(struct job *job, const char *fmt, ...)
+{
+	char text[64];
+	va_list ap;
+	int len;
+
+	va_start(ap, fmt);
+	len = vsnprintf(text, sizeof(text) - 1, fmt, ap);
+	va_end(ap);
+	text[len++] = '\n';
+	/* The socket has room for the few short lines of a conversation. */
+	if (job->fd >= 0 && send(job->fd, text, len, MSG_NOSIGNAL) != len)
+		hang_up(job, errno == EPIPE ? -ECONNRESET : -EIO);
+}
+
 static void call(struct job *job, const struct job_request *request)
 {
 	struct ucred peer;
 	socklen_t size = sizeof(peer);
-	char text[64];
-	int len = snprintf(text, sizeof(text), "%s\n", request->text);
 	int fd = rundir_connect(job->dir, job->pid);
 
 	job->fd = fd < 0 ? -1 : fd;
@@ -223,9 +235,7 @@ static void call(struct job *job, const struct job_request *request)
 	}
 	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0)
 		job->uid = peer.uid;
-	/* A fresh socket has room for one line. */
-	if (send(fd, text, len, MSG_NOSIGNAL) != len)
-		hang_up(job, errno == EPIPE ? -ECONNRESET : -EIO);
+	job_say(job, "%s", job->party && request->party_text ? request->party_text : request->text);
 }
 
 static void take_end(struct job *job, char *value)
@@ -287,12 +297,14 @@ static void hear(struct job *job, const struct job_request *request)
 		hang_up(job, -EBADMSG);
 }
 
-/* Hang up on jobs past their limit; return how long the others may stay silent, -1 for ever. */
+/*
+ * Hang up on jobs past their limit; return how long the others may stay silent, @wait at the most,
+ * -1 for ever.
+ */
 static int check_limits(struct job **jobs, size_t n, const struct job_request *request,
-			int64_t begin)
+			int64_t begin, int wait)
 {
 	int64_t now = now_ms();
-	int wait = request->tick ? TICK_MS : -1;
 
 	for (size_t i = 0; i < n && request->limit_ms >= 0; i++) {
 		int64_t left =
@@ -312,6 +324,7 @@ void jobs_ask(struct job **jobs, size_t n, const struct job_request *request)
 {
 	struct pollfd *fds = calloc(n ? n : 1, sizeof(*fds));
 	int64_t begin = now_ms();
+	int tick_ms = request->tick ? 0 : -1;
 
 	for (size_t i = 0; i < n; i++) {
 		if (fds)
@@ -320,7 +333,7 @@ void jobs_ask(struct job **jobs, size_t n, const struct job_request *request)
 			hang_up(jobs[i], -ENOMEM);
 	}
 	while (fds) {
-		int wait = check_limits(jobs, n, request, begin);
+		int wait = check_limits(jobs, n, request, begin, tick_ms);
 		size_t open = 0;
 
 		for (size_t i = 0; i < n; i++) {
@@ -334,7 +347,7 @@ void jobs_ask(struct job **jobs, size_t n, const struct job_request *request)
 				if (jobs[i]->fd >= 0 && fds[i].revents)
 					hear(jobs[i], request);
 		if (request->tick)
-			request->tick(jobs, n);
+			tick_ms = request->tick(jobs, n);
 	}
 	free(fds);
 }

@@ -62,6 +62,8 @@ struct job_progress {
 	bool any;
 };
 
+struct party;
+
 /* One process. */
 struct job {
 	pid_t pid;
@@ -81,6 +83,9 @@ struct job {
 	char message[256];
 	char note[256];
 	struct job_progress progress;
+
+	struct party *party; /* that it pauses with (coordinate.h), or NULL */
+	size_t rank;         /* in it */
 };
 
 struct job_list {
@@ -93,7 +98,8 @@ struct job_list {
 /* One request for several jobs. */
 struct job_request {
 	const char *text;
-	int limit_ms; /* -1: none */
+	const char *party_text; /* for jobs that have a party; NULL: the same */
+	int limit_ms;           /* -1: none */
 	/* The limit is for a silence, not for the whole: every line starts it anew. */
 	bool silence;
 	/*
@@ -101,8 +107,11 @@ struct job_request {
 	 * that ends the conversation.
 	 */
 	int (*line)(struct job *job, const char *key, char *value);
-	/* Called ten times a second until all have ended; NULL: not. */
-	void (*tick)(struct job **jobs, size_t n);
+	/*
+	 * Called after every line until all have ended, and after as many milliseconds as it
+	 * returns; NULL: not.
+	 */
+	int (*tick)(struct job **jobs, size_t n);
 };
 
 /*
@@ -115,6 +124,9 @@ void jobs_free(struct job_list *list);
 
 /* Send @request to all @jobs and hear them out; error, end and message say how each went. */
 void jobs_ask(struct job **jobs, size_t n, const struct job_request *request);
+
+/* Send another line, in a line or tick function. */
+void job_say(struct job *job, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* Ask "status" of @jobs; described is set in those that gave a proper answer. */
 void jobs_describe(struct job **jobs, size_t n);

@@ -14,7 +14,7 @@
 
 static struct {
 	const char *doing;
-	int64_t begin;
+	int64_t begin, last;
 	bool shown;
 } watch;
 
@@ -89,14 +89,18 @@ static void describe(char *buf, size_t size, struct job **jobs, size_t n)
 		snprintf(buf + len, size - len, " %s", format_duration(took, now - watch.begin));
 }
 
-void progress_tick(struct job **jobs, size_t n)
+int progress_tick(struct job **jobs, size_t n)
 {
+	int64_t now = now_ms();
+
 	char line[512], what[256] = "", who[64];
 	struct winsize win = {0};
 	int width;
 
-	if (now_ms() - watch.begin < QUIET_MS || !isatty(STDERR_FILENO))
-		return;
+	if (now - watch.begin < QUIET_MS || now - watch.last < PROGRESS_MS ||
+	    !isatty(STDERR_FILENO))
+		return PROGRESS_MS;
+	watch.last = now;
 	if (n > 1)
 		snprintf(who, sizeof(who), "%zu processes", n);
 	else
@@ -107,6 +111,7 @@ void progress_tick(struct job **jobs, size_t n)
 	width = ioctl(STDERR_FILENO, TIOCGWINSZ, &win) == 0 && win.ws_col ? win.ws_col - 1 : 79;
 	fprintf(stderr, "\r%.*s\033[K", width, line);
 	watch.shown = true;
+	return PROGRESS_MS;
 }
 
 void progress_end(void)

@@ -13,8 +13,10 @@ void progress_begin(const char *doing);
 /* Take the value of a "progress" line of @job. Returns 0 or -EBADMSG. */
 int progress_take(struct job *job, const char *value);
 
-/* Write the line anew; a tick function for struct job_request. */
-void progress_tick(struct job **jobs, size_t n);
+#define PROGRESS_MS 100
+
+/* Write the line anew; a tick function for struct job_request. Returns PROGRESS_MS. */
+int progress_tick(struct job **jobs, size_t n);
 
 /* Wipe the line. */
 void progress_end(void);

@@ -129,7 +129,7 @@ class FakeJob:
         self.pid = pid or live_pid()
         self.requests = []
         self.answers = {"status": status(self.pid, **fields),
-                        "pause": ["end ok"], "resume": ["end ok"]}
+                        "pause": ["end ok"], "resume": ["end ok"], "hold": at_rest}
         self.answers.update(answers or {})
         self.listener = socket.socket(socket.AF_UNIX)
         self.listener.bind(folder.socket(self.pid))
@@ -148,19 +148,23 @@ class FakeJob:
     def _answer(self, connection):
         with connection:
             try:
-                request = connection.makefile("r").readline().rstrip("\n")
+                request = read_line(connection)
                 word = request.split(" ")[0]
                 if word != "status":
                     self.requests.append(request)
-                answer = self.answers[word]
-                if callable(answer):
-                    answer(self, connection)
-                elif isinstance(answer, bytes):
-                    connection.sendall(answer)
-                else:
-                    say(connection, *answer)
+                self.give(word, connection)
             except OSError:
                 pass  # the command hung up
+
+    def give(self, word, connection):
+        """Give the answer to a request."""
+        answer = self.answers[word]
+        if callable(answer):
+            answer(self, connection)
+        elif isinstance(answer, bytes):
+            connection.sendall(answer)
+        else:
+            say(connection, *answer)
 
     def silent(self, _connection):
         """An answer that never comes."""
@@ -169,6 +173,39 @@ class FakeJob:
 
 def silent(job, connection):
     job.silent(connection)
+
+
+def read_line(connection):
+    """The next line, and nothing of what follows it; empty at the end."""
+    line = b""
+    while not line.endswith(b"\n") and (byte := connection.recv(1)):
+        line += byte
+    return line.decode().rstrip("\n")
+
+
+def orders(job, connection):
+    """The orders to a held job, one after the other."""
+    while line := read_line(connection):
+        job.requests.append(line)
+        yield line
+
+
+def obey(job, connection):
+    """Take the orders of a job that is at rest, to the end."""
+    for order in orders(job, connection):
+        if order == "commit":
+            job.give("pause", connection)
+            return
+        if order == "abort":
+            say(connection, "end busy cancelled")
+            return
+        say(connection, f"held drained {order.split()[1]}")
+
+
+def at_rest(job, connection):
+    """The answer to "hold" of a job whose GPU is idle."""
+    say(connection, "held drained 0")
+    obey(job, connection)
 
 
 def say(connection, *lines):

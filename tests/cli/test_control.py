@@ -171,9 +171,9 @@ def test_how_a_job_says_no():
 
 def test_the_first_failure_decides():
     folder = Folder()
-    jobs = [FakeJob(folder, answers={"pause": ["end " + end]})
-            for end in ("ok", "unsupported no", "timeout no")]
-    result = cudaw("pause", "abc123")
+    jobs = [FakeJob(folder, id=f"aaaaa{i}", answers={"pause": ["end " + end]})
+            for i, end in enumerate(("ok", "unsupported no", "timeout no"))]
+    result = cudaw("pause", "--all")
     first = min((job.pid, code) for job, code in zip(jobs[1:], (6, 5)))[1]
     eq(result.code, first)
     eq(len(result.err.splitlines()), 2)
@@ -183,9 +183,9 @@ def test_the_first_failure_decides():
 def test_a_hanging_job_times_out():
     folder = Folder()
     hung = FakeJob(folder, answers={"pause": silent})
-    good = FakeJob(folder)
+    good = FakeJob(folder, id="bbbbbb")
     begin = time.monotonic()
-    result = cudaw("pause", "--timeout", "0.5", "abc123")
+    result = cudaw("pause", "--timeout", "0.5", "--all")
     assert 2.5 <= time.monotonic() - begin < 8
     eq((result.code, result.out), (5, f"paused {good.pid}\n"))
     has(result.err, f"cudaw: pause {hung.pid}: no answer; it may do so yet")

@@ -1,0 +1,138 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""cudaw pause of a job of several processes: together or not at all."""
+import threading
+
+from clilib import FakeJob, Folder, cudaw, eq, has, main, obey, orders, say
+
+
+def test_all_commit_when_all_are_at_rest():
+    folder = Folder()
+    launched = threading.Event()
+
+    def ahead(job, connection):
+        say(connection, "held stuck 0")
+        launched.wait(10)
+        say(connection, "held drained 0")
+        obey(job, connection)
+
+    def behind(job, connection):
+        say(connection, "held drained 0")
+        order = next(orders(job, connection))
+        launched.set()
+        say(connection, f"held drained {order.split()[1]}")
+        obey(job, connection)
+
+    one = FakeJob(folder, name="train", answers={"hold": ahead})
+    two = FakeJob(folder, name="train", answers={"hold": behind})
+    result = cudaw("pause", "--timeout", "9", "train")
+    eq((result.code, result.err, one.requests), (0, "", ["hold 9000", "commit"]))
+    eq(two.requests, ["hold 9000", "step 1", "commit"])
+    eq(sorted(result.out.splitlines()), sorted(f"paused {job.pid} (train)" for job in (one, two)))
+
+
+def test_all_make_a_call_where_nothing_changes():
+    folder = Folder()
+
+    def stuck(job, connection):
+        say(connection, "held stuck 0")
+        eq(next(orders(job, connection)), "step 1")
+        say(connection, "held drained 1")
+        obey(job, connection)
+
+    jobs = [FakeJob(folder, answers={"hold": stuck}) for _ in range(2)]
+    eq(cudaw("pause", "abc123").code, 0)
+    eq([job.requests for job in jobs], [["hold", "step 1", "commit"]] * 2)
+
+
+def test_if_one_can_not_the_others_run_on():
+    for end, code, message in [("timeout kernels did not end in time", 5, "kernels did not end"),
+                               ("nomem 31 GiB needed", 1, "31 GiB needed"),
+                               ("busy another pause is under way", 1, "another pause"),
+                               ("denied not yours", 4, "not yours")]:
+        folder = Folder()
+        bad = FakeJob(folder, name="train", answers={"hold": ["end " + end]})
+        good = FakeJob(folder, name="train")
+        result = cudaw("pause", "train")
+        eq((result.code, result.out), (code, ""))
+        has(result.err, f"cudaw: pause {bad.pid} (train): {message}")
+        has(result.err, f"cudaw: pause {good.pid} (train): it runs on, as not all of its job")
+        eq(good.requests[-1], "abort")
+
+
+def test_one_that_says_nonsense_or_dies_stops_the_others():
+    for answer, message in [(b"held perhaps 1\n", "malformed answer"),
+                            (b"held stuck\n", "malformed answer"),
+                            (b"held stuck 0\n", "it ended without an answer")]:
+        folder = Folder()
+        bad, good = FakeJob(folder, answers={"hold": answer}), FakeJob(folder)
+        result = cudaw("pause", "abc123")
+        eq((result.code, result.out), (1, ""))
+        has(result.err, f"cudaw: pause {bad.pid}: {message}")
+        eq(good.requests[-1], "abort")
+
+
+def test_a_failure_after_the_commit_resumes_the_others():
+    folder = Folder()
+    bad = FakeJob(folder, answers={"pause": ["end failed unmap: error 700"]})
+    good = FakeJob(folder)
+    result = cudaw("pause", "abc123")
+    eq((result.code, result.out), (1, ""))
+    has(result.err, f"cudaw: pause {bad.pid}: unmap: error 700")
+    has(result.err, f"cudaw: pause {good.pid}: it runs on")
+    eq((bad.requests, good.requests), (["hold", "commit"], ["hold", "commit", "resume"]))
+
+
+def test_one_that_is_paused_already_is_at_rest():
+    folder = Folder()
+    done = FakeJob(folder, answers={"hold": ["note already paused", "end ok"]})
+    other = FakeJob(folder)
+    result = cudaw("pause", "abc123")
+    eq((result.code, result.err), (0, ""))
+    has(result.out, f"paused {done.pid}: already paused\n")
+    eq((done.requests, other.requests), (["hold"], ["hold", "commit"]))
+
+
+def test_jobs_do_not_wait_for_other_jobs():
+    folder = Folder()
+    bad = FakeJob(folder, answers={"hold": ["end timeout no"]})
+    good = FakeJob(folder)
+    alone = FakeJob(folder, id="bbbbbb")
+    pair = [FakeJob(folder, id="cccccc") for _ in range(2)]
+    result = cudaw("pause", "--all")
+    eq(result.code, 5)
+    eq((bad.requests, good.requests[-1], alone.requests), (["hold"], "abort", ["pause"]))
+    eq([job.requests for job in pair], [["hold", "commit"]] * 2)
+    eq(sorted(result.out.splitlines()), sorted(f"paused {job.pid}" for job in pair + [alone]))
+
+
+def test_one_process_of_several_by_its_pid():
+    folder = Folder()
+    jobs = [FakeJob(folder) for _ in range(2)]
+    eq(cudaw("pause", str(jobs[0].pid)).code, 0)
+    eq([job.requests for job in jobs], [["pause"], []])
+
+
+def test_no_wait_waits_for_the_commit():
+    folder = Folder()
+
+    def copying(job, connection):
+        say(connection, "progress copy 1 7")
+        job.silent(connection)
+
+    jobs = [FakeJob(folder, answers={"pause": copying}) for _ in range(2)]
+    result = cudaw("pause", "--no-wait", "abc123")
+    eq((result.code, sorted(result.out.splitlines())),
+       (0, sorted(f"pausing {job.pid}" for job in jobs)))
+    eq([job.requests for job in jobs], [["hold", "commit"]] * 2)
+
+
+def test_a_resume_needs_no_phases():
+    folder = Folder()
+    jobs = [FakeJob(folder) for _ in range(2)]
+    eq(cudaw("resume", "abc123").code, 0)
+    eq([job.requests for job in jobs], [["resume"]] * 2)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CUDAW_COORDINATE_H
+#define CUDAW_COORDINATE_H
+/*
+ * Pausing the processes of one job together: a party. Each is asked to hold; they come to rest by
+ * steps (steps.h); when all are at rest, all are told to commit, and go on as ordinary pauses. If
+ * one ends before that, the others run on. If one fails after it, the others are resumed.
+ *
+ * While this command lives, all or none pause. One that is killed between two of the commits, which
+ * are sent in one go, leaves the job half paused; a resume, or another pause, mends that.
+ */
+#include "tools/jobs.h"
+
+/*
+ * Make parties of those of @jobs that share their id with another. Returns 0 or -ENOMEM. Undo with
+ * coordinate_end(), after which a job's party is NULL.
+ */
+int coordinate_begin(struct job **jobs, size_t n);
+void coordinate_end(struct job **jobs, size_t n);
+
+/* Take the value of a "held" line. Returns 0 or -EBADMSG. */
+int coordinate_take(struct job *job, const char *value);
+
+/* Give orders. Returns in how many milliseconds to look again, @idle_ms where nobody is held. */
+int coordinate_tick(struct job **jobs, size_t n, int idle_ms);
+
+/* True where nothing will stop the job's pause any more: it has no party, or was told to commit. */
+bool coordinate_is_over(const struct job *job);
+
+/* True where the job ended only because another one of its party did not pause. */
+bool coordinate_gave_up(const struct job *job);
+
+/*
+ * When all have ended: resume those that paused while another one of their party failed. Those
+ * are coordinate_gave_up() then.
+ */
+void coordinate_mend(struct job **jobs, size_t n);
+
+#endif
