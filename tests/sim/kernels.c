@@ -128,6 +128,29 @@ static void run_increment_surface(const void *args)
 		*(uint32_t *)surface_element(a->surface, i % a->width, i / a->width) += 1;
 }
 
+struct all_reduce_args {
+	uint32_t *shared;
+	uint32_t *data;
+	uint32_t rank, ranks, round;
+};
+
+/* The layout of shared is in tests/programs/ranks.c. */
+static void run_all_reduce(const void *args)
+{
+	const struct all_reduce_args *a = args;
+	uint32_t *values = a->shared + 16 + a->round % 2 * 16, sum = 0;
+	struct timespec pause = {.tv_nsec = 50000};
+
+	values[a->rank] = *a->data;
+	__atomic_store_n(&a->shared[a->rank], a->round + 1, __ATOMIC_RELEASE);
+	for (uint32_t i = 0; i < a->ranks; i++) {
+		while (__atomic_load_n(&a->shared[i], __ATOMIC_ACQUIRE) < a->round + 1)
+			nanosleep(&pause, NULL);
+		sum += values[i];
+	}
+	*a->data = *a->data * 1664525u + sum + a->round;
+}
+
 const struct sim_kernel *kernel_table(size_t *count)
 {
 	static const struct sim_kernel table[] = {
@@ -141,6 +164,7 @@ const struct sim_kernel *kernel_table(size_t *count)
 		{"add_texels", run_add_texels, 4, {8, 8, 8, 4}},
 		{"increment_surface", run_increment_surface, 3, {8, 8, 4}},
 		{"cudaw_digest", run_digest, 3, {8, 8, 8}},
+		{"all_reduce", run_all_reduce, 5, {8, 8, 4, 4, 4}},
 	};
 
 	*count = sizeof(table) / sizeof(table[0]);

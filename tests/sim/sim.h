@@ -227,7 +227,7 @@ struct sim_kernel {
 	const char *name;
 	void (*run)(const void *args);
 	unsigned int nparams;
-	unsigned char sizes[4];
+	unsigned char sizes[5];
 };
 
 struct sim_thread {

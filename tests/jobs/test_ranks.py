@@ -1,0 +1,97 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs of several processes whose kernels wait for each other."""
+import os
+import signal
+import socket
+
+from simlib import SANITIZED, errors_of_cudaw, shared
+from gpulib import RUNTIME_DIR, Job, check, cudaw, equal, jobs, main, until
+
+
+def ranks_of(name):
+    return [pid for pid, row in jobs().items() if row["name"] == name]
+
+
+def started(count, name):
+    job = Job("ranks", "--ranks", count, "--steps", 100000000, "--step-ms", 1, name=name)
+    job.until(lambda: len(ranks_of(name)) == count, 30, "all ranks use CUDA")
+    job.wait_steps(3)
+    return job
+
+
+def goes_on(job):
+    equal({row["state"] for row in jobs().values()}, {"running"}, "the states afterwards")
+    job.wait_steps(job.steps() + 3, timeout=20)
+    job.finish()
+    equal(errors_of_cudaw(job), [], "what cudaw said on stderr")
+
+
+def held(pid):
+    """A connection to one rank, which is held."""
+    client = socket.socket(socket.AF_UNIX)
+    client.settimeout(20)
+    client.connect(os.path.join(RUNTIME_DIR, f"{pid}.sock"))
+    client.sendall(b"hold 60000\n")
+    until(lambda: b"held " in client.recv(4096), 10, "the rank is held")
+    return client
+
+
+def all_run_on():
+    until(lambda: {row["state"] for row in jobs().values()} == {"running"}, 10, "they run on")
+
+
+def a_command_that_dies_before_the_commit_leaves_the_job_running():
+    job = started(2, "left")
+    clients = [held(pid) for pid in ranks_of("left")]
+    equal({row["state"] for row in jobs().values()}, {"pausing"}, "the states while it is held")
+    clients[0].close()
+    clients[1].close()
+    all_run_on()
+    goes_on(job)
+
+
+def orders_that_are_none_end_the_hold():
+    job = started(2, "odd")
+    for order in (b"step 0\n", b"step x\n", b"step 999999999\n", b"hurry\n", b"x" * 255):
+        client = held(ranks_of("odd")[0])
+        client.sendall(order)
+        text = b""
+        while part := client.recv(4096):
+            text += part
+        check(b"\nend invalid" in b"\n" + text, f"{order[:20]} was answered with {text!r}")
+        all_run_on()
+    goes_on(job)
+
+
+def a_second_command_is_turned_away():
+    job = started(2, "two")
+    first = held(ranks_of("two")[0])
+    done = cudaw("pause", "two")
+    equal(done.returncode, 1, "the exit code of the second")
+    check("another pause is under way" in done.stderr, f"it said {done.stderr!r}")
+    first.close()
+    all_run_on()
+    goes_on(job)
+
+
+def a_pause_of_one_rank_by_a_signal_comes_first():
+    job = started(2, "signal")
+    rank = ranks_of("signal")[0]
+    os.kill(rank, signal.SIGUSR1)
+    job.until(lambda: jobs()[rank]["state"] == "paused", 20, "one rank is paused")
+    done = cudaw("pause", "--timeout", 1, "signal")
+    # The other one may wait for it on the GPU, or be at rest by chance.
+    check(done.returncode in (0, 5), f"the exit code is {done.returncode}: {done.stderr}")
+    cudaw("resume", "signal")
+    goes_on(job)
+
+
+PAUSES = 5 if SANITIZED else 20
+
+main(*shared("ranks.py", 2, PAUSES),
+     *shared("ranks.py", 4, PAUSES),
+     a_command_that_dies_before_the_commit_leaves_the_job_running,
+     orders_that_are_none_end_the_hold,
+     a_second_command_is_turned_away,
+     a_pause_of_one_rank_by_a_signal_comes_first)
