@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/control.h"
 #include "checkpoint/captures.h"
+#include "checkpoint/claims.h"
 #include "checkpoint/contexts.h"
 #include "checkpoint/gate.h"
 #include "checkpoint/hold.h"
@@ -71,6 +72,7 @@ static void op_run(void)
 	switch (op) {
 	case OP_PAUSE:
 		engine_pause(drv, ctl.timeout_ms, &ctl.progress, &ctl.result);
+		claims_drop();
 		break;
 	case OP_RESUME:
 		engine_resume(drv, ctl.timeout_ms, &ctl.progress, &ctl.result);

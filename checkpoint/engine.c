@@ -280,11 +280,12 @@ static int make_room(const struct cuda_driver *drv, struct engine_progress *prog
 		     struct engine_result *result)
 {
 	size_t slots = saved.nlive, pool_slots, spill_slots, apart = 0, missing;
+	size_t bytes = slots * VMEM_GRANULE, held = hostpool_held();
 	int error;
 
 	if (release_wanted(drv))
 		apart = release_host_bytes(drv, saved.contexts, saved.ncontexts);
-	missing = saved_room(apart, &pool_slots, &spill_slots);
+	missing = saved_room(bytes > held ? bytes - held : 0, apart, &pool_slots, &spill_slots);
 	if (missing)
 		return fail(
 			result, END_NOMEM,
@@ -620,7 +621,7 @@ static void prepare(const struct cuda_driver *drv, const bool *cancel)
 
 	vmem_get_stats(&stats);
 	__atomic_store_n(&now.prepared, stats.mapped, __ATOMIC_RELAXED);
-	saved_room(0, &pool_slots, &spill_slots);
+	saved_room(0, 0, &pool_slots, &spill_slots);
 	if (limit > pool_slots * VMEM_GRANULE)
 		limit = pool_slots * VMEM_GRANULE;
 	blocks = stats.mapped < limit ? (stats.mapped + HOSTPOOL_BLOCK - 1) / HOSTPOOL_BLOCK

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define LOG_PREFIX "hostmem: "
@@ -68,12 +69,14 @@ static size_t less(size_t a, size_t b)
  * What the kernel can drop is on its two lists of file pages: page cache without shared memory,
  * which "file" has too, and the pages of MADV_FREE, which "file" has not.
  */
-static void cgroup_lower(const struct cgroup_files *files, char *path, size_t *limit, size_t *left)
+static void cgroup_lower(const struct cgroup_files *files, char *path, size_t *limit, size_t *left,
+			 uint64_t *group)
 {
 	char name[PATH_MAX], *slash;
 
 	do {
 		size_t max, usage;
+		struct stat st;
 
 		snprintf(name, sizeof(name), "%s%s/%s", files->mount, path, files->limit);
 		max = read_value(name, "");
@@ -85,6 +88,9 @@ static void cgroup_lower(const struct cgroup_files *files, char *path, size_t *l
 		if (max < NO_LIMIT && usage != SIZE_MAX) {
 			usage = less(usage, read_value(name, files->active_key));
 			usage = less(usage, read_value(name, files->inactive_key));
+			snprintf(name, sizeof(name), "%s%s", files->mount, path);
+			if (less(max, usage) < *left && !stat(name, &st))
+				*group = st.st_ino;
 			*left = min(*left, less(max, usage));
 		}
 		slash = strrchr(path, '/');
@@ -108,12 +114,13 @@ size_t hostmem_machine_available(void)
 }
 
 /* The limit and what is left of it, over all groups of this process; SIZE_MAX: no limit. */
-static void cgroup_query(size_t *limit, size_t *left)
+static void cgroup_query(size_t *limit, size_t *left, uint64_t *group)
 {
 	FILE *f = fopen("/proc/self/cgroup", "re");
 	char line[PATH_MAX];
 
 	*limit = *left = SIZE_MAX;
+	*group = 0;
 	while (f && fgets(line, sizeof(line), f)) {
 		const struct cgroup_files *files = NULL;
 		char *path = strchr(line, '/');
@@ -124,7 +131,7 @@ static void cgroup_query(size_t *limit, size_t *left)
 		else if (strstr(line, ":memory:"))
 			files = &cgroup_v1;
 		if (files && path)
-			cgroup_lower(files, path, limit, left);
+			cgroup_lower(files, path, limit, left, group);
 	}
 	if (f)
 		fclose(f);
@@ -133,9 +140,19 @@ static void cgroup_query(size_t *limit, size_t *left)
 size_t hostmem_cgroup_available(void)
 {
 	size_t limit, left;
+	uint64_t group;
 
-	cgroup_query(&limit, &left);
+	cgroup_query(&limit, &left, &group);
 	return left;
+}
+
+uint64_t hostmem_group(void)
+{
+	size_t limit, left;
+	uint64_t group;
+
+	cgroup_query(&limit, &left, &group);
+	return group;
 }
 
 size_t hostmem_available(void)
@@ -146,8 +163,9 @@ size_t hostmem_available(void)
 size_t hostmem_limit(void)
 {
 	size_t limit, left;
+	uint64_t group;
 
-	cgroup_query(&limit, &left);
+	cgroup_query(&limit, &left, &group);
 	return min(limit, (size_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE));
 }
 

@@ -6,6 +6,7 @@
  * putting the process at the mercy of the out-of-memory killer.
  */
 #include <stddef.h>
+#include <stdint.h>
 
 /* Kept free of what hostmem_available() finds, for the program and the kernel. */
 #define HOSTMEM_RESERVE (256UL << 20)
@@ -21,6 +22,9 @@ size_t hostmem_machine_available(void);
  * limit. What the kernel can drop, page cache and the pages of MADV_FREE, counts as left.
  */
 size_t hostmem_cgroup_available(void);
+
+/* A number for the group that leaves least, the same for all in it; 0 where there is no limit. */
+uint64_t hostmem_group(void);
 
 /* What this process can still take: the smaller of the two. */
 size_t hostmem_available(void);

@@ -251,14 +251,16 @@ void rundir_make_id(uint64_t seed, char id[RUNDIR_ID_SIZE])
 	snprintf(id, RUNDIR_ID_SIZE, "%c%05x", 'a' + first, rest);
 }
 
-/* The process's start in clock ticks since boot: field 22 of stat, the 20th after the name. */
-static uint64_t start_time(void)
+/* Field 22 of stat, the 20th after the name. */
+uint64_t rundir_start_time(pid_t pid)
 {
 	char buf[1024];
-	int fd = open("/proc/self/stat", O_RDONLY | O_CLOEXEC);
 	ssize_t len;
 	char *p;
+	int fd;
 
+	snprintf(buf, sizeof(buf), "/proc/%d/stat", pid);
+	fd = open(buf, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
 		return 0;
 	len = read(fd, buf, sizeof(buf) - 1);
@@ -282,5 +284,5 @@ void rundir_job_id(char id[RUNDIR_ID_SIZE])
 	if (len == RUNDIR_ID_SIZE - 1 && !job[len])
 		memcpy(id, job, RUNDIR_ID_SIZE);
 	else
-		rundir_make_id((start_time() << 22) ^ (uint64_t)getpid(), id);
+		rundir_make_id((rundir_start_time(getpid()) << 22) ^ (uint64_t)getpid(), id);
 }

@@ -8,6 +8,7 @@
  *	CUDAW_RUNTIME_DIR, or /tmp/cudaw-UID	mode 0700, owned by the user, not a symbolic link
  *	    PID.sock				mode 0600, one for each process that uses CUDA
  *	    GPU-UUID.lock			mode 0600, empty; who resumes on that GPU locks it
+ *	    host-memory.claims			mode 0600; see claims.h
  *
  * /tmp is open to everybody, so a folder that another user made, or can change, is refused: who
  * controls it could take the place of a job. Sockets are reached through the descriptor of the
@@ -75,6 +76,9 @@ void rundir_unlock(int fd);
  * can not mistake an id for a PID.
  */
 void rundir_make_id(uint64_t seed, char id[RUNDIR_ID_SIZE]);
+
+/* When @pid was started, in clock ticks since boot; 0 where there is no such process. */
+uint64_t rundir_start_time(pid_t pid);
 
 /* The job that this process belongs to: CUDAW_JOB, or one of its own from its PID and start. */
 void rundir_job_id(char id[RUNDIR_ID_SIZE]);

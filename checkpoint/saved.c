@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/saved.h"
+#include "checkpoint/claims.h"
 #include "checkpoint/hostmem.h"
 #include "checkpoint/hostpool.h"
 #include "checkpoint/spill.h"
@@ -120,10 +121,10 @@ void saved_unload_kernels(struct saved *s, const struct cuda_driver *drv)
 	s->kernels = NULL;
 }
 
-size_t saved_room(size_t apart, size_t *pool_slots, size_t *spill_slots)
+size_t saved_room(size_t wanted, size_t apart, size_t *pool_slots, size_t *spill_slots)
 {
-	size_t available = hostmem_available(), held = hostpool_held();
-	size_t needed = HOSTMEM_RESERVE + apart;
+	size_t needed = HOSTMEM_RESERVE + apart, held = hostpool_held();
+	size_t available = claims_make(wanted + apart, HOSTMEM_RESERVE);
 
 	*spill_slots = spill_space() / VMEM_GRANULE;
 	if (available < needed) {

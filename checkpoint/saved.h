@@ -49,9 +49,10 @@ void saved_unload_kernels(struct saved *saved, const struct cuda_driver *drv);
 
 /*
  * How many slots fit into host memory, and how many into the spill file, where @apart bytes of host
- * memory are needed for something else. Returns how many bytes are missing for that.
+ * memory are needed for something else. Returns how many bytes are missing for that. These and
+ * @wanted bytes of fresh host memory are claimed (claims.h), as far as they are there.
  */
-size_t saved_room(size_t apart, size_t *pool_slots, size_t *spill_slots);
+size_t saved_room(size_t wanted, size_t apart, size_t *pool_slots, size_t *spill_slots);
 
 /*
  * Get address space and disk space for @slots slots, of which @pool_slots may be host memory. 0, or

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/transfer.h"
+#include "checkpoint/claims.h"
 #include "checkpoint/hostmem.h"
 #include "checkpoint/hostpool.h"
 #include "checkpoint/spill.h"
@@ -120,8 +121,11 @@ static int copy_out(struct worker *w, const struct run *r)
 	size_t steps = (r->size + w->buffer - 1) / w->buffer;
 	int error = make_buffers(w);
 
-	if (!error && r->host)
+	if (!error && r->host) {
 		error = hostmem_populate(r->host, r->size);
+		if (!hostpool_block(r->slot * VMEM_GRANULE / HOSTPOOL_BLOCK)->present)
+			claims_take(r->size);
+	}
 	for (size_t k = 0; k <= steps && !error; k++) {
 		size_t at = k * w->buffer, before = at - w->buffer;
 		int which = k % 2;
