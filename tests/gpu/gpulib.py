@@ -39,8 +39,9 @@ NEEDS = {
     "cupy_run.py": "cupy",
     "jax_run.py": "jax",
     "two_gpus.py": "torch",
+    "nccl_ranks.py": "torch",
 }
-GPUS_NEEDED = {"two_gpus.py": 2}
+GPUS_NEEDED = {"two_gpus.py": 2, "nccl_ranks.py": 2}
 SKIP_STATUS = 77
 MODES = {"native": "natively", "run": "cudaw run", "path": "LD_LIBRARY_PATH alone"}
 
