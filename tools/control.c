@@ -38,6 +38,9 @@ const char help_pause[] =
 	"\n"
 	"Move the GPU memory of jobs to host memory, give it back to the GPU, and hold the jobs\n"
 	"until 'cudaw resume'. To a job this looks like GPU calls that take long.\n"
+	"\n"
+	"Several processes of one job, which may wait for each other on the GPU, pause together or\n"
+	"not at all; interrupted before they have come to rest, they run on.\n"
 	"\n" OPTIONS_HELP(
 		"  -t, --timeout SECONDS  let the job run on if its kernels do not end in time (30)\n");
 
