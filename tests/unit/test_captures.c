@@ -29,7 +29,7 @@ static CUresult is_capturing(CUstream handle, CUstreamCaptureStatus *status)
 	uintptr_t n = (uintptr_t)handle - 0x1000;
 
 	ck_assert_uint_lt(n, STREAMS);
-	*status = statuses[n];
+	*status = __atomic_load_n(&statuses[n], __ATOMIC_RELAXED);
 	return results[n];
 }
 
@@ -37,7 +37,7 @@ static const struct cuda_driver drv = {.cuStreamIsCapturing = is_capturing};
 
 static void begin(unsigned int n, unsigned int ctx)
 {
-	statuses[n] = CU_STREAM_CAPTURE_STATUS_ACTIVE;
+	__atomic_store_n(&statuses[n], CU_STREAM_CAPTURE_STATUS_ACTIVE, __ATOMIC_RELAXED);
 	captures_add(stream(n), context(ctx));
 }
 
