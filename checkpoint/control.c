@@ -141,7 +141,7 @@ static bool op_start(enum operation what)
 	ctl.timeout_ms = ctl.want_timeout_ms;
 	memset(&ctl.progress, 0, sizeof(ctl.progress));
 	ctl.progress.phase = "start";
-	if (what == OP_PAUSE && ctl.want_hold) {
+	if (is_change(what) && ctl.want_hold) {
 		hold_init(&ctl.hold, wake);
 		ctl.progress.hold = &ctl.hold;
 	}
@@ -270,9 +270,9 @@ void control_want_trim(void)
 		__atomic_store_n(&ctl.progress.cancel, true, __ATOMIC_RELAXED);
 }
 
-void control_want_hold(int timeout_ms)
+void control_want_hold(bool paused, int timeout_ms)
 {
-	control_want(true, timeout_ms);
+	control_want(paused, timeout_ms);
 	ctl.want_hold = true;
 }
 
@@ -285,7 +285,15 @@ void control_order(const struct hold_order *order)
 void control_abort_hold(void)
 {
 	if (!ctl.progress.hold || !hold_is_committed(ctl.progress.hold))
-		control_want(false, 0);
+		control_want(!ctl.want_paused, ctl.want_paused ? 0 : CONTROL_PAUSE_TIMEOUT_MS);
+}
+
+void control_end_hold(void)
+{
+	const struct hold_order commit = {.commit = true};
+
+	ctl.want_hold = false;
+	control_order(&commit);
 }
 
 static void take_signals(void)

@@ -35,10 +35,14 @@ void control_want(bool paused, int timeout_ms);
 /* Ask for a trim; the same, by server_finish_trim(). */
 void control_want_trim(void);
 
-/* Ask for a pause that waits, held, for orders (hold.h); give it one; end it if it still waits. */
-void control_want_hold(int timeout_ms);
+/*
+ * Ask for a state, by a pause or a resume that waits, held, for orders (hold.h); give it one. Undo
+ * it if it still waits; or let it go on alone.
+ */
+void control_want_hold(bool paused, int timeout_ms);
 void control_order(const struct hold_order *order);
 void control_abort_hold(void);
+void control_end_hold(void);
 
 /* The state now, with *@progress (may be NULL) set while an operation is under way, else NULL. */
 enum job_state control_state(const struct engine_progress **progress);

@@ -2,6 +2,7 @@
 #include "checkpoint/engine.h"
 #include "checkpoint/contexts.h"
 #include "checkpoint/gate.h"
+#include "checkpoint/hold.h"
 #include "checkpoint/hostmem.h"
 #include "checkpoint/hostpool.h"
 #include "checkpoint/quiet.h"
@@ -31,6 +32,8 @@
 /* How long a prepare() waits for the program's calls, and lets them run after each block. */
 #define PREPARE_PATIENCE_MS 10
 #define PREPARE_PAUSE_US    10000
+/* How often a resume that waits for its peers looks whether it is cancelled. */
+#define PEERS_LOOK_MS 20
 
 static struct saved saved;
 
@@ -430,12 +433,27 @@ err_forget:
 	return -1;
 }
 
+/* What is left on the GPU goes by the driver's checkpoint, where that is wanted. */
+static void release(const struct cuda_driver *drv, struct engine_progress *progress,
+		    struct engine_result *result)
+{
+	const char *call = "";
+	CUresult error;
+
+	if (!saved.ncontexts || !release_wanted(drv))
+		return;
+	set_phase(progress, "release", 0);
+	error = release_checkpoint(drv, saved.contexts, saved.ncontexts, &call);
+	__atomic_store_n(&now.released, !error, __ATOMIC_RELAXED);
+	if (error)
+		snprintf(result->note, sizeof(result->note), "the context stays on the GPU: %s: %s",
+			 call, error_name(drv, error));
+}
+
 void engine_pause(const struct cuda_driver *drv, int timeout_ms, struct engine_progress *progress,
 		  struct engine_result *result)
 {
 	double start = gate_now_ms();
-	const char *call = "";
-	CUresult error;
 
 	begin(result);
 	if (unsupported_check(drv, result->message, sizeof(result->message))) {
@@ -445,15 +463,7 @@ void engine_pause(const struct cuda_driver *drv, int timeout_ms, struct engine_p
 	set_phase(progress, "drain", 0);
 	if (take_memory(drv, start + timeout_ms, progress, result))
 		return;
-	if (saved.ncontexts && release_wanted(drv)) {
-		set_phase(progress, "release", 0);
-		error = release_checkpoint(drv, saved.contexts, saved.ncontexts, &call);
-		__atomic_store_n(&now.released, !error, __ATOMIC_RELAXED);
-		if (error)
-			snprintf(result->note, sizeof(result->note),
-				 "the context stays on the GPU: %s: %s", call,
-				 error_name(drv, error));
-	}
+	release(drv, progress, result);
 	__atomic_store_n(&now.untidy, !now.released && saved.ncontexts && saved.used_slots,
 			 __ATOMIC_RELAXED);
 	succeed(result, start, saved_bytes(&saved));
@@ -525,6 +535,41 @@ static int regain(const struct cuda_driver *drv, double deadline_ms,
 	return 0;
 }
 
+/* Wait until the other processes of the job have their memory too. False: they will not. */
+static bool wait_for_peers(struct engine_progress *progress)
+{
+	const struct hold_report ready = {.drained = true};
+	struct hold_order order = {0};
+
+	if (!progress->hold)
+		return true;
+	set_phase(progress, "peers", 0);
+	hold_say(progress->hold, &ready);
+	while (!order.commit) {
+		hold_take_order(progress->hold, PEERS_LOOK_MS, &order);
+		if (!order.commit && cancelled(progress))
+			return false;
+	}
+	return true;
+}
+
+/* Off the GPU again: nothing has run since the memory came back, so what is saved is still so. */
+static void step_back(const struct cuda_driver *drv, struct engine_progress *progress,
+		      struct engine_result *result)
+{
+	CUresult error;
+
+	set_phase(progress, "unmap", 0);
+	error = unmap_regions(drv);
+	if (error) {
+		fail_driver(result, drv, "unmap", error);
+		return;
+	}
+	release(drv, progress, result);
+	fail(result, END_BUSY,
+	     "another process of the job did not resume, or a pause was asked for");
+}
+
 void engine_resume(const struct cuda_driver *drv, int timeout_ms, struct engine_progress *progress,
 		   struct engine_result *result)
 {
@@ -534,6 +579,10 @@ void engine_resume(const struct cuda_driver *drv, int timeout_ms, struct engine_
 	if (regain(drv, timeout_ms ? start + timeout_ms : 0, progress, result) ||
 	    load_back(drv, progress, result))
 		return;
+	if (!wait_for_peers(progress)) {
+		step_back(drv, progress, result);
+		return;
+	}
 	__atomic_store_n(&now.paused, false, __ATOMIC_RELAXED);
 	gate_open();
 	succeed(result, start, saved_bytes(&saved));

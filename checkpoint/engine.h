@@ -15,6 +15,8 @@
  *
  * A resume does the reverse (restore, map, copy), and waits for GPU memory with back-off as long as
  * it has to. When it fails for another reason the data stays where it is and it can be tried again.
+ * One that is held (hold.h) lets the program run when its peers have their memory as well, and
+ * gives it back where they do not get it.
  *
  * With CUDAW_VERIFY=1 a resume lets the job run only when the GPU finds each granule as it was.
  *
@@ -37,7 +39,7 @@ struct engine_progress {
 	size_t total;
 	bool waiting;      /* a resume waits for GPU memory */
 	bool cancel;       /* set by others: give up where that is still possible */
-	struct hold *hold; /* set by others before a pause: wait there for the peers; or NULL */
+	struct hold *hold; /* set by others before: wait for the peers there; or NULL */
 };
 
 #define ENGINE_PHASES 8

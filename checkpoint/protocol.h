@@ -19,6 +19,7 @@
  *	trim			give back the host and GPU memory that a running job keeps for later
  *
  *	hold [TIMEOUT_MS]	pause, but first come to rest together with other processes
+ *	regain [TIMEOUT_MS]	resume, but run on only together with other processes
  *
  * pause, hold and resume send "progress PHASE DONE TOTAL" (bytes) about ten times a second, and "note
  * TEXT" where the outcome needs a word (as "already paused"). An answer to what was really done has
@@ -40,6 +41,9 @@
  *	abort			run on; the answer ends with "end busy"
  *
  * A client that hangs up before it said commit means abort. The end of TIMEOUT_MS does as well.
+ *
+ * regain says "held drained 0" when the memory is back; commit lets the program run, abort takes
+ * the memory again. A client that hangs up means commit.
  *
  * Keys of status:
  *	protocol	1

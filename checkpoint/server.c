@@ -218,7 +218,8 @@ static bool handle_request(struct client *c)
 	const char *argument = c->line + word + (c->line[word] == ' ');
 	bool hold = word == 4 && !strncmp(c->line, "hold", 4);
 	bool pause = hold || (word == 5 && !strncmp(c->line, "pause", 5));
-	bool resume = word == 6 && !strncmp(c->line, "resume", 6);
+	bool regain = word == 6 && !strncmp(c->line, "regain", 6);
+	bool resume = regain || (word == 6 && !strncmp(c->line, "resume", 6));
 	int timeout_ms = parse_number(argument, pause ? CONTROL_PAUSE_TIMEOUT_MS : 0);
 
 	if (!strcmp(c->line, "status")) {
@@ -231,18 +232,28 @@ static bool handle_request(struct client *c)
 		return true;
 	}
 	if ((!pause && !resume) || timeout_ms < 0)
-		return invalid(c, "status, pause [MS], hold [MS], resume [MS] or trim");
+		return invalid(c,
+			       "status, pause [MS], hold [MS], resume [MS], regain [MS] or trim");
 	if (hold && control_state(NULL) == STATE_PAUSING) {
 		say(c, "end " END_BUSY " another pause is under way");
 		return false;
 	}
 	c->waiting = pause ? WAITS_PAUSED : WAITS_RUNNING;
-	c->holds = hold;
-	if (hold)
-		control_want_hold(timeout_ms);
+	c->holds = hold || regain;
+	if (c->holds)
+		control_want_hold(pause, timeout_ms);
 	else
 		control_want(pause, timeout_ms);
 	return true;
+}
+
+/* It gives no more orders. What it asked for is not stopped by that, unless it is a pause. */
+static void leave_held(const struct client *c)
+{
+	if (c->holds && c->waiting == WAITS_PAUSED)
+		control_abort_hold();
+	else if (c->holds)
+		control_end_hold();
 }
 
 /* A line of the client that holds the job. False when it is done with. */
@@ -284,8 +295,7 @@ static bool read_client(struct client *c)
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return true;
 	if (n <= 0) {
-		if (c->holds)
-			control_abort_hold();
+		leave_held(c);
 		return false;
 	}
 	if (c->waiting && !c->holds)
@@ -297,8 +307,7 @@ static bool read_client(struct client *c)
 	if (c->len < sizeof(c->line) - 1)
 		return true;
 	say(c, "end " END_INVALID " the request is longer than %zu bytes", sizeof(c->line) - 2);
-	if (c->holds)
-		control_abort_hold();
+	leave_held(c);
 	return false;
 }
 

@@ -62,8 +62,13 @@ const char help_trim[] =
 
 static const struct verb {
 	const char *name, *doing, *done;
-} pause_verb = {"pause", "pausing", "paused"}, resume_verb = {"resume", "resuming", "resumed"},
-  trim_verb = {"trim", "trimming", "trimmed"};
+	const char *together; /* what processes of one job are asked instead; or NULL */
+	const char *spared;   /* what is so of one where another one of its job fails */
+} pause_verb = {"pause", "pausing", "paused", "hold",
+		"it runs on, as not all of its job could be paused"},
+  resume_verb = {"resume", "resuming", "resumed", "regain",
+		 "it stays paused, as not all of its job could be resumed"},
+  trim_verb = {"trim", "trimming", "trimmed", NULL, NULL};
 
 struct control {
 	const struct verb *verb;
@@ -259,8 +264,10 @@ static void send_request(const struct control *control, struct job **jobs, size_
 	if (control->timeout_ms)
 		snprintf(timeout, sizeof(timeout), " %ld", control->timeout_ms);
 	snprintf(text, sizeof(text), "%s%s", control->verb->name, timeout);
-	snprintf(party_text, sizeof(party_text), "hold%s", timeout);
-	request.party_text = party_text;
+	if (control->verb->together) {
+		snprintf(party_text, sizeof(party_text), "%s%s", control->verb->together, timeout);
+		request.party_text = party_text;
+	}
 	request.limit_ms = control->timeout_ms ? control->timeout_ms + GRACE_MS : -1;
 	request.silence = true;
 	if (control->no_wait) {
@@ -341,13 +348,19 @@ static void report(struct control *control, struct job **jobs, size_t n)
 		if (under_way(control, jobs[i]))
 			printf("%s %s\n", control->verb->doing, label(jobs[i]));
 		else if (coordinate_gave_up(jobs[i]))
-			complain("%s %s: it runs on, as not all of its job could be paused",
-				 control->verb->name, label(jobs[i]));
+			complain("%s %s: %s", control->verb->name, label(jobs[i]),
+				 control->verb->spared);
 		else if (jobs[i]->error || strcmp(jobs[i]->end, END_OK) != 0)
 			report_failure(control, jobs[i]);
 		else
 			report_success(control->verb, jobs[i]);
 	}
+}
+
+/* A resume that nobody waits for is each process's own. */
+static bool goes_together(const struct control *control)
+{
+	return control->verb->together && !(control->verb == &resume_verb && control->no_wait);
 }
 
 static int run_control(struct control *control, char **targets, int ntargets)
@@ -360,12 +373,12 @@ static int run_control(struct control *control, char **targets, int ntargets)
 		return err;
 	select_targets(control, targets, ntargets);
 	jobs = pick(&control->list, false, &n);
-	if (!jobs || (control->verb == &pause_verb && coordinate_begin(jobs, n))) {
+	if (!jobs || (goes_together(control) && coordinate_begin(jobs, n))) {
 		complain("out of memory");
 		fail(control, EXIT_FAILED);
 	} else if (n) {
 		send_request(control, jobs, n);
-		if (!control->no_wait)
+		if (control->verb == &pause_verb && !control->no_wait)
 			coordinate_mend(jobs, n);
 		report(control, jobs, n);
 		coordinate_end(jobs, n);

@@ -16,7 +16,7 @@ struct party {
 	struct steps steps;
 	struct steps_rank *ranks;
 	bool committed;
-	const struct job *culprit; /* why the others are not to be paused; or NULL */
+	const struct job *culprit; /* why the others are not to go on; or NULL */
 };
 
 static struct party *parties;
@@ -93,7 +93,7 @@ int coordinate_take(struct job *job, const char *value)
 	return 0;
 }
 
-static bool paused(const struct job *job)
+static bool ended_well(const struct job *job)
 {
 	return job->fd < 0 && !job->error && !strcmp(job->end, END_OK);
 }
@@ -104,9 +104,9 @@ static const struct job *find_culprit(struct job **jobs, size_t n, struct party 
 	for (size_t i = 0; i < n; i++) {
 		if (jobs[i]->party != party || jobs[i]->fd >= 0)
 			continue;
-		if (!paused(jobs[i]))
+		if (!ended_well(jobs[i]))
 			return jobs[i];
-		/* It was paused before. */
+		/* It was so before. */
 		steps_leave(&party->steps, jobs[i]->rank);
 	}
 	return NULL;
@@ -178,10 +178,10 @@ void coordinate_mend(struct job **jobs, size_t n)
 	size_t count = 0;
 
 	for (size_t i = 0; i < n; i++)
-		if (jobs[i]->party && jobs[i]->party->committed && !paused(jobs[i]))
+		if (jobs[i]->party && jobs[i]->party->committed && !ended_well(jobs[i]))
 			jobs[i]->party->culprit = jobs[i];
 	for (size_t i = 0; again && i < n; i++)
-		if (jobs[i]->party && jobs[i]->party->culprit && paused(jobs[i]))
+		if (jobs[i]->party && jobs[i]->party->culprit && ended_well(jobs[i]))
 			again[count++] = jobs[i];
 	jobs_ask(again, count, &request);
 	free(again);

@@ -6,6 +6,9 @@
  * steps (steps.h); when all are at rest, all are told to commit, and go on as ordinary pauses. If
  * one ends before that, the others run on. If one fails after it, the others are resumed.
  *
+ * Resuming them together: each is asked to regain its memory; when all have, all are told to
+ * commit, and run on. If one ends before that, the others go back.
+ *
  * While this command lives, all or none pause. One that is killed between two of the commits, which
  * are sent in one go, leaves the job half paused; a resume, or another pause, mends that.
  */
@@ -24,10 +27,10 @@ int coordinate_take(struct job *job, const char *value);
 /* Give orders. Returns in how many milliseconds to look again, @idle_ms where nobody is held. */
 int coordinate_tick(struct job **jobs, size_t n, int idle_ms);
 
-/* True where nothing will stop the job's pause any more: it has no party, or was told to commit. */
+/* True where nothing will stop the job's operation any more: it has no party, or was told to commit. */
 bool coordinate_is_over(const struct job *job);
 
-/* True where the job ended only because another one of its party did not pause. */
+/* True where the job ended only because of another one of its party. */
 bool coordinate_gave_up(const struct job *job);
 
 /*

@@ -129,7 +129,7 @@ class FakeJob:
         self.pid = pid or live_pid()
         self.requests = []
         self.answers = {"status": status(self.pid, **fields),
-                        "pause": ["end ok"], "resume": ["end ok"], "hold": at_rest}
+                        "pause": ["end ok"], "resume": ["end ok"], "hold": at_rest, "regain": back}
         self.answers.update(answers or {})
         self.listener = socket.socket(socket.AF_UNIX)
         self.listener.bind(folder.socket(self.pid))
@@ -190,11 +190,11 @@ def orders(job, connection):
         yield line
 
 
-def obey(job, connection):
-    """Take the orders of a job that is at rest, to the end."""
+def obey(job, connection, verb="pause"):
+    """Take the orders of a job that is at rest, or has its memory back, to the end."""
     for order in orders(job, connection):
         if order == "commit":
-            job.give("pause", connection)
+            job.give(verb, connection)
             return
         if order == "abort":
             say(connection, "end busy cancelled")
@@ -206,6 +206,12 @@ def at_rest(job, connection):
     """The answer to "hold" of a job whose GPU is idle."""
     say(connection, "held drained 0")
     obey(job, connection)
+
+
+def back(job, connection):
+    """The answer to "regain" of a job that gets its memory back."""
+    say(connection, "held drained 0")
+    obey(job, connection, "resume")
 
 
 def say(connection, *lines):

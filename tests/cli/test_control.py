@@ -296,7 +296,7 @@ def test_progress_on_a_terminal():
 def test_progress_of_several_processes_is_summed():
     folder = Folder()
     for _ in range(2):
-        FakeJob(folder, answers={"resume": copying})
+        FakeJob(folder, answers={"regain": copying})
     _, shown = on_terminal("resume", "abc123")
     has(shown, "\rresuming 2 processes: copy 1.")
     has(shown, " of 2.0 GiB, 1.")

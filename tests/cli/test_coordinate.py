@@ -127,10 +127,28 @@ def test_no_wait_waits_for_the_commit():
     eq([job.requests for job in jobs], [["hold", "commit"]] * 2)
 
 
-def test_a_resume_needs_no_phases():
+def test_they_resume_when_all_can():
     folder = Folder()
     jobs = [FakeJob(folder) for _ in range(2)]
     eq(cudaw("resume", "abc123").code, 0)
+    eq([job.requests for job in jobs], [["regain", "commit"]] * 2)
+
+
+def test_none_resumes_where_one_can_not():
+    folder = Folder()
+    good = FakeJob(folder)
+    bad = FakeJob(folder, answers={"regain": ["end timeout no memory came free"]})
+    done = cudaw("resume", "abc123")
+    eq(done.code, 5)
+    has(done.err, f"resume {bad.pid}: no memory came free")
+    has(done.err, f"resume {good.pid}: it stays paused")
+    eq((bad.requests, good.requests), (["regain"], ["regain", "abort"]))
+
+
+def test_a_resume_that_nobody_waits_for_has_no_phases():
+    folder = Folder()
+    jobs = [FakeJob(folder) for _ in range(2)]
+    eq(cudaw("resume", "--no-wait", "abc123").code, 0)
     eq([job.requests for job in jobs], [["resume"]] * 2)
 
 

@@ -5,8 +5,8 @@ import os
 import signal
 import socket
 
-from simlib import SANITIZED, errors_of_cudaw, shared
-from gpulib import RUNTIME_DIR, Job, check, cudaw, equal, jobs, main, until
+from simlib import SANITIZED, errors_of_cudaw, not_by_tsan, shared
+from gpulib import RUNTIME_DIR, Job, check, cudaw, cudaw_ok, equal, hog, jobs, main, until
 
 
 def ranks_of(name):
@@ -87,6 +87,45 @@ def a_pause_of_one_rank_by_a_signal_comes_first():
     goes_on(job)
 
 
+def states_of(name):
+    return [row["state"] for row in jobs().values() if row["name"] == name]
+
+
+def they_resume_together_or_not_at_all():
+    """There is room for one of them, who must not run while the other one cannot."""
+    job = started(2, "room")
+    cudaw_ok("pause", "room")
+    other, _ = hog("--mib", 4096 - 64 - 100)
+    for _ in range(2):
+        done = cudaw("resume", "--timeout", 1, "room")
+        equal(done.returncode, 5, f"the exit code of a resume without room ({done.stderr})")
+        check("it stays paused" in done.stderr, f"cudaw resume says {done.stderr!r}")
+        equal(states_of("room"), ["paused"] * 2, "the states after it")
+        job.check_still()
+    other.discard()
+    cudaw_ok("resume", "room")
+    goes_on(job)
+
+
+def a_resume_whose_command_dies_goes_on():
+    job = started(2, "alone")
+    cudaw_ok("pause", "alone")
+    clients = []
+    for pid in ranks_of("alone"):
+        client = socket.socket(socket.AF_UNIX)
+        client.settimeout(20)
+        client.connect(os.path.join(RUNTIME_DIR, f"{pid}.sock"))
+        client.sendall(b"regain\n")
+        clients.append(client)
+    for client in clients:
+        until(lambda: b"held " in client.recv(4096), 10, "the rank has its memory")
+    equal(states_of("alone"), ["resuming"] * 2, "the states until all are told")
+    for client in clients:
+        client.close()
+    all_run_on()
+    goes_on(job)
+
+
 PAUSES = 5 if SANITIZED else 20
 
 main(*shared("ranks.py", 2, PAUSES),
@@ -94,4 +133,6 @@ main(*shared("ranks.py", 2, PAUSES),
      a_command_that_dies_before_the_commit_leaves_the_job_running,
      orders_that_are_none_end_the_hold,
      a_second_command_is_turned_away,
+     not_by_tsan(they_resume_together_or_not_at_all),
+     a_resume_whose_command_dies_goes_on,
      a_pause_of_one_rank_by_a_signal_comes_first)
