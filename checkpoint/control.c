@@ -41,6 +41,7 @@ static struct {
 	enum job_state state;
 	bool want_paused;
 	bool want_trim;
+	enum release_choice want_release;
 	int want_timeout_ms;
 	bool want_hold;
 	int timeout_ms; /* of the operation under way */
@@ -139,6 +140,8 @@ static bool op_start(enum operation what)
 	op = what;
 	op_ended = false;
 	ctl.timeout_ms = ctl.want_timeout_ms;
+	if (what == OP_PAUSE)
+		release_choose(ctl.want_release);
 	memset(&ctl.progress, 0, sizeof(ctl.progress));
 	ctl.progress.phase = "start";
 	if (is_change(what) && ctl.want_hold) {
@@ -258,9 +261,16 @@ void control_want(bool paused, int timeout_ms)
 	ctl.want_paused = paused;
 	ctl.want_timeout_ms = timeout_ms;
 	ctl.want_hold = false;
+	if (paused)
+		ctl.want_release = RELEASE_AS_SET;
 	if (op == OP_TIDY || op == OP_TRIM || (op == OP_RESUME && paused) ||
 	    (op == OP_PAUSE && !paused))
 		__atomic_store_n(&ctl.progress.cancel, true, __ATOMIC_RELAXED);
+}
+
+void control_choose(enum release_choice release)
+{
+	ctl.want_release = release;
 }
 
 void control_want_trim(void)

@@ -19,6 +19,7 @@
 #include "checkpoint/engine.h"
 #include "checkpoint/hold.h"
 #include "checkpoint/nvml.h"
+#include "checkpoint/release.h"
 
 #include <stdbool.h>
 
@@ -29,8 +30,12 @@ void control_start(const struct cuda_driver *drv);
 
 /* For the server, in the control thread. */
 
-/* Ask for a state. The server answers its clients when control_state() says so. */
+/*
+ * Ask for a state. The server answers its clients when control_state() says so. control_choose()
+ * says what the pause that was just asked for is to release, where that is not as CUDAW_RELEASE.
+ */
 void control_want(bool paused, int timeout_ms);
+void control_choose(enum release_choice release);
 
 /* Ask for a trim; the same, by server_finish_trim(). */
 void control_want_trim(void);

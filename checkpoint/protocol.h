@@ -14,11 +14,12 @@
  * are to be skipped. Requests:
  *
  *	status			describe the job (keys below)
- *	pause [TIMEOUT_MS]	pause; TIMEOUT_MS bounds the wait for running kernels
+ *	pause [TIMEOUT_MS] [all|memory]	pause; TIMEOUT_MS bounds the wait for running kernels; the
+ *				word stands for CUDAW_RELEASE
  *	resume [TIMEOUT_MS]	resume; TIMEOUT_MS bounds the wait for GPU memory, 0 or none: forever
  *	trim			give back the host and GPU memory that a running job keeps for later
  *
- *	hold [TIMEOUT_MS]	pause, but first come to rest together with other processes
+ *	hold [TIMEOUT_MS] [all|memory]	pause, but first come to rest together with other processes
  *	regain [TIMEOUT_MS]	resume, but run on only together with other processes
  *
  * pause, hold and resume send "progress PHASE DONE TOTAL" (bytes) about ten times a second, and "note

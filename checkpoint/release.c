@@ -29,13 +29,19 @@ static CUuuid uuids[CUDA_MAX_DEVICES];
 static size_t held[CUDA_MAX_DEVICES];
 static int ngpus;
 static int locks[CUDA_MAX_DEVICES];
+static enum release_choice chosen;
 static bool restored; /* but not unlocked: that is what is left to be tried again */
+
+void release_choose(enum release_choice choice)
+{
+	chosen = choice;
+}
 
 bool release_wanted(const struct cuda_driver *drv)
 {
-	const char *what = secure_getenv("CUDAW_RELEASE");
+	const char *what = chosen == RELEASE_AS_SET ? secure_getenv("CUDAW_RELEASE") : NULL;
 
-	if (what && !strcmp(what, "memory"))
+	if (chosen == RELEASE_MEMORY || (what && !strcmp(what, "memory")))
 		return false;
 	if (what && *what && strcmp(what, "all"))
 		pr_err("CUDAW_RELEASE=%s: expected all or memory; using all", what);

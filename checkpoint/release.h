@@ -11,7 +11,13 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* True where CUDAW_RELEASE asks for the whole GPU (the default) and the driver can. */
+/* What a pause gives back; CUDAW_RELEASE says it where the request does not. */
+enum release_choice { RELEASE_AS_SET, RELEASE_ALL, RELEASE_MEMORY };
+
+/* The choice of the pause that comes next, and of what belongs to it. */
+void release_choose(enum release_choice choice);
+
+/* True where the whole GPU is asked for (the default) and the driver can. */
 bool release_wanted(const struct cuda_driver *drv);
 
 /*

@@ -205,6 +205,25 @@ static int parse_number(const char *text, int fallback)
 	return *end || value < 0 || value > INT_MAX ? -1 : (int)value;
 }
 
+/* The last word of a pause's arguments, if it is "all" or "memory", is cut off. */
+static enum release_choice take_release(char *argument)
+{
+	static const struct {
+		const char *word;
+		enum release_choice choice;
+	} choices[] = {{"all", RELEASE_ALL}, {"memory", RELEASE_MEMORY}};
+	char *space = strrchr(argument, ' ');
+	char *last = space ? space + 1 : argument;
+
+	for (size_t i = 0; i < 2; i++) {
+		if (strcmp(last, choices[i].word))
+			continue;
+		*(space ? space : argument) = '\0';
+		return choices[i].choice;
+	}
+	return RELEASE_AS_SET;
+}
+
 static bool invalid(const struct client *c, const char *expected)
 {
 	say(c, "end " END_INVALID " expected %s, found %s", expected, c->line);
@@ -215,11 +234,12 @@ static bool invalid(const struct client *c, const char *expected)
 static bool handle_request(struct client *c)
 {
 	size_t word = strcspn(c->line, " ");
-	const char *argument = c->line + word + (c->line[word] == ' ');
+	char *argument = c->line + word + (c->line[word] == ' ');
 	bool hold = word == 4 && !strncmp(c->line, "hold", 4);
 	bool pause = hold || (word == 5 && !strncmp(c->line, "pause", 5));
 	bool regain = word == 6 && !strncmp(c->line, "regain", 6);
 	bool resume = regain || (word == 6 && !strncmp(c->line, "resume", 6));
+	enum release_choice release = pause ? take_release(argument) : RELEASE_AS_SET;
 	int timeout_ms = parse_number(argument, pause ? CONTROL_PAUSE_TIMEOUT_MS : 0);
 
 	if (!strcmp(c->line, "status")) {
@@ -232,8 +252,8 @@ static bool handle_request(struct client *c)
 		return true;
 	}
 	if ((!pause && !resume) || timeout_ms < 0)
-		return invalid(c,
-			       "status, pause [MS], hold [MS], resume [MS], regain [MS] or trim");
+		return invalid(c, "status, pause [MS] [all|memory], hold [MS] [all|memory], "
+				  "resume [MS], regain [MS] or trim");
 	if (hold && control_state(NULL) == STATE_PAUSING) {
 		say(c, "end " END_BUSY " another pause is under way");
 		return false;
@@ -244,6 +264,8 @@ static bool handle_request(struct client *c)
 		control_want_hold(pause, timeout_ms);
 	else
 		control_want(pause, timeout_ms);
+	if (pause)
+		control_choose(release);
 	return true;
 }
 

@@ -13,6 +13,7 @@ static const struct {
 	const char *noun, *more, *call;
 } objects[] = {
 	{UNMANAGED_MULTICAST, true, "multicast object", "", "cuMulticastCreate"},
+	{UNMANAGED_MANAGED, false, "managed allocation", "", "cuMemAllocManaged"},
 	{UNMANAGED_IPC_EXPORT, false, "allocation", " exported", "cuIpcGetMemHandle"},
 	{UNMANAGED_IPC_IMPORT, false, "allocation", " imported", "cuIpcOpenMemHandle"},
 	{UNMANAGED_VMM_EXPORT, false, "allocation", " exported", "cuMemExportToShareableHandle"},
@@ -45,6 +46,6 @@ int unsupported_check(const struct cuda_driver *drv, char *text, size_t size)
 	}
 	if (len < size)
 		snprintf(text + len, size - len, " cannot be carried%s",
-			 always ? "" : "; CUDAW_RELEASE=memory leaves them on the GPU");
+			 always ? "" : "; 'cudaw pause --release memory' leaves them on the GPU");
 	return -ENOTSUP;
 }

@@ -42,7 +42,9 @@ const char help_pause[] =
 	"Several processes of one job, which may wait for each other on the GPU, pause together or\n"
 	"not at all; interrupted before they have come to rest, they run on.\n"
 	"\n" OPTIONS_HELP(
-		"  -t, --timeout SECONDS  let the job run on if its kernels do not end in time (30)\n");
+		"  -t, --timeout SECONDS  let the job run on if its kernels do not end in time (30)\n"
+		"      --release WHAT     'all' (the whole GPU) or 'memory' (leave the CUDA context and\n"
+		"                         what cudaw does not move); else as CUDAW_RELEASE says\n");
 
 const char help_resume[] =
 	"Usage: cudaw resume [OPTION]... ID|NAME|PID...\n"
@@ -73,7 +75,8 @@ static const struct verb {
 struct control {
 	const struct verb *verb;
 	bool all, no_wait;
-	long timeout_ms; /* 0: none given */
+	long timeout_ms;     /* 0: none given */
+	const char *release; /* NULL: none given */
 	struct job_list list;
 	int code; /* of the first failure */
 };
@@ -258,14 +261,17 @@ static struct job_transfer *transfer_of(const struct verb *verb, struct job *job
 
 static void send_request(const struct control *control, struct job **jobs, size_t n)
 {
-	char text[64], party_text[64], timeout[32] = "";
+	char text[64], party_text[64], timeout[32] = "", release[16] = "";
 	struct job_request request = {.text = text, .line = control_line, .tick = control_tick};
 
 	if (control->timeout_ms)
 		snprintf(timeout, sizeof(timeout), " %ld", control->timeout_ms);
-	snprintf(text, sizeof(text), "%s%s", control->verb->name, timeout);
+	if (control->release)
+		snprintf(release, sizeof(release), " %s", control->release);
+	snprintf(text, sizeof(text), "%s%s%s", control->verb->name, timeout, release);
 	if (control->verb->together) {
-		snprintf(party_text, sizeof(party_text), "%s%s", control->verb->together, timeout);
+		snprintf(party_text, sizeof(party_text), "%s%s%s", control->verb->together, timeout,
+			 release);
 		request.party_text = party_text;
 	}
 	request.limit_ms = control->timeout_ms ? control->timeout_ms + GRACE_MS : -1;
@@ -406,6 +412,7 @@ static int cmd_control(int argc, char **argv, const struct verb *verb, const cha
 	static const struct option options[] = {
 		{"all", no_argument, NULL, 'a'},
 		{"timeout", required_argument, NULL, 't'},
+		{"release", required_argument, NULL, 'r'},
 		{"no-wait", no_argument, NULL, 'n'},
 		{"help", no_argument, NULL, 'h'},
 		{NULL, 0, NULL, 0},
@@ -427,6 +434,15 @@ static int cmd_control(int argc, char **argv, const struct verb *verb, const cha
 				complain("'%s' is no number of seconds", optarg);
 				return usage_error(verb->name);
 			}
+			break;
+		case 'r':
+			if (verb != &pause_verb ||
+			    (strcmp(optarg, "all") && strcmp(optarg, "memory"))) {
+				complain(verb == &pause_verb ? "--release takes 'all' or 'memory'"
+							     : "--release is for a pause");
+				return usage_error(verb->name);
+			}
+			control.release = optarg;
 			break;
 		case 'n':
 			control.no_wait = true;

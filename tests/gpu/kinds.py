@@ -3,13 +3,14 @@
 """Every kind of memory through pauses, in both ways of release: the program prints what the
 undisturbed native run prints. What a pause cannot carry is refused by name, and the job runs on.
 """
-from gpulib import Job, check, cudaw, equal, main, pause_at_random, same_lines
+from gpulib import Job, check, cudaw, cudaw_ok, equal, main, pause_at_random, same_lines
 
 STEPS, STEP_MS, STILL = 150, 10, 0.2
-KINDS = ("async", "pool", "vmm", "managed", "array", "mipmap", "texture", "global", "heap",
+KINDS = ("async", "pool", "vmm", "array", "mipmap", "texture", "global", "heap",
          "printf", "graph_mem", "graph_replay", "host", "ptds", "priority", "external")
-SHARED = ("ipc_out", "ipc_in", "vmm_out", "vmm_in")
+LEFT = ("managed", "ipc_out", "ipc_in", "vmm_out", "vmm_in")
 REFUSED = {
+    "managed": "1 managed allocation (cuMemAllocManaged) cannot be carried",
     "multicast": "2 multicast objects (cuMulticastCreate) cannot be carried",
     "ipc_out": "1 allocation exported (cuIpcGetMemHandle) cannot be carried",
     "ipc_in": "1 allocation imported (cuIpcOpenMemHandle) cannot be carried",
@@ -54,9 +55,13 @@ def refused(kind):
             check(REFUSED[kind] in done.stderr, f"cudaw pause says {done.stderr!r}")
             equal(job.state(), "running", "the state after it")
             job.wait_steps(job.steps() + 3)
+        if "--release memory" in done.stderr:
+            cudaw_ok("pause", "--release", "memory", job.pid)
+            job.resume()
+            job.wait_steps(job.steps() + 3)
         check("every word right" in job.finish(), "the job did not verify its memory")
     return f"{kind} is refused", case
 
 
 main(*[carried(kind, release) for kind in KINDS for release in ("all", "memory")],
-     *[carried(kind, "memory") for kind in SHARED], *[refused(kind) for kind in REFUSED])
+     *[carried(kind, "memory") for kind in LEFT], *[refused(kind) for kind in REFUSED])
