@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""ranks.py RANKS COUNT [nccl]: a job of processes whose kernels wait for each other is paused COUNT
-times, at random moments, and every rank verifies its result. With nccl they train a network, and
-every loss is the native one.
+"""ranks.py RANKS COUNT [memory|nccl]: a job of processes whose kernels wait for each other is paused
+COUNT times, at random moments, and every rank verifies its result. With memory, contexts stay on
+the GPU: where the processes share one, and pages of registered host memory, their kernels fail
+(error 719) after the driver's restore [H200, driver 580.159; one process alone, or other jobs
+beside it, do not]. With nccl they train a network, a GPU each, and every loss is the native one.
 """
 import statistics
 import sys
@@ -12,6 +14,7 @@ from gpulib import Job, check, cudaw_ok, equal, figure, jobs, main, same_lines, 
 
 RANKS, COUNT = int(sys.argv[1]), int(sys.argv[2])
 NCCL = sys.argv[3:] == ["nccl"]
+RELEASE = ["--release", "memory"] if sys.argv[3:] == ["memory"] else []
 TRAINING = ("nccl_ranks.py", "--ranks", RANKS, "--steps", 100 * COUNT, "--step-ms", 5)
 
 
@@ -27,7 +30,7 @@ def paused_together(job):
         job.wait_steps(job.steps() + 2)
         time.sleep(rng.uniform(0, 0.05))
         start = time.monotonic()
-        cudaw_ok("pause", "ranks")
+        cudaw_ok("pause", *RELEASE, "ranks")
         times.append((time.monotonic() - start) * 1000)
         equal(states(), ["paused"] * RANKS, "the states after cudaw pause")
         job.check_still(0.05)
