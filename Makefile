@@ -51,8 +51,8 @@ COMMAND_OBJS := $(call c_objects,tools/*.c checkpoint/rundir.c checkpoint/hostme
 		$(KPARAMS_OBJS)
 SIM_OBJS     := $(call c_objects,$(filter-out tests/sim/simsmi.c tests/sim/test_%,$(wildcard tests/sim/*.c)))
 
-# Static, as the command may run where nothing is installed but a driver; zlib is libelf's.
-KPARAMS_LIBS := -l:libelf.a -l:liblz4.a -l:libzstd.a -l:libz.a
+# Static, as they may run where nothing is installed but a driver.
+KPARAMS_LIBS := -l:liblz4.a -l:libzstd.a
 
 FUZZ_TARGETS := container cubin ptx name
 FUZZ_SECONDS ?= 60
@@ -79,7 +79,7 @@ programs: all $(UNIT_TESTS) $(C_PROGRAMS) $(PRELOADS) $(CU_PROGRAMS)
 # ---- what the build needs -------------------------------------------------------------------
 
 PACKAGES := gcc libc6-dev python3 pkg-config check libjansson-dev uthash-dev binutils util-linux \
-	    libelf-dev liblz4-dev libzstd-dev
+	    liblz4-dev libzstd-dev
 
 ## deps: install the Debian or Ubuntu packages that the build needs and that are missing
 deps: $(O)/.deps

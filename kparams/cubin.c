@@ -2,6 +2,10 @@
 /*
  * Kernels in a cubin, a 64-bit ELF file for EM_CUDA.
  *
+ * The ELF structures are read here and not by libelf, since this code also runs inside programs,
+ * where no library but libc can be counted on, and Debian's static libelf does not fit into a
+ * shared library.
+ *
  * A kernel is a function symbol with STO_CUDA_ENTRY. Its code is a section .text.NAME; what the
  * driver must know of it is in a section .nv.info.NAME of type SHT_CUDA_INFO, whose sh_info is the
  * code's section. Device functions have such sections too, and sm_100 has a second copy of another
@@ -26,8 +30,8 @@
 
 #include "kparams/reader.h"
 
+#include <elf.h>
 #include <errno.h>
-#include <gelf.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,10 +60,11 @@ enum attribute {
 #define NO_SIZE            UINT32_MAX
 
 struct cubin {
-	Elf *elf;
-	size_t nsections;
-	Elf_Scn *symbols;
-	Elf_Scn **info; /* by index of the code section: its SHT_CUDA_INFO */
+	const uint8_t *data;
+	size_t size;
+	uint64_t sections; /* where their headers are: all inside the image */
+	size_t nsections, symbols;
+	uint32_t *info; /* by index of the code section: its SHT_CUDA_INFO, or 0 */
 	struct kp_table *table;
 	struct kp_error *err;
 	/* The kernel at hand. */
@@ -164,20 +169,38 @@ static int check_params(const struct cubin *cubin, uint64_t at)
 	return 0;
 }
 
-static int read_info(struct cubin *cubin, Elf_Scn *section)
+static Elf64_Shdr section_header(const struct cubin *cubin, size_t i)
 {
-	GElf_Shdr header;
-	Elf_Data *data = elf_rawdata(section, NULL);
-	struct kp_reader r;
-	int ret = 0;
+	Elf64_Shdr header;
 
-	if (!gelf_getshdr(section, &header) || !data || (data->d_size && !data->d_buf))
-		return kp_fail(cubin->err, -EBADMSG, 0, "section %zu: %s", elf_ndxscn(section),
-			       elf_errmsg(-1));
-	r = kp_reader(data->d_buf, data->d_size);
+	memcpy(&header, cubin->data + cubin->sections + i * sizeof(header), sizeof(header));
+	return header;
+}
+
+/* Read what section @i holds: bytes, for a section without any in the file none. */
+static int open_section(const struct cubin *cubin, size_t i, struct kp_reader *r)
+{
+	Elf64_Shdr header = section_header(cubin, i);
+
+	if (header.sh_type == SHT_NOBITS)
+		header.sh_offset = header.sh_size = 0;
+	if (header.sh_offset > cubin->size || header.sh_size > cubin->size - header.sh_offset)
+		return kp_fail(cubin->err, -EBADMSG, header.sh_offset,
+			       "section %zu of 0x%" PRIx64 " bytes passes the image's end", i,
+			       header.sh_size);
+	*r = kp_reader(cubin->data + header.sh_offset, header.sh_size);
+	return 0;
+}
+
+static int read_info(struct cubin *cubin, size_t section)
+{
+	uint64_t base = section_header(cubin, section).sh_offset;
+	struct kp_reader r;
+	int ret = open_section(cubin, section, &r);
+
 	while (!ret && kp_left(&r))
-		ret = read_record(cubin, &r, header.sh_offset);
-	return ret ? ret : check_params(cubin, header.sh_offset);
+		ret = read_record(cubin, &r, base);
+	return ret ? ret : check_params(cubin, base);
 }
 
 static int read_kernel(struct cubin *cubin, const char *name, size_t code)
@@ -199,62 +222,74 @@ static int read_kernel(struct cubin *cubin, const char *name, size_t code)
 }
 
 /* Find the symbol table and the sections that describe code. */
-static int read_sections(struct cubin *cubin)
+static void find_sections(struct cubin *cubin)
 {
-	Elf_Scn *section = NULL;
-	GElf_Shdr header;
+	for (size_t i = 1; i < cubin->nsections; i++) {
+		Elf64_Shdr header = section_header(cubin, i);
 
-	while ((section = elf_nextscn(cubin->elf, section))) {
-		if (!gelf_getshdr(section, &header))
-			return kp_fail(cubin->err, -EBADMSG, 0, "section %zu: %s",
-				       elf_ndxscn(section), elf_errmsg(-1));
 		if (header.sh_type == SHT_SYMTAB)
-			cubin->symbols = section;
-		else if (header.sh_type == SHT_CUDA_INFO && header.sh_info &&
-			 header.sh_info < cubin->nsections)
-			cubin->info[header.sh_info] = section;
+			cubin->symbols = i;
+		else if (header.sh_type == SHT_CUDA_INFO && header.sh_info < cubin->nsections)
+			cubin->info[header.sh_info] = i;
 	}
+}
+
+/* Open the table of large section indices of the symbols; an empty one where there is none. */
+static int open_large_indices(const struct cubin *cubin, struct kp_reader *r)
+{
+	for (size_t i = 1; i < cubin->nsections; i++) {
+		Elf64_Shdr header = section_header(cubin, i);
+
+		if (header.sh_type == SHT_SYMTAB_SHNDX && header.sh_link == cubin->symbols)
+			return open_section(cubin, i, r);
+	}
+	*r = kp_reader(NULL, 0);
 	return 0;
 }
 
-/* The table of large section indices that belongs to the symbol table; NULL where there is none. */
-static Elf_Data *large_indices(const struct cubin *cubin)
+/* The string at @offset of a string table; NULL where it is empty, or has no end. */
+static const char *string_at(const struct kp_reader *strings, size_t offset)
 {
-	int index = elf_scnshndx(cubin->symbols);
+	const char *text = (const char *)strings->data + offset;
 
-	return index > 0 ? elf_getdata(elf_getscn(cubin->elf, index), NULL) : NULL;
+	if (offset >= strings->end || !*text || !memchr(text, 0, strings->end - offset))
+		return NULL;
+	return text;
 }
 
 static int read_symbols(struct cubin *cubin)
 {
-	Elf_Data *data, *large;
-	GElf_Shdr header;
-	int n, ret = 0;
+	struct kp_reader symbols, strings, large;
+	Elf64_Shdr header;
+	int ret;
 
 	if (!cubin->symbols)
 		return 0;
-	data = elf_getdata(cubin->symbols, NULL);
-	if (!data || !gelf_getshdr(cubin->symbols, &header) || !header.sh_entsize)
-		return kp_fail(cubin->err, -EBADMSG, 0, "symbols: %s", elf_errmsg(-1));
-	large = large_indices(cubin);
-	n = data->d_size / header.sh_entsize;
-	for (int i = 0; !ret && i < n; i++) {
-		Elf32_Word index = 0;
-		GElf_Sym symbol;
+	header = section_header(cubin, cubin->symbols);
+	if (header.sh_entsize != sizeof(Elf64_Sym) || header.sh_link >= cubin->nsections)
+		return kp_fail(cubin->err, -EBADMSG, header.sh_offset,
+			       "symbols of %" PRIu64 " bytes, with names in section %u",
+			       header.sh_entsize, header.sh_link);
+	ret = open_section(cubin, cubin->symbols, &symbols);
+	if (!ret)
+		ret = open_section(cubin, header.sh_link, &strings);
+	if (!ret)
+		ret = open_large_indices(cubin, &large);
+	while (!ret && kp_left(&symbols) >= sizeof(Elf64_Sym)) {
+		uint32_t index = kp_read_u32(&large);
+		Elf64_Sym symbol;
 		const char *name;
 
-		if (!gelf_getsymshndx(data, large, i, &symbol, &index))
-			return kp_fail(cubin->err, -EBADMSG, header.sh_offset, "symbol %d: %s", i,
-				       elf_errmsg(-1));
-		if (GELF_ST_TYPE(symbol.st_info) != STT_FUNC ||
+		kp_read(&symbols, &symbol, sizeof(symbol));
+		if (ELF64_ST_TYPE(symbol.st_info) != STT_FUNC ||
 		    !(symbol.st_other & STO_CUDA_ENTRY) || symbol.st_shndx == SHN_UNDEF)
 			continue;
 		if (symbol.st_shndx != SHN_XINDEX)
 			index = symbol.st_shndx;
-		name = elf_strptr(cubin->elf, header.sh_link, symbol.st_name);
-		if (!name || !*name)
+		name = string_at(&strings, symbol.st_name);
+		if (!name)
 			return kp_fail(cubin->err, -EBADMSG, header.sh_offset,
-				       "symbol %d has no name", i);
+				       "a kernel's symbol has no name");
 		ret = read_kernel(cubin, name, index);
 	}
 	return ret;
@@ -274,55 +309,54 @@ static int read_header(const void *data, size_t size, Elf64_Ehdr *header, struct
 	return 0;
 }
 
-/* libelf takes a file whose section headers lie outside it for one that has none. */
-static int check_sections(const void *data, size_t size, struct kp_error *err)
+/* A number of sections that has no room in the header is the size of section 0. */
+static int find_headers(struct cubin *cubin)
 {
 	Elf64_Ehdr header;
-	int ret = read_header(data, size, &header, err);
+	int ret = read_header(cubin->data, cubin->size, &header, cubin->err);
 
 	if (ret)
 		return ret;
-	if (header.e_shoff > size ||
-	    (uint64_t)header.e_shnum * sizeof(Elf64_Shdr) > size - header.e_shoff ||
-	    (header.e_shnum && header.e_shentsize != sizeof(Elf64_Shdr)))
-		return kp_fail(err, -EBADMSG, offsetof(Elf64_Ehdr, e_shoff),
-			       "%u section headers at 0x%" PRIx64 " pass the image's end",
-			       header.e_shnum, header.e_shoff);
+	cubin->sections = header.e_shoff;
+	cubin->nsections = header.e_shnum;
+	if (header.e_shoff && header.e_shoff <= cubin->size - sizeof(Elf64_Shdr) && !header.e_shnum)
+		cubin->nsections = section_header(cubin, 0).sh_size;
+	if (header.e_shoff > cubin->size ||
+	    cubin->nsections > (cubin->size - header.e_shoff) / sizeof(Elf64_Shdr) ||
+	    (cubin->nsections && header.e_shentsize != sizeof(Elf64_Shdr)))
+		return kp_fail(cubin->err, -EBADMSG, offsetof(Elf64_Ehdr, e_shoff),
+			       "%zu section headers at 0x%" PRIx64 " pass the image's end",
+			       cubin->nsections, header.e_shoff);
 	return 0;
 }
 
-int kp_cubin_read(uint8_t *data, size_t size, struct kp_table *table, struct kp_error *err)
+int kp_cubin_read(const uint8_t *data, size_t size, struct kp_table *table, struct kp_error *err)
 {
 	struct kp_image_info info;
 	struct cubin *cubin;
 	int ret = kp_cubin_info(data, size, &info, err);
 
-	if (!ret)
-		ret = check_sections(data, size, err);
 	if (ret)
 		return ret;
 	cubin = calloc(1, sizeof(*cubin));
 	if (!cubin)
 		return kp_fail(err, -ENOMEM, 0, "no memory");
+	cubin->data = data;
+	cubin->size = size;
 	cubin->table = table;
 	cubin->err = err;
-	elf_version(EV_CURRENT);
-	cubin->elf = elf_memory((char *)data, size);
-	if (!cubin->elf || elf_getshdrnum(cubin->elf, &cubin->nsections)) {
-		ret = kp_fail(err, -EBADMSG, 0, "%s", elf_errmsg(-1));
-		goto err_elf;
-	}
-	cubin->info = calloc(cubin->nsections + 1, sizeof(Elf_Scn *));
+	ret = find_headers(cubin);
+	if (ret)
+		goto out;
+	cubin->info = calloc(cubin->nsections + 1, sizeof(*cubin->info));
 	if (!cubin->info) {
 		ret = kp_fail(err, -ENOMEM, 0, "no memory");
-		goto err_elf;
+		goto out;
 	}
-	ret = read_sections(cubin);
-	if (!ret)
-		ret = read_symbols(cubin);
+	find_sections(cubin);
+	ret = read_symbols(cubin);
 	free(cubin->info);
-err_elf:
-	elf_end(cubin->elf);
+out:
 	free(cubin);
 	return ret;
 }

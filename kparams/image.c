@@ -24,8 +24,9 @@ void kp_image_info(const struct kp_image *image, struct kp_image_info *info)
 
 static int read_kernels(struct kp_image *image, struct kp_table *table, struct kp_error *err)
 {
-	uint8_t *data;
-	size_t size;
+	const uint8_t *data = image->data;
+	size_t size = image->info.size;
+	uint8_t *unpacked = NULL;
 	int ret;
 
 	if (image->unsupported)
@@ -35,16 +36,17 @@ static int read_kernels(struct kp_image *image, struct kp_table *table, struct k
 		return kp_fail(err, -ENOTSUP, image->info.offset, "an image of kind %d%s",
 			       image->info.kind,
 			       image->info.kind == KP_LTO_IR ? " (LTO-IR, for the linker)" : "");
-	if (image->info.kind == KP_PTX && image->codec == KP_STORED)
-		return kp_ptx_read((const char *)image->data, image->info.size, table, err);
-	ret = kp_unpack(image, &data, &size, err);
-	if (ret)
-		return ret;
+	if (image->codec != KP_STORED) {
+		ret = kp_unpack(image, &unpacked, &size, err);
+		if (ret)
+			return ret;
+		data = unpacked;
+	}
 	if (image->info.kind == KP_PTX)
 		ret = kp_ptx_read((const char *)data, size, table, err);
 	else
 		ret = kp_cubin_read(data, size, table, err);
-	free(data);
+	free(unpacked);
 	return ret;
 }
 

@@ -57,11 +57,10 @@ struct kp_fatbin {
 	size_t nimages, max_images;
 };
 
-/* Decompress @image into a new buffer. A cubin gets a copy even where it is stored as it is. */
+/* Decompress @image, which is not stored as it is, into a new buffer. */
 int kp_unpack(const struct kp_image *image, uint8_t **out, size_t *size, struct kp_error *err);
 
-/* @data is 8-aligned: libelf reads it in place. */
-int kp_cubin_read(uint8_t *data, size_t size, struct kp_table *table, struct kp_error *err);
+int kp_cubin_read(const uint8_t *data, size_t size, struct kp_table *table, struct kp_error *err);
 
 /* The architecture of a cubin or a PTX text, from its header. */
 int kp_cubin_info(const void *data, size_t size, struct kp_image_info *info, struct kp_error *err);

@@ -18,7 +18,7 @@
  *
  *	fatbin.c	wrapper, container, entries		image.c		lists and look-ups
  *	unpack.c	LZ4 and ZSTD				pointers.c	who holds a pointer
- *	cubin.c		cubins, by libelf			mangled*.c	types in C++ names
+ *	cubin.c		cubins, ELF files			mangled*.c	types in C++ names
  *	ptx.c		PTX					table.c		a list of kernels
  *
  * The input is not trusted: every read is bounded, and nothing is written to it. It is borrowed: it

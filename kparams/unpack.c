@@ -34,7 +34,7 @@ static int unpack_zstd(const struct kp_image *image, uint8_t *out, struct kp_err
 
 int kp_unpack(const struct kp_image *image, uint8_t **out, size_t *size, struct kp_error *err)
 {
-	size_t n = image->codec == KP_STORED ? image->info.size : image->raw_size;
+	size_t n = image->raw_size;
 	uint8_t *buf;
 	int ret = 0;
 
@@ -42,15 +42,13 @@ int kp_unpack(const struct kp_image *image, uint8_t **out, size_t *size, struct 
 		return kp_fail(err, -ENOTSUP, image->info.offset, "an image of %zu bytes", n);
 	if (!n || !image->info.size)
 		return kp_fail(err, -EBADMSG, image->info.offset, "an image of no size");
-	buf = malloc(n); /* aligned for libelf */
+	buf = malloc(n);
 	if (!buf)
 		return kp_fail(err, -ENOMEM, image->info.offset, "no memory for %zu bytes", n);
 	if (image->codec == KP_LZ4)
 		ret = unpack_lz4(image, buf, err);
-	else if (image->codec == KP_ZSTD)
-		ret = unpack_zstd(image, buf, err);
 	else
-		memcpy(buf, image->data, n);
+		ret = unpack_zstd(image, buf, err);
 	if (ret) {
 		free(buf);
 		return ret;

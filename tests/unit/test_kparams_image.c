@@ -14,6 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define SHT_CUDA_INFO 0x70000000
+
 #define FIXTURES "tests/kparams/fixtures/"
 
 /* Where things lie in small-stored.fatbin: the container's header, then the cubin's entry. */
@@ -377,6 +379,67 @@ START_TEST(damaged_records)
 }
 END_TEST
 
+/* Damage to the ELF header, or to the header of a section of a type. */
+static const struct {
+	uint32_t type; /* SHT_NULL: the ELF header */
+	size_t at, size;
+	uint64_t value;
+	int code;
+	const char *why;
+} headers[] = {
+	{SHT_NULL, offsetof(Elf64_Ehdr, e_shoff), 8, UINT64_MAX, -EBADMSG, "pass the image's end"},
+	{SHT_NULL, offsetof(Elf64_Ehdr, e_shnum), 2, 0xffff, -EBADMSG, "pass the image's end"},
+	{SHT_NULL, offsetof(Elf64_Ehdr, e_shentsize), 2, 32, -EBADMSG, "pass the image's end"},
+	{SHT_NULL, offsetof(Elf64_Ehdr, e_shnum), 2, 0, 0, ""}, /* then section 0 has none either */
+	{SHT_SYMTAB, offsetof(Elf64_Shdr, sh_offset), 8, UINT64_MAX, -EBADMSG, "passes the image"},
+	{SHT_SYMTAB, offsetof(Elf64_Shdr, sh_size), 8, UINT64_MAX, -EBADMSG, "passes the image"},
+	{SHT_SYMTAB, offsetof(Elf64_Shdr, sh_entsize), 8, 0, -EBADMSG, "symbols of 0 bytes"},
+	{SHT_SYMTAB, offsetof(Elf64_Shdr, sh_link), 4, 0xffff, -EBADMSG, "in section 65535"},
+	{SHT_SYMTAB, offsetof(Elf64_Shdr, sh_link), 4, 0, -EBADMSG, "no name"},
+	{SHT_STRTAB, offsetof(Elf64_Shdr, sh_size), 8, 1, -EBADMSG, "no name"},
+	{SHT_CUDA_INFO, offsetof(Elf64_Shdr, sh_offset), 8, UINT64_MAX, -EBADMSG, "passes the"},
+	{SHT_CUDA_INFO, offsetof(Elf64_Shdr, sh_info), 4, 0xffff, -EBADMSG, "no .nv.info"},
+};
+
+/* Where a header of @type is. Of string tables it is the last one: the names of symbols. */
+static size_t find_header(const uint8_t *data, uint32_t type)
+{
+	size_t found = 0;
+	Elf64_Ehdr elf;
+
+	memcpy(&elf, data, sizeof(elf));
+	for (size_t i = 0; i < elf.e_shnum; i++) {
+		size_t at = elf.e_shoff + i * sizeof(Elf64_Shdr);
+		Elf64_Shdr section;
+
+		memcpy(&section, data + at, sizeof(section));
+		/* The first section of this type is about the image, not about a kernel. */
+		if (section.sh_type == type && (type != SHT_CUDA_INFO || section.sh_info))
+			found = at;
+	}
+	ck_assert_uint_gt(found, 0);
+	return found;
+}
+
+START_TEST(damaged_headers)
+{
+	struct kp_fatbin *fatbin;
+	size_t size, n, at = 0;
+	uint8_t *data = load("small.cubin", &size);
+
+	if (headers[_i].type != SHT_NULL)
+		at = find_header(data, headers[_i].type);
+	put(data, at + headers[_i].at, headers[_i].value, headers[_i].size);
+	fatbin = open_good(data, size);
+	err.text[0] = '\0';
+	ck_assert_int_eq(kp_image_kernels(kp_fatbin_image(fatbin, 0), &n, &err), headers[_i].code);
+	ck_assert_msg(strstr(err.text, headers[_i].why) != NULL, "'%s' is not in '%s'",
+		      headers[_i].why, err.text);
+	kp_fatbin_close(fatbin);
+	free(data);
+}
+END_TEST
+
 static const struct {
 	const char *text;
 	int code;
@@ -468,6 +531,7 @@ int main(void)
 	tcase_add_test(tc, sizes_that_lie);
 	tcase_add_test(tc, both_cubin_abis);
 	tcase_add_loop_test(tc, damaged_records, 0, COUNT(records));
+	tcase_add_loop_test(tc, damaged_headers, 0, COUNT(headers));
 	tcase_add_loop_test(tc, ptx_texts, 0, COUNT(texts));
 	tcase_add_test(tc, what_is_none_of_these);
 	suite_add_tcase(s, tc);
