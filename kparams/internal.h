@@ -67,7 +67,11 @@ int kp_cubin_info(const void *data, size_t size, struct kp_image_info *info, str
 int kp_ptx_info(const char *text, size_t size, struct kp_image_info *info, struct kp_error *err);
 int kp_ptx_read(const char *text, size_t size, struct kp_table *table, struct kp_error *err);
 
-/* Find out what each parameter of @kernel, of @image, holds. */
+/* The kernel by itself, in one block. NULL: no memory. */
+struct kp_kernel *kp_kernel_make(const char *name, size_t len, const struct kp_param *params,
+				 uint32_t nparams);
+
+/* Find out what each parameter of @kernel, of @image or, where that is NULL, of none, holds. */
 void kp_classify(struct kp_image *image, struct kp_kernel *kernel);
 
 /*

@@ -150,6 +150,12 @@ bool kp_container_next(const void *data, size_t size, size_t *offset, size_t *le
  */
 int kp_memory_size(const void *data, size_t *size, struct kp_error *err);
 
+/*
+ * A kernel that no image describes, by the offsets and sizes in @params: only its name can say what
+ * they hold. To be freed by free(). NULL: no memory.
+ */
+struct kp_kernel *kp_kernel_new(const char *name, const struct kp_param *params, uint32_t nparams);
+
 /* The name that C++ gave, without what nvcc puts before it for a static kernel. */
 const char *kp_mangled_part(const char *name);
 

@@ -107,9 +107,18 @@ void kp_classify(struct kp_image *image, struct kp_kernel *kernel)
 	bool named = types && kp_mangled_params(kp_mangled_part(kernel->name), types,
 						kernel->nparams) == (int)kernel->nparams;
 
-	if (classify_alone(kernel, named ? types : NULL) &&
+	if (classify_alone(kernel, named ? types : NULL) && image &&
 	    image->info.arch < KP_FIRST_ARCH_WITH_SPACES)
 		ask_siblings(image, kernel);
 	free(types);
 	kernel->classified = true;
+}
+
+struct kp_kernel *kp_kernel_new(const char *name, const struct kp_param *params, uint32_t nparams)
+{
+	struct kp_kernel *kernel = kp_kernel_make(name, strlen(name), params, nparams);
+
+	if (kernel)
+		kp_classify(NULL, kernel);
+	return kernel;
 }

@@ -23,24 +23,13 @@ int kp_fail(struct kp_error *err, int code, uint64_t offset, const char *fmt, ..
 	return code;
 }
 
-struct kp_kernel *kp_table_add(struct kp_table *table, const char *name, size_t len,
-			       const struct kp_param *params, uint32_t nparams)
+struct kp_kernel *kp_kernel_make(const char *name, size_t len, const struct kp_param *params,
+				 uint32_t nparams)
 {
 	size_t params_size = nparams * sizeof(*params);
-	struct kp_kernel *kernel;
+	struct kp_kernel *kernel = malloc(sizeof(*kernel) + params_size + len + 1);
 	char *copy;
 
-	if (table->n == table->max) {
-		size_t max = table->max ? 2 * table->max : 16;
-		struct kp_kernel **grown = reallocarray(table->kernels, max, sizeof(*grown));
-
-		if (!grown)
-			return NULL;
-		table->kernels = grown;
-		table->max = max;
-	}
-	/* One block: the struct, its parameters, its name. */
-	kernel = malloc(sizeof(*kernel) + params_size + len + 1);
 	if (!kernel)
 		return NULL;
 	copy = (char *)kernel->params + params_size;
@@ -55,7 +44,26 @@ struct kp_kernel *kp_table_add(struct kp_table *table, const char *name, size_t 
 			kernel->size = params[i].offset + params[i].size;
 	kernel->exact_offsets = true;
 	kernel->classified = false;
-	table->kernels[table->n++] = kernel;
+	return kernel;
+}
+
+struct kp_kernel *kp_table_add(struct kp_table *table, const char *name, size_t len,
+			       const struct kp_param *params, uint32_t nparams)
+{
+	struct kp_kernel *kernel;
+
+	if (table->n == table->max) {
+		size_t max = table->max ? 2 * table->max : 16;
+		struct kp_kernel **grown = reallocarray(table->kernels, max, sizeof(*grown));
+
+		if (!grown)
+			return NULL;
+		table->kernels = grown;
+		table->max = max;
+	}
+	kernel = kp_kernel_make(name, len, params, nparams);
+	if (kernel)
+		table->kernels[table->n++] = kernel;
 	return kernel;
 }
 
