@@ -178,12 +178,12 @@ void suballoc_remove(struct suballoc *sa, struct slab *slab)
 
 struct slab *suballoc_alloc(struct suballoc *sa, size_t size, uint64_t id, uint64_t *addr)
 {
-	uint32_t units = (uint32_t)((size + SUBALLOC_UNIT - 1) / SUBALLOC_UNIT);
+	uint32_t units = (uint32_t)((size + sa->gap + SUBALLOC_UNIT - 1) / SUBALLOC_UNIT);
 	struct block *b;
 	struct slab *slab;
 	uint32_t unit, rest;
 
-	assert(size && size <= SLAB_MAX);
+	assert(size && size + sa->gap <= SLAB_MAX);
 	b = bin_first(sa, bin_for(units));
 	if (!b)
 		return NULL;

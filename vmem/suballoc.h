@@ -38,6 +38,7 @@ struct block;
 struct suballoc {
 	uint64_t nonempty[(SUBALLOC_NBINS + 63) / 64]; /* a bit for each bin */
 	struct block *bins[SUBALLOC_NBINS];
+	size_t gap; /* bytes left free behind each allocation, at least: 0 or 1 */
 };
 
 /* What is known of one live allocation. */
@@ -59,7 +60,7 @@ void suballoc_remove(struct suballoc *sa, struct slab *slab);
 /*
  * Allocate @size bytes, 1 to SLAB_MAX, and remember @id. Returns the slab that they are in and the
  * address in *@addr; NULL where no slab has room. A slab just added, of a power of two of at least
- * @size bytes, always has room.
+ * @size bytes and the gap, always has room.
  */
 struct slab *suballoc_alloc(struct suballoc *sa, size_t size, uint64_t id, uint64_t *addr);
 

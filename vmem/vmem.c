@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "vmem/vmem.h"
+#include "vmem/freed.h"
 #include "vmem/mapping.h"
 #include "vmem/space.h"
 #include "vmem/suballoc.h"
@@ -61,6 +62,8 @@ static struct {
 	struct device devices[CUDA_MAX_DEVICES];
 	struct heap *heaps;
 	struct region *regions; /* not in use */
+	struct freed *freed;    /* NULL unless watched */
+	size_t gap;             /* addresses left free behind each region */
 	unsigned long long last_id;
 } vm = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -177,7 +180,7 @@ static CUresult region_release(struct region *r)
 			r->heap->spare = NULL;
 		suballoc_remove(&r->heap->sa, slab);
 	}
-	space_free(&vm.space, r->start, r->size);
+	space_free(&vm.space, r->start, r->size + vm.gap);
 	LL_PREPEND(vm.regions, r);
 	return CUDA_SUCCESS;
 }
@@ -190,7 +193,7 @@ static CUresult region_new(CUcontext ctx, CUdevice dev, size_t size, struct regi
 
 	if (!r)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	rc = space_alloc(&vm.space, vm.drv, size, r, &start);
+	rc = space_alloc(&vm.space, vm.drv, size + vm.gap, r, &start);
 	if (rc != CUDA_SUCCESS)
 		goto err_put;
 	r->start = start;
@@ -205,7 +208,7 @@ static CUresult region_new(CUcontext ctx, CUdevice dev, size_t size, struct regi
 	return CUDA_SUCCESS;
 
 err_free:
-	space_free(&vm.space, start, size);
+	space_free(&vm.space, start, size + vm.gap);
 err_put:
 	LL_PREPEND(vm.regions, r);
 	return rc;
@@ -217,7 +220,7 @@ static struct region *region_next(CUdeviceptr *pos)
 	struct region *r = space_next(&vm.space, *pos);
 
 	if (r)
-		*pos = r->start + r->size;
+		*pos = r->start + r->size + vm.gap;
 	return r;
 }
 
@@ -258,6 +261,7 @@ static struct heap *heap_get(CUcontext ctx, CUdevice dev)
 		return NULL;
 	heap->ctx = ctx;
 	heap->dev = dev;
+	heap->sa.gap = vm.gap > 0;
 	LL_PREPEND(vm.heaps, heap);
 	return heap;
 }
@@ -417,12 +421,17 @@ static CUresult free_large(struct region *r, CUdeviceptr ptr)
 CUresult vmem_free(CUdeviceptr ptr)
 {
 	CUresult rc = CUDA_ERROR_INVALID_VALUE;
+	struct vmem_info info;
 	struct region *r;
+	bool known;
 
 	pthread_mutex_lock(&vm.lock);
 	r = space_find(&vm.space, ptr);
+	known = vm.freed && vmem_lookup(ptr, &info);
 	if (r)
 		rc = r->slab ? free_small(r, ptr) : free_large(r, ptr);
+	if (rc == CUDA_SUCCESS && known)
+		freed_add(vm.freed, &info);
 	pthread_mutex_unlock(&vm.lock);
 	return rc;
 }
@@ -459,6 +468,24 @@ bool vmem_lookup(CUdeviceptr ptr, struct vmem_info *info)
 		.id = sub.id,
 	};
 	return true;
+}
+
+void vmem_watch(void)
+{
+	pthread_mutex_lock(&vm.lock);
+	vm.gap = VMEM_GRANULE;
+	vm.freed = freed_new();
+	pthread_mutex_unlock(&vm.lock);
+}
+
+bool vmem_lookup_freed(CUdeviceptr ptr, struct vmem_info *info)
+{
+	bool found;
+
+	pthread_mutex_lock(&vm.lock);
+	found = vm.freed && freed_find(vm.freed, ptr, info);
+	pthread_mutex_unlock(&vm.lock);
+	return found;
 }
 
 void vmem_release_context(CUcontext ctx)

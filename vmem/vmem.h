@@ -107,6 +107,17 @@ bool vmem_contains(CUdeviceptr ptr);
 bool vmem_lookup(CUdeviceptr ptr, struct vmem_info *info);
 
 /*
+ * For the checks of pointers, before the first allocation: from now on remember the allocations
+ * that are freed, and leave a gap behind each one, so that a pointer to an allocation's end does
+ * not point into the next. In the gap of a large region no memory is mapped. Without host memory
+ * for it nothing is remembered.
+ */
+void vmem_watch(void);
+
+/* Describe the allocation that @ptr pointed into before it was freed, if that is remembered. */
+bool vmem_lookup_freed(CUdeviceptr ptr, struct vmem_info *info);
+
+/*
  * Free everything that belongs to @ctx: the context is about to be destroyed, or just was. What
  * the driver does not unmap is tried again by vmem_trim().
  */

@@ -250,7 +250,7 @@ static CUresult fake_unmap(CUdeviceptr at, size_t size)
 }
 
 /* The devices that may access all of [@at, @at + @size); bits that differ inside are an error. */
-static uint64_t fake_users(CUdeviceptr at, size_t size)
+static inline uint64_t fake_users(CUdeviceptr at, size_t size)
 {
 	uint64_t users = 0;
 	size_t seen = 0;
