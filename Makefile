@@ -43,10 +43,10 @@ SIM           := $(O)/tests/sim/libcuda.so.1
 SIMSMI        := $(O)/tests/sim/simsmi
 
 c_objects = $(patsubst %.c,$(OBJ)/%.o,$(wildcard $(1)))
-DRIVER_OBJS  := $(filter-out %_main.o,$(call c_objects,vmem/*.c checkpoint/*.c wrapper/driver.c \
-		wrapper/hook_*.c wrapper/trace_*.c wrapper/find.c)) $(OBJ)/gen/calls.o $(OBJ)/gen/trace_calls.o
-RUNTIME_OBJS := $(call c_objects,wrapper/find.c vmem/log.c)
 KPARAMS_OBJS := $(call c_objects,kparams/*.c)
+DRIVER_OBJS  := $(filter-out %_main.o %/runtime.o,$(call c_objects,vmem/*.c checkpoint/*.c wrapper/*.c)) \
+		$(KPARAMS_OBJS) $(OBJ)/gen/calls.o $(OBJ)/gen/trace_calls.o
+RUNTIME_OBJS := $(call c_objects,wrapper/find.c vmem/log.c)
 COMMAND_OBJS := $(call c_objects,tools/*.c checkpoint/rundir.c checkpoint/hostmem.c wrapper/find.c vmem/log.c) \
 		$(KPARAMS_OBJS)
 SIM_OBJS     := $(call c_objects,$(filter-out tests/sim/simsmi.c tests/sim/test_%,$(wildcard tests/sim/*.c)))
@@ -142,12 +142,12 @@ $(OBJ)/gen/%.o: $(GEN)/%.c
 	$(Q)$(COMPILE) -I$(GEN) -c $< -o $@
 
 # The generated headers come before anything that may include them.
-$(call c_objects,wrapper/*.c tests/unit/test_trace.c): | $(GEN)/calls.c $(GEN)/libcuda.S
+$(call c_objects,wrapper/*.c tests/unit/*.c): | $(GEN)/calls.c $(GEN)/libcuda.S
 
 $(DRIVER_FACE): $(DRIVER_OBJS) $(GEN)/libcuda.S
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
-	$(Q)$(LINK_FACE) -Wl,-soname,libcuda.so.1 -Wl,--version-script,$(GEN)/libcuda.map $^ -ldl -o $@
+	$(Q)$(LINK_FACE) -Wl,-soname,libcuda.so.1 -Wl,--version-script,$(GEN)/libcuda.map $^ $(KPARAMS_LIBS) -ldl -o $@
 
 $(FREEMEM): $(call c_objects,checkpoint/freemem_main.c checkpoint/nvml.c)
 	$(call say,LD,$@)
@@ -185,7 +185,7 @@ $(SIMSMI): $(call c_objects,tests/sim/simsmi.c)
 $(O)/tests/unit/test_%: $(OBJ)/tests/unit/test_%.o $(DRIVER_OBJS) $(GEN)/libcuda.S
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $^ $$(pkg-config --libs check) -ldl -pthread -o $@
+	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $^ $$(pkg-config --libs check) $(KPARAMS_LIBS) -ldl -pthread -o $@
 
 # kparams stands alone.
 $(O)/tests/unit/test_kparams_%: $(OBJ)/tests/unit/test_kparams_%.o $(KPARAMS_OBJS)

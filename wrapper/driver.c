@@ -7,6 +7,7 @@
 #include "libcuda_names.h"
 #include "vmem/vmem.h"
 #include "wrapper/find.h"
+#include "wrapper/modes.h"
 #include "wrapper/trace_calls.h"
 #include "wrapper/tramp.h"
 
@@ -124,11 +125,14 @@ void libcuda_bind(void)
 	void *lib = open_driver();
 	bool can_pause = lib && !cuda_driver_fill(&drv, lib, &missing);
 	bool traced = trace_is_wanted();
+	unsigned int modes = 0;
 	void *found[NEXPORTS];
 
 	for (size_t i = 0; i < NEXPORTS; i++)
 		found[i] = lib ? dlsym(lib, names[i]) : NULL;
 	pthread_mutex_lock(&bind_lock);
+	if (!bound)
+		modes = modes_read();
 	if (!bound && can_pause) {
 		table = drv;
 		table_ok = !vmem_init(&table);
@@ -140,6 +144,8 @@ void libcuda_bind(void)
 
 		if (fn)
 			fn = put_before(fn, &driver_calls[i]);
+		if (fn && modes & mode_calls[i].mode)
+			fn = mode_calls[i].fn;
 		if (fn && traced)
 			fn = put_before(fn, &trace_calls[i]);
 		if (fn != found[i]) {

@@ -10,8 +10,11 @@
  *
  *	call_NAME	passes the gate and calls the real function, or hook_NAME
  *	hook_NAME	hand-written, in the hook_*.c files: called inside the gate, but for the
- *			"bare" ones
+ *			"bare" and "image" ones
  *	real.NAME	the real function, for the hooks
+ *
+ * While a mode is on (modes.h) other functions are bound than else, so that what it costs is paid
+ * by nobody else.
  *
  * cuGetProcAddress is answered by the real driver and then swapped by the returned address, so that
  * each ABI version of a function is met by its own hook, and functions that we do not know pass
@@ -25,8 +28,15 @@ struct driver_call {
 	void **real; /* where the real function goes */
 };
 
+/* What is bound in place of that while a mode is on (modes.h). */
+struct mode_call {
+	unsigned int mode; /* enum mode; 0: nothing */
+	void *fn;
+};
+
 /* In the order of the export list (generated). */
 extern const struct driver_call driver_calls[];
+extern const struct mode_call mode_calls[];
 
 /* Our function in place of the real driver's @fn, or @fn itself. */
 void *driver_swap(void *fn);

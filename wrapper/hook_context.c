@@ -8,6 +8,7 @@
 #include "checkpoint/contexts.h"
 #include "vmem/vmem.h"
 #include "wrapper/driver.h"
+#include "wrapper/images.h"
 
 #include <pthread.h>
 #include <stddef.h>
@@ -71,6 +72,7 @@ CUresult hook_cuCtxCreate_v4(CUcontext *pctx, CUctxCreateParams *ctxCreateParams
 static void forget(CUcontext ctx)
 {
 	captures_remove_context(ctx);
+	images_release_context(ctx);
 	if (driver_table())
 		vmem_release_context(ctx);
 }

@@ -1,0 +1,346 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The GPU code that is loaded, over a driver that knows nothing but parameters. */
+#include "calls.h"
+#include "tests/check_suite.h"
+#include "wrapper/images.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FIXTURES  "tests/kparams/fixtures/"
+#define HANDLE(n) ((void *)(uintptr_t)(0x1000 + 16 * (n)))
+#define MODULE    HANDLE(1)
+#define LIBRARY   HANDLE(2)
+#define FUNCTION  HANDLE(3)
+#define KERNEL    HANDLE(4)
+
+/* What the driver says of every function: sizes, 0 behind the last; offsets as C has them. */
+static size_t sizes[8];
+static unsigned int asked; /* how often */
+static CUcontext current = HANDLE(100);
+
+static CUresult param_info(size_t i, size_t *offset, size_t *size)
+{
+	__atomic_fetch_add(&asked, 1, __ATOMIC_RELAXED);
+	*offset = 0;
+	for (size_t k = 0; k <= i; k++) {
+		if (!sizes[k])
+			return CUDA_ERROR_INVALID_VALUE;
+		*offset = (*offset + sizes[k] - 1) / sizes[k] * sizes[k];
+		*size = sizes[k];
+		if (k < i)
+			*offset += sizes[k];
+	}
+	return CUDA_SUCCESS;
+}
+
+static CUresult func_param_info(CUfunction f, size_t i, size_t *offset, size_t *size)
+{
+	ck_assert_ptr_ne(f, KERNEL);
+	return param_info(i, offset, size);
+}
+
+static CUresult kernel_param_info(CUkernel kernel, size_t i, size_t *offset, size_t *size)
+{
+	ck_assert_ptr_eq(kernel, KERNEL);
+	return param_info(i, offset, size);
+}
+
+static CUresult func_name(const char **name, CUfunction f)
+{
+	(void)f;
+	*name = "_Z1fPiS_";
+	return CUDA_SUCCESS;
+}
+
+static CUresult get_current(CUcontext *ctx)
+{
+	*ctx = current;
+	return CUDA_SUCCESS;
+}
+
+static CUresult get_device(CUdevice *dev)
+{
+	*dev = 0;
+	return CUDA_SUCCESS;
+}
+
+static CUresult get_attribute(int *value, CUdevice_attribute attribute, CUdevice dev)
+{
+	(void)dev;
+	*value = attribute == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR ? 9 : 0;
+	return CUDA_SUCCESS;
+}
+
+/* A digit for each parameter; G is 16. */
+static void driver_says(const char *digits)
+{
+	size_t n = strlen(digits);
+
+	ck_assert_uint_lt(n, sizeof(sizes) / sizeof(sizes[0]));
+	for (size_t i = 0; i < n; i++)
+		sizes[i] = digits[i] == 'G' ? 16 : digits[i] - '0';
+	sizes[n] = 0;
+}
+
+static char *load(const char *name)
+{
+	char path[256];
+	char *data = calloc(1, 1 << 20);
+	FILE *file;
+
+	snprintf(path, sizeof(path), FIXTURES "%s", name);
+	file = fopen(path, "rb");
+	ck_assert_msg(file != NULL, "%s: run me in the top folder", path);
+	ck_assert_uint_gt(fread(data, 1, 1 << 20, file), 0);
+	fclose(file);
+	return data;
+}
+
+static void setup(void)
+{
+	real.cuFuncGetParamInfo = func_param_info;
+	real.cuKernelGetParamInfo = kernel_param_info;
+	real.cuFuncGetName = func_name;
+	real.cuCtxGetCurrent = get_current;
+	real.cuCtxGetDevice = get_device;
+	real.cuDeviceGetAttribute = get_attribute;
+	driver_says("88888");
+}
+
+/* Load a fixture as @handle; the memory that it was in is gone then. */
+static void load_fixture(enum images_kind kind, void *handle, const char *name)
+{
+	char *data = load(name);
+
+	images_load(kind, handle, data);
+	memset(data, 'x', 1 << 20);
+	free(data);
+}
+
+static const struct kp_kernel *layout_of(void *function)
+{
+	return images_layout(function);
+}
+
+static void check_params(const struct kp_kernel *kernel, const char *name, const char *holds)
+{
+	ck_assert_str_eq(kernel->name, name);
+	ck_assert_uint_eq(kernel->nparams, strlen(holds));
+	for (uint32_t i = 0; i < kernel->nparams; i++)
+		ck_assert_msg(".Pn"[kernel->params[i].holds] == holds[i], "parameter %u of %s", i,
+			      name);
+}
+
+START_TEST(every_kind_of_image)
+{
+	static const char *const files[] = {"small-stored.fatbin", "small-lz4.fatbin",
+					    "small-zstd.fatbin", "small.cubin", "small.ptx"};
+
+	driver_says("G8");
+	load_fixture(IMAGES_MODULE, MODULE, files[_i]);
+	images_name(IMAGES_FUNCTION, FUNCTION, MODULE, "_Z4fill4Pairl");
+	check_params(layout_of(FUNCTION), "_Z4fill4Pairl", ".n");
+	ck_assert_uint_eq(layout_of(FUNCTION)->params[1].offset, 16);
+	ck_assert_uint_eq(layout_of(FUNCTION)->params[0].source, KP_FROM_NOBODY);
+}
+END_TEST
+
+START_TEST(images_in_files)
+{
+	images_load_file(IMAGES_MODULE, MODULE, FIXTURES "kernels.fatbin");
+	images_name(IMAGES_FUNCTION, FUNCTION, MODULE, "k_pointers");
+	check_params(layout_of(FUNCTION), "k_pointers", "PPPP.");
+	images_load_file(IMAGES_LIBRARY, LIBRARY, FIXTURES "missing");
+	images_name(IMAGES_KERNEL, KERNEL, LIBRARY, "k_pointers");
+	check_params(layout_of(KERNEL), "k_pointers", ".....");
+}
+END_TEST
+
+/* What a program has of its own is not copied, and its wrapper tells where it is. */
+START_TEST(wrappers)
+{
+	static char container[1 << 20];
+	static struct {
+		uint32_t magic, version;
+		const void *data, *more;
+	} wrapper = {0x466243b1, 1, container, NULL};
+	void *heap = malloc(sizeof(wrapper));
+	char *data = load("kernels.fatbin");
+
+	memcpy(container, data, sizeof(container));
+	images_load(IMAGES_LIBRARY, LIBRARY, &wrapper);
+	images_name(IMAGES_KERNEL, KERNEL, LIBRARY, "k_pointers");
+	check_params(layout_of(KERNEL), "k_pointers", "PPPP.");
+
+	/* One of which nothing is the program's own. */
+	wrapper.data = data;
+	memcpy(heap, &wrapper, sizeof(wrapper));
+	images_load(IMAGES_MODULE, MODULE, heap);
+	free(heap);
+	free(data);
+	images_name(IMAGES_FUNCTION, FUNCTION, MODULE, "k_pointers");
+	check_params(layout_of(FUNCTION), "k_pointers", "PPPP.");
+}
+END_TEST
+
+START_TEST(the_driver_is_right)
+{
+	load_fixture(IMAGES_MODULE, MODULE, "kernels.fatbin");
+	images_name(IMAGES_FUNCTION, FUNCTION, MODULE, "k_pointers");
+	driver_says("884");
+	check_params(layout_of(FUNCTION), "k_pointers", "..n");
+	ck_assert_uint_eq(layout_of(FUNCTION)->params[2].offset, 16);
+}
+END_TEST
+
+START_TEST(without_the_driver)
+{
+	real.cuFuncGetParamInfo = NULL;
+	load_fixture(IMAGES_MODULE, MODULE, "kernels.fatbin");
+	images_name(IMAGES_FUNCTION, FUNCTION, MODULE, "k_pointers");
+	check_params(layout_of(FUNCTION), "k_pointers", "PPPP.");
+	images_name(IMAGES_FUNCTION, HANDLE(7), MODULE, "none");
+	check_params(layout_of(HANDLE(7)), "", "");
+}
+END_TEST
+
+/* Of a module that was loaded unseen the names are known, and of others what the driver says. */
+START_TEST(without_an_image)
+{
+	driver_says("88");
+	images_name(IMAGES_FUNCTION, FUNCTION, MODULE, "_Z1gPvm");
+	check_params(layout_of(FUNCTION), "_Z1gPvm", "Pn");
+	check_params(layout_of(HANDLE(8)), "_Z1fPiS_", "PP");
+	real.cuFuncGetParamInfo = NULL;
+	check_params(layout_of(HANDLE(9)), "", "");
+}
+END_TEST
+
+START_TEST(damaged_images)
+{
+	char *data = load("small.cubin");
+
+	data[4] = 7;
+	images_load(IMAGES_MODULE, MODULE, data);
+	images_name(IMAGES_FUNCTION, FUNCTION, MODULE, "k_pointers");
+	check_params(layout_of(FUNCTION), "k_pointers", ".....");
+	free(data);
+}
+END_TEST
+
+START_TEST(kernels_and_functions_share)
+{
+	load_fixture(IMAGES_LIBRARY, LIBRARY, "kernels.fatbin");
+	images_share(IMAGES_MODULE, MODULE, LIBRARY);
+	images_name(IMAGES_KERNEL, KERNEL, LIBRARY, "k_pointers");
+	images_share(IMAGES_FUNCTION, FUNCTION, KERNEL);
+	images_name(IMAGES_FUNCTION, HANDLE(5), MODULE, "k_pointers");
+	check_params(layout_of(KERNEL), "k_pointers", "PPPP.");
+	check_params(layout_of(FUNCTION), "k_pointers", "PPPP.");
+	check_params(layout_of(HANDLE(5)), "k_pointers", "PPPP.");
+	/* The module ends with its context; the library does not. */
+	images_load(IMAGES_MODULE, MODULE, NULL);
+	images_name(IMAGES_KERNEL, KERNEL, LIBRARY, "k_scalars");
+	real.cuKernelGetParamInfo = NULL;
+	ck_assert_uint_eq(layout_of(KERNEL)->nparams, 7);
+	images_unload(LIBRARY);
+	driver_says("88");
+	check_params(layout_of(FUNCTION), "_Z1fPiS_", "PP");
+}
+END_TEST
+
+START_TEST(each_kernel_is_asked_for_once)
+{
+	load_fixture(IMAGES_MODULE, MODULE, "kernels.fatbin");
+	images_name(IMAGES_FUNCTION, FUNCTION, MODULE, "k_pointers");
+	ck_assert_uint_eq(asked, 0);
+	layout_of(FUNCTION);
+	ck_assert_uint_eq(asked, 6);
+	/* The program asks for it again. */
+	images_name(IMAGES_FUNCTION, FUNCTION, MODULE, "k_pointers");
+	layout_of(FUNCTION);
+	ck_assert_uint_eq(asked, 6);
+}
+END_TEST
+
+/* A handle that is given out anew is of what it was given out for last. */
+START_TEST(handles_come_again)
+{
+	load_fixture(IMAGES_MODULE, MODULE, "kernels.fatbin");
+	images_name(IMAGES_FUNCTION, FUNCTION, MODULE, "k_pointers");
+	check_params(layout_of(FUNCTION), "k_pointers", "PPPP.");
+	for (int i = 0; i < 3; i++) {
+		if (i == 0)
+			images_unload(MODULE);
+		else if (i == 1)
+			images_release_context(current);
+		driver_says("888");
+		images_load(IMAGES_MODULE, MODULE, NULL);
+		images_name(IMAGES_FUNCTION, FUNCTION, MODULE, "k_pointers");
+		check_params(layout_of(FUNCTION), "k_pointers", "...");
+		driver_says("88888");
+		load_fixture(IMAGES_MODULE, MODULE, "kernels.fatbin");
+		images_name(IMAGES_FUNCTION, FUNCTION, MODULE, "k_pointers");
+		check_params(layout_of(FUNCTION), "k_pointers", "PPPP.");
+	}
+	images_release_context(HANDLE(101));
+	asked = 0;
+	layout_of(FUNCTION);
+	ck_assert_uint_eq(asked, 0);
+}
+END_TEST
+
+/* Launch what stays loaded, as FUNCTION. */
+static void *launch_again(void *stop)
+{
+	while (!__atomic_load_n((bool *)stop, __ATOMIC_RELAXED))
+		ck_assert_uint_eq(layout_of(FUNCTION)->nparams, 5);
+	return NULL;
+}
+
+START_TEST(threads)
+{
+	pthread_t launchers[3];
+	bool stop = false;
+
+	load_fixture(IMAGES_MODULE, MODULE, "kernels.fatbin");
+	images_name(IMAGES_FUNCTION, FUNCTION, MODULE, "k_pointers");
+	for (int i = 0; i < 3; i++)
+		ck_assert_int_eq(pthread_create(&launchers[i], NULL, launch_again, &stop), 0);
+	/* Enough handles that links of their chains are used again. */
+	for (int round = 0; round < 20; round++) {
+		load_fixture(IMAGES_MODULE, HANDLE(6), "kernels.fatbin");
+		for (int i = 0; i < 3000; i++)
+			images_name(IMAGES_FUNCTION, HANDLE(1000 + i), HANDLE(6), "k_pointers");
+		ck_assert_uint_eq(layout_of(HANDLE(1000 + round))->nparams, 5);
+		images_unload(HANDLE(6));
+	}
+	__atomic_store_n(&stop, true, __ATOMIC_RELAXED);
+	for (int i = 0; i < 3; i++)
+		pthread_join(launchers[i], NULL);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("images");
+	TCase *tc = tcase_create("images");
+
+	tcase_add_checked_fixture(tc, setup, NULL);
+	tcase_add_loop_test(tc, every_kind_of_image, 0, 5);
+	tcase_add_test(tc, images_in_files);
+	tcase_add_test(tc, wrappers);
+	tcase_add_test(tc, the_driver_is_right);
+	tcase_add_test(tc, without_the_driver);
+	tcase_add_test(tc, without_an_image);
+	tcase_add_test(tc, damaged_images);
+	tcase_add_test(tc, kernels_and_functions_share);
+	tcase_add_test(tc, each_kernel_is_asked_for_once);
+	tcase_add_test(tc, handles_come_again);
+	tcase_add_test(tc, threads);
+	suite_add_tcase(s, tc);
+	return check_suite_run(s);
+}

@@ -1,0 +1,487 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "wrapper/images.h"
+#include "calls.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <utlist.h>
+
+#define LOG_PREFIX "images: "
+#include "vmem/log.h"
+
+#define NBUCKETS   8192
+#define MAX_PARAMS 4096
+#define WRAPPER    0x466243b1 /* FATBINC_MAGIC of the toolkit's fatbinary_section.h */
+
+/* What something was loaded from, with all handles that came of it. */
+struct image {
+	const void *owner; /* the handle that it was loaded as, and ends with */
+	CUcontext ctx;     /* that the module ends with; NULL for a library */
+	const void *data;  /* NULL: not known */
+	size_t size;       /* 0: @data is a wrapper */
+	void *copy;        /* @data where it is ours, or NULL */
+	bool opened;
+	struct kp_fatbin *fatbin; /* NULL where it cannot be opened */
+	struct handle *handles;
+	struct image *prev, *next;
+};
+
+/* What images_layout() reads without the lock is atomic. */
+struct handle {
+	const void *_Atomic key; /* NULL: not in use */
+	struct handle *_Atomic chain;
+	const struct kp_kernel *_Atomic layout; /* of a kernel that was launched */
+	enum images_kind kind;
+	struct image *image;
+	char *name;            /* of a function or kernel */
+	struct kp_kernel *own; /* the layout, where it is not the image's */
+	struct handle *next;   /* of its image, or not in use */
+};
+
+static struct {
+	pthread_mutex_t lock;
+	struct handle *_Atomic buckets[NBUCKETS];
+	struct handle *spare;
+	struct image *images;
+} im = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* Of a kernel of which nothing is known. */
+static const struct kp_kernel unknown = {.name = ""};
+
+static struct handle *_Atomic *bucket_of(const void *key)
+{
+	return &im.buckets[(uintptr_t)key * 0x9e3779b97f4a7c15UL >> 32 & (NBUCKETS - 1)];
+}
+
+static struct handle *find(const void *key)
+{
+	struct handle *h = atomic_load_explicit(bucket_of(key), memory_order_acquire);
+
+	while (h && atomic_load_explicit(&h->key, memory_order_acquire) != key)
+		h = atomic_load_explicit(&h->chain, memory_order_acquire);
+	return h;
+}
+
+static struct handle *handle_get(void)
+{
+	const size_t batch = 256;
+	struct handle *h = im.spare;
+
+	if (!h) {
+		h = calloc(batch, sizeof(*h));
+		for (size_t i = 0; h && i < batch; i++)
+			LL_PREPEND(im.spare, &h[i]);
+		h = im.spare;
+	}
+	if (h)
+		LL_DELETE(im.spare, h);
+	return h;
+}
+
+/* Take @h out of the table; its image's list is the caller's. */
+static void handle_drop(struct handle *h)
+{
+	struct handle *_Atomic *link = bucket_of(h->key);
+
+	while (*link != h)
+		link = &(*link)->chain;
+	atomic_store_explicit(link, h->chain, memory_order_release);
+	h->key = NULL;
+	h->layout = NULL;
+	free(h->name);
+	free(h->own);
+	h->name = NULL;
+	h->own = NULL;
+	LL_PREPEND(im.spare, h);
+}
+
+static void image_free(struct image *image)
+{
+	if (!image)
+		return;
+	kp_fatbin_close(image->fatbin);
+	free(image->copy);
+	free(image);
+}
+
+/* Drop @image with all that came of it. */
+static void image_drop(struct image *image)
+{
+	struct handle *h, *next;
+
+	LL_FOREACH_SAFE(image->handles, h, next)
+	handle_drop(h);
+	DL_DELETE(im.images, image);
+	image_free(image);
+}
+
+/* Forget @key, which the driver has given out anew, or is to take back. */
+static void forget(const void *key)
+{
+	struct handle *h = find(key);
+
+	if (!h)
+		return;
+	if (h->image->owner == key) {
+		image_drop(h->image);
+		return;
+	}
+	LL_DELETE(h->image->handles, h);
+	handle_drop(h);
+}
+
+static struct handle *handle_add(enum images_kind kind, const void *key, struct image *image,
+				 const char *name)
+{
+	struct handle *_Atomic *bucket = bucket_of(key);
+	char *copy = name ? strdup(name) : NULL;
+	struct handle *h = name && !copy ? NULL : handle_get();
+
+	if (!h) {
+		free(copy);
+		return NULL;
+	}
+	h->kind = kind;
+	h->image = image;
+	h->name = copy;
+	LL_PREPEND(image->handles, h);
+	h->key = key;
+	h->chain = *bucket;
+	atomic_store_explicit(bucket, h, memory_order_release);
+	return h;
+}
+
+/* Add @image, which it then owns, as what @key was loaded from. NULL: no memory. */
+static struct handle *image_add(enum images_kind kind, const void *key, struct image *image,
+				const char *name)
+{
+	struct handle *h;
+
+	if (!image)
+		return NULL;
+	image->owner = key;
+	DL_APPEND(im.images, image);
+	h = handle_add(kind, key, image, name);
+	if (!h)
+		image_drop(image);
+	return h;
+}
+
+/* A call into the driver: not under the lock. */
+static struct image *image_new(enum images_kind kind)
+{
+	struct image *image = calloc(1, sizeof(*image));
+
+	if (image && kind != IMAGES_LIBRARY && kind != IMAGES_KERNEL)
+		call_cuCtxGetCurrent(&image->ctx);
+	return image;
+}
+
+static bool is_wrapper(const void *data)
+{
+	uint32_t magic;
+
+	memcpy(&magic, data, sizeof(magic));
+	return magic == WRAPPER;
+}
+
+/* True where @data is part of the program or of a library, which keeps it while it is in use. */
+static bool is_mapped(const void *data)
+{
+	Dl_info info;
+
+	return dladdr(data, &info);
+}
+
+/* Let @image be of what is at @data, which is copied where it may go away. */
+static void image_set_data(struct image *image, const void *data)
+{
+	struct kp_error err = {0};
+	const void *container;
+	size_t size;
+
+	if (is_wrapper(data)) {
+		memcpy(&container, (const char *)data + 8, sizeof(container));
+		if (is_mapped(data) && is_mapped(container)) {
+			image->data = data;
+			return;
+		}
+		data = container;
+	}
+	if (kp_memory_size(data, &size, &err)) {
+		pr_warn("an image that cannot be read: %s", err.text);
+		return;
+	}
+	if (!is_mapped(data)) {
+		image->copy = malloc(size);
+		if (!image->copy)
+			return;
+		data = memcpy(image->copy, data, size);
+	}
+	image->data = data;
+	image->size = size;
+}
+
+static void image_set_file(struct image *image, const char *path)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	struct stat st;
+
+	if (fd < 0)
+		return;
+	if (!fstat(fd, &st) && st.st_size > 0)
+		image->copy = malloc(st.st_size);
+	if (image->copy) {
+		ssize_t n = read(fd, image->copy, st.st_size);
+
+		image->data = n > 0 ? image->copy : NULL;
+		image->size = n;
+	}
+	close(fd);
+}
+
+static void loaded(enum images_kind kind, const void *handle, struct image *image)
+{
+	pthread_mutex_lock(&im.lock);
+	forget(handle);
+	image_add(kind, handle, image, NULL);
+	pthread_mutex_unlock(&im.lock);
+}
+
+void images_load(enum images_kind kind, const void *handle, const void *data)
+{
+	struct image *image = image_new(kind);
+
+	if (image && data)
+		image_set_data(image, data);
+	loaded(kind, handle, image);
+}
+
+void images_load_file(enum images_kind kind, const void *handle, const char *path)
+{
+	struct image *image = image_new(kind);
+
+	if (image)
+		image_set_file(image, path);
+	loaded(kind, handle, image);
+}
+
+void images_unload(const void *handle)
+{
+	pthread_mutex_lock(&im.lock);
+	forget(handle);
+	pthread_mutex_unlock(&im.lock);
+}
+
+void images_release_context(CUcontext ctx)
+{
+	struct image *image, *next;
+
+	pthread_mutex_lock(&im.lock);
+	DL_FOREACH_SAFE(im.images, image, next)
+	if (image->ctx == ctx)
+		image_drop(image);
+	pthread_mutex_unlock(&im.lock);
+}
+
+/* What @handle is known by now; true where that is @name of @owner. */
+static bool is_named(const void *handle, const struct handle *owner, const char *name)
+{
+	struct handle *h = find(handle);
+
+	return h && owner && h->image == owner->image && h->name && !strcmp(h->name, name);
+}
+
+void images_name(enum images_kind kind, const void *handle, const void *owner, const char *name)
+{
+	enum images_kind of = kind == IMAGES_KERNEL ? IMAGES_LIBRARY : IMAGES_MODULE;
+	struct handle *o;
+
+	pthread_mutex_lock(&im.lock);
+	o = find(owner);
+	if (!o) {
+		/* Loaded by a function that we do not see. */
+		pthread_mutex_unlock(&im.lock);
+		images_load(of, owner, NULL);
+		pthread_mutex_lock(&im.lock);
+		o = find(owner);
+	}
+	if (o && !is_named(handle, o, name)) {
+		forget(handle);
+		handle_add(kind, handle, o->image, name);
+	}
+	pthread_mutex_unlock(&im.lock);
+}
+
+void images_share(enum images_kind kind, const void *handle, const void *of)
+{
+	struct handle *o, *h;
+
+	pthread_mutex_lock(&im.lock);
+	o = find(of);
+	h = find(handle);
+	if (o && (!h || h->image != o->image)) {
+		if (h)
+			forget(handle);
+		handle_add(kind, handle, o->image, o->name);
+	}
+	pthread_mutex_unlock(&im.lock);
+}
+
+/* What the driver knows: offsets and sizes. Returns how many, or -1. */
+static int ask_driver(enum images_kind kind, CUfunction function, struct kp_param *params)
+{
+	CUkernel kernel = (CUkernel)function;
+	bool by_kernel = kind == IMAGES_KERNEL;
+	int n;
+
+	if (by_kernel ? !real.cuKernelGetParamInfo : !real.cuFuncGetParamInfo)
+		return -1;
+	for (n = 0; n < MAX_PARAMS; n++) {
+		size_t offset, size;
+		CUresult end = by_kernel ? real.cuKernelGetParamInfo(kernel, n, &offset, &size)
+					 : real.cuFuncGetParamInfo(function, n, &offset, &size);
+
+		if (end)
+			return end == CUDA_ERROR_INVALID_VALUE ? n : -1;
+		params[n] = (struct kp_param){.offset = offset, .size = size};
+	}
+	return -1;
+}
+
+/* 90 for compute capability 9.0, of the current context's device. */
+static uint32_t current_arch(void)
+{
+	int major = 0, minor = 0;
+	CUdevice dev;
+
+	if (!real.cuCtxGetDevice(&dev)) {
+		real.cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
+					  dev);
+		real.cuDeviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
+					  dev);
+	}
+	return 10 * major + minor;
+}
+
+static const struct kp_kernel *find_in_image(struct image *image, const char *name, uint32_t arch)
+{
+	const struct kp_kernel *kernel = NULL;
+	struct kp_error err = {0};
+	int ret = 0;
+
+	if (!image->opened && image->data)
+		ret = image->size ? kp_fatbin_open(image->data, image->size, &image->fatbin, &err)
+				  : kp_fatbin_open_wrapper(image->data, &image->fatbin, &err);
+	image->opened = true;
+	if (!ret && image->fatbin)
+		ret = kp_fatbin_find(image->fatbin, arch, name, &kernel, NULL, &err);
+	if (ret)
+		pr_warn("%s: %s", err.text, name);
+	return kernel;
+}
+
+/* True where the driver's @n parameters lie where @kernel has them. */
+static bool agrees(const struct kp_kernel *kernel, const struct kp_param *params, int n)
+{
+	if (kernel->nparams != (uint32_t)n)
+		return false;
+	for (int i = 0; i < n; i++)
+		if (kernel->params[i].size != params[i].size ||
+		    (kernel->exact_offsets && kernel->params[i].offset != params[i].offset))
+			return false;
+	return true;
+}
+
+/* The driver's offsets with what @known, which may be NULL, says that the parameters hold. */
+static struct kp_kernel *driver_layout(const char *name, const struct kp_param *params, int n,
+				       const struct kp_kernel *known)
+{
+	struct kp_kernel *kernel = kp_kernel_new(name, params, n);
+
+	for (int i = 0; kernel && known && i < n; i++) {
+		kernel->params[i].holds = known->params[i].holds;
+		kernel->params[i].source = known->params[i].source;
+	}
+	return kernel;
+}
+
+/* The layout of @h, of which the driver knows @n parameters, or -1. */
+static const struct kp_kernel *make_layout(struct handle *h, uint32_t arch,
+					   const struct kp_param *params, int n)
+{
+	const struct kp_kernel *kernel = find_in_image(h->image, h->name, arch);
+	bool same = kernel && n >= 0 && agrees(kernel, params, n);
+	const char *source = "nobody";
+
+	if (kernel && n >= 0 && !same)
+		pr_warn("%s: the driver has other parameters than the image", h->name);
+	if (same)
+		source = "the image, as the driver says";
+	else if (n >= 0)
+		source = "the driver";
+	else if (kernel)
+		source = "the image";
+	pr_debug("%s: parameters from %s", h->name, source);
+	if (same ? kernel->exact_offsets : kernel && n < 0)
+		return kernel;
+	if (n < 0)
+		return NULL;
+	h->own = driver_layout(h->name, params, n, same ? kernel : NULL);
+	return h->own;
+}
+
+static const struct kp_kernel *find_layout(CUfunction function)
+{
+	struct kp_param *params = malloc(MAX_PARAMS * sizeof(*params));
+	enum images_kind kind = IMAGES_FUNCTION;
+	const struct kp_kernel *layout = NULL;
+	uint32_t arch = current_arch();
+	const char *name = "";
+	struct handle *h;
+	int n;
+
+	if (!params)
+		return &unknown;
+	pthread_mutex_lock(&im.lock);
+	h = find(function);
+	if (h)
+		kind = h->kind;
+	pthread_mutex_unlock(&im.lock);
+	n = ask_driver(kind, function, params);
+	if (!h && (!real.cuFuncGetName || real.cuFuncGetName(&name, function)))
+		name = "";
+
+	pthread_mutex_lock(&im.lock);
+	h = find(function);
+	if (!h) /* the program got it by a way that we do not see */
+		h = image_add(IMAGES_FUNCTION, function, calloc(1, sizeof(struct image)), name);
+	if (h) {
+		layout = h->layout;
+		if (!layout)
+			layout = make_layout(h, arch, params, n);
+		if (!layout)
+			layout = &unknown;
+		atomic_store_explicit(&h->layout, layout, memory_order_release);
+	}
+	pthread_mutex_unlock(&im.lock);
+	free(params);
+	return layout ? layout : &unknown;
+}
+
+const struct kp_kernel *images_layout(CUfunction function)
+{
+	const struct handle *h = find(function);
+	const struct kp_kernel *layout = NULL;
+
+	if (h)
+		layout = atomic_load_explicit(&h->layout, memory_order_acquire);
+	return layout ? layout : find_layout(function);
+}

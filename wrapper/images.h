@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CUDAW_WRAPPER_IMAGES_H
+#define CUDAW_WRAPPER_IMAGES_H
+/*
+ * images: the GPU code that the program has loaded, and what the parameters of each kernel are.
+ *
+ * hook_images.c tells of every module and library, and of every kernel that the program got from
+ * one. What a kernel's parameters are is found out when it is first launched, and kept:
+ *
+ *  - from the image that the kernel's module or library was loaded from, by kparams;
+ *  - from the driver (cuFuncGetParamInfo and cuKernelGetParamInfo, 12.4 and later), which knows
+ *    offsets and sizes alone: where there is no image, or kparams cannot read it, and as a check
+ *    of what kparams found. Where the two differ, the driver is right, and it is said (warn).
+ *
+ * Older CUDA runtimes load the program's code by functions of the driver that have no name: then
+ * only the kernels' names are known, by the cuModuleGetFunction() that follows, and the driver.
+ *
+ * An image that lies in a file that the loader mapped is used where it lies; others are copied,
+ * since the driver lets the program free them after the load. Until a kernel of an image is
+ * launched nothing of it is read.
+ *
+ * Locking: one mutex, and calls into the real driver are made without it. images_layout() takes it
+ * only where it does not know the kernel yet: handles are in a table of chains whose links are
+ * never given back to the system, so that they can be followed at any time. What is unloaded is
+ * freed at once: as for the driver, to launch a kernel then is the program's error.
+ */
+#include "kparams/kparams.h"
+
+#include <cuda.h>
+
+enum images_kind { IMAGES_MODULE, IMAGES_LIBRARY, IMAGES_FUNCTION, IMAGES_KERNEL };
+
+/*
+ * A module or library was loaded as @handle from the image at @data (a fatbin, its wrapper, a
+ * cubin or PTX), or from a file of that.
+ */
+void images_load(enum images_kind kind, const void *handle, const void *data);
+void images_load_file(enum images_kind kind, const void *handle, const char *path);
+
+/* A module or library is about to be unloaded. */
+void images_unload(const void *handle);
+
+/* The modules of @ctx are gone. */
+void images_release_context(CUcontext ctx);
+
+/* @handle is @name of the module or library @owner. */
+void images_name(enum images_kind kind, const void *handle, const void *owner, const char *name);
+
+/* @handle is the module of a library, or the function of a kernel: of what is known as @of. */
+void images_share(enum images_kind kind, const void *handle, const void *of);
+
+/*
+ * The parameters of @function, which may be a CUkernel, as for the launches. Without any, and with
+ * an empty name where even that is not known, for one of which nothing is known. Valid until it is
+ * unloaded. To be called inside the gate.
+ */
+const struct kp_kernel *images_layout(CUfunction function);
+
+#endif
