@@ -43,6 +43,7 @@ const char help_run[] =
 	"  CUDAW_SPILL_DIR      a folder on disk for what host memory does not hold\n"
 	"  CUDAW_VERIFY         1: check the GPU memory against checksums at every resume\n"
 	"  CUDAW_ADDRESSING     'native': leave GPU memory to the driver (legacy IPC)\n"
+	"  CUDAW_CHECK          1: calls with wrong pointers are named and fail; 'warn': only named\n"
 	"  CUDAW_RUNTIME_DIR    folder of the job's sockets (/tmp/cudaw-UID)\n"
 	"  CUDAW_TRACE          a file for a trace, as --trace; one that exists is not touched\n"
 	"  CUDAW_REAL_LIBCUDA   path of the NVIDIA driver's libcuda.so.1\n"

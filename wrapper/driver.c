@@ -136,6 +136,8 @@ void libcuda_bind(void)
 	if (!bound && can_pause) {
 		table = drv;
 		table_ok = !vmem_init(&table);
+		if (modes & MODE_CHECK)
+			vmem_watch();
 	}
 	if (!bound && lib && !table_ok)
 		pr_err("jobs run, but cannot be paused: the driver lacks %s", missing);

@@ -12,6 +12,7 @@
  *	hook_NAME	hand-written, in the hook_*.c files: called inside the gate, but for the
  *			"bare" and "image" ones
  *	real.NAME	the real function, for the hooks
+ *	checked_NAME	passes the gate, checks its pointers and calls the real function
  *
  * While a mode is on (modes.h) other functions are bound than else, so that what it costs is paid
  * by nobody else.

@@ -4,12 +4,16 @@
 /*
  * What the user asked for beyond pause and resume. The face binds the functions of a mode
  * (driver.calls) when it binds, and never later: a mode that is off costs nothing.
+ *
+ *	CUDAW_CHECK=1		pointers are checked before the GPU sees them (check.h)
+ *	CUDAW_CHECK=warn	the same, but what is wrong is only said
  */
 enum mode {
-	MODE_IMAGES = 1, /* follow the GPU code that is loaded: for whatever must know a launch */
+	MODE_IMAGES = 1, /* follow the GPU code that is loaded: whatever must know a launch */
+	MODE_CHECK = 2,
 };
 
-/* The modes that the environment asks for, as bits. */
+/* The modes that the environment asks for, as bits. Says what it does not understand. */
 unsigned int modes_read(void);
 
 #endif

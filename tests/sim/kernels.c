@@ -151,6 +151,20 @@ static void run_all_reduce(const void *args)
 	*a->data = *a->data * 1664525u + sum + a->round;
 }
 
+struct pair_args {
+	uint64_t n;
+	uint32_t *to;
+	const uint32_t *from;
+};
+
+static void run_add_pair(const void *args)
+{
+	const struct pair_args *a = args;
+
+	for (uint64_t i = 0; i < a->n; i++)
+		a->to[i] += a->from[i];
+}
+
 const struct sim_kernel *kernel_table(size_t *count)
 {
 	static const struct sim_kernel table[] = {
@@ -165,6 +179,8 @@ const struct sim_kernel *kernel_table(size_t *count)
 		{"increment_surface", run_increment_surface, 3, {8, 8, 4}},
 		{"cudaw_digest", run_digest, 3, {8, 8, 8}},
 		{"all_reduce", run_all_reduce, 5, {8, 8, 4, 4, 4}},
+		{"_Z6upwardPjm", run_increment, 2, {8, 8}},
+		{"add_pair", run_add_pair, 1, {24}},
 	};
 
 	*count = sizeof(table) / sizeof(table[0]);

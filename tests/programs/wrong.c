@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One call with a right or wrong pointer, chosen by name, for the checks of pointers. Prints what
+ * the call returned, then whether the memory and the context are as they were before.
+ *
+ *	wrong CASE [--cxx]	with --cxx libstdc++ is loaded, as C++ programs have it
+ */
+#include <dlfcn.h>
+
+#include "tests/programs/kernels.h"
+
+#define WORDS 1024UL
+#define BYTES (WORDS * sizeof(uint32_t))
+
+static const char wrong_ptx[] =
+	".version 6.4\n"
+	".target sm_75\n"
+	".address_size 64\n"
+
+	/* upward(unsigned int *data, unsigned long n): data[i] += 1 */
+	".visible .entry _Z6upwardPjm(.param .u64 data, .param .u64 n)\n"
+	"{\n" KERNEL_BEGIN KERNEL_LOOP "	ld.global.u32 value, [addr];\n"
+	"	add.u32 value, value, 1;\n"
+	"	st.global.u32 [addr], value;\n" KERNEL_NEXT "	ret;\n"
+	"}\n"
+
+	/* add_pair(struct { uint64_t n; uint32_t *to; const uint32_t *from; }), by one thread */
+	".visible .entry add_pair(.param .align 8 .b8 pair[24])\n"
+	"{\n"
+	"	.reg .pred done;\n"
+	"	.reg .b32 thread, value, more;\n"
+	"	.reg .b64 n, to, from, i;\n"
+	"	ld.param.u64 n, [pair];\n"
+	"	ld.param.u64 to, [pair+8];\n"
+	"	ld.param.u64 from, [pair+16];\n"
+	"	cvta.to.global.u64 to, to;\n"
+	"	cvta.to.global.u64 from, from;\n"
+	"	mov.u32 thread, %tid.x;\n"
+	"	setp.ne.u32 done, thread, 0;\n"
+	"	@done bra end;\n"
+	"	mov.u64 i, 0;\n"
+	"loop:\n"
+	"	setp.ge.u64 done, i, n;\n"
+	"	@done bra end;\n"
+	"	ld.global.u32 value, [to];\n"
+	"	ld.global.u32 more, [from];\n"
+	"	add.u32 value, value, more;\n"
+	"	st.global.u32 [to], value;\n"
+	"	add.u64 to, to, 4;\n"
+	"	add.u64 from, from, 4;\n"
+	"	add.u64 i, i, 1;\n"
+	"	bra loop;\n"
+	"end:\n"
+	"	ret;\n"
+	"}\n";
+
+struct pair {
+	uint64_t n;
+	CUdeviceptr to, from;
+};
+
+static struct {
+	struct kernels kernels;
+	CUmodule module;
+	CUlibrary library;
+	CUfunction upward, add_pair; /* of which the program knows the type, and a struct */
+	CUfunction untyped;          /* as upward, but extern "C" */
+	CUdeviceptr live, freed, large_freed;
+	uint32_t host[WORDS + 1];
+} w;
+
+static CUresult launch(CUfunction f, CUdeviceptr data, uint64_t n)
+{
+	void *args[] = {&data, &n};
+
+	return cuLaunchKernel(f, 1, 1, 1, 32, 1, 1, 0, NULL, args, NULL);
+}
+
+static CUresult launch_ex(CUdeviceptr data, uint64_t n)
+{
+	const CUlaunchConfig config = {.gridDimX = 1,
+				       .gridDimY = 1,
+				       .gridDimZ = 1,
+				       .blockDimX = 32,
+				       .blockDimY = 1,
+				       .blockDimZ = 1};
+	void *args[] = {&data, &n};
+
+	return cuLaunchKernelEx(&config, w.upward, args, NULL);
+}
+
+static CUresult launch_packed(CUdeviceptr data, uint64_t n)
+{
+	uint64_t buffer[] = {data, n};
+	size_t size = sizeof(buffer);
+	void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, buffer, CU_LAUNCH_PARAM_BUFFER_SIZE, &size,
+			 CU_LAUNCH_PARAM_END};
+
+	return cuLaunchKernel(w.upward, 1, 1, 1, 32, 1, 1, 0, NULL, NULL, extra);
+}
+
+static CUresult launch_pair(CUdeviceptr to, CUdeviceptr from, uint64_t n)
+{
+	struct pair pair = {n, to, from};
+	void *args[] = {&pair};
+
+	return cuLaunchKernel(w.add_pair, 1, 1, 1, 32, 1, 1, 0, NULL, args, NULL);
+}
+
+static CUresult launch_library(CUdeviceptr data, int by_function)
+{
+	CUkernel kernel;
+	CUfunction f;
+
+	CALL(cuLibraryGetKernel(&kernel, w.library, "_Z6upwardPjm"));
+	if (!by_function)
+		return launch((CUfunction)kernel, data, 0);
+	CALL(cuKernelGetFunction(&f, kernel));
+	return launch(f, data, 0);
+}
+
+/* The image is gone when the kernel is launched, and so is what it was loaded as first. */
+static CUresult launch_reloaded(CUdeviceptr data)
+{
+	char *image = strdup(wrong_ptx);
+	CUmodule module;
+	CUfunction f = NULL;
+
+	for (int i = 0; i < 3; i++) {
+		if (i)
+			CALL(cuModuleUnload(module));
+		CALL(cuModuleLoadData(&module, image));
+		CALL(cuModuleGetFunction(&f, module, "_Z6upwardPjm"));
+		CALL(launch(f, w.live, 0));
+	}
+	memset(image, 'x', strlen(image));
+	free(image);
+	return launch(f, data, 0);
+}
+
+static CUresult copy_2d(CUdeviceptr src, size_t height)
+{
+	const CUDA_MEMCPY2D_v2 copy = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+				       .srcDevice = src,
+				       .srcPitch = 1024,
+				       .dstMemoryType = CU_MEMORYTYPE_HOST,
+				       .dstHost = w.host,
+				       .dstPitch = 16,
+				       .WidthInBytes = 16,
+				       .Height = height};
+
+	return cuMemcpy2D_v2(&copy);
+}
+
+/* What is right. */
+static CUresult run_right(const char *name)
+{
+	if (!strcmp(name, "right-launches")) {
+		CALL(launch(w.upward, w.live, 0));
+		CALL(launch(w.upward, w.live + BYTES, 0)); /* the end of it */
+		CALL(launch(w.upward, 0, 0));
+		CALL(launch(w.untyped, w.live + BYTES + 8, 0)); /* in the gap: nobody says so */
+		CALL(launch_pair(w.live, w.live + BYTES, 0));
+		CALL(launch_pair(0, 0x6000000f0000, 0)); /* a word that looks like one of ours */
+		CALL(launch_ex(w.live, 0));
+		CALL(launch_packed(w.live, 0));
+		CALL(launch_library(w.live, 0));
+		CALL(launch_library(w.live, 1));
+		return launch_reloaded(w.live);
+	}
+	if (!strcmp(name, "right-copies")) {
+		CALL(cuMemcpyDtoH_v2(w.host, w.live, BYTES));
+		CALL(cuMemcpyDtoH_v2(w.host, w.live + BYTES, 0));
+		CALL(cuMemcpyHtoDAsync_v2(w.live + 4, w.host + 1, BYTES - 4, NULL));
+		CALL(cuMemcpyDtoD_v2(w.live, w.live, BYTES));
+		CALL(cuStreamSynchronize(NULL));
+		return cuMemcpyHtoD_v2(w.live, w.host, BYTES);
+	}
+	step_die("no such case: %s", name);
+}
+
+static CUresult run(const char *name)
+{
+#define CASE(text, call)         \
+	if (!strcmp(name, text)) \
+	return call
+	CASE("launch-freed", launch(w.upward, w.freed + 8, 0));
+	CASE("launch-large-freed", launch(w.upward, w.large_freed, 0));
+	CASE("launch-never", launch(w.upward, w.live + BYTES + 8, 0));
+	CASE("launch-untyped-freed", launch(w.untyped, w.freed, 0));
+	CASE("launch-struct-freed", launch_pair(w.live, w.freed + 16, 0));
+	CASE("launch-ex-freed", launch_ex(w.freed, 0));
+	CASE("launch-packed-freed", launch_packed(w.freed, 0));
+	CASE("launch-kernel-freed", launch_library(w.freed, 0));
+	CASE("launch-function-freed", launch_library(w.freed, 1));
+	CASE("launch-reloaded-freed", launch_reloaded(w.freed));
+	CASE("copy-out-freed", cuMemcpyDtoH_v2(w.host, w.freed, 16));
+	CASE("copy-in-freed", cuMemcpyHtoDAsync_v2(w.freed, w.host, 16, NULL));
+	CASE("copy-within-freed", cuMemcpyDtoD_v2(w.live, w.freed, 16));
+	CASE("copy-past", cuMemcpyDtoH_v2(w.host, w.live + 4, BYTES));
+	CASE("copy-2d-past", copy_2d(w.live, BYTES / 1024 + 1));
+	CASE("set-past", cuMemsetD32_v2(w.live, 7, WORDS + 1));
+	CASE("set-freed", cuMemsetD8Async(w.freed, 7, 1, NULL));
+#undef CASE
+	return run_right(name);
+}
+
+static void setup(void)
+{
+	kernels_init(&w.kernels);
+	w.untyped = w.kernels.increment;
+	CALL(cuModuleLoadData(&w.module, wrong_ptx));
+	CALL(cuModuleGetFunction(&w.upward, w.module, "_Z6upwardPjm"));
+	CALL(cuModuleGetFunction(&w.add_pair, w.module, "add_pair"));
+	CALL(cuLibraryLoadData(&w.library, wrong_ptx, NULL, NULL, 0, NULL, NULL, 0));
+	CALL(cuMemAlloc_v2(&w.live, BYTES));
+	CALL(cuMemAlloc_v2(&w.freed, BYTES));
+	CALL(cuMemAlloc_v2(&w.large_freed, 4 << 20));
+	for (uint32_t i = 0; i < WORDS; i++)
+		w.host[i] = i;
+	CALL(cuMemcpyHtoD_v2(w.live, w.host, BYTES));
+	CALL(cuMemFree_v2(w.freed));
+	CALL(cuMemFree_v2(w.large_freed));
+}
+
+/* The kernels still run, and every word is what it was. */
+static int is_as_before(void)
+{
+	CALL(launch(w.upward, w.live, WORDS));
+	memset(w.host, 0, sizeof(w.host));
+	CALL(cuMemcpyDtoH_v2(w.host, w.live, BYTES));
+	for (uint32_t i = 0; i < WORDS; i++)
+		if (w.host[i] != i + 1)
+			return 0;
+	CALL(cuLibraryUnload(w.library));
+	CALL(cuModuleUnload(w.module));
+	return 1;
+}
+
+int main(int argc, char **argv)
+{
+	const char *name;
+	CUresult result;
+
+	if (argc < 2)
+		step_die("usage: wrong CASE [--cxx]");
+	if (argc > 2 && !dlopen("libstdc++.so.6", RTLD_LAZY))
+		step_die("no libstdc++: %s", dlerror());
+	setup();
+	fprintf(stderr, "live 0x%llx freed 0x%llx large 0x%llx\n", w.live, w.freed, w.large_freed);
+	result = run(argv[1]);
+	CALL(cuGetErrorName(result, &name));
+	printf("%s\n%s\n", name, is_as_before() ? "as before" : "not as before");
+	return 0;
+}

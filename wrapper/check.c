@@ -1,0 +1,328 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "wrapper/check.h"
+#include "vmem/vmem.h"
+#include "wrapper/images.h"
+
+#include <dlfcn.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LOG_PREFIX "check: "
+#include "vmem/log.h"
+
+#define MAX_LINES 100 /* a program may make the same mistake for ever */
+
+/* Where a pointer was found. */
+struct place {
+	const char *call;
+	const char *param; /* NULL for a kernel's */
+	const char *kernel;
+	unsigned int ordinal, offset; /* of the parameter, and into it */
+};
+
+static bool only_warns;
+
+void check_only_warns(void)
+{
+	only_warns = true;
+}
+
+/* As C++ names it, where the program has libstdc++; NULL where not. To be freed. */
+static char *demangled(const char *name)
+{
+	char *(*demangle)(const char *text, char *buf, size_t *size, int *status) = NULL;
+	void *lib = dlopen("libstdc++.so.6", RTLD_LAZY | RTLD_NOLOAD);
+	char *text = NULL;
+	int status;
+
+	if (!lib)
+		return NULL;
+	*(void **)&demangle = dlsym(lib, "__cxa_demangle");
+	if (demangle)
+		text = demangle(kp_mangled_part(name), NULL, NULL, &status);
+	dlclose(lib);
+	return text;
+}
+
+static void place_text(const struct place *at, char *buf, size_t size)
+{
+	if (at->param)
+		snprintf(buf, size, "%s: %s", at->call, at->param);
+	else if (at->offset)
+		snprintf(buf, size, "%s: parameter %u, byte %u,", at->call, at->ordinal,
+			 at->offset);
+	else
+		snprintf(buf, size, "%s: parameter %u", at->call, at->ordinal);
+}
+
+/* Say where and what; the name of the kernel comes last, as it may be too long for a line. */
+__attribute__((format(printf, 3, 4))) static CUresult wrong(const struct place *at, CUdeviceptr ptr,
+							    const char *fmt, ...)
+{
+	static unsigned int lines;
+	unsigned int line = __atomic_add_fetch(&lines, 1, __ATOMIC_RELAXED);
+	char where[160], what[256], *name;
+	va_list ap;
+
+	if (line == MAX_LINES + 1)
+		pr_err("%u wrong pointers were shown; there are more", MAX_LINES);
+	if (line > MAX_LINES)
+		return only_warns ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_ADDRESS;
+	place_text(at, where, sizeof(where));
+	va_start(ap, fmt);
+	vsnprintf(what, sizeof(what), fmt, ap);
+	va_end(ap);
+	if (at->kernel) {
+		name = demangled(at->kernel);
+		pr_err("%s is 0x%llx, %s; kernel %s", where, ptr, what, name ? name : at->kernel);
+		free(name);
+	} else {
+		pr_err("%s is 0x%llx, %s", where, ptr, what);
+	}
+	return only_warns ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_ADDRESS;
+}
+
+/* @ptr lies in vmem's space, but in no live allocation. */
+static CUresult wrong_nowhere(const struct place *at, CUdeviceptr ptr)
+{
+	struct vmem_info info;
+
+	if (vmem_lookup_freed(ptr, &info))
+		return wrong(at, ptr,
+			     "%llu bytes into allocation %llu (%zu bytes at 0x%llx), which "
+			     "was freed",
+			     ptr - info.start, info.id, info.size, info.start);
+	return wrong(at, ptr, "in no allocation that is remembered");
+}
+
+static CUresult check_bytes(const struct place *at, CUdeviceptr ptr, size_t bytes)
+{
+	struct vmem_info info;
+	size_t left;
+
+	if (!bytes || !vmem_contains(ptr))
+		return CUDA_SUCCESS;
+	if (!vmem_lookup(ptr, &info))
+		return wrong_nowhere(at, ptr);
+	left = info.size - (ptr - info.start);
+	if (bytes <= left)
+		return CUDA_SUCCESS;
+	return wrong(at, ptr,
+		     "and its %zu bytes run %zu bytes past the end of allocation %llu "
+		     "(%zu bytes at 0x%llx)",
+		     bytes, bytes - left, info.id, info.size, info.start);
+}
+
+/* True where @ptr is in a live allocation, or right behind the end of one. */
+static bool is_live(CUdeviceptr ptr)
+{
+	struct vmem_info info;
+
+	return vmem_lookup(ptr, &info) || vmem_lookup(ptr - 1, &info);
+}
+
+static CUresult check_word(const struct place *at, CUdeviceptr ptr, bool is_pointer)
+{
+	struct vmem_info info;
+
+	if (!vmem_contains(ptr) || is_live(ptr) || (!is_pointer && !vmem_lookup_freed(ptr, &info)))
+		return CUDA_SUCCESS;
+	return wrong_nowhere(at, ptr);
+}
+
+/* Check the parameter whose value is at @value. */
+static CUresult check_param(struct place *at, const struct kp_param *param, const char *value)
+{
+	CUresult result = CUDA_SUCCESS;
+	CUdeviceptr word;
+
+	if (param->holds == KP_NO_POINTER || param->holds == KP_CODE)
+		return CUDA_SUCCESS;
+	for (at->offset = 0; !result && at->offset + sizeof(word) <= param->size;
+	     at->offset += sizeof(word)) {
+		memcpy(&word, value + at->offset, sizeof(word));
+		result = check_word(at, word, param->holds == KP_POINTER);
+	}
+	return result;
+}
+
+/* The buffer of packed parameters that @extra describes; NULL where there is none. */
+static const char *packed_buffer(void **extra, size_t *size)
+{
+	const char *buffer = NULL;
+
+	*size = 0;
+	for (; extra && extra[0] != CU_LAUNCH_PARAM_END; extra += 2) {
+		if (extra[0] == CU_LAUNCH_PARAM_BUFFER_POINTER)
+			buffer = extra[1];
+		else if (extra[0] == CU_LAUNCH_PARAM_BUFFER_SIZE)
+			*size = *(const size_t *)extra[1];
+		else
+			return NULL;
+	}
+	return buffer;
+}
+
+CUresult check_launch(const char *call, CUfunction function, void **params, void **extra)
+{
+	const struct kp_kernel *kernel = images_layout(function);
+	struct place at = {.call = call, .kernel = kernel->name};
+	CUresult result = CUDA_SUCCESS;
+	size_t size;
+	const char *buffer = packed_buffer(params ? NULL : extra, &size);
+
+	for (at.ordinal = 0; !result && at.ordinal < kernel->nparams; at.ordinal++) {
+		const struct kp_param *param = &kernel->params[at.ordinal];
+
+		if (params)
+			result = check_param(&at, param, params[at.ordinal]);
+		else if (buffer && param->offset + param->size <= size)
+			result = check_param(&at, param, buffer + param->offset);
+	}
+	return result;
+}
+
+CUresult check_launch_each(const char *call, const CUDA_LAUNCH_PARAMS *list, unsigned int count)
+{
+	CUresult result = CUDA_SUCCESS;
+
+	for (unsigned int i = 0; !result && i < count; i++)
+		result = check_launch(call, list[i].function, list[i].kernelParams, NULL);
+	return result;
+}
+
+CUresult check_range(const char *call, const char *param, CUdeviceptr ptr, size_t bytes)
+{
+	return check_bytes(&(struct place){.call = call, .param = param}, ptr, bytes);
+}
+
+/* @n times @each and @more; SIZE_MAX where that is too large. */
+static size_t times_plus(size_t n, size_t each, size_t more)
+{
+	size_t result;
+
+	if (__builtin_mul_overflow(n, each, &result) ||
+	    __builtin_add_overflow(result, more, &result))
+		return SIZE_MAX;
+	return result;
+}
+
+size_t check_extent(size_t pitch, size_t rows, size_t width, size_t height, size_t depth)
+{
+	size_t plane;
+
+	if (!width || !height || !depth)
+		return 0;
+	plane = times_plus(height - 1, pitch, width);
+	return times_plus(depth - 1, times_plus(rows, pitch, 0), plane);
+}
+
+/* One side of a copy of two or three dimensions. */
+struct side {
+	const char *param;
+	CUmemorytype type;
+	CUdeviceptr ptr;
+	size_t x, y, z, pitch, rows;
+};
+
+static CUresult check_side(const char *call, const struct side *s, size_t width, size_t height,
+			   size_t depth)
+{
+	size_t extent = check_extent(s->pitch, s->rows, width, height, depth);
+	size_t before;
+
+	if (s->type == CU_MEMORYTYPE_HOST || s->type == CU_MEMORYTYPE_ARRAY || !extent)
+		return CUDA_SUCCESS;
+	before = times_plus(times_plus(s->z, s->rows, s->y), s->pitch, s->x);
+	return check_range(call, s->param, s->ptr, times_plus(1, before, extent));
+}
+
+CUresult check_copy_2d(const char *call, const CUDA_MEMCPY2D_v2 *copy)
+{
+	struct side src = {.param = "srcDevice",
+			   .type = copy->srcMemoryType,
+			   .ptr = copy->srcDevice,
+			   .x = copy->srcXInBytes,
+			   .y = copy->srcY,
+			   .pitch = copy->srcPitch};
+	struct side dst = {.param = "dstDevice",
+			   .type = copy->dstMemoryType,
+			   .ptr = copy->dstDevice,
+			   .x = copy->dstXInBytes,
+			   .y = copy->dstY,
+			   .pitch = copy->dstPitch};
+	CUresult result = check_side(call, &dst, copy->WidthInBytes, copy->Height, 1);
+
+	return result ? result : check_side(call, &src, copy->WidthInBytes, copy->Height, 1);
+}
+
+CUresult check_copy_3d(const char *call, const CUDA_MEMCPY3D_v2 *copy)
+{
+	struct side src = {.param = "srcDevice",
+			   .type = copy->srcMemoryType,
+			   .ptr = copy->srcDevice,
+			   .x = copy->srcXInBytes,
+			   .y = copy->srcY,
+			   .z = copy->srcZ,
+			   .pitch = copy->srcPitch,
+			   .rows = copy->srcHeight};
+	struct side dst = {.param = "dstDevice",
+			   .type = copy->dstMemoryType,
+			   .ptr = copy->dstDevice,
+			   .x = copy->dstXInBytes,
+			   .y = copy->dstY,
+			   .z = copy->dstZ,
+			   .pitch = copy->dstPitch,
+			   .rows = copy->dstHeight};
+	size_t width = copy->WidthInBytes, height = copy->Height, depth = copy->Depth;
+	CUresult result = check_side(call, &dst, width, height, depth);
+
+	return result ? result : check_side(call, &src, width, height, depth);
+}
+
+CUresult check_copy_3d_peer(const char *call, const CUDA_MEMCPY3D_PEER *copy)
+{
+	/* The same but for the contexts, which are where the other has what is reserved. */
+	_Static_assert(sizeof(CUDA_MEMCPY3D_PEER) == sizeof(CUDA_MEMCPY3D_v2) &&
+			       offsetof(CUDA_MEMCPY3D_PEER, srcDevice) ==
+				       offsetof(CUDA_MEMCPY3D_v2, srcDevice) &&
+			       offsetof(CUDA_MEMCPY3D_PEER, dstDevice) ==
+				       offsetof(CUDA_MEMCPY3D_v2, dstDevice) &&
+			       offsetof(CUDA_MEMCPY3D_PEER, Depth) ==
+				       offsetof(CUDA_MEMCPY3D_v2, Depth),
+		       "the two kinds of copies differ");
+	CUDA_MEMCPY3D_v2 same;
+
+	memcpy(&same, copy, sizeof(same));
+	return check_copy_3d(call, &same);
+}
+
+CUresult check_copy_batch(const char *call, const CUdeviceptr *dsts, const CUdeviceptr *srcs,
+			  const size_t *sizes, size_t count)
+{
+	CUresult result = CUDA_SUCCESS;
+
+	for (size_t i = 0; !result && i < count; i++) {
+		result = check_range(call, "dsts[]", dsts[i], sizes[i]);
+		if (!result)
+			result = check_range(call, "srcs[]", srcs[i], sizes[i]);
+	}
+	return result;
+}
+
+CUresult check_copy_3d_batch(const char *call, const CUDA_MEMCPY3D_BATCH_OP *ops, size_t count)
+{
+	CUresult result = CUDA_SUCCESS;
+
+	for (size_t i = 0; !result && i < count; i++) {
+		const CUmemcpy3DOperand *dst = &ops[i].dst, *src = &ops[i].src;
+
+		if (dst->type == CU_MEMCPY_OPERAND_TYPE_POINTER)
+			result = check_range(call, "dst.op.ptr", dst->op.ptr.ptr, 1);
+		if (!result && src->type == CU_MEMCPY_OPERAND_TYPE_POINTER)
+			result = check_range(call, "src.op.ptr", src->op.ptr.ptr, 1);
+	}
+	return result;
+}

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CUDAW_WRAPPER_CHECK_H
+#define CUDAW_WRAPPER_CHECK_H
+/*
+ * check: finds wrong pointers in launches, copies and sets before the GPU sees them (CUDAW_CHECK).
+ *
+ * Only addresses in vmem's space are judged, so never host memory, nor what is not managed. There
+ * is a gap behind every allocation (vmem_watch()), so an address belongs to one allocation only.
+ *
+ *  - A copy or set must lie in one live allocation from its first to its last byte.
+ *  - A kernel's parameter that is known to be a pointer must point into a live allocation, or right
+ *    behind its end, as a pointer that is never followed may.
+ *  - Any other eight bytes of a parameter that may be a pointer (aligned, in a struct, or in a
+ *    parameter of which nobody knows what it holds) are wrong only where they point into an
+ *    allocation that is remembered as freed. A struct that still has a word that the kernel does
+ *    not use is then taken for wrong: that is what CUDAW_CHECK=warn is for.
+ *
+ * What is wrong is said in one line, and the call fails with CUDA_ERROR_ILLEGAL_ADDRESS, as it
+ * would have on the GPU; but the context is as good as before. Pointers in device memory, what a
+ * kernel does with its pointers, and the nodes of graphs that were not captured are not looked at.
+ *
+ * The macros are for the table driver.calls: each is an expression that gives a CUresult.
+ */
+#include <cuda.h>
+#include <stddef.h>
+
+/* From now on say what is wrong, and let the call go on. To be called before the others. */
+void check_only_warns(void);
+
+/* clang-format off */
+/* @bytes from the device pointer @ptr on. A null pointer is the driver's to refuse. */
+#define RANGE(ptr, bytes)               check_range(call_, #ptr, ptr, bytes)
+/* @height rows of @width bytes that begin @pitch bytes apart. */
+#define ROWS(ptr, pitch, width, height) RANGE(ptr, check_extent(pitch, 0, width, height, 1))
+#define BOTH(first, second)             ({ CUresult r_ = first; r_ ? r_ : second; })
+#define LAUNCH(f, params, extra)        check_launch(call_, f, params, extra)
+#define LAUNCH_EACH(list, count)        check_launch_each(call_, list, (list) ? (count) : 0)
+#define COPY_2D(copy)                   ((copy) ? check_copy_2d(call_, copy) : CUDA_SUCCESS)
+#define COPY_3D(copy)                   ((copy) ? check_copy_3d(call_, copy) : CUDA_SUCCESS)
+#define COPY_3D_PEER(copy)              ((copy) ? check_copy_3d_peer(call_, copy) : CUDA_SUCCESS)
+#define COPY_BATCH(dsts, srcs, sizes, count) \
+	check_copy_batch(call_, dsts, srcs, sizes, (dsts) && (srcs) && (sizes) ? (count) : 0)
+#define COPY_3D_BATCH(ops, count)       check_copy_3d_batch(call_, ops, (ops) ? (count) : 0)
+/* clang-format on */
+
+/* @param is the name of the parameter, for what is said. */
+CUresult check_range(const char *call, const char *param, CUdeviceptr ptr, size_t bytes);
+
+/*
+ * Bytes from the first to the last of @depth planes, @rows rows apart, of @height rows, @pitch
+ * bytes apart, of @width bytes. What is too large for a size_t is SIZE_MAX.
+ */
+size_t check_extent(size_t pitch, size_t rows, size_t width, size_t height, size_t depth);
+
+CUresult check_launch(const char *call, CUfunction function, void **params, void **extra);
+CUresult check_launch_each(const char *call, const CUDA_LAUNCH_PARAMS *list, unsigned int count);
+CUresult check_copy_2d(const char *call, const CUDA_MEMCPY2D_v2 *copy);
+CUresult check_copy_3d(const char *call, const CUDA_MEMCPY3D_v2 *copy);
+CUresult check_copy_3d_peer(const char *call, const CUDA_MEMCPY3D_PEER *copy);
+CUresult check_copy_batch(const char *call, const CUdeviceptr *dsts, const CUdeviceptr *srcs,
+			  const size_t *sizes, size_t count);
+/* Of these only where they begin: the size of an element is not known. */
+CUresult check_copy_3d_batch(const char *call, const CUDA_MEMCPY3D_BATCH_OP *ops, size_t count);
+
+#endif
