@@ -32,6 +32,8 @@
 	X(cuMemSetAccess)                \
 	X(cuMemGetAllocationGranularity) \
 	X(cuMemGetInfo_v2)               \
+	X(cuMemAlloc_v2)                 \
+	X(cuMemFree_v2)                  \
 	X(cuMemHostRegister_v2)          \
 	X(cuMemHostUnregister)           \
 	X(cuMemcpyDtoHAsync_v2)          \

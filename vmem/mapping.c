@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "vmem/mapping.h"
+#include "vmem/translate.h"
 
 #define LOG_PREFIX "vmem: "
 #include "vmem/log.h"
@@ -27,6 +28,7 @@ CUresult mapping_probe(const struct cuda_driver *drv, CUdevice dev, struct mappi
 		rdma = 0;
 	caps->vmm = granularity && VMEM_GRANULE % granularity == 0;
 	caps->rdma = rdma;
+	caps->piece = translate_is_on() ? SIZE_MAX : VMEM_PIECE;
 	return CUDA_SUCCESS;
 }
 
@@ -76,7 +78,7 @@ CUresult mapping_map(const struct cuda_driver *drv, CUdevice dev, const struct m
 	if (size > VMEM_PIECE && !drv->cuMemGetInfo_v2(&free, &total) && free < size)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	while (done < size && rc == CUDA_SUCCESS) {
-		size_t piece = size - done < VMEM_PIECE ? size - done : VMEM_PIECE;
+		size_t piece = size - done < caps->piece ? size - done : caps->piece;
 
 		rc = map_piece(drv, &prop, start + done, piece);
 		if (rc == CUDA_SUCCESS)

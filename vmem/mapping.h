@@ -2,15 +2,17 @@
 #ifndef CUDAW_MAPPING_H
 #define CUDAW_MAPPING_H
 /*
- * mapping: puts GPU memory under addresses ("mapped addressing"), by the virtual memory management
- * of the driver. It keeps no state, and undoes what it did where a step fails. To unmap is one
- * cuMemUnmap() of the whole range, which gives the memory back: nothing else refers to it.
+ * mapping: puts GPU memory under addresses, by the virtual memory management of the driver ("mapped
+ * addressing") or by what stands in for it (translate.h). It keeps no state, and undoes what it did
+ * where a step fails. To unmap is one cuMemUnmap() of the whole range, which gives the memory back:
+ * nothing else refers to it.
  */
 #include "vmem/vmem.h"
 
 struct mapping_caps {
-	bool vmm;  /* the device can do it, at our granule */
-	bool rdma; /* memory may be made fit for GPUDirect RDMA */
+	bool vmm;     /* the device can do it, at our granule */
+	bool rdma;    /* memory may be made fit for GPUDirect RDMA */
+	size_t piece; /* the most that is mapped at once */
 };
 
 CUresult mapping_probe(const struct cuda_driver *drv, CUdevice dev, struct mapping_caps *caps);

@@ -4,6 +4,7 @@
 #include "vmem/mapping.h"
 #include "vmem/space.h"
 #include "vmem/suballoc.h"
+#include "vmem/translate.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -511,6 +512,10 @@ void vmem_release_context(CUcontext ctx)
 			r->asked = 0;
 		}
 		set_idle(r, true);
+		if (translate_is_on() && r->mapped) {
+			translate_forget(r->start, r->size);
+			set_mapped(r, false);
+		}
 		/* Where this fails the region stays as it is, for vmem_trim() to try again. */
 		region_release(r);
 	}

@@ -20,7 +20,8 @@
  * at most VMEM_PIECE, mapped at the region's address, and the handles released at once, so that
  * the mapping alone keeps the memory. Unmapping a region therefore gives the memory back, and
  * mapping it anew puts fresh memory under the same address: pointers held by the program, by
- * captured graphs and inside device memory stay valid.
+ * captured graphs and inside device memory stay valid. translate.h is the other way, where the
+ * driver cannot map.
  *
  * A region that no allocation uses any more is idle. One empty slab for each context and device,
  * and freed large regions of up to VMEM_CACHE bytes for each device, stay mapped for the next
@@ -107,10 +108,10 @@ bool vmem_contains(CUdeviceptr ptr);
 bool vmem_lookup(CUdeviceptr ptr, struct vmem_info *info);
 
 /*
- * For the checks of pointers, before the first allocation: from now on remember the allocations
- * that are freed, and leave a gap behind each one, so that a pointer to an allocation's end does
- * not point into the next. In the gap of a large region no memory is mapped. Without host memory
- * for it nothing is remembered.
+ * For checks of pointers and for translate.h, before the first allocation: from now on remember the
+ * allocations that are freed, and leave a gap behind each one, so that a pointer to an allocation's
+ * end does not point into the next. In the gap of a large region no memory is mapped. Without host
+ * memory for it nothing is remembered.
  */
 void vmem_watch(void);
 

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "vmem/translate.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#define LOG_PREFIX "vmem: "
+#include "vmem/log.h"
+
+_Static_assert(VMEM_BASE % VMEM_GRANULE == 0, "an offset into a granule is one of the address");
+
+struct translation translation;
+
+static struct cuda_driver base; /* as it was */
+
+/* Where each mapping was last, by its first granule, to tell whether it came back elsewhere. */
+static CUdeviceptr *last;
+
+static size_t granule_of(CUdeviceptr ptr)
+{
+	return (ptr - VMEM_BASE) / VMEM_GRANULE;
+}
+
+/* Let [@start, @start + @size) and the gap behind it be at @real; 0: nowhere. */
+static void set_real(CUdeviceptr start, size_t size, CUdeviceptr real)
+{
+	for (size_t at = 0; at <= size; at += VMEM_GRANULE)
+		atomic_store_explicit(&translation.real[granule_of(start + at)],
+				      real ? real + at : 0, memory_order_relaxed);
+}
+
+static CUresult reserve(CUdeviceptr *ptr, size_t size, size_t alignment, CUdeviceptr addr,
+			unsigned long long flags)
+{
+	void *mem = mmap((void *)addr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+			 -1, 0);
+
+	(void)alignment;
+	(void)flags;
+	if (mem == MAP_FAILED)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	*ptr = (CUdeviceptr)mem;
+	return CUDA_SUCCESS;
+}
+
+static CUresult address_free(CUdeviceptr ptr, size_t size)
+{
+	return munmap((void *)ptr, size) ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+}
+
+static CUresult create(CUmemGenericAllocationHandle *handle, size_t size,
+		       const CUmemAllocationProp *prop, unsigned long long flags)
+{
+	CUdeviceptr real;
+	CUresult rc = base.cuMemAlloc_v2(&real, size);
+
+	(void)prop;
+	(void)flags;
+	if (rc == CUDA_SUCCESS)
+		*handle = real;
+	return rc;
+}
+
+/* The memory lives until it is unmapped. */
+static CUresult release(CUmemGenericAllocationHandle handle)
+{
+	(void)handle;
+	return CUDA_SUCCESS;
+}
+
+static CUresult map(CUdeviceptr ptr, size_t size, size_t offset,
+		    CUmemGenericAllocationHandle handle, unsigned long long flags)
+{
+	CUdeviceptr *before = &last[granule_of(ptr)];
+
+	(void)offset;
+	(void)flags;
+	set_real(ptr, size, handle);
+	if (*before && *before != handle)
+		atomic_fetch_add(&translation.moves, 1);
+	*before = handle;
+	pr_debug("%zu bytes at 0x%llx are at 0x%llx", size, ptr, handle);
+	return CUDA_SUCCESS;
+}
+
+void translate_forget(CUdeviceptr ptr, size_t size)
+{
+	set_real(ptr, size, 0);
+}
+
+static CUresult unmap(CUdeviceptr ptr, size_t size)
+{
+	CUresult rc = base.cuMemFree_v2(translate(ptr));
+
+	if (rc == CUDA_SUCCESS)
+		translate_forget(ptr, size);
+	return rc;
+}
+
+/* To real memory the peers of cuCtxEnablePeerAccess() have access by that alone. */
+static CUresult set_access(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc, size_t count)
+{
+	(void)ptr;
+	(void)size;
+	(void)desc;
+	(void)count;
+	return CUDA_SUCCESS;
+}
+
+static CUresult granularity(size_t *size, const CUmemAllocationProp *prop,
+			    CUmemAllocationGranularity_flags option)
+{
+	(void)prop;
+	(void)option;
+	*size = VMEM_GRANULE;
+	return CUDA_SUCCESS;
+}
+
+static CUresult get_attribute(int *value, CUdevice_attribute attribute, CUdevice dev)
+{
+	if (attribute != CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED)
+		return base.cuDeviceGetAttribute(value, attribute, dev);
+	*value = 1;
+	return CUDA_SUCCESS;
+}
+
+static CUresult copy_out(void *dst, CUdeviceptr src, size_t size, CUstream stream)
+{
+	return base.cuMemcpyDtoHAsync_v2(dst, translate(src), size, stream);
+}
+
+static CUresult copy_in(CUdeviceptr dst, const void *src, size_t size, CUstream stream)
+{
+	return base.cuMemcpyHtoDAsync_v2(translate(dst), src, size, stream);
+}
+
+static CUresult set(CUdeviceptr dst, unsigned char value, size_t size, CUstream stream)
+{
+	return base.cuMemsetD8Async(translate(dst), value, size, stream);
+}
+
+/* The digests' code would be launched with pointers: there are no digests then. */
+static CUresult load(CUmodule *module, const void *image)
+{
+	(void)module;
+	(void)image;
+	return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+int translate_driver(struct cuda_driver *drv)
+{
+	size_t bytes = (SPACE_SIZE / VMEM_GRANULE + 1) * sizeof(CUdeviceptr);
+	char *mem = mmap(NULL, 2 * bytes, PROT_READ | PROT_WRITE,
+			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	if (mem == MAP_FAILED)
+		return -ENOMEM;
+	base = *drv;
+	last = (CUdeviceptr *)(mem + bytes);
+	translation.real = (void *)mem;
+	drv->cuMemAddressReserve = reserve;
+	drv->cuMemAddressFree = address_free;
+	drv->cuMemCreate = create;
+	drv->cuMemRelease = release;
+	drv->cuMemMap = map;
+	drv->cuMemUnmap = unmap;
+	drv->cuMemSetAccess = set_access;
+	drv->cuMemGetAllocationGranularity = granularity;
+	drv->cuDeviceGetAttribute = get_attribute;
+	drv->cuMemcpyDtoHAsync_v2 = copy_out;
+	drv->cuMemcpyHtoDAsync_v2 = copy_in;
+	drv->cuMemsetD8Async = set;
+	drv->cuModuleLoadData = load;
+	return 0;
+}
