@@ -309,7 +309,7 @@ bench-pause:
 
 ifdef SANITIZE
 # Programs at a fixed address: a position-independent one may come to lie at VMEM_BASE.
-$(C_PROGRAMS): private CFLAGS += -no-pie
+$(C_PROGRAMS) $(O)/tests/unit/test_translate: private CFLAGS += -no-pie
 # In test_trace the linker makes a lea, which sets no flags, of the add (GOTTPOFF) whose flags UBSan's
 # check of &gate_self goes by.
 $(OBJ)/wrapper/trace_%.o: private SANFLAGS += -fno-sanitize=null

@@ -27,7 +27,9 @@
 	X(VMM_EXPORT, "cuMemExportToShareableHandle: no memory of its own")          \
 	X(VMM_IMPORT, "cuMemImportFromShareableHandle")                              \
 	X(POOL_EXPORT, "cuMemPoolExportToShareableHandle: no memory of its own")     \
-	X(POOL_IMPORT, "cuMemPoolImportFromShareableHandle: no memory of its own")
+	X(POOL_IMPORT, "cuMemPoolImportFromShareableHandle: no memory of its own")   \
+	X(FIXED_GRAPH, "graphs with real addresses inside: no memory")               \
+	X(FIXED_TEXTURE, "textures with real addresses inside: no memory")
 
 #define UNMANAGED_ENUM(name, text) UNMANAGED_##name,
 enum unmanaged_kind { UNMANAGED_MAP(UNMANAGED_ENUM) UNMANAGED_KINDS };

@@ -141,8 +141,8 @@ static void check_devices(struct report *report)
 		vmm |= device->vmm;
 		if (!device->vmm)
 			because(finding, NO,
-				"it has no virtual memory management: what runs on it can not be "
-				"paused");
+				"it has no virtual memory management: what runs on it can only be "
+				"paused with CUDAW_ADDRESSING=translated");
 	}
 	if (vmm)
 		return;

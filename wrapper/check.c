@@ -2,6 +2,7 @@
 #include "wrapper/check.h"
 #include "vmem/vmem.h"
 #include "wrapper/images.h"
+#include "wrapper/launch.h"
 
 #include <dlfcn.h>
 #include <stdarg.h>
@@ -22,11 +23,13 @@ struct place {
 	unsigned int ordinal, offset; /* of the parameter, and into it */
 };
 
+bool check_is_on;
 static bool only_warns;
 
-void check_only_warns(void)
+void check_start(bool only_warn)
 {
-	only_warns = true;
+	check_is_on = true;
+	only_warns = only_warn;
 }
 
 /* As C++ names it, where the program has libstdc++; NULL where not. To be freed. */
@@ -148,30 +151,13 @@ static CUresult check_param(struct place *at, const struct kp_param *param, cons
 	return result;
 }
 
-/* The buffer of packed parameters that @extra describes; NULL where there is none. */
-static const char *packed_buffer(void **extra, size_t *size)
-{
-	const char *buffer = NULL;
-
-	*size = 0;
-	for (; extra && extra[0] != CU_LAUNCH_PARAM_END; extra += 2) {
-		if (extra[0] == CU_LAUNCH_PARAM_BUFFER_POINTER)
-			buffer = extra[1];
-		else if (extra[0] == CU_LAUNCH_PARAM_BUFFER_SIZE)
-			*size = *(const size_t *)extra[1];
-		else
-			return NULL;
-	}
-	return buffer;
-}
-
 CUresult check_launch(const char *call, CUfunction function, void **params, void **extra)
 {
 	const struct kp_kernel *kernel = images_layout(function);
 	struct place at = {.call = call, .kernel = kernel->name};
 	CUresult result = CUDA_SUCCESS;
 	size_t size;
-	const char *buffer = packed_buffer(params ? NULL : extra, &size);
+	const char *buffer = launch_packed(params ? NULL : extra, &size);
 
 	for (at.ordinal = 0; !result && at.ordinal < kernel->nparams; at.ordinal++) {
 		const struct kp_param *param = &kernel->params[at.ordinal];

@@ -22,25 +22,31 @@
  * The macros are for the table driver.calls: each is an expression that gives a CUresult.
  */
 #include <cuda.h>
+#include <stdbool.h>
 #include <stddef.h>
 
-/* From now on say what is wrong, and let the call go on. To be called before the others. */
-void check_only_warns(void);
+/* Before the others: check from now on. With @only_warn a call that is wrong goes on. */
+void check_start(bool only_warn);
+extern bool check_is_on;
 
 /* clang-format off */
 /* @bytes from the device pointer @ptr on. A null pointer is the driver's to refuse. */
-#define RANGE(ptr, bytes)               check_range(call_, #ptr, ptr, bytes)
+#define CHECK_RANGE(ptr, bytes)               check_range(call_, #ptr, ptr, bytes)
 /* @height rows of @width bytes that begin @pitch bytes apart. */
-#define ROWS(ptr, pitch, width, height) RANGE(ptr, check_extent(pitch, 0, width, height, 1))
-#define BOTH(first, second)             ({ CUresult r_ = first; r_ ? r_ : second; })
-#define LAUNCH(f, params, extra)        check_launch(call_, f, params, extra)
-#define LAUNCH_EACH(list, count)        check_launch_each(call_, list, (list) ? (count) : 0)
-#define COPY_2D(copy)                   ((copy) ? check_copy_2d(call_, copy) : CUDA_SUCCESS)
-#define COPY_3D(copy)                   ((copy) ? check_copy_3d(call_, copy) : CUDA_SUCCESS)
-#define COPY_3D_PEER(copy)              ((copy) ? check_copy_3d_peer(call_, copy) : CUDA_SUCCESS)
-#define COPY_BATCH(dsts, srcs, sizes, count) \
+#define CHECK_ROWS(ptr, pitch, width, height) \
+	CHECK_RANGE(ptr, check_extent(pitch, 0, width, height, 1))
+#define CHECK_WORDS(host, bytes)              CUDA_SUCCESS
+#define CHECK_BOTH(first, second)             ({ CUresult r_ = first; r_ ? r_ : second; })
+#define CHECK_LAUNCH(f, params, extra)        check_launch(call_, f, params, extra)
+#define CHECK_LAUNCH_PARAMS(f, params)        check_launch(call_, f, params, NULL)
+#define CHECK_LAUNCH_EACH(list, count)        check_launch_each(call_, list, (list) ? (count) : 0)
+#define CHECK_COPY_2D(copy)                   ((copy) ? check_copy_2d(call_, copy) : CUDA_SUCCESS)
+#define CHECK_COPY_3D(copy)                   ((copy) ? check_copy_3d(call_, copy) : CUDA_SUCCESS)
+#define CHECK_COPY_3D_PEER(copy) \
+	((copy) ? check_copy_3d_peer(call_, copy) : CUDA_SUCCESS)
+#define CHECK_COPY_BATCH(dsts, srcs, sizes, count) \
 	check_copy_batch(call_, dsts, srcs, sizes, (dsts) && (srcs) && (sizes) ? (count) : 0)
-#define COPY_3D_BATCH(ops, count)       check_copy_3d_batch(call_, ops, (ops) ? (count) : 0)
+#define CHECK_COPY_3D_BATCH(ops, count)       check_copy_3d_batch(call_, ops, (ops) ? (count) : 0)
 /* clang-format on */
 
 /* @param is the name of the parameter, for what is said. */

@@ -5,6 +5,7 @@
 #include "checkpoint/gate.h"
 #include "checkpoint/signals.h"
 #include "libcuda_names.h"
+#include "vmem/translate.h"
 #include "vmem/vmem.h"
 #include "wrapper/find.h"
 #include "wrapper/modes.h"
@@ -114,6 +115,15 @@ static void *put_before(void *fn, const struct driver_call *call)
 	return call->fn;
 }
 
+static void *in_modes(void *fn, const struct mode_call *call, unsigned int modes)
+{
+	if (modes & MODE_TRANSLATED && call->translated)
+		return call->translated;
+	if (modes & MODE_CHECK && call->checked)
+		return call->checked;
+	return modes & MODE_IMAGES && call->images ? call->images : fn;
+}
+
 /*
  * The first call may come from a constructor, under the loader's lock, while another thread binds:
  * so everything that takes the loader's lock (dlopen, dlsym) is done before bind_lock is taken.
@@ -135,8 +145,9 @@ void libcuda_bind(void)
 		modes = modes_read();
 	if (!bound && can_pause) {
 		table = drv;
-		table_ok = !vmem_init(&table);
-		if (modes & MODE_CHECK)
+		table_ok = !(modes & MODE_TRANSLATED && translate_driver(&table)) &&
+			   !vmem_init(&table);
+		if (modes & (MODE_CHECK | MODE_TRANSLATED))
 			vmem_watch();
 	}
 	if (!bound && lib && !table_ok)
@@ -146,8 +157,8 @@ void libcuda_bind(void)
 
 		if (fn)
 			fn = put_before(fn, &driver_calls[i]);
-		if (fn && modes & mode_calls[i].mode)
-			fn = mode_calls[i].fn;
+		if (fn)
+			fn = in_modes(fn, &mode_calls[i], modes);
 		if (fn && traced)
 			fn = put_before(fn, &trace_calls[i]);
 		if (fn != found[i]) {

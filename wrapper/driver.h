@@ -13,6 +13,7 @@
  *			"bare" and "image" ones
  *	real.NAME	the real function, for the hooks
  *	checked_NAME	passes the gate, checks its pointers and calls the real function
+ *	translated_NAME	the same, but rewrites them; or hook_NAME
  *
  * While a mode is on (modes.h) other functions are bound than else, so that what it costs is paid
  * by nobody else.
@@ -29,10 +30,9 @@ struct driver_call {
 	void **real; /* where the real function goes */
 };
 
-/* What is bound in place of that while a mode is on (modes.h). */
+/* What comes in place of that while a mode is on (modes.h), or NULL. */
 struct mode_call {
-	unsigned int mode; /* enum mode; 0: nothing */
-	void *fn;
+	void *images, *checked, *translated;
 };
 
 /* In the order of the export list (generated). */

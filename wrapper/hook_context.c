@@ -6,6 +6,8 @@
 #include "calls.h"
 #include "checkpoint/captures.h"
 #include "checkpoint/contexts.h"
+#include "checkpoint/unmanaged.h"
+#include "vmem/translate.h"
 #include "vmem/vmem.h"
 #include "wrapper/driver.h"
 #include "wrapper/images.h"
@@ -270,17 +272,25 @@ CUresult hook_cuStreamBeginCaptureToGraph_ptsz(CUstream hStream, CUgraph hGraph,
 			     hStream ? hStream : CU_STREAM_PER_THREAD);
 }
 
+/* See hook_translated.c. */
+static CUresult captured(CUresult result, const CUgraph *graph)
+{
+	if (!result && translate_is_on())
+		unmanaged_add(UNMANAGED_FIXED_GRAPH, (uintptr_t)*graph, 0);
+	return result;
+}
+
 /* Whatever the outcome, the capture is over: one that failed was broken by it. */
 CUresult hook_cuStreamEndCapture(CUstream hStream, CUgraph *phGraph)
 {
 	captures_remove(hStream);
-	return real.cuStreamEndCapture(hStream, phGraph);
+	return captured(real.cuStreamEndCapture(hStream, phGraph), phGraph);
 }
 
 CUresult hook_cuStreamEndCapture_ptsz(CUstream hStream, CUgraph *phGraph)
 {
 	captures_remove(hStream ? hStream : CU_STREAM_PER_THREAD);
-	return real.cuStreamEndCapture_ptsz(hStream, phGraph);
+	return captured(real.cuStreamEndCapture_ptsz(hStream, phGraph), phGraph);
 }
 
 CUresult hook_cuStreamDestroy(CUstream hStream)

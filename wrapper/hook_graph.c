@@ -11,6 +11,7 @@
 #include "checkpoint/unmanaged.h"
 #include "wrapper/counted.h"
 #include "wrapper/driver.h"
+#include "wrapper/rewrite.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -89,8 +90,12 @@ CUresult hook_cuGraphAddNode(CUgraphNode *phGraphNode, CUgraph hGraph,
 			     const CUgraphNode *dependencies, size_t numDependencies,
 			     CUgraphNodeParams *nodeParams)
 {
+	CUresult result = translate_is_on() ? REWRITE_NODE(nodeParams) : CUDA_SUCCESS;
+
 	look_at_node(nodeParams);
-	return real.cuGraphAddNode(phGraphNode, hGraph, dependencies, numDependencies, nodeParams);
+	return result ? result
+		      : real.cuGraphAddNode(phGraphNode, hGraph, dependencies, numDependencies,
+					    nodeParams);
 }
 
 CUresult hook_cuGraphAddNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph,
@@ -98,7 +103,10 @@ CUresult hook_cuGraphAddNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph,
 				const CUgraphEdgeData *dependencyData, size_t numDependencies,
 				CUgraphNodeParams *nodeParams)
 {
+	CUresult result = translate_is_on() ? REWRITE_NODE(nodeParams) : CUDA_SUCCESS;
+
 	look_at_node(nodeParams);
-	return real.cuGraphAddNode_v2(phGraphNode, hGraph, dependencies, dependencyData,
-				      numDependencies, nodeParams);
+	return result ? result
+		      : real.cuGraphAddNode_v2(phGraphNode, hGraph, dependencies, dependencyData,
+					       numDependencies, nodeParams);
 }

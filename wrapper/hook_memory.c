@@ -6,6 +6,7 @@
 #include "calls.h"
 #include "checkpoint/captures.h"
 #include "checkpoint/unmanaged.h"
+#include "vmem/translate.h"
 #include "vmem/vmem.h"
 #include "wrapper/counted.h"
 #include "wrapper/driver.h"
@@ -216,8 +217,10 @@ static void read_addressing(void)
 	const char *value = secure_getenv("CUDAW_ADDRESSING");
 
 	native_addressing = value && !strcmp(value, "native");
-	if (value && *value && !native_addressing && strcmp(value, "mapped"))
-		pr_err("CUDAW_ADDRESSING=%s: expected mapped or native; using mapped", value);
+	if (value && *value && !native_addressing && strcmp(value, "mapped") &&
+	    strcmp(value, "translated"))
+		pr_err("CUDAW_ADDRESSING=%s: expected mapped, translated or native; using mapped",
+		       value);
 }
 
 static CUresult alloc_native(CUdeviceptr *dptr, size_t bytesize)
@@ -257,9 +260,10 @@ CUresult hook_cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
 	result = alloc(ctx, dev, dptr, bytesize);
 	if (result != CUDA_ERROR_NOT_SUPPORTED)
 		return result;
-	report_once(&said, "the driver gives no virtual memory at the addresses that cudaw needs: "
-			   "the program runs, but its memory stays on the GPU during a pause "
-			   "unless the driver moves it");
+	report_once(&said,
+		    "the driver gives no virtual memory at the addresses that cudaw needs: "
+		    "the program runs, but its memory stays on the GPU during a pause "
+		    "unless the driver moves it; with CUDAW_ADDRESSING=translated cudaw can");
 	return alloc_native(dptr, bytesize);
 }
 
@@ -378,7 +382,7 @@ CUresult hook_cuPointerGetAttribute(void *data, CUpointer_attribute attribute, C
 		return CUDA_ERROR_INVALID_VALUE;
 	if (pointer_attribute(data, attribute, ptr, &info))
 		return CUDA_SUCCESS;
-	return real.cuPointerGetAttribute(data, attribute, ptr);
+	return real.cuPointerGetAttribute(data, attribute, translate(ptr));
 }
 
 CUresult hook_cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute *attributes,
@@ -394,7 +398,7 @@ CUresult hook_cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attri
 	 */
 	if (vmem_contains(ptr) && !vmem_lookup(ptr, &info))
 		return real.cuPointerGetAttributes(numAttributes, attributes, data, 0);
-	result = real.cuPointerGetAttributes(numAttributes, attributes, data, ptr);
+	result = real.cuPointerGetAttributes(numAttributes, attributes, data, translate(ptr));
 	if (result || !vmem_contains(ptr))
 		return result;
 	for (unsigned int i = 0; i < numAttributes; i++)

@@ -8,15 +8,27 @@
 #define LOG_PREFIX "driver: "
 #include "vmem/log.h"
 
-unsigned int modes_read(void)
+static unsigned int read_check(void)
 {
 	const char *check = secure_getenv("CUDAW_CHECK");
 
 	if (!check || !*check || !strcmp(check, "0"))
 		return 0;
-	if (!strcmp(check, "warn"))
-		check_only_warns();
-	else if (strcmp(check, "1"))
+	if (strcmp(check, "1") && strcmp(check, "warn"))
 		pr_err("CUDAW_CHECK=%s: expected 0, 1 or warn; using 1", check);
+	check_start(!strcmp(check, "warn"));
 	return MODE_CHECK | MODE_IMAGES;
+}
+
+/* Other values are read where memory is first allocated. */
+static unsigned int read_addressing(void)
+{
+	const char *addressing = secure_getenv("CUDAW_ADDRESSING");
+
+	return addressing && !strcmp(addressing, "translated") ? MODE_TRANSLATED | MODE_IMAGES : 0;
+}
+
+unsigned int modes_read(void)
+{
+	return read_check() | read_addressing();
 }

@@ -7,10 +7,12 @@
  *
  *	CUDAW_CHECK=1		pointers are checked before the GPU sees them (check.h)
  *	CUDAW_CHECK=warn	the same, but what is wrong is only said
+ *	CUDAW_ADDRESSING=translated	pointers are rewritten (rewrite.h, vmem/translate.h)
  */
 enum mode {
 	MODE_IMAGES = 1, /* follow the GPU code that is loaded: whatever must know a launch */
 	MODE_CHECK = 2,
+	MODE_TRANSLATED = 4,
 };
 
 /* The modes that the environment asks for, as bits. Says what it does not understand. */

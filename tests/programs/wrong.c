@@ -152,9 +152,28 @@ static CUresult copy_2d(CUdeviceptr src, size_t height)
 	return cuMemcpy2D_v2(&copy);
 }
 
+/* A list of pointers in GPU memory, for a kernel that nobody launches. */
+static CUresult copy_list(void)
+{
+	const CUdeviceptr list[] = {0, w.live, w.live + 8};
+
+	return cuMemcpyHtoD_v2(w.live, list, sizeof(list)) || cuMemcpyHtoD_v2(w.live, list, 16) ||
+	       cuMemcpyHtoD_v2(w.live, w.host, BYTES);
+}
+
 /* What is right. */
 static CUresult run_right(const char *name)
 {
+	if (!strcmp(name, "right-list"))
+		return copy_list();
+	if (!strcmp(name, "right-queries")) {
+		CUmemorytype type;
+		CUdeviceptr ptr;
+
+		CALL(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, w.live + 8));
+		CALL(cuPointerGetAttribute(&ptr, CU_POINTER_ATTRIBUTE_DEVICE_POINTER, w.live + 8));
+		return type != CU_MEMORYTYPE_DEVICE || ptr != w.live + 8;
+	}
 	if (!strcmp(name, "right-launches")) {
 		CALL(launch(w.upward, w.live, 0));
 		CALL(launch(w.upward, w.live + BYTES, 0)); /* the end of it */

@@ -227,6 +227,18 @@ void map_protect(struct sim_map *map, bool accessible)
 	mprotect((void *)map->start, SIM_ROUND(map->size, SIM_PAGE), prot);
 }
 
+/* If no address is to be given twice, nothing else may come to lie there. */
+static void unmap_memory(struct sim_map *map)
+{
+	size_t size = SIM_ROUND(map->size, SIM_PAGE);
+
+	if (sim.config.fresh)
+		mmap((void *)map->start, size, PROT_NONE,
+		     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+	else
+		munmap((void *)map->start, size);
+}
+
 static CUresult map_somewhere(struct sim_map *map, int flags, int fd, off_t offset)
 {
 	size_t size = SIM_ROUND(map->size, SIM_PAGE);
@@ -292,7 +304,7 @@ void memory_free(struct sim_map *map)
 	struct sim_alloc *alloc = map->alloc;
 
 	if (map->kind != MAP_REGISTERED)
-		munmap((void *)map->start, SIM_ROUND(map->size, SIM_PAGE));
+		unmap_memory(map);
 	if (map->pool)
 		pool_freed(map->pool, map->size);
 	map_remove(map);

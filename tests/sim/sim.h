@@ -36,6 +36,7 @@ struct sim_config {
 	size_t context;           /* bytes that an active context uses */
 	double copy_bytes_per_ns; /* 0: unlimited */
 	bool no_vmm;
+	bool fresh;
 	bool strict;
 	char *shared;
 	char *faults;

@@ -1,0 +1,315 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Translated addressing, over a driver whose memory has an address of the test's choice. */
+#include "calls.h"
+#include "tests/check_suite.h"
+#include "vmem/vmem.h"
+#include "wrapper/launch.h"
+#include "wrapper/rewrite.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define MB  (1UL << 20)
+#define CTX ((CUcontext)0x1000)
+
+static CUdeviceptr next_real = 0x7f0000000000; /* of the next allocation */
+static unsigned int nalloc, nfree;
+static CUdeviceptr freed, copied;
+static struct cuda_driver drv;
+
+static CUresult mem_alloc(CUdeviceptr *ptr, size_t size)
+{
+	(void)size;
+	nalloc++;
+	*ptr = next_real;
+	return CUDA_SUCCESS;
+}
+
+static CUresult mem_free(CUdeviceptr ptr)
+{
+	nfree++;
+	freed = ptr;
+	return CUDA_SUCCESS;
+}
+
+static CUresult get_info(size_t *free, size_t *total)
+{
+	*free = *total = SIZE_MAX;
+	return CUDA_SUCCESS;
+}
+
+/* There is no virtual memory management. */
+static CUresult get_attribute(int *value, CUdevice_attribute attribute, CUdevice dev)
+{
+	(void)attribute;
+	(void)dev;
+	*value = 0;
+	return CUDA_SUCCESS;
+}
+
+static CUresult copy_out(void *dst, CUdeviceptr src, size_t size, CUstream stream)
+{
+	(void)dst;
+	(void)size;
+	(void)stream;
+	copied = src;
+	return CUDA_SUCCESS;
+}
+
+static void setup(void)
+{
+	drv = (struct cuda_driver){.cuMemAlloc_v2 = mem_alloc,
+				   .cuMemFree_v2 = mem_free,
+				   .cuMemGetInfo_v2 = get_info,
+				   .cuDeviceGetAttribute = get_attribute,
+				   .cuMemcpyDtoHAsync_v2 = copy_out};
+	ck_assert(!translate_is_on());
+	ck_assert_uint_eq(translate(VMEM_BASE), VMEM_BASE);
+	ck_assert_int_eq(translate_driver(&drv), 0);
+	ck_assert_int_eq(vmem_init(&drv), 0);
+	vmem_watch();
+}
+
+static CUdeviceptr alloc_at(CUdeviceptr at, size_t size)
+{
+	CUdeviceptr ptr;
+
+	next_real = at;
+	ck_assert_int_eq(vmem_alloc(CTX, 0, size, &ptr), CUDA_SUCCESS);
+	ck_assert_uint_eq(ptr - VMEM_BASE < SPACE_SIZE, 1);
+	return ptr;
+}
+
+START_TEST(addresses)
+{
+	CUdeviceptr a = alloc_at(0x7f1000000000, 4 * MB), b = alloc_at(0x7e0000000000, 4 * MB);
+
+	ck_assert_uint_eq(translate(a), 0x7f1000000000);
+	ck_assert_uint_eq(translate(a + 3 * MB + 5), 0x7f1000000000 + 3 * MB + 5);
+	ck_assert_uint_eq(translate(b + 1), 0x7e0000000001);
+	/* The end belongs to it, and is in no other. */
+	ck_assert_uint_eq(translate(a + 4 * MB), 0x7f1000000000 + 4 * MB);
+	ck_assert_uint_eq(translate(b + 4 * MB), 0x7e0000000000 + 4 * MB);
+	/* What is nobody's stays as it is. */
+	ck_assert_uint_eq(translate(0), 0);
+	ck_assert_uint_eq(translate(b + 64 * MB), b + 64 * MB);
+	ck_assert_uint_eq(translate(0x7f1000000000), 0x7f1000000000);
+	ck_assert_uint_eq(translate(VMEM_BASE + SPACE_SIZE), VMEM_BASE + SPACE_SIZE);
+}
+END_TEST
+
+/* However large: kernels run through it. */
+START_TEST(an_allocation_is_one_piece)
+{
+	CUdeviceptr ptr = alloc_at(0x7f0000000000, 5 * VMEM_PIECE + MB);
+
+	ck_assert_uint_eq(nalloc, 1);
+	ck_assert_uint_eq(translate(ptr + 5 * VMEM_PIECE), 0x7f0000000000 + 5 * VMEM_PIECE);
+}
+END_TEST
+
+START_TEST(pauses_move_memory)
+{
+	CUdeviceptr ptr = alloc_at(0x7f0000000000, 4 * MB);
+
+	ck_assert_uint_eq(translation.moves, 0);
+	ck_assert_int_eq(vmem_region_unmap(ptr), CUDA_SUCCESS);
+	ck_assert_uint_eq(freed, 0x7f0000000000);
+	ck_assert_uint_eq(translate(ptr), ptr);
+	ck_assert_int_eq(vmem_region_map(ptr), CUDA_SUCCESS);
+	ck_assert_uint_eq(translation.moves, 0);
+	ck_assert_int_eq(vmem_region_unmap(ptr), CUDA_SUCCESS);
+	next_real = 0x7d0000000000;
+	ck_assert_int_eq(vmem_region_map(ptr), CUDA_SUCCESS);
+	ck_assert_uint_eq(translation.moves, 1);
+	ck_assert_uint_eq(translate(ptr + 1), 0x7d0000000001);
+	ck_assert_int_eq(drv.cuMemcpyDtoHAsync_v2(NULL, ptr + 2, 1, NULL), CUDA_SUCCESS);
+	ck_assert_uint_eq(copied, 0x7d0000000002);
+}
+END_TEST
+
+/* Its memory may be another's by now. */
+START_TEST(a_context_frees_its_memory_itself)
+{
+	CUdeviceptr a = alloc_at(0x7f0000000000, 4 * MB), b = alloc_at(0x7e0000000000, MB);
+	struct vmem_stats st;
+
+	vmem_release_context(CTX);
+	ck_assert_uint_eq(nfree, 0);
+	ck_assert_uint_eq(translate(a), a);
+	ck_assert_uint_eq(translate(b), b);
+	vmem_get_stats(&st);
+	ck_assert_uint_eq(st.mapped + st.cached + st.managed, 0);
+	ck_assert_uint_eq(vmem_regions(NULL, 0), 0);
+}
+END_TEST
+
+static struct kp_kernel *kernel_of(const char *holds, const uint16_t *sizes, uint32_t n)
+{
+	struct kp_param params[8] = {0};
+	struct kp_kernel *kernel;
+	uint16_t offset = 0;
+
+	for (uint32_t i = 0; i < n; i++) {
+		params[i] = (struct kp_param){.offset = offset, .size = sizes[i]};
+		offset += (sizes[i] + 7) & ~7;
+	}
+	kernel = kp_kernel_new("k", params, n);
+	for (uint32_t i = 0; i < n; i++)
+		kernel->params[i].holds = holds[i] == 'P'   ? KP_POINTER
+					  : holds[i] == 'n' ? KP_NO_POINTER
+							    : KP_ANYTHING;
+	return kernel;
+}
+
+START_TEST(launches)
+{
+	static const uint16_t sizes[] = {8, 8, 24, 4};
+	struct kp_kernel *kernel = kernel_of("Pn..", sizes, 4);
+	CUdeviceptr ptr = alloc_at(0x7f0000000000, 4 * MB), number = ptr, pointer = ptr + 8;
+	struct {
+		uint64_t n;
+		CUdeviceptr end, gone;
+	} pair = {7, ptr + 4 * MB, ptr + 64 * MB}, was = pair;
+	uint32_t small = (uint32_t)ptr;
+	void *mine[] = {&pointer, &number, &pair, &small}, **params = mine, **extra = NULL;
+	size_t room = rewrite_launch_room(kernel, params, extra);
+
+	rewrite_launch(kernel, &params, &extra, alloca(room));
+	ck_assert_uint_eq(*(CUdeviceptr *)params[0], 0x7f0000000008);
+	ck_assert_ptr_eq(params[1], &number);
+	ck_assert_uint_eq(((CUdeviceptr *)params[2])[0], 7);
+	ck_assert_uint_eq(((CUdeviceptr *)params[2])[1], 0x7f0000000000 + 4 * MB);
+	ck_assert_uint_eq(((CUdeviceptr *)params[2])[2], was.gone);
+	ck_assert_uint_eq(*(uint32_t *)params[3], small);
+	/* The program's own are as they were. */
+	ck_assert_uint_eq(pointer, ptr + 8);
+	ck_assert_uint_eq(number, ptr);
+	ck_assert_int_eq(memcmp(&pair, &was, sizeof(pair)), 0);
+	ck_assert_ptr_eq(mine[0], &pointer);
+	free(kernel);
+}
+END_TEST
+
+START_TEST(packed_launches)
+{
+	static const uint16_t sizes[] = {8, 8};
+	struct kp_kernel *kernel = kernel_of("P.", sizes, 2);
+	CUdeviceptr ptr = alloc_at(0x7f0000000000, 4 * MB), mine[] = {ptr, ptr + 1}, *rewritten;
+	size_t size = _i ? sizeof(mine) : 8, found;
+	void *pointer_first[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, mine, CU_LAUNCH_PARAM_BUFFER_SIZE,
+				 &size, CU_LAUNCH_PARAM_END};
+	void *size_first[] = {CU_LAUNCH_PARAM_BUFFER_SIZE, &size, CU_LAUNCH_PARAM_BUFFER_POINTER,
+			      mine, CU_LAUNCH_PARAM_END};
+	void **params = NULL, **extra = _i ? pointer_first : size_first;
+
+	rewrite_launch(kernel, &params, &extra, alloca(rewrite_launch_room(kernel, params, extra)));
+	rewritten = (CUdeviceptr *)launch_packed(extra, &found);
+	ck_assert_ptr_ne(rewritten, mine);
+	ck_assert_uint_eq(found, size);
+	ck_assert_uint_eq(rewritten[0], 0x7f0000000000);
+	if (_i)
+		ck_assert_uint_eq(rewritten[1], 0x7f0000000001);
+	ck_assert_uint_eq(mine[0], ptr);
+	ck_assert_uint_eq(mine[1], ptr + 1);
+	free(kernel);
+}
+END_TEST
+
+START_TEST(launches_without_pointers)
+{
+	static const uint16_t sizes[] = {8, 4};
+	struct kp_kernel *kernel = kernel_of("nn", sizes, 2);
+	void *params[2];
+
+	ck_assert_uint_eq(rewrite_launch_room(kernel, params, NULL), 0);
+	ck_assert_uint_eq(rewrite_launch_room(kernel, NULL, NULL), 0);
+	free(kernel);
+}
+END_TEST
+
+/* The hardware's form is not known; here the address is in word 3. */
+static CUresult replace_address(CUtensorMap *map, void *address)
+{
+	memcpy((char *)map + 24, &address, 8);
+	return CUDA_SUCCESS;
+}
+
+START_TEST(tensor_maps_follow_their_memory)
+{
+	static const uint16_t sizes[] = {256};
+	struct kp_kernel *kernel = kernel_of(".", sizes, 1);
+	CUdeviceptr ptr = alloc_at(0x7f0000000000, 4 * MB), found[2];
+	_Alignas(64) char value[256] = "some map", unknown[128];
+	void *mine[] = {value}, **params = mine, **extra = NULL;
+	CUtensorMap map;
+
+	real.cuTensorMapReplaceAddress = replace_address;
+	memcpy(&map, value, sizeof(map));
+	replace_address(&map, (void *)translate(ptr));
+	memcpy(value + 128, &map, sizeof(map));
+	memcpy(unknown, value, 128);
+	rewrite_remember_map(&map, ptr);
+	for (int i = 0; i < 2; i++) {
+		CUdeviceptr at = i ? 0x7d0000000000 : 0x7f0000000000;
+
+		params = mine;
+		rewrite_launch(kernel, &params, &extra,
+			       alloca(rewrite_launch_room(kernel, params, extra)));
+		memcpy(&found[i], (char *)params[0] + 128 + 24, 8);
+		ck_assert_uint_eq(found[i], at);
+		ck_assert_int_eq(memcmp(params[0], unknown, 128), 0);
+		ck_assert_int_eq(vmem_region_unmap(ptr), CUDA_SUCCESS);
+		next_real = 0x7d0000000000;
+		ck_assert_int_eq(vmem_region_map(ptr), CUDA_SUCCESS);
+	}
+	free(kernel);
+}
+END_TEST
+
+START_TEST(copies_and_operations)
+{
+	CUdeviceptr ptr = alloc_at(0x7f0000000000, 4 * MB);
+	CUDA_MEMCPY2D_v2 copy = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+				 .srcDevice = ptr,
+				 .dstMemoryType = CU_MEMORYTYPE_HOST,
+				 .dstDevice = ptr};
+	CUstreamBatchMemOpParams op = {.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32};
+	CUgraphNodeParams node = {.type = CU_GRAPH_NODE_TYPE_MEMSET};
+
+	rewrite_copy_2d(&copy);
+	ck_assert_uint_eq(copy.srcDevice, 0x7f0000000000);
+	ck_assert_uint_eq(copy.dstDevice, ptr); /* is not looked at */
+	op.writeValue.address = ptr + 4;
+	rewrite_mem_op(&op);
+	ck_assert_uint_eq(op.writeValue.address, 0x7f0000000004);
+	op.operation = CU_STREAM_MEM_OP_BARRIER;
+	op.writeValue.address = ptr;
+	rewrite_mem_op(&op);
+	ck_assert_uint_eq(op.writeValue.address, ptr);
+	node.memset.dst = ptr;
+	ck_assert_int_eq(rewrite_node(&node), CUDA_SUCCESS);
+	ck_assert_uint_eq(node.memset.dst, 0x7f0000000000);
+	node.type = CU_GRAPH_NODE_TYPE_BATCH_MEM_OP;
+	ck_assert_int_eq(rewrite_node(&node), CUDA_ERROR_NOT_SUPPORTED);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("translate");
+	TCase *tc = tcase_create("translate");
+
+	tcase_add_checked_fixture(tc, setup, NULL);
+	tcase_add_test(tc, addresses);
+	tcase_add_test(tc, an_allocation_is_one_piece);
+	tcase_add_test(tc, pauses_move_memory);
+	tcase_add_test(tc, a_context_frees_its_memory_itself);
+	tcase_add_test(tc, launches);
+	tcase_add_loop_test(tc, packed_launches, 0, 2);
+	tcase_add_test(tc, launches_without_pointers);
+	tcase_add_test(tc, tensor_maps_follow_their_memory);
+	tcase_add_test(tc, copies_and_operations);
+	suite_add_tcase(s, tc);
+	return check_suite_run(s);
+}

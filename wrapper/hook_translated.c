@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * With translated addressing: what keeps a real address inside. Tensor maps are remembered with the
+ * virtual one (rewrite.h). Graphs, and textures on linear memory, cannot be changed: they are
+ * counted, and while there are any there is no pause (checkpoint/unsupported.h).
+ */
+#include "calls.h"
+#include "checkpoint/unmanaged.h"
+#include "wrapper/rewrite.h"
+
+static void *real_address(void *address)
+{
+	return (void *)translate((CUdeviceptr)address);
+}
+
+static CUresult encoded(CUresult result, const CUtensorMap *map, void *address)
+{
+	if (!result)
+		rewrite_remember_map(map, (CUdeviceptr)address);
+	return result;
+}
+
+CUresult hook_cuTensorMapEncodeTiled(CUtensorMap *tensorMap, CUtensorMapDataType tensorDataType,
+				     cuuint32_t tensorRank, void *globalAddress,
+				     const cuuint64_t *globalDim, const cuuint64_t *globalStrides,
+				     const cuuint32_t *boxDim, const cuuint32_t *elementStrides,
+				     CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle,
+				     CUtensorMapL2promotion l2Promotion,
+				     CUtensorMapFloatOOBfill oobFill)
+{
+	CUresult result = real.cuTensorMapEncodeTiled(
+		tensorMap, tensorDataType, tensorRank, real_address(globalAddress), globalDim,
+		globalStrides, boxDim, elementStrides, interleave, swizzle, l2Promotion, oobFill);
+
+	return encoded(result, tensorMap, globalAddress);
+}
+
+CUresult hook_cuTensorMapEncodeIm2col(CUtensorMap *tensorMap, CUtensorMapDataType tensorDataType,
+				      cuuint32_t tensorRank, void *globalAddress,
+				      const cuuint64_t *globalDim, const cuuint64_t *globalStrides,
+				      const int *pixelBoxLowerCorner,
+				      const int *pixelBoxUpperCorner, cuuint32_t channelsPerPixel,
+				      cuuint32_t pixelsPerColumn, const cuuint32_t *elementStrides,
+				      CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle,
+				      CUtensorMapL2promotion l2Promotion,
+				      CUtensorMapFloatOOBfill oobFill)
+{
+	CUresult result = real.cuTensorMapEncodeIm2col(
+		tensorMap, tensorDataType, tensorRank, real_address(globalAddress), globalDim,
+		globalStrides, pixelBoxLowerCorner, pixelBoxUpperCorner, channelsPerPixel,
+		pixelsPerColumn, elementStrides, interleave, swizzle, l2Promotion, oobFill);
+
+	return encoded(result, tensorMap, globalAddress);
+}
+
+CUresult hook_cuTensorMapEncodeIm2colWide(
+	CUtensorMap *tensorMap, CUtensorMapDataType tensorDataType, cuuint32_t tensorRank,
+	void *globalAddress, const cuuint64_t *globalDim, const cuuint64_t *globalStrides,
+	int pixelBoxLowerCornerWidth, int pixelBoxUpperCornerWidth, cuuint32_t channelsPerPixel,
+	cuuint32_t pixelsPerColumn, const cuuint32_t *elementStrides,
+	CUtensorMapInterleave interleave, CUtensorMapIm2ColWideMode mode,
+	CUtensorMapSwizzle swizzle, CUtensorMapL2promotion l2Promotion,
+	CUtensorMapFloatOOBfill oobFill)
+{
+	CUresult result = real.cuTensorMapEncodeIm2colWide(
+		tensorMap, tensorDataType, tensorRank, real_address(globalAddress), globalDim,
+		globalStrides, pixelBoxLowerCornerWidth, pixelBoxUpperCornerWidth, channelsPerPixel,
+		pixelsPerColumn, elementStrides, interleave, mode, swizzle, l2Promotion, oobFill);
+
+	return encoded(result, tensorMap, globalAddress);
+}
+
+CUresult hook_cuTensorMapReplaceAddress(CUtensorMap *tensorMap, void *globalAddress)
+{
+	CUresult result = real.cuTensorMapReplaceAddress(tensorMap, real_address(globalAddress));
+
+	return encoded(result, tensorMap, globalAddress);
+}
+
+static CUresult graph_made(CUresult result, const void *const *graph)
+{
+	if (!result)
+		unmanaged_add(UNMANAGED_FIXED_GRAPH, (uintptr_t)*graph, 0);
+	return result;
+}
+
+static void graph_gone(const void *graph)
+{
+	unmanaged_remove(UNMANAGED_FIXED_GRAPH, (uintptr_t)graph);
+}
+
+/* @graph is a CUgraph * or a CUgraphExec *. */
+#define GRAPH_MADE(call, graph) graph_made(call, (const void *const *)(graph))
+
+CUresult hook_cuGraphCreate(CUgraph *phGraph, unsigned int flags)
+{
+	return GRAPH_MADE(real.cuGraphCreate(phGraph, flags), phGraph);
+}
+
+CUresult hook_cuGraphClone(CUgraph *phGraphClone, CUgraph originalGraph)
+{
+	return GRAPH_MADE(real.cuGraphClone(phGraphClone, originalGraph), phGraphClone);
+}
+
+CUresult hook_cuGraphDestroy(CUgraph hGraph)
+{
+	graph_gone(hGraph);
+	return real.cuGraphDestroy(hGraph);
+}
+
+CUresult hook_cuGraphInstantiate(CUgraphExec *phGraphExec, CUgraph hGraph, CUgraphNode *phErrorNode,
+				 char *logBuffer, size_t bufferSize)
+{
+	return GRAPH_MADE(
+		real.cuGraphInstantiate(phGraphExec, hGraph, phErrorNode, logBuffer, bufferSize),
+		phGraphExec);
+}
+
+CUresult hook_cuGraphInstantiate_v2(CUgraphExec *phGraphExec, CUgraph hGraph,
+				    CUgraphNode *phErrorNode, char *logBuffer, size_t bufferSize)
+{
+	return GRAPH_MADE(
+		real.cuGraphInstantiate_v2(phGraphExec, hGraph, phErrorNode, logBuffer, bufferSize),
+		phGraphExec);
+}
+
+CUresult hook_cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgraph hGraph,
+					  unsigned long long flags)
+{
+	return GRAPH_MADE(real.cuGraphInstantiateWithFlags(phGraphExec, hGraph, flags),
+			  phGraphExec);
+}
+
+CUresult hook_cuGraphInstantiateWithParams(CUgraphExec *phGraphExec, CUgraph hGraph,
+					   CUDA_GRAPH_INSTANTIATE_PARAMS *instantiateParams)
+{
+	return GRAPH_MADE(real.cuGraphInstantiateWithParams(phGraphExec, hGraph, instantiateParams),
+			  phGraphExec);
+}
+
+CUresult hook_cuGraphInstantiateWithParams_ptsz(CUgraphExec *phGraphExec, CUgraph hGraph,
+						CUDA_GRAPH_INSTANTIATE_PARAMS *instantiateParams)
+{
+	return GRAPH_MADE(
+		real.cuGraphInstantiateWithParams_ptsz(phGraphExec, hGraph, instantiateParams),
+		phGraphExec);
+}
+
+CUresult hook_cuGraphExecDestroy(CUgraphExec hGraphExec)
+{
+	graph_gone(hGraphExec);
+	return real.cuGraphExecDestroy(hGraphExec);
+}
+
+/* Give @desc, a copy, the real address. True where it was one of vmem's. */
+static bool rewrite_resource(CUDA_RESOURCE_DESC *desc)
+{
+	CUdeviceptr *ptr, before;
+
+	if (desc->resType == CU_RESOURCE_TYPE_LINEAR)
+		ptr = &desc->res.linear.devPtr;
+	else if (desc->resType == CU_RESOURCE_TYPE_PITCH2D)
+		ptr = &desc->res.pitch2D.devPtr;
+	else
+		return false;
+	before = *ptr;
+	*ptr = translate(before);
+	return *ptr != before;
+}
+
+CUresult hook_cuTexObjectCreate(CUtexObject *pTexObject, const CUDA_RESOURCE_DESC *pResDesc,
+				const CUDA_TEXTURE_DESC *pTexDesc,
+				const CUDA_RESOURCE_VIEW_DESC *pResViewDesc)
+{
+	CUDA_RESOURCE_DESC desc = {0};
+	bool fixed = false;
+	CUresult result;
+
+	if (pResDesc) {
+		desc = *pResDesc;
+		fixed = rewrite_resource(&desc);
+	}
+	result =
+		real.cuTexObjectCreate(pTexObject, pResDesc ? &desc : NULL, pTexDesc, pResViewDesc);
+	if (!result && fixed)
+		unmanaged_add(UNMANAGED_FIXED_TEXTURE, *pTexObject, 0);
+	return result;
+}
+
+CUresult hook_cuTexObjectDestroy(CUtexObject texObject)
+{
+	unmanaged_remove(UNMANAGED_FIXED_TEXTURE, texObject);
+	return real.cuTexObjectDestroy(texObject);
+}

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CUDAW_WRAPPER_LAUNCH_H
+#define CUDAW_WRAPPER_LAUNCH_H
+/* The parameters of a launch that come packed into a buffer, in the `extra` of cuLaunchKernel(). */
+#include <cuda.h>
+#include <stddef.h>
+
+/* The buffer that @extra describes, and its *@size; NULL where there is none. */
+static inline char *launch_packed(void **extra, size_t *size)
+{
+	char *buffer = NULL;
+
+	*size = 0;
+	for (; extra && extra[0] != CU_LAUNCH_PARAM_END; extra += 2) {
+		if (extra[0] == CU_LAUNCH_PARAM_BUFFER_POINTER)
+			buffer = extra[1];
+		else if (extra[0] == CU_LAUNCH_PARAM_BUFFER_SIZE)
+			*size = *(const size_t *)extra[1];
+		else
+			return NULL;
+	}
+	return buffer;
+}
+
+#endif

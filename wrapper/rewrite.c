@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "wrapper/rewrite.h"
+#include "calls.h"
+#include "wrapper/launch.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LOG_PREFIX "translated: "
+#include "vmem/log.h"
+
+#define WORD         sizeof(CUdeviceptr)
+#define SCANNED_MOST (64UL << 10) /* of a copy to the GPU: arrays of pointers are short */
+#define MAP_ALIGN    64           /* of a CUtensorMap */
+#define NMAPS        16384
+
+/* The tensor maps encoded last, by what they look like. */
+static struct {
+	pthread_mutex_t lock;
+	struct known_map {
+		CUtensorMap map;
+		CUdeviceptr ptr, real; /* the address inside, and where that was */
+	} * known;
+} maps = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static struct known_map *map_slot(const CUtensorMap *map)
+{
+	uint64_t words[sizeof(*map) / 8], hash = 0;
+
+	memcpy(words, map, sizeof(words));
+	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+		hash = (hash ^ words[i]) * 0x9e3779b97f4a7c15UL;
+	return &maps.known[hash >> 32 & (NMAPS - 1)];
+}
+
+void rewrite_remember_map(const CUtensorMap *map, CUdeviceptr ptr)
+{
+	pthread_mutex_lock(&maps.lock);
+	if (!maps.known)
+		maps.known = calloc(NMAPS, sizeof(*maps.known));
+	if (maps.known)
+		*map_slot(map) = (struct known_map){*map, ptr, translate(ptr)};
+	pthread_mutex_unlock(&maps.lock);
+}
+
+/* The address that belongs into @map now; 0 where it is right, or no map that we know. */
+static CUdeviceptr new_address(const CUtensorMap *map)
+{
+	CUdeviceptr address = 0;
+
+	pthread_mutex_lock(&maps.lock);
+	if (maps.known) {
+		const struct known_map *known = map_slot(map);
+
+		if (!memcmp(&known->map, map, sizeof(*map)) && known->real != translate(known->ptr))
+			address = translate(known->ptr);
+	}
+	pthread_mutex_unlock(&maps.lock);
+	return address;
+}
+
+/* Give the maps in @size bytes the addresses that their memory has now. */
+static void rewrite_maps(char *value, size_t size)
+{
+	CUtensorMap map;
+
+	for (size_t at = 0; at + sizeof(map) <= size; at += MAP_ALIGN) {
+		CUdeviceptr address;
+
+		memcpy(&map, value + at, sizeof(map));
+		address = new_address(&map);
+		if (address && !real.cuTensorMapReplaceAddress(&map, (void *)address))
+			memcpy(value + at, &map, sizeof(map));
+	}
+}
+
+/* Rewrite the parameter whose value, a copy, is at @value. */
+static void rewrite_param(const struct kp_param *param, char *value)
+{
+	CUdeviceptr word;
+
+	for (size_t at = 0; at + WORD <= param->size; at += WORD) {
+		memcpy(&word, value + at, WORD);
+		word = translate(word);
+		memcpy(value + at, &word, WORD);
+	}
+	if (param->size >= sizeof(CUtensorMap) &&
+	    atomic_load_explicit(&translation.moves, memory_order_relaxed))
+		rewrite_maps(value, param->size);
+}
+
+static bool may_point(const struct kp_param *param)
+{
+	return param->holds == KP_POINTER || param->holds == KP_ANYTHING;
+}
+
+size_t rewrite_launch_room(const struct kp_kernel *kernel, void **params, void **extra)
+{
+	static bool said;
+	bool any = false;
+	size_t size;
+
+	for (uint32_t i = 0; i < kernel->nparams && !any; i++)
+		any = may_point(&kernel->params[i]);
+	if (!any && !*kernel->name && !__atomic_exchange_n(&said, true, __ATOMIC_RELAXED))
+		pr_err("the parameters of a kernel are not known, so that no pointer in them is "
+		       "rewritten, and the kernel may fail");
+	if (!any)
+		return 0;
+	if (params)
+		return kernel->nparams * sizeof(*params) + MAP_ALIGN + kernel->size;
+	if (!launch_packed(extra, &size))
+		return 0;
+	return 5 * sizeof(*extra) + MAP_ALIGN + size;
+}
+
+static char *aligned(void *ptr)
+{
+	return (char *)(((uintptr_t)ptr + MAP_ALIGN - 1) & -(uintptr_t)MAP_ALIGN);
+}
+
+void rewrite_launch(const struct kp_kernel *kernel, void ***params, void ***extra, void *room)
+{
+	void **list = room;
+	char *values, *buffer;
+	size_t size;
+
+	if (!*params) {
+		buffer = launch_packed(*extra, &size);
+		values = memcpy(aligned(list + 5), buffer, size);
+		list[0] = CU_LAUNCH_PARAM_BUFFER_POINTER;
+		list[1] = values;
+		list[2] = CU_LAUNCH_PARAM_BUFFER_SIZE;
+		list[3] = (*extra)[0] == CU_LAUNCH_PARAM_BUFFER_SIZE ? (*extra)[1] : (*extra)[3];
+		list[4] = CU_LAUNCH_PARAM_END;
+		*extra = list;
+		for (uint32_t i = 0; i < kernel->nparams; i++)
+			if (may_point(&kernel->params[i]) &&
+			    kernel->params[i].offset + kernel->params[i].size <= size)
+				rewrite_param(&kernel->params[i],
+					      values + kernel->params[i].offset);
+		return;
+	}
+	values = aligned(list + kernel->nparams);
+	for (uint32_t i = 0; i < kernel->nparams; i++) {
+		const struct kp_param *param = &kernel->params[i];
+
+		list[i] = (*params)[i];
+		if (!may_point(param))
+			continue;
+		list[i] = memcpy(values + param->offset, list[i], param->size);
+		rewrite_param(param, list[i]);
+	}
+	*params = list;
+}
+
+void rewrite_look_for_words(const char *call, const void *host, size_t bytes)
+{
+	static bool said;
+	size_t most = bytes < SCANNED_MOST ? bytes : SCANNED_MOST;
+	CUdeviceptr word;
+	size_t found = 0;
+
+	for (size_t at = -(uintptr_t)host & (WORD - 1); host && at + WORD <= most; at += WORD) {
+		memcpy(&word, (const char *)host + at, WORD);
+		if (translate(word) == word)
+			continue;
+		if (!found++ && !__atomic_exchange_n(&said, true, __ATOMIC_RELAXED))
+			pr_err("%s: 0x%llx, at byte %zu of what is copied, looks like a pointer to "
+			       "GPU memory: CUDAW_ADDRESSING=translated cannot rewrite pointers "
+			       "that lie in GPU memory, and a kernel that follows it fails",
+			       call, word, at);
+	}
+	if (found)
+		pr_debug("%s: %zu words that look like pointers", call, found);
+}
+
+static bool is_device(CUmemorytype type)
+{
+	return type == CU_MEMORYTYPE_DEVICE || type == CU_MEMORYTYPE_UNIFIED;
+}
+
+#define REWRITE_SIDES(copy)                                  \
+	do {                                                 \
+		if (is_device((copy)->srcMemoryType))        \
+			rewrite_pointer(&(copy)->srcDevice); \
+		if (is_device((copy)->dstMemoryType))        \
+			rewrite_pointer(&(copy)->dstDevice); \
+	} while (0)
+
+CUDA_MEMCPY2D_v2 *rewrite_copy_2d(CUDA_MEMCPY2D_v2 *copy)
+{
+	REWRITE_SIDES(copy);
+	return copy;
+}
+
+CUDA_MEMCPY3D_v2 *rewrite_copy_3d(CUDA_MEMCPY3D_v2 *copy)
+{
+	REWRITE_SIDES(copy);
+	return copy;
+}
+
+CUDA_MEMCPY3D_PEER *rewrite_copy_3d_peer(CUDA_MEMCPY3D_PEER *copy)
+{
+	REWRITE_SIDES(copy);
+	return copy;
+}
+
+CUlaunchAttributeValue *rewrite_access_policy(CUlaunchAttributeValue *value)
+{
+	void **base = &value->accessPolicyWindow.base_ptr;
+
+	*base = (void *)translate((CUdeviceptr)*base);
+	return value;
+}
+
+void rewrite_copy_3d_op(CUDA_MEMCPY3D_BATCH_OP *op)
+{
+	if (op->src.type == CU_MEMCPY_OPERAND_TYPE_POINTER)
+		rewrite_pointer(&op->src.op.ptr.ptr);
+	if (op->dst.type == CU_MEMCPY_OPERAND_TYPE_POINTER)
+		rewrite_pointer(&op->dst.op.ptr.ptr);
+}
+
+void rewrite_mem_op(CUstreamBatchMemOpParams *op)
+{
+	switch (op->operation) {
+	case CU_STREAM_MEM_OP_WAIT_VALUE_32:
+	case CU_STREAM_MEM_OP_WAIT_VALUE_64:
+		rewrite_pointer(&op->waitValue.address);
+		break;
+	case CU_STREAM_MEM_OP_WRITE_VALUE_32:
+	case CU_STREAM_MEM_OP_WRITE_VALUE_64:
+		rewrite_pointer(&op->writeValue.address);
+		break;
+	default:
+		break;
+	}
+}
+
+CUDA_MEMSET_NODE_PARAMS *rewrite_memset_node(CUDA_MEMSET_NODE_PARAMS *node)
+{
+	rewrite_pointer(&node->dst);
+	return node;
+}
+
+CUresult rewrite_node(CUgraphNodeParams *node)
+{
+	switch (node->type) {
+	case CU_GRAPH_NODE_TYPE_MEMCPY:
+		rewrite_copy_3d(&node->memcpy.copyParams);
+		return CUDA_SUCCESS;
+	case CU_GRAPH_NODE_TYPE_MEMSET:
+		rewrite_pointer(&node->memset.dst);
+		return CUDA_SUCCESS;
+	case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
+		return CUDA_ERROR_NOT_SUPPORTED;
+	default:
+		return CUDA_SUCCESS;
+	}
+}

@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CUDAW_WRAPPER_REWRITE_H
+#define CUDAW_WRAPPER_REWRITE_H
+/*
+ * rewrite: puts real addresses in place of virtual ones, in what the program hands to the driver
+ * (translated addressing). What the program owns is never changed: it is copied to the caller's
+ * stack, and the copy is rewritten.
+ *
+ * A word is rewritten where it lies in memory that vmem has mapped, or right behind, and
+ *  - is a pointer by the function's prototype, or by what is known of the kernel's parameter;
+ *  - or is an aligned word of a parameter that is a struct, or of which nobody knows what it holds.
+ * A pointer in GPU memory is out of reach. Where a copy to the GPU carries words that look like
+ * pointers to its memory, that is said once.
+ *
+ * A tensor map (TMA descriptor) has an address inside, in a form of the hardware's. The maps that
+ * were encoded last are remembered with their virtual addresses; after memory has come back
+ * elsewhere, those that are found in a kernel's parameters get the new one.
+ *
+ * The macros are for the table driver.calls: each is an expression that gives a CUresult and
+ * changes the parameters that it names.
+ */
+#include "vmem/translate.h"
+#include "wrapper/images.h"
+
+#include <alloca.h>
+#include <cuda.h>
+#include <string.h>
+
+/* How many a batch may have, as its copy lies on the stack. */
+#define REWRITE_BATCH_MAX 4096
+
+/* clang-format off */
+#define REWRITE_RANGE(ptr, bytes)       ({ ptr = translate(ptr); CUDA_SUCCESS; })
+#define REWRITE_ROWS(ptr, pitch, width, height) REWRITE_RANGE(ptr, width)
+#define REWRITE_BOTH(first, second)     ({ first; second; })
+/* What is to be host memory may be the GPU's as well, as all addresses are in one space. */
+#define REWRITE_WORDS(host, bytes)                                                     \
+	({                                                                             \
+		const void *h_ = (const void *)translate((CUdeviceptr)(host));         \
+		if (h_ == (host))                                                      \
+			rewrite_look_for_words(call_, host, bytes);                    \
+		host = h_;                                                             \
+		CUDA_SUCCESS;                                                          \
+	})
+#define REWRITE_LAUNCH(f, params, extra)                                               \
+	({                                                                             \
+		const struct kp_kernel *k_ = images_layout(f);                         \
+		size_t bytes_ = rewrite_launch_room(k_, params, extra);                    \
+		if (bytes_)                                                                \
+			rewrite_launch(k_, &params, &extra, alloca(bytes_));               \
+		CUDA_SUCCESS;                                                          \
+	})
+#define REWRITE_LAUNCH_PARAMS(f, params) ({ void **no_ = NULL; REWRITE_LAUNCH(f, params, no_); })
+#define REWRITE_LAUNCH_EACH(list, count) CUDA_ERROR_NOT_SUPPORTED
+/* @rewrite(&copy) of the struct at @ptr. */
+#define REWRITE_COPIED(ptr, rewrite)                                                   \
+	({                                                                             \
+		if (ptr)                                                               \
+			ptr = rewrite(memcpy(alloca(sizeof(*ptr)), ptr, sizeof(*ptr))); \
+		CUDA_SUCCESS;                                                          \
+	})
+#define REWRITE_COPY_2D(copy)           REWRITE_COPIED(copy, rewrite_copy_2d)
+#define REWRITE_COPY_3D(copy)           REWRITE_COPIED(copy, rewrite_copy_3d)
+#define REWRITE_COPY_3D_PEER(copy)      REWRITE_COPIED(copy, rewrite_copy_3d_peer)
+/* The @count elements of an array, by @rewrite(element). */
+#define REWRITE_EACH(array, count, rewrite)                                            \
+	({                                                                             \
+		size_t n_ = (array) ? (count) : 0;                                     \
+		if (n_ && n_ <= REWRITE_BATCH_MAX)                                     \
+			array = memcpy(alloca(n_ * sizeof(*array)), array,             \
+				       n_ * sizeof(*array));                           \
+		for (size_t i_ = 0; n_ <= REWRITE_BATCH_MAX && i_ < n_; i_++)          \
+			rewrite(&array[i_]);                                           \
+		n_ <= REWRITE_BATCH_MAX ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;     \
+	})
+#define REWRITE_COPY_BATCH(dsts, srcs, sizes, count)                                   \
+	({                                                                             \
+		CUresult r_ = REWRITE_EACH(dsts, count, rewrite_pointer);              \
+		r_ ? r_ : REWRITE_EACH(srcs, count, rewrite_pointer);                  \
+	})
+#define REWRITE_COPY_3D_BATCH(ops, count) REWRITE_EACH(ops, count, rewrite_copy_3d_op)
+#define REWRITE_MEM_OPS(ops, count)     REWRITE_EACH(ops, count, rewrite_mem_op)
+/* Nodes of graphs. Of what is read back from them the addresses are real, and may be set again. */
+#define REWRITE_KERNEL_NODE_OF(type, node, f)                                          \
+	({                                                                             \
+		if (node) {                                                            \
+			type *kn_ = memcpy(alloca(sizeof(type)), node, sizeof(type));   \
+			REWRITE_LAUNCH(f, kn_->kernelParams, kn_->extra);                \
+			node = kn_;                                                     \
+		}                                                                      \
+		CUDA_SUCCESS;                                                          \
+	})
+#define REWRITE_KERNEL_NODE_V1(node) \
+	REWRITE_KERNEL_NODE_OF(CUDA_KERNEL_NODE_PARAMS_v1, node, kn_->func)
+#define REWRITE_KERNEL_NODE(node) \
+	REWRITE_KERNEL_NODE_OF(CUDA_KERNEL_NODE_PARAMS_v2, node, \
+			       kn_->func ? kn_->func : (CUfunction)kn_->kern)
+#define REWRITE_MEMSET_NODE(node)       REWRITE_COPIED(node, rewrite_memset_node)
+#define REWRITE_MEM_OP_NODE(node)                                                      \
+	({                                                                             \
+		CUDA_BATCH_MEM_OP_NODE_PARAMS *o_ = NULL;                              \
+		if (node)                                                              \
+			node = o_ = memcpy(alloca(sizeof(*o_)), node, sizeof(*o_));    \
+		o_ ? REWRITE_MEM_OPS(o_->paramArray, o_->count) : CUDA_SUCCESS;        \
+	})
+#define REWRITE_NODE(node)                                                             \
+	({                                                                             \
+		CUgraphNodeParams *g_ = NULL;                                          \
+		if (node)                                                              \
+			node = g_ = memcpy(alloca(sizeof(*g_)), node, sizeof(*g_));    \
+		if (g_ && g_->type == CU_GRAPH_NODE_TYPE_KERNEL)                       \
+			REWRITE_LAUNCH(g_->kernel.func ? g_->kernel.func               \
+						       : (CUfunction)g_->kernel.kern,  \
+				       g_->kernel.kernelParams, g_->kernel.extra);     \
+		g_ ? rewrite_node(g_) : CUDA_SUCCESS;                                  \
+	})
+#define REWRITE_ATTRIBUTE(id, value)                                                   \
+	((id) == CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW                              \
+		? REWRITE_COPIED(value, rewrite_access_policy) : CUDA_SUCCESS)
+/* clang-format on */
+
+/*
+ * How many bytes rewrite_launch() needs at @room for its copies. 0 where there is nothing to
+ * rewrite, as in a kernel of which nothing is known, which is said once.
+ */
+size_t rewrite_launch_room(const struct kp_kernel *kernel, void **params, void **extra);
+void rewrite_launch(const struct kp_kernel *kernel, void ***params, void ***extra, void *room);
+
+/* Look for pointers among the @bytes at @host, which are copied to the GPU, and say so once. */
+void rewrite_look_for_words(const char *call, const void *host, size_t bytes);
+
+/* All of a node but its kernel. Operations on memory in a batch are not supported there. */
+CUresult rewrite_node(CUgraphNodeParams *node);
+CUDA_MEMSET_NODE_PARAMS *rewrite_memset_node(CUDA_MEMSET_NODE_PARAMS *node);
+
+static inline void rewrite_pointer(CUdeviceptr *ptr)
+{
+	*ptr = translate(*ptr);
+}
+
+/* These change what is at @copy, and return it. */
+CUDA_MEMCPY2D_v2 *rewrite_copy_2d(CUDA_MEMCPY2D_v2 *copy);
+CUDA_MEMCPY3D_v2 *rewrite_copy_3d(CUDA_MEMCPY3D_v2 *copy);
+CUDA_MEMCPY3D_PEER *rewrite_copy_3d_peer(CUDA_MEMCPY3D_PEER *copy);
+CUlaunchAttributeValue *rewrite_access_policy(CUlaunchAttributeValue *value);
+void rewrite_copy_3d_op(CUDA_MEMCPY3D_BATCH_OP *op);
+void rewrite_mem_op(CUstreamBatchMemOpParams *op);
+
+/* @map was encoded, or changed, for the virtual address @ptr. */
+void rewrite_remember_map(const CUtensorMap *map, CUdeviceptr ptr);
+
+#endif
