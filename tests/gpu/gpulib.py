@@ -34,6 +34,7 @@ NEEDS = {
     "dynamic_rt": "libcudart.so.13",
     "runtime12": "libcudart.so.12",
     "cublas_gemm": "libcublas.so.13",
+    "cublas_batched": "libcublas.so.13",
     "cufft_run": "libcufft.so.12",
     "train.py": "torch",
     "cupy_run.py": "cupy",
