@@ -65,7 +65,7 @@ CU_PROGRAMS := $(patsubst %.cu,$(O)/%,$(filter-out %/runtime.cu,$(wildcard tests
 	       $(O)/tests/programs/static_rt $(O)/tests/programs/dynamic_rt
 PRELOADS := $(patsubst %.c,$(O)/%.so,$(wildcard tests/preload/*.c))
 
-.PHONY: all programs check soak fuzz check-gpu check-abi check-format demo bench bench-pause sanitize \
+.PHONY: all programs check soak fuzz check-gpu check-abi check-format demo bench bench-launch bench-pause sanitize \
 	install uninstall deps clean help
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -302,6 +302,10 @@ demo: all $(O)/tests/programs/counter $(O)/tests/programs/hog
 ## bench: measure the cost of the wrapper beside a native run (needs a GPU); builds nothing
 bench:
 	$(Q)BUILD=$(abspath $(O)) $(PYTHON) tests/bench/bench.py --results $(RESULTS)
+
+## bench-launch: measure a launch with eight parameters in each mode (needs a GPU); builds nothing
+bench-launch:
+	$(Q)BUILD=$(abspath $(O)) $(PYTHON) tests/bench/bench_launch.py --results $(RESULTS)
 
 ## bench-pause: measure pause and resume beside the driver's own checkpoint (needs a GPU)
 bench-pause:
