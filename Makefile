@@ -79,7 +79,7 @@ programs: all $(UNIT_TESTS) $(C_PROGRAMS) $(PRELOADS) $(CU_PROGRAMS)
 # ---- what the build needs -------------------------------------------------------------------
 
 PACKAGES := gcc libc6-dev python3 pkg-config check libjansson-dev uthash-dev binutils util-linux \
-	    liblz4-dev libzstd-dev
+	    liblz4-dev libzstd-dev libxxhash-dev
 
 ## deps: install the Debian or Ubuntu packages that the build needs and that are missing
 deps: $(O)/.deps

@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "checkpoint/snapshot_dir.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* The entries of a folder from its beginning; to be closed. NULL with errno on failure. */
+static DIR *list(int dir)
+{
+	int fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *entries = fd < 0 ? NULL : fdopendir(fd);
+
+	if (fd >= 0 && !entries)
+		close(fd);
+	return entries;
+}
+
+static bool is_dots(const char *name)
+{
+	return !strcmp(name, ".") || !strcmp(name, "..");
+}
+
+static int open_locked(const char *path, int how, struct snapshot_error *error)
+{
+	int dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	if (dir < 0)
+		return snapshot_fail(error, -errno, "%s", strerror(errno));
+	if (!flock(dir, how | LOCK_NB))
+		return dir;
+	snapshot_fail(error, 0, "%s",
+		      errno == EWOULDBLOCK ? "another process reads or writes this snapshot"
+					   : strerror(errno));
+	how = -errno;
+	close(dir);
+	return how;
+}
+
+int snapshot_dir_open(const char *path, struct snapshot_error *error)
+{
+	return open_locked(path, LOCK_SH, error);
+}
+
+/* That the folder at @path is there is safe on disk only when its parent is. */
+static int sync_parent(const char *path)
+{
+	char copy[PATH_MAX];
+	int fd, ret;
+
+	if (snprintf(copy, sizeof(copy), "%s", path) >= (int)sizeof(copy))
+		return -ENAMETOOLONG;
+	fd = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	ret = fsync(fd) ? -errno : 0;
+	close(fd);
+	return ret;
+}
+
+static int check_entries(int dir, struct snapshot_error *error)
+{
+	DIR *entries = list(dir);
+	struct dirent *entry;
+	enum snapshot_kind kind;
+	uint32_t number;
+	int ret = 0;
+
+	if (!entries)
+		return snapshot_fail(error, -errno, "%s", strerror(errno));
+	while (!ret && (entry = readdir(entries))) {
+		const char *name = entry->d_name;
+
+		if (!is_dots(name) && strcmp(name, SNAPSHOT_MANIFEST) &&
+		    strcmp(name, SNAPSHOT_MANIFEST_NEW) &&
+		    !snapshot_parse_name(name, &kind, &number))
+			ret = snapshot_fail(error, -ENOTEMPTY,
+					    "expected a new or empty folder or a snapshot, "
+					    "found %s in it",
+					    name);
+	}
+	closedir(entries);
+	return ret;
+}
+
+int snapshot_dir_create(const char *path, struct snapshot_error *error)
+{
+	bool made = !mkdir(path, 0700);
+	struct stat st;
+	int dir, ret;
+
+	if (!made && errno != EEXIST)
+		return snapshot_fail(error, -errno, "%s", strerror(errno));
+	dir = open_locked(path, LOCK_EX, error);
+	if (dir < 0)
+		return dir;
+	ret = check_entries(dir, error);
+	if (!ret && (fstat(dir, &st) || st.st_uid != geteuid()))
+		ret = snapshot_fail(error, -EPERM, "it belongs to another user");
+	if (!ret && fchmod(dir, 0700))
+		ret = snapshot_fail(error, -errno, "%s", strerror(errno));
+	if (!ret && made) {
+		ret = sync_parent(path);
+		if (ret)
+			snapshot_fail(error, ret, "%s", strerror(-ret));
+	}
+	if (!ret)
+		return dir;
+	snapshot_dir_close(dir);
+	return ret;
+}
+
+void snapshot_dir_close(int dir)
+{
+	/* A child that the program forked meanwhile has the descriptor, and the lock with it. */
+	flock(dir, LOCK_UN);
+	close(dir);
+}
+
+int snapshot_dir_numbers(int dir, uint32_t count, uint32_t *first, struct snapshot_error *error)
+{
+	DIR *entries = list(dir);
+	struct dirent *entry;
+	enum snapshot_kind kind;
+	uint32_t number, next = 1;
+
+	if (!entries)
+		return snapshot_fail(error, -errno, "%s", strerror(errno));
+	while ((entry = readdir(entries)))
+		if (snapshot_parse_name(entry->d_name, &kind, &number) && number >= next)
+			next = number + 1;
+	closedir(entries);
+	if (next > SNAPSHOT_NUMBER_MAX - count)
+		return snapshot_fail(error, -EOVERFLOW,
+				     "no file numbers are left: use another folder");
+	*first = next;
+	return 0;
+}
+
+int snapshot_dir_commit(int dir, struct snapshot_error *error)
+{
+	/* What the manifest names comes first, and then the manifest. */
+	if (fsync(dir) || renameat(dir, SNAPSHOT_MANIFEST_NEW, dir, SNAPSHOT_MANIFEST) ||
+	    fsync(dir))
+		return snapshot_fail(error, -errno, SNAPSHOT_MANIFEST ": %s", strerror(errno));
+	return 0;
+}
+
+/* A process image is a flat folder of files. */
+static void remove_folder(int dir, const char *name)
+{
+	int fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	DIR *entries = fd < 0 ? NULL : list(fd);
+	struct dirent *entry;
+
+	while (entries && (entry = readdir(entries)))
+		if (!is_dots(entry->d_name))
+			unlinkat(fd, entry->d_name, 0);
+	if (entries)
+		closedir(entries);
+	if (fd >= 0)
+		close(fd);
+	unlinkat(dir, name, AT_REMOVEDIR);
+}
+
+void snapshot_dir_clean(int dir,
+			bool (*wanted)(const void *arg, enum snapshot_kind kind, uint32_t number),
+			const void *arg)
+{
+	DIR *entries = list(dir);
+	struct dirent *entry;
+	enum snapshot_kind kind;
+	uint32_t number;
+
+	while (entries && (entry = readdir(entries))) {
+		if (!snapshot_parse_name(entry->d_name, &kind, &number) ||
+		    wanted(arg, kind, number))
+			continue;
+		if (kind == SNAPSHOT_HOST)
+			remove_folder(dir, entry->d_name);
+		else
+			unlinkat(dir, entry->d_name, 0);
+	}
+	if (entries)
+		closedir(entries);
+	unlinkat(dir, SNAPSHOT_MANIFEST_NEW, 0);
+}

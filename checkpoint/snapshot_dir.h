@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CUDAW_SNAPSHOT_DIR_H
+#define CUDAW_SNAPSHOT_DIR_H
+/*
+ * The snapshot's folder as a folder: opening, locking, what is in it, and the commit.
+ *
+ * A lock (flock(2)) on the folder keeps a writer from readers and other writers; it ends with its
+ * process, however that ends. What an interrupted writer left has no manifest that names it; the
+ * next writer removes it.
+ */
+#include "checkpoint/snapshot_format.h"
+
+/*
+ * Open the folder at @path to read, with a shared lock. Returns a descriptor for
+ * snapshot_dir_close() or a negative errno.
+ */
+int snapshot_dir_open(const char *path, struct snapshot_error *error);
+
+/*
+ * Open the folder at @path to write, with an exclusive lock. It is made where it is not there, and
+ * closed to others (0700). A folder with anything in it that is no snapshot's is refused, as is
+ * another user's.
+ */
+int snapshot_dir_create(const char *path, struct snapshot_error *error);
+
+void snapshot_dir_close(int dir);
+
+/* The first of @count numbers that no file here has. 0 or -EOVERFLOW. */
+int snapshot_dir_numbers(int dir, uint32_t count, uint32_t *first, struct snapshot_error *error);
+
+/* Make manifest.new, which is written and synced, the manifest. */
+int snapshot_dir_commit(int dir, struct snapshot_error *error);
+
+/* Remove every file and process image but those of which @wanted(arg, kind, number) is true. */
+void snapshot_dir_clean(int dir,
+			bool (*wanted)(const void *arg, enum snapshot_kind kind, uint32_t number),
+			const void *arg);
+
+#endif
