@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CUDAW_JSON_OUT_H
+#define CUDAW_JSON_OUT_H
+/*
+ * Writing JSON without a library, for the injected code: it only writes, and what it writes is its
+ * own. Values are put one after the other; a key comes before a value inside an object. Elements
+ * of the outer two levels begin a line each. The caller keeps open and close in order.
+ *
+ * Strings may be any bytes. What is not ASCII is written byte by byte as \u0080 to \u00ff, so that
+ * nothing of a path is lost that is not UTF-8.
+ */
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+struct json_out {
+	FILE *file; /* its error flag tells of failures */
+	int depth;
+	bool comma; /* before the next value */
+};
+
+/* @key is NULL in an array. @bracket: '{' or '['. */
+void json_open(struct json_out *out, const char *key, char bracket);
+void json_close(struct json_out *out, char bracket);
+void json_text(struct json_out *out, const char *key, const char *value); /* NULL: null */
+void json_bytes(struct json_out *out, const char *key, const char *value, size_t size);
+void json_number(struct json_out *out, const char *key, uint64_t value);
+void json_decimal(struct json_out *out, const char *key, double value); /* three decimals */
+void json_bool(struct json_out *out, const char *key, bool value);
+
+#endif

@@ -1,0 +1,340 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Snapshots from inside the job: what is written is what is read, what the GPU's digests say is
+ * unchanged is not asked for, and the small parts. Damaged and forged snapshots are tests/cli's.
+ */
+#include "checkpoint/buildid.h"
+#include "checkpoint/json_out.h"
+#include "checkpoint/manifest.h"
+#include "checkpoint/snapshot_dir.h"
+#include "checkpoint/snapshot_io.h"
+#include "checkpoint/snapshot_read.h"
+
+#include "tests/check_suite.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define CHUNKS 12
+#define BASE   0x600000000000UL
+
+static char base[64], folder[80];
+static char *memory; /* what is on the GPU */
+static struct snapshot_error error;
+static const struct snapshot_facts facts = {.cuda = 13000};
+
+static void setup(void)
+{
+	strcpy(base, "/tmp/test-snapshot-XXXXXX");
+	ck_assert_ptr_nonnull(mkdtemp(base));
+	snprintf(folder, sizeof(folder), "%s/s", base);
+	memory = aligned_alloc(SNAPSHOT_ALIGN, CHUNKS * SNAPSHOT_CHUNK);
+	for (size_t i = 0; i < CHUNKS * SNAPSHOT_CHUNK / 8; i++)
+		((uint64_t *)memory)[i] = i;
+	memset(memory + 4 * SNAPSHOT_CHUNK, 0, SNAPSHOT_CHUNK);
+	memcpy(memory + 7 * SNAPSHOT_CHUNK, memory + 6 * SNAPSHOT_CHUNK, SNAPSHOT_CHUNK);
+}
+
+static void teardown(void)
+{
+	char command[128];
+
+	snprintf(command, sizeof(command), "rm -rf %s", base);
+	ck_assert_int_eq(system(command), 0);
+	free(memory);
+}
+
+/* The digest that the GPU would make; here any hash will do. */
+static void take_digests(struct hash128 *digests)
+{
+	for (size_t i = 0; i < CHUNKS; i++) {
+		const char *chunk = memory + i * SNAPSHOT_CHUNK;
+
+		digests[i] = hash_bytes(chunk, SNAPSHOT_CHUNK / 2);
+		if (!*chunk && !memcmp(chunk, chunk + 1, SNAPSHOT_CHUNK - 1))
+			digests[i] = (struct hash128){0};
+	}
+}
+
+/* Write all of memory; with @digests, incrementally, and only what the folder does not have. */
+static int write_all(const struct hash128 *digests, struct snapshot_totals *totals)
+{
+	struct snapshot_region region = {BASE, CHUNKS * SNAPSHOT_CHUNK, 0};
+	struct snapshot_run runs[CHUNKS];
+	struct snapshot_source source = {
+		.regions = &region, .nregions = 1, .runs = runs, .digests = digests};
+	struct snapshot_writer *w;
+	size_t done = 0;
+	int ret = snapshot_begin(folder, digests, CHUNKS * SNAPSHOT_CHUNK, &w, &error);
+
+	if (ret)
+		return ret;
+	for (size_t i = 0; i < CHUNKS; i++) {
+		uint64_t address = BASE + i * SNAPSHOT_CHUNK;
+
+		if (!digests || (digests[i].low && !snapshot_has(w, address, digests[i])))
+			runs[source.nruns++] = (struct snapshot_run){
+				address, SNAPSHOT_CHUNK, memory + i * SNAPSHOT_CHUNK, 0};
+	}
+	ret = snapshot_write(w, &source, &done, NULL, &error);
+	if (!ret)
+		ck_assert_uint_eq(done, CHUNKS * SNAPSHOT_CHUNK);
+	if (!ret)
+		ret = snapshot_finish(w, &facts, &error);
+	*totals = *snapshot_totals(w);
+	snapshot_end(w);
+	return ret;
+}
+
+static int take(void *arg, const struct snapshot_chunk *chunk, const void *data,
+		struct snapshot_error *ignored)
+{
+	char *to = (char *)arg + (chunk->address - BASE);
+
+	(void)ignored;
+	if (data)
+		memcpy(to, data, SNAPSHOT_CHUNK);
+	else
+		memset(to, 0, SNAPSHOT_CHUNK);
+	return 0;
+}
+
+/* Assert that what the folder has is what memory has. */
+static void assert_read_back(void)
+{
+	char *copy = malloc(CHUNKS * SNAPSHOT_CHUNK);
+	struct snapshot_index index;
+	size_t done = 0;
+	int dir = snapshot_dir_open(folder, &error);
+	uint32_t next;
+
+	ck_assert_int_ge(dir, 0);
+	memset(copy, 0xaa, CHUNKS * SNAPSHOT_CHUNK);
+	ck_assert_int_eq(snapshot_dir_numbers(dir, 1, &next, &error), 0);
+	for (uint32_t number = next; number-- > 1;)
+		if (!snapshot_index_load(dir, number, &index, &error))
+			break;
+	ck_assert_uint_eq(index.nchunks, CHUNKS);
+	ck_assert_int_eq(snapshot_read(&(struct snapshot_read){.dir = dir,
+							       .index = &index,
+							       .take = take,
+							       .arg = copy,
+							       .done = &done},
+				       &error),
+			 0);
+	ck_assert_uint_eq(done, CHUNKS * SNAPSHOT_CHUNK);
+	ck_assert_int_eq(memcmp(copy, memory, CHUNKS * SNAPSHOT_CHUNK), 0);
+	snapshot_index_free(&index);
+	snapshot_dir_close(dir);
+	free(copy);
+}
+
+START_TEST(what_is_written_is_read)
+{
+	struct snapshot_totals totals;
+
+	ck_assert_int_eq(write_all(NULL, &totals), 0);
+	ck_assert_uint_eq(totals.zero, SNAPSHOT_CHUNK);
+	ck_assert_uint_eq(totals.duplicate, SNAPSHOT_CHUNK);
+	ck_assert_uint_eq(totals.written, (CHUNKS - 2) * SNAPSHOT_CHUNK);
+	assert_read_back();
+}
+END_TEST
+
+START_TEST(digests_tell_what_is_unchanged)
+{
+	struct hash128 digests[CHUNKS];
+	struct snapshot_totals totals;
+
+	take_digests(digests);
+	ck_assert_int_eq(write_all(digests, &totals), 0);
+	ck_assert_uint_eq(totals.unchanged, 0);
+	memory[2 * SNAPSHOT_CHUNK] ^= 1;
+	take_digests(digests);
+	ck_assert_int_eq(write_all(digests, &totals), 0);
+	ck_assert_uint_eq(totals.written, SNAPSHOT_CHUNK);
+	ck_assert_uint_eq(totals.unchanged, (CHUNKS - 2) * SNAPSHOT_CHUNK);
+	assert_read_back();
+}
+END_TEST
+
+/* Contents that nobody has are an error, not zeros. */
+START_TEST(a_digest_without_contents_is_refused)
+{
+	struct snapshot_region region = {BASE, SNAPSHOT_CHUNK, 0};
+	struct hash128 digest = {5, 6};
+	struct snapshot_source source = {.regions = &region, .nregions = 1, .digests = &digest};
+	struct snapshot_writer *w;
+	size_t done = 0;
+
+	ck_assert_int_eq(snapshot_begin(folder, true, 0, &w, &error), 0);
+	ck_assert(!snapshot_has(w, BASE, digest));
+	ck_assert_int_eq(snapshot_write(w, &source, &done, NULL, &error), -EINVAL);
+	snapshot_end(w);
+}
+END_TEST
+
+static int read_memory(void *data, size_t size, uint64_t offset)
+{
+	if (offset == 3 * SNAPSHOT_CHUNK)
+		return -EIO;
+	memcpy(data, memory + offset, size);
+	return 0;
+}
+
+/* What was spilled is read back in order to be saved. */
+START_TEST(contents_may_come_from_a_file)
+{
+	struct snapshot_region region = {BASE, CHUNKS * SNAPSHOT_CHUNK, 0};
+	struct snapshot_run runs[] = {{BASE, 3 * SNAPSHOT_CHUNK, NULL, 0},
+				      {BASE + 4 * SNAPSHOT_CHUNK, (CHUNKS - 4) * SNAPSHOT_CHUNK,
+				       NULL, 4 * SNAPSHOT_CHUNK}};
+	struct snapshot_source source = {
+		.regions = &region, .nregions = 1, .runs = runs, .nruns = 2, .read = read_memory};
+	struct snapshot_writer *w;
+	size_t done = 0;
+
+	memset(memory + 3 * SNAPSHOT_CHUNK, 0, SNAPSHOT_CHUNK);
+	ck_assert_int_eq(snapshot_begin(folder, false, 0, &w, &error), 0);
+	ck_assert_int_eq(snapshot_write(w, &source, &done, NULL, &error), 0);
+	ck_assert_int_eq(snapshot_finish(w, &facts, &error), 0);
+	snapshot_end(w);
+	assert_read_back();
+
+	runs[0].size += SNAPSHOT_CHUNK;
+	ck_assert_int_eq(snapshot_begin(folder, false, 0, &w, &error), 0);
+	ck_assert_int_eq(snapshot_write(w, &source, &done, NULL, &error), -EIO);
+	ck_assert_ptr_nonnull(strstr(error.text, "Input/output error"));
+	snapshot_end(w);
+	assert_read_back();
+}
+END_TEST
+
+START_TEST(a_cancelled_write_leaves_nothing)
+{
+	struct snapshot_region region = {BASE, CHUNKS * SNAPSHOT_CHUNK, 0};
+	struct snapshot_run run = {BASE, CHUNKS * SNAPSHOT_CHUNK, memory, 0};
+	struct snapshot_source source = {
+		.regions = &region, .nregions = 1, .runs = &run, .nruns = 1};
+	struct snapshot_writer *w;
+	bool cancel = true;
+	size_t done = 0;
+	uint32_t next;
+	int dir;
+
+	ck_assert_int_eq(snapshot_begin(folder, false, 0, &w, &error), 0);
+	ck_assert_int_eq(snapshot_write(w, &source, &done, &cancel, &error), -ECANCELED);
+	ck_assert_str_eq(error.text, "cancelled");
+	snapshot_end(w);
+	dir = snapshot_dir_open(folder, &error);
+	ck_assert_int_eq(snapshot_dir_numbers(dir, 1, &next, &error), 0);
+	ck_assert_uint_eq(next, 1);
+	snapshot_dir_close(dir);
+}
+END_TEST
+
+START_TEST(names)
+{
+	static const char *const wrong[] = {"data-",     "data-01", "data--1", "data-1000000000",
+					    "data- 1",   "data-1 ", "index",   "../data-1",
+					    "data-1/..", "host-+1", "",        "manifest.json"};
+	enum snapshot_kind kind;
+	uint32_t number;
+
+	ck_assert(snapshot_parse_name("data-1", &kind, &number));
+	ck_assert(snapshot_parse_name("index-999999999", &kind, &number));
+	ck_assert_int_eq(kind, SNAPSHOT_INDEX);
+	ck_assert_uint_eq(number, SNAPSHOT_NUMBER_MAX);
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
+		ck_assert_msg(!snapshot_parse_name(wrong[i], &kind, &number), "%s", wrong[i]);
+}
+END_TEST
+
+START_TEST(json)
+{
+	char *text;
+	size_t size;
+	struct json_out out = {.file = open_memstream(&text, &size)};
+
+	json_open(&out, NULL, '{');
+	json_text(&out, "a\"\\", "x\n\x1b\x7f\xc3\xa9");
+	json_bytes(&out, "b", "\0z", 2);
+	json_open(&out, "c", '[');
+	json_open(&out, NULL, '{');
+	json_number(&out, "d", UINT64_MAX);
+	json_decimal(&out, "e", 12.0006);
+	json_close(&out, '}');
+	json_bool(&out, NULL, false);
+	json_close(&out, ']');
+	json_open(&out, "f", '[');
+	json_close(&out, ']');
+	json_text(&out, "g", NULL);
+	json_close(&out, '}');
+	fclose(out.file);
+	ck_assert_str_eq(text, "{\n\"a\\\"\\\\\": \"x\\u000a\\u001b\\u007f\\u00c3\\u00a9\",\n"
+			       "\"b\": \"\\u0000z\",\n\"c\": [\n"
+			       "{\"d\": 18446744073709551615, \"e\": 12.001},\nfalse],\n\"f\": "
+			       "[],\n\"g\": null}");
+	free(text);
+}
+END_TEST
+
+/* Whatever an ELF file says, it is read within bounds (the sanitizers look). */
+START_TEST(build_ids)
+{
+	char id[BUILDID_TEXT_SIZE], other[BUILDID_TEXT_SIZE], path[128];
+	char *elf;
+	size_t size;
+	off_t found;
+
+	ck_assert_int_eq(buildid_of_file("/proc/self/exe", id, &found), 0);
+	ck_assert_uint_eq(strspn(id, "0123456789abcdef"), 40);
+	ck_assert_int_eq(buildid_of_file("/etc/passwd", id, &found), -ENODATA);
+	ck_assert_int_eq(buildid_of_file("/dev/null", id, &found), -EINVAL);
+	ck_assert_int_eq(buildid_of_file("/nothing", id, &found), -ENOENT);
+
+	ck_assert_int_eq(mkdir(folder, 0700), 0);
+	snprintf(path, sizeof(path), "%s/elf", folder);
+	elf = malloc(8192);
+	size = 8192;
+	int fd = open("/proc/self/exe", O_RDONLY);
+	ck_assert_int_eq(read(fd, elf, size), 8192);
+	close(fd);
+	srand(1);
+	for (int i = 0; i < 3000; i++) {
+		size_t at = rand() % (i % 2 ? 1024 : 64);
+		char before = elf[at];
+
+		elf[at] = i % 3 ? rand() : 0xff;
+		ck_assert_int_eq(snapshot_io_write_file(AT_FDCWD, path, elf, rand() % size, &error),
+				 0);
+		buildid_of_file(path, other, &found);
+		elf[at] = before;
+	}
+	free(elf);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("snapshot");
+	TCase *tc = tcase_create("snapshot");
+
+	tcase_set_timeout(tc, 60);
+	tcase_add_checked_fixture(tc, setup, teardown);
+	tcase_add_test(tc, what_is_written_is_read);
+	tcase_add_test(tc, digests_tell_what_is_unchanged);
+	tcase_add_test(tc, a_digest_without_contents_is_refused);
+	tcase_add_test(tc, contents_may_come_from_a_file);
+	tcase_add_test(tc, a_cancelled_write_leaves_nothing);
+	tcase_add_test(tc, names);
+	tcase_add_test(tc, json);
+	tcase_add_test(tc, build_ids);
+	suite_add_tcase(s, tc);
+	return check_suite_run(s);
+}
