@@ -47,7 +47,11 @@ KPARAMS_OBJS := $(call c_objects,kparams/*.c)
 DRIVER_OBJS  := $(filter-out %_main.o %/runtime.o,$(call c_objects,vmem/*.c checkpoint/*.c wrapper/*.c)) \
 		$(KPARAMS_OBJS) $(OBJ)/gen/calls.o $(OBJ)/gen/trace_calls.o
 RUNTIME_OBJS := $(call c_objects,wrapper/find.c vmem/log.c)
+# What the command needs to read snapshots and to hold the machine against them.
+SNAPSHOT_OBJS := $(call c_objects,$(addprefix checkpoint/,snapshot_dir.c snapshot_format.c snapshot_index.c \
+		 snapshot_io.c snapshot_read.c hash.c workers.c))
 COMMAND_OBJS := $(call c_objects,tools/*.c checkpoint/rundir.c checkpoint/hostmem.c wrapper/find.c vmem/log.c) \
+		$(SNAPSHOT_OBJS) \
 		$(KPARAMS_OBJS)
 SIM_OBJS     := $(call c_objects,$(filter-out tests/sim/simsmi.c tests/sim/test_%,$(wildcard tests/sim/*.c)))
 
@@ -60,6 +64,8 @@ FUZZ_SECONDS ?= 60
 UNIT_TESTS := $(patsubst tests/%.c,$(O)/tests/%,$(filter-out $(if $(SANITIZE),%_libs.c), \
 	      $(wildcard tests/unit/test_*.c tests/sim/test_*.c))) \
 	      $(FUZZ_TARGETS:%=$(O)/tests/fuzz/replay_%)
+# Not a test: it makes snapshots for some.
+MKSNAPSHOT := $(O)/tests/unit/mksnapshot
 C_PROGRAMS  := $(patsubst %.c,$(O)/%,$(wildcard tests/programs/*.c))
 CU_PROGRAMS := $(patsubst %.cu,$(O)/%,$(filter-out %/runtime.cu,$(wildcard tests/programs/*.cu tests/bench/*.cu))) \
 	       $(O)/tests/programs/static_rt $(O)/tests/programs/dynamic_rt
@@ -187,6 +193,11 @@ $(O)/tests/unit/test_%: $(OBJ)/tests/unit/test_%.o $(DRIVER_OBJS) $(GEN)/libcuda
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $^ $$(pkg-config --libs check) $(KPARAMS_LIBS) -ldl -pthread -o $@
 
+$(MKSNAPSHOT): $(OBJ)/tests/unit/mksnapshot.o $(DRIVER_OBJS) $(GEN)/libcuda.S
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $^ $(KPARAMS_LIBS) -ldl -pthread -o $@
+
 # kparams stands alone.
 $(O)/tests/unit/test_kparams_%: $(OBJ)/tests/unit/test_kparams_%.o $(KPARAMS_OBJS)
 	$(call say,LD,$@)
@@ -261,7 +272,7 @@ RUN_TESTS = BUILD=$(abspath $(O)) CUDA_HOME=$(CUDA_HOME) CUDAW_REAL_LIBCUDA=$(ab
 NOT_SANITIZED := tests/cli/test_run.py tests/cli/test_doctor.py
 # Tests that want a program of the CUDA runtime skip where nvcc is missing.
 ## check: run the tests that need no GPU, on the simulated driver
-check: all $(UNIT_TESTS) $(C_PROGRAMS) $(PRELOADS) $(if $(SANITIZE),,$(if $(wildcard $(NVCC)),$(filter %_rt,$(CU_PROGRAMS))))
+check: all $(UNIT_TESTS) $(MKSNAPSHOT) $(C_PROGRAMS) $(PRELOADS) $(if $(SANITIZE),,$(if $(wildcard $(NVCC)),$(filter %_rt,$(CU_PROGRAMS))))
 	$(Q)$(RUN_TESTS) --timeout $(if $(SANITIZE),400,120) --results $(RESULTS)/check \
 		$(UNIT_TESTS) $(filter-out $(if $(SANITIZE),$(NOT_SANITIZED)),\
 		$(wildcard tests/cli/test_*.py tests/faces/test_*.py tests/jobs/test_*.py))

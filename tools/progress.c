@@ -89,29 +89,54 @@ static void describe(char *buf, size_t size, struct job **jobs, size_t n)
 		snprintf(buf + len, size - len, " %s", format_duration(took, now - watch.begin));
 }
 
-int progress_tick(struct job **jobs, size_t n)
+/* Whether it is time to write the line anew. */
+static bool is_due(void)
 {
 	int64_t now = now_ms();
 
-	char line[512], what[256] = "", who[64];
+	if (now - watch.begin < QUIET_MS || now - watch.last < PROGRESS_MS ||
+	    !isatty(STDERR_FILENO))
+		return false;
+	watch.last = now;
+	return true;
+}
+
+static void show(const char *who, const char *what)
+{
+	char line[512];
 	struct winsize win = {0};
 	int width;
 
-	if (now - watch.begin < QUIET_MS || now - watch.last < PROGRESS_MS ||
-	    !isatty(STDERR_FILENO))
-		return PROGRESS_MS;
-	watch.last = now;
-	if (n > 1)
-		snprintf(who, sizeof(who), "%zu processes", n);
-	else
-		snprintf(who, sizeof(who), "%d", jobs[0]->pid);
-	describe(what, sizeof(what), jobs, n);
 	snprintf(line, sizeof(line), "%s %s:%s", watch.doing, who, what);
 	/* A line that wraps could not be rewritten. */
 	width = ioctl(STDERR_FILENO, TIOCGWINSZ, &win) == 0 && win.ws_col ? win.ws_col - 1 : 79;
 	fprintf(stderr, "\r%.*s\033[K", width, line);
 	watch.shown = true;
+}
+
+int progress_tick(struct job **jobs, size_t n)
+{
+	char what[256] = "", who[64];
+
+	if (!is_due())
+		return PROGRESS_MS;
+	if (n > 1)
+		snprintf(who, sizeof(who), "%zu processes", n);
+	else
+		snprintf(who, sizeof(who), "%d", jobs[0]->pid);
+	describe(what, sizeof(what), jobs, n);
+	show(who, what);
 	return PROGRESS_MS;
+}
+
+void progress_bytes(const char *what, uint64_t done, uint64_t total)
+{
+	char bytes[256];
+
+	if (!is_due())
+		return;
+	describe_bytes(bytes, sizeof(bytes), done, total, (double)done / (now_ms() - watch.begin));
+	show(what, bytes);
 }
 
 void progress_end(void)

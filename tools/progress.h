@@ -2,8 +2,8 @@
 #ifndef CUDAW_PROGRESS_H
 #define CUDAW_PROGRESS_H
 /*
- * One line on stderr, rewritten ten times a second, while a pause or resume takes longer than a
- * second: bytes, rate, time left. Only on a terminal; elsewhere nothing is ever written.
+ * One line on stderr, rewritten ten times a second, while something takes longer than a second:
+ * bytes, rate, time left. Only on a terminal; elsewhere nothing is ever written.
  */
 #include "tools/jobs.h"
 
@@ -17,6 +17,9 @@ int progress_take(struct job *job, const char *value);
 
 /* Write the line anew; a tick function for struct job_request. Returns PROGRESS_MS. */
 int progress_tick(struct job **jobs, size_t n);
+
+/* The same for work of our own on @what, for which nobody sends lines. */
+void progress_bytes(const char *what, uint64_t done, uint64_t total);
 
 /* Wipe the line. */
 void progress_end(void);

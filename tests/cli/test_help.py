@@ -5,7 +5,7 @@ import re
 
 from clilib import cudaw, eq, has, main
 
-COMMANDS = ["run", "ps", "pause", "resume", "doctor", "kernels", "trace"]
+COMMANDS = ["run", "ps", "pause", "resume", "doctor", "kernels", "trace", "inspect", "verify"]
 
 
 def test_help_names_every_command():
@@ -75,6 +75,9 @@ def test_usage_errors():
         (["pause", "--timeout"], "requires an argument"),
         (["kernels"], "which file?"),
         (["kernels", "--arch", "90", "x"], "'90' is no architecture"),
+        (["inspect"], "which folder?"),
+        (["inspect", "a", "b"], "one folder at a time"),
+        (["verify"], "which folder?"),
     ]:
         result = cudaw(*args)
         eq((args, result.code), (args, 2))

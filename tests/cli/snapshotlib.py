@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the tests of snapshots share: making them (tests/unit/mksnapshot.c), and making them lie."""
+import json
+import os
+import shutil
+import struct
+import subprocess
+
+from clilib import BUILD, cudaw, eq, scratch
+
+MKSNAPSHOT = os.path.abspath(os.path.join(BUILD, "tests", "unit", "mksnapshot"))
+CHUNK = 2 << 20
+BASE = 0x600000000000
+HEADER = struct.Struct("<8sIIQ16s16sQ")
+ENTRY = struct.Struct("<QQIIII16s16s")
+ENTRY_FIELDS = ["address", "offset", "file", "stored", "codec", "reserved", "hash", "digest"]
+
+
+def run_mksnapshot(*args, **options):
+    done = subprocess.run([MKSNAPSHOT, *map(str, args)], capture_output=True, text=True,
+                          timeout=60, check=False, **options)
+    return done.returncode, done.stdout, done.stderr
+
+
+def write(path, seed, chunks, *more):
+    eq(run_mksnapshot("write", path, seed, chunks, *more), (0, "", ""))
+
+
+def manifest(path):
+    with open(f"{path}/manifest.json", encoding="ascii") as file:
+        return json.load(file)
+
+
+def edit_manifest(path, change):
+    """Change the manifest by a function of its object, and seal it again."""
+    found = manifest(path)
+    change(found)
+    found.pop("checksum", None)
+    with open(f"{path}/manifest.json", "w", encoding="ascii") as file:
+        file.write(json.dumps(found)[:-1] + ',\n"checksum": "%032d"\n}\n' % 0)
+    eq(run_mksnapshot("seal", f"{path}/manifest.json")[0], 0)
+
+
+def index_of(path):
+    return f"{path}/index-{manifest(path)['index']['number']}"
+
+
+def edit_index_bytes(path, change, seal=True):
+    """Change the bytes of the index by a function of them; then, with @seal, whatever vouches."""
+    name = index_of(path)
+    with open(name, "rb") as file:
+        data = bytearray(file.read())
+    data = change(data) or data
+    with open(name, "wb") as file:
+        file.write(data)
+    if not seal:
+        return
+    code, out, _ = run_mksnapshot("seal", name)
+    eq(code, 0)
+    edit_manifest(path, lambda m: m["index"].update(hash=out.strip()))
+
+
+def edit_chunk(path, number, seal=True, **fields):
+    """Set fields of one chunk of the index."""
+    def change(data):
+        at = HEADER.size + number * ENTRY.size
+        values = dict(zip(ENTRY_FIELDS, ENTRY.unpack_from(data, at)))
+        values.update(fields)
+        ENTRY.pack_into(data, at, *values.values())
+    edit_index_bytes(path, change, seal)
+
+
+def chunk(path, number):
+    with open(index_of(path), "rb") as file:
+        data = file.read()
+    return dict(zip(ENTRY_FIELDS, ENTRY.unpack_from(data, HEADER.size + number * ENTRY.size)))
+
+
+def copy(path, data=True):
+    """A copy that may be broken; but for its data files, which are the same, where not @data."""
+    new = os.path.join(scratch(), "copy")
+    shutil.copytree(path, new, copy_function=lambda old, name: (
+        shutil.copy2 if data or "/data-" not in old else os.link)(old, name))
+    return new
+
+
+def contents(path):
+    """What tells the contents of one snapshot from those of another."""
+    count = manifest(path)["totals"]["bytes"] // CHUNK
+    return [chunk(path, i)["hash"] for i in range(count)]
+
+
+def is_whole(path):
+    """Whether cudaw verify finds nothing wrong; it must always say what."""
+    result = cudaw("verify", path)
+    assert result.code in (0, 1), (result.code, result.err)
+    assert bool(result.err) == (result.code == 1), result.err
+    return result.code == 0

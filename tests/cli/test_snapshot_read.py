@@ -1,0 +1,356 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""
+cudaw inspect and cudaw verify on whole snapshots, and on those that are damaged or forged: each is
+refused with a message that names the file, what was expected and what was found.
+"""
+import json
+import os
+import random
+import shutil
+
+from clilib import cudaw, eq, has, main, scratch
+from snapshotlib import (BASE, CHUNK, ENTRY, HEADER, chunk, copy, edit_chunk, edit_index_bytes,
+                         edit_manifest, index_of, is_whole, manifest, write)
+
+CHUNKS = 20
+GOLDEN = os.path.join(scratch(), "golden")
+write(GOLDEN, 1, CHUNKS)
+UUIDS = [f"GPU-00000000-0000-0000-0000-{i:012}" for i in (1, 2)]
+
+
+def refused(path, *parts, code=1):
+    """By both commands, unless only the contents are wrong."""
+    result = cudaw("verify", path)
+    eq((result.code, result.out), (code, ""))
+    has(result.err, f"cudaw: {path}: ")
+    for part in parts:
+        has(result.err, part)
+    eq(result.err.count("\n"), 1)
+
+
+def refused_by_both(path, *parts, code=1):
+    refused(path, *parts, code=code)
+    result = cudaw("inspect", path)
+    eq((result.code, result.out), (code, ""))
+    eq(result.err, cudaw("verify", path).err)
+
+
+def test_inspect():
+    result = cudaw("inspect", GOLDEN)
+    eq((result.code, result.err), (0, ""))
+    for part in ["mksnapshot write", "gpu 0     Simulated GPU", "gpu 1 ", UUIDS[1], "64.0 GiB",
+                 "20.0 MiB used", "40.0 MiB of the GPUs: 4.0 MiB zeros, 4.0 MiB equal",
+                 "copy 1 ms, write 20 ms", "CUDA 13.0"]:
+        has(result.out, part)
+
+
+def test_inspect_json():
+    result = cudaw("inspect", "--json", GOLDEN)
+    eq((result.code, result.err), (0, ""))
+    found = json.loads(result.out)
+    eq([d["uuid"] for d in found["devices"]], UUIDS)
+    eq(found["regions"], [{"address": BASE, "size": 10 * CHUNK, "device": 0},
+                          {"address": BASE + 15 * CHUNK, "size": 10 * CHUNK, "device": 1}])
+    eq(found["totals"], {"bytes": CHUNKS * CHUNK, "zero": 2 * CHUNK, "duplicate": 2 * CHUNK,
+                         "unchanged": 0, "written": 16 * CHUNK})
+    eq(found["path"], GOLDEN)
+    eq(found["disk"], sum(os.path.getsize(f"{GOLDEN}/{name}") for name in os.listdir(GOLDEN)
+                          if name != "manifest.json"))
+    assert 0 <= found["age"] < 1000, found["age"]
+    eq(found["process"]["command"][1:], ["write", GOLDEN, "1", str(CHUNKS)])
+    libc = [f for f in found["files"] if "/libc.so" in f["path"]]
+    assert libc and len(libc[0]["build_id"]) == 40, found["files"]
+    eq(libc[0]["size"], os.path.getsize(libc[0]["path"]))
+
+
+def test_modes_and_names():
+    eq(os.stat(GOLDEN).st_mode & 0o777, 0o700)
+    for name in os.listdir(GOLDEN):
+        eq((name, os.stat(f"{GOLDEN}/{name}").st_mode & 0o777), (name, 0o600))
+
+
+def test_verify():
+    result = cudaw("verify", GOLDEN)
+    eq((result.code, result.err), (0, ""))
+    has(result.out, f"{GOLDEN} is whole: 32.0 MiB read")
+
+
+def test_a_copy_elsewhere_is_whole():
+    assert is_whole(copy(GOLDEN))
+
+
+def test_several_folders_and_the_first_failure_decides():
+    nothing = scratch()
+    result = cudaw("verify", nothing, GOLDEN)
+    eq(result.code, 1)
+    has(result.err, f"{nothing}: manifest.json: it is not there: this is no snapshot")
+    has(result.out, f"{GOLDEN} is whole")
+    eq(cudaw("verify", f"{nothing}/missing").code, 1)
+    has(cudaw("verify", f"{nothing}/missing").err, "No such file or directory")
+
+
+def test_equal_chunks_and_zeros_are_stored_once():
+    eq({chunk(GOLDEN, i)["codec"] for i in (0, 10)}, {0})
+    for i in (1, 11):
+        one, two = chunk(GOLDEN, i), chunk(GOLDEN, i + 1)
+        eq([one[key] for key in ("file", "offset", "hash")],
+           [two[key] for key in ("file", "offset", "hash")])
+    places = {(c["file"], c["offset"]) for c in (chunk(GOLDEN, i) for i in range(CHUNKS))
+              if c["codec"]}
+    eq(len(places), 16)
+    eq(sum(f["size"] for f in manifest(GOLDEN)["data"]), 16 * CHUNK)
+
+
+def test_every_missing_file_is_named():
+    for name in os.listdir(GOLDEN):
+        path = copy(GOLDEN)
+        os.unlink(f"{path}/{name}")
+        refused_by_both(path, name)
+
+
+def test_every_truncated_file_is_named():
+    for name in os.listdir(GOLDEN):
+        for size in (0, 1, 4096, os.path.getsize(f"{GOLDEN}/{name}") - 1):
+            path = copy(GOLDEN)
+            if size >= os.path.getsize(f"{path}/{name}"):
+                continue
+            os.truncate(f"{path}/{name}", size)
+            refused_by_both(path, name)
+
+
+def test_a_file_that_grew_is_named():
+    for name in os.listdir(GOLDEN):
+        path = copy(GOLDEN)
+        with open(f"{path}/{name}", "ab") as file:
+            file.write(b"x")
+        refused_by_both(path, name)
+
+
+def test_any_flipped_bit_is_found():
+    rng = random.Random(5)
+    path = copy(GOLDEN)
+    for name in os.listdir(GOLDEN):
+        size = os.path.getsize(f"{path}/{name}")
+        for _ in range(30):
+            at, bit = rng.randrange(size), 1 << rng.randrange(8)
+            flip(f"{path}/{name}", at, bit)
+            result = cudaw("verify", path)
+            assert result.code in (1, 6), (name, at, bit, result.code, result.out)
+            has(result.err, name if name.startswith("data") else path)
+            flip(f"{path}/{name}", at, bit)
+    assert is_whole(path)
+
+
+def flip(path, at, bit):
+    with open(path, "r+b") as file:
+        file.seek(at)
+        byte = file.read(1)[0]
+        file.seek(at)
+        file.write(bytes([byte ^ bit]))
+
+
+def test_a_newer_version_is_named():
+    path = copy(GOLDEN, data=False)
+    edit_manifest(path, lambda m: m.update(version=2))
+    refused_by_both(path, "manifest.json: version 2 is newer than this cudaw, which knows 1",
+                    code=6)
+    path = copy(GOLDEN, data=False)
+    edit_index_bytes(path, lambda data: data.__setitem__(slice(8, 12), b"\2\0\0\0"))
+    refused_by_both(path, os.path.basename(index_of(path)), "version 2 is newer", code=6)
+
+
+def test_files_that_are_no_files():
+    for name in os.listdir(GOLDEN):
+        path = copy(GOLDEN)
+        os.unlink(f"{path}/{name}")
+        os.mkfifo(f"{path}/{name}")
+        refused_by_both(path, name)
+        os.unlink(f"{path}/{name}")
+        os.mkdir(f"{path}/{name}")
+        refused_by_both(path, name)
+        os.rmdir(f"{path}/{name}")
+        os.symlink(f"{GOLDEN}/{name}", f"{path}/{name}")
+        refused_by_both(path, name)
+
+
+def test_manifests_that_are_none():
+    for text in [b"", b"{", b"[]", b"null", b"\0" * 100, b"{}", b'{"format": 7}', b"[" * 100000,
+                 b'{"format": "cudaw snapshot", "format": "cudaw snapshot"}', b"\xff\xfe{}",
+                 b'{"format": "cudaw snapshot"}', b'{"format": "cudaw snapshot", "version": "1"}',
+                 b'{"format": "cudaw snapshot", "version": -1}',
+                 b'{"format": "cudaw snapshot", "version": 1}',
+                 b'{"format": "cudaw snapshot", "version": 1e99}']:
+        path = copy(GOLDEN, data=False)
+        with open(f"{path}/manifest.json", "wb") as file:
+            file.write(text)
+        refused_by_both(path, "manifest.json")
+
+
+def test_a_huge_manifest_is_not_read():
+    path = copy(GOLDEN, data=False)
+    os.truncate(f"{path}/manifest.json", 1 << 40)
+    refused_by_both(path, "manifest.json: expected at most 67108864 bytes, found 1099511627776")
+    path = copy(GOLDEN, data=False)
+    os.truncate(index_of(path), 1 << 40)
+    refused_by_both(path, "expected at most", "found 1099511627776")
+
+
+def region(m, which, **fields):
+    m["regions"][which].update(fields)
+
+
+FORGED = [
+    (lambda m: m.update(regions=None), "regions: expected an array"),
+    (lambda m: m.update(regions=[{}]), "address: expected an integer"),
+    (lambda m: m.update(devices={}), "devices: expected an array"),
+    (lambda m: m.update(devices=m["devices"] * 1000), "devices: expected an array that is not too"),
+    (lambda m: m["devices"][0].update(memory=-1), "memory: expected an integer from 0"),
+    (lambda m: m["devices"][0].update(memory="much"), 'found "much"'),
+    (lambda m: m["devices"].pop(), "regions: expected one of the devices"),
+    (lambda m: region(m, 0, address=BASE + 1), "regions: expected multiples of 2 MiB"),
+    (lambda m: region(m, 0, address=BASE - 2 * CHUNK), "is missing"),
+    (lambda m: region(m, 0, address=1 << 62), "address: expected an integer from 0"),
+    (lambda m: region(m, 0, address=-CHUNK), "address: expected an integer from 0"),
+    (lambda m: region(m, 0, size=0), "regions: expected multiples of 2 MiB"),
+    (lambda m: region(m, 0, size=1 << 62), "size: expected an integer from 0"),
+    (lambda m: region(m, 0, size=16 * CHUNK), "regions: expected no overlap"),
+    (lambda m: region(m, 0, size=11 * CHUNK), "is missing"),
+    (lambda m: region(m, 1, size=9 * CHUNK), "lies in no region"),
+    (lambda m: region(m, 1, device=2), "regions: expected one of the devices"),
+    (lambda m: m["regions"].reverse(), "regions: expected no overlap"),
+    (lambda m: m["regions"].append(m["regions"][1]), "regions: expected no overlap"),
+    (lambda m: m["regions"].pop(), "lies in no region"),
+    (lambda m: m["regions"].clear(), "lies in no region"),
+    (lambda m: m["index"].update(number="../../../etc/passwd"), "number: expected an integer"),
+    (lambda m: m["index"].update(number=10 ** 9), "number: expected an integer from 0 to 999999999"),
+    (lambda m: m["index"].update(number=77), "index-77: No such file"),
+    (lambda m: m["index"].update(hash="0" * 32), "not the one that the manifest was made for"),
+    (lambda m: m["index"].update(hash="0" * 31 + "G"), "hash: expected 32 hexadecimal digits"),
+    (lambda m: m["index"].update(hash="0" * 33), "hash: expected 32 hexadecimal digits"),
+    (lambda m: m.update(index=[]), "number: expected an integer"),
+    (lambda m: m.update(id="f" * 32), "not the one that the manifest was made for"),
+    (lambda m: m.update(id=5), "id: expected 32 hexadecimal digits, found 5"),
+    (lambda m: m["data"][0].update(number="../data-1"), "number: expected an integer"),
+    (lambda m: m["data"][0].update(number=-1), "number: expected an integer"),
+    (lambda m: m["data"][0].update(size=4096), "expected 4096 bytes, found"),
+    (lambda m: m["data"][0].update(size=1 << 61), "size: expected an integer"),
+    (lambda m: m["data"].insert(0, m["data"][0]), "data: expected ascending numbers"),
+    (lambda m: m["data"].pop(0), "which the manifest does not have"),
+    (lambda m: m["data"].append({"number": 999999999, "size": 0}), "data-999999999: No such file"),
+    (lambda m: m["totals"].update(bytes=None), "bytes: expected an integer"),
+    (lambda m: m.update(process={"pid": 1 << 40}), "pid: expected an integer"),
+    (lambda m: m.update(created=[1]), "created: expected an integer"),
+    (lambda m: m.update(format="tar"), 'format: expected "cudaw snapshot", found "tar"'),
+]
+
+
+def test_forged_manifests_are_refused():
+    for change, message in FORGED:
+        path = copy(GOLDEN, data=False)
+        edit_manifest(path, change)
+        refused_by_both(path, message)
+        shutil.rmtree(path)
+
+
+def test_an_edited_manifest_without_its_seal_is_refused():
+    path = copy(GOLDEN, data=False)
+    with open(f"{path}/manifest.json", "r+", encoding="ascii") as file:
+        text = file.read().replace("Simulated", "Imaginary")
+        file.seek(0)
+        file.write(text)
+    refused_by_both(path, "manifest.json: damaged: its checksum is not that of its contents")
+
+
+def test_forged_chunks_are_refused():
+    here = chunk(GOLDEN, 3)
+    other = chunk(GOLDEN, 4)
+    for number, fields, message in [
+        (3, {"address": here["address"] + 1}, "its address is not a multiple of 2 MiB"),
+        (3, {"address": other["address"]}, "is not above that of the one before"),
+        (19, {"address": 2 ** 64 - CHUNK}, "its address is not a multiple of 2 MiB"),
+        (19, {"address": BASE + 100 * CHUNK}, "is missing"),
+        (3, {"offset": here["offset"] + 1}, "its offset is not a multiple of 4096"),
+        (3, {"offset": 2 ** 63}, "its offset is not a multiple of 4096 below 2^48"),
+        (3, {"offset": 1 << 40}, "has"),
+        (3, {"offset": here["offset"] + 4096}, "overlap in data-"),
+        (3, {"file": 10 ** 9}, "its file's number is too large"),
+        (3, {"file": 77}, "is in data-77, which the manifest does not have"),
+        (3, {"stored": 0}, "its stored size is not 2 MiB"),
+        (3, {"stored": 2 ** 32 - 1}, "its stored size is not 2 MiB"),
+        (3, {"codec": 9}, "its codec is not known"),
+        (3, {"codec": 0}, "a chunk of zeros is stored somewhere"),
+        (3, {"reserved": 1}, "its reserved field is not 0"),
+        (3, {"file": other["file"], "offset": other["offset"]}, "overlap in data-"),
+    ]:
+        path = copy(GOLDEN, data=False)
+        edit_chunk(path, number, **fields)
+        refused_by_both(path, os.path.basename(index_of(path)), message)
+        shutil.rmtree(path)
+
+
+def test_a_chunk_of_other_contents_is_refused():
+    path = copy(GOLDEN, data=False)
+    edit_chunk(path, 3, hash=b"\1" * 16)
+    eq(cudaw("inspect", path).code, 0)
+    refused(path, "data-", "damaged at", f"0x{BASE + 3 * CHUNK:x} on the GPU",
+            "expected checksum " + "01" * 16)
+
+
+def test_forged_index_headers_are_refused():
+    def put(at, value):
+        return lambda data: data.__setitem__(slice(at, at + len(value)), value)
+    for change, message in [
+        (put(8, b"\0\0\0\0"), "expected version 1 with chunks of 2097152 bytes, found version 0"),
+        (put(12, b"\0\x10\0\0"), "found version 1 with 4096"),
+        (put(16, b"\xff" * 8), "expected a file for 18446744073709551615 chunks"),
+        (put(16, b"\0" * 8), "expected a file for 0 chunks"),
+        (put(24, b"\xee"), "not the one that the manifest was made for"),
+        (lambda data: data[:HEADER.size - 1], "expected at least 64 bytes, found 63"),
+        (lambda data: data[:HEADER.size + ENTRY.size - 1], "expected a file for 20 chunks"),
+    ]:
+        path = copy(GOLDEN, data=False)
+        edit_index_bytes(path, change)
+        refused_by_both(path, os.path.basename(index_of(path)), message)
+    path = copy(GOLDEN, data=False)
+    edit_index_bytes(path, put(0, b"X"), seal=False)
+    refused_by_both(path, "it is no index of a cudaw snapshot")
+
+
+def test_random_indexes_never_crash():
+    """Resealed, so that the checks behind the checksum see them. Whole or refused, never else."""
+    rng = random.Random(9)
+    path = copy(GOLDEN, data=False)
+    name = index_of(path)
+    with open(name, "rb") as file:
+        good = file.read()
+    for _ in range(60):
+        def change(_data):
+            new = bytearray(good)
+            for _ in range(rng.randrange(1, 4)):
+                new[rng.randrange(8, len(new))] = rng.choice([0, 1, 0x7f, 0x80, 0xff])
+            return new
+        edit_index_bytes(path, change)
+        assert cudaw("verify", path).code in (0, 1, 6)
+
+
+def test_control_characters_do_not_reach_the_terminal():
+    path = copy(GOLDEN, data=False)
+    edit_manifest(path, lambda m: m["process"].update(cwd="/\x1b[31m", command=["a\nb", "\u00c3\u00a9"],
+                                                      name="\x07"))
+    out = cudaw("inspect", path).out
+    for bad in "\x1b\x07":
+        assert bad not in out, out
+    has(out, "(?): a?b é\n")
+
+
+def test_other_files_beside_it_do_not_matter():
+    path = copy(GOLDEN, data=False)
+    for name in ("README", "data-x", "data-01", "manifest.new", "data-99"):
+        with open(f"{path}/{name}", "w", encoding="ascii") as file:
+            file.write("x")
+    assert is_whole(path)
+
+
+if __name__ == "__main__":
+    main()

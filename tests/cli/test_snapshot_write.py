@@ -1,0 +1,243 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""
+Writing snapshots: whatever happens to the writer, the folder has the old snapshot, the new one, or
+none, and it is whole; what did not change is not written again.
+"""
+import fcntl
+import os
+import random
+import resource
+import signal
+import subprocess
+import time
+
+from clilib import Skip, cudaw, eq, has, main, scratch
+from snapshotlib import (CHUNK, MKSNAPSHOT, contents, is_whole, manifest, run_mksnapshot, write)
+
+KILLS = 200
+CHUNKS = 20
+
+
+def folder():
+    return os.path.join(scratch(), "snapshot")
+
+
+def disk(path):
+    return sum(os.path.getsize(f"{path}/{name}") for name in os.listdir(path))
+
+
+def has_manifest(path):
+    return os.path.exists(f"{path}/manifest.json")
+
+
+def snapshot_of(path):
+    """The contents of the snapshot, which must be whole; None where there is none."""
+    if not has_manifest(path):
+        return None
+    assert is_whole(path), cudaw("verify", path).err
+    return contents(path)
+
+
+def clean(seed, *more):
+    path = folder()
+    write(path, seed, CHUNKS, *more)
+    return contents(path)
+
+
+def test_killed_at_any_moment():
+    rng = random.Random(3)
+    steps = {seed: [clean(seed), clean(seed, "incremental"), clean(seed, "incremental", "again")]
+             for seed in (1000, 2000)}
+    start = time.monotonic()
+    write(folder(), 1000, CHUNKS, "incremental", "again")
+    whole_run = time.monotonic() - start
+    path, old, seen = folder(), None, {}
+    for attempt in range(KILLS):
+        seed = rng.choice([1000, 2000])
+        process = subprocess.Popen([MKSNAPSHOT, "write", path, str(seed), str(CHUNKS),
+                                    "incremental", "again"])
+        time.sleep(rng.random() * whole_run * 1.1)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        now = snapshot_of(path)
+        assert now == old or now in steps[seed], attempt
+        what = "none" if now is None else "old" if now == old else steps[seed].index(now)
+        seen[what] = seen.get(what, 0) + 1
+        old = now
+        if attempt % 20 == 19:      # so that "none" and "old" come up, too
+            subprocess.run(["rm", "-rf", path], check=True)
+            old = None
+    print(f"# found: {seen}", flush=True)
+    assert len(seen) > 2, f"the kills came all at the same stage: {seen}"
+
+
+def test_what_a_killed_writer_left_is_removed():
+    path = folder()
+    process = subprocess.Popen([MKSNAPSHOT, "write", path, "5", "200"])
+    while not os.path.exists(path) or not os.listdir(path):
+        time.sleep(0.001)
+    process.kill()
+    process.wait()
+    write(path, 1, CHUNKS)
+    assert is_whole(path)
+    found = manifest(path)
+    names = [f"data-{f['number']}" for f in found["data"]] + [f"index-{found['index']['number']}"]
+    eq(sorted(os.listdir(path)), sorted(names + ["manifest.json"]))
+
+
+def limit_file_size(size):
+    return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+
+
+def test_a_file_size_limit_is_an_error():
+    path = folder()
+    code, _, err = run_mksnapshot("write", path, 1, 40, preexec_fn=limit_file_size(5 * CHUNK))
+    eq(code, 1)     # not -SIGXFSZ
+    has(err, "data-")
+    has(err, "File too large")
+    eq(os.listdir(path), [])
+
+
+def test_after_a_failure_the_old_snapshot_is_there():
+    path = folder()
+    write(path, 1, CHUNKS)
+    before, names = contents(path), sorted(os.listdir(path))
+    eq(run_mksnapshot("write", path, 2, 40, preexec_fn=limit_file_size(5 * CHUNK))[0], 1)
+    eq(snapshot_of(path), before)
+    eq(sorted(os.listdir(path)), names)
+
+
+class SmallDisk:
+    """A tmpfs of that many bytes."""
+
+    def __init__(self, size):
+        self.path = scratch()
+        done = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "none", self.path],
+                              capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise Skip(f"no tmpfs can be mounted here: {done.stderr.strip()}")
+
+    def __enter__(self):
+        return os.path.join(self.path, "snapshot")
+
+    def __exit__(self, *_):
+        subprocess.run(["umount", self.path], check=True)
+
+
+def test_too_small_a_disk_is_refused_before_anything_is_written():
+    with SmallDisk(30 * CHUNK) as path:
+        code, _, err = run_mksnapshot("write", path, 1, 40)
+        eq(code, 1)
+        has(err, f"{path}: 0.08 GiB of disk needed, 0.06 GiB free")
+        eq(os.listdir(path), [])
+
+
+def test_a_disk_that_fills_up_leaves_the_old_snapshot():
+    with SmallDisk(80 * CHUNK) as path:
+        write(path, 1, 40)
+        before = snapshot_of(path)
+        # There is room when it begins, and somebody else takes it while it writes.
+        with open(f"{path}/../other", "wb") as file:
+            process = subprocess.Popen([MKSNAPSHOT, "write", path, "2", "38"],
+                                       stderr=subprocess.PIPE, text=True)
+            names = set(os.listdir(path))
+            while set(os.listdir(path)) == names and process.poll() is None:
+                pass
+            try:
+                while process.poll() is None:
+                    file.write(bytes(CHUNK))
+                    file.flush()
+            except OSError:
+                pass
+            _, err = process.communicate()
+        if process.returncode == 0:
+            raise Skip("the writer was faster")
+        has(err, "No space left on device")
+        eq(snapshot_of(path), before)
+
+
+def test_an_incremental_snapshot_writes_what_changed():
+    path = folder()
+    write(path, 1, 100)
+    full = manifest(path)["totals"]
+    eq(full["unchanged"], 0)
+    write(path, 1, 100, "incremental")
+    totals = manifest(path)["totals"]
+    eq(totals["written"], 10 * CHUNK)
+    eq(totals["unchanged"], 80 * CHUNK)
+    eq(totals["zero"], 10 * CHUNK)
+    assert is_whole(path)
+
+
+def test_one_that_is_not_incremental_writes_all():
+    path = folder()
+    write(path, 1, 100, "full")
+    eq(manifest(path)["totals"]["unchanged"], 0)
+    eq(len(contents(path)), 100)
+    assert is_whole(path)
+
+
+def test_incremental_snapshots_hold_at_most_twice_what_they_need():
+    path = folder()
+    write(path, 1, 40, *["incremental"] * 30)
+    assert is_whole(path)
+    need = manifest(path)["totals"]["bytes"]
+    assert disk(path) <= 2 * need, (disk(path), need)
+
+
+def test_another_process_makes_a_full_snapshot():
+    """Only the process that wrote the snapshot there knows that it can go on from it."""
+    path = folder()
+    write(path, 1, CHUNKS)
+    write(path, 1, CHUNKS)
+    eq(manifest(path)["totals"]["unchanged"], 0)
+
+
+def test_a_folder_of_something_else_is_refused():
+    path = scratch()
+    with open(f"{path}/thesis.tex", "w", encoding="ascii") as file:
+        file.write("x")
+    code, _, err = run_mksnapshot("write", path, 1, 4)
+    eq(code, 1)
+    has(err, f"{path}: expected a new or empty folder or a snapshot, found thesis.tex in it")
+    eq(os.listdir(path), ["thesis.tex"])
+    eq(os.stat(path).st_mode & 0o777, 0o755)
+
+
+def test_another_users_folder_is_refused():
+    if os.geteuid() != 0:
+        raise Skip("it takes root to make one")
+    path = scratch()
+    os.chown(path, 12345, 12345)
+    code, _, err = run_mksnapshot("write", path, 1, 4)
+    eq(code, 1)
+    has(err, "belongs to another user")
+
+
+def test_a_missing_parent_and_a_file_are_named():
+    code, _, err = run_mksnapshot("write", f"{scratch()}/a/b", 1, 4)
+    eq(code, 1)
+    has(err, "/a/b: No such file or directory")
+    code, _, err = run_mksnapshot("write", MKSNAPSHOT, 1, 4)
+    eq(code, 1)
+    has(err, "Not a directory")
+
+
+def test_one_at_a_time():
+    path = folder()
+    write(path, 1, CHUNKS)
+    lock = os.open(path, os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_SH)
+    assert is_whole(path)
+    code, _, err = run_mksnapshot("write", path, 2, CHUNKS)
+    eq(code, 1)
+    has(err, f"{path}: another process reads or writes this snapshot")
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    has(cudaw("verify", path).err, "another process reads or writes this snapshot")
+    os.close(lock)
+    write(path, 2, CHUNKS)
+
+
+if __name__ == "__main__":
+    main()

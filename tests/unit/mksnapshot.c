@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Makes snapshots without a GPU, for the tests of what reads them:
+ *
+ *	mksnapshot write DIR SEED CHUNKS [incremental]...	a snapshot; each "incremental"
+ *						is one more, with every tenth chunk changed
+ *	mksnapshot seal FILE			put the right checksum under a manifest that was
+ *						edited, or into an index
+ *
+ * The contents follow from SEED: of ten chunks one is zeros, two are equal, the rest differ.
+ */
+#include "checkpoint/manifest.h"
+#include "checkpoint/snapshot_dir.h"
+#include "checkpoint/snapshot_io.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define BASE 0x600000000000UL
+
+static int die(const char *what, const struct snapshot_error *error)
+{
+	fprintf(stderr, "mksnapshot: %s: %s\n", what, error->text);
+	return 1;
+}
+
+static void fill(char *memory, size_t chunks, uint64_t seed)
+{
+	for (size_t i = 0; i < chunks; i++) {
+		uint64_t *words = (uint64_t *)(memory + i * SNAPSHOT_CHUNK);
+		uint64_t what = i % 10 == 2 ? i - 1 : i;
+
+		for (size_t w = 0; w < SNAPSHOT_CHUNK / sizeof(*words); w++)
+			words[w] = i % 10 ? (seed + what) * 0x9e3779b97f4a7c15UL + w : 0;
+	}
+}
+
+/* Two regions, on two devices, and a run for each half of a region; no run for the first chunk. */
+static int write_one(const char *path, const char *memory, size_t chunks, bool incremental)
+{
+	size_t half = chunks / 2, all = chunks * SNAPSHOT_CHUNK, done = 0;
+	struct snapshot_region regions[] = {
+		{BASE, half * SNAPSHOT_CHUNK, 0},
+		{BASE + (half + 5) * SNAPSHOT_CHUNK, (chunks - half) * SNAPSHOT_CHUNK, 1},
+	};
+	struct snapshot_run runs[] = {
+		{BASE + SNAPSHOT_CHUNK, (half - 1) * SNAPSHOT_CHUNK, memory + SNAPSHOT_CHUNK, 0},
+		{regions[1].address, regions[1].size, memory + half * SNAPSHOT_CHUNK, 0},
+	};
+	struct snapshot_source source = {
+		.regions = regions, .nregions = 2, .runs = runs, .nruns = 2};
+	struct manifest_device devices[] = {
+		{"GPU-00000000-0000-0000-0000-000000000001", "Simulated GPU", 64UL << 30, 9, 0},
+		{"GPU-00000000-0000-0000-0000-000000000002", "Simulated GPU", 64UL << 30, 9, 0},
+	};
+	struct manifest_context contexts[] = {{0, true}, {1, false}};
+	struct manifest_phase phases[] = {{"copy", 1.5}, {"write", 20.25}};
+	struct snapshot_facts facts = {.cuda = 13000,
+				       .devices = devices,
+				       .ndevices = 2,
+				       .contexts = contexts,
+				       .ncontexts = 2,
+				       .phases = phases,
+				       .nphases = 2};
+	struct snapshot_writer *writer;
+	struct snapshot_error error;
+	int ret = snapshot_begin(path, incremental, all, &writer, &error);
+
+	if (ret)
+		return die(path, &error);
+	ret = snapshot_write(writer, &source, &done, NULL, &error);
+	if (!ret)
+		ret = snapshot_finish(writer, &facts, &error);
+	snapshot_end(writer);
+	return ret ? die(path, &error) : 0;
+}
+
+static int write_all(int argc, char **argv)
+{
+	uint64_t seed = strtoull(argv[3], NULL, 0);
+	size_t chunks = strtoul(argv[4], NULL, 0);
+	char *memory = chunks < 2 ? NULL : aligned_alloc(SNAPSHOT_ALIGN, chunks * SNAPSHOT_CHUNK);
+	int ret;
+
+	if (!memory)
+		return 2;
+	fill(memory, chunks, seed);
+	ret = write_one(argv[2], memory, chunks, false);
+	for (int i = 5; !ret && i < argc; i++) {
+		for (size_t j = 3; j < chunks; j += 10)
+			memset(memory + j * SNAPSHOT_CHUNK, i, 1000);
+		ret = write_one(argv[2], memory, chunks, !strcmp(argv[i], "incremental"));
+	}
+	free(memory);
+	return ret;
+}
+
+/* An index begins with its magic; a manifest ends with its seal, of whatever hash. */
+static int seal(const char *path)
+{
+	struct snapshot_header *header;
+	struct snapshot_error error;
+	char end[SNAPSHOT_SEAL_SIZE + 1];
+	size_t size;
+	char *data;
+
+	if (snapshot_io_read_file(AT_FDCWD, path, SIZE_MAX, &data, &size, &error))
+		return die(path, &error);
+	header = (struct snapshot_header *)data;
+	if (size >= sizeof(*header) &&
+	    !memcmp(header->magic, SNAPSHOT_MAGIC, sizeof(header->magic))) {
+		memset(&header->checksum, 0, sizeof(header->checksum));
+		header->checksum = hash_bytes(data, size);
+	} else if (size > SNAPSHOT_SEAL_SIZE) {
+		snapshot_seal(data, size - SNAPSHOT_SEAL_SIZE, end);
+		memcpy(data + size - SNAPSHOT_SEAL_SIZE, end, SNAPSHOT_SEAL_SIZE);
+	}
+	if (snapshot_io_write_file(AT_FDCWD, path, data, size, &error))
+		return die(path, &error);
+	/* The manifest has the hash of the whole index. */
+	hash_text(hash_bytes(data, size), end);
+	puts(end);
+	free(data);
+	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	if (argc >= 5 && !strcmp(argv[1], "write"))
+		return write_all(argc, argv);
+	if (argc == 3 && !strcmp(argv[1], "seal"))
+		return seal(argv[2]);
+	fprintf(stderr, "usage: mksnapshot write DIR SEED CHUNKS [incremental]... | seal FILE\n");
+	return 2;
+}

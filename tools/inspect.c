@@ -1,0 +1,310 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cudaw inspect and cudaw verify: what a snapshot is, and whether it is whole. */
+#include "tools/tools.h"
+
+#include "checkpoint/snapshot_dir.h"
+#include "tools/format.h"
+#include "tools/jobs.h"
+#include "tools/progress.h"
+#include "tools/snapshot_manifest.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define TICK_MS 100
+#define LINE    256 /* what is shown of a text */
+
+const char help_inspect[] =
+	"Usage: cudaw inspect [--json] DIR\n"
+	"\n"
+	"Say what the snapshot in DIR is: of which program, how old, how large, what it needs.\n"
+	"The manifest, the index and the sizes of the files are checked; 'cudaw verify' checks\n"
+	"the rest.\n"
+	"\n"
+	"  -j, --json  the manifest as it is, as a JSON object, with 'path', 'disk' (bytes of all\n"
+	"              files) and 'age' (seconds)\n"
+	"  -h, --help  this text\n"
+	"\n"
+	"Exit codes: 0 done; 1 no snapshot, or a damaged one; 2 wrong usage; 6 it is newer than\n"
+	"this cudaw.\n";
+
+const char help_verify[] =
+	"Usage: cudaw verify DIR...\n"
+	"\n"
+	"Read the whole of snapshots and hold every byte against its checksum. Nothing is changed\n"
+	"and no GPU is needed.\n"
+	"\n"
+	"  -h, --help  this text\n"
+	"\n"
+	"Exit codes: 0 whole; 1 no snapshot, or a damaged one; 2 wrong usage; 6 it is newer than\n"
+	"this cudaw. Of several failures, the first decides.\n";
+
+/* A snapshot that is open, locked and checked but for the contents of its chunks. */
+struct snapshot {
+	const char *path;
+	int dir;
+	struct snapshot_manifest manifest;
+	struct snapshot_index index;
+};
+
+/* Say what @error is about. Returns the exit code. */
+static int refuse(const char *path, int code, const struct snapshot_error *error)
+{
+	char text[sizeof(error->text)];
+
+	format_copy(text, sizeof(text), error->text);
+	complain("%s: %s", path, text);
+	return code == -ENOTSUP ? EXIT_UNSUPPORTED : EXIT_FAILED;
+}
+
+static int open_snapshot(const char *path, struct snapshot *s)
+{
+	struct snapshot_error error;
+	int ret;
+
+	*s = (struct snapshot){.path = path, .dir = snapshot_dir_open(path, &error)};
+	if (s->dir < 0)
+		return refuse(path, s->dir, &error);
+	ret = snapshot_manifest_load(s->dir, &s->manifest, &error);
+	if (!ret) {
+		ret = snapshot_manifest_index(s->dir, &s->manifest, &s->index, &error);
+		if (ret)
+			snapshot_manifest_free(&s->manifest);
+	}
+	if (!ret)
+		return EXIT_DONE;
+	snapshot_dir_close(s->dir);
+	return refuse(path, ret, &error);
+}
+
+static void close_snapshot(struct snapshot *s)
+{
+	snapshot_index_free(&s->index);
+	snapshot_manifest_free(&s->manifest);
+	snapshot_dir_close(s->dir);
+}
+
+/* Bytes of the files that the manifest names, itself aside. */
+static size_t disk_bytes(const struct snapshot *s)
+{
+	size_t bytes = sizeof(s->index.header) + s->index.nchunks * sizeof(*s->index.chunks);
+
+	for (size_t i = 0; i < s->manifest.ndata; i++)
+		bytes += s->manifest.data[i].size;
+	return bytes;
+}
+
+static void print_json(const struct snapshot *s)
+{
+	char path[4096];
+	json_t *root = s->manifest.root;
+
+	format_copy(path, sizeof(path), s->path);
+	json_object_set_new(root, "path", json_string(path));
+	json_object_set_new(root, "disk", json_integer(disk_bytes(s)));
+	json_object_set_new(root, "age", json_integer(time(NULL) - s->manifest.created));
+	json_dumpf(root, stdout, JSON_INDENT(1) | JSON_ENSURE_ASCII);
+	putchar('\n');
+}
+
+static void print_process(const struct snapshot *s)
+{
+	const json_t *process = json_object_get(s->manifest.root, "process");
+	const json_t *argument, *command = json_object_get(process, "command");
+	char text[LINE], age[FORMAT_SIZE], date[32];
+	int64_t seconds = time(NULL) - s->manifest.created;
+	struct tm tm;
+	size_t i;
+
+	printf("process   %d", s->manifest.pid);
+	if (*snapshot_manifest_text(process, "name", text, sizeof(text)))
+		printf(" (%s)", text);
+	fputs(":", stdout);
+	json_array_foreach(command, i, argument)
+		printf(" %s", snapshot_manifest_text(argument, NULL, text, sizeof(text)));
+	printf("\nin        %s\n", snapshot_manifest_text(process, "cwd", text, sizeof(text)));
+	strftime(date, sizeof(date), "%F %T", localtime_r(&s->manifest.created, &tm));
+	printf("made      %s, %s ago, by cudaw %s\n", date,
+	       format_duration(age, seconds > 0 ? seconds * 1000 : 0), s->manifest.cudaw);
+}
+
+static void print_devices(const struct snapshot *s)
+{
+	const struct snapshot_manifest *m = &s->manifest;
+	char used[FORMAT_SIZE], memory[FORMAT_SIZE];
+
+	printf("driver    %s, CUDA %d.%d\n", *m->driver ? m->driver : "version unknown",
+	       m->cuda / 1000, m->cuda % 1000 / 10);
+	for (size_t i = 0; i < m->ndevices; i++) {
+		size_t bytes = 0;
+
+		for (size_t r = 0; r < m->nregions; r++)
+			bytes += m->regions[r].device == (int)i ? m->regions[r].size : 0;
+		printf("gpu %-5zu %s, compute capability %d.%d, %s: %s used\n          %s\n", i,
+		       m->devices[i].name, m->devices[i].major, m->devices[i].minor,
+		       format_bytes(memory, m->devices[i].memory), format_bytes(used, bytes),
+		       m->devices[i].uuid);
+	}
+}
+
+static void print_sizes(const struct snapshot *s)
+{
+	const struct snapshot_totals *totals = &s->manifest.totals;
+	const json_t *phase, *phases = json_object_get(s->manifest.root, "phases");
+	char a[FORMAT_SIZE], b[FORMAT_SIZE], c[FORMAT_SIZE], d[FORMAT_SIZE], name[32];
+	size_t i;
+
+	printf("memory    %s of the GPUs: %s zeros, %s equal to other parts, %s as in the "
+	       "snapshot before\n",
+	       format_bytes(a, totals->bytes), format_bytes(b, totals->zero),
+	       format_bytes(c, totals->duplicate), format_bytes(d, totals->unchanged));
+	printf("disk      %s in %zu files, %s of it written by this snapshot\n",
+	       format_bytes(a, disk_bytes(s)), s->manifest.ndata + 2,
+	       format_bytes(b, totals->written));
+	json_array_foreach(phases, i, phase)
+	{
+		double ms = json_number_value(json_object_get(phase, "ms"));
+
+		printf("%s%s %s", i ? ", " : "took      ",
+		       snapshot_manifest_text(phase, "name", name, sizeof(name)),
+		       format_duration(a, ms > 0 && ms < 1e12 ? ms : 0));
+	}
+	if (i)
+		putchar('\n');
+	printf("needs     %zu mapped files\n",
+	       json_array_size(json_object_get(s->manifest.root, "files")));
+}
+
+int cmd_inspect(int argc, char **argv)
+{
+	static const struct option options[] = {
+		{"json", no_argument, NULL, 'j'},
+		{"help", no_argument, NULL, 'h'},
+		{NULL, 0, NULL, 0},
+	};
+	struct snapshot s;
+	bool json = false;
+	int opt, ret;
+
+	while ((opt = getopt_long(argc, argv, "jh", options, NULL)) != -1) {
+		switch (opt) {
+		case 'j':
+			json = true;
+			break;
+		case 'h':
+			fputs(help_inspect, stdout);
+			return EXIT_DONE;
+		default:
+			return usage_error("inspect");
+		}
+	}
+	if (argc - optind != 1) {
+		complain(optind == argc ? "which folder?" : "one folder at a time");
+		return usage_error("inspect");
+	}
+	ret = open_snapshot(argv[optind], &s);
+	if (ret)
+		return ret;
+	if (json) {
+		print_json(&s);
+	} else {
+		print_process(&s);
+		print_devices(&s);
+		print_sizes(&s);
+	}
+	close_snapshot(&s);
+	return EXIT_DONE;
+}
+
+/* A thread that reads, so that this one can show how far it is. */
+struct reading {
+	struct snapshot_read what;
+	struct snapshot_error error;
+	size_t done;
+	int result;
+};
+
+static void *reading_main(void *arg)
+{
+	struct reading *reading = arg;
+
+	reading->result = snapshot_read(&reading->what, &reading->error);
+	return NULL;
+}
+
+/* Join @thread; an error where it has not ended within @ms. */
+static int join_for(pthread_t thread, int ms)
+{
+	struct timespec until;
+
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_nsec += ms * 1000000L;
+	until.tv_sec += until.tv_nsec / 1000000000;
+	until.tv_nsec %= 1000000000;
+	return pthread_clockjoin_np(thread, NULL, CLOCK_MONOTONIC, &until);
+}
+
+static int verify(const char *path)
+{
+	struct reading reading = {0};
+	char bytes[FORMAT_SIZE], took[FORMAT_SIZE], rate[FORMAT_SIZE];
+	struct snapshot s;
+	pthread_t thread;
+	int64_t begin = now_ms();
+	int ret = open_snapshot(path, &s);
+
+	if (ret)
+		return ret;
+	reading.what =
+		(struct snapshot_read){.dir = s.dir, .index = &s.index, .done = &reading.done};
+	progress_begin("verifying");
+	if (pthread_create(&thread, NULL, reading_main, &reading)) {
+		reading_main(&reading);
+	} else {
+		while (join_for(thread, TICK_MS))
+			progress_bytes(path, __atomic_load_n(&reading.done, __ATOMIC_RELAXED),
+				       s.manifest.totals.bytes);
+	}
+	progress_end();
+	if (reading.result)
+		ret = refuse(path, reading.result, &reading.error);
+	else
+		printf("%s is whole: %s read in %s, %s\n", path,
+		       format_bytes(bytes, disk_bytes(&s)), format_duration(took, now_ms() - begin),
+		       format_rate(rate, disk_bytes(&s), now_ms() - begin));
+	close_snapshot(&s);
+	return ret;
+}
+
+int cmd_verify(int argc, char **argv)
+{
+	static const struct option options[] = {
+		{"help", no_argument, NULL, 'h'},
+		{NULL, 0, NULL, 0},
+	};
+	int opt, ret = EXIT_DONE;
+
+	while ((opt = getopt_long(argc, argv, "h", options, NULL)) != -1) {
+		if (opt != 'h')
+			return usage_error("verify");
+		fputs(help_verify, stdout);
+		return EXIT_DONE;
+	}
+	if (optind == argc) {
+		complain("which folder?");
+		return usage_error("verify");
+	}
+	for (int i = optind; i < argc; i++) {
+		int one = verify(argv[i]);
+
+		if (!ret)
+			ret = one;
+	}
+	return ret;
+}

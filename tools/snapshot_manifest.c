@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/snapshot_manifest.h"
+
+#include "checkpoint/snapshot_io.h"
+#include "tools/format.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NAME SNAPSHOT_MANIFEST
+
+/* A value of the manifest that is not what it should be. */
+static int bad(struct snapshot_error *error, const char *key, const char *expected,
+	       const json_t *found)
+{
+	char *text = found ? json_dumps(found, JSON_COMPACT | JSON_ENCODE_ANY | JSON_ENSURE_ASCII)
+			   : NULL;
+
+	snapshot_fail(error, 0, NAME ": %s: expected %s, found %.80s", key, expected,
+		      text ? text : "nothing");
+	free(text);
+	return -EBADMSG;
+}
+
+static int get_number(const json_t *object, const char *key, uint64_t most, uint64_t *value,
+		      struct snapshot_error *error)
+{
+	const json_t *number = json_object_get(object, key);
+	char expected[64];
+
+	snprintf(expected, sizeof(expected), "an integer from 0 to %" PRIu64, most);
+	if (!json_is_integer(number) || json_integer_value(number) < 0 ||
+	    (uint64_t)json_integer_value(number) > most)
+		return bad(error, key, expected, number);
+	*value = json_integer_value(number);
+	return 0;
+}
+
+static int get_array(const json_t *object, const char *key, size_t most, json_t **array,
+		     struct snapshot_error *error)
+{
+	json_t *found = json_object_get(object, key);
+
+	if (!json_is_array(found) || json_array_size(found) > most)
+		return bad(error, key, "an array that is not too long", found);
+	*array = found;
+	return 0;
+}
+
+const char *snapshot_manifest_text(const json_t *object, const char *key, char *buf, size_t size)
+{
+	const json_t *string = key ? json_object_get(object, key) : object;
+	const unsigned char *p = (const unsigned char *)json_string_value(string);
+	char bytes[4096];
+	size_t n = 0;
+
+	/* U+0080 to U+00FF stand for bytes; nothing else that is not ASCII is ever written. */
+	for (; p && *p && n < sizeof(bytes) - 1; p++) {
+		if ((*p & 0xfc) == 0xc0 && p[1]) {
+			bytes[n++] = *p << 6 | (p[1] & 0x3f);
+			p++;
+		} else {
+			bytes[n++] = *p < 0x80 ? *p : '?';
+		}
+	}
+	bytes[n] = '\0';
+	format_copy(buf, size, bytes);
+	return buf;
+}
+
+/* Exactly 32 hexadecimal digits, as two numbers, the first 16 in @high. */
+static int get_hex(const json_t *object, const char *key, uint64_t *high, uint64_t *low,
+		   struct snapshot_error *error)
+{
+	const json_t *value = json_object_get(object, key);
+	const char *text = json_string_value(value);
+
+	if (!text || strlen(text) != 32 || strspn(text, "0123456789abcdef") != 32 ||
+	    sscanf(text, "%16" SCNx64 "%16" SCNx64, high, low) != 2)
+		return bad(error, key, "32 hexadecimal digits", value);
+	return 0;
+}
+
+static int get_devices(struct snapshot_manifest *m, struct snapshot_error *error)
+{
+	json_t *array, *object;
+	uint64_t memory, major, minor;
+	size_t i;
+	int ret = get_array(m->root, "devices", CUDA_MAX_DEVICES, &array, error);
+
+	if (ret)
+		return ret;
+	m->devices = calloc(json_array_size(array) + 1, sizeof(*m->devices));
+	if (!m->devices)
+		return snapshot_fail(error, -ENOMEM, "out of memory");
+	json_array_foreach(array, i, object)
+	{
+		struct manifest_device *device = &m->devices[i];
+
+		if (get_number(object, "memory", 1UL << 60, &memory, error) ||
+		    get_number(object, "major", 1000, &major, error) ||
+		    get_number(object, "minor", 1000, &minor, error))
+			return -EBADMSG;
+		*device =
+			(struct manifest_device){.memory = memory, .major = major, .minor = minor};
+		snapshot_manifest_text(object, "uuid", device->uuid, sizeof(device->uuid));
+		snapshot_manifest_text(object, "name", device->name, sizeof(device->name));
+	}
+	m->ndevices = json_array_size(array);
+	return 0;
+}
+
+static int get_regions(struct snapshot_manifest *m, struct snapshot_error *error)
+{
+	json_t *array, *object;
+	uint64_t address, size, device, end = 0;
+	size_t i;
+	int ret = get_array(m->root, "regions", SNAPSHOT_CHUNKS_MAX, &array, error);
+
+	if (ret)
+		return ret;
+	m->regions = calloc(json_array_size(array) + 1, sizeof(*m->regions));
+	if (!m->regions)
+		return snapshot_fail(error, -ENOMEM, "out of memory");
+	json_array_foreach(array, i, object)
+	{
+		if (get_number(object, "address", 1UL << 60, &address, error) ||
+		    get_number(object, "size", SNAPSHOT_CHUNKS_MAX * SNAPSHOT_CHUNK, &size,
+			       error) ||
+		    get_number(object, "device", CUDA_MAX_DEVICES, &device, error))
+			return -EBADMSG;
+		if (address % SNAPSHOT_CHUNK || size % SNAPSHOT_CHUNK || !size)
+			return bad(error, "regions", "multiples of 2 MiB", object);
+		if (device >= m->ndevices)
+			return bad(error, "regions", "one of the devices", object);
+		if (address < end)
+			return bad(error, "regions", "no overlap, and ascending addresses", object);
+		end = address + size;
+		m->regions[i] = (struct snapshot_region){address, size, device};
+	}
+	m->nregions = json_array_size(array);
+	return 0;
+}
+
+static int get_data(struct snapshot_manifest *m, struct snapshot_error *error)
+{
+	json_t *array, *object;
+	uint64_t number, size;
+	size_t i;
+	int ret = get_array(m->root, "data", SNAPSHOT_CHUNKS_MAX, &array, error);
+
+	if (ret)
+		return ret;
+	m->data = calloc(json_array_size(array) + 1, sizeof(*m->data));
+	if (!m->data)
+		return snapshot_fail(error, -ENOMEM, "out of memory");
+	json_array_foreach(array, i, object)
+	{
+		if (get_number(object, "number", SNAPSHOT_NUMBER_MAX, &number, error) ||
+		    get_number(object, "size", 1UL << 60, &size, error))
+			return -EBADMSG;
+		if (i && number <= m->data[i - 1].number)
+			return bad(error, "data", "ascending numbers", object);
+		m->data[i] = (struct snapshot_data){number, size};
+	}
+	m->ndata = json_array_size(array);
+	return 0;
+}
+
+static int get_totals(struct snapshot_manifest *m, struct snapshot_error *error)
+{
+	const json_t *totals = json_object_get(m->root, "totals");
+	const struct {
+		const char *key;
+		size_t *value;
+	} fields[] = {
+		{"bytes", &m->totals.bytes},         {"zero", &m->totals.zero},
+		{"duplicate", &m->totals.duplicate}, {"unchanged", &m->totals.unchanged},
+		{"written", &m->totals.written},
+	};
+	uint64_t value;
+
+	for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
+		if (get_number(totals, fields[i].key, 1UL << 60, &value, error))
+			return -EBADMSG;
+		*fields[i].value = value;
+	}
+	return 0;
+}
+
+static int get_index(struct snapshot_manifest *m, struct snapshot_error *error)
+{
+	const json_t *index = json_object_get(m->root, "index");
+	uint64_t number;
+
+	if (get_number(index, "number", SNAPSHOT_NUMBER_MAX, &number, error) ||
+	    get_hex(index, "hash", &m->index_hash.high, &m->index_hash.low, error))
+		return -EBADMSG;
+	m->index = number;
+	return 0;
+}
+
+static int get_heads(struct snapshot_manifest *m, struct snapshot_error *error)
+{
+	const json_t *process = json_object_get(m->root, "process");
+	uint64_t created, pid, cuda, id[2];
+
+	if (get_number(m->root, "created", 1UL << 40, &created, error) ||
+	    get_number(process, "pid", INT32_MAX, &pid, error) ||
+	    get_number(m->root, "cuda", INT32_MAX, &cuda, error) ||
+	    get_hex(m->root, "id", &id[0], &id[1], error))
+		return -EBADMSG;
+	m->created = created;
+	m->pid = pid;
+	m->cuda = cuda;
+	for (int i = 0; i < 16; i++)
+		m->id[i] = id[i / 8] >> (56 - i % 8 * 8);
+	snapshot_manifest_text(m->root, "cudaw", m->cudaw, sizeof(m->cudaw));
+	snapshot_manifest_text(m->root, "driver", m->driver, sizeof(m->driver));
+	return 0;
+}
+
+/* Format and version come first: another version may have another idea of everything else. */
+static int check_format(const json_t *root, const char *text, size_t size,
+			struct snapshot_error *error)
+{
+	const char *format = json_string_value(json_object_get(root, "format"));
+	char seal[SNAPSHOT_SEAL_SIZE + 1];
+	uint64_t version;
+
+	if (!format || strcmp(format, SNAPSHOT_FORMAT))
+		return bad(error, "format", "\"" SNAPSHOT_FORMAT "\"",
+			   json_object_get(root, "format"));
+	if (get_number(root, "version", INT32_MAX, &version, error))
+		return -EBADMSG;
+	if (version > SNAPSHOT_VERSION)
+		return snapshot_fail(error, -ENOTSUP,
+				     NAME ": version %" PRIu64 " is newer than this cudaw, which "
+					  "knows %d",
+				     version, SNAPSHOT_VERSION);
+	if (version != SNAPSHOT_VERSION)
+		return bad(error, "version", "1", json_object_get(root, "version"));
+	if (size > SNAPSHOT_SEAL_SIZE)
+		snapshot_seal(text, size - SNAPSHOT_SEAL_SIZE, seal);
+	if (size <= SNAPSHOT_SEAL_SIZE || strcmp(text + size - SNAPSHOT_SEAL_SIZE, seal))
+		return snapshot_fail(error, -EBADMSG,
+				     NAME ": damaged: its checksum is not that of its contents");
+	return 0;
+}
+
+int snapshot_manifest_load(int dir, struct snapshot_manifest *manifest,
+			   struct snapshot_error *error)
+{
+	struct snapshot_manifest m = {0};
+	json_error_t json;
+	size_t size;
+	char *text;
+	int ret = snapshot_io_read_file(dir, NAME, SNAPSHOT_MANIFEST_MAX, &text, &size, error);
+
+	if (ret == -ENOENT)
+		return snapshot_fail(error, ret,
+				     NAME ": it is not there: this is no snapshot, or one that "
+					  "was never finished");
+	if (ret)
+		return ret;
+	m.root = json_loadb(text, size, JSON_REJECT_DUPLICATES, &json);
+	if (!json_is_object(m.root))
+		ret = snapshot_fail(error, -EBADMSG, NAME ": line %d: expected JSON: %.100s",
+				    json.line, json.text);
+	else
+		ret = check_format(m.root, text, size, error);
+	free(text);
+	if (!ret)
+		ret = get_heads(&m, error);
+	if (!ret)
+		ret = get_devices(&m, error);
+	if (!ret)
+		ret = get_regions(&m, error);
+	if (!ret)
+		ret = get_data(&m, error);
+	if (!ret)
+		ret = get_totals(&m, error);
+	if (!ret)
+		ret = get_index(&m, error);
+	if (ret)
+		snapshot_manifest_free(&m);
+	else
+		*manifest = m;
+	return ret;
+}
+
+void snapshot_manifest_free(struct snapshot_manifest *m)
+{
+	json_decref(m->root);
+	free(m->devices);
+	free(m->regions);
+	free(m->data);
+	memset(m, 0, sizeof(*m));
+}

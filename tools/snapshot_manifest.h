@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CUDAW_SNAPSHOT_MANIFEST_H
+#define CUDAW_SNAPSHOT_MANIFEST_H
+/*
+ * Reading a snapshot's manifest (checkpoint/FORMAT.md), and holding it against the files beside it.
+ * The manifest may come from anybody: each value is checked for its type and range before it is
+ * used, and what is text is cleaned before it is shown.
+ */
+#include "checkpoint/manifest.h"
+#include "checkpoint/snapshot_read.h"
+
+#include <jansson.h>
+
+#define SNAPSHOT_MANIFEST_MAX (64UL << 20) /* bytes */
+
+struct snapshot_data {
+	uint32_t number;
+	size_t size;
+};
+
+struct snapshot_manifest {
+	json_t *root;
+	time_t created;
+	uint8_t id[16];
+	int pid;
+	int cuda;
+	char cudaw[32], driver[64]; /* empty: not known */
+	struct manifest_device *devices;
+	size_t ndevices;
+	struct snapshot_region *regions;
+	size_t nregions;
+	struct snapshot_data *data;
+	size_t ndata;
+	uint32_t index;
+	struct hash128 index_hash;
+	struct snapshot_totals totals;
+};
+
+/* Read and check the manifest in @dir. 0 or a negative errno (-ENOTSUP: a newer version). */
+int snapshot_manifest_load(int dir, struct snapshot_manifest *manifest,
+			   struct snapshot_error *error);
+void snapshot_manifest_free(struct snapshot_manifest *manifest);
+
+/*
+ * Load the index that the manifest names, and check that the two and the data files agree: every
+ * byte of every region is there once, and lies inside a file of the size that it should have. Only
+ * the contents of the chunks are left to be checked (snapshot_read()).
+ */
+int snapshot_manifest_index(int dir, const struct snapshot_manifest *manifest,
+			    struct snapshot_index *index, struct snapshot_error *error);
+
+/* A string of the manifest at @object's @key as the bytes it stands for, cleaned and cut. */
+const char *snapshot_manifest_text(const json_t *object, const char *key, char *buf, size_t size);
+
+#endif
