@@ -48,7 +48,7 @@ static int open_locked(void)
 	return fd;
 }
 
-/* Once mapped the file stays so: another thread may be in claims_take(). */
+/* Mapped until claims_close(): another thread may be in claims_take(). */
 static bool map_slots(int fd)
 {
 	void *map;
@@ -143,4 +143,12 @@ void claims_take(size_t bytes)
 void claims_drop(void)
 {
 	claims_take(SIZE_MAX);
+}
+
+void claims_close(void)
+{
+	claims_drop();
+	if (slots)
+		munmap(slots, SLOTS * sizeof(*slots));
+	slots = own = NULL;
 }

@@ -31,4 +31,7 @@ void claims_take(size_t bytes);
 /* What is left of the claim will not be taken. */
 void claims_drop(void);
 
+/* The same, and have the file open no more: a process image would want it where it goes on. */
+void claims_close(void);
+
 #endif

@@ -27,9 +27,10 @@
 #define PREPARE_MS      1000
 #define END_PATIENCE_MS 10000 /* for GPU memory, when a handler of the program wants to end it */
 
-enum operation { OP_NONE, OP_PAUSE, OP_RESUME, OP_TRIM, OP_TIDY };
+enum operation { OP_NONE, OP_PAUSE, OP_RESUME, OP_TRIM, OP_SNAPSHOT, OP_TIDY };
 
-static const char *const op_names[] = {"do nothing", "pause", "resume", "trim", "tidy up"};
+static const char *const op_names[] = {"do nothing",       "pause",  "resume", "trim",
+				       "write a snapshot", "tidy up"};
 static const struct cuda_driver *drv;
 static pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER;
 static bool started; /* under start_lock */
@@ -42,6 +43,8 @@ static struct {
 	bool want_paused;
 	bool want_trim;
 	enum release_choice want_release;
+	bool want_snapshot;
+	struct snapshot_order order;
 	int want_timeout_ms;
 	bool want_hold;
 	int timeout_ms; /* of the operation under way */
@@ -52,8 +55,9 @@ static struct {
 	struct engine_result result;
 	struct engine_result last[2]; /* [0] resume, [1] pause */
 	char reason[528];             /* a result's message with "resume: " before it */
-	struct control_device devices[CUDA_MAX_DEVICES];
+	struct snapshot_device devices[CUDA_MAX_DEVICES];
 	int ndevices;
+	int cuda; /* the driver's CUDA version */
 } ctl;
 static pthread_mutex_t op_lock = PTHREAD_MUTEX_INITIALIZER;
 static enum operation op;
@@ -68,6 +72,18 @@ static void wake(void)
 		return; /* full: it will wake up */
 }
 
+static void snapshot(void)
+{
+	const struct engine_result *pause = &ctl.last[1];
+	struct snapshot_facts facts = {
+		.cuda = ctl.cuda, .devices = ctl.devices, .ndevices = ctl.ndevices};
+
+	for (size_t i = 0; i < pause->nphases; i++)
+		facts.phases[facts.nphases++] =
+			(struct snapshot_phase){pause->phases[i].name, pause->phases[i].ms};
+	engine_snapshot(drv, &ctl.order, &facts, &ctl.progress, &ctl.result);
+}
+
 static void op_run(void)
 {
 	switch (op) {
@@ -77,9 +93,13 @@ static void op_run(void)
 		break;
 	case OP_RESUME:
 		engine_resume(drv, ctl.timeout_ms, &ctl.progress, &ctl.result);
+		claims_drop();
 		break;
 	case OP_TRIM:
 		engine_trim(drv, CONTROL_PAUSE_TIMEOUT_MS, &ctl.progress, &ctl.result);
+		break;
+	case OP_SNAPSHOT:
+		snapshot();
 		break;
 	default:
 		engine_tidy(drv, &ctl.progress.cancel);
@@ -167,6 +187,18 @@ static bool op_start(enum operation what)
 	return !error;
 }
 
+/* What was to come after a pause does not. */
+static void forget_snapshot(const char *code, const char *why)
+{
+	struct engine_result result = {.code = code};
+
+	if (!ctl.want_snapshot)
+		return;
+	ctl.want_snapshot = false;
+	snprintf(result.message, sizeof(result.message), "%.511s", why);
+	server_finish_snapshot(&result);
+}
+
 /* A pause or a resume is done. */
 static void op_judge(void)
 {
@@ -185,6 +217,8 @@ static void op_judge(void)
 		snprintf(ctl.reason, sizeof(ctl.reason), "%s: %s", pause ? "pause" : "resume",
 			 ctl.result.message);
 		pr_warn("%s", ctl.reason);
+		if (pause)
+			forget_snapshot(ctl.result.code, ctl.reason);
 		/* What failed is not tried again by itself. */
 		if (ctl.want_paused == pause)
 			ctl.want_paused = engine_is_paused();
@@ -202,6 +236,16 @@ static void op_judge(void)
 		ctl.ending = false;
 }
 
+/* Where nobody asked by the socket, nobody would hear of a failure. */
+static void snapshot_finished(void)
+{
+	if (strcmp(ctl.result.code, END_OK)) {
+		snprintf(ctl.reason, sizeof(ctl.reason), "snapshot: %s", ctl.result.message);
+		pr_warn("%s", ctl.reason);
+	}
+	server_finish_snapshot(&ctl.result);
+}
+
 static void op_finish(void)
 {
 	enum operation ended = op;
@@ -215,6 +259,8 @@ static void op_finish(void)
 		server_finish(ended == OP_PAUSE, &ctl.result);
 	else if (ended == OP_TRIM)
 		server_finish_trim(&ctl.result);
+	else if (ended == OP_SNAPSHOT)
+		snapshot_finished();
 }
 
 static void finish_with(bool paused, const char *code, const char *message)
@@ -236,6 +282,7 @@ static void settle(void)
 		finish_with(true, END_FAILED, ctl.reason);
 		finish_with(false, END_FAILED, ctl.reason);
 		server_finish_trim(&ctl.result);
+		server_finish_snapshot(&ctl.result);
 		return;
 	}
 	if (ctl.want_trim) {
@@ -243,6 +290,13 @@ static void settle(void)
 		if (op_start(OP_TRIM))
 			return;
 		server_finish_trim(
+			&(struct engine_result){.code = END_FAILED, .message = "no thread for it"});
+	}
+	if (ctl.want_snapshot && ctl.want_paused == paused) {
+		ctl.want_snapshot = false;
+		if (op_start(OP_SNAPSHOT))
+			return;
+		server_finish_snapshot(
 			&(struct engine_result){.code = END_FAILED, .message = "no thread for it"});
 	}
 	if (ctl.want_paused == paused) {
@@ -263,8 +317,10 @@ void control_want(bool paused, int timeout_ms)
 	ctl.want_hold = false;
 	if (paused)
 		ctl.want_release = RELEASE_AS_SET;
+	if (!paused)
+		forget_snapshot(END_BUSY, "a later request asked for a resume");
 	if (op == OP_TIDY || op == OP_TRIM || (op == OP_RESUME && paused) ||
-	    (op == OP_PAUSE && !paused))
+	    ((op == OP_PAUSE || op == OP_SNAPSHOT) && !paused))
 		__atomic_store_n(&ctl.progress.cancel, true, __ATOMIC_RELAXED);
 }
 
@@ -306,11 +362,36 @@ void control_end_hold(void)
 	control_order(&commit);
 }
 
+void control_want_snapshot(const struct snapshot_order *order)
+{
+	ctl.want_snapshot = true;
+	ctl.order = *order;
+	if (op == OP_TIDY)
+		__atomic_store_n(&ctl.progress.cancel, true, __ATOMIC_RELAXED);
+}
+
+/* CUDAW_SNAPSHOT_DIR: a pause by signal goes into a snapshot. */
+static void snapshot_by_signal(void)
+{
+	const char *path = secure_getenv("CUDAW_SNAPSHOT_DIR");
+	struct snapshot_order order = {.incremental = true, .hold = true};
+
+	if (!path || !*path || engine_held_in())
+		return;
+	if (*path == '/' && strlen(path) < sizeof(order.path)) {
+		strcpy(order.path, path);
+		control_want_snapshot(&order);
+	} else {
+		pr_err("CUDAW_SNAPSHOT_DIR=%s: expected an absolute path", path);
+	}
+}
+
 static void take_signals(void)
 {
 	switch (signals_take_wish()) {
 	case WISH_PAUSE:
 		control_want(true, CONTROL_PAUSE_TIMEOUT_MS);
+		snapshot_by_signal();
 		break;
 	case WISH_RESUME:
 		control_want(false, 0);
@@ -364,7 +445,7 @@ static void *control_main(void *arg)
 		settle();
 		if (ctl.progress.hold && hold_take_report(ctl.progress.hold, &report))
 			server_send_report(&report);
-		if (is_change(op))
+		if (is_change(op) || op == OP_SNAPSHOT)
 			server_send_progress(&ctl.progress);
 	}
 }
@@ -395,7 +476,7 @@ const char *control_reason(void)
 	return ctl.reason;
 }
 
-const struct control_device *control_devices(int *count)
+const struct snapshot_device *control_devices(int *count)
 {
 	*count = ctl.ndevices;
 	return ctl.devices;
@@ -452,14 +533,20 @@ static void list_devices(void)
 	CUuuid uuid = {0};
 	int count = 0;
 
+	drv->cuDriverGetVersion(&ctl.cuda);
 	drv->cuDeviceGetCount(&count);
 	for (int i = 0; i < count && i < CUDA_MAX_DEVICES; i++) {
-		struct control_device *d = &ctl.devices[i];
+		struct snapshot_device *d = &ctl.devices[i];
 
 		drv->cuDeviceGetName(d->name, sizeof(d->name), i);
 		if (drv->cuDeviceGetUuid_v2)
 			drv->cuDeviceGetUuid_v2(&uuid, i);
 		nvml_uuid_text(&uuid, d->uuid);
+		drv->cuDeviceTotalMem_v2(&d->memory, i);
+		drv->cuDeviceGetAttribute(&d->major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
+					  i);
+		drv->cuDeviceGetAttribute(&d->minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
+					  i);
 		ctl.ndevices = i + 1;
 	}
 }

@@ -18,7 +18,6 @@
  */
 #include "checkpoint/engine.h"
 #include "checkpoint/hold.h"
-#include "checkpoint/nvml.h"
 #include "checkpoint/release.h"
 
 #include <stdbool.h>
@@ -49,6 +48,9 @@ void control_order(const struct hold_order *order);
 void control_abort_hold(void);
 void control_end_hold(void);
 
+/* Ask for a paused job to be written to a snapshot; the same, by server_finish_snapshot(). */
+void control_want_snapshot(const struct snapshot_order *order);
+
 /* The state now, with *@progress (may be NULL) set while an operation is under way, else NULL. */
 enum job_state control_state(const struct engine_progress **progress);
 
@@ -58,11 +60,7 @@ const struct engine_result *control_last(bool paused);
 /* Why the state is what it is; empty where there is nothing to say. */
 const char *control_reason(void);
 
-struct control_device {
-	char uuid[NVML_UUID_SIZE];
-	char name[64];
-};
 /* The devices of the process, by ordinal. */
-const struct control_device *control_devices(int *count);
+const struct snapshot_device *control_devices(int *count);
 
 #endif

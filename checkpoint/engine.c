@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/engine.h"
+#include "checkpoint/claims.h"
 #include "checkpoint/contexts.h"
 #include "checkpoint/gate.h"
 #include "checkpoint/hold.h"
@@ -44,7 +45,11 @@ static struct {
 	bool untidy;   /* engine_tidy() has something to do */
 	size_t host, spilled, pool;
 	size_t prepared; /* what was mapped when prepare() last looked */
+	bool held;       /* what was saved is in the snapshot alone, in held_slots slots */
 } now;
+
+static struct snapshot_place place;
+static size_t held_slots;
 
 /* The operation under way and its current phase. */
 static struct {
@@ -76,6 +81,11 @@ bool engine_is_paused(void)
 bool engine_is_released(void)
 {
 	return __atomic_load_n(&now.released, __ATOMIC_RELAXED);
+}
+
+const char *engine_held_in(void)
+{
+	return __atomic_load_n(&now.held, __ATOMIC_ACQUIRE) ? place.path : NULL;
 }
 
 static bool asked_for(const char *variable)
@@ -330,6 +340,32 @@ static int save(const struct cuda_driver *drv, struct engine_progress *progress,
 	return ret;
 }
 
+/* Get what a snapshot holds back into host memory. */
+static int fetch(struct engine_progress *progress, struct engine_result *result)
+{
+	size_t pool_slots, spill_slots;
+	struct snapshot_error error;
+	int ret;
+
+	set_phase(progress, "read", saved.ngranules * VMEM_GRANULE);
+	saved_room(held_slots * VMEM_GRANULE, 0, &pool_slots, &spill_slots);
+	if (held_slots > pool_slots && held_slots - pool_slots > spill_slots)
+		return fail_room(result, held_slots, pool_slots, spill_slots);
+	ret = saved_place(&saved, held_slots, pool_slots);
+	if (ret)
+		return fail(result, END_NOMEM, "room for %.2f GiB: %s",
+			    held_slots * VMEM_GRANULE / GIB, strerror(-ret));
+	ret = snapshot_saved_fetch(&saved, &place, &progress->done, &progress->cancel, &error);
+	if (ret == -ECANCELED)
+		return fail(result, END_BUSY, "cancelled by a pause");
+	if (ret)
+		return fail(result, END_FAILED, "%.255s: %.250s", place.path, error.text);
+	saved.used_slots = held_slots;
+	__atomic_store_n(&now.held, false, __ATOMIC_RELEASE);
+	publish();
+	return 0;
+}
+
 static int load_back(const struct cuda_driver *drv, struct engine_progress *progress,
 		     struct engine_result *result)
 {
@@ -576,6 +612,8 @@ void engine_resume(const struct cuda_driver *drv, int timeout_ms, struct engine_
 	double start = gate_now_ms();
 
 	begin(result);
+	if (now.held && fetch(progress, result))
+		return;
 	if (regain(drv, timeout_ms ? start + timeout_ms : 0, progress, result) ||
 	    load_back(drv, progress, result))
 		return;
@@ -587,6 +625,92 @@ void engine_resume(const struct cuda_driver *drv, int timeout_ms, struct engine_
 	gate_open();
 	succeed(result, start, saved_bytes(&saved));
 	forget_saved();
+}
+
+/* Have the driver take what is left on the GPU, whatever CUDAW_RELEASE says. */
+static int release_all(const struct cuda_driver *drv, struct engine_progress *progress,
+		       struct engine_result *result)
+{
+	const char *call = "no cuCheckpointProcessCheckpoint";
+	CUresult error = CUDA_ERROR_NOT_SUPPORTED;
+
+	if (now.released || !saved.ncontexts)
+		return 0;
+	set_phase(progress, "release", 0);
+	hostpool_unpin(drv, saved.contexts[0].ctx, 0);
+	if (drv->cuCheckpointProcessCheckpoint)
+		error = release_checkpoint(drv, saved.contexts, saved.ncontexts, &call);
+	if (error)
+		return fail(result, END_UNSUPPORTED, "the driver does not release the GPU: %s: %s",
+			    call, error_name(drv, error));
+	__atomic_store_n(&now.released, true, __ATOMIC_RELAXED);
+	return 0;
+}
+
+/* The snapshot alone has it from now on. */
+static void give_host_memory_back(const struct cuda_driver *drv)
+{
+	if (!now.released && saved.ncontexts)
+		hostpool_unpin(drv, saved.contexts[0].ctx, 0);
+	held_slots = saved.used_slots;
+	saved.used_slots = 0;
+	hostpool_drop();
+	spill_close();
+	__atomic_store_n(&now.untidy, false, __ATOMIC_RELAXED);
+	__atomic_store_n(&now.held, true, __ATOMIC_RELEASE);
+	publish();
+}
+
+static int write_snapshot(const struct snapshot_order *order, struct snapshot_facts *facts,
+			  struct engine_progress *progress, struct engine_result *result)
+{
+	struct snapshot_totals totals;
+	struct snapshot_error error;
+	int ret;
+
+	set_phase(progress, "write", saved.ngranules * VMEM_GRANULE);
+	ret = snapshot_saved_write(&saved, order, facts, &place, &totals, &progress->done,
+				   &progress->cancel, &error);
+	if (ret == -ECANCELED)
+		return fail(result, END_BUSY,
+			    "cancelled: a resume was asked for, or the process exits");
+	if (ret)
+		return fail(result, END_FAILED, "%.255s: %.250s", order->path, error.text);
+	snprintf(result->note, sizeof(result->note),
+		 "%.2f GiB written; %.2f GiB zeros, %.2f GiB equal to others, %.2f GiB as before",
+		 totals.written / GIB, totals.zero / GIB, totals.duplicate / GIB,
+		 totals.unchanged / GIB);
+	return 0;
+}
+
+void engine_snapshot(const struct cuda_driver *drv, const struct snapshot_order *order,
+		     struct snapshot_facts *facts, struct engine_progress *progress,
+		     struct engine_result *result)
+{
+	struct snapshot_context contexts[CONTEXTS_MAX];
+	double start = gate_now_ms();
+
+	begin(result);
+	if (!now.paused || now.held) {
+		fail(result, END_BUSY,
+		     now.held ? "the job is in a snapshot already, in %.400s"
+			      : "the job is not paused%s",
+		     now.held ? place.path : "");
+		return;
+	}
+	for (size_t i = 0; i < saved.ncontexts; i++)
+		contexts[i] =
+			(struct snapshot_context){saved.contexts[i].dev, saved.contexts[i].primary};
+	if (order->image)
+		claims_close();
+	facts->contexts = contexts;
+	facts->ncontexts = saved.ncontexts;
+	if ((order->image && release_all(drv, progress, result)) ||
+	    write_snapshot(order, facts, progress, result))
+		return;
+	if (order->hold)
+		give_host_memory_back(drv);
+	succeed(result, start, saved_bytes(&saved));
 }
 
 void engine_trim(const struct cuda_driver *drv, int timeout_ms, struct engine_progress *progress,

@@ -24,6 +24,7 @@
  * program's.
  */
 #include "checkpoint/protocol.h"
+#include "checkpoint/snapshot_saved.h"
 #include "vmem/driver.h"
 
 #include <stdbool.h>
@@ -34,7 +35,7 @@ struct hold;
 
 /* What an operation is doing, for other threads to read; the numbers are written atomically. */
 struct engine_progress {
-	const char *phase; /* as above, or "memory" while a resume waits for it */
+	const char *phase; /* as above, "memory" while a resume waits for it, "write" or "read" */
 	size_t done;       /* bytes */
 	size_t total;
 	bool waiting;      /* a resume waits for GPU memory */
@@ -76,6 +77,15 @@ void engine_trim(const struct cuda_driver *drv, int timeout_ms, struct engine_pr
 		 struct engine_result *result);
 
 /*
+ * Write a paused job's memory to a snapshot. Where the order says hold, the host memory is given
+ * back and a resume reads the snapshot first; with image the driver's checkpoint is taken where it
+ * was not. A failure leaves the job paused as it was. @facts: what the engine does not know of them.
+ */
+void engine_snapshot(const struct cuda_driver *drv, const struct snapshot_order *order,
+		     struct snapshot_facts *facts, struct engine_progress *progress,
+		     struct engine_result *result);
+
+/*
  * What is left to do when an operation has been answered: pin the host memory of a paused job whose
  * context is still there, so that the resume is as fast as the bus; give back host memory of a
  * running one, or with CUDAW_PREPARE=1 make it ready for the next pause, as the job's memory grows.
@@ -96,6 +106,9 @@ size_t engine_pool_bytes(void);
 
 /* True from the first unmap of a pause until the job runs again. */
 bool engine_is_paused(void);
+
+/* The folder that has the memory of a paused job alone; NULL: none. */
+const char *engine_held_in(void);
 
 /* True while the driver's checkpoint holds the context: no driver call may be made. */
 bool engine_is_released(void);

@@ -82,7 +82,7 @@ static void put_gpu(struct json_out *out, const struct snapshot_facts *facts)
 	json_number(out, "cuda", facts->cuda);
 	json_open(out, "devices", '[');
 	for (size_t i = 0; i < facts->ndevices; i++) {
-		const struct manifest_device *device = &facts->devices[i];
+		const struct snapshot_device *device = &facts->devices[i];
 
 		json_open(out, NULL, '{');
 		json_text(out, "uuid", device->uuid);
@@ -123,6 +123,7 @@ static void put_memory(struct json_out *out, const struct manifest_parts *parts)
 	json_number(out, "number", parts->index);
 	json_text(out, "hash", hash);
 	json_close(out, '}');
+	json_bool(out, "image", parts->image);
 	json_open(out, "data", '[');
 	for (size_t i = 0; i < parts->nfiles; i++) {
 		json_open(out, NULL, '{');

@@ -11,20 +11,20 @@
 
 #define MANIFEST_PHASES 16
 
-struct manifest_device {
+struct snapshot_device {
 	char uuid[NVML_UUID_SIZE];
 	char name[64];
 	size_t memory;    /* bytes */
 	int major, minor; /* compute capability */
 };
 
-struct manifest_context {
+struct snapshot_context {
 	int device;
 	bool primary;
 };
 
 /* A phase that is over, and how long it took. */
-struct manifest_phase {
+struct snapshot_phase {
 	const char *name; /* a word of lower-case letters */
 	double ms;
 };
@@ -32,11 +32,11 @@ struct manifest_phase {
 /* What only the one who asks for the snapshot knows. */
 struct snapshot_facts {
 	int cuda; /* cuDriverGetVersion() */
-	const struct manifest_device *devices;
+	const struct snapshot_device *devices;
 	size_t ndevices;
-	const struct manifest_context *contexts;
+	const struct snapshot_context *contexts;
 	size_t ncontexts;
-	const struct manifest_phase *phases;
+	struct snapshot_phase phases[MANIFEST_PHASES];
 	size_t nphases;
 };
 
@@ -46,6 +46,7 @@ struct manifest_parts {
 	const struct snapshot_source *source;
 	const struct snapshot_totals *totals;
 	uint32_t index;
+	bool image;                /* host-INDEX will have the process image */
 	struct hash128 index_hash; /* of the whole file */
 	const uint32_t *files;     /* the numbers of the data files, and their sizes */
 	const size_t *file_sizes;

@@ -18,6 +18,11 @@
  *				word stands for CUDAW_RELEASE
  *	resume [TIMEOUT_MS]	resume; TIMEOUT_MS bounds the wait for GPU memory, 0 or none: forever
  *	trim			give back the host and GPU memory that a running job keeps for later
+ *	snapshot [incremental] [hold] [image] DIR
+ *				write what a paused job has saved to the folder DIR, an absolute
+ *				path. incremental: keep what the snapshot there has already; hold:
+ *				give the host memory back, a resume reads the snapshot; image: leave
+ *				it unfinished, for a process image to be added (FORMAT.md)
  *
  *	hold [TIMEOUT_MS] [all|memory]	pause, but first come to rest together with other processes
  *	regain [TIMEOUT_MS]	resume, but run on only together with other processes
@@ -25,7 +30,8 @@
  * pause, hold and resume send "progress PHASE DONE TOTAL" (bytes) about ten times a second, and "note
  * TEXT" where the outcome needs a word (as "already paused"). An answer to what was really done has
  * pause_ms, pause_bytes and pause_phase, or those of a resume, before its "end ok". A client that
- * hangs up does not stop what it asked for.
+ * hangs up does not stop what it asked for. A snapshot sends progress too, and snapshot_ms,
+ * snapshot_bytes and snapshot_phase.
  *
  * hold is for the processes of one job, which may wait for each other on the GPU (tools/steps.h).
  * The job closes its gate, waits for the GPU, and says
@@ -58,6 +64,7 @@
  *	unmanaged	bytes of GPU memory of this process that it does not move (see README)
  *	paused		bytes of a paused job that are in host memory
  *	spilled		and on disk (CUDAW_SPILL_DIR)
+ *	snapshot	the folder that alone has what a paused job had on the GPU; absent: none
  *	pool		bytes of host memory kept for the next pause: pinned, or made ready
  *	pause_ms pause_bytes resume_ms resume_bytes	the last pause and resume; absent before;
  *			milliseconds have decimals, bytes are of GPU memory

@@ -22,7 +22,7 @@
 #define MAX_CLIENTS     (SERVER_FDS - 1)
 #define ACCEPT_RETRY_US 100000
 
-enum waiting { WAITS_NOT, WAITS_PAUSED, WAITS_RUNNING, WAITS_TRIMMED };
+enum waiting { WAITS_NOT, WAITS_PAUSED, WAITS_RUNNING, WAITS_TRIMMED, WAITS_WRITTEN };
 
 struct client {
 	int fd;
@@ -30,7 +30,7 @@ struct client {
 	enum waiting waiting;
 	bool joined; /* an operation is under way that it waits for */
 	bool holds;  /* it gives orders until it says commit */
-	char line[256];
+	char line[PROTOCOL_LINE];
 };
 
 static int listen_fd = -1;
@@ -117,7 +117,7 @@ static void say_command(const struct client *c)
 /* What NVML says that this process holds on all GPUs; 0 where it does not know the process. */
 static size_t held_bytes(void)
 {
-	const struct control_device *devices;
+	const struct snapshot_device *devices;
 	size_t held = 0, bytes;
 	int count;
 
@@ -160,7 +160,7 @@ static void say_last(const struct client *c, const char *what, const struct engi
 
 static void say_status(const struct client *c)
 {
-	const struct control_device *devices;
+	const struct snapshot_device *devices;
 	struct vmem_stats stats;
 	char id[RUNDIR_ID_SIZE];
 	int count;
@@ -186,6 +186,8 @@ static void say_status(const struct client *c)
 	say(c, "paused %zu", engine_paused_bytes());
 	say(c, "spilled %zu", engine_spilled_bytes());
 	say(c, "pool %zu", engine_pool_bytes());
+	if (engine_held_in())
+		say(c, "snapshot %s", engine_held_in());
 	say_last(c, "pause", control_last(true));
 	say_last(c, "resume", control_last(false));
 	if (*control_reason())
@@ -230,6 +232,20 @@ static bool invalid(const struct client *c, const char *expected)
 	return false;
 }
 
+/* "[incremental] [hold] [image] DIR", DIR an absolute path. False where it is none of that. */
+static bool parse_order(const char *text, struct snapshot_order *order)
+{
+	static const char *const words[] = {"incremental ", "hold ", "image "};
+	bool *const flags[] = {&order->incremental, &order->hold, &order->image};
+
+	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
+		*flags[i] = !strncmp(text, words[i], strlen(words[i]));
+		text += *flags[i] ? strlen(words[i]) : 0;
+	}
+	return *text == '/' &&
+	       snprintf(order->path, sizeof(order->path), "%s", text) < (int)sizeof(order->path);
+}
+
 /* False when the client is done with. */
 static bool handle_request(struct client *c)
 {
@@ -241,6 +257,7 @@ static bool handle_request(struct client *c)
 	bool resume = regain || (word == 6 && !strncmp(c->line, "resume", 6));
 	enum release_choice release = pause ? take_release(argument) : RELEASE_AS_SET;
 	int timeout_ms = parse_number(argument, pause ? CONTROL_PAUSE_TIMEOUT_MS : 0);
+	struct snapshot_order order;
 
 	if (!strcmp(c->line, "status")) {
 		say_status(c);
@@ -251,9 +268,14 @@ static bool handle_request(struct client *c)
 		control_want_trim();
 		return true;
 	}
+	if (word == 8 && !strncmp(c->line, "snapshot", 8) && parse_order(argument, &order)) {
+		c->waiting = WAITS_WRITTEN;
+		control_want_snapshot(&order);
+		return true;
+	}
 	if ((!pause && !resume) || timeout_ms < 0)
 		return invalid(c, "status, pause [MS] [all|memory], hold [MS] [all|memory], "
-				  "resume [MS], regain [MS] or trim");
+				  "resume [MS], regain [MS], trim or snapshot ... /DIR");
 	if (hold && control_state(NULL) == STATE_PAUSING) {
 		say(c, "end " END_BUSY " another pause is under way");
 		return false;
@@ -424,16 +446,30 @@ void server_finish(bool paused, const struct engine_result *result)
 	}
 }
 
-void server_finish_trim(const struct engine_result *result)
+/* Answer those who wait for something that does not change the job's state. */
+static void finish(enum waiting what, const struct engine_result *result)
 {
 	for (int i = nclients - 1; i >= 0; i--) {
-		if (clients[i].waiting != WAITS_TRIMMED)
+		if (clients[i].waiting != what)
 			continue;
 		if (*result->note)
 			say(&clients[i], "note %s", result->note);
-		say(&clients[i], "end %s %s", result->code, result->message);
+		if (what == WAITS_WRITTEN && !strcmp(result->code, END_OK))
+			say_last(&clients[i], "snapshot", result);
+		say(&clients[i], "end %s%s%s", result->code, *result->message ? " " : "",
+		    result->message);
 		drop(&clients[i]);
 	}
+}
+
+void server_finish_trim(const struct engine_result *result)
+{
+	finish(WAITS_TRIMMED, result);
+}
+
+void server_finish_snapshot(const struct engine_result *result)
+{
+	finish(WAITS_WRITTEN, result);
 }
 
 void server_close(void)

@@ -40,6 +40,9 @@ void server_finish(bool paused, const struct engine_result *result);
 /* The same of a trim. */
 void server_finish_trim(const struct engine_result *result);
 
+/* The same of a snapshot. */
+void server_finish_snapshot(const struct engine_result *result);
+
 /* Close all descriptors: in the child of a fork, or where there is no control thread. */
 void server_close(void);
 

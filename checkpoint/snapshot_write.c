@@ -427,11 +427,12 @@ static int commit(struct snapshot_writer *w, const struct manifest_parts *parts,
 	block_signals(&signals);
 	ret = snapshot_io_write_file(w->dir, SNAPSHOT_MANIFEST_NEW, text, size, error);
 	unblock_signals(&signals);
-	if (!ret)
+	if (!ret && !parts->image)
 		ret = snapshot_dir_commit(w->dir, error);
 	if (!ret) {
 		w->finished = true;
-		snapshot_dir_clean(w->dir, is_named, parts);
+		if (!parts->image)
+			snapshot_dir_clean(w->dir, is_named, parts);
 		last.index = 0;
 		if (!fstat(w->dir, &st)) {
 			last.dev = st.st_dev;
@@ -444,7 +445,17 @@ static int commit(struct snapshot_writer *w, const struct manifest_parts *parts,
 	return ret;
 }
 
-int snapshot_finish(struct snapshot_writer *w, const struct snapshot_facts *facts,
+uint32_t snapshot_number(const struct snapshot_writer *w)
+{
+	return w->first;
+}
+
+const uint8_t *snapshot_id(const struct snapshot_writer *w)
+{
+	return w->header.id;
+}
+
+int snapshot_finish(struct snapshot_writer *w, const struct snapshot_facts *facts, bool image,
 		    struct snapshot_error *error)
 {
 	size_t n = w->header.nchunks + 1;
@@ -453,6 +464,7 @@ int snapshot_finish(struct snapshot_writer *w, const struct snapshot_facts *fact
 	struct manifest_parts parts = {.source = w->source,
 				       .totals = &w->totals,
 				       .index = w->first,
+				       .image = image,
 				       .index_hash = w->index_hash,
 				       .files = files,
 				       .file_sizes = sizes};

@@ -87,9 +87,17 @@ const struct snapshot_totals *snapshot_totals(const struct snapshot_writer *writ
 
 struct snapshot_facts; /* manifest.h */
 
-/* Write the manifest and make it the folder's. After a failure the snapshot before is there. */
-int snapshot_finish(struct snapshot_writer *writer, const struct snapshot_facts *facts,
+/*
+ * Write the manifest and make it the folder's. After a failure the snapshot before is there.
+ * @image: leave it as manifest.new, which names host-N with the index's number: whoever puts the
+ * process image there commits (snapshot_dir_commit()) and cleans up.
+ */
+int snapshot_finish(struct snapshot_writer *writer, const struct snapshot_facts *facts, bool image,
 		    struct snapshot_error *error);
+
+/* The number of the index, and the snapshot's id, of 16 bytes. */
+uint32_t snapshot_number(const struct snapshot_writer *writer);
+const uint8_t *snapshot_id(const struct snapshot_writer *writer);
 
 /* Unlock and free; what is not finished is removed. NULL is nothing. */
 void snapshot_end(struct snapshot_writer *writer);

@@ -42,6 +42,7 @@ const char help_run[] =
 	"  CUDAW_PREPARE        1: make that memory ready while the job runs\n"
 	"  CUDAW_SPILL_DIR      a folder on disk for what host memory does not hold\n"
 	"  CUDAW_VERIFY         1: check the GPU memory against checksums at every resume\n"
+	"  CUDAW_SNAPSHOT_DIR   folder that a pause by signal writes the GPU memory to\n"
 	"  CUDAW_ADDRESSING     'native': leave GPU memory to the driver (legacy IPC);\n"
 	"                       'translated': for devices without virtual memory management\n"
 	"  CUDAW_CHECK          1: calls with wrong pointers are named and fail; 'warn': only named\n"

@@ -97,14 +97,14 @@ static int get_devices(struct snapshot_manifest *m, struct snapshot_error *error
 		return snapshot_fail(error, -ENOMEM, "out of memory");
 	json_array_foreach(array, i, object)
 	{
-		struct manifest_device *device = &m->devices[i];
+		struct snapshot_device *device = &m->devices[i];
 
 		if (get_number(object, "memory", 1UL << 60, &memory, error) ||
 		    get_number(object, "major", 1000, &major, error) ||
 		    get_number(object, "minor", 1000, &minor, error))
 			return -EBADMSG;
 		*device =
-			(struct manifest_device){.memory = memory, .major = major, .minor = minor};
+			(struct snapshot_device){.memory = memory, .major = major, .minor = minor};
 		snapshot_manifest_text(object, "uuid", device->uuid, sizeof(device->uuid));
 		snapshot_manifest_text(object, "name", device->name, sizeof(device->name));
 	}

@@ -25,7 +25,7 @@ struct snapshot_manifest {
 	int pid;
 	int cuda;
 	char cudaw[32], driver[64]; /* empty: not known */
-	struct manifest_device *devices;
+	struct snapshot_device *devices;
 	size_t ndevices;
 	struct snapshot_region *regions;
 	size_t nregions;

@@ -19,9 +19,11 @@
 	X(cuDeviceGetCount)              \
 	X(cuDeviceGetAttribute)          \
 	X(cuDeviceGetName)               \
+	X(cuDeviceTotalMem_v2)           \
 	X(cuDevicePrimaryCtxGetState)    \
 	X(cuDevicePrimaryCtxRetain)      \
 	X(cuDevicePrimaryCtxRelease_v2)  \
+	X(cuDriverGetVersion)            \
 	X(cuGetErrorName)                \
 	X(cuMemAddressReserve)           \
 	X(cuMemAddressFree)              \

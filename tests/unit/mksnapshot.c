@@ -52,18 +52,17 @@ static int write_one(const char *path, const char *memory, size_t chunks, bool i
 	};
 	struct snapshot_source source = {
 		.regions = regions, .nregions = 2, .runs = runs, .nruns = 2};
-	struct manifest_device devices[] = {
+	struct snapshot_device devices[] = {
 		{"GPU-00000000-0000-0000-0000-000000000001", "Simulated GPU", 64UL << 30, 9, 0},
 		{"GPU-00000000-0000-0000-0000-000000000002", "Simulated GPU", 64UL << 30, 9, 0},
 	};
-	struct manifest_context contexts[] = {{0, true}, {1, false}};
-	struct manifest_phase phases[] = {{"copy", 1.5}, {"write", 20.25}};
+	struct snapshot_context contexts[] = {{0, true}, {1, false}};
 	struct snapshot_facts facts = {.cuda = 13000,
 				       .devices = devices,
 				       .ndevices = 2,
 				       .contexts = contexts,
 				       .ncontexts = 2,
-				       .phases = phases,
+				       .phases = {{"copy", 1.5}, {"write", 20.25}},
 				       .nphases = 2};
 	struct snapshot_writer *writer;
 	struct snapshot_error error;
@@ -73,7 +72,7 @@ static int write_one(const char *path, const char *memory, size_t chunks, bool i
 		return die(path, &error);
 	ret = snapshot_write(writer, &source, &done, NULL, &error);
 	if (!ret)
-		ret = snapshot_finish(writer, &facts, &error);
+		ret = snapshot_finish(writer, &facts, false, &error);
 	snapshot_end(writer);
 	return ret ? die(path, &error) : 0;
 }

@@ -85,7 +85,7 @@ static int write_all(const struct hash128 *digests, struct snapshot_totals *tota
 	if (!ret)
 		ck_assert_uint_eq(done, CHUNKS * SNAPSHOT_CHUNK);
 	if (!ret)
-		ret = snapshot_finish(w, &facts, &error);
+		ret = snapshot_finish(w, &facts, false, &error);
 	*totals = *snapshot_totals(w);
 	snapshot_end(w);
 	return ret;
@@ -202,7 +202,7 @@ START_TEST(contents_may_come_from_a_file)
 	memset(memory + 3 * SNAPSHOT_CHUNK, 0, SNAPSHOT_CHUNK);
 	ck_assert_int_eq(snapshot_begin(folder, false, 0, &w, &error), 0);
 	ck_assert_int_eq(snapshot_write(w, &source, &done, NULL, &error), 0);
-	ck_assert_int_eq(snapshot_finish(w, &facts, &error), 0);
+	ck_assert_int_eq(snapshot_finish(w, &facts, false, &error), 0);
 	snapshot_end(w);
 	assert_read_back();
 

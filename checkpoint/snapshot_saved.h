@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CUDAW_SNAPSHOT_SAVED_H
+#define CUDAW_SNAPSHOT_SAVED_H
+/*
+ * Between what a pause took off the GPU (saved.h) and a snapshot: writing the one into the other,
+ * and fetching it back into host memory. Of the engine's thread; no driver call is made.
+ */
+#include "checkpoint/manifest.h"
+#include "checkpoint/saved.h"
+#include "checkpoint/snapshot_write.h"
+
+#include <limits.h>
+
+/* What is asked for. */
+struct snapshot_order {
+	char path[PATH_MAX]; /* absolute: the folder */
+	bool incremental;
+	bool hold;  /* the host memory is then given back: the data is in the snapshot alone */
+	bool image; /* a process image will be added, and the snapshot finished, by others */
+};
+
+/* Where a snapshot of ours is. */
+struct snapshot_place {
+	char path[PATH_MAX];
+	uint32_t index;
+	uint8_t id[16];
+};
+
+/*
+ * Write what @saved has. 0 or a negative errno; @place and @totals are set on success. The time that
+ * it takes is added to the phases of @facts. @done and @cancel are those of snapshot_write().
+ */
+int snapshot_saved_write(const struct saved *saved, const struct snapshot_order *order,
+			 struct snapshot_facts *facts, struct snapshot_place *place,
+			 struct snapshot_totals *totals, size_t *done, const bool *cancel,
+			 struct snapshot_error *error);
+
+/*
+ * Read every chunk back into the slot that its granule had, for which there is room again
+ * (saved_place()). 0 or a negative errno; the snapshot stays.
+ */
+int snapshot_saved_fetch(const struct saved *saved, const struct snapshot_place *place,
+			 size_t *done, const bool *cancel, struct snapshot_error *error);
+
+#endif

@@ -1,0 +1,191 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Snapshots of running jobs, and jobs that go on from them in the same process."""
+import json
+import os
+import shutil
+import signal
+import socket
+import tempfile
+
+from simlib import MIB, SCRATCH, tell
+from gpulib import RUNTIME_DIR, Job, check, cudaw, cudaw_ok, equal, main, until
+
+ENDLESS = ("--steps", 1000000, "--step-ms", 2)
+
+
+def folder():
+    return os.path.join(tempfile.mkdtemp(dir=SCRATCH), "snapshot")
+
+
+def ask(job, request):
+    """The lines of the job's answer to a request of the protocol."""
+    with socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(30)
+        client.connect(os.path.join(RUNTIME_DIR, f"{job.pid}.sock"))
+        client.sendall(request.encode() + b"\n")
+        text = b""
+        while chunk := client.recv(65536):
+            text += chunk
+    return text.decode().splitlines()
+
+
+def told(job, key):
+    """A value of the job's status; None where it is absent."""
+    values = [line.split(" ", 1)[1] for line in ask(job, "status") if line.startswith(key + " ")]
+    return values[0] if values else None
+
+
+def counter(mib=64, **env):
+    job = Job("counter", "--mib", mib, *ENDLESS, env=env)
+    job.wait_steps(3)
+    return job
+
+
+def finish(job):
+    check("every word right" in job.finish(), "the job did not verify its memory")
+
+
+def paused_into(path, mib=64, **env):
+    """A job that a signal has paused into a snapshot."""
+    job = counter(mib, CUDAW_SNAPSHOT_DIR=path, **env)
+    job.pause("signal")
+    until(lambda: told(job, "snapshot") == path, 30, "the job is in its snapshot")
+    return job
+
+
+def a_signal_pauses_into_a_snapshot():
+    path = folder()
+    job = paused_into(path)
+    equal((told(job, "paused"), told(job, "pool")), ("0", "0"), "the host memory it keeps")
+    cudaw_ok("verify", path)
+    found = json.loads(cudaw_ok("inspect", "--json", path))
+    equal(found["process"]["pid"], job.pid, "the pid in the manifest")
+    check(found["totals"]["bytes"] >= 64 * MIB, f"totals are {found['totals']}")
+    equal([phase["name"] for phase in found["phases"]],
+          ["drain", "copy", "unmap", "release", "write"], "the phases")
+    equal(found["devices"][0]["memory"] > 0 and found["devices"][0]["major"] > 0, True,
+          "whether the device is described")
+    job.check_still()
+    job.resume("signal")
+    equal(told(job, "snapshot"), None, "the snapshot that a running job is in")
+    finish(job)
+
+
+def the_second_one_writes_what_changed():
+    """With and without digests made on the GPU."""
+    for verify in ("0", "1"):
+        path = folder()
+        job = Job("hold", env={"CUDAW_SNAPSHOT_DIR": path, "CUDAW_VERIFY": verify})
+        job.wait_line("holding")
+        for full in (True, False):
+            job.pause("signal")
+            until(lambda: told(job, "snapshot") == path, 30, "the job is in its snapshot")
+            totals = json.loads(cudaw_ok("inspect", "--json", path))["totals"]
+            check(totals["written"] > 0 if full else totals["written"] == 0,
+                  f"verify {verify}, full {full}: totals are {totals}")
+            cudaw_ok("verify", path)
+            job.resume("signal")
+        tell(job)
+        job.result()
+
+
+def with_the_context_left_on_the_gpu():
+    path = folder()
+    job = paused_into(path, CUDAW_RELEASE="memory")
+    cudaw_ok("verify", path)
+    job.resume("signal")
+    finish(job)
+
+
+def a_damaged_snapshot_leaves_the_job_paused():
+    path = folder()
+    job = paused_into(path)
+    shutil.copytree(path, path + ".good")
+    data = sorted(name for name in os.listdir(path) if name.startswith("data"))[0]
+    with open(f"{path}/{data}", "r+b") as file:
+        file.seek(4096)
+        file.write(b"damage")
+    done = cudaw("resume", job.pid)
+    equal(done.returncode, 1, "the exit code of cudaw resume")
+    check(f"{path}: {data}: damaged at" in done.stderr, f"stderr is {done.stderr!r}")
+    check(job.state() in ("failed", "paused"), f"the state is {job.state()}")
+    shutil.rmtree(path)
+    done = cudaw("resume", job.pid)
+    check(f"{path}: No such file" in done.stderr, f"stderr is {done.stderr!r}")
+    os.rename(path + ".good", path)
+    job.resume()
+    finish(job)
+
+
+def another_snapshot_in_its_place_is_refused():
+    path = folder()
+    job = paused_into(path)
+    os.rename(path, path + ".mine")
+    other = paused_into(path)
+    done = cudaw("resume", job.pid)
+    equal(done.returncode, 1, "the exit code of cudaw resume")
+    check("is not the snapshot that this job is in" in done.stderr or "No such file" in done.stderr,
+          f"stderr is {done.stderr!r}")
+    shutil.rmtree(path)
+    os.rename(path + ".mine", path)
+    job.resume()
+    finish(job)
+    other.discard()
+
+
+def a_snapshot_that_cannot_be_written_keeps_the_memory():
+    path = folder()
+    os.mkdir(path)
+    with open(f"{path}/thesis", "w", encoding="ascii") as file:
+        file.write("x")
+    job = counter(CUDAW_SNAPSHOT_DIR=path)
+    job.pause("signal")
+    until(lambda: "found thesis in it" in (job.status()["reason"] or ""), 10, "the reason is told")
+    check(int(told(job, "paused")) >= 64 * MIB, "the host memory it keeps")
+    job.resume("signal")
+    finish(job)
+
+
+def a_signal_while_it_is_written_resumes():
+    job = counter(512, CUDAW_SNAPSHOT_DIR=folder())
+    for _ in range(3):
+        job.send(signal.SIGUSR1)
+        job.wait_state("paused")
+        job.send(signal.SIGUSR2)
+        job.wait_state("running")
+        job.wait_steps(job.steps() + 2)
+    finish(job)
+
+
+def requests_that_make_no_sense():
+    job = counter()
+    path = folder()
+    equal(ask(job, f"snapshot {path}")[-1], "end busy the job is not paused", "the answer")
+    for request in ("snapshot", "snapshot here", "snapshot hold", "snapshot fast /tmp/x"):
+        check(ask(job, request)[-1].startswith("end invalid "), f"the answer to {request}")
+    check(not os.path.exists(path), "a folder was made")
+    finish(job)
+
+
+def a_paused_job_can_be_written_and_goes_on():
+    job = counter()
+    job.pause()
+    path = folder()
+    said = ask(job, f"snapshot {path}")
+    equal(said[-1], "end ok", "the answer")
+    check(any(line.startswith("snapshot_ms ") for line in said), f"the answer is {said}")
+    equal(told(job, "snapshot"), None, "the snapshot that the job is in")
+    cudaw_ok("verify", path)
+    shutil.rmtree(path)
+    job.resume()
+    finish(job)
+
+
+if __name__ == "__main__":
+    main(a_signal_pauses_into_a_snapshot, the_second_one_writes_what_changed,
+         with_the_context_left_on_the_gpu, a_damaged_snapshot_leaves_the_job_paused,
+         another_snapshot_in_its_place_is_refused,
+         a_snapshot_that_cannot_be_written_keeps_the_memory,
+         a_signal_while_it_is_written_resumes, requests_that_make_no_sense,
+         a_paused_job_can_be_written_and_goes_on)
