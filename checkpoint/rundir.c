@@ -123,12 +123,26 @@ int rundir_connect(int dir, pid_t pid)
 }
 
 /*
+ * A process image (CRIU) binds the socket again to the address that it was bound to, so that has to
+ * be the real path where it is short enough. That it leads to @dir is seen when the mode is set.
+ */
+static struct sockaddr_un bound_address(int dir, const char *path)
+{
+	struct sockaddr_un addr = {.sun_family = AF_UNIX};
+
+	if (snprintf(addr.sun_path, sizeof(addr.sun_path), "%s/%d" RUNDIR_SUFFIX, path, getpid()) <
+	    (int)sizeof(addr.sun_path))
+		return addr;
+	return socket_address(dir, getpid());
+}
+
+/*
  * Bind @fd to the socket of this process. A name that is taken was left by a dead process of the
  * same PID, unless somebody answers: two PID namespaces (containers) may share the folder.
  */
-static int bind_socket(int fd, int dir)
+static int bind_socket(int fd, int dir, const char *path)
 {
-	struct sockaddr_un addr = socket_address(dir, getpid());
+	struct sockaddr_un addr = bound_address(dir, path);
 	char name[32];
 	int peer;
 
@@ -149,7 +163,7 @@ static int bind_socket(int fd, int dir)
 	return bind(fd, (struct sockaddr *)&addr, sizeof(addr)) < 0 ? -errno : 0;
 }
 
-static int listen_in(int dir)
+static int listen_in(int dir, const char *path)
 {
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	char name[32];
@@ -157,7 +171,7 @@ static int listen_in(int dir)
 
 	if (fd < 0)
 		return -errno;
-	err = bind_socket(fd, dir);
+	err = bind_socket(fd, dir, path);
 	if (err)
 		goto err_close;
 	/* Not by umask(2), which other threads share. The folder keeps others out until then. */
@@ -190,7 +204,7 @@ int rundir_listen(void)
 		pr_err("%s can not be used: %s", path, why);
 		return dir;
 	}
-	fd = listen_in(dir);
+	fd = listen_in(dir, path);
 	if (fd == -EADDRINUSE)
 		pr_err("%s/%d" RUNDIR_SUFFIX " is in use by another PID namespace: give each its "
 		       "own CUDAW_RUNTIME_DIR",

@@ -16,7 +16,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define MEMFD_SIZE   (1L << 44)
 #define POISON_BYTE  0xb5
 #define POISON_WHOLE (4UL << 20) /* the first bytes of an allocation, all poisoned */
 
@@ -34,10 +33,6 @@ int alloc_fd(CUdevice dev)
 		return fds[dev];
 	snprintf(name, sizeof(name), "simulated-gpu-%d", dev);
 	fds[dev] = memfd_create(name, MFD_CLOEXEC);
-	if (fds[dev] > 0 && ftruncate(fds[dev], MEMFD_SIZE)) {
-		close(fds[dev]);
-		fds[dev] = -1;
-	}
 	return fds[dev];
 }
 
@@ -100,7 +95,8 @@ CUresult alloc_new(CUdevice dev, size_t size, struct sim_alloc **out)
 	}
 	next_offset[dev] += (off_t)SIM_ROUND(size, SIM_GRANULARITY);
 	object_add(KIND_ALLOC, &alloc->obj);
-	if (!poison(alloc)) {
+	/* It grows as it is used: CRIU takes memory for the whole length of a file. */
+	if (ftruncate(fds[dev], next_offset[dev]) || !poison(alloc)) {
 		alloc_free(alloc);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
