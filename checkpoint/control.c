@@ -370,6 +370,23 @@ void control_want_snapshot(const struct snapshot_order *order)
 		__atomic_store_n(&ctl.progress.cancel, true, __ATOMIC_RELAXED);
 }
 
+int control_moved(const char *path, const CUcheckpointGpuPair *pairs, size_t count,
+		  struct snapshot_error *error)
+{
+	CUuuid uuid;
+	int ret = op == OP_NONE ? engine_moved(path, pairs, count, error)
+				: snapshot_fail(error, -EBUSY, "an operation is under way");
+
+	for (int dev = 0; dev < ctl.ndevices && !ret; dev++)
+		for (size_t i = 0; i < count; i++)
+			if (nvml_uuid_parse(ctl.devices[dev].uuid, &uuid) &&
+			    !memcmp(&uuid, &pairs[i].oldUuid, sizeof(uuid))) {
+				nvml_uuid_text(&pairs[i].newUuid, ctl.devices[dev].uuid);
+				break;
+			}
+	return ret;
+}
+
 /* CUDAW_SNAPSHOT_DIR: a pause by signal goes into a snapshot. */
 static void snapshot_by_signal(void)
 {

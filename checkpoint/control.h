@@ -51,6 +51,10 @@ void control_end_hold(void);
 /* Ask for a paused job to be written to a snapshot; the same, by server_finish_snapshot(). */
 void control_want_snapshot(const struct snapshot_order *order);
 
+/* engine_moved(), at once; -EBUSY where an operation is under way. */
+int control_moved(const char *path, const CUcheckpointGpuPair *pairs, size_t count,
+		  struct snapshot_error *error);
+
 /* The state now, with *@progress (may be NULL) set while an operation is under way, else NULL. */
 enum job_state control_state(const struct engine_progress **progress);
 

@@ -48,7 +48,7 @@ static struct {
 	bool held;       /* what was saved is in the snapshot alone, in held_slots slots */
 } now;
 
-static struct snapshot_place place;
+static struct snapshot_place place = {.dir = -1};
 static size_t held_slots;
 
 /* The operation under way and its current phase. */
@@ -360,6 +360,7 @@ static int fetch(struct engine_progress *progress, struct engine_result *result)
 		return fail(result, END_BUSY, "cancelled by a pause");
 	if (ret)
 		return fail(result, END_FAILED, "%.255s: %.250s", place.path, error.text);
+	snapshot_place_unlock(&place);
 	saved.used_slots = held_slots;
 	__atomic_store_n(&now.held, false, __ATOMIC_RELEASE);
 	publish();
@@ -708,9 +709,24 @@ void engine_snapshot(const struct cuda_driver *drv, const struct snapshot_order 
 	if ((order->image && release_all(drv, progress, result)) ||
 	    write_snapshot(order, facts, progress, result))
 		return;
-	if (order->hold)
+	if (!order->hold)
+		snapshot_place_unlock(&place);
+	else
 		give_host_memory_back(drv);
 	succeed(result, start, saved_bytes(&saved));
+}
+
+int engine_moved(const char *path, const CUcheckpointGpuPair *pairs, size_t count,
+		 struct snapshot_error *error)
+{
+	int ret;
+
+	if (!now.held)
+		return snapshot_fail(error, -ENOENT, "the job is in no snapshot");
+	ret = snapshot_place_move(&place, path, error);
+	if (!ret)
+		release_remap(pairs, count);
+	return ret;
 }
 
 void engine_trim(const struct cuda_driver *drv, int timeout_ms, struct engine_progress *progress,

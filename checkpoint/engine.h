@@ -86,6 +86,13 @@ void engine_snapshot(const struct cuda_driver *drv, const struct snapshot_order 
 		     struct engine_result *result);
 
 /*
+ * The snapshot that this job is in, and alone in, lies at @path now; the resume goes to other GPUs
+ * where there are pairs (release_remap()). While no operation is under way. 0 or a negative errno.
+ */
+int engine_moved(const char *path, const CUcheckpointGpuPair *pairs, size_t count,
+		 struct snapshot_error *error);
+
+/*
  * What is left to do when an operation has been answered: pin the host memory of a paused job whose
  * context is still there, so that the resume is as fast as the bus; give back host memory of a
  * running one, or with CUDAW_PREPARE=1 make it ready for the next pause, as the job's memory grows.

@@ -46,6 +46,16 @@ static void put_command(struct json_out *out)
 	free(text);
 }
 
+/* The folder of the process's socket: it has to be there when the process goes on. */
+static void put_runtime_dir(struct json_out *out)
+{
+	char path[PATH_MAX];
+	const char *why;
+
+	json_text(out, "runtime_dir",
+		  rundir_path(geteuid(), path, sizeof(path), &why) ? NULL : path);
+}
+
 static void put_process(struct json_out *out)
 {
 	char id[RUNDIR_ID_SIZE];
@@ -57,6 +67,7 @@ static void put_process(struct json_out *out)
 	json_text(out, "job", id);
 	json_text(out, "name", secure_getenv("CUDAW_NAME"));
 	put_command(out);
+	put_runtime_dir(out);
 	put_link(out, "exe", "/proc/self/exe");
 	put_link(out, "cwd", "/proc/self/cwd");
 	json_close(out, '}');

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #define MAX_PROCESSES 256 /* on one GPU */
@@ -51,6 +52,29 @@ void nvml_uuid_text(const CUuuid *uuid, char text[NVML_UUID_SIZE])
 		 "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", b[0],
 		 b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13],
 		 b[14], b[15]);
+}
+
+bool nvml_uuid_parse(const char *text, CUuuid *uuid)
+{
+	char made[NVML_UUID_SIZE];
+	CUuuid parsed = {0};
+	size_t digits = 0;
+
+	if (strlen(text) != NVML_UUID_SIZE - 1)
+		return false;
+	for (const char *p = text + strlen("GPU-"); *p && digits < 2 * sizeof(parsed); p++) {
+		unsigned int digit = *p >= 'a' && *p <= 'f' ? *p - 'a' + 10 : *p - '0';
+
+		if (*p == '-')
+			continue;
+		parsed.bytes[digits / 2] |= (unsigned char)(digit << (digits % 2 ? 0 : 4));
+		digits++;
+	}
+	nvml_uuid_text(&parsed, made);
+	if (strcmp(made, text))
+		return false;
+	*uuid = parsed;
+	return true;
 }
 
 static int find_device(const char *uuid, nvmlDevice_t *device)

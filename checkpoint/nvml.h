@@ -7,12 +7,16 @@
  * checkpoint holds these calls block until it is restored [H200, driver 580.159]: see freemem.h.
  */
 #include <cuda.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 #define NVML_UUID_SIZE 41 /* "GPU-" and 32 digits with 4 dashes, and the terminating zero */
 
 /* The GPU's name among NVIDIA's tools, "GPU-6e9a...". Opens nothing. */
 void nvml_uuid_text(const CUuuid *uuid, char text[NVML_UUID_SIZE]);
+
+/* The reverse. False where @text is no such name. */
+bool nvml_uuid_parse(const char *text, CUuuid *uuid);
 
 /* Bytes that the GPU named @uuid has free. 0, or -ENOSYS where NVML is missing or cannot tell. */
 int nvml_free_memory(const char *uuid, size_t *bytes);

@@ -23,6 +23,8 @@
  *				path. incremental: keep what the snapshot there has already; hold:
  *				give the host memory back, a resume reads the snapshot; image: leave
  *				it unfinished, for a process image to be added (FORMAT.md)
+ *	moved [OLD=NEW]... DIR	the snapshot that this paused job is in lies in DIR now; the resume
+ *				is to go to other GPUs (UUIDs; all that the process sees, or none)
  *
  *	hold [TIMEOUT_MS] [all|memory]	pause, but first come to rest together with other processes
  *	regain [TIMEOUT_MS]	resume, but run on only together with other processes

@@ -30,6 +30,8 @@ static size_t held[CUDA_MAX_DEVICES];
 static int ngpus;
 static int locks[CUDA_MAX_DEVICES];
 static enum release_choice chosen;
+static CUcheckpointGpuPair remap[CUDA_MAX_DEVICES];
+static unsigned int nremap;
 static bool restored; /* but not unlocked: that is what is left to be tried again */
 
 void release_choose(enum release_choice choice)
@@ -214,9 +216,22 @@ bool release_fits(const size_t *managed)
 	return true;
 }
 
+void release_remap(const CUcheckpointGpuPair *pairs, size_t count)
+{
+	nremap = count < CUDA_MAX_DEVICES ? count : CUDA_MAX_DEVICES;
+	memcpy(remap, pairs, nremap * sizeof(*pairs));
+	for (int dev = 0; dev < ngpus; dev++)
+		for (unsigned int i = 0; i < nremap; i++)
+			if (!memcmp(&uuids[dev], &remap[i].oldUuid, sizeof(uuids[dev]))) {
+				uuids[dev] = remap[i].newUuid;
+				break;
+			}
+}
+
 CUresult release_restore(const struct cuda_driver *drv, const char **call)
 {
-	CUcheckpointRestoreArgs restore = {0};
+	CUcheckpointRestoreArgs restore = {.gpuPairs = nremap ? remap : NULL,
+					   .gpuPairsCount = nremap};
 	CUcheckpointUnlockArgs unlock = {0};
 	CUresult error;
 
@@ -225,6 +240,7 @@ CUresult release_restore(const struct cuda_driver *drv, const char **call)
 		error = drv->cuCheckpointProcessRestore(getpid(), &restore);
 		if (error)
 			return error;
+		nremap = 0;
 	}
 	*call = "cuCheckpointProcessUnlock";
 	error = drv->cuCheckpointProcessUnlock(getpid(), &unlock);

@@ -57,6 +57,12 @@ int release_lock(void);
 /* Undo release_lock(); nothing to do for what is not positive. */
 void release_unlock(int lock);
 
+/*
+ * The next restore goes to other GPUs: every GPU that the process sees is in one of the @count
+ * pairs, or there are none at all. Between release_checkpoint() and release_restore().
+ */
+void release_remap(const CUcheckpointGpuPair *pairs, size_t count);
+
 /* Restore and unlock. 0, or the driver's error, with *@call as above. */
 CUresult release_restore(const struct cuda_driver *drv, const char **call);
 

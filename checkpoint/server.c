@@ -246,6 +246,31 @@ static bool parse_order(const char *text, struct snapshot_order *order)
 	       snprintf(order->path, sizeof(order->path), "%s", text) < (int)sizeof(order->path);
 }
 
+/* "[OLD=NEW]... DIR" */
+static void take_move(const struct client *c, const char *text)
+{
+	CUcheckpointGpuPair pairs[CUDA_MAX_DEVICES];
+	char uuids[2][NVML_UUID_SIZE];
+	struct snapshot_error error;
+	size_t count = 0;
+	int len, ret = 0;
+
+	for (; !ret && *text && *text != '/'; text += len, count++) {
+		len = 0;
+		if (count == CUDA_MAX_DEVICES ||
+		    sscanf(text, "%40[^= ]=%40[^ ] %n", uuids[0], uuids[1], &len) != 2 || !len ||
+		    !nvml_uuid_parse(uuids[0], &pairs[count].oldUuid) ||
+		    !nvml_uuid_parse(uuids[1], &pairs[count].newUuid))
+			ret = -EINVAL;
+	}
+	if (ret || !*text)
+		say(c, "end " END_INVALID " expected moved [GPU-OLD=GPU-NEW]... /DIR");
+	else if (control_moved(text, pairs, count, &error))
+		say(c, "end " END_FAILED " %s: %s", text, error.text);
+	else
+		say(c, "end " END_OK);
+}
+
 /* False when the client is done with. */
 static bool handle_request(struct client *c)
 {
@@ -261,6 +286,10 @@ static bool handle_request(struct client *c)
 
 	if (!strcmp(c->line, "status")) {
 		say_status(c);
+		return false;
+	}
+	if (word == 5 && !strncmp(c->line, "moved", 5)) {
+		take_move(c, argument);
 		return false;
 	}
 	if (!strcmp(c->line, "trim")) {

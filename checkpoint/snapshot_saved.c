@@ -112,13 +112,39 @@ int snapshot_saved_write(const struct saved *s, const struct snapshot_order *ord
 		ret = snapshot_finish(w, facts, order->image, error);
 	if (!ret) {
 		*totals = *snapshot_totals(w);
-		memcpy(place->path, order->path, sizeof(place->path));
 		place->index = snapshot_number(w);
 		memcpy(place->id, snapshot_id(w), sizeof(place->id));
 	}
 	snapshot_end(w);
 	lists_free(&lists);
-	return ret;
+	if (ret)
+		return ret;
+	snapshot_place_unlock(place);
+	memcpy(place->path, order->path, sizeof(place->path));
+	return order->image ? 0 : snapshot_place_move(place, order->path, error);
+}
+
+int snapshot_place_move(struct snapshot_place *place, const char *path,
+			struct snapshot_error *error)
+{
+	int dir;
+
+	if (strlen(path) >= sizeof(place->path))
+		return snapshot_fail(error, -ENAMETOOLONG, "its path is too long");
+	dir = snapshot_dir_open(path, error);
+	if (dir < 0)
+		return dir;
+	snapshot_place_unlock(place);
+	memmove(place->path, path, strlen(path) + 1);
+	place->dir = dir;
+	return 0;
+}
+
+void snapshot_place_unlock(struct snapshot_place *place)
+{
+	if (place->dir >= 0)
+		snapshot_dir_close(place->dir);
+	place->dir = -1;
 }
 
 static int compare_pieces(const void *a, const void *b)
@@ -175,7 +201,7 @@ int snapshot_saved_fetch(const struct saved *s, const struct snapshot_place *pla
 
 	what.cancel = cancel;
 	what.index = &index;
-	what.dir = snapshot_dir_open(place->path, error);
+	what.dir = place->dir >= 0 ? place->dir : snapshot_dir_open(place->path, error);
 	if (what.dir < 0)
 		return what.dir;
 	ret = snapshot_index_load(what.dir, place->index, &index, error);
@@ -190,6 +216,7 @@ int snapshot_saved_fetch(const struct saved *s, const struct snapshot_place *pla
 		ret = snapshot_read(&what, error);
 	snapshot_index_free(&index);
 out:
-	snapshot_dir_close(what.dir);
+	if (what.dir != place->dir)
+		snapshot_dir_close(what.dir);
 	return ret;
 }

@@ -19,15 +19,21 @@ struct snapshot_order {
 	bool image; /* a process image will be added, and the snapshot finished, by others */
 };
 
-/* Where a snapshot of ours is. */
+/*
+ * Where a snapshot of ours is. While @dir is not -1 the folder is locked, so that nobody writes
+ * another snapshot over what this process has nowhere else. A process image must not have it open:
+ * it would be opened at the same path again.
+ */
 struct snapshot_place {
 	char path[PATH_MAX];
+	int dir;
 	uint32_t index;
 	uint8_t id[16];
 };
 
 /*
- * Write what @saved has. 0 or a negative errno; @place and @totals are set on success. The time that
+ * Write what @saved has. 0 or a negative errno; @totals and @place, locked but for an image, are set
+ * on success. The time that
  * it takes is added to the phases of @facts. @done and @cancel are those of snapshot_write().
  */
 int snapshot_saved_write(const struct saved *saved, const struct snapshot_order *order,
@@ -35,9 +41,14 @@ int snapshot_saved_write(const struct saved *saved, const struct snapshot_order 
 			 struct snapshot_totals *totals, size_t *done, const bool *cancel,
 			 struct snapshot_error *error);
 
+/* The folder is at @path now: lock it there. 0 or a negative errno; then nothing is changed. */
+int snapshot_place_move(struct snapshot_place *place, const char *path,
+			struct snapshot_error *error);
+void snapshot_place_unlock(struct snapshot_place *place);
+
 /*
  * Read every chunk back into the slot that its granule had, for which there is room again
- * (saved_place()). 0 or a negative errno; the snapshot stays.
+ * (saved_place()). 0 or a negative errno; the snapshot stays, and stays locked where it was.
  */
 int snapshot_saved_fetch(const struct saved *saved, const struct snapshot_place *place,
 			 size_t *done, const bool *cancel, struct snapshot_error *error);

@@ -112,26 +112,53 @@ def a_damaged_snapshot_leaves_the_job_paused():
     check(job.state() in ("failed", "paused"), f"the state is {job.state()}")
     shutil.rmtree(path)
     done = cudaw("resume", job.pid)
-    check(f"{path}: No such file" in done.stderr, f"stderr is {done.stderr!r}")
-    os.rename(path + ".good", path)
+    check(f"{path}: index-1: No such file" in done.stderr, f"stderr is {done.stderr!r}")
+    equal(ask(job, f"moved {path}.good"), ["end ok"], "the answer")
     job.resume()
     finish(job)
 
 
-def another_snapshot_in_its_place_is_refused():
+def what_a_job_is_in_is_not_overwritten():
     path = folder()
     job = paused_into(path)
-    os.rename(path, path + ".mine")
-    other = paused_into(path)
-    done = cudaw("resume", job.pid)
-    equal(done.returncode, 1, "the exit code of cudaw resume")
-    check("is not the snapshot that this job is in" in done.stderr or "No such file" in done.stderr,
-          f"stderr is {done.stderr!r}")
-    shutil.rmtree(path)
-    os.rename(path + ".mine", path)
+    other = counter(CUDAW_SNAPSHOT_DIR=path)
+    other.pause("signal")
+    until(lambda: "another process reads or writes" in (other.status()["reason"] or ""), 10,
+          "the reason is told")
+    other.resume("signal")
+    finish(other)
+    cudaw_ok("verify", path)
+    os.rename(path, path + ".moved")
     job.resume()
     finish(job)
-    other.discard()
+
+
+def another_snapshot_is_refused():
+    job, other = paused_into(folder()), paused_into(folder())
+    path = told(job, "snapshot")
+    equal(ask(job, f"moved {told(other, 'snapshot')}"), ["end ok"], "the answer")
+    done = cudaw("resume", job.pid)
+    equal(done.returncode, 1, "the exit code of cudaw resume")
+    check("it is not the snapshot that this job is in" in done.stderr, f"stderr is {done.stderr!r}")
+    check("No such file" in ask(job, "moved /nowhere")[-1], "a folder that is not there")
+    for request in ("moved", "moved here", "moved 0=1 /x", "moved GPU-x=GPU-y /x"):
+        check(ask(job, request)[-1].startswith("end invalid "), f"the answer to {request}")
+    equal(ask(job, f"moved {path}"), ["end ok"], "the answer")
+    for one in (job, other):
+        one.resume()
+        finish(one)
+
+
+def the_driver_is_told_of_other_gpus():
+    """The simulated one refuses to go elsewhere, so what it says shows that it was asked to."""
+    job = paused_into(folder())
+    gpu = job.status()["gpu"][0]["uuid"]
+    move = f"moved {gpu}={gpu[:-1]}f"
+    equal(ask(job, f"{move} {told(job, 'snapshot')}"), ["end ok"], "the answer")
+    done = cudaw("resume", job.pid)
+    check("cuCheckpointProcessRestore: CUDA_ERROR_NOT_SUPPORTED" in done.stderr,
+          f"stderr is {done.stderr!r}")
+    job.discard()
 
 
 def a_snapshot_that_cannot_be_written_keeps_the_memory():
@@ -185,7 +212,8 @@ def a_paused_job_can_be_written_and_goes_on():
 if __name__ == "__main__":
     main(a_signal_pauses_into_a_snapshot, the_second_one_writes_what_changed,
          with_the_context_left_on_the_gpu, a_damaged_snapshot_leaves_the_job_paused,
-         another_snapshot_in_its_place_is_refused,
+         what_a_job_is_in_is_not_overwritten, another_snapshot_is_refused,
+         the_driver_is_told_of_other_gpus,
          a_snapshot_that_cannot_be_written_keeps_the_memory,
          a_signal_while_it_is_written_resumes, requests_that_make_no_sense,
          a_paused_job_can_be_written_and_goes_on)
