@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cudaw pause, resume and trim: which processes are meant, the request to all, the outcome. */
+#include "tools/control.h"
+
 #include "tools/tools.h"
 
 #include "tools/coordinate.h"
@@ -475,4 +477,45 @@ int cmd_resume(int argc, char **argv)
 int cmd_trim(int argc, char **argv)
 {
 	return cmd_control(argc, argv, &trim_verb, help_trim);
+}
+
+struct job *control_find(struct job_list *list, const char *target, int *code)
+{
+	struct control control = {.verb = &pause_verb};
+	char *targets[] = {(char *)target};
+	struct job *found = NULL;
+	size_t n = 0;
+
+	*code = jobs_find(list);
+	if (*code)
+		return NULL;
+	control.list = *list;
+	select_targets(&control, targets, 1);
+	*code = control.code;
+	for (size_t i = 0; i < list->n; i++)
+		if (list->jobs[i].selected) {
+			found = &list->jobs[i];
+			n++;
+		}
+	if (n < 2)
+		return found;
+	complain("'%s' is %zu processes that use the GPU; give one's PID", target, n);
+	*code = EXIT_USAGE;
+	return NULL;
+}
+
+int control_ask(struct job *job, const char *verb, const char *doing, const char *request)
+{
+	const struct verb words = {verb, doing, ""};
+	struct control control = {.verb = &words};
+	struct job_request ask = {
+		.text = request, .line = control_line, .tick = progress_tick, .limit_ms = -1};
+
+	job->note[0] = '\0';
+	progress_begin(doing);
+	jobs_ask(&job, 1, &ask);
+	progress_end();
+	if (job->error || strcmp(job->end, END_OK) != 0)
+		report_failure(&control, job);
+	return control.code;
 }

@@ -21,6 +21,8 @@ static const struct command {
 	{"resume", cmd_resume, help_resume, "give a paused job its GPU memory back"},
 	{"trim", cmd_trim, help_trim, "give back the memory that a running job keeps for later"},
 	{"doctor", cmd_doctor, help_doctor, "say what works on this machine, and why not"},
+	{"snapshot", cmd_snapshot, help_snapshot, "write a job to a folder"},
+	{"restore", cmd_restore, help_restore, "start a job again from a folder"},
 	{"inspect", cmd_inspect, help_inspect, "say what a snapshot is and what it needs"},
 	{"verify", cmd_verify, help_verify, "check every byte of a snapshot"},
 	{"kernels", cmd_kernels, help_kernels, "list the kernels in files and their parameters"},

@@ -2,8 +2,8 @@
 /* cudaw inspect and cudaw verify: what a snapshot is, and whether it is whole. */
 #include "tools/tools.h"
 
-#include "checkpoint/snapshot_dir.h"
 #include "tools/format.h"
+#include "tools/host_image.h"
 #include "tools/jobs.h"
 #include "tools/progress.h"
 #include "tools/snapshot_manifest.h"
@@ -44,51 +44,6 @@ const char help_verify[] =
 	"\n"
 	"Exit codes: 0 whole; 1 no snapshot, or a damaged one; 2 wrong usage; 6 it is newer than\n"
 	"this cudaw. Of several failures, the first decides.\n";
-
-/* A snapshot that is open, locked and checked but for the contents of its chunks. */
-struct snapshot {
-	const char *path;
-	int dir;
-	struct snapshot_manifest manifest;
-	struct snapshot_index index;
-};
-
-/* Say what @error is about. Returns the exit code. */
-static int refuse(const char *path, int code, const struct snapshot_error *error)
-{
-	char text[sizeof(error->text)];
-
-	format_copy(text, sizeof(text), error->text);
-	complain("%s: %s", path, text);
-	return code == -ENOTSUP ? EXIT_UNSUPPORTED : EXIT_FAILED;
-}
-
-static int open_snapshot(const char *path, struct snapshot *s)
-{
-	struct snapshot_error error;
-	int ret;
-
-	*s = (struct snapshot){.path = path, .dir = snapshot_dir_open(path, &error)};
-	if (s->dir < 0)
-		return refuse(path, s->dir, &error);
-	ret = snapshot_manifest_load(s->dir, &s->manifest, &error);
-	if (!ret) {
-		ret = snapshot_manifest_index(s->dir, &s->manifest, &s->index, &error);
-		if (ret)
-			snapshot_manifest_free(&s->manifest);
-	}
-	if (!ret)
-		return EXIT_DONE;
-	snapshot_dir_close(s->dir);
-	return refuse(path, ret, &error);
-}
-
-static void close_snapshot(struct snapshot *s)
-{
-	snapshot_index_free(&s->index);
-	snapshot_manifest_free(&s->manifest);
-	snapshot_dir_close(s->dir);
-}
 
 /* Bytes of the files that the manifest names, itself aside. */
 static size_t disk_bytes(const struct snapshot *s)
@@ -179,6 +134,8 @@ static void print_sizes(const struct snapshot *s)
 		putchar('\n');
 	printf("needs     %zu mapped files\n",
 	       json_array_size(json_object_get(s->manifest.root, "files")));
+	if (!s->manifest.image)
+		puts("it has no process image: 'cudaw restore' cannot use it");
 }
 
 int cmd_inspect(int argc, char **argv)
@@ -208,7 +165,7 @@ int cmd_inspect(int argc, char **argv)
 		complain(optind == argc ? "which folder?" : "one folder at a time");
 		return usage_error("inspect");
 	}
-	ret = open_snapshot(argv[optind], &s);
+	ret = snapshot_open(argv[optind], &s);
 	if (ret)
 		return ret;
 	if (json) {
@@ -218,7 +175,7 @@ int cmd_inspect(int argc, char **argv)
 		print_devices(&s);
 		print_sizes(&s);
 	}
-	close_snapshot(&s);
+	snapshot_close(&s);
 	return EXIT_DONE;
 }
 
@@ -254,10 +211,11 @@ static int verify(const char *path)
 {
 	struct reading reading = {0};
 	char bytes[FORMAT_SIZE], took[FORMAT_SIZE], rate[FORMAT_SIZE];
+	size_t size, image = 0;
 	struct snapshot s;
 	pthread_t thread;
 	int64_t begin = now_ms();
-	int ret = open_snapshot(path, &s);
+	int ret = snapshot_open(path, &s);
 
 	if (ret)
 		return ret;
@@ -272,13 +230,16 @@ static int verify(const char *path)
 				       s.manifest.totals.bytes);
 	}
 	progress_end();
+	if (!reading.result && s.manifest.image)
+		reading.result = host_image_check(s.dir, s.manifest.index, &image, &reading.error);
+	size = disk_bytes(&s) + image;
 	if (reading.result)
-		ret = refuse(path, reading.result, &reading.error);
+		ret = snapshot_refuse(path, reading.result, &reading.error);
 	else
-		printf("%s is whole: %s read in %s, %s\n", path,
-		       format_bytes(bytes, disk_bytes(&s)), format_duration(took, now_ms() - begin),
-		       format_rate(rate, disk_bytes(&s), now_ms() - begin));
-	close_snapshot(&s);
+		printf("%s is whole: %s read in %s, %s\n", path, format_bytes(bytes, size),
+		       format_duration(took, now_ms() - begin),
+		       format_rate(rate, size, now_ms() - begin));
+	snapshot_close(&s);
 	return ret;
 }
 

@@ -204,13 +204,17 @@ static void clean_up(const struct job *job)
 
 void job_say(struct job *job, const char *fmt, ...)
 {
-	char text[64];
+	char text[PROTOCOL_LINE];
 	va_list ap;
 	int len;
 
 	va_start(ap, fmt);
 	len = vsnprintf(text, sizeof(text) - 1, fmt, ap);
 	va_end(ap);
+	if (len >= (int)sizeof(text) - 1) {
+		hang_up(job, -ENAMETOOLONG);
+		return;
+	}
 	text[len++] = '\n';
 	/* The socket has room for the few short lines of a conversation. */
 	if (job->fd >= 0 && send(job->fd, text, len, MSG_NOSIGNAL) != len)

@@ -29,6 +29,7 @@
 #define MEMBER(name) __typeof__(name) *name;
 struct functions {
 	FUNCTIONS(MEMBER)
+	MEMBER(cuDeviceGetUuid_v2) /* 11.4; may be NULL */
 };
 #undef MEMBER
 
@@ -49,6 +50,8 @@ static bool load(const char *path, struct functions *fn, struct probe *probe)
 	}
 	FUNCTIONS(LOAD)
 #undef LOAD
+	fn->cuDeviceGetUuid_v2 =
+		(__typeof__(fn->cuDeviceGetUuid_v2))dlsym(lib, "cuDeviceGetUuid_v2");
 	probe->checkpoint = dlsym(lib, "cuCheckpointProcessCheckpoint") != NULL;
 	return true;
 }
@@ -62,11 +65,14 @@ static int attribute(const struct functions *fn, CUdevice dev, CUdevice_attribut
 
 static void ask_device(const struct functions *fn, int ordinal, struct probe_device *device)
 {
+	CUuuid uuid;
 	CUdevice dev;
 
 	if (fn->cuDeviceGet(&dev, ordinal) != CUDA_SUCCESS)
 		return;
 	fn->cuDeviceGetName(device->name, sizeof(device->name), dev);
+	if (fn->cuDeviceGetUuid_v2 && fn->cuDeviceGetUuid_v2(&uuid, dev) == CUDA_SUCCESS)
+		nvml_uuid_text(&uuid, device->uuid);
 	fn->cuDeviceTotalMem_v2(&device->memory, dev);
 	device->major = attribute(fn, dev, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
 	device->minor = attribute(fn, dev, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);

@@ -5,6 +5,8 @@
  * What the real driver says of itself and of its devices. A child process asks, so that a driver
  * that crashes or hangs does neither to us; no context is made, so no GPU memory is used.
  */
+#include "checkpoint/nvml.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -12,7 +14,8 @@
 
 struct probe_device {
 	char name[96];
-	int major, minor; /* compute capability */
+	char uuid[NVML_UUID_SIZE]; /* empty where the driver does not say */
+	int major, minor;          /* compute capability */
 	size_t memory;
 	bool vmm, rdma;
 };

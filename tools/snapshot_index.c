@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whether a snapshot's manifest, its index and its data files agree. */
+/* Opening a snapshot: whether its manifest, its index and its data files agree. */
 #include "tools/snapshot_manifest.h"
+
+#include "checkpoint/snapshot_dir.h"
+#include "tools/format.h"
+#include "tools/tools.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -104,4 +108,40 @@ int snapshot_manifest_index(int dir, const struct snapshot_manifest *m,
 	else
 		*index = loaded;
 	return ret;
+}
+
+int snapshot_refuse(const char *path, int code, const struct snapshot_error *error)
+{
+	char text[sizeof(error->text)];
+
+	format_copy(text, sizeof(text), error->text);
+	complain("%s: %s", path, text);
+	return code == -ENOTSUP ? EXIT_UNSUPPORTED : EXIT_FAILED;
+}
+
+int snapshot_open(const char *path, struct snapshot *s)
+{
+	struct snapshot_error error;
+	int ret;
+
+	*s = (struct snapshot){.path = path, .dir = snapshot_dir_open(path, &error)};
+	if (s->dir < 0)
+		return snapshot_refuse(path, s->dir, &error);
+	ret = snapshot_manifest_load(s->dir, SNAPSHOT_MANIFEST, &s->manifest, &error);
+	if (!ret) {
+		ret = snapshot_manifest_index(s->dir, &s->manifest, &s->index, &error);
+		if (ret)
+			snapshot_manifest_free(&s->manifest);
+	}
+	if (!ret)
+		return EXIT_DONE;
+	snapshot_dir_close(s->dir);
+	return snapshot_refuse(path, ret, &error);
+}
+
+void snapshot_close(struct snapshot *s)
+{
+	snapshot_index_free(&s->index);
+	snapshot_manifest_free(&s->manifest);
+	snapshot_dir_close(s->dir);
 }

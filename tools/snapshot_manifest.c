@@ -199,6 +199,7 @@ static int get_index(struct snapshot_manifest *m, struct snapshot_error *error)
 	    get_hex(index, "hash", &m->index_hash.high, &m->index_hash.low, error))
 		return -EBADMSG;
 	m->index = number;
+	m->image = json_is_true(json_object_get(m->root, "image"));
 	return 0;
 }
 
@@ -250,14 +251,14 @@ static int check_format(const json_t *root, const char *text, size_t size,
 	return 0;
 }
 
-int snapshot_manifest_load(int dir, struct snapshot_manifest *manifest,
+int snapshot_manifest_load(int dir, const char *name, struct snapshot_manifest *manifest,
 			   struct snapshot_error *error)
 {
 	struct snapshot_manifest m = {0};
 	json_error_t json;
 	size_t size;
 	char *text;
-	int ret = snapshot_io_read_file(dir, NAME, SNAPSHOT_MANIFEST_MAX, &text, &size, error);
+	int ret = snapshot_io_read_file(dir, name, SNAPSHOT_MANIFEST_MAX, &text, &size, error);
 
 	if (ret == -ENOENT)
 		return snapshot_fail(error, ret,
@@ -298,4 +299,16 @@ void snapshot_manifest_free(struct snapshot_manifest *m)
 	free(m->regions);
 	free(m->data);
 	memset(m, 0, sizeof(*m));
+}
+
+bool snapshot_manifest_names(const void *arg, enum snapshot_kind kind, uint32_t number)
+{
+	const struct snapshot_manifest *m = arg;
+
+	if (kind == SNAPSHOT_INDEX || kind == SNAPSHOT_HOST)
+		return number == m->index && (kind == SNAPSHOT_INDEX || m->image);
+	for (size_t i = 0; i < m->ndata; i++)
+		if (m->data[i].number == number)
+			return true;
+	return false;
 }

@@ -32,14 +32,21 @@ struct snapshot_manifest {
 	struct snapshot_data *data;
 	size_t ndata;
 	uint32_t index;
+	bool image; /* host-INDEX has the process image */
 	struct hash128 index_hash;
 	struct snapshot_totals totals;
 };
 
-/* Read and check the manifest in @dir. 0 or a negative errno (-ENOTSUP: a newer version). */
-int snapshot_manifest_load(int dir, struct snapshot_manifest *manifest,
+/*
+ * Read and check the manifest in @dir: SNAPSHOT_MANIFEST, or SNAPSHOT_MANIFEST_NEW. 0 or a negative
+ * errno (-ENOTSUP: a newer version).
+ */
+int snapshot_manifest_load(int dir, const char *name, struct snapshot_manifest *manifest,
 			   struct snapshot_error *error);
 void snapshot_manifest_free(struct snapshot_manifest *manifest);
+
+/* For snapshot_dir_clean(): the manifest, as @arg, names that file or process image. */
+bool snapshot_manifest_names(const void *arg, enum snapshot_kind kind, uint32_t number);
 
 /*
  * Load the index that the manifest names, and check that the two and the data files agree: every
@@ -48,6 +55,21 @@ void snapshot_manifest_free(struct snapshot_manifest *manifest);
  */
 int snapshot_manifest_index(int dir, const struct snapshot_manifest *manifest,
 			    struct snapshot_index *index, struct snapshot_error *error);
+
+/* A snapshot that is open, locked and checked but for the contents of its chunks. */
+struct snapshot {
+	const char *path;
+	int dir;
+	struct snapshot_manifest manifest;
+	struct snapshot_index index;
+};
+
+/* Open the snapshot at @path, or say why not. An exit code. */
+int snapshot_open(const char *path, struct snapshot *snapshot);
+void snapshot_close(struct snapshot *snapshot);
+
+/* Say that something is wrong with the snapshot at @path. Returns the exit code. */
+int snapshot_refuse(const char *path, int code, const struct snapshot_error *error);
 
 /* A string of the manifest at @object's @key as the bytes it stands for, cleaned and cut. */
 const char *snapshot_manifest_text(const json_t *object, const char *key, char *buf, size_t size);

@@ -11,6 +11,7 @@
  *	doctor.c	what works on this machine (probe.c asks the driver)
  *	kernels.c	the kernels in files
  *	trace.c		what a trace comes to (tracestat.c reads it)
+ *	snapshot.c	a job into a folder, and restore.c, back (criu.c runs CRIU)
  *	inspect.c	what a snapshot is, and whether it is whole (snapshot_manifest.c reads it)
  *	jobs.c		finding jobs and talking to them
  *	format.c	units and clean text
@@ -44,6 +45,8 @@ int cmd_trim(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);
 int cmd_kernels(int argc, char **argv);
 int cmd_trace(int argc, char **argv);
+int cmd_snapshot(int argc, char **argv);
+int cmd_restore(int argc, char **argv);
 int cmd_inspect(int argc, char **argv);
 int cmd_verify(int argc, char **argv);
 
@@ -55,6 +58,8 @@ extern const char help_trim[];
 extern const char help_doctor[];
 extern const char help_kernels[];
 extern const char help_trace[];
+extern const char help_snapshot[];
+extern const char help_restore[];
 extern const char help_inspect[];
 extern const char help_verify[];
 

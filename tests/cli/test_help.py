@@ -5,7 +5,8 @@ import re
 
 from clilib import cudaw, eq, has, main
 
-COMMANDS = ["run", "ps", "pause", "resume", "doctor", "kernels", "trace", "inspect", "verify"]
+COMMANDS = ["run", "ps", "pause", "resume", "doctor", "kernels", "trace", "snapshot", "restore",
+            "inspect", "verify"]
 
 
 def test_help_names_every_command():
@@ -78,6 +79,11 @@ def test_usage_errors():
         (["inspect"], "which folder?"),
         (["inspect", "a", "b"], "one folder at a time"),
         (["verify"], "which folder?"),
+        (["snapshot", "x"], "expected a job and a folder"),
+        (["snapshot", "--stop", "--gpu-only", "x", "y"], "would end the job for good"),
+        (["snapshot", "--timeout", "soon", "x", "y"], "'soon' is no number of seconds"),
+        (["restore"], "which folder?"),
+        (["restore", "a", "b"], "one folder at a time"),
     ]:
         result = cudaw(*args)
         eq((args, result.code), (args, 2))

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs that outlive their first process: without pipes to us, and with a log file."""
+import atexit
+import os
+import signal
+import subprocess
+import tempfile
+
+import gpulib
+from gpulib import SCRATCH, check, cudaw, jobs, until
+
+
+class Detached:
+    """A job in a session of its own, which goes on as another process of the same id."""
+    all = []
+
+    def __init__(self, program, *args):
+        command, environment = gpulib.job_command(program, args, "run")
+        self.log = os.path.join(tempfile.mkdtemp(dir=SCRATCH), "log")
+        with open(self.log, "w", encoding="utf-8") as log:
+            self.process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL,
+                                            stdout=log, stderr=log, start_new_session=True)
+        self.pid = self.process.pid
+        self.program = os.path.basename(command[-1 - len(args)])
+        Detached.all.append(self)
+
+    def lines(self):
+        with open(self.log, encoding="utf-8") as file:
+            return file.read().splitlines()
+
+    def steps(self):
+        return sum(line.startswith("step ") for line in self.lines())
+
+    def wait_steps(self, count, timeout=60):
+        until(lambda: self.steps() >= count or self.is_gone(), timeout, f"step {count}")
+        check(self.steps() >= count, f"{self.program} ended: {self.lines()[-3:]}")
+
+    def state(self):
+        return (jobs().get(self.pid) or {}).get("state")
+
+    def is_gone(self):
+        self.process.poll()
+        return not os.path.exists(f"/proc/{self.pid}")
+
+    def wait_end(self, timeout=120):
+        until(self.is_gone, timeout, f"{self.program} ends")
+        return self.lines()
+
+    def command_line(self):
+        with open(f"/proc/{self.pid}/cmdline", "rb") as file:
+            return file.read().decode(errors="replace")
+
+
+@atexit.register
+def end_detached():
+    """What a case that failed left behind; the id may be another process's by now."""
+    for job in Detached.all:
+        try:
+            if job.program in job.command_line():
+                os.kill(job.pid, signal.SIGKILL)
+        except OSError:
+            pass
+
+
+def why_no_criu():
+    """What cudaw says of the CRIU here; nothing where it will do."""
+    done = cudaw("snapshot", "--stop", "nobody", os.path.join(SCRATCH, "nothing"))
+    return "" if done.returncode == 3 else done.stderr.strip()

@@ -1,0 +1,362 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""
+cudaw snapshot and cudaw restore. What needs CRIU skips where there is none that will do; that the
+job is not harmed by a CRIU that fails is seen with one that only pretends.
+"""
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "cli"))
+
+from simlib import SANITIZED, SCRATCH  # noqa: E402
+from detached import Detached, why_no_criu  # noqa: E402
+from gpulib import (BUILD, Job, Skip, base_environment, check, cudaw, cudaw_ok, equal,  # noqa: E402
+                    jobs, main, until)
+import snapshotlib  # noqa: E402
+
+KILLS = 15
+
+# The account of the simulated GPUs has locks of its own on a file that a copy would share.
+os.environ.pop("CUDAW_SIM_SHARED", None)
+os.environ["TMPDIR"] = SCRATCH      # for what a CRIU that failed leaves behind
+
+
+def folder():
+    return os.path.join(tempfile.mkdtemp(dir=SCRATCH), "snapshot")
+
+
+class Counting(Detached):
+    def __init__(self):
+        super().__init__("counter", "--mib", 32, "--steps", 1000000, "--step-ms", 2)
+        self.wait_steps(3)
+
+    def finish(self):
+        """It ends well, and no step is missing or there twice."""
+        os.kill(self.pid, signal.SIGINT)
+        lines = self.wait_end(30)
+        check("every word right" in lines[-1], f"the log ends with {lines[-3:]}")
+        steps = [int(line.split()[1]) for line in lines if line.startswith("step ")]
+        equal(steps, list(range(1, len(steps) + 1)), "the steps")
+
+
+def need_criu():
+    if SANITIZED:
+        raise Skip("CRIU does not take a process with the sanitizers' shadow memory")
+    if why_no_criu():
+        raise Skip(why_no_criu())
+
+
+def refused(*args, code=1, env=None):
+    done = subprocess.run([os.path.join(BUILD, "bin", "cudaw"), *map(str, args)], text=True,
+                          capture_output=True, timeout=60, check=False,
+                          env={**base_environment(), **(env or {})})
+    equal(done.returncode, code, f"the exit code of cudaw {args} ({done.stderr.strip()})")
+    return done.stderr
+
+
+def stopped(path=None):
+    """A job that is nowhere but in its snapshot."""
+    need_criu()
+    path = path or folder()
+    job = Counting()
+    cudaw_ok("snapshot", "--stop", job.pid, path)
+    check(job.is_gone(), "the job is still there")
+    equal(jobs(), {}, "what cudaw ps lists")
+    cudaw_ok("verify", path)
+    return job, path
+
+
+def a_job_goes_on_after_its_snapshot():
+    need_criu()
+    path = folder()
+    job = Counting()
+    for _ in range(2):
+        cudaw_ok("snapshot", job.pid, path)
+        equal(job.state(), "running", "the state")
+        cudaw_ok("verify", path)
+        job.wait_steps(job.steps() + 3)
+    job.finish()
+
+
+def a_stopped_job_goes_on_from_a_copy():
+    job, path = stopped()
+    copy = folder()
+    subprocess.run(["cp", "-a", path, copy], check=True)
+    shutil.rmtree(path)
+    steps = job.steps()
+    cudaw_ok("restore", copy)
+    equal(job.state(), "running", "the state")
+    job.wait_steps(steps + 3)
+    job.finish()
+
+
+def twice_in_a_row():
+    job, path = stopped()
+    for _ in range(2):
+        cudaw_ok("restore", path)
+        job.wait_steps(job.steps() + 3)
+        path = folder()
+        cudaw_ok("snapshot", "--stop", job.pid, path)
+    cudaw_ok("restore", path)
+    job.finish()
+
+
+def one_snapshot_starts_a_job_again_and_again():
+    job, path = stopped()
+    log = "\n".join(job.lines()) + "\n"
+    for _ in range(2):
+        with open(job.log, "w", encoding="utf-8") as file:
+            file.write(log)
+        cudaw_ok("restore", path)
+        job.wait_steps(job.steps() + 3)
+        job.finish()
+
+
+def a_paused_job_stays_paused():
+    need_criu()
+    path = folder()
+    job = Counting()
+    cudaw_ok("pause", job.pid)
+    cudaw_ok("snapshot", job.pid, path)
+    equal(job.state(), "paused", "the state")
+    cudaw_ok("resume", job.pid)
+    job.wait_steps(job.steps() + 3)
+    job.finish()
+
+
+def restored_paused():
+    job, path = stopped()
+    cudaw_ok("restore", "--paused", path)
+    equal(job.state(), "paused", "the state")
+    cudaw_ok("resume", job.pid)
+    job.wait_steps(job.steps() + 3)
+    job.finish()
+
+
+def an_incremental_one_writes_what_changed():
+    need_criu()
+    path = folder()
+    job = Job("hold", "--verify", 0)
+    job.wait_line("holding")
+    cudaw_ok("snapshot", job.pid, path)
+    said = json.loads(cudaw_ok("snapshot", "--json", "--incremental", job.pid, path))
+    equal(said["totals"]["written"], 0, "the bytes written by the second one")
+    equal([p["name"] for p in said["phases"]][-2:], ["write", "image"], "the last phases")
+    job.discard()
+
+
+def nothing_is_started_that_cannot_go_on():
+    job, path = stopped()
+    edited = snapshotlib.edit_manifest
+
+    def library(m):
+        return next(f for f in m["files"] if "/libc.so" in f["path"])
+
+    for change, message in [
+            (lambda m: library(m).update(build_id="0" * 40), "with build-id 0000"),
+            (lambda m: library(m).update(path="/lib/gone.so"), "needs /lib/gone.so: No such file"),
+            (lambda m: library(m).update(size=5, build_id=None), "of 5 bytes, found"),
+            (lambda m: m.update(cuda=12080), "expected a driver of CUDA 12.8, found 13.0"),
+            (lambda m: m["devices"][0].update(name="NVIDIA H200"), "expected one more GPU like"),
+            (lambda m: m["devices"][0].update(major=8), "expected one more GPU like its 0"),
+            (lambda m: m["devices"][0].update(memory=5), "expected one more GPU like its 0"),
+            (lambda m: m["devices"].append(m["devices"][0]), "expected 2 GPUs, found 1"),
+            (lambda m: m["process"].update(pid=os.getpid()), "the process id"),
+            (lambda m: m.update(image=False), "has no process image"),
+            (lambda m: m["process"].update(runtime_dir=None), "had no runtime folder"),
+            (lambda m: m.update(version=9), "version 9 is newer")]:
+        copy = folder()
+        shutil.copytree(path, copy)
+        edited(copy, change)
+        done = cudaw("restore", copy)
+        check(done.returncode in (1, 6), f"exit code {done.returncode} ({done.stderr})")
+        check(message in done.stderr, f"{message!r} is not in {done.stderr!r}")
+        check(job.is_gone(), "a process was started")
+        shutil.rmtree(copy)
+    cudaw_ok("restore", path)
+    job.finish()
+
+
+def wrong_gpus_are_named():
+    job, path = stopped()
+    for choice, message, code in [("7=0", "there is no such GPU in the snapshot", 2),
+                                  ("0=7", "there is no such GPU here", 2),
+                                  ("GPU-x", "there is no such GPU here", 2),
+                                  ("0=", "there is no such GPU here", 2)]:
+        check(message in refused("restore", "--gpu", choice, path, code=code), choice)
+    check("given twice" in refused("restore", "--gpu", "0=0", "--gpu", "0=0", path, code=2), "twice")
+    cudaw_ok("restore", "--gpu", "0=0", path)
+    job.finish()
+
+
+def other_gpus_are_asked_for():
+    """The simulated driver refuses them; then the new processes are ended."""
+    job, path = stopped()
+    said = refused("restore", "--gpu", "1", path, env={"CUDAW_SIM_DEVICES": "2"})
+    check("cuCheckpointProcessRestore: CUDA_ERROR_NOT_SUPPORTED" in said, said)
+    check("the new processes were ended" in said, said)
+    check(job.is_gone(), "the new process is still there")
+    cudaw_ok("restore", path)
+    job.finish()
+
+
+def damage_is_found_before_the_job_goes_on():
+    job, path = stopped()
+    host = next(name for name in os.listdir(path) if name.startswith("host-"))
+    data = next(name for name in os.listdir(path) if name.startswith("data-"))
+
+    def flip(name):
+        with open(name, "r+b") as file:
+            file.seek(os.path.getsize(name) // 2)
+            byte = file.read(1)
+            file.seek(-1, os.SEEK_CUR)
+            file.write(bytes([byte[0] ^ 1]))
+
+    steps = job.steps()
+    for name, message in [(f"{host}/pages-1.img", f"{host}: "), (f"{host}/pstree.img", f"{host}: "),
+                          (f"{host}/host.json", "host.json"), (data, f"{data}: damaged")]:
+        target = f"{path}/{name}"
+        if not os.path.getsize(target):
+            continue
+        flip(target)
+        for command in ("verify", "restore"):
+            said = refused(command, path)
+            check(message in said, f"{message!r} is not in {said!r}")
+        flip(target)
+        check(job.is_gone(), "a process is there")
+    for name in ("plugin.so", "pages-9.img"):
+        with open(f"{path}/{host}/{name}", "w", encoding="ascii") as file:
+            file.write("x")
+        check(f"{name}: it is not in host.json" in refused("restore", path), name)
+        os.unlink(f"{path}/{host}/{name}")
+    os.rename(f"{path}/{host}/pstree.img", f"{path}/pstree")
+    check("expected" in refused("restore", path), "a file is missing")
+    os.rename(f"{path}/pstree", f"{path}/{host}/pstree.img")
+    equal(job.steps(), steps, "the steps")
+    cudaw_ok("restore", path)
+    job.finish()
+
+
+def the_same_process_id_is_needed():
+    job, path = stopped()
+    cudaw_ok("restore", path)
+    check(f"the process id {job.pid}, which 'counter' has now" in refused("restore", path), "it")
+    job.finish()
+
+
+def pretended_criu(script):
+    path = os.path.join(tempfile.mkdtemp(dir=SCRATCH), "criu")
+    with open(path, "w", encoding="ascii") as file:
+        file.write("#!/bin/sh\n" + script)
+    os.chmod(path, 0o755)
+    return {"CUDAW_CRIU": path}
+
+
+def without_a_criu_that_will_do():
+    job = Counting()
+    path = folder()
+    for env, message in [({"CUDAW_CRIU": "/nowhere/criu"}, "/nowhere/criu does not say its version"),
+                         ({"CUDAW_CRIU": "", "PATH": "/nowhere"}, "there is no 'criu' in PATH"),
+                         (pretended_criu("echo Version: 3.17.1"),
+                          "is version 3.17; expected 4.1 or later"),
+                         (pretended_criu("exit 1"), "does not say its version")]:
+        said = refused("snapshot", job.pid, path, code=6, env=env)
+        check(message in said and "--gpu-only" in said, said)
+        check(not os.path.exists(path), "the folder was made")
+    equal(job.state(), "running", "the state")
+    cudaw_ok("snapshot", "--gpu-only", job.pid, path)
+    cudaw_ok("verify", path)
+    check("no process image" in cudaw_ok("inspect", path), "inspect does not say it")
+    check("has no process image" in refused("restore", path), "restore does not say it")
+    job.finish()
+
+
+FAILS = """
+[ "$1" = --version ] && { echo Version: 4.2; exit; }
+while [ "$1" != --work-dir ]; do shift; done
+echo "(00.01) Error (criu/util.c:1): rlimit: Can't setup RLIMIT_NOFILE for self" > $2/criu.log
+echo "(00.02) Error (criu/sk-inet.c:9): a socket to 10.0.0.1" >> $2/criu.log
+echo "(00.03) Error (criu/cr-dump.c:2): Dumping FAILED." >> $2/criu.log
+exit 1
+"""
+
+
+def a_dump_that_fails_does_no_harm():
+    env = pretended_criu(FAILS)
+    path = folder()
+    job = Counting()
+    said = refused("snapshot", job.pid, path, env=env)
+    check("CRIU: a socket to 10.0.0.1 (see " in said, said)
+    equal(job.state(), "running", "the state")
+    equal(os.listdir(path), [], "what is left in the folder")
+    cudaw_ok("snapshot", "--gpu-only", job.pid, path)
+    before = sorted(os.listdir(path))
+    refused("snapshot", "--stop", job.pid, path, env=env)
+    equal(sorted(os.listdir(path)), before, "what is in the folder of an older snapshot")
+    cudaw_ok("verify", path)
+    job.wait_steps(job.steps() + 3)
+    job.finish()
+
+
+def a_dump_that_fails_leaves_a_paused_job_paused():
+    env = pretended_criu(FAILS)
+    path = folder()
+    job = Counting()
+    cudaw_ok("pause", job.pid)
+    said = refused("snapshot", job.pid, path, env=env)
+    check(f"{job.pid} stays paused, and {path} has its memory" in said, said)
+    equal(job.state(), "paused", "the state")
+    other = Counting()
+    check("another process reads or writes" in refused("snapshot", "--gpu-only", other.pid, path),
+          "another job may write there")
+    equal(other.state(), "running", "the other's state")
+    cudaw_ok("resume", job.pid)
+    for one in (job, other):
+        one.wait_steps(one.steps() + 3)
+        one.finish()
+
+
+def a_killed_command_loses_nothing():
+    """The job can be made to go on, from itself or from a snapshot that is whole."""
+    need_criu()
+    rng = random.Random(4)
+    path, seen = folder(), set()
+    job = Counting()
+    cudaw_ok("snapshot", job.pid, path)
+    for attempt in range(KILLS):
+        command = subprocess.Popen([os.path.join(BUILD, "bin", "cudaw"), "snapshot", str(job.pid),
+                                    path], env=base_environment(), stdout=subprocess.DEVNULL)
+        time.sleep(rng.random() * 0.4)
+        command.kill()
+        seen.add(command.wait())
+        # What it had asked for, and CRIU, are seen through.
+        until(lambda: not criu_runs(), 20, "CRIU ends")
+        until(lambda: job.state() in ("running", "paused"), 20, f"attempt {attempt}: a state")
+        cudaw_ok("resume", job.pid)
+        cudaw_ok("verify", path)
+        job.wait_steps(job.steps() + 2)
+    check(-signal.SIGKILL in seen, "no command was killed in time")
+    job.finish()
+
+
+def criu_runs():
+    return subprocess.run(["pgrep", "-f", f"criu dump.*{SCRATCH}"], capture_output=True,
+                          check=False).returncode == 0
+
+
+if __name__ == "__main__":
+    main(a_job_goes_on_after_its_snapshot, a_stopped_job_goes_on_from_a_copy, twice_in_a_row,
+         one_snapshot_starts_a_job_again_and_again, a_paused_job_stays_paused, restored_paused,
+         an_incremental_one_writes_what_changed, nothing_is_started_that_cannot_go_on, wrong_gpus_are_named,
+         other_gpus_are_asked_for, damage_is_found_before_the_job_goes_on,
+         the_same_process_id_is_needed, without_a_criu_that_will_do,
+         a_dump_that_fails_does_no_harm, a_dump_that_fails_leaves_a_paused_job_paused,
+         a_killed_command_loses_nothing)

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CUDAW_CONTROL_TOOL_H
+#define CUDAW_CONTROL_TOOL_H
+/* Requests to one process, for commands that make several of them. */
+#include "tools/jobs.h"
+
+/*
+ * The one process that @target, an id, name or PID, means, described where it is running. @list is
+ * to be freed in any case. NULL with an exit code in *@code after saying why.
+ */
+struct job *control_find(struct job_list *list, const char *target, int *code);
+
+/*
+ * Send @request and wait for its end, showing the progress as @doing. An exit code; a failure has
+ * been said, after @verb.
+ */
+int control_ask(struct job *job, const char *verb, const char *doing, const char *request);
+
+#endif

@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/criu.h"
+
+#include "tools/format.h"
+#include "tools/tools.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define LOG        "criu.log"
+#define ARGS_MAX   32
+#define MIN_MAJOR  4
+#define MIN_MINOR  1
+#define WORK       "cudaw-criu-XXXXXX"
+#define GHOST_SIZE "1G" /* of files that are deleted and still open: they are put into the image */
+
+/* The program in PATH; false where there is none. */
+static bool find_in_path(const char *name, char *path, size_t size)
+{
+	const char *p = getenv("PATH");
+
+	for (; p && *p; p += strcspn(p, ":"), p += *p == ':') {
+		int len = strcspn(p, ":");
+
+		if (len && snprintf(path, size, "%.*s/%s", len, p, name) < (int)size &&
+		    !access(path, X_OK))
+			return true;
+	}
+	return false;
+}
+
+bool criu_find(struct criu *criu)
+{
+	const char *given = getenv("CUDAW_CRIU");
+	char line[128];
+	int fds[2], got;
+	FILE *out;
+	pid_t pid;
+
+	*criu = (struct criu){0};
+	if (given && *given) {
+		snprintf(criu->path, sizeof(criu->path), "%s", given);
+	} else if (!find_in_path("criu", criu->path, sizeof(criu->path))) {
+		snprintf(criu->why, sizeof(criu->why),
+			 "CRIU %d.%d or later makes the process image, and there is no 'criu' in "
+			 "PATH (CUDAW_CRIU names another)",
+			 MIN_MAJOR, MIN_MINOR);
+		return false;
+	}
+	if (pipe2(fds, O_CLOEXEC))
+		return false;
+	pid = fork();
+	if (pid == 0) {
+		dup2(fds[1], STDOUT_FILENO);
+		execl(criu->path, "criu", "--version", NULL);
+		_exit(127);
+	}
+	close(fds[1]);
+	out = fdopen(fds[0], "r");
+	got = out && fgets(line, sizeof(line), out)
+		      ? sscanf(line, "Version: %d.%d", &criu->major, &criu->minor)
+		      : 0;
+	if (out)
+		fclose(out);
+	if (pid > 0)
+		waitpid(pid, NULL, 0);
+	if (got == 2 &&
+	    (criu->major > MIN_MAJOR || (criu->major == MIN_MAJOR && criu->minor >= MIN_MINOR)))
+		return true;
+	if (got == 2)
+		snprintf(criu->why, sizeof(criu->why),
+			 "%.300s is version %d.%d; expected %d.%d or later", criu->path,
+			 criu->major, criu->minor, MIN_MAJOR, MIN_MINOR);
+	else
+		snprintf(criu->why, sizeof(criu->why), "%.300s does not say its version",
+			 criu->path);
+	return false;
+}
+
+/* What its log says went wrong: the first error that it does not go on from. */
+static void read_log(struct criu *criu)
+{
+	char path[sizeof(criu->work) + sizeof(LOG)], line[512];
+	FILE *log;
+
+	snprintf(path, sizeof(path), "%s/" LOG, criu->work);
+	snprintf(criu->why, sizeof(criu->why), "see %s", path);
+	log = fopen(path, "re");
+	while (log && fgets(line, sizeof(line), log)) {
+		/* "(00.030019) Error (criu/page-pipe.c:203): what is wrong" */
+		char *error = strstr(line, "Error (");
+		char *text = error ? strstr(error, "): ") : NULL;
+
+		if (!text || strstr(text, "RLIMIT_NOFILE"))
+			continue;
+		text[strcspn(text, "\n")] = '\0';
+		format_copy(criu->why, sizeof(criu->why) - sizeof(path) - 8, text + 3);
+		snprintf(criu->why + strlen(criu->why), sizeof(path) + 8, " (see %s)", path);
+		break;
+	}
+	if (log)
+		fclose(log);
+}
+
+/* Run it with @args after what is the same for all. */
+static bool run(struct criu *criu, const char *verb, const char *images, const char *const *args)
+{
+	char faces[PATH_MAX];
+	const char *tmp = getenv("TMPDIR");
+	const char *argv[ARGS_MAX] = {"criu",        verb,          "--images-dir", images,
+				      "--work-dir",  NULL,          "--log-file",   LOG,
+				      "--shell-job", "--file-locks"};
+	size_t n = 10;
+	int status = -1;
+	pid_t pid;
+
+	if (snprintf(criu->work, sizeof(criu->work), "%s/" WORK, tmp && *tmp ? tmp : "/tmp") >=
+		    (int)sizeof(criu->work) ||
+	    !mkdtemp(criu->work)) {
+		snprintf(criu->why, sizeof(criu->why), "no folder %s: %s", criu->work,
+			 strerror(errno));
+		return false;
+	}
+	argv[5] = criu->work;
+	/* A folder without plugins. */
+	if (!faces_folder(faces, sizeof(faces)) && !access(faces, F_OK)) {
+		argv[n++] = "--libdir";
+		argv[n++] = faces;
+	}
+	if (geteuid() != 0)
+		argv[n++] = "--unprivileged";
+	while (*args)
+		argv[n++] = *args++;
+	pid = fork();
+	if (pid == 0) {
+		execv(criu->path, (char *const *)argv);
+		_exit(127);
+	}
+	while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
+		;
+	if (pid > 0 && WIFEXITED(status) && !WEXITSTATUS(status)) {
+		char path[sizeof(criu->work) + 32];
+
+		for (int i = 0; i < 2; i++) {
+			snprintf(path, sizeof(path), "%s/%s", criu->work,
+				 i ? "stats-restore" : LOG);
+			unlink(path);
+		}
+		snprintf(path, sizeof(path), "%s/stats-dump", criu->work);
+		unlink(path);
+		rmdir(criu->work);
+		return true;
+	}
+	read_log(criu);
+	return false;
+}
+
+bool criu_dump(struct criu *criu, const char *images, pid_t pid, bool stop)
+{
+	char number[16];
+	const char *const args[] = {"--tree",
+				    number,
+				    "--ghost-limit",
+				    GHOST_SIZE,
+				    stop ? "--leave-stopped" : "--leave-running",
+				    NULL};
+
+	snprintf(number, sizeof(number), "%d", pid);
+	return run(criu, "dump", images, args);
+}
+
+bool criu_restore(struct criu *criu, const char *images)
+{
+	const char *const args[] = {"--restore-detached", NULL};
+
+	return run(criu, "restore", images, args);
+}

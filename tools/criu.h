@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CUDAW_CRIU_H
+#define CUDAW_CRIU_H
+/*
+ * CRIU (https://criu.org), which makes images of processes and starts processes from them: CUDAW_CRIU
+ * or "criu" in PATH. It is run as a program of its own.
+ *
+ * 4.1 or later: 3.17, as in Debian 12, fails on Linux 6.18 at its vDSO. Its plugins are left out:
+ * the one for CUDA would want to do what is done already.
+ */
+#include <limits.h>
+#include <stdbool.h>
+#include <sys/types.h>
+
+struct criu {
+	char path[PATH_MAX];
+	int major, minor;
+	char work[160]; /* a folder for its log, in TMPDIR; it stays when something failed */
+	char why[512];  /* what went wrong */
+};
+
+/* Find it and ask its version. False with criu->why where there is none that will do. */
+bool criu_find(struct criu *criu);
+
+/*
+ * Make an image of the process @pid and its children in the folder @images, and leave them running,
+ * or stopped where @stop. False with criu->why; then they run on.
+ */
+bool criu_dump(struct criu *criu, const char *images, pid_t pid, bool stop);
+
+/* Start the processes of the image in @images. False with criu->why; then there are none. */
+bool criu_restore(struct criu *criu, const char *images);
+
+#endif

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CUDAW_HOST_IMAGE_H
+#define CUDAW_HOST_IMAGE_H
+/*
+ * The process image of a snapshot, host-N: a flat folder of CRIU's files, and host.json, which has
+ * their names, sizes and hashes, and is sealed as the manifest is.
+ */
+#include "checkpoint/snapshot_format.h"
+
+#include <stddef.h>
+
+/* Make the folder host-@number in @dir. 0 or a negative errno. */
+int host_image_make(int dir, uint32_t number, struct snapshot_error *error);
+
+/*
+ * Sync its files and write host.json, with how long CRIU took. The bytes of all files in *@bytes.
+ * 0 or a negative errno.
+ */
+int host_image_seal(int dir, uint32_t number, double ms, size_t *bytes,
+		    struct snapshot_error *error);
+
+/* Check that every file is there and as it was. *@bytes as above. 0 or a negative errno. */
+int host_image_check(int dir, uint32_t number, size_t *bytes, struct snapshot_error *error);
+
+#endif

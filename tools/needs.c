@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/needs.h"
+
+#include "checkpoint/buildid.h"
+#include "tools/format.h"
+#include "tools/host.h"
+#include "tools/tools.h"
+#include "wrapper/find.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NOT_CHOSEN (-1)
+
+static int check_file(const struct snapshot *s, const json_t *file)
+{
+	char path[PATH_MAX], expected[BUILDID_TEXT_SIZE], found[BUILDID_TEXT_SIZE] = "none";
+	json_int_t size = json_integer_value(json_object_get(file, "size"));
+	off_t have = 0;
+	int ret;
+
+	snapshot_manifest_text(file, "path", path, sizeof(path));
+	snapshot_manifest_text(file, "build_id", expected, sizeof(expected));
+	ret = buildid_of_file(path, found, &have);
+	if (ret && ret != -ENODATA) {
+		complain("%s: the job needs %s: %s", s->path, path, strerror(-ret));
+		return EXIT_FAILED;
+	}
+	if (*expected && strcmp(found, expected)) {
+		complain("%s: the job needs %s with build-id %s, found %s", s->path, path, expected,
+			 found);
+		return EXIT_FAILED;
+	}
+	if (have != size) {
+		complain("%s: the job needs %s of %" JSON_INTEGER_FORMAT " bytes, found %jd",
+			 s->path, path, size, (intmax_t)have);
+		return EXIT_FAILED;
+	}
+	return EXIT_DONE;
+}
+
+int needs_files(const struct snapshot *s)
+{
+	const json_t *file, *files = json_object_get(s->manifest.root, "files");
+	size_t i;
+	int ret = EXIT_DONE;
+
+	json_array_foreach(files, i, file)
+	{
+		int one = check_file(s, file);
+
+		if (!ret)
+			ret = one;
+	}
+	return ret;
+}
+
+static int check_driver(const struct snapshot *s, const struct probe *probe)
+{
+	const struct snapshot_manifest *m = &s->manifest;
+	char version[64];
+
+	if (*probe->failure) {
+		complain("the driver here: %s", probe->failure);
+		return EXIT_UNSUPPORTED;
+	}
+	if (host_read_line("/sys/module/nvidia/version", version, sizeof(version)))
+		*version = '\0';
+	if (*version && *m->driver && strcmp(version, m->driver)) {
+		complain("%s: expected driver %s, found %s", s->path, m->driver, version);
+		return EXIT_UNSUPPORTED;
+	}
+	if (probe->version != m->cuda) {
+		complain("%s: expected a driver of CUDA %d.%d, found %d.%d", s->path,
+			 m->cuda / 1000, m->cuda % 1000 / 10, probe->version / 1000,
+			 probe->version % 1000 / 10);
+		return EXIT_UNSUPPORTED;
+	}
+	if (probe->ndevices < (int)m->ndevices) {
+		complain("%s: expected %zu GPUs, found %d", s->path, m->ndevices, probe->ndevices);
+		return EXIT_UNSUPPORTED;
+	}
+	return EXIT_DONE;
+}
+
+static bool same_kind(const struct snapshot_device *a, const struct probe_device *b)
+{
+	return !strcmp(a->name, b->name) && a->memory == b->memory && a->major == b->major &&
+	       a->minor == b->minor;
+}
+
+/* A GPU by index or UUID; -1 where there is none. */
+static int find_gpu(const char *text, size_t len, const char *(*uuid)(const void *list, int i),
+		    const void *list, int count)
+{
+	for (int i = 0; i < count; i++) {
+		char index[16];
+
+		snprintf(index, sizeof(index), "%d", i);
+		if ((strlen(index) == len && !strncmp(text, index, len)) ||
+		    (strlen(uuid(list, i)) == len && !strncmp(text, uuid(list, i), len)))
+			return i;
+	}
+	return -1;
+}
+
+static const char *old_uuid(const void *list, int i)
+{
+	return ((const struct snapshot_manifest *)list)->devices[i].uuid;
+}
+
+static const char *new_uuid(const void *list, int i)
+{
+	return ((const struct probe *)list)->devices[i].uuid;
+}
+
+static int choose(const struct snapshot *s, const char *choice, struct needs *needs, bool *taken)
+{
+	const struct snapshot_manifest *m = &s->manifest;
+	size_t len = strcspn(choice, "=");
+	const char *text = choice[len] ? choice + len + 1 : choice;
+	int from = choice[len] ? find_gpu(choice, len, old_uuid, m, m->ndevices)
+			       : (m->ndevices == 1 ? 0 : -1);
+	int to = find_gpu(text, strlen(text), new_uuid, &needs->probe, needs->probe.ndevices);
+
+	if (from < 0 || to < 0) {
+		complain("--gpu %s: there is no such GPU %s", choice,
+			 from < 0 ? "in the snapshot" : "here");
+		return EXIT_USAGE;
+	}
+	if (taken[to] || needs->map[from] != NOT_CHOSEN) {
+		complain("--gpu %s: that GPU is given twice", choice);
+		return EXIT_USAGE;
+	}
+	if (!same_kind(&m->devices[from], &needs->probe.devices[to])) {
+		const struct snapshot_device *a = &m->devices[from];
+		const struct probe_device *b = &needs->probe.devices[to];
+
+		complain("--gpu %s: expected %s (%d.%d, %zu bytes), found %s (%d.%d, %zu bytes)",
+			 choice, a->name, a->major, a->minor, a->memory, b->name, b->major,
+			 b->minor, b->memory);
+		return EXIT_UNSUPPORTED;
+	}
+	needs->map[from] = to;
+	taken[to] = true;
+	return EXIT_DONE;
+}
+
+/* The same GPU if @same, else any of its kind; -1 where none is free. */
+static int find_free(const struct snapshot_device *device, const struct probe *probe,
+		     const bool *taken, bool same)
+{
+	for (int i = 0; i < probe->ndevices; i++)
+		if (!taken[i] && same_kind(device, &probe->devices[i]) &&
+		    (!same || !strcmp(device->uuid, probe->devices[i].uuid)))
+			return i;
+	return -1;
+}
+
+static int map_rest(const struct snapshot *s, struct needs *needs, bool *taken)
+{
+	const struct snapshot_manifest *m = &s->manifest;
+
+	for (int same = 1; same >= 0; same--)
+		for (size_t i = 0; i < m->ndevices; i++) {
+			int to = needs->map[i] == NOT_CHOSEN
+					 ? find_free(&m->devices[i], &needs->probe, taken, same)
+					 : -1;
+
+			if (to < 0)
+				continue;
+			needs->map[i] = to;
+			taken[to] = true;
+		}
+	for (size_t i = 0; i < m->ndevices; i++) {
+		const struct snapshot_device *a = &m->devices[i];
+
+		if (needs->map[i] == NOT_CHOSEN) {
+			complain("%s: expected one more GPU like its %zu, %s (%d.%d, %zu bytes); "
+				 "none is here",
+				 s->path, i, a->name, a->major, a->minor, a->memory);
+			return EXIT_UNSUPPORTED;
+		}
+		needs->moved |= strcmp(a->uuid, needs->probe.devices[needs->map[i]].uuid) != 0;
+	}
+	return EXIT_DONE;
+}
+
+int needs_gpus(const struct snapshot *s, char **choices, size_t count, struct needs *needs)
+{
+	bool taken[PROBE_DEVICES] = {false};
+	char path[PATH_MAX], why[512];
+	int ret;
+
+	memset(needs, 0, sizeof(*needs));
+	for (size_t i = 0; i < CUDA_MAX_DEVICES; i++)
+		needs->map[i] = NOT_CHOSEN;
+	if (find_real_driver(path, sizeof(path))) {
+		find_explain(FIND_DRIVER, why, sizeof(why));
+		complain("no driver: %s", why);
+		return EXIT_UNSUPPORTED;
+	}
+	probe_driver(path, &needs->probe);
+	ret = check_driver(s, &needs->probe);
+	for (size_t i = 0; i < count && !ret; i++)
+		ret = choose(s, choices[i], needs, taken);
+	return ret ? ret : map_rest(s, needs, taken);
+}

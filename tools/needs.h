@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CUDAW_NEEDS_H
+#define CUDAW_NEEDS_H
+/*
+ * Whether this machine has what a snapshot needs, found out before anything is started. Each
+ * refusal says what was expected and what was found.
+ */
+#include "tools/probe.h"
+#include "tools/snapshot_manifest.h"
+
+struct needs {
+	struct probe probe; /* the GPUs here */
+	/* For each device of the snapshot the index of the one here that takes its place. */
+	int map[CUDA_MAX_DEVICES];
+	bool moved; /* one of them is another GPU than it was */
+};
+
+/* The files that the process maps: there, and the same builds. An exit code. */
+int needs_files(const struct snapshot *snapshot);
+
+/*
+ * The driver, and GPUs of the same kind. @choices are @count texts "OLD=NEW", each an index or a
+ * UUID, or one "NEW" where there is one device. What is not chosen stays on its GPU where that is
+ * here and free, and else goes to the first free one of its kind. An exit code.
+ */
+int needs_gpus(const struct snapshot *snapshot, char **choices, size_t count, struct needs *needs);
+
+#endif

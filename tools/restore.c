@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cudaw restore: a job goes on from a snapshot, in new processes. */
+#include "tools/tools.h"
+
+#include "tools/control.h"
+#include "tools/criu.h"
+#include "tools/format.h"
+#include "tools/host.h"
+#include "tools/host_image.h"
+#include "tools/needs.h"
+#include "tools/snapshot_manifest.h"
+#include "tools/tree.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define ANSWER_MS 10000 /* for a restored process to take its first request */
+#define RETRY_US  20000
+
+const char help_restore[] =
+	"Usage: cudaw restore [OPTION]... DIR\n"
+	"\n"
+	"Start the job in the snapshot DIR again, where it was: with its process ids, files,\n"
+	"working folder and GPU memory. Before anything is started, this checks the snapshot, the\n"
+	"driver, the GPUs, and the programs and libraries that the job uses.\n"
+	"\n"
+	"  -g, --gpu OLD=NEW  put what was on the snapshot's GPU OLD on the GPU NEW, each an index\n"
+	"                     or a UUID; may be repeated. Without it a job stays on its GPUs, or,\n"
+	"                     on another machine, takes the first ones of the same kind\n"
+	"      --paused       leave the job paused; 'cudaw resume' lets it go on\n"
+	"  -h, --help         this text\n"
+	"\n"
+	"What is in GPU memory is checked while it is read: a damaged snapshot ends the new\n"
+	"processes before they go on. CRIU 4.1 or later is 'criu' in PATH, or CUDAW_CRIU, and\n"
+	"wants root.\n"
+	"\n"
+	"Exit codes: 0 done; 1 failed, or no snapshot, or a damaged one; 2 wrong usage; 6 not\n"
+	"supported here, or newer than this cudaw.\n";
+
+struct restoring {
+	char path[PATH_MAX];
+	char *choices[CUDA_MAX_DEVICES];
+	size_t nchoices;
+	bool paused;
+	struct snapshot snapshot;
+	struct needs needs;
+	struct criu criu;
+};
+
+/* Its process id must be free: CRIU makes the processes with the ids that they had. */
+static int check_pid(const struct restoring *r)
+{
+	char path[64], name[64] = "another process";
+	pid_t pid = r->snapshot.manifest.pid;
+
+	if (kill(pid, 0) < 0 && errno == ESRCH)
+		return EXIT_DONE;
+	snprintf(path, sizeof(path), "/proc/%d/comm", pid);
+	host_read_line(path, name, sizeof(name));
+	complain("%s: the job had the process id %d, which '%s' has now", r->path, pid, name);
+	return EXIT_FAILED;
+}
+
+/* All that can be found out before anything is started. */
+static int check(struct restoring *r)
+{
+	struct snapshot_error error;
+	size_t bytes;
+	int ret;
+
+	if (!r->snapshot.manifest.image) {
+		complain("%s has no process image; it was made with --gpu-only or by a signal",
+			 r->path);
+		return EXIT_FAILED;
+	}
+	if (!criu_find(&r->criu)) {
+		complain("%s", r->criu.why);
+		return EXIT_UNSUPPORTED;
+	}
+	ret = check_pid(r);
+	if (!ret)
+		ret = needs_files(&r->snapshot);
+	if (!ret)
+		ret = needs_gpus(&r->snapshot, r->choices, r->nchoices, &r->needs);
+	if (ret)
+		return ret;
+	ret = host_image_check(r->snapshot.dir, r->snapshot.manifest.index, &bytes, &error);
+	return ret ? snapshot_refuse(r->path, ret, &error) : EXIT_DONE;
+}
+
+/* The folder of the job's socket, which CRIU binds again; its descriptor. */
+static int make_runtime_dir(const struct restoring *r)
+{
+	const json_t *process = json_object_get(r->snapshot.manifest.root, "process");
+	char path[PATH_MAX];
+	const char *why;
+	int dir;
+
+	snapshot_manifest_text(process, "runtime_dir", path, sizeof(path));
+	if (*path != '/') {
+		complain("%s: the job had no runtime folder", r->path);
+		return -EINVAL;
+	}
+	dir = rundir_create(path, geteuid(), &why);
+	if (dir < 0)
+		complain("%s can not be used: %s", path, why);
+	return dir;
+}
+
+/* "moved GPU-A=GPU-B ... DIR", with pairs for all GPUs where one has changed. */
+static void make_request(const struct restoring *r, char *text, size_t size)
+{
+	const struct snapshot_manifest *m = &r->snapshot.manifest;
+	size_t len = snprintf(text, size, "moved ");
+
+	for (size_t i = 0; i < m->ndevices && r->needs.moved; i++)
+		len += snprintf(text + len, size - len, "%s=%s ", m->devices[i].uuid,
+				r->needs.probe.devices[r->needs.map[i]].uuid);
+	snprintf(text + len, size - len, "%s", r->path);
+}
+
+static bool answers(struct job *job)
+{
+	for (int64_t begin = now_ms(); now_ms() - begin < ANSWER_MS; usleep(RETRY_US)) {
+		jobs_describe(&job, 1);
+		if (job->described)
+			return true;
+	}
+	complain("restore %d: its processes are there, but it does not answer", job->pid);
+	return false;
+}
+
+/* The processes are there: tell the job where it is, and let it go on. */
+static int go_on(struct restoring *r, int dir)
+{
+	char request[PROTOCOL_LINE], took[FORMAT_SIZE], bytes[FORMAT_SIZE];
+	struct job job = {.pid = r->snapshot.manifest.pid, .uid = geteuid(), .dir = dir, .fd = -1};
+	int64_t begin = now_ms();
+	int ret;
+
+	make_request(r, request, sizeof(request));
+	ret = answers(&job) ? control_ask(&job, "restore", "restoring", request) : EXIT_FAILED;
+	if (!ret && !r->paused)
+		ret = control_ask(&job, "restore", "restoring", "resume");
+	if (ret)
+		return ret;
+	printf("%d %s: %s of GPU memory in %s\n", job.pid,
+	       r->paused ? "is there, paused" : "goes on",
+	       format_bytes(bytes, r->snapshot.manifest.totals.bytes),
+	       format_duration(took, now_ms() - begin));
+	return EXIT_DONE;
+}
+
+static int restore(struct restoring *r)
+{
+	char images[PATH_MAX + SNAPSHOT_NAME_SIZE + 1], name[SNAPSHOT_NAME_SIZE];
+	struct tree tree;
+	int ret, dir = make_runtime_dir(r);
+
+	if (dir < 0)
+		return EXIT_FAILED;
+	snapshot_name(SNAPSHOT_HOST, r->snapshot.manifest.index, name);
+	snprintf(images, sizeof(images), "%s/%s", r->path, name);
+	if (!criu_restore(&r->criu, images)) {
+		complain("%s: CRIU: %s", r->path, r->criu.why);
+		close(dir);
+		return EXIT_FAILED;
+	}
+	ret = go_on(r, dir);
+	if (ret) {
+		tree_find(&tree, r->snapshot.manifest.pid);
+		tree_kill(&tree);
+		snprintf(name, sizeof(name), "%d" RUNDIR_SUFFIX, r->snapshot.manifest.pid);
+		unlinkat(dir, name, 0);
+		complain("%s: the new processes were ended; the snapshot is as it was", r->path);
+	}
+	close(dir);
+	return ret;
+}
+
+static int run(struct restoring *r, const char *path)
+{
+	int ret;
+
+	if (!realpath(path, r->path)) {
+		complain("%s: %s", path, strerror(errno));
+		return EXIT_FAILED;
+	}
+	ret = snapshot_open(r->path, &r->snapshot);
+	if (ret)
+		return ret;
+	ret = check(r);
+	if (!ret)
+		ret = restore(r);
+	snapshot_close(&r->snapshot);
+	return ret;
+}
+
+int cmd_restore(int argc, char **argv)
+{
+	static const struct option options[] = {
+		{"gpu", required_argument, NULL, 'g'},
+		{"paused", no_argument, NULL, 'p'},
+		{"help", no_argument, NULL, 'h'},
+		{NULL, 0, NULL, 0},
+	};
+	struct restoring r = {0};
+	int opt;
+
+	while ((opt = getopt_long(argc, argv, "g:h", options, NULL)) != -1) {
+		switch (opt) {
+		case 'g':
+			if (r.nchoices == CUDA_MAX_DEVICES) {
+				complain("more than %d GPUs", CUDA_MAX_DEVICES);
+				return usage_error("restore");
+			}
+			r.choices[r.nchoices++] = optarg;
+			break;
+		case 'p':
+			r.paused = true;
+			break;
+		case 'h':
+			fputs(help_restore, stdout);
+			return EXIT_DONE;
+		default:
+			return usage_error("restore");
+		}
+	}
+	if (argc - optind != 1) {
+		complain(optind == argc ? "which folder?" : "one folder at a time");
+		return usage_error("restore");
+	}
+	return run(&r, argv[optind]);
+}

@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cudaw snapshot: a job's GPU memory and processes into a folder. */
+#include "tools/tools.h"
+
+#include "checkpoint/snapshot_dir.h"
+#include "tools/control.h"
+#include "tools/criu.h"
+#include "tools/format.h"
+#include "tools/host_image.h"
+#include "tools/snapshot_manifest.h"
+#include "tools/tree.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <libgen.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+const char help_snapshot[] =
+	"Usage: cudaw snapshot [OPTION]... ID|NAME|PID DIR\n"
+	"\n"
+	"Write a job to the folder DIR, from which 'cudaw restore' starts it again, here or on\n"
+	"another machine: its GPU memory, and by CRIU its processes. The job is paused meanwhile\n"
+	"and goes on afterwards, or stays paused if it was. A snapshot that DIR has is replaced\n"
+	"when the new one is whole, and not before.\n"
+	"\n"
+	"  -s, --stop             end the job when the snapshot is safe\n"
+	"  -i, --incremental      do not write what the snapshot in DIR has already\n"
+	"      --gpu-only         only the GPU memory, without CRIU; 'cudaw restore' cannot use it\n"
+	"  -t, --timeout SECONDS  let the job run on if its kernels do not end in time (30)\n"
+	"  -j, --json             what was done, as a JSON object\n"
+	"  -h, --help             this text\n"
+	"\n"
+	"The job must have one process that uses the GPU; others, as data loaders, may be its\n"
+	"children. CRIU 4.1 or later is 'criu' in PATH, or CUDAW_CRIU, and wants root.\n"
+	"\n"
+	"Exit codes: 0 done; 1 failed, the job is as it was; 2 wrong usage; 3 no such job;\n"
+	"4 not permitted; 5 timed out; 6 not supported, as where CRIU is missing.\n";
+
+struct taking {
+	const char *target;
+	char path[PATH_MAX];
+	bool stop, incremental, gpu_only, json;
+	long timeout_ms;
+
+	struct job_list list;
+	struct job *job;
+	bool was_running;
+	struct criu criu;
+	double criu_ms;
+	size_t image_bytes;
+};
+
+/* The absolute path of a folder that may not be there yet. */
+static int absolute(const char *path, char *result)
+{
+	char parent[PATH_MAX], name[PATH_MAX], real[PATH_MAX];
+
+	if (realpath(path, result))
+		return 0;
+	if (snprintf(parent, sizeof(parent), "%s", path) >= (int)sizeof(parent))
+		return -ENAMETOOLONG;
+	strcpy(name, parent);
+	if (!realpath(dirname(parent), real))
+		return -errno;
+	if (snprintf(result, PATH_MAX, "%s/%s", strcmp(real, "/") ? real : "", basename(name)) >=
+	    PATH_MAX)
+		return -ENAMETOOLONG;
+	return 0;
+}
+
+static int fail(const struct taking *t, const char *why)
+{
+	complain("snapshot %d: %s", t->job->pid, why);
+	return EXIT_FAILED;
+}
+
+static int resume(struct taking *t)
+{
+	return control_ask(t->job, "resume", "resuming", "resume");
+}
+
+/* Remove what is of no snapshot: that of an attempt that failed. */
+static void clean(const char *path)
+{
+	struct snapshot_manifest manifest = {0};
+	struct snapshot_error error;
+	int dir = snapshot_dir_create(path, &error);
+
+	if (dir < 0)
+		return;
+	/* A manifest that we do not understand may name anything. */
+	if (!snapshot_manifest_load(dir, SNAPSHOT_MANIFEST, &manifest, &error) ||
+	    faccessat(dir, SNAPSHOT_MANIFEST, F_OK, 0))
+		snapshot_dir_clean(dir, snapshot_manifest_names, &manifest);
+	snapshot_manifest_free(&manifest);
+	snapshot_dir_close(dir);
+}
+
+/*
+ * The job's memory is in a snapshot that is not to be. One that ran gets it back and runs on; one
+ * that was paused stays so, and the folder is all that has its memory.
+ */
+static void give_up(struct taking *t)
+{
+	char request[PATH_MAX + 16];
+
+	if (t->was_running) {
+		if (!resume(t) && !t->gpu_only)
+			clean(t->path);
+		return;
+	}
+	snprintf(request, sizeof(request), "moved %s", t->path);
+	if (!control_ask(t->job, "snapshot", "locking", request))
+		complain("%d stays paused, and %s has its memory until it is resumed", t->job->pid,
+			 t->path);
+}
+
+/* The image, and the commit, in the folder that is open and locked as @dir. 0 or a negative errno. */
+static int add_image(struct taking *t, int dir, const struct snapshot_manifest *m,
+		     struct snapshot_error *error)
+{
+	char path[PATH_MAX + SNAPSHOT_NAME_SIZE + 1], name[SNAPSHOT_NAME_SIZE];
+	int64_t begin = now_ms();
+	struct tree tree;
+	int ret;
+
+	if (m->pid != t->job->pid || !m->image)
+		return snapshot_fail(error, -EBUSY, "somebody else has written there");
+	ret = host_image_make(dir, m->index, error);
+	if (ret)
+		return ret;
+	snapshot_name(SNAPSHOT_HOST, m->index, name);
+	snprintf(path, sizeof(path), "%s/%s", t->path, name);
+	if (!criu_dump(&t->criu, path, t->job->pid, t->stop))
+		return snapshot_fail(error, -EIO, "CRIU: %.480s", t->criu.why);
+	t->criu_ms = now_ms() - begin;
+	tree_find(&tree, t->job->pid);
+	ret = host_image_seal(dir, m->index, t->criu_ms, &t->image_bytes, error);
+	if (!ret)
+		ret = snapshot_dir_commit(dir, error);
+	if (!ret)
+		snapshot_dir_clean(dir, snapshot_manifest_names, m);
+	/* Stopped as they are, they are still what they were. */
+	if (t->stop && ret)
+		tree_signal(&tree, SIGCONT);
+	if (t->stop && !ret) {
+		tree_kill(&tree);
+		snprintf(path, sizeof(path), "%d" RUNDIR_SUFFIX, t->job->pid);
+		unlinkat(t->job->dir, path, 0);
+	}
+	return ret;
+}
+
+static int finish(struct taking *t)
+{
+	struct snapshot_manifest manifest;
+	struct snapshot_error error;
+	int dir = snapshot_dir_create(t->path, &error), ret = dir;
+
+	if (dir >= 0)
+		ret = snapshot_manifest_load(dir, SNAPSHOT_MANIFEST_NEW, &manifest, &error);
+	if (!ret) {
+		ret = add_image(t, dir, &manifest, &error);
+		snapshot_manifest_free(&manifest);
+	}
+	if (dir >= 0)
+		snapshot_dir_close(dir);
+	return ret ? fail(t, error.text) : EXIT_DONE;
+}
+
+static int take(struct taking *t)
+{
+	char request[PATH_MAX + 64];
+	int ret;
+
+	t->was_running = strcmp(t->job->status.state, "paused") != 0;
+	snprintf(request, sizeof(request), t->timeout_ms ? "pause %ld" : "pause", t->timeout_ms);
+	ret = control_ask(t->job, "pause", "pausing", request);
+	if (ret)
+		return ret;
+	snprintf(request, sizeof(request), "snapshot %s%s%s", t->incremental ? "incremental " : "",
+		 t->gpu_only ? "" : "hold image ", t->path);
+	ret = control_ask(t->job, "snapshot", "writing", request);
+	if (ret) {
+		if (t->was_running)
+			resume(t);
+		return ret;
+	}
+	if (!t->gpu_only) {
+		ret = finish(t);
+		if (ret) {
+			give_up(t);
+			return ret;
+		}
+	}
+	return t->was_running && !t->stop ? resume(t) : EXIT_DONE;
+}
+
+static int report(const struct taking *t)
+{
+	char bytes[FORMAT_SIZE], written[FORMAT_SIZE], image[FORMAT_SIZE];
+	struct snapshot s;
+	int ret = snapshot_open(t->path, &s);
+
+	if (ret)
+		return ret;
+	if (t->json) {
+		json_t *phases = json_deep_copy(json_object_get(s.manifest.root, "phases"));
+		json_t *object;
+
+		if (!t->gpu_only)
+			json_array_append_new(
+				phases, json_pack("{s:s, s:f}", "name", "image", "ms", t->criu_ms));
+		object = json_pack("{s:i, s:s, s:b, s:O, s:I, s:o}", "pid", t->job->pid, "path",
+				   t->path, "stopped", (int)t->stop, "totals",
+				   json_object_get(s.manifest.root, "totals"), "image",
+				   (json_int_t)t->image_bytes, "phases", phases);
+		json_dumpf(object, stdout, JSON_INDENT(1) | JSON_ENSURE_ASCII);
+		putchar('\n');
+		json_decref(object);
+	} else {
+		printf("%d is in %s: %s of GPU memory, %s of it written, %s of processes%s\n",
+		       t->job->pid, t->path, format_bytes(bytes, s.manifest.totals.bytes),
+		       format_bytes(written, s.manifest.totals.written),
+		       format_bytes(image, t->image_bytes), t->stop ? "; it is stopped" : "");
+	}
+	snapshot_close(&s);
+	return EXIT_DONE;
+}
+
+static int run(struct taking *t, const char *path)
+{
+	int ret = absolute(path, t->path);
+
+	if (ret) {
+		complain("%s: %s", path, strerror(-ret));
+		return EXIT_FAILED;
+	}
+	if (!t->gpu_only && !criu_find(&t->criu)) {
+		complain("%s; --gpu-only does without", t->criu.why);
+		return EXIT_UNSUPPORTED;
+	}
+	t->job = control_find(&t->list, t->target, &ret);
+	if (t->job)
+		ret = take(t);
+	if (!ret)
+		ret = report(t);
+	jobs_free(&t->list);
+	return ret;
+}
+
+static bool parse_seconds(const char *text, long *ms)
+{
+	char *end;
+	double seconds = strtod(text, &end);
+
+	*ms = seconds >= 0.001 && seconds <= 1e6 ? seconds * 1000 + 0.5 : 0;
+	return end != text && !*end && *ms;
+}
+
+int cmd_snapshot(int argc, char **argv)
+{
+	static const struct option options[] = {
+		{"stop", no_argument, NULL, 's'},
+		{"incremental", no_argument, NULL, 'i'},
+		{"gpu-only", no_argument, NULL, 'g'},
+		{"timeout", required_argument, NULL, 't'},
+		{"json", no_argument, NULL, 'j'},
+		{"help", no_argument, NULL, 'h'},
+		{NULL, 0, NULL, 0},
+	};
+	struct taking t = {0};
+	int opt;
+
+	while ((opt = getopt_long(argc, argv, "sit:jh", options, NULL)) != -1) {
+		switch (opt) {
+		case 's':
+			t.stop = true;
+			break;
+		case 'i':
+			t.incremental = true;
+			break;
+		case 'g':
+			t.gpu_only = true;
+			break;
+		case 't':
+			if (!parse_seconds(optarg, &t.timeout_ms)) {
+				complain("'%s' is no number of seconds", optarg);
+				return usage_error("snapshot");
+			}
+			break;
+		case 'j':
+			t.json = true;
+			break;
+		case 'h':
+			fputs(help_snapshot, stdout);
+			return EXIT_DONE;
+		default:
+			return usage_error("snapshot");
+		}
+	}
+	if (argc - optind != 2) {
+		complain("expected a job and a folder");
+		return usage_error("snapshot");
+	}
+	if (t.stop && t.gpu_only) {
+		complain("--stop with --gpu-only would end the job for good");
+		return usage_error("snapshot");
+	}
+	t.target = argv[optind];
+	return run(&t, argv[optind + 1]);
+}

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CUDAW_TREE_H
+#define CUDAW_TREE_H
+/* A process and all that descends from it. */
+#include <signal.h>
+#include <stddef.h>
+#include <sys/types.h>
+
+#define TREE_MAX 4096
+
+struct tree {
+	pid_t pids[TREE_MAX];
+	size_t n;
+};
+
+/* Those that there are now; of processes that are stopped, or frozen, none is missed. */
+void tree_find(struct tree *tree, pid_t root);
+
+/* Send all of them a signal, the children first. */
+void tree_signal(const struct tree *tree, int signal);
+
+/*
+ * Kill all of them, and wait until their ids are free; not for long where a parent does not wait(2)
+ * for one.
+ */
+void tree_kill(const struct tree *tree);
+
+#endif
