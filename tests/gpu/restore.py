@@ -1,0 +1,60 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""restore.py [--gpus] PROGRAM [ARG]...: stopped at a random step, its snapshot copied and the
+original removed, the program goes on from the copy, twice in a row, and prints what the undisturbed
+native run prints. With --gpus it goes on on the other of two GPUs, and then back. ARGs hold --steps N.
+Wants CRIU.
+"""
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+
+from detached import Detached, why_no_criu
+from gpulib import (SCRATCH, Job, Skip, check, cudaw_ok, equal, figure, gpu_count, main, same_lines,
+                    seeded)
+
+GPUS = sys.argv[1] == "--gpus"
+PROGRAM, ARGS = sys.argv[1 + GPUS], sys.argv[2 + GPUS:]
+STEPS = int(ARGS[ARGS.index("--steps") + 1])
+
+
+def folder():
+    return os.path.join(tempfile.mkdtemp(dir=SCRATCH), "snapshot")
+
+
+def report(number, snapshot):
+    for phase in snapshot["phases"]:
+        figure(f"snapshot_{number}_{phase['name']}", phase["ms"], "ms")
+    figure(f"snapshot_{number}_written", snapshot["totals"]["written"], "B")
+    figure(f"snapshot_{number}_image", snapshot["image"], "B")
+
+
+def same_output_from_snapshots():
+    if why_no_criu():
+        raise Skip(why_no_criu())
+    if GPUS and gpu_count() < 2:
+        raise Skip(f"2 GPUs needed, {gpu_count()} here")
+    native = Job(PROGRAM, *ARGS, mode="native").result(timeout=240)
+    rng = seeded()
+    job = Detached(PROGRAM, *ARGS)
+    for number in (1, 2):
+        job.wait_steps(rng.randrange(STEPS * number // 4, STEPS * (number + 1) // 4), timeout=120)
+        first, copy = folder(), folder()
+        report(number, json.loads(cudaw_ok("snapshot", "--stop", "--json", job.pid, first,
+                                           timeout=240)))
+        check(job.is_gone(), "the job is still there")
+        steps = job.steps()
+        subprocess.run(["cp", "-a", first, copy], check=True)
+        shutil.rmtree(first)
+        other = ["--gpu", "0=1" if number == 1 else "1=0"] if GPUS else []
+        print("#", cudaw_ok("restore", *other, copy, timeout=240).strip(), flush=True)
+        equal(job.state(), "running", "the state")
+        job.wait_steps(steps + 1)
+        shutil.rmtree(copy)
+    same_lines("\n".join(job.wait_end()), native, "after two restores")
+
+
+main((f"{PROGRAM} from snapshots", same_output_from_snapshots))
