@@ -506,7 +506,7 @@ struct job *control_find(struct job_list *list, const char *target, int *code)
 
 int control_ask(struct job *job, const char *verb, const char *doing, const char *request)
 {
-	const struct verb words = {verb, doing, ""};
+	const struct verb words = {.name = verb, .doing = doing};
 	struct control control = {.verb = &words};
 	struct job_request ask = {
 		.text = request, .line = control_line, .tick = progress_tick, .limit_ms = -1};
