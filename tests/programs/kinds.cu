@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Every kind of memory that a program can have beside cudaMalloc's: globals of a module, constant
- * memory, stream-ordered allocations, arrays read through a texture, managed and pinned memory.
+ * memory, stream-ordered allocations, arrays read through a texture, and pinned memory.
  * Each is changed in every step and must come through a pause that takes everything off the GPU.
  */
 #include "tests/programs/step.h"
@@ -18,14 +18,14 @@ __device__ static uint32_t global_words[WORDS];
 __constant__ static uint32_t constant_words[64];
 
 struct memory {
-	uint32_t *plain, *ordered, *managed, *pinned, *pinned_ptr;
+	uint32_t *plain, *ordered, *pinned, *pinned_ptr;
 	cudaArray_t array;
 	cudaTextureObject_t texture;
 	cudaStream_t stream;
 };
 
 /* One step of every word, from its neighbours in the other kinds of memory. */
-__global__ static void mix(uint32_t *plain, uint32_t *ordered, uint32_t *managed, uint32_t *pinned,
+__global__ static void mix(uint32_t *plain, uint32_t *ordered, uint32_t *pinned,
 			   cudaTextureObject_t texture, uint32_t k)
 {
 	for (uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < WORDS;
@@ -34,8 +34,7 @@ __global__ static void mix(uint32_t *plain, uint32_t *ordered, uint32_t *managed
 
 		global_words[i] = global_words[i] * 1664525u + constant_words[i % 64] + k;
 		ordered[i] = ordered[i] * 22695477u + global_words[i] + texel;
-		managed[i] = managed[i] * 69069u + ordered[i];
-		pinned[i] = pinned[i] + (managed[i] ^ k);
+		pinned[i] = pinned[i] + (ordered[i] * 69069u ^ k);
 		plain[i] = plain[i] * 134775813u + pinned[i];
 	}
 }
@@ -49,14 +48,12 @@ static void setup(struct memory *m)
 	CALL(cudaStreamCreate(&m->stream));
 	CALL(cudaMalloc(&m->plain, SIZE));
 	CALL(cudaMallocAsync(&m->ordered, SIZE, m->stream));
-	CALL(cudaMallocManaged(&m->managed, SIZE));
 	CALL(cudaHostAlloc(&m->pinned, SIZE, cudaHostAllocMapped));
 	CALL(cudaHostGetDevicePointer(&m->pinned_ptr, m->pinned, 0));
 	CALL(cudaMallocArray(&m->array, &format, SIDE, SIDE));
 	CALL(cudaMemset(m->plain, 1, SIZE));
 	CALL(cudaMemsetAsync(m->ordered, 2, SIZE, m->stream));
 	CALL(cudaStreamSynchronize(m->stream));
-	memset(m->managed, 3, SIZE);
 	memset(m->pinned, 4, SIZE);
 	CALL(cudaMemcpy2DToArray(m->array, 0, 0, m->pinned, SIDE * 4, SIDE * 4, SIDE,
 				 cudaMemcpyHostToDevice));
@@ -74,14 +71,14 @@ static void step(struct memory *m, uint32_t k)
 	for (uint32_t i = 0; i < 64; i++)
 		words[i] = k * 64 + i;
 	CALL(cudaMemcpyToSymbol(constant_words, words, sizeof(words)));
-	mix<<<64, 256, 0, m->stream>>>(m->plain, m->ordered, m->managed, m->pinned_ptr, m->texture,
+	mix<<<64, 256, 0, m->stream>>>(m->plain, m->ordered, m->pinned_ptr, m->texture,
 				       k);
 	CALL(cudaGetLastError());
 	/* The next step's texture is this step's result. */
 	CALL(cudaMemcpy2DToArrayAsync(m->array, 0, 0, m->plain, SIDE * 4, SIDE * 4, SIDE,
 				      cudaMemcpyDeviceToDevice, m->stream));
 	CALL(cudaStreamSynchronize(m->stream));
-	m->managed[k % WORDS] += m->pinned[(k + 1) % WORDS];
+	m->pinned[k % WORDS] += m->pinned[(k + 1) % WORDS];
 	m->pinned[k % WORDS] ^= k;
 }
 
@@ -111,7 +108,6 @@ int main(int argc, char **argv)
 	report_device("global", global_ptr);
 	report_device("plain", memory.plain);
 	report_device("ordered", memory.ordered);
-	step_print_digest("managed", step_digest(STEP_DIGEST_INIT, memory.managed, SIZE));
 	step_print_digest("pinned", step_digest(STEP_DIGEST_INIT, memory.pinned, SIZE));
 	CALL(cudaDestroyTextureObject(memory.texture));
 	CALL(cudaFreeArray(memory.array));
