@@ -16,7 +16,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "cli"))
 
-from simlib import SANITIZED, SCRATCH  # noqa: E402
+from simlib import SANITIZED, SCRATCH, not_by_tsan  # noqa: E402
 from detached import Detached, why_no_criu  # noqa: E402
 from gpulib import (BUILD, Job, Skip, base_environment, check, cudaw, cudaw_ok, equal,  # noqa: E402
                     jobs, main, until)
@@ -289,6 +289,7 @@ exit 1
 """
 
 
+@not_by_tsan
 def a_dump_that_fails_does_no_harm():
     env = pretended_criu(FAILS)
     path = folder()
@@ -306,6 +307,7 @@ def a_dump_that_fails_does_no_harm():
     job.finish()
 
 
+@not_by_tsan
 def a_dump_that_fails_leaves_a_paused_job_paused():
     env = pretended_criu(FAILS)
     path = folder()
