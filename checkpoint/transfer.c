@@ -350,6 +350,9 @@ static void *worker_main(void *arg)
 		else
 			__atomic_fetch_add(t->done, p->count * VMEM_GRANULE, __ATOMIC_RELAXED);
 	}
+	/* After a failure the device may still be about to write what is given back here. */
+	if (__atomic_load_n(&t->workers.result, __ATOMIC_RELAXED) && w.ctx)
+		w.drv->cuCtxSynchronize();
 	drop_streams(&w);
 	drop_buffers(&w);
 	drop_digests(&w);

@@ -85,6 +85,9 @@ int main(void)
 		compare(words, digests, kind);
 	}
 	digest_unload(&drv, &kernel);
+	must(drv.cuMemHostUnregister(digests), "unregister");
+	free(digests);
+	free(words);
 	printf("digests: every one right\n");
 	return 0;
 }

@@ -85,6 +85,7 @@ START_TEST(test_graph_memory)
 	ok(cu.cuGraphDestroy(graph));
 	for (int i = 0; i < 2; i++)
 		ok(cu.cuGraphLaunch(exec, s));
+	ok(cu.cuStreamSynchronize(s));
 	ok(cu.cuDeviceGetGraphMemAttribute(0, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, &used));
 	ck_assert_uint_eq(used, 4096);
 	ok(cu.cuGraphExecDestroy(exec));
