@@ -270,6 +270,10 @@ RUN_TESTS = BUILD=$(abspath $(O)) CUDA_HOME=$(CUDA_HOME) CUDAW_REAL_LIBCUDA=$(ab
 # With sanitizers the face cannot be preloaded, which test_run.py is about, and a driver that crashes
 # or too little address space, in test_doctor.py, is reported by them.
 NOT_SANITIZED := tests/cli/test_run.py tests/cli/test_doctor.py
+# The command alone, in one thread.
+ifeq ($(SANITIZE),thread)
+NOT_SANITIZED += tests/cli/test_kernels.py tests/cli/test_snapshot_read.py tests/cli/test_ps.py
+endif
 # Tests that want a program of the CUDA runtime skip where nvcc is missing.
 ## check: run the tests that need no GPU, on the simulated driver
 check: all $(UNIT_TESTS) $(MKSNAPSHOT) $(C_PROGRAMS) $(PRELOADS) $(if $(SANITIZE),,$(if $(wildcard $(NVCC)),$(filter %_rt,$(CU_PROGRAMS))))
