@@ -8,6 +8,7 @@ CUDA_HOME ?= /usr/local/cuda
 NVCC    ?= $(CUDA_HOME)/bin/nvcc
 PYTHON  ?= python3
 RESULTS ?= $(O)/results
+JOBS    ?= 1
 
 ifneq ($(V),1)
 Q := @
@@ -275,9 +276,9 @@ ifeq ($(SANITIZE),thread)
 NOT_SANITIZED += tests/cli/test_kernels.py tests/cli/test_snapshot_read.py tests/cli/test_ps.py
 endif
 # Tests that want a program of the CUDA runtime skip where nvcc is missing.
-## check: run the tests that need no GPU, on the simulated driver
+## check: run the tests that need no GPU, on the simulated driver. JOBS=1 at once
 check: all $(UNIT_TESTS) $(MKSNAPSHOT) $(C_PROGRAMS) $(PRELOADS) $(if $(SANITIZE),,$(if $(wildcard $(NVCC)),$(filter %_rt,$(CU_PROGRAMS))))
-	$(Q)$(RUN_TESTS) --timeout $(if $(SANITIZE),400,120) --results $(RESULTS)/check \
+	$(Q)$(RUN_TESTS) --jobs $(JOBS) --timeout $(if $(SANITIZE),400,120) --results $(RESULTS)/check \
 		$(UNIT_TESTS) $(filter-out $(if $(SANITIZE),$(NOT_SANITIZED)),\
 		$(wildcard tests/cli/test_*.py tests/faces/test_*.py tests/jobs/test_*.py))
 
