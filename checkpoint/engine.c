@@ -391,8 +391,11 @@ static int load_back(const struct cuda_driver *drv, struct engine_progress *prog
 static bool memory_is_free(const struct cuda_driver *drv)
 {
 	bool asked[CUDA_MAX_DEVICES] = {false}, enough = true;
-	size_t free, total;
+	size_t needed[CUDA_MAX_DEVICES] = {0}, free, total;
 
+	for (size_t i = 0; i < saved.nregions; i++)
+		if (!saved.regions[i].mapped)
+			needed[saved.regions[i].dev] += saved.regions[i].size;
 	for (size_t i = 0; i < saved.nregions && enough; i++) {
 		const struct vmem_region *r = &saved.regions[i];
 
@@ -400,7 +403,7 @@ static bool memory_is_free(const struct cuda_driver *drv)
 			continue;
 		asked[r->dev] = true;
 		enough = drv->cuCtxSetCurrent(r->ctx) || drv->cuMemGetInfo_v2(&free, &total) ||
-			 free >= saved.per_device[r->dev];
+			 free >= needed[r->dev];
 	}
 	drv->cuCtxSetCurrent(NULL);
 	return enough;
@@ -611,13 +614,21 @@ void engine_resume(const struct cuda_driver *drv, int timeout_ms, struct engine_
 		   struct engine_result *result)
 {
 	double start = gate_now_ms();
+	bool was_released = now.released;
 
 	begin(result);
 	if (now.held && fetch(progress, result))
 		return;
 	if (regain(drv, timeout_ms ? start + timeout_ms : 0, progress, result) ||
-	    load_back(drv, progress, result))
+	    load_back(drv, progress, result)) {
+		/* Paused is paused: what came back goes again. What does not is tried at the next. */
+		if (!now.released) {
+			unmap_regions(drv);
+			if (was_released)
+				release(drv, progress, result);
+		}
 		return;
+	}
 	if (!wait_for_peers(progress)) {
 		step_back(drv, progress, result);
 		return;
@@ -764,7 +775,8 @@ void engine_trim(const struct cuda_driver *drv, int timeout_ms, struct engine_pr
 	vmem_get_stats(&after);
 	snprintf(result->note, sizeof(result->note),
 		 "gave back %.2f GiB of host memory and %.2f GiB of GPU memory",
-		 (held - hostpool_held()) / GIB, (before.mapped - after.mapped) / GIB);
+		 (held - hostpool_held()) / GIB,
+		 (before.mapped > after.mapped ? before.mapped - after.mapped : 0) / GIB);
 	succeed(result, start, 0);
 }
 
@@ -819,13 +831,20 @@ static void prepare(const struct cuda_driver *drv, const bool *cancel)
 		pin_ready(drv, blocks, cancel);
 }
 
+/* No driver call may be made while the driver's checkpoint holds the context. */
+static void pin_saved(const struct cuda_driver *drv, size_t blocks, const bool *cancel)
+{
+	if (!now.released && saved.ncontexts)
+		hostpool_pin(drv, saved.contexts[0].ctx, blocks, cancel);
+}
+
 void engine_tidy(const struct cuda_driver *drv, const bool *cancel)
 {
 	size_t limit = hostpool_limit() / HOSTPOOL_BLOCK, blocks = saved_blocks(&saved);
 
 	/* While the job runs its contexts may go at any time: no driver call then. */
 	if (now.paused)
-		hostpool_pin(drv, saved.contexts[0].ctx, limit < blocks ? limit : blocks, cancel);
+		pin_saved(drv, limit < blocks ? limit : blocks, cancel);
 	else if (engine_prepares())
 		prepare(drv, cancel);
 	else if (limit)

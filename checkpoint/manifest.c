@@ -4,10 +4,14 @@
 #include "checkpoint/json_out.h"
 #include "checkpoint/rundir.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -164,12 +168,21 @@ static void put_phases(struct json_out *out, const struct snapshot_facts *facts)
 	json_close(out, ']');
 }
 
-static void put_file(struct json_out *out, const char *path)
+/*
+ * Only code is opened: to close a file drops all record locks (fcntl) that the program has on it,
+ * and databases map files that they lock.
+ */
+static void put_file(struct json_out *out, const char *path, bool code)
 {
 	char id[BUILDID_TEXT_SIZE];
+	struct stat st;
 	off_t size = 0;
-	int ret = buildid_of_file(path, id, &size);
+	int ret = -ENOENT;
 
+	if (code)
+		ret = buildid_of_file(path, id, &size);
+	else if (!stat(path, &st))
+		size = st.st_size;
 	json_open(out, NULL, '{');
 	json_text(out, "path", path);
 	json_number(out, "size", size);
@@ -199,24 +212,37 @@ static bool add_path(struct paths *paths, const char *path)
 	return true;
 }
 
+/* The files that are mapped as code, or all that are not in @paths yet. */
+static void put_mapped(struct json_out *out, FILE *maps, struct paths *paths, bool code)
+{
+	char line[PATH_MAX + 128];
+
+	while (fgets(line, sizeof(line), maps)) {
+		char *path = strchr(line, '/'), *rights = strchr(line, ' ');
+
+		line[strcspn(line, "\n")] = '\0';
+		if (code && (!rights || rights[3] != 'x'))
+			continue;
+		/* Devices and memory in disguise are the process image's business. */
+		if (!path || !strncmp(path, "/dev/", 5) || !strncmp(path, "/memfd:", 7) ||
+		    !strncmp(path, "/SYSV", 5) || strstr(path, " (deleted)"))
+			continue;
+		if (add_path(paths, path))
+			put_file(out, path, code);
+	}
+}
+
 /* Files that have to be there when the job goes on in a new process. proc(5) has the format. */
 static void put_files(struct json_out *out)
 {
 	FILE *maps = fopen("/proc/self/maps", "re");
 	struct paths paths = {0};
-	char line[PATH_MAX + 128];
 
 	json_open(out, "files", '[');
-	while (maps && fgets(line, sizeof(line), maps)) {
-		char *path = strchr(line, '/');
-
-		line[strcspn(line, "\n")] = '\0';
-		/* Devices and memory in disguise are the process image's business. */
-		if (!path || !strncmp(path, "/dev/", 5) || !strncmp(path, "/memfd:", 7) ||
-		    !strncmp(path, "/SYSV", 5) || strstr(path, " (deleted)"))
-			continue;
-		if (add_path(&paths, path))
-			put_file(out, path);
+	if (maps) {
+		put_mapped(out, maps, &paths, true);
+		rewind(maps);
+		put_mapped(out, maps, &paths, false);
 	}
 	json_close(out, ']');
 	for (size_t i = 0; i < paths.n; i++)

@@ -92,9 +92,10 @@ void saved_forget(struct saved *s)
 CUresult saved_load_kernels(struct saved *s, const struct cuda_driver *drv)
 {
 	CUresult error = CUDA_SUCCESS;
+	bool fresh = !s->digests;
 	size_t loaded = 0;
 
-	if (!s->digests)
+	if (fresh)
 		s->digests = calloc(s->ngranules + 1, sizeof(*s->digests));
 	s->kernels = calloc(s->ncontexts + 1, sizeof(*s->kernels));
 	if (!s->digests || !s->kernels)
@@ -106,8 +107,14 @@ CUresult saved_load_kernels(struct saved *s, const struct cuda_driver *drv)
 		loaded += !error;
 	}
 	drv->cuCtxSetCurrent(NULL);
-	if (error)
+	if (error) {
 		saved_unload_kernels(s, drv);
+		/* None were taken; those of a pause stay for the next attempt. */
+		if (fresh) {
+			free(s->digests);
+			s->digests = NULL;
+		}
+	}
 	return error;
 }
 

@@ -202,8 +202,10 @@ static int take_digests(struct worker *w, const struct transfer_piece *p)
 	const struct digest_kernel *kernel = w->transfer->kernels;
 	int error;
 
-	while (kernel->ctx != p->ctx)
+	while (kernel->ctx && kernel->ctx != p->ctx)
 		kernel++;
+	if (!kernel->ctx)
+		return driver_error(w, CUDA_ERROR_INVALID_CONTEXT);
 	error = driver_error(
 		w, digest_take(w->drv, kernel, p->dev, p->count, w->digests, w->streams[0]));
 	return error ? error : sync_stream(w, 0);
