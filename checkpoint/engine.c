@@ -288,13 +288,27 @@ static int fail_room(struct engine_result *result, size_t slots, size_t pool_slo
 		    need / GIB, host / GIB, HOSTMEM_RESERVE / GIB, (need - host) / GIB);
 }
 
+/* Get room for @slots slots, where saved_room() found so much. */
+static int place_slots(size_t slots, size_t pool_slots, size_t spill_slots,
+		       struct engine_result *result)
+{
+	int error;
+
+	if (slots > pool_slots && slots - pool_slots > spill_slots)
+		return fail_room(result, slots, pool_slots, spill_slots);
+	error = saved_place(&saved, slots, pool_slots);
+	if (error)
+		return fail(result, END_NOMEM, "room for %.2f GiB: %s", slots * VMEM_GRANULE / GIB,
+			    strerror(-error));
+	return 0;
+}
+
 /* Find a place for all that is to be saved. */
 static int make_room(const struct cuda_driver *drv, struct engine_progress *progress,
 		     struct engine_result *result)
 {
 	size_t slots = saved.nlive, pool_slots, spill_slots, apart = 0, missing;
 	size_t bytes = slots * VMEM_GRANULE, held = hostpool_held();
-	int error;
 
 	if (release_wanted(drv))
 		apart = release_host_bytes(drv, saved.contexts, saved.ncontexts);
@@ -311,13 +325,7 @@ static int make_room(const struct cuda_driver *drv, struct engine_progress *prog
 			return -1;
 		slots = saved.used_slots;
 	}
-	if (slots > pool_slots && slots - pool_slots > spill_slots)
-		return fail_room(result, slots, pool_slots, spill_slots);
-	error = saved_place(&saved, slots, pool_slots);
-	if (error)
-		return fail(result, END_NOMEM, "room for %.2f GiB: %s", slots * VMEM_GRANULE / GIB,
-			    strerror(-error));
-	return 0;
+	return place_slots(slots, pool_slots, spill_slots, result);
 }
 
 /* Copy everything out. On failure the caller forgets what was saved. */
@@ -349,12 +357,8 @@ static int fetch(struct engine_progress *progress, struct engine_result *result)
 
 	set_phase(progress, "read", saved.ngranules * VMEM_GRANULE);
 	saved_room(held_slots * VMEM_GRANULE, 0, &pool_slots, &spill_slots);
-	if (held_slots > pool_slots && held_slots - pool_slots > spill_slots)
-		return fail_room(result, held_slots, pool_slots, spill_slots);
-	ret = saved_place(&saved, held_slots, pool_slots);
-	if (ret)
-		return fail(result, END_NOMEM, "room for %.2f GiB: %s",
-			    held_slots * VMEM_GRANULE / GIB, strerror(-ret));
+	if (place_slots(held_slots, pool_slots, spill_slots, result))
+		return -1;
 	ret = snapshot_saved_fetch(&saved, &place, &progress->done, &progress->cancel, &error);
 	if (ret == -ECANCELED)
 		return fail(result, END_BUSY, "cancelled by a pause");
