@@ -2,6 +2,7 @@
 #include "tools/tools.h"
 
 #include <errno.h>
+#include <getopt.h>
 #include <libgen.h>
 #include <limits.h>
 #include <stdarg.h>
@@ -80,6 +81,30 @@ int usage_error(const char *name)
 {
 	fprintf(stderr, "Try 'cudaw %s --help'.\n", name);
 	return EXIT_USAGE;
+}
+
+int json_option(int argc, char **argv, const char *name, const char *help, bool *json)
+{
+	static const struct option options[] = {
+		{"json", no_argument, NULL, 'j'},
+		{"help", no_argument, NULL, 'h'},
+		{NULL, 0, NULL, 0},
+	};
+	int opt;
+
+	while ((opt = getopt_long(argc, argv, "jh", options, NULL)) != -1) {
+		switch (opt) {
+		case 'j':
+			*json = true;
+			break;
+		case 'h':
+			fputs(help, stdout);
+			return EXIT_DONE;
+		default:
+			return usage_error(name);
+		}
+	}
+	return -1;
 }
 
 int faces_folder(char *path, size_t size)

@@ -368,27 +368,13 @@ int cmd_doctor(int argc, char **argv)
 		check_driver, check_devices, check_checkpoint, check_faces, check_runtimes,
 		check_kernel, check_limits,  check_memory,     check_tmp,   check_runtime_folder,
 	};
-	static const struct option options[] = {
-		{"json", no_argument, NULL, 'j'},
-		{"help", no_argument, NULL, 'h'},
-		{NULL, 0, NULL, 0},
-	};
 	static struct report report;
 	bool json = false;
-	int opt;
+	int code;
 
-	while ((opt = getopt_long(argc, argv, "jh", options, NULL)) != -1) {
-		switch (opt) {
-		case 'j':
-			json = true;
-			break;
-		case 'h':
-			fputs(help_doctor, stdout);
-			return EXIT_DONE;
-		default:
-			return usage_error("doctor");
-		}
-	}
+	code = json_option(argc, argv, "doctor", help_doctor, &json);
+	if (code >= 0)
+		return code;
 	if (optind < argc) {
 		complain("doctor takes no argument: '%s'", argv[optind]);
 		return usage_error("doctor");

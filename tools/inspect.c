@@ -140,27 +140,13 @@ static void print_sizes(const struct snapshot *s)
 
 int cmd_inspect(int argc, char **argv)
 {
-	static const struct option options[] = {
-		{"json", no_argument, NULL, 'j'},
-		{"help", no_argument, NULL, 'h'},
-		{NULL, 0, NULL, 0},
-	};
 	struct snapshot s;
 	bool json = false;
-	int opt, ret;
+	int code, ret;
 
-	while ((opt = getopt_long(argc, argv, "jh", options, NULL)) != -1) {
-		switch (opt) {
-		case 'j':
-			json = true;
-			break;
-		case 'h':
-			fputs(help_inspect, stdout);
-			return EXIT_DONE;
-		default:
-			return usage_error("inspect");
-		}
-	}
+	code = json_option(argc, argv, "inspect", help_inspect, &json);
+	if (code >= 0)
+		return code;
 	if (argc - optind != 1) {
 		complain(optind == argc ? "which folder?" : "one folder at a time");
 		return usage_error("inspect");

@@ -213,27 +213,13 @@ static int list_jobs(struct job_list *list, bool json)
 
 int cmd_ps(int argc, char **argv)
 {
-	static const struct option options[] = {
-		{"json", no_argument, NULL, 'j'},
-		{"help", no_argument, NULL, 'h'},
-		{NULL, 0, NULL, 0},
-	};
 	struct job_list list;
 	bool json = false;
-	int opt, ret;
+	int code, ret;
 
-	while ((opt = getopt_long(argc, argv, "jh", options, NULL)) != -1) {
-		switch (opt) {
-		case 'j':
-			json = true;
-			break;
-		case 'h':
-			fputs(help_ps, stdout);
-			return EXIT_DONE;
-		default:
-			return usage_error("ps");
-		}
-	}
+	code = json_option(argc, argv, "ps", help_ps, &json);
+	if (code >= 0)
+		return code;
 	if (optind < argc) {
 		complain("ps takes no argument: '%s'", argv[optind]);
 		return usage_error("ps");

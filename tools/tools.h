@@ -19,6 +19,7 @@
  *
  * What was asked for goes to stdout, everything else to stderr.
  */
+#include <stdbool.h>
 #include <stddef.h>
 
 /* Exit codes; documented in the help and in cudaw.1. */
@@ -68,6 +69,12 @@ void complain(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 /* Point to the help of subcommand @name on stderr, and return EXIT_USAGE. */
 int usage_error(const char *name);
+
+/*
+ * The options of subcommand @name where these are --json and --help. Returns -1 with *@json set
+ * where they say so, and optind at the arguments; or an exit code, when there is nothing to do.
+ */
+int json_option(int argc, char **argv, const char *name, const char *help, bool *json);
 
 /*
  * The folder of our libraries, found from where this command lies: ../lib/cudaw-VERSION. Returns

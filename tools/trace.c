@@ -291,26 +291,12 @@ static int sum_up(const char *path, bool json)
 
 int cmd_trace(int argc, char **argv)
 {
-	static const struct option options[] = {
-		{"json", no_argument, NULL, 'j'},
-		{"help", no_argument, NULL, 'h'},
-		{NULL, 0, NULL, 0},
-	};
 	bool json = false;
-	int opt;
+	int code;
 
-	while ((opt = getopt_long(argc, argv, "jh", options, NULL)) != -1) {
-		switch (opt) {
-		case 'j':
-			json = true;
-			break;
-		case 'h':
-			fputs(help_trace, stdout);
-			return EXIT_DONE;
-		default:
-			return usage_error("trace");
-		}
-	}
+	code = json_option(argc, argv, "trace", help_trace, &json);
+	if (code >= 0)
+		return code;
 	if (optind != argc - 1) {
 		complain(optind == argc ? "which file?" : "one file at a time");
 		return usage_error("trace");
