@@ -7,8 +7,10 @@
  * The grammar has to be followed all the same, since a type may be a reference to something that
  * was there before: S_, S0_... to the first, second... component that the ABI counts, T_, T0_... to
  * a template argument. So the parser keeps what each component and each argument is, and counts
- * components exactly as the ABI says ("is a candidate for substitution" below). Template arguments
- * may be packs: these are lists, linked in a pool.
+ * components exactly as the ABI says ("is a candidate for substitution" below). A component that is
+ * T_ itself stands for the letters: it may come from a function in whose scope a lambda was
+ * written, and be used for the kernel that the lambda is given to. Template arguments may be packs:
+ * these are lists, linked in a pool.
  *
  * Whatever is not understood ends it, and nothing is said of that name.
  */
@@ -46,6 +48,23 @@ static void append(struct parser *p, struct list *list, struct type type)
 	list->last = p->npool++;
 }
 
+/* The function's template argument @n; one of a lambda's own, or still to come, is not known. */
+static struct type template_argument(struct parser *p, int n)
+{
+	struct type type = plain(KP_ANYTHING);
+	int at = p->args.first;
+
+	if (n < p->args.count) {
+		for (int i = 0; i < n; i++)
+			at = p->pool[at].next;
+		type = p->pool[at].type;
+	}
+	type.argument = n + 1;
+	if (type.pack)
+		p->spent = type;
+	return type;
+}
+
 static struct type parse_substitution(struct parser *p)
 {
 	int n;
@@ -61,15 +80,17 @@ static struct type parse_substitution(struct parser *p)
 		fail(p);
 	if (p->failed)
 		return plain(KP_ANYTHING);
+	if (p->components[n].argument)
+		return template_argument(p, p->components[n].argument - 1);
 	if (p->components[n].pack)
 		p->spent = p->components[n];
 	return p->components[n];
 }
 
-/* T_: an argument of the template. One of a lambda's own, or one still to come, is not known. */
+/* T_: an argument of the template. */
 struct type kp_mangled_template_param(struct parser *p)
 {
-	int n, at;
+	int n;
 
 	expect(p, "T");
 	if (accept(p, "L")) {
@@ -78,13 +99,7 @@ struct type kp_mangled_template_param(struct parser *p)
 		return plain(KP_ANYTHING);
 	}
 	n = parse_index(p, 10);
-	if (p->failed || n >= p->args.count)
-		return plain(KP_ANYTHING);
-	for (at = p->args.first; n; n--)
-		at = p->pool[at].next;
-	if (p->pool[at].type.pack)
-		p->spent = p->pool[at].type;
-	return p->pool[at].type;
+	return p->failed ? plain(KP_ANYTHING) : template_argument(p, n);
 }
 
 struct type kp_mangled_literal(struct parser *p)

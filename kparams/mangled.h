@@ -19,8 +19,9 @@
 struct type {
 	uint8_t holds;
 	bool pack;
-	int first; /* pack: its types in the pool, or NOT_LINKED where all are like `holds` */
-	int count; /* pack: how many, or -1 where that is not known */
+	int first;    /* pack: its types in the pool, or NOT_LINKED where all are like `holds` */
+	int count;    /* pack: how many, or -1 where that is not known */
+	int argument; /* of T_, 2 of T0_...: it is that of the template around its use; else 0 */
 };
 
 struct link {
