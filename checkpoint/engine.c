@@ -13,6 +13,7 @@
 #include "checkpoint/trace.h"
 #include "checkpoint/transfer.h"
 #include "checkpoint/unsupported.h"
+#include "vmem/symbols.h"
 #include "vmem/vmem.h"
 
 #include <errno.h>
@@ -374,18 +375,20 @@ static int fetch(struct engine_progress *progress, struct engine_result *result)
 static int load_back(const struct cuda_driver *drv, struct engine_progress *progress,
 		     struct engine_result *result)
 {
+	CUresult error = CUDA_SUCCESS;
 	int ret;
 
 	set_phase(progress, "copy", saved.ngranules * VMEM_GRANULE);
 	if (saved.digests && asked_for("CUDAW_VERIFY")) {
-		CUresult error = saved_load_kernels(&saved, drv);
-
+		error = saved_load_kernels(&saved, drv);
 		if (error)
 			return fail_driver(result, drv, "CUDAW_VERIFY: loading the kernel", error);
 	}
 	ret = transfer(drv, TRANSFER_IN, progress, result);
 	saved_unload_kernels(&saved, drv);
-	return ret;
+	if (!ret)
+		error = symbols_renew(drv);
+	return error ? fail_driver(result, drv, "pointers in variables of modules", error) : ret;
 }
 
 /*

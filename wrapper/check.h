@@ -35,7 +35,7 @@ extern bool check_is_on;
 /* @height rows of @width bytes that begin @pitch bytes apart. */
 #define CHECK_ROWS(ptr, pitch, width, height) \
 	CHECK_RANGE(ptr, check_extent(pitch, 0, width, height, 1))
-#define CHECK_WORDS(host, bytes)              CUDA_SUCCESS
+#define CHECK_WORDS(dst, host, bytes)         CUDA_SUCCESS
 #define CHECK_BOTH(first, second)             ({ CUresult r_ = first; r_ ? r_ : second; })
 #define CHECK_LAUNCH(f, params, extra)        check_launch(call_, f, params, extra)
 #define CHECK_LAUNCH_PARAMS(f, params)        check_launch(call_, f, params, NULL)

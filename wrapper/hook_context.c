@@ -7,6 +7,7 @@
 #include "checkpoint/captures.h"
 #include "checkpoint/contexts.h"
 #include "checkpoint/unmanaged.h"
+#include "vmem/symbols.h"
 #include "vmem/translate.h"
 #include "vmem/vmem.h"
 #include "wrapper/driver.h"
@@ -75,6 +76,7 @@ static void forget(CUcontext ctx)
 {
 	captures_remove_context(ctx);
 	images_release_context(ctx);
+	symbols_remove_context(ctx);
 	if (driver_table())
 		vmem_release_context(ctx);
 }

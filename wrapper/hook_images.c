@@ -5,6 +5,7 @@
  * (a constructor) may wait at the gate. Linked code (cuLink*) comes back by cuModuleLoadData().
  */
 #include "calls.h"
+#include "vmem/symbols.h"
 #include "wrapper/images.h"
 
 CUresult hook_cuModuleLoad(CUmodule *module, const char *fname)
@@ -47,6 +48,7 @@ CUresult hook_cuModuleLoadFatBinary(CUmodule *module, const void *fatCubin)
 CUresult hook_cuModuleUnload(CUmodule hmod)
 {
 	images_unload(hmod);
+	symbols_remove(hmod);
 	return call_cuModuleUnload(hmod);
 }
 
@@ -106,6 +108,7 @@ CUresult hook_cuLibraryLoadFromFile(CUlibrary *library, const char *fileName,
 CUresult hook_cuLibraryUnload(CUlibrary library)
 {
 	images_unload(library);
+	symbols_remove(library);
 	return call_cuLibraryUnload(library);
 }
 

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wrapper/rewrite.h"
 #include "calls.h"
+#include "checkpoint/captures.h"
+#include "vmem/symbols.h"
+#include "wrapper/driver.h"
 #include "wrapper/launch.h"
 
 #include <pthread.h>
@@ -155,7 +158,13 @@ void rewrite_launch(const struct kp_kernel *kernel, void ***params, void ***extr
 	*params = list;
 }
 
-void rewrite_look_for_words(const char *call, const void *host, size_t bytes)
+/* An open capture would keep the address of the copy. */
+static bool can_rewrite(CUdeviceptr dst, size_t bytes)
+{
+	return bytes <= SCANNED_MOST && symbols_have(dst, bytes) && !captures_open(driver_table());
+}
+
+bool rewrite_words_room(const char *call, CUdeviceptr dst, const void *host, size_t bytes)
 {
 	static bool said;
 	size_t most = bytes < SCANNED_MOST ? bytes : SCANNED_MOST;
@@ -166,6 +175,8 @@ void rewrite_look_for_words(const char *call, const void *host, size_t bytes)
 		memcpy(&word, (const char *)host + at, WORD);
 		if (translate(word) == word)
 			continue;
+		if (!found && can_rewrite(dst, bytes))
+			return true;
 		if (!found++ && !__atomic_exchange_n(&said, true, __ATOMIC_RELAXED))
 			pr_err("%s: 0x%llx, at byte %zu of what is copied, looks like a pointer to "
 			       "GPU memory: CUDAW_ADDRESSING=translated cannot rewrite pointers "
@@ -174,6 +185,13 @@ void rewrite_look_for_words(const char *call, const void *host, size_t bytes)
 	}
 	if (found)
 		pr_debug("%s: %zu words that look like pointers", call, found);
+	return false;
+}
+
+const void *rewrite_words(CUdeviceptr dst, void *copy, size_t bytes)
+{
+	symbols_rewrite(dst, copy, bytes);
+	return copy;
 }
 
 static bool is_device(CUmemorytype type)

@@ -9,8 +9,8 @@
  * A word is rewritten where it lies in memory that vmem has mapped, or right behind, and
  *  - is a pointer by the function's prototype, or by what is known of the kernel's parameter;
  *  - or is an aligned word of a parameter that is a struct, or of which nobody knows what it holds.
- * A pointer in GPU memory is out of reach. Where a copy to the GPU carries words that look like
- * pointers to its memory, that is said once.
+ * A pointer in GPU memory is out of reach, but for variables of modules (symbols.h). Where a copy to
+ * the GPU carries words that look like pointers to its memory, that is said once.
  *
  * A tensor map (TMA descriptor) has an address inside, in a form of the hardware's. The maps that
  * were encoded last are remembered with their virtual addresses; after memory has come back
@@ -34,11 +34,11 @@
 #define REWRITE_ROWS(ptr, pitch, width, height) REWRITE_RANGE(ptr, width)
 #define REWRITE_BOTH(first, second)     ({ first; second; })
 /* What is to be host memory may be the GPU's as well, as all addresses are in one space. */
-#define REWRITE_WORDS(host, bytes)                                                     \
+#define REWRITE_WORDS(dst, host, bytes)                                                \
 	({                                                                             \
 		const void *h_ = (const void *)translate((CUdeviceptr)(host));         \
-		if (h_ == (host))                                                      \
-			rewrite_look_for_words(call_, host, bytes);                    \
+		if (h_ == (host) && rewrite_words_room(call_, dst, host, bytes))       \
+			h_ = rewrite_words(dst, memcpy(alloca(bytes), host, bytes), bytes); \
 		host = h_;                                                             \
 		CUDA_SUCCESS;                                                          \
 	})
@@ -126,8 +126,12 @@
 size_t rewrite_launch_room(const struct kp_kernel *kernel, void **params, void **extra);
 void rewrite_launch(const struct kp_kernel *kernel, void ***params, void ***extra, void *room);
 
-/* Look for pointers among the @bytes at @host, which are copied to the GPU, and say so once. */
-void rewrite_look_for_words(const char *call, const void *host, size_t bytes);
+/*
+ * Look for pointers among the @bytes at @host, which are copied to @dst. True where
+ * rewrite_words() can rewrite them, in a copy; else that there are any is said once.
+ */
+bool rewrite_words_room(const char *call, CUdeviceptr dst, const void *host, size_t bytes);
+const void *rewrite_words(CUdeviceptr dst, void *copy, size_t bytes);
 
 /* All of a node but its kernel. Operations on memory in a batch are not supported there. */
 CUresult rewrite_node(CUgraphNodeParams *node);

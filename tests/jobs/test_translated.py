@@ -71,6 +71,7 @@ def graphs_are_in_the_way_of_a_pause():
 
 
 main(*through_pauses("counter", 10 * PAUSES), *through_pauses("churn", 10 * PAUSES),
+     *through_pauses("symbols", 10 * PAUSES),
      *through_pauses("soak", 15 * PAUSES, "--threads", 4), without_vmm, only_the_memory_is_released,
      every_launch_and_copy, checks_as_well, pointers_in_gpu_memory_are_reported,
      graphs_are_in_the_way_of_a_pause)
