@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """restore.py [--gpus] PROGRAM [ARG]...: stopped at a random step, its snapshot copied and the
 original removed, the program goes on from the copy, twice in a row, and prints what the undisturbed
-native run prints. With --gpus it goes on on the other of two GPUs, and then back. ARGs hold --steps N.
-Wants CRIU.
+native run prints. With --gpus it goes on on the other of two GPUs, and then back. ARGs hold --steps N;
+an ARG LOG stands for a file that the program appends to, in which the same must be. Wants CRIU.
 """
 import json
 import os
@@ -25,6 +25,18 @@ def folder():
     return os.path.join(tempfile.mkdtemp(dir=SCRATCH), "snapshot")
 
 
+def run_args(log):
+    return [log if arg == "LOG" else arg for arg in ARGS]
+
+
+def logged(log):
+    """What is in the log file; empty where the program has none."""
+    if "LOG" not in ARGS:
+        return ""
+    with open(log, encoding="utf-8") as file:
+        return file.read()
+
+
 def report(number, snapshot):
     for phase in snapshot["phases"]:
         figure(f"snapshot_{number}_{phase['name']}", phase["ms"], "ms")
@@ -37,9 +49,10 @@ def same_output_from_snapshots():
         raise Skip(why_no_criu())
     if GPUS and gpu_count() < 2:
         raise Skip(f"2 GPUs needed, {gpu_count()} here")
-    native = Job(PROGRAM, *ARGS, mode="native").result(timeout=240)
+    logs = [os.path.join(SCRATCH, name) for name in ("native.log", "job.log")]
+    native = Job(PROGRAM, *run_args(logs[0]), mode="native").result(timeout=240)
     rng = seeded()
-    job = Detached(PROGRAM, *ARGS)
+    job = Detached(PROGRAM, *run_args(logs[1]))
     for number in (1, 2):
         job.wait_steps(rng.randrange(STEPS * number // 4, STEPS * (number + 1) // 4), timeout=120)
         first, copy = folder(), folder()
@@ -55,6 +68,7 @@ def same_output_from_snapshots():
         job.wait_steps(steps + 1)
         shutil.rmtree(copy)
     same_lines("\n".join(job.wait_end()), native, "after two restores")
+    same_lines(logged(logs[1]), logged(logs[0]), "of the log after two restores")
 
 
 main((f"{PROGRAM} from snapshots", same_output_from_snapshots))

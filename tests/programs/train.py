@@ -9,9 +9,11 @@
     compile  the same through torch.compile (Triton kernels)
     cnn      a convolutional network (cuDNN)
 
-Each step prints "step MODE K LOSS", the loss as an exact hexadecimal float. With --bench the
-program instead times one round of steps for each line that it reads, so that two of them can be
-timed in turns.
+Each step prints "step MODE K LOSS", the loss as an exact hexadecimal float, and appends the same to
+the file of --log. --workers has the batches made, each a new one, by a DataLoader's processes and
+its thread that pins them; the processes are forked when the model is on the GPU. --width 1024
+--layers 20 makes it 4 GiB. With --bench the program instead times one round of steps for each line
+that it reads, so that two of them can be timed in turns.
 """
 import argparse
 import os
@@ -26,6 +28,7 @@ if "--expandable" in sys.argv:
 import torch  # noqa: E402  (it reads the variable above)
 from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
+from torch.utils import data  # noqa: E402
 
 VOCABULARY = 512
 LENGTH = 64
@@ -58,8 +61,9 @@ class Block(nn.Module):
 
 
 class Transformer(nn.Module):
-    def __init__(self, width=256, heads=4, layers=4):
+    def __init__(self, width, layers):
         super().__init__()
+        heads = width // 64
         self.tokens = nn.Embedding(VOCABULARY, width)
         self.places = nn.Parameter(torch.randn(LENGTH, width) * 0.02)
         self.blocks = nn.ModuleList(Block(width, heads) for _ in range(layers))
@@ -88,27 +92,56 @@ class Convolutions(nn.Module):
         return self.head(self.features(images).mean(dim=(2, 3)))
 
 
+def make_batches(mode, count, random):
+    """Inputs and targets of so many batches."""
+    if mode == "cnn":
+        return (torch.randn(count, 32, 3, 64, 64, generator=random),
+                torch.randint(10, (count, 32), generator=random))
+    text = torch.randint(VOCABULARY, (count, BATCH, LENGTH + 1), generator=random)
+    return text[..., :-1].contiguous(), text[..., 1:].reshape(count, -1).contiguous()
+
+
+class Batches(data.Dataset):
+    """A batch for each step, made by whichever worker is asked for it."""
+
+    def __init__(self, mode, count):
+        self.mode, self.count = mode, count
+
+    def __len__(self):
+        return self.count
+
+    def __getitem__(self, k):
+        inputs, targets = make_batches(self.mode, 1, torch.Generator().manual_seed(1000 + k))
+        return inputs[0], targets[0]
+
+
 class Training:
     """A model, its data and its optimizer; step(k) trains on batch k and returns the loss."""
 
-    def __init__(self, mode):
+    def __init__(self, mode, args):
         torch.manual_seed(20)
-        random = torch.Generator().manual_seed(21)
+        self.inputs, self.targets = (
+            made.cuda() for made in make_batches(mode, BATCHES, torch.Generator().manual_seed(21)))
         if mode == "cnn":
-            self.inputs = torch.randn(BATCHES, 32, 3, 64, 64, generator=random).cuda()
-            self.targets = torch.randint(10, (BATCHES, 32), generator=random).cuda()
             self.model = Convolutions().cuda()
         else:
-            text = torch.randint(VOCABULARY, (BATCHES, BATCH, LENGTH + 1), generator=random).cuda()
-            self.inputs = text[..., :-1].contiguous()
-            self.targets = text[..., 1:].reshape(BATCHES, -1).contiguous()
-            self.model = Transformer().cuda()
+            self.model = Transformer(args.width, args.layers).cuda()
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-3,
                                            capturable=mode == "graph")
         self.forward = torch.compile(self.model) if mode == "compile" else self.model
         self.step = self.eager_step
+        self.loaded = None
         if mode == "graph":
             self.capture()
+        if args.workers:
+            self.loaded = iter(data.DataLoader(
+                Batches(mode, args.steps), batch_size=None, num_workers=args.workers,
+                pin_memory=True, multiprocessing_context="fork"))
+
+    def batch(self, k):
+        if self.loaded:
+            return [part.cuda(non_blocking=True) for part in next(self.loaded)]
+        return self.inputs[k % BATCHES], self.targets[k % BATCHES]
 
     def train(self, inputs, targets):
         loss = functional.cross_entropy(self.forward(inputs), targets)
@@ -117,8 +150,9 @@ class Training:
         return loss
 
     def eager_step(self, k):
+        inputs, targets = self.batch(k)
         self.optimizer.zero_grad(set_to_none=True)
-        return self.train(self.inputs[k % BATCHES], self.targets[k % BATCHES])
+        return self.train(inputs, targets)
 
     def capture(self):
         """Make a graph of a whole step; it reads its batch from static_inputs and _targets."""
@@ -137,24 +171,30 @@ class Training:
         self.step = self.graph_step
 
     def graph_step(self, k):
-        self.static_inputs.copy_(self.inputs[k % BATCHES])
-        self.static_targets.copy_(self.targets[k % BATCHES])
+        inputs, targets = self.batch(k)
+        self.static_inputs.copy_(inputs)
+        self.static_targets.copy_(targets)
         self.graph.replay()
         return self.static_loss
 
 
 def run(mode, args):
-    training = Training(mode)
+    training = Training(mode, args)
+
+    def tell(*words):
+        print(*words, flush=True)
+        if args.log:
+            print(*words, file=args.log, flush=True)
     for k in range(args.steps):
-        print("step", mode, k + 1, training.step(k).item().hex(), flush=True)
+        tell("step", mode, k + 1, training.step(k).item().hex())
         time.sleep(args.step_ms / 1000)
     state = sum(p.detach().double().abs().sum() for p in training.model.parameters())
-    print("parameters", mode, state.item().hex(), flush=True)
+    tell("parameters", mode, state.item().hex())
 
 
 def bench(mode, args):
     """One round of --steps steps for each line of input; prints milliseconds a step."""
-    training = Training(mode)
+    training = Training(mode, args)
     for k in range(20):
         training.step(k)
     torch.cuda.synchronize()
@@ -173,6 +213,10 @@ def main():
     parser.add_argument("--modes", default="eager", help="eager, graph, compile, cnn")
     parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--step-ms", type=float, default=0)
+    parser.add_argument("--width", type=int, default=256, help="of the transformer, by 64")
+    parser.add_argument("--layers", type=int, default=4)
+    parser.add_argument("--workers", type=int, default=0, help="of a DataLoader; 0: none")
+    parser.add_argument("--log", type=argparse.FileType("a"), help="append the steps to this file")
     parser.add_argument("--expandable", action="store_true",
                         help="PyTorch's own virtual memory management (expandable_segments)")
     parser.add_argument("--bench", action="store_true")
