@@ -3,6 +3,7 @@
 #include "checkpoint/captures.h"
 #include "checkpoint/claims.h"
 #include "checkpoint/contexts.h"
+#include "checkpoint/forked.h"
 #include "checkpoint/gate.h"
 #include "checkpoint/hold.h"
 #include "checkpoint/rundir.h"
@@ -538,6 +539,7 @@ static void after_fork_child(void)
 		return;
 	/* As the driver does in the child of a process that has used it. */
 	gate_refuse(CUDA_ERROR_NOT_INITIALIZED);
+	forked_let_go("/dev/nvidia");
 	signals_notify(-1);
 	server_close();
 	close(pipe_fds[0]);
