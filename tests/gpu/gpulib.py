@@ -37,6 +37,7 @@ NEEDS = {
     "cublas_batched": "libcublas.so.13",
     "cufft_run": "libcufft.so.12",
     "train.py": "torch",
+    "finetune.py": "torch",
     "cupy_run.py": "cupy",
     "jax_run.py": "jax",
     "two_gpus.py": "torch",

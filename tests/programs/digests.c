@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Takes digests of memory on the GPU and compares them with the formula, for contents of several
- * kinds. It uses the driver as our engine does, by its table.
+ * kinds. It uses the driver as our engine does, by its table. With a number it then takes those of so
+ * many GiB, twice, and prints how fast the second time was.
+ *
+ *	digests [GIB]
  */
 #include "tests/digest_formula.h"
 
@@ -9,8 +12,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define GRANULES 40
+#define GIB_MAX  128UL
 
 static struct cuda_driver drv;
 
@@ -52,8 +57,40 @@ static void compare(const uint64_t *words, const struct digest *digests, int kin
 	}
 }
 
-int main(void)
+static double seconds(void)
 {
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec + now.tv_nsec * 1e-9;
+}
+
+static void measure(const struct digest_kernel *kernel, CUdeviceptr data, size_t bytes)
+{
+	size_t granules = bytes / VMEM_GRANULE, size = granules * sizeof(struct digest);
+	struct digest *digests = aligned_alloc(4096, (size + 4095) & -4096UL);
+	double start = 0;
+
+	if (!digests) {
+		printf("digests: out of memory\n");
+		exit(1);
+	}
+	must(drv.cuMemHostRegister_v2(digests, size, CU_MEMHOSTREGISTER_PORTABLE), "register");
+	must(drv.cuMemsetD8Async(data, 1, bytes, NULL), "set");
+	for (int i = 0; i < 2; i++) {
+		must(drv.cuStreamSynchronize(NULL), "cuStreamSynchronize");
+		start = seconds();
+		must(digest_take(&drv, kernel, data, granules, digests, NULL), "digest_take");
+		must(drv.cuStreamSynchronize(NULL), "cuStreamSynchronize");
+	}
+	printf("figure digest %.3f TB/s\n", bytes / (seconds() - start) * 1e-12);
+	must(drv.cuMemHostUnregister(digests), "unregister");
+	free(digests);
+}
+
+int main(int argc, char **argv)
+{
+	size_t bytes = (argc > 1 ? strtoul(argv[1], NULL, 10) % GIB_MAX : 0) << 30;
 	void *lib = dlopen("libcuda.so.1", RTLD_NOW);
 	CUresult (*init)(unsigned int) =
 		lib ? (CUresult(*)(unsigned int))dlsym(lib, "cuInit") : NULL;
@@ -73,7 +110,7 @@ int main(void)
 	must(init(0), "cuInit");
 	must(drv.cuDevicePrimaryCtxRetain(&ctx, 0), "cuDevicePrimaryCtxRetain");
 	must(drv.cuCtxSetCurrent(ctx), "cuCtxSetCurrent");
-	must(alloc(&data, (GRANULES + 1) * VMEM_GRANULE), "cuMemAlloc");
+	must(alloc(&data, (GRANULES + 1) * VMEM_GRANULE + bytes), "cuMemAlloc");
 	data = (data + VMEM_GRANULE - 1) & ~(VMEM_GRANULE - 1);
 	must(drv.cuMemHostRegister_v2(digests, 4096, CU_MEMHOSTREGISTER_PORTABLE), "register");
 	must(digest_load(&drv, ctx, &kernel), "digest_load");
@@ -84,6 +121,8 @@ int main(void)
 		must(drv.cuStreamSynchronize(NULL), "cuStreamSynchronize");
 		compare(words, digests, kind);
 	}
+	if (bytes)
+		measure(&kernel, data, bytes);
 	digest_unload(&drv, &kernel);
 	must(drv.cuMemHostUnregister(digests), "unregister");
 	free(digests);
