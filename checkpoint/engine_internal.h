@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CUDAW_ENGINE_INTERNAL_H
+#define CUDAW_ENGINE_INTERNAL_H
+/*
+ * What the parts of the engine share. Each is a step of an operation of engine.h:
+ *
+ *	engine.c		pause and resume
+ *	engine_memory.c		GPU memory out and back, mapping, the driver's checkpoint
+ *	engine_snapshot.c	to a snapshot and from it
+ *	engine_tidy.c		what is kept for the next pause, or given back
+ *	engine_state.c		the state below, results, phases
+ *
+ * All calls are the engine's thread's. Where an int is returned, 0 is a success, and else the
+ * result says what failed.
+ */
+#include "checkpoint/engine.h"
+#include "checkpoint/saved.h"
+
+#define GIB (double)(1UL << 30)
+
+struct engine {
+	struct saved saved;
+	struct snapshot_place place;
+	size_t held_slots; /* of what is in the snapshot alone */
+
+	/* The operation under way and its current phase. */
+	struct engine_result *result;
+	const char *phase;
+	double start;
+
+	/* Read by other threads too: to be written atomically. */
+	bool paused;
+	bool released; /* the driver's checkpoint holds the rest */
+	bool untidy;   /* engine_tidy() has something to do */
+	bool held;     /* what was saved is in the snapshot alone */
+	size_t host, spilled, pool;
+	size_t prepared; /* what was mapped when memory was last made ready */
+};
+
+extern struct engine engine;
+
+/* True where the variable is set, and not to 0. */
+bool engine_asked_for(const char *variable);
+
+/* Results; the failures return -1. @what of a wait: "kernels did not end". */
+int engine_fail(struct engine_result *result, const char *code, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+int engine_fail_driver(struct engine_result *result, const struct cuda_driver *drv,
+		       const char *what, CUresult error);
+int engine_fail_wait(struct engine_result *result, const struct engine_progress *progress,
+		     const char *what);
+const char *engine_error_name(const struct cuda_driver *drv, CUresult error);
+bool engine_is_cancelled(const struct engine_progress *progress);
+
+/* An operation begins; its next phase does, of @total bytes; it has succeeded. */
+void engine_begin(struct engine_result *result);
+void engine_set_phase(struct engine_progress *progress, const char *phase, size_t total);
+void engine_succeed(struct engine_result *result, double start, size_t bytes);
+
+/* Bring up to date what others read of the saved memory and the pool. */
+void engine_publish(void);
+/* What was saved is needed no more. */
+void engine_forget(void);
+
+/* Copy everything out. On failure the caller forgets what was saved. */
+int engine_save(const struct cuda_driver *drv, struct engine_progress *progress,
+		struct engine_result *result);
+/* And back, to where it is mapped again. */
+int engine_load_back(const struct cuda_driver *drv, struct engine_progress *progress,
+		     struct engine_result *result);
+/* Get room for @slots slots, where saved_room() found so much. */
+int engine_place(size_t slots, size_t pool_slots, size_t spill_slots, struct engine_result *result);
+
+/*
+ * True where every device has free what is to be mapped: an attempt that cannot succeed would take,
+ * for a moment, what another job that waits as well could use.
+ */
+bool engine_memory_is_free(const struct cuda_driver *drv);
+/* Map what is not mapped; all or nothing. Unmap what is mapped. The driver's error. */
+CUresult engine_map(const struct cuda_driver *drv);
+CUresult engine_unmap(const struct cuda_driver *drv);
+
+/* What is left on the GPU goes by the driver's checkpoint, where that is wanted. */
+void engine_release(const struct cuda_driver *drv, struct engine_progress *progress,
+		    struct engine_result *result);
+
+/* Get what a snapshot holds back into host memory. */
+int engine_fetch(struct engine_progress *progress, struct engine_result *result);
+
+#endif

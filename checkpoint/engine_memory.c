@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "checkpoint/engine_internal.h"
+#include "checkpoint/hostmem.h"
+#include "checkpoint/hostpool.h"
+#include "checkpoint/release.h"
+#include "checkpoint/transfer.h"
+#include "vmem/symbols.h"
+#include "vmem/vmem.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define LOG_PREFIX "engine: "
+#include "vmem/log.h"
+
+/* Below this, finding zeros takes longer than copying them. */
+#define SCAN_BYTES (1UL << 30)
+
+static int fail_transfer(struct engine_result *result, const struct cuda_driver *drv,
+			 const struct transfer *t)
+{
+	switch (t->workers.result) {
+	case 0:
+		return 0;
+	case -EIO:
+		return t->error ? engine_fail_driver(result, drv, "copy", t->error)
+				: engine_fail(result, END_FAILED, "the spill file: %s",
+					      strerror(EIO));
+	case -ENOMEM:
+		return engine_fail(result, END_NOMEM, "host memory ran out during the copy");
+	case -EILSEQ:
+		return engine_fail(result, END_FAILED,
+				   "the 2 MiB at %#llx came back different from what was saved "
+				   "(CUDAW_VERIFY)",
+				   t->differs);
+	default:
+		return engine_fail(result, END_FAILED, "the spill file: %s",
+				   strerror(-t->workers.result));
+	}
+}
+
+static int transfer(const struct cuda_driver *drv, enum transfer_direction direction,
+		    struct engine_progress *progress, struct engine_result *result)
+{
+	struct transfer t = saved_transfer(&engine.saved, drv, direction, &progress->done);
+
+	transfer_run(&t);
+	if (direction != TRANSFER_IN)
+		engine.saved.used_slots = t.next_slot;
+	return fail_transfer(result, drv, &t);
+}
+
+/* Kernels for digests: to check the data, or to find zeros in much of it. */
+static int load_kernels(const struct cuda_driver *drv, struct engine_result *result)
+{
+	bool verify = engine_asked_for("CUDAW_VERIFY");
+	CUresult error;
+
+	if (!verify && saved_bytes(&engine.saved) < SCAN_BYTES)
+		return 0;
+	error = saved_load_kernels(&engine.saved, drv);
+	if (!error)
+		return 0;
+	if (verify)
+		return engine_fail_driver(result, drv, "CUDAW_VERIFY: loading the kernel", error);
+	pr_debug("zeros are copied: no kernel to find them: driver error %d", error);
+	return 0;
+}
+
+static int fail_room(struct engine_result *result, size_t slots, size_t pool_slots,
+		     size_t spill_slots)
+{
+	size_t need = slots * VMEM_GRANULE, host = pool_slots * VMEM_GRANULE;
+	size_t disk = spill_slots * VMEM_GRANULE;
+
+	if (disk)
+		return engine_fail(
+			result, END_NOMEM,
+			"%.2f GiB to be saved, %.2f GiB of host memory available (%.2f GiB is "
+			"left to others) and %.2f GiB of disk in CUDAW_SPILL_DIR: %.2f GiB are "
+			"missing",
+			need / GIB, host / GIB, HOSTMEM_RESERVE / GIB, disk / GIB,
+			(need - host - disk) / GIB);
+	return engine_fail(
+		result, END_NOMEM,
+		"%.2f GiB to be saved, %.2f GiB of host memory available (%.2f GiB is left to "
+		"others): %.2f GiB are missing",
+		need / GIB, host / GIB, HOSTMEM_RESERVE / GIB, (need - host) / GIB);
+}
+
+int engine_place(size_t slots, size_t pool_slots, size_t spill_slots, struct engine_result *result)
+{
+	int error;
+
+	if (slots > pool_slots && slots - pool_slots > spill_slots)
+		return fail_room(result, slots, pool_slots, spill_slots);
+	error = saved_place(&engine.saved, slots, pool_slots);
+	if (error)
+		return engine_fail(result, END_NOMEM, "room for %.2f GiB: %s",
+				   slots * VMEM_GRANULE / GIB, strerror(-error));
+	return 0;
+}
+
+/* Find a place for all that is to be saved. */
+static int make_room(const struct cuda_driver *drv, struct engine_progress *progress,
+		     struct engine_result *result)
+{
+	size_t slots = engine.saved.nlive, pool_slots, spill_slots, apart = 0, missing;
+	size_t bytes = slots * VMEM_GRANULE, held = hostpool_held();
+
+	if (release_wanted(drv))
+		apart = release_host_bytes(drv, engine.saved.contexts, engine.saved.ncontexts);
+	missing = saved_room(bytes > held ? bytes - held : 0, apart, &pool_slots, &spill_slots);
+	if (missing)
+		return engine_fail(
+			result, END_NOMEM,
+			"%.2f GiB of host memory needed for the driver's checkpoint (%.2f GiB are "
+			"left to others): %.2f GiB are missing",
+			apart / GIB, HOSTMEM_RESERVE / GIB, missing / GIB);
+	/* Where it would not fit as it is, it may without its zeros. */
+	if (slots > pool_slots && engine.saved.kernels) {
+		if (transfer(drv, TRANSFER_SCAN, progress, result))
+			return -1;
+		slots = engine.saved.used_slots;
+	}
+	return engine_place(slots, pool_slots, spill_slots, result);
+}
+
+/* Copy everything out. On failure the caller forgets what was saved. */
+int engine_save(const struct cuda_driver *drv, struct engine_progress *progress,
+		struct engine_result *result)
+{
+	int ret = -1;
+
+	if (saved_list(&engine.saved))
+		return engine_fail(result, END_NOMEM, "out of memory");
+	engine_set_phase(progress, "copy", engine.saved.ngranules * VMEM_GRANULE);
+	if (!engine.saved.ngranules)
+		return 0;
+	if (load_kernels(drv, result))
+		return -1;
+	if (!make_room(drv, progress, result))
+		ret = transfer(drv, TRANSFER_OUT, progress, result);
+	saved_unload_kernels(&engine.saved, drv);
+	engine_publish();
+	return ret;
+}
+
+int engine_load_back(const struct cuda_driver *drv, struct engine_progress *progress,
+		     struct engine_result *result)
+{
+	CUresult error = CUDA_SUCCESS;
+	int ret;
+
+	engine_set_phase(progress, "copy", engine.saved.ngranules * VMEM_GRANULE);
+	if (engine.saved.digests && engine_asked_for("CUDAW_VERIFY")) {
+		error = saved_load_kernels(&engine.saved, drv);
+		if (error)
+			return engine_fail_driver(result, drv, "CUDAW_VERIFY: loading the kernel",
+						  error);
+	}
+	ret = transfer(drv, TRANSFER_IN, progress, result);
+	saved_unload_kernels(&engine.saved, drv);
+	if (!ret)
+		error = symbols_renew(drv);
+	return error ? engine_fail_driver(result, drv, "pointers in variables of modules", error)
+		     : ret;
+}
+
+bool engine_memory_is_free(const struct cuda_driver *drv)
+{
+	bool asked[CUDA_MAX_DEVICES] = {false}, enough = true;
+	size_t needed[CUDA_MAX_DEVICES] = {0}, free, total;
+
+	for (size_t i = 0; i < engine.saved.nregions; i++)
+		if (!engine.saved.regions[i].mapped)
+			needed[engine.saved.regions[i].dev] += engine.saved.regions[i].size;
+	for (size_t i = 0; i < engine.saved.nregions && enough; i++) {
+		const struct vmem_region *r = &engine.saved.regions[i];
+
+		if (asked[r->dev] || r->mapped)
+			continue;
+		asked[r->dev] = true;
+		enough = drv->cuCtxSetCurrent(r->ctx) || drv->cuMemGetInfo_v2(&free, &total) ||
+			 free >= needed[r->dev];
+	}
+	drv->cuCtxSetCurrent(NULL);
+	return enough;
+}
+
+CUresult engine_map(const struct cuda_driver *drv)
+{
+	CUresult error = CUDA_SUCCESS;
+	size_t i;
+
+	for (i = 0; i < engine.saved.nregions && !error; i++) {
+		if (engine.saved.regions[i].mapped)
+			continue;
+		error = drv->cuCtxSetCurrent(engine.saved.regions[i].ctx);
+		if (!error)
+			error = vmem_region_map(engine.saved.regions[i].start);
+		engine.saved.regions[i].mapped = !error;
+	}
+	for (size_t j = 0; error && j < i; j++)
+		if (engine.saved.regions[j].mapped) {
+			vmem_region_unmap(engine.saved.regions[j].start);
+			engine.saved.regions[j].mapped = false;
+		}
+	drv->cuCtxSetCurrent(NULL);
+	return error;
+}
+
+CUresult engine_unmap(const struct cuda_driver *drv)
+{
+	CUresult error = CUDA_SUCCESS;
+
+	for (size_t i = 0; i < engine.saved.nregions && !error; i++) {
+		error = drv->cuCtxSetCurrent(engine.saved.regions[i].ctx);
+		if (!error)
+			error = vmem_region_unmap(engine.saved.regions[i].start);
+		if (!error)
+			engine.saved.regions[i].mapped = false;
+	}
+	drv->cuCtxSetCurrent(NULL);
+	return error;
+}
+
+void engine_release(const struct cuda_driver *drv, struct engine_progress *progress,
+		    struct engine_result *result)
+{
+	const char *call = "";
+	CUresult error;
+
+	if (!engine.saved.ncontexts || !release_wanted(drv))
+		return;
+	engine_set_phase(progress, "release", 0);
+	error = release_checkpoint(drv, engine.saved.contexts, engine.saved.ncontexts, &call);
+	__atomic_store_n(&engine.released, !error, __ATOMIC_RELAXED);
+	if (error)
+		snprintf(result->note, sizeof(result->note), "the context stays on the GPU: %s: %s",
+			 call, engine_error_name(drv, error));
+}
