@@ -164,21 +164,19 @@ static bool wait_for_peers(struct engine_progress *progress)
 	return true;
 }
 
-/* Off the GPU again: nothing has run since the memory came back, so what is saved is still so. */
-static void step_back(const struct cuda_driver *drv, struct engine_progress *progress,
-		      struct engine_result *result)
+/* As before the resume began: nothing has run, so what is saved is still so. The driver's error. */
+static CUresult step_back(const struct cuda_driver *drv, bool was_released,
+			  struct engine_progress *progress, struct engine_result *result)
 {
 	CUresult error;
 
+	if (engine.released)
+		return CUDA_SUCCESS;
 	engine_set_phase(progress, "unmap", 0);
 	error = engine_unmap(drv);
-	if (error) {
-		engine_fail_driver(result, drv, "unmap", error);
-		return;
-	}
-	engine_release(drv, progress, result);
-	engine_fail(result, END_BUSY,
-		    "another process of the job did not resume, or a pause was asked for");
+	if (!error && was_released)
+		engine_release(drv, progress, result);
+	return error;
 }
 
 void engine_resume(const struct cuda_driver *drv, int timeout_ms, struct engine_progress *progress,
@@ -186,22 +184,24 @@ void engine_resume(const struct cuda_driver *drv, int timeout_ms, struct engine_
 {
 	double start = gate_now_ms();
 	bool was_released = engine.released;
+	CUresult error;
 
 	engine_begin(result);
 	if (engine.held && engine_fetch(progress, result))
 		return;
 	if (regain(drv, timeout_ms ? start + timeout_ms : 0, progress, result) ||
 	    engine_load_back(drv, progress, result)) {
-		/* Paused is paused: what came back goes again. What does not is tried at the next. */
-		if (!engine.released) {
-			engine_unmap(drv);
-			if (was_released)
-				engine_release(drv, progress, result);
-		}
+		step_back(drv, was_released, progress, result);
 		return;
 	}
 	if (!wait_for_peers(progress)) {
-		step_back(drv, progress, result);
+		error = step_back(drv, was_released, progress, result);
+		if (error)
+			engine_fail_driver(result, drv, "unmap", error);
+		else
+			engine_fail(result, END_BUSY,
+				    "another process of the job did not resume, or a pause was "
+				    "asked for");
 		return;
 	}
 	__atomic_store_n(&engine.paused, false, __ATOMIC_RELAXED);
