@@ -159,11 +159,8 @@ static int plan_chunks(struct snapshot_writer *w, struct snapshot_error *error)
 	w->zero_hash = hash_bytes(zeros, SNAPSHOT_CHUNK);
 	free(zeros);
 	for (size_t r = 0; r < source->nregions; r++)
-		for (size_t at = 0; at < source->regions[r].size; at += SNAPSHOT_CHUNK, i++) {
+		for (size_t at = 0; at < source->regions[r].size; at += SNAPSHOT_CHUNK, i++)
 			w->chunks[i].address = source->regions[r].address + at;
-			if (source->digests)
-				w->chunks[i].digest = source->digests[i];
-		}
 	memcpy(w->header.magic, SNAPSHOT_MAGIC, sizeof(w->header.magic));
 	w->header.version = SNAPSHOT_VERSION;
 	w->header.chunk_size = SNAPSHOT_CHUNK;
@@ -189,6 +186,19 @@ static const struct snapshot_run *find_run(const struct snapshot_source *source,
 									   : NULL;
 }
 
+/* Wait for chunk @i, where it is to be waited for. */
+static int await_chunk(struct snapshot_writer *w, size_t i, struct snapshot_error *error)
+{
+	const struct snapshot_source *source = w->source;
+	int ret = source->wait ? source->wait(source->arg, i) : 0;
+
+	if (ret)
+		return snapshot_fail(error, ret, "what is to be saved did not come");
+	if (source->digests)
+		w->chunks[i].digest = source->digests[i];
+	return 0;
+}
+
 /* The contents of @chunk in *@data; NULL where there are none: zeros, or as they were. */
 static int get_data(struct snapshot_writer *w, struct lane *lane,
 		    const struct snapshot_chunk *chunk, const char **data,
@@ -198,7 +208,7 @@ static int get_data(struct snapshot_writer *w, struct lane *lane,
 	int ret;
 
 	*data = NULL;
-	if (!run)
+	if (!run || run->nothing)
 		return 0;
 	*data = run->host ? run->host + (chunk->address - run->address) : lane->buffer;
 	if (run->host)
@@ -244,8 +254,10 @@ static int take_chunk(struct snapshot_writer *w, struct lane *lane, size_t i,
 	struct snapshot_chunk *chunk = &w->chunks[i];
 	const char *data;
 	enum snapshot_novelty novelty;
-	int ret = get_data(w, lane, chunk, &data, error);
+	int ret = await_chunk(w, i, error);
 
+	if (!ret)
+		ret = get_data(w, lane, chunk, &data, error);
 	if (ret)
 		return ret;
 	if (data)

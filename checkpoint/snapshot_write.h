@@ -20,6 +20,7 @@
  */
 #include "checkpoint/snapshot_format.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 
 struct snapshot_writer;
@@ -30,6 +31,7 @@ struct snapshot_run {
 	size_t size;
 	const char *host; /* aligned to SNAPSHOT_ALIGN; NULL: to be read at @offset */
 	uint64_t offset;
+	bool nothing; /* as if there were no run */
 };
 
 struct snapshot_region {
@@ -51,6 +53,12 @@ struct snapshot_source {
 	int (*read)(void *data, size_t size, uint64_t offset); /* 0 or a negative errno */
 	/* Of every chunk of the regions, in order, 0 for zeros; NULL: nobody made any. */
 	const struct hash128 *digests;
+	/*
+	 * Where contents are still coming: return when what a run says of them, and the digest, of
+	 * the chunk with this index stand there. 0 or a negative errno. NULL: all is there.
+	 */
+	int (*wait)(void *arg, size_t chunk);
+	void *arg;
 };
 
 /* What became of the chunks, in bytes of GPU memory, and what was written of them. */
@@ -72,7 +80,7 @@ int snapshot_begin(const char *path, bool incremental, size_t bytes,
 
 /*
  * Whether an incremental snapshot needs no run for the chunk at @address, whose digest (not 0) is
- * as given: the snapshot before has it. To be asked before snapshot_write().
+ * as given: the snapshot before has it. Any thread, from snapshot_begin() to snapshot_finish().
  */
 bool snapshot_has(const struct snapshot_writer *writer, uint64_t address, struct hash128 digest);
 

@@ -47,8 +47,9 @@ static int write_one(const char *path, const char *memory, size_t chunks, bool i
 		{BASE + (half + 5) * SNAPSHOT_CHUNK, (chunks - half) * SNAPSHOT_CHUNK, 1},
 	};
 	struct snapshot_run runs[] = {
-		{BASE + SNAPSHOT_CHUNK, (half - 1) * SNAPSHOT_CHUNK, memory + SNAPSHOT_CHUNK, 0},
-		{regions[1].address, regions[1].size, memory + half * SNAPSHOT_CHUNK, 0},
+		{BASE + SNAPSHOT_CHUNK, (half - 1) * SNAPSHOT_CHUNK, memory + SNAPSHOT_CHUNK, 0,
+		 false},
+		{regions[1].address, regions[1].size, memory + half * SNAPSHOT_CHUNK, 0, false},
 	};
 	struct snapshot_source source = {
 		.regions = regions, .nregions = 2, .runs = runs, .nruns = 2};

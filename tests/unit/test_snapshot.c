@@ -14,6 +14,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,15 +51,19 @@ static void teardown(void)
 }
 
 /* The digest that the GPU would make; here any hash will do. */
+static struct hash128 take_digest(size_t i)
+{
+	const char *chunk = memory + i * SNAPSHOT_CHUNK;
+
+	if (!*chunk && !memcmp(chunk, chunk + 1, SNAPSHOT_CHUNK - 1))
+		return (struct hash128){0};
+	return hash_bytes(chunk, SNAPSHOT_CHUNK / 2);
+}
+
 static void take_digests(struct hash128 *digests)
 {
-	for (size_t i = 0; i < CHUNKS; i++) {
-		const char *chunk = memory + i * SNAPSHOT_CHUNK;
-
-		digests[i] = hash_bytes(chunk, SNAPSHOT_CHUNK / 2);
-		if (!*chunk && !memcmp(chunk, chunk + 1, SNAPSHOT_CHUNK - 1))
-			digests[i] = (struct hash128){0};
-	}
+	for (size_t i = 0; i < CHUNKS; i++)
+		digests[i] = take_digest(i);
 }
 
 /* Write all of memory; with @digests, incrementally, and only what the folder does not have. */
@@ -79,7 +84,7 @@ static int write_all(const struct hash128 *digests, struct snapshot_totals *tota
 
 		if (!digests || (digests[i].low && !snapshot_has(w, address, digests[i])))
 			runs[source.nruns++] = (struct snapshot_run){
-				address, SNAPSHOT_CHUNK, memory + i * SNAPSHOT_CHUNK, 0};
+				address, SNAPSHOT_CHUNK, memory + i * SNAPSHOT_CHUNK, 0, false};
 	}
 	ret = snapshot_write(w, &source, &done, NULL, &error);
 	if (!ret)
@@ -191,9 +196,9 @@ static int read_memory(void *data, size_t size, uint64_t offset)
 START_TEST(contents_may_come_from_a_file)
 {
 	struct snapshot_region region = {BASE, CHUNKS * SNAPSHOT_CHUNK, 0};
-	struct snapshot_run runs[] = {{BASE, 3 * SNAPSHOT_CHUNK, NULL, 0},
+	struct snapshot_run runs[] = {{BASE, 3 * SNAPSHOT_CHUNK, NULL, 0, false},
 				      {BASE + 4 * SNAPSHOT_CHUNK, (CHUNKS - 4) * SNAPSHOT_CHUNK,
-				       NULL, 4 * SNAPSHOT_CHUNK}};
+				       NULL, 4 * SNAPSHOT_CHUNK, false}};
 	struct snapshot_source source = {
 		.regions = &region, .nregions = 1, .runs = runs, .nruns = 2, .read = read_memory};
 	struct snapshot_writer *w;
@@ -215,10 +220,98 @@ START_TEST(contents_may_come_from_a_file)
 }
 END_TEST
 
+/* What comes later: its chunks are in the order of their runs. */
+struct coming {
+	pthread_mutex_t lock;
+	pthread_cond_t came;
+	size_t ready, last; /* chunks that are there, and the first that never will be */
+	struct snapshot_run runs[CHUNKS];
+	struct hash128 digests[CHUNKS];
+};
+
+static int wait_for_chunk(void *arg, size_t chunk)
+{
+	struct coming *c = arg;
+	int ret;
+
+	pthread_mutex_lock(&c->lock);
+	while (chunk >= c->ready && c->ready < c->last)
+		pthread_cond_wait(&c->came, &c->lock);
+	ret = chunk < c->ready ? 0 : -ECANCELED;
+	pthread_mutex_unlock(&c->lock);
+	return ret;
+}
+
+static void *let_come(void *arg)
+{
+	struct coming *c = arg;
+
+	while (c->ready < c->last) {
+		size_t i = c->ready;
+
+		usleep(1000);
+		c->digests[i] = take_digest(i);
+		c->runs[i].host = memory + i * SNAPSHOT_CHUNK;
+		c->runs[i].nothing = i == 4; /* zeros */
+		pthread_mutex_lock(&c->lock);
+		c->ready++;
+		pthread_cond_broadcast(&c->came);
+		pthread_mutex_unlock(&c->lock);
+	}
+	return NULL;
+}
+
+/* Write what comes up to the chunk @last. */
+static int write_coming(size_t last)
+{
+	struct snapshot_region region = {BASE, CHUNKS * SNAPSHOT_CHUNK, 0};
+	struct coming c = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, .last = last};
+	struct snapshot_source source = {.regions = &region,
+					 .nregions = 1,
+					 .runs = c.runs,
+					 .nruns = CHUNKS,
+					 .digests = c.digests,
+					 .wait = wait_for_chunk,
+					 .arg = &c};
+	struct snapshot_writer *w;
+	pthread_t thread;
+	size_t done = 0;
+	int ret;
+
+	for (size_t i = 0; i < CHUNKS; i++)
+		c.runs[i] = (struct snapshot_run){BASE + i * SNAPSHOT_CHUNK, SNAPSHOT_CHUNK, NULL,
+						  0, true};
+	ck_assert_int_eq(snapshot_begin(folder, false, 0, &w, &error), 0);
+	ck_assert_int_eq(pthread_create(&thread, NULL, let_come, &c), 0);
+	ret = snapshot_write(w, &source, &done, NULL, &error);
+	pthread_join(thread, NULL);
+	if (!ret)
+		ret = snapshot_finish(w, &facts, false, &error);
+	snapshot_end(w);
+	return ret;
+}
+
+START_TEST(contents_may_come_later)
+{
+	struct hash128 digests[CHUNKS];
+	struct snapshot_totals totals;
+
+	ck_assert_int_eq(write_coming(CHUNKS), 0);
+	assert_read_back();
+	/* The digests that came with them are in the index. */
+	memory[5 * SNAPSHOT_CHUNK] ^= 1;
+	take_digests(digests);
+	ck_assert_int_eq(write_all(digests, &totals), 0);
+	ck_assert_uint_eq(totals.written, SNAPSHOT_CHUNK);
+	ck_assert_int_eq(write_coming(7), -ECANCELED);
+	assert_read_back();
+}
+END_TEST
+
 START_TEST(a_cancelled_write_leaves_nothing)
 {
 	struct snapshot_region region = {BASE, CHUNKS * SNAPSHOT_CHUNK, 0};
-	struct snapshot_run run = {BASE, CHUNKS * SNAPSHOT_CHUNK, memory, 0};
+	struct snapshot_run run = {BASE, CHUNKS * SNAPSHOT_CHUNK, memory, 0, false};
 	struct snapshot_source source = {
 		.regions = &region, .nregions = 1, .runs = &run, .nruns = 1};
 	struct snapshot_writer *w;
@@ -331,6 +424,7 @@ int main(void)
 	tcase_add_test(tc, digests_tell_what_is_unchanged);
 	tcase_add_test(tc, a_digest_without_contents_is_refused);
 	tcase_add_test(tc, contents_may_come_from_a_file);
+	tcase_add_test(tc, contents_may_come_later);
 	tcase_add_test(tc, a_cancelled_write_leaves_nothing);
 	tcase_add_test(tc, names);
 	tcase_add_test(tc, json);
