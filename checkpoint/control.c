@@ -45,7 +45,7 @@ static struct {
 	bool want_trim;
 	enum release_choice want_release;
 	bool want_snapshot;
-	struct snapshot_order order;
+	struct snapshot_order want_order;
 	int want_timeout_ms;
 	bool want_hold;
 	int timeout_ms; /* of the operation under way */
@@ -54,6 +54,9 @@ static struct {
 	struct engine_progress progress;
 	struct hold hold;
 	struct engine_result result;
+	bool writes; /* the operation is a snapshot, or a pause that is written to one */
+	struct snapshot_order order;
+	struct engine_result written;
 	struct engine_result last[2]; /* [0] resume, [1] pause */
 	char reason[528];             /* a result's message with "resume: " before it */
 	struct snapshot_device devices[CUDA_MAX_DEVICES];
@@ -73,23 +76,26 @@ static void wake(void)
 		return; /* full: it will wake up */
 }
 
-static void snapshot(void)
+/* The pause has been before: it is what the snapshot took, too. */
+static void add_pause(struct snapshot_facts *facts)
 {
 	const struct engine_result *pause = &ctl.last[1];
-	struct snapshot_facts facts = {
-		.cuda = ctl.cuda, .devices = ctl.devices, .ndevices = ctl.ndevices};
 
 	for (size_t i = 0; i < pause->nphases; i++)
-		facts.phases[facts.nphases++] =
+		facts->phases[facts->nphases++] =
 			(struct snapshot_phase){pause->phases[i].name, pause->phases[i].ms};
-	engine_snapshot(drv, &ctl.order, &facts, &ctl.progress, &ctl.result);
 }
 
 static void op_run(void)
 {
+	struct snapshot_facts facts = {
+		.cuda = ctl.cuda, .devices = ctl.devices, .ndevices = ctl.ndevices};
+	struct engine_writing writing = {&ctl.order, &facts, &ctl.written};
+
 	switch (op) {
 	case OP_PAUSE:
-		engine_pause(drv, ctl.timeout_ms, &ctl.progress, &ctl.result);
+		engine_pause(drv, ctl.timeout_ms, ctl.writes ? &writing : NULL, &ctl.progress,
+			     &ctl.result);
 		claims_drop();
 		break;
 	case OP_RESUME:
@@ -100,7 +106,8 @@ static void op_run(void)
 		engine_trim(drv, CONTROL_PAUSE_TIMEOUT_MS, &ctl.progress, &ctl.result);
 		break;
 	case OP_SNAPSHOT:
-		snapshot();
+		add_pause(&facts);
+		engine_snapshot(drv, &writing, &ctl.progress);
 		break;
 	default:
 		engine_tidy(drv, &ctl.progress.cancel);
@@ -109,6 +116,7 @@ static void op_run(void)
 
 static void op_run_traced(void)
 {
+	const struct engine_result *result = op == OP_SNAPSHOT ? &ctl.written : &ctl.result;
 	struct trace_event event;
 	bool traced = trace_begin(&event, "cudaw");
 
@@ -122,8 +130,8 @@ static void op_run_traced(void)
 	trace_phase(NULL);
 	trace_stop(&event);
 	if (op != OP_TIDY) {
-		trace_text(&event, "result", ctl.result.code);
-		trace_number(&event, "bytes", ctl.result.bytes);
+		trace_text(&event, "result", result->code);
+		trace_number(&event, "bytes", result->bytes);
 	}
 	trace_end(&event, op_names[op], 0);
 }
@@ -163,6 +171,11 @@ static bool op_start(enum operation what)
 	ctl.timeout_ms = ctl.want_timeout_ms;
 	if (what == OP_PAUSE)
 		release_choose(ctl.want_release);
+	ctl.writes = ctl.want_snapshot && (what == OP_PAUSE || what == OP_SNAPSHOT);
+	if (ctl.writes) {
+		ctl.want_snapshot = false;
+		ctl.order = ctl.want_order;
+	}
 	memset(&ctl.progress, 0, sizeof(ctl.progress));
 	ctl.progress.phase = "start";
 	if (is_change(what) && ctl.want_hold) {
@@ -180,6 +193,8 @@ static bool op_start(enum operation what)
 	error = pthread_create(&thread, NULL, op_main, NULL);
 	if (error) {
 		op = OP_NONE;
+		ctl.want_snapshot |= ctl.writes;
+		ctl.writes = false;
 		pr_err("no thread to %s: %s", op_names[what], strerror(error));
 	} else {
 		pthread_detach(thread);
@@ -206,6 +221,7 @@ static void op_judge(void)
 	bool pause = op == OP_PAUSE;
 	bool ok = !strcmp(ctl.result.code, END_OK);
 	bool patient = !strcmp(ctl.result.code, END_TIMEOUT) || !strcmp(ctl.result.code, END_BUSY);
+	const char *name = !pause ? "resume" : ctl.writes && ctl.order.pause ? "snapshot" : "pause";
 
 	if (!engine_is_paused())
 		ctl.state = STATE_RUNNING;
@@ -215,8 +231,7 @@ static void op_judge(void)
 		ctl.last[pause] = ctl.result;
 		snprintf(ctl.reason, sizeof(ctl.reason), "%s", ctl.result.note);
 	} else {
-		snprintf(ctl.reason, sizeof(ctl.reason), "%s: %s", pause ? "pause" : "resume",
-			 ctl.result.message);
+		snprintf(ctl.reason, sizeof(ctl.reason), "%s: %s", name, ctl.result.message);
 		pr_warn("%s", ctl.reason);
 		if (pause)
 			forget_snapshot(ctl.result.code, ctl.reason);
@@ -238,13 +253,18 @@ static void op_judge(void)
 }
 
 /* Where nobody asked by the socket, nobody would hear of a failure. */
-static void snapshot_finished(void)
+static void judge_snapshot(enum operation ended)
 {
-	if (strcmp(ctl.result.code, END_OK)) {
-		snprintf(ctl.reason, sizeof(ctl.reason), "snapshot: %s", ctl.result.message);
+	bool failed = strcmp(ctl.written.code, END_OK);
+	bool pause_failed = ended == OP_PAUSE && strcmp(ctl.result.code, END_OK);
+
+	if (failed && !pause_failed) {
+		snprintf(ctl.reason, sizeof(ctl.reason), "snapshot: %s", ctl.written.message);
 		pr_warn("%s", ctl.reason);
+		if (ended == OP_PAUSE && ctl.order.pause)
+			control_want(false, 0);
 	}
-	server_finish_snapshot(&ctl.result);
+	server_finish_snapshot(&ctl.written);
 }
 
 static void op_finish(void)
@@ -260,8 +280,9 @@ static void op_finish(void)
 		server_finish(ended == OP_PAUSE, &ctl.result);
 	else if (ended == OP_TRIM)
 		server_finish_trim(&ctl.result);
-	else if (ended == OP_SNAPSHOT)
-		snapshot_finished();
+	if (ctl.writes)
+		judge_snapshot(ended);
+	ctl.writes = false;
 }
 
 static void finish_with(bool paused, const char *code, const char *message)
@@ -294,11 +315,9 @@ static void settle(void)
 			&(struct engine_result){.code = END_FAILED, .message = "no thread for it"});
 	}
 	if (ctl.want_snapshot && ctl.want_paused == paused) {
-		ctl.want_snapshot = false;
 		if (op_start(OP_SNAPSHOT))
 			return;
-		server_finish_snapshot(
-			&(struct engine_result){.code = END_FAILED, .message = "no thread for it"});
+		forget_snapshot(END_FAILED, "no thread for it");
 	}
 	if (ctl.want_paused == paused) {
 		server_finish(paused, NULL);
@@ -307,6 +326,7 @@ static void settle(void)
 			op_start(OP_TIDY);
 	} else if (!op_start(ctl.want_paused ? OP_PAUSE : OP_RESUME)) {
 		finish_with(ctl.want_paused, END_FAILED, "no thread for it");
+		forget_snapshot(END_FAILED, "no thread for it");
 		ctl.want_paused = paused;
 	}
 }
@@ -363,12 +383,17 @@ void control_end_hold(void)
 	control_order(&commit);
 }
 
-void control_want_snapshot(const struct snapshot_order *order)
+int control_want_snapshot(const struct snapshot_order *order, int timeout_ms)
 {
+	if (ctl.want_snapshot || ctl.writes)
+		return -EBUSY;
+	if (order->pause)
+		control_want(true, timeout_ms);
 	ctl.want_snapshot = true;
-	ctl.order = *order;
+	ctl.want_order = *order;
 	if (op == OP_TIDY)
 		__atomic_store_n(&ctl.progress.cancel, true, __ATOMIC_RELAXED);
+	return 0;
 }
 
 int control_moved(const char *path, const CUcheckpointGpuPair *pairs, size_t count,
@@ -398,7 +423,7 @@ static void snapshot_by_signal(void)
 		return;
 	if (*path == '/' && strlen(path) < sizeof(order.path)) {
 		strcpy(order.path, path);
-		control_want_snapshot(&order);
+		control_want_snapshot(&order, 0);
 	} else {
 		pr_err("CUDAW_SNAPSHOT_DIR=%s: expected an absolute path", path);
 	}
@@ -473,7 +498,8 @@ enum job_state control_state(const struct engine_progress **progress)
 	if (progress)
 		*progress = is_change(op) ? &ctl.progress : NULL;
 	if (op == OP_PAUSE)
-		return STATE_PAUSING;
+		return __atomic_load_n(&ctl.progress.settled, __ATOMIC_RELAXED) ? STATE_PAUSED
+										: STATE_PAUSING;
 	if (op == OP_RESUME)
 		return __atomic_load_n(&ctl.progress.waiting, __ATOMIC_RELAXED) ? STATE_WAITING
 										: STATE_RESUMING;

@@ -48,8 +48,11 @@ void control_order(const struct hold_order *order);
 void control_abort_hold(void);
 void control_end_hold(void);
 
-/* Ask for a paused job to be written to a snapshot; the same, by server_finish_snapshot(). */
-void control_want_snapshot(const struct snapshot_order *order);
+/*
+ * Ask for a snapshot, of a job that is paused, or is to be paused for it as by control_want(); the
+ * same, by server_finish_snapshot(). -EBUSY where another one is asked for or being written.
+ */
+int control_want_snapshot(const struct snapshot_order *order, int timeout_ms);
 
 /* engine_moved(), at once; -EBUSY where an operation is under way. */
 int control_moved(const char *path, const CUcheckpointGpuPair *pairs, size_t count,

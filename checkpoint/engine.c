@@ -9,6 +9,7 @@
 #include "vmem/vmem.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -36,14 +37,15 @@ static int enter_quiet(const struct cuda_driver *drv, double deadline_ms,
 
 /* All but the release. On failure the job runs on, unless that too failed (END_FAILED). */
 static int take_memory(const struct cuda_driver *drv, double deadline_ms,
-		       struct engine_progress *progress, struct engine_result *result)
+		       const struct engine_writing *writing, struct engine_progress *progress,
+		       struct engine_result *result)
 {
 	CUresult error;
 
 	if (enter_quiet(drv, deadline_ms, progress, result))
 		return -1;
 	vmem_trim();
-	if (engine_save(drv, progress, result))
+	if (engine_save(drv, writing, progress, result))
 		goto err_forget;
 	engine_set_phase(progress, "unmap", 0);
 	__atomic_store_n(&engine.paused, true, __ATOMIC_RELAXED);
@@ -51,33 +53,59 @@ static int take_memory(const struct cuda_driver *drv, double deadline_ms,
 	if (!error)
 		return 0;
 	engine_fail_driver(result, drv, "unmap", error);
+	engine_write_drop();
 	if (engine_map(drv) || engine_load_back(drv, progress, result))
 		return -1; /* the data is kept; a resume tries again */
 	__atomic_store_n(&engine.paused, false, __ATOMIC_RELAXED);
 err_forget:
+	engine_write_drop();
 	engine_forget();
 	gate_open();
 	return -1;
 }
 
-void engine_pause(const struct cuda_driver *drv, int timeout_ms, struct engine_progress *progress,
+/* What is left on the GPU goes too, where that is wanted. */
+static void release_rest(const struct cuda_driver *drv, struct engine_progress *progress,
+			 struct engine_result *result)
+{
+	const char *call;
+	CUresult error;
+
+	if (!engine.saved.ncontexts || !release_wanted(drv))
+		return;
+	error = engine_release(drv, progress, &call);
+	if (error)
+		snprintf(result->note, sizeof(result->note), "the context stays on the GPU: %s: %s",
+			 call, engine_error_name(drv, error));
+}
+
+void engine_pause(const struct cuda_driver *drv, int timeout_ms,
+		  const struct engine_writing *writing, struct engine_progress *progress,
 		  struct engine_result *result)
 {
 	double start = gate_now_ms();
 
 	engine_begin(result);
+	if (writing)
+		writing->result->code = NULL;
 	if (unsupported_check(drv, result->message, sizeof(result->message))) {
 		result->code = END_UNSUPPORTED;
-		return;
+		goto out;
 	}
 	engine_set_phase(progress, "drain", 0);
-	if (take_memory(drv, start + timeout_ms, progress, result))
-		return;
-	engine_release(drv, progress, result);
+	if (take_memory(drv, start + timeout_ms, writing, progress, result))
+		goto out;
+	if (engine.saves && writing->order->image)
+		engine_release_all(drv, progress, writing->result);
+	else
+		release_rest(drv, progress, result);
 	__atomic_store_n(&engine.untidy,
 			 !engine.released && engine.saved.ncontexts && engine.saved.used_slots,
 			 __ATOMIC_RELAXED);
 	engine_succeed(result, start, saved_bytes(&engine.saved));
+out:
+	if (writing)
+		engine_write_end(drv, writing, progress, start, result);
 }
 
 /* Sleep between two attempts to get GPU memory. False when it is time to give up. */
@@ -166,8 +194,9 @@ static bool wait_for_peers(struct engine_progress *progress)
 
 /* As before the resume began: nothing has run, so what is saved is still so. The driver's error. */
 static CUresult step_back(const struct cuda_driver *drv, bool was_released,
-			  struct engine_progress *progress, struct engine_result *result)
+			  struct engine_progress *progress)
 {
+	const char *call;
 	CUresult error;
 
 	if (engine.released)
@@ -175,7 +204,7 @@ static CUresult step_back(const struct cuda_driver *drv, bool was_released,
 	engine_set_phase(progress, "unmap", 0);
 	error = engine_unmap(drv);
 	if (!error && was_released)
-		engine_release(drv, progress, result);
+		engine_release(drv, progress, &call);
 	return error;
 }
 
@@ -191,11 +220,11 @@ void engine_resume(const struct cuda_driver *drv, int timeout_ms, struct engine_
 		return;
 	if (regain(drv, timeout_ms ? start + timeout_ms : 0, progress, result) ||
 	    engine_load_back(drv, progress, result)) {
-		step_back(drv, was_released, progress, result);
+		step_back(drv, was_released, progress);
 		return;
 	}
 	if (!wait_for_peers(progress)) {
-		error = step_back(drv, was_released, progress, result);
+		error = step_back(drv, was_released, progress);
 		if (error)
 			engine_fail_driver(result, drv, "unmap", error);
 		else

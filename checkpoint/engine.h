@@ -39,6 +39,7 @@ struct engine_progress {
 	size_t done;       /* bytes */
 	size_t total;
 	bool waiting;      /* a resume waits for GPU memory */
+	bool settled;      /* a pause is done, but for the snapshot that it is written to */
 	bool cancel;       /* set by others: give up where that is still possible */
 	struct hold *hold; /* set by others before: wait for the peers there; or NULL */
 };
@@ -60,8 +61,22 @@ struct engine_result {
 	size_t nphases;
 };
 
-/* @timeout_ms bounds the wait for captures, calls and kernels. */
-void engine_pause(const struct cuda_driver *drv, int timeout_ms, struct engine_progress *progress,
+/* A snapshot that is to be written. */
+struct engine_writing {
+	const struct snapshot_order *order;
+	struct snapshot_facts *facts; /* what the engine does not know of them; it adds the rest */
+	struct engine_result *result; /* the snapshot's */
+};
+
+/*
+ * @timeout_ms bounds the wait for captures, calls and kernels. Where @writing is not NULL, what is
+ * copied out is written to a snapshot at the same time: from the first piece on, while the rest is
+ * copied, unmapped and released. As long as the job has its memory, a snapshot that is cancelled
+ * fails the pause, and so does one that fails where the order says that the pause is for it alone;
+ * later, or else, the job is paused without it. A pause that fails fails the snapshot.
+ */
+void engine_pause(const struct cuda_driver *drv, int timeout_ms,
+		  const struct engine_writing *writing, struct engine_progress *progress,
 		  struct engine_result *result);
 
 /* @timeout_ms bounds the wait for GPU memory; 0: none. Past it the job is as paused as before. */
@@ -79,11 +94,13 @@ void engine_trim(const struct cuda_driver *drv, int timeout_ms, struct engine_pr
 /*
  * Write a paused job's memory to a snapshot. Where the order says hold, the host memory is given
  * back and a resume reads the snapshot first; with image the driver's checkpoint is taken where it
- * was not. A failure leaves the job paused as it was. @facts: what the engine does not know of them.
+ * was not. A failure leaves the job paused as it was.
+ *
+ * The phase "write" of a snapshot is the time from its first chunk to its last one, synced; other
+ * phases go on during it, so that all together may be more than the whole.
  */
-void engine_snapshot(const struct cuda_driver *drv, const struct snapshot_order *order,
-		     struct snapshot_facts *facts, struct engine_progress *progress,
-		     struct engine_result *result);
+void engine_snapshot(const struct cuda_driver *drv, const struct engine_writing *writing,
+		     struct engine_progress *progress);
 
 /*
  * The snapshot that this job is in, and alone in, lies at @path now; the resume goes to other GPUs

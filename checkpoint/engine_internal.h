@@ -15,6 +15,7 @@
  */
 #include "checkpoint/engine.h"
 #include "checkpoint/saved.h"
+#include "checkpoint/saving.h"
 
 #define GIB (double)(1UL << 30)
 
@@ -22,8 +23,10 @@ struct engine {
 	struct saved saved;
 	struct snapshot_place place;
 	size_t held_slots; /* of what is in the snapshot alone */
+	struct saving saving;
+	bool saves; /* a snapshot is being written: saving is in use */
 
-	/* The operation under way and its current phase. */
+	/* The operation under way and its current phase; NULL: none. */
 	struct engine_result *result;
 	const char *phase;
 	double start;
@@ -52,9 +55,10 @@ int engine_fail_wait(struct engine_result *result, const struct engine_progress 
 const char *engine_error_name(const struct cuda_driver *drv, CUresult error);
 bool engine_is_cancelled(const struct engine_progress *progress);
 
-/* An operation begins; its next phase does, of @total bytes; it has succeeded. */
+/* An operation begins; a phase of @total bytes does; the phase ends; all has succeeded. */
 void engine_begin(struct engine_result *result);
 void engine_set_phase(struct engine_progress *progress, const char *phase, size_t total);
+void engine_end_phase(void);
 void engine_succeed(struct engine_result *result, double start, size_t bytes);
 
 /* Bring up to date what others read of the saved memory and the pool. */
@@ -62,10 +66,15 @@ void engine_publish(void);
 /* What was saved is needed no more. */
 void engine_forget(void);
 
-/* Copy everything out. On failure the caller forgets what was saved. */
-int engine_save(const struct cuda_driver *drv, struct engine_progress *progress,
-		struct engine_result *result);
-/* And back, to where it is mapped again. */
+/*
+ * Copy everything out, and begin to write it to a snapshot where @writing is not NULL. On failure
+ * the caller calls engine_write_drop(), and forgets what was saved.
+ */
+int engine_save(const struct cuda_driver *drv, const struct engine_writing *writing,
+		struct engine_progress *progress, struct engine_result *result);
+/* Where there are kernels: see how many slots engine_save() will need, without zeros. */
+int engine_scan(const struct cuda_driver *drv, struct engine_result *result);
+/* Copy it back, to where it is mapped again. */
 int engine_load_back(const struct cuda_driver *drv, struct engine_progress *progress,
 		     struct engine_result *result);
 /* Get room for @slots slots, where saved_room() found so much. */
@@ -80,9 +89,30 @@ bool engine_memory_is_free(const struct cuda_driver *drv);
 CUresult engine_map(const struct cuda_driver *drv);
 CUresult engine_unmap(const struct cuda_driver *drv);
 
-/* What is left on the GPU goes by the driver's checkpoint, where that is wanted. */
-void engine_release(const struct cuda_driver *drv, struct engine_progress *progress,
-		    struct engine_result *result);
+/* Have the driver checkpoint the contexts. Its error, of *@call. */
+CUresult engine_release(const struct cuda_driver *drv, struct engine_progress *progress,
+			const char **call);
+/* The same where it has not been done, whatever CUDAW_RELEASE says: for a process image. */
+int engine_release_all(const struct cuda_driver *drv, struct engine_progress *progress,
+		       struct engine_result *result);
+
+/*
+ * A snapshot of what is being saved: begin to write what arrives. A failure is that of the pause
+ * only where it is for the snapshot alone; else it stands in writing->result.
+ */
+int engine_write_begin(const struct cuda_driver *drv, const struct engine_writing *writing,
+		       struct engine_progress *progress, struct engine_result *result);
+/* Why it failed, once it has: for a transfer that was cancelled by it. */
+int engine_write_fail(struct engine_result *result);
+/* End it, if one is being written; what is not committed is given up. */
+void engine_write_drop(void);
+/*
+ * The pause that began at @start has ended with @pause: see what is written of it through, where
+ * neither has failed. The outcome stands in writing->result.
+ */
+void engine_write_end(const struct cuda_driver *drv, const struct engine_writing *writing,
+		      struct engine_progress *progress, double start,
+		      const struct engine_result *pause);
 
 /* Get what a snapshot holds back into host memory. */
 int engine_fetch(struct engine_progress *progress, struct engine_result *result);

@@ -29,6 +29,8 @@ static int fail_transfer(struct engine_result *result, const struct cuda_driver 
 					      strerror(EIO));
 	case -ENOMEM:
 		return engine_fail(result, END_NOMEM, "host memory ran out during the copy");
+	case -ECANCELED:
+		return engine_write_fail(result);
 	case -EILSEQ:
 		return engine_fail(result, END_FAILED,
 				   "the 2 MiB at %#llx came back different from what was saved "
@@ -40,15 +42,27 @@ static int fail_transfer(struct engine_result *result, const struct cuda_driver 
 	}
 }
 
-static int transfer(const struct cuda_driver *drv, enum transfer_direction direction,
-		    struct engine_progress *progress, struct engine_result *result)
+static int transfer(const struct cuda_driver *drv, enum transfer_direction direction, size_t *done,
+		    struct engine_result *result)
 {
-	struct transfer t = saved_transfer(&engine.saved, drv, direction, &progress->done);
+	struct transfer t = saved_transfer(&engine.saved, drv, direction, done);
 
+	if (direction == TRANSFER_OUT && engine.saves) {
+		t.cancel = &engine.saving.stop;
+		t.arrived = saving_arrived;
+		t.arg = &engine.saving;
+	}
 	transfer_run(&t);
 	if (direction != TRANSFER_IN)
 		engine.saved.used_slots = t.next_slot;
 	return fail_transfer(result, drv, &t);
+}
+
+int engine_scan(const struct cuda_driver *drv, struct engine_result *result)
+{
+	size_t done = 0;
+
+	return transfer(drv, TRANSFER_SCAN, &done, result);
 }
 
 /* Kernels for digests: to check the data, or to find zeros in much of it. */
@@ -103,8 +117,7 @@ int engine_place(size_t slots, size_t pool_slots, size_t spill_slots, struct eng
 }
 
 /* Find a place for all that is to be saved. */
-static int make_room(const struct cuda_driver *drv, struct engine_progress *progress,
-		     struct engine_result *result)
+static int make_room(const struct cuda_driver *drv, struct engine_result *result)
 {
 	size_t slots = engine.saved.nlive, pool_slots, spill_slots, apart = 0, missing;
 	size_t bytes = slots * VMEM_GRANULE, held = hostpool_held();
@@ -120,16 +133,31 @@ static int make_room(const struct cuda_driver *drv, struct engine_progress *prog
 			apart / GIB, HOSTMEM_RESERVE / GIB, missing / GIB);
 	/* Where it would not fit as it is, it may without its zeros. */
 	if (slots > pool_slots && engine.saved.kernels) {
-		if (transfer(drv, TRANSFER_SCAN, progress, result))
+		if (engine_scan(drv, result))
 			return -1;
 		slots = engine.saved.used_slots;
 	}
 	return engine_place(slots, pool_slots, spill_slots, result);
 }
 
-/* Copy everything out. On failure the caller forgets what was saved. */
-int engine_save(const struct cuda_driver *drv, struct engine_progress *progress,
-		struct engine_result *result)
+static int copy_out(const struct cuda_driver *drv, const struct engine_writing *writing,
+		    struct engine_progress *progress, struct engine_result *result)
+{
+	int ret;
+
+	if (writing && engine_write_begin(drv, writing, progress, result))
+		return -1;
+	ret = engine.saved.ngranules ? transfer(drv, TRANSFER_OUT, &progress->done, result) : 0;
+	/* The last moment at which the pause can be called off at no cost. */
+	if (!ret && engine.saves && __atomic_load_n(&engine.saving.stop, __ATOMIC_RELAXED))
+		ret = engine_write_fail(result);
+	if (engine.saves)
+		saving_close(&engine.saving, !ret);
+	return ret;
+}
+
+int engine_save(const struct cuda_driver *drv, const struct engine_writing *writing,
+		struct engine_progress *progress, struct engine_result *result)
 {
 	int ret = -1;
 
@@ -137,11 +165,11 @@ int engine_save(const struct cuda_driver *drv, struct engine_progress *progress,
 		return engine_fail(result, END_NOMEM, "out of memory");
 	engine_set_phase(progress, "copy", engine.saved.ngranules * VMEM_GRANULE);
 	if (!engine.saved.ngranules)
-		return 0;
+		return copy_out(drv, writing, progress, result);
 	if (load_kernels(drv, result))
 		return -1;
-	if (!make_room(drv, progress, result))
-		ret = transfer(drv, TRANSFER_OUT, progress, result);
+	if (!make_room(drv, result))
+		ret = copy_out(drv, writing, progress, result);
 	saved_unload_kernels(&engine.saved, drv);
 	engine_publish();
 	return ret;
@@ -160,7 +188,7 @@ int engine_load_back(const struct cuda_driver *drv, struct engine_progress *prog
 			return engine_fail_driver(result, drv, "CUDAW_VERIFY: loading the kernel",
 						  error);
 	}
-	ret = transfer(drv, TRANSFER_IN, progress, result);
+	ret = transfer(drv, TRANSFER_IN, &progress->done, result);
 	saved_unload_kernels(&engine.saved, drv);
 	if (!ret)
 		error = symbols_renew(drv);
@@ -226,18 +254,30 @@ CUresult engine_unmap(const struct cuda_driver *drv)
 	return error;
 }
 
-void engine_release(const struct cuda_driver *drv, struct engine_progress *progress,
-		    struct engine_result *result)
+CUresult engine_release(const struct cuda_driver *drv, struct engine_progress *progress,
+			const char **call)
 {
-	const char *call = "";
 	CUresult error;
 
-	if (!engine.saved.ncontexts || !release_wanted(drv))
-		return;
 	engine_set_phase(progress, "release", 0);
-	error = release_checkpoint(drv, engine.saved.contexts, engine.saved.ncontexts, &call);
+	error = release_checkpoint(drv, engine.saved.contexts, engine.saved.ncontexts, call);
 	__atomic_store_n(&engine.released, !error, __ATOMIC_RELAXED);
-	if (error)
-		snprintf(result->note, sizeof(result->note), "the context stays on the GPU: %s: %s",
-			 call, engine_error_name(drv, error));
+	return error;
+}
+
+int engine_release_all(const struct cuda_driver *drv, struct engine_progress *progress,
+		       struct engine_result *result)
+{
+	const char *call = "no cuCheckpointProcessCheckpoint";
+	CUresult error = CUDA_ERROR_NOT_SUPPORTED;
+
+	if (engine.released || !engine.saved.ncontexts)
+		return 0;
+	hostpool_unpin(drv, engine.saved.contexts[0].ctx, 0);
+	if (drv->cuCheckpointProcessCheckpoint)
+		error = engine_release(drv, progress, &call);
+	if (!error)
+		return 0;
+	return engine_fail(result, END_UNSUPPORTED, "the driver does not release the GPU: %s: %s",
+			   call, engine_error_name(drv, error));
 }

@@ -8,6 +8,10 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <string.h>
+
+/* How often others are told how much is written. */
+#define PROGRESS_MS 50
 
 int engine_fetch(struct engine_progress *progress, struct engine_result *result)
 {
@@ -33,28 +37,6 @@ int engine_fetch(struct engine_progress *progress, struct engine_result *result)
 	return 0;
 }
 
-/* Have the driver take what is left on the GPU, whatever CUDAW_RELEASE says. */
-static int release_all(const struct cuda_driver *drv, struct engine_progress *progress,
-		       struct engine_result *result)
-{
-	const char *call = "no cuCheckpointProcessCheckpoint";
-	CUresult error = CUDA_ERROR_NOT_SUPPORTED;
-
-	if (engine.released || !engine.saved.ncontexts)
-		return 0;
-	engine_set_phase(progress, "release", 0);
-	hostpool_unpin(drv, engine.saved.contexts[0].ctx, 0);
-	if (drv->cuCheckpointProcessCheckpoint)
-		error = release_checkpoint(drv, engine.saved.contexts, engine.saved.ncontexts,
-					   &call);
-	if (error)
-		return engine_fail(result, END_UNSUPPORTED,
-				   "the driver does not release the GPU: %s: %s", call,
-				   engine_error_name(drv, error));
-	__atomic_store_n(&engine.released, true, __ATOMIC_RELAXED);
-	return 0;
-}
-
 /* The snapshot alone has it from now on. */
 static void give_host_memory_back(const struct cuda_driver *drv)
 {
@@ -69,21 +51,93 @@ static void give_host_memory_back(const struct cuda_driver *drv)
 	engine_publish();
 }
 
-static int write_snapshot(const struct snapshot_order *order, struct snapshot_facts *facts,
-			  struct engine_progress *progress, struct engine_result *result)
+int engine_write_fail(struct engine_result *result)
 {
-	struct snapshot_totals totals;
-	struct snapshot_error error;
-	int ret;
+	const struct saving *s = &engine.saving;
 
-	engine_set_phase(progress, "write", engine.saved.ngranules * VMEM_GRANULE);
-	ret = snapshot_saved_write(&engine.saved, order, facts, &engine.place, &totals,
-				   &progress->done, &progress->cancel, &error);
-	if (ret == -ECANCELED)
+	while (!saving_is_over(&engine.saving, PROGRESS_MS))
+		;
+	if (s->result == -ECANCELED)
 		return engine_fail(result, END_BUSY,
 				   "cancelled: a resume was asked for, or the process exits");
+	return engine_fail(result, END_FAILED, "%.255s: %.250s", s->order->path, s->error.text);
+}
+
+void engine_write_drop(void)
+{
+	if (!engine.saves)
+		return;
+	saving_close(&engine.saving, false);
+	saving_end(&engine.saving);
+	engine.saves = false;
+}
+
+/* Lock the folder, and see that it has room for @slots slots. 0 or a negative errno, in @result. */
+static int begin_saving(const struct engine_writing *writing, size_t slots,
+			const struct engine_progress *progress)
+{
+	struct snapshot_error error;
+	int ret = saving_begin(&engine.saving, &engine.saved, writing->order, slots * VMEM_GRANULE,
+			       &progress->cancel, &error);
+
+	engine.saves = !ret;
 	if (ret)
-		return engine_fail(result, END_FAILED, "%.255s: %.250s", order->path, error.text);
+		engine_fail(writing->result, END_FAILED, "%.255s: %.250s", writing->order->path,
+			    error.text);
+	return ret;
+}
+
+int engine_write_begin(const struct cuda_driver *drv, const struct engine_writing *writing,
+		       struct engine_progress *progress, struct engine_result *result)
+{
+	size_t scanned = engine.saved.used_slots;
+	int ret = begin_saving(writing, scanned ? scanned : engine.saved.nlive, progress);
+
+	/* Zeros are not written, and how many there are only the GPU knows so far. */
+	if (ret == -ENOSPC && !scanned && engine.saved.kernels) {
+		if (engine_scan(drv, result))
+			return -1;
+		ret = begin_saving(writing, engine.saved.used_slots, progress);
+	}
+	if (!ret) {
+		writing->result->code = NULL;
+		saving_start(&engine.saving);
+		return 0;
+	}
+	if (!writing->order->pause)
+		return 0;
+	return engine_fail(result, writing->result->code, "%s", writing->result->message);
+}
+
+/* Wait until all is written; its time is that of the phase, which began with the first chunk. */
+static void wait_for_writing(struct engine_progress *progress, struct engine_result *result)
+{
+	struct saving *s = &engine.saving;
+
+	engine_set_phase(progress, "write", engine.saved.ngranules * VMEM_GRANULE);
+	while (!saving_is_over(s, PROGRESS_MS))
+		__atomic_store_n(&progress->done, __atomic_load_n(&s->done, __ATOMIC_RELAXED),
+				 __ATOMIC_RELAXED);
+	engine_end_phase();
+	result->phases[result->nphases - 1].ms = s->ms;
+}
+
+static int commit_snapshot(const struct engine_writing *writing, struct engine_result *result)
+{
+	struct snapshot_facts *facts = writing->facts;
+	struct snapshot_context contexts[CONTEXTS_MAX];
+	struct snapshot_totals totals;
+
+	for (size_t i = 0; i < engine.saved.ncontexts; i++)
+		contexts[i] = (struct snapshot_context){engine.saved.contexts[i].dev,
+							engine.saved.contexts[i].primary};
+	facts->contexts = contexts;
+	facts->ncontexts = engine.saved.ncontexts;
+	for (size_t i = 0; i < result->nphases && facts->nphases < MANIFEST_PHASES; i++)
+		facts->phases[facts->nphases++] =
+			(struct snapshot_phase){result->phases[i].name, result->phases[i].ms};
+	if (saving_commit(&engine.saving, facts, &engine.place, &totals))
+		return engine_write_fail(result);
 	snprintf(result->note, sizeof(result->note),
 		 "%.2f GiB written; %.2f GiB zeros, %.2f GiB equal to others, %.2f GiB as before",
 		 totals.written / GIB, totals.zero / GIB, totals.duplicate / GIB,
@@ -91,11 +145,53 @@ static int write_snapshot(const struct snapshot_order *order, struct snapshot_fa
 	return 0;
 }
 
-void engine_snapshot(const struct cuda_driver *drv, const struct snapshot_order *order,
-		     struct snapshot_facts *facts, struct engine_progress *progress,
-		     struct engine_result *result)
+/* The job is paused, and the operation that began at @start has this left to do. */
+static void end_snapshot(const struct cuda_driver *drv, const struct engine_writing *writing,
+			 struct engine_progress *progress, double start)
 {
-	struct snapshot_context contexts[CONTEXTS_MAX];
+	struct engine_result *result = writing->result;
+	int ret;
+
+	/* No more host memory is taken, and a process image must not have the file open. */
+	claims_close();
+	wait_for_writing(progress, result);
+	ret = commit_snapshot(writing, result);
+	engine_write_drop();
+	if (ret)
+		return;
+	if (writing->order->hold)
+		give_host_memory_back(drv);
+	else
+		snapshot_place_unlock(&engine.place);
+	engine_succeed(result, start, saved_bytes(&engine.saved));
+}
+
+void engine_write_end(const struct cuda_driver *drv, const struct engine_writing *writing,
+		      struct engine_progress *progress, double start,
+		      const struct engine_result *pause)
+{
+	struct engine_result *result = writing->result;
+
+	if (strcmp(pause->code, END_OK)) {
+		*result = *pause;
+		return;
+	}
+	if (result->code) {
+		engine_write_drop();
+		return;
+	}
+	*result = *pause;
+	result->code = NULL;
+	result->note[0] = '\0';
+	engine.result = result;
+	__atomic_store_n(&progress->settled, true, __ATOMIC_RELAXED);
+	end_snapshot(drv, writing, progress, start);
+}
+
+void engine_snapshot(const struct cuda_driver *drv, const struct engine_writing *writing,
+		     struct engine_progress *progress)
+{
+	struct engine_result *result = writing->result;
 	double start = gate_now_ms();
 
 	engine_begin(result);
@@ -106,21 +202,12 @@ void engine_snapshot(const struct cuda_driver *drv, const struct snapshot_order 
 			    engine.held ? engine.place.path : "");
 		return;
 	}
-	for (size_t i = 0; i < engine.saved.ncontexts; i++)
-		contexts[i] = (struct snapshot_context){engine.saved.contexts[i].dev,
-							engine.saved.contexts[i].primary};
-	if (order->image)
-		claims_close();
-	facts->contexts = contexts;
-	facts->ncontexts = engine.saved.ncontexts;
-	if ((order->image && release_all(drv, progress, result)) ||
-	    write_snapshot(order, facts, progress, result))
+	if ((writing->order->image && engine_release_all(drv, progress, result)) ||
+	    begin_saving(writing, engine.saved.used_slots, progress))
 		return;
-	if (!order->hold)
-		snapshot_place_unlock(&engine.place);
-	else
-		give_host_memory_back(drv);
-	engine_succeed(result, start, saved_bytes(&engine.saved));
+	saving_close(&engine.saving, true);
+	saving_start(&engine.saving);
+	end_snapshot(drv, writing, progress, start);
 }
 
 int engine_moved(const char *path, const CUcheckpointGpuPair *pairs, size_t count,

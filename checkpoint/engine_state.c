@@ -89,8 +89,8 @@ int engine_fail_wait(struct engine_result *result, const struct engine_progress 
 	return engine_fail(result, END_TIMEOUT, "%s in time", what);
 }
 
-/* Add the time since the current phase began to it. */
-static void end_phase(void)
+/* The time since it began is added to it. */
+void engine_end_phase(void)
 {
 	struct engine_result *r = engine.result;
 	double ms = gate_now_ms() - engine.start;
@@ -104,11 +104,12 @@ static void end_phase(void)
 		r->phases[i].ms += ms;
 	else if (i < ENGINE_PHASES)
 		r->phases[r->nphases++] = (struct engine_phase){engine.phase, ms};
+	engine.phase = NULL;
 }
 
 void engine_set_phase(struct engine_progress *progress, const char *phase, size_t total)
 {
-	end_phase();
+	engine_end_phase();
 	engine.phase = phase;
 	engine.start = gate_now_ms();
 	__atomic_store_n(&progress->done, 0, __ATOMIC_RELAXED);
@@ -126,7 +127,7 @@ void engine_begin(struct engine_result *result)
 
 void engine_succeed(struct engine_result *result, double start, size_t bytes)
 {
-	end_phase();
+	engine_end_phase();
 	result->code = END_OK;
 	result->bytes = bytes;
 	result->ms = gate_now_ms() - start;

@@ -175,6 +175,16 @@ struct transfer saved_transfer(const struct saved *s, const struct cuda_driver *
 	};
 }
 
+char *saved_slot(const struct saved *s, uint32_t slot, uint64_t *offset)
+{
+	size_t at = slot * VMEM_GRANULE;
+
+	if (slot < s->pool_slots)
+		return hostpool_block(at / HOSTPOOL_BLOCK)->start + at % HOSTPOOL_BLOCK;
+	*offset = at - s->pool_slots * VMEM_GRANULE;
+	return NULL;
+}
+
 size_t saved_bytes(const struct saved *s)
 {
 	return s->nlive * VMEM_GRANULE;

@@ -64,6 +64,9 @@ int saved_place(struct saved *saved, size_t slots, size_t pool_slots);
 struct transfer saved_transfer(const struct saved *saved, const struct cuda_driver *drv,
 			       enum transfer_direction direction, size_t *done);
 
+/* Where the slot is in host memory; NULL: in the spill file, at *@offset. */
+char *saved_slot(const struct saved *saved, uint32_t slot, uint64_t *offset);
+
 /* Bytes of the granules that hold something; of the slots in host memory and in the spill file. */
 size_t saved_bytes(const struct saved *saved);
 size_t saved_host_bytes(const struct saved *saved);

@@ -232,17 +232,29 @@ static bool invalid(const struct client *c, const char *expected)
 	return false;
 }
 
-/* "[incremental] [hold] [image] DIR", DIR an absolute path. False where it is none of that. */
-static bool parse_order(const char *text, struct snapshot_order *order)
+static bool take_word(const char **text, const char *word)
 {
-	static const char *const words[] = {"incremental ", "hold ", "image "};
-	bool *const flags[] = {&order->incremental, &order->hold, &order->image};
+	size_t len = strlen(word);
 
-	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
-		*flags[i] = !strncmp(text, words[i], strlen(words[i]));
-		text += *flags[i] ? strlen(words[i]) : 0;
-	}
-	return *text == '/' &&
+	if (strncmp(*text, word, len))
+		return false;
+	*text += len;
+	return true;
+}
+
+/* "[pause [MS]] [incremental] [hold] [image] /DIR". False where it is none of that. */
+static bool parse_order(const char *text, struct snapshot_order *order, int *timeout_ms)
+{
+	int len = 0;
+
+	*timeout_ms = CONTROL_PAUSE_TIMEOUT_MS;
+	order->pause = take_word(&text, "pause ");
+	if (order->pause && sscanf(text, "%9d %n", timeout_ms, &len) == 1)
+		text += len;
+	order->incremental = take_word(&text, "incremental ");
+	order->hold = take_word(&text, "hold ");
+	order->image = take_word(&text, "image ");
+	return *timeout_ms >= 0 && *text == '/' &&
 	       snprintf(order->path, sizeof(order->path), "%s", text) < (int)sizeof(order->path);
 }
 
@@ -297,9 +309,13 @@ static bool handle_request(struct client *c)
 		control_want_trim();
 		return true;
 	}
-	if (word == 8 && !strncmp(c->line, "snapshot", 8) && parse_order(argument, &order)) {
+	if (word == 8 && !strncmp(c->line, "snapshot", 8) &&
+	    parse_order(argument, &order, &timeout_ms)) {
+		if (control_want_snapshot(&order, timeout_ms)) {
+			say(c, "end " END_BUSY " another snapshot is under way");
+			return false;
+		}
 		c->waiting = WAITS_WRITTEN;
-		control_want_snapshot(&order);
 		return true;
 	}
 	if ((!pause && !resume) || timeout_ms < 0)

@@ -2,8 +2,9 @@
 #ifndef CUDAW_SNAPSHOT_SAVED_H
 #define CUDAW_SNAPSHOT_SAVED_H
 /*
- * Between what a pause took off the GPU (saved.h) and a snapshot: writing the one into the other,
- * and fetching it back into host memory. Of the engine's thread; no driver call is made.
+ * A snapshot of what a pause took off the GPU (saved.h): what is asked for, where it is, and
+ * fetching it back into host memory. Writing it is saving.h. Of the engine's thread; no driver call
+ * is made.
  */
 #include "checkpoint/manifest.h"
 #include "checkpoint/saved.h"
@@ -14,6 +15,7 @@
 /* What is asked for. */
 struct snapshot_order {
 	char path[PATH_MAX]; /* absolute: the folder */
+	bool pause;          /* the job is paused for it: without it, it is to run */
 	bool incremental;
 	bool hold;  /* the host memory is then given back: the data is in the snapshot alone */
 	bool image; /* a process image will be added, and the snapshot finished, by others */
@@ -30,16 +32,6 @@ struct snapshot_place {
 	uint32_t index;
 	uint8_t id[16];
 };
-
-/*
- * Write what @saved has. 0 or a negative errno; @totals and @place, locked but for an image, are set
- * on success. The time that
- * it takes is added to the phases of @facts. @done and @cancel are those of snapshot_write().
- */
-int snapshot_saved_write(const struct saved *saved, const struct snapshot_order *order,
-			 struct snapshot_facts *facts, struct snapshot_place *place,
-			 struct snapshot_totals *totals, size_t *done, const bool *cancel,
-			 struct snapshot_error *error);
 
 /* The folder is at @path now: lock it there. 0 or a negative errno; then nothing is changed. */
 int snapshot_place_move(struct snapshot_place *place, const char *path,

@@ -347,10 +347,13 @@ static void *worker_main(void *arg)
 
 		if (!error)
 			error = move_piece(&w, p);
-		if (error)
+		if (error) {
 			workers_fail(&t->workers, error);
-		else
-			__atomic_fetch_add(t->done, p->count * VMEM_GRANULE, __ATOMIC_RELAXED);
+			continue;
+		}
+		__atomic_fetch_add(t->done, p->count * VMEM_GRANULE, __ATOMIC_RELAXED);
+		if (t->arrived && t->direction == TRANSFER_OUT)
+			t->arrived(t->arg, i);
 	}
 	/* After a failure the device may still be about to write what is given back here. */
 	if (__atomic_load_n(&t->workers.result, __ATOMIC_RELAXED) && w.ctx)
@@ -368,7 +371,7 @@ int transfer_run(struct transfer *t)
 
 	_Static_assert(PIECE_GRANULES * sizeof(struct digest) <= PAGE,
 		       "the digests of a piece lie in a page");
-	t->workers = (struct workers){.count = t->count};
+	t->workers = (struct workers){.count = t->count, .cancel = t->cancel};
 	t->next_slot = 0;
 	if (threads > TRANSFER_WORKERS)
 		threads = TRANSFER_WORKERS;

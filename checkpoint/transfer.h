@@ -65,6 +65,10 @@ struct transfer {
 	struct digest *digests;
 	const struct digest_kernel *kernels; /* of every context, where there are digests */
 	size_t *done;                        /* bytes finished, added to atomically */
+	const bool *cancel;                  /* set by others: stop; may be NULL */
+	/* OUT: called by the workers when a piece has arrived; NULL: not. */
+	void (*arrived)(void *arg, size_t piece);
+	void *arg;
 
 	/* What transfer_run() leaves, and its workers use. */
 	size_t next_slot; /* the slots that were needed */
@@ -75,7 +79,7 @@ struct transfer {
 
 /*
  * Move all pieces and wait until they have arrived. Returns 0; -ENOMEM where host pages could not
- * be had; -EIO with the driver's error in @error; -EILSEQ where a granule is not what it was;
+ * be had; -ECANCELED; -EIO with the driver's error in @error; -EILSEQ where a granule is not what it was;
  * another negative errno of the spill file. The GPU must be idle and nobody else may touch the
  * memory. No context is current afterwards.
  */

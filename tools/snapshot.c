@@ -174,19 +174,18 @@ static int finish(struct taking *t)
 
 static int take(struct taking *t)
 {
-	char request[PATH_MAX + 64];
+	char request[PATH_MAX + 64], timeout[32] = "";
 	int ret;
 
 	t->was_running = strcmp(t->job->status.state, "paused") != 0;
-	snprintf(request, sizeof(request), t->timeout_ms ? "pause %ld" : "pause", t->timeout_ms);
-	ret = control_ask(t->job, "pause", "pausing", request);
-	if (ret)
-		return ret;
-	snprintf(request, sizeof(request), "snapshot %s%s%s", t->incremental ? "incremental " : "",
-		 t->gpu_only ? "" : "hold image ", t->path);
+	if (t->timeout_ms)
+		snprintf(timeout, sizeof(timeout), "%ld ", t->timeout_ms);
+	snprintf(request, sizeof(request), "snapshot pause %s%s%s%s", timeout,
+		 t->incremental ? "incremental " : "", t->gpu_only ? "" : "hold image ", t->path);
 	ret = control_ask(t->job, "snapshot", "writing", request);
 	if (ret) {
-		if (t->was_running)
+		/* It resumes by itself. */
+		if (t->was_running && !t->job->error)
 			resume(t);
 		return ret;
 	}

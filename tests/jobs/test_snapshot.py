@@ -1,49 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Snapshots of running jobs, and jobs that go on from them in the same process."""
+"""Snapshots of paused jobs and by signal, and jobs that go on from them in the same process."""
 import json
 import os
+import random
 import shutil
 import signal
-import socket
-import tempfile
+import time
 
-from simlib import MIB, SCRATCH, not_by_tsan, tell
-from gpulib import RUNTIME_DIR, Job, check, cudaw, cudaw_ok, equal, main, until
-
-ENDLESS = ("--steps", 1000000, "--step-ms", 2)
-
-
-def folder():
-    return os.path.join(tempfile.mkdtemp(dir=SCRATCH), "snapshot")
-
-
-def ask(job, request):
-    """The lines of the job's answer to a request of the protocol."""
-    with socket.socket(socket.AF_UNIX) as client:
-        client.settimeout(30)
-        client.connect(os.path.join(RUNTIME_DIR, f"{job.pid}.sock"))
-        client.sendall(request.encode() + b"\n")
-        text = b""
-        while chunk := client.recv(65536):
-            text += chunk
-    return text.decode().splitlines()
-
-
-def told(job, key):
-    """A value of the job's status; None where it is absent."""
-    values = [line.split(" ", 1)[1] for line in ask(job, "status") if line.startswith(key + " ")]
-    return values[0] if values else None
-
-
-def counter(mib=64, **env):
-    job = Job("counter", "--mib", mib, *ENDLESS, env=env)
-    job.wait_steps(3)
-    return job
-
-
-def finish(job):
-    check("every word right" in job.finish(), "the job did not verify its memory")
+from simlib import MIB, not_by_tsan, tell
+from gpulib import Job, check, cudaw, cudaw_ok, equal, main, until
+from snapshotjobs import ask, contents, counter, finish, folder, told
 
 
 def paused_into(path, mib=64, **env):
@@ -88,6 +55,25 @@ def the_second_one_writes_what_changed():
             job.resume("signal")
         tell(job)
         job.result()
+
+
+def it_is_paused_once_the_gpu_is_free():
+    """However long the rest of the snapshot takes then."""
+    path = folder()
+    job = counter(256, CUDAW_SNAPSHOT_DIR=path)
+    seen = set()
+    for _ in range(10):
+        job.send(signal.SIGUSR1)
+        end = time.monotonic() + 30
+        while ("paused", path) not in seen and time.monotonic() < end:
+            status = dict(line.split(" ", 1) for line in ask(job, "status"))
+            seen.add((status["state"], status.get("snapshot")))
+        job.resume("signal")
+        if ("paused", None) in seen:
+            break
+        seen.clear()
+    check(("paused", None) in seen, "it is paused no sooner than it is written")
+    finish(job)
 
 
 def with_the_context_left_on_the_gpu():
@@ -176,13 +162,21 @@ def a_snapshot_that_cannot_be_written_keeps_the_memory():
 
 
 def a_signal_while_it_is_written_resumes():
-    job = counter(512, CUDAW_SNAPSHOT_DIR=folder())
-    for _ in range(3):
+    """While it is copied and written, or only written, or just after that."""
+    rng = random.Random(7)
+    path = folder()
+    job = counter(512, CUDAW_SNAPSHOT_DIR=path)
+    for _ in range(5):
         job.send(signal.SIGUSR1)
-        job.wait_state("paused")
+        job.until(lambda: job.state() != "running", 30, "a pause begins")
+        time.sleep(rng.random() * 0.8)
         job.send(signal.SIGUSR2)
         job.wait_state("running")
         job.wait_steps(job.steps() + 2)
+        if os.path.exists(f"{path}/manifest.json"):
+            cudaw_ok("verify", path)
+        else:
+            equal(contents(path), [], "what is left in the folder")
     finish(job)
 
 
@@ -190,7 +184,8 @@ def requests_that_make_no_sense():
     job = counter()
     path = folder()
     equal(ask(job, f"snapshot {path}")[-1], "end busy the job is not paused", "the answer")
-    for request in ("snapshot", "snapshot here", "snapshot hold", "snapshot fast /tmp/x"):
+    for request in ("snapshot", "snapshot here", "snapshot hold", "snapshot fast /tmp/x",
+                    "snapshot pause", "snapshot pause -1 /tmp/x", "snapshot pause 5x /tmp/x"):
         check(ask(job, request)[-1].startswith("end invalid "), f"the answer to {request}")
     check(not os.path.exists(path), "a folder was made")
     finish(job)
@@ -212,9 +207,9 @@ def a_paused_job_can_be_written_and_goes_on():
 
 if __name__ == "__main__":
     main(a_signal_pauses_into_a_snapshot, the_second_one_writes_what_changed,
-         with_the_context_left_on_the_gpu, a_damaged_snapshot_leaves_the_job_paused,
-         what_a_job_is_in_is_not_overwritten, another_snapshot_is_refused,
-         the_driver_is_told_of_other_gpus,
+         it_is_paused_once_the_gpu_is_free, with_the_context_left_on_the_gpu,
+         a_damaged_snapshot_leaves_the_job_paused, what_a_job_is_in_is_not_overwritten,
+         another_snapshot_is_refused, the_driver_is_told_of_other_gpus,
          a_snapshot_that_cannot_be_written_keeps_the_memory,
          a_signal_while_it_is_written_resumes, requests_that_make_no_sense,
          a_paused_job_can_be_written_and_goes_on)

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the tests of snapshots share."""
+import os
+import socket
+import tempfile
+
+from simlib import SCRATCH
+from gpulib import RUNTIME_DIR, Job, check
+
+ENDLESS = ("--steps", 1000000, "--step-ms", 2)
+
+
+def folder():
+    return os.path.join(tempfile.mkdtemp(dir=SCRATCH), "snapshot")
+
+
+def ask(job, request):
+    """The lines of the job's answer to a request of the protocol."""
+    with socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(30)
+        client.connect(os.path.join(RUNTIME_DIR, f"{job.pid}.sock"))
+        client.sendall(request.encode() + b"\n")
+        text = b""
+        while chunk := client.recv(65536):
+            text += chunk
+    return text.decode().splitlines()
+
+
+def told(job, key):
+    """A value of the job's status; None where it is absent."""
+    values = [line.split(" ", 1)[1] for line in ask(job, "status") if line.startswith(key + " ")]
+    return values[0] if values else None
+
+
+def counter(mib=64, **env):
+    job = Job("counter", "--mib", mib, *ENDLESS, env=env)
+    job.wait_steps(3)
+    return job
+
+
+def finish(job):
+    check("every word right" in job.finish(), "the job did not verify its memory")
+
+
+def contents(path):
+    return sorted(os.listdir(path)) if os.path.exists(path) else []

@@ -1,0 +1,192 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Snapshots of running jobs, which are written while memory is still being copied off the GPU."""
+import json
+import os
+import random
+import resource
+import subprocess
+import time
+
+from simlib import MIB, SCRATCH, not_by_tsan, unsanitized
+from gpulib import (BUILD, CUDAW, Group, Job, base_environment, check, cudaw, cudaw_ok, equal,
+                    main)
+from snapshotjobs import ask, contents, counter, finish, folder, told
+
+
+def taken(job, path, *options):
+    """What cudaw snapshot --json says; afterwards the job runs, and the snapshot is whole."""
+    said = json.loads(cudaw_ok("snapshot", "--gpu-only", "--json", *options, job.pid, path))
+    equal(job.state(), "running", "the state")
+    cudaw_ok("verify", path)
+    return said
+
+
+def refused(job, path, message):
+    """A snapshot that fails: the job runs on, and the folder is as it was."""
+    before = contents(path)
+    done = cudaw("snapshot", "--gpu-only", job.pid, path)
+    equal(done.returncode, 1, f"the exit code ({done.stderr.strip()})")
+    check(message in done.stderr, f"{message!r} is not in {done.stderr!r}")
+    equal(job.state(), "running", "the state")
+    equal(contents(path), before, "what is in the folder")
+    job.wait_steps(job.steps() + 2)
+    return done.stderr
+
+
+def what_runs_is_written_while_it_is_copied():
+    job = counter(256)
+    path = folder()
+    said = taken(job, path)
+    phases = {phase["name"]: phase["ms"] for phase in said["phases"]}
+    equal([name for name in phases if name != "release"], ["drain", "copy", "unmap", "write"],
+          "the phases")
+    totals = said["totals"]
+    check(totals["bytes"] >= 256 * MIB, f"totals are {totals}")
+    equal(sum(totals[key] for key in ("zero", "duplicate", "unchanged", "written")),
+          totals["bytes"], "the sum of the totals")
+    equal(json.loads(cudaw_ok("inspect", "--json", path))["phases"], said["phases"],
+          "the phases in the manifest")
+    finish(job)
+
+
+def a_full_disk_is_no_harm():
+    """The write fails while memory is still being copied out: the job is not even unmapped."""
+    path = folder()
+    job = counter(512)
+    resource.prlimit(job.pid, resource.RLIMIT_FSIZE, (MIB, resource.RLIM_INFINITY))
+    for _ in range(2):
+        check("writing at 0: File too large" in refused(job, path, path), "the place is not named")
+    equal(told(job, "pause_ms"), None, "the time of the last pause")
+    resource.prlimit(job.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
+    taken(job, path)
+    resource.prlimit(job.pid, resource.RLIMIT_FSIZE, (16 * MIB, resource.RLIM_INFINITY))
+    refused(job, path, "File too large")
+    cudaw_ok("verify", path)
+    finish(job)
+
+
+def a_folder_of_others_is_no_harm():
+    path = folder()
+    os.mkdir(path)
+    with open(f"{path}/thesis", "w", encoding="ascii") as file:
+        file.write("x")
+    job = counter()
+    refused(job, path, "found thesis in it")
+    equal(told(job, "pause_ms"), None, "the time of the last pause")
+    check("thesis" in job.status()["reason"], "ps does not say why")
+    finish(job)
+
+
+def a_copy_that_fails_is_no_harm():
+    """In the middle of it, and the older snapshot stays."""
+    path = folder()
+    job = counter(512, CUDAW_SIM_FAULT="cuMemcpyDtoHAsync_v2:800:999")
+    taken(job, path)
+    refused(job, path, "copy: CUDA_ERROR_UNKNOWN")
+    cudaw_ok("verify", path)
+    taken(job, path, "--incremental")
+    finish(job)
+
+
+def what_cannot_be_unmapped_runs_on():
+    path = folder()
+    job = counter(64, CUDAW_SIM_FAULT="cuMemUnmap:1:999")
+    refused(job, path, "unmap: CUDA_ERROR_UNKNOWN")
+    taken(job, path)
+    finish(job)
+
+
+@not_by_tsan
+def a_process_image_needs_the_whole_gpu():
+    path = folder()
+    job = counter(64, CUDAW_RELEASE="memory",
+                  CUDAW_SIM_FAULT="cuCheckpointProcessCheckpoint:1:999")
+    said = ask(job, f"snapshot pause hold image {path}")[-1]
+    check(said.startswith("end unsupported the driver does not release the GPU"), said)
+    job.wait_state("running")
+    equal(contents(path), [], "what is in the folder")
+    job.wait_steps(job.steps() + 2)
+    equal(ask(job, f"snapshot pause 9000 hold image {path}")[-1], "end ok", "the answer")
+    equal((job.state(), told(job, "snapshot")), ("paused", path), "the state, and where it is")
+    check("manifest.new" in contents(path), f"the folder has {contents(path)}")
+    job.resume()
+    finish(job)
+
+
+def a_resume_calls_it_off():
+    """At any moment; the job runs on, and what the folder has is whole."""
+    rng = random.Random(5)
+    path = folder()
+    job = counter(512)
+    taken(job, path)
+    codes = []
+    for _ in range(8):
+        command = subprocess.Popen([CUDAW, "snapshot", "--gpu-only", str(job.pid), path],
+                                   env=base_environment(), stdout=subprocess.DEVNULL,
+                                   stderr=subprocess.PIPE, text=True)
+        time.sleep(rng.random())
+        cudaw_ok("resume", job.pid)
+        said = command.communicate(timeout=60)[1]
+        codes.append(command.returncode)
+        check(command.returncode == 0 or "resume" in said, said)
+        job.wait_state("running")
+        cudaw_ok("verify", path)
+        equal(len([name for name in contents(path) if name.startswith("index-")]), 1, "the indices")
+        job.wait_steps(job.steps() + 2)
+    check(1 in codes, f"none was called off: {codes}")
+    finish(job)
+
+
+def one_at_a_time():
+    job = counter(512)
+    path = folder()
+    command = subprocess.Popen([CUDAW, "snapshot", "--gpu-only", str(job.pid), path],
+                               env=base_environment(), stdout=subprocess.DEVNULL)
+    job.until(lambda: job.state() != "running", 30, "it begins")
+    equal(ask(job, f"snapshot pause {path}2")[-1], "end busy another snapshot is under way",
+          "the answer")
+    equal(command.wait(60), 0, "the exit code of the first")
+    check(not os.path.exists(path + "2"), "the second one's folder was made")
+    finish(job)
+
+
+def limit_memory(procs, more):
+    """Give the group of that file so many bytes beyond what it uses now."""
+    for used, limit in (("memory.usage_in_bytes", "memory.limit_in_bytes"),
+                        ("memory.current", "memory.max")):
+        names = [os.path.join(os.path.dirname(procs), name) for name in (used, limit)]
+        if os.path.exists(names[0]):
+            with open(names[0], encoding="ascii") as file:
+                now = int(file.read())
+            with open(names[1], "w", encoding="ascii") as file:
+                file.write(str(now + more))
+
+
+@unsanitized
+def what_goes_to_disk_is_read_back_from_there():
+    """While more is still being written there."""
+    path = folder()
+    program = os.path.join(BUILD, "tests", "programs", "counter")
+    with Group(1 << 40) as procs:
+        job = Job("/bin/sh", "-c", f"echo $$ > {procs} && exec {program} --mib 256 "
+                  "--steps 1000000 --step-ms 2",
+                  env={"CUDAW_SPILL_DIR": SCRATCH, "CUDAW_RELEASE": "memory"})
+        job.wait_steps(3)
+        limit_memory(procs, (256 + 144) * MIB)
+        for hold in ("", "hold "):
+            equal(ask(job, f"snapshot pause {hold}{path}")[-1], "end ok", "the answer")
+            spilled = int(told(job, "spilled"))
+            check(spilled >= 64 * MIB or hold, f"{spilled} bytes spilled")
+            cudaw_ok("verify", path)
+            equal(job.state(), "paused", "the state")
+            job.resume()
+            job.wait_steps(job.steps() + 2)
+        finish(job)
+
+
+if __name__ == "__main__":
+    main(what_runs_is_written_while_it_is_copied,
+         a_full_disk_is_no_harm, a_folder_of_others_is_no_harm, a_copy_that_fails_is_no_harm,
+         what_cannot_be_unmapped_runs_on, a_process_image_needs_the_whole_gpu,
+         a_resume_calls_it_off, one_at_a_time, what_goes_to_disk_is_read_back_from_there)
