@@ -65,13 +65,16 @@ int engine_scan(const struct cuda_driver *drv, struct engine_result *result)
 	return transfer(drv, TRANSFER_SCAN, &done, result);
 }
 
-/* Kernels for digests: to check the data, or to find zeros in much of it. */
-static int load_kernels(const struct cuda_driver *drv, struct engine_result *result)
+/*
+ * Kernels for digests: to check the data, to find zeros in much of it, or so that a later snapshot
+ * can tell what has changed.
+ */
+static int load_kernels(const struct cuda_driver *drv, bool snapshot, struct engine_result *result)
 {
 	bool verify = engine_asked_for("CUDAW_VERIFY");
 	CUresult error;
 
-	if (!verify && saved_bytes(&engine.saved) < SCAN_BYTES)
+	if (!verify && !snapshot && saved_bytes(&engine.saved) < SCAN_BYTES)
 		return 0;
 	error = saved_load_kernels(&engine.saved, drv);
 	if (!error)
@@ -166,7 +169,7 @@ int engine_save(const struct cuda_driver *drv, const struct engine_writing *writ
 	engine_set_phase(progress, "copy", engine.saved.ngranules * VMEM_GRANULE);
 	if (!engine.saved.ngranules)
 		return copy_out(drv, writing, progress, result);
-	if (load_kernels(drv, result))
+	if (load_kernels(drv, writing != NULL, result))
 		return -1;
 	if (!make_room(drv, result))
 		ret = copy_out(drv, writing, progress, result);

@@ -5,10 +5,11 @@ import json
 import os
 import random
 import resource
+import struct
 import subprocess
 import time
 
-from simlib import MIB, SCRATCH, not_by_tsan, unsanitized
+from simlib import MIB, SCRATCH, not_by_tsan, tell, unsanitized
 from gpulib import (BUILD, CUDAW, Group, Job, base_environment, check, cudaw, cudaw_ok, equal,
                     main)
 from snapshotjobs import ask, contents, counter, finish, folder, told
@@ -48,6 +49,32 @@ def what_runs_is_written_while_it_is_copied():
     equal(json.loads(cudaw_ok("inspect", "--json", path))["phases"], said["phases"],
           "the phases in the manifest")
     finish(job)
+
+
+def digests(path):
+    """Of the chunks that have contents, by the index."""
+    index = next(name for name in os.listdir(path) if name.startswith("index-"))
+    with open(f"{path}/{index}", "rb") as file:
+        records = file.read()[64:]
+    return [struct.unpack_from("<2Q", records, at + 48) for at in range(0, len(records), 64)
+            if struct.unpack_from("<I", records, at + 24)[0]]
+
+
+def the_gpu_tells_what_changed():
+    """However small the job: without digests all of it would have to be read and hashed."""
+    path = folder()
+    job = Job("hold")
+    job.wait_line("holding")
+    first = taken(job, path)
+    check(all(any(digest) for digest in digests(path)), "chunks have no digests")
+    kept = contents(path)
+    second = taken(job, path, "--incremental")
+    equal((second["totals"]["written"], second["totals"]["unchanged"]),
+          (0, first["totals"]["written"]), "bytes written, and as before")
+    equal([name for name in contents(path) if name.startswith("data-")],
+          [name for name in kept if name.startswith("data-")], "the data files")
+    tell(job)
+    check("every byte right" in job.result(), "the job did not verify its memory")
 
 
 def a_full_disk_is_no_harm():
@@ -186,7 +213,7 @@ def what_goes_to_disk_is_read_back_from_there():
 
 
 if __name__ == "__main__":
-    main(what_runs_is_written_while_it_is_copied,
+    main(what_runs_is_written_while_it_is_copied, the_gpu_tells_what_changed,
          a_full_disk_is_no_harm, a_folder_of_others_is_no_harm, a_copy_that_fails_is_no_harm,
          what_cannot_be_unmapped_runs_on, a_process_image_needs_the_whole_gpu,
          a_resume_calls_it_off, one_at_a_time, what_goes_to_disk_is_read_back_from_there)
