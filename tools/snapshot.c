@@ -50,7 +50,7 @@ struct taking {
 	struct job *job;
 	bool was_running;
 	struct criu criu;
-	double criu_ms;
+	double criu_ms, ms; /* CRIU, and all from the request on */
 	size_t image_bytes;
 };
 
@@ -80,6 +80,7 @@ static int fail(const struct taking *t, const char *why)
 
 static int resume(struct taking *t)
 {
+	t->job->status.resume = (struct job_transfer){0};
 	return control_ask(t->job, "resume", "resuming", "resume");
 }
 
@@ -175,6 +176,7 @@ static int finish(struct taking *t)
 static int take(struct taking *t)
 {
 	char request[PATH_MAX + 64], timeout[32] = "";
+	int64_t begin = now_ms();
 	int ret;
 
 	t->was_running = strcmp(t->job->status.state, "paused") != 0;
@@ -196,7 +198,33 @@ static int take(struct taking *t)
 			return ret;
 		}
 	}
-	return t->was_running && !t->stop ? resume(t) : EXIT_DONE;
+	ret = t->was_running && !t->stop ? resume(t) : EXIT_DONE;
+	t->ms = now_ms() - begin;
+	return ret;
+}
+
+/* All that it took: as the manifest says, then CRIU. */
+static json_t *phases_of(const struct taking *t, const struct snapshot *s)
+{
+	json_t *phases = json_deep_copy(json_object_get(s->manifest.root, "phases"));
+
+	if (!t->gpu_only)
+		json_array_append_new(phases,
+				      json_pack("{s:s, s:f}", "name", "criu", "ms", t->criu_ms));
+	return phases;
+}
+
+/* And going on afterwards; nothing where it did not. */
+static json_t *resume_of(const struct taking *t)
+{
+	const struct job_transfer *resumed = &t->job->status.resume;
+	json_t *phases = json_array();
+
+	for (int i = 0; resumed->known && i < resumed->nphases; i++)
+		json_array_append_new(phases,
+				      json_pack("{s:s, s:f}", "name", resumed->phases[i].name, "ms",
+						resumed->phases[i].ms));
+	return phases;
 }
 
 static int report(const struct taking *t)
@@ -208,16 +236,13 @@ static int report(const struct taking *t)
 	if (ret)
 		return ret;
 	if (t->json) {
-		json_t *phases = json_deep_copy(json_object_get(s.manifest.root, "phases"));
-		json_t *object;
+		json_t *object =
+			json_pack("{s:i, s:s, s:b, s:f, s:O, s:I, s:o, s:o}", "pid", t->job->pid,
+				  "path", t->path, "stopped", (int)t->stop, "ms", t->ms, "totals",
+				  json_object_get(s.manifest.root, "totals"), "image",
+				  (json_int_t)t->image_bytes, "phases", phases_of(t, &s), "resume",
+				  resume_of(t));
 
-		if (!t->gpu_only)
-			json_array_append_new(
-				phases, json_pack("{s:s, s:f}", "name", "image", "ms", t->criu_ms));
-		object = json_pack("{s:i, s:s, s:b, s:O, s:I, s:o}", "pid", t->job->pid, "path",
-				   t->path, "stopped", (int)t->stop, "totals",
-				   json_object_get(s.manifest.root, "totals"), "image",
-				   (json_int_t)t->image_bytes, "phases", phases);
 		json_dumpf(object, stdout, JSON_INDENT(1) | JSON_ENSURE_ASCII);
 		putchar('\n');
 		json_decref(object);

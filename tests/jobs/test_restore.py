@@ -149,7 +149,7 @@ def an_incremental_one_writes_what_changed():
     cudaw_ok("snapshot", job.pid, path)
     said = json.loads(cudaw_ok("snapshot", "--json", "--incremental", job.pid, path))
     equal(said["totals"]["written"], 0, "the bytes written by the second one")
-    equal([p["name"] for p in said["phases"]][-2:], ["write", "image"], "the last phases")
+    equal([p["name"] for p in said["phases"]][-2:], ["write", "criu"], "the last phases")
     job.discard()
 
 
