@@ -52,10 +52,11 @@ struct snapshot_writer {
 	struct snapshot_error *error;
 };
 
-/* The snapshot that this process wrote last: what an incremental one can go on from. */
+/*
+ * The snapshot that this process wrote last: what an incremental one can go on from, in the same
+ * folder or a copy of it, in this process or one that was restored from it.
+ */
 static struct {
-	dev_t dev;
-	ino_t ino;
 	uint32_t index;
 	struct hash128 manifest;
 } last;
@@ -64,12 +65,11 @@ static struct {
 static bool is_last(int dir)
 {
 	struct snapshot_error ignored;
-	struct stat st;
 	size_t size;
 	char *text;
 	bool same;
 
-	if (!last.index || fstat(dir, &st) || st.st_dev != last.dev || st.st_ino != last.ino ||
+	if (!last.index ||
 	    snapshot_io_read_file(dir, SNAPSHOT_MANIFEST, SIZE_MAX, &text, &size, &ignored))
 		return false;
 	same = hash_equal(hash_bytes(text, size), last.manifest);
@@ -428,7 +428,6 @@ static int list_files(struct snapshot_writer *w, uint32_t *files, size_t *sizes,
 static int commit(struct snapshot_writer *w, const struct manifest_parts *parts,
 		  const struct snapshot_facts *facts, struct snapshot_error *error)
 {
-	struct stat st;
 	sigset_t signals;
 	size_t size;
 	char *text = manifest_text(parts, facts, &size);
@@ -445,13 +444,8 @@ static int commit(struct snapshot_writer *w, const struct manifest_parts *parts,
 		w->finished = true;
 		if (!parts->image)
 			snapshot_dir_clean(w->dir, is_named, parts);
-		last.index = 0;
-		if (!fstat(w->dir, &st)) {
-			last.dev = st.st_dev;
-			last.ino = st.st_ino;
-			last.index = w->first;
-			last.manifest = hash_bytes(text, size);
-		}
+		last.index = w->first;
+		last.manifest = hash_bytes(text, size);
 	}
 	free(text);
 	return ret;

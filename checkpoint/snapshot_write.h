@@ -72,8 +72,9 @@ struct snapshot_totals {
 
 /*
  * Begin a snapshot in the folder at @path. @incremental: keep what the snapshot there has stored,
- * where it is the one that this process wrote last; else it is a full one. @bytes: how much may be
- * written at the most; too little room is found now rather than later. 0 or a negative errno.
+ * where it is the one that this process wrote last, or a copy of it; else it is a full one. @bytes:
+ * how much may be written at the most; too little room is found now rather than later. 0 or a
+ * negative errno.
  */
 int snapshot_begin(const char *path, bool incremental, size_t bytes,
 		   struct snapshot_writer **writer, struct snapshot_error *error);

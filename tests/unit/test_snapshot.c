@@ -168,6 +168,29 @@ START_TEST(digests_tell_what_is_unchanged)
 }
 END_TEST
 
+/* The job may go on from a copy, elsewhere. */
+START_TEST(a_copy_can_be_gone_on_from)
+{
+	struct hash128 digests[CHUNKS];
+	struct snapshot_totals totals;
+	char command[512];
+
+	take_digests(digests);
+	ck_assert_int_eq(write_all(digests, &totals), 0);
+	snprintf(command, sizeof(command), "cp -a %s %s.copy && rm -r %s && mv %s.copy %s", folder,
+		 folder, folder, folder, folder);
+	ck_assert_int_eq(system(command), 0);
+	ck_assert_int_eq(write_all(digests, &totals), 0);
+	ck_assert_uint_eq(totals.unchanged, (CHUNKS - 1) * SNAPSHOT_CHUNK);
+	assert_read_back();
+	/* But not from what is there of another one. */
+	snprintf(command, sizeof(command), "sed -i s/13000/12000/ %s/manifest.json", folder);
+	ck_assert_int_eq(system(command), 0);
+	ck_assert_int_eq(write_all(digests, &totals), 0);
+	ck_assert_uint_eq(totals.unchanged, 0);
+}
+END_TEST
+
 /* Contents that nobody has are an error, not zeros. */
 START_TEST(a_digest_without_contents_is_refused)
 {
@@ -422,6 +445,7 @@ int main(void)
 	tcase_add_checked_fixture(tc, setup, teardown);
 	tcase_add_test(tc, what_is_written_is_read);
 	tcase_add_test(tc, digests_tell_what_is_unchanged);
+	tcase_add_test(tc, a_copy_can_be_gone_on_from);
 	tcase_add_test(tc, a_digest_without_contents_is_refused);
 	tcase_add_test(tc, contents_may_come_from_a_file);
 	tcase_add_test(tc, contents_may_come_later);
