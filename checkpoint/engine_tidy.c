@@ -18,7 +18,7 @@ void engine_trim(const struct cuda_driver *drv, int timeout_ms, struct engine_pr
 {
 	double start = gate_now_ms();
 	struct vmem_stats before, after;
-	size_t held = hostpool_held(), count = 0;
+	size_t resident = hostpool_resident(), count = 0;
 	struct context list[CONTEXTS_MAX];
 
 	engine_begin(result);
@@ -48,7 +48,7 @@ void engine_trim(const struct cuda_driver *drv, int timeout_ms, struct engine_pr
 	vmem_get_stats(&after);
 	snprintf(result->note, sizeof(result->note),
 		 "gave back %.2f GiB of host memory and %.2f GiB of GPU memory",
-		 (held - hostpool_held()) / GIB,
+		 (resident - hostpool_resident()) / GIB,
 		 (before.mapped > after.mapped ? before.mapped - after.mapped : 0) / GIB);
 	engine_succeed(result, start, 0);
 }

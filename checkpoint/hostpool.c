@@ -11,6 +11,7 @@
 #define LOG_PREFIX "hostpool: "
 #include "vmem/log.h"
 
+#define PAGE         4096UL
 #define CHUNK        (4UL << 20) /* what a thread makes present at once */
 #define SMALL        (1UL << 30)
 #define FEW_THREADS  4
@@ -58,6 +59,20 @@ size_t hostpool_held(void)
 	for (size_t i = 0; i < pool.count; i++)
 		bytes += pool.blocks[i].pinned || pool.blocks[i].present ? HOSTPOOL_BLOCK : 0;
 	return bytes;
+}
+
+size_t hostpool_resident(void)
+{
+	unsigned char pages[HOSTPOOL_BLOCK / PAGE];
+	size_t count = 0;
+
+	for (size_t i = 0; i < pool.count; i++) {
+		if (mincore(pool.blocks[i].start, HOSTPOOL_BLOCK, pages))
+			continue;
+		for (size_t p = 0; p < sizeof(pages); p++)
+			count += pages[p] & 1;
+	}
+	return count * PAGE;
 }
 
 /* A number of bytes with an optional K, M, G or T; false for anything else. */

@@ -38,6 +38,9 @@ const struct hostpool_block *hostpool_block(size_t i);
 /* Bytes that the kernel cannot take back: of blocks that are pinned or present. */
 size_t hostpool_held(void);
 
+/* Bytes that the pool has, those included that the kernel could take back but has not. */
+size_t hostpool_resident(void);
+
 /* Bytes of CUDAW_HOST_POOL: what may stay pinned while the job runs; 0: nothing is kept. */
 size_t hostpool_limit(void);
 

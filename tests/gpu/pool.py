@@ -67,6 +67,20 @@ def trim_gives_back_the_pool():
     check("every word right" in job.finish(), "the job did not verify its memory")
 
 
+def trim_says_what_was_not_pinned():
+    """The kernel could take it back, but has not."""
+    job = Job("counter", "--mib", 256, "--steps", 1000000, "--step-ms", 2)
+    job.wait_steps(2)
+    job.pause()
+    job.resume()
+    equal(job.status()["pool"], 0, "the bytes of the pool")
+    for gives in (True, False):
+        said = cudaw_ok("trim", job.pid)
+        check(("gave back 0.2" if gives else "gave back 0.00 GiB of host memory") in said,
+              f"trim says {said!r}")
+    check("every word right" in job.finish(), "the job did not verify its memory")
+
+
 def a_pool_is_made_ready():
     for env, what in ((memory_only(CUDAW_PREPARE="1"), "memory"), ({"CUDAW_PREPARE": "1"}, "all")):
         job = Job("counter", "--mib", 256, "--steps", 1000000, "--step-ms", 2, env=env)
@@ -152,5 +166,5 @@ def a_full_disk_is_said():
 
 
 main(digests_are_what_the_formula_says, zeros_take_no_host_memory, a_resume_is_verified, trim_gives_back_the_pool,
-     a_pool_is_made_ready, what_memory_does_not_hold_goes_to_disk,
+     trim_says_what_was_not_pinned, a_pool_is_made_ready, what_memory_does_not_hold_goes_to_disk,
      a_pause_that_fits_is_not_killed, a_full_disk_is_said)
