@@ -17,7 +17,7 @@
 #define LIST     "host.json"
 #define LIST_MAX (64UL << 20)
 
-static int open_folder(int dir, uint32_t number, struct snapshot_error *error)
+int host_image_open(int dir, uint32_t number, struct snapshot_error *error)
 {
 	char name[SNAPSHOT_NAME_SIZE];
 	int fd;
@@ -113,7 +113,7 @@ int host_image_seal(int dir, uint32_t number, double ms, size_t *bytes,
 	char seal[SNAPSHOT_SEAL_SIZE + 1], *text = NULL;
 	size_t size = 0;
 	struct json_out out = {.file = open_memstream(&text, &size)};
-	int folder = open_folder(dir, number, error), ret;
+	int folder = host_image_open(dir, number, error), ret;
 
 	if (folder < 0 || !out.file) {
 		ret = folder < 0 ? folder : snapshot_fail(error, -ENOMEM, "out of memory");
@@ -239,7 +239,7 @@ int host_image_check(int dir, uint32_t number, size_t *bytes, struct snapshot_er
 	struct snapshot_error inner;
 	char *text;
 	size_t size;
-	int folder = open_folder(dir, number, error), ret;
+	int folder = host_image_open(dir, number, error), ret;
 
 	if (folder < 0)
 		return folder;

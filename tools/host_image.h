@@ -12,6 +12,9 @@
 /* Make the folder host-@number in @dir. 0 or a negative errno. */
 int host_image_make(int dir, uint32_t number, struct snapshot_error *error);
 
+/* The folder, for reading. A descriptor or a negative errno. */
+int host_image_open(int dir, uint32_t number, struct snapshot_error *error);
+
 /*
  * Sync its files and write host.json, with how long CRIU took. The bytes of all files in *@bytes.
  * 0 or a negative errno.

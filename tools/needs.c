@@ -9,9 +9,12 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <libgen.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #define NOT_CHOSEN (-1)
 
@@ -54,6 +57,63 @@ int needs_files(const struct snapshot *s)
 
 		if (!ret)
 			ret = one;
+	}
+	return ret;
+}
+
+/* Whether it is as CRIU will want it; of a socket, whether its folder can be made. */
+static int check_opened(const struct snapshot *s, const struct criu_file *file)
+{
+	char name[PATH_MAX], path[PATH_MAX];
+	struct stat st;
+
+	format_copy(name, sizeof(name), file->path);
+	snprintf(path, sizeof(path), "%s", file->path);
+	if (stat(file->socket ? dirname(dirname(path)) : path, &st)) {
+		complain("%s: the job has %s open: %s", s->path, name, strerror(errno));
+		return EXIT_FAILED;
+	}
+	if (file->mode && file->mode != st.st_mode) {
+		complain("%s: the job has %s open: expected type and mode %06o, found %06o",
+			 s->path, name, file->mode, st.st_mode);
+		return EXIT_FAILED;
+	}
+	if (file->sized && S_ISREG(st.st_mode) && file->size != (uint64_t)st.st_size) {
+		complain("%s: the job has %s open: expected %" PRIu64 " bytes, found %jd%s",
+			 s->path, name, file->size, (intmax_t)st.st_size,
+			 file->size < (uint64_t)st.st_size ? "; truncate(1) cuts off the rest"
+							   : "");
+		return EXIT_FAILED;
+	}
+	return EXIT_DONE;
+}
+
+static int check_cwd(const struct snapshot *s)
+{
+	const json_t *process = json_object_get(s->manifest.root, "process");
+	char path[PATH_MAX];
+
+	snapshot_manifest_text(process, "cwd", path, sizeof(path));
+	if (!*path || !access(path, F_OK))
+		return EXIT_DONE;
+	complain("%s: the job's working folder %s: %s", s->path, path, strerror(errno));
+	return EXIT_FAILED;
+}
+
+int needs_opened(const struct snapshot *s, const struct criu_files *files)
+{
+	int ret = check_cwd(s);
+
+	for (size_t i = 0; i < files->n; i++) {
+		int one = check_opened(s, &files->list[i]);
+
+		if (!ret)
+			ret = one;
+	}
+	if (files->terminal && !isatty(STDIN_FILENO)) {
+		complain("%s: the job has a terminal: expected one as standard input, found none",
+			 s->path);
+		ret = ret ? ret : EXIT_FAILED;
 	}
 	return ret;
 }

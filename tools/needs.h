@@ -5,6 +5,7 @@
  * Whether this machine has what a snapshot needs, found out before anything is started. Each
  * refusal says what was expected and what was found.
  */
+#include "tools/criu_files.h"
 #include "tools/probe.h"
 #include "tools/snapshot_manifest.h"
 
@@ -17,6 +18,12 @@ struct needs {
 
 /* The files that the process maps: there, and the same builds. An exit code. */
 int needs_files(const struct snapshot *snapshot);
+
+/*
+ * What the processes have open, by their image, which has been checked: files as CRIU wants them, the
+ * working folder, and a terminal as standard input if they have one. An exit code.
+ */
+int needs_opened(const struct snapshot *snapshot, const struct criu_files *files);
 
 /*
  * The driver, and GPUs of the same kind. @choices are @count texts "OLD=NEW", each an index or a

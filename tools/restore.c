@@ -4,6 +4,7 @@
 
 #include "tools/control.h"
 #include "tools/criu.h"
+#include "tools/criu_files.h"
 #include "tools/format.h"
 #include "tools/host.h"
 #include "tools/host_image.h"
@@ -13,6 +14,7 @@
 
 #include <errno.h>
 #include <getopt.h>
+#include <libgen.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -50,28 +52,66 @@ struct restoring {
 	bool paused;
 	struct snapshot snapshot;
 	struct needs needs;
+	struct criu_files files;
 	struct criu criu;
 };
+
+/* The parent of a process that has ended and was not waited for; 0 where that is not so. */
+static pid_t left_by(pid_t pid)
+{
+	char path[64], line[512], state = ' ';
+	const char *end;
+	pid_t parent = 0;
+
+	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+	if (host_read_line(path, line, sizeof(line)) || !(end = strrchr(line, ')')) ||
+	    sscanf(end + 1, " %c %d", &state, &parent) != 2)
+		return 0;
+	return state == 'Z' ? parent : 0;
+}
 
 /* Its process id must be free: CRIU makes the processes with the ids that they had. */
 static int check_pid(const struct restoring *r)
 {
-	char path[64], name[64] = "another process";
-	pid_t pid = r->snapshot.manifest.pid;
+	char path[64], name[64] = "another process", zombie[80] = "";
+	pid_t pid = r->snapshot.manifest.pid, parent = left_by(pid);
 
 	if (kill(pid, 0) < 0 && errno == ESRCH)
 		return EXIT_DONE;
 	snprintf(path, sizeof(path), "/proc/%d/comm", pid);
 	host_read_line(path, name, sizeof(name));
-	complain("%s: the job had the process id %d, which '%s' has now", r->path, pid, name);
+	if (parent)
+		snprintf(zombie, sizeof(zombie),
+			 "; it has ended, and its parent %d has yet to wait for it", parent);
+	complain("%s: the job had the process id %d, which '%s' has now%s", r->path, pid, name,
+		 zombie);
 	return EXIT_FAILED;
+}
+
+static int check_image(struct restoring *r)
+{
+	uint32_t index = r->snapshot.manifest.index;
+	struct snapshot_error error;
+	size_t bytes;
+	int folder, ret = host_image_check(r->snapshot.dir, index, &bytes, &error);
+
+	if (ret)
+		return snapshot_refuse(r->path, ret, &error);
+	folder = host_image_open(r->snapshot.dir, index, &error);
+	if (folder < 0)
+		return snapshot_refuse(r->path, folder, &error);
+	ret = criu_files_read(folder, &r->files);
+	close(folder);
+	if (ret) {
+		snapshot_fail(&error, ret, "host-%u: files.img: %s", index, strerror(-ret));
+		return snapshot_refuse(r->path, ret, &error);
+	}
+	return needs_opened(&r->snapshot, &r->files);
 }
 
 /* All that can be found out before anything is started. */
 static int check(struct restoring *r)
 {
-	struct snapshot_error error;
-	size_t bytes;
 	int ret;
 
 	if (!r->snapshot.manifest.image) {
@@ -88,10 +128,29 @@ static int check(struct restoring *r)
 		ret = needs_files(&r->snapshot);
 	if (!ret)
 		ret = needs_gpus(&r->snapshot, r->choices, r->nchoices, &r->needs);
-	if (ret)
-		return ret;
-	ret = host_image_check(r->snapshot.dir, r->snapshot.manifest.index, &bytes, &error);
-	return ret ? snapshot_refuse(r->path, ret, &error) : EXIT_DONE;
+	return ret ? ret : check_image(r);
+}
+
+/*
+ * The folders of sockets that the processes listen on, as Python's data loaders do in one of their
+ * own in /tmp. They remove it when they end.
+ */
+static int make_socket_folders(const struct restoring *r)
+{
+	for (size_t i = 0; i < r->files.n; i++) {
+		const struct criu_file *file = &r->files.list[i];
+		char path[PATH_MAX], *folder;
+
+		snprintf(path, sizeof(path), "%s", file->path);
+		folder = dirname(path);
+		if (!file->socket || !access(folder, F_OK))
+			continue;
+		if (mkdir(folder, 0700) || chown(folder, file->uid, -1)) {
+			complain("%s: %s", folder, strerror(errno));
+			return EXIT_FAILED;
+		}
+	}
+	return EXIT_DONE;
 }
 
 /* The folder of the job's socket, which CRIU binds again; its descriptor. */
@@ -165,6 +224,10 @@ static int restore(struct restoring *r)
 
 	if (dir < 0)
 		return EXIT_FAILED;
+	if (make_socket_folders(r)) {
+		close(dir);
+		return EXIT_FAILED;
+	}
 	snapshot_name(SNAPSHOT_HOST, r->snapshot.manifest.index, name);
 	snprintf(images, sizeof(images), "%s/%s", r->path, name);
 	if (!criu_restore(&r->criu, images)) {
@@ -198,6 +261,7 @@ static int run(struct restoring *r, const char *path)
 	ret = check(r);
 	if (!ret)
 		ret = restore(r);
+	criu_files_free(&r->files);
 	snapshot_close(&r->snapshot);
 	return ret;
 }

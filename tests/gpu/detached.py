@@ -14,12 +14,14 @@ class Detached:
     """A job in a session of its own, which goes on as another process of the same id."""
     all = []
 
-    def __init__(self, program, *args):
+    def __init__(self, program, *args, log_mode="w", **options):
+        """@options are subprocess.Popen's."""
         command, environment = gpulib.job_command(program, args, "run")
         self.log = os.path.join(tempfile.mkdtemp(dir=SCRATCH), "log")
-        with open(self.log, "w", encoding="utf-8") as log:
-            self.process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL,
-                                            stdout=log, stderr=log, start_new_session=True)
+        with open(self.log, log_mode, encoding="utf-8") as log:
+            self.process = subprocess.Popen(command, env=environment, **{
+                "stdin": subprocess.DEVNULL, "stdout": log, "stderr": log,
+                "start_new_session": True, **options})
         self.pid = self.process.pid
         self.program = os.path.basename(command[-1 - len(args)])
         Detached.all.append(self)

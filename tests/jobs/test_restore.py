@@ -16,62 +16,13 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "cli"))
 
-from simlib import SANITIZED, SCRATCH, not_by_tsan  # noqa: E402
-from detached import Detached, why_no_criu  # noqa: E402
-from gpulib import (BUILD, Job, Skip, base_environment, check, cudaw, cudaw_ok, equal,  # noqa: E402
-                    jobs, main, until)
+from simlib import SCRATCH, not_by_tsan  # noqa: E402
+from detached import Detached  # noqa: E402
+from gpulib import BUILD, base_environment, check, cudaw, cudaw_ok, equal, main, until  # noqa: E402
+from restorelib import Counting, folder, need_criu, refused, stopped  # noqa: E402
 import snapshotlib  # noqa: E402
 
 KILLS = 15
-
-# The account of the simulated GPUs has locks of its own on a file that a copy would share.
-os.environ.pop("CUDAW_SIM_SHARED", None)
-os.environ["TMPDIR"] = SCRATCH      # for what a CRIU that failed leaves behind
-
-
-def folder():
-    return os.path.join(tempfile.mkdtemp(dir=SCRATCH), "snapshot")
-
-
-class Counting(Detached):
-    def __init__(self):
-        super().__init__("counter", "--mib", 32, "--steps", 1000000, "--step-ms", 2)
-        self.wait_steps(3)
-
-    def finish(self):
-        """It ends well, and no step is missing or there twice."""
-        os.kill(self.pid, signal.SIGINT)
-        lines = self.wait_end(30)
-        check("every word right" in lines[-1], f"the log ends with {lines[-3:]}")
-        steps = [int(line.split()[1]) for line in lines if line.startswith("step ")]
-        equal(steps, list(range(1, len(steps) + 1)), "the steps")
-
-
-def need_criu():
-    if SANITIZED:
-        raise Skip("CRIU does not take a process with the sanitizers' shadow memory")
-    if why_no_criu():
-        raise Skip(why_no_criu())
-
-
-def refused(*args, code=1, env=None):
-    done = subprocess.run([os.path.join(BUILD, "bin", "cudaw"), *map(str, args)], text=True,
-                          capture_output=True, timeout=60, check=False,
-                          env={**base_environment(), **(env or {})})
-    equal(done.returncode, code, f"the exit code of cudaw {args} ({done.stderr.strip()})")
-    return done.stderr
-
-
-def stopped(path=None):
-    """A job that is nowhere but in its snapshot."""
-    need_criu()
-    path = path or folder()
-    job = Counting()
-    cudaw_ok("snapshot", "--stop", job.pid, path)
-    check(job.is_gone(), "the job is still there")
-    equal(jobs(), {}, "what cudaw ps lists")
-    cudaw_ok("verify", path)
-    return job, path
 
 
 def a_job_goes_on_after_its_snapshot():
@@ -144,13 +95,16 @@ def restored_paused():
 def an_incremental_one_writes_what_changed():
     need_criu()
     path = folder()
-    job = Job("hold", "--verify", 0)
-    job.wait_line("holding")
+    theirs, mine = os.pipe()    # it waits for itself
+    job = Detached("hold", "--verify", 0, stdin=theirs, pass_fds=[mine])
+    os.close(theirs)
+    os.close(mine)
+    until(lambda: "holding" in job.lines(), 30, "it holds")
     cudaw_ok("snapshot", job.pid, path)
     said = json.loads(cudaw_ok("snapshot", "--json", "--incremental", job.pid, path))
     equal(said["totals"]["written"], 0, "the bytes written by the second one")
     equal([p["name"] for p in said["phases"]][-2:], ["write", "criu"], "the last phases")
-    job.discard()
+    job.process.kill()
 
 
 def nothing_is_started_that_cannot_go_on():

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the tests of cudaw restore on the simulated driver share."""
+import os
+import signal
+import subprocess
+import tempfile
+
+from simlib import SANITIZED, SCRATCH
+from detached import Detached, why_no_criu
+from gpulib import BUILD, Skip, base_environment, check, cudaw_ok, equal, jobs
+
+# The account of the simulated GPUs has locks of its own on a file that a copy would share.
+os.environ.pop("CUDAW_SIM_SHARED", None)
+os.environ["TMPDIR"] = SCRATCH      # for what a CRIU that failed leaves behind
+
+
+def folder():
+    return os.path.join(tempfile.mkdtemp(dir=SCRATCH), "snapshot")
+
+
+class Counting(Detached):
+    def __init__(self, **options):
+        super().__init__("counter", "--mib", 32, "--steps", 1000000, "--step-ms", 2, **options)
+        self.wait_steps(3)
+
+    def finish(self):
+        """It ends well, and no step is missing or there twice."""
+        os.kill(self.pid, signal.SIGINT)
+        lines = self.wait_end(30)
+        check("every word right" in lines[-1], f"the log ends with {lines[-3:]}")
+        steps = [int(line.split()[1]) for line in lines if line.startswith("step ")]
+        equal(steps, list(range(1, len(steps) + 1)), "the steps")
+
+
+def need_criu():
+    if SANITIZED:
+        raise Skip("CRIU does not take a process with the sanitizers' shadow memory")
+    if why_no_criu():
+        raise Skip(why_no_criu())
+
+
+def refused(*args, code=1, env=None, **options):
+    done = subprocess.run([os.path.join(BUILD, "bin", "cudaw"), *map(str, args)], text=True,
+                          capture_output=True, timeout=60, check=False,
+                          env={**base_environment(), **(env or {})}, **options)
+    equal(done.returncode, code, f"the exit code of cudaw {args} ({done.stderr.strip()})")
+    return done.stderr
+
+
+def stopped(path=None, **options):
+    """A job that is nowhere but in its snapshot."""
+    need_criu()
+    path = path or folder()
+    job = Counting(**options)
+    cudaw_ok("snapshot", "--stop", job.pid, path)
+    check(job.is_gone(), "the job is still there")
+    equal(jobs(), {}, "what cudaw ps lists")
+    cudaw_ok("verify", path)
+    return job, path

@@ -1,0 +1,206 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""
+What of a job's surroundings a snapshot carries, what it needs where it goes on, and what it cannot
+carry: that is named, and the job runs on.
+"""
+import contextlib
+import os
+import pty
+import re
+import shutil
+import socket
+import subprocess
+import tempfile
+import threading
+
+from simlib import SCRATCH
+from detached import Detached
+from gpulib import check, cudaw_ok, equal, main
+from restorelib import Counting, folder, need_criu, refused, stopped
+
+
+def with_descriptor(fd, **options):
+    return Counting(pass_fds=[fd], **options)
+
+
+def runs_on(job, message, code=6):
+    """No snapshot is taken; the message, a pattern, says why; and the job runs on."""
+    path = folder()
+    said = refused("snapshot", "--stop", job.pid, path, code=code)
+    check(re.search(message.replace("PID", str(job.pid)), said), f"{message!r} is not in {said!r}")
+    check(not os.path.exists(f"{path}/manifest.json"), "there is a snapshot")
+    equal(job.state(), "running", "the state")
+    job.wait_steps(job.steps() + 3)
+    job.finish()
+
+
+def goes_on(job, path, **options):
+    steps = job.steps()
+    cudaw_ok("restore", path, **options)
+    job.wait_steps(steps + 3)
+    job.finish()
+
+
+def a_pipe_that_nobody_writes_to_is_carried():
+    need_criu()
+    theirs, mine = os.pipe()
+    os.close(mine)
+    job, path = stopped(stdin=theirs)
+    os.close(theirs)
+    goes_on(job, path)
+
+
+def a_tcp_socket_that_listens_is_carried():
+    need_criu()
+    with socket.create_server(("::1", 0), family=socket.AF_INET6) as server:
+        name = server.getsockname()
+        job, path = stopped(pass_fds=[server.fileno()])
+    steps = job.steps()
+    cudaw_ok("restore", path)
+    job.wait_steps(steps + 3)
+    socket.create_connection(name[:2]).close()
+    job.finish()
+
+
+def a_deleted_file_of_some_size():
+    """CRIU carries deleted files, but not of any size."""
+    need_criu()
+    with tempfile.TemporaryFile(dir=SCRATCH) as file:
+        file.write(b"kept")
+        file.flush()
+        job, path = stopped(pass_fds=[file.fileno()])
+        goes_on(job, path)
+        os.posix_fallocate(file.fileno(), 0, (1 << 30) + 4096)
+        job = with_descriptor(file.fileno())
+        runs_on(job, r"CRIU: Can't dump ghost file .* of [0-9]+ size", code=1)
+
+
+class Terminal:
+    """A terminal for a job or a command; what comes out of it is read and kept."""
+
+    def __init__(self):
+        self.master, self.slave = pty.openpty()
+        self.text = b""
+        threading.Thread(target=self.read, daemon=True).start()
+
+    def read(self):
+        with contextlib.suppress(OSError):
+            while chunk := os.read(self.master, 65536):
+                self.text += chunk
+
+    def lines(self):
+        return self.text.decode(errors="replace").replace("\r", "").splitlines()
+
+
+class InTerminal(Counting):
+    """A job with a terminal, as a shell would start it."""
+
+    def __init__(self):
+        self.terminals = [Terminal()]
+        slave = self.terminals[0].slave
+        super().__init__(stdin=slave, stdout=slave, stderr=slave)
+
+    def lines(self):
+        return [line for terminal in self.terminals for line in terminal.lines()]
+
+
+def a_terminal():
+    need_criu()
+    path = folder()
+    job = InTerminal()
+    cudaw_ok("snapshot", "--stop", job.pid, path)
+    check(job.is_gone(), "the job is still there")
+    said = refused("restore", path, stdin=subprocess.DEVNULL)
+    check("has a terminal: expected one as standard input, found none" in said, said)
+    job.terminals.append(Terminal())
+    steps = job.steps()
+    cudaw_ok("restore", path, stdin=job.terminals[1].slave)
+    job.wait_steps(steps + 3)
+    check(any("step" in line for line in job.terminals[1].lines()), "it prints elsewhere")
+    job.finish()
+
+
+def nothing_is_started_where_a_file_has_changed():
+    job, path = stopped()
+    log = job.log
+    with open(log, encoding="utf-8") as file:
+        text = file.read()
+    size = len(text)
+
+    def refuses(message):
+        said = refused("restore", path)
+        check(message in said, f"{message!r} is not in {said!r}")
+        check(job.is_gone(), "a process was started")
+    os.rename(log, log + ".away")
+    refuses(f"the job has {log} open: No such file or directory")
+    os.mkdir(log)
+    refuses(f"the job has {log} open: expected type and mode 100644, found 040755")
+    os.rmdir(log)
+    os.rename(log + ".away", log)
+    for other in ("more\n", ""):
+        with open(log, "w", encoding="utf-8") as file:
+            file.write(text + other if other else text[:-1])
+        refuses(f"the job has {log} open: expected {size} bytes, found {size + len(other) - (not other)}")
+    with open(log, "w", encoding="utf-8") as file:
+        file.write(text)
+    goes_on(job, path)
+
+
+def a_log_that_is_appended_to_may_have_grown():
+    job, path = stopped(log_mode="a")
+    with open(job.log, "a", encoding="utf-8") as file:
+        file.write("a line that came later\n")
+    goes_on(job, path)
+    check("a line that came later" in job.lines(), "the line is gone")
+
+
+def the_working_folder_is_needed():
+    need_criu()
+    where = tempfile.mkdtemp(dir=SCRATCH)
+    job, path = stopped(cwd=where)
+    os.rmdir(where)
+    check(f"the job's working folder {where}: No such file" in refused("restore", path), "it")
+    os.mkdir(where, 0o700)
+    goes_on(job, path)
+
+
+def a_process_that_nobody_waited_for():
+    need_criu()
+    path = folder()
+    job = Counting()
+    cudaw_ok("snapshot", "--stop", job.pid, path)
+    said = refused("restore", path)     # its parent, this test, has yet to wait for it
+    check(f"the process id {job.pid}, which 'counter' has now; it has ended, and its parent "
+          f"{os.getpid()} has yet to wait for it" in said, said)
+    job.process.wait()
+    goes_on(job, path)
+
+
+def everything_that_a_data_loader_has():
+    """Twice in a row; and the folder of its sockets is made again."""
+    need_criu()
+    log = os.path.join(tempfile.mkdtemp(dir=SCRATCH), "steps")
+    job = Detached("loader_job.py", "--steps", 200, "--step-ms", 10, "--log", log)
+    for count in (20, 100):
+        job.wait_steps(count)
+        path = folder()
+        cudaw_ok("snapshot", "--stop", job.pid, path)
+        check(job.is_gone(), "the job is still there")
+        for made in os.listdir(SCRATCH):
+            if made.startswith("pymp-"):
+                shutil.rmtree(os.path.join(SCRATCH, made))
+        cudaw_ok("restore", path)
+    lines = job.wait_end()
+    equal(lines[-1], "loader_job: every step right", "the last line")
+    equal(lines[:-1], [f"step {k + 1}" for k in range(200)], "the steps")
+    with open(log, encoding="utf-8") as file:
+        equal(file.read().splitlines(), lines[:-1], "the log")
+    equal([name for name in os.listdir(SCRATCH) if name.startswith("pymp-")], [], "what is left")
+
+
+if __name__ == "__main__":
+    main(a_pipe_that_nobody_writes_to_is_carried, a_tcp_socket_that_listens_is_carried,
+         a_deleted_file_of_some_size, a_terminal, nothing_is_started_where_a_file_has_changed,
+         a_log_that_is_appended_to_may_have_grown, the_working_folder_is_needed,
+         a_process_that_nobody_waited_for, everything_that_a_data_loader_has)
