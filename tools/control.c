@@ -499,8 +499,8 @@ struct job *control_find(struct job_list *list, const char *target, int *code)
 		}
 	if (n < 2)
 		return found;
-	complain("'%s' is %zu processes that use the GPU; give one's PID", target, n);
-	*code = EXIT_USAGE;
+	complain("'%s' is %zu processes that use the GPU; expected one", target, n);
+	*code = EXIT_UNSUPPORTED;
 	return NULL;
 }
 

@@ -7,6 +7,7 @@
 #include "tools/criu.h"
 #include "tools/format.h"
 #include "tools/host_image.h"
+#include "tools/outside.h"
 #include "tools/snapshot_manifest.h"
 #include "tools/tree.h"
 
@@ -78,6 +79,23 @@ static int fail(const struct taking *t, const char *why)
 	return EXIT_FAILED;
 }
 
+/* Name what an image of the job's processes cannot have. 0 or a negative errno. */
+static int check_carried(const struct taking *t, struct tree *tree, struct snapshot_error *error)
+{
+	char why[sizeof(error->text)], name[32];
+
+	tree_find(tree, t->job->pid);
+	for (size_t i = 1; i < tree->n; i++) {
+		snprintf(name, sizeof(name), "%d" RUNDIR_SUFFIX, tree->pids[i]);
+		if (!faccessat(t->job->dir, name, F_OK, 0))
+			return snapshot_fail(error, -ENOTSUP,
+					     "its child %d uses the GPU as well; a snapshot takes "
+					     "one process that does",
+					     tree->pids[i]);
+	}
+	return outside_none(tree, why, sizeof(why)) ? 0 : snapshot_fail(error, -ENOTSUP, "%s", why);
+}
+
 static int resume(struct taking *t)
 {
 	t->job->status.resume = (struct job_transfer){0};
@@ -136,6 +154,9 @@ static int add_image(struct taking *t, int dir, const struct snapshot_manifest *
 		return ret;
 	snapshot_name(SNAPSHOT_HOST, m->index, name);
 	snprintf(path, sizeof(path), "%s/%s", t->path, name);
+	ret = check_carried(t, &tree, error);
+	if (ret)
+		return ret;
 	if (!criu_dump(&t->criu, path, t->job->pid, t->stop))
 		return snapshot_fail(error, -EIO, "CRIU: %.480s", t->criu.why);
 	t->criu_ms = now_ms() - begin;
@@ -258,6 +279,8 @@ static int report(const struct taking *t)
 
 static int run(struct taking *t, const char *path)
 {
+	struct snapshot_error error;
+	struct tree tree;
 	int ret = absolute(path, t->path);
 
 	if (ret) {
@@ -269,7 +292,11 @@ static int run(struct taking *t, const char *path)
 		return EXIT_UNSUPPORTED;
 	}
 	t->job = control_find(&t->list, t->target, &ret);
-	if (t->job)
+	if (t->job && !t->gpu_only && check_carried(t, &tree, &error)) {
+		fail(t, error.text);
+		ret = EXIT_UNSUPPORTED;
+	}
+	if (t->job && !ret)
 		ret = take(t);
 	if (!ret)
 		ret = report(t);

@@ -4,6 +4,7 @@
 What of a job's surroundings a snapshot carries, what it needs where it goes on, and what it cannot
 carry: that is named, and the job runs on.
 """
+import array
 import contextlib
 import os
 import pty
@@ -16,7 +17,7 @@ import threading
 
 from simlib import SCRATCH
 from detached import Detached
-from gpulib import check, cudaw_ok, equal, main
+from gpulib import BUILD, RUNTIME_DIR, Job, check, cudaw_ok, equal, jobs, main, until
 from restorelib import Counting, folder, need_criu, refused, stopped
 
 
@@ -42,6 +43,30 @@ def goes_on(job, path, **options):
     job.finish()
 
 
+def a_pipe_to_another_program():
+    need_criu()
+    log = os.path.join(tempfile.mkdtemp(dir=SCRATCH), "log")
+    tee = subprocess.Popen(["tee", log], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+
+    class Piped(Counting):
+        def lines(self):
+            with open(log, encoding="utf-8") as file:
+                return file.read().splitlines()
+    job = Piped(stdout=tee.stdin)
+    tee.stdin.close()
+    runs_on(job, rf"descriptor 1 of PID \(counter\) is a pipe to {tee.pid} \(tee\), which stays")
+    tee.wait(10)
+
+
+def a_pipe_from_another_program():
+    need_criu()
+    theirs, mine = os.pipe()
+    job = Counting(stdin=theirs)
+    os.close(theirs)
+    runs_on(job, rf"descriptor 0 of PID \(counter\) is a pipe from {os.getpid()} \(")
+    os.close(mine)
+
+
 def a_pipe_that_nobody_writes_to_is_carried():
     need_criu()
     theirs, mine = os.pipe()
@@ -49,6 +74,24 @@ def a_pipe_that_nobody_writes_to_is_carried():
     job, path = stopped(stdin=theirs)
     os.close(theirs)
     goes_on(job, path)
+
+
+def connected():
+    """Two ends of a connection by TCP, and the port of the second."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        mine = socket.create_connection(server.getsockname())
+        theirs, _ = server.accept()
+    return mine, theirs, theirs.getsockname()[1]
+
+
+def a_connection_by_tcp():
+    need_criu()
+    mine, theirs, port = connected()
+    job = with_descriptor(mine.fileno())
+    runs_on(job, rf"descriptor {mine.fileno()} of PID \(counter\) is a TCP connection to "
+                 rf"127\.0\.0\.1:{port}, which cannot be carried")
+    theirs.close()
+    mine.close()
 
 
 def a_tcp_socket_that_listens_is_carried():
@@ -61,6 +104,62 @@ def a_tcp_socket_that_listens_is_carried():
     job.wait_steps(steps + 3)
     socket.create_connection(name[:2]).close()
     job.finish()
+
+
+def a_unix_socket_to_another_program():
+    need_criu()
+    path = os.path.join(tempfile.mkdtemp(dir=SCRATCH), "socket")
+    with socket.socket(socket.AF_UNIX) as server, socket.socket(socket.AF_UNIX) as client:
+        server.bind(path)
+        server.listen()
+        client.connect(path)
+        theirs, _ = server.accept()
+        job = with_descriptor(client.fileno())
+        number = client.fileno()
+        client.close()
+        runs_on(job, rf"descriptor {number} of PID \(counter\) is a Unix socket to {os.getpid()} "
+                     rf"\(.*\) at {path}, which stays behind")
+        theirs.close()
+
+
+def a_descriptor_under_way():
+    need_criu()
+    one, two = socket.socketpair()
+    one.sendmsg([b"x"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [0]))])
+    job = Counting(pass_fds=[one.fileno(), two.fileno()])
+    number = two.fileno()
+    one.close()
+    two.close()
+    runs_on(job, rf"a descriptor is under way to descriptor {number} of PID \(counter\)")
+
+
+def a_child_that_uses_the_gpu():
+    need_criu()
+    job = Job("forker", "--steps", 2000, "--step-ms", 5)
+    child = until(lambda: [pid for pid in subprocess.run(
+        ["pgrep", "-P", str(job.pid), "counter"], capture_output=True, text=True,
+        check=False).stdout.split() if os.path.exists(f"{RUNTIME_DIR}/{pid}.sock")], 20, "the child")[0]
+    said = refused("snapshot", "--stop", job.pid, folder(), code=6)
+    check(f"its child {child} uses the GPU as well" in said, said)
+    equal(job.state(), "running", "the state")
+    job.discard()
+    os.kill(int(child), 9)
+
+
+def a_job_of_several_processes():
+    need_criu()
+    script = 'for i in 1 2; do "$0" --steps 1000000 --step-ms 2 & done; wait'
+    job = Job("/bin/sh", "-c", script, f"{BUILD}/tests/programs/counter", name="many")
+    job.until(lambda: len(pids("many")) == 2, 20, "both use the GPU")
+    check("'many' is 2 processes that use the GPU; expected one" in
+          refused("snapshot", "--stop", "many", folder(), code=6), "it")
+    for pid in pids("many"):
+        os.kill(pid, 9)
+    job.discard()
+
+
+def pids(name):
+    return [pid for pid, row in jobs().items() if row["name"] == name]
 
 
 def a_deleted_file_of_some_size():
@@ -200,7 +299,10 @@ def everything_that_a_data_loader_has():
 
 
 if __name__ == "__main__":
-    main(a_pipe_that_nobody_writes_to_is_carried, a_tcp_socket_that_listens_is_carried,
+    main(a_pipe_to_another_program, a_pipe_from_another_program,
+         a_pipe_that_nobody_writes_to_is_carried, a_connection_by_tcp,
+         a_tcp_socket_that_listens_is_carried, a_unix_socket_to_another_program,
+         a_descriptor_under_way, a_child_that_uses_the_gpu, a_job_of_several_processes,
          a_deleted_file_of_some_size, a_terminal, nothing_is_started_where_a_file_has_changed,
          a_log_that_is_appended_to_may_have_grown, the_working_folder_is_needed,
          a_process_that_nobody_waited_for, everything_that_a_data_loader_has)
