@@ -8,6 +8,7 @@
 #include "tools/format.h"
 #include "tools/jobs.h"
 #include "tools/progress.h"
+#include "tools/tree.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -205,6 +206,31 @@ static void describe(struct control *control, bool all)
 	free(jobs);
 }
 
+/*
+ * What is stopped answers nobody: a resume continues it, with its children, as a snapshot that was
+ * broken off stops them all; anything else cannot be asked of it.
+ */
+static void wake_stopped(struct control *control)
+{
+	struct tree tree;
+
+	for (size_t i = 0; i < control->list.n; i++) {
+		struct job *job = &control->list.jobs[i];
+
+		if (!(job->selected || control->all) || !job_is_stopped(job))
+			continue;
+		if (control->verb == &resume_verb) {
+			tree_find(&tree, job->pid);
+			tree_signal(&tree, SIGCONT);
+			continue;
+		}
+		complain("%s %d: it is stopped; SIGCONT or 'cudaw resume' continues it",
+			 control->verb->name, job->pid);
+		fail(control, EXIT_FAILED);
+		job->left_out = true;
+	}
+}
+
 /* Mark what the command line means as selected; say what means nothing. */
 static void select_targets(struct control *control, char **targets, int n)
 {
@@ -213,6 +239,7 @@ static void select_targets(struct control *control, char **targets, int n)
 
 	for (int i = 0; i < n; i++)
 		look_up |= !select_pid(list, target_pid(targets[i]));
+	wake_stopped(control);
 	describe(control, look_up);
 	for (int i = 0; i < n; i++)
 		if (!select_pid(list, target_pid(targets[i])) && !select_job(list, targets[i]))
@@ -222,6 +249,7 @@ static void select_targets(struct control *control, char **targets, int n)
 
 		if (control->all)
 			job->selected = true;
+		job->selected &= !job->left_out;
 		if (!job->selected || !job_is_gone(job))
 			continue;
 		job->selected = false;
@@ -481,7 +509,8 @@ int cmd_trim(int argc, char **argv)
 
 struct job *control_find(struct job_list *list, const char *target, int *code)
 {
-	struct control control = {.verb = &pause_verb};
+	static const struct verb verb = {.name = "snapshot"};
+	struct control control = {.verb = &verb};
 	char *targets[] = {(char *)target};
 	struct job *found = NULL;
 	size_t n = 0;

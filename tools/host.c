@@ -23,6 +23,19 @@ int host_read_line(const char *path, char *buf, size_t size)
 	return err;
 }
 
+char host_process(pid_t pid, pid_t *parent)
+{
+	char path[64], line[512], state;
+	const char *end;
+
+	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+	/* proc(5) has the format. The name, in brackets, may have brackets and spaces itself. */
+	if (host_read_line(path, line, sizeof(line)) || !(end = strrchr(line, ')')) ||
+	    sscanf(end + 1, " %c %d", &state, parent) != 2)
+		return 0;
+	return state;
+}
+
 bool host_has_membarrier(void)
 {
 	long commands = syscall(SYS_membarrier, MEMBARRIER_CMD_QUERY, 0);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef CUDAW_HOST_H
 #define CUDAW_HOST_H
-/* What the kernel says of this machine, for cudaw doctor. */
+/* What the kernel says of this machine and its processes. */
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/types.h>
 
 /* The first line of the file at @path, without its newline. Returns 0 or a negative errno. */
 int host_read_line(const char *path, char *buf, size_t size);
@@ -13,5 +14,11 @@ bool host_has_membarrier(void);
 
 /* The word in brackets of transparent_hugepage/enabled; empty where there is none. */
 void host_huge_pages(char *buf, size_t size);
+
+/*
+ * The state of a process as in ps(1), 'T' for one that is stopped, and its parent. Returns 0 where
+ * there is no such process.
+ */
+char host_process(pid_t pid, pid_t *parent);
 
 #endif

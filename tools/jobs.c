@@ -2,6 +2,7 @@
 #include "tools/jobs.h"
 
 #include "tools/format.h"
+#include "tools/host.h"
 #include "tools/tools.h"
 
 #include <dirent.h>
@@ -40,9 +41,18 @@ const char *job_error_text(int error)
 	case ECONNRESET:
 	case EPIPE:
 		return "it ended without an answer";
+	case JOB_STOPPED:
+		return "stopped";
 	default:
 		return strerror(-error);
 	}
+}
+
+bool job_is_stopped(const struct job *job)
+{
+	pid_t parent;
+
+	return host_process(job->pid, &parent) == 'T';
 }
 
 bool job_is_gone(const struct job *job)

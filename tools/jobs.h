@@ -16,6 +16,7 @@
 #include <sys/types.h>
 
 #define JOB_GPUS       64
+#define JOB_STOPPED    4096 /* in the place of an errno: no answer, as it is stopped (SIGSTOP) */
 #define JOBS_STATUS_MS 1000 /* what a job has to describe itself in */
 
 struct job_gpu {
@@ -69,7 +70,7 @@ struct job {
 	pid_t pid;
 	uid_t uid; /* owner of the listening process */
 	int dir;   /* the folder that its socket is in */
-	bool selected;
+	bool selected, left_out;
 	bool described; /* status is filled in */
 	struct job_status status;
 
@@ -133,6 +134,9 @@ void jobs_describe(struct job **jobs, size_t n);
 
 /* Take one line of a status, or of the figures that end a pause or resume. 0 or -EBADMSG. */
 int job_take_field(struct job *job, const char *key, char *value);
+
+/* True where its process is stopped, by SIGSTOP or as a terminal does: it answers nobody. */
+bool job_is_stopped(const struct job *job);
 
 /* True where nobody listens on the socket any more: it is no job. */
 bool job_is_gone(const struct job *job);

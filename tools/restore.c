@@ -56,35 +56,24 @@ struct restoring {
 	struct criu criu;
 };
 
-/* The parent of a process that has ended and was not waited for; 0 where that is not so. */
-static pid_t left_by(pid_t pid)
-{
-	char path[64], line[512], state = ' ';
-	const char *end;
-	pid_t parent = 0;
-
-	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
-	if (host_read_line(path, line, sizeof(line)) || !(end = strrchr(line, ')')) ||
-	    sscanf(end + 1, " %c %d", &state, &parent) != 2)
-		return 0;
-	return state == 'Z' ? parent : 0;
-}
-
 /* Its process id must be free: CRIU makes the processes with the ids that they had. */
 static int check_pid(const struct restoring *r)
 {
-	char path[64], name[64] = "another process", zombie[80] = "";
-	pid_t pid = r->snapshot.manifest.pid, parent = left_by(pid);
+	char path[64], name[64] = "another process", why[80] = "";
+	pid_t pid = r->snapshot.manifest.pid, parent;
+	char state = host_process(pid, &parent);
 
 	if (kill(pid, 0) < 0 && errno == ESRCH)
 		return EXIT_DONE;
 	snprintf(path, sizeof(path), "/proc/%d/comm", pid);
 	host_read_line(path, name, sizeof(name));
-	if (parent)
-		snprintf(zombie, sizeof(zombie),
+	if (state == 'Z')
+		snprintf(why, sizeof(why),
 			 "; it has ended, and its parent %d has yet to wait for it", parent);
+	else if (state == 'T')
+		snprintf(why, sizeof(why), "; it is stopped");
 	complain("%s: the job had the process id %d, which '%s' has now%s", r->path, pid, name,
-		 zombie);
+		 why);
 	return EXIT_FAILED;
 }
 

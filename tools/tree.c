@@ -1,44 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/tree.h"
 
+#include "tools/host.h"
+
 #include <dirent.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #define PATIENCE_MS 3000
-
-/* The parent of a process by /proc/PID/stat; 0 where it is gone. proc(5) has the format. */
-static pid_t parent_of(const char *pid)
-{
-	char path[64], line[512];
-	FILE *file;
-	int parent = 0;
-	char *end;
-
-	snprintf(path, sizeof(path), "/proc/%s/stat", pid);
-	file = fopen(path, "re");
-	if (!file)
-		return 0;
-	/* The name, in brackets, may have brackets and spaces itself. */
-	if (fgets(line, sizeof(line), file) && (end = strrchr(line, ')')) &&
-	    sscanf(end + 1, " %*c %d", &parent) != 1)
-		parent = 0;
-	fclose(file);
-	return parent;
-}
 
 /* Add the children of the process at @at. */
 static void add_children(struct tree *tree, pid_t of)
 {
 	DIR *proc = opendir("/proc");
 	struct dirent *entry;
+	pid_t parent;
 
-	while (proc && (entry = readdir(proc)) && tree->n < TREE_MAX)
-		if (entry->d_name[0] >= '1' && entry->d_name[0] <= '9' &&
-		    parent_of(entry->d_name) == of)
-			tree->pids[tree->n++] = atoi(entry->d_name);
+	while (proc && (entry = readdir(proc)) && tree->n < TREE_MAX) {
+		pid_t pid = atoi(entry->d_name);
+
+		if (pid > 0 && host_process(pid, &parent) && parent == of)
+			tree->pids[tree->n++] = pid;
+	}
 	if (proc)
 		closedir(proc);
 }

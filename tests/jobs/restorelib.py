@@ -47,6 +47,14 @@ def refused(*args, code=1, env=None, **options):
     return done.stderr
 
 
+def pretended_criu(script):
+    path = os.path.join(tempfile.mkdtemp(dir=SCRATCH), "criu")
+    with open(path, "w", encoding="ascii") as file:
+        file.write("#!/bin/sh\n" + script)
+    os.chmod(path, 0o755)
+    return {"CUDAW_CRIU": path}
+
+
 def stopped(path=None, **options):
     """A job that is nowhere but in its snapshot."""
     need_criu()

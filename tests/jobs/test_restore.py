@@ -6,23 +6,17 @@ job is not harmed by a CRIU that fails is seen with one that only pretends.
 """
 import json
 import os
-import random
 import shutil
-import signal
 import subprocess
 import sys
-import tempfile
-import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "cli"))
 
 from simlib import SCRATCH, not_by_tsan  # noqa: E402
 from detached import Detached  # noqa: E402
-from gpulib import BUILD, base_environment, check, cudaw, cudaw_ok, equal, main, until  # noqa: E402
-from restorelib import Counting, folder, need_criu, refused, stopped  # noqa: E402
+from gpulib import check, cudaw, cudaw_ok, equal, main, until  # noqa: E402
+from restorelib import Counting, folder, need_criu, pretended_criu, refused, stopped  # noqa: E402
 import snapshotlib  # noqa: E402
-
-KILLS = 15
 
 
 def a_job_goes_on_after_its_snapshot():
@@ -206,14 +200,6 @@ def the_same_process_id_is_needed():
     job.finish()
 
 
-def pretended_criu(script):
-    path = os.path.join(tempfile.mkdtemp(dir=SCRATCH), "criu")
-    with open(path, "w", encoding="ascii") as file:
-        file.write("#!/bin/sh\n" + script)
-    os.chmod(path, 0o755)
-    return {"CUDAW_CRIU": path}
-
-
 def without_a_criu_that_will_do():
     job = Counting()
     path = folder()
@@ -280,39 +266,10 @@ def a_dump_that_fails_leaves_a_paused_job_paused():
         one.finish()
 
 
-def a_killed_command_loses_nothing():
-    """The job can be made to go on, from itself or from a snapshot that is whole."""
-    need_criu()
-    rng = random.Random(4)
-    path, seen = folder(), set()
-    job = Counting()
-    cudaw_ok("snapshot", job.pid, path)
-    for attempt in range(KILLS):
-        command = subprocess.Popen([os.path.join(BUILD, "bin", "cudaw"), "snapshot", str(job.pid),
-                                    path], env=base_environment(), stdout=subprocess.DEVNULL)
-        time.sleep(rng.random() * 0.4)
-        command.kill()
-        seen.add(command.wait())
-        # What it had asked for, and CRIU, are seen through.
-        until(lambda: not criu_runs(), 20, "CRIU ends")
-        until(lambda: job.state() in ("running", "paused"), 20, f"attempt {attempt}: a state")
-        cudaw_ok("resume", job.pid)
-        cudaw_ok("verify", path)
-        job.wait_steps(job.steps() + 2)
-    check(-signal.SIGKILL in seen, "no command was killed in time")
-    job.finish()
-
-
-def criu_runs():
-    return subprocess.run(["pgrep", "-f", f"criu dump.*{SCRATCH}"], capture_output=True,
-                          check=False).returncode == 0
-
-
 if __name__ == "__main__":
     main(a_job_goes_on_after_its_snapshot, a_stopped_job_goes_on_from_a_copy, twice_in_a_row,
          one_snapshot_starts_a_job_again_and_again, a_paused_job_stays_paused, restored_paused,
-         an_incremental_one_writes_what_changed, nothing_is_started_that_cannot_go_on, wrong_gpus_are_named,
-         other_gpus_are_asked_for, damage_is_found_before_the_job_goes_on,
-         the_same_process_id_is_needed, without_a_criu_that_will_do,
-         a_dump_that_fails_does_no_harm, a_dump_that_fails_leaves_a_paused_job_paused,
-         a_killed_command_loses_nothing)
+         an_incremental_one_writes_what_changed, nothing_is_started_that_cannot_go_on,
+         wrong_gpus_are_named, other_gpus_are_asked_for, damage_is_found_before_the_job_goes_on,
+         the_same_process_id_is_needed, without_a_criu_that_will_do, a_dump_that_fails_does_no_harm,
+         a_dump_that_fails_leaves_a_paused_job_paused)

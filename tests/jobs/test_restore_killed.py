@@ -1,0 +1,105 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""cudaw snapshot, killed: the job can be made to go on, from itself or from a snapshot that is whole."""
+import os
+import random
+import signal
+import subprocess
+import time
+
+from simlib import SCRATCH
+from gpulib import BUILD, base_environment, check, cudaw_ok, equal, jobs, main, until
+from restorelib import Counting, folder, need_criu, pretended_criu, refused
+
+KILLS = 15
+
+
+def criu_runs():
+    return subprocess.run(["pgrep", "-f", f"criu dump.*{SCRATCH}"], capture_output=True,
+                          check=False).returncode == 0
+
+
+def a_killed_command_loses_nothing():
+    need_criu()
+    rng = random.Random(4)
+    path, seen = folder(), set()
+    job = Counting()
+    cudaw_ok("snapshot", job.pid, path)
+    for attempt in range(KILLS):
+        command = subprocess.Popen([os.path.join(BUILD, "bin", "cudaw"), "snapshot", str(job.pid),
+                                    path], env=base_environment(), stdout=subprocess.DEVNULL)
+        time.sleep(rng.random() * 0.4)
+        command.kill()
+        seen.add(command.wait())
+        # What it had asked for, and CRIU, are seen through.
+        until(lambda: not criu_runs(), 20, "CRIU ends")
+        until(lambda: job.state() in ("running", "paused"), 20, f"attempt {attempt}: a state")
+        cudaw_ok("resume", job.pid)
+        cudaw_ok("verify", path)
+        job.wait_steps(job.steps() + 2)
+    check(-signal.SIGKILL in seen, "no command was killed in time")
+    job.finish()
+
+
+STOPS = """
+"$REAL" "$@" || exit
+[ "$1" = --version ] || kill -9 $PPID
+"""
+
+
+def a_command_killed_while_the_job_is_stopped():
+    """Between CRIU and the end of the job, which a command that is killed leaves stopped."""
+    need_criu()
+    path = folder()
+    job = Counting()
+    real = subprocess.run(["sh", "-c", "command -v ${CUDAW_CRIU:-criu}"], capture_output=True,
+                          text=True, check=True).stdout.strip()
+    refused("snapshot", "--stop", job.pid, path, code=-signal.SIGKILL,
+            env={"REAL": real, **pretended_criu(STOPS)})
+    row = jobs()[job.pid]
+    equal((row["state"], row["error"]), (None, "stopped"), "what cudaw ps says")
+    check("stopped" in cudaw_ok("ps"), "the table of cudaw ps")
+    for verb in (["pause"], ["trim"], ["pause", "--all"]):
+        check(f"{verb[0]} {job.pid}: it is stopped; SIGCONT or 'cudaw resume'" in
+              refused(*verb, *([job.pid] if len(verb) == 1 else [])), verb)
+    check(f"snapshot {job.pid}: it is stopped" in refused("snapshot", job.pid, path), "snapshot")
+    cudaw_ok("resume", job.pid)
+    equal(job.state(), "running", "the state")
+    check(f"{path}: manifest.json: it is not there" in refused("restore", path), "a snapshot")
+    job.wait_steps(job.steps() + 3)
+    cudaw_ok("snapshot", job.pid, path)
+    cudaw_ok("verify", path)
+    job.finish()
+
+
+def how(job):
+    row = jobs().get(job.pid)
+    return "gone" if job.is_gone() else row and (row["state"] or row["error"])
+
+
+def killed_commands_that_stop_lose_nothing():
+    """The job is there, if stopped, or its snapshot is."""
+    need_criu()
+    rng = random.Random(5)
+    path, seen = folder(), set()
+    job = Counting()
+    for attempt in range(KILLS):
+        command = subprocess.Popen([os.path.join(BUILD, "bin", "cudaw"), "snapshot", "--stop",
+                                    str(job.pid), path], env=base_environment(),
+                                   stdout=subprocess.DEVNULL)
+        time.sleep(rng.uniform(0.05, 0.4))
+        command.kill()
+        command.wait()
+        until(lambda: not criu_runs(), 20, "CRIU ends")
+        until(lambda: how(job) in ("gone", "running", "paused", "stopped"), 20, f"{attempt}: a state")
+        seen.add(how(job))
+        cudaw_ok(*(["restore", path] if job.is_gone() else ["resume", job.pid]))
+        equal(job.state(), "running", "the state")
+        job.wait_steps(job.steps() + 2)
+    print("#", seen, flush=True)
+    job.finish()
+
+
+if __name__ == "__main__":
+    main(a_killed_command_loses_nothing, a_command_killed_while_the_job_is_stopped,
+         killed_commands_that_stop_lose_nothing)
