@@ -46,7 +46,7 @@ int account_init(const struct sim_config *config)
 	int err;
 
 	if (!config->shared) {
-		private_account.devices = config->devices;
+		private_account.devices = config->gpus;
 		private_account.memory = config->memory;
 		return 0;
 	}
@@ -65,7 +65,7 @@ int account_init(const struct sim_config *config)
 	}
 	account = map;
 	if (account->magic != ACCOUNT_MAGIC) {
-		account->devices = config->devices;
+		account->devices = config->gpus;
 		account->memory = config->memory;
 		account->magic = ACCOUNT_MAGIC;
 	}
@@ -84,14 +84,14 @@ err_close:
 	return err;
 }
 
-static size_t sum_used(CUdevice dev)
+static size_t sum_used(int gpu)
 {
-	size_t sum = own->used[dev];
+	size_t sum = own->used[gpu];
 
 	for (int i = 0; account_fd >= 0 && i < ACCOUNT_SLOTS; i++)
-		if (&account->slots[i] != own && account->slots[i].used[dev] &&
+		if (&account->slots[i] != own && account->slots[i].used[gpu] &&
 		    account_slot_live(account_fd, i))
-			sum += account->slots[i].used[dev];
+			sum += account->slots[i].used[gpu];
 	return sum;
 }
 
@@ -101,10 +101,10 @@ bool account_charge(CUdevice dev, size_t bytes)
 	bool ok;
 
 	lock_file();
-	used = sum_used(dev);
+	used = sum_used(sim.gpu[dev]);
 	ok = used <= sim.config.memory && bytes <= sim.config.memory - used;
 	if (ok)
-		own->used[dev] += bytes;
+		own->used[sim.gpu[dev]] += bytes;
 	unlock_file();
 	return ok;
 }
@@ -112,7 +112,7 @@ bool account_charge(CUdevice dev, size_t bytes)
 void account_release(CUdevice dev, size_t bytes)
 {
 	lock_file();
-	own->used[dev] -= bytes;
+	own->used[sim.gpu[dev]] -= bytes;
 	unlock_file();
 }
 
@@ -121,7 +121,7 @@ size_t account_used(CUdevice dev)
 	size_t used;
 
 	lock_file();
-	used = sum_used(dev);
+	used = sum_used(sim.gpu[dev]);
 	unlock_file();
 	return used;
 }

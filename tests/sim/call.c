@@ -44,6 +44,24 @@ static void after_fork(void)
 	sim.forked = sim.initialised;
 }
 
+/* Those that CUDA_VISIBLE_DEVICES names, by their numbers, up to the first that is not there. */
+static void see_devices(const char *visible)
+{
+	struct sim_config *c = &sim.config;
+	char *end;
+
+	for (c->devices = 0; !visible && c->devices < c->gpus; c->devices++)
+		sim.gpu[c->devices] = c->devices;
+	while (visible && *visible && c->devices < c->gpus) {
+		long gpu = strtol(visible, &end, 10);
+
+		if (end == visible || gpu < 0 || gpu >= c->gpus)
+			return;
+		sim.gpu[c->devices++] = (int)gpu;
+		visible = end + (*end == ',');
+	}
+}
+
 static void configure(void)
 {
 	struct sim_config *c = &sim.config;
@@ -55,9 +73,10 @@ static void configure(void)
 	pthread_cond_init(&sim.cond, &attr);
 	pthread_condattr_destroy(&attr);
 	pthread_atfork(NULL, NULL, after_fork);
-	c->devices = (int)env_size("CUDAW_SIM_DEVICES", 1);
-	if (c->devices > SIM_MAX_DEVICES)
-		c->devices = SIM_MAX_DEVICES;
+	c->gpus = (int)env_size("CUDAW_SIM_DEVICES", 1);
+	if (c->gpus > SIM_MAX_DEVICES)
+		c->gpus = SIM_MAX_DEVICES;
+	see_devices(getenv("CUDA_VISIBLE_DEVICES"));
 	c->memory = env_size("CUDAW_SIM_MEMORY", 4UL << 30);
 	c->context = env_size("CUDAW_SIM_CONTEXT", 64UL << 20);
 	c->copy_bytes_per_ns = gbps ? strtod(gbps, NULL) : 0;

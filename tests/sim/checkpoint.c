@@ -123,8 +123,50 @@ static bool charge_all(void)
 	return true;
 }
 
+/* The GPU that has it; -1: none. */
+static int find_gpu(const CUuuid *uuid)
+{
+	CUuuid other;
+
+	for (int gpu = 0; gpu < sim.config.gpus; gpu++) {
+		device_uuid(&other, gpu);
+		if (!memcmp(uuid, &other, sizeof(other)))
+			return gpu;
+	}
+	return -1;
+}
+
+/*
+ * Put each device on the GPU that the pairs say: all devices have to be in them, by the GPUs that
+ * they were on at the checkpoint, and no two on one GPU.
+ */
+static CUresult move_devices(const CUcheckpointRestoreArgs *args)
+{
+	bool taken[SIM_MAX_DEVICES] = {false};
+	int to[SIM_MAX_DEVICES];
+
+	for (CUdevice dev = 0; dev < sim.config.devices; dev++) {
+		const CUcheckpointGpuPair *pair = NULL;
+
+		for (unsigned int i = 0; i < args->gpuPairsCount && !pair; i++)
+			if (find_gpu(&args->gpuPairs[i].oldUuid) == sim.gpu[dev])
+				pair = &args->gpuPairs[i];
+		if (!pair)
+			return CUDA_ERROR_INVALID_VALUE;
+		to[dev] = find_gpu(&pair->newUuid);
+		if (to[dev] < 0)
+			return CUDA_ERROR_NOT_SUPPORTED;
+		if (taken[to[dev]])
+			return CUDA_ERROR_INVALID_VALUE;
+		taken[to[dev]] = true;
+	}
+	memcpy(sim.gpu, to, sizeof(to[0]) * (size_t)sim.config.devices);
+	return CUDA_SUCCESS;
+}
+
 SIM_EXPORT cuCheckpointProcessRestore(int pid, CUcheckpointRestoreArgs *args)
 {
+	int before[SIM_MAX_DEVICES];
 	size_t bytes = 0;
 	CUresult result;
 
@@ -132,11 +174,15 @@ SIM_EXPORT cuCheckpointProcessRestore(int pid, CUcheckpointRestoreArgs *args)
 	result = check_process(pid, CU_PROCESS_STATE_CHECKPOINTED);
 	if (result != CUDA_SUCCESS)
 		return result;
-	for (unsigned int i = 0; args && i < args->gpuPairsCount; i++)
-		if (memcmp(&args->gpuPairs[i].oldUuid, &args->gpuPairs[i].newUuid, sizeof(CUuuid)))
-			return CUDA_ERROR_NOT_SUPPORTED;
-	if (!charge_all())
-		return CUDA_ERROR_OUT_OF_MEMORY;
+	memcpy(before, sim.gpu, sizeof(before));
+	if (args && args->gpuPairsCount)
+		result = move_devices(args);
+	if (result == CUDA_SUCCESS && !charge_all()) {
+		memcpy(sim.gpu, before, sizeof(before));
+		result = CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	if (result != CUDA_SUCCESS)
+		return result;
 	for (CUdevice dev = 0; dev < sim.config.devices; dev++)
 		bytes += used_on(dev);
 	take_time(bytes);

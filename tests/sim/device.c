@@ -190,25 +190,30 @@ SIM_EXPORT cuDeviceGetName(char *name, int len, CUdevice dev)
 	return CUDA_SUCCESS;
 }
 
-static CUresult device_uuid(CUuuid *uuid, CUdevice dev)
+void device_uuid(CUuuid *uuid, int gpu)
+{
+	memcpy(uuid->bytes, "cudaw-simulated", sizeof(uuid->bytes));
+	uuid->bytes[15] = (char)gpu;
+}
+
+static CUresult get_uuid(CUuuid *uuid, CUdevice dev)
 {
 	if (!device_known(dev))
 		return CUDA_ERROR_INVALID_DEVICE;
-	memcpy(uuid->bytes, "cudaw-simulated", sizeof(uuid->bytes));
-	uuid->bytes[15] = (char)dev;
+	device_uuid(uuid, sim.gpu[dev]);
 	return CUDA_SUCCESS;
 }
 
 SIM_EXPORT cuDeviceGetUuid(CUuuid *uuid, CUdevice dev)
 {
 	SIM_ENTER(cuDeviceGetUuid, NEED_INIT);
-	return device_uuid(uuid, dev);
+	return get_uuid(uuid, dev);
 }
 
 SIM_EXPORT cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice dev)
 {
 	SIM_ENTER(cuDeviceGetUuid_v2, NEED_INIT);
-	return device_uuid(uuid, dev);
+	return get_uuid(uuid, dev);
 }
 
 SIM_EXPORT cuDeviceGetPCIBusId(char *id, int len, CUdevice dev)
@@ -216,7 +221,7 @@ SIM_EXPORT cuDeviceGetPCIBusId(char *id, int len, CUdevice dev)
 	SIM_ENTER(cuDeviceGetPCIBusId, NEED_INIT);
 	if (!device_known(dev))
 		return CUDA_ERROR_INVALID_DEVICE;
-	snprintf(id, (size_t)len, "0000:%02x:00.0", dev + 1);
+	snprintf(id, (size_t)len, "0000:%02x:00.0", sim.gpu[dev] + 1);
 	return CUDA_SUCCESS;
 }
 
@@ -265,7 +270,7 @@ SIM_EXPORT cuDeviceGetAttribute(int *value, CUdevice_attribute attr, CUdevice de
 		*value = INT32_MAX;
 		return CUDA_SUCCESS;
 	case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID:
-		*value = dev + 1;
+		*value = sim.gpu[dev] + 1;
 		return CUDA_SUCCESS;
 	default:
 		if (attr <= 0 || attr >= CU_DEVICE_ATTRIBUTE_MAX)

@@ -31,7 +31,8 @@
 #define SIM_ROUND(n, to) (((n) + (to)-1) / (to) * (to))
 
 struct sim_config {
-	int devices;
+	int devices;              /* that the process sees */
+	int gpus;                 /* of the machine */
 	size_t memory;            /* bytes per device */
 	size_t context;           /* bytes that an active context uses */
 	double copy_bytes_per_ns; /* 0: unlimited */
@@ -252,6 +253,7 @@ struct sim {
 	uint64_t ticket;
 	unsigned long long next_id;
 	uint64_t copy_free_at[2]; /* when the copy engine of a direction is free, ns */
+	int gpu[SIM_MAX_DEVICES]; /* the GPU that each device is on now */
 	struct sim_ctx *primary[SIM_MAX_DEVICES];
 	struct sim_pool *default_pool[SIM_MAX_DEVICES];
 	struct sim_pool *current_pool[SIM_MAX_DEVICES]; /* NULL: the default one */
@@ -390,6 +392,7 @@ CUresult copy_linear(struct sim_stream *s, CUdeviceptr dst, CUdeviceptr src, siz
 enum sim_direction copy_direction(CUdeviceptr dst, CUdeviceptr src);
 
 /* account.c: bytes used on each device, by all processes. */
+void device_uuid(CUuuid *uuid, int gpu);
 int account_init(const struct sim_config *config);
 bool account_charge(CUdevice dev, size_t bytes); /* false: not enough */
 void account_release(CUdevice dev, size_t bytes);

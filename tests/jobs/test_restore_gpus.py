@@ -1,0 +1,116 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""
+cudaw restore onto other GPUs. The simulated driver moves a process only by pairs that have all GPUs
+it sees, by their UUIDs at the checkpoint, as the real one does.
+"""
+import json
+import os
+
+from restorelib import Counting, folder, need_criu
+from gpulib import check, cudaw_ok, equal, jobs, main
+
+GPUS = [f"GPU-63756461-772d-7369-6d75-6c61746564{number:02x}" for number in range(4)]
+
+
+def on_gpus(count, visible=None):
+    """A job on a machine of so many GPUs, which this is from now on."""
+    need_criu()
+    os.environ["CUDAW_SIM_DEVICES"] = str(count)
+    if visible is None:
+        os.environ.pop("CUDA_VISIBLE_DEVICES", None)
+        return Counting()
+    os.environ["CUDA_VISIBLE_DEVICES"] = visible
+    try:
+        return Counting()
+    finally:
+        os.environ.pop("CUDA_VISIBLE_DEVICES")
+
+
+def stop(job):
+    path = folder()
+    cudaw_ok("snapshot", "--stop", job.pid, path)
+    check(job.is_gone(), "the job is still there")
+    return path
+
+
+def saw(path):
+    """The GPUs that the process of a snapshot saw."""
+    devices = json.loads(cudaw_ok("inspect", "--json", path))["devices"]
+    return [GPUS.index(device["uuid"]) for device in devices]
+
+
+def restored_to(job, path, gpu, *options):
+    """It goes on, and on that GPU."""
+    steps = job.steps()
+    cudaw_ok("restore", *options, path)
+    row = jobs()[job.pid]
+    equal([(g["ordinal"], g["uuid"]) for g in row["gpu"]], [(0, GPUS[gpu])], "the GPU in cudaw ps")
+    job.wait_steps(steps + 3)
+    # It can be paused where it is, and its manifest has the new GPUs: the next pairs are right.
+    cudaw_ok("pause", job.pid)
+    cudaw_ok("resume", job.pid)
+    job.wait_steps(job.steps() + 3)
+
+
+def to_the_other_gpu_and_back():
+    job = on_gpus(2)
+    path = stop(job)
+    equal(saw(path), [0, 1], "the GPUs at first")
+    restored_to(job, path, 1, "--gpu", "0=1")
+    path = stop(job)
+    equal(saw(path), [1, 0], "the GPUs of the moved job")
+    restored_to(job, path, 0, "--gpu", "0=0")
+    path = stop(job)
+    equal(saw(path), [0, 1], "the GPUs of the job that is back")
+    restored_to(job, path, 0)
+    job.finish()
+
+
+def by_uuid():
+    job = on_gpus(3)
+    restored_to(job, stop(job), 2, "--gpu", f"{GPUS[0]}={GPUS[2]}", "-g", f"{GPUS[1]}=0")
+    path = stop(job)
+    equal(saw(path), [2, 0, 1], "the GPUs")
+    restored_to(job, path, 1, "--gpu", f"{GPUS[2]}={GPUS[1]}")
+    job.finish()
+
+
+def a_moved_job_stays_where_it_is():
+    """Without --gpu, and from an older snapshot where that says."""
+    job = on_gpus(2)
+    first = stop(job)
+    with open(job.log, encoding="utf-8") as file:
+        log = file.read()
+    restored_to(job, first, 1, "--gpu", "0=1")
+    restored_to(job, stop(job), 1)
+    stop(job)
+    with open(job.log, "w", encoding="utf-8") as file:
+        file.write(log)
+    restored_to(job, first, 0)
+    job.finish()
+
+
+def a_job_that_sees_one_gpu_of_several():
+    job = on_gpus(4, visible="2")
+    path = stop(job)
+    equal(saw(path), [2], "the GPU at first")
+    restored_to(job, path, 3, "--gpu", "3")
+    path = stop(job)
+    equal(saw(path), [3], "the GPU of the moved job")
+    restored_to(job, path, 3)
+    job.finish()
+
+
+def another_machine():
+    """The GPU of the snapshot is not there: it takes the first one of the same kind."""
+    job = on_gpus(2, visible="1")
+    path = stop(job)
+    os.environ["CUDAW_SIM_DEVICES"] = "1"
+    restored_to(job, path, 0)
+    job.finish()
+
+
+if __name__ == "__main__":
+    main(to_the_other_gpu_and_back, by_uuid, a_moved_job_stays_where_it_is,
+         a_job_that_sees_one_gpu_of_several, another_machine)
