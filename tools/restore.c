@@ -32,10 +32,12 @@ const char help_restore[] =
 	"working folder and GPU memory. Before anything is started, this checks the snapshot, the\n"
 	"driver, the GPUs, and the programs and libraries that the job uses.\n"
 	"\n"
-	"  -g, --gpu OLD=NEW  put what was on the snapshot's GPU OLD on the GPU NEW, each an index\n"
-	"                     or a UUID; may be repeated. Without it a job stays on its GPUs, or,\n"
-	"                     on another machine, takes the first ones of the same kind\n"
+	"  -g, --gpu OLD=NEW  put what was on the GPU OLD, an index as 'cudaw inspect' shows it or a\n"
+	"                     UUID, on the GPU NEW, an index or UUID here; may be repeated. Without\n"
+	"                     it a job stays on its GPUs, or, on another machine, takes the first\n"
+	"                     ones of the same kind\n"
 	"      --paused       leave the job paused; 'cudaw resume' lets it go on\n"
+	"  -j, --json         what was done, as a JSON object\n"
 	"  -h, --help         this text\n"
 	"\n"
 	"What is in GPU memory is checked while it is read: a damaged snapshot ends the new\n"
@@ -49,7 +51,9 @@ struct restoring {
 	char path[PATH_MAX];
 	char *choices[CUDA_MAX_DEVICES];
 	size_t nchoices;
-	bool paused;
+	bool paused, json;
+	int64_t began;
+	double check_ms, criu_ms, start_ms;
 	struct snapshot snapshot;
 	struct needs needs;
 	struct criu_files files;
@@ -184,31 +188,69 @@ static bool answers(struct job *job)
 	return false;
 }
 
+static void add_phase(json_t *phases, const char *name, double ms)
+{
+	json_array_append_new(phases, json_pack("{s:s, s:f}", "name", name, "ms", ms));
+}
+
+/* The phases in their order: ours, and those of the job's resume. */
+static void report_json(const struct restoring *r, const struct job_transfer *resume, double ms)
+{
+	json_t *object, *phases = json_array();
+
+	add_phase(phases, "check", r->check_ms);
+	add_phase(phases, "criu", r->criu_ms);
+	add_phase(phases, "start", r->start_ms);
+	for (int i = 0; i < resume->nphases; i++)
+		add_phase(phases, resume->phases[i].name, resume->phases[i].ms);
+	object = json_pack("{s:i, s:s, s:b, s:I, s:f, s:o}", "pid", r->snapshot.manifest.pid,
+			   "path", r->path, "paused", (int)r->paused, "bytes",
+			   (json_int_t)r->snapshot.manifest.totals.bytes, "ms", ms, "phases",
+			   phases);
+	json_dumpf(object, stdout, JSON_INDENT(1) | JSON_ENSURE_ASCII);
+	putchar('\n');
+	json_decref(object);
+}
+
+static void report(const struct restoring *r, const struct job *job)
+{
+	char took[FORMAT_SIZE], bytes[FORMAT_SIZE];
+	double ms = now_ms() - r->began;
+
+	if (r->json)
+		report_json(r, &job->status.resume, ms);
+	else
+		printf("%d %s: %s of GPU memory in %s\n", job->pid,
+		       r->paused ? "is there, paused" : "goes on",
+		       format_bytes(bytes, r->snapshot.manifest.totals.bytes),
+		       format_duration(took, ms));
+}
+
 /* The processes are there: tell the job where it is, and let it go on. */
 static int go_on(struct restoring *r, int dir)
 {
-	char request[PROTOCOL_LINE], took[FORMAT_SIZE], bytes[FORMAT_SIZE];
 	struct job job = {.pid = r->snapshot.manifest.pid, .uid = geteuid(), .dir = dir, .fd = -1};
+	char request[PROTOCOL_LINE];
 	int64_t begin = now_ms();
 	int ret;
 
 	make_request(r, request, sizeof(request));
 	ret = answers(&job) ? control_ask(&job, "restore", "restoring", request) : EXIT_FAILED;
+	r->start_ms = now_ms() - begin;
+	/* What it knows is of an earlier resume. */
+	job.status.resume = (struct job_transfer){0};
 	if (!ret && !r->paused)
 		ret = control_ask(&job, "restore", "restoring", "resume");
-	if (ret)
-		return ret;
-	printf("%d %s: %s of GPU memory in %s\n", job.pid,
-	       r->paused ? "is there, paused" : "goes on",
-	       format_bytes(bytes, r->snapshot.manifest.totals.bytes),
-	       format_duration(took, now_ms() - begin));
-	return EXIT_DONE;
+	if (!ret)
+		report(r, &job);
+	return ret;
 }
 
 static int restore(struct restoring *r)
 {
 	char images[PATH_MAX + SNAPSHOT_NAME_SIZE + 1], name[SNAPSHOT_NAME_SIZE];
 	struct tree tree;
+	int64_t begin = now_ms();
 	int ret, dir = make_runtime_dir(r);
 
 	if (dir < 0)
@@ -224,6 +266,7 @@ static int restore(struct restoring *r)
 		close(dir);
 		return EXIT_FAILED;
 	}
+	r->criu_ms = now_ms() - begin;
 	ret = go_on(r, dir);
 	if (ret) {
 		tree_find(&tree, r->snapshot.manifest.pid);
@@ -240,6 +283,7 @@ static int run(struct restoring *r, const char *path)
 {
 	int ret;
 
+	r->began = now_ms();
 	if (!realpath(path, r->path)) {
 		complain("%s: %s", path, strerror(errno));
 		return EXIT_FAILED;
@@ -248,6 +292,7 @@ static int run(struct restoring *r, const char *path)
 	if (ret)
 		return ret;
 	ret = check(r);
+	r->check_ms = now_ms() - r->began;
 	if (!ret)
 		ret = restore(r);
 	criu_files_free(&r->files);
@@ -260,13 +305,14 @@ int cmd_restore(int argc, char **argv)
 	static const struct option options[] = {
 		{"gpu", required_argument, NULL, 'g'},
 		{"paused", no_argument, NULL, 'p'},
+		{"json", no_argument, NULL, 'j'},
 		{"help", no_argument, NULL, 'h'},
 		{NULL, 0, NULL, 0},
 	};
 	struct restoring r = {0};
 	int opt;
 
-	while ((opt = getopt_long(argc, argv, "g:h", options, NULL)) != -1) {
+	while ((opt = getopt_long(argc, argv, "g:jh", options, NULL)) != -1) {
 		switch (opt) {
 		case 'g':
 			if (r.nchoices == CUDA_MAX_DEVICES) {
@@ -277,6 +323,9 @@ int cmd_restore(int argc, char **argv)
 			break;
 		case 'p':
 			r.paused = true;
+			break;
+		case 'j':
+			r.json = true;
 			break;
 		case 'h':
 			fputs(help_restore, stdout);

@@ -13,8 +13,8 @@ import sys
 import tempfile
 
 from detached import Detached, why_no_criu
-from gpulib import (SCRATCH, Job, Skip, check, cudaw_ok, equal, figure, gpu_count, main, same_lines,
-                    seeded)
+from gpulib import (SCRATCH, Job, Skip, check, cudaw_ok, equal, figure, gpu_count, jobs, main,
+                    same_lines, seeded)
 
 GPUS = sys.argv[1] == "--gpus"
 PROGRAM, ARGS = sys.argv[1 + GPUS], sys.argv[2 + GPUS:]
@@ -37,11 +37,14 @@ def logged(log):
         return file.read()
 
 
-def report(number, snapshot):
-    for phase in snapshot["phases"]:
-        figure(f"snapshot_{number}_{phase['name']}", phase["ms"], "ms")
-    figure(f"snapshot_{number}_written", snapshot["totals"]["written"], "B")
-    figure(f"snapshot_{number}_image", snapshot["image"], "B")
+def gpus(path):
+    """The UUIDs of the GPUs that the process of a snapshot saw."""
+    return [device["uuid"] for device in json.loads(cudaw_ok("inspect", "--json", path))["devices"]]
+
+
+def report(what, said):
+    for phase in said["phases"]:
+        figure(f"{what}_{phase['name']}", phase["ms"], "ms")
 
 
 def same_output_from_snapshots():
@@ -56,15 +59,22 @@ def same_output_from_snapshots():
     for number in (1, 2):
         job.wait_steps(rng.randrange(STEPS * number // 4, STEPS * (number + 1) // 4), timeout=120)
         first, copy = folder(), folder()
-        report(number, json.loads(cudaw_ok("snapshot", "--stop", "--json", job.pid, first,
-                                           timeout=240)))
+        said = json.loads(cudaw_ok("snapshot", "--stop", "--json", job.pid, first, timeout=240))
+        report(f"snapshot_{number}", said)
+        figure(f"snapshot_{number}_written_bytes", said["totals"]["written"], "B")
+        figure(f"snapshot_{number}_image_bytes", said["image"], "B")
         check(job.is_gone(), "the job is still there")
         steps = job.steps()
         subprocess.run(["cp", "-a", first, copy], check=True)
         shutil.rmtree(first)
-        other = ["--gpu", "0=1" if number == 1 else "1=0"] if GPUS else []
-        print("#", cudaw_ok("restore", *other, copy, timeout=240).strip(), flush=True)
-        equal(job.state(), "running", "the state")
+        # There, and back: each time its GPUs in the other order.
+        here = gpus(copy)
+        other = ["--gpu", f"0={here[1]}"] if GPUS else []
+        said = json.loads(cudaw_ok("restore", "--json", *other, copy, timeout=240))
+        report(f"restore_{number}", said)
+        row = jobs()[job.pid]
+        equal(row["state"], "running", "the state")
+        equal(row["gpu"][0]["uuid"], here[1 if GPUS else 0], "its GPU")
         job.wait_steps(steps + 1)
         shutil.rmtree(copy)
     same_lines("\n".join(job.wait_end()), native, "after two restores")

@@ -46,7 +46,11 @@ def a_stopped_job_goes_on_from_a_copy():
 def twice_in_a_row():
     job, path = stopped()
     for _ in range(2):
-        cudaw_ok("restore", path)
+        said = json.loads(cudaw_ok("restore", "--json", path))
+        equal([phase["name"] for phase in said["phases"]],
+              ["check", "criu", "start", "read", "restore", "map", "copy"], "the phases")
+        check(0 < sum(phase["ms"] for phase in said["phases"]) <= said["ms"] + 5, f"{said}")
+        equal((said["pid"], said["path"], said["paused"]), (job.pid, path, False), "what it says")
         job.wait_steps(job.steps() + 3)
         path = folder()
         cudaw_ok("snapshot", "--stop", job.pid, path)
