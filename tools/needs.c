@@ -2,6 +2,7 @@
 #include "tools/needs.h"
 
 #include "checkpoint/buildid.h"
+#include "checkpoint/nvml.h"
 #include "tools/format.h"
 #include "tools/host.h"
 #include "tools/tools.h"
@@ -17,6 +18,7 @@
 #include <unistd.h>
 
 #define NOT_CHOSEN (-1)
+#define KIND_SIZE  192
 
 static int check_file(const struct snapshot *s, const json_t *file)
 {
@@ -177,6 +179,24 @@ static const char *new_uuid(const void *list, int i)
 	return ((const struct probe *)list)->devices[i].uuid;
 }
 
+/* "NVIDIA H200 (9.0, 150 bytes)" */
+static const char *kind_text(const char *name, int major, int minor, size_t memory, char *buf,
+			     size_t size)
+{
+	snprintf(buf, size, "%s (%d.%d, %zu bytes)", name, major, minor, memory);
+	return buf;
+}
+
+static const char *old_kind(const struct snapshot_device *d, char *buf, size_t size)
+{
+	return kind_text(d->name, d->major, d->minor, d->memory, buf, size);
+}
+
+static const char *new_kind(const struct probe_device *d, char *buf, size_t size)
+{
+	return kind_text(d->name, d->major, d->minor, d->memory, buf, size);
+}
+
 static int choose(const struct snapshot *s, const char *choice, struct needs *needs, bool *taken)
 {
 	const struct snapshot_manifest *m = &s->manifest;
@@ -185,6 +205,7 @@ static int choose(const struct snapshot *s, const char *choice, struct needs *ne
 	int from = choice[len] ? find_gpu(choice, len, old_uuid, m, m->ndevices)
 			       : (m->ndevices == 1 ? 0 : -1);
 	int to = find_gpu(text, strlen(text), new_uuid, &needs->probe, needs->probe.ndevices);
+	char a[KIND_SIZE], b[KIND_SIZE];
 
 	if (from < 0 || to < 0) {
 		complain("--gpu %s: there is no such GPU %s", choice,
@@ -196,12 +217,9 @@ static int choose(const struct snapshot *s, const char *choice, struct needs *ne
 		return EXIT_USAGE;
 	}
 	if (!same_kind(&m->devices[from], &needs->probe.devices[to])) {
-		const struct snapshot_device *a = &m->devices[from];
-		const struct probe_device *b = &needs->probe.devices[to];
-
-		complain("--gpu %s: expected %s (%d.%d, %zu bytes), found %s (%d.%d, %zu bytes)",
-			 choice, a->name, a->major, a->minor, a->memory, b->name, b->major,
-			 b->minor, b->memory);
+		complain("--gpu %s: expected %s, found %s", choice,
+			 old_kind(&m->devices[from], a, sizeof(a)),
+			 new_kind(&needs->probe.devices[to], b, sizeof(b)));
 		return EXIT_UNSUPPORTED;
 	}
 	needs->map[from] = to;
@@ -220,6 +238,20 @@ static int find_free(const struct snapshot_device *device, const struct probe *p
 	return -1;
 }
 
+/* No GPU here is like the @index-th of the snapshot; another one that is free is named. */
+static int refuse_kind(const struct snapshot *s, size_t index, const struct probe *probe,
+		       const bool *taken)
+{
+	char expected[KIND_SIZE], found[KIND_SIZE] = "none that is free";
+
+	for (int i = probe->ndevices; i-- > 0;)
+		if (!taken[i])
+			new_kind(&probe->devices[i], found, sizeof(found));
+	complain("%s: expected one more GPU like its %zu, %s; found %s", s->path, index,
+		 old_kind(&s->manifest.devices[index], expected, sizeof(expected)), found);
+	return EXIT_UNSUPPORTED;
+}
+
 static int map_rest(const struct snapshot *s, struct needs *needs, bool *taken)
 {
 	const struct snapshot_manifest *m = &s->manifest;
@@ -236,15 +268,10 @@ static int map_rest(const struct snapshot *s, struct needs *needs, bool *taken)
 			taken[to] = true;
 		}
 	for (size_t i = 0; i < m->ndevices; i++) {
-		const struct snapshot_device *a = &m->devices[i];
-
-		if (needs->map[i] == NOT_CHOSEN) {
-			complain("%s: expected one more GPU like its %zu, %s (%d.%d, %zu bytes); "
-				 "none is here",
-				 s->path, i, a->name, a->major, a->minor, a->memory);
-			return EXIT_UNSUPPORTED;
-		}
-		needs->moved |= strcmp(a->uuid, needs->probe.devices[needs->map[i]].uuid) != 0;
+		if (needs->map[i] == NOT_CHOSEN)
+			return refuse_kind(s, i, &needs->probe, taken);
+		needs->moved |=
+			strcmp(m->devices[i].uuid, needs->probe.devices[needs->map[i]].uuid) != 0;
 	}
 	return EXIT_DONE;
 }
@@ -268,4 +295,26 @@ int needs_gpus(const struct snapshot *s, char **choices, size_t count, struct ne
 	for (size_t i = 0; i < count && !ret; i++)
 		ret = choose(s, choices[i], needs, taken);
 	return ret ? ret : map_rest(s, needs, taken);
+}
+
+int needs_memory(const struct snapshot *s, const struct needs *needs)
+{
+	const struct snapshot_manifest *m = &s->manifest;
+	char expected[FORMAT_SIZE], found[FORMAT_SIZE];
+
+	for (size_t i = 0; i < m->ndevices; i++) {
+		const char *uuid = needs->probe.devices[needs->map[i]].uuid;
+		size_t bytes = 0, room;
+
+		for (size_t r = 0; r < m->nregions; r++)
+			bytes += m->regions[r].device == (int)i ? m->regions[r].size : 0;
+		if (nvml_free_memory(uuid, &room) || room >= bytes)
+			continue;
+		complain("%s: expected %s free on GPU %d (%s), found %s; with --paused the job "
+			 "can wait",
+			 s->path, format_bytes(expected, bytes), needs->map[i], uuid,
+			 format_bytes(found, room));
+		return EXIT_FAILED;
+	}
+	return EXIT_DONE;
 }

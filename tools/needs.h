@@ -32,4 +32,10 @@ int needs_opened(const struct snapshot *snapshot, const struct criu_files *files
  */
 int needs_gpus(const struct snapshot *snapshot, char **choices, size_t count, struct needs *needs);
 
+/*
+ * That as much memory is free on these GPUs as the snapshot has, where NVML says how much is. What the
+ * context takes beside it is not known. An exit code.
+ */
+int needs_memory(const struct snapshot *snapshot, const struct needs *needs);
+
 #endif

@@ -121,6 +121,8 @@ static int check(struct restoring *r)
 		ret = needs_files(&r->snapshot);
 	if (!ret)
 		ret = needs_gpus(&r->snapshot, r->choices, r->nchoices, &r->needs);
+	if (!ret && !r->paused)
+		ret = needs_memory(&r->snapshot, &r->needs);
 	return ret ? ret : check_image(r);
 }
 

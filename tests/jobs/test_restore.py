@@ -117,7 +117,7 @@ def nothing_is_started_that_cannot_go_on():
             (lambda m: library(m).update(path="/lib/gone.so"), "needs /lib/gone.so: No such file"),
             (lambda m: library(m).update(size=5, build_id=None), "of 5 bytes, found"),
             (lambda m: m.update(cuda=12080), "expected a driver of CUDA 12.8, found 13.0"),
-            (lambda m: m["devices"][0].update(name="NVIDIA H200"), "expected one more GPU like"),
+            (lambda m: m["devices"][0].update(name="NVIDIA H200"), "found Simulated GPU (9.0, "),
             (lambda m: m["devices"][0].update(major=8), "expected one more GPU like its 0"),
             (lambda m: m["devices"][0].update(memory=5), "expected one more GPU like its 0"),
             (lambda m: m["devices"].append(m["devices"][0]), "expected 2 GPUs, found 1"),

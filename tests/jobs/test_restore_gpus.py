@@ -6,9 +6,17 @@ it sees, by their UUIDs at the checkpoint, as the real one does.
 """
 import json
 import os
+import shutil
+import subprocess
+import sys
+import tempfile
 
-from restorelib import Counting, folder, need_criu
-from gpulib import check, cudaw_ok, equal, jobs, main
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "cli"))
+
+from restorelib import Counting, folder, need_criu, refused  # noqa: E402
+from gpulib import (BUILD, CUDAW, SCRATCH, Skip, base_environment, check, cudaw_ok,  # noqa: E402
+                    equal, jobs, main)
+import snapshotlib  # noqa: E402
 
 GPUS = [f"GPU-63756461-772d-7369-6d75-6c61746564{number:02x}" for number in range(4)]
 
@@ -111,6 +119,40 @@ def another_machine():
     job.finish()
 
 
+def too_little_memory():
+    job = on_gpus(1)
+    path = stop(job)
+    needed = json.loads(cudaw_ok("inspect", "--json", path))["totals"]["bytes"]
+    libraries = tempfile.mkdtemp(dir=SCRATCH)
+    shutil.copy(f"{BUILD}/tests/preload/nvml.so", f"{libraries}/libnvidia-ml.so.1")
+    env = {"LD_LIBRARY_PATH": libraries, "TEST_NVML_FREE": str(needed - 1)}
+    said = refused("restore", path, env=env)
+    check(f"MiB free on GPU 0 ({GPUS[0]}), found 3" in said, said)
+    check(job.is_gone(), "a process was started")
+    steps = job.steps()
+    subprocess.run([CUDAW, "restore", path], env={**base_environment(), **env,
+                                                  "TEST_NVML_FREE": str(needed)},
+                   check=True, stdout=subprocess.DEVNULL)
+    job.wait_steps(steps + 3)
+    job.finish()
+
+
+def another_driver():
+    """What is in /sys comes from a file system of its own."""
+    job = on_gpus(1)
+    path = stop(job)
+    snapshotlib.edit_manifest(path, lambda m: m.update(driver="580.1"))
+    script = ("mount -t tmpfs none /sys/module && mkdir /sys/module/nvidia || exit 77; "
+              "echo 570.2 > /sys/module/nvidia/version; exec \"$@\"")
+    done = subprocess.run(["unshare", "-m", "sh", "-c", script, "sh", CUDAW, "restore", path],
+                          env=base_environment(), capture_output=True, text=True, check=False)
+    if done.returncode == 77:
+        raise Skip("a file system cannot be mounted here")
+    equal(done.returncode, 6, "the exit code")
+    check("expected driver 580.1, found 570.2" in done.stderr, done.stderr)
+    check(job.is_gone(), "a process was started")
+
+
 if __name__ == "__main__":
     main(to_the_other_gpu_and_back, by_uuid, a_moved_job_stays_where_it_is,
-         a_job_that_sees_one_gpu_of_several, another_machine)
+         a_job_that_sees_one_gpu_of_several, another_machine, too_little_memory, another_driver)
