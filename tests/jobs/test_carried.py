@@ -6,6 +6,7 @@ carry: that is named, and the job runs on.
 """
 import array
 import contextlib
+import fcntl
 import os
 import pty
 import re
@@ -16,7 +17,7 @@ import tempfile
 import threading
 
 from simlib import SCRATCH
-from detached import Detached
+from detached import Detached, why_no_criu
 from gpulib import BUILD, RUNTIME_DIR, Job, check, cudaw_ok, equal, jobs, main, until
 from restorelib import Counting, folder, need_criu, refused, stopped
 
@@ -276,6 +277,36 @@ def a_process_that_nobody_waited_for():
     goes_on(job, path)
 
 
+def is_locked(path):
+    with open(path, "r+b") as file:
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 16)
+            return False
+        except BlockingIOError:
+            return True
+
+
+def record_locks_are_kept():
+    """
+    To close a file drops all that a process has on it: nothing of ours may open what it maps. CRIU
+    does, so a restored job has only those on other files.
+    """
+    job = Detached("loader_job.py", "--steps", 200, "--step-ms", 10)
+    job.wait_steps(3)
+    path, mapped = (os.path.join(SCRATCH, f"loader_job-{name}") for name in ("locked", "mapped"))
+    check(is_locked(path) and is_locked(mapped), "the job has no lock")
+    for _ in range(2):
+        cudaw_ok("snapshot", "--gpu-only", job.pid, folder())
+        check(is_locked(path) and is_locked(mapped), "the job has lost a lock by a snapshot")
+    if not why_no_criu():
+        snapshot = folder()
+        cudaw_ok("snapshot", "--stop", job.pid, snapshot)
+        check(job.is_gone() and not is_locked(path), "there is a lock without the job")
+        cudaw_ok("restore", snapshot)
+        check(is_locked(path), "the restored job has no lock")
+    equal(job.wait_end()[-1], "loader_job: every step right", "the last line")
+
+
 def everything_that_a_data_loader_has():
     """Twice in a row; and the folder of its sockets is made again."""
     need_criu()
@@ -305,4 +336,4 @@ if __name__ == "__main__":
          a_descriptor_under_way, a_child_that_uses_the_gpu, a_job_of_several_processes,
          a_deleted_file_of_some_size, a_terminal, nothing_is_started_where_a_file_has_changed,
          a_log_that_is_appended_to_may_have_grown, the_working_folder_is_needed,
-         a_process_that_nobody_waited_for, everything_that_a_data_loader_has)
+         a_process_that_nobody_waited_for, record_locks_are_kept, everything_that_a_data_loader_has)

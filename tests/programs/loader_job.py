@@ -6,11 +6,13 @@ processes, forked when CUDA is in use already, whose batches come through shared
 A worker fills an unlinked file in /dev/shm and sends it as PyTorch does: a queue (a pipe and
 semaphores) has a ticket, for which a thread of the worker hands out the descriptor over a Unix
 socket. Each batch goes through the GPU and back, pinned. The program also waits by epoll on an
-eventfd, has a socket pair, a memfd, a deleted file, a named file in /dev/shm, and a log file that it
-appends to.
+eventfd, has a socket pair, a memfd, a deleted file, a named file in /dev/shm, two files of which it
+holds a record lock (loader_job-locked and, which is mapped, loader_job-mapped in TMPDIR), and a log file
+that it appends to.
 """
 import argparse
 import ctypes
+import fcntl
 import mmap
 import multiprocessing
 import multiprocessing.reduction
@@ -98,6 +100,12 @@ class Things:
         self.shared = mmap.mmap(self.named.fileno(), SIZE)
         for file in (self.memory, self.deleted.fileno()):
             os.pwrite(file, bytes(SIZE), 0)
+        self.locked = [open(os.path.join(tempfile.gettempdir(), name), "w+b")
+                       for name in ("loader_job-locked", "loader_job-mapped")]
+        for file in self.locked:
+            file.truncate(SIZE)
+            fcntl.lockf(file, fcntl.LOCK_EX, 16)
+        self.mapped = mmap.mmap(self.locked[1].fileno(), SIZE)
 
     def test(self, k):
         count, last = (n.to_bytes(8, "little") for n in (k, max(k - 1, 0)))
