@@ -2,13 +2,16 @@
 #include "tools/criu.h"
 
 #include "tools/format.h"
+#include "tools/progress.h"
 #include "tools/tools.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -107,6 +110,20 @@ static void read_log(struct criu *criu)
 		fclose(log);
 }
 
+/* Wait until the process @pid has ended, and show for how long it has worked on @images. */
+static void wait_for(pid_t pid, const char *images, int *status)
+{
+	struct pollfd end = {.fd = pid > 0 ? syscall(SYS_pidfd_open, pid, 0) : -1,
+			     .events = POLLIN};
+
+	while (end.fd >= 0 && poll(&end, 1, PROGRESS_MS) <= 0)
+		progress_time(images);
+	if (end.fd >= 0)
+		close(end.fd);
+	while (pid > 0 && waitpid(pid, status, 0) < 0 && errno == EINTR)
+		;
+}
+
 /* Run it with @args after what is the same for all. */
 static bool run(struct criu *criu, const char *verb, const char *images, const char *const *args)
 {
@@ -141,8 +158,7 @@ static bool run(struct criu *criu, const char *verb, const char *images, const c
 		execv(criu->path, (char *const *)argv);
 		_exit(127);
 	}
-	while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
-		;
+	wait_for(pid, images, &status);
 	if (pid > 0 && WIFEXITED(status) && !WEXITSTATUS(status)) {
 		char path[sizeof(criu->work) + 32];
 
@@ -170,13 +186,22 @@ bool criu_dump(struct criu *criu, const char *images, pid_t pid, bool stop)
 				    stop ? "--leave-stopped" : "--leave-running",
 				    NULL};
 
+	bool done;
+
 	snprintf(number, sizeof(number), "%d", pid);
-	return run(criu, "dump", images, args);
+	progress_begin("CRIU writes");
+	done = run(criu, "dump", images, args);
+	progress_end();
+	return done;
 }
 
 bool criu_restore(struct criu *criu, const char *images)
 {
 	const char *const args[] = {"--restore-detached", NULL};
+	bool done;
 
-	return run(criu, "restore", images, args);
+	progress_begin("CRIU reads");
+	done = run(criu, "restore", images, args);
+	progress_end();
+	return done;
 }

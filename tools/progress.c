@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #define QUIET_MS 1000 /* what is over sooner needs no progress */
+#define MIN_NAME 10   /* characters of a path that is cut */
 
 static struct {
 	const char *doing;
@@ -103,13 +104,18 @@ static bool is_due(void)
 
 static void show(const char *who, const char *what)
 {
-	char line[512];
 	struct winsize win = {0};
-	int width;
+	char line[512];
+	int width, room;
 
-	snprintf(line, sizeof(line), "%s %s:%s", watch.doing, who, what);
-	/* A line that wraps could not be rewritten. */
+	/* A line that wraps could not be rewritten. Of a long path the end is shown. */
 	width = ioctl(STDERR_FILENO, TIOCGWINSZ, &win) == 0 && win.ws_col ? win.ws_col - 1 : 79;
+	room = width - (int)(strlen(watch.doing) + strlen(": ") + strlen(what));
+	if (room < (int)strlen(who) && room > MIN_NAME)
+		snprintf(line, sizeof(line), "%s ...%s:%s", watch.doing,
+			 who + strlen(who) - (room - strlen("...")), what);
+	else
+		snprintf(line, sizeof(line), "%s %s:%s", watch.doing, who, what);
 	fprintf(stderr, "\r%.*s\033[K", width, line);
 	watch.shown = true;
 }
@@ -137,6 +143,16 @@ void progress_bytes(const char *what, uint64_t done, uint64_t total)
 		return;
 	describe_bytes(bytes, sizeof(bytes), done, total, (double)done / (now_ms() - watch.begin));
 	show(what, bytes);
+}
+
+void progress_time(const char *what)
+{
+	char took[FORMAT_SIZE], text[FORMAT_SIZE + 1];
+
+	if (!is_due())
+		return;
+	snprintf(text, sizeof(text), " %s", format_duration(took, now_ms() - watch.begin));
+	show(what, text);
 }
 
 void progress_end(void)

@@ -21,6 +21,9 @@ int progress_tick(struct job **jobs, size_t n);
 /* The same for work of our own on @what, for which nobody sends lines. */
 void progress_bytes(const char *what, uint64_t done, uint64_t total);
 
+/* The same where it is not known how much there is to do: the time it has taken. */
+void progress_time(const char *what);
+
 /* Wipe the line. */
 void progress_end(void);
 

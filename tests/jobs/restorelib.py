@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the tests of cudaw restore on the simulated driver share."""
+import contextlib
 import os
+import pty
+import re
 import signal
 import subprocess
 import tempfile
+import threading
 
 from simlib import SANITIZED, SCRATCH
 from detached import Detached, why_no_criu
@@ -53,6 +57,23 @@ def pretended_criu(script):
         file.write("#!/bin/sh\n" + script)
     os.chmod(path, 0o755)
     return {"CUDAW_CRIU": path}
+
+
+class Terminal:
+    """A terminal for a job or a command; what comes out of it is read and kept."""
+
+    def __init__(self):
+        self.master, self.slave = pty.openpty()
+        self.text = b""
+        threading.Thread(target=self.read, daemon=True).start()
+
+    def read(self):
+        with contextlib.suppress(OSError):
+            while chunk := os.read(self.master, 65536):
+                self.text += chunk
+
+    def lines(self):
+        return list(filter(None, re.split(r"[\r\n]+", self.text.decode(errors="replace"))))
 
 
 def stopped(path=None, **options):

@@ -5,21 +5,18 @@ What of a job's surroundings a snapshot carries, what it needs where it goes on,
 carry: that is named, and the job runs on.
 """
 import array
-import contextlib
 import fcntl
 import os
-import pty
 import re
 import shutil
 import socket
 import subprocess
 import tempfile
-import threading
 
 from simlib import SCRATCH
 from detached import Detached, why_no_criu
 from gpulib import BUILD, RUNTIME_DIR, Job, check, cudaw_ok, equal, jobs, main, until
-from restorelib import Counting, folder, need_criu, refused, stopped
+from restorelib import Counting, Terminal, folder, need_criu, refused, stopped
 
 
 def with_descriptor(fd, **options):
@@ -174,23 +171,6 @@ def a_deleted_file_of_some_size():
         os.posix_fallocate(file.fileno(), 0, (1 << 30) + 4096)
         job = with_descriptor(file.fileno())
         runs_on(job, r"CRIU: Can't dump ghost file .* of [0-9]+ size", code=1)
-
-
-class Terminal:
-    """A terminal for a job or a command; what comes out of it is read and kept."""
-
-    def __init__(self):
-        self.master, self.slave = pty.openpty()
-        self.text = b""
-        threading.Thread(target=self.read, daemon=True).start()
-
-    def read(self):
-        with contextlib.suppress(OSError):
-            while chunk := os.read(self.master, 65536):
-                self.text += chunk
-
-    def lines(self):
-        return self.text.decode(errors="replace").replace("\r", "").splitlines()
 
 
 class InTerminal(Counting):

@@ -6,16 +6,19 @@ job is not harmed by a CRIU that fails is seen with one that only pretends.
 """
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "cli"))
 
 from simlib import SCRATCH, not_by_tsan  # noqa: E402
 from detached import Detached  # noqa: E402
-from gpulib import check, cudaw, cudaw_ok, equal, main, until  # noqa: E402
-from restorelib import Counting, folder, need_criu, pretended_criu, refused, stopped  # noqa: E402
+from gpulib import CUDAW, base_environment, check, cudaw, cudaw_ok, equal, main, until  # noqa: E402
+from restorelib import (Counting, Terminal, folder, need_criu, pretended_criu,  # noqa: E402
+                        refused, stopped)
 import snapshotlib  # noqa: E402
 
 
@@ -270,10 +273,43 @@ def a_dump_that_fails_leaves_a_paused_job_paused():
         one.finish()
 
 
+SLOW = """
+[ "$1" = --version ] || sleep 1.5
+exec "$REAL" "$@"
+"""
+
+
+def a_terminal_shows_how_far_it_is():
+    """What takes longer than a second, with the end of a path that is too long for the line."""
+    need_criu()
+    os.environ["CUDAW_SIM_COPY_GBPS"] = "0.02"
+    job = Counting()
+    os.environ.pop("CUDAW_SIM_COPY_GBPS")
+    path = os.path.join(tempfile.mkdtemp(dir=SCRATCH), "long" * 20)
+    real = subprocess.run(["sh", "-c", "command -v ${CUDAW_CRIU:-criu}"], capture_output=True,
+                          text=True, check=True).stdout.strip()
+    for command, expected in [
+            (("snapshot", "--stop", job.pid, path),
+             [rf"\w+ {job.pid}: \w+ .* of 34\.0 MiB, \d+\.\d GB/s, .* left",
+              r"CRIU writes \.\.\.[long]+/host-1: 1\.\d s"]),
+            (("restore", path), [r"CRIU reads \.\.\.[long]+/host-1: 1\.\d s",
+                                 rf"restoring {job.pid}: \w+ .* of 34\.0 MiB, \d+\.\d GB/s, .* left"])]:
+        terminal = Terminal()
+        subprocess.run([CUDAW, *map(str, command)], stderr=terminal.slave, check=True, timeout=60,
+                       stdout=subprocess.DEVNULL,
+                       env={**base_environment(), "REAL": real, **pretended_criu(SLOW)})
+        job.process.poll()
+        for pattern in expected:
+            check(any(re.match(pattern, line) for line in terminal.lines()),
+                  f"{pattern!r} is not in {terminal.lines()}")
+        check(all(len(line) < 90 for line in terminal.lines()), f"a line in {terminal.lines()}")
+    job.finish()
+
+
 if __name__ == "__main__":
     main(a_job_goes_on_after_its_snapshot, a_stopped_job_goes_on_from_a_copy, twice_in_a_row,
          one_snapshot_starts_a_job_again_and_again, a_paused_job_stays_paused, restored_paused,
          an_incremental_one_writes_what_changed, nothing_is_started_that_cannot_go_on,
          wrong_gpus_are_named, other_gpus_are_asked_for, damage_is_found_before_the_job_goes_on,
          the_same_process_id_is_needed, without_a_criu_that_will_do, a_dump_that_fails_does_no_harm,
-         a_dump_that_fails_leaves_a_paused_job_paused)
+         a_dump_that_fails_leaves_a_paused_job_paused, a_terminal_shows_how_far_it_is)
