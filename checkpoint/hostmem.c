@@ -5,6 +5,7 @@
 #include <limits.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -167,6 +168,19 @@ size_t hostmem_limit(void)
 
 	cgroup_query(&limit, &left, &group);
 	return min(limit, (size_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE));
+}
+
+bool hostmem_parse(const char *text, size_t *size)
+{
+	static const char units[] = "KMGT";
+	char *end;
+	unsigned long long value = strtoull(text, &end, 10);
+	const char *unit = *end ? strchr(units, *end) : NULL;
+
+	if (end == text || *text == '-' || (*end && (!unit || end[1])))
+		return false;
+	*size = value << (unit ? 10 * (unit - units + 1) : 0);
+	return true;
 }
 
 void *hostmem_reserve(size_t size)

@@ -5,6 +5,7 @@
  * Host memory for what a pause takes off the GPU: how much there is, and getting it without
  * putting the process at the mercy of the out-of-memory killer.
  */
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -31,6 +32,9 @@ size_t hostmem_available(void);
 
 /* What it could ever take: the smaller of the machine's memory and its control groups' limit. */
 size_t hostmem_limit(void);
+
+/* A number of bytes with an optional K, M, G or T; false, and *@size untouched, for anything else. */
+bool hostmem_parse(const char *text, size_t *size);
 
 /*
  * Address space for @size bytes, a multiple of the page, in huge pages where the kernel gives them;

@@ -75,26 +75,12 @@ size_t hostpool_resident(void)
 	return count * PAGE;
 }
 
-/* A number of bytes with an optional K, M, G or T; false for anything else. */
-static bool parse_size(const char *text, size_t *size)
-{
-	static const char units[] = "KMGT";
-	char *end;
-	unsigned long long value = strtoull(text, &end, 10);
-	const char *unit = *end ? strchr(units, *end) : NULL;
-
-	if (end == text || *text == '-' || (*end && (!unit || end[1])))
-		return false;
-	*size = value << (unit ? 10 * (unit - units + 1) : 0);
-	return true;
-}
-
 size_t hostpool_limit(void)
 {
 	const char *text = secure_getenv("CUDAW_HOST_POOL");
 	size_t size = hostmem_limit() / 4;
 
-	if (text && !parse_size(text, &size))
+	if (text && !hostmem_parse(text, &size))
 		pr_err("CUDAW_HOST_POOL=%s: expected a number of bytes, as 8G", text);
 	return size;
 }

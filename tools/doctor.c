@@ -3,9 +3,11 @@
 
 #include "checkpoint/hostmem.h"
 #include "checkpoint/rundir.h"
+#include "tools/criu.h"
 #include "tools/format.h"
 #include "tools/host.h"
 #include "tools/probe.h"
+#include "tools/settings.h"
 #include "wrapper/find.h"
 
 #include <errno.h>
@@ -308,6 +310,33 @@ static void check_tmp(struct report *report)
 		because(finding, WARN, "the runtime folder is there by default, and needs room");
 }
 
+static void add_setting(void *arg, const char *variable, const char *value, const char *why)
+{
+	because(add(arg, variable, "%s", value), WARN, "%s", why);
+}
+
+static void check_settings(struct report *report)
+{
+	settings_check(add_setting, report);
+}
+
+static void check_criu(struct report *report)
+{
+	struct finding *finding;
+	struct criu criu;
+
+	if (!criu_find(&criu)) {
+		finding = add(report, "CRIU", "absent");
+		because(finding, WARN, "%s: snapshots are of GPU memory alone", criu.why);
+		return;
+	}
+	finding = add(report, "CRIU", "%d.%d, %s", criu.major, criu.minor, criu.path);
+	if (geteuid() != 0)
+		because(finding, WARN,
+			"it wants root, and this is another user: snapshots are of GPU memory "
+			"alone");
+}
+
 static void summarise(struct report *report)
 {
 	const struct finding *obstacle = report->obstacle;
@@ -365,8 +394,9 @@ static void print_json(const struct report *report)
 int cmd_doctor(int argc, char **argv)
 {
 	static void (*const checks[])(struct report * report) = {
-		check_driver, check_devices, check_checkpoint, check_faces, check_runtimes,
-		check_kernel, check_limits,  check_memory,     check_tmp,   check_runtime_folder,
+		check_driver,   check_devices,        check_checkpoint, check_faces,
+		check_runtimes, check_kernel,         check_limits,     check_memory,
+		check_tmp,      check_runtime_folder, check_criu,       check_settings,
 	};
 	static struct report report;
 	bool json = false;

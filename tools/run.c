@@ -2,6 +2,7 @@
 #include "tools/tools.h"
 
 #include "checkpoint/rundir.h"
+#include "tools/settings.h"
 
 #include <elf.h>
 #include <errno.h>
@@ -196,6 +197,12 @@ static bool set_trace(const char *file)
 	return true;
 }
 
+static void warn_of_setting(void *arg, const char *variable, const char *value, const char *why)
+{
+	(void)arg;
+	complain("warning: %s=%s: %s", variable, value, why);
+}
+
 int cmd_run(int argc, char **argv)
 {
 	static const struct option options[] = {
@@ -240,6 +247,7 @@ int cmd_run(int argc, char **argv)
 		return usage_error("run");
 	set_fresh_job();
 	warn_if_not_loadable(argv[optind]);
+	settings_check(warn_of_setting, NULL);
 	execvp(argv[optind], argv + optind);
 	err = errno;
 	complain("%s: %s", argv[optind], strerror(err));

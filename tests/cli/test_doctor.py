@@ -90,6 +90,29 @@ def test_a_good_machine():
        (True, "pausing works here; a paused job leaves nothing on the GPU."))
 
 
+def test_wrong_settings_are_found():
+    checks, _ = doctor(driver(), 0, env={"CUDAW_RELEASE": "mem", "CUDAW_CHECK": "1"})
+    eq((checks["CUDAW_RELEASE"]["verdict"], checks["CUDAW_RELEASE"]["value"]), ("warn", "mem"))
+    eq(checks["CUDAW_RELEASE"]["because"], "expected memory, all; all is used")
+    assert "CUDAW_CHECK" not in checks
+
+
+def test_criu():
+    path = os.path.join(scratch(), "criu")
+    for version, verdict, why in [("4.1.1", "ok", None), ("3.17", "warn", "expected 4.1 or later"),
+                                  (None, "warn", "does not say its version")]:
+        if version:
+            with open(path, "w", encoding="ascii") as file:
+                file.write(f"#!/bin/sh\necho Version: {version}\n")
+            os.chmod(path, 0o755)
+        env = {"CUDAW_CRIU": path if version else "/nowhere"}
+        found = doctor(driver(), 0, env=env)[0]["CRIU"]
+        if os.getuid() != 0 and verdict == "ok":
+            verdict, why = "warn", "it wants root"
+        eq(found["verdict"], verdict)
+        assert not why or why in found["because"], found
+
+
 def test_an_old_driver_keeps_the_context():
     checks, report = doctor(driver("OLD"), 0)
     eq((checks["checkpoint API"]["verdict"], report["context"]), ("warn", False))

@@ -51,6 +51,24 @@ def test_the_library_is_loaded():
     has(maps.out, os.path.realpath(FACE))
 
 
+def test_wrong_settings_are_said_at_once():
+    folder = scratch()
+    for name, value, why in [
+            ("RELEASE", "mem", "expected memory, all; all is used"),
+            ("ADDRESSING", "Mapped", "expected translated, native, mapped; mapped is used"),
+            ("CHECK", "yes", "expected 0, warn, 1; 1 is used"),
+            ("HOST_POOL", "8g", "expected a number of bytes, as 8G; the default is used"),
+            ("HOST_POOL", "-1", "expected a number of bytes, as 8G; the default is used"),
+            ("SPILL_DIR", f"{folder}/no", "No such file or directory; nothing is written there"),
+            ("SNAPSHOT_DIR", "here", "expected an absolute path; no snapshot is written")]:
+        result = cudaw("run", "true", env={f"CUDAW_{name}": value})
+        eq((result.code, result.err), (0, f"cudaw: warning: CUDAW_{name}={value}: {why}\n"))
+    for name, value in [("RELEASE", "memory"), ("RELEASE", ""), ("CHECK", "warn"), ("CHECK", "0"),
+                        ("ADDRESSING", "native"), ("HOST_POOL", "8G"), ("HOST_POOL", "0"),
+                        ("SPILL_DIR", folder), ("SNAPSHOT_DIR", f"{folder}/new")]:
+        eq(cudaw("run", "true", env={f"CUDAW_{name}": value}).err, "")
+
+
 def test_options_of_the_program_are_left_to_it():
     for args in [["echo", "--name", "x"], ["--", "echo", "--name", "x"]]:
         eq(cudaw("run", *args).out, "--name x\n")
