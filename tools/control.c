@@ -24,7 +24,7 @@
 /* How long a job may stay silent beyond --timeout, which it keeps itself, before we give it up. */
 #define GRACE_MS 2000
 
-#define OPTIONS_HELP(timeout)                                                                     \
+#define OPTIONS_HELP(timeout, as)                                                                 \
 	"  -a, --all              all jobs of the user; of all users for root\n" timeout          \
 	"      --no-wait          return as soon as the jobs have taken the request\n"            \
 	"  -h, --help             this text\n"                                                    \
@@ -33,7 +33,7 @@
 	"if it runs under cudaw. What takes longer than a second shows its progress on a\n"       \
 	"terminal. Interrupting this command does not undo what it asked for.\n"                  \
 	"\n"                                                                                      \
-	"Exit codes: 0 done; 1 failed, the job is as it was; 2 wrong usage; 3 no such job;\n"     \
+	"Exit codes: 0 done; 1 failed, " as "; 2 wrong usage; 3 no such job;\n"                   \
 	"4 not permitted; 5 timed out; 6 not supported. Of several failures, the first decides.\n"
 
 const char help_pause[] =
@@ -47,7 +47,8 @@ const char help_pause[] =
 	"\n" OPTIONS_HELP(
 		"  -t, --timeout SECONDS  let the job run on if its kernels do not end in time (30)\n"
 		"      --release WHAT     'all' (the whole GPU) or 'memory' (leave the CUDA context and\n"
-		"                         what cudaw does not move); else as CUDAW_RELEASE says\n");
+		"                         what cudaw does not move); else as CUDAW_RELEASE says\n",
+		"and the job runs on");
 
 const char help_resume[] =
 	"Usage: cudaw resume [OPTION]... ID|NAME|PID...\n"
@@ -55,7 +56,8 @@ const char help_resume[] =
 	"Give paused jobs their GPU memory back, at the same addresses and with the same contents,\n"
 	"and let them go on. Where the GPU is full, this waits until there is room.\n"
 	"\n" OPTIONS_HELP(
-		"  -t, --timeout SECONDS  leave the job paused if the GPU has no room in time (no limit)\n");
+		"  -t, --timeout SECONDS  leave the job paused if the GPU has no room in time (no limit)\n",
+		"and the job stays paused");
 
 const char help_trim[] =
 	"Usage: cudaw trim [OPTION]... ID|NAME|PID...\n"
@@ -63,7 +65,7 @@ const char help_trim[] =
 	"Give back what running jobs keep for later: the host memory of the last pause, pinned or\n"
 	"not, and GPU memory that was freed and is kept for the next allocation. The next pause,\n"
 	"or the next allocations, are slower for it once.\n"
-	"\n" OPTIONS_HELP("");
+	"\n" OPTIONS_HELP("", "and the job is as it was");
 
 static const struct verb {
 	const char *name, *doing, *done;
@@ -426,15 +428,17 @@ static int run_control(struct control *control, char **targets, int ntargets)
 	return control->code;
 }
 
-static int parse_timeout(const char *text, long *ms)
+bool control_seconds(const char *text, long *ms)
 {
 	char *end;
 	double seconds = strtod(text, &end);
 
-	if (end == text || *end || !(seconds >= 0.001 && seconds <= 1e6))
-		return -EINVAL;
-	*ms = seconds * 1000 + 0.5;
-	return 0;
+	if (end != text && !*end && seconds >= 0.001 && seconds <= 1e6) {
+		*ms = seconds * 1000 + 0.5;
+		return true;
+	}
+	complain("'%s' is no number of seconds from 0.001 to 1000000", text);
+	return false;
 }
 
 static int cmd_control(int argc, char **argv, const struct verb *verb, const char *help)
@@ -460,10 +464,8 @@ static int cmd_control(int argc, char **argv, const struct verb *verb, const cha
 				complain("trim takes no --timeout");
 				return usage_error(verb->name);
 			}
-			if (parse_timeout(optarg, &control.timeout_ms)) {
-				complain("'%s' is no number of seconds", optarg);
+			if (!control_seconds(optarg, &control.timeout_ms))
 				return usage_error(verb->name);
-			}
 			break;
 		case 'r':
 			if (verb != &pause_verb ||

@@ -16,4 +16,7 @@ struct job *control_find(struct job_list *list, const char *target, int *code);
  */
 int control_ask(struct job *job, const char *verb, const char *doing, const char *request);
 
+/* Take the value of --timeout. False after saying what is wrong with it. */
+bool control_seconds(const char *text, long *ms);
+
 #endif

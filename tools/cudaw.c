@@ -53,7 +53,7 @@ static const char outro[] =
 	"\n"
 	"Exit codes:\n"
 	"  0  done\n"
-	"  1  failed; the job is as it was\n"
+	"  1  failed; a job that ran runs on, a paused one stays paused\n"
 	"  2  wrong usage\n"
 	"  3  no such job\n"
 	"  4  not permitted: the job is another user's\n"

@@ -304,15 +304,6 @@ static int run(struct taking *t, const char *path)
 	return ret;
 }
 
-static bool parse_seconds(const char *text, long *ms)
-{
-	char *end;
-	double seconds = strtod(text, &end);
-
-	*ms = seconds >= 0.001 && seconds <= 1e6 ? seconds * 1000 + 0.5 : 0;
-	return end != text && !*end && *ms;
-}
-
 int cmd_snapshot(int argc, char **argv)
 {
 	static const struct option options[] = {
@@ -339,10 +330,8 @@ int cmd_snapshot(int argc, char **argv)
 			t.gpu_only = true;
 			break;
 		case 't':
-			if (!parse_seconds(optarg, &t.timeout_ms)) {
-				complain("'%s' is no number of seconds", optarg);
+			if (!control_seconds(optarg, &t.timeout_ms))
 				return usage_error("snapshot");
-			}
 			break;
 		case 'j':
 			t.json = true;

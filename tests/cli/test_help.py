@@ -70,6 +70,7 @@ def test_usage_errors():
         (["resume"], "which job?"),
         (["pause", "--all", "x"], "--all takes no"),
         (["pause", "--timeout", "soon", "x"], "'soon' is no number of seconds"),
+        (["resume", "--timeout", "0", "x"], "'0' is no number of seconds from 0.001 to 1000000"),
         (["pause", "--timeout", "-1", "x"], "is no number of seconds"),
         (["pause", "--timeout", "nan", "x"], "is no number of seconds"),
         (["pause", "--timeout", "3x", "x"], "is no number of seconds"),
