@@ -2,20 +2,25 @@
 #include "tools/criu.h"
 
 #include "tools/format.h"
+#include "tools/host.h"
 #include "tools/progress.h"
 #include "tools/tools.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
+#include <linux/capability.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #define LOG        "criu.log"
+#define OUTPUT     "criu.out" /* what it says before it has a log */
 #define ARGS_MAX   32
 #define MIN_MAJOR  4
 #define MIN_MINOR  1
@@ -34,6 +39,41 @@ static bool find_in_path(const char *name, char *path, size_t size)
 		    !access(path, X_OK))
 			return true;
 	}
+	return false;
+}
+
+/*
+ * Whether it may do its work: by the capabilities of this process, or by those of its file. As root
+ * it may lack them in a container.
+ */
+static bool is_permitted(const struct criu *criu)
+{
+	uint64_t capabilities = 0, enough = 1ULL << CAP_SYS_ADMIN | 1ULL << CAP_CHECKPOINT_RESTORE;
+	FILE *file = fopen("/proc/self/status", "re");
+	char line[128];
+
+	while (file && fgets(line, sizeof(line), file))
+		sscanf(line, "CapEff: %" SCNx64, &capabilities);
+	if (file)
+		fclose(file);
+	return capabilities & enough || getxattr(criu->path, "security.capability", NULL, 0) > 0;
+}
+
+/* Its version is known; say where it will not do. */
+static bool is_suitable(struct criu *criu)
+{
+	if (criu->major < MIN_MAJOR || (criu->major == MIN_MAJOR && criu->minor < MIN_MINOR)) {
+		snprintf(criu->why, sizeof(criu->why),
+			 "%.300s is version %d.%d; expected %d.%d or later", criu->path,
+			 criu->major, criu->minor, MIN_MAJOR, MIN_MINOR);
+		return false;
+	}
+	if (is_permitted(criu))
+		return true;
+	snprintf(criu->why, sizeof(criu->why),
+		 "%.300s is not permitted to make images of processes: that wants root, or 'setcap "
+		 "cap_checkpoint_restore+eip' for it",
+		 criu->path);
 	return false;
 }
 
@@ -72,17 +112,22 @@ bool criu_find(struct criu *criu)
 		fclose(out);
 	if (pid > 0)
 		waitpid(pid, NULL, 0);
-	if (got == 2 &&
-	    (criu->major > MIN_MAJOR || (criu->major == MIN_MAJOR && criu->minor >= MIN_MINOR)))
-		return true;
 	if (got == 2)
-		snprintf(criu->why, sizeof(criu->why),
-			 "%.300s is version %d.%d; expected %d.%d or later", criu->path,
-			 criu->major, criu->minor, MIN_MAJOR, MIN_MINOR);
-	else
-		snprintf(criu->why, sizeof(criu->why), "%.300s does not say its version",
-			 criu->path);
+		return is_suitable(criu);
+	snprintf(criu->why, sizeof(criu->why), "%.300s does not say its version", criu->path);
 	return false;
+}
+
+/* What it said instead of a log. */
+static void read_output(struct criu *criu)
+{
+	char path[sizeof(criu->work) + sizeof(OUTPUT)], line[256];
+
+	snprintf(path, sizeof(path), "%s/" OUTPUT, criu->work);
+	if (!host_read_line(path, line, sizeof(line)))
+		format_copy(criu->why, sizeof(criu->why), line);
+	else
+		snprintf(criu->why, sizeof(criu->why), "it failed, and said nothing");
 }
 
 /* What its log says went wrong: the first error that it does not go on from. */
@@ -92,8 +137,11 @@ static void read_log(struct criu *criu)
 	FILE *log;
 
 	snprintf(path, sizeof(path), "%s/" LOG, criu->work);
-	snprintf(criu->why, sizeof(criu->why), "see %s", path);
 	log = fopen(path, "re");
+	if (log)
+		snprintf(criu->why, sizeof(criu->why), "see %s", path);
+	else
+		read_output(criu);
 	while (log && fgets(line, sizeof(line), log)) {
 		/* "(00.030019) Error (criu/page-pipe.c:203): what is wrong" */
 		char *error = strstr(line, "Error (");
@@ -108,6 +156,18 @@ static void read_log(struct criu *criu)
 	}
 	if (log)
 		fclose(log);
+}
+
+static void remove_work(const struct criu *criu)
+{
+	static const char *const files[] = {LOG, OUTPUT, "stats-dump", "stats-restore"};
+	char path[sizeof(criu->work) + 32];
+
+	for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
+		snprintf(path, sizeof(path), "%s/%s", criu->work, files[i]);
+		unlink(path);
+	}
+	rmdir(criu->work);
 }
 
 /* Wait until the process @pid has ended, and show for how long it has worked on @images. */
@@ -127,13 +187,13 @@ static void wait_for(pid_t pid, const char *images, int *status)
 /* Run it with @args after what is the same for all. */
 static bool run(struct criu *criu, const char *verb, const char *images, const char *const *args)
 {
-	char faces[PATH_MAX];
+	char faces[PATH_MAX], path[sizeof(criu->work) + sizeof(OUTPUT)];
 	const char *tmp = getenv("TMPDIR");
 	const char *argv[ARGS_MAX] = {"criu",        verb,          "--images-dir", images,
 				      "--work-dir",  NULL,          "--log-file",   LOG,
 				      "--shell-job", "--file-locks"};
 	size_t n = 10;
-	int status = -1;
+	int status = -1, output;
 	pid_t pid;
 
 	if (snprintf(criu->work, sizeof(criu->work), "%s/" WORK, tmp && *tmp ? tmp : "/tmp") >=
@@ -155,21 +215,16 @@ static bool run(struct criu *criu, const char *verb, const char *images, const c
 		argv[n++] = *args++;
 	pid = fork();
 	if (pid == 0) {
+		snprintf(path, sizeof(path), "%s/" OUTPUT, criu->work);
+		output = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+		dup2(output, STDOUT_FILENO);
+		dup2(output, STDERR_FILENO);
 		execv(criu->path, (char *const *)argv);
 		_exit(127);
 	}
 	wait_for(pid, images, &status);
 	if (pid > 0 && WIFEXITED(status) && !WEXITSTATUS(status)) {
-		char path[sizeof(criu->work) + 32];
-
-		for (int i = 0; i < 2; i++) {
-			snprintf(path, sizeof(path), "%s/%s", criu->work,
-				 i ? "stats-restore" : LOG);
-			unlink(path);
-		}
-		snprintf(path, sizeof(path), "%s/stats-dump", criu->work);
-		unlink(path);
-		rmdir(criu->work);
+		remove_work(criu);
 		return true;
 	}
 	read_log(criu);
@@ -185,7 +240,6 @@ bool criu_dump(struct criu *criu, const char *images, pid_t pid, bool stop)
 				    GHOST_SIZE,
 				    stop ? "--leave-stopped" : "--leave-running",
 				    NULL};
-
 	bool done;
 
 	snprintf(number, sizeof(number), "%d", pid);

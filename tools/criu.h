@@ -19,7 +19,10 @@ struct criu {
 	char why[512];  /* what went wrong */
 };
 
-/* Find it and ask its version. False with criu->why where there is none that will do. */
+/*
+ * Find it, ask its version, and see whether it has the capabilities that it needs. False with
+ * criu->why where there is none that will do.
+ */
 bool criu_find(struct criu *criu);
 
 /*

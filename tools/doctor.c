@@ -325,16 +325,12 @@ static void check_criu(struct report *report)
 	struct finding *finding;
 	struct criu criu;
 
-	if (!criu_find(&criu)) {
-		finding = add(report, "CRIU", "absent");
-		because(finding, WARN, "%s: snapshots are of GPU memory alone", criu.why);
+	if (criu_find(&criu)) {
+		add(report, "CRIU", "%d.%d, %s", criu.major, criu.minor, criu.path);
 		return;
 	}
-	finding = add(report, "CRIU", "%d.%d, %s", criu.major, criu.minor, criu.path);
-	if (geteuid() != 0)
-		because(finding, WARN,
-			"it wants root, and this is another user: snapshots are of GPU memory "
-			"alone");
+	finding = add(report, "CRIU", "%s", criu.major ? "unsuitable" : "absent");
+	because(finding, WARN, "%s: snapshots are of GPU memory alone", criu.why);
 }
 
 static void summarise(struct report *report)

@@ -108,7 +108,7 @@ def test_criu():
         env = {"CUDAW_CRIU": path if version else "/nowhere"}
         found = doctor(driver(), 0, env=env)[0]["CRIU"]
         if os.getuid() != 0 and verdict == "ok":
-            verdict, why = "warn", "it wants root"
+            verdict, why = "warn", "not permitted"
         eq(found["verdict"], verdict)
         assert not why or why in found["because"], found
 

@@ -218,6 +218,13 @@ def without_a_criu_that_will_do():
         said = refused("snapshot", job.pid, path, code=6, env=env)
         check(message in said and "--gpu-only" in said, said)
         check(not os.path.exists(path), "the folder was made")
+    if os.getuid() == 0:
+        env = pretended_criu("echo Version: 4.2")
+        done = subprocess.run(["setpriv", "--bounding-set=-all", "--inh-caps=-all", CUDAW, "snapshot",
+                               str(job.pid), path], env={**base_environment(), **env}, text=True,
+                              capture_output=True, check=False)
+        equal(done.returncode, 6, "the exit code without capabilities")
+        check(f"{env['CUDAW_CRIU']} is not permitted to make images" in done.stderr, done.stderr)
     equal(job.state(), "running", "the state")
     cudaw_ok("snapshot", "--gpu-only", job.pid, path)
     cudaw_ok("verify", path)
