@@ -50,6 +50,7 @@ const char help_run[] =
 	"  CUDAW_RUNTIME_DIR    folder of the job's sockets (/tmp/cudaw-UID)\n"
 	"  CUDAW_TRACE          a file for a trace, as --trace; one that exists is not touched\n"
 	"  CUDAW_REAL_LIBCUDA   path of the NVIDIA driver's libcuda.so.1\n"
+	"  CUDAW_REAL_LIBCUDART path of the real libcudart.so\n"
 	"  CUDAW_LOG            error, warn, info or debug: what cudaw says on stderr (error)\n"
 	"  CUDAW_LOG_FILE       a file to say it in\n"
 	"\n"
