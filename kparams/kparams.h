@@ -87,6 +87,7 @@ struct kp_kernel {
 	 */
 	bool exact_offsets;
 	bool classified;
+	bool untyped; /* a parameter may be a pointer, and the name has no types: images may know */
 	struct kp_param params[]; /* by ordinal */
 };
 

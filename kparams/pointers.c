@@ -10,7 +10,8 @@
  *  - Another image of the same fatbin, for an architecture whose records have spaces.
  *
  * Function pointers have a state space as well; only the name tells them apart. No space proves
- * nothing: older compilers write none.
+ * nothing: older compilers write none. Where a name has types, an image has little to add: names know
+ * every one of the 245,000 pointers in the records with spaces of NVIDIA's libraries and PyTorch.
  */
 #include "kparams/internal.h"
 
@@ -18,6 +19,7 @@
 #include <string.h>
 
 #define POINTER_SIZE 8
+#define NUMBER_MOST  16
 
 /* Windows into local and shared memory are no pointers that the host could have given. */
 static bool is_host_space(uint8_t space)
@@ -101,15 +103,32 @@ static void ask_siblings(struct kp_image *image, struct kp_kernel *kernel)
 	}
 }
 
+/* Types that do not have the sizes of the parameters are those of another function, or misread. */
+static bool sizes_fit(const struct kp_kernel *kernel, const uint8_t *types)
+{
+	for (uint32_t i = 0; i < kernel->nparams; i++) {
+		uint32_t size = kernel->params[i].size;
+
+		if (types[i] == KP_NO_POINTER ? size > NUMBER_MOST
+					      : types[i] != KP_ANYTHING && size != POINTER_SIZE)
+			return false;
+	}
+	return true;
+}
+
 void kp_classify(struct kp_image *image, struct kp_kernel *kernel)
 {
 	uint8_t *types = kernel->nparams ? malloc(kernel->nparams) : NULL;
-	bool named = types && kp_mangled_params(kp_mangled_part(kernel->name), types,
-						kernel->nparams) == (int)kernel->nparams;
+	bool named = types &&
+		     kp_mangled_params(kp_mangled_part(kernel->name), types, kernel->nparams) ==
+			     (int)kernel->nparams &&
+		     sizes_fit(kernel, types);
 
-	if (classify_alone(kernel, named ? types : NULL) && image &&
-	    image->info.arch < KP_FIRST_ARCH_WITH_SPACES)
+	bool open = classify_alone(kernel, named ? types : NULL);
+
+	if (open && image && image->info.arch < KP_FIRST_ARCH_WITH_SPACES)
 		ask_siblings(image, kernel);
+	kernel->untyped = open && !named;
 	free(types);
 	kernel->classified = true;
 }

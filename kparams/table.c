@@ -44,6 +44,7 @@ struct kp_kernel *kp_kernel_make(const char *name, size_t len, const struct kp_p
 			kernel->size = params[i].offset + params[i].size;
 	kernel->exact_offsets = true;
 	kernel->classified = false;
+	kernel->untyped = false;
 	return kernel;
 }
 

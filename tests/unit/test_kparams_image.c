@@ -516,6 +516,46 @@ END_TEST
 
 #define COUNT(a) ((int)(sizeof(a) / sizeof((a)[0])))
 
+/* Kernels of which only the name and the driver's sizes are known: what each parameter holds. */
+static const struct {
+	const char *name;
+	uint16_t sizes[3];
+	const char *holds;
+	bool untyped;
+} alone[] = {
+	{"_Z1fPim", {8, 8}, "Pn", false},
+	{"_Z1fP1Siff", {8, 4, 4}, ".nn", true}, /* one type too many */
+	{"_Z1f1SS_i", {8, 24, 4}, "..n", false},
+	{"_Z1f1Si", {24, 4}, ".n", false},
+	{"scale", {8, 4}, ".n", true},
+	{"scale", {24, 4, 1}, ".nn", false},
+	/* A name with other types than the kernel is of another one. */
+	{"_Z1fPii", {8, 24}, "..", true},
+	{"_Z1fPiS_", {8, 16}, "..", true},
+	{"_Z1fPFvvEi", {4, 4}, "nn", false},
+	{"_Z1fPin", {8, 16}, "Pn", false},
+};
+
+START_TEST(by_name_and_sizes)
+{
+	struct kp_param params[3] = {0};
+	struct kp_kernel *kernel;
+	uint32_t n = 0, end = 0;
+
+	for (; n < COUNT(params) && alone[_i].sizes[n]; n++) {
+		params[n] = (struct kp_param){.offset = end, .size = alone[_i].sizes[n]};
+		end += params[n].size;
+	}
+	kernel = kp_kernel_new(alone[_i].name, params, n);
+	for (uint32_t i = 0; i < n; i++)
+		ck_assert_msg(".Pnc"[kernel->params[i].holds] == alone[_i].holds[i],
+			      "parameter %u of %s holds %d", i, alone[_i].name,
+			      kernel->params[i].holds);
+	ck_assert_msg(kernel->untyped == alone[_i].untyped, "%s", alone[_i].name);
+	free(kernel);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("kparams_image");
@@ -534,6 +574,7 @@ int main(void)
 	tcase_add_loop_test(tc, damaged_headers, 0, COUNT(headers));
 	tcase_add_loop_test(tc, ptx_texts, 0, COUNT(texts));
 	tcase_add_test(tc, what_is_none_of_these);
+	tcase_add_loop_test(tc, by_name_and_sizes, 0, COUNT(alone));
 	suite_add_tcase(s, tc);
 	return check_suite_run(s);
 }
