@@ -400,42 +400,41 @@ static bool agrees(const struct kp_kernel *kernel, const struct kp_param *params
 	return true;
 }
 
-/* The driver's offsets with what @known, which may be NULL, says that the parameters hold. */
-static struct kp_kernel *driver_layout(const char *name, const struct kp_param *params, int n,
-				       const struct kp_kernel *known)
+/*
+ * Let @own, which has the driver's parameters, hold what @h's image says of them. Where there is
+ * nothing to gain, that is done for the log's sake only: to read a large image takes 0.1 s.
+ */
+static void ask_image(struct handle *h, uint32_t arch, struct kp_kernel *own)
 {
-	struct kp_kernel *kernel = kp_kernel_new(name, params, n);
+	const struct kp_kernel *kernel = find_in_image(h->image, h->name, arch);
 
-	for (int i = 0; kernel && known && i < n; i++) {
-		kernel->params[i].holds = known->params[i].holds;
-		kernel->params[i].source = known->params[i].source;
+	if (kernel && !agrees(kernel, own->params, own->nparams)) {
+		pr_warn("%s: the driver has other parameters than the image", h->name);
+		kernel = NULL;
 	}
-	return kernel;
+	for (uint32_t i = 0; kernel && i < own->nparams; i++) {
+		own->params[i].holds = kernel->params[i].holds;
+		own->params[i].source = kernel->params[i].source;
+	}
+	pr_debug("%s: parameters from %s", h->name,
+		 kernel ? "the image, as the driver says" : "the driver");
 }
 
 /* The layout of @h, of which the driver knows @n parameters, or -1. */
 static const struct kp_kernel *make_layout(struct handle *h, uint32_t arch,
 					   const struct kp_param *params, int n)
 {
-	const struct kp_kernel *kernel = find_in_image(h->image, h->name, arch);
-	bool same = kernel && n >= 0 && agrees(kernel, params, n);
-	const char *source = "nobody";
+	const struct kp_kernel *kernel;
 
-	if (kernel && n >= 0 && !same)
-		pr_warn("%s: the driver has other parameters than the image", h->name);
-	if (same)
-		source = "the image, as the driver says";
-	else if (n >= 0)
-		source = "the driver";
-	else if (kernel)
-		source = "the image";
-	pr_debug("%s: parameters from %s", h->name, source);
-	if (same ? kernel->exact_offsets : kernel && n < 0)
-		return kernel;
-	if (n < 0)
-		return NULL;
-	h->own = driver_layout(h->name, params, n, same ? kernel : NULL);
-	return h->own;
+	if (n >= 0) {
+		h->own = kp_kernel_new(h->name, params, n);
+		if (h->own && (h->own->untyped || log_enabled(LOG_DEBUG)))
+			ask_image(h, arch, h->own);
+		return h->own;
+	}
+	kernel = find_in_image(h->image, h->name, arch);
+	pr_debug("%s: parameters from %s", h->name, kernel ? "the image" : "nobody");
+	return kernel;
 }
 
 static const struct kp_kernel *find_layout(CUfunction function)

@@ -7,14 +7,14 @@
  */
 #include "kparams/internal.h"
 
-#include <fcntl.h>
+#include "tests/unit/libraries.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -188,26 +188,6 @@ static void print_cost(const struct library *lib)
 	_exit(0);
 }
 
-static bool map_library(struct library *lib)
-{
-	const char *home = getenv("CUDA_HOME");
-	struct stat st;
-	char path[512];
-	void *data;
-	int fd;
-
-	snprintf(path, sizeof(path), "%s/lib64/lib%s.so", home ? home : "/usr/local/cuda",
-		 lib->name);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0 || fstat(fd, &st))
-		return false;
-	data = mmap(NULL, st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-	close(fd);
-	lib->data = data;
-	lib->size = st.st_size;
-	return data != MAP_FAILED;
-}
-
 static bool check_library(struct library *lib, size_t least)
 {
 	size_t offset = 0, length;
@@ -234,7 +214,8 @@ int main(void)
 	for (int i = 0; i < n; i++) {
 		struct library lib = {.name = libraries[i].name};
 
-		if (!map_library(&lib)) {
+		lib.data = map_library(lib.name, &lib.size);
+		if (!lib.data) {
 			printf("ok %d - %s # SKIP not installed\n", i + 1, lib.name);
 			continue;
 		}
