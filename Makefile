@@ -59,7 +59,7 @@ SIM_OBJS     := $(call c_objects,$(filter-out tests/sim/simsmi.c tests/sim/test_
 # Static, as they may run where nothing is installed but a driver.
 KPARAMS_LIBS := -l:liblz4.a -l:libzstd.a
 
-FUZZ_TARGETS := container cubin ptx name
+FUZZ_TARGETS := container cubin ptx name snapshot
 FUZZ_SECONDS ?= 60
 # Sanitizers make a search of the toolkit's libraries take minutes.
 UNIT_TESTS := $(patsubst tests/%.c,$(O)/tests/%,$(filter-out $(if $(SANITIZE),%_libs.c), \
@@ -211,16 +211,24 @@ $(O)/tests/unit/test_tools_%: $(OBJ)/tests/unit/test_tools_%.o $(OBJ)/tools/%.o
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $^ $$(pkg-config --libs check) -o $@
 
+FUZZ_SNAPSHOT_OBJS := $(SNAPSHOT_OBJS) $(call c_objects,tools/snapshot_manifest.c tools/snapshot_index.c tools/format.c)
+FUZZ_LIBS := $(KPARAMS_LIBS) -l:libjansson.a -ldl -pthread
+
 $(O)/tests/fuzz/replay_%: $(OBJ)/tests/fuzz/%.o $(OBJ)/tests/fuzz/replay.o $(KPARAMS_OBJS)
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $^ $(KPARAMS_LIBS) -o $@
+	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $^ $(FUZZ_LIBS) -o $@
 
+$(O)/tests/fuzz/replay_snapshot: $(FUZZ_SNAPSHOT_OBJS)
+
+# Needs no more than libc where it runs.
 $(O)/tests/fuzz/fuzz_%: tests/fuzz/%.c $(wildcard kparams/*.[ch]) tests/fuzz/fuzz.h | $(O)/.deps
 	$(call say,CLANG,$@)
 	@mkdir -p $(@D)
-	$(Q)clang -std=gnu11 -D_GNU_SOURCE -I. -O1 -g -fsanitize=fuzzer,address,undefined \
-		-fno-sanitize-recover=all $(filter %.c,$^) $(KPARAMS_LIBS) -o $@
+	$(Q)clang -std=gnu11 $(DEFINES) -O1 -g -fsanitize=fuzzer,address,undefined \
+		-fno-sanitize-recover=all -static-libgcc -static-libstdc++ $(filter %.c,$^) $(FUZZ_LIBS) -o $@
+
+$(O)/tests/fuzz/fuzz_snapshot: $(FUZZ_SNAPSHOT_OBJS:$(OBJ)/%.o=%.c)
 
 $(O)/tests/sim/test_%: $(OBJ)/tests/sim/test_%.o
 	$(call say,LD,$@)
@@ -292,8 +300,9 @@ soak: all $(C_PROGRAMS)
 fuzz: $(FUZZ_TARGETS:%=$(O)/tests/fuzz/fuzz_%)
 	$(Q)set -e; for t in $(FUZZ_TARGETS); do \
 		mkdir -p $(O)/tests/fuzz/found/$$t; \
-		$(O)/tests/fuzz/fuzz_$$t -max_total_time=$(FUZZ_SECONDS) -max_len=8192 -timeout=10 \
+		$(O)/tests/fuzz/fuzz_$$t -max_total_time=$(FUZZ_SECONDS) -max_len=12288 -timeout=10 \
 			-print_final_stats=1 -artifact_prefix=$(O)/tests/fuzz/ \
+			$$(test ! -f tests/fuzz/$$t.dict || echo -dict=tests/fuzz/$$t.dict) \
 			$(O)/tests/fuzz/found/$$t tests/fuzz/corpus/$$t tests/kparams/fixtures; \
 	done
 

@@ -6,6 +6,7 @@
  *						is one more, with every tenth chunk changed
  *	mksnapshot seal FILE			put the right checksum under a manifest that was
  *						edited, or into an index
+ *	mksnapshot fuzz DIR			an input of tests/fuzz/snapshot.c, on stdout
  *
  * The contents follow from SEED: of ten chunks one is zeros, two are equal, the rest differ.
  */
@@ -17,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define BASE 0x600000000000UL
@@ -127,8 +129,39 @@ static int seal(const char *path)
 	return 0;
 }
 
+static int copy_out(int dir, const char *name, size_t less)
+{
+	struct snapshot_error error;
+	size_t size;
+	char *data;
+
+	if (snapshot_io_read_file(dir, name, SIZE_MAX, &data, &size, &error))
+		return die(name, &error);
+	fwrite(data, 1, size - less, stdout);
+	free(data);
+	return 0;
+}
+
+/* The first index and data there are. Data that is not compressed is too much for a seed. */
+static int fuzz(const char *path)
+{
+	int dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	struct stat st;
+	int ret = copy_out(dir, SNAPSHOT_MANIFEST, SNAPSHOT_SEAL_SIZE);
+
+	putchar(0);
+	if (!ret)
+		ret = copy_out(dir, "index-1", 0);
+	if (!ret && !fstatat(dir, "data-1", &st, 0) && st.st_size < 1 << 16)
+		ret = copy_out(dir, "data-1", 0);
+	close(dir);
+	return ret;
+}
+
 int main(int argc, char **argv)
 {
+	if (argc == 3 && !strcmp(argv[1], "fuzz"))
+		return fuzz(argv[2]);
 	if (argc >= 5 && !strcmp(argv[1], "write"))
 		return write_all(argc, argv);
 	if (argc == 3 && !strcmp(argv[1], "seal"))
