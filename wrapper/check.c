@@ -135,15 +135,16 @@ static CUresult check_word(const struct place *at, CUdeviceptr ptr, bool is_poin
 	return wrong_nowhere(at, ptr);
 }
 
-/* Check the parameter whose value is at @value. */
-static CUresult check_param(struct place *at, const struct kp_param *param, const char *value)
+/* Check the parameter of whose value @size bytes are at @value. */
+static CUresult check_param(struct place *at, const struct kp_param *param, const char *value,
+			    size_t size)
 {
 	CUresult result = CUDA_SUCCESS;
 	CUdeviceptr word;
 
 	if (param->holds == KP_NO_POINTER || param->holds == KP_CODE)
 		return CUDA_SUCCESS;
-	for (at->offset = 0; !result && at->offset + sizeof(word) <= param->size;
+	for (at->offset = 0; !result && at->offset + sizeof(word) <= size;
 	     at->offset += sizeof(word)) {
 		memcpy(&word, value + at->offset, sizeof(word));
 		result = check_word(at, word, param->holds == KP_POINTER);
@@ -163,9 +164,10 @@ CUresult check_launch(const char *call, CUfunction function, void **params, void
 		const struct kp_param *param = &kernel->params[at.ordinal];
 
 		if (params)
-			result = check_param(&at, param, params[at.ordinal]);
-		else if (buffer && param->offset + param->size <= size)
-			result = check_param(&at, param, buffer + param->offset);
+			result = check_param(&at, param, params[at.ordinal], param->size);
+		else if (buffer)
+			result = check_param(&at, param, buffer + param->offset,
+					     launch_packed_part(param, size));
 	}
 	return result;
 }

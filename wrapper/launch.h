@@ -2,6 +2,8 @@
 #ifndef CUDAW_WRAPPER_LAUNCH_H
 #define CUDAW_WRAPPER_LAUNCH_H
 /* The parameters of a launch that come packed into a buffer, in the `extra` of cuLaunchKernel(). */
+#include "kparams/kparams.h"
+
 #include <cuda.h>
 #include <stddef.h>
 
@@ -20,6 +22,17 @@ static inline char *launch_packed(void **extra, size_t *size)
 			return NULL;
 	}
 	return buffer;
+}
+
+/*
+ * How many bytes of @param a buffer of @size has: what a kernel does not read may be left out at
+ * its end, as NCCL does with a parameter of 4 KiB.
+ */
+static inline size_t launch_packed_part(const struct kp_param *param, size_t size)
+{
+	if (param->offset >= size)
+		return 0;
+	return param->size < size - param->offset ? param->size : size - param->offset;
 }
 
 #endif

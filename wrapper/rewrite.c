@@ -79,18 +79,18 @@ static void rewrite_maps(char *value, size_t size)
 }
 
 /* Rewrite the parameter whose value, a copy, is at @value. */
-static void rewrite_param(const struct kp_param *param, char *value)
+static void rewrite_param(char *value, size_t size)
 {
 	CUdeviceptr word;
 
-	for (size_t at = 0; at + WORD <= param->size; at += WORD) {
+	for (size_t at = 0; at + WORD <= size; at += WORD) {
 		memcpy(&word, value + at, WORD);
 		word = translate(word);
 		memcpy(value + at, &word, WORD);
 	}
-	if (param->size >= sizeof(CUtensorMap) &&
+	if (size >= sizeof(CUtensorMap) &&
 	    atomic_load_explicit(&translation.moves, memory_order_relaxed))
-		rewrite_maps(value, param->size);
+		rewrite_maps(value, size);
 }
 
 static bool may_point(const struct kp_param *param)
@@ -139,10 +139,9 @@ void rewrite_launch(const struct kp_kernel *kernel, void ***params, void ***extr
 		list[4] = CU_LAUNCH_PARAM_END;
 		*extra = list;
 		for (uint32_t i = 0; i < kernel->nparams; i++)
-			if (may_point(&kernel->params[i]) &&
-			    kernel->params[i].offset + kernel->params[i].size <= size)
-				rewrite_param(&kernel->params[i],
-					      values + kernel->params[i].offset);
+			if (may_point(&kernel->params[i]))
+				rewrite_param(values + kernel->params[i].offset,
+					      launch_packed_part(&kernel->params[i], size));
 		return;
 	}
 	values = aligned(list + kernel->nparams);
@@ -153,7 +152,7 @@ void rewrite_launch(const struct kp_kernel *kernel, void ***params, void ***extr
 		if (!may_point(param))
 			continue;
 		list[i] = memcpy(values + param->offset, list[i], param->size);
-		rewrite_param(param, list[i]);
+		rewrite_param(list[i], param->size);
 	}
 	*params = list;
 }

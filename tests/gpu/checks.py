@@ -16,6 +16,7 @@ WRONG = {
     "launch-struct-freed": ("cuLaunchKernel: parameter 0, byte 16,", FREED + "; kernel add_pair"),
     "launch-ex-freed": ("cuLaunchKernelEx: parameter 0", FREED + TYPED),
     "launch-packed-freed": ("cuLaunchKernel: parameter 0", FREED + TYPED),
+    "launch-short-freed": ("cuLaunchKernel: parameter 0, byte 8,", FREED + "; kernel add_pair"),
     "launch-kernel-freed": ("cuLaunchKernel: parameter 0", FREED + TYPED),
     "launch-function-freed": ("cuLaunchKernel: parameter 0", FREED + TYPED),
     "launch-reloaded-freed": ("cuLaunchKernel: parameter 0", FREED + TYPED),

@@ -6,6 +6,7 @@
  *	wrong CASE [--cxx]	with --cxx libstdc++ is loaded, as C++ programs have it
  */
 #include <dlfcn.h>
+#include <stddef.h>
 
 #include "tests/programs/kernels.h"
 
@@ -89,14 +90,27 @@ static CUresult launch_ex(CUdeviceptr data, uint64_t n)
 	return cuLaunchKernelEx(&config, w.upward, args, NULL);
 }
 
-static CUresult launch_packed(CUdeviceptr data, uint64_t n)
+static CUresult launch_packed(CUfunction f, void *buffer, size_t size)
 {
-	uint64_t buffer[] = {data, n};
-	size_t size = sizeof(buffer);
 	void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, buffer, CU_LAUNCH_PARAM_BUFFER_SIZE, &size,
 			 CU_LAUNCH_PARAM_END};
 
-	return cuLaunchKernel(w.upward, 1, 1, 1, 32, 1, 1, 0, NULL, NULL, extra);
+	return cuLaunchKernel(f, 1, 1, 1, 32, 1, 1, 0, NULL, NULL, extra);
+}
+
+static CUresult launch_upward_packed(CUdeviceptr data, uint64_t n)
+{
+	uint64_t buffer[] = {data, n};
+
+	return launch_packed(w.upward, buffer, sizeof(buffer));
+}
+
+/* Without the end of the struct. */
+static CUresult launch_pair_packed(CUdeviceptr to)
+{
+	struct pair pair = {0, to, 0};
+
+	return launch_packed(w.add_pair, &pair, offsetof(struct pair, from));
 }
 
 static CUresult launch_pair(CUdeviceptr to, CUdeviceptr from, uint64_t n)
@@ -182,7 +196,7 @@ static CUresult run_right(const char *name)
 		CALL(launch_pair(w.live, w.live + BYTES, 0));
 		CALL(launch_pair(0, 0x6000000f0000, 0)); /* a word that looks like one of ours */
 		CALL(launch_ex(w.live, 0));
-		CALL(launch_packed(w.live, 0));
+		CALL(launch_upward_packed(w.live, 0));
 		CALL(launch_library(w.live, 0));
 		CALL(launch_library(w.live, 1));
 		return launch_reloaded(w.live);
@@ -209,7 +223,8 @@ static CUresult run(const char *name)
 	CASE("launch-untyped-freed", launch(w.untyped, w.freed, 0));
 	CASE("launch-struct-freed", launch_pair(w.live, w.freed + 16, 0));
 	CASE("launch-ex-freed", launch_ex(w.freed, 0));
-	CASE("launch-packed-freed", launch_packed(w.freed, 0));
+	CASE("launch-packed-freed", launch_upward_packed(w.freed, 0));
+	CASE("launch-short-freed", launch_pair_packed(w.freed));
 	CASE("launch-kernel-freed", launch_library(w.freed, 0));
 	CASE("launch-function-freed", launch_library(w.freed, 1));
 	CASE("launch-reloaded-freed", launch_reloaded(w.freed));

@@ -216,6 +216,27 @@ START_TEST(packed_launches)
 }
 END_TEST
 
+/* What a kernel does not read of a large parameter is left out, and so is the last one. */
+START_TEST(packed_launches_that_are_short)
+{
+	static const uint16_t sizes[] = {8, 64, 8};
+	struct kp_kernel *kernel = kernel_of("P.P", sizes, 3);
+	CUdeviceptr ptr = alloc_at(0x7f0000000000, 4 * MB);
+	CUdeviceptr mine[] = {ptr, ptr + 1, ptr + 2, ptr + 3, ptr + 4}, *rewritten;
+	size_t size = 4 * sizeof(*mine) - _i, found; /* as few as that, or 4 bytes less */
+	void *list[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, mine, CU_LAUNCH_PARAM_BUFFER_SIZE, &size,
+			CU_LAUNCH_PARAM_END};
+	void **params = NULL, **extra = list;
+
+	rewrite_launch(kernel, &params, &extra, alloca(rewrite_launch_room(kernel, params, extra)));
+	rewritten = (CUdeviceptr *)launch_packed(extra, &found);
+	ck_assert_uint_eq(found, size);
+	for (int i = 0; i < (_i ? 3 : 4); i++)
+		ck_assert_uint_eq(rewritten[i], 0x7f0000000000 + i);
+	free(kernel);
+}
+END_TEST
+
 START_TEST(launches_without_pointers)
 {
 	static const uint16_t sizes[] = {8, 4};
@@ -307,6 +328,7 @@ int main(void)
 	tcase_add_test(tc, a_context_frees_its_memory_itself);
 	tcase_add_test(tc, launches);
 	tcase_add_loop_test(tc, packed_launches, 0, 2);
+	tcase_add_loop_test(tc, packed_launches_that_are_short, 0, 5);
 	tcase_add_test(tc, launches_without_pointers);
 	tcase_add_test(tc, tensor_maps_follow_their_memory);
 	tcase_add_test(tc, copies_and_operations);
