@@ -19,7 +19,7 @@ endif
 
 # SANITIZE=address,undefined or thread: see the target "sanitize".
 # ASan keeps its heap where vmem's addresses are, and TSan knows only some ranges, and no fences.
-SANFLAGS := $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-omit-frame-pointer -Wno-tsan -DVMEM_BASE=0x550000000000UL)
+SANFLAGS := $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-omit-frame-pointer -Wno-tsan -DVMEM_BASE=0x550100000000UL)
 WARN     := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Werror
 CFLAGS   ?= -O2 -g
 # Under __CUDA_API_VERSION_INTERNAL cuda.h declares every ABI version under its exported name.

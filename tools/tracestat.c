@@ -41,7 +41,7 @@ static const char *text_of(const json_t *object, const char *key)
 	return text ? text : "";
 }
 
-/* "0x600000200400 (#2+1024)" */
+/* "0x6b8100200400 (#2+1024)" */
 static uint64_t pointer_of(const json_t *object, const char *key)
 {
 	return strtoull(text_of(object, key), NULL, 16);

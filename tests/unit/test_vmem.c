@@ -682,6 +682,14 @@ START_TEST(threads)
 }
 END_TEST
 
+/* {x, n} as a word of a kernel's parameters, with an n that may be a size or a stride. */
+START_TEST(sizes_are_no_pointers)
+{
+	for (uint64_t n = 128; n < 1 << 20; n += 128)
+		ck_assert_msg((n << 32) - VMEM_BASE >= 256 * GB, "%lu is the upper half of one", n);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("vmem");
@@ -714,6 +722,7 @@ int main(void)
 	tcase_add_test(tc, the_scenario_has_so_many_calls);
 	tcase_add_loop_test(tc, every_call_can_fail, 0, 2 * SCENARIO_CALLS);
 	tcase_add_test(tc, threads);
+	tcase_add_test(tc, sizes_are_no_pointers);
 	suite_add_tcase(s, tc);
 	return check_suite_run(s);
 }
