@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Stream capture and graphs. A graph is the list of the captured operations in the order in which
- * they were submitted, whatever streams they came from; a launch submits copies of them to one
- * stream in that order.
+ * Stream capture. The nodes of a captured graph are the operations in the order in which they were
+ * submitted, whatever streams they came from.
  */
 #include "tests/sim/sim.h"
 
@@ -49,9 +48,24 @@ void capture_invalidate(struct sim_ctx *ctx)
 			s->capture->invalid = true;
 }
 
+static CUgraphNodeType node_type(const struct sim_op *op)
+{
+	switch (op->kind) {
+	case OP_KERNEL:
+		return CU_GRAPH_NODE_TYPE_KERNEL;
+	case OP_COPY:
+		return CU_GRAPH_NODE_TYPE_MEMCPY;
+	case OP_SET:
+		return CU_GRAPH_NODE_TYPE_MEMSET;
+	default:
+		return CU_GRAPH_NODE_TYPE_HOST;
+	}
+}
+
 CUresult capture_add(struct sim_stream *s, struct sim_op *op)
 {
 	struct sim_capture *c = s->capture;
+	struct sim_node *node;
 
 	if (op->kind > OP_HOST)
 		c->invalid = true;
@@ -62,30 +76,7 @@ CUresult capture_add(struct sim_stream *s, struct sim_op *op)
 		op_free(op);
 		return result;
 	}
-	*c->graph->tail = op;
-	c->graph->tail = &op->next;
-	return CUDA_SUCCESS;
-}
-
-static struct sim_graph *graph_new(void)
-{
-	struct sim_graph *g = calloc(1, sizeof(*g));
-
-	if (g)
-		g->tail = &g->head;
-	return g;
-}
-
-static void graph_free(struct sim_graph *g)
-{
-	while (g->head) {
-		struct sim_op *op = g->head;
-
-		g->head = op->next;
-		op_free(op);
-	}
-	graph_memory_put(g->memory);
-	free(g);
+	return node_new(c->graph, node_type(op), op, &node);
 }
 
 static CUresult begin_capture(bool ptds, CUstream stream, CUstreamCaptureMode mode)
@@ -163,7 +154,6 @@ static CUresult end_capture(bool ptds, CUstream stream, CUgraph *graph)
 		graph_free(g);
 		return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
 	}
-	object_add(KIND_GRAPH, &g->obj);
 	*graph = (CUgraph)g;
 	return CUDA_SUCCESS;
 }
@@ -241,85 +231,3 @@ SIM_EXPORT cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
 	*mode = old;
 	return CUDA_SUCCESS;
 }
-
-static CUresult instantiate(CUgraphExec *exec, CUgraph handle)
-{
-	struct sim_graph *g = (struct sim_graph *)handle, *e;
-
-	if (!object_known(KIND_GRAPH, g))
-		return CUDA_ERROR_INVALID_VALUE;
-	e = graph_new();
-	if (!e)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	for (struct sim_op *op = g->head; op; op = op->next) {
-		*e->tail = op_copy(op);
-		if (!*e->tail) {
-			graph_free(e);
-			return CUDA_ERROR_OUT_OF_MEMORY;
-		}
-		e->tail = &(*e->tail)->next;
-	}
-	e->memory = graph_memory_get(g->memory);
-	object_add(KIND_EXEC, &e->obj);
-	*exec = (CUgraphExec)e;
-	return CUDA_SUCCESS;
-}
-
-SIM_EXPORT cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph, unsigned long long flags)
-{
-	SIM_ENTER(cuGraphInstantiateWithFlags, NEED_CONTEXT);
-	(void)flags;
-	return instantiate(exec, graph);
-}
-
-SIM_EXPORT cuGraphInstantiate_v2(CUgraphExec *exec, CUgraph graph, CUgraphNode *error_node,
-				 char *log, size_t log_size)
-{
-	SIM_ENTER(cuGraphInstantiate_v2, NEED_CONTEXT);
-	if (error_node)
-		*error_node = NULL;
-	if (log && log_size)
-		*log = '\0';
-	return instantiate(exec, graph);
-}
-
-static CUresult destroy(enum sim_kind kind, struct sim_graph *g)
-{
-	if (!object_known(kind, g))
-		return CUDA_ERROR_INVALID_VALUE;
-	object_remove(&g->obj);
-	graph_free(g);
-	return CUDA_SUCCESS;
-}
-
-SIM_EXPORT cuGraphDestroy(CUgraph graph)
-{
-	SIM_ENTER(cuGraphDestroy, NEED_CONTEXT);
-	return destroy(KIND_GRAPH, (struct sim_graph *)graph);
-}
-
-SIM_EXPORT cuGraphExecDestroy(CUgraphExec exec)
-{
-	SIM_ENTER(cuGraphExecDestroy, NEED_CONTEXT);
-	return destroy(KIND_EXEC, (struct sim_graph *)exec);
-}
-
-static CUresult graph_launch(bool ptds, CUgraphExec exec, CUstream stream)
-{
-	struct sim_graph *g = (struct sim_graph *)exec;
-	struct sim_stream *s;
-	CUresult result = stream_get(stream, ptds, &s);
-
-	if (result == CUDA_SUCCESS && !object_known(KIND_EXEC, g))
-		result = CUDA_ERROR_INVALID_VALUE;
-	for (struct sim_op *op = result ? NULL : g->head; op; op = op->next) {
-		struct sim_op *copy = op_copy(op);
-
-		result = copy ? stream_submit(s, copy) : CUDA_ERROR_OUT_OF_MEMORY;
-		if (result != CUDA_SUCCESS)
-			break;
-	}
-	return result;
-}
-
-SIM_TWINS(cuGraphLaunch, _ptsz, graph_launch, (CUgraphExec exec, CUstream stream), exec, stream)

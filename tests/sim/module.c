@@ -357,37 +357,48 @@ static CUresult copy_arguments(const struct sim_kernel *k, void **params, void *
 	return CUDA_SUCCESS;
 }
 
-static CUresult launch(bool ptds, CUfunction function, uint64_t threads, CUstream stream,
-		       void **params, void **extra)
+CUresult kernel_op(CUfunction function, uint64_t grid, uint64_t block, void **params, void **extra,
+		   struct sim_op **op)
 {
 	const struct sim_kernel *k = function_find(function);
-	struct sim_stream *s;
-	struct sim_op *op;
 	CUresult result;
 
 	if (!k)
 		return CUDA_ERROR_INVALID_HANDLE;
-	if (!threads || (params && extra))
+	if (!grid || !block || block > 1024 || (params && extra))
 		return CUDA_ERROR_INVALID_VALUE;
-	result = stream_get(stream, ptds, &s);
-	if (result != CUDA_SUCCESS)
-		return result;
-	op = op_new(OP_KERNEL);
-	if (!op)
+	*op = op_new(OP_KERNEL);
+	if (!*op)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	op->kernel.run = k->run;
-	result = copy_arguments(k, params, extra, op->kernel.args);
-	if (result != CUDA_SUCCESS) {
-		op_free(op);
-		return result;
-	}
-	return stream_submit(s, op);
+	(*op)->kernel.code = k;
+	(*op)->kernel.function = function;
+	(*op)->kernel.grid = (unsigned int)grid;
+	(*op)->kernel.block = (unsigned int)block;
+	result = copy_arguments(k, params, extra, (*op)->kernel.args);
+	if (result != CUDA_SUCCESS)
+		op_free(*op);
+	return result;
+}
+
+unsigned int kernel_op_params(struct sim_op *op, void **params)
+{
+	const struct sim_kernel *k = op->kernel.code;
+
+	for (unsigned int i = 0; i < k->nparams; i++)
+		params[i] = op->kernel.args + param_offset(k, i);
+	return k->nparams;
 }
 
 static CUresult launch_kernel(bool ptds, CUfunction f, uint64_t grid, uint64_t block,
 			      CUstream stream, void **params, void **extra)
 {
-	return launch(ptds, f, block > 1024 ? 0 : grid * block, stream, params, extra);
+	struct sim_stream *s;
+	struct sim_op *op;
+	CUresult result = stream_get(stream, ptds, &s);
+
+	if (result == CUDA_SUCCESS)
+		result = kernel_op(f, grid, block, params, extra, &op);
+	return result ? result : stream_submit(s, op);
 }
 
 SIM_TWINS(cuLaunchKernel, _ptsz, launch_kernel,

@@ -93,7 +93,7 @@ static CUresult run_guarded(struct sim_op *op)
 	}
 	guard = &env;
 	if (op->kind == OP_KERNEL)
-		op->kernel.run(op->kernel.args);
+		op->kernel.code->run(op->kernel.args);
 	else if (op->kind == OP_COPY)
 		memmove(op->copy.dst, op->copy.src, op->copy.size);
 	else

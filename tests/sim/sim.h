@@ -51,6 +51,7 @@ enum sim_kind {
 	KIND_EVENT,
 	KIND_MODULE,
 	KIND_GRAPH,
+	KIND_NODE,
 	KIND_EXEC,
 	KIND_ALLOC,
 	KIND_POOL,
@@ -91,10 +92,13 @@ enum sim_op_kind { OP_KERNEL, OP_COPY, OP_SET, OP_HOST, OP_CALLBACK, OP_RECORD, 
 struct sim_op {
 	struct sim_op *next;
 	enum sim_op_kind kind;
-	uint64_t ticket; /* order of submission, over all streams */
+	uint64_t ticket;         /* order of submission, over all streams */
+	unsigned long long node; /* in an instantiated graph: the id of the node that it is of */
 	union {
 		struct {
-			void (*run)(const void *args);
+			const struct sim_kernel *code;
+			CUfunction function;
+			unsigned int grid, block; /* threads in all dimensions */
 			_Alignas(16) unsigned char args[SIM_MAX_ARGS];
 		} kernel;
 		struct {
@@ -152,10 +156,31 @@ struct sim_graph_memory {
 	CUdeviceptr ptrs[8];
 };
 
+struct sim_node {
+	struct sim_object obj;
+	struct sim_node *next; /* in its graph, in the order in which they were added */
+	struct sim_graph *graph;
+	unsigned long long id;
+	unsigned long long origin; /* the id of the node that it was cloned from, or 0 */
+	CUgraphNodeType type;
+	struct sim_op *op;       /* what it does; NULL in an empty node and in a child's */
+	struct sim_graph *child; /* that the node owns, or NULL */
+	CUaccessPolicyWindow window;
+	void *params[8]; /* what cuGraphKernelNodeGetParams returned last */
+};
+
 struct sim_graph {
-	struct sim_object obj; /* KIND_GRAPH or KIND_EXEC */
-	struct sim_op *head, **tail;
+	struct sim_object obj;
+	struct sim_node *head, **tail;
 	struct sim_graph_memory *memory; /* NULL: no allocation nodes */
+	bool owned;                      /* by a node */
+};
+
+/* An instantiated graph: operations of its own. */
+struct sim_exec {
+	struct sim_object obj;
+	struct sim_op *head, **tail;
+	struct sim_graph_memory *memory;
 };
 
 struct sim_capture {
@@ -369,6 +394,23 @@ void memory_release_context(struct sim_ctx *ctx);
 
 /* pool.c: what memory_free() tells of an allocation from a pool. */
 void pool_freed(struct sim_pool *pool, size_t size);
+
+/* graph.c: graphs and their nodes. */
+struct sim_graph *graph_new(void);
+void graph_free(struct sim_graph *graph);
+struct sim_graph *graph_find(CUgraph handle);
+struct sim_node *node_find(CUgraphNode handle);
+/* Add a node that owns @op (may be NULL), which is freed on failure. */
+CUresult node_new(struct sim_graph *graph, CUgraphNodeType type, struct sim_op *op,
+		  struct sim_node **node);
+CUresult node_op_copy(const CUDA_MEMCPY3D *copy, struct sim_op **op);
+CUresult node_op_set(const CUDA_MEMSET_NODE_PARAMS *set, struct sim_op **op);
+
+/* module.c: a launch as an operation. The parameters as for cuLaunchKernel(). */
+CUresult kernel_op(CUfunction function, uint64_t grid, uint64_t block, void **params, void **extra,
+		   struct sim_op **op);
+/* Where the parameters lie in the operation's arguments; returns how many there are. */
+unsigned int kernel_op_params(struct sim_op *op, void **params);
 
 /* graph_memory.c: allocations of stream captures. */
 CUresult graph_memory_alloc(struct sim_capture *c, struct sim_ctx *ctx, size_t size,

@@ -54,7 +54,15 @@
 	X(cuTexObjectGetTextureDesc) X(cuSurfObjectCreate) X(cuSurfObjectDestroy) \
 	X(cuIpcGetMemHandle) X(cuIpcOpenMemHandle_v2) X(cuIpcCloseMemHandle) \
 	X(cuMemExportToShareableHandle) X(cuMemImportFromShareableHandle) X(cuMulticastCreate) \
-	X(cuImportExternalMemory) X(cuExternalMemoryGetMappedBuffer) X(cuDestroyExternalMemory)
+	X(cuImportExternalMemory) X(cuExternalMemoryGetMappedBuffer) X(cuDestroyExternalMemory) \
+	X(cuGraphCreate) X(cuGraphClone) X(cuGraphNodeFindInClone) X(cuGraphDestroyNode) \
+	X(cuGraphGetNodes) X(cuGraphNodeGetType) X(cuGraphAddKernelNode_v2) \
+	X(cuGraphKernelNodeGetParams_v2) X(cuGraphKernelNodeSetParams_v2) X(cuGraphAddMemcpyNode) \
+	X(cuGraphMemcpyNodeGetParams) X(cuGraphMemcpyNodeSetParams) X(cuGraphAddMemsetNode) \
+	X(cuGraphMemsetNodeGetParams) X(cuGraphMemsetNodeSetParams) X(cuGraphAddEmptyNode) \
+	X(cuGraphAddChildGraphNode) X(cuGraphChildGraphNodeGetGraph) X(cuGraphExecUpdate_v2) \
+	X(cuGraphExecKernelNodeSetParams_v2) X(cuGraphExecMemcpyNodeSetParams) \
+	X(cuGraphExecMemsetNodeSetParams)
 /* clang-format on */
 
 struct driver {
