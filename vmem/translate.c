@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "vmem/translate.h"
+#include "vmem/places.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -76,6 +77,10 @@ static CUresult map(CUdeviceptr ptr, size_t size, size_t offset,
 
 	(void)offset;
 	(void)flags;
+	if (places_add(handle, ptr, size)) {
+		base.cuMemFree_v2(handle);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
 	set_real(ptr, size, handle);
 	if (*before && *before != handle)
 		atomic_fetch_add(&translation.moves, 1);
@@ -86,7 +91,15 @@ static CUresult map(CUdeviceptr ptr, size_t size, size_t offset,
 
 void translate_forget(CUdeviceptr ptr, size_t size)
 {
+	places_remove(translate(ptr));
 	set_real(ptr, size, 0);
+}
+
+CUdeviceptr translate_back(CUdeviceptr real)
+{
+	CUdeviceptr ptr;
+
+	return translate_is_on() && places_find(real, &ptr) ? ptr : real;
 }
 
 static CUresult unmap(CUdeviceptr ptr, size_t size)

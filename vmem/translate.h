@@ -16,7 +16,7 @@
  * The granule behind a mapping is translated as well, as an end belongs to it: vmem leaves a gap
  * there (vmem_watch()).
  *
- * Locking: translate() takes none. The table of a mapping that is in use does not change; who maps
+ * Locking: translate() takes none, translate_back() one of its own. The table of a mapping that is in use does not change; who maps
  * and unmaps is serialised by vmem.
  */
 #include "vmem/driver.h"
@@ -37,6 +37,12 @@ int translate_driver(struct cuda_driver *drv);
 
 /* What was mapped at @ptr went with its context, which has freed it. */
 void translate_forget(CUdeviceptr ptr, size_t size);
+
+/*
+ * The virtual address of what is at @real now; @real itself where that is not vmem's. Where one
+ * mapping ends and another begins it is the latter's. Takes a lock, which translate() does not.
+ */
+CUdeviceptr translate_back(CUdeviceptr real);
 
 static inline bool translate_is_on(void)
 {

@@ -98,6 +98,29 @@ START_TEST(addresses)
 }
 END_TEST
 
+START_TEST(addresses_back)
+{
+	CUdeviceptr a = alloc_at(0x7f1000000000, 4 * MB), b = alloc_at(0x7e0000000000, 4 * MB);
+	CUdeviceptr c = alloc_at(0x7f1000000000 + 4 * MB, 4 * MB);
+
+	ck_assert_uint_eq(translate_back(0x7e0000000000), b);
+	ck_assert_uint_eq(translate_back(0x7e0000000000 + 3 * MB), b + 3 * MB);
+	ck_assert_uint_eq(translate_back(0x7e0000000000 + 4 * MB), b + 4 * MB);
+	ck_assert_uint_eq(translate_back(0x7e0000000001 + 4 * MB), 0x7e0000000001 + 4 * MB);
+	ck_assert_uint_eq(translate_back(0x7f1000000000), a);
+	/* Where one ends and one begins. */
+	ck_assert_uint_eq(translate_back(0x7f1000000000 + 4 * MB), c);
+	ck_assert_uint_eq(translate_back(a), a);
+	/* Where it went, and where it came back. */
+	ck_assert_int_eq(vmem_region_unmap(b), CUDA_SUCCESS);
+	ck_assert_uint_eq(translate_back(0x7e0000000000), 0x7e0000000000);
+	next_real = 0x7d0000000000;
+	ck_assert_int_eq(vmem_region_map(b), CUDA_SUCCESS);
+	ck_assert_uint_eq(translate_back(0x7d0000000000), b);
+	ck_assert_uint_eq(translate_back(0x7f1000000000 + MB), a + MB);
+}
+END_TEST
+
 /* However large: kernels run through it. */
 START_TEST(an_allocation_is_one_piece)
 {
@@ -323,6 +346,7 @@ int main(void)
 
 	tcase_add_checked_fixture(tc, setup, NULL);
 	tcase_add_test(tc, addresses);
+	tcase_add_test(tc, addresses_back);
 	tcase_add_test(tc, an_allocation_is_one_piece);
 	tcase_add_test(tc, pauses_move_memory);
 	tcase_add_test(tc, a_context_frees_its_memory_itself);
