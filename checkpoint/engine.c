@@ -16,6 +16,22 @@
 /* How often a resume that waits for its peers looks whether it is cancelled. */
 #define PEERS_LOOK_MS 20
 
+static const struct engine_moves *moves;
+
+void engine_set_moves(const struct engine_moves *told)
+{
+	moves = told;
+}
+
+/* The program runs again, with its memory where it is now. */
+static void let_run(void)
+{
+	if (moves)
+		moves->back();
+	__atomic_store_n(&engine.paused, false, __ATOMIC_RELAXED);
+	gate_open();
+}
+
 /* The phase "drain" of engine.h; engine.saved.contexts are those that were found. */
 static int enter_quiet(const struct cuda_driver *drv, double deadline_ms,
 		       const struct engine_progress *progress, struct engine_result *result)
@@ -44,6 +60,12 @@ static int take_memory(const struct cuda_driver *drv, double deadline_ms,
 
 	if (enter_quiet(drv, deadline_ms, progress, result))
 		return -1;
+	if (moves && moves->leaving(result->message, sizeof(result->message))) {
+		result->code = END_UNSUPPORTED;
+		engine_forget();
+		gate_open();
+		return -1;
+	}
 	vmem_trim();
 	if (engine_save(drv, writing, progress, result))
 		goto err_forget;
@@ -56,11 +78,10 @@ static int take_memory(const struct cuda_driver *drv, double deadline_ms,
 	engine_write_drop();
 	if (engine_map(drv) || engine_load_back(drv, progress, result))
 		return -1; /* the data is kept; a resume tries again */
-	__atomic_store_n(&engine.paused, false, __ATOMIC_RELAXED);
 err_forget:
 	engine_write_drop();
 	engine_forget();
-	gate_open();
+	let_run();
 	return -1;
 }
 
@@ -233,8 +254,7 @@ void engine_resume(const struct cuda_driver *drv, int timeout_ms, struct engine_
 				    "asked for");
 		return;
 	}
-	__atomic_store_n(&engine.paused, false, __ATOMIC_RELAXED);
-	gate_open();
+	let_run();
 	engine_succeed(result, start, saved_bytes(&engine.saved));
 	engine_forget();
 }

@@ -7,6 +7,7 @@
  * A pause does, in this order:
  *	drain	wait for open stream captures, close the gate, wait for calls inside it, and until
  *		the GPU has done all submitted work, and those of its peers have (quiet.h)
+ *		those to whom it matters are told (struct engine_moves)
  *	copy	find host memory and disk space, copy all managed memory there
  *	unmap	unmap it, which gives it back
  *	release	have the driver checkpoint what is left (CUDAW_RELEASE=all, the default, r570+)
@@ -60,6 +61,23 @@ struct engine_result {
 	struct engine_phase phases[ENGINE_PHASES]; /* in order of their beginning */
 	size_t nphases;
 };
+
+/*
+ * For what knows where memory is and must be told that it moves. Called by the engine's thread with
+ * the gate closed and the GPU idle; no context is current, nor need be afterwards.
+ */
+struct engine_moves {
+	/* Before anything is saved. 0, or -ENOTSUP with what is in the way of the pause in @text. */
+	int (*leaving)(char *text, size_t size);
+	/*
+	 * The memory is mapped, perhaps elsewhere, and the program is about to run. It comes once
+	 * for each leaving() that returned 0, at a pause that fails as well.
+	 */
+	void (*back)(void);
+};
+
+/* Before the first pause; @moves must live on. Without it nobody is told. */
+void engine_set_moves(const struct engine_moves *moves);
 
 /* A snapshot that is to be written. */
 struct engine_writing {
