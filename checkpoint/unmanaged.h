@@ -28,7 +28,6 @@
 	X(VMM_IMPORT, "cuMemImportFromShareableHandle")                              \
 	X(POOL_EXPORT, "cuMemPoolExportToShareableHandle: no memory of its own")     \
 	X(POOL_IMPORT, "cuMemPoolImportFromShareableHandle: no memory of its own")   \
-	X(FIXED_GRAPH, "graphs with real addresses inside: no memory")               \
 	X(FIXED_TEXTURE, "textures with real addresses inside: no memory")
 
 #define UNMANAGED_ENUM(name, text) UNMANAGED_##name,

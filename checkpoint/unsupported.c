@@ -13,7 +13,6 @@ static const struct {
 	const char *noun, *more, *call;
 } objects[] = {
 	{UNMANAGED_MULTICAST, true, "multicast object", "", "cuMulticastCreate"},
-	{UNMANAGED_FIXED_GRAPH, true, "graph", "", "CUDAW_ADDRESSING=translated"},
 	{UNMANAGED_FIXED_TEXTURE, true, "texture", " on memory", "CUDAW_ADDRESSING=translated"},
 	{UNMANAGED_MANAGED, false, "managed allocation", "", "cuMemAllocManaged"},
 	{UNMANAGED_IPC_EXPORT, false, "allocation", " exported", "cuIpcGetMemHandle"},

@@ -40,6 +40,7 @@ extern bool check_is_on;
 #define CHECK_LAUNCH(f, params, extra)        check_launch(call_, f, params, extra)
 #define CHECK_LAUNCH_PARAMS(f, params)        check_launch(call_, f, params, NULL)
 #define CHECK_LAUNCH_EACH(list, count)        check_launch_each(call_, list, (list) ? (count) : 0)
+#define CHECK_LAUNCH_ATTRIBUTES(config)       CUDA_SUCCESS
 #define CHECK_COPY_2D(copy)                   ((copy) ? check_copy_2d(call_, copy) : CUDA_SUCCESS)
 #define CHECK_COPY_3D(copy)                   ((copy) ? check_copy_3d(call_, copy) : CUDA_SUCCESS)
 #define CHECK_COPY_3D_PEER(copy) \

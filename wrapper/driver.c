@@ -8,6 +8,7 @@
 #include "vmem/translate.h"
 #include "vmem/vmem.h"
 #include "wrapper/find.h"
+#include "wrapper/graphs.h"
 #include "wrapper/modes.h"
 #include "wrapper/trace_calls.h"
 #include "wrapper/tramp.h"
@@ -149,6 +150,8 @@ void libcuda_bind(void)
 			   !vmem_init(&table);
 		if (modes & (MODE_CHECK | MODE_TRANSLATED))
 			vmem_watch();
+		if (modes & MODE_TRANSLATED)
+			engine_set_moves(&graphs_moves);
 	}
 	if (!bound && lib && !table_ok)
 		pr_err("jobs run, but cannot be paused: the driver lacks %s", missing);

@@ -6,12 +6,13 @@
 #include "calls.h"
 #include "checkpoint/captures.h"
 #include "checkpoint/contexts.h"
-#include "checkpoint/unmanaged.h"
 #include "vmem/symbols.h"
 #include "vmem/translate.h"
 #include "vmem/vmem.h"
 #include "wrapper/driver.h"
+#include "wrapper/graphs.h"
 #include "wrapper/images.h"
+#include "wrapper/windows.h"
 
 #include <pthread.h>
 #include <stddef.h>
@@ -77,6 +78,7 @@ static void forget(CUcontext ctx)
 	captures_remove_context(ctx);
 	images_release_context(ctx);
 	symbols_remove_context(ctx);
+	graphs_release_context(ctx);
 	if (driver_table())
 		vmem_release_context(ctx);
 }
@@ -274,11 +276,10 @@ CUresult hook_cuStreamBeginCaptureToGraph_ptsz(CUstream hStream, CUgraph hGraph,
 			     hStream ? hStream : CU_STREAM_PER_THREAD);
 }
 
-/* See hook_translated.c. */
 static CUresult captured(CUresult result, const CUgraph *graph)
 {
 	if (!result && translate_is_on())
-		unmanaged_add(UNMANAGED_FIXED_GRAPH, (uintptr_t)*graph, 0);
+		graphs_add(*graph);
 	return result;
 }
 
@@ -295,14 +296,20 @@ CUresult hook_cuStreamEndCapture_ptsz(CUstream hStream, CUgraph *phGraph)
 	return captured(real.cuStreamEndCapture_ptsz(hStream, phGraph), phGraph);
 }
 
+static void stream_gone(CUstream stream)
+{
+	captures_remove(stream);
+	windows_remove(stream);
+}
+
 CUresult hook_cuStreamDestroy(CUstream hStream)
 {
-	captures_remove(hStream);
+	stream_gone(hStream);
 	return real.cuStreamDestroy(hStream);
 }
 
 CUresult hook_cuStreamDestroy_v2(CUstream hStream)
 {
-	captures_remove(hStream);
+	stream_gone(hStream);
 	return real.cuStreamDestroy_v2(hStream);
 }

@@ -11,6 +11,7 @@
 #include "checkpoint/unmanaged.h"
 #include "wrapper/counted.h"
 #include "wrapper/driver.h"
+#include "wrapper/graphs.h"
 #include "wrapper/rewrite.h"
 
 #include <stdbool.h>
@@ -54,12 +55,16 @@ static CUresult launched(CUresult result)
 
 CUresult hook_cuGraphLaunch(CUgraphExec hGraphExec, CUstream hStream)
 {
-	return launched(real.cuGraphLaunch(hGraphExec, hStream));
+	CUresult result = graphs_usable(hGraphExec);
+
+	return result ? result : launched(real.cuGraphLaunch(hGraphExec, hStream));
 }
 
 CUresult hook_cuGraphLaunch_ptsz(CUgraphExec hGraphExec, CUstream hStream)
 {
-	return launched(real.cuGraphLaunch_ptsz(hGraphExec, hStream));
+	CUresult result = graphs_usable(hGraphExec);
+
+	return result ? result : launched(real.cuGraphLaunch_ptsz(hGraphExec, hStream));
 }
 
 CUresult hook_cuDeviceGraphMemTrim(CUdevice device)
@@ -80,10 +85,19 @@ CUresult hook_cuGraphAddMemAllocNode(CUgraphNode *phGraphNode, CUgraph hGraph,
 					   nodeParams);
 }
 
-static void look_at_node(const CUgraphNodeParams *params)
+/* A node of what @params say was added. */
+static CUresult added(CUresult result, const CUgraphNodeParams *params)
 {
-	if (params && params->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC)
+	if (result)
+		return result;
+	if (params->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC)
 		graphs_have_memory();
+#if CUDA_VERSION >= 12090
+	if (params->type == CU_GRAPH_NODE_TYPE_GRAPH &&
+	    params->graph.ownership == CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE)
+		graphs_remove(params->graph.graph);
+#endif
+	return CUDA_SUCCESS;
 }
 
 CUresult hook_cuGraphAddNode(CUgraphNode *phGraphNode, CUgraph hGraph,
@@ -92,10 +106,10 @@ CUresult hook_cuGraphAddNode(CUgraphNode *phGraphNode, CUgraph hGraph,
 {
 	CUresult result = translate_is_on() ? REWRITE_NODE(nodeParams) : CUDA_SUCCESS;
 
-	look_at_node(nodeParams);
-	return result ? result
-		      : real.cuGraphAddNode(phGraphNode, hGraph, dependencies, numDependencies,
-					    nodeParams);
+	if (!result)
+		result = real.cuGraphAddNode(phGraphNode, hGraph, dependencies, numDependencies,
+					     nodeParams);
+	return added(result, nodeParams);
 }
 
 CUresult hook_cuGraphAddNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph,
@@ -105,8 +119,8 @@ CUresult hook_cuGraphAddNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph,
 {
 	CUresult result = translate_is_on() ? REWRITE_NODE(nodeParams) : CUDA_SUCCESS;
 
-	look_at_node(nodeParams);
-	return result ? result
-		      : real.cuGraphAddNode_v2(phGraphNode, hGraph, dependencies, dependencyData,
-					       numDependencies, nodeParams);
+	if (!result)
+		result = real.cuGraphAddNode_v2(phGraphNode, hGraph, dependencies, dependencyData,
+						numDependencies, nodeParams);
+	return added(result, nodeParams);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * With translated addressing: what keeps a real address inside. Tensor maps are remembered with the
- * virtual one (rewrite.h). Graphs, and textures on linear memory, cannot be changed: they are
- * counted, and while there are any there is no pause (checkpoint/unsupported.h).
+ * virtual one (rewrite.h). Textures on linear memory cannot be changed: they are counted, and while
+ * there are any there is no pause (checkpoint/unsupported.h). Graphs are in hook_graphs.c.
  */
 #include "calls.h"
 #include "checkpoint/unmanaged.h"
@@ -75,81 +75,6 @@ CUresult hook_cuTensorMapReplaceAddress(CUtensorMap *tensorMap, void *globalAddr
 	CUresult result = real.cuTensorMapReplaceAddress(tensorMap, real_address(globalAddress));
 
 	return encoded(result, tensorMap, globalAddress);
-}
-
-static CUresult graph_made(CUresult result, const void *const *graph)
-{
-	if (!result)
-		unmanaged_add(UNMANAGED_FIXED_GRAPH, (uintptr_t)*graph, 0);
-	return result;
-}
-
-static void graph_gone(const void *graph)
-{
-	unmanaged_remove(UNMANAGED_FIXED_GRAPH, (uintptr_t)graph);
-}
-
-/* @graph is a CUgraph * or a CUgraphExec *. */
-#define GRAPH_MADE(call, graph) graph_made(call, (const void *const *)(graph))
-
-CUresult hook_cuGraphCreate(CUgraph *phGraph, unsigned int flags)
-{
-	return GRAPH_MADE(real.cuGraphCreate(phGraph, flags), phGraph);
-}
-
-CUresult hook_cuGraphClone(CUgraph *phGraphClone, CUgraph originalGraph)
-{
-	return GRAPH_MADE(real.cuGraphClone(phGraphClone, originalGraph), phGraphClone);
-}
-
-CUresult hook_cuGraphDestroy(CUgraph hGraph)
-{
-	graph_gone(hGraph);
-	return real.cuGraphDestroy(hGraph);
-}
-
-CUresult hook_cuGraphInstantiate(CUgraphExec *phGraphExec, CUgraph hGraph, CUgraphNode *phErrorNode,
-				 char *logBuffer, size_t bufferSize)
-{
-	return GRAPH_MADE(
-		real.cuGraphInstantiate(phGraphExec, hGraph, phErrorNode, logBuffer, bufferSize),
-		phGraphExec);
-}
-
-CUresult hook_cuGraphInstantiate_v2(CUgraphExec *phGraphExec, CUgraph hGraph,
-				    CUgraphNode *phErrorNode, char *logBuffer, size_t bufferSize)
-{
-	return GRAPH_MADE(
-		real.cuGraphInstantiate_v2(phGraphExec, hGraph, phErrorNode, logBuffer, bufferSize),
-		phGraphExec);
-}
-
-CUresult hook_cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgraph hGraph,
-					  unsigned long long flags)
-{
-	return GRAPH_MADE(real.cuGraphInstantiateWithFlags(phGraphExec, hGraph, flags),
-			  phGraphExec);
-}
-
-CUresult hook_cuGraphInstantiateWithParams(CUgraphExec *phGraphExec, CUgraph hGraph,
-					   CUDA_GRAPH_INSTANTIATE_PARAMS *instantiateParams)
-{
-	return GRAPH_MADE(real.cuGraphInstantiateWithParams(phGraphExec, hGraph, instantiateParams),
-			  phGraphExec);
-}
-
-CUresult hook_cuGraphInstantiateWithParams_ptsz(CUgraphExec *phGraphExec, CUgraph hGraph,
-						CUDA_GRAPH_INSTANTIATE_PARAMS *instantiateParams)
-{
-	return GRAPH_MADE(
-		real.cuGraphInstantiateWithParams_ptsz(phGraphExec, hGraph, instantiateParams),
-		phGraphExec);
-}
-
-CUresult hook_cuGraphExecDestroy(CUgraphExec hGraphExec)
-{
-	graph_gone(hGraphExec);
-	return real.cuGraphExecDestroy(hGraphExec);
 }
 
 /* Give @desc, a copy, the real address. True where it was one of vmem's. */

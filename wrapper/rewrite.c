@@ -47,34 +47,49 @@ void rewrite_remember_map(const CUtensorMap *map, CUdeviceptr ptr)
 	pthread_mutex_unlock(&maps.lock);
 }
 
-/* The address that belongs into @map now; 0 where it is right, or no map that we know. */
-static CUdeviceptr new_address(const CUtensorMap *map)
+static bool is_known_map(const char *value)
 {
-	CUdeviceptr address = 0;
+	CUtensorMap map;
+	bool known;
+
+	memcpy(&map, value, sizeof(map));
+	pthread_mutex_lock(&maps.lock);
+	known = maps.known && !memcmp(&map_slot(&map)->map, &map, sizeof(map));
+	pthread_mutex_unlock(&maps.lock);
+	return known;
+}
+
+/* True where @map's memory is elsewhere by now than its address says: it is at *@ptr. */
+static bool has_moved(const CUtensorMap *map, CUdeviceptr *ptr)
+{
+	bool moved = false;
 
 	pthread_mutex_lock(&maps.lock);
 	if (maps.known) {
 		const struct known_map *known = map_slot(map);
 
-		if (!memcmp(&known->map, map, sizeof(*map)) && known->real != translate(known->ptr))
-			address = translate(known->ptr);
+		moved = !memcmp(&known->map, map, sizeof(*map)) &&
+			known->real != translate(known->ptr);
+		*ptr = known->ptr;
 	}
 	pthread_mutex_unlock(&maps.lock);
-	return address;
+	return moved;
 }
 
 /* Give the maps in @size bytes the addresses that their memory has now. */
 static void rewrite_maps(char *value, size_t size)
 {
 	CUtensorMap map;
+	CUdeviceptr ptr;
 
 	for (size_t at = 0; at + sizeof(map) <= size; at += MAP_ALIGN) {
-		CUdeviceptr address;
-
 		memcpy(&map, value + at, sizeof(map));
-		address = new_address(&map);
-		if (address && !real.cuTensorMapReplaceAddress(&map, (void *)address))
-			memcpy(value + at, &map, sizeof(map));
+		if (!has_moved(&map, &ptr) ||
+		    real.cuTensorMapReplaceAddress(&map, (void *)translate(ptr)))
+			continue;
+		memcpy(value + at, &map, sizeof(map));
+		/* A graph's node keeps it as it is now. */
+		rewrite_remember_map(&map, ptr);
 	}
 }
 
@@ -256,24 +271,82 @@ void rewrite_mem_op(CUstreamBatchMemOpParams *op)
 	}
 }
 
+void rewrite_launch_attribute(CUlaunchAttribute *attribute)
+{
+	if (attribute->id == CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW)
+		rewrite_access_policy(&attribute->value);
+}
+
 CUDA_MEMSET_NODE_PARAMS *rewrite_memset_node(CUDA_MEMSET_NODE_PARAMS *node)
 {
 	rewrite_pointer(&node->dst);
 	return node;
 }
 
-CUresult rewrite_node(CUgraphNodeParams *node)
+void rewrite_node(CUgraphNodeParams *node)
 {
-	switch (node->type) {
-	case CU_GRAPH_NODE_TYPE_MEMCPY:
+	if (node->type == CU_GRAPH_NODE_TYPE_MEMCPY)
 		rewrite_copy_3d(&node->memcpy.copyParams);
-		return CUDA_SUCCESS;
-	case CU_GRAPH_NODE_TYPE_MEMSET:
+	else if (node->type == CU_GRAPH_NODE_TYPE_MEMSET)
 		rewrite_pointer(&node->memset.dst);
-		return CUDA_SUCCESS;
-	case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
-		return CUDA_ERROR_NOT_SUPPORTED;
-	default:
-		return CUDA_SUCCESS;
+}
+
+bool rewrite_pointer_back(CUdeviceptr *ptr)
+{
+	CUdeviceptr before = *ptr;
+
+	*ptr = translate_back(before);
+	return *ptr != before;
+}
+
+bool rewrite_param_back(const struct kp_param *param, char *value)
+{
+	CUdeviceptr word;
+	bool found = false;
+
+	for (size_t at = 0; at + WORD <= param->size && may_point(param); at += WORD) {
+		/* It is known by what it looks like, address included. */
+		if (at % MAP_ALIGN == 0 && at + sizeof(CUtensorMap) <= param->size &&
+		    is_known_map(value + at)) {
+			at += sizeof(CUtensorMap) - WORD;
+			found = true;
+			continue;
+		}
+		memcpy(&word, value + at, WORD);
+		found |= rewrite_pointer_back(&word);
+		memcpy(value + at, &word, WORD);
 	}
+	return found;
+}
+
+bool rewrite_copy_3d_back(CUDA_MEMCPY3D_v2 *copy)
+{
+	bool found = is_device(copy->srcMemoryType) && rewrite_pointer_back(&copy->srcDevice);
+
+	if (is_device(copy->dstMemoryType))
+		found |= rewrite_pointer_back(&copy->dstDevice);
+	return found;
+}
+
+bool rewrite_mem_op_back(CUstreamBatchMemOpParams *op)
+{
+	switch (op->operation) {
+	case CU_STREAM_MEM_OP_WAIT_VALUE_32:
+	case CU_STREAM_MEM_OP_WAIT_VALUE_64:
+		return rewrite_pointer_back(&op->waitValue.address);
+	case CU_STREAM_MEM_OP_WRITE_VALUE_32:
+	case CU_STREAM_MEM_OP_WRITE_VALUE_64:
+		return rewrite_pointer_back(&op->writeValue.address);
+	default:
+		return false;
+	}
+}
+
+bool rewrite_access_policy_back(CUlaunchAttributeValue *value)
+{
+	CUdeviceptr base = (CUdeviceptr)value->accessPolicyWindow.base_ptr;
+	bool found = rewrite_pointer_back(&base);
+
+	value->accessPolicyWindow.base_ptr = (void *)base;
+	return found;
 }

@@ -30,6 +30,7 @@
 #define REWRITE_BATCH_MAX 4096
 
 /* clang-format off */
+#define REWRITE_NOTHING()               CUDA_SUCCESS
 #define REWRITE_RANGE(ptr, bytes)       ({ ptr = translate(ptr); CUDA_SUCCESS; })
 #define REWRITE_ROWS(ptr, pitch, width, height) REWRITE_RANGE(ptr, width)
 #define REWRITE_BOTH(first, second)     ({ first; second; })
@@ -80,7 +81,7 @@
 	})
 #define REWRITE_COPY_3D_BATCH(ops, count) REWRITE_EACH(ops, count, rewrite_copy_3d_op)
 #define REWRITE_MEM_OPS(ops, count)     REWRITE_EACH(ops, count, rewrite_mem_op)
-/* Nodes of graphs. Of what is read back from them the addresses are real, and may be set again. */
+/* Nodes of graphs; see graphs.h for what is read back from them. */
 #define REWRITE_KERNEL_NODE_OF(type, node, f)                                          \
 	({                                                                             \
 		if (node) {                                                            \
@@ -103,20 +104,35 @@
 			node = o_ = memcpy(alloca(sizeof(*o_)), node, sizeof(*o_));    \
 		o_ ? REWRITE_MEM_OPS(o_->paramArray, o_->count) : CUDA_SUCCESS;        \
 	})
+/* Of others the driver fills something in. */
 #define REWRITE_NODE(node)                                                             \
 	({                                                                             \
 		CUgraphNodeParams *g_ = NULL;                                          \
-		if (node)                                                              \
+		if ((node) && rewrite_has_addresses((node)->type))                     \
 			node = g_ = memcpy(alloca(sizeof(*g_)), node, sizeof(*g_));    \
 		if (g_ && g_->type == CU_GRAPH_NODE_TYPE_KERNEL)                       \
 			REWRITE_LAUNCH(g_->kernel.func ? g_->kernel.func               \
 						       : (CUfunction)g_->kernel.kern,  \
 				       g_->kernel.kernelParams, g_->kernel.extra);     \
-		g_ ? rewrite_node(g_) : CUDA_SUCCESS;                                  \
+		if (g_)                                                                \
+			rewrite_node(g_);                                              \
+		g_ && g_->type == CU_GRAPH_NODE_TYPE_BATCH_MEM_OP                      \
+			? REWRITE_MEM_OPS(g_->memOp.paramArray, g_->memOp.count)       \
+			: CUDA_SUCCESS;                                                \
 	})
 #define REWRITE_ATTRIBUTE(id, value)                                                   \
 	((id) == CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW                              \
 		? REWRITE_COPIED(value, rewrite_access_policy) : CUDA_SUCCESS)
+/* The attributes of a launch; the copy is made where one of them has an address. */
+#define REWRITE_LAUNCH_ATTRIBUTES(config)                                              \
+	({                                                                             \
+		CUlaunchConfig *c_ = NULL;                                             \
+		if (rewrite_has_window(config)) {                                      \
+			config = c_ = memcpy(alloca(sizeof(*c_)), config, sizeof(*c_)); \
+			REWRITE_EACH(c_->attrs, c_->numAttrs, rewrite_launch_attribute); \
+		}                                                                      \
+		CUDA_SUCCESS;                                                          \
+	})
 /* clang-format on */
 
 /*
@@ -133,8 +149,14 @@ void rewrite_launch(const struct kp_kernel *kernel, void ***params, void ***extr
 bool rewrite_words_room(const char *call, CUdeviceptr dst, const void *host, size_t bytes);
 const void *rewrite_words(CUdeviceptr dst, void *copy, size_t bytes);
 
-/* All of a node but its kernel. Operations on memory in a batch are not supported there. */
-CUresult rewrite_node(CUgraphNodeParams *node);
+static inline bool rewrite_has_addresses(CUgraphNodeType type)
+{
+	return type == CU_GRAPH_NODE_TYPE_KERNEL || type == CU_GRAPH_NODE_TYPE_MEMCPY ||
+	       type == CU_GRAPH_NODE_TYPE_MEMSET || type == CU_GRAPH_NODE_TYPE_BATCH_MEM_OP;
+}
+
+/* All of a node but its kernel and its operations on memory. */
+void rewrite_node(CUgraphNodeParams *node);
 CUDA_MEMSET_NODE_PARAMS *rewrite_memset_node(CUDA_MEMSET_NODE_PARAMS *node);
 
 static inline void rewrite_pointer(CUdeviceptr *ptr)
@@ -149,6 +171,26 @@ CUDA_MEMCPY3D_PEER *rewrite_copy_3d_peer(CUDA_MEMCPY3D_PEER *copy);
 CUlaunchAttributeValue *rewrite_access_policy(CUlaunchAttributeValue *value);
 void rewrite_copy_3d_op(CUDA_MEMCPY3D_BATCH_OP *op);
 void rewrite_mem_op(CUstreamBatchMemOpParams *op);
+
+static inline bool rewrite_has_window(const CUlaunchConfig *config)
+{
+	for (unsigned int i = 0; config && config->attrs && i < config->numAttrs; i++)
+		if (config->attrs[i].id == CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW)
+			return true;
+	return false;
+}
+
+void rewrite_launch_attribute(CUlaunchAttribute *attribute);
+
+/*
+ * The reverse, for what the driver hands out: each returns true where it found a real address of
+ * ours, and put the virtual one there. @value is that of the parameter @param, a copy.
+ */
+bool rewrite_pointer_back(CUdeviceptr *ptr);
+bool rewrite_param_back(const struct kp_param *param, char *value);
+bool rewrite_copy_3d_back(CUDA_MEMCPY3D_v2 *copy);
+bool rewrite_mem_op_back(CUstreamBatchMemOpParams *op);
+bool rewrite_access_policy_back(CUlaunchAttributeValue *value);
 
 /* @map was encoded, or changed, for the virtual address @ptr. */
 void rewrite_remember_map(const CUtensorMap *map, CUdeviceptr ptr);

@@ -319,7 +319,6 @@ START_TEST(copies_and_operations)
 				 .dstMemoryType = CU_MEMORYTYPE_HOST,
 				 .dstDevice = ptr};
 	CUstreamBatchMemOpParams op = {.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32};
-	CUgraphNodeParams node = {.type = CU_GRAPH_NODE_TYPE_MEMSET};
 
 	rewrite_copy_2d(&copy);
 	ck_assert_uint_eq(copy.srcDevice, 0x7f0000000000);
@@ -331,11 +330,61 @@ START_TEST(copies_and_operations)
 	op.writeValue.address = ptr;
 	rewrite_mem_op(&op);
 	ck_assert_uint_eq(op.writeValue.address, ptr);
-	node.memset.dst = ptr;
-	ck_assert_int_eq(rewrite_node(&node), CUDA_SUCCESS);
-	ck_assert_uint_eq(node.memset.dst, 0x7f0000000000);
-	node.type = CU_GRAPH_NODE_TYPE_BATCH_MEM_OP;
-	ck_assert_int_eq(rewrite_node(&node), CUDA_ERROR_NOT_SUPPORTED);
+	ck_assert(!rewrite_mem_op_back(&op));
+}
+END_TEST
+
+/* The program's own is not changed, and what the driver fills in reaches it. */
+START_TEST(nodes)
+{
+	CUdeviceptr ptr = alloc_at(0x7f0000000000, 4 * MB);
+	CUstreamBatchMemOpParams op = {.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32};
+	CUgraphNodeParams own = {.type = CU_GRAPH_NODE_TYPE_MEMSET}, *node = &own;
+
+	own.memset.dst = ptr;
+	ck_assert_int_eq(REWRITE_NODE(node), CUDA_SUCCESS);
+	ck_assert_uint_eq(node->memset.dst, 0x7f0000000000);
+	ck_assert_uint_eq(own.memset.dst, ptr);
+
+	own.type = CU_GRAPH_NODE_TYPE_BATCH_MEM_OP;
+	own.memOp = (CUDA_BATCH_MEM_OP_NODE_PARAMS_v2){.count = 1, .paramArray = &op};
+	op.writeValue.address = ptr + 4;
+	node = &own;
+	ck_assert_int_eq(REWRITE_NODE(node), CUDA_SUCCESS);
+	ck_assert_uint_eq(node->memOp.paramArray[0].writeValue.address, 0x7f0000000004);
+	ck_assert_uint_eq(op.writeValue.address, ptr + 4);
+	ck_assert(rewrite_mem_op_back(&node->memOp.paramArray[0]));
+	ck_assert_uint_eq(node->memOp.paramArray[0].writeValue.address, ptr + 4);
+
+	own.type = CU_GRAPH_NODE_TYPE_MEM_ALLOC;
+	node = &own;
+	ck_assert_int_eq(REWRITE_NODE(node), CUDA_SUCCESS);
+	ck_assert_ptr_eq(node, &own);
+}
+END_TEST
+
+START_TEST(windows)
+{
+	CUdeviceptr ptr = alloc_at(0x7f0000000000, 4 * MB);
+	CUlaunchAttribute own[2] = {
+		{.id = CU_LAUNCH_ATTRIBUTE_PRIORITY},
+		{.id = CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW,
+		 .value.accessPolicyWindow.base_ptr = (void *)ptr},
+	};
+	const CUlaunchConfig launch = {.attrs = own, .numAttrs = 2}, *config = &launch;
+	CUlaunchAttributeValue value;
+
+	ck_assert_int_eq(REWRITE_LAUNCH_ATTRIBUTES(config), CUDA_SUCCESS);
+	value = config->attrs[1].value;
+	ck_assert_ptr_eq(value.accessPolicyWindow.base_ptr, (void *)0x7f0000000000);
+	ck_assert_ptr_eq(own[1].value.accessPolicyWindow.base_ptr, (void *)ptr);
+	ck_assert(rewrite_access_policy_back(&value));
+	ck_assert_ptr_eq(value.accessPolicyWindow.base_ptr, (void *)ptr);
+	/* Nothing to rewrite: nothing is copied. */
+	own[1].id = CU_LAUNCH_ATTRIBUTE_IGNORE;
+	config = &launch;
+	ck_assert_int_eq(REWRITE_LAUNCH_ATTRIBUTES(config), CUDA_SUCCESS);
+	ck_assert_ptr_eq(config, &launch);
 }
 END_TEST
 
@@ -356,6 +405,8 @@ int main(void)
 	tcase_add_test(tc, launches_without_pointers);
 	tcase_add_test(tc, tensor_maps_follow_their_memory);
 	tcase_add_test(tc, copies_and_operations);
+	tcase_add_test(tc, nodes);
+	tcase_add_test(tc, windows);
 	suite_add_tcase(s, tc);
 	return check_suite_run(s);
 }

@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Graphs in all the ways in which addresses get into them: captured, and instantiated once; built
+ * of nodes, with a child graph; cloned; changed by node and as a whole, before and after they were
+ * instantiated. What is read back from a node must be what was put there.
+ *
+ * --mem-ops 1 adds a node with operations on memory.
+ */
+#include "tests/programs/kernels.h"
+
+#define WORDS (768UL << 10) /* 3 MiB: a region of its own */
+#define SIZE  (WORDS * sizeof(uint32_t))
+
+static struct kernels gpu;
+static CUstream stream;
+static CUdeviceptr a, b, c;
+static unsigned long mem_ops;
+
+static CUgraphExec captured, built;
+static CUgraph graph;
+static CUgraphNode last, child; /* of graph */
+
+static CUDA_KERNEL_NODE_PARAMS increment(CUdeviceptr *ptr, uint64_t *n, void **params)
+{
+	params[0] = ptr;
+	params[1] = n;
+	return (CUDA_KERNEL_NODE_PARAMS){.func = gpu.increment,
+					 .gridDimX = 64,
+					 .gridDimY = 1,
+					 .gridDimZ = 1,
+					 .blockDimX = 256,
+					 .blockDimY = 1,
+					 .blockDimZ = 1,
+					 .kernelParams = params};
+}
+
+static void add_increment(CUgraphNode *node, CUgraph to, const CUgraphNode *after, CUdeviceptr ptr)
+{
+	uint64_t n = WORDS;
+	void *params[2];
+	CUDA_KERNEL_NODE_PARAMS p = increment(&ptr, &n, params);
+
+	CALL(cuGraphAddKernelNode(node, to, after, after != NULL, &p));
+}
+
+static void capture(void)
+{
+	uint64_t n = WORDS;
+	void *on_a[] = {&a, &n}, *on_b[] = {&b, &n};
+	CUgraph found;
+
+	CALL(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	kernels_launch(gpu.increment, stream, on_a);
+	CALL(cuMemcpyDtoDAsync(b, a, SIZE / 2, stream));
+	CALL(cuMemsetD8Async(a, 7, 4096, stream));
+	kernels_launch(gpu.increment, stream, on_b);
+	CALL(cuStreamEndCapture(stream, &found));
+	CALL(cuGraphInstantiate(&captured, found, 0));
+	CALL(cuGraphDestroy(found));
+}
+
+static void add_mem_ops(CUgraph to, const CUgraphNode *after)
+{
+	CUstreamBatchMemOpParams op = {.writeValue = {.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32,
+						      .address = a,
+						      .value = 9}};
+	CUDA_BATCH_MEM_OP_NODE_PARAMS ops = {.ctx = gpu.ctx, .count = 1, .paramArray = &op};
+	CUgraphNode node;
+
+	CALL(cuGraphAddBatchMemOpNode(&node, to, after, 1, &ops));
+	ops.paramArray = NULL;
+	CALL(cuGraphBatchMemOpNodeGetParams(node, &ops));
+	if (ops.paramArray[0].writeValue.address != a)
+		step_die("an operation on memory has another address");
+}
+
+/* A graph of a copy, a set and a kernel inside of one with a kernel. */
+static void build(void)
+{
+	CUDA_MEMCPY3D copy = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+			      .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+			      .srcDevice = b,
+			      .dstDevice = c,
+			      .WidthInBytes = SIZE / 4,
+			      .Height = 1,
+			      .Depth = 1};
+	CUDA_MEMSET_NODE_PARAMS set = {
+		.dst = c + 64, .value = 3, .elementSize = 4, .width = 16, .height = 1};
+	CUgraphNode nodes[3];
+	CUgraph inner;
+
+	CALL(cuGraphCreate(&inner, 0));
+	CALL(cuGraphAddMemcpyNode(&nodes[0], inner, NULL, 0, &copy, gpu.ctx));
+	CALL(cuGraphAddMemsetNode(&nodes[1], inner, &nodes[0], 1, &set, gpu.ctx));
+	add_increment(&nodes[2], inner, &nodes[1], c);
+	if (mem_ops)
+		add_mem_ops(inner, &nodes[2]);
+	CALL(cuGraphCreate(&graph, 0));
+	CALL(cuGraphAddChildGraphNode(&child, graph, NULL, 0, inner));
+	CALL(cuGraphDestroy(inner));
+	add_increment(&last, graph, &child, b);
+	CALL(cuGraphInstantiate(&built, graph, 0));
+}
+
+static void setup(void)
+{
+	kernels_init(&gpu);
+	CALL(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	CALL(cuMemAlloc(&a, SIZE));
+	CALL(cuMemAlloc(&b, SIZE));
+	CALL(cuMemAlloc(&c, SIZE));
+	CALL(cuMemsetD8(a, 1, SIZE));
+	CALL(cuMemsetD8(b, 2, SIZE));
+	CALL(cuMemsetD8(c, 3, SIZE));
+	CALL(cuCtxSynchronize());
+	capture();
+	build();
+}
+
+static void expect(CUdeviceptr found, CUdeviceptr put, const char *where)
+{
+	if (found != put)
+		step_die("%s has %#llx where %#llx was put", where, found, put);
+}
+
+static void read_kernel(CUgraphNode node, CUdeviceptr put, const char *where)
+{
+	CUDA_KERNEL_NODE_PARAMS p;
+
+	CALL(cuGraphKernelNodeGetParams(node, &p));
+	expect(*(CUdeviceptr *)p.kernelParams[0], put, where);
+	expect(*(uint64_t *)p.kernelParams[1], WORDS, "the kernel's second parameter");
+}
+
+/* @to is where the last kernel works. */
+static void read_back(CUdeviceptr to)
+{
+	CUDA_MEMSET_NODE_PARAMS set;
+	CUDA_MEMCPY3D copy;
+	CUgraphNode nodes[4];
+	size_t count = 4;
+	CUgraph inner;
+
+	read_kernel(last, to, "the kernel");
+	CALL(cuGraphChildGraphNodeGetGraph(child, &inner));
+	CALL(cuGraphGetNodes(inner, nodes, &count));
+	for (size_t i = 0; i < count; i++) {
+		CUgraphNodeType type;
+
+		CALL(cuGraphNodeGetType(nodes[i], &type));
+		if (type == CU_GRAPH_NODE_TYPE_KERNEL) {
+			read_kernel(nodes[i], c, "the child's kernel");
+		} else if (type == CU_GRAPH_NODE_TYPE_MEMCPY) {
+			CALL(cuGraphMemcpyNodeGetParams(nodes[i], &copy));
+			expect(copy.srcDevice, b, "the copy's source");
+			expect(copy.dstDevice, c, "the copy's target");
+		} else if (type == CU_GRAPH_NODE_TYPE_MEMSET) {
+			CALL(cuGraphMemsetNodeGetParams(nodes[i], &set));
+			expect(set.dst, c + 64, "the set");
+		}
+	}
+}
+
+static void launch_clone(void)
+{
+	CUgraphNode found;
+	CUgraphExec exec;
+	CUgraph clone;
+
+	CALL(cuGraphClone(&clone, graph));
+	CALL(cuGraphNodeFindInClone(&found, last, clone));
+	CALL(cuGraphInstantiate(&exec, clone, 0));
+	CALL(cuGraphDestroy(clone));
+	CALL(cuGraphLaunch(exec, stream));
+	CALL(cuStreamSynchronize(stream));
+	CALL(cuGraphExecDestroy(exec));
+}
+
+static void step(unsigned long k)
+{
+	static CUdeviceptr last_works_on;
+	CUdeviceptr to[] = {a, b, c}, ptr = to[k % 3];
+	CUgraphExecUpdateResultInfo info;
+	uint64_t n = WORDS;
+	void *params[2];
+	CUDA_KERNEL_NODE_PARAMS p = increment(&ptr, &n, params);
+
+	CALL(cuGraphLaunch(captured, stream));
+	CALL(cuGraphLaunch(built, stream));
+	read_back(last_works_on ? last_works_on : b);
+	switch (k % 8) {
+	case 0:
+		CALL(cuGraphExecKernelNodeSetParams(built, last, &p));
+		break;
+	case 1:
+		CALL(cuGraphKernelNodeSetParams(last, &p));
+		last_works_on = ptr;
+		break;
+	case 2:
+		CALL(cuGraphExecUpdate(built, graph, &info));
+		break;
+	case 6:
+		CALL(cuStreamSynchronize(stream));
+		CALL(cuGraphExecDestroy(built));
+		CALL(cuGraphInstantiate(&built, graph, 0));
+		break;
+	case 4:
+		launch_clone();
+		break;
+	default:
+		break;
+	}
+	CALL(cuStreamSynchronize(stream));
+}
+
+static void report(const char *what, CUdeviceptr ptr)
+{
+	uint32_t *host = malloc(SIZE);
+
+	if (!host)
+		step_die("out of memory");
+	CALL(cuMemcpyDtoH(host, ptr, SIZE));
+	step_print_digest(what, step_digest(STEP_DIGEST_INIT, host, SIZE));
+	free(host);
+}
+
+int main(int argc, char **argv)
+{
+	const struct step_option options[] = {{"mem-ops", &mem_ops}};
+
+	step_parse(argc, argv, options, 1);
+	setup();
+	for (unsigned long k = 0; step_more(k); k++) {
+		step(k);
+		step_done(k);
+	}
+	report("a", a);
+	report("b", b);
+	report("c", c);
+	CALL(cuGraphExecDestroy(captured));
+	CALL(cuGraphExecDestroy(built));
+	CALL(cuGraphDestroy(graph));
+	return 0;
+}

@@ -1,0 +1,336 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "wrapper/graphs.h"
+#include "calls.h"
+#include "vmem/translate.h"
+#include "wrapper/graph_node.h"
+#include "wrapper/windows.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <utlist.h>
+
+/* uthash would otherwise exit() the program when memory runs out. */
+#define HASH_NONFATAL_OOM 1
+#include <uthash.h>
+
+#define LOG_PREFIX "graphs: "
+#include "vmem/log.h"
+
+/* A graph of the program's, or an instantiated one. */
+struct known {
+	const void *handle;
+	CUgraphExec exec;         /* NULL: a graph */
+	CUgraph graph;            /* the graph itself, or our clone; NULL where there is none */
+	CUcontext ctx;            /* that was current when it was made */
+	const char *fixed;        /* why it cannot move, or NULL */
+	bool broken;              /* it has the addresses before a move */
+	struct graph_node *nodes; /* during a pause */
+	UT_hash_handle hh;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct known *table; /* under lock */
+static bool any_broken;
+static unsigned int moves_before; /* the pause */
+
+static struct known *find_locked(const void *handle)
+{
+	struct known *k;
+
+	HASH_FIND_PTR(table, &handle, k);
+	return k;
+}
+
+static void free_nodes(struct known *k)
+{
+	struct graph_node *n, *next;
+
+	LL_FOREACH_SAFE(k->nodes, n, next)
+	graph_node_free(n);
+	k->nodes = NULL;
+}
+
+/* Forget @handle. The clone, if there was one, is the caller's to destroy. */
+static CUgraph take(const void *handle)
+{
+	CUgraph clone = NULL;
+	struct known *k;
+
+	pthread_mutex_lock(&lock);
+	k = find_locked(handle);
+	if (k) {
+		HASH_DEL(table, k);
+		clone = k->exec ? k->graph : NULL;
+	}
+	pthread_mutex_unlock(&lock);
+	free(k);
+	return clone;
+}
+
+static void add(const struct known *what)
+{
+	struct known *k = malloc(sizeof(*k)), *old = NULL;
+	CUgraph clone = what->exec ? what->graph : NULL;
+
+	if (k) {
+		*k = *what;
+		pthread_mutex_lock(&lock);
+		HASH_REPLACE_PTR(table, handle, k, old);
+		if (k->hh.tbl)
+			clone = old && old->exec ? old->graph : NULL;
+		pthread_mutex_unlock(&lock);
+	}
+	if (!k || !k->hh.tbl) {
+		pr_err("no host memory to follow a graph: it fails after a pause");
+		free(k);
+	}
+	free(old);
+	if (clone)
+		real.cuGraphDestroy(clone);
+}
+
+void graphs_add(CUgraph graph)
+{
+	struct known k = {.handle = graph, .graph = graph};
+
+	real.cuCtxGetCurrent(&k.ctx);
+	add(&k);
+}
+
+void graphs_remove(CUgraph graph)
+{
+	take(graph);
+}
+
+static CUgraph clone_of(CUgraph graph)
+{
+	CUgraph clone;
+
+	return real.cuGraphClone(&clone, graph) ? NULL : clone;
+}
+
+void graphs_instantiated(CUgraphExec exec, CUgraph graph)
+{
+	struct known k = {.handle = exec, .exec = exec, .graph = clone_of(graph)};
+
+	if (!k.graph)
+		k.fixed = "nodes that the driver does not clone";
+	real.cuCtxGetCurrent(&k.ctx);
+	add(&k);
+}
+
+void graphs_updated(CUgraphExec exec, CUgraph graph)
+{
+	CUgraph clone = clone_of(graph), old = clone;
+	struct known *k;
+
+	pthread_mutex_lock(&lock);
+	k = find_locked(exec);
+	if (k) {
+		old = k->graph;
+		k->graph = clone;
+		if (!clone)
+			k->fixed = "nodes that the driver does not clone";
+	}
+	pthread_mutex_unlock(&lock);
+	if (old)
+		real.cuGraphDestroy(old);
+}
+
+void graphs_exec_remove(CUgraphExec exec)
+{
+	CUgraph clone = take(exec);
+
+	if (clone)
+		real.cuGraphDestroy(clone);
+}
+
+void graphs_fix(CUgraphExec exec, const char *what)
+{
+	struct known *k;
+
+	pthread_mutex_lock(&lock);
+	k = find_locked(exec);
+	if (k)
+		k->fixed = what;
+	pthread_mutex_unlock(&lock);
+}
+
+bool graphs_our_node(CUgraphExec exec, CUgraphNode node, CUgraphNode *ours)
+{
+	CUgraph clone = NULL;
+	struct known *k;
+
+	pthread_mutex_lock(&lock);
+	k = find_locked(exec);
+	if (k)
+		clone = k->graph;
+	pthread_mutex_unlock(&lock);
+	if (!clone)
+		return false;
+	if (!real.cuGraphNodeFindInClone(ours, node, clone))
+		return true;
+	graphs_fix(exec, "a node that was changed, of a graph that it was not last updated with");
+	return false;
+}
+
+CUresult graphs_usable(const void *handle)
+{
+	CUresult result = CUDA_SUCCESS;
+	struct known *k;
+
+	if (!__atomic_load_n(&any_broken, __ATOMIC_RELAXED))
+		return CUDA_SUCCESS;
+	pthread_mutex_lock(&lock);
+	k = find_locked(handle);
+	if (k && k->broken)
+		result = CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
+	pthread_mutex_unlock(&lock);
+	return result;
+}
+
+/* The driver's objects went with it, or are leaked as the program's own are. */
+void graphs_release_context(CUcontext ctx)
+{
+	struct known *k, *next;
+
+	pthread_mutex_lock(&lock);
+	HASH_ITER(hh, table, k, next)
+	{
+		if (k->ctx != ctx)
+			continue;
+		HASH_DEL(table, k);
+		free(k);
+	}
+	pthread_mutex_unlock(&lock);
+	windows_release_context(ctx);
+}
+
+static const char *read_nodes(CUgraph graph, struct graph_node **read);
+
+static const char *read_node(CUgraphNode node, struct graph_node **read)
+{
+	struct graph_node *n = NULL;
+	CUgraphNodeType type;
+	const char *why;
+	CUgraph child;
+
+	if (real.cuGraphNodeGetType(node, &type))
+		return "a node that the driver does not show";
+	if (type == CU_GRAPH_NODE_TYPE_GRAPH) {
+		if (real.cuGraphChildGraphNodeGetGraph(node, &child))
+			return "a child graph that the driver does not show";
+		return read_nodes(child, read);
+	}
+	why = graph_node_read(node, type, &n);
+	if (n)
+		LL_PREPEND(*read, n);
+	return why;
+}
+
+/* Add to *@read all nodes with addresses of ours, of child graphs as well. NULL, or what is wrong. */
+static const char *read_nodes(CUgraph graph, struct graph_node **read)
+{
+	const char *why = NULL;
+	CUgraphNode *nodes;
+	size_t count;
+
+	if (real.cuGraphGetNodes(graph, NULL, &count))
+		return "nodes that the driver does not show";
+	nodes = malloc((count + 1) * sizeof(*nodes));
+	if (!nodes || real.cuGraphGetNodes(graph, nodes, &count))
+		why = "more nodes than there is host memory for";
+	for (size_t i = 0; i < count && !why; i++)
+		why = read_node(nodes[i], read);
+	free(nodes);
+	return why;
+}
+
+/* Give the instantiated graph the parameters of our clone. */
+static CUresult update(const struct known *k)
+{
+	CUgraphExecUpdateResultInfo info;
+	CUgraphExecUpdateResult how;
+	CUgraphNode node;
+
+	if (real.cuGraphExecUpdate_v2)
+		return real.cuGraphExecUpdate_v2(k->exec, k->graph, &info);
+	return real.cuGraphExecUpdate(k->exec, k->graph, &node, &how);
+}
+
+/* Get @k ready for a move. What is in the way, or NULL. */
+static const char *prepare(struct known *k)
+{
+	const char *why = k->fixed;
+
+	/* What is broken, or of a context that is gone unseen, can never run. */
+	if (why || k->broken || real.cuCtxSetCurrent(k->ctx))
+		return why;
+	why = read_nodes(k->graph, &k->nodes);
+	if (!why && k->exec && k->nodes && update(k))
+		why = "nodes that the driver does not update";
+	return why;
+}
+
+static int leaving(char *text, size_t size)
+{
+	const char *why = NULL, *what;
+	size_t count = 0;
+	struct known *k;
+
+	for (k = table; k; k = k->hh.next) {
+		what = prepare(k);
+		count += what != NULL;
+		why = why ? why : what;
+	}
+	moves_before = translation.moves;
+	if (why)
+		for (k = table; k; k = k->hh.next)
+			free_nodes(k);
+	real.cuCtxSetCurrent(NULL);
+	if (!why)
+		return 0;
+	snprintf(text, size, "%zu graph%s (CUDAW_ADDRESSING=translated) cannot be carried: %s %s",
+		 count, count == 1 ? "" : "s", count == 1 ? "it has" : "one has", why);
+	return -ENOTSUP;
+}
+
+static void move(struct known *k)
+{
+	CUresult result = real.cuCtxSetCurrent(k->ctx);
+	const struct graph_node *n;
+
+	LL_FOREACH(k->nodes, n)
+	{
+		if (!result)
+			result = graph_node_write(n);
+	}
+	if (!result && k->exec)
+		result = update(k);
+	if (!result)
+		return;
+	pr_err("a graph cannot be given the addresses that its memory has now: driver error %d; "
+	       "its launches fail",
+	       result);
+	k->broken = true;
+	__atomic_store_n(&any_broken, true, __ATOMIC_RELAXED);
+}
+
+static void back(void)
+{
+	bool moved = translation.moves != moves_before;
+	struct known *k;
+
+	for (k = table; k; k = k->hh.next) {
+		if (moved && k->nodes)
+			move(k);
+		free_nodes(k);
+	}
+	if (moved)
+		windows_move();
+	real.cuCtxSetCurrent(NULL);
+}
+
+const struct engine_moves graphs_moves = {leaving, back};

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CUDAW_WRAPPER_GRAPHS_H
+#define CUDAW_WRAPPER_GRAPHS_H
+/*
+ * graphs: the program's graphs, with translated addressing. Their nodes hold real addresses, which
+ * change at a pause.
+ *
+ * A pause reads the nodes of every graph, while the memory is still where they say, and keeps their
+ * parameters with virtual addresses (graph_node.h); the resume writes them again. Nothing is done
+ * at a launch, and what the program reads back from a node is translated there and then.
+ *
+ * The nodes of an instantiated graph cannot be read, and the graph that it was made from may be
+ * gone or changed. So there is a clone of that, ours, for each instantiated graph, and it is
+ * changed with it: by node (cuGraphExec*NodeSetParams) or as a whole (cuGraphExecUpdate). After a
+ * resume the instantiated graph is updated from the clone. That this works is tried before
+ * anything moves: a graph that cannot be cloned or updated, or whose nodes cannot be written, makes
+ * the pause fail, by name.
+ *
+ * Locking: one mutex, with no call into the driver under it, but at a pause or resume, when the
+ * gate is closed and nobody else is here.
+ */
+#include "checkpoint/engine.h"
+
+#include <cuda.h>
+#include <stdbool.h>
+
+/* For engine_set_moves(). */
+extern const struct engine_moves graphs_moves;
+
+/* @graph is the program's: it was created, cloned or captured; it is about to be destroyed. */
+void graphs_add(CUgraph graph);
+void graphs_remove(CUgraph graph);
+
+/* @exec was made of @graph, or updated with it; it is about to be destroyed. */
+void graphs_instantiated(CUgraphExec exec, CUgraph graph);
+void graphs_updated(CUgraphExec exec, CUgraph graph);
+void graphs_exec_remove(CUgraphExec exec);
+
+/* @exec cannot move from now on: it has @what. */
+void graphs_fix(CUgraphExec exec, const char *what);
+
+/* The node of our clone that belongs to @node in @exec; false where there is none. */
+bool graphs_our_node(CUgraphExec exec, CUgraphNode node, CUgraphNode *ours);
+
+/* An error where @handle, a graph or an instantiated one, still has the addresses before a move. */
+CUresult graphs_usable(const void *handle);
+
+/* @ctx is gone. */
+void graphs_release_context(CUcontext ctx);
+
+#endif

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CUDAW_WRAPPER_WINDOWS_H
+#define CUDAW_WRAPPER_WINDOWS_H
+/*
+ * windows: the access policy windows of streams, with translated addressing: a hint to the L2 cache
+ * about a range of addresses, which the driver has the real ones of. Those of per-thread default
+ * streams are forgotten, as only their threads can change them. Thread-safe.
+ */
+#include <cuda.h>
+
+/* @value, with a real address, was set on @stream. */
+void windows_set(CUstream stream, const CUlaunchAttributeValue *value);
+
+/* @stream, or what is of @ctx, is gone. */
+void windows_remove(CUstream stream);
+void windows_release_context(CUcontext ctx);
+
+/* The memory came back elsewhere: set all anew. With the gate closed; changes the current context. */
+void windows_move(void);
+
+#endif
