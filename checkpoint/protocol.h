@@ -64,6 +64,7 @@
  *	command		the program's command line, cut at 200 bytes
  *	state		one of the states below
  *	gpu		ORDINAL UUID NAME; a line for each device with managed memory or a context
+ *	addressing	mapped, translated or native (README); then why, where that was not asked for
  *	managed		bytes of GPU memory that cudaw moves
  *	unmanaged	bytes of GPU memory of this process that it does not move (see README)
  *	paused		bytes of a paused job that are in host memory

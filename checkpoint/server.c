@@ -4,6 +4,7 @@
 #include "checkpoint/nvml.h"
 #include "checkpoint/rundir.h"
 #include "checkpoint/unmanaged.h"
+#include "vmem/addressing.h"
 #include "vmem/vmem.h"
 
 #include <errno.h>
@@ -163,6 +164,7 @@ static void say_status(const struct client *c)
 	const struct snapshot_device *devices;
 	struct vmem_stats stats;
 	char id[RUNDIR_ID_SIZE];
+	const char *addressing, *why;
 	int count;
 
 	rundir_job_id(id);
@@ -180,6 +182,8 @@ static void say_status(const struct client *c)
 		if (stats.managed)
 			say(c, "gpu %d %s %s", i, devices[i].uuid, devices[i].name);
 	}
+	addressing = addressing_name(&why);
+	say(c, "addressing %s%s%s", addressing, *why ? " " : "", why);
 	vmem_get_stats(&stats);
 	say(c, "managed %zu", stats.managed);
 	say(c, "unmanaged %zu", unmanaged_bytes());

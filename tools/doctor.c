@@ -128,7 +128,6 @@ static void check_devices(struct report *report)
 {
 	const struct probe *probe = &report->probe;
 	struct finding *finding;
-	bool vmm = false;
 
 	if (!report->has_driver)
 		return;
@@ -140,18 +139,16 @@ static void check_devices(struct report *report)
 		finding = add(report, name, "%s, %s, compute capability %d.%d, GPUDirect RDMA %s",
 			      device->name, format_bytes(memory, device->memory), device->major,
 			      device->minor, device->rdma ? "yes" : "no");
-		vmm |= device->vmm;
 		if (!device->vmm)
-			because(finding, NO,
-				"it has no virtual memory management: what runs on it can only be "
-				"paused with CUDAW_ADDRESSING=translated");
+			because(finding, WARN,
+				"it has no virtual memory management: jobs that see it have "
+				"translated addresses, which some programs do not bear (README, "
+				"CUDAW_ADDRESSING)");
 	}
-	if (vmm)
+	if (probe->ndevices)
 		return;
 	finding = add(report, "virtual memory", "no usable device");
-	because(finding, NO, "%s",
-		probe->ndevices ? "no GPU has virtual memory management"
-				: "the driver finds no GPU");
+	because(finding, NO, "the driver finds no GPU");
 	rule_out(report, finding);
 }
 

@@ -48,6 +48,8 @@ struct job_status {
 	char command[256];
 	char state[16];
 	char reason[256];
+	char addressing[16];
+	char addressing_why[160]; /* empty: it was asked for */
 	struct job_gpu gpus[JOB_GPUS];
 	int ngpus;
 	uint64_t managed, unmanaged, paused, spilled, pool;

@@ -31,7 +31,8 @@ const char help_ps[] =
 	"  UNMANAGED  GPU memory that cudaw does not move by itself\n"
 	"  PAUSED     bytes of a paused job in host memory and in its spill file\n"
 	"  LAST PAUSE, LAST RESUME  how long the last one took, and its rate\n"
-	"Below the table: why a job is in its state, or why the last request failed.\n"
+	"Below the table: why a job is in its state, or why the last request failed; and why its\n"
+	"addresses are translated, where that was not asked for (CUDAW_ADDRESSING).\n"
 	"\n"
 	"Exit codes: 0 done, 1 the runtime folder can not be used, 2 wrong usage.\n";
 
@@ -114,9 +115,15 @@ static int print_table(struct job **jobs, size_t n)
 			printf("%-*s  ", width[c], rows[i].cell[c]);
 		puts(rows[i].cell[COLUMNS - 1]);
 	}
-	for (size_t i = 0; i < n; i++)
-		if (jobs[i]->status.reason[0])
-			printf("%d: %s\n", jobs[i]->pid, jobs[i]->status.reason);
+	for (size_t i = 0; i < n; i++) {
+		const struct job_status *st = &jobs[i]->status;
+
+		if (st->reason[0])
+			printf("%d: %s\n", jobs[i]->pid, st->reason);
+		if (st->addressing_why[0])
+			printf("%d: %s addresses: %s\n", jobs[i]->pid, st->addressing,
+			       st->addressing_why);
+	}
 	free(rows);
 	return EXIT_DONE;
 }
@@ -168,6 +175,7 @@ static json_t *job_object(const struct job *job)
 	json_object_set_new(object, "command", text_or_null(st->command));
 	json_object_set_new(object, "state", text_or_null(st->state));
 	json_object_set_new(object, "reason", text_or_null(st->reason));
+	json_object_set_new(object, "addressing", text_or_null(st->addressing));
 	json_object_set_new(object, "managed", json_integer(st->managed));
 	json_object_set_new(object, "unmanaged", json_integer(st->unmanaged));
 	json_object_set_new(object, "paused", json_integer(st->paused));

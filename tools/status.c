@@ -41,6 +41,18 @@ static int take_gpu(struct job_status *status, char *value)
 	return 0;
 }
 
+/* WORD [WHY...] */
+static int take_addressing(struct job_status *status, char *value)
+{
+	char *why = strchr(value, ' ');
+
+	if (why)
+		*why++ = '\0';
+	format_copy(status->addressing, sizeof(status->addressing), value);
+	format_copy(status->addressing_why, sizeof(status->addressing_why), why ? why : "");
+	return 0;
+}
+
 static int take_ms(const char *text, double *ms)
 {
 	char *end;
@@ -99,6 +111,8 @@ int job_take_field(struct job *job, const char *key, char *value)
 		return take_text(st->reason, sizeof(st->reason), value);
 	if (!strcmp(key, "gpu"))
 		return take_gpu(st, value);
+	if (!strcmp(key, "addressing"))
+		return take_addressing(st, value);
 	if (!strcmp(key, "managed"))
 		return take_number(value, &st->managed);
 	if (!strcmp(key, "unmanaged"))

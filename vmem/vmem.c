@@ -475,7 +475,8 @@ void vmem_watch(void)
 {
 	pthread_mutex_lock(&vm.lock);
 	vm.gap = VMEM_GRANULE;
-	vm.freed = freed_new();
+	if (!vm.freed)
+		vm.freed = freed_new();
 	pthread_mutex_unlock(&vm.lock);
 }
 

@@ -5,6 +5,7 @@
 #include "checkpoint/gate.h"
 #include "checkpoint/signals.h"
 #include "libcuda_names.h"
+#include "vmem/addressing.h"
 #include "vmem/translate.h"
 #include "vmem/vmem.h"
 #include "wrapper/find.h"
@@ -14,6 +15,7 @@
 #include "wrapper/tramp.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <limits.h>
 #include <pthread.h>
 #include <stddef.h>
@@ -26,7 +28,7 @@
 static const char *const names[] = {LIBCUDA_EXPORTS(TRAMP_NAME)};
 #define NEXPORTS (sizeof(names) / sizeof(names[0]))
 
-/* Real address -> ours, open addressing; written once, while binding. */
+/* Real address -> ours, open addressing; written while binding, and "ours" once more by cuInit(). */
 #define SWAP_SLOTS 2048
 _Static_assert(SWAP_SLOTS >= 2 * NEXPORTS, "the table of swaps is too small");
 static struct {
@@ -37,6 +39,13 @@ static pthread_mutex_t bind_lock = PTHREAD_MUTEX_INITIALIZER;
 static bool bound; /* under bind_lock */
 static struct cuda_driver table;
 static bool table_ok;
+
+/* What was bound. */
+static struct {
+	void *found[NEXPORTS]; /* in the real driver */
+	bool have_driver, traced;
+	unsigned int modes;
+} binding;
 
 static size_t swap_slot(const void *fn)
 {
@@ -49,7 +58,7 @@ static size_t swap_slot(const void *fn)
 
 void *driver_swap(void *fn)
 {
-	void *ours = fn ? swaps[swap_slot(fn)].ours : NULL;
+	void *ours = fn ? __atomic_load_n(&swaps[swap_slot(fn)].ours, __ATOMIC_RELAXED) : NULL;
 
 	return ours ? ours : fn;
 }
@@ -125,6 +134,38 @@ static void *in_modes(void *fn, const struct mode_call *call, unsigned int modes
 	return modes & MODE_IMAGES && call->images ? call->images : fn;
 }
 
+/* Bind export @i; as long as that is not @final, pointers to it are to what may change. */
+static void bind_export(size_t i, bool final)
+{
+	const struct mode_call *modes = &mode_calls[i];
+	void *found = binding.found[i], *fn = found, *given;
+
+	if (fn)
+		fn = put_before(fn, &driver_calls[i]);
+	if (fn)
+		fn = in_modes(fn, modes, binding.modes);
+	if (fn && binding.traced)
+		fn = put_before(fn, &trace_calls[i]);
+	given = !final && (modes->images || modes->translated) ? libcuda_exports[i] : fn;
+	if (found && given != found) {
+		size_t slot = swap_slot(found);
+
+		swaps[slot].real = found;
+		__atomic_store_n(&swaps[slot].ours, given, __ATOMIC_RELAXED);
+	}
+	tramp_set(&libcuda_targets[i], fn ? fn : stand_in(names[i], binding.have_driver));
+}
+
+static int start_translation(const char *why)
+{
+	if (translate_driver(&table))
+		return -ENOMEM;
+	addressing_set_translated(why);
+	engine_set_moves(&graphs_moves);
+	pr_info("addresses are translated%s%s", *why ? ": " : "", why);
+	return 0;
+}
+
 /*
  * The first call may come from a constructor, under the loader's lock, while another thread binds:
  * so everything that takes the loader's lock (dlopen, dlsym) is done before bind_lock is taken.
@@ -136,44 +177,56 @@ void libcuda_bind(void)
 	void *lib = open_driver();
 	bool can_pause = lib && !cuda_driver_fill(&drv, lib, &missing);
 	bool traced = trace_is_wanted();
-	unsigned int modes = 0;
 	void *found[NEXPORTS];
 
 	for (size_t i = 0; i < NEXPORTS; i++)
 		found[i] = lib ? dlsym(lib, names[i]) : NULL;
 	pthread_mutex_lock(&bind_lock);
-	if (!bound)
-		modes = modes_read();
-	if (!bound && can_pause) {
+	if (bound) {
+		pthread_mutex_unlock(&bind_lock);
+		return;
+	}
+	memcpy(binding.found, found, sizeof(found));
+	binding.have_driver = lib;
+	binding.traced = traced;
+	binding.modes = modes_read();
+	if (can_pause) {
 		table = drv;
-		table_ok = !(modes & MODE_TRANSLATED && translate_driver(&table)) &&
+		table_ok = !(binding.modes & MODE_TRANSLATED && start_translation("")) &&
 			   !vmem_init(&table);
-		if (modes & (MODE_CHECK | MODE_TRANSLATED))
+		if (binding.modes & (MODE_CHECK | MODE_TRANSLATED))
 			vmem_watch();
-		if (modes & MODE_TRANSLATED)
-			engine_set_moves(&graphs_moves);
 	}
-	if (!bound && lib && !table_ok)
+	if (lib && !table_ok)
 		pr_err("jobs run, but cannot be paused: the driver lacks %s", missing);
-	for (size_t i = 0; i < NEXPORTS && !bound; i++) {
-		void *fn = found[i];
-
-		if (fn)
-			fn = put_before(fn, &driver_calls[i]);
-		if (fn)
-			fn = in_modes(fn, &mode_calls[i], modes);
-		if (fn && traced)
-			fn = put_before(fn, &trace_calls[i]);
-		if (fn != found[i]) {
-			size_t slot = swap_slot(found[i]);
-
-			swaps[slot].real = found[i];
-			swaps[slot].ours = fn;
-		}
-		tramp_set(&libcuda_targets[i], fn ? fn : stand_in(names[i], lib));
-	}
+	for (size_t i = 0; i < NEXPORTS; i++)
+		bind_export(i, !table_ok || addressing_asked() != ADDRESSING_ANY);
 	bound = true;
 	pthread_mutex_unlock(&bind_lock);
+}
+
+/*
+ * After cuInit() and before it returns: there is no context yet, and so neither memory nor GPU code.
+ * Where the devices cannot map, addresses are translated, unless the user asked for others.
+ */
+static void decide_addressing(void)
+{
+	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	static bool decided;
+	char why[160];
+
+	if (!table_ok || addressing_asked() != ADDRESSING_ANY)
+		return;
+	pthread_mutex_lock(&lock);
+	if (!decided && addressing_cannot_map(&table, why, sizeof(why)) &&
+	    !start_translation(why)) {
+		vmem_watch();
+		binding.modes |= MODE_TRANSLATED | MODE_IMAGES;
+	}
+	for (size_t i = 0; i < NEXPORTS && !decided; i++)
+		bind_export(i, true);
+	decided = true;
+	pthread_mutex_unlock(&lock);
 }
 
 const struct cuda_driver *driver_table(void)
@@ -185,8 +238,10 @@ CUresult hook_cuInit(unsigned int flags)
 {
 	CUresult result = real.cuInit(flags);
 
-	if (!result)
+	if (!result) {
+		decide_addressing();
 		trace_start();
+	}
 	if (!result && table_ok)
 		control_start(&table);
 	return result;

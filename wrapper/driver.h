@@ -20,8 +20,12 @@
  *
  * cuGetProcAddress is answered by the real driver and then swapped by the returned address, so that
  * each ABI version of a function is met by its own hook, and functions that we do not know pass
- * through. Two locks are held across calls into the real driver, which never calls back into this
- * face: vmem's, while it maps and unmaps, and that of hook_context.c, while contexts come and go.
+ * through. While it is not decided yet whether addresses are translated, which the devices tell
+ * after cuInit(), it is answered with the exported function where that will matter: one more jump.
+ *
+ * Three locks are held across calls into the real driver, which never calls back into this face:
+ * vmem's, while it maps and unmaps, that of hook_context.c, while contexts come and go, and that of
+ * cuInit(), while the devices are asked.
  */
 #include "vmem/driver.h"
 

@@ -31,6 +31,7 @@ ASSEMBLY = """\
 	.type	\\name, @function
 	.balign	16
 \\name:
+.Lexport_\\index:
 	endbr64
 	jmp	*{face}_targets+8*\\index(%rip)
 	.size	\\name, .-\\name
@@ -97,6 +98,16 @@ ASSEMBLY = """\
 {targets}
 	.size	{face}_targets, .-{face}_targets
 
+	/* The functions above, whatever else in the process has their names. */
+	.section .data.rel.ro, "aw"
+	.hidden	{face}_exports
+	.globl	{face}_exports
+	.type	{face}_exports, @object
+	.balign	8
+{face}_exports:
+{addresses}
+	.size	{face}_exports, .-{face}_exports
+
 	/* The mark by which a face is known: the owner "cudaw", type 1, the name of the face. */
 	.section .note.cudaw, "a", @note
 	.balign	4
@@ -138,6 +149,7 @@ def assembly(face, path, names):
         stubs="\n".join(f"\tLAZY\t{i}" for i in count),
         save="\n".join(f"\tmovaps\t%xmm{i}, {64 + 16 * i}(%rsp)" for i in range(8)),
         restore="\n".join(f"\tmovaps\t{64 + 16 * i}(%rsp), %xmm{i}" for i in range(8)),
+        addresses="\n".join(f"\t.quad\t.Lexport_{i}" for i in count),
         targets="\n".join(f"\t.quad\t.Llazy_{i}" for i in count))
 
 

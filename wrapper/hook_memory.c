@@ -6,6 +6,7 @@
 #include "calls.h"
 #include "checkpoint/captures.h"
 #include "checkpoint/unmanaged.h"
+#include "vmem/addressing.h"
 #include "vmem/translate.h"
 #include "vmem/vmem.h"
 #include "wrapper/counted.h"
@@ -19,6 +20,11 @@
 
 #define LOG_PREFIX "memory: "
 #include "vmem/log.h"
+
+#define NOT_MAPPED                                                                 \
+	"the driver gives no virtual memory at the addresses that cudaw needs: "   \
+	"the program runs, but its memory stays on the GPU during a pause unless " \
+	"the driver moves it; with CUDAW_ADDRESSING=translated cudaw can"
 
 #define PITCH 512UL /* of cuMemAllocPitch_v2 on every device since sm_20 [H200: 512] */
 
@@ -214,13 +220,7 @@ static bool native_addressing;
 
 static void read_addressing(void)
 {
-	const char *value = secure_getenv("CUDAW_ADDRESSING");
-
-	native_addressing = value && !strcmp(value, "native");
-	if (value && *value && !native_addressing && strcmp(value, "mapped") &&
-	    strcmp(value, "translated"))
-		pr_err("CUDAW_ADDRESSING=%s: expected mapped, translated or native; using mapped",
-		       value);
+	native_addressing = addressing_asked() == ADDRESSING_NATIVE;
 }
 
 static CUresult alloc_native(CUdeviceptr *dptr, size_t bytesize)
@@ -260,10 +260,9 @@ CUresult hook_cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
 	result = alloc(ctx, dev, dptr, bytesize);
 	if (result != CUDA_ERROR_NOT_SUPPORTED)
 		return result;
-	report_once(&said,
-		    "the driver gives no virtual memory at the addresses that cudaw needs: "
-		    "the program runs, but its memory stays on the GPU during a pause "
-		    "unless the driver moves it; with CUDAW_ADDRESSING=translated cudaw can");
+	report_once(&said, addressing_asked() == ADDRESSING_MAPPED
+				   ? "CUDAW_ADDRESSING=mapped: " NOT_MAPPED
+				   : NOT_MAPPED);
 	return alloc_native(dptr, bytesize);
 }
 

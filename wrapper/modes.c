@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wrapper/modes.h"
+#include "vmem/addressing.h"
 #include "wrapper/check.h"
 
 #include <stdlib.h>
@@ -20,15 +21,8 @@ static unsigned int read_check(void)
 	return MODE_CHECK | MODE_IMAGES;
 }
 
-/* Other values are read where memory is first allocated. */
-static unsigned int read_addressing(void)
-{
-	const char *addressing = secure_getenv("CUDAW_ADDRESSING");
-
-	return addressing && !strcmp(addressing, "translated") ? MODE_TRANSLATED | MODE_IMAGES : 0;
-}
-
 unsigned int modes_read(void)
 {
-	return read_check() | read_addressing();
+	return read_check() |
+	       (addressing_asked() == ADDRESSING_TRANSLATED ? MODE_TRANSLATED | MODE_IMAGES : 0);
 }

@@ -3,7 +3,8 @@
 #define CUDAW_WRAPPER_MODES_H
 /*
  * What the user asked for beyond pause and resume. The face binds the functions of a mode
- * (driver.calls) when it binds, and never later: a mode that is off costs nothing.
+ * (driver.calls) when it binds: a mode that is off costs nothing. Only that addresses have to be
+ * translated may turn out later, at cuInit(), where the user did not say how they are to be had.
  *
  *	CUDAW_CHECK=1		pointers are checked before the GPU sees them (check.h)
  *	CUDAW_CHECK=warn	the same, but what is wrong is only said

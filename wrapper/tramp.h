@@ -16,14 +16,18 @@
  * FACE_bind() is written by the face. It must
  *	- store a function in every slot, with tramp_set(): a slot left as it was binds for ever;
  *	- allow several threads at once, and a call from a constructor under the loader's lock.
+ * FACE_exports[] are the addresses of the exported functions themselves: whoever has one of them
+ * calls what is in the slot then.
+ *
  * Slots hold no lock and are never read but by the jump; a store of eight aligned bytes is seen
  * whole or not at all.
  *
  * Every generated file also carries the ELF note "cudaw" by which find.c knows a face.
  */
 
-#define TRAMP_FACE(face)                                                     \
-	extern void *face##_targets[] __attribute__((visibility("hidden"))); \
+#define TRAMP_FACE(face)                                                           \
+	extern void *face##_targets[] __attribute__((visibility("hidden")));       \
+	extern void *const face##_exports[] __attribute__((visibility("hidden"))); \
 	void face##_bind(void) __attribute__((visibility("hidden")))
 
 TRAMP_FACE(libcuda);

@@ -38,11 +38,12 @@ def test_json_is_exact():
                   gpu=["0 GPU-aa NVIDIA H200", "3 GPU-bb Other GPU"], managed=33500000001,
                   unmanaged=529 << 20, paused=33500000001, pause_ms="1100.125",
                   pause_bytes=33500000001, pause_phase=["drain 0.250", "copy 1000"],
-                  spilled=4096, pool=8192, reason="asked to")
+                  spilled=4096, pool=8192, reason="asked to",
+                  addressing="translated GPU 3 has no virtual memory")
     eq(only(ps_json()), {
         "pid": job.pid, "uid": os.getuid(), "user": pwd.getpwuid(os.getuid()).pw_name,
         "error": None, "id": "abc123", "name": "train", "command": "python train.py",
-        "state": "paused", "reason": "asked to",
+        "state": "paused", "reason": "asked to", "addressing": "translated",
         "gpu": [{"ordinal": 0, "uuid": "GPU-aa", "name": "NVIDIA H200"},
                 {"ordinal": 3, "uuid": "GPU-bb", "name": "Other GPU"}],
         "managed": 33500000001, "unmanaged": 529 << 20, "paused": 33500000001,
@@ -69,8 +70,11 @@ def test_table():
 def test_reasons_are_below_the_table():
     folder = Folder()
     job = FakeJob(folder, state="waiting", reason="2.00 GiB of GPU memory are missing")
-    FakeJob(folder)
-    eq(cudaw("ps").out.splitlines()[3:], [f"{job.pid}: 2.00 GiB of GPU memory are missing"])
+    other = FakeJob(folder, addressing="translated GPU 3 cannot map")
+    FakeJob(folder, addressing="mapped")
+    eq(sorted(cudaw("ps").out.splitlines()[4:]),
+       sorted([f"{job.pid}: 2.00 GiB of GPU memory are missing",
+               f"{other.pid}: translated addresses: GPU 3 cannot map"]))
 
 
 def test_table_without_what_was_not_said():

@@ -112,8 +112,9 @@ def sigterm_while_waiting():
 
 
 def no_virtual_memory_management():
-    """The program runs on; its memory is moved by the driver alone."""
-    job = Job("counter", "--mib", 64, *ENDLESS, env={"CUDAW_SIM_NO_VMM": "1"})
+    """With mapped addressing asked for: the program runs on; the driver alone moves its memory."""
+    job = Job("counter", "--mib", 64, *ENDLESS,
+              env={"CUDAW_SIM_NO_VMM": "1", "CUDAW_ADDRESSING": "mapped"})
     job.wait_steps(3)
     equal(job.status()["managed"], 0, "the bytes managed")
     check(job.status()["unmanaged"] >= 64 * MIB, "cudaw ps shows nothing unmanaged")
@@ -123,7 +124,8 @@ def no_virtual_memory_management():
     job.resume()
     check("every word right" in job.finish(), "the job did not verify its memory")
     said = errors_of_cudaw(job)
-    check(len(said) == 1 and "virtual memory" in said[0], f"cudaw says {said}")
+    check(len(said) == 1 and "CUDAW_ADDRESSING=mapped: the driver gives no virtual memory" in
+          said[0], f"cudaw says {said}")
 
 
 def the_gpu_is_full():

@@ -6,7 +6,7 @@ import os
 os.environ["CUDAW_SIM_FRESH"] = "1"  # memory comes back at other addresses
 
 from simlib import SANITIZED, errors_of_cudaw, paused_and_resumed, shared  # noqa: E402
-from gpulib import Job, check, cudaw, equal, main  # noqa: E402
+from gpulib import SCRATCH, Job, check, cudaw, equal, main  # noqa: E402
 
 TRANSLATED = {"CUDAW_ADDRESSING": "translated"}
 PAUSES = 1 if SANITIZED else 3
@@ -16,15 +16,38 @@ def through_pauses(steps, program, *args):
     return shared("translated.py", PAUSES, program, *args, "--step-ms", 5, "--steps", steps * PAUSES)
 
 
-def without_vmm():
-    """A device that cannot map memory: translated, its jobs can be paused."""
-    job = Job("counter", "--steps", 100000000, "--step-ms", 2,
-              env={**TRANSLATED, "CUDAW_SIM_NO_VMM": "1"})
+def without_vmm(program):
+    """Where a device cannot map memory addresses are translated, and it is said where one looks."""
+    log = os.path.join(SCRATCH, f"log-{program}")
+    job = Job(program, "--steps", 100000000, "--step-ms", 2,
+              env={"CUDAW_SIM_NO_VMM": "1", "CUDAW_LOG": "info", "CUDAW_LOG_FILE": log})
     job.wait_steps(3)
     check(job.status()["managed"] > 0, "nothing is managed")
+    equal(job.status()["addressing"], "translated", "the addressing")
     paused_and_resumed(job, 3)
+    why = "GPU 0 (Simulated GPU) has no virtual memory management"
+    lines = cudaw("ps").stdout.splitlines()
+    check(f"{job.pid}: translated addresses: {why}" in lines, f"cudaw ps says {lines}")
     check("every word right" in job.finish(), "the job did not verify its memory")
     equal(errors_of_cudaw(job), [], "what cudaw says on stderr")
+    with open(log, encoding="utf-8") as file:
+        equal(file.read().count(f"addresses are translated: {why}"), 1, "times that it is logged")
+
+
+def devices_without_vmm():
+    without_vmm("counter")
+
+
+def functions_from_before_cuinit():
+    without_vmm("early")
+
+
+def devices_that_can_map():
+    for value in ("", "mapped", "native"):
+        job = Job("early", "--steps", 100000000, "--step-ms", 2, env={"CUDAW_ADDRESSING": value})
+        job.wait_steps(3)
+        equal(job.status()["addressing"], value or "mapped", "the addressing")
+        check("every word right" in job.finish(), "the job did not verify its memory")
 
 
 def only_the_memory_is_released():
@@ -74,6 +97,7 @@ def fixed_graphs_are_in_the_way_of_a_pause():
 main(*through_pauses(10, "counter"), *through_pauses(10, "churn"),
      *through_pauses(10, "symbols"),
      *through_pauses(15, "soak", "--threads", 4), *through_pauses(60, "graph_nodes"),
-     *through_pauses(15, "memory_kinds", "--kind", "graph_replay"), without_vmm,
-     only_the_memory_is_released, every_launch_and_copy, checks_as_well,
-     pointers_in_gpu_memory_are_reported, fixed_graphs_are_in_the_way_of_a_pause)
+     *through_pauses(15, "memory_kinds", "--kind", "graph_replay"), devices_without_vmm,
+     functions_from_before_cuinit, devices_that_can_map, only_the_memory_is_released,
+     every_launch_and_copy, checks_as_well, pointers_in_gpu_memory_are_reported,
+     fixed_graphs_are_in_the_way_of_a_pause)
