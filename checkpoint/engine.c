@@ -24,10 +24,10 @@ void engine_set_moves(const struct engine_moves *told)
 }
 
 /* The program runs again, with its memory where it is now. */
-static void let_run(void)
+static void let_run(struct engine_result *result)
 {
 	if (moves)
-		moves->back();
+		moves->back(result->note, sizeof(result->note));
 	__atomic_store_n(&engine.paused, false, __ATOMIC_RELAXED);
 	gate_open();
 }
@@ -81,7 +81,7 @@ static int take_memory(const struct cuda_driver *drv, double deadline_ms,
 err_forget:
 	engine_write_drop();
 	engine_forget();
-	let_run();
+	let_run(result);
 	return -1;
 }
 
@@ -254,7 +254,7 @@ void engine_resume(const struct cuda_driver *drv, int timeout_ms, struct engine_
 				    "asked for");
 		return;
 	}
-	let_run();
+	let_run(result);
 	engine_succeed(result, start, saved_bytes(&engine.saved));
 	engine_forget();
 }

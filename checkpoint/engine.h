@@ -71,9 +71,10 @@ struct engine_moves {
 	int (*leaving)(char *text, size_t size);
 	/*
 	 * The memory is mapped, perhaps elsewhere, and the program is about to run. It comes once
-	 * for each leaving() that returned 0, at a pause that fails as well.
+	 * for each leaving() that returned 0, at a pause that fails as well. What the user should
+	 * know goes into @note.
 	 */
-	void (*back)(void);
+	void (*back)(char *note, size_t size);
 };
 
 /* Before the first pause; @moves must live on. Without it nobody is told. */

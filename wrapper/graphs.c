@@ -297,7 +297,7 @@ static int leaving(char *text, size_t size)
 	return -ENOTSUP;
 }
 
-static void move(struct known *k)
+static CUresult move(const struct known *k)
 {
 	CUresult result = real.cuCtxSetCurrent(k->ctx);
 	const struct graph_node *n;
@@ -307,30 +307,36 @@ static void move(struct known *k)
 		if (!result)
 			result = graph_node_write(n);
 	}
-	if (!result && k->exec)
-		result = update(k);
-	if (!result)
-		return;
-	pr_err("a graph cannot be given the addresses that its memory has now: driver error %d; "
-	       "its launches fail",
-	       result);
-	k->broken = true;
-	__atomic_store_n(&any_broken, true, __ATOMIC_RELAXED);
+	return result || !k->exec ? result : update(k);
 }
 
-static void back(void)
+static void back(char *note, size_t size)
 {
 	bool moved = translation.moves != moves_before;
+	CUresult result, error = CUDA_SUCCESS;
+	size_t count = 0;
 	struct known *k;
 
 	for (k = table; k; k = k->hh.next) {
-		if (moved && k->nodes)
-			move(k);
+		result = moved && k->nodes ? move(k) : CUDA_SUCCESS;
 		free_nodes(k);
+		if (!result)
+			continue;
+		error = result;
+		count++;
+		k->broken = true;
+		__atomic_store_n(&any_broken, true, __ATOMIC_RELAXED);
 	}
 	if (moved)
 		windows_move();
 	real.cuCtxSetCurrent(NULL);
+	if (!count)
+		return;
+	snprintf(note, size,
+		 "%zu graph%s could not be given the addresses that memory has now (driver error "
+		 "%d): launches of %s fail",
+		 count, count == 1 ? "" : "s", error, count == 1 ? "it" : "them");
+	pr_err("%s", note);
 }
 
 const struct engine_moves graphs_moves = {leaving, back};

@@ -102,10 +102,44 @@ def fixed_graphs_are_in_the_way_of_a_pause():
     job.finish()
 
 
+def replay(**env):
+    job = Job("memory_kinds", "--kind", "graph_replay", "--steps", 100000000, "--step-ms", 2,
+              env={**TRANSLATED, **env})
+    job.wait_steps(3)
+    return job
+
+
+def an_update_that_is_refused():
+    """It is tried before memory moves: the pause fails, and can be asked for again."""
+    job = replay(CUDAW_SIM_FAULT="cuGraphExecUpdate_v2:1:910")
+    done = cudaw("pause", job.pid)
+    equal(done.returncode, 6, f"the exit code of cudaw pause: {done.stderr!r}")
+    check("1 graph (CUDAW_ADDRESSING=translated) cannot be carried: it has nodes that the driver "
+          "does not update" in done.stderr, f"cudaw pause says {done.stderr!r}")
+    job.wait_steps(job.steps() + 3)
+    paused_and_resumed(job)
+    job.wait_steps(job.steps() + 3)
+    job.finish()
+
+
+def an_update_that_fails():
+    """The graph has the addresses before the move: it must not run."""
+    job = replay(CUDAW_SIM_FAULT="cuGraphExecUpdate_v2:2:999")
+    job.pause()
+    done = cudaw("resume", job.pid)
+    why = "1 graph could not be given the addresses that memory has now (driver error 999)"
+    check(why in done.stdout + done.stderr, f"cudaw resume says {done.stdout + done.stderr!r}")
+    equal(job.wait_end(10), 1, "the exit status")
+    stderr = job.stderr()
+    check(why in stderr, f"cudaw says {stderr!r}")
+    check("cuGraphLaunch" in stderr and "910" in stderr, f"the program says {stderr!r}")
+
+
 main(*through_pauses(10, "counter"), *through_pauses(10, "churn"),
      *through_pauses(10, "symbols"),
      *through_pauses(15, "soak", "--threads", 4), *through_pauses(60, "graph_nodes"),
      *through_pauses(15, "memory_kinds", "--kind", "graph_replay"), devices_without_vmm,
      functions_from_before_cuinit, addresses_that_cannot_be_had, devices_that_can_map,
      only_the_memory_is_released, every_launch_and_copy, checks_as_well,
-     pointers_in_gpu_memory_are_reported, fixed_graphs_are_in_the_way_of_a_pause)
+     pointers_in_gpu_memory_are_reported, fixed_graphs_are_in_the_way_of_a_pause,
+     an_update_that_is_refused, an_update_that_fails)
