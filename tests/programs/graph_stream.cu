@@ -5,7 +5,8 @@
  * go on after a pause as if nothing had been moved.
  *
  * --capture-ms N captures in every step, and holds the capture open for so long: a pause then
- * comes while a capture is open. stdout says when one is.
+ * comes while a capture is open. stdout says when one is. --nested 0 leaves out the pointers that only
+ * the GPU reads.
  */
 #include "tests/programs/step.h"
 
@@ -18,6 +19,7 @@
 #define HEIGHT 300
 
 static unsigned long capture_ms;
+static unsigned long nested = 1;
 static unsigned long callbacks;
 
 __global__ static void mix(uint32_t *data, size_t n, uint32_t salt)
@@ -79,8 +81,10 @@ static void setup(struct state *s)
 		CALL(cudaMalloc(&s->nodes[i], 4096));
 		CALL(cudaMemset(s->nodes[i], i, 4096));
 	}
-	CALL(cudaMalloc(&s->list, sizeof(s->nodes)));
-	CALL(cudaMemcpy(s->list, s->nodes, sizeof(s->nodes), cudaMemcpyHostToDevice));
+	if (nested) {
+		CALL(cudaMalloc(&s->list, sizeof(s->nodes)));
+		CALL(cudaMemcpy(s->list, s->nodes, sizeof(s->nodes), cudaMemcpyHostToDevice));
+	}
 	CALL(cudaMallocPitch(&s->rows, &s->pitch, WIDTH * sizeof(uint32_t), HEIGHT));
 	CALL(cudaMemset2D(s->rows, s->pitch, 3, WIDTH * sizeof(uint32_t), HEIGHT));
 	CALL(cudaHostAlloc(&s->picture, WIDTH * sizeof(uint32_t) * HEIGHT, cudaHostAllocDefault));
@@ -117,7 +121,8 @@ static void step(struct state *s, uint32_t k)
 	mix<<<64, 256, 0, s->first>>>(s->a, WORDS, k);
 	CALL(cudaEventRecord(s->first_done, s->first));
 	CALL(cudaStreamWaitEvent(s->second, s->first_done, 0));
-	mix_nested<<<NODES, 128, 0, s->second>>>(s->list, 1024);
+	if (nested)
+		mix_nested<<<NODES, 128, 0, s->second>>>(s->list, 1024);
 	CALL(cudaMemcpyAsync(s->nodes[k % NODES], s->a, 4096, cudaMemcpyDeviceToDevice, s->second));
 	CALL(cudaLaunchHostFunc(s->second, count_callback, &callbacks));
 	CALL(cudaEventRecord(s->second_done, s->second));
@@ -161,10 +166,10 @@ static void report(struct state *s)
 
 int main(int argc, char **argv)
 {
-	const struct step_option options[] = {{"capture-ms", &capture_ms}};
+	const struct step_option options[] = {{"capture-ms", &capture_ms}, {"nested", &nested}};
 	struct state state = {};
 
-	step_parse(argc, argv, options, 1);
+	step_parse(argc, argv, options, 2);
 	setup(&state);
 	for (unsigned long k = 0; step_more(k); k++) {
 		step(&state, (uint32_t)k);
