@@ -89,3 +89,21 @@ bool places_find(CUdeviceptr real, CUdeviceptr *ptr)
 	pthread_mutex_unlock(&lock);
 	return found;
 }
+
+bool places_end_at(CUdeviceptr real, CUdeviceptr *end)
+{
+	const struct place *before;
+	bool found;
+	size_t at;
+
+	pthread_mutex_lock(&lock);
+	at = up_to(real);
+	found = at > 1 && places[at - 1].real == real;
+	if (found) {
+		before = &places[at - 2];
+		found = before->real + before->size == real;
+		*end = before->start + before->size;
+	}
+	pthread_mutex_unlock(&lock);
+	return found;
+}

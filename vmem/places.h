@@ -22,4 +22,7 @@ void places_remove(CUdeviceptr real);
  */
 bool places_find(CUdeviceptr real, CUdeviceptr *ptr);
 
+/* True where one place begins at @real and another ends there; *@end is the latter's end. */
+bool places_end_at(CUdeviceptr real, CUdeviceptr *end);
+
 #endif

@@ -29,6 +29,8 @@ static void set_real(CUdeviceptr start, size_t size, CUdeviceptr real)
 	for (size_t at = 0; at <= size; at += VMEM_GRANULE)
 		atomic_store_explicit(&translation.real[granule_of(start + at)],
 				      real ? real + at : 0, memory_order_relaxed);
+	atomic_store_explicit(&translation.ends[granule_of(start + size)],
+			      real ? TRANSLATE_END : TRANSLATE_NO_END, memory_order_relaxed);
 }
 
 static CUresult reserve(CUdeviceptr *ptr, size_t size, size_t alignment, CUdeviceptr addr,
@@ -102,6 +104,14 @@ CUdeviceptr translate_back(CUdeviceptr real)
 	return translate_is_on() && places_find(real, &ptr) ? ptr : real;
 }
 
+bool translate_is_unclear(CUdeviceptr real)
+{
+	CUdeviceptr end;
+
+	return translate_is_on() && places_end_at(real, &end) &&
+	       translation.ends[granule_of(end)] == TRANSLATE_END_USED;
+}
+
 static CUresult unmap(CUdeviceptr ptr, size_t size)
 {
 	CUresult rc = base.cuMemFree_v2(translate(ptr));
@@ -163,14 +173,15 @@ static CUresult load(CUmodule *module, const void *image)
 
 int translate_driver(struct cuda_driver *drv)
 {
-	size_t bytes = (SPACE_SIZE / VMEM_GRANULE + 1) * sizeof(CUdeviceptr);
-	char *mem = mmap(NULL, 2 * bytes, PROT_READ | PROT_WRITE,
+	size_t count = SPACE_SIZE / VMEM_GRANULE + 1, bytes = count * sizeof(CUdeviceptr);
+	char *mem = mmap(NULL, 2 * bytes + count, PROT_READ | PROT_WRITE,
 			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
 	if (mem == MAP_FAILED)
 		return -ENOMEM;
 	base = *drv;
 	last = (CUdeviceptr *)(mem + bytes);
+	translation.ends = (void *)(mem + 2 * bytes);
 	translation.real = (void *)mem;
 	drv->cuMemAddressReserve = reserve;
 	drv->cuMemAddressFree = address_free;

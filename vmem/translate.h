@@ -22,9 +22,13 @@
 #include "vmem/driver.h"
 #include "vmem/space.h"
 
+/* What is known of a granule as an end: of a mapping, or of one that a kernel was given. */
+enum { TRANSLATE_NO_END, TRANSLATE_END, TRANSLATE_END_USED };
+
 struct translation {
-	CUdeviceptr _Atomic *real;  /* by granule; 0: nothing is there. NULL: addresses are real */
-	_Atomic unsigned int moves; /* of mappings that came back elsewhere */
+	CUdeviceptr _Atomic *real;   /* by granule; 0: nothing is there. NULL: addresses are real */
+	_Atomic unsigned int moves;  /* of mappings that came back elsewhere */
+	_Atomic unsigned char *ends; /* by granule */
 };
 
 extern struct translation translation;
@@ -43,6 +47,21 @@ void translate_forget(CUdeviceptr ptr, size_t size);
  * mapping ends and another begins it is the latter's. Takes a lock, which translate() does not.
  */
 CUdeviceptr translate_back(CUdeviceptr real);
+
+/* A kernel is given @ptr, which may be the end of a mapping. */
+static inline void translate_note_end(CUdeviceptr ptr)
+{
+	_Atomic unsigned char *end;
+
+	if (ptr % VMEM_GRANULE || ptr - VMEM_BASE >= SPACE_SIZE)
+		return;
+	end = &translation.ends[(ptr - VMEM_BASE) / VMEM_GRANULE];
+	if (atomic_load_explicit(end, memory_order_relaxed) == TRANSLATE_END)
+		atomic_store_explicit(end, TRANSLATE_END_USED, memory_order_relaxed);
+}
+
+/* True where @real is the begin of one mapping and the end of another that a kernel was given. */
+bool translate_is_unclear(CUdeviceptr real);
 
 static inline bool translate_is_on(void)
 {

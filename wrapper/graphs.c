@@ -225,6 +225,8 @@ static const char *read_node(CUgraphNode node, struct graph_node **read)
 		return read_nodes(child, read);
 	}
 	why = graph_node_read(node, type, &n);
+	if (n && n->unclear)
+		why = "a pointer that is the end of one allocation and the begin of another";
 	if (n)
 		LL_PREPEND(*read, n);
 	return why;

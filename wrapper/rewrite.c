@@ -100,6 +100,7 @@ static void rewrite_param(char *value, size_t size)
 
 	for (size_t at = 0; at + WORD <= size; at += WORD) {
 		memcpy(&word, value + at, WORD);
+		translate_note_end(word);
 		word = translate(word);
 		memcpy(value + at, &word, WORD);
 	}
@@ -299,7 +300,7 @@ bool rewrite_pointer_back(CUdeviceptr *ptr)
 	return *ptr != before;
 }
 
-bool rewrite_param_back(const struct kp_param *param, char *value)
+bool rewrite_param_back(const struct kp_param *param, char *value, bool *unclear)
 {
 	CUdeviceptr word;
 	bool found = false;
@@ -313,6 +314,7 @@ bool rewrite_param_back(const struct kp_param *param, char *value)
 			continue;
 		}
 		memcpy(&word, value + at, WORD);
+		*unclear |= translate_is_unclear(word);
 		found |= rewrite_pointer_back(&word);
 		memcpy(value + at, &word, WORD);
 	}

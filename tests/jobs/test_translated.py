@@ -135,10 +135,10 @@ def an_update_that_fails():
     check("cuGraphLaunch" in stderr and "910" in stderr, f"the program says {stderr!r}")
 
 
-main(*through_pauses(10, "counter"), *through_pauses(10, "churn"),
-     *through_pauses(10, "symbols"),
-     *through_pauses(15, "soak", "--threads", 4), *through_pauses(60, "graph_nodes"),
-     *through_pauses(15, "memory_kinds", "--kind", "graph_replay"), devices_without_vmm,
+main(*through_pauses(40, "counter"), *through_pauses(40, "churn"),
+     *through_pauses(40, "symbols"), *through_pauses(40, "soak", "--threads", 4),
+     *through_pauses(60, "graph_nodes"),
+     *through_pauses(60, "memory_kinds", "--kind", "graph_replay"), devices_without_vmm,
      functions_from_before_cuinit, addresses_that_cannot_be_had, devices_that_can_map,
      only_the_memory_is_released, every_launch_and_copy, checks_as_well,
      pointers_in_gpu_memory_are_reported, fixed_graphs_are_in_the_way_of_a_pause,

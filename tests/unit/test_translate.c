@@ -111,6 +111,13 @@ START_TEST(addresses_back)
 	/* Where one ends and one begins. */
 	ck_assert_uint_eq(translate_back(0x7f1000000000 + 4 * MB), c);
 	ck_assert_uint_eq(translate_back(a), a);
+	ck_assert(!translate_is_unclear(0x7f1000000000 + 4 * MB));
+	translate_note_end(c);
+	translate_note_end(b + 4 * MB);
+	ck_assert(!translate_is_unclear(0x7f1000000000 + 4 * MB));
+	ck_assert(!translate_is_unclear(0x7e0000000000 + 4 * MB));
+	translate_note_end(a + 4 * MB);
+	ck_assert(translate_is_unclear(0x7f1000000000 + 4 * MB));
 	/* Where it went, and where it came back. */
 	ck_assert_int_eq(vmem_region_unmap(b), CUDA_SUCCESS);
 	ck_assert_uint_eq(translate_back(0x7e0000000000), 0x7e0000000000);
