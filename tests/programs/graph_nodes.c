@@ -4,17 +4,18 @@
  * of nodes, with a child graph; cloned; changed by node and as a whole, before and after they were
  * instantiated. What is read back from a node must be what was put there.
  *
- * --mem-ops 1 adds a node with operations on memory.
+ * --mem-ops 1 adds a node with operations on memory; --ends 1 captures kernels that are given the
+ * ends of allocations, and do nothing there.
  */
 #include "tests/programs/kernels.h"
 
-#define WORDS (768UL << 10) /* 3 MiB: a region of its own */
+#define WORDS (1UL << 20) /* 4 MiB: a region of its own */
 #define SIZE  (WORDS * sizeof(uint32_t))
 
 static struct kernels gpu;
 static CUstream stream;
 static CUdeviceptr a, b, c;
-static unsigned long mem_ops;
+static unsigned long mem_ops, ends;
 
 static CUgraphExec captured, built;
 static CUgraph graph;
@@ -45,8 +46,10 @@ static void add_increment(CUgraphNode *node, CUgraph to, const CUgraphNode *afte
 
 static void capture(void)
 {
-	uint64_t n = WORDS;
+	CUdeviceptr end_a = a + SIZE, end_b = b + SIZE;
+	uint64_t n = WORDS, none = 0;
 	void *on_a[] = {&a, &n}, *on_b[] = {&b, &n};
+	void *behind_a[] = {&end_a, &none}, *behind_b[] = {&end_b, &none};
 	CUgraph found;
 
 	CALL(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
@@ -54,6 +57,10 @@ static void capture(void)
 	CALL(cuMemcpyDtoDAsync(b, a, SIZE / 2, stream));
 	CALL(cuMemsetD8Async(a, 7, 4096, stream));
 	kernels_launch(gpu.increment, stream, on_b);
+	if (ends) {
+		kernels_launch(gpu.increment, stream, behind_a);
+		kernels_launch(gpu.increment, stream, behind_b);
+	}
 	CALL(cuStreamEndCapture(stream, &found));
 	CALL(cuGraphInstantiate(&captured, found, 0));
 	CALL(cuGraphDestroy(found));
@@ -226,9 +233,9 @@ static void report(const char *what, CUdeviceptr ptr)
 
 int main(int argc, char **argv)
 {
-	const struct step_option options[] = {{"mem-ops", &mem_ops}};
+	const struct step_option options[] = {{"mem-ops", &mem_ops}, {"ends", &ends}};
 
-	step_parse(argc, argv, options, 1);
+	step_parse(argc, argv, options, 2);
 	setup();
 	for (unsigned long k = 0; step_more(k); k++) {
 		step(k);
