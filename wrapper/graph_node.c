@@ -35,25 +35,6 @@ static CUfunction function_of(const CUDA_KERNEL_NODE_PARAMS_v2 *params)
 	return params->func ? params->func : (CUfunction)params->kern;
 }
 
-/* What the node's attributes say against it. */
-static const char *look_at_attributes(CUgraphNode node)
-{
-	CUkernelNodeAttrValue value = {0};
-
-	if (!real.cuGraphKernelNodeGetAttribute)
-		return NULL;
-	if (!real.cuGraphKernelNodeGetAttribute(node, CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW,
-						&value) &&
-	    rewrite_access_policy_back(&value))
-		return "a kernel with an access policy window";
-	memset(&value, 0, sizeof(value));
-	if (!real.cuGraphKernelNodeGetAttribute(
-		    node, CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE, &value) &&
-	    value.deviceUpdatableKernelNode.deviceUpdatable)
-		return "a kernel that the GPU may change";
-	return NULL;
-}
-
 /* Take the packed parameters over. True where there are addresses of ours in them. */
 static bool take_buffer(struct graph_node *n, const struct kp_kernel *kernel, const char *buffer)
 {
@@ -101,13 +82,10 @@ static bool take_params(struct graph_node *n, const struct kp_kernel *kernel)
 static const char *read_kernel(struct graph_node *n, bool *found)
 {
 	const struct kp_kernel *kernel;
-	const char *why, *buffer = NULL;
+	const char *buffer = NULL;
 
 	if (get_kernel(n->node, &n->kernel))
 		return unreadable;
-	why = look_at_attributes(n->node);
-	if (why)
-		return why;
 	kernel = images_layout(function_of(&n->kernel));
 	if (!kernel->nparams)
 		return *kernel->name ? NULL : "a kernel of which nothing is known";
@@ -187,6 +165,24 @@ const char *graph_node_read(CUgraphNode node, CUgraphNodeType type, struct graph
 	else
 		*read = n;
 	return why;
+}
+
+const char *graph_node_kernel_fixed(CUgraphNode node)
+{
+	CUkernelNodeAttrValue value = {0};
+
+	if (!real.cuGraphKernelNodeGetAttribute)
+		return NULL;
+	if (!real.cuGraphKernelNodeGetAttribute(node, CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW,
+						&value) &&
+	    rewrite_access_policy_back(&value))
+		return "a kernel with an access policy window";
+	memset(&value, 0, sizeof(value));
+	if (!real.cuGraphKernelNodeGetAttribute(
+		    node, CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE, &value) &&
+	    value.deviceUpdatableKernelNode.deviceUpdatable)
+		return "a kernel that the GPU may change";
+	return NULL;
 }
 
 static CUresult write_kernel(const struct graph_node *n)

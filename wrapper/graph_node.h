@@ -31,6 +31,9 @@ struct graph_node {
  */
 const char *graph_node_read(CUgraphNode node, CUgraphNodeType type, struct graph_node **read);
 
+/* What the kernel at @node has, beside its parameters, that cannot be written again; or NULL. */
+const char *graph_node_kernel_fixed(CUgraphNode node);
+
 /* Let the node do that, wherever the memory is now. */
 CUresult graph_node_write(const struct graph_node *node);
 

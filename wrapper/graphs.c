@@ -225,11 +225,13 @@ static const char *read_node(CUgraphNode node, struct graph_node **read)
 		return read_nodes(child, read);
 	}
 	why = graph_node_read(node, type, &n);
-	if (n && n->unclear)
-		why = "a pointer that is the end of one allocation and the begin of another";
-	if (n)
-		LL_PREPEND(*read, n);
-	return why;
+	if (!why && type == CU_GRAPH_NODE_TYPE_KERNEL)
+		why = graph_node_kernel_fixed(node);
+	if (!n)
+		return why;
+	LL_PREPEND(*read, n);
+	return n->unclear ? "a pointer that is the end of one allocation and the begin of another"
+			  : why;
 }
 
 /* Add to *@read all nodes with addresses of ours, of child graphs as well. NULL, or what is wrong. */

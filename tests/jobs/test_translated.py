@@ -102,16 +102,25 @@ def fixed_graphs_are_in_the_way_of_a_pause():
     job.finish()
 
 
-def pointers_of_two_allocations():
-    """The simulator puts one right behind the other: what is the end of one begins the next."""
-    job = Job("graph_nodes", "--ends", 1, "--steps", 100000000, "--step-ms", 2, env=TRANSLATED)
+def refused(why, *args):
+    """What a graph has is in the way of a pause, which harms nothing."""
+    job = Job("graph_nodes", *args, "--steps", 100000000, "--step-ms", 2, env=TRANSLATED)
     job.wait_steps(3)
     done = cudaw("pause", job.pid)
     equal(done.returncode, 6, f"the exit code of cudaw pause: {done.stderr!r}")
-    check("a pointer that is the end of one allocation and the begin of another" in done.stderr,
-          f"cudaw pause says {done.stderr!r}")
+    check(why in done.stderr, f"cudaw pause says {done.stderr!r}")
     job.wait_steps(job.steps() + 3)
     job.finish()
+
+
+def pointers_of_two_allocations():
+    """The simulator puts one right behind the other: what is the end of one begins the next."""
+    refused("it has a pointer that is the end of one allocation and the begin of another",
+            "--ends", 1)
+
+
+def windows_of_kernels():
+    refused("has a kernel with an access policy window", "--windows", 2)
 
 
 def replay(**env):
@@ -149,9 +158,10 @@ def an_update_that_fails():
 
 main(*through_pauses(40, "counter"), *through_pauses(40, "churn"),
      *through_pauses(40, "symbols"), *through_pauses(40, "soak", "--threads", 4),
-     *through_pauses(60, "graph_nodes"),
+     *through_pauses(60, "graph_nodes", "--windows", 1),
      *through_pauses(60, "memory_kinds", "--kind", "graph_replay"), devices_without_vmm,
      functions_from_before_cuinit, addresses_that_cannot_be_had, devices_that_can_map,
      only_the_memory_is_released, every_launch_and_copy, checks_as_well,
      pointers_in_gpu_memory_are_reported, fixed_graphs_are_in_the_way_of_a_pause,
-     pointers_of_two_allocations, an_update_that_is_refused, an_update_that_fails)
+     pointers_of_two_allocations, windows_of_kernels, an_update_that_is_refused,
+     an_update_that_fails)

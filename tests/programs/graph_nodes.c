@@ -5,7 +5,8 @@
  * instantiated. What is read back from a node must be what was put there.
  *
  * --mem-ops 1 adds a node with operations on memory; --ends 1 captures kernels that are given the
- * ends of allocations, and do nothing there.
+ * ends of allocations, and do nothing there; --windows 1 gives the stream an access policy window,
+ * --windows 2 the last kernel of the graph as well.
  */
 #include "tests/programs/kernels.h"
 
@@ -15,7 +16,7 @@
 static struct kernels gpu;
 static CUstream stream;
 static CUdeviceptr a, b, c;
-static unsigned long mem_ops, ends;
+static unsigned long mem_ops, ends, windows;
 
 static CUgraphExec captured, built;
 static CUgraph graph;
@@ -109,6 +110,21 @@ static void build(void)
 	CALL(cuGraphInstantiate(&built, graph, 0));
 }
 
+static void set_windows(void)
+{
+	CUlaunchAttributeValue value = {
+		.accessPolicyWindow = {.base_ptr = (void *)a,
+				       .num_bytes = 1 << 20,
+				       .hitRatio = 1,
+				       .hitProp = CU_ACCESS_PROPERTY_NORMAL,
+				       .missProp = CU_ACCESS_PROPERTY_NORMAL}};
+
+	CALL(cuStreamSetAttribute(stream, CU_STREAM_ATTRIBUTE_ACCESS_POLICY_WINDOW, &value));
+	if (windows > 1)
+		CALL(cuGraphKernelNodeSetAttribute(
+			last, CU_KERNEL_NODE_ATTRIBUTE_ACCESS_POLICY_WINDOW, &value));
+}
+
 static void setup(void)
 {
 	kernels_init(&gpu);
@@ -122,6 +138,8 @@ static void setup(void)
 	CALL(cuCtxSynchronize());
 	capture();
 	build();
+	if (windows)
+		set_windows();
 }
 
 static void expect(CUdeviceptr found, CUdeviceptr put, const char *where)
@@ -168,6 +186,19 @@ static void read_back(CUdeviceptr to)
 	}
 }
 
+static void read_windows(void)
+{
+	CUlaunchAttributeValue value;
+
+	CALL(cuStreamGetAttribute(stream, CU_STREAM_ATTRIBUTE_ACCESS_POLICY_WINDOW, &value));
+	expect((CUdeviceptr)value.accessPolicyWindow.base_ptr, a, "the stream's window");
+	if (windows < 2)
+		return;
+	CALL(cuGraphKernelNodeGetAttribute(last, CU_KERNEL_NODE_ATTRIBUTE_ACCESS_POLICY_WINDOW,
+					   &value));
+	expect((CUdeviceptr)value.accessPolicyWindow.base_ptr, a, "the kernel's window");
+}
+
 static void launch_clone(void)
 {
 	CUgraphNode found;
@@ -195,6 +226,8 @@ static void step(unsigned long k)
 	CALL(cuGraphLaunch(captured, stream));
 	CALL(cuGraphLaunch(built, stream));
 	read_back(last_works_on ? last_works_on : b);
+	if (windows)
+		read_windows();
 	switch (k % 8) {
 	case 0:
 		CALL(cuGraphExecKernelNodeSetParams(built, last, &p));
@@ -233,9 +266,10 @@ static void report(const char *what, CUdeviceptr ptr)
 
 int main(int argc, char **argv)
 {
-	const struct step_option options[] = {{"mem-ops", &mem_ops}, {"ends", &ends}};
+	const struct step_option options[] = {
+		{"mem-ops", &mem_ops}, {"ends", &ends}, {"windows", &windows}};
 
-	step_parse(argc, argv, options, 2);
+	step_parse(argc, argv, options, 3);
 	setup();
 	for (unsigned long k = 0; step_more(k); k++) {
 		step(k);

@@ -140,6 +140,7 @@ struct sim_stream {
 	int priority;
 	unsigned long long id;
 	struct sim_capture *capture;
+	CUaccessPolicyWindow window;
 };
 
 struct sim_event {

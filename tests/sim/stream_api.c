@@ -175,3 +175,37 @@ static CUresult stream_get_ctx(bool ptds, CUstream handle, CUcontext *ctx)
 }
 
 SIM_TWINS(cuStreamGetCtx, _ptsz, stream_get_ctx, (CUstream stream, CUcontext *ctx), stream, ctx)
+
+/* Of the attributes there is the access policy window alone, which changes nothing. */
+static CUresult set_attribute(bool ptds, CUstream handle, CUstreamAttrID attr,
+			      const CUstreamAttrValue *value)
+{
+	struct sim_stream *s;
+	CUresult result = stream_get(handle, ptds, &s);
+
+	if (result == CUDA_SUCCESS && attr != CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW)
+		result = CUDA_ERROR_INVALID_VALUE;
+	if (result == CUDA_SUCCESS)
+		s->window = value->accessPolicyWindow;
+	return result;
+}
+
+SIM_TWINS(cuStreamSetAttribute, _ptsz, set_attribute,
+	  (CUstream stream, CUstreamAttrID attr, const CUstreamAttrValue *value), stream, attr,
+	  value)
+
+static CUresult get_attribute(bool ptds, CUstream handle, CUstreamAttrID attr,
+			      CUstreamAttrValue *value)
+{
+	struct sim_stream *s;
+	CUresult result = stream_get(handle, ptds, &s);
+
+	if (result == CUDA_SUCCESS && attr != CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW)
+		result = CUDA_ERROR_INVALID_VALUE;
+	if (result == CUDA_SUCCESS)
+		value->accessPolicyWindow = s->window;
+	return result;
+}
+
+SIM_TWINS(cuStreamGetAttribute, _ptsz, get_attribute,
+	  (CUstream stream, CUstreamAttrID attr, CUstreamAttrValue *value), stream, attr, value)
