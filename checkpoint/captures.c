@@ -14,6 +14,7 @@ struct capture {
 	CUcontext ctx;
 	pid_t tid; /* of CU_STREAM_PER_THREAD; 0 for other streams */
 	unsigned long serial;
+	bool into; /* a graph that was there before */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -46,22 +47,42 @@ static void remove_at(size_t i)
 void captures_add(CUstream stream, CUcontext ctx)
 {
 	pthread_mutex_lock(&lock);
-	if (find(stream) == count && count < MAX_OPEN) {
-		captures[count] = (struct capture){stream, ctx, tid_for(stream), ++last_serial};
+	size_t i = find(stream);
+	if (i < count) {
+		captures[i].into = false;
+	} else if (count < MAX_OPEN) {
+		captures[count] = (struct capture){.stream = stream,
+						   .ctx = ctx,
+						   .tid = tid_for(stream),
+						   .serial = ++last_serial};
 		__atomic_store_n(&count, count + 1, __ATOMIC_RELAXED);
 	}
 	pthread_mutex_unlock(&lock);
 }
 
-void captures_remove(CUstream stream)
+void captures_set_into(CUstream stream)
 {
-	if (!__atomic_load_n(&count, __ATOMIC_RELAXED))
-		return;
 	pthread_mutex_lock(&lock);
 	size_t i = find(stream);
 	if (i < count)
-		remove_at(i);
+		captures[i].into = true;
 	pthread_mutex_unlock(&lock);
+}
+
+bool captures_remove(CUstream stream)
+{
+	bool into = false;
+
+	if (!__atomic_load_n(&count, __ATOMIC_RELAXED))
+		return false;
+	pthread_mutex_lock(&lock);
+	size_t i = find(stream);
+	if (i < count) {
+		into = captures[i].into;
+		remove_at(i);
+	}
+	pthread_mutex_unlock(&lock);
+	return into;
 }
 
 void captures_remove_context(CUcontext ctx)

@@ -12,11 +12,15 @@
 
 /*
  * A capture on @stream, of @ctx, began; it ended, or the stream was destroyed; @ctx was destroyed.
- * CU_STREAM_PER_THREAD is the stream of the calling thread.
+ * CU_STREAM_PER_THREAD is the stream of the calling thread. The end tells whether
+ * captures_set_into() was called since.
  */
 void captures_add(CUstream stream, CUcontext ctx);
-void captures_remove(CUstream stream);
+bool captures_remove(CUstream stream);
 void captures_remove_context(CUcontext ctx);
+
+/* The capture on @stream goes into a graph that was there before. */
+void captures_set_into(CUstream stream);
 
 /*
  * True while a capture is open. Forgets captures that ended unseen, those whose stream the driver

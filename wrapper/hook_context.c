@@ -254,15 +254,23 @@ CUresult hook_cuStreamBeginCapture_v2_ptsz(CUstream hStream, CUstreamCaptureMode
 			     hStream ? hStream : CU_STREAM_PER_THREAD);
 }
 
+static CUresult capture_into_began(CUresult result, CUstream stream)
+{
+	capture_began(result, stream);
+	if (!result)
+		captures_set_into(stream);
+	return result;
+}
+
 CUresult hook_cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph,
 					  const CUgraphNode *dependencies,
 					  const CUgraphEdgeData *dependencyData,
 					  size_t numDependencies, CUstreamCaptureMode mode)
 {
-	return capture_began(real.cuStreamBeginCaptureToGraph(hStream, hGraph, dependencies,
-							      dependencyData, numDependencies,
-							      mode),
-			     hStream);
+	return capture_into_began(real.cuStreamBeginCaptureToGraph(hStream, hGraph, dependencies,
+								   dependencyData, numDependencies,
+								   mode),
+				  hStream);
 }
 
 CUresult hook_cuStreamBeginCaptureToGraph_ptsz(CUstream hStream, CUgraph hGraph,
@@ -270,15 +278,16 @@ CUresult hook_cuStreamBeginCaptureToGraph_ptsz(CUstream hStream, CUgraph hGraph,
 					       const CUgraphEdgeData *dependencyData,
 					       size_t numDependencies, CUstreamCaptureMode mode)
 {
-	return capture_began(real.cuStreamBeginCaptureToGraph_ptsz(hStream, hGraph, dependencies,
-								   dependencyData, numDependencies,
-								   mode),
-			     hStream ? hStream : CU_STREAM_PER_THREAD);
+	return capture_into_began(
+		real.cuStreamBeginCaptureToGraph_ptsz(hStream, hGraph, dependencies, dependencyData,
+						      numDependencies, mode),
+		hStream ? hStream : CU_STREAM_PER_THREAD);
 }
 
-static CUresult captured(CUresult result, const CUgraph *graph)
+/* A graph that was captured into is known, or belongs to a node (graphs.h). */
+static CUresult captured(CUresult result, const CUgraph *graph, bool into)
 {
-	if (!result && translate_is_on())
+	if (!result && !into && translate_is_on())
 		graphs_add(*graph);
 	return result;
 }
@@ -286,14 +295,16 @@ static CUresult captured(CUresult result, const CUgraph *graph)
 /* Whatever the outcome, the capture is over: one that failed was broken by it. */
 CUresult hook_cuStreamEndCapture(CUstream hStream, CUgraph *phGraph)
 {
-	captures_remove(hStream);
-	return captured(real.cuStreamEndCapture(hStream, phGraph), phGraph);
+	bool into = captures_remove(hStream);
+
+	return captured(real.cuStreamEndCapture(hStream, phGraph), phGraph, into);
 }
 
 CUresult hook_cuStreamEndCapture_ptsz(CUstream hStream, CUgraph *phGraph)
 {
-	captures_remove(hStream ? hStream : CU_STREAM_PER_THREAD);
-	return captured(real.cuStreamEndCapture_ptsz(hStream, phGraph), phGraph);
+	bool into = captures_remove(hStream ? hStream : CU_STREAM_PER_THREAD);
+
+	return captured(real.cuStreamEndCapture_ptsz(hStream, phGraph), phGraph, into);
 }
 
 static void stream_gone(CUstream stream)

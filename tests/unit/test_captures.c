@@ -91,6 +91,24 @@ START_TEST(those_of_a_context_that_is_destroyed)
 }
 END_TEST
 
+/* Only those that were said to be so. */
+START_TEST(into_a_graph_that_was_there)
+{
+	begin(0, 0);
+	begin(1, 0);
+	captures_set_into(stream(1));
+	captures_set_into(stream(2));
+	ck_assert(!captures_remove(stream(0)));
+	ck_assert(captures_remove(stream(1)));
+	ck_assert(!captures_remove(stream(1)));
+	/* One that ended unseen says nothing of the next. */
+	begin(1, 0);
+	captures_set_into(stream(1));
+	begin(1, 0);
+	ck_assert(!captures_remove(stream(1)));
+}
+END_TEST
+
 START_TEST(more_than_are_kept)
 {
 	for (unsigned int n = 0; n < STREAMS; n++)
@@ -186,6 +204,7 @@ int main(void)
 	tcase_add_test(tc, open_until_all_have_ended);
 	tcase_add_test(tc, one_that_ended_unseen);
 	tcase_add_test(tc, those_of_a_context_that_is_destroyed);
+	tcase_add_test(tc, into_a_graph_that_was_there);
 	tcase_add_test(tc, more_than_are_kept);
 	tcase_add_test(tc, streams_of_threads);
 	tcase_add_test(tc, one_among_many);
