@@ -11,7 +11,7 @@ SIZE = 64 << 10
 # levels of a mipmap are taken for as much again as the first one, which has 16 KiB.
 COUNTED = {
     "async": SIZE, "pool": SIZE, "vmm": 4 * MIB, "managed": SIZE, "array": SIZE // 2,
-    "mipmap": SIZE // 2, "graph_mem": SIZE, "external": SIZE, "ipc_out": 2 * SIZE,
+    "mipmap": SIZE // 2, "graph_mem": 2 * SIZE, "external": SIZE, "ipc_out": 2 * SIZE,
     "ipc_in": 2 * SIZE, "vmm_out": 2 * MIB, "vmm_in": 2 * MIB, "graph_replay": 0,
 }
 
