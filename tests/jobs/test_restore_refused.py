@@ -1,0 +1,116 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""cudaw restore of what is damaged, or does not fit here: refused, with nothing started."""
+import os
+import shutil
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "cli"))
+
+from restorelib import folder, refused, stopped  # noqa: E402
+from gpulib import check, cudaw, cudaw_ok, equal, main  # noqa: E402
+import snapshotlib  # noqa: E402
+
+
+def nothing_is_started_that_cannot_go_on():
+    job, path = stopped()
+    edited = snapshotlib.edit_manifest
+
+    def library(m):
+        return next(f for f in m["files"] if "/libc.so" in f["path"])
+
+    for change, message in [
+            (lambda m: library(m).update(build_id="0" * 40), "with build-id 0000"),
+            (lambda m: library(m).update(path="/lib/gone.so"), "needs /lib/gone.so: No such file"),
+            (lambda m: library(m).update(size=5, build_id=None), "of 5 bytes, found"),
+            (lambda m: m.update(cuda=12080), "expected a driver of CUDA 12.8, found 13.0"),
+            (lambda m: m["devices"][0].update(name="NVIDIA H200"), "found Simulated GPU (9.0, "),
+            (lambda m: m["devices"][0].update(major=8), "expected one more GPU like its 0"),
+            (lambda m: m["devices"][0].update(memory=5), "expected one more GPU like its 0"),
+            (lambda m: m["devices"].append(m["devices"][0]), "expected 2 GPUs, found 1"),
+            (lambda m: m["process"].update(pid=os.getpid()), "the process id"),
+            (lambda m: m.update(image=False), "has no process image"),
+            (lambda m: m["process"].update(runtime_dir=None), "had no runtime folder"),
+            (lambda m: m.update(version=9), "version 9 is newer")]:
+        copy = folder()
+        shutil.copytree(path, copy)
+        edited(copy, change)
+        done = cudaw("restore", copy)
+        check(done.returncode in (1, 6), f"exit code {done.returncode} ({done.stderr})")
+        check(message in done.stderr, f"{message!r} is not in {done.stderr!r}")
+        check(job.is_gone(), "a process was started")
+        shutil.rmtree(copy)
+    cudaw_ok("restore", path)
+    job.finish()
+
+
+def wrong_gpus_are_named():
+    job, path = stopped()
+    for choice, message, code in [("7=0", "there is no such GPU in the snapshot", 2),
+                                  ("0=7", "there is no such GPU here", 2),
+                                  ("GPU-x", "there is no such GPU here", 2),
+                                  ("0=", "there is no such GPU here", 2)]:
+        check(message in refused("restore", "--gpu", choice, path, code=code), choice)
+    check("given twice" in refused("restore", "--gpu", "0=0", "--gpu", "0=0", path, code=2), "twice")
+    cudaw_ok("restore", "--gpu", "0=0", path)
+    job.finish()
+
+
+def other_gpus_are_asked_for():
+    """The simulated driver refuses them; then the new processes are ended."""
+    job, path = stopped()
+    said = refused("restore", "--gpu", "1", path, env={"CUDAW_SIM_DEVICES": "2"})
+    check("cuCheckpointProcessRestore: CUDA_ERROR_NOT_SUPPORTED" in said, said)
+    check("the new processes were ended" in said, said)
+    check(job.is_gone(), "the new process is still there")
+    cudaw_ok("restore", path)
+    job.finish()
+
+
+def damage_is_found_before_the_job_goes_on():
+    job, path = stopped()
+    host = next(name for name in os.listdir(path) if name.startswith("host-"))
+    data = next(name for name in os.listdir(path) if name.startswith("data-"))
+
+    def flip(name):
+        with open(name, "r+b") as file:
+            file.seek(os.path.getsize(name) // 2)
+            byte = file.read(1)
+            file.seek(-1, os.SEEK_CUR)
+            file.write(bytes([byte[0] ^ 1]))
+
+    steps = job.steps()
+    for name, message in [(f"{host}/pages-1.img", f"{host}: "), (f"{host}/pstree.img", f"{host}: "),
+                          (f"{host}/host.json", "host.json"), (data, f"{data}: damaged")]:
+        target = f"{path}/{name}"
+        if not os.path.getsize(target):
+            continue
+        flip(target)
+        for command in ("verify", "restore"):
+            said = refused(command, path)
+            check(message in said, f"{message!r} is not in {said!r}")
+        flip(target)
+        check(job.is_gone(), "a process is there")
+    for name in ("plugin.so", "pages-9.img"):
+        with open(f"{path}/{host}/{name}", "w", encoding="ascii") as file:
+            file.write("x")
+        check(f"{name}: it is not in host.json" in refused("restore", path), name)
+        os.unlink(f"{path}/{host}/{name}")
+    os.rename(f"{path}/{host}/pstree.img", f"{path}/pstree")
+    check("expected" in refused("restore", path), "a file is missing")
+    os.rename(f"{path}/pstree", f"{path}/{host}/pstree.img")
+    equal(job.steps(), steps, "the steps")
+    cudaw_ok("restore", path)
+    job.finish()
+
+
+def the_same_process_id_is_needed():
+    job, path = stopped()
+    cudaw_ok("restore", path)
+    check(f"the process id {job.pid}, which 'counter' has now" in refused("restore", path), "it")
+    job.finish()
+
+
+if __name__ == "__main__":
+    main(nothing_is_started_that_cannot_go_on, wrong_gpus_are_named, other_gpus_are_asked_for,
+         damage_is_found_before_the_job_goes_on, the_same_process_id_is_needed)
