@@ -13,7 +13,7 @@ import socket
 import subprocess
 import tempfile
 
-from simlib import SCRATCH
+from simlib import SCRATCH, unsanitized
 from detached import Detached, why_no_criu
 from gpulib import BUILD, RUNTIME_DIR, Job, check, cudaw_ok, equal, jobs, main, until
 from restorelib import Counting, Terminal, folder, need_criu, refused, stopped
@@ -266,6 +266,7 @@ def is_locked(path):
             return True
 
 
+@unsanitized
 def record_locks_are_kept():
     """
     To close a file drops all that a process has on it: nothing of ours may open what it maps. CRIU
