@@ -90,7 +90,7 @@ static int check_entries(int dir, struct snapshot_error *error)
 	return ret;
 }
 
-int snapshot_dir_create(const char *path, struct snapshot_error *error)
+int snapshot_dir_create(const char *path, uid_t owner, struct snapshot_error *error)
 {
 	bool made = !mkdir(path, 0700);
 	struct stat st;
@@ -102,7 +102,7 @@ int snapshot_dir_create(const char *path, struct snapshot_error *error)
 	if (dir < 0)
 		return dir;
 	ret = check_entries(dir, error);
-	if (!ret && (fstat(dir, &st) || st.st_uid != geteuid()))
+	if (!ret && (fstat(dir, &st) || st.st_uid != owner))
 		ret = snapshot_fail(error, -EPERM, "it belongs to another user");
 	if (!ret && fchmod(dir, 0700))
 		ret = snapshot_fail(error, -errno, "%s", strerror(errno));

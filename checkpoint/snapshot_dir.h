@@ -10,6 +10,8 @@
  */
 #include "checkpoint/snapshot_format.h"
 
+#include <sys/types.h>
+
 /*
  * Open the folder at @path to read, with a shared lock. Returns a descriptor for
  * snapshot_dir_close() or a negative errno.
@@ -19,9 +21,9 @@ int snapshot_dir_open(const char *path, struct snapshot_error *error);
 /*
  * Open the folder at @path to write, with an exclusive lock. It is made where it is not there, and
  * closed to others (0700). A folder with anything in it that is no snapshot's is refused, as is
- * another user's.
+ * one that is not @owner's.
  */
-int snapshot_dir_create(const char *path, struct snapshot_error *error);
+int snapshot_dir_create(const char *path, uid_t owner, struct snapshot_error *error);
 
 void snapshot_dir_close(int dir);
 

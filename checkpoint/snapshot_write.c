@@ -106,7 +106,7 @@ int snapshot_begin(const char *path, bool incremental, size_t bytes,
 	if (!w)
 		return snapshot_fail(error, -ENOMEM, "out of memory");
 	pthread_mutex_init(&w->lock, NULL);
-	w->dir = snapshot_dir_create(path, error);
+	w->dir = snapshot_dir_create(path, geteuid(), error);
 	if (w->dir < 0) {
 		ret = w->dir;
 		free(w);

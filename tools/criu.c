@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <sys/xattr.h>
@@ -158,6 +159,24 @@ static void read_log(struct criu *criu)
 		fclose(log);
 }
 
+/*
+ * The folder of images, which root must not take from anybody: processes are made of it. It is handed
+ * to CRIU open, as the folder that it is in may be the job's owner's. A negative errno with why.
+ */
+static int open_images(struct criu *criu, const char *images)
+{
+	int dir = open(images, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	struct stat st;
+
+	if (dir >= 0 && !fstat(dir, &st) && st.st_uid == geteuid())
+		return dir;
+	snprintf(criu->why, sizeof(criu->why), "%.300s: %s", images,
+		 dir < 0 ? strerror(errno) : "it belongs to another user");
+	if (dir >= 0)
+		close(dir);
+	return -EPERM;
+}
+
 static void remove_work(const struct criu *criu)
 {
 	static const char *const files[] = {LOG, OUTPUT, "stats-dump", "stats-restore"};
@@ -187,13 +206,13 @@ static void wait_for(pid_t pid, const char *images, int *status)
 /* Run it with @args after what is the same for all. */
 static bool run(struct criu *criu, const char *verb, const char *images, const char *const *args)
 {
-	char faces[PATH_MAX], path[sizeof(criu->work) + sizeof(OUTPUT)];
+	char faces[PATH_MAX], folder[64], path[sizeof(criu->work) + sizeof(OUTPUT)];
 	const char *tmp = getenv("TMPDIR");
-	const char *argv[ARGS_MAX] = {"criu",        verb,          "--images-dir", images,
+	const char *argv[ARGS_MAX] = {"criu",        verb,          "--images-dir", folder,
 				      "--work-dir",  NULL,          "--log-file",   LOG,
 				      "--shell-job", "--file-locks"};
 	size_t n = 10;
-	int status = -1, output;
+	int status = -1, output, dir;
 	pid_t pid;
 
 	if (snprintf(criu->work, sizeof(criu->work), "%s/" WORK, tmp && *tmp ? tmp : "/tmp") >=
@@ -203,6 +222,12 @@ static bool run(struct criu *criu, const char *verb, const char *images, const c
 			 strerror(errno));
 		return false;
 	}
+	dir = open_images(criu, images);
+	if (dir < 0) {
+		rmdir(criu->work);
+		return false;
+	}
+	snprintf(folder, sizeof(folder), "/proc/%d/fd/%d", getpid(), dir);
 	argv[5] = criu->work;
 	/* A folder without plugins. */
 	if (!faces_folder(faces, sizeof(faces)) && !access(faces, F_OK)) {
@@ -223,6 +248,7 @@ static bool run(struct criu *criu, const char *verb, const char *images, const c
 		_exit(127);
 	}
 	wait_for(pid, images, &status);
+	close(dir);
 	if (pid > 0 && WIFEXITED(status) && !WEXITSTATUS(status)) {
 		remove_work(criu);
 		return true;

@@ -152,7 +152,9 @@ static int make_socket_folders(const struct restoring *r)
 static int make_runtime_dir(const struct restoring *r)
 {
 	const json_t *process = json_object_get(r->snapshot.manifest.root, "process");
-	char path[PATH_MAX];
+	/* Root may bring back another user's job. */
+	uid_t uid = geteuid() ? geteuid() : json_integer_value(json_object_get(process, "uid"));
+	char path[PATH_MAX], usual[PATH_MAX];
 	const char *why;
 	int dir;
 
@@ -161,7 +163,17 @@ static int make_runtime_dir(const struct restoring *r)
 		complain("%s: the job had no runtime folder", r->path);
 		return -EINVAL;
 	}
-	dir = rundir_create(path, geteuid(), &why);
+	dir = rundir_open(path, uid, &why);
+	/* Of folders of others the usual one is made: the manifest may be anybody's, and say anything. */
+	if (dir == -ENOENT && (uid == geteuid() || (!rundir_path(uid, usual, sizeof(usual), &why) &&
+						    !strcmp(path, usual)))) {
+		dir = rundir_create(path, geteuid(), &why);
+		if (dir >= 0 && fchown(dir, uid, -1)) {
+			why = strerror(errno);
+			close(dir);
+			dir = -EPERM;
+		}
+	}
 	if (dir < 0)
 		complain("%s can not be used: %s", path, why);
 	return dir;

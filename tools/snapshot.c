@@ -103,11 +103,11 @@ static int resume(struct taking *t)
 }
 
 /* Remove what is of no snapshot: that of an attempt that failed. */
-static void clean(const char *path)
+static void clean(const char *path, uid_t owner)
 {
 	struct snapshot_manifest manifest = {0};
 	struct snapshot_error error;
-	int dir = snapshot_dir_create(path, &error);
+	int dir = snapshot_dir_create(path, owner, &error);
 
 	if (dir < 0)
 		return;
@@ -129,7 +129,7 @@ static void give_up(struct taking *t)
 
 	if (t->was_running) {
 		if (!resume(t) && !t->gpu_only)
-			clean(t->path);
+			clean(t->path, t->job->uid);
 		return;
 	}
 	snprintf(request, sizeof(request), "moved %s", t->path);
@@ -181,7 +181,7 @@ static int finish(struct taking *t)
 {
 	struct snapshot_manifest manifest;
 	struct snapshot_error error;
-	int dir = snapshot_dir_create(t->path, &error), ret = dir;
+	int dir = snapshot_dir_create(t->path, t->job->uid, &error), ret = dir;
 
 	if (dir >= 0)
 		ret = snapshot_manifest_load(dir, SNAPSHOT_MANIFEST_NEW, &manifest, &error);

@@ -5,6 +5,7 @@ What of a job's surroundings a snapshot carries, what it needs where it goes on,
 carry: that is named, and the job runs on.
 """
 import array
+import atexit
 import fcntl
 import os
 import re
@@ -15,8 +16,11 @@ import tempfile
 
 from simlib import SCRATCH, unsanitized
 from detached import Detached, why_no_criu
-from gpulib import BUILD, RUNTIME_DIR, Job, check, cudaw_ok, equal, jobs, main, until
+import gpulib
+from gpulib import BUILD, RUNTIME_DIR, Job, Skip, check, cudaw, cudaw_ok, equal, jobs, main, until
 from restorelib import Counting, Terminal, folder, need_criu, refused, stopped
+
+OTHER = 12345
 
 
 def with_descriptor(fd, **options):
@@ -288,6 +292,47 @@ def record_locks_are_kept():
     equal(job.wait_end()[-1], "loader_job: every step right", "the last line")
 
 
+def a_job_of_another_user():
+    """By root, as CRIU wants; the image is root's, and one that is not is not used."""
+    need_criu()
+    if os.getuid() != 0:
+        raise Skip("it takes root")
+    home = tempfile.mkdtemp(prefix="cudaw-test-")
+    atexit.register(shutil.rmtree, home, ignore_errors=True)
+    os.chown(home, OTHER, OTHER)
+    run, path = f"{home}/run", f"{home}/snapshot"
+    saved, gpulib.RUNTIME_DIR = gpulib.RUNTIME_DIR, run
+    try:
+        job = Counting(user=OTHER, group=OTHER, extra_groups=[], cwd=home)
+        done = cudaw("snapshot", "--stop", job.pid, path)
+        if "rlimit" in done.stderr:
+            equal(job.state(), "running", "the state")
+            job.finish()
+            raise Skip("root has not all capabilities here")
+        equal(done.returncode, 0, f"the exit code of cudaw snapshot ({done.stderr})")
+        check(job.is_gone(), "the job is still there")
+        host = next(name for name in os.listdir(path) if name.startswith("host-"))
+        equal([os.stat(name).st_uid for name in (path, f"{path}/{host}")], [OTHER, 0], "the owners")
+        os.chown(f"{path}/{host}", OTHER, OTHER)
+        check("it belongs to another user" in refused("restore", path), "an image of anybody")
+        os.chown(f"{path}/{host}", 0, 0)
+        steps = job.steps()
+        cudaw_ok("restore", path)
+        job.wait_steps(steps + 3)
+        equal(os.stat(f"/proc/{job.pid}").st_uid, OTHER, "the user of the job")
+        cudaw_ok("snapshot", "--stop", job.pid, path)
+        shutil.rmtree(run)
+        check(f"{run} can not be used" in
+              refused("restore", path, env={"CUDAW_RUNTIME_DIR": ""}), "a folder is made for another")
+        os.mkdir(run, 0o700)
+        os.chown(run, OTHER, OTHER)
+        goes_on(job, path)
+    except PermissionError:
+        raise Skip("another user cannot reach the programs of this build") from None
+    finally:
+        gpulib.RUNTIME_DIR = saved
+
+
 def everything_that_a_data_loader_has():
     """Twice in a row; and the folder of its sockets is made again."""
     need_criu()
@@ -317,4 +362,5 @@ if __name__ == "__main__":
          a_descriptor_under_way, a_child_that_uses_the_gpu, a_job_of_several_processes,
          a_deleted_file_of_some_size, a_terminal, nothing_is_started_where_a_file_has_changed,
          a_log_that_is_appended_to_may_have_grown, the_working_folder_is_needed,
-         a_process_that_nobody_waited_for, record_locks_are_kept, everything_that_a_data_loader_has)
+         a_process_that_nobody_waited_for, record_locks_are_kept, a_job_of_another_user,
+         everything_that_a_data_loader_has)

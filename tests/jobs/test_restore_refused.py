@@ -8,7 +8,7 @@ import sys
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "cli"))
 
 from restorelib import folder, refused, stopped  # noqa: E402
-from gpulib import check, cudaw, cudaw_ok, equal, main  # noqa: E402
+from gpulib import RUNTIME_DIR, Skip, check, cudaw, cudaw_ok, equal, main  # noqa: E402
 import snapshotlib  # noqa: E402
 
 
@@ -111,6 +111,28 @@ def the_same_process_id_is_needed():
     job.finish()
 
 
+def the_runtime_folder_is_the_jobs_owners():
+    """Root brings back the jobs of others, but makes no folder for them that is not the usual one."""
+    job, path = stopped()
+    if os.getuid() != 0:
+        raise Skip("it takes root")
+    snapshotlib.edit_manifest(path, lambda m: m["process"].update(uid=12345))
+    check("it belongs to another user" in refused("restore", path), "root's folder is taken")
+    os.rename(RUNTIME_DIR, RUNTIME_DIR + ".away")
+    check(f"{RUNTIME_DIR} can not be used: " in
+          refused("restore", path, env={"CUDAW_RUNTIME_DIR": ""}), "a folder is made")
+    os.rename(RUNTIME_DIR + ".away", RUNTIME_DIR)
+    host = next(name for name in os.listdir(path) if name.startswith("host-"))
+    os.chown(RUNTIME_DIR, 12345, -1)
+    os.chown(f"{path}/{host}", 12345, -1)
+    check(f"{host}: it belongs to another user" in refused("restore", path), "an image of anybody")
+    os.chown(f"{path}/{host}", 0, -1)
+    cudaw_ok("restore", path)
+    os.chown(RUNTIME_DIR, 0, -1)
+    job.finish()
+
+
 if __name__ == "__main__":
     main(nothing_is_started_that_cannot_go_on, wrong_gpus_are_named, other_gpus_are_asked_for,
-         damage_is_found_before_the_job_goes_on, the_same_process_id_is_needed)
+         damage_is_found_before_the_job_goes_on, the_same_process_id_is_needed,
+         the_runtime_folder_is_the_jobs_owners)
