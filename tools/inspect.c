@@ -2,6 +2,7 @@
 /* cudaw inspect and cudaw verify: what a snapshot is, and whether it is whole. */
 #include "tools/tools.h"
 
+#include "tools/criu_files.h"
 #include "tools/format.h"
 #include "tools/host_image.h"
 #include "tools/jobs.h"
@@ -16,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #define TICK_MS 100
 #define LINE    256 /* what is shown of a text */
@@ -108,6 +110,26 @@ static void print_devices(const struct snapshot *s)
 	}
 }
 
+/* What has to be there for 'cudaw restore'. */
+static void print_needs(const struct snapshot *s)
+{
+	struct snapshot_error error;
+	struct criu_files files;
+	int folder;
+
+	printf("needs     %zu mapped files",
+	       json_array_size(json_object_get(s->manifest.root, "files")));
+	folder = s->manifest.image ? host_image_open(s->dir, s->manifest.index, &error) : -ENOENT;
+	if (folder >= 0 && !criu_files_read(folder, &files)) {
+		printf("; of its process image %zu files and folders%s", files.n,
+		       files.terminal ? ", and a terminal" : "");
+		criu_files_free(&files);
+	}
+	if (folder >= 0)
+		close(folder);
+	puts(s->manifest.image ? "" : "; it has no process image: 'cudaw restore' cannot use it");
+}
+
 static void print_sizes(const struct snapshot *s)
 {
 	const struct snapshot_totals *totals = &s->manifest.totals;
@@ -132,10 +154,7 @@ static void print_sizes(const struct snapshot *s)
 	}
 	if (i)
 		putchar('\n');
-	printf("needs     %zu mapped files\n",
-	       json_array_size(json_object_get(s->manifest.root, "files")));
-	if (!s->manifest.image)
-		puts("it has no process image: 'cudaw restore' cannot use it");
+	print_needs(s);
 }
 
 int cmd_inspect(int argc, char **argv)

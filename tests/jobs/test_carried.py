@@ -195,6 +195,8 @@ def a_terminal():
     job = InTerminal()
     cudaw_ok("snapshot", "--stop", job.pid, path)
     check(job.is_gone(), "the job is still there")
+    check(re.search(r"needs +\d+ mapped files; of its process image \d+ files and folders, and a "
+                    r"terminal\n", cudaw_ok("inspect", path)), "inspect does not say what it needs")
     said = refused("restore", path, stdin=subprocess.DEVNULL)
     check("has a terminal: expected one as standard input, found none" in said, said)
     job.terminals.append(Terminal())

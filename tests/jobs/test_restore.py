@@ -124,7 +124,7 @@ def without_a_criu_that_will_do():
     equal(job.state(), "running", "the state")
     cudaw_ok("snapshot", "--gpu-only", job.pid, path)
     cudaw_ok("verify", path)
-    check("no process image" in cudaw_ok("inspect", path), "inspect does not say it")
+    check("mapped files; it has no process image" in cudaw_ok("inspect", path), "inspect says not")
     check("has no process image" in refused("restore", path), "restore does not say it")
     job.finish()
 
