@@ -4,10 +4,11 @@ import os
 import socket
 import tempfile
 
-from simlib import SCRATCH
+from simlib import SCRATCH, TSAN
 from gpulib import RUNTIME_DIR, Job, check
 
 ENDLESS = ("--steps", 1000000, "--step-ms", 2)
+LARGE_MIB = 64 if TSAN else 256     # enough for something to happen while it is copied
 
 
 def folder():

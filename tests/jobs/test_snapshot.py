@@ -10,7 +10,7 @@ import time
 
 from simlib import MIB, not_by_tsan, tell
 from gpulib import Job, check, cudaw, cudaw_ok, equal, main, until
-from snapshotjobs import ask, contents, counter, finish, folder, told
+from snapshotjobs import LARGE_MIB, ask, contents, counter, finish, folder, told
 
 
 def paused_into(path, mib=64, **env):
@@ -165,7 +165,7 @@ def a_signal_while_it_is_written_resumes():
     """While it is copied and written, or only written, or just after that."""
     rng = random.Random(7)
     path = folder()
-    job = counter(512, CUDAW_SNAPSHOT_DIR=path)
+    job = counter(LARGE_MIB, CUDAW_SNAPSHOT_DIR=path)
     for _ in range(5):
         job.send(signal.SIGUSR1)
         job.until(lambda: job.state() != "running", 30, "a pause begins")

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Calls to the driver that a snapshot of a running job makes, and its way back, fail once: of each
-function the first one and the last. The job runs on or can be resumed, its memory is right, and the
-folder has the snapshot before, or the new one, whole.
+function the first one and the last; for TSan, which is slow, the last. The job runs on or can be
+resumed, its memory is right, and the folder has the snapshot before, or the new one, whole.
 """
 import collections
 import os
@@ -20,7 +20,8 @@ MUST_BE_SAID = ("cuCtxSynchronize", "cuMemcpyDtoHAsync_v2", "cuMemUnmap", "cuMem
 
 
 def holding(*args, **env):
-    job = Job("hold", *args, env=env)
+    """Pinned memory would make the number of calls a matter of time."""
+    job = Job("hold", *args, env={"CUDAW_HOST_POOL": "0", **env})
     job.wait_line("holding")
     return job
 
@@ -65,7 +66,7 @@ def one_fault(name, nth):
 
 def faults(name, first, last):
     def case():
-        said = [one_fault(name, nth) for nth in sorted({first, last})]
+        said = [one_fault(name, nth) for nth in sorted({last if TSAN else first, last})]
         print(f"# {name}: calls {first} and {last}, {sum(said)} failures said")
         check(any(said) or name not in MUST_BE_SAID, "nobody was told")
     return f"{name} fails", case

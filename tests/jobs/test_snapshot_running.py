@@ -12,7 +12,7 @@ import time
 from simlib import MIB, SCRATCH, not_by_tsan, tell, unsanitized
 from gpulib import (BUILD, CUDAW, Group, Job, base_environment, check, cudaw, cudaw_ok, equal,
                     main)
-from snapshotjobs import ask, contents, counter, finish, folder, told
+from snapshotjobs import LARGE_MIB, ask, contents, counter, finish, folder, told
 
 
 def taken(job, path, *options):
@@ -84,14 +84,14 @@ def the_gpu_tells_what_changed():
 def a_full_disk_is_no_harm():
     """The write fails while memory is still being copied out: the job is not even unmapped."""
     path = folder()
-    job = counter(512)
+    job = counter(LARGE_MIB)
     resource.prlimit(job.pid, resource.RLIMIT_FSIZE, (MIB, resource.RLIM_INFINITY))
     for _ in range(2):
         check("writing at 0: File too large" in refused(job, path, path), "the place is not named")
     equal(told(job, "pause_ms"), None, "the time of the last pause")
     resource.prlimit(job.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
     taken(job, path)
-    resource.prlimit(job.pid, resource.RLIMIT_FSIZE, (16 * MIB, resource.RLIM_INFINITY))
+    resource.prlimit(job.pid, resource.RLIMIT_FSIZE, (4 * MIB, resource.RLIM_INFINITY))
     refused(job, path, "File too large")
     cudaw_ok("verify", path)
     finish(job)
@@ -110,9 +110,10 @@ def a_folder_of_others_is_no_harm():
 
 
 def a_copy_that_fails_is_no_harm():
-    """In the middle of it, and the older snapshot stays."""
+    """In the middle of it, and the older snapshot stays. Where nothing is pinned a copy is 1 MiB."""
     path = folder()
-    job = counter(512, CUDAW_SIM_FAULT="cuMemcpyDtoHAsync_v2:800:999")
+    job = counter(LARGE_MIB, CUDAW_HOST_POOL="0",
+                  CUDAW_SIM_FAULT=f"cuMemcpyDtoHAsync_v2:{LARGE_MIB * 3 // 2}:999")
     taken(job, path)
     refused(job, path, "copy: CUDA_ERROR_UNKNOWN")
     cudaw_ok("verify", path)
@@ -149,14 +150,15 @@ def a_resume_calls_it_off():
     """At any moment; the job runs on, and what the folder has is whole."""
     rng = random.Random(5)
     path = folder()
-    job = counter(512)
+    job = counter(LARGE_MIB)
     taken(job, path)
     codes = []
-    for _ in range(8):
+    for attempt in range(6):
         command = subprocess.Popen([CUDAW, "snapshot", "--gpu-only", str(job.pid), path],
                                    env=base_environment(), stdout=subprocess.DEVNULL,
                                    stderr=subprocess.PIPE, text=True)
-        time.sleep(rng.random())
+        job.until(lambda: told(job, "state") != "running", 30, "it begins")
+        time.sleep(rng.random() * 0.08 * attempt)
         cudaw_ok("resume", job.pid)
         said = command.communicate(timeout=60)[1]
         codes.append(command.returncode)
@@ -170,7 +172,7 @@ def a_resume_calls_it_off():
 
 
 def one_at_a_time():
-    job = counter(512)
+    job = counter(2 * LARGE_MIB)
     path = folder()
     command = subprocess.Popen([CUDAW, "snapshot", "--gpu-only", str(job.pid), path],
                                env=base_environment(), stdout=subprocess.DEVNULL)
