@@ -49,8 +49,8 @@ DRIVER_OBJS  := $(filter-out %_main.o %/runtime.o,$(call c_objects,vmem/*.c chec
 		$(KPARAMS_OBJS) $(OBJ)/gen/calls.o $(OBJ)/gen/trace_calls.o
 RUNTIME_OBJS := $(call c_objects,wrapper/find.c vmem/log.c)
 # What the command needs to read snapshots and to hold the machine against them.
-SNAPSHOT_OBJS := $(call c_objects,$(addprefix checkpoint/,snapshot_dir.c snapshot_format.c snapshot_index.c \
-		 snapshot_io.c snapshot_read.c hash.c json_out.c buildid.c nvml.c workers.c))
+SNAPSHOT_OBJS := $(call c_objects,$(addprefix checkpoint/,snapshot_dir.c snapshot_format.c \
+		 snapshot_index.c snapshot_io.c snapshot_queue.c snapshot_read.c hash.c json_out.c buildid.c nvml.c workers.c))
 COMMAND_OBJS := $(call c_objects,tools/*.c checkpoint/rundir.c checkpoint/hostmem.c wrapper/find.c vmem/log.c) \
 		$(SNAPSHOT_OBJS) \
 		$(KPARAMS_OBJS)
@@ -58,6 +58,7 @@ SIM_OBJS     := $(call c_objects,$(filter-out tests/sim/simsmi.c tests/sim/test_
 
 # Static, as they may run where nothing is installed but a driver.
 KPARAMS_LIBS := -l:liblz4.a -l:libzstd.a
+CORE_LIBS    := $(KPARAMS_LIBS) -l:liburing.a
 
 FUZZ_TARGETS := container cubin ptx name snapshot
 FUZZ_SECONDS ?= 60
@@ -86,7 +87,7 @@ programs: all $(UNIT_TESTS) $(C_PROGRAMS) $(PRELOADS) $(CU_PROGRAMS)
 # ---- what the build needs -------------------------------------------------------------------
 
 PACKAGES := gcc libc6-dev python3 pkg-config check libjansson-dev uthash-dev binutils util-linux \
-	    liblz4-dev libzstd-dev libxxhash-dev
+	    liblz4-dev libzstd-dev libxxhash-dev liburing-dev
 
 ## deps: install the Debian or Ubuntu packages that the build needs and that are missing
 deps: $(O)/.deps
@@ -154,7 +155,7 @@ $(call c_objects,wrapper/*.c tests/unit/*.c): | $(GEN)/calls.c $(GEN)/libcuda.S
 $(DRIVER_FACE): $(DRIVER_OBJS) $(GEN)/libcuda.S
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
-	$(Q)$(LINK_FACE) -Wl,-soname,libcuda.so.1 -Wl,--version-script,$(GEN)/libcuda.map $^ $(KPARAMS_LIBS) -ldl -o $@
+	$(Q)$(LINK_FACE) -Wl,-soname,libcuda.so.1 -Wl,--version-script,$(GEN)/libcuda.map $^ $(CORE_LIBS) -ldl -o $@
 
 $(FREEMEM): $(call c_objects,checkpoint/freemem_main.c checkpoint/nvml.c)
 	$(call say,LD,$@)
@@ -175,7 +176,7 @@ $(LIBDIR)/libcudart.so.%: $(OBJ)/cudart-%/runtime.o $(GEN)/cudart-%/libcudart.S 
 $(COMMAND): $(COMMAND_OBJS)
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $(LDFLAGS) $^ -l:libjansson.a $(KPARAMS_LIBS) -ldl -pthread -o $@
+	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $(LDFLAGS) $^ -l:libjansson.a $(CORE_LIBS) -ldl -pthread -o $@
 
 $(SIM): $(SIM_OBJS)
 	$(call say,LD,$@)
@@ -192,12 +193,12 @@ $(SIMSMI): $(call c_objects,tests/sim/simsmi.c)
 $(O)/tests/unit/test_%: $(OBJ)/tests/unit/test_%.o $(DRIVER_OBJS) $(GEN)/libcuda.S
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $^ $$(pkg-config --libs check) $(KPARAMS_LIBS) -ldl -pthread -o $@
+	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $^ $$(pkg-config --libs check) $(CORE_LIBS) -ldl -pthread -o $@
 
 $(MKSNAPSHOT): $(OBJ)/tests/unit/mksnapshot.o $(DRIVER_OBJS) $(GEN)/libcuda.S
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $^ $(KPARAMS_LIBS) -ldl -pthread -o $@
+	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $^ $(CORE_LIBS) -ldl -pthread -o $@
 
 # kparams stands alone.
 $(O)/tests/unit/test_kparams_%: $(OBJ)/tests/unit/test_kparams_%.o $(KPARAMS_OBJS)
@@ -213,7 +214,7 @@ $(O)/tests/unit/test_tools_%: $(OBJ)/tests/unit/test_tools_%.o $(OBJ)/tools/%.o
 	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $^ $$(pkg-config --libs check) -o $@
 
 FUZZ_SNAPSHOT_OBJS := $(SNAPSHOT_OBJS) $(call c_objects,tools/snapshot_manifest.c tools/snapshot_index.c tools/format.c)
-FUZZ_LIBS := $(KPARAMS_LIBS) -l:libjansson.a -ldl -pthread
+FUZZ_LIBS := $(CORE_LIBS) -l:libjansson.a -ldl -pthread
 
 $(O)/tests/fuzz/replay_%: $(OBJ)/tests/fuzz/%.o $(OBJ)/tests/fuzz/replay.o $(KPARAMS_OBJS)
 	$(call say,LD,$@)

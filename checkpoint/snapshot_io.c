@@ -17,7 +17,11 @@ int snapshot_io_open(int dir, const char *name, int flags)
 	fd = openat(dir, name, flags | O_DIRECT, 0600);
 	if (fd < 0 && errno == EINVAL)
 		fd = openat(dir, name, flags & ~O_EXCL, 0600);
-	return fd < 0 ? -errno : fd;
+	if (fd < 0)
+		return -errno;
+	/* io_uring would not wait for the disk either. */
+	fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK);
+	return fd;
 }
 
 char *snapshot_io_buffer(void)

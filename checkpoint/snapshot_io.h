@@ -5,16 +5,14 @@
  * Reading and writing a snapshot's data past the page cache, which would cost a copy and, for tens
  * of GiB, everybody else's cached files.
  *
- * Each thread has one request of 2 MiB in flight, and a file of its own to write. io_uring would
- * save system calls, of which there are few: [a virtual disk that gives 2.3 GB/s, ext4, 2 cores:
- * 1 thread 2.3 GB/s, 2: 2.1 to 2.3, 8: 1.9 to 2.0]. More threads than one are for the
- * hashing, at 19 GB/s each there, and for faster disks.
+ * Each thread has a file of its own to write, and some requests of 2 MiB in flight
+ * (snapshot_queue.h).
  */
 #include "checkpoint/snapshot_format.h"
 
 #include <sys/types.h>
 
-#define SNAPSHOT_IO_THREADS 8
+#define SNAPSHOT_IO_THREADS 16
 
 /*
  * Open a data file, past the page cache where the file system can; never through a symbolic link.

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/snapshot_read.h"
 #include "checkpoint/snapshot_io.h"
+#include "checkpoint/snapshot_queue.h"
 #include "checkpoint/workers.h"
 
 #include <errno.h>
@@ -15,27 +16,48 @@
 struct job {
 	struct workers workers;
 	const struct snapshot_read *what;
+	struct snapshot_queue queue;
 	/* Chunks of one place, and those of zeros, are taken together: here the places begin. */
 	uint32_t *places;
 	pthread_mutex_t lock; /* of error */
 	struct snapshot_error *error;
 };
 
+struct slot {
+	struct snapshot_request request;
+	size_t place;
+	char *buffer; /* NULL: not needed yet */
+	bool in_flight;
+};
+
 /* A thread of it. The places are in the order of files, so that one at a time is open. */
 struct reader {
 	struct job *job;
-	char *buffer;
+	struct slot slots[SNAPSHOT_DEPTH_MOST];
+	struct snapshot_flight flight;
 	int fd;
 	uint32_t file; /* that fd is */
 };
+
+static int need_buffer(char **buffer, struct snapshot_error *error)
+{
+	if (!*buffer)
+		*buffer = snapshot_io_buffer();
+	return *buffer ? 0 : snapshot_fail(error, -ENOMEM, "out of memory");
+}
+
+static const struct snapshot_chunk *chunk_at(const struct job *job, size_t place)
+{
+	const struct snapshot_index *index = job->what->index;
+
+	return &index->chunks[index->order[job->places[place]]];
+}
 
 static int open_data(struct reader *r, uint32_t file, struct snapshot_error *error)
 {
 	char name[SNAPSHOT_NAME_SIZE];
 	struct stat st;
 
-	if (r->fd >= 0 && r->file == file)
-		return 0;
 	if (r->fd >= 0)
 		close(r->fd);
 	snapshot_name(SNAPSHOT_DATA, file, name);
@@ -48,26 +70,12 @@ static int open_data(struct reader *r, uint32_t file, struct snapshot_error *err
 	return 0;
 }
 
-/* The contents of @chunk in the buffer, checked. */
-static int load_chunk(struct reader *r, const struct snapshot_chunk *chunk,
+static int check_hash(const struct snapshot_chunk *chunk, const char *data,
 		      struct snapshot_error *error)
 {
 	char expected[HASH_TEXT_SIZE], found[HASH_TEXT_SIZE];
-	struct hash128 hash;
-	ssize_t n;
-	int ret = open_data(r, chunk->file, error);
+	struct hash128 hash = hash_bytes(data, SNAPSHOT_CHUNK);
 
-	if (ret)
-		return ret;
-	n = snapshot_io_read(r->fd, r->buffer, chunk->stored, chunk->offset);
-	if (n < 0)
-		return snapshot_fail(error, n, "data-%u: %s", chunk->file, strerror(-n));
-	if (n < chunk->stored)
-		return snapshot_fail(error, -EBADMSG,
-				     "data-%u: truncated: expected %u bytes at %" PRIu64
-				     ", found %zd",
-				     chunk->file, chunk->stored, chunk->offset, n);
-	hash = hash_bytes(r->buffer, SNAPSHOT_CHUNK);
 	if (hash_equal(hash, chunk->hash))
 		return 0;
 	hash_text(chunk->hash, expected);
@@ -88,28 +96,92 @@ static int give(const struct snapshot_read *what, const struct snapshot_chunk *c
 	return ret;
 }
 
-static int take_place(struct reader *r, size_t i, struct snapshot_error *error)
+/* What a request has read, to whom it is for. */
+static int take_place(struct reader *r, struct snapshot_request *request,
+		      struct snapshot_error *error)
 {
+	struct slot *slot = (struct slot *)request;
 	const struct snapshot_read *what = r->job->what;
-	const struct snapshot_index *index = what->index;
 	const uint32_t *places = r->job->places;
-	int ret = load_chunk(r, &index->chunks[index->order[places[i]]], error);
+	const struct snapshot_chunk *chunk = chunk_at(r->job, slot->place);
+	int ret;
 
-	for (uint32_t j = places[i]; !ret && j < places[i + 1]; j++)
-		ret = give(what, &index->chunks[index->order[j]], r->buffer, error);
+	slot->in_flight = false;
+	if (request->result < 0)
+		return snapshot_fail(error, request->result, "data-%u: %s", chunk->file,
+				     strerror(-request->result));
+	if (request->result < chunk->stored)
+		return snapshot_fail(error, -EBADMSG,
+				     "data-%u: truncated: expected %u bytes at %" PRIu64
+				     ", found %zd",
+				     chunk->file, chunk->stored, chunk->offset, request->result);
+	ret = check_hash(chunk, slot->buffer, error);
+	for (uint32_t j = places[slot->place]; !ret && j < places[slot->place + 1]; j++)
+		ret = give(what, &what->index->chunks[what->index->order[j]], slot->buffer, error);
 	return ret;
+}
+
+/* Take what is done, and wait until no more than @most are in flight. */
+static int take_done(struct reader *r, size_t most, struct snapshot_error *error)
+{
+	struct snapshot_request *request;
+	int ret = 0;
+
+	while (!ret &&
+	       (request = snapshot_queue_take(&r->job->queue, &r->flight, r->flight.count > most)))
+		ret = take_place(r, request, error);
+	return ret;
+}
+
+static int ask_for(struct reader *r, size_t place, struct snapshot_error *error)
+{
+	const struct snapshot_chunk *chunk = chunk_at(r->job, place);
+	struct slot *slot = r->slots;
+	bool opened = r->fd >= 0 && r->file == chunk->file;
+	int ret = take_done(r, opened ? snapshot_queue_depth(&r->job->queue) - 1 : 0, error);
+
+	if (!ret && !opened)
+		ret = open_data(r, chunk->file, error);
+	while (slot->in_flight)
+		slot++;
+	if (!ret)
+		ret = need_buffer(&slot->buffer, error);
+	if (ret)
+		return ret;
+	slot->place = place;
+	slot->in_flight = true;
+	slot->request.fd = r->fd;
+	slot->request.data = slot->buffer;
+	slot->request.size = chunk->stored;
+	slot->request.offset = chunk->offset;
+	snapshot_queue_submit(&r->job->queue, &r->flight, &slot->request);
+	return 0;
+}
+
+static void reader_fini(struct reader *r)
+{
+	while (snapshot_queue_take(&r->job->queue, &r->flight, true))
+		;
+	if (r->fd >= 0)
+		close(r->fd);
+	for (size_t i = 0; i < SNAPSHOT_DEPTH_MOST; i++)
+		free(r->slots[i].buffer);
+	snapshot_flight_fini(&r->flight);
 }
 
 static void *read_main(void *arg)
 {
 	struct job *job = arg;
-	struct reader r = {.job = job, .fd = -1, .buffer = snapshot_io_buffer()};
-	struct snapshot_error error = {"out of memory"};
-	int ret = r.buffer ? 0 : -ENOMEM;
-	size_t i;
+	struct reader r = {.job = job, .fd = -1};
+	struct snapshot_error error;
+	int ret = 0;
+	size_t place;
 
-	while (!ret && workers_next(&job->workers, &i))
-		ret = take_place(&r, i, &error);
+	snapshot_flight_init(&r.flight);
+	while (!ret && workers_next(&job->workers, &place))
+		ret = ask_for(&r, place, &error);
+	if (!ret)
+		ret = take_done(&r, 0, &error);
 	if (ret) {
 		/* The first to fail is the one that is told about. */
 		pthread_mutex_lock(&job->lock);
@@ -118,9 +190,7 @@ static void *read_main(void *arg)
 		workers_fail(&job->workers, ret);
 		pthread_mutex_unlock(&job->lock);
 	}
-	if (r.fd >= 0)
-		close(r.fd);
-	free(r.buffer);
+	reader_fini(&r);
 	return NULL;
 }
 
@@ -158,7 +228,9 @@ int snapshot_read(const struct snapshot_read *what, struct snapshot_error *error
 	if (!job.places)
 		return snapshot_fail(error, -ENOMEM, "out of memory");
 	snapshot_fail(error, 0, "cancelled");
+	snapshot_queue_init(&job.queue, workers_threads(&job.workers, SNAPSHOT_IO_THREADS));
 	ret = workers_run(&job.workers, SNAPSHOT_IO_THREADS, read_main, &job);
+	snapshot_queue_fini(&job.queue);
 	free(job.places);
 	return ret;
 }

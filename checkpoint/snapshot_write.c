@@ -4,6 +4,7 @@
 #include "checkpoint/snapshot_dir.h"
 #include "checkpoint/snapshot_io.h"
 #include "checkpoint/snapshot_known.h"
+#include "checkpoint/snapshot_lane.h"
 #include "checkpoint/snapshot_read.h"
 #include "checkpoint/workers.h"
 
@@ -22,14 +23,6 @@
 
 #define GIB (double)(1UL << 30)
 
-/* A file that one thread writes. */
-struct lane {
-	int fd; /* -1: not made yet */
-	uint32_t number;
-	size_t size;
-	char *buffer; /* for what is not in host memory */
-};
-
 struct snapshot_writer {
 	int dir;
 	bool finished;
@@ -38,7 +31,8 @@ struct snapshot_writer {
 	struct hash128 index_hash;
 	struct snapshot_chunk *chunks;
 	struct hash128 zero_hash;
-	struct lane lanes[SNAPSHOT_IO_THREADS];
+	struct snapshot_lanes shared; /* by the lanes */
+	struct snapshot_lane lanes[SNAPSHOT_IO_THREADS];
 	size_t nlanes; /* taken by threads */
 	struct snapshot_index old;
 	struct snapshot_known known;
@@ -47,7 +41,6 @@ struct snapshot_writer {
 
 	/* Of snapshot_write(). */
 	struct workers workers;
-	size_t *done;
 	pthread_mutex_t lock; /* of known, totals and error */
 	struct snapshot_error *error;
 };
@@ -115,8 +108,9 @@ int snapshot_begin(const char *path, bool incremental, size_t bytes,
 	if (faccessat(w->dir, SNAPSHOT_MANIFEST, F_OK, 0))
 		snapshot_dir_clean(w->dir, none_wanted, NULL);
 	ret = snapshot_dir_numbers(w->dir, SNAPSHOT_IO_THREADS, &w->first, error);
+	w->shared.dir = w->dir;
 	for (uint32_t i = 0; i < SNAPSHOT_IO_THREADS; i++)
-		w->lanes[i] = (struct lane){.fd = -1, .number = w->first + i};
+		snapshot_lane_init(&w->lanes[i], w->first + i);
 	if (!ret && incremental && is_last(w->dir))
 		ret = snapshot_index_load(w->dir, last.index, &w->old, error);
 	if (!ret && snapshot_known_init(&w->known, w->dir, &w->old))
@@ -200,7 +194,7 @@ static int await_chunk(struct snapshot_writer *w, size_t i, struct snapshot_erro
 }
 
 /* The contents of @chunk in *@data; NULL where there are none: zeros, or as they were. */
-static int get_data(struct snapshot_writer *w, struct lane *lane,
+static int get_data(struct snapshot_writer *w, struct snapshot_lane *lane,
 		    const struct snapshot_chunk *chunk, const char **data,
 		    struct snapshot_error *error)
 {
@@ -223,32 +217,7 @@ static int get_data(struct snapshot_writer *w, struct lane *lane,
 		   : 0;
 }
 
-static int store(struct snapshot_writer *w, struct lane *lane, struct snapshot_chunk *chunk,
-		 const char *data, struct snapshot_error *error)
-{
-	char name[SNAPSHOT_NAME_SIZE];
-	int ret;
-
-	snapshot_name(SNAPSHOT_DATA, lane->number, name);
-	if (lane->fd < 0) {
-		ret = snapshot_io_open(w->dir, name, O_WRONLY | O_CREAT | O_EXCL);
-		if (ret < 0)
-			return snapshot_fail(error, ret, "%s: %s", name, strerror(-ret));
-		lane->fd = ret;
-	}
-	ret = snapshot_io_write(lane->fd, data, SNAPSHOT_CHUNK, lane->size);
-	if (ret)
-		return snapshot_fail(error, ret, "%s: writing at %zu: %s", name, lane->size,
-				     strerror(-ret));
-	chunk->codec = SNAPSHOT_RAW;
-	chunk->file = lane->number;
-	chunk->offset = lane->size;
-	chunk->stored = SNAPSHOT_CHUNK;
-	lane->size += SNAPSHOT_CHUNK;
-	return 0;
-}
-
-static int take_chunk(struct snapshot_writer *w, struct lane *lane, size_t i,
+static int take_chunk(struct snapshot_writer *w, struct snapshot_lane *lane, size_t i,
 		      struct snapshot_error *error)
 {
 	struct snapshot_chunk *chunk = &w->chunks[i];
@@ -280,24 +249,25 @@ static int take_chunk(struct snapshot_writer *w, struct lane *lane, size_t i,
 		return snapshot_fail(error, -EINVAL,
 				     "0x%" PRIx64 ": the snapshot before does not have it",
 				     chunk->address);
-	return novelty == SNAPSHOT_NEW ? store(w, lane, chunk, data, error) : 0;
+	if (novelty == SNAPSHOT_NEW)
+		return snapshot_lane_put(&w->shared, lane, chunk, data, error);
+	__atomic_fetch_add(w->shared.done, SNAPSHOT_CHUNK, __ATOMIC_RELAXED);
+	return 0;
 }
 
 static void *write_main(void *arg)
 {
 	struct snapshot_writer *w = arg;
-	struct lane *lane = &w->lanes[__atomic_fetch_add(&w->nlanes, 1, __ATOMIC_RELAXED)];
+	struct snapshot_lane *lane = &w->lanes[__atomic_fetch_add(&w->nlanes, 1, __ATOMIC_RELAXED)];
 	struct snapshot_error error;
-	int ret = 0;
+	int ret = 0, end;
 	size_t i;
 
-	while (!ret && workers_next(&w->workers, &i)) {
+	while (!ret && workers_next(&w->workers, &i))
 		ret = take_chunk(w, lane, i, &error);
-		if (!ret)
-			__atomic_fetch_add(w->done, SNAPSHOT_CHUNK, __ATOMIC_RELAXED);
-	}
-	if (!ret && lane->fd >= 0 && fsync(lane->fd))
-		ret = snapshot_fail(&error, -errno, "data-%u: %s", lane->number, strerror(errno));
+	end = snapshot_lane_finish(&w->shared, lane, ret != 0, &error);
+	if (!ret)
+		ret = end;
 	if (ret) {
 		pthread_mutex_lock(&w->lock);
 		if (!w->workers.result)
@@ -358,7 +328,7 @@ int snapshot_write(struct snapshot_writer *w, const struct snapshot_source *sour
 	int ret;
 
 	w->source = source;
-	w->done = done;
+	w->shared.done = done;
 	w->error = error;
 	w->workers = (struct workers){.count = count_chunks(source), .cancel = cancel};
 	w->totals.bytes = w->workers.count * SNAPSHOT_CHUNK;
@@ -367,7 +337,9 @@ int snapshot_write(struct snapshot_writer *w, const struct snapshot_source *sour
 		return ret;
 	snapshot_fail(error, 0, "cancelled");
 	block_signals(&signals);
+	snapshot_queue_init(&w->shared.queue, workers_threads(&w->workers, SNAPSHOT_IO_THREADS));
 	ret = workers_run(&w->workers, SNAPSHOT_IO_THREADS, write_main, w);
+	snapshot_queue_fini(&w->shared.queue);
 	if (!ret) {
 		snapshot_known_settle(&w->known);
 		ret = write_index(w, error);
@@ -494,17 +466,8 @@ void snapshot_end(struct snapshot_writer *w)
 
 	if (!w)
 		return;
-	for (size_t i = 0; i < SNAPSHOT_IO_THREADS; i++) {
-		struct lane *lane = &w->lanes[i];
-
-		snapshot_name(SNAPSHOT_DATA, lane->number, name);
-		if (lane->fd >= 0) {
-			close(lane->fd);
-			if (!w->finished)
-				unlinkat(w->dir, name, 0);
-		}
-		free(lane->buffer);
-	}
+	for (size_t i = 0; i < SNAPSHOT_IO_THREADS; i++)
+		snapshot_lane_fini(&w->shared, &w->lanes[i], w->finished);
 	snapshot_name(SNAPSHOT_INDEX, w->first, name);
 	if (!w->finished) {
 		unlinkat(w->dir, name, 0);

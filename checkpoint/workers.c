@@ -30,13 +30,18 @@ void workers_fail(struct workers *w, int error)
 				    __ATOMIC_SEQ_CST);
 }
 
+size_t workers_threads(const struct workers *w, size_t threads)
+{
+	long ncpu = sysconf(_SC_NPROCESSORS_ONLN);
+
+	return min(min(min(threads, MAX_THREADS), w->count), ncpu > 1 ? ncpu : 1);
+}
+
 int workers_run(struct workers *w, size_t threads, void *(*work)(void *arg), void *arg)
 {
 	pthread_t ids[MAX_THREADS];
-	long ncpu = sysconf(_SC_NPROCESSORS_ONLN);
-	size_t want = min(min(threads, MAX_THREADS), w->count), started = 0;
+	size_t want = workers_threads(w, threads), started = 0;
 
-	want = min(want, ncpu > 1 ? ncpu : 1);
 	w->next = 0;
 	w->result = 0;
 	/* The work of one thread needs none of its own. */

@@ -23,6 +23,9 @@ struct workers {
  */
 int workers_run(struct workers *workers, size_t threads, void *(*work)(void *arg), void *arg);
 
+/* How many threads workers_run() would use; for one, it makes none. */
+size_t workers_threads(const struct workers *workers, size_t threads);
+
 /* For @work: the next item in *@item; false when there is nothing more to do. */
 bool workers_next(struct workers *workers, size_t *item);
 

@@ -11,9 +11,11 @@
 #include "checkpoint/snapshot_read.h"
 
 #include "tests/check_suite.h"
+#include "tests/unit/no_uring.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <liburing.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -147,6 +149,31 @@ START_TEST(what_is_written_is_read)
 	ck_assert_uint_eq(totals.zero, SNAPSHOT_CHUNK);
 	ck_assert_uint_eq(totals.duplicate, SNAPSHOT_CHUNK);
 	ck_assert_uint_eq(totals.written, (CHUNKS - 2) * SNAPSHOT_CHUNK);
+	assert_read_back();
+}
+END_TEST
+
+/* Nothing that could not be in a process image, nor that is the kernel's. */
+START_TEST(no_ring_stays)
+{
+	struct snapshot_totals totals;
+
+	ck_assert_int_eq(write_all(NULL, &totals), 0);
+	assert_read_back();
+	ck_assert_int_eq(system("! ls -l /proc/$PPID/fd | grep io_uring"), 0);
+	ck_assert_int_eq(system("! grep io_uring /proc/$PPID/maps"), 0);
+	ck_assert_int_eq(system("! grep iou- /proc/$PPID/task/*/comm"), 0);
+}
+END_TEST
+
+/* As in containers whose seccomp profile does not know io_uring. */
+START_TEST(without_io_uring)
+{
+	struct snapshot_totals totals;
+
+	refuse_io_uring(_i);
+	ck_assert_int_eq(io_uring_queue_init(4, &(struct io_uring){0}, 0), -_i);
+	ck_assert_int_eq(write_all(NULL, &totals), 0);
 	assert_read_back();
 }
 END_TEST
@@ -444,6 +471,9 @@ int main(void)
 	tcase_set_timeout(tc, 60);
 	tcase_add_checked_fixture(tc, setup, teardown);
 	tcase_add_test(tc, what_is_written_is_read);
+	tcase_add_test(tc, no_ring_stays);
+	tcase_add_loop_test(tc, without_io_uring, EPERM, EPERM + 1);
+	tcase_add_loop_test(tc, without_io_uring, ENOSYS, ENOSYS + 1);
 	tcase_add_test(tc, digests_tell_what_is_unchanged);
 	tcase_add_test(tc, a_copy_can_be_gone_on_from);
 	tcase_add_test(tc, a_digest_without_contents_is_refused);

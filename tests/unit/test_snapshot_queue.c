@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Requests in flight, with a ring and without: all are done, whatever the kernel makes of them. */
+#include "checkpoint/snapshot_io.h"
+#include "checkpoint/snapshot_queue.h"
+
+#include "tests/check_suite.h"
+#include "tests/unit/no_uring.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define SIZE     (4 * SNAPSHOT_ALIGN)
+#define REQUESTS 8
+
+static struct snapshot_queue queue;
+static struct snapshot_flight flight;
+static char *memory;
+static int file;
+
+static void setup(void)
+{
+	char path[] = "/tmp/test-queue-XXXXXX";
+
+	file = mkstemp(path);
+	ck_assert_int_ge(file, 0);
+	unlink(path);
+	memory = aligned_alloc(SNAPSHOT_ALIGN, REQUESTS * SIZE);
+	for (size_t i = 0; i < REQUESTS * SIZE; i++)
+		memory[i] = i / 7;
+	snapshot_flight_init(&flight);
+}
+
+static void teardown(void)
+{
+	snapshot_flight_fini(&flight);
+	free(memory);
+	close(file);
+}
+
+/* What the tests do with the queue, in a thread that is not the queue's owner. */
+static void in_thread(void *(*work)(void *arg))
+{
+	pthread_t thread;
+	void *none;
+
+	ck_assert_int_eq(pthread_create(&thread, NULL, work, NULL), 0);
+	ck_assert_int_eq(pthread_join(thread, &none), 0);
+}
+
+static void begin(bool ringed)
+{
+	struct io_uring ring;
+
+	if (!ringed) {
+		refuse_io_uring(EPERM);
+	} else if (!io_uring_queue_init(4, &ring, 0)) {
+		io_uring_queue_exit(&ring);
+	} else {
+		ringed = false; /* this kernel does not let us */
+	}
+	snapshot_queue_init(&queue, 2);
+	ck_assert_int_eq(queue.ringed, ringed);
+}
+
+static struct snapshot_request requests[REQUESTS];
+
+static void submit_all(bool write)
+{
+	for (size_t i = 0; i < REQUESTS; i++) {
+		requests[i] = (struct snapshot_request){.write = write,
+							.fd = file,
+							.data = memory + i * SIZE,
+							.size = SIZE,
+							.offset = i * SIZE};
+		snapshot_queue_submit(&queue, &flight, &requests[i]);
+	}
+}
+
+static void take_all(ssize_t result)
+{
+	size_t taken = 0;
+
+	for (struct snapshot_request *r; (r = snapshot_queue_take(&queue, &flight, true)); taken++)
+		ck_assert_int_eq(r->result, result);
+	ck_assert_uint_eq(taken, REQUESTS);
+	ck_assert_ptr_null(snapshot_queue_take(&queue, &flight, false));
+}
+
+static void *write_and_read(void *arg)
+{
+	char *copy = malloc(REQUESTS * SIZE);
+
+	memcpy(copy, memory, REQUESTS * SIZE);
+	submit_all(true);
+	take_all(SIZE);
+	memset(memory, 0, REQUESTS * SIZE);
+	submit_all(false);
+	take_all(SIZE);
+	ck_assert_int_eq(memcmp(copy, memory, REQUESTS * SIZE), 0);
+	free(copy);
+	return arg;
+}
+
+START_TEST(all_are_done)
+{
+	begin(_i);
+	in_thread(write_and_read);
+	snapshot_queue_fini(&queue);
+}
+END_TEST
+
+static void *read_past_the_end(void *arg)
+{
+	submit_all(true);
+	take_all(SIZE);
+	ck_assert_int_eq(ftruncate(file, REQUESTS * SIZE - 100), 0);
+	submit_all(false);
+	for (struct snapshot_request *r; (r = snapshot_queue_take(&queue, &flight, true));)
+		ck_assert_int_eq(r->result, r == &requests[REQUESTS - 1] ? SIZE - 100 : SIZE);
+	return arg;
+}
+
+START_TEST(a_short_read_says_how_much)
+{
+	begin(_i);
+	in_thread(read_past_the_end);
+	snapshot_queue_fini(&queue);
+}
+END_TEST
+
+static void *write_to_nowhere(void *arg)
+{
+	int good = file;
+
+	file = open("/dev/full", O_WRONLY);
+	submit_all(true);
+	take_all(-ENOSPC);
+	close(file);
+	submit_all(true);
+	take_all(-EBADF);
+	file = good;
+	return arg;
+}
+
+START_TEST(errors_are_told)
+{
+	begin(_i);
+	in_thread(write_to_nowhere);
+	snapshot_queue_fini(&queue);
+}
+END_TEST
+
+/* The limit lies in the middle of a request: it is done in part, and then refused. */
+static void *write_beyond_the_limit(void *arg)
+{
+	struct rlimit limit = {2 * SIZE + SNAPSHOT_ALIGN, RLIM_INFINITY};
+
+	ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
+	submit_all(true);
+	for (struct snapshot_request *r; (r = snapshot_queue_take(&queue, &flight, true));)
+		ck_assert_int_eq(r->result, r < requests + 2 ? (ssize_t)SIZE : -EFBIG);
+	return arg;
+}
+
+START_TEST(a_size_limit_is_an_error)
+{
+	sigset_t size_limit;
+
+	sigemptyset(&size_limit);
+	sigaddset(&size_limit, SIGXFSZ);
+	pthread_sigmask(SIG_BLOCK, &size_limit, NULL);
+	begin(_i);
+	in_thread(write_beyond_the_limit);
+	snapshot_queue_fini(&queue);
+}
+END_TEST
+
+/* A program that closes all descriptors takes the ring with them. */
+static void *write_after_the_ring_is_gone(void *arg)
+{
+	close(queue.ring.ring_fd);
+	write_and_read(arg);
+	ck_assert(queue.broken);
+	return arg;
+}
+
+START_TEST(a_ring_that_breaks_is_done_without)
+{
+	begin(true);
+	if (queue.ringed)
+		in_thread(write_after_the_ring_is_gone);
+	snapshot_queue_fini(&queue);
+}
+END_TEST
+
+START_TEST(its_owner_does_not_submit)
+{
+	begin(true);
+	submit_all(true);
+	/* So it is done when it is submitted. */
+	for (size_t i = 0; i < REQUESTS; i++)
+		ck_assert_ptr_nonnull(snapshot_queue_take(&queue, &flight, false));
+	ck_assert(!queue.broken);
+	snapshot_queue_fini(&queue);
+}
+END_TEST
+
+START_TEST(a_child_does_not_have_the_ring)
+{
+	pid_t child;
+	int status;
+
+	begin(true);
+	child = fork();
+	if (!child)
+		_exit(!system("ls -l /proc/$PPID/fd | grep -q io_uring") ||
+		      !system("grep -q io_uring /proc/$PPID/maps"));
+	ck_assert_int_eq(waitpid(child, &status, 0), child);
+	ck_assert_int_eq(status, 0);
+	if (queue.ringed)
+		ck_assert_int_eq(system("ls -l /proc/$PPID/fd | grep -q io_uring"), 0);
+	snapshot_queue_fini(&queue);
+}
+END_TEST
+
+/* One thread alone submits nothing, so that nothing of it can stay in the caller's. */
+START_TEST(one_thread_needs_no_ring)
+{
+	snapshot_queue_init(&queue, 1);
+	ck_assert(!queue.ringed);
+	ck_assert_uint_eq(snapshot_queue_depth(&queue), 1);
+	submit_all(true);
+	take_all(SIZE);
+	snapshot_queue_fini(&queue);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("snapshot_queue");
+	TCase *tc = tcase_create("snapshot_queue");
+
+	tcase_set_timeout(tc, 60);
+	tcase_add_checked_fixture(tc, setup, teardown);
+	tcase_add_loop_test(tc, all_are_done, 0, 2);
+	tcase_add_loop_test(tc, a_short_read_says_how_much, 0, 2);
+	tcase_add_loop_test(tc, errors_are_told, 0, 2);
+	tcase_add_loop_test(tc, a_size_limit_is_an_error, 0, 2);
+	tcase_add_test(tc, a_ring_that_breaks_is_done_without);
+	tcase_add_test(tc, its_owner_does_not_submit);
+	tcase_add_test(tc, a_child_does_not_have_the_ring);
+	tcase_add_test(tc, one_thread_needs_no_ring);
+	suite_add_tcase(s, tc);
+	return check_suite_run(s);
+}
