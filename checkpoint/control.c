@@ -9,6 +9,7 @@
 #include "checkpoint/rundir.h"
 #include "checkpoint/server.h"
 #include "checkpoint/signals.h"
+#include "checkpoint/snapshot_codec.h"
 #include "checkpoint/trace.h"
 
 #include <errno.h>
@@ -417,10 +418,13 @@ int control_moved(const char *path, const CUcheckpointGpuPair *pairs, size_t cou
 static void snapshot_by_signal(void)
 {
 	const char *path = secure_getenv("CUDAW_SNAPSHOT_DIR");
-	struct snapshot_order order = {.incremental = true, .hold = true};
+	const char *codec = secure_getenv("CUDAW_SNAPSHOT_COMPRESS");
+	struct snapshot_order order = {.incremental = true, .codec = SNAPSHOT_RAW, .hold = true};
 
 	if (!path || !*path || engine_held_in())
 		return;
+	if (codec && *codec && !snapshot_codec_parse(codec, &order.codec))
+		pr_err("CUDAW_SNAPSHOT_COMPRESS=%s: expected none, lz4 or zstd", codec);
 	if (*path == '/' && strlen(path) < sizeof(order.path)) {
 		strcpy(order.path, path);
 		control_want_snapshot(&order, 0);

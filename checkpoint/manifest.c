@@ -153,6 +153,7 @@ static void put_memory(struct json_out *out, const struct manifest_parts *parts)
 	json_number(out, "duplicate", totals->duplicate);
 	json_number(out, "unchanged", totals->unchanged);
 	json_number(out, "written", totals->written);
+	json_number(out, "stored", totals->stored);
 	json_close(out, '}');
 }
 

@@ -18,13 +18,14 @@
  *				word stands for CUDAW_RELEASE
  *	resume [TIMEOUT_MS]	resume; TIMEOUT_MS bounds the wait for GPU memory, 0 or none: forever
  *	trim			give back the host and GPU memory that a running job keeps for later
- *	snapshot [pause [TIMEOUT_MS]] [incremental] [hold] [image] DIR
- *				write what a paused job has saved to the folder DIR, an absolute
+ *	snapshot [pause [TIMEOUT_MS]] [incremental] [hold] [image]
+ *	[none|lz4|zstd] DIR	write what a paused job has saved to the folder DIR, an absolute
  *				path. pause: a job that is not paused is paused, and written while
  *				it is copied; it runs on where that fails, but stays paused where it
  *				does not; incremental: keep what the snapshot there has already;
  *				hold: give the host memory back, a resume reads the snapshot; image:
- *				leave it unfinished, for a process image to be added (FORMAT.md)
+ *				leave it unfinished, for a process image to be added (FORMAT.md);
+ *				the last word: how to compress (none)
  *	moved [OLD=NEW]... DIR	the snapshot that this paused job is in lies in DIR now; the resume
  *				is to go to other GPUs (UUIDs; all that the process sees, or none)
  *

@@ -110,7 +110,8 @@ int saving_begin(struct saving *s, const struct saved *saved, const struct snaps
 	int ret;
 
 	*s = (struct saving){.saved = saved, .order = order, .cancel = cancel};
-	ret = snapshot_begin(order->path, order->incremental, bytes, &s->writer, error);
+	ret = snapshot_begin(order->path, order->incremental, order->codec, bytes, &s->writer,
+			     error);
 	if (ret)
 		return ret;
 	ret = make_lists(s);

@@ -3,6 +3,7 @@
 #include "checkpoint/control.h"
 #include "checkpoint/nvml.h"
 #include "checkpoint/rundir.h"
+#include "checkpoint/snapshot_codec.h"
 #include "checkpoint/unmanaged.h"
 #include "vmem/addressing.h"
 #include "vmem/vmem.h"
@@ -246,9 +247,10 @@ static bool take_word(const char **text, const char *word)
 	return true;
 }
 
-/* "[pause [MS]] [incremental] [hold] [image] /DIR". False where it is none of that. */
+/* "[pause [MS]] [incremental] [hold] [image] [none|lz4|zstd] /DIR". False where it is none of that. */
 static bool parse_order(const char *text, struct snapshot_order *order, int *timeout_ms)
 {
+	char codec[8];
 	int len = 0;
 
 	*timeout_ms = CONTROL_PAUSE_TIMEOUT_MS;
@@ -258,6 +260,13 @@ static bool parse_order(const char *text, struct snapshot_order *order, int *tim
 	order->incremental = take_word(&text, "incremental ");
 	order->hold = take_word(&text, "hold ");
 	order->image = take_word(&text, "image ");
+	order->codec = SNAPSHOT_RAW;
+	len = 0;
+	if (sscanf(text, "%7[a-z0-9] %n", codec, &len) == 1) {
+		if (!snapshot_codec_parse(codec, &order->codec))
+			return false;
+		text += len;
+	}
 	return *timeout_ms >= 0 && *text == '/' &&
 	       snprintf(order->path, sizeof(order->path), "%s", text) < (int)sizeof(order->path);
 }

@@ -15,6 +15,7 @@
  */
 #include "checkpoint/hash.h"
 
+#include <stddef.h>
 #include <stdint.h>
 
 #define SNAPSHOT_FORMAT       "cudaw snapshot"
@@ -30,7 +31,16 @@
 #define SNAPSHOT_NAME_SIZE  16 /* "index-" and nine digits */
 
 /* How a chunk is stored; the values are the format's. */
-enum snapshot_codec { SNAPSHOT_ZERO, SNAPSHOT_RAW };
+enum snapshot_codec { SNAPSHOT_ZERO, SNAPSHOT_RAW, SNAPSHOT_LZ4, SNAPSHOT_ZSTD };
+
+/* The most that a compressed chunk takes: at least one page less than as it is. */
+#define SNAPSHOT_PACKED_MAX (SNAPSHOT_CHUNK - SNAPSHOT_ALIGN)
+
+/* Bytes of data files, where the next chunk begins at a multiple of SNAPSHOT_ALIGN. */
+static inline size_t snapshot_padded(size_t stored)
+{
+	return (stored + SNAPSHOT_ALIGN - 1) & -SNAPSHOT_ALIGN;
+}
 
 struct snapshot_header {
 	char magic[8];
@@ -47,7 +57,8 @@ struct snapshot_chunk {
 	uint64_t address; /* on the GPU, a multiple of SNAPSHOT_CHUNK */
 	uint64_t offset;  /* in data-FILE, a multiple of SNAPSHOT_ALIGN */
 	uint32_t file;
-	uint32_t stored; /* bytes there; of a chunk of zeros: file, offset and this are 0 */
+	uint32_t
+		stored; /* bytes there, padding aside; of a chunk of zeros: file, offset and this are 0 */
 	uint32_t codec;
 	uint32_t reserved;
 	struct hash128 hash;   /* of the 2 MiB */

@@ -59,10 +59,12 @@ static const char *chunk_fault(const struct snapshot_chunk *c)
 	if (c->codec == SNAPSHOT_ZERO)
 		return c->file || c->offset || c->stored ? "a chunk of zeros is stored somewhere"
 							 : NULL;
-	if (c->codec != SNAPSHOT_RAW)
+	if (c->codec > SNAPSHOT_ZSTD)
 		return "its codec is not known";
-	if (c->stored != SNAPSHOT_CHUNK)
+	if (c->codec == SNAPSHOT_RAW && c->stored != SNAPSHOT_CHUNK)
 		return "its stored size is not 2 MiB";
+	if (!c->stored || (c->codec != SNAPSHOT_RAW && c->stored > SNAPSHOT_PACKED_MAX))
+		return "its compressed size is not from 1 to 2 MiB - 4096";
 	if (c->file > SNAPSHOT_NUMBER_MAX)
 		return "its file's number is too large";
 	if (c->offset % SNAPSHOT_ALIGN || c->offset > OFFSET_MAX)
@@ -91,7 +93,7 @@ static bool places_agree(const struct snapshot_chunk *a, const struct snapshot_c
 	if (a->offset == b->offset)
 		return a->stored == b->stored && a->codec == b->codec &&
 		       hash_equal(a->hash, b->hash);
-	return a->offset + a->stored <= b->offset;
+	return a->offset + snapshot_padded(a->stored) <= b->offset;
 }
 
 static int check_chunks(struct snapshot_index *index, const char *name,

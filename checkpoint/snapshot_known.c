@@ -36,7 +36,7 @@ static bool worth_keeping(int dir, const struct snapshot_index *old, size_t begi
 		const struct snapshot_chunk *c = &old->chunks[old->order[i]];
 
 		if (i == begin || c->offset != old->chunks[old->order[i - 1]].offset)
-			needed += c->stored;
+			needed += snapshot_padded(c->stored);
 	}
 	return !fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) && needed >= (size_t)st.st_size / 2;
 }

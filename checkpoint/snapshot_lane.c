@@ -7,12 +7,24 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
+
+#define MISSES_MAX 4    /* then one chunk of 17 is tried */
+#define FORGETTING 0.97 /* so much of what compressing took is remembered, at each chunk */
 
 void snapshot_lane_init(struct snapshot_lane *lane, uint32_t number)
 {
 	*lane = (struct snapshot_lane){.number = number, .fd = -1};
 	snapshot_flight_init(&lane->flight);
+}
+
+static double now(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return ts.tv_sec + ts.tv_nsec / 1e9;
 }
 
 static int open_file(struct snapshot_lanes *lanes, struct snapshot_lane *lane,
@@ -59,22 +71,75 @@ static int find_slot(struct snapshot_lanes *lanes, struct snapshot_lane *lane,
 	return ret;
 }
 
+static bool is_to_pack(struct snapshot_lanes *lanes, struct snapshot_lane *lane)
+{
+	bool pack;
+
+	if (lanes->codec == SNAPSHOT_RAW)
+		return false;
+	if (lane->skip) {
+		lane->skip--;
+		return false;
+	}
+	pthread_mutex_lock(&lanes->lock);
+	pack = !lanes->tried ||
+	       snapshot_queue_spares(&lanes->queue, SNAPSHOT_CHUNK, lanes->pack_seconds);
+	lanes->tried = true;
+	/* It may have been slow for once: in time it is tried again. */
+	if (!pack)
+		lanes->pack_seconds *= FORGETTING;
+	pthread_mutex_unlock(&lanes->lock);
+	return pack;
+}
+
+/* The chunk at @data compressed into the slot's buffer. Its bytes; 0: it is to stay as it is. */
+static size_t pack(struct snapshot_lanes *lanes, struct snapshot_lane *lane,
+		   struct snapshot_slot *slot, const char *data)
+{
+	double seconds = now();
+	size_t size;
+
+	if (!slot->buffer)
+		slot->buffer = snapshot_io_buffer();
+	if (!slot->buffer)
+		return 0;
+	size = snapshot_pack(&lane->packer, lanes->codec, data, slot->buffer);
+	seconds = now() - seconds;
+	pthread_mutex_lock(&lanes->lock);
+	if (lanes->pack_seconds > 0)
+		seconds = (lanes->pack_seconds + seconds) / 2;
+	lanes->pack_seconds = seconds;
+	pthread_mutex_unlock(&lanes->lock);
+	if (size && size < SNAPSHOT_CHUNK / 8 * 7)
+		lane->misses = 0;
+	else if (lane->misses < MISSES_MAX)
+		lane->misses++;
+	lane->skip = lane->misses ? 1U << lane->misses : 0;
+	return size;
+}
+
 int snapshot_lane_put(struct snapshot_lanes *lanes, struct snapshot_lane *lane,
 		      struct snapshot_chunk *chunk, const char *data, struct snapshot_error *error)
 {
 	struct snapshot_slot *slot;
 	struct snapshot_request *request;
+	size_t stored = 0;
 	int ret = open_file(lanes, lane, error);
 
 	if (!ret)
 		ret = find_slot(lanes, lane, &slot, error);
 	if (ret)
 		return ret;
-	chunk->codec = SNAPSHOT_RAW;
+	if (is_to_pack(lanes, lane))
+		stored = pack(lanes, lane, slot, data);
+	chunk->codec = stored ? lanes->codec : SNAPSHOT_RAW;
 	chunk->file = lane->number;
 	chunk->offset = lane->size;
-	chunk->stored = SNAPSHOT_CHUNK;
-	if (data == lane->buffer) {
+	chunk->stored = stored ? stored : SNAPSHOT_CHUNK;
+	if (stored) {
+		memset(slot->buffer + stored, 0, snapshot_padded(stored) - stored);
+		data = slot->buffer;
+	} else if (data == lane->buffer) {
 		lane->buffer = slot->buffer;
 		slot->buffer = (char *)data;
 	}
@@ -82,7 +147,7 @@ int snapshot_lane_put(struct snapshot_lanes *lanes, struct snapshot_lane *lane,
 	request->write = true;
 	request->fd = lane->fd;
 	request->data = (char *)data;
-	request->size = SNAPSHOT_CHUNK;
+	request->size = snapshot_padded(chunk->stored);
 	request->offset = lane->size;
 	lane->size += request->size;
 	slot->in_flight = true;
@@ -121,5 +186,6 @@ void snapshot_lane_fini(struct snapshot_lanes *lanes, struct snapshot_lane *lane
 	for (size_t i = 0; i < SNAPSHOT_DEPTH_MOST; i++)
 		free(lane->slots[i].buffer);
 	free(lane->buffer);
+	snapshot_packer_free(&lane->packer);
 	snapshot_flight_fini(&lane->flight);
 }

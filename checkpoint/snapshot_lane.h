@@ -3,15 +3,26 @@
 #define CUDAW_SNAPSHOT_LANE_H
 /*
  * The data file that one thread writes: chunks one behind the other, several of them in flight.
+ *
+ * Compressing is never to make a snapshot slower than the disk would be without. A chunk is
+ * compressed only while the disk has enough to do anyway, or where the threads together compress
+ * so much faster than it writes that it never waits for them; else it is stored as it is. What
+ * decides is measured: what the disk does, and what the chunk before took. The first chunk of all
+ * is compressed to find out. Where chunks do not shrink, ever fewer are tried.
  */
-#include "checkpoint/snapshot_format.h"
+#include "checkpoint/snapshot_codec.h"
 #include "checkpoint/snapshot_queue.h"
 
 /* What the lanes of one snapshot share. */
 struct snapshot_lanes {
 	int dir;
-	size_t *done; /* bytes of chunks that are stored, added to atomically */
+	enum snapshot_codec codec; /* to try: SNAPSHOT_RAW is none */
+	size_t *done;              /* bytes of chunks that are stored, added to atomically */
 	struct snapshot_queue queue;
+
+	pthread_mutex_t lock; /* of all below */
+	bool tried;           /* to compress a chunk */
+	double pack_seconds;  /* what that takes; 0: not known yet */
 };
 
 struct snapshot_slot {
@@ -28,6 +39,8 @@ struct snapshot_lane {
 	char *buffer; /* for the thread to have a chunk in; NULL: not needed yet */
 	struct snapshot_slot slots[SNAPSHOT_DEPTH_MOST];
 	struct snapshot_flight flight;
+	struct snapshot_packer packer;
+	unsigned misses, skip; /* chunks that did not shrink, and how many not to try for it */
 };
 
 void snapshot_lane_init(struct snapshot_lane *lane, uint32_t number);

@@ -4,10 +4,23 @@
 
 #include <errno.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
+
+#define KNOWN_BYTES  (16UL << 20) /* that make a rate */
+#define WORK_MARGIN  4
+#define SPEED_MARGIN 2
 
 /* The ring of the snapshot that is being written or read, for the children of a fork(). */
 static int ring_fd = -1;
+
+static double now(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return ts.tv_sec + ts.tv_nsec / 1e9;
+}
 
 static size_t min(size_t a, size_t b)
 {
@@ -15,11 +28,29 @@ static size_t min(size_t a, size_t b)
 }
 
 /* The lock is held. */
-static void finish(struct snapshot_request *r, ssize_t result)
+static void count_submitted(struct snapshot_queue *q, const struct snapshot_request *r)
+{
+	if (!q->bytes)
+		q->begin = now();
+	q->bytes += r->size;
+}
+
+static void count_done(struct snapshot_queue *q, const struct snapshot_request *r)
+{
+	double end = now();
+
+	q->bytes -= r->size;
+	q->done += r->size;
+	q->busy += end - q->begin;
+	q->begin = end;
+}
+
+static void finish(struct snapshot_queue *q, struct snapshot_request *r, ssize_t result)
 {
 	r->result = result;
 	r->next = r->flight->done;
 	r->flight->done = r;
+	count_done(q, r);
 	pthread_cond_signal(&r->flight->wake);
 }
 
@@ -41,7 +72,7 @@ static void *reap_main(void *arg)
 		}
 		pthread_mutex_lock(&q->lock);
 		if (cqe->user_data)
-			finish(io_uring_cqe_get_data(cqe), cqe->res);
+			finish(q, io_uring_cqe_get_data(cqe), cqe->res);
 		else
 			end = true;
 		pthread_mutex_unlock(&q->lock);
@@ -164,13 +195,14 @@ void snapshot_queue_submit(struct snapshot_queue *q, struct snapshot_flight *f,
 	r->flight = f;
 	f->count++;
 	pthread_mutex_lock(&q->lock);
+	count_submitted(q, r);
 	submitted = submit(q, r);
 	pthread_mutex_unlock(&q->lock);
 	if (submitted)
 		return;
 	ret = do_rest(r, 0);
 	pthread_mutex_lock(&q->lock);
-	finish(r, ret);
+	finish(q, r, ret);
 	pthread_mutex_unlock(&q->lock);
 }
 
@@ -195,4 +227,18 @@ struct snapshot_request *snapshot_queue_take(struct snapshot_queue *q, struct sn
 	if (q->ringed && r->result != (ssize_t)r->size)
 		r->result = do_rest(r, r->result > 0 ? r->result : 0);
 	return r;
+}
+
+bool snapshot_queue_spares(struct snapshot_queue *q, size_t size, double seconds)
+{
+	double rate;
+	bool spares = false;
+
+	pthread_mutex_lock(&q->lock);
+	rate = q->done >= KNOWN_BYTES && q->busy > 0 ? q->done / q->busy : 0;
+	if (rate > 0 && seconds > 0)
+		spares = q->bytes >= WORK_MARGIN * seconds * rate ||
+			 q->threads * size >= SPEED_MARGIN * seconds * rate;
+	pthread_mutex_unlock(&q->lock);
+	return spares;
 }

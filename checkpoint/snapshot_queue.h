@@ -7,7 +7,7 @@
  * By io_uring where the kernel has it (5.11) and lets us; else, and where there is one thread only,
  * a request is done by the thread that submits it, which is as many in flight as there are threads.
  * One ring serves all threads: they submit under its lock, and a thread of the queue's own takes
- * what is done.
+ * what is done, so that it is always known how much the disk still has to do.
  *
  * A ring cannot be in a process image, nor can the kernel's threads behind it, which go when the
  * threads that submitted do. Hence the queue lives no longer than the threads of one snapshot, a
@@ -52,6 +52,10 @@ struct snapshot_queue {
 	pthread_t reaper;
 	pthread_mutex_t lock; /* of all below, and of submitting */
 	size_t threads;
+	size_t bytes; /* in flight */
+	double begin; /* of the time since when there were always some, in seconds */
+	size_t done;  /* bytes, in all */
+	double busy;  /* and the seconds in which they were */
 };
 
 /* For as many threads as will submit requests. It cannot fail: see above. */
@@ -76,5 +80,13 @@ void snapshot_queue_submit(struct snapshot_queue *queue, struct snapshot_flight 
  */
 struct snapshot_request *snapshot_queue_take(struct snapshot_queue *queue,
 					     struct snapshot_flight *flight, bool wait);
+
+/*
+ * Whether each thread may spend @seconds on a chunk of @size bytes without the disk doing less for
+ * it: because that has enough to do for four times as long, as some of what is in flight waits for
+ * processors, too; or because all threads that do the same are at least twice as fast as the disk.
+ * As long as nothing is known of the disk, or of the time, which is 0 then: no.
+ */
+bool snapshot_queue_spares(struct snapshot_queue *queue, size_t size, double seconds);
 
 #endif

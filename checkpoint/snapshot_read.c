@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/snapshot_read.h"
+#include "checkpoint/snapshot_codec.h"
 #include "checkpoint/snapshot_io.h"
 #include "checkpoint/snapshot_queue.h"
 #include "checkpoint/workers.h"
@@ -35,6 +36,8 @@ struct reader {
 	struct job *job;
 	struct slot slots[SNAPSHOT_DEPTH_MOST];
 	struct snapshot_flight flight;
+	struct snapshot_unpacker unpacker;
+	char *chunk; /* for what was compressed; NULL: not needed yet */
 	int fd;
 	uint32_t file; /* that fd is */
 };
@@ -86,6 +89,48 @@ static int check_hash(const struct snapshot_chunk *chunk, const char *data,
 			     chunk->file, chunk->offset, chunk->address, expected, found);
 }
 
+/* Behind what is compressed are zeros up to where the next chunk may begin. */
+static int check_padding(const struct slot *slot, const struct snapshot_chunk *chunk,
+			 struct snapshot_error *error)
+{
+	for (ssize_t at = chunk->stored; at < slot->request.result; at++)
+		if (slot->buffer[at])
+			return snapshot_fail(error, -EBADMSG,
+					     "data-%u: damaged at %" PRIu64
+					     ": expected zeros behind a chunk",
+					     chunk->file, chunk->offset + at);
+	return 0;
+}
+
+/* The contents of @chunk, of which @slot has what is stored, in *@data, checked. */
+static int get_chunk(struct reader *r, const struct slot *slot, const struct snapshot_chunk *chunk,
+		     const char **data, struct snapshot_error *error)
+{
+	const char *why;
+	int ret;
+
+	*data = slot->buffer;
+	if (chunk->codec == SNAPSHOT_RAW)
+		return check_hash(chunk, *data, error);
+	ret = check_padding(slot, chunk, error);
+	if (!ret)
+		ret = need_buffer(&r->chunk, error);
+	if (ret)
+		return ret;
+	*data = r->chunk;
+	ret = snapshot_unpack(&r->unpacker, chunk->codec, slot->buffer, chunk->stored, r->chunk,
+			      &why);
+	if (ret == -ENOMEM)
+		return snapshot_fail(error, ret, "out of memory");
+	if (ret)
+		return snapshot_fail(error, ret,
+				     "data-%u: damaged at %" PRIu64 " (0x%" PRIx64
+				     " on the GPU): expected %u bytes of %s: %s",
+				     chunk->file, chunk->offset, chunk->address, chunk->stored,
+				     snapshot_codec_name(chunk->codec), why);
+	return check_hash(chunk, *data, error);
+}
+
 static int give(const struct snapshot_read *what, const struct snapshot_chunk *chunk,
 		const char *data, struct snapshot_error *error)
 {
@@ -104,6 +149,7 @@ static int take_place(struct reader *r, struct snapshot_request *request,
 	const struct snapshot_read *what = r->job->what;
 	const uint32_t *places = r->job->places;
 	const struct snapshot_chunk *chunk = chunk_at(r->job, slot->place);
+	const char *data;
 	int ret;
 
 	slot->in_flight = false;
@@ -115,9 +161,9 @@ static int take_place(struct reader *r, struct snapshot_request *request,
 				     "data-%u: truncated: expected %u bytes at %" PRIu64
 				     ", found %zd",
 				     chunk->file, chunk->stored, chunk->offset, request->result);
-	ret = check_hash(chunk, slot->buffer, error);
+	ret = get_chunk(r, slot, chunk, &data, error);
 	for (uint32_t j = places[slot->place]; !ret && j < places[slot->place + 1]; j++)
-		ret = give(what, &what->index->chunks[what->index->order[j]], slot->buffer, error);
+		ret = give(what, &what->index->chunks[what->index->order[j]], data, error);
 	return ret;
 }
 
@@ -152,7 +198,7 @@ static int ask_for(struct reader *r, size_t place, struct snapshot_error *error)
 	slot->in_flight = true;
 	slot->request.fd = r->fd;
 	slot->request.data = slot->buffer;
-	slot->request.size = chunk->stored;
+	slot->request.size = snapshot_padded(chunk->stored);
 	slot->request.offset = chunk->offset;
 	snapshot_queue_submit(&r->job->queue, &r->flight, &slot->request);
 	return 0;
@@ -166,6 +212,8 @@ static void reader_fini(struct reader *r)
 		close(r->fd);
 	for (size_t i = 0; i < SNAPSHOT_DEPTH_MOST; i++)
 		free(r->slots[i].buffer);
+	free(r->chunk);
+	snapshot_unpacker_free(&r->unpacker);
 	snapshot_flight_fini(&r->flight);
 }
 

@@ -17,6 +17,7 @@ struct snapshot_order {
 	char path[PATH_MAX]; /* absolute: the folder */
 	bool pause;          /* the job is paused for it: without it, it is to run */
 	bool incremental;
+	enum snapshot_codec codec;
 	bool hold;  /* the host memory is then given back: the data is in the snapshot alone */
 	bool image; /* a process image will be added, and the snapshot finished, by others */
 };

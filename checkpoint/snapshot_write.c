@@ -90,7 +90,7 @@ static bool none_wanted(const void *arg, enum snapshot_kind kind, uint32_t numbe
 	return false;
 }
 
-int snapshot_begin(const char *path, bool incremental, size_t bytes,
+int snapshot_begin(const char *path, bool incremental, enum snapshot_codec codec, size_t bytes,
 		   struct snapshot_writer **writer, struct snapshot_error *error)
 {
 	struct snapshot_writer *w = calloc(1, sizeof(*w));
@@ -99,6 +99,8 @@ int snapshot_begin(const char *path, bool incremental, size_t bytes,
 	if (!w)
 		return snapshot_fail(error, -ENOMEM, "out of memory");
 	pthread_mutex_init(&w->lock, NULL);
+	pthread_mutex_init(&w->shared.lock, NULL);
+	w->shared.codec = codec;
 	w->dir = snapshot_dir_create(path, geteuid(), error);
 	if (w->dir < 0) {
 		ret = w->dir;
@@ -340,6 +342,8 @@ int snapshot_write(struct snapshot_writer *w, const struct snapshot_source *sour
 	snapshot_queue_init(&w->shared.queue, workers_threads(&w->workers, SNAPSHOT_IO_THREADS));
 	ret = workers_run(&w->workers, SNAPSHOT_IO_THREADS, write_main, w);
 	snapshot_queue_fini(&w->shared.queue);
+	for (size_t i = 0; i < SNAPSHOT_IO_THREADS; i++)
+		w->totals.stored += w->lanes[i].size;
 	if (!ret) {
 		snapshot_known_settle(&w->known);
 		ret = write_index(w, error);
@@ -476,6 +480,7 @@ void snapshot_end(struct snapshot_writer *w)
 	snapshot_dir_close(w->dir);
 	snapshot_known_free(&w->known);
 	snapshot_index_free(&w->old);
+	pthread_mutex_destroy(&w->shared.lock);
 	pthread_mutex_destroy(&w->lock);
 	free(w->chunks);
 	free(w);

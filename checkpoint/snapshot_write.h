@@ -61,22 +61,23 @@ struct snapshot_source {
 	void *arg;
 };
 
-/* What became of the chunks, in bytes of GPU memory, and what was written of them. */
+/* What became of the chunks, in bytes of GPU memory, and what that took on disk. */
 struct snapshot_totals {
 	size_t bytes;
 	size_t zero;
 	size_t duplicate; /* equal to others of this snapshot */
 	size_t unchanged; /* stored by the snapshot before */
 	size_t written;
+	size_t stored; /* bytes of the data files that were made for it: compressed, and padded */
 };
 
 /*
  * Begin a snapshot in the folder at @path. @incremental: keep what the snapshot there has stored,
- * where it is the one that this process wrote last, or a copy of it; else it is a full one. @bytes:
- * how much may be written at the most; too little room is found now rather than later. 0 or a
- * negative errno.
+ * where it is the one that this process wrote last, or a copy of it; else it is a full one. @codec:
+ * how to compress, where that costs no time; SNAPSHOT_RAW: not at all. @bytes: how much may be
+ * written at the most; too little room is found now rather than later. 0 or a negative errno.
  */
-int snapshot_begin(const char *path, bool incremental, size_t bytes,
+int snapshot_begin(const char *path, bool incremental, enum snapshot_codec codec, size_t bytes,
 		   struct snapshot_writer **writer, struct snapshot_error *error);
 
 /*

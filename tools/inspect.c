@@ -141,9 +141,9 @@ static void print_sizes(const struct snapshot *s)
 	       "snapshot before\n",
 	       format_bytes(a, totals->bytes), format_bytes(b, totals->zero),
 	       format_bytes(c, totals->duplicate), format_bytes(d, totals->unchanged));
-	printf("disk      %s in %zu files, %s of it written by this snapshot\n",
+	printf("disk      %s in %zu files, %s of it written by this snapshot, for %s of memory\n",
 	       format_bytes(a, disk_bytes(s)), s->manifest.ndata + 2,
-	       format_bytes(b, totals->written));
+	       format_bytes(b, totals->stored), format_bytes(c, totals->written));
 	json_array_foreach(phases, i, phase)
 	{
 		double ms = json_number_value(json_object_get(phase, "ms"));

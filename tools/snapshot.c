@@ -2,6 +2,7 @@
 /* cudaw snapshot: a job's GPU memory and processes into a folder. */
 #include "tools/tools.h"
 
+#include "checkpoint/snapshot_codec.h"
 #include "checkpoint/snapshot_dir.h"
 #include "tools/control.h"
 #include "tools/criu.h"
@@ -30,6 +31,8 @@ const char help_snapshot[] =
 	"\n"
 	"  -s, --stop             end the job when the snapshot is safe\n"
 	"  -i, --incremental      do not write what the snapshot in DIR has already\n"
+	"  -c, --compress CODEC   zstd, lz4 or none (none): memory that shrinks, as far as that costs\n"
+	"                         no time beside the disk's\n"
 	"      --gpu-only         only the GPU memory, without CRIU; 'cudaw restore' cannot use it\n"
 	"  -t, --timeout SECONDS  let the job run on if its kernels do not end in time (30)\n"
 	"  -j, --json             what was done, as a JSON object\n"
@@ -45,6 +48,7 @@ struct taking {
 	const char *target;
 	char path[PATH_MAX];
 	bool stop, incremental, gpu_only, json;
+	enum snapshot_codec codec;
 	long timeout_ms;
 
 	struct job_list list;
@@ -203,8 +207,9 @@ static int take(struct taking *t)
 	t->was_running = strcmp(t->job->status.state, "paused") != 0;
 	if (t->timeout_ms)
 		snprintf(timeout, sizeof(timeout), "%ld ", t->timeout_ms);
-	snprintf(request, sizeof(request), "snapshot pause %s%s%s%s", timeout,
-		 t->incremental ? "incremental " : "", t->gpu_only ? "" : "hold image ", t->path);
+	snprintf(request, sizeof(request), "snapshot pause %s%s%s%s %s", timeout,
+		 t->incremental ? "incremental " : "", t->gpu_only ? "" : "hold image ",
+		 snapshot_codec_name(t->codec), t->path);
 	ret = control_ask(t->job, "snapshot", "writing", request);
 	if (ret) {
 		/* It resumes by itself. */
@@ -250,7 +255,7 @@ static json_t *resume_of(const struct taking *t)
 
 static int report(const struct taking *t)
 {
-	char bytes[FORMAT_SIZE], written[FORMAT_SIZE], image[FORMAT_SIZE];
+	char bytes[FORMAT_SIZE], written[FORMAT_SIZE], stored[FORMAT_SIZE], image[FORMAT_SIZE];
 	struct snapshot s;
 	int ret = snapshot_open(t->path, &s);
 
@@ -268,9 +273,10 @@ static int report(const struct taking *t)
 		putchar('\n');
 		json_decref(object);
 	} else {
-		printf("%d is in %s: %s of GPU memory, %s of it written, %s of processes%s\n",
+		printf("%d is in %s: %s of GPU memory, %s of it written as %s, %s of processes%s\n",
 		       t->job->pid, t->path, format_bytes(bytes, s.manifest.totals.bytes),
 		       format_bytes(written, s.manifest.totals.written),
+		       format_bytes(stored, s.manifest.totals.stored),
 		       format_bytes(image, t->image_bytes), t->stop ? "; it is stopped" : "");
 	}
 	snapshot_close(&s);
@@ -307,24 +313,27 @@ static int run(struct taking *t, const char *path)
 int cmd_snapshot(int argc, char **argv)
 {
 	static const struct option options[] = {
-		{"stop", no_argument, NULL, 's'},
-		{"incremental", no_argument, NULL, 'i'},
-		{"gpu-only", no_argument, NULL, 'g'},
-		{"timeout", required_argument, NULL, 't'},
-		{"json", no_argument, NULL, 'j'},
-		{"help", no_argument, NULL, 'h'},
-		{NULL, 0, NULL, 0},
+		{"stop", no_argument, NULL, 's'},           {"incremental", no_argument, NULL, 'i'},
+		{"compress", required_argument, NULL, 'c'}, {"gpu-only", no_argument, NULL, 'g'},
+		{"timeout", required_argument, NULL, 't'},  {"json", no_argument, NULL, 'j'},
+		{"help", no_argument, NULL, 'h'},           {NULL, 0, NULL, 0},
 	};
-	struct taking t = {0};
+	struct taking t = {.codec = SNAPSHOT_RAW};
 	int opt;
 
-	while ((opt = getopt_long(argc, argv, "sit:jh", options, NULL)) != -1) {
+	while ((opt = getopt_long(argc, argv, "sic:t:jh", options, NULL)) != -1) {
 		switch (opt) {
 		case 's':
 			t.stop = true;
 			break;
 		case 'i':
 			t.incremental = true;
+			break;
+		case 'c':
+			if (!snapshot_codec_parse(optarg, &t.codec)) {
+				complain("'%s' is none of zstd, lz4 and none", optarg);
+				return usage_error("snapshot");
+			}
 			break;
 		case 'g':
 			t.gpu_only = true;

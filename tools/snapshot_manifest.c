@@ -178,7 +178,7 @@ static int get_totals(struct snapshot_manifest *m, struct snapshot_error *error)
 	} fields[] = {
 		{"bytes", &m->totals.bytes},         {"zero", &m->totals.zero},
 		{"duplicate", &m->totals.duplicate}, {"unchanged", &m->totals.unchanged},
-		{"written", &m->totals.written},
+		{"written", &m->totals.written},     {"stored", &m->totals.stored},
 	};
 	uint64_t value;
 

@@ -159,6 +159,17 @@ def test_an_incremental_snapshot_writes_what_changed():
     assert is_whole(path)
 
 
+def test_an_incremental_snapshot_keeps_what_is_compressed():
+    for codec in ("lz4", "zstd"):
+        path = folder()
+        write(path, 1, 100, codec, "incremental")
+        found = manifest(path)
+        eq(found["totals"]["unchanged"], 80 * CHUNK)
+        assert found["totals"]["stored"] < 10 * CHUNK, found["totals"]
+        assert found["totals"]["stored"] < sum(f["size"] for f in found["data"])
+        assert is_whole(path)
+
+
 def test_one_that_is_not_incremental_writes_all():
     path = folder()
     write(path, 1, 100, "full")

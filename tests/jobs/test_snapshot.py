@@ -76,6 +76,52 @@ def it_is_paused_once_the_gpu_is_free():
     finish(job)
 
 
+def totals_of(path):
+    return json.loads(cudaw_ok("inspect", "--json", path))["totals"]
+
+
+def a_signal_pauses_into_a_compressed_snapshot():
+    path = folder()
+    job = paused_into(path, CUDAW_SNAPSHOT_COMPRESS="zstd")
+    totals = totals_of(path)
+    check(0 < totals["stored"] < totals["written"], f"totals are {totals}")
+    cudaw_ok("verify", path)
+    job.resume("signal")
+    finish(job)
+
+
+def a_wrong_codec_is_told_and_the_snapshot_written():
+    path = folder()
+    job = paused_into(path, CUDAW_SNAPSHOT_COMPRESS="rar", CUDAW_LOG_FILE=path + ".log")
+    with open(path + ".log", encoding="utf-8") as file:
+        said = file.read()
+    check("CUDAW_SNAPSHOT_COMPRESS=rar: expected none, lz4 or zstd" in said, f"the log is {said!r}")
+    totals = totals_of(path)
+    equal(totals["stored"], totals["written"], "the bytes on disk")
+    job.resume("signal")
+    finish(job)
+
+
+def the_command_compresses():
+    job = counter()
+    for codec in ("zstd", "lz4", "none"):
+        path = folder()
+        done = json.loads(cudaw_ok("snapshot", "--gpu-only", "--compress", codec, "--json",
+                                   job.pid, path))
+        totals = done["totals"]
+        equal(totals, totals_of(path), "the totals")
+        if codec == "none":
+            equal(totals["stored"], totals["written"], "the bytes on disk")
+        if codec == "zstd":     # LZ4 finds nothing in words that count up
+            check(totals["stored"] < totals["written"], f"totals are {totals}")
+        cudaw_ok("verify", path)
+        shutil.rmtree(path)
+    done = cudaw("snapshot", "--gpu-only", "--compress", "zip", job.pid, folder())
+    equal(done.returncode, 2, "the exit code")
+    check("'zip' is none of zstd, lz4 and none" in done.stderr, f"stderr is {done.stderr!r}")
+    finish(job)
+
+
 def with_the_context_left_on_the_gpu():
     path = folder()
     job = paused_into(path, CUDAW_RELEASE="memory")
@@ -185,7 +231,8 @@ def requests_that_make_no_sense():
     path = folder()
     equal(ask(job, f"snapshot {path}")[-1], "end busy the job is not paused", "the answer")
     for request in ("snapshot", "snapshot here", "snapshot hold", "snapshot fast /tmp/x",
-                    "snapshot pause", "snapshot pause -1 /tmp/x", "snapshot pause 5x /tmp/x"):
+                    "snapshot pause", "snapshot pause -1 /tmp/x", "snapshot pause 5x /tmp/x",
+                    "snapshot zstd", "snapshot lz4 zstd /tmp/x", "snapshot zeros /tmp/x"):
         check(ask(job, request)[-1].startswith("end invalid "), f"the answer to {request}")
     check(not os.path.exists(path), "a folder was made")
     finish(job)
@@ -207,9 +254,11 @@ def a_paused_job_can_be_written_and_goes_on():
 
 if __name__ == "__main__":
     main(a_signal_pauses_into_a_snapshot, the_second_one_writes_what_changed,
-         it_is_paused_once_the_gpu_is_free, with_the_context_left_on_the_gpu,
-         a_damaged_snapshot_leaves_the_job_paused, what_a_job_is_in_is_not_overwritten,
-         another_snapshot_is_refused, the_driver_is_told_of_other_gpus,
+         it_is_paused_once_the_gpu_is_free, a_signal_pauses_into_a_compressed_snapshot,
+         a_wrong_codec_is_told_and_the_snapshot_written, the_command_compresses,
+         with_the_context_left_on_the_gpu, a_damaged_snapshot_leaves_the_job_paused,
+         what_a_job_is_in_is_not_overwritten, another_snapshot_is_refused,
+         the_driver_is_told_of_other_gpus,
          a_snapshot_that_cannot_be_written_keeps_the_memory,
          a_signal_while_it_is_written_resumes, requests_that_make_no_sense,
          a_paused_job_can_be_written_and_goes_on)

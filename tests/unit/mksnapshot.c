@@ -2,15 +2,17 @@
 /*
  * Makes snapshots without a GPU, for the tests of what reads them:
  *
- *	mksnapshot write DIR SEED CHUNKS [incremental]...	a snapshot; each "incremental"
+ *	mksnapshot write DIR SEED CHUNKS [CODEC] [incremental]...	a snapshot; each "incremental"
  *						is one more, with every tenth chunk changed
  *	mksnapshot seal FILE			put the right checksum under a manifest that was
  *						edited, or into an index
  *	mksnapshot fuzz DIR			an input of tests/fuzz/snapshot.c, on stdout
  *
- * The contents follow from SEED: of ten chunks one is zeros, two are equal, the rest differ.
+ * The contents follow from SEED: of ten chunks one is zeros, two are equal, the rest differ. All but
+ * the last can be compressed.
  */
 #include "checkpoint/manifest.h"
+#include "checkpoint/snapshot_codec.h"
 #include "checkpoint/snapshot_dir.h"
 #include "checkpoint/snapshot_io.h"
 
@@ -37,11 +39,18 @@ static void fill(char *memory, size_t chunks, uint64_t seed)
 
 		for (size_t w = 0; w < SNAPSHOT_CHUNK / sizeof(*words); w++)
 			words[w] = i % 10 ? (seed + what) * 0x9e3779b97f4a7c15UL + w : 0;
+		/* (a generator by Marsaglia) */
+		for (size_t w = 1; i == chunks - 1 && w < SNAPSHOT_CHUNK / sizeof(*words); w++) {
+			words[w] = words[w - 1] ^ words[w - 1] << 13;
+			words[w] ^= words[w] >> 7;
+			words[w] ^= words[w] << 17;
+		}
 	}
 }
 
 /* Two regions, on two devices, and a run for each half of a region; no run for the first chunk. */
-static int write_one(const char *path, const char *memory, size_t chunks, bool incremental)
+static int write_one(const char *path, const char *memory, size_t chunks, enum snapshot_codec codec,
+		     bool incremental)
 {
 	size_t half = chunks / 2, all = chunks * SNAPSHOT_CHUNK, done = 0;
 	struct snapshot_region regions[] = {
@@ -69,7 +78,7 @@ static int write_one(const char *path, const char *memory, size_t chunks, bool i
 				       .nphases = 2};
 	struct snapshot_writer *writer;
 	struct snapshot_error error;
-	int ret = snapshot_begin(path, incremental, all, &writer, &error);
+	int ret = snapshot_begin(path, incremental, codec, all, &writer, &error);
 
 	if (ret)
 		return die(path, &error);
@@ -85,16 +94,18 @@ static int write_all(int argc, char **argv)
 	uint64_t seed = strtoull(argv[3], NULL, 0);
 	size_t chunks = strtoul(argv[4], NULL, 0);
 	char *memory = chunks < 2 ? NULL : aligned_alloc(SNAPSHOT_ALIGN, chunks * SNAPSHOT_CHUNK);
-	int ret;
+	enum snapshot_codec codec = SNAPSHOT_RAW;
+	int ret, first = 5;
 
 	if (!memory)
 		return 2;
 	fill(memory, chunks, seed);
-	ret = write_one(argv[2], memory, chunks, false);
-	for (int i = 5; !ret && i < argc; i++) {
+	first += argc > 5 && snapshot_codec_parse(argv[5], &codec);
+	ret = write_one(argv[2], memory, chunks, codec, false);
+	for (int i = first; !ret && i < argc; i++) {
 		for (size_t j = 3; j < chunks; j += 10)
 			memset(memory + j * SNAPSHOT_CHUNK, i, 1000);
-		ret = write_one(argv[2], memory, chunks, !strcmp(argv[i], "incremental"));
+		ret = write_one(argv[2], memory, chunks, codec, !strcmp(argv[i], "incremental"));
 	}
 	free(memory);
 	return ret;
@@ -166,6 +177,7 @@ int main(int argc, char **argv)
 		return write_all(argc, argv);
 	if (argc == 3 && !strcmp(argv[1], "seal"))
 		return seal(argv[2]);
-	fprintf(stderr, "usage: mksnapshot write DIR SEED CHUNKS [incremental]... | seal FILE\n");
+	fprintf(stderr,
+		"usage: mksnapshot write DIR SEED CHUNKS [CODEC] [incremental]... | seal FILE\n");
 	return 2;
 }

@@ -29,6 +29,7 @@
 static char base[64], folder[80];
 static char *memory; /* what is on the GPU */
 static struct snapshot_error error;
+static enum snapshot_codec codec = SNAPSHOT_RAW;
 static const struct snapshot_facts facts = {.cuda = 13000};
 
 static void setup(void)
@@ -77,7 +78,7 @@ static int write_all(const struct hash128 *digests, struct snapshot_totals *tota
 		.regions = &region, .nregions = 1, .runs = runs, .digests = digests};
 	struct snapshot_writer *w;
 	size_t done = 0;
-	int ret = snapshot_begin(folder, digests, CHUNKS * SNAPSHOT_CHUNK, &w, &error);
+	int ret = snapshot_begin(folder, digests, codec, CHUNKS * SNAPSHOT_CHUNK, &w, &error);
 
 	if (ret)
 		return ret;
@@ -153,6 +154,20 @@ START_TEST(what_is_written_is_read)
 }
 END_TEST
 
+/* Of every codec some chunks at least: the first is compressed for sure. */
+START_TEST(what_is_compressed_is_read)
+{
+	for (codec = SNAPSHOT_LZ4; codec <= SNAPSHOT_ZSTD; codec++) {
+		struct snapshot_totals totals;
+
+		ck_assert_int_eq(write_all(NULL, &totals), 0);
+		ck_assert_uint_eq(totals.written, (CHUNKS - 2) * SNAPSHOT_CHUNK);
+		ck_assert_uint_lt(totals.stored, totals.written);
+		assert_read_back();
+	}
+}
+END_TEST
+
 /* Nothing that could not be in a process image, nor that is the kernel's. */
 START_TEST(no_ring_stays)
 {
@@ -173,6 +188,9 @@ START_TEST(without_io_uring)
 
 	refuse_io_uring(_i);
 	ck_assert_int_eq(io_uring_queue_init(4, &(struct io_uring){0}, 0), -_i);
+	ck_assert_int_eq(write_all(NULL, &totals), 0);
+	assert_read_back();
+	codec = SNAPSHOT_ZSTD;
 	ck_assert_int_eq(write_all(NULL, &totals), 0);
 	assert_read_back();
 }
@@ -227,7 +245,7 @@ START_TEST(a_digest_without_contents_is_refused)
 	struct snapshot_writer *w;
 	size_t done = 0;
 
-	ck_assert_int_eq(snapshot_begin(folder, true, 0, &w, &error), 0);
+	ck_assert_int_eq(snapshot_begin(folder, true, SNAPSHOT_RAW, 0, &w, &error), 0);
 	ck_assert(!snapshot_has(w, BASE, digest));
 	ck_assert_int_eq(snapshot_write(w, &source, &done, NULL, &error), -EINVAL);
 	snapshot_end(w);
@@ -255,14 +273,14 @@ START_TEST(contents_may_come_from_a_file)
 	size_t done = 0;
 
 	memset(memory + 3 * SNAPSHOT_CHUNK, 0, SNAPSHOT_CHUNK);
-	ck_assert_int_eq(snapshot_begin(folder, false, 0, &w, &error), 0);
+	ck_assert_int_eq(snapshot_begin(folder, false, SNAPSHOT_RAW, 0, &w, &error), 0);
 	ck_assert_int_eq(snapshot_write(w, &source, &done, NULL, &error), 0);
 	ck_assert_int_eq(snapshot_finish(w, &facts, false, &error), 0);
 	snapshot_end(w);
 	assert_read_back();
 
 	runs[0].size += SNAPSHOT_CHUNK;
-	ck_assert_int_eq(snapshot_begin(folder, false, 0, &w, &error), 0);
+	ck_assert_int_eq(snapshot_begin(folder, false, SNAPSHOT_RAW, 0, &w, &error), 0);
 	ck_assert_int_eq(snapshot_write(w, &source, &done, NULL, &error), -EIO);
 	ck_assert_ptr_nonnull(strstr(error.text, "Input/output error"));
 	snapshot_end(w);
@@ -331,7 +349,7 @@ static int write_coming(size_t last)
 	for (size_t i = 0; i < CHUNKS; i++)
 		c.runs[i] = (struct snapshot_run){BASE + i * SNAPSHOT_CHUNK, SNAPSHOT_CHUNK, NULL,
 						  0, true};
-	ck_assert_int_eq(snapshot_begin(folder, false, 0, &w, &error), 0);
+	ck_assert_int_eq(snapshot_begin(folder, false, SNAPSHOT_RAW, 0, &w, &error), 0);
 	ck_assert_int_eq(pthread_create(&thread, NULL, let_come, &c), 0);
 	ret = snapshot_write(w, &source, &done, NULL, &error);
 	pthread_join(thread, NULL);
@@ -370,7 +388,7 @@ START_TEST(a_cancelled_write_leaves_nothing)
 	uint32_t next;
 	int dir;
 
-	ck_assert_int_eq(snapshot_begin(folder, false, 0, &w, &error), 0);
+	ck_assert_int_eq(snapshot_begin(folder, false, SNAPSHOT_RAW, 0, &w, &error), 0);
 	ck_assert_int_eq(snapshot_write(w, &source, &done, &cancel, &error), -ECANCELED);
 	ck_assert_str_eq(error.text, "cancelled");
 	snapshot_end(w);
@@ -471,6 +489,7 @@ int main(void)
 	tcase_set_timeout(tc, 60);
 	tcase_add_checked_fixture(tc, setup, teardown);
 	tcase_add_test(tc, what_is_written_is_read);
+	tcase_add_test(tc, what_is_compressed_is_read);
 	tcase_add_test(tc, no_ring_stays);
 	tcase_add_loop_test(tc, without_io_uring, EPERM, EPERM + 1);
 	tcase_add_loop_test(tc, without_io_uring, ENOSYS, ENOSYS + 1);

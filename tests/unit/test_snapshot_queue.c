@@ -110,6 +110,8 @@ START_TEST(all_are_done)
 {
 	begin(_i);
 	in_thread(write_and_read);
+	ck_assert_uint_eq(queue.bytes, 0);
+	ck_assert_uint_eq(queue.done, 2 * REQUESTS * SIZE);
 	snapshot_queue_fini(&queue);
 }
 END_TEST
@@ -240,6 +242,36 @@ START_TEST(one_thread_needs_no_ring)
 }
 END_TEST
 
+static void known(size_t bytes, size_t done, double busy)
+{
+	queue.bytes = bytes;
+	queue.done = done;
+	queue.busy = busy;
+}
+
+START_TEST(time_is_spared_only_where_the_disk_has_work)
+{
+	size_t mib = 1 << 20;
+
+	snapshot_queue_init(&queue, 4);
+	/* Nothing is known of the disk. */
+	known(16 * mib, 2 * mib, 0.001);
+	ck_assert(!snapshot_queue_spares(&queue, 2 * mib, 0.001));
+	/* 1 GiB/s: 32 MiB are 31.25 ms of it. */
+	known(32 * mib, 1024 * mib, 1);
+	ck_assert(snapshot_queue_spares(&queue, 2 * mib, 0.0078));
+	ck_assert(!snapshot_queue_spares(&queue, 2 * mib, 0.0079));
+	/* Idle: four threads with 2 MiB in 3.9 ms each make 2 GiB/s. */
+	known(0, 1024 * mib, 1);
+	ck_assert(snapshot_queue_spares(&queue, 2 * mib, 0.0038));
+	ck_assert(!snapshot_queue_spares(&queue, 2 * mib, 0.0040));
+	/* The first one is still being measured. */
+	ck_assert(!snapshot_queue_spares(&queue, 2 * mib, 0));
+	known(0, 0, 0);
+	snapshot_queue_fini(&queue);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("snapshot_queue");
@@ -255,6 +287,7 @@ int main(void)
 	tcase_add_test(tc, its_owner_does_not_submit);
 	tcase_add_test(tc, a_child_does_not_have_the_ring);
 	tcase_add_test(tc, one_thread_needs_no_ring);
+	tcase_add_test(tc, time_is_spared_only_where_the_disk_has_work);
 	suite_add_tcase(s, tc);
 	return check_suite_run(s);
 }
