@@ -71,9 +71,10 @@ MKSNAPSHOT := $(O)/tests/unit/mksnapshot
 C_PROGRAMS  := $(patsubst %.c,$(O)/%,$(wildcard tests/programs/*.c))
 CU_PROGRAMS := $(patsubst %.cu,$(O)/%,$(filter-out %/runtime.cu,$(wildcard tests/programs/*.cu tests/bench/*.cu))) \
 	       $(O)/tests/programs/static_rt $(O)/tests/programs/dynamic_rt
+BENCH_DISK := $(O)/tests/bench/bench_disk
 PRELOADS := $(patsubst %.c,$(O)/%.so,$(wildcard tests/preload/*.c))
 
-.PHONY: all programs check soak fuzz check-gpu check-abi check-format demo bench bench-launch bench-pause sanitize \
+.PHONY: all programs check soak fuzz check-gpu check-abi check-format demo bench bench-launch bench-pause bench-snapshot sanitize \
 	install uninstall deps clean help
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -82,7 +83,7 @@ PRELOADS := $(patsubst %.c,$(O)/%.so,$(wildcard tests/preload/*.c))
 all: $(DRIVER_FACE) $(FREEMEM) $(RUNTIME_FACES) $(COMMAND) $(SIM) $(SIMSMI)
 
 ## programs: build the test programs too, those with GPU code included (needs nvcc)
-programs: all $(UNIT_TESTS) $(C_PROGRAMS) $(PRELOADS) $(CU_PROGRAMS)
+programs: all $(UNIT_TESTS) $(C_PROGRAMS) $(PRELOADS) $(CU_PROGRAMS) $(BENCH_DISK)
 
 # ---- what the build needs -------------------------------------------------------------------
 
@@ -182,6 +183,11 @@ $(SIM): $(SIM_OBJS)
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) -shared $(CFLAGS) $(SANFLAGS) -Wl,-soname,libcuda.so.1 $^ -pthread -o $@
+
+$(BENCH_DISK): tests/bench/bench_disk.c | $(O)/.deps
+	$(call say,CC,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) -std=gnu11 -D_GNU_SOURCE $(CFLAGS) $(WARN) $< -pthread -o $@
 
 $(SIMSMI): $(call c_objects,tests/sim/simsmi.c)
 	$(call say,LD,$@)
@@ -337,6 +343,12 @@ bench-launch:
 ## bench-pause: measure pause and resume beside the driver's own checkpoint (needs a GPU)
 bench-pause:
 	$(Q)BUILD=$(abspath $(O)) $(PYTHON) tests/bench/bench_pause.py --results $(RESULTS)
+
+## bench-snapshot: measure snapshots beside direct I/O (needs a GPU). SIZE=32 (GiB) DIR=/on/the/disk
+bench-snapshot: SIZE ?= 32
+bench-snapshot:
+	$(Q)BUILD=$(abspath $(O)) $(PYTHON) tests/bench/bench_snapshot.py --size $(SIZE) $(if $(DIR),--dir $(DIR)) \
+		--results $(RESULTS)
 
 ifdef SANITIZE
 # Programs at a fixed address: a position-independent one may come to lie at VMEM_BASE.

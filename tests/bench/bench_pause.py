@@ -54,19 +54,25 @@ def end_verified(job):
     check("every word right" in job.finish(timeout=180), "the job did not verify its memory")
 
 
+def ask(job, request):
+    """Have the job do it; returns the seconds from the request to its answer."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(os.path.join(RUNTIME_DIR, f"{job.pid}.sock"))
+        start = time.monotonic()
+        connection.sendall(f"{request}\n".encode())
+        answer = b""
+        while chunk := connection.recv(65536):
+            answer += chunk
+    seconds = time.monotonic() - start
+    equal(answer.decode().splitlines()[-1], "end ok", f"the answer to {request}")
+    return seconds
+
+
 class Moved:
     """One pause or resume: its time as a client sees it, and what the job says of it."""
 
     def __init__(self, verb, job):
-        with socket.socket(socket.AF_UNIX) as connection:
-            connection.connect(os.path.join(RUNTIME_DIR, f"{job.pid}.sock"))
-            start = time.monotonic()
-            connection.sendall(f"{verb}\n".encode())
-            answer = b""
-            while chunk := connection.recv(65536):
-                answer += chunk
-        self.seconds = time.monotonic() - start
-        equal(answer.decode().splitlines()[-1], "end ok", f"the answer to {verb}")
+        self.seconds = ask(job, verb)
         status = job.status()
         self.bytes = status[f"{verb}_bytes"]
         self.rate = self.bytes / 1e9 / self.seconds
