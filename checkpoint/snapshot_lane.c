@@ -11,12 +11,11 @@
 #include <unistd.h>
 
 #define MISSES_MAX 4    /* then one chunk of 17 is tried */
-#define FORGETTING 0.97 /* so much of what compressing took is remembered, at each chunk */
+#define FORGETTING 0.99 /* so much of what compressing took is remembered, at each chunk */
 
 void snapshot_lane_init(struct snapshot_lane *lane, uint32_t number)
 {
 	*lane = (struct snapshot_lane){.number = number, .fd = -1};
-	snapshot_flight_init(&lane->flight);
 }
 
 static double now(void)
@@ -59,7 +58,7 @@ static int take_done(struct snapshot_lanes *lanes, struct snapshot_lane *lane,
 static int find_slot(struct snapshot_lanes *lanes, struct snapshot_lane *lane,
 		     struct snapshot_slot **slot, struct snapshot_error *error)
 {
-	size_t depth = snapshot_queue_depth(&lanes->queue);
+	size_t depth = snapshot_flight_depth(&lanes->queue, &lane->flight);
 	struct snapshot_request *done;
 	int ret = 0;
 
@@ -187,5 +186,4 @@ void snapshot_lane_fini(struct snapshot_lanes *lanes, struct snapshot_lane *lane
 		free(lane->slots[i].buffer);
 	free(lane->buffer);
 	snapshot_packer_free(&lane->packer);
-	snapshot_flight_fini(&lane->flight);
 }

@@ -7,7 +7,7 @@
  * Compressing is never to make a snapshot slower than the disk would be without. A chunk is
  * compressed only while the disk has enough to do anyway, or where the threads together compress
  * so much faster than it writes that it never waits for them; else it is stored as it is. What
- * decides is measured: what the disk does, and what the chunk before took. The first chunk of all
+ * decides is measured: what the disk does, and what the chunks before took. The first chunk of all
  * is compressed to find out. Where chunks do not shrink, ever fewer are tried.
  */
 #include "checkpoint/snapshot_codec.h"
@@ -38,7 +38,7 @@ struct snapshot_lane {
 	size_t size;  /* of the file, what is in flight included */
 	char *buffer; /* for the thread to have a chunk in; NULL: not needed yet */
 	struct snapshot_slot slots[SNAPSHOT_DEPTH_MOST];
-	struct snapshot_flight flight;
+	struct snapshot_flight flight; /* made and ended by the thread */
 	struct snapshot_packer packer;
 	unsigned misses, skip; /* chunks that did not shrink, and how many not to try for it */
 };

@@ -2,17 +2,19 @@
 #include "checkpoint/snapshot_queue.h"
 #include "checkpoint/snapshot_io.h"
 
-#include <errno.h>
+#include <sched.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
-#define KNOWN_BYTES  (16UL << 20) /* that make a rate */
+#define RATE_BYTES   (16UL << 20) /* that make a rate */
+#define RATE_KEPT    0.8          /* of one, by the next that is smaller */
 #define WORK_MARGIN  4
 #define SPEED_MARGIN 2
+#define RINGS_MOST   64
 
-/* The ring of the snapshot that is being written or read, for the children of a fork(). */
-static int ring_fd = -1;
+/* The rings of the snapshot that is being written or read, for the children of a fork(): 1 + fd, or 0. */
+static int rings[RINGS_MOST];
 
 static double now(void)
 {
@@ -27,66 +29,46 @@ static size_t min(size_t a, size_t b)
 	return a < b ? a : b;
 }
 
-/* The lock is held. */
 static void count_submitted(struct snapshot_queue *q, const struct snapshot_request *r)
 {
+	pthread_mutex_lock(&q->lock);
 	if (!q->bytes)
 		q->begin = now();
 	q->bytes += r->size;
+	pthread_mutex_unlock(&q->lock);
 }
 
+/*
+ * The rate is that of a disk that always has enough to do, which those that compress leave it not.
+ * So it is the most that there was, which is forgotten little by little.
+ */
 static void count_done(struct snapshot_queue *q, const struct snapshot_request *r)
 {
 	double end = now();
 
+	pthread_mutex_lock(&q->lock);
 	q->bytes -= r->size;
 	q->done += r->size;
 	q->busy += end - q->begin;
 	q->begin = end;
-}
+	if (q->done >= RATE_BYTES && q->busy > 0) {
+		double rate = q->done / q->busy;
 
-static void finish(struct snapshot_queue *q, struct snapshot_request *r, ssize_t result)
-{
-	r->result = result;
-	r->next = r->flight->done;
-	r->flight->done = r;
-	count_done(q, r);
-	pthread_cond_signal(&r->flight->wake);
-}
-
-/* Takes what is done until it finds the request that stands for the end. */
-static void *reap_main(void *arg)
-{
-	struct snapshot_queue *q = arg;
-	struct __kernel_timespec second = {.tv_sec = 1};
-	struct io_uring_cqe *cqe;
-	bool end = false;
-
-	while (!end) {
-		/* A ring that takes no more is not told of the end: it looks once a second. */
-		if (io_uring_wait_cqe_timeout(&q->ring, &cqe, &second)) {
-			pthread_mutex_lock(&q->lock);
-			end = q->broken && !q->threads;
-			pthread_mutex_unlock(&q->lock);
-			continue;
-		}
-		pthread_mutex_lock(&q->lock);
-		if (cqe->user_data)
-			finish(q, io_uring_cqe_get_data(cqe), cqe->res);
-		else
-			end = true;
-		pthread_mutex_unlock(&q->lock);
-		io_uring_cqe_seen(&q->ring, cqe);
+		q->rate = rate > q->rate * RATE_KEPT ? rate : q->rate * RATE_KEPT;
+		q->done = 0;
+		q->busy = 0;
 	}
-	return NULL;
+	pthread_mutex_unlock(&q->lock);
 }
 
 static void close_in_child(void)
 {
-	int fd = __atomic_exchange_n(&ring_fd, -1, __ATOMIC_RELAXED);
+	for (size_t i = 0; i < RINGS_MOST; i++) {
+		int fd = __atomic_exchange_n(&rings[i], 0, __ATOMIC_RELAXED) - 1;
 
-	if (fd >= 0)
-		close(fd);
+		if (fd >= 0)
+			close(fd);
+	}
 }
 
 static void watch_forks(void)
@@ -94,81 +76,76 @@ static void watch_forks(void)
 	pthread_atfork(NULL, NULL, close_in_child);
 }
 
-static bool open_ring(struct snapshot_queue *q)
+/* A place in the list for @fd; NULL: there is none left. */
+static int *list_ring(int fd)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-	/* Whatever the reason is why not, it is no error. */
-	if (q->threads < 2 || io_uring_queue_init(2 * SNAPSHOT_QUEUE_MOST, &q->ring, 0))
-		return false;
-	if (!(q->ring.features & IORING_FEAT_EXT_ARG) || io_uring_ring_dontfork(&q->ring) ||
-	    pthread_create(&q->reaper, NULL, reap_main, q)) {
-		io_uring_queue_exit(&q->ring);
-		return false;
-	}
 	pthread_once(&once, watch_forks);
-	__atomic_store_n(&ring_fd, q->ring.ring_fd, __ATOMIC_RELAXED);
-	return true;
+	for (size_t i = 0; i < RINGS_MOST; i++) {
+		int none = 0;
+
+		if (__atomic_compare_exchange_n(&rings[i], &none, fd + 1, false, __ATOMIC_RELAXED,
+						__ATOMIC_RELAXED))
+			return &rings[i];
+	}
+	return NULL;
 }
 
 void snapshot_queue_init(struct snapshot_queue *q, size_t threads)
 {
 	*q = (struct snapshot_queue){.threads = threads, .owner = pthread_self()};
 	pthread_mutex_init(&q->lock, NULL);
-	q->ringed = open_ring(q);
 }
 
-/* The lock is held. NULL stands for the end. False: it is not submitted. */
-static bool submit(struct snapshot_queue *q, struct snapshot_request *r)
+void snapshot_queue_fini(struct snapshot_queue *q)
 {
-	struct io_uring_sqe *sqe = NULL;
+	pthread_mutex_destroy(&q->lock);
+}
 
-	if (q->ringed && !q->broken && (!r || !pthread_equal(pthread_self(), q->owner)))
-		sqe = io_uring_get_sqe(&q->ring);
+void snapshot_flight_init(struct snapshot_queue *q, struct snapshot_flight *f)
+{
+	memset(f, 0, sizeof(*f));
+	/* Whatever the reason is why there is no ring, it is no error. */
+	if (q->threads < 2 || pthread_equal(pthread_self(), q->owner) ||
+	    io_uring_queue_init(SNAPSHOT_DEPTH_MOST, &f->ring, 0))
+		return;
+	f->ringed = true;
+	f->child = list_ring(f->ring.ring_fd);
+	if (!f->child || io_uring_ring_dontfork(&f->ring))
+		snapshot_flight_fini(f);
+}
+
+void snapshot_flight_fini(struct snapshot_flight *f)
+{
+	if (f->child)
+		__atomic_store_n(f->child, 0, __ATOMIC_RELAXED);
+	if (f->ringed)
+		io_uring_queue_exit(&f->ring);
+	memset(f, 0, sizeof(*f));
+}
+
+size_t snapshot_flight_depth(const struct snapshot_queue *q, const struct snapshot_flight *f)
+{
+	size_t each = SNAPSHOT_QUEUE_MOST / (q->threads ? q->threads : 1);
+
+	return f->ringed ? min(each > 2 ? each : 2, SNAPSHOT_DEPTH_MOST) : 1;
+}
+
+static bool submit(struct snapshot_flight *f, struct snapshot_request *r)
+{
+	struct io_uring_sqe *sqe = f->ringed && !f->broken ? io_uring_get_sqe(&f->ring) : NULL;
+
 	if (!sqe)
 		return false;
-	if (!r)
-		io_uring_prep_nop(sqe);
-	else if (r->write)
+	if (r->write)
 		io_uring_prep_write(sqe, r->fd, r->data, r->size, r->offset);
 	else
 		io_uring_prep_read(sqe, r->fd, r->data, r->size, r->offset);
 	io_uring_sqe_set_data(sqe, r);
 	/* A request that is not taken stays in the ring, and must not be taken later. */
-	q->broken = io_uring_submit(&q->ring) != 1;
-	return !q->broken;
-}
-
-void snapshot_queue_fini(struct snapshot_queue *q)
-{
-	if (q->ringed) {
-		pthread_mutex_lock(&q->lock);
-		q->threads = 0;
-		submit(q, NULL);
-		pthread_mutex_unlock(&q->lock);
-		pthread_join(q->reaper, NULL);
-		__atomic_store_n(&ring_fd, -1, __ATOMIC_RELAXED);
-		io_uring_queue_exit(&q->ring);
-	}
-	pthread_mutex_destroy(&q->lock);
-}
-
-size_t snapshot_queue_depth(const struct snapshot_queue *q)
-{
-	size_t each = SNAPSHOT_QUEUE_MOST / (q->threads ? q->threads : 1);
-
-	return q->ringed ? min(each > 2 ? each : 2, SNAPSHOT_DEPTH_MOST) : 1;
-}
-
-void snapshot_flight_init(struct snapshot_flight *f)
-{
-	memset(f, 0, sizeof(*f));
-	pthread_cond_init(&f->wake, NULL);
-}
-
-void snapshot_flight_fini(struct snapshot_flight *f)
-{
-	pthread_cond_destroy(&f->wake);
+	f->broken = io_uring_submit(&f->ring) != 1;
+	return !f->broken;
 }
 
 /* What is left of @r after @done bytes of it, here and now. */
@@ -189,56 +166,64 @@ static ssize_t do_rest(const struct snapshot_request *r, size_t done)
 void snapshot_queue_submit(struct snapshot_queue *q, struct snapshot_flight *f,
 			   struct snapshot_request *r)
 {
-	ssize_t ret;
-	bool submitted;
-
-	r->flight = f;
 	f->count++;
-	pthread_mutex_lock(&q->lock);
 	count_submitted(q, r);
-	submitted = submit(q, r);
-	pthread_mutex_unlock(&q->lock);
-	if (submitted)
+	if (submit(f, r))
 		return;
-	ret = do_rest(r, 0);
-	pthread_mutex_lock(&q->lock);
-	finish(q, r, ret);
-	pthread_mutex_unlock(&q->lock);
+	r->result = do_rest(r, 0);
+	count_done(q, r);
+	r->next = f->done;
+	f->done = r;
+}
+
+/* From the ring; what is short there, or wanted in another way by this file system, is done here. */
+static struct snapshot_request *take_from_ring(struct snapshot_queue *q, struct snapshot_flight *f,
+					       bool wait)
+{
+	struct snapshot_request *r;
+	struct io_uring_cqe *cqe;
+
+	if (!f->ringed)
+		return NULL;
+	/* Without its descriptor nobody can wait for a ring, but what is in flight still ends. */
+	while (io_uring_peek_cqe(&f->ring, &cqe)) {
+		if (!wait)
+			return NULL;
+		if (io_uring_wait_cqe(&f->ring, &cqe))
+			sched_yield();
+	}
+	r = io_uring_cqe_get_data(cqe);
+	r->result = cqe->res;
+	io_uring_cqe_seen(&f->ring, cqe);
+	count_done(q, r);
+	if (r->result != (ssize_t)r->size)
+		r->result = do_rest(r, r->result > 0 ? r->result : 0);
+	return r;
 }
 
 struct snapshot_request *snapshot_queue_take(struct snapshot_queue *q, struct snapshot_flight *f,
 					     bool wait)
 {
-	struct snapshot_request *r;
+	struct snapshot_request *r = f->done;
 
 	if (!f->count)
 		return NULL;
-	pthread_mutex_lock(&q->lock);
-	while (!f->done && wait)
-		pthread_cond_wait(&f->wake, &q->lock);
-	r = f->done;
 	if (r)
 		f->done = r->next;
-	pthread_mutex_unlock(&q->lock);
-	if (!r)
-		return NULL;
-	f->count--;
-	/* The rest of a short one, or what this file system wants in another way, is done here. */
-	if (q->ringed && r->result != (ssize_t)r->size)
-		r->result = do_rest(r, r->result > 0 ? r->result : 0);
+	else
+		r = take_from_ring(q, f, wait);
+	f->count -= r != NULL;
 	return r;
 }
 
 bool snapshot_queue_spares(struct snapshot_queue *q, size_t size, double seconds)
 {
-	double rate;
 	bool spares = false;
 
 	pthread_mutex_lock(&q->lock);
-	rate = q->done >= KNOWN_BYTES && q->busy > 0 ? q->done / q->busy : 0;
-	if (rate > 0 && seconds > 0)
-		spares = q->bytes >= WORK_MARGIN * seconds * rate ||
-			 q->threads * size >= SPEED_MARGIN * seconds * rate;
+	if (q->rate > 0 && seconds > 0)
+		spares = q->bytes >= WORK_MARGIN * seconds * q->rate ||
+			 q->threads * size >= SPEED_MARGIN * seconds * q->rate;
 	pthread_mutex_unlock(&q->lock);
 	return spares;
 }

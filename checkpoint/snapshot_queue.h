@@ -4,15 +4,13 @@
 /*
  * Requests in flight: what several threads have the disk do while they go on with the next chunk.
  *
- * By io_uring where the kernel has it (5.11) and lets us; else, and where there is one thread only,
- * a request is done by the thread that submits it, which is as many in flight as there are threads.
- * One ring serves all threads: they submit under its lock, and a thread of the queue's own takes
- * what is done, so that it is always known how much the disk still has to do.
+ * By io_uring where the kernel has it and lets us: each thread has a ring, and takes from it itself
+ * what is done. Else, and where there is one thread only, a request is done when it is submitted,
+ * which is as many in flight as there are threads.
  *
  * A ring cannot be in a process image, nor can the kernel's threads behind it, which go when the
- * threads that submitted do. Hence the queue lives no longer than the threads of one snapshot, a
- * thread of the program's or of the engine's never submits, and a child that the program forks
- * meanwhile closes the ring.
+ * thread that submitted does. Hence a ring lives no longer than its thread, a thread of the
+ * program's or of the engine's has none, and a child that the program forks meanwhile closes it.
  */
 #include <liburing.h>
 #include <pthread.h>
@@ -22,7 +20,7 @@
 #include <sys/types.h>
 
 #define SNAPSHOT_QUEUE_MOST 32 /* in flight in all, if there are not more threads than half of it */
-#define SNAPSHOT_DEPTH_MOST 8  /* of one thread */
+#define SNAPSHOT_DEPTH_MOST 4  /* of one thread: a virtual disk reads a tenth slower with 8 */
 
 struct snapshot_request {
 	/* Set by who submits it; offset, size and data are multiples of SNAPSHOT_ALIGN. */
@@ -33,29 +31,29 @@ struct snapshot_request {
 	uint64_t offset;
 
 	ssize_t result; /* when it is done: bytes, all for a write; or a negative errno */
-	struct snapshot_flight *flight;
 	struct snapshot_request *next;
 };
 
 /* What one thread has in flight, used by that thread alone. */
 struct snapshot_flight {
+	bool ringed; /* there is a ring */
+	bool broken; /* it takes no more: what is submitted is done at once */
+	int *child;  /* its place in the list of those that a child closes */
+	struct io_uring ring;
 	size_t count;
-	struct snapshot_request *done; /* under the queue's lock */
-	pthread_cond_t wake;
+	struct snapshot_request *done; /* at once, and not taken yet */
 };
 
+/* What all threads of a snapshot share. */
 struct snapshot_queue {
-	bool ringed;     /* there is a ring */
-	bool broken;     /* it takes no more: what is submitted is done by who submits it */
-	pthread_t owner; /* whose snapshot_queue_init() it was */
-	struct io_uring ring;
-	pthread_t reaper;
-	pthread_mutex_t lock; /* of all below, and of submitting */
+	pthread_t owner; /* whose snapshot_queue_init() it was: it gets no ring */
 	size_t threads;
-	size_t bytes; /* in flight */
-	double begin; /* of the time since when there were always some, in seconds */
-	size_t done;  /* bytes, in all */
-	double busy;  /* and the seconds in which they were */
+	pthread_mutex_t lock; /* of all below */
+	size_t bytes;         /* in flight, as far as threads have looked */
+	double begin;         /* of the time since when there were always some, in seconds */
+	size_t done;          /* bytes since the rate was measured last */
+	double busy;          /* and the seconds in which they were */
+	double rate;          /* bytes in a second, the most of late; 0: not known yet */
 };
 
 /* For as many threads as will submit requests. It cannot fail: see above. */
@@ -64,11 +62,15 @@ void snapshot_queue_init(struct snapshot_queue *queue, size_t threads);
 /* When nothing is in flight. */
 void snapshot_queue_fini(struct snapshot_queue *queue);
 
-/* How many requests each thread had best have in flight. */
-size_t snapshot_queue_depth(const struct snapshot_queue *queue);
+/* By the thread that it is for, as all that follows. */
+void snapshot_flight_init(struct snapshot_queue *queue, struct snapshot_flight *flight);
 
-void snapshot_flight_init(struct snapshot_flight *flight);
+/* When nothing of it is in flight. */
 void snapshot_flight_fini(struct snapshot_flight *flight);
+
+/* How many requests the thread had best have in flight. */
+size_t snapshot_flight_depth(const struct snapshot_queue *queue,
+			     const struct snapshot_flight *flight);
 
 /* @request and its data stay until snapshot_queue_take() has returned it. */
 void snapshot_queue_submit(struct snapshot_queue *queue, struct snapshot_flight *flight,

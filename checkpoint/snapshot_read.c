@@ -184,7 +184,8 @@ static int ask_for(struct reader *r, size_t place, struct snapshot_error *error)
 	const struct snapshot_chunk *chunk = chunk_at(r->job, place);
 	struct slot *slot = r->slots;
 	bool opened = r->fd >= 0 && r->file == chunk->file;
-	int ret = take_done(r, opened ? snapshot_queue_depth(&r->job->queue) - 1 : 0, error);
+	int ret = take_done(r, opened ? snapshot_flight_depth(&r->job->queue, &r->flight) - 1 : 0,
+			    error);
 
 	if (!ret && !opened)
 		ret = open_data(r, chunk->file, error);
@@ -225,7 +226,7 @@ static void *read_main(void *arg)
 	int ret = 0;
 	size_t place;
 
-	snapshot_flight_init(&r.flight);
+	snapshot_flight_init(&job->queue, &r.flight);
 	while (!ret && workers_next(&job->workers, &place))
 		ret = ask_for(&r, place, &error);
 	if (!ret)

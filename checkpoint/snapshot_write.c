@@ -265,9 +265,11 @@ static void *write_main(void *arg)
 	int ret = 0, end;
 	size_t i;
 
+	snapshot_flight_init(&w->shared.queue, &lane->flight);
 	while (!ret && workers_next(&w->workers, &i))
 		ret = take_chunk(w, lane, i, &error);
 	end = snapshot_lane_finish(&w->shared, lane, ret != 0, &error);
+	snapshot_flight_fini(&lane->flight);
 	if (!ret)
 		ret = end;
 	if (ret) {

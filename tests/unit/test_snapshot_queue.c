@@ -32,31 +32,22 @@ static void setup(void)
 	memory = aligned_alloc(SNAPSHOT_ALIGN, REQUESTS * SIZE);
 	for (size_t i = 0; i < REQUESTS * SIZE; i++)
 		memory[i] = i / 7;
-	snapshot_flight_init(&flight);
 }
 
 static void teardown(void)
 {
-	snapshot_flight_fini(&flight);
 	free(memory);
 	close(file);
 }
 
-/* What the tests do with the queue, in a thread that is not the queue's owner. */
-static void in_thread(void *(*work)(void *arg))
-{
-	pthread_t thread;
-	void *none;
+static bool ringed; /* whether there is to be a ring */
 
-	ck_assert_int_eq(pthread_create(&thread, NULL, work, NULL), 0);
-	ck_assert_int_eq(pthread_join(thread, &none), 0);
-}
-
-static void begin(bool ringed)
+static void begin(bool wanted)
 {
 	struct io_uring ring;
 
-	if (!ringed) {
+	ringed = wanted;
+	if (!wanted) {
 		refuse_io_uring(EPERM);
 	} else if (!io_uring_queue_init(4, &ring, 0)) {
 		io_uring_queue_exit(&ring);
@@ -64,7 +55,24 @@ static void begin(bool ringed)
 		ringed = false; /* this kernel does not let us */
 	}
 	snapshot_queue_init(&queue, 2);
-	ck_assert_int_eq(queue.ringed, ringed);
+}
+
+static void *flight_main(void *work)
+{
+	snapshot_flight_init(&queue, &flight);
+	ck_assert_int_eq(flight.ringed, ringed);
+	((void (*)(void))work)();
+	snapshot_flight_fini(&flight);
+	return NULL;
+}
+
+/* What the tests do with the queue, in a thread that is not its owner. */
+static void in_thread(void (*work)(void))
+{
+	pthread_t thread;
+
+	ck_assert_int_eq(pthread_create(&thread, NULL, flight_main, (void *)work), 0);
+	ck_assert_int_eq(pthread_join(thread, NULL), 0);
 }
 
 static struct snapshot_request requests[REQUESTS];
@@ -91,7 +99,7 @@ static void take_all(ssize_t result)
 	ck_assert_ptr_null(snapshot_queue_take(&queue, &flight, false));
 }
 
-static void *write_and_read(void *arg)
+static void write_and_read(void)
 {
 	char *copy = malloc(REQUESTS * SIZE);
 
@@ -103,7 +111,6 @@ static void *write_and_read(void *arg)
 	take_all(SIZE);
 	ck_assert_int_eq(memcmp(copy, memory, REQUESTS * SIZE), 0);
 	free(copy);
-	return arg;
 }
 
 START_TEST(all_are_done)
@@ -116,7 +123,7 @@ START_TEST(all_are_done)
 }
 END_TEST
 
-static void *read_past_the_end(void *arg)
+static void read_past_the_end(void)
 {
 	submit_all(true);
 	take_all(SIZE);
@@ -124,7 +131,6 @@ static void *read_past_the_end(void *arg)
 	submit_all(false);
 	for (struct snapshot_request *r; (r = snapshot_queue_take(&queue, &flight, true));)
 		ck_assert_int_eq(r->result, r == &requests[REQUESTS - 1] ? SIZE - 100 : SIZE);
-	return arg;
 }
 
 START_TEST(a_short_read_says_how_much)
@@ -135,7 +141,7 @@ START_TEST(a_short_read_says_how_much)
 }
 END_TEST
 
-static void *write_to_nowhere(void *arg)
+static void write_to_nowhere(void)
 {
 	int good = file;
 
@@ -146,7 +152,6 @@ static void *write_to_nowhere(void *arg)
 	submit_all(true);
 	take_all(-EBADF);
 	file = good;
-	return arg;
 }
 
 START_TEST(errors_are_told)
@@ -158,7 +163,7 @@ START_TEST(errors_are_told)
 END_TEST
 
 /* The limit lies in the middle of a request: it is done in part, and then refused. */
-static void *write_beyond_the_limit(void *arg)
+static void write_beyond_the_limit(void)
 {
 	struct rlimit limit = {2 * SIZE + SNAPSHOT_ALIGN, RLIM_INFINITY};
 
@@ -166,7 +171,6 @@ static void *write_beyond_the_limit(void *arg)
 	submit_all(true);
 	for (struct snapshot_request *r; (r = snapshot_queue_take(&queue, &flight, true));)
 		ck_assert_int_eq(r->result, r < requests + 2 ? (ssize_t)SIZE : -EFBIG);
-	return arg;
 }
 
 START_TEST(a_size_limit_is_an_error)
@@ -183,70 +187,81 @@ START_TEST(a_size_limit_is_an_error)
 END_TEST
 
 /* A program that closes all descriptors takes the ring with them. */
-static void *write_after_the_ring_is_gone(void *arg)
+static void write_after_the_ring_is_gone(void)
 {
-	close(queue.ring.ring_fd);
-	write_and_read(arg);
-	ck_assert(queue.broken);
-	return arg;
+	close(flight.ring.ring_fd);
+	write_and_read();
+	ck_assert(flight.broken);
 }
 
 START_TEST(a_ring_that_breaks_is_done_without)
 {
 	begin(true);
-	if (queue.ringed)
+	if (ringed)
 		in_thread(write_after_the_ring_is_gone);
 	snapshot_queue_fini(&queue);
 }
 END_TEST
 
-START_TEST(its_owner_does_not_submit)
+/* So nothing of a ring can stay in the caller's thread. */
+START_TEST(its_owner_gets_no_ring)
 {
 	begin(true);
+	snapshot_flight_init(&queue, &flight);
+	ck_assert(!flight.ringed);
+	ck_assert_uint_eq(snapshot_flight_depth(&queue, &flight), 1);
 	submit_all(true);
-	/* So it is done when it is submitted. */
+	/* It is done when it is submitted. */
 	for (size_t i = 0; i < REQUESTS; i++)
 		ck_assert_ptr_nonnull(snapshot_queue_take(&queue, &flight, false));
-	ck_assert(!queue.broken);
+	snapshot_flight_fini(&flight);
 	snapshot_queue_fini(&queue);
 }
 END_TEST
 
-START_TEST(a_child_does_not_have_the_ring)
+static void fork_and_look(void)
 {
 	pid_t child;
 	int status;
 
-	begin(true);
 	child = fork();
 	if (!child)
 		_exit(!system("ls -l /proc/$PPID/fd | grep -q io_uring") ||
 		      !system("grep -q io_uring /proc/$PPID/maps"));
 	ck_assert_int_eq(waitpid(child, &status, 0), child);
 	ck_assert_int_eq(status, 0);
-	if (queue.ringed)
+	if (ringed)
 		ck_assert_int_eq(system("ls -l /proc/$PPID/fd | grep -q io_uring"), 0);
+}
+
+START_TEST(a_child_does_not_have_the_ring)
+{
+	begin(true);
+	in_thread(fork_and_look);
 	snapshot_queue_fini(&queue);
 }
 END_TEST
 
-/* One thread alone submits nothing, so that nothing of it can stay in the caller's. */
-START_TEST(one_thread_needs_no_ring)
+static void submit_and_look(void)
 {
-	snapshot_queue_init(&queue, 1);
-	ck_assert(!queue.ringed);
-	ck_assert_uint_eq(snapshot_queue_depth(&queue), 1);
 	submit_all(true);
 	take_all(SIZE);
+}
+
+START_TEST(one_thread_needs_no_ring)
+{
+	begin(true);
+	queue.threads = 1;
+	ringed = false;
+	in_thread(submit_and_look);
 	snapshot_queue_fini(&queue);
 }
 END_TEST
 
-static void known(size_t bytes, size_t done, double busy)
+static void known(size_t bytes, double rate)
 {
 	queue.bytes = bytes;
-	queue.done = done;
-	queue.busy = busy;
+	queue.rate = rate;
 }
 
 START_TEST(time_is_spared_only_where_the_disk_has_work)
@@ -255,19 +270,18 @@ START_TEST(time_is_spared_only_where_the_disk_has_work)
 
 	snapshot_queue_init(&queue, 4);
 	/* Nothing is known of the disk. */
-	known(16 * mib, 2 * mib, 0.001);
+	known(16 * mib, 0);
 	ck_assert(!snapshot_queue_spares(&queue, 2 * mib, 0.001));
 	/* 1 GiB/s: 32 MiB are 31.25 ms of it. */
-	known(32 * mib, 1024 * mib, 1);
+	known(32 * mib, 1024 * mib);
 	ck_assert(snapshot_queue_spares(&queue, 2 * mib, 0.0078));
 	ck_assert(!snapshot_queue_spares(&queue, 2 * mib, 0.0079));
 	/* Idle: four threads with 2 MiB in 3.9 ms each make 2 GiB/s. */
-	known(0, 1024 * mib, 1);
+	known(0, 1024 * mib);
 	ck_assert(snapshot_queue_spares(&queue, 2 * mib, 0.0038));
 	ck_assert(!snapshot_queue_spares(&queue, 2 * mib, 0.0040));
 	/* The first one is still being measured. */
 	ck_assert(!snapshot_queue_spares(&queue, 2 * mib, 0));
-	known(0, 0, 0);
 	snapshot_queue_fini(&queue);
 }
 END_TEST
@@ -284,7 +298,7 @@ int main(void)
 	tcase_add_loop_test(tc, errors_are_told, 0, 2);
 	tcase_add_loop_test(tc, a_size_limit_is_an_error, 0, 2);
 	tcase_add_test(tc, a_ring_that_breaks_is_done_without);
-	tcase_add_test(tc, its_owner_does_not_submit);
+	tcase_add_test(tc, its_owner_gets_no_ring);
 	tcase_add_test(tc, a_child_does_not_have_the_ring);
 	tcase_add_test(tc, one_thread_needs_no_ring);
 	tcase_add_test(tc, time_is_spared_only_where_the_disk_has_work);
