@@ -18,12 +18,14 @@ import multiprocessing
 import multiprocessing.reduction
 import os
 import select
+import signal
 import socket
 import sys
 import tempfile
 import time
 
 SIZE = 1 << 20
+PR_SET_PDEATHSIG = 1
 
 
 def call(result):
@@ -36,7 +38,9 @@ def pattern(k):
 
 
 def work(orders, made):
-    """A worker: makes the batches that it is asked for until it is asked for None."""
+    """A worker: makes the batches that it is asked for until it is asked for None. It ends with its
+    parent, however that ends."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     while (k := orders.get()) is not None:
         fd, path = tempfile.mkstemp(dir="/dev/shm", prefix="loader_job-")
         os.unlink(path)
