@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Asks for all driver functions before cuInit(), as the CUDA runtime does, and counts up a buffer
- * by them.
+ * by them. What is allocated first is freed at once: what a pause takes has another place to come
+ * back to.
  */
 #include "tests/programs/kernels.h"
 
 #define WORDS (1UL << 20)
+#define FIRST (24UL << 20)
 
 #define EARLY(X)                    \
 	X(cuInit)                   \
@@ -16,6 +18,7 @@
 	X(cuModuleLoadData)         \
 	X(cuModuleGetFunction)      \
 	X(cuMemAlloc)               \
+	X(cuMemFree)                \
 	X(cuMemsetD8)               \
 	X(cuMemcpyDtoH)             \
 	X(cuLaunchKernel)
@@ -34,7 +37,7 @@ int main(int argc, char **argv)
 	static uint32_t words[WORDS];
 	uint64_t count = WORDS, step;
 	CUfunction increment;
-	CUdeviceptr data;
+	CUdeviceptr data, first;
 	void *args[] = {&data, &count};
 	CUmodule module;
 	CUcontext ctx;
@@ -48,7 +51,9 @@ int main(int argc, char **argv)
 	CALL(early.cuCtxSetCurrent_(ctx));
 	CALL(early.cuModuleLoadData_(&module, kernels_ptx));
 	CALL(early.cuModuleGetFunction_(&increment, module, "increment"));
+	CALL(early.cuMemAlloc_(&first, FIRST));
 	CALL(early.cuMemAlloc_(&data, sizeof(words)));
+	CALL(early.cuMemFree_(first));
 	CALL(early.cuMemsetD8_(data, 0, sizeof(words)));
 	for (step = 0; step_more(step); step++) {
 		CALL(early.cuLaunchKernel_(increment, 64, 1, 1, 256, 1, 1, 0, NULL, args, NULL));
