@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wrapper/graphs.h"
 #include "calls.h"
+#include "checkpoint/release.h"
 #include "vmem/translate.h"
+#include "wrapper/driver.h"
 #include "wrapper/graph_node.h"
 #include "wrapper/windows.h"
 
@@ -284,6 +286,13 @@ static int leaving(char *text, size_t size)
 	size_t count = 0;
 	struct known *k;
 
+	/* One that was cloned after such a resume crashed in its launch [H200, driver 580.159]. */
+	if (table && release_wanted(driver_table())) {
+		snprintf(text, size,
+			 "graphs (CUDAW_ADDRESSING=translated) are not trusted to survive the "
+			 "driver's checkpoint: pause with --release memory");
+		return -ENOTSUP;
+	}
 	for (k = table; k; k = k->hh.next) {
 		what = prepare(k);
 		count += what != NULL;

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""translated.py PAUSES PROGRAM [ARG]...: with CUDAW_ADDRESSING=translated the program prints what
-it prints natively, through pauses after which memory is at other real addresses.
+"""translated.py PAUSES RELEASE PROGRAM [ARG]...: with CUDAW_ADDRESSING=translated and CUDAW_RELEASE
+the program prints what it prints natively, through pauses after which memory is at other real
+addresses.
 """
 import os
 import re
@@ -9,9 +10,10 @@ import sys
 
 from gpulib import SCRATCH, Job, check, figure, main, same_lines, seeded
 
-PAUSES, PROGRAM, ARGS = int(sys.argv[1]), sys.argv[2], sys.argv[3:]
+PAUSES, RELEASE, PROGRAM, ARGS = int(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4:]
 LOG = os.path.join(SCRATCH, "log")
-TRANSLATED = {"CUDAW_ADDRESSING": "translated", "CUDAW_LOG": "debug", "CUDAW_LOG_FILE": LOG}
+TRANSLATED = {"CUDAW_ADDRESSING": "translated", "CUDAW_RELEASE": RELEASE, "CUDAW_LOG": "debug",
+              "CUDAW_LOG_FILE": LOG}
 PLACE = re.compile(r"(\d+) bytes at (0x[0-9a-f]+) are at (0x[0-9a-f]+)")
 
 

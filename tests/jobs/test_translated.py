@@ -6,14 +6,15 @@ import os
 os.environ["CUDAW_SIM_FRESH"] = "1"  # memory comes back at other addresses
 
 from simlib import SANITIZED, errors_of_cudaw, paused_and_resumed, shared  # noqa: E402
-from gpulib import SCRATCH, Job, check, cudaw, equal, main  # noqa: E402
+from gpulib import SCRATCH, Job, check, cudaw, cudaw_ok, equal, main  # noqa: E402
 
 TRANSLATED = {"CUDAW_ADDRESSING": "translated"}
+GRAPHS = {**TRANSLATED, "CUDAW_RELEASE": "memory"}
 PAUSES = 1 if SANITIZED else 3
 
 
-def through_pauses(steps, program, *args):
-    return shared("translated.py", PAUSES, program, *args, "--step-ms", 5, "--steps", steps * PAUSES)
+def through_pauses(steps, program, *args, release="all"):
+    return shared("translated.py", PAUSES, release, program, *args, "--step-ms", 5, "--steps", steps * PAUSES)
 
 
 def translated_by_itself(program, variable, why):
@@ -88,10 +89,25 @@ def pointers_in_gpu_memory_are_reported():
     check(len(said) == 1 and "looks like a pointer" in said[0], f"cudaw says {said}")
 
 
+def graphs_do_not_go_through_the_drivers_checkpoint():
+    job = Job("memory_kinds", "--kind", "graph_replay", "--steps", 100000000, "--step-ms", 2,
+              env=TRANSLATED)
+    job.wait_steps(3)
+    done = cudaw("pause", job.pid)
+    equal(done.returncode, 6, f"the exit code of cudaw pause: {done.stderr!r}")
+    check("graphs (CUDAW_ADDRESSING=translated) are not trusted to survive the driver's checkpoint: "
+          "pause with --release memory" in done.stderr, f"cudaw pause says {done.stderr!r}")
+    equal(job.state(), "running", "the state after it")
+    cudaw_ok("pause", "--release", "memory", job.pid)
+    job.resume()
+    job.wait_steps(job.steps() + 3)
+    job.finish()
+
+
 def fixed_graphs_are_in_the_way_of_a_pause():
     """A graph with allocation nodes cannot be cloned: a pause is refused, and harms nothing."""
     job = Job("memory_kinds", "--kind", "graph_mem", "--steps", 100000000, "--step-ms", 2,
-              env=TRANSLATED)
+              env=GRAPHS)
     job.wait_steps(3)
     done = cudaw("pause", job.pid)
     equal(done.returncode, 6, f"the exit code of cudaw pause: {done.stderr!r}")
@@ -104,7 +120,7 @@ def fixed_graphs_are_in_the_way_of_a_pause():
 
 def refused(why, *args):
     """What a graph has is in the way of a pause, which harms nothing."""
-    job = Job("graph_nodes", *args, "--steps", 100000000, "--step-ms", 2, env=TRANSLATED)
+    job = Job("graph_nodes", *args, "--steps", 100000000, "--step-ms", 2, env=GRAPHS)
     job.wait_steps(3)
     done = cudaw("pause", job.pid)
     equal(done.returncode, 6, f"the exit code of cudaw pause: {done.stderr!r}")
@@ -125,7 +141,7 @@ def windows_of_kernels():
 
 def replay(**env):
     job = Job("memory_kinds", "--kind", "graph_replay", "--steps", 100000000, "--step-ms", 2,
-              env={**TRANSLATED, **env})
+              env={**GRAPHS, **env})
     job.wait_steps(3)
     return job
 
@@ -158,10 +174,12 @@ def an_update_that_fails():
 
 main(*through_pauses(40, "counter"), *through_pauses(40, "churn"),
      *through_pauses(40, "symbols"), *through_pauses(40, "soak", "--threads", 4),
-     *through_pauses(60, "graph_nodes", "--windows", 1),
-     *through_pauses(60, "memory_kinds", "--kind", "graph_replay"), devices_without_vmm,
+     *through_pauses(60, "graph_nodes", "--windows", 1, release="memory"),
+     *through_pauses(60, "memory_kinds", "--kind", "graph_replay", release="memory"),
+     devices_without_vmm,
      functions_from_before_cuinit, addresses_that_cannot_be_had, devices_that_can_map,
      only_the_memory_is_released, every_launch_and_copy, checks_as_well,
-     pointers_in_gpu_memory_are_reported, fixed_graphs_are_in_the_way_of_a_pause,
+     pointers_in_gpu_memory_are_reported, graphs_do_not_go_through_the_drivers_checkpoint,
+     fixed_graphs_are_in_the_way_of_a_pause,
      pointers_of_two_allocations, windows_of_kernels, an_update_that_is_refused,
      an_update_that_fails)
