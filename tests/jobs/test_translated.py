@@ -89,15 +89,21 @@ def pointers_in_gpu_memory_are_reported():
     check(len(said) == 1 and "looks like a pointer" in said[0], f"cudaw says {said}")
 
 
-def graphs_do_not_go_through_the_drivers_checkpoint():
-    job = Job("memory_kinds", "--kind", "graph_replay", "--steps", 100000000, "--step-ms", 2,
-              env=TRANSLATED)
+def pause_is_refused(job, why):
+    """It harms nothing."""
     job.wait_steps(3)
     done = cudaw("pause", job.pid)
     equal(done.returncode, 6, f"the exit code of cudaw pause: {done.stderr!r}")
-    check("graphs (CUDAW_ADDRESSING=translated) are not trusted to survive the driver's checkpoint: "
-          "pause with --release memory" in done.stderr, f"cudaw pause says {done.stderr!r}")
+    check(why in done.stderr, f"cudaw pause says {done.stderr!r}")
     equal(job.state(), "running", "the state after it")
+    job.wait_steps(job.steps() + 3)
+
+
+def graphs_do_not_go_through_the_drivers_checkpoint():
+    job = Job("memory_kinds", "--kind", "graph_replay", "--steps", 100000000, "--step-ms", 2,
+              env=TRANSLATED)
+    pause_is_refused(job, "graphs (CUDAW_ADDRESSING=translated) are not trusted to survive the "
+                          "driver's checkpoint: pause with --release memory")
     cudaw_ok("pause", "--release", "memory", job.pid)
     job.resume()
     job.wait_steps(job.steps() + 3)
@@ -105,27 +111,17 @@ def graphs_do_not_go_through_the_drivers_checkpoint():
 
 
 def fixed_graphs_are_in_the_way_of_a_pause():
-    """A graph with allocation nodes cannot be cloned: a pause is refused, and harms nothing."""
+    """A graph with allocation nodes cannot be cloned."""
     job = Job("memory_kinds", "--kind", "graph_mem", "--steps", 100000000, "--step-ms", 2,
               env=GRAPHS)
-    job.wait_steps(3)
-    done = cudaw("pause", job.pid)
-    equal(done.returncode, 6, f"the exit code of cudaw pause: {done.stderr!r}")
-    check("graphs (CUDAW_ADDRESSING=translated) cannot be carried: one has nodes that the driver "
-          "does not clone" in done.stderr, f"cudaw pause says {done.stderr!r}")
-    equal(job.state(), "running", "the state after it")
-    job.wait_steps(job.steps() + 3)
+    pause_is_refused(job, "graphs (CUDAW_ADDRESSING=translated) cannot be carried: one has nodes "
+                          "that the driver does not clone")
     job.finish()
 
 
 def refused(why, *args):
-    """What a graph has is in the way of a pause, which harms nothing."""
     job = Job("graph_nodes", *args, "--steps", 100000000, "--step-ms", 2, env=GRAPHS)
-    job.wait_steps(3)
-    done = cudaw("pause", job.pid)
-    equal(done.returncode, 6, f"the exit code of cudaw pause: {done.stderr!r}")
-    check(why in done.stderr, f"cudaw pause says {done.stderr!r}")
-    job.wait_steps(job.steps() + 3)
+    pause_is_refused(job, why)
     job.finish()
 
 
@@ -149,11 +145,8 @@ def replay(**env):
 def an_update_that_is_refused():
     """It is tried before memory moves: the pause fails, and can be asked for again."""
     job = replay(CUDAW_SIM_FAULT="cuGraphExecUpdate_v2:1:910")
-    done = cudaw("pause", job.pid)
-    equal(done.returncode, 6, f"the exit code of cudaw pause: {done.stderr!r}")
-    check("1 graph (CUDAW_ADDRESSING=translated) cannot be carried: it has nodes that the driver "
-          "does not update" in done.stderr, f"cudaw pause says {done.stderr!r}")
-    job.wait_steps(job.steps() + 3)
+    pause_is_refused(job, "1 graph (CUDAW_ADDRESSING=translated) cannot be carried: it has nodes that "
+                          "the driver does not update")
     paused_and_resumed(job)
     job.wait_steps(job.steps() + 3)
     job.finish()
