@@ -27,17 +27,6 @@ enum addressing addressing_asked(void)
 	return ADDRESSING_ANY;
 }
 
-/* True where the driver has addresses, but not those that vmem begins with. */
-static bool cannot_reserve(const struct cuda_driver *drv)
-{
-	CUdeviceptr at;
-
-	if (drv->cuMemAddressReserve(&at, VMEM_GRANULE, 0, VMEM_BASE, 0))
-		return false;
-	drv->cuMemAddressFree(at, VMEM_GRANULE);
-	return at != VMEM_BASE;
-}
-
 bool addressing_cannot_map(const struct cuda_driver *drv, char *text, size_t size)
 {
 	char name[96] = "";
@@ -54,10 +43,7 @@ bool addressing_cannot_map(const struct cuda_driver *drv, char *text, size_t siz
 		snprintf(text, size, "GPU %d (%.80s) has no virtual memory management", dev, name);
 		return true;
 	}
-	if (!count || !cannot_reserve(drv))
-		return false;
-	snprintf(text, size, "the driver does not reserve addresses at %#lx", VMEM_BASE);
-	return true;
+	return false;
 }
 
 void addressing_set_translated(const char *why)

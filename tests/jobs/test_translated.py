@@ -14,41 +14,34 @@ PAUSES = 1 if SANITIZED else 3
 
 
 def through_pauses(steps, program, *args, release="all"):
-    return shared("translated.py", PAUSES, release, program, *args, "--step-ms", 5, "--steps", steps * PAUSES)
+    return shared("translated.py", PAUSES, release, program, *args, "--step-ms", 5, "--steps",
+                  steps * PAUSES)
 
 
-def translated_by_itself(program, variable, why):
+def without_vmm(program):
     """Where a device cannot map memory addresses are translated, and it is said where one looks."""
-    log = os.path.join(SCRATCH, f"log-{program}-{variable}")
+    log = os.path.join(SCRATCH, f"log-{program}")
     job = Job(program, "--steps", 100000000, "--step-ms", 2,
-              env={variable: "1", "CUDAW_LOG": "info", "CUDAW_LOG_FILE": log})
+              env={"CUDAW_SIM_NO_VMM": "1", "CUDAW_LOG": "info", "CUDAW_LOG_FILE": log})
     job.wait_steps(3)
     check(job.status()["managed"] > 0, "nothing is managed")
     equal(job.status()["addressing"], "translated", "the addressing")
     paused_and_resumed(job, 3)
+    why = "GPU 0 (Simulated GPU) has no virtual memory management"
     lines = cudaw("ps").stdout.splitlines()
-    check(any(line.startswith(f"{job.pid}: translated addresses: {why}") for line in lines),
-          f"cudaw ps says {lines}")
+    check(f"{job.pid}: translated addresses: {why}" in lines, f"cudaw ps says {lines}")
     check("every word right" in job.finish(), "the job did not verify its memory")
     equal(errors_of_cudaw(job), [], "what cudaw says on stderr")
     with open(log, encoding="utf-8") as file:
         equal(file.read().count(f"addresses are translated: {why}"), 1, "times that it is logged")
 
 
-NO_VMM = "CUDAW_SIM_NO_VMM", "GPU 0 (Simulated GPU) has no virtual memory management"
-
-
 def devices_without_vmm():
-    translated_by_itself("counter", *NO_VMM)
+    without_vmm("counter")
 
 
 def functions_from_before_cuinit():
-    translated_by_itself("early", *NO_VMM)
-
-
-def addresses_that_cannot_be_had():
-    translated_by_itself("early", "CUDAW_SIM_NO_HINTS",
-                         "the driver does not reserve addresses at 0x")
+    without_vmm("early")
 
 
 def devices_that_can_map():
@@ -169,8 +162,7 @@ main(*through_pauses(40, "counter"), *through_pauses(40, "churn"),
      *through_pauses(40, "symbols"), *through_pauses(40, "soak", "--threads", 4),
      *through_pauses(60, "graph_nodes", "--windows", 1, release="memory"),
      *through_pauses(60, "memory_kinds", "--kind", "graph_replay", release="memory"),
-     devices_without_vmm,
-     functions_from_before_cuinit, addresses_that_cannot_be_had, devices_that_can_map,
+     devices_without_vmm, functions_from_before_cuinit, devices_that_can_map,
      only_the_memory_is_released, every_launch_and_copy, checks_as_well,
      pointers_in_gpu_memory_are_reported, graphs_do_not_go_through_the_drivers_checkpoint,
      fixed_graphs_are_in_the_way_of_a_pause,

@@ -37,7 +37,6 @@ struct sim_config {
 	size_t context;           /* bytes that an active context uses */
 	double copy_bytes_per_ns; /* 0: unlimited */
 	bool no_vmm;
-	bool no_hints;
 	bool fresh;
 	bool strict;
 	char *shared;

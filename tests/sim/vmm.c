@@ -65,7 +65,7 @@ SIM_EXPORT cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignment, 
 	r = malloc(sizeof(*r));
 	if (!r)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	if (hint && hint % alignment == 0 && !sim.config.no_hints)
+	if (hint && hint % alignment == 0)
 		addr = reserve_at(hint, size);
 	/* A hint that cannot be had is no error; a kernel that ignores the flag moves the range. */
 	if (addr != MAP_FAILED && (CUdeviceptr)addr != hint) {
