@@ -170,13 +170,16 @@ static bool op_start(enum operation what)
 	op = what;
 	op_ended = false;
 	ctl.timeout_ms = ctl.want_timeout_ms;
-	if (what == OP_PAUSE)
-		release_choose(ctl.want_release);
 	ctl.writes = ctl.want_snapshot && (what == OP_PAUSE || what == OP_SNAPSHOT);
 	if (ctl.writes) {
 		ctl.want_snapshot = false;
 		ctl.order = ctl.want_order;
 	}
+	/* An image needs the whole GPU released, and so what can be carried is judged by that. */
+	if (ctl.writes && ctl.order.image)
+		release_choose(RELEASE_ALL);
+	else if (what == OP_PAUSE)
+		release_choose(ctl.want_release);
 	memset(&ctl.progress, 0, sizeof(ctl.progress));
 	ctl.progress.phase = "start";
 	if (is_change(what) && ctl.want_hold) {

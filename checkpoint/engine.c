@@ -32,6 +32,15 @@ static void let_run(struct engine_result *result)
 	gate_open();
 }
 
+int engine_may_release(const struct cuda_driver *drv, struct engine_result *result)
+{
+	if (!unsupported_check(drv, result->message, sizeof(result->message)) &&
+	    !(moves && moves->releasing(result->message, sizeof(result->message))))
+		return 0;
+	result->code = END_UNSUPPORTED;
+	return -1;
+}
+
 /* The phase "drain" of engine.h; engine.saved.contexts are those that were found. */
 static int enter_quiet(const struct cuda_driver *drv, double deadline_ms,
 		       const struct engine_progress *progress, struct engine_result *result)

@@ -202,6 +202,8 @@ void engine_snapshot(const struct cuda_driver *drv, const struct engine_writing 
 			    engine.held ? engine.place.path : "");
 		return;
 	}
+	if (writing->order->image && !engine.released && engine_may_release(drv, result))
+		return;
 	if ((writing->order->image && engine_release_all(drv, progress, result)) ||
 	    begin_saving(writing, engine.saved.used_slots, progress))
 		return;

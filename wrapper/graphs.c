@@ -280,19 +280,25 @@ static const char *prepare(struct known *k)
 	return why;
 }
 
+/* One that was cloned after such a resume crashed in its launch [H200, driver 580.159]. */
+static int releasing(char *text, size_t size)
+{
+	if (!table)
+		return 0;
+	snprintf(text, size,
+		 "graphs (CUDAW_ADDRESSING=translated) are not trusted to survive the "
+		 "driver's checkpoint: pause with --release memory");
+	return -ENOTSUP;
+}
+
 static int leaving(char *text, size_t size)
 {
 	const char *why = NULL, *what;
 	size_t count = 0;
 	struct known *k;
 
-	/* One that was cloned after such a resume crashed in its launch [H200, driver 580.159]. */
-	if (table && release_wanted(driver_table())) {
-		snprintf(text, size,
-			 "graphs (CUDAW_ADDRESSING=translated) are not trusted to survive the "
-			 "driver's checkpoint: pause with --release memory");
+	if (release_wanted(driver_table()) && releasing(text, size))
 		return -ENOTSUP;
-	}
 	for (k = table; k; k = k->hh.next) {
 		what = prepare(k);
 		count += what != NULL;
@@ -352,4 +358,4 @@ static void back(char *note, size_t size)
 	pr_err("%s", note);
 }
 
-const struct engine_moves graphs_moves = {leaving, back};
+const struct engine_moves graphs_moves = {leaving, releasing, back};

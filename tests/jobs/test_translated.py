@@ -6,6 +6,7 @@ import os
 os.environ["CUDAW_SIM_FRESH"] = "1"  # memory comes back at other addresses
 
 from simlib import SANITIZED, errors_of_cudaw, paused_and_resumed, shared  # noqa: E402
+from snapshotjobs import ask, contents, folder  # noqa: E402
 from gpulib import SCRATCH, Job, check, cudaw, cudaw_ok, equal, main  # noqa: E402
 
 TRANSLATED = {"CUDAW_ADDRESSING": "translated"}
@@ -103,6 +104,22 @@ def graphs_do_not_go_through_the_drivers_checkpoint():
     job.finish()
 
 
+def graphs_are_not_in_process_images():
+    """These need the driver's checkpoint, whatever CUDAW_RELEASE says."""
+    job, path = replay(), folder()
+    why = "end unsupported graphs (CUDAW_ADDRESSING=translated) are not trusted"
+    said = ask(job, f"snapshot pause hold image {path}")[-1]
+    check(said.startswith(why), said)
+    equal((job.state(), contents(path)), ("running", []), "the state, and what is in the folder")
+    cudaw_ok("pause", job.pid)
+    said = ask(job, f"snapshot hold image {path}")[-1]
+    check(said.startswith(why), said)
+    equal((job.state(), contents(path)), ("paused", []), "the state, and what is in the folder")
+    job.resume()
+    job.wait_steps(job.steps() + 3)
+    job.finish()
+
+
 def fixed_graphs_are_in_the_way_of_a_pause():
     """A graph with allocation nodes cannot be cloned."""
     job = Job("memory_kinds", "--kind", "graph_mem", "--steps", 100000000, "--step-ms", 2,
@@ -165,6 +182,6 @@ main(*through_pauses(40, "counter"), *through_pauses(40, "churn"),
      devices_without_vmm, functions_from_before_cuinit, devices_that_can_map,
      only_the_memory_is_released, every_launch_and_copy, checks_as_well,
      pointers_in_gpu_memory_are_reported, graphs_do_not_go_through_the_drivers_checkpoint,
-     fixed_graphs_are_in_the_way_of_a_pause,
+     graphs_are_not_in_process_images, fixed_graphs_are_in_the_way_of_a_pause,
      pointers_of_two_allocations, windows_of_kernels, an_update_that_is_refused,
      an_update_that_fails)
