@@ -23,14 +23,26 @@ static size_t granule_of(CUdeviceptr ptr)
 	return (ptr - VMEM_BASE) / VMEM_GRANULE;
 }
 
+/*
+ * @end is the end of a mapping, or is so no more. That a kernel was given it is kept over a pause:
+ * where nothing moves, nothing is written that would tell again.
+ */
+static void set_end(CUdeviceptr end, bool is_end)
+{
+	_Atomic unsigned char *what = &translation.ends[granule_of(end)];
+
+	if (atomic_load_explicit(what, memory_order_relaxed) != TRANSLATE_END_USED)
+		atomic_store_explicit(what, is_end ? TRANSLATE_END : TRANSLATE_NO_END,
+				      memory_order_relaxed);
+}
+
 /* Let [@start, @start + @size) and the gap behind it be at @real; 0: nowhere. */
 static void set_real(CUdeviceptr start, size_t size, CUdeviceptr real)
 {
 	for (size_t at = 0; at <= size; at += VMEM_GRANULE)
 		atomic_store_explicit(&translation.real[granule_of(start + at)],
 				      real ? real + at : 0, memory_order_relaxed);
-	atomic_store_explicit(&translation.ends[granule_of(start + size)],
-			      real ? TRANSLATE_END : TRANSLATE_NO_END, memory_order_relaxed);
+	set_end(start + size, real);
 }
 
 static CUresult reserve(CUdeviceptr *ptr, size_t size, size_t alignment, CUdeviceptr addr,

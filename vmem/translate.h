@@ -22,7 +22,7 @@
 #include "vmem/driver.h"
 #include "vmem/space.h"
 
-/* What is known of a granule as an end: of a mapping, or of one that a kernel was given. */
+/* What is known of a granule as an end: of a mapping, or of one that a kernel was ever given. */
 enum { TRANSLATE_NO_END, TRANSLATE_END, TRANSLATE_END_USED };
 
 struct translation {

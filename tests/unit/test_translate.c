@@ -128,6 +128,25 @@ START_TEST(addresses_back)
 }
 END_TEST
 
+/* A pause that moves nothing writes no graph anew: what kernels were given before still counts. */
+START_TEST(ends_are_known_after_a_pause)
+{
+	CUdeviceptr a = alloc_at(0x7f1000000000, 4 * MB);
+	CUdeviceptr b = alloc_at(0x7f1000000000 + 4 * MB, 4 * MB);
+
+	translate_note_end(a + 4 * MB);
+	ck_assert(translate_is_unclear(0x7f1000000000 + 4 * MB));
+	ck_assert_int_eq(vmem_region_unmap(a), CUDA_SUCCESS);
+	ck_assert_int_eq(vmem_region_unmap(b), CUDA_SUCCESS);
+	next_real = 0x7f1000000000;
+	ck_assert_int_eq(vmem_region_map(a), CUDA_SUCCESS);
+	next_real = 0x7f1000000000 + 4 * MB;
+	ck_assert_int_eq(vmem_region_map(b), CUDA_SUCCESS);
+	ck_assert_uint_eq(translation.moves, 0);
+	ck_assert(translate_is_unclear(0x7f1000000000 + 4 * MB));
+}
+END_TEST
+
 /* However large: kernels run through it. */
 START_TEST(an_allocation_is_one_piece)
 {
@@ -403,6 +422,7 @@ int main(void)
 	tcase_add_checked_fixture(tc, setup, NULL);
 	tcase_add_test(tc, addresses);
 	tcase_add_test(tc, addresses_back);
+	tcase_add_test(tc, ends_are_known_after_a_pause);
 	tcase_add_test(tc, an_allocation_is_one_piece);
 	tcase_add_test(tc, pauses_move_memory);
 	tcase_add_test(tc, a_context_frees_its_memory_itself);
