@@ -42,10 +42,9 @@ static bool take_buffer(struct graph_node *n, const struct kp_kernel *kernel, co
 
 	memcpy(n->room, buffer, n->size);
 	for (uint32_t i = 0; i < kernel->nparams; i++)
-		if (kernel->params[i].offset + kernel->params[i].size <= n->size)
-			found |= rewrite_param_back(&kernel->params[i],
-						    (char *)n->room + kernel->params[i].offset,
-						    &n->unclear);
+		found |= rewrite_param_back(
+			&kernel->params[i], (char *)n->room + kernel->params[i].offset,
+			launch_packed_part(&kernel->params[i], n->size), &n->unclear);
 	n->extra[0] = CU_LAUNCH_PARAM_BUFFER_POINTER;
 	n->extra[1] = n->room;
 	n->extra[2] = CU_LAUNCH_PARAM_BUFFER_SIZE;
@@ -73,7 +72,8 @@ static bool take_params(struct graph_node *n, const struct kp_kernel *kernel)
 	for (uint32_t i = 0; i < kernel->nparams; i++) {
 		list[i] = values + kernel->params[i].offset;
 		memcpy(list[i], n->kernel.kernelParams[i], kernel->params[i].size);
-		found |= rewrite_param_back(&kernel->params[i], list[i], &n->unclear);
+		found |= rewrite_param_back(&kernel->params[i], list[i], kernel->params[i].size,
+					    &n->unclear);
 	}
 	n->kernel.kernelParams = list;
 	return found;

@@ -300,14 +300,14 @@ bool rewrite_pointer_back(CUdeviceptr *ptr)
 	return *ptr != before;
 }
 
-bool rewrite_param_back(const struct kp_param *param, char *value, bool *unclear)
+bool rewrite_param_back(const struct kp_param *param, char *value, size_t size, bool *unclear)
 {
 	CUdeviceptr word;
 	bool found = false;
 
-	for (size_t at = 0; at + WORD <= param->size && may_point(param); at += WORD) {
+	for (size_t at = 0; at + WORD <= size && may_point(param); at += WORD) {
 		/* It is known by what it looks like, address included. */
-		if (at % MAP_ALIGN == 0 && at + sizeof(CUtensorMap) <= param->size &&
+		if (at % MAP_ALIGN == 0 && at + sizeof(CUtensorMap) <= size &&
 		    is_known_map(value + at)) {
 			at += sizeof(CUtensorMap) - WORD;
 			found = true;

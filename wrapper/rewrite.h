@@ -184,11 +184,11 @@ void rewrite_launch_attribute(CUlaunchAttribute *attribute);
 
 /*
  * The reverse, for what the driver hands out: each returns true where it found a real address of
- * ours, and put the virtual one there. @value is that of the parameter @param, a copy; *@unclear
- * becomes true where it has one that may be of two allocations (translate_is_unclear()).
+ * ours, and put the virtual one there. At @value are @size bytes of the parameter @param, a copy;
+ * *@unclear becomes true where it has one that may be of two allocations (translate_is_unclear()).
  */
 bool rewrite_pointer_back(CUdeviceptr *ptr);
-bool rewrite_param_back(const struct kp_param *param, char *value, bool *unclear);
+bool rewrite_param_back(const struct kp_param *param, char *value, size_t size, bool *unclear);
 bool rewrite_copy_3d_back(CUDA_MEMCPY3D_v2 *copy);
 bool rewrite_mem_op_back(CUstreamBatchMemOpParams *op);
 bool rewrite_access_policy_back(CUlaunchAttributeValue *value);

@@ -3,6 +3,7 @@
 #include "calls.h"
 #include "tests/check_suite.h"
 #include "vmem/vmem.h"
+#include "wrapper/graph_node.h"
 #include "wrapper/launch.h"
 #include "wrapper/rewrite.h"
 
@@ -361,6 +362,66 @@ START_TEST(copies_and_operations)
 END_TEST
 
 /* The program's own is not changed, and what the driver fills in reaches it. */
+/* A node of a kernel with parameters of 8 and 64 bytes, whose buffer has half of the latter. */
+static CUdeviceptr packed[5];
+
+static CUresult short_node(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS_v2 *params)
+{
+	static size_t size = sizeof(packed);
+	static void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, packed, CU_LAUNCH_PARAM_BUFFER_SIZE,
+				&size, CU_LAUNCH_PARAM_END};
+
+	(void)node;
+	*params = (CUDA_KERNEL_NODE_PARAMS_v2){.func = (CUfunction)0x2000, .extra = extra};
+	return CUDA_SUCCESS;
+}
+
+static CUresult param_info(CUfunction function, size_t i, size_t *offset, size_t *size)
+{
+	(void)function;
+	*offset = 8 * i;
+	*size = i ? 64 : 8;
+	return i < 2 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+static CUresult get_name(const char **name, CUfunction function)
+{
+	(void)function;
+	*name = "k";
+	return CUDA_SUCCESS;
+}
+
+static CUresult no_context(CUcontext *ctx)
+{
+	(void)ctx;
+	return CUDA_ERROR_INVALID_CONTEXT;
+}
+
+static CUresult no_device(CUdevice *dev)
+{
+	(void)dev;
+	return CUDA_ERROR_INVALID_CONTEXT;
+}
+
+START_TEST(nodes_whose_buffer_is_short)
+{
+	CUdeviceptr ptr = alloc_at(0x7f0000000000, 4 * MB);
+	struct graph_node *read;
+
+	real.cuGraphKernelNodeGetParams_v2 = short_node;
+	real.cuFuncGetParamInfo = param_info;
+	real.cuFuncGetName = get_name;
+	real.cuCtxGetCurrent = no_context;
+	real.cuCtxGetDevice = no_device;
+	packed[4] = 0x7f0000000008;
+	ck_assert_ptr_null(graph_node_read(NULL, CU_GRAPH_NODE_TYPE_KERNEL, &read));
+	ck_assert_ptr_nonnull(read);
+	ck_assert_uint_eq(((CUdeviceptr *)read->room)[4], ptr + 8);
+	ck_assert_uint_eq(packed[4], 0x7f0000000008);
+	graph_node_free(read);
+}
+END_TEST
+
 START_TEST(nodes)
 {
 	CUdeviceptr ptr = alloc_at(0x7f0000000000, 4 * MB);
@@ -432,6 +493,7 @@ int main(void)
 	tcase_add_test(tc, launches_without_pointers);
 	tcase_add_test(tc, tensor_maps_follow_their_memory);
 	tcase_add_test(tc, copies_and_operations);
+	tcase_add_test(tc, nodes_whose_buffer_is_short);
 	tcase_add_test(tc, nodes);
 	tcase_add_test(tc, windows);
 	suite_add_tcase(s, tc);
