@@ -113,7 +113,12 @@ CUdeviceptr translate_back(CUdeviceptr real)
 {
 	CUdeviceptr ptr;
 
-	return translate_is_on() && places_find(real, &ptr) ? ptr : real;
+	if (!translate_is_on() || !places_find(real, &ptr))
+		return real;
+	/* Memory that is not ours may begin where ours ends. */
+	if (ptr % VMEM_GRANULE == 0 && translation.ends[granule_of(ptr)] == TRANSLATE_END)
+		return real;
+	return ptr;
 }
 
 bool translate_is_unclear(CUdeviceptr real)

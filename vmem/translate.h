@@ -16,8 +16,8 @@
  * The granule behind a mapping is translated as well, as an end belongs to it: vmem leaves a gap
  * there (vmem_watch()).
  *
- * Locking: translate() takes none, translate_back() one of its own. The table of a mapping that is in use does not change; who maps
- * and unmaps is serialised by vmem.
+ * Locking: translate() takes none, translate_back() one of its own. The table of a mapping that is
+ * in use does not change; who maps and unmaps is serialised by vmem.
  */
 #include "vmem/driver.h"
 #include "vmem/space.h"
@@ -43,8 +43,9 @@ int translate_driver(struct cuda_driver *drv);
 void translate_forget(CUdeviceptr ptr, size_t size);
 
 /*
- * The virtual address of what is at @real now; @real itself where that is not vmem's. Where one
- * mapping ends and another begins it is the latter's. Takes a lock, which translate() does not.
+ * The virtual address of what is at @real now; @real itself where that is not vmem's. The end of a
+ * mapping is vmem's if a kernel was given it; where another begins there it is the latter's. Takes
+ * a lock, which translate() does not.
  */
 CUdeviceptr translate_back(CUdeviceptr real);
 
