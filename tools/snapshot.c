@@ -212,8 +212,9 @@ static int take(struct taking *t)
 		 snapshot_codec_name(t->codec), t->path);
 	ret = control_ask(t->job, "snapshot", "writing", request);
 	if (ret) {
-		/* It resumes by itself. */
-		if (t->was_running && !t->job->error)
+		/* It resumes by itself, but for what is not ours: another snapshot, or a resume. */
+		if (t->was_running && !t->job->error && strcmp(t->job->end, END_BUSY) != 0 &&
+		    strcmp(t->job->end, END_INVALID) != 0)
 			resume(t);
 		return ret;
 	}

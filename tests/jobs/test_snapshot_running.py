@@ -172,13 +172,16 @@ def a_resume_calls_it_off():
 
 
 def one_at_a_time():
-    job = counter(2 * LARGE_MIB)
+    job = counter(4 * LARGE_MIB)
     path = folder()
     command = subprocess.Popen([CUDAW, "snapshot", "--gpu-only", str(job.pid), path],
                                env=base_environment(), stdout=subprocess.DEVNULL)
     job.until(lambda: job.state() != "running", 30, "it begins")
     equal(ask(job, f"snapshot pause {path}2")[-1], "end busy another snapshot is under way",
           "the answer")
+    done = cudaw("snapshot", "--gpu-only", job.pid, path + "2")
+    equal(done.returncode, 1, f"the exit code of the second ({done.stderr.strip()})")
+    check("another snapshot is under way" in done.stderr, done.stderr)
     equal(command.wait(60), 0, "the exit code of the first")
     check(not os.path.exists(path + "2"), "the second one's folder was made")
     finish(job)
