@@ -106,6 +106,15 @@ static int resume(struct taking *t)
 	return control_ask(t->job, "resume", "resuming", "resume");
 }
 
+/* The job stays paused: nobody is to write over what alone has its memory. */
+static int lock(struct taking *t)
+{
+	char request[PATH_MAX + 16];
+
+	snprintf(request, sizeof(request), "moved %s", t->path);
+	return control_ask(t->job, "snapshot", "locking", request);
+}
+
 /* Remove what is of no snapshot: that of an attempt that failed. */
 static void clean(const char *path, uid_t owner)
 {
@@ -129,15 +138,12 @@ static void clean(const char *path, uid_t owner)
  */
 static void give_up(struct taking *t)
 {
-	char request[PATH_MAX + 16];
-
 	if (t->was_running) {
-		if (!resume(t) && !t->gpu_only)
+		if (!resume(t))
 			clean(t->path, t->job->uid);
 		return;
 	}
-	snprintf(request, sizeof(request), "moved %s", t->path);
-	if (!control_ask(t->job, "snapshot", "locking", request))
+	if (!lock(t))
 		complain("%d stays paused, and %s has its memory until it is resumed", t->job->pid,
 			 t->path);
 }
@@ -225,7 +231,10 @@ static int take(struct taking *t)
 			return ret;
 		}
 	}
-	ret = t->was_running && !t->stop ? resume(t) : EXIT_DONE;
+	if (t->was_running && !t->stop)
+		ret = resume(t);
+	else if (!t->gpu_only && !t->stop)
+		ret = lock(t);
 	t->ms = now_ms() - begin;
 	return ret;
 }

@@ -67,6 +67,16 @@ def one_snapshot_starts_a_job_again_and_again():
         job.finish()
 
 
+def nobody_writes_there(path):
+    """Not while a paused job has its memory nowhere else."""
+    other = Counting()
+    check("another process reads or writes" in refused("snapshot", "--gpu-only", other.pid, path),
+          "another job may write there")
+    equal(other.state(), "running", "the other's state")
+    other.wait_steps(other.steps() + 3)
+    other.finish()
+
+
 def a_paused_job_stays_paused():
     need_criu()
     path = folder()
@@ -74,6 +84,7 @@ def a_paused_job_stays_paused():
     cudaw_ok("pause", job.pid)
     cudaw_ok("snapshot", job.pid, path)
     equal(job.state(), "paused", "the state")
+    nobody_writes_there(path)
     cudaw_ok("resume", job.pid)
     job.wait_steps(job.steps() + 3)
     job.finish()
@@ -166,14 +177,10 @@ def a_dump_that_fails_leaves_a_paused_job_paused():
     said = refused("snapshot", job.pid, path, env=env)
     check(f"{job.pid} stays paused, and {path} has its memory" in said, said)
     equal(job.state(), "paused", "the state")
-    other = Counting()
-    check("another process reads or writes" in refused("snapshot", "--gpu-only", other.pid, path),
-          "another job may write there")
-    equal(other.state(), "running", "the other's state")
+    nobody_writes_there(path)
     cudaw_ok("resume", job.pid)
-    for one in (job, other):
-        one.wait_steps(one.steps() + 3)
-        one.finish()
+    job.wait_steps(job.steps() + 3)
+    job.finish()
 
 
 SLOW = """
