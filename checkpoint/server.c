@@ -250,13 +250,14 @@ static bool take_word(const char **text, const char *word)
 /* "[pause [MS]] [incremental] [hold] [image] [none|lz4|zstd] /DIR". False where it is none of that. */
 static bool parse_order(const char *text, struct snapshot_order *order, int *timeout_ms)
 {
+	long ms = CONTROL_PAUSE_TIMEOUT_MS;
 	char codec[8];
 	int len = 0;
 
-	*timeout_ms = CONTROL_PAUSE_TIMEOUT_MS;
 	order->pause = take_word(&text, "pause ");
-	if (order->pause && sscanf(text, "%9d %n", timeout_ms, &len) == 1)
+	if (order->pause && sscanf(text, "%10ld %n", &ms, &len) == 1)
 		text += len;
+	*timeout_ms = ms > INT_MAX ? -1 : (int)ms;
 	order->incremental = take_word(&text, "incremental ");
 	order->hold = take_word(&text, "hold ");
 	order->image = take_word(&text, "image ");

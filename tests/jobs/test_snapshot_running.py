@@ -38,7 +38,7 @@ def refused(job, path, message):
 def what_runs_is_written_while_it_is_copied():
     job = counter(256)
     path = folder()
-    said = taken(job, path)
+    said = taken(job, path, "--timeout", "1000000")
     phases = {phase["name"]: phase["ms"] for phase in said["phases"]}
     equal([name for name in phases if name != "release"], ["drain", "copy", "unmap", "write"],
           "the phases")
