@@ -198,21 +198,23 @@ bool saving_is_over(struct saving *s, int wait_ms)
 int saving_commit(struct saving *s, const struct snapshot_facts *facts,
 		  struct snapshot_place *place, struct snapshot_totals *totals)
 {
-	int ret = s->result;
+	int dir = -1, ret = s->result;
 
 	if (!ret)
 		ret = snapshot_finish(s->writer, facts, s->order->image, &s->error);
-	if (ret)
+	if (!ret && !s->order->image)
+		ret = dir = snapshot_keep(s->writer, &s->error);
+	if (ret < 0)
 		return ret;
 	*totals = *snapshot_totals(s->writer);
+	snapshot_place_unlock(place);
+	place->dir = dir;
 	place->index = snapshot_number(s->writer);
 	memcpy(place->id, snapshot_id(s->writer), sizeof(place->id));
-	/* Its lock has to go before ours can be had. */
+	memcpy(place->path, s->order->path, sizeof(place->path));
 	snapshot_end(s->writer);
 	s->writer = NULL;
-	snapshot_place_unlock(place);
-	memcpy(place->path, s->order->path, sizeof(place->path));
-	return s->order->image ? 0 : snapshot_place_move(place, s->order->path, &s->error);
+	return 0;
 }
 
 void saving_end(struct saving *s)

@@ -28,20 +28,31 @@ static bool is_dots(const char *name)
 	return !strcmp(name, ".") || !strcmp(name, "..");
 }
 
+static int lock(int dir, int how, struct snapshot_error *error)
+{
+	if (!flock(dir, how | LOCK_NB))
+		return 0;
+	return snapshot_fail(error, -errno, "%s",
+			     errno == EWOULDBLOCK ? "another process reads or writes this snapshot"
+						  : strerror(errno));
+}
+
 static int open_locked(const char *path, int how, struct snapshot_error *error)
 {
-	int dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC), ret;
 
 	if (dir < 0)
 		return snapshot_fail(error, -errno, "%s", strerror(errno));
-	if (!flock(dir, how | LOCK_NB))
+	ret = lock(dir, how, error);
+	if (!ret)
 		return dir;
-	snapshot_fail(error, 0, "%s",
-		      errno == EWOULDBLOCK ? "another process reads or writes this snapshot"
-					   : strerror(errno));
-	how = -errno;
 	close(dir);
-	return how;
+	return ret;
+}
+
+int snapshot_dir_share(int dir, struct snapshot_error *error)
+{
+	return lock(dir, LOCK_SH, error);
 }
 
 int snapshot_dir_open(const char *path, struct snapshot_error *error)

@@ -25,6 +25,9 @@ int snapshot_dir_open(const char *path, struct snapshot_error *error);
  */
 int snapshot_dir_create(const char *path, uid_t owner, struct snapshot_error *error);
 
+/* From now on the lock of @dir is a shared one. 0 or a negative errno; then there is none. */
+int snapshot_dir_share(int dir, struct snapshot_error *error);
+
 void snapshot_dir_close(int dir);
 
 /* The first of @count numbers that no file here has. 0 or -EOVERFLOW. */

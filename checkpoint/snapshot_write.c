@@ -466,6 +466,16 @@ int snapshot_finish(struct snapshot_writer *w, const struct snapshot_facts *fact
 	return ret;
 }
 
+int snapshot_keep(struct snapshot_writer *w, struct snapshot_error *error)
+{
+	int dir = w->dir, ret = snapshot_dir_share(dir, error);
+
+	if (ret)
+		return ret;
+	w->dir = -1;
+	return dir;
+}
+
 void snapshot_end(struct snapshot_writer *w)
 {
 	char name[SNAPSHOT_NAME_SIZE];
@@ -479,7 +489,8 @@ void snapshot_end(struct snapshot_writer *w)
 		unlinkat(w->dir, name, 0);
 		unlinkat(w->dir, SNAPSHOT_MANIFEST_NEW, 0);
 	}
-	snapshot_dir_close(w->dir);
+	if (w->dir >= 0)
+		snapshot_dir_close(w->dir);
 	snapshot_known_free(&w->known);
 	snapshot_index_free(&w->old);
 	pthread_mutex_destroy(&w->shared.lock);

@@ -109,6 +109,12 @@ int snapshot_finish(struct snapshot_writer *writer, const struct snapshot_facts 
 uint32_t snapshot_number(const struct snapshot_writer *writer);
 const uint8_t *snapshot_id(const struct snapshot_writer *writer);
 
+/*
+ * The folder of a snapshot that is finished, which is the caller's to close, locked so that nobody
+ * else has written there meanwhile, or will. A descriptor or a negative errno.
+ */
+int snapshot_keep(struct snapshot_writer *writer, struct snapshot_error *error);
+
 /* Unlock and free; what is not finished is removed. NULL is nothing. */
 void snapshot_end(struct snapshot_writer *writer);
 

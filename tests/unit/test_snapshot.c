@@ -261,6 +261,31 @@ static int read_memory(void *data, size_t size, uint64_t offset)
 }
 
 /* What was spilled is read back in order to be saved. */
+START_TEST(a_kept_folder_is_not_written)
+{
+	struct snapshot_source source = {0};
+	struct snapshot_writer *w;
+	size_t done = 0;
+	bool cancel = false;
+	int kept, dir;
+
+	ck_assert_int_eq(snapshot_begin(folder, false, codec, 0, &w, &error), 0);
+	ck_assert_int_eq(snapshot_write(w, &source, &done, &cancel, &error), 0);
+	ck_assert_int_eq(snapshot_finish(w, &facts, false, &error), 0);
+	kept = snapshot_keep(w, &error);
+	ck_assert_int_ge(kept, 0);
+	snapshot_end(w);
+	ck_assert_int_eq(snapshot_dir_create(folder, geteuid(), &error), -EWOULDBLOCK);
+	dir = snapshot_dir_open(folder, &error);
+	ck_assert_int_ge(dir, 0);
+	snapshot_dir_close(dir);
+	snapshot_dir_close(kept);
+	dir = snapshot_dir_create(folder, geteuid(), &error);
+	ck_assert_int_ge(dir, 0);
+	snapshot_dir_close(dir);
+}
+END_TEST
+
 START_TEST(contents_may_come_from_a_file)
 {
 	struct snapshot_region region = {BASE, CHUNKS * SNAPSHOT_CHUNK, 0};
@@ -496,6 +521,7 @@ int main(void)
 	tcase_add_test(tc, digests_tell_what_is_unchanged);
 	tcase_add_test(tc, a_copy_can_be_gone_on_from);
 	tcase_add_test(tc, a_digest_without_contents_is_refused);
+	tcase_add_test(tc, a_kept_folder_is_not_written);
 	tcase_add_test(tc, contents_may_come_from_a_file);
 	tcase_add_test(tc, contents_may_come_later);
 	tcase_add_test(tc, a_cancelled_write_leaves_nothing);
