@@ -52,6 +52,7 @@ struct restoring {
 	char *choices[CUDA_MAX_DEVICES];
 	size_t nchoices;
 	bool paused, json;
+	bool left; /* somebody has paused it before it went on */
 	int64_t began;
 	double check_ms, criu_ms, start_ms;
 	struct snapshot snapshot;
@@ -255,6 +256,9 @@ static int go_on(struct restoring *r, int dir)
 	job.status.resume = (struct job_transfer){0};
 	if (!ret && !r->paused)
 		ret = control_ask(&job, "restore", "restoring", "resume");
+	r->left = ret && !job.error && !strcmp(job.end, END_BUSY);
+	if (r->left)
+		complain("%d stays paused", job.pid);
 	if (!ret)
 		report(r, &job);
 	return ret;
@@ -282,7 +286,7 @@ static int restore(struct restoring *r)
 	}
 	r->criu_ms = now_ms() - begin;
 	ret = go_on(r, dir);
-	if (ret) {
+	if (ret && !r->left) {
 		tree_find(&tree, r->snapshot.manifest.pid);
 		tree_kill(&tree);
 		snprintf(name, sizeof(name), "%d" RUNDIR_SUFFIX, r->snapshot.manifest.pid);

@@ -99,6 +99,22 @@ def restored_paused():
     job.finish()
 
 
+def one_that_is_paused_at_once_is_there():
+    """It is whoever's pause it was, and not ended."""
+    os.environ["CUDAW_SIM_COPY_GBPS"] = "0.05"
+    job, path = stopped()
+    command = subprocess.Popen([CUDAW, "restore", path], env=base_environment(), text=True,
+                               stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    until(lambda: job.state() == "resuming", 30, "it begins to go on")
+    cudaw_ok("pause", job.pid)
+    said = command.communicate(timeout=60)[1]
+    equal((command.returncode, job.state()), (1, "paused"), f"the exit code and state ({said})")
+    check(f"{job.pid} stays paused" in said, said)
+    del os.environ["CUDAW_SIM_COPY_GBPS"]
+    cudaw_ok("resume", job.pid)
+    job.finish()
+
+
 def an_incremental_one_writes_what_changed():
     need_criu()
     path = folder()
@@ -219,6 +235,6 @@ def a_terminal_shows_how_far_it_is():
 if __name__ == "__main__":
     main(a_job_goes_on_after_its_snapshot, a_stopped_job_goes_on_from_a_copy, twice_in_a_row,
          one_snapshot_starts_a_job_again_and_again, a_paused_job_stays_paused, restored_paused,
-         an_incremental_one_writes_what_changed, without_a_criu_that_will_do,
-         a_dump_that_fails_does_no_harm, a_dump_that_fails_leaves_a_paused_job_paused,
-         a_terminal_shows_how_far_it_is)
+         one_that_is_paused_at_once_is_there, an_incremental_one_writes_what_changed,
+         without_a_criu_that_will_do, a_dump_that_fails_does_no_harm,
+         a_dump_that_fails_leaves_a_paused_job_paused, a_terminal_shows_how_far_it_is)
