@@ -62,15 +62,18 @@ static void replace_mappings(const char *prefix)
 static void replace_file(int null, const char *number, const char *prefix)
 {
 	char link[sizeof(FD_DIR) + NAME_MAX + 1], path[PATH_MAX];
+	int fd = atoi(number), flags = fcntl(fd, F_GETFD);
 	ssize_t length;
 
+	if (flags < 0 || !(flags & FD_CLOEXEC))
+		return;
 	snprintf(link, sizeof(link), FD_DIR "/%.255s", number);
 	length = readlink(link, path, sizeof(path) - 1);
 	if (length < 0)
 		return;
 	path[length] = '\0';
 	if (begins_with(path, prefix))
-		dup3(null, atoi(number), O_CLOEXEC);
+		dup3(null, fd, O_CLOEXEC);
 }
 
 static void replace_files(const char *prefix)

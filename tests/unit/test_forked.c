@@ -37,7 +37,7 @@ static int open_file(const char *name)
 	int fd;
 
 	snprintf(path, sizeof(path), "%s/%s", base, name);
-	fd = open(path, O_RDWR | O_CREAT | O_EXCL, 0600);
+	fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	ck_assert_int_ge(fd, 0);
 	memset(text, 'x', SIZE);
 	ck_assert_int_eq(write(fd, text, SIZE), SIZE);
@@ -102,6 +102,19 @@ START_TEST(all_else_stays)
 }
 END_TEST
 
+START_TEST(what_is_to_be_inherited_stays)
+{
+	char want[PATH_MAX];
+	int fd = open_file("nvidiactl");
+
+	ck_assert_int_eq(fcntl(fd, F_SETFD, 0), 0);
+	let_go();
+	snprintf(want, sizeof(want), "%s/nvidiactl", base);
+	check_link(fd, want);
+	close(fd);
+}
+END_TEST
+
 /* More than is read of the lists at once. */
 START_TEST(all_of_many_go)
 {
@@ -131,6 +144,7 @@ int main(void)
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_add_test(tcase, devices_go);
 	tcase_add_test(tcase, all_else_stays);
+	tcase_add_test(tcase, what_is_to_be_inherited_stays);
 	tcase_add_test(tcase, all_of_many_go);
 	suite_add_tcase(suite, tcase);
 	return check_suite_run(suite);
