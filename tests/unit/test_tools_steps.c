@@ -374,7 +374,7 @@ int main(void)
 	Suite *s = suite_create("steps");
 	TCase *tc = tcase_create("steps");
 
-	tcase_set_timeout(tc, 60);
+	tcase_set_timeout(tc, 180);
 	tcase_add_test(tc, ranks_of_one_group);
 	tcase_add_test(tc, ranks_that_are_far_ahead);
 	tcase_add_test(tc, ranks_whose_kernels_take_long);

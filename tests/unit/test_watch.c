@@ -110,6 +110,7 @@ int main(void)
 	Suite *s = suite_create("watch");
 	TCase *tc = tcase_create("watch");
 
+	tcase_set_timeout(tc, 60);
 	tcase_add_checked_fixture(tc, setup, NULL);
 	tcase_add_test(tc, an_end_is_in_no_other_allocation);
 	tcase_add_test(tc, gaps_take_addresses_but_no_memory);
