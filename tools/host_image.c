@@ -114,9 +114,15 @@ int host_image_seal(int dir, uint32_t number, double ms, size_t *bytes,
 	size_t size = 0;
 	struct json_out out = {.file = open_memstream(&text, &size)};
 	int folder = host_image_open(dir, number, error), ret;
+	struct stat st;
 
 	if (folder < 0 || !out.file) {
 		ret = folder < 0 ? folder : snapshot_fail(error, -ENOMEM, "out of memory");
+		goto out;
+	}
+	/* Where root takes a user's job, the folder around it is the user's to change. */
+	if (fstat(folder, &st) || st.st_uid != geteuid()) {
+		ret = snapshot_fail(error, -EPERM, "the process image is not ours");
 		goto out;
 	}
 	*bytes = 0;

@@ -186,10 +186,11 @@ static void make_request(const struct restoring *r, char *text, size_t size)
 	const struct snapshot_manifest *m = &r->snapshot.manifest;
 	size_t len = snprintf(text, size, "moved ");
 
-	for (size_t i = 0; i < m->ndevices && r->needs.moved; i++)
+	for (size_t i = 0; i < m->ndevices && r->needs.moved && len < size; i++)
 		len += snprintf(text + len, size - len, "%s=%s ", m->devices[i].uuid,
 				r->needs.probe.devices[r->needs.map[i]].uuid);
-	snprintf(text + len, size - len, "%s", r->path);
+	if (len < size)
+		snprintf(text + len, size - len, "%s", r->path);
 }
 
 static bool answers(struct job *job)

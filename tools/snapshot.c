@@ -16,6 +16,7 @@
 #include <getopt.h>
 #include <libgen.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -204,6 +205,18 @@ static int finish(struct taking *t)
 	return ret ? fail(t, error.text) : EXIT_DONE;
 }
 
+/* From now on the folder alone has the job's memory: the job is not left so by a Ctrl-C. */
+static void block_signals(void)
+{
+	sigset_t set;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGINT);
+	sigaddset(&set, SIGTERM);
+	sigaddset(&set, SIGHUP);
+	sigprocmask(SIG_BLOCK, &set, NULL);
+}
+
 static int take(struct taking *t)
 {
 	char request[PATH_MAX + 64], timeout[32] = "";
@@ -225,6 +238,7 @@ static int take(struct taking *t)
 		return ret;
 	}
 	if (!t->gpu_only) {
+		block_signals();
 		ret = finish(t);
 		if (ret) {
 			give_up(t);
