@@ -86,3 +86,13 @@ def stopped(path=None, **options):
     equal(jobs(), {}, "what cudaw ps lists")
     cudaw_ok("verify", path)
     return job, path
+
+
+def nobody_writes_there(path):
+    """Not while a paused job has its memory nowhere else."""
+    other = Counting()
+    check("another process reads or writes" in refused("snapshot", "--gpu-only", other.pid, path),
+          "another job may write there")
+    equal(other.state(), "running", "the other's state")
+    other.wait_steps(other.steps() + 3)
+    other.finish()

@@ -1,0 +1,121 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""
+What cudaw snapshot makes of a CRIU that is missing, too old, not permitted, fails or is slow: a
+pretended one, so that all but the last case need none.
+"""
+import os
+import re
+import subprocess
+import tempfile
+
+from simlib import SCRATCH, not_by_tsan
+from gpulib import CUDAW, base_environment, check, cudaw_ok, equal, main
+from restorelib import (Counting, Terminal, folder, need_criu, nobody_writes_there, pretended_criu,
+                        refused)
+
+
+def without_a_criu_that_will_do():
+    job = Counting()
+    path = folder()
+    for env, message in [({"CUDAW_CRIU": "/nowhere/criu"}, "/nowhere/criu does not say its version"),
+                         ({"CUDAW_CRIU": "", "PATH": "/nowhere"}, "there is no 'criu' in PATH"),
+                         (pretended_criu("echo Version: 3.17.1"),
+                          "is version 3.17; expected 4.1 or later"),
+                         (pretended_criu("exit 1"), "does not say its version")]:
+        said = refused("snapshot", job.pid, path, code=6, env=env)
+        check(message in said and "--gpu-only" in said, said)
+        check(not os.path.exists(path), "the folder was made")
+    if os.getuid() == 0:
+        env = pretended_criu("echo Version: 4.2")
+        done = subprocess.run(["setpriv", "--bounding-set=-all", "--inh-caps=-all", CUDAW, "snapshot",
+                               str(job.pid), path], env={**base_environment(), **env}, text=True,
+                              capture_output=True, check=False)
+        equal(done.returncode, 6, "the exit code without capabilities")
+        check(f"{env['CUDAW_CRIU']} is not permitted to make images" in done.stderr, done.stderr)
+    equal(job.state(), "running", "the state")
+    cudaw_ok("snapshot", "--gpu-only", job.pid, path)
+    cudaw_ok("verify", path)
+    check("mapped files; it has no process image" in cudaw_ok("inspect", path), "inspect says not")
+    check("has no process image" in refused("restore", path), "restore does not say it")
+    job.finish()
+
+
+FAILS = """
+[ "$1" = --version ] && { echo Version: 4.2; exit; }
+while [ "$1" != --work-dir ]; do shift; done
+echo "(00.01) Error (criu/util.c:1): rlimit: Can't setup RLIMIT_NOFILE for self" > $2/criu.log
+echo "(00.02) Error (criu/sk-inet.c:9): a socket to 10.0.0.1" >> $2/criu.log
+echo "(00.03) Error (criu/cr-dump.c:2): Dumping FAILED." >> $2/criu.log
+exit 1
+"""
+
+
+@not_by_tsan
+def a_dump_that_fails_does_no_harm():
+    env = pretended_criu(FAILS)
+    path = folder()
+    job = Counting()
+    said = refused("snapshot", job.pid, path, env=env)
+    check("CRIU: a socket to 10.0.0.1 (see " in said, said)
+    equal(job.state(), "running", "the state")
+    equal(os.listdir(path), [], "what is left in the folder")
+    cudaw_ok("snapshot", "--gpu-only", job.pid, path)
+    before = sorted(os.listdir(path))
+    refused("snapshot", "--stop", job.pid, path, env=env)
+    equal(sorted(os.listdir(path)), before, "what is in the folder of an older snapshot")
+    cudaw_ok("verify", path)
+    job.wait_steps(job.steps() + 3)
+    job.finish()
+
+
+@not_by_tsan
+def a_dump_that_fails_leaves_a_paused_job_paused():
+    env = pretended_criu(FAILS)
+    path = folder()
+    job = Counting()
+    cudaw_ok("pause", job.pid)
+    said = refused("snapshot", job.pid, path, env=env)
+    check(f"{job.pid} stays paused, and {path} has its memory" in said, said)
+    equal(job.state(), "paused", "the state")
+    nobody_writes_there(path)
+    cudaw_ok("resume", job.pid)
+    job.wait_steps(job.steps() + 3)
+    job.finish()
+
+
+SLOW = """
+[ "$1" = --version ] || sleep 1.5
+exec "$REAL" "$@"
+"""
+
+
+def a_terminal_shows_how_far_it_is():
+    """What takes longer than a second, with the end of a path that is too long for the line."""
+    need_criu()
+    os.environ["CUDAW_SIM_COPY_GBPS"] = "0.02"
+    job = Counting()
+    os.environ.pop("CUDAW_SIM_COPY_GBPS")
+    path = os.path.join(tempfile.mkdtemp(dir=SCRATCH), "long" * 20)
+    real = subprocess.run(["sh", "-c", "command -v ${CUDAW_CRIU:-criu}"], capture_output=True,
+                          text=True, check=True).stdout.strip()
+    for command, expected in [
+            (("snapshot", "--stop", job.pid, path),
+             [rf"\w+ {job.pid}: \w+ .* of 34\.0 MiB, \d+\.\d GB/s, .* left",
+              r"CRIU writes \.\.\.[long]+/host-1: 1\.\d s"]),
+            (("restore", path), [r"CRIU reads \.\.\.[long]+/host-1: 1\.\d s",
+                                 rf"restoring {job.pid}: \w+ .* of 34\.0 MiB, \d+\.\d GB/s, .* left"])]:
+        terminal = Terminal()
+        subprocess.run([CUDAW, *map(str, command)], stderr=terminal.slave, check=True, timeout=60,
+                       stdout=subprocess.DEVNULL,
+                       env={**base_environment(), "REAL": real, **pretended_criu(SLOW)})
+        job.process.poll()
+        for pattern in expected:
+            check(any(re.match(pattern, line) for line in terminal.lines()),
+                  f"{pattern!r} is not in {terminal.lines()}")
+        check(all(len(line) < 90 for line in terminal.lines()), f"a line in {terminal.lines()}")
+    job.finish()
+
+
+main(without_a_criu_that_will_do, a_dump_that_fails_does_no_harm,
+     a_dump_that_fails_leaves_a_paused_job_paused, a_terminal_shows_how_far_it_is)
