@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 int snapshot_io_open(int dir, const char *name, int flags)
@@ -131,4 +132,12 @@ int snapshot_io_write_file(int dir, const char *name, const void *data, size_t s
 	if (fd >= 0)
 		close(fd);
 	return ret ? snapshot_fail(error, ret, "%s: %s", name, strerror(-ret)) : 0;
+}
+
+double snapshot_io_seconds(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec + now.tv_nsec / 1e9;
 }

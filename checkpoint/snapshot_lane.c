@@ -7,7 +7,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #define MISSES_MAX 4    /* then one chunk of 17 is tried */
@@ -16,14 +15,6 @@
 void snapshot_lane_init(struct snapshot_lane *lane, uint32_t number)
 {
 	*lane = (struct snapshot_lane){.number = number, .fd = -1};
-}
-
-static double now(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return ts.tv_sec + ts.tv_nsec / 1e9;
 }
 
 static int open_file(struct snapshot_lanes *lanes, struct snapshot_lane *lane,
@@ -95,7 +86,7 @@ static bool is_to_pack(struct snapshot_lanes *lanes, struct snapshot_lane *lane)
 static size_t pack(struct snapshot_lanes *lanes, struct snapshot_lane *lane,
 		   struct snapshot_slot *slot, const char *data)
 {
-	double seconds = now();
+	double seconds = snapshot_io_seconds();
 	size_t size;
 
 	if (!slot->buffer)
@@ -103,7 +94,7 @@ static size_t pack(struct snapshot_lanes *lanes, struct snapshot_lane *lane,
 	if (!slot->buffer)
 		return 0;
 	size = snapshot_pack(&lane->packer, lanes->codec, data, slot->buffer);
-	seconds = now() - seconds;
+	seconds = snapshot_io_seconds() - seconds;
 	pthread_mutex_lock(&lanes->lock);
 	if (lanes->pack_seconds > 0)
 		seconds = (lanes->pack_seconds + seconds) / 2;

@@ -4,7 +4,6 @@
 
 #include <sched.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #define RATE_BYTES   (16UL << 20) /* that make a rate */
@@ -13,16 +12,8 @@
 #define SPEED_MARGIN 2
 #define RINGS_MOST   64
 
-/* The rings of the snapshot that is being written or read, for the children of a fork(): 1 + fd, or 0. */
+/* The rings of the snapshot under way, for the children of a fork(): 1 + fd, or 0. */
 static int rings[RINGS_MOST];
-
-static double now(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return ts.tv_sec + ts.tv_nsec / 1e9;
-}
 
 static size_t min(size_t a, size_t b)
 {
@@ -33,7 +24,7 @@ static void count_submitted(struct snapshot_queue *q, const struct snapshot_requ
 {
 	pthread_mutex_lock(&q->lock);
 	if (!q->bytes)
-		q->begin = now();
+		q->begin = snapshot_io_seconds();
 	q->bytes += r->size;
 	pthread_mutex_unlock(&q->lock);
 }
@@ -44,7 +35,7 @@ static void count_submitted(struct snapshot_queue *q, const struct snapshot_requ
  */
 static void count_done(struct snapshot_queue *q, const struct snapshot_request *r)
 {
-	double end = now();
+	double end = snapshot_io_seconds();
 
 	pthread_mutex_lock(&q->lock);
 	q->bytes -= r->size;
