@@ -159,7 +159,7 @@ static bool wait_for_memory(double deadline_ms, unsigned int *sleep_ms,
 	return true;
 }
 
-/* Context and memory back, if they fit engine. CUDA_ERROR_OUT_OF_MEMORY: they do not, yet. */
+/* Context and memory back, if they fit now. CUDA_ERROR_OUT_OF_MEMORY: they do not, yet. */
 static CUresult regain_once(const struct cuda_driver *drv, struct engine_progress *progress,
 			    const char **call)
 {

@@ -92,7 +92,7 @@ static void pin_ready(const struct cuda_driver *drv, size_t blocks, const bool *
 	}
 }
 
-/* Host memory for the next pause of what is mapped engine. What cannot be had is done without. */
+/* Host memory for the next pause of what is mapped now. What cannot be had is done without. */
 static void prepare(const struct cuda_driver *drv, const bool *cancel)
 {
 	size_t pool_slots, spill_slots, limit = hostpool_limit(), blocks;

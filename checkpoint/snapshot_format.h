@@ -57,8 +57,7 @@ struct snapshot_chunk {
 	uint64_t address; /* on the GPU, a multiple of SNAPSHOT_CHUNK */
 	uint64_t offset;  /* in data-FILE, a multiple of SNAPSHOT_ALIGN */
 	uint32_t file;
-	uint32_t
-		stored; /* bytes there, padding aside; of a chunk of zeros: file, offset and this are 0 */
+	uint32_t stored; /* bytes there, without padding; of zeros: file, offset and this are 0 */
 	uint32_t codec;
 	uint32_t reserved;
 	struct hash128 hash;   /* of the 2 MiB */

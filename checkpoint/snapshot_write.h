@@ -87,8 +87,8 @@ int snapshot_begin(const char *path, bool incremental, enum snapshot_codec codec
 bool snapshot_has(const struct snapshot_writer *writer, uint64_t address, struct hash128 digest);
 
 /*
- * @source stays as it is until snapshot_finish(). @done counts bytes of @source, atomically; *@cancel, set by others, ends it with -ECANCELED. No
- * more than once for each writer.
+ * @source stays as it is until snapshot_finish(). @done counts bytes of @source, atomically;
+ * *@cancel, set by others, ends it with -ECANCELED. No more than once for each writer.
  */
 int snapshot_write(struct snapshot_writer *writer, const struct snapshot_source *source,
 		   size_t *done, const bool *cancel, struct snapshot_error *error);
