@@ -9,7 +9,7 @@ import mmap
 import os
 import struct
 
-from simlib import SANITIZED, SCRATCH, TSAN, ask, tell, unsanitized
+from simlib import SANITIZED, SCRATCH, TSAN, ask, each, tell, unsanitized
 from gpulib import BUILD, Failure, Group, Job, check, equal, faces, main
 
 HOLD = os.path.join(BUILD, "tests", "programs", "hold")
@@ -107,7 +107,7 @@ def count_calls(release, pauses, procs=None):
 def fail_in_first_pauses(call, count, release, procs=None):
     """Each fault meets a process that was not paused before."""
     hits = 0
-    for nth in range(1, count + 1):
+    for nth in each(count):
         job, control = holding(release, procs)
         try:
             hits += one_fault(job, control, call, nth)
@@ -134,7 +134,7 @@ def the_spill_file_fails():
 def later_pauses(counts, release):
     """All faults, one after the other, in one process that has been paused before."""
     def case():
-        faults = [(call, nth) for call, count in counts.items() for nth in range(1, count + 1)]
+        faults = [(call, nth) for call, count in counts.items() for nth in each(count)]
         job, control = holding(release)
         ask(job, "pause", "paused")
         ask(job, "resume", "running")

@@ -7,7 +7,7 @@ is right in the end. Checksums are on, so that their calls fail too, but for TSa
 import collections
 import os
 
-from simlib import SCRATCH, TSAN, ask, tell
+from simlib import SCRATCH, TSAN, ask, each, tell
 from gpulib import Job, check, main
 
 COUNTS = os.path.join(SCRATCH, "counts")
@@ -52,7 +52,7 @@ def one_fault(name, nth, error):
 
 def faults(name, first, count):
     def case():
-        said = [one_fault(name, first + i, UNKNOWN) for i in range(1, count + 1)]
+        said = [one_fault(name, first + i, UNKNOWN) for i in each(count)]
         print(f"# {name}: {count} calls, {sum(said)} failures said")
         check(any(said) or name not in MUST_BE_SAID, "nobody was told")
     return f"{name} fails", case
@@ -61,7 +61,7 @@ def faults(name, first, count):
 def memory_runs_out(name, first, count):
     """A resume waits for memory and tries again; it does not fail."""
     def case():
-        for i in range(1, count + 1):
+        for i in each(count):
             one_fault(name, first + i, OUT_OF_MEMORY)
     return f"{name} finds no memory", case
 
