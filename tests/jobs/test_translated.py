@@ -5,16 +5,18 @@ import os
 
 os.environ["CUDAW_SIM_FRESH"] = "1"  # memory comes back at other addresses
 
-from simlib import SANITIZED, errors_of_cudaw, paused_and_resumed, shared  # noqa: E402
+from simlib import (SANITIZED, TSAN, errors_of_cudaw, not_by_tsan, paused_and_resumed,  # noqa: E402
+                    shared)
 from snapshotjobs import ask, contents, folder  # noqa: E402
 from gpulib import SCRATCH, Job, check, cudaw, cudaw_ok, equal, main  # noqa: E402
 
 TRANSLATED = {"CUDAW_ADDRESSING": "translated"}
 GRAPHS = {**TRANSLATED, "CUDAW_RELEASE": "memory"}
 PAUSES = 1 if SANITIZED else 3
+RELEASE = "memory" if TSAN else "all"
 
 
-def through_pauses(steps, program, *args, release="all"):
+def through_pauses(steps, program, *args, release=RELEASE):
     return shared("translated.py", PAUSES, release, program, *args, "--step-ms", 5, "--steps",
                   steps * PAUSES)
 
@@ -183,7 +185,8 @@ main(*through_pauses(40, "counter"), *through_pauses(40, "churn"),
      *through_pauses(60, "memory_kinds", "--kind", "graph_replay", release="memory"),
      devices_without_vmm, functions_from_before_cuinit, devices_that_can_map,
      only_the_memory_is_released, every_launch_and_copy, checks_as_well,
-     pointers_in_gpu_memory_are_reported, graphs_do_not_go_through_the_drivers_checkpoint,
+     pointers_in_gpu_memory_are_reported,
+     not_by_tsan(graphs_do_not_go_through_the_drivers_checkpoint),
      graphs_are_not_in_process_images, fixed_graphs_are_in_the_way_of_a_pause,
      pointers_of_two_allocations, windows_of_kernels, an_update_that_is_refused,
      an_update_that_fails)
