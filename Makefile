@@ -315,9 +315,10 @@ fuzz: $(FUZZ_TARGETS:%=$(O)/tests/fuzz/fuzz_%)
 			$(O)/tests/fuzz/found/$$t tests/fuzz/corpus/$$t tests/kparams/fixtures; \
 	done
 
-## check-gpu: run the GPU tests on what "make programs" built; builds nothing. RESULTS=dir
+## check-gpu: run the GPU tests on what "make programs" built; builds nothing. RESULTS=dir, ONLY="NAME moved_*"
 check-gpu:
-	$(Q)BUILD=$(abspath $(O)) $(PYTHON) tests/runner.py --results $(RESULTS) --list tests/gpu/list
+	$(Q)BUILD=$(abspath $(O)) $(PYTHON) tests/runner.py --results $(RESULTS) --list tests/gpu/list \
+		$(ONLY:%=--only '%')
 
 ## check-abi: compare the exports of the faces with a real library: REAL=/path/to/library
 check-abi: all
@@ -397,6 +398,6 @@ clean:
 
 ## help: print this list
 help:
-	@sed -n 's/^## //p' $(firstword $(MAKEFILE_LIST)) | awk -F': ' '{printf "  %-14s%s\n", $$1, substr($$0, length($$1) + 3)}'
+	@sed -n 's/^## //p' $(firstword $(MAKEFILE_LIST)) | awk -F': ' '{printf "  %-16s%s\n", $$1, substr($$0, length($$1) + 3)}'
 
 -include $(shell test -d $(OBJ) && find $(OBJ) -name '*.d')

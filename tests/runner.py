@@ -180,7 +180,8 @@ def parse():
         epilog="Exit status: 0 when no test failed and one passed, else 1.")
     parser.add_argument("programs", nargs="*", metavar="PROGRAM")
     parser.add_argument("--list", help="a list of tests, to run after the programs")
-    parser.add_argument("--only", metavar="PATTERN", help="only tests whose name matches")
+    parser.add_argument("--only", metavar="PATTERN", action="append",
+                        help="only tests whose name matches one of these")
     parser.add_argument("--jobs", type=int, default=1, help="how many at once (1)")
     parser.add_argument("--timeout", type=float, default=60, help="seconds for a program (60)")
     parser.add_argument("--results", metavar="DIR", help="write DIR/results.json")
@@ -194,7 +195,8 @@ def main():
     if args.list:
         tests += read_list(os.path.abspath(args.list))
     if args.only:
-        tests = [test for test in tests if fnmatch.fnmatch(test.name, args.only)]
+        tests = [test for test in tests
+                 if any(fnmatch.fnmatch(test.name, pattern) for pattern in args.only)]
     with concurrent.futures.ThreadPoolExecutor(max(args.jobs, 1)) as pool:
         for future in concurrent.futures.as_completed([pool.submit(run, t) for t in tests]):
             report(future.result())
