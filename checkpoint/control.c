@@ -43,6 +43,7 @@ static int pipe_fds[2] = {-1, -1};
 static struct {
 	enum job_state state;
 	bool want_paused;
+	bool others_want; /* the same, as others than a snapshot have asked for last */
 	bool want_trim;
 	enum release_choice want_release;
 	bool want_snapshot;
@@ -58,6 +59,8 @@ static struct {
 	bool writes; /* the operation is a snapshot, or a pause that is written to one */
 	struct snapshot_order order;
 	struct engine_result written;
+	bool unfinished;              /* the last snapshot is yet to be done, as its caller says */
+	bool done;                    /* it is, and that is to be acted upon */
 	struct engine_result last[2]; /* [0] resume, [1] pause */
 	char reason[528];             /* a result's message with "resume: " before it */
 	struct snapshot_device devices[CUDA_MAX_DEVICES];
@@ -215,8 +218,16 @@ static void forget_snapshot(const char *code, const char *why)
 	if (!ctl.want_snapshot)
 		return;
 	ctl.want_snapshot = false;
+	ctl.unfinished = false;
 	snprintf(result.message, sizeof(result.message), "%.511s", why);
 	server_finish_snapshot(&result);
+}
+
+/* A pause for a snapshot alone failed, and meanwhile others have asked for one. */
+static bool pause_is_wanted_still(void)
+{
+	return op == OP_PAUSE && ctl.writes && ctl.order.pause && ctl.others_want &&
+	       !engine_is_paused() && strcmp(ctl.result.code, END_OK) != 0;
 }
 
 /* A pause or a resume is done. */
@@ -233,6 +244,7 @@ static void op_judge(void)
 		ctl.state = ok || (!pause && patient) ? STATE_PAUSED : STATE_FAILED;
 	if (ok) {
 		ctl.last[pause] = ctl.result;
+		ctl.unfinished &= pause || ctl.want_snapshot;
 		snprintf(ctl.reason, sizeof(ctl.reason), "%s", ctl.result.note);
 	} else {
 		snprintf(ctl.reason, sizeof(ctl.reason), "%s: %s", name, ctl.result.message);
@@ -240,8 +252,12 @@ static void op_judge(void)
 		if (pause)
 			forget_snapshot(ctl.result.code, ctl.reason);
 		/* What failed is not tried again by itself. */
-		if (ctl.want_paused == pause)
+		if (ctl.want_paused == pause && !pause_is_wanted_still())
 			ctl.want_paused = engine_is_paused();
+		if (pause)
+			ctl.others_want &= ctl.want_paused;
+		else if (!ctl.unfinished) /* else it may have been in the way */
+			ctl.others_want = ctl.want_paused;
 		if (ctl.ending && engine_is_paused()) {
 			gate_refuse(CUDA_ERROR_DEINITIALIZED);
 			ctl.refused = true;
@@ -265,25 +281,33 @@ static void judge_snapshot(enum operation ended)
 	if (failed && !pause_failed) {
 		snprintf(ctl.reason, sizeof(ctl.reason), "snapshot: %s", ctl.written.message);
 		pr_warn("%s", ctl.reason);
-		if (ended == OP_PAUSE && ctl.order.pause)
-			control_want(false, 0);
 	}
+	if (failed)
+		ctl.unfinished = false;
+	if (failed && ctl.want_paused && !ctl.others_want)
+		control_want(false, 0);
 	server_finish_snapshot(&ctl.written);
 }
 
 static void op_finish(void)
 {
 	enum operation ended = op;
+	bool again = pause_is_wanted_still();
+	/* A resume that a pause has ended is followed by that; one before the end, by another. */
+	bool failed = op == OP_RESUME && !ctl.want_paused && !ctl.done &&
+		      strcmp(ctl.result.code, END_OK) != 0;
 
 	if (is_change(ended))
 		op_judge();
 	pthread_mutex_lock(&op_lock);
 	op = OP_NONE;
 	pthread_mutex_unlock(&op_lock);
-	if (is_change(ended))
+	if (is_change(ended) && !again)
 		server_finish(ended == OP_PAUSE, &ctl.result);
 	else if (ended == OP_TRIM)
 		server_finish_trim(&ctl.result);
+	if (failed)
+		server_finish_done(&ctl.result);
 	if (ctl.writes)
 		judge_snapshot(ended);
 	ctl.writes = false;
@@ -295,6 +319,31 @@ static void finish_with(bool paused, const char *code, const char *message)
 
 	snprintf(result.message, sizeof(result.message), "%.511s", message);
 	server_finish(paused, &result);
+}
+
+/* What a paused job has in a snapshot alone is not to be written over. */
+static void lock_snapshot(void)
+{
+	struct engine_result result = {.code = END_FAILED};
+	struct snapshot_error error;
+
+	if (!engine_lock_place(&error))
+		return;
+	snprintf(result.message, sizeof(result.message), "%.255s: %.250s", engine_held_in(),
+		 error.text);
+	snprintf(ctl.reason, sizeof(ctl.reason), "snapshot: %s", result.message);
+	pr_warn("%s", ctl.reason);
+	server_finish_done(&result);
+}
+
+/* The pause ends with its snapshot, unless others want it. */
+static void finish_snapshot(void)
+{
+	if (ctl.unfinished && ctl.others_want)
+		lock_snapshot();
+	else if (ctl.unfinished)
+		control_want(false, 0);
+	ctl.unfinished = ctl.done = false;
 }
 
 /* Start what is wanted, or tell those who wait that it is so already. */
@@ -309,8 +358,11 @@ static void settle(void)
 		finish_with(false, END_FAILED, ctl.reason);
 		server_finish_trim(&ctl.result);
 		server_finish_snapshot(&ctl.result);
+		server_finish_done(&ctl.result);
 		return;
 	}
+	if (ctl.done)
+		finish_snapshot();
 	if (ctl.want_trim) {
 		ctl.want_trim = false;
 		if (op_start(OP_TRIM))
@@ -326,6 +378,7 @@ static void settle(void)
 	if (ctl.want_paused == paused) {
 		server_finish(paused, NULL);
 		finish_with(!paused, END_BUSY, "a later request asked for the contrary");
+		server_finish_done(NULL);
 		if (engine_is_untidy())
 			op_start(OP_TIDY);
 	} else if (!op_start(ctl.want_paused ? OP_PAUSE : OP_RESUME)) {
@@ -337,7 +390,7 @@ static void settle(void)
 
 void control_want(bool paused, int timeout_ms)
 {
-	ctl.want_paused = paused;
+	ctl.want_paused = ctl.others_want = paused;
 	ctl.want_timeout_ms = timeout_ms;
 	ctl.want_hold = false;
 	if (paused)
@@ -354,11 +407,16 @@ void control_choose(enum release_choice release)
 	ctl.want_release = release;
 }
 
+static void end_tidying(void)
+{
+	if (op == OP_TIDY)
+		__atomic_store_n(&ctl.progress.cancel, true, __ATOMIC_RELAXED);
+}
+
 void control_want_trim(void)
 {
 	ctl.want_trim = true;
-	if (op == OP_TIDY)
-		__atomic_store_n(&ctl.progress.cancel, true, __ATOMIC_RELAXED);
+	end_tidying();
 }
 
 void control_want_hold(bool paused, int timeout_ms)
@@ -389,15 +447,29 @@ void control_end_hold(void)
 
 int control_want_snapshot(const struct snapshot_order *order, int timeout_ms)
 {
-	if (ctl.want_snapshot || ctl.writes)
+	if (ctl.want_snapshot || ctl.writes || ctl.unfinished)
 		return -EBUSY;
-	if (order->pause)
+	if (order->pause && !ctl.want_paused) {
 		control_want(true, timeout_ms);
+		ctl.others_want = false;
+	}
 	ctl.want_snapshot = true;
 	ctl.want_order = *order;
-	if (op == OP_TIDY)
-		__atomic_store_n(&ctl.progress.cancel, true, __ATOMIC_RELAXED);
+	ctl.unfinished = order->pause || order->image;
+	end_tidying();
 	return 0;
+}
+
+/* It is written, as far as that is ours to do. */
+static bool snapshot_is_to_be_done(void)
+{
+	return ctl.unfinished && !ctl.done && !ctl.want_snapshot && !ctl.writes;
+}
+
+void control_done(const char *path)
+{
+	end_tidying();
+	ctl.done |= snapshot_is_to_be_done() && !strcmp(path, ctl.order.path);
 }
 
 int control_moved(const char *path, const CUcheckpointGpuPair *pairs, size_t count,
@@ -414,6 +486,11 @@ int control_moved(const char *path, const CUcheckpointGpuPair *pairs, size_t cou
 				nvml_uuid_text(&pairs[i].newUuid, ctl.devices[dev].uuid);
 				break;
 			}
+	/* It goes on from a snapshot as whoever restores it says. */
+	if (!ret) {
+		ctl.unfinished = false;
+		ctl.others_want = ctl.want_paused;
+	}
 	return ret;
 }
 

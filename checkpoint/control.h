@@ -13,6 +13,10 @@
  * thread can answer "status" and show progress meanwhile. A pause that comes while a resume waits
  * for GPU memory cancels it.
  *
+ * A snapshot may want a pause of its own, which ends with it. It is its own as long as nobody else
+ * has asked for a pause: then that one holds. Who asks for a snapshot says when it is done, as the
+ * process image is made by others.
+ *
  * Fork: the child has no control thread and, where CUDA was in use, refuses CUDA calls as the
  * driver does. Exit: calls are refused instead of waiting at a closed gate.
  */
@@ -50,9 +54,17 @@ void control_end_hold(void);
 
 /*
  * Ask for a snapshot, of a job that is paused, or is to be paused for it as by control_want(); the
- * same, by server_finish_snapshot(). -EBUSY where another one is asked for or being written.
+ * same, by server_finish_snapshot(). Where it is paused for it, or an image is to be made,
+ * control_done() follows. -EBUSY where another one is asked for, being written, or to be done.
  */
 int control_want_snapshot(const struct snapshot_order *order, int timeout_ms);
+
+/*
+ * The snapshot in the folder @path, and all that others add to it, is done, or given up: resume
+ * from a pause that was its own, else lock the folder where it alone has the job's memory. The
+ * same, by server_finish_done(). Nothing where that snapshot has been called off.
+ */
+void control_done(const char *path);
 
 /* engine_moved(), at once; -EBUSY where an operation is under way. */
 int control_moved(const char *path, const CUcheckpointGpuPair *pairs, size_t count,

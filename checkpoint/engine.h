@@ -134,6 +134,12 @@ int engine_moved(const char *path, const CUcheckpointGpuPair *pairs, size_t coun
 		 struct snapshot_error *error);
 
 /*
+ * Lock the folder that alone has a paused job's memory, if there is one; it must not be locked while
+ * a process image is made. While no operation is under way. 0 or a negative errno.
+ */
+int engine_lock_place(struct snapshot_error *error);
+
+/*
  * What is left to do when an operation has been answered: pin the host memory of a paused job whose
  * context is still there, so that the resume is as fast as the bus; give back host memory of a
  * running one, or with CUDAW_PREPARE=1 make it ready for the next pause, as the job's memory grows.

@@ -28,8 +28,8 @@ int engine_fetch(struct engine_progress *progress, struct engine_result *result)
 	if (ret == -ECANCELED)
 		return engine_fail(result, END_BUSY, "cancelled by a pause");
 	if (ret)
-		return engine_fail(result, END_FAILED, "%.255s: %.250s", engine.place.path,
-				   error.text);
+		return engine_fail(result, ret == -EAGAIN ? END_BUSY : END_FAILED, "%.255s: %.250s",
+				   engine.place.path, error.text);
 	snapshot_place_unlock(&engine.place);
 	engine.saved.used_slots = engine.held_slots;
 	__atomic_store_n(&engine.held, false, __ATOMIC_RELEASE);
@@ -210,6 +210,11 @@ void engine_snapshot(const struct cuda_driver *drv, const struct engine_writing 
 	saving_close(&engine.saving, true);
 	saving_start(&engine.saving);
 	end_snapshot(drv, writing, progress, start);
+}
+
+int engine_lock_place(struct snapshot_error *error)
+{
+	return engine.held ? snapshot_place_move(&engine.place, engine.place.path, error) : 0;
 }
 
 int engine_moved(const char *path, const CUcheckpointGpuPair *pairs, size_t count,

@@ -21,11 +21,16 @@
  *	snapshot [pause [TIMEOUT_MS]] [incremental] [hold] [image]
  *	[none|lz4|zstd] DIR	write what a paused job has saved to the folder DIR, an absolute
  *				path. pause: a job that is not paused is paused, and written while
- *				it is copied; it runs on where that fails, but stays paused where it
- *				does not; incremental: keep what the snapshot there has already;
+ *				it is copied; it runs on where that fails, and else at done;
+ *				incremental: keep what the snapshot there has already;
  *				hold: give the host memory back, a resume reads the snapshot; image:
  *				leave it unfinished, for a process image to be added (FORMAT.md);
  *				the last word: how to compress (none)
+ *	done DIR		the snapshot in DIR that was asked for with pause or image is whole,
+ *				or given up: a job that was paused for it alone resumes; one that
+ *				others want paused, by a request before or meanwhile, stays so, and
+ *				locks DIR where that alone has its memory. The answer has the state
+ *				that it is in then
  *	moved [OLD=NEW]... DIR	the snapshot that this paused job is in lies in DIR now; the resume
  *				is to go to other GPUs (UUIDs; all that the process sees, or none)
  *

@@ -24,7 +24,7 @@
 #define MAX_CLIENTS     (SERVER_FDS - 1)
 #define ACCEPT_RETRY_US 100000
 
-enum waiting { WAITS_NOT, WAITS_PAUSED, WAITS_RUNNING, WAITS_TRIMMED, WAITS_WRITTEN };
+enum waiting { WAITS_NOT, WAITS_PAUSED, WAITS_RUNNING, WAITS_TRIMMED, WAITS_WRITTEN, WAITS_DONE };
 
 struct client {
 	int fd;
@@ -297,6 +297,16 @@ static void take_move(const struct client *c, const char *text)
 		say(c, "end " END_OK);
 }
 
+static bool take_snapshot(struct client *c, const struct snapshot_order *order, int timeout_ms)
+{
+	if (control_want_snapshot(order, timeout_ms)) {
+		say(c, "end " END_BUSY " another snapshot is under way");
+		return false;
+	}
+	c->waiting = WAITS_WRITTEN;
+	return true;
+}
+
 /* False when the client is done with. */
 static bool handle_request(struct client *c)
 {
@@ -324,17 +334,16 @@ static bool handle_request(struct client *c)
 		return true;
 	}
 	if (word == 8 && !strncmp(c->line, "snapshot", 8) &&
-	    parse_order(argument, &order, &timeout_ms)) {
-		if (control_want_snapshot(&order, timeout_ms)) {
-			say(c, "end " END_BUSY " another snapshot is under way");
-			return false;
-		}
-		c->waiting = WAITS_WRITTEN;
+	    parse_order(argument, &order, &timeout_ms))
+		return take_snapshot(c, &order, timeout_ms);
+	if (word == 4 && !strncmp(c->line, "done", 4) && *argument == '/') {
+		c->waiting = WAITS_DONE;
+		control_done(argument);
 		return true;
 	}
 	if ((!pause && !resume) || timeout_ms < 0)
 		return invalid(c, "status, pause [MS] [all|memory], hold [MS] [all|memory], "
-				  "resume [MS], regain [MS], trim or snapshot ... /DIR");
+				  "resume [MS], regain [MS], trim, snapshot ... /DIR or done /DIR");
 	if (hold && control_state(NULL) == STATE_PAUSING) {
 		say(c, "end " END_BUSY " another pause is under way");
 		return false;
@@ -529,6 +538,23 @@ void server_finish_trim(const struct engine_result *result)
 void server_finish_snapshot(const struct engine_result *result)
 {
 	finish(WAITS_WRITTEN, result);
+}
+
+void server_finish_done(const struct engine_result *result)
+{
+	enum job_state state = control_state(NULL);
+
+	for (int i = nclients - 1; i >= 0; i--) {
+		if (clients[i].waiting != WAITS_DONE)
+			continue;
+		if (!result)
+			say(&clients[i], "state %s", state_names[state]);
+		if (result || state == STATE_RUNNING)
+			answer(&clients[i], false, result);
+		else
+			say(&clients[i], "end " END_OK);
+		drop(&clients[i]);
+	}
 }
 
 void server_close(void)

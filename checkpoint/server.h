@@ -43,6 +43,12 @@ void server_finish_trim(const struct engine_result *result);
 /* The same of a snapshot. */
 void server_finish_snapshot(const struct engine_result *result);
 
+/*
+ * The same of the end of a snapshot's pause, or of its staying so: by NULL as the job is now, or
+ * with @result, which is a failure.
+ */
+void server_finish_done(const struct engine_result *result);
+
 /* Close all descriptors: in the child of a fork, or where there is no control thread. */
 void server_close(void);
 

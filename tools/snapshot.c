@@ -27,8 +27,8 @@ const char help_snapshot[] =
 	"\n"
 	"Write a job to the folder DIR, from which 'cudaw restore' starts it again, here or on\n"
 	"another machine: its GPU memory, and by CRIU its processes. The job is paused meanwhile\n"
-	"and goes on afterwards, or stays paused if it was. A snapshot that DIR has is replaced\n"
-	"when the new one is whole, and not before.\n"
+	"and goes on afterwards, or stays paused if it was, or is asked to meanwhile. A snapshot\n"
+	"that DIR has is replaced when the new one is whole, and not before.\n"
 	"\n"
 	"  -s, --stop             end the job when the snapshot is safe\n"
 	"  -i, --incremental      do not write what the snapshot in DIR has already\n"
@@ -54,7 +54,7 @@ struct taking {
 
 	struct job_list list;
 	struct job *job;
-	bool was_running;
+	bool stays_paused;
 	struct criu criu;
 	double criu_ms, ms; /* CRIU, and all from the request on */
 	size_t image_bytes;
@@ -101,19 +101,17 @@ static int check_carried(const struct taking *t, struct tree *tree, struct snaps
 	return outside_none(tree, why, sizeof(why)) ? 0 : snapshot_fail(error, -ENOTSUP, "%s", why);
 }
 
-static int resume(struct taking *t)
-{
-	t->job->status.resume = (struct job_transfer){0};
-	return control_ask(t->job, "resume", "resuming", "resume");
-}
-
-/* The job stays paused: nobody is to write over what alone has its memory. */
-static int lock(struct taking *t)
+/* The job resumes from a pause that was the snapshot's, or stays paused, as somebody wants it. */
+static int let_go(struct taking *t)
 {
 	char request[PATH_MAX + 16];
+	int ret;
 
-	snprintf(request, sizeof(request), "moved %s", t->path);
-	return control_ask(t->job, "snapshot", "locking", request);
+	t->job->status.resume = (struct job_transfer){0};
+	snprintf(request, sizeof(request), "done %s", t->path);
+	ret = control_ask(t->job, "snapshot", "resuming", request);
+	t->stays_paused = !ret && strcmp(t->job->status.state, "running") != 0;
+	return ret;
 }
 
 /* Remove what is of no snapshot: that of an attempt that failed. */
@@ -139,12 +137,11 @@ static void clean(const char *path, uid_t owner)
  */
 static void give_up(struct taking *t)
 {
-	if (t->was_running) {
-		if (!resume(t))
-			clean(t->path, t->job->uid);
+	if (let_go(t))
 		return;
-	}
-	if (!lock(t))
+	if (!t->stays_paused)
+		clean(t->path, t->job->uid);
+	else
 		complain("%d stays paused, and %s has its memory until it is resumed", t->job->pid,
 			 t->path);
 }
@@ -223,7 +220,6 @@ static int take(struct taking *t)
 	int64_t begin = now_ms();
 	int ret;
 
-	t->was_running = strcmp(t->job->status.state, "paused") != 0;
 	if (t->timeout_ms)
 		snprintf(timeout, sizeof(timeout), "%ld ", t->timeout_ms);
 	snprintf(request, sizeof(request), "snapshot pause %s%s%s%s %s", timeout,
@@ -231,10 +227,10 @@ static int take(struct taking *t)
 		 snapshot_codec_name(t->codec), t->path);
 	ret = control_ask(t->job, "snapshot", "writing", request);
 	if (ret) {
-		/* It resumes by itself, but for what is not ours: another snapshot, or a resume. */
-		if (t->was_running && !t->job->error && strcmp(t->job->end, END_BUSY) != 0 &&
+		/* It resumes by itself; another snapshot, or a resume, is not ours to wait for. */
+		if (!t->job->error && strcmp(t->job->end, END_BUSY) != 0 &&
 		    strcmp(t->job->end, END_INVALID) != 0)
-			resume(t);
+			let_go(t);
 		return ret;
 	}
 	if (!t->gpu_only) {
@@ -245,10 +241,8 @@ static int take(struct taking *t)
 			return ret;
 		}
 	}
-	if (t->was_running && !t->stop)
-		ret = resume(t);
-	else if (!t->gpu_only && !t->stop)
-		ret = lock(t);
+	if (!t->stop)
+		ret = let_go(t);
 	t->ms = now_ms() - begin;
 	return ret;
 }
@@ -286,12 +280,12 @@ static int report(const struct taking *t)
 	if (ret)
 		return ret;
 	if (t->json) {
-		json_t *object =
-			json_pack("{s:i, s:s, s:b, s:f, s:O, s:I, s:o, s:o}", "pid", t->job->pid,
-				  "path", t->path, "stopped", (int)t->stop, "ms", t->ms, "totals",
-				  json_object_get(s.manifest.root, "totals"), "image",
-				  (json_int_t)t->image_bytes, "phases", phases_of(t, &s), "resume",
-				  resume_of(t));
+		json_t *object = json_pack("{s:i, s:s, s:b, s:b, s:f, s:O, s:I, s:o, s:o}", "pid",
+					   t->job->pid, "path", t->path, "stopped", (int)t->stop,
+					   "paused", (int)t->stays_paused, "ms", t->ms, "totals",
+					   json_object_get(s.manifest.root, "totals"), "image",
+					   (json_int_t)t->image_bytes, "phases", phases_of(t, &s),
+					   "resume", resume_of(t));
 
 		json_dumpf(object, stdout, JSON_INDENT(1) | JSON_ENSURE_ASCII);
 		putchar('\n');
@@ -301,7 +295,10 @@ static int report(const struct taking *t)
 		       t->job->pid, t->path, format_bytes(bytes, s.manifest.totals.bytes),
 		       format_bytes(written, s.manifest.totals.written),
 		       format_bytes(stored, s.manifest.totals.stored),
-		       format_bytes(image, t->image_bytes), t->stop ? "; it is stopped" : "");
+		       format_bytes(image, t->image_bytes),
+		       t->stop           ? "; it is stopped"
+		       : t->stays_paused ? "; it stays paused"
+					 : "");
 	}
 	snapshot_close(&s);
 	return EXIT_DONE;

@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 
-from restorelib import Counting, folder, need_criu, nobody_writes_there, stopped
+from restorelib import Counting, folder, need_criu, nobody_writes_there, refused, stopped
 from detached import Detached
 from gpulib import CUDAW, base_environment, check, cudaw_ok, equal, main, until
 
@@ -78,6 +78,10 @@ def restored_paused():
     job, path = stopped()
     cudaw_ok("restore", "--paused", path)
     equal(job.state(), "paused", "the state")
+    # The snapshot that it is in paused it for itself; that is over.
+    check("the job is in a snapshot already" in
+          refused("snapshot", "--gpu-only", job.pid, folder()), "another snapshot")
+    equal(job.state(), "paused", "the state after another snapshot")
     cudaw_ok("resume", job.pid)
     job.wait_steps(job.steps() + 3)
     job.finish()

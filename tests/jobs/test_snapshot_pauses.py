@@ -1,0 +1,230 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""
+Pauses that others ask for before and during a snapshot: they hold after it, and only they. CRIU is a
+pretended one throughout.
+"""
+import json
+import os
+import resource
+import signal
+import subprocess
+import time
+
+from simlib import MIB, not_by_tsan
+from gpulib import CUDAW, Job, base_environment, check, cudaw, cudaw_ok, equal, main, until
+from restorelib import Counting, folder, nobody_writes_there, pretended_criu
+from snapshotjobs import ENDLESS, ask, finish, told
+
+# It waits, half a minute at most, until it is let go on.
+WAITS = """
+[ "$1" = --version ] && { echo Version: 4.2; exit; }
+: > "$0.begun"
+for _ in $(seq 1500); do [ -e "$0.go" ] && exit $(cat "$0.go"); sleep 0.02; done
+"""
+SLOWLY = {"CUDAW_SIM_COPY_GBPS": "0.1"}     # a pause or a resume of 64 MiB takes 0.7 s
+
+
+class Snapshot:
+    """The command, under way."""
+
+    def __init__(self, job, *options, path=None):
+        self.path = path or folder()
+        self.criu = pretended_criu(WAITS)
+        self.process = subprocess.Popen(
+            [CUDAW, "snapshot", *options, str(job.pid), self.path], text=True,
+            env={**base_environment(), **self.criu}, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    def in_criu(self):
+        until(lambda: os.path.exists(self.criu["CUDAW_CRIU"] + ".begun"), 30, "CRIU begins")
+        return self
+
+    def let_criu_go(self, code=0):
+        with open(self.criu["CUDAW_CRIU"] + ".new", "w", encoding="ascii") as file:
+            file.write(str(code))
+        os.rename(self.criu["CUDAW_CRIU"] + ".new", self.criu["CUDAW_CRIU"] + ".go")
+
+    def end(self, code=0):
+        said, errors = self.process.communicate(timeout=60)
+        equal(self.process.returncode, code, f"the exit code ({errors.strip()})")
+        return said + errors
+
+
+def pause(job, by):
+    if by == "signal":
+        os.kill(job.pid, signal.SIGUSR1)
+        time.sleep(0.2)     # nobody answers to a signal
+    else:
+        cudaw_ok("pause", job.pid)
+
+
+def slow(mib=64):
+    job = Job("counter", "--mib", mib, *ENDLESS, env=SLOWLY)
+    job.wait_steps(3)
+    return job
+
+
+def goes_on(job):
+    equal(job.state(), "running", "the state")
+    job.wait_steps(job.steps() + 3)
+
+
+@not_by_tsan
+def a_pause_while_criu_works_holds():
+    for by in ("command", "signal"):
+        job = Counting()
+        snapshot = Snapshot(job, "--json").in_criu()
+        pause(job, by)
+        snapshot.let_criu_go()
+        said = json.loads(snapshot.end())
+        equal((said["paused"], said["resume"]), (True, []), f"what is said after a {by}")
+        equal((job.state(), told(job, "snapshot")), ("paused", snapshot.path), "the state, and where")
+        nobody_writes_there(snapshot.path)
+        cudaw_ok("resume", job.pid)
+        goes_on(job)
+        job.finish()
+
+
+@not_by_tsan
+def without_one_the_job_goes_on():
+    """Also where a pause was taken back, which has to wait for the snapshot."""
+    job = Counting()
+    for before, requests in [((), ()), ((), ("pause", "resume")), (("pause",), ("resume",))]:
+        for request in before:
+            cudaw_ok(request, job.pid)
+        snapshot = Snapshot(job, "--json").in_criu()
+        for request in requests:
+            done = cudaw(request, job.pid)
+            equal(done.returncode, int(request == "resume"), f"the exit code ({done.stderr.strip()})")
+            equal(job.state(), "paused", "the state")
+        check(not requests or "another process reads or writes" in done.stderr, "the reason")
+        snapshot.let_criu_go()
+        said = json.loads(snapshot.end())
+        equal((said["paused"], bool(said["resume"])), (False, True), "what is said")
+        goes_on(job)
+    job.finish()
+
+
+@not_by_tsan
+def a_pause_before_it_holds():
+    job = Counting()
+    cudaw_ok("pause", job.pid)
+    snapshot = Snapshot(job).in_criu()
+    snapshot.let_criu_go()
+    check("; it stays paused" in snapshot.end(), "it is not said")
+    equal(job.state(), "paused", "the state")
+    nobody_writes_there(snapshot.path)
+    cudaw_ok("resume", job.pid)
+    goes_on(job)
+    job.finish()
+
+
+@not_by_tsan
+def a_pause_holds_where_criu_fails():
+    job = Counting()
+    snapshot = Snapshot(job).in_criu()
+    cudaw_ok("pause", job.pid)
+    snapshot.let_criu_go(1)
+    said = snapshot.end(1)
+    check(f"{job.pid} stays paused, and {snapshot.path} has its memory" in said, said)
+    equal(job.state(), "paused", "the state")
+    nobody_writes_there(snapshot.path)
+    cudaw_ok("resume", job.pid)
+    goes_on(job)
+    job.finish()
+
+
+def a_pause_under_way_holds():
+    """One that others have asked for, and not a pause of the snapshot's own."""
+    job = slow()
+    cudaw_ok("pause", "--no-wait", job.pid)
+    equal(job.state(), "pausing", "the state")
+    check("; it stays paused" in Snapshot(job, "--gpu-only").end(), "it is not said")
+    equal(job.state(), "paused", "the state")
+    job.resume()
+    finish(job)
+
+
+def a_pause_while_it_is_written_holds():
+    for by in ("command", "signal"):
+        job = slow()
+        snapshot = Snapshot(job, "--gpu-only")
+        job.wait_state("pausing")
+        pause(job, by)
+        check("; it stays paused" in snapshot.end(), "it is not said")
+        equal(job.state(), "paused", "the state")
+        cudaw_ok("verify", snapshot.path)
+        job.resume()
+        finish(job)
+
+
+def a_pause_holds_where_the_disk_is_full():
+    """The snapshot's pause is undone, and the other one done."""
+    for by in ("command", "signal"):
+        job = slow()
+        resource.prlimit(job.pid, resource.RLIMIT_FSIZE, (16 * MIB, resource.RLIM_INFINITY))
+        snapshot = Snapshot(job, "--gpu-only")
+        job.wait_state("pausing")
+        pause(job, by)
+        check("File too large" in snapshot.end(1), "the reason is not told")
+        job.wait_state("paused")
+        job.check_still()
+        resource.prlimit(job.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
+        job.resume()
+        finish(job)
+
+
+def a_pause_while_it_resumes_holds():
+    job = slow()
+    snapshot = Snapshot(job, "--gpu-only")
+    job.wait_state("resuming")
+    cudaw_ok("pause", job.pid)
+    check("; it stays paused" in snapshot.end(), "it is not said")
+    equal(job.state(), "paused", "the state")
+    job.resume()
+    finish(job)
+
+
+def a_resume_under_way_goes_on_after_it():
+    job = slow()
+    job.pause()
+    cudaw_ok("resume", "--no-wait", job.pid)
+    equal(job.state(), "resuming", "the state")
+    check("stays paused" not in Snapshot(job, "--gpu-only").end(), "it is said to stay paused")
+    equal(job.state(), "running", "the state")
+    finish(job)
+
+
+@not_by_tsan
+def another_one_waits_for_its_end():
+    job = Counting()
+    snapshot = Snapshot(job).in_criu()
+    other = folder()
+    for request in (f"snapshot pause {other}", f"snapshot {other}"):
+        equal(ask(job, request)[-1], "end busy another snapshot is under way", "the answer")
+    equal(ask(job, f"done {other}"), ["state paused", "end ok"], "the answer to another's end")
+    check(not os.path.exists(other), "the folder was made")
+    snapshot.let_criu_go()
+    snapshot.end()
+    goes_on(job)
+    cudaw_ok("snapshot", "--gpu-only", job.pid, other)
+    job.finish()
+
+
+def ends_that_make_no_sense():
+    job = slow(16)
+    for request in ("done", "done here"):
+        check(ask(job, request)[-1].startswith("end invalid "), f"the answer to {request}")
+    equal(ask(job, "done /nowhere")[::2], ["state running", "end ok"], "the answer")
+    job.pause()
+    equal(ask(job, "done /nowhere"), ["state paused", "end ok"], "the answer")
+    job.resume()
+    finish(job)
+
+
+if __name__ == "__main__":
+    main(a_pause_while_criu_works_holds, without_one_the_job_goes_on, a_pause_before_it_holds,
+         a_pause_holds_where_criu_fails, a_pause_under_way_holds, a_pause_while_it_is_written_holds,
+         a_pause_holds_where_the_disk_is_full, a_pause_while_it_resumes_holds,
+         a_resume_under_way_goes_on_after_it, another_one_waits_for_its_end,
+         ends_that_make_no_sense)
