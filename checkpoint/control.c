@@ -27,6 +27,7 @@
 #define GIB             (double)(1UL << 30)
 #define PROGRESS_MS     100
 #define PREPARE_MS      1000
+#define CALLER_MS       1000  /* until it is seen that a snapshot's command has ended */
 #define END_PATIENCE_MS 10000 /* for GPU memory, when a handler of the program wants to end it */
 
 enum operation { OP_NONE, OP_PAUSE, OP_RESUME, OP_TRIM, OP_SNAPSHOT, OP_TIDY };
@@ -59,8 +60,9 @@ static struct {
 	bool writes; /* the operation is a snapshot, or a pause that is written to one */
 	struct snapshot_order order;
 	struct engine_result written;
-	bool unfinished;              /* the last snapshot is yet to be done, as its caller says */
-	bool done;                    /* it is, and that is to be acted upon */
+	bool unfinished; /* the last snapshot is yet to be done, as its caller says */
+	bool done;       /* it is, and that is to be acted upon */
+	struct caller caller;
 	struct engine_result last[2]; /* [0] resume, [1] pause */
 	char reason[528];             /* a result's message with "resume: " before it */
 	struct snapshot_device devices[CUDA_MAX_DEVICES];
@@ -445,7 +447,8 @@ void control_end_hold(void)
 	control_order(&commit);
 }
 
-int control_want_snapshot(const struct snapshot_order *order, int timeout_ms)
+int control_want_snapshot(const struct snapshot_order *order, int timeout_ms,
+			  const struct caller *caller)
 {
 	if (ctl.want_snapshot || ctl.writes || ctl.unfinished)
 		return -EBUSY;
@@ -456,6 +459,8 @@ int control_want_snapshot(const struct snapshot_order *order, int timeout_ms)
 	ctl.want_snapshot = true;
 	ctl.want_order = *order;
 	ctl.unfinished = order->pause || order->image;
+	if (caller)
+		ctl.caller = *caller;
 	end_tidying();
 	return 0;
 }
@@ -470,6 +475,20 @@ void control_done(const char *path)
 {
 	end_tidying();
 	ctl.done |= snapshot_is_to_be_done() && !strcmp(path, ctl.order.path);
+}
+
+/* A caller that ended before it said that its snapshot is done will not say it. */
+static void look_for_caller(void)
+{
+	if (!snapshot_is_to_be_done() || is_change(op) || !caller_is_gone(&ctl.caller))
+		return;
+	if (!caller_is_ours(&ctl.caller)) {
+		ctl.unfinished = false;
+		return;
+	}
+	pr_warn("snapshot in %s: process %d, which was to finish it, has ended: the job %s",
+		ctl.order.path, ctl.caller.pid, ctl.others_want ? "stays paused" : "runs on");
+	control_done(ctl.order.path);
 }
 
 int control_moved(const char *path, const CUcheckpointGpuPair *pairs, size_t count,
@@ -507,7 +526,7 @@ static void snapshot_by_signal(void)
 		pr_err("CUDAW_SNAPSHOT_COMPRESS=%s: expected none, lz4 or zstd", codec);
 	if (*path == '/' && strlen(path) < sizeof(order.path)) {
 		strcpy(order.path, path);
-		control_want_snapshot(&order, 0);
+		control_want_snapshot(&order, 0, NULL);
 	} else {
 		pr_err("CUDAW_SNAPSHOT_DIR=%s: expected an absolute path", path);
 	}
@@ -542,6 +561,8 @@ static int patience_ms(void)
 {
 	if (server_has_waiters())
 		return PROGRESS_MS;
+	if (ctl.unfinished)
+		return CALLER_MS;
 	return engine_prepares() ? PREPARE_MS : -1;
 }
 
@@ -568,6 +589,7 @@ static void *control_main(void *arg)
 		if (ended)
 			op_finish();
 		take_signals();
+		look_for_caller();
 		server_handle(fds + 1, n);
 		settle();
 		if (ctl.progress.hold && hold_take_report(ctl.progress.hold, &report))

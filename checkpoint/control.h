@@ -15,11 +15,12 @@
  *
  * A snapshot may want a pause of its own, which ends with it. It is its own as long as nobody else
  * has asked for a pause: then that one holds. Who asks for a snapshot says when it is done, as the
- * process image is made by others.
+ * process image is made by others; that they have ended is noticed, and means the same.
  *
  * Fork: the child has no control thread and, where CUDA was in use, refuses CUDA calls as the
  * driver does. Exit: calls are refused instead of waiting at a closed gate.
  */
+#include "checkpoint/caller.h"
 #include "checkpoint/engine.h"
 #include "checkpoint/hold.h"
 #include "checkpoint/release.h"
@@ -55,9 +56,11 @@ void control_end_hold(void);
 /*
  * Ask for a snapshot, of a job that is paused, or is to be paused for it as by control_want(); the
  * same, by server_finish_snapshot(). Where it is paused for it, or an image is to be made,
- * control_done() follows. -EBUSY where another one is asked for, being written, or to be done.
+ * control_done() follows, or @caller ends; NULL where nobody asked by the socket. -EBUSY where
+ * another one is asked for, being written, or to be done.
  */
-int control_want_snapshot(const struct snapshot_order *order, int timeout_ms);
+int control_want_snapshot(const struct snapshot_order *order, int timeout_ms,
+			  const struct caller *caller);
 
 /*
  * The snapshot in the folder @path, and all that others add to it, is done, or given up: resume

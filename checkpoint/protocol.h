@@ -30,7 +30,8 @@
  *				or given up: a job that was paused for it alone resumes; one that
  *				others want paused, by a request before or meanwhile, stays so, and
  *				locks DIR where that alone has its memory. The answer has the state
- *				that it is in then
+ *				that it is in then. The end of the process that asked for the
+ *				snapshot means the same, where the job can see that process
  *	moved [OLD=NEW]... DIR	the snapshot that this paused job is in lies in DIR now; the resume
  *				is to go to other GPUs (UUIDs; all that the process sees, or none)
  *

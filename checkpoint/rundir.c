@@ -283,6 +283,9 @@ uint64_t rundir_start_time(pid_t pid)
 		return 0;
 	buf[len] = '\0';
 	p = strrchr(buf, ')');
+	/* A zombie is there until its parent waits for it. */
+	if (p && (!strncmp(p, ") Z", 3) || !strncmp(p, ") X", 3)))
+		return 0;
 	for (int field = 0; p && field < 20; field++)
 		p = strchr(p + 1, ' ');
 	return p ? strtoull(p, NULL, 10) : 0;

@@ -77,7 +77,7 @@ void rundir_unlock(int fd);
  */
 void rundir_make_id(uint64_t seed, char id[RUNDIR_ID_SIZE]);
 
-/* When @pid was started, in clock ticks since boot; 0 where there is no such process. */
+/* When @pid was started, in clock ticks since boot; 0 where there is none, or it has ended. */
 uint64_t rundir_start_time(pid_t pid);
 
 /* The job that this process belongs to: CUDAW_JOB, or one of its own from its PID and start. */

@@ -299,7 +299,10 @@ static void take_move(const struct client *c, const char *text)
 
 static bool take_snapshot(struct client *c, const struct snapshot_order *order, int timeout_ms)
 {
-	if (control_want_snapshot(order, timeout_ms)) {
+	struct caller caller;
+
+	caller_find(c->fd, &caller);
+	if (control_want_snapshot(order, timeout_ms, &caller)) {
 		say(c, "end " END_BUSY " another snapshot is under way");
 		return false;
 	}

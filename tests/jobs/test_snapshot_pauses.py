@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """
-Pauses that others ask for before and during a snapshot: they hold after it, and only they. CRIU is a
-pretended one throughout.
+Pauses that others ask for before and during a snapshot: they hold after it, and only they. And
+commands that are killed while a job is paused for them. CRIU is a pretended one throughout.
 """
 import json
 import os
@@ -11,10 +11,11 @@ import signal
 import subprocess
 import time
 
-from simlib import MIB, not_by_tsan
-from gpulib import CUDAW, Job, base_environment, check, cudaw, cudaw_ok, equal, main, until
+from simlib import MIB, SCRATCH, not_by_tsan
+from gpulib import (CUDAW, Job, base_environment, check, cudaw, cudaw_ok, equal, hog, main,
+                    until)
 from restorelib import Counting, folder, nobody_writes_there, pretended_criu
-from snapshotjobs import ENDLESS, ask, finish, told
+from snapshotjobs import ENDLESS, ask, contents, finish, told
 
 # It waits, half a minute at most, until it is let go on.
 WAITS = """
@@ -22,6 +23,7 @@ WAITS = """
 : > "$0.begun"
 for _ in $(seq 1500); do [ -e "$0.go" ] && exit $(cat "$0.go"); sleep 0.02; done
 """
+os.environ["CUDAW_LOG"] = "warn"
 SLOWLY = {"CUDAW_SIM_COPY_GBPS": "0.1"}     # a pause or a resume of 64 MiB takes 0.7 s
 
 
@@ -185,6 +187,24 @@ def a_pause_while_it_resumes_holds():
     finish(job)
 
 
+@not_by_tsan
+def a_pause_while_it_waits_for_memory_holds():
+    os.environ["CUDAW_SIM_SHARED"] = os.path.join(SCRATCH, "gpu")
+    job = Counting()
+    snapshot = Snapshot(job).in_criu()
+    other, _ = hog()
+    os.environ.pop("CUDAW_SIM_SHARED")
+    snapshot.let_criu_go()
+    until(lambda: job.state() == "waiting", 10, "it waits")
+    cudaw_ok("pause", job.pid)
+    check("; it stays paused" in snapshot.end(), "it is not said")
+    equal((job.state(), told(job, "snapshot")), ("paused", None), "the state, and where")
+    other.discard()
+    cudaw_ok("resume", job.pid)
+    goes_on(job)
+    job.finish()
+
+
 def a_resume_under_way_goes_on_after_it():
     job = slow()
     job.pause()
@@ -222,9 +242,74 @@ def ends_that_make_no_sense():
     finish(job)
 
 
+def killed(snapshot):
+    """Not waited for yet: a zombie has ended, too."""
+    os.kill(snapshot.process.pid, signal.SIGKILL)
+
+
+def logged(job, text):
+    until(lambda: any(text in line for line in job.lines()), 10, f"the log says: {text}")
+
+
+@not_by_tsan
+def the_job_goes_on_when_the_command_is_killed():
+    path = folder()
+    job = Counting()
+    cudaw_ok("snapshot", "--gpu-only", job.pid, path)
+    for gone in (False, True):
+        snapshot = Snapshot(job, path=path).in_criu()
+        killed(snapshot)
+        if gone:
+            snapshot.process.wait()
+        until(lambda: job.state() == "running", 10, "it runs on by itself")
+        logged(job, f"process {snapshot.process.pid}, which was to finish it, has ended: the job runs on")
+        snapshot.let_criu_go()
+        snapshot.end(-signal.SIGKILL)
+        goes_on(job)
+        cudaw_ok("verify", path)
+    cudaw_ok("snapshot", "--gpu-only", job.pid, path)
+    check(not any(name.startswith(("host-", "manifest.new")) for name in contents(path)),
+          f"the folder has {contents(path)}")
+    job.finish()
+
+
+@not_by_tsan
+def a_paused_job_stays_so_when_the_command_is_killed():
+    for before in (True, False):
+        job = Counting()
+        if before:
+            cudaw_ok("pause", job.pid)
+        snapshot = Snapshot(job).in_criu()
+        if not before:
+            cudaw_ok("pause", job.pid)
+        killed(snapshot)
+        logged(job, f"process {snapshot.process.pid}, which was to finish it, has ended: the job stays")
+        nobody_writes_there(snapshot.path)
+        equal((job.state(), told(job, "snapshot")), ("paused", snapshot.path), "the state, and where")
+        snapshot.let_criu_go()
+        snapshot.end(-signal.SIGKILL)
+        cudaw_ok("resume", job.pid)
+        goes_on(job)
+        job.finish()
+
+
+def what_a_killed_command_asked_for_is_seen_through():
+    job = slow()
+    snapshot = Snapshot(job, "--gpu-only")
+    job.wait_state("pausing")
+    killed(snapshot)
+    snapshot.end(-signal.SIGKILL)
+    job.wait_state("running")
+    cudaw_ok("verify", snapshot.path)
+    finish(job)
+
+
 if __name__ == "__main__":
     main(a_pause_while_criu_works_holds, without_one_the_job_goes_on, a_pause_before_it_holds,
          a_pause_holds_where_criu_fails, a_pause_under_way_holds, a_pause_while_it_is_written_holds,
          a_pause_holds_where_the_disk_is_full, a_pause_while_it_resumes_holds,
-         a_resume_under_way_goes_on_after_it, another_one_waits_for_its_end,
-         ends_that_make_no_sense)
+         a_pause_while_it_waits_for_memory_holds, a_resume_under_way_goes_on_after_it,
+         another_one_waits_for_its_end, ends_that_make_no_sense,
+         the_job_goes_on_when_the_command_is_killed,
+         a_paused_job_stays_so_when_the_command_is_killed,
+         what_a_killed_command_asked_for_is_seen_through)

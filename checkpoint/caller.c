@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "checkpoint/caller.h"
+#include "checkpoint/rundir.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+void caller_find(int fd, struct caller *caller)
+{
+	struct ucred peer = {0};
+	socklen_t len = sizeof(peer);
+
+	getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len);
+	caller->pid = peer.pid;
+	caller->start = peer.pid ? rundir_start_time(peer.pid) : 0;
+	caller->own_start = rundir_start_time(getpid());
+}
+
+bool caller_is_gone(const struct caller *caller)
+{
+	if (!caller->pid)
+		return false;
+	/* Without a start time it had ended before it was looked at, or /proc does not show it. */
+	if (kill(caller->pid, 0) < 0 && errno == ESRCH)
+		return true;
+	return rundir_start_time(caller->pid) != caller->start;
+}
+
+bool caller_is_ours(const struct caller *caller)
+{
+	return rundir_start_time(getpid()) == caller->own_start;
+}

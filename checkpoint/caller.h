@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CUDAW_CALLER_H
+#define CUDAW_CALLER_H
+/*
+ * The process at the other end of the control socket, to see whether it is still there when its
+ * connection is not: none may be open while a process image is made. No descriptor is kept, for the
+ * same reason. One that this process cannot see (of another PID namespace) counts as there.
+ *
+ * An image of this process that is started again remembers a caller that means nothing there, and
+ * knows that by its own start time.
+ */
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+struct caller {
+	pid_t pid;          /* 0: not seen from here */
+	uint64_t start;     /* its start time */
+	uint64_t own_start; /* ours */
+};
+
+/* Who has connected the socket @fd. */
+void caller_find(int fd, struct caller *caller);
+
+/* It has ended. */
+bool caller_is_gone(const struct caller *caller);
+
+/* It was found by this process, and not by the one that this one is an image of. */
+bool caller_is_ours(const struct caller *caller);
+
+#endif
