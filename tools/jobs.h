@@ -48,6 +48,7 @@ struct job_status {
 	char command[256];
 	char state[16];
 	char reason[256];
+	bool in_snapshot; /* which alone has what it had on the GPU */
 	char addressing[16];
 	char addressing_why[160]; /* empty: it was asked for */
 	struct job_gpu gpus[JOB_GPUS];

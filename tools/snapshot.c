@@ -157,6 +157,10 @@ static int add_image(struct taking *t, int dir, const struct snapshot_manifest *
 
 	if (m->pid != t->job->pid || !m->image)
 		return snapshot_fail(error, -EBUSY, "somebody else has written there");
+	/* A job that is in the folder stays there while that is locked; it may have left before. */
+	t->job->status.in_snapshot = false;
+	if (control_ask(t->job, "snapshot", "looking", "status") || !t->job->status.in_snapshot)
+		return snapshot_fail(error, -EBUSY, "somebody has resumed it");
 	ret = host_image_make(dir, m->index, error);
 	if (ret)
 		return ret;

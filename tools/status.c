@@ -109,6 +109,10 @@ int job_take_field(struct job *job, const char *key, char *value)
 		return take_text(st->state, sizeof(st->state), value);
 	if (!strcmp(key, "reason"))
 		return take_text(st->reason, sizeof(st->reason), value);
+	if (!strcmp(key, "snapshot")) {
+		st->in_snapshot = true;
+		return 0;
+	}
 	if (!strcmp(key, "gpu"))
 		return take_gpu(st, value);
 	if (!strcmp(key, "addressing"))

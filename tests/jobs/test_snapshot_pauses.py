@@ -205,6 +205,23 @@ def a_pause_while_it_waits_for_memory_holds():
     job.finish()
 
 
+@not_by_tsan
+def a_resume_before_criu_begins_calls_it_off():
+    """While the command sleeps the job goes on; what is in its folder is no image of it any more."""
+    job = Counting()
+    with_criu = Snapshot(job)
+    until(lambda: job.state() != "running", 10, "it begins")
+    os.kill(with_criu.process.pid, signal.SIGSTOP)
+    until(lambda: told(job, "snapshot"), 10, "it is written")
+    cudaw_ok("resume", job.pid)
+    os.kill(with_criu.process.pid, signal.SIGCONT)
+    with_criu.let_criu_go()
+    check("somebody has resumed it" in with_criu.end(1), "the reason is not told")
+    equal(contents(with_criu.path), [], "what is left in the folder")
+    goes_on(job)
+    job.finish()
+
+
 def a_resume_under_way_goes_on_after_it():
     job = slow()
     job.pause()
@@ -308,8 +325,9 @@ if __name__ == "__main__":
     main(a_pause_while_criu_works_holds, without_one_the_job_goes_on, a_pause_before_it_holds,
          a_pause_holds_where_criu_fails, a_pause_under_way_holds, a_pause_while_it_is_written_holds,
          a_pause_holds_where_the_disk_is_full, a_pause_while_it_resumes_holds,
-         a_pause_while_it_waits_for_memory_holds, a_resume_under_way_goes_on_after_it,
-         another_one_waits_for_its_end, ends_that_make_no_sense,
+         a_pause_while_it_waits_for_memory_holds, a_resume_before_criu_begins_calls_it_off,
+         a_resume_under_way_goes_on_after_it, another_one_waits_for_its_end,
+         ends_that_make_no_sense,
          the_job_goes_on_when_the_command_is_killed,
          a_paused_job_stays_so_when_the_command_is_killed,
          what_a_killed_command_asked_for_is_seen_through)
