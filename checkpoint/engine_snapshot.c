@@ -133,6 +133,7 @@ static int commit_snapshot(const struct engine_writing *writing, struct engine_r
 							engine.saved.contexts[i].primary};
 	facts->contexts = contexts;
 	facts->ncontexts = engine.saved.ncontexts;
+	facts->gpus = engine.released ? release_gpus() : 0;
 	for (size_t i = 0; i < result->nphases && facts->nphases < MANIFEST_PHASES; i++)
 		facts->phases[facts->nphases++] =
 			(struct snapshot_phase){result->phases[i].name, result->phases[i].ms};

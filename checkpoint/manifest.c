@@ -95,6 +95,8 @@ static void put_gpu(struct json_out *out, const struct snapshot_facts *facts)
 {
 	put_driver(out);
 	json_number(out, "cuda", facts->cuda);
+	if (facts->gpus)
+		json_number(out, "gpus", facts->gpus);
 	json_open(out, "devices", '[');
 	for (size_t i = 0; i < facts->ndevices; i++) {
 		const struct snapshot_device *device = &facts->devices[i];

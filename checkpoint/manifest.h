@@ -34,6 +34,7 @@ struct snapshot_facts {
 	int cuda; /* cuDriverGetVersion() */
 	const struct snapshot_device *devices;
 	size_t ndevices;
+	unsigned int gpus; /* of the machine, when the driver took its checkpoint; 0: not known */
 	const struct snapshot_context *contexts;
 	size_t ncontexts;
 	struct snapshot_phase phases[MANIFEST_PHASES];

@@ -26,6 +26,7 @@ static struct {
 	int (*by_uuid)(const char *uuid, nvmlDevice_t *device);
 	int (*memory_info)(nvmlDevice_t device, nvmlMemory_t *memory);
 	int (*processes)(nvmlDevice_t device, unsigned int *count, nvmlProcessInfo_t *infos);
+	int (*count)(unsigned int *count); /* NULL: not known */
 } nvml;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
@@ -40,6 +41,7 @@ static void open_library(void)
 	nvml.memory_info = (__typeof__(nvml.memory_info))dlsym(lib, "nvmlDeviceGetMemoryInfo");
 	nvml.processes =
 		(__typeof__(nvml.processes))dlsym(lib, "nvmlDeviceGetComputeRunningProcesses_v3");
+	nvml.count = (__typeof__(nvml.count))dlsym(lib, "nvmlDeviceGetCount_v2");
 	if (!nvml.init || !nvml.memory_info || !nvml.processes || nvml.init())
 		nvml.by_uuid = NULL;
 }
@@ -108,4 +110,15 @@ int nvml_process_memory(const char *uuid, size_t *bytes)
 			return 0;
 		}
 	return -ENOSYS;
+}
+
+int nvml_device_count(unsigned int *count)
+{
+	unsigned int found;
+
+	pthread_once(&once, open_library);
+	if (!nvml.by_uuid || !nvml.count || nvml.count(&found))
+		return -ENOSYS;
+	*count = found;
+	return 0;
 }

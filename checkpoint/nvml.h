@@ -2,8 +2,8 @@
 #ifndef CUDAW_NVML_H
 #define CUDAW_NVML_H
 /*
- * How much memory a GPU has free and this process holds, asked of NVML, which needs no context.
- * libnvidia-ml.so.1 is opened at the first question. Thread-safe. In a process that the driver's
+ * How many GPUs there are, and how much memory one has free and this process holds, asked of NVML,
+ * which needs no context. libnvidia-ml.so.1 is opened at the first question. Thread-safe. In a process that the driver's
  * checkpoint holds these calls block until it is restored [H200, driver 580.159]: see freemem.h.
  */
 #include <cuda.h>
@@ -26,5 +26,11 @@ int nvml_free_memory(const char *uuid, size_t *bytes);
  * or where NVML does not list this process (in a container it may know only the host's PIDs).
  */
 int nvml_process_memory(const char *uuid, size_t *bytes);
+
+/*
+ * GPUs of this machine, or container, whatever CUDA_VISIBLE_DEVICES says. 0, or -ENOSYS where NVML
+ * is missing or cannot tell.
+ */
+int nvml_device_count(unsigned int *count);
 
 #endif

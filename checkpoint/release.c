@@ -28,6 +28,7 @@
 static CUuuid uuids[CUDA_MAX_DEVICES];
 static size_t held[CUDA_MAX_DEVICES];
 static int ngpus;
+static unsigned int machine_gpus; /* at the last checkpoint; 0: not known */
 static int locks[CUDA_MAX_DEVICES];
 static enum release_choice chosen;
 static CUcheckpointGpuPair remap[CUDA_MAX_DEVICES];
@@ -69,6 +70,8 @@ static void measure(const struct cuda_driver *drv, const struct context *list, s
 
 	memset(held, 0, sizeof(held));
 	find_gpus(drv);
+	if (nvml_device_count(&machine_gpus))
+		machine_gpus = 0;
 	for (size_t i = 0; i < count; i++) {
 		CUdevice dev = list[i].dev;
 
@@ -135,6 +138,11 @@ CUresult release_checkpoint(const struct cuda_driver *drv, const struct context 
 		return error;
 	}
 	return CUDA_SUCCESS;
+}
+
+unsigned int release_gpus(void)
+{
+	return machine_gpus;
 }
 
 static int compare_names(const void *a, const void *b)

@@ -117,8 +117,10 @@ static void print_needs(const struct snapshot *s)
 	struct criu_files files;
 	int folder;
 
-	printf("needs     %zu mapped files",
-	       json_array_size(json_object_get(s->manifest.root, "files")));
+	fputs("needs     ", stdout);
+	if (s->manifest.gpus)
+		printf("a machine of %u GPUs, ", s->manifest.gpus);
+	printf("%zu mapped files", json_array_size(json_object_get(s->manifest.root, "files")));
 	folder = s->manifest.image ? host_image_open(s->dir, s->manifest.index, &error) : -ENOENT;
 	if (folder >= 0 && !criu_files_read(folder, &files)) {
 		printf("; of its process image %zu files and folders%s", files.n,

@@ -148,6 +148,19 @@ static int check_driver(const struct snapshot *s, const struct probe *probe)
 	return EXIT_DONE;
 }
 
+/* The driver's restore counts all GPUs of the machine, not only those that the job saw. */
+static int check_machine(const struct snapshot *s)
+{
+	unsigned int found;
+
+	if (nvml_device_count(&found) || found >= s->manifest.gpus)
+		return EXIT_DONE;
+	complain("%s: expected a machine of %u GPUs, which the driver's restore wants whatever the "
+		 "job used; found %u",
+		 s->path, s->manifest.gpus, found);
+	return EXIT_UNSUPPORTED;
+}
+
 static bool same_kind(const struct snapshot_device *a, const struct probe_device *b)
 {
 	return !strcmp(a->name, b->name) && a->memory == b->memory && a->major == b->major &&
@@ -292,6 +305,8 @@ int needs_gpus(const struct snapshot *s, char **choices, size_t count, struct ne
 	}
 	probe_driver(path, &needs->probe);
 	ret = check_driver(s, &needs->probe);
+	if (!ret)
+		ret = check_machine(s);
 	for (size_t i = 0; i < count && !ret; i++)
 		ret = choose(s, choices[i], needs, taken);
 	return ret ? ret : map_rest(s, needs, taken);

@@ -206,16 +206,19 @@ static int get_index(struct snapshot_manifest *m, struct snapshot_error *error)
 static int get_heads(struct snapshot_manifest *m, struct snapshot_error *error)
 {
 	const json_t *process = json_object_get(m->root, "process");
-	uint64_t created, pid, cuda, id[2];
+	uint64_t created, pid, cuda, gpus = 0, id[2];
 
 	if (get_number(m->root, "created", 1UL << 40, &created, error) ||
 	    get_number(process, "pid", INT32_MAX, &pid, error) ||
 	    get_number(m->root, "cuda", INT32_MAX, &cuda, error) ||
+	    (json_object_get(m->root, "gpus") &&
+	     get_number(m->root, "gpus", INT32_MAX, &gpus, error)) ||
 	    get_hex(m->root, "id", &id[0], &id[1], error))
 		return -EBADMSG;
 	m->created = created;
 	m->pid = pid;
 	m->cuda = cuda;
+	m->gpus = gpus;
 	for (int i = 0; i < 16; i++)
 		m->id[i] = id[i / 8] >> (56 - i % 8 * 8);
 	snapshot_manifest_text(m->root, "cudaw", m->cudaw, sizeof(m->cudaw));

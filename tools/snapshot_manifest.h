@@ -24,6 +24,7 @@ struct snapshot_manifest {
 	uint8_t id[16];
 	int pid;
 	int cuda;
+	unsigned int gpus;          /* of the machine; 0: not known */
 	char cudaw[32], driver[64]; /* empty: not known */
 	struct snapshot_device *devices;
 	size_t ndevices;

@@ -45,7 +45,7 @@ def test_inspect():
     eq((result.code, result.err), (0, ""))
     for part in ["mksnapshot write", "gpu 0     Simulated GPU", "gpu 1 ", UUIDS[1], "64.0 GiB",
                  "20.0 MiB used", "40.0 MiB of the GPUs: 4.0 MiB zeros, 4.0 MiB equal",
-                 "copy 1 ms, write 20 ms", "CUDA 13.0"]:
+                 "copy 1 ms, write 20 ms", "CUDA 13.0", "needs     a machine of 4 GPUs, "]:
         has(result.out, part)
 
 
@@ -54,6 +54,7 @@ def test_inspect_json():
     eq((result.code, result.err), (0, ""))
     found = json.loads(result.out)
     eq([d["uuid"] for d in found["devices"]], UUIDS)
+    eq(found["gpus"], 4)
     eq(found["regions"], [{"address": BASE, "size": 10 * CHUNK, "device": 0},
                           {"address": BASE + 15 * CHUNK, "size": 10 * CHUNK, "device": 1}])
     eq(found["totals"], {"bytes": CHUNKS * CHUNK, "zero": 2 * CHUNK, "duplicate": 2 * CHUNK,
@@ -284,6 +285,7 @@ FORGED = [
     (lambda m: m["data"].append({"number": 999999999, "size": 0}), "data-999999999: No such file"),
     (lambda m: m["totals"].update(bytes=None), "bytes: expected an integer"),
     (lambda m: m.update(process={"pid": 1 << 40}), "pid: expected an integer"),
+    (lambda m: m.update(gpus="all"), 'gpus: expected an integer from 0 to 2147483647, found "all"'),
     (lambda m: m.update(created=[1]), "created: expected an integer"),
     (lambda m: m.update(format="tar"), 'format: expected "cudaw snapshot", found "tar"'),
 ]

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from unittest.mock import patch
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "cli"))
 
@@ -119,13 +120,41 @@ def another_machine():
     job.finish()
 
 
+def nvml(**env):
+    """The environment in which there is one."""
+    libraries = tempfile.mkdtemp(dir=SCRATCH)
+    shutil.copy(f"{BUILD}/tests/preload/nvml.so", f"{libraries}/libnvidia-ml.so.1")
+    return {"LD_LIBRARY_PATH": libraries, **{f"TEST_NVML_{key}": str(env[key]) for key in env}}
+
+
+def a_machine_of_fewer_gpus():
+    """The driver counts those that the job did not see, too. Nothing is started where there are
+    fewer; where nobody counted them, then or now, it is tried."""
+    need_criu()
+    with patch.dict(os.environ, nvml(COUNT=2)):
+        job = on_gpus(2, visible="0")
+        path = stop(job)
+    equal(json.loads(cudaw_ok("inspect", "--json", path))["gpus"], 2, "the GPUs of the machine")
+    check("needs     a machine of 2 GPUs, " in cudaw_ok("inspect", path), "inspect does not say so")
+    os.environ["CUDAW_SIM_DEVICES"] = "1"
+    said = refused("restore", path, code=6, env=nvml(COUNT=1))
+    check("expected a machine of 2 GPUs, " in said and "; found 1" in said, said)
+    check(job.is_gone(), "a process was started")
+    for env in nvml(COUNT=2), nvml(COUNT=3), {}:
+        with patch.dict(os.environ, env):
+            restored_to(job, path, 0)
+        path = stop(job)
+    snapshotlib.edit_manifest(path, lambda m: m.pop("gpus"))
+    with patch.dict(os.environ, nvml(COUNT=1)):
+        restored_to(job, path, 0)
+    job.finish()
+
+
 def too_little_memory():
     job = on_gpus(1)
     path = stop(job)
     needed = json.loads(cudaw_ok("inspect", "--json", path))["totals"]["bytes"]
-    libraries = tempfile.mkdtemp(dir=SCRATCH)
-    shutil.copy(f"{BUILD}/tests/preload/nvml.so", f"{libraries}/libnvidia-ml.so.1")
-    env = {"LD_LIBRARY_PATH": libraries, "TEST_NVML_FREE": str(needed - 1)}
+    env = nvml(FREE=needed - 1)
     said = refused("restore", path, env=env)
     check(f"MiB free on GPU 0 ({GPUS[0]}), found 3" in said, said)
     check(job.is_gone(), "a process was started")
@@ -155,4 +184,5 @@ def another_driver():
 
 if __name__ == "__main__":
     main(to_the_other_gpu_and_back, by_uuid, a_moved_job_stays_where_it_is,
-         a_job_that_sees_one_gpu_of_several, another_machine, too_little_memory, another_driver)
+         a_job_that_sees_one_gpu_of_several, another_machine, a_machine_of_fewer_gpus,
+         too_little_memory, another_driver)

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A libnvidia-ml.so.1 whose GPUs all have TEST_NVML_FREE bytes free. It is found by LD_LIBRARY_PATH
- * rather than preloaded.
+ * A libnvidia-ml.so.1 with TEST_NVML_COUNT GPUs, which all have TEST_NVML_FREE bytes free. What is
+ * not set is not known. It is found by LD_LIBRARY_PATH rather than preloaded.
  */
 #include <stdlib.h>
+
+#define NOT_SUPPORTED 3 /* NVML_ERROR_NOT_SUPPORTED */
 
 struct memory {
 	unsigned long long total, free, used;
@@ -11,6 +13,7 @@ struct memory {
 
 #pragma GCC visibility push(default)
 int nvmlInit_v2(void);
+int nvmlDeviceGetCount_v2(unsigned int *count);
 int nvmlDeviceGetHandleByUUID(const char *uuid, void **device);
 int nvmlDeviceGetMemoryInfo(void *device, struct memory *memory);
 int nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned int *count, void *infos);
@@ -18,6 +21,16 @@ int nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned int *count, v
 
 int nvmlInit_v2(void)
 {
+	return 0;
+}
+
+int nvmlDeviceGetCount_v2(unsigned int *count)
+{
+	const char *gpus = getenv("TEST_NVML_COUNT");
+
+	if (!gpus)
+		return NOT_SUPPORTED;
+	*count = strtoul(gpus, NULL, 10);
 	return 0;
 }
 
@@ -32,7 +45,9 @@ int nvmlDeviceGetMemoryInfo(void *device, struct memory *memory)
 	const char *bytes = getenv("TEST_NVML_FREE");
 
 	(void)device;
-	*memory = (struct memory){.free = bytes ? strtoull(bytes, NULL, 10) : 0};
+	if (!bytes)
+		return NOT_SUPPORTED;
+	*memory = (struct memory){.free = strtoull(bytes, NULL, 10)};
 	return 0;
 }
 

@@ -72,6 +72,7 @@ static int write_one(const char *path, const char *memory, size_t chunks, enum s
 	struct snapshot_facts facts = {.cuda = 13000,
 				       .devices = devices,
 				       .ndevices = 2,
+				       .gpus = 4,
 				       .contexts = contexts,
 				       .ncontexts = 2,
 				       .phases = {{"copy", 1.5}, {"write", 20.25}},
