@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/hostmem.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <limits.h>
 #include <stdint.h>
@@ -174,12 +175,18 @@ bool hostmem_parse(const char *text, size_t *size)
 {
 	static const char units[] = "KMGT";
 	char *end;
-	unsigned long long value = strtoull(text, &end, 10);
-	const char *unit = *end ? strchr(units, *end) : NULL;
+	unsigned long value;
+	const char *unit;
+	int shift;
 
-	if (end == text || *text == '-' || (*end && (!unit || end[1])))
+	errno = 0;
+	value = strtoul(text, &end, 10);
+	unit = *end ? strchr(units, *end) : NULL;
+	shift = unit ? 10 * (unit - units + 1) : 0;
+	if (!isdigit((unsigned char)*text) || errno || (*end && (!unit || end[1])) ||
+	    value > SIZE_MAX >> shift)
 		return false;
-	*size = value << (unit ? 10 * (unit - units + 1) : 0);
+	*size = value << shift;
 	return true;
 }
 

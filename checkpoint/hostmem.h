@@ -33,7 +33,10 @@ size_t hostmem_available(void);
 /* What it could ever take: the smaller of the machine's memory and its control groups' limit. */
 size_t hostmem_limit(void);
 
-/* A number of bytes with an optional K, M, G or T; false, and *@size untouched, for anything else. */
+/*
+ * A number of bytes with an optional K, M, G or T; false, and *@size untouched, for anything else, or
+ * for more than a size_t holds.
+ */
 bool hostmem_parse(const char *text, size_t *size);
 
 /*

@@ -59,6 +59,7 @@ def test_wrong_settings_are_said_at_once():
             ("CHECK", "yes", "expected 0, warn, 1; 1 is used"),
             ("HOST_POOL", "8g", "expected a number of bytes, as 8G; the default is used"),
             ("HOST_POOL", "-1", "expected a number of bytes, as 8G; the default is used"),
+            ("HOST_POOL", "20000000T", "expected a number of bytes, as 8G; the default is used"),
             ("SPILL_DIR", f"{folder}/no", "No such file or directory; nothing is written there"),
             ("SNAPSHOT_DIR", "here", "expected an absolute path; no snapshot is written")]:
         result = cudaw("run", "true", env={f"CUDAW_{name}": value})
