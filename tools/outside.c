@@ -36,6 +36,7 @@ struct opened {
 struct list {
 	struct opened *all;
 	size_t n, room;
+	bool short_of_memory; /* some are missing */
 };
 
 /* "1234 (python)" */
@@ -72,6 +73,7 @@ static void add(struct list *list, const struct opened *opened)
 		size_t room = list->room ? 2 * list->room : 64;
 		struct opened *all = realloc(list->all, room * sizeof(*all));
 
+		list->short_of_memory |= !all;
 		if (!all)
 			return;
 		list->all = all;
@@ -105,14 +107,6 @@ static void add_process(struct list *list, pid_t pid)
 		closedir(fds);
 }
 
-static bool in_tree(const struct tree *tree, pid_t pid)
-{
-	for (size_t i = 0; i < tree->n; i++)
-		if (tree->pids[i] == pid)
-			return true;
-	return false;
-}
-
 /* All other processes that can be seen, but this one. */
 static void add_others(struct list *list, const struct tree *tree)
 {
@@ -122,7 +116,7 @@ static void add_others(struct list *list, const struct tree *tree)
 	while (proc && (entry = readdir(proc))) {
 		pid_t pid = isdigit((unsigned char)entry->d_name[0]) ? atoi(entry->d_name) : 0;
 
-		if (pid && pid != getpid() && !in_tree(tree, pid))
+		if (pid && pid != getpid() && !tree_has(tree, pid))
 			add_process(list, pid);
 	}
 	if (proc)
@@ -373,15 +367,21 @@ static bool children_have_no_gpu(const struct tree *tree, const struct list *min
 bool outside_none(const struct tree *tree, char *why, size_t size)
 {
 	struct list mine = {0}, others = {0};
-	bool none;
+	bool none = false;
 
 	for (size_t i = 0; i < tree->n; i++)
 		add_process(&mine, tree->pids[i]);
 	add_others(&others, tree);
-	none = children_have_no_gpu(tree, &mine, why, size) &&
-	       has_no_tcp(&mine, "tcp", why, size) && has_no_tcp(&mine, "tcp6", why, size) &&
-	       pipes_stay_inside(&mine, &others, why, size) &&
-	       sockets_stay_inside(&mine, &others, why, size);
+	if (tree->cut)
+		snprintf(why, size, "it has more than %d processes", TREE_MAX);
+	else if (mine.short_of_memory || others.short_of_memory)
+		snprintf(why, size, "out of memory for what its processes have open");
+	else
+		none = children_have_no_gpu(tree, &mine, why, size) &&
+		       has_no_tcp(&mine, "tcp", why, size) &&
+		       has_no_tcp(&mine, "tcp6", why, size) &&
+		       pipes_stay_inside(&mine, &others, why, size) &&
+		       sockets_stay_inside(&mine, &others, why, size);
 	free(mine.all);
 	free(others.all);
 	return none;

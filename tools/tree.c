@@ -9,29 +9,44 @@
 
 #define PATIENCE_MS 3000
 
-/* Add the children of the process at @at. */
-static void add_children(struct tree *tree, pid_t of)
+bool tree_has(const struct tree *tree, pid_t pid)
+{
+	for (size_t i = 0; i < tree->n; i++)
+		if (tree->pids[i] == pid)
+			return true;
+	return false;
+}
+
+/* Add those whose parents are there; false where that was none, or there is no room for one. */
+static bool add_children(struct tree *tree)
 {
 	DIR *proc = opendir("/proc");
+	size_t before = tree->n;
 	struct dirent *entry;
 	pid_t parent;
 
-	while (proc && (entry = readdir(proc)) && tree->n < TREE_MAX) {
+	while (proc && (entry = readdir(proc)) && !tree->cut) {
 		pid_t pid = atoi(entry->d_name);
 
-		if (pid > 0 && host_process(pid, &parent) && parent == of)
+		if (pid <= 0 || tree_has(tree, pid) || !host_process(pid, &parent) ||
+		    !tree_has(tree, parent))
+			continue;
+		tree->cut = tree->n == TREE_MAX;
+		if (!tree->cut)
 			tree->pids[tree->n++] = pid;
 	}
 	if (proc)
 		closedir(proc);
+	return tree->n > before && !tree->cut;
 }
 
 void tree_find(struct tree *tree, pid_t root)
 {
 	tree->n = 1;
+	tree->cut = false;
 	tree->pids[0] = root;
-	for (size_t i = 0; i < tree->n; i++)
-		add_children(tree, tree->pids[i]);
+	while (add_children(tree))
+		;
 }
 
 void tree_signal(const struct tree *tree, int signal)

@@ -3,6 +3,7 @@
 #define CUDAW_TREE_H
 /* A process and all that descends from it. */
 #include <signal.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
 
@@ -11,10 +12,13 @@
 struct tree {
 	pid_t pids[TREE_MAX];
 	size_t n;
+	bool cut; /* there are more */
 };
 
 /* Those that there are now; of processes that are stopped, or frozen, none is missed. */
 void tree_find(struct tree *tree, pid_t root);
+
+bool tree_has(const struct tree *tree, pid_t pid);
 
 /* Send all of them a signal, the children first. */
 void tree_signal(const struct tree *tree, int signal);

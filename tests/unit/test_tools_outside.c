@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What is in the way of an image of processes, where the jobs of tests/jobs cannot have it. */
+#include "tools/outside.h"
+
+#include "tests/check_suite.h"
+
+#include <errno.h>
+#include <linux/sched.h>
+#include <sched.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define STACK 16384
+
+static struct tree tree;
+static char why[512];
+
+/*
+ * Whether @text is why this process and its children cannot be carried. They have pipes to the test's
+ * runner, which are looked at last.
+ */
+static bool is_refused_for(const char *text)
+{
+	tree_find(&tree, getpid());
+	return !outside_none(&tree, why, sizeof(why)) && strstr(why, text);
+}
+
+static int wait_for_signal(void *arg)
+{
+	(void)arg;
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	while (pause())
+		;
+	return 0;
+}
+
+/* Children that share this process's memory: they are cheap. False where the system has not as many. */
+static bool have_children(size_t count)
+{
+	char *stacks = malloc(count * STACK);
+
+	ck_assert_ptr_nonnull(stacks);
+	for (size_t i = 0; i < count; i++)
+		if (clone(wait_for_signal, stacks + (i + 1) * STACK, CLONE_VM | SIGCHLD, NULL) < 0)
+			return false;
+	return true;
+}
+
+static void end_children(void)
+{
+	for (size_t i = 1; i < tree.n; i++)
+		kill(tree.pids[i], SIGKILL);
+}
+
+START_TEST(a_tree_that_is_too_large_is_not_cut_in_silence)
+{
+	if (!have_children(TREE_MAX - 1)) {
+		printf("# there cannot be as many processes\n");
+	} else {
+		ck_assert(!is_refused_for("processes"));
+		ck_assert_uint_eq(tree.n, TREE_MAX);
+		ck_assert(have_children(1));
+		ck_assert_msg(is_refused_for("it has more than 4096 processes"), "%s", why);
+	}
+	tree_find(&tree, getpid());
+	end_children();
+	tree_find(&tree, getpid());
+	end_children();
+}
+END_TEST
+
+/* A child with an id below that of this process, as there is when ids begin anew. It takes root. */
+static pid_t fork_below(void)
+{
+	pid_t id = getpid(), child;
+
+	do {
+		struct clone_args args = {
+			.exit_signal = SIGCHLD, .set_tid = (uintptr_t)&id, .set_tid_size = 1};
+
+		id--;
+		child = syscall(SYS_clone3, &args, sizeof(args));
+	} while (child < 0 && errno == EEXIST);
+	return child;
+}
+
+START_TEST(children_of_any_id_are_found)
+{
+	pid_t child, grandchild;
+	int fds[2];
+
+	ck_assert_int_eq(pipe(fds), 0);
+	child = fork();
+	if (!child) {
+		grandchild = fork_below();
+		if (grandchild)
+			ck_assert_int_eq(write(fds[1], &grandchild, sizeof(pid_t)), sizeof(pid_t));
+		wait_for_signal(NULL);
+	}
+	ck_assert_int_eq(read(fds[0], &grandchild, sizeof(pid_t)), sizeof(pid_t));
+	tree_find(&tree, getpid());
+	ck_assert(tree_has(&tree, child));
+	if (grandchild < 0)
+		printf("# no process can have a given id here (it takes root)\n");
+	else
+		ck_assert(grandchild < child && tree_has(&tree, grandchild));
+	end_children();
+}
+END_TEST
+
+static size_t address_space(void)
+{
+	FILE *file = fopen("/proc/self/statm", "r");
+	size_t pages = 0;
+
+	ck_assert_ptr_nonnull(file);
+	ck_assert_int_eq(fscanf(file, "%zu", &pages), 1);
+	fclose(file);
+	return pages * sysconf(_SC_PAGESIZE);
+}
+
+/* As many descriptors as need more memory than there is. */
+START_TEST(too_little_memory_is_said)
+{
+	struct rlimit files, memory = {.rlim_max = RLIM_INFINITY};
+	int fds[2];
+
+	ck_assert_int_eq(pipe(fds), 0);
+	getrlimit(RLIMIT_NOFILE, &files);
+	files.rlim_cur = files.rlim_max;
+	setrlimit(RLIMIT_NOFILE, &files);
+	for (int i = 0; i < 3000; i++)
+		if (dup(fds[0]) < 0)
+			return;
+	ck_assert(!is_refused_for("memory"));
+	memory.rlim_cur = address_space() + 150 * 1024;
+	setrlimit(RLIMIT_AS, &memory);
+	ck_assert_msg(is_refused_for("out of memory for what its processes have open"), "%s", why);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("outside");
+	TCase *tc = tcase_create("outside");
+
+	tcase_set_timeout(tc, 60);
+	/* Sanitizers have memory of their own, and no idea of processes that share it. */
+	if (!getenv("SANITIZE")) {
+		tcase_add_test(tc, a_tree_that_is_too_large_is_not_cut_in_silence);
+		tcase_add_test(tc, too_little_memory_is_said);
+	}
+	tcase_add_test(tc, children_of_any_id_are_found);
+	suite_add_tcase(s, tc);
+	return check_suite_run(s);
+}
