@@ -184,8 +184,12 @@ static void address_text(const char *text, char *buf, size_t size)
 		 text[digits] ? strtoul(text + digits + 1, NULL, 16) : 0);
 }
 
-/* Connections by TCP, those inside as well: CRIU does not take them. proc_net_tcp(5) has the format. */
-static bool has_no_tcp(const struct list *mine, const char *table, char *why, size_t size)
+/*
+ * Connections by TCP in the network of the process @pid, those inside as well: CRIU does not take
+ * them. proc_net_tcp(5) has the format.
+ */
+static bool has_no_tcp(const struct list *mine, pid_t pid, const char *table, char *why,
+		       size_t size)
 {
 	char path[64], line[512], remote[64], text[INET6_ADDRSTRLEN + 16], name[NAME_SIZE];
 	const struct opened *found = NULL;
@@ -193,7 +197,7 @@ static bool has_no_tcp(const struct list *mine, const char *table, char *why, si
 	unsigned long inode;
 	FILE *file;
 
-	snprintf(path, sizeof(path), "/proc/%d/net/%s", mine->n ? mine->all[0].pid : 0, table);
+	snprintf(path, sizeof(path), "/proc/%d/net/%s", pid, table);
 	file = fopen(path, "re");
 	while (file && !found && fgets(line, sizeof(line), file)) {
 		if (sscanf(line, " %*d: %*s %63s %x %*s %*s %*s %*d %*d %lu", remote, &state,
@@ -211,6 +215,32 @@ static bool has_no_tcp(const struct list *mine, const char *table, char *why, si
 		 "descriptor %d of %s is a TCP connection to %s, which cannot be carried",
 		 found->fd, process(found->pid, name), text);
 	return false;
+}
+
+/* In all networks that the processes are in, each looked at once. */
+static bool no_network_has_tcp(const struct tree *tree, const struct list *mine, char *why,
+			       size_t size)
+{
+	ino_t seen[TREE_MAX];
+	size_t n = 0, at;
+
+	for (size_t i = 0; i < tree->n; i++) {
+		struct stat st = {0};
+		char path[64];
+
+		snprintf(path, sizeof(path), "/proc/%d/ns/net", tree->pids[i]);
+		if (!stat(path, &st)) {
+			for (at = 0; at < n && seen[at] != st.st_ino; at++)
+				;
+			if (at < n)
+				continue;
+			seen[n++] = st.st_ino;
+		}
+		if (!has_no_tcp(mine, tree->pids[i], "tcp", why, size) ||
+		    !has_no_tcp(mine, tree->pids[i], "tcp6", why, size))
+			return false;
+	}
+	return true;
 }
 
 /* Ask the kernel for the Unix socket @inode. Its answer in @buf; its length, 0 where there is none. */
@@ -378,8 +408,7 @@ bool outside_none(const struct tree *tree, char *why, size_t size)
 		snprintf(why, size, "out of memory for what its processes have open");
 	else
 		none = children_have_no_gpu(tree, &mine, why, size) &&
-		       has_no_tcp(&mine, "tcp", why, size) &&
-		       has_no_tcp(&mine, "tcp6", why, size) &&
+		       no_network_has_tcp(tree, &mine, why, size) &&
 		       pipes_stay_inside(&mine, &others, why, size) &&
 		       sockets_stay_inside(&mine, &others, why, size);
 	free(mine.all);

@@ -4,15 +4,19 @@
 
 #include "tests/check_suite.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <linux/sched.h>
+#include <net/if.h>
 #include <sched.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -146,6 +150,53 @@ START_TEST(too_little_memory_is_said)
 }
 END_TEST
 
+/* In a network of its own; false where it cannot have one. */
+static bool leave_network(void)
+{
+	struct ifreq lo = {.ifr_name = "lo", .ifr_flags = IFF_UP};
+	int fd;
+
+	if (unshare(CLONE_NEWNET))
+		return false;
+	fd = socket(AF_INET, SOCK_DGRAM, 0);
+	return fd >= 0 && !ioctl(fd, SIOCSIFFLAGS, &lo) && !close(fd);
+}
+
+/* Whether there is a connection of this process to itself now. */
+static bool connect_here(void)
+{
+	struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+	socklen_t size = sizeof(at);
+	int server = socket(AF_INET, SOCK_STREAM, 0), client = socket(AF_INET, SOCK_STREAM, 0);
+
+	return !bind(server, (void *)&at, size) && !listen(server, 1) &&
+	       !getsockname(server, (void *)&at, &size) && !connect(client, (void *)&at, size) &&
+	       accept(server, NULL, NULL) >= 0;
+}
+
+START_TEST(every_process_has_its_own_network)
+{
+	int fds[2];
+	char there = 'n';
+
+	ck_assert_int_eq(pipe(fds), 0);
+	if (!fork()) {
+		if (leave_network())
+			there = connect_here() ? 'y' : '?';
+		ck_assert_int_eq(write(fds[1], &there, 1), 1);
+		wait_for_signal(NULL);
+	}
+	ck_assert_int_eq(read(fds[0], &there, 1), 1);
+	ck_assert_int_ne(there, '?');
+	if (there == 'n')
+		printf("# no network can be made here (it takes root)\n");
+	else
+		ck_assert_msg(is_refused_for("is a TCP connection to 127.0.0.1:"), "%s", why);
+	tree_find(&tree, getpid());
+	end_children();
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("outside");
@@ -158,6 +209,7 @@ int main(void)
 		tcase_add_test(tc, too_little_memory_is_said);
 	}
 	tcase_add_test(tc, children_of_any_id_are_found);
+	tcase_add_test(tc, every_process_has_its_own_network);
 	suite_add_tcase(s, tc);
 	return check_suite_run(s);
 }
