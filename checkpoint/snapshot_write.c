@@ -268,7 +268,8 @@ static void *write_main(void *arg)
 	snapshot_flight_init(&w->shared.queue, &lane->flight);
 	while (!ret && workers_next(&w->workers, &i))
 		ret = take_chunk(w, lane, i, &error);
-	end = snapshot_lane_finish(&w->shared, lane, ret != 0, &error);
+	/* What is to be removed again need not be on disk. */
+	end = snapshot_lane_finish(&w->shared, lane, ret || !workers_go_on(&w->workers), &error);
 	snapshot_flight_fini(&lane->flight);
 	if (!ret)
 		ret = end;

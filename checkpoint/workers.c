@@ -12,11 +12,16 @@ static size_t min(size_t a, size_t b)
 	return a < b ? a : b;
 }
 
-bool workers_next(struct workers *w, size_t *item)
+bool workers_go_on(struct workers *w)
 {
 	if (w->cancel && __atomic_load_n(w->cancel, __ATOMIC_RELAXED))
 		workers_fail(w, -ECANCELED);
-	if (__atomic_load_n(&w->result, __ATOMIC_RELAXED))
+	return !__atomic_load_n(&w->result, __ATOMIC_RELAXED);
+}
+
+bool workers_next(struct workers *w, size_t *item)
+{
+	if (!workers_go_on(w))
 		return false;
 	*item = __atomic_fetch_add(&w->next, 1, __ATOMIC_RELAXED);
 	return *item < w->count;

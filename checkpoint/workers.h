@@ -29,6 +29,9 @@ size_t workers_threads(const struct workers *workers, size_t threads);
 /* For @work: the next item in *@item; false when there is nothing more to do. */
 bool workers_next(struct workers *workers, size_t *item);
 
+/* For @work: false when the work is of no use any more, as one has failed or somebody cancels. */
+bool workers_go_on(struct workers *workers);
+
 /* For @work: nobody is to begin another item, because of @error (a negative errno). */
 void workers_fail(struct workers *workers, int error);
 

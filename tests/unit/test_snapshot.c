@@ -21,6 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #define CHUNKS 12
@@ -424,6 +425,50 @@ START_TEST(a_cancelled_write_leaves_nothing)
 }
 END_TEST
 
+static size_t syncs;
+
+/* Comes before the C library's. */
+int fsync(int fd)
+{
+	__atomic_fetch_add(&syncs, 1, __ATOMIC_RELAXED);
+	return syscall(SYS_fsync, fd);
+}
+
+/* At the chunk in the middle; those before it may be written. */
+static int cancel_in_the_middle(void *arg, size_t chunk)
+{
+	if (chunk == CHUNKS / 2)
+		__atomic_store_n((bool *)arg, true, __ATOMIC_RELAXED);
+	return 0;
+}
+
+/* Whoever cancels it waits for it to end. */
+START_TEST(a_cancelled_write_is_not_synced)
+{
+	struct snapshot_region region = {BASE, CHUNKS * SNAPSHOT_CHUNK, 0};
+	struct snapshot_run run = {BASE, CHUNKS * SNAPSHOT_CHUNK, memory, 0, false};
+	struct snapshot_source source = {
+		.regions = &region, .nregions = 1, .runs = &run, .nruns = 1};
+	struct snapshot_writer *w;
+	bool cancel = false;
+	size_t done = 0;
+
+	ck_assert_int_eq(snapshot_begin(folder, false, SNAPSHOT_RAW, 0, &w, &error), 0);
+	ck_assert_int_eq(snapshot_write(w, &source, &done, &cancel, &error), 0);
+	ck_assert_uint_gt(syncs, 0);
+	snapshot_end(w);
+	syncs = 0;
+	done = 0;
+	source.wait = cancel_in_the_middle;
+	source.arg = &cancel;
+	ck_assert_int_eq(snapshot_begin(folder, false, SNAPSHOT_RAW, 0, &w, &error), 0);
+	ck_assert_int_eq(snapshot_write(w, &source, &done, &cancel, &error), -ECANCELED);
+	ck_assert_uint_gt(done, 0);
+	ck_assert_uint_eq(syncs, 0);
+	snapshot_end(w);
+}
+END_TEST
+
 START_TEST(names)
 {
 	static const char *const wrong[] = {"data-",     "data-01", "data--1", "data-1000000000",
@@ -525,6 +570,7 @@ int main(void)
 	tcase_add_test(tc, contents_may_come_from_a_file);
 	tcase_add_test(tc, contents_may_come_later);
 	tcase_add_test(tc, a_cancelled_write_leaves_nothing);
+	tcase_add_test(tc, a_cancelled_write_is_not_synced);
 	tcase_add_test(tc, names);
 	tcase_add_test(tc, json);
 	tcase_add_test(tc, build_ids);
