@@ -3,6 +3,7 @@
 #include "checkpoint/snapshot_io.h"
 
 #include <sched.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -83,9 +84,28 @@ static int *list_ring(int fd)
 	return NULL;
 }
 
+/*
+ * Whether this thread has a seccomp filter, which the threads that it makes have too. Not by prctl(),
+ * which a filter may answer by a signal as well.
+ */
+static bool is_filtered(void)
+{
+	FILE *status = fopen("/proc/thread-self/status", "re");
+	char line[128];
+	int mode = 0;
+
+	while (status && fgets(line, sizeof(line), status))
+		if (sscanf(line, "Seccomp: %d", &mode) == 1)
+			break;
+	if (status)
+		fclose(status);
+	return mode != 0;
+}
+
 void snapshot_queue_init(struct snapshot_queue *q, size_t threads)
 {
-	*q = (struct snapshot_queue){.threads = threads, .owner = pthread_self()};
+	*q = (struct snapshot_queue){
+		.threads = threads, .owner = pthread_self(), .filtered = is_filtered()};
 	pthread_mutex_init(&q->lock, NULL);
 }
 
@@ -98,7 +118,7 @@ void snapshot_flight_init(struct snapshot_queue *q, struct snapshot_flight *f)
 {
 	memset(f, 0, sizeof(*f));
 	/* Whatever the reason is why there is no ring, it is no error. */
-	if (q->threads < 2 || pthread_equal(pthread_self(), q->owner) ||
+	if (q->threads < 2 || q->filtered || pthread_equal(pthread_self(), q->owner) ||
 	    io_uring_queue_init(SNAPSHOT_DEPTH_MOST, &f->ring, 0))
 		return;
 	f->ringed = true;

@@ -4,7 +4,8 @@
 /*
  * Requests in flight: what several threads have the disk do while they go on with the next chunk.
  *
- * By io_uring where the kernel has it and lets us: each thread has a ring, and takes from it itself
+ * By io_uring where the kernel has it and lets us, and no seccomp filter is there, which may have a
+ * process killed that asks for it: each thread has a ring, and takes from it itself
  * what is done. Else, and where there is one thread only, a request is done when it is submitted,
  * which is as many in flight as there are threads.
  *
@@ -48,6 +49,7 @@ struct snapshot_flight {
 struct snapshot_queue {
 	pthread_t owner; /* whose snapshot_queue_init() it was: it gets no ring */
 	size_t threads;
+	bool filtered;        /* a system call that the program never made may end it */
 	pthread_mutex_t lock; /* of all below */
 	size_t bytes;         /* in flight, as far as threads have looked */
 	double begin;         /* of the time since when there were always some, in seconds */
