@@ -70,17 +70,21 @@ static bool is_last(int dir)
 	return same;
 }
 
-static int check_room(int dir, size_t bytes, struct snapshot_error *error)
+/* What @bytes, none of them zeros, take at the least. How much of it is equal is not known yet. */
+static int check_room(int dir, size_t bytes, enum snapshot_codec codec,
+		      struct snapshot_error *error)
 {
 	struct statvfs st;
 	size_t room;
 
+	if (codec != SNAPSHOT_RAW)
+		bytes = bytes / SNAPSHOT_CHUNK * SNAPSHOT_ALIGN;
 	if (fstatvfs(dir, &st))
 		return 0; /* a full disk is found later, then */
 	room = st.f_bavail * st.f_frsize;
 	if (room >= bytes)
 		return 0;
-	return snapshot_fail(error, -ENOSPC, "%.2f GiB of disk needed, %.2f GiB free", bytes / GIB,
+	return snapshot_fail(error, -ENOSPC, "%.3f GiB of disk needed, %.3f GiB free", bytes / GIB,
 			     room / GIB);
 }
 
@@ -118,7 +122,7 @@ int snapshot_begin(const char *path, bool incremental, enum snapshot_codec codec
 	if (!ret && snapshot_known_init(&w->known, w->dir, &w->old))
 		ret = snapshot_fail(error, -ENOMEM, "out of memory");
 	if (!ret && !w->old.nchunks)
-		ret = check_room(w->dir, bytes, error);
+		ret = check_room(w->dir, bytes, codec, error);
 	if (ret)
 		snapshot_end(w);
 	else

@@ -129,8 +129,20 @@ def test_too_small_a_disk_is_refused_before_anything_is_written():
     with SmallDisk(30 * CHUNK) as path:
         code, _, err = run_mksnapshot("write", path, 1, 40)
         eq(code, 1)
-        has(err, f"{path}: 0.08 GiB of disk needed, 0.06 GiB free")
+        has(err, f"{path}: 0.078 GiB of disk needed, 0.059 GiB free")
         eq(os.listdir(path), [])
+
+
+def test_what_may_shrink_enough_is_tried():
+    """Of 40 chunks 32 are stored, which fit; without compression nobody looks for equal ones first."""
+    with SmallDisk(39 * CHUNK) as path:
+        has(run_mksnapshot("write", path, 1, 40)[2], "of disk needed")
+        write(path, 1, 40, "zstd")
+        assert is_whole(path)
+    with SmallDisk(128 << 10) as path:
+        code, _, err = run_mksnapshot("write", path, 1, 400, "lz4")
+        eq(code, 1)
+        has(err, f"{path}: 0.002 GiB of disk needed, 0.000 GiB free")
 
 
 def test_a_disk_that_fills_up_leaves_the_old_snapshot():
