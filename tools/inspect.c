@@ -6,6 +6,7 @@
 #include "tools/format.h"
 #include "tools/host_image.h"
 #include "tools/jobs.h"
+#include "tools/output.h"
 #include "tools/progress.h"
 #include "tools/snapshot_manifest.h"
 
@@ -66,8 +67,7 @@ static void print_json(const struct snapshot *s)
 	json_object_set_new(root, "path", json_string(path));
 	json_object_set_new(root, "disk", json_integer(disk_bytes(s)));
 	json_object_set_new(root, "age", json_integer(time(NULL) - s->manifest.created));
-	json_dumpf(root, stdout, JSON_INDENT(1) | JSON_ENSURE_ASCII);
-	putchar('\n');
+	output_json(root);
 }
 
 static void print_process(const struct snapshot *s)

@@ -9,6 +9,7 @@
 #include "tools/host.h"
 #include "tools/host_image.h"
 #include "tools/needs.h"
+#include "tools/output.h"
 #include "tools/snapshot_manifest.h"
 #include "tools/tree.h"
 
@@ -223,8 +224,7 @@ static void report_json(const struct restoring *r, const struct job_transfer *re
 			   "path", r->path, "paused", (int)r->paused, "bytes",
 			   (json_int_t)r->snapshot.manifest.totals.bytes, "ms", ms, "phases",
 			   phases);
-	json_dumpf(object, stdout, JSON_INDENT(1) | JSON_ENSURE_ASCII);
-	putchar('\n');
+	output_json(object);
 	json_decref(object);
 }
 

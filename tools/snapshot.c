@@ -8,6 +8,7 @@
 #include "tools/criu.h"
 #include "tools/format.h"
 #include "tools/host_image.h"
+#include "tools/output.h"
 #include "tools/outside.h"
 #include "tools/snapshot_manifest.h"
 #include "tools/tree.h"
@@ -291,8 +292,7 @@ static int report(const struct taking *t)
 					   (json_int_t)t->image_bytes, "phases", phases_of(t, &s),
 					   "resume", resume_of(t));
 
-		json_dumpf(object, stdout, JSON_INDENT(1) | JSON_ENSURE_ASCII);
-		putchar('\n');
+		output_json(object);
 		json_decref(object);
 	} else {
 		printf("%d is in %s: %s of GPU memory, %s of it written as %s, %s of processes%s\n",

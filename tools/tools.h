@@ -14,7 +14,7 @@
  *	snapshot.c	a job into a folder, and restore.c, back (criu.c runs CRIU)
  *	inspect.c	what a snapshot is, and whether it is whole (snapshot_manifest.c reads it)
  *	jobs.c		finding jobs and talking to them
- *	format.c	units and clean text
+ *	format.c	units and clean text (output.c: JSON)
  *	demangle.c	names as C++ has them
  *
  * What was asked for goes to stdout, everything else to stderr.

@@ -55,6 +55,7 @@ def test_inspect_json():
     found = json.loads(result.out)
     eq([d["uuid"] for d in found["devices"]], UUIDS)
     eq(found["gpus"], 4)
+    has(result.out, '"ms": 20.123\n')
     eq(found["regions"], [{"address": BASE, "size": 10 * CHUNK, "device": 0},
                           {"address": BASE + 15 * CHUNK, "size": 10 * CHUNK, "device": 1}])
     eq(found["totals"], {"bytes": CHUNKS * CHUNK, "zero": 2 * CHUNK, "duplicate": 2 * CHUNK,

@@ -3,12 +3,20 @@
 """cudaw snapshot and cudaw restore. All of it needs CRIU, and skips where there is none that will do."""
 import json
 import os
+import re
 import shutil
 import subprocess
 
 from restorelib import Counting, folder, need_criu, nobody_writes_there, refused, stopped
 from detached import Detached
 from gpulib import CUDAW, base_environment, check, cudaw_ok, equal, main, until
+
+
+def told(command, *args):
+    """What it says in JSON; times are to the microsecond."""
+    text = cudaw_ok(command, "--json", *args)
+    check(not re.search(r"\d\.\d{4}", text), text)
+    return json.loads(text)
 
 
 def a_job_goes_on_after_its_snapshot():
@@ -38,7 +46,7 @@ def a_stopped_job_goes_on_from_a_copy():
 def twice_in_a_row():
     job, path = stopped()
     for _ in range(2):
-        said = json.loads(cudaw_ok("restore", "--json", path))
+        said = told("restore", path)
         equal([phase["name"] for phase in said["phases"]],
               ["check", "criu", "start", "read", "restore", "map", "copy"], "the phases")
         check(0 < sum(phase["ms"] for phase in said["phases"]) <= said["ms"] + 5, f"{said}")
@@ -113,7 +121,7 @@ def an_incremental_one_writes_what_changed():
     os.close(mine)
     until(lambda: "holding" in job.lines(), 30, "it holds")
     cudaw_ok("snapshot", job.pid, path)
-    said = json.loads(cudaw_ok("snapshot", "--json", "--incremental", job.pid, path))
+    said = told("snapshot", "--incremental", job.pid, path)
     equal(said["totals"]["written"], 0, "the bytes written by the second one")
     equal([p["name"] for p in said["phases"]][-2:], ["write", "criu"], "the last phases")
     job.process.kill()

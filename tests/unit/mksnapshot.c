@@ -75,7 +75,7 @@ static int write_one(const char *path, const char *memory, size_t chunks, enum s
 				       .gpus = 4,
 				       .contexts = contexts,
 				       .ncontexts = 2,
-				       .phases = {{"copy", 1.5}, {"write", 20.25}},
+				       .phases = {{"copy", 1.5}, {"write", 20.123}},
 				       .nphases = 2};
 	struct snapshot_writer *writer;
 	struct snapshot_error error;
