@@ -3,11 +3,14 @@
 
 #include "checkpoint/json_out.h"
 #include "checkpoint/snapshot_io.h"
+#include "checkpoint/workers.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
+#include <limits.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -16,6 +19,7 @@
 
 #define LIST     "host.json"
 #define LIST_MAX (64UL << 20)
+#define THREADS  16 /* that read, of as many files */
 
 int host_image_open(int dir, uint32_t number, struct snapshot_error *error)
 {
@@ -70,40 +74,113 @@ static int take_file(int folder, const char *name, bool sync, size_t *size, stru
 		   : 0;
 }
 
-static void put_file(struct json_out *out, const char *name, size_t size, struct hash128 hash)
+/* A file of the folder. */
+struct entry {
+	char name[NAME_MAX + 1];
+	size_t size;
+	struct hash128 hash;
+};
+
+/* All files of a folder, whose sizes and hashes several threads take. */
+struct listing {
+	int folder;
+	bool sync;
+	struct entry *entries;
+	size_t n;
+	struct workers workers;
+	pthread_mutex_t lock; /* of error */
+	struct snapshot_error *error;
+};
+
+static int add_entry(struct listing *l, const char *name)
+{
+	struct entry *entries = realloc(l->entries, (l->n + 1) * sizeof(*entries));
+
+	if (!entries)
+		return -ENOMEM;
+	l->entries = entries;
+	entries[l->n] = (struct entry){0};
+	snprintf(entries[l->n++].name, sizeof(entries->name), "%s", name);
+	return 0;
+}
+
+/* The names, but for that of the list itself. */
+static int read_names(struct listing *l)
+{
+	DIR *dir = fdopendir(openat(l->folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+	struct dirent *found;
+	int ret = dir ? 0 : -errno;
+
+	while (!ret && (found = readdir(dir)))
+		if (strcmp(found->d_name, ".") && strcmp(found->d_name, "..") &&
+		    strcmp(found->d_name, LIST))
+			ret = add_entry(l, found->d_name);
+	if (dir)
+		closedir(dir);
+	return ret;
+}
+
+static void *take_main(void *arg)
+{
+	struct listing *l = arg;
+	struct snapshot_error error;
+	size_t i;
+
+	while (workers_next(&l->workers, &i)) {
+		struct entry *e = &l->entries[i];
+		int ret = take_file(l->folder, e->name, l->sync, &e->size, &e->hash, &error);
+
+		if (!ret)
+			continue;
+		pthread_mutex_lock(&l->lock);
+		if (!l->workers.result)
+			*l->error = error;
+		workers_fail(&l->workers, ret);
+		pthread_mutex_unlock(&l->lock);
+	}
+	return NULL;
+}
+
+/* List @folder; with @sync its files are on disk afterwards. The entries are to be freed in any case. */
+static int take_files(struct listing *l, int folder, bool sync, struct snapshot_error *error)
+{
+	int ret;
+
+	*l = (struct listing){.folder = folder, .sync = sync, .error = error};
+	ret = read_names(l);
+	if (ret)
+		return snapshot_fail(error, ret, "%s", strerror(-ret));
+	pthread_mutex_init(&l->lock, NULL);
+	l->workers.count = l->n;
+	ret = workers_run(&l->workers, THREADS, take_main, l);
+	pthread_mutex_destroy(&l->lock);
+	return ret;
+}
+
+static void put_file(struct json_out *out, const struct entry *e)
 {
 	char text[HASH_TEXT_SIZE];
 
-	hash_text(hash, text);
+	hash_text(e->hash, text);
 	json_open(out, NULL, '{');
-	json_text(out, "name", name);
-	json_number(out, "size", size);
+	json_text(out, "name", e->name);
+	json_number(out, "size", e->size);
 	json_text(out, "hash", text);
 	json_close(out, '}');
 }
 
 static int put_files(struct json_out *out, int folder, size_t *bytes, struct snapshot_error *error)
 {
-	DIR *entries = fdopendir(openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-	struct dirent *entry;
-	struct hash128 hash;
-	size_t size;
-	int ret = 0;
+	struct listing l;
+	int ret = take_files(&l, folder, true, error);
 
-	if (!entries)
-		return snapshot_fail(error, -errno, "%s", strerror(errno));
 	json_open(out, "files", '[');
-	while (!ret && (entry = readdir(entries))) {
-		if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, ".."))
-			continue;
-		ret = take_file(folder, entry->d_name, true, &size, &hash, error);
-		if (!ret) {
-			put_file(out, entry->d_name, size, hash);
-			*bytes += size;
-		}
+	for (size_t i = 0; i < l.n && !ret; i++) {
+		put_file(out, &l.entries[i]);
+		*bytes += l.entries[i].size;
 	}
 	json_close(out, ']');
-	closedir(entries);
+	free(l.entries);
 	return ret;
 }
 
@@ -164,57 +241,41 @@ static const json_t *find_file(const json_t *files, const char *name)
 	return NULL;
 }
 
-static int check_file(int folder, const char *name, const json_t *file, size_t *bytes,
-		      struct snapshot_error *error)
+static int check_file(const struct entry *e, const json_t *file, struct snapshot_error *error)
 {
 	const char *expected = json_string_value(json_object_get(file, "hash"));
-	json_int_t expected_size = json_integer_value(json_object_get(file, "size"));
+	json_int_t size = json_integer_value(json_object_get(file, "size"));
 	char found[HASH_TEXT_SIZE];
-	struct hash128 hash;
-	size_t size;
-	int ret;
 
 	if (!expected)
-		return snapshot_fail(error, -EBADMSG, "%.100s: it is not in " LIST, name);
-	ret = take_file(folder, name, false, &size, &hash, error);
-	if (ret)
-		return ret;
-	if ((json_int_t)size != expected_size)
+		return snapshot_fail(error, -EBADMSG, "%.100s: it is not in " LIST, e->name);
+	if ((json_int_t)e->size != size)
 		return snapshot_fail(error, -EBADMSG,
-				     "%s: expected %" JSON_INTEGER_FORMAT " bytes, found %zu", name,
-				     expected_size, size);
-	hash_text(hash, found);
+				     "%s: expected %" JSON_INTEGER_FORMAT " bytes, found %zu",
+				     e->name, size, e->size);
+	hash_text(e->hash, found);
 	if (strcmp(found, expected))
 		return snapshot_fail(error, -EBADMSG,
-				     "%s: damaged: expected checksum %.32s, found %s", name,
+				     "%s: damaged: expected checksum %.32s, found %s", e->name,
 				     expected, found);
-	*bytes += size;
 	return 0;
 }
 
 /* CRIU opens what it likes by name: the folder has the files of the list, and no others. */
 static int check_files(int folder, const json_t *files, size_t *bytes, struct snapshot_error *error)
 {
-	DIR *entries = fdopendir(openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-	struct dirent *entry;
-	size_t n = 0;
-	int ret = 0;
+	struct listing l;
+	int ret = take_files(&l, folder, false, error);
 
-	if (!entries)
-		return snapshot_fail(error, -errno, "%s", strerror(errno));
 	*bytes = 0;
-	while (!ret && (entry = readdir(entries))) {
-		const char *name = entry->d_name;
-
-		if (!strcmp(name, ".") || !strcmp(name, "..") || !strcmp(name, LIST))
-			continue;
-		ret = check_file(folder, name, find_file(files, name), bytes, error);
-		n++;
+	for (size_t i = 0; i < l.n && !ret; i++) {
+		ret = check_file(&l.entries[i], find_file(files, l.entries[i].name), error);
+		*bytes += l.entries[i].size;
 	}
-	closedir(entries);
-	if (!ret && n != json_array_size(files))
+	if (!ret && l.n != json_array_size(files))
 		ret = snapshot_fail(error, -EBADMSG, "expected %zu files, found %zu",
-				    json_array_size(files), n);
+				    json_array_size(files), l.n);
+	free(l.entries);
 	return ret;
 }
 
