@@ -17,6 +17,7 @@
 #include <getopt.h>
 #include <libgen.h>
 #include <limits.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -60,6 +61,8 @@ struct restoring {
 	struct needs needs;
 	struct criu_files files;
 	struct criu criu;
+	int image; /* what came of reading it: 0 or a negative errno, with image_error */
+	struct snapshot_error image_error;
 };
 
 /* Its process id must be free: CRIU makes the processes with the ids that they had. */
@@ -83,16 +86,40 @@ static int check_pid(const struct restoring *r)
 	return EXIT_FAILED;
 }
 
-static int check_image(struct restoring *r)
+static void *read_image(void *arg)
+{
+	struct restoring *r = arg;
+	size_t bytes;
+
+	r->image = host_image_check(r->snapshot.dir, r->snapshot.manifest.index, &bytes,
+				    &r->image_error);
+	return NULL;
+}
+
+/* The driver, the GPUs, and the process image, which is read while the driver is asked. */
+static int check_gpus_and_image(struct restoring *r)
+{
+	pthread_t reader;
+	bool reads = !pthread_create(&reader, NULL, read_image, r);
+	int ret = needs_gpus(&r->snapshot, r->choices, r->nchoices, &r->needs);
+
+	if (!ret && !r->paused)
+		ret = needs_memory(&r->snapshot, &r->needs);
+	if (reads)
+		pthread_join(reader, NULL);
+	else if (!ret)
+		read_image(r);
+	if (!ret && r->image)
+		ret = snapshot_refuse(r->path, r->image, &r->image_error);
+	return ret;
+}
+
+static int check_opened(struct restoring *r)
 {
 	uint32_t index = r->snapshot.manifest.index;
 	struct snapshot_error error;
-	size_t bytes;
-	int folder, ret = host_image_check(r->snapshot.dir, index, &bytes, &error);
+	int ret, folder = host_image_open(r->snapshot.dir, index, &error);
 
-	if (ret)
-		return snapshot_refuse(r->path, ret, &error);
-	folder = host_image_open(r->snapshot.dir, index, &error);
 	if (folder < 0)
 		return snapshot_refuse(r->path, folder, &error);
 	ret = criu_files_read(folder, &r->files);
@@ -122,10 +149,8 @@ static int check(struct restoring *r)
 	if (!ret)
 		ret = needs_files(&r->snapshot);
 	if (!ret)
-		ret = needs_gpus(&r->snapshot, r->choices, r->nchoices, &r->needs);
-	if (!ret && !r->paused)
-		ret = needs_memory(&r->snapshot, &r->needs);
-	return ret ? ret : check_image(r);
+		ret = check_gpus_and_image(r);
+	return ret ? ret : check_opened(r);
 }
 
 /*
