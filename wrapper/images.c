@@ -401,8 +401,8 @@ static bool agrees(const struct kp_kernel *kernel, const struct kp_param *params
 }
 
 /*
- * Let @own, which has the driver's parameters, hold what @h's image says of them. Where there is
- * nothing to gain, that is done for the log's sake only: to read a large image takes 0.1 s.
+ * Let @own, which has the driver's parameters, hold what @h's image says of them, unless its name
+ * tells: then the image is read for the log's sake only, as a large one takes 0.1 s.
  */
 static void ask_image(struct handle *h, uint32_t arch, struct kp_kernel *own)
 {
@@ -412,7 +412,7 @@ static void ask_image(struct handle *h, uint32_t arch, struct kp_kernel *own)
 		pr_warn("%s: the driver has other parameters than the image", h->name);
 		kernel = NULL;
 	}
-	for (uint32_t i = 0; kernel && i < own->nparams; i++) {
+	for (uint32_t i = 0; kernel && own->untyped && i < own->nparams; i++) {
 		own->params[i].holds = kernel->params[i].holds;
 		own->params[i].source = kernel->params[i].source;
 	}

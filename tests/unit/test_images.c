@@ -196,6 +196,33 @@ START_TEST(the_driver_is_right)
 }
 END_TEST
 
+/* The name says that it is a number, the image that it is a pointer: the image is not asked. */
+START_TEST(debug_logs_change_nothing)
+{
+	static char ptx[] =
+		".version 8.7\n"
+		".target sm_90\n"
+		".address_size 64\n"
+		".visible .entry _Z1fm(.param .u64 .ptr .global .align 8 _Z1fm_param_0)\n"
+		"{\n"
+		"	ret;\n"
+		"}\n";
+
+	driver_says("8");
+	if (_i) {
+		setenv("CUDAW_LOG", "debug", 1);
+		setenv("CUDAW_LOG_FILE", "/dev/null", 1);
+	}
+	images_load(IMAGES_MODULE, MODULE, ptx);
+	images_name(IMAGES_FUNCTION, FUNCTION, MODULE, "_Z1fm");
+	check_params(layout_of(FUNCTION), "_Z1fm", "n");
+	/* It would be, and say so. */
+	real.cuFuncGetParamInfo = NULL;
+	images_name(IMAGES_FUNCTION, HANDLE(7), MODULE, "_Z1fm");
+	check_params(layout_of(HANDLE(7)), "_Z1fm", "P");
+}
+END_TEST
+
 START_TEST(without_the_driver)
 {
 	real.cuFuncGetParamInfo = NULL;
@@ -334,6 +361,7 @@ int main(void)
 	tcase_add_test(tc, images_in_files);
 	tcase_add_test(tc, wrappers);
 	tcase_add_test(tc, the_driver_is_right);
+	tcase_add_loop_test(tc, debug_logs_change_nothing, 0, 2);
 	tcase_add_test(tc, without_the_driver);
 	tcase_add_test(tc, without_an_image);
 	tcase_add_test(tc, damaged_images);
