@@ -3,6 +3,7 @@
 #include "vmem/translate.h"
 #include "vmem/vmem.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,19 +13,30 @@
 
 static char reason[160]; /* written before the first allocation */
 
-enum addressing addressing_asked(void)
+static enum addressing asked;
+
+static void read_asked(void)
 {
 	static const char *const names[] = {"", "mapped", "translated", "native"};
-	static bool said;
 	const char *value = secure_getenv("CUDAW_ADDRESSING");
 
-	for (int i = 0; value && i < 4; i++)
-		if (!strcmp(value, names[i]))
-			return i;
-	if (value && !__atomic_exchange_n(&said, true, __ATOMIC_RELAXED))
+	for (int i = 0; value && i < 4; i++) {
+		if (!strcmp(value, names[i])) {
+			asked = i;
+			return;
+		}
+	}
+	if (value)
 		pr_err("CUDAW_ADDRESSING=%s: expected mapped, translated or native; ignored",
 		       value);
-	return ADDRESSING_ANY;
+}
+
+enum addressing addressing_asked(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, read_asked);
+	return asked;
 }
 
 bool addressing_cannot_map(const struct cuda_driver *drv, char *text, size_t size)

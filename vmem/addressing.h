@@ -12,7 +12,7 @@
 
 enum addressing { ADDRESSING_ANY, ADDRESSING_MAPPED, ADDRESSING_TRANSLATED, ADDRESSING_NATIVE };
 
-/* What CUDAW_ADDRESSING asks for. What it does not understand it says, once. */
+/* What CUDAW_ADDRESSING asked for at the first call; what is not understood is said then. */
 enum addressing addressing_asked(void);
 
 /*

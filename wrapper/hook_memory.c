@@ -215,14 +215,6 @@ static CUresult free_in_capture(const struct deferred_free *f)
 	return result;
 }
 
-/* CUDAW_ADDRESSING=native: cuMemAlloc is the real driver's, for programs that need legacy IPC. */
-static bool native_addressing;
-
-static void read_addressing(void)
-{
-	native_addressing = addressing_asked() == ADDRESSING_NATIVE;
-}
-
 static CUresult alloc_native(CUdeviceptr *dptr, size_t bytesize)
 {
 	CUresult result = real.cuMemAlloc_v2(dptr, bytesize);
@@ -245,7 +237,6 @@ static CUresult alloc(CUcontext ctx, CUdevice dev, CUdeviceptr *dptr, size_t byt
 
 CUresult hook_cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
 {
-	static pthread_once_t addressing = PTHREAD_ONCE_INIT;
 	static bool said;
 	CUcontext ctx = NULL;
 	CUdevice dev;
@@ -254,8 +245,8 @@ CUresult hook_cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
 	if (!dptr || !bytesize || !driver_table() || real.cuCtxGetCurrent(&ctx) || !ctx ||
 	    real.cuCtxGetDevice(&dev))
 		return real.cuMemAlloc_v2(dptr, bytesize);
-	pthread_once(&addressing, read_addressing);
-	if (native_addressing)
+	/* For programs that need legacy IPC. */
+	if (addressing_asked() == ADDRESSING_NATIVE)
 		return alloc_native(dptr, bytesize);
 	result = alloc(ctx, dev, dptr, bytesize);
 	if (result != CUDA_ERROR_NOT_SUPPORTED)

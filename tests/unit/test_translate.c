@@ -2,6 +2,7 @@
 /* Translated addressing, over a driver whose memory has an address of the test's choice. */
 #include "calls.h"
 #include "tests/check_suite.h"
+#include "vmem/addressing.h"
 #include "vmem/vmem.h"
 #include "wrapper/graph_node.h"
 #include "wrapper/launch.h"
@@ -80,6 +81,16 @@ static CUdeviceptr alloc_at(CUdeviceptr at, size_t size)
 	ck_assert_uint_eq(ptr - VMEM_BASE < SPACE_SIZE, 1);
 	return ptr;
 }
+
+/* A program may change its environment: its addresses stay what they are. */
+START_TEST(what_is_asked_for_is_read_once)
+{
+	setenv("CUDAW_ADDRESSING", _i ? "native" : "nonsense", 1);
+	ck_assert_int_eq(addressing_asked(), _i ? ADDRESSING_NATIVE : ADDRESSING_ANY);
+	setenv("CUDAW_ADDRESSING", "mapped", 1);
+	ck_assert_int_eq(addressing_asked(), _i ? ADDRESSING_NATIVE : ADDRESSING_ANY);
+}
+END_TEST
 
 START_TEST(addresses)
 {
@@ -483,6 +494,7 @@ int main(void)
 	TCase *tc = tcase_create("translate");
 
 	tcase_add_checked_fixture(tc, setup, NULL);
+	tcase_add_loop_test(tc, what_is_asked_for_is_read_once, 0, 2);
 	tcase_add_test(tc, addresses);
 	tcase_add_test(tc, addresses_back);
 	tcase_add_test(tc, ends_are_known_after_a_pause);
