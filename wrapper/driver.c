@@ -35,17 +35,17 @@ static struct {
 	void *real, *ours;
 } swaps[SWAP_SLOTS];
 
-static pthread_mutex_t bind_lock = PTHREAD_MUTEX_INITIALIZER;
-static bool bound; /* under bind_lock */
-static struct cuda_driver table;
-static bool table_ok;
-
-/* What was bound. */
-static struct {
+/* What is bound, as each thread finds it that comes while nothing is bound yet. */
+struct binding {
 	void *found[NEXPORTS]; /* in the real driver */
+	struct cuda_driver table;
+	const char *missing; /* in the table, or NULL */
 	bool have_driver, traced;
 	unsigned int modes;
-} binding;
+};
+static struct binding binding;
+static __thread const struct binding *binding_here __attribute__((tls_model("initial-exec")));
+static bool table_ok;
 
 static size_t swap_slot(const void *fn)
 {
@@ -158,7 +158,7 @@ static void bind_export(size_t i, bool final)
 
 static int start_translation(const char *why)
 {
-	if (translate_driver(&table))
+	if (translate_driver(&binding.table))
 		return -ENOMEM;
 	addressing_set_translated(why);
 	engine_set_moves(&graphs_moves);
@@ -166,43 +166,40 @@ static int start_translation(const char *why)
 	return 0;
 }
 
+static void bind_here(void)
+{
+	binding = *binding_here;
+	binding.modes = modes_read();
+	if (!binding.missing && ((binding.modes & MODE_TRANSLATED && start_translation("")) ||
+				 vmem_init(&binding.table)))
+		binding.missing = "memory for its tables";
+	table_ok = !binding.missing;
+	if (table_ok && binding.modes & (MODE_CHECK | MODE_TRANSLATED))
+		vmem_watch();
+	if (binding.have_driver && !table_ok)
+		pr_err("jobs run, but cannot be paused: the driver lacks %s", binding.missing);
+	for (size_t i = 0; i < NEXPORTS; i++)
+		bind_export(i, !table_ok || addressing_asked() != ADDRESSING_ANY);
+}
+
 /*
  * The first call may come from a constructor, under the loader's lock, while another thread binds:
- * so everything that takes the loader's lock (dlopen, dlsym) is done before bind_lock is taken.
+ * so everything that takes the loader's lock (dlopen, dlsym) is done before that is waited for.
+ *
+ * pthread_once() begins anew in the child of a fork that came in the middle of it.
  */
 void libcuda_bind(void)
 {
-	const char *missing = "memory for its tables";
-	struct cuda_driver drv;
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	void *lib = open_driver();
-	bool can_pause = lib && !cuda_driver_fill(&drv, lib, &missing);
-	bool traced = trace_is_wanted();
-	void *found[NEXPORTS];
+	struct binding here = {.missing = "all", .have_driver = lib, .traced = trace_is_wanted()};
 
+	if (lib && !cuda_driver_fill(&here.table, lib, &here.missing))
+		here.missing = NULL;
 	for (size_t i = 0; i < NEXPORTS; i++)
-		found[i] = lib ? dlsym(lib, names[i]) : NULL;
-	pthread_mutex_lock(&bind_lock);
-	if (bound) {
-		pthread_mutex_unlock(&bind_lock);
-		return;
-	}
-	memcpy(binding.found, found, sizeof(found));
-	binding.have_driver = lib;
-	binding.traced = traced;
-	binding.modes = modes_read();
-	if (can_pause) {
-		table = drv;
-		table_ok = !(binding.modes & MODE_TRANSLATED && start_translation("")) &&
-			   !vmem_init(&table);
-		if (binding.modes & (MODE_CHECK | MODE_TRANSLATED))
-			vmem_watch();
-	}
-	if (lib && !table_ok)
-		pr_err("jobs run, but cannot be paused: the driver lacks %s", missing);
-	for (size_t i = 0; i < NEXPORTS; i++)
-		bind_export(i, !table_ok || addressing_asked() != ADDRESSING_ANY);
-	bound = true;
-	pthread_mutex_unlock(&bind_lock);
+		here.found[i] = lib ? dlsym(lib, names[i]) : NULL;
+	binding_here = &here;
+	pthread_once(&once, bind_here);
 }
 
 /*
@@ -211,39 +208,34 @@ void libcuda_bind(void)
  */
 static void decide_addressing(void)
 {
-	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-	static bool decided;
 	char why[160];
 
 	if (!table_ok || addressing_asked() != ADDRESSING_ANY)
 		return;
-	pthread_mutex_lock(&lock);
-	if (!decided && addressing_cannot_map(&table, why, sizeof(why)) &&
-	    !start_translation(why)) {
+	if (addressing_cannot_map(&binding.table, why, sizeof(why)) && !start_translation(why)) {
 		vmem_watch();
 		binding.modes |= MODE_TRANSLATED | MODE_IMAGES;
 	}
-	for (size_t i = 0; i < NEXPORTS && !decided; i++)
+	for (size_t i = 0; i < NEXPORTS; i++)
 		bind_export(i, true);
-	decided = true;
-	pthread_mutex_unlock(&lock);
 }
 
 const struct cuda_driver *driver_table(void)
 {
-	return table_ok ? &table : NULL;
+	return table_ok ? &binding.table : NULL;
 }
 
 CUresult hook_cuInit(unsigned int flags)
 {
+	static pthread_once_t decided = PTHREAD_ONCE_INIT;
 	CUresult result = real.cuInit(flags);
 
 	if (!result) {
-		decide_addressing();
+		pthread_once(&decided, decide_addressing);
 		trace_start();
 	}
 	if (!result && table_ok)
-		control_start(&table);
+		control_start(&binding.table);
 	return result;
 }
 

@@ -133,6 +133,11 @@ def a_release_that_fails_is_not_counted():
     check("right" in job.result(), "frees release")
 
 
+def a_fork_while_the_driver_is_bound():
+    job = Job("fork_binding", env={"CUDAW_CHECK": "nonsense"})
+    equal(job.result(), "the child could use CUDA", "what the program says")
+
+
 def nothing_leaks():
     """A job that makes no call itself is the same after 5 pauses and after 50 more."""
     job = Job("hold")
@@ -150,4 +155,4 @@ main(threads_through_50_pauses, threads_in_several_contexts, several_devices,
      only_the_memory_is_released, not_by_tsan(each_device_is_given_back), while_a_capture_is_open,
      a_capture_that_does_not_end, frees_during_a_capture, captures_that_end_with_their_owner,
      each_thread_has_a_stream_of_its_own, native_addressing, a_release_that_fails_is_not_counted,
-     nothing_leaks)
+     not_by_tsan(a_fork_while_the_driver_is_bound), nothing_leaks)
