@@ -36,6 +36,7 @@ extern bool check_is_on;
 #define CHECK_ROWS(ptr, pitch, width, height) \
 	CHECK_RANGE(ptr, check_extent(pitch, 0, width, height, 1))
 #define CHECK_WORDS(dst, host, bytes)         CUDA_SUCCESS
+#define CHECK_ANY(dst, src, bytes)            CHECK_RANGE(src, bytes)
 #define CHECK_BOTH(first, second)             ({ CUresult r_ = first; r_ ? r_ : second; })
 #define CHECK_LAUNCH(f, params, extra)        check_launch(call_, f, params, extra)
 #define CHECK_LAUNCH_PARAMS(f, params)        check_launch(call_, f, params, NULL)

@@ -209,6 +209,17 @@ const void *rewrite_words(CUdeviceptr dst, void *copy, size_t bytes)
 	return copy;
 }
 
+bool rewrite_is_host(CUdeviceptr dst, CUdeviceptr src, size_t bytes)
+{
+	CUmemorytype type;
+
+	if (!symbols_have(dst, bytes) || captures_open(driver_table()))
+		return false;
+	/* What the driver does not know it takes for host memory. */
+	return real.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, src) ||
+	       type == CU_MEMORYTYPE_HOST;
+}
+
 static bool is_device(CUmemorytype type)
 {
 	return type == CU_MEMORYTYPE_DEVICE || type == CU_MEMORYTYPE_UNIFIED;

@@ -43,6 +43,15 @@
 		host = h_;                                                             \
 		CUDA_SUCCESS;                                                          \
 	})
+/* @src is on either side. */
+#define REWRITE_ANY(dst, src, bytes)                                                   \
+	({                                                                             \
+		const void *from_ = (const void *)translate(src);                      \
+		if (rewrite_is_host(dst, src, bytes))                                  \
+			REWRITE_WORDS(dst, from_, bytes);                              \
+		src = (CUdeviceptr)from_;                                              \
+		CUDA_SUCCESS;                                                          \
+	})
 #define REWRITE_LAUNCH(f, params, extra)                                               \
 	({                                                                             \
 		const struct kp_kernel *k_ = images_layout(f);                         \
@@ -148,6 +157,9 @@ void rewrite_launch(const struct kp_kernel *kernel, void ***params, void ***extr
  */
 bool rewrite_words_room(const char *call, CUdeviceptr dst, const void *host, size_t bytes);
 const void *rewrite_words(CUdeviceptr dst, void *copy, size_t bytes);
+
+/* True where what is copied to a variable of a module lies in host memory. */
+bool rewrite_is_host(CUdeviceptr dst, CUdeviceptr src, size_t bytes);
 
 static inline bool rewrite_has_addresses(CUgraphNodeType type)
 {

@@ -2,7 +2,8 @@
 /*
  * Pointers in a variable of a module, as libraries hand tables to their kernels: a kernel adds one
  * to what each of them points to, in every step. One of them is changed in every step, one is
- * overwritten by the GPU with what is no pointer, and must stay so.
+ * overwritten by the GPU with what is no pointer, and must stay so. They are copied there by calls
+ * that say that they come from the host, and by calls that do not.
  *
  *	symbols [--steps N] [--step-ms N]
  */
@@ -49,6 +50,7 @@ int main(int argc, char **argv)
 {
 	CUdeviceptr table, targets[TARGETS], spoiled = 0;
 	uint64_t count = TARGETS;
+	CUdeviceptr *pinned;
 	void *args[] = {&table, &count};
 	uint32_t words[TARGETS];
 	size_t size;
@@ -62,20 +64,27 @@ int main(int argc, char **argv)
 	CALL(cuModuleLoadData(&module, symbols_ptx));
 	CALL(cuModuleGetFunction(&chase, module, "chase"));
 	CALL(cuModuleGetGlobal_v2(&table, &size, module, "table"));
+	CALL(cuMemAllocHost((void **)&pinned, sizeof(*pinned)));
 	for (int i = 0; i < TARGETS; i++) {
 		CALL(cuMemAlloc_v2(&targets[i], 4096UL << 4 * i));
 		CALL(cuMemsetD32_v2(targets[i], 0, 1024));
 	}
-	CALL(cuMemcpyHtoD_v2(table, targets, sizeof(targets)));
+	CALL(cuMemcpyHtoD_v2(table, targets, 2 * sizeof(*targets)));
+	CALL(cuMemcpy(table + 2 * sizeof(*targets), (CUdeviceptr)&targets[2], sizeof(*targets)));
 	CALL(cuMemcpyHtoD_v2(table + sizeof(targets), targets, sizeof(*targets)));
 	CALL(cuMemsetD8_v2(table + sizeof(targets), 0x11, sizeof(*targets)));
 	for (steps = 0; step_more(steps); steps++) {
 		/* Ask for it again, as the runtime does, and let the last target move on by a word. */
 		CUdeviceptr last = targets[TARGETS - 1] + steps % 1024 * sizeof(uint32_t);
 
+		*pinned = last;
 		CALL(cuModuleGetGlobal_v2(&table, &size, module, "table"));
-		CALL(cuMemcpyHtoDAsync_v2(table + (TARGETS - 1) * sizeof(last), &last, sizeof(last),
-					  NULL));
+		if (steps % 2)
+			CALL(cuMemcpyHtoDAsync_v2(table + (TARGETS - 1) * sizeof(last), &last,
+						  sizeof(last), NULL));
+		else
+			CALL(cuMemcpyAsync(table + (TARGETS - 1) * sizeof(last),
+					   (CUdeviceptr)pinned, sizeof(last), NULL));
 		CALL(cuLaunchKernel(chase, 1, 1, 1, 32, 1, 1, 0, NULL, args, NULL));
 		CALL(cuCtxSynchronize());
 		step_done(steps);
