@@ -2,6 +2,7 @@
 #include "vmem/symbols.h"
 #include "vmem/translate.h"
 
+#include <limits.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +21,8 @@ struct symbol {
 	CUcontext ctx;
 	CUdeviceptr ptr;
 	size_t size;
-	UT_hash_handle hh; /* by ptr */
+	unsigned long told; /* when it was, last */
+	UT_hash_handle hh;  /* by ptr */
 };
 
 /* A pointer in a symbol. */
@@ -34,6 +36,7 @@ struct word {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct symbol *symbols;
 static struct word *words;
+static unsigned long ticks; /* counts what is told */
 
 static struct symbol *find_symbol(CUdeviceptr ptr, size_t size)
 {
@@ -80,13 +83,16 @@ static void add_symbol(const struct symbol *values)
 
 void symbols_add(const void *owner, CUcontext ctx, CUdeviceptr ptr, size_t size)
 {
-	const struct symbol values = {.owner = owner, .ctx = ctx, .ptr = ptr, .size = size};
+	struct symbol values = {.owner = owner, .ctx = ctx, .ptr = ptr, .size = size};
 	struct symbol *before;
 
 	pthread_mutex_lock(&lock);
+	values.told = ++ticks;
 	HASH_FIND(hh, symbols, &ptr, sizeof(ptr), before);
 	/* Programs ask again for each copy. */
-	if (!before || before->owner != owner || before->size != size) {
+	if (before && before->owner == owner && before->size == size) {
+		before->told = values.told;
+	} else {
 		if (before)
 			forget_symbol(before);
 		add_symbol(&values);
@@ -94,25 +100,35 @@ void symbols_add(const void *owner, CUcontext ctx, CUdeviceptr ptr, size_t size)
 	pthread_mutex_unlock(&lock);
 }
 
-static void remove_symbols(const void *owner, CUcontext ctx)
+unsigned long symbols_time(void)
+{
+	unsigned long time;
+
+	pthread_mutex_lock(&lock);
+	time = ticks;
+	pthread_mutex_unlock(&lock);
+	return time;
+}
+
+static void remove_symbols(const void *owner, CUcontext ctx, unsigned long asked)
 {
 	struct symbol *symbol, *next;
 
 	pthread_mutex_lock(&lock);
 	HASH_ITER(hh, symbols, symbol, next)
-	if (owner ? symbol->owner == owner : symbol->ctx == ctx)
+	if ((owner ? symbol->owner == owner : symbol->ctx == ctx) && symbol->told <= asked)
 		forget_symbol(symbol);
 	pthread_mutex_unlock(&lock);
 }
 
-void symbols_remove(const void *owner)
+void symbols_remove(const void *owner, unsigned long asked)
 {
-	remove_symbols(owner, NULL);
+	remove_symbols(owner, NULL, asked);
 }
 
 void symbols_remove_context(CUcontext ctx)
 {
-	remove_symbols(NULL, ctx);
+	remove_symbols(NULL, ctx, ULONG_MAX);
 }
 
 bool symbols_have(CUdeviceptr ptr, size_t size)

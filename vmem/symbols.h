@@ -20,8 +20,14 @@
 /* @owner, a module or library of @ctx, has a variable of @size bytes at @ptr. */
 void symbols_add(const void *owner, CUcontext ctx, CUdeviceptr ptr, size_t size);
 
-/* @owner is about to be unloaded; @ctx is gone. */
-void symbols_remove(const void *owner);
+/*
+ * @owner was unloaded: its variables are gone, but not those that symbols_add() told after @asked,
+ * the symbols_time() before the unload: another may have its handle by then.
+ */
+void symbols_remove(const void *owner, unsigned long asked);
+unsigned long symbols_time(void);
+
+/* @ctx is gone. */
 void symbols_remove_context(CUcontext ctx);
 
 /* Whether [@ptr, @ptr + @size) lies in a variable. */

@@ -47,9 +47,14 @@ CUresult hook_cuModuleLoadFatBinary(CUmodule *module, const void *fatCubin)
 
 CUresult hook_cuModuleUnload(CUmodule hmod)
 {
+	unsigned long time = symbols_time();
+	CUresult result;
+
 	images_unload(hmod);
-	symbols_remove(hmod);
-	return call_cuModuleUnload(hmod);
+	result = call_cuModuleUnload(hmod);
+	if (!result)
+		symbols_remove(hmod, time);
+	return result;
 }
 
 CUresult hook_cuModuleGetFunction(CUfunction *hfunc, CUmodule hmod, const char *name)
@@ -107,9 +112,14 @@ CUresult hook_cuLibraryLoadFromFile(CUlibrary *library, const char *fileName,
 
 CUresult hook_cuLibraryUnload(CUlibrary library)
 {
+	unsigned long time = symbols_time();
+	CUresult result;
+
 	images_unload(library);
-	symbols_remove(library);
-	return call_cuLibraryUnload(library);
+	result = call_cuLibraryUnload(library);
+	if (!result)
+		symbols_remove(library, time);
+	return result;
 }
 
 CUresult hook_cuLibraryGetModule(CUmodule *pMod, CUlibrary library)

@@ -3,6 +3,7 @@
 #include "calls.h"
 #include "tests/check_suite.h"
 #include "vmem/addressing.h"
+#include "vmem/symbols.h"
 #include "vmem/vmem.h"
 #include "wrapper/graph_node.h"
 #include "wrapper/launch.h"
@@ -204,6 +205,37 @@ START_TEST(a_context_frees_its_memory_itself)
 	vmem_get_stats(&st);
 	ck_assert_uint_eq(st.mapped + st.cached + st.managed, 0);
 	ck_assert_uint_eq(vmem_regions(NULL, 0), 0);
+}
+END_TEST
+
+static CUdeviceptr reused; /* 0, or what another thread loads as the unload ends */
+static CUresult unloaded;
+
+static CUresult unload(CUmodule module)
+{
+	if (reused)
+		symbols_add(module, CTX, reused, 64);
+	return unloaded;
+}
+
+/* The driver may refuse it, as that of a module that belongs to a library. */
+START_TEST(variables_of_modules_that_are_unloaded)
+{
+	CUmodule module = (CUmodule)0x3000;
+
+	real.cuModuleUnload = unload;
+	symbols_add(module, CTX, 0x7f5000000000, 64);
+	unloaded = CUDA_ERROR_NOT_PERMITTED;
+	ck_assert_int_eq(hook_cuModuleUnload(module), unloaded);
+	ck_assert(symbols_have(0x7f5000000008, 8));
+	unloaded = CUDA_SUCCESS;
+	reused = _i ? 0x7f5000000000 : 0x7f6000000000;
+	ck_assert_int_eq(hook_cuModuleUnload(module), CUDA_SUCCESS);
+	ck_assert_int_eq(symbols_have(0x7f5000000000, 64), _i);
+	ck_assert(symbols_have(reused, 64));
+	reused = 0;
+	ck_assert_int_eq(hook_cuModuleUnload(module), CUDA_SUCCESS);
+	ck_assert(!symbols_have(0x7f5000000000, 8) && !symbols_have(0x7f6000000000, 8));
 }
 END_TEST
 
@@ -501,6 +533,7 @@ int main(void)
 	tcase_add_test(tc, an_allocation_is_one_piece);
 	tcase_add_test(tc, pauses_move_memory);
 	tcase_add_test(tc, a_context_frees_its_memory_itself);
+	tcase_add_loop_test(tc, variables_of_modules_that_are_unloaded, 0, 2);
 	tcase_add_test(tc, launches);
 	tcase_add_loop_test(tc, packed_launches, 0, 2);
 	tcase_add_loop_test(tc, packed_launches_that_are_short, 0, 5);
