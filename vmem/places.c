@@ -6,11 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct place {
-	CUdeviceptr real, start;
-	size_t size;
-};
-
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct place *places; /* under lock, as the next two */
 static size_t count, room;
@@ -76,34 +71,15 @@ void places_remove(CUdeviceptr real)
 	pthread_mutex_unlock(&lock);
 }
 
-bool places_find(CUdeviceptr real, CUdeviceptr *ptr)
+size_t places_near(CUdeviceptr real, size_t reach, struct place *near)
 {
-	bool found;
-	size_t at;
+	size_t at, found = 0;
 
 	pthread_mutex_lock(&lock);
 	at = up_to(real);
-	found = at && real - places[at - 1].real <= places[at - 1].size;
-	if (found)
-		*ptr = places[at - 1].start + (real - places[at - 1].real);
-	pthread_mutex_unlock(&lock);
-	return found;
-}
-
-bool places_end_at(CUdeviceptr real, CUdeviceptr *end)
-{
-	const struct place *before;
-	bool found;
-	size_t at;
-
-	pthread_mutex_lock(&lock);
-	at = up_to(real);
-	found = at > 1 && places[at - 1].real == real;
-	if (found) {
-		before = &places[at - 2];
-		found = before->real + before->size == real;
-		*end = before->start + before->size;
-	}
+	for (size_t i = at > 2 ? at - 2 : 0; i < count && i <= at; i++)
+		if (real + reach - places[i].real < places[i].size + 2 * reach)
+			near[found++] = places[i];
 	pthread_mutex_unlock(&lock);
 	return found;
 }

@@ -16,13 +16,16 @@ int places_add(CUdeviceptr real, CUdeviceptr start, size_t size);
 /* What was at @real is gone; nothing happens where there was nothing. */
 void places_remove(CUdeviceptr real);
 
-/*
- * The address for @real in *@ptr; false where nothing of ours is there. The end of a place is part
- * of it, unless another begins there.
- */
-bool places_find(CUdeviceptr real, CUdeviceptr *ptr);
+struct place {
+	CUdeviceptr real, start;
+	size_t size;
+};
 
-/* True where one place begins at @real and another ends there; *@end is the latter's end. */
-bool places_end_at(CUdeviceptr real, CUdeviceptr *end);
+/*
+ * The places that @real is in, or is before by no more than @reach, or behind by less; @reach must
+ * not be more than the size of any. Returns how many they are.
+ */
+#define PLACES_NEAR 3
+size_t places_near(CUdeviceptr real, size_t reach, struct place *near);
 
 #endif

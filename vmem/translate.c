@@ -18,31 +18,31 @@ static struct cuda_driver base; /* as it was */
 /* Where each mapping was last, by its first granule, to tell whether it came back elsewhere. */
 static CUdeviceptr *last;
 
-static size_t granule_of(CUdeviceptr ptr)
-{
-	return (ptr - VMEM_BASE) / VMEM_GRANULE;
-}
-
 /*
- * @end is the end of a mapping, or is so no more. That a kernel was given it is kept over a pause:
- * where nothing moves, nothing is written that would tell again.
+ * Granule @i is a gap, or is so no more. What kernels were given there is kept over a pause: where
+ * nothing moves, nothing is written that would tell again.
  */
-static void set_end(CUdeviceptr end, bool is_end)
+static void set_gap(size_t i, bool is_gap)
 {
-	_Atomic unsigned char *what = &translation.ends[granule_of(end)];
+	_Atomic unsigned char *gap = &translation.gaps[i];
 
-	if (atomic_load_explicit(what, memory_order_relaxed) != TRANSLATE_END_USED)
-		atomic_store_explicit(what, is_end ? TRANSLATE_END : TRANSLATE_NO_END,
-				      memory_order_relaxed);
+	if (is_gap)
+		atomic_fetch_or_explicit(gap, TRANSLATE_GAP, memory_order_relaxed);
+	else
+		atomic_fetch_and_explicit(gap, ~TRANSLATE_GAP, memory_order_relaxed);
 }
 
-/* Let [@start, @start + @size) and the gap behind it be at @real; 0: nowhere. */
+/* Let [@start, @start + @size) and the gaps around it be at @real; 0: nowhere. */
 static void set_real(CUdeviceptr start, size_t size, CUdeviceptr real)
 {
-	for (size_t at = 0; at <= size; at += VMEM_GRANULE)
-		atomic_store_explicit(&translation.real[granule_of(start + at)],
-				      real ? real + at : 0, memory_order_relaxed);
-	set_end(start + size, real);
+	size_t before = translate_granule(start) - 1, behind = translate_granule(start + size);
+
+	for (size_t i = before; i <= behind; i++)
+		atomic_store_explicit(&translation.real[i],
+				      real ? real + (i - before - 1) * VMEM_GRANULE : 0,
+				      memory_order_relaxed);
+	set_gap(before, real);
+	set_gap(behind, real);
 }
 
 static CUresult reserve(CUdeviceptr *ptr, size_t size, size_t alignment, CUdeviceptr addr,
@@ -87,7 +87,7 @@ static CUresult release(CUmemGenericAllocationHandle handle)
 static CUresult map(CUdeviceptr ptr, size_t size, size_t offset,
 		    CUmemGenericAllocationHandle handle, unsigned long long flags)
 {
-	CUdeviceptr *before = &last[granule_of(ptr)];
+	CUdeviceptr *before = &last[translate_granule(ptr)];
 
 	(void)offset;
 	(void)flags;
@@ -109,24 +109,49 @@ void translate_forget(CUdeviceptr ptr, size_t size)
 	set_real(ptr, size, 0);
 }
 
-CUdeviceptr translate_back(CUdeviceptr real)
-{
-	CUdeviceptr ptr;
+enum how { INSIDE, GIVEN, NEVER_GIVEN };
 
-	if (!translate_is_on() || !places_find(real, &ptr))
-		return real;
-	/* Memory that is not ours may begin where ours ends. */
-	if (ptr % VMEM_GRANULE == 0 && translation.ends[granule_of(ptr)] == TRANSLATE_END)
-		return real;
-	return ptr;
+/* Whether @ptr is inside of the mapping that it is near, or a kernel was given it. */
+static enum how how(CUdeviceptr ptr)
+{
+	unsigned char gap = translation.gaps[translate_granule(ptr)];
+
+	if (!(gap & TRANSLATE_GAP))
+		return INSIDE;
+	return gap & translate_given_bit(ptr) ? GIVEN : NEVER_GIVEN;
 }
 
-bool translate_is_unclear(CUdeviceptr real)
+static CUdeviceptr back(CUdeviceptr real, bool outside_too, bool *unclear)
 {
-	CUdeviceptr end;
+	struct place near[PLACES_NEAR];
+	size_t n = translate_is_on() ? places_near(real, VMEM_GRANULE, near) : 0;
+	CUdeviceptr found = real;
+	bool inside = false;
 
-	return translate_is_on() && places_end_at(real, &end) &&
-	       translation.ends[granule_of(end)] == TRANSLATE_END_USED;
+	for (size_t i = 0; i < n; i++) {
+		CUdeviceptr ptr = near[i].start + (real - near[i].real);
+		bool outside = how(ptr) != INSIDE && ptr != near[i].start + near[i].size;
+
+		if (how(ptr) == NEVER_GIVEN || (outside && !outside_too))
+			continue;
+		*unclear |= outside || found != real;
+		if (!inside)
+			found = ptr;
+		inside |= how(ptr) == INSIDE;
+	}
+	return found;
+}
+
+CUdeviceptr translate_back(CUdeviceptr real)
+{
+	bool unclear = false;
+
+	return back(real, false, &unclear);
+}
+
+CUdeviceptr translate_back_given(CUdeviceptr real, bool *unclear)
+{
+	return back(real, true, unclear);
 }
 
 static CUresult unmap(CUdeviceptr ptr, size_t size)
@@ -190,7 +215,7 @@ static CUresult load(CUmodule *module, const void *image)
 
 int translate_driver(struct cuda_driver *drv)
 {
-	size_t count = SPACE_SIZE / VMEM_GRANULE + 1, bytes = count * sizeof(CUdeviceptr);
+	size_t count = TRANSLATE_SIZE / VMEM_GRANULE, bytes = count * sizeof(CUdeviceptr);
 	char *mem = mmap(NULL, 2 * bytes + count, PROT_READ | PROT_WRITE,
 			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
@@ -198,7 +223,7 @@ int translate_driver(struct cuda_driver *drv)
 		return -ENOMEM;
 	base = *drv;
 	last = (CUdeviceptr *)(mem + bytes);
-	translation.ends = (void *)(mem + 2 * bytes);
+	translation.gaps = (void *)(mem + 2 * bytes);
 	translation.real = (void *)mem;
 	drv->cuMemAddressReserve = reserve;
 	drv->cuMemAddressFree = address_free;

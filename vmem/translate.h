@@ -13,8 +13,8 @@
  * functions of its own into their table, which map and unmap as the real ones do, and translate the
  * addresses of copies. A mapping is one cuMemAlloc() as a whole, since kernels run through it.
  *
- * The granule behind a mapping is translated as well, as an end belongs to it: vmem leaves a gap
- * there (vmem_watch()).
+ * The granules before and behind a mapping are translated as well: an end belongs to it, and kernels
+ * are given pointers from which they count from 1. vmem leaves a gap there (vmem_watch()).
  *
  * Locking: translate() takes none, translate_back() one of its own. The table of a mapping that is
  * in use does not change; who maps and unmaps is serialised by vmem.
@@ -22,13 +22,19 @@
 #include "vmem/driver.h"
 #include "vmem/space.h"
 
-/* What is known of a granule as an end: of a mapping, or of one that a kernel was ever given. */
-enum { TRANSLATE_NO_END, TRANSLATE_END, TRANSLATE_END_USED };
+#define TRANSLATE_BASE (VMEM_BASE - VMEM_GRANULE)
+#define TRANSLATE_SIZE (SPACE_SIZE + VMEM_GRANULE)
+
+/*
+ * What is known of a granule: that it is the one before or behind a mapping, and whether a kernel
+ * was ever given an address there: its first, as the end of a mapping is, or another one.
+ */
+enum { TRANSLATE_GAP = 1, TRANSLATE_FIRST_GIVEN = 2, TRANSLATE_OTHER_GIVEN = 4 };
 
 struct translation {
 	CUdeviceptr _Atomic *real;   /* by granule; 0: nothing is there. NULL: addresses are real */
 	_Atomic unsigned int moves;  /* of mappings that came back elsewhere */
-	_Atomic unsigned char *ends; /* by granule */
+	_Atomic unsigned char *gaps; /* by granule */
 };
 
 extern struct translation translation;
@@ -49,35 +55,48 @@ void translate_forget(CUdeviceptr ptr, size_t size);
  */
 CUdeviceptr translate_back(CUdeviceptr real);
 
-/* A kernel is given @ptr, which may be the end of a mapping. */
-static inline void translate_note_end(CUdeviceptr ptr)
-{
-	_Atomic unsigned char *end;
+/*
+ * The same of what a kernel was given, which may be outside of a mapping. *@unclear becomes true
+ * where it is, as something else may be there, or where it may be of two mappings.
+ */
+CUdeviceptr translate_back_given(CUdeviceptr real, bool *unclear);
 
-	if (ptr % VMEM_GRANULE || ptr - VMEM_BASE >= SPACE_SIZE)
-		return;
-	end = &translation.ends[(ptr - VMEM_BASE) / VMEM_GRANULE];
-	if (atomic_load_explicit(end, memory_order_relaxed) == TRANSLATE_END)
-		atomic_store_explicit(end, TRANSLATE_END_USED, memory_order_relaxed);
+static inline size_t translate_granule(CUdeviceptr ptr)
+{
+	return (ptr - TRANSLATE_BASE) / VMEM_GRANULE;
 }
 
-/* True where @real is the begin of one mapping and the end of another that a kernel was given. */
-bool translate_is_unclear(CUdeviceptr real);
+static inline unsigned char translate_given_bit(CUdeviceptr ptr)
+{
+	return ptr % VMEM_GRANULE ? TRANSLATE_OTHER_GIVEN : TRANSLATE_FIRST_GIVEN;
+}
+
+/* A kernel is given @ptr, which may be outside of a mapping. */
+static inline void translate_note(CUdeviceptr ptr)
+{
+	unsigned char gap, bit = translate_given_bit(ptr);
+
+	if (ptr - TRANSLATE_BASE >= TRANSLATE_SIZE)
+		return;
+	gap = atomic_load_explicit(&translation.gaps[translate_granule(ptr)], memory_order_relaxed);
+	if (gap & TRANSLATE_GAP && !(gap & bit))
+		atomic_fetch_or_explicit(&translation.gaps[translate_granule(ptr)], bit,
+					 memory_order_relaxed);
+}
 
 static inline bool translate_is_on(void)
 {
 	return translation.real != NULL;
 }
 
-/* The real address for @ptr; @ptr itself where it is not vmem's, or nothing is mapped there. */
+/* The real address for @ptr; @ptr itself where it is not vmem's, or no mapping is there or near. */
 static inline CUdeviceptr translate(CUdeviceptr ptr)
 {
 	CUdeviceptr at;
 
-	if (!translation.real || ptr - VMEM_BASE >= SPACE_SIZE)
+	if (!translation.real || ptr - TRANSLATE_BASE >= TRANSLATE_SIZE)
 		return ptr;
-	at = atomic_load_explicit(&translation.real[(ptr - VMEM_BASE) / VMEM_GRANULE],
-				  memory_order_relaxed);
+	at = atomic_load_explicit(&translation.real[translate_granule(ptr)], memory_order_relaxed);
 	return at ? at + ptr % VMEM_GRANULE : ptr;
 }
 

@@ -474,7 +474,7 @@ bool vmem_lookup(CUdeviceptr ptr, struct vmem_info *info)
 void vmem_watch(void)
 {
 	pthread_mutex_lock(&vm.lock);
-	vm.gap = VMEM_GRANULE;
+	vm.gap = 2 * VMEM_GRANULE;
 	if (!vm.freed)
 		vm.freed = freed_new();
 	pthread_mutex_unlock(&vm.lock);

@@ -116,8 +116,8 @@ bool vmem_lookup(CUdeviceptr ptr, struct vmem_info *info);
 /*
  * For checks of pointers and for translate.h, before the first allocation: from now on remember the
  * allocations that are freed, and leave a gap behind each one, so that a pointer to an allocation's
- * end does not point into the next. In the gap of a large region no memory is mapped. Without host
- * memory for it nothing is remembered.
+ * end does not point into the next. In the gap of a region, of two granules, no memory is mapped.
+ * Without host memory for it nothing is remembered.
  */
 void vmem_watch(void);
 

@@ -22,7 +22,7 @@ struct graph_node {
 	void *room;     /* begins with the parameters, or the operations */
 	size_t size;    /* of these */
 	void *extra[5]; /* of a kernel whose parameters are packed */
-	bool unclear; /* it has an address that is the end of one allocation and the begin of another */
+	bool unclear;   /* it has an address of which it is not certain whose it is */
 };
 
 /*

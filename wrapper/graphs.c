@@ -232,7 +232,7 @@ static const char *read_node(CUgraphNode node, struct graph_node **read)
 	if (!n)
 		return why;
 	LL_PREPEND(*read, n);
-	return n->unclear ? "a pointer that is the end of one allocation and the begin of another"
+	return n->unclear ? "a pointer that may be of two allocations, or lies outside of one"
 			  : why;
 }
 

@@ -100,7 +100,7 @@ static void rewrite_param(char *value, size_t size)
 
 	for (size_t at = 0; at + WORD <= size; at += WORD) {
 		memcpy(&word, value + at, WORD);
-		translate_note_end(word);
+		translate_note(word);
 		word = translate(word);
 		memcpy(value + at, &word, WORD);
 	}
@@ -313,7 +313,7 @@ bool rewrite_pointer_back(CUdeviceptr *ptr)
 
 bool rewrite_param_back(const struct kp_param *param, char *value, size_t size, bool *unclear)
 {
-	CUdeviceptr word;
+	CUdeviceptr word, now;
 	bool found = false;
 
 	for (size_t at = 0; at + WORD <= size && may_point(param); at += WORD) {
@@ -325,9 +325,9 @@ bool rewrite_param_back(const struct kp_param *param, char *value, size_t size, 
 			continue;
 		}
 		memcpy(&word, value + at, WORD);
-		*unclear |= translate_is_unclear(word);
-		found |= rewrite_pointer_back(&word);
-		memcpy(value + at, &word, WORD);
+		now = translate_back_given(word, unclear);
+		found |= now != word;
+		memcpy(value + at, &now, WORD);
 	}
 	return found;
 }

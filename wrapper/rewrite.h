@@ -6,7 +6,7 @@
  * (translated addressing). What the program owns is never changed: it is copied to the caller's
  * stack, and the copy is rewritten.
  *
- * A word is rewritten where it lies in memory that vmem has mapped, or right behind, and
+ * A word is rewritten where it lies in memory that vmem has mapped, or 2 MiB around it, and
  *  - is a pointer by the function's prototype, or by what is known of the kernel's parameter;
  *  - or is an aligned word of a parameter that is a struct, or of which nobody knows what it holds.
  * A pointer in GPU memory is out of reach, but for variables of modules (symbols.h). Where a copy to
@@ -197,7 +197,7 @@ void rewrite_launch_attribute(CUlaunchAttribute *attribute);
 /*
  * The reverse, for what the driver hands out: each returns true where it found a real address of
  * ours, and put the virtual one there. At @value are @size bytes of the parameter @param, a copy;
- * *@unclear becomes true where it has one that may be of two allocations (translate_is_unclear()).
+ * *@unclear becomes true where it has one of which that is not certain (translate_back_given()).
  */
 bool rewrite_pointer_back(CUdeviceptr *ptr);
 bool rewrite_param_back(const struct kp_param *param, char *value, size_t size, bool *unclear);

@@ -12,6 +12,7 @@ from gpulib import SCRATCH, Job, check, cudaw, cudaw_ok, equal, main  # noqa: E4
 
 TRANSLATED = {"CUDAW_ADDRESSING": "translated"}
 GRAPHS = {**TRANSLATED, "CUDAW_RELEASE": "memory"}
+OUTSIDE = "it has a pointer that may be of two allocations, or lies outside of one"
 PAUSES = 1 if SANITIZED else 3
 RELEASE = "memory" if TSAN else "all"
 
@@ -139,8 +140,11 @@ def refused(why, *args):
 
 def pointers_of_two_allocations():
     """The simulator puts one right behind the other: what is the end of one begins the next."""
-    refused("it has a pointer that is the end of one allocation and the begin of another",
-            "--ends", 1)
+    refused(OUTSIDE, "--outside", 1)
+
+
+def pointers_before_an_allocation():
+    refused(OUTSIDE, "--outside", 2)
 
 
 def windows_of_kernels():
@@ -188,5 +192,5 @@ main(*through_pauses(40, "counter"), *through_pauses(40, "churn"),
      pointers_in_gpu_memory_are_reported,
      not_by_tsan(graphs_do_not_go_through_the_drivers_checkpoint),
      graphs_are_not_in_process_images, fixed_graphs_are_in_the_way_of_a_pause,
-     pointers_of_two_allocations, windows_of_kernels, an_update_that_is_refused,
+     pointers_of_two_allocations, pointers_before_an_allocation, windows_of_kernels, an_update_that_is_refused,
      an_update_that_fails)

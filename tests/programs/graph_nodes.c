@@ -4,8 +4,8 @@
  * of nodes, with a child graph; cloned; changed by node and as a whole, before and after they were
  * instantiated. What is read back from a node must be what was put there.
  *
- * --mem-ops 1 adds a node with operations on memory; --ends 1 captures kernels that are given the
- * ends of allocations, and do nothing there; --windows 1 gives the stream an access policy window,
+ * --mem-ops 1 adds a node with operations on memory; --outside 1 captures kernels that are given the
+ * ends of allocations, and do nothing there, --outside 2 what lies before them; --windows 1 gives the stream an access policy window,
  * --windows 2 the last kernel of the graph as well.
  */
 #include "tests/programs/kernels.h"
@@ -16,7 +16,7 @@
 static struct kernels gpu;
 static CUstream stream;
 static CUdeviceptr a, b, c;
-static unsigned long mem_ops, ends, windows;
+static unsigned long mem_ops, outside, windows;
 
 static CUgraphExec captured, built;
 static CUgraph graph;
@@ -47,10 +47,11 @@ static void add_increment(CUgraphNode *node, CUgraph to, const CUgraphNode *afte
 
 static void capture(void)
 {
-	CUdeviceptr end_a = a + SIZE, end_b = b + SIZE;
+	CUdeviceptr outside_a = outside == 1 ? a + SIZE : a - sizeof(uint32_t);
+	CUdeviceptr outside_b = outside == 1 ? b + SIZE : b - sizeof(uint32_t);
 	uint64_t n = WORDS, none = 0;
 	void *on_a[] = {&a, &n}, *on_b[] = {&b, &n};
-	void *behind_a[] = {&end_a, &none}, *behind_b[] = {&end_b, &none};
+	void *near_a[] = {&outside_a, &none}, *near_b[] = {&outside_b, &none};
 	CUgraph found;
 
 	CALL(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
@@ -58,9 +59,9 @@ static void capture(void)
 	CALL(cuMemcpyDtoDAsync(b, a, SIZE / 2, stream));
 	CALL(cuMemsetD8Async(a, 7, 4096, stream));
 	kernels_launch(gpu.increment, stream, on_b);
-	if (ends) {
-		kernels_launch(gpu.increment, stream, behind_a);
-		kernels_launch(gpu.increment, stream, behind_b);
+	if (outside) {
+		kernels_launch(gpu.increment, stream, near_a);
+		kernels_launch(gpu.increment, stream, near_b);
 	}
 	CALL(cuStreamEndCapture(stream, &found));
 	CALL(cuGraphInstantiate(&captured, found, 0));
@@ -267,7 +268,7 @@ static void report(const char *what, CUdeviceptr ptr)
 int main(int argc, char **argv)
 {
 	const struct step_option options[] = {
-		{"mem-ops", &mem_ops}, {"ends", &ends}, {"windows", &windows}};
+		{"mem-ops", &mem_ops}, {"outside", &outside}, {"windows", &windows}};
 
 	step_parse(argc, argv, options, 3);
 	setup();

@@ -103,6 +103,10 @@ START_TEST(addresses)
 	/* The end belongs to it, and is in no other. */
 	ck_assert_uint_eq(translate(a + 4 * MB), 0x7f1000000000 + 4 * MB);
 	ck_assert_uint_eq(translate(b + 4 * MB), 0x7e0000000000 + 4 * MB);
+	/* From before it kernels count from 1. */
+	ck_assert_uint_eq(translate(a - 8), 0x7f0ffffffff8);
+	ck_assert_uint_eq(translate(b - 2 * MB), 0x7e0000000000 - 2 * MB);
+	ck_assert_uint_eq(translate(a + 6 * MB - 1), 0x7f1000000000 + 6 * MB - 1);
 	/* What is nobody's stays as it is. */
 	ck_assert_uint_eq(translate(0), 0);
 	ck_assert_uint_eq(translate(b + 64 * MB), b + 64 * MB);
@@ -110,6 +114,14 @@ START_TEST(addresses)
 	ck_assert_uint_eq(translate(VMEM_BASE + SPACE_SIZE), VMEM_BASE + SPACE_SIZE);
 }
 END_TEST
+
+static bool is_unclear(CUdeviceptr at)
+{
+	bool unclear = false;
+
+	translate_back_given(at, &unclear);
+	return unclear;
+}
 
 START_TEST(addresses_back)
 {
@@ -125,14 +137,15 @@ START_TEST(addresses_back)
 	/* Where one ends and one begins. */
 	ck_assert_uint_eq(translate_back(0x7f1000000000 + 4 * MB), c);
 	ck_assert_uint_eq(translate_back(a), a);
-	ck_assert(!translate_is_unclear(0x7f1000000000 + 4 * MB));
-	translate_note_end(c);
-	translate_note_end(b + 4 * MB);
-	ck_assert(!translate_is_unclear(0x7f1000000000 + 4 * MB));
-	ck_assert(!translate_is_unclear(0x7e0000000000 + 4 * MB));
+	ck_assert(!is_unclear(0x7f1000000000 + 4 * MB));
+	translate_note(c);
+	translate_note(b + 4 * MB);
+	ck_assert(!is_unclear(0x7f1000000000 + 4 * MB));
+	ck_assert(!is_unclear(0x7e0000000000 + 4 * MB));
 	ck_assert_uint_eq(translate_back(0x7e0000000000 + 4 * MB), b + 4 * MB);
-	translate_note_end(a + 4 * MB);
-	ck_assert(translate_is_unclear(0x7f1000000000 + 4 * MB));
+	translate_note(a + 4 * MB);
+	ck_assert(is_unclear(0x7f1000000000 + 4 * MB));
+	ck_assert(!is_unclear(0x7f1000000000 + 4 * MB + 1));
 	/* Where it went, and where it came back. */
 	ck_assert_int_eq(vmem_region_unmap(b), CUDA_SUCCESS);
 	ck_assert_uint_eq(translate_back(0x7e0000000000), 0x7e0000000000);
@@ -143,14 +156,46 @@ START_TEST(addresses_back)
 }
 END_TEST
 
+/* Something else may be there, which only what a kernel was given is not. */
+START_TEST(addresses_outside_back)
+{
+	const CUdeviceptr at = 0x7f1000000000, behind = at + 4 * MB + 8;
+	CUdeviceptr a = alloc_at(at, 4 * MB), c = alloc_at(at + 8 * MB, 4 * MB);
+	bool unclear = false;
+
+	for (int given = 0; given < 2; given++) {
+		ck_assert_int_eq(is_unclear(at - 8), given);
+		ck_assert_int_eq(is_unclear(behind), given);
+		ck_assert_uint_eq(translate_back_given(at - 8, &unclear), given ? a - 8 : at - 8);
+		ck_assert_uint_eq(translate_back_given(behind, &unclear),
+				  given ? a + 4 * MB + 8 : behind);
+		/* No copy or set begins there. */
+		ck_assert_uint_eq(translate_back(at - 8), at - 8);
+		ck_assert_uint_eq(translate_back(behind), behind);
+		ck_assert(!is_unclear(at) && !is_unclear(at + 4 * MB - 8));
+		ck_assert(!is_unclear(at + 6 * MB) && !is_unclear(at + 8 * MB - 8));
+		translate_note(a - 8);
+		translate_note(a + 4 * MB + 8);
+	}
+	/* What is in another one all the same. */
+	translate_note(c - 8);
+	ck_assert_int_eq(vmem_region_unmap(a), CUDA_SUCCESS);
+	next_real = at + 4 * MB;
+	ck_assert_int_eq(vmem_region_map(a), CUDA_SUCCESS);
+	ck_assert(is_unclear(at + 8 * MB - 8) && is_unclear(at + 8 * MB + 8));
+	ck_assert_uint_eq(translate_back(at + 8 * MB - 8), a + 4 * MB - 8);
+	ck_assert_uint_eq(translate_back(at + 8 * MB + 8), c + 8);
+}
+END_TEST
+
 /* A pause that moves nothing writes no graph anew: what kernels were given before still counts. */
 START_TEST(ends_are_known_after_a_pause)
 {
 	CUdeviceptr a = alloc_at(0x7f1000000000, 4 * MB);
 	CUdeviceptr b = alloc_at(0x7f1000000000 + 4 * MB, 4 * MB);
 
-	translate_note_end(a + 4 * MB);
-	ck_assert(translate_is_unclear(0x7f1000000000 + 4 * MB));
+	translate_note(a + 4 * MB);
+	ck_assert(is_unclear(0x7f1000000000 + 4 * MB));
 	ck_assert_int_eq(vmem_region_unmap(a), CUDA_SUCCESS);
 	ck_assert_int_eq(vmem_region_unmap(b), CUDA_SUCCESS);
 	next_real = 0x7f1000000000;
@@ -158,7 +203,7 @@ START_TEST(ends_are_known_after_a_pause)
 	next_real = 0x7f1000000000 + 4 * MB;
 	ck_assert_int_eq(vmem_region_map(b), CUDA_SUCCESS);
 	ck_assert_uint_eq(translation.moves, 0);
-	ck_assert(translate_is_unclear(0x7f1000000000 + 4 * MB));
+	ck_assert(is_unclear(0x7f1000000000 + 4 * MB));
 }
 END_TEST
 
@@ -529,6 +574,7 @@ int main(void)
 	tcase_add_loop_test(tc, what_is_asked_for_is_read_once, 0, 2);
 	tcase_add_test(tc, addresses);
 	tcase_add_test(tc, addresses_back);
+	tcase_add_test(tc, addresses_outside_back);
 	tcase_add_test(tc, ends_are_known_after_a_pause);
 	tcase_add_test(tc, an_allocation_is_one_piece);
 	tcase_add_test(tc, pauses_move_memory);

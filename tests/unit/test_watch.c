@@ -45,7 +45,7 @@ START_TEST(gaps_take_addresses_but_no_memory)
 	CUdeviceptr first = alloc(4 * MB), second = alloc(4 * MB);
 	struct vmem_stats st;
 
-	ck_assert_uint_eq(second, first + 4 * MB + VMEM_GRANULE);
+	ck_assert_uint_eq(second, first + 4 * MB + 2 * VMEM_GRANULE);
 	vmem_get_stats(&st);
 	ck_assert_uint_eq(st.mapped, 8 * MB);
 	ck_assert_uint_eq(fake.used[0], 8 * MB);
