@@ -6,17 +6,20 @@
  *
  * --mem-ops 1 adds a node with operations on memory; --outside 1 captures kernels that are given the
  * ends of allocations, and do nothing there, --outside 2 what lies before them; --windows 1 gives the stream an access policy window,
- * --windows 2 the last kernel of the graph as well.
+ * --windows 2 the last kernel of the graph as well. --only N makes the change of step N (0 to 7) in
+ * every step, and no other.
  */
 #include "tests/programs/kernels.h"
 
 #define WORDS (1UL << 20) /* 4 MiB: a region of its own */
 #define SIZE  (WORDS * sizeof(uint32_t))
+/* Steps after which the changes begin anew. */
+#define CHANGES 8
 
 static struct kernels gpu;
 static CUstream stream;
 static CUdeviceptr a, b, c;
-static unsigned long mem_ops, outside, windows;
+static unsigned long mem_ops, outside, windows, only = CHANGES;
 
 static CUgraphExec captured, built;
 static CUgraph graph;
@@ -229,7 +232,7 @@ static void step(unsigned long k)
 	read_back(last_works_on ? last_works_on : b);
 	if (windows)
 		read_windows();
-	switch (k % 8) {
+	switch (only < CHANGES ? only : k % CHANGES) {
 	case 0:
 		CALL(cuGraphExecKernelNodeSetParams(built, last, &p));
 		break;
@@ -267,10 +270,12 @@ static void report(const char *what, CUdeviceptr ptr)
 
 int main(int argc, char **argv)
 {
-	const struct step_option options[] = {
-		{"mem-ops", &mem_ops}, {"outside", &outside}, {"windows", &windows}};
+	const struct step_option options[] = {{"mem-ops", &mem_ops},
+					      {"outside", &outside},
+					      {"windows", &windows},
+					      {"only", &only}};
 
-	step_parse(argc, argv, options, 3);
+	step_parse(argc, argv, options, 4);
 	setup();
 	for (unsigned long k = 0; step_more(k); k++) {
 		step(k);
