@@ -3,14 +3,16 @@
 #define CUDAW_WRAPPER_AFTER_H
 /*
  * after: what follows a call that succeeded, with translated addressing: real addresses that it
- * handed out become virtual, and a change of an instantiated graph is made in our clone as well
- * (graphs.h).
+ * handed out become virtual, graphs and variables of modules are told of (graphs.h, symbols.h), and
+ * a change of an instantiated graph is made in our clone as well.
  *
  * The macros are for the table driver.calls, behind "then": each is an expression that gives a
  * CUresult.
  */
+#include "vmem/symbols.h"
 #include "wrapper/graphs.h"
 #include "wrapper/rewrite.h"
+#include "wrapper/shown.h"
 #include "wrapper/windows.h"
 
 /* clang-format off */
@@ -22,6 +24,37 @@
 #define AFTER_WINDOW(stream, id, value)                                                \
 	((id) == CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW                              \
 		? (windows_set(stream, value), CUDA_SUCCESS) : CUDA_SUCCESS)
+/* @params are of either version. */
+#define AFTER_KERNEL_NODE(node, params)                                                \
+	({                                                                             \
+		const struct graph_node *n_ = shown_node(node, CU_GRAPH_NODE_TYPE_KERNEL); \
+		if (n_) {                                                              \
+			(params)->kernelParams = n_->kernel.kernelParams;              \
+			(params)->extra = n_->kernel.extra;                            \
+		}                                                                      \
+		CUDA_SUCCESS;                                                          \
+	})
+#define AFTER_MEM_OP_NODE(node, params)                                                \
+	({                                                                             \
+		const struct graph_node *n_ =                                          \
+			shown_node(node, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP);              \
+		if (n_)                                                                \
+			(params)->paramArray = n_->ops.paramArray;                     \
+		CUDA_SUCCESS;                                                          \
+	})
+#define AFTER_NO_NODE(node)        (shown_forget_node(node), CUDA_SUCCESS)
+#define AFTER_GRAPH(graph)         (graphs_add(graph), CUDA_SUCCESS)
+#define AFTER_EXEC(exec, graph, flags) (graphs_instantiated(exec, graph, flags), CUDA_SUCCESS)
+#define AFTER_EXEC_UPDATE(exec, graph) (graphs_updated(exec, graph), CUDA_SUCCESS)
+#define AFTER_FIXED(exec, when, what) \
+	((when) ? (graphs_fix(exec, what), CUDA_SUCCESS) : CUDA_SUCCESS)
+#define AFTER_VARIABLE(owner, ptr, size)                                               \
+	({                                                                             \
+		CUcontext ctx_;                                                        \
+		if (!real.cuCtxGetCurrent(&ctx_))                                      \
+			symbols_add(owner, ctx_, ptr, size);                            \
+		CUDA_SUCCESS;                                                          \
+	})
 /* @params, with real addresses, were set in @exec for @node: @set them in the clone's. */
 #define AFTER_EXEC_NODE(exec, node, set, params)                                       \
 	({                                                                             \

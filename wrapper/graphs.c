@@ -113,12 +113,14 @@ static CUgraph clone_of(CUgraph graph)
 	return real.cuGraphClone(&clone, graph) ? NULL : clone;
 }
 
-void graphs_instantiated(CUgraphExec exec, CUgraph graph)
+void graphs_instantiated(CUgraphExec exec, CUgraph graph, unsigned long long flags)
 {
 	struct known k = {.handle = exec, .exec = exec, .graph = clone_of(graph)};
 
 	if (!k.graph)
 		k.fixed = "nodes that the driver does not clone";
+	else if (flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH)
+		k.fixed = "launches by the GPU";
 	real.cuCtxGetCurrent(&k.ctx);
 	add(&k);
 }

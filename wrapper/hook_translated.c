@@ -2,7 +2,7 @@
 /*
  * With translated addressing: what keeps a real address inside. Tensor maps are remembered with the
  * virtual one (rewrite.h). Textures on linear memory cannot be changed: they are counted, and while
- * there are any there is no pause (checkpoint/unsupported.h). Graphs are in hook_graphs.c.
+ * there are any there is no pause (checkpoint/unsupported.h).
  */
 #include "calls.h"
 #include "checkpoint/unmanaged.h"

@@ -20,7 +20,9 @@
  * changes the parameters that it names.
  */
 #include "vmem/translate.h"
+#include "wrapper/graphs.h"
 #include "wrapper/images.h"
+#include "wrapper/shown.h"
 
 #include <alloca.h>
 #include <cuda.h>
@@ -132,6 +134,12 @@
 #define REWRITE_ATTRIBUTE(id, value)                                                   \
 	((id) == CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW                              \
 		? REWRITE_COPIED(value, rewrite_access_policy) : CUDA_SUCCESS)
+/* Graphs: none may be used that still has the addresses before a move. */
+#define REWRITE_GRAPH(graph)            graphs_usable(graph)
+#define REWRITE_NO_GRAPH(graph)         (shown_forget_graph(graph), graphs_remove(graph), CUDA_SUCCESS)
+#define REWRITE_NO_EXEC(exec)           (graphs_exec_remove(exec), CUDA_SUCCESS)
+/* What the program does not ask for we do. */
+#define REWRITE_WANTED(ptr)             ({ if (!(ptr)) ptr = alloca(sizeof(*(ptr))); CUDA_SUCCESS; })
 /* The attributes of a launch; the copy is made where one of them has an address. */
 #define REWRITE_LAUNCH_ATTRIBUTES(config)                                              \
 	({                                                                             \
