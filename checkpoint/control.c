@@ -3,6 +3,7 @@
 #include "checkpoint/captures.h"
 #include "checkpoint/claims.h"
 #include "checkpoint/contexts.h"
+#include "checkpoint/devices.h"
 #include "checkpoint/forked.h"
 #include "checkpoint/gate.h"
 #include "checkpoint/hold.h"
@@ -65,9 +66,7 @@ static struct {
 	struct caller caller;
 	struct engine_result last[2]; /* [0] resume, [1] pause */
 	char reason[528];             /* a result's message with "resume: " before it */
-	struct snapshot_device devices[CUDA_MAX_DEVICES];
-	int ndevices;
-	int cuda; /* the driver's CUDA version */
+	int cuda;                     /* the driver's CUDA version */
 } ctl;
 static pthread_mutex_t op_lock = PTHREAD_MUTEX_INITIALIZER;
 static enum operation op;
@@ -94,10 +93,10 @@ static void add_pause(struct snapshot_facts *facts)
 
 static void op_run(void)
 {
-	struct snapshot_facts facts = {
-		.cuda = ctl.cuda, .devices = ctl.devices, .ndevices = ctl.ndevices};
+	struct snapshot_facts facts = {.cuda = ctl.cuda};
 	struct engine_writing writing = {&ctl.order, &facts, &ctl.written};
 
+	facts.devices = devices_all(&facts.ndevices);
 	switch (op) {
 	case OP_PAUSE:
 		engine_pause(drv, ctl.timeout_ms, ctl.writes ? &writing : NULL, &ctl.progress,
@@ -494,19 +493,12 @@ static void look_for_caller(void)
 int control_moved(const char *path, const CUcheckpointGpuPair *pairs, size_t count,
 		  struct snapshot_error *error)
 {
-	CUuuid uuid;
 	int ret = op == OP_NONE ? engine_moved(path, pairs, count, error)
 				: snapshot_fail(error, -EBUSY, "an operation is under way");
 
-	for (int dev = 0; dev < ctl.ndevices && !ret; dev++)
-		for (size_t i = 0; i < count; i++)
-			if (nvml_uuid_parse(ctl.devices[dev].uuid, &uuid) &&
-			    !memcmp(&uuid, &pairs[i].oldUuid, sizeof(uuid))) {
-				nvml_uuid_text(&pairs[i].newUuid, ctl.devices[dev].uuid);
-				break;
-			}
 	/* It goes on from a snapshot as whoever restores it says. */
 	if (!ret) {
+		devices_move(pairs, count);
 		ctl.unfinished = false;
 		ctl.others_want = ctl.want_paused;
 	}
@@ -626,12 +618,6 @@ const char *control_reason(void)
 	return ctl.reason;
 }
 
-const struct snapshot_device *control_devices(int *count)
-{
-	*count = ctl.ndevices;
-	return ctl.devices;
-}
-
 /*
  * The process exits. Its remaining destructors may call CUDA; while it is paused they must get an
  * error, not wait. An operation that has begun is seen through: the memory that it copies is about
@@ -679,29 +665,6 @@ static void after_fork_child(void)
 	started = false;
 }
 
-static void list_devices(void)
-{
-	CUuuid uuid = {0};
-	int count = 0;
-
-	drv->cuDriverGetVersion(&ctl.cuda);
-	drv->cuDeviceGetCount(&count);
-	for (int i = 0; i < count && i < CUDA_MAX_DEVICES; i++) {
-		struct snapshot_device *d = &ctl.devices[i];
-
-		drv->cuDeviceGetName(d->name, sizeof(d->name), i);
-		if (drv->cuDeviceGetUuid_v2)
-			drv->cuDeviceGetUuid_v2(&uuid, i);
-		nvml_uuid_text(&uuid, d->uuid);
-		drv->cuDeviceTotalMem_v2(&d->memory, i);
-		drv->cuDeviceGetAttribute(&d->major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
-					  i);
-		drv->cuDeviceGetAttribute(&d->minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
-					  i);
-		ctl.ndevices = i + 1;
-	}
-}
-
 static int start_thread(void)
 {
 	sigset_t all, mask;
@@ -739,7 +702,8 @@ void control_start(const struct cuda_driver *driver)
 	if (!atfork_set)
 		pthread_atfork(NULL, NULL, after_fork_child);
 	atfork_set = true;
-	list_devices();
+	driver->cuDriverGetVersion(&ctl.cuda);
+	devices_find(driver);
 	server_init();
 	atexit(on_exit_any);
 	error = start_thread();

@@ -82,7 +82,4 @@ const struct engine_result *control_last(bool paused);
 /* Why the state is what it is; empty where there is nothing to say. */
 const char *control_reason(void);
 
-/* The devices of the process, by ordinal. */
-const struct snapshot_device *control_devices(int *count);
-
 #endif

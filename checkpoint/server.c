@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/server.h"
 #include "checkpoint/control.h"
+#include "checkpoint/devices.h"
 #include "checkpoint/nvml.h"
 #include "checkpoint/rundir.h"
 #include "checkpoint/snapshot_codec.h"
@@ -120,11 +121,10 @@ static void say_command(const struct client *c)
 static size_t held_bytes(void)
 {
 	const struct snapshot_device *devices;
-	size_t held = 0, bytes;
-	int count;
+	size_t held = 0, bytes, count;
 
-	devices = control_devices(&count);
-	for (int i = 0; i < count; i++)
+	devices = devices_all(&count);
+	for (size_t i = 0; i < count; i++)
 		if (!nvml_process_memory(devices[i].uuid, &bytes))
 			held += bytes;
 	return held;
@@ -166,7 +166,7 @@ static void say_status(const struct client *c)
 	struct vmem_stats stats;
 	char id[RUNDIR_ID_SIZE];
 	const char *addressing, *why;
-	int count;
+	size_t count;
 
 	rundir_job_id(id);
 	say(c, "protocol %d", PROTOCOL_VERSION);
@@ -177,11 +177,11 @@ static void say_status(const struct client *c)
 	say(c, "uid %u", geteuid());
 	say_command(c);
 	say(c, "state %s", state_names[control_state(NULL)]);
-	devices = control_devices(&count);
-	for (int i = 0; i < count; i++) {
+	devices = devices_all(&count);
+	for (size_t i = 0; i < count; i++) {
 		vmem_get_device_stats(i, &stats);
 		if (stats.managed)
-			say(c, "gpu %d %s %s", i, devices[i].uuid, devices[i].name);
+			say(c, "gpu %zu %s %s", i, devices[i].uuid, devices[i].name);
 	}
 	addressing = addressing_name(&why);
 	say(c, "addressing %s%s%s", addressing, *why ? " " : "", why);
