@@ -19,8 +19,8 @@ static struct cuda_driver base; /* as it was */
 static CUdeviceptr *last;
 
 /*
- * Granule @i is a gap, or is so no more. What kernels were given there is kept over a pause: where
- * nothing moves, nothing is written that would tell again.
+ * Granule @i is a gap, or is so no more. What kernels were given there is kept over a pause, as
+ * graphs have it still.
  */
 static void set_gap(size_t i, bool is_gap)
 {

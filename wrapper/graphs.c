@@ -318,7 +318,7 @@ static int leaving(char *text, size_t size)
 	return -ENOTSUP;
 }
 
-static CUresult move(const struct known *k)
+static CUresult write_anew(const struct known *k)
 {
 	CUresult result = real.cuCtxSetCurrent(k->ctx);
 	const struct graph_node *n;
@@ -339,7 +339,8 @@ static void back(char *note, size_t size)
 	struct known *k;
 
 	for (k = table; k; k = k->hh.next) {
-		result = moved && k->nodes ? move(k) : CUDA_SUCCESS;
+		/* Where memory is where it was it is another allocation to the driver all the same. */
+		result = k->nodes ? write_anew(k) : CUDA_SUCCESS;
 		free_nodes(k);
 		if (!result)
 			continue;

@@ -6,8 +6,10 @@
  * change at a pause.
  *
  * A pause reads the nodes of every graph, while the memory is still where they say, and keeps their
- * parameters with virtual addresses (graph_node.h); the resume writes them again. Nothing is done
- * at a launch, and what the program reads back from a node is translated there and then.
+ * parameters with virtual addresses (graph_node.h); the resume writes them again, even where no
+ * address has changed: the memory was freed, and what the driver remembers of it is not known.
+ * Nothing is done at a launch, and what the program reads back from a node is translated there and
+ * then.
  *
  * The nodes of an instantiated graph cannot be read, and the graph that it was made from may be
  * gone or changed. So there is a clone of that, ours, for each instantiated graph, and it is

@@ -107,6 +107,24 @@ def graphs_do_not_go_through_the_drivers_checkpoint():
     job.finish()
 
 
+def node_writes(pauses, **env):
+    counts = os.path.join(SCRATCH, "counts")
+    job = replay(CUDAW_SIM_COUNT=counts, **env)
+    paused_and_resumed(job, pauses)
+    job.wait_steps(job.steps() + 3)
+    job.finish()
+    with open(counts, encoding="ascii") as file:
+        return sum(int(line.split()[1]) for line in file
+                   if line.startswith("cuGraphKernelNodeSetParams"))
+
+
+def graphs_are_written_anew_where_nothing_moves():
+    """As often as where everything does: what was allocated there before is not there now."""
+    moving = node_writes(6)
+    check(moving > 0, "no node was written")
+    equal(node_writes(6, CUDAW_SIM_FRESH="0"), moving, "nodes written")
+
+
 def graphs_are_not_in_process_images():
     """These need the driver's checkpoint, whatever CUDAW_RELEASE says."""
     job, path = replay(), folder()
@@ -191,6 +209,7 @@ main(*through_pauses(40, "counter"), *through_pauses(40, "churn"),
      only_the_memory_is_released, every_launch_and_copy, checks_as_well,
      pointers_in_gpu_memory_are_reported,
      not_by_tsan(graphs_do_not_go_through_the_drivers_checkpoint),
-     graphs_are_not_in_process_images, fixed_graphs_are_in_the_way_of_a_pause,
-     pointers_of_two_allocations, pointers_before_an_allocation, windows_of_kernels, an_update_that_is_refused,
+     graphs_are_written_anew_where_nothing_moves, graphs_are_not_in_process_images,
+     fixed_graphs_are_in_the_way_of_a_pause, pointers_of_two_allocations,
+     pointers_before_an_allocation, windows_of_kernels, an_update_that_is_refused,
      an_update_that_fails)

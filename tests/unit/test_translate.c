@@ -188,7 +188,7 @@ START_TEST(addresses_outside_back)
 }
 END_TEST
 
-/* A pause that moves nothing writes no graph anew: what kernels were given before still counts. */
+/* Graphs have it over a pause: what kernels were given before still counts. */
 START_TEST(ends_are_known_after_a_pause)
 {
 	CUdeviceptr a = alloc_at(0x7f1000000000, 4 * MB);
