@@ -3,8 +3,9 @@
 #define CUDAW_NVML_H
 /*
  * How many GPUs there are, and how much memory one has free and this process holds, asked of NVML,
- * which needs no context. libnvidia-ml.so.1 is opened at the first question. Thread-safe. In a process that the driver's
- * checkpoint holds these calls block until it is restored [H200, driver 580.159]: see freemem.h.
+ * which needs no context. libnvidia-ml.so.1 is opened at the first question. Thread-safe. In a
+ * process that the driver's checkpoint holds these calls block until it is restored [H200, driver
+ * 580.159]: see freemem.h.
  */
 #include <cuda.h>
 #include <stdbool.h>

@@ -4,10 +4,10 @@
 /*
  * Requests in flight: what several threads have the disk do while they go on with the next chunk.
  *
- * By io_uring where the kernel has it and lets us, and no seccomp filter is there, which may have a
- * process killed that asks for it: each thread has a ring, and takes from it itself
- * what is done. Else, and where there is one thread only, a request is done when it is submitted,
- * which is as many in flight as there are threads.
+ * By io_uring where the kernel has it and lets us, and the process has no seccomp filter, as a
+ * filter may kill who asks for it: each thread has a ring, and takes from it itself what is done.
+ * Else, and where there is one thread only, a request is done when it is submitted, which is as
+ * many in flight as there are threads.
  *
  * A ring cannot be in a process image, nor can the kernel's threads behind it, which go when the
  * thread that submitted does. Hence a ring lives no longer than its thread, a thread of the

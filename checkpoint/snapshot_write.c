@@ -70,7 +70,7 @@ static bool is_last(int dir)
 	return same;
 }
 
-/* What @bytes, none of them zeros, take at the least. How much of it is equal is not known yet. */
+/* Whether the disk has room for the least that @bytes may take, if none are zeros or duplicates. */
 static int check_room(int dir, size_t bytes, enum snapshot_codec codec,
 		      struct snapshot_error *error)
 {

@@ -74,10 +74,10 @@ struct snapshot_totals {
 /*
  * Begin a snapshot in the folder at @path. @incremental: keep what the snapshot there has stored,
  * where it is the one that this process wrote last, or a copy of it; else it is a full one. @codec:
- * how to compress, where that costs no time; SNAPSHOT_RAW: not at all. @bytes: how much may be
- * written at the most. Too little room for them is found now rather than later; but for those that
- * are compressed only where it would be too little for the best of ratios, and for those of which
- * the snapshot before may have all, not at all. 0 or a negative errno.
+ * how to compress, where that costs no time; SNAPSHOT_RAW: not at all. @bytes: how much GPU memory
+ * may have to be written. A disk that surely has too little room for it is refused now, not in the
+ * middle: a full snapshot needs @bytes, or, where it is compressed, what they shrink to at the best.
+ * What an incremental one needs is not known yet, and not checked. 0 or a negative errno.
  */
 int snapshot_begin(const char *path, bool incremental, enum snapshot_codec codec, size_t bytes,
 		   struct snapshot_writer **writer, struct snapshot_error *error);
