@@ -221,6 +221,12 @@ $(O)/tests/unit/test_tools_%: $(OBJ)/tests/unit/test_tools_%.o $(OBJ)/tools/%.o
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $^ $$(pkg-config --libs check) -o $@
 
+# A part of the command, too, but with threads: TSan is to look at it.
+$(O)/tests/unit/test_host_image: $(OBJ)/tests/unit/test_host_image.o $(call c_objects,tools/host_image.c) $(SNAPSHOT_OBJS)
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $^ $$(pkg-config --libs check) $(CORE_LIBS) -l:libjansson.a -ldl -pthread -o $@
+
 FUZZ_SNAPSHOT_OBJS := $(SNAPSHOT_OBJS) $(call c_objects,tools/snapshot_manifest.c tools/snapshot_index.c tools/format.c)
 FUZZ_LIBS := $(CORE_LIBS) -l:libjansson.a -ldl -pthread
 

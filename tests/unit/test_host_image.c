@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The list of a process image's files: made by several threads, and held against what is there. */
+#include "tools/host_image.h"
+
+#include "tests/check_suite.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define NUMBER 3
+#define FILES  40 /* the first one is empty, each further one has 1000 bytes more */
+#define TIMES  1000
+
+static char base[] = "/tmp/test-host-image-XXXXXX";
+static int dir, folder;
+static struct snapshot_error error;
+
+static void store(const char *name, size_t size, char what)
+{
+	static char data[FILES * 1000];
+	int fd = openat(folder, name, O_WRONLY | O_CREAT | O_TRUNC, 0644);
+
+	ck_assert_int_ge(fd, 0);
+	memset(data, what, size);
+	ck_assert_int_eq(write(fd, data, size), size);
+	close(fd);
+}
+
+static const char *file_name(int i)
+{
+	static char name[16];
+
+	snprintf(name, sizeof(name), "pages-%d.img", i);
+	return name;
+}
+
+static void setup(void)
+{
+	ck_assert_ptr_nonnull(mkdtemp(base));
+	dir = open(base, O_RDONLY | O_DIRECTORY);
+	ck_assert_int_eq(host_image_make(dir, NUMBER, &error), 0);
+	folder = host_image_open(dir, NUMBER, &error);
+	ck_assert_int_ge(folder, 0);
+}
+
+static void teardown(void)
+{
+	DIR *files = fdopendir(folder);
+	struct dirent *found;
+
+	while ((found = readdir(files)))
+		unlinkat(folder, found->d_name, 0);
+	closedir(files);
+	unlinkat(dir, "host-3", AT_REMOVEDIR);
+	close(dir);
+	rmdir(base);
+}
+
+static size_t seal(void)
+{
+	size_t bytes;
+
+	ck_assert_msg(!host_image_seal(dir, NUMBER, 1.5, &bytes, &error), "%s", error.text);
+	return bytes;
+}
+
+static void good(void)
+{
+	for (int i = 0; i < FILES; i++)
+		store(file_name(i), i * 1000, 'a' + i);
+	ck_assert_uint_eq(seal(), FILES * (FILES - 1) / 2 * 1000);
+}
+
+static void is_refused_for(const char *text)
+{
+	size_t bytes;
+
+	ck_assert_int_eq(host_image_check(dir, NUMBER, &bytes, &error), -EBADMSG);
+	ck_assert_msg(strstr(error.text, text), "%s", error.text);
+}
+
+START_TEST(what_was_sealed_is_whole)
+{
+	struct stat st;
+	size_t bytes;
+
+	good();
+	ck_assert_msg(!host_image_check(dir, NUMBER, &bytes, &error), "%s", error.text);
+	ck_assert_uint_eq(bytes, FILES * (FILES - 1) / 2 * 1000);
+	ck_assert_int_eq(fstatat(folder, file_name(7), &st, 0), 0);
+	ck_assert_uint_eq(st.st_mode, S_IFREG | 0600);
+}
+END_TEST
+
+START_TEST(an_empty_folder_is_whole)
+{
+	size_t bytes = 1;
+
+	ck_assert_uint_eq(seal(), 0);
+	ck_assert_msg(!host_image_check(dir, NUMBER, &bytes, &error), "%s", error.text);
+	ck_assert_uint_eq(bytes, 0);
+}
+END_TEST
+
+START_TEST(a_damaged_file_is_refused)
+{
+	good();
+	store(file_name(7), 7000, 'x');
+	is_refused_for("host-3: pages-7.img: damaged: expected checksum ");
+}
+END_TEST
+
+START_TEST(a_file_of_another_size_is_refused)
+{
+	good();
+	store(file_name(7), 6999, 'a' + 7);
+	is_refused_for("host-3: pages-7.img: expected 7000 bytes, found 6999");
+}
+END_TEST
+
+START_TEST(a_missing_file_is_refused)
+{
+	good();
+	unlinkat(folder, file_name(0), 0);
+	is_refused_for("host-3: expected 40 files, found 39");
+}
+END_TEST
+
+START_TEST(a_file_too_many_is_refused)
+{
+	good();
+	store("more.img", 5, 'a');
+	is_refused_for("host-3: more.img: it is not in host.json");
+}
+END_TEST
+
+/* Several threads have something to say, at times at once: one does, of what it has seen. */
+START_TEST(many_that_are_no_files_are_refused)
+{
+	size_t bytes;
+
+	good();
+	for (int i = 0; i < FILES; i++) {
+		unlinkat(folder, file_name(i), 0);
+		ck_assert_int_eq(mkfifoat(folder, file_name(i), 0600), 0);
+	}
+	for (int i = 0; i < TIMES; i++)
+		is_refused_for(".img: it is no file");
+	ck_assert_int_eq(host_image_seal(dir, NUMBER, 1.5, &bytes, &error), -EBADMSG);
+	ck_assert_msg(strstr(error.text, ".img: it is no file"), "%s", error.text);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("host_image");
+	TCase *tcase = tcase_create("host_image");
+
+	tcase_add_checked_fixture(tcase, setup, teardown);
+	tcase_set_timeout(tcase, 60);
+	tcase_add_test(tcase, what_was_sealed_is_whole);
+	tcase_add_test(tcase, an_empty_folder_is_whole);
+	tcase_add_test(tcase, a_damaged_file_is_refused);
+	tcase_add_test(tcase, a_file_of_another_size_is_refused);
+	tcase_add_test(tcase, a_missing_file_is_refused);
+	tcase_add_test(tcase, a_file_too_many_is_refused);
+	tcase_add_test(tcase, many_that_are_no_files_are_refused);
+	suite_add_tcase(suite, tcase);
+	return check_suite_run(suite);
+}
