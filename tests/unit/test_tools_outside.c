@@ -141,8 +141,10 @@ START_TEST(too_little_memory_is_said)
 	files.rlim_cur = files.rlim_max;
 	setrlimit(RLIMIT_NOFILE, &files);
 	for (int i = 0; i < 3000; i++)
-		if (dup(fds[0]) < 0)
+		if (dup(fds[0]) < 0) {
+			printf("# a process cannot have as many descriptors\n");
 			return;
+		}
 	ck_assert(!is_refused_for("memory"));
 	memory.rlim_cur = address_space() + 150 * 1024;
 	setrlimit(RLIMIT_AS, &memory);
