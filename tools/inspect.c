@@ -119,7 +119,8 @@ static void print_needs(const struct snapshot *s)
 
 	fputs("needs     ", stdout);
 	if (s->manifest.gpus)
-		printf("a machine of %u GPUs, ", s->manifest.gpus);
+		printf("a machine of %u GPU%s, ", s->manifest.gpus,
+		       s->manifest.gpus == 1 ? "" : "s");
 	printf("%zu mapped files", json_array_size(json_object_get(s->manifest.root, "files")));
 	folder = s->manifest.image ? host_image_open(s->dir, s->manifest.index, &error) : -ENOENT;
 	if (folder >= 0 && !criu_files_read(folder, &files)) {

@@ -49,6 +49,12 @@ def test_inspect():
         has(result.out, part)
 
 
+def test_inspect_one_gpu():
+    path = copy(GOLDEN, data=False)
+    edit_manifest(path, lambda m: m.update(gpus=1))
+    has(cudaw("inspect", path).out, "needs     a machine of 1 GPU, ")
+
+
 def test_inspect_json():
     result = cudaw("inspect", "--json", GOLDEN)
     eq((result.code, result.err), (0, ""))
