@@ -6,6 +6,7 @@
 #include "tools/criu.h"
 #include "tools/format.h"
 #include "tools/host.h"
+#include "tools/output.h"
 #include "tools/probe.h"
 #include "tools/settings.h"
 #include "wrapper/find.h"
@@ -379,9 +380,8 @@ static void print_json(const struct report *report)
 			 !report->obstacle, "context",
 			 !report->obstacle && report->probe.checkpoint, "summary", report->summary,
 			 "checks", checks);
-	json_dumpf(root, stdout, JSON_INDENT(2) | JSON_PRESERVE_ORDER);
+	output_json(root);
 	json_decref(root);
-	putchar('\n');
 }
 
 int cmd_doctor(int argc, char **argv)

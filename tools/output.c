@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/output.h"
 
+#include "tools/tools.h"
+
 #include <stdio.h>
 
-/* Enough for microseconds of years, and so few that 0.1 stays 0.1. */
-#define DIGITS 15
+#define DIGITS 12
+#define FLAGS  (JSON_INDENT(1) | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(DIGITS))
 
-void output_json(const json_t *root)
+int output_json(const json_t *root)
 {
-	json_dumpf(root, stdout, JSON_INDENT(1) | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(DIGITS));
+	int error = json_dumpf(root, stdout, FLAGS);
+
 	putchar('\n');
+	return error ? EXIT_FAILED : EXIT_DONE;
 }

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef CUDAW_OUTPUT_H
 #define CUDAW_OUTPUT_H
-/* What --json prints. */
+/* What --json prints, but for 'cudaw kernels', which has one line for each kernel. */
 #include <jansson.h>
 
 /*
- * Print @root on stdout, and a newline. Times are in milliseconds to the microsecond, and so are
- * printed, not as the 17 digits that a double may need.
+ * Print @root on stdout, and a newline. What is no integer has 12 significant digits at the most:
+ * milliseconds stay exact to the microsecond for 11 days, and 0.1 stays 0.1, also as a sum. Returns
+ * an exit code.
  */
-void output_json(const json_t *root);
+int output_json(const json_t *root);
 
 #endif

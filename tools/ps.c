@@ -3,6 +3,7 @@
 
 #include "tools/format.h"
 #include "tools/jobs.h"
+#include "tools/output.h"
 
 #include <getopt.h>
 #include <jansson.h>
@@ -189,14 +190,13 @@ static json_t *job_object(const struct job *job)
 static int print_json(struct job **jobs, size_t n)
 {
 	json_t *array = json_array();
-	int err;
+	int ret;
 
 	for (size_t i = 0; i < n; i++)
 		json_array_append_new(array, job_object(jobs[i]));
-	err = json_dumpf(array, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
+	ret = output_json(array);
 	json_decref(array);
-	putchar('\n');
-	return err ? EXIT_FAILED : EXIT_DONE;
+	return ret;
 }
 
 static int list_jobs(struct job_list *list, bool json)

@@ -3,6 +3,7 @@
 
 #include "tools/demangle.h"
 #include "tools/format.h"
+#include "tools/output.h"
 #include "tools/tracestat.h"
 
 #include <errno.h>
@@ -243,8 +244,7 @@ static void print_json(const struct trace_stat *stat)
 		"duration_us", stat->end - stat->begin, "events", (json_int_t)stat->events,
 		"bad_lines", (json_int_t)stat->bad_lines, "launches_per_second",
 		launch_rate(stat, launches), "calls", calls, "memory", memory_json(stat));
-	json_dumpf(object, stdout, JSON_INDENT(1) | JSON_SORT_KEYS | JSON_REAL_PRECISION(12));
-	putchar('\n');
+	output_json(object);
 	json_decref(object);
 }
 
