@@ -104,6 +104,7 @@ static void check_driver(struct report *report)
 	char path[PATH_MAX], version[64], why[512];
 	struct finding *finding;
 	struct probe *probe = &report->probe;
+	struct probing probing;
 
 	if (find_real_driver(path, sizeof(path))) {
 		finding = add(report, "driver", "not found");
@@ -112,7 +113,8 @@ static void check_driver(struct report *report)
 		rule_out(report, finding);
 		return;
 	}
-	probe_driver(path, probe);
+	probe_begin(&probing, path);
+	probe_end(&probing, probe);
 	if (host_read_line("/sys/module/nvidia/version", version, sizeof(version)))
 		snprintf(version, sizeof(version), "version unknown");
 	finding = add(report, "driver", "%s, CUDA %d.%d, %s", version, probe->version / 1000,

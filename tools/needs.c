@@ -289,21 +289,28 @@ static int map_rest(const struct snapshot *s, struct needs *needs, bool *taken)
 	return EXIT_DONE;
 }
 
-int needs_gpus(const struct snapshot *s, char **choices, size_t count, struct needs *needs)
+int needs_ask(struct needs *needs)
 {
-	bool taken[PROBE_DEVICES] = {false};
 	char path[PATH_MAX], why[512];
-	int ret;
 
 	memset(needs, 0, sizeof(*needs));
-	for (size_t i = 0; i < CUDA_MAX_DEVICES; i++)
-		needs->map[i] = NOT_CHOSEN;
 	if (find_real_driver(path, sizeof(path))) {
 		find_explain(FIND_DRIVER, why, sizeof(why));
 		complain("no driver: %s", why);
 		return EXIT_UNSUPPORTED;
 	}
-	probe_driver(path, &needs->probe);
+	probe_begin(&needs->probing, path);
+	return EXIT_DONE;
+}
+
+int needs_gpus(const struct snapshot *s, char **choices, size_t count, struct needs *needs)
+{
+	bool taken[PROBE_DEVICES] = {false};
+	int ret;
+
+	for (size_t i = 0; i < CUDA_MAX_DEVICES; i++)
+		needs->map[i] = NOT_CHOSEN;
+	probe_end(&needs->probing, &needs->probe);
 	ret = check_driver(s, &needs->probe);
 	if (!ret)
 		ret = check_machine(s);

@@ -10,7 +10,8 @@
 #include "tools/snapshot_manifest.h"
 
 struct needs {
-	struct probe probe; /* the GPUs here */
+	struct probing probing; /* since needs_ask() */
+	struct probe probe;     /* the GPUs here */
 	/* For each device of the snapshot the index of the one here that takes its place. */
 	int map[CUDA_MAX_DEVICES];
 	bool moved; /* one of them is another GPU than it was */
@@ -25,10 +26,13 @@ int needs_files(const struct snapshot *snapshot);
  */
 int needs_opened(const struct snapshot *snapshot, const struct criu_files *files);
 
+/* Begin to ask the driver; needs_gpus() waits for the answer. Before any thread. An exit code. */
+int needs_ask(struct needs *needs);
+
 /*
- * The driver, and GPUs of the same kind. @choices are @count texts "OLD=NEW", each an index or a
- * UUID, or one "NEW" where there is one device. What is not chosen stays on its GPU where that is
- * here and free, and else goes to the first free one of its kind. An exit code.
+ * The driver, and GPUs of the same kind, after needs_ask(). @choices are @count texts "OLD=NEW",
+ * each an index or a UUID, or one "NEW" where there is one device. What is not chosen stays on its
+ * GPU where that is here and free, and else goes to the first free one of its kind. An exit code.
  */
 int needs_gpus(const struct snapshot *snapshot, char **choices, size_t count, struct needs *needs);
 

@@ -106,56 +106,62 @@ static void ask(const char *path, struct probe *probe)
 		ask_device(&fn, i, &probe->devices[i]);
 }
 
-/* The child answers by memory that both share; the end of the pipe tells when it is done. */
-static void ask_in_child(const char *path, struct probe *shared, int fds[2])
+void probe_begin(struct probing *p, const char *path)
 {
-	struct pollfd pfd = {.fd = fds[0], .events = POLLIN};
-	pid_t pid;
-	int status;
+	int fds[2];
 
-	/* What stdio holds back would otherwise be written by both. */
-	fflush(NULL);
-	pid = fork();
-	if (pid < 0) {
-		snprintf(shared->failure, sizeof(shared->failure), "fork: %s", strerror(errno));
+	*p = (struct probing){.fd = -1};
+	p->shared = mmap(NULL, sizeof(*p->shared), PROT_READ | PROT_WRITE,
+			 MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (p->shared == MAP_FAILED || pipe2(fds, O_CLOEXEC) < 0) {
+		p->error = errno;
 		return;
 	}
-	if (pid == 0) {
+	/* What stdio holds back would otherwise be written by both. */
+	fflush(NULL);
+	p->pid = fork();
+	if (p->pid < 0)
+		p->error = errno;
+	if (p->pid == 0) {
 		close(fds[0]);
-		ask(path, shared);
+		ask(path, p->shared);
 		_exit(0);
 	}
 	close(fds[1]);
-	fds[1] = -1;
+	p->fd = fds[0];
+}
+
+/* The child answers by memory that both share; the end of the pipe tells when it is done. */
+static void await_child(struct probing *p)
+{
+	struct pollfd pfd = {.fd = p->fd, .events = POLLIN};
+	char *failure = p->shared->failure;
+	size_t size = sizeof(p->shared->failure);
+	int status;
+
 	if (poll(&pfd, 1, PROBE_MS) == 0)
-		kill(pid, SIGKILL);
-	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+		kill(p->pid, SIGKILL);
+	while (waitpid(p->pid, &status, 0) < 0 && errno == EINTR)
 		;
 	if (!WIFSIGNALED(status))
 		return;
 	if (WTERMSIG(status) == SIGKILL)
-		snprintf(shared->failure, sizeof(shared->failure), "it does not answer");
+		snprintf(failure, size, "it does not answer");
 	else
-		snprintf(shared->failure, sizeof(shared->failure), "it crashes (%s)",
-			 strsignal(WTERMSIG(status)));
+		snprintf(failure, size, "it crashes (%s)", strsignal(WTERMSIG(status)));
 }
 
-void probe_driver(const char *path, struct probe *probe)
+void probe_end(struct probing *p, struct probe *probe)
 {
-	struct probe *shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE,
-				    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	int fds[2];
-
 	*probe = (struct probe){0};
-	if (shared == MAP_FAILED || pipe2(fds, O_CLOEXEC) < 0) {
-		snprintf(probe->failure, sizeof(probe->failure), "%s", strerror(errno));
+	if (p->error) {
+		snprintf(probe->failure, sizeof(probe->failure), "%s", strerror(p->error));
 	} else {
-		ask_in_child(path, shared, fds);
-		*probe = *shared;
-		close(fds[0]);
-		if (fds[1] >= 0)
-			close(fds[1]);
+		await_child(p);
+		*probe = *p->shared;
 	}
-	if (shared != MAP_FAILED)
-		munmap(shared, sizeof(*shared));
+	if (p->fd >= 0)
+		close(p->fd);
+	if (p->shared != MAP_FAILED)
+		munmap(p->shared, sizeof(*p->shared));
 }

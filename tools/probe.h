@@ -9,6 +9,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/types.h>
 
 #define PROBE_DEVICES 64
 
@@ -28,7 +29,21 @@ struct probe {
 	struct probe_device devices[PROBE_DEVICES];
 };
 
-/* Ask the driver at @path; never fails but in @probe->failure. */
-void probe_driver(const char *path, struct probe *probe);
+/* A child that asks. */
+struct probing {
+	struct probe *shared;
+	pid_t pid;
+	int fd;    /* of a pipe, which ends when the child does */
+	int error; /* an errno: there is no child */
+};
+
+/*
+ * Begin to ask the driver at @path. The child of a process with threads may not load a library:
+ * threads are to be made later. What fails is in the answer.
+ */
+void probe_begin(struct probing *probing, const char *path);
+
+/* Wait for the answer, for a minute at the most. Never fails but in @probe->failure. */
+void probe_end(struct probing *probing, struct probe *probe);
 
 #endif

@@ -99,10 +99,14 @@ static void *read_image(void *arg)
 /* The driver, the GPUs, and the process image, which is read while the driver is asked. */
 static int check_gpus_and_image(struct restoring *r)
 {
+	int ret = needs_ask(&r->needs);
 	pthread_t reader;
-	bool reads = !pthread_create(&reader, NULL, read_image, r);
-	int ret = needs_gpus(&r->snapshot, r->choices, r->nchoices, &r->needs);
+	bool reads;
 
+	if (ret)
+		return ret;
+	reads = !pthread_create(&reader, NULL, read_image, r);
+	ret = needs_gpus(&r->snapshot, r->choices, r->nchoices, &r->needs);
 	if (!ret && !r->paused)
 		ret = needs_memory(&r->snapshot, &r->needs);
 	if (reads)
