@@ -41,39 +41,6 @@ int host_image_make(int dir, uint32_t number, struct snapshot_error *error)
 	return 0;
 }
 
-/* Size and hash of a file of the folder; with @sync it is on disk afterwards, and 0600. */
-static int take_file(int folder, const char *name, bool sync, size_t *size, struct hash128 *hash,
-		     struct snapshot_error *error)
-{
-	int fd = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-	void *data = NULL;
-	struct stat st;
-	int ret = 0;
-
-	if (fd < 0 || fstat(fd, &st))
-		ret = -errno;
-	else if (!S_ISREG(st.st_mode))
-		ret = -EBADMSG;
-	else if (sync && (fchmod(fd, 0600) || fsync(fd)))
-		ret = -errno;
-	if (!ret && st.st_size) {
-		data = mmap(NULL, st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-		if (data == MAP_FAILED)
-			ret = -errno;
-	}
-	if (!ret) {
-		*size = st.st_size;
-		*hash = hash_bytes(data, st.st_size);
-		if (data)
-			munmap(data, st.st_size);
-	}
-	if (fd >= 0)
-		close(fd);
-	return ret ? snapshot_fail(error, ret, "%s: %s", name,
-				   ret == -EBADMSG ? "it is no file" : strerror(-ret))
-		   : 0;
-}
-
 /* A file of the folder. */
 struct entry {
 	char name[NAME_MAX + 1];
@@ -91,6 +58,44 @@ struct listing {
 	pthread_mutex_t lock; /* of error */
 	struct snapshot_error *error;
 };
+
+static bool go_on(void *workers)
+{
+	return workers_go_on(workers);
+}
+
+/* Size and hash of a file of the folder; with l->sync it is on disk afterwards, and 0600. */
+static int take_file(struct listing *l, struct entry *e, struct snapshot_error *error)
+{
+	int fd = openat(l->folder, e->name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	void *data = NULL;
+	struct stat st;
+	int ret = 0;
+
+	if (fd < 0 || fstat(fd, &st))
+		ret = -errno;
+	else if (!S_ISREG(st.st_mode))
+		ret = -EBADMSG;
+	else if (l->sync && (fchmod(fd, 0600) || fsync(fd)))
+		ret = -errno;
+	if (!ret && st.st_size) {
+		data = mmap(NULL, st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+		if (data == MAP_FAILED)
+			ret = -errno;
+	}
+	if (!ret) {
+		e->size = st.st_size;
+		if (!hash_bytes_while(data, st.st_size, go_on, &l->workers, &e->hash))
+			ret = -ECANCELED;
+		if (data)
+			munmap(data, st.st_size);
+	}
+	if (fd >= 0)
+		close(fd);
+	return ret ? snapshot_fail(error, ret, "%s: %s", e->name,
+				   ret == -EBADMSG ? "it is no file" : strerror(-ret))
+		   : 0;
+}
 
 static int add_entry(struct listing *l, const char *name)
 {
@@ -127,13 +132,12 @@ static void *take_main(void *arg)
 	size_t i;
 
 	while (workers_next(&l->workers, &i)) {
-		struct entry *e = &l->entries[i];
-		int ret = take_file(l->folder, e->name, l->sync, &e->size, &e->hash, &error);
+		int ret = take_file(l, &l->entries[i], &error);
 
 		if (!ret)
 			continue;
 		pthread_mutex_lock(&l->lock);
-		if (!l->workers.result)
+		if (workers_go_on(&l->workers))
 			*l->error = error;
 		workers_fail(&l->workers, ret);
 		pthread_mutex_unlock(&l->lock);
@@ -141,12 +145,15 @@ static void *take_main(void *arg)
 	return NULL;
 }
 
-/* List @folder; with @sync its files are on disk afterwards. The entries are to be freed in any case. */
-static int take_files(struct listing *l, int folder, bool sync, struct snapshot_error *error)
+/*
+ * List l->folder; with l->sync its files are on disk afterwards. The entries are to be freed in any
+ * case.
+ */
+static int take_files(struct listing *l, struct snapshot_error *error)
 {
 	int ret;
 
-	*l = (struct listing){.folder = folder, .sync = sync, .error = error};
+	l->error = error;
 	ret = read_names(l);
 	if (ret)
 		return snapshot_fail(error, ret, "%s", strerror(-ret));
@@ -154,7 +161,7 @@ static int take_files(struct listing *l, int folder, bool sync, struct snapshot_
 	l->workers.count = l->n;
 	ret = workers_run(&l->workers, THREADS, take_main, l);
 	pthread_mutex_destroy(&l->lock);
-	return ret;
+	return ret == -ECANCELED ? snapshot_fail(error, ret, "%s", strerror(-ret)) : ret;
 }
 
 static void put_file(struct json_out *out, const struct entry *e)
@@ -171,8 +178,8 @@ static void put_file(struct json_out *out, const struct entry *e)
 
 static int put_files(struct json_out *out, int folder, size_t *bytes, struct snapshot_error *error)
 {
-	struct listing l;
-	int ret = take_files(&l, folder, true, error);
+	struct listing l = {.folder = folder, .sync = true};
+	int ret = take_files(&l, error);
 
 	json_open(out, "files", '[');
 	for (size_t i = 0; i < l.n && !ret; i++) {
@@ -262,10 +269,11 @@ static int check_file(const struct entry *e, const json_t *file, struct snapshot
 }
 
 /* CRIU opens what it likes by name: the folder has the files of the list, and no others. */
-static int check_files(int folder, const json_t *files, size_t *bytes, struct snapshot_error *error)
+static int check_files(int folder, const json_t *files, const bool *cancel, size_t *bytes,
+		       struct snapshot_error *error)
 {
-	struct listing l;
-	int ret = take_files(&l, folder, false, error);
+	struct listing l = {.folder = folder, .workers.cancel = cancel};
+	int ret = take_files(&l, error);
 
 	*bytes = 0;
 	for (size_t i = 0; i < l.n && !ret; i++) {
@@ -279,7 +287,7 @@ static int check_files(int folder, const json_t *files, size_t *bytes, struct sn
 	return ret;
 }
 
-static int check_list(int folder, const char *text, size_t size, size_t *bytes,
+static int check_list(int folder, const char *text, size_t size, const bool *cancel, size_t *bytes,
 		      struct snapshot_error *error)
 {
 	char seal[SNAPSHOT_SEAL_SIZE + 1] = "";
@@ -294,14 +302,15 @@ static int check_list(int folder, const char *text, size_t size, size_t *bytes,
 	root = json_loadb(text, size, JSON_REJECT_DUPLICATES, NULL);
 	files = json_object_get(root, "files");
 	if (json_is_array(files))
-		ret = check_files(folder, files, bytes, error);
+		ret = check_files(folder, files, cancel, bytes, error);
 	else
 		ret = snapshot_fail(error, -EBADMSG, LIST ": expected a list of files");
 	json_decref(root);
 	return ret;
 }
 
-int host_image_check(int dir, uint32_t number, size_t *bytes, struct snapshot_error *error)
+int host_image_check(int dir, uint32_t number, const bool *cancel, size_t *bytes,
+		     struct snapshot_error *error)
 {
 	struct snapshot_error inner;
 	char *text;
@@ -312,7 +321,7 @@ int host_image_check(int dir, uint32_t number, size_t *bytes, struct snapshot_er
 		return folder;
 	ret = snapshot_io_read_file(folder, LIST, LIST_MAX, &text, &size, &inner);
 	if (!ret) {
-		ret = check_list(folder, text, size, bytes, &inner);
+		ret = check_list(folder, text, size, cancel, bytes, &inner);
 		free(text);
 	}
 	close(folder);

@@ -7,6 +7,7 @@
  */
 #include "checkpoint/snapshot_format.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 
 /* Make the folder host-@number in @dir. 0 or a negative errno. */
@@ -22,7 +23,11 @@ int host_image_open(int dir, uint32_t number, struct snapshot_error *error);
 int host_image_seal(int dir, uint32_t number, double ms, size_t *bytes,
 		    struct snapshot_error *error);
 
-/* Check that every file is there and as it was. *@bytes as above. 0 or a negative errno. */
-int host_image_check(int dir, uint32_t number, size_t *bytes, struct snapshot_error *error);
+/*
+ * Check that every file is there and as it was. *@bytes as above. *@cancel, set by another thread,
+ * ends it with -ECANCELED; @cancel may be NULL. 0 or a negative errno.
+ */
+int host_image_check(int dir, uint32_t number, const bool *cancel, size_t *bytes,
+		     struct snapshot_error *error);
 
 #endif

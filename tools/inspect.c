@@ -240,7 +240,8 @@ static int verify(const char *path)
 	}
 	progress_end();
 	if (!reading.result && s.manifest.image)
-		reading.result = host_image_check(s.dir, s.manifest.index, &image, &reading.error);
+		reading.result =
+			host_image_check(s.dir, s.manifest.index, NULL, &image, &reading.error);
 	size = disk_bytes(&s) + image;
 	if (reading.result)
 		ret = snapshot_refuse(path, reading.result, &reading.error);

@@ -61,7 +61,8 @@ struct restoring {
 	struct needs needs;
 	struct criu_files files;
 	struct criu criu;
-	int image; /* what came of reading it: 0 or a negative errno, with image_error */
+	bool refused; /* there is no use in reading the process image */
+	int image;    /* what came of reading it: 0 or a negative errno, with image_error */
 	struct snapshot_error image_error;
 };
 
@@ -91,8 +92,8 @@ static void *read_image(void *arg)
 	struct restoring *r = arg;
 	size_t bytes;
 
-	r->image = host_image_check(r->snapshot.dir, r->snapshot.manifest.index, &bytes,
-				    &r->image_error);
+	r->image = host_image_check(r->snapshot.dir, r->snapshot.manifest.index, &r->refused,
+				    &bytes, &r->image_error);
 	return NULL;
 }
 
@@ -109,6 +110,7 @@ static int check_gpus_and_image(struct restoring *r)
 	ret = needs_gpus(&r->snapshot, r->choices, r->nchoices, &r->needs);
 	if (!ret && !r->paused)
 		ret = needs_memory(&r->snapshot, &r->needs);
+	__atomic_store_n(&r->refused, ret != EXIT_DONE, __ATOMIC_RELAXED);
 	if (reads)
 		pthread_join(reader, NULL);
 	else if (!ret)

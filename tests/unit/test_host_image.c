@@ -7,6 +7,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -81,7 +82,7 @@ static void is_refused_for(const char *text)
 {
 	size_t bytes;
 
-	ck_assert_int_eq(host_image_check(dir, NUMBER, &bytes, &error), -EBADMSG);
+	ck_assert_int_eq(host_image_check(dir, NUMBER, NULL, &bytes, &error), -EBADMSG);
 	ck_assert_msg(strstr(error.text, text), "%s", error.text);
 }
 
@@ -91,7 +92,7 @@ START_TEST(what_was_sealed_is_whole)
 	size_t bytes;
 
 	good();
-	ck_assert_msg(!host_image_check(dir, NUMBER, &bytes, &error), "%s", error.text);
+	ck_assert_msg(!host_image_check(dir, NUMBER, NULL, &bytes, &error), "%s", error.text);
 	ck_assert_uint_eq(bytes, FILES * (FILES - 1) / 2 * 1000);
 	ck_assert_int_eq(fstatat(folder, file_name(7), &st, 0), 0);
 	ck_assert_uint_eq(st.st_mode, S_IFREG | 0600);
@@ -103,7 +104,7 @@ START_TEST(an_empty_folder_is_whole)
 	size_t bytes = 1;
 
 	ck_assert_uint_eq(seal(), 0);
-	ck_assert_msg(!host_image_check(dir, NUMBER, &bytes, &error), "%s", error.text);
+	ck_assert_msg(!host_image_check(dir, NUMBER, NULL, &bytes, &error), "%s", error.text);
 	ck_assert_uint_eq(bytes, 0);
 }
 END_TEST
@@ -157,13 +158,39 @@ START_TEST(many_that_are_no_files_are_refused)
 }
 END_TEST
 
+static void *cancel_soon(void *cancel)
+{
+	usleep(20000);
+	__atomic_store_n((bool *)cancel, true, __ATOMIC_RELAXED);
+	return NULL;
+}
+
+/* A file that takes a minute to read; most of a sparse one's pages are zeros. */
+START_TEST(a_check_can_be_called_off)
+{
+	bool cancel = false;
+	pthread_t other;
+	size_t bytes;
+	int fd;
+
+	good();
+	fd = openat(folder, file_name(7), O_WRONLY);
+	ck_assert_int_eq(ftruncate(fd, 100L << 30), 0);
+	close(fd);
+	ck_assert_int_eq(pthread_create(&other, NULL, cancel_soon, &cancel), 0);
+	ck_assert_int_eq(host_image_check(dir, NUMBER, &cancel, &bytes, &error), -ECANCELED);
+	ck_assert_str_eq(error.text, "host-3: Operation canceled");
+	pthread_join(other, NULL);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("host_image");
 	TCase *tcase = tcase_create("host_image");
 
 	tcase_add_checked_fixture(tcase, setup, teardown);
-	tcase_set_timeout(tcase, 60);
+	tcase_set_timeout(tcase, 20);
 	tcase_add_test(tcase, what_was_sealed_is_whole);
 	tcase_add_test(tcase, an_empty_folder_is_whole);
 	tcase_add_test(tcase, a_damaged_file_is_refused);
@@ -171,6 +198,7 @@ int main(void)
 	tcase_add_test(tcase, a_missing_file_is_refused);
 	tcase_add_test(tcase, a_file_too_many_is_refused);
 	tcase_add_test(tcase, many_that_are_no_files_are_refused);
+	tcase_add_test(tcase, a_check_can_be_called_off);
 	suite_add_tcase(suite, tcase);
 	return check_suite_run(suite);
 }
