@@ -213,9 +213,10 @@ bool rewrite_is_host(CUdeviceptr dst, CUdeviceptr src, size_t bytes)
 {
 	CUmemorytype type;
 
-	if (!symbols_have(dst, bytes) || captures_open(driver_table()))
+	/* The driver does not know what is virtual. */
+	if (translate(src) != src || !symbols_have(dst, bytes) || captures_open(driver_table()))
 		return false;
-	/* What the driver does not know it takes for host memory. */
+	/* What else the driver does not know it takes for host memory. */
 	return real.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, src) ||
 	       type == CU_MEMORYTYPE_HOST;
 }

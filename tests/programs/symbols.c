@@ -3,7 +3,8 @@
  * Pointers in a variable of a module, as libraries hand tables to their kernels: a kernel adds one
  * to what each of them points to, in every step. One of them is changed in every step, one is
  * overwritten by the GPU with what is no pointer, and must stay so. They are copied there by calls
- * that say that they come from the host, and by calls that do not.
+ * that say that they come from the host, and by calls that do not. What the latter copy from GPU
+ * memory arrives as it is, whatever it looks like.
  *
  *	symbols [--steps N] [--step-ms N]
  */
@@ -16,7 +17,7 @@ static const char symbols_ptx[] =
 	".version 6.4\n"
 	".target sm_75\n"
 	".address_size 64\n"
-	".visible .global .align 8 .u64 table[5];\n"
+	".visible .global .align 8 .u64 table[6];\n"
 
 	/* chase(uint32_t **list, uint64_t n): *list[i] += 1, by one thread */
 	".visible .entry chase(.param .u64 list, .param .u64 n)\n"
@@ -46,9 +47,31 @@ static const char symbols_ptx[] =
 	"	ret;\n"
 	"}\n";
 
+/* Let the GPU write @word, and copy it from there to @to. */
+static void copy_from_gpu(CUdeviceptr to, CUdeviceptr word)
+{
+	CUdeviceptr from;
+
+	CALL(cuMemAlloc_v2(&from, sizeof(word)));
+	CALL(cuMemsetD32_v2(from, (unsigned int)word, 1));
+	CALL(cuMemsetD32_v2(from + 4, (unsigned int)(word >> 32), 1));
+	CALL(cuCtxSynchronize());
+	CALL(cuMemcpy(to, from, sizeof(word)));
+	CALL(cuMemFree_v2(from));
+}
+
+static void expect(CUdeviceptr at, CUdeviceptr put, const char *what)
+{
+	CUdeviceptr found;
+
+	CALL(cuMemcpyDtoH_v2(&found, at, sizeof(found)));
+	if (found != put)
+		step_die("symbols: %s became %#llx", what, found);
+}
+
 int main(int argc, char **argv)
 {
-	CUdeviceptr table, targets[TARGETS], spoiled = 0;
+	CUdeviceptr table, targets[TARGETS];
 	uint64_t count = TARGETS;
 	CUdeviceptr *pinned;
 	void *args[] = {&table, &count};
@@ -73,8 +96,9 @@ int main(int argc, char **argv)
 	CALL(cuMemcpy(table + 2 * sizeof(*targets), (CUdeviceptr)&targets[2], sizeof(*targets)));
 	CALL(cuMemcpyHtoD_v2(table + sizeof(targets), targets, sizeof(*targets)));
 	CALL(cuMemsetD8_v2(table + sizeof(targets), 0x11, sizeof(*targets)));
+	copy_from_gpu(table + sizeof(targets) + sizeof(*targets), targets[0]);
 	for (steps = 0; step_more(steps); steps++) {
-		/* Ask for it again, as the runtime does, and let the last target move on by a word. */
+		/* Ask for it again, as the runtime does; the last target moves on by a word. */
 		CUdeviceptr last = targets[TARGETS - 1] + steps % 1024 * sizeof(uint32_t);
 
 		*pinned = last;
@@ -97,9 +121,8 @@ int main(int argc, char **argv)
 			step_die("symbols: target %d was counted to %u, not to %u", i, words[i],
 				 want);
 	}
-	CALL(cuMemcpyDtoH_v2(&spoiled, table + sizeof(targets), sizeof(spoiled)));
-	if (spoiled != SPOILED)
-		step_die("symbols: the GPU's word became %#llx", spoiled);
+	expect(table + sizeof(targets), SPOILED, "the GPU's word");
+	expect(table + sizeof(targets) + sizeof(*targets), targets[0], "what came from GPU memory");
 	CALL(cuModuleUnload(module));
 	printf("symbols: %lu steps, every word right\n", steps);
 	return 0;
