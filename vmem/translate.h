@@ -13,8 +13,8 @@
  * functions of its own into their table, which map and unmap as the real ones do, and translate the
  * addresses of copies. A mapping is one cuMemAlloc() as a whole, since kernels run through it.
  *
- * The granules before and behind a mapping are translated as well: an end belongs to it, and kernels
- * are given pointers from which they count from 1. vmem leaves a gap there (vmem_watch()).
+ * The granules before and behind a mapping are translated as well: an end belongs to it, and
+ * kernels are given pointers from which they count from 1. vmem leaves a gap there (vmem_watch()).
  *
  * Locking: translate() takes none, translate_back() one of its own. The table of a mapping that is
  * in use does not change; who maps and unmaps is serialised by vmem.

@@ -3,8 +3,8 @@
 #define CUDAW_WRAPPER_AFTER_H
 /*
  * after: what follows a call that succeeded, with translated addressing: real addresses that it
- * handed out become virtual, graphs and variables of modules are told of (graphs.h, symbols.h), and
- * a change of an instantiated graph is made in our clone as well.
+ * handed out become virtual, new graphs and variables of modules are noted (graphs.h, symbols.h),
+ * and a change of an instantiated graph is made in our clone as well.
  *
  * The macros are for the table driver.calls, behind "then": each is an expression that gives a
  * CUresult.
@@ -37,7 +37,7 @@
 #define AFTER_MEM_OP_NODE(node, params)                                                \
 	({                                                                             \
 		const struct graph_node *n_ =                                          \
-			shown_node(node, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP);              \
+			shown_node(node, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP);             \
 		if (n_)                                                                \
 			(params)->paramArray = n_->ops.paramArray;                     \
 		CUDA_SUCCESS;                                                          \
@@ -46,13 +46,13 @@
 #define AFTER_GRAPH(graph)         (graphs_add(graph), CUDA_SUCCESS)
 #define AFTER_EXEC(exec, graph, flags) (graphs_instantiated(exec, graph, flags), CUDA_SUCCESS)
 #define AFTER_EXEC_UPDATE(exec, graph) (graphs_updated(exec, graph), CUDA_SUCCESS)
-#define AFTER_FIXED(exec, when, what) \
+#define AFTER_FIXED(exec, when, what)                                                  \
 	((when) ? (graphs_fix(exec, what), CUDA_SUCCESS) : CUDA_SUCCESS)
 #define AFTER_VARIABLE(owner, ptr, size)                                               \
 	({                                                                             \
 		CUcontext ctx_;                                                        \
 		if (!real.cuCtxGetCurrent(&ctx_))                                      \
-			symbols_add(owner, ctx_, ptr, size);                            \
+			symbols_add(owner, ctx_, ptr, size);                           \
 		CUDA_SUCCESS;                                                          \
 	})
 /* @params, with real addresses, were set in @exec for @node: @set them in the clone's. */

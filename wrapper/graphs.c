@@ -238,7 +238,7 @@ static const char *read_node(CUgraphNode node, struct graph_node **read)
 			  : why;
 }
 
-/* Add to *@read all nodes with addresses of ours, of child graphs as well. NULL, or what is wrong. */
+/* Add to *@read all nodes with addresses of ours, child graphs' as well. NULL, or what is wrong. */
 static const char *read_nodes(CUgraph graph, struct graph_node **read)
 {
 	const char *why = NULL;
@@ -339,7 +339,7 @@ static void back(char *note, size_t size)
 	struct known *k;
 
 	for (k = table; k; k = k->hh.next) {
-		/* Where memory is where it was it is another allocation to the driver all the same. */
+		/* At its old address memory is another allocation to the driver all the same. */
 		result = k->nodes ? write_anew(k) : CUDA_SUCCESS;
 		free_nodes(k);
 		if (!result)

@@ -9,8 +9,8 @@
  * A word is rewritten where it lies in memory that vmem has mapped, or 2 MiB around it, and
  *  - is a pointer by the function's prototype, or by what is known of the kernel's parameter;
  *  - or is an aligned word of a parameter that is a struct, or of which nobody knows what it holds.
- * A pointer in GPU memory is out of reach, but for variables of modules (symbols.h). Where a copy to
- * the GPU carries words that look like pointers to its memory, that is said once.
+ * A pointer in GPU memory is out of reach, but for variables of modules (symbols.h). Where a copy
+ * to the GPU carries words that look like pointers to its memory, that is said once.
  *
  * A tensor map (TMA descriptor) has an address inside, in a form of the hardware's. The maps that
  * were encoded last are remembered with their virtual addresses; after memory has come back
@@ -57,9 +57,9 @@
 #define REWRITE_LAUNCH(f, params, extra)                                               \
 	({                                                                             \
 		const struct kp_kernel *k_ = images_layout(f);                         \
-		size_t bytes_ = rewrite_launch_room(k_, params, extra);                    \
-		if (bytes_)                                                                \
-			rewrite_launch(k_, &params, &extra, alloca(bytes_));               \
+		size_t bytes_ = rewrite_launch_room(k_, params, extra);                \
+		if (bytes_)                                                            \
+			rewrite_launch(k_, &params, &extra, alloca(bytes_));           \
 		CUDA_SUCCESS;                                                          \
 	})
 #define REWRITE_LAUNCH_PARAMS(f, params) ({ void **no_ = NULL; REWRITE_LAUNCH(f, params, no_); })
@@ -96,16 +96,16 @@
 #define REWRITE_KERNEL_NODE_OF(type, node, f)                                          \
 	({                                                                             \
 		if (node) {                                                            \
-			type *kn_ = memcpy(alloca(sizeof(type)), node, sizeof(type));   \
-			REWRITE_LAUNCH(f, kn_->kernelParams, kn_->extra);                \
-			node = kn_;                                                     \
+			type *kn_ = memcpy(alloca(sizeof(type)), node, sizeof(type));  \
+			REWRITE_LAUNCH(f, kn_->kernelParams, kn_->extra);              \
+			node = kn_;                                                    \
 		}                                                                      \
 		CUDA_SUCCESS;                                                          \
 	})
-#define REWRITE_KERNEL_NODE_V1(node) \
+#define REWRITE_KERNEL_NODE_V1(node)                                                   \
 	REWRITE_KERNEL_NODE_OF(CUDA_KERNEL_NODE_PARAMS_v1, node, kn_->func)
-#define REWRITE_KERNEL_NODE(node) \
-	REWRITE_KERNEL_NODE_OF(CUDA_KERNEL_NODE_PARAMS_v2, node, \
+#define REWRITE_KERNEL_NODE(node)                                                      \
+	REWRITE_KERNEL_NODE_OF(CUDA_KERNEL_NODE_PARAMS_v2, node,                       \
 			       kn_->func ? kn_->func : (CUfunction)kn_->kern)
 #define REWRITE_MEMSET_NODE(node)       REWRITE_COPIED(node, rewrite_memset_node)
 #define REWRITE_MEM_OP_NODE(node)                                                      \
@@ -136,10 +136,16 @@
 		? REWRITE_COPIED(value, rewrite_access_policy) : CUDA_SUCCESS)
 /* Graphs: none may be used that still has the addresses before a move. */
 #define REWRITE_GRAPH(graph)            graphs_usable(graph)
-#define REWRITE_NO_GRAPH(graph)         (shown_forget_graph(graph), graphs_remove(graph), CUDA_SUCCESS)
+#define REWRITE_NO_GRAPH(graph)                                                        \
+	(shown_forget_graph(graph), graphs_remove(graph), CUDA_SUCCESS)
 #define REWRITE_NO_EXEC(exec)           (graphs_exec_remove(exec), CUDA_SUCCESS)
 /* What the program does not ask for we do. */
-#define REWRITE_WANTED(ptr)             ({ if (!(ptr)) ptr = alloca(sizeof(*(ptr))); CUDA_SUCCESS; })
+#define REWRITE_WANTED(ptr)                                                            \
+	({                                                                             \
+		if (!(ptr))                                                            \
+			ptr = alloca(sizeof(*(ptr)));                                  \
+		CUDA_SUCCESS;                                                          \
+	})
 /* The attributes of a launch; the copy is made where one of them has an address. */
 #define REWRITE_LAUNCH_ATTRIBUTES(config)                                              \
 	({                                                                             \

@@ -2,9 +2,9 @@
 #ifndef CUDAW_WRAPPER_SHOWN_H
 #define CUDAW_WRAPPER_SHOWN_H
 /*
- * shown: the parameters of graphs' nodes as the program reads them, with translated addressing. What
- * is read back lies in the node's own memory: it stays valid until the node goes or is changed. Where
- * it was not changed what is there stays, as the program may still look at it.
+ * shown: the parameters of graphs' nodes as the program reads them, with translated addressing.
+ * What is read back lies in the node's own memory: it stays valid until the node goes or is
+ * changed. Where it was not changed what is there stays, as the program may still look at it.
  *
  * Thread-safe; no call into the driver under the lock.
  */

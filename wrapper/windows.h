@@ -15,7 +15,7 @@ void windows_set(CUstream stream, const CUlaunchAttributeValue *value);
 void windows_remove(CUstream stream);
 void windows_release_context(CUcontext ctx);
 
-/* The memory came back elsewhere: set all anew. With the gate closed; changes the current context. */
+/* Memory came back elsewhere: set all anew. With the gate closed; changes the current context. */
 void windows_move(void);
 
 #endif

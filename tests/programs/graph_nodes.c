@@ -4,10 +4,12 @@
  * of nodes, with a child graph; cloned; changed by node and as a whole, before and after they were
  * instantiated. What is read back from a node must be what was put there.
  *
- * --mem-ops 1 adds a node with operations on memory; --outside 1 captures kernels that are given the
- * ends of allocations, and do nothing there, --outside 2 what lies before them; --windows 1 gives the stream an access policy window,
- * --windows 2 the last kernel of the graph as well. --only N makes the change of step N (0 to 7) in
- * every step, and no other.
+ *	--mem-ops 1	adds a node with operations on memory
+ *	--outside 1	captures kernels that are given the ends of allocations, and do nothing there
+ *	--outside 2	the same of what lies before allocations
+ *	--windows 1	gives the stream an access policy window
+ *	--windows 2	the last kernel of the graph as well
+ *	--only N	makes the change of step N (0 to 7) in every step, and no other
  */
 #include "tests/programs/kernels.h"
 
