@@ -135,6 +135,7 @@ void graphs_updated(CUgraphExec exec, CUgraph graph)
 	if (k) {
 		old = k->graph;
 		k->graph = clone;
+		k->broken = false;
 		if (!clone)
 			k->fixed = "nodes that the driver does not clone";
 	}

@@ -8,7 +8,8 @@ os.environ["CUDAW_SIM_FRESH"] = "1"  # memory comes back at other addresses
 from simlib import (SANITIZED, TSAN, errors_of_cudaw, not_by_tsan, paused_and_resumed,  # noqa: E402
                     shared)
 from snapshotjobs import ask, contents, folder  # noqa: E402
-from gpulib import SCRATCH, Job, check, cudaw, cudaw_ok, equal, main  # noqa: E402
+from gpulib import (SCRATCH, Job, check, cudaw, cudaw_ok, equal, main,  # noqa: E402
+                    same_lines)
 
 TRANSLATED = {"CUDAW_ADDRESSING": "translated"}
 GRAPHS = {**TRANSLATED, "CUDAW_RELEASE": "memory"}
@@ -201,6 +202,22 @@ def an_update_that_fails():
     check("cuGraphLaunch" in stderr and "910" in stderr, f"the program says {stderr!r}")
 
 
+def a_graph_that_is_updated_after_that():
+    """The update gives it the addresses of now: it may run again, and be carried again."""
+    args = ("--only", 3, "--mend", 1, "--steps", 100, "--step-ms", 5)
+    native = Job("graph_nodes", *args, mode="native").result()
+    # A pause tries both graphs, so that the fourth update is the second graph's in the resume.
+    job = Job("graph_nodes", *args, env={**GRAPHS, "CUDAW_SIM_FAULT": "cuGraphExecUpdate_v2:4:999"})
+    job.wait_steps(3)
+    job.pause()
+    cudaw("resume", job.pid)
+    job.wait_steps(job.steps() + 3)
+    paused_and_resumed(job)
+    lines = job.result().splitlines()
+    equal(lines.count("mended"), 1, "how often its launch was refused")
+    same_lines("\n".join(line for line in lines if line != "mended"), native, "after its update")
+
+
 main(*through_pauses(40, "counter"), *through_pauses(40, "churn"),
      *through_pauses(40, "symbols"), *through_pauses(40, "soak", "--threads", 4),
      *through_pauses(60, "graph_nodes", "--windows", 1, release="memory"),
@@ -212,4 +229,4 @@ main(*through_pauses(40, "counter"), *through_pauses(40, "churn"),
      graphs_are_written_anew_where_nothing_moves, graphs_are_not_in_process_images,
      fixed_graphs_are_in_the_way_of_a_pause, pointers_of_two_allocations,
      pointers_before_an_allocation, windows_of_kernels, an_update_that_is_refused,
-     an_update_that_fails)
+     an_update_that_fails, a_graph_that_is_updated_after_that)

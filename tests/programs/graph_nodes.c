@@ -10,6 +10,7 @@
  *	--windows 1	gives the stream an access policy window
  *	--windows 2	the last kernel of the graph as well
  *	--only N	makes the change of step N (0 to 7) in every step, and no other
+ *	--mend 1	updates the graph whose launch is refused, and says so
  */
 #include "tests/programs/kernels.h"
 
@@ -21,7 +22,7 @@
 static struct kernels gpu;
 static CUstream stream;
 static CUdeviceptr a, b, c;
-static unsigned long mem_ops, outside, windows, only = CHANGES;
+static unsigned long mem_ops, outside, windows, mend, only = CHANGES;
 
 static CUgraphExec captured, built;
 static CUgraph graph;
@@ -220,6 +221,18 @@ static void launch_clone(void)
 	CALL(cuGraphExecDestroy(exec));
 }
 
+static CUresult launch_built(void)
+{
+	CUgraphExecUpdateResultInfo info;
+	CUresult result = cuGraphLaunch(built, stream);
+
+	if (!mend || result != CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE)
+		return result;
+	printf("mended\n");
+	CALL(cuGraphExecUpdate(built, graph, &info));
+	return cuGraphLaunch(built, stream);
+}
+
 static void step(unsigned long k)
 {
 	static CUdeviceptr last_works_on;
@@ -230,7 +243,7 @@ static void step(unsigned long k)
 	CUDA_KERNEL_NODE_PARAMS p = increment(&ptr, &n, params);
 
 	CALL(cuGraphLaunch(captured, stream));
-	CALL(cuGraphLaunch(built, stream));
+	CALL(launch_built());
 	read_back(last_works_on ? last_works_on : b);
 	if (windows)
 		read_windows();
@@ -275,9 +288,10 @@ int main(int argc, char **argv)
 	const struct step_option options[] = {{"mem-ops", &mem_ops},
 					      {"outside", &outside},
 					      {"windows", &windows},
+					      {"mend", &mend},
 					      {"only", &only}};
 
-	step_parse(argc, argv, options, 4);
+	step_parse(argc, argv, options, 5);
 	setup();
 	for (unsigned long k = 0; step_more(k); k++) {
 		step(k);
