@@ -109,6 +109,15 @@ void translate_forget(CUdeviceptr ptr, size_t size)
 	set_real(ptr, size, 0);
 }
 
+void translate_forget_given(CUdeviceptr ptr, size_t size)
+{
+	const size_t gaps[] = {translate_granule(ptr) - 1, translate_granule(ptr + size)};
+
+	for (int i = 0; i < 2 && translate_is_on(); i++)
+		atomic_fetch_and_explicit(&translation.gaps[gaps[i]], TRANSLATE_GAP,
+					  memory_order_relaxed);
+}
+
 enum how { INSIDE, GIVEN, NEVER_GIVEN };
 
 /* Whether @ptr is inside of the mapping that it is near, or a kernel was given it. */

@@ -27,7 +27,8 @@
 
 /*
  * What is known of a granule: that it is the one before or behind a mapping, and whether a kernel
- * was ever given an address there: its first, as the end of a mapping is, or another one.
+ * was given an address there since the mapping was last taken into use: the granule's first, as the
+ * end of a mapping is, or another one.
  */
 enum { TRANSLATE_GAP = 1, TRANSLATE_FIRST_GIVEN = 2, TRANSLATE_OTHER_GIVEN = 4 };
 
@@ -44,6 +45,9 @@ extern struct translation translation;
  * no driver call.
  */
 int translate_driver(struct cuda_driver *drv);
+
+/* No kernel was given an address around [@ptr, @ptr + @size), which comes into or out of use. */
+void translate_forget_given(CUdeviceptr ptr, size_t size);
 
 /* What was mapped at @ptr went with its context, which has freed it. */
 void translate_forget(CUdeviceptr ptr, size_t size);

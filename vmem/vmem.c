@@ -86,6 +86,7 @@ static void set_idle(struct region *r, bool idle)
 	if (r->idle == idle)
 		return;
 	r->idle = idle;
+	translate_forget_given(r->start, r->size);
 	if (r->mapped)
 		vm.devices[r->dev].stats.cached += idle ? r->size : -r->size;
 }

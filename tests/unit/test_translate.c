@@ -207,6 +207,25 @@ START_TEST(ends_are_known_after_a_pause)
 }
 END_TEST
 
+/* What is allocated at the same address is another one, whether it was unmapped in between or not. */
+START_TEST(ends_are_forgotten_with_their_allocation)
+{
+	const size_t size = _i ? 2 * VMEM_CACHE : 4 * MB;
+	const CUdeviceptr at = 0x7f1000000000, outside[] = {at - 8, at + size + 8};
+	CUdeviceptr a = alloc_at(at, size);
+
+	for (int i = 0; i < 2; i++) {
+		translate_note(a + (outside[i] - at));
+		ck_assert(is_unclear(outside[i]));
+	}
+	ck_assert_int_eq(vmem_free(a), CUDA_SUCCESS);
+	ck_assert_uint_eq(alloc_at(at, size), a);
+	ck_assert_uint_eq(nalloc, _i ? 2 : 1);
+	for (int i = 0; i < 2; i++)
+		ck_assert(!is_unclear(outside[i]));
+}
+END_TEST
+
 /* However large: kernels run through it. */
 START_TEST(an_allocation_is_one_piece)
 {
@@ -576,6 +595,7 @@ int main(void)
 	tcase_add_test(tc, addresses_back);
 	tcase_add_test(tc, addresses_outside_back);
 	tcase_add_test(tc, ends_are_known_after_a_pause);
+	tcase_add_loop_test(tc, ends_are_forgotten_with_their_allocation, 0, 2);
 	tcase_add_test(tc, an_allocation_is_one_piece);
 	tcase_add_test(tc, pauses_move_memory);
 	tcase_add_test(tc, a_context_frees_its_memory_itself);
