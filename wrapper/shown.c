@@ -12,6 +12,7 @@
 
 struct shown {
 	CUgraphNode node;
+	const void *owner; /* what takes it along when it is destroyed, as far as noted */
 	struct graph_node *read;
 	UT_hash_handle hh;
 };
@@ -19,39 +20,85 @@ struct shown {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct shown *table; /* under lock */
 
-void shown_forget_node(CUgraphNode node)
+static void note(CUgraphNode node, const void *owner)
 {
 	struct shown *s;
 
 	pthread_mutex_lock(&lock);
 	HASH_FIND_PTR(table, &node, s);
 	if (s)
-		HASH_DEL(table, s);
+		s->owner = owner;
 	pthread_mutex_unlock(&lock);
-	if (s)
-		graph_node_free(s->read);
-	free(s);
 }
 
-void shown_forget_graph(CUgraph graph)
+static void note_graph(CUgraph graph, const void *owner);
+
+/* The nodes of @node's child graph, if it has one, go with @owner. */
+static void note_child(CUgraphNode node, const void *owner)
 {
-	CUgraphNode *nodes = NULL;
 	CUgraphNodeType type;
-	size_t count = 0;
 	CUgraph child;
 
-	if (!__atomic_load_n(&table, __ATOMIC_RELAXED) || real.cuGraphGetNodes(graph, NULL, &count))
+	if (!real.cuGraphNodeGetType(node, &type) && type == CU_GRAPH_NODE_TYPE_GRAPH &&
+	    !real.cuGraphChildGraphNodeGetGraph(node, &child))
+		note_graph(child, owner);
+}
+
+static void note_graph(CUgraph graph, const void *owner)
+{
+	CUgraphNode *nodes = NULL;
+	size_t count = 0;
+
+	if (real.cuGraphGetNodes(graph, NULL, &count))
 		return;
 	nodes = calloc(count + 1, sizeof(*nodes));
 	if (nodes && real.cuGraphGetNodes(graph, nodes, &count))
 		count = 0;
 	for (size_t i = 0; nodes && i < count; i++) {
-		shown_forget_node(nodes[i]);
-		if (!real.cuGraphNodeGetType(nodes[i], &type) && type == CU_GRAPH_NODE_TYPE_GRAPH &&
-		    !real.cuGraphChildGraphNodeGetGraph(nodes[i], &child))
-			shown_forget_graph(child);
+		note(nodes[i], owner);
+		note_child(nodes[i], owner);
 	}
 	free(nodes);
+}
+
+static bool is_empty(void)
+{
+	return !__atomic_load_n(&table, __ATOMIC_RELAXED);
+}
+
+static void forget(const void *owner)
+{
+	struct shown *s, *next;
+
+	pthread_mutex_lock(&lock);
+	HASH_ITER(hh, table, s, next)
+	{
+		if (s->node != owner && s->owner != owner)
+			continue;
+		HASH_DEL(table, s);
+		graph_node_free(s->read);
+		free(s);
+	}
+	pthread_mutex_unlock(&lock);
+}
+
+void shown_leaving_node(CUgraphNode node)
+{
+	if (!is_empty())
+		note_child(node, node);
+}
+
+void shown_forget_node(CUgraphNode node)
+{
+	forget(node);
+}
+
+void shown_forget_graph(CUgraph graph)
+{
+	if (is_empty())
+		return;
+	note_graph(graph, graph);
+	forget(graph);
 }
 
 const struct graph_node *shown_node(CUgraphNode node, CUgraphNodeType type)

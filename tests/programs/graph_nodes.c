@@ -215,6 +215,8 @@ static void launch_clone(void)
 	CALL(cuGraphClone(&clone, graph));
 	CALL(cuGraphNodeFindInClone(&found, last, clone));
 	CALL(cuGraphInstantiate(&exec, clone, 0));
+	CALL(cuGraphNodeFindInClone(&found, child, clone));
+	CALL(cuGraphDestroyNode(found));
 	CALL(cuGraphDestroy(clone));
 	CALL(cuGraphLaunch(exec, stream));
 	CALL(cuStreamSynchronize(stream));

@@ -512,22 +512,76 @@ static CUresult no_device(CUdevice *dev)
 	return CUDA_ERROR_INVALID_CONTEXT;
 }
 
-START_TEST(nodes_whose_buffer_is_short)
+static void fake_kernel_nodes(void)
 {
-	CUdeviceptr ptr = alloc_at(0x7f0000000000, 4 * MB);
-	struct graph_node *read;
-
 	real.cuGraphKernelNodeGetParams_v2 = short_node;
 	real.cuFuncGetParamInfo = param_info;
 	real.cuFuncGetName = get_name;
 	real.cuCtxGetCurrent = no_context;
 	real.cuCtxGetDevice = no_device;
 	packed[4] = 0x7f0000000008;
+}
+
+START_TEST(nodes_whose_buffer_is_short)
+{
+	CUdeviceptr ptr = alloc_at(0x7f0000000000, 4 * MB);
+	struct graph_node *read;
+
+	fake_kernel_nodes();
 	ck_assert_ptr_null(graph_node_read(NULL, CU_GRAPH_NODE_TYPE_KERNEL, &read));
 	ck_assert_ptr_nonnull(read);
 	ck_assert_uint_eq(((CUdeviceptr *)read->room)[4], ptr + 8);
 	ck_assert_uint_eq(packed[4], 0x7f0000000008);
 	graph_node_free(read);
+}
+END_TEST
+
+#define CHILD  ((CUgraphNode)0x4000)
+#define INSIDE ((CUgraphNode)0x4008)
+#define INNER  ((CUgraph)0x5000)
+
+static CUresult node_type(CUgraphNode node, CUgraphNodeType *type)
+{
+	*type = node == CHILD ? CU_GRAPH_NODE_TYPE_GRAPH : CU_GRAPH_NODE_TYPE_KERNEL;
+	return CUDA_SUCCESS;
+}
+
+static CUresult child_graph(CUgraphNode node, CUgraph *graph)
+{
+	ck_assert_ptr_eq(node, CHILD);
+	*graph = INNER;
+	return CUDA_SUCCESS;
+}
+
+static CUresult graph_nodes(CUgraph graph, CUgraphNode *nodes, size_t *count)
+{
+	ck_assert_ptr_eq(graph, INNER);
+	if (nodes)
+		*nodes = INSIDE;
+	*count = 1;
+	return CUDA_SUCCESS;
+}
+
+/* Or the node or graph that they are inside of; not where the driver refuses to destroy it. */
+START_TEST(nodes_that_are_shown_stay_until_they_go)
+{
+	struct graph_node *read;
+
+	alloc_at(0x7f0000000000, 4 * MB);
+	fake_kernel_nodes();
+	real.cuGraphNodeGetType = node_type;
+	real.cuGraphChildGraphNodeGetGraph = child_graph;
+	real.cuGraphGetNodes = graph_nodes;
+	read = (struct graph_node *)shown_node(INSIDE, CU_GRAPH_NODE_TYPE_KERNEL);
+	ck_assert_ptr_nonnull(read);
+	read->unclear = true; /* tells it from one that is read anew */
+	shown_leaving_node(CHILD);
+	ck_assert(shown_node(INSIDE, CU_GRAPH_NODE_TYPE_KERNEL)->unclear);
+	if (_i)
+		shown_forget_graph(INNER);
+	else
+		shown_forget_node(CHILD);
+	ck_assert(!shown_node(INSIDE, CU_GRAPH_NODE_TYPE_KERNEL)->unclear);
 }
 END_TEST
 
@@ -607,6 +661,7 @@ int main(void)
 	tcase_add_test(tc, tensor_maps_follow_their_memory);
 	tcase_add_test(tc, copies_and_operations);
 	tcase_add_test(tc, nodes_whose_buffer_is_short);
+	tcase_add_loop_test(tc, nodes_that_are_shown_stay_until_they_go, 0, 2);
 	tcase_add_test(tc, nodes);
 	tcase_add_test(tc, windows);
 	suite_add_tcase(s, tc);
