@@ -6,6 +6,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
@@ -268,9 +269,10 @@ void rundir_make_id(uint64_t seed, char id[RUNDIR_ID_SIZE])
 /* Field 22 of stat, the 20th after the name. */
 uint64_t rundir_start_time(pid_t pid)
 {
-	char buf[1024];
+	char buf[1024], state, *p;
+	uint64_t start;
+	long threads;
 	ssize_t len;
-	char *p;
 	int fd;
 
 	snprintf(buf, sizeof(buf), "/proc/%d/stat", pid);
@@ -283,12 +285,13 @@ uint64_t rundir_start_time(pid_t pid)
 		return 0;
 	buf[len] = '\0';
 	p = strrchr(buf, ')');
-	/* A zombie is there until its parent waits for it. */
-	if (p && (!strncmp(p, ") Z", 3) || !strncmp(p, ") X", 3)))
+	if (!p || sscanf(p + 1,
+			 " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %ld "
+			 "%*d %" SCNu64,
+			 &state, &threads, &start) != 3)
 		return 0;
-	for (int field = 0; p && field < 20; field++)
-		p = strchr(p + 1, ' ');
-	return p ? strtoull(p, NULL, 10) : 0;
+	/* A zombie is there until its parent waits for it. With threads it is only its main one. */
+	return (state == 'Z' || state == 'X') && threads < 2 ? 0 : start;
 }
 
 void rundir_job_id(char id[RUNDIR_ID_SIZE])

@@ -8,6 +8,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -280,6 +282,47 @@ START_TEST(job_id_from_environment_or_process)
 }
 END_TEST
 
+static void *wait_for_the_end(void *arg)
+{
+	pause();
+	return arg;
+}
+
+static char state_of(pid_t pid)
+{
+	char path[64], state = 0;
+	FILE *file;
+
+	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+	file = fopen(path, "r");
+	ck_assert_ptr_nonnull(file);
+	ck_assert_int_eq(fscanf(file, "%*d (%*[^)]) %c", &state), 1);
+	fclose(file);
+	return state;
+}
+
+/* Its main thread may have, and others work on. */
+START_TEST(what_has_ended_has_no_start_time)
+{
+	pthread_t thread;
+	pid_t child = fork();
+
+	if (!child) {
+		pthread_create(&thread, NULL, wait_for_the_end, NULL);
+		pthread_exit(NULL);
+	}
+	while (state_of(child) != 'Z')
+		usleep(1000);
+	ck_assert_uint_gt(rundir_start_time(child), 0);
+	kill(child, SIGKILL);
+	while (rundir_start_time(child))
+		usleep(1000);
+	ck_assert_int_eq(state_of(child), 'Z');
+	waitpid(child, NULL, 0);
+	ck_assert_uint_eq(rundir_start_time(child), 0);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("rundir");
@@ -298,6 +341,7 @@ int main(void)
 	tcase_add_test(tcase, listen_fails_clearly);
 	tcase_add_test(tcase, ids_never_look_like_pids);
 	tcase_add_test(tcase, job_id_from_environment_or_process);
+	tcase_add_test(tcase, what_has_ended_has_no_start_time);
 	suite_add_tcase(suite, tcase);
 	return check_suite_run(suite);
 }
