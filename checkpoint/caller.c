@@ -18,14 +18,15 @@ void caller_find(int fd, struct caller *caller)
 	caller->own_start = rundir_start_time(getpid());
 }
 
-bool caller_is_gone(const struct caller *caller)
+bool caller_is_gone(struct caller *caller)
 {
 	if (!caller->pid)
 		return false;
 	/* Without a start time it had ended before it was looked at, or /proc does not show it. */
 	if (kill(caller->pid, 0) < 0 && errno == ESRCH)
 		return true;
-	return rundir_start_time(caller->pid) != caller->start;
+	return ++caller->looks % CALLER_LOOKS == 0 &&
+	       rundir_start_time(caller->pid) != caller->start;
 }
 
 bool caller_is_ours(const struct caller *caller)

@@ -17,13 +17,18 @@ struct caller {
 	pid_t pid;          /* 0: not seen from here */
 	uint64_t start;     /* its start time */
 	uint64_t own_start; /* ours */
+	unsigned int looks; /* how often it was looked for */
 };
 
 /* Who has connected the socket @fd. */
 void caller_find(int fd, struct caller *caller);
 
-/* It has ended. */
-bool caller_is_gone(const struct caller *caller);
+/*
+ * It has ended. One that is a zombie, or whose id another process has by now, is found so at every
+ * CALLER_LOOKSth call only: a file is read for it, and a process image is not to have that open.
+ */
+#define CALLER_LOOKS 16
+bool caller_is_gone(struct caller *caller);
 
 /* It was found by this process, and not by the one that this one is an image of. */
 bool caller_is_ours(const struct caller *caller);
