@@ -23,8 +23,11 @@ int engine_fetch(struct engine_progress *progress, struct engine_result *result)
 	saved_room(engine.held_slots * VMEM_GRANULE, 0, &pool_slots, &spill_slots);
 	if (engine_place(engine.held_slots, pool_slots, spill_slots, result))
 		return -1;
-	ret = snapshot_saved_fetch(&engine.saved, &engine.place, &progress->done, &progress->cancel,
-				   &error);
+	/* Locked before, and still where this fails: nothing else has the job's memory. */
+	ret = engine.place.dir < 0 ? engine_lock_place(&error) : 0;
+	if (!ret)
+		ret = snapshot_saved_fetch(&engine.saved, &engine.place, &progress->done,
+					   &progress->cancel, &error);
 	if (ret == -ECANCELED)
 		return engine_fail(result, END_BUSY, "cancelled by a pause");
 	if (ret)

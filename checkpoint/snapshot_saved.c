@@ -91,12 +91,10 @@ int snapshot_saved_fetch(const struct saved *s, const struct snapshot_place *pla
 
 	what.cancel = cancel;
 	what.index = &index;
-	what.dir = place->dir >= 0 ? place->dir : snapshot_dir_open(place->path, error);
-	if (what.dir < 0)
-		return what.dir;
+	what.dir = place->dir;
 	ret = snapshot_index_load(what.dir, place->index, &index, error);
 	if (ret)
-		goto out;
+		return ret;
 	if (memcmp(index.header.id, place->id, sizeof(place->id)))
 		ret = snapshot_fail(error, -EBADMSG, "it is not the snapshot that this job is in");
 	else if (index.nchunks != s->ngranules)
@@ -105,8 +103,5 @@ int snapshot_saved_fetch(const struct saved *s, const struct snapshot_place *pla
 	else
 		ret = snapshot_read(&what, error);
 	snapshot_index_free(&index);
-out:
-	if (what.dir != place->dir)
-		snapshot_dir_close(what.dir);
 	return ret;
 }
