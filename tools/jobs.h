@@ -10,6 +10,7 @@
 #include "checkpoint/protocol.h"
 #include "checkpoint/rundir.h"
 
+#include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -48,7 +49,7 @@ struct job_status {
 	char command[256];
 	char state[16];
 	char reason[256];
-	bool in_snapshot; /* which alone has what it had on the GPU */
+	char snapshot[PATH_MAX]; /* which alone has what it had on the GPU, as it is; empty: none */
 	char addressing[16];
 	char addressing_why[160]; /* empty: it was asked for */
 	struct job_gpu gpus[JOB_GPUS];

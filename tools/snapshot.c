@@ -140,7 +140,10 @@ static void give_up(struct taking *t)
 {
 	if (let_go(t))
 		return;
-	if (!t->stays_paused)
+	if (t->stays_paused)
+		jobs_describe(&t->job, 1);
+	/* It may have begun to resume, and have it again. */
+	if (!t->stays_paused || (!t->job->error && strcmp(t->job->status.snapshot, t->path) != 0))
 		clean(t->path, t->job->uid);
 	else
 		complain("%d stays paused, and %s has its memory until it is resumed", t->job->pid,
@@ -159,8 +162,10 @@ static int add_image(struct taking *t, int dir, const struct snapshot_manifest *
 	if (m->pid != t->job->pid || !m->image)
 		return snapshot_fail(error, -EBUSY, "somebody else has written there");
 	/* A job that is in the folder stays there while that is locked; it may have left before. */
-	t->job->status.in_snapshot = false;
-	if (control_ask(t->job, "snapshot", "looking", "status") || !t->job->status.in_snapshot)
+	jobs_describe(&t->job, 1);
+	if (t->job->error)
+		return snapshot_fail(error, t->job->error, "%s", job_error_text(t->job->error));
+	if (strcmp(t->job->status.snapshot, t->path) != 0)
 		return snapshot_fail(error, -EBUSY, "somebody has resumed it");
 	ret = host_image_make(dir, m->index, error);
 	if (ret)

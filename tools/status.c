@@ -110,7 +110,7 @@ int job_take_field(struct job *job, const char *key, char *value)
 	if (!strcmp(key, "reason"))
 		return take_text(st->reason, sizeof(st->reason), value);
 	if (!strcmp(key, "snapshot")) {
-		st->in_snapshot = true;
+		snprintf(st->snapshot, sizeof(st->snapshot), "%s", value);
 		return 0;
 	}
 	if (!strcmp(key, "gpu"))
