@@ -257,9 +257,10 @@ static void op_judge(void)
 			ctl.want_paused = engine_is_paused();
 		if (pause)
 			ctl.others_want &= ctl.want_paused;
-		else if (!ctl.unfinished) /* else it may have been in the way */
+		else if (!ctl.unfinished)
 			ctl.others_want = ctl.want_paused;
-		if (ctl.ending && engine_is_paused()) {
+		/* Before the snapshot is done it was that which was in the way. */
+		if (ctl.ending && engine_is_paused() && !ctl.unfinished) {
 			gate_refuse(CUDA_ERROR_DEINITIALIZED);
 			ctl.refused = true;
 			ctl.state = STATE_FAILED;
@@ -294,7 +295,7 @@ static void op_finish(void)
 {
 	enum operation ended = op;
 	bool again = pause_is_wanted_still();
-	/* A resume that a pause has ended is followed by that; one before the end, by another. */
+	/* Not where a pause has ended the resume, nor where another resume is to follow. */
 	bool failed = op == OP_RESUME && !ctl.want_paused && !ctl.done &&
 		      strcmp(ctl.result.code, END_OK) != 0;
 
@@ -343,7 +344,7 @@ static void finish_snapshot(void)
 	if (ctl.unfinished && ctl.others_want)
 		lock_snapshot();
 	else if (ctl.unfinished)
-		control_want(false, 0);
+		control_want(false, ctl.ending ? END_PATIENCE_MS : 0);
 	ctl.unfinished = ctl.done = false;
 }
 
@@ -386,6 +387,8 @@ static void settle(void)
 		finish_with(ctl.want_paused, END_FAILED, "no thread for it");
 		forget_snapshot(END_FAILED, "no thread for it");
 		ctl.want_paused = paused;
+		if (paused && !ctl.unfinished)
+			lock_snapshot();
 	}
 }
 
@@ -483,6 +486,7 @@ static void look_for_caller(void)
 		return;
 	if (!caller_is_ours(&ctl.caller)) {
 		ctl.unfinished = false;
+		ctl.others_want = ctl.want_paused;
 		return;
 	}
 	pr_warn("snapshot in %s: process %d, which was to finish it, has ended: the job %s",

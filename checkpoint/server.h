@@ -44,8 +44,8 @@ void server_finish_trim(const struct engine_result *result);
 void server_finish_snapshot(const struct engine_result *result);
 
 /*
- * The same of the end of a snapshot's pause, or of its staying so: by NULL as the job is now, or
- * with @result, which is a failure.
+ * Answer those who said that a snapshot is done: NULL: the job has resumed, or stays paused, as its
+ * state says; else @result says why it could not.
  */
 void server_finish_done(const struct engine_result *result);
 

@@ -7,6 +7,7 @@ commands that are killed while a job is paused for them. CRIU is a pretended one
 import json
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import time
@@ -55,7 +56,7 @@ class Snapshot:
 def pause(job, by):
     if by == "signal":
         os.kill(job.pid, signal.SIGUSR1)
-        time.sleep(0.2)     # nobody answers to a signal
+        time.sleep(0.5)     # nobody answers to a signal
     else:
         cudaw_ok("pause", job.pid)
 
@@ -206,6 +207,56 @@ def a_pause_while_it_waits_for_memory_holds():
 
 
 @not_by_tsan
+def a_resume_that_fails_leaves_the_folder_locked():
+    job = Counting()
+    snapshot = Snapshot(job).in_criu()
+    data = os.path.join(snapshot.path, next(n for n in contents(snapshot.path) if n[:4] == "data"))
+    shutil.copy(data, data + ".good")
+    with open(data, "r+b") as file:
+        file.seek(4096)
+        file.write(b"damage")
+    snapshot.let_criu_go()
+    check("damaged at" in snapshot.end(1), "the reason is not told")
+    equal(job.state(), "failed", "the state")
+    os.rename(data + ".good", data)
+    nobody_writes_there(snapshot.path)
+    cudaw_ok("resume", job.pid)
+    goes_on(job)
+    job.finish()
+
+
+@not_by_tsan
+def one_after_a_long_resume():
+    """As after the longest: it read a snapshot, and waited for memory."""
+    os.environ["CUDAW_SIM_SHARED"] = os.path.join(SCRATCH, "gpu")
+    job = Counting()
+    snapshot = Snapshot(job, "--json").in_criu()
+    other, _ = hog()
+    os.environ.pop("CUDAW_SIM_SHARED")
+    snapshot.let_criu_go()
+    until(lambda: job.state() == "waiting", 10, "it waits")
+    other.discard()
+    check(len(json.loads(snapshot.end())["resume"]) >= 5, "the resume was a short one")
+    again = Snapshot(job).in_criu()
+    again.let_criu_go()
+    again.end()
+    goes_on(job)
+    job.finish()
+
+
+@not_by_tsan
+def a_signal_to_end_waits_for_it():
+    """The program handles it, and needs the GPU for that."""
+    job = Counting()
+    snapshot = Snapshot(job).in_criu()
+    os.kill(job.pid, signal.SIGINT)
+    until(lambda: "another process" in (told(job, "reason") or ""), 10, "a resume was tried")
+    snapshot.let_criu_go()
+    check("every word right" in job.wait_end(30)[-1], "the job did not verify its memory")
+    snapshot.process.communicate(timeout=60)    # it may not have heard of the resume
+
+
+@not_by_tsan
 def a_resume_before_criu_begins_calls_it_off():
     """While the command sleeps the job goes on; what is in its folder is no image of it any more."""
     job = Counting()
@@ -259,9 +310,10 @@ def ends_that_make_no_sense():
     finish(job)
 
 
-def killed(snapshot):
-    """Not waited for yet: a zombie has ended, too."""
+def killed(snapshot, gone=True):
     os.kill(snapshot.process.pid, signal.SIGKILL)
+    if gone:    # else it is a zombie, which has ended, too
+        snapshot.process.wait()
 
 
 def logged(job, text):
@@ -275,9 +327,7 @@ def the_job_goes_on_when_the_command_is_killed():
     cudaw_ok("snapshot", "--gpu-only", job.pid, path)
     for gone in (False, True):
         snapshot = Snapshot(job, path=path).in_criu()
-        killed(snapshot)
-        if gone:
-            snapshot.process.wait()
+        killed(snapshot, gone)
         until(lambda: job.state() == "running", 10, "it runs on by itself")
         logged(job, f"process {snapshot.process.pid}, which was to finish it, has ended: the job runs on")
         snapshot.let_criu_go()
@@ -325,7 +375,8 @@ if __name__ == "__main__":
     main(a_pause_while_criu_works_holds, without_one_the_job_goes_on, a_pause_before_it_holds,
          a_pause_holds_where_criu_fails, a_pause_under_way_holds, a_pause_while_it_is_written_holds,
          a_pause_holds_where_the_disk_is_full, a_pause_while_it_resumes_holds,
-         a_pause_while_it_waits_for_memory_holds, a_resume_before_criu_begins_calls_it_off,
+         a_pause_while_it_waits_for_memory_holds, a_resume_that_fails_leaves_the_folder_locked,
+         one_after_a_long_resume, a_signal_to_end_waits_for_it, a_resume_before_criu_begins_calls_it_off,
          a_resume_under_way_goes_on_after_it, another_one_waits_for_its_end,
          ends_that_make_no_sense,
          the_job_goes_on_when_the_command_is_killed,
