@@ -212,13 +212,14 @@ const void *rewrite_words(CUdeviceptr dst, void *copy, size_t bytes)
 bool rewrite_is_host(CUdeviceptr dst, CUdeviceptr src, size_t bytes)
 {
 	CUmemorytype type;
+	CUresult found;
 
 	/* The driver does not know what is virtual. */
 	if (translate(src) != src || !symbols_have(dst, bytes) || captures_open(driver_table()))
 		return false;
-	/* What else the driver does not know it takes for host memory. */
-	return real.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, src) ||
-	       type == CU_MEMORYTYPE_HOST;
+	/* What else the driver does not know it takes for host memory; other errors say nothing. */
+	found = real.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, src);
+	return found == CUDA_ERROR_INVALID_VALUE || (!found && type == CU_MEMORYTYPE_HOST);
 }
 
 static bool is_device(CUmemorytype type)
