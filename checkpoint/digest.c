@@ -36,6 +36,7 @@ _Static_assert(GRANULE_BYTES == VMEM_GRANULE, "the kernel's granule is vmem's");
  * A block of threads digests one granule, 16 bytes a thread at a time, four loads in flight. PTX
  * 6.0 and sm_50, so that any driver and device with virtual memory management can compile it.
  */
+/* clang-format off */
 static const char ptx[] =
 	".version 6.0\n"
 	".target sm_50\n"
@@ -64,51 +65,48 @@ static const char ptx[] =
 	"	st.shared.u64 [total+16], 0;\n"
 	"cleared:\n"
 	"	bar.sync 0;\n"
-	"	mul.wide.u32 t, block, " TEXT(
-		GRANULE_BYTES) ";\n"
-			       "	add.u64 addr, addr, t;\n"
-			       "	add.u64 end, addr, " TEXT(
-				       GRANULE_BYTES) ";\n"
-						      "	mul.wide.u32 t, block, 24;\n"
-						      "	add.u64 out, out, t;\n"
-						      /* The thread's first word has twice its number; the next pair is a stride further on. */
-						      "	mul.wide.u32 t, thread, 16;\n"
-						      "	add.u64 addr, addr, t;\n"
-						      "	shr.u64 t, t, 3;\n"
-						      "	mul.lo.u64 key, t, " CONSTANT_K1 ";\n"
-						      "	mov.u64 t, " CONSTANT_K1 ";\n"
-						      "	mul.lo.u64 step, t, " TEXT(
-							      STRIDE_WORDS) " - 1;\n"
-									    "	mov.u64 any, 0;\n"
-									    "	mov.u64 sum, 0;\n"
-									    "	mov.u64 mix, 0;\n"
-									    "loop:\n"
-									    "	ld.global.v2.u64 {a0, b0}, [addr];\n"
-									    "	ld.global.v2.u64 {a1, b1}, [addr+8192];\n"
-									    "	ld.global.v2.u64 {a2, b2}, [addr+16384];\n"
-									    "	ld.global.v2.u64 {a3, b3}, [addr+24576];\n" ADD_PAIR(
-										    "a0",
-										    "b0") ADD_PAIR("a1",
-												   "b1")
-										    ADD_PAIR("a2", "b2") ADD_PAIR(
-											    "a3",
-											    "b3") "	add.u64 addr, addr, 32768;\n"
-												  "	setp.lt.u64 p, addr, end;\n"
-												  "	@p bra loop;\n"
-												  "	atom.shared.or.b64 t, [total], any;\n"
-												  "	atom.shared.add.u64 t, [total+8], sum;\n"
-												  "	atom.shared.add.u64 t, [total+16], mix;\n"
-												  "	bar.sync 0;\n"
-												  "	setp.ne.u32 p, thread, 0;\n"
-												  "	@p ret;\n"
-												  "	ld.shared.u64 any, [total];\n"
-												  "	ld.shared.u64 sum, [total+8];\n"
-												  "	ld.shared.u64 mix, [total+16];\n"
-												  "	st.global.u64 [out], any;\n"
-												  "	st.global.u64 [out+8], sum;\n"
-												  "	st.global.u64 [out+16], mix;\n"
-												  "	ret;\n"
-												  "}\n";
+	"	mul.wide.u32 t, block, " TEXT(GRANULE_BYTES) ";\n"
+	"	add.u64 addr, addr, t;\n"
+	"	add.u64 end, addr, " TEXT(GRANULE_BYTES) ";\n"
+	"	mul.wide.u32 t, block, 24;\n"
+	"	add.u64 out, out, t;\n"
+	/* The thread's first word has twice its number; the next pair is a stride further on. */
+	"	mul.wide.u32 t, thread, 16;\n"
+	"	add.u64 addr, addr, t;\n"
+	"	shr.u64 t, t, 3;\n"
+	"	mul.lo.u64 key, t, " CONSTANT_K1 ";\n"
+	"	mov.u64 t, " CONSTANT_K1 ";\n"
+	"	mul.lo.u64 step, t, " TEXT(STRIDE_WORDS) " - 1;\n"
+	"	mov.u64 any, 0;\n"
+	"	mov.u64 sum, 0;\n"
+	"	mov.u64 mix, 0;\n"
+	"loop:\n"
+	"	ld.global.v2.u64 {a0, b0}, [addr];\n"
+	"	ld.global.v2.u64 {a1, b1}, [addr+8192];\n"
+	"	ld.global.v2.u64 {a2, b2}, [addr+16384];\n"
+	"	ld.global.v2.u64 {a3, b3}, [addr+24576];\n"
+	ADD_PAIR("a0", "b0")
+	ADD_PAIR("a1", "b1")
+	ADD_PAIR("a2", "b2")
+	ADD_PAIR("a3", "b3")
+	"	add.u64 addr, addr, 32768;\n"
+	"	setp.lt.u64 p, addr, end;\n"
+	"	@p bra loop;\n"
+	"	atom.shared.or.b64 t, [total], any;\n"
+	"	atom.shared.add.u64 t, [total+8], sum;\n"
+	"	atom.shared.add.u64 t, [total+16], mix;\n"
+	"	bar.sync 0;\n"
+	"	setp.ne.u32 p, thread, 0;\n"
+	"	@p ret;\n"
+	"	ld.shared.u64 any, [total];\n"
+	"	ld.shared.u64 sum, [total+8];\n"
+	"	ld.shared.u64 mix, [total+16];\n"
+	"	st.global.u64 [out], any;\n"
+	"	st.global.u64 [out+8], sum;\n"
+	"	st.global.u64 [out+16], mix;\n"
+	"	ret;\n"
+	"}\n";
+/* clang-format on */
 
 CUresult digest_load(const struct cuda_driver *drv, CUcontext ctx, struct digest_kernel *kernel)
 {
