@@ -33,8 +33,8 @@ void contexts_put(const struct cuda_driver *drv, const struct context *list, siz
  * Wait until the GPU has done all work of all contexts, which are left in @list (CONTEXTS_MAX of
  * them, not retained) and *@count; @deadline_ms (gate_now_ms()) at the most. Returns 0; -ETIME;
  * -ECANCELED soon after *@cancel becomes true; -EIO with the driver's error in *@error where a
- * context is broken or cannot be asked for. A wait that was given up goes on in a thread of its own until the work ends;
- * the next call waits for it first.
+ * context is broken or cannot be asked for. A wait that was given up goes on in a thread of its own
+ * until the work ends; the next call waits for it first.
  */
 int contexts_drain(const struct cuda_driver *drv, struct context *list, size_t *count,
 		   double deadline_ms, const bool *cancel, CUresult *error);

@@ -2,8 +2,9 @@
 #ifndef CUDAW_DEVICES_H
 #define CUDAW_DEVICES_H
 /*
- * The GPUs that this process sees, by ordinal: as they were when it first used CUDA, since the driver
- * cannot be asked while it is in its checkpoint, and then as restores moved the process to others.
+ * The GPUs that this process sees, by ordinal: as they were when it first used CUDA, since the
+ * driver cannot be asked while it is in its checkpoint, and then as restores moved the process to
+ * others.
  *
  * For the control thread, and for the operation under way: they change while there is none.
  */

@@ -187,7 +187,9 @@ static int regain(const struct cuda_driver *drv, double deadline_ms,
 	const char *call = "";
 
 	for (;;) {
-		/* Other jobs that wait for the same GPU must not take what this one was promised. */
+		/*
+		 * Other jobs that wait for the same GPU must not take what this one was promised.
+		 */
 		int lock = release_lock();
 		CUresult error = lock == -EAGAIN ? CUDA_ERROR_OUT_OF_MEMORY
 						 : regain_once(drv, progress, &call);

@@ -67,7 +67,9 @@ struct engine_result {
  * the gate closed and the GPU idle; no context is current, nor need be afterwards.
  */
 struct engine_moves {
-	/* Before anything is saved. 0, or -ENOTSUP with what is in the way of the pause in @text. */
+	/*
+	 * Before anything is saved. 0, or -ENOTSUP with what is in the way of the pause in @text.
+	 */
 	int (*leaving)(char *text, size_t size);
 	/*
 	 * Memory has left, and the driver's checkpoint is to take the rest after all. Returns as
@@ -134,8 +136,8 @@ int engine_moved(const char *path, const CUcheckpointGpuPair *pairs, size_t coun
 		 struct snapshot_error *error);
 
 /*
- * Lock the folder that alone has a paused job's memory, if there is one; it must not be locked while
- * a process image is made. While no operation is under way. 0 or a negative errno.
+ * Lock the folder that alone has a paused job's memory, if there is one; it must not be locked
+ * while a process image is made. While no operation is under way. 0 or a negative errno.
  */
 int engine_lock_place(struct snapshot_error *error);
 

@@ -92,7 +92,9 @@ CUresult engine_unmap(const struct cuda_driver *drv);
 /* Have the driver checkpoint the contexts. Its error, of *@call. */
 CUresult engine_release(const struct cuda_driver *drv, struct engine_progress *progress,
 			const char **call);
-/* Of a pause that left the contexts: whether they can be released now. 0, or @result says why not. */
+/*
+ * Of a pause that left the contexts: whether they can be released now. 0, or @result says why not.
+ */
 int engine_may_release(const struct cuda_driver *drv, struct engine_result *result);
 /* Release them where it has not been done: for a process image. */
 int engine_release_all(const struct cuda_driver *drv, struct engine_progress *progress,

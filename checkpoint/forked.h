@@ -12,8 +12,8 @@
  * Replace open files and mappings of files whose paths begin with @prefix: by /dev/null, and by
  * private memory that nothing is in. An open file that a program started by the child is to have
  * (not close-on-exec: an exported memory handle, perhaps) stays. Host memory of cuMemHostAlloc() is
- * no mapping of the device files, and stays as well [H100, driver 580.159]. For the child of a fork, in its fork handler: it takes no
- * lock and allocates nothing. What cannot be replaced stays.
+ * no mapping of the device files, and stays as well [H100, driver 580.159]. For the child of a
+ * fork, in its fork handler: it takes no lock and allocates nothing. What cannot be replaced stays.
  */
 void forked_let_go(const char *prefix);
 

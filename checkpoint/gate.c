@@ -43,7 +43,8 @@ static void key_make(void)
 }
 
 /*
- * A thread that calls CUDA from its last destructors is listed anew, and unlisted by the next round.
+ * A thread that calls CUDA from its last destructors is listed anew, and unlisted by the next
+ * round.
  */
 static void thread_list(struct gate_thread *self)
 {

@@ -3,10 +3,10 @@
 #define CUDAW_HOLD_H
 /*
  * The first phase of a pause of several processes that wait for each other on the GPU, and the last
- * one of their resume: what the control thread, for the command that coordinates them (protocol.h), and the engine's thread
- * (quiet.h) say to each other. The engine reports whether the GPU is idle; it gets orders. Each
- * order to step has one answer; a GPU that comes to rest later is reported as well. In a resume the
- * report is that the memory is back, and the order is to commit.
+ * one of their resume: what the control thread, for the command that coordinates them (protocol.h),
+ * and the engine's thread (quiet.h) say to each other. The engine reports whether the GPU is idle;
+ * it gets orders. Each order to step has one answer; a GPU that comes to rest later is reported as
+ * well. In a resume the report is that the memory is back, and the order is to commit.
  */
 #include <pthread.h>
 #include <stdbool.h>

@@ -34,8 +34,8 @@ size_t hostmem_available(void);
 size_t hostmem_limit(void);
 
 /*
- * A number of bytes with an optional K, M, G or T; false, and *@size untouched, for anything else, or
- * for more than a size_t holds.
+ * A number of bytes with an optional K, M, G or T; false, and *@size untouched, for anything else,
+ * or for more than a size_t holds.
  */
 bool hostmem_parse(const char *text, size_t *size);
 

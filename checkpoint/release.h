@@ -34,7 +34,9 @@ size_t release_host_bytes(const struct cuda_driver *drv, const struct context *l
 CUresult release_checkpoint(const struct cuda_driver *drv, const struct context *list, size_t count,
 			    const char **call);
 
-/* GPUs of the machine when the last checkpoint was taken; 0: NVML did not say. The engine's thread. */
+/*
+ * GPUs of the machine when the last checkpoint was taken; 0: NVML did not say. The engine's thread.
+ */
 unsigned int release_gpus(void);
 
 /*

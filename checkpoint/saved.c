@@ -135,7 +135,9 @@ size_t saved_room(size_t wanted, size_t apart, size_t *pool_slots, size_t *spill
 
 	*spill_slots = spill_space() / VMEM_GRANULE;
 	if (available < needed) {
-		/* What the pool holds would help, if it were given back; it is not worth the code. */
+		/*
+		 * What the pool holds would help, if it were given back; it is not worth the code.
+		 */
 		*pool_slots = held / VMEM_GRANULE;
 		return apart ? needed - available : 0;
 	}

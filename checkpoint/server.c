@@ -247,7 +247,9 @@ static bool take_word(const char **text, const char *word)
 	return true;
 }
 
-/* "[pause [MS]] [incremental] [hold] [image] [none|lz4|zstd] /DIR". False where it is none of that. */
+/*
+ * "[pause [MS]] [incremental] [hold] [image] [none|lz4|zstd] /DIR". False where it is none of that.
+ */
 static bool parse_order(const char *text, struct snapshot_order *order, int *timeout_ms)
 {
 	long ms = CONTROL_PAUSE_TIMEOUT_MS;

@@ -63,11 +63,14 @@ static int install(int sig, const struct sigaction *act)
 	kernel.sa_flags |= SA_SIGINFO;
 	/*
 	 * Where the program has no handler, its system calls and small stacks must not notice ours.
-	 * Its own handler runs on the stack that it asked for, as an alternate one may be too small.
+	 * Its own handler runs on the stack that it asked for, as an alternate one may be too
+	 * small.
 	 */
 	if (!handles(act))
 		kernel.sa_flags |= SA_RESTART | SA_ONSTACK;
-	/* The kernel would take ours away with a one-shot handler; handler() resets the program's. */
+	/*
+	 * The kernel would take ours away with a one-shot handler; handler() resets the program's.
+	 */
 	kernel.sa_flags &= ~SA_RESETHAND;
 	return __sigaction(sig, &kernel, NULL);
 }
@@ -160,7 +163,9 @@ static void handler(int sig, siginfo_t *info, void *ucontext)
 	errno = saved_errno;
 
 	if (!handles(&act)) {
-		/* Another thread took the one-shot handler meanwhile: what is left is the default. */
+		/*
+		 * Another thread took the one-shot handler meanwhile: what is left is the default.
+		 */
 		if (c->wish == WISH_NONE && act.sa_handler == SIG_DFL)
 			raise(sig);
 	} else if (act.sa_flags & SA_SIGINFO) {

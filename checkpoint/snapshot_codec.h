@@ -2,8 +2,9 @@
 #ifndef CUDAW_SNAPSHOT_CODEC_H
 #define CUDAW_SNAPSHOT_CODEC_H
 /*
- * Compressing a chunk and getting it back: LZ4 blocks, and Zstandard frames of level 1. Either takes
- * and gives exactly SNAPSHOT_CHUNK bytes. What is read may be forged: it makes an error at worst.
+ * Compressing a chunk and getting it back: LZ4 blocks, and Zstandard frames of level 1. Either
+ * takes and gives exactly SNAPSHOT_CHUNK bytes. What is read may be forged: it makes an error at
+ * worst.
  */
 #include "checkpoint/snapshot_format.h"
 
@@ -33,8 +34,8 @@ struct snapshot_unpacker {
 };
 
 /*
- * Get the chunk back from the @stored bytes at @data into @chunk. 0; -EBADMSG where it is none, with
- * what is wrong in *@why; or -ENOMEM.
+ * Get the chunk back from the @stored bytes at @data into @chunk. 0; -EBADMSG where it is none,
+ * with what is wrong in *@why; or -ENOMEM.
  */
 int snapshot_unpack(struct snapshot_unpacker *unpacker, enum snapshot_codec codec, const void *data,
 		    size_t stored, void *chunk, const char **why);

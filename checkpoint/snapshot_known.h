@@ -36,7 +36,9 @@ int snapshot_known_init(struct snapshot_known *known, int dir, const struct snap
 int snapshot_known_plan(struct snapshot_known *known, struct snapshot_chunk *chunks,
 			size_t nchunks);
 
-/* The chunk that the snapshot before had at @address with @digest; NULL: none that is to be kept. */
+/*
+ * The chunk that the snapshot before had at @address with @digest; NULL: none that is to be kept.
+ */
 const struct snapshot_chunk *snapshot_known_has(const struct snapshot_known *known,
 						uint64_t address, struct hash128 digest);
 

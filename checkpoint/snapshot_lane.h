@@ -47,8 +47,8 @@ void snapshot_lane_init(struct snapshot_lane *lane, uint32_t number);
 
 /*
  * Begin to store the 2 MiB at @data, and say where in @chunk; nobody changes them before
- * snapshot_lane_finish(), unless they are in lane->buffer, which is another one afterwards. An error
- * may be that of an earlier chunk. 0 or a negative errno.
+ * snapshot_lane_finish(), unless they are in lane->buffer, which is another one afterwards. An
+ * error may be that of an earlier chunk. 0 or a negative errno.
  */
 int snapshot_lane_put(struct snapshot_lanes *lanes, struct snapshot_lane *lane,
 		      struct snapshot_chunk *chunk, const char *data, struct snapshot_error *error);

@@ -85,8 +85,8 @@ static int *list_ring(int fd)
 }
 
 /*
- * Whether this thread has a seccomp filter, which the threads that it makes have too. Not by prctl(),
- * which a filter may answer by a signal as well.
+ * Whether this thread has a seccomp filter, which the threads that it makes have too. Not by
+ * prctl(), which a filter may answer by a signal as well.
  */
 static bool is_filtered(void)
 {
@@ -187,7 +187,9 @@ void snapshot_queue_submit(struct snapshot_queue *q, struct snapshot_flight *f,
 	f->done = r;
 }
 
-/* From the ring; what is short there, or wanted in another way by this file system, is done here. */
+/*
+ * From the ring; what is short there, or wanted in another way by this file system, is done here.
+ */
 static struct snapshot_request *take_from_ring(struct snapshot_queue *q, struct snapshot_flight *f,
 					       bool wait)
 {

@@ -76,8 +76,8 @@ struct snapshot_totals {
  * where it is the one that this process wrote last, or a copy of it; else it is a full one. @codec:
  * how to compress, where that costs no time; SNAPSHOT_RAW: not at all. @bytes: how much GPU memory
  * may have to be written. A disk that surely has too little room for it is refused now, not in the
- * middle: a full snapshot needs @bytes, or, where it is compressed, what they shrink to at the best.
- * What an incremental one needs is not known yet, and not checked. 0 or a negative errno.
+ * middle: a full snapshot needs @bytes, or, where it is compressed, what they shrink to at the
+ * best. What an incremental one needs is not known yet, and not checked. 0 or a negative errno.
  */
 int snapshot_begin(const char *path, bool incremental, enum snapshot_codec codec, size_t bytes,
 		   struct snapshot_writer **writer, struct snapshot_error *error);

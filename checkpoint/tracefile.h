@@ -32,8 +32,8 @@
 #define TRACEFILE_PAGE 4096
 
 /*
- * Create @path or, where that exists, @path.PID or @path.PID.N: never a file that is there. @line is
- * its first event, as below. Returns 0 or a negative errno.
+ * Create @path or, where that exists, @path.PID or @path.PID.N: never a file that is there. @line
+ * is its first event, as below. Returns 0 or a negative errno.
  */
 int tracefile_open(const char *path, char *line, size_t len);
 

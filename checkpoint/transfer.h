@@ -79,9 +79,9 @@ struct transfer {
 
 /*
  * Move all pieces and wait until they have arrived. Returns 0; -ENOMEM where host pages could not
- * be had; -ECANCELED; -EIO with the driver's error in @error; -EILSEQ where a granule is not what it was;
- * another negative errno of the spill file. The GPU must be idle and nobody else may touch the
- * memory. No context is current afterwards.
+ * be had; -ECANCELED; -EIO with the driver's error in @error; -EILSEQ where a granule is not what
+ * it was; another negative errno of the spill file. The GPU must be idle and nobody else may touch
+ * the memory. No context is current afterwards.
  */
 int transfer_run(struct transfer *transfer);
 

@@ -6,9 +6,10 @@
  * is changed, so that the job is not harmed. The objects themselves are counted by unmanaged.h.
  *
  * Multicast objects have no place in a pause. With translated addressing neither have graphs, nor
- * textures on linear memory: the driver keeps real addresses in them, which change. Memory that another process shares stays where it
- * is with CUDAW_RELEASE=memory, which leaves it to the driver; with CUDAW_RELEASE=all this process
- * would have to let go of what the other one goes on using.
+ * textures on linear memory: the driver keeps real addresses in them, which change. Memory that
+ * another process shares stays where it is with CUDAW_RELEASE=memory, which leaves it to the
+ * driver; with CUDAW_RELEASE=all this process would have to let go of what the other one goes on
+ * using.
  */
 #include "vmem/driver.h"
 

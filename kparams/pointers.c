@@ -10,8 +10,9 @@
  *  - Another image of the same fatbin, for an architecture whose records have spaces.
  *
  * Function pointers have a state space as well; only the name tells them apart. No space proves
- * nothing: older compilers write none. Where a name has types, an image has little to add: names know
- * every one of the 245,000 pointers in the records with spaces of NVIDIA's libraries and PyTorch.
+ * nothing: older compilers write none. Where a name has types, an image has little to add: names
+ * know every one of the 245,000 pointers in the records with spaces of NVIDIA's libraries and
+ * PyTorch.
  */
 #include "kparams/internal.h"
 

@@ -27,7 +27,10 @@ int coordinate_take(struct job *job, const char *value);
 /* Give orders. Returns in how many milliseconds to look again, @idle_ms where nobody is held. */
 int coordinate_tick(struct job **jobs, size_t n, int idle_ms);
 
-/* True where nothing will stop the job's operation any more: it has no party, or was told to commit. */
+/*
+ * True where nothing will stop the job's operation any more: it has no party, or was told to
+ * commit.
+ */
 bool coordinate_is_over(const struct job *job);
 
 /* True where the job ended only because of another one of its party. */

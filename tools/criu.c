@@ -160,8 +160,9 @@ static void read_log(struct criu *criu)
 }
 
 /*
- * The folder of images, which root must not take from anybody: processes are made of it. It is handed
- * to CRIU open, as the folder that it is in may be the job's owner's. A negative errno with why.
+ * The folder of images, which root must not take from anybody: processes are made of it. It is
+ * handed to CRIU open, as the folder that it is in may be the job's owner's. A negative errno with
+ * why.
  */
 static int open_images(struct criu *criu, const char *images)
 {

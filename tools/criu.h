@@ -2,8 +2,8 @@
 #ifndef CUDAW_CRIU_H
 #define CUDAW_CRIU_H
 /*
- * CRIU (https://criu.org), which makes images of processes and starts processes from them: CUDAW_CRIU
- * or "criu" in PATH. It is run as a program of its own.
+ * CRIU (https://criu.org), which makes images of processes and starts processes from them:
+ * CUDAW_CRIU or "criu" in PATH. It is run as a program of its own.
  *
  * 4.1 or later: 3.17, as in Debian 12, fails on Linux 6.18 at its vDSO. Its plugins are left out:
  * the one for CUDA would want to do what is done already.

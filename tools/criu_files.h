@@ -2,9 +2,10 @@
 #ifndef CUDAW_CRIU_FILES_H
 #define CUDAW_CRIU_FILES_H
 /*
- * What the processes of a CRIU image have open: files.img and remap-fpath.img, as CRIU 4 writes them
- * (its images/fdinfo.proto, regfile.proto, sk-unix.proto, remap-file-path.proto, include/magic.h): two magic
- * numbers, then entries of a 32-bit length and a Protocol Buffers message.
+ * What the processes of a CRIU image have open: files.img and remap-fpath.img, as CRIU 4 writes
+ * them (its images/fdinfo.proto, regfile.proto, sk-unix.proto, remap-file-path.proto,
+ * include/magic.h): two magic numbers, then entries of a 32-bit length and a Protocol Buffers
+ * message.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -28,8 +29,9 @@ struct criu_files {
 };
 
 /*
- * Read them from the folder of images that is open as @folder. 0 or a negative errno: -EBADMSG where
- * they are not as described. To be given to criu_files_free(), which takes a zeroed one as well.
+ * Read them from the folder of images that is open as @folder. 0 or a negative errno: -EBADMSG
+ * where they are not as described. To be given to criu_files_free(), which takes a zeroed one as
+ * well.
  */
 int criu_files_read(int folder, struct criu_files *files);
 void criu_files_free(struct criu_files *files);

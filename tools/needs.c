@@ -142,7 +142,8 @@ static int check_driver(const struct snapshot *s, const struct probe *probe)
 		return EXIT_UNSUPPORTED;
 	}
 	if (probe->ndevices < (int)m->ndevices) {
-		complain("%s: expected %zu GPUs, found %d", s->path, m->ndevices, probe->ndevices);
+		complain("%s: expected %zu GPU%s, found %d", s->path, m->ndevices,
+			 m->ndevices == 1 ? "" : "s", probe->ndevices);
 		return EXIT_UNSUPPORTED;
 	}
 	return EXIT_DONE;

@@ -170,7 +170,10 @@ static bool pipes_stay_inside(const struct list *mine, const struct list *others
 	return true;
 }
 
-/* The address of @text, in hexadecimal as in /proc/net/tcp: 32-bit words of the machine, and a port. */
+/*
+ * The address of @text, in hexadecimal as in /proc/net/tcp: 32-bit words of the machine, and a
+ * port.
+ */
 static void address_text(const char *text, char *buf, size_t size)
 {
 	char host[INET6_ADDRSTRLEN] = "?";
@@ -243,7 +246,9 @@ static bool no_network_has_tcp(const struct tree *tree, const struct list *mine,
 	return true;
 }
 
-/* Ask the kernel for the Unix socket @inode. Its answer in @buf; its length, 0 where there is none. */
+/*
+ * Ask the kernel for the Unix socket @inode. Its answer in @buf; its length, 0 where there is none.
+ */
 static ssize_t ask_unix(int netlink, ino_t inode, void *buf, size_t size)
 {
 	struct {

@@ -197,7 +197,10 @@ static int make_runtime_dir(const struct restoring *r)
 		return -EINVAL;
 	}
 	dir = rundir_open(path, uid, &why);
-	/* Of folders of others the usual one is made: the manifest may be anybody's, and say anything. */
+	/*
+	 * Of folders of others the usual one is made: the manifest may be anybody's, and say
+	 * anything.
+	 */
 	if (dir == -ENOENT && (uid == geteuid() || (!rundir_path(uid, usual, sizeof(usual), &why) &&
 						    !strcmp(path, usual)))) {
 		dir = rundir_create(path, geteuid(), &why);

@@ -2,11 +2,13 @@
 #ifndef CUDAW_SETTINGS_H
 #define CUDAW_SETTINGS_H
 /*
- * The variables that jobs read, looked at before a job does: it would say what it cannot use when it
- * comes to use it, perhaps hours later.
+ * The variables that jobs read, looked at before a job does: it would say what it cannot use when
+ * it comes to use it, perhaps hours later.
  */
 
-/* Call @say for each that is set in the environment and cannot be used as it is, with the reason. */
+/*
+ * Call @say for each that is set in the environment and cannot be used as it is, with the reason.
+ */
 void settings_check(void (*say)(void *arg, const char *variable, const char *value,
 				const char *why),
 		    void *arg);

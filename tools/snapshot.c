@@ -150,7 +150,9 @@ static void give_up(struct taking *t)
 			 t->path);
 }
 
-/* The image, and the commit, in the folder that is open and locked as @dir. 0 or a negative errno. */
+/*
+ * The image, and the commit, in the folder that is open and locked as @dir. 0 or a negative errno.
+ */
 static int add_image(struct taking *t, int dir, const struct snapshot_manifest *m,
 		     struct snapshot_error *error)
 {

@@ -66,8 +66,8 @@ struct trace_stat {
 };
 
 /*
- * Read a trace. Returns 0, -EBADMSG where it is none of cudaw's, -ENOTSUP where it is one of a newer
- * cudaw, or another negative errno. @stat is to be freed in any case.
+ * Read a trace. Returns 0, -EBADMSG where it is none of cudaw's, -ENOTSUP where it is one of a
+ * newer cudaw, or another negative errno. @stat is to be freed in any case.
  */
 int trace_stat_read(FILE *file, struct trace_stat *stat);
 void trace_stat_free(struct trace_stat *stat);

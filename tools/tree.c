@@ -17,7 +17,9 @@ bool tree_has(const struct tree *tree, pid_t pid)
 	return false;
 }
 
-/* Add the children of those in @tree. Whether there may be more: some were added, and all had room. */
+/*
+ * Add the children of those in @tree. Whether there may be more: some were added, and all had room.
+ */
 static bool add_children(struct tree *tree)
 {
 	DIR *proc = opendir("/proc");

@@ -387,7 +387,9 @@ static CUresult free_small(struct region *r, CUdeviceptr ptr)
 	if (slab_live(r->slab, NULL))
 		return CUDA_SUCCESS;
 	set_idle(r, true);
-	/* One empty slab stays, for a program that allocates and frees one block again and again. */
+	/*
+	 * One empty slab stays, for a program that allocates and frees one block again and again.
+	 */
 	if (heap->spare && heap->spare != r && heap->spare->idle)
 		region_release(r);
 	else

@@ -48,10 +48,10 @@
 #define VMEM_PIECE (1UL << 30)
 #define VMEM_CACHE (256UL << 20) /* freed large regions that stay mapped, for each device */
 /*
- * Free of driver and host mappings, as is all from 0x1000_0000_0000 to 0x7e00_0000_0000 [H200, driver
- * 580]. The upper half of an address, as a number, should be none that programs use: a word of two
- * sizes or strides of 32 bits in a kernel's parameters looks like a pointer else. From this base on
- * it is no multiple of 128 for 508 GiB (0x6000 is 3 << 13).
+ * Free of driver and host mappings, as is all from 0x1000_0000_0000 to 0x7e00_0000_0000 [H200,
+ * driver 580]. The upper half of an address, as a number, should be none that programs use: a word
+ * of two sizes or strides of 32 bits in a kernel's parameters looks like a pointer else. From this
+ * base on it is no multiple of 128 for 508 GiB (0x6000 is 3 << 13).
  */
 #ifndef VMEM_BASE /* sanitizer builds have other uses for it */
 #define VMEM_BASE 0x6b8100000000UL

@@ -28,7 +28,9 @@
 static const char *const names[] = {LIBCUDA_EXPORTS(TRAMP_NAME)};
 #define NEXPORTS (sizeof(names) / sizeof(names[0]))
 
-/* Real address -> ours, open addressing; written while binding, and "ours" once more by cuInit(). */
+/*
+ * Real address -> ours, open addressing; written while binding, and "ours" once more by cuInit().
+ */
 #define SWAP_SLOTS 2048
 _Static_assert(SWAP_SLOTS >= 2 * NEXPORTS, "the table of swaps is too small");
 static struct {
@@ -203,8 +205,8 @@ void libcuda_bind(void)
 }
 
 /*
- * After cuInit() and before it returns: there is no context yet, and so neither memory nor GPU code.
- * Where the devices cannot map, addresses are translated, unless the user asked for others.
+ * After cuInit() and before it returns: there is no context yet, and so neither memory nor GPU
+ * code. Where the devices cannot map, addresses are translated, unless the user asked for others.
  */
 static void decide_addressing(void)
 {

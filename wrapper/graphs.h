@@ -34,8 +34,8 @@ void graphs_add(CUgraph graph);
 void graphs_remove(CUgraph graph);
 
 /*
- * @exec was made of @graph, with these flags; or updated with it, after which graphs_usable() refuses
- * it no more; it is about to be destroyed.
+ * @exec was made of @graph, with these flags; or updated with it, after which graphs_usable()
+ * refuses it no more; it is about to be destroyed.
  */
 void graphs_instantiated(CUgraphExec exec, CUgraph graph, unsigned long long flags);
 void graphs_updated(CUgraphExec exec, CUgraph graph);

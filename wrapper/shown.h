@@ -14,8 +14,8 @@
 const struct graph_node *shown_node(CUgraphNode node, CUgraphNodeType type);
 
 /*
- * @node is about to be destroyed, which may fail; only now can the nodes of its child graph be found.
- * It is gone, with those. @graph is about to go, with all its nodes.
+ * @node is about to be destroyed, which may fail; only now can the nodes of its child graph be
+ * found. It is gone, with those. @graph is about to go, with all its nodes.
  */
 void shown_leaving_node(CUgraphNode node);
 void shown_forget_node(CUgraphNode node);

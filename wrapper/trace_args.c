@@ -45,7 +45,9 @@ void trace_dim(struct trace_event *event, const char *key, struct trace_dim dim)
 	trace_arg_end(event);
 }
 
-/* Only the driver knows managed memory, pools and pinned memory; what it does not know is host's. */
+/*
+ * Only the driver knows managed memory, pools and pinned memory; what it does not know is host's.
+ */
 static unsigned int type_of(unsigned long long ptr)
 {
 	unsigned int type = CU_MEMORYTYPE_HOST;

@@ -87,7 +87,9 @@ size_t trace_sum(const size_t *sizes, size_t count);
 #define COPY_BYTES_2D(p) ((p)->WidthInBytes * (p)->Height)
 #define COPY_BYTES_3D(p) ((p)->WidthInBytes * (p)->Height * (p)->Depth)
 
-/* A module, a library or a context goes: the driver may give out the handles of its kernels anew. */
+/*
+ * A module, a library or a context goes: the driver may give out the handles of its kernels anew.
+ */
 void trace_kernels_forget(void);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What direct I/O reaches on a disk, with nothing else done: a file for each thread, written or read
- * from its beginning to its end in requests of 2 MiB, one at a time. Writing ends with an fsync. No
- * two pages that are written are equal, and none can be compressed.
+ * What direct I/O reaches on a disk, with nothing else done: a file for each thread, written or
+ * read from its beginning to its end in requests of 2 MiB, one at a time. Writing ends with an
+ * fsync. No two pages that are written are equal, and none can be compressed.
  *
  *	bench_disk write|read DIR MIB THREADS
  */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Takes digests of memory on the GPU and compares them with the formula, for contents of several
- * kinds. It uses the driver as our engine does, by its table. With a number it then takes those of so
- * many GiB, twice, and prints how fast the second time was.
+ * kinds. It uses the driver as our engine does, by its table. With a number it then takes those of
+ * so many GiB, twice, and prints how fast the second time was.
  *
  *	digests [GIB]
  */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Forks while another thread is in the middle of the process's first CUDA call, before the driver
- * is: the child uses CUDA, which it may. The thread is held there by what cudaw has to say to a full
- * pipe as stderr, as it does with CUDAW_CHECK=nonsense.
+ * is: the child uses CUDA, which it may. The thread is held there by what cudaw has to say to a
+ * full pipe as stderr, as it does with CUDAW_CHECK=nonsense.
  */
 #include "tests/programs/kernels.h"
 

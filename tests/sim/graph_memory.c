@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Allocation nodes of graphs. Unlike a GPU's, the memory is there from the capture of its
- * allocation until the last graph with that node is destroyed, and a free does nothing, in the graph
- * or later: the next launch allocates the same bytes again.
+ * allocation until the last graph with that node is destroyed, and a free does nothing, in the
+ * graph or later: the next launch allocates the same bytes again.
  */
 #include "tests/sim/sim.h"
 

@@ -24,7 +24,9 @@ struct sim_module {
 	struct sim_ctx *ctx; /* NULL for a library */
 	char *image;
 	struct sim_global *globals;
-	/* A function handle is the address of its kernel's cell; NULL where the image has it not. */
+	/*
+	 * A function handle is the address of its kernel's cell; NULL where the image has it not.
+	 */
 	const struct sim_kernel *functions[MAX_KERNELS];
 };
 

@@ -427,7 +427,9 @@ struct sim_array *array_find(CUarray handle);
 void *texture_element(CUtexObject texture, size_t x, size_t y);
 void *surface_element(CUsurfObject surface, size_t x, size_t y);
 
-/* copy.c: one run of bytes, on the stream; waited for where @sync or the host's memory ask for it. */
+/*
+ * copy.c: one run of bytes, on the stream; waited for where @sync or the host's memory ask for it.
+ */
 enum sim_direction { TO_DEVICE, TO_HOST, ON_DEVICE = -1 };
 CUresult copy_linear(struct sim_stream *s, CUdeviceptr dst, CUdeviceptr src, size_t size,
 		     enum sim_direction direction, bool sync);

@@ -8,8 +8,8 @@
  *						edited, or into an index
  *	mksnapshot fuzz DIR			an input of tests/fuzz/snapshot.c, on stdout
  *
- * The contents follow from SEED: of ten chunks one is zeros, two are equal, the rest differ. All but
- * the last can be compressed.
+ * The contents follow from SEED: of ten chunks one is zeros, two are equal, the rest differ. All
+ * but the last can be compressed.
  */
 #include "checkpoint/manifest.h"
 #include "checkpoint/snapshot_codec.h"

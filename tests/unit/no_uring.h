@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef CUDAW_NO_URING_H
 #define CUDAW_NO_URING_H
-/* What becomes of io_uring_setup() in this process, as a container's or a program's filter has it. */
+/*
+ * What becomes of io_uring_setup() in this process, as a container's or a program's filter has it.
+ */
 #include <check.h>
 #include <errno.h>
 #include <linux/filter.h>

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the first look-up of a kernel costs, in the container of each of the toolkit's libraries that
- * has the largest image: with a driver that knows parameters at most LIMIT_MS for any kernel of it;
- * with an older one the image is read, which is a figure. CPU time, as other tests run as well.
+ * What the first look-up of a kernel costs, in the container of each of the toolkit's libraries
+ * that has the largest image: with a driver that knows parameters at most LIMIT_MS for any kernel
+ * of it; with an older one the image is read, which is a figure. CPU time, as other tests run as
+ * well.
  */
 #include "calls.h"
 #include "kparams/internal.h"

@@ -64,7 +64,9 @@ static const struct {
 	{"_Z1fIZ4mainEUliE_EvT_PS1_", ".P"},
 	{"_Z1fIZ4mainEUlT_E_EvS1_", "."},
 	{"_Z1fIZN1S1gIiEEvT_EUlvE0_PdEvS3_T0_", ".P"},
-	/* S2_ is T0_ of g(), a float, where the lambda is named, and T0_ of k() where k() takes it. */
+	/*
+	 * S2_ is T0_ of g(), a float, where the lambda is named, and T0_ of k() where k() takes it.
+	 */
 	{"_Z1kIZ1gIbfEvT_T0_EUlvE_1AEviS1_S2_", "n.."},
 	{"_Z1kIZ1gIbfEvT_T0_EUlvE_PiEviS1_S2_", "n.P"},
 	{"_ZZ4mainENKUlPiE_clES_", "P"},

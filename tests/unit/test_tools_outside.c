@@ -27,8 +27,8 @@ static struct tree tree;
 static char why[512];
 
 /*
- * Whether @text is why this process and its children cannot be carried. They have pipes to the test's
- * runner, which are looked at last.
+ * Whether @text is why this process and its children cannot be carried. They have pipes to the
+ * test's runner, which are looked at last.
  */
 static bool is_refused_for(const char *text)
 {
@@ -45,7 +45,10 @@ static int wait_for_signal(void *arg)
 	return 0;
 }
 
-/* Children that share this process's memory: they are cheap. False where the system has not as many. */
+/*
+ * Children that share this process's memory: they are cheap. False where the system has not as
+ * many.
+ */
 static bool have_children(size_t count)
 {
 	char *stacks = malloc(count * STACK);

@@ -207,7 +207,9 @@ START_TEST(ends_are_known_after_a_pause)
 }
 END_TEST
 
-/* What is allocated at the same address is another one, whether it was unmapped in between or not. */
+/*
+ * What is allocated at the same address is another one, whether it was unmapped in between or not.
+ */
 START_TEST(ends_are_forgotten_with_their_allocation)
 {
 	const size_t size = _i ? 2 * VMEM_CACHE : 4 * MB;
