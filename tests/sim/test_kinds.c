@@ -73,6 +73,8 @@ START_TEST(test_graph_memory)
 	ok(cu.cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
 	ok(cu.cuMemAlloc_v2(&data, 4096));
 	ok(cu.cuMemsetD32_v2(data, 5, 1024));
+	/* A stream that does not wait for the default one is next. */
+	ok(cu.cuCtxSynchronize());
 	before = free_memory();
 	ok(cu.cuStreamBeginCapture_v2(s, CU_STREAM_CAPTURE_MODE_GLOBAL));
 	ok(cu.cuMemAllocAsync(&temporary, 4096, s));
