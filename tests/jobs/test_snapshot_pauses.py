@@ -72,6 +72,13 @@ def goes_on(job):
     job.wait_steps(job.steps() + 3)
 
 
+def resumes_well(job):
+    """What it ends with shows whether it had its memory."""
+    cudaw_ok("resume", job.pid)
+    goes_on(job)
+    job.finish()
+
+
 @not_by_tsan
 def a_pause_while_criu_works_holds():
     for by in ("command", "signal"):
@@ -83,9 +90,7 @@ def a_pause_while_criu_works_holds():
         equal((said["paused"], said["resume"]), (True, []), f"what is said after a {by}")
         equal((job.state(), told(job, "snapshot")), ("paused", snapshot.path), "the state, and where")
         nobody_writes_there(snapshot.path)
-        cudaw_ok("resume", job.pid)
-        goes_on(job)
-        job.finish()
+        resumes_well(job)
 
 
 @not_by_tsan
@@ -117,9 +122,7 @@ def a_pause_before_it_holds():
     check("; it stays paused" in snapshot.end(), "it is not said")
     equal(job.state(), "paused", "the state")
     nobody_writes_there(snapshot.path)
-    cudaw_ok("resume", job.pid)
-    goes_on(job)
-    job.finish()
+    resumes_well(job)
 
 
 @not_by_tsan
@@ -132,9 +135,7 @@ def a_pause_holds_where_criu_fails():
     check(f"{job.pid} stays paused, and {snapshot.path} has its memory" in said, said)
     equal(job.state(), "paused", "the state")
     nobody_writes_there(snapshot.path)
-    cudaw_ok("resume", job.pid)
-    goes_on(job)
-    job.finish()
+    resumes_well(job)
 
 
 def a_pause_under_way_holds():
@@ -201,9 +202,7 @@ def a_pause_while_it_waits_for_memory_holds():
     check("; it stays paused" in snapshot.end(), "it is not said")
     equal((job.state(), told(job, "snapshot")), ("paused", None), "the state, and where")
     other.discard()
-    cudaw_ok("resume", job.pid)
-    goes_on(job)
-    job.finish()
+    resumes_well(job)
 
 
 @not_by_tsan
@@ -220,9 +219,7 @@ def a_resume_that_fails_leaves_the_folder_locked():
     equal(job.state(), "failed", "the state")
     os.rename(data + ".good", data)
     nobody_writes_there(snapshot.path)
-    cudaw_ok("resume", job.pid)
-    goes_on(job)
-    job.finish()
+    resumes_well(job)
 
 
 @not_by_tsan
@@ -355,9 +352,7 @@ def a_paused_job_stays_so_when_the_command_is_killed():
         equal((job.state(), told(job, "snapshot")), ("paused", snapshot.path), "the state, and where")
         snapshot.let_criu_go()
         snapshot.end(-signal.SIGKILL)
-        cudaw_ok("resume", job.pid)
-        goes_on(job)
-        job.finish()
+        resumes_well(job)
 
 
 def what_a_killed_command_asked_for_is_seen_through():
