@@ -10,6 +10,24 @@
 #define LOG_PREFIX "vmem: "
 #include "vmem/log.h"
 
+#define WINDOW (1UL << 32) /* of addresses with the same upper half */
+#define LEAD   (512UL << 20)
+#define NPARTS (sizeof(parts) / sizeof(parts[0]))
+
+/* Of a window, what small allocations use where space is scattered: floats of 8.6e9 and more ... */
+static const struct {
+	size_t start, end;
+} parts[] = {
+	{0x50000000, 0x7f000000},
+	{0x90000000, 0xb0000000}, /* of -5.7e-29 to -4.7e-10 */
+	{0xd0000000, 0xf0000000}, /* of -8.6e9 and less */
+};
+
+/* Of the free runs that a segment begins with. */
+#define SEGMENT_RUNS (SPACE_SEGMENT / 2 / WINDOW * NPARTS + 1)
+
+_Static_assert(VMEM_BASE % WINDOW == 0, "segments begin with a window");
+
 int space_init(struct space *space)
 {
 	size_t bytes = SPACE_SIZE / VMEM_GRANULE * sizeof(*space->owners);
@@ -57,12 +75,12 @@ static bool starts_segment(const struct space *space, CUdeviceptr ptr)
 }
 
 /*
- * Between two free runs lies something owned or the start of a segment: with room for that many,
- * space_free() never has to allocate, and so cannot fail.
+ * Between two free runs lies something owned, or what lay between them at first: with room for that
+ * many, space_free() never has to allocate, and so cannot fail.
  */
 static int runs_make_room(struct space *space)
 {
-	size_t need = space->nowned + 1 + SPACE_MAX_SEGMENT;
+	size_t need = space->nowned + 1 + SPACE_MAX_SEGMENT * SEGMENT_RUNS;
 	struct space_run *runs;
 
 	if (need <= space->max_runs)
@@ -97,6 +115,19 @@ static void runs_insert(struct space *space, CUdeviceptr start, size_t size)
 		memmove(r + 1, r, (space->nruns++ - i) * sizeof(*r));
 		*r = (struct space_run){start, size};
 	}
+}
+
+/* The free runs of a new segment that is to have room for @wanted in one piece. */
+static void segment_insert(struct space *space, CUdeviceptr start, size_t size, size_t wanted)
+{
+	CUdeviceptr rest = start, end = start + size;
+
+	if (space->scattered && wanted <= size / 2)
+		for (; rest < start + size / 2; rest += WINDOW)
+			for (size_t i = 0; i < NPARTS; i++)
+				runs_insert(space, rest + parts[i].start,
+					    parts[i].end - parts[i].start);
+	runs_insert(space, rest, end - rest);
 }
 
 /* Reserve one more segment, large enough for @size. */
@@ -139,7 +170,7 @@ static CUresult reserve(struct space *space, const struct cuda_driver *drv, size
 		return CUDA_ERROR_NOT_SUPPORTED;
 	}
 	space->segments[space->nsegments++] = start;
-	runs_insert(space, start, segment);
+	segment_insert(space, start, segment, size);
 	/* Publish last: from here on a lookup may read the table there. */
 	atomic_store(&space->reserved, reserved + segment);
 	return CUDA_SUCCESS;
@@ -155,24 +186,33 @@ static struct space_run *best_fit(struct space *space, size_t size)
 	return best;
 }
 
+/* How much is taken for @size bytes. Where it is more, they begin LEAD behind its start. */
+static size_t taken(const struct space *space, size_t size)
+{
+	if (!space->scattered || size <= parts[0].end - parts[0].start)
+		return size;
+	return (size + LEAD + WINDOW - 1) & ~(WINDOW - 1);
+}
+
 CUresult space_alloc(struct space *space, const struct cuda_driver *drv, size_t size, void *owner,
 		     CUdeviceptr *start)
 {
+	size_t take = taken(space, size);
 	struct space_run *run;
 
 	if (runs_make_room(space))
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	run = best_fit(space, size);
+	run = best_fit(space, take);
 	if (!run) {
-		CUresult rc = reserve(space, drv, size);
+		CUresult rc = reserve(space, drv, take);
 
 		if (rc != CUDA_SUCCESS)
 			return rc;
-		run = best_fit(space, size);
+		run = best_fit(space, take);
 	}
-	*start = run->start;
-	run->start += size;
-	run->size -= size;
+	*start = run->start + (take > size ? LEAD : 0);
+	run->start += take;
+	run->size -= take;
 	if (!run->size)
 		memmove(run, run + 1, (size_t)(space->runs + --space->nruns - run) * sizeof(*run));
 	space->nowned++;
@@ -182,9 +222,22 @@ CUresult space_alloc(struct space *space, const struct cuda_driver *drv, size_t 
 
 void space_free(struct space *space, CUdeviceptr start, size_t size)
 {
+	size_t take = taken(space, size);
+
 	set_owner(space, start, size, NULL);
 	space->nowned--;
-	runs_insert(space, start, size);
+	runs_insert(space, start - (take > size ? LEAD : 0), take);
+}
+
+/* The first address above @from, which is neither owned nor in a free run, that may be either. */
+static CUdeviceptr behind_gap(CUdeviceptr from)
+{
+	CUdeviceptr window = from - from % WINDOW;
+
+	for (size_t i = 0; i < NPARTS; i++)
+		if (from < window + parts[i].start)
+			return window + parts[i].start;
+	return window + WINDOW;
 }
 
 void *space_next(const struct space *space, CUdeviceptr from)
@@ -195,7 +248,15 @@ void *space_next(const struct space *space, CUdeviceptr from)
 	/* Start behind the free run that @from lies in, if any, and skip those that follow. */
 	if (i > 0 && from < space->runs[i - 1].start + space->runs[i - 1].size)
 		from = space->runs[i - 1].start + space->runs[i - 1].size;
-	while (i < space->nruns && space->runs[i].start == from)
-		from += space->runs[i++].size;
-	return from < end ? space_find(space, from) : NULL;
+	while (from < end) {
+		void *owner = space_find(space, from);
+
+		if (owner)
+			return owner;
+		if (i < space->nruns && space->runs[i].start == from)
+			from += space->runs[i++].size;
+		else
+			from = behind_gap(from);
+	}
+	return NULL;
 }

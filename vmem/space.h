@@ -13,6 +13,12 @@
  * takes memory. Free runs of granules are an array sorted by address: best fit looks at all of
  * them, which is cheap beside the driver calls that follow.
  *
+ * Where pointers are told by their value alone (translate.h), a word of a kernel's parameters with a
+ * number in its lower half, and in its upper half what was left of a pointer, must not look like
+ * one [PyTorch 2.11, H200: a stride of 0 became another, in a struct that is not wholly set]. Space
+ * is then scattered: allocations of up to 752 MiB have addresses whose lower halves are no sizes,
+ * floats or small negative numbers, larger ones begin 512 MiB behind a multiple of 4 GiB.
+ *
  * Locking: the caller serialises everything but space_find() and space_contains().
  */
 #include "vmem/vmem.h"
@@ -34,7 +40,8 @@ struct space {
 	_Atomic size_t reserved; /* bytes of address space from VMEM_BASE up */
 	CUdeviceptr segments[SPACE_MAX_SEGMENT];
 	size_t nsegments;
-	bool refused; /* the driver does not give the addresses that we need */
+	bool refused;   /* the driver does not give the addresses that we need */
+	bool scattered; /* to be set before the first allocation */
 	struct space_run *runs;
 	size_t nruns, max_runs;
 	size_t nowned; /* runs that have an owner */

@@ -692,6 +692,7 @@ int vmem_init(const struct cuda_driver *drv)
 	pthread_mutex_lock(&vm.lock);
 	if (!vm.drv) {
 		rc = space_init(&vm.space);
+		vm.space.scattered = translate_is_on();
 		if (!rc)
 			vm.drv = drv;
 	}

@@ -640,6 +640,40 @@ START_TEST(windows)
 }
 END_TEST
 
+/*
+ * A number beside what was left of a pointer. Large allocations are safe from sizes only, and where
+ * they go on into a next window not there.
+ */
+START_TEST(numbers_beside_halves_of_pointers)
+{
+	const uint32_t numbers[] = {0,          1,          4096,       0x100000,   0x1fffffff,
+				    0x3f800000, 0x45000000, 0x7f800000, 0x7fffffff, 0x80000000,
+				    0xbf800000, 0xc5000000, 0xff800000, 0xfffffff0, 0xffffffff};
+	const size_t sizes[] = {2 * MB,    20 * MB,   600 * MB, 700 * MB,
+				1024 * MB, 3000 * MB, 9000 * MB};
+	CUdeviceptr ptrs[300];
+
+	for (size_t i = 0; i < 300; i++)
+		ptrs[i] = alloc_at(0x7f0000000000 + i * 10000 * MB, sizes[i % 7]);
+	for (size_t i = 0; i < 300; i++) {
+		size_t small = i % 7 < 4, count = small ? sizeof(numbers) / sizeof(*numbers) : 5;
+
+		ck_assert_uint_ne(translate(ptrs[i] + sizes[i % 7] - 1),
+				  ptrs[i] + sizes[i % 7] - 1);
+		for (size_t n = 0; n < count; n++) {
+			CUdeviceptr word = (ptrs[i] & ~0xffffffffUL) | numbers[n];
+
+			ck_assert_msg(translate(word) == word, "%#llx of %#llx", word, ptrs[i]);
+		}
+	}
+	ck_assert_uint_eq(vmem_regions(NULL, 0), 300);
+	for (size_t i = 0; i < 300; i++)
+		ck_assert_int_eq(vmem_free(ptrs[i]), CUDA_SUCCESS);
+	vmem_trim();
+	ck_assert_uint_eq(vmem_regions(NULL, 0), 0);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("translate");
@@ -648,6 +682,7 @@ int main(void)
 	tcase_add_checked_fixture(tc, setup, NULL);
 	tcase_add_loop_test(tc, what_is_asked_for_is_read_once, 0, 2);
 	tcase_add_test(tc, addresses);
+	tcase_add_test(tc, numbers_beside_halves_of_pointers);
 	tcase_add_test(tc, addresses_back);
 	tcase_add_test(tc, addresses_outside_back);
 	tcase_add_test(tc, ends_are_known_after_a_pause);
