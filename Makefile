@@ -267,7 +267,7 @@ $(O)/tests/programs/digests: $(call c_objects,tests/programs/digests.c checkpoin
 $(O)/tests/preload/%.so: tests/preload/%.c | $(O)/.deps
 	$(call say,CC,$@)
 	@mkdir -p $(@D)
-	$(Q)$(CC) -std=gnu11 -D_GNU_SOURCE $(CFLAGS) $(WARN) -fvisibility=hidden -fPIC -shared $< -o $@
+	$(Q)$(CC) -std=gnu11 -D_GNU_SOURCE -I$(CUDA_HOME)/include $(CFLAGS) $(WARN) -fvisibility=hidden -fPIC -shared $< -o $@
 
 # A CUDA 12 program needs no CUDA 12 toolkit here: it is linked to our face of that runtime.
 $(O)/tests/programs/runtime12: tests/programs/runtime12.c $(LIBDIR)/libcudart.so.12

@@ -34,8 +34,7 @@ static void let_run(struct engine_result *result)
 
 int engine_may_release(const struct cuda_driver *drv, struct engine_result *result)
 {
-	if (!unsupported_check(drv, result->message, sizeof(result->message)) &&
-	    !(moves && moves->releasing(result->message, sizeof(result->message))))
+	if (!unsupported_check(drv, result->message, sizeof(result->message)))
 		return 0;
 	result->code = END_UNSUPPORTED;
 	return -1;

@@ -67,15 +67,8 @@ struct engine_result {
  * the gate closed and the GPU idle; no context is current, nor need be afterwards.
  */
 struct engine_moves {
-	/*
-	 * Before anything is saved. 0, or -ENOTSUP with what is in the way of the pause in @text.
-	 */
+	/* Before anything is saved. 0, or -ENOTSUP with what is in the way of the pause in @text. */
 	int (*leaving)(char *text, size_t size);
-	/*
-	 * Memory has left, and the driver's checkpoint is to take the rest after all. Returns as
-	 * leaving() does, which answers for it where release_wanted() was true.
-	 */
-	int (*releasing)(char *text, size_t size);
 	/*
 	 * The memory is mapped, perhaps elsewhere, and the program is about to run. It comes once
 	 * for each leaving() that returned 0, at a pause that fails as well. What the user should

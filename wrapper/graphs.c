@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wrapper/graphs.h"
 #include "calls.h"
-#include "checkpoint/release.h"
 #include "vmem/translate.h"
 #include "wrapper/driver.h"
 #include "wrapper/graph_node.h"
@@ -283,25 +282,12 @@ static const char *prepare(struct known *k)
 	return why;
 }
 
-/* One that was cloned after such a resume crashed in its launch [H200, driver 580.159]. */
-static int releasing(char *text, size_t size)
-{
-	if (!table)
-		return 0;
-	snprintf(text, size,
-		 "graphs (CUDAW_ADDRESSING=translated) are not trusted to survive the "
-		 "driver's checkpoint: pause with --release memory");
-	return -ENOTSUP;
-}
-
 static int leaving(char *text, size_t size)
 {
 	const char *why = NULL, *what;
 	size_t count = 0;
 	struct known *k;
 
-	if (release_wanted(driver_table()) && releasing(text, size))
-		return -ENOTSUP;
 	for (k = table; k; k = k->hh.next) {
 		what = prepare(k);
 		count += what != NULL;
@@ -340,7 +326,11 @@ static void back(char *note, size_t size)
 	struct known *k;
 
 	for (k = table; k; k = k->hh.next) {
-		/* At its old address memory is another allocation to the driver all the same. */
+		/*
+		 * At its old address memory is another allocation all the same: the launch of a
+		 * graph that is cloned or instantiated anew crashes with nodes from before [H200,
+		 * driver 580.159].
+		 */
 		result = k->nodes ? write_anew(k) : CUDA_SUCCESS;
 		free_nodes(k);
 		if (!result)
@@ -362,4 +352,4 @@ static void back(char *note, size_t size)
 	pr_err("%s", note);
 }
 
-const struct engine_moves graphs_moves = {leaving, releasing, back};
+const struct engine_moves graphs_moves = {leaving, back};

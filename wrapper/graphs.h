@@ -7,7 +7,7 @@
  *
  * A pause reads the nodes of every graph, while the memory is still where they say, and keeps their
  * parameters with virtual addresses (graph_node.h); the resume writes them again, even where no
- * address has changed: the memory was freed, and what the driver remembers of it is not known.
+ * address has changed: the memory was freed, and the driver remembers it in the nodes.
  * Nothing is done at a launch, and what the program reads back from a node is translated there and
  * then.
  *

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Preloaded into a job: takes the GPU memory that a pause freed, by the real driver and for good, so
+ * that the resume gets other addresses.
+ *
+ * TAKER_DIR names a folder. A file there with the process's id for a name has the real driver's path
+ * in its first line, and in each other one "SIZE ADDRESS": what is to be taken if it is free, in
+ * bytes and as a hexadecimal number. When that is done the file is removed; an error leaves it there.
+ */
+#include <cuda.h>
+#include <dlfcn.h>
+#include <limits.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define LOOK_US 5000
+#define TRIES   8 /* the driver may have other places as well */
+
+/* Of the real driver: ours stands in the way of its name. */
+struct driver {
+	__typeof__(cuDevicePrimaryCtxRetain) *retain;
+	__typeof__(cuDevicePrimaryCtxRelease) *release;
+	__typeof__(cuCtxSetCurrent) *set_current;
+	__typeof__(cuMemAlloc) *alloc;
+};
+
+static bool find(struct driver *drv, const char *path)
+{
+	void *lib = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
+
+	if (!lib)
+		return false;
+	drv->retain = (__typeof__(drv->retain))dlsym(lib, "cuDevicePrimaryCtxRetain");
+	drv->release = (__typeof__(drv->release))dlsym(lib, "cuDevicePrimaryCtxRelease_v2");
+	drv->set_current = (__typeof__(drv->set_current))dlsym(lib, "cuCtxSetCurrent");
+	drv->alloc = (__typeof__(drv->alloc))dlsym(lib, "cuMemAlloc_v2");
+	return drv->retain && drv->release && drv->set_current && drv->alloc;
+}
+
+static bool take(const struct driver *drv, size_t size, CUdeviceptr where)
+{
+	CUdeviceptr found = 0;
+
+	for (int i = 0; i < TRIES && found != where; i++)
+		if (drv->alloc(&found, size))
+			return false;
+	return true;
+}
+
+static bool take_all(FILE *list)
+{
+	unsigned long long where;
+	char path[PATH_MAX];
+	struct driver drv;
+	bool taken = true;
+	CUcontext ctx;
+	size_t size;
+
+	if (!fgets(path, sizeof(path), list))
+		return false;
+	path[strcspn(path, "\n")] = '\0';
+	if (!find(&drv, path) || drv.retain(&ctx, 0))
+		return false;
+	drv.set_current(ctx);
+	while (taken && fscanf(list, "%zu %llx", &size, &where) == 2)
+		taken = take(&drv, size, where);
+	drv.set_current(NULL);
+	drv.release(0);
+	return taken;
+}
+
+static void *serve(void *name)
+{
+	for (;; usleep(LOOK_US)) {
+		FILE *list = fopen(name, "re");
+
+		if (!list)
+			continue;
+		if (take_all(list))
+			unlink(name);
+		fclose(list);
+	}
+	return NULL;
+}
+
+__attribute__((constructor)) static void start(void)
+{
+	const char *dir = getenv("TAKER_DIR");
+	sigset_t all, before;
+	pthread_t thread;
+	char *name;
+
+	if (!dir || asprintf(&name, "%s/%d", dir, getpid()) < 0)
+		return;
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	pthread_create(&thread, NULL, serve, name);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
