@@ -275,6 +275,27 @@ START_TEST(one_thread_needs_no_ring)
 }
 END_TEST
 
+static void read_until_there_is_a_rate(void)
+{
+	double start = snapshot_io_seconds(), rate;
+
+	do {
+		submit_all(false);
+		take_all(SIZE);
+		rate = queue.rate;
+		ck_assert(!rate || snapshot_io_seconds() - start >= 0.1);
+	} while (!rate);
+}
+
+START_TEST(bursts_make_no_rate)
+{
+	begin(_i);
+	in_thread(write_and_read);
+	in_thread(read_until_there_is_a_rate);
+	snapshot_queue_fini(&queue);
+}
+END_TEST
+
 static void known(size_t bytes, double rate)
 {
 	queue.bytes = bytes;
@@ -319,6 +340,7 @@ int main(void)
 	tcase_add_test(tc, its_owner_gets_no_ring);
 	tcase_add_test(tc, a_child_does_not_have_the_ring);
 	tcase_add_test(tc, one_thread_needs_no_ring);
+	tcase_add_loop_test(tc, bursts_make_no_rate, 0, 2);
 	tcase_add_test(tc, time_is_spared_only_where_the_disk_has_work);
 	suite_add_tcase(s, tc);
 	return check_suite_run(s);
