@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""restore.py [--gpus] PROGRAM [ARG]...: stopped at a random step, its snapshot copied and the
-original removed, the program goes on from the copy, twice in a row, and prints what the undisturbed
-native run prints. With --gpus it goes on on the other of two GPUs, and then back. ARGs hold --steps N;
-an ARG LOG stands for a file that the program appends to, in which the same must be. Wants CRIU.
+"""restore.py [--gpus] [--translated] PROGRAM [ARG]...: stopped at a random step, its snapshot copied
+and the original removed, the program goes on from the copy, twice in a row, and prints what the
+undisturbed native run prints. With --gpus it goes on on the other of two GPUs, and then back; with
+--translated it has translated addresses. ARGs hold --steps N; an ARG LOG stands for a file that the
+program appends to, in which the same must be. Wants CRIU.
 """
 import json
 import os
@@ -17,7 +18,8 @@ from gpulib import (SCRATCH, Job, Skip, check, cudaw_ok, equal, figure, gpu_coun
                     same_lines, seeded)
 
 GPUS = sys.argv[1] == "--gpus"
-PROGRAM, ARGS = sys.argv[1 + GPUS], sys.argv[2 + GPUS:]
+TRANSLATED = sys.argv[1 + GPUS] == "--translated"
+PROGRAM, *ARGS = sys.argv[1 + GPUS + TRANSLATED:]
 STEPS = int(ARGS[ARGS.index("--steps") + 1])
 
 
@@ -54,6 +56,8 @@ def same_output_from_snapshots():
         raise Skip(f"2 GPUs needed, {gpu_count()} here")
     logs = [os.path.join(SCRATCH, name) for name in ("native.log", "job.log")]
     native = Job(PROGRAM, *run_args(logs[0]), mode="native").result(timeout=240)
+    if TRANSLATED:
+        os.environ["CUDAW_ADDRESSING"] = "translated"
     rng = seeded()
     job = Detached(PROGRAM, *run_args(logs[1]))
     for number in (1, 2):
