@@ -3,12 +3,13 @@
 """How fast snapshots are written and read, beside plain direct I/O of as much in the same run.
 
 Noise that no compression makes smaller is written with each --compress: none of them may be slower
-than the disk. Memory that does shrink follows, of an eighth of the size. Only one of the large sets
-of files is there at a time, and all are removed at the end.
+than the disk. As what a disk does changes, plain I/O is measured before that and behind it, and the
+mean counts. Memory that does shrink follows, of an eighth of the size, with each in turn. Only one of
+the large sets of files is there at a time, and all are removed at the end.
 
 A rate is GPU memory by the time of the phase "write", or by that of "read" for a job that has its
-memory in the snapshot alone; "all" is the whole of the command, with the copy off the GPU. Sizes of up to 4 GiB are measured
-three times, and the median counts.
+memory in the snapshot alone; "all" is the whole of the command, with the copy off the GPU. Sizes of
+up to 4 GiB are measured three times, and the median counts.
 
 BUILD is the build folder. Exit status: 1 where a target is missed.
 """
@@ -16,6 +17,7 @@ import argparse
 import json
 import os
 import shutil
+import statistics
 import sys
 import tempfile
 import time
@@ -36,6 +38,8 @@ DISK_SHARE = 0.90       # of plain direct I/O
 NEVER_SLOWER = 0.95     # of the snapshot without compression, for one that compresses
 THREADS = 16            # SNAPSHOT_IO_THREADS
 SMALL_MIB = 4096
+CODECS = ("lz4", "zstd", "none")
+TURNS = 3
 TIMEOUT_S = 300
 
 
@@ -67,12 +71,14 @@ class Snapshots:
         self.job = Job("noise", "--mib", mib, "--bytes", noise_bytes, env=MEMORY)
         self.job.wait_line("filled", timeout=TIMEOUT_S)
 
+    def write_once(self, codec):
+        """A full one, in the place of the one before."""
+        self.remove()
+        return Written(self.job, self.path, "--compress", codec)
+
     def write(self, codec):
-        """A full one, the median of a few; each removes the one before."""
-        found = []
-        for _ in range(self.times):
-            self.remove()
-            found.append(Written(self.job, self.path, "--compress", codec))
+        """The median of a few."""
+        found = [self.write_once(codec) for _ in range(self.times)]
         return median(found, key=lambda one: one.seconds)
 
     def write_changes(self):
@@ -82,11 +88,9 @@ class Snapshots:
 
     def verify(self):
         """Seconds that it takes to read it all."""
-        def once():
-            start = time.monotonic()
-            cudaw_ok("verify", self.path, timeout=TIMEOUT_S)
-            return time.monotonic() - start
-        return median([once() for _ in range(self.times)])
+        start = time.monotonic()
+        cudaw_ok("verify", self.path, timeout=TIMEOUT_S)
+        return time.monotonic() - start
 
     def fetch(self):
         """Seconds that a resume reads, where the snapshot alone has the memory."""
@@ -114,7 +118,7 @@ class Bench:
     def __init__(self, table, folder):
         self.table = table
         self.folder = folder
-        self.disk = {}      # GB/s of plain direct I/O, by "write" and "read"
+        self.disk = {"write": [], "read": []}   # GB/s of plain direct I/O
 
     def row(self, what, moved, seconds, share=None, verdict=""):
         rate = moved / 1e9 / seconds
@@ -123,56 +127,67 @@ class Bench:
         name = what.replace(" ", "_").replace(",", "")
         self.table.figure(name, seconds, "s")
         self.table.figure(f"{name}_rate", rate, "GB/s")
-        return rate
+
+    def share(self, way, moved, seconds):
+        return moved / 1e9 / seconds / statistics.mean(self.disk[way])
 
     def beside_disk(self, what, way, moved, seconds):
-        share = moved / 1e9 / seconds / self.disk[way]
-        return self.row(what, moved, seconds, share, self.table.at_least(share, DISK_SHARE))
+        share = self.share(way, moved, seconds)
+        self.row(what, moved, seconds, share, self.table.at_least(share, DISK_SHARE))
 
-    def plain(self, mib, times):
+    def plain(self, when, mib, times):
         """The files are as large as a snapshot of as much, and removed."""
         for way in ("write", "read"):
             found = [figures_of("bench/bench_disk", way, self.folder, mib, THREADS)
                      for _ in range(times)]
             one = median(found, key=lambda one: one["seconds"])
-            self.disk[way] = one["rate"]
-            self.row(f"direct I/O, {way}", mib << 20, one["seconds"])
+            self.disk[way].append(one["rate"])
+            self.row(f"direct I/O, {way}, {when}", mib << 20, one["seconds"])
         for name in os.listdir(self.folder):
             os.unlink(os.path.join(self.folder, name))
 
-    def noise(self, mib):
+    def noise(self, mib, codecs):
         job = Snapshots(self.folder, mib)
-        self.plain(mib, job.times)
-        for codec in ("lz4", "zstd", "none"):
-            one = job.write(codec)
+        self.plain("before", mib, job.times)
+        written = {codec: job.write(codec) for codec in codecs}
+        verified = median([job.verify() for _ in range(job.times)])
+        changes = job.write_changes()
+        job.remove()
+        self.plain("behind", mib, job.times)
+        fetched = job.fetch()
+        job.end()
+        for codec, one in written.items():
             self.beside_disk(f"write noise, {codec}", "write", one.bytes, one.seconds)
             self.row(f"all of it, {codec}", one.bytes, one.all_seconds)
-        self.beside_disk("read, cudaw verify", "read", job.bytes, job.verify())
-        changes = job.write_changes()
+        self.beside_disk("read, cudaw verify", "read", job.bytes, verified)
         self.row("write a tenth that changed", changes.bytes, changes.seconds)
-        self.beside_disk("read, a resume", "read", job.bytes, job.fetch())
-        job.end()
+        self.beside_disk("read, a resume", "read", job.bytes, fetched)
 
     def compressible(self, mib):
         """Of each 8 bytes, 3 are noise."""
+        codecs = ("none", "lz4", "zstd")
         job = Snapshots(self.folder, mib, noise_bytes=3)
-        none = None
-        for codec in ("none", "lz4", "zstd"):
-            one = job.write(codec)
-            none = none or one.bytes / one.seconds
-            share = one.bytes / one.seconds / none
-            self.row(f"write what shrinks, {codec}, to {one.stored / one.bytes:.0%}", one.bytes,
-                     one.seconds, one.bytes / 1e9 / one.seconds / self.disk["write"],
-                     self.table.at_least(share, NEVER_SLOWER))
-            seconds = job.verify()
-            self.row(f"read it, {codec}", job.bytes, seconds,
-                     job.bytes / 1e9 / seconds / self.disk["read"])
+        written, read = ({codec: [] for codec in codecs} for _ in range(2))
+        for _ in range(TURNS):
+            for codec in codecs:
+                written[codec].append(job.write_once(codec))
+                read[codec].append(job.verify())
         job.end()
+        ones = {codec: median(written[codec], key=lambda one: one.seconds) for codec in codecs}
+        for codec, one in ones.items():
+            self.row(f"write what shrinks, {codec}, to {one.stored / one.bytes:.0%}", one.bytes,
+                     one.seconds, self.share("write", one.bytes, one.seconds),
+                     self.table.at_least(ones["none"].seconds / one.seconds, NEVER_SLOWER))
+            seconds = median(read[codec])
+            self.row(f"read it, {codec}", job.bytes, seconds,
+                     self.share("read", job.bytes, seconds))
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n", maxsplit=1)[0])
     parser.add_argument("--size", type=int, default=32, metavar="GIB", help="of noise (32)")
+    parser.add_argument("--codecs", nargs="+", default=CODECS, choices=CODECS, metavar="CODEC",
+                        help="to write noise with (all)")
     parser.add_argument("--dir", default=tempfile.gettempdir(), help="on the disk to measure")
     parser.add_argument("--simulated", action="store_true", help="on the simulated driver")
     parser.add_argument("--results", metavar="DIR", help="write DIR/results.json")
@@ -184,7 +199,7 @@ def main():
         if not SIMULATED:
             idle_gpu_used()
         bench = Bench(table, folder)
-        bench.noise(args.size << 10)
+        bench.noise(args.size << 10, args.codecs)
         bench.compressible(args.size << 7)
     except Skip as skip:
         print(f"skipped: {skip}")
