@@ -2,14 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """How fast snapshots are written and read, beside plain direct I/O of as much in the same run.
 
-Noise that no compression makes smaller is written with each --compress: none of them may be slower
-than the disk. As what a disk does changes, plain I/O is measured before that and behind it, and the
-mean counts. Memory that does shrink follows, of an eighth of the size, with each in turn. Only one of
-the large sets of files is there at a time, and all are removed at the end.
+What a disk does changes by the minute: plain I/O and ours are measured in turn, and the mean of all
+counts. Then an eighth of the size is written with each --compress, of noise that no compression makes
+smaller, and of memory that does shrink: none may be slower than without. Only one of the large sets of
+files is there at a time, and all are removed at the end.
 
 A rate is GPU memory by the time of the phase "write", or by that of "read" for a job that has its
-memory in the snapshot alone; "all" is the whole of the command, with the copy off the GPU. Sizes of
-up to 4 GiB are measured three times, and the median counts.
+memory in the snapshot alone; "all" is the whole of the command, with the copy off the GPU.
 
 BUILD is the build folder. Exit status: 1 where a target is missed.
 """
@@ -17,10 +16,10 @@ import argparse
 import json
 import os
 import shutil
-import statistics
 import sys
 import tempfile
 import time
+from statistics import mean
 
 from benchlib import Table
 
@@ -37,14 +36,10 @@ from gpulib import Job, Skip, cudaw_ok, idle_gpu_used
 DISK_SHARE = 0.90       # of plain direct I/O
 NEVER_SLOWER = 0.95     # of the snapshot without compression, for one that compresses
 THREADS = 16            # SNAPSHOT_IO_THREADS
-SMALL_MIB = 4096
-CODECS = ("lz4", "zstd", "none")
-TURNS = 3
+CODECS = ("none", "lz4", "zstd")
+TURNS = 2               # of ours, between turns of plain I/O
+CODEC_TURNS = 3
 TIMEOUT_S = 300
-
-
-def median(values, key=None):
-    return sorted(values, key=key)[len(values) // 2]
 
 
 class Written:
@@ -66,20 +61,14 @@ class Snapshots:
 
     def __init__(self, folder, mib, noise_bytes=8):
         self.path = os.path.join(folder, "snapshot")
-        self.times = 3 if mib <= SMALL_MIB else 1
         self.bytes = mib << 20
         self.job = Job("noise", "--mib", mib, "--bytes", noise_bytes, env=MEMORY)
         self.job.wait_line("filled", timeout=TIMEOUT_S)
 
-    def write_once(self, codec):
+    def write(self, codec):
         """A full one, in the place of the one before."""
         self.remove()
         return Written(self.job, self.path, "--compress", codec)
-
-    def write(self, codec):
-        """The median of a few."""
-        found = [self.write_once(codec) for _ in range(self.times)]
-        return median(found, key=lambda one: one.seconds)
 
     def write_changes(self):
         """An incremental one, after a tenth of the memory became other noise."""
@@ -118,7 +107,8 @@ class Bench:
     def __init__(self, table, folder):
         self.table = table
         self.folder = folder
-        self.disk = {"write": [], "read": []}   # GB/s of plain direct I/O
+        self.disk = {"write": [], "read": []}   # seconds of plain direct I/O
+        self.disk_bytes = 0                     # by each
 
     def row(self, what, moved, seconds, share=None, verdict=""):
         rate = moved / 1e9 / seconds
@@ -129,65 +119,65 @@ class Bench:
         self.table.figure(f"{name}_rate", rate, "GB/s")
 
     def share(self, way, moved, seconds):
-        return moved / 1e9 / seconds / statistics.mean(self.disk[way])
+        """Of what the disk did at the same time."""
+        return moved / seconds / (self.disk_bytes / mean(self.disk[way]))
 
-    def beside_disk(self, what, way, moved, seconds):
-        share = self.share(way, moved, seconds)
-        self.row(what, moved, seconds, share, self.table.at_least(share, DISK_SHARE))
+    def beside_disk(self, what, way, moved, turns):
+        for number, seconds in enumerate(turns, 1):
+            self.row(f"{what}, {number}", moved, seconds)
+        share = self.share(way, moved, mean(turns))
+        self.row(f"{what}, mean", moved, mean(turns), share, self.table.at_least(share, DISK_SHARE))
 
-    def plain(self, when, mib, times):
+    def plain(self, mib):
         """The files are as large as a snapshot of as much, and removed."""
-        for way in ("write", "read"):
-            found = [figures_of("bench/bench_disk", way, self.folder, mib, THREADS)
-                     for _ in range(times)]
-            one = median(found, key=lambda one: one["seconds"])
-            self.disk[way].append(one["rate"])
-            self.row(f"direct I/O, {way}, {when}", mib << 20, one["seconds"])
+        self.disk_bytes = mib << 20
+        for way, turns in self.disk.items():
+            turns.append(figures_of("bench/bench_disk", way, self.folder, mib, THREADS)["seconds"])
         for name in os.listdir(self.folder):
             os.unlink(os.path.join(self.folder, name))
 
-    def noise(self, mib, codecs):
+    def large(self, mib):
         job = Snapshots(self.folder, mib)
-        self.plain("before", mib, job.times)
-        written = {codec: job.write(codec) for codec in codecs}
-        verified = median([job.verify() for _ in range(job.times)])
-        changes = job.write_changes()
-        job.remove()
-        self.plain("behind", mib, job.times)
-        fetched = job.fetch()
+        written, verified, fetched = [], [], []
+        self.plain(mib)
+        for _ in range(TURNS):
+            written.append(job.write("none"))
+            verified.append(job.verify())
+            changes = job.write_changes()
+            fetched.append(job.fetch())
+            job.remove()
+            self.plain(mib)
         job.end()
-        for codec, one in written.items():
-            self.beside_disk(f"write noise, {codec}", "write", one.bytes, one.seconds)
-            self.row(f"all of it, {codec}", one.bytes, one.all_seconds)
-        self.beside_disk("read, cudaw verify", "read", job.bytes, verified)
+        for way, turns in self.disk.items():
+            for number, seconds in enumerate(turns, 1):
+                self.row(f"direct I/O, {way}, {number}", self.disk_bytes, seconds)
+        self.beside_disk("write", "write", job.bytes, [one.seconds for one in written])
+        self.row("all of it", job.bytes, mean(one.all_seconds for one in written))
         self.row("write a tenth that changed", changes.bytes, changes.seconds)
+        self.beside_disk("read, cudaw verify", "read", job.bytes, verified)
         self.beside_disk("read, a resume", "read", job.bytes, fetched)
 
-    def compressible(self, mib):
-        """Of each 8 bytes, 3 are noise."""
-        codecs = ("none", "lz4", "zstd")
-        job = Snapshots(self.folder, mib, noise_bytes=3)
-        written, read = ({codec: [] for codec in codecs} for _ in range(2))
-        for _ in range(TURNS):
-            for codec in codecs:
-                written[codec].append(job.write_once(codec))
+    def codecs(self, what, mib, noise_bytes):
+        job = Snapshots(self.folder, mib, noise_bytes)
+        written, read = ({codec: [] for codec in CODECS} for _ in range(2))
+        for _ in range(CODEC_TURNS):
+            for codec in CODECS:
+                written[codec].append(job.write(codec))
                 read[codec].append(job.verify())
         job.end()
-        ones = {codec: median(written[codec], key=lambda one: one.seconds) for codec in codecs}
-        for codec, one in ones.items():
-            self.row(f"write what shrinks, {codec}, to {one.stored / one.bytes:.0%}", one.bytes,
-                     one.seconds, self.share("write", one.bytes, one.seconds),
-                     self.table.at_least(ones["none"].seconds / one.seconds, NEVER_SLOWER))
-            seconds = median(read[codec])
-            self.row(f"read it, {codec}", job.bytes, seconds,
-                     self.share("read", job.bytes, seconds))
+        seconds = {codec: mean(one.seconds for one in written[codec]) for codec in CODECS}
+        for codec in CODECS:
+            stored = written[codec][-1].stored / job.bytes
+            self.row(f"write {what}, {codec}, to {stored:.0%}", job.bytes, seconds[codec],
+                     self.share("write", job.bytes, seconds[codec]),
+                     self.table.at_least(seconds["none"] / seconds[codec], NEVER_SLOWER))
+            self.row(f"read {what}, {codec}", job.bytes, mean(read[codec]),
+                     self.share("read", job.bytes, mean(read[codec])))
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n", maxsplit=1)[0])
-    parser.add_argument("--size", type=int, default=32, metavar="GIB", help="of noise (32)")
-    parser.add_argument("--codecs", nargs="+", default=CODECS, choices=CODECS, metavar="CODEC",
-                        help="to write noise with (all)")
+    parser.add_argument("--size", type=int, default=32, metavar="GIB", help="of GPU memory (32)")
     parser.add_argument("--dir", default=tempfile.gettempdir(), help="on the disk to measure")
     parser.add_argument("--simulated", action="store_true", help="on the simulated driver")
     parser.add_argument("--results", metavar="DIR", help="write DIR/results.json")
@@ -199,8 +189,9 @@ def main():
         if not SIMULATED:
             idle_gpu_used()
         bench = Bench(table, folder)
-        bench.noise(args.size << 10, args.codecs)
-        bench.compressible(args.size << 7)
+        bench.large(args.size << 10)
+        bench.codecs("noise", args.size << 7, 8)
+        bench.codecs("what shrinks", args.size << 7, 3)     # of each 8 bytes
     except Skip as skip:
         print(f"skipped: {skip}")
         return 77
