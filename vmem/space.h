@@ -13,7 +13,7 @@
  * takes memory. Free runs of granules are an array sorted by address: best fit looks at all of
  * them, which is cheap beside the driver calls that follow.
  *
- * Where pointers are told by their value alone (translate.h), a word of a kernel's parameters with a
+ * Where pointers are told by their value alone (translate.h, and pointer checks), a word of a kernel's parameters with a
  * number in its lower half, and in its upper half what was left of a pointer, must not look like
  * one [PyTorch 2.11, H200: a stride of 0 became another, in a struct that is not wholly set]. Space
  * is then scattered: allocations of up to 752 MiB have addresses whose lower halves are no sizes,

@@ -478,6 +478,7 @@ void vmem_watch(void)
 {
 	pthread_mutex_lock(&vm.lock);
 	vm.gap = 2 * VMEM_GRANULE;
+	vm.space.scattered = true;
 	if (!vm.freed)
 		vm.freed = freed_new();
 	pthread_mutex_unlock(&vm.lock);
@@ -692,7 +693,6 @@ int vmem_init(const struct cuda_driver *drv)
 	pthread_mutex_lock(&vm.lock);
 	if (!vm.drv) {
 		rc = space_init(&vm.space);
-		vm.space.scattered = translate_is_on();
 		if (!rc)
 			vm.drv = drv;
 	}

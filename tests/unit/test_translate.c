@@ -646,7 +646,7 @@ END_TEST
  */
 START_TEST(numbers_beside_halves_of_pointers)
 {
-	const uint32_t numbers[] = {0,          1,          4096,       0x100000,   0x1fffffff,
+	const uint32_t numbers[] = {0,          1,          4096,       0x100000,   0x1f000000,
 				    0x3f800000, 0x45000000, 0x7f800000, 0x7fffffff, 0x80000000,
 				    0xbf800000, 0xc5000000, 0xff800000, 0xfffffff0, 0xffffffff};
 	const size_t sizes[] = {2 * MB,    20 * MB,   600 * MB, 700 * MB,
