@@ -10,23 +10,19 @@
 #define LOG_PREFIX "vmem: "
 #include "vmem/log.h"
 
-#define WINDOW (1UL << 32) /* of addresses with the same upper half */
-#define LEAD   (512UL << 20)
-#define NPARTS (sizeof(parts) / sizeof(parts[0]))
+#define WINDOW   (1UL << 32) /* of addresses with the same upper half */
+#define LEAD     (512UL << 20)
+#define NPARTS   (sizeof(parts) / sizeof(parts[0]))
+#define PART_MAX (parts[0].end - parts[0].start)
 
-/* Of a window, what small allocations use where space is scattered: floats of 8.6e9 and more ... */
+/* Of a window, what small allocations use where space is scattered, and which floats that is. */
 static const struct {
 	size_t start, end;
 } parts[] = {
-	{0x50000000, 0x7f000000},
-	{0x90000000, 0xb0000000}, /* of -5.7e-29 to -4.7e-10 */
-	{0xd0000000, 0xf0000000}, /* of -8.6e9 and less */
+	{0x50000000, 0x7f000000}, /* 8.6e9 to 1.7e38 */
+	{0x90000000, 0xb0000000}, /* -2.5e-29 to -4.7e-10 */
+	{0xd0000000, 0xf0000000}, /* -8.6e9 to -1.6e29 */
 };
-
-/* Of the free runs that a segment begins with. */
-#define SEGMENT_RUNS (SPACE_SEGMENT / 2 / WINDOW * NPARTS + 1)
-
-_Static_assert(VMEM_BASE % WINDOW == 0, "segments begin with a window");
 
 int space_init(struct space *space)
 {
@@ -75,12 +71,12 @@ static bool starts_segment(const struct space *space, CUdeviceptr ptr)
 }
 
 /*
- * Between two free runs lies something owned, or what lay between them at first: with room for that
- * many, space_free() never has to allocate, and so cannot fail.
+ * Between two free runs lies something owned or the start of a segment: with room for that many,
+ * space_free() never has to allocate, and so cannot fail.
  */
 static int runs_make_room(struct space *space)
 {
-	size_t need = space->nowned + 1 + SPACE_MAX_SEGMENT * SEGMENT_RUNS;
+	size_t need = space->nowned + 1 + SPACE_MAX_SEGMENT;
 	struct space_run *runs;
 
 	if (need <= space->max_runs)
@@ -115,19 +111,6 @@ static void runs_insert(struct space *space, CUdeviceptr start, size_t size)
 		memmove(r + 1, r, (space->nruns++ - i) * sizeof(*r));
 		*r = (struct space_run){start, size};
 	}
-}
-
-/* The free runs of a new segment that is to have room for @wanted in one piece. */
-static void segment_insert(struct space *space, CUdeviceptr start, size_t size, size_t wanted)
-{
-	CUdeviceptr rest = start, end = start + size;
-
-	if (space->scattered && wanted <= size / 2)
-		for (; rest < start + size / 2; rest += WINDOW)
-			for (size_t i = 0; i < NPARTS; i++)
-				runs_insert(space, rest + parts[i].start,
-					    parts[i].end - parts[i].start);
-	runs_insert(space, rest, end - rest);
 }
 
 /* Reserve one more segment, large enough for @size. */
@@ -170,51 +153,109 @@ static CUresult reserve(struct space *space, const struct cuda_driver *drv, size
 		return CUDA_ERROR_NOT_SUPPORTED;
 	}
 	space->segments[space->nsegments++] = start;
-	segment_insert(space, start, segment, size);
+	runs_insert(space, start, segment);
 	/* Publish last: from here on a lookup may read the table there. */
 	atomic_store(&space->reserved, reserved + segment);
 	return CUDA_SUCCESS;
 }
 
-static struct space_run *best_fit(struct space *space, size_t size)
+/* The lowest place for @size bytes, at or above @from, where space is scattered. */
+static CUdeviceptr scattered_place(CUdeviceptr from, size_t size)
+{
+	CUdeviceptr window = from - from % WINDOW;
+
+	for (; size <= PART_MAX; window += WINDOW)
+		for (size_t i = 0; i < NPARTS; i++) {
+			CUdeviceptr at = window + parts[i].start;
+
+			if (at < from)
+				at = from;
+			if (at + size <= window + parts[i].end)
+				return at;
+		}
+	return window + (window < from ? WINDOW : 0) + LEAD;
+}
+
+static bool is_for_large(const struct space *space, CUdeviceptr ptr)
+{
+	size_t i = space->nsegments;
+
+	while (space->segments[--i] > ptr)
+		;
+	return space->for_large[i];
+}
+
+/* The smallest free run with a place for @size bytes, which is then in *@place; or NULL. */
+static struct space_run *best_fit(struct space *space, size_t size, bool scattered,
+				  CUdeviceptr *place)
 {
 	struct space_run *best = NULL;
 
-	for (struct space_run *r = space->runs; r < space->runs + space->nruns; r++)
-		if (r->size >= size && (!best || r->size < best->size))
-			best = r;
+	for (struct space_run *r = space->runs; r < space->runs + space->nruns; r++) {
+		CUdeviceptr at = r->start;
+
+		if (r->size < size || (best && r->size >= best->size))
+			continue;
+		if (scattered && is_for_large(space, at) != (size > PART_MAX))
+			continue;
+		if (scattered)
+			at = scattered_place(at, size);
+		if (at + size > r->start + r->size)
+			continue;
+		best = r;
+		*place = at;
+	}
 	return best;
 }
 
-/* How much is taken for @size bytes. Where it is more, they begin LEAD behind its start. */
-static size_t taken(const struct space *space, size_t size)
+/* The same, with one more segment if need be, and anywhere at all where that cannot be had. */
+static struct space_run *find_run(struct space *space, const struct cuda_driver *drv, size_t size,
+				  CUdeviceptr *place, CUresult *rc)
 {
-	if (!space->scattered || size <= parts[0].end - parts[0].start)
-		return size;
-	return (size + LEAD + WINDOW - 1) & ~(WINDOW - 1);
+	bool large = space->scattered && size > PART_MAX;
+	struct space_run *run = best_fit(space, size, space->scattered, place);
+
+	if (run)
+		return run;
+	*rc = reserve(space, drv, size + (large ? LEAD : 0));
+	if (*rc == CUDA_SUCCESS)
+		space->for_large[space->nsegments - 1] = large;
+	return best_fit(space, size, *rc == CUDA_SUCCESS && space->scattered, place);
+}
+
+/* Take [@start, @start + @size) out of @run. */
+static void runs_take(struct space *space, struct space_run *run, CUdeviceptr start, size_t size)
+{
+	struct space_run *end = space->runs + space->nruns;
+	size_t before = start - run->start, behind = run->size - before - size;
+
+	if (before && behind) {
+		assert(space->nruns < space->max_runs);
+		memmove(run + 1, run, (size_t)(end - run) * sizeof(*run));
+		space->nruns++;
+		run[1] = (struct space_run){start + size, behind};
+	} else if (behind) {
+		run->start += size;
+	} else if (!before) {
+		memmove(run, run + 1, (size_t)(end - run - 1) * sizeof(*run));
+		space->nruns--;
+	}
+	if (before || behind)
+		run->size = before ? before : behind;
 }
 
 CUresult space_alloc(struct space *space, const struct cuda_driver *drv, size_t size, void *owner,
 		     CUdeviceptr *start)
 {
-	size_t take = taken(space, size);
+	CUresult rc = CUDA_ERROR_OUT_OF_MEMORY;
 	struct space_run *run;
 
 	if (runs_make_room(space))
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	run = best_fit(space, take);
-	if (!run) {
-		CUresult rc = reserve(space, drv, take);
-
-		if (rc != CUDA_SUCCESS)
-			return rc;
-		run = best_fit(space, take);
-	}
-	*start = run->start + (take > size ? LEAD : 0);
-	run->start += take;
-	run->size -= take;
-	if (!run->size)
-		memmove(run, run + 1, (size_t)(space->runs + --space->nruns - run) * sizeof(*run));
+		return rc;
+	run = find_run(space, drv, size, start, &rc);
+	if (!run)
+		return rc;
+	runs_take(space, run, *start, size);
 	space->nowned++;
 	set_owner(space, *start, size, owner);
 	return CUDA_SUCCESS;
@@ -222,22 +263,9 @@ CUresult space_alloc(struct space *space, const struct cuda_driver *drv, size_t 
 
 void space_free(struct space *space, CUdeviceptr start, size_t size)
 {
-	size_t take = taken(space, size);
-
 	set_owner(space, start, size, NULL);
 	space->nowned--;
-	runs_insert(space, start - (take > size ? LEAD : 0), take);
-}
-
-/* The first address above @from, which is neither owned nor in a free run, that may be either. */
-static CUdeviceptr behind_gap(CUdeviceptr from)
-{
-	CUdeviceptr window = from - from % WINDOW;
-
-	for (size_t i = 0; i < NPARTS; i++)
-		if (from < window + parts[i].start)
-			return window + parts[i].start;
-	return window + WINDOW;
+	runs_insert(space, start, size);
 }
 
 void *space_next(const struct space *space, CUdeviceptr from)
@@ -248,15 +276,7 @@ void *space_next(const struct space *space, CUdeviceptr from)
 	/* Start behind the free run that @from lies in, if any, and skip those that follow. */
 	if (i > 0 && from < space->runs[i - 1].start + space->runs[i - 1].size)
 		from = space->runs[i - 1].start + space->runs[i - 1].size;
-	while (from < end) {
-		void *owner = space_find(space, from);
-
-		if (owner)
-			return owner;
-		if (i < space->nruns && space->runs[i].start == from)
-			from += space->runs[i++].size;
-		else
-			from = behind_gap(from);
-	}
-	return NULL;
+	while (i < space->nruns && space->runs[i].start == from)
+		from += space->runs[i++].size;
+	return from < end ? space_find(space, from) : NULL;
 }

@@ -13,11 +13,13 @@
  * takes memory. Free runs of granules are an array sorted by address: best fit looks at all of
  * them, which is cheap beside the driver calls that follow.
  *
- * Where pointers are told by their value alone (translate.h, and pointer checks), a word of a kernel's parameters with a
- * number in its lower half, and in its upper half what was left of a pointer, must not look like
- * one [PyTorch 2.11, H200: a stride of 0 became another, in a struct that is not wholly set]. Space
- * is then scattered: allocations of up to 752 MiB have addresses whose lower halves are no sizes,
- * floats or small negative numbers, larger ones begin 512 MiB behind a multiple of 4 GiB.
+ * Where pointers are told by their value alone (translate.h, and pointer checks), a word of a
+ * kernel's parameters with a number in its lower half, and in its upper half what was left of a
+ * pointer, must not look like one [PyTorch 2.11, H200: a stride of 0 became another, in a struct
+ * that is not wholly set]. Space is then scattered: the lower halves of addresses are neither
+ * integers near zero nor usual floats where an allocation has up to 752 MiB, and larger ones, in
+ * segments of their own, begin 512 MiB behind a multiple of 4 GiB and share no upper half. Where
+ * there are not enough addresses for that, all are used.
  *
  * Locking: the caller serialises everything but space_find() and space_contains().
  */
@@ -39,6 +41,7 @@ struct space {
 	void *_Atomic *owners;   /* by granule, NULL where free */
 	_Atomic size_t reserved; /* bytes of address space from VMEM_BASE up */
 	CUdeviceptr segments[SPACE_MAX_SEGMENT];
+	bool for_large[SPACE_MAX_SEGMENT]; /* where space is scattered: of more than 752 MiB each */
 	size_t nsegments;
 	bool refused;   /* the driver does not give the addresses that we need */
 	bool scattered; /* to be set before the first allocation */

@@ -191,10 +191,12 @@ static CUresult region_new(CUcontext ctx, CUdevice dev, size_t size, struct regi
 {
 	struct region *r = region_get();
 	CUdeviceptr start;
-	CUresult rc;
+	CUresult rc = CUDA_ERROR_OUT_OF_MEMORY;
 
 	if (!r)
-		return CUDA_ERROR_OUT_OF_MEMORY;
+		return rc;
+	if (size > SPACE_SIZE)
+		goto err_put;
 	rc = space_alloc(&vm.space, vm.drv, size + vm.gap, r, &start);
 	if (rc != CUDA_SUCCESS)
 		goto err_put;

@@ -78,6 +78,7 @@ def same_output_from_snapshots():
         report(f"restore_{number}", said)
         row = jobs()[job.pid]
         equal(row["state"], "running", "the state")
+        equal(row["addressing"], "translated" if TRANSLATED else "mapped", "the addressing")
         equal(row["gpu"][0]["uuid"], here[1 if GPUS else 0], "its GPU")
         job.wait_steps(steps + 1)
         shutil.rmtree(copy)

@@ -50,7 +50,9 @@ def pause(job, moving):
     if moving:
         cudaw_ok("pause", "--release", "memory", job.pid)
         if TAKER:
-            take(job, {" ".join(at[-1]) for at in before.values()})
+            # Of the mappings that were at a place the last one counts.
+            left = {real: size for at in before.values() for size, real in at[-1:]}
+            take(job, [f"{size} {real}" for real, size in left.items()])
         job.resume()
     else:
         job.pause("signal")

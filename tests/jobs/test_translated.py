@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Translated addressing (CUDAW_ADDRESSING=translated) on the simulated driver."""
 import os
+import re
 
 os.environ["CUDAW_SIM_FRESH"] = "1"  # memory comes back at other addresses
 
@@ -36,7 +37,7 @@ def without_vmm(program):
     """Where a device cannot map memory addresses are translated, and it is said where one looks."""
     log = os.path.join(SCRATCH, f"log-{program}")
     job = Job(program, "--steps", 100000000, "--step-ms", 2,
-              env={"CUDAW_SIM_NO_VMM": "1", "CUDAW_LOG": "info", "CUDAW_LOG_FILE": log})
+              env={"CUDAW_SIM_NO_VMM": "1", "CUDAW_LOG": "debug", "CUDAW_LOG_FILE": log})
     job.wait_steps(3)
     check(job.status()["managed"] > 0, "nothing is managed")
     equal(job.status()["addressing"], "translated", "the addressing")
@@ -47,7 +48,10 @@ def without_vmm(program):
     check("every word right" in job.finish(), "the job did not verify its memory")
     equal(errors_of_cudaw(job), [], "what cudaw says on stderr")
     with open(log, encoding="utf-8") as file:
-        equal(file.read().count(f"addresses are translated: {why}"), 1, "times that it is logged")
+        said = file.read()
+    equal(said.count(f"addresses are translated: {why}"), 1, "times that it is logged")
+    halves = re.findall(r"bytes at 0x[0-9a-f]{4}([0-9a-f]{8}) are", said)
+    check(halves and min(halves) >= "50000000", f"lower halves of addresses: {halves}")
 
 
 def devices_without_vmm():
@@ -162,8 +166,8 @@ def replay(**env):
 def an_update_that_is_refused():
     """It is tried before memory moves: the pause fails, and can be asked for again."""
     job = replay(CUDAW_SIM_FAULT="cuGraphExecUpdate_v2:1:910")
-    pause_is_refused(job, "1 graph (CUDAW_ADDRESSING=translated) cannot be carried: it has nodes that "
-                          "the driver does not update")
+    pause_is_refused(job, "1 graph (CUDAW_ADDRESSING=translated) cannot be carried: it has nodes "
+                          "that the driver does not update")
     paused_and_resumed(job)
     job.wait_steps(job.steps() + 3)
     job.finish()

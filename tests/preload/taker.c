@@ -5,7 +5,7 @@
  *
  * TAKER_DIR names a folder. A file there with the process's id for a name has the real driver's path
  * in its first line, and in each other one "SIZE ADDRESS": what is to be taken if it is free, in
- * bytes and as a hexadecimal number. When that is done the file is removed; an error leaves it there.
+ * bytes and as a hexadecimal number. The file is removed when that is done, or failed, which is said.
  */
 #include <cuda.h>
 #include <dlfcn.h>
@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 #define LOOK_US 5000
-#define TRIES   8 /* the driver may have other places as well */
+#define TRIES   4 /* the driver may have other places as well */
 
 /* Of the real driver: ours stands in the way of its name. */
 struct driver {
@@ -42,36 +42,37 @@ static bool find(struct driver *drv, const char *path)
 	return drv->retain && drv->release && drv->set_current && drv->alloc;
 }
 
-static bool take(const struct driver *drv, size_t size, CUdeviceptr where)
+static void take(const struct driver *drv, size_t size, CUdeviceptr where)
 {
 	CUdeviceptr found = 0;
 
 	for (int i = 0; i < TRIES && found != where; i++)
 		if (drv->alloc(&found, size))
-			return false;
-	return true;
+			break;
+	if (found != where)
+		fprintf(stderr, "taker: no %zu bytes at 0x%llx\n", size, where);
 }
 
-static bool take_all(FILE *list)
+static void take_all(FILE *list)
 {
 	unsigned long long where;
 	char path[PATH_MAX];
 	struct driver drv;
-	bool taken = true;
 	CUcontext ctx;
 	size_t size;
 
 	if (!fgets(path, sizeof(path), list))
-		return false;
+		return;
 	path[strcspn(path, "\n")] = '\0';
-	if (!find(&drv, path) || drv.retain(&ctx, 0))
-		return false;
+	if (!find(&drv, path) || drv.retain(&ctx, 0)) {
+		fprintf(stderr, "taker: no context of %s\n", path);
+		return;
+	}
 	drv.set_current(ctx);
-	while (taken && fscanf(list, "%zu %llx", &size, &where) == 2)
-		taken = take(&drv, size, where);
+	while (fscanf(list, "%zu %llx", &size, &where) == 2)
+		take(&drv, size, where);
 	drv.set_current(NULL);
 	drv.release(0);
-	return taken;
 }
 
 static void *serve(void *name)
@@ -81,9 +82,9 @@ static void *serve(void *name)
 
 		if (!list)
 			continue;
-		if (take_all(list))
-			unlink(name);
+		take_all(list);
 		fclose(list);
+		unlink(name);
 	}
 	return NULL;
 }

@@ -291,6 +291,7 @@ START_TEST(bursts_make_no_rate)
 {
 	begin(_i);
 	in_thread(write_and_read);
+	queue.rate = queue.done = queue.busy = 0;
 	in_thread(read_until_there_is_a_rate);
 	snapshot_queue_fini(&queue);
 }

@@ -640,37 +640,69 @@ START_TEST(windows)
 }
 END_TEST
 
-/*
- * A number beside what was left of a pointer. Large allocations are safe from sizes only, and where
- * they go on into a next window not there.
- */
+/* @number beside the upper half of @ptr. */
+static void check_no_pointer(CUdeviceptr ptr, uint32_t number)
+{
+	CUdeviceptr word = (ptr & ~0xffffffffUL) | number;
+
+	ck_assert_msg(translate(word) == word, "%#llx of %#llx", word, ptr);
+}
+
+#define NSCATTERED 800
+
+/* A number beside what was left of a pointer. Large allocations are safe from small ones only. */
 START_TEST(numbers_beside_halves_of_pointers)
 {
 	const uint32_t numbers[] = {0,          1,          4096,       0x100000,   0x1f000000,
-				    0x3f800000, 0x45000000, 0x7f800000, 0x7fffffff, 0x80000000,
-				    0xbf800000, 0xc5000000, 0xff800000, 0xfffffff0, 0xffffffff};
-	const size_t sizes[] = {2 * MB,    20 * MB,   600 * MB, 700 * MB,
-				1024 * MB, 3000 * MB, 9000 * MB};
-	CUdeviceptr ptrs[300];
+				    0xfffffff0, 0xffffffff, 0x3f800000, 0x45000000, 0x7f800000,
+				    0x7fffffff, 0x80000000, 0xbf800000, 0xc5000000, 0xff800000};
+	const size_t mib[] = {2, 20, 600, 700, 748, 750, 756, 764, 1024, 3000};
+	CUdeviceptr ptrs[NSCATTERED];
 
-	for (size_t i = 0; i < 300; i++)
-		ptrs[i] = alloc_at(0x7f0000000000 + i * 10000 * MB, sizes[i % 7]);
-	for (size_t i = 0; i < 300; i++) {
-		size_t small = i % 7 < 4, count = small ? sizeof(numbers) / sizeof(*numbers) : 5;
+	for (size_t i = 0; i < NSCATTERED; i++)
+		ptrs[i] = alloc_at(0x7e0000000000 + i * 4000 * MB, mib[i % 10] * MB);
+	for (size_t i = 0; i < NSCATTERED; i++) {
+		CUdeviceptr last = ptrs[i] + mib[i % 10] * MB - 1;
 
-		ck_assert_uint_ne(translate(ptrs[i] + sizes[i % 7] - 1),
-				  ptrs[i] + sizes[i % 7] - 1);
-		for (size_t n = 0; n < count; n++) {
-			CUdeviceptr word = (ptrs[i] & ~0xffffffffUL) | numbers[n];
-
-			ck_assert_msg(translate(word) == word, "%#llx of %#llx", word, ptrs[i]);
+		ck_assert_uint_ne(translate(last), last);
+		for (size_t n = 0; n < (mib[i % 10] <= 748 ? 15 : 5); n++) {
+			check_no_pointer(ptrs[i], numbers[n]);
+			check_no_pointer(last, numbers[n]);
 		}
 	}
-	ck_assert_uint_eq(vmem_regions(NULL, 0), 300);
-	for (size_t i = 0; i < 300; i++)
+	for (size_t i = 0; i < NSCATTERED; i++)
 		ck_assert_int_eq(vmem_free(ptrs[i]), CUDA_SUCCESS);
-	vmem_trim();
-	ck_assert_uint_eq(vmem_regions(NULL, 0), 0);
+}
+END_TEST
+
+/* Of what is there nothing is missed, wherever it lies. */
+START_TEST(regions_that_are_scattered)
+{
+	const size_t mib[] = {2,   30,  500,  513,  600,  748,  750,
+			      764, 768, 1024, 3580, 3590, 4096, 9000};
+	CUdeviceptr ptrs[NSCATTERED] = {0}, none = 42;
+	unsigned int live = 0;
+
+	for (size_t i = 0; i < 20000; i++) {
+		size_t slot = (i * 2654435761UL >> 7) % NSCATTERED;
+
+		if (ptrs[slot]) {
+			ck_assert_int_eq(vmem_free(ptrs[slot]), CUDA_SUCCESS);
+			ptrs[slot] = 0;
+			live--;
+		} else {
+			ptrs[slot] = alloc_at(0x700000000000 + slot * 10000 * MB,
+					      mib[(i * 40503 >> 3) % 14] * MB);
+			live++;
+		}
+		if (i % 100)
+			continue;
+		vmem_trim();
+		ck_assert_uint_eq(vmem_regions(NULL, 0), live);
+	}
+	for (size_t less = 1 * MB; less <= 8192 * MB; less *= 2)
+		ck_assert_int_eq(vmem_alloc(CTX, 0, -less, &none), CUDA_ERROR_OUT_OF_MEMORY);
+	ck_assert_uint_eq(none, 42);
 }
 END_TEST
 
@@ -683,6 +715,7 @@ int main(void)
 	tcase_add_loop_test(tc, what_is_asked_for_is_read_once, 0, 2);
 	tcase_add_test(tc, addresses);
 	tcase_add_test(tc, numbers_beside_halves_of_pointers);
+	tcase_add_test(tc, regions_that_are_scattered);
 	tcase_add_test(tc, addresses_back);
 	tcase_add_test(tc, addresses_outside_back);
 	tcase_add_test(tc, ends_are_known_after_a_pause);
