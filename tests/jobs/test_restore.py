@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 
+from simlib import shared
 from restorelib import Counting, folder, need_criu, nobody_writes_there, refused, stopped
 from detached import Detached
 from gpulib import CUDAW, base_environment, check, cudaw_ok, equal, main, until
@@ -130,4 +131,5 @@ def an_incremental_one_writes_what_changed():
 if __name__ == "__main__":
     main(a_job_goes_on_after_its_snapshot, a_stopped_job_goes_on_from_a_copy, twice_in_a_row,
          one_snapshot_starts_a_job_again_and_again, a_paused_job_stays_paused, restored_paused,
-         one_that_is_paused_at_once_is_there, an_incremental_one_writes_what_changed)
+         one_that_is_paused_at_once_is_there, an_incremental_one_writes_what_changed,
+         *shared("restore.py", "--translated", "graph_nodes", "--steps", 100, "--step-ms", 20))
