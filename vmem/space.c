@@ -15,6 +15,9 @@
 #define NPARTS   (sizeof(parts) / sizeof(parts[0]))
 #define PART_MAX (parts[0].end - parts[0].start)
 
+_Static_assert(VMEM_BASE % WINDOW == 0 && SPACE_SEGMENT_MIN % WINDOW == 0,
+	       "a segment consists of windows");
+
 /* Of a window, what small allocations use where space is scattered, and which floats that is. */
 static const struct {
 	size_t start, end;
@@ -148,10 +151,12 @@ static CUresult reserve(struct space *space, const struct cuda_driver *drv, size
 	}
 	if (start != hint) {
 		drv->cuMemAddressFree(start, segment);
-		space->refused = true;
-		pr_err("the driver reserves at %#llx instead of %#llx", start, hint);
-		return CUDA_ERROR_NOT_SUPPORTED;
+		space->refused = !space->nsegments;
+		if (space->refused)
+			pr_err("the driver reserves at %#llx instead of %#llx", start, hint);
+		return space->refused ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_OUT_OF_MEMORY;
 	}
+	space->tight |= segment < SPACE_SEGMENT;
 	space->segments[space->nsegments++] = start;
 	runs_insert(space, start, segment);
 	/* Publish last: from here on a lookup may read the table there. */
@@ -185,6 +190,16 @@ static bool is_for_large(const struct space *space, CUdeviceptr ptr)
 	return space->for_large[i];
 }
 
+/* Whether [@at, @at + @size) is in @run, and leaves nothing of its last window to others. */
+static bool has_place(const struct space_run *run, CUdeviceptr at, size_t size, bool scattered)
+{
+	CUdeviceptr end = at + size;
+
+	if (scattered && size > PART_MAX)
+		end = (end + WINDOW - 1) / WINDOW * WINDOW;
+	return end <= run->start + run->size;
+}
+
 /* The smallest free run with a place for @size bytes, which is then in *@place; or NULL. */
 static struct space_run *best_fit(struct space *space, size_t size, bool scattered,
 				  CUdeviceptr *place)
@@ -196,11 +211,11 @@ static struct space_run *best_fit(struct space *space, size_t size, bool scatter
 
 		if (r->size < size || (best && r->size >= best->size))
 			continue;
-		if (scattered && is_for_large(space, at) != (size > PART_MAX))
+		if (scattered && !space->tight && is_for_large(space, at) != (size > PART_MAX))
 			continue;
 		if (scattered)
 			at = scattered_place(at, size);
-		if (at + size > r->start + r->size)
+		if (!has_place(r, at, size, scattered))
 			continue;
 		best = r;
 		*place = at;
@@ -208,19 +223,37 @@ static struct space_run *best_fit(struct space *space, size_t size, bool scatter
 	return best;
 }
 
-/* The same, with one more segment if need be, and anywhere at all where that cannot be had. */
+/* The same where space is scattered, with a segment more if need be and possible. */
+static struct space_run *find_scattered(struct space *space, const struct cuda_driver *drv,
+					size_t size, CUdeviceptr *place)
+{
+	struct space_run *run = best_fit(space, size, true, place);
+	bool large = size > PART_MAX;
+	size_t need = size + (large && space->nsegments ? LEAD : 0);
+
+	if (run || space->full || need > SPACE_SEGMENT)
+		return run;
+	if (reserve(space, drv, need) == CUDA_SUCCESS) {
+		space->for_large[space->nsegments - 1] = large;
+	} else {
+		space->tight = true;
+		space->full = need <= SPACE_SEGMENT_MIN;
+	}
+	return best_fit(space, size, true, place);
+}
+
+/* The same in any case; where there is none, *@rc says why. */
 static struct space_run *find_run(struct space *space, const struct cuda_driver *drv, size_t size,
 				  CUdeviceptr *place, CUresult *rc)
 {
-	bool large = space->scattered && size > PART_MAX;
-	struct space_run *run = best_fit(space, size, space->scattered, place);
+	struct space_run *run = space->scattered ? find_scattered(space, drv, size, place) : NULL;
 
+	if (!run)
+		run = best_fit(space, size, false, place);
 	if (run)
 		return run;
-	*rc = reserve(space, drv, size + (large ? LEAD : 0));
-	if (*rc == CUDA_SUCCESS)
-		space->for_large[space->nsegments - 1] = large;
-	return best_fit(space, size, *rc == CUDA_SUCCESS && space->scattered, place);
+	*rc = reserve(space, drv, size);
+	return *rc == CUDA_SUCCESS ? best_fit(space, size, false, place) : NULL;
 }
 
 /* Take [@start, @start + @size) out of @run. */

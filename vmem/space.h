@@ -18,8 +18,9 @@
  * pointer, must not look like one [PyTorch 2.11, H200: a stride of 0 became another, in a struct
  * that is not wholly set]. Space is then scattered: the lower halves of addresses are neither
  * integers near zero nor usual floats where an allocation has up to 752 MiB, and larger ones, in
- * segments of their own, begin 512 MiB behind a multiple of 4 GiB and share no upper half. Where
- * there are not enough addresses for that, all are used.
+ * segments of their own, begin 512 MiB behind a multiple of 4 GiB and share no upper half. Where a
+ * segment is smaller than it should be, or cannot be had, all use the same; where that is not
+ * enough, any addresses.
  *
  * Locking: the caller serialises everything but space_find() and space_contains().
  */
@@ -41,7 +42,10 @@ struct space {
 	void *_Atomic *owners;   /* by granule, NULL where free */
 	_Atomic size_t reserved; /* bytes of address space from VMEM_BASE up */
 	CUdeviceptr segments[SPACE_MAX_SEGMENT];
-	bool for_large[SPACE_MAX_SEGMENT]; /* where space is scattered: of more than 752 MiB each */
+	/* Where space is scattered: what is for allocations of more than 752 MiB, ... */
+	bool for_large[SPACE_MAX_SEGMENT];
+	bool tight; /* ... unless there is too little for that, ... */
+	bool full;  /* ... and that there is no segment more */
 	size_t nsegments;
 	bool refused;   /* the driver does not give the addresses that we need */
 	bool scattered; /* to be set before the first allocation */
@@ -56,8 +60,8 @@ int space_init(struct space *space);
 /*
  * Find @size bytes (a multiple of the granule) for @owner, which must not be NULL. Returns
  * CUDA_ERROR_OUT_OF_MEMORY where there are no more addresses; what the driver said where it does
- * not give another segment; CUDA_ERROR_NOT_SUPPORTED, then and ever after, where it does not give
- * the first one, or not at the address asked for.
+ * not give another segment that is needed; CUDA_ERROR_NOT_SUPPORTED, then and ever after, where it
+ * does not give the first one, or not at the address asked for.
  */
 CUresult space_alloc(struct space *space, const struct cuda_driver *drv, size_t size, void *owner,
 		     CUdeviceptr *start);

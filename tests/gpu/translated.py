@@ -19,12 +19,17 @@ TAKER = {"LD_PRELOAD": os.path.join(BUILD, "tests", "preload", "taker.so"), "TAK
 PLACE = re.compile(r"(\d+) bytes at (0x[0-9a-f]+) are at (0x[0-9a-f]+)")
 
 
-def places():
-    """Where memory is, as the log says: {virtual address: [(size, real address), ...]}."""
-    found = {}
+def mappings():
+    """What the log says: [(size, virtual address, real address), ...]."""
     with open(LOG, encoding="utf-8", errors="replace") as file:
-        for size, virtual, real in PLACE.findall(file.read()):
-            found.setdefault(virtual, []).append((size, real))
+        return PLACE.findall(file.read())
+
+
+def places():
+    """Where memory is: {virtual address: [real address, ...]}."""
+    found = {}
+    for _, virtual, real in mappings():
+        found.setdefault(virtual, []).append(real)
     return found
 
 
@@ -51,7 +56,7 @@ def pause(job, moving):
         cudaw_ok("pause", "--release", "memory", job.pid)
         if TAKER:
             # Of the mappings that were at a place the last one counts.
-            left = {real: size for at in before.values() for size, real in at[-1:]}
+            left = {real: size for size, _, real in mappings()}
             take(job, [f"{size} {real}" for real, size in left.items()])
         job.resume()
     else:

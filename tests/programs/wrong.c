@@ -194,7 +194,7 @@ static CUresult run_right(const char *name)
 		CALL(launch(w.upward, 0, 0));
 		CALL(launch(w.untyped, w.live + BYTES + 8, 0)); /* in the gap: nobody says so */
 		CALL(launch_pair(w.live, w.live + BYTES, 0));
-		CALL(launch_pair(0, 0x6b81000f0000, 0)); /* a word that looks like one of ours */
+		CALL(launch_pair(0, 0x6b81500f0000, 0)); /* a word that looks like one of ours */
 		CALL(launch_ex(w.live, 0));
 		CALL(launch_upward_packed(w.live, 0));
 		CALL(launch_library(w.live, 0));

@@ -106,6 +106,73 @@ START_TEST(the_oldest_is_forgotten)
 }
 END_TEST
 
+#define WINDOW (1UL << 32)
+#define GB     (1UL << 30)
+
+/* Each in windows of its own, 512 MiB behind the beginning of one; small ones are elsewhere. */
+START_TEST(large_ones_share_no_upper_half)
+{
+	static const size_t mib[] = {760, 1024, 3500, 3580, 3584, 4000, 4096, 8000};
+	CUdeviceptr ptrs[24], small = alloc(20 * MB);
+
+	for (size_t i = 0; i < 24; i++)
+		ptrs[i] = alloc(1024 * MB);
+	for (size_t i = 0; i < 24; i += 2)
+		ck_assert_int_eq(vmem_free(ptrs[i]), CUDA_SUCCESS);
+	vmem_trim();
+	for (size_t i = 0; i < 24; i += 2)
+		ptrs[i] = alloc(mib[i / 2 % 8] * MB);
+	ck_assert_uint_eq(fake.nreserved, 2);
+	for (size_t i = 0; i < 24; i++) {
+		size_t size = i % 2 ? 1024 * MB : mib[i / 2 % 8] * MB;
+
+		ck_assert_uint_eq(ptrs[i] % WINDOW, 512 * MB);
+		ck_assert_uint_ne(ptrs[i] / WINDOW, small / WINDOW);
+		for (size_t j = 0; j < 24; j++)
+			ck_assert(i == j || ptrs[j] / WINDOW < ptrs[i] / WINDOW ||
+				  ptrs[j] / WINDOW > (ptrs[i] + size - 1) / WINDOW);
+	}
+}
+END_TEST
+
+/* As by ulimit -v: all are in the one segment, where they should be as far as there is room. */
+START_TEST(there_are_few_addresses)
+{
+	CUdeviceptr ptrs[60], large, ptr;
+	unsigned int calls;
+
+	fake.reserve_max = 64 * GB;
+	ptr = alloc(20 * MB);
+	ck_assert_uint_ge((uint32_t)ptr, 0x50000000);
+	fake.reserve_max = 1;
+	large = alloc(GB);
+	ck_assert_uint_eq(large % WINDOW, 512 * MB);
+	ck_assert_uint_eq(fake.nreserved, 1);
+	for (size_t i = 0; i < 60; i++)
+		ptrs[i] = alloc(700 * MB);
+	ck_assert_uint_ge((uint32_t)ptrs[0], 0x50000000);
+	ck_assert_uint_eq(vmem_regions(NULL, 0), 62);
+	/* That there are no more is known. */
+	calls = fake.calls;
+	ptr = alloc(2 * GB);
+	ck_assert_uint_le(fake.calls, calls + 10);
+	ck_assert_int_eq(vmem_alloc(ctx, 0, 60 * GB, &ptr), CUDA_ERROR_OUT_OF_MEMORY);
+	for (size_t i = 0; i < 60; i++)
+		ck_assert_int_eq(vmem_free(ptrs[i]), CUDA_SUCCESS);
+	ck_assert_uint_ge((uint32_t)alloc(700 * MB), 0x50000000);
+}
+END_TEST
+
+/* A segment of just this size has no room for it where it should be. */
+START_TEST(one_fills_a_segment)
+{
+	fake.reserve_max = 64 * GB;
+	ck_assert_uint_eq(alloc(64 * GB - 2 * VMEM_GRANULE), VMEM_BASE);
+	ck_assert_uint_ge((uint32_t)alloc(2 * MB), 0x50000000);
+	ck_assert_uint_eq(alloc(64 * GB - 2 * VMEM_GRANULE), VMEM_BASE + 128 * GB);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("watch");
@@ -117,6 +184,9 @@ int main(void)
 	tcase_add_test(tc, gaps_take_addresses_but_no_memory);
 	tcase_add_test(tc, freed_allocations_are_remembered);
 	tcase_add_test(tc, the_oldest_is_forgotten);
+	tcase_add_test(tc, large_ones_share_no_upper_half);
+	tcase_add_test(tc, there_are_few_addresses);
+	tcase_add_test(tc, one_fills_a_segment);
 	suite_add_tcase(s, tc);
 	return check_suite_run(s);
 }
