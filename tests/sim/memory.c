@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #define POISON_BYTE  0xb5
@@ -77,6 +78,26 @@ static void alloc_free(struct sim_alloc *alloc)
 	free(alloc);
 }
 
+/*
+ * Make the memfd as long as it has to be, and poison @alloc. A GPU's memory is no file to the
+ * program, whose limit on their size does not concern it.
+ */
+static bool fill(const struct sim_alloc *alloc)
+{
+	struct rlimit limit, most;
+	bool limited, filled;
+
+	getrlimit(RLIMIT_FSIZE, &limit);
+	most = (struct rlimit){limit.rlim_max, limit.rlim_max};
+	limited = limit.rlim_cur < (rlim_t)next_offset[alloc->dev];
+	if (limited)
+		setrlimit(RLIMIT_FSIZE, &most);
+	filled = !ftruncate(fds[alloc->dev], next_offset[alloc->dev]) && poison(alloc);
+	if (limited)
+		setrlimit(RLIMIT_FSIZE, &limit);
+	return filled;
+}
+
 CUresult alloc_new(CUdevice dev, size_t size, struct sim_alloc **out)
 {
 	struct sim_alloc *alloc;
@@ -96,7 +117,7 @@ CUresult alloc_new(CUdevice dev, size_t size, struct sim_alloc **out)
 	next_offset[dev] += (off_t)SIM_ROUND(size, SIM_GRANULARITY);
 	object_add(KIND_ALLOC, &alloc->obj);
 	/* It grows as it is used: CRIU takes memory for the whole length of a file. */
-	if (ftruncate(fds[dev], next_offset[dev]) || !poison(alloc)) {
+	if (!fill(alloc)) {
 		alloc_free(alloc);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
