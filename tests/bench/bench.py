@@ -56,6 +56,15 @@ class Racer:
                 self.units[words[1]] = words[3]
 
 
+def take_turns(racers, rounds):
+    """The first round warms up; then each goes first every other time. They end with it."""
+    for number in range(rounds + 1):
+        for racer in racers if number % 2 else reversed(racers):
+            racer.round(keep=number > 0)
+    for racer in racers:
+        racer.job.discard()
+
+
 def race_pair(source, rounds, traced):
     """A native and a wrapped process, timed in turns: two Racers with their figures."""
     trace = os.path.join(SCRATCH, "trace")
@@ -63,12 +72,7 @@ def race_pair(source, rounds, traced):
     for racer in pair:
         racer.ready()
     check(pair[1].job.status() is not None, "cudaw ps does not show the wrapped run")
-    for number in range(rounds + 1):
-        # The first round warms up; then each goes first every other time.
-        for racer in pair if number % 2 else reversed(pair):
-            racer.round(keep=number > 0)
-    for racer in pair:
-        racer.job.discard()
+    take_turns(pair, rounds)
     if traced:
         os.unlink(trace)
     return pair

@@ -9,7 +9,7 @@ import os
 import statistics
 import sys
 
-from bench import Racer
+from bench import Racer, take_turns
 from benchlib import Table
 
 from gpulib import BUILD
@@ -31,11 +31,7 @@ def race(rounds):
     racers = {name: Racer(SOURCE, mode, env) for name, (mode, env) in MODES.items()}
     for racer in racers.values():
         racer.ready()
-    for number in range(rounds + 1):
-        for racer in racers.values():
-            racer.round(keep=number > 0)
-    for racer in racers.values():
-        racer.job.discard()
+    take_turns(list(racers.values()), rounds)
     return racers
 
 
