@@ -271,7 +271,7 @@ bool kp_container_next(const void *data, size_t size, size_t *offset, size_t *le
 {
 	struct container container;
 
-	for (size_t at = *offset; at < size && size - at >= CONTAINER_HEADER; at += 8) {
+	for (size_t at = *offset; at < size && size - at >= CONTAINER_HEADER; at += 2) {
 		struct kp_reader r = kp_reader(data, size);
 
 		if (!kp_is_container(r.data + at, 4))

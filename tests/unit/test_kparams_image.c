@@ -182,7 +182,8 @@ END_TEST
 
 START_TEST(containers_in_a_file)
 {
-	size_t size, offset, length;
+	size_t size, offset, length, kernels;
+	struct kp_fatbin *fatbin;
 	uint8_t *data = load("small-zstd.fatbin", &size);
 	uint8_t *file = calloc(4, size + 16);
 	static const uint8_t magic_in_code[8] = {0x50, 0xed, 0x55, 0xba, 0x90, 0x90, 0x90, 0x90};
@@ -202,6 +203,14 @@ START_TEST(containers_in_a_file)
 	/* One that the file does not have whole is none. */
 	offset = 128 + size;
 	ck_assert(!kp_container_next(file, 128 + 2 * size - 1, &offset, &length));
+	/* In an archive. */
+	memmove(file + 130, file + 128, size);
+	offset = 0;
+	ck_assert(kp_container_next(file, 130 + size, &offset, &length));
+	ck_assert_uint_eq(offset, 130);
+	ck_assert_int_eq(kp_fatbin_open(file + offset, length, &fatbin, &err), 0);
+	ck_assert_int_eq(kp_image_kernels(kp_fatbin_image(fatbin, 0), &kernels, &err), 0);
+	kp_fatbin_close(fatbin);
 	free(file);
 	free(data);
 }
