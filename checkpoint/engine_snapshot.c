@@ -137,6 +137,7 @@ static int commit_snapshot(const struct engine_writing *writing, struct engine_r
 	facts->contexts = contexts;
 	facts->ncontexts = engine.saved.ncontexts;
 	facts->gpus = engine.released ? release_gpus() : 0;
+	facts->held = engine.released ? release_held() : NULL;
 	for (size_t i = 0; i < result->nphases && facts->nphases < MANIFEST_PHASES; i++)
 		facts->phases[facts->nphases++] =
 			(struct snapshot_phase){result->phases[i].name, result->phases[i].ms};

@@ -107,6 +107,8 @@ static void put_gpu(struct json_out *out, const struct snapshot_facts *facts)
 		json_number(out, "memory", device->memory);
 		json_number(out, "major", device->major);
 		json_number(out, "minor", device->minor);
+		if (facts->held)
+			json_number(out, "held", facts->held[i]);
 		json_close(out, '}');
 	}
 	json_close(out, ']');

@@ -35,6 +35,8 @@ struct snapshot_facts {
 	const struct snapshot_device *devices;
 	size_t ndevices;
 	unsigned int gpus; /* of the machine, when the driver took its checkpoint; 0: not known */
+	/* Bytes on each device that the driver's restore takes; NULL: it took no checkpoint. */
+	const size_t *held;
 	const struct snapshot_context *contexts;
 	size_t ncontexts;
 	struct snapshot_phase phases[MANIFEST_PHASES];

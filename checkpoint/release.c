@@ -145,6 +145,11 @@ unsigned int release_gpus(void)
 	return machine_gpus;
 }
 
+const size_t *release_held(void)
+{
+	return held;
+}
+
 static int compare_names(const void *a, const void *b)
 {
 	return strcmp(a, b);

@@ -40,6 +40,13 @@ CUresult release_checkpoint(const struct cuda_driver *drv, const struct context 
 unsigned int release_gpus(void);
 
 /*
+ * Bytes by device, CUDA_MAX_DEVICES of them, that this process held when the last checkpoint was
+ * taken, beyond what vmem had mapped: contexts, and memory that is not vmem's. A guess of 1 GiB
+ * where NVML does not say. Valid until the next checkpoint. The engine's thread.
+ */
+const size_t *release_held(void);
+
+/*
  * True when every GPU has the memory free that release_restore() and @managed[dev] bytes after it
  * need, or when there is no way to know. To be asked before every restore: one that runs out of
  * memory cannot be tried again, and the job is lost with its context.

@@ -323,20 +323,20 @@ int needs_gpus(const struct snapshot *s, char **choices, size_t count, struct ne
 int needs_memory(const struct snapshot *s, const struct needs *needs)
 {
 	const struct snapshot_manifest *m = &s->manifest;
-	char expected[FORMAT_SIZE], found[FORMAT_SIZE];
+	char expected[FORMAT_SIZE], contexts[FORMAT_SIZE], found[FORMAT_SIZE];
 
 	for (size_t i = 0; i < m->ndevices; i++) {
 		const char *uuid = needs->probe.devices[needs->map[i]].uuid;
-		size_t bytes = 0, room;
+		size_t bytes = m->held[i], room;
 
 		for (size_t r = 0; r < m->nregions; r++)
 			bytes += m->regions[r].device == (int)i ? m->regions[r].size : 0;
 		if (nvml_free_memory(uuid, &room) || room >= bytes)
 			continue;
-		complain("%s: expected %s free on GPU %d (%s), found %s; with --paused the job "
-			 "can wait",
+		complain("%s: expected %s free on GPU %d (%s), %s of it for contexts, found %s; "
+			 "with --paused the job can wait",
 			 s->path, format_bytes(expected, bytes), needs->map[i], uuid,
-			 format_bytes(found, room));
+			 format_bytes(contexts, m->held[i]), format_bytes(found, room));
 		return EXIT_FAILED;
 	}
 	return EXIT_DONE;

@@ -86,7 +86,7 @@ static int get_hex(const json_t *object, const char *key, uint64_t *high, uint64
 static int get_devices(struct snapshot_manifest *m, struct snapshot_error *error)
 {
 	json_t *array, *object;
-	uint64_t memory, major, minor;
+	uint64_t memory, major, minor, held = 0;
 	size_t i;
 	int ret = get_array(m->root, "devices", CUDA_MAX_DEVICES, &array, error);
 
@@ -101,8 +101,11 @@ static int get_devices(struct snapshot_manifest *m, struct snapshot_error *error
 
 		if (get_number(object, "memory", 1UL << 60, &memory, error) ||
 		    get_number(object, "major", 1000, &major, error) ||
-		    get_number(object, "minor", 1000, &minor, error))
+		    get_number(object, "minor", 1000, &minor, error) ||
+		    (json_object_get(object, "held") &&
+		     get_number(object, "held", 1UL << 60, &held, error)))
 			return -EBADMSG;
+		m->held[i] = held;
 		*device =
 			(struct snapshot_device){.memory = memory, .major = major, .minor = minor};
 		snapshot_manifest_text(object, "uuid", device->uuid, sizeof(device->uuid));

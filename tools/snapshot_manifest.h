@@ -28,6 +28,7 @@ struct snapshot_manifest {
 	char cudaw[32], driver[64]; /* empty: not known */
 	struct snapshot_device *devices;
 	size_t ndevices;
+	size_t held[CUDA_MAX_DEVICES]; /* bytes on each that the driver's restore takes */
 	struct snapshot_region *regions;
 	size_t nregions;
 	struct snapshot_data *data;
