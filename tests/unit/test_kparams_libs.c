@@ -26,10 +26,19 @@ static const struct {
 	const char *name;
 	size_t kernels;
 } libraries[] = {
-	{"cublas", 4000},   {"cublasLt", 10000}, {"cufft", 300},
-	{"cusparse", 5000}, {"cusolver", 2000},  {"cusolverMg", 1},
-	{"curand", 200},    {"nccl", 100},       {"cudnn_ops", 2000},
-	{"cudnn_adv", 1},   {"cudnn_cnn", 0},    {"cudnn_engines_precompiled", 1},
+	{"cublas", 4000},
+	{"cublasLt", 10000},
+	{"cufft", 300},
+	{"cusparse", 5000},
+	{"cusolver", 2000},
+	{"cusolverMg", 1},
+	{"curand", 200},
+	{"nccl", 100},
+	{"cudnn_ops", 2000},
+	{"cudnn_adv", 1},
+	{"cudnn_cnn", 0},
+	{"cudnn_engines_precompiled", 1},
+	{"cudnn_engines_runtime_compiled", 1000},
 };
 
 struct library {
