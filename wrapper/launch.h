@@ -7,6 +7,9 @@
 #include <cuda.h>
 #include <stddef.h>
 
+/* A kernel has at most 32,764 bytes of parameters (CUDA 12.1); a struct of them may end with padding. */
+#define LAUNCH_PACKED_MAX 32768
+
 /* The buffer that @extra describes, and its *@size; NULL where there is none. */
 static inline char *launch_packed(void **extra, size_t *size)
 {

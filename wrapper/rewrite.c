@@ -129,7 +129,8 @@ size_t rewrite_launch_room(const struct kp_kernel *kernel, void **params, void *
 		return 0;
 	if (params)
 		return kernel->nparams * sizeof(*params) + MAP_ALIGN + kernel->size;
-	if (!launch_packed(extra, &size))
+	/* What is larger the driver refuses. */
+	if (!launch_packed(extra, &size) || size > LAUNCH_PACKED_MAX)
 		return 0;
 	return 5 * sizeof(*extra) + MAP_ALIGN + size;
 }

@@ -88,6 +88,11 @@ def every_launch_and_copy():
         equal(wrong(case), (["CUDA_SUCCESS", "as before"], []), f"what came of {case}")
 
 
+def buffers_of_any_size():
+    equal(wrong("launch-too-large"), (["CUDA_ERROR_INVALID_VALUE", "as before"], []),
+          "what came of a buffer of 1 TiB")
+
+
 def checks_as_well():
     lines, said = wrong("launch-struct-freed", CUDAW_CHECK="1")
     equal(lines, ["CUDA_ERROR_ILLEGAL_ADDRESS", "as before"], "the result")
@@ -209,8 +214,8 @@ main(*through_pauses(40, "counter"), *through_pauses(40, "churn"),
      *through_pauses(60, "graph_nodes", "--windows", 1),
      *through_pauses(60, "memory_kinds", "--kind", "graph_replay"),
      what_a_pause_left_is_taken, devices_without_vmm, functions_from_before_cuinit,
-     devices_that_can_map, only_the_memory_is_released, every_launch_and_copy, checks_as_well,
-     pointers_in_gpu_memory_are_reported,
+     devices_that_can_map, only_the_memory_is_released, every_launch_and_copy,
+     buffers_of_any_size, checks_as_well, pointers_in_gpu_memory_are_reported,
      graphs_are_written_anew_where_nothing_moves, fixed_graphs_are_in_the_way_of_a_pause,
      pointers_of_two_allocations, pointers_before_an_allocation, windows_of_kernels,
      an_update_that_is_refused, an_update_that_fails, a_graph_that_is_updated_after_that)

@@ -228,6 +228,7 @@ static CUresult run(const char *name)
 	CASE("launch-kernel-freed", launch_library(w.freed, 0));
 	CASE("launch-function-freed", launch_library(w.freed, 1));
 	CASE("launch-reloaded-freed", launch_reloaded(w.freed));
+	CASE("launch-too-large", launch_packed(w.upward, (uint64_t[]){w.live, 0}, 1UL << 40));
 	CASE("copy-out-freed", cuMemcpyDtoH_v2(w.host, w.freed, 16));
 	CASE("copy-in-freed", cuMemcpyHtoDAsync_v2(w.freed, w.host, 16, NULL));
 	CASE("copy-within-freed", cuMemcpyDtoD_v2(w.live, w.freed, 16));

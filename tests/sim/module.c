@@ -11,6 +11,7 @@
 #include <string.h>
 
 #define MAX_KERNELS 16
+#define MAX_PACKED  32768 /* bytes of parameters */
 
 struct sim_global {
 	struct sim_global *next;
@@ -353,7 +354,7 @@ static CUresult copy_arguments(const struct sim_kernel *k, void **params, void *
 		else
 			return CUDA_ERROR_INVALID_VALUE;
 	}
-	if (!buffer || size < need)
+	if (!buffer || size < need || size > MAX_PACKED)
 		return CUDA_ERROR_INVALID_VALUE;
 	memcpy(args, buffer, need);
 	return CUDA_SUCCESS;
