@@ -88,6 +88,8 @@ def gated(prefix, name, prototype, kind, target, expressions=(), after=()):
     lines = [f"{static}CUresult {prefix}_{name}({declarations})", "{"]
     if expressions:
         lines.append(f'\tstatic const char call_[] __attribute__((unused)) = "{name}";')
+    if expressions and prefix == "translated":
+        lines.append("\tREWRITE_HEAP();")
     lines += ["\tCUresult result_;", "", f"\tif (!gate_enter({gate}))",
               "\t\treturn gate_refusal();"]
     steps = [*expressions, f"{target}({arguments})", *after]

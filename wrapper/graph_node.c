@@ -196,6 +196,7 @@ static CUresult write_kernel(const struct graph_node *n)
 static CUresult write_ops(const struct graph_node *n)
 {
 	CUDA_BATCH_MEM_OP_NODE_PARAMS params = n->ops;
+	REWRITE_HEAP();
 	CUresult result = REWRITE_MEM_OPS(params.paramArray, params.count);
 
 	return result ? result : real.cuGraphBatchMemOpNodeSetParams(n->node, &params);

@@ -104,6 +104,7 @@ CUresult hook_cuGraphAddNode(CUgraphNode *phGraphNode, CUgraph hGraph,
 			     const CUgraphNode *dependencies, size_t numDependencies,
 			     CUgraphNodeParams *nodeParams)
 {
+	REWRITE_HEAP();
 	CUresult result = translate_is_on() ? REWRITE_NODE(nodeParams) : CUDA_SUCCESS;
 
 	if (!result)
@@ -117,6 +118,7 @@ CUresult hook_cuGraphAddNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph,
 				const CUgraphEdgeData *dependencyData, size_t numDependencies,
 				CUgraphNodeParams *nodeParams)
 {
+	REWRITE_HEAP();
 	CUresult result = translate_is_on() ? REWRITE_NODE(nodeParams) : CUDA_SUCCESS;
 
 	if (!result)

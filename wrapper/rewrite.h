@@ -4,7 +4,7 @@
 /*
  * rewrite: puts real addresses in place of virtual ones, in what the program hands to the driver
  * (translated addressing). What the program owns is never changed: it is copied to the caller's
- * stack, and the copy is rewritten.
+ * stack, or the heap where it is large, and the copy is rewritten.
  *
  * A word is rewritten where it lies in memory that vmem has mapped, or 2 MiB around it, and
  *  - is a pointer by the function's prototype, or by what is known of the kernel's parameter;
@@ -26,10 +26,12 @@
 
 #include <alloca.h>
 #include <cuda.h>
+#include <stdlib.h>
 #include <string.h>
 
-/* How many a batch may have, as its copy lies on the stack. */
+/* How many a batch may have. Copies of more than so many bytes are on the heap, not the stack. */
 #define REWRITE_BATCH_MAX 4096
+#define REWRITE_STACK_MAX 16384
 
 /* clang-format off */
 #define REWRITE_NOTHING()               CUDA_SUCCESS
@@ -74,16 +76,23 @@
 #define REWRITE_COPY_2D(copy)           REWRITE_COPIED(copy, rewrite_copy_2d)
 #define REWRITE_COPY_3D(copy)           REWRITE_COPIED(copy, rewrite_copy_3d)
 #define REWRITE_COPY_3D_PEER(copy)      REWRITE_COPIED(copy, rewrite_copy_3d_peer)
+/* Where a function uses what follows: the copies that it has on the heap, until it returns. */
+#define REWRITE_HEAP() void *heap_[2] __attribute__((cleanup(rewrite_heap_free))) = {0}
 /* The @count elements of an array, by @rewrite(element). */
 #define REWRITE_EACH(array, count, rewrite)                                            \
 	({                                                                             \
-		size_t n_ = (array) ? (count) : 0;                                     \
-		if (n_ && n_ <= REWRITE_BATCH_MAX)                                     \
-			array = memcpy(alloca(n_ * sizeof(*array)), array,             \
-				       n_ * sizeof(*array));                           \
-		for (size_t i_ = 0; n_ <= REWRITE_BATCH_MAX && i_ < n_; i_++)          \
+		size_t n_ = (array) ? (count) : 0, bytes_ = n_ * sizeof(*array);       \
+		void *copy_ = n_ > REWRITE_BATCH_MAX ? NULL                            \
+			      : bytes_ > REWRITE_STACK_MAX                             \
+				      ? rewrite_heap_add(heap_, bytes_)                \
+				      : alloca(bytes_);                                \
+		if (n_ && copy_)                                                       \
+			array = memcpy(copy_, array, bytes_);                          \
+		for (size_t i_ = 0; copy_ && i_ < n_; i_++)                            \
 			rewrite(&array[i_]);                                           \
-		n_ <= REWRITE_BATCH_MAX ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;     \
+		copy_ ? CUDA_SUCCESS                                                   \
+		: n_ <= REWRITE_BATCH_MAX ? CUDA_ERROR_OUT_OF_MEMORY                   \
+					  : CUDA_ERROR_NOT_SUPPORTED;                  \
 	})
 #define REWRITE_COPY_BATCH(dsts, srcs, sizes, count)                                   \
 	({                                                                             \
@@ -151,11 +160,10 @@
 #define REWRITE_LAUNCH_ATTRIBUTES(config)                                              \
 	({                                                                             \
 		CUlaunchConfig *c_ = NULL;                                             \
-		if (rewrite_has_window(config)) {                                      \
+		if (rewrite_has_window(config))                                        \
 			config = c_ = memcpy(alloca(sizeof(*c_)), config, sizeof(*c_)); \
-			REWRITE_EACH(c_->attrs, c_->numAttrs, rewrite_launch_attribute); \
-		}                                                                      \
-		CUDA_SUCCESS;                                                          \
+		c_ ? REWRITE_EACH(c_->attrs, c_->numAttrs, rewrite_launch_attribute)   \
+		   : CUDA_SUCCESS;                                                     \
 	})
 /* clang-format on */
 
@@ -185,6 +193,17 @@ static inline bool rewrite_has_addresses(CUgraphNodeType type)
 /* All of a node but its kernel and its operations on memory. */
 void rewrite_node(CUgraphNodeParams *node);
 CUDA_MEMSET_NODE_PARAMS *rewrite_memset_node(CUDA_MEMSET_NODE_PARAMS *node);
+
+static inline void *rewrite_heap_add(void **heap, size_t bytes)
+{
+	return heap[heap[0] ? 1 : 0] = malloc(bytes);
+}
+
+static inline void rewrite_heap_free(void *(*heap)[2])
+{
+	free((*heap)[0]);
+	free((*heap)[1]);
+}
 
 static inline void rewrite_pointer(CUdeviceptr *ptr)
 {

@@ -84,7 +84,7 @@ def wrong(case, **env):
 
 
 def every_launch_and_copy():
-    for case in ("right-launches", "right-copies", "right-queries"):
+    for case in ("right-launches", "right-copies", "right-batch", "right-queries"):
         equal(wrong(case), (["CUDA_SUCCESS", "as before"], []), f"what came of {case}")
 
 

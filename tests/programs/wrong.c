@@ -6,6 +6,7 @@
  *	wrong CASE [--cxx]	with --cxx libstdc++ is loaded, as C++ programs have it
  */
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stddef.h>
 
 #include "tests/programs/kernels.h"
@@ -67,6 +68,8 @@ static struct {
 	CUfunction upward, add_pair; /* of which the program knows the type, and a struct */
 	CUfunction untyped;          /* as upward, but extern "C" */
 	CUdeviceptr live, freed, large_freed;
+	CUcontext ctx;
+	CUstream stream;
 	uint32_t host[WORDS + 1];
 } w;
 
@@ -166,6 +169,49 @@ static CUresult copy_2d(CUdeviceptr src, size_t height)
 	return cuMemcpy2D_v2(&copy);
 }
 
+static CUDA_MEMCPY3D_BATCH_OP box(CUdeviceptr dst, CUdeviceptr src, size_t width)
+{
+	return (CUDA_MEMCPY3D_BATCH_OP){
+		.src = {CU_MEMCPY_OPERAND_TYPE_POINTER, .op.ptr = {.ptr = src}},
+		.dst = {CU_MEMCPY_OPERAND_TYPE_POINTER, .op.ptr = {.ptr = dst}},
+		.extent = {width, 1, 1},
+		.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM};
+}
+
+/* In a thread whose stack the copies would fill. */
+static void *copy_batch(void *unused)
+{
+	static CUDA_MEMCPY3D_BATCH_OP ops[4096];
+	static CUresult result;
+
+	(void)unused;
+	for (size_t i = 0; i < sizeof(ops) / sizeof(ops[0]); i++)
+		ops[i] = box(w.live, w.live + BYTES / 2, 4);
+	CALL(cuCtxSetCurrent(w.ctx));
+	result = cuMemcpy3DBatchAsync(sizeof(ops) / sizeof(ops[0]), ops, 0, w.stream);
+	CALL(cuStreamSynchronize(w.stream));
+	return &result;
+}
+
+static CUresult copy_large_batch(void)
+{
+	pthread_attr_t attr;
+	pthread_t thread;
+	void *result;
+	uint32_t word;
+
+	pthread_attr_init(&attr);
+	pthread_attr_setstacksize(&attr, 256 << 10);
+	if (pthread_create(&thread, &attr, copy_batch, NULL) || pthread_join(thread, &result))
+		step_die("no thread");
+	CALL(cuMemcpyDtoH_v2(&word, w.live, sizeof(word)));
+	if (word != WORDS / 2)
+		step_die("word 0 is %u", word);
+	word = 0;
+	CALL(cuMemcpyHtoD_v2(w.live, &word, sizeof(word)));
+	return *(CUresult *)result;
+}
+
 /* A list of pointers in GPU memory, for a kernel that nobody launches. */
 static CUresult copy_list(void)
 {
@@ -180,6 +226,8 @@ static CUresult run_right(const char *name)
 {
 	if (!strcmp(name, "right-list"))
 		return copy_list();
+	if (!strcmp(name, "right-batch"))
+		return copy_large_batch();
 	if (!strcmp(name, "right-queries")) {
 		CUmemorytype type;
 		CUdeviceptr ptr;
@@ -244,6 +292,8 @@ static void setup(void)
 {
 	kernels_init(&w.kernels);
 	w.untyped = w.kernels.increment;
+	CALL(cuCtxGetCurrent(&w.ctx));
+	CALL(cuStreamCreate(&w.stream, CU_STREAM_DEFAULT));
 	CALL(cuModuleLoadData(&w.module, wrong_ptx));
 	CALL(cuModuleGetFunction(&w.upward, w.module, "_Z6upwardPjm"));
 	CALL(cuModuleGetFunction(&w.add_pair, w.module, "add_pair"));

@@ -122,3 +122,41 @@ SIM_TWINS(cuMemcpy2DAsync_v2, _ptsz, copy_rectangle, (const CUDA_MEMCPY2D *copy,
 SIM_TWINS(cuMemcpy3D_v2, _ptds, copy_box, (const CUDA_MEMCPY3D *copy), copy, NULL, true)
 SIM_TWINS(cuMemcpy3DAsync_v2, _ptsz, copy_box, (const CUDA_MEMCPY3D *copy, CUstream stream), copy,
 	  stream, false)
+
+/* The pitch and the height are counted in elements, which are bytes where there is no array. */
+static void operand(const CUmemcpy3DOperand *o, const CUextent3D *extent, CUdeviceptr *ptr,
+		    size_t *pitch, size_t *height)
+{
+	*ptr = o->op.ptr.ptr;
+	*pitch = o->op.ptr.rowLength ? o->op.ptr.rowLength : extent->width;
+	*height = o->op.ptr.layerHeight ? o->op.ptr.layerHeight : extent->height;
+}
+
+static CUresult copy_boxes(bool ptds, size_t count, const CUDA_MEMCPY3D_BATCH_OP *ops,
+			   CUstream handle)
+{
+	CUresult result = CUDA_SUCCESS;
+
+	if (!count || !ops)
+		return CUDA_ERROR_INVALID_VALUE;
+	for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++) {
+		const CUDA_MEMCPY3D_BATCH_OP *op = &ops[i];
+		CUDA_MEMCPY3D c = {.srcMemoryType = CU_MEMORYTYPE_UNIFIED,
+				   .dstMemoryType = CU_MEMORYTYPE_UNIFIED,
+				   .WidthInBytes = op->extent.width,
+				   .Height = op->extent.height,
+				   .Depth = op->extent.depth};
+
+		if (op->src.type != CU_MEMCPY_OPERAND_TYPE_POINTER ||
+		    op->dst.type != CU_MEMCPY_OPERAND_TYPE_POINTER)
+			return CUDA_ERROR_NOT_SUPPORTED;
+		operand(&op->src, &op->extent, &c.srcDevice, &c.srcPitch, &c.srcHeight);
+		operand(&op->dst, &op->extent, &c.dstDevice, &c.dstPitch, &c.dstHeight);
+		result = copy_box(ptds, &c, handle, false);
+	}
+	return result;
+}
+
+SIM_TWINS(cuMemcpy3DBatchAsync_v2, _ptsz, copy_boxes,
+	  (size_t count, CUDA_MEMCPY3D_BATCH_OP *ops, unsigned long long flags, CUstream stream),
+	  ((void)flags, count), ops, stream)

@@ -589,6 +589,7 @@ END_TEST
 
 START_TEST(nodes)
 {
+	REWRITE_HEAP();
 	CUdeviceptr ptr = alloc_at(0x7f0000000000, 4 * MB);
 	CUstreamBatchMemOpParams op = {.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32};
 	CUgraphNodeParams own = {.type = CU_GRAPH_NODE_TYPE_MEMSET}, *node = &own;
@@ -617,6 +618,7 @@ END_TEST
 
 START_TEST(windows)
 {
+	REWRITE_HEAP();
 	CUdeviceptr ptr = alloc_at(0x7f0000000000, 4 * MB);
 	CUlaunchAttribute own[2] = {
 		{.id = CU_LAUNCH_ATTRIBUTE_PRIORITY},
