@@ -18,6 +18,13 @@
 /* clang-format off */
 #define AFTER_COPY_3D(copy)        (rewrite_copy_3d_back(copy), CUDA_SUCCESS)
 #define AFTER_MEMSET_NODE(node)    (rewrite_pointer_back(&(node)->dst), CUDA_SUCCESS)
+#define AFTER_RESOURCE(desc)                                                           \
+	({                                                                             \
+		CUdeviceptr *p_ = rewrite_resource(desc);                              \
+		if (p_)                                                                \
+			rewrite_pointer_back(p_);                                      \
+		CUDA_SUCCESS;                                                          \
+	})
 #define AFTER_ATTRIBUTE(id, value)                                                     \
 	((id) == CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW                              \
 		? (rewrite_access_policy_back(value), CUDA_SUCCESS) : CUDA_SUCCESS)

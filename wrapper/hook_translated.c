@@ -77,37 +77,19 @@ CUresult hook_cuTensorMapReplaceAddress(CUtensorMap *tensorMap, void *globalAddr
 	return encoded(result, tensorMap, globalAddress);
 }
 
-/* Give @desc, a copy, the real address. True where it was one of vmem's. */
-static bool rewrite_resource(CUDA_RESOURCE_DESC *desc)
-{
-	CUdeviceptr *ptr, before;
-
-	if (desc->resType == CU_RESOURCE_TYPE_LINEAR)
-		ptr = &desc->res.linear.devPtr;
-	else if (desc->resType == CU_RESOURCE_TYPE_PITCH2D)
-		ptr = &desc->res.pitch2D.devPtr;
-	else
-		return false;
-	before = *ptr;
-	*ptr = translate(before);
-	return *ptr != before;
-}
-
 CUresult hook_cuTexObjectCreate(CUtexObject *pTexObject, const CUDA_RESOURCE_DESC *pResDesc,
 				const CUDA_TEXTURE_DESC *pTexDesc,
 				const CUDA_RESOURCE_VIEW_DESC *pResViewDesc)
 {
-	CUDA_RESOURCE_DESC desc = {0};
-	bool fixed = false;
+	CUDA_RESOURCE_DESC desc = pResDesc ? *pResDesc : (CUDA_RESOURCE_DESC){0};
+	CUdeviceptr *ptr = rewrite_resource(&desc), before = ptr ? *ptr : 0;
 	CUresult result;
 
-	if (pResDesc) {
-		desc = *pResDesc;
-		fixed = rewrite_resource(&desc);
-	}
+	if (ptr)
+		rewrite_pointer(ptr);
 	result =
 		real.cuTexObjectCreate(pTexObject, pResDesc ? &desc : NULL, pTexDesc, pResViewDesc);
-	if (!result && fixed)
+	if (!result && ptr && *ptr != before)
 		unmanaged_add(UNMANAGED_FIXED_TEXTURE, *pTexObject, 0);
 	return result;
 }

@@ -254,6 +254,18 @@ CUDA_MEMCPY3D_PEER *rewrite_copy_3d_peer(CUDA_MEMCPY3D_PEER *copy)
 	return copy;
 }
 
+CUdeviceptr *rewrite_resource(CUDA_RESOURCE_DESC *desc)
+{
+	switch (desc->resType) {
+	case CU_RESOURCE_TYPE_LINEAR:
+		return &desc->res.linear.devPtr;
+	case CU_RESOURCE_TYPE_PITCH2D:
+		return &desc->res.pitch2D.devPtr;
+	default:
+		return NULL;
+	}
+}
+
 CUlaunchAttributeValue *rewrite_access_policy(CUlaunchAttributeValue *value)
 {
 	void **base = &value->accessPolicyWindow.base_ptr;

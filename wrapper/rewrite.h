@@ -210,6 +210,9 @@ static inline void rewrite_pointer(CUdeviceptr *ptr)
 	*ptr = translate(*ptr);
 }
 
+/* The address in @desc; NULL where it has none. */
+CUdeviceptr *rewrite_resource(CUDA_RESOURCE_DESC *desc);
+
 /* These change what is at @copy, and return it. */
 CUDA_MEMCPY2D_v2 *rewrite_copy_2d(CUDA_MEMCPY2D_v2 *copy);
 CUDA_MEMCPY3D_v2 *rewrite_copy_3d(CUDA_MEMCPY3D_v2 *copy);

@@ -221,6 +221,30 @@ static CUresult copy_list(void)
 	       cuMemcpyHtoD_v2(w.live, w.host, BYTES);
 }
 
+/* What the driver says of @ptr, and of a texture on the memory there, is what it was told. */
+static CUresult ask(CUdeviceptr ptr)
+{
+	CUDA_RESOURCE_DESC resource = {.resType = CU_RESOURCE_TYPE_LINEAR,
+				       .res.linear = {.devPtr = ptr,
+						      .format = CU_AD_FORMAT_UNSIGNED_INT32,
+						      .numChannels = 1,
+						      .sizeInBytes = 64}};
+	const CUDA_TEXTURE_DESC how = {.filterMode = CU_TR_FILTER_MODE_POINT};
+	CUmemorytype type;
+	CUtexObject texture;
+	CUdeviceptr found;
+
+	CALL(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, ptr));
+	CALL(cuPointerGetAttribute(&found, CU_POINTER_ATTRIBUTE_DEVICE_POINTER, ptr));
+	if (type != CU_MEMORYTYPE_DEVICE || found != ptr)
+		return CUDA_ERROR_UNKNOWN;
+	CALL(cuTexObjectCreate(&texture, &resource, &how, NULL));
+	memset(&resource, 0, sizeof(resource));
+	CALL(cuTexObjectGetResourceDesc(&resource, texture));
+	CALL(cuTexObjectDestroy(texture));
+	return resource.res.linear.devPtr == ptr ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
+}
+
 /* What is right. */
 static CUresult run_right(const char *name)
 {
@@ -228,14 +252,8 @@ static CUresult run_right(const char *name)
 		return copy_list();
 	if (!strcmp(name, "right-batch"))
 		return copy_large_batch();
-	if (!strcmp(name, "right-queries")) {
-		CUmemorytype type;
-		CUdeviceptr ptr;
-
-		CALL(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, w.live + 8));
-		CALL(cuPointerGetAttribute(&ptr, CU_POINTER_ATTRIBUTE_DEVICE_POINTER, w.live + 8));
-		return type != CU_MEMORYTYPE_DEVICE || ptr != w.live + 8;
-	}
+	if (!strcmp(name, "right-queries"))
+		return ask(w.live + 512);
 	if (!strcmp(name, "right-launches")) {
 		CALL(launch(w.upward, w.live, 0));
 		CALL(launch(w.upward, w.live + BYTES, 0)); /* the end of it */
