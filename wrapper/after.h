@@ -9,6 +9,7 @@
  * The macros are for the table driver.calls, behind "then": each is an expression that gives a
  * CUresult.
  */
+#include "checkpoint/unmanaged.h"
 #include "vmem/symbols.h"
 #include "wrapper/graphs.h"
 #include "wrapper/rewrite.h"
@@ -23,6 +24,16 @@
 		CUdeviceptr *p_ = rewrite_resource(desc);                              \
 		if (p_)                                                                \
 			rewrite_pointer_back(p_);                                      \
+		CUDA_SUCCESS;                                                          \
+	})
+#define AFTER_POINTER(ptr)         (rewrite_pointer_back(ptr), CUDA_SUCCESS)
+/* @real is a real address, or 0. References go with their module, which is not seen. */
+#define AFTER_TEXTURE_REF(ref, real)                                                   \
+	({                                                                             \
+		if (translate_back(real) != (real))                                    \
+			unmanaged_add(UNMANAGED_FIXED_TEXTURE, (uintptr_t)(ref), 0);   \
+		else                                                                   \
+			unmanaged_remove(UNMANAGED_FIXED_TEXTURE, (uintptr_t)(ref));   \
 		CUDA_SUCCESS;                                                          \
 	})
 #define AFTER_ATTRIBUTE(id, value)                                                     \

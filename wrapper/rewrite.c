@@ -174,6 +174,18 @@ void rewrite_launch(const struct kp_kernel *kernel, void ***params, void ***extr
 	*params = list;
 }
 
+bool rewrite_has_pointer(const void *words, size_t bytes)
+{
+	CUdeviceptr word;
+
+	for (size_t at = 0; words && at + WORD <= bytes; at += WORD) {
+		memcpy(&word, (const char *)words + at, WORD);
+		if (translate(word) != word)
+			return true;
+	}
+	return false;
+}
+
 /* An open capture would keep the address of the copy. */
 static bool can_rewrite(CUdeviceptr dst, size_t bytes)
 {

@@ -66,6 +66,8 @@
 	})
 #define REWRITE_LAUNCH_PARAMS(f, params) ({ void **no_ = NULL; REWRITE_LAUNCH(f, params, no_); })
 #define REWRITE_LAUNCH_EACH(list, count) CUDA_ERROR_NOT_SUPPORTED
+#define REWRITE_NO_POINTER(words, bytes)                                               \
+	(rewrite_has_pointer(words, bytes) ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS)
 /* @rewrite(&copy) of the struct at @ptr. */
 #define REWRITE_COPIED(ptr, rewrite)                                                   \
 	({                                                                             \
@@ -94,10 +96,11 @@
 		: n_ <= REWRITE_BATCH_MAX ? CUDA_ERROR_OUT_OF_MEMORY                   \
 					  : CUDA_ERROR_NOT_SUPPORTED;                  \
 	})
+#define REWRITE_POINTERS(ptrs, count)   REWRITE_EACH(ptrs, count, rewrite_pointer)
 #define REWRITE_COPY_BATCH(dsts, srcs, sizes, count)                                   \
 	({                                                                             \
-		CUresult r_ = REWRITE_EACH(dsts, count, rewrite_pointer);              \
-		r_ ? r_ : REWRITE_EACH(srcs, count, rewrite_pointer);                  \
+		CUresult r_ = REWRITE_POINTERS(dsts, count);                           \
+		r_ ? r_ : REWRITE_POINTERS(srcs, count);                               \
 	})
 #define REWRITE_COPY_3D_BATCH(ops, count) REWRITE_EACH(ops, count, rewrite_copy_3d_op)
 #define REWRITE_MEM_OPS(ops, count)     REWRITE_EACH(ops, count, rewrite_mem_op)
@@ -173,6 +176,9 @@
  */
 size_t rewrite_launch_room(const struct kp_kernel *kernel, void **params, void **extra);
 void rewrite_launch(const struct kp_kernel *kernel, void ***params, void ***extra, void *room);
+
+/* True where a word at @words, which may be NULL, would be rewritten. */
+bool rewrite_has_pointer(const void *words, size_t bytes);
 
 /*
  * Look for pointers among the @bytes at @host, which are copied to @dst. True where

@@ -84,13 +84,19 @@ def wrong(case, **env):
 
 
 def every_launch_and_copy():
-    for case in ("right-launches", "right-copies", "right-batch", "right-queries"):
+    for case in ("right-launches", "right-copies", "right-batch", "right-queries",
+                 "right-ranges"):
         equal(wrong(case), (["CUDA_SUCCESS", "as before"], []), f"what came of {case}")
 
 
 def buffers_of_any_size():
     equal(wrong("launch-too-large"), (["CUDA_ERROR_INVALID_VALUE", "as before"], []),
           "what came of a buffer of 1 TiB")
+
+
+def what_cannot_be_followed_is_refused():
+    equal(wrong("params-set"), (["CUDA_ERROR_NOT_SUPPORTED", "as before"], []),
+          "what came of a pointer for cuLaunch()")
 
 
 def checks_as_well():
@@ -215,7 +221,8 @@ main(*through_pauses(40, "counter"), *through_pauses(40, "churn"),
      *through_pauses(60, "memory_kinds", "--kind", "graph_replay"),
      what_a_pause_left_is_taken, devices_without_vmm, functions_from_before_cuinit,
      devices_that_can_map, only_the_memory_is_released, every_launch_and_copy,
-     buffers_of_any_size, checks_as_well, pointers_in_gpu_memory_are_reported,
-     graphs_are_written_anew_where_nothing_moves, fixed_graphs_are_in_the_way_of_a_pause,
-     pointers_of_two_allocations, pointers_before_an_allocation, windows_of_kernels,
+     buffers_of_any_size, what_cannot_be_followed_is_refused, checks_as_well,
+     pointers_in_gpu_memory_are_reported, graphs_are_written_anew_where_nothing_moves,
+     fixed_graphs_are_in_the_way_of_a_pause, pointers_of_two_allocations,
+     pointers_before_an_allocation, windows_of_kernels,
      an_update_that_is_refused, an_update_that_fails, a_graph_that_is_updated_after_that)

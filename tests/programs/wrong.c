@@ -5,6 +5,7 @@
  *
  *	wrong CASE [--cxx]	with --cxx libstdc++ is loaded, as C++ programs have it
  */
+#define CUDA_ENABLE_DEPRECATED /* cuTexRef*, cuParamSetv() */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stddef.h>
@@ -245,6 +246,35 @@ static CUresult ask(CUdeviceptr ptr)
 	return resource.res.linear.devPtr == ptr ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
 }
 
+/* Every other call that is told where memory is. */
+static CUresult name_ranges(void)
+{
+	CUdeviceptr ptrs[] = {w.live, w.live + BYTES / 2}, found;
+	size_t sizes[] = {BYTES / 2, BYTES / 2}, index = 0, size = sizeof(int);
+	CUmemLocation where = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
+	CUmem_range_attribute attribute = CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY;
+	uint64_t number = 7;
+	int value;
+	void *data = &value;
+	CUtexref ref;
+
+	CALL(cuMemPrefetchBatchAsync(ptrs, sizes, 2, &where, &index, 1, 0, w.stream));
+	CALL(cuMemDiscardBatchAsync(ptrs, sizes, 2, 0, w.stream));
+	CALL(cuMemDiscardAndPrefetchBatchAsync(ptrs, sizes, 2, &where, &index, 1, 0, w.stream));
+	CALL(cuMemRangeGetAttribute(data, size, attribute, w.live, BYTES));
+	CALL(cuMemRangeGetAttributes(&data, &size, &attribute, 1, w.live, BYTES));
+	CALL(cuMemGetHandleForAddressRange(data, w.live, BYTES, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD,
+					   0));
+	CALL(cuParamSetv(w.upward, 8, &number, sizeof(number)));
+	CALL(cuTexRefCreate(&ref));
+	CALL(cuTexRefSetAddress_v2(&size, ref, w.live, BYTES));
+	CALL(cuTexRefGetAddress_v2(&found, ref));
+	if (found != w.live)
+		return CUDA_ERROR_UNKNOWN;
+	CALL(cuTexRefDestroy(ref));
+	return CUDA_SUCCESS;
+}
+
 /* What is right. */
 static CUresult run_right(const char *name)
 {
@@ -252,6 +282,8 @@ static CUresult run_right(const char *name)
 		return copy_list();
 	if (!strcmp(name, "right-batch"))
 		return copy_large_batch();
+	if (!strcmp(name, "right-ranges"))
+		return name_ranges();
 	if (!strcmp(name, "right-queries"))
 		return ask(w.live + 512);
 	if (!strcmp(name, "right-launches")) {
@@ -295,6 +327,7 @@ static CUresult run(const char *name)
 	CASE("launch-function-freed", launch_library(w.freed, 1));
 	CASE("launch-reloaded-freed", launch_reloaded(w.freed));
 	CASE("launch-too-large", launch_packed(w.upward, (uint64_t[]){w.live, 0}, 1UL << 40));
+	CASE("params-set", cuParamSetv(w.upward, 0, &w.live, sizeof(w.live)));
 	CASE("copy-out-freed", cuMemcpyDtoH_v2(w.host, w.freed, 16));
 	CASE("copy-in-freed", cuMemcpyHtoDAsync_v2(w.freed, w.host, 16, NULL));
 	CASE("copy-within-freed", cuMemcpyDtoD_v2(w.live, w.freed, 16));
