@@ -300,17 +300,27 @@ CUresult check_copy_batch(const char *call, const CUdeviceptr *dsts, const CUdev
 	return result;
 }
 
+/* All is counted in elements: bytes, unless the other side is an array, whose are not known. */
+static CUresult check_operand(const char *call, const char *param, const CUmemcpy3DOperand *o,
+			      const CUextent3D *extent)
+{
+	size_t pitch = o->op.ptr.rowLength ? o->op.ptr.rowLength : extent->width;
+	size_t rows = o->op.ptr.layerHeight ? o->op.ptr.layerHeight : extent->height;
+
+	if (o->type != CU_MEMCPY_OPERAND_TYPE_POINTER)
+		return CUDA_SUCCESS;
+	return check_range(call, param, o->op.ptr.ptr,
+			   check_extent(pitch, rows, extent->width, extent->height, extent->depth));
+}
+
 CUresult check_copy_3d_batch(const char *call, const CUDA_MEMCPY3D_BATCH_OP *ops, size_t count)
 {
 	CUresult result = CUDA_SUCCESS;
 
 	for (size_t i = 0; !result && i < count; i++) {
-		const CUmemcpy3DOperand *dst = &ops[i].dst, *src = &ops[i].src;
-
-		if (dst->type == CU_MEMCPY_OPERAND_TYPE_POINTER)
-			result = check_range(call, "dst.op.ptr", dst->op.ptr.ptr, 1);
-		if (!result && src->type == CU_MEMCPY_OPERAND_TYPE_POINTER)
-			result = check_range(call, "src.op.ptr", src->op.ptr.ptr, 1);
+		result = check_operand(call, "dst.op.ptr", &ops[i].dst, &ops[i].extent);
+		if (!result)
+			result = check_operand(call, "src.op.ptr", &ops[i].src, &ops[i].extent);
 	}
 	return result;
 }

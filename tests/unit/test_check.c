@@ -141,10 +141,18 @@ START_TEST(batches)
 	ck_assert_int_eq(check_copy_batch("call", bad, good, sizes, 3), WRONG);
 	ck_assert_int_eq(check_copy_batch("call", good, bad, sizes, 3), WRONG);
 	ck_assert_int_eq(check_copy_batch("call", good, bad, sizes, 1), RIGHT);
+	op.extent = (CUextent3D){64, 8, 8};
 	op.src.op.ptr.ptr = ptr;
 	op.dst.op.ptr.ptr = ptr + BYTES; /* an array: no pointer */
 	ck_assert_int_eq(check_copy_3d_batch("call", &op, 1), RIGHT);
 	op.dst.type = CU_MEMCPY_OPERAND_TYPE_POINTER;
+	ck_assert_int_eq(check_copy_3d_batch("call", &op, 1), WRONG);
+	op.dst.op.ptr.ptr = ptr;
+	ck_assert_int_eq(check_copy_3d_batch("call", &op, 1), RIGHT);
+	op.src.op.ptr.rowLength = 65;
+	ck_assert_int_eq(check_copy_3d_batch("call", &op, 1), WRONG);
+	op.src.op.ptr.rowLength = 64;
+	op.dst.op.ptr.layerHeight = 9;
 	ck_assert_int_eq(check_copy_3d_batch("call", &op, 1), WRONG);
 }
 END_TEST
