@@ -13,7 +13,8 @@
 #define LOG_PREFIX "check: "
 #include "vmem/log.h"
 
-#define MAX_LINES 100 /* a program may make the same mistake for ever */
+#define MAX_LINES 100   /* a program may make the same mistake for ever */
+#define NEAR      65536 /* bytes past an allocation that it is named for */
 
 /* Where a pointer was found. */
 struct place {
@@ -87,6 +88,17 @@ __attribute__((format(printf, 3, 4))) static CUresult wrong(const struct place *
 	return only_warns ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_ADDRESS;
 }
 
+/* The live allocation that ends before @ptr and not far from it; they begin at multiples of 512. */
+static bool live_before(CUdeviceptr ptr, struct vmem_info *info)
+{
+	CUdeviceptr at = ptr & -512ULL;
+
+	for (int i = 0; i < NEAR / 512; i++, at -= 512)
+		if (vmem_lookup(at, info))
+			return true;
+	return false;
+}
+
 /* @ptr lies in vmem's space, but in no live allocation. */
 static CUresult wrong_nowhere(const struct place *at, CUdeviceptr ptr)
 {
@@ -97,6 +109,10 @@ static CUresult wrong_nowhere(const struct place *at, CUdeviceptr ptr)
 			     "%llu bytes into allocation %llu (%zu bytes at 0x%llx), which "
 			     "was freed",
 			     ptr - info.start, info.id, info.size, info.start);
+	if (live_before(ptr, &info))
+		return wrong(at, ptr,
+			     "%llu bytes past the end of allocation %llu (%zu bytes at 0x%llx)",
+			     ptr - info.start - info.size, info.id, info.size, info.start);
 	return wrong(at, ptr, "in no allocation that is remembered");
 }
 

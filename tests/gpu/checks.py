@@ -11,6 +11,8 @@ FREED = "which was freed"
 WRONG = {
     "launch-freed": ("cuLaunchKernel: parameter 0", "8 bytes into", FREED + TYPED),
     "launch-large-freed": ("cuLaunchKernel: parameter 0", "(4194304 bytes at", FREED + TYPED),
+    "launch-behind": ("cuLaunchKernel: parameter 0", "8 bytes past the end of allocation 1 (4096",
+                      TYPED),
     "launch-never": ("cuLaunchKernel: parameter 0", "in no allocation", TYPED),
     "launch-untyped-freed": ("cuLaunchKernel: parameter 0", FREED + "; kernel increment"),
     "launch-struct-freed": ("cuLaunchKernel: parameter 0, byte 16,", FREED + "; kernel add_pair"),

@@ -317,7 +317,8 @@ static CUresult run(const char *name)
 	return call
 	CASE("launch-freed", launch(w.upward, w.freed + 8, 0));
 	CASE("launch-large-freed", launch(w.upward, w.large_freed, 0));
-	CASE("launch-never", launch(w.upward, w.live + BYTES + 8, 0));
+	CASE("launch-behind", launch(w.upward, w.live + BYTES + 8, 0));
+	CASE("launch-never", launch(w.upward, w.large_freed + (6 << 20), 0));
 	CASE("launch-untyped-freed", launch(w.untyped, w.freed, 0));
 	CASE("launch-struct-freed", launch_pair(w.live, w.freed + 16, 0));
 	CASE("launch-ex-freed", launch_ex(w.freed, 0));
