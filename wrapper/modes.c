@@ -17,6 +17,10 @@ static unsigned int read_check(void)
 		return 0;
 	if (strcmp(check, "1") && strcmp(check, "warn"))
 		pr_err("CUDAW_CHECK=%s: expected 0, 1 or warn; using 1", check);
+	if (addressing_asked() == ADDRESSING_NATIVE) {
+		pr_err("CUDAW_CHECK=%s: nothing is checked with CUDAW_ADDRESSING=native", check);
+		return 0;
+	}
 	check_start(!strcmp(check, "warn"));
 	return MODE_CHECK | MODE_IMAGES;
 }

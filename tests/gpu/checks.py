@@ -89,6 +89,15 @@ def a_value_that_is_not_known():
     check("CUDAW_CHECK=yes: expected" in said[0], f"cudaw says '{said[0]}'")
 
 
+def native_memory_is_not_judged():
+    job = Job("wrong", "launch-freed", env={"CUDAW_CHECK": "1", "CUDAW_ADDRESSING": "native"})
+    equal(job.result().splitlines(), ["CUDA_SUCCESS", "as before"], "the result")
+    said = [line for line in job.stderr().splitlines() if line.startswith("cudaw[")]
+    equal(len(said), 1, f"the number of lines in {said}")
+    check("CUDAW_CHECK=1: nothing is checked with CUDAW_ADDRESSING=native" in said[0],
+          f"cudaw says '{said[0]}'")
+
+
 main(*map(wrong, WRONG), right("right-launches"), right("right-copies"),
      without_libstdcxx_names_stay_mangled, a_warning_lets_the_call_go_on,
-     without_checks_nothing_is_said, a_value_that_is_not_known)
+     without_checks_nothing_is_said, a_value_that_is_not_known, native_memory_is_not_judged)
