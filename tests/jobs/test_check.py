@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Checks of pointers (CUDAW_CHECK) on the simulated driver."""
+import os
+
 from simlib import errors_of_cudaw, paused_and_resumed, shared
 from gpulib import Job, check, equal, main
 
@@ -14,8 +16,22 @@ def pauses_go_on():
     equal(errors_of_cudaw(job), [], "what cudaw says on stderr")
 
 
-# The simulated driver has no copies of two dimensions, and ASan's runtime brings libstdc++.
-main(*shared("checks.py", leave_out=("copy-2d-past",),
-             sanitizers_leave_out=("without_libstdcxx_names_stay_mangled",)),
+def translated(case):
+    """The same with translated addresses."""
+    name, function = case
+
+    def test():
+        os.environ["CUDAW_ADDRESSING"] = "translated"
+        try:
+            function()
+        finally:
+            del os.environ["CUDAW_ADDRESSING"]
+    return f"{name}, translated", test
+
+
+# ASan's runtime brings libstdc++.
+CASES = shared("checks.py", sanitizers_leave_out=("without_libstdcxx_names_stay_mangled",))
+
+main(*CASES, *map(translated, CASES),
      *shared("checked.py", "counter", "--steps", 5),
      *shared("checked.py", "soak", "--steps", 5, "--threads", 4), pauses_go_on)

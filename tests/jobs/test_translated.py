@@ -99,12 +99,6 @@ def what_cannot_be_followed_is_refused():
           "what came of a pointer for cuLaunch()")
 
 
-def checks_as_well():
-    lines, said = wrong("launch-struct-freed", CUDAW_CHECK="1")
-    equal(lines, ["CUDA_ERROR_ILLEGAL_ADDRESS", "as before"], "the result")
-    check(len(said) == 1 and "which was freed" in said[0], f"cudaw says {said}")
-
-
 def pointers_in_gpu_memory_are_reported():
     lines, said = wrong("right-list")
     equal(lines, ["CUDA_SUCCESS", "as before"], "the result")
@@ -221,7 +215,7 @@ main(*through_pauses(40, "counter"), *through_pauses(40, "churn"),
      *through_pauses(60, "memory_kinds", "--kind", "graph_replay"),
      what_a_pause_left_is_taken, devices_without_vmm, functions_from_before_cuinit,
      devices_that_can_map, only_the_memory_is_released, every_launch_and_copy,
-     buffers_of_any_size, what_cannot_be_followed_is_refused, checks_as_well,
+     buffers_of_any_size, what_cannot_be_followed_is_refused,
      pointers_in_gpu_memory_are_reported, graphs_are_written_anew_where_nothing_moves,
      fixed_graphs_are_in_the_way_of_a_pause, pointers_of_two_allocations,
      pointers_before_an_allocation, windows_of_kernels,
