@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/tools.h"
 
+#include "tools/format.h"
+
 #include <errno.h>
 #include <getopt.h>
 #include <libgen.h>
@@ -9,6 +11,8 @@
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
+
+#define LINE 4096 /* the longest message */
 
 static const struct command {
 	const char *name;
@@ -68,13 +72,14 @@ static const char outro[] =
 
 void complain(const char *fmt, ...)
 {
-	char line[4096];
+	char line[LINE], clean[LINE];
 	va_list ap;
 
 	va_start(ap, fmt);
 	vsnprintf(line, sizeof(line), fmt, ap);
 	va_end(ap);
-	fprintf(stderr, "cudaw: %s\n", line);
+	format_copy(clean, sizeof(clean), line);
+	fprintf(stderr, "cudaw: %s\n", clean);
 }
 
 int usage_error(const char *name)

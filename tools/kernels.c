@@ -166,7 +166,6 @@ static void list_image(struct listing *list, struct source *source, struct kp_im
 {
 	struct kp_image_info info;
 	struct kp_error err;
-	char why[sizeof(err.text)];
 	char arch[32];
 	size_t n;
 
@@ -182,9 +181,8 @@ static void list_image(struct listing *list, struct source *source, struct kp_im
 		return;
 	}
 	if (kp_image_kernels(image, &n, &err)) {
-		format_copy(why, sizeof(why), err.text);
 		complain("%s: image for %s at 0x%" PRIx64 ": %s", source->path, arch, info.offset,
-			 why);
+			 err.text);
 		source->failed = true;
 		return;
 	}

@@ -66,23 +66,22 @@ int needs_files(const struct snapshot *s)
 /* Whether it is as CRIU will want it; of a socket, whether its folder can be made. */
 static int check_opened(const struct snapshot *s, const struct criu_file *file)
 {
-	char name[PATH_MAX], path[PATH_MAX];
+	char path[PATH_MAX];
 	struct stat st;
 
-	format_copy(name, sizeof(name), file->path);
 	snprintf(path, sizeof(path), "%s", file->path);
 	if (stat(file->socket ? dirname(dirname(path)) : path, &st)) {
-		complain("%s: the job has %s open: %s", s->path, name, strerror(errno));
+		complain("%s: the job has %s open: %s", s->path, file->path, strerror(errno));
 		return EXIT_FAILED;
 	}
 	if (file->mode && file->mode != st.st_mode) {
 		complain("%s: the job has %s open: expected type and mode %06o, found %06o",
-			 s->path, name, file->mode, st.st_mode);
+			 s->path, file->path, file->mode, st.st_mode);
 		return EXIT_FAILED;
 	}
 	if (file->sized && S_ISREG(st.st_mode) && file->size != (uint64_t)st.st_size) {
 		complain("%s: the job has %s open: expected %" PRIu64 " bytes, found %jd%s",
-			 s->path, name, file->size, (intmax_t)st.st_size,
+			 s->path, file->path, file->size, (intmax_t)st.st_size,
 			 file->size < (uint64_t)st.st_size ? " ('truncate -s' can cut it off)"
 							   : "");
 		return EXIT_FAILED;

@@ -3,7 +3,6 @@
 #include "tools/snapshot_manifest.h"
 
 #include "checkpoint/snapshot_dir.h"
-#include "tools/format.h"
 #include "tools/tools.h"
 
 #include <errno.h>
@@ -112,10 +111,7 @@ int snapshot_manifest_index(int dir, const struct snapshot_manifest *m,
 
 int snapshot_refuse(const char *path, int code, const struct snapshot_error *error)
 {
-	char text[sizeof(error->text)];
-
-	format_copy(text, sizeof(text), error->text);
-	complain("%s: %s", path, text);
+	complain("%s: %s", path, error->text);
 	return code == -ENOTSUP ? EXIT_UNSUPPORTED : EXIT_FAILED;
 }
 

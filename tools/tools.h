@@ -64,7 +64,7 @@ extern const char help_restore[];
 extern const char help_inspect[];
 extern const char help_verify[];
 
-/* One line on stderr, after "cudaw: ". */
+/* One line on stderr, after "cudaw: ", cleaned: it may name what others have made. */
 void complain(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 /* Point to the help of subcommand @name on stderr, and return EXIT_USAGE. */

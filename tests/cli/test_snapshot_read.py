@@ -454,6 +454,11 @@ def test_control_characters_do_not_reach_the_terminal():
     has(out, "(?): a?b é\n")
 
 
+def test_a_message_is_one_clean_line():
+    """Whatever a path has."""
+    eq(cudaw("verify", "/no\nwhere\x1b[31m").err, "cudaw: /no?where?[31m: No such file or directory\n")
+
+
 def test_other_files_beside_it_do_not_matter():
     path = copy(GOLDEN, data=False)
     for name in ("README", "data-x", "data-01", "manifest.new", "data-99"):
