@@ -11,6 +11,7 @@
 #include "checkpoint/server.h"
 #include "checkpoint/signals.h"
 #include "checkpoint/snapshot_codec.h"
+#include "checkpoint/snapshot_dir.h"
 #include "checkpoint/trace.h"
 
 #include <errno.h>
@@ -515,17 +516,18 @@ static void snapshot_by_signal(void)
 	const char *path = secure_getenv("CUDAW_SNAPSHOT_DIR");
 	const char *codec = secure_getenv("CUDAW_SNAPSHOT_COMPRESS");
 	struct snapshot_order order = {.incremental = true, .codec = SNAPSHOT_RAW, .hold = true};
+	struct snapshot_error error;
 
 	if (!path || !*path || engine_held_in())
 		return;
 	if (codec && *codec && !snapshot_codec_parse(codec, &order.codec))
 		pr_err("CUDAW_SNAPSHOT_COMPRESS=%s: expected none, lz4 or zstd", codec);
-	if (*path == '/' && strlen(path) < sizeof(order.path)) {
-		strcpy(order.path, path);
-		control_want_snapshot(&order, 0, NULL);
-	} else {
-		pr_err("CUDAW_SNAPSHOT_DIR=%s: expected an absolute path", path);
+	if (snapshot_dir_check_path(path, 0, &error)) {
+		pr_err("CUDAW_SNAPSHOT_DIR=%s: %s", path, error.text);
+		return;
 	}
+	strcpy(order.path, path);
+	control_want_snapshot(&order, 0, NULL);
 }
 
 static void take_signals(void)

@@ -63,6 +63,8 @@
  * regain says "held drained 0" when the memory is back; commit lets the program run, abort takes
  * the memory again. A client that hangs up means commit.
  *
+ * A folder in a line is the rest of it (snapshot_dir_check_path()).
+ *
  * Keys of status:
  *	protocol	1
  *	id		the job: six hexadecimal digits, the same in all its processes (CUDAW_JOB)
@@ -86,6 +88,7 @@
 
 #define PROTOCOL_VERSION 1
 #define PROTOCOL_LINE    4096 /* the longest line, newline included */
+#define PROTOCOL_WORDS   64   /* of it, the most beside a folder, GPUs aside */
 #define PROTOCOL_STEP    4096 /* the most calls of one step */
 
 /* States of a process, as status says them. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/snapshot_dir.h"
+#include "checkpoint/protocol.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -48,6 +49,24 @@ static int open_locked(const char *path, int how, struct snapshot_error *error)
 		return dir;
 	close(dir);
 	return ret;
+}
+
+int snapshot_dir_check_path(const char *path, size_t more, struct snapshot_error *error)
+{
+	size_t line = PROTOCOL_LINE - 2 - PROTOCOL_WORDS, len = strlen(path);
+	size_t most = more < line ? line - more : 0;
+
+	if (*path != '/')
+		return snapshot_fail(error, -EINVAL, "expected an absolute path");
+	for (const unsigned char *p = (const unsigned char *)path; *p; p++)
+		if (*p < ' ' || *p == 0x7f)
+			return snapshot_fail(error, -EINVAL,
+					     "expected a path without line breaks and other "
+					     "control characters");
+	if (len > most)
+		return snapshot_fail(error, -ENAMETOOLONG,
+				     "expected a path of at most %zu bytes, found %zu", most, len);
+	return 0;
 }
 
 int snapshot_dir_share(int dir, struct snapshot_error *error)

@@ -13,6 +13,12 @@
 #include <sys/types.h>
 
 /*
+ * Check that lines (protocol.h) can name a snapshot at @path beside @more bytes, as of GPUs: that
+ * it is absolute, without control characters, and not too long. 0 or a negative errno.
+ */
+int snapshot_dir_check_path(const char *path, size_t more, struct snapshot_error *error);
+
+/*
  * Open the folder at @path to read, with a shared lock. Returns a descriptor for
  * snapshot_dir_close() or a negative errno.
  */

@@ -2,6 +2,8 @@
 /* cudaw restore: a job goes on from a snapshot, in new processes. */
 #include "tools/tools.h"
 
+#include "checkpoint/nvml.h"
+#include "checkpoint/snapshot_dir.h"
 #include "tools/control.h"
 #include "tools/criu.h"
 #include "tools/criu_files.h"
@@ -137,6 +139,16 @@ static int check_opened(struct restoring *r)
 	return needs_opened(&r->snapshot, &r->files);
 }
 
+/* That make_request() can name the folder. */
+static int check_path(const struct restoring *r)
+{
+	size_t pairs = r->needs.moved ? r->snapshot.manifest.ndevices : 0;
+	struct snapshot_error error;
+	int ret = snapshot_dir_check_path(r->path, pairs * 2 * NVML_UUID_SIZE, &error);
+
+	return ret ? snapshot_refuse(r->path, ret, &error) : EXIT_DONE;
+}
+
 /* All that can be found out before anything is started. */
 static int check(struct restoring *r)
 {
@@ -156,6 +168,8 @@ static int check(struct restoring *r)
 		ret = needs_files(&r->snapshot);
 	if (!ret)
 		ret = check_gpus_and_image(r);
+	if (!ret)
+		ret = check_path(r);
 	return ret ? ret : check_opened(r);
 }
 

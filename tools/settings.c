@@ -2,6 +2,7 @@
 #include "tools/settings.h"
 
 #include "checkpoint/hostmem.h"
+#include "checkpoint/snapshot_dir.h"
 #include "tools/format.h"
 
 #include <errno.h>
@@ -47,6 +48,7 @@ static bool check_word(const struct setting *setting, const char *value, char *w
 
 static bool check(const struct setting *setting, const char *value, char *why)
 {
+	struct snapshot_error error;
 	size_t size;
 
 	switch (setting->kind) {
@@ -61,8 +63,10 @@ static bool check(const struct setting *setting, const char *value, char *why)
 		snprintf(why, WHY_SIZE, "%s; nothing is written there", strerror(errno));
 		return false;
 	default:
-		snprintf(why, WHY_SIZE, "expected an absolute path; no snapshot is written");
-		return *value == '/';
+		if (!snapshot_dir_check_path(value, 0, &error))
+			return true;
+		snprintf(why, WHY_SIZE, "%.400s; no snapshot is written", error.text);
+		return false;
 	}
 }
 

@@ -2,6 +2,7 @@
 /* cudaw snapshot: a job's GPU memory and processes into a folder. */
 #include "tools/tools.h"
 
+#include "checkpoint/protocol.h"
 #include "checkpoint/snapshot_codec.h"
 #include "checkpoint/snapshot_dir.h"
 #include "tools/control.h"
@@ -61,22 +62,22 @@ struct taking {
 	size_t image_bytes;
 };
 
-/* The absolute path of a folder that may not be there yet. */
-static int absolute(const char *path, char *result)
+/* The absolute path of a folder that may not be there yet. 0 or a negative errno. */
+static int absolute(const char *path, char *result, struct snapshot_error *error)
 {
 	char parent[PATH_MAX], name[PATH_MAX], real[PATH_MAX];
 
-	if (realpath(path, result))
-		return 0;
-	if (snprintf(parent, sizeof(parent), "%s", path) >= (int)sizeof(parent))
-		return -ENAMETOOLONG;
-	strcpy(name, parent);
-	if (!realpath(dirname(parent), real))
-		return -errno;
-	if (snprintf(result, PATH_MAX, "%s/%s", strcmp(real, "/") ? real : "", basename(name)) >=
-	    PATH_MAX)
-		return -ENAMETOOLONG;
-	return 0;
+	if (!realpath(path, result)) {
+		if (snprintf(parent, sizeof(parent), "%s", path) >= (int)sizeof(parent))
+			return snapshot_fail(error, -ENAMETOOLONG, "%s", strerror(ENAMETOOLONG));
+		strcpy(name, parent);
+		if (!realpath(dirname(parent), real))
+			return snapshot_fail(error, -errno, "%s", strerror(errno));
+		if (snprintf(result, PATH_MAX, "%s/%s", strcmp(real, "/") ? real : "",
+			     basename(name)) >= PATH_MAX)
+			return snapshot_fail(error, -ENAMETOOLONG, "%s", strerror(ENAMETOOLONG));
+	}
+	return snapshot_dir_check_path(result, 0, error);
 }
 
 static int fail(const struct taking *t, const char *why)
@@ -105,7 +106,7 @@ static int check_carried(const struct taking *t, struct tree *tree, struct snaps
 /* The job resumes from a pause that was the snapshot's, or stays paused, as somebody wants it. */
 static int let_go(struct taking *t)
 {
-	char request[PATH_MAX + 16];
+	char request[PATH_MAX + PROTOCOL_WORDS];
 	int ret;
 
 	t->job->status.resume = (struct job_transfer){0};
@@ -228,7 +229,7 @@ static void block_signals(void)
 
 static int take(struct taking *t)
 {
-	char request[PATH_MAX + 64], timeout[32] = "";
+	char request[PATH_MAX + PROTOCOL_WORDS], timeout[32] = "";
 	int64_t begin = now_ms();
 	int ret;
 
@@ -319,12 +320,10 @@ static int run(struct taking *t, const char *path)
 {
 	struct snapshot_error error;
 	struct tree tree;
-	int ret = absolute(path, t->path);
+	int ret = absolute(path, t->path, &error);
 
-	if (ret) {
-		complain("%s: %s", path, strerror(-ret));
-		return EXIT_FAILED;
-	}
+	if (ret)
+		return snapshot_refuse(path, ret, &error);
 	if (!t->gpu_only && !criu_find(&t->criu)) {
 		complain("%s; --gpu-only does without", t->criu.why);
 		return EXIT_UNSUPPORTED;

@@ -107,6 +107,16 @@ def damage_is_found_before_the_job_goes_on():
     job.finish()
 
 
+def a_path_that_no_request_can_name():
+    job, path = stopped()
+    os.rename(path, path + "\nx")
+    check(f"{path}?x: expected a path without line breaks" in refused("restore", path + "\nx"), "it")
+    check(job.is_gone(), "a process was started")
+    os.rename(path + "\nx", path)
+    cudaw_ok("restore", path)
+    job.finish()
+
+
 def the_same_process_id_is_needed():
     job, path = stopped()
     cudaw_ok("restore", path)
@@ -137,5 +147,5 @@ def the_runtime_folder_is_the_jobs_owners():
 
 if __name__ == "__main__":
     main(nothing_is_started_that_cannot_go_on, wrong_gpus_are_named, other_gpus_are_asked_for,
-         damage_is_found_before_the_job_goes_on, the_same_process_id_is_needed,
-         the_runtime_folder_is_the_jobs_owners)
+         damage_is_found_before_the_job_goes_on, a_path_that_no_request_can_name,
+         the_same_process_id_is_needed, the_runtime_folder_is_the_jobs_owners)

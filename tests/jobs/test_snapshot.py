@@ -226,6 +226,38 @@ def a_signal_while_it_is_written_resumes():
     finish(job)
 
 
+def a_path_that_no_request_can_name_is_refused():
+    """The line that follows would be another request, and what comes before it another folder."""
+    keep, job = folder(), counter()
+    cudaw_ok("snapshot", "--gpu-only", job.pid, keep)
+    before = contents(keep)
+    long = "/".join([os.path.dirname(keep)] + ["d" * 200] * 19)
+    os.makedirs(long)
+    fits = f"{long}/{'x' * (4030 - len(long) - 1)}"
+    for path, message in [(keep + "\n-new", f"{keep}?-new: expected a path without line breaks"),
+                          (keep + "\x1b", "expected a path without line breaks"),
+                          (fits + "x", "expected a path of at most 4030 bytes, found 4031")]:
+        done = cudaw("snapshot", "--gpu-only", job.pid, path)
+        equal(done.returncode, 1, f"the exit code ({done.stderr})")
+        check(message in done.stderr, f"{message!r} is not in {done.stderr!r}")
+        equal((contents(keep), contents(path)), (before, []), "what is in the folders")
+    cudaw_ok("verify", keep)
+    cudaw_ok("snapshot", "--gpu-only", job.pid, fits)
+    finish(job)
+
+
+def such_a_path_is_refused_for_signals():
+    path, log = folder() + "\nmore", folder()
+    job = counter(CUDAW_SNAPSHOT_DIR=path, CUDAW_LOG_FILE=log)
+    job.pause("signal")
+    job.resume("signal")
+    with open(log, encoding="utf-8") as file:
+        said = file.read()
+    check("more: expected a path without line breaks" in said, f"the log is {said!r}")
+    check(not os.path.exists(path), "there is a snapshot")
+    finish(job)
+
+
 def requests_that_make_no_sense():
     job = counter()
     path = folder()
@@ -260,5 +292,6 @@ if __name__ == "__main__":
          what_a_job_is_in_is_not_overwritten, another_snapshot_is_refused,
          the_driver_is_told_of_other_gpus,
          a_snapshot_that_cannot_be_written_keeps_the_memory,
-         a_signal_while_it_is_written_resumes, requests_that_make_no_sense,
+         a_signal_while_it_is_written_resumes, a_path_that_no_request_can_name_is_refused,
+         such_a_path_is_refused_for_signals, requests_that_make_no_sense,
          a_paused_job_can_be_written_and_goes_on)
