@@ -112,6 +112,20 @@ int json_option(int argc, char **argv, const char *name, const char *help, bool 
 	return -1;
 }
 
+bool names_given(int argc, char **argv, const char *what, bool one)
+{
+	if (optind == argc || (one && argc - optind != 1)) {
+		complain(optind == argc ? "which %s?" : "one %s at a time", what);
+		return false;
+	}
+	for (int i = optind; i < argc; i++)
+		if (!*argv[i]) {
+			complain("'' is no %s", what);
+			return false;
+		}
+	return true;
+}
+
 int faces_folder(char *path, size_t size)
 {
 	char exe[PATH_MAX];

@@ -169,10 +169,8 @@ int cmd_inspect(int argc, char **argv)
 	code = json_option(argc, argv, "inspect", help_inspect, &json);
 	if (code >= 0)
 		return code;
-	if (argc - optind != 1) {
-		complain(optind == argc ? "which folder?" : "one folder at a time");
+	if (!names_given(argc, argv, "folder", true))
 		return usage_error("inspect");
-	}
 	ret = snapshot_open(argv[optind], &s);
 	if (ret)
 		return ret;
@@ -267,10 +265,8 @@ int cmd_verify(int argc, char **argv)
 		fputs(help_verify, stdout);
 		return EXIT_DONE;
 	}
-	if (optind == argc) {
-		complain("which folder?");
+	if (!names_given(argc, argv, "folder", false))
 		return usage_error("verify");
-	}
 	for (int i = optind; i < argc; i++) {
 		int one = verify(argv[i]);
 

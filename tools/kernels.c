@@ -344,9 +344,7 @@ int cmd_kernels(int argc, char **argv)
 		complain("'%s' is no architecture, as sm_90 or compute_90a", list.arch);
 		return usage_error("kernels");
 	}
-	if (optind == argc) {
-		complain("which file?");
+	if (!names_given(argc, argv, "file", false))
 		return usage_error("kernels");
-	}
 	return list_files(&list, argv + optind, argc - optind);
 }

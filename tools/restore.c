@@ -401,9 +401,7 @@ int cmd_restore(int argc, char **argv)
 			return usage_error("restore");
 		}
 	}
-	if (argc - optind != 1) {
-		complain(optind == argc ? "which folder?" : "one folder at a time");
+	if (!names_given(argc, argv, "folder", true))
 		return usage_error("restore");
-	}
 	return run(&r, argv[optind]);
 }

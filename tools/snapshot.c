@@ -387,6 +387,8 @@ int cmd_snapshot(int argc, char **argv)
 		complain("expected a job and a folder");
 		return usage_error("snapshot");
 	}
+	if (!names_given(argc, argv, "job or folder", false))
+		return usage_error("snapshot");
 	if (t.stop && t.gpu_only) {
 		complain("--stop with --gpu-only would end the job for good");
 		return usage_error("snapshot");

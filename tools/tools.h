@@ -77,6 +77,12 @@ int usage_error(const char *name);
 int json_option(int argc, char **argv, const char *name, const char *help, bool *json);
 
 /*
+ * Whether the rest of the arguments, from optind on, is names of a @what (as "file"), and only one
+ * where @one. False after saying what is wrong.
+ */
+bool names_given(int argc, char **argv, const char *what, bool one);
+
+/*
  * The folder of our libraries, found from where this command lies: ../lib/cudaw-VERSION. Returns
  * 0 or a negative errno.
  */

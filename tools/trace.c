@@ -297,9 +297,7 @@ int cmd_trace(int argc, char **argv)
 	code = json_option(argc, argv, "trace", help_trace, &json);
 	if (code >= 0)
 		return code;
-	if (optind != argc - 1) {
-		complain(optind == argc ? "which file?" : "one file at a time");
+	if (!names_given(argc, argv, "file", true))
 		return usage_error("trace");
-	}
 	return sum_up(argv[optind], json);
 }
