@@ -27,7 +27,7 @@ static int check_file(const struct snapshot *s, const json_t *file)
 	off_t have = 0;
 	int ret;
 
-	snapshot_manifest_text(file, "path", path, sizeof(path));
+	snapshot_manifest_bytes(file, "path", path, sizeof(path));
 	snapshot_manifest_text(file, "build_id", expected, sizeof(expected));
 	ret = buildid_of_file(path, found, &have);
 	if (ret && ret != -ENODATA) {
@@ -94,7 +94,7 @@ static int check_cwd(const struct snapshot *s)
 	const json_t *process = json_object_get(s->manifest.root, "process");
 	char path[PATH_MAX];
 
-	snapshot_manifest_text(process, "cwd", path, sizeof(path));
+	snapshot_manifest_bytes(process, "cwd", path, sizeof(path));
 	if (!*path || !access(path, F_OK))
 		return EXIT_DONE;
 	complain("%s: the job's working folder %s: %s", s->path, path, strerror(errno));

@@ -205,7 +205,7 @@ static int make_runtime_dir(const struct restoring *r)
 	const char *why;
 	int dir;
 
-	snapshot_manifest_text(process, "runtime_dir", path, sizeof(path));
+	snapshot_manifest_bytes(process, "runtime_dir", path, sizeof(path));
 	if (*path != '/') {
 		complain("%s: the job had no runtime folder", r->path);
 		return -EINVAL;

@@ -49,24 +49,30 @@ static int get_array(const json_t *object, const char *key, size_t most, json_t 
 	return 0;
 }
 
-const char *snapshot_manifest_text(const json_t *object, const char *key, char *buf, size_t size)
+const char *snapshot_manifest_bytes(const json_t *object, const char *key, char *buf, size_t size)
 {
 	const json_t *string = key ? json_object_get(object, key) : object;
 	const unsigned char *p = (const unsigned char *)json_string_value(string);
-	char bytes[4096];
 	size_t n = 0;
 
 	/* U+0080 to U+00FF stand for bytes; nothing else that is not ASCII is ever written. */
-	for (; p && *p && n < sizeof(bytes) - 1; p++) {
+	for (; p && *p && n < size - 1; p++) {
 		if ((*p & 0xfc) == 0xc0 && p[1]) {
-			bytes[n++] = *p << 6 | (p[1] & 0x3f);
+			buf[n++] = *p << 6 | (p[1] & 0x3f);
 			p++;
 		} else {
-			bytes[n++] = *p < 0x80 ? *p : '?';
+			buf[n++] = *p < 0x80 ? *p : '?';
 		}
 	}
-	bytes[n] = '\0';
-	format_copy(buf, size, bytes);
+	buf[n] = '\0';
+	return buf;
+}
+
+const char *snapshot_manifest_text(const json_t *object, const char *key, char *buf, size_t size)
+{
+	char bytes[4096];
+
+	format_copy(buf, size, snapshot_manifest_bytes(object, key, bytes, sizeof(bytes)));
 	return buf;
 }
 

@@ -73,7 +73,11 @@ void snapshot_close(struct snapshot *snapshot);
 /* Say that something is wrong with the snapshot at @path. Returns the exit code. */
 int snapshot_refuse(const char *path, int code, const struct snapshot_error *error);
 
-/* A string of the manifest at @object's @key as the bytes it stands for, cleaned and cut. */
+/*
+ * A string of the manifest at @object's @key, or @object where that is NULL, as the bytes it stands
+ * for, cut: to open files by. The second cleans it, to be shown. Both return @buf.
+ */
+const char *snapshot_manifest_bytes(const json_t *object, const char *key, char *buf, size_t size);
 const char *snapshot_manifest_text(const json_t *object, const char *key, char *buf, size_t size);
 
 #endif

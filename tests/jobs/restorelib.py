@@ -23,8 +23,8 @@ def folder():
 
 
 class Counting(Detached):
-    def __init__(self, **options):
-        super().__init__("counter", "--mib", 32, "--steps", 1000000, "--step-ms", 2, **options)
+    def __init__(self, program="counter", **options):
+        super().__init__(program, "--mib", 32, "--steps", 1000000, "--step-ms", 2, **options)
         self.wait_steps(3)
 
     def finish(self):

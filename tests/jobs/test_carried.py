@@ -251,6 +251,23 @@ def the_working_folder_is_needed():
     goes_on(job, path)
 
 
+def paths_of_any_bytes():
+    """Of the working folder, of what it maps, and of its socket."""
+    need_criu()
+    home = os.path.join(tempfile.mkdtemp(dir=SCRATCH), os.fsdecode(b"caf\xe9 \x1b"))
+    os.mkdir(home)
+    program = shutil.copy(f"{BUILD}/tests/programs/counter", home)
+    saved, gpulib.RUNTIME_DIR = gpulib.RUNTIME_DIR, f"{home}/run"
+    try:
+        job, path = stopped(program=program, cwd=home)
+        os.rename(program, program + ".away")
+        check("/caf? ?/counter: No such file" in refused("restore", path), "what it maps")
+        os.rename(program + ".away", program)
+        goes_on(job, path)
+    finally:
+        gpulib.RUNTIME_DIR = saved
+
+
 def a_process_that_nobody_waited_for():
     need_criu()
     path = folder()
@@ -364,5 +381,6 @@ if __name__ == "__main__":
          a_descriptor_under_way, a_child_that_uses_the_gpu, a_job_of_several_processes,
          a_deleted_file_of_some_size, a_terminal, nothing_is_started_where_a_file_has_changed,
          a_log_that_is_appended_to_may_have_grown, the_working_folder_is_needed,
+         paths_of_any_bytes,
          a_process_that_nobody_waited_for, record_locks_are_kept, a_job_of_another_user,
          everything_that_a_data_loader_has)
