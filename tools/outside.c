@@ -380,6 +380,32 @@ static bool sockets_stay_inside(const struct list *mine, const struct list *othe
 	return good;
 }
 
+/* The kernel puts a word behind the name of a folder that was removed; others may be called so. */
+static bool folders_are_there(const struct tree *tree, char *why, size_t size)
+{
+	static const char removed[] = " (deleted)";
+	char link[64], path[PATH_MAX], name[NAME_SIZE];
+	struct stat named, st;
+
+	for (size_t i = 0; i < tree->n; i++) {
+		ssize_t len;
+
+		snprintf(link, sizeof(link), "/proc/%d/cwd", tree->pids[i]);
+		len = readlink(link, path, sizeof(path) - 1);
+		if (len < (ssize_t)strlen(removed))
+			continue;
+		path[len] = '\0';
+		if (strcmp(path + len - strlen(removed), removed) || stat(link, &st) ||
+		    (!stat(path, &named) && named.st_dev == st.st_dev && named.st_ino == st.st_ino))
+			continue;
+		path[len - strlen(removed)] = '\0';
+		snprintf(why, size, "the working folder of %s was removed: %s",
+			 process(tree->pids[i], name), path);
+		return false;
+	}
+	return true;
+}
+
 /* The driver's checkpoint takes those of the process that uses CUDA, the first one. */
 static bool children_have_no_gpu(const struct tree *tree, const struct list *mine, char *why,
 				 size_t size)
@@ -412,7 +438,8 @@ bool outside_none(const struct tree *tree, char *why, size_t size)
 	else if (mine.short_of_memory || others.short_of_memory)
 		snprintf(why, size, "out of memory for what its processes have open");
 	else
-		none = children_have_no_gpu(tree, &mine, why, size) &&
+		none = folders_are_there(tree, why, size) &&
+		       children_have_no_gpu(tree, &mine, why, size) &&
 		       no_network_has_tcp(tree, &mine, why, size) &&
 		       pipes_stay_inside(&mine, &others, why, size) &&
 		       sockets_stay_inside(&mine, &others, why, size);

@@ -268,6 +268,19 @@ def paths_of_any_bytes():
         gpulib.RUNTIME_DIR = saved
 
 
+def a_working_folder_that_was_removed():
+    need_criu()
+    where = tempfile.mkdtemp(dir=SCRATCH, suffix=" (deleted)")  # a name as any other
+    job, path = stopped(cwd=where)
+    goes_on(job, path)
+    job = Counting(cwd=where)
+    os.rmdir(where)
+    path = folder()
+    cudaw_ok("snapshot", "--gpu-only", job.pid, path)
+    cudaw_ok("verify", path)
+    runs_on(job, rf"the working folder of PID \(counter\) was removed: {re.escape(where)}\n")
+
+
 def a_process_that_nobody_waited_for():
     need_criu()
     path = folder()
@@ -381,6 +394,6 @@ if __name__ == "__main__":
          a_descriptor_under_way, a_child_that_uses_the_gpu, a_job_of_several_processes,
          a_deleted_file_of_some_size, a_terminal, nothing_is_started_where_a_file_has_changed,
          a_log_that_is_appended_to_may_have_grown, the_working_folder_is_needed,
-         paths_of_any_bytes,
-         a_process_that_nobody_waited_for, record_locks_are_kept, a_job_of_another_user,
+         paths_of_any_bytes, a_working_folder_that_was_removed, a_process_that_nobody_waited_for,
+         record_locks_are_kept, a_job_of_another_user,
          everything_that_a_data_loader_has)
