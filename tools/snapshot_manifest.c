@@ -9,7 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NAME SNAPSHOT_MANIFEST
+#define NAME    SNAPSHOT_MANIFEST
+#define INTEGER ((1UL << 60) - 1) /* the largest */
 
 /* A value of the manifest that is not what it should be. */
 static int bad(struct snapshot_error *error, const char *key, const char *expected,
@@ -105,7 +106,7 @@ static int get_devices(struct snapshot_manifest *m, struct snapshot_error *error
 	{
 		struct snapshot_device *device = &m->devices[i];
 
-		if (get_number(object, "memory", 1UL << 60, &memory, error) ||
+		if (get_number(object, "memory", INTEGER, &memory, error) ||
 		    get_number(object, "major", 1000, &major, error) ||
 		    get_number(object, "minor", 1000, &minor, error) ||
 		    (json_object_get(object, "held") &&
@@ -135,7 +136,7 @@ static int get_regions(struct snapshot_manifest *m, struct snapshot_error *error
 		return snapshot_fail(error, -ENOMEM, "out of memory");
 	json_array_foreach(array, i, object)
 	{
-		if (get_number(object, "address", 1UL << 60, &address, error) ||
+		if (get_number(object, "address", INTEGER, &address, error) ||
 		    get_number(object, "size", SNAPSHOT_CHUNKS_MAX * SNAPSHOT_CHUNK, &size,
 			       error) ||
 		    get_number(object, "device", CUDA_MAX_DEVICES, &device, error))
@@ -168,7 +169,7 @@ static int get_data(struct snapshot_manifest *m, struct snapshot_error *error)
 	json_array_foreach(array, i, object)
 	{
 		if (get_number(object, "number", SNAPSHOT_NUMBER_MAX, &number, error) ||
-		    get_number(object, "size", 1UL << 60, &size, error))
+		    get_number(object, "size", INTEGER, &size, error))
 			return -EBADMSG;
 		if (i && number <= m->data[i - 1].number)
 			return bad(error, "data", "ascending numbers", object);
@@ -192,7 +193,7 @@ static int get_totals(struct snapshot_manifest *m, struct snapshot_error *error)
 	uint64_t value;
 
 	for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
-		if (get_number(totals, fields[i].key, 1UL << 60, &value, error))
+		if (get_number(totals, fields[i].key, INTEGER, &value, error))
 			return -EBADMSG;
 		*fields[i].value = value;
 	}
@@ -232,6 +233,120 @@ static int get_heads(struct snapshot_manifest *m, struct snapshot_error *error)
 		m->id[i] = id[i / 8] >> (56 - i % 8 * 8);
 	snapshot_manifest_text(m->root, "cudaw", m->cudaw, sizeof(m->cudaw));
 	snapshot_manifest_text(m->root, "driver", m->driver, sizeof(m->driver));
+	return 0;
+}
+
+enum kind { A_TEXT, TEXT_OR_NULL, TEXTS, A_NUMBER, A_TIME, A_BOOLEAN };
+
+static bool is_text(const json_t *value)
+{
+	const char *text = json_string_value(value);
+
+	/* What is above U+00FF stands for no byte; its UTF-8 begins with 0xc4 or more. */
+	while (text && *text && (unsigned char)*text < 0xc4)
+		text++;
+	return text && !*text;
+}
+
+static bool is_kind(const json_t *value, enum kind kind)
+{
+	const json_t *text;
+	size_t i;
+
+	switch (kind) {
+	case A_TEXT:
+		return is_text(value);
+	case TEXT_OR_NULL:
+		return is_text(value) || json_is_null(value);
+	case TEXTS:
+		json_array_foreach(value, i, text)
+		{
+			if (!is_text(text))
+				return false;
+		}
+		return json_is_array(value);
+	case A_NUMBER:
+		return json_is_integer(value) && json_integer_value(value) >= 0 &&
+		       (uint64_t)json_integer_value(value) <= INTEGER;
+	case A_TIME:
+		return json_is_number(value) && json_number_value(value) >= 0;
+	default:
+		return json_is_boolean(value);
+	}
+}
+
+/* The values that no function above checks, as it uses them. */
+static const struct field {
+	const char *in; /* the object that has it; NULL: the manifest */
+	bool each;      /* that is an array, of which each has it */
+	const char *key;
+	enum kind kind;
+} manifest_fields[] = {
+	{NULL, false, "cudaw", A_TEXT},
+	{NULL, false, "driver", TEXT_OR_NULL},
+	{NULL, false, "image", A_BOOLEAN},
+	{"process", false, "uid", A_NUMBER},
+	{"process", false, "job", A_TEXT},
+	{"process", false, "name", TEXT_OR_NULL},
+	{"process", false, "command", TEXTS},
+	{"process", false, "exe", TEXT_OR_NULL},
+	{"process", false, "cwd", TEXT_OR_NULL},
+	{"process", false, "runtime_dir", TEXT_OR_NULL},
+	{"devices", true, "uuid", A_TEXT},
+	{"devices", true, "name", A_TEXT},
+	{"contexts", true, "device", A_NUMBER},
+	{"contexts", true, "primary", A_BOOLEAN},
+	{"phases", true, "name", A_TEXT},
+	{"phases", true, "ms", A_TIME},
+	{"files", true, "path", A_TEXT},
+	{"files", true, "size", A_NUMBER},
+	{"files", true, "build_id", TEXT_OR_NULL},
+};
+
+static int check_field(const json_t *object, const struct field *field,
+		       struct snapshot_error *error)
+{
+	static const char *const texts[] = {
+		[A_TEXT] = "a string of U+0001 to U+00FF",
+		[TEXT_OR_NULL] = "a string of U+0001 to U+00FF, or null",
+		[TEXTS] = "an array of strings of U+0001 to U+00FF",
+		[A_NUMBER] = "an integer from 0 to 2^60 - 1",
+		[A_TIME] = "a number from 0 on",
+		[A_BOOLEAN] = "true or false",
+	};
+	const json_t *value = json_object_get(object, field->key);
+	char name[64];
+
+	if (is_kind(value, field->kind))
+		return 0;
+	snprintf(name, sizeof(name), "%s%s%s", field->in ? field->in : "", field->in ? "." : "",
+		 field->key);
+	return bad(error, name, texts[field->kind], value);
+}
+
+static int check_fields(const struct snapshot_manifest *m, const struct field *field,
+			struct snapshot_error *error)
+{
+	const json_t *in = field->in ? json_object_get(m->root, field->in) : m->root, *object;
+	size_t i;
+
+	if (!field->each)
+		return check_field(in, field, error);
+	if (!json_is_array(in))
+		return bad(error, field->in, "an array", in);
+	json_array_foreach(in, i, object)
+	{
+		if (check_field(object, field, error))
+			return -EBADMSG;
+	}
+	return 0;
+}
+
+static int check_rest(const struct snapshot_manifest *m, struct snapshot_error *error)
+{
+	for (size_t i = 0; i < sizeof(manifest_fields) / sizeof(manifest_fields[0]); i++)
+		if (check_fields(m, &manifest_fields[i], error))
+			return -EBADMSG;
 	return 0;
 }
 
@@ -297,6 +412,8 @@ int snapshot_manifest_load(int dir, const char *name, struct snapshot_manifest *
 		ret = get_totals(&m, error);
 	if (!ret)
 		ret = get_index(&m, error);
+	if (!ret)
+		ret = check_rest(&m, error);
 	if (ret)
 		snapshot_manifest_free(&m);
 	else
