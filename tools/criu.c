@@ -11,6 +11,7 @@
 #include <inttypes.h>
 #include <linux/capability.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,6 +27,7 @@
 #define MIN_MAJOR  4
 #define MIN_MINOR  1
 #define WORK       "cudaw-criu-XXXXXX"
+#define GRACE_MS   1000 /* to end by itself where the process is gone that it makes an image of */
 #define GHOST_SIZE "1G" /* of files that are deleted and still open: they are put into the image */
 
 /* The program in PATH; false where there is none. */
@@ -190,22 +192,34 @@ static void remove_work(const struct criu *criu)
 	rmdir(criu->work);
 }
 
-/* Wait until the process @pid has ended, and show for how long it has worked on @images. */
-static void wait_for(pid_t pid, const char *images, int *status)
+/*
+ * Wait until CRIU, the process @pid, has ended, and show for how long it has worked on @images. For
+ * a @job (0: none) that is killed while it is traced it may wait for ever: its group is ended then.
+ * No pidfd tells of such a job, as nobody has waited for its threads.
+ */
+static void wait_for(pid_t pid, pid_t job, const char *images, int *status)
 {
 	struct pollfd end = {.fd = pid > 0 ? syscall(SYS_pidfd_open, pid, 0) : -1,
 			     .events = POLLIN};
+	int grace = GRACE_MS;
 
-	while (end.fd >= 0 && poll(&end, 1, PROGRESS_MS) <= 0)
+	while (end.fd >= 0 && poll(&end, 1, PROGRESS_MS) <= 0) {
 		progress_time(images);
+		if (!job || !host_await_end(job, 0))
+			continue;
+		grace -= PROGRESS_MS;
+		if (grace <= 0)
+			kill(-pid, SIGKILL);
+	}
 	if (end.fd >= 0)
 		close(end.fd);
 	while (pid > 0 && waitpid(pid, status, 0) < 0 && errno == EINTR)
 		;
 }
 
-/* Run it with @args after what is the same for all. */
-static bool run(struct criu *criu, const char *verb, const char *images, const char *const *args)
+/* Run it with @args after what is the same for all; for an image of @job, or 0. */
+static bool run(struct criu *criu, const char *verb, const char *images, pid_t job,
+		const char *const *args)
 {
 	char faces[PATH_MAX], folder[64], path[sizeof(criu->work) + sizeof(OUTPUT)];
 	const char *tmp = getenv("TMPDIR");
@@ -241,6 +255,9 @@ static bool run(struct criu *criu, const char *verb, const char *images, const c
 		argv[n++] = *args++;
 	pid = fork();
 	if (pid == 0) {
+		/* What it restores may be of our terminal, which is that of our group. */
+		if (job)
+			setpgid(0, 0);
 		snprintf(path, sizeof(path), "%s/" OUTPUT, criu->work);
 		output = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 		dup2(output, STDOUT_FILENO);
@@ -248,7 +265,7 @@ static bool run(struct criu *criu, const char *verb, const char *images, const c
 		execv(criu->path, (char *const *)argv);
 		_exit(127);
 	}
-	wait_for(pid, images, &status);
+	wait_for(pid, job, images, &status);
 	close(dir);
 	if (pid > 0 && WIFEXITED(status) && !WEXITSTATUS(status)) {
 		remove_work(criu);
@@ -271,7 +288,7 @@ bool criu_dump(struct criu *criu, const char *images, pid_t pid, bool stop)
 
 	snprintf(number, sizeof(number), "%d", pid);
 	progress_begin("CRIU writes");
-	done = run(criu, "dump", images, args);
+	done = run(criu, "dump", images, pid, args);
 	progress_end();
 	return done;
 }
@@ -282,7 +299,7 @@ bool criu_restore(struct criu *criu, const char *images)
 	bool done;
 
 	progress_begin("CRIU reads");
-	done = run(criu, "restore", images, args);
+	done = run(criu, "restore", images, 0, args);
 	progress_end();
 	return done;
 }

@@ -27,7 +27,8 @@ bool criu_find(struct criu *criu);
 
 /*
  * Make an image of the process @pid and its children in the folder @images, and leave them running,
- * or stopped where @stop. False with criu->why; then they run on.
+ * or stopped where @stop. False with criu->why; then they run on. If @pid ends meanwhile, CRIU is
+ * ended, too, where it does not end by itself.
  */
 bool criu_dump(struct criu *criu, const char *images, pid_t pid, bool stop);
 

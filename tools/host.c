@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/host.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <linux/membarrier.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+#define LOOK_MS 10 /* between looks at a process that is to end */
 
 int host_read_line(const char *path, char *buf, size_t size)
 {
@@ -34,6 +38,34 @@ char host_process(pid_t pid, pid_t *parent)
 	    sscanf(end + 1, " %c %d", &state, parent) != 2)
 		return 0;
 	return state;
+}
+
+static bool has_ended(pid_t pid)
+{
+	char path[64], state = 0;
+	struct dirent *entry;
+	DIR *threads;
+	pid_t parent;
+
+	snprintf(path, sizeof(path), "/proc/%d/task", pid);
+	threads = opendir(path);
+	if (!threads)
+		return errno == ENOENT;
+	/* The first thread may end long before the others do. */
+	while ((!state || state == 'Z' || state == 'X') && (entry = readdir(threads)))
+		state = host_process(atoi(entry->d_name), &parent);
+	closedir(threads);
+	return !state || state == 'Z' || state == 'X';
+}
+
+bool host_await_end(pid_t pid, int ms)
+{
+	for (; !has_ended(pid); ms -= LOOK_MS) {
+		if (ms <= 0)
+			return false;
+		usleep(LOOK_MS * 1000);
+	}
+	return true;
 }
 
 bool host_has_membarrier(void)

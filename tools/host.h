@@ -21,4 +21,10 @@ void host_huge_pages(char *buf, size_t size);
  */
 char host_process(pid_t pid, pid_t *parent);
 
+/*
+ * Wait until a process has ended with all its threads, whether its parent, or who traces it, has
+ * waited(2) for them or not. False where it is still there after @ms.
+ */
+bool host_await_end(pid_t pid, int ms);
+
 #endif

@@ -41,6 +41,9 @@ const char *job_error_text(int error)
 	case ECONNRESET:
 	case EPIPE:
 		return "it ended without an answer";
+	case ECONNREFUSED:
+	case ENOENT:
+		return "it has ended";
 	case JOB_STOPPED:
 		return "stopped";
 	default:

@@ -8,6 +8,7 @@
 #include "tools/control.h"
 #include "tools/criu.h"
 #include "tools/format.h"
+#include "tools/host.h"
 #include "tools/host_image.h"
 #include "tools/output.h"
 #include "tools/outside.h"
@@ -23,6 +24,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#define END_MS 3000 /* for a job that answers no more to be gone */
 
 const char help_snapshot[] =
 	"Usage: cudaw snapshot [OPTION]... ID|NAME|PID DIR\n"
@@ -121,7 +124,7 @@ static void clean(const char *path, uid_t owner)
 {
 	struct snapshot_manifest manifest = {0};
 	struct snapshot_error error;
-	int dir = snapshot_dir_create(path, owner, &error);
+	int dir = access(path, F_OK) ? -ENOENT : snapshot_dir_create(path, owner, &error);
 
 	if (dir < 0)
 		return;
@@ -133,12 +136,24 @@ static void clean(const char *path, uid_t owner)
 	snapshot_dir_close(dir);
 }
 
+/* As the last that was asked of it shows; then nothing of it is in our way any more. */
+static bool has_ended(const struct taking *t)
+{
+	return (job_is_gone(t->job) || t->job->error == -ECONNRESET) &&
+	       host_await_end(t->job->pid, END_MS);
+}
+
 /*
  * The job's memory is in a snapshot that is not to be. One that ran gets it back and runs on; one
- * that was paused stays so, and the folder is all that has its memory.
+ * that was paused stays so, and the folder is all that has its memory; one that has ended needs
+ * none.
  */
 static void give_up(struct taking *t)
 {
+	if (has_ended(t)) {
+		clean(t->path, t->job->uid);
+		return;
+	}
 	if (let_go(t))
 		return;
 	if (t->stays_paused)
@@ -212,7 +227,11 @@ static int finish(struct taking *t)
 	}
 	if (dir >= 0)
 		snapshot_dir_close(dir);
-	return ret ? fail(t, error.text) : EXIT_DONE;
+	if (!ret)
+		return EXIT_DONE;
+	/* What became of the others when it ended is no reason. */
+	jobs_describe(&t->job, 1);
+	return fail(t, has_ended(t) ? "it has ended" : error.text);
 }
 
 /* From now on the folder alone has the job's memory: the job is not left so by a Ctrl-C. */
@@ -241,8 +260,10 @@ static int take(struct taking *t)
 	ret = control_ask(t->job, "snapshot", "writing", request);
 	if (ret) {
 		/* It resumes by itself; another snapshot, or a resume, is not ours to wait for. */
-		if (!t->job->error && strcmp(t->job->end, END_BUSY) != 0 &&
-		    strcmp(t->job->end, END_INVALID) != 0)
+		if (has_ended(t))
+			clean(t->path, t->job->uid);
+		else if (!t->job->error && strcmp(t->job->end, END_BUSY) != 0 &&
+			 strcmp(t->job->end, END_INVALID) != 0)
 			let_go(t);
 		return ret;
 	}

@@ -11,7 +11,7 @@ import threading
 
 from simlib import SANITIZED, SCRATCH
 from detached import Detached, why_no_criu
-from gpulib import BUILD, Skip, base_environment, check, cudaw_ok, equal, jobs
+from gpulib import BUILD, CUDAW, Skip, base_environment, check, cudaw_ok, equal, jobs, until
 
 # The account of the simulated GPUs has locks of its own on a file that a copy would share.
 os.environ.pop("CUDAW_SIM_SHARED", None)
@@ -96,3 +96,36 @@ def nobody_writes_there(path):
     equal(other.state(), "running", "the other's state")
     other.wait_steps(other.steps() + 3)
     other.finish()
+
+
+# It waits, half a minute at most, until it is let go on.
+WAITS = """
+[ "$1" = --version ] && { echo Version: 4.2; exit; }
+: > "$0.begun"
+for _ in $(seq 1500); do [ -e "$0.go" ] && exit $(cat "$0.go"); sleep 0.02; done
+"""
+
+
+class Snapshot:
+    """The command, under way; its CRIU is a pretended one."""
+
+    def __init__(self, job, *options, path=None):
+        self.path = path or folder()
+        self.criu = pretended_criu(WAITS)
+        self.process = subprocess.Popen(
+            [CUDAW, "snapshot", *options, str(job.pid), self.path], text=True,
+            env={**base_environment(), **self.criu}, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    def in_criu(self):
+        until(lambda: os.path.exists(self.criu["CUDAW_CRIU"] + ".begun"), 30, "CRIU begins")
+        return self
+
+    def let_criu_go(self, code=0):
+        with open(self.criu["CUDAW_CRIU"] + ".new", "w", encoding="ascii") as file:
+            file.write(str(code))
+        os.rename(self.criu["CUDAW_CRIU"] + ".new", self.criu["CUDAW_CRIU"] + ".go")
+
+    def end(self, code=0):
+        said, errors = self.process.communicate(timeout=60)
+        equal(self.process.returncode, code, f"the exit code ({errors.strip()})")
+        return said + errors

@@ -9,48 +9,15 @@ import os
 import resource
 import shutil
 import signal
-import subprocess
 import time
 
 from simlib import MIB, SCRATCH, not_by_tsan
-from gpulib import (CUDAW, Job, base_environment, check, cudaw, cudaw_ok, equal, hog, main,
-                    until)
-from restorelib import Counting, folder, nobody_writes_there, pretended_criu
+from gpulib import Job, check, cudaw, cudaw_ok, equal, hog, main, until
+from restorelib import Counting, Snapshot, folder, nobody_writes_there
 from snapshotjobs import ENDLESS, ask, contents, finish, told
 
-# It waits, half a minute at most, until it is let go on.
-WAITS = """
-[ "$1" = --version ] && { echo Version: 4.2; exit; }
-: > "$0.begun"
-for _ in $(seq 1500); do [ -e "$0.go" ] && exit $(cat "$0.go"); sleep 0.02; done
-"""
 os.environ["CUDAW_LOG"] = "warn"
 SLOWLY = {"CUDAW_SIM_COPY_GBPS": "0.1"}     # a pause or a resume of 64 MiB takes 0.7 s
-
-
-class Snapshot:
-    """The command, under way."""
-
-    def __init__(self, job, *options, path=None):
-        self.path = path or folder()
-        self.criu = pretended_criu(WAITS)
-        self.process = subprocess.Popen(
-            [CUDAW, "snapshot", *options, str(job.pid), self.path], text=True,
-            env={**base_environment(), **self.criu}, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-
-    def in_criu(self):
-        until(lambda: os.path.exists(self.criu["CUDAW_CRIU"] + ".begun"), 30, "CRIU begins")
-        return self
-
-    def let_criu_go(self, code=0):
-        with open(self.criu["CUDAW_CRIU"] + ".new", "w", encoding="ascii") as file:
-            file.write(str(code))
-        os.rename(self.criu["CUDAW_CRIU"] + ".new", self.criu["CUDAW_CRIU"] + ".go")
-
-    def end(self, code=0):
-        said, errors = self.process.communicate(timeout=60)
-        equal(self.process.returncode, code, f"the exit code ({errors.strip()})")
-        return said + errors
 
 
 def pause(job, by):
