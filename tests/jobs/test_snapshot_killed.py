@@ -1,14 +1,21 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs that are killed while a snapshot is made of them: it is the one before, or none."""
+"""
+Jobs, and commands, that are killed while a snapshot is made: the folder has the one before, or the
+new one, and a job that was not killed goes on.
+"""
+import json
 import os
 import signal
 import time
 
 from simlib import not_by_tsan
-from gpulib import check, cudaw_ok, equal, main
+from gpulib import check, cudaw, cudaw_ok, equal, main, seeded, until
 from restorelib import Counting, Snapshot, folder
 from snapshotjobs import contents
+
+KILLS = 60          # of jobs, and of commands, at the most
+KILLING_S = 12      # at the most
 
 
 def kill(job):
@@ -38,5 +45,67 @@ def one_that_is_killed_while_criu_works():
                 cudaw_ok("verify", path)
 
 
+def moments(job, path):
+    """A snapshot is made there, and as many moments while another one is: seconds from its begin."""
+    rng = seeded()
+    begin = time.monotonic()
+    cudaw_ok("snapshot", "--gpu-only", job.pid, path)
+    took = time.monotonic() - begin
+    end = time.monotonic() + KILLING_S
+    for _ in range(KILLS):
+        if time.monotonic() > end:
+            break
+        yield rng.uniform(0, took * 1.2)
+
+
+def process_of(path):
+    with open(os.path.join(path, "manifest.json"), encoding="ascii") as file:
+        return json.load(file)["process"]["pid"]
+
+
+def jobs_killed_at_any_moment():
+    path, last = folder(), Counting()
+    found = {"old": 0, "new": 0}
+    for moment in moments(last, path):
+        job, owner, before = Counting(), process_of(path), contents(path)
+        snapshot = Snapshot(job, "--gpu-only", path=path)
+        time.sleep(moment)
+        kill(job)
+        said, errors = snapshot.process.communicate(timeout=20)
+        code = snapshot.process.returncode
+        check((code, bool(said), bool(errors)) in [(0, True, False), (1, False, True), (3, False, True)],
+              f"it ended with {code}: {said}{errors}")
+        cudaw_ok("verify", path)
+        if process_of(path) == owner:
+            equal((code != 0, contents(path)), (True, before), "what is in the folder")
+            found["old"] += 1
+        else:
+            equal(process_of(path), job.pid, "the process in the folder")
+            found["new"] += 1
+    print(f"# found: {found}", flush=True)
+    check(found["old"], "no job was killed in time")
+    last.finish()
+
+
+def commands_killed_at_any_moment():
+    """What they had asked for is seen through."""
+    path, job = folder(), Counting()
+    codes = set()
+    for moment in moments(job, path):
+        snapshot = Snapshot(job, "--gpu-only", path=path)
+        time.sleep(moment)
+        snapshot.process.kill()
+        snapshot.process.communicate()
+        codes.add(snapshot.process.returncode)
+        verified = until(lambda: (done := cudaw("verify", path)) and
+                         "another process" not in done.stderr and done, 20, "it is written")
+        equal(verified.returncode, 0, f"the exit code of cudaw verify ({verified.stderr.strip()})")
+        until(lambda: job.state() == "running", 20, "the job runs on")
+        job.wait_steps(job.steps() + 2)
+    check(-signal.SIGKILL in codes, "no command was killed in time")
+    job.finish()
+
+
 if __name__ == "__main__":
-    main(one_that_is_killed_while_criu_works)
+    main(one_that_is_killed_while_criu_works, jobs_killed_at_any_moment,
+         commands_killed_at_any_moment)
