@@ -292,13 +292,13 @@ static json_t *phases_of(const struct taking *t, const struct snapshot *s)
 	return phases;
 }
 
-/* And going on afterwards; nothing where it did not. */
+/* And going on afterwards; nothing where it did not, whatever it had told of an earlier time. */
 static json_t *resume_of(const struct taking *t)
 {
 	const struct job_transfer *resumed = &t->job->status.resume;
 	json_t *phases = json_array();
 
-	for (int i = 0; resumed->known && i < resumed->nphases; i++)
+	for (int i = 0; !t->stop && resumed->known && i < resumed->nphases; i++)
 		json_array_append_new(phases,
 				      json_pack("{s:s, s:f}", "name", resumed->phases[i].name, "ms",
 						resumed->phases[i].ms));

@@ -209,6 +209,19 @@ def one_after_a_long_resume():
 
 
 @not_by_tsan
+def one_that_stops_the_job():
+    """It has no resume, not even an earlier one."""
+    job = Counting()
+    cudaw_ok("pause", job.pid)
+    cudaw_ok("resume", job.pid)
+    snapshot = Snapshot(job, "--stop", "--json").in_criu()
+    snapshot.let_criu_go()
+    said = json.loads(snapshot.end())
+    equal((said["stopped"], said["resume"]), (True, []), "what is said")
+    check(job.is_gone(), "the job is still there")
+
+
+@not_by_tsan
 def a_signal_to_end_waits_for_it():
     """The program handles it, and needs the GPU for that."""
     job = Counting()
@@ -338,7 +351,8 @@ if __name__ == "__main__":
          a_pause_holds_where_criu_fails, a_pause_under_way_holds, a_pause_while_it_is_written_holds,
          a_pause_holds_where_the_disk_is_full, a_pause_while_it_resumes_holds,
          a_pause_while_it_waits_for_memory_holds, a_resume_that_fails_leaves_the_folder_locked,
-         one_after_a_long_resume, a_signal_to_end_waits_for_it, a_resume_before_criu_begins_calls_it_off,
+         one_after_a_long_resume, one_that_stops_the_job, a_signal_to_end_waits_for_it,
+         a_resume_before_criu_begins_calls_it_off,
          a_resume_under_way_goes_on_after_it, another_one_waits_for_its_end,
          ends_that_make_no_sense,
          the_job_goes_on_when_the_command_is_killed,
