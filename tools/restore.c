@@ -27,6 +27,7 @@
 #include <unistd.h>
 
 #define ANSWER_MS 10000 /* for a restored process to take its first request */
+#define PARENT_MS 3000  /* for a parent to wait for a process that has ended */
 #define RETRY_US  20000
 
 const char help_restore[] =
@@ -68,13 +69,19 @@ struct restoring {
 	struct snapshot_error image_error;
 };
 
-/* Its process id must be free: CRIU makes the processes with the ids that they had. */
+/*
+ * Its process id must be free: CRIU makes the processes with the ids that they had. The parent of
+ * one that has just ended, as by 'snapshot --stop', may take a moment to wait for it.
+ */
 static int check_pid(const struct restoring *r)
 {
 	char path[64], name[64] = "another process", why[80] = "";
 	pid_t pid = r->snapshot.manifest.pid, parent;
-	char state = host_process(pid, &parent);
+	int64_t begin = now_ms();
+	char state;
 
+	while ((state = host_process(pid, &parent)) == 'Z' && now_ms() - begin < PARENT_MS)
+		usleep(RETRY_US);
 	if (kill(pid, 0) < 0 && errno == ESRCH)
 		return EXIT_DONE;
 	snprintf(path, sizeof(path), "/proc/%d/comm", pid);

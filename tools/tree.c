@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #define PATIENCE_MS 3000
+#define LOOK_MS     10
 
 bool tree_has(const struct tree *tree, pid_t pid)
 {
@@ -59,14 +60,11 @@ void tree_signal(const struct tree *tree, int signal)
 
 void tree_kill(const struct tree *tree)
 {
-	tree_signal(tree, SIGKILL);
-	for (int ms = 0; ms < PATIENCE_MS; ms += 10) {
-		size_t left = 0;
+	int left = PATIENCE_MS;
 
-		for (size_t i = 0; i < tree->n; i++)
-			left += !kill(tree->pids[i], 0);
-		if (!left)
-			return;
-		usleep(10000);
-	}
+	tree_signal(tree, SIGKILL);
+	host_await_end(tree->pids[0], PATIENCE_MS);
+	for (size_t i = 1; i < tree->n; i++)
+		for (; left > 0 && !kill(tree->pids[i], 0); left -= LOOK_MS)
+			usleep(LOOK_MS * 1000);
 }

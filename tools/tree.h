@@ -24,8 +24,8 @@ bool tree_has(const struct tree *tree, pid_t pid);
 void tree_signal(const struct tree *tree, int signal);
 
 /*
- * Kill all of them, and wait until their ids are free; not for long where a parent does not wait(2)
- * for one.
+ * Kill all of them, and wait until the first has ended, whether its parent has waited(2) for it or
+ * not, and the ids of the others are free: init waits for those, though perhaps not at once.
  */
 void tree_kill(const struct tree *tree);
 

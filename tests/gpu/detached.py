@@ -41,8 +41,13 @@ class Detached:
         return (jobs().get(self.pid) or {}).get("state")
 
     def is_gone(self):
+        """It has ended; init, where that is its parent, may have to wait for it yet."""
         self.process.poll()
-        return not os.path.exists(f"/proc/{self.pid}")
+        try:
+            with open(f"/proc/{self.pid}/stat", encoding="utf-8") as file:
+                return file.read().rpartition(")")[2].split()[0] == "Z"
+        except (FileNotFoundError, ProcessLookupError):
+            return True
 
     def wait_end(self, timeout=120):
         until(self.is_gone, timeout, f"{self.program} ends")

@@ -210,7 +210,7 @@ def one_after_a_long_resume():
 
 @not_by_tsan
 def one_that_stops_the_job():
-    """It has no resume, not even an earlier one."""
+    """It has no resume, not even an earlier one; nor waits it for the parent to wait for the job."""
     job = Counting()
     cudaw_ok("pause", job.pid)
     cudaw_ok("resume", job.pid)
@@ -218,6 +218,8 @@ def one_that_stops_the_job():
     snapshot.let_criu_go()
     said = json.loads(snapshot.end())
     equal((said["stopped"], said["resume"]), (True, []), "what is said")
+    unnamed = said["ms"] - sum(phase["ms"] for phase in said["phases"])
+    check(unnamed < 2500, f"{unnamed} ms are of no phase")
     check(job.is_gone(), "the job is still there")
 
 
