@@ -12,6 +12,7 @@
 #include <linux/capability.h>
 #include <poll.h>
 #include <signal.h>
+#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -80,13 +81,36 @@ static bool is_suitable(struct criu *criu)
 	return false;
 }
 
+/* Ask its version, which stays 0.0 where it does not say that. 0, or why it can not be run. */
+static int ask_version(struct criu *criu)
+{
+	char *argv[] = {"criu", "--version", NULL}, line[128];
+	posix_spawn_file_actions_t actions;
+	int fds[2], err;
+	FILE *out;
+	pid_t pid;
+
+	if (pipe2(fds, O_CLOEXEC))
+		return errno;
+	posix_spawn_file_actions_init(&actions);
+	posix_spawn_file_actions_adddup2(&actions, fds[1], STDOUT_FILENO);
+	err = posix_spawn(&pid, criu->path, &actions, NULL, argv, environ);
+	posix_spawn_file_actions_destroy(&actions);
+	close(fds[1]);
+	out = fdopen(fds[0], "r");
+	if (!err && out && fgets(line, sizeof(line), out))
+		sscanf(line, "Version: %d.%d", &criu->major, &criu->minor);
+	if (out)
+		fclose(out);
+	if (!err)
+		waitpid(pid, NULL, 0);
+	return err;
+}
+
 bool criu_find(struct criu *criu)
 {
 	const char *given = getenv("CUDAW_CRIU");
-	char line[128];
-	int fds[2], got;
-	FILE *out;
-	pid_t pid;
+	int err;
 
 	*criu = (struct criu){0};
 	if (given && *given) {
@@ -98,26 +122,15 @@ bool criu_find(struct criu *criu)
 			 MIN_MAJOR, MIN_MINOR);
 		return false;
 	}
-	if (pipe2(fds, O_CLOEXEC))
-		return false;
-	pid = fork();
-	if (pid == 0) {
-		dup2(fds[1], STDOUT_FILENO);
-		execl(criu->path, "criu", "--version", NULL);
-		_exit(127);
-	}
-	close(fds[1]);
-	out = fdopen(fds[0], "r");
-	got = out && fgets(line, sizeof(line), out)
-		      ? sscanf(line, "Version: %d.%d", &criu->major, &criu->minor)
-		      : 0;
-	if (out)
-		fclose(out);
-	if (pid > 0)
-		waitpid(pid, NULL, 0);
-	if (got == 2)
+	err = ask_version(criu);
+	if (!err && criu->major)
 		return is_suitable(criu);
-	snprintf(criu->why, sizeof(criu->why), "%.300s does not say its version", criu->path);
+	if (err)
+		snprintf(criu->why, sizeof(criu->why), "%.300s can not be run: %s", criu->path,
+			 strerror(err));
+	else
+		snprintf(criu->why, sizeof(criu->why), "%.300s does not say its version",
+			 criu->path);
 	return false;
 }
 

@@ -18,7 +18,12 @@ from restorelib import (Counting, Terminal, folder, need_criu, nobody_writes_the
 def without_a_criu_that_will_do():
     job = Counting()
     path = folder()
-    for env, message in [({"CUDAW_CRIU": "/nowhere/criu"}, "/nowhere/criu does not say its version"),
+    with open(f"{path}.criu", "w", encoding="ascii"):
+        pass
+    for env, message in [({"CUDAW_CRIU": "/nowhere/criu"},
+                          "/nowhere/criu can not be run: No such file or directory"),
+                         ({"CUDAW_CRIU": f"{path}.criu"},
+                          f"{path}.criu can not be run: Permission denied"),
                          ({"CUDAW_CRIU": "", "PATH": "/nowhere"}, "there is no 'criu' in PATH"),
                          (pretended_criu("echo Version: 3.17.1"),
                           "is version 3.17; expected 4.1 or later"),
