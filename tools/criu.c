@@ -24,6 +24,7 @@
 
 #define LOG        "criu.log"
 #define OUTPUT     "criu.out" /* what it says before it has a log */
+#define SAYS       "CRIU: "   /* before what is its own */
 #define ARGS_MAX   32
 #define MIN_MAJOR  4
 #define MIN_MINOR  1
@@ -135,19 +136,19 @@ bool criu_find(struct criu *criu)
 }
 
 /* What it said instead of a log. */
-static void read_output(struct criu *criu)
+static void read_output(const struct criu *criu, char *said, size_t size)
 {
 	char path[sizeof(criu->work) + sizeof(OUTPUT)], line[256];
 
 	snprintf(path, sizeof(path), "%s/" OUTPUT, criu->work);
 	if (!host_read_line(path, line, sizeof(line)))
-		format_copy(criu->why, sizeof(criu->why), line);
+		format_copy(said, size, line);
 	else
-		snprintf(criu->why, sizeof(criu->why), "it failed, and said nothing");
+		snprintf(said, size, "it failed, and said nothing");
 }
 
 /* What its log says went wrong: the first error that it does not go on from. */
-static void read_log(struct criu *criu)
+static void read_log(const struct criu *criu, char *said, size_t size)
 {
 	char path[sizeof(criu->work) + sizeof(LOG)], line[512];
 	FILE *log;
@@ -155,9 +156,9 @@ static void read_log(struct criu *criu)
 	snprintf(path, sizeof(path), "%s/" LOG, criu->work);
 	log = fopen(path, "re");
 	if (log)
-		snprintf(criu->why, sizeof(criu->why), "see %s", path);
+		snprintf(said, size, "see %s", path);
 	else
-		read_output(criu);
+		read_output(criu, said, size);
 	while (log && fgets(line, sizeof(line), log)) {
 		/* "(00.030019) Error (criu/page-pipe.c:203): what is wrong" */
 		char *error = strstr(line, "Error (");
@@ -166,8 +167,8 @@ static void read_log(struct criu *criu)
 		if (!text || strstr(text, "RLIMIT_NOFILE"))
 			continue;
 		text[strcspn(text, "\n")] = '\0';
-		format_copy(criu->why, sizeof(criu->why) - sizeof(path) - 8, text + 3);
-		snprintf(criu->why + strlen(criu->why), sizeof(path) + 8, " (see %s)", path);
+		format_copy(said, size - sizeof(path) - 8, text + 3);
+		snprintf(said + strlen(said), sizeof(path) + 8, " (see %s)", path);
 		break;
 	}
 	if (log)
@@ -181,13 +182,18 @@ static void read_log(struct criu *criu)
  */
 static int open_images(struct criu *criu, const char *images)
 {
+	const char *name = strrchr(images, '/') + 1;
 	int dir = open(images, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	struct stat st;
 
 	if (dir >= 0 && !fstat(dir, &st) && st.st_uid == geteuid())
 		return dir;
-	snprintf(criu->why, sizeof(criu->why), "%.300s: %s", images,
-		 dir < 0 ? strerror(errno) : "it belongs to another user");
+	if (dir < 0)
+		snprintf(criu->why, sizeof(criu->why), "%.300s: %s", name, strerror(errno));
+	else
+		snprintf(criu->why, sizeof(criu->why),
+			 "%.300s: it belongs to user %u; expected user %u", name, st.st_uid,
+			 geteuid());
 	if (dir >= 0)
 		close(dir);
 	return -EPERM;
@@ -284,7 +290,8 @@ static bool run(struct criu *criu, const char *verb, const char *images, pid_t j
 		remove_work(criu);
 		return true;
 	}
-	read_log(criu);
+	strcpy(criu->why, SAYS);
+	read_log(criu, criu->why + strlen(SAYS), sizeof(criu->why) - strlen(SAYS));
 	return false;
 }
 

@@ -16,7 +16,7 @@ struct criu {
 	char path[PATH_MAX];
 	int major, minor;
 	char work[160]; /* a folder for its log, in TMPDIR; it stays when something failed */
-	char why[512];  /* what went wrong */
+	char why[512];  /* what went wrong, after "CRIU: " where CRIU says so */
 };
 
 /*

@@ -336,7 +336,7 @@ static int restore(struct restoring *r)
 	snapshot_name(SNAPSHOT_HOST, r->snapshot.manifest.index, name);
 	snprintf(images, sizeof(images), "%s/%s", r->path, name);
 	if (!criu_restore(&r->criu, images)) {
-		complain("%s: CRIU: %s", r->path, r->criu.why);
+		complain("%s: %s", r->path, r->criu.why);
 		close(dir);
 		return EXIT_FAILED;
 	}

@@ -194,7 +194,7 @@ static int add_image(struct taking *t, int dir, const struct snapshot_manifest *
 	if (ret)
 		return ret;
 	if (!criu_dump(&t->criu, path, t->job->pid, t->stop))
-		return snapshot_fail(error, -EIO, "CRIU: %.480s", t->criu.why);
+		return snapshot_fail(error, -EIO, "%s", t->criu.why);
 	t->criu_ms = now_ms() - begin;
 	tree_find(&tree, t->job->pid);
 	ret = host_image_seal(dir, m->index, t->criu_ms, &t->image_bytes, error);

@@ -346,7 +346,8 @@ def a_job_of_another_user():
         host = next(name for name in os.listdir(path) if name.startswith("host-"))
         equal([os.stat(name).st_uid for name in (path, f"{path}/{host}")], [OTHER, 0], "the owners")
         os.chown(f"{path}/{host}", OTHER, OTHER)
-        check("it belongs to another user" in refused("restore", path), "an image of anybody")
+        check(f"{host}: it belongs to user {OTHER}; expected user 0" in refused("restore", path),
+              "an image of anybody")
         os.chown(f"{path}/{host}", 0, 0)
         steps = job.steps()
         cudaw_ok("restore", path)

@@ -138,7 +138,8 @@ def the_runtime_folder_is_the_jobs_owners():
     host = next(name for name in os.listdir(path) if name.startswith("host-"))
     os.chown(RUNTIME_DIR, 12345, -1)
     os.chown(f"{path}/{host}", 12345, -1)
-    check(f"{host}: it belongs to another user" in refused("restore", path), "an image of anybody")
+    equal(refused("restore", path),
+          f"cudaw: {path}: {host}: it belongs to user 12345; expected user 0\n", "what is said")
     os.chown(f"{path}/{host}", 0, -1)
     cudaw_ok("restore", path)
     os.chown(RUNTIME_DIR, 0, -1)
