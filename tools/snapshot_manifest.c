@@ -110,7 +110,7 @@ static int get_devices(struct snapshot_manifest *m, struct snapshot_error *error
 		    get_number(object, "major", 1000, &major, error) ||
 		    get_number(object, "minor", 1000, &minor, error) ||
 		    (json_object_get(object, "held") &&
-		     get_number(object, "held", 1UL << 60, &held, error)))
+		     get_number(object, "held", INTEGER, &held, error)))
 			return -EBADMSG;
 		m->held[i] = held;
 		*device =

@@ -207,6 +207,8 @@ static inline void *rewrite_heap_add(void **heap, size_t bytes)
 
 static inline void rewrite_heap_free(void *(*heap)[2])
 {
+	if (!(*heap)[0])
+		return;
 	free((*heap)[0]);
 	free((*heap)[1]);
 }

@@ -310,6 +310,7 @@ FORGED = [
     (lambda m: m["process"].update(cwd=["/"]), 'process.cwd: expected a string of U+0001 to'),
     (lambda m: m["process"].update(uid="root"), 'process.uid: expected an integer from 0 to'),
     (lambda m: m["devices"][1].pop("uuid"), "devices.uuid: expected a string"),
+    (lambda m: m["devices"][1].update(held=-1), "held: expected an integer from 0 to"),
     (lambda m: m.update(contexts={"device": 0, "primary": True}), "contexts: expected an array, found"),
     (lambda m: m["contexts"][0].update(primary=1), "contexts.primary: expected true or false"),
     (lambda m: m.update(phases=[5]), "phases.name: expected a string"),
