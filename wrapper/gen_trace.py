@@ -24,17 +24,19 @@ class Rule:
         self.category, self.pattern, *words = line.split()
         self.where = where
         self.forget = "forget" in words
-        self.before, self.after = [], []
+        self.fields_of = {"=": [], "<": [], "?": []}
         for word in words:
-            field = re.fullmatch(r"(\w+)([=<])(\S+)", word)
+            field = re.fullmatch(r"(\w+)([=<?])(\S+)", word)
             if field:
-                (self.before if field[2] == "=" else self.after).append((field[1], field[3]))
+                self.fields_of[field[2]].append((field[1], field[3]))
             elif word != "forget":
-                sys.exit(f"{where}: '{word}' is neither KEY=EXPR nor KEY<EXPR nor 'forget'")
+                sys.exit(f"{where}: '{word}' is no KEY=EXPR, KEY<EXPR, KEY?EXPR or 'forget'")
 
     def fields(self, fields, name, params):
         """The C of the arguments that @fields of this rule show of function @name."""
         def parameter(match):
+            if match[1] == "0":
+                return "result_"
             if int(match[1]) > len(params):
                 sys.exit(f"{self.where}: {name} has no parameter {match[0]}")
             return params[int(match[1]) - 1][1]
@@ -45,15 +47,16 @@ class Rule:
         arguments = ", ".join(a for _, a in params)
         streams = [("stream", f"${i}") for i, (declaration, _) in enumerate(params, 1)
                    if STREAM.search(declaration)]
-        before = self.fields(self.before + streams[:1], name, params)
-        after = self.fields(self.after, name, params)
+        before = self.fields(self.fields_of["="] + streams[:1], name, params)
+        after = self.fields(self.fields_of["<"], name, params)
+        always = self.fields(self.fields_of["?"], name, params)
         lines = ["struct trace_event event_;", "CUresult result_;", "",
                  f'if (!trace_begin(&event_, "{self.category}"))',
                  f"\treturn next.{name}({arguments});", *before]
         if self.forget:
             lines.append("trace_kernels_forget();")
         lines += ["trace_go(&event_);", f"result_ = next.{name}({arguments});",
-                  "trace_stop(&event_);"]
+                  "trace_stop(&event_);", *always]
         if after:
             lines += ["if (!result_) {", *("\t" + line for line in after), "}"]
         return lines + [f'trace_end(&event_, "{name}", result_);', "return result_;"]

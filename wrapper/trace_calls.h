@@ -21,13 +21,20 @@ struct trace_dim {
 };
 #define DIM(x, y, z) ((struct trace_dim){x, y, z})
 
+/* A kernel that was launched, with @result. */
+struct trace_launch {
+	CUfunction f;
+	CUresult result;
+};
+#define LAUNCHED(f, result) ((struct trace_launch){f, result})
+
 /* What a launch gives its kernel: by an array of pointers, or by the buffer in @extra. */
 struct trace_params {
-	CUfunction f;
+	struct trace_launch launch;
 	void **params;
 	void **extra;
 };
-#define PARAMS(f, params, extra) ((struct trace_params){f, params, extra})
+#define PARAMS(f, params, extra, result) ((struct trace_params){LAUNCHED(f, result), params, extra})
 
 /* The driver has given out the handle of a kernel. */
 struct trace_found {
@@ -49,8 +56,8 @@ void trace_put_pointer(struct trace_event *event, unsigned long long ptr);
 /* A handle, or an address of the host. */
 void trace_handle(struct trace_event *event, const char *key, const void *handle);
 
-/* The event gets the name of the kernel behind @f, which was launched with success. */
-void trace_kernel(struct trace_event *event, const char *key, CUfunction f);
+/* The event gets the name of the kernel. */
+void trace_kernel(struct trace_event *event, const char *key, struct trace_launch launch);
 
 #define trace_arg(event, key, value) \
 	_Generic((value),                            \
@@ -62,7 +69,7 @@ void trace_kernel(struct trace_event *event, const char *key, CUfunction f);
 		 unsigned int: trace_number,         \
 		 unsigned long: trace_number,        \
 		 unsigned long long: trace_pointer,  \
-		 CUfunction: trace_kernel,           \
+		 struct trace_launch: trace_kernel,  \
 		 struct trace_dim: trace_dim,        \
 		 struct trace_params: trace_params,  \
 		 struct trace_found: trace_found,    \

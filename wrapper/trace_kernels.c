@@ -10,6 +10,7 @@
 #include "wrapper/trace_calls.h"
 #include "calls.h"
 #include "checkpoint/gate.h"
+#include "wrapper/check.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -139,7 +140,8 @@ static const char *ask_name(const void *handle, bool *library)
 
 /*
  * The name of an unknown kernel: the runtime has its handles from tables of its own, and launches
- * CUkernels as well as CUfunctions. It has been launched, so it is one of them.
+ * CUkernels as well as CUfunctions. It is one of them: it has been launched, or looked at by the
+ * checks (images.h).
  */
 static struct kernel *ask(const void *handle, struct kernel **unkept)
 {
@@ -160,12 +162,13 @@ static struct kernel *ask(const void *handle, struct kernel **unkept)
 	return k;
 }
 
-static struct kernel *get(CUfunction f, struct kernel **unkept)
+/* Where the launch has failed its handle may be none: the driver is not asked then. */
+static struct kernel *get(struct trace_launch launch, struct kernel **unkept)
 {
-	struct kernel *k = find(f, NULL, NULL);
+	struct kernel *k = find(launch.f, NULL, NULL);
 
 	*unkept = NULL;
-	return k ? k : ask(f, unkept);
+	return k || (launch.result && !check_is_on) ? k : ask(launch.f, unkept);
 }
 
 static void drop(struct kernel *unkept)
@@ -175,11 +178,11 @@ static void drop(struct kernel *unkept)
 	free(unkept);
 }
 
-void trace_kernel(struct trace_event *event, const char *key, CUfunction f)
+void trace_kernel(struct trace_event *event, const char *key, struct trace_launch launch)
 {
-	struct kernel *unkept, *k = get(f, &unkept);
+	struct kernel *unkept, *k = get(launch, &unkept);
 
-	trace_handle(event, key, f);
+	trace_handle(event, key, launch.f);
 	trace_set_name(event, k ? k->name : "unnamed kernel");
 	drop(unkept);
 }
@@ -284,7 +287,7 @@ static void put_params(struct trace_event *event, const struct layout *layout, v
 	for (size_t i = 0; i < layout->count; i++) {
 		size = layout->params[i].size;
 		offset = layout->params[i].offset;
-		if (!params && (!buffer || offset > room || size > room - offset))
+		if (params ? !params[i] : !buffer || offset > room || size > room - offset)
 			break;
 		if (i)
 			trace_put(event, ",");
@@ -300,7 +303,7 @@ static void put_params(struct trace_event *event, const struct layout *layout, v
 
 void trace_params(struct trace_event *event, const char *key, struct trace_params launch)
 {
-	struct kernel *unkept, *k = get(launch.f, &unkept);
+	struct kernel *unkept, *k = get(launch.launch, &unkept);
 	const struct layout *layout = k ? get_layout(k) : NULL;
 
 	if (layout && layout->count) {

@@ -57,19 +57,20 @@ def sets_and_copies():
 def launches():
     events, summary = trace_of("traced")
     found = of(events, "launch")
-    equal([event["name"] for event in found], ["increment"] * 4 + ["iota"], "the kernels")
+    equal([event["name"] for event in found], ["increment"] * 5 + ["iota"], "the kernels")
     equal([event["args"]["call"] for event in found],
-          ["cuLaunchKernel"] + ["cuLaunchKernelEx"] * 3 + ["cuLaunchKernel"], "the calls")
+          ["cuLaunchKernel"] * 2 + ["cuLaunchKernelEx"] * 3 + ["cuLaunchKernel"], "the calls")
+    equal([event["args"].get("error") for event in found], [None, 1] + [None] * 4, "their errors")
     equal((found[0]["args"]["grid"], found[0]["args"]["block"]), ([8, 2, 1], [64, 1, 1]),
           "the first grid and its blocks")
     number = of(events, "alloc")[0]["args"]["ptr"].split("#")[1].split("+")[0]
     params = [event["args"].get("params") for event in found]
     offsets = [[param.split(" ")[1] if "(" in param else param for param in one] for one in params]
     listed = [f"(#{number}+0)", "0x40000"]
-    equal(offsets, [listed, [f"(#{number}+256)", "0x3ffc0"], listed, listed, listed + ["0x9"]],
+    equal(offsets, [listed, listed, [f"(#{number}+256)", "0x3ffc0"], listed, listed, listed + ["0x9"]],
           "the parameters")
     equal({row["name"]: row["calls"] for row in summary["calls"]["launch"]},
-          {"increment": 4, "iota": 1}, "the summary of the launches")
+          {"increment": 5, "iota": 1}, "the summary of the launches")
     equal([event["name"] for event in of(events, "graph")][-2:], ["cuGraphLaunch"] * 2,
           "the last events of graphs")
 

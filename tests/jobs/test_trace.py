@@ -213,8 +213,16 @@ def a_call_that_fails():
     check("1 failed" in cudaw_ok("trace", FILE), "the summary does not say so")
 
 
+def a_launch_that_is_refused():
+    run("wrong", "launch-freed", CUDAW_CHECK="1")
+    event, = (event for event in read() if event["args"].get("error"))
+    equal((event["name"], event["args"]["call"], event["args"]["error"]),
+          ("_Z6upwardPjm", "cuLaunchKernel", 700), "what failed")
+    equal(event["args"]["params"][1], "0x0", "its second parameter")
+
+
 main(every_call_is_there_once, threads, killed_at_any_moment, events_keep_to_their_pages,
      a_file_of_limited_size, a_file_that_can_not_be_made, files_that_are_there, an_option_of_run,
-     children, a_call_that_fails,
+     children, a_call_that_fails, a_launch_that_is_refused,
      *shared("trace.py", leave_out=("every kernel of static_rt has a name and parameters",
                                     "every kernel of dynamic_rt has a name and parameters")))

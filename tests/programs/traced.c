@@ -64,6 +64,8 @@ static void launches(CUfunction increment, CUdeviceptr data, CUstream stream)
 	CUgraph graph;
 
 	CALL(cuLaunchKernel(increment, 8, 2, 1, 64, 1, 1, 0, stream, args, NULL));
+	if (!cuLaunchKernel(increment, 8, 2, 1, 0, 1, 1, 0, stream, args, NULL))
+		step_die("a launch without threads did not fail");
 	CALL(cuLaunchKernelEx(&config, increment, NULL, extra));
 	CALL(cuLibraryLoadData(&library, kernels_ptx, NULL, NULL, 0, NULL, NULL, 0));
 	CALL(cuLibraryGetKernel(&kernel, library, "increment"));

@@ -85,7 +85,7 @@ static bool traced(const char *part)
 }
 
 /* No assertion: a signal handler calls it. */
-static void launch(CUfunction f, void **params, void **extra)
+static void launch_with(CUresult result, CUfunction f, void **params, void **extra)
 {
 	struct trace_event event;
 
@@ -93,9 +93,14 @@ static void launch(CUfunction f, void **params, void **extra)
 		return;
 	trace_go(&event);
 	trace_stop(&event);
-	trace_arg(&event, "kernel", f);
-	trace_arg(&event, "params", PARAMS(f, params, extra));
-	trace_end(&event, "cuLaunchKernel", 0);
+	trace_arg(&event, "kernel", LAUNCHED(f, result));
+	trace_arg(&event, "params", PARAMS(f, params, extra, result));
+	trace_end(&event, "cuLaunchKernel", result);
+}
+
+static void launch(CUfunction f, void **params, void **extra)
+{
+	launch_with(CUDA_SUCCESS, f, params, extra);
 }
 
 START_TEST(test_odd_text)
@@ -224,6 +229,26 @@ START_TEST(test_parameters)
 }
 END_TEST
 
+/* Only of a handle that is known: of others the driver is not asked. */
+START_TEST(test_launches_that_fail)
+{
+	uint64_t word = 0x11;
+	void *params[] = {&word, NULL};
+
+	function_name = "f";
+	nparams = 2;
+	param_size = 8;
+	launch_with(CUDA_ERROR_INVALID_HANDLE, (CUfunction)(uintptr_t)0x10, params, NULL);
+	ck_assert(traced("\"name\":\"unnamed kernel\""));
+	ck_assert(!traced("\"name\":\"f\""));
+	params[1] = &word;
+	launch((CUfunction)(uintptr_t)0x10, params, NULL);
+	params[1] = NULL;
+	launch_with(CUDA_ERROR_INVALID_VALUE, (CUfunction)(uintptr_t)0x10, params, NULL);
+	ck_assert(traced("\"params\":[\"0x11\"]"));
+}
+END_TEST
+
 /* A child must not write to the file of its parent. */
 START_TEST(test_fork)
 {
@@ -277,6 +302,7 @@ int main(void)
 	tcase_add_test(tcase, test_handles_that_come_again);
 	tcase_add_test(tcase, test_where_names_come_from);
 	tcase_add_test(tcase, test_parameters);
+	tcase_add_test(tcase, test_launches_that_fail);
 	tcase_add_test(tcase, test_fork);
 	tcase_add_test(tcase, test_signal_handler);
 	suite_add_tcase(suite, tcase);
