@@ -86,3 +86,14 @@ size_t trace_sum(const size_t *sizes, size_t count)
 		sum += sizes[i];
 	return sum;
 }
+
+size_t trace_sum_boxes(const CUDA_MEMCPY3D_BATCH_OP *ops, size_t count)
+{
+	size_t sum = 0;
+
+	for (size_t i = 0; i < count; i++)
+		if (ops[i].src.type == CU_MEMCPY_OPERAND_TYPE_POINTER &&
+		    ops[i].dst.type == CU_MEMCPY_OPERAND_TYPE_POINTER)
+			sum += ops[i].extent.width * ops[i].extent.height * ops[i].extent.depth;
+	return sum;
+}

@@ -79,6 +79,8 @@ void trace_kernel(struct trace_event *event, const char *key, struct trace_launc
 const char *trace_copy_kind(unsigned int from_type, unsigned long long from, unsigned int to_type,
 			    unsigned long long to);
 size_t trace_sum(const size_t *sizes, size_t count);
+/* Without those from or to an array, the size of whose elements is not known. */
+size_t trace_sum_boxes(const CUDA_MEMCPY3D_BATCH_OP *ops, size_t count);
 
 /* Of a CUDA_MEMCPY2D, CUDA_MEMCPY3D or CUDA_MEMCPY3D_PEER. */
 #define COPY_KIND(p) \

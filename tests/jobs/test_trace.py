@@ -221,8 +221,20 @@ def a_launch_that_is_refused():
     equal(event["args"]["params"][1], "0x0", "its second parameter")
 
 
+def batches():
+    found = {}
+    for case in ("right-batch", "right-ranges"):
+        run("wrong", case)
+        found.update({event["name"]: (event["cat"], event["args"].get("bytes"))
+                      for event in read() if "Batch" in event["name"]})
+    equal(found, {"cuMemcpy3DBatchAsync_v2": ("copy", 4096 * 4),
+                  "cuMemPrefetchBatchAsync": ("memory", 4096),
+                  "cuMemDiscardBatchAsync": ("memory", 4096),
+                  "cuMemDiscardAndPrefetchBatchAsync": ("memory", 4096)}, "the batches")
+
+
 main(every_call_is_there_once, threads, killed_at_any_moment, events_keep_to_their_pages,
      a_file_of_limited_size, a_file_that_can_not_be_made, files_that_are_there, an_option_of_run,
-     children, a_call_that_fails, a_launch_that_is_refused,
+     children, a_call_that_fails, a_launch_that_is_refused, batches,
      *shared("trace.py", leave_out=("every kernel of static_rt has a name and parameters",
                                     "every kernel of dynamic_rt has a name and parameters")))
