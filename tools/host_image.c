@@ -125,6 +125,36 @@ static int read_names(struct listing *l)
 	return ret;
 }
 
+int host_image_size(int dir, uint32_t number, size_t *files, size_t *bytes,
+		    struct snapshot_error *error)
+{
+	struct listing l = {.folder = host_image_open(dir, number, error)};
+	size_t sum = 0;
+	struct stat st;
+	int ret;
+
+	if (l.folder < 0)
+		return l.folder;
+	ret = read_names(&l);
+	if (!ret)
+		ret = add_entry(&l, LIST);
+	for (size_t i = 0; i < l.n && !ret; i++) {
+		if (fstatat(l.folder, l.entries[i].name, &st, AT_SYMLINK_NOFOLLOW))
+			ret = -errno;
+		else
+			sum += st.st_size;
+	}
+	if (ret) {
+		snapshot_fail(error, ret, "host-%u: %s", number, strerror(-ret));
+	} else {
+		*files = l.n;
+		*bytes = sum;
+	}
+	free(l.entries);
+	close(l.folder);
+	return ret;
+}
+
 static void *take_main(void *arg)
 {
 	struct listing *l = arg;

@@ -23,6 +23,10 @@ int host_image_open(int dir, uint32_t number, struct snapshot_error *error);
 int host_image_seal(int dir, uint32_t number, double ms, size_t *bytes,
 		    struct snapshot_error *error);
 
+/* How many files the folder has, its list among them, and their bytes. 0 or a negative errno. */
+int host_image_size(int dir, uint32_t number, size_t *files, size_t *bytes,
+		    struct snapshot_error *error);
+
 /*
  * Check that every file is there and as it was. *@bytes as above. *@cancel, set by another thread,
  * ends it with -ECANCELED; @cancel may be NULL. 0 or a negative errno.

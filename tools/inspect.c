@@ -11,12 +11,14 @@
 #include "tools/snapshot_manifest.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <getopt.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -31,7 +33,9 @@ const char help_inspect[] =
 	"the rest.\n"
 	"\n"
 	"  -j, --json  the manifest as it is, as a JSON object, with 'path', 'disk' (bytes of all\n"
-	"              files) and 'age' (seconds)\n"
+	"              files), 'age' (seconds) and, where it has a process image that can be read,\n"
+	"              'image_bytes' (of these), 'opened' (paths that the processes have open, and\n"
+	"              need) and 'terminal' (whether they need one)\n"
 	"  -h, --help  this text\n"
 	"\n"
 	"Exit codes: 0 done; 1 no snapshot, or a damaged one; 2 wrong usage; 6 it is newer than\n"
@@ -48,8 +52,8 @@ const char help_verify[] =
 	"Exit codes: 0 whole; 1 no snapshot, or a damaged one; 2 wrong usage; 6 it is newer than\n"
 	"this cudaw. Of several failures, the first decides.\n";
 
-/* Bytes of the files that the manifest names, itself aside. */
-static size_t disk_bytes(const struct snapshot *s)
+/* Bytes of the index and of the files that it names. */
+static size_t memory_bytes(const struct snapshot *s)
 {
 	size_t bytes = sizeof(s->index.header) + s->index.nchunks * sizeof(*s->index.chunks);
 
@@ -58,15 +62,72 @@ static size_t disk_bytes(const struct snapshot *s)
 	return bytes;
 }
 
-static void print_json(const struct snapshot *s)
+/* What a snapshot takes on disk, and what of its process image can be told. */
+struct found {
+	size_t files, bytes;             /* all that belong to it */
+	size_t image_files, image_bytes; /* of these the process image's */
+	int image;                       /* 0 or a negative errno, with error */
+	struct snapshot_error error;
+	struct criu_files opened; /* what its processes have open */
+};
+
+static int find_image(const struct snapshot *s, struct found *found)
+{
+	uint32_t number = s->manifest.index;
+	int folder, ret = host_image_size(s->dir, number, &found->image_files, &found->image_bytes,
+					  &found->error);
+
+	if (ret)
+		return ret;
+	folder = host_image_open(s->dir, number, &found->error);
+	if (folder < 0)
+		return folder;
+	ret = criu_files_read(folder, &found->opened);
+	close(folder);
+	return ret ? snapshot_fail(&found->error, ret, "host-%u: files.img: %s", number,
+				   strerror(-ret))
+		   : 0;
+}
+
+/* To be given to criu_files_free(&found->opened). */
+static void find_all(const struct snapshot *s, struct found *found)
+{
+	struct stat st = {0};
+
+	*found = (struct found){.files = s->manifest.ndata + 2};
+	if (s->manifest.image)
+		found->image = find_image(s, found);
+	fstatat(s->dir, SNAPSHOT_MANIFEST, &st, AT_SYMLINK_NOFOLLOW);
+	found->files += found->image_files;
+	found->bytes = st.st_size + memory_bytes(s) + found->image_bytes;
+}
+
+static json_t *opened_json(const struct criu_files *opened)
+{
+	json_t *list = json_array();
+	char path[sizeof(opened->list->path)];
+
+	for (size_t i = 0; i < opened->n; i++) {
+		format_copy(path, sizeof(path), opened->list[i].path);
+		json_array_append_new(list, json_string(path));
+	}
+	return list;
+}
+
+static void print_json(const struct snapshot *s, const struct found *found)
 {
 	char path[4096];
 	json_t *root = s->manifest.root;
 
 	format_copy(path, sizeof(path), s->path);
 	json_object_set_new(root, "path", json_string(path));
-	json_object_set_new(root, "disk", json_integer(disk_bytes(s)));
+	json_object_set_new(root, "disk", json_integer(found->bytes));
 	json_object_set_new(root, "age", json_integer(time(NULL) - s->manifest.created));
+	if (s->manifest.image && !found->image) {
+		json_object_set_new(root, "image_bytes", json_integer(found->image_bytes));
+		json_object_set_new(root, "opened", opened_json(&found->opened));
+		json_object_set_new(root, "terminal", json_boolean(found->opened.terminal));
+	}
 	output_json(root);
 }
 
@@ -111,42 +172,42 @@ static void print_devices(const struct snapshot *s)
 }
 
 /* What has to be there for 'cudaw restore'. */
-static void print_needs(const struct snapshot *s)
+static void print_needs(const struct snapshot *s, const struct found *found)
 {
-	struct snapshot_error error;
-	struct criu_files files;
-	int folder;
-
 	fputs("needs     ", stdout);
 	if (s->manifest.gpus)
 		printf("a machine of %u GPU%s, ", s->manifest.gpus,
 		       s->manifest.gpus == 1 ? "" : "s");
 	printf("%zu mapped files", json_array_size(json_object_get(s->manifest.root, "files")));
-	folder = s->manifest.image ? host_image_open(s->dir, s->manifest.index, &error) : -ENOENT;
-	if (folder >= 0 && !criu_files_read(folder, &files)) {
-		printf("; of its process image %zu files and folders%s", files.n,
-		       files.terminal ? ", and a terminal" : "");
-		criu_files_free(&files);
-	}
-	if (folder >= 0)
-		close(folder);
+	if (s->manifest.image && !found->image)
+		printf("; of its process image %zu files and folders%s", found->opened.n,
+		       found->opened.terminal ? ", and a terminal" : "");
 	puts(s->manifest.image ? "" : "; it has no process image: 'cudaw restore' cannot use it");
 }
 
-static void print_sizes(const struct snapshot *s)
+static void print_sizes(const struct snapshot *s, const struct found *found)
 {
 	const struct snapshot_totals *totals = &s->manifest.totals;
 	const json_t *phase, *phases = json_object_get(s->manifest.root, "phases");
 	char a[FORMAT_SIZE], b[FORMAT_SIZE], c[FORMAT_SIZE], d[FORMAT_SIZE], name[32];
+	char why[sizeof(found->error.text)];
 	size_t i;
 
-	printf("memory    %s of the GPUs: %s zeros, %s equal to other parts, %s as in the "
-	       "snapshot before\n",
-	       format_bytes(a, totals->bytes), format_bytes(b, totals->zero),
+	printf("memory    %s of the GPUs in %zu mapping%s: %s zeros, %s equal to other parts, %s "
+	       "as in the snapshot before\n",
+	       format_bytes(a, totals->bytes), s->manifest.nregions,
+	       s->manifest.nregions == 1 ? "" : "s", format_bytes(b, totals->zero),
 	       format_bytes(c, totals->duplicate), format_bytes(d, totals->unchanged));
 	printf("disk      %s in %zu files, %s of it written by this snapshot, for %s of memory\n",
-	       format_bytes(a, disk_bytes(s)), s->manifest.ndata + 2,
-	       format_bytes(b, totals->stored), format_bytes(c, totals->written));
+	       format_bytes(a, found->bytes), found->files, format_bytes(b, totals->stored),
+	       format_bytes(c, totals->written));
+	if (found->image) {
+		format_copy(why, sizeof(why), found->error.text);
+		printf("image     %s\n", why);
+	} else if (s->manifest.image) {
+		printf("image     %s of that in %zu files: the processes\n",
+		       format_bytes(a, found->image_bytes), found->image_files);
+	}
 	json_array_foreach(phases, i, phase)
 	{
 		double ms = json_number_value(json_object_get(phase, "ms"));
@@ -157,12 +218,13 @@ static void print_sizes(const struct snapshot *s)
 	}
 	if (i)
 		putchar('\n');
-	print_needs(s);
+	print_needs(s, found);
 }
 
 int cmd_inspect(int argc, char **argv)
 {
 	struct snapshot s;
+	struct found found;
 	bool json = false;
 	int code, ret;
 
@@ -174,13 +236,15 @@ int cmd_inspect(int argc, char **argv)
 	ret = snapshot_open(argv[optind], &s);
 	if (ret)
 		return ret;
+	find_all(&s, &found);
 	if (json) {
-		print_json(&s);
+		print_json(&s, &found);
 	} else {
 		print_process(&s);
 		print_devices(&s);
-		print_sizes(&s);
+		print_sizes(&s, &found);
 	}
+	criu_files_free(&found.opened);
 	snapshot_close(&s);
 	return EXIT_DONE;
 }
@@ -240,7 +304,7 @@ static int verify(const char *path)
 	if (!reading.result && s.manifest.image)
 		reading.result =
 			host_image_check(s.dir, s.manifest.index, NULL, &image, &reading.error);
-	size = disk_bytes(&s) + image;
+	size = memory_bytes(&s) + image;
 	if (reading.result)
 		ret = snapshot_refuse(path, reading.result, &reading.error);
 	else

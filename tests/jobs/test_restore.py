@@ -44,6 +44,23 @@ def a_stopped_job_goes_on_from_a_copy():
     job.finish()
 
 
+def inspect_tells_what_it_takes_and_needs():
+    need_criu()
+    path = folder()
+    job = Counting()
+    cudaw_ok("snapshot", job.pid, path)
+    sizes = {os.path.join(at, name): os.path.getsize(os.path.join(at, name))
+             for at, _, names in os.walk(path) for name in names}
+    image = [size for name, size in sizes.items() if "/host-" in name]
+    said = told("inspect", path)
+    equal((said["disk"], said["image_bytes"]), (sum(sizes.values()), sum(image)), "the bytes")
+    check(job.log in said["opened"] and not said["terminal"], f"it needs {said['opened']}")
+    text = cudaw_ok("inspect", path)
+    for part in (f" in {len(sizes)} files, ", f" of that in {len(image)} files: the processes\n"):
+        check(part in text, f"{part!r} is not in {text}")
+    job.finish()
+
+
 def twice_in_a_row():
     job, path = stopped()
     for _ in range(2):
@@ -129,7 +146,8 @@ def an_incremental_one_writes_what_changed():
 
 
 if __name__ == "__main__":
-    main(a_job_goes_on_after_its_snapshot, a_stopped_job_goes_on_from_a_copy, twice_in_a_row,
+    main(a_job_goes_on_after_its_snapshot, a_stopped_job_goes_on_from_a_copy,
+         inspect_tells_what_it_takes_and_needs, twice_in_a_row,
          one_snapshot_starts_a_job_again_and_again, a_paused_job_stays_paused, restored_paused,
          one_that_is_paused_at_once_is_there, an_incremental_one_writes_what_changed,
          *shared("restore.py", "--translated", "graph_nodes", "--steps", 100, "--step-ms", 20))
