@@ -252,7 +252,7 @@ static int list_file(struct listing *list, const char *path)
 {
 	struct source source = {.path = path};
 	struct stat st;
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* no pipe is waited for */
 	void *data;
 	int ret;
 

@@ -332,7 +332,7 @@ int trace_stat_read(FILE *file, struct trace_stat *stat)
 		stat->cut = !whole && stat->bad_lines && stat->first_bad == number;
 	}
 	if (!ret && ferror(file))
-		ret = -EIO;
+		ret = -errno;
 	if (!ret && !stat->version)
 		ret = -EBADMSG;
 	keep_peak(&stat->memory);

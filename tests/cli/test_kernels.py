@@ -277,7 +277,9 @@ def test_files_without_kernels():
         result = cudaw("kernels", f"{folder}/{name}")
         eq((name, result.code, result.out), (name, 1, ""))
         has(result.err, message)
-    for path, message in [("/bin/sh", "has no GPU code"), (folder, "is no file")]:
+    os.mkfifo(f"{folder}/pipe")
+    for path, message in [("/bin/sh", "has no GPU code"), (folder, "is no file"),
+                          (f"{folder}/pipe", "pipe is no file")]:
         result = cudaw("kernels", path)
         eq((path, result.code), (path, 1))
         has(result.err, message)

@@ -226,7 +226,8 @@ def test_wrong_usage():
     result = cudaw("trace", os.path.join(FOLDER, "none"))
     eq(result.code, 1)
     has(result.err, "No such file")
-    eq(cudaw("trace", FOLDER).code, 1)
+    result = cudaw("trace", FOLDER)
+    eq((result.code, result.err), (1, f"cudaw: {FOLDER}: Is a directory\n"))
 
 
 main()
