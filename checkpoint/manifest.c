@@ -217,6 +217,21 @@ static bool add_path(struct paths *paths, const char *path)
 	return true;
 }
 
+/* The kernel writes a line break in a path as this, and a backslash as it is. */
+static void unescape(char *path)
+{
+	static const char line_break[] = "\\012";
+	size_t len = strlen(line_break);
+	struct stat st;
+
+	if (!strstr(path, line_break) || !stat(path, &st))
+		return;
+	while ((path = strstr(path, line_break))) {
+		*path++ = '\n';
+		memmove(path, path + len - 1, strlen(path + len - 1) + 1);
+	}
+}
+
 /* The files that are mapped as code, or all that are not in @paths yet. */
 static void put_mapped(struct json_out *out, FILE *maps, struct paths *paths, bool code)
 {
@@ -232,6 +247,7 @@ static void put_mapped(struct json_out *out, FILE *maps, struct paths *paths, bo
 		if (!path || !strncmp(path, "/dev/", 5) || !strncmp(path, "/memfd:", 7) ||
 		    !strncmp(path, "/SYSV", 5) || strstr(path, " (deleted)"))
 			continue;
+		unescape(path);
 		if (add_path(paths, path))
 			put_file(out, path, code);
 	}

@@ -254,14 +254,14 @@ def the_working_folder_is_needed():
 def paths_of_any_bytes():
     """Of the working folder, of what it maps, and of its socket."""
     need_criu()
-    home = os.path.join(tempfile.mkdtemp(dir=SCRATCH), os.fsdecode(b"caf\xe9 \x1b"))
+    home = os.path.join(tempfile.mkdtemp(dir=SCRATCH), os.fsdecode(b"caf\xe9 \x1b\n"))
     os.mkdir(home)
     program = shutil.copy(f"{BUILD}/tests/programs/counter", home)
     saved, gpulib.RUNTIME_DIR = gpulib.RUNTIME_DIR, f"{home}/run"
     try:
         job, path = stopped(program=program, cwd=home)
         os.rename(program, program + ".away")
-        check("/caf? ?/counter: No such file" in refused("restore", path), "what it maps")
+        check("/caf? ??/counter: No such file" in refused("restore", path), "what it maps")
         os.rename(program + ".away", program)
         goes_on(job, path)
     finally:
