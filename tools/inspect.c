@@ -105,22 +105,17 @@ static void find_all(const struct snapshot *s, struct found *found)
 static json_t *opened_json(const struct criu_files *opened)
 {
 	json_t *list = json_array();
-	char path[sizeof(opened->list->path)];
 
-	for (size_t i = 0; i < opened->n; i++) {
-		format_copy(path, sizeof(path), opened->list[i].path);
-		json_array_append_new(list, json_string(path));
-	}
+	for (size_t i = 0; i < opened->n; i++)
+		json_array_append_new(list, output_text(opened->list[i].path));
 	return list;
 }
 
 static void print_json(const struct snapshot *s, const struct found *found)
 {
-	char path[4096];
 	json_t *root = s->manifest.root;
 
-	format_copy(path, sizeof(path), s->path);
-	json_object_set_new(root, "path", json_string(path));
+	json_object_set_new(root, "path", output_text(s->path));
 	json_object_set_new(root, "disk", json_integer(found->bytes));
 	json_object_set_new(root, "age", json_integer(time(NULL) - s->manifest.created));
 	if (s->manifest.image && !found->image) {

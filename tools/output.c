@@ -1,12 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/output.h"
 
+#include "tools/format.h"
 #include "tools/tools.h"
 
 #include <stdio.h>
 
 #define DIGITS 12
+#define TEXT   4096
 #define FLAGS  (JSON_INDENT(1) | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(DIGITS))
+
+json_t *output_text(const char *text)
+{
+	char clean[TEXT];
+
+	format_copy(clean, sizeof(clean), text);
+	return json_string(clean);
+}
 
 int output_json(const json_t *root)
 {

@@ -11,4 +11,7 @@
  */
 int output_json(const json_t *root);
 
+/* @text as a JSON string, cleaned: jansson takes no other. */
+json_t *output_text(const char *text);
+
 #endif

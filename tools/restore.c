@@ -275,8 +275,8 @@ static void report_json(const struct restoring *r, const struct job_transfer *re
 	add_phase(phases, "start", r->start_ms);
 	for (int i = 0; i < resume->nphases; i++)
 		add_phase(phases, resume->phases[i].name, resume->phases[i].ms);
-	object = json_pack("{s:i, s:s, s:b, s:I, s:f, s:o}", "pid", r->snapshot.manifest.pid,
-			   "path", r->path, "paused", (int)r->paused, "bytes",
+	object = json_pack("{s:i, s:o, s:b, s:I, s:f, s:o}", "pid", r->snapshot.manifest.pid,
+			   "path", output_text(r->path), "paused", (int)r->paused, "bytes",
 			   (json_int_t)r->snapshot.manifest.totals.bytes, "ms", ms, "phases",
 			   phases);
 	output_json(object);

@@ -314,12 +314,13 @@ static int report(const struct taking *t)
 	if (ret)
 		return ret;
 	if (t->json) {
-		json_t *object = json_pack("{s:i, s:s, s:b, s:b, s:f, s:O, s:I, s:o, s:o}", "pid",
-					   t->job->pid, "path", t->path, "stopped", (int)t->stop,
-					   "paused", (int)t->stays_paused, "ms", t->ms, "totals",
-					   json_object_get(s.manifest.root, "totals"), "image",
-					   (json_int_t)t->image_bytes, "phases", phases_of(t, &s),
-					   "resume", resume_of(t));
+		json_t *object =
+			json_pack("{s:i, s:o, s:b, s:b, s:f, s:O, s:I, s:o, s:o}", "pid",
+				  t->job->pid, "path", output_text(t->path), "stopped",
+				  (int)t->stop, "paused", (int)t->stays_paused, "ms", t->ms,
+				  "totals", json_object_get(s.manifest.root, "totals"), "image",
+				  (json_int_t)t->image_bytes, "phases", phases_of(t, &s), "resume",
+				  resume_of(t));
 
 		output_json(object);
 		json_decref(object);

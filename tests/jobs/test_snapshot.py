@@ -246,6 +246,14 @@ def a_path_that_no_request_can_name_is_refused():
     finish(job)
 
 
+def json_names_a_path_of_any_bytes():
+    job, path = counter(), folder()
+    said = json.loads(cudaw_ok("snapshot", "--gpu-only", "--json", job.pid,
+                               os.fsdecode(os.fsencode(path) + b"-\xe9")))
+    equal(said["path"], path + "-?", "the path")
+    finish(job)
+
+
 def such_a_path_is_refused_for_signals():
     path, log = folder() + "\nmore", folder()
     job = counter(CUDAW_SNAPSHOT_DIR=path, CUDAW_LOG_FILE=log)
@@ -293,5 +301,5 @@ if __name__ == "__main__":
          the_driver_is_told_of_other_gpus,
          a_snapshot_that_cannot_be_written_keeps_the_memory,
          a_signal_while_it_is_written_resumes, a_path_that_no_request_can_name_is_refused,
-         such_a_path_is_refused_for_signals, requests_that_make_no_sense,
-         a_paused_job_can_be_written_and_goes_on)
+         json_names_a_path_of_any_bytes, such_a_path_is_refused_for_signals,
+         requests_that_make_no_sense, a_paused_job_can_be_written_and_goes_on)
