@@ -109,8 +109,10 @@ $(O)/.deps: Makefile
 	else \
 		echo "not a Debian system; the build needs what these packages hold: $(PACKAGES)"; \
 	fi
-	@test -f $(CUDA_HOME)/include/cuda.h || { echo "no CUDA toolkit in $(CUDA_HOME):" \
-		"install CUDA 12.8 or later, or say where it is with CUDA_HOME="; exit 1; }
+	@awk '/^#define CUDA_VERSION / && $$3 >= 13000 { found = 1 } END { exit !found }' \
+		$(CUDA_HOME)/include/cuda.h 2>/dev/null || { \
+		echo "no CUDA toolkit 13.0 or later in $(CUDA_HOME):" \
+		"install one, or say where it is with CUDA_HOME="; exit 1; }
 	@touch $@
 
 # ---- generated code -------------------------------------------------------------------------
