@@ -25,14 +25,6 @@ def mappings():
         return PLACE.findall(file.read())
 
 
-def places():
-    """Where memory is: {virtual address: [real address, ...]}."""
-    found = {}
-    for _, virtual, real in mappings():
-        found.setdefault(virtual, []).append(real)
-    return found
-
-
 def real_driver(pid):
     with open(f"/proc/{pid}/maps", encoding="utf-8") as file:
         paths = {line.split(maxsplit=5)[-1].strip() for line in file if "/libcuda.so" in line}
@@ -51,21 +43,21 @@ def take(job, left):
 
 
 def pause(job, moving):
-    before = places()
     if moving:
         cudaw_ok("pause", "--release", "memory", job.pid)
-        if TAKER:
-            # Of the mappings that were at a place the last one counts.
-            left = {real: size for size, _, real in mappings()}
-            take(job, [f"{size} {real}" for real, size in left.items()])
-        job.resume()
     else:
         job.pause("signal")
-        job.resume("signal")
-    after = places()
-    again = [virtual for virtual in before if len(after[virtual]) > len(before[virtual])]
+    before = mappings()
+    was = {virtual: (size, real) for size, virtual, real in before}
+    if moving and TAKER:
+        take(job, [f"{size} {real}" for size, real in was.values()])
+    job.resume("command" if moving else "signal")
+    now = {}
+    for _, virtual, real in mappings()[len(before):]:
+        now.setdefault(virtual, real)   # later ones are the program's
+    again = was.keys() & now.keys()
     check(again, "nothing was mapped again")
-    moved = sum(after[virtual][-1] != before[virtual][-1] for virtual in again)
+    moved = sum(now[virtual] != was[virtual][1] for virtual in again)
     if moving:
         equal(moved, len(again), f"mappings that moved, of {len(again)}")
     return moved

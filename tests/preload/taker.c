@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 #define LOOK_US 5000
-#define TRIES   4 /* the driver may have other places as well */
+#define TRIES   64 /* the driver may have other places as well */
 
 /* Of the real driver: ours stands in the way of its name. */
 struct driver {
@@ -27,6 +27,7 @@ struct driver {
 	__typeof__(cuDevicePrimaryCtxRelease) *release;
 	__typeof__(cuCtxSetCurrent) *set_current;
 	__typeof__(cuMemAlloc) *alloc;
+	__typeof__(cuMemFree) *free;
 };
 
 static bool find(struct driver *drv, const char *path)
@@ -39,17 +40,21 @@ static bool find(struct driver *drv, const char *path)
 	drv->release = (__typeof__(drv->release))dlsym(lib, "cuDevicePrimaryCtxRelease_v2");
 	drv->set_current = (__typeof__(drv->set_current))dlsym(lib, "cuCtxSetCurrent");
 	drv->alloc = (__typeof__(drv->alloc))dlsym(lib, "cuMemAlloc_v2");
-	return drv->retain && drv->release && drv->set_current && drv->alloc;
+	drv->free = (__typeof__(drv->free))dlsym(lib, "cuMemFree_v2");
+	return drv->retain && drv->release && drv->set_current && drv->alloc && drv->free;
 }
 
 static void take(const struct driver *drv, size_t size, CUdeviceptr where)
 {
-	CUdeviceptr found = 0;
+	CUdeviceptr found[TRIES];
+	bool there = false;
+	int n = 0;
 
-	for (int i = 0; i < TRIES && found != where; i++)
-		if (drv->alloc(&found, size))
-			break;
-	if (found != where)
+	while (n < TRIES && !there && !drv->alloc(&found[n], size))
+		there = found[n++] == where;
+	for (int i = 0; i < n - there; i++)
+		drv->free(found[i]);
+	if (!there)
 		fprintf(stderr, "taker: no %zu bytes at 0x%llx\n", size, where);
 }
 
