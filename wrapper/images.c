@@ -416,8 +416,10 @@ static void ask_image(struct handle *h, uint32_t arch, struct kp_kernel *own)
 		own->params[i].holds = kernel->params[i].holds;
 		own->params[i].source = kernel->params[i].source;
 	}
-	pr_debug("%s: parameters from %s", h->name,
-		 kernel ? "the image, as the driver says" : "the driver");
+	pr_debug("%s: parameters from the %s", h->name,
+		 kernel           ? "image, as the driver says"
+		 : h->image->data ? "driver"
+				  : "driver, its image unseen");
 }
 
 /* The layout of @h, of which the driver knows @n parameters, or -1. */

@@ -2,15 +2,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """checked.py PROGRAM [ARG]...: with CUDAW_CHECK=1 the program does what it does natively, none of
 its pointers is taken for wrong, and of every kernel that it launches the driver knows the
-parameters that were read from the program.
+parameters that were read from the program. Of cuFFT's kernels the driver alone does: cuFFT's CUDA
+runtime loads them by functions of the driver that have no name.
 """
 import os
+import re
 import sys
 
 from gpulib import SCRATCH, Job, check, equal, main, same_lines
 
 PROGRAM, ARGS = sys.argv[1], sys.argv[2:]
 LOG = os.path.join(SCRATCH, "log")
+KNOWN = re.compile(r": parameters from the image, as the driver says$"
+                   r"|_fftI.*: parameters from the driver, its image unseen$")
 
 
 def nothing_is_wrong():
@@ -22,7 +26,7 @@ def nothing_is_wrong():
     equal([line for line in lines if " check: " in line], [], "what the checks found")
     kernels = [line for line in lines if " images: " in line]
     check(kernels, "no kernel was launched")
-    bad = [line for line in kernels if not line.endswith("the image, as the driver says")]
+    bad = [line for line in kernels if not KNOWN.search(line)]
     equal(bad, [], f"what is not known of {len(kernels)} kernels")
     print(f"# {len(kernels)} kernels", flush=True)
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Fine-tuning with PyTorch: most of the model is frozen, and nine tenths of the GPU memory with it.
-Makes one optimizer step for each line that it reads, and prints "step K LOSS". --gib: how much is frozen.
+Makes one optimizer step for each line that it reads, or --steps of them, and prints "step K LOSS".
+--gib: how much is frozen.
 """
 import argparse
 import sys
@@ -15,6 +16,7 @@ WIDTH = 2048
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--gib", type=float, default=4)
+    parser.add_argument("--steps", type=int)
     args = parser.parse_args()
     torch.manual_seed(20)
     layers = int(args.gib * 2**30 / (4 * WIDTH * WIDTH))
@@ -26,7 +28,7 @@ def main():
     optimizer = torch.optim.AdamW(trained.parameters(), lr=1e-4)
     inputs = torch.randn(64, WIDTH).cuda()
     print("ready", flush=True)
-    for k, _ in enumerate(sys.stdin):
+    for k, _ in enumerate(sys.stdin if args.steps is None else range(args.steps)):
         x = inputs
         with torch.no_grad():
             for layer in frozen:
