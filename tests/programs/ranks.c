@@ -241,7 +241,7 @@ static void stop_after(uint32_t round)
 
 static int rank_main(void)
 {
-	struct rank r;
+	struct rank r = {0};
 	uint32_t round, ahead = 0, until = 1;
 
 	map_shared();
