@@ -18,18 +18,12 @@ static struct cuda_driver base; /* as it was */
 /* Where each mapping was last, by its first granule, to tell whether it came back elsewhere. */
 static CUdeviceptr *last;
 
-/*
- * Granule @i is a gap, or is so no more. What kernels were given there is kept over a pause, as
- * graphs have it still.
- */
-static void set_gap(size_t i, bool is_gap)
+/* Let granule @i be at @real; 0: nowhere. What kernels were given there stays known. */
+static void set_granule(size_t i, CUdeviceptr real, CUdeviceptr gap)
 {
-	_Atomic unsigned char *gap = &translation.gaps[i];
-
-	if (is_gap)
-		atomic_fetch_or_explicit(gap, TRANSLATE_GAP, memory_order_relaxed);
-	else
-		atomic_fetch_and_explicit(gap, ~TRANSLATE_GAP, memory_order_relaxed);
+	atomic_fetch_and_explicit(&translation.real[i], TRANSLATE_GIVEN, memory_order_relaxed);
+	if (real)
+		atomic_fetch_or_explicit(&translation.real[i], real | gap, memory_order_relaxed);
 }
 
 /* Let [@start, @start + @size) and the gaps around it be at @real; 0: nowhere. */
@@ -38,11 +32,8 @@ static void set_real(CUdeviceptr start, size_t size, CUdeviceptr real)
 	size_t before = translate_granule(start) - 1, behind = translate_granule(start + size);
 
 	for (size_t i = before; i <= behind; i++)
-		atomic_store_explicit(&translation.real[i],
-				      real ? real + (i - before - 1) * VMEM_GRANULE : 0,
-				      memory_order_relaxed);
-	set_gap(before, real);
-	set_gap(behind, real);
+		set_granule(i, real ? real + (i - before - 1) * VMEM_GRANULE : 0,
+			    i == before || i == behind ? TRANSLATE_GAP : 0);
 }
 
 static CUresult reserve(CUdeviceptr *ptr, size_t size, size_t alignment, CUdeviceptr addr,
@@ -114,8 +105,20 @@ void translate_forget_given(CUdeviceptr ptr, size_t size)
 	const size_t gaps[] = {translate_granule(ptr) - 1, translate_granule(ptr + size)};
 
 	for (int i = 0; i < 2 && translate_is_on(); i++)
-		atomic_fetch_and_explicit(&translation.gaps[gaps[i]], TRANSLATE_GAP,
+		atomic_fetch_and_explicit(&translation.real[gaps[i]], ~TRANSLATE_GIVEN,
 					  memory_order_relaxed);
+}
+
+static CUdeviceptr given_bit(CUdeviceptr ptr)
+{
+	return ptr % VMEM_GRANULE ? TRANSLATE_OTHER_GIVEN : TRANSLATE_FIRST_GIVEN;
+}
+
+void translate_note(CUdeviceptr ptr, CUdeviceptr entry)
+{
+	if (!(entry & given_bit(ptr)))
+		atomic_fetch_or_explicit(&translation.real[translate_granule(ptr)], given_bit(ptr),
+					 memory_order_relaxed);
 }
 
 enum how { INSIDE, GIVEN, NEVER_GIVEN };
@@ -123,11 +126,11 @@ enum how { INSIDE, GIVEN, NEVER_GIVEN };
 /* Whether @ptr is inside of the mapping that it is near, or a kernel was given it. */
 static enum how how(CUdeviceptr ptr)
 {
-	unsigned char gap = translation.gaps[translate_granule(ptr)];
+	CUdeviceptr entry = translate_entry(ptr);
 
-	if (!(gap & TRANSLATE_GAP))
+	if (!(entry & TRANSLATE_GAP))
 		return INSIDE;
-	return gap & translate_given_bit(ptr) ? GIVEN : NEVER_GIVEN;
+	return entry & given_bit(ptr) ? GIVEN : NEVER_GIVEN;
 }
 
 static CUdeviceptr back(CUdeviceptr real, bool outside_too, bool *unclear)
@@ -224,15 +227,14 @@ static CUresult load(CUmodule *module, const void *image)
 
 int translate_driver(struct cuda_driver *drv)
 {
-	size_t count = TRANSLATE_SIZE / VMEM_GRANULE, bytes = count * sizeof(CUdeviceptr);
-	char *mem = mmap(NULL, 2 * bytes + count, PROT_READ | PROT_WRITE,
+	size_t bytes = TRANSLATE_SIZE / VMEM_GRANULE * sizeof(CUdeviceptr);
+	char *mem = mmap(NULL, 2 * bytes, PROT_READ | PROT_WRITE,
 			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
 	if (mem == MAP_FAILED)
 		return -ENOMEM;
 	base = *drv;
 	last = (CUdeviceptr *)(mem + bytes);
-	translation.gaps = (void *)(mem + 2 * bytes);
 	translation.real = (void *)mem;
 	drv->cuMemAddressReserve = reserve;
 	drv->cuMemAddressFree = address_free;

@@ -26,16 +26,19 @@
 #define TRANSLATE_SIZE (SPACE_SIZE + VMEM_GRANULE)
 
 /*
- * What is known of a granule: that it is the one before or behind a mapping, and whether a kernel
- * was given an address there since the mapping was last taken into use: the granule's first, as the
- * end of a mapping is, or another one.
+ * In the low bits of a granule's real address: that it is the one before or behind a mapping, and
+ * whether a kernel was given an address there since the mapping was last taken into use: the
+ * granule's first, as the end of a mapping is, or another one. The latter two stay while nothing is
+ * mapped, as graphs have the address still.
  */
 enum { TRANSLATE_GAP = 1, TRANSLATE_FIRST_GIVEN = 2, TRANSLATE_OTHER_GIVEN = 4 };
+#define TRANSLATE_GIVEN ((CUdeviceptr)(TRANSLATE_FIRST_GIVEN | TRANSLATE_OTHER_GIVEN))
+#define TRANSLATE_FLAGS (TRANSLATE_GAP | TRANSLATE_GIVEN)
 
 struct translation {
-	CUdeviceptr _Atomic *real;   /* by granule; 0: nothing is there. NULL: addresses are real */
-	_Atomic unsigned int moves;  /* of mappings that came back elsewhere */
-	_Atomic unsigned char *gaps; /* by granule */
+	/* By granule; 0 but for the flags: nothing is there. NULL: addresses are real. */
+	CUdeviceptr _Atomic *real;
+	_Atomic unsigned int moves; /* of mappings that came back elsewhere */
 };
 
 extern struct translation translation;
@@ -70,27 +73,15 @@ static inline size_t translate_granule(CUdeviceptr ptr)
 	return (ptr - TRANSLATE_BASE) / VMEM_GRANULE;
 }
 
-static inline unsigned char translate_given_bit(CUdeviceptr ptr)
-{
-	return ptr % VMEM_GRANULE ? TRANSLATE_OTHER_GIVEN : TRANSLATE_FIRST_GIVEN;
-}
-
-/* A kernel is given @ptr, which may be outside of a mapping. */
-static inline void translate_note(CUdeviceptr ptr)
-{
-	unsigned char gap, bit = translate_given_bit(ptr);
-
-	if (ptr - TRANSLATE_BASE >= TRANSLATE_SIZE)
-		return;
-	gap = atomic_load_explicit(&translation.gaps[translate_granule(ptr)], memory_order_relaxed);
-	if (gap & TRANSLATE_GAP && !(gap & bit))
-		atomic_fetch_or_explicit(&translation.gaps[translate_granule(ptr)], bit,
-					 memory_order_relaxed);
-}
-
 static inline bool translate_is_on(void)
 {
 	return translation.real != NULL;
+}
+
+static inline CUdeviceptr translate_entry(CUdeviceptr ptr)
+{
+	return atomic_load_explicit(&translation.real[translate_granule(ptr)],
+				    memory_order_relaxed);
 }
 
 /* The real address for @ptr; @ptr itself where it is not vmem's, or no mapping is there or near. */
@@ -100,7 +91,24 @@ static inline CUdeviceptr translate(CUdeviceptr ptr)
 
 	if (!translation.real || ptr - TRANSLATE_BASE >= TRANSLATE_SIZE)
 		return ptr;
-	at = atomic_load_explicit(&translation.real[translate_granule(ptr)], memory_order_relaxed);
+	at = translate_entry(ptr) & ~TRANSLATE_FLAGS;
+	return at ? at + ptr % VMEM_GRANULE : ptr;
+}
+
+/* A kernel is given @ptr, which is in the gap of which @entry is known. */
+void translate_note(CUdeviceptr ptr, CUdeviceptr entry);
+
+/* The same for what a kernel is given, which may be outside of a mapping. Only while it is on. */
+static inline CUdeviceptr translate_given(CUdeviceptr ptr)
+{
+	CUdeviceptr entry, at;
+
+	if (ptr - TRANSLATE_BASE >= TRANSLATE_SIZE)
+		return ptr;
+	entry = translate_entry(ptr);
+	if (entry & TRANSLATE_GAP)
+		translate_note(ptr, entry);
+	at = entry & ~TRANSLATE_FLAGS;
 	return at ? at + ptr % VMEM_GRANULE : ptr;
 }
 

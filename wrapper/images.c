@@ -60,7 +60,7 @@ static struct handle *_Atomic *bucket_of(const void *key)
 	return &im.buckets[(uintptr_t)key * 0x9e3779b97f4a7c15UL >> 32 & (NBUCKETS - 1)];
 }
 
-static struct handle *find(const void *key)
+static inline struct handle *find(const void *key)
 {
 	struct handle *h = atomic_load_explicit(bucket_of(key), memory_order_acquire);
 
@@ -439,7 +439,8 @@ static const struct kp_kernel *make_layout(struct handle *h, uint32_t arch,
 	return kernel;
 }
 
-static const struct kp_kernel *find_layout(CUfunction function)
+/* Not inlined, so that the launch of a kernel that is known saves no registers for it. */
+__attribute__((noinline)) static const struct kp_kernel *find_layout(CUfunction function)
 {
 	struct kp_param *params = malloc(MAX_PARAMS * sizeof(*params));
 	enum images_kind kind = IMAGES_FUNCTION;

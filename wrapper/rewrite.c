@@ -94,14 +94,13 @@ static void rewrite_maps(char *value, size_t size)
 }
 
 /* Rewrite the parameter whose value, a copy, is at @value. */
-static void rewrite_param(char *value, size_t size)
+__attribute__((noinline)) static void rewrite_param(char *value, size_t size)
 {
 	CUdeviceptr word;
 
 	for (size_t at = 0; at + WORD <= size; at += WORD) {
 		memcpy(&word, value + at, WORD);
-		translate_note(word);
-		word = translate(word);
+		word = translate_given(word);
 		memcpy(value + at, &word, WORD);
 	}
 	if (size >= sizeof(CUtensorMap) &&
@@ -140,38 +139,53 @@ static char *aligned(void *ptr)
 	return (char *)(((uintptr_t)ptr + MAP_ALIGN - 1) & -(uintptr_t)MAP_ALIGN);
 }
 
+__attribute__((noinline)) static void rewrite_packed(const struct kp_kernel *kernel, void ***extra,
+						     void **list)
+{
+	size_t size;
+	char *buffer = launch_packed(*extra, &size);
+	char *values = memcpy(aligned(list + 5), buffer, size);
+
+	list[0] = CU_LAUNCH_PARAM_BUFFER_POINTER;
+	list[1] = values;
+	list[2] = CU_LAUNCH_PARAM_BUFFER_SIZE;
+	list[3] = (*extra)[0] == CU_LAUNCH_PARAM_BUFFER_SIZE ? (*extra)[1] : (*extra)[3];
+	list[4] = CU_LAUNCH_PARAM_END;
+	*extra = list;
+	for (uint32_t i = 0; i < kernel->nparams; i++)
+		if (may_point(&kernel->params[i]))
+			rewrite_param(values + kernel->params[i].offset,
+				      launch_packed_part(&kernel->params[i], size));
+}
+
+/* What most kernels have is done here, the rest where it costs these no cache line. */
 void rewrite_launch(const struct kp_kernel *kernel, void ***params, void ***extra, void *room)
 {
-	void **list = room;
-	char *values, *buffer;
-	size_t size;
+	void **from = *params, **list = room;
+	char *values = aligned(list + kernel->nparams);
+	CUdeviceptr word;
 
-	if (!*params) {
-		buffer = launch_packed(*extra, &size);
-		values = memcpy(aligned(list + 5), buffer, size);
-		list[0] = CU_LAUNCH_PARAM_BUFFER_POINTER;
-		list[1] = values;
-		list[2] = CU_LAUNCH_PARAM_BUFFER_SIZE;
-		list[3] = (*extra)[0] == CU_LAUNCH_PARAM_BUFFER_SIZE ? (*extra)[1] : (*extra)[3];
-		list[4] = CU_LAUNCH_PARAM_END;
-		*extra = list;
-		for (uint32_t i = 0; i < kernel->nparams; i++)
-			if (may_point(&kernel->params[i]))
-				rewrite_param(values + kernel->params[i].offset,
-					      launch_packed_part(&kernel->params[i], size));
+	if (!from) {
+		rewrite_packed(kernel, extra, list);
 		return;
 	}
-	values = aligned(list + kernel->nparams);
+	*params = list;
 	for (uint32_t i = 0; i < kernel->nparams; i++) {
 		const struct kp_param *param = &kernel->params[i];
 
-		list[i] = (*params)[i];
+		list[i] = from[i];
 		if (!may_point(param))
 			continue;
-		list[i] = memcpy(values + param->offset, list[i], param->size);
-		rewrite_param(list[i], param->size);
+		list[i] = values + param->offset;
+		if (param->size == WORD) {
+			memcpy(&word, from[i], WORD);
+			word = translate_given(word);
+			memcpy(list[i], &word, WORD);
+		} else {
+			memcpy(list[i], from[i], param->size);
+			rewrite_param(list[i], param->size);
+		}
 	}
-	*params = list;
 }
 
 bool rewrite_has_pointer(const void *words, size_t bytes)

@@ -138,12 +138,12 @@ START_TEST(addresses_back)
 	ck_assert_uint_eq(translate_back(0x7f1000000000 + 4 * MB), c);
 	ck_assert_uint_eq(translate_back(a), a);
 	ck_assert(!is_unclear(0x7f1000000000 + 4 * MB));
-	translate_note(c);
-	translate_note(b + 4 * MB);
+	translate_given(c);
+	translate_given(b + 4 * MB);
 	ck_assert(!is_unclear(0x7f1000000000 + 4 * MB));
 	ck_assert(!is_unclear(0x7e0000000000 + 4 * MB));
 	ck_assert_uint_eq(translate_back(0x7e0000000000 + 4 * MB), b + 4 * MB);
-	translate_note(a + 4 * MB);
+	translate_given(a + 4 * MB);
 	ck_assert(is_unclear(0x7f1000000000 + 4 * MB));
 	ck_assert(!is_unclear(0x7f1000000000 + 4 * MB + 1));
 	/* Where it went, and where it came back. */
@@ -174,11 +174,11 @@ START_TEST(addresses_outside_back)
 		ck_assert_uint_eq(translate_back(behind), behind);
 		ck_assert(!is_unclear(at) && !is_unclear(at + 4 * MB - 8));
 		ck_assert(!is_unclear(at + 6 * MB) && !is_unclear(at + 8 * MB - 8));
-		translate_note(a - 8);
-		translate_note(a + 4 * MB + 8);
+		translate_given(a - 8);
+		translate_given(a + 4 * MB + 8);
 	}
 	/* What is in another one all the same. */
-	translate_note(c - 8);
+	translate_given(c - 8);
 	ck_assert_int_eq(vmem_region_unmap(a), CUDA_SUCCESS);
 	next_real = at + 4 * MB;
 	ck_assert_int_eq(vmem_region_map(a), CUDA_SUCCESS);
@@ -194,7 +194,7 @@ START_TEST(ends_are_known_after_a_pause)
 	CUdeviceptr a = alloc_at(0x7f1000000000, 4 * MB);
 	CUdeviceptr b = alloc_at(0x7f1000000000 + 4 * MB, 4 * MB);
 
-	translate_note(a + 4 * MB);
+	translate_given(a + 4 * MB);
 	ck_assert(is_unclear(0x7f1000000000 + 4 * MB));
 	ck_assert_int_eq(vmem_region_unmap(a), CUDA_SUCCESS);
 	ck_assert_int_eq(vmem_region_unmap(b), CUDA_SUCCESS);
@@ -217,7 +217,7 @@ START_TEST(ends_are_forgotten_with_their_allocation)
 	CUdeviceptr a = alloc_at(at, size);
 
 	for (int i = 0; i < 2; i++) {
-		translate_note(a + (outside[i] - at));
+		translate_given(a + (outside[i] - at));
 		ck_assert(is_unclear(outside[i]));
 	}
 	ck_assert_int_eq(vmem_free(a), CUDA_SUCCESS);
