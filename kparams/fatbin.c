@@ -269,16 +269,20 @@ void kp_fatbin_close(struct kp_fatbin *fatbin)
 
 bool kp_container_next(const void *data, size_t size, size_t *offset, size_t *length)
 {
+	const uint32_t magic = CONTAINER_MAGIC;
+	const uint8_t *bytes = data, *found;
 	struct container container;
 
-	for (size_t at = *offset; at < size && size - at >= CONTAINER_HEADER; at += 2) {
+	for (size_t at = *offset; at < size; at++) {
 		struct kp_reader r = kp_reader(data, size);
 
-		if (!kp_is_container(r.data + at, 4))
-			continue;
+		found = memmem(bytes + at, size - at, &magic, sizeof(magic));
+		if (!found)
+			break;
+		at = found - bytes;
 		r.pos = at;
 		/* Code that looks for containers has the magic in it, too. */
-		if (read_container(&r, &container, NULL))
+		if (at % 2 || read_container(&r, &container, NULL))
 			continue;
 		*offset = at;
 		*length = container.header_size + container.size;
