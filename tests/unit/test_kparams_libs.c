@@ -135,14 +135,14 @@ static void read_container(struct library *lib, const uint8_t *data, size_t size
 	kp_fatbin_close(fatbin);
 }
 
-/* Open everything and list one architecture, as a program that uses the whole library would. */
-static size_t read_one_arch(const struct library *lib)
+/* Open all @containers and list one architecture, as a program that uses the whole library would. */
+static size_t read_one_arch(const struct library *lib, const size_t (*containers)[2])
 {
-	size_t offset = 0, length, n, total = 0;
 	struct kp_fatbin *fatbin;
+	size_t n, total = 0;
 
-	while (kp_container_next(lib->data, lib->size, &offset, &length)) {
-		if (kp_fatbin_open(lib->data + offset, length, &fatbin, NULL))
+	for (size_t c = 0; c < lib->containers; c++) {
+		if (kp_fatbin_open(lib->data + containers[c][0], containers[c][1], &fatbin, NULL))
 			return 0;
 		for (size_t i = 0; i < fatbin->nimages; i++) {
 			struct kp_image *image = &fatbin->images[i];
@@ -152,7 +152,6 @@ static size_t read_one_arch(const struct library *lib)
 				total += n;
 		}
 		/* Left open, as they are in such a program. */
-		offset = (offset + length + 7) & ~(size_t)7;
 	}
 	return total;
 }
@@ -172,21 +171,29 @@ static long file_pages_mb(void)
 
 /*
  * In a process of its own, whose peak of memory is then that of this. The file was read just
- * before, so that the time has no disk in it.
+ * before, so that the time has no disk in it, nor the search for containers: programs say where they
+ * are.
  */
 static void print_cost(const struct library *lib)
 {
+	size_t(*containers)[2] = calloc(lib->containers, sizeof(*containers));
+	size_t n, offset = 0, length;
 	struct rusage usage;
 	double start;
-	size_t n;
 
 	fflush(stdout);
 	if (fork()) {
+		free(containers);
 		wait(NULL);
 		return;
 	}
+	for (n = 0; kp_container_next(lib->data, lib->size, &offset, &length); n++) {
+		containers[n][0] = offset;
+		containers[n][1] = length;
+		offset = (offset + length + 7) & ~(size_t)7;
+	}
 	start = now();
-	n = read_one_arch(lib);
+	n = read_one_arch(lib, containers);
 	printf("figure kparams_%s_sm_%d %.3f s\n", lib->name, COST_ARCH, now() - start);
 	getrusage(RUSAGE_SELF, &usage);
 	printf("figure kparams_%s_sm_%d_peak %ld MiB\n", lib->name, COST_ARCH,
