@@ -1,7 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Wrong pointers are named before the GPU sees them (CUDAW_CHECK), and right ones are not."""
+"""checks.py [ADDRESSING]: wrong pointers are named before the GPU sees them (CUDAW_CHECK), and right
+ones are not.
+"""
+import os
 import re
+import sys
 
 from gpulib import Job, check, equal, main
 
@@ -98,6 +102,9 @@ def native_memory_is_not_judged():
           f"cudaw says '{said[0]}'")
 
 
-main(*map(wrong, WRONG), right("right-launches"), right("right-copies"),
+if sys.argv[1:]:
+    os.environ["CUDAW_ADDRESSING"] = sys.argv[1]
+main(*map(wrong, WRONG),
+     *map(right, ("right-launches", "right-copies", "right-batch", "right-queries")),
      without_libstdcxx_names_stay_mangled, a_warning_lets_the_call_go_on,
      without_checks_nothing_is_said, a_value_that_is_not_known, native_memory_is_not_judged)
