@@ -24,12 +24,21 @@ static uint32_t *find_slot(const struct snapshot_known *k, struct hash128 hash)
 	return &k->slots[i];
 }
 
-/* Whether at least half of the file is in these places, which are all that are in it. */
-static bool worth_keeping(int dir, const struct snapshot_index *old, size_t begin, size_t end)
+static bool is_later(const struct timespec *a, const struct timespec *b)
+{
+	return a->tv_sec != b->tv_sec ? a->tv_sec > b->tv_sec : a->tv_nsec > b->tv_nsec;
+}
+
+/*
+ * Whether the file has these places, which are all that are in it, and at least half of it is in
+ * them, and it is as it was when the manifest was written, of which @manifest is known.
+ */
+static bool worth_keeping(int dir, const struct stat *manifest, const struct snapshot_index *old,
+			  size_t begin, size_t end)
 {
 	char name[SNAPSHOT_NAME_SIZE];
+	size_t needed = 0, last = 0;
 	struct stat st;
-	size_t needed = 0;
 
 	snapshot_name(SNAPSHOT_DATA, old->chunks[old->order[begin]].file, name);
 	for (size_t i = begin; i < end; i++) {
@@ -37,23 +46,29 @@ static bool worth_keeping(int dir, const struct snapshot_index *old, size_t begi
 
 		if (i == begin || c->offset != old->chunks[old->order[i - 1]].offset)
 			needed += snapshot_padded(c->stored);
+		last = c->offset + c->stored;
 	}
-	return !fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) && needed >= (size_t)st.st_size / 2;
+	return !fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) && last <= (size_t)st.st_size &&
+	       needed >= (size_t)st.st_size / 2 && !is_later(&st.st_mtim, &manifest->st_mtim);
 }
 
 int snapshot_known_init(struct snapshot_known *k, int dir, const struct snapshot_index *old)
 {
+	struct stat manifest;
+
 	*k = (struct snapshot_known){.old = old};
 	k->usable = calloc(old->nchunks + 1, sizeof(*k->usable));
 	if (!k->usable)
 		return -ENOMEM;
+	if (fstatat(dir, SNAPSHOT_MANIFEST, &manifest, AT_SYMLINK_NOFOLLOW))
+		return 0;
 	for (size_t begin = 0, end; begin < old->norder; begin = end) {
 		uint32_t file = old->chunks[old->order[begin]].file;
 		bool usable;
 
 		for (end = begin; end < old->norder && old->chunks[old->order[end]].file == file;)
 			end++;
-		usable = worth_keeping(dir, old, begin, end);
+		usable = worth_keeping(dir, &manifest, old, begin, end);
 		for (size_t i = begin; i < end; i++)
 			k->usable[old->order[i]] = usable;
 	}

@@ -7,7 +7,9 @@
  *
  * Files are never changed, so what is no longer needed of an old one stays until nothing of it is.
  * A file of which less than half is needed is therefore left behind: its chunks do not count as
- * known and are written anew. So a folder holds at most twice what its snapshot needs.
+ * known and are written anew. So a folder holds at most twice what its snapshot needs. Nor do those
+ * of a file that is too short, or was modified after the manifest was written: nobody would find
+ * that before the job has given its memory away. What a disk changes by itself is not seen.
  *
  * The caller serialises the calls.
  */

@@ -98,6 +98,7 @@ int snapshot_begin(const char *path, bool incremental, enum snapshot_codec codec
 		   struct snapshot_writer **writer, struct snapshot_error *error)
 {
 	struct snapshot_writer *w = calloc(1, sizeof(*w));
+	struct snapshot_error ignored;
 	int ret;
 
 	if (!w)
@@ -117,8 +118,9 @@ int snapshot_begin(const char *path, bool incremental, enum snapshot_codec codec
 	w->shared.dir = w->dir;
 	for (uint32_t i = 0; i < SNAPSHOT_IO_THREADS; i++)
 		snapshot_lane_init(&w->lanes[i], w->first + i);
+	/* Where that is damaged all is written. */
 	if (!ret && incremental && is_last(w->dir))
-		ret = snapshot_index_load(w->dir, last.index, &w->old, error);
+		snapshot_index_load(w->dir, last.index, &w->old, &ignored);
 	if (!ret && snapshot_known_init(&w->known, w->dir, &w->old))
 		ret = snapshot_fail(error, -ENOMEM, "out of memory");
 	if (!ret && !w->old.nchunks)

@@ -82,6 +82,40 @@ def the_gpu_tells_what_changed():
     check("every byte right" in job.result(), "the job did not verify its memory")
 
 
+def changed(path, how):
+    """Change the first file of data, or the index; nobody would read it until the job resumes."""
+    name = next(n for n in contents(path) if n.startswith("index-" if how == "index" else "data-"))
+    size = os.path.getsize(f"{path}/{name}")
+    with open(f"{path}/{name}", "r+b") as file:
+        if how == "short":
+            file.truncate(size - 4096)
+        else:
+            file.seek(size // 2)
+            byte = file.read(1)
+            file.seek(size // 2)
+            file.write(bytes([byte[0] ^ 1]))
+    if how == "short":
+        past = os.stat(f"{path}/manifest.json").st_mtime_ns
+        os.utime(f"{path}/{name}", ns=(past, past))
+
+
+def what_was_changed_is_written_anew():
+    path = folder()
+    job = Job("hold")
+    job.wait_line("holding")
+    first = taken(job, path)
+    for how in ("flipped", "short", "index"):
+        changed(path, how)
+        again = taken(job, path, "--incremental")
+        written, all_of_it = (said["totals"]["written"] for said in (again, first))
+        check(written == all_of_it if how == "index" else written > 0,
+              f"{written} bytes of {all_of_it} are written after {how}")
+    again = taken(job, path, "--incremental")
+    equal(again["totals"]["written"], 0, "bytes written when all is well")
+    tell(job)
+    check("every byte right" in job.result(), "the job did not verify its memory")
+
+
 def a_full_disk_is_no_harm():
     """The write fails while memory is still being copied out: the job is not even unmapped."""
     path = folder()
@@ -227,6 +261,7 @@ def what_goes_to_disk_is_read_back_from_there():
 
 if __name__ == "__main__":
     main(what_runs_is_written_while_it_is_copied, the_gpu_tells_what_changed,
+         what_was_changed_is_written_anew,
          a_full_disk_is_no_harm, a_folder_of_others_is_no_harm, a_copy_that_fails_is_no_harm,
          what_cannot_be_unmapped_runs_on, a_process_image_needs_the_whole_gpu,
          a_resume_calls_it_off, one_at_a_time, what_goes_to_disk_is_read_back_from_there)
