@@ -313,6 +313,17 @@ bool criu_dump(struct criu *criu, const char *images, pid_t pid, bool stop)
 	return done;
 }
 
+void criu_hold_signals(bool hold)
+{
+	sigset_t set;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGINT);
+	sigaddset(&set, SIGTERM);
+	sigaddset(&set, SIGHUP);
+	sigprocmask(hold ? SIG_BLOCK : SIG_UNBLOCK, &set, NULL);
+}
+
 bool criu_restore(struct criu *criu, const char *images)
 {
 	const char *const args[] = {"--restore-detached", NULL};

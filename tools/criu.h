@@ -32,6 +32,9 @@ bool criu_find(struct criu *criu);
  */
 bool criu_dump(struct criu *criu, const char *images, pid_t pid, bool stop);
 
+/* Have Ctrl-C and the like wait while processes would be left half way, or no more. */
+void criu_hold_signals(bool hold);
+
 /* Start the processes of the image in @images. False with criu->why; then there are none. */
 bool criu_restore(struct criu *criu, const char *images);
 

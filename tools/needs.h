@@ -37,8 +37,8 @@ int needs_ask(struct needs *needs);
 int needs_gpus(const struct snapshot *snapshot, char **choices, size_t count, struct needs *needs);
 
 /*
- * That as much memory is free on these GPUs as the snapshot has, where NVML says how much is. What
- * the context takes beside it is not known. An exit code.
+ * That as much memory is free on these GPUs as the snapshot has and the driver's restore takes beside
+ * it (the manifest's "held"), where NVML says how much is. An exit code.
  */
 int needs_memory(const struct snapshot *snapshot, const struct needs *needs);
 

@@ -307,6 +307,8 @@ static int go_on(struct restoring *r, int dir)
 
 	make_request(r, request, sizeof(request));
 	ret = answers(&job) ? control_ask(&job, "restore", "restoring", request) : EXIT_FAILED;
+	if (!ret)
+		criu_hold_signals(false);
 	r->start_ms = now_ms() - begin;
 	/* What it knows is of an earlier resume. */
 	job.status.resume = (struct job_transfer){0};
@@ -335,6 +337,8 @@ static int restore(struct restoring *r)
 	}
 	snapshot_name(SNAPSHOT_HOST, r->snapshot.manifest.index, name);
 	snprintf(images, sizeof(images), "%s/%s", r->path, name);
+	/* Processes that do not know where the snapshot is now are of no use to anybody. */
+	criu_hold_signals(true);
 	if (!criu_restore(&r->criu, images)) {
 		complain("%s: %s", r->path, r->criu.why);
 		close(dir);

@@ -234,18 +234,6 @@ static int finish(struct taking *t)
 	return fail(t, has_ended(t) ? "it has ended" : error.text);
 }
 
-/* From now on the folder alone has the job's memory: the job is not left so by a Ctrl-C. */
-static void block_signals(void)
-{
-	sigset_t set;
-
-	sigemptyset(&set);
-	sigaddset(&set, SIGINT);
-	sigaddset(&set, SIGTERM);
-	sigaddset(&set, SIGHUP);
-	sigprocmask(SIG_BLOCK, &set, NULL);
-}
-
 static int take(struct taking *t)
 {
 	char request[PATH_MAX + PROTOCOL_WORDS], timeout[32] = "";
@@ -268,7 +256,8 @@ static int take(struct taking *t)
 		return ret;
 	}
 	if (!t->gpu_only) {
-		block_signals();
+		/* The folder alone has the job's memory: the job is not left so by a Ctrl-C. */
+		criu_hold_signals(true);
 		ret = finish(t);
 		if (ret) {
 			give_up(t);
@@ -331,7 +320,7 @@ static int report(const struct taking *t)
 		       format_bytes(stored, s.manifest.totals.stored),
 		       format_bytes(image, t->image_bytes),
 		       t->stop           ? "; it is stopped"
-		       : t->stays_paused ? "; it stays paused"
+		       : t->stays_paused ? "; it stays paused, and has its memory there alone"
 					 : "");
 	}
 	snapshot_close(&s);

@@ -93,7 +93,7 @@ static int get_hex(const json_t *object, const char *key, uint64_t *high, uint64
 static int get_devices(struct snapshot_manifest *m, struct snapshot_error *error)
 {
 	json_t *array, *object;
-	uint64_t memory, major, minor, held = 0;
+	uint64_t memory, major, minor;
 	size_t i;
 	int ret = get_array(m->root, "devices", CUDA_MAX_DEVICES, &array, error);
 
@@ -105,6 +105,7 @@ static int get_devices(struct snapshot_manifest *m, struct snapshot_error *error
 	json_array_foreach(array, i, object)
 	{
 		struct snapshot_device *device = &m->devices[i];
+		uint64_t held = 0;
 
 		if (get_number(object, "memory", INTEGER, &memory, error) ||
 		    get_number(object, "major", 1000, &major, error) ||

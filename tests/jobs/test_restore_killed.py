@@ -14,6 +14,11 @@ from restorelib import Counting, folder, need_criu, pretended_criu, refused
 KILLS = 15
 
 
+def real():
+    return subprocess.run(["sh", "-c", "command -v ${CUDAW_CRIU:-criu}"], capture_output=True,
+                          text=True, check=True).stdout.strip()
+
+
 def criu_runs():
     return subprocess.run(["pgrep", "-f", f"criu dump.*{SCRATCH}"], capture_output=True,
                           check=False).returncode == 0
@@ -51,10 +56,8 @@ def a_command_killed_while_the_job_is_stopped():
     need_criu()
     path = folder()
     job = Counting()
-    real = subprocess.run(["sh", "-c", "command -v ${CUDAW_CRIU:-criu}"], capture_output=True,
-                          text=True, check=True).stdout.strip()
     refused("snapshot", "--stop", job.pid, path, code=-signal.SIGKILL,
-            env={"REAL": real, **pretended_criu(STOPS)})
+            env={"REAL": real(), **pretended_criu(STOPS)})
     row = jobs()[job.pid]
     equal((row["state"], row["error"]), (None, "stopped"), "what cudaw ps says")
     check("stopped" in cudaw_ok("ps"), "the table of cudaw ps")
@@ -68,6 +71,28 @@ def a_command_killed_while_the_job_is_stopped():
     job.wait_steps(job.steps() + 3)
     cudaw_ok("snapshot", job.pid, path)
     cudaw_ok("verify", path)
+    job.finish()
+
+
+ENDS_RESTORE = """
+"$REAL" "$@" || exit
+[ "$1" != restore ] || kill -TERM $PPID
+"""
+
+
+def a_restore_that_is_told_to_end():
+    """Its processes know by then where the snapshot has been moved to."""
+    need_criu()
+    path, moved = folder(), folder()
+    job = Counting()
+    cudaw_ok("snapshot", "--stop", job.pid, path)
+    until(job.is_gone, 20, "the job is gone")
+    os.rename(path, moved)
+    refused("restore", moved, code=-signal.SIGTERM, env={"REAL": real(), **pretended_criu(ENDS_RESTORE)})
+    equal(job.state(), "paused", "the state")
+    cudaw_ok("resume", job.pid)
+    job.wait_steps(job.steps() + 3)
+    cudaw_ok("verify", moved)
     job.finish()
 
 
@@ -102,4 +127,5 @@ def killed_commands_that_stop_lose_nothing():
 
 if __name__ == "__main__":
     main(a_killed_command_loses_nothing, a_command_killed_while_the_job_is_stopped,
+         a_restore_that_is_told_to_end,
          killed_commands_that_stop_lose_nothing)
