@@ -12,6 +12,8 @@ import sys
 from bench import Racer, take_turns
 from benchlib import Table
 
+from gpulib import check
+
 MODES = {
     "mapped": {},
     "checked": {"CUDAW_CHECK": "1"},
@@ -27,6 +29,7 @@ def race(rounds):
     racers = {mode: Racer(("launches",), "run", env) for mode, env in MODES.items()}
     for racer in racers.values():
         racer.ready()
+        check("the driver is another" in racer.job.lines, "it found no driver but cudaw's face")
     take_turns(list(racers.values()), rounds)
     return racers
 

@@ -88,7 +88,8 @@ def a_restore_that_is_told_to_end():
     cudaw_ok("snapshot", "--stop", job.pid, path)
     until(job.is_gone, 20, "the job is gone")
     os.rename(path, moved)
-    refused("restore", moved, code=-signal.SIGTERM, env={"REAL": real(), **pretended_criu(ENDS_RESTORE)})
+    refused("restore", moved, code=-signal.SIGTERM,
+            env={"REAL": real(), **pretended_criu(ENDS_RESTORE)})
     equal(job.state(), "paused", "the state")
     cudaw_ok("resume", job.pid)
     job.wait_steps(job.steps() + 3)

@@ -8,7 +8,7 @@ os.environ["CUDAW_SIM_FRESH"] = "1"  # memory comes back at other addresses
 
 from simlib import (SANITIZED, TSAN, errors_of_cudaw, paused_and_resumed,  # noqa: E402
                     shared, unsanitized)
-from gpulib import (SCRATCH, Job, check, cudaw, cudaw_ok, equal, main,  # noqa: E402
+from gpulib import (SCRATCH, Job, check, cudaw, equal, main,  # noqa: E402
                     same_lines)
 
 TRANSLATED = {"CUDAW_ADDRESSING": "translated"}
@@ -92,6 +92,16 @@ def every_launch_and_copy():
 def buffers_of_any_size():
     equal(wrong("launch-too-large"), (["CUDA_ERROR_INVALID_VALUE", "as before"], []),
           "what came of a buffer of 1 TiB")
+
+
+def the_bench_of_launches_finds_the_driver():
+    """Beside it every mode would cost nothing."""
+    for addressing in ("mapped", "translated"):
+        job = Job("launches", env={"CUDAW_ADDRESSING": addressing})
+        job.wait_line("ready")
+        check("the driver is another" in job.lines, f"launches says {job.lines}")
+        job.process.stdin.close()
+        job.result()
 
 
 def what_cannot_be_followed_is_refused():
@@ -215,8 +225,8 @@ main(*through_pauses(40, "counter"), *through_pauses(40, "churn"),
      *through_pauses(60, "memory_kinds", "--kind", "graph_replay"),
      what_a_pause_left_is_taken, devices_without_vmm, functions_from_before_cuinit,
      devices_that_can_map, only_the_memory_is_released, every_launch_and_copy,
-     buffers_of_any_size, what_cannot_be_followed_is_refused,
-     pointers_in_gpu_memory_are_reported, graphs_are_written_anew_where_nothing_moves,
-     fixed_graphs_are_in_the_way_of_a_pause, pointers_of_two_allocations,
-     pointers_before_an_allocation, windows_of_kernels,
+     buffers_of_any_size, the_bench_of_launches_finds_the_driver,
+     what_cannot_be_followed_is_refused, pointers_in_gpu_memory_are_reported,
+     graphs_are_written_anew_where_nothing_moves, fixed_graphs_are_in_the_way_of_a_pause,
+     pointers_of_two_allocations, pointers_before_an_allocation, windows_of_kernels,
      an_update_that_is_refused, an_update_that_fails, a_graph_that_is_updated_after_that)

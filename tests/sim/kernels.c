@@ -165,6 +165,11 @@ static void run_add_pair(const void *args)
 		a->to[i] += a->from[i];
 }
 
+static void run_nothing(const void *args)
+{
+	(void)args;
+}
+
 const struct sim_kernel *kernel_table(size_t *count)
 {
 	static const struct sim_kernel table[] = {
@@ -181,6 +186,7 @@ const struct sim_kernel *kernel_table(size_t *count)
 		{"all_reduce", run_all_reduce, 5, {8, 8, 4, 4, 4}},
 		{"_Z6upwardPjm", run_increment, 2, {8, 8}},
 		{"add_pair", run_add_pair, 1, {24}},
+		{"_Z5eightPfPKfS1_PdPiPPvmi", run_nothing, 8, {8, 8, 8, 8, 8, 8, 8, 4}},
 	};
 
 	*count = sizeof(table) / sizeof(table[0]);

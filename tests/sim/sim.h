@@ -255,7 +255,7 @@ struct sim_kernel {
 	const char *name;
 	void (*run)(const void *args);
 	unsigned int nparams;
-	unsigned char sizes[5];
+	unsigned char sizes[8];
 };
 
 struct sim_thread {
