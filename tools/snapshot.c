@@ -327,6 +327,47 @@ static int report(const struct taking *t)
 	return EXIT_DONE;
 }
 
+/* Whether another job may have all that it has in the snapshot of @manifest, of the folder @dir. */
+static bool has_another(struct taking *t, int dir, const char *manifest)
+{
+	struct snapshot_manifest m = {0};
+	struct snapshot_error ignored;
+	bool has = false;
+
+	if (!snapshot_manifest_load(dir, manifest, &m, &ignored))
+		for (struct job *job = t->list.jobs; job < t->list.jobs + t->list.n; job++) {
+			if (job->pid != m.pid || job == t->job)
+				continue;
+			jobs_describe(&job, 1);
+			has = job->error ? !job_is_gone(job)
+					 : !strcmp(job->status.snapshot, t->path);
+			if (has)
+				complain(
+					"%s: %d may have its memory in it; 'cudaw resume %d' first",
+					t->path, job->pid, job->pid);
+			break;
+		}
+	snapshot_manifest_free(&m);
+	return has;
+}
+
+/*
+ * Nobody holds the folder's lock for a job that CRIU, or somebody else, has stopped. An exit code; a
+ * folder that cannot be read is the writer's to refuse.
+ */
+static int check_folder(struct taking *t)
+{
+	struct snapshot_error ignored;
+	int dir = snapshot_dir_open(t->path, &ignored);
+	bool has;
+
+	if (dir < 0)
+		return EXIT_DONE;
+	has = has_another(t, dir, SNAPSHOT_MANIFEST_NEW) || has_another(t, dir, SNAPSHOT_MANIFEST);
+	snapshot_dir_close(dir);
+	return has ? EXIT_FAILED : EXIT_DONE;
+}
+
 static int run(struct taking *t, const char *path)
 {
 	struct snapshot_error error;
@@ -344,6 +385,8 @@ static int run(struct taking *t, const char *path)
 		fail(t, error.text);
 		ret = EXIT_UNSUPPORTED;
 	}
+	if (t->job && !ret)
+		ret = check_folder(t);
 	if (t->job && !ret)
 		ret = take(t);
 	if (!ret)

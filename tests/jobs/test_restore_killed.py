@@ -65,6 +65,10 @@ def a_command_killed_while_the_job_is_stopped():
         check(f"{verb[0]} {job.pid}: it is stopped; SIGCONT or 'cudaw resume'" in
               refused(*verb, *([job.pid] if len(verb) == 1 else [])), verb)
     check(f"snapshot {job.pid}: it is stopped" in refused("snapshot", job.pid, path), "snapshot")
+    other = Counting()
+    said = refused("snapshot", "--gpu-only", other.pid, path)
+    check(f"{job.pid} may have its memory in it; 'cudaw resume {job.pid}' first" in said, said)
+    other.finish()
     cudaw_ok("resume", job.pid)
     equal(job.state(), "running", "the state")
     check(f"{path}: manifest.json: it is not there" in refused("restore", path), "a snapshot")
