@@ -12,6 +12,7 @@ import threading
 from simlib import SANITIZED, SCRATCH
 from detached import Detached, why_no_criu
 from gpulib import BUILD, CUDAW, Skip, base_environment, check, cudaw_ok, equal, jobs, until
+from snapshotjobs import ask
 
 # The account of the simulated GPUs has locks of its own on a file that a copy would share.
 os.environ.pop("CUDAW_SIM_SHARED", None)
@@ -89,10 +90,12 @@ def stopped(path=None, **options):
 
 
 def nobody_writes_there(path):
-    """Not while a paused job has its memory nowhere else."""
+    """Not while a paused job has its memory nowhere else: the command looks, and a lock is there."""
     other = Counting()
-    check("another process reads or writes" in refused("snapshot", "--gpu-only", other.pid, path),
+    check("may have its memory in it" in refused("snapshot", "--gpu-only", other.pid, path),
           "another job may write there")
+    said = ask(other, f"snapshot pause none {path}")[-1]
+    check("another process reads or writes" in said, f"there is no lock: {said}")
     equal(other.state(), "running", "the other's state")
     other.wait_steps(other.steps() + 3)
     other.finish()
