@@ -118,12 +118,16 @@ static int print_table(struct job **jobs, size_t n)
 	}
 	for (size_t i = 0; i < n; i++) {
 		const struct job_status *st = &jobs[i]->status;
+		char path[PATH_MAX];
 
 		if (st->reason[0])
 			printf("%d: %s\n", jobs[i]->pid, st->reason);
 		if (st->addressing_why[0])
 			printf("%d: %s addresses: %s\n", jobs[i]->pid, st->addressing,
 			       st->addressing_why);
+		format_copy(path, sizeof(path), st->snapshot);
+		if (path[0])
+			printf("%d: %s alone has its memory\n", jobs[i]->pid, path);
 	}
 	free(rows);
 	return EXIT_DONE;
@@ -177,6 +181,8 @@ static json_t *job_object(const struct job *job)
 	json_object_set_new(object, "state", text_or_null(st->state));
 	json_object_set_new(object, "reason", text_or_null(st->reason));
 	json_object_set_new(object, "addressing", text_or_null(st->addressing));
+	json_object_set_new(object, "snapshot",
+			    st->snapshot[0] ? output_text(st->snapshot) : json_null());
 	json_object_set_new(object, "managed", json_integer(st->managed));
 	json_object_set_new(object, "unmanaged", json_integer(st->unmanaged));
 	json_object_set_new(object, "paused", json_integer(st->paused));

@@ -38,7 +38,7 @@ def test_json_is_exact():
                   gpu=["0 GPU-aa NVIDIA H200", "3 GPU-bb Other GPU"], managed=33500000001,
                   unmanaged=529 << 20, paused=33500000001, pause_ms="1100.125",
                   pause_bytes=33500000001, pause_phase=["drain 0.250", "copy 1000"],
-                  spilled=4096, pool=8192, reason="asked to",
+                  spilled=4096, pool=8192, reason="asked to", snapshot="/disk/train",
                   addressing="translated GPU 3 has no virtual memory")
     eq(only(ps_json()), {
         "pid": job.pid, "uid": os.getuid(), "user": pwd.getpwuid(os.getuid()).pw_name,
@@ -46,8 +46,9 @@ def test_json_is_exact():
         "state": "paused", "reason": "asked to", "addressing": "translated",
         "gpu": [{"ordinal": 0, "uuid": "GPU-aa", "name": "NVIDIA H200"},
                 {"ordinal": 3, "uuid": "GPU-bb", "name": "Other GPU"}],
-        "managed": 33500000001, "unmanaged": 529 << 20, "paused": 33500000001,
-        "spilled": 4096, "pool": 8192, "pause_phases": {"drain": 0.25, "copy": 1000.0},
+        "snapshot": "/disk/train", "managed": 33500000001, "unmanaged": 529 << 20,
+        "paused": 33500000001, "spilled": 4096, "pool": 8192,
+        "pause_phases": {"drain": 0.25, "copy": 1000.0},
         "pause_ms": 1100.125, "pause_bytes": 33500000001,
         "pause_gbps": float(f"{33500000001 / 1e6 / 1100.125:.12g}"),
         "resume_ms": None, "resume_bytes": None, "resume_gbps": None,
@@ -71,10 +72,11 @@ def test_reasons_are_below_the_table():
     folder = Folder()
     job = FakeJob(folder, state="waiting", reason="2.00 GiB of GPU memory are missing")
     other = FakeJob(folder, addressing="translated GPU 3 cannot map")
-    FakeJob(folder, addressing="mapped")
+    third = FakeJob(folder, addressing="mapped", snapshot="/disk/\33[1mtrain")
     eq(sorted(cudaw("ps").out.splitlines()[4:]),
        sorted([f"{job.pid}: 2.00 GiB of GPU memory are missing",
-               f"{other.pid}: translated addresses: GPU 3 cannot map"]))
+               f"{other.pid}: translated addresses: GPU 3 cannot map",
+               f"{third.pid}: /disk/?[1mtrain alone has its memory"]))
 
 
 def test_table_without_what_was_not_said():
