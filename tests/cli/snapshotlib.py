@@ -18,7 +18,7 @@ ENTRY_FIELDS = ["address", "offset", "file", "stored", "codec", "reserved", "has
 
 def run_mksnapshot(*args, **options):
     done = subprocess.run([MKSNAPSHOT, *map(str, args)], capture_output=True, text=True,
-                          timeout=60, check=False, **options)
+                          timeout=300, check=False, **options)
     return done.returncode, done.stdout, done.stderr
 
 

@@ -99,14 +99,14 @@ def test_unknown_keys_are_skipped():
 
 def test_hanging_jobs_hold_up_nobody():
     folder = Folder()
-    for _ in range(4):
+    for _ in range(16):
         FakeJob(folder, answers={"status": silent})
     good = FakeJob(folder, name="good")
     begin = time.monotonic()
     jobs = ps_json()
-    assert 0.9 < time.monotonic() - begin < 3
+    assert 0.9 < time.monotonic() - begin < 12
     eq([job["name"] for job in jobs if not job["error"]], ["good"])
-    eq([job["error"] for job in jobs if job["pid"] != good.pid], ["no answer"] * 4)
+    eq([job["error"] for job in jobs if job["pid"] != good.pid], ["no answer"] * 16)
     has(cudaw("ps").out, "no answer")
 
 

@@ -8,7 +8,7 @@ import stat
 import subprocess
 import sys
 
-from clilib import CUDAW, FACES, Skip, cudaw, eq, has, installed_copy, main, scratch
+from clilib import CUDAW, FACES, LIMIT_S, Skip, cudaw, eq, has, installed_copy, main, scratch
 
 FACE = os.path.join(FACES, "libcuda.so.1")
 PRINT = [sys.executable, "-c",
@@ -84,7 +84,7 @@ def test_is_replaced_by_the_program():
     code = "import os; print(os.getpid())"
     process = subprocess.Popen([CUDAW, "run", sys.executable, "-c", code], text=True,
                                stdout=subprocess.PIPE)
-    eq(int(process.communicate(timeout=30)[0]), process.pid)
+    eq(int(process.communicate(timeout=LIMIT_S)[0]), process.pid)
 
 
 def test_not_found():

@@ -45,6 +45,7 @@ NEEDS = {
 }
 GPUS_NEEDED = {"two_gpus.py": 2, "nccl_ranks.py": 2}
 SKIP_STATUS = 77
+PATIENCE = 5    # times the seconds that a timeout says: a loaded machine may be that much slower
 MODES = {"native": "natively", "run": "cudaw run", "path": "LD_LIBRARY_PATH alone"}
 
 
@@ -66,7 +67,8 @@ def equal(found, wanted, what):
 
 
 def until(condition, timeout, what):
-    """Poll until condition() is true and return its value; fail after @timeout seconds."""
+    """Poll until condition() is true and return its value; fail after PATIENCE times @timeout seconds."""
+    timeout *= PATIENCE
     end = time.monotonic() + timeout
     while True:
         value = condition()
@@ -140,7 +142,7 @@ def job_command(program, args, mode, name=None):
 def cudaw(*args, timeout=60, **options):
     """Run the command; returns what subprocess.run() does, stdout and stderr as text."""
     return subprocess.run([CUDAW] + [str(arg) for arg in args], capture_output=True, text=True,
-                          timeout=timeout, env=base_environment(), **options)
+                          timeout=timeout * PATIENCE, env=base_environment(), **options)
 
 
 def cudaw_ok(*args, **options):
@@ -241,11 +243,12 @@ class Job:
 
     def wait_end(self, timeout=60):
         """Returns its exit status, as subprocess counts it."""
+        timeout *= PATIENCE
         try:
             status = self.process.wait(timeout)
         except subprocess.TimeoutExpired:
             raise Failure(f"{self.program} did not end within {timeout} s") from None
-        self.reader.join(5)
+        self.reader.join(5 * PATIENCE)
         return status
 
     def skip_if_it_did(self):
@@ -287,7 +290,7 @@ def smi(query):
         raise Skip("no nvidia-smi on this machine")
     done = subprocess.run(["nvidia-smi", "--id=0", f"--query-{query}",
                            "--format=csv,noheader,nounits"], capture_output=True, text=True,
-                          timeout=30)
+                          timeout=30 * PATIENCE)
     equal(done.returncode, 0, "the exit status of nvidia-smi")
     return [[word.strip() for word in row.split(",")] for row in done.stdout.splitlines()]
 

@@ -46,7 +46,7 @@ def need_criu():
 
 def refused(*args, code=1, env=None, **options):
     done = subprocess.run([os.path.join(BUILD, "bin", "cudaw"), *map(str, args)], text=True,
-                          capture_output=True, timeout=60, check=False,
+                          capture_output=True, timeout=300, check=False,
                           env={**base_environment(), **(env or {})}, **options)
     equal(done.returncode, code, f"the exit code of cudaw {args} ({done.stderr.strip()})")
     return done.stderr
@@ -129,6 +129,6 @@ class Snapshot:
         os.rename(self.criu["CUDAW_CRIU"] + ".new", self.criu["CUDAW_CRIU"] + ".go")
 
     def end(self, code=0):
-        said, errors = self.process.communicate(timeout=60)
+        said, errors = self.process.communicate(timeout=300)
         equal(self.process.returncode, code, f"the exit code ({errors.strip()})")
         return said + errors

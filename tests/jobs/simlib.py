@@ -35,7 +35,7 @@ def simsmi(path):
     if not os.path.exists(path):
         return []
     done = subprocess.run([os.path.join(SIM_DIR, "simsmi"), path], capture_output=True, text=True,
-                          timeout=10, check=True)
+                          timeout=60, check=True)
     return [line.split() for line in done.stdout.splitlines()]
 
 

@@ -160,7 +160,7 @@ def make(target, destination):
     environment = {key: value for key, value in os.environ.items() if not key.startswith("MAKE")}
     done = subprocess.run(["make", "-s", target, f"O={BUILD}", "PREFIX=/opt/cudaw",
                            f"DESTDIR={destination}"], cwd=REPOSITORY, capture_output=True,
-                          text=True, timeout=100, env=environment)
+                          text=True, timeout=300, env=environment)
     equal(done.returncode, 0, f"the exit status of make {target} ({done.stderr.strip()})")
 
 
@@ -174,7 +174,7 @@ def install_and_uninstall():
         libraries = {f"lib/{os.path.basename(faces())}/{file}" for file in os.listdir(faces())}
         equal(listed, {"bin/cudaw", "share/man/man1/cudaw.1"} | libraries, "what is installed")
         done = subprocess.run([command, "run", "--", program("counter"), "--steps", "3"],
-                              capture_output=True, text=True, timeout=30)
+                              capture_output=True, text=True, timeout=150)
         equal(done.returncode, 0, f"the exit status of a job ({done.stderr.strip()})")
         equal(done.stderr, "", "what the job says on stderr")
         make("uninstall", root)

@@ -121,7 +121,7 @@ def one_that_is_paused_at_once_is_there():
                                stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     until(lambda: job.state() == "resuming", 30, "it begins to go on")
     cudaw_ok("pause", job.pid)
-    said = command.communicate(timeout=60)[1]
+    said = command.communicate(timeout=300)[1]
     equal(job.state(), "paused", f"the state ({said})")
     check(command.returncode == 0 or command.returncode == 1 and f"{job.pid} stays paused" in said,
           f"cudaw restore: {command.returncode}, {said}")

@@ -111,7 +111,7 @@ def a_terminal_shows_how_far_it_is():
             (("restore", path), [r"CRIU reads \.\.\.[long]+/host-1: 1\.\d s",
                                  rf"restoring {job.pid}: \w+ .* of 34\.0 MiB, \d+\.\d GB/s, .* left"])]:
         terminal = Terminal()
-        subprocess.run([CUDAW, *map(str, command)], stderr=terminal.slave, check=True, timeout=60,
+        subprocess.run([CUDAW, *map(str, command)], stderr=terminal.slave, check=True, timeout=300,
                        stdout=subprocess.DEVNULL,
                        env={**base_environment(), "REAL": real, **pretended_criu(SLOW)})
         job.process.poll()

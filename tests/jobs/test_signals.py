@@ -147,7 +147,7 @@ def a_set_uid_program():
            "CUDAW_SIGNAL_PAUSE": "nonsense"}
     done = subprocess.run([sys.executable, "-c", code, os.path.join(faces(), "libcuda.so.1")],
                           env=env, preexec_fn=lambda: os.setresuid(65534, 0, 0), text=True,
-                          capture_output=True, timeout=30)
+                          capture_output=True, timeout=150)
     equal(done.returncode, 0, f"the exit status ({done.stderr.strip()})")
     if done.stdout.strip() != "1":
         raise Skip("this kernel does not mark such a process as secure")

@@ -71,7 +71,7 @@ def jobs_killed_at_any_moment():
         snapshot = Snapshot(job, "--gpu-only", path=path)
         time.sleep(moment)
         kill(job)
-        said, errors = snapshot.process.communicate(timeout=20)
+        said, errors = snapshot.process.communicate(timeout=100)
         code = snapshot.process.returncode
         check((code, bool(said), bool(errors)) in [(0, True, False), (1, False, True), (3, False, True)],
               f"it ended with {code}: {said}{errors}")

@@ -232,7 +232,7 @@ def a_signal_to_end_waits_for_it():
     until(lambda: "another process" in (told(job, "reason") or ""), 10, "a resume was tried")
     snapshot.let_criu_go()
     check("every word right" in job.wait_end(30)[-1], "the job did not verify its memory")
-    snapshot.process.communicate(timeout=60)    # it may not have heard of the resume
+    snapshot.process.communicate(timeout=300)    # it may not have heard of the resume
 
 
 @not_by_tsan

@@ -198,7 +198,7 @@ def a_resume_calls_it_off():
         job.until(lambda: told(job, "state") != "running", 30, "it begins")
         time.sleep(rng.random() * 0.08 * attempt)
         cudaw_ok("resume", job.pid)
-        said = command.communicate(timeout=60)[1]
+        said = command.communicate(timeout=300)[1]
         codes.append(command.returncode)
         check(command.returncode == 0 or "resume" in said, said)
         job.wait_state("running")
