@@ -15,7 +15,9 @@
 #include "tools/snapshot_manifest.h"
 #include "tools/tree.h"
 
+#include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <getopt.h>
 #include <libgen.h>
 #include <limits.h>
@@ -70,29 +72,31 @@ struct restoring {
 };
 
 /*
- * Its process id must be free: CRIU makes the processes with the ids that they had. The parent of
+ * An id must be free: CRIU makes the processes and threads with the ids that they had. The parent of
  * one that has just ended, as by 'snapshot --stop', may take a moment to wait for it.
  */
-static int check_pid(const struct restoring *r)
+static int check_id(const struct restoring *r, pid_t id)
 {
+	bool whole = id == r->snapshot.manifest.pid;
 	char path[64], name[64] = "another process", why[80] = "";
-	pid_t pid = r->snapshot.manifest.pid, parent;
 	int64_t begin = now_ms();
+	pid_t parent;
 	char state;
 
-	while ((state = host_process(pid, &parent)) == 'Z' && now_ms() - begin < PARENT_MS)
+	while ((state = host_process(id, &parent)) == 'Z' && now_ms() - begin < PARENT_MS)
 		usleep(RETRY_US);
-	if (kill(pid, 0) < 0 && errno == ESRCH)
+	if (kill(id, 0) < 0 && errno == ESRCH)
 		return EXIT_DONE;
-	snprintf(path, sizeof(path), "/proc/%d/comm", pid);
+	snprintf(path, sizeof(path), "/proc/%d/comm", id);
 	host_read_line(path, name, sizeof(name));
 	if (state == 'Z')
 		snprintf(why, sizeof(why),
 			 "; it has ended, and its parent %d has yet to wait for it", parent);
 	else if (state == 'T')
 		snprintf(why, sizeof(why), "; it is stopped");
-	complain("%s: the job had the process id %d, which '%s' has now%s", r->path, pid, name,
-		 why);
+	complain("%s: %s %d, which '%s' has now%s", r->path,
+		 whole ? "the job had the process id" : "a child or thread of the job had the id",
+		 id, name, why);
 	return EXIT_FAILED;
 }
 
@@ -129,6 +133,28 @@ static int check_gpus_and_image(struct restoring *r)
 	return ret;
 }
 
+/* The ids of all processes and threads: CRIU's image has a file for each. */
+static int check_ids(const struct restoring *r, int folder)
+{
+	int copy = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *dir = copy < 0 ? NULL : fdopendir(copy);
+	struct dirent *found;
+	int ret = EXIT_DONE;
+	pid_t id;
+
+	if (!dir) {
+		complain("%s: %s", r->path, strerror(errno));
+		if (copy >= 0)
+			close(copy);
+		return EXIT_FAILED;
+	}
+	while (!ret && (found = readdir(dir)))
+		if (sscanf(found->d_name, "core-%d.img", &id) == 1)
+			ret = check_id(r, id);
+	closedir(dir);
+	return ret;
+}
+
 static int check_opened(struct restoring *r)
 {
 	uint32_t index = r->snapshot.manifest.index;
@@ -137,6 +163,11 @@ static int check_opened(struct restoring *r)
 
 	if (folder < 0)
 		return snapshot_refuse(r->path, folder, &error);
+	ret = check_ids(r, folder);
+	if (ret) {
+		close(folder);
+		return ret;
+	}
 	ret = criu_files_read(folder, &r->files);
 	close(folder);
 	if (ret) {
@@ -170,7 +201,7 @@ static int check(struct restoring *r)
 		complain("%s", r->criu.why);
 		return EXIT_UNSUPPORTED;
 	}
-	ret = check_pid(r);
+	ret = check_id(r, r->snapshot.manifest.pid);
 	if (!ret)
 		ret = needs_files(&r->snapshot);
 	if (!ret)

@@ -3,6 +3,7 @@
 """cudaw restore of what is damaged, or does not fit here: refused, with nothing started."""
 import os
 import shutil
+import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "cli"))
@@ -124,6 +125,35 @@ def the_same_process_id_is_needed():
     job.finish()
 
 
+def sleeping_as(wanted):
+    """A process that has this id; only root can choose."""
+    for _ in range(100):
+        try:
+            with open("/proc/sys/kernel/ns_last_pid", "w", encoding="ascii") as file:
+                file.write(str(wanted - 1))
+        except OSError as error:
+            raise Skip(f"ns_last_pid: {error}") from None
+        process = subprocess.Popen(["sleep", "1000"])
+        if process.pid == wanted:
+            return process
+        process.kill()
+        process.wait()
+    raise Skip(f"no process got the id {wanted}")
+
+
+def the_ids_of_its_threads_are_needed():
+    job, path = stopped()
+    host = next(name for name in os.listdir(path) if name.startswith("host-"))
+    ids = [int(name[5:-4]) for name in os.listdir(f"{path}/{host}") if name.startswith("core-")]
+    other = sleeping_as(max(set(ids) - {job.pid}))
+    said = refused("restore", path)
+    check(f"thread of the job had the id {other.pid}, which 'sleep' has now" in said, said)
+    other.kill()
+    other.wait()
+    cudaw_ok("restore", path)
+    job.finish()
+
+
 def the_runtime_folder_is_the_jobs_owners():
     """Root brings back the jobs of others, but makes no folder for them that is not the usual one."""
     job, path = stopped()
@@ -149,4 +179,5 @@ def the_runtime_folder_is_the_jobs_owners():
 if __name__ == "__main__":
     main(nothing_is_started_that_cannot_go_on, wrong_gpus_are_named, other_gpus_are_asked_for,
          damage_is_found_before_the_job_goes_on, a_path_that_no_request_can_name,
-         the_same_process_id_is_needed, the_runtime_folder_is_the_jobs_owners)
+         the_same_process_id_is_needed, the_ids_of_its_threads_are_needed,
+         the_runtime_folder_is_the_jobs_owners)
