@@ -46,6 +46,7 @@ int main(int argc, char **argv)
 	CALL(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	CALL(cuMemAlloc_v2(&data, WORDS * sizeof(uint32_t)));
 	CALL(cuMemsetD32_v2(data, 0, WORDS));
+	CALL(cuCtxSynchronize()); /* that was on another stream */
 	for (k = 0; step_more(k); k++) {
 		CUgraphExec exec = capture(&kernels, stream, data);
 

@@ -106,7 +106,7 @@ int main(int argc, char **argv)
 
 	step_parse(argc, argv, options, 1);
 	kernels_init(&kernels);
-	CALL(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	CALL(cuStreamCreate(&stream, CU_STREAM_DEFAULT));
 	CALL(cuMemAlloc_v2(&a, BYTES));
 	CALL(cuMemAllocPitch_v2(&b, &pitch, 500, 100, 4));
 	CALL(cuMemAllocAsync(&c, 4 << 20, stream));
