@@ -164,6 +164,15 @@ static int is_help(const char *arg)
 	return !strcmp(arg, "--help") || !strcmp(arg, "-h");
 }
 
+/* An exit code is not 0 where what was to be said got lost. */
+static int said_all(int code)
+{
+	if (!fflush(stdout) && !ferror(stdout))
+		return code;
+	complain("stdout: %s", strerror(errno));
+	return code ? code : EXIT_FAILED;
+}
+
 int main(int argc, char **argv)
 {
 	const struct command *command;
@@ -198,5 +207,5 @@ int main(int argc, char **argv)
 	/* getopt(3) puts it in front of what it has to say. */
 	snprintf(name, sizeof(name), "cudaw %s", command->name);
 	argv[1] = name;
-	return command->main(argc - 1, argv + 1);
+	return said_all(command->main(argc - 1, argv + 1));
 }

@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Help, version and wrong usage of the cudaw command."""
 import re
+import subprocess
 
-from clilib import cudaw, eq, has, main
+from clilib import CUDAW, LIMIT_S, cudaw, eq, has, main
 
 COMMANDS = ["run", "ps", "pause", "resume", "doctor", "kernels", "trace", "snapshot", "restore",
             "inspect", "verify"]
@@ -97,6 +98,15 @@ def test_usage_errors():
         eq(result.out, "")
         has(result.err, message)
         has(result.err, "--help")
+
+
+def test_what_cannot_be_written_is_an_error():
+    with open("/dev/full", "w", encoding="ascii") as full:
+        for args in (["ps"], ["ps", "--json"]):
+            done = subprocess.run([CUDAW, *args], stdout=full, stderr=subprocess.PIPE, text=True,
+                                  timeout=LIMIT_S, check=False)
+            eq((done.returncode, done.stderr),
+               (1, "cudaw: stdout: No space left on device\n"))
 
 
 if __name__ == "__main__":
