@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/hash.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#define PIECE (16UL << 20) /* some milliseconds, from a disk */
+#define PIECE (1UL << 20)
 
 struct hash128 hash_bytes(const void *data, size_t size)
 {
@@ -16,22 +19,28 @@ struct hash128 hash_bytes(const void *data, size_t size)
 	return (struct hash128){.low = hash.low64, .high = hash.high64};
 }
 
-bool hash_bytes_while(const void *data, size_t size, bool (*go_on)(void *arg), void *arg,
-		      struct hash128 *hash)
+int hash_file(int fd, size_t size, bool (*go_on)(void *arg), void *arg, struct hash128 *hash)
 {
+	char *piece = malloc(PIECE);
+	int ret = piece ? 0 : -ENOMEM;
 	XXH3_state_t state;
 	XXH128_hash_t result;
+	ssize_t n;
 
 	XXH3_128bits_reset(&state);
-	for (size_t at = 0; at < size; at += PIECE) {
-		if (!go_on(arg))
-			return false;
-		XXH3_128bits_update(&state, (const char *)data + at,
-				    size - at < PIECE ? size - at : PIECE);
+	for (size_t at = 0; at < size && !ret; at += n) {
+		n = pread(fd, piece, size - at < PIECE ? size - at : PIECE, at);
+		if (n > 0)
+			XXH3_128bits_update(&state, piece, n);
+		else
+			ret = n ? -errno : -ENODATA;
+		if (!ret && !go_on(arg))
+			ret = -ECANCELED;
 	}
 	result = XXH3_128bits_digest(&state);
 	*hash = (struct hash128){.low = result.low64, .high = result.high64};
-	return true;
+	free(piece);
+	return ret;
 }
 
 void hash_text(struct hash128 hash, char text[HASH_TEXT_SIZE])

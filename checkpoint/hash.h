@@ -17,9 +17,11 @@ struct hash128 {
 
 struct hash128 hash_bytes(const void *data, size_t size);
 
-/* The same, for as long as @go_on(@arg), asked often, is true. False: it was not to the end. */
-bool hash_bytes_while(const void *data, size_t size, bool (*go_on)(void *arg), void *arg,
-		      struct hash128 *hash);
+/*
+ * The same of the file @fd, of @size bytes, for as long as @go_on(@arg), asked often, is true. 0 or a
+ * negative errno: -ECANCELED where it was not, -ENODATA where the file has become shorter.
+ */
+int hash_file(int fd, size_t size, bool (*go_on)(void *arg), void *arg, struct hash128 *hash);
 
 static inline bool hash_equal(struct hash128 a, struct hash128 b)
 {

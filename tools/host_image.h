@@ -23,7 +23,10 @@ int host_image_open(int dir, uint32_t number, struct snapshot_error *error);
 int host_image_seal(int dir, uint32_t number, double ms, size_t *bytes,
 		    struct snapshot_error *error);
 
-/* How many files the folder has, its list among them, and their bytes. 0 or a negative errno. */
+/*
+ * Check that every file is there and of its size; how many there are, the list among them, and
+ * their bytes. 0 or a negative errno.
+ */
 int host_image_size(int dir, uint32_t number, size_t *files, size_t *bytes,
 		    struct snapshot_error *error);
 

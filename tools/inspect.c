@@ -239,9 +239,11 @@ int cmd_inspect(int argc, char **argv)
 		print_devices(&s);
 		print_sizes(&s, &found);
 	}
+	if (found.image)
+		ret = snapshot_refuse(argv[optind], found.image, &found.error);
 	criu_files_free(&found.opened);
 	snapshot_close(&s);
-	return EXIT_DONE;
+	return ret;
 }
 
 /* A thread that reads, so that this one can show how far it is. */

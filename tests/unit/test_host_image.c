@@ -117,6 +117,27 @@ START_TEST(a_damaged_file_is_refused)
 }
 END_TEST
 
+static bool go_on(void *arg)
+{
+	return !*(bool *)arg;
+}
+
+START_TEST(a_file_that_becomes_shorter_is_no_crash)
+{
+	bool stop = false;
+	struct hash128 hash;
+	int fd;
+
+	store(file_name(7), 7000, 'x');
+	fd = openat(folder, file_name(7), O_RDONLY);
+	ck_assert_int_eq(hash_file(fd, 7000, go_on, &stop, &hash), 0);
+	ck_assert_int_eq(hash_file(fd, 7001, go_on, &stop, &hash), -ENODATA);
+	stop = true;
+	ck_assert_int_eq(hash_file(fd, 7000, go_on, &stop, &hash), -ECANCELED);
+	close(fd);
+}
+END_TEST
+
 START_TEST(a_file_of_another_size_is_refused)
 {
 	good();
@@ -195,6 +216,7 @@ int main(void)
 	tcase_add_test(tcase, an_empty_folder_is_whole);
 	tcase_add_test(tcase, a_damaged_file_is_refused);
 	tcase_add_test(tcase, a_file_of_another_size_is_refused);
+	tcase_add_test(tcase, a_file_that_becomes_shorter_is_no_crash);
 	tcase_add_test(tcase, a_missing_file_is_refused);
 	tcase_add_test(tcase, a_file_too_many_is_refused);
 	tcase_add_test(tcase, many_that_are_no_files_are_refused);
