@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -25,9 +26,19 @@ int snapshot_io_open(int dir, const char *name, int flags)
 	return fd;
 }
 
+/* Not from malloc(), which would keep the memory in the program. */
 char *snapshot_io_buffer(void)
 {
-	return aligned_alloc(SNAPSHOT_ALIGN, SNAPSHOT_CHUNK);
+	void *buffer = mmap(NULL, SNAPSHOT_CHUNK, PROT_READ | PROT_WRITE,
+			    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	return buffer == MAP_FAILED ? NULL : buffer;
+}
+
+void snapshot_io_free_buffer(char *buffer)
+{
+	if (buffer)
+		munmap(buffer, SNAPSHOT_CHUNK);
 }
 
 /* Some file systems take O_DIRECT and then not the request. True where it can be tried without. */

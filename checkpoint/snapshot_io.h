@@ -20,8 +20,9 @@
  */
 int snapshot_io_open(int dir, const char *name, int flags);
 
-/* Memory for one chunk, aligned for direct I/O; to be freed. NULL: out of memory. */
+/* Memory for one chunk, aligned for direct I/O. NULL: out of memory. */
 char *snapshot_io_buffer(void);
+void snapshot_io_free_buffer(char *buffer);
 
 /*
  * Write or read @size bytes at @offset, multiples of SNAPSHOT_ALIGN. Writing returns 0 or a

@@ -174,7 +174,7 @@ void snapshot_lane_fini(struct snapshot_lanes *lanes, struct snapshot_lane *lane
 			unlinkat(lanes->dir, name, 0);
 	}
 	for (size_t i = 0; i < SNAPSHOT_DEPTH_MOST; i++)
-		free(lane->slots[i].buffer);
-	free(lane->buffer);
+		snapshot_io_free_buffer(lane->slots[i].buffer);
+	snapshot_io_free_buffer(lane->buffer);
 	snapshot_packer_free(&lane->packer);
 }

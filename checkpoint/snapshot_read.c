@@ -212,8 +212,8 @@ static void reader_fini(struct reader *r)
 	if (r->fd >= 0)
 		close(r->fd);
 	for (size_t i = 0; i < SNAPSHOT_DEPTH_MOST; i++)
-		free(r->slots[i].buffer);
-	free(r->chunk);
+		snapshot_io_free_buffer(r->slots[i].buffer);
+	snapshot_io_free_buffer(r->chunk);
 	snapshot_unpacker_free(&r->unpacker);
 	snapshot_flight_fini(&r->flight);
 }
