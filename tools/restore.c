@@ -133,13 +133,14 @@ static int check_gpus_and_image(struct restoring *r)
 	return ret;
 }
 
-/* The ids of all processes and threads: CRIU's image has a file for each. */
+/* The ids of all processes and threads: CRIU's image has a file for each, and for the job's. */
 static int check_ids(const struct restoring *r, int folder)
 {
 	int copy = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	DIR *dir = copy < 0 ? NULL : fdopendir(copy);
 	struct dirent *found;
 	int ret = EXIT_DONE;
+	bool whole = false;
 	pid_t id;
 
 	if (!dir) {
@@ -149,10 +150,16 @@ static int check_ids(const struct restoring *r, int folder)
 		return EXIT_FAILED;
 	}
 	while (!ret && (found = readdir(dir)))
-		if (sscanf(found->d_name, "core-%d.img", &id) == 1)
+		if (sscanf(found->d_name, "core-%d.img", &id) == 1) {
+			whole |= id == r->snapshot.manifest.pid;
 			ret = check_id(r, id);
+		}
 	closedir(dir);
-	return ret;
+	if (ret || whole)
+		return ret;
+	complain("%s: host-%u: expected the process %d, found others", r->path,
+		 r->snapshot.manifest.index, r->snapshot.manifest.pid);
+	return EXIT_FAILED;
 }
 
 static int check_opened(struct restoring *r)

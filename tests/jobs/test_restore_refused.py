@@ -81,11 +81,11 @@ def damage_is_found_before_the_job_goes_on():
             file.write(bytes([byte[0] ^ 1]))
 
     steps = job.steps()
-    for name, message in [(f"{host}/pages-1.img", f"{host}: "), (f"{host}/pstree.img", f"{host}: "),
+    pages = max((name for name in os.listdir(f"{path}/{host}") if name.startswith("pages-")),
+                key=lambda name: os.path.getsize(f"{path}/{host}/{name}"))
+    for name, message in [(f"{host}/{pages}", f"{host}: "), (f"{host}/pstree.img", f"{host}: "),
                           (f"{host}/host.json", "host.json"), (data, f"{data}: damaged")]:
         target = f"{path}/{name}"
-        if not os.path.getsize(target):
-            continue
         flip(target)
         for command in ("verify", "restore"):
             said = refused(command, path)
@@ -101,7 +101,8 @@ def damage_is_found_before_the_job_goes_on():
     check(f"{name}: it is no file" in refused("restore", path), "a pipe")
     os.unlink(f"{path}/{host}/{name}")
     os.rename(f"{path}/{host}/pstree.img", f"{path}/pstree")
-    check("expected" in refused("restore", path), "a file is missing")
+    for command in ("restore", "inspect"):
+        check("expected" in refused(command, path), "a file is missing")
     os.rename(f"{path}/pstree", f"{path}/{host}/pstree.img")
     equal(job.steps(), steps, "the steps")
     cudaw_ok("restore", path)
@@ -150,6 +151,10 @@ def the_ids_of_its_threads_are_needed():
     check(f"thread of the job had the id {other.pid}, which 'sleep' has now" in said, said)
     other.kill()
     other.wait()
+    snapshotlib.edit_manifest(path, lambda m: m["process"].update(pid=job.pid + 100000))
+    said = refused("restore", path)
+    check(f"{host}: expected the process {job.pid + 100000}, found others" in said, said)
+    snapshotlib.edit_manifest(path, lambda m: m["process"].update(pid=job.pid))
     cudaw_ok("restore", path)
     job.finish()
 
