@@ -183,19 +183,25 @@ int snapshot_dir_commit(int dir, struct snapshot_error *error)
 	return 0;
 }
 
-/* A process image is a flat folder of files. */
-static void remove_folder(int dir, const char *name)
+void snapshot_dir_empty(int dir)
 {
-	int fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	DIR *entries = fd < 0 ? NULL : list(fd);
+	DIR *entries = list(dir);
 	struct dirent *entry;
 
 	while (entries && (entry = readdir(entries)))
 		if (!is_dots(entry->d_name))
-			unlinkat(fd, entry->d_name, 0);
+			unlinkat(dir, entry->d_name, 0);
 	if (entries)
 		closedir(entries);
-	if (fd >= 0)
+}
+
+/* A process image is a flat folder of files. */
+static void remove_folder(int dir, const char *name)
+{
+	int fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+	if (fd >= 0) {
+		snapshot_dir_empty(fd);
 		close(fd);
 	unlinkat(dir, name, AT_REMOVEDIR);
 }
@@ -222,3 +228,4 @@ void snapshot_dir_clean(int dir,
 		closedir(entries);
 	unlinkat(dir, SNAPSHOT_MANIFEST_NEW, 0);
 }
+	}

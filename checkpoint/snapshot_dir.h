@@ -43,6 +43,9 @@ int snapshot_dir_numbers(int dir, uint32_t count, uint32_t *first, struct snapsh
 int snapshot_dir_commit(int dir, struct snapshot_error *error);
 
 /* Remove every file and process image but those of which @wanted(arg, kind, number) is true. */
+/* Remove all files of a folder. */
+void snapshot_dir_empty(int dir);
+
 void snapshot_dir_clean(int dir,
 			bool (*wanted)(const void *arg, enum snapshot_kind kind, uint32_t number),
 			const void *arg);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/criu.h"
 
+#include "checkpoint/snapshot_dir.h"
 #include "tools/format.h"
 #include "tools/host.h"
 #include "tools/progress.h"
@@ -30,6 +31,8 @@
 #define MIN_MINOR  1
 #define WORK       "cudaw-criu-XXXXXX"
 #define GRACE_MS   1000 /* to end by itself where the process is gone that it makes an image of */
+#define CONNECTED  "External socket is used" /* as by 'cudaw ps', which has ended a moment later */
+#define RETRIES    2
 #define GHOST_SIZE "1G" /* of files that are deleted and still open: they are put into the image */
 
 /* The program in PATH; false where there is none. */
@@ -295,6 +298,18 @@ static bool run(struct criu *criu, const char *verb, const char *images, pid_t j
 	return false;
 }
 
+/* What a run left there that failed. */
+static bool empty(struct criu *criu, const char *images)
+{
+	int dir = open_images(criu, images);
+
+	if (dir < 0)
+		return false;
+	snapshot_dir_empty(dir);
+	close(dir);
+	return true;
+}
+
 bool criu_dump(struct criu *criu, const char *images, pid_t pid, bool stop)
 {
 	char number[16];
@@ -309,6 +324,12 @@ bool criu_dump(struct criu *criu, const char *images, pid_t pid, bool stop)
 	snprintf(number, sizeof(number), "%d", pid);
 	progress_begin("CRIU writes");
 	done = run(criu, "dump", images, pid, args);
+	for (int i = 0; i < RETRIES && !done && strstr(criu->why, CONNECTED); i++) {
+		remove_work(criu);
+		if (!empty(criu, images))
+			break;
+		done = run(criu, "dump", images, pid, args);
+	}
 	progress_end();
 	return done;
 }
