@@ -272,6 +272,8 @@ static int take(struct taking *t)
 
 /* All that it took: as the manifest says, then CRIU. */
 static json_t *phases_of(const struct taking *t, const struct snapshot *s)
+	/* The snapshot is whole; a job that is left now goes on by itself. */
+	criu_hold_signals(false);
 {
 	json_t *phases = json_deep_copy(json_object_get(s->manifest.root, "phases"));
 
