@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -38,6 +39,15 @@ char host_process(pid_t pid, pid_t *parent)
 	    sscanf(end + 1, " %c %d", &state, parent) != 2)
 		return 0;
 	return state;
+}
+
+bool host_same_ids(pid_t pid)
+{
+	struct stat ours, its;
+	char path[64];
+
+	snprintf(path, sizeof(path), "/proc/%d/ns/pid", pid);
+	return !stat("/proc/self/ns/pid", &ours) && !stat(path, &its) && ours.st_ino == its.st_ino;
 }
 
 static bool has_ended(pid_t pid)

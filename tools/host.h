@@ -21,6 +21,9 @@ void host_huge_pages(char *buf, size_t size);
  */
 char host_process(pid_t pid, pid_t *parent);
 
+/* Process ids mean the same to it. False where it is not seen. */
+bool host_same_ids(pid_t pid);
+
 /*
  * Wait until a process has ended with all its threads, whether its parent, or who traces it, has
  * waited(2) for them or not. False where it is still there after @ms.

@@ -250,8 +250,10 @@ static void call(struct job *job, const struct job_request *request)
 		clean_up(job);
 		return;
 	}
-	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0)
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0) {
 		job->uid = peer.uid;
+		job->peer = peer.pid ? peer.pid : -1;
+	}
 	job_say(job, "%s", job->party && request->party_text ? request->party_text : request->text);
 }
 

@@ -72,8 +72,9 @@ struct party;
 /* One process. */
 struct job {
 	pid_t pid;
-	uid_t uid; /* owner of the listening process */
-	int dir;   /* the folder that its socket is in */
+	uid_t uid;  /* owner of the listening process */
+	pid_t peer; /* that process; 0: not asked yet; -1: not in our PID namespace */
+	int dir;    /* the folder that its socket is in */
 	bool selected, left_out;
 	bool described; /* status is filled in */
 	struct job_status status;

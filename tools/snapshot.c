@@ -95,6 +95,12 @@ static int check_carried(const struct taking *t, struct tree *tree, struct snaps
 	char why[sizeof(error->text)], name[32];
 
 	tree_find(tree, t->job->pid);
+	if (t->job->peer && t->job->peer != t->job->pid && !host_same_ids(t->job->peer))
+		return snapshot_fail(
+			error, -ENOTSUP,
+			"the process %d here is another one: the job is in another PID "
+			"namespace, as a container has, and can be taken from there",
+			t->job->pid);
 	for (size_t i = 1; i < tree->n; i++) {
 		snprintf(name, sizeof(name), "%d" RUNDIR_SUFFIX, tree->pids[i]);
 		if (!faccessat(t->job->dir, name, F_OK, 0))
@@ -266,6 +272,8 @@ static int take(struct taking *t)
 	}
 	if (!t->stop)
 		ret = let_go(t);
+	/* The snapshot is whole; a job that is left now goes on by itself. */
+	criu_hold_signals(false);
 	t->ms = now_ms() - begin;
 	return ret;
 }
