@@ -8,10 +8,13 @@
 #include <libgen.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#define HEAD_SIZE 4096
 
 /* The entries of a folder from its beginning; to be closed. NULL with errno on failure. */
 static DIR *list(int dir)
@@ -95,8 +98,79 @@ static int sync_parent(const char *path)
 	return ret;
 }
 
-static int check_entries(int dir, struct snapshot_error *error)
+/* The beginning of a manifest, up to what it says of the process. Empty where there is none. */
+static void read_head(int dir, const char *manifest, char head[HEAD_SIZE])
 {
+	int fd = openat(dir, manifest, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	ssize_t n = fd < 0 ? 0 : read(fd, head, HEAD_SIZE - 1);
+
+	head[n > 0 ? n : 0] = '\0';
+	if (fd >= 0)
+		close(fd);
+}
+
+static bool is_stopped(pid_t pid)
+{
+	char text[512] = "", *name_end;
+	FILE *file;
+
+	snprintf(text, sizeof(text), "/proc/%d/stat", pid);
+	file = fopen(text, "re");
+	if (!file || !fgets(text, sizeof(text), file))
+		text[0] = '\0';
+	if (file)
+		fclose(file);
+	name_end = strrchr(text, ')');
+	return name_end && (!strncmp(name_end, ") T", 3) || !strncmp(name_end, ") t", 3));
+}
+
+/*
+ * A job that runs holds the lock while its memory is in a folder. One that was stopped for its image
+ * does not, if who did that was killed.
+ */
+static int check_process(int dir, const char *manifest, pid_t pid, struct snapshot_error *error)
+{
+	char head[HEAD_SIZE], *found;
+	pid_t other;
+
+	read_head(dir, manifest, head);
+	if (*head && !strstr(head, SNAPSHOT_FORMAT))
+		return snapshot_fail(error, -ENOTEMPTY,
+				     "expected a new or empty folder or a snapshot, found a %s in "
+				     "it that is of none",
+				     manifest);
+	found = strstr(head, "\"pid\":");
+	other = found ? strtol(found + strlen("\"pid\":"), NULL, 10) : 0;
+	if (other <= 0 || other == pid || !is_stopped(other))
+		return 0;
+	return snapshot_fail(error, -EBUSY,
+			     "%d, which is stopped, may have its memory in it; 'cudaw resume %d' "
+			     "first",
+			     other, other);
+}
+
+/* A @part without a manifest, or the beginning of one, is not known to be of a snapshot. */
+static int check_manifests(int dir, const char *part, pid_t pid, struct snapshot_error *error)
+{
+	bool whole = !faccessat(dir, SNAPSHOT_MANIFEST, F_OK, AT_SYMLINK_NOFOLLOW);
+	bool begun = !faccessat(dir, SNAPSHOT_MANIFEST_NEW, F_OK, AT_SYMLINK_NOFOLLOW);
+	int ret = 0;
+
+	if (*part && !whole && !begun)
+		return snapshot_fail(error, -ENOTEMPTY,
+				     "expected a new or empty folder or a snapshot, found %s in it "
+				     "and no manifest",
+				     part);
+	if (whole)
+		ret = check_process(dir, SNAPSHOT_MANIFEST, pid, error);
+	if (!ret && begun)
+		ret = check_process(dir, SNAPSHOT_MANIFEST_NEW, pid, error);
+	return ret;
+}
+
+static int check_entries(int dir, pid_t pid, struct snapshot_error *error)
+{
+	char part[SNAPSHOT_NAME_SIZE] = "";
 	DIR *entries = list(dir);
 	struct dirent *entry;
 	enum snapshot_kind kind;
@@ -108,19 +182,20 @@ static int check_entries(int dir, struct snapshot_error *error)
 	while (!ret && (entry = readdir(entries))) {
 		const char *name = entry->d_name;
 
-		if (!is_dots(name) && strcmp(name, SNAPSHOT_MANIFEST) &&
-		    strcmp(name, SNAPSHOT_MANIFEST_NEW) &&
-		    !snapshot_parse_name(name, &kind, &number))
+		if (snapshot_parse_name(name, &kind, &number))
+			strcpy(part, name);
+		else if (!is_dots(name) && strcmp(name, SNAPSHOT_MANIFEST) &&
+			 strcmp(name, SNAPSHOT_MANIFEST_NEW))
 			ret = snapshot_fail(error, -ENOTEMPTY,
 					    "expected a new or empty folder or a snapshot, "
 					    "found %s in it",
 					    name);
 	}
 	closedir(entries);
-	return ret;
+	return ret ? ret : check_manifests(dir, part, pid, error);
 }
 
-int snapshot_dir_create(const char *path, uid_t owner, struct snapshot_error *error)
+int snapshot_dir_create(const char *path, uid_t owner, pid_t pid, struct snapshot_error *error)
 {
 	bool made = !mkdir(path, 0700);
 	struct stat st;
@@ -131,7 +206,7 @@ int snapshot_dir_create(const char *path, uid_t owner, struct snapshot_error *er
 	dir = open_locked(path, LOCK_EX, error);
 	if (dir < 0)
 		return dir;
-	ret = check_entries(dir, error);
+	ret = check_entries(dir, pid, error);
 	if (!ret && (fstat(dir, &st) || st.st_uid != owner))
 		ret = snapshot_fail(error, -EPERM, "it belongs to another user");
 	if (!ret && fchmod(dir, 0700))
@@ -203,6 +278,7 @@ static void remove_folder(int dir, const char *name)
 	if (fd >= 0) {
 		snapshot_dir_empty(fd);
 		close(fd);
+	}
 	unlinkat(dir, name, AT_REMOVEDIR);
 }
 
@@ -228,4 +304,3 @@ void snapshot_dir_clean(int dir,
 		closedir(entries);
 	unlinkat(dir, SNAPSHOT_MANIFEST_NEW, 0);
 }
-	}

@@ -27,9 +27,10 @@ int snapshot_dir_open(const char *path, struct snapshot_error *error);
 /*
  * Open the folder at @path to write, with an exclusive lock. It is made where it is not there, and
  * closed to others (0700). A folder with anything in it that is no snapshot's is refused, as is
- * one that is not @owner's.
+ * one that is not @owner's, or that is of another process than @pid which is stopped, and so may
+ * have its memory there.
  */
-int snapshot_dir_create(const char *path, uid_t owner, struct snapshot_error *error);
+int snapshot_dir_create(const char *path, uid_t owner, pid_t pid, struct snapshot_error *error);
 
 /* From now on the lock of @dir is a shared one. 0 or a negative errno; then there is none. */
 int snapshot_dir_share(int dir, struct snapshot_error *error);
@@ -42,10 +43,10 @@ int snapshot_dir_numbers(int dir, uint32_t count, uint32_t *first, struct snapsh
 /* Make manifest.new, which is written and synced, the manifest. */
 int snapshot_dir_commit(int dir, struct snapshot_error *error);
 
-/* Remove every file and process image but those of which @wanted(arg, kind, number) is true. */
 /* Remove all files of a folder. */
 void snapshot_dir_empty(int dir);
 
+/* Remove every file and process image but those of which @wanted(arg, kind, number) is true. */
 void snapshot_dir_clean(int dir,
 			bool (*wanted)(const void *arg, enum snapshot_kind kind, uint32_t number),
 			const void *arg);

@@ -29,7 +29,7 @@ bool snapshot_parse_name(const char *name, enum snapshot_kind *kind, uint32_t *n
 		*number = strtoul(name + len, NULL, 10);
 		*kind = k;
 		snapshot_name(k, *number, made);
-		return !strcmp(name, made);
+		return *number && !strcmp(name, made);
 	}
 	return false;
 }

@@ -46,28 +46,30 @@ struct snapshot_writer {
 };
 
 /*
- * The snapshot that this process wrote last: what an incremental one can go on from, in the same
- * folder or a copy of it, in this process or one that was restored from it.
+ * The snapshots that this process wrote last: what an incremental one can go on from, in the same
+ * folder or a copy of it, in this process or one that was restored from it. With an image the last
+ * one may not have become the folder's.
  */
-static struct {
+static struct written {
 	uint32_t index;
 	struct hash128 manifest;
-} last;
+} last, earlier;
 
-/* Whether the manifest there is the one that we wrote, byte by byte. */
-static bool is_last(int dir)
+/* Whether the manifest there is one that we wrote, byte by byte; then that. */
+static bool find_written(int dir, struct written *written)
 {
 	struct snapshot_error ignored;
+	struct hash128 hash;
 	size_t size;
 	char *text;
-	bool same;
 
 	if (!last.index ||
 	    snapshot_io_read_file(dir, SNAPSHOT_MANIFEST, SIZE_MAX, &text, &size, &ignored))
 		return false;
-	same = hash_equal(hash_bytes(text, size), last.manifest);
+	hash = hash_bytes(text, size);
 	free(text);
-	return same;
+	*written = hash_equal(hash, last.manifest) ? last : earlier;
+	return written->index && hash_equal(hash, written->manifest);
 }
 
 /* Whether the disk has room for the least that @bytes may take, if none are zeros or duplicates. */
@@ -94,11 +96,25 @@ static bool none_wanted(const void *arg, enum snapshot_kind kind, uint32_t numbe
 	return false;
 }
 
+/* What comes to lie there now is known by manifest.new for what it is, if we are killed. */
+static int make_empty(int dir, struct snapshot_error *error)
+{
+	int fd;
+
+	snapshot_dir_clean(dir, none_wanted, NULL);
+	fd = openat(dir, SNAPSHOT_MANIFEST_NEW, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return snapshot_fail(error, -errno, SNAPSHOT_MANIFEST_NEW ": %s", strerror(errno));
+	close(fd);
+	return 0;
+}
+
 int snapshot_begin(const char *path, bool incremental, enum snapshot_codec codec, size_t bytes,
 		   struct snapshot_writer **writer, struct snapshot_error *error)
 {
 	struct snapshot_writer *w = calloc(1, sizeof(*w));
 	struct snapshot_error ignored;
+	struct written base;
 	int ret;
 
 	if (!w)
@@ -106,21 +122,23 @@ int snapshot_begin(const char *path, bool incremental, enum snapshot_codec codec
 	pthread_mutex_init(&w->lock, NULL);
 	pthread_mutex_init(&w->shared.lock, NULL);
 	w->shared.codec = codec;
-	w->dir = snapshot_dir_create(path, geteuid(), error);
+	w->dir = snapshot_dir_create(path, geteuid(), getpid(), error);
 	if (w->dir < 0) {
 		ret = w->dir;
 		free(w);
 		return ret;
 	}
-	if (faccessat(w->dir, SNAPSHOT_MANIFEST, F_OK, 0))
-		snapshot_dir_clean(w->dir, none_wanted, NULL);
-	ret = snapshot_dir_numbers(w->dir, SNAPSHOT_IO_THREADS, &w->first, error);
+	ret = faccessat(w->dir, SNAPSHOT_MANIFEST, F_OK, 0) ? make_empty(w->dir, error) : 0;
+	if (!ret)
+		ret = snapshot_dir_numbers(w->dir, SNAPSHOT_IO_THREADS, &w->first, error);
 	w->shared.dir = w->dir;
 	for (uint32_t i = 0; i < SNAPSHOT_IO_THREADS; i++)
 		snapshot_lane_init(&w->lanes[i], w->first + i);
 	/* Where that is damaged all is written. */
-	if (!ret && incremental && is_last(w->dir))
-		snapshot_index_load(w->dir, last.index, &w->old, &ignored);
+	if (!ret && incremental && find_written(w->dir, &base)) {
+		snapshot_index_load(w->dir, base.index, &w->old, &ignored);
+		last = base;
+	}
 	if (!ret && snapshot_known_init(&w->known, w->dir, &w->old))
 		ret = snapshot_fail(error, -ENOMEM, "out of memory");
 	if (!ret && !w->old.nchunks)
@@ -429,8 +447,8 @@ static int commit(struct snapshot_writer *w, const struct manifest_parts *parts,
 		w->finished = true;
 		if (!parts->image)
 			snapshot_dir_clean(w->dir, is_named, parts);
-		last.index = w->first;
-		last.manifest = hash_bytes(text, size);
+		earlier = last;
+		last = (struct written){w->first, hash_bytes(text, size)};
 	}
 	free(text);
 	return ret;

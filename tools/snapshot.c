@@ -125,12 +125,14 @@ static int let_go(struct taking *t)
 	return ret;
 }
 
-/* Remove what is of no snapshot: that of an attempt that failed. */
-static void clean(const char *path, uid_t owner)
+/* Remove what is of no snapshot: that of an attempt that failed, or was killed. */
+static void clean(const struct taking *t)
 {
 	struct snapshot_manifest manifest = {0};
 	struct snapshot_error error;
-	int dir = access(path, F_OK) ? -ENOENT : snapshot_dir_create(path, owner, &error);
+	int dir = access(t->path, F_OK)
+			  ? -ENOENT
+			  : snapshot_dir_create(t->path, t->job->uid, t->job->pid, &error);
 
 	if (dir < 0)
 		return;
@@ -157,7 +159,7 @@ static bool has_ended(const struct taking *t)
 static void give_up(struct taking *t)
 {
 	if (has_ended(t)) {
-		clean(t->path, t->job->uid);
+		clean(t);
 		return;
 	}
 	if (let_go(t))
@@ -166,7 +168,7 @@ static void give_up(struct taking *t)
 		jobs_describe(&t->job, 1);
 	/* It may have begun to resume, and have it again. */
 	if (!t->stays_paused || (!t->job->error && strcmp(t->job->status.snapshot, t->path) != 0))
-		clean(t->path, t->job->uid);
+		clean(t);
 	else
 		complain("%d stays paused, and %s has its memory until it is resumed", t->job->pid,
 			 t->path);
@@ -223,7 +225,7 @@ static int finish(struct taking *t)
 {
 	struct snapshot_manifest manifest;
 	struct snapshot_error error;
-	int dir = snapshot_dir_create(t->path, t->job->uid, &error), ret = dir;
+	int dir = snapshot_dir_create(t->path, t->job->uid, t->job->pid, &error), ret = dir;
 
 	if (dir >= 0)
 		ret = snapshot_manifest_load(dir, SNAPSHOT_MANIFEST_NEW, &manifest, &error);
@@ -255,7 +257,7 @@ static int take(struct taking *t)
 	if (ret) {
 		/* It resumes by itself; another snapshot, or a resume, is not ours to wait for. */
 		if (has_ended(t))
-			clean(t->path, t->job->uid);
+			clean(t);
 		else if (!t->job->error && strcmp(t->job->end, END_BUSY) != 0 &&
 			 strcmp(t->job->end, END_INVALID) != 0)
 			let_go(t);
@@ -270,18 +272,16 @@ static int take(struct taking *t)
 			return ret;
 		}
 	}
-	if (!t->stop)
-		ret = let_go(t);
 	/* The snapshot is whole; a job that is left now goes on by itself. */
 	criu_hold_signals(false);
+	if (!t->stop)
+		ret = let_go(t);
 	t->ms = now_ms() - begin;
 	return ret;
 }
 
 /* All that it took: as the manifest says, then CRIU. */
 static json_t *phases_of(const struct taking *t, const struct snapshot *s)
-	/* The snapshot is whole; a job that is left now goes on by itself. */
-	criu_hold_signals(false);
 {
 	json_t *phases = json_deep_copy(json_object_get(s->manifest.root, "phases"));
 
@@ -391,14 +391,20 @@ static int run(struct taking *t, const char *path)
 		return EXIT_UNSUPPORTED;
 	}
 	t->job = control_find(&t->list, t->target, &ret);
+	if (t->job)
+		jobs_describe(&t->job, 1);
 	if (t->job && !t->gpu_only && check_carried(t, &tree, &error)) {
 		fail(t, error.text);
 		ret = EXIT_UNSUPPORTED;
 	}
 	if (t->job && !ret)
 		ret = check_folder(t);
-	if (t->job && !ret)
+	if (t->job && !ret) {
+		/* Its writer needs the room. A job that has memory there keeps the folder locked. */
+		if (!t->job->error && !*t->job->status.snapshot)
+			clean(t);
 		ret = take(t);
+	}
 	if (!ret)
 		ret = report(t);
 	jobs_free(&t->list);

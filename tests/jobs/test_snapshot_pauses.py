@@ -9,11 +9,13 @@ import os
 import resource
 import shutil
 import signal
+import subprocess
 import time
 
 from simlib import MIB, SCRATCH, not_by_tsan
-from gpulib import Job, check, cudaw, cudaw_ok, equal, hog, main, until
-from restorelib import Counting, Snapshot, folder, nobody_writes_there
+from detached import Detached
+from gpulib import CUDAW, Job, base_environment, check, cudaw, cudaw_ok, equal, hog, main, until
+from restorelib import Counting, Snapshot, folder, nobody_writes_there, pretended_criu
 from snapshotjobs import ENDLESS, ask, contents, finish, told
 
 os.environ["CUDAW_LOG"] = "warn"
@@ -170,6 +172,94 @@ def a_pause_while_it_waits_for_memory_holds():
     equal((job.state(), told(job, "snapshot")), ("paused", None), "the state, and where")
     other.discard()
     resumes_well(job)
+
+
+@not_by_tsan
+def the_command_can_be_ended_while_the_job_waits_for_memory():
+    """The snapshot is whole by then, and the memory no longer in it alone."""
+    os.environ["CUDAW_SIM_SHARED"] = os.path.join(SCRATCH, "gpu")
+    job = Counting()
+    snapshot = Snapshot(job).in_criu()
+    other, _ = hog()
+    os.environ.pop("CUDAW_SIM_SHARED")
+    snapshot.let_criu_go()
+    until(lambda: job.state() == "waiting", 10, "it waits")
+    snapshot.process.send_signal(signal.SIGINT)
+    snapshot.end(-signal.SIGINT)
+    other.discard()
+    until(lambda: job.state() == "running", 10, "it runs on")
+    cudaw_ok("verify", snapshot.path)
+    job.finish()
+
+
+@not_by_tsan
+def a_stopped_job_keeps_its_folder():
+    """As one that CRIU had stopped when the command was killed: nothing of it holds a lock."""
+    job, other, path = Counting(), Counting(), folder()
+    equal(ask(job, f"snapshot pause hold image none {path}")[-1], "end ok", "the answer")
+    os.kill(job.pid, signal.SIGSTOP)
+    before = contents(path)
+    said = ask(other, f"snapshot pause none {path}")[-1]
+    check(f"{job.pid}, which is stopped, may have its memory in it" in said, said)
+    equal((other.state(), contents(path)), ("running", before), "the other, and the folder")
+    os.kill(job.pid, signal.SIGCONT)
+    equal(told(job, "snapshot"), path, "where its memory is")
+    resumes_well(job)
+    cudaw_ok("snapshot", "--gpu-only", other.pid, path)
+    other.finish()
+
+
+@not_by_tsan
+def an_incremental_one_goes_on_from_the_last_that_is_there():
+    """Not from one that CRIU had failed to end, which has left nothing."""
+    job, path = Detached("counter", "--mib", 32, "--step-ms", 1000000), folder()
+    job.wait_steps(1)
+    cudaw_ok("snapshot", "--gpu-only", job.pid, path)
+    for _ in range(3):
+        for options in ((), ("--incremental",)):
+            snapshot = Snapshot(job, *options, path=path).in_criu()
+            snapshot.let_criu_go(1)
+            snapshot.end(1)
+        said = json.loads(cudaw_ok("snapshot", "--gpu-only", "--incremental", "--json", job.pid, path))
+        equal(said["totals"]["written"], 0, "bytes written")
+    cudaw_ok("verify", path)
+    os.kill(job.pid, signal.SIGKILL)
+
+
+# It fails once, with a connection open to the process, and leaves a file.
+MET_A_CONNECTION = """
+[ "$1" = --version ] && { echo Version: 4.2; exit; }
+while [ $# -gt 1 ]; do
+    case $1 in
+    --images-dir) images=$2 ;;
+    --work-dir) work=$2 ;;
+    esac
+    shift
+done
+ls $images > "$0.found"
+[ -e "$0.tried" ] && exit 0
+: > "$0.tried"
+: > $images/core-1.img
+echo "(00.01) Error (criu/sk-unix.c:874): External socket is used. Consider --ext" > $work/criu.log
+exit 1
+"""
+
+
+@not_by_tsan
+def a_connection_when_criu_begins_is_no_harm():
+    """As of cudaw ps."""
+    job, criu = Counting(), pretended_criu(MET_A_CONNECTION)
+    before = set(os.listdir(SCRATCH))
+    done = subprocess.run([CUDAW, "snapshot", str(job.pid), folder()], check=False, text=True,
+                          capture_output=True, env={**base_environment(), **criu}, timeout=100)
+    equal(done.returncode, 0, f"the exit code ({done.stderr.strip()})")
+    for name, wanted in (("tried", ""), ("found", "")):
+        with open(f"{criu['CUDAW_CRIU']}.{name}", encoding="ascii") as file:
+            equal(file.read(), wanted, f"what was {name}")
+    check(not [name for name in set(os.listdir(SCRATCH)) - before if "criu" in name],
+          "a folder of CRIU's stays")
+    goes_on(job)
+    job.finish()
 
 
 @not_by_tsan
@@ -352,7 +442,10 @@ if __name__ == "__main__":
     main(a_pause_while_criu_works_holds, without_one_the_job_goes_on, a_pause_before_it_holds,
          a_pause_holds_where_criu_fails, a_pause_under_way_holds, a_pause_while_it_is_written_holds,
          a_pause_holds_where_the_disk_is_full, a_pause_while_it_resumes_holds,
-         a_pause_while_it_waits_for_memory_holds, a_resume_that_fails_leaves_the_folder_locked,
+         a_pause_while_it_waits_for_memory_holds,
+         the_command_can_be_ended_while_the_job_waits_for_memory, a_stopped_job_keeps_its_folder,
+         an_incremental_one_goes_on_from_the_last_that_is_there,
+         a_connection_when_criu_begins_is_no_harm, a_resume_that_fails_leaves_the_folder_locked,
          one_after_a_long_resume, one_that_stops_the_job, a_signal_to_end_waits_for_it,
          a_resume_before_criu_begins_calls_it_off,
          a_resume_under_way_goes_on_after_it, another_one_waits_for_its_end,

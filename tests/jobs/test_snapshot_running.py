@@ -11,8 +11,9 @@ import subprocess
 import time
 
 from simlib import MIB, SCRATCH, not_by_tsan, tell, unsanitized
-from gpulib import (BUILD, CUDAW, Group, Job, base_environment, check, cudaw, cudaw_ok, equal,
+from gpulib import (BUILD, CUDAW, Group, Job, Skip, base_environment, check, cudaw, cudaw_ok, equal,
                     main)
+from restorelib import WAITS, pretended_criu
 from snapshotjobs import LARGE_MIB, ask, contents, counter, finish, folder, told
 
 
@@ -136,15 +137,55 @@ def a_full_disk_is_no_harm():
 
 
 def a_folder_of_others_is_no_harm():
-    path = folder()
-    os.mkdir(path)
-    with open(f"{path}/thesis", "w", encoding="ascii") as file:
-        file.write("x")
+    """Also where its names are such as a snapshot has."""
     job = counter()
-    refused(job, path, "found thesis in it")
-    equal(told(job, "pause_ms"), None, "the time of the last pause")
-    check("thesis" in job.status()["reason"], "ps does not say why")
+    for name, found in (("thesis", "thesis in it"), ("data-1", "data-1 in it and no manifest"),
+                        ("data-0", "data-0 in it"), ("host-1/log", "host-1 in it and no manifest"),
+                        ("manifest.json", "a manifest.json in it that is of none")):
+        path = folder()
+        os.makedirs(os.path.dirname(f"{path}/{name}"))
+        with open(f"{path}/{name}", "w", encoding="ascii") as file:
+            file.write("x")
+        refused(job, path, f"found {found}")
+        check(os.path.exists(f"{path}/{name}"), f"{name} is gone")
+        equal(told(job, "pause_ms"), None, "the time of the last pause")
+        check(found in job.status()["reason"], "ps does not say why")
     finish(job)
+
+
+def what_a_killed_one_left_makes_room_first():
+    path = folder()
+    job = counter()
+    taken(job, path)
+    with open(f"{path}/data-99", "w", encoding="ascii") as file:
+        file.write("x")
+    resource.prlimit(job.pid, resource.RLIMIT_FSIZE, (MIB, resource.RLIM_INFINITY))
+    done = cudaw("snapshot", "--gpu-only", job.pid, path)
+    check("File too large" in done.stderr, f"it says {done.stderr!r}")
+    check("data-99" not in contents(path), "it is still there")
+    cudaw_ok("verify", path)
+    resource.prlimit(job.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
+    finish(job)
+
+
+@unsanitized
+def one_of_another_pid_namespace_is_not_taken_for_another():
+    """Its number there is that of another process here."""
+    unshare = ["/usr/bin/unshare", "--pid", "--fork", "--kill-child"]
+    if not os.path.exists(unshare[0]) or subprocess.run([*unshare, "true"], check=False).returncode:
+        raise Skip("no PID namespace can be made")
+    job = Job(*unshare, os.path.join(BUILD, "tests", "programs", "counter"), "--steps", 1000000,
+              "--step-ms", 2, name="apart")
+    job.wait_steps(3)
+    path = folder()
+    done = subprocess.run([CUDAW, "snapshot", "apart", path], check=False, text=True, timeout=100,
+                          capture_output=True, env={**base_environment(), **pretended_criu(WAITS)})
+    equal(done.returncode, 6, f"the exit code ({done.stderr.strip()})")
+    check("the process 1 here is another one" in done.stderr, done.stderr)
+    equal(contents(path), [], "what is in the folder")
+    cudaw_ok("snapshot", "--gpu-only", "apart", path)
+    job.wait_steps(job.steps() + 3)
+    job.discard()
 
 
 def a_copy_that_fails_is_no_harm():
@@ -262,6 +303,8 @@ def what_goes_to_disk_is_read_back_from_there():
 if __name__ == "__main__":
     main(what_runs_is_written_while_it_is_copied, the_gpu_tells_what_changed,
          what_was_changed_is_written_anew,
-         a_full_disk_is_no_harm, a_folder_of_others_is_no_harm, a_copy_that_fails_is_no_harm,
+         a_full_disk_is_no_harm, a_folder_of_others_is_no_harm,
+         what_a_killed_one_left_makes_room_first,
+         one_of_another_pid_namespace_is_not_taken_for_another, a_copy_that_fails_is_no_harm,
          what_cannot_be_unmapped_runs_on, a_process_image_needs_the_whole_gpu,
          a_resume_calls_it_off, one_at_a_time, what_goes_to_disk_is_read_back_from_there)

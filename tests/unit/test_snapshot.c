@@ -276,12 +276,12 @@ START_TEST(a_kept_folder_is_not_written)
 	kept = snapshot_keep(w, &error);
 	ck_assert_int_ge(kept, 0);
 	snapshot_end(w);
-	ck_assert_int_eq(snapshot_dir_create(folder, geteuid(), &error), -EWOULDBLOCK);
+	ck_assert_int_eq(snapshot_dir_create(folder, geteuid(), getpid(), &error), -EWOULDBLOCK);
 	dir = snapshot_dir_open(folder, &error);
 	ck_assert_int_ge(dir, 0);
 	snapshot_dir_close(dir);
 	snapshot_dir_close(kept);
-	dir = snapshot_dir_create(folder, geteuid(), &error);
+	dir = snapshot_dir_create(folder, geteuid(), getpid(), &error);
 	ck_assert_int_ge(dir, 0);
 	snapshot_dir_close(dir);
 }
