@@ -215,11 +215,15 @@ static int choose(const struct snapshot *s, const char *choice, struct needs *ne
 	const struct snapshot_manifest *m = &s->manifest;
 	size_t len = strcspn(choice, "=");
 	const char *text = choice[len] ? choice + len + 1 : choice;
-	int from = choice[len] ? find_gpu(choice, len, old_uuid, m, m->ndevices)
-			       : (m->ndevices == 1 ? 0 : -1);
+	int from = choice[len] ? find_gpu(choice, len, old_uuid, m, m->ndevices) : 0;
 	int to = find_gpu(text, strlen(text), new_uuid, &needs->probe, needs->probe.ndevices);
 	char a[KIND_SIZE], b[KIND_SIZE];
 
+	if (!choice[len] && m->ndevices != 1) {
+		complain("--gpu %s: expected OLD=NEW, as the job has %zu GPUs", choice,
+			 m->ndevices);
+		return EXIT_USAGE;
+	}
 	if (from < 0 || to < 0) {
 		complain("--gpu %s: there is no such GPU %s", choice,
 			 from < 0 ? "in the snapshot" : "here");

@@ -66,6 +66,8 @@ def to_the_other_gpu_and_back():
     job = on_gpus(2)
     path = stop(job)
     equal(saw(path), [0, 1], "the GPUs at first")
+    said = refused("restore", "--gpu", "1", path, code=2)
+    check("--gpu 1: expected OLD=NEW, as the job has 2 GPUs" in said, said)
     restored_to(job, path, 1, "--gpu", "0=1")
     path = stop(job)
     equal(saw(path), [1, 0], "the GPUs of the moved job")
