@@ -158,15 +158,21 @@ def a_pause_while_it_resumes_holds():
     finish(job)
 
 
-@not_by_tsan
-def a_pause_while_it_waits_for_memory_holds():
+def waiting_for_memory(*options):
+    """A job after a whole snapshot, which the command waits for, and who has its memory."""
     os.environ["CUDAW_SIM_SHARED"] = os.path.join(SCRATCH, "gpu")
     job = Counting()
-    snapshot = Snapshot(job).in_criu()
+    snapshot = Snapshot(job, *options).in_criu()
     other, _ = hog()
     os.environ.pop("CUDAW_SIM_SHARED")
     snapshot.let_criu_go()
     until(lambda: job.state() == "waiting", 10, "it waits")
+    return job, snapshot, other
+
+
+@not_by_tsan
+def a_pause_while_it_waits_for_memory_holds():
+    job, snapshot, other = waiting_for_memory()
     cudaw_ok("pause", job.pid)
     check("; it stays paused" in snapshot.end(), "it is not said")
     equal((job.state(), told(job, "snapshot")), ("paused", None), "the state, and where")
@@ -177,13 +183,7 @@ def a_pause_while_it_waits_for_memory_holds():
 @not_by_tsan
 def the_command_can_be_ended_while_the_job_waits_for_memory():
     """The snapshot is whole by then, and the memory no longer in it alone."""
-    os.environ["CUDAW_SIM_SHARED"] = os.path.join(SCRATCH, "gpu")
-    job = Counting()
-    snapshot = Snapshot(job).in_criu()
-    other, _ = hog()
-    os.environ.pop("CUDAW_SIM_SHARED")
-    snapshot.let_criu_go()
-    until(lambda: job.state() == "waiting", 10, "it waits")
+    job, snapshot, other = waiting_for_memory()
     snapshot.process.send_signal(signal.SIGINT)
     snapshot.end(-signal.SIGINT)
     other.discard()
@@ -282,13 +282,7 @@ def a_resume_that_fails_leaves_the_folder_locked():
 @not_by_tsan
 def one_after_a_long_resume():
     """As after the longest: it read a snapshot, and waited for memory."""
-    os.environ["CUDAW_SIM_SHARED"] = os.path.join(SCRATCH, "gpu")
-    job = Counting()
-    snapshot = Snapshot(job, "--json").in_criu()
-    other, _ = hog()
-    os.environ.pop("CUDAW_SIM_SHARED")
-    snapshot.let_criu_go()
-    until(lambda: job.state() == "waiting", 10, "it waits")
+    job, snapshot, other = waiting_for_memory("--json")
     other.discard()
     check(len(json.loads(snapshot.end())["resume"]) >= 5, "the resume was a short one")
     again = Snapshot(job).in_criu()
