@@ -49,8 +49,11 @@ static int enter_quiet(const struct cuda_driver *drv, double deadline_ms,
 			  .cancel = &progress->cancel,
 			  .hold = progress->hold,
 			  .contexts = engine.saved.contexts};
-	int ret = quiet_enter(&q);
+	int ret;
 
+	if (release_wanted(drv))
+		release_find();
+	ret = quiet_enter(&q);
 	engine.saved.ncontexts = q.ncontexts;
 	if (ret == -EIO)
 		return engine_fail_driver(result, drv, "the program's contexts", q.error);

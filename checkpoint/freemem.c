@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -21,12 +22,15 @@
 #define STACK_SIZE 65536
 
 struct child {
-	char path[PATH_MAX];
 	char *argv[CUDA_MAX_DEVICES + 2];
 	char *envp[2];
 	int out;
 	char *stack; /* two of STACK_SIZE */
 };
+
+/* The program beside the library that this code is in; empty where it is not known. */
+static char program[PATH_MAX];
+static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 /* In the child, which shares our memory and holds up its parent until it calls execve. */
 static int child_main(void *arg)
@@ -34,7 +38,7 @@ static int child_main(void *arg)
 	struct child *child = arg;
 
 	if (dup2(child->out, STDOUT_FILENO) >= 0)
-		execve(child->path, child->argv, child->envp);
+		execve(program, child->argv, child->envp);
 	_exit(127);
 }
 
@@ -50,20 +54,22 @@ static int parent_main(void *arg)
 	_exit(0);
 }
 
-/* The program beside the library that this code is in. */
-static int find_program(char *path, size_t size)
+static void find_program(void)
 {
 	Dl_info info;
 	const char *slash;
 
 	if (!dladdr((void *)freemem_query, &info) || !info.dli_fname)
-		return -ENOENT;
+		return;
 	slash = strrchr(info.dli_fname, '/');
-	if (!slash)
-		return -ENOENT;
-	snprintf(path, size, "%.*s/" FREEMEM_PROGRAM, (int)(slash - info.dli_fname),
-		 info.dli_fname);
-	return access(path, X_OK) ? -errno : 0;
+	if (slash)
+		snprintf(program, sizeof(program), "%.*s/" FREEMEM_PROGRAM,
+			 (int)(slash - info.dli_fname), info.dli_fname);
+}
+
+void freemem_find(void)
+{
+	pthread_once(&once, find_program);
 }
 
 /* Run @child and read its answer, a number a line. */
@@ -109,7 +115,8 @@ int freemem_query(const CUuuid *uuids, int count, size_t *bytes)
 	const char *path = getenv("LD_LIBRARY_PATH");
 	struct child child = {.argv = {FREEMEM_PROGRAM}};
 
-	if (count > CUDA_MAX_DEVICES || find_program(child.path, sizeof(child.path))) {
+	freemem_find();
+	if (count > CUDA_MAX_DEVICES || access(program, X_OK)) {
 		pr_warn("%s is missing; free GPU memory is not checked", FREEMEM_PROGRAM);
 		return -ENOSYS;
 	}

@@ -19,6 +19,9 @@
 
 #define FREEMEM_PROGRAM "cudaw-freemem"
 
+/* Find the program, by the loader's lock: see release_find(). */
+void freemem_find(void);
+
 /*
  * Free bytes of the @count GPUs with @uuids. 0; -ENOSYS where there is no way to know; another
  * negative errno where there was no memory, descriptor or process to ask with, and later there may

@@ -46,6 +46,11 @@ static void open_library(void)
 		nvml.by_uuid = NULL;
 }
 
+void nvml_open(void)
+{
+	pthread_once(&once, open_library);
+}
+
 void nvml_uuid_text(const CUuuid *uuid, char text[NVML_UUID_SIZE])
 {
 	const unsigned char *b = (const unsigned char *)uuid->bytes;
@@ -81,7 +86,7 @@ bool nvml_uuid_parse(const char *text, CUuuid *uuid)
 
 static int find_device(const char *uuid, nvmlDevice_t *device)
 {
-	pthread_once(&once, open_library);
+	nvml_open();
 	return !nvml.by_uuid || nvml.by_uuid(uuid, device) ? -ENOSYS : 0;
 }
 
@@ -116,7 +121,7 @@ int nvml_device_count(unsigned int *count)
 {
 	unsigned int found;
 
-	pthread_once(&once, open_library);
+	nvml_open();
 	if (!nvml.by_uuid || !nvml.count || nvml.count(&found))
 		return -ENOSYS;
 	*count = found;

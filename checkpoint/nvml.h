@@ -13,6 +13,9 @@
 
 #define NVML_UUID_SIZE 41 /* "GPU-" and 32 digits with 4 dashes, and the terminating zero */
 
+/* Open the library, by the loader's lock: see release_find(). */
+void nvml_open(void);
+
 /* The GPU's name among NVIDIA's tools, "GPU-6e9a...". Opens nothing. */
 void nvml_uuid_text(const CUuuid *uuid, char text[NVML_UUID_SIZE]);
 

@@ -64,6 +64,12 @@ static void find_gpus(const struct cuda_driver *drv)
 		drv->cuDeviceGetUuid_v2(&uuids[dev], dev);
 }
 
+void release_find(void)
+{
+	nvml_open();
+	freemem_find();
+}
+
 static void measure(const struct cuda_driver *drv, const struct context *list, size_t count)
 {
 	char name[NVML_UUID_SIZE];

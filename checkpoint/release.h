@@ -17,6 +17,12 @@ enum release_choice { RELEASE_AS_SET, RELEASE_ALL, RELEASE_MEMORY };
 /* The choice of the pause that comes next, and of what belongs to it. */
 void release_choose(enum release_choice choice);
 
+/*
+ * Find what the other functions use of the system. To be called while calls still pass the gate:
+ * it takes the loader's lock, which a thread may hold that waits there, in a library's constructor.
+ */
+void release_find(void);
+
 /* True where the whole GPU is asked for (the default) and the driver can. */
 bool release_wanted(const struct cuda_driver *drv);
 

@@ -184,8 +184,8 @@ def a_pause_while_it_waits_for_memory_holds():
 def the_command_can_be_ended_while_the_job_waits_for_memory():
     """The snapshot is whole by then, and the memory no longer in it alone."""
     job, snapshot, other = waiting_for_memory()
-    snapshot.process.send_signal(signal.SIGINT)
-    snapshot.end(-signal.SIGINT)
+    snapshot.process.terminate()
+    snapshot.end(-signal.SIGTERM)
     other.discard()
     until(lambda: job.state() == "running", 10, "it runs on")
     cudaw_ok("verify", snapshot.path)

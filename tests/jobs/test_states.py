@@ -8,8 +8,8 @@ import os
 import signal
 import time
 
-from simlib import gpu_used
-from gpulib import RUNTIME_DIR, Job, check, cudaw, cudaw_ok, equal, hog, jobs, main, until
+from simlib import gpu_used, tell
+from gpulib import BUILD, RUNTIME_DIR, Job, check, cudaw, cudaw_ok, equal, hog, jobs, main, until
 
 ENDLESS = ("--steps", 1000000, "--step-ms", 2)
 GPU_MIB, CONTEXT_MIB = 4096, 64     # of the simulated GPU
@@ -20,6 +20,25 @@ def counter(mib=64, **env):
     job = Job("counter", "--mib", mib, *ENDLESS, env=env)
     job.wait_steps(3)
     return job
+
+
+def in_a_constructor():
+    """Its thread has the loader's lock, and waits at the gate: we need it before that closes."""
+    for before in (False, True):
+        job = Job("constructor", env={
+            "TEST_LIBRARY": os.path.join(BUILD, "tests", "preload", "constructor.so")})
+        job.wait_line("ready")
+        if before:      # a pause has found what a resume needs
+            job.pause()
+            job.resume()
+        tell(job)
+        job.wait_line("constructing")
+        time.sleep(0.1)
+        job.pause()
+        job.resume()
+        job.wait_line("constructed")
+        tell(job)
+        check("every word right" in job.result(), "the job did not verify its memory")
 
 
 def goes_on(job):
@@ -181,9 +200,10 @@ def the_reason_for_failed():
     goes_on(job)
 
 
-main(*[stopped_while_paused(by) for by in ("command", "signal")],
-     *[stopped_in(state) for state in (pausing, resuming)],
-     *[ended_in(state, name) for state in (draining, pausing, resuming, waiting)
-       for name in ENDING],
-     *[two_wait_for_memory(room_for) for room_for in (2, 1)],
-     the_reason_for_waiting, the_reason_for_failed)
+if __name__ == "__main__":
+    main(in_a_constructor, *[stopped_while_paused(by) for by in ("command", "signal")],
+         *[stopped_in(state) for state in (pausing, resuming)],
+         *[ended_in(state, name) for state in (draining, pausing, resuming, waiting)
+           for name in ENDING],
+         *[two_wait_for_memory(room_for) for room_for in (2, 1)],
+         the_reason_for_waiting, the_reason_for_failed)
