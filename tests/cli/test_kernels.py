@@ -235,6 +235,23 @@ def test_names_agree_with_the_demangler():
     print(f"# {checked} parameters, {pointers} of them pointers")
 
 
+def test_containers_one_behind_the_other():
+    """As in an archive, whose members begin at even places."""
+    path = f"{scratch()}/containers"
+    content, places = b"", []
+    for name in ["small-stored.fatbin", "small-lz4.fatbin", "small-zstd.fatbin"]:
+        places.append(len(content))
+        with open(fixture(name), "rb") as file:
+            content += file.read()
+    for junk in range(2, 10, 2):
+        with open(path, "wb") as file:
+            file.write(b"x" * junk + content)
+        result = cudaw("kernels", "--json", "--arch", "sm_75", path)
+        eq((junk, result.code, result.err), (junk, 0, ""))
+        images = {kernel["image"] for kernel in json.loads(result.out)}
+        eq((junk, sorted(images)), (junk, [junk + place + 16 + 64 for place in places]))
+
+
 def test_json():
     result = cudaw("kernels", "--json", "--arch", "sm_100", fixture("kernels.fatbin"))
     eq(result.code, 0)
