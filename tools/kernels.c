@@ -220,10 +220,14 @@ static void list_containers(struct listing *list, struct source *source)
 
 static int list_source(struct listing *list, struct source *source)
 {
+	size_t offset = 0, length;
 	struct kp_fatbin *fatbin;
 	struct kp_error err;
-	int ret = kp_fatbin_open(source->data, source->size, &fatbin, &err);
+	int ret = -ENOTSUP;
 
+	/* A file that begins with a container may have more of them. */
+	if (!kp_container_next(source->data, source->size, &offset, &length) || offset)
+		ret = kp_fatbin_open(source->data, source->size, &fatbin, &err);
 	if (!ret) {
 		list_fatbin(list, source, fatbin, 0);
 	} else if (ret == -ENOTSUP) {

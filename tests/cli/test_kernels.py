@@ -243,7 +243,7 @@ def test_containers_one_behind_the_other():
         places.append(len(content))
         with open(fixture(name), "rb") as file:
             content += file.read()
-    for junk in range(2, 10, 2):
+    for junk in range(0, 10, 2):
         with open(path, "wb") as file:
             file.write(b"x" * junk + content)
         result = cudaw("kernels", "--json", "--arch", "sm_75", path)
