@@ -79,14 +79,16 @@ static struct trace_row *row_get(struct trace_stat *stat, const char *category, 
 	struct trace_row *row;
 	char *key;
 
-	if (HASH_COUNT(stat->rows) >= TRACE_MAX_ROWS)
-		name = OTHER_NAME;
 	if (asprintf(&key, "%s\n%d\n%s", category, async, name) < 0)
 		return NULL;
 	HASH_FIND_STR(stat->rows, key, row);
 	if (row) {
 		free(key);
 		return row;
+	}
+	if (HASH_COUNT(stat->rows) >= TRACE_MAX_ROWS && strcmp(name, OTHER_NAME)) {
+		free(key);
+		return row_get(stat, category, OTHER_NAME, async);
 	}
 	row = calloc(1, sizeof(*row));
 	if (!row) {

@@ -220,6 +220,15 @@ def test_memory_is_bounded():
     assert os.environ.get("SANITIZE") or used < size, f"{used} bytes for a file of {size}"
 
 
+def test_more_names_than_are_told_apart():
+    """Behind the test of memory, whose measure is the largest child's so far."""
+    known = event("launch", "known")
+    others = [event("launch", f"k{i}") for i in range(100000)]
+    rows = {row["name"]: row["calls"] for row in
+            summary(known, *others, known, others[0])["calls"]["launch"]}
+    eq((len(rows), rows["known"], rows["k0"], rows["(others)"]), (100001, 2, 2, 1))
+
+
 def test_wrong_usage():
     for args in ([], [PATH, PATH], ["--what", PATH]):
         eq(cudaw("trace", *args).code, 2)
