@@ -104,6 +104,8 @@ void trace_put_text(struct trace_event *event, const char *text)
 {
 	size_t len;
 
+	if (!text)
+		text = "(null)";
 	put_bytes(event, "\"", 1);
 	if (*escape(event->text + event->len, trace_room(event), &len, text))
 		event->full = true;

@@ -114,6 +114,18 @@ START_TEST(test_odd_text)
 }
 END_TEST
 
+/* As a program may give the driver, which returns an error. */
+START_TEST(test_null_text)
+{
+	struct trace_event event;
+
+	ck_assert(trace_begin(&event, "module"));
+	trace_arg(&event, "name", (const char *)NULL);
+	trace_end(&event, "cuModuleGetFunction", 400);
+	ck_assert(traced("{\"name\":\"(null)\",\"error\":400}"));
+}
+END_TEST
+
 /* Of what does not fit, whole arguments go, and the line keeps to its page. */
 START_TEST(test_too_many_arguments)
 {
@@ -297,6 +309,7 @@ int main(void)
 
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_add_test(tcase, test_odd_text);
+	tcase_add_test(tcase, test_null_text);
 	tcase_add_test(tcase, test_too_many_arguments);
 	tcase_add_test(tcase, test_long_names);
 	tcase_add_test(tcase, test_handles_that_come_again);
