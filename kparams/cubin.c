@@ -65,6 +65,7 @@ struct cubin {
 	uint64_t sections; /* where their headers are: all inside the image */
 	size_t nsections, symbols;
 	uint32_t *info; /* by index of the code section: its SHT_CUDA_INFO, or 0 */
+	size_t used;    /* bytes of .nv.info and names of the kernels so far */
 	struct kp_table *table;
 	struct kp_error *err;
 	/* The kernel at hand. */
@@ -192,12 +193,28 @@ static int open_section(const struct cubin *cubin, size_t i, struct kp_reader *r
 	return 0;
 }
 
+/*
+ * Each kernel has a section and a name of its own. Were they shared, what is read and kept could be
+ * the square of the image's size.
+ */
+static int use(struct cubin *cubin, size_t size, uint64_t at)
+{
+	if (size > cubin->size - cubin->used)
+		return kp_fail(cubin->err, -EBADMSG, at,
+			       "kernels share .nv.info or names: more than the image's 0x%zx bytes",
+			       cubin->size);
+	cubin->used += size;
+	return 0;
+}
+
 static int read_info(struct cubin *cubin, size_t section)
 {
 	uint64_t base = section_header(cubin, section).sh_offset;
 	struct kp_reader r;
 	int ret = open_section(cubin, section, &r);
 
+	if (!ret)
+		ret = use(cubin, kp_left(&r), base);
 	while (!ret && kp_left(&r))
 		ret = read_record(cubin, &r, base);
 	return ret ? ret : check_params(cubin, base);
@@ -290,7 +307,9 @@ static int read_symbols(struct cubin *cubin)
 		if (!name)
 			return kp_fail(cubin->err, -EBADMSG, header.sh_offset,
 				       "a kernel's symbol has no name");
-		ret = read_kernel(cubin, name, index);
+		ret = use(cubin, strlen(name), header.sh_offset);
+		if (!ret)
+			ret = read_kernel(cubin, name, index);
 	}
 	return ret;
 }

@@ -449,6 +449,57 @@ START_TEST(damaged_headers)
 }
 END_TEST
 
+/* Symbols that are all of one kernel; what is read and kept for each is bounded together. */
+static const struct {
+	size_t nsymbols;
+	bool params, long_name;
+	int code;
+} shares[] = {
+	{1, true, true, 0},
+	{1000, false, false, 0},
+	{1000, true, false, -EBADMSG},
+	{1000, false, true, -EBADMSG},
+};
+
+START_TEST(kernels_that_share)
+{
+	const size_t name_size = 4000;
+	Elf64_Sym symbol = {.st_name = 1, .st_info = STT_FUNC, .st_other = 0x10};
+	struct kp_fatbin *fatbin;
+	size_t size, n, info, symbols, names;
+	uint8_t *data = load("small.cubin", &size);
+
+	info = find_header(data, SHT_CUDA_INFO);
+	symbols = find_header(data, SHT_SYMTAB);
+	names = find_header(data, SHT_STRTAB);
+	memcpy(&symbol.st_shndx, data + info + offsetof(Elf64_Shdr, sh_info), 2);
+	data = realloc(data, size + shares[_i].nsymbols * sizeof(symbol) + name_size);
+	put(data, symbols + offsetof(Elf64_Shdr, sh_offset), size, 8);
+	put(data, symbols + offsetof(Elf64_Shdr, sh_size), shares[_i].nsymbols * sizeof(symbol), 8);
+	for (size_t i = 0; i < shares[_i].nsymbols; i++, size += sizeof(symbol))
+		memcpy(data + size, &symbol, sizeof(symbol));
+	if (!shares[_i].params)
+		put(data, info + offsetof(Elf64_Shdr, sh_size), 0, 8);
+	if (shares[_i].long_name) {
+		memset(data + size, 'x', name_size - 1);
+		data[size + name_size - 1] = '\0';
+		put(data, names + offsetof(Elf64_Shdr, sh_offset), size, 8);
+		put(data, names + offsetof(Elf64_Shdr, sh_size), name_size, 8);
+		size += name_size;
+	}
+	fatbin = open_good(data, size);
+	ck_assert_int_eq(kp_image_kernels(kp_fatbin_image(fatbin, 0), &n, &err), shares[_i].code);
+	if (!shares[_i].code) {
+		ck_assert_uint_eq(n, 1);
+	} else {
+		ck_assert_msg(strstr(err.text, "kernels share") != NULL, "%s", err.text);
+		ck_assert_uint_gt(err.offset, 0);
+	}
+	kp_fatbin_close(fatbin);
+	free(data);
+}
+END_TEST
+
 static const struct {
 	const char *text;
 	int code;
@@ -581,6 +632,7 @@ int main(void)
 	tcase_add_test(tc, both_cubin_abis);
 	tcase_add_loop_test(tc, damaged_records, 0, COUNT(records));
 	tcase_add_loop_test(tc, damaged_headers, 0, COUNT(headers));
+	tcase_add_loop_test(tc, kernels_that_share, 0, COUNT(shares));
 	tcase_add_loop_test(tc, ptx_texts, 0, COUNT(texts));
 	tcase_add_test(tc, what_is_none_of_these);
 	tcase_add_loop_test(tc, by_name_and_sizes, 0, COUNT(alone));
