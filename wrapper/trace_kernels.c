@@ -11,6 +11,7 @@
 #include "calls.h"
 #include "checkpoint/gate.h"
 #include "wrapper/check.h"
+#include "wrapper/launch.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -263,26 +264,11 @@ static void put_param(struct trace_event *event, const char *bytes, size_t size)
 	trace_put(event, "]");
 }
 
-/* The buffer of a launch by @extra, or NULL. */
-static const char *packed_buffer(void **extra, size_t *size)
-{
-	const char *buffer = NULL;
-
-	*size = 0;
-	for (; extra && *extra != CU_LAUNCH_PARAM_END; extra += 2) {
-		if (extra[0] == CU_LAUNCH_PARAM_BUFFER_POINTER)
-			buffer = extra[1];
-		else if (extra[0] == CU_LAUNCH_PARAM_BUFFER_SIZE)
-			*size = *(size_t *)extra[1];
-	}
-	return buffer;
-}
-
 static void put_params(struct trace_event *event, const struct layout *layout, void **params,
 		       void **extra)
 {
 	size_t room, size, offset;
-	const char *buffer = packed_buffer(extra, &room);
+	const char *buffer = launch_packed(params ? NULL : extra, &room);
 
 	for (size_t i = 0; i < layout->count; i++) {
 		size = layout->params[i].size;

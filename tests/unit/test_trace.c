@@ -219,6 +219,13 @@ START_TEST(test_parameters)
 	size_t size = 24;
 	void *extra[] = {CU_LAUNCH_PARAM_BUFFER_SIZE, &size, CU_LAUNCH_PARAM_BUFFER_POINTER,
 			 (void *)words, CU_LAUNCH_PARAM_END};
+	void *odd[] = {(void *)77,
+		       NULL,
+		       CU_LAUNCH_PARAM_BUFFER_SIZE,
+		       &size,
+		       CU_LAUNCH_PARAM_BUFFER_POINTER,
+		       (void *)words,
+		       CU_LAUNCH_PARAM_END};
 
 	for (int i = 0; i < 100; i++)
 		params[i] = (void *)words;
@@ -227,6 +234,8 @@ START_TEST(test_parameters)
 	param_size = 8;
 	launch((CUfunction)(uintptr_t)0x10, NULL, extra);
 	ck_assert(traced("\"params\":[\"0x11\",\"0x22\",\"0x33\"]"));
+	launch((CUfunction)(uintptr_t)0x10, NULL, odd);
+	ck_assert(traced("\"params\":[]"));
 	nparams = 1;
 	param_size = 12;
 	launch((CUfunction)(uintptr_t)0x20, params, NULL);
