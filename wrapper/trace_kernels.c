@@ -27,6 +27,7 @@
 
 /* Where the parameters lie in the buffer of all, and how large they are. */
 struct layout {
+	unsigned int generation; /* atomic: as the kernel's when it was asked for */
 	size_t count;
 	bool more; /* than MAX_PARAMS */
 	struct {
@@ -219,23 +220,35 @@ static void ask_layout(const struct kernel *k, struct layout *layout)
 	gate_exit();
 }
 
-/* Of two threads that ask at once, one's answer is kept. */
+static bool same_layout(const struct layout *a, const struct layout *b)
+{
+	return a->count == b->count && a->more == b->more &&
+	       !memcmp(a->params, b->params, a->count * sizeof(*a->params));
+}
+
+/*
+ * The kernel may be of code that was loaded anew, and have other parameters. Of two threads that ask
+ * at once, one's answer is kept; what it replaces may be in use, and stays.
+ */
 static const struct layout *get_layout(struct kernel *k)
 {
-	struct layout *layout = __atomic_load_n(&k->layout, __ATOMIC_ACQUIRE), *none = NULL;
+	struct layout *known = __atomic_load_n(&k->layout, __ATOMIC_ACQUIRE), *found;
+	unsigned int now = __atomic_load_n(&k->generation, __ATOMIC_RELAXED);
 
-	if (layout)
-		return layout;
-	layout = calloc(1, sizeof(*layout));
-	if (!layout)
+	if (known && __atomic_load_n(&known->generation, __ATOMIC_RELAXED) == now)
+		return known;
+	found = calloc(1, sizeof(*found));
+	if (!found)
 		return NULL;
-	ask_layout(k, layout);
-	if (!__atomic_compare_exchange_n(&k->layout, &none, layout, false, __ATOMIC_ACQ_REL,
-					 __ATOMIC_ACQUIRE)) {
-		free(layout);
-		layout = none;
-	}
-	return layout;
+	found->generation = now;
+	ask_layout(k, found);
+	if (known && same_layout(known, found))
+		__atomic_store_n(&known->generation, now, __ATOMIC_RELAXED);
+	else if (__atomic_compare_exchange_n(&k->layout, &known, found, false, __ATOMIC_ACQ_REL,
+					     __ATOMIC_ACQUIRE))
+		return found;
+	free(found);
+	return known;
 }
 
 static void put_word(struct trace_event *event, const char *bytes, size_t size)

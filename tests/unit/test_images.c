@@ -4,10 +4,13 @@
 #include "tests/check_suite.h"
 #include "wrapper/images.h"
 
+#include <dlfcn.h>
+#include <link.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #define FIXTURES  "tests/kparams/fixtures/"
 #define HANDLE(n) ((void *)(uintptr_t)(0x1000 + 16 * (n)))
@@ -99,6 +102,18 @@ static char *load(const char *name)
 	return data;
 }
 
+/* What the loader is taken to have mapped besides. */
+static ElfW(Phdr) mapped = {.p_type = PT_LOAD, .p_flags = PF_R};
+
+int dl_iterate_phdr(int (*visit)(struct dl_phdr_info *, size_t, void *), void *arg)
+{
+	__typeof__(dl_iterate_phdr) *next = (__typeof__(next))dlsym(RTLD_NEXT, "dl_iterate_phdr");
+	struct dl_phdr_info object = {.dlpi_name = "", .dlpi_phdr = &mapped, .dlpi_phnum = 1};
+	int ret = mapped.p_memsz ? visit(&object, sizeof(object), arg) : 0;
+
+	return ret ? ret : next(visit, arg);
+}
+
 static void setup(void)
 {
 	real.cuFuncGetParamInfo = func_param_info;
@@ -186,6 +201,52 @@ START_TEST(wrappers)
 }
 END_TEST
 
+/* Where a library has it, and goes without an unload. */
+START_TEST(an_image_that_goes)
+{
+	const size_t size = 1 << 20;
+	char *data = load("kernels.fatbin");
+	void *lib = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	memcpy(lib, data, size);
+	free(data);
+	mprotect(lib, size, PROT_READ);
+	mapped.p_vaddr = (uintptr_t)lib;
+	mapped.p_memsz = size;
+	real.cuFuncGetParamInfo = NULL;
+	images_load(IMAGES_MODULE, MODULE, lib);
+	images_name(IMAGES_FUNCTION, FUNCTION, MODULE, "k_pointers");
+	images_name(IMAGES_FUNCTION, HANDLE(7), MODULE, "k_scalars");
+	images_name(IMAGES_FUNCTION, HANDLE(8), MODULE, "k_scalars");
+	check_params(layout_of(FUNCTION), "k_pointers", "PPPP.");
+	munmap(lib, size);
+	mapped.p_memsz = 0;
+	check_params(layout_of(HANDLE(7)), "", "");
+	/* Another one lies there. */
+	ck_assert_ptr_eq(mmap(lib, size, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0),
+			 lib);
+	mapped.p_memsz = size;
+	check_params(layout_of(HANDLE(8)), "", "");
+	munmap(lib, size);
+	mapped.p_memsz = 0;
+}
+END_TEST
+
+/* As by a program that loads one module after the other from one place. */
+START_TEST(an_image_that_is_written_over)
+{
+	static char place[1 << 20];
+	char *data = load("kernels.fatbin");
+
+	memcpy(place, data, sizeof(place));
+	free(data);
+	images_load(IMAGES_MODULE, MODULE, place);
+	memset(place, 'x', sizeof(place));
+	images_name(IMAGES_FUNCTION, FUNCTION, MODULE, "k_pointers");
+	check_params(layout_of(FUNCTION), "k_pointers", "PPPP.");
+}
+END_TEST
+
 START_TEST(the_driver_is_right)
 {
 	load_fixture(IMAGES_MODULE, MODULE, "kernels.fatbin");
@@ -268,6 +329,12 @@ START_TEST(kernels_and_functions_share)
 	check_params(layout_of(KERNEL), "k_pointers", "PPPP.");
 	check_params(layout_of(FUNCTION), "k_pointers", "PPPP.");
 	check_params(layout_of(HANDLE(5)), "k_pointers", "PPPP.");
+	/* A function that outlived its context may come again as another kernel's. */
+	images_name(IMAGES_KERNEL, HANDLE(6), LIBRARY, "k_none");
+	images_share(IMAGES_FUNCTION, FUNCTION, HANDLE(6));
+	ck_assert_str_eq(layout_of(FUNCTION)->name, "k_none");
+	images_share(IMAGES_FUNCTION, FUNCTION, KERNEL);
+	check_params(layout_of(FUNCTION), "k_pointers", "PPPP.");
 	/* The module ends with its context; the library does not. */
 	images_load(IMAGES_MODULE, MODULE, NULL);
 	images_name(IMAGES_KERNEL, KERNEL, LIBRARY, "k_scalars");
@@ -368,6 +435,8 @@ int main(void)
 	tcase_add_test(tc, kernels_and_functions_share);
 	tcase_add_test(tc, each_kernel_is_asked_for_once);
 	tcase_add_test(tc, handles_come_again);
+	tcase_add_test(tc, an_image_that_goes);
+	tcase_add_test(tc, an_image_that_is_written_over);
 	tcase_add_test(tc, threads);
 	suite_add_tcase(s, tc);
 	return check_suite_run(s);

@@ -188,6 +188,26 @@ START_TEST(test_handles_that_come_again)
 }
 END_TEST
 
+/* Of the same name, and with fewer parameters. */
+START_TEST(test_a_kernel_that_is_loaded_anew)
+{
+	const uint64_t words[] = {0x11, 0x22};
+	void *params[] = {(void *)&words[0], (void *)&words[1]};
+	CUfunction f = (CUfunction)(uintptr_t)0x1230;
+
+	function_name = "f";
+	param_size = 8;
+	nparams = 2;
+	launch(f, params, NULL);
+	ck_assert(traced("\"params\":[\"0x11\",\"0x22\"]"));
+	trace_kernels_forget();
+	nparams = 1;
+	params[1] = (void *)8; /* not to be looked at */
+	launch(f, params, NULL);
+	ck_assert(traced("\"params\":[\"0x11\"]"));
+}
+END_TEST
+
 START_TEST(test_where_names_come_from)
 {
 	struct trace_event event;
@@ -322,6 +342,7 @@ int main(void)
 	tcase_add_test(tcase, test_too_many_arguments);
 	tcase_add_test(tcase, test_long_names);
 	tcase_add_test(tcase, test_handles_that_come_again);
+	tcase_add_test(tcase, test_a_kernel_that_is_loaded_anew);
 	tcase_add_test(tcase, test_where_names_come_from);
 	tcase_add_test(tcase, test_parameters);
 	tcase_add_test(tcase, test_launches_that_fail);
