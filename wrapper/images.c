@@ -2,9 +2,10 @@
 #include "wrapper/images.h"
 #include "calls.h"
 
-#include <dlfcn.h>
+#include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <link.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -18,7 +19,10 @@
 
 #define NBUCKETS   8192
 #define MAX_PARAMS 4096
-#define WRAPPER    0x466243b1 /* FATBINC_MAGIC of the toolkit's fatbinary_section.h */
+#define BEGINNING  64
+/* FATBINC_MAGIC of the toolkit's fatbinary_section.h, and what is behind it: version, two pointers. */
+#define WRAPPER      0x466243b1
+#define WRAPPER_SIZE 24
 
 /* What something was loaded from, with all handles that came of it. */
 struct image {
@@ -27,6 +31,8 @@ struct image {
 	const void *data;  /* NULL: not known */
 	size_t size;       /* 0: @data is a wrapper */
 	void *copy;        /* @data where it is ours, or NULL */
+	const void *lies;  /* the container, where the loader mapped it, or NULL */
+	char begins[BEGINNING];
 	bool opened;
 	struct kp_fatbin *fatbin; /* NULL where it cannot be opened */
 	struct handle *handles;
@@ -192,34 +198,85 @@ static bool is_wrapper(const void *data)
 	return magic == WRAPPER;
 }
 
-/* True where @data is part of the program or of a library, which keeps it while it is in use. */
-static bool is_mapped(const void *data)
-{
-	Dl_info info;
+struct search {
+	uintptr_t start, end;
+	bool constant, found;
+};
 
-	return dladdr(data, &info);
+static int search_object(struct dl_phdr_info *object, size_t size, void *arg)
+{
+	struct search *search = arg;
+
+	(void)size;
+	for (int i = 0; i < object->dlpi_phnum && !search->found; i++) {
+		const ElfW(Phdr) *part = &object->dlpi_phdr[i];
+		uintptr_t start = object->dlpi_addr + part->p_vaddr;
+
+		search->found = part->p_type == PT_LOAD && search->start >= start &&
+				search->end <= start + part->p_memsz &&
+				!(search->constant && part->p_flags & PF_W);
+	}
+	return search->found;
+}
+
+/*
+ * True where @size bytes at @data are of the program or of a library, and @constant: cannot be
+ * written. dladdr() would take the loader's lock, inside the gate.
+ */
+static bool is_mapped(const void *data, size_t size, bool constant)
+{
+	struct search search = {(uintptr_t)data, (uintptr_t)data + size, constant, false};
+
+	dl_iterate_phdr(search_object, &search);
+	return search.found;
+}
+
+/* Use the container at @data where it lies, for as long as that is so; false where it may change. */
+static bool use_mapped(struct image *image, const void *data, size_t size)
+{
+	if (size < sizeof(image->begins) || !is_mapped(data, size, true))
+		return false;
+	image->lies = data;
+	memcpy(image->begins, data, sizeof(image->begins));
+	return true;
+}
+
+/* False where a library went with the container that is used where it lies. */
+static bool is_there(const struct image *image)
+{
+	const void *container = image->data;
+
+	if (!image->lies)
+		return true;
+	if (!image->size) {
+		if (!is_mapped(image->data, WRAPPER_SIZE, false))
+			return false;
+		memcpy(&container, (const char *)image->data + 8, sizeof(container));
+	}
+	return container == image->lies && is_mapped(container, sizeof(image->begins), true) &&
+	       !memcmp(container, image->begins, sizeof(image->begins));
 }
 
 /* Let @image be of what is at @data, which is copied where it may go away. */
 static void image_set_data(struct image *image, const void *data)
 {
 	struct kp_error err = {0};
-	const void *container;
+	const void *container = data;
+	bool wrapped = is_wrapper(data);
 	size_t size;
 
-	if (is_wrapper(data)) {
+	if (wrapped)
 		memcpy(&container, (const char *)data + 8, sizeof(container));
-		if (is_mapped(data) && is_mapped(container)) {
-			image->data = data;
-			return;
-		}
-		data = container;
-	}
-	if (kp_memory_size(data, &size, &err)) {
+	if (kp_memory_size(container, &size, &err)) {
 		pr_warn("an image that cannot be read: %s", err.text);
 		return;
 	}
-	if (!is_mapped(data)) {
+	if (wrapped && is_mapped(data, WRAPPER_SIZE, false) && use_mapped(image, container, size)) {
+		image->data = data;
+		return;
+	}
+	data = container;
+	if (!use_mapped(image, data, size)) {
 		image->copy = malloc(size);
 		if (!image->copy)
 			return;
@@ -320,6 +377,11 @@ void images_name(enum images_kind kind, const void *handle, const void *owner, c
 	pthread_mutex_unlock(&im.lock);
 }
 
+static bool same_name(const struct handle *a, const struct handle *b)
+{
+	return a->name && b->name ? !strcmp(a->name, b->name) : a->name == b->name;
+}
+
 void images_share(enum images_kind kind, const void *handle, const void *of)
 {
 	struct handle *o, *h;
@@ -327,7 +389,7 @@ void images_share(enum images_kind kind, const void *handle, const void *of)
 	pthread_mutex_lock(&im.lock);
 	o = find(of);
 	h = find(handle);
-	if (o && (!h || h->image != o->image)) {
+	if (o && (!h || h->image != o->image || !same_name(h, o))) {
 		if (h)
 			forget(handle);
 		handle_add(kind, handle, o->image, o->name);
@@ -377,6 +439,10 @@ static const struct kp_kernel *find_in_image(struct image *image, const char *na
 	struct kp_error err = {0};
 	int ret = 0;
 
+	if (!is_there(image)) {
+		pr_warn("%s: the library that had its image was unloaded", name);
+		return NULL;
+	}
 	if (!image->opened && image->data)
 		ret = image->size ? kp_fatbin_open(image->data, image->size, &image->fatbin, &err)
 				  : kp_fatbin_open_wrapper(image->data, &image->fatbin, &err);

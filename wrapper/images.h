@@ -19,8 +19,9 @@
  * Older CUDA runtimes load the program's code by functions of the driver that have no name: then
  * only the kernels' names are known, by the cuModuleGetFunction() that follows, and the driver.
  *
- * An image that lies in a file that the loader mapped is used where it lies; others are copied,
- * since the driver lets the program free them after the load. Until a kernel of an image is
+ * A container in what the loader mapped, and cannot be written, is used where it lies, for as long as
+ * its library is loaded; others are copied, since the driver lets the program free them, or use the
+ * place for others, after the load. Until a kernel of an image is
  * launched nothing of it is read.
  *
  * Locking: one mutex, and calls into the real driver are made without it. images_layout() takes it
