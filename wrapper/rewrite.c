@@ -213,7 +213,8 @@ bool rewrite_words_room(const char *call, CUdeviceptr dst, const void *host, siz
 	CUdeviceptr word;
 	size_t found = 0;
 
-	for (size_t at = -(uintptr_t)host & (WORD - 1); host && at + WORD <= most; at += WORD) {
+	/* A kernel finds them where they are aligned on the GPU. */
+	for (size_t at = -dst & (WORD - 1); host && at + WORD <= most; at += WORD) {
 		memcpy(&word, (const char *)host + at, WORD);
 		if (translate(word) == word)
 			continue;

@@ -71,6 +71,9 @@ static void expect(CUdeviceptr at, CUdeviceptr put, const char *what)
 
 int main(int argc, char **argv)
 {
+	struct {
+		char padding[4], bytes[2 * sizeof(CUdeviceptr)];
+	} odd __attribute__((aligned(8)));
 	CUdeviceptr table, targets[TARGETS];
 	uint64_t count = TARGETS;
 	CUdeviceptr *pinned;
@@ -92,7 +95,9 @@ int main(int argc, char **argv)
 		CALL(cuMemAlloc_v2(&targets[i], 4096UL << 4 * i));
 		CALL(cuMemsetD32_v2(targets[i], 0, 1024));
 	}
-	CALL(cuMemcpyHtoD_v2(table, targets, 2 * sizeof(*targets)));
+	/* From where no pointer would be aligned. */
+	memcpy(odd.bytes, targets, sizeof(odd.bytes));
+	CALL(cuMemcpyHtoD_v2(table, odd.bytes, sizeof(odd.bytes)));
 	CALL(cuMemcpy(table + 2 * sizeof(*targets), (CUdeviceptr)&targets[2], sizeof(*targets)));
 	CALL(cuMemcpyHtoD_v2(table + sizeof(targets), targets, sizeof(*targets)));
 	CALL(cuMemsetD8_v2(table + sizeof(targets), 0x11, sizeof(*targets)));
