@@ -65,7 +65,7 @@
 #define AFTER_EXEC(exec, graph, flags) (graphs_instantiated(exec, graph, flags), CUDA_SUCCESS)
 #define AFTER_EXEC_UPDATE(exec, graph) (graphs_updated(exec, graph), CUDA_SUCCESS)
 #define AFTER_FIXED(exec, when, what)                                                  \
-	((when) ? (graphs_fix(exec, what), CUDA_SUCCESS) : CUDA_SUCCESS)
+	((when) ? (graphs_fix(exec, what, false), CUDA_SUCCESS) : CUDA_SUCCESS)
 #define AFTER_VARIABLE(owner, ptr, size)                                               \
 	({                                                                             \
 		CUcontext ctx_;                                                        \
@@ -79,7 +79,7 @@
 		CUgraphNode ours_;                                                     \
 		if (graphs_our_node(exec, node, &ours_) &&                             \
 		    (!real.set || real.set(ours_, params)))                            \
-			graphs_fix(exec, "a node that was changed beyond following");  \
+			graphs_fix(exec, "a node that was changed beyond following", true); \
 		CUDA_SUCCESS;                                                          \
 	})
 /* clang-format on */

@@ -26,6 +26,7 @@ struct known {
 	CUgraph graph;            /* the graph itself, or our clone; NULL where there is none */
 	CUcontext ctx;            /* that was current when it was made */
 	const char *fixed;        /* why it cannot move, or NULL */
+	const char *differs;      /* the same, until it is updated as a whole */
 	bool broken;              /* it has the addresses before a move */
 	struct graph_node *nodes; /* during a pause */
 	UT_hash_handle hh;
@@ -135,6 +136,7 @@ void graphs_updated(CUgraphExec exec, CUgraph graph)
 		old = k->graph;
 		k->graph = clone;
 		k->broken = false;
+		k->differs = NULL;
 		if (!clone)
 			k->fixed = "nodes that the driver does not clone";
 	}
@@ -151,13 +153,15 @@ void graphs_exec_remove(CUgraphExec exec)
 		real.cuGraphDestroy(clone);
 }
 
-void graphs_fix(CUgraphExec exec, const char *what)
+void graphs_fix(CUgraphExec exec, const char *what, bool until_updated)
 {
 	struct known *k;
 
 	pthread_mutex_lock(&lock);
 	k = find_locked(exec);
-	if (k)
+	if (k && until_updated)
+		k->differs = what;
+	else if (k)
 		k->fixed = what;
 	pthread_mutex_unlock(&lock);
 }
@@ -176,7 +180,8 @@ bool graphs_our_node(CUgraphExec exec, CUgraphNode node, CUgraphNode *ours)
 		return false;
 	if (!real.cuGraphNodeFindInClone(ours, node, clone))
 		return true;
-	graphs_fix(exec, "a node that was changed, of a graph that it was not last updated with");
+	graphs_fix(exec, "a node that was changed, of a graph that it was not last updated with",
+		   true);
 	return false;
 }
 
@@ -271,7 +276,7 @@ static CUresult update(const struct known *k)
 /* Get @k ready for a move. What is in the way, or NULL. */
 static const char *prepare(struct known *k)
 {
-	const char *why = k->fixed;
+	const char *why = k->fixed ? k->fixed : k->differs;
 
 	/* What is broken, or of a context that is gone unseen, can never run. */
 	if (why || k->broken || real.cuCtxSetCurrent(k->ctx))

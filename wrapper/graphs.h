@@ -41,8 +41,8 @@ void graphs_instantiated(CUgraphExec exec, CUgraph graph, unsigned long long fla
 void graphs_updated(CUgraphExec exec, CUgraph graph);
 void graphs_exec_remove(CUgraphExec exec);
 
-/* @exec cannot move from now on: it has @what. */
-void graphs_fix(CUgraphExec exec, const char *what);
+/* @exec cannot move from now on, or until it is updated with a graph: it has @what. */
+void graphs_fix(CUgraphExec exec, const char *what, bool until_updated);
 
 /* The node of our clone that belongs to @node in @exec; false where there is none. */
 bool graphs_our_node(CUgraphExec exec, CUgraphNode node, CUgraphNode *ours);

@@ -171,6 +171,11 @@ def windows_of_kernels():
     refused("has a kernel with an access policy window", "--windows", 2)
 
 
+def nodes_of_another_graph():
+    refused("has a node that was changed, of a graph that it was not last updated with",
+            "--stray", 1, "--only", 7)
+
+
 def replay(**env):
     job = Job("memory_kinds", "--kind", "graph_replay", "--steps", 100000000, "--step-ms", 2,
               env={**GRAPHS, **env})
@@ -222,6 +227,8 @@ def a_graph_that_is_updated_after_that():
 main(*through_pauses(40, "counter"), *through_pauses(40, "churn"),
      *through_pauses(40, "symbols"), *through_pauses(40, "soak", "--threads", 4),
      *through_pauses(60, "graph_nodes", "--windows", 1),
+     *through_pauses(30, "graph_nodes", "--stray", 2, "--only", 7),
+     nodes_of_another_graph,
      *through_pauses(60, "memory_kinds", "--kind", "graph_replay"),
      what_a_pause_left_is_taken, devices_without_vmm, functions_from_before_cuinit,
      devices_that_can_map, only_the_memory_is_released, every_launch_and_copy,

@@ -10,6 +10,8 @@
  *	--windows 1	gives the stream an access policy window
  *	--windows 2	the last kernel of the graph as well
  *	--only N	makes the change of step N (0 to 7) in every step, and no other
+ *	--stray 1	changes a node of a graph that the instantiated one was not last updated with
+ *	--stray 2	and updates that with the graph
  *	--mend 1	updates the graph whose launch is refused, and says so
  */
 #include "tests/programs/kernels.h"
@@ -22,7 +24,7 @@
 static struct kernels gpu;
 static CUstream stream;
 static CUdeviceptr a, b, c;
-static unsigned long mem_ops, outside, windows, mend, only = CHANGES;
+static unsigned long mem_ops, outside, windows, stray, mend, only = CHANGES;
 
 static CUgraphExec captured, built;
 static CUgraph graph;
@@ -132,6 +134,22 @@ static void set_windows(void)
 			last, CU_KERNEL_NODE_ATTRIBUTE_ACCESS_POLICY_WINDOW, &value));
 }
 
+static void change_stray_node(void)
+{
+	CUgraphExecUpdateResultInfo info;
+	uint64_t n = WORDS;
+	void *params[2];
+	CUDA_KERNEL_NODE_PARAMS p = increment(&c, &n, params);
+	CUgraph clone;
+
+	CALL(cuGraphClone(&clone, graph));
+	CALL(cuGraphExecUpdate(built, clone, &info));
+	CALL(cuGraphDestroy(clone));
+	CALL(cuGraphExecKernelNodeSetParams(built, last, &p));
+	if (stray > 1)
+		CALL(cuGraphExecUpdate(built, graph, &info));
+}
+
 static void setup(void)
 {
 	kernels_init(&gpu);
@@ -147,6 +165,8 @@ static void setup(void)
 	build();
 	if (windows)
 		set_windows();
+	if (stray)
+		change_stray_node();
 }
 
 static void expect(CUdeviceptr found, CUdeviceptr put, const char *where)
@@ -287,13 +307,11 @@ static void report(const char *what, CUdeviceptr ptr)
 
 int main(int argc, char **argv)
 {
-	const struct step_option options[] = {{"mem-ops", &mem_ops},
-					      {"outside", &outside},
-					      {"windows", &windows},
-					      {"mend", &mend},
-					      {"only", &only}};
+	const struct step_option options[] = {{"mem-ops", &mem_ops}, {"outside", &outside},
+					      {"windows", &windows}, {"stray", &stray},
+					      {"mend", &mend},       {"only", &only}};
 
-	step_parse(argc, argv, options, 5);
+	step_parse(argc, argv, options, 6);
 	setup();
 	for (unsigned long k = 0; step_more(k); k++) {
 		step(k);
