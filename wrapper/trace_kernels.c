@@ -27,7 +27,8 @@
 
 /* Where the parameters lie in the buffer of all, and how large they are. */
 struct layout {
-	unsigned int generation; /* atomic: as the kernel's when it was asked for */
+	struct layout *next;     /* that the kernel had before */
+	unsigned int generation; /* atomic: as the kernel's when it was last asked for */
 	size_t count;
 	bool more; /* than MAX_PARAMS */
 	struct {
@@ -39,7 +40,7 @@ struct kernel {
 	const void *handle;
 	bool library;            /* a CUkernel, not a CUfunction */
 	unsigned int generation; /* atomic: when it was last known to be right */
-	struct layout *layout;   /* atomic: NULL until asked for */
+	struct layout *layout;   /* atomic: the newest; NULL until asked for */
 	char name[];
 };
 
@@ -227,28 +228,34 @@ static bool same_layout(const struct layout *a, const struct layout *b)
 }
 
 /*
- * The kernel may be of code that was loaded anew, and have other parameters. Of two threads that ask
- * at once, one's answer is kept; what it replaces may be in use, and stays.
+ * The kernel may be of code that was loaded anew, and have other parameters. Layouts stay, as
+ * another thread may use them, and for when they come again.
  */
 static const struct layout *get_layout(struct kernel *k)
 {
-	struct layout *known = __atomic_load_n(&k->layout, __ATOMIC_ACQUIRE), *found;
+	struct layout *first = __atomic_load_n(&k->layout, __ATOMIC_ACQUIRE), *found, *l;
 	unsigned int now = __atomic_load_n(&k->generation, __ATOMIC_RELAXED);
 
-	if (known && __atomic_load_n(&known->generation, __ATOMIC_RELAXED) == now)
-		return known;
+	for (l = first; l; l = l->next)
+		if (__atomic_load_n(&l->generation, __ATOMIC_RELAXED) == now)
+			return l;
 	found = calloc(1, sizeof(*found));
 	if (!found)
 		return NULL;
 	found->generation = now;
 	ask_layout(k, found);
-	if (known && same_layout(known, found))
-		__atomic_store_n(&known->generation, now, __ATOMIC_RELAXED);
-	else if (__atomic_compare_exchange_n(&k->layout, &known, found, false, __ATOMIC_ACQ_REL,
-					     __ATOMIC_ACQUIRE))
-		return found;
-	free(found);
-	return known;
+	for (l = first; l && !same_layout(l, found); l = l->next)
+		;
+	if (l) {
+		__atomic_store_n(&l->generation, now, __ATOMIC_RELAXED);
+		free(found);
+		return l;
+	}
+	found->next = first;
+	while (!__atomic_compare_exchange_n(&k->layout, &found->next, found, false,
+					    __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+		;
+	return found;
 }
 
 static void put_word(struct trace_event *event, const char *bytes, size_t size)
