@@ -15,7 +15,7 @@ from restorelib import Counting, Snapshot, folder
 from snapshotjobs import contents
 
 KILLS = 60          # of jobs, and of commands, at the most
-KILLING_S = 12      # at the most
+KILLING_S = 12      # after which one that came in time is enough
 
 
 def kill(job):
@@ -45,15 +45,15 @@ def one_that_is_killed_while_criu_works():
                 cudaw_ok("verify", path)
 
 
-def moments(job, path):
-    """A snapshot is made there, and as many moments while another one is: seconds from its begin."""
+def moments(job, path, enough):
+    """A snapshot is made there, and many moments while another one is: seconds from its begin."""
     rng = seeded()
     begin = time.monotonic()
     cudaw_ok("snapshot", "--gpu-only", job.pid, path)
     took = time.monotonic() - begin
     end = time.monotonic() + KILLING_S
     for _ in range(KILLS):
-        if time.monotonic() > end:
+        if time.monotonic() > end and enough():
             break
         yield rng.uniform(0, took * 1.2)
 
@@ -66,7 +66,7 @@ def process_of(path):
 def jobs_killed_at_any_moment():
     path, last = folder(), Counting()
     found = {"old": 0, "new": 0}
-    for moment in moments(last, path):
+    for moment in moments(last, path, lambda: found["old"]):
         job, owner, before = Counting(), process_of(path), contents(path)
         snapshot = Snapshot(job, "--gpu-only", path=path)
         time.sleep(moment)
@@ -91,7 +91,7 @@ def commands_killed_at_any_moment():
     """What they had asked for is seen through."""
     path, job = folder(), Counting()
     codes = set()
-    for moment in moments(job, path):
+    for moment in moments(job, path, lambda: -signal.SIGKILL in codes):
         snapshot = Snapshot(job, "--gpu-only", path=path)
         time.sleep(moment)
         snapshot.process.kill()
