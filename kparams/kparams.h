@@ -139,8 +139,8 @@ int kp_image_find(struct kp_image *image, const char *name, const struct kp_kern
 		  struct kp_error *err);
 
 /*
- * Find the next container in a file's contents at or after *@offset, which must be even, as places
- * in archives (ar) are. True with its *@offset and *@length (headers included), false where there
+ * Find the next container in a file's contents at or after *@offset, at an even place, as those in
+ * archives (ar) are. True with its *@offset and *@length (headers included), false where there
  * are no more. Contents of containers are skipped, not searched.
  */
 bool kp_container_next(const void *data, size_t size, size_t *offset, size_t *length);

@@ -214,7 +214,7 @@ static void list_containers(struct listing *list, struct source *source)
 		} else {
 			list_fatbin(list, source, fatbin, offset);
 		}
-		offset = (offset + length + 1) & ~(size_t)1;
+		offset += length;
 	}
 }
 

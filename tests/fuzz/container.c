@@ -12,7 +12,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	while (kp_container_next(data, size, &offset, &length)) {
 		if (!kp_fatbin_open(data + offset, length, &fatbin, &err))
 			fuzz_fatbin(fatbin);
-		offset = (offset + length + 1) & ~(size_t)1;
+		offset += length;
 	}
 	return 0;
 }

@@ -81,7 +81,7 @@ static struct kp_image *largest_image(const uint8_t *data, size_t size, const ui
 		kp_fatbin_close(drop);
 		if (!best || best->fatbin != fatbin)
 			kp_fatbin_close(fatbin);
-		offset = (offset + length + 1) & ~(size_t)1;
+		offset += length;
 	}
 	return best;
 }

@@ -190,7 +190,7 @@ static void print_cost(const struct library *lib)
 	for (n = 0; kp_container_next(lib->data, lib->size, &offset, &length); n++) {
 		containers[n][0] = offset;
 		containers[n][1] = length;
-		offset = (offset + length + 1) & ~(size_t)1;
+		offset += length;
 	}
 	start = now();
 	n = read_one_arch(lib, containers);
@@ -211,7 +211,7 @@ static bool check_library(struct library *lib, size_t least)
 
 	while (kp_container_next(lib->data, lib->size, &offset, &length)) {
 		read_container(lib, lib->data + offset, length);
-		offset = (offset + length + 1) & ~(size_t)1;
+		offset += length;
 	}
 	printf("# %s: %zu containers, %zu images (%zu LTO-IR, not read), %zu kernels, %zu compared "
 	       "with PTX, %zu faults, %.1f s\n",
