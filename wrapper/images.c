@@ -271,19 +271,17 @@ static void image_set_data(struct image *image, const void *data)
 		pr_warn("an image that cannot be read: %s", err.text);
 		return;
 	}
-	if (wrapped && is_mapped(data, WRAPPER_SIZE, false) && use_mapped(image, container, size)) {
-		image->data = data;
-		return;
-	}
-	data = container;
-	if (!use_mapped(image, data, size)) {
+	if (use_mapped(image, container, size)) {
+		wrapped = wrapped && is_mapped(data, WRAPPER_SIZE, false);
+	} else {
 		image->copy = malloc(size);
 		if (!image->copy)
 			return;
-		data = memcpy(image->copy, data, size);
+		container = memcpy(image->copy, container, size);
+		wrapped = false;
 	}
-	image->data = data;
-	image->size = size;
+	image->data = wrapped ? data : container;
+	image->size = wrapped ? 0 : size;
 }
 
 static void image_set_file(struct image *image, const char *path)

@@ -21,8 +21,8 @@
  *
  * A container in what the loader mapped, and cannot be written, is used where it lies, for as long as
  * its library is loaded; others are copied, since the driver lets the program free them, or use the
- * place for others, after the load. Until a kernel of an image is
- * launched nothing of it is read.
+ * place for others, after the load. Until a kernel of an image that is not copied is launched,
+ * nothing but its beginning is read.
  *
  * Locking: one mutex, and calls into the real driver are made without it. images_layout() takes it
  * only where it does not know the kernel yet: handles are in a table of chains whose links are
