@@ -298,11 +298,13 @@ static bool run(struct criu *criu, const char *verb, const char *images, pid_t j
 	return false;
 }
 
-/* What a run left there that failed. */
-static bool empty(struct criu *criu, const char *images)
+/* Remove what a run left that failed. False where it cannot be repeated. */
+static bool start_over(struct criu *criu, const char *images)
 {
-	int dir = open_images(criu, images);
+	int dir;
 
+	remove_work(criu);
+	dir = open_images(criu, images);
 	if (dir < 0)
 		return false;
 	snapshot_dir_empty(dir);
@@ -319,17 +321,14 @@ bool criu_dump(struct criu *criu, const char *images, pid_t pid, bool stop)
 				    GHOST_SIZE,
 				    stop ? "--leave-stopped" : "--leave-running",
 				    NULL};
+	int left = RETRIES;
 	bool done;
 
 	snprintf(number, sizeof(number), "%d", pid);
 	progress_begin("CRIU writes");
-	done = run(criu, "dump", images, pid, args);
-	for (int i = 0; i < RETRIES && !done && strstr(criu->why, CONNECTED); i++) {
-		remove_work(criu);
-		if (!empty(criu, images))
-			break;
+	do
 		done = run(criu, "dump", images, pid, args);
-	}
+	while (!done && left-- && strstr(criu->why, CONNECTED) && start_over(criu, images));
 	progress_end();
 	return done;
 }
