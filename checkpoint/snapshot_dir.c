@@ -16,8 +16,7 @@
 
 #define HEAD_SIZE 4096
 
-/* The entries of a folder from its beginning; to be closed. NULL with errno on failure. */
-static DIR *list(int dir)
+DIR *snapshot_dir_list(int dir)
 {
 	int fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	DIR *entries = fd < 0 ? NULL : fdopendir(fd);
@@ -171,7 +170,7 @@ static int check_manifests(int dir, const char *part, pid_t pid, struct snapshot
 static int check_entries(int dir, pid_t pid, struct snapshot_error *error)
 {
 	char part[SNAPSHOT_NAME_SIZE] = "";
-	DIR *entries = list(dir);
+	DIR *entries = snapshot_dir_list(dir);
 	struct dirent *entry;
 	enum snapshot_kind kind;
 	uint32_t number;
@@ -231,7 +230,7 @@ void snapshot_dir_close(int dir)
 
 int snapshot_dir_numbers(int dir, uint32_t count, uint32_t *first, struct snapshot_error *error)
 {
-	DIR *entries = list(dir);
+	DIR *entries = snapshot_dir_list(dir);
 	struct dirent *entry;
 	enum snapshot_kind kind;
 	uint32_t number, next = 1;
@@ -260,7 +259,7 @@ int snapshot_dir_commit(int dir, struct snapshot_error *error)
 
 void snapshot_dir_empty(int dir)
 {
-	DIR *entries = list(dir);
+	DIR *entries = snapshot_dir_list(dir);
 	struct dirent *entry;
 
 	while (entries && (entry = readdir(entries)))
@@ -286,7 +285,7 @@ void snapshot_dir_clean(int dir,
 			bool (*wanted)(const void *arg, enum snapshot_kind kind, uint32_t number),
 			const void *arg)
 {
-	DIR *entries = list(dir);
+	DIR *entries = snapshot_dir_list(dir);
 	struct dirent *entry;
 	enum snapshot_kind kind;
 	uint32_t number;

@@ -10,6 +10,7 @@
  */
 #include "checkpoint/snapshot_format.h"
 
+#include <dirent.h>
 #include <sys/types.h>
 
 /*
@@ -42,6 +43,9 @@ int snapshot_dir_numbers(int dir, uint32_t count, uint32_t *first, struct snapsh
 
 /* Make manifest.new, which is written and synced, the manifest. */
 int snapshot_dir_commit(int dir, struct snapshot_error *error);
+
+/* The entries of a folder from its beginning; to be closed. NULL with errno on failure. */
+DIR *snapshot_dir_list(int dir);
 
 /* Remove all files of a folder. */
 void snapshot_dir_empty(int dir);

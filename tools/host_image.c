@@ -2,10 +2,10 @@
 #include "tools/host_image.h"
 
 #include "checkpoint/json_out.h"
+#include "checkpoint/snapshot_dir.h"
 #include "checkpoint/snapshot_io.h"
 #include "checkpoint/workers.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
@@ -104,7 +104,7 @@ static int add_entry(struct listing *l, const char *name)
 /* The names, but for that of the list itself. */
 static int read_names(struct listing *l)
 {
-	DIR *dir = fdopendir(openat(l->folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+	DIR *dir = snapshot_dir_list(l->folder);
 	struct dirent *found;
 	int ret = dir ? 0 : -errno;
 

@@ -15,9 +15,7 @@
 #include "tools/snapshot_manifest.h"
 #include "tools/tree.h"
 
-#include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <getopt.h>
 #include <libgen.h>
 #include <limits.h>
@@ -136,8 +134,7 @@ static int check_gpus_and_image(struct restoring *r)
 /* The ids of all processes and threads: CRIU's image has a file for each, and for the job's. */
 static int check_ids(const struct restoring *r, int folder)
 {
-	int copy = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	DIR *dir = copy < 0 ? NULL : fdopendir(copy);
+	DIR *dir = snapshot_dir_list(folder);
 	struct dirent *found;
 	int ret = EXIT_DONE;
 	bool whole = false;
@@ -145,8 +142,6 @@ static int check_ids(const struct restoring *r, int folder)
 
 	if (!dir) {
 		complain("%s: %s", r->path, strerror(errno));
-		if (copy >= 0)
-			close(copy);
 		return EXIT_FAILED;
 	}
 	while (!ret && (found = readdir(dir)))

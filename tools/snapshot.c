@@ -362,8 +362,9 @@ static bool has_another(struct taking *t, int dir, const char *manifest)
 }
 
 /*
- * Nobody holds the folder's lock for a job that CRIU, or somebody else, has stopped. An exit code; a
- * folder that cannot be read is the writer's to refuse.
+ * Nobody holds the folder's lock between a job's writing and CRIU, nor for a job that is stopped, which
+ * the writer refuses as well; here it is named before anything is asked of the other job. An exit
+ * code; a folder that cannot be read is the writer's to refuse.
  */
 static int check_folder(struct taking *t)
 {
