@@ -49,9 +49,10 @@ DRIVER_OBJS  := $(filter-out %_main.o %/runtime.o,$(call c_objects,vmem/*.c chec
 		$(KPARAMS_OBJS) $(OBJ)/gen/calls.o $(OBJ)/gen/trace_calls.o
 RUNTIME_OBJS := $(call c_objects,wrapper/find.c vmem/log.c)
 # What the command needs to read snapshots and to hold the machine against them.
-SNAPSHOT_OBJS := $(call c_objects,$(addprefix checkpoint/,snapshot_codec.c snapshot_dir.c snapshot_format.c \
-		 snapshot_index.c snapshot_io.c snapshot_queue.c snapshot_read.c hash.c json_out.c buildid.c nvml.c workers.c))
-COMMAND_OBJS := $(call c_objects,tools/*.c checkpoint/rundir.c checkpoint/hostmem.c wrapper/find.c vmem/log.c) \
+SNAPSHOT_OBJS := $(call c_objects,$(addprefix checkpoint/,rundir.c snapshot_codec.c snapshot_dir.c snapshot_format.c \
+		 snapshot_index.c snapshot_io.c snapshot_queue.c snapshot_read.c hash.c json_out.c buildid.c nvml.c workers.c) \
+		 vmem/log.c)
+COMMAND_OBJS := $(call c_objects,tools/*.c checkpoint/hostmem.c wrapper/find.c) \
 		$(SNAPSHOT_OBJS) \
 		$(KPARAMS_OBJS)
 SIM_OBJS     := $(call c_objects,$(filter-out tests/sim/simsmi.c tests/sim/test_%,$(wildcard tests/sim/*.c)))
@@ -217,7 +218,7 @@ $(O)/tests/unit/test_kparams_%: $(OBJ)/tests/unit/test_kparams_%.o $(KPARAMS_OBJ
 
 # A part of the command.
 $(O)/tests/unit/test_tools_criu_files: $(call c_objects,checkpoint/snapshot_io.c checkpoint/snapshot_format.c checkpoint/hash.c)
-$(O)/tests/unit/test_tools_outside: $(call c_objects,tools/tree.c tools/host.c tools/format.c)
+$(O)/tests/unit/test_tools_outside: $(call c_objects,tools/tree.c tools/host.c tools/format.c checkpoint/rundir.c vmem/log.c)
 $(O)/tests/unit/test_tools_%: $(OBJ)/tests/unit/test_tools_%.o $(OBJ)/tools/%.o
 	$(call say,LD,$@)
 	@mkdir -p $(@D)

@@ -266,32 +266,38 @@ void rundir_make_id(uint64_t seed, char id[RUNDIR_ID_SIZE])
 	snprintf(id, RUNDIR_ID_SIZE, "%c%05x", 'a' + first, rest);
 }
 
-/* Field 22 of stat, the 20th after the name. */
-uint64_t rundir_start_time(pid_t pid)
+bool rundir_process(pid_t pid, struct rundir_process *process)
 {
-	char buf[1024], state, *p;
-	uint64_t start;
-	long threads;
+	char buf[1024], *p;
 	ssize_t len;
 	int fd;
 
 	snprintf(buf, sizeof(buf), "/proc/%d/stat", pid);
 	fd = open(buf, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
-		return 0;
+		return false;
 	len = read(fd, buf, sizeof(buf) - 1);
 	close(fd);
 	if (len <= 0)
-		return 0;
+		return false;
 	buf[len] = '\0';
+	/* proc(5) has the format. The name, in brackets, may have brackets and spaces itself. */
 	p = strrchr(buf, ')');
-	if (!p || sscanf(p + 1,
-			 " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %ld "
-			 "%*d %" SCNu64,
-			 &state, &threads, &start) != 3)
+	return p &&
+	       sscanf(p + 1,
+		      " %c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %ld "
+		      "%*d %" SCNu64,
+		      &process->state, &process->parent, &process->threads, &process->start) == 4;
+}
+
+uint64_t rundir_start_time(pid_t pid)
+{
+	struct rundir_process p;
+
+	if (!rundir_process(pid, &p))
 		return 0;
 	/* A zombie is there until its parent waits for it. With threads it is only its main one. */
-	return (state == 'Z' || state == 'X') && threads < 2 ? 0 : start;
+	return (p.state == 'Z' || p.state == 'X') && p.threads < 2 ? 0 : p.start;
 }
 
 void rundir_job_id(char id[RUNDIR_ID_SIZE])

@@ -19,6 +19,7 @@
  *
  * Nothing here keeps state or prints, but for the errors of rundir_listen().
  */
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -76,6 +77,16 @@ void rundir_unlock(int fd);
  * can not mistake an id for a PID.
  */
 void rundir_make_id(uint64_t seed, char id[RUNDIR_ID_SIZE]);
+
+struct rundir_process {
+	char state; /* as in ps(1), 'T' where it is stopped */
+	pid_t parent;
+	long threads;
+	uint64_t start; /* clock ticks since boot */
+};
+
+/* What the kernel says of a process or thread. False where there is none. */
+bool rundir_process(pid_t pid, struct rundir_process *process);
 
 /* When @pid was started, in clock ticks since boot; 0 where there is none, or it has ended. */
 uint64_t rundir_start_time(pid_t pid);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/snapshot_dir.h"
 #include "checkpoint/protocol.h"
+#include "checkpoint/rundir.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -110,17 +111,9 @@ static void read_head(int dir, const char *manifest, char head[HEAD_SIZE])
 
 static bool is_stopped(pid_t pid)
 {
-	char text[512] = "", *name_end;
-	FILE *file;
+	struct rundir_process p;
 
-	snprintf(text, sizeof(text), "/proc/%d/stat", pid);
-	file = fopen(text, "re");
-	if (!file || !fgets(text, sizeof(text), file))
-		text[0] = '\0';
-	if (file)
-		fclose(file);
-	name_end = strrchr(text, ')');
-	return name_end && (!strncmp(name_end, ") T", 3) || !strncmp(name_end, ") t", 3));
+	return rundir_process(pid, &p) && (p.state == 'T' || p.state == 't');
 }
 
 /*

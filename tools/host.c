@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/host.h"
 
+#include "checkpoint/rundir.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <linux/membarrier.h>
@@ -30,15 +32,12 @@ int host_read_line(const char *path, char *buf, size_t size)
 
 char host_process(pid_t pid, pid_t *parent)
 {
-	char path[64], line[512], state;
-	const char *end;
+	struct rundir_process process;
 
-	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
-	/* proc(5) has the format. The name, in brackets, may have brackets and spaces itself. */
-	if (host_read_line(path, line, sizeof(line)) || !(end = strrchr(line, ')')) ||
-	    sscanf(end + 1, " %c %d", &state, parent) != 2)
+	if (!rundir_process(pid, &process))
 		return 0;
-	return state;
+	*parent = process.parent;
+	return process.state;
 }
 
 bool host_same_ids(pid_t pid)
