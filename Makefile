@@ -254,8 +254,10 @@ $(O)/tests/sim/test_%: $(OBJ)/tests/sim/test_%.o
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $^ $$(pkg-config --libs check) -ldl -pthread -o $@
 
+PROGRAM_HEADERS := $(wildcard tests/programs/*.h)
+
 # Programs that use CUDA are linked as users link theirs: against the toolkit's stub.
-$(O)/tests/programs/%: tests/programs/%.c | $(O)/.deps
+$(O)/tests/programs/%: tests/programs/%.c $(PROGRAM_HEADERS) | $(O)/.deps
 	$(call say,CC,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) -std=gnu11 -D_GNU_SOURCE -I. -I$(CUDA_HOME)/include $(CFLAGS) $(SANFLAGS) $(WARN) $< \
@@ -273,20 +275,20 @@ $(O)/tests/preload/%.so: tests/preload/%.c | $(O)/.deps
 	$(Q)$(CC) -std=gnu11 -D_GNU_SOURCE -I$(CUDA_HOME)/include $(CFLAGS) $(WARN) -fvisibility=hidden -fPIC -shared $< -o $@
 
 # A CUDA 12 program needs no CUDA 12 toolkit here: it is linked to our face of that runtime.
-$(O)/tests/programs/runtime12: tests/programs/runtime12.c $(LIBDIR)/libcudart.so.12
+$(O)/tests/programs/runtime12: tests/programs/runtime12.c $(LIBDIR)/libcudart.so.12 $(PROGRAM_HEADERS)
 	$(call say,CC,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) -std=gnu11 -D_GNU_SOURCE -I. -I$(CUDA_HOME)/include $(CFLAGS) $(SANFLAGS) $(WARN) \
-		$^ -o $@
+		$(filter-out %.h,$^) -o $@
 
 NVCC_ARCH := -gencode arch=compute_75,code=[sm_75,compute_75] -gencode arch=compute_90,code=sm_90
 NVCC_LIBS  = $(if $(findstring cublas,$*),-lcublas) $(if $(findstring cufft,$*),-lcufft)
-$(O)/tests/%: tests/%.cu | $(O)/.deps
+$(O)/tests/%: tests/%.cu $(PROGRAM_HEADERS) | $(O)/.deps
 	$(call say,NVCC,$@)
 	@mkdir -p $(@D)
 	$(Q)$(NVCC) -O2 -std=c++17 $(NVCC_ARCH) -I. $< $(NVCC_LIBS) -o $@
 
-$(O)/tests/programs/static_rt $(O)/tests/programs/dynamic_rt: tests/programs/runtime.cu | $(O)/.deps
+$(O)/tests/programs/static_rt $(O)/tests/programs/dynamic_rt: tests/programs/runtime.cu $(PROGRAM_HEADERS) | $(O)/.deps
 	$(call say,NVCC,$@)
 	@mkdir -p $(@D)
 	$(Q)$(NVCC) -O2 -std=c++17 $(NVCC_ARCH) -I. \
