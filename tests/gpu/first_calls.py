@@ -15,7 +15,7 @@ def said(job, what):
 
 def one_call(job, name):
     job.pause()
-    job.process.stdin.write("\n")
+    job.tell()
     job.until(lambda: name in said(job, "calling"), 10, f"the job comes to {name}")
     time.sleep(0.03)
     check(name in NEVER_WAIT or name not in said(job, "returned"), f"{name} did not wait")
@@ -33,7 +33,7 @@ def first_calls(release, **env):
             break
         one_call(job, said(job, "ready")[done])
         done += 1
-    job.process.stdin.write("\n")
+    job.tell()
     job.result()
     check(done >= 40, f"only {done} calls were made")
 

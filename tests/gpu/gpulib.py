@@ -157,7 +157,9 @@ def jobs():
 
 
 class Job:
-    """A running program. Its stdout is read line by line as it comes."""
+    """A running program. Its stdout is read line by line as it comes. A test program that has made
+    all its steps waits for the end of stdin, which wait_end() brings.
+    """
     alive = []
 
     def __init__(self, program, *args, mode="run", name=None, env=None):
@@ -166,9 +168,10 @@ class Job:
         self.lines = []
         self.said = ""      # by cudaw pause
         self.errors = tempfile.TemporaryFile()
-        self.process = subprocess.Popen(command, env={**environment, **(env or {})}, text=True,
+        self.process = subprocess.Popen(command, text=True, bufsize=1,
+                                        env={**environment, "STEP_LINGER": "1", **(env or {})},
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                        stderr=self.errors, bufsize=1)
+                                        stderr=self.errors)
         self.pid = self.process.pid     # cudaw run becomes the program, so this is the job
         self.reader = threading.Thread(target=self.read, daemon=True)
         self.reader.start()
@@ -234,16 +237,26 @@ class Job:
             self.send(signal.SIGUSR2)
             self.wait_state("running")
 
+    def tell(self):
+        """Give it the line on stdin that it waits for."""
+        self.process.stdin.write("\n")
+
     def check_still(self, seconds=0.2):
-        """It makes no step. One is let pass: its GPU work may have been done before the pause."""
-        time.sleep(0.02)
-        before = self.steps()
-        time.sleep(seconds)
-        check(self.steps() <= before + 1, f"{self.program} goes on while it is paused")
+        """It makes no step. One is let pass: its GPU work may have been done before the pause. What
+        it printed before may come late, but not again and again.
+        """
+        for _ in range(3):
+            time.sleep(0.02)
+            before = self.steps()
+            time.sleep(seconds)
+            if self.steps() <= before + 1:
+                return
+        raise Failure(f"{self.program} goes on while it is paused")
 
     def wait_end(self, timeout=60):
         """Returns its exit status, as subprocess counts it."""
         timeout *= PATIENCE
+        self.process.stdin.close()
         try:
             status = self.process.wait(timeout)
         except subprocess.TimeoutExpired:

@@ -58,11 +58,12 @@ def a_burst_of_signals():
 
 def before_the_first_cuda_call():
     """The job does not die of the signal; it is held where it begins to use the GPU."""
-    job = Job("counter", "--mib", 256, "--start-ms", 1000, *ENDLESS)
-    time.sleep(0.5)
-    check(not job.ended(), "the job is gone before the signal")
+    job = Job("counter", "--mib", 256, "--start-line", 1, *ENDLESS)
+    job.wait_line("before CUDA")
     job.send(signal.SIGUSR1)
-    time.sleep(3)
+    time.sleep(0.5)     # nobody answers to it yet
+    job.tell()
+    time.sleep(2)
     check(not job.ended(), "the job died of the signal")
     check(job.steps() <= 1, f"the job made {job.steps()} steps though it was told to pause")
     job.send(signal.SIGUSR2)

@@ -13,6 +13,7 @@ from gpulib import (BUILD, SCRATCH, Job, check, cudaw_ok, equal, faces, figure, 
                     seeded, until)
 
 PAUSES, PROGRAM, ARGS = int(sys.argv[1]), sys.argv[2], sys.argv[3:]
+STEPS = int(ARGS[ARGS.index("--steps") + 1])
 RELEASE = "all"
 LOG = os.path.join(SCRATCH, "log")
 TAKER = {"LD_PRELOAD": os.path.join(BUILD, "tests", "preload", "taker.so"), "TAKER_DIR": SCRATCH}
@@ -74,7 +75,7 @@ def memory_moves():
     rng = seeded()
     moved = 0
     for i in range(PAUSES):
-        job.wait_steps(job.steps() + rng.randint(1, 3), timeout=120)
+        job.wait_steps(min(STEPS, job.steps() + rng.randint(1, 3)), timeout=120)
         moved += pause(job, moving=i % 2 == 0)
     same_lines(job.result(timeout=240), native, "with translated addresses")
     figure("moved", moved, "regions")

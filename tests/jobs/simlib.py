@@ -130,11 +130,6 @@ def paused_and_resumed(job, times=1, by="command"):
         job.resume(by)
 
 
-def tell(job):
-    """Give the job the line on stdin that it waits for."""
-    job.process.stdin.write("\n")
-
-
 def ask(job, verb, state, works=lambda: None):
     """Ask for it until it is so, twice at most; returns what was said on the way. A job that runs
     on after a failed pause must pass works()."""

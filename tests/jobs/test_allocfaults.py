@@ -9,7 +9,7 @@ import mmap
 import os
 import struct
 
-from simlib import SANITIZED, SCRATCH, TSAN, ask, each, tell, unsanitized
+from simlib import SANITIZED, SCRATCH, TSAN, ask, each, unsanitized
 from gpulib import BUILD, Failure, Group, Job, check, equal, faces, main
 
 HOLD = os.path.join(BUILD, "tests", "programs", "hold")
@@ -71,7 +71,7 @@ def holding(release, procs=None):
 
 def verify(job):
     rounds = job.lines.count(RIGHT)
-    tell(job)
+    job.tell()
     job.until(lambda: job.lines.count(RIGHT) > rounds, 20, "the job has verified its memory")
 
 

@@ -6,7 +6,7 @@ capture; and what many of them leave behind.
 import os
 import time
 
-from simlib import SANITIZED, errors_of_cudaw, gpus_used, not_by_tsan, paused_and_resumed, tell
+from simlib import SANITIZED, errors_of_cudaw, gpus_used, not_by_tsan, paused_and_resumed
 from gpulib import Job, check, cudaw, equal, main, same_lines, seeded
 from leaks import check_no_leak, settled
 
@@ -94,7 +94,7 @@ def captures_that_end_with_their_owner():
         job = Job("frees", case)
         job.wait_line("holding")
         paused_and_resumed(job)
-        tell(job)
+        job.tell()
         check("right" in job.result(), f"frees {case}")
 
 
@@ -104,7 +104,7 @@ def each_thread_has_a_stream_of_its_own():
     job.wait_line("holding")
     done = cudaw("pause", "--timeout", 1, job.pid)
     equal(done.returncode, 5, "the exit code of cudaw pause --timeout 1")
-    tell(job)
+    job.tell()
     check("right" in job.result(), "the capture was broken")
 
 
@@ -118,7 +118,7 @@ def native_addressing():
         job.wait_line("holding")
         equal(unmanaged(job) > 0, value == "native", f"memory is unmanaged with {value}")
         paused_and_resumed(job)
-        tell(job)
+        job.tell()
         check("every byte right" in job.result(), "the job did not verify its memory")
         found = errors_of_cudaw(job)
         equal(len(found), len(expected), f"the number of messages in {found}")
@@ -129,7 +129,7 @@ def a_release_that_fails_is_not_counted():
     job = Job("frees", "release", env={"CUDAW_SIM_FAULT": "cuMemRelease:1:1"})
     job.wait_line("holding")
     equal(unmanaged(job), 2 << 20, "the unmanaged bytes")
-    tell(job)
+    job.tell()
     check("right" in job.result(), "frees release")
 
 
@@ -147,7 +147,7 @@ def nothing_leaks():
     paused_and_resumed(job, 50)
     # A copy of the job's 16 MiB would show.
     check_no_leak(before, settled(job.pid), 400, 8, counted_by_us=not SANITIZED)
-    tell(job)
+    job.tell()
     check("every byte right" in job.result(), "the job did not verify its memory")
 
 

@@ -7,7 +7,7 @@ is right in the end. Checksums are on, so that their calls fail too, but for TSa
 import collections
 import os
 
-from simlib import SCRATCH, TSAN, ask, each, tell
+from simlib import SCRATCH, TSAN, ask, each
 from gpulib import Job, check, main
 
 COUNTS = os.path.join(SCRATCH, "counts")
@@ -31,7 +31,7 @@ def count_calls(paused):
     if paused:
         job.pause()
         job.resume()
-    tell(job)
+    job.tell()
     job.result()
     with open(COUNTS, encoding="ascii") as file:
         return collections.Counter({name: int(count) for name, count in map(str.split, file)})
@@ -42,7 +42,7 @@ def one_fault(name, nth, error):
     job = holding(CUDAW_SIM_FAULT=f"{name}:{nth}:{error}")
     try:
         said = ask(job, "pause", "paused") + ask(job, "resume", "running")
-        tell(job)
+        job.tell()
         check("every byte right" in job.result(timeout=20), "the job did not verify its memory")
         return "UNKNOWN" in said or "failed" in said
     finally:

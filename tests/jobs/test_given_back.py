@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """A resume that fails, or is given up half way, gives back what GPU memory it had: paused is paused."""
-from simlib import MIB, TSAN, gpus_used, tell
+from simlib import MIB, TSAN, gpus_used
 from gpulib import Job, cudaw, cudaw_ok, equal, main
 
 RESTS = {"all": 0, "memory": 64 * MIB}      # the context is left with the latter
@@ -17,7 +17,7 @@ def holding(release, **env):
 
 def goes_on(job):
     cudaw_ok("resume", job.pid)
-    tell(job)
+    job.tell()
     job.wait_line("hold: every byte right")
     job.process.stdin.close()
     job.result()

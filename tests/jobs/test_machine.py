@@ -11,7 +11,7 @@ import sys
 import tempfile
 
 from simlib import REPOSITORY, SIM_DIR, errors_of_cudaw, unsanitized
-from gpulib import (BUILD, MODES, RUNTIME_DIR, SCRATCH, Job, Skip, check, cudaw, equal, faces, main,
+from gpulib import (BUILD, MODES, RUNTIME_DIR, SCRATCH, Job, Skip, check, equal, faces, main,
                     until)
 
 TOOLKIT = os.path.join(os.environ.get("CUDA_HOME", "/usr/local/cuda"), "lib64")
@@ -103,12 +103,13 @@ def maps(pid):
 
 def a_program_that_never_uses_cuda():
     """Not even one that is linked to libcuda.so.1: no thread, no socket, no driver."""
-    job = Job("counter", "--start-ms", 1500, *ENDLESS)
-    until(lambda: "libcuda.so.1" in maps(job.pid), 5, "our library is loaded")
+    job = Job("counter", "--start-line", 1, *ENDLESS)
+    job.wait_line("before CUDA")
     check(faces() in maps(job.pid), "the library that is loaded is not ours")
     check(SIM_DIR not in maps(job.pid), "the real driver is loaded before the first CUDA call")
     equal(os.listdir(f"/proc/{job.pid}/task"), [str(job.pid)], "the threads before it")
     check(not os.path.exists(os.path.join(RUNTIME_DIR, f"{job.pid}.sock")), "there is a socket")
+    job.tell()
     job.wait_line("step 1")
     check(SIM_DIR in maps(job.pid), "the driver is not loaded after it, so this shows nothing")
     job.finish()

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Where a pause puts the memory, on the simulated driver; and a copy that loses data in silence."""
-from simlib import shared, tell
+from simlib import shared
 from gpulib import Job, check, cudaw, equal, main
 
 
@@ -15,7 +15,7 @@ def lost_data_is_found():
     check("came back different" in done.stderr, f"stderr does not say why: {done.stderr!r}")
     equal(job.state(), "failed", "the state after it")
     job.resume()
-    tell(job)
+    job.tell()
     check("every byte right" in job.result(), "the job did not verify its memory")
 
 

@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 from simlib import errors_of_cudaw, shared, unsanitized
 from gpulib import SCRATCH, Job, Skip, base_environment, check, equal, faces, jobs, main
@@ -157,8 +156,8 @@ def a_set_uid_program():
 
 def exit_while_paused_before_cuda():
     """Told to pause and to end before its first CUDA call, a program ends as it would."""
-    job = Job("counter", "--start-ms", 500, "--steps", 1000000, "--step-ms", 5)
-    time.sleep(0.2)
+    job = Job("counter", "--start-line", 1, "--steps", 1000000, "--step-ms", 5)
+    job.wait_line("before CUDA")
     job.send(signal.SIGUSR1)
     job.send(signal.SIGTERM)
     equal(job.wait_end(10), -signal.SIGTERM, "the exit status")

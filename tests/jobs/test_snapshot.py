@@ -8,7 +8,7 @@ import shutil
 import signal
 import time
 
-from simlib import MIB, not_by_tsan, tell
+from simlib import MIB, not_by_tsan
 from gpulib import Job, check, cudaw, cudaw_ok, equal, main, until
 from snapshotjobs import LARGE_MIB, ask, contents, counter, finish, folder, told
 
@@ -53,7 +53,7 @@ def the_second_one_writes_what_changed():
                   f"verify {verify}, full {full}: totals are {totals}")
             cudaw_ok("verify", path)
             job.resume("signal")
-        tell(job)
+        job.tell()
         job.result()
 
 

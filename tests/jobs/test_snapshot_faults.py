@@ -8,7 +8,7 @@ import collections
 import os
 import tempfile
 
-from simlib import SCRATCH, TSAN, tell
+from simlib import SCRATCH, TSAN
 from gpulib import Job, check, cudaw, cudaw_ok, equal, main
 
 COUNTS = os.path.join(SCRATCH, "counts")
@@ -36,7 +36,7 @@ def count_calls(snapshots):
     path = os.path.join(tempfile.mkdtemp(dir=SCRATCH), "snapshot")
     for _ in range(snapshots):
         equal(snapshot(job, path).returncode, 0, "the exit code of a snapshot without faults")
-    tell(job)
+    job.tell()
     job.result()
     with open(COUNTS, encoding="ascii") as file:
         return collections.Counter({name: int(count) for name, count in map(str.split, file)})
@@ -56,7 +56,7 @@ def one_fault(name, nth):
             check(done.returncode == 1, f"the state is {job.state()}, and nobody was told")
             job.resume()
         equal(snapshot(job, path).returncode, 0, "the exit code of a third snapshot")
-        tell(job)
+        job.tell()
         check("every byte right" in job.result(timeout=20), "the job did not verify its memory")
         return done.returncode == 1
     finally:

@@ -10,7 +10,7 @@ import struct
 import subprocess
 import time
 
-from simlib import MIB, SCRATCH, not_by_tsan, tell, unsanitized
+from simlib import MIB, SCRATCH, not_by_tsan, unsanitized
 from gpulib import (BUILD, CUDAW, Group, Job, Skip, base_environment, check, cudaw, cudaw_ok, equal,
                     main)
 from restorelib import WAITS, pretended_criu
@@ -79,7 +79,7 @@ def the_gpu_tells_what_changed():
           (0, first["totals"]["written"]), "bytes written, and as before")
     equal([name for name in contents(path) if name.startswith("data-")],
           [name for name in kept if name.startswith("data-")], "the data files")
-    tell(job)
+    job.tell()
     check("every byte right" in job.result(), "the job did not verify its memory")
 
 
@@ -113,7 +113,7 @@ def what_was_changed_is_written_anew():
               f"{written} bytes of {all_of_it} are written after {how}")
     again = taken(job, path, "--incremental")
     equal(again["totals"]["written"], 0, "bytes written when all is well")
-    tell(job)
+    job.tell()
     check("every byte right" in job.result(), "the job did not verify its memory")
 
 

@@ -8,8 +8,8 @@ import os
 import signal
 import time
 
-from simlib import gpu_used, tell
-from gpulib import BUILD, RUNTIME_DIR, Job, check, cudaw, cudaw_ok, equal, hog, jobs, main, until
+from simlib import gpu_used
+from gpulib import BUILD, RUNTIME_DIR, Failure, Job, check, cudaw, cudaw_ok, equal, hog, jobs, main, until
 
 ENDLESS = ("--steps", 1000000, "--step-ms", 2)
 GPU_MIB, CONTEXT_MIB = 4096, 64     # of the simulated GPU
@@ -31,13 +31,13 @@ def in_a_constructor():
         if before:      # a pause has found what a resume needs
             job.pause()
             job.resume()
-        tell(job)
+        job.tell()
         job.wait_line("constructing")
         time.sleep(0.1)
         job.pause()
         job.resume()
         job.wait_line("constructed")
-        tell(job)
+        job.tell()
         check("every word right" in job.result(), "the job did not verify its memory")
 
 
@@ -56,11 +56,21 @@ def slow():
     return counter(32, CUDAW_SIM_COPY_GBPS="0.13")
 
 
+def caught(job, sig, state, done, undo):
+    """Send the signal until the job is seen in the state, not only once it is done."""
+    for _ in range(10):
+        job.send(sig)
+        job.until(lambda: job.state() in (state, done), 30, f"{job.program} is {state}")
+        if job.state() == state:
+            return job
+        job.wait_state(done)
+        undo()
+    raise Failure(f"{job.program} was never seen {state}")
+
+
 def pausing():
     job = slow()
-    job.send(signal.SIGUSR1)
-    job.wait_state("pausing")
-    return job
+    return caught(job, signal.SIGUSR1, "pausing", "paused", job.resume)
 
 
 def draining():
@@ -74,9 +84,7 @@ def draining():
 def resuming():
     job = slow()
     job.pause()
-    job.send(signal.SIGUSR2)
-    job.wait_state("resuming")
-    return job
+    return caught(job, signal.SIGUSR2, "resuming", "running", job.pause)
 
 
 def waiting():

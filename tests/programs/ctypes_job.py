@@ -7,6 +7,7 @@ handler written in Python, which runs only when the interpreter gets control bac
 """
 import argparse
 import ctypes
+import os
 import signal
 import sys
 import time
@@ -44,6 +45,8 @@ def main():
             raise SystemExit(f"ctypes_job: wrong in step {k + 1}")
         print("step", k + 1, flush=True)
         time.sleep(args.step_ms / 1000)
+    if "STEP_LINGER" in os.environ:     # see step.h
+        sys.stdin.read()
     print("ctypes_job: every step right")
 
 

@@ -8,17 +8,21 @@
  * stdout. What goes to stdout depends on the options alone: a native and a wrapped run are
  * compared line by line. Everything else (addresses, times) goes to stderr.
  *
+ * With STEP_LINGER in the environment a program that has made its steps ends only when stdin does,
+ * so that what is done to a running one always finds it, on a slow machine too.
+ *
  * Options of every program; step_parse() takes more from the program itself:
  *
  *	--steps N	how many steps
  *	--step-ms N	sleep so long after each
- *	--start-ms N	sleep so long before the first CUDA call
+ *	--start-line 1	say "before CUDA", and make the first CUDA call when a line comes on stdin
  *	--term-exit N	on SIGTERM call exit(N) from the handler, as careless programs do
  *
  * SIGINT ends the program after the step it is in; it still verifies and prints its result.
  *
  * The header is C and C++, for the .c and .cu programs.
  */
+#include <errno.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -26,6 +30,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 struct step_option {
 	const char *name;
@@ -34,7 +39,7 @@ struct step_option {
 
 static unsigned long step_count = 50;
 static unsigned long step_ms;
-static unsigned long step_start_ms;
+static unsigned long step_start_line;
 static unsigned long step_term_exit;
 static volatile sig_atomic_t step_told;
 
@@ -76,6 +81,18 @@ static inline double step_seconds(void)
 	return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
+/* Wait for a byte on stdin; returns 0 at its end. Not by stdio: a signal does not fail it for good. */
+static inline int step_wait_byte(void)
+{
+	char byte;
+	ssize_t got;
+
+	do
+		got = read(STDIN_FILENO, &byte, 1);
+	while (got < 0 && errno == EINTR);
+	return got > 0;
+}
+
 static inline void step_on_int(int sig)
 {
 	(void)sig;
@@ -109,7 +126,7 @@ static inline void step_parse(int argc, char **argv, const struct step_option *e
 	const struct step_option common[] = {
 		{"steps", &step_count},
 		{"step-ms", &step_ms},
-		{"start-ms", &step_start_ms},
+		{"start-line", &step_start_line},
 		{"term-exit", &step_term_exit},
 	};
 	const int ncommon = (int)(sizeof(common) / sizeof(common[0]));
@@ -133,13 +150,21 @@ static inline void step_parse(int argc, char **argv, const struct step_option *e
 	signal(SIGINT, step_on_int);
 	if (step_term_exit)
 		signal(SIGTERM, step_on_term);
-	step_sleep_ms(step_start_ms);
+	if (step_start_line) {
+		puts("before CUDA");
+		fflush(stdout);
+		step_wait_byte();
+	}
 }
 
 /* True where step @k (from 0) is still to be done. */
 static inline int step_more(unsigned long k)
 {
-	return k < step_count && !step_told;
+	if (k < step_count)
+		return !step_told;
+	while (getenv("STEP_LINGER") && step_wait_byte())
+		;
+	return 0;
 }
 
 /* Step @k is done. */
