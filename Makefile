@@ -294,8 +294,9 @@ $(O)/tests/programs/static_rt $(O)/tests/programs/dynamic_rt: tests/programs/run
 	$(Q)$(NVCC) -O2 -std=c++17 $(NVCC_ARCH) -I. \
 		-cudart $(if $(findstring dynamic,$@),shared,static) $< -o $@
 
+# A test of a Check program has 4 seconds by default, too few on a loaded machine.
 RUN_TESTS = BUILD=$(abspath $(O)) CUDA_HOME=$(CUDA_HOME) CUDAW_REAL_LIBCUDA=$(abspath $(SIM)) \
-	    $(PYTHON) tests/runner.py
+	    CK_DEFAULT_TIMEOUT=120 $(PYTHON) tests/runner.py
 
 # With sanitizers the face cannot be preloaded, which test_run.py is about, and a driver that crashes
 # or too little address space, in test_doctor.py, is reported by them.

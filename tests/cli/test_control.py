@@ -277,12 +277,12 @@ def on_terminal(*args, columns=100):
 
 
 def copying(_job, connection):
-    """1 GiB in 1.6 s, by the clock also where the machine is busy, after a wait for kernels."""
+    """1 GiB at 0.5 GB/s, by the clock also where the machine is busy, after a wait for kernels."""
     say(connection, "progress drain 0 0")
     time.sleep(0.05)
     begin = time.monotonic()
-    while (passed := time.monotonic() - begin) < 1.6:
-        say(connection, f"progress copy {int(passed / 1.6 * GIB)} {GIB}")
+    while (passed := time.monotonic() - begin) < GIB / 5e8:
+        say(connection, f"progress copy {int(passed * 5e8)} {GIB}")
         time.sleep(0.02)
     say(connection, f"progress copy {GIB} {GIB}", "end ok")
 
@@ -296,13 +296,13 @@ def test_progress_on_a_terminal():
     eq(lines[-1], "\x1b[K")
     # One line, rewritten.
     assert "\n" not in shown
-    assert 3 <= len(lines) <= 16, lines
+    assert 3 <= len(lines) <= 32, lines
     form = rf"pausing {job.pid}: copy (\d+) MiB of 1.0 GiB, (0\.\d) GB/s, (\d+) ms left\x1b\[K"
     found = [match.groups() for line in lines if (match := re.fullmatch(form, line))]
     for mib, rate, left_ms in found:
         left_mib = float(rate) * float(left_ms) / 1.048576
         assert abs(1024 - int(mib) - left_mib) <= 0.1 * left_mib + 2, lines
-    assert any(0.5 <= float(rate) <= 0.9 for _, rate, _ in found), lines
+    assert any(0.4 <= float(rate) <= 0.6 for _, rate, _ in found), lines
     assert first > 1, first
 
 
@@ -311,19 +311,19 @@ def test_progress_of_several_processes_is_summed():
     for _ in range(2):
         FakeJob(folder, answers={"regain": copying})
     _, shown, _ = on_terminal("resume", "abc123")
-    has(shown, "\rresuming 2 processes: copy 1.")
-    has(shown, " of 2.0 GiB, 1.")
+    assert re.search(r"\rresuming 2 processes: copy 1\.\d+ GiB of 2\.0 GiB, (0\.9|1\.[01]) GB/s",
+                     shown), shown
 
 
 def test_progress_while_kernels_run():
     def drain(_job, connection):
-        for _ in range(14):
+        for _ in range(30):
             say(connection, "progress drain 0 0")
             time.sleep(0.1)
         say(connection, "end ok")
 
     job = FakeJob(Folder(), answers={"pause": drain})
-    assert re.search(rf"\rpausing {job.pid}: drain 1\.\d s\x1b", on_terminal("pause", "abc123")[1])
+    assert re.search(rf"\rpausing {job.pid}: drain [123]\.\d s\x1b", on_terminal("pause", "abc123")[1])
 
 
 def test_progress_fits_the_terminal():

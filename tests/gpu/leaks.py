@@ -26,7 +26,7 @@ def settled(pid):
     def still():
         time.sleep(0.1)
         last.append(resources(pid))
-        return last[-1] == last[-2]
+        return last[-3:] == last[-1:] * 3
     return until(lambda: still() and last[-1], 10, "the process has come to rest")
 
 

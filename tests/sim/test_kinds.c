@@ -402,7 +402,7 @@ int main(void)
 	Suite *suite = suite_create("simulated driver: kinds of memory");
 	TCase *tcase = tcase_create("kinds");
 
-	tcase_set_timeout(tcase, 30);
+	tcase_set_timeout(tcase, 120);
 	tcase_add_test(tcase, test_pools);
 	tcase_add_test(tcase, test_graph_memory);
 	tcase_add_test(tcase, test_arrays);

@@ -221,13 +221,35 @@ END_TEST
 
 /* The process checkpoint. */
 
+static pid_t elsewhere;
+
 static void *allocate_elsewhere(void *arg)
 {
 	CUdeviceptr p;
 
+	__atomic_store_n(&elsewhere, gettid(), __ATOMIC_RELEASE);
 	ok(cu.cuCtxSetCurrent(primary));
 	*(CUresult *)arg = cu.cuMemAlloc_v2(&p, 4096);
 	return NULL;
+}
+
+static char state_of_elsewhere(void)
+{
+	char path[64], state;
+	FILE *file;
+
+	snprintf(path, sizeof(path), "/proc/self/task/%d/stat", elsewhere);
+	file = fopen(path, "re");
+	ck_assert_int_eq(fscanf(file, "%*d (%*[^)]) %c", &state), 1);
+	fclose(file);
+	return state;
+}
+
+/* Returns once the other thread waits inside the driver, where it sleeps. */
+static void wait_for_elsewhere(void)
+{
+	while (!__atomic_load_n(&elsewhere, __ATOMIC_ACQUIRE) || state_of_elsewhere() != 'S')
+		usleep(1000);
 }
 
 static void take_checkpoint(void)
@@ -262,7 +284,7 @@ START_TEST(test_checkpoint_keeps_memory_and_holds_calls)
 	ck_assert_int_eq(state, CU_PROCESS_STATE_CHECKPOINTED);
 
 	pthread_create(&thread, NULL, allocate_elsewhere, (void *)&result);
-	usleep(50000);
+	wait_for_elsewhere();
 	ck_assert_int_eq(result, CUDA_ERROR_UNKNOWN);
 	fails(cu.cuCheckpointProcessUnlock(getpid(), NULL), CUDA_ERROR_ILLEGAL_STATE);
 	ok(cu.cuCheckpointProcessRestore(getpid(), NULL));
@@ -283,7 +305,7 @@ START_TEST(test_strict_checkpoint_aborts)
 	open_context();
 	ok(cu.cuCheckpointProcessLock(getpid(), &lock));
 	pthread_create(&thread, NULL, allocate_elsewhere, &result);
-	usleep(100000);
+	wait_for_elsewhere();
 	cu.cuCheckpointProcessCheckpoint(getpid(), NULL);
 }
 END_TEST
@@ -442,7 +464,7 @@ int main(void)
 	Suite *suite = suite_create("simulated driver: memory");
 	TCase *tcase = tcase_create("memory");
 
-	tcase_set_timeout(tcase, 30);
+	tcase_set_timeout(tcase, 120);
 	tcase_add_test(tcase, test_reserve_honours_hint);
 	tcase_add_test(tcase, test_memory_lives_until_released_and_unmapped);
 	tcase_add_test(tcase, test_fresh_memory_is_garbage);

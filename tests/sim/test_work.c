@@ -432,7 +432,7 @@ int main(void)
 	Suite *suite = suite_create("simulated driver: work");
 	TCase *tcase = tcase_create("work");
 
-	tcase_set_timeout(tcase, 30);
+	tcase_set_timeout(tcase, 120);
 	tcase_add_test(tcase, test_stream_runs_behind);
 	tcase_add_test(tcase, test_pageable_copy_is_done_on_return);
 	tcase_add_test(tcase, test_legacy_stream_orders_blocking_streams);

@@ -621,7 +621,7 @@ int main(void)
 	Suite *s = suite_create("kparams_image");
 	TCase *tc = tcase_create("kparams_image");
 
-	tcase_set_timeout(tc, 30);
+	tcase_set_timeout(tc, 120);
 	tcase_add_test(tc, opening_reads_headers);
 	tcase_add_test(tc, finding_takes_what_the_driver_takes);
 	tcase_add_test(tc, wrappers);
