@@ -101,11 +101,11 @@ def nobody_writes_there(path):
     other.finish()
 
 
-# It waits, half a minute at most, until it is let go on.
+# It waits, five minutes at most, until it is let go on.
 WAITS = """
 [ "$1" = --version ] && { echo Version: 4.2; exit; }
 : > "$0.begun"
-for _ in $(seq 1500); do [ -e "$0.go" ] && exit $(cat "$0.go"); sleep 0.02; done
+for _ in $(seq 15000); do [ -e "$0.go" ] && exit $(cat "$0.go"); sleep 0.02; done
 """
 
 

@@ -148,6 +148,20 @@ def ask(job, verb, state, works=lambda: None):
     return done.stderr
 
 
+HOLD = {way: os.path.join(SCRATCH, f"hold-{way}") for way in ("out", "in")}
+HELD = {f"CUDAW_SIM_HOLD_{way.upper()}": path for way, path in HOLD.items()}
+
+
+def hold(way):
+    """The copies off ("out") or onto ("in") the GPU wait, of jobs with HELD in their environment."""
+    with open(HOLD[way], "w", encoding="ascii"):
+        pass
+
+
+def let_go(way):
+    os.unlink(HOLD[way])
+
+
 def errors_of_cudaw(job):
     """What our libraries said on the stderr of the job."""
     return [line for line in job.stderr().splitlines() if line.startswith("cudaw[")]

@@ -7,7 +7,7 @@ import re
 import shutil
 import subprocess
 
-from simlib import shared
+from simlib import HELD, hold, let_go, shared
 from restorelib import Counting, folder, need_criu, nobody_writes_there, refused, stopped
 from detached import Detached
 from gpulib import CUDAW, base_environment, check, cudaw_ok, equal, main, until
@@ -115,17 +115,20 @@ def restored_paused():
 
 def one_that_is_paused_at_once_is_there():
     """It is whoever's pause it was, and not ended, whether the pause came in time or after it."""
-    os.environ["CUDAW_SIM_COPY_GBPS"] = "0.05"
+    os.environ.update(HELD)
     job, path = stopped()
+    hold("in")
     command = subprocess.Popen([CUDAW, "restore", path], env=base_environment(), text=True,
                                stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     until(lambda: job.state() == "resuming", 30, "it begins to go on")
-    cudaw_ok("pause", job.pid)
+    cudaw_ok("pause", "--no-wait", job.pid)
+    let_go("in")
     said = command.communicate(timeout=300)[1]
     equal(job.state(), "paused", f"the state ({said})")
     check(command.returncode == 0 or command.returncode == 1 and f"{job.pid} stays paused" in said,
           f"cudaw restore: {command.returncode}, {said}")
-    del os.environ["CUDAW_SIM_COPY_GBPS"]
+    for name in HELD:
+        del os.environ[name]
     cudaw_ok("resume", job.pid)
     job.finish()
 

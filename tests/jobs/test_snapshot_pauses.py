@@ -12,15 +12,14 @@ import signal
 import subprocess
 import time
 
-from simlib import MIB, SCRATCH, not_by_tsan
+from simlib import HELD, MIB, SCRATCH, hold, let_go, not_by_tsan
 from detached import Detached
-from gpulib import CUDAW, Job, base_environment, check, cudaw, cudaw_ok, equal, hog, main, until
+from gpulib import CUDAW, base_environment, check, cudaw, cudaw_ok, equal, hog, main, until
 from restorelib import Counting, Snapshot, folder, nobody_writes_there, pretended_criu
-from snapshotjobs import ENDLESS, ask, contents, finish, told
+from snapshotjobs import ask, contents, counter, finish, told
 
 os.environ["CUDAW_LOG"] = "warn"
-SLOWLY = {"CUDAW_SIM_COPY_GBPS": "0.1"}     # a pause or a resume of 64 MiB takes 0.7 s
-
+os.environ.update(HELD)
 
 def pause(job, by):
     if by == "signal":
@@ -30,10 +29,14 @@ def pause(job, by):
         cudaw_ok("pause", job.pid)
 
 
-def slow(mib=64):
-    job = Job("counter", "--mib", mib, *ENDLESS, env=SLOWLY)
-    job.wait_steps(3)
-    return job
+def pause_while_held(job, by):
+    """Ask for it while the copies wait; nobody answers before they go on."""
+    if by == "signal":
+        os.kill(job.pid, signal.SIGUSR1)
+    else:
+        cudaw_ok("pause", "--no-wait", job.pid)
+    time.sleep(0.5)
+    let_go("out")
 
 
 def goes_on(job):
@@ -109,10 +112,14 @@ def a_pause_holds_where_criu_fails():
 
 def a_pause_under_way_holds():
     """One that others have asked for, and not a pause of the snapshot's own."""
-    job = slow()
+    job = counter()
+    hold("out")
     cudaw_ok("pause", "--no-wait", job.pid)
     equal(job.state(), "pausing", "the state")
-    check("; it stays paused" in Snapshot(job, "--gpu-only").end(), "it is not said")
+    snapshot = Snapshot(job, "--gpu-only")
+    time.sleep(0.2)     # so that it is most likely there before the pause is done
+    let_go("out")
+    check("; it stays paused" in snapshot.end(), "it is not said")
     equal(job.state(), "paused", "the state")
     job.resume()
     finish(job)
@@ -120,10 +127,11 @@ def a_pause_under_way_holds():
 
 def a_pause_while_it_is_written_holds():
     for by in ("command", "signal"):
-        job = slow()
+        job = counter()
+        hold("out")
         snapshot = Snapshot(job, "--gpu-only")
         job.wait_state("pausing")
-        pause(job, by)
+        pause_while_held(job, by)
         check("; it stays paused" in snapshot.end(), "it is not said")
         equal(job.state(), "paused", "the state")
         cudaw_ok("verify", snapshot.path)
@@ -134,11 +142,12 @@ def a_pause_while_it_is_written_holds():
 def a_pause_holds_where_the_disk_is_full():
     """The snapshot's pause is undone, and the other one done."""
     for by in ("command", "signal"):
-        job = slow()
+        job = counter()
+        hold("out")
         resource.prlimit(job.pid, resource.RLIMIT_FSIZE, (16 * MIB, resource.RLIM_INFINITY))
         snapshot = Snapshot(job, "--gpu-only")
         job.wait_state("pausing")
-        pause(job, by)
+        pause_while_held(job, by)
         check("File too large" in snapshot.end(1), "the reason is not told")
         job.wait_state("paused")
         job.check_still()
@@ -148,10 +157,12 @@ def a_pause_holds_where_the_disk_is_full():
 
 
 def a_pause_while_it_resumes_holds():
-    job = slow()
+    job = counter()
+    hold("in")
     snapshot = Snapshot(job, "--gpu-only")
     job.wait_state("resuming")
-    cudaw_ok("pause", job.pid)
+    cudaw_ok("pause", "--no-wait", job.pid)
+    let_go("in")
     check("; it stays paused" in snapshot.end(), "it is not said")
     equal(job.state(), "paused", "the state")
     job.resume()
@@ -323,9 +334,11 @@ def a_signal_to_end_waits_for_it():
 def a_resume_before_criu_begins_calls_it_off():
     """While the command sleeps the job goes on; what is in its folder is no image of it any more."""
     job = Counting()
+    hold("out")
     with_criu = Snapshot(job)
     until(lambda: job.state() != "running", 10, "it begins")
     os.kill(with_criu.process.pid, signal.SIGSTOP)
+    let_go("out")
     until(lambda: told(job, "snapshot"), 10, "it is written")
     cudaw_ok("resume", job.pid)
     os.kill(with_criu.process.pid, signal.SIGCONT)
@@ -337,11 +350,15 @@ def a_resume_before_criu_begins_calls_it_off():
 
 
 def a_resume_under_way_goes_on_after_it():
-    job = slow()
+    job = counter()
     job.pause()
+    hold("in")
     cudaw_ok("resume", "--no-wait", job.pid)
     equal(job.state(), "resuming", "the state")
-    check("stays paused" not in Snapshot(job, "--gpu-only").end(), "it is said to stay paused")
+    snapshot = Snapshot(job, "--gpu-only")
+    time.sleep(0.2)     # it waits for the resume, most likely
+    let_go("in")
+    check("stays paused" not in snapshot.end(), "it is said to stay paused")
     equal(job.state(), "running", "the state")
     finish(job)
 
@@ -363,7 +380,7 @@ def another_one_waits_for_its_end():
 
 
 def ends_that_make_no_sense():
-    job = slow(16)
+    job = counter(16)
     for request in ("done", "done here"):
         check(ask(job, request)[-1].startswith("end invalid "), f"the answer to {request}")
     equal(ask(job, "done /nowhere")[::2], ["state running", "end ok"], "the answer")
@@ -422,11 +439,13 @@ def a_paused_job_stays_so_when_the_command_is_killed():
 
 
 def what_a_killed_command_asked_for_is_seen_through():
-    job = slow()
+    job = counter()
+    hold("out")
     snapshot = Snapshot(job, "--gpu-only")
     job.wait_state("pausing")
     killed(snapshot)
     snapshot.end(-signal.SIGKILL)
+    let_go("out")
     job.wait_state("running")
     cudaw_ok("verify", snapshot.path)
     finish(job)

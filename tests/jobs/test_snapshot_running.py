@@ -10,7 +10,7 @@ import struct
 import subprocess
 import time
 
-from simlib import MIB, SCRATCH, not_by_tsan, unsanitized
+from simlib import HELD, MIB, SCRATCH, hold, let_go, not_by_tsan, unsanitized
 from gpulib import (BUILD, CUDAW, Group, Job, Skip, base_environment, check, cudaw, cudaw_ok, equal,
                     main)
 from restorelib import WAITS, pretended_criu
@@ -229,14 +229,18 @@ def a_resume_calls_it_off():
     """At any moment; the job runs on, and what the folder has is whole."""
     rng = random.Random(5)
     path = folder()
-    job = counter(LARGE_MIB)
+    job = counter(LARGE_MIB, **HELD)
     taken(job, path)
     codes = []
     for attempt in range(6):
+        hold("out")
         command = subprocess.Popen([CUDAW, "snapshot", "--gpu-only", str(job.pid), path],
                                    env=base_environment(), stdout=subprocess.DEVNULL,
                                    stderr=subprocess.PIPE, text=True)
         job.until(lambda: told(job, "state") != "running", 30, "it begins")
+        if attempt == 0:
+            cudaw_ok("resume", "--no-wait", job.pid)
+        let_go("out")
         time.sleep(rng.random() * 0.08 * attempt)
         cudaw_ok("resume", job.pid)
         said = command.communicate(timeout=300)[1]
@@ -251,8 +255,9 @@ def a_resume_calls_it_off():
 
 
 def one_at_a_time():
-    job = counter(4 * LARGE_MIB)
+    job = counter(**HELD)
     path = folder()
+    hold("out")
     command = subprocess.Popen([CUDAW, "snapshot", "--gpu-only", str(job.pid), path],
                                env=base_environment(), stdout=subprocess.DEVNULL)
     job.until(lambda: job.state() != "running", 30, "it begins")
@@ -261,7 +266,8 @@ def one_at_a_time():
     done = cudaw("snapshot", "--gpu-only", job.pid, path + "2")
     equal(done.returncode, 1, f"the exit code of the second ({done.stderr.strip()})")
     check("another snapshot is under way" in done.stderr, done.stderr)
-    equal(command.wait(60), 0, "the exit code of the first")
+    let_go("out")
+    equal(command.wait(300), 0, "the exit code of the first")
     check(not os.path.exists(path + "2"), "the second one's folder was made")
     finish(job)
 
@@ -289,10 +295,10 @@ def what_goes_to_disk_is_read_back_from_there():
                   env={"CUDAW_SPILL_DIR": SCRATCH, "CUDAW_RELEASE": "memory"})
         job.wait_steps(3)
         limit_memory(procs, (256 + 144) * MIB)
-        for hold in ("", "hold "):
-            equal(ask(job, f"snapshot pause {hold}{path}")[-1], "end ok", "the answer")
+        for stays in ("", "hold "):
+            equal(ask(job, f"snapshot pause {stays}{path}")[-1], "end ok", "the answer")
             spilled = int(told(job, "spilled"))
-            check(spilled >= 64 * MIB or hold, f"{spilled} bytes spilled")
+            check(spilled >= 64 * MIB or stays, f"{spilled} bytes spilled")
             cudaw_ok("verify", path)
             equal(job.state(), "paused", "the state")
             job.resume()

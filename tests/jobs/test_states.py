@@ -8,8 +8,8 @@ import os
 import signal
 import time
 
-from simlib import gpu_used
-from gpulib import BUILD, RUNTIME_DIR, Failure, Job, check, cudaw, cudaw_ok, equal, hog, jobs, main, until
+from simlib import HELD, gpu_used, hold, let_go
+from gpulib import BUILD, RUNTIME_DIR, Job, check, cudaw, cudaw_ok, equal, hog, jobs, main, until
 
 ENDLESS = ("--steps", 1000000, "--step-ms", 2)
 GPU_MIB, CONTEXT_MIB = 4096, 64     # of the simulated GPU
@@ -51,26 +51,12 @@ def check_ps_says(job, reason):
     check(f"{job.pid}: {reason}\n" in table, f"the table of cudaw ps does not say it:\n{table}")
 
 
-def slow():
-    """A job whose pause and resume take a quarter of a second each to copy."""
-    return counter(32, CUDAW_SIM_COPY_GBPS="0.13")
-
-
-def caught(job, sig, state, done, undo):
-    """Send the signal until the job is seen in the state, not only once it is done."""
-    for _ in range(10):
-        job.send(sig)
-        job.until(lambda: job.state() in (state, done), 30, f"{job.program} is {state}")
-        if job.state() == state:
-            return job
-        job.wait_state(done)
-        undo()
-    raise Failure(f"{job.program} was never seen {state}")
-
-
 def pausing():
-    job = slow()
-    return caught(job, signal.SIGUSR1, "pausing", "paused", job.resume)
+    job = counter(32, **HELD)
+    hold("out")
+    job.send(signal.SIGUSR1)
+    job.wait_state("pausing")
+    return job
 
 
 def draining():
@@ -82,9 +68,15 @@ def draining():
 
 
 def resuming():
-    job = slow()
+    job = counter(32, **HELD)
     job.pause()
-    return caught(job, signal.SIGUSR2, "resuming", "running", job.pause)
+    hold("in")
+    job.send(signal.SIGUSR2)
+    job.wait_state("resuming")
+    return job
+
+
+HOLDS = {pausing: "out", resuming: "in"}
 
 
 def waiting():
@@ -127,6 +119,7 @@ def stopped_in(state):
         job.send(signal.SIGSTOP)
         time.sleep(0.3)
         job.send(signal.SIGCONT)
+        let_go(HOLDS[state])
         job.wait_state(wanted)
         if wanted == "paused":
             job.resume()
@@ -145,6 +138,8 @@ def ended_in(state, name):
     def case():
         job = state()
         job.send(ENDING[name])
+        if state in HOLDS:
+            let_go(HOLDS[state])
         equal(job.wait_end(10), -ENDING[name], "the exit status")
         for other in [other for other in Job.alive if other is not job]:
             other.discard()

@@ -84,6 +84,8 @@ static void configure(void)
 	c->fresh = env_flag("CUDAW_SIM_FRESH");
 	c->strict = env_flag("CUDAW_SIM_STRICT");
 	c->shared = env_copy("CUDAW_SIM_SHARED");
+	c->hold[TO_DEVICE] = env_copy("CUDAW_SIM_HOLD_IN");
+	c->hold[TO_HOST] = env_copy("CUDAW_SIM_HOLD_OUT");
 	c->faults = env_copy("CUDAW_SIM_FAULT");
 	c->count = env_copy("CUDAW_SIM_COUNT");
 	configured = true;

@@ -10,6 +10,7 @@
 #include <signal.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 /* Initial-exec, since a signal handler must not allocate thread-local storage. */
 static __thread sigjmp_buf *guard __attribute__((tls_model("initial-exec")));
@@ -70,6 +71,14 @@ static void sleep_until(uint64_t deadline)
 		clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &ts, NULL);
 }
 
+static void wait_while_held(const struct sim_op *op)
+{
+	const char *hold = op->copy.direction < 0 ? NULL : sim.config.hold[op->copy.direction];
+
+	while (hold && !access(hold, F_OK))
+		usleep(2000);
+}
+
 static void run_set(const struct sim_op *op)
 {
 	if (op->set.width == 1) {
@@ -117,6 +126,8 @@ CUresult op_run(struct sim_op *op, CUresult status)
 		op->host.fn(op->host.data);
 		return CUDA_SUCCESS;
 	}
+	if (op->kind == OP_COPY)
+		wait_while_held(op);
 	result = run_guarded(op);
 	sleep_until(deadline);
 	return result;

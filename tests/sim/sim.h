@@ -40,6 +40,7 @@ struct sim_config {
 	bool fresh;
 	bool strict;
 	char *shared;
+	char *hold[2]; /* files, by the direction of a copy */
 	char *faults;
 	char *count;
 };

@@ -405,6 +405,28 @@ START_TEST(test_get_proc_address)
 }
 END_TEST
 
+START_TEST(test_copies_wait_while_held)
+{
+	static char hold[] = "/tmp/sim-hold-XXXXXX";
+	int fd = mkstemp(hold);
+	CUdeviceptr p;
+	void *host;
+
+	ck_assert_int_ge(fd, 0);
+	close(fd);
+	setenv("CUDAW_SIM_HOLD_IN", hold, 1);
+	open_context();
+	ok(cu.cuMemAlloc_v2(&p, 4096));
+	ok(cu.cuMemHostAlloc(&host, 4096, 0));
+	ok(cu.cuMemsetD8_v2(p, 1, 4096));
+	ok(cu.cuMemcpyHtoDAsync_v2(p, host, 4096, NULL));
+	usleep(20000);
+	fails(cu.cuStreamQuery(NULL), CUDA_ERROR_NOT_READY);
+	unlink(hold);
+	ok(cu.cuStreamSynchronize(NULL));
+}
+END_TEST
+
 START_TEST(test_copy_rate)
 {
 	CUdeviceptr p;
@@ -447,6 +469,7 @@ int main(void)
 	tcase_add_test(tcase, test_threads_have_streams_of_their_own);
 	tcase_add_test(tcase, test_context_destroy);
 	tcase_add_test(tcase, test_get_proc_address);
+	tcase_add_test(tcase, test_copies_wait_while_held);
 	tcase_add_test(tcase, test_copy_rate);
 	suite_add_tcase(suite, tcase);
 	return check_suite_run(suite);
