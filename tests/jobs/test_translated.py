@@ -13,7 +13,7 @@ from gpulib import (SCRATCH, Job, check, cudaw, equal, main,  # noqa: E402
 
 TRANSLATED = {"CUDAW_ADDRESSING": "translated"}
 GRAPHS = {**TRANSLATED, "CUDAW_RELEASE": "memory"}
-OUTSIDE = "it has a pointer that may be of two allocations, or lies outside of one"
+OUTSIDE = "has a pointer that may be of two allocations, or lies outside of one"
 PAUSES = 2 if SANITIZED else 4
 
 
