@@ -159,6 +159,9 @@ def report(test):
         line += f"  {test.why}"
     print(line, flush=True)
     if test.result == "fail":
+        for point in test.points:
+            if point["result"] == "fail":
+                print("      not ok: " + point["name"])
         for line in test.output.splitlines()[-TAIL_LINES:]:
             print("      | " + line)
         sys.stdout.flush()
