@@ -47,6 +47,7 @@ static struct {
 	enum job_state state;
 	bool want_paused;
 	bool others_want; /* the same, as others than a snapshot have asked for last */
+	bool again;       /* what the operation does was cancelled, and has been asked for again */
 	bool want_trim;
 	enum release_choice want_release;
 	bool want_snapshot;
@@ -185,6 +186,7 @@ static bool op_start(enum operation what)
 		release_choose(RELEASE_ALL);
 	else if (what == OP_PAUSE)
 		release_choose(ctl.want_release);
+	ctl.again = false;
 	memset(&ctl.progress, 0, sizeof(ctl.progress));
 	ctl.progress.phase = "start";
 	if (is_change(what) && ctl.want_hold) {
@@ -225,11 +227,39 @@ static void forget_snapshot(const char *code, const char *why)
 	server_finish_snapshot(&result);
 }
 
-/* A pause for a snapshot alone failed, and meanwhile others have asked for one. */
-static bool pause_is_wanted_still(void)
+/*
+ * A pause or a resume failed, and is to be begun anew: it has been asked for again meanwhile, or it
+ * was a pause for a snapshot alone, and others have asked for one.
+ */
+static bool is_wanted_still(void)
 {
-	return op == OP_PAUSE && ctl.writes && ctl.order.pause && ctl.others_want &&
-	       !engine_is_paused() && strcmp(ctl.result.code, END_OK) != 0;
+	bool by_others = op == OP_PAUSE && ctl.writes && ctl.order.pause && ctl.others_want &&
+			 !engine_is_paused();
+
+	return strcmp(ctl.result.code, END_OK) != 0 && (ctl.again || by_others);
+}
+
+/* What failed is not tried again by itself. */
+static void give_up(bool pause)
+{
+	if (pause)
+		forget_snapshot(ctl.result.code, ctl.reason);
+	if (ctl.want_paused == pause)
+		ctl.want_paused = engine_is_paused();
+	if (pause)
+		ctl.others_want &= ctl.want_paused;
+	else if (!ctl.unfinished)
+		ctl.others_want = ctl.want_paused;
+	/* Before the snapshot is done it was that which was in the way. */
+	if (ctl.ending && engine_is_paused() && !ctl.unfinished) {
+		gate_refuse(CUDA_ERROR_DEINITIALIZED);
+		ctl.refused = true;
+		ctl.state = STATE_FAILED;
+		snprintf(
+			ctl.reason, sizeof(ctl.reason),
+			"a signal was to end the program while it was paused, and there was no GPU "
+			"memory to resume it: its CUDA calls fail");
+	}
 }
 
 /* A pause or a resume is done. */
@@ -251,25 +281,8 @@ static void op_judge(void)
 	} else {
 		snprintf(ctl.reason, sizeof(ctl.reason), "%s: %s", name, ctl.result.message);
 		pr_warn("%s", ctl.reason);
-		if (pause)
-			forget_snapshot(ctl.result.code, ctl.reason);
-		/* What failed is not tried again by itself. */
-		if (ctl.want_paused == pause && !pause_is_wanted_still())
-			ctl.want_paused = engine_is_paused();
-		if (pause)
-			ctl.others_want &= ctl.want_paused;
-		else if (!ctl.unfinished)
-			ctl.others_want = ctl.want_paused;
-		/* Before the snapshot is done it was that which was in the way. */
-		if (ctl.ending && engine_is_paused() && !ctl.unfinished) {
-			gate_refuse(CUDA_ERROR_DEINITIALIZED);
-			ctl.refused = true;
-			ctl.state = STATE_FAILED;
-			snprintf(
-				ctl.reason, sizeof(ctl.reason),
-				"a signal was to end the program while it was paused, and there was "
-				"no GPU memory to resume it: its CUDA calls fail");
-		}
+		if (!is_wanted_still())
+			give_up(pause);
 	}
 	if (!engine_is_paused())
 		ctl.ending = false;
@@ -295,9 +308,9 @@ static void judge_snapshot(enum operation ended)
 static void op_finish(void)
 {
 	enum operation ended = op;
-	bool again = pause_is_wanted_still();
+	bool again = is_change(ended) && is_wanted_still();
 	/* Not where a pause has ended the resume, nor where another resume is to follow. */
-	bool failed = op == OP_RESUME && !ctl.want_paused && !ctl.done &&
+	bool failed = op == OP_RESUME && !ctl.want_paused && !ctl.done && !again &&
 		      strcmp(ctl.result.code, END_OK) != 0;
 
 	if (is_change(ended))
@@ -396,6 +409,8 @@ static void settle(void)
 void control_want(bool paused, int timeout_ms)
 {
 	ctl.want_paused = ctl.others_want = paused;
+	ctl.again = is_change(op) && paused == (op == OP_PAUSE) &&
+		    __atomic_load_n(&ctl.progress.cancel, __ATOMIC_RELAXED);
 	ctl.want_timeout_ms = timeout_ms;
 	ctl.want_hold = false;
 	if (paused)

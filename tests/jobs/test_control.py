@@ -6,8 +6,8 @@ import signal
 import socket
 import time
 
-from simlib import not_by_tsan, paused_and_resumed
-from gpulib import RUNTIME_DIR, Job, check, cudaw, equal, main
+from simlib import HELD, hold, let_go, not_by_tsan, paused_and_resumed
+from gpulib import RUNTIME_DIR, Job, check, cudaw, equal, hog, main
 
 
 def connected(job):
@@ -31,17 +31,65 @@ def last_line(client):
 def contrary_requests_at_once_are_both_answered():
     job = Job("counter", "--steps", 1000000, "--step-ms", 2)
     job.wait_steps(3)
-    clients = [connected(job), connected(job)]
-    time.sleep(0.2)
-    job.send(signal.SIGSTOP)    # so that it finds both when it looks
-    clients[0].send(b"resume\n")
-    clients[1].send(b"pause\n")
-    time.sleep(0.1)
-    job.send(signal.SIGCONT)
-    answers = [last_line(client) for client in clients]
+    answers = [last_line(client) for client in requested(job, b"pause\n", b"resume\n")]
     check(all(answer.startswith("end ") for answer in answers), f"the answers are {answers}")
     cudaw("resume", job.pid)
     job.finish()
+
+
+def requested(job, *requests):
+    """Send them so that the job finds all when it looks; the clients, in the order of the requests."""
+    # It hears the last one that connected first.
+    clients = [connected(job) for _ in requests][::-1]
+    time.sleep(0.2)
+    job.send(signal.SIGSTOP)
+    for client, request in zip(clients, requests):
+        client.send(request)
+    time.sleep(0.1)
+    job.send(signal.SIGCONT)
+    return clients
+
+
+def what_was_cancelled_is_done_when_asked_for_again():
+    """Though what was cancelled has not ended by then."""
+    job = Job("spin", "--steps", 1000000, "--step-ms", 2)
+    job.until(lambda: job.lines, 10, "spin has begun")
+    first = connected(job)
+    first.send(b"pause 60000\n")
+    job.wait_state("pausing")
+    clients = requested(job, b"resume\n", b"pause 2000\n")
+    check(last_line(clients[1]).startswith("end timeout"), "the second pause was not tried")
+    equal(last_line(clients[0]), "end ok", "the answer to the resume")
+    check(last_line(first).startswith("end "), "the first pause was not answered")
+    equal(job.state(), "running", "the state")
+    job.discard()
+
+    job = Job("counter", "--steps", 1000000, "--step-ms", 2, env=HELD)
+    job.wait_steps(3)
+    job.pause()
+    hold("in")
+    first = connected(job)
+    first.send(b"resume\n")
+    job.wait_state("resuming")
+    clients = requested(job, b"pause\n", b"resume\n")
+    let_go("in")
+    equal(last_line(clients[1]), "end ok", "the answer to the second resume")
+    equal(job.state(), "running", "the state")
+    check("every word right" in job.finish(), "the job did not verify its memory")
+
+
+def a_signal_to_end_waits_for_memory():
+    """Also where a resume has waited for it already: the program's handler has ten seconds."""
+    job = Job("counter", "--steps", 1000000, "--step-ms", 2)
+    job.wait_steps(3)
+    job.pause()
+    other, _ = hog()
+    job.send(signal.SIGUSR2)
+    job.wait_state("waiting")
+    job.send(signal.SIGINT)
+    time.sleep(0.5)
+    other.discard()
+    check("every word right" in job.result(), "the job did not verify its memory")
 
 
 def a_resume_ends_a_pause_that_still_waits():
@@ -78,6 +126,8 @@ def children_of_a_paused_process_exit():
 
 
 main(contrary_requests_at_once_are_both_answered,
+     what_was_cancelled_is_done_when_asked_for_again,
+     a_signal_to_end_waits_for_memory,
      a_resume_ends_a_pause_that_still_waits,
      contexts_come_and_go_across_pauses,
      not_by_tsan(children_of_a_paused_process_exit))
