@@ -20,6 +20,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#define LISTEN_MS 100 /* at most at a time, while there is a limit */
+
 int64_t now_ms(void)
 {
 	struct timespec ts;
@@ -245,7 +247,7 @@ static void call(struct job *job, const struct job_request *request)
 	job->len = 0;
 	job->end[0] = job->message[0] = job->note[0] = '\0';
 	job->progress = (struct job_progress){0};
-	job->heard = now_ms();
+	job->heard = 0;
 	if (fd < 0) {
 		clean_up(job);
 		return;
@@ -288,8 +290,8 @@ static void take_line(struct job *job, char *line, const struct job_request *req
 		hang_up(job, ret < 0 ? ret : 0);
 }
 
-/* Read what is there, and take the lines that are whole. */
-static void hear(struct job *job, const struct job_request *request)
+/* Read what is there after @listened milliseconds, and take the lines that are whole. */
+static void hear(struct job *job, const struct job_request *request, int64_t listened)
 {
 	ssize_t got = recv(job->fd, job->line + job->len, sizeof(job->line) - job->len, 0);
 	char *start = job->line, *newline;
@@ -300,7 +302,7 @@ static void hear(struct job *job, const struct job_request *request)
 		hang_up(job, -ECONNRESET);
 		return;
 	}
-	job->heard = now_ms();
+	job->heard = listened;
 	job->len += got;
 	while (job->fd >= 0 && (newline = memchr(start, '\n', job->line + job->len - start))) {
 		*newline = '\0';
@@ -317,23 +319,23 @@ static void hear(struct job *job, const struct job_request *request)
 }
 
 /*
- * Hang up on jobs past their limit; return how long the others may stay silent, @wait at the most,
- * -1 for ever.
+ * Hang up on jobs past their limit; return how long to listen to the others, @wait at the most, -1
+ * for ever.
  */
 static int check_limits(struct job **jobs, size_t n, const struct job_request *request,
-			int64_t begin, int wait)
+			int64_t listened, int wait)
 {
-	int64_t now = now_ms();
-
+	if (request->limit_ms >= 0 && (wait < 0 || wait > LISTEN_MS))
+		wait = LISTEN_MS;
 	for (size_t i = 0; i < n && request->limit_ms >= 0; i++) {
-		int64_t left =
-			(request->silence ? jobs[i]->heard : begin) + request->limit_ms - now;
+		int64_t begin = request->silence ? jobs[i]->heard : 0;
+		int64_t left = begin + request->limit_ms - listened;
 
 		if (jobs[i]->fd < 0)
 			continue;
 		if (left <= 0)
 			hang_up(jobs[i], -ETIMEDOUT);
-		else if (wait < 0 || left < wait)
+		else if (left < wait)
 			wait = left;
 	}
 	return wait;
@@ -342,7 +344,7 @@ static int check_limits(struct job **jobs, size_t n, const struct job_request *r
 void jobs_ask(struct job **jobs, size_t n, const struct job_request *request)
 {
 	struct pollfd *fds = calloc(n ? n : 1, sizeof(*fds));
-	int64_t begin = now_ms();
+	int64_t listened = 0, last = now_ms();
 	int tick_ms = request->tick ? 0 : -1;
 
 	for (size_t i = 0; i < n; i++) {
@@ -352,8 +354,9 @@ void jobs_ask(struct job **jobs, size_t n, const struct job_request *request)
 			hang_up(jobs[i], -ENOMEM);
 	}
 	while (fds) {
-		int wait = check_limits(jobs, n, request, begin, tick_ms);
+		int wait = check_limits(jobs, n, request, listened, tick_ms);
 		size_t open = 0;
+		int64_t now;
 
 		for (size_t i = 0; i < n; i++) {
 			open += jobs[i]->fd >= 0;
@@ -361,10 +364,13 @@ void jobs_ask(struct job **jobs, size_t n, const struct job_request *request)
 		}
 		if (!open)
 			break;
-		if (poll(fds, n, wait) > 0)
-			for (size_t i = 0; i < n; i++)
-				if (jobs[i]->fd >= 0 && fds[i].revents)
-					hear(jobs[i], request);
+		poll(fds, n, wait);
+		now = now_ms();
+		listened += now - last < LISTEN_MS ? now - last : LISTEN_MS;
+		last = now;
+		for (size_t i = 0; i < n; i++)
+			if (jobs[i]->fd >= 0 && fds[i].revents)
+				hear(jobs[i], request, listened);
 		if (request->tick)
 			tick_ms = request->tick(jobs, n);
 	}

@@ -83,7 +83,7 @@ struct job {
 	int fd; /* -1: none, or over */
 	char line[PROTOCOL_LINE];
 	size_t len;
-	int64_t heard; /* when it last said something */
+	int64_t heard; /* when it last said something, by the clock of jobs_ask() */
 	int error;     /* 0, or why there was no proper end (negative errno; see job_error_text) */
 	char end[16];  /* code of the "end" line; empty where the line function had enough */
 	char message[256];
@@ -128,7 +128,10 @@ int jobs_find(struct job_list *list);
 
 void jobs_free(struct job_list *list);
 
-/* Send @request to all @jobs and hear them out; error, end and message say how each went. */
+/*
+ * Send @request to all @jobs and hear them out; error, end and message say how each went. A limit is
+ * one of time spent listening: while this process or the whole machine stalls it does not run.
+ */
 void jobs_ask(struct job **jobs, size_t n, const struct job_request *request);
 
 /* Send another line, in a line or tick function. */
