@@ -6,6 +6,7 @@
 
 #include "tools/coordinate.h"
 #include "tools/format.h"
+#include "tools/host.h"
 #include "tools/jobs.h"
 #include "tools/progress.h"
 #include "tools/tree.h"
@@ -208,18 +209,32 @@ static void describe(struct control *control, bool all)
 	free(jobs);
 }
 
+/* It was started as a process of one of the jobs that @targets name. */
+static bool is_part(const struct job *job, char **targets, int n)
+{
+	char id[RUNDIR_ID_SIZE], name[sizeof(job->status.name)];
+
+	host_environment(job->pid, "CUDAW_JOB", id, sizeof(id));
+	host_environment(job->pid, "CUDAW_NAME", name, sizeof(name));
+	for (int i = 0; i < n; i++)
+		if (!strcmp(targets[i], id) || !strcmp(targets[i], name))
+			return true;
+	return false;
+}
+
 /*
  * What is stopped answers nobody: a resume continues it, with its children, as a snapshot that was
  * broken off stops them all; anything else cannot be asked of it.
  */
-static void wake_stopped(struct control *control)
+static void wake_stopped(struct control *control, char **targets, int n)
 {
 	struct tree tree;
 
 	for (size_t i = 0; i < control->list.n; i++) {
 		struct job *job = &control->list.jobs[i];
 
-		if (!(job->selected || control->all) || !job_is_stopped(job))
+		if (!job_is_stopped(job) ||
+		    !(job->selected || control->all || is_part(job, targets, n)))
 			continue;
 		if (control->verb == &resume_verb) {
 			tree_find(&tree, job->pid);
@@ -233,6 +248,39 @@ static void wake_stopped(struct control *control)
 	}
 }
 
+/*
+ * A process that gives no answer does not say which job it is of; what it was started with does. The
+ * others of that job are not to pause or resume without it.
+ */
+static void spare_parts(struct control *control)
+{
+	struct job_list *list = &control->list;
+	char id[RUNDIR_ID_SIZE];
+
+	for (size_t i = 0; i < list->n; i++) {
+		struct job *silent = &list->jobs[i];
+		bool any = false;
+
+		if (silent->described || job_is_gone(silent))
+			continue;
+		host_environment(silent->pid, "CUDAW_JOB", id, sizeof(id));
+		for (size_t k = 0; k < list->n; k++) {
+			struct job *job = &list->jobs[k];
+
+			if (!job->described || !job->selected || strcmp(job->status.id, id))
+				continue;
+			job->selected = false;
+			any = true;
+		}
+		if (!any)
+			continue;
+		silent->selected = false;
+		complain("%s %s: its process %d is not heard from: %s", control->verb->name, id,
+			 silent->pid, job_error_text(silent->error));
+		fail(control, silent->error == -ETIMEDOUT ? EXIT_TIMEOUT : EXIT_FAILED);
+	}
+}
+
 /* Mark what the command line means as selected; say what means nothing. */
 static void select_targets(struct control *control, char **targets, int n)
 {
@@ -241,7 +289,7 @@ static void select_targets(struct control *control, char **targets, int n)
 
 	for (int i = 0; i < n; i++)
 		look_up |= !select_pid(list, target_pid(targets[i]));
-	wake_stopped(control);
+	wake_stopped(control, targets, n);
 	describe(control, look_up);
 	for (int i = 0; i < n; i++)
 		if (!select_pid(list, target_pid(targets[i])) && !select_job(list, targets[i]))
@@ -258,6 +306,8 @@ static void select_targets(struct control *control, char **targets, int n)
 		if (!control->all)
 			fail(control, explain_pid(job->pid));
 	}
+	if (look_up && control->verb->together)
+		spare_parts(control);
 }
 
 static int control_line(struct job *job, const char *key, char *value)

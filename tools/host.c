@@ -40,6 +40,25 @@ char host_process(pid_t pid, pid_t *parent)
 	return process.state;
 }
 
+void host_environment(pid_t pid, const char *name, char *buf, size_t size)
+{
+	size_t len = strlen(name), room = 0;
+	char path[64], *line = NULL;
+	FILE *file;
+
+	buf[0] = '\0';
+	snprintf(path, sizeof(path), "/proc/%d/environ", pid);
+	file = fopen(path, "re");
+	while (file && getdelim(&line, &room, '\0', file) > 0)
+		if (!strncmp(line, name, len) && line[len] == '=') {
+			snprintf(buf, size, "%s", line + len + 1);
+			break;
+		}
+	free(line);
+	if (file)
+		fclose(file);
+}
+
 bool host_same_ids(pid_t pid)
 {
 	struct stat ours, its;

@@ -21,6 +21,12 @@ void host_huge_pages(char *buf, size_t size);
  */
 char host_process(pid_t pid, pid_t *parent);
 
+/*
+ * The value of @name in the environment that the process was started with; empty where it has none,
+ * or is not ours to look at.
+ */
+void host_environment(pid_t pid, const char *name, char *buf, size_t size);
+
 /* Process ids mean the same to it. False where it is not seen. */
 bool host_same_ids(pid_t pid);
 

@@ -84,9 +84,9 @@ class Folder:
 _sleepers = []
 
 
-def live_pid():
-    """The PID of a process that lives as long as the tests."""
-    process = subprocess.Popen(["sleep", "1000"])
+def live_pid(**env):
+    """The PID of a process that lives as long as the tests, started with this environment."""
+    process = subprocess.Popen(["sleep", "1000"], env={**os.environ, **env})
     _sleepers.append(process)
     return process.pid
 

@@ -3,7 +3,7 @@
 """cudaw pause of a job of several processes: together or not at all."""
 import threading
 
-from clilib import FakeJob, Folder, cudaw, eq, has, main, obey, orders, say
+from clilib import FakeJob, Folder, cudaw, eq, has, live_pid, main, obey, orders, say, silent
 
 
 def test_all_commit_when_all_are_at_rest():
@@ -125,6 +125,20 @@ def test_no_wait_waits_for_the_commit():
     eq((result.code, sorted(result.out.splitlines())),
        (0, sorted(f"pausing {job.pid}" for job in jobs)))
     eq([job.requests for job in jobs], [["hold", "commit"]] * 2)
+
+
+def test_a_part_that_is_not_heard_from():
+    """What it was started with tells that it is of the job, whose others are not asked then."""
+    folder = Folder()
+    deaf = FakeJob(folder, pid=live_pid(CUDAW_JOB="abc123"), answers={"status": silent})
+    part, other = FakeJob(folder, name="train"), FakeJob(folder, id="bbbbbb")
+    for verb, target in (("pause", "abc123"), ("resume", "train"), ("pause", "--all")):
+        result = cudaw(verb, target)
+        eq(result.code, 5)
+        eq(result.err, f"cudaw: {verb} abc123: its process {deaf.pid} is not heard from: no answer\n")
+        eq((deaf.requests, part.requests), ([], []))
+    eq(other.requests, ["pause"])
+    eq(cudaw("pause", str(part.pid)).code, 0)
 
 
 def test_they_resume_when_all_can():

@@ -75,6 +75,23 @@ def a_second_command_is_turned_away():
     goes_on(job)
 
 
+def states_of(name):
+    return [row["state"] for row in jobs().values() if row["name"] == name]
+
+
+def a_rank_that_is_stopped_spares_the_others():
+    job = started(2, "still")
+    rank = ranks_of("still")[1]
+    os.kill(rank, signal.SIGSTOP)
+    until(lambda: jobs()[rank]["error"] == "stopped", 10, "one rank is stopped")
+    done = cudaw("pause", "still")
+    equal(done.returncode, 1, f"the exit code of cudaw pause ({done.stderr})")
+    check(f"{rank}: it is stopped" in done.stderr, f"it said {done.stderr!r}")
+    equal(states_of("still"), ["running"], "the states of those that answer")
+    cudaw_ok("resume", "still")
+    goes_on(job)
+
+
 def a_pause_of_one_rank_by_a_signal_comes_first():
     job = started(2, "signal")
     rank = ranks_of("signal")[0]
@@ -85,10 +102,6 @@ def a_pause_of_one_rank_by_a_signal_comes_first():
     check(done.returncode in (0, 5), f"the exit code is {done.returncode}: {done.stderr}")
     cudaw("resume", "signal")
     goes_on(job)
-
-
-def states_of(name):
-    return [row["state"] for row in jobs().values() if row["name"] == name]
 
 
 def they_resume_together_or_not_at_all():
@@ -133,6 +146,7 @@ main(*shared("ranks.py", 2, PAUSES),
      a_command_that_dies_before_the_commit_leaves_the_job_running,
      orders_that_are_none_end_the_hold,
      a_second_command_is_turned_away,
+     a_rank_that_is_stopped_spares_the_others,
      not_by_tsan(they_resume_together_or_not_at_all),
      a_resume_whose_command_dies_goes_on,
      a_pause_of_one_rank_by_a_signal_comes_first)
