@@ -308,7 +308,7 @@ endif
 # Tests that want a program of the CUDA runtime skip where nvcc is missing.
 ## check: run the tests that need no GPU, on the simulated driver. JOBS=1 at once BEGIN_WITHIN=seconds
 check: all $(UNIT_TESTS) $(MKSNAPSHOT) $(C_PROGRAMS) $(PRELOADS) $(if $(SANITIZE),,$(if $(wildcard $(NVCC)),$(filter %_rt,$(CU_PROGRAMS))))
-	$(Q)$(RUN_TESTS) --jobs $(JOBS) --timeout $(if $(SANITIZE),1200,600) --results $(RESULTS)/check \
+	$(Q)$(RUN_TESTS) --jobs $(JOBS) --timeout $(if $(SANITIZE),1800,900) --results $(RESULTS)/check \
 		$(BEGIN_WITHIN:%=--begin-within %) \
 		$(UNIT_TESTS) $(filter-out $(if $(SANITIZE),$(NOT_SANITIZED)),\
 		$(wildcard tests/cli/test_*.py tests/faces/test_*.py tests/jobs/test_*.py))

@@ -8,18 +8,22 @@ from clilib import FakeJob, Folder, cudaw, eq, has, live_pid, main, obey, orders
 
 def test_all_commit_when_all_are_at_rest():
     folder = Folder()
-    launched = threading.Event()
+    stuck, launched, drained = (threading.Event() for _ in range(3))
 
     def ahead(job, connection):
         say(connection, "held stuck 0")
-        launched.wait(10)
+        stuck.set()
+        launched.wait(60)
         say(connection, "held drained 0")
+        drained.set()
         obey(job, connection)
 
     def behind(job, connection):
+        stuck.wait(60)
         say(connection, "held drained 0")
         order = next(orders(job, connection))
         launched.set()
+        drained.wait(60)
         say(connection, f"held drained {order.split()[1]}")
         obey(job, connection)
 

@@ -152,8 +152,11 @@ def cudaw_ok(*args, **options):
 
 
 def jobs():
-    """What `cudaw ps` says, by process."""
-    return {job["pid"]: job for job in json.loads(cudaw_ok("ps", "--json"))}
+    """What `cudaw ps` says, by process. One that was busy for a second is asked again."""
+    def answered():
+        rows = {job["pid"]: job for job in json.loads(cudaw_ok("ps", "--json"))}
+        return (rows,) if all(row["error"] != "no answer" for row in rows.values()) else None
+    return until(answered, 20, "every job answers")[0]
 
 
 class Job:

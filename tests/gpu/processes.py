@@ -26,8 +26,9 @@ def a_job_that_forks():
 
 
 def a_shell_that_becomes_a_job():
-    job = Job("/bin/sh", "-c", f"sleep 1; exec {COUNTER} --mib 256 --steps 1000000 --step-ms 5")
+    job = Job("/bin/sh", "-c", f"read line; exec {COUNTER} --mib 256 --steps 1000000 --step-ms 5")
     check(job.pid not in jobs(), "cudaw ps shows the shell")
+    job.tell()
     job.wait_steps(3)
     job.pause()
     job.check_still()

@@ -74,7 +74,7 @@ def while_a_capture_is_open():
 
 def a_capture_that_does_not_end():
     """The pause gives up in time, and the capture is not broken by it."""
-    job = Job("capture", "--steps", 2, "--capture-ms", 2500)
+    job = Job("capture", "--steps", 2, "--capture-line", 1)
     job.wait_line("capturing")
     done = cudaw("pause", "--timeout", 1, job.pid)
     equal(done.returncode, 5, "the exit code of cudaw pause --timeout 1")

@@ -8,7 +8,7 @@ import signal
 import time
 
 from simlib import SCRATCH, not_by_tsan
-from gpulib import Job, check, cudaw, equal, hog, main
+from gpulib import Job, check, cudaw, equal, hog, main, until
 
 COUNTS = os.path.join(SCRATCH, "counts")
 
@@ -56,10 +56,10 @@ def a_client_that_can_not_be_let_in():
 
 def a_pause_that_can_not_see_the_host_memory():
     """It does not go on without: the limits of its control group might be what it misses."""
-    job = holding()
+    job = holding(CUDAW_LOG="warn")
     with no_descriptors(job):
         job.send(signal.SIGUSR1)
-        time.sleep(2)       # nobody can be asked whether it has answered
+        until(lambda: "host memory" in job.stderr(), 10, "it has tried to pause")
     row = job.status()
     equal(row["state"], "running", "the state")
     check("host memory" in (row["reason"] or ""), f"the reason is {row['reason']!r}")

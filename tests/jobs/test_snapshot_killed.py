@@ -34,6 +34,7 @@ def one_that_is_killed_while_criu_works():
             before = contents(path)
             snapshot = Snapshot(job, path=path).in_criu()
             kill(job)
+            job.process.wait()
             snapshot.process.send_signal(signal.SIGTERM)
             if fails:
                 snapshot.let_criu_go(1)

