@@ -32,6 +32,8 @@
 #define CALLER_MS       1000  /* until it is seen that a snapshot's command has ended */
 #define END_PATIENCE_MS 10000 /* for GPU memory, when a handler of the program wants to end it */
 
+#define CONTRARY "a later request asked for the contrary"
+
 enum operation { OP_NONE, OP_PAUSE, OP_RESUME, OP_TRIM, OP_SNAPSHOT, OP_TIDY };
 
 static const char *const op_names[] = {"do nothing",       "pause",  "resume", "trim",
@@ -233,10 +235,11 @@ static void forget_snapshot(const char *code, const char *why)
  */
 static bool is_wanted_still(void)
 {
-	bool by_others = op == OP_PAUSE && ctl.writes && ctl.order.pause && ctl.others_want &&
-			 !engine_is_paused();
+	bool pause = op == OP_PAUSE;
+	bool by_others = pause && ctl.writes && ctl.order.pause && ctl.others_want;
 
-	return strcmp(ctl.result.code, END_OK) != 0 && (ctl.again || by_others);
+	return (ctl.again || by_others) && engine_is_paused() != pause &&
+	       strcmp(ctl.result.code, END_OK) != 0;
 }
 
 /* What failed is not tried again by itself. */
@@ -305,6 +308,14 @@ static void judge_snapshot(enum operation ended)
 	server_finish_snapshot(&ctl.written);
 }
 
+static void finish_with(bool paused, const char *code, const char *message)
+{
+	struct engine_result result = {.code = code};
+
+	snprintf(result.message, sizeof(result.message), "%.511s", message);
+	server_finish(paused, &result);
+}
+
 static void op_finish(void)
 {
 	enum operation ended = op;
@@ -318,7 +329,9 @@ static void op_finish(void)
 	pthread_mutex_lock(&op_lock);
 	op = OP_NONE;
 	pthread_mutex_unlock(&op_lock);
-	if (is_change(ended) && !again)
+	if (again)
+		finish_with(ended != OP_PAUSE, END_BUSY, CONTRARY);
+	else if (is_change(ended))
 		server_finish(ended == OP_PAUSE, &ctl.result);
 	else if (ended == OP_TRIM)
 		server_finish_trim(&ctl.result);
@@ -327,14 +340,6 @@ static void op_finish(void)
 	if (ctl.writes)
 		judge_snapshot(ended);
 	ctl.writes = false;
-}
-
-static void finish_with(bool paused, const char *code, const char *message)
-{
-	struct engine_result result = {.code = code};
-
-	snprintf(result.message, sizeof(result.message), "%.511s", message);
-	server_finish(paused, &result);
 }
 
 /* What a paused job has in a snapshot alone is not to be written over. */
@@ -393,7 +398,7 @@ static void settle(void)
 	}
 	if (ctl.want_paused == paused) {
 		server_finish(paused, NULL);
-		finish_with(!paused, END_BUSY, "a later request asked for the contrary");
+		finish_with(!paused, END_BUSY, CONTRARY);
 		server_finish_done(NULL);
 		if (engine_is_untidy())
 			op_start(OP_TIDY);
@@ -451,10 +456,11 @@ void control_order(const struct hold_order *order)
 		hold_give_order(ctl.progress.hold, order);
 }
 
-void control_abort_hold(void)
+void control_abort_hold(bool paused)
 {
-	if (!ctl.progress.hold || !hold_is_committed(ctl.progress.hold))
-		control_want(!ctl.want_paused, ctl.want_paused ? 0 : CONTROL_PAUSE_TIMEOUT_MS);
+	if (ctl.want_paused == paused &&
+	    (!ctl.progress.hold || !hold_is_committed(ctl.progress.hold)))
+		control_want(!paused, paused ? 0 : CONTROL_PAUSE_TIMEOUT_MS);
 }
 
 void control_end_hold(void)
@@ -562,8 +568,8 @@ static void take_signals(void)
 		return;
 	if (op == OP_RESUME || op == OP_PAUSE || ctl.state != STATE_RUNNING) {
 		ctl.ending = true;
-		/* A resume that waits without limit starts anew, with one. */
-		if (op == OP_RESUME && __atomic_load_n(&ctl.progress.waiting, __ATOMIC_RELAXED))
+		/* A resume that may wait starts anew, with a limit. */
+		if (op == OP_RESUME && ctl.timeout_ms != END_PATIENCE_MS)
 			__atomic_store_n(&ctl.progress.cancel, true, __ATOMIC_RELAXED);
 		control_want(false, END_PATIENCE_MS);
 	}

@@ -11,7 +11,8 @@
  * requests only change what is wanted, the last one wins; whenever no operation is under way, one
  * is started if the two differ. An operation runs in a thread of its own, so that the control
  * thread can answer "status" and show progress meanwhile. A pause that comes while a resume waits
- * for GPU memory cancels it.
+ * for GPU memory cancels it. What was cancelled and is asked for again before it has ended is begun
+ * anew; all who asked for it are answered with what comes of that.
  *
  * A snapshot may want a pause of its own, which ends with it. It is its own as long as nobody else
  * has asked for a pause: then that one holds. Who asks for a snapshot says when it is done, as the
@@ -50,7 +51,7 @@ void control_want_trim(void);
  */
 void control_want_hold(bool paused, int timeout_ms);
 void control_order(const struct hold_order *order);
-void control_abort_hold(void);
+void control_abort_hold(bool paused);
 void control_end_hold(void);
 
 /*

@@ -147,7 +147,7 @@ static bool wait_for_memory(double deadline_ms, unsigned int *sleep_ms,
 	engine_set_phase(progress, "memory", 0);
 	__atomic_store_n(&progress->waiting, true, __ATOMIC_RELAXED);
 	if (engine_is_cancelled(progress)) {
-		engine_fail(result, END_BUSY, "cancelled by a pause");
+		engine_fail(result, END_BUSY, "cancelled by a later request");
 		return false;
 	}
 	if (deadline_ms && gate_now_ms() > deadline_ms) {

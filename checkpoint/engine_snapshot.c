@@ -29,7 +29,7 @@ int engine_fetch(struct engine_progress *progress, struct engine_result *result)
 		ret = snapshot_saved_fetch(&engine.saved, &engine.place, &progress->done,
 					   &progress->cancel, &error);
 	if (ret == -ECANCELED)
-		return engine_fail(result, END_BUSY, "cancelled by a pause");
+		return engine_fail(result, END_BUSY, "cancelled by a later request");
 	if (ret)
 		return engine_fail(result, ret == -EAGAIN ? END_BUSY : END_FAILED, "%.255s: %.250s",
 				   engine.place.path, error.text);

@@ -368,7 +368,7 @@ static bool handle_request(struct client *c)
 static void leave_held(const struct client *c)
 {
 	if (c->holds && c->waiting == WAITS_PAUSED)
-		control_abort_hold();
+		control_abort_hold(true);
 	else if (c->holds)
 		control_end_hold();
 }
@@ -385,7 +385,7 @@ static bool handle_order(struct client *c)
 		control_order(&order);
 		return true;
 	}
-	control_abort_hold();
+	control_abort_hold(c->waiting == WAITS_PAUSED);
 	return !strcmp(c->line, "abort") || invalid(c, "step N, commit or abort");
 }
 

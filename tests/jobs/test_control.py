@@ -6,8 +6,8 @@ import signal
 import socket
 import time
 
-from simlib import HELD, hold, let_go, not_by_tsan, paused_and_resumed
-from gpulib import RUNTIME_DIR, Job, check, cudaw, equal, hog, main
+from simlib import is_stopped, not_by_tsan, paused_and_resumed
+from gpulib import RUNTIME_DIR, Job, check, cudaw, equal, hog, main, until
 
 
 def connected(job):
@@ -37,15 +37,26 @@ def contrary_requests_at_once_are_both_answered():
     job.finish()
 
 
+def waiting():
+    """A job that waits for memory, and who has it."""
+    job = Job("counter", "--steps", 1000000, "--step-ms", 2)
+    job.wait_steps(3)
+    job.pause()
+    other, _ = hog()
+    job.send(signal.SIGUSR2)
+    job.wait_state("waiting")
+    return job, other
+
+
 def requested(job, *requests):
-    """Send them so that the job finds all when it looks; the clients, in the order of the requests."""
+    """Send them so that the job finds all when it looks; returns their clients, in that order."""
     # It hears the last one that connected first.
     clients = [connected(job) for _ in requests][::-1]
-    time.sleep(0.2)
+    job.state()     # an answer to a later connection
     job.send(signal.SIGSTOP)
+    until(lambda: is_stopped(job.pid), 10, "the job is stopped")
     for client, request in zip(clients, requests):
         client.send(request)
-    time.sleep(0.1)
     job.send(signal.SIGCONT)
     return clients
 
@@ -59,20 +70,17 @@ def what_was_cancelled_is_done_when_asked_for_again():
     job.wait_state("pausing")
     clients = requested(job, b"resume\n", b"pause 2000\n")
     check(last_line(clients[1]).startswith("end timeout"), "the second pause was not tried")
-    equal(last_line(clients[0]), "end ok", "the answer to the resume")
+    check(last_line(clients[0]).startswith("end busy a later"), "the resume was not answered")
     check(last_line(first).startswith("end "), "the first pause was not answered")
     equal(job.state(), "running", "the state")
     job.discard()
 
-    job = Job("counter", "--steps", 1000000, "--step-ms", 2, env=HELD)
-    job.wait_steps(3)
-    job.pause()
-    hold("in")
-    first = connected(job)
-    first.send(b"resume\n")
-    job.wait_state("resuming")
+    job, other = waiting()
+    time.sleep(1)       # it looks for memory less often then
     clients = requested(job, b"pause\n", b"resume\n")
-    let_go("in")
+    check(last_line(clients[0]).startswith("end busy a later"), "the pause was not answered")
+    job.wait_state("waiting")
+    other.discard()
     equal(last_line(clients[1]), "end ok", "the answer to the second resume")
     equal(job.state(), "running", "the state")
     check("every word right" in job.finish(), "the job did not verify its memory")
@@ -80,16 +88,37 @@ def what_was_cancelled_is_done_when_asked_for_again():
 
 def a_signal_to_end_waits_for_memory():
     """Also where a resume has waited for it already: the program's handler has ten seconds."""
-    job = Job("counter", "--steps", 1000000, "--step-ms", 2)
-    job.wait_steps(3)
-    job.pause()
-    other, _ = hog()
-    job.send(signal.SIGUSR2)
-    job.wait_state("waiting")
+    job, other = waiting()
     job.send(signal.SIGINT)
     time.sleep(0.5)
     other.discard()
     check("every word right" in job.result(), "the job did not verify its memory")
+
+
+def more_signals_to_end_do_not_make_that_longer():
+    job, _ = waiting()
+    begin = time.monotonic()
+    while not job.ended() and time.monotonic() - begin < 60:
+        job.send(signal.SIGINT)
+        time.sleep(3)
+    took = time.monotonic() - begin
+    check(9 <= took < 50, f"the handler had {took} s, should have about ten")
+    equal(job.wait_end(10), 1, "the exit status of a program whose calls fail")
+
+
+def a_hold_that_is_broken_off_leaves_the_job_running():
+    """The client aborts what it has asked for, and is gone at once."""
+    job = Job("counter", "--steps", 1000000, "--step-ms", 2)
+    job.wait_steps(3)
+    for _ in range(5):
+        client = connected(job)
+        client.send(b"hold 60000\n")
+        until(lambda: b"held " in client.recv(4096), 10, "it is held")
+        client.send(b"abort\n")
+        client.close()
+        job.wait_state("running")
+        job.wait_steps(job.steps() + 3)
+    check("every word right" in job.finish(), "the job did not verify its memory")
 
 
 def a_resume_ends_a_pause_that_still_waits():
@@ -127,7 +156,8 @@ def children_of_a_paused_process_exit():
 
 main(contrary_requests_at_once_are_both_answered,
      what_was_cancelled_is_done_when_asked_for_again,
-     a_signal_to_end_waits_for_memory,
+     a_signal_to_end_waits_for_memory, more_signals_to_end_do_not_make_that_longer,
+     a_hold_that_is_broken_off_leaves_the_job_running,
      a_resume_ends_a_pause_that_still_waits,
      contexts_come_and_go_across_pauses,
      not_by_tsan(children_of_a_paused_process_exit))

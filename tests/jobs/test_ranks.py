@@ -4,9 +4,12 @@
 import os
 import signal
 import socket
+import subprocess
+import time
 
 from simlib import SANITIZED, errors_of_cudaw, not_by_tsan, shared
-from gpulib import RUNTIME_DIR, Job, check, cudaw, cudaw_ok, equal, hog, jobs, main, until
+from gpulib import (CUDAW, RUNTIME_DIR, Job, base_environment, check, cudaw, cudaw_ok, equal, hog,
+                    jobs, main, until)
 
 
 def ranks_of(name):
@@ -79,6 +82,23 @@ def states_of(name):
     return [row["state"] for row in jobs().values() if row["name"] == name]
 
 
+def a_pause_ends_a_resume_that_waits():
+    """Of all of them, though their first command tells those that still wait to go back."""
+    job = started(2, "wait")
+    cudaw_ok("pause", "wait")
+    other, _ = hog()
+    resume = subprocess.Popen([CUDAW, "resume", "wait"], env=base_environment(),
+                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    until(lambda: states_of("wait") == ["waiting"] * 2, 20, "they wait for memory")
+    time.sleep(2)       # they look for it less often then
+    cudaw_ok("pause", "wait")
+    resume.wait(60)
+    equal(states_of("wait"), ["paused"] * 2, "the states after it")
+    other.discard()
+    cudaw_ok("resume", "wait")
+    goes_on(job)
+
+
 def a_rank_that_is_stopped_spares_the_others():
     job = started(2, "still")
     rank = ranks_of("still")[1]
@@ -147,6 +167,7 @@ main(*shared("ranks.py", 2, PAUSES),
      orders_that_are_none_end_the_hold,
      a_second_command_is_turned_away,
      a_rank_that_is_stopped_spares_the_others,
+     not_by_tsan(a_pause_ends_a_resume_that_waits),
      not_by_tsan(they_resume_together_or_not_at_all),
      a_resume_whose_command_dies_goes_on,
      a_pause_of_one_rank_by_a_signal_comes_first)
