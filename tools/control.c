@@ -160,7 +160,7 @@ static bool select_job(struct job_list *list, const char *target)
 		for (size_t i = 0; i < list->n; i++) {
 			struct job *job = &list->jobs[i];
 
-			if (!job->described ||
+			if (!job->described || !*target ||
 			    strcmp(by_name ? job->status.name : job->status.id, target) != 0)
 				continue;
 			job->selected = found = true;
@@ -217,7 +217,7 @@ static bool is_part(const struct job *job, char **targets, int n)
 	host_environment(job->pid, "CUDAW_JOB", id, sizeof(id));
 	host_environment(job->pid, "CUDAW_NAME", name, sizeof(name));
 	for (int i = 0; i < n; i++)
-		if (!strcmp(targets[i], id) || !strcmp(targets[i], name))
+		if (*targets[i] && (!strcmp(targets[i], id) || !strcmp(targets[i], name)))
 			return true;
 	return false;
 }
@@ -248,26 +248,56 @@ static void wake_stopped(struct control *control, char **targets, int n)
 	}
 }
 
-/*
- * A process that gives no answer does not say which job it is of; what it was started with does. The
- * others of that job are not to pause or resume without it.
- */
-static void spare_parts(struct control *control)
+/* Why what @target names is not there has been said: it is stopped. */
+static bool is_left_out(const struct job_list *list, char **target)
+{
+	for (size_t i = 0; i < list->n; i++)
+		if (list->jobs[i].left_out && is_part(&list->jobs[i], target, 1))
+			return true;
+	return false;
+}
+
+/* The job that it is of: as it says, or, where it gives no answer, as it was started. */
+static void id_of(const struct job *job, char id[RUNDIR_ID_SIZE])
+{
+	/* In another PID namespace its number is not ours. */
+	bool foreign = job->peer > 0 && !host_same_ids(job->peer);
+
+	if (job->described)
+		snprintf(id, RUNDIR_ID_SIZE, "%s", job->status.id);
+	else
+		host_environment(foreign ? job->peer : job->pid, "CUDAW_JOB", id, RUNDIR_ID_SIZE);
+}
+
+/* By its PID, alone. */
+static bool is_named(const struct job *job, char **targets, int n)
+{
+	for (int i = 0; i < n; i++)
+		if (target_pid(targets[i]) == job->pid)
+			return true;
+	return false;
+}
+
+/* Of a job of which one process gives no answer the others are not to pause or resume without it. */
+static void spare_parts(struct control *control, char **targets, int n)
 {
 	struct job_list *list = &control->list;
-	char id[RUNDIR_ID_SIZE];
+	char id[RUNDIR_ID_SIZE], other[RUNDIR_ID_SIZE];
 
 	for (size_t i = 0; i < list->n; i++) {
 		struct job *silent = &list->jobs[i];
 		bool any = false;
 
-		if (silent->described || job_is_gone(silent))
+		if (silent->described || job_is_gone(silent) || is_named(silent, targets, n))
 			continue;
-		host_environment(silent->pid, "CUDAW_JOB", id, sizeof(id));
-		for (size_t k = 0; k < list->n; k++) {
+		id_of(silent, id);
+		for (size_t k = 0; k < list->n && *id; k++) {
 			struct job *job = &list->jobs[k];
 
-			if (!job->described || !job->selected || strcmp(job->status.id, id))
+			if (k == i || !job->selected || is_named(job, targets, n))
+				continue;
+			id_of(job, other);
+			if (strcmp(other, id))
 				continue;
 			job->selected = false;
 			any = true;
@@ -275,8 +305,9 @@ static void spare_parts(struct control *control)
 		if (!any)
 			continue;
 		silent->selected = false;
-		complain("%s %s: its process %d is not heard from: %s", control->verb->name, id,
-			 silent->pid, job_error_text(silent->error));
+		if (!silent->left_out)
+			complain("%s %s: its process %d is not heard from: %s", control->verb->name,
+				 id, silent->pid, job_error_text(silent->error));
 		fail(control, silent->error == -ETIMEDOUT ? EXIT_TIMEOUT : EXIT_FAILED);
 	}
 }
@@ -292,7 +323,8 @@ static void select_targets(struct control *control, char **targets, int n)
 	wake_stopped(control, targets, n);
 	describe(control, look_up);
 	for (int i = 0; i < n; i++)
-		if (!select_pid(list, target_pid(targets[i])) && !select_job(list, targets[i]))
+		if (!select_pid(list, target_pid(targets[i])) && !select_job(list, targets[i]) &&
+		    !is_left_out(list, targets + i))
 			fail(control, explain_target(list, targets[i]));
 	for (size_t i = 0; i < list->n; i++) {
 		struct job *job = &list->jobs[i];
@@ -306,8 +338,8 @@ static void select_targets(struct control *control, char **targets, int n)
 		if (!control->all)
 			fail(control, explain_pid(job->pid));
 	}
-	if (look_up && control->verb->together)
-		spare_parts(control);
+	if (look_up)
+		spare_parts(control, targets, n);
 }
 
 static int control_line(struct job *job, const char *key, char *value)

@@ -129,6 +129,11 @@ def test_no_such_job():
     eq(job.requests, [])
 
 
+def test_no_name_is_not_that_of_a_job_without_one():
+    job = FakeJob(Folder())
+    eq((cudaw("pause", "").code, job.requests), (3, []))
+
+
 def test_a_known_job_is_paused_beside_an_unknown_one():
     job = FakeJob(Folder(), name="train")
     result = cudaw("pause", "nothing", "train")
@@ -279,6 +284,7 @@ def on_terminal(*args, columns=100, enough=""):
             seen_enough.set()
     os.close(master)
     process.communicate(timeout=LIMIT_S)
+    assert seen_enough.is_set() or not enough, shown
     return process.returncode, shown.decode(), first
 
 
@@ -306,7 +312,9 @@ def test_progress_on_a_terminal():
     assert "\n" not in shown
     assert len(lines) >= 4, lines
     for line in lines[1:-2]:    # the last one may be of the end
-        done, unit, rate, left_s = re.fullmatch(form, line).groups()
+        match = re.fullmatch(form, line)
+        assert match, line
+        done, unit, rate, left_s = match.groups()
         left = 30 - float(done) / (1 if unit == "G" else 1024)
         # The rate is rounded to a tenth, the time to a second.
         assert abs(left * 1.0737 - float(rate) * float(left_s)) <= 0.06 * left + 0.7, lines
