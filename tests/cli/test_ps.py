@@ -6,11 +6,13 @@ import json
 import os
 import pwd
 import shutil
+import signal
 import socket
+import subprocess
 import time
 
-from clilib import (FakeJob, Folder, Skip, cudaw, dead_pid, eq, has, installed_copy, live_pid,
-                    main, scratch, silent, status)
+from clilib import (CUDAW, LIMIT_S, FakeJob, Folder, Skip, cudaw, dead_pid, eq, has, installed_copy,
+                    live_pid, main, say, scratch, silent, status)
 
 GIB = 1 << 30
 
@@ -108,6 +110,20 @@ def test_hanging_jobs_hold_up_nobody():
     eq([job["name"] for job in jobs if not job["error"]], ["good"])
     eq([job["error"] for job in jobs if job["pid"] != good.pid], ["no answer"] * 16)
     has(cudaw("ps").out, "no answer")
+
+
+def test_a_stall_of_the_command_gives_nobody_up():
+    """The time in which it did not run is not the job's."""
+    def late(job, connection):
+        command.send_signal(signal.SIGSTOP)
+        time.sleep(1.5)
+        command.send_signal(signal.SIGCONT)
+        time.sleep(0.2)
+        say(connection, *status(job.pid))
+
+    FakeJob(Folder(), answers={"status": late})
+    command = subprocess.Popen([CUDAW, "ps", "--json"], stdout=subprocess.PIPE, text=True)
+    eq([row["error"] for row in json.loads(command.communicate(timeout=LIMIT_S)[0])], [None])
 
 
 def test_a_job_that_drips_is_given_up():

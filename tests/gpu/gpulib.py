@@ -152,11 +152,13 @@ def cudaw_ok(*args, **options):
 
 
 def jobs():
-    """What `cudaw ps` says, by process. One that was busy for a second is asked again."""
-    def answered():
+    """What `cudaw ps` says, by process. One that was not run for a second is asked again, twice."""
+    for _ in range(3):
         rows = {job["pid"]: job for job in json.loads(cudaw_ok("ps", "--json"))}
-        return (rows,) if all(row["error"] != "no answer" for row in rows.values()) else None
-    return until(answered, 20, "every job answers")[0]
+        if all(row["error"] != "no answer" for row in rows.values()):
+            break
+        print("# a job gave no answer", flush=True)
+    return rows
 
 
 class Job:
@@ -245,16 +247,16 @@ class Job:
         self.process.stdin.write("\n")
 
     def check_still(self, seconds=0.2):
-        """It makes no step. One is let pass: its GPU work may have been done before the pause. What
-        it printed before may come late, but not again and again.
+        """It makes no step, once what it printed before has come. One is let pass: its GPU work may
+        have been done before the pause.
         """
-        for _ in range(3):
-            time.sleep(0.02)
+        for _ in range(50):
             before = self.steps()
-            time.sleep(seconds)
-            if self.steps() <= before + 1:
-                return
-        raise Failure(f"{self.program} goes on while it is paused")
+            time.sleep(0.03)
+            if self.steps() == before:
+                break
+        time.sleep(seconds)
+        check(self.steps() <= before + 1, f"{self.program} goes on while it is paused")
 
     def wait_end(self, timeout=60):
         """Returns its exit status, as subprocess counts it."""
@@ -430,6 +432,9 @@ def figure(name, value, unit):
     print(f"figure {name} {value:.4g} {unit}", flush=True)
 
 
+after_case = []     # functions that undo what a case may have left
+
+
 def run_case(number, name, case):
     """Run one case and print its TAP point; returns False where it failed."""
     good, note = True, ""
@@ -441,6 +446,8 @@ def run_case(number, name, case):
         good, note = False, f": {error}"
         if not isinstance(error, Failure):
             traceback.print_exc(file=sys.stdout)
+    for undo in after_case:
+        undo()
     for job in list(Job.alive):
         said = job.discard()
         if not good:

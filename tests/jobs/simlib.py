@@ -177,6 +177,15 @@ def let_go(way):
     os.unlink(HOLD[way])
 
 
+def let_all_go():
+    for path in HOLD.values():
+        if os.path.exists(path):
+            os.unlink(path)
+
+
+gpulib.after_case.append(let_all_go)
+
+
 def errors_of_cudaw(job):
     """What our libraries said on the stderr of the job."""
     return [line for line in job.stderr().splitlines() if line.startswith("cudaw[")]

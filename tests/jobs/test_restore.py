@@ -124,7 +124,7 @@ def one_that_is_paused_at_once_is_there():
     cudaw_ok("pause", "--no-wait", job.pid)
     let_go("in")
     said = command.communicate(timeout=300)[1]
-    equal(job.state(), "paused", f"the state ({said})")
+    until(lambda: job.state() == "paused", 30, f"it is paused ({said})")
     check(command.returncode == 0 or command.returncode == 1 and f"{job.pid} stays paused" in said,
           f"cudaw restore: {command.returncode}, {said}")
     for name in HELD:

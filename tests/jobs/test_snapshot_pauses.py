@@ -23,7 +23,7 @@ os.environ["CUDAW_LOG"] = "warn"
 os.environ.update(HELD)
 
 def signal_pause(job):
-    """The job has heard of it when this returns: it takes signals before it answers anybody."""
+    """Once it has reached a thread the job hears of it before it answers anybody."""
     os.kill(job.pid, signal.SIGUSR1)
     until(lambda: not is_pending(job.pid, signal.SIGUSR1), 10, "SIGUSR1 is handled")
     ask(job, "status")

@@ -38,15 +38,13 @@ def refused(job, path, message):
 
 
 def what_runs_is_written_while_it_is_copied():
-    job = counter(256)
+    job = counter(256, CUDAW_SIM_COPY_GBPS="1")
     path = folder()
     said = taken(job, path, "--timeout", "1000000")
     phases = {phase["name"]: phase["ms"] for phase in said["phases"]}
     equal([name for name in phases if name != "release"], ["drain", "copy", "unmap", "write"],
           "the phases")
-    beside = sum(phases[name] for name in phases if name not in ("drain", "write"))
-    check(phases["drain"] + max(phases["write"], beside) < said["ms"],
-          f"in {said['ms']} ms were {phases}")
+    check(sum(phases.values()) > said["ms"], f"in {said['ms']} ms were {phases}")
     equal([phase["name"] for phase in said["resume"] if phase["name"] != "restore"],
           ["map", "copy"], "the phases of the resume")
     totals = said["totals"]
