@@ -47,7 +47,7 @@ void control_want_trim(void);
 
 /*
  * Ask for a state, by a pause or a resume that waits, held, for orders (hold.h); give it one. Undo
- * it if it still waits; or let it go on alone.
+ * it if it still waits, and nobody has asked for the contrary; or let it go on alone.
  */
 void control_want_hold(bool paused, int timeout_ms);
 void control_order(const struct hold_order *order);
