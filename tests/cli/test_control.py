@@ -317,7 +317,7 @@ def test_progress_on_a_terminal():
         done, unit, rate, left_s = match.groups()
         left = 30 - float(done) / (1 if unit == "G" else 1024)
         # The rate is rounded to a tenth, the time to a second.
-        assert abs(left * 1.0737 - float(rate) * float(left_s)) <= 0.06 * left + 0.7, lines
+        assert abs(left * GIB / 1e9 - float(rate) * float(left_s)) <= 0.06 * left + 0.7, lines
     assert first > 1, first
 
 

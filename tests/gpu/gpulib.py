@@ -151,6 +151,12 @@ def cudaw_ok(*args, **options):
     return done.stdout
 
 
+def proc_status(pid):
+    """/proc/PID/status, by its keys."""
+    with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as file:
+        return {key: value.strip() for key, value in (line.split(":", 1) for line in file)}
+
+
 def jobs():
     """What `cudaw ps` says, by process. One that was not run for a second is asked again, twice."""
     for _ in range(3):

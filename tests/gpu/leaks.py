@@ -4,15 +4,14 @@ import collections
 import os
 import time
 
-from gpulib import check, until
+from gpulib import check, proc_status, until
 
 # Descriptors, threads, mappings; the address space and the memory that is its own, in MiB.
 Resources = collections.namedtuple("Resources", "descriptors threads mappings space memory")
 
 
 def resources(pid):
-    with open(f"/proc/{pid}/status", encoding="ascii") as file:
-        status = dict(line.split(":", 1) for line in file)
+    status = proc_status(pid)
     with open(f"/proc/{pid}/maps", encoding="utf-8") as file:
         maps = len(file.readlines())
     return Resources(len(os.listdir(f"/proc/{pid}/fd")), len(os.listdir(f"/proc/{pid}/task")), maps,

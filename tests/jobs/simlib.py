@@ -10,6 +10,7 @@ programs that were not built so (Python, the shell, nvcc's) are left out: see un
 import itertools
 import os
 import runpy
+import signal
 import subprocess
 import sys
 
@@ -17,7 +18,8 @@ GPU_TESTS = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file_
 sys.path.insert(0, GPU_TESTS)
 
 import gpulib  # noqa: E402
-from gpulib import BUILD, SCRATCH, Failure, Skip, check, cudaw, equal  # noqa: E402
+from gpulib import (BUILD, SCRATCH, Failure, Skip, check, cudaw, equal,  # noqa: E402
+                    proc_status)
 
 REPOSITORY = os.path.dirname(os.path.dirname(GPU_TESTS))
 SIM_DIR = os.path.join(BUILD, "tests", "sim")
@@ -130,6 +132,15 @@ def paused_and_resumed(job, times=1, by="command"):
         job.resume(by)
 
 
+def waits_for_memory(job):
+    """It is paused, and wants to resume; returns who has the GPU's memory."""
+    job.pause()
+    other, _ = gpulib.hog()
+    job.send(signal.SIGUSR2)
+    job.wait_state("waiting")
+    return other
+
+
 def ask(job, verb, state, works=lambda: None):
     """Ask for it until it is so, twice at most; returns what was said on the way. A job that runs
     on after a failed pause must pass works()."""
@@ -146,12 +157,6 @@ def ask(job, verb, state, works=lambda: None):
           f"asked again ({again.stderr.strip()})")
     equal(job.state(), state, f"the state after cudaw {verb}, asked again")
     return done.stderr
-
-
-def proc_status(pid):
-    """/proc/PID/status, by its keys."""
-    with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as file:
-        return {key: value.strip() for key, value in (line.split(":", 1) for line in file)}
 
 
 def is_stopped(pid):

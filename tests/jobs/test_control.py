@@ -6,8 +6,8 @@ import signal
 import socket
 import time
 
-from simlib import is_stopped, not_by_tsan, paused_and_resumed
-from gpulib import RUNTIME_DIR, Job, check, cudaw, equal, hog, main, until
+from simlib import is_stopped, not_by_tsan, paused_and_resumed, waits_for_memory
+from gpulib import RUNTIME_DIR, Job, check, cudaw, equal, main, until
 
 
 def connected(job):
@@ -28,24 +28,20 @@ def last_line(client):
     return (text.decode().splitlines() or ["nothing"])[-1]
 
 
-def contrary_requests_at_once_are_both_answered():
+def counter():
     job = Job("counter", "--steps", 1000000, "--step-ms", 2)
     job.wait_steps(3)
-    answers = [last_line(client) for client in requested(job, b"pause\n", b"resume\n")]
-    check(all(answer.startswith("end ") for answer in answers), f"the answers are {answers}")
-    cudaw("resume", job.pid)
-    job.finish()
+    return job
 
 
-def waiting():
-    """A job that waits for memory, and who has it."""
-    job = Job("counter", "--steps", 1000000, "--step-ms", 2)
-    job.wait_steps(3)
-    job.pause()
-    other, _ = hog()
-    job.send(signal.SIGUSR2)
-    job.wait_state("waiting")
-    return job, other
+def draining():
+    """A job whose kernel does not end, and a client that has asked it to pause."""
+    job = Job("spin", "--steps", 1000000, "--step-ms", 2)
+    job.until(lambda: job.lines, 10, "spin has begun")
+    client = connected(job)
+    client.send(b"pause 60000\n")
+    job.wait_state("pausing")
+    return job, client
 
 
 def requested(job, *requests):
@@ -61,13 +57,17 @@ def requested(job, *requests):
     return clients
 
 
+def contrary_requests_at_once_are_both_answered():
+    job = counter()
+    answers = [last_line(client) for client in requested(job, b"pause\n", b"resume\n")]
+    check(all(answer.startswith("end ") for answer in answers), f"the answers are {answers}")
+    cudaw("resume", job.pid)
+    job.finish()
+
+
 def what_was_cancelled_is_done_when_asked_for_again():
     """Though what was cancelled has not ended by then."""
-    job = Job("spin", "--steps", 1000000, "--step-ms", 2)
-    job.until(lambda: job.lines, 10, "spin has begun")
-    first = connected(job)
-    first.send(b"pause 60000\n")
-    job.wait_state("pausing")
+    job, first = draining()
     clients = requested(job, b"resume\n", b"pause 2000\n")
     check(last_line(clients[1]).startswith("end timeout"), "the second pause was not tried")
     check(last_line(clients[0]).startswith("end busy a later"), "the resume was not answered")
@@ -75,7 +75,8 @@ def what_was_cancelled_is_done_when_asked_for_again():
     equal(job.state(), "running", "the state")
     job.discard()
 
-    job, other = waiting()
+    job = counter()
+    other = waits_for_memory(job)
     time.sleep(1)       # it looks for memory less often then
     clients = requested(job, b"pause\n", b"resume\n")
     check(last_line(clients[0]).startswith("end busy a later"), "the pause was not answered")
@@ -88,7 +89,8 @@ def what_was_cancelled_is_done_when_asked_for_again():
 
 def a_signal_to_end_waits_for_memory():
     """Also where a resume has waited for it already: the program's handler has ten seconds."""
-    job, other = waiting()
+    job = counter()
+    other = waits_for_memory(job)
     job.send(signal.SIGINT)
     time.sleep(0.5)
     other.discard()
@@ -96,7 +98,8 @@ def a_signal_to_end_waits_for_memory():
 
 
 def more_signals_to_end_do_not_make_that_longer():
-    job, _ = waiting()
+    job = counter()
+    waits_for_memory(job)
     begin = time.monotonic()
     while not job.ended() and time.monotonic() - begin < 60:
         job.send(signal.SIGINT)
@@ -108,8 +111,7 @@ def more_signals_to_end_do_not_make_that_longer():
 
 def a_hold_that_is_broken_off_leaves_the_job_running():
     """The client aborts what it has asked for, and is gone at once."""
-    job = Job("counter", "--steps", 1000000, "--step-ms", 2)
-    job.wait_steps(3)
+    job = counter()
     for _ in range(5):
         client = connected(job)
         client.send(b"hold 60000\n")
@@ -122,11 +124,7 @@ def a_hold_that_is_broken_off_leaves_the_job_running():
 
 
 def a_resume_ends_a_pause_that_still_waits():
-    job = Job("spin", "--steps", 1000000, "--step-ms", 2)
-    job.until(lambda: job.lines, 10, "spin has begun")
-    client = connected(job)
-    client.send(b"pause 60000\n")
-    job.wait_state("pausing")
+    job, client = draining()
     equal(cudaw("resume", job.pid, timeout=10).returncode, 0, "the exit code of the resume")
     check(last_line(client).startswith("end busy"), "the pause was not told that it was cancelled")
     equal(job.state(), "running", "the state")

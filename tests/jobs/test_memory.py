@@ -6,7 +6,7 @@ import re
 import signal
 import time
 
-from simlib import MIB, SCRATCH, errors_of_cudaw, gpu_used, not_by_tsan, unsanitized
+from simlib import MIB, SCRATCH, errors_of_cudaw, gpu_used, not_by_tsan, unsanitized, waits_for_memory
 from gpulib import BUILD, Group, Job, check, cudaw, equal, hog, main
 
 COUNTER = os.path.join(BUILD, "tests", "programs", "counter")
@@ -81,11 +81,7 @@ def waiting():
     """A job that waits for GPU memory, and the process that has it."""
     job = Job("counter", "--mib", 256, *ENDLESS)
     job.wait_steps(3)
-    job.pause()
-    other, _ = hog()
-    job.send(signal.SIGUSR2)
-    job.wait_state("waiting")
-    return job, other
+    return job, waits_for_memory(job)
 
 
 def a_pause_cancels_a_waiting_resume():

@@ -12,8 +12,7 @@ import signal
 import subprocess
 import time
 
-from simlib import (HELD, MIB, SCRATCH, hold, is_pending, is_stopped, let_go,
-                    not_by_tsan)
+from simlib import HELD, MIB, SCRATCH, hold, is_pending, is_stopped, let_go, not_by_tsan
 from detached import Detached
 from gpulib import CUDAW, base_environment, check, cudaw, cudaw_ok, equal, hog, main, until
 from restorelib import Counting, Snapshot, folder, nobody_writes_there, pretended_criu
@@ -22,27 +21,15 @@ from snapshotjobs import ask, contents, counter, finish, told
 os.environ["CUDAW_LOG"] = "warn"
 os.environ.update(HELD)
 
-def signal_pause(job):
-    """Once it has reached a thread the job hears of it before it answers anybody."""
-    os.kill(job.pid, signal.SIGUSR1)
-    until(lambda: not is_pending(job.pid, signal.SIGUSR1), 10, "SIGUSR1 is handled")
-    ask(job, "status")
 
-
-def pause(job, by):
+def pause(job, by, *options):
+    """@options are the command's."""
     if by == "signal":
-        signal_pause(job)
+        os.kill(job.pid, signal.SIGUSR1)
+        until(lambda: not is_pending(job.pid, signal.SIGUSR1), 10, "SIGUSR1 is handled")
+        ask(job, "status")      # a signal that a thread has taken is heard of before that
     else:
-        cudaw_ok("pause", job.pid)
-
-
-def pause_while_held(job, by):
-    """Ask for it while the copies wait; nobody answers before they go on."""
-    if by == "signal":
-        signal_pause(job)
-    else:
-        cudaw_ok("pause", "--no-wait", job.pid)
-    let_go("out")
+        cudaw_ok("pause", *options, job.pid)
 
 
 def goes_on(job):
@@ -137,7 +124,8 @@ def a_pause_while_it_is_written_holds():
         hold("out")
         snapshot = Snapshot(job, "--gpu-only")
         job.wait_state("pausing")
-        pause_while_held(job, by)
+        pause(job, by, "--no-wait")
+        let_go("out")
         check("; it stays paused" in snapshot.end(), "it is not said")
         equal(job.state(), "paused", "the state")
         cudaw_ok("verify", snapshot.path)
@@ -153,7 +141,8 @@ def a_pause_holds_where_the_disk_is_full():
         resource.prlimit(job.pid, resource.RLIMIT_FSIZE, (16 * MIB, resource.RLIM_INFINITY))
         snapshot = Snapshot(job, "--gpu-only")
         job.wait_state("pausing")
-        pause_while_held(job, by)
+        pause(job, by, "--no-wait")
+        let_go("out")
         check("File too large" in snapshot.end(1), "the reason is not told")
         job.wait_state("paused")
         job.check_still()

@@ -8,7 +8,7 @@ import os
 import signal
 import time
 
-from simlib import HELD, gpu_used, hold, is_stopped, let_go
+from simlib import HELD, gpu_used, hold, is_stopped, let_go, waits_for_memory
 from gpulib import BUILD, RUNTIME_DIR, Job, check, cudaw, cudaw_ok, equal, hog, jobs, main, until
 
 ENDLESS = ("--steps", 1000000, "--step-ms", 2)
@@ -81,10 +81,7 @@ HOLDS = {pausing: "out", resuming: "in"}
 
 def waiting():
     job = counter()
-    job.pause()
-    hog()
-    job.send(signal.SIGUSR2)
-    job.wait_state("waiting")
+    waits_for_memory(job)
     return job
 
 

@@ -210,14 +210,15 @@ def an_update_that_fails():
 
 def a_graph_that_is_updated_after_that():
     """The update gives it the addresses of now: it may run again, and be carried again."""
-    args = ("--only", 3, "--mend", 1, "--steps", 800, "--step-ms", 5)
+    steps = 800
+    args = ("--only", 3, "--mend", 1, "--steps", steps, "--step-ms", 5)
     native = Job("graph_nodes", *args, mode="native")
     # A pause tries both graphs, so that the fourth update is the second graph's in the resume.
     job = Job("graph_nodes", *args, env={**GRAPHS, "CUDAW_SIM_FAULT": "cuGraphExecUpdate_v2:4:999"})
     job.wait_steps(3)
     job.pause()
     cudaw("resume", job.pid)
-    job.wait_steps(min(800, job.steps() + 3))
+    job.wait_steps(min(steps, job.steps() + 3))
     paused_and_resumed(job)
     lines = job.result().splitlines()
     equal(lines.count("mended"), 1, "how often its launch was refused")
