@@ -231,32 +231,35 @@ struct side {
 	size_t x, y, z, pitch, rows;
 };
 
+static bool is_host(CUmemorytype type)
+{
+	return type == CU_MEMORYTYPE_HOST;
+}
+
 static CUresult check_side(const char *call, const struct side *s, size_t width, size_t height,
 			   size_t depth)
 {
 	size_t extent = check_extent(s->pitch, s->rows, width, height, depth);
 	size_t before;
 
-	if (s->type == CU_MEMORYTYPE_HOST || s->type == CU_MEMORYTYPE_ARRAY || !extent)
+	if (s->type == CU_MEMORYTYPE_ARRAY || !extent)
 		return CUDA_SUCCESS;
 	before = times_plus(times_plus(s->z, s->rows, s->y), s->pitch, s->x);
 	return check_range(call, s->param, s->ptr, times_plus(1, before, extent));
 }
 
+#define SIDE(copy, of)                                                                    \
+	{                                                                                 \
+		.param = is_host((copy)->of##MemoryType) ? #of "Host" : #of "Device",     \
+		.type = (copy)->of##MemoryType,                                           \
+		.ptr = is_host((copy)->of##MemoryType) ? (CUdeviceptr)(copy)->of##Host    \
+						       : (copy)->of##Device,              \
+		.x = (copy)->of##XInBytes, .y = (copy)->of##Y, .pitch = (copy)->of##Pitch \
+	}
+
 CUresult check_copy_2d(const char *call, const CUDA_MEMCPY2D_v2 *copy)
 {
-	struct side src = {.param = "srcDevice",
-			   .type = copy->srcMemoryType,
-			   .ptr = copy->srcDevice,
-			   .x = copy->srcXInBytes,
-			   .y = copy->srcY,
-			   .pitch = copy->srcPitch};
-	struct side dst = {.param = "dstDevice",
-			   .type = copy->dstMemoryType,
-			   .ptr = copy->dstDevice,
-			   .x = copy->dstXInBytes,
-			   .y = copy->dstY,
-			   .pitch = copy->dstPitch};
+	struct side src = SIDE(copy, src), dst = SIDE(copy, dst);
 	CUresult result = check_side(call, &dst, copy->WidthInBytes, copy->Height, 1);
 
 	return result ? result : check_side(call, &src, copy->WidthInBytes, copy->Height, 1);
@@ -264,25 +267,15 @@ CUresult check_copy_2d(const char *call, const CUDA_MEMCPY2D_v2 *copy)
 
 CUresult check_copy_3d(const char *call, const CUDA_MEMCPY3D_v2 *copy)
 {
-	struct side src = {.param = "srcDevice",
-			   .type = copy->srcMemoryType,
-			   .ptr = copy->srcDevice,
-			   .x = copy->srcXInBytes,
-			   .y = copy->srcY,
-			   .z = copy->srcZ,
-			   .pitch = copy->srcPitch,
-			   .rows = copy->srcHeight};
-	struct side dst = {.param = "dstDevice",
-			   .type = copy->dstMemoryType,
-			   .ptr = copy->dstDevice,
-			   .x = copy->dstXInBytes,
-			   .y = copy->dstY,
-			   .z = copy->dstZ,
-			   .pitch = copy->dstPitch,
-			   .rows = copy->dstHeight};
+	struct side src = SIDE(copy, src), dst = SIDE(copy, dst);
 	size_t width = copy->WidthInBytes, height = copy->Height, depth = copy->Depth;
-	CUresult result = check_side(call, &dst, width, height, depth);
+	CUresult result;
 
+	src.z = copy->srcZ;
+	src.rows = copy->srcHeight;
+	dst.z = copy->dstZ;
+	dst.rows = copy->dstHeight;
+	result = check_side(call, &dst, width, height, depth);
 	return result ? result : check_side(call, &src, width, height, depth);
 }
 

@@ -35,7 +35,9 @@ extern bool check_is_on;
 /* @height rows of @width bytes that begin @pitch bytes apart. */
 #define CHECK_ROWS(ptr, pitch, width, height) \
 	CHECK_RANGE(ptr, check_extent(pitch, 0, width, height, 1))
-#define CHECK_WORDS(dst, host, bytes)         CUDA_SUCCESS
+/* What is to be host memory may be the GPU's as well, as all addresses are in one space. */
+#define CHECK_HOST(ptr, bytes)                check_range(call_, #ptr, (CUdeviceptr)(ptr), bytes)
+#define CHECK_WORDS(dst, host, bytes)         CHECK_HOST(host, bytes)
 #define CHECK_ANY(dst, src, bytes)            CHECK_RANGE(src, bytes)
 #define CHECK_BOTH(first, second)             ({ CUresult r_ = first; r_ ? r_ : second; })
 #define CHECK_LAUNCH(f, params, extra)        check_launch(call_, f, params, extra)

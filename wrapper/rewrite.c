@@ -255,29 +255,35 @@ static bool is_device(CUmemorytype type)
 	return type == CU_MEMORYTYPE_DEVICE || type == CU_MEMORYTYPE_UNIFIED;
 }
 
-#define REWRITE_SIDES(copy)                                  \
-	do {                                                 \
-		if (is_device((copy)->srcMemoryType))        \
-			rewrite_pointer(&(copy)->srcDevice); \
-		if (is_device((copy)->dstMemoryType))        \
-			rewrite_pointer(&(copy)->dstDevice); \
+/* The pointers of a copy's sides, by @change(pointer); an array has none. */
+#define EACH_SIDE(copy, change)                 \
+	do {                                    \
+		CHANGE_SIDE(copy, src, change); \
+		CHANGE_SIDE(copy, dst, change); \
+	} while (0)
+#define CHANGE_SIDE(copy, side, change)                                                       \
+	do {                                                                                  \
+		if (is_device((copy)->side##MemoryType))                                      \
+			(copy)->side##Device = change((copy)->side##Device);                  \
+		else if ((copy)->side##MemoryType == CU_MEMORYTYPE_HOST)                      \
+			(copy)->side##Host = (void *)change((CUdeviceptr)(copy)->side##Host); \
 	} while (0)
 
 CUDA_MEMCPY2D_v2 *rewrite_copy_2d(CUDA_MEMCPY2D_v2 *copy)
 {
-	REWRITE_SIDES(copy);
+	EACH_SIDE(copy, translate);
 	return copy;
 }
 
 CUDA_MEMCPY3D_v2 *rewrite_copy_3d(CUDA_MEMCPY3D_v2 *copy)
 {
-	REWRITE_SIDES(copy);
+	EACH_SIDE(copy, translate);
 	return copy;
 }
 
 CUDA_MEMCPY3D_PEER *rewrite_copy_3d_peer(CUDA_MEMCPY3D_PEER *copy)
 {
-	REWRITE_SIDES(copy);
+	EACH_SIDE(copy, translate);
 	return copy;
 }
 
@@ -376,11 +382,11 @@ bool rewrite_param_back(const struct kp_param *param, char *value, size_t size, 
 
 bool rewrite_copy_3d_back(CUDA_MEMCPY3D_v2 *copy)
 {
-	bool found = is_device(copy->srcMemoryType) && rewrite_pointer_back(&copy->srcDevice);
+	const CUDA_MEMCPY3D_v2 before = *copy;
 
-	if (is_device(copy->dstMemoryType))
-		found |= rewrite_pointer_back(&copy->dstDevice);
-	return found;
+	EACH_SIDE(copy, translate_back);
+	return copy->srcDevice != before.srcDevice || copy->dstDevice != before.dstDevice ||
+	       copy->srcHost != before.srcHost || copy->dstHost != before.dstHost;
 }
 
 bool rewrite_mem_op_back(CUstreamBatchMemOpParams *op)

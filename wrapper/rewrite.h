@@ -39,6 +39,7 @@
 #define REWRITE_ROWS(ptr, pitch, width, height) REWRITE_RANGE(ptr, width)
 #define REWRITE_BOTH(first, second)     ({ first; second; })
 /* What is to be host memory may be the GPU's as well, as all addresses are in one space. */
+#define REWRITE_HOST(ptr, bytes) ({ ptr = (void *)translate((CUdeviceptr)(ptr)); CUDA_SUCCESS; })
 #define REWRITE_WORDS(dst, host, bytes)                                                \
 	({                                                                             \
 		const void *h_ = (const void *)translate((CUdeviceptr)(host));         \

@@ -31,6 +31,9 @@ WRONG = {
     "copy-within-freed": ("cuMemcpyDtoD_v2: srcDevice", FREED),
     "copy-past": ("cuMemcpyDtoH_v2: srcDevice", "run 4 bytes past the end of allocation"),
     "copy-2d-past": ("cuMemcpy2D_v2: srcDevice", "run 16 bytes past the end of allocation"),
+    "copy-out-to-freed": ("cuMemcpyDtoH_v2: dstHost", FREED),
+    "copy-in-from-freed": ("cuMemcpyHtoD_v2: srcHost", FREED),
+    "copy-2d-from-freed": ("cuMemcpy2D_v2: srcHost", FREED),
     "set-past": ("cuMemsetD32_v2: dstDevice", "run 4 bytes past the end of allocation"),
     "set-freed": ("cuMemsetD8Async: dstDevice", FREED),
 }
@@ -105,6 +108,7 @@ def native_memory_is_not_judged():
 if sys.argv[1:]:
     os.environ["CUDAW_ADDRESSING"] = sys.argv[1]
 main(*map(wrong, WRONG),
-     *map(right, ("right-launches", "right-copies", "right-batch", "right-queries")),
+     *map(right, ("right-launches", "right-copies", "right-hosts", "right-batch",
+                  "right-queries")),
      without_libstdcxx_names_stay_mangled, a_warning_lets_the_call_go_on,
      without_checks_nothing_is_said, a_value_that_is_not_known, native_memory_is_not_judged)

@@ -156,10 +156,11 @@ static CUresult launch_reloaded(CUdeviceptr data)
 	return launch(f, data, 0);
 }
 
-static CUresult copy_2d(CUdeviceptr src, size_t height)
+static CUresult copy_2d(CUmemorytype type, CUdeviceptr src, size_t height)
 {
-	const CUDA_MEMCPY2D_v2 copy = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
-				       .srcDevice = src,
+	const CUDA_MEMCPY2D_v2 copy = {.srcMemoryType = type,
+				       .srcDevice = type == CU_MEMORYTYPE_HOST ? 0 : src,
+				       .srcHost = type == CU_MEMORYTYPE_HOST ? (void *)src : NULL,
 				       .srcPitch = 1024,
 				       .dstMemoryType = CU_MEMORYTYPE_HOST,
 				       .dstHost = w.host,
@@ -177,6 +178,30 @@ static CUDA_MEMCPY3D_BATCH_OP box(CUdeviceptr dst, CUdeviceptr src, size_t width
 		.dst = {CU_MEMCPY_OPERAND_TYPE_POINTER, .op.ptr = {.ptr = dst}},
 		.extent = {width, 1, 1},
 		.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM};
+}
+
+/*
+ * The driver takes a device pointer for one of host memory as well: all addresses are in one space
+ * [H200, driver 580.159].
+ */
+static CUresult copy_as_host(void)
+{
+	CUdeviceptr other;
+	CUDA_MEMCPY2D_v2 half = {.srcMemoryType = CU_MEMORYTYPE_HOST,
+				 .srcPitch = BYTES / 4,
+				 .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+				 .dstDevice = w.live,
+				 .dstPitch = BYTES / 4,
+				 .WidthInBytes = BYTES / 4,
+				 .Height = 2};
+
+	CALL(cuMemAlloc_v2(&other, BYTES));
+	CALL(cuMemcpyDtoH_v2((void *)other, w.live, BYTES));
+	CALL(cuMemsetD8_v2(w.live, 0, BYTES));
+	half.srcHost = (void *)other;
+	CALL(cuMemcpy2D_v2(&half));
+	CALL(cuMemcpyHtoD_v2(w.live + BYTES / 2, (void *)(other + BYTES / 2), BYTES / 2));
+	return cuMemFree_v2(other);
 }
 
 /* In a thread whose stack the copies would fill. */
@@ -280,6 +305,8 @@ static CUresult run_right(const char *name)
 {
 	if (!strcmp(name, "right-list"))
 		return copy_list();
+	if (!strcmp(name, "right-hosts"))
+		return copy_as_host();
 	if (!strcmp(name, "right-batch"))
 		return copy_large_batch();
 	if (!strcmp(name, "right-ranges"))
@@ -333,7 +360,10 @@ static CUresult run(const char *name)
 	CASE("copy-in-freed", cuMemcpyHtoDAsync_v2(w.freed, w.host, 16, NULL));
 	CASE("copy-within-freed", cuMemcpyDtoD_v2(w.live, w.freed, 16));
 	CASE("copy-past", cuMemcpyDtoH_v2(w.host, w.live + 4, BYTES));
-	CASE("copy-2d-past", copy_2d(w.live, BYTES / 1024 + 1));
+	CASE("copy-2d-past", copy_2d(CU_MEMORYTYPE_DEVICE, w.live, BYTES / 1024 + 1));
+	CASE("copy-out-to-freed", cuMemcpyDtoH_v2((void *)w.freed, w.live, 16));
+	CASE("copy-in-from-freed", cuMemcpyHtoD_v2(w.live, (void *)w.freed, 16));
+	CASE("copy-2d-from-freed", copy_2d(CU_MEMORYTYPE_HOST, w.freed, 1));
 	CASE("set-past", cuMemsetD32_v2(w.live, 7, WORDS + 1));
 	CASE("set-freed", cuMemsetD8Async(w.freed, 7, 1, NULL));
 #undef CASE
