@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cudaw inspect and cudaw verify: what a snapshot is, and whether it is whole. */
+/* cudaw inspect: what a snapshot is. */
 #include "tools/tools.h"
 
 #include "tools/criu_files.h"
@@ -7,14 +7,12 @@
 #include "tools/host_image.h"
 #include "tools/jobs.h"
 #include "tools/output.h"
-#include "tools/progress.h"
 #include "tools/snapshot_manifest.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
 #include <inttypes.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,8 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define TICK_MS 100
-#define LINE    256 /* what is shown of a text */
+#define LINE 256 /* what is shown of a text */
 
 const char help_inspect[] =
 	"Usage: cudaw inspect [--json] DIR\n"
@@ -40,27 +37,6 @@ const char help_inspect[] =
 	"\n"
 	"Exit codes: 0 done; 1 no snapshot, or a damaged one; 2 wrong usage; 6 it is newer than\n"
 	"this cudaw.\n";
-
-const char help_verify[] =
-	"Usage: cudaw verify DIR...\n"
-	"\n"
-	"Read the whole of snapshots and hold every byte against its checksum. Nothing is changed\n"
-	"and no GPU is needed.\n"
-	"\n"
-	"  -h, --help  this text\n"
-	"\n"
-	"Exit codes: 0 whole; 1 no snapshot, or a damaged one; 2 wrong usage; 6 it is newer than\n"
-	"this cudaw. Of several failures, the first decides.\n";
-
-/* Bytes of the index and of the files that it names. */
-static size_t memory_bytes(const struct snapshot *s)
-{
-	size_t bytes = sizeof(s->index.header) + s->index.nchunks * sizeof(*s->index.chunks);
-
-	for (size_t i = 0; i < s->manifest.ndata; i++)
-		bytes += s->manifest.data[i].size;
-	return bytes;
-}
 
 /* What a snapshot takes on disk, and what of its process image can be told. */
 struct found {
@@ -99,7 +75,7 @@ static void find_all(const struct snapshot *s, struct found *found)
 		found->image = find_image(s, found);
 	fstatat(s->dir, SNAPSHOT_MANIFEST, &st, AT_SYMLINK_NOFOLLOW);
 	found->files += found->image_files;
-	found->bytes = st.st_size + memory_bytes(s) + found->image_bytes;
+	found->bytes = st.st_size + snapshot_memory_bytes(s) + found->image_bytes;
 }
 
 static json_t *opened_json(const struct criu_files *opened)
@@ -243,96 +219,5 @@ int cmd_inspect(int argc, char **argv)
 		ret = snapshot_refuse(argv[optind], found.image, &found.error);
 	criu_files_free(&found.opened);
 	snapshot_close(&s);
-	return ret;
-}
-
-/* A thread that reads, so that this one can show how far it is. */
-struct reading {
-	struct snapshot_read what;
-	struct snapshot_error error;
-	size_t done;
-	int result;
-};
-
-static void *reading_main(void *arg)
-{
-	struct reading *reading = arg;
-
-	reading->result = snapshot_read(&reading->what, &reading->error);
-	return NULL;
-}
-
-/* Join @thread; an error where it has not ended within @ms. */
-static int join_for(pthread_t thread, int ms)
-{
-	struct timespec until;
-
-	/* By this clock, as TSan does not know pthread_clockjoin_np(). */
-	clock_gettime(CLOCK_REALTIME, &until);
-	until.tv_nsec += ms * 1000000L;
-	until.tv_sec += until.tv_nsec / 1000000000;
-	until.tv_nsec %= 1000000000;
-	return pthread_timedjoin_np(thread, NULL, &until);
-}
-
-static int verify(const char *path)
-{
-	struct reading reading = {0};
-	char bytes[FORMAT_SIZE], took[FORMAT_SIZE], rate[FORMAT_SIZE];
-	size_t size, image = 0;
-	struct snapshot s;
-	pthread_t thread;
-	int64_t begin = now_ms();
-	int ret = snapshot_open(path, &s);
-
-	if (ret)
-		return ret;
-	reading.what =
-		(struct snapshot_read){.dir = s.dir, .index = &s.index, .done = &reading.done};
-	progress_begin("verifying");
-	if (pthread_create(&thread, NULL, reading_main, &reading)) {
-		reading_main(&reading);
-	} else {
-		while (join_for(thread, TICK_MS))
-			progress_bytes(path, __atomic_load_n(&reading.done, __ATOMIC_RELAXED),
-				       s.manifest.totals.bytes);
-	}
-	progress_end();
-	if (!reading.result && s.manifest.image)
-		reading.result =
-			host_image_check(s.dir, s.manifest.index, NULL, &image, &reading.error);
-	size = memory_bytes(&s) + image;
-	if (reading.result)
-		ret = snapshot_refuse(path, reading.result, &reading.error);
-	else
-		printf("%s is whole: %s read in %s, %s\n", path, format_bytes(bytes, size),
-		       format_duration(took, now_ms() - begin),
-		       format_rate(rate, size, now_ms() - begin));
-	snapshot_close(&s);
-	return ret;
-}
-
-int cmd_verify(int argc, char **argv)
-{
-	static const struct option options[] = {
-		{"help", no_argument, NULL, 'h'},
-		{NULL, 0, NULL, 0},
-	};
-	int opt, ret = EXIT_DONE;
-
-	while ((opt = getopt_long(argc, argv, "h", options, NULL)) != -1) {
-		if (opt != 'h')
-			return usage_error("verify");
-		fputs(help_verify, stdout);
-		return EXIT_DONE;
-	}
-	if (!names_given(argc, argv, "folder", false))
-		return usage_error("verify");
-	for (int i = optind; i < argc; i++) {
-		int one = verify(argv[i]);
-
-		if (!ret)
-			ret = one;
-	}
 	return ret;
 }

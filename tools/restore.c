@@ -14,6 +14,7 @@
 #include "tools/output.h"
 #include "tools/snapshot_manifest.h"
 #include "tools/tree.h"
+#include "tools/verify.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -34,20 +35,20 @@ const char help_restore[] =
 	"Usage: cudaw restore [OPTION]... DIR\n"
 	"\n"
 	"Start the job in the snapshot DIR again, where it was: with its process ids, files,\n"
-	"working folder and GPU memory. Before anything is started, this checks the snapshot, the\n"
-	"driver, the GPUs, and the programs and libraries that the job uses.\n"
+	"working folder and GPU memory. Before anything is started, this checks every byte of the\n"
+	"snapshot, the driver, the GPUs, and the programs and libraries that the job uses.\n"
 	"\n"
 	"  -g, --gpu OLD=NEW  put what was on the GPU OLD, an index as 'cudaw inspect' shows it or a\n"
 	"                     UUID, on the GPU NEW, an index or UUID here; may be repeated. Without\n"
 	"                     it a job stays on its GPUs, or, on another machine, takes the first\n"
 	"                     ones of the same kind\n"
+	"      --no-verify    do not read the GPU memory twice: it is checked only as the job takes\n"
+	"                     it, and damage ends the new processes before they go on\n"
 	"      --paused       leave the job paused; 'cudaw resume' lets it go on\n"
 	"  -j, --json         what was done, as a JSON object\n"
 	"  -h, --help         this text\n"
 	"\n"
-	"What is in GPU memory is checked while it is read: a damaged snapshot ends the new\n"
-	"processes before they go on. CRIU 4.1 or later is 'criu' in PATH, or CUDAW_CRIU, and\n"
-	"wants root.\n"
+	"CRIU 4.1 or later is 'criu' in PATH, or CUDAW_CRIU, and wants root.\n"
 	"\n"
 	"Exit codes: 0 done; 1 failed, or no snapshot, or a damaged one; 2 wrong usage; 6 not\n"
 	"supported here, or newer than this cudaw.\n";
@@ -56,10 +57,10 @@ struct restoring {
 	char path[PATH_MAX];
 	char *choices[CUDA_MAX_DEVICES];
 	size_t nchoices;
-	bool paused, json;
+	bool paused, unverified, json;
 	bool left; /* somebody has paused it before it went on */
 	int64_t began;
-	double check_ms, criu_ms, start_ms;
+	double check_ms, verify_ms, criu_ms, start_ms;
 	struct snapshot snapshot;
 	struct needs needs;
 	struct criu_files files;
@@ -304,6 +305,8 @@ static void report_json(const struct restoring *r, const struct job_transfer *re
 	json_t *object, *phases = json_array();
 
 	add_phase(phases, "check", r->check_ms);
+	if (!r->unverified)
+		add_phase(phases, "verify", r->verify_ms);
 	add_phase(phases, "criu", r->criu_ms);
 	add_phase(phases, "start", r->start_ms);
 	for (int i = 0; i < resume->nphases; i++)
@@ -355,6 +358,17 @@ static int go_on(struct restoring *r, int dir)
 	return ret;
 }
 
+/* Every byte of the GPU memory; the job checks it again as it takes it. */
+static int check_memory(struct restoring *r)
+{
+	struct snapshot_error error;
+	int64_t begin = now_ms();
+	int ret = verify_memory(&r->snapshot, r->path, &error);
+
+	r->verify_ms = now_ms() - begin;
+	return ret ? snapshot_refuse(r->path, ret, &error) : EXIT_DONE;
+}
+
 static int restore(struct restoring *r)
 {
 	char images[PATH_MAX + SNAPSHOT_NAME_SIZE + 1], name[SNAPSHOT_NAME_SIZE];
@@ -404,6 +418,8 @@ static int run(struct restoring *r, const char *path)
 		return ret;
 	ret = check(r);
 	r->check_ms = now_ms() - r->began;
+	if (!ret && !r->unverified)
+		ret = check_memory(r);
 	if (!ret)
 		ret = restore(r);
 	criu_files_free(&r->files);
@@ -414,11 +430,9 @@ static int run(struct restoring *r, const char *path)
 int cmd_restore(int argc, char **argv)
 {
 	static const struct option options[] = {
-		{"gpu", required_argument, NULL, 'g'},
-		{"paused", no_argument, NULL, 'p'},
-		{"json", no_argument, NULL, 'j'},
-		{"help", no_argument, NULL, 'h'},
-		{NULL, 0, NULL, 0},
+		{"gpu", required_argument, NULL, 'g'}, {"no-verify", no_argument, NULL, 'n'},
+		{"paused", no_argument, NULL, 'p'},    {"json", no_argument, NULL, 'j'},
+		{"help", no_argument, NULL, 'h'},      {NULL, 0, NULL, 0},
 	};
 	struct restoring r = {0};
 	int opt;
@@ -431,6 +445,9 @@ int cmd_restore(int argc, char **argv)
 				return usage_error("restore");
 			}
 			r.choices[r.nchoices++] = optarg;
+			break;
+		case 'n':
+			r.unverified = true;
 			break;
 		case 'p':
 			r.paused = true;

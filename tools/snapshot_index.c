@@ -109,6 +109,15 @@ int snapshot_manifest_index(int dir, const struct snapshot_manifest *m,
 	return ret;
 }
 
+size_t snapshot_memory_bytes(const struct snapshot *s)
+{
+	size_t bytes = sizeof(s->index.header) + s->index.nchunks * sizeof(*s->index.chunks);
+
+	for (size_t i = 0; i < s->manifest.ndata; i++)
+		bytes += s->manifest.data[i].size;
+	return bytes;
+}
+
 int snapshot_refuse(const char *path, int code, const struct snapshot_error *error)
 {
 	complain("%s: %s", path, error->text);

@@ -70,6 +70,9 @@ struct snapshot {
 int snapshot_open(const char *path, struct snapshot *snapshot);
 void snapshot_close(struct snapshot *snapshot);
 
+/* Bytes of the index and of the data files. */
+size_t snapshot_memory_bytes(const struct snapshot *snapshot);
+
 /* Say that something is wrong with the snapshot at @path. Returns the exit code. */
 int snapshot_refuse(const char *path, int code, const struct snapshot_error *error);
 

@@ -12,7 +12,8 @@
  *	kernels.c	the kernels in files
  *	trace.c		what a trace comes to (tracestat.c reads it)
  *	snapshot.c	a job into a folder, and restore.c, back (criu.c runs CRIU)
- *	inspect.c	what a snapshot is, and whether it is whole (snapshot_manifest.c reads it)
+ *	inspect.c	what a snapshot is, and verify.c, whether it is whole (snapshot_manifest.c
+ *			reads it)
  *	jobs.c		finding jobs and talking to them
  *	format.c	units and clean text (output.c: JSON)
  *	demangle.c	names as C++ has them

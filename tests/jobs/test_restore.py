@@ -66,7 +66,7 @@ def twice_in_a_row():
     for _ in range(2):
         said = told("restore", path)
         equal([phase["name"] for phase in said["phases"]],
-              ["check", "criu", "start", "read", "restore", "map", "copy"], "the phases")
+              ["check", "verify", "criu", "start", "read", "restore", "map", "copy"], "the phases")
         check(0 < sum(phase["ms"] for phase in said["phases"]) <= said["ms"] + 5, f"{said}")
         equal((said["pid"], said["path"], said["paused"]), (job.pid, path, False), "what it says")
         job.wait_steps(job.steps() + 3)

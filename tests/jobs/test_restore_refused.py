@@ -8,7 +8,7 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "cli"))
 
-from restorelib import folder, refused, stopped  # noqa: E402
+from restorelib import folder, refused, restores, stopped, watched_criu  # noqa: E402
 from gpulib import RUNTIME_DIR, Skip, check, cudaw, cudaw_ok, equal, main  # noqa: E402
 import snapshotlib  # noqa: E402
 
@@ -68,8 +68,9 @@ def other_gpus_are_asked_for():
     job.finish()
 
 
-def damage_is_found_before_the_job_goes_on():
+def damage_is_found_before_anything_is_started():
     job, path = stopped()
+    criu = watched_criu()
     host = next(name for name in os.listdir(path) if name.startswith("host-"))
     data = next(name for name in os.listdir(path) if name.startswith("data-"))
 
@@ -88,10 +89,15 @@ def damage_is_found_before_the_job_goes_on():
         target = f"{path}/{name}"
         flip(target)
         for command in ("verify", "restore"):
-            said = refused(command, path)
+            said = refused(command, path, env=criu)
             check(message in said, f"{message!r} is not in {said!r}")
-        flip(target)
+        check(not restores(criu), "CRIU was to start the job")
         check(job.is_gone(), "a process is there")
+        if name == data:
+            said = refused("restore", "--no-verify", path, env=criu)
+            check(message in said and "the new processes were ended" in said, said)
+            check(restores(criu) and job.is_gone(), "CRIU did not start the job, or it is there")
+        flip(target)
     for name in ("plugin.so", "pages-9.img"):
         with open(f"{path}/{host}/{name}", "w", encoding="ascii") as file:
             file.write("x")
@@ -183,6 +189,6 @@ def the_runtime_folder_is_the_jobs_owners():
 
 if __name__ == "__main__":
     main(nothing_is_started_that_cannot_go_on, wrong_gpus_are_named, other_gpus_are_asked_for,
-         damage_is_found_before_the_job_goes_on, a_path_that_no_request_can_name,
+         damage_is_found_before_anything_is_started, a_path_that_no_request_can_name,
          the_same_process_id_is_needed, the_ids_of_its_threads_are_needed,
          the_runtime_folder_is_the_jobs_owners)
