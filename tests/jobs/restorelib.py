@@ -108,12 +108,14 @@ class Terminal:
 
 
 def goes_on(job, *arguments):
-    """All fits for cudaw restore, so CRIU is to start the job; it is well then, but for a stand-in's."""
+    """All fits for cudaw restore, so CRIU is to start the job; it goes on, where CRIU is a real one."""
     if stands_in():
         check("no real CRIU" in refused("restore", *arguments), "something does not fit")
-    else:
-        cudaw_ok("restore", *arguments)
-        job.finish()
+        return
+    steps = job.steps()
+    cudaw_ok("restore", *arguments)
+    job.wait_steps(steps + 3)
+    job.finish()
 
 
 def stopped(path=None, **options):

@@ -15,10 +15,11 @@ import subprocess
 import tempfile
 
 from simlib import SCRATCH, unsanitized
-from detached import Detached, why_no_criu
+from detached import Detached
 import gpulib
 from gpulib import BUILD, RUNTIME_DIR, Job, Skip, check, cudaw, cudaw_ok, equal, jobs, main, until
-from restorelib import Counting, Terminal, folder, need_criu, refused, stopped
+from restorelib import (Counting, Terminal, allow_stand_in, folder, goes_on, need_criu, refused,
+                        stopped, why_not)
 
 OTHER = 12345
 
@@ -38,15 +39,7 @@ def runs_on(job, message, code=6):
     job.finish()
 
 
-def goes_on(job, path, **options):
-    steps = job.steps()
-    cudaw_ok("restore", path, **options)
-    job.wait_steps(steps + 3)
-    job.finish()
-
-
 def a_pipe_to_another_program():
-    need_criu()
     log = os.path.join(tempfile.mkdtemp(dir=SCRATCH), "log")
     tee = subprocess.Popen(["tee", log], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
 
@@ -61,7 +54,6 @@ def a_pipe_to_another_program():
 
 
 def a_pipe_from_another_program():
-    need_criu()
     theirs, mine = os.pipe()
     job = Counting(stdin=theirs)
     os.close(theirs)
@@ -87,7 +79,6 @@ def connected():
 
 
 def a_connection_by_tcp():
-    need_criu()
     mine, theirs, port = connected()
     job = with_descriptor(mine.fileno())
     runs_on(job, rf"descriptor {mine.fileno()} of PID \(counter\) is a TCP connection to "
@@ -109,7 +100,6 @@ def a_tcp_socket_that_listens_is_carried():
 
 
 def a_unix_socket_to_another_program():
-    need_criu()
     path = os.path.join(tempfile.mkdtemp(dir=SCRATCH), "socket")
     with socket.socket(socket.AF_UNIX) as server, socket.socket(socket.AF_UNIX) as client:
         server.bind(path)
@@ -125,7 +115,6 @@ def a_unix_socket_to_another_program():
 
 
 def a_descriptor_under_way():
-    need_criu()
     one, two = socket.socketpair()
     one.sendmsg([b"x"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [0]))])
     job = Counting(pass_fds=[one.fileno(), two.fileno()])
@@ -136,7 +125,6 @@ def a_descriptor_under_way():
 
 
 def a_child_that_uses_the_gpu():
-    need_criu()
     job = Job("forker", "--steps", 2000, "--step-ms", 5)
     child = until(lambda: [pid for pid in subprocess.run(
         ["pgrep", "-P", str(job.pid), "counter"], capture_output=True, text=True,
@@ -149,7 +137,6 @@ def a_child_that_uses_the_gpu():
 
 
 def a_job_of_several_processes():
-    need_criu()
     script = 'for i in 1 2; do "$0" --steps 1000000 --step-ms 2 & done; wait'
     job = Job("/bin/sh", "-c", script, f"{BUILD}/tests/programs/counter", name="many")
     job.until(lambda: len(pids("many")) == 2, 20, "both use the GPU")
@@ -208,6 +195,7 @@ def a_terminal():
 
 
 def nothing_is_started_where_a_file_has_changed():
+    need_criu()
     job, path = stopped()
     log = job.log
     with open(log, encoding="utf-8") as file:
@@ -234,6 +222,7 @@ def nothing_is_started_where_a_file_has_changed():
 
 
 def a_log_that_is_appended_to_may_have_grown():
+    need_criu()
     job, path = stopped(log_mode="a")
     with open(job.log, "a", encoding="utf-8") as file:
         file.write("a line that came later\n")
@@ -242,7 +231,6 @@ def a_log_that_is_appended_to_may_have_grown():
 
 
 def the_working_folder_is_needed():
-    need_criu()
     where = tempfile.mkdtemp(dir=SCRATCH)
     job, path = stopped(cwd=where)
     os.rmdir(where)
@@ -253,7 +241,6 @@ def the_working_folder_is_needed():
 
 def paths_of_any_bytes():
     """Of the working folder, of what it maps, and of its socket."""
-    need_criu()
     home = os.path.join(tempfile.mkdtemp(dir=SCRATCH), os.fsdecode(b"caf\xe9 \x1b\n"))
     os.mkdir(home)
     program = shutil.copy(f"{BUILD}/tests/programs/counter", home)
@@ -282,7 +269,6 @@ def a_working_folder_that_was_removed():
 
 
 def a_process_that_nobody_waited_for():
-    need_criu()
     path = folder()
     job = Counting()
     cudaw_ok("snapshot", "--stop", job.pid, path)
@@ -315,7 +301,7 @@ def record_locks_are_kept():
     for _ in range(2):
         cudaw_ok("snapshot", "--gpu-only", job.pid, folder())
         check(is_locked(path) and is_locked(mapped), "the job has lost a lock by a snapshot")
-    if not why_no_criu():
+    if not why_not():
         snapshot = folder()
         cudaw_ok("snapshot", "--stop", job.pid, snapshot)
         check(job.is_gone() and not is_locked(path), "there is a lock without the job")
@@ -389,6 +375,7 @@ def everything_that_a_data_loader_has():
 
 
 if __name__ == "__main__":
+    allow_stand_in()
     main(a_pipe_to_another_program, a_pipe_from_another_program,
          a_pipe_that_nobody_writes_to_is_carried, a_connection_by_tcp,
          a_tcp_socket_that_listens_is_carried, a_unix_socket_to_another_program,
