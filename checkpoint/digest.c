@@ -14,18 +14,24 @@
 _Static_assert(STRIDE_WORDS == THREADS * 2, "each thread loads 16 bytes");
 _Static_assert(GRANULE_BYTES == VMEM_GRANULE, "the kernel's granule is vmem's");
 
+/* clang-format off */
+/* v ^= v >> @n */
+#define FOLD(n)                                \
+	"	shr.u64 t, v, " n ";\n"        \
+	"	xor.b64 v, v, t;\n"
+
 /* Add the word @w, whose index times K1 is in key; the next index is one more. */
-#define ADD_WORD(w)                                  \
-	"	or.b64 any, any, " w ";\n"           \
-	"	xor.b64 v, " w ", key;\n"            \
+#define ADD_WORD(w)                            \
+	"	or.b64 any, any, " w ";\n"     \
+	"	xor.b64 v, " w ", key;\n"      \
+	FOLD("32")                             \
 	"	mul.lo.u64 v, v, " CONSTANT_K2 ";\n" \
-	"	shr.u64 t, v, 32;\n"                       \
-	"	xor.b64 v, v, t;\n"                        \
-	"	add.u64 sum, sum, v;\n"                    \
-	"	shl.b64 t, v, 29;\n"                       \
-	"	shr.u64 v, v, 35;\n"                       \
-	"	or.b64 v, v, t;\n"                         \
-	"	mad.lo.u64 mix, v, " CONSTANT_K3 ", mix;\n"
+	FOLD("32")                             \
+	"	mul.lo.u64 v, v, " CONSTANT_K3 ";\n" \
+	FOLD("29")                             \
+	"	add.u64 sum, sum, v;\n"        \
+	"	mov.b64 {low, high}, v;\n"     \
+	"	mad.wide.u32 mix, low, high, mix;\n"
 
 /* Two words from @offset bytes further on, whose index is @offset / 8 more. */
 #define ADD_PAIR(a, b) \
@@ -36,7 +42,6 @@ _Static_assert(GRANULE_BYTES == VMEM_GRANULE, "the kernel's granule is vmem's");
  * A block of threads digests one granule, 16 bytes a thread at a time, four loads in flight. PTX
  * 6.0 and sm_50, so that any driver and device with virtual memory management can compile it.
  */
-/* clang-format off */
 static const char ptx[] =
 	".version 6.0\n"
 	".target sm_50\n"
@@ -44,7 +49,7 @@ static const char ptx[] =
 	".visible .entry cudaw_digest(.param .u64 data, .param .u64 digests, .param .u64 count)\n"
 	"{\n"
 	"	.reg .pred p;\n"
-	"	.reg .b32 thread, block;\n"
+	"	.reg .b32 thread, block, low, high;\n"
 	"	.reg .b64 addr, end, out, key, step, any, sum, mix, v, t;\n"
 	"	.reg .b64 a<4>, b<4>;\n"
 	"	.shared .align 8 .b64 total[3];\n"

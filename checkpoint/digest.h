@@ -8,11 +8,14 @@
  *
  * With w[i] the 64-bit words of the granule, i from 0, all arithmetic modulo 2^64 and
  *
- *	v = (w[i] ^ i * DIGEST_K1) * DIGEST_K2;  v ^= v >> 32
- *	any = OR of w[i];  sum = sum of v;  mix = sum of rotl(v, 29) * DIGEST_K3
+ *	v = w[i] ^ i * DIGEST_K1;  v ^= v >> 32
+ *	v *= DIGEST_K2;  v ^= v >> 32;  v *= DIGEST_K3;  v ^= v >> 29
+ *	any = OR of w[i];  sum = sum of v;  mix = sum of (v mod 2^32) * (v >> 32)
  *
- * v is a bijection of w[i], so one changed word always changes sum. The order in which words are
- * added does not matter, so any number of threads may share the work.
+ * v is a bijection of w[i], so one changed word always changes sum. Changes of several words must not
+ * cancel out in the sums, alike though they may be, as of numbers that change their sign: hence two
+ * rounds, after which every bit of v depends on those of w[i] and of i (tests/unit/test_digest.c).
+ * The order in which words are added does not matter, so any number of threads may share the work.
  */
 #include "vmem/driver.h"
 #include "vmem/vmem.h"

@@ -4,19 +4,28 @@
 /* The digest of a granule in host memory, by the formula in checkpoint/digest.h. */
 #include "checkpoint/digest.h"
 
+/* Add the word @w, of the index @i. */
+static inline void digest_add(struct digest *d, uint64_t i, uint64_t w)
+{
+	uint64_t v = w ^ i * DIGEST_K1;
+
+	v ^= v >> 32;
+	v *= DIGEST_K2;
+	v ^= v >> 32;
+	v *= DIGEST_K3;
+	v ^= v >> 29;
+	d->any |= w;
+	d->sum += v;
+	d->mix += (v & 0xffffffff) * (v >> 32);
+}
+
 static inline struct digest digest_formula(const void *granule)
 {
 	const uint64_t *words = granule;
 	struct digest d = {0};
 
-	for (uint64_t i = 0; i < VMEM_GRANULE / sizeof(*words); i++) {
-		uint64_t v = (words[i] ^ i * DIGEST_K1) * DIGEST_K2;
-
-		v ^= v >> 32;
-		d.any |= words[i];
-		d.sum += v;
-		d.mix += (v << 29 | v >> 35) * DIGEST_K3;
-	}
+	for (uint64_t i = 0; i < VMEM_GRANULE / sizeof(*words); i++)
+		digest_add(&d, i, words[i]);
 	return d;
 }
 
