@@ -18,6 +18,8 @@ struct trace_live {
 	uint64_t ptr;
 	uint64_t bytes;
 	unsigned int call, class;
+	double end;        /* of the call that got it */
+	unsigned int owed; /* frees of the address before it, which come later in the file */
 	UT_hash_handle hh;
 };
 
@@ -139,14 +141,44 @@ static unsigned int call_index(struct trace_memory *memory, const char *call)
 	return i;
 }
 
+/* What there is at a peak is copied when it ends, not at every step of the way up. */
+static void keep_peak(struct trace_memory *memory)
+{
+	if (memory->peak_is_now)
+		memcpy(memory->peak, memory->classes, sizeof(memory->peak));
+	memory->peak_is_now = false;
+}
+
+static void remove_live(struct trace_memory *memory, struct trace_live *live)
+{
+	struct trace_class *class = &memory->classes[live->call][live->class];
+
+	keep_peak(memory);
+	class->count--;
+	class->bytes -= live->bytes;
+	memory->bytes -= live->bytes;
+	memory->nlive--;
+	HASH_DELETE(hh, memory->live, live);
+	free(live);
+}
+
+/*
+ * A call's line is written after it: a thread may have got an address before the line of the call
+ * that freed it is there.
+ */
 static int alloc_add(struct trace_memory *memory, const struct event *event)
 {
 	struct trace_live *live;
 	struct trace_class *class;
+	unsigned int owed = 0;
 
-	HASH_FIND(hh, memory->live, &event->ptr, sizeof(event->ptr), live);
-	if (live || !event->ptr || !event->bytes)
+	if (!event->ptr || !event->bytes)
 		return 0;
+	HASH_FIND(hh, memory->live, &event->ptr, sizeof(event->ptr), live);
+	if (live) {
+		owed = live->owed + 1;
+		remove_live(memory, live);
+	}
 	if (memory->nlive >= TRACE_MAX_LIVE) {
 		memory->unfollowed++;
 		return 0;
@@ -156,6 +188,8 @@ static int alloc_add(struct trace_memory *memory, const struct event *event)
 		return -ENOMEM;
 	live->ptr = event->ptr;
 	live->bytes = event->bytes;
+	live->end = event->ts + event->dur;
+	live->owed = owed;
 	live->call = call_index(memory, event->name);
 	live->class = 63 - __builtin_clzll(event->bytes);
 	HASH_ADD(hh, memory->live, ptr, sizeof(live->ptr), live);
@@ -173,30 +207,15 @@ static int alloc_add(struct trace_memory *memory, const struct event *event)
 	return 0;
 }
 
-/* What there is at a peak is copied when it ends, not at every step of the way up. */
-static void keep_peak(struct trace_memory *memory)
-{
-	if (memory->peak_is_now)
-		memcpy(memory->peak, memory->classes, sizeof(memory->peak));
-	memory->peak_is_now = false;
-}
-
 static void alloc_remove(struct trace_memory *memory, const struct event *event)
 {
 	struct trace_live *live;
-	struct trace_class *class;
 
 	HASH_FIND(hh, memory->live, &event->ptr, sizeof(event->ptr), live);
-	if (!live)
-		return;
-	keep_peak(memory);
-	class = &memory->classes[live->call][live->class];
-	class->count--;
-	class->bytes -= live->bytes;
-	memory->bytes -= live->bytes;
-	memory->nlive--;
-	HASH_DELETE(hh, memory->live, live);
-	free(live);
+	if (live && live->owed && event->ts < live->end)
+		live->owed--;
+	else if (live)
+		remove_live(memory, live);
 }
 
 static int count_event(struct trace_stat *stat, const struct event *event)

@@ -105,6 +105,19 @@ def test_peak_of_memory():
         "Memory: at most 4.0 MiB in 1 allocations, after 1.0 us; 0 B in 0 at the end\n")
 
 
+def test_an_address_that_another_thread_has_before_its_free_is_written():
+    def ended(*events):
+        found = summary(*events)["memory"]
+        return found["peak_bytes"], found["end_bytes"], found["end_count"]
+    first, second = alloc(0x1000, 4 * MIB, 1), alloc(0x1000, 3 * MIB, 10)
+    eq(ended(first, second, free(0x1000, 9.5)), (4 * MIB, 3 * MIB, 1))
+    eq(ended(first, second, free(0x1000, 9.5), free(0x1000, 12)), (4 * MIB, 0, 0))
+    eq(ended(first, second, alloc(0x1000, 2 * MIB, 20), free(0x1000, 9.5), free(0x1000, 19.5)),
+       (4 * MIB, 2 * MIB, 1))
+    # The first went with its context: nothing frees it.
+    eq(ended(first, second, free(0x1000, 12)), (4 * MIB, 0, 0))
+
+
 def test_more_ways_to_allocate_than_are_told_apart():
     found = summary(*(alloc(i + 1, 10, i, f"way{i}") for i in range(40)))["memory"]
     eq(sum(row["bytes"] for row in found["peak"]), 400)
