@@ -54,7 +54,7 @@ struct engine_phase {
 
 struct engine_result {
 	const char *code; /* END_* of protocol.h */
-	char message[512];
+	char message[PROTOCOL_MESSAGE];
 	char note[256]; /* about a success; empty: nothing to say */
 	double ms;
 	size_t bytes;                              /* of GPU memory that were taken or given back */

@@ -88,6 +88,7 @@
 
 #define PROTOCOL_VERSION 1
 #define PROTOCOL_LINE    4096 /* the longest line, newline included */
+#define PROTOCOL_MESSAGE 512  /* the longest message of an "end", its NUL included */
 #define PROTOCOL_WORDS   64   /* of it, the most beside a folder, GPUs aside */
 #define PROTOCOL_STEP    4096 /* the most calls of one step */
 

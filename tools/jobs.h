@@ -86,7 +86,7 @@ struct job {
 	int64_t heard; /* when it last said something, by the clock of jobs_ask() */
 	int error;     /* 0, or why there was no proper end (negative errno; see job_error_text) */
 	char end[16];  /* code of the "end" line; empty where the line function had enough */
-	char message[256];
+	char message[PROTOCOL_MESSAGE];
 	char note[256];
 	struct job_progress progress;
 

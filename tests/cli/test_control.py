@@ -167,6 +167,7 @@ def test_how_a_job_says_no():
             ("invalid no such request", 1, "no such request"),
             ("failed cuMemUnmap: error 700", 1, "cuMemUnmap: error 700"),
             ("failed", 1, "failed"),
+            (f"failed {'/folder' * 36}: {'why ' * 60}not", 1, f"{'/folder' * 36}: {'why ' * 60}not"),
             ("lunch back at two", 1, "back at two")]:
         job = FakeJob(Folder(), name="train", answers={"pause": ["end " + end]})
         result = cudaw("pause", "train")
