@@ -5,6 +5,7 @@
 #include "tools/demangle.h"
 #include "tools/format.h"
 
+#include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
@@ -218,6 +219,19 @@ static void list_containers(struct listing *list, struct source *source)
 	}
 }
 
+/* Linkers put the section headers at the end: whether a file that was cut, as by a copy, lacks them. */
+static bool is_cut(const struct source *source)
+{
+	Elf64_Ehdr head;
+
+	if (source->size < sizeof(head))
+		return false;
+	memcpy(&head, source->data, sizeof(head));
+	return !memcmp(head.e_ident, ELFMAG, SELFMAG) && head.e_ident[EI_CLASS] == ELFCLASS64 &&
+	       (head.e_shoff > source->size ||
+		head.e_shnum * sizeof(Elf64_Shdr) > source->size - head.e_shoff);
+}
+
 static int list_source(struct listing *list, struct source *source)
 {
 	size_t offset = 0, length;
@@ -239,6 +253,12 @@ static int list_source(struct listing *list, struct source *source)
 	if (source->nlto)
 		complain("%s: %zu images are LTO-IR, which has no layouts yet", source->path,
 			 source->nlto);
+	if (is_cut(source)) {
+		complain(
+			"%s: its section headers lie behind its end, at %zu bytes: the rest is missing",
+			source->path, source->size);
+		source->failed = true;
+	}
 	if (source->failed)
 		return EXIT_FAILED;
 	if (source->nkernels)

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
+#include <libgen.h>
 #include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -44,6 +45,7 @@ const char help_run[] =
 	"  CUDAW_SPILL_DIR      a folder on disk for what host memory does not hold\n"
 	"  CUDAW_VERIFY         1: check the GPU memory against checksums at every resume\n"
 	"  CUDAW_SNAPSHOT_DIR   folder that a pause by signal writes the GPU memory to\n"
+	"  CUDAW_SNAPSHOT_COMPRESS  'zstd' or 'lz4': how that is compressed\n"
 	"  CUDAW_ADDRESSING     'native': leave GPU memory to the driver (legacy IPC); 'mapped',\n"
 	"                       or 'translated': as devices without virtual memory management\n"
 	"  CUDAW_CHECK          1: calls with wrong pointers are named and fail; 'warn': only named\n"
@@ -177,7 +179,7 @@ static void set_fresh_job(void)
  */
 static bool set_trace(const char *file)
 {
-	char cwd[PATH_MAX] = "", path[PATH_MAX];
+	char cwd[PATH_MAX] = "", path[PATH_MAX], folder[PATH_MAX];
 	struct stat st;
 
 	if (*file != '/' && !getcwd(cwd, sizeof(cwd))) {
@@ -189,7 +191,11 @@ static bool set_trace(const char *file)
 		return false;
 	}
 	if (lstat(path, &st) == 0 && !S_ISREG(st.st_mode)) {
-		complain("%s is no regular file: a trace needs one", file);
+		complain("--trace '%s': expected a regular file", file);
+		return false;
+	}
+	if (access(dirname(strcpy(folder, path)), F_OK)) {
+		complain("--trace %s: %s: %s", file, folder, strerror(errno));
 		return false;
 	}
 	/* Whoever can not replace it says so: the job, which runs on without a trace. */

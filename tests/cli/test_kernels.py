@@ -327,6 +327,19 @@ def test_damaged_files_say_where():
         has(result.err, message)
 
 
+def test_a_program_that_is_cut():
+    folder = scratch()
+    whole = os.path.join(os.environ["BUILD"], "tests", "programs", "first_calls")
+    with open(whole, "rb") as file:
+        content = file.read()
+    path = os.path.join(folder, "cut")
+    with open(path, "wb") as file:
+        file.write(content[:-100])
+    result = cudaw("kernels", path)
+    eq(result.code, 1)
+    has(result.err, f"its section headers lie behind its end, at {len(content) - 100} bytes")
+
+
 def test_names_of_odd_bytes():
     """No bytes of an image reach the terminal as they are, nor break JSON."""
     with open(fixture("small.cubin"), "rb") as file:

@@ -189,8 +189,10 @@ def an_option_of_run():
     clean()
     done = cudaw("run", "--trace", "trace.json", "--", "true", cwd=SCRATCH)
     equal((done.returncode, traces()), (0, []), "what a program without CUDA leaves behind")
-    done = cudaw("run", "--trace", SCRATCH, "--", "true")
-    check(done.returncode == 2 and "no regular file" in done.stderr, f"a folder: {done.stderr}")
+    for file, why in [(SCRATCH, "expected a regular file"), ("", "expected a regular file"),
+                      (f"{SCRATCH}/none/trace.json", f"{SCRATCH}/none: No such file")]:
+        done = cudaw("run", "--trace", file, "--", "true")
+        check(done.returncode == 2 and why in done.stderr, f"{file}: {done.stderr}")
 
 
 @not_by_tsan
