@@ -189,3 +189,52 @@ SIM_TWINS(cuMemsetD16Async, _ptsz, set_async,
 SIM_TWINS(cuMemsetD32Async, _ptsz, set_async,
 	  (CUdeviceptr dst, unsigned int value, size_t count, CUstream stream), dst, value, 4,
 	  count, stream)
+
+static CUresult set_rows(bool ptds, CUdeviceptr dst, size_t pitch, uint32_t value, size_t width,
+			 size_t count, size_t rows, CUstream stream)
+{
+	CUresult result =
+		rows > 1 && pitch < width * count ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+
+	for (size_t y = 0; y < rows && result == CUDA_SUCCESS; y++)
+		result = set_async(ptds, dst + y * pitch, value, width, count, stream);
+	return result;
+}
+
+SIM_TWINS(cuMemsetD2D8_v2, _ptds, set_rows,
+	  (CUdeviceptr dst, size_t pitch, unsigned char value, size_t count, size_t rows), dst,
+	  pitch, value, 1, count, rows, NULL)
+SIM_TWINS(cuMemsetD2D16_v2, _ptds, set_rows,
+	  (CUdeviceptr dst, size_t pitch, unsigned short value, size_t count, size_t rows), dst,
+	  pitch, value, 2, count, rows, NULL)
+SIM_TWINS(cuMemsetD2D32_v2, _ptds, set_rows,
+	  (CUdeviceptr dst, size_t pitch, unsigned int value, size_t count, size_t rows), dst,
+	  pitch, value, 4, count, rows, NULL)
+SIM_TWINS(cuMemsetD2D8Async, _ptsz, set_rows,
+	  (CUdeviceptr dst, size_t pitch, unsigned char value, size_t count, size_t rows,
+	   CUstream stream),
+	  dst, pitch, value, 1, count, rows, stream)
+SIM_TWINS(cuMemsetD2D16Async, _ptsz, set_rows,
+	  (CUdeviceptr dst, size_t pitch, unsigned short value, size_t count, size_t rows,
+	   CUstream stream),
+	  dst, pitch, value, 2, count, rows, stream)
+SIM_TWINS(cuMemsetD2D32Async, _ptsz, set_rows,
+	  (CUdeviceptr dst, size_t pitch, unsigned int value, size_t count, size_t rows,
+	   CUstream stream),
+	  dst, pitch, value, 4, count, rows, stream)
+
+static CUresult copy_batch(bool ptds, const CUdeviceptr *dsts, const CUdeviceptr *srcs,
+			   const size_t *sizes, size_t count, CUstream stream)
+{
+	CUresult result =
+		dsts && srcs && sizes && count && stream ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+
+	for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++)
+		result = copy_any_async(ptds, dsts[i], srcs[i], sizes[i], stream);
+	return result;
+}
+
+SIM_TWINS(cuMemcpyBatchAsync_v2, _ptsz, copy_batch,
+	  (CUdeviceptr * dsts, CUdeviceptr *srcs, size_t *sizes, size_t count,
+	   CUmemcpyAttributes *attributes, size_t *indexes, size_t nattributes, CUstream stream),
+	  ((void)attributes, (void)indexes, (void)nattributes, dsts), srcs, sizes, count, stream)

@@ -123,6 +123,70 @@ SIM_TWINS(cuMemcpy3D_v2, _ptds, copy_box, (const CUDA_MEMCPY3D *copy), copy, NUL
 SIM_TWINS(cuMemcpy3DAsync_v2, _ptsz, copy_box, (const CUDA_MEMCPY3D *copy, CUstream stream), copy,
 	  stream, false)
 
+/* The contexts are not looked at: an address is good in all. */
+static CUresult copy_box_peer(bool ptds, const CUDA_MEMCPY3D_PEER *p, CUstream handle, bool sync)
+{
+	CUDA_MEMCPY3D c = {
+		.srcXInBytes = p->srcXInBytes,
+		.srcY = p->srcY,
+		.srcZ = p->srcZ,
+		.srcMemoryType = p->srcMemoryType,
+		.srcHost = p->srcHost,
+		.srcDevice = p->srcDevice,
+		.srcArray = p->srcArray,
+		.srcPitch = p->srcPitch,
+		.srcHeight = p->srcHeight,
+		.dstXInBytes = p->dstXInBytes,
+		.dstY = p->dstY,
+		.dstZ = p->dstZ,
+		.dstMemoryType = p->dstMemoryType,
+		.dstHost = p->dstHost,
+		.dstDevice = p->dstDevice,
+		.dstArray = p->dstArray,
+		.dstPitch = p->dstPitch,
+		.dstHeight = p->dstHeight,
+		.WidthInBytes = p->WidthInBytes,
+		.Height = p->Height,
+		.Depth = p->Depth,
+	};
+
+	return copy_box(ptds, &c, handle, sync);
+}
+
+SIM_TWINS(cuMemcpy3DPeer, _ptds, copy_box_peer, (const CUDA_MEMCPY3D_PEER *copy), copy, NULL, true)
+SIM_TWINS(cuMemcpy3DPeerAsync, _ptsz, copy_box_peer,
+	  (const CUDA_MEMCPY3D_PEER *copy, CUstream stream), copy, stream, false)
+
+/* @size bytes from or to those that lie @offset behind the begin of an array of one dimension. */
+static CUresult copy_array(bool ptds, CUarray array, size_t offset, CUdeviceptr ptr,
+			   CUmemorytype type, bool to_array, size_t size)
+{
+	CUDA_MEMCPY3D c = {.WidthInBytes = size, .Height = 1, .Depth = 1};
+
+	c.srcMemoryType = to_array ? type : CU_MEMORYTYPE_ARRAY;
+	c.dstMemoryType = to_array ? CU_MEMORYTYPE_ARRAY : type;
+	c.srcArray = c.dstArray = array;
+	c.srcDevice = c.dstDevice = ptr;
+	c.srcHost = c.dstHost = (void *)ptr;
+	if (to_array)
+		c.dstXInBytes = offset;
+	else
+		c.srcXInBytes = offset;
+	return copy_box(ptds, &c, NULL, true);
+}
+
+SIM_TWINS(cuMemcpyHtoA_v2, _ptds, copy_array,
+	  (CUarray dst, size_t offset, const void *src, size_t size), dst, offset, (CUdeviceptr)src,
+	  CU_MEMORYTYPE_HOST, true, size)
+SIM_TWINS(cuMemcpyAtoH_v2, _ptds, copy_array, (void *dst, CUarray src, size_t offset, size_t size),
+	  src, offset, (CUdeviceptr)dst, CU_MEMORYTYPE_HOST, false, size)
+SIM_TWINS(cuMemcpyDtoA_v2, _ptds, copy_array,
+	  (CUarray dst, size_t offset, CUdeviceptr src, size_t size), dst, offset, src,
+	  CU_MEMORYTYPE_DEVICE, true, size)
+SIM_TWINS(cuMemcpyAtoD_v2, _ptds, copy_array,
+	  (CUdeviceptr dst, CUarray src, size_t offset, size_t size), src, offset, dst,
+	  CU_MEMORYTYPE_DEVICE, false, size)
+
 /* The pitch and the height are counted in elements, which are bytes where there is no array. */
 static void operand(const CUmemcpy3DOperand *o, const CUextent3D *extent, CUdeviceptr *ptr,
 		    size_t *pitch, size_t *height)

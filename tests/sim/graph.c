@@ -462,7 +462,7 @@ SIM_EXPORT cuGraphMemsetNodeGetParams(CUgraphNode handle, CUDA_MEMSET_NODE_PARAM
 		return CUDA_ERROR_INVALID_VALUE;
 	*set = (CUDA_MEMSET_NODE_PARAMS){
 		.dst = (CUdeviceptr)node->op->set.dst,
-		.value = node->op->set.value,
+		.value = (unsigned int)node->op->set.value,
 		.elementSize = (unsigned int)node->op->set.width,
 		.width = node->op->set.count,
 		.height = 1,
@@ -512,4 +512,34 @@ SIM_EXPORT cuGraphChildGraphNodeGetGraph(CUgraphNode handle, CUgraph *graph)
 		return CUDA_ERROR_INVALID_VALUE;
 	*graph = (CUgraph)node->child;
 	return CUDA_SUCCESS;
+}
+
+SIM_EXPORT cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *after,
+			     const CUgraphEdgeData *edges, size_t count, CUgraphNodeParams *params)
+{
+	CUDA_MEMSET_NODE_PARAMS set;
+	struct sim_op *op;
+	CUresult result;
+
+	SIM_ENTER(cuGraphAddNode_v2, NEED_CONTEXT);
+	(void)after;
+	(void)edges;
+	(void)count;
+	switch (params->type) {
+	case CU_GRAPH_NODE_TYPE_KERNEL:
+		result = kernel_op(params->kernel.func, params->kernel.gridDimX,
+				   params->kernel.blockDimX, params->kernel.kernelParams,
+				   params->kernel.extra, &op);
+		break;
+	case CU_GRAPH_NODE_TYPE_MEMCPY:
+		result = node_op_copy(&params->memcpy.copyParams, &op);
+		break;
+	case CU_GRAPH_NODE_TYPE_MEMSET:
+		memcpy(&set, &params->memset, sizeof(set));
+		result = node_op_set(&set, &op);
+		break;
+	default:
+		return CUDA_ERROR_NOT_SUPPORTED;
+	}
+	return result ? result : add(node, graph, params->type, op);
 }

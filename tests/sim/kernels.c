@@ -165,6 +165,28 @@ static void run_add_pair(const void *args)
 		a->to[i] += a->from[i];
 }
 
+struct lists_args {
+	uint32_t *lists[4];
+	uint64_t n;
+};
+
+static void run_add_three(const void *args)
+{
+	const struct lists_args *a = args;
+
+	for (uint64_t i = 0; i < a->n; i++)
+		a->lists[3][i] = a->lists[0][i] + a->lists[1][i] + a->lists[2][i];
+}
+
+/* Of clusters of two blocks. */
+static void run_cluster_ranks(const void *args)
+{
+	const struct array_args *a = args;
+
+	for (uint64_t i = 0; i < a->n; i++)
+		a->data[i] = a->value + (uint32_t)(i % 2);
+}
+
 static void run_nothing(const void *args)
 {
 	(void)args;
@@ -186,6 +208,8 @@ const struct sim_kernel *kernel_table(size_t *count)
 		{"all_reduce", run_all_reduce, 5, {8, 8, 4, 4, 4}},
 		{"_Z6upwardPjm", run_increment, 2, {8, 8}},
 		{"add_pair", run_add_pair, 1, {24}},
+		{"add_three", run_add_three, 1, {40}},
+		{"cluster_ranks", run_cluster_ranks, 3, {8, 8, 4}},
 		{"_Z5eightPfPKfS1_PdPiPPvmi", run_nothing, 8, {8, 8, 8, 8, 8, 8, 8, 4}},
 	};
 

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_KERNELS 16
+#define MAX_KERNELS 32
 #define MAX_PACKED  32768 /* bytes of parameters */
 
 struct sim_global {
@@ -424,3 +424,10 @@ static CUresult launch_kernel_ex(bool ptds, const CUlaunchConfig *c, CUfunction 
 SIM_TWINS(cuLaunchKernelEx, _ptsz, launch_kernel_ex,
 	  (const CUlaunchConfig *config, CUfunction f, void **params, void **extra), config, f,
 	  params, extra)
+
+SIM_TWINS(cuLaunchCooperativeKernel, _ptsz, launch_kernel,
+	  (CUfunction f, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,
+	   unsigned int block_x, unsigned int block_y, unsigned int block_z, unsigned int shared,
+	   CUstream stream, void **params),
+	  f, ((void)shared, (uint64_t)grid_x *grid_y *grid_z), (uint64_t)block_x *block_y *block_z,
+	  stream, params, NULL)

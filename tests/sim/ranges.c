@@ -36,6 +36,23 @@ SIM_TWINS(cuMemDiscardAndPrefetchBatchAsync, _ptsz, touch,
 	  ((void)locations, (void)indexes, (void)nlocations, (void)flags, (void)stream, ptrs),
 	  sizes, count)
 
+static CUresult touch_one(bool ptds, CUdeviceptr ptr, size_t size)
+{
+	return touch(ptds, &ptr, &size, 1);
+}
+
+SIM_TWINS(cuMemPrefetchAsync_v2, _ptsz, touch_one,
+	  (CUdeviceptr ptr, size_t size, CUmemLocation location, unsigned int flags,
+	   CUstream stream),
+	  ((void)location, (void)flags, (void)stream, ptr), size)
+
+SIM_EXPORT cuMemAdvise_v2(CUdeviceptr ptr, size_t size, CUmem_advise advice, CUmemLocation location)
+{
+	SIM_ENTER(cuMemAdvise_v2, NEED_CONTEXT);
+	(void)advice, (void)location;
+	return touch_one(false, ptr, size);
+}
+
 SIM_EXPORT cuMemRangeGetAttribute(void *data, size_t size, CUmem_range_attribute attribute,
 				  CUdeviceptr ptr, size_t count)
 {

@@ -75,6 +75,7 @@
 	X(cuGetExportTable, 3000, cuGetExportTable) \
 	X(cuGetProcAddress, 11030, cuGetProcAddress) \
 	X(cuGetProcAddress, 12000, cuGetProcAddress_v2) \
+	X(cuGraphAddNode, 12030, cuGraphAddNode_v2) \
 	X(cuGraphDestroy, 10000, cuGraphDestroy) \
 	X(cuGraphExecDestroy, 10000, cuGraphExecDestroy) \
 	X(cuGraphInstantiateWithFlags, 11040, cuGraphInstantiateWithFlags) \
@@ -88,6 +89,7 @@
 	X(cuKernelGetFunction, 12000, cuKernelGetFunction) \
 	X(cuKernelGetName, 12030, cuKernelGetName) \
 	X(cuKernelGetParamInfo, 12040, cuKernelGetParamInfo) \
+	TWIN(cuLaunchCooperativeKernel, 9000, cuLaunchCooperativeKernel, cuLaunchCooperativeKernel_ptsz) \
 	TWIN(cuLaunchHostFunc, 10000, cuLaunchHostFunc, cuLaunchHostFunc_ptsz) \
 	TWIN(cuLaunchKernel, 4000, cuLaunchKernel, cuLaunchKernel_ptsz) \
 	TWIN(cuLaunchKernelEx, 11060, cuLaunchKernelEx, cuLaunchKernelEx_ptsz) \
@@ -96,6 +98,7 @@
 	X(cuLibraryUnload, 12000, cuLibraryUnload) \
 	X(cuMemAddressFree, 10020, cuMemAddressFree) \
 	X(cuMemAddressReserve, 10020, cuMemAddressReserve) \
+	X(cuMemAdvise, 12020, cuMemAdvise_v2) \
 	TWIN(cuMemAllocAsync, 11020, cuMemAllocAsync, cuMemAllocAsync_ptsz) \
 	TWIN(cuMemAllocFromPoolAsync, 11020, cuMemAllocFromPoolAsync, cuMemAllocFromPoolAsync_ptsz) \
 	X(cuMemAllocHost, 3020, cuMemAllocHost_v2) \
@@ -124,6 +127,7 @@
 	X(cuMemPoolGetAttribute, 11020, cuMemPoolGetAttribute) \
 	X(cuMemPoolSetAttribute, 11020, cuMemPoolSetAttribute) \
 	X(cuMemPoolTrimTo, 11020, cuMemPoolTrimTo) \
+	TWIN(cuMemPrefetchAsync, 12020, cuMemPrefetchAsync_v2, cuMemPrefetchAsync_v2_ptsz) \
 	X(cuMemRelease, 10020, cuMemRelease) \
 	X(cuMemRetainAllocationHandle, 11000, cuMemRetainAllocationHandle) \
 	X(cuMemSetAccess, 10020, cuMemSetAccess) \
@@ -135,17 +139,30 @@
 	TWIN(cuMemcpy3D, 3020, cuMemcpy3D_v2, cuMemcpy3D_v2_ptds) \
 	TWIN(cuMemcpy3DAsync, 3020, cuMemcpy3DAsync_v2, cuMemcpy3DAsync_v2_ptsz) \
 	TWIN(cuMemcpy3DBatchAsync, 13000, cuMemcpy3DBatchAsync_v2, cuMemcpy3DBatchAsync_v2_ptsz) \
+	TWIN(cuMemcpy3DPeer, 4000, cuMemcpy3DPeer, cuMemcpy3DPeer_ptds) \
+	TWIN(cuMemcpy3DPeerAsync, 4000, cuMemcpy3DPeerAsync, cuMemcpy3DPeerAsync_ptsz) \
 	TWIN(cuMemcpyAsync, 4000, cuMemcpyAsync, cuMemcpyAsync_ptsz) \
+	TWIN(cuMemcpyAtoD, 3020, cuMemcpyAtoD_v2, cuMemcpyAtoD_v2_ptds) \
+	TWIN(cuMemcpyAtoH, 3020, cuMemcpyAtoH_v2, cuMemcpyAtoH_v2_ptds) \
+	TWIN(cuMemcpyBatchAsync, 13000, cuMemcpyBatchAsync_v2, cuMemcpyBatchAsync_v2_ptsz) \
+	TWIN(cuMemcpyDtoA, 3020, cuMemcpyDtoA_v2, cuMemcpyDtoA_v2_ptds) \
 	TWIN(cuMemcpyDtoDAsync, 3020, cuMemcpyDtoDAsync_v2, cuMemcpyDtoDAsync_v2_ptsz) \
 	TWIN(cuMemcpyDtoD, 3020, cuMemcpyDtoD_v2, cuMemcpyDtoD_v2_ptds) \
 	TWIN(cuMemcpyDtoHAsync, 3020, cuMemcpyDtoHAsync_v2, cuMemcpyDtoHAsync_v2_ptsz) \
 	TWIN(cuMemcpyDtoH, 3020, cuMemcpyDtoH_v2, cuMemcpyDtoH_v2_ptds) \
+	TWIN(cuMemcpyHtoA, 3020, cuMemcpyHtoA_v2, cuMemcpyHtoA_v2_ptds) \
 	TWIN(cuMemcpyHtoDAsync, 3020, cuMemcpyHtoDAsync_v2, cuMemcpyHtoDAsync_v2_ptsz) \
 	TWIN(cuMemcpyHtoD, 3020, cuMemcpyHtoD_v2, cuMemcpyHtoD_v2_ptds) \
 	TWIN(cuMemcpyPeer, 4000, cuMemcpyPeer, cuMemcpyPeer_ptds) \
 	TWIN(cuMemcpyPeerAsync, 4000, cuMemcpyPeerAsync, cuMemcpyPeerAsync_ptsz) \
 	TWIN(cuMemsetD16Async, 3020, cuMemsetD16Async, cuMemsetD16Async_ptsz) \
 	TWIN(cuMemsetD16, 3020, cuMemsetD16_v2, cuMemsetD16_v2_ptds) \
+	TWIN(cuMemsetD2D8, 3020, cuMemsetD2D8_v2, cuMemsetD2D8_v2_ptds) \
+	TWIN(cuMemsetD2D8Async, 3020, cuMemsetD2D8Async, cuMemsetD2D8Async_ptsz) \
+	TWIN(cuMemsetD2D16, 3020, cuMemsetD2D16_v2, cuMemsetD2D16_v2_ptds) \
+	TWIN(cuMemsetD2D16Async, 3020, cuMemsetD2D16Async, cuMemsetD2D16Async_ptsz) \
+	TWIN(cuMemsetD2D32, 3020, cuMemsetD2D32_v2, cuMemsetD2D32_v2_ptds) \
+	TWIN(cuMemsetD2D32Async, 3020, cuMemsetD2D32Async, cuMemsetD2D32Async_ptsz) \
 	TWIN(cuMemsetD32Async, 3020, cuMemsetD32Async, cuMemsetD32Async_ptsz) \
 	TWIN(cuMemsetD32, 3020, cuMemsetD32_v2, cuMemsetD32_v2_ptds) \
 	TWIN(cuMemsetD8Async, 3020, cuMemsetD8Async, cuMemsetD8Async_ptsz) \
@@ -162,6 +179,7 @@
 	X(cuPointerGetAttribute, 4000, cuPointerGetAttribute) \
 	X(cuPointerGetAttributes, 7000, cuPointerGetAttributes) \
 	TWIN(cuStreamAddCallback, 5000, cuStreamAddCallback, cuStreamAddCallback_ptsz) \
+	TWIN(cuStreamBatchMemOp, 11070, cuStreamBatchMemOp_v2, cuStreamBatchMemOp_v2_ptsz) \
 	TWIN(cuStreamBeginCapture, 10010, cuStreamBeginCapture_v2, cuStreamBeginCapture_v2_ptsz) \
 	X(cuStreamCreate, 2000, cuStreamCreate) \
 	X(cuStreamCreateWithPriority, 5050, cuStreamCreateWithPriority) \
@@ -178,6 +196,10 @@
 	TWIN(cuStreamQuery, 2000, cuStreamQuery, cuStreamQuery_ptsz) \
 	TWIN(cuStreamSynchronize, 2000, cuStreamSynchronize, cuStreamSynchronize_ptsz) \
 	TWIN(cuStreamWaitEvent, 3020, cuStreamWaitEvent, cuStreamWaitEvent_ptsz) \
+	TWIN(cuStreamWaitValue32, 11070, cuStreamWaitValue32_v2, cuStreamWaitValue32_v2_ptsz) \
+	TWIN(cuStreamWaitValue64, 11070, cuStreamWaitValue64_v2, cuStreamWaitValue64_v2_ptsz) \
+	TWIN(cuStreamWriteValue32, 11070, cuStreamWriteValue32_v2, cuStreamWriteValue32_v2_ptsz) \
+	TWIN(cuStreamWriteValue64, 11070, cuStreamWriteValue64_v2, cuStreamWriteValue64_v2_ptsz) \
 	X(cuSurfObjectCreate, 5000, cuSurfObjectCreate) \
 	X(cuSurfObjectDestroy, 5000, cuSurfObjectDestroy) \
 	X(cuSurfObjectGetResourceDesc, 5000, cuSurfObjectGetResourceDesc) \

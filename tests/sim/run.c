@@ -86,9 +86,34 @@ static void run_set(const struct sim_op *op)
 	} else if (op->set.width == 2) {
 		for (size_t i = 0; i < op->set.count; i++)
 			((uint16_t *)op->set.dst)[i] = (uint16_t)op->set.value;
-	} else {
+	} else if (op->set.count > 1) {
 		for (size_t i = 0; i < op->set.count; i++)
-			((uint32_t *)op->set.dst)[i] = op->set.value;
+			((uint32_t *)op->set.dst)[i] = (uint32_t)op->set.value;
+	} else if (op->set.width == 4) {
+		/* A stream may wait for it: see poll_is_over(). */
+		__atomic_store_n((uint32_t *)op->set.dst, (uint32_t)op->set.value,
+				 __ATOMIC_RELEASE);
+	} else {
+		__atomic_store_n((uint64_t *)op->set.dst, op->set.value, __ATOMIC_RELEASE);
+	}
+}
+
+static bool poll_is_over(const struct sim_op *op)
+{
+	bool wide = op->poll.width == 8;
+	uint64_t mask = wide ? UINT64_MAX : UINT32_MAX, value = op->poll.value & mask;
+	uint64_t found = wide ? __atomic_load_n((const uint64_t *)op->poll.ptr, __ATOMIC_ACQUIRE)
+			      : __atomic_load_n((const uint32_t *)op->poll.ptr, __ATOMIC_ACQUIRE);
+
+	switch (op->poll.until) {
+	case CU_STREAM_WAIT_VALUE_EQ:
+		return found == value;
+	case CU_STREAM_WAIT_VALUE_AND:
+		return found & value;
+	case CU_STREAM_WAIT_VALUE_NOR:
+		return ~(found | value) & mask;
+	default:
+		return wide ? (int64_t)(found - value) >= 0 : (int32_t)(found - value) >= 0;
 	}
 }
 
@@ -105,6 +130,9 @@ static CUresult run_guarded(struct sim_op *op)
 		op->kernel.code->run(op->kernel.args);
 	else if (op->kind == OP_COPY)
 		memmove(op->copy.dst, op->copy.src, op->copy.size);
+	else if (op->kind == OP_POLL)
+		while (!poll_is_over(op))
+			usleep(50);
 	else
 		run_set(op);
 	guard = NULL;

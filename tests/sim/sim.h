@@ -25,7 +25,7 @@
 #define SIM_VERSION      13000
 #define SIM_MAX_DEVICES  16
 #define SIM_MAX_STACK    16
-#define SIM_MAX_ARGS     64 /* bytes of kernel parameters; kernels.c has none larger */
+#define SIM_MAX_ARGS     192 /* bytes of kernel parameters; kernels.c has none larger */
 #define SIM_GRANULARITY  (2UL << 20)
 #define SIM_PAGE         4096UL
 #define SIM_ROUND(n, to) (((n) + (to)-1) / (to) * (to))
@@ -88,7 +88,17 @@ struct sim_mark {
 	uint64_t ns;
 };
 
-enum sim_op_kind { OP_KERNEL, OP_COPY, OP_SET, OP_HOST, OP_CALLBACK, OP_RECORD, OP_WAIT, OP_FREE };
+enum sim_op_kind {
+	OP_KERNEL,
+	OP_COPY,
+	OP_SET,
+	OP_HOST,
+	OP_POLL,
+	OP_CALLBACK,
+	OP_RECORD,
+	OP_WAIT,
+	OP_FREE
+};
 
 struct sim_op {
 	struct sim_op *next;
@@ -110,10 +120,16 @@ struct sim_op {
 		} copy;
 		struct {
 			void *dst;
-			uint32_t value;
+			uint64_t value;
 			size_t width;
 			size_t count;
 		} set;
+		struct {
+			const void *ptr;
+			uint64_t value;
+			size_t width;
+			unsigned int until; /* CUstreamWaitValue_flags */
+		} poll;
 		struct {
 			CUhostFn fn;
 			void *data;

@@ -62,7 +62,11 @@
 	X(cuGraphMemsetNodeGetParams) X(cuGraphMemsetNodeSetParams) X(cuGraphAddEmptyNode) \
 	X(cuGraphAddChildGraphNode) X(cuGraphChildGraphNodeGetGraph) X(cuGraphExecUpdate_v2) \
 	X(cuGraphExecKernelNodeSetParams_v2) X(cuGraphExecMemcpyNodeSetParams) \
-	X(cuGraphExecMemsetNodeSetParams)
+	X(cuGraphExecMemsetNodeSetParams) X(cuGraphAddNode_v2) X(cuLaunchCooperativeKernel) \
+	X(cuStreamWaitValue32_v2) X(cuStreamWriteValue32_v2) X(cuStreamWaitValue64_v2) \
+	X(cuStreamBatchMemOp_v2) X(cuMemsetD2D8_v2) X(cuMemsetD2D16_v2) X(cuMemsetD2D32_v2) \
+	X(cuMemsetD2D32Async) X(cuMemcpy3DPeer) X(cuMemcpyBatchAsync_v2) X(cuMemcpyDtoA_v2) \
+	X(cuMemcpyAtoD_v2) X(cuMemcpyHtoA_v2) X(cuMemcpyAtoH_v2)
 /* clang-format on */
 
 struct driver {
