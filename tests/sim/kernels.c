@@ -187,6 +187,24 @@ static void run_cluster_ranks(const void *args)
 		a->data[i] = a->value + (uint32_t)(i % 2);
 }
 
+struct tile_args {
+	char map[sizeof(CUtensorMap)];
+	uint32_t *out;
+	uint32_t x, y;
+};
+
+/* 8 rows of 32 words. */
+static void run_load_tile(const void *args)
+{
+	const struct tile_args *a = args;
+
+	for (uint32_t i = 0; i < 256; i++) {
+		const uint32_t *word = tensor_map_word(a->map, a->x + i % 32, a->y + i / 32);
+
+		a->out[i] = word ? *word : 0;
+	}
+}
+
 static void run_nothing(const void *args)
 {
 	(void)args;
@@ -210,6 +228,7 @@ const struct sim_kernel *kernel_table(size_t *count)
 		{"add_pair", run_add_pair, 1, {24}},
 		{"add_three", run_add_three, 1, {40}},
 		{"cluster_ranks", run_cluster_ranks, 3, {8, 8, 4}},
+		{"load_tile", run_load_tile, 4, {128, 8, 4, 4}},
 		{"_Z5eightPfPKfS1_PdPiPPvmi", run_nothing, 8, {8, 8, 8, 8, 8, 8, 8, 4}},
 	};
 

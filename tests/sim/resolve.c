@@ -96,6 +96,10 @@
 	X(cuLibraryGetKernel, 12000, cuLibraryGetKernel) \
 	X(cuLibraryLoadData, 12000, cuLibraryLoadData) \
 	X(cuLibraryUnload, 12000, cuLibraryUnload) \
+	X(cuLinkAddData, 6050, cuLinkAddData_v2) \
+	X(cuLinkComplete, 5050, cuLinkComplete) \
+	X(cuLinkCreate, 6050, cuLinkCreate_v2) \
+	X(cuLinkDestroy, 5050, cuLinkDestroy) \
 	X(cuMemAddressFree, 10020, cuMemAddressFree) \
 	X(cuMemAddressReserve, 10020, cuMemAddressReserve) \
 	X(cuMemAdvise, 12020, cuMemAdvise_v2) \
@@ -203,6 +207,8 @@
 	X(cuSurfObjectCreate, 5000, cuSurfObjectCreate) \
 	X(cuSurfObjectDestroy, 5000, cuSurfObjectDestroy) \
 	X(cuSurfObjectGetResourceDesc, 5000, cuSurfObjectGetResourceDesc) \
+	X(cuTensorMapEncodeTiled, 12000, cuTensorMapEncodeTiled) \
+	X(cuTensorMapReplaceAddress, 12000, cuTensorMapReplaceAddress) \
 	X(cuTexObjectCreate, 5000, cuTexObjectCreate) \
 	X(cuTexObjectDestroy, 5000, cuTexObjectDestroy) \
 	X(cuTexObjectGetResourceDesc, 5000, cuTexObjectGetResourceDesc) \

@@ -61,6 +61,7 @@ enum sim_kind {
 	KIND_TEXTURE,
 	KIND_SURFACE,
 	KIND_EXTERNAL,
+	KIND_LINK,
 	KIND_COUNT
 };
 
@@ -436,6 +437,12 @@ CUresult graph_memory_alloc(struct sim_capture *c, struct sim_ctx *ctx, size_t s
 CUresult graph_memory_free(struct sim_capture *c, CUdeviceptr ptr);
 struct sim_graph_memory *graph_memory_get(struct sim_graph_memory *m); /* NULL stays NULL */
 void graph_memory_put(struct sim_graph_memory *m);
+
+/*
+ * tensor_map.c: a word of the tensor that a map describes, which may lie anywhere; NULL outside of
+ * it. No lock.
+ */
+const uint32_t *tensor_map_word(const void *map, uint32_t x, uint32_t y);
 
 /* array.c */
 struct sim_array *array_find(CUarray handle);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The simulated driver's operations on memory and copies of less usual shapes. */
+/* The simulated driver's operations on memory, copies of less usual shapes, linker, tensor maps. */
 #include "tests/check_suite.h"
 #include "tests/sim/testing.h"
 
@@ -138,6 +138,58 @@ START_TEST(test_copies)
 }
 END_TEST
 
+START_TEST(test_linker)
+{
+	uint64_t count = WORDS;
+	void *params[] = {&from, &count}, *image;
+	CUmodule linked;
+	CUlinkState state;
+	CUfunction f;
+	size_t size;
+
+	open_with_words();
+	ok(cu.cuLinkCreate_v2(0, NULL, NULL, &state));
+	fails(cu.cuLinkComplete(state, &image, &size), CUDA_ERROR_INVALID_VALUE);
+	ok(cu.cuLinkAddData_v2(state, CU_JIT_INPUT_PTX, ".entry fill(", 13, NULL, 0, NULL, NULL));
+	ok(cu.cuLinkAddData_v2(state, CU_JIT_INPUT_PTX, ".entry increment(", 18, NULL, 0, NULL,
+			       NULL));
+	ok(cu.cuLinkComplete(state, &image, &size));
+	ok(cu.cuModuleLoadData(&linked, image));
+	ok(cu.cuLinkDestroy(state));
+	fails(cu.cuLinkDestroy(state), CUDA_ERROR_INVALID_HANDLE);
+	ok(cu.cuModuleGetFunction(&f, linked, "fill"));
+	ok(cu.cuModuleGetFunction(&f, linked, "increment"));
+	ok(cu.cuLaunchCooperativeKernel(f, 1, 1, 1, 32, 1, 1, 0, NULL, params));
+	ck_assert_uint_eq(word_at(from + 4), 2);
+}
+END_TEST
+
+START_TEST(test_tensor_maps)
+{
+	const cuuint64_t dims[] = {64, WORDS / 64}, pitch = 256;
+	const cuuint32_t box[] = {32, 8}, steps[] = {1, 1};
+	uint32_t x = 2, y = 1;
+	CUtensorMap map;
+	void *params[] = {&map, &to, &x, &y};
+	CUmodule own;
+	CUfunction f;
+
+	open_with_words();
+	ok(cu.cuModuleLoadData(&own, ".entry load_tile("));
+	ok(cu.cuModuleGetFunction(&f, own, "load_tile"));
+	ok(cu.cuTensorMapEncodeTiled(&map, CU_TENSOR_MAP_DATA_TYPE_UINT32, 2, (void *)to, dims,
+				     &pitch, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+				     CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_L2_PROMOTION_NONE,
+				     CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE));
+	ok(cu.cuTensorMapReplaceAddress(&map, (void *)from));
+	ok(cu.cuLaunchKernel(f, 1, 1, 1, 256, 1, 1, 0, NULL, params, NULL));
+	ck_assert_uint_eq(word_at(to), 64 + 2);
+	ck_assert_uint_eq(word_at(to + 4 * 31), 64 + 2 + 31);
+	ck_assert_uint_eq(word_at(to + 4 * 32), 2 * 64 + 2);
+	ck_assert_uint_eq(word_at(to + 4 * 3 * 32), 0); /* outside of it */
+}
+END_TEST
+
 START_TEST(test_nodes_of_any_type)
 {
 	CUgraphNodeParams set = {.type = CU_GRAPH_NODE_TYPE_MEMSET};
@@ -181,6 +233,8 @@ int main(void)
 	tcase_add_test(tcase, test_waits_of_every_kind);
 	tcase_add_test(tcase, test_rows_are_set);
 	tcase_add_test(tcase, test_copies);
+	tcase_add_test(tcase, test_linker);
+	tcase_add_test(tcase, test_tensor_maps);
 	tcase_add_test(tcase, test_nodes_of_any_type);
 	suite_add_tcase(suite, tcase);
 	return check_suite_run(suite);
