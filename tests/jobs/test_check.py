@@ -34,4 +34,5 @@ CASES = shared("checks.py", sanitizers_leave_out=("without_libstdcxx_names_stay_
 
 main(*CASES, *map(translated, CASES),
      *shared("checked.py", "counter", "--steps", 5),
+     *shared("checked.py", "calls", "--all", 1, "--steps", 5),
      *shared("checked.py", "soak", "--steps", 5, "--threads", 4), pauses_go_on)
