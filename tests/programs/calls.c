@@ -7,6 +7,7 @@
  *
  * What the device or the driver lacks is left out, which is said first. With --all 1 it is an error.
  */
+#include "tests/programs/calls_launches.h"
 #include "tests/programs/calls_memory.h"
 
 #define VERSION 13000 /* of CUDA, whose calls these are */
@@ -33,6 +34,18 @@ static const struct part parts[] = {
 	  "cuStreamWaitValue64", "cuStreamBatchMemOp"}},
 	{"hints", 0, NULL, give_hints,
 	 {"cuMemPrefetchAsync", "cuMemAdvise"}},
+	{"structs with pointers", 0, load_lists, launch_struct,
+	 {"cuLaunchKernel"}},
+	{"packed launches", 0, NULL, launch_packed,
+	 {"cuLaunchKernel"}},
+	{"cooperative launches", CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH, NULL, launch_cooperative,
+	 {"cuLaunchCooperativeKernel"}},
+	{"clusters", CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH, load_clusters, launch_clusters,
+	 {"cuLaunchKernelEx"}},
+	{"linked kernels", 0, link_kernel, launch_linked,
+	 {"cuLinkCreate", "cuLinkAddData", "cuLinkComplete", "cuLinkDestroy"}},
+	{"nodes of any type", 0, make_nodes, launch_nodes,
+	 {"cuGraphAddNode"}},
 };
 /* clang-format on */
 
