@@ -9,6 +9,7 @@
  */
 #include "tests/programs/calls_launches.h"
 #include "tests/programs/calls_memory.h"
+#include "tests/programs/calls_tensor_map.h"
 
 #define VERSION 13000 /* of CUDA, whose calls these are */
 
@@ -46,6 +47,8 @@ static const struct part parts[] = {
 	 {"cuLinkCreate", "cuLinkAddData", "cuLinkComplete", "cuLinkDestroy"}},
 	{"nodes of any type", 0, make_nodes, launch_nodes,
 	 {"cuGraphAddNode"}},
+	{"tensor maps", CU_DEVICE_ATTRIBUTE_TENSOR_MAP_ACCESS_SUPPORTED, encode_map, load_tiles,
+	 {"cuTensorMapEncodeTiled"}},
 };
 /* clang-format on */
 
