@@ -331,6 +331,13 @@ void rewrite_mem_op(CUstreamBatchMemOpParams *op)
 	}
 }
 
+void rewrite_decompression(CUmemDecompressParams *op)
+{
+	op->src = (const void *)translate((CUdeviceptr)op->src);
+	op->dst = (void *)translate((CUdeviceptr)op->dst);
+	op->dstActBytes = (cuuint32_t *)translate((CUdeviceptr)op->dstActBytes);
+}
+
 void rewrite_launch_attribute(CUlaunchAttribute *attribute)
 {
 	if (attribute->id == CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW)

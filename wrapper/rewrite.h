@@ -105,6 +105,7 @@
 	})
 #define REWRITE_COPY_3D_BATCH(ops, count) REWRITE_EACH(ops, count, rewrite_copy_3d_op)
 #define REWRITE_MEM_OPS(ops, count)     REWRITE_EACH(ops, count, rewrite_mem_op)
+#define REWRITE_DECOMPRESSIONS(ops, count) REWRITE_EACH(ops, count, rewrite_decompression)
 /* Nodes of graphs; see graphs.h for what is read back from them. */
 #define REWRITE_KERNEL_NODE_OF(type, node, f)                                          \
 	({                                                                             \
@@ -229,6 +230,7 @@ CUDA_MEMCPY3D_PEER *rewrite_copy_3d_peer(CUDA_MEMCPY3D_PEER *copy);
 CUlaunchAttributeValue *rewrite_access_policy(CUlaunchAttributeValue *value);
 void rewrite_copy_3d_op(CUDA_MEMCPY3D_BATCH_OP *op);
 void rewrite_mem_op(CUstreamBatchMemOpParams *op);
+void rewrite_decompression(CUmemDecompressParams *op);
 
 static inline bool rewrite_has_window(const CUlaunchConfig *config)
 {

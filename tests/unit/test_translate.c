@@ -472,6 +472,33 @@ START_TEST(copies_and_operations)
 }
 END_TEST
 
+/* What is compressed may lie in host memory, and how much came of it nobody need want to know. */
+START_TEST(decompressions)
+{
+	REWRITE_HEAP();
+	CUdeviceptr ptr = alloc_at(0x7f0000000000, 4 * MB);
+	CUmemDecompressParams own[] = {
+		{.srcNumBytes = 100,
+		 .src = (void *)ptr,
+		 .dst = (void *)(ptr + 0x1000),
+		 .dstActBytes = (void *)(ptr + 0x2000)},
+		{.src = &drv, .dst = (void *)(ptr + 1)},
+	};
+	CUmemDecompressParams was[2], *ops = own;
+
+	memcpy(was, own, sizeof(own));
+	ck_assert_int_eq(REWRITE_DECOMPRESSIONS(ops, 2), CUDA_SUCCESS);
+	ck_assert_uint_eq(ops[0].srcNumBytes, 100);
+	ck_assert_ptr_eq(ops[0].src, (void *)0x7f0000000000);
+	ck_assert_ptr_eq(ops[0].dst, (void *)0x7f0000001000);
+	ck_assert_ptr_eq(ops[0].dstActBytes, (void *)0x7f0000002000);
+	ck_assert_ptr_eq(ops[1].src, &drv);
+	ck_assert_ptr_eq(ops[1].dst, (void *)0x7f0000000001);
+	ck_assert_ptr_null(ops[1].dstActBytes);
+	ck_assert_int_eq(memcmp(own, was, sizeof(own)), 0);
+}
+END_TEST
+
 /* The program's own is not changed, and what the driver fills in reaches it. */
 /* A node of a kernel with parameters of 8 and 64 bytes, whose buffer has half of the latter. */
 static CUdeviceptr packed[5];
@@ -732,6 +759,7 @@ int main(void)
 	tcase_add_test(tc, launches_without_pointers);
 	tcase_add_test(tc, tensor_maps_follow_their_memory);
 	tcase_add_test(tc, copies_and_operations);
+	tcase_add_test(tc, decompressions);
 	tcase_add_test(tc, nodes_whose_buffer_is_short);
 	tcase_add_loop_test(tc, nodes_that_are_shown_stay_until_they_go, 0, 2);
 	tcase_add_test(tc, nodes);
