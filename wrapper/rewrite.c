@@ -22,8 +22,8 @@
 static struct {
 	pthread_mutex_t lock;
 	struct known_map {
-		CUtensorMap map;
-		CUdeviceptr ptr, real; /* the address inside, and where that was */
+		char map[sizeof(CUtensorMap)]; /* whose alignment malloc() does not give */
+		CUdeviceptr ptr, real;         /* the address inside, and where that was */
 	} * known;
 } maps = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -42,8 +42,13 @@ void rewrite_remember_map(const CUtensorMap *map, CUdeviceptr ptr)
 	pthread_mutex_lock(&maps.lock);
 	if (!maps.known)
 		maps.known = calloc(NMAPS, sizeof(*maps.known));
-	if (maps.known)
-		*map_slot(map) = (struct known_map){*map, ptr, translate(ptr)};
+	if (maps.known) {
+		struct known_map *known = map_slot(map);
+
+		memcpy(known->map, map, sizeof(known->map));
+		known->ptr = ptr;
+		known->real = translate(ptr);
+	}
 	pthread_mutex_unlock(&maps.lock);
 }
 
@@ -54,7 +59,7 @@ static bool is_known_map(const char *value)
 
 	memcpy(&map, value, sizeof(map));
 	pthread_mutex_lock(&maps.lock);
-	known = maps.known && !memcmp(&map_slot(&map)->map, &map, sizeof(map));
+	known = maps.known && !memcmp(map_slot(&map)->map, &map, sizeof(map));
 	pthread_mutex_unlock(&maps.lock);
 	return known;
 }
@@ -68,7 +73,7 @@ static bool has_moved(const CUtensorMap *map, CUdeviceptr *ptr)
 	if (maps.known) {
 		const struct known_map *known = map_slot(map);
 
-		moved = !memcmp(&known->map, map, sizeof(*map)) &&
+		moved = !memcmp(known->map, map, sizeof(*map)) &&
 			known->real != translate(known->ptr);
 		*ptr = known->ptr;
 	}
