@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * With translated addressing: what keeps a real address inside. Tensor maps are remembered with the
- * virtual one (rewrite.h). Textures on linear memory cannot be changed: they are counted, and while
- * there are any there is no pause (checkpoint/unsupported.h).
+ * virtual one (tensor_maps.h). Textures on linear memory cannot be changed: they are counted, and
+ * while there are any there is no pause (checkpoint/unsupported.h).
  */
 #include "calls.h"
 #include "checkpoint/unmanaged.h"
 #include "wrapper/rewrite.h"
+#include "wrapper/tensor_maps.h"
 
 static void *real_address(void *address)
 {
@@ -16,7 +17,7 @@ static void *real_address(void *address)
 static CUresult encoded(CUresult result, const CUtensorMap *map, void *address)
 {
 	if (!result)
-		rewrite_remember_map(map, (CUdeviceptr)address);
+		tensor_maps_add(map, (CUdeviceptr)address);
 	return result;
 }
 

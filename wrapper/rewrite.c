@@ -5,9 +5,8 @@
 #include "vmem/symbols.h"
 #include "wrapper/driver.h"
 #include "wrapper/launch.h"
+#include "wrapper/tensor_maps.h"
 
-#include <pthread.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define LOG_PREFIX "translated: "
@@ -16,87 +15,6 @@
 #define WORD         sizeof(CUdeviceptr)
 #define SCANNED_MOST (64UL << 10) /* of a copy to the GPU: arrays of pointers are short */
 #define MAP_ALIGN    64           /* of a CUtensorMap */
-#define NMAPS        16384
-
-/* The tensor maps encoded last, by what they look like. */
-static struct {
-	pthread_mutex_t lock;
-	struct known_map {
-		char map[sizeof(CUtensorMap)]; /* whose alignment malloc() does not give */
-		CUdeviceptr ptr, real;         /* the address inside, and where that was */
-	} * known;
-} maps = {.lock = PTHREAD_MUTEX_INITIALIZER};
-
-static struct known_map *map_slot(const CUtensorMap *map)
-{
-	uint64_t words[sizeof(*map) / 8], hash = 0;
-
-	memcpy(words, map, sizeof(words));
-	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
-		hash = (hash ^ words[i]) * 0x9e3779b97f4a7c15UL;
-	return &maps.known[hash >> 32 & (NMAPS - 1)];
-}
-
-void rewrite_remember_map(const CUtensorMap *map, CUdeviceptr ptr)
-{
-	pthread_mutex_lock(&maps.lock);
-	if (!maps.known)
-		maps.known = calloc(NMAPS, sizeof(*maps.known));
-	if (maps.known) {
-		struct known_map *known = map_slot(map);
-
-		memcpy(known->map, map, sizeof(known->map));
-		known->ptr = ptr;
-		known->real = translate(ptr);
-	}
-	pthread_mutex_unlock(&maps.lock);
-}
-
-static bool is_known_map(const char *value)
-{
-	CUtensorMap map;
-	bool known;
-
-	memcpy(&map, value, sizeof(map));
-	pthread_mutex_lock(&maps.lock);
-	known = maps.known && !memcmp(map_slot(&map)->map, &map, sizeof(map));
-	pthread_mutex_unlock(&maps.lock);
-	return known;
-}
-
-/* True where @map's memory is elsewhere by now than its address says: it is at *@ptr. */
-static bool has_moved(const CUtensorMap *map, CUdeviceptr *ptr)
-{
-	bool moved = false;
-
-	pthread_mutex_lock(&maps.lock);
-	if (maps.known) {
-		const struct known_map *known = map_slot(map);
-
-		moved = !memcmp(known->map, map, sizeof(*map)) &&
-			known->real != translate(known->ptr);
-		*ptr = known->ptr;
-	}
-	pthread_mutex_unlock(&maps.lock);
-	return moved;
-}
-
-/* Give the maps in @size bytes the addresses that their memory has now. */
-static void rewrite_maps(char *value, size_t size)
-{
-	CUtensorMap map;
-	CUdeviceptr ptr;
-
-	for (size_t at = 0; at + sizeof(map) <= size; at += MAP_ALIGN) {
-		memcpy(&map, value + at, sizeof(map));
-		if (!has_moved(&map, &ptr) ||
-		    real.cuTensorMapReplaceAddress(&map, (void *)translate(ptr)))
-			continue;
-		memcpy(value + at, &map, sizeof(map));
-		/* A graph's node keeps it as it is now. */
-		rewrite_remember_map(&map, ptr);
-	}
-}
 
 /* Rewrite the parameter whose value, a copy, is at @value. */
 __attribute__((noinline)) static void rewrite_param(char *value, size_t size)
@@ -110,7 +28,8 @@ __attribute__((noinline)) static void rewrite_param(char *value, size_t size)
 	}
 	if (size >= sizeof(CUtensorMap) &&
 	    atomic_load_explicit(&translation.moves, memory_order_relaxed))
-		rewrite_maps(value, size);
+		for (size_t at = 0; at + sizeof(CUtensorMap) <= size; at += MAP_ALIGN)
+			tensor_maps_rewrite(value + at);
 }
 
 static bool may_point(const struct kp_param *param)
@@ -377,9 +296,8 @@ bool rewrite_param_back(const struct kp_param *param, char *value, size_t size, 
 	bool found = false;
 
 	for (size_t at = 0; at + WORD <= size && may_point(param); at += WORD) {
-		/* It is known by what it looks like, address included. */
 		if (at % MAP_ALIGN == 0 && at + sizeof(CUtensorMap) <= size &&
-		    is_known_map(value + at)) {
+		    tensor_maps_rewrite_back(value + at)) {
 			at += sizeof(CUtensorMap) - WORD;
 			found = true;
 			continue;

@@ -12,9 +12,7 @@
  * A pointer in GPU memory is out of reach, but for variables of modules (symbols.h). Where a copy
  * to the GPU carries words that look like pointers to its memory, that is said once.
  *
- * A tensor map (TMA descriptor) has an address inside, in a form of the hardware's. The maps that
- * were encoded last are remembered with their virtual addresses; after memory has come back
- * elsewhere, those that are found in a kernel's parameters get the new one.
+ * Tensor maps in a kernel's parameters, which have an address inside, are those of tensor_maps.h.
  *
  * The macros are for the table driver.calls: each is an expression that gives a CUresult and
  * changes the parameters that it names.
@@ -252,8 +250,5 @@ bool rewrite_param_back(const struct kp_param *param, char *value, size_t size, 
 bool rewrite_copy_3d_back(CUDA_MEMCPY3D_v2 *copy);
 bool rewrite_mem_op_back(CUstreamBatchMemOpParams *op);
 bool rewrite_access_policy_back(CUlaunchAttributeValue *value);
-
-/* @map was encoded, or changed, for the virtual address @ptr. */
-void rewrite_remember_map(const CUtensorMap *map, CUdeviceptr ptr);
 
 #endif

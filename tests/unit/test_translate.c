@@ -8,6 +8,7 @@
 #include "wrapper/graph_node.h"
 #include "wrapper/launch.h"
 #include "wrapper/rewrite.h"
+#include "wrapper/tensor_maps.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -431,7 +432,7 @@ START_TEST(tensor_maps_follow_their_memory)
 	replace_address(&map, (void *)translate(ptr));
 	memcpy(value + 128, &map, sizeof(map));
 	memcpy(unknown, value, 128);
-	rewrite_remember_map(&map, ptr);
+	tensor_maps_add(&map, ptr);
 	for (int i = 0; i < 2; i++) {
 		CUdeviceptr at = i ? 0x7d0000000000 : 0x7f0000000000;
 
@@ -446,6 +447,99 @@ START_TEST(tensor_maps_follow_their_memory)
 		ck_assert_int_eq(vmem_region_map(ptr), CUDA_SUCCESS);
 	}
 	free(kernel);
+}
+END_TEST
+
+/* The @i-th of some that differ, as the driver encodes it for @ptr. */
+static CUtensorMap encoded_map(uint32_t i, CUdeviceptr ptr)
+{
+	const uint32_t words[sizeof(CUtensorMap) / 4] = {i};
+	CUtensorMap map;
+
+	memcpy(&map, words, sizeof(map));
+	replace_address(&map, (void *)translate(ptr));
+	tensor_maps_add(&map, ptr);
+	return map;
+}
+
+/* The address that a kernel is given in @map. */
+static CUdeviceptr launched_with(const CUtensorMap *map)
+{
+	static const uint16_t sizes[] = {sizeof(*map)};
+	struct kp_kernel *kernel = kernel_of(".", sizes, 1);
+	void *mine[] = {(void *)map}, **params = mine, **extra = NULL;
+	CUdeviceptr found;
+
+	rewrite_launch(kernel, &params, &extra, alloca(rewrite_launch_room(kernel, params, extra)));
+	memcpy(&found, (char *)params[0] + 24, 8);
+	free(kernel);
+	return found;
+}
+
+static void move(CUdeviceptr ptr, CUdeviceptr to)
+{
+	ck_assert_int_eq(vmem_region_unmap(ptr), CUDA_SUCCESS);
+	next_real = to;
+	ck_assert_int_eq(vmem_region_map(ptr), CUDA_SUCCESS);
+}
+
+/* Those of other memory take no room, nor does one that is encoded again. */
+START_TEST(tensor_maps_that_are_many)
+{
+	static CUtensorMap maps[TENSOR_MAPS_MAX + 1];
+	CUdeviceptr ptr = alloc_at(0x7f0000000000, 64 * MB);
+
+	real.cuTensorMapReplaceAddress = replace_address;
+	for (uint32_t i = 0; i <= TENSOR_MAPS_MAX; i++)
+		maps[i] = encoded_map(i, ptr + 16 * i);
+	for (uint32_t i = 1; i <= TENSOR_MAPS_MAX; i++) {
+		encoded_map(i, 0x7e0000000000 + 16 * i);
+		encoded_map(i, ptr + 16 * i);
+	}
+	move(ptr, 0x7d0000000000);
+	ck_assert_uint_eq(launched_with(&maps[0]), 0x7f0000000000);
+	for (int round = 0; round < 2; round++)
+		for (uint32_t i = 1; i <= TENSOR_MAPS_MAX; i++)
+			ck_assert_uint_eq(launched_with(&maps[i]), 0x7d0000000000 + 16 * i);
+}
+END_TEST
+
+/* What looks like the map of the one by then is still that of the other. */
+START_TEST(tensor_maps_of_allocations_that_change_places)
+{
+	const CUdeviceptr at[] = {0x7f0000000000, 0x7e0000000000};
+	CUdeviceptr ptrs[] = {alloc_at(at[0], 4 * MB), alloc_at(at[1], 4 * MB)};
+	CUtensorMap maps[] = {encoded_map(1, ptrs[0]), encoded_map(1, ptrs[1])};
+	struct kp_param param = {.size = sizeof(CUtensorMap), .holds = KP_ANYTHING};
+	bool unclear = false;
+
+	real.cuTensorMapReplaceAddress = replace_address;
+	move(ptrs[0], at[1]);
+	move(ptrs[1], at[0]);
+	for (int i = 0; i < 4; i++)
+		ck_assert_uint_eq(launched_with(&maps[i % 2]), at[1 - i % 2]);
+	for (int i = 0; i < 2; i++) {
+		CUtensorMap node = maps[i];
+
+		replace_address(&node, (void *)translate(ptrs[i]));
+		ck_assert(rewrite_param_back(&param, (char *)&node, sizeof(node), &unclear));
+		ck_assert_int_eq(memcmp(&node, &maps[i], sizeof(node)), 0);
+	}
+	ck_assert(!unclear);
+}
+END_TEST
+
+/* The driver may give memory that was freed to others: the map that is there then is theirs. */
+START_TEST(tensor_maps_of_memory_that_is_not_ours_any_more)
+{
+	CUdeviceptr ptr = alloc_at(0x7f0000000000, 4 * MB);
+	CUtensorMap map = encoded_map(1, ptr);
+
+	real.cuTensorMapReplaceAddress = replace_address;
+	move(ptr, 0x7d0000000000);
+	ck_assert_uint_eq(launched_with(&map), 0x7d0000000000);
+	map = encoded_map(1, 0x7f0000000000);
+	ck_assert_uint_eq(launched_with(&map), 0x7f0000000000);
 }
 END_TEST
 
@@ -758,6 +852,9 @@ int main(void)
 	tcase_add_loop_test(tc, packed_launches_that_are_short, 0, 5);
 	tcase_add_test(tc, launches_without_pointers);
 	tcase_add_test(tc, tensor_maps_follow_their_memory);
+	tcase_add_test(tc, tensor_maps_that_are_many);
+	tcase_add_test(tc, tensor_maps_of_allocations_that_change_places);
+	tcase_add_test(tc, tensor_maps_of_memory_that_is_not_ours_any_more);
 	tcase_add_test(tc, copies_and_operations);
 	tcase_add_test(tc, decompressions);
 	tcase_add_test(tc, nodes_whose_buffer_is_short);
