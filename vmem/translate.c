@@ -142,14 +142,14 @@ static CUdeviceptr back(CUdeviceptr real, bool outside_too, bool *unclear)
 
 	for (size_t i = 0; i < n; i++) {
 		CUdeviceptr ptr = near[i].start + (real - near[i].real);
-		bool outside = how(ptr) != INSIDE && ptr != near[i].start + near[i].size;
+		bool outside = how(ptr) != INSIDE;
 
 		if (how(ptr) == NEVER_GIVEN || (outside && !outside_too))
 			continue;
-		*unclear |= outside || found != real;
+		*unclear |= found != real || (outside && ptr != near[i].start + near[i].size);
 		if (!inside)
 			found = ptr;
-		inside |= how(ptr) == INSIDE;
+		inside |= !outside;
 	}
 	return found;
 }

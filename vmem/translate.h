@@ -56,15 +56,15 @@ void translate_forget_given(CUdeviceptr ptr, size_t size);
 void translate_forget(CUdeviceptr ptr, size_t size);
 
 /*
- * The virtual address of what is at @real now; @real itself where that is not vmem's. The end of a
- * mapping is vmem's if a kernel was given it; where another begins there it is the latter's. Takes
- * a lock, which translate() does not.
+ * The virtual address of what is at @real now; @real itself where that is in no mapping, as at the
+ * end of one, where something else may begin. Takes a lock, which translate() does not.
  */
 CUdeviceptr translate_back(CUdeviceptr real);
 
 /*
  * The same of what a kernel was given, which may be outside of a mapping. *@unclear becomes true
- * where it is, as something else may be there, or where it may be of two mappings.
+ * where it is before it or beyond its end, as something else may be there, or where it may be of
+ * two mappings. Whether what the driver alone knows of begins at the end is left to the caller.
  */
 CUdeviceptr translate_back_given(CUdeviceptr real, bool *unclear);
 
@@ -93,6 +93,12 @@ static inline CUdeviceptr translate(CUdeviceptr ptr)
 		return ptr;
 	at = translate_entry(ptr) & ~TRANSLATE_FLAGS;
 	return at ? at + ptr % VMEM_GRANULE : ptr;
+}
+
+/* True where @ptr, which translate_back_given() found, is outside of its mapping. */
+static inline bool translate_is_outside(CUdeviceptr ptr)
+{
+	return translate_entry(ptr) & TRANSLATE_GAP;
 }
 
 /* A kernel is given @ptr, which is in the gap of which @entry is known. */

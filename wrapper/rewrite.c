@@ -290,6 +290,15 @@ bool rewrite_pointer_back(CUdeviceptr *ptr)
 	return *ptr != before;
 }
 
+/* True unless the driver knows of nothing there: a pool, a module and others may begin anywhere. */
+static bool may_be_in_use(CUdeviceptr at)
+{
+	CUdeviceptr start;
+
+	return real.cuPointerGetAttribute(&start, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, at) !=
+	       CUDA_ERROR_INVALID_VALUE;
+}
+
 bool rewrite_param_back(const struct kp_param *param, char *value, size_t size, bool *unclear)
 {
 	CUdeviceptr word, now;
@@ -304,6 +313,8 @@ bool rewrite_param_back(const struct kp_param *param, char *value, size_t size, 
 		}
 		memcpy(&word, value + at, WORD);
 		now = translate_back_given(word, unclear);
+		if (now != word && translate_is_outside(now))
+			*unclear |= may_be_in_use(word);
 		found |= now != word;
 		memcpy(value + at, &now, WORD);
 	}

@@ -167,6 +167,11 @@ def pointers_before_an_allocation():
     refused(OUTSIDE, "--outside", 2)
 
 
+def pointers_that_a_pool_may_have():
+    """The simulator puts what is allocated later right before it."""
+    refused(OUTSIDE, "--outside", 3)
+
+
 def windows_of_kernels():
     refused("has a kernel with an access policy window", "--windows", 2)
 
@@ -238,5 +243,6 @@ main(*through_pauses(40, "counter"), *through_pauses(40, "churn"),
      buffers_of_any_size, the_bench_of_launches_finds_the_driver,
      what_cannot_be_followed_is_refused, pointers_in_gpu_memory_are_reported,
      graphs_are_written_anew_where_nothing_moves, fixed_graphs_are_in_the_way_of_a_pause,
-     pointers_of_two_allocations, pointers_before_an_allocation, windows_of_kernels,
+     pointers_of_two_allocations, pointers_before_an_allocation,
+     pointers_that_a_pool_may_have, windows_of_kernels,
      an_update_that_is_refused, an_update_that_fails, a_graph_that_is_updated_after_that)

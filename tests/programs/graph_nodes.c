@@ -7,6 +7,7 @@
  *	--mem-ops 1	adds a node with operations on memory
  *	--outside 1	captures kernels that are given the ends of allocations, and do nothing there
  *	--outside 2	the same of what lies before allocations
+ *	--outside 3	the same of the end of the first one, where memory of a pool begins
  *	--windows 1	gives the stream an access policy window
  *	--windows 2	the last kernel of the graph as well
  *	--only N	makes the change of step N (0 to 7) in every step, and no other
@@ -23,7 +24,7 @@
 
 static struct kernels gpu;
 static CUstream stream;
-static CUdeviceptr a, b, c;
+static CUdeviceptr a, b, c, pool;
 static unsigned long mem_ops, outside, windows, stray, mend, only = CHANGES;
 
 static CUgraphExec captured, built;
@@ -55,7 +56,7 @@ static void add_increment(CUgraphNode *node, CUgraph to, const CUgraphNode *afte
 
 static void capture(void)
 {
-	CUdeviceptr outside_a = outside == 1 ? a + SIZE : a - sizeof(uint32_t);
+	CUdeviceptr outside_a = outside == 2 ? a - sizeof(uint32_t) : a + SIZE;
 	CUdeviceptr outside_b = outside == 1 ? b + SIZE : b - sizeof(uint32_t);
 	uint64_t n = WORDS, none = 0;
 	void *on_a[] = {&a, &n}, *on_b[] = {&b, &n};
@@ -67,10 +68,10 @@ static void capture(void)
 	CALL(cuMemcpyDtoDAsync(b, a, SIZE / 2, stream));
 	CALL(cuMemsetD8Async(a, 7, 4096, stream));
 	kernels_launch(gpu.increment, stream, on_b);
-	if (outside) {
+	if (outside)
 		kernels_launch(gpu.increment, stream, near_a);
+	if (outside == 1 || outside == 2)
 		kernels_launch(gpu.increment, stream, near_b);
-	}
 	CALL(cuStreamEndCapture(stream, &found));
 	CALL(cuGraphInstantiate(&captured, found, 0));
 	CALL(cuGraphDestroy(found));
@@ -154,6 +155,8 @@ static void setup(void)
 {
 	kernels_init(&gpu);
 	CALL(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	if (outside == 3)
+		CALL(cuMemAllocAsync(&pool, SIZE, stream));
 	CALL(cuMemAlloc(&a, SIZE));
 	CALL(cuMemAlloc(&b, SIZE));
 	CALL(cuMemAlloc(&c, SIZE));

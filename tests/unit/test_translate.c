@@ -128,6 +128,7 @@ START_TEST(addresses_back)
 {
 	CUdeviceptr a = alloc_at(0x7f1000000000, 4 * MB), b = alloc_at(0x7e0000000000, 4 * MB);
 	CUdeviceptr c = alloc_at(0x7f1000000000 + 4 * MB, 4 * MB);
+	bool unclear = false;
 
 	ck_assert_uint_eq(translate_back(0x7e0000000000), b);
 	ck_assert_uint_eq(translate_back(0x7e0000000000 + 3 * MB), b + 3 * MB);
@@ -143,7 +144,9 @@ START_TEST(addresses_back)
 	translate_given(b + 4 * MB);
 	ck_assert(!is_unclear(0x7f1000000000 + 4 * MB));
 	ck_assert(!is_unclear(0x7e0000000000 + 4 * MB));
-	ck_assert_uint_eq(translate_back(0x7e0000000000 + 4 * MB), b + 4 * MB);
+	ck_assert_uint_eq(translate_back_given(0x7e0000000000 + 4 * MB, &unclear), b + 4 * MB);
+	/* No copy or set begins there. */
+	ck_assert_uint_eq(translate_back(0x7e0000000000 + 4 * MB), 0x7e0000000000 + 4 * MB);
 	translate_given(a + 4 * MB);
 	ck_assert(is_unclear(0x7f1000000000 + 4 * MB));
 	ck_assert(!is_unclear(0x7f1000000000 + 4 * MB + 1));
@@ -593,6 +596,40 @@ START_TEST(decompressions)
 }
 END_TEST
 
+static CUdeviceptr others; /* begins memory that only the driver knows of */
+
+static CUresult range_start(void *data, CUpointer_attribute attribute, CUdeviceptr ptr)
+{
+	ck_assert_int_eq(attribute, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR);
+	if (ptr != others)
+		return CUDA_ERROR_INVALID_VALUE;
+	*(CUdeviceptr *)data = others;
+	return CUDA_SUCCESS;
+}
+
+/* The end of an allocation is the begin of another where the driver has put one there. */
+START_TEST(ends_where_the_driver_has_memory)
+{
+	const CUdeviceptr at = 0x7f0000000000, end = at + 4 * MB;
+	struct kp_param param = {.size = sizeof(CUdeviceptr), .holds = KP_POINTER};
+	CUstreamBatchMemOpParams op = {.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32};
+	CUDA_MEMCPY3D_v2 copy = {.srcMemoryType = CU_MEMORYTYPE_DEVICE, .srcDevice = end};
+	CUdeviceptr ptr = alloc_at(at, 4 * MB), word = end, set = end;
+	bool unclear = false;
+
+	real.cuPointerGetAttribute = range_start;
+	others = _i ? end : end + 4 * MB;
+	translate_given(ptr + 4 * MB);
+	ck_assert(rewrite_param_back(&param, (char *)&word, sizeof(word), &unclear));
+	ck_assert_uint_eq(word, ptr + 4 * MB);
+	ck_assert_int_eq(unclear, _i);
+	op.writeValue.address = end;
+	ck_assert(!rewrite_mem_op_back(&op) && !rewrite_copy_3d_back(&copy));
+	ck_assert(!rewrite_pointer_back(&set));
+	ck_assert_uint_eq(set, end);
+}
+END_TEST
+
 /* The program's own is not changed, and what the driver fills in reaches it. */
 /* A node of a kernel with parameters of 8 and 64 bytes, whose buffer has half of the latter. */
 static CUdeviceptr packed[5];
@@ -857,6 +894,7 @@ int main(void)
 	tcase_add_test(tc, tensor_maps_of_memory_that_is_not_ours_any_more);
 	tcase_add_test(tc, copies_and_operations);
 	tcase_add_test(tc, decompressions);
+	tcase_add_loop_test(tc, ends_where_the_driver_has_memory, 0, 2);
 	tcase_add_test(tc, nodes_whose_buffer_is_short);
 	tcase_add_loop_test(tc, nodes_that_are_shown_stay_until_they_go, 0, 2);
 	tcase_add_test(tc, nodes);
