@@ -18,6 +18,8 @@ struct key {
 struct entry {
 	struct key key;
 	size_t size;
+	CUcontext ctx; /* that it ends with; NULL: unknown */
+	bool ending;
 	UT_hash_handle hh;
 };
 
@@ -35,7 +37,7 @@ static void account_locked(const struct entry *e, bool added)
 	__atomic_store_n(count, added ? *count + 1 : *count - 1, __ATOMIC_RELAXED);
 }
 
-void unmanaged_add(enum unmanaged_kind kind, uint64_t handle, size_t size)
+static void add(enum unmanaged_kind kind, uint64_t handle, size_t size, CUcontext ctx)
 {
 	struct entry *e = calloc(1, sizeof(*e)), *old = NULL;
 	bool noted; /* false: the table had no memory for it */
@@ -44,6 +46,7 @@ void unmanaged_add(enum unmanaged_kind kind, uint64_t handle, size_t size)
 		return;
 	e->key = (struct key){handle, kind};
 	e->size = size;
+	e->ctx = ctx;
 	pthread_mutex_lock(&lock);
 	HASH_REPLACE(hh, entries, key, sizeof(e->key), e, old);
 	if (old)
@@ -57,19 +60,76 @@ void unmanaged_add(enum unmanaged_kind kind, uint64_t handle, size_t size)
 		free(e);
 }
 
-void unmanaged_remove(enum unmanaged_kind kind, uint64_t handle)
+void unmanaged_add(enum unmanaged_kind kind, uint64_t handle, size_t size)
+{
+	add(kind, handle, size, NULL);
+}
+
+void unmanaged_add_texture(uint64_t handle, CUcontext ctx)
+{
+	add(UNMANAGED_FIXED_TEXTURE, handle, 0, ctx);
+}
+
+static struct entry *find_locked(enum unmanaged_kind kind, uint64_t handle)
 {
 	struct key key = {handle, kind};
 	struct entry *e;
 
-	pthread_mutex_lock(&lock);
 	HASH_FIND(hh, entries, &key, sizeof(key), e);
-	if (e) {
-		HASH_DELETE(hh, entries, e);
-		account_locked(e, false);
-	}
-	pthread_mutex_unlock(&lock);
+	return e;
+}
+
+static void remove_locked(struct entry *e)
+{
+	HASH_DELETE(hh, entries, e);
+	account_locked(e, false);
 	free(e);
+}
+
+void unmanaged_remove(enum unmanaged_kind kind, uint64_t handle)
+{
+	struct entry *e;
+
+	pthread_mutex_lock(&lock);
+	e = find_locked(kind, handle);
+	if (e)
+		remove_locked(e);
+	pthread_mutex_unlock(&lock);
+}
+
+void unmanaged_ending(enum unmanaged_kind kind, uint64_t handle)
+{
+	struct entry *e;
+
+	pthread_mutex_lock(&lock);
+	e = find_locked(kind, handle);
+	if (e)
+		e->ending = true;
+	pthread_mutex_unlock(&lock);
+}
+
+void unmanaged_ended(enum unmanaged_kind kind, uint64_t handle, bool gone)
+{
+	struct entry *e;
+
+	pthread_mutex_lock(&lock);
+	e = find_locked(kind, handle);
+	if (e && e->ending && gone)
+		remove_locked(e);
+	else if (e)
+		e->ending = false;
+	pthread_mutex_unlock(&lock);
+}
+
+void unmanaged_release_context(CUcontext ctx)
+{
+	struct entry *e, *next;
+
+	pthread_mutex_lock(&lock);
+	HASH_ITER(hh, entries, e, next)
+	if (e->ctx == ctx)
+		remove_locked(e);
+	pthread_mutex_unlock(&lock);
 }
 
 size_t unmanaged_total(void)

@@ -7,9 +7,11 @@
  * for the kinds that it cannot take (unsupported.h). Those that are no memory of their own, such as
  * what is exported, have no bytes here.
  *
- * Thread-safe; a table in host memory, no CUDA call. What ends with its context stays counted until
- * its handle is used again.
+ * Thread-safe; a table in host memory, no CUDA call. What ends with its context, but for textures,
+ * stays counted until its handle is used again.
  */
+#include <cuda.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -40,8 +42,19 @@ enum unmanaged_kind { UNMANAGED_MAP(UNMANAGED_ENUM) UNMANAGED_KINDS };
  */
 void unmanaged_add(enum unmanaged_kind kind, uint64_t handle, size_t size);
 
+/* Note a texture, which ends with @ctx. */
+void unmanaged_add_texture(uint64_t handle, CUcontext ctx);
+void unmanaged_release_context(CUcontext ctx);
+
 /* Forget @handle; nothing happens where it is unknown. */
 void unmanaged_remove(enum unmanaged_kind kind, uint64_t handle);
+
+/*
+ * The same around the call that ends it, which may fail: it stays noted until then, and what is
+ * noted under @handle in between is another one.
+ */
+void unmanaged_ending(enum unmanaged_kind kind, uint64_t handle);
+void unmanaged_ended(enum unmanaged_kind kind, uint64_t handle, bool gone);
 
 /* Bytes of all kinds. */
 size_t unmanaged_total(void);

@@ -27,11 +27,13 @@
 		CUDA_SUCCESS;                                                          \
 	})
 #define AFTER_POINTER(ptr)         (rewrite_pointer_back(ptr), CUDA_SUCCESS)
-/* @real is a real address, or 0. References go with their module, which is not seen. */
-#define AFTER_TEXTURE_REF(ref, real)                                                   \
+/* @at is a real address, or 0. References go with their module, of which only the context is seen. */
+#define AFTER_TEXTURE_REF(ref, at)                                                     \
 	({                                                                             \
-		if (translate_back(real) != (real))                                    \
-			unmanaged_add(UNMANAGED_FIXED_TEXTURE, (uintptr_t)(ref), 0);   \
+		CUcontext ctx_ = NULL;                                                 \
+		real.cuCtxGetCurrent(&ctx_);                                           \
+		if (translate_back(at) != (at))                                        \
+			unmanaged_add_texture((uintptr_t)(ref), ctx_);                 \
 		else                                                                   \
 			unmanaged_remove(UNMANAGED_FIXED_TEXTURE, (uintptr_t)(ref));   \
 		CUDA_SUCCESS;                                                          \

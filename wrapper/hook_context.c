@@ -6,6 +6,7 @@
 #include "calls.h"
 #include "checkpoint/captures.h"
 #include "checkpoint/contexts.h"
+#include "checkpoint/unmanaged.h"
 #include "vmem/symbols.h"
 #include "vmem/translate.h"
 #include "vmem/vmem.h"
@@ -79,6 +80,7 @@ static void forget(CUcontext ctx)
 	images_release_context(ctx);
 	symbols_remove_context(ctx);
 	graphs_release_context(ctx);
+	unmanaged_release_context(ctx);
 	if (driver_table())
 		vmem_release_context(ctx);
 }

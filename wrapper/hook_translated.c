@@ -84,19 +84,26 @@ CUresult hook_cuTexObjectCreate(CUtexObject *pTexObject, const CUDA_RESOURCE_DES
 {
 	CUDA_RESOURCE_DESC desc = pResDesc ? *pResDesc : (CUDA_RESOURCE_DESC){0};
 	CUdeviceptr *ptr = rewrite_resource(&desc), before = ptr ? *ptr : 0;
+	CUcontext ctx = NULL;
 	CUresult result;
 
 	if (ptr)
 		rewrite_pointer(ptr);
 	result =
 		real.cuTexObjectCreate(pTexObject, pResDesc ? &desc : NULL, pTexDesc, pResViewDesc);
-	if (!result && ptr && *ptr != before)
-		unmanaged_add(UNMANAGED_FIXED_TEXTURE, *pTexObject, 0);
+	if (!result && ptr && *ptr != before) {
+		real.cuCtxGetCurrent(&ctx);
+		unmanaged_add_texture(*pTexObject, ctx);
+	}
 	return result;
 }
 
 CUresult hook_cuTexObjectDestroy(CUtexObject texObject)
 {
-	unmanaged_remove(UNMANAGED_FIXED_TEXTURE, texObject);
-	return real.cuTexObjectDestroy(texObject);
+	CUresult result;
+
+	unmanaged_ending(UNMANAGED_FIXED_TEXTURE, texObject);
+	result = real.cuTexObjectDestroy(texObject);
+	unmanaged_ended(UNMANAGED_FIXED_TEXTURE, texObject, !result);
+	return result;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Translated addressing, over a driver whose memory has an address of the test's choice. */
 #include "calls.h"
+#include "checkpoint/unmanaged.h"
 #include "tests/check_suite.h"
 #include "vmem/addressing.h"
 #include "vmem/symbols.h"
@@ -306,6 +307,78 @@ START_TEST(variables_of_modules_that_are_unloaded)
 	reused = 0;
 	ck_assert_int_eq(hook_cuModuleUnload(module), CUDA_SUCCESS);
 	ck_assert(!symbols_have(0x7f5000000000, 8) && !symbols_have(0x7f6000000000, 8));
+}
+END_TEST
+
+static CUdeviceptr textured; /* 0, or of another thread's texture that is made as one ends */
+static CUresult destroyed;
+
+static CUresult texture_create(CUtexObject *texture, const CUDA_RESOURCE_DESC *resource,
+			       const CUDA_TEXTURE_DESC *desc, const CUDA_RESOURCE_VIEW_DESC *view)
+{
+	(void)desc;
+	(void)view;
+	ck_assert_uint_eq(resource->res.linear.devPtr, 0x7f0000000000);
+	*texture = 3;
+	return CUDA_SUCCESS;
+}
+
+static void create_texture(CUdeviceptr ptr)
+{
+	CUDA_RESOURCE_DESC resource = {.resType = CU_RESOURCE_TYPE_LINEAR,
+				       .res.linear.devPtr = ptr};
+	CUtexObject texture;
+
+	ck_assert_int_eq(hook_cuTexObjectCreate(&texture, &resource, NULL, NULL), CUDA_SUCCESS);
+	ck_assert_uint_eq(texture, 3);
+}
+
+static CUresult texture_destroy(CUtexObject texture)
+{
+	if (textured)
+		create_texture(textured);
+	ck_assert_uint_eq(texture, 3);
+	return destroyed;
+}
+
+static CUresult current_context(CUcontext *ctx)
+{
+	*ctx = CTX;
+	return CUDA_SUCCESS;
+}
+
+static CUresult context_destroy(CUcontext ctx)
+{
+	(void)ctx;
+	return CUDA_SUCCESS;
+}
+
+/* They are in the way of a pause: those that are there, and no others. */
+START_TEST(textures_are_counted)
+{
+	CUdeviceptr ptr = alloc_at(0x7f0000000000, 4 * MB);
+
+	real.cuTexObjectCreate = texture_create;
+	real.cuTexObjectDestroy = texture_destroy;
+	real.cuCtxGetCurrent = current_context;
+	real.cuCtxDestroy_v2 = context_destroy;
+	create_texture(ptr);
+	ck_assert_uint_eq(unmanaged_count(UNMANAGED_FIXED_TEXTURE), 1);
+	destroyed = CUDA_ERROR_INVALID_CONTEXT;
+	ck_assert_int_eq(hook_cuTexObjectDestroy(3), destroyed);
+	ck_assert_uint_eq(unmanaged_count(UNMANAGED_FIXED_TEXTURE), 1);
+	destroyed = CUDA_SUCCESS;
+	textured = ptr;
+	ck_assert_int_eq(hook_cuTexObjectDestroy(3), CUDA_SUCCESS);
+	ck_assert_uint_eq(unmanaged_count(UNMANAGED_FIXED_TEXTURE), 1);
+	textured = 0;
+	ck_assert_int_eq(hook_cuTexObjectDestroy(3), CUDA_SUCCESS);
+	ck_assert_uint_eq(unmanaged_count(UNMANAGED_FIXED_TEXTURE), 0);
+	create_texture(ptr);
+	ck_assert_int_eq(hook_cuCtxDestroy_v2((CUcontext)0x2000), CUDA_SUCCESS);
+	ck_assert_uint_eq(unmanaged_count(UNMANAGED_FIXED_TEXTURE), 1);
+	ck_assert_int_eq(hook_cuCtxDestroy_v2(CTX), CUDA_SUCCESS);
+	ck_assert_uint_eq(unmanaged_count(UNMANAGED_FIXED_TEXTURE), 0);
 }
 END_TEST
 
@@ -884,6 +957,7 @@ int main(void)
 	tcase_add_test(tc, pauses_move_memory);
 	tcase_add_test(tc, a_context_frees_its_memory_itself);
 	tcase_add_loop_test(tc, variables_of_modules_that_are_unloaded, 0, 2);
+	tcase_add_test(tc, textures_are_counted);
 	tcase_add_test(tc, launches);
 	tcase_add_loop_test(tc, packed_launches, 0, 2);
 	tcase_add_loop_test(tc, packed_launches_that_are_short, 0, 5);
