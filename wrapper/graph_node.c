@@ -188,6 +188,7 @@ const char *graph_node_kernel_fixed(CUgraphNode node)
 static CUresult write_kernel(const struct graph_node *n)
 {
 	CUDA_KERNEL_NODE_PARAMS_v2 params = n->kernel;
+	REWRITE_HEAP();
 	CUresult result = REWRITE_LAUNCH(function_of(&params), params.kernelParams, params.extra);
 
 	return result ? result : set_kernel(n->node, &params);

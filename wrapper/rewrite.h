@@ -32,36 +32,45 @@
 #define REWRITE_STACK_MAX 16384
 
 /* clang-format off */
+/* Where a function uses what follows: the copies that it has on the heap, until it returns. */
+#define REWRITE_HEAP() void *heap_[2] __attribute__((cleanup(rewrite_heap_free))) = {0}
+/* For a copy of @bytes; NULL where there is no memory. */
+#define REWRITE_ROOM(bytes)                                                            \
+	((bytes) > REWRITE_STACK_MAX ? rewrite_heap_add(heap_, bytes) : alloca(bytes))
 #define REWRITE_NOTHING()               CUDA_SUCCESS
 #define REWRITE_RANGE(ptr, bytes)       ({ ptr = translate(ptr); CUDA_SUCCESS; })
 #define REWRITE_ROWS(ptr, pitch, width, height) REWRITE_RANGE(ptr, width)
-#define REWRITE_BOTH(first, second)     ({ first; second; })
+#define REWRITE_BOTH(first, second)     ({ CUresult r_ = first; r_ ? r_ : second; })
 /* What is to be host memory may be the GPU's as well, as all addresses are in one space. */
 #define REWRITE_HOST(ptr, bytes) ({ ptr = (void *)translate((CUdeviceptr)(ptr)); CUDA_SUCCESS; })
 #define REWRITE_WORDS(dst, host, bytes)                                                \
 	({                                                                             \
 		const void *h_ = (const void *)translate((CUdeviceptr)(host));         \
-		if (h_ == (host) && rewrite_words_room(call_, dst, host, bytes))       \
-			h_ = rewrite_words(dst, memcpy(alloca(bytes), host, bytes), bytes); \
+		bool some_ = h_ == (host) && rewrite_words_room(call_, dst, host, bytes); \
+		void *copy_ = some_ ? REWRITE_ROOM(bytes) : NULL;                      \
+		if (copy_)                                                             \
+			h_ = rewrite_words(dst, memcpy(copy_, host, bytes), bytes);    \
 		host = h_;                                                             \
-		CUDA_SUCCESS;                                                          \
+		some_ && !copy_ ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;             \
 	})
 /* @src is on either side. */
 #define REWRITE_ANY(dst, src, bytes)                                                   \
 	({                                                                             \
 		const void *from_ = (const void *)translate(src);                      \
+		CUresult words_ = CUDA_SUCCESS;                                        \
 		if (rewrite_is_host(dst, src, bytes))                                  \
-			REWRITE_WORDS(dst, from_, bytes);                              \
+			words_ = REWRITE_WORDS(dst, from_, bytes);                     \
 		src = (CUdeviceptr)from_;                                              \
-		CUDA_SUCCESS;                                                          \
+		words_;                                                                \
 	})
 #define REWRITE_LAUNCH(f, params, extra)                                               \
 	({                                                                             \
 		const struct kp_kernel *k_ = images_layout(f);                         \
 		size_t bytes_ = rewrite_launch_room(k_, params, extra);                \
-		if (bytes_)                                                            \
-			rewrite_launch(k_, &params, &extra, alloca(bytes_));           \
-		CUDA_SUCCESS;                                                          \
+		void *room_ = bytes_ ? REWRITE_ROOM(bytes_) : NULL;                    \
+		if (room_)                                                             \
+			rewrite_launch(k_, &params, &extra, room_);                    \
+		bytes_ && !room_ ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;            \
 	})
 #define REWRITE_LAUNCH_PARAMS(f, params) ({ void **no_ = NULL; REWRITE_LAUNCH(f, params, no_); })
 #define REWRITE_LAUNCH_EACH(list, count) CUDA_ERROR_NOT_SUPPORTED
@@ -77,16 +86,11 @@
 #define REWRITE_COPY_2D(copy)           REWRITE_COPIED(copy, rewrite_copy_2d)
 #define REWRITE_COPY_3D(copy)           REWRITE_COPIED(copy, rewrite_copy_3d)
 #define REWRITE_COPY_3D_PEER(copy)      REWRITE_COPIED(copy, rewrite_copy_3d_peer)
-/* Where a function uses what follows: the copies that it has on the heap, until it returns. */
-#define REWRITE_HEAP() void *heap_[2] __attribute__((cleanup(rewrite_heap_free))) = {0}
 /* The @count elements of an array, by @rewrite(element). */
 #define REWRITE_EACH(array, count, rewrite)                                            \
 	({                                                                             \
 		size_t n_ = (array) ? (count) : 0, bytes_ = n_ * sizeof(*array);       \
-		void *copy_ = n_ > REWRITE_BATCH_MAX ? NULL                            \
-			      : bytes_ > REWRITE_STACK_MAX                             \
-				      ? rewrite_heap_add(heap_, bytes_)                \
-				      : alloca(bytes_);                                \
+		void *copy_ = n_ > REWRITE_BATCH_MAX ? NULL : REWRITE_ROOM(bytes_);    \
 		if (n_ && copy_)                                                       \
 			array = memcpy(copy_, array, bytes_);                          \
 		for (size_t i_ = 0; copy_ && i_ < n_; i_++)                            \
@@ -97,22 +101,17 @@
 	})
 #define REWRITE_POINTERS(ptrs, count)   REWRITE_EACH(ptrs, count, rewrite_pointer)
 #define REWRITE_COPY_BATCH(dsts, srcs, sizes, count)                                   \
-	({                                                                             \
-		CUresult r_ = REWRITE_POINTERS(dsts, count);                           \
-		r_ ? r_ : REWRITE_POINTERS(srcs, count);                               \
-	})
+	REWRITE_BOTH(REWRITE_POINTERS(dsts, count), REWRITE_POINTERS(srcs, count))
 #define REWRITE_COPY_3D_BATCH(ops, count) REWRITE_EACH(ops, count, rewrite_copy_3d_op)
 #define REWRITE_MEM_OPS(ops, count)     REWRITE_EACH(ops, count, rewrite_mem_op)
 #define REWRITE_DECOMPRESSIONS(ops, count) REWRITE_EACH(ops, count, rewrite_decompression)
 /* Nodes of graphs; see graphs.h for what is read back from them. */
 #define REWRITE_KERNEL_NODE_OF(type, node, f)                                          \
 	({                                                                             \
-		if (node) {                                                            \
-			type *kn_ = memcpy(alloca(sizeof(type)), node, sizeof(type));  \
-			REWRITE_LAUNCH(f, kn_->kernelParams, kn_->extra);              \
-			node = kn_;                                                    \
-		}                                                                      \
-		CUDA_SUCCESS;                                                          \
+		type *kn_ = NULL;                                                      \
+		if (node)                                                              \
+			node = kn_ = memcpy(alloca(sizeof(type)), node, sizeof(type)); \
+		kn_ ? REWRITE_LAUNCH(f, kn_->kernelParams, kn_->extra) : CUDA_SUCCESS; \
 	})
 #define REWRITE_KERNEL_NODE_V1(node)                                                   \
 	REWRITE_KERNEL_NODE_OF(CUDA_KERNEL_NODE_PARAMS_v1, node, kn_->func)
@@ -133,13 +132,14 @@
 		CUgraphNodeParams *g_ = NULL;                                          \
 		if ((node) && rewrite_has_addresses((node)->type))                     \
 			node = g_ = memcpy(alloca(sizeof(*g_)), node, sizeof(*g_));    \
-		if (g_ && g_->type == CU_GRAPH_NODE_TYPE_KERNEL)                       \
-			REWRITE_LAUNCH(g_->kernel.func ? g_->kernel.func               \
-						       : (CUfunction)g_->kernel.kern,  \
-				       g_->kernel.kernelParams, g_->kernel.extra);     \
 		if (g_)                                                                \
 			rewrite_node(g_);                                              \
-		g_ && g_->type == CU_GRAPH_NODE_TYPE_BATCH_MEM_OP                      \
+		!g_ ? CUDA_SUCCESS                                                     \
+		: g_->type == CU_GRAPH_NODE_TYPE_KERNEL                                \
+			? REWRITE_LAUNCH(g_->kernel.func ? g_->kernel.func             \
+							 : (CUfunction)g_->kernel.kern, \
+					 g_->kernel.kernelParams, g_->kernel.extra)    \
+		: g_->type == CU_GRAPH_NODE_TYPE_BATCH_MEM_OP                          \
 			? REWRITE_MEM_OPS(g_->memOp.paramArray, g_->memOp.count)       \
 			: CUDA_SUCCESS;                                                \
 	})

@@ -718,11 +718,13 @@ static CUresult short_node(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS_v2 *params)
 	return CUDA_SUCCESS;
 }
 
+static size_t second_size = 64; /* of the kernel's parameters */
+
 static CUresult param_info(CUfunction function, size_t i, size_t *offset, size_t *size)
 {
 	(void)function;
 	*offset = 8 * i;
-	*size = i ? 64 : 8;
+	*size = i ? second_size : 8;
 	return i < 2 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
@@ -766,6 +768,32 @@ START_TEST(nodes_whose_buffer_is_short)
 	ck_assert_uint_eq(((CUdeviceptr *)read->room)[4], ptr + 8);
 	ck_assert_uint_eq(packed[4], 0x7f0000000008);
 	graph_node_free(read);
+}
+END_TEST
+
+/* The stack of a thread may be small. */
+START_TEST(what_is_large_is_copied_to_the_heap)
+{
+	static const char call_[] = "a copy";
+	static CUdeviceptr words[8192];
+	REWRITE_HEAP();
+	CUdeviceptr variable = 0x7f5000000000, first = alloc_at(0x7f0000000000, 4 * MB);
+	void *mine[] = {&first, words}, **params = mine;
+	const void *host = words;
+
+	symbols_add(NULL, CTX, variable, sizeof(words));
+	words[8191] = first + 8;
+	ck_assert_int_eq(REWRITE_WORDS(variable, host, sizeof(words)), CUDA_SUCCESS);
+	ck_assert_ptr_eq(host, heap_[0]);
+	ck_assert_uint_eq(((const CUdeviceptr *)host)[8191], 0x7f0000000008);
+	fake_kernel_nodes();
+	second_size = 32000;
+	words[3999] = first + 16;
+	ck_assert_int_eq(REWRITE_LAUNCH_PARAMS((CUfunction)0x2000, params), CUDA_SUCCESS);
+	ck_assert_ptr_eq(params, heap_[1]);
+	ck_assert_uint_eq(*(CUdeviceptr *)params[0], 0x7f0000000000);
+	ck_assert_uint_eq(((CUdeviceptr *)params[1])[3999], 0x7f0000000010);
+	ck_assert_uint_eq(words[3999], first + 16);
 }
 END_TEST
 
@@ -970,6 +998,7 @@ int main(void)
 	tcase_add_test(tc, decompressions);
 	tcase_add_loop_test(tc, ends_where_the_driver_has_memory, 0, 2);
 	tcase_add_test(tc, nodes_whose_buffer_is_short);
+	tcase_add_test(tc, what_is_large_is_copied_to_the_heap);
 	tcase_add_loop_test(tc, nodes_that_are_shown_stay_until_they_go, 0, 2);
 	tcase_add_test(tc, nodes);
 	tcase_add_test(tc, windows);
