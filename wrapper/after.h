@@ -44,6 +44,7 @@
 #define AFTER_WINDOW(stream, id, value)                                                \
 	((id) == CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW                              \
 		? (windows_set(stream, value), CUDA_SUCCESS) : CUDA_SUCCESS)
+#define AFTER_WINDOW_COPIED(stream) (windows_copied(stream), CUDA_SUCCESS)
 /* @params are of either version. */
 #define AFTER_KERNEL_NODE(node, params)                                                \
 	({                                                                             \

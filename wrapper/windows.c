@@ -49,6 +49,14 @@ void windows_set(CUstream stream, const CUlaunchAttributeValue *value)
 	pthread_mutex_unlock(&lock);
 }
 
+void windows_copied(CUstream stream)
+{
+	CUlaunchAttributeValue value;
+
+	if (!real.cuStreamGetAttribute(stream, CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW, &value))
+		windows_set(stream, &value);
+}
+
 void windows_remove(CUstream stream)
 {
 	pthread_mutex_lock(&lock);

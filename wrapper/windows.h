@@ -11,6 +11,9 @@
 /* @value, with a real address, was set on @stream. */
 void windows_set(CUstream stream, const CUlaunchAttributeValue *value);
 
+/* One was copied to @stream, from another. */
+void windows_copied(CUstream stream);
+
 /* @stream, or what is of @ctx, is gone. */
 void windows_remove(CUstream stream);
 void windows_release_context(CUcontext ctx);

@@ -8,7 +8,7 @@
  *	--outside 1	captures kernels that are given the ends of allocations, and do nothing there
  *	--outside 2	the same of what lies before allocations
  *	--outside 3	the same of the end of the first one, where memory of a pool begins
- *	--windows 1	gives the stream an access policy window
+ *	--windows 1	gives the stream an access policy window, and another one a copy of it
  *	--windows 2	the last kernel of the graph as well
  *	--only N	makes the change of step N (0 to 7) in every step, and no other
  *	--stray 1	changes a node of a graph that the instantiated one was not last updated with
@@ -23,7 +23,7 @@
 #define CHANGES 8
 
 static struct kernels gpu;
-static CUstream stream;
+static CUstream stream, copied;
 static CUdeviceptr a, b, c, pool;
 static unsigned long mem_ops, outside, windows, stray, mend, only = CHANGES;
 
@@ -130,6 +130,8 @@ static void set_windows(void)
 				       .missProp = CU_ACCESS_PROPERTY_NORMAL}};
 
 	CALL(cuStreamSetAttribute(stream, CU_STREAM_ATTRIBUTE_ACCESS_POLICY_WINDOW, &value));
+	CALL(cuStreamCreate(&copied, CU_STREAM_NON_BLOCKING));
+	CALL(cuStreamCopyAttributes(copied, stream));
 	if (windows > 1)
 		CALL(cuGraphKernelNodeSetAttribute(
 			last, CU_KERNEL_NODE_ATTRIBUTE_ACCESS_POLICY_WINDOW, &value));
@@ -222,6 +224,8 @@ static void read_windows(void)
 
 	CALL(cuStreamGetAttribute(stream, CU_STREAM_ATTRIBUTE_ACCESS_POLICY_WINDOW, &value));
 	expect((CUdeviceptr)value.accessPolicyWindow.base_ptr, a, "the stream's window");
+	CALL(cuStreamGetAttribute(copied, CU_STREAM_ATTRIBUTE_ACCESS_POLICY_WINDOW, &value));
+	expect((CUdeviceptr)value.accessPolicyWindow.base_ptr, a, "its copy");
 	if (windows < 2)
 		return;
 	CALL(cuGraphKernelNodeGetAttribute(last, CU_KERNEL_NODE_ATTRIBUTE_ACCESS_POLICY_WINDOW,

@@ -209,3 +209,17 @@ static CUresult get_attribute(bool ptds, CUstream handle, CUstreamAttrID attr,
 
 SIM_TWINS(cuStreamGetAttribute, _ptsz, get_attribute,
 	  (CUstream stream, CUstreamAttrID attr, CUstreamAttrValue *value), stream, attr, value)
+
+static CUresult copy_attributes(bool ptds, CUstream to, CUstream from)
+{
+	struct sim_stream *dst, *src;
+	CUresult result = stream_get(to, ptds, &dst);
+
+	if (result == CUDA_SUCCESS)
+		result = stream_get(from, ptds, &src);
+	if (result == CUDA_SUCCESS)
+		dst->window = src->window;
+	return result;
+}
+
+SIM_TWINS(cuStreamCopyAttributes, _ptsz, copy_attributes, (CUstream to, CUstream from), to, from)

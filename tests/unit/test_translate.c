@@ -6,10 +6,12 @@
 #include "vmem/addressing.h"
 #include "vmem/symbols.h"
 #include "vmem/vmem.h"
+#include "wrapper/driver.h"
 #include "wrapper/graph_node.h"
 #include "wrapper/launch.h"
 #include "wrapper/rewrite.h"
 #include "wrapper/tensor_maps.h"
+#include "wrapper/windows.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -901,6 +903,49 @@ START_TEST(windows)
 }
 END_TEST
 
+static CUstream stream_set;
+static unsigned int nset;
+
+static CUresult set_attribute(CUstream stream, CUstreamAttrID id, const CUstreamAttrValue *value)
+{
+	ck_assert_int_eq(id, CU_STREAM_ATTRIBUTE_ACCESS_POLICY_WINDOW);
+	ck_assert_ptr_eq(value->accessPolicyWindow.base_ptr, (void *)next_real);
+	stream_set = stream;
+	nset++;
+	return CUDA_SUCCESS;
+}
+
+static CUresult set_context(CUcontext ctx)
+{
+	ck_assert_ptr_eq(ctx, CTX);
+	return CUDA_SUCCESS;
+}
+
+/* Stream 0 is the legacy stream, or the per-thread one, which only its thread can change. */
+START_TEST(windows_of_streams)
+{
+	CUdeviceptr ptr = alloc_at(0x7f0000000000, 4 * MB);
+	CUstreamAttrValue value = {.accessPolicyWindow.base_ptr = (void *)ptr};
+	void **function =
+		(void **)(_i ? &real.cuStreamSetAttribute : &real.cuStreamSetAttribute_ptsz);
+	__typeof__(real.cuStreamSetAttribute) set;
+	size_t i = 0;
+
+	while (driver_calls[i].real != function)
+		i++;
+	set = (__typeof__(set))mode_calls[i].translated;
+	real.cuStreamSetAttribute = real.cuStreamSetAttribute_ptsz = set_attribute;
+	real.cuCtxGetCurrent = current_context;
+	real.cuCtxSetCurrent = set_context;
+	ck_assert_int_eq(set(NULL, CU_STREAM_ATTRIBUTE_ACCESS_POLICY_WINDOW, &value), CUDA_SUCCESS);
+	stream_set = (CUstream)0x3000;
+	move(ptr, 0x7d0000000000);
+	windows_move();
+	ck_assert_uint_eq(nset, 1 + _i);
+	ck_assert_ptr_eq(stream_set, _i ? NULL : (CUstream)0x3000);
+}
+END_TEST
+
 /* @number beside the upper half of @ptr. */
 static void check_no_pointer(CUdeviceptr ptr, uint32_t number)
 {
@@ -1002,6 +1047,7 @@ int main(void)
 	tcase_add_loop_test(tc, nodes_that_are_shown_stay_until_they_go, 0, 2);
 	tcase_add_test(tc, nodes);
 	tcase_add_test(tc, windows);
+	tcase_add_loop_test(tc, windows_of_streams, 0, 2);
 	suite_add_tcase(s, tc);
 	return check_suite_run(s);
 }
