@@ -64,7 +64,7 @@ CORE_LIBS    := $(KPARAMS_LIBS) -l:liburing.a
 FUZZ_TARGETS := container cubin ptx name snapshot
 FUZZ_SECONDS ?= 60
 # Sanitizers make a search of the toolkit's libraries take minutes, and of one thread TSan says nothing.
-ONE_THREAD := $(addprefix tests/unit/test_,kparams_%.c tools_%.c suballoc.c translate.c)
+ONE_THREAD := $(addprefix tests/unit/test_,kparams_%.c tools_%.c suballoc.c translate.c rewrite.c)
 UNIT_TESTS := $(patsubst tests/%.c,$(O)/tests/%,$(filter-out $(if $(SANITIZE),%_libs.c) \
 	      $(if $(filter thread,$(SANITIZE)),$(ONE_THREAD)),$(wildcard tests/unit/test_*.c tests/sim/test_*.c))) \
 	      $(if $(filter thread,$(SANITIZE)),,$(FUZZ_TARGETS:%=$(O)/tests/fuzz/replay_%))
@@ -374,7 +374,7 @@ endif
 
 ifdef SANITIZE
 # Programs at a fixed address: a position-independent one may come to lie at VMEM_BASE.
-$(C_PROGRAMS) $(O)/tests/unit/test_translate: private CFLAGS += -no-pie
+$(C_PROGRAMS) $(O)/tests/unit/test_translate $(O)/tests/unit/test_rewrite: private CFLAGS += -no-pie
 # In test_trace the linker makes a lea, which sets no flags, of the add (GOTTPOFF) whose flags UBSan's
 # check of &gate_self goes by.
 $(OBJ)/wrapper/trace_%.o: private SANFLAGS += -fno-sanitize=null
