@@ -162,3 +162,12 @@ CUresult hook_cuKernelGetFunction(CUfunction *pFunc, CUkernel kernel)
 		images_share(IMAGES_FUNCTION, *pFunc, kernel);
 	return result;
 }
+
+CUresult hook_cuFuncGetModule(CUmodule *hmod, CUfunction hfunc)
+{
+	CUresult result = call_cuFuncGetModule(hmod, hfunc);
+
+	if (!result)
+		images_share(IMAGES_MODULE, *hmod, hfunc);
+	return result;
+}

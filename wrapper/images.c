@@ -28,6 +28,7 @@
 struct image {
 	const void *owner; /* the handle that it was loaded as, and ends with */
 	CUcontext ctx;     /* that the module ends with; NULL for a library */
+	bool unseen;       /* loaded by a function that we do not see */
 	const void *data;  /* NULL: not known */
 	size_t size;       /* 0: @data is a wrapper */
 	void *copy;        /* @data where it is ours, or NULL */
@@ -346,52 +347,93 @@ void images_release_context(CUcontext ctx)
 	pthread_mutex_unlock(&im.lock);
 }
 
-/* What @handle is known by now; true where that is @name of @owner. */
-static bool is_named(const void *handle, const struct handle *owner, const char *name)
+static bool same_name(const char *a, const char *b)
+{
+	return a && b ? !strcmp(a, b) : a == b;
+}
+
+/* Let all that came of @from, which is unseen, be of @to. Layouts stay: launches may use them. */
+static void image_merge(struct image *from, struct image *to)
+{
+	struct handle *h;
+
+	LL_FOREACH(from->handles, h)
+	{
+		h->image = to;
+		if (!h->own) /* nothing was known without an image */
+			h->layout = NULL;
+	}
+	LL_CONCAT(to->handles, from->handles);
+	DL_DELETE(im.images, from);
+	image_free(from);
+}
+
+/* @a and @b have a handle in common. False where one of them must have ended, as both were seen. */
+static bool unite(struct image *a, struct image *b)
+{
+	if (a == b)
+		return true;
+	if (a->unseen)
+		image_merge(a, b);
+	else if (b->unseen)
+		image_merge(b, a);
+	else
+		return false;
+	return true;
+}
+
+/* Let @handle be @name of @image. Where it was something else, that has ended. */
+static void handle_set(enum images_kind kind, const void *handle, struct image *image,
+		       const char *name)
 {
 	struct handle *h = find(handle);
 
-	return h && owner && h->image == owner->image && h->name && !strcmp(h->name, name);
+	if (h && same_name(h->name, name) && unite(h->image, image))
+		return;
+	forget(handle);
+	handle_add(kind, handle, image, name);
+}
+
+/* The entry of @owner, which has none as its load was not seen. Lets the lock go in between. */
+static struct handle *add_unseen(enum images_kind kind, const void *owner)
+{
+	struct handle *o;
+	struct image *image;
+
+	pthread_mutex_unlock(&im.lock);
+	image = image_new(kind);
+	pthread_mutex_lock(&im.lock);
+	o = find(owner);
+	if (o) {
+		image_free(image);
+		return o;
+	}
+	if (image)
+		image->unseen = true;
+	return image_add(kind, owner, image, NULL);
 }
 
 void images_name(enum images_kind kind, const void *handle, const void *owner, const char *name)
 {
-	enum images_kind of = kind == IMAGES_KERNEL ? IMAGES_LIBRARY : IMAGES_MODULE;
 	struct handle *o;
 
 	pthread_mutex_lock(&im.lock);
 	o = find(owner);
-	if (!o) {
-		/* Loaded by a function that we do not see. */
-		pthread_mutex_unlock(&im.lock);
-		images_load(of, owner, NULL);
-		pthread_mutex_lock(&im.lock);
-		o = find(owner);
-	}
-	if (o && !is_named(handle, o, name)) {
-		forget(handle);
-		handle_add(kind, handle, o->image, name);
-	}
+	if (!o)
+		o = add_unseen(kind == IMAGES_KERNEL ? IMAGES_LIBRARY : IMAGES_MODULE, owner);
+	if (o)
+		handle_set(kind, handle, o->image, name);
 	pthread_mutex_unlock(&im.lock);
-}
-
-static bool same_name(const struct handle *a, const struct handle *b)
-{
-	return a->name && b->name ? !strcmp(a->name, b->name) : a->name == b->name;
 }
 
 void images_share(enum images_kind kind, const void *handle, const void *of)
 {
-	struct handle *o, *h;
+	struct handle *o;
 
 	pthread_mutex_lock(&im.lock);
 	o = find(of);
-	h = find(handle);
-	if (o && (!h || h->image != o->image || !same_name(h, o))) {
-		if (h)
-			forget(handle);
-		handle_add(kind, handle, o->image, o->name);
-	}
+	if (o)
+		handle_set(kind, handle, o->image, kind == IMAGES_FUNCTION ? o->name : NULL);
 	pthread_mutex_unlock(&im.lock);
 }
 

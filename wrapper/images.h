@@ -27,7 +27,8 @@
  * Locking: one mutex, and calls into the real driver are made without it. images_layout() takes it
  * only where it does not know the kernel yet: handles are in a table of chains whose links are
  * never given back to the system, so that they can be followed at any time. What is unloaded is
- * freed at once: as for the driver, to launch a kernel then is the program's error.
+ * freed at once: as for the driver, to launch a kernel then is the program's error. To look a kernel
+ * up again is none: what is known of it stays.
  */
 #include "kparams/kparams.h"
 
@@ -51,7 +52,7 @@ void images_release_context(CUcontext ctx);
 /* @handle is @name of the module or library @owner. */
 void images_name(enum images_kind kind, const void *handle, const void *owner, const char *name);
 
-/* @handle is the module of a library, or the function of a kernel: of what is known as @of. */
+/* @handle is the module of a library or function, or the function of a kernel, which is @of. */
 void images_share(enum images_kind kind, const void *handle, const void *of);
 
 /*

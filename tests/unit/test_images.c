@@ -58,8 +58,16 @@ static CUresult func_name(const char **name, CUfunction f)
 	return CUDA_SUCCESS;
 }
 
+/* What another thread does while the driver is asked. */
+static void (*meanwhile)(void);
+
 static CUresult get_current(CUcontext *ctx)
 {
+	void (*other)(void) = meanwhile;
+
+	meanwhile = NULL;
+	if (other)
+		other();
 	*ctx = current;
 	return CUDA_SUCCESS;
 }
@@ -346,6 +354,77 @@ START_TEST(kernels_and_functions_share)
 }
 END_TEST
 
+/* Another thread may be launching with the layout. */
+START_TEST(what_is_looked_up_again_stays)
+{
+	const struct kp_kernel *layout, *of_unseen;
+
+	load_fixture(IMAGES_LIBRARY, LIBRARY, "kernels.fatbin");
+	images_name(IMAGES_KERNEL, KERNEL, LIBRARY, "k_pointers");
+	images_share(IMAGES_FUNCTION, FUNCTION, KERNEL);
+	layout = layout_of(FUNCTION);
+	images_name(IMAGES_FUNCTION, HANDLE(7), HANDLE(6), "k_pointers");
+	of_unseen = layout_of(HANDLE(7));
+	check_params(of_unseen, "k_pointers", ".....");
+
+	/* By a module that came by a way that is not seen: it is the library's, as is now known. */
+	images_name(IMAGES_FUNCTION, FUNCTION, MODULE, "k_pointers");
+	ck_assert_ptr_eq(layout_of(FUNCTION), layout);
+	check_params(layout, "k_pointers", "PPPP.");
+	images_name(IMAGES_FUNCTION, HANDLE(5), MODULE, "k_pointers");
+	check_params(layout_of(HANDLE(5)), "k_pointers", "PPPP.");
+	/* By a kernel, and its module by the library. */
+	images_share(IMAGES_FUNCTION, HANDLE(7), KERNEL);
+	ck_assert_ptr_eq(layout_of(HANDLE(7)), of_unseen);
+	images_share(IMAGES_MODULE, HANDLE(6), LIBRARY);
+	ck_assert_ptr_eq(layout_of(HANDLE(7)), of_unseen);
+	check_params(of_unseen, "k_pointers", ".....");
+
+	/* All of it ends with the library. */
+	images_unload(LIBRARY);
+	driver_says("88");
+	for (int i = 0; i < 2; i++)
+		check_params(layout_of(HANDLE(i ? 7 : 3)), "_Z1fPiS_", "PP");
+}
+END_TEST
+
+static void name_and_launch(void)
+{
+	images_name(IMAGES_FUNCTION, FUNCTION, MODULE, "_Z1fPiS_");
+	check_params(layout_of(FUNCTION), "_Z1fPiS_", "PP");
+}
+
+/* Two threads have the first function of a module whose load was not seen. */
+START_TEST(a_module_that_two_see_first)
+{
+	driver_says("88");
+	meanwhile = name_and_launch;
+	images_name(IMAGES_FUNCTION, HANDLE(7), MODULE, "_Z1gPvm");
+	asked = 0;
+	check_params(layout_of(FUNCTION), "_Z1fPiS_", "PP");
+	ck_assert_uint_eq(asked, 0);
+	check_params(layout_of(HANDLE(7)), "_Z1gPvm", "Pn");
+}
+END_TEST
+
+/* The module of a function is of the same image. */
+START_TEST(modules_of_functions)
+{
+	load_fixture(IMAGES_LIBRARY, LIBRARY, "kernels.fatbin");
+	images_name(IMAGES_KERNEL, KERNEL, LIBRARY, "k_scalars");
+	images_share(IMAGES_FUNCTION, FUNCTION, KERNEL);
+	images_share(IMAGES_MODULE, MODULE, FUNCTION);
+	images_name(IMAGES_FUNCTION, HANDLE(5), MODULE, "k_pointers");
+	check_params(layout_of(HANDLE(5)), "k_pointers", "PPPP.");
+	/* And a module that was seen stays what it is. */
+	load_fixture(IMAGES_MODULE, HANDLE(6), "kernels.fatbin");
+	images_name(IMAGES_FUNCTION, HANDLE(7), HANDLE(6), "k_pointers");
+	images_share(IMAGES_MODULE, HANDLE(6), HANDLE(7));
+	images_unload(LIBRARY);
+	check_params(layout_of(HANDLE(7)), "k_pointers", "PPPP.");
+}
+END_TEST
+
 START_TEST(each_kernel_is_asked_for_once)
 {
 	load_fixture(IMAGES_MODULE, MODULE, "kernels.fatbin");
@@ -433,6 +512,9 @@ int main(void)
 	tcase_add_test(tc, without_an_image);
 	tcase_add_test(tc, damaged_images);
 	tcase_add_test(tc, kernels_and_functions_share);
+	tcase_add_test(tc, what_is_looked_up_again_stays);
+	tcase_add_test(tc, a_module_that_two_see_first);
+	tcase_add_test(tc, modules_of_functions);
 	tcase_add_test(tc, each_kernel_is_asked_for_once);
 	tcase_add_test(tc, handles_come_again);
 	tcase_add_test(tc, an_image_that_goes);
