@@ -26,8 +26,7 @@
 
 /* What something was loaded from, with all handles that came of it. */
 struct image {
-	const void *owner; /* the handle that it was loaded as, and ends with */
-	CUcontext ctx;     /* that the module ends with; NULL for a library */
+	const void *owner; /* the handle that it was loaded as, and ends with; NULL: not known */
 	bool unseen;       /* loaded by a function that we do not see */
 	const void *data;  /* NULL: not known */
 	size_t size;       /* 0: @data is a wrapper */
@@ -47,6 +46,7 @@ struct handle {
 	const struct kp_kernel *_Atomic layout; /* of a kernel that was launched */
 	enum images_kind kind;
 	struct image *image;
+	CUcontext ctx;         /* that it ends with; NULL for a library and its kernels */
 	char *name;            /* of a function or kernel */
 	struct kp_kernel *own; /* the layout, where it is not the image's */
 	struct handle *next;   /* of its image, or not in use */
@@ -133,19 +133,21 @@ static void image_drop(struct image *image)
 static void forget(const void *key)
 {
 	struct handle *h = find(key);
+	struct image *image;
 
 	if (!h)
 		return;
-	if (h->image->owner == key) {
-		image_drop(h->image);
-		return;
+	image = h->image;
+	if (image->owner != key) {
+		LL_DELETE(image->handles, h);
+		handle_drop(h);
 	}
-	LL_DELETE(h->image->handles, h);
-	handle_drop(h);
+	if (image->owner == key || !image->handles)
+		image_drop(image);
 }
 
 static struct handle *handle_add(enum images_kind kind, const void *key, struct image *image,
-				 const char *name)
+				 CUcontext ctx, const char *name)
 {
 	struct handle *_Atomic *bucket = bucket_of(key);
 	char *copy = name ? strdup(name) : NULL;
@@ -157,6 +159,7 @@ static struct handle *handle_add(enum images_kind kind, const void *key, struct 
 	}
 	h->kind = kind;
 	h->image = image;
+	h->ctx = ctx;
 	h->name = copy;
 	LL_PREPEND(image->handles, h);
 	h->key = key;
@@ -165,30 +168,31 @@ static struct handle *handle_add(enum images_kind kind, const void *key, struct 
 	return h;
 }
 
-/* Add @image, which it then owns, as what @key was loaded from. NULL: no memory. */
+/* Add @image, which it then owns, with its first handle. NULL: no memory. */
 static struct handle *image_add(enum images_kind kind, const void *key, struct image *image,
-				const char *name)
+				CUcontext ctx, const char *name)
 {
 	struct handle *h;
 
 	if (!image)
 		return NULL;
-	image->owner = key;
+	if (kind != IMAGES_FUNCTION)
+		image->owner = key;
 	DL_APPEND(im.images, image);
-	h = handle_add(kind, key, image, name);
+	h = handle_add(kind, key, image, ctx, name);
 	if (!h)
 		image_drop(image);
 	return h;
 }
 
-/* A call into the driver: not under the lock. */
-static struct image *image_new(enum images_kind kind)
+/* What a handle of @kind ends with that the driver has just given. Not to be called under the lock. */
+static CUcontext context_for(enum images_kind kind)
 {
-	struct image *image = calloc(1, sizeof(*image));
+	CUcontext ctx = NULL;
 
-	if (image && kind != IMAGES_LIBRARY && kind != IMAGES_KERNEL)
-		call_cuCtxGetCurrent(&image->ctx);
-	return image;
+	if (kind != IMAGES_LIBRARY && kind != IMAGES_KERNEL)
+		call_cuCtxGetCurrent(&ctx);
+	return ctx;
 }
 
 static bool is_wrapper(const void *data)
@@ -305,15 +309,17 @@ static void image_set_file(struct image *image, const char *path)
 
 static void loaded(enum images_kind kind, const void *handle, struct image *image)
 {
+	CUcontext ctx = context_for(kind);
+
 	pthread_mutex_lock(&im.lock);
 	forget(handle);
-	image_add(kind, handle, image, NULL);
+	image_add(kind, handle, image, ctx, NULL);
 	pthread_mutex_unlock(&im.lock);
 }
 
 void images_load(enum images_kind kind, const void *handle, const void *data)
 {
-	struct image *image = image_new(kind);
+	struct image *image = calloc(1, sizeof(*image));
 
 	if (image && data)
 		image_set_data(image, data);
@@ -322,17 +328,35 @@ void images_load(enum images_kind kind, const void *handle, const void *data)
 
 void images_load_file(enum images_kind kind, const void *handle, const char *path)
 {
-	struct image *image = image_new(kind);
+	struct image *image = calloc(1, sizeof(*image));
 
 	if (image)
 		image_set_file(image, path);
 	loaded(kind, handle, image);
 }
 
+/*
+ * The driver is to be asked again what @h is. What it said before is used until it says something
+ * else: only then is it certain that no launch uses it.
+ */
+static void ask_again(struct handle *h)
+{
+	h->layout = NULL;
+}
+
 void images_unload(const void *handle)
 {
+	struct image *image;
+	struct handle *h;
+
 	pthread_mutex_lock(&im.lock);
 	forget(handle);
+	/* What is unseen may have ended with it. */
+	DL_FOREACH(im.images, image)
+	{
+		LL_FOREACH(image->unseen ? image->handles : NULL, h)
+		ask_again(h);
+	}
 	pthread_mutex_unlock(&im.lock);
 }
 
@@ -342,8 +366,20 @@ void images_release_context(CUcontext ctx)
 
 	pthread_mutex_lock(&im.lock);
 	DL_FOREACH_SAFE(im.images, image, next)
-	if (image->ctx == ctx)
-		image_drop(image);
+	{
+		struct handle **link = &image->handles, *h;
+
+		while ((h = *link)) {
+			if (h->ctx != ctx) {
+				link = &h->next;
+				continue;
+			}
+			*link = h->next;
+			handle_drop(h);
+		}
+		if (!image->handles)
+			image_drop(image);
+	}
 	pthread_mutex_unlock(&im.lock);
 }
 
@@ -360,8 +396,7 @@ static void image_merge(struct image *from, struct image *to)
 	LL_FOREACH(from->handles, h)
 	{
 		h->image = to;
-		if (!h->own) /* nothing was known without an image */
-			h->layout = NULL;
+		ask_again(h);
 	}
 	LL_CONCAT(to->handles, from->handles);
 	DL_DELETE(im.images, from);
@@ -384,61 +419,65 @@ static bool unite(struct image *a, struct image *b)
 
 /* Let @handle be @name of @image. Where it was something else, that has ended. */
 static void handle_set(enum images_kind kind, const void *handle, struct image *image,
-		       const char *name)
+		       CUcontext ctx, const char *name)
 {
 	struct handle *h = find(handle);
 
 	if (h && same_name(h->name, name) && unite(h->image, image))
 		return;
 	forget(handle);
-	handle_add(kind, handle, image, name);
+	handle_add(kind, handle, image, ctx, name);
 }
 
-/* The entry of @owner, which has none as its load was not seen. Lets the lock go in between. */
-static struct handle *add_unseen(enum images_kind kind, const void *owner)
+static struct image *image_unseen(void)
 {
-	struct handle *o;
-	struct image *image;
+	struct image *image = calloc(1, sizeof(*image));
 
-	pthread_mutex_unlock(&im.lock);
-	image = image_new(kind);
-	pthread_mutex_lock(&im.lock);
-	o = find(owner);
-	if (o) {
-		image_free(image);
-		return o;
-	}
 	if (image)
 		image->unseen = true;
-	return image_add(kind, owner, image, NULL);
+	return image;
 }
 
 void images_name(enum images_kind kind, const void *handle, const void *owner, const char *name)
 {
+	enum images_kind of = kind == IMAGES_KERNEL ? IMAGES_LIBRARY : IMAGES_MODULE;
+	CUcontext ctx = context_for(kind);
 	struct handle *o;
 
 	pthread_mutex_lock(&im.lock);
 	o = find(owner);
-	if (!o)
-		o = add_unseen(kind == IMAGES_KERNEL ? IMAGES_LIBRARY : IMAGES_MODULE, owner);
+	if (!o) /* loaded by a function that we do not see */
+		o = image_add(of, owner, image_unseen(), ctx, NULL);
 	if (o)
-		handle_set(kind, handle, o->image, name);
+		handle_set(kind, handle, o->image, o->ctx, name);
 	pthread_mutex_unlock(&im.lock);
 }
 
 void images_share(enum images_kind kind, const void *handle, const void *of)
 {
+	CUcontext ctx = context_for(kind);
 	struct handle *o;
 
 	pthread_mutex_lock(&im.lock);
 	o = find(of);
 	if (o)
-		handle_set(kind, handle, o->image, kind == IMAGES_FUNCTION ? o->name : NULL);
+		handle_set(kind, handle, o->image, o->ctx ? o->ctx : ctx,
+			   kind == IMAGES_FUNCTION ? o->name : NULL);
 	pthread_mutex_unlock(&im.lock);
 }
 
-/* What the driver knows: offsets and sizes. Returns how many, or -1. */
-static int ask_driver(enum images_kind kind, CUfunction function, struct kp_param *params)
+/* What the driver knows of a function. */
+struct told {
+	struct kp_param params[MAX_PARAMS]; /* offsets and sizes */
+	int nparams;                        /* -1: not known */
+	const char *name;                   /* "": not known */
+	CUmodule module;                    /* NULL: not known */
+	CUcontext ctx;                      /* the current one */
+	uint32_t arch;                      /* of its device */
+};
+
+/* Returns how many @params there are, or -1. */
+static int ask_params(enum images_kind kind, CUfunction function, struct kp_param *params)
 {
 	CUkernel kernel = (CUkernel)function;
 	bool by_kernel = kind == IMAGES_KERNEL;
@@ -471,6 +510,22 @@ static uint32_t current_arch(void)
 					  dev);
 	}
 	return 10 * major + minor;
+}
+
+static void ask_driver(enum images_kind kind, CUfunction function, struct told *told)
+{
+	told->nparams = ask_params(kind, function, told->params);
+	told->name = "";
+	told->module = NULL;
+	told->ctx = NULL;
+	told->arch = current_arch();
+	if (kind == IMAGES_KERNEL)
+		return;
+	if (!real.cuFuncGetName || real.cuFuncGetName(&told->name, function))
+		told->name = "";
+	if (!real.cuFuncGetModule || real.cuFuncGetModule(&told->module, function))
+		told->module = NULL;
+	real.cuCtxGetCurrent(&told->ctx);
 }
 
 static const struct kp_kernel *find_in_image(struct image *image, const char *name, uint32_t arch)
@@ -528,59 +583,83 @@ static void ask_image(struct handle *h, uint32_t arch, struct kp_kernel *own)
 				  : "driver, its image unseen");
 }
 
-/* The layout of @h, of which the driver knows @n parameters, or -1. */
-static const struct kp_kernel *make_layout(struct handle *h, uint32_t arch,
-					   const struct kp_param *params, int n)
+static const struct kp_kernel *make_layout(struct handle *h, const struct told *told)
 {
 	const struct kp_kernel *kernel;
 
-	if (n >= 0) {
-		h->own = kp_kernel_new(h->name, params, n);
+	if (told->nparams >= 0) {
+		h->own = kp_kernel_new(h->name, told->params, told->nparams);
 		if (h->own && (h->own->untyped || log_enabled(LOG_DEBUG)))
-			ask_image(h, arch, h->own);
+			ask_image(h, told->arch, h->own);
 		return h->own;
 	}
-	kernel = find_in_image(h->image, h->name, arch);
+	kernel = find_in_image(h->image, h->name, told->arch);
 	pr_debug("%s: parameters from %s", h->name, kernel ? "the image" : "nobody");
 	return kernel;
+}
+
+/* True where @own is still what the driver says. */
+static bool holds_still(const struct kp_kernel *own, const struct told *told)
+{
+	return agrees(own, told->params, told->nparams) &&
+	       (!*told->name || !strcmp(own->name, told->name));
+}
+
+/* Add @function, which the program got by a way that we do not see. */
+static struct handle *add_unseen(CUfunction function, const struct told *told)
+{
+	struct handle *o = told->module ? find(told->module) : NULL;
+
+	if (!told->module)
+		return image_add(IMAGES_FUNCTION, function, image_unseen(), told->ctx, told->name);
+	if (!o)
+		o = image_add(IMAGES_MODULE, told->module, image_unseen(), told->ctx, NULL);
+	return o ? handle_add(IMAGES_FUNCTION, function, o->image, o->ctx, told->name) : NULL;
+}
+
+/* The layout of @function, of which @told is known, under the lock. NULL: nothing is known. */
+static const struct kp_kernel *layout_as_told(CUfunction function, const struct told *told)
+{
+	struct handle *h = find(function);
+	const struct kp_kernel *layout = h ? h->layout : NULL;
+
+	if (layout)
+		return layout;
+	if (h && h->own && !holds_still(h->own, told)) {
+		forget(function);
+		h = NULL;
+	}
+	if (!h)
+		h = add_unseen(function, told);
+	if (!h)
+		return NULL;
+	layout = h->own ? h->own : make_layout(h, told);
+	if (!layout)
+		layout = &unknown;
+	atomic_store_explicit(&h->layout, layout, memory_order_release);
+	return layout;
 }
 
 /* Not inlined, so that the launch of a kernel that is known saves no registers for it. */
 __attribute__((noinline)) static const struct kp_kernel *find_layout(CUfunction function)
 {
-	struct kp_param *params = malloc(MAX_PARAMS * sizeof(*params));
-	enum images_kind kind = IMAGES_FUNCTION;
-	const struct kp_kernel *layout = NULL;
-	uint32_t arch = current_arch();
-	const char *name = "";
+	struct told *told = malloc(sizeof(*told));
+	const struct kp_kernel *layout;
+	enum images_kind kind;
 	struct handle *h;
-	int n;
 
-	if (!params)
+	if (!told)
 		return &unknown;
 	pthread_mutex_lock(&im.lock);
 	h = find(function);
-	if (h)
-		kind = h->kind;
+	kind = h ? h->kind : IMAGES_FUNCTION;
 	pthread_mutex_unlock(&im.lock);
-	n = ask_driver(kind, function, params);
-	if (!h && (!real.cuFuncGetName || real.cuFuncGetName(&name, function)))
-		name = "";
+	ask_driver(kind, function, told);
 
 	pthread_mutex_lock(&im.lock);
-	h = find(function);
-	if (!h) /* the program got it by a way that we do not see */
-		h = image_add(IMAGES_FUNCTION, function, calloc(1, sizeof(struct image)), name);
-	if (h) {
-		layout = h->layout;
-		if (!layout)
-			layout = make_layout(h, arch, params, n);
-		if (!layout)
-			layout = &unknown;
-		atomic_store_explicit(&h->layout, layout, memory_order_release);
-	}
+	layout = layout_as_told(function, told);
 	pthread_mutex_unlock(&im.lock);
-	free(params);
+	free(told);
 	return layout ? layout : &unknown;
 }
 

@@ -17,7 +17,9 @@
  * With debug logs on, images are read for every kernel and compared with what the driver says.
  *
  * Older CUDA runtimes load the program's code by functions of the driver that have no name: then
- * only the kernels' names are known, by the cuModuleGetFunction() that follows, and the driver.
+ * only the kernels' names are known, by the cuModuleGetFunction() that follows, and the driver. Of a
+ * function that only the driver knows, as the node of a graph may have it, the driver tells the name
+ * and the module. When such a one ends is not seen either: after an unload it is asked again.
  *
  * A container in what the loader mapped, and cannot be written, is used where it lies, for as long as
  * its library is loaded; others are copied, since the driver lets the program free them, or use the
@@ -46,7 +48,7 @@ void images_load_file(enum images_kind kind, const void *handle, const char *pat
 /* A module or library is about to be unloaded. */
 void images_unload(const void *handle);
 
-/* The modules of @ctx are gone. */
+/* The modules of @ctx are gone, and what it had of libraries. */
 void images_release_context(CUcontext ctx);
 
 /* @handle is @name of the module or library @owner. */

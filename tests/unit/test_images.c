@@ -51,10 +51,19 @@ static CUresult kernel_param_info(CUkernel kernel, size_t i, size_t *offset, siz
 	return param_info(i, offset, size);
 }
 
+static const char *name_in_driver = "_Z1fPiS_";
+
 static CUresult func_name(const char **name, CUfunction f)
 {
 	(void)f;
-	*name = "_Z1fPiS_";
+	*name = name_in_driver;
+	return CUDA_SUCCESS;
+}
+
+static CUresult func_module(CUmodule *module, CUfunction f)
+{
+	(void)f;
+	*module = MODULE;
 	return CUDA_SUCCESS;
 }
 
@@ -374,6 +383,7 @@ START_TEST(what_is_looked_up_again_stays)
 	images_name(IMAGES_FUNCTION, HANDLE(5), MODULE, "k_pointers");
 	check_params(layout_of(HANDLE(5)), "k_pointers", "PPPP.");
 	/* By a kernel, and its module by the library. */
+	name_in_driver = "k_pointers";
 	images_share(IMAGES_FUNCTION, HANDLE(7), KERNEL);
 	ck_assert_ptr_eq(layout_of(HANDLE(7)), of_unseen);
 	images_share(IMAGES_MODULE, HANDLE(6), LIBRARY);
@@ -383,8 +393,79 @@ START_TEST(what_is_looked_up_again_stays)
 	/* All of it ends with the library. */
 	images_unload(LIBRARY);
 	driver_says("88");
+	name_in_driver = "_Z1fPiS_";
 	for (int i = 0; i < 2; i++)
 		check_params(layout_of(HANDLE(i ? 7 : 3)), "_Z1fPiS_", "PP");
+}
+END_TEST
+
+static void unload_library(void)
+{
+	load_fixture(IMAGES_LIBRARY, LIBRARY, "kernels.fatbin");
+	images_unload(LIBRARY);
+}
+
+static void unload_unseen_module(void)
+{
+	images_unload(MODULE);
+}
+
+static void end_context(void)
+{
+	images_release_context(current);
+}
+
+/* One that only the driver knows, as the node of a graph may have it; its handle comes again. */
+START_TEST(unseen_functions_end)
+{
+	static void (*const ends[])(void) = {unload_library, unload_unseen_module, end_context};
+	const struct kp_kernel *layout;
+
+	/* A driver that does not tell the module. */
+	real.cuFuncGetModule = _i % 2 ? func_module : NULL;
+	driver_says("88");
+	layout = layout_of(FUNCTION);
+	check_params(layout, "_Z1fPiS_", "PP");
+	/* Another thread may be launching with the layout of one that goes on. */
+	unload_library();
+	ck_assert_ptr_eq(layout_of(FUNCTION), layout);
+	asked = 0;
+	layout_of(FUNCTION);
+	ck_assert_uint_eq(asked, 0);
+
+	ends[_i / 2]();
+	name_in_driver = "_Z1gPvm";
+	check_params(layout_of(FUNCTION), "_Z1gPvm", "Pn");
+	ends[_i / 2]();
+	name_in_driver = "k_one";
+	driver_says("8");
+	check_params(layout_of(FUNCTION), "k_one", ".");
+}
+END_TEST
+
+START_TEST(unseen_functions_of_seen_modules)
+{
+	real.cuFuncGetModule = func_module;
+	name_in_driver = "k_pointers";
+	load_fixture(IMAGES_MODULE, MODULE, "kernels.fatbin");
+	check_params(layout_of(FUNCTION), "k_pointers", "PPPP.");
+	images_unload(MODULE);
+	check_params(layout_of(FUNCTION), "k_pointers", ".....");
+}
+END_TEST
+
+/* The library goes on without it. */
+START_TEST(functions_end_with_their_context)
+{
+	load_fixture(IMAGES_LIBRARY, LIBRARY, "kernels.fatbin");
+	images_name(IMAGES_KERNEL, KERNEL, LIBRARY, "k_pointers");
+	images_share(IMAGES_FUNCTION, FUNCTION, KERNEL);
+	check_params(layout_of(FUNCTION), "k_pointers", "PPPP.");
+	check_params(layout_of(KERNEL), "k_pointers", "PPPP.");
+	images_release_context(current);
+	driver_says("88");
+	check_params(layout_of(FUNCTION), "_Z1fPiS_", "PP");
+	check_params(layout_of(KERNEL), "k_pointers", "PPPP.");
 }
 END_TEST
 
@@ -513,6 +594,9 @@ int main(void)
 	tcase_add_test(tc, damaged_images);
 	tcase_add_test(tc, kernels_and_functions_share);
 	tcase_add_test(tc, what_is_looked_up_again_stays);
+	tcase_add_loop_test(tc, unseen_functions_end, 0, 6);
+	tcase_add_test(tc, unseen_functions_of_seen_modules);
+	tcase_add_test(tc, functions_end_with_their_context);
 	tcase_add_test(tc, a_module_that_two_see_first);
 	tcase_add_test(tc, modules_of_functions);
 	tcase_add_test(tc, each_kernel_is_asked_for_once);
