@@ -200,6 +200,13 @@ static int add_lone_image(struct kp_fatbin *fatbin, const void *data, size_t siz
 	return ret ? kp_fail(err, ret, 0, "no memory") : 0;
 }
 
+int kp_fatbin_add(struct kp_fatbin *fatbin, const void *data, size_t size, struct kp_error *err)
+{
+	if (kp_is_container(data, size))
+		return add_container(fatbin, data, size, err);
+	return add_lone_image(fatbin, data, size, err);
+}
+
 int kp_fatbin_open(const void *data, size_t size, struct kp_fatbin **out, struct kp_error *err)
 {
 	struct kp_fatbin *fatbin = calloc(1, sizeof(*fatbin));
@@ -207,10 +214,7 @@ int kp_fatbin_open(const void *data, size_t size, struct kp_fatbin **out, struct
 
 	if (!fatbin)
 		return kp_fail(err, -ENOMEM, 0, "no memory");
-	if (kp_is_container(data, size))
-		ret = add_container(fatbin, data, size, err);
-	else
-		ret = add_lone_image(fatbin, data, size, err);
+	ret = kp_fatbin_add(fatbin, data, size, err);
 	if (ret) {
 		kp_fatbin_close(fatbin);
 		return ret;
@@ -219,40 +223,24 @@ int kp_fatbin_open(const void *data, size_t size, struct kp_fatbin **out, struct
 	return 0;
 }
 
-static int add_trusted_container(struct kp_fatbin *fatbin, const void *data, struct kp_error *err)
+bool kp_is_wrapper(const void *data)
 {
-	size_t size;
-	int ret;
+	const int32_t magic = WRAPPER_MAGIC;
 
-	if (!kp_is_container(data, 4))
-		return kp_fail(err, -EBADMSG, 0, "the wrapper points to no container");
-	ret = kp_memory_size(data, &size, err);
-	return ret ? ret : add_container(fatbin, data, size, err);
+	return !memcmp(data, &magic, sizeof(magic));
 }
 
-int kp_fatbin_open_wrapper(const void *wrapper, struct kp_fatbin **out, struct kp_error *err)
+const void *kp_wrapper_container(const void *wrapper, size_t i)
 {
-	struct kp_fatbin *fatbin;
 	struct wrapper w;
-	int ret;
 
 	memcpy(&w, wrapper, sizeof(w));
-	if (w.magic != WRAPPER_MAGIC || w.version < 1 || w.version > 2)
-		return kp_fail(err, -ENOTSUP, 0, "a wrapper of magic 0x%x, version %d",
-			       (unsigned)w.magic, w.version);
-	fatbin = calloc(1, sizeof(*fatbin));
-	if (!fatbin)
-		return kp_fail(err, -ENOMEM, 0, "no memory");
-	ret = add_trusted_container(fatbin, w.data, err);
+	if (w.version < 1 || w.version > 2)
+		return NULL;
+	if (!i)
+		return w.data;
 	/* A device-linked program of PTX alone has an empty container, and its kernels in these. */
-	for (size_t i = 0; !ret && w.version == 2 && w.prelinked && w.prelinked[i]; i++)
-		ret = add_trusted_container(fatbin, w.prelinked[i], err);
-	if (ret) {
-		kp_fatbin_close(fatbin);
-		return ret;
-	}
-	*out = fatbin;
-	return 0;
+	return w.version == 2 && w.prelinked ? w.prelinked[i - 1] : NULL;
 }
 
 void kp_fatbin_close(struct kp_fatbin *fatbin)

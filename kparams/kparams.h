@@ -105,11 +105,19 @@ struct kp_image_info {
 int kp_fatbin_open(const void *data, size_t size, struct kp_fatbin **out, struct kp_error *err);
 
 /*
- * Open what __cudaRegisterFatBinary() is given: a struct of magic, version, a pointer to a
- * container and, in version 2, a pointer to a NULL-terminated array of further containers. All of
- * them become one fatbin. The pointers are trusted, the containers are not.
+ * Add the images of a further container to what was just opened, before any of them is asked for.
+ * On failure there may be some of them.
  */
-int kp_fatbin_open_wrapper(const void *wrapper, struct kp_fatbin **out, struct kp_error *err);
+int kp_fatbin_add(struct kp_fatbin *fatbin, const void *data, size_t size, struct kp_error *err);
+
+/*
+ * What __cudaRegisterFatBinary() is given: a struct of magic, version, a pointer to a container
+ * and, in version 2, a pointer to a NULL-terminated array of further containers, which all are one
+ * fatbin. kp_wrapper_container() gives the @i-th of them, NULL behind the last; none where the
+ * version is not known. The pointers are trusted.
+ */
+bool kp_is_wrapper(const void *data);
+const void *kp_wrapper_container(const void *wrapper, size_t i);
 
 void kp_fatbin_close(struct kp_fatbin *fatbin);
 

@@ -20,19 +20,21 @@
 #define NBUCKETS   8192
 #define MAX_PARAMS 4096
 #define BEGINNING  64
-/* FATBINC_MAGIC of the toolkit's fatbinary_section.h, and what is behind it: version, two pointers. */
-#define WRAPPER      0x466243b1
-#define WRAPPER_SIZE 24
+
+/* A container, cubin or PTX text. */
+struct part {
+	const void *data;
+	size_t size;
+	void *copy;             /* @data where it is ours; NULL where the loader mapped it */
+	char begins[BEGINNING]; /* what is mapped */
+};
 
 /* What something was loaded from, with all handles that came of it. */
 struct image {
-	const void *owner; /* the handle that it was loaded as, and ends with; NULL: not known */
-	bool unseen;       /* loaded by a function that we do not see */
-	const void *data;  /* NULL: not known */
-	size_t size;       /* 0: @data is a wrapper */
-	void *copy;        /* @data where it is ours, or NULL */
-	const void *lies;  /* the container, where the loader mapped it, or NULL */
-	char begins[BEGINNING];
+	const void *owner;  /* the handle that it was loaded as, and ends with; NULL: not known */
+	bool unseen;        /* loaded by a function that we do not see */
+	struct part *parts; /* a wrapper has several; none: not known */
+	size_t nparts;
 	bool opened;
 	struct kp_fatbin *fatbin; /* NULL where it cannot be opened */
 	struct handle *handles;
@@ -109,12 +111,21 @@ static void handle_drop(struct handle *h)
 	LL_PREPEND(im.spare, h);
 }
 
+static void parts_free(struct image *image)
+{
+	for (size_t i = 0; i < image->nparts; i++)
+		free(image->parts[i].copy);
+	free(image->parts);
+	image->parts = NULL;
+	image->nparts = 0;
+}
+
 static void image_free(struct image *image)
 {
 	if (!image)
 		return;
 	kp_fatbin_close(image->fatbin);
-	free(image->copy);
+	parts_free(image);
 	free(image);
 }
 
@@ -195,17 +206,9 @@ static CUcontext context_for(enum images_kind kind)
 	return ctx;
 }
 
-static bool is_wrapper(const void *data)
-{
-	uint32_t magic;
-
-	memcpy(&magic, data, sizeof(magic));
-	return magic == WRAPPER;
-}
-
 struct search {
 	uintptr_t start, end;
-	bool constant, found;
+	bool found;
 };
 
 static int search_object(struct dl_phdr_info *object, size_t size, void *arg)
@@ -218,92 +221,112 @@ static int search_object(struct dl_phdr_info *object, size_t size, void *arg)
 		uintptr_t start = object->dlpi_addr + part->p_vaddr;
 
 		search->found = part->p_type == PT_LOAD && search->start >= start &&
-				search->end <= start + part->p_memsz &&
-				!(search->constant && part->p_flags & PF_W);
+				search->end <= start + part->p_memsz && !(part->p_flags & PF_W);
 	}
 	return search->found;
 }
 
 /*
- * True where @size bytes at @data are of the program or of a library, and @constant: cannot be
- * written. dladdr() would take the loader's lock, inside the gate.
+ * True where @size bytes at @data are of the program or of a library, and cannot be written.
+ * dladdr() would take the loader's lock, inside the gate.
  */
-static bool is_mapped(const void *data, size_t size, bool constant)
+static bool is_mapped(const void *data, size_t size)
 {
-	struct search search = {(uintptr_t)data, (uintptr_t)data + size, constant, false};
+	struct search search = {(uintptr_t)data, (uintptr_t)data + size, false};
 
 	dl_iterate_phdr(search_object, &search);
 	return search.found;
 }
 
-/* Use the container at @data where it lies, for as long as that is so; false where it may change. */
-static bool use_mapped(struct image *image, const void *data, size_t size)
+static size_t beginning(const struct part *part)
 {
-	if (size < sizeof(image->begins) || !is_mapped(data, size, true))
-		return false;
-	image->lies = data;
-	memcpy(image->begins, data, sizeof(image->begins));
+	return part->size < BEGINNING ? part->size : BEGINNING;
+}
+
+/* False where a library went with a container that is used where it lies. */
+static bool is_there(const struct image *image)
+{
+	for (size_t i = 0; i < image->nparts; i++) {
+		const struct part *part = &image->parts[i];
+
+		if (!part->copy && (!is_mapped(part->data, beginning(part)) ||
+				    memcmp(part->data, part->begins, beginning(part))))
+			return false;
+	}
 	return true;
 }
 
-/* False where a library went with the container that is used where it lies. */
-static bool is_there(const struct image *image)
+static struct part *new_part(struct image *image)
 {
-	const void *container = image->data;
+	struct part *grown = reallocarray(image->parts, image->nparts + 1, sizeof(*grown));
 
-	if (!image->lies)
-		return true;
-	if (!image->size) {
-		if (!is_mapped(image->data, WRAPPER_SIZE, false))
-			return false;
-		memcpy(&container, (const char *)image->data + 8, sizeof(container));
-	}
-	return container == image->lies && is_mapped(container, sizeof(image->begins), true) &&
-	       !memcmp(container, image->begins, sizeof(image->begins));
+	if (!grown)
+		return NULL;
+	image->parts = grown;
+	memset(&grown[image->nparts], 0, sizeof(*grown));
+	return &grown[image->nparts++];
 }
 
-/* Let @image be of what is at @data, which is copied where it may go away. */
-static void image_set_data(struct image *image, const void *data)
+/* Let what is at @data be a part of @image. It is copied where it may change or go away. */
+static bool add_part(struct image *image, const void *data)
 {
 	struct kp_error err = {0};
-	const void *container = data;
-	bool wrapped = is_wrapper(data);
+	struct part *part;
 	size_t size;
 
-	if (wrapped)
-		memcpy(&container, (const char *)data + 8, sizeof(container));
-	if (kp_memory_size(container, &size, &err)) {
+	if (kp_memory_size(data, &size, &err)) {
 		pr_warn("an image that cannot be read: %s", err.text);
-		return;
+		return false;
 	}
-	if (use_mapped(image, container, size)) {
-		wrapped = wrapped && is_mapped(data, WRAPPER_SIZE, false);
-	} else {
-		image->copy = malloc(size);
-		if (!image->copy)
-			return;
-		container = memcpy(image->copy, container, size);
-		wrapped = false;
+	part = new_part(image);
+	if (!part)
+		return false;
+	part->data = data;
+	part->size = size;
+	if (is_mapped(data, size)) {
+		memcpy(part->begins, data, beginning(part));
+		return true;
 	}
-	image->data = wrapped ? data : container;
-	image->size = wrapped ? 0 : size;
+	part->copy = malloc(size);
+	if (part->copy)
+		part->data = memcpy(part->copy, data, size);
+	return part->copy;
+}
+
+static void image_set_data(struct image *image, const void *data)
+{
+	const void *container = data;
+	bool ok = true;
+
+	if (!kp_is_wrapper(data))
+		ok = add_part(image, data);
+	else if (!kp_wrapper_container(data, 0))
+		pr_warn("a wrapper of a version that is not known");
+	else
+		for (size_t i = 0; ok && (container = kp_wrapper_container(data, i)); i++)
+			ok = add_part(image, container);
+	if (!ok)
+		parts_free(image);
 }
 
 static void image_set_file(struct image *image, const char *path)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	struct part *part;
 	struct stat st;
+	ssize_t n = 0;
 
 	if (fd < 0)
 		return;
-	if (!fstat(fd, &st) && st.st_size > 0)
-		image->copy = malloc(st.st_size);
-	if (image->copy) {
-		ssize_t n = read(fd, image->copy, st.st_size);
-
-		image->data = n > 0 ? image->copy : NULL;
-		image->size = n;
-	}
+	part = !fstat(fd, &st) && st.st_size > 0 ? new_part(image) : NULL;
+	if (part)
+		part->data = part->copy = malloc(st.st_size);
+	if (part && part->copy)
+		n = read(fd, part->copy, st.st_size);
+	if (n > 0)
+		part->size = n;
+	else
+		parts_free(image);
 	close(fd);
 }
 
@@ -528,6 +551,21 @@ static void ask_driver(enum images_kind kind, CUfunction function, struct told *
 	real.cuCtxGetCurrent(&told->ctx);
 }
 
+/* Let all parts of @image be its fatbin. */
+static int open_parts(struct image *image, struct kp_error *err)
+{
+	const struct part *part = image->parts;
+	int ret = kp_fatbin_open(part->data, part->size, &image->fatbin, err);
+
+	for (size_t i = 1; !ret && i < image->nparts; i++)
+		ret = kp_fatbin_add(image->fatbin, part[i].data, part[i].size, err);
+	if (ret) {
+		kp_fatbin_close(image->fatbin);
+		image->fatbin = NULL;
+	}
+	return ret;
+}
+
 static const struct kp_kernel *find_in_image(struct image *image, const char *name, uint32_t arch)
 {
 	const struct kp_kernel *kernel = NULL;
@@ -538,9 +576,8 @@ static const struct kp_kernel *find_in_image(struct image *image, const char *na
 		pr_warn("%s: the library that had its image was unloaded", name);
 		return NULL;
 	}
-	if (!image->opened && image->data)
-		ret = image->size ? kp_fatbin_open(image->data, image->size, &image->fatbin, &err)
-				  : kp_fatbin_open_wrapper(image->data, &image->fatbin, &err);
+	if (!image->opened && image->nparts)
+		ret = open_parts(image, &err);
 	image->opened = true;
 	if (!ret && image->fatbin)
 		ret = kp_fatbin_find(image->fatbin, arch, name, &kernel, NULL, &err);
@@ -578,9 +615,9 @@ static void ask_image(struct handle *h, uint32_t arch, struct kp_kernel *own)
 		own->params[i].source = kernel->params[i].source;
 	}
 	pr_debug("%s: parameters from the %s", h->name,
-		 kernel           ? "image, as the driver says"
-		 : h->image->data ? "driver"
-				  : "driver, its image unseen");
+		 kernel             ? "image, as the driver says"
+		 : h->image->nparts ? "driver"
+				    : "driver, its image unseen");
 }
 
 static const struct kp_kernel *make_layout(struct handle *h, const struct told *told)

@@ -218,6 +218,42 @@ START_TEST(wrappers)
 }
 END_TEST
 
+/* As of a device-linked program of PTX alone: its own container is empty. */
+START_TEST(prelinked_containers)
+{
+	static const char empty[16] = {0x50, 0xed, 0x55, 0xba, 1, 0, 16};
+	const size_t size = 1 << 20;
+	void *lib = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	const void *prelinked[2] = {lib, NULL};
+	const struct {
+		uint32_t magic, version;
+		const void *data, *const *more;
+	} wrapper = {0x466243b1, 2, empty, prelinked};
+	char *data = load("kernels.fatbin");
+
+	memcpy(lib, data, size);
+	free(data);
+	mprotect(lib, size, PROT_READ);
+	if (_i) { /* where it lies */
+		mapped.p_vaddr = (uintptr_t)lib;
+		mapped.p_memsz = size;
+	}
+	real.cuKernelGetParamInfo = NULL;
+	images_load(IMAGES_LIBRARY, LIBRARY, &wrapper);
+	prelinked[0] = NULL;
+	if (!_i)
+		munmap(lib, size);
+	images_name(IMAGES_KERNEL, KERNEL, LIBRARY, "k_pointers");
+	check_params(layout_of(KERNEL), "k_pointers", "PPPP.");
+	if (!_i)
+		return;
+	munmap(lib, size);
+	mapped.p_memsz = 0;
+	images_name(IMAGES_KERNEL, HANDLE(7), LIBRARY, "k_scalars");
+	check_params(layout_of(HANDLE(7)), "", "");
+}
+END_TEST
+
 /* Where a library has it, and goes without an unload. */
 START_TEST(an_image_that_goes)
 {
@@ -587,6 +623,7 @@ int main(void)
 	tcase_add_loop_test(tc, every_kind_of_image, 0, 5);
 	tcase_add_test(tc, images_in_files);
 	tcase_add_test(tc, wrappers);
+	tcase_add_loop_test(tc, prelinked_containers, 0, 2);
 	tcase_add_test(tc, the_driver_is_right);
 	tcase_add_loop_test(tc, debug_logs_change_nothing, 0, 2);
 	tcase_add_test(tc, without_the_driver);

@@ -150,9 +150,9 @@ START_TEST(wrappers)
 	uint8_t *data[2] = {load("small-lz4.fatbin", &size[0]), load("kernels.fatbin", &size[1])};
 
 	wrapper.data = data[0];
-	ck_assert_int_eq(kp_fatbin_open_wrapper(&wrapper, &fatbin, &err), 0);
-	ck_assert_uint_eq(kp_fatbin_nimages(fatbin), 2);
-	kp_fatbin_close(fatbin);
+	ck_assert(kp_is_wrapper(&wrapper));
+	ck_assert_ptr_eq(kp_wrapper_container(&wrapper, 0), data[0]);
+	ck_assert_ptr_null(kp_wrapper_container(&wrapper, 1));
 
 	/* A device-linked program of PTX alone has its kernels in the array. */
 	wrapper.version = 2;
@@ -160,21 +160,30 @@ START_TEST(wrappers)
 	wrapper.more = more;
 	more[0] = data[0];
 	more[1] = data[1];
-	ck_assert_int_eq(kp_fatbin_open_wrapper(&wrapper, &fatbin, &err), 0);
+	ck_assert_ptr_eq(kp_wrapper_container(&wrapper, 0), empty);
+	ck_assert_ptr_eq(kp_wrapper_container(&wrapper, 1), data[0]);
+	ck_assert_ptr_eq(kp_wrapper_container(&wrapper, 2), data[1]);
+	ck_assert_ptr_null(kp_wrapper_container(&wrapper, 3));
+	wrapper.more = NULL;
+	ck_assert_ptr_null(kp_wrapper_container(&wrapper, 1));
+
+	wrapper.version = 3;
+	ck_assert_ptr_null(kp_wrapper_container(&wrapper, 0));
+	wrapper.magic++;
+	ck_assert(!kp_is_wrapper(&wrapper));
+
+	/* All of them are one fatbin. */
+	fatbin = open_good(empty, sizeof(empty));
+	ck_assert_uint_eq(kp_fatbin_nimages(fatbin), 0);
+	for (int i = 0; i < 2; i++)
+		ck_assert_int_eq(kp_fatbin_add(fatbin, data[i], size[i], &err), 0);
 	ck_assert_uint_eq(kp_fatbin_nimages(fatbin), 6);
 	ck_assert_int_eq(kp_fatbin_find(fatbin, 90, "scale", &kernel, NULL, &err), 0);
 	check_scale(kernel);
 	ck_assert_int_eq(kp_fatbin_find(fatbin, 90, "k_empty", &kernel, NULL, &err), 0);
 	ck_assert_uint_eq(kernel->nparams, 0);
+	ck_assert_int_eq(kp_fatbin_add(fatbin, data[0], size[0] - 1, &err), -EBADMSG);
 	kp_fatbin_close(fatbin);
-
-	more[1] = "no container";
-	ck_assert_int_eq(kp_fatbin_open_wrapper(&wrapper, &fatbin, &err), -EBADMSG);
-	wrapper.version = 3;
-	ck_assert_int_eq(kp_fatbin_open_wrapper(&wrapper, &fatbin, &err), -ENOTSUP);
-	wrapper.version = 1;
-	wrapper.magic++;
-	ck_assert_int_eq(kp_fatbin_open_wrapper(&wrapper, &fatbin, &err), -ENOTSUP);
 	free(data[0]);
 	free(data[1]);
 }
