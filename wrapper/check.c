@@ -26,6 +26,7 @@ struct place {
 
 bool check_is_on;
 static bool only_warns;
+static char *(*demangle)(const char *text, char *buf, size_t *size, int *status);
 
 void check_start(bool only_warn)
 {
@@ -33,21 +34,26 @@ void check_start(bool only_warn)
 	only_warns = only_warn;
 }
 
-/* As C++ names it, where the program has libstdc++; NULL where not. To be freed. */
+void check_find_demangler(void)
+{
+	void *lib, *found;
+
+	if (!check_is_on || __atomic_load_n(&demangle, __ATOMIC_RELAXED))
+		return;
+	/* Not closed again, so that the function stays. */
+	lib = dlopen("libstdc++.so.6", RTLD_LAZY | RTLD_NOLOAD);
+	found = lib ? dlsym(lib, "__cxa_demangle") : NULL;
+	__atomic_store_n((void **)&demangle, found, __ATOMIC_RELAXED);
+}
+
+/* As C++ names it; NULL where that is not known. To be freed. */
 static char *demangled(const char *name)
 {
-	char *(*demangle)(const char *text, char *buf, size_t *size, int *status) = NULL;
-	void *lib = dlopen("libstdc++.so.6", RTLD_LAZY | RTLD_NOLOAD);
-	char *text = NULL;
 	int status;
 
-	if (!lib)
+	if (!__atomic_load_n(&demangle, __ATOMIC_RELAXED))
 		return NULL;
-	*(void **)&demangle = dlsym(lib, "__cxa_demangle");
-	if (demangle)
-		text = demangle(kp_mangled_part(name), NULL, NULL, &status);
-	dlclose(lib);
-	return text;
+	return demangle(kp_mangled_part(name), NULL, NULL, &status);
 }
 
 static void place_text(const struct place *at, char *buf, size_t size)

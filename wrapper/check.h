@@ -29,6 +29,12 @@
 void check_start(bool only_warn);
 extern bool check_is_on;
 
+/*
+ * Find the function that demangles names, where the program has loaded libstdc++. To be called
+ * outside the gate: it takes the loader's lock, under which another thread may wait at the gate.
+ */
+void check_find_demangler(void);
+
 /* clang-format off */
 /* @bytes from the device pointer @ptr on. A null pointer is the driver's to refuse. */
 #define CHECK_RANGE(ptr, bytes)               check_range(call_, #ptr, ptr, bytes)

@@ -6,7 +6,15 @@
  */
 #include "calls.h"
 #include "vmem/symbols.h"
+#include "wrapper/check.h"
 #include "wrapper/images.h"
+
+/* The program has @handle, which is @name of @owner, and may launch it. */
+static void named(enum images_kind kind, const void *handle, const void *owner, const char *name)
+{
+	images_name(kind, handle, owner, name);
+	check_find_demangler();
+}
 
 CUresult hook_cuModuleLoad(CUmodule *module, const char *fname)
 {
@@ -62,7 +70,7 @@ CUresult hook_cuModuleGetFunction(CUfunction *hfunc, CUmodule hmod, const char *
 	CUresult result = call_cuModuleGetFunction(hfunc, hmod, name);
 
 	if (!result)
-		images_name(IMAGES_FUNCTION, *hfunc, hmod, name);
+		named(IMAGES_FUNCTION, *hfunc, hmod, name);
 	return result;
 }
 
@@ -78,7 +86,7 @@ CUresult hook_cuModuleEnumerateFunctions(CUfunction *functions, unsigned int num
 		count = numFunctions;
 	for (unsigned int i = 0; i < count; i++)
 		if (!call_cuFuncGetName(&name, functions[i]))
-			images_name(IMAGES_FUNCTION, functions[i], mod, name);
+			named(IMAGES_FUNCTION, functions[i], mod, name);
 	return result;
 }
 
@@ -136,7 +144,7 @@ CUresult hook_cuLibraryGetKernel(CUkernel *pKernel, CUlibrary library, const cha
 	CUresult result = call_cuLibraryGetKernel(pKernel, library, name);
 
 	if (!result)
-		images_name(IMAGES_KERNEL, *pKernel, library, name);
+		named(IMAGES_KERNEL, *pKernel, library, name);
 	return result;
 }
 
@@ -150,7 +158,7 @@ CUresult hook_cuLibraryEnumerateKernels(CUkernel *kernels, unsigned int numKerne
 		count = numKernels;
 	for (unsigned int i = 0; i < count; i++)
 		if (!call_cuKernelGetName(&name, kernels[i]))
-			images_name(IMAGES_KERNEL, kernels[i], lib, name);
+			named(IMAGES_KERNEL, kernels[i], lib, name);
 	return result;
 }
 

@@ -4,7 +4,7 @@
 import os
 
 from simlib import errors_of_cudaw, paused_and_resumed, shared
-from gpulib import Job, check, equal, main
+from gpulib import BUILD, Job, check, equal, main
 
 
 def pauses_go_on():
@@ -14,6 +14,15 @@ def pauses_go_on():
     paused_and_resumed(job, 5)
     check("every byte right" in job.finish(), "the job did not verify its memory")
     equal(errors_of_cudaw(job), [], "what cudaw says on stderr")
+
+
+def while_a_library_is_loaded():
+    """Its thread has the loader's lock: inside the gate, where a pause waits for us, we need none."""
+    job = Job("wrong", "launch-freed-loading", "--cxx", env={
+        "CUDAW_CHECK": "1", "TEST_LIBRARY": os.path.join(BUILD, "tests", "preload", "waits.so")})
+    equal(job.result().splitlines(), ["CUDA_ERROR_ILLEGAL_ADDRESS", "as before"], "the result")
+    said = errors_of_cudaw(job)
+    check(said[0].endswith("; kernel upward(unsigned int*, unsigned long)"), f"cudaw says {said}")
 
 
 def translated(case):
@@ -35,4 +44,5 @@ CASES = shared("checks.py", sanitizers_leave_out=("without_libstdcxx_names_stay_
 main(*CASES, *map(translated, CASES),
      *shared("checked.py", "counter", "--steps", 5),
      *shared("checked.py", "calls", "--all", 1, "--steps", 5),
-     *shared("checked.py", "soak", "--steps", 5, "--threads", 4), pauses_go_on)
+     *shared("checked.py", "soak", "--steps", 5, "--threads", 4), pauses_go_on,
+     while_a_library_is_loaded)

@@ -156,6 +156,33 @@ static CUresult launch_reloaded(CUdeviceptr data)
 	return launch(f, data, 0);
 }
 
+static void *load(void *arg)
+{
+	if (!dlopen(getenv("TEST_LIBRARY"), RTLD_NOW))
+		step_die("%s", dlerror());
+	return arg;
+}
+
+/* While a thread loads a library (tests/preload/waits.c), and has the loader's lock. */
+static CUresult launch_while_loading(CUdeviceptr data)
+{
+	int there[2], back[2];
+	pthread_t thread;
+	CUresult result;
+	char fds[32], byte = 0;
+
+	if (pipe(there) || pipe(back))
+		step_die("no pipe");
+	snprintf(fds, sizeof(fds), "%d %d", there[0], back[1]);
+	setenv("TEST_WAITS", fds, 1);
+	if (pthread_create(&thread, NULL, load, NULL) || read(back[0], &byte, 1) != 1)
+		step_die("no thread");
+	result = launch(w.upward, data, 0);
+	if (write(there[1], &byte, 1) != 1 || pthread_join(thread, NULL))
+		step_die("the library is not loaded");
+	return result;
+}
+
 static CUresult copy_2d(CUmemorytype type, CUdeviceptr src, size_t height)
 {
 	const CUDA_MEMCPY2D_v2 copy = {.srcMemoryType = type,
@@ -343,6 +370,7 @@ static CUresult run(const char *name)
 	if (!strcmp(name, text)) \
 	return call
 	CASE("launch-freed", launch(w.upward, w.freed + 8, 0));
+	CASE("launch-freed-loading", launch_while_loading(w.freed + 8));
 	CASE("launch-large-freed", launch(w.upward, w.large_freed, 0));
 	CASE("launch-behind", launch(w.upward, w.live + BYTES + 8, 0));
 	CASE("launch-never", launch(w.upward, w.large_freed + (6 << 20), 0));
