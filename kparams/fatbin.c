@@ -252,6 +252,7 @@ void kp_fatbin_close(struct kp_fatbin *fatbin)
 		free(fatbin->images[i].error);
 	}
 	free(fatbin->images);
+	free(fatbin->ranked);
 	free(fatbin);
 }
 

@@ -129,37 +129,46 @@ static uint32_t fitness(const struct kp_image *image, uint32_t arch)
 	return 0;
 }
 
-/* The image that fits best among those that come after one that fits like @below, @after. */
-static struct kp_image *next_best(struct kp_fatbin *fatbin, uint32_t arch, uint32_t below,
-				  const struct kp_image *after)
+static int compare_fitness(const void *a, const void *b, void *arch)
 {
-	struct kp_image *best = NULL;
-	uint32_t best_fit = 0;
+	const struct kp_image *x = *(struct kp_image *const *)a, *y = *(struct kp_image *const *)b;
+	uint32_t fit_x = fitness(x, *(uint32_t *)arch), fit_y = fitness(y, *(uint32_t *)arch);
 
-	for (size_t i = 0; i < fatbin->nimages; i++) {
-		struct kp_image *image = &fatbin->images[i];
-		uint32_t fit = fitness(image, arch);
+	if (fit_x != fit_y)
+		return fit_x > fit_y ? -1 : 1;
+	return x < y ? -1 : x > y;
+}
 
-		if (fit > below || (fit == below && after && image <= after))
-			continue;
-		if (!best || fit > best_fit) {
-			best = image;
-			best_fit = fit;
-		}
-	}
-	return best;
+/* List the images with those first that fit best, of those that fit alike the first. */
+static int rank(struct kp_fatbin *fatbin, uint32_t arch)
+{
+	size_t n = fatbin->nimages;
+
+	if (fatbin->ranked && fatbin->ranked_arch == arch)
+		return 0;
+	if (!fatbin->ranked)
+		fatbin->ranked = calloc(n, sizeof(*fatbin->ranked));
+	if (!fatbin->ranked)
+		return -ENOMEM;
+	for (size_t i = 0; i < n; i++)
+		fatbin->ranked[i] = &fatbin->images[i];
+	qsort_r(fatbin->ranked, n, sizeof(*fatbin->ranked), compare_fitness, &arch);
+	fatbin->ranked_arch = arch;
+	return 0;
 }
 
 int kp_fatbin_find(struct kp_fatbin *fatbin, uint32_t arch, const char *name,
 		   const struct kp_kernel **kernel, struct kp_image **image, struct kp_error *err)
 {
-	struct kp_image *candidate = next_best(fatbin, arch, UINT32_MAX, NULL);
 	struct kp_error first = {0};
 	int code = -ENOENT;
 
-	if (!candidate)
+	if (!fatbin->nimages)
 		return kp_fail(err, -ENOENT, 0, "no image");
-	while (candidate) {
+	if (rank(fatbin, arch))
+		return kp_fail(err, -ENOMEM, 0, "no memory");
+	for (size_t i = 0; i < fatbin->nimages; i++) {
+		struct kp_image *candidate = fatbin->ranked[i];
 		struct kp_error why = {0};
 		int ret = kp_image_find(candidate, name, kernel, &why);
 
@@ -173,7 +182,6 @@ int kp_fatbin_find(struct kp_fatbin *fatbin, uint32_t arch, const char *name,
 			first = why;
 			code = ret;
 		}
-		candidate = next_best(fatbin, arch, fitness(candidate, arch), candidate);
 	}
 	if (err)
 		*err = first;

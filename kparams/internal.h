@@ -52,9 +52,19 @@ struct kp_image {
 	int code;
 };
 
+/*
+ * How many images with spaces are asked of what the others leave open. Fatbins have few; were
+ * there no end, kernels times images could be the square of the input's size.
+ */
+#define KP_MAX_SIBLINGS 256
+
 struct kp_fatbin {
 	struct kp_image *images;
 	size_t nimages, max_images;
+	struct kp_image **ranked; /* best first, for a device of ranked_arch; or NULL */
+	uint32_t ranked_arch;
+	struct kp_image *siblings[KP_MAX_SIBLINGS]; /* which have kernels, with spaces */
+	size_t nsiblings, nseen;                    /* found among so many of the images */
 };
 
 /* Decompress @image, which is not stored as it is, into a new buffer. */

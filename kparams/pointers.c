@@ -86,19 +86,27 @@ static bool classify_by(struct kp_kernel *kernel, const struct kp_kernel *siblin
 	return any;
 }
 
-static void ask_siblings(struct kp_image *image, struct kp_kernel *kernel)
+/* The @i-th image that has kernels, with spaces; NULL behind the last. */
+static struct kp_image *get_sibling(struct kp_fatbin *fatbin, size_t i)
 {
-	struct kp_fatbin *fatbin = image->fatbin;
-
-	for (size_t i = 0; i < fatbin->nimages; i++) {
-		struct kp_image *other = &fatbin->images[i];
-		struct kp_kernel *sibling;
+	while (i == fatbin->nsiblings && i < KP_MAX_SIBLINGS && fatbin->nseen < fatbin->nimages) {
+		struct kp_image *image = &fatbin->images[fatbin->nseen++];
 		size_t n;
 
-		if (other->info.arch < KP_FIRST_ARCH_WITH_SPACES ||
-		    kp_image_kernels(other, &n, NULL))
-			continue;
-		sibling = kp_table_find(&other->table, kernel->name);
+		if (image->info.arch >= KP_FIRST_ARCH_WITH_SPACES &&
+		    !kp_image_kernels(image, &n, NULL) && n)
+			fatbin->siblings[fatbin->nsiblings++] = image;
+	}
+	return i < fatbin->nsiblings ? fatbin->siblings[i] : NULL;
+}
+
+static void ask_siblings(struct kp_fatbin *fatbin, struct kp_kernel *kernel)
+{
+	struct kp_kernel *sibling;
+	struct kp_image *image;
+
+	for (size_t i = 0; (image = get_sibling(fatbin, i)); i++) {
+		sibling = kp_table_find(&image->table, kernel->name);
 		if (sibling && classify_by(kernel, sibling))
 			return;
 	}
@@ -128,7 +136,7 @@ void kp_classify(struct kp_image *image, struct kp_kernel *kernel)
 	bool open = classify_alone(kernel, named ? types : NULL);
 
 	if (open && image && image->info.arch < KP_FIRST_ARCH_WITH_SPACES)
-		ask_siblings(image, kernel);
+		ask_siblings(image->fatbin, kernel);
 	kernel->untyped = open && !named;
 	free(types);
 	kernel->classified = true;

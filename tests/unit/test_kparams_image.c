@@ -625,6 +625,52 @@ START_TEST(by_name_and_sizes)
 }
 END_TEST
 
+/* An entry with PTX behind the @at bytes of a container. Returns where it ends. */
+static size_t put_ptx(uint8_t *data, size_t at, uint32_t arch, const char *text)
+{
+	size_t size = (strlen(text) + 8) & -8UL;
+
+	put(data, at, KP_PTX, 2);
+	put(data, at + 4, 64, 4);
+	put(data, at + 8, size, 8);
+	put(data, at + 0x1c, arch, 4);
+	strcpy((char *)data + at + 64, text);
+	put(data, 8, at + 64 + size - 16, 8);
+	return at + 64 + size;
+}
+
+/* Images that know pointers, behind so many others for the architecture. */
+static const struct {
+	const char *others;
+	size_t nothers;
+	enum kp_holds holds;
+} siblings[] = {
+	{".entry g(.param .u64 .ptr .global p)", 255, KP_POINTER},
+	{".entry g(.param .u64 .ptr .global p)", 256, KP_ANYTHING}, /* one too many */
+	{".entry", 5000, KP_POINTER},                               /* without a kernel */
+	{".entry ", 5000, KP_POINTER},                              /* not readable */
+};
+
+START_TEST(siblings_that_are_asked)
+{
+	static uint8_t data[1 << 19];
+	const struct kp_kernel *kernel;
+	struct kp_fatbin *fatbin;
+	size_t size;
+
+	memcpy(data, "\x50\xed\x55\xba\x01\x00\x10", 8);
+	size = put_ptx(data, 16, 75, ".entry f(.param .u64 p)");
+	for (size_t i = 0; i < siblings[_i].nothers; i++)
+		size = put_ptx(data, size, 100, siblings[_i].others);
+	size = put_ptx(data, size, 100, ".entry f(.param .u64 .ptr .global p)");
+	ck_assert_uint_le(size, sizeof(data));
+	fatbin = open_good(data, size);
+	ck_assert_int_eq(kp_fatbin_find(fatbin, 75, "f", &kernel, NULL, &err), 0);
+	ck_assert_int_eq(kernel->params[0].holds, siblings[_i].holds);
+	kp_fatbin_close(fatbin);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("kparams_image");
@@ -644,6 +690,7 @@ int main(void)
 	tcase_add_loop_test(tc, kernels_that_share, 0, COUNT(shares));
 	tcase_add_loop_test(tc, ptx_texts, 0, COUNT(texts));
 	tcase_add_test(tc, what_is_none_of_these);
+	tcase_add_loop_test(tc, siblings_that_are_asked, 0, COUNT(siblings));
 	tcase_add_loop_test(tc, by_name_and_sizes, 0, COUNT(alone));
 	suite_add_tcase(s, tc);
 	return check_suite_run(s);
