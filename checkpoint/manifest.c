@@ -173,21 +173,12 @@ static void put_phases(struct json_out *out, const struct snapshot_facts *facts)
 	json_close(out, ']');
 }
 
-/*
- * Only code is opened: to close a file drops all record locks (fcntl) that the program has on it,
- * and databases map files that they lock.
- */
-static void put_file(struct json_out *out, const char *path, bool code)
+static void put_file(struct json_out *out, const char *path)
 {
 	char id[BUILDID_TEXT_SIZE];
-	struct stat st;
 	off_t size = 0;
-	int ret = -ENOENT;
+	int ret = buildid_of_file(path, id, &size);
 
-	if (code)
-		ret = buildid_of_file(path, id, &size);
-	else if (!stat(path, &st))
-		size = st.st_size;
 	json_open(out, NULL, '{');
 	json_text(out, "path", path);
 	json_number(out, "size", size);
@@ -232,8 +223,13 @@ static void unescape(char *path)
 	}
 }
 
-/* The files that are mapped as code, or all that are not in @paths yet. */
-static void put_mapped(struct json_out *out, FILE *maps, struct paths *paths, bool code)
+/*
+ * The files that are mapped as code, which have to be the same builds where the job goes on in a new
+ * process. Data may change until it is stopped for its image, which tells what that needs of all
+ * files; and to close a file drops all record locks (fcntl) that the program has on it, and databases
+ * map files that they lock. proc(5) has the format.
+ */
+static void put_mapped(struct json_out *out, FILE *maps, struct paths *paths)
 {
 	char line[PATH_MAX + 128];
 
@@ -241,7 +237,7 @@ static void put_mapped(struct json_out *out, FILE *maps, struct paths *paths, bo
 		char *path = strchr(line, '/'), *rights = strchr(line, ' ');
 
 		line[strcspn(line, "\n")] = '\0';
-		if (code && (!rights || rights[3] != 'x'))
+		if (!rights || rights[3] != 'x')
 			continue;
 		/* Devices and memory in disguise are the process image's business. */
 		if (!path || !strncmp(path, "/dev/", 5) || !strncmp(path, "/memfd:", 7) ||
@@ -249,22 +245,18 @@ static void put_mapped(struct json_out *out, FILE *maps, struct paths *paths, bo
 			continue;
 		unescape(path);
 		if (add_path(paths, path))
-			put_file(out, path, code);
+			put_file(out, path);
 	}
 }
 
-/* Files that have to be there when the job goes on in a new process. proc(5) has the format. */
 static void put_files(struct json_out *out)
 {
 	FILE *maps = fopen("/proc/self/maps", "re");
 	struct paths paths = {0};
 
 	json_open(out, "files", '[');
-	if (maps) {
-		put_mapped(out, maps, &paths, true);
-		rewind(maps);
-		put_mapped(out, maps, &paths, false);
-	}
+	if (maps)
+		put_mapped(out, maps, &paths);
 	json_close(out, ']');
 	for (size_t i = 0; i < paths.n; i++)
 		free(paths.list[i]);

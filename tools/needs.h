@@ -17,7 +17,7 @@ struct needs {
 	bool moved; /* one of them is another GPU than it was */
 };
 
-/* The files that the process maps: there, and the same builds. An exit code. */
+/* The programs and libraries that the process maps: there, and the same builds. An exit code. */
 int needs_files(const struct snapshot *snapshot);
 
 /*

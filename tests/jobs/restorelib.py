@@ -80,10 +80,15 @@ def pretended_criu(script):
     return {"CUDAW_CRIU": path}
 
 
-def watched_criu():
-    """The one that is used; restores() tells whether it was to restore anything."""
+def criu_after(verb, command):
+    """The one that is used, after a command of the shell where it is to do @verb."""
     criu = os.environ.get("CUDAW_CRIU", "criu")
-    return pretended_criu(f'[ "$1" = restore ] && : > "$0.restores"\nexec {criu} "$@"\n')
+    return pretended_criu(f'[ "$1" = {verb} ] && {command}\nexec {criu} "$@"\n')
+
+
+def watched_criu():
+    """restores() tells whether it was to restore anything."""
+    return criu_after("restore", ': > "$0.restores"')
 
 
 def restores(criu):

@@ -18,8 +18,8 @@ from simlib import SCRATCH, unsanitized
 from detached import Detached
 import gpulib
 from gpulib import BUILD, RUNTIME_DIR, Job, Skip, check, cudaw, cudaw_ok, equal, jobs, main, until
-from restorelib import (Counting, Terminal, allow_stand_in, folder, goes_on, need_criu, refused,
-                        stopped, why_not)
+from restorelib import (Counting, Terminal, allow_stand_in, criu_after, folder, goes_on, need_criu,
+                        refused, stands_in, stopped, why_not)
 
 OTHER = 12345
 
@@ -221,6 +221,23 @@ def nothing_is_started_where_a_file_has_changed():
     goes_on(job, path)
 
 
+@unsanitized
+def mapped_data_may_change_until_the_job_is_stopped():
+    """It grows, or goes, when all but the image is written."""
+    mapped = os.path.join(SCRATCH, "loader_job-mapped")
+    for change in (f"truncate -s 4M {mapped}", f"rm {mapped}"):
+        job = Detached("loader_job.py", "--steps", 200, "--step-ms", 10)
+        job.wait_steps(3)
+        path = folder()
+        refused("snapshot", "--stop", job.pid, path, code=0, env=criu_after("dump", change))
+        check(job.is_gone(), "the job is still there")
+        if stands_in():
+            check("no real CRIU" in refused("restore", path), "something does not fit")
+        else:
+            cudaw_ok("restore", path)
+            equal(job.wait_end()[-1], "loader_job: every step right", "the last line")
+
+
 def a_log_that_is_appended_to_may_have_grown():
     need_criu()
     job, path = stopped(log_mode="a")
@@ -381,6 +398,7 @@ if __name__ == "__main__":
          a_tcp_socket_that_listens_is_carried, a_unix_socket_to_another_program,
          a_descriptor_under_way, a_child_that_uses_the_gpu, a_job_of_several_processes,
          a_deleted_file_of_some_size, a_terminal, nothing_is_started_where_a_file_has_changed,
+         mapped_data_may_change_until_the_job_is_stopped,
          a_log_that_is_appended_to_may_have_grown, the_working_folder_is_needed,
          paths_of_any_bytes, a_working_folder_that_was_removed, a_process_that_nobody_waited_for,
          record_locks_are_kept, a_job_of_another_user,

@@ -24,7 +24,7 @@ def nothing_is_started_that_cannot_go_on():
     for change, message in [
             (lambda m: library(m).update(build_id="0" * 40), "with build-id 0000"),
             (lambda m: library(m).update(path="/lib/gone.so"), "needs /lib/gone.so: No such file"),
-            (lambda m: library(m).update(size=5, build_id=None), "of 5 bytes, found"),
+            (lambda m: library(m).update(size=5), "of 5 bytes, found"),
             (lambda m: m.update(cuda=12080), "expected a driver of CUDA 12.8, found 13.0"),
             (lambda m: m["devices"][0].update(name="NVIDIA H200"), "found Simulated GPU (9.0, "),
             (lambda m: m["devices"][0].update(major=8), "expected one more GPU like its 0"),
@@ -42,6 +42,8 @@ def nothing_is_started_that_cannot_go_on():
         check(message in done.stderr, f"{message!r} is not in {done.stderr!r}")
         check(job.is_gone(), "a process was started")
         shutil.rmtree(copy)
+    # Early writers list data, too, as it was before the job was stopped.
+    edited(path, lambda m: m["files"].append({"path": "/gone", "size": 5, "build_id": None}))
     goes_on(job, path)
 
 
