@@ -174,6 +174,20 @@ static void give_up(struct taking *t)
 			 t->path);
 }
 
+/* The image is whole, and of what the job still is: one that is to end has not run on meanwhile. */
+static int seal(struct taking *t, int dir, uint32_t index, struct tree *tree,
+		struct snapshot_error *error)
+{
+	bool stopped = !t->stop || tree_await_stop(tree);
+	int ret = stopped ? host_image_seal(dir, index, t->criu_ms, &t->image_bytes, error) : 0;
+
+	if (!ret && t->stop && !(stopped && tree_stayed_stopped(tree)))
+		ret = snapshot_fail(error, -EBUSY,
+				    "somebody has continued it (SIGCONT, 'cudaw resume'), and it "
+				    "runs on");
+	return ret;
+}
+
 /*
  * The image, and the commit, in the folder that is open and locked as @dir. 0 or a negative errno.
  */
@@ -205,12 +219,11 @@ static int add_image(struct taking *t, int dir, const struct snapshot_manifest *
 		return snapshot_fail(error, -EIO, "%s", t->criu.why);
 	t->criu_ms = now_ms() - begin;
 	tree_find(&tree, t->job->pid);
-	ret = host_image_seal(dir, m->index, t->criu_ms, &t->image_bytes, error);
+	ret = seal(t, dir, m->index, &tree, error);
 	if (!ret)
 		ret = snapshot_dir_commit(dir, error);
 	if (!ret)
 		snapshot_dir_clean(dir, snapshot_manifest_names, m);
-	/* Stopped as they are, they are still what they were. */
 	if (t->stop && ret)
 		tree_signal(&tree, SIGCONT);
 	if (t->stop && !ret) {

@@ -4,11 +4,14 @@
 #include "tools/host.h"
 
 #include <dirent.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #define PATIENCE_MS 3000
 #define LOOK_MS     10
+#define PATH_SIZE   320
 
 bool tree_has(const struct tree *tree, pid_t pid)
 {
@@ -56,6 +59,71 @@ void tree_signal(const struct tree *tree, int signal)
 {
 	for (size_t i = tree->n; i-- > 0;)
 		kill(tree->pids[i], signal);
+}
+
+/* How often a thread has run; -1 where it is not stopped, 0 where it has ended. */
+static int64_t thread_runs(pid_t pid, const char *thread)
+{
+	char path[PATH_SIZE], line[256], state = 'X';
+	int64_t runs = 0, n;
+	FILE *status;
+
+	snprintf(path, sizeof(path), "/proc/%d/task/%s/status", pid, thread);
+	status = fopen(path, "re");
+	while (status && fgets(line, sizeof(line), status))
+		if (sscanf(line, "voluntary_ctxt_switches: %" SCNd64, &n) == 1 ||
+		    sscanf(line, "nonvoluntary_ctxt_switches: %" SCNd64, &n) == 1)
+			runs += n;
+		else
+			sscanf(line, "State: %c", &state);
+	if (status)
+		fclose(status);
+	if (state == 'X' || state == 'Z')
+		return 0;
+	return state == 'T' ? runs : -1;
+}
+
+/* The same of all threads of a process. */
+static int64_t process_runs(pid_t pid)
+{
+	int64_t runs = 0, n = 0;
+	char path[PATH_SIZE];
+	struct dirent *entry;
+	DIR *threads;
+
+	snprintf(path, sizeof(path), "/proc/%d/task", pid);
+	threads = opendir(path);
+	while (threads && n >= 0 && (entry = readdir(threads))) {
+		n = atoi(entry->d_name) > 0 ? thread_runs(pid, entry->d_name) : 0;
+		runs += n;
+	}
+	if (threads)
+		closedir(threads);
+	return n < 0 ? -1 : runs;
+}
+
+bool tree_await_stop(struct tree *tree)
+{
+	int left = PATIENCE_MS;
+
+	for (size_t i = 0; i < tree->n; i++)
+		for (; (tree->runs[i] = process_runs(tree->pids[i])) < 0; left -= LOOK_MS) {
+			if (left <= 0)
+				return false;
+			usleep(LOOK_MS * 1000);
+		}
+	return true;
+}
+
+bool tree_stayed_stopped(const struct tree *tree)
+{
+	for (size_t i = 0; i < tree->n; i++) {
+		int64_t runs = process_runs(tree->pids[i]);
+
+		if (runs && runs != tree->runs[i])
+			return false;
+	}
+	return true;
 }
 
 void tree_kill(const struct tree *tree)

@@ -308,12 +308,25 @@ def one_that_stops_the_job():
         cudaw_ok("pause", job.pid)
         cudaw_ok("resume", job.pid)
         snapshot = Snapshot(job, "--stop", "--json").in_criu()
+        os.kill(job.pid, signal.SIGSTOP)
         snapshot.let_criu_go()
         said = json.loads(snapshot.end())
         equal((said["stopped"], said["resume"]), (True, []), "what is said")
         check(job.is_gone(), "the job is still there")
         unnamed.append(said["ms"] - sum(phase["ms"] for phase in said["phases"]))
     check(min(unnamed) < 2500, f"{unnamed} ms are of no phase")
+
+
+@not_by_tsan
+def one_that_is_continued_runs_on():
+    """It would do again, when it is restored, what it does before it is ended."""
+    job = Counting()
+    snapshot = Snapshot(job, "--stop").in_criu()
+    snapshot.let_criu_go()
+    check(f"snapshot {job.pid}: somebody has continued it" in snapshot.end(1), "it says not why")
+    equal(contents(snapshot.path), [], "what is in the folder")
+    goes_on(job)
+    job.finish()
 
 
 @not_by_tsan
@@ -457,7 +470,7 @@ if __name__ == "__main__":
          the_command_can_be_ended_while_the_job_waits_for_memory, a_stopped_job_keeps_its_folder,
          an_incremental_one_goes_on_from_the_last_that_is_there,
          a_connection_when_criu_begins_is_no_harm, a_resume_that_fails_leaves_the_folder_locked,
-         one_after_a_long_resume, one_that_stops_the_job, a_signal_to_end_waits_for_it,
+         one_after_a_long_resume, one_that_stops_the_job, one_that_is_continued_runs_on, a_signal_to_end_waits_for_it,
          a_resume_before_criu_begins_calls_it_off,
          a_resume_under_way_goes_on_after_it, another_one_waits_for_its_end,
          ends_that_make_no_sense,

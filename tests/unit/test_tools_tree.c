@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Whether processes that were stopped have run meanwhile. */
+#include "tools/tree.h"
+
+#include "tests/check_suite.h"
+#include "tools/host.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static struct tree tree;
+
+static void *wait_for_signal(void *arg)
+{
+	while (!arg)
+		pause();
+	return NULL;
+}
+
+/* A process with a second thread, and a child of its own. */
+static void setup(void)
+{
+	int ready[2];
+	pthread_t thread;
+	pid_t root;
+	char byte;
+
+	ck_assert_int_eq(pipe(ready), 0);
+	root = fork();
+	ck_assert_int_ge(root, 0);
+	if (!root) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		if (!fork()) {
+			prctl(PR_SET_PDEATHSIG, SIGKILL);
+			wait_for_signal(NULL);
+		}
+		pthread_create(&thread, NULL, wait_for_signal, NULL);
+		if (write(ready[1], "", 1) == 1)
+			wait_for_signal(NULL);
+		_exit(1);
+	}
+	ck_assert_int_eq(read(ready[0], &byte, 1), 1);
+	close(ready[0]);
+	close(ready[1]);
+	tree_find(&tree, root);
+	ck_assert_uint_eq(tree.n, 2);
+	tree_signal(&tree, SIGSTOP);
+	ck_assert(tree_await_stop(&tree));
+	ck_assert(tree_stayed_stopped(&tree));
+}
+
+static void teardown(void)
+{
+	tree_kill(&tree);
+	waitpid(tree.pids[0], NULL, 0);
+}
+
+START_TEST(one_that_does_not_stop)
+{
+	ck_assert_int_eq(kill(tree.pids[_i], SIGCONT), 0);
+	ck_assert(!tree_stayed_stopped(&tree));
+	ck_assert(!tree_await_stop(&tree));
+}
+END_TEST
+
+START_TEST(one_that_is_stopped_again)
+{
+	struct tree again = tree;
+
+	ck_assert_int_eq(kill(tree.pids[_i], SIGCONT), 0);
+	while (tree_stayed_stopped(&again))
+		usleep(1000);
+	ck_assert_int_eq(kill(tree.pids[_i], SIGSTOP), 0);
+	ck_assert(tree_await_stop(&again));
+	ck_assert(tree_stayed_stopped(&again));
+	ck_assert(!tree_stayed_stopped(&tree));
+}
+END_TEST
+
+/* What was killed while it was stopped, as for memory, has an image that nothing is missing in. */
+START_TEST(one_that_is_killed)
+{
+	ck_assert_int_eq(kill(tree.pids[_i], SIGKILL), 0);
+	ck_assert(host_await_end(tree.pids[_i], 10000));
+	ck_assert(tree_stayed_stopped(&tree));
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("tools_tree");
+	TCase *tc = tcase_create("tools_tree");
+
+	tcase_add_checked_fixture(tc, setup, teardown);
+	tcase_set_timeout(tc, 30);
+	tcase_add_loop_test(tc, one_that_does_not_stop, 0, 2);
+	tcase_add_loop_test(tc, one_that_is_stopped_again, 0, 2);
+	tcase_add_loop_test(tc, one_that_is_killed, 0, 2);
+	suite_add_tcase(s, tc);
+	return check_suite_run(s);
+}
