@@ -21,6 +21,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #define LOG_PREFIX "control: "
@@ -30,6 +31,7 @@
 #define PROGRESS_MS     100
 #define PREPARE_MS      1000
 #define CALLER_MS       1000  /* until it is seen that a snapshot's command has ended */
+#define READY_S         1     /* for those who wait to be told that the program runs on */
 #define END_PATIENCE_MS 10000 /* for GPU memory, when a handler of the program wants to end it */
 
 #define CONTRARY "a later request asked for the contrary"
@@ -75,6 +77,8 @@ static struct {
 static pthread_mutex_t op_lock = PTHREAD_MUTEX_INITIALIZER;
 static enum operation op;
 static bool op_ended; /* the engine is done; the control thread has yet to look */
+static bool op_ready; /* the engine waits for the control thread to say that the program runs on */
+static pthread_cond_t ready_said = PTHREAD_COND_INITIALIZER;
 static bool exiting;
 
 static void wake(void)
@@ -145,6 +149,31 @@ static void op_run_traced(void)
 	trace_end(&event, op_names[op], 0);
 }
 
+/* The program may end as soon as it runs: who waits for that has heard of it by then. */
+static void await_ready_said(void)
+{
+	struct timespec until;
+
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_sec += READY_S;
+	pthread_mutex_lock(&op_lock);
+	op_ready = true;
+	wake();
+	while (op_ready && !pthread_cond_clockwait(&ready_said, &op_lock, CLOCK_MONOTONIC, &until))
+		;
+	op_ready = false;
+	pthread_mutex_unlock(&op_lock);
+}
+
+static void say_ready(void)
+{
+	server_send_ready();
+	pthread_mutex_lock(&op_lock);
+	op_ready = false;
+	pthread_cond_signal(&ready_said);
+	pthread_mutex_unlock(&op_lock);
+}
+
 static void *op_main(void *arg)
 {
 	(void)arg;
@@ -191,6 +220,7 @@ static bool op_start(enum operation what)
 	ctl.again = false;
 	memset(&ctl.progress, 0, sizeof(ctl.progress));
 	ctl.progress.phase = "start";
+	ctl.progress.ready = await_ready_said;
 	if (is_change(what) && ctl.want_hold) {
 		hold_init(&ctl.hold, wake);
 		ctl.progress.hold = &ctl.hold;
@@ -594,7 +624,7 @@ static void *control_main(void *arg)
 	(void)arg;
 	for (;;) {
 		int n = server_poll_fds(fds + 1);
-		bool ended;
+		bool ended, ready;
 
 		fds[0] = (struct pollfd){.fd = pipe_fds[0], .events = POLLIN};
 		if (poll(fds, 1 + n, patience_ms()) < 0 && errno != EINTR)
@@ -604,7 +634,10 @@ static void *control_main(void *arg)
 		pthread_mutex_lock(&op_lock);
 		ended = op_ended;
 		op_ended = false;
+		ready = op_ready;
 		pthread_mutex_unlock(&op_lock);
+		if (ready)
+			say_ready();
 		if (ended)
 			op_finish();
 		take_signals();
@@ -678,8 +711,9 @@ static void after_fork_child(void)
 	contexts_after_fork();
 	pthread_mutex_init(&start_lock, NULL);
 	pthread_mutex_init(&op_lock, NULL);
+	pthread_cond_init(&ready_said, NULL);
 	op = OP_NONE;
-	op_ended = exiting = false;
+	op_ended = op_ready = exiting = false;
 	if (!started)
 		return;
 	/* As the driver does in the child of a process that has used it. */

@@ -267,6 +267,7 @@ void engine_resume(const struct cuda_driver *drv, int timeout_ms, struct engine_
 				    "asked for");
 		return;
 	}
+	progress->ready();
 	let_run(result);
 	engine_succeed(result, start, saved_bytes(&engine.saved));
 	engine_forget();

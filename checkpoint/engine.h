@@ -43,6 +43,8 @@ struct engine_progress {
 	bool settled;      /* a pause is done, but for the snapshot that it is written to */
 	bool cancel;       /* set by others: give up where that is still possible */
 	struct hold *hold; /* set by others before: wait for the peers there; or NULL */
+	/* Set by others before a resume, and called when it has all, before the program runs on. */
+	void (*ready)(void);
 };
 
 #define ENGINE_PHASES 8

@@ -483,6 +483,13 @@ void server_send_progress(const struct engine_progress *progress)
 	}
 }
 
+void server_send_ready(void)
+{
+	for (int i = 0; i < nclients; i++)
+		if (clients[i].waiting == WAITS_RUNNING || clients[i].waiting == WAITS_DONE)
+			say(&clients[i], "ready");
+}
+
 void server_send_report(const struct hold_report *report)
 {
 	for (int i = 0; i < nclients; i++)

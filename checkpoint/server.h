@@ -28,6 +28,9 @@ bool server_has_waiters(void);
 /* Tell the waiting clients how far the operation is. */
 void server_send_progress(const struct engine_progress *progress);
 
+/* Tell those who wait for a resume that the program is about to run on, and may end at once. */
+void server_send_ready(void);
+
 /* Tell the client that holds the job. */
 void server_send_report(const struct hold_report *report);
 

@@ -348,6 +348,11 @@ static int control_line(struct job *job, const char *key, char *value)
 		return progress_take(job, value);
 	if (!strcmp(key, "held"))
 		return coordinate_take(job, value);
+	if (!strcmp(key, "ready")) {
+		job->ready = true;
+		strcpy(job->status.state, "running");
+		return 0;
+	}
 	if (!strcmp(key, "note")) {
 		format_copy(job->note, sizeof(job->note), value);
 		return 0;
@@ -425,6 +430,12 @@ static bool under_way(const struct control *control, const struct job *job)
 	return control->no_wait && !job->end[0] && (!job->error || job->error == -ETIMEDOUT);
 }
 
+/* It does what it was asked for; or did, and has ended since. */
+static bool is_done(const struct job *job)
+{
+	return job->error ? job->error == -ECONNRESET && job->ready : !strcmp(job->end, END_OK);
+}
+
 /* A job that did not end as it should: one line, and the exit code. */
 static void report_failure(struct control *control, const struct job *job)
 {
@@ -459,6 +470,8 @@ static void report_success(const struct verb *verb, struct job *job)
 		       format_rate(rate, moved->bytes, moved->ms));
 	if (job->note[0])
 		printf("%s%s", moved->known ? "; " : ": ", job->note);
+	if (job->error)
+		printf("; it has ended since");
 	putchar('\n');
 }
 
@@ -470,7 +483,7 @@ static void report(struct control *control, struct job **jobs, size_t n)
 		else if (coordinate_gave_up(jobs[i]))
 			complain("%s %s: %s", control->verb->name, label(jobs[i]),
 				 control->verb->spared);
-		else if (jobs[i]->error || strcmp(jobs[i]->end, END_OK) != 0)
+		else if (!is_done(jobs[i]))
 			report_failure(control, jobs[i]);
 		else
 			report_success(control->verb, jobs[i]);
@@ -628,7 +641,7 @@ int control_ask(struct job *job, const char *verb, const char *doing, const char
 	progress_begin(doing);
 	jobs_ask(&job, 1, &ask);
 	progress_end();
-	if (job->error || strcmp(job->end, END_OK) != 0)
+	if (!is_done(job))
 		report_failure(&control, job);
 	return control.code;
 }

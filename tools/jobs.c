@@ -248,6 +248,7 @@ static void call(struct job *job, const struct job_request *request)
 	job->end[0] = job->message[0] = job->note[0] = '\0';
 	job->progress = (struct job_progress){0};
 	job->heard = 0;
+	job->ready = false;
 	if (fd < 0) {
 		clean_up(job);
 		return;

@@ -77,6 +77,7 @@ struct job {
 	int dir;    /* the folder that its socket is in */
 	bool selected, left_out;
 	bool described; /* status is filled in */
+	bool ready;     /* it has said that it runs on, and may have ended since */
 	struct job_status status;
 
 	/* The conversation under way, or the last one. */

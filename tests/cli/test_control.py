@@ -231,6 +231,12 @@ def test_malformed_answers():
         eq(result.err, f"cudaw: pause {job.pid}: {message}\n")
 
 
+def test_one_that_ends_as_soon_as_it_runs_on():
+    job = FakeJob(Folder(), answers={"resume": b"progress copy 7 7\nready\n"})
+    result = cudaw("resume", "abc123")
+    eq((result.code, result.out, result.err), (0, f"resumed {job.pid}; it has ended since\n", ""))
+
+
 def test_messages_are_cleaned():
     FakeJob(Folder(), answers={"pause": b"end failed \x1b[2Jgone\n"})
     has(cudaw("pause", "abc123").err, "?[2Jgone")

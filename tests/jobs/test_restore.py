@@ -133,6 +133,18 @@ def one_that_is_paused_at_once_is_there():
     job.finish()
 
 
+def one_that_ends_as_it_goes_on():
+    """Nothing went wrong, so none of its processes is ended."""
+    need_criu()
+    path = folder()
+    job = Detached("ends", "--steps", 1000000, "--step-ms", 2)
+    job.wait_steps(3)
+    cudaw_ok("snapshot", "--stop", job.pid, path)
+    until(job.is_gone, 20, "the job is gone")
+    check(cudaw_ok("restore", path).startswith(f"{job.pid} goes on: "), "it says something else")
+    job.wait_end(30)
+
+
 def an_incremental_one_writes_what_changed():
     need_criu()
     path = folder()
@@ -152,5 +164,6 @@ if __name__ == "__main__":
     main(a_job_goes_on_after_its_snapshot, a_stopped_job_goes_on_from_a_copy,
          inspect_tells_what_it_takes_and_needs, twice_in_a_row,
          one_snapshot_starts_a_job_again_and_again, a_paused_job_stays_paused, restored_paused,
-         one_that_is_paused_at_once_is_there, an_incremental_one_writes_what_changed,
+         one_that_is_paused_at_once_is_there, one_that_ends_as_it_goes_on,
+         an_incremental_one_writes_what_changed,
          *shared("restore.py", "--translated", "graph_nodes", "--steps", 100, "--step-ms", 20))

@@ -318,6 +318,19 @@ def one_that_stops_the_job():
 
 
 @not_by_tsan
+def one_that_ends_as_it_runs_on():
+    """Its snapshot is whole, and it stayed not paused."""
+    job = Detached("ends", "--steps", 1000000, "--step-ms", 2)
+    job.wait_steps(3)
+    snapshot = Snapshot(job).in_criu()
+    snapshot.let_criu_go()
+    said = snapshot.end()
+    check(said.startswith(f"{job.pid} is in ") and said.endswith(" of processes\n"), said)
+    cudaw_ok("verify", snapshot.path)
+    job.wait_end(30)
+
+
+@not_by_tsan
 def one_that_is_continued_runs_on():
     """It would do again, when it is restored, what it does before it is ended."""
     job = Counting()
@@ -470,8 +483,8 @@ if __name__ == "__main__":
          the_command_can_be_ended_while_the_job_waits_for_memory, a_stopped_job_keeps_its_folder,
          an_incremental_one_goes_on_from_the_last_that_is_there,
          a_connection_when_criu_begins_is_no_harm, a_resume_that_fails_leaves_the_folder_locked,
-         one_after_a_long_resume, one_that_stops_the_job, one_that_is_continued_runs_on, a_signal_to_end_waits_for_it,
-         a_resume_before_criu_begins_calls_it_off,
+         one_after_a_long_resume, one_that_stops_the_job, one_that_ends_as_it_runs_on,
+         one_that_is_continued_runs_on, a_signal_to_end_waits_for_it, a_resume_before_criu_begins_calls_it_off,
          a_resume_under_way_goes_on_after_it, another_one_waits_for_its_end,
          ends_that_make_no_sense,
          the_job_goes_on_when_the_command_is_killed,

@@ -199,8 +199,17 @@ def the_reason_for_failed():
     goes_on(job)
 
 
+def ended_as_it_runs_on():
+    """Before it is answered that the resume is done, which it is."""
+    job = Job("ends", *ENDLESS)
+    job.wait_steps(3)
+    job.pause()
+    equal(cudaw_ok("resume", job.pid), f"resumed {job.pid}; it has ended since\n", "what is said")
+    equal(job.wait_end(30), 0, "the exit status")
+
+
 if __name__ == "__main__":
-    main(in_a_constructor, *[stopped_while_paused(by) for by in ("command", "signal")],
+    main(in_a_constructor, ended_as_it_runs_on, *[stopped_while_paused(by) for by in ("command", "signal")],
          *[stopped_in(state) for state in (pausing, resuming)],
          *[ended_in(state, name) for state in (draining, pausing, resuming, waiting)
            for name in ENDING],
