@@ -76,21 +76,40 @@ static int read_buildid(int fd, char text[BUILDID_TEXT_SIZE])
 	return -ENODATA;
 }
 
+/*
+ * A regular file, for reading; @st is its own. Nothing else is opened: that may wake who waits at a
+ * pipe, or have a device do something, and a manifest may name anything.
+ */
+static int open_regular(const char *path, struct stat *st)
+{
+	int place = open(path, O_PATH | O_CLOEXEC), fd;
+	char name[32];
+
+	if (place < 0)
+		return -errno;
+	if (fstat(place, st)) {
+		fd = -errno;
+	} else if (!S_ISREG(st->st_mode)) {
+		fd = -EINVAL;
+	} else {
+		snprintf(name, sizeof(name), "/proc/self/fd/%d", place);
+		fd = open(name, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+		if (fd < 0)
+			fd = -errno;
+	}
+	close(place);
+	return fd;
+}
+
 int buildid_of_file(const char *path, char text[BUILDID_TEXT_SIZE], off_t *size)
 {
-	int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC), ret = 0;
 	struct stat st;
+	int fd = open_regular(path, &st), ret;
 
 	if (fd < 0)
-		return -errno;
-	if (fstat(fd, &st))
-		ret = -errno;
-	else if (!S_ISREG(st.st_mode))
-		ret = -EINVAL;
-	if (!ret) {
-		*size = st.st_size;
-		ret = read_buildid(fd, text);
-	}
+		return fd;
+	*size = st.st_size;
+	ret = read_buildid(fd, text);
 	close(fd);
 	return ret;
 }

@@ -12,7 +12,8 @@
 
 /*
  * The build-id of the file at @path in @text, and its size in *@size. 0; -ENODATA where it is not
- * ELF or has none (*@size is set); or a negative errno where it cannot be read.
+ * ELF or has none (*@size is set); or a negative errno where it cannot be read, -EINVAL where it is
+ * no regular file: those are not even opened.
  */
 int buildid_of_file(const char *path, char text[BUILDID_TEXT_SIZE], off_t *size);
 

@@ -20,8 +20,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #define CHUNKS 12
@@ -551,6 +553,21 @@ START_TEST(build_ids)
 }
 END_TEST
 
+/* Devices and pipes may do something then; a socket fails in another way. */
+START_TEST(only_files_are_opened)
+{
+	struct sockaddr_un place = {.sun_family = AF_UNIX};
+	int listener = socket(AF_UNIX, SOCK_STREAM, 0);
+	char id[BUILDID_TEXT_SIZE];
+	off_t size;
+
+	snprintf(place.sun_path, sizeof(place.sun_path), "%s/socket", base);
+	ck_assert_int_eq(bind(listener, (struct sockaddr *)&place, sizeof(place)), 0);
+	ck_assert_int_eq(buildid_of_file(place.sun_path, id, &size), -EINVAL);
+	close(listener);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("snapshot");
@@ -574,6 +591,7 @@ int main(void)
 	tcase_add_test(tc, names);
 	tcase_add_test(tc, json);
 	tcase_add_test(tc, build_ids);
+	tcase_add_test(tc, only_files_are_opened);
 	suite_add_tcase(s, tc);
 	return check_suite_run(s);
 }
