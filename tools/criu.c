@@ -280,6 +280,7 @@ static bool run(struct criu *criu, const char *verb, const char *images, pid_t j
 		/* What it restores may be of our terminal, which is that of our group. */
 		if (job)
 			setpgid(0, 0);
+		signal(SIGPIPE, SIG_DFL);
 		snprintf(path, sizeof(path), "%s/" OUTPUT, criu->work);
 		output = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 		dup2(output, STDOUT_FILENO);
@@ -341,6 +342,9 @@ void criu_hold_signals(bool hold)
 	sigaddset(&set, SIGINT);
 	sigaddset(&set, SIGTERM);
 	sigaddset(&set, SIGHUP);
+	sigaddset(&set, SIGQUIT);
+	/* A reader of what we say that is gone is no reason to stop half way, nor any later. */
+	signal(SIGPIPE, SIG_IGN);
 	sigprocmask(hold ? SIG_BLOCK : SIG_UNBLOCK, &set, NULL);
 }
 

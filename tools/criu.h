@@ -32,7 +32,10 @@ bool criu_find(struct criu *criu);
  */
 bool criu_dump(struct criu *criu, const char *images, pid_t pid, bool stop);
 
-/* Have Ctrl-C and the like wait while processes would be left half way, or no more. */
+/*
+ * Have Ctrl-C and the like wait while processes would be left half way, or no more. SIGPIPE is ignored
+ * from the first time on.
+ */
 void criu_hold_signals(bool hold);
 
 /* Start the processes of the image in @images. False with criu->why; then there are none. */

@@ -95,6 +95,15 @@ def restores(criu):
     return os.path.exists(criu["CUDAW_CRIU"] + ".restores")
 
 
+@contextlib.contextmanager
+def unheard():
+    """The end of a pipe that nobody reads."""
+    theirs, mine = os.pipe()
+    os.close(theirs)
+    yield mine
+    os.close(mine)
+
+
 class Terminal:
     """A terminal for a job or a command; what comes out of it is read and kept."""
 

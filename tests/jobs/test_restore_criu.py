@@ -12,7 +12,7 @@ import tempfile
 from simlib import SCRATCH, not_by_tsan
 from gpulib import CUDAW, base_environment, check, cudaw_ok, equal, main
 from restorelib import (Counting, Terminal, folder, need_criu, nobody_writes_there, pretended_criu,
-                        refused)
+                        refused, unheard)
 
 
 def without_a_criu_that_will_do():
@@ -75,6 +75,20 @@ def a_dump_that_fails_does_no_harm():
 
 
 @not_by_tsan
+def a_dump_that_fails_where_nobody_listens():
+    """What is to be done then is done."""
+    path = folder()
+    job = Counting()
+    with unheard() as nobody:
+        done = subprocess.run([CUDAW, "snapshot", str(job.pid), path], check=False, timeout=300,
+                              env={**base_environment(), **pretended_criu(FAILS)}, stderr=nobody)
+    equal(done.returncode, 1, "the exit code")
+    equal(job.state(), "running", "the state")
+    equal(os.listdir(path), [], "what is left in the folder")
+    job.finish()
+
+
+@not_by_tsan
 def a_dump_that_fails_leaves_a_paused_job_paused():
     env = pretended_criu(FAILS)
     path = folder()
@@ -123,4 +137,4 @@ def a_terminal_shows_how_far_it_is():
 
 
 main(without_a_criu_that_will_do, a_dump_that_fails_does_no_harm,
-     a_dump_that_fails_leaves_a_paused_job_paused, a_terminal_shows_how_far_it_is)
+     a_dump_that_fails_where_nobody_listens, a_dump_that_fails_leaves_a_paused_job_paused, a_terminal_shows_how_far_it_is)

@@ -8,8 +8,8 @@ import subprocess
 import time
 
 from simlib import SCRATCH
-from gpulib import BUILD, base_environment, check, cudaw_ok, equal, jobs, main, until
-from restorelib import Counting, folder, need_criu, pretended_criu, refused
+from gpulib import BUILD, CUDAW, base_environment, check, cudaw_ok, equal, jobs, main, until
+from restorelib import Counting, folder, need_criu, pretended_criu, refused, unheard
 
 KILLS = 15
 
@@ -101,6 +101,23 @@ def a_restore_that_is_told_to_end():
     job.finish()
 
 
+def a_restore_that_fails_where_nobody_listens():
+    """The new processes are ended all the same."""
+    need_criu()
+    path = folder()
+    job = Counting()
+    cudaw_ok("snapshot", "--stop", job.pid, path)
+    until(job.is_gone, 20, "the job is gone")
+    data = os.path.join(path, next(n for n in os.listdir(path) if n.startswith("data-")))
+    with open(data, "r+b") as file:
+        file.write(b"damage")
+    with unheard() as nobody:
+        done = subprocess.run([CUDAW, "restore", "--no-verify", path], env=base_environment(),
+                              check=False, timeout=300, stdout=nobody, stderr=nobody)
+    equal(done.returncode, 1, "the exit code")
+    check(job.is_gone(), "the new process is still there")
+
+
 def how(job):
     row = jobs().get(job.pid)
     return "gone" if job.is_gone() else row and (row["state"] or row["error"])
@@ -132,5 +149,5 @@ def killed_commands_that_stop_lose_nothing():
 
 if __name__ == "__main__":
     main(a_killed_command_loses_nothing, a_command_killed_while_the_job_is_stopped,
-         a_restore_that_is_told_to_end,
+         a_restore_that_is_told_to_end, a_restore_that_fails_where_nobody_listens,
          killed_commands_that_stop_lose_nothing)
