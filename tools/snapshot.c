@@ -25,7 +25,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#define END_MS 3000 /* for a job that answers no more to be gone */
+#define END_MS   3000 /* for a job that answers no more to be gone */
+#define LOCK_MS  5000 /* for others to have read what is in the folder */
+#define RETRY_MS 20
 
 const char help_snapshot[] =
 	"Usage: cudaw snapshot [OPTION]... ID|NAME|PID DIR\n"
@@ -234,11 +236,25 @@ static int add_image(struct taking *t, int dir, const struct snapshot_manifest *
 	return ret;
 }
 
+/* The folder, locked: one who reads there between the job's writing and ours has a moment to end. */
+static int lock_folder(const struct taking *t, struct snapshot_error *error)
+{
+	int left = LOCK_MS, dir;
+
+	while ((dir = snapshot_dir_create(t->path, t->job->uid, t->job->pid, error)) ==
+		       -EWOULDBLOCK &&
+	       left > 0) {
+		usleep(RETRY_MS * 1000);
+		left -= RETRY_MS;
+	}
+	return dir;
+}
+
 static int finish(struct taking *t)
 {
 	struct snapshot_manifest manifest;
 	struct snapshot_error error;
-	int dir = snapshot_dir_create(t->path, t->job->uid, t->job->pid, &error), ret = dir;
+	int dir = lock_folder(t, &error), ret = dir;
 
 	if (dir >= 0)
 		ret = snapshot_manifest_load(dir, SNAPSHOT_MANIFEST_NEW, &manifest, &error);

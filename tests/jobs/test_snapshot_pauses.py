@@ -4,9 +4,13 @@
 Pauses that others ask for before and during a snapshot: they hold after it, and only they. And
 commands that are killed while a job is paused for them. CRIU is a pretended one throughout.
 """
+import contextlib
+import ctypes
+import fcntl
 import json
 import os
 import resource
+import select
 import shutil
 import signal
 import subprocess
@@ -330,6 +334,52 @@ def one_that_ends_as_it_runs_on():
     job.wait_end(30)
 
 
+@contextlib.contextmanager
+def opening(path):
+    """Gives what waits until somebody opens it."""
+    libc, in_open = ctypes.CDLL(None), 0x20
+    fd = libc.inotify_init()
+    check(libc.inotify_add_watch(fd, path.encode(), in_open) > 0, "inotify(7)")
+
+    def opened():
+        until(lambda: select.select([fd], [], [], 0)[0], 30, "it is opened")
+        os.read(fd, 4096)
+    yield opened
+    os.close(fd)
+
+
+def locks(fd):
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return True
+    except BlockingIOError:
+        return False
+
+
+@not_by_tsan
+def one_who_reads_in_the_gap_is_waited_for():
+    """Between the job's writing and CRIU nobody has the folder's lock."""
+    job = Counting()
+    hold("out")
+    snapshot = Snapshot(job)
+    until(lambda: job.state() == "pausing", 30, "it begins")
+    snapshot.process.send_signal(signal.SIGSTOP)
+    let_go("out")
+    until(lambda: job.state() == "paused", 30, "it is written")
+    reader = os.open(snapshot.path, os.O_RDONLY)
+    until(lambda: locks(reader), 30, "the job has unlocked it")
+    with opening(snapshot.path) as opened:
+        snapshot.process.send_signal(signal.SIGCONT)
+        opened()
+        opened()    # the first time in vain
+    os.close(reader)
+    snapshot.in_criu().let_criu_go()
+    snapshot.end()
+    cudaw_ok("verify", snapshot.path)
+    goes_on(job)
+    job.finish()
+
+
 @not_by_tsan
 def one_that_is_continued_runs_on():
     """It would do again, when it is restored, what it does before it is ended."""
@@ -484,7 +534,7 @@ if __name__ == "__main__":
          an_incremental_one_goes_on_from_the_last_that_is_there,
          a_connection_when_criu_begins_is_no_harm, a_resume_that_fails_leaves_the_folder_locked,
          one_after_a_long_resume, one_that_stops_the_job, one_that_ends_as_it_runs_on,
-         one_that_is_continued_runs_on, a_signal_to_end_waits_for_it, a_resume_before_criu_begins_calls_it_off,
+         one_who_reads_in_the_gap_is_waited_for, one_that_is_continued_runs_on, a_signal_to_end_waits_for_it, a_resume_before_criu_begins_calls_it_off,
          a_resume_under_way_goes_on_after_it, another_one_waits_for_its_end,
          ends_that_make_no_sense,
          the_job_goes_on_when_the_command_is_killed,
