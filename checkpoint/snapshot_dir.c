@@ -244,10 +244,15 @@ int snapshot_dir_numbers(int dir, uint32_t count, uint32_t *first, struct snapsh
 int snapshot_dir_commit(int dir, struct snapshot_error *error)
 {
 	/* What the manifest names comes first, and then the manifest. */
-	if (fsync(dir) || renameat(dir, SNAPSHOT_MANIFEST_NEW, dir, SNAPSHOT_MANIFEST) ||
-	    fsync(dir))
+	if (fsync(dir) || renameat(dir, SNAPSHOT_MANIFEST_NEW, dir, SNAPSHOT_MANIFEST))
 		return snapshot_fail(error, -errno, SNAPSHOT_MANIFEST ": %s", strerror(errno));
 	return 0;
+}
+
+int snapshot_dir_sync(int dir, struct snapshot_error *error)
+{
+	return fsync(dir) ? snapshot_fail(error, -errno, SNAPSHOT_MANIFEST ": %s", strerror(errno))
+			  : 0;
 }
 
 void snapshot_dir_empty(int dir)

@@ -41,8 +41,17 @@ void snapshot_dir_close(int dir);
 /* The first of @count numbers that no file here has. 0 or -EOVERFLOW. */
 int snapshot_dir_numbers(int dir, uint32_t count, uint32_t *first, struct snapshot_error *error);
 
-/* Make manifest.new, which is written and synced, the manifest. */
+/*
+ * Make manifest.new, which is written and synced, the manifest. 0 or a negative errno; then the
+ * manifest is as it was.
+ */
 int snapshot_dir_commit(int dir, struct snapshot_error *error);
+
+/*
+ * See that the manifest there is safe on disk. 0 or a negative errno: after a crash the folder may
+ * have that manifest, or the one before, so that nothing which either names may be removed.
+ */
+int snapshot_dir_sync(int dir, struct snapshot_error *error);
 
 /* The entries of a folder from its beginning; to be closed. NULL with errno on failure. */
 DIR *snapshot_dir_list(int dir);

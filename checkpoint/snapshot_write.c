@@ -445,11 +445,13 @@ static int commit(struct snapshot_writer *w, const struct manifest_parts *parts,
 		ret = snapshot_dir_commit(w->dir, error);
 	if (!ret) {
 		w->finished = true;
-		if (!parts->image)
-			snapshot_dir_clean(w->dir, is_named, parts);
 		earlier = last;
 		last = (struct written){w->first, hash_bytes(text, size)};
 	}
+	if (!ret && !parts->image)
+		ret = snapshot_dir_sync(w->dir, error);
+	if (!ret && !parts->image)
+		snapshot_dir_clean(w->dir, is_named, parts);
 	free(text);
 	return ret;
 }

@@ -100,9 +100,10 @@ const struct snapshot_totals *snapshot_totals(const struct snapshot_writer *writ
 struct snapshot_facts; /* manifest.h */
 
 /*
- * Write the manifest and make it the folder's. After a failure the snapshot before is there.
- * @image: leave it as manifest.new, which names host-N with the index's number: whoever puts the
- * process image there commits (snapshot_dir_commit()) and cleans up.
+ * Write the manifest and make it the folder's. After a failure the snapshot before is there; or,
+ * where the folder could not be synced in the end, the new one, and the files of both. @image:
+ * leave it as manifest.new, which names host-N with the index's number: whoever puts the process
+ * image there commits (snapshot_dir_commit(), snapshot_dir_sync()) and cleans up.
  */
 int snapshot_finish(struct snapshot_writer *writer, const struct snapshot_facts *facts, bool image,
 		    struct snapshot_error *error);

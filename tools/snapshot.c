@@ -139,8 +139,9 @@ static void clean(const struct taking *t)
 	if (dir < 0)
 		return;
 	/* A manifest that we do not understand may name anything. */
-	if (!snapshot_manifest_load(dir, SNAPSHOT_MANIFEST, &manifest, &error) ||
-	    faccessat(dir, SNAPSHOT_MANIFEST, F_OK, 0))
+	if ((!snapshot_manifest_load(dir, SNAPSHOT_MANIFEST, &manifest, &error) ||
+	     faccessat(dir, SNAPSHOT_MANIFEST, F_OK, 0)) &&
+	    !snapshot_dir_sync(dir, &error))
 		snapshot_dir_clean(dir, snapshot_manifest_names, &manifest);
 	snapshot_manifest_free(&manifest);
 	snapshot_dir_close(dir);
@@ -224,6 +225,8 @@ static int add_image(struct taking *t, int dir, const struct snapshot_manifest *
 	ret = seal(t, dir, m->index, &tree, error);
 	if (!ret)
 		ret = snapshot_dir_commit(dir, error);
+	if (!ret)
+		ret = snapshot_dir_sync(dir, error);
 	if (!ret)
 		snapshot_dir_clean(dir, snapshot_manifest_names, m);
 	if (t->stop && ret)

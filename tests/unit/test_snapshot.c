@@ -428,13 +428,55 @@ START_TEST(a_cancelled_write_leaves_nothing)
 END_TEST
 
 static size_t syncs;
+static bool sync_fails; /* of a folder, once its manifest is the new one */
+
+static bool is_committed(int fd)
+{
+	struct stat st;
+
+	return !fstat(fd, &st) && S_ISDIR(st.st_mode) &&
+	       !faccessat(fd, SNAPSHOT_MANIFEST, F_OK, 0) &&
+	       faccessat(fd, SNAPSHOT_MANIFEST_NEW, F_OK, 0);
+}
 
 /* Comes before the C library's. */
 int fsync(int fd)
 {
 	__atomic_fetch_add(&syncs, 1, __ATOMIC_RELAXED);
+	if (sync_fails && is_committed(fd)) {
+		errno = EIO;
+		return -1;
+	}
 	return syscall(SYS_fsync, fd);
 }
+
+static bool has_index(unsigned int number)
+{
+	char path[128];
+
+	snprintf(path, sizeof(path), "%s/index-%u", folder, number);
+	return !access(path, F_OK);
+}
+
+/* The new manifest is in force, and the one before is after a crash, perhaps: both stay whole. */
+START_TEST(a_folder_that_cannot_be_synced_keeps_both)
+{
+	struct snapshot_totals totals;
+
+	ck_assert_int_eq(write_all(NULL, &totals), 0);
+	ck_assert(has_index(1));
+	memory[2 * SNAPSHOT_CHUNK] ^= 1;
+	sync_fails = true;
+	ck_assert_int_eq(write_all(NULL, &totals), -EIO);
+	ck_assert_str_eq(error.text, "manifest.json: Input/output error");
+	ck_assert(has_index(1));
+	assert_read_back();
+	sync_fails = false;
+	ck_assert_int_eq(write_all(NULL, &totals), 0);
+	ck_assert(!has_index(1));
+	assert_read_back();
+}
+END_TEST
 
 /* At the chunk in the middle; those before it may be written. */
 static int cancel_in_the_middle(void *arg, size_t chunk)
@@ -587,6 +629,7 @@ int main(void)
 	tcase_add_test(tc, contents_may_come_from_a_file);
 	tcase_add_test(tc, contents_may_come_later);
 	tcase_add_test(tc, a_cancelled_write_leaves_nothing);
+	tcase_add_test(tc, a_folder_that_cannot_be_synced_keeps_both);
 	tcase_add_test(tc, a_cancelled_write_is_not_synced);
 	tcase_add_test(tc, names);
 	tcase_add_test(tc, json);
