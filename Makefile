@@ -49,7 +49,7 @@ DRIVER_OBJS  := $(filter-out %_main.o %/runtime.o,$(call c_objects,vmem/*.c chec
 		$(KPARAMS_OBJS) $(OBJ)/gen/calls.o $(OBJ)/gen/trace_calls.o
 RUNTIME_OBJS := $(call c_objects,wrapper/find.c vmem/log.c)
 # What the command needs to read snapshots and to hold the machine against them.
-SNAPSHOT_OBJS := $(call c_objects,$(addprefix checkpoint/,rundir.c snapshot_codec.c snapshot_dir.c snapshot_format.c \
+SNAPSHOT_OBJS := $(call c_objects,$(addprefix checkpoint/,forked.c rundir.c snapshot_codec.c snapshot_dir.c snapshot_format.c \
 		 snapshot_index.c snapshot_io.c snapshot_queue.c snapshot_read.c hash.c json_out.c buildid.c nvml.c workers.c) \
 		 vmem/log.c)
 COMMAND_OBJS := $(call c_objects,tools/*.c checkpoint/hostmem.c wrapper/find.c) \

@@ -10,10 +10,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define FILE_NAME "host-memory.claims"
-#define SLOTS     1024
-#define TRIES     200 /* a process that was stopped with the lock must not stop others */
-#define TRY_US    5000
+#define SLOTS  1024
+#define TRIES  200 /* a process that was stopped with the lock must not stop others */
+#define TRY_US 5000
 
 /* One that has no bytes is free. */
 struct slot {
@@ -40,7 +39,7 @@ static int open_locked(void)
 	if (dir < 0)
 		return dir;
 	for (int i = 0; i < TRIES && fd == -EAGAIN; i++) {
-		fd = rundir_lock(dir, FILE_NAME);
+		fd = rundir_lock(dir, RUNDIR_CLAIMS);
 		if (fd == -EAGAIN)
 			usleep(TRY_US);
 	}

@@ -12,10 +12,12 @@
 #include "checkpoint/signals.h"
 #include "checkpoint/snapshot_codec.h"
 #include "checkpoint/snapshot_dir.h"
+#include "checkpoint/spill.h"
 #include "checkpoint/trace.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -718,12 +720,28 @@ static void after_fork_child(void)
 		return;
 	/* As the driver does in the child of a process that has used it. */
 	gate_refuse(CUDA_ERROR_NOT_INITIALIZED);
-	forked_let_go("/dev/nvidia");
+	forked_let_go();
+	spill_close();
 	signals_notify(-1);
 	server_close();
 	close(pipe_fds[0]);
 	close(pipe_fds[1]);
 	started = false;
+}
+
+/* What the children of the program are to have nothing of; the folder is there by now. */
+static void watch_forks(void)
+{
+	char path[PATH_MAX + sizeof("/" RUNDIR_CLAIMS)], real[PATH_MAX];
+	const char *why;
+
+	forked_watch("/dev/nvidia");
+	if (rundir_path(geteuid(), path, PATH_MAX, &why) || !realpath(path, real))
+		return;
+	snprintf(path, sizeof(path), "%s/" RUNDIR_CLAIMS, real);
+	forked_watch(path);
+	snprintf(path, sizeof(path), "%s/GPU-", real);
+	forked_watch(path);
 }
 
 static int start_thread(void)
@@ -766,6 +784,7 @@ void control_start(const struct cuda_driver *driver)
 	driver->cuDriverGetVersion(&ctl.cuda);
 	devices_find(driver);
 	server_init();
+	watch_forks();
 	atexit(on_exit_any);
 	error = start_thread();
 	if (error) {

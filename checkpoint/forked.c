@@ -11,21 +11,75 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define FD_DIR "/proc/self/fd"
+#define FD_DIR  "/proc/self/fd"
+#define FOLDERS 2 /* one that is left, and one that is gone on to */
 
-static bool begins_with(const char *text, const char *prefix)
+/* Read by children only while it is @set: in them it may be half written. */
+struct place {
+	bool set;
+	char path[PATH_MAX];
+};
+
+static struct place prefixes[FORKED_PREFIXES];
+static struct place folders[FOLDERS];
+static int last; /* of the folders, the one that was set last */
+
+static void set(struct place *place, const char *path)
 {
-	return !strncmp(text, prefix, strlen(prefix));
+	__atomic_store_n(&place->set, false, __ATOMIC_SEQ_CST);
+	snprintf(place->path, sizeof(place->path), "%s", path);
+	__atomic_store_n(&place->set, true, __ATOMIC_SEQ_CST);
+}
+
+void forked_watch(const char *prefix)
+{
+	for (struct place *p = prefixes; p < prefixes + FORKED_PREFIXES; p++)
+		if (!p->set) {
+			set(p, prefix);
+			return;
+		}
+}
+
+void forked_watch_folder(const char *path)
+{
+	char real[PATH_MAX];
+
+	if (!realpath(path, real) || (folders[last].set && !strcmp(folders[last].path, real)))
+		return;
+	last = (last + 1) % FOLDERS;
+	set(&folders[last], real);
+}
+
+static bool is_at(const char *path, const struct place *place, bool folder)
+{
+	size_t length;
+
+	if (!__atomic_load_n(&place->set, __ATOMIC_RELAXED))
+		return false;
+	length = strlen(place->path);
+	return !strncmp(path, place->path, length) &&
+	       (!folder || !path[length] || path[length] == '/');
+}
+
+static bool is_watched(const char *path)
+{
+	for (size_t i = 0; i < FORKED_PREFIXES; i++)
+		if (is_at(path, &prefixes[i], false))
+			return true;
+	for (size_t i = 0; i < FOLDERS; i++)
+		if (is_at(path, &folders[i], true))
+			return true;
+	return false;
 }
 
 /* A line of /proc/self/maps: "begin-end perms offset device inode   path". */
-static void replace_mapping(const char *line, const char *prefix)
+static void replace_mapping(const char *line)
 {
 	const char *path = strchr(line, '/');
 	unsigned long begin, end;
 	char *rest;
 
-	if (!path || !begins_with(path, prefix))
+	if (!path || !is_watched(path))
 		return;
 	begin = strtoul(line, &rest, 16);
 	if (*rest != '-')
@@ -35,7 +89,7 @@ static void replace_mapping(const char *line, const char *prefix)
 	     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
 }
 
-static void replace_mappings(const char *prefix)
+static void replace_mappings(void)
 {
 	int fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
 	char text[PATH_MAX + 256]; /* the longest line fits */
@@ -50,7 +104,7 @@ static void replace_mappings(const char *prefix)
 		text[held + n] = '\0';
 		while ((newline = strchr(line, '\n'))) {
 			*newline = '\0';
-			replace_mapping(line, prefix);
+			replace_mapping(line);
 			line = newline + 1;
 		}
 		held = strlen(line);
@@ -59,7 +113,7 @@ static void replace_mappings(const char *prefix)
 	close(fd);
 }
 
-static void replace_file(int null, const char *number, const char *prefix)
+static void replace_file(int null, const char *number)
 {
 	char link[sizeof(FD_DIR) + NAME_MAX + 1], path[PATH_MAX];
 	int fd = atoi(number), flags = fcntl(fd, F_GETFD);
@@ -72,11 +126,11 @@ static void replace_file(int null, const char *number, const char *prefix)
 	if (length < 0)
 		return;
 	path[length] = '\0';
-	if (begins_with(path, prefix))
+	if (is_watched(path))
 		dup3(null, fd, O_CLOEXEC);
 }
 
-static void replace_files(const char *prefix)
+static void replace_files(void)
 {
 	char entries[4096] __attribute__((aligned(__alignof__(struct dirent64))));
 	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -87,7 +141,7 @@ static void replace_files(const char *prefix)
 		for (ssize_t at = 0; at < n;) {
 			const struct dirent64 *entry = (struct dirent64 *)(entries + at);
 
-			replace_file(null, entry->d_name, prefix);
+			replace_file(null, entry->d_name);
 			at += entry->d_reclen;
 		}
 	if (dir >= 0)
@@ -96,8 +150,8 @@ static void replace_files(const char *prefix)
 		close(null);
 }
 
-void forked_let_go(const char *prefix)
+void forked_let_go(void)
 {
-	replace_files(prefix);
-	replace_mappings(prefix);
+	replace_files();
+	replace_mappings();
 }

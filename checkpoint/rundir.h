@@ -27,6 +27,7 @@
 #define RUNDIR_TMP     "/tmp"
 #define RUNDIR_PREFIX  "cudaw-" /* RUNDIR_TMP/RUNDIR_PREFIX<uid> */
 #define RUNDIR_SUFFIX  ".sock"
+#define RUNDIR_CLAIMS  "host-memory.claims"
 #define RUNDIR_ID_SIZE 7           /* a job id with its terminating zero */
 #define RUNDIR_ANYONE  ((uid_t)-1) /* for a reader that is root */
 

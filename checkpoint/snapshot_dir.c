@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/snapshot_dir.h"
+#include "checkpoint/forked.h"
 #include "checkpoint/protocol.h"
 #include "checkpoint/rundir.h"
 
@@ -43,8 +44,10 @@ static int lock(int dir, int how, struct snapshot_error *error)
 
 static int open_locked(const char *path, int how, struct snapshot_error *error)
 {
-	int dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC), ret;
+	int dir, ret;
 
+	forked_watch_folder(path);
+	dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (dir < 0)
 		return snapshot_fail(error, -errno, "%s", strerror(errno));
 	ret = lock(dir, how, error);

@@ -64,9 +64,11 @@ int spill_open(size_t size)
 
 void spill_close(void)
 {
-	if (spill_fd >= 0)
-		close(spill_fd);
-	spill_fd = -1;
+	/* A child that is forked meanwhile must not close what has the number by then. */
+	int fd = __atomic_exchange_n(&spill_fd, -1, __ATOMIC_SEQ_CST);
+
+	if (fd >= 0)
+		close(fd);
 }
 
 int spill_write(const void *data, size_t size, uint64_t offset)

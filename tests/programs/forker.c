@@ -3,17 +3,22 @@
  * A job of several processes: after its first CUDA call it forks a child that never uses CUDA, and
  * one that becomes another CUDA program (counter, beside this one). The plain child gets the
  * signals of a pause as well and must neither die nor turn into a job. --children 0 forks none.
+ * --ask 1: at each line on stdin another one is forked, which says "child PID" and stays as long as
+ * the job, whatever a pause does to that meanwhile.
  */
 #include "tests/programs/kernels.h"
 
 #include <errno.h>
 #include <limits.h>
+#include <pthread.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #define WORDS (UINT64_C(4) << 20)
 
 static unsigned long children = 2;
+static unsigned long ask;
 
 /* Without cudaw there is no handler to inherit, and the signals would end the child. */
 static void plain_child(void)
@@ -65,9 +70,29 @@ static void start_children(void)
 	}
 }
 
+static void *ask_main(void *arg)
+{
+	char line[16];
+
+	while (fgets(line, sizeof(line), stdin)) {
+		pid_t pid = fork();
+
+		if (pid < 0)
+			step_die("forker: fork: %s", strerror(errno));
+		if (!pid) {
+			prctl(PR_SET_PDEATHSIG, SIGKILL);
+			dprintf(STDOUT_FILENO, "child %d\n", getpid());
+			for (;;)
+				pause();
+		}
+	}
+	return arg;
+}
+
 int main(int argc, char **argv)
 {
-	const struct step_option options[] = {{"children", &children}};
+	const struct step_option options[] = {{"children", &children}, {"ask", &ask}};
+	pthread_t thread;
 	const uint64_t words = WORDS;
 	struct kernels kernels;
 	CUdeviceptr data;
@@ -77,12 +102,14 @@ int main(int argc, char **argv)
 	int status;
 	void *args[] = {&data, (void *)&words, &seed};
 
-	step_parse(argc, argv, options, 1);
+	step_parse(argc, argv, options, 2);
 	kernels_init(&kernels);
 	CALL(cuMemAlloc_v2(&data, WORDS * sizeof(uint32_t)));
 	kernels_launch(kernels.iota, NULL, args);
 	CALL(cuCtxSynchronize());
 	start_children();
+	if (ask)
+		CALL(pthread_create(&thread, NULL, ask_main, NULL));
 	for (k = 0; step_more(k); k++) {
 		kernels_launch(kernels.increment, NULL, args);
 		CALL(cuCtxSynchronize());

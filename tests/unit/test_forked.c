@@ -6,10 +6,12 @@
 
 #include <fcntl.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define SIZE  8192UL
@@ -69,7 +71,8 @@ static void let_go(void)
 	char prefix[64];
 
 	snprintf(prefix, sizeof(prefix), "%s/nvidia", base);
-	forked_let_go(prefix);
+	forked_watch(prefix);
+	forked_let_go();
 }
 
 START_TEST(devices_go)
@@ -136,6 +139,34 @@ START_TEST(all_of_many_go)
 }
 END_TEST
 
+/* Of the folders that were watched the last two count, and their neighbours never. */
+START_TEST(folders_go_with_what_is_in_them)
+{
+	const char *names[] = {"one", "two", "three", "two-and-a-half"};
+	char path[PATH_MAX];
+	int fd[4], inside[4];
+
+	for (int i = 0; i < 4; i++) {
+		snprintf(path, sizeof(path), "%s/%s", base, names[i]);
+		ck_assert_int_eq(mkdir(path, 0700), 0);
+		if (i < 3)
+			forked_watch_folder(path);
+		fd[i] = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+		snprintf(path, sizeof(path), "%s/file", names[i]);
+		inside[i] = open_file(path);
+	}
+	forked_let_go();
+	for (int i = 0; i < 4; i++) {
+		bool gone = i == 1 || i == 2;
+
+		snprintf(path, sizeof(path), "%s/%s", base, names[i]);
+		check_link(fd[i], gone ? "/dev/null" : path);
+		strcat(path, "/file");
+		check_link(inside[i], gone ? "/dev/null" : path);
+	}
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("forked");
@@ -146,6 +177,7 @@ int main(void)
 	tcase_add_test(tcase, all_else_stays);
 	tcase_add_test(tcase, what_is_to_be_inherited_stays);
 	tcase_add_test(tcase, all_of_many_go);
+	tcase_add_test(tcase, folders_go_with_what_is_in_them);
 	suite_add_tcase(suite, tcase);
 	return check_suite_run(suite);
 }

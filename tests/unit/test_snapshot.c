@@ -4,6 +4,7 @@
  * unchanged is not asked for, and the small parts. Damaged and forged snapshots are tests/cli's.
  */
 #include "checkpoint/buildid.h"
+#include "checkpoint/forked.h"
 #include "checkpoint/json_out.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/snapshot_dir.h"
@@ -24,6 +25,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define CHUNKS 12
@@ -404,6 +406,66 @@ START_TEST(contents_may_come_later)
 }
 END_TEST
 
+/* How many descriptors are in the folder, or of it. */
+static size_t descriptors(void)
+{
+	char link[64], path[128];
+	size_t count = 0;
+
+	for (int fd = 0; fd < 256; fd++) {
+		ssize_t n;
+
+		snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+		n = readlink(link, path, sizeof(path) - 1);
+		if (n > 0 && !strncmp(path, folder, strlen(folder)))
+			count++;
+	}
+	return count;
+}
+
+/* A child lets go of all; how many descriptors the parent has, and the child, in @arg. */
+static int fork_at_the_last(void *arg, size_t chunk)
+{
+	int *counts = arg;
+	pid_t pid;
+
+	if (chunk < CHUNKS - 1)
+		return 0;
+	/* That of the folder, of the data of a thread at least. */
+	while (descriptors() < 2)
+		usleep(100);
+	counts[0] = descriptors();
+	pid = fork();
+	if (!pid) {
+		forked_let_go();
+		_exit(descriptors());
+	}
+	waitpid(pid, &counts[1], 0);
+	return 0;
+}
+
+START_TEST(a_child_has_no_file_of_it)
+{
+	struct snapshot_region region = {BASE, CHUNKS * SNAPSHOT_CHUNK, 0};
+	struct snapshot_run run = {BASE, CHUNKS * SNAPSHOT_CHUNK, memory, 0, false};
+	int counts[2] = {0, -1};
+	struct snapshot_source source = {.regions = &region,
+					 .nregions = 1,
+					 .runs = &run,
+					 .nruns = 1,
+					 .wait = fork_at_the_last,
+					 .arg = counts};
+	struct snapshot_writer *w;
+	size_t done = 0;
+
+	ck_assert_int_eq(snapshot_begin(folder, false, SNAPSHOT_RAW, 0, &w, &error), 0);
+	ck_assert_int_eq(snapshot_write(w, &source, &done, NULL, &error), 0);
+	snapshot_end(w);
+	ck_assert_int_ge(counts[0], 2);
+	ck_assert_int_eq(counts[1], 0);
+}
+END_TEST
+
 START_TEST(a_cancelled_write_leaves_nothing)
 {
 	struct snapshot_region region = {BASE, CHUNKS * SNAPSHOT_CHUNK, 0};
@@ -628,6 +690,7 @@ int main(void)
 	tcase_add_test(tc, a_kept_folder_is_not_written);
 	tcase_add_test(tc, contents_may_come_from_a_file);
 	tcase_add_test(tc, contents_may_come_later);
+	tcase_add_test(tc, a_child_has_no_file_of_it);
 	tcase_add_test(tc, a_cancelled_write_leaves_nothing);
 	tcase_add_test(tc, a_folder_that_cannot_be_synced_keeps_both);
 	tcase_add_test(tc, a_cancelled_write_is_not_synced);

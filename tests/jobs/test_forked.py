@@ -1,0 +1,90 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""
+The child of a fork, whenever it comes, has nothing that the library has open: a snapshot of the job
+would need that where it goes on.
+"""
+import os
+import subprocess
+
+from simlib import HELD, SCRATCH, hold, let_go, not_by_tsan
+from gpulib import (BUILD, CUDAW, RUNTIME_DIR, Group, Job, base_environment, check, cudaw_ok, equal,
+                    main, until)
+from snapshotjobs import contents, folder
+
+CLAIMS = os.path.join(RUNTIME_DIR, "host-memory.claims")
+OPTIONS = "--children 0 --ask 1 --steps 1000000 --step-ms 2"
+
+
+def started(job):
+    job.wait_steps(3)
+    return job
+
+
+def forker(**env):
+    return started(Job("forker", *OPTIONS.split(), env=env))
+
+
+def child_of(job):
+    before = [line for line in job.lines if line.startswith("child ")]
+    job.tell()
+    job.until(lambda: sum(line.startswith("child ") for line in job.lines) > len(before), 20,
+              "a child")
+    return int([line for line in job.lines if line.startswith("child ")][-1].split()[1])
+
+
+def opened(pid):
+    """What it has open, and mapped."""
+    files = set()
+    for number in os.listdir(f"/proc/{pid}/fd"):
+        try:
+            files.add(os.readlink(f"/proc/{pid}/fd/{number}"))
+        except FileNotFoundError:
+            pass
+    with open(f"/proc/{pid}/maps", encoding="utf-8") as maps:
+        return files | {line.split(None, 5)[5].strip() for line in maps if "/" in line}
+
+
+def of(pid, place):
+    return sorted(path for path in opened(pid) if path.startswith(place))
+
+
+def after_a_pause():
+    """The claims of host memory stay mapped for the next one."""
+    job = forker()
+    job.pause()
+    job.resume()
+    equal(of(job.pid, CLAIMS), [CLAIMS], "what the job has")
+    equal(of(child_of(job), RUNTIME_DIR), [], "what its child has")
+    job.discard()
+
+
+def while_a_snapshot_is_written():
+    path = folder()
+    job = forker(**HELD)
+    hold("out")
+    with subprocess.Popen([CUDAW, "snapshot", "--gpu-only", str(job.pid), path],
+                          env=base_environment(), stdout=subprocess.DEVNULL) as command:
+        until(lambda: "manifest.new" in contents(path), 20, "it has begun")
+        child = child_of(job)
+        has = [of(job.pid, path), of(child, path) + of(child, RUNTIME_DIR)]
+        let_go("out")
+        equal(command.wait(60), 0, "the exit code of cudaw snapshot")
+    equal(has, [[path], []], "what the job and its child have")
+    cudaw_ok("verify", path)
+    job.discard()
+
+
+def while_memory_is_on_disk():
+    program = os.path.join(BUILD, "tests", "programs", "forker")
+    with Group(256 << 20) as procs:
+        job = started(Job("/bin/sh", "-c", f"echo $$ > {procs} && exec {program} {OPTIONS}",
+                          env={"CUDAW_RELEASE": "memory", "CUDAW_SPILL_DIR": SCRATCH}))
+        job.pause()
+        check(of(job.pid, f"{SCRATCH}/#"), "the job has no file there")
+        equal(of(child_of(job), f"{SCRATCH}/#"), [], "what its child has")
+        job.resume()
+        job.discard()
+
+
+main(*map(not_by_tsan, (after_a_pause, while_a_snapshot_is_written, while_memory_is_on_disk)))
