@@ -135,9 +135,12 @@ out:
 int snapshot_io_write_file(int dir, const char *name, const void *data, size_t size,
 			   struct snapshot_error *error)
 {
-	int fd = openat(dir, name, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
-	int ret = fd < 0 ? -errno : snapshot_io_write(fd, data, size, 0);
+	int fd, ret;
 
+	/* What has the name may be a pipe, which would wait for its other end, or a link. */
+	unlinkat(dir, name, 0);
+	fd = openat(dir, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	ret = fd < 0 ? -errno : snapshot_io_write(fd, data, size, 0);
 	if (!ret && fsync(fd))
 		ret = -errno;
 	if (fd >= 0)

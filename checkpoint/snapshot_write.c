@@ -102,7 +102,7 @@ static int make_empty(int dir, struct snapshot_error *error)
 	int fd;
 
 	snapshot_dir_clean(dir, none_wanted, NULL);
-	fd = openat(dir, SNAPSHOT_MANIFEST_NEW, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+	fd = openat(dir, SNAPSHOT_MANIFEST_NEW, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	if (fd < 0)
 		return snapshot_fail(error, -errno, SNAPSHOT_MANIFEST_NEW ": %s", strerror(errno));
 	close(fd);

@@ -575,6 +575,20 @@ START_TEST(a_cancelled_write_is_not_synced)
 }
 END_TEST
 
+/* Whoever waits for it to be read waits for ever. */
+START_TEST(a_pipe_in_the_manifests_place_is_replaced)
+{
+	struct snapshot_totals totals;
+	char path[128];
+
+	ck_assert_int_eq(write_all(NULL, &totals), 0);
+	snprintf(path, sizeof(path), "%s/" SNAPSHOT_MANIFEST_NEW, folder);
+	ck_assert_int_eq(mkfifo(path, 0600), 0);
+	ck_assert_int_eq(write_all(NULL, &totals), 0);
+	assert_read_back();
+}
+END_TEST
+
 START_TEST(names)
 {
 	static const char *const wrong[] = {"data-",     "data-01", "data--1", "data-1000000000",
@@ -694,6 +708,7 @@ int main(void)
 	tcase_add_test(tc, a_cancelled_write_leaves_nothing);
 	tcase_add_test(tc, a_folder_that_cannot_be_synced_keeps_both);
 	tcase_add_test(tc, a_cancelled_write_is_not_synced);
+	tcase_add_test(tc, a_pipe_in_the_manifests_place_is_replaced);
 	tcase_add_test(tc, names);
 	tcase_add_test(tc, json);
 	tcase_add_test(tc, build_ids);
