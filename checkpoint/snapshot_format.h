@@ -22,7 +22,8 @@
 #define SNAPSHOT_VERSION      1
 #define SNAPSHOT_MANIFEST     "manifest.json"
 #define SNAPSHOT_MANIFEST_NEW "manifest.new"
-#define SNAPSHOT_MAGIC        "CUDAWIX" /* with its zero the 8 bytes that an index begins with */
+#define SNAPSHOT_MANIFEST_MAX (64UL << 20) /* bytes */
+#define SNAPSHOT_MAGIC        "CUDAWIX"    /* with its zero the 8 bytes that an index begins with */
 
 #define SNAPSHOT_CHUNK      (2UL << 20) /* bytes of GPU memory, aligned to as much */
 #define SNAPSHOT_ALIGN      4096UL      /* of chunks in data files, for direct I/O */

@@ -63,8 +63,8 @@ static bool find_written(int dir, struct written *written)
 	size_t size;
 	char *text;
 
-	if (!last.index ||
-	    snapshot_io_read_file(dir, SNAPSHOT_MANIFEST, SIZE_MAX, &text, &size, &ignored))
+	if (!last.index || snapshot_io_read_file(dir, SNAPSHOT_MANIFEST, SNAPSHOT_MANIFEST_MAX,
+						 &text, &size, &ignored))
 		return false;
 	hash = hash_bytes(text, size);
 	free(text);

@@ -11,8 +11,6 @@
 
 #include <jansson.h>
 
-#define SNAPSHOT_MANIFEST_MAX (64UL << 20) /* bytes */
-
 struct snapshot_data {
 	uint32_t number;
 	size_t size;

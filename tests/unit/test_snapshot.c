@@ -21,6 +21,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -589,6 +590,27 @@ START_TEST(a_pipe_in_the_manifests_place_is_replaced)
 }
 END_TEST
 
+/* It is none that was written here, whatever it has: it costs the program no memory. */
+START_TEST(a_manifest_of_any_size_is_not_read)
+{
+	struct hash128 digests[CHUNKS];
+	struct snapshot_totals totals;
+	struct rusage before, after;
+	char path[128];
+
+	take_digests(digests);
+	ck_assert_int_eq(write_all(digests, &totals), 0);
+	snprintf(path, sizeof(path), "%s/" SNAPSHOT_MANIFEST, folder);
+	ck_assert_int_eq(truncate(path, 1L << 30), 0);
+	ck_assert_int_eq(getrusage(RUSAGE_SELF, &before), 0);
+	ck_assert_int_eq(write_all(digests, &totals), 0);
+	ck_assert_int_eq(getrusage(RUSAGE_SELF, &after), 0);
+	ck_assert_uint_eq(totals.unchanged, 0);
+	ck_assert_int_lt(after.ru_maxrss, before.ru_maxrss + (512 << 10));
+	assert_read_back();
+}
+END_TEST
+
 START_TEST(names)
 {
 	static const char *const wrong[] = {"data-",     "data-01", "data--1", "data-1000000000",
@@ -709,6 +731,7 @@ int main(void)
 	tcase_add_test(tc, a_folder_that_cannot_be_synced_keeps_both);
 	tcase_add_test(tc, a_cancelled_write_is_not_synced);
 	tcase_add_test(tc, a_pipe_in_the_manifests_place_is_replaced);
+	tcase_add_test(tc, a_manifest_of_any_size_is_not_read);
 	tcase_add_test(tc, names);
 	tcase_add_test(tc, json);
 	tcase_add_test(tc, build_ids);
