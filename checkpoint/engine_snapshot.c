@@ -4,11 +4,13 @@
 #include "checkpoint/gate.h"
 #include "checkpoint/hostpool.h"
 #include "checkpoint/release.h"
+#include "checkpoint/snapshot_dir.h"
 #include "checkpoint/spill.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 /* How often others are told how much is written. */
 #define PROGRESS_MS 50
@@ -33,6 +35,7 @@ int engine_fetch(struct engine_progress *progress, struct engine_result *result)
 	if (ret)
 		return engine_fail(result, ret == -EAGAIN ? END_BUSY : END_FAILED, "%.255s: %.250s",
 				   engine.place.path, error.text);
+	snapshot_dir_vacate(engine.place.dir, getpid());
 	snapshot_place_unlock(&engine.place);
 	engine.saved.used_slots = engine.held_slots;
 	__atomic_store_n(&engine.held, false, __ATOMIC_RELEASE);

@@ -200,6 +200,9 @@ int saving_commit(struct saving *s, const struct snapshot_facts *facts,
 {
 	int dir = -1, ret = s->result;
 
+	/* A process image must not have the folder open, so no lock can be kept. */
+	if (!ret && s->order->image && s->order->hold)
+		ret = snapshot_occupy(s->writer, &s->error);
 	if (!ret)
 		ret = snapshot_finish(s->writer, facts, s->order->image, &s->error);
 	if (!ret && !s->order->image)

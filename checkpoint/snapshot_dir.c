@@ -3,12 +3,14 @@
 #include "checkpoint/forked.h"
 #include "checkpoint/protocol.h"
 #include "checkpoint/rundir.h"
+#include "checkpoint/snapshot_io.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -101,10 +103,10 @@ static int sync_parent(const char *path)
 	return ret;
 }
 
-/* The beginning of a manifest, up to what it says of the process. Empty where there is none. */
-static void read_head(int dir, const char *manifest, char head[HEAD_SIZE])
+/* The beginning of a file. Empty where there is none. */
+static void read_head(int dir, const char *name, char head[HEAD_SIZE])
 {
-	int fd = openat(dir, manifest, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	int fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 	ssize_t n = fd < 0 ? 0 : read(fd, head, HEAD_SIZE - 1);
 
 	head[n > 0 ? n : 0] = '\0';
@@ -144,6 +146,80 @@ static int check_process(int dir, const char *manifest, pid_t pid, struct snapsh
 			     other, other);
 }
 
+struct user {
+	pid_t pid;
+	unsigned long long start; /* rundir_start_time() */
+};
+
+/* False where the folder has no such file, or one that is no snapshot's. */
+static bool read_user(int dir, struct user *user)
+{
+	char head[HEAD_SIZE];
+
+	read_head(dir, SNAPSHOT_IN_USE, head);
+	return sscanf(head, SNAPSHOT_FORMAT " %d %llu\n", &user->pid, &user->start) == 2;
+}
+
+/*
+ * It has ended, or its id is another process's. What cannot be seen is still there, as is one of
+ * which only the first thread has ended.
+ */
+static bool is_gone(const struct user *user)
+{
+	struct rundir_process p;
+
+	if (kill(user->pid, 0) && errno == ESRCH)
+		return true;
+	return rundir_process(user->pid, &p) &&
+	       (p.start != user->start || (p.state == 'Z' && p.threads < 2));
+}
+
+static int check_user(int dir, pid_t pid, struct snapshot_error *error)
+{
+	struct user user;
+	struct stat st;
+
+	if (fstatat(dir, SNAPSHOT_IN_USE, &st, AT_SYMLINK_NOFOLLOW))
+		return 0;
+	if (read_user(dir, &user)) {
+		bool gone = is_gone(&user);
+
+		if (!gone && user.pid != pid)
+			return snapshot_fail(
+				error, -EBUSY,
+				"%d may have its memory in it; 'cudaw resume %d' first", user.pid,
+				user.pid);
+		if (!gone)
+			return 0;
+	} else if (!S_ISREG(st.st_mode) || st.st_size) {
+		return snapshot_fail(error, -ENOTEMPTY,
+				     "expected a new or empty folder or a snapshot, "
+				     "found " SNAPSHOT_IN_USE " in it");
+	}
+	/* Of one that is no more, or that was killed when it had just made it. */
+	unlinkat(dir, SNAPSHOT_IN_USE, 0);
+	return 0;
+}
+
+int snapshot_dir_occupy(int dir, struct snapshot_error *error)
+{
+	unsigned long long start = rundir_start_time(getpid());
+	char text[64];
+	int size = snprintf(text, sizeof(text), SNAPSHOT_FORMAT " %d %llu\n", getpid(), start);
+
+	if (!start)
+		return snapshot_fail(error, -EAGAIN, "/proc does not say when this process began");
+	return snapshot_io_write_file(dir, SNAPSHOT_IN_USE, text, size, error);
+}
+
+void snapshot_dir_vacate(int dir, pid_t pid)
+{
+	struct user user;
+
+	if (read_user(dir, &user) && user.pid == pid)
+		unlinkat(dir, SNAPSHOT_IN_USE, 0);
+}
+
 /* A @part without a manifest, or the beginning of one, is not known to be of a snapshot. */
 static int check_manifests(int dir, const char *part, pid_t pid, struct snapshot_error *error)
 {
@@ -180,14 +256,16 @@ static int check_entries(int dir, pid_t pid, struct snapshot_error *error)
 		if (snapshot_parse_name(name, &kind, &number))
 			strcpy(part, name);
 		else if (!is_dots(name) && strcmp(name, SNAPSHOT_MANIFEST) &&
-			 strcmp(name, SNAPSHOT_MANIFEST_NEW))
+			 strcmp(name, SNAPSHOT_MANIFEST_NEW) && strcmp(name, SNAPSHOT_IN_USE))
 			ret = snapshot_fail(error, -ENOTEMPTY,
 					    "expected a new or empty folder or a snapshot, "
 					    "found %s in it",
 					    name);
 	}
 	closedir(entries);
-	return ret ? ret : check_manifests(dir, part, pid, error);
+	if (!ret)
+		ret = check_manifests(dir, part, pid, error);
+	return ret ? ret : check_user(dir, pid, error);
 }
 
 int snapshot_dir_create(const char *path, uid_t owner, pid_t pid, struct snapshot_error *error)

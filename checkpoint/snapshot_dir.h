@@ -28,13 +28,21 @@ int snapshot_dir_open(const char *path, struct snapshot_error *error);
 /*
  * Open the folder at @path to write, with an exclusive lock. It is made where it is not there, and
  * closed to others (0700). A folder with anything in it that is no snapshot's is refused, as is
- * one that is not @owner's, or that is of another process than @pid which is stopped, and so may
- * have its memory there.
+ * one that is not @owner's, or that another process than @pid occupies, or is of one which is
+ * stopped, and so may have its memory there.
  */
 int snapshot_dir_create(const char *path, uid_t owner, pid_t pid, struct snapshot_error *error);
 
 /* From now on the lock of @dir is a shared one. 0 or a negative errno; then there is none. */
 int snapshot_dir_share(int dir, struct snapshot_error *error);
+
+/*
+ * Of a folder that is locked: this process has its memory there and nowhere else, so that no other
+ * one writes there until snapshot_dir_vacate() with its id, or its end, though it has no lock. Seen
+ * by processes of the same PID namespace. 0 or a negative errno.
+ */
+int snapshot_dir_occupy(int dir, struct snapshot_error *error);
+void snapshot_dir_vacate(int dir, pid_t pid);
 
 void snapshot_dir_close(int dir);
 

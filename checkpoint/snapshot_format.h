@@ -8,6 +8,7 @@
  *	DIR/index-N		where each chunk of GPU memory lies: the structs below
  *	DIR/data-N		chunks
  *	DIR/host-N/		the process image, where there is one
+ *	DIR/in-use		who has its memory there alone, and no lock
  *
  * Numbers are little-endian. N is decimal and never used twice in a directory, so that a file,
  * once written, is never written again: what the old manifest names stays whole until the new one
@@ -22,6 +23,7 @@
 #define SNAPSHOT_VERSION      1
 #define SNAPSHOT_MANIFEST     "manifest.json"
 #define SNAPSHOT_MANIFEST_NEW "manifest.new"
+#define SNAPSHOT_IN_USE       "in-use"
 #define SNAPSHOT_MANIFEST_MAX (64UL << 20) /* bytes */
 #define SNAPSHOT_MAGIC        "CUDAWIX"    /* with its zero the 8 bytes that an index begins with */
 

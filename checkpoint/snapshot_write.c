@@ -456,6 +456,11 @@ static int commit(struct snapshot_writer *w, const struct manifest_parts *parts,
 	return ret;
 }
 
+int snapshot_occupy(struct snapshot_writer *w, struct snapshot_error *error)
+{
+	return snapshot_dir_occupy(w->dir, error);
+}
+
 uint32_t snapshot_number(const struct snapshot_writer *w)
 {
 	return w->first;
@@ -515,6 +520,7 @@ void snapshot_end(struct snapshot_writer *w)
 	if (!w->finished) {
 		unlinkat(w->dir, name, 0);
 		unlinkat(w->dir, SNAPSHOT_MANIFEST_NEW, 0);
+		snapshot_dir_vacate(w->dir, getpid());
 	}
 	if (w->dir >= 0)
 		snapshot_dir_close(w->dir);

@@ -108,6 +108,9 @@ struct snapshot_facts; /* manifest.h */
 int snapshot_finish(struct snapshot_writer *writer, const struct snapshot_facts *facts, bool image,
 		    struct snapshot_error *error);
 
+/* Before that: snapshot_dir_occupy(), where the memory will be in that snapshot alone. */
+int snapshot_occupy(struct snapshot_writer *writer, struct snapshot_error *error);
+
 /* The number of the index, and the snapshot's id, of 16 bytes. */
 uint32_t snapshot_number(const struct snapshot_writer *writer);
 const uint8_t *snapshot_id(const struct snapshot_writer *writer);

@@ -233,6 +233,7 @@ static int add_image(struct taking *t, int dir, const struct snapshot_manifest *
 		tree_signal(&tree, SIGCONT);
 	if (t->stop && !ret) {
 		tree_kill(&tree);
+		snapshot_dir_vacate(dir, t->job->pid);
 		snprintf(path, sizeof(path), "%d" RUNDIR_SUFFIX, t->job->pid);
 		unlinkat(t->job->dir, path, 0);
 	}

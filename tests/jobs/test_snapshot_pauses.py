@@ -203,6 +203,29 @@ def the_command_can_be_ended_while_the_job_waits_for_memory():
 
 
 @not_by_tsan
+def a_job_keeps_its_folder_without_a_lock():
+    """Whoever is to add the image is not there yet, or any more; but for a job that is gone."""
+    job, other, path = Counting(), Counting(), folder()
+    equal(ask(job, f"snapshot pause hold image none {path}")[-1], "end ok", "the answer")
+    before = contents(path)
+    check("in-use" in before, f"the folder has {before}")
+    said = ask(other, f"snapshot pause none {path}")[-1]
+    check(f"{job.pid} may have its memory in it; 'cudaw resume {job.pid}' first" in said, said)
+    equal((other.state(), contents(path)), ("running", before), "the other, and the folder")
+    equal(ask(job, f"done {path}")[-1], "end ok", "the answer")
+    until(lambda: job.state() == "running", 10, "it runs on")
+    check("in-use" not in contents(path), f"the folder has {contents(path)}")
+    cudaw_ok("snapshot", "--gpu-only", other.pid, path)
+    equal(ask(job, f"snapshot pause hold image none {path}")[-1], "end ok", "the answer")
+    os.kill(job.pid, signal.SIGKILL)
+    until(job.is_gone, 10, "it is gone")
+    cudaw_ok("snapshot", "--gpu-only", other.pid, path)
+    check("in-use" not in contents(path), f"the folder has {contents(path)}")
+    cudaw_ok("verify", path)
+    other.finish()
+
+
+@not_by_tsan
 def a_stopped_job_keeps_its_folder():
     """As one that CRIU had stopped when the command was killed: nothing of it holds a lock."""
     job, other, path = Counting(), Counting(), folder()
@@ -530,7 +553,8 @@ if __name__ == "__main__":
          a_pause_holds_where_criu_fails, a_pause_under_way_holds, a_pause_while_it_is_written_holds,
          a_pause_holds_where_the_disk_is_full, a_pause_while_it_resumes_holds,
          a_pause_while_it_waits_for_memory_holds,
-         the_command_can_be_ended_while_the_job_waits_for_memory, a_stopped_job_keeps_its_folder,
+         the_command_can_be_ended_while_the_job_waits_for_memory,
+         a_job_keeps_its_folder_without_a_lock, a_stopped_job_keeps_its_folder,
          an_incremental_one_goes_on_from_the_last_that_is_there,
          a_connection_when_criu_begins_is_no_harm, a_resume_that_fails_leaves_the_folder_locked,
          one_after_a_long_resume, one_that_stops_the_job, one_that_ends_as_it_runs_on,
