@@ -31,7 +31,10 @@ static uint32_t host[WORDS];
 /* At @at there are @words words that begin with @value and count up by @more. */
 static void expect(const char *call, CUdeviceptr at, size_t words, uint32_t value, uint32_t more)
 {
-	CALL(cuCtxSynchronize());
+	CUresult error = cuCtxSynchronize();
+
+	if (error)
+		step_die("calls: %s: error %d", call, error);
 	CALL(cuMemcpyDtoH(host, at, words * sizeof(*host)));
 	for (size_t i = 0; i < words; i++)
 		if (host[i] != (uint32_t)(value + i * more))
