@@ -305,10 +305,11 @@ static int take(struct taking *t)
 			return ret;
 		}
 	}
-	/* The snapshot is whole; a job that is left now goes on by itself. */
-	criu_hold_signals(false);
-	if (!t->stop)
+	/* The snapshot is whole. A job that is left now goes on by itself; that one has ended is told. */
+	if (!t->stop) {
+		criu_hold_signals(false);
 		ret = let_go(t);
+	}
 	t->ms = now_ms() - begin;
 	return ret;
 }

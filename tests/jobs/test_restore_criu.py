@@ -11,7 +11,7 @@ import tempfile
 
 from simlib import SCRATCH, not_by_tsan
 from gpulib import CUDAW, base_environment, check, cudaw_ok, equal, main
-from restorelib import (Counting, Terminal, folder, need_criu, nobody_writes_there, pretended_criu,
+from restorelib import (STAND_IN, Counting, Terminal, folder, need_criu, nobody_writes_there, pretended_criu,
                         refused, unheard)
 
 
@@ -136,5 +136,18 @@ def a_terminal_shows_how_far_it_is():
     job.finish()
 
 
+@not_by_tsan
+def an_interrupt_that_comes_too_late_hides_nothing():
+    """The job has ended, so the command says where it is."""
+    job, path = Counting(), folder()
+    env = pretended_criu(f'[ "$1" = dump ] && kill -INT $PPID\nexec {STAND_IN} "$@"\n')
+    done = subprocess.run([CUDAW, "snapshot", "--stop", str(job.pid), path], text=True, check=False,
+                          env={**base_environment(), **env}, capture_output=True)
+    equal((done.returncode, done.stderr), (0, ""), "the exit code and stderr")
+    check("; it is stopped" in done.stdout and job.is_gone(), f"it says {done.stdout!r}")
+    cudaw_ok("verify", path)
+
+
 main(without_a_criu_that_will_do, a_dump_that_fails_does_no_harm,
-     a_dump_that_fails_where_nobody_listens, a_dump_that_fails_leaves_a_paused_job_paused, a_terminal_shows_how_far_it_is)
+     a_dump_that_fails_where_nobody_listens, a_dump_that_fails_leaves_a_paused_job_paused,
+     an_interrupt_that_comes_too_late_hides_nothing, a_terminal_shows_how_far_it_is)
