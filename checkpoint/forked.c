@@ -50,25 +50,50 @@ void forked_watch_folder(const char *path)
 	set(&folders[last], real);
 }
 
-static bool is_at(const char *path, const struct place *place, bool folder)
+void forked_leave_folder(const char *path)
+{
+	char real[PATH_MAX];
+
+	for (int i = 0; realpath(path, real) && i < FOLDERS; i++)
+		if (folders[i].set && !strcmp(folders[i].path, real))
+			__atomic_store_n(&folders[i].set, false, __ATOMIC_SEQ_CST);
+}
+
+/* What of @path comes behind @place; NULL: it is elsewhere. */
+static const char *rest_of(const char *path, const struct place *place)
 {
 	size_t length;
 
 	if (!__atomic_load_n(&place->set, __ATOMIC_RELAXED))
-		return false;
+		return NULL;
 	length = strlen(place->path);
-	return !strncmp(path, place->path, length) &&
-	       (!folder || !path[length] || path[length] == '/');
+	return strncmp(path, place->path, length) ? NULL : path + length;
 }
 
-static bool is_watched(const char *path)
+static bool begins_as_watched(const char *path)
 {
 	for (size_t i = 0; i < FORKED_PREFIXES; i++)
-		if (is_at(path, &prefixes[i], false))
+		if (rest_of(path, &prefixes[i]))
 			return true;
-	for (size_t i = 0; i < FOLDERS; i++)
-		if (is_at(path, &folders[i], true))
+	return false;
+}
+
+/* A folder that is watched, or a file there with a name of ours: others are the program's. */
+static bool is_in_folder(const char *path)
+{
+	static const char *const ours[] = {"data-", "index-", "manifest.", "in-use"};
+
+	for (size_t i = 0; i < FOLDERS; i++) {
+		const char *rest = rest_of(path, &folders[i]);
+
+		if (rest && !*rest)
 			return true;
+		if (!rest || *rest++ != '/' || strchr(rest, '/'))
+			continue;
+		for (size_t k = 0; k < sizeof(ours) / sizeof(ours[0]); k++)
+			if (!strncmp(rest, ours[k], strlen(ours[k])))
+				return true;
+	}
 	return false;
 }
 
@@ -79,7 +104,7 @@ static void replace_mapping(const char *line)
 	unsigned long begin, end;
 	char *rest;
 
-	if (!path || !is_watched(path))
+	if (!path || !begins_as_watched(path))
 		return;
 	begin = strtoul(line, &rest, 16);
 	if (*rest != '-')
@@ -126,7 +151,7 @@ static void replace_file(int null, const char *number)
 	if (length < 0)
 		return;
 	path[length] = '\0';
-	if (is_watched(path))
+	if (begins_as_watched(path) || is_in_folder(path))
 		dup3(null, fd, O_CLOEXEC);
 }
 

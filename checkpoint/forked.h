@@ -16,8 +16,12 @@
 #define FORKED_PREFIXES 3
 void forked_watch(const char *prefix);
 
-/* Watch the folder at @path, and what is in it, until two others have been watched since. */
+/*
+ * Watch the folder at @path, and open files of a snapshot in it, until two others have been watched
+ * since; or no longer, as nothing of ours is there.
+ */
 void forked_watch_folder(const char *path);
+void forked_leave_folder(const char *path);
 
 /*
  * Replace open files that are watched, and mappings of them: by /dev/null, and by private memory

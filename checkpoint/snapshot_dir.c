@@ -149,6 +149,7 @@ static int check_process(int dir, const char *manifest, pid_t pid, struct snapsh
 struct user {
 	pid_t pid;
 	unsigned long long start; /* rundir_start_time() */
+	unsigned long dev, ino;   /* of the folder: a copy is nobody's */
 };
 
 /* False where the folder has no such file, or one that is no snapshot's. */
@@ -157,18 +158,20 @@ static bool read_user(int dir, struct user *user)
 	char head[HEAD_SIZE];
 
 	read_head(dir, SNAPSHOT_IN_USE, head);
-	return sscanf(head, SNAPSHOT_FORMAT " %d %llu\n", &user->pid, &user->start) == 2;
+	return sscanf(head, SNAPSHOT_FORMAT " %d %llu %lu %lu\n", &user->pid, &user->start,
+		      &user->dev, &user->ino) == 4;
 }
 
 /*
- * It has ended, or its id is another process's. What cannot be seen is still there, as is one of
- * which only the first thread has ended.
+ * It has ended, or its id is another process's, or it is in the folder that this one, @st, was copied
+ * from. What cannot be seen is still there, as is one of which only the first thread has ended.
  */
-static bool is_gone(const struct user *user)
+static bool is_gone(const struct user *user, const struct stat *st)
 {
 	struct rundir_process p;
 
-	if (kill(user->pid, 0) && errno == ESRCH)
+	if (user->dev != st->st_dev || user->ino != st->st_ino ||
+	    (kill(user->pid, 0) && errno == ESRCH))
 		return true;
 	return rundir_process(user->pid, &p) &&
 	       (p.start != user->start || (p.state == 'Z' && p.threads < 2));
@@ -182,7 +185,7 @@ static int check_user(int dir, pid_t pid, struct snapshot_error *error)
 	if (fstatat(dir, SNAPSHOT_IN_USE, &st, AT_SYMLINK_NOFOLLOW))
 		return 0;
 	if (read_user(dir, &user)) {
-		bool gone = is_gone(&user);
+		bool gone = !fstat(dir, &st) && is_gone(&user, &st);
 
 		if (!gone && user.pid != pid)
 			return snapshot_fail(
@@ -204,11 +207,16 @@ static int check_user(int dir, pid_t pid, struct snapshot_error *error)
 int snapshot_dir_occupy(int dir, struct snapshot_error *error)
 {
 	unsigned long long start = rundir_start_time(getpid());
-	char text[64];
-	int size = snprintf(text, sizeof(text), SNAPSHOT_FORMAT " %d %llu\n", getpid(), start);
+	struct stat st;
+	char text[128];
+	int size;
 
 	if (!start)
 		return snapshot_fail(error, -EAGAIN, "/proc does not say when this process began");
+	if (fstat(dir, &st))
+		return snapshot_fail(error, -errno, "%s", strerror(errno));
+	size = snprintf(text, sizeof(text), SNAPSHOT_FORMAT " %d %llu %lu %lu\n", getpid(), start,
+			(unsigned long)st.st_dev, (unsigned long)st.st_ino);
 	return snapshot_io_write_file(dir, SNAPSHOT_IN_USE, text, size, error);
 }
 
@@ -292,6 +300,7 @@ int snapshot_dir_create(const char *path, uid_t owner, pid_t pid, struct snapsho
 	if (!ret)
 		return dir;
 	snapshot_dir_close(dir);
+	forked_leave_folder(path);
 	return ret;
 }
 

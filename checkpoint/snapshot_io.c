@@ -135,11 +135,15 @@ out:
 int snapshot_io_write_file(int dir, const char *name, const void *data, size_t size,
 			   struct snapshot_error *error)
 {
+	struct stat st;
 	int fd, ret;
 
-	/* What has the name may be a pipe, which would wait for its other end, or a link. */
-	unlinkat(dir, name, 0);
-	fd = openat(dir, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	/* What has the name may be a pipe, which would wait for its other end, or have other names. */
+	if (!fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) &&
+	    (!S_ISREG(st.st_mode) || st.st_nlink > 1))
+		unlinkat(dir, name, 0);
+	fd = openat(dir, name, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC,
+		    0600);
 	ret = fd < 0 ? -errno : snapshot_io_write(fd, data, size, 0);
 	if (!ret && fsync(fd))
 		ret = -errno;

@@ -476,6 +476,14 @@ void images_name(enum images_kind kind, const void *handle, const void *owner, c
 	pthread_mutex_unlock(&im.lock);
 }
 
+/* True where both were seen as they were loaded. */
+static bool is_of_another(const void *handle, const struct image *image)
+{
+	const struct handle *h = find(handle);
+
+	return h && h->image != image && !h->image->unseen && !image->unseen;
+}
+
 void images_share(enum images_kind kind, const void *handle, const void *of)
 {
 	CUcontext ctx = context_for(kind);
@@ -483,6 +491,11 @@ void images_share(enum images_kind kind, const void *handle, const void *of)
 
 	pthread_mutex_lock(&im.lock);
 	o = find(of);
+	if (o && kind == IMAGES_MODULE && is_of_another(handle, o->image)) {
+		/* A function's module is what the driver says: what it was before has ended unseen. */
+		forget(of);
+		o = NULL;
+	}
 	if (o)
 		handle_set(kind, handle, o->image, o->ctx ? o->ctx : ctx,
 			   kind == IMAGES_FUNCTION ? o->name : NULL);

@@ -5,11 +5,13 @@ The child of a fork, whenever it comes, has nothing that the library has open: a
 would need that where it goes on.
 """
 import os
+import shutil
 import subprocess
+import tempfile
 
 from simlib import HELD, SCRATCH, hold, let_go, not_by_tsan
-from gpulib import (BUILD, CUDAW, RUNTIME_DIR, Group, Job, base_environment, check, cudaw_ok, equal,
-                    main, until)
+from gpulib import (BUILD, CUDAW, RUNTIME_DIR, Group, Job, base_environment, check, cudaw, cudaw_ok,
+                    equal, main, until)
 from snapshotjobs import contents, folder
 
 CLAIMS = os.path.join(RUNTIME_DIR, "host-memory.claims")
@@ -87,4 +89,16 @@ def while_memory_is_on_disk():
         job.discard()
 
 
-main(*map(not_by_tsan, (after_a_pause, while_a_snapshot_is_written, while_memory_is_on_disk)))
+def after_a_folder_was_refused():
+    """What is there is the program's: the child's own code, too."""
+    where = tempfile.mkdtemp(dir=SCRATCH)
+    program = shutil.copy(os.path.join(BUILD, "tests", "programs", "forker"), where)
+    job = started(Job(program, *OPTIONS.split()))
+    done = cudaw("snapshot", "--gpu-only", job.pid, where)
+    check(done.returncode == 1 and "found forker in it" in done.stderr, f"it says {done.stderr}")
+    equal(of(child_of(job), where), [program], "what the child has there")
+    job.discard()
+
+
+main(*map(not_by_tsan, (after_a_pause, while_a_snapshot_is_written, while_memory_is_on_disk,
+                        after_a_folder_was_refused)))

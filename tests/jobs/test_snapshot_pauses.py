@@ -212,6 +212,9 @@ def a_job_keeps_its_folder_without_a_lock():
     said = ask(other, f"snapshot pause none {path}")[-1]
     check(f"{job.pid} may have its memory in it; 'cudaw resume {job.pid}' first" in said, said)
     equal((other.state(), contents(path)), ("running", before), "the other, and the folder")
+    copy = folder()
+    shutil.copytree(path, copy)
+    cudaw_ok("snapshot", "--gpu-only", other.pid, copy)     # a copy is nobody's
     equal(ask(job, f"done {path}")[-1], "end ok", "the answer")
     until(lambda: job.state() == "running", 10, "it runs on")
     check("in-use" not in contents(path), f"the folder has {contents(path)}")

@@ -144,7 +144,7 @@ START_TEST(folders_go_with_what_is_in_them)
 {
 	const char *names[] = {"one", "two", "three", "two-and-a-half"};
 	char path[PATH_MAX];
-	int fd[4], inside[4];
+	int fd[4], inside[4], others[4];
 
 	for (int i = 0; i < 4; i++) {
 		snprintf(path, sizeof(path), "%s/%s", base, names[i]);
@@ -152,17 +152,23 @@ START_TEST(folders_go_with_what_is_in_them)
 		if (i < 3)
 			forked_watch_folder(path);
 		fd[i] = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-		snprintf(path, sizeof(path), "%s/file", names[i]);
+		snprintf(path, sizeof(path), "%s/data-1", names[i]);
 		inside[i] = open_file(path);
+		snprintf(path, sizeof(path), "%s/data", names[i]);
+		others[i] = open_file(path);
 	}
+	snprintf(path, sizeof(path), "%s/%s", base, names[2]);
+	forked_leave_folder(path);
 	forked_let_go();
 	for (int i = 0; i < 4; i++) {
-		bool gone = i == 1 || i == 2;
+		bool gone = i == 1;
 
 		snprintf(path, sizeof(path), "%s/%s", base, names[i]);
 		check_link(fd[i], gone ? "/dev/null" : path);
-		strcat(path, "/file");
+		strcat(path, "/data-1");
 		check_link(inside[i], gone ? "/dev/null" : path);
+		path[strlen(path) - strlen("-1")] = '\0';
+		check_link(others[i], path);
 	}
 }
 END_TEST
