@@ -148,10 +148,9 @@ static void clean(const struct taking *t)
 }
 
 /* As the last that was asked of it shows; then nothing of it is in our way any more. */
-static bool has_ended(const struct taking *t)
+static bool has_ended(const struct job *job)
 {
-	return (job_is_gone(t->job) || t->job->error == -ECONNRESET) &&
-	       host_await_end(t->job->pid, END_MS);
+	return (job_is_gone(job) || job->error == -ECONNRESET) && host_await_end(job->pid, END_MS);
 }
 
 /*
@@ -161,7 +160,7 @@ static bool has_ended(const struct taking *t)
  */
 static void give_up(struct taking *t)
 {
-	if (has_ended(t)) {
+	if (has_ended(t->job)) {
 		clean(t);
 		return;
 	}
@@ -272,7 +271,7 @@ static int finish(struct taking *t)
 		return EXIT_DONE;
 	/* What became of the others when it ended is no reason. */
 	jobs_describe(&t->job, 1);
-	return fail(t, has_ended(t) ? "it has ended" : error.text);
+	return fail(t, has_ended(t->job) ? "it has ended" : error.text);
 }
 
 static int take(struct taking *t)
@@ -289,7 +288,7 @@ static int take(struct taking *t)
 	ret = control_ask(t->job, "snapshot", "writing", request);
 	if (ret) {
 		/* It resumes by itself; another snapshot, or a resume, is not ours to wait for. */
-		if (has_ended(t))
+		if (has_ended(t->job))
 			clean(t);
 		else if (!t->job->error && strcmp(t->job->end, END_BUSY) != 0 &&
 			 strcmp(t->job->end, END_INVALID) != 0)
@@ -383,7 +382,7 @@ static bool has_another(struct taking *t, int dir, const char *manifest)
 			if (job->pid != m.pid || job == t->job)
 				continue;
 			jobs_describe(&job, 1);
-			has = job->error ? !job_is_gone(job)
+			has = job->error ? !job_is_gone(job) && !has_ended(job)
 					 : !strcmp(job->status.snapshot, t->path);
 			if (has)
 				complain(

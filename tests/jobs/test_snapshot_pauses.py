@@ -13,12 +13,14 @@ import resource
 import select
 import shutil
 import signal
+import socket
 import subprocess
+import threading
 import time
 
 from simlib import HELD, MIB, SCRATCH, hold, is_pending, is_stopped, let_go, not_by_tsan
 from detached import Detached
-from gpulib import CUDAW, base_environment, check, cudaw, cudaw_ok, equal, hog, main, until
+from gpulib import CUDAW, RUNTIME_DIR, base_environment, check, cudaw, cudaw_ok, equal, hog, main, until
 from restorelib import Counting, Snapshot, folder, nobody_writes_there, pretended_criu
 from snapshotjobs import ask, contents, counter, finish, told
 
@@ -202,6 +204,17 @@ def the_command_can_be_ended_while_the_job_waits_for_memory():
     job.finish()
 
 
+def as_it_ends(job):
+    """A job that is gone is as one whose last threads end in a second: it answers nothing until then."""
+    path = os.path.join(RUNTIME_DIR, f"{job.pid}.sock")
+    if os.path.exists(path):
+        os.unlink(path)
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(path)
+    listener.listen()
+    threading.Timer(1, listener.close).start()
+
+
 @not_by_tsan
 def a_job_keeps_its_folder_without_a_lock():
     """Whoever is to add the image is not there yet, or any more; but for a job that is gone."""
@@ -222,6 +235,7 @@ def a_job_keeps_its_folder_without_a_lock():
     equal(ask(job, f"snapshot pause hold image none {path}")[-1], "end ok", "the answer")
     os.kill(job.pid, signal.SIGKILL)
     until(job.is_gone, 10, "it is gone")
+    as_it_ends(job)
     cudaw_ok("snapshot", "--gpu-only", other.pid, path)
     check("in-use" not in contents(path), f"the folder has {contents(path)}")
     cudaw_ok("verify", path)
