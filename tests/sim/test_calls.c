@@ -168,7 +168,7 @@ START_TEST(test_tensor_maps)
 {
 	const cuuint64_t dims[] = {64, WORDS / 64}, pitch = 256;
 	const cuuint32_t box[] = {32, 8}, steps[] = {1, 1};
-	uint32_t x = 2, y = 1;
+	uint32_t x = 4, y = 1;
 	CUtensorMap map;
 	void *params[] = {&map, &to, &x, &y};
 	CUmodule own;
@@ -183,9 +183,9 @@ START_TEST(test_tensor_maps)
 				     CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE));
 	ok(cu.cuTensorMapReplaceAddress(&map, (void *)from));
 	ok(cu.cuLaunchKernel(f, 1, 1, 1, 256, 1, 1, 0, NULL, params, NULL));
-	ck_assert_uint_eq(word_at(to), 64 + 2);
-	ck_assert_uint_eq(word_at(to + 4 * 31), 64 + 2 + 31);
-	ck_assert_uint_eq(word_at(to + 4 * 32), 2 * 64 + 2);
+	ck_assert_uint_eq(word_at(to), 64 + 4);
+	ck_assert_uint_eq(word_at(to + 4 * 31), 64 + 4 + 31);
+	ck_assert_uint_eq(word_at(to + 4 * 32), 2 * 64 + 4);
 	ck_assert_uint_eq(word_at(to + 4 * 3 * 32), 0); /* outside of it */
 }
 END_TEST
