@@ -521,6 +521,20 @@ int control_want_snapshot(const struct snapshot_order *order, int timeout_ms,
 	return 0;
 }
 
+void control_abort_image(void)
+{
+	const struct snapshot_order *order = ctl.want_snapshot ? &ctl.want_order : &ctl.order;
+
+	if ((!ctl.want_snapshot && !ctl.writes) || !order->image)
+		return;
+	if (op == OP_SNAPSHOT)
+		__atomic_store_n(&ctl.progress.cancel, true, __ATOMIC_RELAXED);
+	else if (!ctl.others_want)
+		control_want(false, 0);
+	else
+		forget_snapshot(END_BUSY, "who asked for it has hung up");
+}
+
 /* It is written, as far as that is ours to do. */
 static bool snapshot_is_to_be_done(void)
 {

@@ -63,6 +63,9 @@ void control_end_hold(void);
 int control_want_snapshot(const struct snapshot_order *order, int timeout_ms,
 			  const struct caller *caller);
 
+/* Call off what control_want_snapshot() was asked for with an image, if it is not written yet. */
+void control_abort_image(void);
+
 /*
  * The snapshot in the folder @path, and all that others add to it, is done, or given up: resume
  * from a pause that was its own, else lock the folder where it alone has the job's memory. The

@@ -364,10 +364,12 @@ static bool handle_request(struct client *c)
 	return true;
 }
 
-/* It gives no more orders. What it asked for is not stopped by that, unless it is a pause. */
-static void leave_held(const struct client *c)
+/* What it asked for is not stopped by that, unless it is one to see it through. */
+static void leave(const struct client *c)
 {
-	if (c->holds && c->waiting == WAITS_PAUSED)
+	if (c->waiting == WAITS_WRITTEN)
+		control_abort_image();
+	else if (c->holds && c->waiting == WAITS_PAUSED)
 		control_abort_hold(true);
 	else if (c->holds)
 		control_end_hold();
@@ -412,7 +414,7 @@ static bool read_client(struct client *c)
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return true;
 	if (n <= 0) {
-		leave_held(c);
+		leave(c);
 		return false;
 	}
 	if (c->waiting && !c->holds)
@@ -424,7 +426,7 @@ static bool read_client(struct client *c)
 	if (c->len < sizeof(c->line) - 1)
 		return true;
 	say(c, "end " END_INVALID " the request is longer than %zu bytes", sizeof(c->line) - 2);
-	leave_held(c);
+	leave(c);
 	return false;
 }
 
@@ -471,7 +473,9 @@ bool server_has_waiters(void)
 
 void server_send_progress(const struct engine_progress *progress)
 {
-	const char *phase = __atomic_load_n(&progress->phase, __ATOMIC_ACQUIRE);
+	const char *phase = __atomic_load_n(&progress->waiting, __ATOMIC_RELAXED)
+				    ? "waiting"
+				    : __atomic_load_n(&progress->phase, __ATOMIC_ACQUIRE);
 
 	for (int i = 0; i < nclients; i++) {
 		if (!clients[i].waiting || clients[i].waiting == WAITS_TRIMMED)

@@ -565,6 +565,33 @@ def what_a_killed_command_asked_for_is_seen_through():
     finish(job)
 
 
+@not_by_tsan
+def a_command_that_is_ended_while_it_is_written_calls_it_off():
+    """As nobody would add the image; but not a pause that others have asked for meanwhile."""
+    job, path = Counting(), folder()
+    cudaw_ok("snapshot", "--gpu-only", job.pid, path)
+    before = contents(path)
+    for paused in (False, True):
+        hold("out")
+        snapshot = Snapshot(job, path=path)
+        until(lambda: job.state() == "pausing", 10, "it is being paused")
+        if paused:
+            cudaw_ok("pause", "--no-wait", job.pid)
+        snapshot.process.send_signal(signal.SIGINT)
+        snapshot.end(-signal.SIGINT)
+        time.sleep(0.2)     # so that the job has most likely heard of it
+        let_go("out")
+        if not paused:
+            until(lambda: job.state() == "running", 10, "it runs on")
+            goes_on(job)
+            equal(contents(path), before, "what the folder has")
+            logged(job, "snapshot: cancelled")
+            continue
+        logged(job, f"process {snapshot.process.pid}, which was to finish it, has ended: the job stays")
+        equal(job.state(), "paused", "the state")
+        resumes_well(job)
+
+
 if __name__ == "__main__":
     main(a_pause_while_criu_works_holds, without_one_the_job_goes_on, a_pause_before_it_holds,
          a_pause_holds_where_criu_fails, a_pause_under_way_holds, a_pause_while_it_is_written_holds,
@@ -580,4 +607,5 @@ if __name__ == "__main__":
          ends_that_make_no_sense,
          the_job_goes_on_when_the_command_is_killed,
          a_paused_job_stays_so_when_the_command_is_killed,
-         what_a_killed_command_asked_for_is_seen_through)
+         what_a_killed_command_asked_for_is_seen_through,
+         a_command_that_is_ended_while_it_is_written_calls_it_off)
