@@ -127,14 +127,17 @@ static int let_go(struct taking *t)
 	return ret;
 }
 
-/* Remove what is of no snapshot: that of an attempt that failed, or was killed. */
+/*
+ * Remove what is of no snapshot: that of an attempt that failed, or was killed. Not where a process
+ * that is there has its memory in it, the job itself first of all, which may not have said so yet.
+ */
 static void clean(const struct taking *t)
 {
 	struct snapshot_manifest manifest = {0};
 	struct snapshot_error error;
 	int dir = access(t->path, F_OK)
 			  ? -ENOENT
-			  : snapshot_dir_create(t->path, t->job->uid, t->job->pid, &error);
+			  : snapshot_dir_create(t->path, t->job->uid, 0, &error);
 
 	if (dir < 0)
 		return;

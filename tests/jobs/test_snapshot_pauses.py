@@ -242,6 +242,40 @@ def a_job_keeps_its_folder_without_a_lock():
     other.finish()
 
 
+@contextlib.contextmanager
+def as_it_was(job):
+    """It answers as before its snapshot was written, to a command that asked just then."""
+    path = os.path.join(RUNTIME_DIR, f"{job.pid}.sock")
+    lines = [line for line in ask(job, "status") if not line.startswith(("snapshot ", "state "))]
+    answers = {"status": "\n".join(["state running", *lines, ""]),
+               "snapshot": "end busy another snapshot is under way\n"}
+    os.rename(path, path + ".kept")
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(path)
+    listener.listen()
+
+    def serve():
+        while True:
+            with listener.accept()[0] as client:
+                client.sendall(answers[client.recv(4096).decode().split()[0]].encode())
+
+    threading.Thread(target=serve, daemon=True).start()
+    yield
+    os.rename(path + ".kept", path)
+
+
+@not_by_tsan
+def another_command_for_it_leaves_its_memory_alone():
+    job, path = Counting(), folder()
+    equal(ask(job, f"snapshot pause hold image none {path}")[-1], "end ok", "the answer")
+    before = contents(path)
+    with as_it_was(job):
+        said = cudaw("snapshot", "--gpu-only", job.pid, path)
+        equal((said.returncode, "another snapshot is under way" in said.stderr), (1, True), said.stderr)
+    equal(contents(path), before, "what the folder has")
+    resumes_well(job)
+
+
 @not_by_tsan
 def a_stopped_job_keeps_its_folder():
     """As one that CRIU had stopped when the command was killed: nothing of it holds a lock."""
@@ -598,7 +632,8 @@ if __name__ == "__main__":
          a_pause_holds_where_the_disk_is_full, a_pause_while_it_resumes_holds,
          a_pause_while_it_waits_for_memory_holds,
          the_command_can_be_ended_while_the_job_waits_for_memory,
-         a_job_keeps_its_folder_without_a_lock, a_stopped_job_keeps_its_folder,
+         a_job_keeps_its_folder_without_a_lock,
+         another_command_for_it_leaves_its_memory_alone, a_stopped_job_keeps_its_folder,
          an_incremental_one_goes_on_from_the_last_that_is_there,
          a_connection_when_criu_begins_is_no_harm, a_resume_that_fails_leaves_the_folder_locked,
          one_after_a_long_resume, one_that_stops_the_job, one_that_ends_as_it_runs_on,
