@@ -257,8 +257,7 @@ static bool is_left_out(const struct job_list *list, char **target)
 	return false;
 }
 
-/* The job that it is of: as it says, or, where it gives no answer, as it was started. */
-static void id_of(const struct job *job, char id[RUNDIR_ID_SIZE])
+void control_id(const struct job *job, char id[RUNDIR_ID_SIZE])
 {
 	/* In another PID namespace its number is not ours. */
 	bool foreign = job->peer > 0 && !host_same_ids(job->peer);
@@ -290,13 +289,13 @@ static void spare_parts(struct control *control, char **targets, int n)
 
 		if (silent->described || job_is_gone(silent) || is_named(silent, targets, n))
 			continue;
-		id_of(silent, id);
+		control_id(silent, id);
 		for (size_t k = 0; k < list->n && *id; k++) {
 			struct job *job = &list->jobs[k];
 
 			if (k == i || !job->selected || is_named(job, targets, n))
 				continue;
-			id_of(job, other);
+			control_id(job, other);
 			if (strcmp(other, id))
 				continue;
 			job->selected = false;

@@ -10,6 +10,9 @@
  */
 struct job *control_find(struct job_list *list, const char *target, int *code);
 
+/* The id of the job that it is of: as it says, or, where it gives no answer, as it was started. */
+void control_id(const struct job *job, char id[RUNDIR_ID_SIZE]);
+
 /*
  * Send @request and wait for its end, showing the progress as @doing. An exit code; a failure has
  * been said, after @verb.

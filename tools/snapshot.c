@@ -91,6 +91,27 @@ static int fail(const struct taking *t, const char *why)
 	return EXIT_FAILED;
 }
 
+/* Another process of the job uses the GPU, and the two may wait for each other. 0 or a negative errno. */
+static int check_alone(const struct taking *t, struct snapshot_error *error)
+{
+	char id[RUNDIR_ID_SIZE], other[RUNDIR_ID_SIZE];
+
+	control_id(t->job, id);
+	for (struct job *job = t->list.jobs; job < t->list.jobs + t->list.n; job++) {
+		if (job == t->job)
+			continue;
+		jobs_describe(&job, 1);
+		control_id(job, other);
+		if (!job_is_gone(job) && *id && !strcmp(id, other))
+			return snapshot_fail(
+				error, -ENOTSUP,
+				"the process %d of the same job, %s, uses the GPU as well; "
+				"a snapshot takes one process that does",
+				job->pid, id);
+	}
+	return 0;
+}
+
 /* Name what an image of the job's processes cannot have. 0 or a negative errno. */
 static int check_carried(const struct taking *t, struct tree *tree, struct snapshot_error *error)
 {
@@ -111,6 +132,8 @@ static int check_carried(const struct taking *t, struct tree *tree, struct snaps
 					     "one process that does",
 					     tree->pids[i]);
 	}
+	if (check_alone(t, error))
+		return -ENOTSUP;
 	return outside_none(tree, why, sizeof(why)) ? 0 : snapshot_fail(error, -ENOTSUP, "%s", why);
 }
 

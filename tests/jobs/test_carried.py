@@ -42,6 +42,7 @@ def runs_on(job, message, code=6):
 def a_pipe_to_another_program():
     log = os.path.join(tempfile.mkdtemp(dir=SCRATCH), "log")
     tee = subprocess.Popen(["tee", log], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    until(lambda: os.path.exists(log), 10, "tee has begun")
 
     class Piped(Counting):
         def lines(self):
@@ -142,6 +143,9 @@ def a_job_of_several_processes():
     job.until(lambda: len(pids("many")) == 2, 20, "both use the GPU")
     check("'many' is 2 processes that use the GPU; expected one" in
           refused("snapshot", "--stop", "many", folder(), code=6), "it")
+    one, other = pids("many")
+    said = refused("snapshot", "--stop", one, folder(), code=6)
+    check(f"the process {other} of the same job" in said and "uses the GPU as well" in said, said)
     for pid in pids("many"):
         os.kill(pid, 9)
     job.discard()
