@@ -506,7 +506,8 @@ void control_end_hold(void)
 int control_want_snapshot(const struct snapshot_order *order, int timeout_ms,
 			  const struct caller *caller)
 {
-	if (ctl.want_snapshot || ctl.writes || ctl.unfinished)
+	if (ctl.want_snapshot || ctl.writes || ctl.unfinished ||
+	    (op == OP_RESUME && engine_held_in()))
 		return -EBUSY;
 	if (order->pause && !ctl.want_paused) {
 		control_want(true, timeout_ms);

@@ -305,7 +305,7 @@ static bool take_snapshot(struct client *c, const struct snapshot_order *order, 
 
 	caller_find(c->fd, &caller);
 	if (control_want_snapshot(order, timeout_ms, &caller)) {
-		say(c, "end " END_BUSY " another snapshot is under way");
+		say(c, "end " END_BUSY " another snapshot is under way, or read back");
 		return false;
 	}
 	c->waiting = WAITS_WRITTEN;
