@@ -17,6 +17,7 @@
 
 int engine_fetch(struct engine_progress *progress, struct engine_result *result)
 {
+	bool locked = engine.place.dir >= 0;
 	size_t pool_slots, spill_slots;
 	struct snapshot_error error;
 	int ret;
@@ -26,10 +27,13 @@ int engine_fetch(struct engine_progress *progress, struct engine_result *result)
 	if (engine_place(engine.held_slots, pool_slots, spill_slots, result))
 		return -1;
 	/* Locked before, and still where this fails: nothing else has the job's memory. */
-	ret = engine.place.dir < 0 ? engine_lock_place(&error) : 0;
+	ret = locked ? 0 : engine_lock_place(&error);
 	if (!ret)
 		ret = snapshot_saved_fetch(&engine.saved, &engine.place, &progress->done,
 					   &progress->cancel, &error);
+	/* But for another folder in its place: the right one may come back. */
+	if (!locked && (ret == -ENOENT || ret == -ESTALE))
+		snapshot_place_unlock(&engine.place);
 	if (ret == -ECANCELED)
 		return engine_fail(result, END_BUSY, "cancelled by a later request");
 	if (ret)

@@ -96,7 +96,7 @@ int snapshot_saved_fetch(const struct saved *s, const struct snapshot_place *pla
 	if (ret)
 		return ret;
 	if (memcmp(index.header.id, place->id, sizeof(place->id)))
-		ret = snapshot_fail(error, -EBADMSG, "it is not the snapshot that this job is in");
+		ret = snapshot_fail(error, -ESTALE, "it is not the snapshot that this job is in");
 	else if (index.nchunks != s->ngranules)
 		ret = snapshot_fail(error, -EBADMSG, "expected %zu chunks, found %zu", s->ngranules,
 				    index.nchunks);

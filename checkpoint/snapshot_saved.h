@@ -42,7 +42,7 @@ void snapshot_place_unlock(struct snapshot_place *place);
 /*
  * Read every chunk back into the slot that its granule had, for which there is room again
  * (saved_place()). The folder is locked (snapshot_place_move()), and stays so. 0 or a negative
- * errno.
+ * errno: -ESTALE where the folder has another snapshot.
  */
 int snapshot_saved_fetch(const struct saved *saved, const struct snapshot_place *place,
 			 size_t *done, const bool *cancel, struct snapshot_error *error);
