@@ -179,27 +179,22 @@ static void read_log(const struct criu *criu, char *said, size_t size)
 }
 
 /*
- * The folder of images, which root must not take from anybody: processes are made of it. It is
- * handed to CRIU open, as the folder that it is in may be the job's owner's. A negative errno with
- * why.
+ * Root must not take the folder of images from anybody: processes are made of it. It is handed to
+ * CRIU open, as the folder that it is in may be the job's owner's. False with why.
  */
-static int open_images(struct criu *criu, const char *images)
+static bool are_ours(struct criu *criu, int images)
 {
-	const char *name = strrchr(images, '/') + 1;
-	int dir = open(images, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	struct stat st;
 
-	if (dir >= 0 && !fstat(dir, &st) && st.st_uid == geteuid())
-		return dir;
-	if (dir < 0)
-		snprintf(criu->why, sizeof(criu->why), "%.300s: %s", name, strerror(errno));
-	else
+	if (fstat(images, &st))
+		snprintf(criu->why, sizeof(criu->why), "the folder of images: %s", strerror(errno));
+	else if (st.st_uid != geteuid())
 		snprintf(criu->why, sizeof(criu->why),
-			 "%.300s: it belongs to user %u; expected user %u", name, st.st_uid,
+			 "the folder of images belongs to user %u; expected user %u", st.st_uid,
 			 geteuid());
-	if (dir >= 0)
-		close(dir);
-	return -EPERM;
+	else
+		return true;
+	return false;
 }
 
 static void remove_work(const struct criu *criu)
@@ -215,18 +210,18 @@ static void remove_work(const struct criu *criu)
 }
 
 /*
- * Wait until CRIU, the process @pid, has ended, and show for how long it has worked on @images. For
+ * Wait until CRIU, the process @pid, has ended, and show for how long it has worked in @path. For
  * a @job (0: none) that is killed while it is traced it may wait for ever: its group is ended then.
  * No pidfd tells of such a job, as nobody has waited for its threads.
  */
-static void wait_for(pid_t pid, pid_t job, const char *images, int *status)
+static void wait_for(pid_t pid, pid_t job, const char *path, int *status)
 {
 	struct pollfd end = {.fd = pid > 0 ? syscall(SYS_pidfd_open, pid, 0) : -1,
 			     .events = POLLIN};
 	int grace = GRACE_MS;
 
 	while (end.fd >= 0 && poll(&end, 1, PROGRESS_MS) <= 0) {
-		progress_time(images);
+		progress_time(path);
 		if (!job || !host_await_end(job, 0))
 			continue;
 		grace -= PROGRESS_MS;
@@ -240,7 +235,7 @@ static void wait_for(pid_t pid, pid_t job, const char *images, int *status)
 }
 
 /* Run it with @args after what is the same for all; for an image of @job, or 0. */
-static bool run(struct criu *criu, const char *verb, const char *images, pid_t job,
+static bool run(struct criu *criu, const char *verb, int images, const char *shown, pid_t job,
 		const char *const *args)
 {
 	char faces[PATH_MAX], folder[64], path[sizeof(criu->work) + sizeof(OUTPUT)];
@@ -249,9 +244,11 @@ static bool run(struct criu *criu, const char *verb, const char *images, pid_t j
 				      "--work-dir",  NULL,          "--log-file",   LOG,
 				      "--shell-job", "--file-locks"};
 	size_t n = 10;
-	int status = -1, output, dir;
+	int status = -1, output;
 	pid_t pid;
 
+	if (!are_ours(criu, images))
+		return false;
 	if (snprintf(criu->work, sizeof(criu->work), "%s/" WORK, tmp && *tmp ? tmp : "/tmp") >=
 		    (int)sizeof(criu->work) ||
 	    !mkdtemp(criu->work)) {
@@ -259,12 +256,7 @@ static bool run(struct criu *criu, const char *verb, const char *images, pid_t j
 			 strerror(errno));
 		return false;
 	}
-	dir = open_images(criu, images);
-	if (dir < 0) {
-		rmdir(criu->work);
-		return false;
-	}
-	snprintf(folder, sizeof(folder), "/proc/%d/fd/%d", getpid(), dir);
+	snprintf(folder, sizeof(folder), "/proc/%d/fd/%d", getpid(), images);
 	argv[5] = criu->work;
 	/* A folder without plugins. */
 	if (!faces_folder(faces, sizeof(faces)) && !access(faces, F_OK)) {
@@ -288,8 +280,7 @@ static bool run(struct criu *criu, const char *verb, const char *images, pid_t j
 		execv(criu->path, (char *const *)argv);
 		_exit(127);
 	}
-	wait_for(pid, job, images, &status);
-	close(dir);
+	wait_for(pid, job, shown, &status);
 	if (pid > 0 && WIFEXITED(status) && !WEXITSTATUS(status)) {
 		remove_work(criu);
 		return true;
@@ -299,21 +290,7 @@ static bool run(struct criu *criu, const char *verb, const char *images, pid_t j
 	return false;
 }
 
-/* Remove what a run left that failed. False where it cannot be repeated. */
-static bool start_over(struct criu *criu, const char *images)
-{
-	int dir;
-
-	remove_work(criu);
-	dir = open_images(criu, images);
-	if (dir < 0)
-		return false;
-	snapshot_dir_empty(dir);
-	close(dir);
-	return true;
-}
-
-bool criu_dump(struct criu *criu, const char *images, pid_t pid, bool stop)
+bool criu_dump(struct criu *criu, int images, const char *path, pid_t pid, bool stop)
 {
 	char number[16];
 	const char *const args[] = {"--tree",
@@ -327,9 +304,11 @@ bool criu_dump(struct criu *criu, const char *images, pid_t pid, bool stop)
 
 	snprintf(number, sizeof(number), "%d", pid);
 	progress_begin("CRIU writes");
-	do
-		done = run(criu, "dump", images, pid, args);
-	while (!done && left-- && strstr(criu->why, CONNECTED) && start_over(criu, images));
+	while (!(done = run(criu, "dump", images, path, pid, args)) && left-- &&
+	       strstr(criu->why, CONNECTED)) {
+		remove_work(criu);
+		snapshot_dir_empty(images);
+	}
 	progress_end();
 	return done;
 }
@@ -348,13 +327,13 @@ void criu_hold_signals(bool hold)
 	sigprocmask(hold ? SIG_BLOCK : SIG_UNBLOCK, &set, NULL);
 }
 
-bool criu_restore(struct criu *criu, const char *images)
+bool criu_restore(struct criu *criu, int images, const char *path)
 {
 	const char *const args[] = {"--restore-detached", NULL};
 	bool done;
 
 	progress_begin("CRIU reads");
-	done = run(criu, "restore", images, 0, args);
+	done = run(criu, "restore", images, path, 0, args);
 	progress_end();
 	return done;
 }

@@ -26,11 +26,12 @@ struct criu {
 bool criu_find(struct criu *criu);
 
 /*
- * Make an image of the process @pid and its children in the folder @images, and leave them running,
- * or stopped where @stop. False with criu->why; then they run on. If @pid ends meanwhile, CRIU is
- * ended, too, where it does not end by itself.
+ * Make an image of the process @pid and its children in the folder open as @images, which is shown as
+ * @path, and leave them running, or stopped where @stop. False with criu->why; then they run on, but
+ * where it was CRIU that was ended. If @pid ends meanwhile, CRIU is ended, too, where it does not end
+ * by itself.
  */
-bool criu_dump(struct criu *criu, const char *images, pid_t pid, bool stop);
+bool criu_dump(struct criu *criu, int images, const char *path, pid_t pid, bool stop);
 
 /*
  * Have Ctrl-C and the like wait while processes would be left half way, or no more. SIGPIPE is ignored
@@ -38,7 +39,7 @@ bool criu_dump(struct criu *criu, const char *images, pid_t pid, bool stop);
  */
 void criu_hold_signals(bool hold);
 
-/* Start the processes of the image in @images. False with criu->why; then there are none. */
-bool criu_restore(struct criu *criu, const char *images);
+/* Start the processes of the image in @images, as above. False with criu->why; then there are none. */
+bool criu_restore(struct criu *criu, int images, const char *path);
 
 #endif

@@ -371,10 +371,12 @@ static int check_memory(struct restoring *r)
 
 static int restore(struct restoring *r)
 {
-	char images[PATH_MAX + SNAPSHOT_NAME_SIZE + 1], name[SNAPSHOT_NAME_SIZE];
+	char path[PATH_MAX + SNAPSHOT_NAME_SIZE + 1], name[SNAPSHOT_NAME_SIZE];
+	uint32_t index = r->snapshot.manifest.index;
+	struct snapshot_error error;
 	struct tree tree;
 	int64_t begin = now_ms();
-	int ret, dir = make_runtime_dir(r);
+	int ret, images, dir = make_runtime_dir(r);
 
 	if (dir < 0)
 		return EXIT_FAILED;
@@ -382,14 +384,21 @@ static int restore(struct restoring *r)
 		close(dir);
 		return EXIT_FAILED;
 	}
-	snapshot_name(SNAPSHOT_HOST, r->snapshot.manifest.index, name);
-	snprintf(images, sizeof(images), "%s/%s", r->path, name);
+	images = host_image_open(r->snapshot.dir, index, &error);
+	if (images < 0) {
+		close(dir);
+		return snapshot_refuse(r->path, images, &error);
+	}
+	snapshot_name(SNAPSHOT_HOST, index, name);
+	snprintf(path, sizeof(path), "%s/%s", r->path, name);
 	/* Processes that do not know where the snapshot is now are of no use to anybody. */
 	criu_hold_signals(true);
-	if (!criu_restore(&r->criu, images)) {
+	ret = criu_restore(&r->criu, images, path) ? EXIT_DONE : EXIT_FAILED;
+	close(images);
+	if (ret) {
 		complain("%s: %s", r->path, r->criu.why);
 		close(dir);
-		return EXIT_FAILED;
+		return ret;
 	}
 	r->criu_ms = now_ms() - begin;
 	ret = go_on(r, dir);

@@ -158,9 +158,8 @@ static void clean(const struct taking *t)
 {
 	struct snapshot_manifest manifest = {0};
 	struct snapshot_error error;
-	int dir = access(t->path, F_OK)
-			  ? -ENOENT
-			  : snapshot_dir_create(t->path, t->job->uid, 0, &error);
+	int dir = access(t->path, F_OK) ? -ENOENT
+					: snapshot_dir_create(t->path, t->job->uid, 0, &error);
 
 	if (dir < 0)
 		return;
@@ -202,17 +201,50 @@ static void give_up(struct taking *t)
 			 t->path);
 }
 
-/* The image is whole, and of what the job still is: one that is to end has not run on meanwhile. */
-static int seal(struct taking *t, int dir, uint32_t index, struct tree *tree,
+/* One that is to end has not run on since its image was made. 0 or a negative errno. */
+static int check_stopped(const struct taking *t, struct tree *tree, struct snapshot_error *error)
+{
+	if (!t->stop || tree_stayed_stopped(tree))
+		return 0;
+	return snapshot_fail(error, -EBUSY,
+			     "somebody has continued it (SIGCONT, 'cudaw resume'), and it runs on");
+}
+
+/* The image is whole, and the snapshot with it, in the folder open as @dir. 0 or a negative errno. */
+static int seal(struct taking *t, int dir, const struct snapshot_manifest *m, struct tree *tree,
 		struct snapshot_error *error)
 {
-	bool stopped = !t->stop || tree_await_stop(tree);
-	int ret = stopped ? host_image_seal(dir, index, t->criu_ms, &t->image_bytes, error) : 0;
+	int ret = t->stop && !tree_await_stop(tree)
+			  ? 0
+			  : host_image_seal(dir, m->index, t->criu_ms, &t->image_bytes, error);
 
-	if (!ret && t->stop && !(stopped && tree_stayed_stopped(tree)))
-		ret = snapshot_fail(error, -EBUSY,
-				    "somebody has continued it (SIGCONT, 'cudaw resume'), and it "
-				    "runs on");
+	if (!ret)
+		ret = check_stopped(t, tree, error);
+	if (!ret)
+		ret = snapshot_dir_commit(dir, error);
+	if (!ret)
+		ret = snapshot_dir_sync(dir, error);
+	/* Once more, as a disk takes its time for that. */
+	return ret ? ret : check_stopped(t, tree, error);
+}
+
+/* CRIU, into the folder that host_image_make() has made in @dir. 0 or a negative errno. */
+static int dump(struct taking *t, int dir, uint32_t index, struct snapshot_error *error)
+{
+	char path[PATH_MAX + SNAPSHOT_NAME_SIZE + 1], name[SNAPSHOT_NAME_SIZE];
+	int images = host_image_open(dir, index, error), ret = 0;
+
+	if (images < 0)
+		return images;
+	snapshot_name(SNAPSHOT_HOST, index, name);
+	snprintf(path, sizeof(path), "%s/%s", t->path, name);
+	if (!criu_dump(&t->criu, images, path, t->job->pid, t->stop))
+		ret = snapshot_fail(error, -EIO, "%s", t->criu.why);
+	/* What the job is to be started from again is worth a look. */
+	snprintf(name, sizeof(name), "core-%d.img", t->job->pid);
+	if (!ret && faccessat(images, name, F_OK, 0))
+		ret = snapshot_fail(error, -EIO, "CRIU: it was done, and has made no %s", name);
+	close(images);
 	return ret;
 }
 
@@ -222,9 +254,9 @@ static int seal(struct taking *t, int dir, uint32_t index, struct tree *tree,
 static int add_image(struct taking *t, int dir, const struct snapshot_manifest *m,
 		     struct snapshot_error *error)
 {
-	char path[PATH_MAX + SNAPSHOT_NAME_SIZE + 1], name[SNAPSHOT_NAME_SIZE];
 	int64_t begin = now_ms();
 	struct tree tree;
+	char name[32];
 	int ret;
 
 	if (m->pid != t->job->pid || !m->image)
@@ -236,31 +268,26 @@ static int add_image(struct taking *t, int dir, const struct snapshot_manifest *
 	if (strcmp(t->job->status.snapshot, t->path) != 0)
 		return snapshot_fail(error, -EBUSY, "somebody has resumed it");
 	ret = host_image_make(dir, m->index, error);
+	if (!ret)
+		ret = check_carried(t, &tree, error);
 	if (ret)
 		return ret;
-	snapshot_name(SNAPSHOT_HOST, m->index, name);
-	snprintf(path, sizeof(path), "%s/%s", t->path, name);
-	ret = check_carried(t, &tree, error);
-	if (ret)
-		return ret;
-	if (!criu_dump(&t->criu, path, t->job->pid, t->stop))
-		return snapshot_fail(error, -EIO, "%s", t->criu.why);
+	ret = dump(t, dir, m->index, error);
 	t->criu_ms = now_ms() - begin;
 	tree_find(&tree, t->job->pid);
-	ret = seal(t, dir, m->index, &tree, error);
 	if (!ret)
-		ret = snapshot_dir_commit(dir, error);
-	if (!ret)
-		ret = snapshot_dir_sync(dir, error);
-	if (!ret)
-		snapshot_dir_clean(dir, snapshot_manifest_names, m);
+		ret = seal(t, dir, m, &tree, error);
+	/* CRIU may have failed after it had stopped them. */
 	if (t->stop && ret)
 		tree_signal(&tree, SIGCONT);
-	if (t->stop && !ret) {
+	if (t->stop && !ret)
 		tree_kill(&tree);
+	if (!ret)
+		snapshot_dir_clean(dir, snapshot_manifest_names, m);
+	if (t->stop && !ret) {
 		snapshot_dir_vacate(dir, t->job->pid);
-		snprintf(path, sizeof(path), "%d" RUNDIR_SUFFIX, t->job->pid);
-		unlinkat(t->job->dir, path, 0);
+		snprintf(name, sizeof(name), "%d" RUNDIR_SUFFIX, t->job->pid);
+		unlinkat(t->job->dir, name, 0);
 	}
 	return ret;
 }

@@ -120,7 +120,7 @@ bool tree_stayed_stopped(const struct tree *tree)
 	for (size_t i = 0; i < tree->n; i++) {
 		int64_t runs = process_runs(tree->pids[i]);
 
-		if (runs && runs != tree->runs[i])
+		if (tree->runs[i] < 0 || (runs && runs != tree->runs[i]))
 			return false;
 	}
 	return true;

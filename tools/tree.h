@@ -28,7 +28,7 @@ void tree_signal(const struct tree *tree, int signal);
 /* Wait until all of them are stopped, or have ended. False where one does not stop in time. */
 bool tree_await_stop(struct tree *tree);
 
-/* Whether none has run since tree_await_stop(), but perhaps to be killed. */
+/* Whether none has run since tree_await_stop(), but perhaps to be killed; not where that was false. */
 bool tree_stayed_stopped(const struct tree *tree);
 
 /*

@@ -157,12 +157,25 @@ def nobody_writes_there(path):
     other.finish()
 
 
+# What a pretended CRIU makes of an image: the file that shows whose it is.
+IMAGE = """
+while [ $# -gt 1 ]; do
+    case $1 in
+    --images-dir) images=$2 ;;
+    --work-dir) work=$2 ;;
+    --tree) pid=$2 ;;
+    esac
+    shift
+done
+: > $images/core-$pid.img
+"""
+
 # It waits, five minutes at most, until it is let go on.
 WAITS = """
 [ "$1" = --version ] && { echo Version: 4.2; exit; }
 : > "$0.begun"
-for _ in $(seq 15000); do [ -e "$0.go" ] && exit $(cat "$0.go"); sleep 0.02; done
-"""
+for _ in $(seq 15000); do [ -e "$0.go" ] && break; sleep 0.02; done
+""" + IMAGE + 'exit $(cat "$0.go")'
 
 
 class Snapshot:

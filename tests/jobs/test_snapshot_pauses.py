@@ -20,11 +20,14 @@ import time
 
 from simlib import HELD, MIB, SCRATCH, hold, is_pending, is_stopped, let_go, not_by_tsan
 from detached import Detached
-from gpulib import CUDAW, RUNTIME_DIR, base_environment, check, cudaw, cudaw_ok, equal, hog, main, until
-from restorelib import Counting, Snapshot, folder, nobody_writes_there, pretended_criu
+from gpulib import (BUILD, CUDAW, RUNTIME_DIR, base_environment, check, cudaw, cudaw_ok, equal, hog,
+                    main, until)
+from restorelib import (IMAGE, Counting, Snapshot, folder, nobody_writes_there, pretended_criu,
+                        refused)
 from snapshotjobs import ask, contents, counter, finish, told
 
 os.environ["CUDAW_LOG"] = "warn"
+BUSY = "end busy another snapshot is under way, or read back"
 os.environ.update(HELD)
 
 
@@ -248,7 +251,7 @@ def as_it_was(job):
     path = os.path.join(RUNTIME_DIR, f"{job.pid}.sock")
     lines = [line for line in ask(job, "status") if not line.startswith(("snapshot ", "state "))]
     answers = {"status": "\n".join(["state running", *lines, ""]),
-               "snapshot": "end busy another snapshot is under way\n"}
+               "snapshot": BUSY + "\n"}
     os.rename(path, path + ".kept")
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(path)
@@ -314,14 +317,9 @@ def an_incremental_one_goes_on_from_the_last_that_is_there():
 # It fails once, with a connection open to the process, and leaves a file.
 MET_A_CONNECTION = """
 [ "$1" = --version ] && { echo Version: 4.2; exit; }
-while [ $# -gt 1 ]; do
-    case $1 in
-    --images-dir) images=$2 ;;
-    --work-dir) work=$2 ;;
-    esac
-    shift
-done
+images=$3
 ls $images > "$0.found"
+""" + IMAGE + """
 [ -e "$0.tried" ] && exit 0
 : > "$0.tried"
 : > $images/core-1.img
@@ -466,6 +464,60 @@ def one_that_is_continued_runs_on():
     job.finish()
 
 
+# The job is stopped when it ends, as by the real one, which fails if it is killed then.
+STOPS = """
+[ "$1" = --version ] && { echo Version: 4.2; exit; }
+for i; do [ "$before" = --tree ] && kill -STOP $i; before=$i; done
+"""
+
+
+@not_by_tsan
+def one_that_is_continued_at_the_commit_runs_on():
+    """The snapshot is valid, but the job has gone on from there."""
+    job, path = Counting(), folder()
+    env = {"LD_PRELOAD": os.path.join(BUILD, "tests", "preload", "continues.so"),
+           "ASAN_OPTIONS": "verify_asan_link_order=0", "TEST_CONTINUES": str(job.pid),
+           **pretended_criu(STOPS + IMAGE)}
+    said = refused("snapshot", "--stop", job.pid, path, env=env)
+    check(f"snapshot {job.pid}: somebody has continued it" in said, said)
+    cudaw_ok("verify", path)
+    goes_on(job)
+    job.finish()
+
+
+@not_by_tsan
+def one_that_criu_leaves_stopped_runs_on():
+    for criu, why in ((STOPS + "exit 1", "CRIU: it failed"), (STOPS, "has made no core-")):
+        job, path = Counting(), folder()
+        said = refused("snapshot", "--stop", job.pid, path, env=pretended_criu(criu))
+        check(why in said, said)
+        equal(contents(path), [], "what is in the folder")
+        goes_on(job)
+        job.finish()
+
+
+@not_by_tsan
+def an_image_is_made_where_the_memory_is():
+    """Also where the folder's path has become another's."""
+    for _ in range(3):
+        job, path = Counting(), folder()
+        other = os.path.join(os.path.dirname(path), "other")
+        os.makedirs(f"{other}/host-1")
+        snapshot = Snapshot(job, path=path)
+        snapshot.let_criu_go()
+        while not os.path.exists(f"{path}/host-1") and snapshot.process.poll() is None:
+            pass
+        os.rename(path, path + ".was")
+        os.rename(other, path)
+        snapshot.process.communicate(timeout=300)
+        equal(contents(f"{path}/host-1"), [], "what was made in another folder")
+        os.rename(path, other)
+        os.rename(path + ".was", path)
+        cudaw_ok("resume", job.pid)
+        goes_on(job)
+        job.finish()
+
+
 @not_by_tsan
 def a_signal_to_end_waits_for_it():
     """The program handles it, and needs the GPU for that."""
@@ -517,7 +569,7 @@ def another_one_waits_for_its_end():
     snapshot = Snapshot(job).in_criu()
     other = folder()
     for request in (f"snapshot pause {other}", f"snapshot {other}"):
-        equal(ask(job, request)[-1], "end busy another snapshot is under way", "the answer")
+        equal(ask(job, request)[-1], BUSY, "the answer")
     equal(ask(job, f"done {other}"), ["state paused", "end ok"], "the answer to another's end")
     check(not os.path.exists(other), "the folder was made")
     snapshot.let_criu_go()
@@ -637,7 +689,10 @@ if __name__ == "__main__":
          an_incremental_one_goes_on_from_the_last_that_is_there,
          a_connection_when_criu_begins_is_no_harm, a_resume_that_fails_leaves_the_folder_locked,
          one_after_a_long_resume, one_that_stops_the_job, one_that_ends_as_it_runs_on,
-         one_who_reads_in_the_gap_is_waited_for, one_that_is_continued_runs_on, a_signal_to_end_waits_for_it, a_resume_before_criu_begins_calls_it_off,
+         one_who_reads_in_the_gap_is_waited_for, one_that_is_continued_runs_on,
+         one_that_is_continued_at_the_commit_runs_on, one_that_criu_leaves_stopped_runs_on,
+         an_image_is_made_where_the_memory_is, a_signal_to_end_waits_for_it,
+         a_resume_before_criu_begins_calls_it_off,
          a_resume_under_way_goes_on_after_it, another_one_waits_for_its_end,
          ends_that_make_no_sense,
          the_job_goes_on_when_the_command_is_killed,
