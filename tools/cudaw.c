@@ -141,6 +141,13 @@ int faces_folder(char *path, size_t size)
 	return 0;
 }
 
+const char *not_preloadable(const char *path)
+{
+	/* The loader splits LD_PRELOAD at both, and knows no way to quote them. */
+	return strpbrk(path, ": ") ? "LD_PRELOAD can not hold a path with a space or a colon"
+				   : NULL;
+}
+
 static void print_help(void)
 {
 	fputs(intro, stdout);

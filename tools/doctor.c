@@ -175,6 +175,7 @@ static void check_faces(struct report *report)
 	char folder[PATH_MAX - 32] = "", path[PATH_MAX], missing[128] = "";
 	struct finding *finding;
 	bool driver = false;
+	const char *why;
 
 	faces_folder(folder, sizeof(folder));
 	for (size_t i = 0; i < sizeof(faces) / sizeof(faces[0]); i++) {
@@ -186,10 +187,13 @@ static void check_faces(struct report *report)
 				 " %s", faces[i]);
 	}
 	finding = add(report, "cudaw's libraries", "%s", folder);
-	if (!driver)
-		rule_out(report, finding);
 	if (missing[0])
 		because(finding, driver ? WARN : NO, "these are missing:%s", missing);
+	why = not_preloadable(folder);
+	if (driver && why)
+		because(finding, NO, "%s", why);
+	if (finding->verdict == NO)
+		rule_out(report, finding);
 }
 
 static void check_runtimes(struct report *report)

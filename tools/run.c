@@ -135,7 +135,7 @@ static void warn_if_not_loadable(const char *cmd)
 /* Put our driver face first in LD_PRELOAD. Returns an exit code, 0 for success. */
 static int preload_face(void)
 {
-	const char *old = getenv("LD_PRELOAD");
+	const char *old = getenv("LD_PRELOAD"), *why;
 	char face[PATH_MAX], *value;
 	int err = faces_folder(face, sizeof(face) - strlen("/libcuda.so.1"));
 
@@ -148,9 +148,9 @@ static int preload_face(void)
 		complain("%s: %s; cudaw is not installed whole", face, strerror(errno));
 		return EXIT_NO_FACE;
 	}
-	/* The loader splits LD_PRELOAD at both, and knows no way to quote them. */
-	if (strpbrk(face, ": ")) {
-		complain("%s: LD_PRELOAD can not hold a path with a space or a colon", face);
+	why = not_preloadable(face);
+	if (why) {
+		complain("%s: %s", face, why);
 		return EXIT_NO_FACE;
 	}
 	if (asprintf(&value, "%s%s%s", face, old && *old ? ":" : "", old ? old : "") < 0) {

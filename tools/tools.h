@@ -89,4 +89,7 @@ bool names_given(int argc, char **argv, const char *what, bool one);
  */
 int faces_folder(char *path, size_t size);
 
+/* Why the loader would not take the library at @path from LD_PRELOAD; NULL where it would. */
+const char *not_preloadable(const char *path);
+
 #endif

@@ -181,6 +181,15 @@ def test_libraries_missing():
     eq(checks["cudaw's libraries"]["verdict"], "warn")
 
 
+def test_installed_where_nothing_can_be_preloaded_from():
+    for name in ["with space", "with:colon"]:
+        command = installed_copy(os.path.join(scratch(), name))
+        checks, report = doctor(driver(), 6, command=command)
+        why = "LD_PRELOAD can not hold a path with a space or a colon"
+        eq(checks["cudaw's libraries"]["because"], why)
+        has(report["summary"], why)
+
+
 def test_address_space_limit():
     wrapper = os.path.join(scratch(), "limited")
     with open(wrapper, "w", encoding="ascii") as file:
