@@ -57,6 +57,7 @@ struct report {
 	struct probe probe;
 	bool has_driver;
 	const struct finding *obstacle; /* the first that rules out pausing */
+	const char *programs;           /* what those of 'cudaw run' do then */
 	char summary[1200];
 };
 
@@ -111,6 +112,8 @@ static void check_driver(struct report *report)
 		find_explain(FIND_DRIVER, why, sizeof(why));
 		because(finding, NO, "%s", why);
 		rule_out(report, finding);
+		report->programs = "CUDA fails in programs started with 'cudaw run' (cuInit: error "
+				   "100).";
 		return;
 	}
 	probe_begin(&probing, path);
@@ -192,8 +195,10 @@ static void check_faces(struct report *report)
 	why = not_preloadable(folder);
 	if (driver && why)
 		because(finding, NO, "%s", why);
-	if (finding->verdict == NO)
-		rule_out(report, finding);
+	if (finding->verdict != NO)
+		return;
+	rule_out(report, finding);
+	report->programs = "'cudaw run' starts nothing.";
 }
 
 static void check_runtimes(struct report *report)
@@ -343,9 +348,8 @@ static void summarise(struct report *report)
 
 	if (obstacle)
 		snprintf(report->summary, sizeof(report->summary),
-			 "pausing does not work here: %s: %s, because %s. Programs started with "
-			 "'cudaw run' run as they do without it.",
-			 obstacle->check, obstacle->value, obstacle->because);
+			 "pausing does not work here: %s: %s, because %s. %s", obstacle->check,
+			 obstacle->value, obstacle->because, report->programs);
 	else if (!report->probe.checkpoint)
 		snprintf(report->summary, sizeof(report->summary),
 			 "pausing works here, but a paused job keeps its CUDA context on the GPU "
@@ -397,7 +401,9 @@ int cmd_doctor(int argc, char **argv)
 		check_runtimes, check_kernel,         check_limits,     check_memory,
 		check_tmp,      check_runtime_folder, check_criu,       check_settings,
 	};
-	static struct report report;
+	static struct report report = {
+		.programs = "Programs started with 'cudaw run' run as they do without it.",
+	};
 	bool json = false;
 	int code;
 

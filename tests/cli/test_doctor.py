@@ -132,7 +132,9 @@ def test_one_device_without_it():
 
 
 def test_no_device():
-    has(doctor(driver("DEVICES=0"), 6)[1]["summary"], "the driver finds no GPU")
+    summary = doctor(driver("DEVICES=0"), 6)[1]["summary"]
+    has(summary, "the driver finds no GPU")
+    has(summary, "Programs started with 'cudaw run' run as they do without it.")
 
 
 def test_a_driver_that_fails():
@@ -146,8 +148,9 @@ def test_a_driver_that_crashes():
 
 
 def test_no_driver():
-    checks, _ = doctor("/no/such/libcuda.so.1", 6)
+    checks, report = doctor("/no/such/libcuda.so.1", 6)
     has(checks["driver"]["because"], "/no/such/libcuda.so.1")
+    has(report["summary"], "CUDA fails in programs started with 'cudaw run' (cuInit: error 100).")
 
 
 def test_a_driver_that_can_not_be_loaded():
@@ -169,8 +172,9 @@ def test_runtime_folder():
 
 def test_libraries_missing():
     command = installed_copy(scratch(), faces=False)
-    checks, _ = doctor(driver(), 6, command=command)
+    checks, report = doctor(driver(), 6, command=command)
     has(checks["cudaw's libraries"]["because"], "these are missing: libcuda.so.1 libcudart.so.13")
+    has(report["summary"], "'cudaw run' starts nothing.")
     folder = os.path.dirname(os.path.dirname(command))
     shutil.rmtree(folder)
     command = installed_copy(folder)
