@@ -6,21 +6,26 @@
 #include "tools/format.h"
 
 #include <errno.h>
+#include <libgen.h>
+#include <limits.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define WORDS_MAX 4
 #define WHY_SIZE  512
 
-enum kind { A_WORD, A_SIZE, A_FOLDER, A_NEW_FOLDER };
+enum kind { A_WORD, A_SIZE, A_SIGNAL, A_FOLDER, A_NEW_FOLDER, A_FILE, A_NEW_FILE };
 
 static const struct setting {
 	const char *name;
 	enum kind kind;
-	const char *words[WORDS_MAX]; /* of A_WORD; the last one that is there is used instead */
+	/* Of A_WORD; the last one that is there is used instead. Else what happens instead. */
+	const char *words[WORDS_MAX];
 } settings[] = {
 	{"CUDAW_RELEASE", A_WORD, {"memory", "all"}},
 	{"CUDAW_ADDRESSING", A_WORD, {"translated", "native", "mapped"}},
@@ -29,9 +34,13 @@ static const struct setting {
 	{"CUDAW_PREPARE", A_WORD, {"0", "1"}},
 	{"CUDAW_SNAPSHOT_COMPRESS", A_WORD, {"zstd", "lz4", "none"}},
 	{"CUDAW_LOG", A_WORD, {"debug", "info", "warn", "error"}},
-	{"CUDAW_HOST_POOL", A_SIZE, {NULL}},
-	{"CUDAW_SPILL_DIR", A_FOLDER, {NULL}},
-	{"CUDAW_SNAPSHOT_DIR", A_NEW_FOLDER, {NULL}},
+	{"CUDAW_HOST_POOL", A_SIZE, {"the default is used"}},
+	{"CUDAW_SIGNAL_PAUSE", A_SIGNAL, {"USR1 is used"}},
+	{"CUDAW_SIGNAL_RESUME", A_SIGNAL, {"USR2 is used"}},
+	{"CUDAW_SPILL_DIR", A_FOLDER, {"nothing is written there"}},
+	{"CUDAW_SNAPSHOT_DIR", A_NEW_FOLDER, {"no snapshot is written"}},
+	{"CUDAW_LOG_FILE", A_FILE, {"stderr is used"}},
+	{"CUDAW_TRACE", A_NEW_FILE, {"the program runs without a trace"}},
 };
 
 /* False with @why where @value is none of the words. */
@@ -50,8 +59,63 @@ static bool check_word(const struct setting *setting, const char *value, char *w
 	return false;
 }
 
+/* The signal that @text names to a job (checkpoint/signals.c); 0 for "none"; -1 for nonsense. */
+static int parse_signal(const char *text)
+{
+	char *end;
+	long number = strtol(text, &end, 10);
+
+	if (!strcmp(text, "none"))
+		return 0;
+	if (!*end)
+		return number > 0 && number < NSIG ? (int)number : -1;
+	if (!strncmp(text, "SIG", 3))
+		text += 3;
+	if (!strncmp(text, "RTMIN+", 6)) {
+		number = SIGRTMIN + strtol(text + 6, &end, 10);
+		return *end || number > SIGRTMAX ? -1 : (int)number;
+	}
+	for (int sig = 1; sig < SIGRTMIN; sig++) {
+		const char *name = sigabbrev_np(sig);
+
+		if (name && !strcmp(name, text))
+			return sig;
+	}
+	return -1;
+}
+
+static bool is_signal(const char *text)
+{
+	int sig = parse_signal(text);
+
+	return sig >= 0 && sig != SIGKILL && sig != SIGSTOP;
+}
+
+/* Why a job can not write to @path; NULL where it can. */
+static const char *check_path(enum kind kind, const char *path)
+{
+	char parent[PATH_MAX];
+	struct stat st;
+
+	if (kind == A_FILE && !stat(path, &st) && S_ISDIR(st.st_mode))
+		return strerror(EISDIR);
+	/* Where the file of a trace is there, another one is made beside it. */
+	if (kind != A_NEW_FILE) {
+		if (!access(path, kind == A_FILE ? W_OK : W_OK | X_OK))
+			return NULL;
+		if (kind == A_FOLDER || errno != ENOENT)
+			return strerror(errno);
+	}
+	if (snprintf(parent, sizeof(parent), "%s", path) >= (int)sizeof(parent))
+		return strerror(ENAMETOOLONG);
+	if (!access(dirname(parent), W_OK | X_OK))
+		return NULL;
+	return errno == ENOENT ? "the folder that it is to be in is not there" : strerror(errno);
+}
+
 static bool check(const struct setting *setting, const char *value, char *why)
 {
+	const char *wrong = NULL;
 	struct snapshot_error error;
 	size_t size;
 
@@ -59,19 +123,35 @@ static bool check(const struct setting *setting, const char *value, char *why)
 	case A_WORD:
 		return check_word(setting, value, why);
 	case A_SIZE:
-		snprintf(why, WHY_SIZE, "expected a number of bytes, as 8G; the default is used");
-		return hostmem_parse(value, &size);
-	case A_FOLDER:
-		if (!access(value, W_OK | X_OK))
-			return true;
-		snprintf(why, WHY_SIZE, "%s; nothing is written there", strerror(errno));
-		return false;
+		if (!hostmem_parse(value, &size))
+			wrong = "expected a number of bytes, as 8G";
+		break;
+	case A_SIGNAL:
+		if (!is_signal(value))
+			wrong = "expected a signal's name, a number or none";
+		break;
+	case A_NEW_FOLDER:
+		if (snapshot_dir_check_path(value, 0, &error)) {
+			wrong = error.text;
+			break;
+		}
+		/* fall through */
 	default:
-		if (!snapshot_dir_check_path(value, 0, &error))
-			return true;
-		snprintf(why, WHY_SIZE, "%.400s; no snapshot is written", error.text);
-		return false;
+		wrong = check_path(setting->kind, value);
 	}
+	if (wrong)
+		snprintf(why, WHY_SIZE, "%.400s; %s", wrong, setting->words[0]);
+	return !wrong;
+}
+
+/* The signal of @variable as a job takes it, with its name in @text. */
+static int signal_of(const char *variable, int fallback, const char **text)
+{
+	*text = getenv(variable);
+	if (*text && is_signal(*text))
+		return parse_signal(*text);
+	*text = sigabbrev_np(fallback);
+	return fallback;
 }
 
 void settings_check(void (*say)(void *arg, const char *variable, const char *value,
@@ -79,13 +159,19 @@ void settings_check(void (*say)(void *arg, const char *variable, const char *val
 		    void *arg)
 {
 	char why[WHY_SIZE], clean[128];
+	const char *text;
+	int sig;
 
 	for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++) {
 		const char *value = getenv(settings[i].name);
 
-		if (!value || !*value || check(&settings[i], value, why))
+		if (!value || (!*value && settings[i].kind != A_SIGNAL) ||
+		    check(&settings[i], value, why))
 			continue;
 		format_copy(clean, sizeof(clean), value);
 		say(arg, settings[i].name, clean, why);
 	}
+	sig = signal_of("CUDAW_SIGNAL_PAUSE", SIGUSR1, &text);
+	if (sig && sig == signal_of("CUDAW_SIGNAL_RESUME", SIGUSR2, &text))
+		say(arg, "CUDAW_SIGNAL_RESUME", text, "this signal pauses; none resumes");
 }

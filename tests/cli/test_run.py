@@ -65,13 +65,42 @@ def test_wrong_settings_are_said_at_once():
             ("HOST_POOL", "-1", "expected a number of bytes, as 8G; the default is used"),
             ("HOST_POOL", "20000000T", "expected a number of bytes, as 8G; the default is used"),
             ("SPILL_DIR", f"{folder}/no", "No such file or directory; nothing is written there"),
-            ("SNAPSHOT_DIR", "here", "expected an absolute path; no snapshot is written")]:
+            ("SNAPSHOT_DIR", "here", "expected an absolute path; no snapshot is written"),
+            ("SNAPSHOT_DIR", f"{folder}/no/new",
+             "the folder that it is to be in is not there; no snapshot is written"),
+            ("SNAPSHOT_DIR", "/dev/null", "Permission denied; no snapshot is written"),
+            ("TRACE", f"{folder}/no/trace",
+             "the folder that it is to be in is not there; the program runs without a trace"),
+            ("LOG_FILE", f"{folder}/no/log",
+             "the folder that it is to be in is not there; stderr is used"),
+            ("LOG_FILE", folder, "Is a directory; stderr is used")]:
         result = cudaw("run", "true", env={f"CUDAW_{name}": value})
         eq((result.code, result.err), (0, f"cudaw: warning: CUDAW_{name}={value}: {why}\n"))
     for name, value in [("RELEASE", "memory"), ("RELEASE", ""), ("CHECK", "warn"), ("CHECK", "0"),
                         ("ADDRESSING", "native"), ("HOST_POOL", "8G"), ("HOST_POOL", "0"),
-                        ("SPILL_DIR", folder), ("SNAPSHOT_DIR", f"{folder}/new")]:
+                        ("SPILL_DIR", folder), ("SNAPSHOT_DIR", f"{folder}/new/"),
+                        ("TRACE", "trace"), ("TRACE", f"{folder}/trace"),
+                        ("LOG_FILE", "/dev/null"), ("LOG_FILE", f"{folder}/log")]:
         eq(cudaw("run", "true", env={f"CUDAW_{name}": value}).err, "")
+
+
+def test_wrong_signals_are_those_that_a_job_does_not_take():
+    expected = "expected a signal's name, a number or none"
+    for pause, resume, why in [
+            ("nonsense", None, f"CUDAW_SIGNAL_PAUSE=nonsense: {expected}; USR1 is used"),
+            ("", None, f"CUDAW_SIGNAL_PAUSE=: {expected}; USR1 is used"),
+            ("SIGKILL", None, f"CUDAW_SIGNAL_PAUSE=SIGKILL: {expected}; USR1 is used"),
+            (None, "65", f"CUDAW_SIGNAL_RESUME=65: {expected}; USR2 is used"),
+            (None, "RTMIN+40", f"CUDAW_SIGNAL_RESUME=RTMIN+40: {expected}; USR2 is used"),
+            (None, "10", "CUDAW_SIGNAL_RESUME=10: this signal pauses; none resumes"),
+            ("USR2", None, "CUDAW_SIGNAL_RESUME=USR2: this signal pauses; none resumes"),
+            ("none", "none", None), ("SIGHUP", "RTMIN+1", None), ("64", "USR1", None)]:
+        result = cudaw("run", "true", env={"CUDAW_SIGNAL_PAUSE": pause,
+                                           "CUDAW_SIGNAL_RESUME": resume})
+        lines = result.err.splitlines()
+        eq((result.code, lines[:-1]), (0, [f"cudaw: warning: {why}"] if why else []))
+        # What the job itself says of it.
+        eq([line.split()[1:3] for line in lines[1:]], [["error:", "signals:"]] if why else [])
 
 
 def test_options_of_the_program_are_left_to_it():
