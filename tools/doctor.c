@@ -45,7 +45,7 @@ enum verdict { OK, WARN, NO };
 static const char *const verdicts[] = {"ok", "warn", "no"};
 
 struct finding {
-	char check[24];
+	char check[32];
 	enum verdict verdict;
 	char value[512];
 	char because[512]; /* empty for OK */

@@ -43,6 +43,12 @@ static const struct setting {
 	{"CUDAW_TRACE", A_NEW_FILE, {"the program runs without a trace"}},
 };
 
+/* Others that are there, and, by their beginning, those of the simulated driver. */
+static const char *const others[] = {"CUDAW_CRIU",           "CUDAW_JOB",
+				     "CUDAW_NAME",           "CUDAW_REAL_LIBCUDA",
+				     "CUDAW_REAL_LIBCUDART", "CUDAW_RUNTIME_DIR"};
+#define SIMULATED "CUDAW_SIM_"
+
 /* False with @why where @value is none of the words. */
 static bool check_word(const struct setting *setting, const char *value, char *why)
 {
@@ -154,6 +160,17 @@ static int signal_of(const char *variable, int fallback, const char **text)
 	return fallback;
 }
 
+static bool is_known(const char *name)
+{
+	for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++)
+		if (!strcmp(name, settings[i].name))
+			return true;
+	for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
+		if (!strcmp(name, others[i]))
+			return true;
+	return !strncmp(name, SIMULATED, strlen(SIMULATED));
+}
+
 void settings_check(void (*say)(void *arg, const char *variable, const char *value,
 				const char *why),
 		    void *arg)
@@ -174,4 +191,16 @@ void settings_check(void (*say)(void *arg, const char *variable, const char *val
 	sig = signal_of("CUDAW_SIGNAL_PAUSE", SIGUSR1, &text);
 	if (sig && sig == signal_of("CUDAW_SIGNAL_RESUME", SIGUSR2, &text))
 		say(arg, "CUDAW_SIGNAL_RESUME", text, "this signal pauses; none resumes");
+	for (char **entry = environ; *entry; entry++) {
+		char name[32], *value = strchr(*entry, '=');
+
+		if (strncmp(*entry, "CUDAW_", strlen("CUDAW_")) != 0 || !value)
+			continue;
+		snprintf(clean, sizeof(clean), "%.*s", (int)(value - *entry), *entry);
+		format_copy(name, sizeof(name), clean);
+		if (is_known(name))
+			continue;
+		format_copy(clean, sizeof(clean), value + 1);
+		say(arg, name, clean, "there is no such setting");
+	}
 }

@@ -7,7 +7,8 @@
  */
 
 /*
- * Call @say for each that is set in the environment and cannot be used as it is, with the reason.
+ * Call @say for each that is set in the environment and cannot be used as it is, with the reason,
+ * and for each CUDAW_* that is none.
  */
 void settings_check(void (*say)(void *arg, const char *variable, const char *value,
 				const char *why),

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """cudaw run: the environment of the program, its exit code, and what can go wrong."""
+import glob
 import os
 import re
 import shutil
@@ -101,6 +102,22 @@ def test_wrong_signals_are_those_that_a_job_does_not_take():
         eq((result.code, lines[:-1]), (0, [f"cudaw: warning: {why}"] if why else []))
         # What the job itself says of it.
         eq([line.split()[1:3] for line in lines[1:]], [["error:", "signals:"]] if why else [])
+
+
+def test_names_that_are_no_setting_are_said():
+    known, read = set(), set()
+    for path in glob.glob(os.path.join(os.path.dirname(__file__), "../../*/*.c")):
+        with open(path, encoding="utf-8") as file:
+            names = set(re.findall(r'"(CUDAW_[A-Z_]+[A-Z])"', file.read()))
+        if path.endswith("tools/settings.c"):
+            known = names
+        else:
+            read |= names
+    eq(known, read)
+    env = {name: "" for name in sorted(known) + ["CUDAW_SIM_MEMORY"]}
+    assert "no such setting" not in cudaw("run", "true", env=env).err
+    eq(cudaw("run", "true", env={"CUDAW_RELASE": "memory"}).err,
+       "cudaw: warning: CUDAW_RELASE=memory: there is no such setting\n")
 
 
 def test_options_of_the_program_are_left_to_it():
