@@ -67,23 +67,30 @@ static bool valid_name(const char *name)
 	return len > 0 && len < NAME_SIZE && !name[len];
 }
 
-/* Find @cmd as execvp(3) does. Only for warnings: what can not be found is left to execvp. */
+static bool is_program(const char *path)
+{
+	struct stat st;
+
+	return access(path, X_OK) == 0 && stat(path, &st) == 0 && S_ISREG(st.st_mode);
+}
+
+/* Find @cmd as execvp(3) does. What can not be found is left to execvp. */
 static bool find_program(const char *cmd, char *path, size_t size)
 {
 	const char *dir = getenv("PATH");
 
 	if (strchr(cmd, '/'))
-		return snprintf(path, size, "%s", cmd) < (int)size;
-	while (dir && *dir) {
+		return snprintf(path, size, "%s", cmd) < (int)size && is_program(path);
+	for (dir = dir ? dir : "/bin:/usr/bin";; dir++) {
 		int len = strcspn(dir, ":");
-		struct stat st;
 
-		if (snprintf(path, size, "%.*s/%s", len, dir, cmd) < (int)size &&
-		    access(path, X_OK) == 0 && stat(path, &st) == 0 && S_ISREG(st.st_mode))
+		if (snprintf(path, size, "%.*s%s%s", len, dir, len ? "/" : "", cmd) < (int)size &&
+		    is_program(path))
 			return true;
-		dir += len + (dir[len] == ':');
+		dir += len;
+		if (!*dir)
+			return false;
 	}
-	return false;
 }
 
 /* True for a 64-bit ELF program that asks for no dynamic loader. */
@@ -174,12 +181,13 @@ static void set_fresh_job(void)
 }
 
 /*
- * Have the job trace itself in @file, wherever its processes run. What was there goes: a process
- * that finds the file there takes it for that of another process of the job.
+ * Have the job trace itself in @file, wherever its processes run. What was there goes, if there is
+ * a program @cmd to run: a process that finds the file there takes it for that of another process
+ * of the job.
  */
-static bool set_trace(const char *file)
+static bool set_trace(const char *file, const char *cmd)
 {
-	char cwd[PATH_MAX] = "", path[PATH_MAX], folder[PATH_MAX];
+	char cwd[PATH_MAX] = "", path[PATH_MAX], folder[PATH_MAX], program[PATH_MAX];
 	struct stat st;
 
 	if (*file != '/' && !getcwd(cwd, sizeof(cwd))) {
@@ -199,7 +207,8 @@ static bool set_trace(const char *file)
 		return false;
 	}
 	/* Whoever can not replace it says so: the job, which runs on without a trace. */
-	unlink(path);
+	if (find_program(cmd, program, sizeof(program)))
+		unlink(path);
 	setenv("CUDAW_TRACE", path, 1);
 	return true;
 }
@@ -250,7 +259,7 @@ int cmd_run(int argc, char **argv)
 	err = preload_face();
 	if (err)
 		return err;
-	if (trace && !set_trace(trace))
+	if (trace && !set_trace(trace, argv[optind]))
 		return usage_error("run");
 	set_fresh_job();
 	warn_if_not_loadable(argv[optind]);

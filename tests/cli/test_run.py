@@ -145,6 +145,23 @@ def test_not_found():
         eq(result.err, f"cudaw: {program}: No such file or directory\n")
 
 
+def test_a_trace_goes_only_for_a_program_that_is_there():
+    folder = scratch()
+    trace = os.path.join(folder, "trace")
+    shutil.copy("/bin/true", f"{folder}/here")
+    for program, path, gone in [("no-such-program", "/bin", False), ("/no/such", None, False),
+                                (folder, None, False), ("true", "/no:/bin", True),
+                                ("/bin/true", "", True), ("true", None, True),
+                                ("here", "/no:", True), ("here", ":/no", True)]:
+        with open(trace, "w", encoding="ascii"):
+            pass
+        result = subprocess.run([CUDAW, "run", "--trace", trace, program], cwd=folder, check=False,
+                                env={} if path is None else {"PATH": path}, capture_output=True,
+                                timeout=LIMIT_S)
+        eq((program, path, result.returncode == 0, os.path.exists(trace)),
+           (program, path, gone, not gone))
+
+
 def test_not_executable():
     path = os.path.join(scratch(), "program")
     with open(path, "w", encoding="ascii") as file:
