@@ -394,6 +394,13 @@ sanitize:
 
 INSTALLED = $(DESTDIR)$(PREFIX)
 
+# The shell would split the one, and LD_PRELOAD the other.
+ifneq ($(filter install uninstall,$(MAKECMDGOALS)),)
+ifneq ($(words x$(INSTALLED)x)$(filter-out /%,$(PREFIX))$(findstring :,$(PREFIX)),1)
+$(error PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)': expected paths without spaces, and an absolute PREFIX without a colon)
+endif
+endif
+
 ## install: install the command, the faces (in a versioned folder) and the man page. PREFIX= DESTDIR=
 install: all
 	install -d $(INSTALLED)/bin $(INSTALLED)/lib/cudaw-$(VERSION) $(INSTALLED)/share/man/man1
@@ -405,7 +412,7 @@ install: all
 uninstall:
 	rm -f $(INSTALLED)/bin/cudaw $(INSTALLED)/share/man/man1/cudaw.1
 	rm -f $(patsubst $(LIBDIR)/%,$(INSTALLED)/lib/cudaw-$(VERSION)/%,$(DRIVER_FACE) $(FREEMEM) $(RUNTIME_FACES))
-	-rmdir $(INSTALLED)/lib/cudaw-$(VERSION)
+	-test ! -d $(INSTALLED)/lib/cudaw-$(VERSION) || rmdir $(INSTALLED)/lib/cudaw-$(VERSION)
 
 ## clean: remove everything that was built
 clean:
