@@ -349,19 +349,19 @@ check-format:
 demo: all $(O)/tests/programs/counter $(O)/tests/programs/hog
 	$(Q)BUILD=$(abspath $(O)) tests/demo
 
-## bench: measure the cost of the wrapper beside a native run (needs a GPU); builds nothing
+## bench: measure the cost of the wrapper beside a native run (needs a GPU, and "make programs")
 bench:
 	$(Q)BUILD=$(abspath $(O)) $(PYTHON) tests/bench/bench.py --results $(RESULTS)
 
-## bench-launch: measure a launch with eight parameters in each mode (needs a GPU); builds nothing
+## bench-launch: measure a launch with eight parameters in each mode (needs a GPU, and "make programs")
 bench-launch:
 	$(Q)BUILD=$(abspath $(O)) $(PYTHON) tests/bench/bench_launch.py --results $(RESULTS)
 
-## bench-pause: measure pause and resume beside the driver's own checkpoint (needs a GPU)
+## bench-pause: measure pause and resume beside the driver's own checkpoint (needs a GPU, and "make programs")
 bench-pause:
 	$(Q)BUILD=$(abspath $(O)) $(PYTHON) tests/bench/bench_pause.py --results $(RESULTS)
 
-## bench-snapshot: measure snapshots beside direct I/O (needs a GPU). SIZE=32 (GiB) DIR=/on/the/disk
+## bench-snapshot: measure snapshots beside direct I/O (needs a GPU, and "make programs"). SIZE=32 (GiB) DIR=/on/the/disk
 bench-snapshot: SIZE ?= 32
 bench-snapshot:
 	$(Q)BUILD=$(abspath $(O)) $(PYTHON) tests/bench/bench_snapshot.py --size $(SIZE) $(if $(DIR),--dir $(DIR)) \

@@ -12,7 +12,7 @@ import os
 import statistics
 import sys
 
-from benchlib import Table
+from benchlib import Table, need
 
 from gpulib import BUILD, SCRATCH, Job, Skip, check
 
@@ -101,6 +101,7 @@ def main():
     parser.add_argument("--trace", action="store_true", help="have the wrapped runs traced")
     parser.add_argument("--results", metavar="DIR", help="write DIR/results.json")
     args = parser.parse_args()
+    need("bench/bench_calls")
     # The same few processors for both: those of a shared machine differ by more than cudaw costs.
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:args.cpus])
     table = Table("median of", "native", "wrapped", "ratio", "target")

@@ -10,7 +10,7 @@ import statistics
 import sys
 
 from bench import Racer, take_turns
-from benchlib import Table
+from benchlib import Table, need
 
 from gpulib import check
 
@@ -44,6 +44,7 @@ def main():
     parser.add_argument("--sets", type=int, default=4)
     parser.add_argument("--results", metavar="DIR", help="write DIR/results.json")
     args = parser.parse_args()
+    need("programs/launches")
     # What cudaw adds still depends on where a process's memory lands: several of each are timed.
     runs = [race(args.rounds) for _ in range(args.sets)]
     table = Table("launch, 8 parameters", "the driver's", "ours", "more", "least, most",

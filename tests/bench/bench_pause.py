@@ -20,7 +20,7 @@ import subprocess
 import sys
 import time
 
-from benchlib import Table
+from benchlib import Table, need
 
 from gpulib import (BUILD, RUNTIME_DIR, Job, Skip, base_environment, check, cudaw_ok, equal,
                     idle_gpu_used, until)
@@ -206,6 +206,7 @@ def main():
     parser.add_argument("--gib", default="32,100", help="what the jobs hold (32,100)")
     parser.add_argument("--results", metavar="DIR", help="write DIR/results.json")
     args = parser.parse_args()
+    need("bench/bench_copy", "programs/counter", "programs/drvckpt")
     sizes = [int(size) for size in args.gib.split(",")]
     table = Table("", "time", "rate", "target")
     bench = Bench(table)

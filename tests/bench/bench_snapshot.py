@@ -21,7 +21,7 @@ import tempfile
 import time
 from statistics import mean
 
-from benchlib import Table
+from benchlib import Table, need
 
 SIMULATED = "--simulated" in sys.argv
 if SIMULATED:
@@ -182,6 +182,7 @@ def main():
     parser.add_argument("--simulated", action="store_true", help="on the simulated driver")
     parser.add_argument("--results", metavar="DIR", help="write DIR/results.json")
     args = parser.parse_args()
+    need("bench/bench_disk", "programs/noise")
     table = Table("GPU memory", "time", "rate", "of direct I/O", "target")
     folder = tempfile.mkdtemp(prefix="cudaw-bench-", dir=args.dir)
 

@@ -1,10 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the benches share: the table that they print, and results.json."""
+"""What the benches share: what they need, the table that they print, and results.json."""
 import json
 import os
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "gpu"))
+
+
+def need(*programs):
+    """End with a word where one of these, as "bench/bench_copy", was not built."""
+    for program in programs:
+        path = os.path.join(os.environ.get("BUILD", "build"), "tests", program)
+        if not os.path.exists(path):
+            sys.exit(f"{path} is not there: 'make programs' first")
 
 
 class Table:

@@ -29,6 +29,13 @@ def test_paths_that_do_not_work_are_refused():
     eq(os.listdir(folder), [])
 
 
+def test_benches_say_what_to_build_first():
+    for bench in ["bench", "bench-launch", "bench-pause", "bench-snapshot"]:
+        done = make("-s", bench, f"O={scratch()}")
+        eq((done.stdout, len(done.stderr.splitlines())), ("", 2))
+        has(done.stderr, " is not there: 'make programs' first\nmake: *** ")
+
+
 def test_uninstalling_again_is_no_error():
     folder = scratch()
     os.makedirs(f"{folder}/a/bin")
