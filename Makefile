@@ -52,7 +52,7 @@ RUNTIME_OBJS := $(call c_objects,wrapper/find.c vmem/log.c)
 SNAPSHOT_OBJS := $(call c_objects,$(addprefix checkpoint/,forked.c rundir.c snapshot_codec.c snapshot_dir.c snapshot_format.c \
 		 snapshot_index.c snapshot_io.c snapshot_queue.c snapshot_read.c hash.c json_out.c buildid.c nvml.c workers.c) \
 		 vmem/log.c)
-COMMAND_OBJS := $(call c_objects,tools/*.c checkpoint/hostmem.c wrapper/find.c) \
+COMMAND_OBJS := $(call c_objects,tools/*.c checkpoint/hostmem.c checkpoint/signal_name.c wrapper/find.c) \
 		$(SNAPSHOT_OBJS) \
 		$(KPARAMS_OBJS)
 SIM_OBJS     := $(call c_objects,$(filter-out tests/sim/simsmi.c tests/sim/test_%,$(wildcard tests/sim/*.c)))

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/signals.h"
+#include "checkpoint/signal_name.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -199,37 +200,13 @@ EXPORT __sighandler_t signal(int sig, __sighandler_t fn)
 	return sigaction(sig, &act, &old) ? SIG_ERR : old.sa_handler;
 }
 
-/* The number that a variable names; 0 for "none"; -1 for nonsense. */
-static int parse_signal(const char *text)
-{
-	char *end;
-	long number = strtol(text, &end, 10);
-
-	if (!strcmp(text, "none"))
-		return 0;
-	if (*text && !*end)
-		return number > 0 && number < NSIG ? (int)number : -1;
-	if (!strncmp(text, "SIG", 3))
-		text += 3;
-	if (!strncmp(text, "RTMIN+", 6)) {
-		number = SIGRTMIN + strtol(text + 6, &end, 10);
-		return *end || number > SIGRTMAX ? -1 : (int)number;
-	}
-	for (int sig = 1; sig < SIGRTMIN; sig++) {
-		const char *name = sigabbrev_np(sig);
-		if (name && !strcmp(name, text))
-			return sig;
-	}
-	return -1;
-}
-
 static void take(const char *variable, int fallback, enum signal_wish wish)
 {
 	const char *text = secure_getenv(variable);
-	int sig = text ? parse_signal(text) : fallback;
+	int sig = text ? signal_parse(text) : fallback;
 	struct sigaction act;
 
-	if (sig < 0 || sig == SIGKILL || sig == SIGSTOP) {
+	if (sig < 0) {
 		pr_err("%s=%s: expected a signal's name, a number or none; using %s", variable,
 		       text, sigabbrev_np(fallback));
 		sig = fallback;

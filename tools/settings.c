@@ -2,6 +2,7 @@
 #include "tools/settings.h"
 
 #include "checkpoint/hostmem.h"
+#include "checkpoint/signal_name.h"
 #include "checkpoint/snapshot_dir.h"
 #include "tools/format.h"
 
@@ -43,11 +44,12 @@ static const struct setting {
 	{"CUDAW_TRACE", A_NEW_FILE, {"the program runs without a trace"}},
 };
 
-/* Others that are there, and, by their beginning, those of the simulated driver. */
+/* Others that are there, and, by their beginnings, those of the simulated driver and of tests. */
 static const char *const others[] = {"CUDAW_CRIU",           "CUDAW_JOB",
 				     "CUDAW_NAME",           "CUDAW_REAL_LIBCUDA",
 				     "CUDAW_REAL_LIBCUDART", "CUDAW_RUNTIME_DIR"};
 #define SIMULATED "CUDAW_SIM_"
+#define TESTS     "CUDAW_TEST_"
 
 /* False with @why where @value is none of the words. */
 static bool check_word(const struct setting *setting, const char *value, char *why)
@@ -63,38 +65,6 @@ static bool check_word(const struct setting *setting, const char *value, char *w
 	}
 	snprintf(why + len, WHY_SIZE - len, "; %s is used", last);
 	return false;
-}
-
-/* The signal that @text names to a job (checkpoint/signals.c); 0 for "none"; -1 for nonsense. */
-static int parse_signal(const char *text)
-{
-	char *end;
-	long number = strtol(text, &end, 10);
-
-	if (!strcmp(text, "none"))
-		return 0;
-	if (!*end)
-		return number > 0 && number < NSIG ? (int)number : -1;
-	if (!strncmp(text, "SIG", 3))
-		text += 3;
-	if (!strncmp(text, "RTMIN+", 6)) {
-		number = SIGRTMIN + strtol(text + 6, &end, 10);
-		return *end || number > SIGRTMAX ? -1 : (int)number;
-	}
-	for (int sig = 1; sig < SIGRTMIN; sig++) {
-		const char *name = sigabbrev_np(sig);
-
-		if (name && !strcmp(name, text))
-			return sig;
-	}
-	return -1;
-}
-
-static bool is_signal(const char *text)
-{
-	int sig = parse_signal(text);
-
-	return sig >= 0 && sig != SIGKILL && sig != SIGSTOP;
 }
 
 /* Why a job can not write to @path; NULL where it can. */
@@ -133,7 +103,7 @@ static bool check(const struct setting *setting, const char *value, char *why)
 			wrong = "expected a number of bytes, as 8G";
 		break;
 	case A_SIGNAL:
-		if (!is_signal(value))
+		if (signal_parse(value) < 0)
 			wrong = "expected a signal's name, a number or none";
 		break;
 	case A_NEW_FOLDER:
@@ -154,8 +124,8 @@ static bool check(const struct setting *setting, const char *value, char *why)
 static int signal_of(const char *variable, int fallback, const char **text)
 {
 	*text = getenv(variable);
-	if (*text && is_signal(*text))
-		return parse_signal(*text);
+	if (*text && signal_parse(*text) >= 0)
+		return signal_parse(*text);
 	*text = sigabbrev_np(fallback);
 	return fallback;
 }
@@ -168,7 +138,7 @@ static bool is_known(const char *name)
 	for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
 		if (!strcmp(name, others[i]))
 			return true;
-	return !strncmp(name, SIMULATED, strlen(SIMULATED));
+	return !strncmp(name, SIMULATED, strlen(SIMULATED)) || !strncmp(name, TESTS, strlen(TESTS));
 }
 
 void settings_check(void (*say)(void *arg, const char *variable, const char *value,
