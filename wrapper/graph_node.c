@@ -185,6 +185,13 @@ const char *graph_node_kernel_fixed(CUgraphNode node)
 	return NULL;
 }
 
+bool graph_node_kernel_is_of(CUgraphNode node, const void *owner)
+{
+	CUDA_KERNEL_NODE_PARAMS_v2 params;
+
+	return !get_kernel(node, &params) && images_is_of(function_of(&params), owner);
+}
+
 static CUresult write_kernel(const struct graph_node *n)
 {
 	CUDA_KERNEL_NODE_PARAMS_v2 params = n->kernel;

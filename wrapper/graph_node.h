@@ -34,6 +34,9 @@ const char *graph_node_read(CUgraphNode node, CUgraphNodeType type, struct graph
 /* What the kernel at @node has, beside its parameters, that cannot be written again; or NULL. */
 const char *graph_node_kernel_fixed(CUgraphNode node);
 
+/* True where the kernel at @node ends with @owner (images_is_of()). */
+bool graph_node_kernel_is_of(CUgraphNode node, const void *owner);
+
 /* Let the node do that, wherever the memory is now. */
 CUresult graph_node_write(const struct graph_node *node);
 

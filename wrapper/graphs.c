@@ -28,6 +28,7 @@ struct known {
 	const char *fixed;        /* why it cannot move, or NULL */
 	const char *differs;      /* the same, until it is updated as a whole */
 	bool broken;              /* it has the addresses before a move */
+	bool unloaded;            /* it has a kernel that is gone */
 	struct graph_node *nodes; /* during a pause */
 	UT_hash_handle hh;
 };
@@ -136,6 +137,7 @@ void graphs_updated(CUgraphExec exec, CUgraph graph)
 		old = k->graph;
 		k->graph = clone;
 		k->broken = false;
+		k->unloaded = false;
 		k->differs = NULL;
 		if (!clone)
 			k->fixed = "nodes that the driver does not clone";
@@ -217,34 +219,27 @@ void graphs_release_context(CUcontext ctx)
 	windows_release_context(ctx);
 }
 
-static const char *read_nodes(CUgraph graph, struct graph_node **read);
+/* What is done with a node that is no child graph. NULL, or what ends the walk. */
+typedef const char *(*visit_fn)(CUgraphNode node, CUgraphNodeType type, void *arg);
 
-static const char *read_node(CUgraphNode node, struct graph_node **read)
+static const char *each_node(CUgraph graph, visit_fn visit, void *arg);
+
+static const char *visit_node(CUgraphNode node, visit_fn visit, void *arg)
 {
-	struct graph_node *n = NULL;
 	CUgraphNodeType type;
-	const char *why;
 	CUgraph child;
 
 	if (real.cuGraphNodeGetType(node, &type))
 		return "a node that the driver does not show";
-	if (type == CU_GRAPH_NODE_TYPE_GRAPH) {
-		if (real.cuGraphChildGraphNodeGetGraph(node, &child))
-			return "a child graph that the driver does not show";
-		return read_nodes(child, read);
-	}
-	why = graph_node_read(node, type, &n);
-	if (!why && type == CU_GRAPH_NODE_TYPE_KERNEL)
-		why = graph_node_kernel_fixed(node);
-	if (!n)
-		return why;
-	LL_PREPEND(*read, n);
-	return n->unclear ? "a pointer that may be of two allocations, or lies outside of one"
-			  : why;
+	if (type != CU_GRAPH_NODE_TYPE_GRAPH)
+		return visit(node, type, arg);
+	if (real.cuGraphChildGraphNodeGetGraph(node, &child))
+		return "a child graph that the driver does not show";
+	return each_node(child, visit, arg);
 }
 
-/* Add to *@read all nodes with addresses of ours, child graphs' as well. NULL, or what is wrong. */
-static const char *read_nodes(CUgraph graph, struct graph_node **read)
+/* Visit all nodes, child graphs' as well. NULL, or what ended it. */
+static const char *each_node(CUgraph graph, visit_fn visit, void *arg)
 {
 	const char *why = NULL;
 	CUgraphNode *nodes;
@@ -256,9 +251,55 @@ static const char *read_nodes(CUgraph graph, struct graph_node **read)
 	if (!nodes || real.cuGraphGetNodes(graph, nodes, &count))
 		why = "more nodes than there is host memory for";
 	for (size_t i = 0; i < count && !why; i++)
-		why = read_node(nodes[i], read);
+		why = visit_node(nodes[i], visit, arg);
 	free(nodes);
 	return why;
+}
+
+/* Add @node to those at @arg where it has addresses of ours. */
+static const char *read_node(CUgraphNode node, CUgraphNodeType type, void *arg)
+{
+	struct graph_node *n, **read = arg;
+	const char *why;
+
+	why = graph_node_read(node, type, &n);
+	if (!why && type == CU_GRAPH_NODE_TYPE_KERNEL)
+		why = graph_node_kernel_fixed(node);
+	if (!n)
+		return why;
+	LL_PREPEND(*read, n);
+	return n->unclear ? "a pointer that may be of two allocations, or lies outside of one"
+			  : why;
+}
+
+static const char ends[] = "a kernel that ends";
+
+static const char *ends_with(CUgraphNode node, CUgraphNodeType type, void *owner)
+{
+	return type == CU_GRAPH_NODE_TYPE_KERNEL && graph_node_kernel_is_of(node, owner) ? ends
+											 : NULL;
+}
+
+/* Asked for in its context, if it has one, unless that is gone unseen. */
+static bool loses_kernel(const struct known *k, const void *owner)
+{
+	CUcontext ctx;
+	bool loses;
+
+	if (k->unloaded || !k->graph || (k->ctx && real.cuCtxPushCurrent_v2(k->ctx)))
+		return false;
+	loses = each_node(k->graph, ends_with, (void *)owner) == ends;
+	if (k->ctx)
+		real.cuCtxPopCurrent_v2(&ctx);
+	return loses;
+}
+
+void graphs_unload(const void *owner)
+{
+	pthread_mutex_lock(&lock);
+	for (struct known *k = table; k; k = k->hh.next)
+		k->unloaded |= loses_kernel(k, owner);
+	pthread_mutex_unlock(&lock);
 }
 
 /* Give the instantiated graph the parameters of our clone. */
@@ -278,10 +319,12 @@ static const char *prepare(struct known *k)
 {
 	const char *why = k->fixed ? k->fixed : k->differs;
 
-	/* What is broken, or of a context that is gone unseen, can never run. */
+	/* What lost a kernel, is broken, or of a context that is gone unseen, can never run. */
+	if (k->unloaded)
+		return NULL;
 	if (why || k->broken || real.cuCtxSetCurrent(k->ctx))
 		return why;
-	why = read_nodes(k->graph, &k->nodes);
+	why = each_node(k->graph, read_node, &k->nodes);
 	if (!why && k->exec && k->nodes && update(k))
 		why = "nodes that the driver does not update";
 	return why;
@@ -338,12 +381,14 @@ static void back(char *note, size_t size)
 		 */
 		result = k->nodes ? write_anew(k) : CUDA_SUCCESS;
 		free_nodes(k);
+		if (!result && !k->unloaded)
+			continue;
+		k->broken = true;
+		__atomic_store_n(&any_broken, true, __ATOMIC_RELAXED);
 		if (!result)
 			continue;
 		error = result;
 		count++;
-		k->broken = true;
-		__atomic_store_n(&any_broken, true, __ATOMIC_RELAXED);
 	}
 	if (moved)
 		windows_move();

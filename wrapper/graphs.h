@@ -18,8 +18,14 @@
  * anything moves: a graph that cannot be cloned or updated, or whose nodes cannot be written, makes
  * the pause fail, by name.
  *
- * Locking: one mutex, with no call into the driver under it, but at a pause or resume, when the
- * gate is closed and nobody else is here.
+ * A graph with a kernel whose module or library is unloaded can never run again, and the driver must
+ * not be asked about that kernel: a pause leaves such a graph alone, and graphs_usable() refuses it
+ * from then on. Which they are is found out at the unload, while the kernel is there.
+ *
+ * Locking: one mutex, with no call into the driver under it, but
+ *  - at a pause or resume, when the gate is closed and nobody else is here;
+ *  - at an unload, so that no graph is destroyed while its nodes are read. That another thread adds
+ *    nodes to one, or changes them, the driver bears [H200, driver 580.159].
  */
 #include "checkpoint/engine.h"
 
@@ -49,6 +55,9 @@ bool graphs_our_node(CUgraphExec exec, CUgraphNode node, CUgraphNode *ours);
 
 /* An error where @handle, a graph or an instantiated one, still has the addresses before a move. */
 CUresult graphs_usable(const void *handle);
+
+/* @owner, a module or library, is about to be unloaded. To be called inside the gate. */
+void graphs_unload(const void *owner);
 
 /* @ctx is gone. */
 void graphs_release_context(CUcontext ctx);

@@ -5,8 +5,11 @@
  * (a constructor) may wait at the gate. Linked code (cuLink*) comes back by cuModuleLoadData().
  */
 #include "calls.h"
+#include "checkpoint/gate.h"
 #include "vmem/symbols.h"
+#include "vmem/translate.h"
 #include "wrapper/check.h"
+#include "wrapper/graphs.h"
 #include "wrapper/images.h"
 
 /* The program has @handle, which is @name of @owner, and may launch it. */
@@ -53,12 +56,22 @@ CUresult hook_cuModuleLoadFatBinary(CUmodule *module, const void *fatCubin)
 	return result;
 }
 
+/* @owner is about to be unloaded, by the call that follows. */
+static void unloading(const void *owner)
+{
+	if (translate_is_on() && gate_enter(GATE_HOLD)) {
+		graphs_unload(owner);
+		gate_exit();
+	}
+	images_unload(owner);
+}
+
 CUresult hook_cuModuleUnload(CUmodule hmod)
 {
 	unsigned long time = symbols_time();
 	CUresult result;
 
-	images_unload(hmod);
+	unloading(hmod);
 	result = call_cuModuleUnload(hmod);
 	if (!result)
 		symbols_remove(hmod, time);
@@ -123,7 +136,7 @@ CUresult hook_cuLibraryUnload(CUlibrary library)
 	unsigned long time = symbols_time();
 	CUresult result;
 
-	images_unload(library);
+	unloading(library);
 	result = call_cuLibraryUnload(library);
 	if (!result)
 		symbols_remove(library, time);

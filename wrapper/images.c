@@ -722,3 +722,36 @@ const struct kp_kernel *images_layout(CUfunction function)
 		layout = atomic_load_explicit(&h->layout, memory_order_acquire);
 	return layout ? layout : find_layout(function);
 }
+
+/* True where @a and @b are of the same image; *@unseen where that of @a came unseen to library @b. */
+static bool are_of_one(const void *a, const void *b, bool *unseen)
+{
+	const struct handle *of_a, *of_b;
+	bool one;
+
+	pthread_mutex_lock(&im.lock);
+	of_a = find(a);
+	of_b = find(b);
+	one = of_a && of_b && of_a->image == of_b->image;
+	*unseen = of_a && of_a->image->unseen && of_b && of_b->kind == IMAGES_LIBRARY;
+	pthread_mutex_unlock(&im.lock);
+	return one;
+}
+
+/*
+ * The node of a graph has the function of a library's kernel in its context, whatever it was made
+ * with, and that function's module is the library's there [H200, driver 580.159].
+ */
+bool images_is_of(CUfunction function, const void *owner)
+{
+	CUmodule module;
+	bool unseen;
+
+	images_layout(function); /* what is not known is known after it, with its module */
+	if (are_of_one(function, owner, &unseen))
+		return true;
+	if (!unseen || !real.cuLibraryGetModule ||
+	    real.cuLibraryGetModule(&module, (CUlibrary)owner))
+		return false;
+	return are_of_one(function, module, &unseen);
+}

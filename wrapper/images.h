@@ -35,6 +35,7 @@
 #include "kparams/kparams.h"
 
 #include <cuda.h>
+#include <stdbool.h>
 
 enum images_kind { IMAGES_MODULE, IMAGES_LIBRARY, IMAGES_FUNCTION, IMAGES_KERNEL };
 
@@ -63,5 +64,11 @@ void images_share(enum images_kind kind, const void *handle, const void *of);
  * unloaded. To be called inside the gate.
  */
 const struct kp_kernel *images_layout(CUfunction function);
+
+/*
+ * True where @function, as above, ends with @owner, a module or library that is not unloaded yet.
+ * Of one that came unseen the driver is asked, in the current context. To be called inside the gate.
+ */
+bool images_is_of(CUfunction function, const void *owner);
 
 #endif

@@ -233,7 +233,7 @@ def a_graph_that_is_updated_after_that():
 
 main(*through_pauses(40, "counter"), *through_pauses(40, "churn"),
      *through_pauses(40, "symbols"), *through_pauses(40, "soak", "--threads", 4),
-     *through_pauses(60, "graph_nodes", "--windows", 1),
+     *through_pauses(60, "graph_nodes", "--windows", 1, "--unload", 1),
      *through_pauses(30, "graph_nodes", "--stray", 2, "--only", 7),
      nodes_of_another_graph,
      *through_pauses(40, "calls", "--all", 1),

@@ -13,6 +13,7 @@
  *	--only N	makes the change of step N (0 to 7) in every step, and no other
  *	--stray 1	changes a node of a graph that the instantiated one was not last updated with
  *	--stray 2	and updates that with the graph
+ *	--unload 1	has graphs with a kernel whose module is unloaded
  *	--mend 1	updates the graph whose launch is refused, and says so
  */
 #include "tests/programs/kernels.h"
@@ -25,7 +26,7 @@
 static struct kernels gpu;
 static CUstream stream, copied;
 static CUdeviceptr a, b, c, pool;
-static unsigned long mem_ops, outside, windows, stray, mend, only = CHANGES;
+static unsigned long mem_ops, outside, windows, stray, unload, mend, only = CHANGES;
 
 static CUgraphExec captured, built;
 static CUgraph graph;
@@ -153,6 +154,26 @@ static void change_stray_node(void)
 		CALL(cuGraphExecUpdate(built, graph, &info));
 }
 
+static void lose_kernel(void)
+{
+	uint64_t n = WORDS;
+	void *params[2];
+	CUDA_KERNEL_NODE_PARAMS p = increment(&a, &n, params);
+	CUgraph lost, outer;
+	CUgraphNode node;
+	CUgraphExec exec;
+	CUmodule module;
+
+	CALL(cuModuleLoadData(&module, kernels_ptx));
+	CALL(cuModuleGetFunction(&p.func, module, "increment"));
+	CALL(cuGraphCreate(&lost, 0));
+	CALL(cuGraphAddKernelNode(&node, lost, NULL, 0, &p));
+	CALL(cuGraphCreate(&outer, 0));
+	CALL(cuGraphAddChildGraphNode(&node, outer, NULL, 0, lost));
+	CALL(cuGraphInstantiate(&exec, outer, 0));
+	CALL(cuModuleUnload(module));
+}
+
 static void setup(void)
 {
 	kernels_init(&gpu);
@@ -172,6 +193,8 @@ static void setup(void)
 		set_windows();
 	if (stray)
 		change_stray_node();
+	if (unload)
+		lose_kernel();
 }
 
 static void expect(CUdeviceptr found, CUdeviceptr put, const char *where)
@@ -316,9 +339,10 @@ int main(int argc, char **argv)
 {
 	const struct step_option options[] = {{"mem-ops", &mem_ops}, {"outside", &outside},
 					      {"windows", &windows}, {"stray", &stray},
-					      {"mend", &mend},       {"only", &only}};
+					      {"unload", &unload},   {"mend", &mend},
+					      {"only", &only}};
 
-	step_parse(argc, argv, options, 6);
+	step_parse(argc, argv, options, 7);
 	setup();
 	for (unsigned long k = 0; step_more(k); k++) {
 		step(k);

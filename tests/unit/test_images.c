@@ -542,6 +542,30 @@ START_TEST(modules_of_functions)
 }
 END_TEST
 
+static CUresult library_module(CUmodule *module, CUlibrary library)
+{
+	ck_assert_ptr_eq(library, LIBRARY);
+	*module = MODULE;
+	return CUDA_SUCCESS;
+}
+
+/* Of a library's kernel the node of a graph has the function, which nobody asked for. */
+START_TEST(whose_a_function_is)
+{
+	real.cuFuncGetModule = func_module;
+	real.cuLibraryGetModule = library_module;
+	load_fixture(IMAGES_LIBRARY, LIBRARY, "kernels.fatbin");
+	load_fixture(IMAGES_MODULE, HANDLE(6), "kernels.fatbin");
+	images_name(IMAGES_KERNEL, KERNEL, LIBRARY, "k_pointers");
+	ck_assert(images_is_of((CUfunction)KERNEL, LIBRARY));
+	ck_assert(!images_is_of((CUfunction)KERNEL, HANDLE(6)));
+	ck_assert(images_is_of(FUNCTION, LIBRARY));
+	ck_assert(images_is_of(FUNCTION, MODULE));
+	ck_assert(!images_is_of(FUNCTION, HANDLE(6)));
+	ck_assert(!images_is_of(FUNCTION, HANDLE(7)));
+}
+END_TEST
+
 START_TEST(each_kernel_is_asked_for_once)
 {
 	load_fixture(IMAGES_MODULE, MODULE, "kernels.fatbin");
@@ -636,6 +660,7 @@ int main(void)
 	tcase_add_test(tc, functions_end_with_their_context);
 	tcase_add_test(tc, a_module_that_two_see_first);
 	tcase_add_test(tc, modules_of_functions);
+	tcase_add_test(tc, whose_a_function_is);
 	tcase_add_test(tc, each_kernel_is_asked_for_once);
 	tcase_add_test(tc, handles_come_again);
 	tcase_add_test(tc, an_image_that_goes);

@@ -6,6 +6,7 @@
 #include "vmem/symbols.h"
 #include "wrapper/driver.h"
 #include "wrapper/graph_node.h"
+#include "wrapper/graphs.h"
 #include "wrapper/launch.h"
 #include "wrapper/rewrite.h"
 #include "wrapper/tensor_maps.h"
@@ -549,6 +550,76 @@ START_TEST(nodes_that_are_shown_stay_until_they_go)
 }
 END_TEST
 
+#define MODULE ((CUmodule)0x6000)
+#define OTHER  ((CUmodule)0x6008)
+#define EXEC   ((CUgraphExec)0x7000)
+
+static CUresult graph_clone(CUgraph *clone, CUgraph graph)
+{
+	*clone = graph;
+	return CUDA_SUCCESS;
+}
+
+static CUresult graph_destroy(CUgraph graph)
+{
+	(void)graph;
+	return CUDA_SUCCESS;
+}
+
+static CUresult any_context(CUcontext ctx)
+{
+	(void)ctx;
+	return CUDA_SUCCESS;
+}
+
+static CUresult module_unload(CUmodule module)
+{
+	(void)module;
+	return CUDA_SUCCESS;
+}
+
+static void pause_and_resume(void)
+{
+	char text[256] = "";
+
+	ck_assert_msg(!graphs_moves.leaving(text, sizeof(text)), "%s", text);
+	graphs_moves.back(text, sizeof(text));
+	ck_assert_str_eq(text, "");
+}
+
+/* What the driver has at the place of a kernel that is gone nobody may ask. */
+START_TEST(graphs_that_lost_a_kernel)
+{
+	fake_kernel_nodes();
+	real.cuGraphNodeGetType = node_type;
+	real.cuGraphGetNodes = graph_nodes;
+	real.cuGraphClone = graph_clone;
+	real.cuGraphDestroy = graph_destroy;
+	real.cuCtxSetCurrent = any_context;
+	real.cuModuleUnload = module_unload;
+	images_load(IMAGES_MODULE, MODULE, NULL);
+	images_load(IMAGES_MODULE, OTHER, NULL);
+	images_name(IMAGES_FUNCTION, (void *)0x2000, MODULE, "k");
+	graphs_add(INNER);
+	graphs_instantiated(EXEC, INNER, 0);
+
+	ck_assert_int_eq(hook_cuModuleUnload(OTHER), CUDA_SUCCESS);
+	pause_and_resume();
+	ck_assert_int_eq(graphs_usable(INNER), CUDA_SUCCESS);
+	ck_assert_int_eq(graphs_usable(EXEC), CUDA_SUCCESS);
+	ck_assert_int_eq(hook_cuModuleUnload(MODULE), CUDA_SUCCESS);
+	real.cuGraphKernelNodeGetParams_v2 = NULL;
+	pause_and_resume();
+	ck_assert_int_ne(graphs_usable(INNER), CUDA_SUCCESS);
+	ck_assert_int_ne(graphs_usable(EXEC), CUDA_SUCCESS);
+	/* It may be given others. */
+	fake_kernel_nodes();
+	graphs_updated(EXEC, INNER);
+	pause_and_resume();
+	ck_assert_int_eq(graphs_usable(EXEC), CUDA_SUCCESS);
+}
+END_TEST
+
 /* The program's own is not changed, and what the driver fills in reaches it. */
 START_TEST(nodes)
 {
@@ -669,6 +740,7 @@ int main(void)
 	tcase_add_test(tc, nodes_whose_buffer_is_short);
 	tcase_add_test(tc, what_is_large_is_copied_to_the_heap);
 	tcase_add_loop_test(tc, nodes_that_are_shown_stay_until_they_go, 0, 2);
+	tcase_add_test(tc, graphs_that_lost_a_kernel);
 	tcase_add_test(tc, nodes);
 	tcase_add_test(tc, windows);
 	tcase_add_loop_test(tc, windows_of_streams, 0, 2);
