@@ -58,7 +58,7 @@
 	({                                                                             \
 		const void *from_ = (const void *)translate(src);                      \
 		CUresult words_ = CUDA_SUCCESS;                                        \
-		if (rewrite_is_host(dst, src, bytes))                                  \
+		if (rewrite_is_variable(dst, bytes))                                   \
 			words_ = REWRITE_WORDS(dst, from_, bytes);                     \
 		src = (CUdeviceptr)from_;                                              \
 		words_;                                                                \
@@ -182,13 +182,14 @@ bool rewrite_has_pointer(const void *words, size_t bytes);
 
 /*
  * Look for pointers among the @bytes at @host, which are copied to @dst. True where
- * rewrite_words() can rewrite them, in a copy; else that there are any is said once.
+ * rewrite_words() can rewrite them, in a copy; else that there are any is said once. What is not
+ * host memory is not touched: the driver takes any address.
  */
 bool rewrite_words_room(const char *call, CUdeviceptr dst, const void *host, size_t bytes);
 const void *rewrite_words(CUdeviceptr dst, void *copy, size_t bytes);
 
-/* True where what is copied to a variable of a module lies in host memory. */
-bool rewrite_is_host(CUdeviceptr dst, CUdeviceptr src, size_t bytes);
+/* True where @dst is of a variable of a module, into which words can be rewritten now. */
+bool rewrite_is_variable(CUdeviceptr dst, size_t bytes);
 
 static inline bool rewrite_has_addresses(CUgraphNodeType type)
 {

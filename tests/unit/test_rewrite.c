@@ -14,6 +14,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 static CUdeviceptr textured; /* 0, or of another thread's texture that is made as one ends */
 static CUresult destroyed;
@@ -475,6 +476,18 @@ START_TEST(nodes_whose_buffer_is_short)
 }
 END_TEST
 
+static CUmemorytype type_told; /* 0: the driver does not know the address */
+
+static CUresult get_type(unsigned int count, CUpointer_attribute *attributes, void **data,
+			 CUdeviceptr ptr)
+{
+	(void)ptr;
+	ck_assert_uint_eq(count, 1);
+	ck_assert_int_eq(attributes[0], CU_POINTER_ATTRIBUTE_MEMORY_TYPE);
+	*(CUmemorytype *)data[0] = type_told;
+	return CUDA_SUCCESS;
+}
+
 /* The stack of a thread may be small. */
 START_TEST(what_is_large_is_copied_to_the_heap)
 {
@@ -485,6 +498,7 @@ START_TEST(what_is_large_is_copied_to_the_heap)
 	void *mine[] = {&first, words}, **params = mine;
 	const void *host = words;
 
+	real.cuPointerGetAttributes = get_type;
 	symbols_add(NULL, CTX, variable, sizeof(words));
 	words[8191] = first + 8;
 	ck_assert_int_eq(REWRITE_WORDS(variable, host, sizeof(words)), CUDA_SUCCESS);
@@ -498,6 +512,32 @@ START_TEST(what_is_large_is_copied_to_the_heap)
 	ck_assert_uint_eq(*(CUdeviceptr *)params[0], 0x7f0000000000);
 	ck_assert_uint_eq(((CUdeviceptr *)params[1])[3999], 0x7f0000000010);
 	ck_assert_uint_eq(words[3999], first + 16);
+}
+END_TEST
+
+/* As memory of a pool or managed memory may be, in a call that copies from the host. */
+START_TEST(what_is_not_host_memory_is_not_touched)
+{
+	static const char call_[] = "a copy";
+	REWRITE_HEAP();
+	CUdeviceptr variable = 0x7f5000000000, first = alloc_at(0x7f0000000000, 4 * MB);
+	CUdeviceptr pinned[] = {first}, src = (CUdeviceptr)pinned;
+	void *page = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	const void *host = page;
+
+	ck_assert_ptr_ne(page, MAP_FAILED);
+	real.cuPointerGetAttributes = get_type;
+	symbols_add(NULL, CTX, variable, 4096);
+	type_told = CU_MEMORYTYPE_HOST;
+	ck_assert_int_eq(REWRITE_ANY(variable, src, sizeof(pinned)), CUDA_SUCCESS);
+	ck_assert_uint_ne(src, (CUdeviceptr)pinned);
+	type_told = CU_MEMORYTYPE_DEVICE;
+	ck_assert_int_eq(REWRITE_WORDS(first, host, 4096), CUDA_SUCCESS);
+	ck_assert_ptr_eq(host, page);
+	src = (CUdeviceptr)page;
+	ck_assert_int_eq(REWRITE_ANY(variable, src, 4096), CUDA_SUCCESS);
+	ck_assert_uint_eq(src, (CUdeviceptr)page);
+	munmap(page, 4096);
 }
 END_TEST
 
@@ -739,6 +779,7 @@ int main(void)
 	tcase_add_loop_test(tc, ends_where_the_driver_has_memory, 0, 2);
 	tcase_add_test(tc, nodes_whose_buffer_is_short);
 	tcase_add_test(tc, what_is_large_is_copied_to_the_heap);
+	tcase_add_test(tc, what_is_not_host_memory_is_not_touched);
 	tcase_add_loop_test(tc, nodes_that_are_shown_stay_until_they_go, 0, 2);
 	tcase_add_test(tc, graphs_that_lost_a_kernel);
 	tcase_add_test(tc, nodes);
