@@ -286,27 +286,28 @@ CUresult hook_cuStreamBeginCaptureToGraph_ptsz(CUstream hStream, CUgraph hGraph,
 		hStream ? hStream : CU_STREAM_PER_THREAD);
 }
 
-/* A graph that was captured into is known, or belongs to a node (graphs.h). */
-static CUresult captured(CUresult result, const CUgraph *graph, bool into)
+/*
+ * Whatever the outcome, the capture is over: one that failed was broken by it. A graph that was
+ * captured into is known, or belongs to a node (graphs.h).
+ */
+static CUresult capture_ended(CUresult result, CUstream stream, const CUgraph *graph)
 {
+	bool into = captures_remove(stream);
+
 	if (!result && !into && translate_is_on())
 		graphs_add(*graph);
 	return result;
 }
 
-/* Whatever the outcome, the capture is over: one that failed was broken by it. */
 CUresult hook_cuStreamEndCapture(CUstream hStream, CUgraph *phGraph)
 {
-	bool into = captures_remove(hStream);
-
-	return captured(real.cuStreamEndCapture(hStream, phGraph), phGraph, into);
+	return capture_ended(real.cuStreamEndCapture(hStream, phGraph), hStream, phGraph);
 }
 
 CUresult hook_cuStreamEndCapture_ptsz(CUstream hStream, CUgraph *phGraph)
 {
-	bool into = captures_remove(hStream ? hStream : CU_STREAM_PER_THREAD);
-
-	return captured(real.cuStreamEndCapture_ptsz(hStream, phGraph), phGraph, into);
+	return capture_ended(real.cuStreamEndCapture_ptsz(hStream, phGraph),
+			     hStream ? hStream : CU_STREAM_PER_THREAD, phGraph);
 }
 
 static void stream_gone(CUstream stream)
