@@ -41,6 +41,9 @@
 #define AFTER_ATTRIBUTE(id, value)                                                     \
 	((id) == CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW                              \
 		? (rewrite_access_policy_back(value), CUDA_SUCCESS) : CUDA_SUCCESS)
+#define AFTER_LAUNCH_ATTRIBUTES(config)                                                \
+	((rewrite_has_window(config)                                                   \
+		? rewrite_launch_attributes_back(config) : (void)0), CUDA_SUCCESS)
 #define AFTER_WINDOW(stream, id, value)                                                \
 	((id) == CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW                              \
 		? (windows_set(stream, value), CUDA_SUCCESS) : CUDA_SUCCESS)

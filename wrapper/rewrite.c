@@ -272,6 +272,15 @@ void rewrite_launch_attribute(CUlaunchAttribute *attribute)
 		rewrite_access_policy(&attribute->value);
 }
 
+void rewrite_launch_attributes_back(const CUlaunchConfig *config)
+{
+	const struct rewrite_config *c = (const struct rewrite_config *)config;
+
+	for (unsigned int i = 0; i < config->numAttrs; i++)
+		if (config->attrs[i].id == CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE)
+			c->own[i].value = config->attrs[i].value;
+}
+
 CUDA_MEMSET_NODE_PARAMS *rewrite_memset_node(CUDA_MEMSET_NODE_PARAMS *node)
 {
 	rewrite_pointer(&node->dst);

@@ -162,10 +162,14 @@
 /* The attributes of a launch; the copy is made where one of them has an address. */
 #define REWRITE_LAUNCH_ATTRIBUTES(config)                                              \
 	({                                                                             \
-		CUlaunchConfig *c_ = NULL;                                             \
-		if (rewrite_has_window(config))                                        \
-			config = c_ = memcpy(alloca(sizeof(*c_)), config, sizeof(*c_)); \
-		c_ ? REWRITE_EACH(c_->attrs, c_->numAttrs, rewrite_launch_attribute)   \
+		struct rewrite_config *c_ = NULL;                                      \
+		if (rewrite_has_window(config)) {                                      \
+			c_ = alloca(sizeof(*c_));                                      \
+			*c_ = (struct rewrite_config){*(config), (config)->attrs};     \
+			config = &c_->copy;                                            \
+		}                                                                      \
+		c_ ? REWRITE_EACH(c_->copy.attrs, c_->copy.numAttrs,                   \
+				  rewrite_launch_attribute)                            \
 		   : CUDA_SUCCESS;                                                     \
 	})
 /* clang-format on */
@@ -231,6 +235,12 @@ void rewrite_copy_3d_op(CUDA_MEMCPY3D_BATCH_OP *op);
 void rewrite_mem_op(CUstreamBatchMemOpParams *op);
 void rewrite_decompression(CUmemDecompressParams *op);
 
+/* What REWRITE_LAUNCH_ATTRIBUTES() makes of one that has a window. */
+struct rewrite_config {
+	CUlaunchConfig copy;
+	CUlaunchAttribute *own; /* the program's */
+};
+
 static inline bool rewrite_has_window(const CUlaunchConfig *config)
 {
 	for (unsigned int i = 0; config && config->attrs && i < config->numAttrs; i++)
@@ -240,6 +250,9 @@ static inline bool rewrite_has_window(const CUlaunchConfig *config)
 }
 
 void rewrite_launch_attribute(CUlaunchAttribute *attribute);
+
+/* Give the program what the driver has filled in, after a launch with a copy of its attributes. */
+void rewrite_launch_attributes_back(const CUlaunchConfig *config);
 
 /*
  * The reverse, for what the driver hands out: each returns true where it found a real address of

@@ -716,6 +716,47 @@ START_TEST(windows)
 }
 END_TEST
 
+/* What is bound for the function whose real one is at @function. */
+static void *translated_of(const void *function)
+{
+	size_t i = 0;
+
+	while (driver_calls[i].real != function)
+		i++;
+	return mode_calls[i].translated;
+}
+
+static CUresult launch_updatable(const CUlaunchConfig *config, CUfunction f, void **params,
+				 void **extra)
+{
+	(void)f;
+	(void)params;
+	(void)extra;
+	ck_assert_ptr_eq(config->attrs[1].value.accessPolicyWindow.base_ptr, (void *)next_real);
+	config->attrs[0].value.deviceUpdatableKernelNode.devNode = (CUgraphDeviceNode)0x8000;
+	return CUDA_SUCCESS;
+}
+
+/* The driver writes into the attributes of a launch: into our copy, where one is a window. */
+START_TEST(nodes_for_the_gpu_are_told)
+{
+	CUdeviceptr ptr = alloc_at(0x7f0000000000, 4 * MB);
+	CUlaunchAttribute own[2] = {
+		{.id = CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE},
+		{.id = CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW,
+		 .value.accessPolicyWindow.base_ptr = (void *)ptr},
+	};
+	const CUlaunchConfig config = {.attrs = own, .numAttrs = 2};
+	__typeof__(real.cuLaunchKernelEx) launch = translated_of(&real.cuLaunchKernelEx);
+
+	fake_kernel_nodes();
+	real.cuLaunchKernelEx = launch_updatable;
+	ck_assert_int_eq(launch(&config, (CUfunction)0x2000, NULL, NULL), CUDA_SUCCESS);
+	ck_assert_ptr_eq(own[0].value.deviceUpdatableKernelNode.devNode, (void *)0x8000);
+	ck_assert_ptr_eq(own[1].value.accessPolicyWindow.base_ptr, (void *)ptr);
+}
+END_TEST
+
 static CUstream stream_set;
 static unsigned int nset;
 
@@ -739,14 +780,9 @@ START_TEST(windows_of_streams)
 {
 	CUdeviceptr ptr = alloc_at(0x7f0000000000, 4 * MB);
 	CUstreamAttrValue value = {.accessPolicyWindow.base_ptr = (void *)ptr};
-	void **function =
-		(void **)(_i ? &real.cuStreamSetAttribute : &real.cuStreamSetAttribute_ptsz);
-	__typeof__(real.cuStreamSetAttribute) set;
-	size_t i = 0;
+	__typeof__(real.cuStreamSetAttribute) set =
+		translated_of(_i ? &real.cuStreamSetAttribute : &real.cuStreamSetAttribute_ptsz);
 
-	while (driver_calls[i].real != function)
-		i++;
-	set = (__typeof__(set))mode_calls[i].translated;
 	real.cuStreamSetAttribute = real.cuStreamSetAttribute_ptsz = set_attribute;
 	real.cuCtxGetCurrent = current_context;
 	real.cuCtxSetCurrent = set_context;
@@ -784,6 +820,7 @@ int main(void)
 	tcase_add_test(tc, graphs_that_lost_a_kernel);
 	tcase_add_test(tc, nodes);
 	tcase_add_test(tc, windows);
+	tcase_add_test(tc, nodes_for_the_gpu_are_told);
 	tcase_add_loop_test(tc, windows_of_streams, 0, 2);
 	suite_add_tcase(s, tc);
 	return check_suite_run(s);
