@@ -182,15 +182,15 @@ static void read_log(const struct criu *criu, char *said, size_t size)
  * Root must not take the folder of images from anybody: processes are made of it. It is handed to
  * CRIU open, as the folder that it is in may be the job's owner's. False with why.
  */
-static bool are_ours(struct criu *criu, int images)
+static bool are_ours(struct criu *criu, int images, const char *name)
 {
 	struct stat st;
 
 	if (fstat(images, &st))
-		snprintf(criu->why, sizeof(criu->why), "the folder of images: %s", strerror(errno));
+		snprintf(criu->why, sizeof(criu->why), "%.300s: %s", name, strerror(errno));
 	else if (st.st_uid != geteuid())
 		snprintf(criu->why, sizeof(criu->why),
-			 "the folder of images belongs to user %u; expected user %u", st.st_uid,
+			 "%.300s: it belongs to user %u; expected user %u", name, st.st_uid,
 			 geteuid());
 	else
 		return true;
@@ -247,7 +247,7 @@ static bool run(struct criu *criu, const char *verb, int images, const char *sho
 	int status = -1, output;
 	pid_t pid;
 
-	if (!are_ours(criu, images))
+	if (!are_ours(criu, images, strrchr(shown, '/') + 1))
 		return false;
 	if (snprintf(criu->work, sizeof(criu->work), "%s/" WORK, tmp && *tmp ? tmp : "/tmp") >=
 		    (int)sizeof(criu->work) ||

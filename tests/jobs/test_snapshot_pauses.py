@@ -663,8 +663,8 @@ def a_command_that_is_ended_while_it_is_written_calls_it_off():
         until(lambda: job.state() == "pausing", 10, "it is being paused")
         if paused:
             cudaw_ok("pause", "--no-wait", job.pid)
-        snapshot.process.send_signal(signal.SIGINT)
-        snapshot.end(-signal.SIGINT)
+        snapshot.process.terminate()
+        snapshot.end(-signal.SIGTERM)
         time.sleep(0.2)     # so that the job has most likely heard of it
         let_go("out")
         if not paused:
