@@ -100,7 +100,9 @@ static int check_alone(const struct taking *t, struct snapshot_error *error)
 	for (struct job *job = t->list.jobs; job < t->list.jobs + t->list.n; job++) {
 		if (job == t->job)
 			continue;
-		jobs_describe(&job, 1);
+		/* Once: the job may be paused by now, and one that gives no answer takes a second. */
+		if (!job->described && !job->error)
+			jobs_describe(&job, 1);
 		control_id(job, other);
 		if (!job_is_gone(job) && *id && !strcmp(id, other))
 			return snapshot_fail(
