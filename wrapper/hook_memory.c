@@ -26,8 +26,6 @@
 	"the program runs, but its memory stays on the GPU during a pause unless " \
 	"the driver moves it; with CUDAW_ADDRESSING=translated cudaw can"
 
-#define FENCE_SIZE 512 /* bytes that are there to be freed */
-
 #define PITCH 512UL /* of cuMemAllocPitch_v2 on every device since sm_20 [H200: 512] */
 
 /* Say @text once in the life of the process. */
@@ -134,9 +132,8 @@ static bool thread_is_relaxed(void)
 /*
  * Wait for the current context's work by a real cuMemFree() in relaxed mode, which waits for running
  * kernels and leaves captures valid, where cuCtxSynchronize() is refused and invalidates them [H200,
- * driver 580.159: a free of 256 bytes to 2 MiB takes as long as a kernel beside it, in a capture of any
- * mode; with nothing to wait for it is 5 us with the allocation, or 67 us where that is the program's
- * only one of up to 1 MiB, which larger ones take always].
+ * driver 580.159: a free of 2 MiB beside a kernel of 300 ms took 300 ms, in a capture of any mode;
+ * with nothing to wait for it is 60 us with the allocation, as is the native free of 20 MiB].
  */
 static CUresult wait_by_free(void)
 {
@@ -146,7 +143,7 @@ static CUresult wait_by_free(void)
 
 	if (result)
 		return result;
-	result = real.cuMemAlloc_v2(&fence, FENCE_SIZE);
+	result = real.cuMemAlloc_v2(&fence, VMEM_GRANULE);
 	if (!result)
 		result = real.cuMemFree_v2(fence);
 	real.cuThreadExchangeStreamCaptureMode(&mode);
