@@ -20,7 +20,7 @@ struct capture {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct capture captures[MAX_OPEN]; /* under lock; count also read without */
 static size_t count;
-static unsigned long last_serial; /* under lock; also read without */
+static unsigned long last_serial; /* under lock */
 
 static pid_t tid_for(CUstream stream)
 {
@@ -54,8 +54,7 @@ void captures_add(CUstream stream, CUcontext ctx)
 		captures[count] = (struct capture){.stream = stream,
 						   .ctx = ctx,
 						   .tid = tid_for(stream),
-						   .serial = last_serial + 1};
-		__atomic_store_n(&last_serial, last_serial + 1, __ATOMIC_RELAXED);
+						   .serial = ++last_serial};
 		__atomic_store_n(&count, count + 1, __ATOMIC_RELAXED);
 	}
 	pthread_mutex_unlock(&lock);
@@ -153,11 +152,6 @@ bool captures_open(const struct cuda_driver *drv)
 			open = true;
 	}
 	return open;
-}
-
-bool captures_ever(void)
-{
-	return __atomic_load_n(&last_serial, __ATOMIC_RELAXED);
 }
 
 void captures_after_fork(void)

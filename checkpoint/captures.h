@@ -29,9 +29,6 @@ void captures_set_into(CUstream stream);
  */
 bool captures_open(const struct cuda_driver *drv);
 
-/* True where one was ever open: then another thread may begin one at any time. */
-bool captures_ever(void);
-
 /* In the child of a fork: there are none. */
 void captures_after_fork(void);
 

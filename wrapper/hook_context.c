@@ -286,28 +286,27 @@ CUresult hook_cuStreamBeginCaptureToGraph_ptsz(CUstream hStream, CUgraph hGraph,
 		hStream ? hStream : CU_STREAM_PER_THREAD);
 }
 
-/*
- * Whatever the outcome, the capture is over: one that failed was broken by it. A graph that was
- * captured into is known, or belongs to a node (graphs.h).
- */
-static CUresult capture_ended(CUresult result, CUstream stream, const CUgraph *graph)
+/* A graph that was captured into is known, or belongs to a node (graphs.h). */
+static CUresult captured(CUresult result, const CUgraph *graph, bool into)
 {
-	bool into = captures_remove(stream);
-
 	if (!result && !into && translate_is_on())
 		graphs_add(*graph);
 	return result;
 }
 
+/* Whatever the outcome, the capture is over: one that failed was broken by it. */
 CUresult hook_cuStreamEndCapture(CUstream hStream, CUgraph *phGraph)
 {
-	return capture_ended(real.cuStreamEndCapture(hStream, phGraph), hStream, phGraph);
+	bool into = captures_remove(hStream);
+
+	return captured(real.cuStreamEndCapture(hStream, phGraph), phGraph, into);
 }
 
 CUresult hook_cuStreamEndCapture_ptsz(CUstream hStream, CUgraph *phGraph)
 {
-	return capture_ended(real.cuStreamEndCapture_ptsz(hStream, phGraph),
-			     hStream ? hStream : CU_STREAM_PER_THREAD, phGraph);
+	bool into = captures_remove(hStream ? hStream : CU_STREAM_PER_THREAD);
+
+	return captured(real.cuStreamEndCapture_ptsz(hStream, phGraph), phGraph, into);
 }
 
 static void stream_gone(CUstream stream)

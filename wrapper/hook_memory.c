@@ -130,75 +130,54 @@ static bool thread_is_relaxed(void)
 }
 
 /*
- * Wait for the current context's work by a real cuMemFree() in relaxed mode, which waits for running
- * kernels and leaves captures valid, where cuCtxSynchronize() is refused and invalidates them [H200,
- * driver 580.159: a free of 2 MiB beside a kernel of 300 ms took 300 ms, in a capture of any mode;
- * with nothing to wait for it is 60 us with the allocation, as is the native free of 20 MiB].
+ * Wait for the current context's work while a capture is open, in a thread in relaxed mode: by a
+ * real cuMemFree(), which waits for running kernels and leaves the capture valid, where
+ * cuCtxSynchronize() is refused and invalidates it [H200, driver 580.159: a free of 2 MiB beside a
+ * kernel of 300 ms took 300 ms, in a capture of either mode].
  */
-static CUresult wait_by_free(void)
+static CUresult wait_in_capture(void)
 {
-	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-	CUresult result = real.cuThreadExchangeStreamCaptureMode(&mode);
 	CUdeviceptr fence;
+	CUresult result = real.cuMemAlloc_v2(&fence, VMEM_GRANULE);
 
-	if (result)
-		return result;
-	result = real.cuMemAlloc_v2(&fence, VMEM_GRANULE);
-	if (!result)
-		result = real.cuMemFree_v2(fence);
-	real.cuThreadExchangeStreamCaptureMode(&mode);
-	return result;
+	return result ? result : real.cuMemFree_v2(fence);
 }
 
-/* Wait for the current context's work: that no capture is open now says nothing of the next moment. */
-static CUresult wait_for_work(void)
-{
-	CUresult result;
-
-	if (!captures_ever())
-		return real.cuCtxSynchronize();
-	result = wait_by_free();
-	/* It takes memory. */
-	if (result == CUDA_ERROR_OUT_OF_MEMORY && !captures_open(driver_table()))
-		result = real.cuCtxSynchronize();
-	return result;
-}
-
-/* Wait for all work of @ctx, whatever context is current. */
-static CUresult synchronize(CUcontext ctx)
+/* Wait by @wait for all work of @ctx, whatever context is current. */
+static CUresult synchronize(CUcontext ctx, CUresult (*wait)(void))
 {
 	CUcontext current = NULL;
 	CUresult result;
 
 	real.cuCtxGetCurrent(&current);
 	if (current == ctx)
-		return wait_for_work();
+		return wait();
 	result = real.cuCtxPushCurrent_v2(ctx);
 	if (result)
 		return result;
-	result = wait_for_work();
+	result = wait();
 	real.cuCtxPopCurrent_v2(&current);
 	return result;
 }
 
 /* As cudaFree: first wait for all work of the context, which may still use the memory. */
-static CUresult free_now(const struct deferred_free *f)
+static CUresult free_now(const struct deferred_free *f, CUresult (*wait)(void))
 {
 	struct vmem_info info;
 	CUresult result;
 
 	if (!vmem_lookup(f->ptr, &info) || info.id != f->id)
 		return CUDA_ERROR_INVALID_VALUE;
-	result = synchronize(info.ctx);
+	result = synchronize(info.ctx, wait);
 	return result ? result : vmem_free(f->ptr);
 }
 
-static void free_all_deferred(void)
+static void free_all_deferred(CUresult (*wait)(void))
 {
 	struct deferred_free f;
 
 	while (take_deferred(&f)) {
-		CUresult result = free_now(&f);
+		CUresult result = free_now(&f, wait);
 
 		/* An invalid one went with its context. */
 		if (result && result != CUDA_ERROR_INVALID_VALUE) {
@@ -211,9 +190,16 @@ static void free_all_deferred(void)
 /* Free what was deferred; while a capture is open only where the memory is @needed. */
 static void free_deferred(bool needed)
 {
-	if (__atomic_load_n(&deferred.count, __ATOMIC_RELAXED) &&
-	    (needed || !captures_open(driver_table())))
-		free_all_deferred();
+	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+
+	if (!__atomic_load_n(&deferred.count, __ATOMIC_RELAXED))
+		return;
+	if (!captures_open(driver_table())) {
+		free_all_deferred(real.cuCtxSynchronize);
+	} else if (needed && !real.cuThreadExchangeStreamCaptureMode(&mode)) {
+		free_all_deferred(wait_in_capture);
+		real.cuThreadExchangeStreamCaptureMode(&mode);
+	}
 }
 
 /*
@@ -224,7 +210,7 @@ static CUresult free_in_capture(const struct deferred_free *f)
 {
 	CUresult result = defer(f);
 
-	if (!result && thread_is_relaxed() && take_this(f) && free_now(f))
+	if (!result && thread_is_relaxed() && take_this(f) && free_now(f, wait_in_capture))
 		result = defer(f);
 	return result;
 }
@@ -306,7 +292,7 @@ CUresult hook_cuMemFree_v2(CUdeviceptr dptr)
 	if (captures_open(driver_table()))
 		return free_in_capture(&f);
 	free_deferred(false);
-	return free_now(&f);
+	return free_now(&f, real.cuCtxSynchronize);
 }
 
 CUresult hook_cuMemGetInfo_v2(size_t *free, size_t *total)

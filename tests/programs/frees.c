@@ -9,7 +9,6 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
-#include <stdbool.h>
 
 #define MIB        (UINT64_C(1) << 20)
 #define SAME(a, b) same(__LINE__, (unsigned long long)(a), (unsigned long long)(b))
@@ -125,32 +124,6 @@ static void memory_short(void)
 	end();
 }
 
-static bool captured;
-
-static void *capture_often(void *arg)
-{
-	CALL(cuCtxSetCurrent(ctx));
-	for (int i = 0; i < 5000; i++) {
-		begin();
-		end();
-	}
-	__atomic_store_n(&captured, true, __ATOMIC_RELAXED);
-	return arg;
-}
-
-/* No free breaks a capture that another thread begins or ends just then. */
-static void beside(void)
-{
-	pthread_t thread;
-
-	begin();
-	end();
-	pthread_create(&thread, NULL, capture_often, NULL);
-	while (!__atomic_load_n(&captured, __ATOMIC_RELAXED))
-		CALL(cuMemFree_v2(alloc(4 * MIB)));
-	pthread_join(thread, NULL);
-}
-
 static void retained(void)
 {
 	CUmemGenericAllocationHandle handle;
@@ -236,17 +209,11 @@ static const struct {
 	const char *name;
 	void (*function)(void);
 } cases[] = {
-	{"destroyed", destroyed},
-	{"twice", twice},
-	{"relaxed", relaxed},
-	{"memory-short", memory_short},
-	{"beside", beside},
-	{"retained", retained},
-	{"older", older},
-	{"release", release},
-	{"context-gone", context_gone},
-	{"thread-gone", thread_gone},
-	{"two-threads", two_threads},
+	{"destroyed", destroyed},     {"twice", twice},
+	{"relaxed", relaxed},         {"memory-short", memory_short},
+	{"retained", retained},       {"older", older},
+	{"release", release},         {"context-gone", context_gone},
+	{"thread-gone", thread_gone}, {"two-threads", two_threads},
 };
 
 int main(int argc, char **argv)

@@ -33,19 +33,6 @@ CUresult capture_check_unsafe(void)
 	return result;
 }
 
-CUresult capture_check_context(const struct sim_ctx *ctx)
-{
-	CUresult result = CUDA_SUCCESS;
-
-	for (struct sim_capture *c = sim.captures; c; c = c->next) {
-		if (c->origin->ctx != ctx || c->origin->thread)
-			continue;
-		c->invalid = true;
-		result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-	}
-	return result;
-}
-
 bool capture_blocks_legacy(const struct sim_ctx *ctx)
 {
 	for (const struct sim_stream *s = ctx->streams; s; s = s->next)

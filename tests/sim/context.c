@@ -255,7 +255,7 @@ static CUresult ctx_synchronize(CUcontext handle)
 	CUresult result = ctx_usable(handle, &ctx);
 
 	if (result == CUDA_SUCCESS)
-		result = capture_check_context(ctx);
+		result = capture_check_unsafe();
 	return result == CUDA_SUCCESS ? ctx_wait(ctx) : result;
 }
 

@@ -496,11 +496,6 @@ void mark_put(struct sim_mark *mark);
 /* capture.c */
 /* For calls that are not allowed while a capture forbids them; invalidates the capture. */
 CUresult capture_check_unsafe(void);
-/*
- * A wait for all of a context is refused while it captures, and invalidates that, whatever the modes
- * [H200, driver 580.159]; but on a thread's default stream, which may have ended with its thread.
- */
-CUresult capture_check_context(const struct sim_ctx *ctx);
 CUresult capture_add(struct sim_stream *stream, struct sim_op *op);
 void capture_invalidate(struct sim_ctx *ctx);
 /* True where a blocking stream of the context captures: the legacy stream must not be used. */
