@@ -66,7 +66,6 @@
 			(params)->paramArray = n_->ops.paramArray;                     \
 		CUDA_SUCCESS;                                                          \
 	})
-#define AFTER_NO_NODE(node)        (shown_forget_node(node), CUDA_SUCCESS)
 #define AFTER_GRAPH(graph)         (graphs_add(graph), CUDA_SUCCESS)
 #define AFTER_EXEC(exec, graph, flags) (graphs_instantiated(exec, graph, flags), CUDA_SUCCESS)
 #define AFTER_EXEC_UPDATE(exec, graph) (graphs_updated(exec, graph), CUDA_SUCCESS)

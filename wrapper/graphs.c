@@ -294,6 +294,16 @@ static bool loses_kernel(const struct known *k, const void *owner)
 	return loses;
 }
 
+CUresult graphs_destroy_node(CUgraphNode node)
+{
+	CUresult result;
+
+	pthread_mutex_lock(&lock);
+	result = real.cuGraphDestroyNode(node);
+	pthread_mutex_unlock(&lock);
+	return result;
+}
+
 void graphs_unload(const void *owner)
 {
 	pthread_mutex_lock(&lock);

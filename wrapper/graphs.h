@@ -24,8 +24,8 @@
  *
  * Locking: one mutex, with no call into the driver under it, but
  *  - at a pause or resume, when the gate is closed and nobody else is here;
- *  - at an unload, so that no graph is destroyed while its nodes are read. That another thread adds
- *    nodes to one, or changes them, the driver bears [H200, driver 580.159].
+ *  - at an unload, and where a node is destroyed, so that nothing is destroyed while it is read. That
+ *    another thread adds nodes, or changes them, the driver bears [H200, driver 580.159].
  */
 #include "checkpoint/engine.h"
 
@@ -55,6 +55,9 @@ bool graphs_our_node(CUgraphExec exec, CUgraphNode node, CUgraphNode *ours);
 
 /* An error where @handle, a graph or an instantiated one, still has the addresses before a move. */
 CUresult graphs_usable(const void *handle);
+
+/* Have the driver destroy @node, which is of a graph of the program's. */
+CUresult graphs_destroy_node(CUgraphNode node);
 
 /* @owner, a module or library, is about to be unloaded. To be called inside the gate. */
 void graphs_unload(const void *owner);

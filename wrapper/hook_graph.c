@@ -13,6 +13,7 @@
 #include "wrapper/driver.h"
 #include "wrapper/graphs.h"
 #include "wrapper/rewrite.h"
+#include "wrapper/shown.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -83,6 +84,17 @@ CUresult hook_cuGraphAddMemAllocNode(CUgraphNode *phGraphNode, CUgraph hGraph,
 	graphs_have_memory();
 	return real.cuGraphAddMemAllocNode(phGraphNode, hGraph, dependencies, numDependencies,
 					   nodeParams);
+}
+
+CUresult hook_cuGraphDestroyNode(CUgraphNode hNode)
+{
+	CUresult result;
+
+	shown_leaving_node(hNode);
+	result = graphs_destroy_node(hNode);
+	if (!result)
+		shown_forget_node(hNode);
+	return result;
 }
 
 /* A node of what @params say was added. */
