@@ -68,8 +68,10 @@ int engine_write_fail(struct engine_result *result)
 	while (!saving_is_over(&engine.saving, PROGRESS_MS))
 		;
 	if (s->result == -ECANCELED)
-		return engine_fail(result, END_BUSY,
-				   "cancelled: a resume was asked for, or the process exits");
+		return engine_fail(
+			result, END_BUSY,
+			"cancelled: a resume was asked for, who asked has hung up, or the "
+			"process exits");
 	return engine_fail(result, END_FAILED, "%.255s: %.250s", s->order->path, s->error.text);
 }
 

@@ -665,7 +665,7 @@ def a_command_that_is_ended_while_it_is_written_calls_it_off():
             cudaw_ok("pause", "--no-wait", job.pid)
         snapshot.process.terminate()
         snapshot.end(-signal.SIGTERM)
-        time.sleep(0.2)     # so that the job has most likely heard of it
+        job.state()     # what answers this has heard of that
         let_go("out")
         if not paused:
             until(lambda: job.state() == "running", 10, "it runs on")
