@@ -41,10 +41,10 @@
  * pause, hold and resume send "progress PHASE DONE TOTAL" (bytes) about ten times a second, and
  * "note TEXT" where the outcome needs a word (as "already paused"). An answer to what was really
  * done has pause_ms, pause_bytes and pause_phase, or those of a resume, before its "end ok". A
- * client that hangs up does not stop what it asked for, but for a snapshot with "image" that is
- * not written yet, as nobody would add that: it is called off, unless others want the pause. resume, regain and done say "ready" when the
- * program is about to run on: it may end from there on, and no answer come. A snapshot sends progress too, and
- * snapshot_ms, snapshot_bytes and snapshot_phase.
+ * client that hangs up does not stop what it asked for, but for a snapshot with "image" that is not
+ * written yet, as nobody would add that: it is called off, unless others want the pause. resume,
+ * regain and done say "ready" when the program is about to run on: it may end from there on, and no
+ * answer come. A snapshot sends progress too, and snapshot_ms, snapshot_bytes and snapshot_phase.
  *
  * hold is for the processes of one job, which may wait for each other on the GPU (tools/steps.h).
  * The job closes its gate, waits for the GPU, and says

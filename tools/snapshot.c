@@ -250,6 +250,17 @@ static int dump(struct taking *t, int dir, uint32_t index, struct snapshot_error
 	return ret;
 }
 
+/* It is in the snapshot that the folder @dir has, and nowhere else. */
+static void end_job(const struct taking *t, int dir, const struct tree *tree)
+{
+	char name[32];
+
+	tree_kill(tree);
+	snapshot_dir_vacate(dir, t->job->pid);
+	snprintf(name, sizeof(name), "%d" RUNDIR_SUFFIX, t->job->pid);
+	unlinkat(t->job->dir, name, 0);
+}
+
 /*
  * The image, and the commit, in the folder that is open and locked as @dir. 0 or a negative errno.
  */
@@ -258,7 +269,6 @@ static int add_image(struct taking *t, int dir, const struct snapshot_manifest *
 {
 	int64_t begin = now_ms();
 	struct tree tree;
-	char name[32];
 	int ret;
 
 	if (m->pid != t->job->pid || !m->image)
@@ -283,14 +293,9 @@ static int add_image(struct taking *t, int dir, const struct snapshot_manifest *
 	if (t->stop && ret)
 		tree_signal(&tree, SIGCONT);
 	if (t->stop && !ret)
-		tree_kill(&tree);
+		end_job(t, dir, &tree);
 	if (!ret)
 		snapshot_dir_clean(dir, snapshot_manifest_names, m);
-	if (t->stop && !ret) {
-		snapshot_dir_vacate(dir, t->job->pid);
-		snprintf(name, sizeof(name), "%d" RUNDIR_SUFFIX, t->job->pid);
-		unlinkat(t->job->dir, name, 0);
-	}
 	return ret;
 }
 

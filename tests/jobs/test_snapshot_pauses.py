@@ -207,14 +207,20 @@ def the_command_can_be_ended_while_the_job_waits_for_memory():
     job.finish()
 
 
-def as_it_ends(job):
-    """A job that is gone is as one whose last threads end in a second: it answers nothing until then."""
+def listener_for(job):
+    """In the place of the job's socket, which is kept under another name if it is there."""
     path = os.path.join(RUNTIME_DIR, f"{job.pid}.sock")
     if os.path.exists(path):
-        os.unlink(path)
+        os.rename(path, path + ".kept")
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(path)
     listener.listen()
+    return listener, path
+
+
+def as_it_ends(job):
+    """A job that is gone is as one whose last threads end in a second: it answers nothing until then."""
+    listener, _ = listener_for(job)
     threading.Timer(1, listener.close).start()
 
 
@@ -248,14 +254,10 @@ def a_job_keeps_its_folder_without_a_lock():
 @contextlib.contextmanager
 def as_it_was(job):
     """It answers as before its snapshot was written, to a command that asked just then."""
-    path = os.path.join(RUNTIME_DIR, f"{job.pid}.sock")
     lines = [line for line in ask(job, "status") if not line.startswith(("snapshot ", "state "))]
     answers = {"status": "\n".join(["state running", *lines, ""]),
                "snapshot": BUSY + "\n"}
-    os.rename(path, path + ".kept")
-    listener = socket.socket(socket.AF_UNIX)
-    listener.bind(path)
-    listener.listen()
+    listener, path = listener_for(job)
 
     def serve():
         while True:
