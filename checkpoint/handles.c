@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/handles.h"
+#include "vmem/forks.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -24,7 +25,7 @@ struct mapping {
 	UT_hash_handle hh;
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+FORKS_LOCK(lock);
 static struct handle *handles;   /* under lock, as the next */
 static struct mapping *mappings; /* by the first address */
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/unmanaged.h"
+#include "vmem/forks.h"
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -23,7 +24,7 @@ struct entry {
 	UT_hash_handle hh;
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+FORKS_LOCK(lock);
 static struct entry *entries; /* under lock */
 static size_t total;          /* written under lock, as the next */
 static size_t counts[UNMANAGED_KINDS];

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "vmem/symbols.h"
+#include "vmem/forks.h"
 #include "vmem/translate.h"
 
 #include <limits.h>
@@ -33,7 +34,7 @@ struct word {
 	UT_hash_handle hh; /* by place */
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+FORKS_LOCK(lock);
 static struct symbol *symbols;
 static struct word *words;
 static unsigned long ticks; /* counts what is told */

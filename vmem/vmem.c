@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "vmem/vmem.h"
+#include "vmem/forks.h"
 #include "vmem/freed.h"
 #include "vmem/mapping.h"
 #include "vmem/space.h"
@@ -67,6 +68,7 @@ static struct {
 	size_t gap;             /* addresses left free behind each region */
 	unsigned long long last_id;
 } vm = {.lock = PTHREAD_MUTEX_INITIALIZER};
+FORKS_LOCK_IN(vm, lock);
 
 static void set_mapped(struct region *r, bool mapped)
 {

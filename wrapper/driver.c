@@ -6,6 +6,7 @@
 #include "checkpoint/signals.h"
 #include "libcuda_names.h"
 #include "vmem/addressing.h"
+#include "vmem/forks.h"
 #include "vmem/translate.h"
 #include "vmem/vmem.h"
 #include "wrapper/find.h"
@@ -232,11 +233,11 @@ CUresult hook_cuInit(unsigned int flags)
 	static pthread_once_t decided = PTHREAD_ONCE_INIT;
 	CUresult result = real.cuInit(flags);
 
-	if (!result) {
-		pthread_once(&decided, decide_addressing);
-		trace_start();
-	}
-	if (!result && table_ok)
+	if (result || !forks_adopt())
+		return result;
+	pthread_once(&decided, decide_addressing);
+	trace_start();
+	if (table_ok)
 		control_start(&binding.table);
 	return result;
 }
@@ -262,5 +263,6 @@ CUresult hook_cuGetProcAddress(const char *symbol, void **pfn, int cudaVersion, 
 
 __attribute__((constructor)) static void on_load(void)
 {
+	forks_watch();
 	signals_init();
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wrapper/graphs.h"
 #include "calls.h"
+#include "vmem/forks.h"
 #include "vmem/translate.h"
 #include "wrapper/driver.h"
 #include "wrapper/graph_node.h"
@@ -33,7 +34,7 @@ struct known {
 	UT_hash_handle hh;
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+FORKS_LOCK(lock);
 static struct known *table; /* under lock */
 static bool any_broken;
 static unsigned int moves_before; /* the pause */

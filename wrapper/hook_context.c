@@ -7,6 +7,7 @@
 #include "checkpoint/captures.h"
 #include "checkpoint/contexts.h"
 #include "checkpoint/unmanaged.h"
+#include "vmem/forks.h"
 #include "vmem/symbols.h"
 #include "vmem/translate.h"
 #include "vmem/vmem.h"
@@ -26,7 +27,7 @@
  * that waits for it is inside the gate like the one that has it, so a pause waits for both. Primary
  * contexts that the CUDA runtime retains through its own tables are not seen.
  */
-static pthread_mutex_t lifetimes = PTHREAD_MUTEX_INITIALIZER;
+FORKS_LOCK(lifetimes);
 
 static void lock(void)
 {

@@ -7,6 +7,7 @@
 #include "checkpoint/captures.h"
 #include "checkpoint/unmanaged.h"
 #include "vmem/addressing.h"
+#include "vmem/forks.h"
 #include "vmem/translate.h"
 #include "vmem/vmem.h"
 #include "wrapper/counted.h"
@@ -51,6 +52,7 @@ static struct {
 	struct deferred_free *frees;
 	size_t count, room;
 } deferred = {.lock = PTHREAD_MUTEX_INITIALIZER};
+FORKS_LOCK_IN(deferred, lock);
 
 static CUresult defer_locked(const struct deferred_free *f)
 {

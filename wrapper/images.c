@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wrapper/images.h"
 #include "calls.h"
+#include "vmem/forks.h"
 
 #include <elf.h>
 #include <errno.h>
@@ -60,6 +61,7 @@ static struct {
 	struct handle *spare;
 	struct image *images;
 } im = {.lock = PTHREAD_MUTEX_INITIALIZER};
+FORKS_LOCK_IN(im, lock);
 
 /* Of a kernel of which nothing is known. */
 static const struct kp_kernel unknown = {.name = ""};

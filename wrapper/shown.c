@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wrapper/shown.h"
 #include "calls.h"
+#include "vmem/forks.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -17,7 +18,7 @@ struct shown {
 	UT_hash_handle hh;
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+FORKS_LOCK(lock);
 static struct shown *table; /* under lock */
 
 static void note(CUgraphNode node, const void *owner)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wrapper/tensor_maps.h"
 #include "calls.h"
+#include "vmem/forks.h"
 #include "vmem/translate.h"
 
 #include <pthread.h>
@@ -26,7 +27,7 @@ struct known {
 	struct known *prev, *next;
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+FORKS_LOCK(lock);
 static struct known *oldest; /* the first of all; under lock, as are the next two */
 static size_t count;
 static struct known *buckets[SIDES][NBUCKETS];

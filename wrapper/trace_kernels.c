@@ -10,6 +10,7 @@
 #include "wrapper/trace_calls.h"
 #include "calls.h"
 #include "checkpoint/gate.h"
+#include "vmem/forks.h"
 #include "wrapper/check.h"
 #include "wrapper/launch.h"
 
@@ -46,7 +47,7 @@ struct kernel {
 
 static struct kernel *table[SLOTS]; /* atomic; written under table_lock */
 static size_t filled;               /* under table_lock */
-static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;
+FORKS_LOCK(table_lock);
 static unsigned int generation; /* atomic */
 
 void trace_kernels_forget(void)

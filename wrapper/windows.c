@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wrapper/windows.h"
 #include "calls.h"
+#include "vmem/forks.h"
 #include "wrapper/rewrite.h"
 
 #include <pthread.h>
@@ -14,7 +15,7 @@ struct window {
 	struct window *next;
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+FORKS_LOCK(lock);
 static struct window *windows; /* under lock */
 
 /* Remove those of @stream, or of @ctx, where that is not NULL. */
