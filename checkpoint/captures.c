@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/captures.h"
+#include "vmem/forks.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -17,7 +18,7 @@ struct capture {
 	bool into; /* a graph that was there before */
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+FORKS_LOCK(lock);
 static struct capture captures[MAX_OPEN]; /* under lock; count also read without */
 static size_t count;
 static unsigned long last_serial; /* under lock */
@@ -154,8 +155,8 @@ bool captures_open(const struct cuda_driver *drv)
 	return open;
 }
 
-void captures_after_fork(void)
+static void forget_in_child(void)
 {
-	pthread_mutex_init(&lock, NULL);
 	count = 0;
 }
+FORKS_CHILD(forget_in_child);

@@ -29,7 +29,4 @@ void captures_set_into(CUstream stream);
  */
 bool captures_open(const struct cuda_driver *drv);
 
-/* In the child of a fork: there are none. */
-void captures_after_fork(void);
-
 #endif

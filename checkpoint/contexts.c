@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/contexts.h"
 #include "checkpoint/gate.h"
+#include "vmem/forks.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -11,7 +12,7 @@
 #define CANCEL_POLL_MS 20
 #define MAX_CREATED    (CONTEXTS_MAX - CUDA_MAX_DEVICES)
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+FORKS_LOCK(lock);
 static struct context created[MAX_CREATED]; /* under lock */
 static size_t ncreated;
 
@@ -183,9 +184,9 @@ out:
 	return result;
 }
 
-void contexts_after_fork(void)
+static void forget_in_child(void)
 {
-	pthread_mutex_init(&lock, NULL);
 	ncreated = 0;
 	drain.running = false;
 }
+FORKS_CHILD(forget_in_child);

@@ -39,7 +39,4 @@ void contexts_put(const struct cuda_driver *drv, const struct context *list, siz
 int contexts_drain(const struct cuda_driver *drv, struct context *list, size_t *count,
 		   double deadline_ms, const bool *cancel, CUresult *error);
 
-/* In the child of a fork: there are none. */
-void contexts_after_fork(void);
-
 #endif

@@ -14,6 +14,7 @@
 #include "checkpoint/snapshot_dir.h"
 #include "checkpoint/spill.h"
 #include "checkpoint/trace.h"
+#include "vmem/forks.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -43,9 +44,8 @@ enum operation { OP_NONE, OP_PAUSE, OP_RESUME, OP_TRIM, OP_SNAPSHOT, OP_TIDY };
 static const char *const op_names[] = {"do nothing",       "pause",  "resume", "trim",
 				       "write a snapshot", "tidy up"};
 static const struct cuda_driver *drv;
-static pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER;
+FORKS_LOCK(start_lock);
 static bool started; /* under start_lock */
-static bool atfork_set;
 static int pipe_fds[2] = {-1, -1};
 
 /* Of the control thread, but for op and exiting, which op_lock guards. */
@@ -76,7 +76,7 @@ static struct {
 	char reason[528];             /* a result's message with "resume: " before it */
 	int cuda;                     /* the driver's CUDA version */
 } ctl;
-static pthread_mutex_t op_lock = PTHREAD_MUTEX_INITIALIZER;
+FORKS_LOCK(op_lock);
 static enum operation op;
 static bool op_ended; /* the engine is done; the control thread has yet to look */
 static bool op_ready; /* the engine waits for the control thread to say that the program runs on */
@@ -702,6 +702,8 @@ const char *control_reason(void)
  */
 static void on_exit_paused(void)
 {
+	if (!forks_adopt())
+		return;
 	pthread_mutex_lock(&op_lock);
 	exiting = true;
 	__atomic_store_n(&ctl.progress.cancel, true, __ATOMIC_RELAXED);
@@ -718,16 +720,13 @@ static void on_exit_paused(void)
 static void on_exit_any(void)
 {
 	on_exit_paused();
-	rundir_unlink(getpid());
+	if (forks_is_ours() && started)
+		rundir_unlink(getpid());
 }
 
-static void after_fork_child(void)
+static void begin_anew_in_child(void)
 {
 	gate_after_fork();
-	captures_after_fork();
-	contexts_after_fork();
-	pthread_mutex_init(&start_lock, NULL);
-	pthread_mutex_init(&op_lock, NULL);
 	pthread_cond_init(&ready_said, NULL);
 	op = OP_NONE;
 	op_ended = op_ready = exiting = false;
@@ -737,12 +736,12 @@ static void after_fork_child(void)
 	gate_refuse(CUDA_ERROR_NOT_INITIALIZED);
 	forked_let_go();
 	spill_close();
-	signals_notify(-1);
 	server_close();
 	close(pipe_fds[0]);
 	close(pipe_fds[1]);
 	started = false;
 }
+FORKS_CHILD(begin_anew_in_child);
 
 /* What the children of the program are to have nothing of; the folder is there by now. */
 static void watch_forks(void)
@@ -793,9 +792,6 @@ void control_start(const struct cuda_driver *driver)
 		pr_err("this job cannot be paused: %s", strerror(-error));
 		goto out;
 	}
-	if (!atfork_set)
-		pthread_atfork(NULL, NULL, after_fork_child);
-	atfork_set = true;
 	driver->cuDriverGetVersion(&ctl.cuda);
 	devices_find(driver);
 	server_init();

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/signals.h"
 #include "checkpoint/signal_name.h"
+#include "vmem/forks.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -24,15 +26,16 @@ extern int __sigaction(int sig, const struct sigaction *act, struct sigaction *o
 struct chained {
 	struct sigaction slot[2];
 	int current;
-	int wish;  /* enum signal_wish; WISH_NONE: one of the ending signals */
-	bool ours; /* handled by us now */
+	int wish;   /* enum signal_wish; WISH_NONE: one of the ending signals */
+	bool known; /* current says what the program asked for */
 };
 
 static struct chained chain[NSIG];
 static int notify_fd = -1;
 static int last_wish;
 static int ends;
-static int writer; /* spin lock of sigaction(), taken with all signals blocked */
+/* Spin lock of sigaction(), taken with all signals blocked: the signal that is set, or 0. */
+static int writer;
 
 static void notify(void)
 {
@@ -55,10 +58,8 @@ static bool handles(const struct sigaction *act)
 static int install(int sig, const struct sigaction *act)
 {
 	struct sigaction kernel = *act;
-	struct chained *c = &chain[sig];
 
-	c->ours = c->wish != WISH_NONE || handles(act);
-	if (!c->ours)
+	if (chain[sig].wish == WISH_NONE && !handles(act))
 		return __sigaction(sig, act, NULL);
 	kernel.sa_sigaction = handler;
 	kernel.sa_flags |= SA_SIGINFO;
@@ -76,14 +77,18 @@ static int install(int sig, const struct sigaction *act)
 	return __sigaction(sig, &kernel, NULL);
 }
 
-static void lock(sigset_t *mask)
+static void lock(int sig, sigset_t *mask)
 {
+	int none = 0;
 	sigset_t all;
 
 	sigfillset(&all);
 	pthread_sigmask(SIG_BLOCK, &all, mask);
-	while (__atomic_exchange_n(&writer, 1, __ATOMIC_ACQUIRE))
-		;
+	while (!__atomic_compare_exchange_n(&writer, &none, sig, false, __ATOMIC_ACQUIRE,
+					    __ATOMIC_RELAXED)) {
+		none = 0;
+		sched_yield(); /* another thread has it for some system calls */
+	}
 }
 
 static void unlock(const sigset_t *mask)
@@ -98,23 +103,62 @@ static int set(int sig, const struct sigaction *act)
 
 	c->slot[!c->current] = *act;
 	__atomic_store_n(&c->current, !c->current, __ATOMIC_RELEASE);
+	c->known = true;
 	return install(sig, act);
+}
+
+static struct sigaction asked_for(int sig)
+{
+	struct chained *c = &chain[sig];
+
+	return c->slot[__atomic_load_n(&c->current, __ATOMIC_ACQUIRE)];
+}
+
+/*
+ * The program's action. The kernel knows it where it has not got our handler: libc's own system()
+ * ignores SIGINT for a while, and programs make system calls of their own.
+ */
+static int find(int sig, struct sigaction *act)
+{
+	int result = __sigaction(sig, NULL, act);
+
+	if (!result && act->sa_sigaction == handler)
+		*act = asked_for(sig);
+	return result;
+}
+
+/*
+ * In a child that shares our memory: its actions, unlike the table, are its own. What it asks for
+ * goes to the kernel, and no lock is taken, as the parent's threads may have it.
+ */
+static int replace_in_kernel(int sig, const struct sigaction *act, struct sigaction *old)
+{
+	struct sigaction before;
+	int result = find(sig, &before);
+
+	if (act && !result)
+		result = __sigaction(sig, act, NULL);
+	if (old && !result)
+		*old = before;
+	return result;
 }
 
 static int replace(int sig, const struct sigaction *act, struct sigaction *old)
 {
-	struct chained *c = &chain[sig];
-	struct sigaction before;
+	struct sigaction before, again;
 	sigset_t mask;
-	int result = 0;
+	int result;
 
-	lock(&mask);
-	if (c->ours)
-		before = c->slot[c->current];
-	else
-		result = __sigaction(sig, NULL, &before);
+	if (!forks_is_ours())
+		return replace_in_kernel(sig, act, old);
+	lock(sig, &mask);
+	result = find(sig, &before);
 	/* Ours, found in the kernel by a system call of the program's own, would call itself. */
-	if (act && act->sa_sigaction != handler && !result)
+	if (act && act->sa_sigaction == handler) {
+		again = asked_for(sig);
+		act = &again;
+	}
+	if (act && !result)
 		result = set(sig, act);
 	if (old && !result)
 		*old = before;
@@ -127,47 +171,59 @@ static bool is_one_shot(const struct sigaction *act)
 	return handles(act) && (act->sa_flags & SA_RESETHAND);
 }
 
-/*
- * The program's action, which was a one-shot handler a moment ago. As the kernel does it, such a
- * handler is gone before it runs, and its flags stay.
- */
-static struct sigaction take_one_shot(int sig)
+/* Whether a signal changes the program's action @act, or finds that the kernel has another. */
+static bool is_to_be_settled(int sig, const struct sigaction *act)
 {
-	struct chained *c = &chain[sig];
-	struct sigaction act, reset;
+	return is_one_shot(act) || (chain[sig].wish == WISH_NONE && !handles(act));
+}
+
+/*
+ * The program's action for a signal that has come, with the kernel's put right. As the kernel does
+ * it, a one-shot handler is gone before it runs, and its flags stay. Where another thread took the
+ * handler away meanwhile, the default is to be left, as the signal is raised again for it.
+ */
+static struct sigaction settle(int sig)
+{
+	bool ours = forks_is_ours();
+	struct sigaction act, left;
 	sigset_t mask;
 
-	lock(&mask);
-	act = c->slot[c->current];
-	if (is_one_shot(&act)) {
-		reset = act;
-		reset.sa_handler = SIG_DFL;
-		set(sig, &reset);
-	}
-	unlock(&mask);
+	if (ours)
+		lock(sig, &mask);
+	act = left = asked_for(sig);
+	if (is_one_shot(&act))
+		left.sa_handler = SIG_DFL;
+	if (is_to_be_settled(sig, &act) && ours)
+		set(sig, &left);
+	else if (is_to_be_settled(sig, &act))
+		__sigaction(sig, &left, NULL);
+	if (ours)
+		unlock(&mask);
 	return act;
 }
 
-static void handler(int sig, siginfo_t *info, void *ucontext)
+static void note(const struct chained *c)
 {
-	struct chained *c = &chain[sig];
-	struct sigaction act = c->slot[__atomic_load_n(&c->current, __ATOMIC_ACQUIRE)];
-	int saved_errno = errno;
-
 	if (c->wish != WISH_NONE)
 		__atomic_store_n(&last_wish, c->wish, __ATOMIC_RELEASE);
 	else
 		__atomic_fetch_add(&ends, 1, __ATOMIC_RELEASE);
 	notify();
-	if (is_one_shot(&act))
-		act = take_one_shot(sig);
+}
+
+static void handler(int sig, siginfo_t *info, void *ucontext)
+{
+	struct sigaction act = asked_for(sig);
+	int saved_errno = errno;
+
+	if (forks_is_ours())
+		note(&chain[sig]);
+	if (is_to_be_settled(sig, &act))
+		act = settle(sig);
 	errno = saved_errno;
 
 	if (!handles(&act)) {
-		/*
-		 * Another thread took the one-shot handler meanwhile: what is left is the default.
-		 */
-		if (c->wish == WISH_NONE && act.sa_handler == SIG_DFL)
+		if (chain[sig].wish == WISH_NONE && act.sa_handler == SIG_DFL)
 			raise(sig);
 	} else if (act.sa_flags & SA_SIGINFO) {
 		act.sa_sigaction(sig, info, ucontext);
@@ -224,6 +280,20 @@ static void take(const char *variable, int fallback, enum signal_wish wish)
 	chain[sig].wish = wish;
 	replace(sig, &act, NULL);
 }
+
+/* What another thread was about to set is set, and no wish of the parent is the child's. */
+static void begin_anew_in_child(void)
+{
+	int sig = writer;
+
+	notify_fd = -1;
+	last_wish = WISH_NONE;
+	ends = 0;
+	writer = 0;
+	if (sig && chain[sig].known)
+		install(sig, &chain[sig].slot[chain[sig].current]);
+}
+FORKS_CHILD(begin_anew_in_child);
 
 void signals_init(void)
 {
