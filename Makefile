@@ -118,11 +118,14 @@ $(O)/.deps: Makefile
 
 # ---- generated code -------------------------------------------------------------------------
 
-$(GEN)/libcuda.S: wrapper/gen_exports.py wrapper/exports/libcuda.txt | $(O)/.deps
+# libc's functions that the driver face has too (checkpoint/signals.h).
+INTERPOSED := sigaction signal bsd_signal ssignal sysv_signal __sysv_signal sigset sigignore siginterrupt
+
+$(GEN)/libcuda.S: wrapper/gen_exports.py wrapper/exports/libcuda.txt Makefile | $(O)/.deps
 	$(call say,GEN,$@)
 	@mkdir -p $(GEN)
 	$(Q)$(PYTHON) wrapper/gen_exports.py wrapper/exports/libcuda.txt --face libcuda \
-		--also sigaction --also signal -o $(GEN)
+		$(INTERPOSED:%=--also %) -o $(GEN)
 
 $(GEN)/calls.c: wrapper/gen_calls.py wrapper/driver.calls wrapper/exports/libcuda.txt | $(O)/.deps
 	$(call say,GEN,$@)

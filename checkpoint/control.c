@@ -10,6 +10,7 @@
 #include "checkpoint/rundir.h"
 #include "checkpoint/server.h"
 #include "checkpoint/signals.h"
+#include "checkpoint/signals_reach.h"
 #include "checkpoint/snapshot_codec.h"
 #include "checkpoint/snapshot_dir.h"
 #include "checkpoint/spill.h"
@@ -19,6 +20,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <math.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -34,6 +36,7 @@
 #define PROGRESS_MS     100
 #define PREPARE_MS      1000
 #define CALLER_MS       1000  /* until it is seen that a snapshot's command has ended */
+#define SIGNALS_MS      2000  /* from the start on */
 #define READY_S         1     /* for those who wait to be told that the program runs on */
 #define END_PATIENCE_MS 10000 /* for GPU memory, when a handler of the program wants to end it */
 
@@ -47,6 +50,7 @@ static const struct cuda_driver *drv;
 FORKS_LOCK(start_lock);
 static bool started; /* under start_lock */
 static int pipe_fds[2] = {-1, -1};
+static double signals_due_ms; /* of look_at_signals(); 0: from now on SIGNALS_MS */
 
 /* Of the control thread, but for op and exiting, which op_lock guards. */
 static struct {
@@ -622,6 +626,20 @@ static void take_signals(void)
 	}
 }
 
+/* Once, when the program has set up its signals: nobody may ask for the status. */
+static void look_at_signals(void)
+{
+	char why[SIGNALS_REACH_TEXT];
+
+	if (!signals_due_ms)
+		signals_due_ms = gate_now_ms() + SIGNALS_MS;
+	if (gate_now_ms() < signals_due_ms)
+		return;
+	signals_due_ms = INFINITY;
+	if (signals_unreachable(why, sizeof(why)))
+		pr_warn("%s", why);
+}
+
 /* How long to sleep when nothing happens. */
 static int patience_ms(void)
 {
@@ -629,7 +647,9 @@ static int patience_ms(void)
 		return PROGRESS_MS;
 	if (ctl.unfinished)
 		return CALLER_MS;
-	return engine_prepares() ? PREPARE_MS : -1;
+	if (engine_prepares())
+		return PREPARE_MS;
+	return isinf(signals_due_ms) ? -1 : SIGNALS_MS;
 }
 
 static void *control_main(void *arg)
@@ -659,6 +679,7 @@ static void *control_main(void *arg)
 			op_finish();
 		take_signals();
 		look_for_caller();
+		look_at_signals();
 		server_handle(fds + 1, n);
 		settle();
 		if (ctl.progress.hold && hold_take_report(ctl.progress.hold, &report))
@@ -739,6 +760,7 @@ static void begin_anew_in_child(void)
 	server_close();
 	close(pipe_fds[0]);
 	close(pipe_fds[1]);
+	signals_due_ms = 0;
 	started = false;
 }
 FORKS_CHILD(begin_anew_in_child);

@@ -86,6 +86,8 @@
  *			milliseconds have decimals, bytes are of GPU memory
  *	pause_phase resume_phase	NAME MS; a line for each phase of it (engine.h), in order
  *	reason		why the state is what it is, or why the last request failed
+ *	signals		a signal that pauses or resumes does not reach the job, and why; absent:
+ *			both do, or are not used
  */
 
 #define PROTOCOL_VERSION 1

@@ -4,6 +4,7 @@
 #include "checkpoint/devices.h"
 #include "checkpoint/nvml.h"
 #include "checkpoint/rundir.h"
+#include "checkpoint/signals_reach.h"
 #include "checkpoint/snapshot_codec.h"
 #include "checkpoint/unmanaged.h"
 #include "vmem/addressing.h"
@@ -164,7 +165,7 @@ static void say_status(const struct client *c)
 {
 	const struct snapshot_device *devices;
 	struct vmem_stats stats;
-	char id[RUNDIR_ID_SIZE];
+	char id[RUNDIR_ID_SIZE], unreachable[SIGNALS_REACH_TEXT];
 	const char *addressing, *why;
 	size_t count;
 
@@ -197,6 +198,8 @@ static void say_status(const struct client *c)
 	say_last(c, "resume", control_last(false));
 	if (*control_reason())
 		say(c, "reason %s", control_reason());
+	if (signals_unreachable(unreachable, sizeof(unreachable)))
+		say(c, "signals %s", unreachable);
 	say(c, "end " END_OK);
 }
 

@@ -242,20 +242,6 @@ EXPORT int sigaction(int sig, const struct sigaction *act, struct sigaction *old
 	return is_chained(sig) ? replace(sig, act, old) : __sigaction(sig, act, old);
 }
 
-/* glibc's signal() has BSD semantics: the handler stays, system calls are restarted. */
-EXPORT __sighandler_t signal(int sig, __sighandler_t fn)
-{
-	struct sigaction act = {.sa_handler = fn, .sa_flags = SA_RESTART}, old;
-
-	if (fn == SIG_ERR || sig < 1 || sig >= NSIG) {
-		errno = EINVAL;
-		return SIG_ERR;
-	}
-	sigemptyset(&act.sa_mask);
-	sigaddset(&act.sa_mask, sig);
-	return sigaction(sig, &act, &old) ? SIG_ERR : old.sa_handler;
-}
-
 static void take(const char *variable, int fallback, enum signal_wish wish)
 {
 	const char *text = secure_getenv(variable);
@@ -307,6 +293,21 @@ void signals_notify(int fd)
 	/* A wish may have been noted before there was anyone to tell. */
 	if (fd >= 0 && __atomic_load_n(&last_wish, __ATOMIC_ACQUIRE))
 		notify();
+}
+
+int signals_for(enum signal_wish wish)
+{
+	for (int sig = 1; sig < NSIG; sig++)
+		if (chain[sig].wish == (int)wish)
+			return sig;
+	return 0;
+}
+
+bool signals_is_installed(int sig)
+{
+	struct sigaction act;
+
+	return !__sigaction(sig, NULL, &act) && act.sa_sigaction == handler;
 }
 
 enum signal_wish signals_take_wish(void)

@@ -49,6 +49,7 @@ struct job_status {
 	char command[256];
 	char state[16];
 	char reason[256];
+	char signals[256];       /* one does not reach the job, and why */
 	char snapshot[PATH_MAX]; /* which alone has what it had on the GPU, as it is; empty: none */
 	char addressing[16];
 	char addressing_why[160]; /* empty: it was asked for */

@@ -32,8 +32,9 @@ const char help_ps[] =
 	"  UNMANAGED  GPU memory that cudaw does not move by itself\n"
 	"  PAUSED     bytes of a paused job in host memory and in its spill file\n"
 	"  LAST PAUSE, LAST RESUME  how long the last one took, and its rate\n"
-	"Below the table: why a job is in its state, or why the last request failed; and why its\n"
-	"addresses are translated, where that was not asked for (CUDAW_ADDRESSING).\n"
+	"Below the table: why a job is in its state, or why the last request failed; which signal does\n"
+	"not pause or resume it; and why its addresses are translated, where that was not asked for\n"
+	"(CUDAW_ADDRESSING).\n"
 	"\n"
 	"Exit codes: 0 done, 1 the runtime folder can not be used, 2 wrong usage.\n";
 
@@ -122,6 +123,8 @@ static int print_table(struct job **jobs, size_t n)
 
 		if (st->reason[0])
 			printf("%d: %s\n", jobs[i]->pid, st->reason);
+		if (st->signals[0])
+			printf("%d: %s\n", jobs[i]->pid, st->signals);
 		if (st->addressing_why[0])
 			printf("%d: %s addresses: %s\n", jobs[i]->pid, st->addressing,
 			       st->addressing_why);
@@ -180,6 +183,7 @@ static json_t *job_object(const struct job *job)
 	json_object_set_new(object, "command", text_or_null(st->command));
 	json_object_set_new(object, "state", text_or_null(st->state));
 	json_object_set_new(object, "reason", text_or_null(st->reason));
+	json_object_set_new(object, "signals", text_or_null(st->signals));
 	json_object_set_new(object, "addressing", text_or_null(st->addressing));
 	json_object_set_new(object, "snapshot",
 			    st->snapshot[0] ? output_text(st->snapshot) : json_null());

@@ -40,12 +40,12 @@ def test_json_is_exact():
                   gpu=["0 GPU-aa NVIDIA H200", "3 GPU-bb Other GPU"], managed=33500000001,
                   unmanaged=529 << 20, paused=33500000001, pause_ms="1100.125",
                   pause_bytes=33500000001, pause_phase=["drain 0.250", "copy 1000"],
-                  spilled=4096, pool=8192, reason="asked to", snapshot="/disk/train",
+                  spilled=4096, pool=8192, reason="asked to", signals="USR1 is kept", snapshot="/disk/train",
                   addressing="translated GPU 3 has no virtual memory")
     eq(only(ps_json()), {
         "pid": job.pid, "uid": os.getuid(), "user": pwd.getpwuid(os.getuid()).pw_name,
         "error": None, "id": "abc123", "name": "train", "command": "python train.py",
-        "state": "paused", "reason": "asked to", "addressing": "translated",
+        "state": "paused", "reason": "asked to", "signals": "USR1 is kept", "addressing": "translated",
         "gpu": [{"ordinal": 0, "uuid": "GPU-aa", "name": "NVIDIA H200"},
                 {"ordinal": 3, "uuid": "GPU-bb", "name": "Other GPU"}],
         "snapshot": "/disk/train", "managed": 33500000001, "unmanaged": 529 << 20,
@@ -75,10 +75,12 @@ def test_reasons_are_below_the_table():
     job = FakeJob(folder, state="waiting", reason="2.00 GiB of GPU memory are missing")
     other = FakeJob(folder, addressing="translated GPU 3 cannot map")
     third = FakeJob(folder, addressing="mapped", snapshot="/disk/\33[1mtrain")
-    eq(sorted(cudaw("ps").out.splitlines()[4:]),
+    fourth = FakeJob(folder, signals="signal USR1 does not pause this process")
+    eq(sorted(cudaw("ps").out.splitlines()[5:]),
        sorted([f"{job.pid}: 2.00 GiB of GPU memory are missing",
                f"{other.pid}: translated addresses: GPU 3 cannot map",
-               f"{third.pid}: /disk/?[1mtrain alone has its memory"]))
+               f"{third.pid}: /disk/?[1mtrain alone has its memory",
+               f"{fourth.pid}: signal USR1 does not pause this process"]))
 
 
 def test_table_without_what_was_not_said():
