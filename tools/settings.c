@@ -141,6 +141,21 @@ static bool is_known(const char *name)
 	return !strncmp(name, SIMULATED, strlen(SIMULATED)) || !strncmp(name, TESTS, strlen(TESTS));
 }
 
+/* A program inherits what its caller blocks. */
+static void check_blocked(void (*say)(void *arg, const char *variable, const char *value,
+				      const char *why),
+			  void *arg, const char *variable, int fallback)
+{
+	const char *text;
+	int sig = signal_of(variable, fallback, &text);
+	sigset_t blocked;
+
+	sigprocmask(SIG_BLOCK, NULL, &blocked);
+	if (sig && sigismember(&blocked, sig))
+		say(arg, variable, text,
+		    "this signal is blocked here, and in programs started from here");
+}
+
 void settings_check(void (*say)(void *arg, const char *variable, const char *value,
 				const char *why),
 		    void *arg)
@@ -161,6 +176,8 @@ void settings_check(void (*say)(void *arg, const char *variable, const char *val
 	sig = signal_of("CUDAW_SIGNAL_PAUSE", SIGUSR1, &text);
 	if (sig && sig == signal_of("CUDAW_SIGNAL_RESUME", SIGUSR2, &text))
 		say(arg, "CUDAW_SIGNAL_RESUME", text, "this signal pauses; none resumes");
+	check_blocked(say, arg, "CUDAW_SIGNAL_PAUSE", SIGUSR1);
+	check_blocked(say, arg, "CUDAW_SIGNAL_RESUME", SIGUSR2);
 	for (char **entry = environ; *entry; entry++) {
 		char name[32], *value = strchr(*entry, '=');
 

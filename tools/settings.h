@@ -8,7 +8,7 @@
 
 /*
  * Call @say for each that is set in the environment and cannot be used as it is, with the reason,
- * and for each CUDAW_* that is none.
+ * and for each CUDAW_* that is none; and for a signal that this process, and so a job, blocks.
  */
 void settings_check(void (*say)(void *arg, const char *variable, const char *value,
 				const char *why),

@@ -5,6 +5,7 @@ import glob
 import os
 import re
 import shutil
+import signal
 import stat
 import subprocess
 import sys
@@ -102,6 +103,20 @@ def test_wrong_signals_are_those_that_a_job_does_not_take():
         eq((result.code, lines[:-1]), (0, [f"cudaw: warning: {why}"] if why else []))
         # What the job itself says of it.
         eq([line.split()[1:3] for line in lines[1:]], [["error:", "signals:"]] if why else [])
+
+
+def test_a_signal_that_is_blocked_is_said():
+    """A program inherits that from who starts it, and no pause by signal reaches it."""
+    why = "this signal is blocked here, and in programs started from here"
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2])
+    try:
+        result, doctor = cudaw("run", "true"), cudaw("doctor")
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGUSR2])
+    eq((result.code, result.err), (0, f"cudaw: warning: CUDAW_SIGNAL_RESUME=USR2: {why}\n"))
+    lines = [line for line in doctor.out.splitlines() if why in line]
+    eq(len(lines), 1)
+    has(lines[0], "CUDAW_SIGNAL_RESUME")
 
 
 def test_names_that_are_no_setting_are_said():
