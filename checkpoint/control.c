@@ -755,9 +755,9 @@ static void begin_anew_in_child(void)
 		return;
 	/* As the driver does in the child of a process that has used it. */
 	gate_refuse(CUDA_ERROR_NOT_INITIALIZED);
+	server_close();
 	forked_let_go();
 	spill_close();
-	server_close();
 	close(pipe_fds[0]);
 	close(pipe_fds[1]);
 	signals_due_ms = 0;

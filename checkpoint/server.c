@@ -8,6 +8,7 @@
 #include "checkpoint/snapshot_codec.h"
 #include "checkpoint/unmanaged.h"
 #include "vmem/addressing.h"
+#include "vmem/forks.h"
 #include "vmem/vmem.h"
 
 #include <errno.h>
@@ -25,6 +26,7 @@
 
 #define MAX_CLIENTS     (SERVER_FDS - 1)
 #define ACCEPT_RETRY_US 100000
+#define LISTEN_TRIES    1000
 
 enum waiting { WAITS_NOT, WAITS_PAUSED, WAITS_RUNNING, WAITS_TRIMMED, WAITS_WRITTEN, WAITS_DONE };
 
@@ -433,9 +435,29 @@ static bool read_client(struct client *c)
 	return false;
 }
 
+/*
+ * The child of a fork that came while the socket was made has it, and does not know it: it would
+ * answer for this process when that has ended. So another socket is made then.
+ */
+static void listen_alone(void)
+{
+	unsigned long mark;
+
+	for (int tries = 0; tries < LISTEN_TRIES; tries++) {
+		mark = forks_mark();
+		__atomic_store_n(&listen_fd, rundir_listen(), __ATOMIC_SEQ_CST);
+		if (listen_fd < 0 || !forks_came_since(mark))
+			return;
+		if (tries + 1 < LISTEN_TRIES) {
+			rundir_unlink(getpid());
+			server_close();
+		}
+	}
+}
+
 void server_init(void)
 {
-	listen_fd = rundir_listen();
+	listen_alone();
 	if (listen_fd < 0)
 		return; /* rundir_listen() has said why */
 	fcntl(listen_fd, F_SETFL, O_NONBLOCK);

@@ -3,11 +3,13 @@
 """Children, in each way that a process can have some: those that share their parent's memory change
 nothing of it, and those of a fork work whatever the parent's other threads were doing.
 """
+import os
 import signal
+import socket
 import sys
 
 from simlib import errors_of_cudaw, not_by_tsan, unsanitized
-from gpulib import Job, check, equal, main
+from gpulib import RUNTIME_DIR, Job, check, equal, main, until
 
 WAYS = ("vfork that resets handlers", "vfork that is ended by a signal",
         "vfork that handles signals otherwise", "vfork that gets signals",
@@ -15,6 +17,7 @@ WAYS = ("vfork that resets handlers", "vfork that is ended by a signal",
         "clone that handles signals otherwise", "posix_spawn", "system", "popen")
 EXITS_WITHIN, SHARED_ACTIONS = 11, 12
 FORKS = 2000
+STARTS = 60
 
 
 def quiet_result(job):
@@ -48,6 +51,28 @@ def a_child_that_exits_in_our_memory():
 def forks_beside_handlers_and_calls():
     equal(quiet_result(Job("fork_storm", "--forks", FORKS)), f"fork_storm: {FORKS} children ended",
           "the output")
+
+
+def listens(pid):
+    with socket.socket(socket.AF_UNIX) as client:
+        try:
+            client.connect(os.path.join(RUNTIME_DIR, f"{pid}.sock"))
+            return True
+        except (FileNotFoundError, ConnectionRefusedError):
+            return False
+
+
+def forks_while_cuda_starts():
+    """No child has the socket of its parent, whose death closes it."""
+    for _ in range(STARTS):
+        job = Job("fork_start")
+        job.wait_line("ready")
+        check(listens(job.pid), "the job does not listen")
+        job.process.kill()
+        job.process.wait()
+        until(lambda: not listens(job.pid), 2, "no child listens for its dead parent")
+        job.process.stdin.close()
+        job.discard()
 
 
 PYTHON = """
@@ -87,6 +112,6 @@ def sigterm_after_a_subprocess_of_python():
 
 
 main(*cases_of_ways(), not_by_tsan(a_child_that_exits_in_our_memory),
-     not_by_tsan(forks_beside_handlers_and_calls),
+     not_by_tsan(forks_beside_handlers_and_calls), not_by_tsan(forks_while_cuda_starts),
      unsanitized(sigint_after_a_subprocess_of_python),
      unsanitized(sigterm_after_a_subprocess_of_python))
