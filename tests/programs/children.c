@@ -3,7 +3,8 @@
  * A program that handles SIGTERM, SIGINT and the signals that pause and resume, and starts a child
  * in one of the ways in which a child shares its memory: --way says which. Most children reset the
  * handlers, as a child is to before it becomes another program. The parent then has its handlers
- * still, and each signal that it gets runs them once. It uses no CUDA, but for --way 11.
+ * still, and each signal that it gets runs them once. Only --way 11 and the child of
+ * --way 13, a fork, use CUDA.
  */
 #include "tests/programs/kernels.h"
 
@@ -201,6 +202,41 @@ static int run_beside_cuda(void)
 	return status;
 }
 
+static int await_fork_of(int (*what)(void))
+{
+	int status = -1;
+	pid_t pid;
+
+	fflush(stdout);
+	pid = fork();
+	if (!pid)
+		_exit(what());
+	waitpid(pid, &status, 0);
+	return status;
+}
+
+/* Long enough to be paused, if that were to come. */
+static int use_cuda_for_a_while(void)
+{
+	double end = step_seconds() + 1;
+	struct kernels kernels;
+	CUdeviceptr data;
+
+	kernels_init(&kernels);
+	CALL(cuMemAlloc_v2(&data, 1 << 20));
+	while (step_seconds() < end)
+		CALL(cuMemsetD8_v2(data, 1, 1 << 20));
+	return 0;
+}
+
+/* A signal that pauses, before any CUDA call, is for who got it. */
+static int fork_after_a_signal(void)
+{
+	raise(SIGUSR1);
+	got[SIGUSR1] = 0;
+	return await_fork_of(use_cuda_for_a_while);
+}
+
 static int run(unsigned long way)
 {
 	switch (way) {
@@ -224,8 +260,10 @@ static int run(unsigned long way)
 		return run_by_system();
 	case 10:
 		return run_by_popen() == SIGTERM ? 0 : -1;
-	default:
+	case 11:
 		return run_beside_cuda();
+	default:
+		return fork_after_a_signal();
 	}
 }
 
