@@ -8,7 +8,7 @@ import signal
 import socket
 import sys
 
-from simlib import errors_of_cudaw, not_by_tsan, unsanitized
+from simlib import SANITIZED, errors_of_cudaw, not_by_tsan, unsanitized
 from gpulib import RUNTIME_DIR, Job, check, equal, main, until
 
 WAYS = ("vfork that resets handlers", "vfork that is ended by a signal",
@@ -17,8 +17,8 @@ WAYS = ("vfork that resets handlers", "vfork that is ended by a signal",
         "clone that handles signals otherwise", "posix_spawn", "system", "popen")
 EXITS_WITHIN = 11
 OTHER_WAYS = {12: "a child with its parent's actions", 13: "a fork after a signal that pauses"}
-FORKS = 2000
-STARTS = 60
+# A fork of a program with sanitizers takes 100 times as long.
+FORKS, STARTS = (100, 5) if SANITIZED else (2000, 60)
 
 
 def quiet_result(job):
