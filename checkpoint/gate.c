@@ -5,64 +5,112 @@
 #include <linux/futex.h>
 #include <linux/membarrier.h>
 #include <pthread.h>
-#include <stdlib.h>
+#include <signal.h>
+#include <stddef.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
-#define ALL_ADMITS (-(int)GATE_ADMITS)
+#define ALL_ADMITS  (-(int)GATE_ADMITS)
+#define CHUNK_SLOTS 127 /* of 128 bytes each: 16 KiB with the header */
+
+/*
+ * The mark of a thread. Its owner holds the robust mutex from its first call until it ends; at its
+ * end, whichever way, the kernel marks the mutex, and who tries it next has the slot.
+ */
+struct slot {
+	int inside; /* enum gate_kind */
+	pthread_mutex_t owned __attribute__((aligned(64)));
+} __attribute__((aligned(64)));
+
+/* Chunks are added, never removed: they are gone through without a lock. */
+struct chunk {
+	struct chunk *next;
+	struct slot slots[CHUNK_SLOTS];
+};
 
 __thread struct gate_thread gate_self __attribute__((tls_model("initial-exec")));
 int gate_flags;
 
-static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct gate_thread *threads; /* under list_lock */
-static pthread_once_t key_once = PTHREAD_ONCE_INIT;
-static pthread_key_t key;
-static int key_error;
-static bool untracked; /* a thread that the list does not know may be inside */
+static struct chunk *chunks;
 static int refusal = CUDA_ERROR_DEINITIALIZED;
 
-static void thread_unlist(void *arg)
+static int robust_init(pthread_mutex_t *mutex)
 {
-	struct gate_thread *thread = arg;
+	pthread_mutexattr_t attr;
+	int error;
 
-	pthread_mutex_lock(&list_lock);
-	if (thread->listed && thread->prevp) {
-		*thread->prevp = thread->next;
-		if (thread->next)
-			thread->next->prevp = thread->prevp;
-		thread->listed = false;
-	}
-	pthread_mutex_unlock(&list_lock);
+	pthread_mutexattr_init(&attr);
+	error = pthread_mutexattr_setrobust(&attr, PTHREAD_MUTEX_ROBUST);
+	if (!error)
+		error = pthread_mutex_init(mutex, &attr);
+	pthread_mutexattr_destroy(&attr);
+	return error;
 }
 
-static void key_make(void)
+static bool add_chunk(void)
 {
-	key_error = pthread_key_create(&key, thread_unlist);
+	struct chunk *chunk = mmap(NULL, sizeof(*chunk), PROT_READ | PROT_WRITE,
+				   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (chunk == MAP_FAILED)
+		return false;
+	/* Where that fails, gate_init() has said so; zeros are a plain mutex, which works as well. */
+	for (size_t i = 0; i < CHUNK_SLOTS; i++)
+		robust_init(&chunk->slots[i].owned);
+	chunk->next = __atomic_load_n(&chunks, __ATOMIC_RELAXED);
+	while (!__atomic_compare_exchange_n(&chunks, &chunk->next, chunk, false, __ATOMIC_RELEASE,
+					    __ATOMIC_RELAXED))
+		;
+	return true;
+}
+
+/* The slot after @slot, or the first after NULL; NULL after the last one. */
+static struct slot *next_slot(struct chunk **chunk, struct slot *slot)
+{
+	if (!slot)
+		*chunk = __atomic_load_n(&chunks, __ATOMIC_ACQUIRE);
+	else if (++slot < (*chunk)->slots + CHUNK_SLOTS)
+		return slot;
+	else
+		*chunk = (*chunk)->next;
+	return *chunk ? (*chunk)->slots : NULL;
+}
+
+/* Whether @slot is the caller's now: its owner has ended, or it had none. */
+static bool own(struct slot *slot)
+{
+	int error = pthread_mutex_trylock(&slot->owned);
+
+	if (error == EOWNERDEAD)
+		error = pthread_mutex_consistent(&slot->owned);
+	if (error)
+		return false;
+	__atomic_store_n(&slot->inside, GATE_OUT, __ATOMIC_RELAXED);
+	return true;
 }
 
 /*
- * A thread that calls CUDA from its last destructors is listed anew, and unlisted by the next
- * round.
+ * A slot for this thread. No signal handler may come in between: the thread's list of robust mutexes
+ * is libc's, and not safe then.
  */
-static void thread_list(struct gate_thread *self)
+static bool take_slot(void)
 {
-	pthread_once(&key_once, key_make);
-	if (key_error || pthread_setspecific(key, self)) {
-		/* Without a destructor its entry would outlive the thread. */
-		__atomic_store_n(&untracked, true, __ATOMIC_SEQ_CST);
-		self->listed = true;
-		return;
-	}
-	pthread_mutex_lock(&list_lock);
-	self->next = threads;
-	self->prevp = &threads;
-	if (threads)
-		threads->prevp = &self->next;
-	threads = self;
-	self->listed = true;
-	pthread_mutex_unlock(&list_lock);
+	struct chunk *chunk;
+	struct slot *slot;
+	sigset_t all, mask;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &mask);
+	do {
+		for (slot = next_slot(&chunk, NULL); slot && !own(slot);)
+			slot = next_slot(&chunk, slot);
+	} while (!slot && add_chunk());
+	if (slot)
+		gate_self.inside = &slot->inside;
+	pthread_sigmask(SIG_SETMASK, &mask, NULL);
+	return slot;
 }
 
 static void futex_wait(int *word, int value)
@@ -110,40 +158,44 @@ bool gate_enter_slow(enum gate_kind kind)
 {
 	struct gate_thread *self = &gate_self;
 	int saved_errno = errno;
+	bool in = false;
 
-	for (;;) {
-		__atomic_store_n(&self->inside, GATE_OUT, __ATOMIC_RELEASE);
-		if (!self->listed)
-			thread_list(self);
+	while (self->inside || take_slot()) {
+		__atomic_store_n(self->inside, GATE_OUT, __ATOMIC_RELEASE);
 		int flags = __atomic_load_n(&gate_flags, __ATOMIC_ACQUIRE);
-		if (flags & GATE_REFUSES) {
-			errno = saved_errno;
-			return false;
-		}
+		if (flags & GATE_REFUSES)
+			break;
 		if (!may_try(flags, kind)) {
 			futex_wait(&gate_flags, flags);
 			continue;
 		}
-		__atomic_store_n(&self->inside, kind, __ATOMIC_SEQ_CST);
+		__atomic_store_n(self->inside, kind, __ATOMIC_SEQ_CST);
 		__atomic_thread_fence(__ATOMIC_SEQ_CST);
-		if (pass_closed(kind))
+		in = pass_closed(kind);
+		if (in) {
+			self->depth = 1;
 			break;
+		}
 	}
-	self->depth = 1;
 	errno = saved_errno;
-	return true;
+	return in;
 }
 
 CUresult gate_refusal(void)
 {
+	if (!gate_self.inside)
+		return CUDA_ERROR_OUT_OF_MEMORY;
 	return __atomic_load_n(&refusal, __ATOMIC_RELAXED);
 }
 
 int gate_init(void)
 {
-	pthread_once(&key_once, key_make);
-	if (key_error)
-		return -key_error;
+	pthread_mutex_t mutex;
+	int error = robust_init(&mutex);
+
+	if (error)
+		return -error;
+	pthread_mutex_destroy(&mutex);
 	if (syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0))
 		set_flags(GATE_FENCE, 0);
 	return 0;
@@ -193,23 +245,33 @@ unsigned int gate_admit(unsigned int calls, double deadline_ms, const bool *canc
 	return calls - left;
 }
 
+static bool is_inside(struct slot *slot, enum gate_kind kind)
+{
+	if (&slot->inside == gate_self.inside ||
+	    __atomic_load_n(&slot->inside, __ATOMIC_ACQUIRE) != (int)kind)
+		return false;
+	if (!own(slot))
+		return true;
+	pthread_mutex_unlock(&slot->owned); /* its owner has ended inside */
+	return false;
+}
+
 static bool anyone_inside(enum gate_kind kind)
 {
-	bool found = false;
+	struct chunk *chunk;
+	struct slot *slot = NULL;
 
-	pthread_mutex_lock(&list_lock);
-	for (struct gate_thread *t = threads; t && !found; t = t->next)
-		found = t != &gate_self &&
-			__atomic_load_n(&t->inside, __ATOMIC_ACQUIRE) == (int)kind;
-	pthread_mutex_unlock(&list_lock);
-	return found;
+	while ((slot = next_slot(&chunk, slot)))
+		if (is_inside(slot, kind))
+			return true;
+	return false;
 }
 
 bool gate_wait_until_out(enum gate_kind kind, double deadline_ms, const bool *cancel)
 {
 	unsigned int sleep_us = 20;
 
-	while (__atomic_load_n(&untracked, __ATOMIC_SEQ_CST) || anyone_inside(kind)) {
+	while (anyone_inside(kind)) {
 		if (gate_now_ms() > deadline_ms || __atomic_load_n(cancel, __ATOMIC_RELAXED))
 			return false;
 		usleep(sleep_us);
@@ -227,11 +289,11 @@ void gate_refuse(CUresult error)
 
 void gate_after_fork(void)
 {
-	struct gate_thread *self = &gate_self;
+	const int *was = gate_self.inside;
 
-	pthread_mutex_init(&list_lock, NULL);
 	gate_flags &= GATE_FENCE;
-	threads = self->listed ? self : NULL;
-	self->next = NULL;
-	self->prevp = &threads;
+	/* The slots of the parent's threads stay taken: they are left, for a chunk of the child's. */
+	chunks = NULL;
+	if (was && take_slot())
+		*gate_self.inside = *was;
 }

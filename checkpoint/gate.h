@@ -10,6 +10,11 @@
  * 1 ns a call, where a contended rwlock costs 300 ns. Where membarrier is refused (old kernels,
  * seccomp filters) the thread executes the barrier itself.
  *
+ * The mark is in memory of ours that is never freed (a slot, gate.c), so that no look at it depends
+ * on how a thread ends: by return, pthread_exit(), cancellation or the bare system call, with calls
+ * of its last destructors or inside a call. The kernel says that its owner has ended, and the slot
+ * goes to the next thread.
+ *
  * Two kinds of being inside:
  *
  *	GATE_HOLD	the call submits work or touches memory. The pauser waits for it before
@@ -38,12 +43,9 @@ enum gate_flag {
 };
 
 struct gate_thread {
-	int inside;         /* enum gate_kind; written by its thread, read by the pauser */
+	int *inside; /* enum gate_kind, in a slot: read by the pauser; NULL before the first call */
 	unsigned int depth; /* nested calls: a profiler's callback may call the driver */
-	bool listed;
-	struct gate_thread *next;
-	struct gate_thread **prevp;
-} __attribute__((aligned(64)));
+};
 
 extern __thread struct gate_thread gate_self __attribute__((tls_model("initial-exec")));
 extern int gate_flags;
@@ -59,9 +61,11 @@ __attribute__((always_inline)) static inline bool gate_enter(enum gate_kind kind
 		self->depth++;
 		return true;
 	}
-	__atomic_store_n(&self->inside, kind, __ATOMIC_RELAXED);
+	if (__builtin_expect(!self->inside, 0))
+		return gate_enter_slow(kind);
+	__atomic_store_n(self->inside, kind, __ATOMIC_RELAXED);
 	__atomic_signal_fence(__ATOMIC_SEQ_CST);
-	if (__builtin_expect(__atomic_load_n(&gate_flags, __ATOMIC_RELAXED) || !self->listed, 0))
+	if (__builtin_expect(__atomic_load_n(&gate_flags, __ATOMIC_RELAXED), 0))
 		return gate_enter_slow(kind);
 	self->depth = 1;
 	return true;
@@ -72,15 +76,18 @@ __attribute__((always_inline)) static inline void gate_exit(void)
 	struct gate_thread *self = &gate_self;
 
 	if (--self->depth == 0)
-		__atomic_store_n(&self->inside, GATE_OUT, __ATOMIC_RELEASE);
+		__atomic_store_n(self->inside, GATE_OUT, __ATOMIC_RELEASE);
 }
 
-/* The error for calls that gate_enter() turned away. */
+/*
+ * The error for a call that gate_enter() turned away: gate_refuse()'s, or CUDA_ERROR_OUT_OF_MEMORY
+ * where the thread got no slot.
+ */
 CUresult gate_refusal(void);
 
 /*
  * Once in a process, before the gate is closed for the first time. Returns 0, or a negative errno
- * where threads cannot be tracked: gate_wait_until_out() then never succeeds.
+ * where the end of a thread cannot be seen: the gate must not be closed then.
  */
 int gate_init(void);
 
@@ -110,7 +117,7 @@ double gate_now_ms(void);
 /* From now on refuse every call with @error, those that wait at the gate included. */
 void gate_refuse(CUresult error);
 
-/* In the child of a fork: forget the other threads, open the gate. */
+/* In the child of a fork: forget the other threads, open the gate. Takes no lock. */
 void gate_after_fork(void);
 
 #endif
