@@ -160,7 +160,9 @@ bool gate_enter_slow(enum gate_kind kind)
 	int saved_errno = errno;
 	bool in = false;
 
-	while (self->inside || take_slot()) {
+	while (!in && (self->inside || take_slot())) {
+		self->depth = 0;
+		__atomic_signal_fence(__ATOMIC_SEQ_CST);
 		__atomic_store_n(self->inside, GATE_OUT, __ATOMIC_RELEASE);
 		int flags = __atomic_load_n(&gate_flags, __ATOMIC_ACQUIRE);
 		if (flags & GATE_REFUSES)
@@ -171,11 +173,11 @@ bool gate_enter_slow(enum gate_kind kind)
 		}
 		__atomic_store_n(self->inside, kind, __ATOMIC_SEQ_CST);
 		__atomic_thread_fence(__ATOMIC_SEQ_CST);
-		in = pass_closed(kind);
-		if (in) {
-			self->depth = 1;
-			break;
-		}
+		if (!pass_closed(kind))
+			continue;
+		self->depth = 1;
+		__atomic_signal_fence(__ATOMIC_SEQ_CST);
+		in = __atomic_load_n(self->inside, __ATOMIC_RELAXED) != GATE_OUT;
 	}
 	errno = saved_errno;
 	return in;

@@ -23,6 +23,18 @@
  *			the pause, which may be what it waits for; but it has to have left the driver
  *			before the driver's own checkpoint begins.
  *
+ * A call inside another call of its thread (a profiler's callback, a signal handler, the cleanup of
+ * a cancelled thread) always goes in, as the pauser waits for the outer one. So work may be submitted
+ * by a GATE_HOLD inside a GATE_WAIT, which counts as the outer one does: who drained the GPU while
+ * waiters were inside drains it again when they have left.
+ *
+ * A signal handler may come between any two steps of an entry. "depth" is set when the mark has been
+ * made and the gate found open, and "depth with a mark" is what says that the thread is inside: the
+ * mark is then up since before the gate was found open, or the pauser waits for it. A handler that
+ * finds less than that enters for itself, and takes the mark with it when it leaves. So the
+ * interrupted entry looks for its mark after it has set depth, and begins anew where it is gone. A
+ * handler that comes in between sees depth without a mark, and does not take that for being inside.
+ *
  * gate_refuse() turns callers away for good with an error instead of letting them in: in a forked
  * child, where CUDA does not work, and in a process that exits while it is paused.
  *
@@ -56,18 +68,24 @@ bool gate_enter_slow(enum gate_kind kind);
 __attribute__((always_inline)) static inline bool gate_enter(enum gate_kind kind)
 {
 	struct gate_thread *self = &gate_self;
+	int *inside = self->inside;
 
 	if (self->depth) {
+		if (__atomic_load_n(inside, __ATOMIC_RELAXED) == GATE_OUT)
+			return gate_enter_slow(kind);
 		self->depth++;
 		return true;
 	}
-	if (__builtin_expect(!self->inside, 0))
+	if (__builtin_expect(!inside, 0))
 		return gate_enter_slow(kind);
-	__atomic_store_n(self->inside, kind, __ATOMIC_RELAXED);
+	__atomic_store_n(inside, kind, __ATOMIC_RELAXED);
 	__atomic_signal_fence(__ATOMIC_SEQ_CST);
 	if (__builtin_expect(__atomic_load_n(&gate_flags, __ATOMIC_RELAXED), 0))
 		return gate_enter_slow(kind);
 	self->depth = 1;
+	__atomic_signal_fence(__ATOMIC_SEQ_CST);
+	if (__builtin_expect(__atomic_load_n(inside, __ATOMIC_RELAXED) == GATE_OUT, 0))
+		return gate_enter_slow(kind);
 	return true;
 }
 
@@ -75,8 +93,10 @@ __attribute__((always_inline)) static inline void gate_exit(void)
 {
 	struct gate_thread *self = &gate_self;
 
-	if (--self->depth == 0)
-		__atomic_store_n(self->inside, GATE_OUT, __ATOMIC_RELEASE);
+	if (--self->depth)
+		return;
+	__atomic_signal_fence(__ATOMIC_SEQ_CST);
+	__atomic_store_n(self->inside, GATE_OUT, __ATOMIC_RELEASE);
 }
 
 /*
