@@ -12,8 +12,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#define ALL_ADMITS  (-(int)GATE_ADMITS)
-#define CHUNK_SLOTS 127 /* of 128 bytes each: 16 KiB with the header */
+#define ALL_ADMITS    (-(int)GATE_ADMITS)
+#define FENCE_WAIT_MS 10  /* ten thousand times what a store buffer takes */
+#define CHUNK_SLOTS   127 /* of 128 bytes each: 16 KiB with the header */
 
 /*
  * The mark of a thread. Its owner holds the robust mutex from its first call until it ends; at its
@@ -190,6 +191,14 @@ CUresult gate_refusal(void)
 	return __atomic_load_n(&refusal, __ATOMIC_RELAXED);
 }
 
+double gate_now_ms(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return ts.tv_sec * 1e3 + ts.tv_nsec * 1e-6;
+}
+
 int gate_init(void)
 {
 	pthread_mutex_t mutex;
@@ -198,15 +207,29 @@ int gate_init(void)
 	if (error)
 		return -error;
 	pthread_mutex_destroy(&mutex);
-	if (syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0))
-		set_flags(GATE_FENCE, 0);
+	/* Where that fails, so does the first barrier. */
+	syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0);
 	return 0;
+}
+
+/* With the gate closed: make every thread's mark visible. See gate.h. */
+static void barrier(void)
+{
+	double until_ms;
+
+	if (__atomic_load_n(&gate_flags, __ATOMIC_RELAXED) & GATE_FENCE ||
+	    !syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0))
+		return;
+	set_flags(GATE_FENCE, 0);
+	until_ms = gate_now_ms() + FENCE_WAIT_MS;
+	while (gate_now_ms() < until_ms)
+		usleep(1000);
 }
 
 static void close_to(int flags)
 {
 	set_flags(flags, ALL_ADMITS | GATE_HELD);
-	syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
+	barrier();
 }
 
 void gate_close(void)
@@ -222,14 +245,6 @@ void gate_hold(void)
 void gate_open(void)
 {
 	set_flags(0, ALL_ADMITS | GATE_HELD | GATE_CLOSED);
-}
-
-double gate_now_ms(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return ts.tv_sec * 1e3 + ts.tv_nsec * 1e-6;
 }
 
 unsigned int gate_admit(unsigned int calls, double deadline_ms, const bool *cancel)

@@ -7,8 +7,14 @@
  * A thread says that it is inside by a plain store to its own cache line and then looks whether
  * the gate is closed; the pauser closes the gate, makes every running thread execute a barrier
  * (membarrier(2)), and then looks at the threads. One of the two sees the other. That costs about
- * 1 ns a call, where a contended rwlock costs 300 ns. Where membarrier is refused (old kernels,
- * seccomp filters) the thread executes the barrier itself.
+ * 1 ns a call, where a contended rwlock costs 300 ns.
+ *
+ * Where membarrier is refused (old kernels, a seccomp filter that the program installs while it
+ * runs) the gate finds out as it closes. From then on each thread executes the barrier itself
+ * (GATE_FENCE). For those that entered without one just before, the pauser waits FENCE_WAIT_MS with
+ * the gate closed: the mark of such a thread is on its way out of a store buffer, which takes less
+ * than a microsecond and waits for nothing that the thread does; an entry that comes later finds the
+ * gate closed. So the wait is as good as the barrier, and is paid once in a process.
  *
  * The mark is in memory of ours that is never freed (a slot, gate.c), so that no look at it depends
  * on how a thread ends: by return, pthread_exit(), cancellation or the bare system call, with calls
@@ -111,6 +117,7 @@ CUresult gate_refusal(void);
  */
 int gate_init(void);
 
+/* They return when whoever is inside can be seen to be: see gate_wait_until_out(). */
 void gate_close(void);
 void gate_open(void);
 
