@@ -3,6 +3,7 @@
 #include "checkpoint/engine_internal.h"
 #include "checkpoint/gate.h"
 #include "checkpoint/hostpool.h"
+#include "checkpoint/quiet.h"
 #include "checkpoint/release.h"
 #include "vmem/vmem.h"
 
@@ -20,6 +21,7 @@ void engine_trim(const struct cuda_driver *drv, int timeout_ms, struct engine_pr
 	struct vmem_stats before, after;
 	size_t resident = hostpool_resident(), count = 0;
 	struct context list[CONTEXTS_MAX];
+	char text[QUIET_TEXT];
 
 	engine_begin(result);
 	if (engine.paused) {
@@ -33,8 +35,9 @@ void engine_trim(const struct cuda_driver *drv, int timeout_ms, struct engine_pr
 	/* No context may go while the host memory is unpinned with it. */
 	gate_close();
 	if (!gate_wait_until_out(GATE_HOLD, start + timeout_ms, &progress->cancel)) {
+		quiet_name_call(GATE_HOLD, text);
 		gate_open();
-		engine_fail_wait(result, progress, "a driver call did not return");
+		engine_fail_wait(result, progress, text);
 		return;
 	}
 	vmem_trim();

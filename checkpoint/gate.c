@@ -22,6 +22,7 @@
  */
 struct slot {
 	int inside; /* enum gate_kind */
+	pid_t tid;  /* of the owner */
 	pthread_mutex_t owned __attribute__((aligned(64)));
 } __attribute__((aligned(64)));
 
@@ -108,8 +109,10 @@ static bool take_slot(void)
 		for (slot = next_slot(&chunk, NULL); slot && !own(slot);)
 			slot = next_slot(&chunk, slot);
 	} while (!slot && add_chunk());
-	if (slot)
+	if (slot) {
+		__atomic_store_n(&slot->tid, gettid(), __ATOMIC_RELAXED);
 		gate_self.inside = &slot->inside;
+	}
 	pthread_sigmask(SIG_SETMASK, &mask, NULL);
 	return slot;
 }
@@ -273,22 +276,22 @@ static bool is_inside(struct slot *slot, enum gate_kind kind)
 	return false;
 }
 
-static bool anyone_inside(enum gate_kind kind)
+pid_t gate_inside(enum gate_kind kind)
 {
 	struct chunk *chunk;
 	struct slot *slot = NULL;
 
 	while ((slot = next_slot(&chunk, slot)))
 		if (is_inside(slot, kind))
-			return true;
-	return false;
+			return __atomic_load_n(&slot->tid, __ATOMIC_RELAXED);
+	return 0;
 }
 
 bool gate_wait_until_out(enum gate_kind kind, double deadline_ms, const bool *cancel)
 {
 	unsigned int sleep_us = 20;
 
-	while (anyone_inside(kind)) {
+	while (gate_inside(kind)) {
 		if (gate_now_ms() > deadline_ms || __atomic_load_n(cancel, __ATOMIC_RELAXED))
 			return false;
 		usleep(sleep_us);

@@ -48,6 +48,7 @@
  */
 #include <cuda.h>
 #include <stdbool.h>
+#include <sys/types.h>
 
 enum gate_kind { GATE_OUT, GATE_HOLD, GATE_WAIT };
 
@@ -140,6 +141,12 @@ unsigned int gate_admit(unsigned int calls, double deadline_ms, const bool *canc
  */
 bool gate_wait_until_out(enum gate_kind kind, double deadline_ms, const bool *cancel);
 double gate_now_ms(void);
+
+/*
+ * The thread id of one thread but the caller that is inside as @kind; 0 where there is none. One
+ * that left its call by longjmp() is inside until it ends.
+ */
+pid_t gate_inside(enum gate_kind kind);
 
 /* From now on refuse every call with @error, those that wait at the gate included. */
 void gate_refuse(CUresult error);

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/quiet.h"
 #include "checkpoint/captures.h"
-#include "checkpoint/gate.h"
 
+#include <ctype.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
 #include <unistd.h>
 
 #define STUCK_MS  3    /* a GPU that is not idle by then is reported as busy */
@@ -21,9 +23,56 @@ static int give_up(const struct quiet *q)
 	return cancelled(q) ? -ECANCELED : -ETIME;
 }
 
+/* What a thread calls itself may hold any byte; the text is one line. "" where it cannot be read. */
+static void read_name(pid_t tid, char name[static 16])
+{
+	char path[48];
+	ssize_t n = 0;
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/self/task/%d/comm", tid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd >= 0) {
+		n = read(fd, name, 15);
+		close(fd);
+	}
+	if (n > 0 && name[n - 1] == '\n')
+		n--;
+	name[n > 0 ? n : 0] = '\0';
+	for (; *name; name++)
+		if (!isprint((unsigned char)*name))
+			*name = '?';
+}
+
+const char *quiet_name_call(enum gate_kind kind, char text[static QUIET_TEXT])
+{
+	const char *call = kind == GATE_WAIT ? "synchronising" : "driver";
+	pid_t tid = gate_inside(kind);
+	char name[16];
+
+	if (tid) {
+		read_name(tid, name);
+		snprintf(text, QUIET_TEXT, "a %s call in thread %d (%s) did not return", call, tid,
+			 name);
+	} else {
+		snprintf(text, QUIET_TEXT, "a %s call did not return", call);
+	}
+	return text;
+}
+
+static int wait_until_out(struct quiet *q, enum gate_kind kind, double until_ms)
+{
+	if (gate_wait_until_out(kind, until_ms, q->cancel))
+		return 0;
+	q->what = quiet_name_call(kind, q->text);
+	return give_up(q);
+}
+
 /* Close the gate at a moment when no capture is open and no call is inside. */
 static int close_gate(struct quiet *q, void (*close)(void), double until_ms)
 {
+	int ret;
+
 	do {
 		q->what = "a stream capture did not end";
 		while (captures_open(q->drv)) {
@@ -33,9 +82,9 @@ static int close_gate(struct quiet *q, void (*close)(void), double until_ms)
 			usleep(500);
 		}
 		close();
-		q->what = "a driver call did not return";
-		if (!gate_wait_until_out(GATE_HOLD, until_ms, q->cancel))
-			return give_up(q);
+		ret = wait_until_out(q, GATE_HOLD, until_ms);
+		if (ret)
+			return ret;
 	} while (captures_open(q->drv));
 	return 0;
 }
@@ -117,9 +166,9 @@ static int enter(struct quiet *q)
 	ret = drain(q, gate_close, q->deadline_ms);
 	if (ret)
 		return ret;
-	q->what = "a synchronising call did not return";
-	if (!gate_wait_until_out(GATE_WAIT, q->deadline_ms, q->cancel))
-		return give_up(q);
+	ret = wait_until_out(q, GATE_WAIT, q->deadline_ms);
+	if (ret)
+		return ret;
 	return cancelled(q) ? -ECANCELED : 0;
 }
 

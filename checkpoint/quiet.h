@@ -11,7 +11,10 @@
  * that it is drained stays so until its next step.
  */
 #include "checkpoint/contexts.h"
+#include "checkpoint/gate.h"
 #include "checkpoint/hold.h"
+
+#define QUIET_TEXT 80
 
 struct quiet {
 	const struct cuda_driver *drv;
@@ -22,8 +25,9 @@ struct quiet {
 	/* What quiet_enter() leaves. */
 	struct context *contexts; /* the caller's, CONTEXTS_MAX of them */
 	size_t ncontexts;
-	const char *what; /* "kernels did not end": what could not be waited for */
-	CUresult error;   /* the driver's, for -EIO */
+	const char *what;      /* "kernels did not end": what could not be waited for */
+	char text[QUIET_TEXT]; /* where @what may be */
+	CUresult error;        /* the driver's, for -EIO */
 };
 
 /*
@@ -31,5 +35,11 @@ struct quiet {
  * -ECANCELED when *@cancel became true; -EIO where a context is broken; another negative errno.
  */
 int quiet_enter(struct quiet *q);
+
+/*
+ * After a wait for calls inside as @kind that was given up: "a driver call did not return", with the
+ * thread if one is inside still. Returns @text.
+ */
+const char *quiet_name_call(enum gate_kind kind, char text[static QUIET_TEXT]);
 
 #endif

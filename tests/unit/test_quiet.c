@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Coming to rest, over a driver of one context, whose GPU is always idle. */
+#include "checkpoint/quiet.h"
+
+#include "tests/check_suite.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define SOON_MS 5000
+
+static const bool never;
+static bool go;
+
+static CUresult get_count(int *count)
+{
+	*count = 0;
+	return CUDA_SUCCESS;
+}
+
+static CUresult set_current(CUcontext ctx)
+{
+	(void)ctx;
+	return CUDA_SUCCESS;
+}
+
+static CUresult synchronize(void)
+{
+	return CUDA_SUCCESS;
+}
+
+static CUresult exchange_mode(CUstreamCaptureMode *mode)
+{
+	(void)mode;
+	return CUDA_SUCCESS;
+}
+
+static const struct cuda_driver drv = {
+	.cuDeviceGetCount = get_count,
+	.cuCtxSetCurrent = set_current,
+	.cuCtxSynchronize = synchronize,
+	.cuThreadExchangeStreamCaptureMode = exchange_mode,
+};
+
+static struct context contexts[CONTEXTS_MAX];
+
+static struct quiet quiet_within(double ms)
+{
+	return (struct quiet){.drv = &drv,
+			      .deadline_ms = gate_now_ms() + ms,
+			      .cancel = &never,
+			      .contexts = contexts};
+}
+
+static void set_up(void)
+{
+	ck_assert_int_eq(gate_init(), 0);
+	contexts_add((CUcontext)1, 0);
+}
+
+static void wait_for(const bool *what)
+{
+	while (!__atomic_load_n(what, __ATOMIC_SEQ_CST))
+		usleep(100);
+}
+
+struct worker {
+	pthread_t thread;
+	enum gate_kind kind;
+	const char *name;
+	bool inside;
+	pid_t tid;
+};
+
+/* Its call does not return before "go". */
+static void *stays_inside(void *arg)
+{
+	struct worker *me = arg;
+
+	if (me->name)
+		pthread_setname_np(pthread_self(), me->name);
+	me->tid = gettid();
+	ck_assert(gate_enter(me->kind));
+	__atomic_store_n(&me->inside, true, __ATOMIC_SEQ_CST);
+	wait_for(&go);
+	gate_exit();
+	return NULL;
+}
+
+static void begin(struct worker *worker, void *(*function)(void *))
+{
+	ck_assert_int_eq(pthread_create(&worker->thread, NULL, function, worker), 0);
+	wait_for(&worker->inside);
+}
+
+static const struct {
+	enum gate_kind kind;
+	const char *name, *text; /* with a %d for the thread's id */
+} stuck[] = {
+	{GATE_HOLD, "loader", "a driver call in thread %d (loader) did not return"},
+	{GATE_WAIT, "fifteen letters",
+	 "a synchronising call in thread %d (fifteen letters) did not return"},
+	{GATE_HOLD, "two\nlines\x80", "a driver call in thread %d (two?lines?) did not return"},
+	{GATE_HOLD, "", "a driver call in thread %d () did not return"},
+};
+
+START_TEST(the_thread_that_is_waited_for_is_named)
+{
+	struct quiet q = quiet_within(50);
+	struct worker worker = {.kind = stuck[_i].kind, .name = stuck[_i].name};
+	char text[QUIET_TEXT];
+
+	set_up();
+	begin(&worker, stays_inside);
+	ck_assert_int_eq(quiet_enter(&q), -ETIME);
+	snprintf(text, sizeof(text), stuck[_i].text, worker.tid);
+	ck_assert_str_eq(q.what, text);
+	/* The gate is open again. */
+	ck_assert(gate_enter(GATE_HOLD));
+	gate_exit();
+	__atomic_store_n(&go, true, __ATOMIC_SEQ_CST);
+	pthread_join(worker.thread, NULL);
+	q = quiet_within(SOON_MS);
+	ck_assert_int_eq(quiet_enter(&q), 0);
+}
+END_TEST
+
+START_TEST(nobody_is_named_where_none_is_inside)
+{
+	char text[QUIET_TEXT];
+
+	ck_assert_str_eq(quiet_name_call(GATE_HOLD, text), "a driver call did not return");
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("quiet");
+	TCase *tc = tcase_create("quiet");
+
+	tcase_set_timeout(tc, 60);
+	tcase_add_loop_test(tc, the_thread_that_is_waited_for_is_named, 0,
+			    sizeof(stuck) / sizeof(stuck[0]));
+	tcase_add_test(tc, nobody_is_named_where_none_is_inside);
+	suite_add_tcase(s, tc);
+	return check_suite_run(s);
+}
