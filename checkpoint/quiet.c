@@ -89,14 +89,17 @@ static int close_gate(struct quiet *q, void (*close)(void), double until_ms)
 	return 0;
 }
 
+static int wait_until_idle(struct quiet *q, double until_ms)
+{
+	q->what = "kernels did not end";
+	return contexts_drain(q->drv, q->contexts, &q->ncontexts, until_ms, q->cancel, &q->error);
+}
+
 static int drain(struct quiet *q, void (*close)(void), double until_ms)
 {
 	int ret = close_gate(q, close, until_ms);
 
-	if (ret)
-		return ret;
-	q->what = "kernels did not end";
-	return contexts_drain(q->drv, q->contexts, &q->ncontexts, until_ms, q->cancel, &q->error);
+	return ret ? ret : wait_until_idle(q, until_ms);
 }
 
 /*
@@ -163,13 +166,16 @@ static int enter(struct quiet *q)
 		if (q->deadline_ms < gate_now_ms() + COMMIT_MS)
 			q->deadline_ms = gate_now_ms() + COMMIT_MS;
 	}
-	ret = drain(q, gate_close, q->deadline_ms);
-	if (ret)
-		return ret;
-	ret = wait_until_out(q, GATE_WAIT, q->deadline_ms);
-	if (ret)
-		return ret;
-	return cancelled(q) ? -ECANCELED : 0;
+	do {
+		ret = drain(q, gate_close, q->deadline_ms);
+		if (!ret)
+			ret = wait_until_out(q, GATE_WAIT, q->deadline_ms);
+		if (ret)
+			return ret;
+	} while (captures_open(q->drv));
+	/* A call inside a waiting one may have launched something where it was idle before. */
+	ret = wait_until_idle(q, q->deadline_ms);
+	return !ret && cancelled(q) ? -ECANCELED : ret;
 }
 
 int quiet_enter(struct quiet *q)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Coming to rest, over a driver of one context, whose GPU is always idle. */
+/* Coming to rest, over a driver of one context that only knows whether its GPU has work. */
 #include "checkpoint/quiet.h"
 
 #include "tests/check_suite.h"
@@ -14,6 +14,7 @@
 #define SOON_MS 5000
 
 static const bool never;
+static unsigned int work, drains; /* what the GPU has to do; how often it was waited for */
 static bool go;
 
 static CUresult get_count(int *count)
@@ -30,6 +31,8 @@ static CUresult set_current(CUcontext ctx)
 
 static CUresult synchronize(void)
 {
+	__atomic_store_n(&work, 0, __ATOMIC_SEQ_CST);
+	__atomic_add_fetch(&drains, 1, __ATOMIC_SEQ_CST);
 	return CUDA_SUCCESS;
 }
 
@@ -91,11 +94,41 @@ static void *stays_inside(void *arg)
 	return NULL;
 }
 
+/* A synchronising call, with a launch in it: by a signal handler, or a profiler. */
+static void *launches_inside(void *arg)
+{
+	struct worker *me = arg;
+
+	ck_assert(gate_enter(GATE_WAIT));
+	__atomic_store_n(&me->inside, true, __ATOMIC_SEQ_CST);
+	while (!__atomic_load_n(&drains, __ATOMIC_SEQ_CST))
+		usleep(100);
+	ck_assert(gate_enter(GATE_HOLD));
+	__atomic_store_n(&work, 1, __ATOMIC_SEQ_CST);
+	gate_exit();
+	gate_exit();
+	return NULL;
+}
+
 static void begin(struct worker *worker, void *(*function)(void *))
 {
 	ck_assert_int_eq(pthread_create(&worker->thread, NULL, function, worker), 0);
 	wait_for(&worker->inside);
 }
+
+START_TEST(what_a_call_inside_a_waiting_one_launched_is_waited_for)
+{
+	struct quiet q = quiet_within(SOON_MS);
+	struct worker worker = {.inside = false};
+
+	set_up();
+	begin(&worker, launches_inside);
+	ck_assert_int_eq(quiet_enter(&q), 0);
+	ck_assert_uint_eq(__atomic_load_n(&work, __ATOMIC_SEQ_CST), 0);
+	ck_assert_uint_eq(q.ncontexts, 1);
+	pthread_join(worker.thread, NULL);
+}
+END_TEST
 
 static const struct {
 	enum gate_kind kind;
@@ -143,6 +176,7 @@ int main(void)
 	TCase *tc = tcase_create("quiet");
 
 	tcase_set_timeout(tc, 60);
+	tcase_add_test(tc, what_a_call_inside_a_waiting_one_launched_is_waited_for);
 	tcase_add_loop_test(tc, the_thread_that_is_waited_for_is_named, 0,
 			    sizeof(stuck) / sizeof(stuck[0]));
 	tcase_add_test(tc, nobody_is_named_where_none_is_inside);
