@@ -45,6 +45,9 @@
  * child, where CUDA does not work, and in a process that exits while it is paused.
  *
  * One thread at a time closes and opens the gate (the engine's). The gate makes no CUDA call.
+ *
+ * tests/unit/test_gate_model.c goes through all interleavings of these steps: who changes one here
+ * changes it there, too.
  */
 #include <cuda.h>
 #include <stdbool.h>
