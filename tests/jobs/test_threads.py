@@ -1,0 +1,17 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Threads that end, with CUDA calls from their destructors, on the simulated driver."""
+from simlib import errors_of_cudaw, paused_and_resumed
+from gpulib import Job, check, equal, main
+
+
+def pauses_among_threads_that_end():
+    job = Job("destructors", "--steps", 1000000, "--step-ms", 2)
+    for _ in range(5):
+        job.wait_steps(job.steps() + 3)
+        paused_and_resumed(job)
+    check("every word right" in job.finish(), "the job did not verify its memory")
+    equal(errors_of_cudaw(job), [], "what cudaw said on the job's stderr")
+
+
+main(pauses_among_threads_that_end)
