@@ -11,13 +11,7 @@
 #include <sys/syscall.h>
 
 #define THREADS 20
-
-/* TSan keeps a thread's state in thread-specific data too: it is gone in the last round. */
-#ifdef __SANITIZE_THREAD__
-#define ROUNDS (PTHREAD_DESTRUCTOR_ITERATIONS - 1)
-#else
-#define ROUNDS PTHREAD_DESTRUCTOR_ITERATIONS
-#endif
+#define ROUNDS  PTHREAD_DESTRUCTOR_ITERATIONS
 
 static struct kernels kernels;
 static CUdeviceptr data;

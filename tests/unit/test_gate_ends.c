@@ -20,6 +20,13 @@
 #define ROUNDS PTHREAD_DESTRUCTOR_ITERATIONS
 #endif
 
+/* Sanitizers do not see the system call, which is the last of the ends. */
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+#define ENDS 3
+#else
+#define ENDS 4
+#endif
+
 static const bool never;
 static pthread_key_t key;
 
@@ -100,7 +107,7 @@ static void *exits_by_system_call(void *arg)
 	return arg;
 }
 
-static void *(*const ends[])(void *) = {returns, exits, is_cancelled, exits_by_system_call};
+static void *(*const ends[4])(void *) = {returns, exits, is_cancelled, exits_by_system_call};
 
 struct life {
 	void *(*end)(void *);
@@ -171,14 +178,13 @@ END_TEST
 
 int main(void)
 {
-	const int count = sizeof(ends) / sizeof(ends[0]);
 	Suite *s = suite_create("gate");
 	TCase *tc = tcase_create("ends");
 
 	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, calls_come_from_the_last_destructors);
-	tcase_add_loop_test(tc, who_ends_inside_is_not_inside, 0, count);
-	tcase_add_loop_test(tc, the_next_thread_has_its_slot, 0, count);
+	tcase_add_loop_test(tc, who_ends_inside_is_not_inside, 0, ENDS);
+	tcase_add_loop_test(tc, the_next_thread_has_its_slot, 0, ENDS);
 	tcase_add_test(tc, a_thread_without_a_slot_is_refused);
 	suite_add_tcase(s, tc);
 	return check_suite_run(s);
