@@ -1,91 +1,70 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/claims.h"
 #include "checkpoint/hostmem.h"
+#include "checkpoint/promises.h"
 #include "checkpoint/rundir.h"
+#include "checkpoint/shortage.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <sys/mman.h>
+#include <string.h>
 #include <unistd.h>
 
-#define SLOTS  1024
-#define TRIES  200 /* a process that was stopped with the lock must not stop others */
+#define LOG_PREFIX "claims: "
+#include "vmem/log.h"
+
+/* The program's calls wait meanwhile. */
+#define TRIES  40
 #define TRY_US 5000
 
-/* One that has no bytes is free. */
-struct slot {
-	int64_t pid;
-	uint64_t start; /* of the process, since a PID comes again */
-	uint64_t group; /* hostmem_group() */
-	uint64_t bytes; /* claimed and not taken yet; atomic */
-};
+static int file = -1; /* open while something is claimed */
+static struct promise claim;
 
-static struct slot *slots; /* the mapped file */
-static struct slot *own;   /* the slot that has what is left of our claim, if anything is */
-static uint64_t left;      /* atomic; own->bytes is not less */
-
-/* The locked file, or negative where it cannot be had. */
-static int open_locked(void)
+static int open_once(void)
 {
 	char path[PATH_MAX];
 	const char *why;
-	int dir, fd = -EAGAIN;
+	int dir, fd;
 
 	if (rundir_path(geteuid(), path, sizeof(path), &why))
 		return -EINVAL;
 	dir = rundir_create(path, geteuid(), &why);
 	if (dir < 0)
 		return dir;
-	for (int i = 0; i < TRIES && fd == -EAGAIN; i++) {
-		fd = rundir_lock(dir, RUNDIR_CLAIMS);
-		if (fd == -EAGAIN)
-			usleep(TRY_US);
-	}
+	fd = rundir_open_lock(dir, RUNDIR_CLAIMS);
 	close(dir);
 	return fd;
 }
 
-/* Mapped until claims_close(): another thread may be in claims_take(). */
-static bool map_slots(int fd)
+static int open_file(void)
 {
-	void *map;
+	int fd = open_once();
 
-	if (slots)
-		return true;
-	if (ftruncate(fd, SLOTS * sizeof(*slots)))
-		return false;
-	map = mmap(NULL, SLOTS * sizeof(*slots), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	if (map == MAP_FAILED)
-		return false;
-	slots = map;
-	return true;
-}
-
-static uint64_t bytes_of(const struct slot *slot)
-{
-	return __atomic_load_n(&slot->bytes, __ATOMIC_RELAXED);
-}
-
-/* With the lock: what living processes claim, in all and in @group; and a free slot, if any. */
-static struct slot *count_others(uint64_t group, size_t *all, size_t *in_group)
-{
-	struct slot *found = NULL;
-
-	for (size_t i = 0; i < SLOTS; i++) {
-		struct slot *slot = &slots[i];
-		uint64_t bytes = bytes_of(slot);
-
-		/* The start of a process that is no more is 0. */
-		if (bytes && slot->start == rundir_start_time((pid_t)slot->pid)) {
-			*all += bytes;
-			*in_group += slot->group == group ? bytes : 0;
-		} else if (!found) {
-			found = slot;
-		}
+	for (int i = 0; i < TRIES && is_shortage(fd); i++) {
+		usleep(TRY_US);
+		fd = open_once();
 	}
-	return found;
+	return fd;
+}
+
+static int lock_first_byte(int fd, short type)
+{
+	struct flock lock = {.l_type = type, .l_whence = SEEK_SET, .l_start = 0, .l_len = 1};
+
+	return fcntl(fd, F_SETLK, &lock) ? -errno : 0;
+}
+
+static void lock_file(int fd)
+{
+	int error = lock_first_byte(fd, F_WRLCK);
+
+	for (int i = 0; i < TRIES && (error == -EAGAIN || error == -EACCES); i++) {
+		usleep(TRY_US);
+		error = lock_first_byte(fd, F_WRLCK);
+	}
+	if (error)
+		pr_debug("claims are made without their lock: %s", strerror(-error));
 }
 
 static size_t min(size_t a, size_t b)
@@ -98,56 +77,62 @@ static size_t less(size_t a, size_t b)
 	return a > b ? a - b : 0;
 }
 
+/*
+ * What is there beyond the claims of others. Those are counted first: a process lowers its claim
+ * after it has taken the memory, so in the other order some of it could be missed in both.
+ */
+static size_t find_available(int fd, uint64_t group)
+{
+	uint64_t in_group = 0, in_all = 0;
+	int error = fd < 0 ? 0 : promise_others(fd, group, &in_group, &in_all);
+
+	if (error)
+		pr_debug("the claims of others are not seen: %s", strerror(-error));
+	return min(less(hostmem_machine_available(), in_all),
+		   less(hostmem_cgroup_available(), in_group));
+}
+
 size_t claims_make(size_t wanted, size_t reserve)
 {
-	size_t all = 0, in_group = 0, machine, cgroup, available, bytes;
-	uint64_t group = hostmem_group();
-	struct slot *slot = NULL;
-	int fd;
+	size_t available, bytes;
+	uint64_t group;
+	int error;
 
 	claims_drop();
-	fd = open_locked();
-	machine = hostmem_machine_available();
-	cgroup = hostmem_cgroup_available();
-	if (fd >= 0 && map_slots(fd))
-		slot = count_others(group, &all, &in_group);
-	available = min(less(machine, all), less(cgroup, in_group));
-	bytes = min(wanted, less(available, reserve));
-	if (slot && bytes) {
-		*slot = (struct slot){.pid = getpid(),
-				      .start = rundir_start_time(getpid()),
-				      .group = group,
-				      .bytes = bytes};
-		own = slot;
-		__atomic_store_n(&left, bytes, __ATOMIC_RELEASE);
+	file = open_file();
+	error = is_shortage(file) ? file : hostmem_group(&group);
+	if (error) {
+		pr_err("the claims of others: %s; no host memory counts as available",
+		       strerror(-error));
+		claims_drop();
+		return 0;
 	}
-	if (fd >= 0)
-		rundir_unlock(fd);
+	/* Claimed before the others' claims are counted: of two, one at least sees the other. */
+	if (file >= 0) {
+		lock_file(file);
+		error = promise_make(&claim, file, group, wanted);
+		if (error)
+			pr_debug("others do not see the claim: %s", strerror(-error));
+	}
+	available = find_available(file, group);
+	bytes = min(wanted, less(available, reserve));
+	promise_lower(&claim, less(claim.left, bytes));
+	if (!bytes)
+		claims_drop();
+	else if (file >= 0)
+		lock_first_byte(file, F_UNLCK);
 	return available;
 }
 
 void claims_take(size_t bytes)
 {
-	uint64_t old = __atomic_load_n(&left, __ATOMIC_ACQUIRE), part;
-
-	do {
-		part = old < bytes ? old : bytes;
-	} while (!__atomic_compare_exchange_n(&left, &old, old - part, false, __ATOMIC_ACQUIRE,
-					      __ATOMIC_ACQUIRE));
-	/* Last, since a slot without bytes is anybody's. */
-	if (part)
-		__atomic_sub_fetch(&own->bytes, part, __ATOMIC_RELEASE);
+	promise_lower(&claim, bytes);
 }
 
 void claims_drop(void)
 {
 	claims_take(SIZE_MAX);
-}
-
-void claims_close(void)
-{
-	claims_drop();
-	if (slots)
-		munmap(slots, SLOTS * sizeof(*slots));
-	slots = own = NULL;
+	if (file >= 0)
+		close(file);
+	file = -1;
 }

@@ -167,7 +167,7 @@ static void end_snapshot(const struct cuda_driver *drv, const struct engine_writ
 	int ret;
 
 	/* No more host memory is taken, and a process image must not have the file open. */
-	claims_close();
+	claims_drop();
 	wait_for_writing(progress, result);
 	ret = commit_snapshot(writing, result);
 	engine_write_drop();

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/hostmem.h"
+#include "checkpoint/shortage.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -23,15 +24,21 @@
 #define HUGE_PAGE (2UL << 20)
 #define NO_LIMIT  (1UL << 62) /* a v1 group without one has a number near 2^63 */
 
-/* The number after @key in a file of "key value" lines; SIZE_MAX where there is none. */
-static size_t read_value(const char *path, const char *key)
+/*
+ * The number after @key in a file of "key value" lines; SIZE_MAX where there is none, with *@error
+ * set if a shortage is the reason.
+ */
+static size_t read_value(const char *path, const char *key, int *error)
 {
 	FILE *f = fopen(path, "re");
 	char line[256];
 	size_t value = SIZE_MAX, len = strlen(key);
 
-	if (!f)
+	if (!f) {
+		if (is_shortage(-errno))
+			*error = -errno;
 		return SIZE_MAX;
+	}
 	while (fgets(line, sizeof(line), f)) {
 		if (strncmp(line, key, len))
 			continue;
@@ -42,6 +49,13 @@ static size_t read_value(const char *path, const char *key)
 	fclose(f);
 	return value;
 }
+
+/* What the groups of this process allow and leave; SIZE_MAX: no limit. */
+struct cgroup {
+	size_t limit, left;
+	uint64_t number; /* hostmem_group() */
+	int error;       /* of a shortage: a limit may have been missed */
+};
 
 struct cgroup_files {
 	const char *mount, *limit, *usage, *active_key, *inactive_key;
@@ -65,14 +79,13 @@ static size_t less(size_t a, size_t b)
 }
 
 /*
- * Lower @limit and @left to what the group at @path and its ancestors allow and leave. In a
- * container the path may not exist.
+ * Lower @c to what the group at @path and its ancestors allow and leave. In a container the path
+ * may not exist.
  *
  * What the kernel can drop is on its two lists of file pages: page cache without shared memory,
  * which "file" has too, and the pages of MADV_FREE, which "file" has not.
  */
-static void cgroup_lower(const struct cgroup_files *files, char *path, size_t *limit, size_t *left,
-			 uint64_t *group)
+static void cgroup_lower(const struct cgroup_files *files, char *path, struct cgroup *c)
 {
 	char name[PATH_MAX], *slash;
 
@@ -81,19 +94,19 @@ static void cgroup_lower(const struct cgroup_files *files, char *path, size_t *l
 		struct stat st;
 
 		snprintf(name, sizeof(name), "%s%s/%s", files->mount, path, files->limit);
-		max = read_value(name, "");
+		max = read_value(name, "", &c->error);
 		snprintf(name, sizeof(name), "%s%s/%s", files->mount, path, files->usage);
-		usage = read_value(name, "");
+		usage = read_value(name, "", &c->error);
 		snprintf(name, sizeof(name), "%s%s/memory.stat", files->mount, path);
 		if (max < NO_LIMIT)
-			*limit = min(*limit, max);
+			c->limit = min(c->limit, max);
 		if (max < NO_LIMIT && usage != SIZE_MAX) {
-			usage = less(usage, read_value(name, files->active_key));
-			usage = less(usage, read_value(name, files->inactive_key));
+			usage = less(usage, read_value(name, files->active_key, &c->error));
+			usage = less(usage, read_value(name, files->inactive_key, &c->error));
 			snprintf(name, sizeof(name), "%s%s", files->mount, path);
-			if (less(max, usage) < *left && !stat(name, &st))
-				*group = st.st_ino;
-			*left = min(*left, less(max, usage));
+			if (less(max, usage) < c->left && !stat(name, &st))
+				c->number = st.st_ino;
+			c->left = min(c->left, less(max, usage));
 		}
 		slash = strrchr(path, '/');
 		if (slash)
@@ -101,28 +114,30 @@ static void cgroup_lower(const struct cgroup_files *files, char *path, size_t *l
 	} while (slash);
 }
 
+static size_t nothing_available(int error)
+{
+	pr_err("%s; no host memory counts as available", strerror(-error));
+	return 0;
+}
+
 size_t hostmem_machine_available(void)
 {
-	size_t available;
+	int error = 0;
+	size_t available = read_value("/proc/meminfo", "MemAvailable:", &error);
 
-	errno = 0;
-	available = read_value("/proc/meminfo", "MemAvailable:");
-	/* Without a descriptor for it the control groups' files cannot be read either. */
-	if (available == SIZE_MAX && (errno == EMFILE || errno == ENFILE)) {
-		pr_err("/proc/meminfo: %s; no host memory counts as available", strerror(errno));
-		return 0;
-	}
+	if (error)
+		return nothing_available(error);
 	return available == SIZE_MAX ? SIZE_MAX : available * 1024;
 }
 
-/* The limit and what is left of it, over all groups of this process; SIZE_MAX: no limit. */
-static void cgroup_query(size_t *limit, size_t *left, uint64_t *group)
+static struct cgroup cgroup_query(void)
 {
+	struct cgroup c = {.limit = SIZE_MAX, .left = SIZE_MAX};
 	FILE *f = fopen("/proc/self/cgroup", "re");
 	char line[PATH_MAX];
 
-	*limit = *left = SIZE_MAX;
-	*group = 0;
+	if (!f && is_shortage(-errno))
+		c.error = -errno;
 	while (f && fgets(line, sizeof(line), f)) {
 		const struct cgroup_files *files = NULL;
 		char *path = strchr(line, '/');
@@ -133,28 +148,27 @@ static void cgroup_query(size_t *limit, size_t *left, uint64_t *group)
 		else if (strstr(line, ":memory:"))
 			files = &cgroup_v1;
 		if (files && path)
-			cgroup_lower(files, path, limit, left, group);
+			cgroup_lower(files, path, &c);
 	}
 	if (f)
 		fclose(f);
+	return c;
 }
 
 size_t hostmem_cgroup_available(void)
 {
-	size_t limit, left;
-	uint64_t group;
+	struct cgroup c = cgroup_query();
 
-	cgroup_query(&limit, &left, &group);
-	return left;
+	return c.error ? nothing_available(c.error) : c.left;
 }
 
-uint64_t hostmem_group(void)
+int hostmem_group(uint64_t *group)
 {
-	size_t limit, left;
-	uint64_t group;
+	struct cgroup c = cgroup_query();
 
-	cgroup_query(&limit, &left, &group);
-	return group;
+	if (!c.error)
+		*group = c.number;
+	return c.error;
 }
 
 size_t hostmem_available(void)
@@ -164,11 +178,11 @@ size_t hostmem_available(void)
 
 size_t hostmem_limit(void)
 {
-	size_t limit, left;
-	uint64_t group;
+	struct cgroup c = cgroup_query();
 
-	cgroup_query(&limit, &left, &group);
-	return min(limit, (size_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE));
+	if (c.error)
+		return 0;
+	return min(c.limit, (size_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE));
 }
 
 bool hostmem_parse(const char *text, size_t *size)

@@ -13,8 +13,8 @@
 #define HOSTMEM_RESERVE (256UL << 20)
 
 /*
- * MemAvailable, in bytes; SIZE_MAX where the kernel does not say; 0, and an error is logged, where
- * the process has no descriptor left to ask with.
+ * MemAvailable, in bytes; SIZE_MAX where the kernel does not say. This function and the next return
+ * 0, and log an error, where the process has no descriptor or memory left to ask with.
  */
 size_t hostmem_machine_available(void);
 
@@ -24,13 +24,19 @@ size_t hostmem_machine_available(void);
  */
 size_t hostmem_cgroup_available(void);
 
-/* A number for the group that leaves least, the same for all in it; 0 where there is no limit. */
-uint64_t hostmem_group(void);
+/*
+ * A number for the group that leaves least, the same for all in it; 0 where there is no limit.
+ * Returns 0 or a negative errno: no descriptor or memory left to ask with.
+ */
+int hostmem_group(uint64_t *group);
 
 /* What this process can still take: the smaller of the two. */
 size_t hostmem_available(void);
 
-/* What it could ever take: the smaller of the machine's memory and its control groups' limit. */
+/*
+ * What it could ever take: the smaller of the machine's memory and its control groups' limit; 0
+ * where there is no descriptor or memory left to ask with.
+ */
 size_t hostmem_limit(void);
 
 /*

@@ -232,7 +232,7 @@ void rundir_unlink(pid_t pid)
 	close(dir);
 }
 
-int rundir_lock(int dir, const char *name)
+int rundir_open_lock(int dir, const char *name)
 {
 	int fd = openat(dir, name, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
 	int err;
@@ -240,7 +240,19 @@ int rundir_lock(int dir, const char *name)
 	if (fd < 0)
 		return -errno;
 	/* umask(2) may have taken too much from it for the next who opens it. */
-	if (!fchmod(fd, 0600) && !flock(fd, LOCK_EX | LOCK_NB))
+	if (!fchmod(fd, 0600))
+		return fd;
+	err = -errno;
+	close(fd);
+	return err;
+}
+
+int rundir_lock(int dir, const char *name)
+{
+	int fd = rundir_open_lock(dir, name);
+	int err;
+
+	if (fd < 0 || !flock(fd, LOCK_EX | LOCK_NB))
 		return fd;
 	err = -errno;
 	close(fd);

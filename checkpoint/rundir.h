@@ -8,7 +8,7 @@
  *	CUDAW_RUNTIME_DIR, or /tmp/cudaw-UID	mode 0700, owned by the user, not a symbolic link
  *	    PID.sock				mode 0600, one for each process that uses CUDA
  *	    GPU-UUID.lock			mode 0600, empty; who resumes on that GPU locks it
- *	    host-memory.claims			mode 0600; see claims.h
+ *	    host-memory.lock			mode 0600, empty; see claims.h
  *
  * /tmp is open to everybody, so a folder that another user made, or can change, is refused: who
  * controls it could take the place of a job. Sockets are reached through the descriptor of the
@@ -27,7 +27,7 @@
 #define RUNDIR_TMP     "/tmp"
 #define RUNDIR_PREFIX  "cudaw-" /* RUNDIR_TMP/RUNDIR_PREFIX<uid> */
 #define RUNDIR_SUFFIX  ".sock"
-#define RUNDIR_CLAIMS  "host-memory.claims"
+#define RUNDIR_CLAIMS  "host-memory.lock"
 #define RUNDIR_ID_SIZE 7           /* a job id with its terminating zero */
 #define RUNDIR_ANYONE  ((uid_t)-1) /* for a reader that is root */
 
@@ -64,7 +64,13 @@ void rundir_unlink(pid_t pid);
 int rundir_connect(int dir, pid_t pid);
 
 /*
- * Lock the file @name in the folder @dir, without waiting; it is made where it is not there.
+ * Open the file @name in the folder @dir to lock it; it is made where it is not there. Returns a
+ * close-on-exec descriptor or a negative errno.
+ */
+int rundir_open_lock(int dir, const char *name);
+
+/*
+ * The same, and lock the whole file by flock(2), without waiting.
  * Returns a close-on-exec descriptor for rundir_unlock(); -EAGAIN where somebody else has the lock;
  * or another negative errno. Two calls of one process exclude each other too.
  */

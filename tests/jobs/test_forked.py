@@ -14,7 +14,7 @@ from gpulib import (BUILD, CUDAW, RUNTIME_DIR, Group, Job, base_environment, che
                     equal, main, until)
 from snapshotjobs import contents, folder
 
-CLAIMS = os.path.join(RUNTIME_DIR, "host-memory.claims")
+CLAIMS = os.path.join(RUNTIME_DIR, "host-memory.lock")
 OPTIONS = "--children 0 --ask 1 --steps 1000000 --step-ms 2"
 
 
@@ -52,16 +52,16 @@ def of(pid, place):
 
 
 def after_a_pause():
-    """The claims of host memory stay mapped for the next one."""
     job = forker()
     job.pause()
     job.resume()
-    equal(of(job.pid, CLAIMS), [CLAIMS], "what the job has")
+    equal(of(job.pid, CLAIMS), [], "what the job has")
     equal(of(child_of(job), RUNTIME_DIR), [], "what its child has")
     job.discard()
 
 
 def while_a_snapshot_is_written():
+    """The claim of host memory is open too, as not all of it is taken."""
     path = folder()
     job = forker(**HELD)
     hold("out")
@@ -69,10 +69,10 @@ def while_a_snapshot_is_written():
                           env=base_environment(), stdout=subprocess.DEVNULL) as command:
         until(lambda: "manifest.new" in contents(path), 20, "it has begun")
         child = child_of(job)
-        has = [of(job.pid, path), of(child, path) + of(child, RUNTIME_DIR)]
+        has = [of(job.pid, path), of(job.pid, CLAIMS), of(child, path) + of(child, RUNTIME_DIR)]
         let_go("out")
         equal(command.wait(60), 0, "the exit code of cudaw snapshot")
-    equal(has, [[path], []], "what the job and its child have")
+    equal(has, [[path], [CLAIMS], []], "what the job and its child have")
     cudaw_ok("verify", path)
     job.discard()
 
