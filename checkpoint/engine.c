@@ -192,11 +192,11 @@ static int regain(const struct cuda_driver *drv, double deadline_ms,
 		/*
 		 * Other jobs that wait for the same GPU must not take what this one was promised.
 		 */
-		int lock = release_lock();
+		int lock = release_lock(engine.saved.per_device);
 		CUresult error = lock == -EAGAIN ? CUDA_ERROR_OUT_OF_MEMORY
 						 : regain_once(drv, progress, &call);
 
-		release_unlock(lock);
+		release_unlock();
 		if (!error)
 			break;
 		if (error != CUDA_ERROR_OUT_OF_MEMORY)

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/release.h"
 #include "checkpoint/freemem.h"
+#include "checkpoint/gate.h"
 #include "checkpoint/nvml.h"
+#include "checkpoint/promises.h"
 #include "checkpoint/rundir.h"
+#include "checkpoint/shortage.h"
 #include "checkpoint/unmanaged.h"
 #include "vmem/vmem.h"
 
@@ -19,6 +22,7 @@
 #define LOCK_TIMEOUT_MS 10000
 #define LOCK_SUFFIX     ".lock"
 #define LOCK_NAME_SIZE  (NVML_UUID_SIZE + sizeof(LOCK_SUFFIX) - 1)
+#define PATIENCE_MS     2000 /* with another job that resumes; most take less */
 
 /* What a context takes where NVML does not know this process [H200: 529 MiB]. */
 #define CONTEXT_GUESS (1UL << 30)
@@ -29,11 +33,21 @@ static CUuuid uuids[CUDA_MAX_DEVICES];
 static size_t held[CUDA_MAX_DEVICES];
 static int ngpus;
 static unsigned int machine_gpus; /* at the last checkpoint; 0: not known */
-static int locks[CUDA_MAX_DEVICES];
+static double kept_out_since;     /* by another job's lock, in ms; 0: it is not */
 static enum release_choice chosen;
 static CUcheckpointGpuPair remap[CUDA_MAX_DEVICES];
 static unsigned int nremap;
 static bool restored; /* but not unlocked: that is what is left to be tried again */
+
+/* The lock file of a GPU that was held, and the promise on it while it is open. */
+struct gpu_lock {
+	char name[LOCK_NAME_SIZE];
+	CUdevice dev;
+	struct promise promise;
+};
+
+static struct gpu_lock locks[CUDA_MAX_DEVICES];
+static int nlocks; /* that are open */
 
 void release_choose(enum release_choice choice)
 {
@@ -158,11 +172,13 @@ const size_t *release_held(void)
 
 static int compare_names(const void *a, const void *b)
 {
-	return strcmp(a, b);
+	const struct gpu_lock *one = a, *other = b;
+
+	return strcmp(one->name, other->name);
 }
 
-/* The names of the lock files of the GPUs that were held, in the order that all jobs keep to. */
-static int lock_names(char (*names)[LOCK_NAME_SIZE])
+/* The lock files of the GPUs that were held, in the order that all jobs keep to. */
+static int list_locks(void)
 {
 	char uuid[NVML_UUID_SIZE];
 	int count = 0;
@@ -171,66 +187,121 @@ static int lock_names(char (*names)[LOCK_NAME_SIZE])
 		if (!held[dev])
 			continue;
 		nvml_uuid_text(&uuids[dev], uuid);
-		snprintf(names[count++], LOCK_NAME_SIZE, "%s" LOCK_SUFFIX, uuid);
+		locks[count].dev = dev;
+		snprintf(locks[count++].name, LOCK_NAME_SIZE, "%s" LOCK_SUFFIX, uuid);
 	}
-	qsort(names, count, LOCK_NAME_SIZE, compare_names);
+	qsort(locks, count, sizeof(*locks), compare_names);
 	return count;
 }
 
-/* For want of these a file could not be opened that is there, perhaps, and will be of use later. */
-static bool is_short(int error)
+/*
+ * Another job has the lock: after a while, the file without it, if what that job promised to take
+ * can be counted. Jobs that were started with an earlier version promise nothing: they are waited
+ * for.
+ */
+static int pass_by(int dir, const char *name)
 {
-	return error == -EMFILE || error == -ENFILE || error == -ENOMEM;
+	uint64_t promised = 0, all;
+	int fd;
+
+	if (!kept_out_since)
+		kept_out_since = gate_now_ms();
+	if (gate_now_ms() - kept_out_since < PATIENCE_MS)
+		return -EAGAIN;
+	fd = rundir_open_lock(dir, name);
+	if (fd < 0 || (!promise_others(fd, 0, &promised, &all) && promised))
+		return fd;
+	close(fd);
+	return -EAGAIN;
 }
 
-int release_lock(void)
+/* Lock it, and promise to take @bytes. 0; -EAGAIN: not now; or another negative errno. */
+static int lock_gpu(int dir, struct gpu_lock *lock, size_t bytes)
 {
-	char path[PATH_MAX], names[CUDA_MAX_DEVICES][LOCK_NAME_SIZE];
-	int count = lock_names(names), locked = 0, dir, fd = 0;
+	int fd = rundir_lock(dir, lock->name), error;
+
+	if (fd == -EAGAIN)
+		fd = pass_by(dir, lock->name);
+	if (fd < 0)
+		return is_shortage(fd) ? -EAGAIN : fd;
+	error = promise_make(&lock->promise, fd, 0, bytes);
+	if (error)
+		pr_warn("%s: others do not see how much memory this job resumes with: %s",
+			lock->name, strerrordesc_np(-error));
+	return 0;
+}
+
+int release_lock(const size_t *managed)
+{
+	char path[PATH_MAX];
+	int count = list_locks(), dir, error = 0;
 	const char *why;
 
+	nlocks = 0;
 	/* That the folder cannot be used was said when the process wanted to listen in it. */
 	if (!count || rundir_path(geteuid(), path, sizeof(path), &why))
 		return 0;
 	dir = rundir_create(path, geteuid(), &why);
 	if (dir < 0)
-		return is_short(dir) ? -EAGAIN : 0;
-	for (int i = 0; i < count && fd != -EAGAIN; i++) {
-		fd = rundir_lock(dir, names[i]);
-		if (is_short(fd))
-			fd = -EAGAIN;
-		if (fd >= 0)
-			locks[locked++] = fd;
-		else if (fd != -EAGAIN)
-			pr_warn("%s/%s is not locked: %s", path, names[i], strerrordesc_np(-fd));
+		return is_shortage(dir) ? -EAGAIN : 0;
+	for (int i = 0; i < count && error != -EAGAIN; i++) {
+		struct gpu_lock lock = locks[i];
+
+		error = lock_gpu(dir, &lock, held[lock.dev] + managed[lock.dev]);
+		if (!error)
+			locks[nlocks++] = lock;
+		else if (error != -EAGAIN)
+			pr_warn("%s/%s is not locked: %s", path, lock.name,
+				strerrordesc_np(-error));
 	}
 	close(dir);
-	if (fd != -EAGAIN)
-		return locked;
-	release_unlock(locked);
-	return -EAGAIN;
+	if (error == -EAGAIN) {
+		release_unlock();
+		return -EAGAIN;
+	}
+	kept_out_since = 0;
+	return nlocks;
 }
 
-void release_unlock(int lock)
+void release_unlock(void)
 {
-	while (lock > 0)
-		rundir_unlock(locks[--lock]);
+	while (nlocks > 0)
+		rundir_unlock(locks[--nlocks].promise.fd);
+}
+
+/* Add to @bytes, by device, what other jobs that resume just now promised to take; true: any. */
+static bool add_promised(size_t *bytes)
+{
+	uint64_t promised, all;
+	bool any = false;
+
+	for (int i = 0; i < nlocks; i++)
+		if (!promise_others(locks[i].promise.fd, 0, &promised, &all)) {
+			bytes[locks[i].dev] += promised;
+			any |= promised > 0;
+		}
+	return any;
 }
 
 bool release_fits(const size_t *managed)
 {
-	size_t bytes[CUDA_MAX_DEVICES];
+	size_t needed[CUDA_MAX_DEVICES], bytes[CUDA_MAX_DEVICES];
+	bool beside_others;
 	int error;
 
 	if (restored || !ngpus)
 		return true;
+	for (int dev = 0; dev < ngpus; dev++)
+		needed[dev] = held[dev] + managed[dev];
+	/* Before the free memory: a promise ends when all of it has been taken. */
+	beside_others = add_promised(needed);
 	error = freemem_query(uuids, ngpus, bytes);
 	if (error && error != -ENOSYS)
 		pr_warn("free GPU memory cannot be asked for now: %s", strerrordesc_np(-error));
 	if (error)
-		return error == -ENOSYS;
+		return error == -ENOSYS && !beside_others;
 	for (int dev = 0; dev < ngpus; dev++)
-		if (bytes[dev] < held[dev] + managed[dev])
+		if (bytes[dev] < needed[dev])
 			return false;
 	return true;
 }

@@ -54,8 +54,9 @@ const size_t *release_held(void);
 
 /*
  * True when every GPU has the memory free that release_restore() and @managed[dev] bytes after it
- * need, or when there is no way to know. To be asked before every restore: one that runs out of
- * memory cannot be tried again, and the job is lost with its context.
+ * need, beside what other jobs that resume just now promised to take; or when there are none, and
+ * no way to know. To be asked before every restore, with the lock: one that runs out of memory
+ * cannot be tried again, and the job is lost with its context.
  */
 bool release_fits(const size_t *managed);
 
@@ -64,16 +65,21 @@ bool release_fits(const size_t *managed);
  * two that saw the same free memory would both take it. To be held from before release_fits() until
  * all memory is mapped.
  *
- * Returns what release_unlock() takes: the number of GPUs locked, 0 too where the runtime folder
- * cannot be used, so that the resume goes on unprotected; or -EAGAIN, with nothing locked, where
- * another job resumes on one of them, or this process has no descriptor or memory left to look: the
- * caller waits, as for memory. The locks are files of the runtime folder (rundir.h), so they
- * serialise the jobs of one user and folder only.
+ * A job may be stopped while it has the lock of a GPU. So with it goes a promise (promises.h) to
+ * take what the job needs there, @managed[dev] bytes and what the context does: after some seconds
+ * another job goes on without the lock, where there is room for both. Where there is not it waits,
+ * since the one that was stopped may go on at any time, and would be lost without that memory.
+ *
+ * Returns the number of GPUs locked, 0 too where the runtime folder cannot be used, so that the
+ * resume goes on unprotected; or -EAGAIN, with nothing locked, where another job resumes on one of
+ * them, or this process has no descriptor or memory left to look: the caller waits, as for memory.
+ * The locks are files of the runtime folder (rundir.h), so they serialise the jobs of one user and
+ * folder only.
  */
-int release_lock(void);
+int release_lock(const size_t *managed);
 
-/* Undo release_lock(); nothing to do for what is not positive. */
-void release_unlock(int lock);
+/* Undo release_lock(), whatever it returned. */
+void release_unlock(void);
 
 /*
  * The next restore goes to other GPUs: every GPU that the process sees is in one of the @count

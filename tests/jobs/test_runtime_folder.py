@@ -1,11 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """A runtime folder that is full, or whose locks another job keeps: jobs are paused and go on."""
+import contextlib
 import ctypes
+import fcntl
+import glob
 import os
+import shutil
+import tempfile
 
-import simlib  # noqa: F401  (jobs run on the simulated driver)
-from gpulib import RUNTIME_DIR, Job, Skip, check, main
+from simlib import MIB, SCRATCH, not_by_tsan, paused_and_resumed
+from gpulib import RUNTIME_DIR, Job, Skip, check, cudaw, equal, faces, main
 
 CLONE_NEWNS = 0x20000
 MS_REC, MS_PRIVATE = 0x4000, 0x40000
@@ -30,20 +35,79 @@ def fill(path):
     check(os.statvfs(path).f_bavail == 0, "the file system is not full")
 
 
+def holding():
+    job = Job("hold")
+    job.wait_line("holding")
+    return job
+
+
+def verified(job):
+    job.tell()
+    check("every byte right" in job.result(), "the job did not verify its memory")
+
+
+def promise(file, size):
+    """As checkpoint/promises.h has it."""
+    fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, size // MIB, 1 << 62)
+
+
+def knowing_free_memory(size):
+    """A job that is told so much by what stands in for cudaw-freemem."""
+    folder = tempfile.mkdtemp(dir=SCRATCH)
+    shutil.copy(os.path.join(faces(), "libcuda.so.1"), folder)
+    program = os.path.join(folder, "cudaw-freemem")
+    with open(program, "w", encoding="ascii") as file:
+        file.write(f"#!/bin/sh\nfor gpu; do echo {size}; done\n")
+    os.chmod(program, 0o755)
+    job = Job("hold", mode="path", env={"LD_LIBRARY_PATH": folder})
+    job.wait_line("holding")
+    return job
+
+
+@contextlib.contextmanager
+def another_job_resumes(size):
+    """It has the lock of the GPU, and is about to take so many bytes."""
+    locks = glob.glob(os.path.join(RUNTIME_DIR, "GPU-*.lock"))
+    equal(len(locks), 1, "the number of lock files")
+    with open(locks[0], "r+b") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        promise(file, size)
+        yield
+
+
+def another_job_is_stopped_with_the_lock():
+    """There is enough for both: the resume waits a moment only."""
+    job = knowing_free_memory(4096 * MIB)
+    paused_and_resumed(job)
+    with another_job_resumes(1024 * MIB):
+        paused_and_resumed(job)
+    verified(job)
+
+
+def another_job_is_stopped_before_it_takes_the_rest():
+    """It may go on at any time, and is lost without what it was promised."""
+    job = knowing_free_memory(4096 * MIB)
+    paused_and_resumed(job)
+    job.pause()
+    with another_job_resumes(4096 * MIB):
+        done = cudaw("resume", "--timeout", 5, job.pid)
+        equal(done.returncode, 5, f"the exit code of cudaw resume ({done.stderr.strip()})")
+    job.resume()
+    verified(job)
+
+
 def a_full_file_system():
     """Anybody can fill /tmp."""
     small_file_system(RUNTIME_DIR)
     try:
-        job = Job("hold")
-        job.wait_line("holding")
+        job = holding()
         fill(os.path.join(RUNTIME_DIR, "full"))
         for by in ("command", "signal"):
-            job.pause(by)
-            job.resume(by)
-        job.tell()
-        check("every byte right" in job.result(), "the job did not verify its memory")
+            paused_and_resumed(job, by=by)
+        verified(job)
     finally:
         libc.umount2(RUNTIME_DIR.encode(), 2)
 
 
-main(a_full_file_system)
+main(not_by_tsan(another_job_is_stopped_with_the_lock),
+     not_by_tsan(another_job_is_stopped_before_it_takes_the_rest), a_full_file_system)

@@ -1,10 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The locks that keep two jobs from a resume on one GPU, over a driver that only has UUIDs. */
 #include "checkpoint/release.h"
+#include "checkpoint/freemem.h"
+#include "checkpoint/rundir.h"
 
 #include "tests/check_suite.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +20,12 @@
 
 #define FIRST_LOCK "GPU-00070707-0707-0707-0707-070707070707.lock"
 
+#define LAST_LOCK "GPU-02070707-0707-0707-0707-070707070707.lock"
+#define GB        (1UL << 30)
+
+static char free_path[PATH_MAX];
 static char base[64];
+static size_t managed[CUDA_MAX_DEVICES];
 
 static CUresult get_count(int *count)
 {
@@ -86,7 +96,7 @@ static int other_job(unsigned int devices)
 
 	if (!pid) {
 		pause_on(devices);
-		_exit(-release_lock() & 0xff);
+		_exit(-release_lock(managed) & 0xff);
 	}
 	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
 	ck_assert(WIFEXITED(status));
@@ -99,14 +109,14 @@ START_TEST(one_job_resumes_at_a_time)
 	struct stat st;
 	int lock;
 
-	ck_assert_int_eq(release_lock(), 0); /* nothing was paused */
+	ck_assert_int_eq(release_lock(managed), 0); /* nothing was paused */
 	pause_on(1 << 0 | 1 << 2);
-	lock = release_lock();
+	lock = release_lock(managed);
 	ck_assert_int_eq(lock, 2);
 	ck_assert_int_eq(other_job(1 << 0), -EAGAIN);
 	ck_assert_int_eq(other_job(1 << 1 | 1 << 2), -EAGAIN);
 	ck_assert_int_eq(other_job(1 << 1), 1);
-	release_unlock(lock);
+	release_unlock();
 	ck_assert_int_eq(other_job(1 << 0 | 1 << 1 | 1 << 2), 3);
 
 	snprintf(path, sizeof(path), "%s/" FIRST_LOCK, base);
@@ -120,20 +130,20 @@ START_TEST(a_failed_attempt_holds_nothing)
 	int lock;
 
 	pause_on(1 << 0);
-	lock = release_lock();
+	lock = release_lock(managed);
 	ck_assert_int_eq(lock, 1);
 	if (!fork()) {
 		pause_on(1 << 0 | 1 << 2);
-		ck_assert_int_eq(release_lock(), -EAGAIN);
-		release_unlock(-EAGAIN);
+		ck_assert_int_eq(release_lock(managed), -EAGAIN);
+		release_unlock();
 		ck_assert_int_eq(other_job(1 << 2), 1);
 		_exit(0);
 	}
 	wait(NULL);
-	release_unlock(lock);
-	lock = release_lock();
+	release_unlock();
+	lock = release_lock(managed);
 	ck_assert_int_eq(lock, 1);
-	release_unlock(lock);
+	release_unlock();
 }
 END_TEST
 
@@ -141,11 +151,11 @@ START_TEST(an_unusable_folder_locks_nothing)
 {
 	pause_on(1 << 0);
 	setenv("CUDAW_RUNTIME_DIR", "not/absolute", 1);
-	ck_assert_int_eq(release_lock(), 0);
+	ck_assert_int_eq(release_lock(managed), 0);
 	setenv("CUDAW_RUNTIME_DIR", base, 1);
 	ck_assert_int_eq(chmod(base, 0755), 0);
-	ck_assert_int_eq(release_lock(), 0);
-	release_unlock(0);
+	ck_assert_int_eq(release_lock(managed), 0);
+	release_unlock();
 }
 END_TEST
 
@@ -162,23 +172,158 @@ START_TEST(without_descriptors_it_waits)
 	for (int more = 0; more < 3; more++) {
 		limit.rlim_cur = next + more;
 		ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
-		ck_assert_int_eq(release_lock(), -EAGAIN);
+		ck_assert_int_eq(release_lock(managed), -EAGAIN);
 	}
 	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &saved), 0);
 	ck_assert_int_eq(other_job(1 << 0 | 1 << 2), 2);
 }
 END_TEST
 
+/*
+ * Another job that is stopped with the lock of device 0, where it is about to take @bytes beside
+ * its context; or, where it is of an earlier version, does not say how much. It ends with what
+ * release_fits() says once it goes on.
+ */
+static pid_t stopped_job(size_t bytes, bool earlier)
+{
+	int status, dir = open(base, O_RDONLY | O_DIRECTORY);
+	pid_t pid = fork();
+
+	if (!pid) {
+		pause_on(1 << 0);
+		managed[0] = bytes;
+		if ((earlier ? rundir_lock(dir, LAST_LOCK) : release_lock(managed)) < 0)
+			_exit(2);
+		raise(SIGSTOP);
+		_exit(release_fits(managed));
+	}
+	close(dir);
+	ck_assert_int_eq(waitpid(pid, &status, WUNTRACED), pid);
+	ck_assert(WIFSTOPPED(status));
+	return pid;
+}
+
+static bool fits_when_continued(pid_t pid)
+{
+	int status;
+
+	kill(pid, SIGCONT);
+	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+	ck_assert(WIFEXITED(status));
+	ck_assert_int_lt(WEXITSTATUS(status), 2);
+	return WEXITSTATUS(status);
+}
+
+/* How often release_lock() says "not now", asked every 100 ms, 40 times at most. */
+static int tries_until_locked(void)
+{
+	int tries = 0;
+
+	while (tries < 40 && release_lock(managed) == -EAGAIN) {
+		usleep(100000);
+		tries++;
+	}
+	return tries;
+}
+
+/* The free memory of each GPU, as freemem.c finds it. */
+static void set_free(size_t bytes)
+{
+	FILE *file = fopen(free_path, "w");
+
+	ck_assert_ptr_nonnull(file);
+	fprintf(file, "%zu\n", bytes);
+	ck_assert_int_eq(fclose(file), 0);
+}
+
+/* Nothing says how much a context takes here, so that it counts as 1 GiB. */
+START_TEST(one_that_is_stopped_with_the_lock_is_passed)
+{
+	pid_t other;
+	int tries;
+
+	pause_on(1 << 0);
+	other = stopped_job(10 * GB, false);
+	managed[0] = 8 * GB;
+	tries = tries_until_locked();
+	ck_assert_int_ge(tries, 1);
+	ck_assert_int_lt(tries, 40);
+	/* What it was promised is left to it. */
+	set_free(20 * GB);
+	ck_assert(release_fits(managed));
+	set_free(20 * GB - 1);
+	ck_assert(!release_fits(managed));
+	/* And when it goes on, it leaves to us what we were promised meanwhile. */
+	ck_assert(!fits_when_continued(other));
+	set_free(9 * GB);
+	ck_assert(release_fits(managed));
+	release_unlock();
+	ck_assert_int_eq(tries_until_locked(), 0);
+	ck_assert(release_fits(managed));
+}
+END_TEST
+
+START_TEST(one_that_does_not_say_what_it_takes_is_waited_for)
+{
+	pid_t other;
+
+	pause_on(1 << 0);
+	other = stopped_job(0, true);
+	set_free(GB);
+	ck_assert_int_eq(tries_until_locked(), 40);
+	fits_when_continued(other);
+	ck_assert_int_eq(tries_until_locked(), 0);
+}
+END_TEST
+
+/*
+ * freemem.c runs the program beside the file that it is in: have that in a folder of its own, with
+ * one that prints what set_free() was told.
+ */
+static int run_in(const char *folder)
+{
+	char self[PATH_MAX], program[PATH_MAX], test[PATH_MAX];
+	ssize_t length = readlink("/proc/self/exe", self, sizeof(self) - 1);
+	char *argv[] = {test, NULL};
+	FILE *file;
+
+	snprintf(program, sizeof(program), "%s/" FREEMEM_PROGRAM, folder);
+	file = fopen(program, "w");
+	if (length < 0 || !file)
+		return -1;
+	fprintf(file, "#!/bin/sh\nread free < %s/free\nfor gpu; do echo $free; done\n", folder);
+	fchmod(fileno(file), 0700);
+	fclose(file);
+	self[length] = '\0';
+	snprintf(test, sizeof(test), "%s/test_release", folder);
+	if (symlink(self, test))
+		return -1;
+	setenv("TEST_FOLDER", folder, 1);
+	return execv(test, argv);
+}
+
 int main(void)
 {
 	Suite *s = suite_create("release");
 	TCase *tc = tcase_create("release");
+	char folder[] = "/tmp/test-release-XXXXXX", command[128];
+	int status;
 
+	if (!getenv("TEST_FOLDER"))
+		return mkdtemp(folder) ? run_in(folder) : -1;
+	snprintf(free_path, sizeof(free_path), "%s/free", getenv("TEST_FOLDER"));
 	tcase_add_checked_fixture(tc, setup, teardown);
+	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, one_job_resumes_at_a_time);
 	tcase_add_test(tc, a_failed_attempt_holds_nothing);
 	tcase_add_test(tc, an_unusable_folder_locks_nothing);
 	tcase_add_test(tc, without_descriptors_it_waits);
+#ifndef __SANITIZE_THREAD__ /* which takes the clone() in freemem.c for a fork */
+	tcase_add_test(tc, one_that_is_stopped_with_the_lock_is_passed);
+#endif
+	tcase_add_test(tc, one_that_does_not_say_what_it_takes_is_waited_for);
 	suite_add_tcase(s, tc);
-	return check_suite_run(s);
+	status = check_suite_run(s);
+	snprintf(command, sizeof(command), "rm -rf %s", getenv("TEST_FOLDER"));
+	return system(command) ? -1 : status;
 }
