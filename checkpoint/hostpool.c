@@ -124,17 +124,24 @@ void hostpool_pin(const struct cuda_driver *drv, CUcontext ctx, size_t count, co
 	drv->cuCtxSetCurrent(NULL);
 }
 
+bool hostpool_unregister(const struct cuda_driver *drv, void *start)
+{
+	CUresult error = drv->cuMemHostUnregister(start);
+
+	/* The context that it was registered with may be gone, and with it the registration. */
+	if (!error || error == CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED)
+		return true;
+	pr_warn("cuMemHostUnregister: driver error %d; the memory at %p is kept", error, start);
+	return false;
+}
+
 void hostpool_unpin(const struct cuda_driver *drv, CUcontext ctx, size_t first)
 {
 	if (drv->cuCtxSetCurrent(ctx))
 		return;
 	for (size_t i = first; i < pool.count; i++)
-		if (pool.blocks[i].pinned) {
-			if (drv->cuMemHostUnregister(pool.blocks[i].start))
-				pr_warn("cuMemHostUnregister failed");
-			else
-				pool.blocks[i].pinned = false;
-		}
+		if (pool.blocks[i].pinned)
+			pool.blocks[i].pinned = !hostpool_unregister(drv, pool.blocks[i].start);
 	drv->cuCtxSetCurrent(NULL);
 }
 

@@ -54,6 +54,13 @@ int hostpool_populate(size_t count, const bool *cancel);
 void hostpool_pin(const struct cuda_driver *drv, CUcontext ctx, size_t count, const bool *cancel);
 void hostpool_unpin(const struct cuda_driver *drv, CUcontext ctx, size_t first);
 
+/*
+ * Have the driver unpin what it registered at @start. False, after a warning, where it does not:
+ * then it may still copy to those pages, and their addresses must not be given to others. Any
+ * thread, with the context current.
+ */
+bool hostpool_unregister(const struct cuda_driver *drv, void *start);
+
 /* Let the kernel have the pages of unpinned blocks when it needs them. */
 void hostpool_relax(void);
 

@@ -31,6 +31,7 @@ struct worker {
 	CUcontext ctx;          /* the one that the streams belong to */
 	CUstream streams[2];    /* one for each buffer */
 	char *buffers;          /* one behind the other; NULL before the first use */
+	bool pinned;            /* they are */
 	size_t buffer;          /* bytes of one */
 	struct digest *digests; /* of a piece: a page where the device writes them, or NULL */
 };
@@ -74,7 +75,9 @@ static int make_buffers(struct worker *w)
 	w->buffers = hostmem_reserve(2 * w->buffer);
 	if (!w->buffers || hostmem_populate(w->buffers, 2 * w->buffer))
 		return -ENOMEM;
-	if (w->drv->cuMemHostRegister_v2(w->buffers, 2 * w->buffer, CU_MEMHOSTREGISTER_PORTABLE))
+	w->pinned = !w->drv->cuMemHostRegister_v2(w->buffers, 2 * w->buffer,
+						  CU_MEMHOSTREGISTER_PORTABLE);
+	if (!w->pinned)
 		pr_warn("no pinned memory for copies; they will be slow");
 	return 0;
 }
@@ -83,8 +86,8 @@ static void drop_buffers(struct worker *w)
 {
 	if (!w->buffers)
 		return;
-	w->drv->cuMemHostUnregister(w->buffers); /* fails where they could not be pinned */
-	hostmem_release(w->buffers, 2 * w->buffer);
+	if (!w->pinned || hostpool_unregister(w->drv, w->buffers))
+		hostmem_release(w->buffers, 2 * w->buffer);
 }
 
 /* Between a buffer and the memory or file behind it. */
@@ -319,8 +322,7 @@ static void drop_digests(struct worker *w)
 {
 	if (!w->digests)
 		return;
-	/* What stays registered must not be handed out again. */
-	if (!w->drv->cuMemHostUnregister(w->digests))
+	if (hostpool_unregister(w->drv, w->digests))
 		free(w->digests);
 }
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Where a pause puts the memory, on the simulated driver; and a copy that loses data in silence."""
-from simlib import shared
+from simlib import paused_and_resumed, shared
 from gpulib import Job, check, cudaw, equal, main
 
 
@@ -19,9 +19,22 @@ def lost_data_is_found():
     check("every byte right" in job.result(), "the job did not verify its memory")
 
 
+def what_stays_pinned_is_kept():
+    """The driver may still copy to it: its addresses are not used again, as what is not pinned."""
+    faults = ",".join(f"cuMemHostUnregister:{nth}:999" for nth in range(1, 9))
+    job = Job("hold", env={"CUDAW_LOG": "warn", "CUDAW_SIM_FAULT": faults})
+    job.wait_line("holding")
+    paused_and_resumed(job, 3)
+    job.tell()
+    check("every byte right" in job.result(), "the job did not verify its memory")
+    check("is kept" in job.stderr(), f"nothing stayed pinned: {job.stderr()}")
+    check("no pinned memory" not in job.stderr(), f"an address was used again: {job.stderr()}")
+
+
 GROUPS = ("what_memory_does_not_hold_goes_to_disk", "a_pause_that_fits_is_not_killed",
           "a_full_disk_is_said")
 
 # TSan runs with CUDAW_RELEASE=memory, which pins.
-main(lost_data_is_found, *shared("pool.py", ZEROS_MIB=1200, sanitizers_leave_out=GROUPS,
-                                 tsan_leaves_out=("trim_says_what_was_not_pinned",)))
+main(lost_data_is_found, what_stays_pinned_is_kept,
+     *shared("pool.py", ZEROS_MIB=1200, sanitizers_leave_out=GROUPS,
+             tsan_leaves_out=("trim_says_what_was_not_pinned",)))

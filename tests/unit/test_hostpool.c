@@ -7,6 +7,8 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -96,6 +98,67 @@ START_TEST(relaxed_pages_are_left)
 }
 END_TEST
 
+/* What the driver answers to cuMemHostUnregister. */
+static CUresult answer;
+
+static CUresult set_current(CUcontext ctx)
+{
+	(void)ctx;
+	return CUDA_SUCCESS;
+}
+
+static CUresult pin(void *start, size_t size, unsigned int flags)
+{
+	(void)start, (void)size, (void)flags;
+	return CUDA_SUCCESS;
+}
+
+static CUresult unpin(void *start)
+{
+	(void)start;
+	return answer;
+}
+
+static bool is_mapped(const void *start)
+{
+	unsigned char pages[HOSTPOOL_BLOCK / 4096];
+
+	return !mincore((void *)start, HOSTPOOL_BLOCK, pages);
+}
+
+START_TEST(what_stays_pinned_is_kept)
+{
+	static const struct cuda_driver drv = {.cuCtxSetCurrent = set_current,
+					       .cuMemHostRegister_v2 = pin,
+					       .cuMemHostUnregister = unpin};
+	static const CUresult answers[] = {CUDA_ERROR_UNKNOWN, CUDA_ERROR_INVALID_CONTEXT,
+					   CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED};
+	const char *start;
+
+	ck_assert_int_eq(hostpool_grow(1), 0);
+	ck_assert_int_eq(hostpool_populate(1, NULL), 0);
+	start = hostpool_block(0)->start;
+	memset((void *)start, 7, HOSTPOOL_BLOCK);
+	hostpool_pin(&drv, NULL, 1, NULL);
+	ck_assert(hostpool_block(0)->pinned);
+	for (int i = 0; i < 2; i++) {
+		answer = answers[i];
+		hostpool_unpin(&drv, NULL, 0);
+		hostpool_relax();
+		hostpool_drop();
+		ck_assert_uint_eq(hostpool_held(), HOSTPOOL_BLOCK);
+		ck_assert(is_mapped(start));
+		ck_assert_int_eq(start[HOSTPOOL_BLOCK - 1], 7);
+	}
+	/* The registration went away with its context. */
+	answer = answers[2];
+	hostpool_unpin(&drv, NULL, 0);
+	hostpool_drop();
+	ck_assert_uint_eq(hostpool_count(), 0);
+	ck_assert(!is_mapped(start));
+}
+END_TEST
+
 static bool is_read(const char *text, size_t expected)
 {
 	size_t size = 5;
@@ -129,6 +192,7 @@ int main(void)
 	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, the_limit_is_read);
 	tcase_add_test(tc, sizes_are_read);
+	tcase_add_test(tc, what_stays_pinned_is_kept);
 	tcase_add_test(tc, relaxed_pages_are_left);
 	suite_add_tcase(s, tc);
 	return check_suite_run(s);
