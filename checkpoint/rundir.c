@@ -42,16 +42,35 @@ int rundir_path(uid_t uid, char *path, size_t size, const char **why)
 	return 0;
 }
 
-/* The reason for a folder that could not be opened; ENOTDIR alone does not tell a link. */
-static const char *open_reason(const char *path, int err)
+/*
+ * The reason @text for a refusal or, where the path is somebody else's, whose it is and a way out:
+ * in a folder like /tmp nobody but its owner can take it away.
+ */
+static const char *reason(const char *text, uid_t found, uid_t owner)
 {
+	static __thread char buf[160];
+
+	if (owner == RUNDIR_ANYONE || found == owner)
+		return text;
+	snprintf(buf, sizeof(buf),
+		 "it belongs to another user (%u): set CUDAW_RUNTIME_DIR to a folder of your own",
+		 found);
+	return buf;
+}
+
+/* Of a folder that could not be opened; ENOTDIR alone does not tell a link. */
+static const char *open_reason(const char *path, uid_t owner, int err)
+{
+	const char *text = strerrordesc_np(err);
 	struct stat st;
 
-	if (lstat(path, &st) == 0 && S_ISLNK(st.st_mode))
-		return "it is a symbolic link";
-	if (err == ENOTDIR)
-		return "it is not a folder";
-	return strerrordesc_np(err);
+	if ((err != ENOTDIR && err != ELOOP && err != EACCES) || lstat(path, &st))
+		return text;
+	if (S_ISLNK(st.st_mode))
+		text = "it is a symbolic link";
+	else if (err == ENOTDIR)
+		text = "it is not a folder";
+	return reason(text, st.st_uid, owner);
 }
 
 int rundir_open(const char *path, uid_t owner, const char **why)
@@ -62,7 +81,7 @@ int rundir_open(const char *path, uid_t owner, const char **why)
 
 	if (fd < 0) {
 		err = errno;
-		*why = open_reason(path, err);
+		*why = open_reason(path, owner, err);
 		return -err;
 	}
 	if (fstat(fd, &st) < 0) {
@@ -70,7 +89,7 @@ int rundir_open(const char *path, uid_t owner, const char **why)
 		*why = strerrordesc_np(-err);
 	} else if (owner != RUNDIR_ANYONE && st.st_uid != owner) {
 		err = -EPERM;
-		*why = "it belongs to another user";
+		*why = reason(NULL, st.st_uid, owner);
 	} else if (st.st_mode & (S_IRWXG | S_IRWXO)) {
 		err = -EACCES;
 		*why = "other users may enter it (its mode must be 0700)";

@@ -39,7 +39,8 @@ int rundir_path(uid_t uid, char *path, size_t size, const char **why);
 
 /*
  * Open the folder at @path if it is safe to use: a real directory, of @owner, closed to others.
- * Returns a descriptor that the caller closes, or a negative errno with *@why set.
+ * Returns a descriptor that the caller closes, or a negative errno with *@why set: a text that is
+ * valid until the thread's next call. It names the owner of a path that is somebody else's.
  */
 int rundir_open(const char *path, uid_t owner, const char **why);
 

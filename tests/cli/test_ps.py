@@ -221,12 +221,13 @@ def test_hostile_folders_are_refused():
 
 
 def test_folder_of_another_user_is_refused():
+    why = "it belongs to another user ({}): set CUDAW_RUNTIME_DIR to a folder of your own"
     if os.getuid() != 0:
-        refused("/", "it belongs to another user")
+        refused("/", why.format(0))
         return
     path = scratch()
     os.chown(path, 12346, 12346)
-    refused(path, "it belongs to another user", user=12345, command=installed_copy(scratch()))
+    refused(path, why.format(12346), user=12345, command=installed_copy(scratch()))
 
 
 def test_root_sees_the_folders_of_all_users():

@@ -19,6 +19,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#define WHOSE "it belongs to another user (12345):"
+
 static char base[64];
 static const char *why;
 
@@ -105,6 +107,33 @@ START_TEST(refuses_folder_of_others)
 		ck_assert_int_ge(rundir_open(path, RUNDIR_ANYONE, &why), 0);
 	}
 	ck_assert_int_eq(rundir_open(path, geteuid(), &why), -EPERM);
+	ck_assert_ptr_nonnull(strstr(why, geteuid() ? "another user (0):" : WHOSE));
+	ck_assert_ptr_nonnull(strstr(why, "CUDAW_RUNTIME_DIR"));
+}
+END_TEST
+
+/* /tmp/cudaw-UID may be anything of anybody's. */
+START_TEST(names_who_took_the_place)
+{
+	static const char *const names[] = {"folder", "file", "link"};
+
+	if (geteuid()) {
+		printf("# nothing can be given to another user here (it takes root)\n");
+		return;
+	}
+	ck_assert_int_eq(chmod(base, 0755), 0);
+	ck_assert_int_eq(mkdir(in_base("folder"), 0700), 0);
+	ck_assert_int_ge(creat(in_base("file"), 0700), 0);
+	ck_assert_int_eq(symlink("/", in_base("link")), 0);
+	for (int i = 0; i < 3; i++)
+		ck_assert_int_eq(lchown(in_base(names[i]), 12345, 12345), 0);
+	ck_assert_int_eq(seteuid(54321), 0);
+	for (int i = 0; i < 3; i++) {
+		ck_assert_int_lt(rundir_create(in_base(names[i]), 54321, &why), 0);
+		ck_assert_msg(strstr(why, WHOSE) && strstr(why, "CUDAW_RUNTIME_DIR"), "%s: %s",
+			      names[i], why);
+	}
+	ck_assert_int_eq(seteuid(0), 0);
 }
 END_TEST
 
@@ -333,6 +362,7 @@ int main(void)
 	tcase_add_test(tcase, create_makes_private_folder);
 	tcase_add_test(tcase, refuses_what_is_no_folder);
 	tcase_add_test(tcase, refuses_folder_of_others);
+	tcase_add_test(tcase, names_who_took_the_place);
 	tcase_add_test(tcase, refuses_open_modes);
 	tcase_add_test(tcase, listen_and_connect);
 	tcase_add_test(tcase, replaces_a_dead_socket);
