@@ -73,8 +73,14 @@ static int make_buffers(struct worker *w)
 	if (w->buffers)
 		return 0;
 	w->buffers = hostmem_reserve(2 * w->buffer);
-	if (!w->buffers || hostmem_populate(w->buffers, 2 * w->buffer))
+	if (w->buffers && hostmem_populate(w->buffers, 2 * w->buffer)) {
+		hostmem_release(w->buffers, 2 * w->buffer);
+		w->buffers = NULL;
+	}
+	if (!w->buffers) {
+		pr_debug("no memory for buffers: %s", strerror(errno));
 		return -ENOMEM;
+	}
 	w->pinned = !w->drv->cuMemHostRegister_v2(w->buffers, 2 * w->buffer,
 						  CU_MEMHOSTREGISTER_PORTABLE);
 	if (!w->pinned)
@@ -113,6 +119,12 @@ static int fill_buffer(const struct worker *w, const struct run *r, size_t at, c
 	return 0;
 }
 
+/* There is no room for buffers: the driver has its own, unless the data is in a file. */
+static int copy_unbuffered(struct worker *w, const struct run *r)
+{
+	return r->host ? copy(w, r->dev, r->host, r->size, 0) : -ENOMEM;
+}
+
 static size_t buffer_bytes(const struct worker *w, const struct run *r, size_t at)
 {
 	return r->size - at < w->buffer ? r->size - at : w->buffer;
@@ -122,13 +134,15 @@ static size_t buffer_bytes(const struct worker *w, const struct run *r, size_t a
 static int copy_out(struct worker *w, const struct run *r)
 {
 	size_t steps = (r->size + w->buffer - 1) / w->buffer;
-	int error = make_buffers(w);
+	int error = 0;
 
-	if (!error && r->host) {
+	if (r->host) {
 		error = hostmem_populate(r->host, r->size);
 		if (!hostpool_block(r->slot * VMEM_GRANULE / HOSTPOOL_BLOCK)->present)
 			claims_take(r->size);
 	}
+	if (!error && make_buffers(w))
+		return copy_unbuffered(w, r);
 	for (size_t k = 0; k <= steps && !error; k++) {
 		size_t at = k * w->buffer, before = at - w->buffer;
 		int which = k % 2;
@@ -149,8 +163,10 @@ static int copy_out(struct worker *w, const struct run *r)
 /* Step k fills buffer k % 2, once the GPU has emptied it after step k - 2. */
 static int copy_in(struct worker *w, const struct run *r)
 {
-	int error = make_buffers(w);
+	int error = 0;
 
+	if (make_buffers(w))
+		return copy_unbuffered(w, r);
 	for (size_t at = 0, k = 0; at < r->size && !error; at += w->buffer, k++) {
 		char *buffer = w->buffers + k % 2 * w->buffer;
 

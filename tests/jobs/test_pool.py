@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Where a pause puts the memory, on the simulated driver; and a copy that loses data in silence."""
-from simlib import paused_and_resumed, shared
-from gpulib import Job, check, cudaw, equal, main
+import resource
+
+from simlib import paused_and_resumed, shared, unsanitized
+from gpulib import Job, check, cudaw, equal, main, proc_status
 
 
 def lost_data_is_found():
@@ -31,10 +33,25 @@ def what_stays_pinned_is_kept():
     check("no pinned memory" not in job.stderr(), f"an address was used again: {job.stderr()}")
 
 
+def no_addresses_for_buffers():
+    """What host memory holds gets back to the GPU all the same."""
+    job = Job("hold")
+    job.wait_line("holding")
+    for _ in range(2):
+        job.pause()
+        size = int(proc_status(job.pid)["VmSize"].split()[0]) << 10
+        saved = resource.prlimit(job.pid, resource.RLIMIT_AS)
+        resource.prlimit(job.pid, resource.RLIMIT_AS, (size, saved[1]))
+        job.resume()
+        resource.prlimit(job.pid, resource.RLIMIT_AS, saved)
+    job.tell()
+    check("every byte right" in job.result(), "the job did not verify its memory")
+
+
 GROUPS = ("what_memory_does_not_hold_goes_to_disk", "a_pause_that_fits_is_not_killed",
           "a_full_disk_is_said")
 
 # TSan runs with CUDAW_RELEASE=memory, which pins.
-main(lost_data_is_found, what_stays_pinned_is_kept,
+main(lost_data_is_found, what_stays_pinned_is_kept, unsanitized(no_addresses_for_buffers),
      *shared("pool.py", ZEROS_MIB=1200, sanitizers_leave_out=GROUPS,
              tsan_leaves_out=("trim_says_what_was_not_pinned",)))
