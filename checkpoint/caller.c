@@ -20,16 +20,27 @@ void caller_find(int fd, struct caller *caller)
 
 bool caller_is_gone(struct caller *caller)
 {
+	uint64_t start;
+
 	if (!caller->pid)
 		return false;
 	/* Without a start time it had ended before it was looked at, or /proc does not show it. */
 	if (kill(caller->pid, 0) < 0 && errno == ESRCH)
 		return true;
-	return ++caller->looks % CALLER_LOOKS == 0 &&
-	       rundir_start_time(caller->pid) != caller->start;
+	if (++caller->looks % CALLER_LOOKS)
+		return false;
+	start = rundir_start_time(caller->pid);
+	if (start == RUNDIR_START_UNKNOWN)
+		return false;
+	if (start && caller->start == RUNDIR_START_UNKNOWN)
+		caller->start = start;
+	return start != caller->start;
 }
 
 bool caller_is_ours(const struct caller *caller)
 {
-	return rundir_start_time(getpid()) == caller->own_start;
+	uint64_t start = rundir_start_time(getpid());
+
+	return start == caller->own_start || start == RUNDIR_START_UNKNOWN ||
+	       caller->own_start == RUNDIR_START_UNKNOWN;
 }

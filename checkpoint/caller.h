@@ -15,8 +15,8 @@
 
 struct caller {
 	pid_t pid;          /* 0: not seen from here */
-	uint64_t start;     /* its start time */
-	uint64_t own_start; /* ours */
+	uint64_t start;     /* rundir_start_time() of it */
+	uint64_t own_start; /* and of us */
 	unsigned int looks; /* how often it was looked for */
 };
 

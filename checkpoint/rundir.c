@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/rundir.h"
+#include "checkpoint/shortage.h"
 
 #define LOG_PREFIX "rundir: "
 #include "vmem/log.h"
@@ -325,8 +326,9 @@ uint64_t rundir_start_time(pid_t pid)
 {
 	struct rundir_process p;
 
+	errno = 0;
 	if (!rundir_process(pid, &p))
-		return 0;
+		return is_shortage(-errno) ? RUNDIR_START_UNKNOWN : 0;
 	/* A zombie is there until its parent waits for it. With threads it is only its main one. */
 	return (p.state == 'Z' || p.state == 'X') && p.threads < 2 ? 0 : p.start;
 }

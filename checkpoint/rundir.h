@@ -93,10 +93,17 @@ struct rundir_process {
 	uint64_t start; /* clock ticks since boot */
 };
 
-/* What the kernel says of a process or thread. False where there is none. */
+/*
+ * What the kernel says of a process or thread. False where there is none; or with errno set where
+ * no descriptor or memory is left to ask with (shortage.h).
+ */
 bool rundir_process(pid_t pid, struct rundir_process *process);
 
-/* When @pid was started, in clock ticks since boot; 0 where there is none, or it has ended. */
+/*
+ * When @pid was started, in clock ticks since boot; 0 where there is none, or it has ended;
+ * RUNDIR_START_UNKNOWN where no descriptor or memory is left to ask with.
+ */
+#define RUNDIR_START_UNKNOWN UINT64_MAX
 uint64_t rundir_start_time(pid_t pid);
 
 /* The job that this process belongs to: CUDAW_JOB, or one of its own from its PID and start. */

@@ -211,7 +211,7 @@ int snapshot_dir_occupy(int dir, struct snapshot_error *error)
 	char text[128];
 	int size;
 
-	if (!start)
+	if (!start || start == RUNDIR_START_UNKNOWN)
 		return snapshot_fail(error, -EAGAIN, "/proc does not say when this process began");
 	if (fstat(dir, &st))
 		return snapshot_fail(error, -errno, "%s", strerror(errno));

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Who has connected a socket, and whether it is still there. */
 #include "checkpoint/caller.h"
+#include "checkpoint/rundir.h"
 
 #include "tests/check_suite.h"
 
 #include <signal.h>
 #include <stddef.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -87,6 +89,26 @@ START_TEST(another_process_with_its_id_is_not_it)
 }
 END_TEST
 
+/* What cannot be asked says nothing, neither at first nor later. */
+START_TEST(without_descriptors_it_counts_as_there)
+{
+	struct rlimit saved, none = {0, 0};
+
+	ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &saved), 0);
+	none.rlim_max = saved.rlim_max;
+	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &none), 0);
+	ck_assert_uint_eq(rundir_start_time(child), RUNDIR_START_UNKNOWN);
+	ck_assert(!is_gone());
+	ck_assert(caller_is_ours(&caller));
+	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &saved), 0);
+	caller.start = caller.own_start = RUNDIR_START_UNKNOWN;
+	ck_assert(!is_gone());
+	ck_assert(caller_is_ours(&caller));
+	caller.start--;
+	ck_assert(is_gone());
+}
+END_TEST
+
 START_TEST(one_that_is_not_seen_counts_as_there)
 {
 	caller.pid = 0;
@@ -119,6 +141,7 @@ int main(void)
 	tcase_add_test(tc, one_that_waits_is_there);
 	tcase_add_test(tc, one_that_has_ended_is_gone);
 	tcase_add_test(tc, another_process_with_its_id_is_not_it);
+	tcase_add_test(tc, without_descriptors_it_counts_as_there);
 	tcase_add_test(tc, one_that_is_not_seen_counts_as_there);
 	tcase_add_test(tc, another_start_of_ours_is_noticed);
 	suite_add_tcase(suite, tc);
