@@ -3,7 +3,11 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <string.h>
 #include <unistd.h>
+
+#define LOG_PREFIX "workers: "
+#include "vmem/log.h"
 
 #define MAX_THREADS 64
 
@@ -46,12 +50,17 @@ int workers_run(struct workers *w, size_t threads, void *(*work)(void *arg), voi
 {
 	pthread_t ids[MAX_THREADS];
 	size_t want = workers_threads(w, threads), started = 0;
+	int error = 0;
 
 	w->next = 0;
 	w->result = 0;
 	/* The work of one thread needs none of its own. */
-	while (want > 1 && started < want && !pthread_create(&ids[started], NULL, work, arg))
-		started++;
+	while (want > 1 && started < want && !error) {
+		error = pthread_create(&ids[started], NULL, work, arg);
+		started += !error;
+	}
+	if (error)
+		pr_warn("%zu threads, not %zu: %s", started ? started : 1, want, strerror(error));
 	if (!started && w->count)
 		work(arg);
 	for (size_t i = 0; i < started; i++)

@@ -5,10 +5,12 @@
 
 #include "tests/check_suite.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -72,6 +74,31 @@ START_TEST(the_limit_is_read)
 	ck_assert_uint_eq(limit, 1024 * MB);
 	ck_assert_uint_eq(keep, 256 * MB);
 	ck_assert_uint_eq(keep_asked, 512 * MB);
+}
+END_TEST
+
+/* A limit that could not be read is not "no limit". */
+START_TEST(without_descriptors_nothing_is_available)
+{
+	struct rlimit saved, none = {0, 0};
+	size_t machine, cgroup, limit;
+	uint64_t number;
+	int error;
+
+	ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &saved), 0);
+	none.rlim_max = saved.rlim_max;
+	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &none), 0);
+	machine = hostmem_machine_available();
+	cgroup = hostmem_cgroup_available();
+	limit = hostmem_limit();
+	error = hostmem_group(&number);
+	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &saved), 0);
+	ck_assert_uint_eq(machine, 0);
+	ck_assert_uint_eq(cgroup, 0);
+	ck_assert_uint_eq(limit, 0);
+	ck_assert_int_eq(error, -EMFILE);
+	ck_assert_uint_gt(hostmem_available(), 0);
+	ck_assert_int_eq(hostmem_group(&number), 0);
 }
 END_TEST
 
@@ -193,6 +220,7 @@ int main(void)
 	tcase_add_test(tc, the_limit_is_read);
 	tcase_add_test(tc, sizes_are_read);
 	tcase_add_test(tc, what_stays_pinned_is_kept);
+	tcase_add_test(tc, without_descriptors_nothing_is_available);
 	tcase_add_test(tc, relaxed_pages_are_left);
 	suite_add_tcase(s, tc);
 	return check_suite_run(s);

@@ -242,6 +242,10 @@ START_TEST(one_that_is_stopped_with_the_lock_is_passed)
 	pid_t other;
 	int tries;
 
+#ifdef __SANITIZE_THREAD__
+	printf("# TSan takes the clone() in freemem.c for a fork\n");
+	return;
+#endif
 	pause_on(1 << 0);
 	other = stopped_job(10 * GB, false);
 	managed[0] = 8 * GB;
@@ -318,9 +322,7 @@ int main(void)
 	tcase_add_test(tc, a_failed_attempt_holds_nothing);
 	tcase_add_test(tc, an_unusable_folder_locks_nothing);
 	tcase_add_test(tc, without_descriptors_it_waits);
-#ifndef __SANITIZE_THREAD__ /* which takes the clone() in freemem.c for a fork */
 	tcase_add_test(tc, one_that_is_stopped_with_the_lock_is_passed);
-#endif
 	tcase_add_test(tc, one_that_does_not_say_what_it_takes_is_waited_for);
 	suite_add_tcase(s, tc);
 	status = check_suite_run(s);
