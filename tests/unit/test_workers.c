@@ -65,6 +65,10 @@ START_TEST(without_threads_the_work_is_done_and_it_is_said)
 	char log[] = "/tmp/test-workers-XXXXXX", line[256] = "";
 	FILE *file;
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+	printf("# sanitizers do not work under a limit to addresses\n");
+	return;
+#endif
 	ck_assert_int_ge(mkstemp(log), 0);
 	setenv("CUDAW_LOG", "warn", 1);
 	setenv("CUDAW_LOG_FILE", log, 1);
@@ -91,9 +95,7 @@ int main(void)
 	TCase *tc = tcase_create("workers");
 
 	tcase_add_test(tc, every_item_is_done_once);
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* they need addresses */
 	tcase_add_test(tc, without_threads_the_work_is_done_and_it_is_said);
-#endif
 	suite_add_tcase(s, tc);
 	return check_suite_run(s);
 }
