@@ -31,8 +31,8 @@ struct worker {
 	CUcontext ctx;          /* the one that the streams belong to */
 	CUstream streams[2];    /* one for each buffer */
 	char *buffers;          /* one behind the other; NULL before the first use */
-	bool pinned;            /* they are */
 	size_t buffer;          /* bytes of one */
+	bool pinned;            /* the buffers */
 	struct digest *digests; /* of a piece: a page where the device writes them, or NULL */
 };
 

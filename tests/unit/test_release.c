@@ -180,9 +180,9 @@ START_TEST(without_descriptors_it_waits)
 END_TEST
 
 /*
- * Another job that is stopped with the lock of device 0, where it is about to take @bytes beside
- * its context; or, where it is of an earlier version, does not say how much. It ends with what
- * release_fits() says once it goes on.
+ * Another job, paused as this one is, which is stopped with the lock of device 0 and is about to
+ * take @bytes there beside its context; or, where it is of an earlier version, does not say how
+ * much. It ends with what release_fits() says once it goes on.
  */
 static pid_t stopped_job(size_t bytes, bool earlier)
 {
@@ -190,7 +190,6 @@ static pid_t stopped_job(size_t bytes, bool earlier)
 	pid_t pid = fork();
 
 	if (!pid) {
-		pause_on(1 << 0);
 		managed[0] = bytes;
 		if ((earlier ? rundir_lock(dir, LAST_LOCK) : release_lock(managed)) < 0)
 			_exit(2);
