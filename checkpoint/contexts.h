@@ -2,16 +2,18 @@
 #ifndef CUDAW_CONTEXTS_H
 #define CUDAW_CONTEXTS_H
 /*
- * The contexts of the process, and waiting until they are idle. Contexts that the program creates
- * are noted by the wrapper; primary contexts are asked for, since they can be retained on ways that
- * no hook sees. Thread-safe.
+ * The contexts of the process, and waiting until they are idle. The wrapper notes the contexts that
+ * the program creates. The driver is asked for primary contexts, since a program can retain them by
+ * ways that no hook sees. Thread-safe.
+ *
+ * No reference is kept on a primary context: the last one is always the program's, and whoever
+ * releases it forgets what lived in the context. A drain that was given up may still be inside a
+ * context; contexts_ending() keeps it from being used when it is gone.
  */
 #include "vmem/driver.h"
 
 #include <stdbool.h>
 #include <stddef.h>
-
-#define CONTEXTS_MAX 320 /* the primary ones of CUDA_MAX_DEVICES, and what the program creates */
 
 struct context {
 	CUcontext ctx;
@@ -19,24 +21,41 @@ struct context {
 	bool primary; /* asked for, not created by the program */
 };
 
+/* Zeroed: empty. Its memory is kept for the next use, until contexts_free(). */
+struct context_list {
+	struct context *items;
+	size_t count, room;
+};
+
+/*
+ * Make room for one context more: false where there is no memory. Before each creation, so that a
+ * context is never unknown; the caller serialises contexts_reserve() to contexts_add().
+ */
+bool contexts_reserve(void);
 void contexts_add(CUcontext ctx, CUdevice dev);
 void contexts_remove(CUcontext ctx);
 
 /*
- * All contexts that live now: @list has room for CONTEXTS_MAX. Primary ones are retained until
- * contexts_put(). No call of the program may be inside the gate. On failure *@count is 0.
+ * @ctx (NULL: none) may end in the call that follows. From here on no drain makes it current, and one that is
+ * inside it has left: this waits for the work that it waits for, as the end of a context does.
  */
-CUresult contexts_get(const struct cuda_driver *drv, struct context *list, size_t *count);
-void contexts_put(const struct cuda_driver *drv, const struct context *list, size_t count);
+void contexts_ending(CUcontext ctx);
 
 /*
- * Wait until the GPU has done all work of all contexts, which are left in @list (CONTEXTS_MAX of
- * them, not retained) and *@count; @deadline_ms (gate_now_ms()) at the most. Returns 0; -ETIME;
- * -ECANCELED soon after *@cancel becomes true; -EIO with the driver's error in *@error where a
- * context is broken or cannot be asked for. A wait that was given up goes on in a thread of its own
- * until the work ends; the next call waits for it first.
+ * All contexts that live now. No call of the program may be inside the gate, and the list is valid
+ * as long as none is. On failure (CUDA_ERROR_OUT_OF_MEMORY without host memory) the list is empty.
  */
-int contexts_drain(const struct cuda_driver *drv, struct context *list, size_t *count,
-		   double deadline_ms, const bool *cancel, CUresult *error);
+CUresult contexts_get(const struct cuda_driver *drv, struct context_list *list);
+void contexts_free(struct context_list *list);
+
+/*
+ * Wait until the GPU has done all work of all contexts, which are left in @list; @deadline_ms
+ * (gate_now_ms()) at the most. Returns 0; -ETIME; -ECANCELED soon after *@cancel becomes true; -EIO
+ * with the driver's error in *@error where a context is broken or cannot be asked for; -ENOMEM or
+ * -EAGAIN without memory or a thread. A wait that was given up ends, in a thread of its own, with
+ * the work of the context that it is in; the next call waits for that first.
+ */
+int contexts_drain(const struct cuda_driver *drv, struct context_list *list, double deadline_ms,
+		   const bool *cancel, CUresult *error);
 
 #endif

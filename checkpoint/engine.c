@@ -48,13 +48,12 @@ static int enter_quiet(const struct cuda_driver *drv, double deadline_ms,
 			  .deadline_ms = deadline_ms,
 			  .cancel = &progress->cancel,
 			  .hold = progress->hold,
-			  .contexts = engine.saved.contexts};
+			  .contexts = &engine.saved.contexts};
 	int ret;
 
 	if (release_wanted(drv))
 		release_find();
 	ret = quiet_enter(&q);
-	engine.saved.ncontexts = q.ncontexts;
 	if (ret == -EIO)
 		return engine_fail_driver(result, drv, "the program's contexts", q.error);
 	if (ret == -ECANCELED || ret == -ETIME)
@@ -103,7 +102,7 @@ static void release_rest(const struct cuda_driver *drv, struct engine_progress *
 	const char *call;
 	CUresult error;
 
-	if (!engine.saved.ncontexts || !release_wanted(drv))
+	if (!engine.saved.contexts.count || !release_wanted(drv))
 		return;
 	error = engine_release(drv, progress, &call);
 	if (error)
@@ -132,7 +131,7 @@ void engine_pause(const struct cuda_driver *drv, int timeout_ms,
 	else
 		release_rest(drv, progress, result);
 	__atomic_store_n(&engine.untidy,
-			 !engine.released && engine.saved.ncontexts && engine.saved.used_slots,
+			 !engine.released && engine.saved.contexts.count && engine.saved.used_slots,
 			 __ATOMIC_RELAXED);
 	engine_succeed(result, start, saved_bytes(&engine.saved));
 out:

@@ -126,7 +126,7 @@ static int make_room(const struct cuda_driver *drv, struct engine_result *result
 	size_t bytes = slots * VMEM_GRANULE, held = hostpool_held();
 
 	if (release_wanted(drv))
-		apart = release_host_bytes(drv, engine.saved.contexts, engine.saved.ncontexts);
+		apart = release_host_bytes(drv, &engine.saved.contexts);
 	missing = saved_room(bytes > held ? bytes - held : 0, apart, &pool_slots, &spill_slots);
 	if (missing)
 		return engine_fail(
@@ -263,7 +263,7 @@ CUresult engine_release(const struct cuda_driver *drv, struct engine_progress *p
 	CUresult error;
 
 	engine_set_phase(progress, "release", 0);
-	error = release_checkpoint(drv, engine.saved.contexts, engine.saved.ncontexts, call);
+	error = release_checkpoint(drv, &engine.saved.contexts, call);
 	__atomic_store_n(&engine.released, !error, __ATOMIC_RELAXED);
 	return error;
 }
@@ -274,9 +274,9 @@ int engine_release_all(const struct cuda_driver *drv, struct engine_progress *pr
 	const char *call = "no cuCheckpointProcessCheckpoint";
 	CUresult error = CUDA_ERROR_NOT_SUPPORTED;
 
-	if (engine.released || !engine.saved.ncontexts)
+	if (engine.released || !engine.saved.contexts.count)
 		return 0;
-	hostpool_unpin(drv, engine.saved.contexts[0].ctx, 0);
+	hostpool_unpin(drv, engine.saved.contexts.items[0].ctx, 0);
 	if (drv->cuCheckpointProcessCheckpoint)
 		error = engine_release(drv, progress, &call);
 	if (!error)

@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -50,8 +51,8 @@ int engine_fetch(struct engine_progress *progress, struct engine_result *result)
 /* The snapshot alone has it from now on. */
 static void give_host_memory_back(const struct cuda_driver *drv)
 {
-	if (!engine.released && engine.saved.ncontexts)
-		hostpool_unpin(drv, engine.saved.contexts[0].ctx, 0);
+	if (!engine.released && engine.saved.contexts.count)
+		hostpool_unpin(drv, engine.saved.contexts.items[0].ctx, 0);
 	engine.held_slots = engine.saved.used_slots;
 	engine.saved.used_slots = 0;
 	hostpool_drop();
@@ -137,20 +138,27 @@ static void wait_for_writing(struct engine_progress *progress, struct engine_res
 static int commit_snapshot(const struct engine_writing *writing, struct engine_result *result)
 {
 	struct snapshot_facts *facts = writing->facts;
-	struct snapshot_context contexts[CONTEXTS_MAX];
+	size_t count = engine.saved.contexts.count;
+	struct snapshot_context *contexts = calloc(count + 1, sizeof(*contexts));
 	struct snapshot_totals totals;
+	int ret;
 
-	for (size_t i = 0; i < engine.saved.ncontexts; i++)
-		contexts[i] = (struct snapshot_context){engine.saved.contexts[i].dev,
-							engine.saved.contexts[i].primary};
+	if (!contexts)
+		return engine_fail(result, END_NOMEM, "out of memory");
+	for (size_t i = 0; i < count; i++)
+		contexts[i] = (struct snapshot_context){engine.saved.contexts.items[i].dev,
+							engine.saved.contexts.items[i].primary};
 	facts->contexts = contexts;
-	facts->ncontexts = engine.saved.ncontexts;
+	facts->ncontexts = count;
 	facts->gpus = engine.released ? release_gpus() : 0;
 	facts->held = engine.released ? release_held() : NULL;
 	for (size_t i = 0; i < result->nphases && facts->nphases < MANIFEST_PHASES; i++)
 		facts->phases[facts->nphases++] =
 			(struct snapshot_phase){result->phases[i].name, result->phases[i].ms};
-	if (saving_commit(&engine.saving, facts, &engine.place, &totals))
+	ret = saving_commit(&engine.saving, facts, &engine.place, &totals);
+	facts->contexts = NULL;
+	free(contexts);
+	if (ret)
 		return engine_write_fail(result);
 	snprintf(result->note, sizeof(result->note),
 		 "%.2f GiB written; %.2f GiB zeros, %.2f GiB equal to others, %.2f GiB as before",

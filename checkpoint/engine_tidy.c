@@ -14,14 +14,26 @@
 #define PREPARE_PATIENCE_MS 10
 #define PREPARE_PAUSE_US    10000
 
+/* With the program held: a context that lives as long as it is; NULL: none, or none is known. */
+static CUcontext any_context(const struct cuda_driver *drv)
+{
+	struct context_list list = {0};
+	CUcontext ctx = NULL;
+
+	if (!contexts_get(drv, &list) && list.count)
+		ctx = list.items[0].ctx;
+	contexts_free(&list);
+	return ctx;
+}
+
 void engine_trim(const struct cuda_driver *drv, int timeout_ms, struct engine_progress *progress,
 		 struct engine_result *result)
 {
 	double start = gate_now_ms();
 	struct vmem_stats before, after;
-	size_t resident = hostpool_resident(), count = 0;
-	struct context list[CONTEXTS_MAX];
+	size_t resident = hostpool_resident();
 	char text[QUIET_TEXT];
+	CUcontext ctx;
 
 	engine_begin(result);
 	if (engine.paused) {
@@ -41,9 +53,9 @@ void engine_trim(const struct cuda_driver *drv, int timeout_ms, struct engine_pr
 		return;
 	}
 	vmem_trim();
-	if (!contexts_get(drv, list, &count) && count)
-		hostpool_unpin(drv, list[0].ctx, 0);
-	contexts_put(drv, list, count);
+	ctx = any_context(drv);
+	if (ctx)
+		hostpool_unpin(drv, ctx, 0);
 	gate_open();
 	hostpool_relax();
 	hostpool_drop();
@@ -79,15 +91,13 @@ bool engine_is_untidy(void)
  */
 static void pin_ready(const struct cuda_driver *drv, size_t blocks, const bool *cancel)
 {
-	struct context list[CONTEXTS_MAX];
-	size_t count;
-
 	for (size_t i = 0; i < blocks && !__atomic_load_n(cancel, __ATOMIC_RELAXED);) {
 		gate_close();
 		if (gate_wait_until_out(GATE_HOLD, gate_now_ms() + PREPARE_PATIENCE_MS, cancel)) {
-			if (!contexts_get(drv, list, &count) && count)
-				hostpool_pin(drv, list[0].ctx, i + 1, cancel);
-			contexts_put(drv, list, count);
+			CUcontext ctx = any_context(drv);
+
+			if (ctx)
+				hostpool_pin(drv, ctx, i + 1, cancel);
 			i++;
 		}
 		gate_open();
@@ -115,8 +125,8 @@ static void prepare(const struct cuda_driver *drv, const bool *cancel)
 /* No driver call may be made while the driver's checkpoint holds the context. */
 static void pin_saved(const struct cuda_driver *drv, size_t blocks, const bool *cancel)
 {
-	if (!engine.released && engine.saved.ncontexts)
-		hostpool_pin(drv, engine.saved.contexts[0].ctx, blocks, cancel);
+	if (!engine.released && engine.saved.contexts.count)
+		hostpool_pin(drv, engine.saved.contexts.items[0].ctx, blocks, cancel);
 }
 
 void engine_tidy(const struct cuda_driver *drv, const bool *cancel)

@@ -92,7 +92,7 @@ static int close_gate(struct quiet *q, void (*close)(void), double until_ms)
 static int wait_until_idle(struct quiet *q, double until_ms)
 {
 	q->what = "kernels did not end";
-	return contexts_drain(q->drv, q->contexts, &q->ncontexts, until_ms, q->cancel, &q->error);
+	return contexts_drain(q->drv, q->contexts, until_ms, q->cancel, &q->error);
 }
 
 static int drain(struct quiet *q, void (*close)(void), double until_ms)

@@ -23,11 +23,10 @@ struct quiet {
 	struct hold *hold; /* NULL: alone */
 
 	/* What quiet_enter() leaves. */
-	struct context *contexts; /* the caller's, CONTEXTS_MAX of them */
-	size_t ncontexts;
-	const char *what;      /* "kernels did not end": what could not be waited for */
-	char text[QUIET_TEXT]; /* where @what may be */
-	CUresult error;        /* the driver's, for -EIO */
+	struct context_list *contexts; /* the caller's */
+	const char *what;              /* "kernels did not end": what could not be waited for */
+	char text[QUIET_TEXT];         /* where @what may be */
+	CUresult error;                /* the driver's, for -EIO */
 };
 
 /*

@@ -84,7 +84,7 @@ void release_find(void)
 	freemem_find();
 }
 
-static void measure(const struct cuda_driver *drv, const struct context *list, size_t count)
+static void measure(const struct cuda_driver *drv, const struct context_list *list)
 {
 	char name[NVML_UUID_SIZE];
 
@@ -92,8 +92,8 @@ static void measure(const struct cuda_driver *drv, const struct context *list, s
 	find_gpus(drv);
 	if (nvml_device_count(&machine_gpus))
 		machine_gpus = 0;
-	for (size_t i = 0; i < count; i++) {
-		CUdevice dev = list[i].dev;
+	for (size_t i = 0; i < list->count; i++) {
+		CUdevice dev = list->items[i].dev;
 
 		if (dev >= ngpus || held[dev])
 			continue;
@@ -117,14 +117,14 @@ static int unmapped_bytes(CUdevice dev, size_t *bytes)
 	return 0;
 }
 
-size_t release_host_bytes(const struct cuda_driver *drv, const struct context *list, size_t count)
+size_t release_host_bytes(const struct cuda_driver *drv, const struct context_list *list)
 {
 	bool asked[CUDA_MAX_DEVICES] = {false}, known = true;
 	size_t sum = 0, bytes;
 
 	find_gpus(drv);
-	for (size_t i = 0; i < count; i++) {
-		CUdevice dev = list[i].dev;
+	for (size_t i = 0; i < list->count; i++) {
+		CUdevice dev = list->items[i].dev;
 
 		if (dev >= CUDA_MAX_DEVICES || asked[dev])
 			continue;
@@ -138,7 +138,7 @@ size_t release_host_bytes(const struct cuda_driver *drv, const struct context *l
 	return known ? sum : sum + unmanaged_total();
 }
 
-CUresult release_checkpoint(const struct cuda_driver *drv, const struct context *list, size_t count,
+CUresult release_checkpoint(const struct cuda_driver *drv, const struct context_list *list,
 			    const char **call)
 {
 	CUcheckpointLockArgs lock = {.timeoutMs = LOCK_TIMEOUT_MS};
@@ -146,7 +146,7 @@ CUresult release_checkpoint(const struct cuda_driver *drv, const struct context 
 	CUcheckpointUnlockArgs unlock = {0};
 	CUresult error;
 
-	measure(drv, list, count);
+	measure(drv, list);
 	*call = "cuCheckpointProcessLock";
 	error = drv->cuCheckpointProcessLock(getpid(), &lock);
 	if (error)

@@ -27,17 +27,17 @@ void release_find(void);
 bool release_wanted(const struct cuda_driver *drv);
 
 /*
- * Host memory that the checkpoint of this process, whose @count contexts are in @list, will take:
+ * Host memory that the checkpoint of this process, whose contexts are in @list, will take:
  * what it holds on the GPUs beyond what vmem has mapped. [H200: 390 to 490 MiB for 529 MiB held]
  */
-size_t release_host_bytes(const struct cuda_driver *drv, const struct context *list, size_t count);
+size_t release_host_bytes(const struct cuda_driver *drv, const struct context_list *list);
 
 /*
- * Lock and checkpoint this process, whose @count contexts are in @list. No thread may be inside
+ * Lock and checkpoint this process, whose contexts are in @list. No thread may be inside
  * the driver. 0, or the driver's error: then the process is as it was, and *@call names the
  * function that failed.
  */
-CUresult release_checkpoint(const struct cuda_driver *drv, const struct context *list, size_t count,
+CUresult release_checkpoint(const struct cuda_driver *drv, const struct context_list *list,
 			    const char **call);
 
 /*

@@ -86,6 +86,7 @@ void saved_forget(struct saved *s)
 	free(s->slots);
 	free(s->digests);
 	free(s->kernels);
+	contexts_free(&s->contexts);
 	memset(s, 0, sizeof(*s));
 }
 
@@ -97,13 +98,14 @@ CUresult saved_load_kernels(struct saved *s, const struct cuda_driver *drv)
 
 	if (fresh)
 		s->digests = calloc(s->ngranules + 1, sizeof(*s->digests));
-	s->kernels = calloc(s->ncontexts + 1, sizeof(*s->kernels));
+	s->kernels = calloc(s->contexts.count + 1, sizeof(*s->kernels));
 	if (!s->digests || !s->kernels)
 		error = CUDA_ERROR_OUT_OF_MEMORY;
-	while (loaded < s->ncontexts && !error) {
-		error = drv->cuCtxSetCurrent(s->contexts[loaded].ctx);
+	while (loaded < s->contexts.count && !error) {
+		error = drv->cuCtxSetCurrent(s->contexts.items[loaded].ctx);
 		if (!error)
-			error = digest_load(drv, s->contexts[loaded].ctx, &s->kernels[loaded]);
+			error = digest_load(drv, s->contexts.items[loaded].ctx,
+					    &s->kernels[loaded]);
 		loaded += !error;
 	}
 	drv->cuCtxSetCurrent(NULL);
@@ -120,7 +122,7 @@ CUresult saved_load_kernels(struct saved *s, const struct cuda_driver *drv)
 
 void saved_unload_kernels(struct saved *s, const struct cuda_driver *drv)
 {
-	for (size_t i = 0; s->kernels && i < s->ncontexts && s->kernels[i].ctx; i++)
+	for (size_t i = 0; s->kernels && i < s->contexts.count && s->kernels[i].ctx; i++)
 		if (!drv->cuCtxSetCurrent(s->kernels[i].ctx))
 			digest_unload(drv, &s->kernels[i]);
 	drv->cuCtxSetCurrent(NULL);

@@ -19,8 +19,7 @@
 struct saved {
 	struct vmem_region *regions; /* in address order */
 	size_t nregions;
-	struct context contexts[CONTEXTS_MAX];
-	size_t ncontexts;
+	struct context_list contexts;
 	size_t per_device[CUDA_MAX_DEVICES]; /* bytes of the regions */
 
 	struct transfer_piece *pieces;

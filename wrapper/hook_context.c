@@ -41,6 +41,16 @@ static CUresult unlocked(CUresult result)
 	return result;
 }
 
+/* Begins what created() ends. False: no memory to know one more context. */
+static bool lock_to_create(void)
+{
+	lock();
+	if (contexts_reserve())
+		return true;
+	unlocked(CUDA_SUCCESS);
+	return false;
+}
+
 static CUresult created(CUresult result, const CUcontext *ctx, CUdevice dev)
 {
 	if (!result)
@@ -50,27 +60,31 @@ static CUresult created(CUresult result, const CUcontext *ctx, CUdevice dev)
 
 CUresult hook_cuCtxCreate(CUcontext *pctx, unsigned int flags, CUdevice dev)
 {
-	lock();
+	if (!lock_to_create())
+		return CUDA_ERROR_OUT_OF_MEMORY;
 	return created(real.cuCtxCreate(pctx, flags, dev), pctx, dev);
 }
 
 CUresult hook_cuCtxCreate_v2(CUcontext *pctx, unsigned int flags, CUdevice dev)
 {
-	lock();
+	if (!lock_to_create())
+		return CUDA_ERROR_OUT_OF_MEMORY;
 	return created(real.cuCtxCreate_v2(pctx, flags, dev), pctx, dev);
 }
 
 CUresult hook_cuCtxCreate_v3(CUcontext *pctx, CUexecAffinityParam *paramsArray, int numParams,
 			     unsigned int flags, CUdevice dev)
 {
-	lock();
+	if (!lock_to_create())
+		return CUDA_ERROR_OUT_OF_MEMORY;
 	return created(real.cuCtxCreate_v3(pctx, paramsArray, numParams, flags, dev), pctx, dev);
 }
 
 CUresult hook_cuCtxCreate_v4(CUcontext *pctx, CUctxCreateParams *ctxCreateParams,
 			     unsigned int flags, CUdevice dev)
 {
-	lock();
+	if (!lock_to_create())
+		return CUDA_ERROR_OUT_OF_MEMORY;
 	return created(real.cuCtxCreate_v4(pctx, ctxCreateParams, flags, dev), pctx, dev);
 }
 
@@ -95,15 +109,21 @@ static CUresult destroyed(CUresult result, CUcontext ctx)
 	return unlocked(result);
 }
 
-CUresult hook_cuCtxDestroy(CUcontext ctx)
+static void lock_to_end(CUcontext ctx)
 {
 	lock();
+	contexts_ending(ctx);
+}
+
+CUresult hook_cuCtxDestroy(CUcontext ctx)
+{
+	lock_to_end(ctx);
 	return destroyed(real.cuCtxDestroy(ctx), ctx);
 }
 
 CUresult hook_cuCtxDestroy_v2(CUcontext ctx)
 {
-	lock();
+	lock_to_end(ctx);
 	return destroyed(real.cuCtxDestroy_v2(ctx), ctx);
 }
 
@@ -113,7 +133,7 @@ CUresult hook_cuCtxDetach(CUcontext ctx)
 	CUresult result, state;
 	unsigned int version;
 
-	lock();
+	lock_to_end(ctx);
 	result = real.cuCtxDetach(ctx);
 	if (result)
 		return unlocked(result);
@@ -150,6 +170,7 @@ static CUresult release_primary(CUdevice dev, CUresult (*release)(CUdevice dev))
 
 	lock();
 	ctx = primary_context(dev);
+	contexts_ending(ctx);
 	result = release(dev);
 	if (!result && ctx && !primary_context(dev))
 		forget(ctx);
@@ -173,6 +194,7 @@ static CUresult reset_primary(CUdevice dev, CUresult (*reset)(CUdevice dev))
 
 	lock();
 	ctx = primary_context(dev);
+	contexts_ending(ctx);
 	result = reset(dev);
 	if (!result && ctx)
 		forget(ctx);

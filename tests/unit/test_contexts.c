@@ -22,8 +22,11 @@ static struct {
 	int retained[DEVICES];
 	unsigned int synchronized[2 * DEVICES]; /* by context, primary ones first */
 	enum call fails;
-	CUresult error; /* of the call that fails, if any */
-	bool busy;      /* the GPU: cuCtxSynchronize() does not return */
+	CUresult error;              /* of the call that fails, if any */
+	bool busy;                   /* the GPU: cuCtxSynchronize() does not return */
+	bool busy_with[2 * DEVICES]; /* nor in these contexts */
+	bool ended[2 * DEVICES];     /* contexts that nothing may use any more */
+	int inside[2 * DEVICES];     /* threads that synchronise these contexts */
 } gpu;
 static __thread CUcontext current;
 
@@ -71,6 +74,8 @@ static CUresult release(CUdevice dev)
 
 static CUresult set_current(CUcontext ctx)
 {
+	if (ctx)
+		ck_assert(!__atomic_load_n(&gpu.ended[(uintptr_t)ctx - 1], __ATOMIC_ACQUIRE));
 	current = ctx;
 	return ctx == context(1) ? result(SET_CURRENT) : CUDA_SUCCESS;
 }
@@ -80,8 +85,11 @@ static CUresult synchronize(void)
 	uintptr_t n = (uintptr_t)current - 1;
 
 	ck_assert_ptr_nonnull(current);
-	while (__atomic_load_n(&gpu.busy, __ATOMIC_ACQUIRE))
+	__atomic_add_fetch(&gpu.inside[n], 1, __ATOMIC_RELEASE);
+	while (__atomic_load_n(&gpu.busy, __ATOMIC_ACQUIRE) ||
+	       __atomic_load_n(&gpu.busy_with[n], __ATOMIC_ACQUIRE))
 		usleep(100);
+	__atomic_sub_fetch(&gpu.inside[n], 1, __ATOMIC_RELEASE);
 	__atomic_add_fetch(&gpu.synchronized[n], 1, __ATOMIC_RELAXED);
 	return n == 1 ? result(SYNCHRONIZE) : CUDA_SUCCESS;
 }
@@ -102,14 +110,20 @@ static const struct cuda_driver drv = {
 	.cuThreadExchangeStreamCaptureMode = exchange_mode,
 };
 
-static struct context list[CONTEXTS_MAX];
-static size_t count;
+static struct context_list list;
 static CUresult error;
 
 static int drain(double ms, const bool *cancel)
 {
 	error = CUDA_SUCCESS;
-	return contexts_drain(&drv, list, &count, gate_now_ms() + ms, cancel, &error);
+	return contexts_drain(&drv, &list, gate_now_ms() + ms, cancel, &error);
+}
+
+/* As the program does: on the device of that number. */
+static void create(unsigned int n)
+{
+	ck_assert(contexts_reserve());
+	contexts_add(context(n), n % DEVICES);
 }
 
 static void none_is_retained(void)
@@ -121,17 +135,17 @@ static void none_is_retained(void)
 START_TEST(all_contexts_that_live)
 {
 	gpu.active[0] = gpu.active[2] = true;
-	contexts_add(context(3), 0);
-	contexts_add(context(4), 1);
-	contexts_add(context(5), 2);
+	for (unsigned int n = 3; n < 6; n++)
+		create(n);
 	contexts_remove(context(4));
 	contexts_remove(context(9)); /* unknown */
 	ck_assert_int_eq(drain(SOON_MS, &never), 0);
-	ck_assert_uint_eq(count, 4);
+	ck_assert_uint_eq(list.count, 4);
 	for (unsigned int n = 0; n < 2 * DEVICES; n++)
 		ck_assert_uint_eq(gpu.synchronized[n], n != 1 && n != 4);
-	for (size_t i = 0; i < count; i++)
-		ck_assert_int_eq(list[i].primary, list[i].ctx == context(list[i].dev));
+	for (size_t i = 0; i < list.count; i++)
+		ck_assert_int_eq(list.items[i].primary,
+				 list.items[i].ctx == context(list.items[i].dev));
 	none_is_retained();
 }
 END_TEST
@@ -139,16 +153,23 @@ END_TEST
 START_TEST(no_context)
 {
 	ck_assert_int_eq(drain(SOON_MS, &never), 0);
-	ck_assert_uint_eq(count, 0);
+	ck_assert_uint_eq(list.count, 0);
 }
 END_TEST
 
-START_TEST(contexts_beyond_what_is_kept)
+/* None is left out, however many there are. */
+START_TEST(a_thousand_contexts)
 {
-	for (unsigned int n = 0; n < 2 * CONTEXTS_MAX; n++)
-		contexts_add(context(3), 0);
+	gpu.active[1] = true;
+	for (unsigned int n = 0; n < 1000; n++)
+		create(3);
 	ck_assert_int_eq(drain(SOON_MS, &never), 0);
-	ck_assert_uint_le(count, CONTEXTS_MAX);
+	ck_assert_uint_eq(list.count, 1001);
+	ck_assert_uint_eq(gpu.synchronized[3], 1000);
+	for (unsigned int n = 0; n < 1000; n++)
+		contexts_remove(context(3));
+	ck_assert_int_eq(drain(SOON_MS, &never), 0);
+	ck_assert_uint_eq(list.count, 1);
 }
 END_TEST
 
@@ -166,13 +187,72 @@ START_TEST(kernels_that_do_not_end)
 	cancel = true;
 	ck_assert_int_eq(drain(SOON_MS, &cancel), -ECANCELED);
 	ck_assert_double_lt(gate_now_ms(), start_ms + SOON_MS);
-	ck_assert_int_eq(gpu.retained[0] + gpu.retained[1], 2);
+	none_is_retained();
 	__atomic_store_n(&gpu.busy, false, __ATOMIC_RELEASE);
 	ck_assert_int_eq(drain(SOON_MS, &never), 0);
-	ck_assert_uint_eq(count, 2);
+	ck_assert_uint_eq(list.count, 2);
+	/* The drain that was given up begins no second context. */
 	ck_assert_uint_eq(gpu.synchronized[0], 2);
-	ck_assert_uint_eq(gpu.synchronized[1], 2);
+	ck_assert_uint_eq(gpu.synchronized[1], 1);
 	none_is_retained();
+}
+END_TEST
+
+static void wait_until_inside(unsigned int n)
+{
+	while (!__atomic_load_n(&gpu.inside[n], __ATOMIC_ACQUIRE))
+		usleep(100);
+}
+
+static void *end_context(void *arg)
+{
+	unsigned int n = (unsigned int)(uintptr_t)arg;
+
+	contexts_ending(context(n));
+	__atomic_store_n(&gpu.ended[n], true, __ATOMIC_RELEASE);
+	contexts_remove(context(n));
+	return NULL;
+}
+
+/*
+ * The program resets its primary contexts, and makes new ones, while another context's kernel keeps
+ * the drain: neither waits for it, and the drain comes back to none of them.
+ */
+START_TEST(a_context_that_a_given_up_drain_has_left)
+{
+	gpu.active[0] = gpu.active[1] = gpu.active[2] = true;
+	gpu.busy_with[1] = true;
+	ck_assert_int_eq(drain(60, &never), -ETIME);
+	wait_until_inside(1);
+	none_is_retained();
+	end_context((void *)0); /* drained */
+	end_context((void *)2); /* not yet */
+	__atomic_store_n(&gpu.busy_with[1], false, __ATOMIC_RELEASE);
+	gpu.active[0] = gpu.active[2] = false;
+	ck_assert_int_eq(drain(SOON_MS, &never), 0);
+	ck_assert_uint_eq(list.count, 1);
+	none_is_retained();
+}
+END_TEST
+
+/* The end of the context waits for its own kernel, as it does without a drain. */
+START_TEST(a_context_that_a_given_up_drain_is_in)
+{
+	pthread_t thread;
+
+	create(3);
+	create(4);
+	gpu.busy_with[3] = true;
+	ck_assert_int_eq(drain(60, &never), -ETIME);
+	wait_until_inside(3);
+	ck_assert_int_eq(pthread_create(&thread, NULL, end_context, (void *)3), 0);
+	usleep(20000);
+	ck_assert(!__atomic_load_n(&gpu.ended[3], __ATOMIC_ACQUIRE));
+	__atomic_store_n(&gpu.busy_with[3], false, __ATOMIC_RELEASE);
+	pthread_join(thread, NULL);
+	ck_assert_int_eq(gpu.inside[3], 0);
+	ck_assert_int_eq(drain(SOON_MS, &never), 0);
+	ck_assert_uint_eq(list.count, 1);
 }
 END_TEST
 
@@ -187,7 +267,7 @@ START_TEST(a_call_that_fails)
 	none_is_retained();
 	gpu.error = CUDA_SUCCESS;
 	ck_assert_int_eq(drain(SOON_MS, &never), 0);
-	ck_assert_uint_eq(count, DEVICES);
+	ck_assert_uint_eq(list.count, DEVICES);
 	none_is_retained();
 }
 END_TEST
@@ -197,10 +277,10 @@ START_TEST(a_forked_child_has_none)
 	int status;
 	pid_t pid;
 
-	contexts_add(context(3), 0);
+	create(3);
 	pid = fork();
 	if (!pid)
-		_exit(drain(SOON_MS, &never) || count);
+		_exit(drain(SOON_MS, &never) || list.count);
 	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
 	ck_assert_int_eq(status, 0);
 }
@@ -214,8 +294,10 @@ int main(void)
 	tcase_set_timeout(tc, 30);
 	tcase_add_test(tc, all_contexts_that_live);
 	tcase_add_test(tc, no_context);
-	tcase_add_test(tc, contexts_beyond_what_is_kept);
+	tcase_add_test(tc, a_thousand_contexts);
 	tcase_add_test(tc, kernels_that_do_not_end);
+	tcase_add_test(tc, a_context_that_a_given_up_drain_has_left);
+	tcase_add_test(tc, a_context_that_a_given_up_drain_is_in);
 	tcase_add_loop_test(tc, a_call_that_fails, 0, NCALLS);
 	tcase_add_test(tc, a_forked_child_has_none);
 	suite_add_tcase(s, tc);

@@ -49,19 +49,20 @@ static const struct cuda_driver drv = {
 	.cuThreadExchangeStreamCaptureMode = exchange_mode,
 };
 
-static struct context contexts[CONTEXTS_MAX];
+static struct context_list contexts;
 
 static struct quiet quiet_within(double ms)
 {
 	return (struct quiet){.drv = &drv,
 			      .deadline_ms = gate_now_ms() + ms,
 			      .cancel = &never,
-			      .contexts = contexts};
+			      .contexts = &contexts};
 }
 
 static void set_up(void)
 {
 	ck_assert_int_eq(gate_init(), 0);
+	ck_assert(contexts_reserve());
 	contexts_add((CUcontext)1, 0);
 }
 
@@ -125,7 +126,7 @@ START_TEST(what_a_call_inside_a_waiting_one_launched_is_waited_for)
 	begin(&worker, launches_inside);
 	ck_assert_int_eq(quiet_enter(&q), 0);
 	ck_assert_uint_eq(__atomic_load_n(&work, __ATOMIC_SEQ_CST), 0);
-	ck_assert_uint_eq(q.ncontexts, 1);
+	ck_assert_uint_eq(contexts.count, 1);
 	pthread_join(worker.thread, NULL);
 }
 END_TEST

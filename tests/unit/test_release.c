@@ -78,14 +78,14 @@ static void teardown(void)
 /* Pause with contexts on the devices of the bits in @devices. */
 static void pause_on(unsigned int devices)
 {
-	struct context list[3] = {0};
+	struct context contexts[3] = {0};
+	struct context_list list = {.items = contexts};
 	const char *call;
-	size_t count = 0;
 
 	for (int dev = 0; dev < 3; dev++)
 		if (devices >> dev & 1)
-			list[count++].dev = dev;
-	ck_assert_int_eq(release_checkpoint(&drv, list, count, &call), CUDA_SUCCESS);
+			contexts[list.count++].dev = dev;
+	ck_assert_int_eq(release_checkpoint(&drv, &list, &call), CUDA_SUCCESS);
 }
 
 /* What release_lock() returns to another job, with contexts on @devices. */

@@ -1,0 +1,30 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A pause is given up while a kernel runs in one context, and the program goes on to end its primary
+context and to take it again. What is left of the pause does nothing to the new one, and what lived in
+the old one is forgotten.
+"""
+from simlib import MIB
+from gpulib import Job, check, cudaw, cudaw_ok, equal, main
+
+
+def given_up_and(verb, *args):
+    def case():
+        job = Job("primary_again", *args)
+        job.wait_line("spinning")
+        done = cudaw("pause", "--timeout", 0.3, job.pid)
+        equal(done.returncode, 5, f"the exit code of cudaw pause ({done.stderr.strip()})")
+        equal(job.state(), "running", "the state")
+        job.tell()
+        job.wait_line("again")      # although the kernel runs still
+        job.tell()
+        job.wait_line("the kernel ended")
+        job.pause()                 # what was left of the first pause has ended
+        equal(job.status()["managed"], 4 * MIB, "the bytes of the program's memory")
+        cudaw_ok("resume", job.pid)
+        job.tell()
+        check("primary_again: right" in job.result(), "the job did not verify its memory")
+    return f"the primary context is {verb} after a pause was given up", case
+
+
+main(given_up_and("released"), given_up_and("reset", "--reset", 1))
