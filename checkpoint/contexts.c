@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/contexts.h"
 #include "checkpoint/gate.h"
+#include "checkpoint/uncancelled.h"
 #include "vmem/forks.h"
 
 #include <errno.h>
@@ -95,7 +96,7 @@ void contexts_ending(CUcontext ctx)
 		if (drain.list.items[i].ctx == ctx)
 			drain.list.items[i].ctx = NULL;
 	while (drain.running && drain.current == ctx)
-		pthread_cond_wait(&drained, &lock);
+		uncancelled_wait(&drained, &lock);
 	pthread_mutex_unlock(&lock);
 }
 

@@ -22,9 +22,10 @@
 /*
  * Serialises the creation and the end of contexts, so that the handle of a context that just ended
  * is not given to a new one before the old one's memory is forgotten. It is held across the real
- * calls, a destroy's wait for the GPU included. That is safe: the driver calls nothing of the
- * program in them that may make CUDA calls, no other lock is held when it is taken, and a thread
- * that waits for it is inside the gate like the one that has it, so a pause waits for both. Primary
+ * calls, a destroy's wait for the GPU included, and the wait for a drain that is inside the context
+ * (contexts_ending()). That is safe: the driver calls nothing of the program in them that may make
+ * CUDA calls, no other lock is held when it is taken, and a thread that waits for it is inside the
+ * gate like the one that has it, so a pause waits for both. Primary
  * contexts that the CUDA runtime retains through its own tables are not seen.
  */
 FORKS_LOCK(lifetimes);
@@ -100,19 +101,32 @@ static void forget(CUcontext ctx)
 		vmem_release_context(ctx);
 }
 
-static CUresult destroyed(CUresult result, CUcontext ctx)
+static void ending(CUcontext ctx)
 {
-	if (!result) {
-		contexts_remove(ctx);
-		forget(ctx);
-	}
-	return unlocked(result);
+	contexts_ending(ctx);
+	captures_context_ending(ctx);
 }
 
 static void lock_to_end(CUcontext ctx)
 {
 	lock();
-	contexts_ending(ctx);
+	ending(ctx);
+}
+
+/* Ends what ending() began, and lock(), with a context that has not ended. */
+static CUresult lives(CUresult result, CUcontext ctx)
+{
+	captures_context_lives(ctx);
+	return unlocked(result);
+}
+
+static CUresult destroyed(CUresult result, CUcontext ctx)
+{
+	if (result)
+		return lives(result, ctx);
+	contexts_remove(ctx);
+	forget(ctx);
+	return unlocked(result);
 }
 
 CUresult hook_cuCtxDestroy(CUcontext ctx)
@@ -136,11 +150,11 @@ CUresult hook_cuCtxDetach(CUcontext ctx)
 	lock_to_end(ctx);
 	result = real.cuCtxDetach(ctx);
 	if (result)
-		return unlocked(result);
+		return lives(result, ctx);
 	state = real.cuCtxGetApiVersion(ctx, &version);
 	if (state == CUDA_ERROR_INVALID_CONTEXT || state == CUDA_ERROR_CONTEXT_IS_DESTROYED)
 		return destroyed(result, ctx);
-	return unlocked(result);
+	return lives(result, ctx);
 }
 
 CUresult hook_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
@@ -170,10 +184,11 @@ static CUresult release_primary(CUdevice dev, CUresult (*release)(CUdevice dev))
 
 	lock();
 	ctx = primary_context(dev);
-	contexts_ending(ctx);
+	ending(ctx);
 	result = release(dev);
-	if (!result && ctx && !primary_context(dev))
-		forget(ctx);
+	if (result || !ctx || primary_context(dev))
+		return lives(result, ctx);
+	forget(ctx);
 	return unlocked(result);
 }
 
@@ -194,10 +209,11 @@ static CUresult reset_primary(CUdevice dev, CUresult (*reset)(CUdevice dev))
 
 	lock();
 	ctx = primary_context(dev);
-	contexts_ending(ctx);
+	ending(ctx);
 	result = reset(dev);
-	if (!result && ctx)
-		forget(ctx);
+	if (result || !ctx)
+		return lives(result, ctx);
+	forget(ctx);
 	return unlocked(result);
 }
 
@@ -246,35 +262,46 @@ CUresult hook_cuCtxDisablePeerAccess(CUcontext peerContext)
 			   vmem_peer_disable);
 }
 
+/* Follows captures_reserve(). */
 static CUresult capture_began(CUresult result, CUstream stream)
 {
 	CUcontext ctx = NULL;
 
-	if (!result) {
-		real.cuCtxGetCurrent(&ctx);
-		captures_add(stream, ctx);
+	if (result) {
+		captures_unreserve();
+		return result;
 	}
+	real.cuCtxGetCurrent(&ctx);
+	captures_add(stream, ctx);
 	return result;
 }
 
 CUresult hook_cuStreamBeginCapture(CUstream hStream)
 {
+	if (!captures_reserve())
+		return CUDA_ERROR_OUT_OF_MEMORY;
 	return capture_began(real.cuStreamBeginCapture(hStream), hStream);
 }
 
 CUresult hook_cuStreamBeginCapture_ptsz(CUstream hStream)
 {
+	if (!captures_reserve())
+		return CUDA_ERROR_OUT_OF_MEMORY;
 	return capture_began(real.cuStreamBeginCapture_ptsz(hStream),
 			     hStream ? hStream : CU_STREAM_PER_THREAD);
 }
 
 CUresult hook_cuStreamBeginCapture_v2(CUstream hStream, CUstreamCaptureMode mode)
 {
+	if (!captures_reserve())
+		return CUDA_ERROR_OUT_OF_MEMORY;
 	return capture_began(real.cuStreamBeginCapture_v2(hStream, mode), hStream);
 }
 
 CUresult hook_cuStreamBeginCapture_v2_ptsz(CUstream hStream, CUstreamCaptureMode mode)
 {
+	if (!captures_reserve())
+		return CUDA_ERROR_OUT_OF_MEMORY;
 	return capture_began(real.cuStreamBeginCapture_v2_ptsz(hStream, mode),
 			     hStream ? hStream : CU_STREAM_PER_THREAD);
 }
@@ -292,6 +319,8 @@ CUresult hook_cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph,
 					  const CUgraphEdgeData *dependencyData,
 					  size_t numDependencies, CUstreamCaptureMode mode)
 {
+	if (!captures_reserve())
+		return CUDA_ERROR_OUT_OF_MEMORY;
 	return capture_into_began(real.cuStreamBeginCaptureToGraph(hStream, hGraph, dependencies,
 								   dependencyData, numDependencies,
 								   mode),
@@ -303,6 +332,8 @@ CUresult hook_cuStreamBeginCaptureToGraph_ptsz(CUstream hStream, CUgraph hGraph,
 					       const CUgraphEdgeData *dependencyData,
 					       size_t numDependencies, CUstreamCaptureMode mode)
 {
+	if (!captures_reserve())
+		return CUDA_ERROR_OUT_OF_MEMORY;
 	return capture_into_began(
 		real.cuStreamBeginCaptureToGraph_ptsz(hStream, hGraph, dependencies, dependencyData,
 						      numDependencies, mode),

@@ -13,6 +13,9 @@
 
 /* What the driver says of a stream; streams are numbers from 0x1000. */
 static CUresult results[STREAMS];
+static bool gone[STREAMS]; /* destroyed: the driver crashes */
+static bool slow;          /* it does not answer */
+static unsigned int questions;
 static CUstreamCaptureStatus statuses[STREAMS];
 
 static CUstream stream(unsigned int n)
@@ -30,16 +33,29 @@ static CUresult is_capturing(CUstream handle, CUstreamCaptureStatus *status)
 	uintptr_t n = (uintptr_t)handle - 0x1000;
 
 	ck_assert_uint_lt(n, STREAMS);
+	ck_assert(!__atomic_load_n(&gone[n], __ATOMIC_ACQUIRE));
+	__atomic_add_fetch(&questions, 1, __ATOMIC_RELEASE);
+	while (__atomic_load_n(&slow, __ATOMIC_ACQUIRE))
+		usleep(100);
+	for (volatile int i = 0; i < 100; i++) /* a moment for the stream to go in */
+		;
+	ck_assert(!__atomic_load_n(&gone[n], __ATOMIC_ACQUIRE));
 	*status = __atomic_load_n(&statuses[n], __ATOMIC_RELAXED);
 	return results[n];
 }
 
 static const struct cuda_driver drv = {.cuStreamIsCapturing = is_capturing};
 
+static void add(CUstream s, CUcontext ctx)
+{
+	ck_assert(captures_reserve());
+	captures_add(s, ctx);
+}
+
 static void begin(unsigned int n, unsigned int ctx)
 {
 	__atomic_store_n(&statuses[n], CU_STREAM_CAPTURE_STATUS_ACTIVE, __ATOMIC_RELAXED);
-	captures_add(stream(n), context(ctx));
+	add(stream(n), context(ctx));
 }
 
 START_TEST(open_until_all_have_ended)
@@ -110,13 +126,96 @@ START_TEST(into_a_graph_that_was_there)
 }
 END_TEST
 
-START_TEST(more_than_are_kept)
+/* None is forgotten, however many are open. */
+START_TEST(two_thousand_captures)
 {
 	for (unsigned int n = 0; n < STREAMS; n++)
 		begin(n, 0);
 	ck_assert(captures_open(&drv));
-	for (unsigned int n = 0; n < STREAMS; n++)
+	for (unsigned int n = 0; n < STREAMS - 1; n++)
 		captures_remove(stream(n));
+	ck_assert(captures_open(&drv));
+	captures_remove(stream(STREAMS - 1));
+	ck_assert(!captures_open(&drv));
+}
+END_TEST
+
+START_TEST(one_that_did_not_begin)
+{
+	ck_assert(captures_reserve());
+	captures_unreserve();
+	ck_assert(!captures_open(&drv));
+	begin(0, 0);
+	ck_assert(captures_open(&drv));
+	captures_remove(stream(0));
+}
+END_TEST
+
+/* A context that was released, and lives on: its captures are open until it has ended. */
+START_TEST(those_of_a_context_that_may_end)
+{
+	begin(0, 0);
+	begin(1, 1);
+	captures_context_ending(context(0));
+	questions = 0;
+	ck_assert(captures_open(&drv));
+	ck_assert_uint_eq(questions, 1); /* of stream 1 */
+	captures_context_lives(context(0));
+	captures_remove(stream(1));
+	ck_assert(captures_open(&drv));
+	ck_assert_uint_eq(questions, 2);
+	captures_context_ending(context(0));
+	captures_remove_context(context(0));
+	ck_assert(!captures_open(&drv));
+}
+END_TEST
+
+static void *ask(void *arg)
+{
+	(void)arg;
+	captures_open(&drv);
+	return NULL;
+}
+
+static void *end_stream(void *arg)
+{
+	(void)arg;
+	captures_remove(stream(0));
+	__atomic_store_n(&gone[0], true, __ATOMIC_RELEASE);
+	return NULL;
+}
+
+static void *end_context(void *arg)
+{
+	(void)arg;
+	captures_context_ending(context(0));
+	__atomic_store_n(&gone[0], true, __ATOMIC_RELEASE);
+	captures_remove_context(context(0));
+	return NULL;
+}
+
+static void *(*const enders[])(void *) = {end_stream, end_context};
+
+/* The stream goes when the driver has answered two threads, and no third one asks. */
+START_TEST(a_question_in_flight)
+{
+	pthread_t asks[2], ends_it;
+
+	begin(0, 0);
+	slow = true;
+	for (int i = 0; i < 2; i++)
+		pthread_create(&asks[i], NULL, ask, NULL);
+	while (__atomic_load_n(&questions, __ATOMIC_ACQUIRE) < 2)
+		usleep(100);
+	pthread_create(&ends_it, NULL, enders[_i], NULL);
+	usleep(20000);
+	ck_assert(!__atomic_load_n(&gone[0], __ATOMIC_ACQUIRE));
+	ck_assert(captures_open(&drv));
+	ck_assert_uint_eq(questions, 2);
+	__atomic_store_n(&slow, false, __ATOMIC_RELEASE);
+	pthread_join(ends_it, NULL);
+	for (int i = 0; i < 2; i++)
+		pthread_join(asks[i], NULL);
 	ck_assert(!captures_open(&drv));
 }
 END_TEST
@@ -126,7 +225,7 @@ static pthread_barrier_t barrier;
 /* Begins a capture of the thread's own stream, ends it where @arg says so, and stays a while. */
 static void *per_thread(void *arg)
 {
-	captures_add(CU_STREAM_PER_THREAD, context(0));
+	add(CU_STREAM_PER_THREAD, context(0));
 	pthread_barrier_wait(&barrier);
 	pthread_barrier_wait(&barrier);
 	if (arg)
@@ -212,7 +311,10 @@ int main(void)
 	tcase_add_test(tc, one_that_ended_unseen);
 	tcase_add_test(tc, those_of_a_context_that_is_destroyed);
 	tcase_add_test(tc, into_a_graph_that_was_there);
-	tcase_add_test(tc, more_than_are_kept);
+	tcase_add_test(tc, two_thousand_captures);
+	tcase_add_test(tc, one_that_did_not_begin);
+	tcase_add_test(tc, those_of_a_context_that_may_end);
+	tcase_add_loop_test(tc, a_question_in_flight, 0, 2);
 	tcase_add_test(tc, streams_of_threads);
 	tcase_add_test(tc, one_among_many);
 	tcase_add_test(tc, a_forked_child_has_none);
