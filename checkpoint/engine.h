@@ -161,7 +161,10 @@ bool engine_is_paused(void);
 /* The folder that has the memory of a paused job alone; NULL: none. */
 const char *engine_held_in(void);
 
-/* True while the driver's checkpoint holds the context: no driver call may be made. */
+/*
+ * True while the driver's checkpoint holds the context, or the driver did not unlock the process
+ * after one that failed: no driver call may be made.
+ */
 bool engine_is_released(void);
 
 #endif

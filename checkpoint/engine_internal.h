@@ -33,7 +33,7 @@ struct engine {
 
 	/* Read by other threads too: to be written atomically. */
 	bool paused;
-	bool released; /* the driver's checkpoint holds the rest */
+	bool released; /* the driver's checkpoint holds the rest, or the driver is locked */
 	bool untidy;   /* engine_tidy() has something to do */
 	bool held;     /* what was saved is in the snapshot alone */
 	size_t host, spilled, pool;

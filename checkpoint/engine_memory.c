@@ -264,19 +264,26 @@ CUresult engine_release(const struct cuda_driver *drv, struct engine_progress *p
 
 	engine_set_phase(progress, "release", 0);
 	error = release_checkpoint(drv, &engine.saved.contexts, call);
-	__atomic_store_n(&engine.released, !error, __ATOMIC_RELAXED);
+	__atomic_store_n(&engine.released, !error || release_is_locked(), __ATOMIC_RELAXED);
 	return error;
 }
 
 int engine_release_all(const struct cuda_driver *drv, struct engine_progress *progress,
 		       struct engine_result *result)
 {
-	const char *call = "no cuCheckpointProcessCheckpoint";
-	CUresult error = CUDA_ERROR_NOT_SUPPORTED;
+	const char *call = "";
+	bool was_locked = release_is_locked();
+	CUresult error = release_unlock_process(drv, &call);
 
+	if (error)
+		return engine_fail_driver(result, drv, call, error);
+	if (was_locked)
+		__atomic_store_n(&engine.released, false, __ATOMIC_RELAXED);
 	if (engine.released || !engine.saved.contexts.count)
 		return 0;
+	error = CUDA_ERROR_NOT_SUPPORTED;
 	hostpool_unpin(drv, engine.saved.contexts.items[0].ctx, 0);
+	call = "no cuCheckpointProcessCheckpoint";
 	if (drv->cuCheckpointProcessCheckpoint)
 		error = engine_release(drv, progress, &call);
 	if (!error)

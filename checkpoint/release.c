@@ -37,7 +37,11 @@ static double kept_out_since;     /* by another job's lock, in ms; 0: it is not 
 static enum release_choice chosen;
 static CUcheckpointGpuPair remap[CUDA_MAX_DEVICES];
 static unsigned int nremap;
-static bool restored; /* but not unlocked: that is what is left to be tried again */
+/*
+ * The process is locked, and its context is there: an unlock is left to be tried again. No other
+ * driver call returns before it.
+ */
+static bool process_locked;
 
 /* The lock file of a GPU that was held, and the promise on it while it is open. */
 struct gpu_lock {
@@ -143,7 +147,7 @@ CUresult release_checkpoint(const struct cuda_driver *drv, const struct context_
 {
 	CUcheckpointLockArgs lock = {.timeoutMs = LOCK_TIMEOUT_MS};
 	CUcheckpointCheckpointArgs checkpoint = {0};
-	CUcheckpointUnlockArgs unlock = {0};
+	const char *unlock;
 	CUresult error;
 
 	measure(drv, list);
@@ -153,11 +157,28 @@ CUresult release_checkpoint(const struct cuda_driver *drv, const struct context_
 		return error;
 	*call = "cuCheckpointProcessCheckpoint";
 	error = drv->cuCheckpointProcessCheckpoint(getpid(), &checkpoint);
-	if (error) {
-		drv->cuCheckpointProcessUnlock(getpid(), &unlock);
-		return error;
-	}
-	return CUDA_SUCCESS;
+	process_locked = error != CUDA_SUCCESS;
+	if (process_locked)
+		release_unlock_process(drv, &unlock);
+	return error;
+}
+
+bool release_is_locked(void)
+{
+	return process_locked;
+}
+
+CUresult release_unlock_process(const struct cuda_driver *drv, const char **call)
+{
+	CUcheckpointUnlockArgs unlock = {0};
+	CUresult error;
+
+	if (!process_locked)
+		return CUDA_SUCCESS;
+	*call = "cuCheckpointProcessUnlock";
+	error = drv->cuCheckpointProcessUnlock(getpid(), &unlock);
+	process_locked = error != CUDA_SUCCESS;
+	return error;
 }
 
 unsigned int release_gpus(void)
@@ -289,7 +310,7 @@ bool release_fits(const size_t *managed)
 	bool beside_others;
 	int error;
 
-	if (restored || !ngpus)
+	if (process_locked || !ngpus)
 		return true;
 	for (int dev = 0; dev < ngpus; dev++)
 		needed[dev] = held[dev] + managed[dev];
@@ -322,18 +343,15 @@ CUresult release_restore(const struct cuda_driver *drv, const char **call)
 {
 	CUcheckpointRestoreArgs restore = {.gpuPairs = nremap ? remap : NULL,
 					   .gpuPairsCount = nremap};
-	CUcheckpointUnlockArgs unlock = {0};
 	CUresult error;
 
-	if (!restored) {
+	if (!process_locked) {
 		*call = "cuCheckpointProcessRestore";
 		error = drv->cuCheckpointProcessRestore(getpid(), &restore);
 		if (error)
 			return error;
 		nremap = 0;
+		process_locked = true;
 	}
-	*call = "cuCheckpointProcessUnlock";
-	error = drv->cuCheckpointProcessUnlock(getpid(), &unlock);
-	restored = error != CUDA_SUCCESS;
-	return error;
+	return release_unlock_process(drv, call);
 }

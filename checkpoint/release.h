@@ -34,11 +34,20 @@ size_t release_host_bytes(const struct cuda_driver *drv, const struct context_li
 
 /*
  * Lock and checkpoint this process, whose contexts are in @list. No thread may be inside
- * the driver. 0, or the driver's error: then the process is as it was, and *@call names the
- * function that failed.
+ * the driver. 0, or the driver's error: then the process is as it was, or release_is_locked(), and
+ * *@call names the function that failed.
  */
 CUresult release_checkpoint(const struct cuda_driver *drv, const struct context_list *list,
 			    const char **call);
+
+/*
+ * True where the driver did not unlock this process after a checkpoint that failed, or a restore:
+ * until release_unlock_process() or release_restore() succeed, no other driver call returns.
+ */
+bool release_is_locked(void);
+
+/* Unlock it, if it is locked. 0, or the driver's error, with *@call as above. */
+CUresult release_unlock_process(const struct cuda_driver *drv, const char **call);
 
 /*
  * GPUs of the machine when the last checkpoint was taken; 0: NVML did not say. The engine's thread.
@@ -87,7 +96,7 @@ void release_unlock(void);
  */
 void release_remap(const CUcheckpointGpuPair *pairs, size_t count);
 
-/* Restore and unlock. 0, or the driver's error, with *@call as above. */
+/* Restore what is not restored yet, and unlock. 0, or the driver's error, with *@call as above. */
 CUresult release_restore(const struct cuda_driver *drv, const char **call);
 
 #endif

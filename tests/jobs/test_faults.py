@@ -7,8 +7,8 @@ is right in the end. Checksums are on, so that their calls fail too, but for TSa
 import collections
 import os
 
-from simlib import SCRATCH, TSAN, ask, each
-from gpulib import Job, check, main
+from simlib import SCRATCH, TSAN, ask, each, not_by_tsan
+from gpulib import Job, check, cudaw, equal, main
 
 COUNTS = os.path.join(SCRATCH, "counts")
 UNKNOWN, OUT_OF_MEMORY = 999, 2
@@ -66,9 +66,25 @@ def memory_runs_out(name, first, count):
     return f"{name} finds no memory", case
 
 
+def locked_after_a_failed_checkpoint():
+    """No other call returns in a locked driver: the next thing that the job does is to unlock it."""
+    job = holding(CUDAW_RELEASE="all",
+                  CUDAW_SIM_FAULT="cuCheckpointProcessCheckpoint:1:999,"
+                                  "cuCheckpointProcessUnlock:1:999,cuCheckpointProcessUnlock:2:999")
+    job.pause()
+    check("the context stays on the GPU" in job.said, f"nobody was told: {job.said!r}")
+    done = cudaw("resume", job.pid, timeout=10)
+    equal(done.returncode, 1, f"the exit code of cudaw resume ({done.stderr.strip()})")
+    check("cuCheckpointProcessUnlock" in done.stderr, f"the call is not named: {done.stderr!r}")
+    job.resume()
+    job.tell()
+    check("every byte right" in job.result(), "the job did not verify its memory")
+
+
 before, after = count_calls(False), count_calls(True)
 made = {name: after[name] - before[name] for name in sorted(after)
         if after[name] > before[name] and not name.startswith("blocked")}
-main(*[faults(name, before[name], count) for name, count in made.items()],
+main(not_by_tsan(locked_after_a_failed_checkpoint),
+     *[faults(name, before[name], count) for name, count in made.items()],
      *[memory_runs_out(name, before[name], made[name])
        for name in ("cuMemCreate", "cuCheckpointProcessRestore") if name in made])

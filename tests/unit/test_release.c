@@ -27,8 +27,16 @@ static char free_path[PATH_MAX];
 static char base[64];
 static size_t managed[CUDA_MAX_DEVICES];
 
+/* The driver's side of a checkpoint: a call while it is locked would not return. */
+static struct {
+	bool locked, checkpointed;
+	CUresult checkpoint, unlock; /* what these calls return */
+	int unlocks;
+} process;
+
 static CUresult get_count(int *count)
 {
+	ck_assert(!process.locked);
 	*count = 3;
 	return CUDA_SUCCESS;
 }
@@ -36,6 +44,7 @@ static CUresult get_count(int *count)
 /* Device 2 comes before device 0 in the order of the UUIDs. */
 static CUresult get_uuid(CUuuid *uuid, CUdevice dev)
 {
+	ck_assert(!process.locked);
 	memset(uuid, 7, sizeof(*uuid));
 	uuid->bytes[0] = 2 - dev;
 	return CUDA_SUCCESS;
@@ -44,13 +53,34 @@ static CUresult get_uuid(CUuuid *uuid, CUdevice dev)
 static CUresult lock_process(int pid, CUcheckpointLockArgs *args)
 {
 	(void)pid, (void)args;
+	ck_assert(!process.locked);
+	process.locked = true;
 	return CUDA_SUCCESS;
 }
 
 static CUresult checkpoint_process(int pid, CUcheckpointCheckpointArgs *args)
 {
 	(void)pid, (void)args;
+	ck_assert(process.locked && !process.checkpointed);
+	process.checkpointed = !process.checkpoint;
+	return process.checkpoint;
+}
+
+static CUresult restore_process(int pid, CUcheckpointRestoreArgs *args)
+{
+	(void)pid, (void)args;
+	ck_assert(process.checkpointed);
+	process.checkpointed = false;
 	return CUDA_SUCCESS;
+}
+
+static CUresult unlock_process(int pid, CUcheckpointUnlockArgs *args)
+{
+	(void)pid, (void)args;
+	ck_assert(process.locked && !process.checkpointed);
+	process.unlocks++;
+	process.locked = process.unlock != CUDA_SUCCESS;
+	return process.unlock;
 }
 
 static const struct cuda_driver drv = {
@@ -58,6 +88,8 @@ static const struct cuda_driver drv = {
 	.cuDeviceGetUuid_v2 = get_uuid,
 	.cuCheckpointProcessLock = lock_process,
 	.cuCheckpointProcessCheckpoint = checkpoint_process,
+	.cuCheckpointProcessRestore = restore_process,
+	.cuCheckpointProcessUnlock = unlock_process,
 };
 
 static void setup(void)
@@ -85,6 +117,7 @@ static void pause_on(unsigned int devices)
 	for (int dev = 0; dev < 3; dev++)
 		if (devices >> dev & 1)
 			contexts[list.count++].dev = dev;
+	process.locked = process.checkpointed = false;
 	ck_assert_int_eq(release_checkpoint(&drv, &list, &call), CUDA_SUCCESS);
 }
 
@@ -176,6 +209,40 @@ START_TEST(without_descriptors_it_waits)
 	}
 	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &saved), 0);
 	ck_assert_int_eq(other_job(1 << 0 | 1 << 2), 2);
+}
+END_TEST
+
+/* What a failed checkpoint and a failed unlock leave is undone before anything else is called. */
+START_TEST(an_unlock_that_fails)
+{
+	struct context contexts[1] = {{.dev = 0}};
+	struct context_list list = {.items = contexts, .count = 1};
+	const char *call = "";
+
+	process.checkpoint = CUDA_ERROR_UNKNOWN;
+	process.unlock = CUDA_ERROR_NOT_READY;
+	ck_assert_int_eq(release_checkpoint(&drv, &list, &call), CUDA_ERROR_UNKNOWN);
+	ck_assert_str_eq(call, "cuCheckpointProcessCheckpoint");
+	ck_assert(release_is_locked());
+	ck_assert_int_eq(release_unlock_process(&drv, &call), CUDA_ERROR_NOT_READY);
+	ck_assert_str_eq(call, "cuCheckpointProcessUnlock");
+	ck_assert(release_fits(managed)); /* the context is there */
+	ck_assert_int_eq(release_restore(&drv, &call), CUDA_ERROR_NOT_READY);
+	ck_assert(release_is_locked());
+	process.checkpoint = process.unlock = CUDA_SUCCESS;
+	ck_assert_int_eq(release_restore(&drv, &call), CUDA_SUCCESS);
+	ck_assert(!release_is_locked() && !process.locked);
+	ck_assert_int_eq(process.unlocks, 4);
+	/* Nothing is left to be done. */
+	ck_assert_int_eq(release_unlock_process(&drv, &call), CUDA_SUCCESS);
+	ck_assert_int_eq(process.unlocks, 4);
+	ck_assert_int_eq(release_checkpoint(&drv, &list, &call), CUDA_SUCCESS);
+	/* The same after a restore, which is not made twice. */
+	process.unlock = CUDA_ERROR_NOT_READY;
+	ck_assert_int_eq(release_restore(&drv, &call), CUDA_ERROR_NOT_READY);
+	process.unlock = CUDA_SUCCESS;
+	ck_assert_int_eq(release_restore(&drv, &call), CUDA_SUCCESS);
+	ck_assert(!process.locked);
 }
 END_TEST
 
@@ -323,6 +390,7 @@ int main(void)
 	tcase_add_test(tc, without_descriptors_it_waits);
 	tcase_add_test(tc, one_that_is_stopped_with_the_lock_is_passed);
 	tcase_add_test(tc, one_that_does_not_say_what_it_takes_is_waited_for);
+	tcase_add_test(tc, an_unlock_that_fails);
 	suite_add_tcase(s, tc);
 	status = check_suite_run(s);
 	snprintf(command, sizeof(command), "rm -rf %s", getenv("TEST_FOLDER"));
