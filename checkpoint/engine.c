@@ -175,8 +175,14 @@ static CUresult regain_once(const struct cuda_driver *drv, struct engine_progres
 		if (error)
 			return error;
 	}
-	*call = "map";
 	engine_set_phase(progress, "map", 0);
+	if (vmem_has_left()) {
+		*call = "unmap";
+		error = engine_unmap(drv);
+		if (error)
+			return error;
+	}
+	*call = "map";
 	return engine_memory_is_free(drv) ? engine_map(drv) : CUDA_ERROR_OUT_OF_MEMORY;
 }
 

@@ -85,7 +85,10 @@ int engine_place(size_t slots, size_t pool_slots, size_t spill_slots, struct eng
  * for a moment, what another job that waits as well could use.
  */
 bool engine_memory_is_free(const struct cuda_driver *drv);
-/* Map what is not mapped; all or nothing. Unmap what is mapped. The driver's error. */
+/*
+ * Map what is not mapped; all or nothing, unless the driver undoes nothing. Unmap what is mapped.
+ * The driver's error.
+ */
 CUresult engine_map(const struct cuda_driver *drv);
 CUresult engine_unmap(const struct cuda_driver *drv);
 

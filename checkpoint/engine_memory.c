@@ -223,9 +223,8 @@ bool engine_memory_is_free(const struct cuda_driver *drv)
 CUresult engine_map(const struct cuda_driver *drv)
 {
 	CUresult error = CUDA_SUCCESS;
-	size_t i;
 
-	for (i = 0; i < engine.saved.nregions && !error; i++) {
+	for (size_t i = 0; i < engine.saved.nregions && !error; i++) {
 		if (engine.saved.regions[i].mapped)
 			continue;
 		error = drv->cuCtxSetCurrent(engine.saved.regions[i].ctx);
@@ -233,11 +232,9 @@ CUresult engine_map(const struct cuda_driver *drv)
 			error = vmem_region_map(engine.saved.regions[i].start);
 		engine.saved.regions[i].mapped = !error;
 	}
-	for (size_t j = 0; error && j < i; j++)
-		if (engine.saved.regions[j].mapped) {
-			vmem_region_unmap(engine.saved.regions[j].start);
-			engine.saved.regions[j].mapped = false;
-		}
+	/* Where this fails too, what is still mapped is known, and not needed once more. */
+	if (error)
+		engine_unmap(drv);
 	drv->cuCtxSetCurrent(NULL);
 	return error;
 }

@@ -2,8 +2,33 @@
 #include "vmem/mapping.h"
 #include "vmem/translate.h"
 
+#include <stdlib.h>
+
 #define LOG_PREFIX "vmem: "
 #include "vmem/log.h"
+
+/* Handles that cuMemRelease() failed for. */
+static struct {
+	CUmemGenericAllocationHandle *handles;
+	size_t count;
+} unreleased;
+
+static void keep_unreleased(CUmemGenericAllocationHandle handle)
+{
+	CUmemGenericAllocationHandle *handles =
+		reallocarray(unreleased.handles, unreleased.count + 1, sizeof(*handles));
+
+	if (!handles)
+		return;
+	handles[unreleased.count++] = handle;
+	unreleased.handles = handles;
+}
+
+void mapping_tidy(const struct cuda_driver *drv)
+{
+	while (unreleased.count && !drv->cuMemRelease(unreleased.handles[unreleased.count - 1]))
+		unreleased.count--;
+}
 
 CUresult mapping_probe(const struct cuda_driver *drv, CUdevice dev, struct mapping_caps *caps)
 {
@@ -44,8 +69,10 @@ static CUresult map_piece(const struct cuda_driver *drv, const CUmemAllocationPr
 	rc = drv->cuMemMap(start, size, 0, handle, 0);
 	/* The mapping keeps the memory from here on, or nothing does. */
 	released = drv->cuMemRelease(handle);
-	if (released != CUDA_SUCCESS)
+	if (released != CUDA_SUCCESS) {
 		pr_warn("cannot release the handle of %zu bytes: driver error %d", size, released);
+		keep_unreleased(handle);
+	}
 	return rc;
 }
 
@@ -64,7 +91,7 @@ static CUresult grant(const struct cuda_driver *drv, uint64_t users, CUdeviceptr
 }
 
 CUresult mapping_map(const struct cuda_driver *drv, CUdevice dev, const struct mapping_caps *caps,
-		     uint64_t users, CUdeviceptr start, size_t size)
+		     uint64_t users, CUdeviceptr start, size_t size, size_t *left)
 {
 	const CUmemAllocationProp prop = {
 		.type = CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -74,6 +101,8 @@ CUresult mapping_map(const struct cuda_driver *drv, CUdevice dev, const struct m
 	CUresult rc = CUDA_SUCCESS, undone;
 	size_t done = 0, free, total;
 
+	*left = 0;
+	mapping_tidy(drv);
 	/* What cannot succeed must not take, for a moment, all that others might ask for. */
 	if (size > VMEM_PIECE && !drv->cuMemGetInfo_v2(&free, &total) && free < size)
 		return CUDA_ERROR_OUT_OF_MEMORY;
@@ -88,10 +117,19 @@ CUresult mapping_map(const struct cuda_driver *drv, CUdevice dev, const struct m
 		rc = grant(drv, users, start, size);
 	if (rc == CUDA_SUCCESS || !done)
 		return rc;
-	undone = drv->cuMemUnmap(start, done);
-	if (undone != CUDA_SUCCESS)
-		pr_err("%zu bytes at %#llx stay mapped: driver error %d", done, start, undone);
+	undone = mapping_unmap(drv, start, done);
+	if (undone != CUDA_SUCCESS) {
+		pr_warn("%zu bytes at %#llx stay mapped for now: driver error %d", done, start,
+			undone);
+		*left = done;
+	}
 	return rc;
+}
+
+CUresult mapping_unmap(const struct cuda_driver *drv, CUdeviceptr start, size_t size)
+{
+	mapping_tidy(drv);
+	return drv->cuMemUnmap(start, size);
 }
 
 CUresult mapping_set_user(const struct cuda_driver *drv, CUdevice user, bool on, CUdeviceptr start,

@@ -3,9 +3,11 @@
 #define CUDAW_MAPPING_H
 /*
  * mapping: puts GPU memory under addresses, by the virtual memory management of the driver ("mapped
- * addressing") or by what stands in for it (translate.h). It keeps no state, and undoes what it did
- * where a step fails. To unmap is one cuMemUnmap() of the whole range, which gives the memory back:
- * nothing else refers to it.
+ * addressing") or by what stands in for it (translate.h). It undoes what it did where a step fails;
+ * what the driver does not undo is the caller's to try again. To unmap is one cuMemUnmap() of the
+ * whole range, which gives the memory back: nothing else refers to it. Its one state are handles
+ * that the driver did not release: they would keep the memory, and are tried again at each
+ * mapping_map(), mapping_unmap() and mapping_tidy(). The caller serialises all calls.
  */
 #include "vmem/vmem.h"
 
@@ -19,10 +21,17 @@ CUresult mapping_probe(const struct cuda_driver *drv, CUdevice dev, struct mappi
 
 /*
  * Put fresh memory of @dev under [@start, @start + @size), all of it or none, read and written by
- * the devices whose bits are set in @users.
+ * the devices whose bits are set in @users. On failure *@left bytes from @start on are still mapped:
+ * 0, but where the driver failed to undo it as well.
  */
 CUresult mapping_map(const struct cuda_driver *drv, CUdevice dev, const struct mapping_caps *caps,
-		     uint64_t users, CUdeviceptr start, size_t size);
+		     uint64_t users, CUdeviceptr start, size_t size, size_t *left);
+
+/* Give back the memory under [@start, @start + @size), all of it or none. */
+CUresult mapping_unmap(const struct cuda_driver *drv, CUdeviceptr start, size_t size);
+
+/* Try again to release the handles that are left. */
+void mapping_tidy(const struct cuda_driver *drv);
 
 /* Let @user access what is mapped in [@start, @start + @size), or no more. */
 CUresult mapping_set_user(const struct cuda_driver *drv, CUdevice user, bool on, CUdeviceptr start,

@@ -32,6 +32,7 @@ struct region {
 	size_t size;
 	struct heap *heap; /* of a slab */
 	bool mapped;
+	size_t left; /* of a region that is not mapped: bytes of a map that was not undone */
 	bool idle;   /* no live allocation is in it */
 	bool cached; /* it is in its device's cache */
 	struct region *prev, *next;
@@ -140,12 +141,27 @@ static CUresult probe(CUdevice dev)
 	return rc;
 }
 
+/* Undo what a failed map() left. */
+static CUresult unmap_left(struct region *r)
+{
+	CUresult rc = CUDA_SUCCESS;
+
+	if (r->left)
+		rc = mapping_unmap(vm.drv, r->start, r->left);
+	if (rc == CUDA_SUCCESS)
+		r->left = 0;
+	return rc;
+}
+
 static CUresult map(struct region *r)
 {
 	const struct device *d = &vm.devices[r->dev];
-	CUresult rc;
+	CUresult rc = unmap_left(r);
 
-	rc = mapping_map(vm.drv, r->dev, &d->caps, d->peers | 1UL << r->dev, r->start, r->size);
+	if (rc != CUDA_SUCCESS)
+		return rc;
+	rc = mapping_map(vm.drv, r->dev, &d->caps, d->peers | 1UL << r->dev, r->start, r->size,
+			 &r->left);
 	if (rc == CUDA_SUCCESS)
 		set_mapped(r, true);
 	return rc;
@@ -156,8 +172,8 @@ static CUresult unmap(struct region *r)
 	CUresult rc;
 
 	if (!r->mapped)
-		return CUDA_SUCCESS;
-	rc = vm.drv->cuMemUnmap(r->start, r->size);
+		return unmap_left(r);
+	rc = mapping_unmap(vm.drv, r->start, r->size);
 	if (rc == CUDA_SUCCESS)
 		set_mapped(r, false);
 	return rc;
@@ -207,7 +223,13 @@ static CUresult region_new(CUcontext ctx, CUdevice dev, size_t size, struct regi
 	r->ctx = ctx;
 	r->dev = dev;
 	r->idle = false;
+	r->left = 0;
 	rc = map(r);
+	if (r->left) {
+		/* The addresses are taken until trim() has undone it. */
+		set_idle(r, true);
+		return rc;
+	}
 	if (rc != CUDA_SUCCESS)
 		goto err_free;
 	*region = r;
@@ -593,6 +615,7 @@ CUresult vmem_peer_disable(CUdevice dev, CUdevice peer)
 void vmem_trim(void)
 {
 	pthread_mutex_lock(&vm.lock);
+	mapping_tidy(vm.drv);
 	trim(-1);
 	pthread_mutex_unlock(&vm.lock);
 }
@@ -628,7 +651,9 @@ size_t vmem_regions(struct vmem_region *regions, size_t max)
 	size_t n = 0;
 
 	pthread_mutex_lock(&vm.lock);
-	for (; (r = region_next(&pos)); n++)
+	while ((r = region_next(&pos))) {
+		if (r->idle && r->left)
+			continue;
 		if (n < max)
 			regions[n] = (struct vmem_region){
 				.start = r->start,
@@ -637,8 +662,23 @@ size_t vmem_regions(struct vmem_region *regions, size_t max)
 				.dev = r->dev,
 				.mapped = r->mapped,
 			};
+		n++;
+	}
 	pthread_mutex_unlock(&vm.lock);
 	return n;
+}
+
+bool vmem_has_left(void)
+{
+	CUdeviceptr pos = VMEM_BASE;
+	const struct region *r;
+	bool found = false;
+
+	pthread_mutex_lock(&vm.lock);
+	while (!found && (r = region_next(&pos)))
+		found = r->left && !r->idle;
+	pthread_mutex_unlock(&vm.lock);
+	return found;
 }
 
 bool vmem_granule_live(CUdeviceptr granule)
@@ -659,10 +699,10 @@ static CUresult region_change(CUdeviceptr start, bool mapped)
 	pthread_mutex_lock(&vm.lock);
 	r = space_find(&vm.space, start);
 	if (r && r->start == start) {
-		if (r->mapped == mapped)
-			rc = CUDA_SUCCESS;
+		if (!mapped)
+			rc = unmap(r);
 		else
-			rc = mapped ? map(r) : unmap(r);
+			rc = r->mapped ? CUDA_SUCCESS : map(r);
 	}
 	pthread_mutex_unlock(&vm.lock);
 	return rc;

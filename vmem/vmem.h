@@ -153,11 +153,13 @@ void vmem_get_device_stats(CUdevice dev, struct vmem_stats *stats);
  * vmem_granule_live() tells whether an allocation has a part in the granule that starts there.
  * vmem_region_unmap() gives the region's memory back; vmem_region_map() puts fresh memory under
  * it. A region that is as it should be is left alone, and succeeds. Both return the driver's error;
- * a failed map leaves the region unmapped as a whole. The region's context must be current in the
- * calling thread.
+ * a failed map leaves the region unmapped as a whole, unless the driver fails to undo it too: then
+ * vmem_has_left(), and the next vmem_region_unmap() or vmem_region_map() of the region undoes it
+ * first. The region's context must be current in the calling thread.
  */
 size_t vmem_regions(struct vmem_region *regions, size_t max);
 bool vmem_granule_live(CUdeviceptr granule);
+bool vmem_has_left(void);
 CUresult vmem_region_unmap(CUdeviceptr start);
 CUresult vmem_region_map(CUdeviceptr start);
 
