@@ -210,6 +210,12 @@ $(O)/tests/unit/test_%: $(OBJ)/tests/unit/test_%.o $(DRIVER_OBJS) $(GEN)/libcuda
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $^ $$(pkg-config --libs check) $(CORE_LIBS) -ldl -pthread -o $@
 
+# Its allocations are to fail, and those of the libraries in it.
+comma := ,
+$(O)/tests/unit/test_fault_pairs: private CFLAGS += $(addprefix -Wl$(comma)--wrap=,malloc calloc realloc reallocarray \
+	posix_memalign mmap madvise pthread_create)
+$(O)/tests/unit/test_fault_pairs: | $(SIM)
+
 $(MKSNAPSHOT): $(OBJ)/tests/unit/mksnapshot.o $(DRIVER_OBJS) $(GEN)/libcuda.S
 	$(call say,LD,$@)
 	@mkdir -p $(@D)

@@ -231,14 +231,17 @@ static bool wait_for_peers(struct engine_progress *progress)
 	return true;
 }
 
-/* As before the resume began: nothing has run, so what is saved is still so. The driver's error. */
+/*
+ * As before the resume began: nothing has run, so what is saved is still so. The memory stays mapped
+ * where copies may still write to it. The driver's error.
+ */
 static CUresult step_back(const struct cuda_driver *drv, bool was_released,
 			  struct engine_progress *progress)
 {
 	const char *call;
 	CUresult error;
 
-	if (engine.released)
+	if (engine.released || engine.unsettled)
 		return CUDA_SUCCESS;
 	engine_set_phase(progress, "unmap", 0);
 	error = engine_unmap(drv);

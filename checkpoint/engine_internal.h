@@ -37,6 +37,7 @@ struct engine {
 	bool untidy;   /* engine_tidy() has something to do */
 	bool held;     /* what was saved is in the snapshot alone */
 	size_t host, spilled, pool;
+	bool unsettled;  /* copies of the last transfer may still be under way */
 	size_t prepared; /* what was mapped when memory was last made ready */
 };
 

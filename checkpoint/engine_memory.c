@@ -53,6 +53,7 @@ static int transfer(const struct cuda_driver *drv, enum transfer_direction direc
 		t.arg = &engine.saving;
 	}
 	transfer_run(&t);
+	engine.unsettled = t.unsettled;
 	if (direction != TRANSFER_IN)
 		engine.saved.used_slots = t.next_slot;
 	return fail_transfer(result, drv, &t);

@@ -31,8 +31,8 @@ struct worker {
 	CUcontext ctx;          /* the one that the streams belong to */
 	CUstream streams[2];    /* one for each buffer */
 	char *buffers;          /* one behind the other; NULL before the first use */
-	size_t buffer;          /* bytes of one */
 	bool pinned;            /* the buffers */
+	size_t buffer;          /* bytes of one */
 	struct digest *digests; /* of a piece: a page where the device writes them, or NULL */
 };
 
@@ -349,6 +349,17 @@ static int prepare(struct worker *w, const struct transfer_piece *p)
 	return !error && w->transfer->digests ? make_digests(w) : error;
 }
 
+/* Wait for the copies of a transfer that failed. False: they may still be under way. */
+static bool settle(const struct worker *w)
+{
+	bool settled = true;
+
+	for (int i = 0; i < 2; i++)
+		if (w->streams[i])
+			settled &= !w->drv->cuStreamSynchronize(w->streams[i]);
+	return settled || !w->drv->cuCtxSynchronize();
+}
+
 static void *worker_main(void *arg)
 {
 	struct transfer *t = arg;
@@ -374,11 +385,13 @@ static void *worker_main(void *arg)
 			t->arrived(t->arg, i);
 	}
 	/* After a failure the device may still be about to write what is given back here. */
-	if (__atomic_load_n(&t->workers.result, __ATOMIC_RELAXED) && w.ctx)
-		w.drv->cuCtxSynchronize();
-	drop_streams(&w);
-	drop_buffers(&w);
-	drop_digests(&w);
+	if (__atomic_load_n(&t->workers.result, __ATOMIC_RELAXED) && w.ctx && !settle(&w)) {
+		__atomic_store_n(&t->unsettled, true, __ATOMIC_RELAXED);
+	} else {
+		drop_streams(&w);
+		drop_buffers(&w);
+		drop_digests(&w);
+	}
 	w.drv->cuCtxSetCurrent(NULL);
 	return NULL;
 }

@@ -75,6 +75,11 @@ struct transfer {
 	struct workers workers;
 	CUresult error;
 	CUdeviceptr differs; /* the granule that came back different */
+	/*
+	 * It failed, and the driver does not say that its copies have ended: the memory that they
+	 * write must stay. The buffers do, for good.
+	 */
+	bool unsettled;
 };
 
 /*

@@ -10,18 +10,23 @@
 /* Handles that cuMemRelease() failed for. */
 static struct {
 	CUmemGenericAllocationHandle *handles;
-	size_t count;
+	size_t count, room;
 } unreleased;
 
-static void keep_unreleased(CUmemGenericAllocationHandle handle)
+/* For one more, before there is a handle that might be lost. */
+static bool make_room(void)
 {
-	CUmemGenericAllocationHandle *handles =
-		reallocarray(unreleased.handles, unreleased.count + 1, sizeof(*handles));
+	size_t room = unreleased.count + 1;
+	CUmemGenericAllocationHandle *handles;
 
+	if (room <= unreleased.room)
+		return true;
+	handles = reallocarray(unreleased.handles, room, sizeof(*handles));
 	if (!handles)
-		return;
-	handles[unreleased.count++] = handle;
+		return false;
 	unreleased.handles = handles;
+	unreleased.room = room;
+	return true;
 }
 
 void mapping_tidy(const struct cuda_driver *drv)
@@ -63,6 +68,8 @@ static CUresult map_piece(const struct cuda_driver *drv, const CUmemAllocationPr
 	CUmemGenericAllocationHandle handle;
 	CUresult rc, released;
 
+	if (!make_room())
+		return CUDA_ERROR_OUT_OF_MEMORY;
 	rc = drv->cuMemCreate(&handle, size, prop, 0);
 	if (rc != CUDA_SUCCESS)
 		return rc;
@@ -71,7 +78,7 @@ static CUresult map_piece(const struct cuda_driver *drv, const CUmemAllocationPr
 	released = drv->cuMemRelease(handle);
 	if (released != CUDA_SUCCESS) {
 		pr_warn("cannot release the handle of %zu bytes: driver error %d", size, released);
-		keep_unreleased(handle);
+		unreleased.handles[unreleased.count++] = handle;
 	}
 	return rc;
 }

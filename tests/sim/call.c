@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Configuration, and what every entry point does first: lock, count, inject faults, check. */
+#include "tests/sim/faults.h"
 #include "tests/sim/sim.h"
 
 #include <errno.h>
@@ -194,6 +195,8 @@ CUresult sim_enter(struct sim_site *site, struct sim_scope *scope, enum sim_need
 		wait_for_unlock(site);
 	}
 	result = injected_fault(site);
+	if (result == CUDA_SUCCESS && need != NEED_NOTHING)
+		result = faults_strike(site->name);
 	if (result != CUDA_SUCCESS)
 		return result;
 	if (need >= NEED_CHECKPOINT && !sim.initialised)

@@ -1,0 +1,423 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The engine over the simulated driver, in one process: each two calls of a pause and a resume fail,
+ * to the driver and to the system (memory, mappings, threads), once or for good. Whatever fails, the
+ * job runs on with all bytes, or is paused or failed with all bytes, and a resume works when nothing
+ * fails any more; and then a pause gives back as much as ever.
+ *
+ * There are many thousand pairs. PAIRS=all takes each; else they are drawn at random for
+ * PAIRS_SECONDS (8) in each kind of release. A failure names SEED, the pair and what was called;
+ * SEED= and PAIR="first second for_good result" play it again.
+ */
+#include "checkpoint/contexts.h"
+#include "checkpoint/engine.h"
+#include "checkpoint/gate.h"
+#include "tests/sim/faults.h"
+#include "vmem/vmem.h"
+
+#include "tests/check_suite.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#define NBUFFERS   4
+#define HANG_S     60
+#define TIMEOUT_MS 5000 /* of a pause */
+#define WAIT_MS    30   /* of a resume that finds no memory */
+
+static const size_t sizes[NBUFFERS] = {6 << 20, 300000, 5 << 20, 1000};
+static const char *const releases[] = {"all", "memory"};
+static const bool never;
+
+static struct cuda_driver drv;
+static __typeof__(sim_control) *control;
+static __typeof__(sim_used) *used;
+static CUdeviceptr buffers[NBUFFERS];
+
+/* Calls to the system, made by our code alone: the rest is not linked to these functions. */
+static struct {
+	bool armed, for_good;
+	unsigned long calls, at[SIM_FAULTS];
+	const char *struck[SIM_FAULTS];
+} host;
+
+/* Once armed, numbers go on from those of the driver's calls. */
+static struct pair {
+	unsigned long first, second;
+	bool for_good;
+	CUresult result;
+} pair;
+static unsigned long ndriver, nhost;
+static unsigned int seed;
+
+static bool host_fails(const char *name)
+{
+	unsigned long n;
+
+	if (!__atomic_load_n(&host.armed, __ATOMIC_RELAXED))
+		return false;
+	n = __atomic_add_fetch(&host.calls, 1, __ATOMIC_RELAXED);
+	for (int i = 0; i < SIM_FAULTS; i++) {
+		const char *struck = __atomic_load_n(&host.struck[i], __ATOMIC_RELAXED);
+
+		if (n == host.at[i])
+			__atomic_store_n(&host.struck[i], name, __ATOMIC_RELAXED);
+		else if (!host.for_good || struck != name)
+			continue;
+		errno = ENOMEM;
+		return true;
+	}
+	return false;
+}
+
+/* The linker puts these in the place of the system's functions. */
+#define WRAP(type, name, failure, parameters, ...)                               \
+	type __real_##name parameters;                                           \
+	type __wrap_##name parameters;                                           \
+	type __wrap_##name parameters                                            \
+	{                                                                        \
+		return host_fails(#name) ? failure : __real_##name(__VA_ARGS__); \
+	}
+
+WRAP(void *, malloc, NULL, (size_t size), size)
+WRAP(void *, calloc, NULL, (size_t count, size_t size), count, size)
+WRAP(void *, realloc, NULL, (void *old, size_t size), old, size)
+WRAP(void *, reallocarray, NULL, (void *old, size_t count, size_t size), old, count, size)
+WRAP(int, posix_memalign, ENOMEM, (void **out, size_t alignment, size_t size), out, alignment, size)
+WRAP(void *, mmap, MAP_FAILED,
+     (void *at, size_t size, int protection, int flags, int fd, off_t offset), at, size, protection,
+     flags, fd, offset)
+WRAP(int, madvise, -1, (void *start, size_t size, int advice), start, size, advice)
+WRAP(int, pthread_create, EAGAIN,
+     (pthread_t * thread, const pthread_attr_t *attr, void *(*start)(void *), void *arg), thread,
+     attr, start, arg)
+
+static struct sim_faults driver; /* what it had failed when it was disarmed */
+
+static void disarm(void)
+{
+	struct sim_faults faults, none = {0};
+
+	__atomic_store_n(&host.armed, false, __ATOMIC_RELAXED);
+	control(&none, &faults);
+	if (faults.armed)
+		driver = faults;
+}
+
+static void arm(void)
+{
+	struct sim_faults faults = {
+		.armed = true, .for_good = pair.for_good, .result = pair.result};
+	const unsigned long at[] = {pair.first, pair.second};
+
+	memset(&host, 0, sizeof(host));
+	host.for_good = pair.for_good;
+	for (int i = 0; i < SIM_FAULTS; i++)
+		if (at[i] <= ndriver)
+			faults.at[i] = at[i];
+		else
+			host.at[i] = at[i] - ndriver;
+	control(&faults, NULL);
+	__atomic_store_n(&host.armed, true, __ATOMIC_RELAXED);
+}
+
+static void describe(char *text, size_t size)
+{
+	disarm();
+	snprintf(text, size, "SEED=%u PAIR=\"%lu %lu %d %d\" (%s %s, %s %s)", seed, pair.first,
+		 pair.second, pair.for_good, pair.result, driver.struck[0] ? driver.struck[0] : "-",
+		 host.struck[0] ? host.struck[0] : "-", driver.struck[1] ? driver.struck[1] : "-",
+		 host.struck[1] ? host.struck[1] : "-");
+}
+
+#define MUST(condition, format, ...)                                   \
+	do {                                                           \
+		if (!(condition)) {                                    \
+			char at_[400];                                 \
+			describe(at_, sizeof(at_));                    \
+			ck_abort_msg("%s: " format, at_, __VA_ARGS__); \
+		}                                                      \
+	} while (0)
+
+/* The driver's lock is not taken: the thread that was interrupted may have it. */
+static void on_hang(int sig)
+{
+	static char text[200];
+	int size = snprintf(text, sizeof(text), "hangs: SEED=%u PAIR=\"%lu %lu %d %d\"\n", seed,
+			    pair.first, pair.second, pair.for_good, pair.result);
+
+	(void)!write(STDERR_FILENO, text, size);
+	signal(sig, SIG_DFL);
+	raise(SIGABRT);
+}
+
+static unsigned char byte_at(int buffer, size_t i)
+{
+	return (unsigned char)(i * 2654435761u >> 13) + buffer;
+}
+
+/* As the program sees it: the host may read what is mapped. */
+static void check_bytes(void)
+{
+	for (int b = 0; b < NBUFFERS; b++) {
+		const unsigned char *bytes = (const unsigned char *)buffers[b];
+
+		for (size_t i = 0; i < sizes[b]; i += i % 4096 ? 97 : 1)
+			MUST(bytes[i] == byte_at(b, i), "byte %zu of buffer %d is %d, not %d", i, b,
+			     bytes[i], byte_at(b, i));
+	}
+}
+
+static void nothing(void)
+{
+}
+
+static const char *pause_job(int timeout_ms)
+{
+	static struct engine_result result;
+	struct engine_progress progress = {.ready = nothing};
+
+	engine_pause(&drv, timeout_ms, NULL, &progress, &result);
+	return strcmp(result.code, END_OK) ? result.message : NULL;
+}
+
+static const char *resume_job(int timeout_ms)
+{
+	static struct engine_result result;
+	struct engine_progress progress = {.ready = nothing};
+
+	engine_resume(&drv, timeout_ms, &progress, &result);
+	return strcmp(result.code, END_OK) ? result.message : NULL;
+}
+
+/* As the control thread does between two operations. */
+static void tidy(void)
+{
+	if (engine_is_untidy())
+		engine_tidy(&drv, &never);
+}
+
+/* With nothing that fails. Returns the bytes that a pause leaves on the GPU. */
+static size_t pause_and_resume(void)
+{
+	const char *error;
+	size_t left;
+
+	error = pause_job(TIMEOUT_MS);
+	MUST(!error, "a later pause: %s", error);
+	left = used();
+	error = resume_job(TIMEOUT_MS);
+	MUST(!error, "a later resume: %s", error);
+	tidy();
+	check_bytes();
+	return left;
+}
+
+/* What the pair is drawn from: all that is done between two moments at which the job runs. */
+static void armed_cycle(void)
+{
+	const char *error;
+
+	arm();
+	error = pause_job(TIMEOUT_MS);
+	MUST(error || engine_is_paused(), "%s", "a pause that succeeded is none");
+	tidy();
+	if (engine_is_paused()) {
+		error = resume_job(WAIT_MS);
+		MUST(error || !engine_is_paused(), "%s", "a resume that succeeded is none");
+		tidy();
+	}
+}
+
+static void count_calls(void)
+{
+	memset(&pair, 0, sizeof(pair));
+	armed_cycle();
+	disarm();
+	ck_assert(!engine_is_paused());
+	ndriver = driver.calls;
+	nhost = host.calls;
+}
+
+static void try_pair(size_t left)
+{
+	const char *error;
+	size_t found;
+
+	alarm(HANG_S);
+	armed_cycle();
+	disarm();
+	if (engine_is_paused()) {
+		error = resume_job(TIMEOUT_MS);
+		MUST(!error, "the resume when nothing fails: %s", error);
+	}
+	check_bytes();
+	found = pause_and_resume();
+	MUST(found == left, "a pause leaves %zu bytes on the GPU, not %zu", found, left);
+}
+
+static double seconds(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return ts.tv_sec + ts.tv_nsec / 1e9;
+}
+
+static unsigned long draw(unsigned long limit)
+{
+	return (unsigned long)rand() % limit + 1;
+}
+
+static void draw_pair(void)
+{
+	unsigned long n = ndriver + nhost;
+
+	pair = (struct pair){
+		.first = draw(n),
+		.second = draw(n),
+		.for_good = rand() % 2,
+		.result = rand() % 4 ? CUDA_ERROR_UNKNOWN : CUDA_ERROR_OUT_OF_MEMORY,
+	};
+}
+
+static unsigned long try_all(size_t left)
+{
+	unsigned long n = ndriver + nhost, tried = 0;
+
+	for (unsigned long i = 1; i <= n; i++)
+		for (unsigned long j = i; j <= n; j++)
+			for (int k = 0; k < 4; k++, tried++) {
+				pair = (struct pair){i, j, k & 1,
+						     k & 2 ? CUDA_ERROR_OUT_OF_MEMORY
+							   : CUDA_ERROR_UNKNOWN};
+				try_pair(left);
+			}
+	return tried;
+}
+
+static unsigned long try_some(size_t left, double limit_s)
+{
+	unsigned long tried = 0;
+
+	for (double start = seconds(); seconds() < start + limit_s; tried++) {
+		draw_pair();
+		try_pair(left);
+	}
+	return tried;
+}
+
+static void *symbol(void *library, const char *name)
+{
+	void *found = dlsym(library, name);
+
+	ck_assert_msg(found, "%s: %s", name, dlerror());
+	return found;
+}
+
+/* The job: two contexts with two buffers each. */
+static void start_job(void)
+{
+	const char *path = getenv("CUDAW_REAL_LIBCUDA"), *missing = "";
+	void *library = dlopen(path, RTLD_NOW);
+	__typeof__(cuCtxCreate_v4) *create;
+	CUcontext ctx[2];
+
+	ck_assert_msg(library, "CUDAW_REAL_LIBCUDA=%s: %s", path, dlerror());
+	control = symbol(library, "sim_control");
+	used = symbol(library, "sim_used");
+	create = symbol(library, "cuCtxCreate_v4");
+	ck_assert_int_eq(cuda_driver_fill(&drv, library, &missing), 0);
+	ck_assert_int_eq(((__typeof__(cuInit) *)symbol(library, "cuInit"))(0), 0);
+	ck_assert_int_eq(gate_init(), 0);
+	ck_assert_int_eq(vmem_init(&drv), 0);
+	ck_assert_int_eq(drv.cuDevicePrimaryCtxRetain(&ctx[0], 0), 0);
+	ck_assert(contexts_reserve());
+	ck_assert_int_eq(create(&ctx[1], NULL, 0, 0), 0);
+	contexts_add(ctx[1], 0);
+	for (int b = 0; b < NBUFFERS; b++) {
+		ck_assert_int_eq(drv.cuCtxSetCurrent(ctx[b / 2]), 0);
+		ck_assert_int_eq(vmem_alloc(ctx[b / 2], 0, sizes[b], &buffers[b]), 0);
+		for (size_t i = 0; i < sizes[b]; i++)
+			((unsigned char *)buffers[b])[i] = byte_at(b, i);
+	}
+	drv.cuCtxSetCurrent(NULL);
+}
+
+static char base[64];
+
+static void setup(void)
+{
+	strcpy(base, "/tmp/test-pairs-XXXXXX");
+	ck_assert_ptr_nonnull(mkdtemp(base));
+	setenv("CUDAW_RUNTIME_DIR", base, 1);
+	setenv("CUDAW_LOG", "none", 1);
+	signal(SIGALRM, on_hang);
+}
+
+static void teardown(void)
+{
+	char command[128];
+
+	snprintf(command, sizeof(command), "rm -rf %s", base);
+	ck_assert_int_eq(system(command), 0);
+}
+
+START_TEST(each_two_calls_fail)
+{
+	const char *text = getenv("SEED"), *all = getenv("PAIRS"), *one = getenv("PAIR");
+	const char *limit = getenv("PAIRS_SECONDS");
+	int for_good, result = 0;
+	unsigned long tried = 1;
+	double start;
+	size_t left;
+
+	setenv("CUDAW_RELEASE", releases[_i], 1);
+	seed = text ? (unsigned int)strtoul(text, NULL, 0)
+		    : (unsigned int)time(NULL) ^ (unsigned int)getpid();
+	srand(seed);
+	start_job();
+	/* The first time, memory is made that is kept. */
+	left = pause_and_resume();
+	ck_assert_uint_eq(pause_and_resume(), left);
+	count_calls();
+	start = seconds();
+	if (one) {
+		ck_assert_int_eq(
+			sscanf(one, "%lu %lu %d %d", &pair.first, &pair.second, &for_good, &result),
+			4);
+		pair.for_good = for_good;
+		pair.result = result;
+		try_pair(left);
+	} else if (all && !strcmp(all, "all")) {
+		tried = try_all(left);
+	} else {
+		tried = try_some(left, limit ? strtod(limit, NULL) : 8);
+	}
+	printf("# CUDAW_RELEASE=%s SEED=%u: %lu calls of the driver, %lu of the system, %lu pairs "
+	       "in %.1f s\n",
+	       releases[_i], seed, ndriver, nhost, tried, seconds() - start);
+	fflush(stdout);
+	ck_assert_uint_gt(ndriver, 20);
+	ck_assert_uint_gt(nhost, 5);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("fault_pairs");
+	TCase *tc = tcase_create("engine");
+
+	tcase_set_timeout(tc, 0);
+	tcase_add_checked_fixture(tc, setup, teardown);
+	tcase_add_loop_test(tc, each_two_calls_fail, 0, 2);
+	suite_add_tcase(s, tc);
+	return check_suite_run(s);
+}
