@@ -325,11 +325,12 @@ check: all $(UNIT_TESTS) $(MKSNAPSHOT) $(C_PROGRAMS) $(PRELOADS) $(if $(SANITIZE
 		$(UNIT_TESTS) $(filter-out $(if $(SANITIZE),$(NOT_SANITIZED)),\
 		$(wildcard tests/cli/test_*.py tests/faces/test_*.py tests/jobs/test_*.py))
 
-## soak: 64 threads through SOAK_CYCLES=1000 pauses of either kind, on the simulated driver
+## soak: 64 threads through SOAK_CYCLES=1000 pauses of either kind, and all pairs of faults, on the simulated driver
 soak: SOAK_CYCLES ?= 1000
 soak: export SOAK_CYCLES := $(SOAK_CYCLES)
-soak: all $(C_PROGRAMS)
-	$(Q)$(RUN_TESTS) --timeout 7200 --results $(RESULTS)/soak tests/jobs/test_soak.py
+soak: export PAIRS := all
+soak: all $(C_PROGRAMS) $(O)/tests/unit/test_fault_pairs
+	$(Q)$(RUN_TESTS) --timeout 14400 --results $(RESULTS)/soak tests/jobs/test_soak.py $(O)/tests/unit/test_fault_pairs
 
 ## fuzz: run each fuzz target under libFuzzer, ASan and UBSan (needs clang). FUZZ_SECONDS=60
 fuzz: $(FUZZ_TARGETS:%=$(O)/tests/fuzz/fuzz_%)

@@ -2,7 +2,11 @@
 /* Allocations made by the driver itself: device, managed and host memory. */
 #include "tests/sim/sim.h"
 
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 static CUresult alloc_sync(size_t size, enum sim_map_kind kind, CUdeviceptr *ptr)
 {
@@ -113,11 +117,33 @@ SIM_EXPORT cuMemFreeHost(void *ptr)
 	return host_remove(ptr, MAP_HOST, CUDA_ERROR_INVALID_VALUE);
 }
 
+/*
+ * What stays registered stays pinned in a real driver, which goes on to use its pages even where the
+ * addresses have become something else's: with CUDAW_SIM_STRICT that ends the process.
+ */
+void registered_check(void)
+{
+	unsigned char present;
+
+	for (struct sim_map *map = map_next(NULL); map && sim.config.strict; map = map_next(map)) {
+		CUdeviceptr last = (map->start + map->size - 1) & ~(SIM_PAGE - 1);
+
+		if (map->kind != MAP_REGISTERED)
+			continue;
+		if (!mincore((void *)last, SIM_PAGE, &present) || errno != ENOMEM)
+			continue;
+		fprintf(stderr, "sim: %s: host memory at %#llx is registered, and was unmapped\n",
+			sim_thread.call, map->start);
+		abort();
+	}
+}
+
 SIM_EXPORT cuMemHostRegister_v2(void *ptr, size_t size, unsigned int flags)
 {
 	struct sim_map map = {.start = (CUdeviceptr)ptr, .size = size, .kind = MAP_REGISTERED};
 
 	SIM_ENTER(cuMemHostRegister_v2, NEED_CONTEXT);
+	registered_check();
 	if (!ptr || !size)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (map_overlaps(map.start, size))
@@ -132,6 +158,7 @@ SIM_EXPORT cuMemHostRegister_v2(void *ptr, size_t size, unsigned int flags)
 SIM_EXPORT cuMemHostUnregister(void *ptr)
 {
 	SIM_ENTER(cuMemHostUnregister, NEED_CONTEXT);
+	registered_check();
 	return host_remove(ptr, MAP_REGISTERED, CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
 }
 

@@ -184,6 +184,7 @@ CUresult sim_enter(struct sim_site *site, struct sim_scope *scope, enum sim_need
 		sites = site;
 	}
 	site->calls++;
+	sim_thread.call = site->name;
 	/* Host functions and callbacks must not call the driver. */
 	if (sim_thread.worker && need != NEED_NOTHING)
 		return CUDA_ERROR_NOT_PERMITTED;

@@ -34,6 +34,7 @@ SIM_EXPORT cuCheckpointProcessLock(int pid, CUcheckpointLockArgs *args)
 	CUresult result;
 
 	SIM_ENTER(cuCheckpointProcessLock, NEED_CHECKPOINT);
+	registered_check();
 	if (args && args->timeoutMs)
 		deadline = sim_now() + args->timeoutMs * 1000000ull;
 	sim.lockers++;

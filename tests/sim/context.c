@@ -15,6 +15,16 @@ struct sim_ctx *ctx_find(CUcontext handle)
 	return object_known(KIND_CTX, handle) ? (struct sim_ctx *)handle : NULL;
 }
 
+/* For a call that uses it: a context that was created, and destroyed, crashes real drivers. */
+static struct sim_ctx *ctx_to_use(CUcontext handle)
+{
+	struct sim_ctx *ctx = ctx_find(handle);
+
+	if (ctx && !ctx->active && !ctx->primary && sim.config.strict)
+		object_misused("a context");
+	return ctx;
+}
+
 size_t ctx_bytes(CUdevice dev)
 {
 	size_t bytes = 0;
@@ -113,7 +123,7 @@ SIM_EXPORT cuCtxCreate_v4(CUcontext *ctx, CUctxCreateParams *params, unsigned in
 
 static CUresult ctx_destroy(CUcontext handle)
 {
-	struct sim_ctx *ctx = ctx_find(handle);
+	struct sim_ctx *ctx = ctx_to_use(handle);
 
 	if (!ctx || !ctx->active || ctx->primary)
 		return CUDA_ERROR_INVALID_CONTEXT;
@@ -145,7 +155,7 @@ SIM_EXPORT cuCtxDetach(CUcontext handle)
 SIM_EXPORT cuCtxPushCurrent_v2(CUcontext handle)
 {
 	SIM_ENTER(cuCtxPushCurrent_v2, NEED_INIT);
-	return ctx_find(handle) ? ctx_push(ctx_find(handle)) : CUDA_ERROR_INVALID_CONTEXT;
+	return ctx_to_use(handle) ? ctx_push(ctx_find(handle)) : CUDA_ERROR_INVALID_CONTEXT;
 }
 
 SIM_EXPORT cuCtxPopCurrent_v2(CUcontext *handle)
@@ -162,7 +172,7 @@ SIM_EXPORT cuCtxPopCurrent_v2(CUcontext *handle)
 SIM_EXPORT cuCtxSetCurrent(CUcontext handle)
 {
 	SIM_ENTER(cuCtxSetCurrent, NEED_INIT);
-	if (handle && !ctx_find(handle))
+	if (handle && !ctx_to_use(handle))
 		return CUDA_ERROR_INVALID_CONTEXT;
 	if (sim_thread.depth)
 		sim_thread.depth--;

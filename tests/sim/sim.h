@@ -68,6 +68,7 @@ enum sim_kind {
 struct sim_object {
 	struct sim_object *next;
 	struct sim_object **link;
+	enum sim_kind kind;
 };
 
 struct sim_ctx {
@@ -282,6 +283,7 @@ struct sim_thread {
 	int depth;
 	CUstreamCaptureMode capture_mode;
 	bool worker;
+	const char *call; /* the entry point that it is in, or was in last */
 };
 
 struct sim {
@@ -378,6 +380,8 @@ unsigned long sim_thread_id(void); /* no lock */
 void object_add(enum sim_kind kind, struct sim_object *obj);
 void object_remove(struct sim_object *obj);
 bool object_known(enum sim_kind kind, const void *handle);
+/* End the process: the call uses @what, as "a stream", that was destroyed. */
+_Noreturn void object_misused(const char *what);
 
 /* context.c */
 struct sim_ctx *ctx_current(void);
@@ -407,6 +411,8 @@ bool map_covers(CUdeviceptr start, size_t size);
 bool map_overlaps(CUdeviceptr start, size_t size);
 /* Make the range as accessible as its access flags say, or not at all. */
 void map_protect(struct sim_map *map, bool accessible);
+/* alloc.c: see that no registered host memory was unmapped. */
+void registered_check(void);
 CUresult memory_new(struct sim_ctx *ctx, size_t size, enum sim_map_kind kind, CUdeviceptr *ptr);
 void memory_free(struct sim_map *map);
 void memory_release_context(struct sim_ctx *ctx);
