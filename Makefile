@@ -387,7 +387,7 @@ endif
 
 ifdef SANITIZE
 # Programs at a fixed address: a position-independent one may come to lie at VMEM_BASE.
-$(C_PROGRAMS) $(O)/tests/unit/test_translate $(O)/tests/unit/test_rewrite: private CFLAGS += -no-pie
+$(C_PROGRAMS) $(addprefix $(O)/tests/unit/test_,translate rewrite fault_pairs): private CFLAGS += -no-pie
 # In test_trace the linker makes a lea, which sets no flags, of the add (GOTTPOFF) whose flags UBSan's
 # check of &gate_self goes by.
 $(OBJ)/wrapper/trace_%.o: private SANFLAGS += -fno-sanitize=null

@@ -27,11 +27,13 @@ __attribute__((visibility("protected"))) size_t sim_used(void)
 
 CUresult faults_strike(const char *name)
 {
+	unsigned long n;
+
 	if (!faults.armed)
 		return CUDA_SUCCESS;
-	faults.calls++;
+	n = __atomic_add_fetch(faults.calls, 1, __ATOMIC_RELAXED);
 	for (int i = 0; i < SIM_FAULTS; i++) {
-		if (faults.calls == faults.at[i])
+		if (n == faults.at[i])
 			faults.struck[i] = name;
 		else if (!faults.for_good || faults.struck[i] != name)
 			continue;

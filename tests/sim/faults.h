@@ -14,8 +14,8 @@
 
 struct sim_faults {
 	bool armed;                   /* count, and fail */
-	unsigned long calls;          /* since it was armed; pure look-ups are not among them */
-	unsigned long at[SIM_FAULTS]; /* the numbers of the calls that fail, from 1; 0: none */
+	unsigned long *calls;         /* the test's; each but a pure look-up adds 1, atomically */
+	unsigned long at[SIM_FAULTS]; /* what makes *calls so much fails; 0: none */
 	bool for_good;                /* and all later calls of the same functions */
 	CUresult result;
 	const char *struck[SIM_FAULTS]; /* the functions that failed; NULL: none yet */
