@@ -298,6 +298,7 @@ START_TEST(a_forked_child_has_none)
 		_exit(captures_open(&drv));
 	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
 	ck_assert_int_eq(status, 0);
+	captures_remove(stream(0));
 }
 END_TEST
 
