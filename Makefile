@@ -229,8 +229,9 @@ $(O)/tests/unit/test_kparams_%: $(OBJ)/tests/unit/test_kparams_%.o $(KPARAMS_OBJ
 
 # A part of the command.
 $(O)/tests/unit/test_tools_criu_files: $(call c_objects,checkpoint/snapshot_io.c checkpoint/snapshot_format.c checkpoint/hash.c)
-$(O)/tests/unit/test_tools_outside: $(call c_objects,tools/tree.c tools/host.c tools/format.c checkpoint/rundir.c vmem/log.c)
-$(O)/tests/unit/test_tools_tree: $(call c_objects,tools/host.c checkpoint/rundir.c vmem/log.c)
+$(O)/tests/unit/test_tools_outside: $(call c_objects,tools/tree.c tools/process.c tools/host.c tools/format.c checkpoint/rundir.c vmem/log.c)
+$(O)/tests/unit/test_tools_tree: $(call c_objects,tools/process.c tools/host.c checkpoint/rundir.c vmem/log.c)
+$(O)/tests/unit/test_tools_process: $(call c_objects,checkpoint/rundir.c vmem/log.c)
 $(O)/tests/unit/test_tools_%: $(OBJ)/tests/unit/test_tools_%.o $(OBJ)/tools/%.o
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
