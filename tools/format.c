@@ -83,6 +83,10 @@ static size_t character(const unsigned char *p)
 	/* Below 0xa0 are the C1 controls, which some terminals obey; 0xd800 are surrogates. */
 	if (code < least[len] || code < 0xa0 || code > 0x10ffff || (code >> 11) == 0x1b)
 		return 0;
+	/* Line and paragraph separators, and marks that turn the direction of the text round. */
+	if (code == 0x200e || code == 0x200f || (code >= 0x2028 && code <= 0x202e) ||
+	    (code >= 0x2066 && code <= 0x2069))
+		return 0;
 	return len;
 }
 
