@@ -19,11 +19,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-/* How long a job may stay silent beyond --timeout, which it keeps itself, before we give it up. */
-#define GRACE_MS 2000
+/*
+ * How long a job may stay silent before we give it up: one that pauses or resumes reports ten times a
+ * second, a trim does not. A --timeout is kept by the job itself, and needs no more than some grace.
+ */
+#define SILENCE_MS      10000
+#define TRIM_SILENCE_MS 60000
+#define GRACE_MS        2000
+
+#define IS_STOPPED "it is stopped; SIGCONT or 'cudaw resume' continues it"
 
 #define OPTIONS_HELP(timeout, as)                                                                 \
 	"  -a, --all              all jobs of the user; of all users for root\n" timeout          \
@@ -70,13 +76,14 @@ const char help_trim[] =
 
 static const struct verb {
 	const char *name, *doing, *done;
+	int silence_ms;
 	const char *together; /* what processes of one job are asked instead; or NULL */
 	const char *spared;   /* what is so of one where another one of its job fails */
-} pause_verb = {"pause", "pausing", "paused", "hold",
-		"it runs on, as not all of its job could be paused"},
-  resume_verb = {"resume", "resuming", "resumed", "regain",
-		 "it stays paused, as not all of its job could be resumed"},
-  trim_verb = {"trim", "trimming", "trimmed", NULL, NULL};
+} pause_verb = {"pause",    "pausing", "paused",
+		SILENCE_MS, "hold",    "it runs on, as not all of its job could be paused"},
+  resume_verb = {"resume",   "resuming", "resumed",
+		 SILENCE_MS, "regain",   "it stays paused, as not all of its job could be resumed"},
+  trim_verb = {"trim", "trimming", "trimmed", TRIM_SILENCE_MS, NULL, NULL};
 
 struct control {
 	const struct verb *verb;
@@ -105,28 +112,6 @@ static const char *label(const struct job *job)
 	return buf;
 }
 
-/* Say why the process @pid can not be addressed. Returns the exit code. */
-static int explain_pid(pid_t pid)
-{
-	char path[32];
-	struct stat st;
-
-	snprintf(path, sizeof(path), "/proc/%d", pid);
-	if (pid == 0 || (kill(pid, 0) < 0 && errno == ESRCH)) {
-		complain("there is no process %d", pid);
-		return EXIT_NO_JOB;
-	}
-	if (geteuid() != 0 &&
-	    (kill(pid, 0) < 0 || (stat(path, &st) == 0 && st.st_uid != geteuid()))) {
-		complain("process %d belongs to another user", pid);
-		return EXIT_DENIED;
-	}
-	complain("process %d is no cudaw job: it was not started with cudaw, or has not used CUDA "
-		 "so far",
-		 pid);
-	return EXIT_NO_JOB;
-}
-
 /* The PID that @target is, or -1 where it is an id or a name. */
 static pid_t target_pid(const char *target)
 {
@@ -140,15 +125,81 @@ static pid_t target_pid(const char *target)
 	return errno || pid > INT_MAX ? -1 : pid;
 }
 
-static bool select_pid(struct job_list *list, pid_t pid)
+/* A job in another PID namespace that has the number @pid there; NULL: none, or *@n of them. */
+static struct job *find_own_pid(const struct job_list *list, pid_t pid, size_t *n)
 {
+	struct job *found = NULL;
+
+	*n = 0;
 	for (size_t i = 0; i < list->n; i++) {
-		if (list->jobs[i].pid == pid) {
-			list->jobs[i].selected = true;
-			return true;
+		struct job *job = &list->jobs[i];
+
+		if (job->own_pid == pid && !(job->seen && job->pid == pid)) {
+			found = job;
+			++*n;
 		}
 	}
-	return false;
+	return *n == 1 ? found : NULL;
+}
+
+static bool is_free(pid_t pid)
+{
+	return pid == 0 || (kill(pid, 0) < 0 && errno == ESRCH);
+}
+
+/*
+ * The job that @pid means: the process that has it here, or else, where none has, a job in another PID
+ * namespace that has it there. NULL: none, or several.
+ */
+static struct job *find_pid(const struct job_list *list, pid_t pid)
+{
+	size_t n;
+
+	for (size_t i = 0; i < list->n; i++)
+		if (list->jobs[i].seen && list->jobs[i].pid == pid)
+			return &list->jobs[i];
+	return pid >= 0 && is_free(pid) ? find_own_pid(list, pid, &n) : NULL;
+}
+
+/* Say why the process @pid can not be addressed. Returns the exit code. */
+static int explain_pid(const struct job_list *list, pid_t pid)
+{
+	struct process process;
+	struct job *job;
+	size_t n;
+
+	job = find_own_pid(list, pid, &n);
+	if (n > 1) {
+		complain("%d is %zu jobs, each in a PID namespace of its own; give an ID", pid, n);
+		return EXIT_NO_JOB;
+	}
+	if (is_free(pid)) {
+		complain("there is no process %d", pid);
+		return EXIT_NO_JOB;
+	}
+	if (geteuid() != 0 &&
+	    (kill(pid, 0) < 0 || (process_find(pid, &process) && process.uid != geteuid()))) {
+		complain("process %d belongs to another user", pid);
+		return EXIT_DENIED;
+	}
+	if (job && job->seen)
+		complain("process %d is no cudaw job; the job that is %d in another PID namespace "
+			 "is %d here",
+			 pid, pid, job->pid);
+	else
+		complain("process %d is no cudaw job: it was not started with cudaw, or has not "
+			 "used CUDA so far",
+			 pid);
+	return EXIT_NO_JOB;
+}
+
+static bool select_pid(const struct job_list *list, pid_t pid)
+{
+	struct job *job = find_pid(list, pid);
+
+	if (job)
+		job->selected = true;
+	return job;
 }
 
 /* Select the processes whose id, or else whose name, is @target. */
@@ -175,7 +226,7 @@ static int explain_target(const struct job_list *list, const char *target)
 	size_t silent = 0;
 
 	if (pid >= 0)
-		return explain_pid(pid);
+		return explain_pid(list, pid);
 	for (size_t i = 0; i < list->n; i++)
 		silent += !list->jobs[i].described && !job_is_gone(&list->jobs[i]);
 	if (silent)
@@ -209,13 +260,24 @@ static void describe(struct control *control, bool all)
 	free(jobs);
 }
 
+/* A word of the environment that @job was started with; empty where it is not seen. */
+static void environment_of(const struct job *job, const char *name, char *buf, size_t size)
+{
+	buf[0] = '\0';
+	if (!job->seen)
+		return;
+	host_environment(job->pid, name, buf, size);
+	if (!process_is_there(&job->process))
+		buf[0] = '\0';
+}
+
 /* It was started as a process of one of the jobs that @targets name. */
 static bool is_part(const struct job *job, char **targets, int n)
 {
 	char id[RUNDIR_ID_SIZE], name[sizeof(job->status.name)];
 
-	host_environment(job->pid, "CUDAW_JOB", id, sizeof(id));
-	host_environment(job->pid, "CUDAW_NAME", name, sizeof(name));
+	environment_of(job, "CUDAW_JOB", id, sizeof(id));
+	environment_of(job, "CUDAW_NAME", name, sizeof(name));
 	for (int i = 0; i < n; i++)
 		if (*targets[i] && (!strcmp(targets[i], id) || !strcmp(targets[i], name)))
 			return true;
@@ -237,12 +299,12 @@ static void wake_stopped(struct control *control, char **targets, int n)
 		    !(job->selected || control->all || is_part(job, targets, n)))
 			continue;
 		if (control->verb == &resume_verb) {
-			tree_find(&tree, job->pid);
+			tree_find(&tree, &job->process, job->folder->owner);
 			tree_signal(&tree, SIGCONT);
-			continue;
+			if (process_can_signal())
+				continue;
 		}
-		complain("%s %d: it is stopped; SIGCONT or 'cudaw resume' continues it",
-			 control->verb->name, job->pid);
+		complain("%s %d: " IS_STOPPED, control->verb->name, job->pid);
 		fail(control, EXIT_FAILED);
 		job->left_out = true;
 	}
@@ -259,20 +321,17 @@ static bool is_left_out(const struct job_list *list, char **target)
 
 void control_id(const struct job *job, char id[RUNDIR_ID_SIZE])
 {
-	/* In another PID namespace its number is not ours. */
-	bool foreign = job->peer > 0 && !host_same_ids(job->peer);
-
 	if (job->described)
 		snprintf(id, RUNDIR_ID_SIZE, "%s", job->status.id);
 	else
-		host_environment(foreign ? job->peer : job->pid, "CUDAW_JOB", id, RUNDIR_ID_SIZE);
+		environment_of(job, "CUDAW_JOB", id, RUNDIR_ID_SIZE);
 }
 
 /* By its PID, alone. */
-static bool is_named(const struct job *job, char **targets, int n)
+static bool is_named(const struct job_list *list, const struct job *job, char **targets, int n)
 {
 	for (int i = 0; i < n; i++)
-		if (target_pid(targets[i]) == job->pid)
+		if (find_pid(list, target_pid(targets[i])) == job)
 			return true;
 	return false;
 }
@@ -287,13 +346,15 @@ static void spare_parts(struct control *control, char **targets, int n)
 		struct job *silent = &list->jobs[i];
 		bool any = false;
 
-		if (silent->described || job_is_gone(silent) || is_named(silent, targets, n))
+		if (silent->described || job_is_gone(silent) || is_named(list, silent, targets, n))
 			continue;
 		control_id(silent, id);
 		for (size_t k = 0; k < list->n && *id; k++) {
 			struct job *job = &list->jobs[k];
 
-			if (k == i || !job->selected || is_named(job, targets, n))
+			/* An ID is a claim of its user. */
+			if (k == i || !job->selected || is_named(list, job, targets, n) ||
+			    job->folder->owner != silent->folder->owner)
 				continue;
 			control_id(job, other);
 			if (strcmp(other, id))
@@ -335,7 +396,7 @@ static void select_targets(struct control *control, char **targets, int n)
 			continue;
 		job->selected = false;
 		if (!control->all)
-			fail(control, explain_pid(job->pid));
+			fail(control, explain_pid(list, job->pid));
 	}
 	if (look_up)
 		spare_parts(control, targets, n);
@@ -392,7 +453,9 @@ static void send_request(const struct control *control, struct job **jobs, size_
 			 release);
 		request.party_text = party_text;
 	}
-	request.limit_ms = control->timeout_ms ? control->timeout_ms + GRACE_MS : -1;
+	request.limit_ms = control->verb->silence_ms;
+	if (control->timeout_ms && control->timeout_ms + GRACE_MS < request.limit_ms)
+		request.limit_ms = control->timeout_ms + GRACE_MS;
 	request.silence = true;
 	if (control->no_wait) {
 		request.line = first_line;
@@ -440,7 +503,10 @@ static void report_failure(struct control *control, const struct job *job)
 {
 	const char *verb = control->verb->name;
 
-	if (job->error == -ETIMEDOUT) {
+	if (job->error == -ETIMEDOUT && job_is_stopped(job)) {
+		complain("%s %s: " IS_STOPPED, verb, label(job));
+		fail(control, EXIT_FAILED);
+	} else if (job->error == -ETIMEDOUT) {
 		complain("%s %s: no answer; it may do so yet, 'cudaw ps' will tell", verb,
 			 label(job));
 		fail(control, EXIT_TIMEOUT);
@@ -634,7 +700,12 @@ int control_ask(struct job *job, const char *verb, const char *doing, const char
 	const struct verb words = {.name = verb, .doing = doing};
 	struct control control = {.verb = &words};
 	struct job_request ask = {
-		.text = request, .line = control_line, .tick = progress_tick, .limit_ms = -1};
+		.text = request,
+		.line = control_line,
+		.tick = progress_tick,
+		.limit_ms = SILENCE_MS,
+		.silence = true,
+	};
 
 	job->note[0] = '\0';
 	progress_begin(doing);

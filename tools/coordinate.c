@@ -23,7 +23,9 @@ static struct party *parties;
 
 static bool same_job(const struct job *a, const struct job *b)
 {
-	return a->described && b->described && !strcmp(a->status.id, b->status.id);
+	/* An ID is a claim of its user. */
+	return a->described && b->described && a->folder->owner == b->folder->owner &&
+	       !strcmp(a->status.id, b->status.id);
 }
 
 /* Give @first, and those after it that are of its job, a party if there are any. */
@@ -102,7 +104,7 @@ static bool ended_well(const struct job *job)
 static const struct job *find_culprit(struct job **jobs, size_t n, struct party *party)
 {
 	for (size_t i = 0; i < n; i++) {
-		if (jobs[i]->party != party || jobs[i]->fd >= 0)
+		if (jobs[i]->party != party || jobs[i]->fd >= 0 || jobs[i]->queued)
 			continue;
 		if (!ended_well(jobs[i]))
 			return jobs[i];

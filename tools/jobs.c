@@ -2,25 +2,19 @@
 #include "tools/jobs.h"
 
 #include "tools/format.h"
-#include "tools/host.h"
-#include "tools/tools.h"
 
-#include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #define LISTEN_MS 100 /* at most at a time, while there is a limit */
+#define RETRY_MS  20  /* until those who could not be called are called again */
 
 int64_t now_ms(void)
 {
@@ -48,6 +42,11 @@ const char *job_error_text(int error)
 		return "it has ended";
 	case JOB_STOPPED:
 		return "stopped";
+	case JOB_OTHER:
+		return "another process listens on its socket";
+	case EMFILE:
+	case ENFILE:
+		return "no descriptor is left to ask it by";
 	default:
 		return strerror(-error);
 	}
@@ -55,9 +54,10 @@ const char *job_error_text(int error)
 
 bool job_is_stopped(const struct job *job)
 {
-	pid_t parent;
+	struct process now;
 
-	return host_process(job->pid, &parent) == 'T';
+	return job->seen && process_find(job->pid, &now) && now.start == job->process.start &&
+	       now.state == 'T';
 }
 
 bool job_is_gone(const struct job *job)
@@ -65,156 +65,13 @@ bool job_is_gone(const struct job *job)
 	return job->error == -ECONNREFUSED || job->error == -ENOENT;
 }
 
-/* The number, @max at most, that @name consists of but for @suffix; or -1. */
-static long number_of(const char *name, const char *suffix, long max)
-{
-	char *end;
-	long value;
-
-	if (*name < '0' || *name > '9')
-		return -1;
-	value = strtol(name, &end, 10);
-	return strcmp(end, suffix) == 0 && value <= max ? value : -1;
-}
-
-static int add_job(struct job_list *list, int dir, uid_t uid, pid_t pid)
-{
-	struct job *jobs = reallocarray(list->jobs, list->n + 1, sizeof(*jobs));
-
-	if (!jobs)
-		return -ENOMEM;
-	list->jobs = jobs;
-	jobs[list->n++] = (struct job){.pid = pid, .uid = uid, .dir = dir, .fd = -1};
-	return 0;
-}
-
-/* Add the sockets of the folder @dir, which the list takes over. */
-static int add_folder(struct job_list *list, int dir)
-{
-	int *dirs = reallocarray(list->dirs, list->ndirs + 1, sizeof(*dirs));
-	struct dirent *entry;
-	struct stat st;
-	int err = 0;
-	DIR *stream;
-
-	if (!dirs) {
-		close(dir);
-		return -ENOMEM;
-	}
-	list->dirs = dirs;
-	dirs[list->ndirs++] = dir;
-	stream = fdopendir(openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-	if (!stream || fstat(dir, &st) < 0)
-		return -errno;
-	while (!err && (entry = readdir(stream))) {
-		long pid = number_of(entry->d_name, RUNDIR_SUFFIX, INT_MAX);
-
-		if (pid > 0)
-			err = add_job(list, dir, st.st_uid, pid);
-	}
-	closedir(stream);
-	return err;
-}
-
-/* Add what is in @path, a folder of @owner. That there is none is no error. */
-static int add_path(struct job_list *list, const char *path, uid_t owner)
-{
-	const char *why;
-	int err;
-	int dir = rundir_open(path, owner, &why);
-
-	if (dir == -ENOENT)
-		return EXIT_DONE;
-	if (dir < 0) {
-		complain("%s can not be used: %s", path, why);
-		return EXIT_FAILED;
-	}
-	err = add_folder(list, dir);
-	if (!err)
-		return EXIT_DONE;
-	complain("%s: %s", path, strerror(-err));
-	return EXIT_FAILED;
-}
-
-/* For root: every user's folder. One that is not in order is its owner's trouble, so only said. */
-static void add_all_users(struct job_list *list)
-{
-	DIR *stream = opendir(RUNDIR_TMP);
-	struct dirent *entry;
-
-	while (stream && (entry = readdir(stream))) {
-		char path[PATH_MAX];
-		long uid;
-
-		if (strncmp(entry->d_name, RUNDIR_PREFIX, strlen(RUNDIR_PREFIX)) != 0)
-			continue;
-		uid = number_of(entry->d_name + strlen(RUNDIR_PREFIX), "", UINT_MAX);
-		if (uid < 0)
-			continue;
-		snprintf(path, sizeof(path), RUNDIR_TMP "/%s", entry->d_name);
-		add_path(list, path, uid);
-	}
-	if (stream)
-		closedir(stream);
-}
-
-static int by_pid(const void *a, const void *b)
-{
-	const struct job *x = a, *y = b;
-
-	return (x->pid > y->pid) - (x->pid < y->pid);
-}
-
-int jobs_find(struct job_list *list)
-{
-	const char *dir = getenv("CUDAW_RUNTIME_DIR");
-	uid_t owner = geteuid() == 0 ? RUNDIR_ANYONE : geteuid();
-	char path[PATH_MAX];
-	const char *why;
-	int err = EXIT_DONE;
-
-	*list = (struct job_list){0};
-	if (geteuid() == 0 && !(dir && *dir)) {
-		add_all_users(list);
-	} else if (rundir_path(geteuid(), path, sizeof(path), &why)) {
-		complain("%s can not be used: %s", path, why);
-		err = EXIT_FAILED;
-	} else {
-		err = add_path(list, path, owner);
-	}
-	if (err)
-		jobs_free(list);
-	else if (list->n)
-		qsort(list->jobs, list->n, sizeof(*list->jobs), by_pid);
-	return err;
-}
-
-void jobs_free(struct job_list *list)
-{
-	for (size_t i = 0; i < list->ndirs; i++)
-		close(list->dirs[i]);
-	free(list->dirs);
-	free(list->jobs);
-	*list = (struct job_list){0};
-}
-
 static void hang_up(struct job *job, int error)
 {
 	if (job->fd >= 0)
 		close(job->fd);
 	job->fd = -1;
+	job->queued = false;
 	job->error = error;
-}
-
-/* Remove the socket of a process that is no more. */
-static void clean_up(const struct job *job)
-{
-	char name[32];
-
-	if (job->error != -ECONNREFUSED || kill(job->pid, 0) == 0 || errno != ESRCH)
-		return;
-	snprintf(name, sizeof(name), "%d" RUNDIR_SUFFIX, job->pid);
-	unlinkat(job->dir, name, 0);
 }
 
 void job_say(struct job *job, const char *fmt, ...)
@@ -236,28 +93,16 @@ void job_say(struct job *job, const char *fmt, ...)
 		hang_up(job, errno == EPIPE ? -ECONNRESET : -EIO);
 }
 
-static void call(struct job *job, const struct job_request *request)
+static void begin(struct job *job)
 {
-	struct ucred peer;
-	socklen_t size = sizeof(peer);
-	int fd = rundir_connect(job->dir, job->pid);
-
-	job->fd = fd < 0 ? -1 : fd;
-	job->error = fd < 0 ? fd : 0;
+	job->fd = -1;
+	job->queued = true;
+	job->error = 0;
 	job->len = 0;
 	job->end[0] = job->message[0] = job->note[0] = '\0';
 	job->progress = (struct job_progress){0};
-	job->heard = 0;
+	job->heard = -1;
 	job->ready = false;
-	if (fd < 0) {
-		clean_up(job);
-		return;
-	}
-	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0) {
-		job->uid = peer.uid;
-		job->peer = peer.pid ? peer.pid : -1;
-	}
-	job_say(job, "%s", job->party && request->party_text ? request->party_text : request->text);
 }
 
 static void take_end(struct job *job, char *value)
@@ -303,7 +148,8 @@ static void hear(struct job *job, const struct job_request *request, int64_t lis
 		hang_up(job, -ECONNRESET);
 		return;
 	}
-	job->heard = listened;
+	if (request->silence)
+		job->heard = listened;
 	job->len += got;
 	while (job->fd >= 0 && (newline = memchr(start, '\n', job->line + job->len - start))) {
 		*newline = '\0';
@@ -319,61 +165,162 @@ static void hear(struct job *job, const struct job_request *request, int64_t lis
 		hang_up(job, -EBADMSG);
 }
 
+/* One conversation with many. */
+struct round {
+	struct job **jobs; /* in the order of their turns */
+	size_t n, open;
+	const struct job_request *request;
+	int64_t listened, last;
+	int64_t retry; /* when to call those again who could not be called */
+	struct pollfd *fds;
+	struct job **polled; /* whose each of fds is */
+};
+
+static void count_open(struct round *round)
+{
+	round->open = 0;
+	for (size_t i = 0; i < round->n; i++)
+		if (round->jobs[i]->fd >= 0) {
+			round->fds[round->open] =
+				(struct pollfd){.fd = round->jobs[i]->fd, .events = POLLIN};
+			round->polled[round->open++] = round->jobs[i];
+		}
+}
+
+/*
+ * Make the call, unless it has to be put off, as too many wait at its socket: that is silence, too. One
+ * of a party cannot be put off, as the others wait for it. False where we have no descriptor left.
+ */
+static bool call(struct round *round, struct job *job)
+{
+	const struct job_request *request = round->request;
+	int fd = job_connect(job);
+
+	if ((fd == -EMFILE || fd == -ENFILE) && round->open && !job->party)
+		return false;
+	if (job->heard < 0)
+		job->heard = round->listened;
+	if (fd == -EAGAIN && !job->party)
+		return true;
+	job->queued = false;
+	if (fd < 0) {
+		hang_up(job, fd);
+		return true;
+	}
+	job->fd = fd;
+	round->open++;
+	job_say(job, "%s", job->party && request->party_text ? request->party_text : request->text);
+	return true;
+}
+
+/* The same for @first, at the place @i, and all of its party. */
+static bool call_party(struct round *round, size_t i)
+{
+	const struct job *first = round->jobs[i];
+
+	for (size_t k = i; k < round->n; k++)
+		if (round->jobs[k] == first ||
+		    (first->party && round->jobs[k]->party == first->party))
+			if (!call(round, round->jobs[k]))
+				return false;
+	return true;
+}
+
+/* Call those whose turn it is, as many as there is room for. */
+static void call_next(struct round *round)
+{
+	bool again = round->listened >= round->retry;
+
+	if (again)
+		round->retry = round->listened + RETRY_MS;
+	for (size_t i = 0; i < round->n && round->open < JOBS_AT_ONCE; i++) {
+		const struct job *job = round->jobs[i];
+
+		if (job->queued && (again || job->heard < 0) && !call_party(round, i))
+			return;
+	}
+}
+
+static bool any_queued(const struct round *round)
+{
+	for (size_t i = 0; i < round->n; i++)
+		if (round->jobs[i]->queued)
+			return true;
+	return false;
+}
+
 /*
  * Hang up on jobs past their limit; return how long to listen to the others, @wait at the most, -1
  * for ever.
  */
-static int check_limits(struct job **jobs, size_t n, const struct job_request *request,
-			int64_t listened, int wait)
+static int check_limits(const struct round *round, int wait)
 {
-	if (request->limit_ms >= 0 && (wait < 0 || wait > LISTEN_MS))
-		wait = LISTEN_MS;
-	for (size_t i = 0; i < n && request->limit_ms >= 0; i++) {
-		int64_t begin = request->silence ? jobs[i]->heard : 0;
-		int64_t left = begin + request->limit_ms - listened;
+	const struct job_request *request = round->request;
 
-		if (jobs[i]->fd < 0)
+	if ((request->limit_ms >= 0 || any_queued(round)) && (wait < 0 || wait > LISTEN_MS))
+		wait = any_queued(round) ? RETRY_MS : LISTEN_MS;
+	for (size_t i = 0; i < round->n && request->limit_ms >= 0; i++) {
+		struct job *job = round->jobs[i];
+		int64_t left = job->heard + request->limit_ms - round->listened;
+
+		if ((job->fd < 0 && !job->queued) || job->heard < 0)
 			continue;
 		if (left <= 0)
-			hang_up(jobs[i], -ETIMEDOUT);
+			hang_up(job, -ETIMEDOUT);
 		else if (left < wait)
 			wait = left;
 	}
 	return wait;
 }
 
+static void listen_to(struct round *round, int wait)
+{
+	int64_t now;
+
+	count_open(round);
+	poll(round->fds, round->open, wait);
+	now = now_ms();
+	round->listened += now - round->last < LISTEN_MS ? now - round->last : LISTEN_MS;
+	round->last = now;
+	for (size_t i = 0; i < round->open; i++)
+		if (round->polled[i]->fd >= 0 && round->fds[i].revents)
+			hear(round->polled[i], round->request, round->listened);
+	count_open(round);
+}
+
+static int by_turn(const void *a, const void *b)
+{
+	const struct job *x = *(struct job *const *)a, *y = *(struct job *const *)b;
+
+	if (x->turn != y->turn)
+		return x->turn < y->turn ? -1 : 1;
+	return (x->pid > y->pid) - (x->pid < y->pid);
+}
+
 void jobs_ask(struct job **jobs, size_t n, const struct job_request *request)
 {
-	struct pollfd *fds = calloc(n ? n : 1, sizeof(*fds));
-	int64_t listened = 0, last = now_ms();
+	struct round round = {.n = n, .request = request, .last = now_ms()};
 	int tick_ms = request->tick ? 0 : -1;
 
-	for (size_t i = 0; i < n; i++) {
-		if (fds)
-			call(jobs[i], request);
-		else
-			hang_up(jobs[i], -ENOMEM);
-	}
-	while (fds) {
-		int wait = check_limits(jobs, n, request, listened, tick_ms);
-		size_t open = 0;
-		int64_t now;
-
-		for (size_t i = 0; i < n; i++) {
-			open += jobs[i]->fd >= 0;
-			fds[i] = (struct pollfd){.fd = jobs[i]->fd, .events = POLLIN};
-		}
-		if (!open)
-			break;
-		poll(fds, n, wait);
-		now = now_ms();
-		listened += now - last < LISTEN_MS ? now - last : LISTEN_MS;
-		last = now;
+	round.jobs = calloc(n + 1, sizeof(*round.jobs));
+	round.polled = calloc(n + 1, sizeof(*round.polled));
+	round.fds = calloc(n + 1, sizeof(*round.fds));
+	for (size_t i = 0; i < n; i++)
+		begin(jobs[i]);
+	if (!round.jobs || !round.polled || !round.fds) {
 		for (size_t i = 0; i < n; i++)
-			if (jobs[i]->fd >= 0 && fds[i].revents)
-				hear(jobs[i], request, listened);
+			hang_up(jobs[i], -ENOMEM);
+		goto out;
+	}
+	memcpy(round.jobs, jobs, n * sizeof(*jobs));
+	qsort(round.jobs, n, sizeof(*round.jobs), by_turn);
+	for (call_next(&round); round.open || any_queued(&round); call_next(&round)) {
+		listen_to(&round, check_limits(&round, tick_ms));
 		if (request->tick)
 			tick_ms = request->tick(jobs, n);
 	}
-	free(fds);
+out:
+	free(round.jobs);
+	free(round.polled);
+	free(round.fds);
 }

@@ -6,9 +6,16 @@
  * of checkpoint/protocol.h. One thread and poll(2): no job can hold up the others, and each has a
  * time limit. What a job sends is not trusted: it is bounded, checked and cleaned of control
  * characters before anybody sees it.
+ *
+ * Nor is the name of a socket, which any user chooses in a folder of his own: PID.sock is a claim. A
+ * job is the process that listens, as the kernel names it (SO_PEERCRED). It has to have the number
+ * of the name in its own PID namespace, and to run as the owner of the folder; else the socket is
+ * left out. All that acts on a job's process goes by that (tools/process.h), never by the name.
+ * docs/security.md has the whole.
  */
 #include "checkpoint/protocol.h"
 #include "checkpoint/rundir.h"
+#include "tools/process.h"
 
 #include <limits.h>
 #include <stdbool.h>
@@ -17,8 +24,16 @@
 #include <sys/types.h>
 
 #define JOB_GPUS       64
-#define JOB_STOPPED    4096 /* in the place of an errno: no answer, as it is stopped (SIGSTOP) */
 #define JOBS_STATUS_MS 1000 /* what a job has to describe itself in */
+
+/* In the place of an errno. */
+#define JOB_STOPPED 4096 /* no answer, as it is stopped (SIGSTOP) */
+#define JOB_OTHER   4097 /* another process listens than the one that its socket is named after */
+
+/* Jobs that are talked to at a time; those of one job that pause together come on top. */
+#define JOBS_AT_ONCE 256
+/* Sockets of one folder that are taken for jobs. */
+#define JOBS_IN_FOLDER 4096
 
 struct job_gpu {
 	int ordinal;
@@ -70,22 +85,32 @@ struct job_progress {
 
 struct party;
 
+/* A runtime folder that was checked, and is at each use. */
+struct job_folder {
+	char *path;
+	uid_t owner;
+};
+
 /* One process. */
 struct job {
-	pid_t pid;
-	uid_t uid;  /* owner of the listening process */
-	pid_t peer; /* that process; 0: not asked yet; -1: not in our PID namespace */
-	int dir;    /* the folder that its socket is in */
+	pid_t own_pid; /* what its socket is named, and it calls itself, in its own PID namespace */
+	pid_t pid;     /* in ours; where it is not seen from here, the same as own_pid */
+	bool seen;     /* it is in our PID namespace, or in one below: process says who it is */
+	struct process process;
+	uid_t uid; /* who it runs as */
+	const struct job_folder *folder;
+	size_t turn; /* its number in the folder: users take turns */
 	bool selected, left_out;
 	bool described; /* status is filled in */
 	bool ready;     /* it has said that it runs on, and may have ended since */
 	struct job_status status;
 
 	/* The conversation under way, or the last one. */
-	int fd; /* -1: none, or over */
+	int fd;      /* -1: none, or over */
+	bool queued; /* it has not begun */
 	char line[PROTOCOL_LINE];
 	size_t len;
-	int64_t heard; /* when it last said something, by the clock of jobs_ask() */
+	int64_t heard; /* when it last said something, or began, by the clock of jobs_ask() */
 	int error;     /* 0, or why there was no proper end (negative errno; see job_error_text) */
 	char end[16];  /* code of the "end" line; empty where the line function had enough */
 	char message[PROTOCOL_MESSAGE];
@@ -99,8 +124,8 @@ struct job {
 struct job_list {
 	struct job *jobs;
 	size_t n;
-	int *dirs;
-	size_t ndirs;
+	struct job_folder **folders;
+	size_t nfolders;
 };
 
 /* One request for several jobs. */
@@ -123,16 +148,32 @@ struct job_request {
 };
 
 /*
- * Find the sockets in the runtime folder; for root, in those of all users. Nothing is asked yet.
- * No folder means no jobs. Returns 0, or an exit code after saying why.
+ * Find the jobs in the runtime folder; for root, in those of all users. Nothing is asked yet, but who
+ * listens is known, and sockets that are not what they are named are left out, which is said. No
+ * folder means no jobs. Returns 0, or an exit code after saying why.
  */
 int jobs_find(struct job_list *list);
 
 void jobs_free(struct job_list *list);
 
 /*
- * Send @request to all @jobs and hear them out; error, end and message say how each went. A limit is
- * one of time spent listening: while this process or the whole machine stalls it does not run.
+ * Connect to the socket of @job, and see that who listens is the job that it was, or, at the first
+ * time, the process that the socket is named after. Returns a descriptor as rundir_connect() does,
+ * or a negative errno, -JOB_OTHER.
+ */
+int job_connect(struct job *job);
+
+/* The folder that its socket is in: a descriptor that the caller closes, or a negative errno. */
+int job_open_folder(const struct job *job);
+
+/* Remove the socket of a job that has ended. */
+void job_unlink(const struct job *job);
+
+/*
+ * Send @request to all @jobs and hear them out; error, end and message say how each went. So many are
+ * talked to at a time as JOBS_AT_ONCE and the descriptors allow, one of each folder in turn; the
+ * others wait for theirs. A limit begins with a job's turn, and is one of time spent listening:
+ * while this process or the whole machine stalls it does not run.
  */
 void jobs_ask(struct job **jobs, size_t n, const struct job_request *request);
 

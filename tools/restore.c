@@ -25,6 +25,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #define ANSWER_MS 10000 /* for a restored process to take its first request */
@@ -64,6 +65,8 @@ struct restoring {
 	struct snapshot snapshot;
 	struct needs needs;
 	struct criu_files files;
+	char runtime_dir[PATH_MAX]; /* of the job's socket */
+	uid_t uid;                  /* whose that is */
 	struct criu criu;
 	bool refused; /* there is no use in reading the process image */
 	int image;    /* what came of reading it: 0 or a negative errno, with image_error */
@@ -236,17 +239,18 @@ static int make_socket_folders(const struct restoring *r)
 	return EXIT_DONE;
 }
 
-/* The folder of the job's socket, which CRIU binds again; its descriptor. */
-static int make_runtime_dir(const struct restoring *r)
+/* The folder of the job's socket, which CRIU binds again. 0 or a negative errno. */
+static int make_runtime_dir(struct restoring *r)
 {
 	const json_t *process = json_object_get(r->snapshot.manifest.root, "process");
 	/* Root may bring back another user's job. */
 	uid_t uid = geteuid() ? geteuid() : json_integer_value(json_object_get(process, "uid"));
-	char path[PATH_MAX], usual[PATH_MAX];
+	char *path = r->runtime_dir, usual[PATH_MAX];
 	const char *why;
 	int dir;
 
-	snapshot_manifest_bytes(process, "runtime_dir", path, sizeof(path));
+	r->uid = uid;
+	snapshot_manifest_bytes(process, "runtime_dir", path, PATH_MAX);
 	if (*path != '/') {
 		complain("%s: the job had no runtime folder", r->path);
 		return -EINVAL;
@@ -265,9 +269,12 @@ static int make_runtime_dir(const struct restoring *r)
 			dir = -EPERM;
 		}
 	}
-	if (dir < 0)
+	if (dir < 0) {
 		complain("%s can not be used: %s", path, why);
-	return dir;
+		return dir;
+	}
+	close(dir);
+	return 0;
 }
 
 /* "moved GPU-A=GPU-B ... DIR", with pairs for all GPUs where one has changed. */
@@ -334,9 +341,10 @@ static void report(const struct restoring *r, const struct job *job)
 }
 
 /* The processes are there: tell the job where it is, and let it go on. */
-static int go_on(struct restoring *r, int dir)
+static int go_on(struct restoring *r, const struct job_folder *folder)
 {
-	struct job job = {.pid = r->snapshot.manifest.pid, .uid = geteuid(), .dir = dir, .fd = -1};
+	pid_t pid = r->snapshot.manifest.pid;
+	struct job job = {.own_pid = pid, .pid = pid, .folder = folder, .fd = -1};
 	char request[PROTOCOL_LINE];
 	int64_t begin = now_ms();
 	int ret;
@@ -369,26 +377,51 @@ static int check_memory(struct restoring *r)
 	return ret ? snapshot_refuse(r->path, ret, &error) : EXIT_DONE;
 }
 
+/* The clock of struct process's start. */
+static uint64_t boot_ticks(void)
+{
+	uint64_t hz = sysconf(_SC_CLK_TCK);
+	struct timespec ts;
+
+	clock_gettime(CLOCK_BOOTTIME, &ts);
+	return ts.tv_sec * hz + ts.tv_nsec * hz / 1000000000;
+}
+
+/*
+ * End the new processes. The manifest, which anybody may have written, has their number: only what
+ * was started since then is one of them.
+ */
+static void end_processes(const struct restoring *r, const struct job_folder *folder,
+			  uint64_t since)
+{
+	const struct job job = {.own_pid = r->snapshot.manifest.pid, .folder = folder};
+	struct process process;
+	struct tree tree;
+
+	if (process_find(job.own_pid, &process) && process.start >= since) {
+		tree_find(&tree, &process, 0);
+		tree_kill(&tree);
+	}
+	job_unlink(&job);
+	complain("%s: the new processes were ended; the snapshot is as it was", r->path);
+}
+
 static int restore(struct restoring *r)
 {
 	char path[PATH_MAX + SNAPSHOT_NAME_SIZE + 1], name[SNAPSHOT_NAME_SIZE];
 	uint32_t index = r->snapshot.manifest.index;
 	struct snapshot_error error;
-	struct tree tree;
+	struct job_folder folder;
+	uint64_t since = boot_ticks();
 	int64_t begin = now_ms();
-	int ret, images, dir = make_runtime_dir(r);
+	int ret, images;
 
-	if (dir < 0)
+	if (make_runtime_dir(r) || make_socket_folders(r))
 		return EXIT_FAILED;
-	if (make_socket_folders(r)) {
-		close(dir);
-		return EXIT_FAILED;
-	}
+	folder = (struct job_folder){r->runtime_dir, r->uid};
 	images = host_image_open(r->snapshot.dir, index, &error);
-	if (images < 0) {
-		close(dir);
+	if (images < 0)
 		return snapshot_refuse(r->path, images, &error);
-	}
 	snapshot_name(SNAPSHOT_HOST, index, name);
 	snprintf(path, sizeof(path), "%s/%s", r->path, name);
 	/* Processes that do not know where the snapshot is now are of no use to anybody. */
@@ -397,19 +430,12 @@ static int restore(struct restoring *r)
 	close(images);
 	if (ret) {
 		complain("%s: %s", r->path, r->criu.why);
-		close(dir);
 		return ret;
 	}
 	r->criu_ms = now_ms() - begin;
-	ret = go_on(r, dir);
-	if (ret && !r->left) {
-		tree_find(&tree, r->snapshot.manifest.pid);
-		tree_kill(&tree);
-		snprintf(name, sizeof(name), "%d" RUNDIR_SUFFIX, r->snapshot.manifest.pid);
-		unlinkat(dir, name, 0);
-		complain("%s: the new processes were ended; the snapshot is as it was", r->path);
-	}
-	close(dir);
+	ret = go_on(r, &folder);
+	if (ret && !r->left)
+		end_processes(r, &folder, since);
 	return ret;
 }
 

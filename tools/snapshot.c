@@ -104,7 +104,8 @@ static int check_alone(const struct taking *t, struct snapshot_error *error)
 		if (!job->described && !job->error)
 			jobs_describe(&job, 1);
 		control_id(job, other);
-		if (!job_is_gone(job) && *id && !strcmp(id, other))
+		if (job->folder->owner == t->job->folder->owner && !job_is_gone(job) && *id &&
+		    !strcmp(id, other))
 			return snapshot_fail(
 				error, -ENOTSUP,
 				"the process %d of the same job, %s, uses the GPU as well; "
@@ -119,16 +120,26 @@ static int check_carried(const struct taking *t, struct tree *tree, struct snaps
 {
 	char why[sizeof(error->text)], name[32];
 
-	tree_find(tree, t->job->pid);
-	if (t->job->peer && t->job->peer != t->job->pid && !host_same_ids(t->job->peer))
-		return snapshot_fail(
-			error, -ENOTSUP,
-			"the process %d here is another one: the job is in another PID "
-			"namespace, as a container has, and can be taken from there",
-			t->job->pid);
+	int folder;
+	bool uses;
+
+	if (!t->job->seen || !host_same_ids(t->job->pid))
+		return snapshot_fail(error, -ENOTSUP,
+				     "it is in another PID namespace, as a container has, where it "
+				     "is process %d, and can be taken from there",
+				     t->job->own_pid);
+	tree_find(tree, &t->job->process, t->job->folder->owner);
+	if (tree->foreign)
+		return snapshot_fail(error, -ENOTSUP,
+				     "its process %d runs as another user, as one that sudo starts",
+				     tree->foreign);
 	for (size_t i = 1; i < tree->n; i++) {
 		snprintf(name, sizeof(name), "%d" RUNDIR_SUFFIX, tree->pids[i]);
-		if (!faccessat(t->job->dir, name, F_OK, 0))
+		folder = job_open_folder(t->job);
+		uses = folder >= 0 && !faccessat(folder, name, F_OK, 0);
+		if (folder >= 0)
+			close(folder);
+		if (uses)
 			return snapshot_fail(error, -ENOTSUP,
 					     "its child %d uses the GPU as well; a snapshot takes "
 					     "one process that does",
@@ -177,6 +188,9 @@ static void clean(const struct taking *t)
 /* As the last that was asked of it shows; then nothing of it is in our way any more. */
 static bool has_ended(const struct job *job)
 {
+	/* Whether one that is not seen from here has ended, its socket alone tells. */
+	if (!job->seen)
+		return job_is_gone(job);
 	return (job_is_gone(job) || job->error == -ECONNRESET) && host_await_end(job->pid, END_MS);
 }
 
@@ -253,12 +267,9 @@ static int dump(struct taking *t, int dir, uint32_t index, struct snapshot_error
 /* It is in the snapshot that the folder @dir has, and nowhere else. */
 static void end_job(const struct taking *t, int dir, const struct tree *tree)
 {
-	char name[32];
-
 	tree_kill(tree);
-	snapshot_dir_vacate(dir, t->job->pid);
-	snprintf(name, sizeof(name), "%d" RUNDIR_SUFFIX, t->job->pid);
-	unlinkat(t->job->dir, name, 0);
+	snapshot_dir_vacate(dir, t->job->own_pid);
+	job_unlink(t->job);
 }
 
 /*
@@ -271,7 +282,7 @@ static int add_image(struct taking *t, int dir, const struct snapshot_manifest *
 	struct tree tree;
 	int ret;
 
-	if (m->pid != t->job->pid || !m->image)
+	if (m->pid != t->job->own_pid || !m->image)
 		return snapshot_fail(error, -EBUSY, "somebody else has written there");
 	/* A job that is in the folder stays there while that is locked; it may have left before. */
 	jobs_describe(&t->job, 1);
@@ -286,7 +297,10 @@ static int add_image(struct taking *t, int dir, const struct snapshot_manifest *
 		return ret;
 	ret = dump(t, dir, m->index, error);
 	t->criu_ms = now_ms() - begin;
-	tree_find(&tree, t->job->pid);
+	/* CRIU goes by the number. What it has looked at was the job if that is there still. */
+	if (!ret && !process_is_there(&t->job->process))
+		ret = snapshot_fail(error, -ESRCH, "it has ended");
+	tree_find(&tree, &t->job->process, t->job->folder->owner);
 	if (!ret)
 		ret = seal(t, dir, m, &tree, error);
 	/* CRIU may have failed after it had stopped them. */
@@ -304,7 +318,7 @@ static int lock_folder(const struct taking *t, struct snapshot_error *error)
 {
 	int left = LOCK_MS, dir;
 
-	while ((dir = snapshot_dir_create(t->path, t->job->uid, t->job->pid, error)) ==
+	while ((dir = snapshot_dir_create(t->path, t->job->uid, t->job->own_pid, error)) ==
 		       -EWOULDBLOCK &&
 	       left > 0) {
 		usleep(RETRY_MS * 1000);
@@ -439,7 +453,7 @@ static bool has_another(struct taking *t, int dir, const char *manifest)
 
 	if (!snapshot_manifest_load(dir, manifest, &m, &ignored))
 		for (struct job *job = t->list.jobs; job < t->list.jobs + t->list.n; job++) {
-			if (job->pid != m.pid || job == t->job)
+			if (job->own_pid != m.pid || job == t->job)
 				continue;
 			jobs_describe(&job, 1);
 			has = job->error ? !job_is_gone(job) && !has_ended(job)
@@ -482,6 +496,11 @@ static int run(struct taking *t, const char *path)
 		return snapshot_refuse(path, ret, &error);
 	if (!t->gpu_only && !criu_find(&t->criu)) {
 		complain("%s; --gpu-only does without", t->criu.why);
+		return EXIT_UNSUPPORTED;
+	}
+	if (t->stop && !process_can_signal()) {
+		complain("--stop: processes cannot be signalled safely here: that needs /proc, and "
+			 "Linux 5.3 or later (pidfd_open)");
 		return EXIT_UNSUPPORTED;
 	}
 	t->job = control_find(&t->list, t->target, &ret);

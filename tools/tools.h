@@ -14,7 +14,8 @@
  *	snapshot.c	a job into a folder, and restore.c, back (criu.c runs CRIU)
  *	inspect.c	what a snapshot is, and verify.c, whether it is whole (snapshot_manifest.c
  *			reads it)
- *	jobs.c		finding jobs and talking to them
+ *	jobs_find.c	finding jobs, and jobs.c, talking to them (status.c: what they say)
+ *	process.c	who a process is, and signals to it (tree.c: and to its children)
  *	format.c	units and clean text (output.c: JSON)
  *	demangle.c	names as C++ has them
  *

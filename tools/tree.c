@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/tree.h"
 
+#include "checkpoint/rundir.h"
 #include "tools/host.h"
 
 #include <dirent.h>
@@ -21,6 +22,16 @@ bool tree_has(const struct tree *tree, pid_t pid)
 	return false;
 }
 
+static void add(struct tree *tree, pid_t pid, uint64_t start)
+{
+	struct process process;
+
+	tree->pids[tree->n] = pid;
+	tree->starts[tree->n++] = start;
+	if (process_find(pid, &process) && !process_is_of(&process, tree->owner))
+		tree->foreign = pid;
+}
+
 /*
  * Add the children of those in @tree. Whether there may be more: some were added, and all had room.
  */
@@ -28,37 +39,42 @@ static bool add_children(struct tree *tree)
 {
 	DIR *proc = opendir("/proc");
 	size_t before = tree->n;
+	struct rundir_process process;
 	struct dirent *entry;
-	pid_t parent;
 
 	while (proc && (entry = readdir(proc)) && !tree->cut) {
 		pid_t pid = atoi(entry->d_name);
 
-		if (pid <= 0 || tree_has(tree, pid) || !host_process(pid, &parent) ||
-		    !tree_has(tree, parent))
+		if (pid <= 0 || tree_has(tree, pid) || !rundir_process(pid, &process) ||
+		    !tree_has(tree, process.parent))
 			continue;
 		tree->cut = tree->n == TREE_MAX;
 		if (!tree->cut)
-			tree->pids[tree->n++] = pid;
+			add(tree, pid, process.start);
 	}
 	if (proc)
 		closedir(proc);
 	return tree->n > before && !tree->cut;
 }
 
-void tree_find(struct tree *tree, pid_t root)
+void tree_find(struct tree *tree, const struct process *root, uid_t owner)
 {
-	tree->n = 1;
+	tree->n = 0;
 	tree->cut = false;
-	tree->pids[0] = root;
-	while (add_children(tree))
+	tree->owner = owner;
+	tree->foreign = 0;
+	add(tree, root->pid, root->start);
+	while (process_is_there(root) && add_children(tree))
 		;
 }
 
 void tree_signal(const struct tree *tree, int signal)
 {
-	for (size_t i = tree->n; i-- > 0;)
-		kill(tree->pids[i], signal);
+	for (size_t i = tree->n; i-- > 0;) {
+		struct process process = {.pid = tree->pids[i], .start = tree->starts[i]};
+
+		process_signal(&process, tree->owner, signal);
+	}
 }
 
 /* How often a thread has run; -1 where it is not stopped, 0 where it has ended. */
@@ -126,6 +142,14 @@ bool tree_stayed_stopped(const struct tree *tree)
 	return true;
 }
 
+/* Nobody has waited for it, if it has ended. */
+static bool has_its_number(const struct tree *tree, size_t i)
+{
+	struct rundir_process process;
+
+	return rundir_process(tree->pids[i], &process) && process.start == tree->starts[i];
+}
+
 void tree_kill(const struct tree *tree)
 {
 	int left = PATIENCE_MS;
@@ -133,6 +157,6 @@ void tree_kill(const struct tree *tree)
 	tree_signal(tree, SIGKILL);
 	host_await_end(tree->pids[0], PATIENCE_MS);
 	for (size_t i = 1; i < tree->n; i++)
-		for (; left > 0 && !kill(tree->pids[i], 0); left -= LOOK_MS)
+		for (; left > 0 && has_its_number(tree, i); left -= LOOK_MS)
 			usleep(LOOK_MS * 1000);
 }

@@ -1,7 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef CUDAW_TREE_H
 #define CUDAW_TREE_H
-/* A process and all that descends from it. */
+/*
+ * A process and all that descends from it. A number that another process has by now is not signalled,
+ * nor is a process of another user (tools/process.h), as one that sudo(8) has started.
+ */
+#include "tools/process.h"
+
 #include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -12,17 +17,23 @@
 
 struct tree {
 	pid_t pids[TREE_MAX];
+	uint64_t starts[TREE_MAX]; /* of each, as in struct process */
 	size_t n;
+	uid_t owner;
+	pid_t foreign;          /* one that is not of @owner, or 0 */
 	bool cut;               /* there are more */
 	int64_t runs[TREE_MAX]; /* since tree_await_stop(): how often each had run by then */
 };
 
-/* Those that there are now; of processes that are stopped, or frozen, none is missed. */
-void tree_find(struct tree *tree, pid_t root);
+/*
+ * Those that there are now, @root being one of @owner; of processes that are stopped, or frozen,
+ * none is missed.
+ */
+void tree_find(struct tree *tree, const struct process *root, uid_t owner);
 
 bool tree_has(const struct tree *tree, pid_t pid);
 
-/* Send all of them a signal, the children first. */
+/* Send a signal to all of them that are of the owner, the children first. */
 void tree_signal(const struct tree *tree, int signal);
 
 /* Wait until all of them are stopped, or have ended. False where one does not stop in time. */

@@ -84,9 +84,11 @@ class Folder:
 _sleepers = []
 
 
-def live_pid(**env):
-    """The PID of a process that lives as long as the tests, started with this environment."""
-    process = subprocess.Popen(["sleep", "1000"], env={**os.environ, **env})
+def live_pid(begin=None, user=None, **env):
+    """The PID of a process that lives as long as the tests, started with this environment. It calls
+    begin() first."""
+    process = subprocess.Popen(["sleep", "1000"], env={**os.environ, **env}, preexec_fn=begin,
+                               user=user)
     _sleepers.append(process)
     return process.pid
 
@@ -120,20 +122,29 @@ def status(pid, **fields):
 
 class FakeJob:
     """
-    One process of a job: a socket, and a thread that answers each request by its first word.
-    answers: {"status": [line...] or bytes or a function(job, connection)}. requests holds what was
-    asked, status aside.
+    One process of a job: a process that listens, and a thread of ours that answers each request by
+    its first word. answers: {"status": [line...] or bytes or a function(job, connection)}. requests
+    holds what was asked, status aside. env: what the process was started with; user: as whom;
+    claims: the number that its socket is named after, where that is not its own; backlog: how many
+    callers may wait; begin(): what it does before it listens.
     """
 
-    def __init__(self, folder, pid=None, answers=None, **fields):
-        self.pid = pid or live_pid()
+    def __init__(self, folder, answers=None, env=None, user=None, claims=None, backlog=64,
+                 begin=lambda: None, **fields):
+        listener = socket.socket(socket.AF_UNIX)
+
+        def listen():
+            begin()
+            listener.bind(folder.socket(claims or os.getpid()))
+            listener.listen(backlog)
+
+        # The kernel names who has called listen(2) as the one at the other end.
+        self.pid = live_pid(listen, user, **(env or {}))
+        self.listener = listener
         self.requests = []
         self.answers = {"status": status(self.pid, **fields),
                         "pause": ["end ok"], "resume": ["end ok"], "hold": at_rest, "regain": back}
         self.answers.update(answers or {})
-        self.listener = socket.socket(socket.AF_UNIX)
-        self.listener.bind(folder.socket(self.pid))
-        self.listener.listen(16)
         self.over = threading.Event()
         threading.Thread(target=self._serve, daemon=True).start()
 
@@ -149,6 +160,8 @@ class FakeJob:
         with connection:
             try:
                 request = read_line(connection)
+                if not request:
+                    return      # it wanted to know who listens
                 word = request.split(" ")[0]
                 if word != "status":
                     self.requests.append(request)

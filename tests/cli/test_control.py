@@ -371,8 +371,8 @@ def test_root_pauses_the_job_of_a_user():
     if os.getuid() != 0:
         raise Skip("needs root")
     folder = Folder()
-    job = FakeJob(folder, name="theirs")
     os.chown(folder.path, 12345, 12345)
+    job = FakeJob(folder, user=12345, name="theirs")
     eq(cudaw("pause", "theirs").code, 0)
     eq(job.requests, ["pause"])
 

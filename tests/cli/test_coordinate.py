@@ -3,7 +3,7 @@
 """cudaw pause of a job of several processes: together or not at all."""
 import threading
 
-from clilib import FakeJob, Folder, cudaw, eq, has, live_pid, main, obey, orders, say, silent
+from clilib import FakeJob, Folder, cudaw, eq, has, main, obey, orders, say, silent
 
 
 def test_all_commit_when_all_are_at_rest():
@@ -134,7 +134,7 @@ def test_no_wait_waits_for_the_commit():
 def test_a_part_that_is_not_heard_from():
     """What it was started with tells that it is of the job, whose others are not asked then."""
     folder = Folder()
-    deaf = FakeJob(folder, pid=live_pid(CUDAW_JOB="abc123"), answers={"status": silent})
+    deaf = FakeJob(folder, env={"CUDAW_JOB": "abc123"}, answers={"status": silent})
     part, other = FakeJob(folder, name="train"), FakeJob(folder, id="bbbbbb")
     for verb, target in (("pause", "abc123"), ("resume", "train"), ("pause", "--all")):
         result = cudaw(verb, target)

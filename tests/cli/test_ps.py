@@ -236,11 +236,11 @@ def test_root_sees_the_folders_of_all_users():
     if os.getuid() != 0:
         raise Skip("needs root")
     folder = Folder()
-    job = FakeJob(folder, name="theirs")
     env = {"CUDAW_RUNTIME_DIR": None}
-    shutil.move(folder.path, path)
+    folder.path = shutil.move(folder.path, path)
     try:
         os.chown(path, uid, uid)
+        job = FakeJob(folder, user=uid, name="theirs")
         jobs = json.loads(cudaw("ps", "--json", env=env).out)
         eq([found["name"] for found in jobs if found["pid"] == job.pid], ["theirs"])
         # A folder that another user made in this one's name.

@@ -251,6 +251,14 @@ def a_job_keeps_its_folder_without_a_lock():
     other.finish()
 
 
+def taken_for(job, *args):
+    """Run the command; whoever listens is the job for it."""
+    env = {"LD_PRELOAD": os.path.join(BUILD, "tests", "preload", "peer.so"),
+           "ASAN_OPTIONS": "verify_asan_link_order=0", "TEST_PEER": str(job.pid)}
+    return subprocess.run([CUDAW, *args], env={**base_environment(), **env}, timeout=300, text=True,
+                          capture_output=True, check=False)
+
+
 @contextlib.contextmanager
 def as_it_was(job):
     """It answers as before its snapshot was written, to a command that asked just then."""
@@ -262,7 +270,8 @@ def as_it_was(job):
     def serve():
         while True:
             with listener.accept()[0] as client:
-                client.sendall(answers[client.recv(4096).decode().split()[0]].encode())
+                if request := client.recv(4096):    # else it wanted to know who listens
+                    client.sendall(answers[request.decode().split()[0]].encode())
 
     threading.Thread(target=serve, daemon=True).start()
     yield
@@ -275,7 +284,7 @@ def another_command_for_it_leaves_its_memory_alone():
     equal(ask(job, f"snapshot pause hold image none {path}")[-1], "end ok", "the answer")
     before = contents(path)
     with as_it_was(job):
-        said = cudaw("snapshot", "--gpu-only", job.pid, path)
+        said = taken_for(job, "snapshot", "--gpu-only", str(job.pid), path)
         equal((said.returncode, "another snapshot is under way" in said.stderr), (1, True), said.stderr)
     equal(contents(path), before, "what the folder has")
     resumes_well(job)

@@ -26,13 +26,22 @@
 static struct tree tree;
 static char why[512];
 
+/* Of this process. */
+static void find_tree(void)
+{
+	struct process self;
+
+	ck_assert(process_find(getpid(), &self));
+	tree_find(&tree, &self, getuid());
+}
+
 /*
  * Whether @text is why this process and its children cannot be carried. They have pipes to the
  * test's runner, which are looked at last.
  */
 static bool is_refused_for(const char *text)
 {
-	tree_find(&tree, getpid());
+	find_tree();
 	return !outside_none(&tree, why, sizeof(why)) && strstr(why, text);
 }
 
@@ -76,9 +85,9 @@ START_TEST(a_tree_that_is_too_large_is_not_cut_in_silence)
 		ck_assert(have_children(1));
 		ck_assert_msg(is_refused_for("it has more than 4096 processes"), "%s", why);
 	}
-	tree_find(&tree, getpid());
+	find_tree();
 	end_children();
-	tree_find(&tree, getpid());
+	find_tree();
 	end_children();
 }
 END_TEST
@@ -112,7 +121,7 @@ START_TEST(children_of_any_id_are_found)
 		wait_for_signal(NULL);
 	}
 	ck_assert_int_eq(read(fds[0], &grandchild, sizeof(pid_t)), sizeof(pid_t));
-	tree_find(&tree, getpid());
+	find_tree();
 	ck_assert(tree_has(&tree, child));
 	if (grandchild < 0)
 		printf("# no process can have a given id here (it takes root)\n");
@@ -197,7 +206,7 @@ START_TEST(every_process_has_its_own_network)
 		printf("# no network can be made here (it takes root)\n");
 	else
 		ck_assert_msg(is_refused_for("is a TCP connection to 127.0.0.1:"), "%s", why);
-	tree_find(&tree, getpid());
+	find_tree();
 	end_children();
 }
 END_TEST

@@ -23,6 +23,7 @@ static void *wait_for_signal(void *arg)
 /* A process with a second thread, and a child of its own. */
 static void setup(void)
 {
+	struct process process;
 	int ready[2];
 	pthread_t thread;
 	pid_t root;
@@ -45,7 +46,8 @@ static void setup(void)
 	ck_assert_int_eq(read(ready[0], &byte, 1), 1);
 	close(ready[0]);
 	close(ready[1]);
-	tree_find(&tree, root);
+	ck_assert(process_find(root, &process));
+	tree_find(&tree, &process, getuid());
 	ck_assert_uint_eq(tree.n, 2);
 	tree_signal(&tree, SIGSTOP);
 	ck_assert(tree_await_stop(&tree));
@@ -89,6 +91,33 @@ START_TEST(one_that_is_killed)
 }
 END_TEST
 
+/* Its number is another process's by now; the other process of the tree is signalled all the same. */
+START_TEST(one_whose_number_is_reused)
+{
+	tree.starts[0]++;
+	tree_signal(&tree, SIGKILL);
+	tree.starts[0]--;
+	ck_assert(host_await_end(tree.pids[1], 10000));
+	ck_assert(!host_await_end(tree.pids[0], 0));
+}
+END_TEST
+
+/* As if all were: who is not the owner's is named, and not signalled. */
+START_TEST(one_of_another_user)
+{
+	struct process process;
+
+	ck_assert(process_find(tree.pids[0], &process));
+	ck_assert_int_eq(tree.foreign, 0);
+	tree_find(&tree, &process, getuid() + 1);
+	ck_assert_uint_eq(tree.n, 2);
+	ck_assert_int_eq(tree.foreign, tree.pids[1]);
+	tree_signal(&tree, SIGKILL);
+	ck_assert(!host_await_end(tree.pids[0], 0) && !host_await_end(tree.pids[1], 0));
+	tree.owner = getuid();
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("tools_tree");
@@ -99,6 +128,8 @@ int main(void)
 	tcase_add_loop_test(tc, one_that_does_not_stop, 0, 2);
 	tcase_add_loop_test(tc, one_that_is_stopped_again, 0, 2);
 	tcase_add_loop_test(tc, one_that_is_killed, 0, 2);
+	tcase_add_test(tc, one_whose_number_is_reused);
+	tcase_add_test(tc, one_of_another_user);
 	suite_add_tcase(s, tc);
 	return check_suite_run(s);
 }

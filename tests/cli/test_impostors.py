@@ -1,0 +1,352 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The name of a socket is a claim: sockets that are named after other processes, jobs of other PID
+namespaces, and folders with more in them than can be talked to."""
+import ctypes
+import json
+import os
+import resource
+import shutil
+import signal
+import socket
+import subprocess
+import threading
+import time
+
+from clilib import (CUDAW, LIMIT_S, FakeJob, Folder, Result, Skip, cudaw, eq, has, installed_copy,
+                    live_pid, main, scratch, silent, status)
+
+ALICE, BOB = 2147000001, 2147000002     # users of nobody
+libc = ctypes.CDLL(None, use_errno=True)
+CLONE_NEWPID = 0x20000000
+PR_SET_PDEATHSIG = 1
+
+
+def needs_root():
+    if os.getuid() != 0:
+        raise Skip("needs root")
+
+
+class Machine:
+    """A /tmp of its own for the command, with folders of several users."""
+
+    def __init__(self):
+        needs_root()
+        self.tmp = scratch()
+        installed_copy(f"{self.tmp}/installed", faces=False)
+
+    def folder(self, uid):
+        folder = Folder()
+        del os.environ["CUDAW_RUNTIME_DIR"]
+        folder.path = shutil.move(folder.path, f"{self.tmp}/cudaw-{uid}")
+        os.chown(folder.path, uid, uid)
+        return folder
+
+    def cudaw(self, *args, descriptors=256):
+        """As root, who sees all users' folders; with so many descriptors."""
+        script = ('mount --bind "$0" /tmp && ulimit -n "$1" && shift && '
+                  'exec /tmp/installed/bin/cudaw "$@"')
+        done = subprocess.run(["unshare", "-m", "sh", "-c", script, self.tmp, str(descriptors), *args],
+                              text=True, timeout=LIMIT_S, stdin=subprocess.DEVNULL,
+                              capture_output=True, check=False)
+        if "mount" in done.stderr:
+            raise Skip("no mount namespace can be made")
+        return Result(done)
+
+
+def left_out(path, pid, count=1):
+    return (f"cudaw: {path}: {count} sockets are left out, as {pid}.sock: no process of that number "
+            "and of the folder's owner listens there\n")
+
+
+def state(pid):
+    with open(f"/proc/{pid}/stat", encoding="ascii") as file:
+        return file.read().rsplit(")", 1)[1].split()[0]
+
+
+def stop(pid):
+    os.kill(pid, signal.SIGSTOP)
+    while state(pid) != "T":
+        time.sleep(0.01)
+
+
+def test_a_socket_named_after_another_process():
+    folder = Folder()
+    victim = live_pid()
+    impostor = FakeJob(folder, claims=victim, name="train")
+    result = cudaw("ps", "--json")
+    eq((json.loads(result.out), result.err), ([], left_out(folder.path, victim)))
+    for target in (str(victim), str(impostor.pid), "abc123", "train"):
+        result = cudaw("pause", target)
+        eq((target, result.code, result.out), (target, 3, ""))
+    eq(cudaw("pause", "--all").err, left_out(folder.path, victim) + "cudaw: there are no jobs\n")
+    result = cudaw("snapshot", "--gpu-only", str(victim), scratch() + "/new")
+    eq((result.code, impostor.requests), (3, []))
+
+
+def test_a_stopped_process_is_not_continued_for_a_claim():
+    folder = Folder()
+    victim = live_pid(CUDAW_JOB="abc123")
+    stop(victim)
+    FakeJob(folder, claims=victim, answers={"status": silent, "resume": silent})
+    for target in ("--all", str(victim), "abc123"):
+        cudaw("resume", target)
+        eq((target, state(victim)), (target, "T"))
+
+
+def test_a_stopped_job_is_continued():
+    job = FakeJob(Folder())
+    stop(job.pid)
+    eq(cudaw("pause", str(job.pid)).code, 1)
+    eq((state(job.pid), job.requests), ("T", []))
+    eq(cudaw("resume", str(job.pid)).code, 0)
+    assert state(job.pid) != "T"
+
+
+def test_a_silent_impostor_spares_nobody():
+    """It claims a process that was started with the ID of a job."""
+    folder = Folder()
+    job = FakeJob(folder)
+    FakeJob(folder, claims=live_pid(CUDAW_JOB="abc123"), answers={"status": silent})
+    eq(cudaw("pause", "--all").code, 0)
+    eq(cudaw("pause", "abc123").code, 0)
+    eq(job.requests, ["pause", "pause"])
+
+
+def test_the_process_means_the_job_of_its_user():
+    machine = Machine()
+    theirs, mine = machine.folder(ALICE), machine.folder(BOB)
+    job = FakeJob(mine, user=BOB, name="real")
+    impostor = FakeJob(theirs, user=ALICE, claims=job.pid, name="false")
+    result = machine.cudaw("pause", str(job.pid))
+    eq((result.code, result.out), (0, f"paused {job.pid} (real)\n"))
+    eq(result.err, left_out(f"/tmp/cudaw-{ALICE}", job.pid))
+    eq((job.requests, impostor.requests), (["pause"], []))
+    eq([row["user"] for row in json.loads(machine.cudaw("ps", "--json").out)], [str(BOB)])
+
+
+def test_an_id_is_a_claim_of_its_user():
+    """Whoever says the ID of another user's job is no part of it."""
+    machine = Machine()
+    theirs, mine = machine.folder(ALICE), machine.folder(BOB)
+    deaf = FakeJob(theirs, user=ALICE, env={"CUDAW_JOB": "abc123"}, answers={"status": silent})
+    job = FakeJob(mine, user=BOB)
+    eq(machine.cudaw("pause", "abc123").out, f"paused {job.pid}\n")
+    refuses = FakeJob(theirs, user=ALICE, answers={"pause": ["end failed no"], "hold": ["end failed no"]})
+    result = machine.cudaw("pause", "--all")
+    has(result.out, f"paused {job.pid}\n")
+    eq((job.requests, deaf.requests), (["pause", "pause"], []))
+    eq(refuses.requests, [])    # it is of the job of the one that is deaf
+
+
+def test_a_process_of_another_user_in_a_folder():
+    """As root's, which found its way there."""
+    needs_root()
+    folder = Folder()
+    os.chown(folder.path, ALICE, ALICE)
+    job = FakeJob(folder)
+    eq(cudaw("pause", str(job.pid)).err.splitlines()[0] + "\n", left_out(folder.path, job.pid))
+    eq(job.requests, [])
+    # Root's folder is only root's to put sockets into: a job may have become another user.
+    own = Folder()
+    os.chmod(own.path, 0o777)
+    job = FakeJob(own, user=ALICE)
+    os.chmod(own.path, 0o700)
+    eq(cudaw("pause", str(job.pid)).code, 0)
+
+
+def apart(folder, **fields):
+    """A job in a PID namespace of its own, where it is number 1."""
+    needs_root()
+    inner, said = os.pipe()
+
+    def begin():
+        if libc.unshare(CLONE_NEWPID):
+            os._exit(1)
+        if child := os.fork():
+            os.write(said, f"{child}\n".encode())
+            os.closerange(3, 256)
+            os.waitpid(child, 0)
+            os._exit(0)
+        libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+    job = FakeJob(folder, begin=begin, **fields)
+    os.close(said)
+    with os.fdopen(inner, encoding="ascii") as file:
+        number = file.readline()
+    if not number:
+        raise Skip("no PID namespace can be made")
+    job.pid = int(number)
+    return job
+
+
+def test_jobs_of_other_pid_namespaces():
+    folder = Folder()
+    job = apart(folder, name="apart")
+    eq([row["pid"] for row in json.loads(cudaw("ps", "--json").out)], [job.pid])
+    for target in ("abc123", "apart", str(job.pid), "--all"):
+        result = cudaw("pause", target)
+        eq((result.code, result.out), (0, f"paused {job.pid} (apart)\n"))
+    eq(job.requests, ["pause"] * 4)
+    # Here its number there is another process's.
+    result = cudaw("pause", "1")
+    eq((result.code, result.err), (3, "cudaw: process 1 is no cudaw job; the job that is 1 in another "
+                                      f"PID namespace is {job.pid} here\n"))
+    stop(job.pid)
+    eq(cudaw("pause", "--all").code, 1)
+    eq(cudaw("resume", str(job.pid)).code, 0)
+    assert state(job.pid) != "T"
+
+
+def test_jobs_that_are_not_seen():
+    """From inside a container, those outside: what the socket answers is believed, and no more."""
+    needs_root()
+    folder = Folder()
+    job = FakeJob(folder, name="outside")
+    inside = ["unshare", "--pid", "--fork", "--mount-proc"]
+
+    def run(*args):
+        done = subprocess.run([*inside, CUDAW, *args], text=True, capture_output=True, check=False,
+                              timeout=LIMIT_S)
+        return Result(done)
+
+    if subprocess.run([*inside, "true"], check=False).returncode:
+        raise Skip("no PID namespace can be made")
+    eq([row["pid"] for row in json.loads(run("ps", "--json").out)], [job.pid])
+    for target in ("abc123", "outside", str(job.pid), "--all"):
+        eq((target, run("pause", target).code), (target, 0))
+    one = FakeJob(folder, claims=1, id="bbbbbb")
+    result = run("pause", "1")
+    eq((result.code, result.out), (3, ""))
+    eq((job.requests, one.requests), (["pause"] * 4, []))
+    stop(job.pid)
+    eq(run("resume", "--no-wait", "--all").code, 0)
+    eq(state(job.pid), "T")
+    # With a /proc that is not of its PID namespace it is the same.
+    inside.pop()
+    eq(run("pause", "bbbbbb").code, 0)
+
+
+def limited(descriptors, *args):
+    """With so few descriptors; what it said."""
+    def limit():
+        resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors))
+
+    done = subprocess.run([CUDAW, *args], text=True, timeout=LIMIT_S, stdin=subprocess.DEVNULL,
+                          capture_output=True, check=False, preexec_fn=limit)
+    return Result(done)
+
+
+def test_links_to_a_socket_are_not_jobs():
+    folder = Folder()
+    job = FakeJob(folder)
+    for number in range(1500):
+        os.link(folder.socket(job.pid), folder.socket(5000000 + number))
+    result = limited(64, "ps", "--json")
+    rows = [(row["pid"], row["error"]) for row in json.loads(result.out)]
+    eq((len(rows), rows[0]), (1, (job.pid, None)))
+    has(result.err, ": 1500 sockets are left out, as ")
+
+
+def test_a_folder_with_100000_entries():
+    folder = Folder()
+    job = FakeJob(folder)
+    for number in range(50000):
+        os.link(folder.socket(job.pid), folder.socket(5000000 + number))
+        os.mkfifo(folder.socket(6000000 + number))
+    begin = time.monotonic()
+    result = cudaw("pause", "--all")
+    assert time.monotonic() - begin < 100, time.monotonic() - begin
+    eq((result.code, result.out, job.requests), (0, f"paused {job.pid}\n", ["pause"]))
+
+
+def test_more_jobs_than_descriptors():
+    folder = Folder()
+    jobs = [FakeJob(folder, id=f"{0xaaa000 + i:x}") for i in range(40)]
+    result = limited(20, "ps", "--json")
+    eq([row["error"] for row in json.loads(result.out)], [None] * 40)
+    eq(limited(20, "pause", "--all").code, 0)
+    eq([job.requests for job in jobs], [["pause"]] * 40)
+
+
+def test_users_take_turns():
+    """Those of a user who has many do not hold up another's, silent as they are."""
+    machine = Machine()
+    crowd, mine = machine.folder(ALICE), machine.folder(BOB)
+    for _ in range(30):
+        FakeJob(crowd, user=ALICE, answers={"status": silent})
+    job = FakeJob(mine, user=BOB, id="bbbbbb")
+    asked = []
+    job.answers["status"] = lambda self, connection: (
+        asked.append(time.monotonic()),
+        connection.sendall("".join(line + "\n" for line in status(self.pid)).encode()))
+    begin = time.monotonic()
+    rows = json.loads(machine.cudaw("ps", "--json", descriptors=14).out)
+    eq(sorted(str(row["error"]) for row in rows), sorted(["None"] + ["no answer"] * 30))
+    took = time.monotonic() - begin
+    assert asked[0] - begin < took / 2, (asked[0] - begin, took)
+
+
+def test_a_silent_job_ends_no_wait_of_others():
+    folder = Folder()
+    deaf = FakeJob(folder, answers={"pause": silent})
+    good = FakeJob(folder, id="bbbbbb")
+    result = cudaw("pause", "--all")
+    eq((result.code, result.out), (5, f"paused {good.pid}\n"))
+    eq(result.err, f"cudaw: pause {deaf.pid}: no answer; it may do so yet, 'cudaw ps' will tell\n")
+
+
+def crowded(folder, **options):
+    """A job that takes no more callers, and a list of those that wait."""
+    class Deaf(FakeJob):
+        def _serve(self):
+            pass
+
+    job = Deaf(folder, backlog=0, **options)
+    callers = []
+    while True:
+        caller = socket.socket(socket.AF_UNIX)
+        caller.setblocking(False)
+        try:
+            caller.connect(folder.socket(job.pid))
+        except BlockingIOError:
+            return job, callers
+        callers.append(caller)
+
+
+def test_a_job_that_takes_no_more_callers():
+    folder = Folder()
+    job, _ = crowded(folder)
+    good = FakeJob(folder, id="bbbbbb")
+    result = cudaw("pause", "--timeout", "0.5", str(job.pid), "bbbbbb")
+    eq((result.code, result.out), (5, f"paused {good.pid}\n"))
+    has(result.err, f"pause {job.pid}: no answer")
+    stop(job.pid)
+    cudaw("resume", "--timeout", "0.5", str(job.pid))
+    assert state(job.pid) != "T"
+
+
+def test_one_that_takes_callers_again_is_served():
+    folder = Folder()
+    job, callers = crowded(folder)
+
+    def serve():
+        time.sleep(0.3)
+        FakeJob._serve(job)
+
+    threading.Thread(target=serve, daemon=True).start()
+    for caller in callers:
+        caller.close()
+    eq(cudaw("pause", str(job.pid)).code, 0)
+    eq(job.requests, ["pause"])
+
+
+def test_text_that_turns_the_line_round():
+    job = FakeJob(Folder(), name="a\u202eb\u2066c", reason="x\u2028y\u200fz")
+    out = cudaw("ps").out
+    has(out, "a???b???c")
+    has(out, f"{job.pid}: x???y???z")
+
+
+if __name__ == "__main__":
+    main()
