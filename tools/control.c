@@ -368,7 +368,7 @@ static void spare_parts(struct control *control, char **targets, int n)
 		if (!silent->left_out)
 			complain("%s %s: its process %d is not heard from: %s", control->verb->name,
 				 id, silent->pid, job_error_text(silent->error));
-		fail(control, silent->error == -ETIMEDOUT ? EXIT_TIMEOUT : EXIT_FAILED);
+		fail(control, job_is_silent(silent) ? EXIT_TIMEOUT : EXIT_FAILED);
 	}
 }
 
@@ -503,7 +503,7 @@ static void report_failure(struct control *control, const struct job *job)
 {
 	const char *verb = control->verb->name;
 
-	if (job->error == -ETIMEDOUT && job_is_stopped(job)) {
+	if (job_is_silent(job) && job_is_stopped(job)) {
 		complain("%s %s: " IS_STOPPED, verb, label(job));
 		fail(control, EXIT_FAILED);
 	} else if (job->error == -ETIMEDOUT) {
@@ -515,7 +515,7 @@ static void report_failure(struct control *control, const struct job *job)
 		fail(control, EXIT_DENIED);
 	} else if (job->error) {
 		complain("%s %s: %s", verb, label(job), job_error_text(job->error));
-		fail(control, EXIT_FAILED);
+		fail(control, job_is_silent(job) ? EXIT_TIMEOUT : EXIT_FAILED);
 	} else {
 		complain("%s %s: %s", verb, label(job), job->message[0] ? job->message : job->end);
 		fail(control, exit_code_of(job->end));

@@ -28,8 +28,9 @@ const char *job_error_text(int error)
 {
 	switch (-error) {
 	case ETIMEDOUT:
-	case EAGAIN:
 		return "no answer";
+	case EAGAIN:
+		return "too many callers wait for its answers already";
 	case EBADMSG:
 		return "malformed answer";
 	case EPROTONOSUPPORT:
@@ -58,6 +59,11 @@ bool job_is_stopped(const struct job *job)
 
 	return job->seen && process_find(job->pid, &now) && now.start == job->process.start &&
 	       now.state == 'T';
+}
+
+bool job_is_silent(const struct job *job)
+{
+	return job->error == -ETIMEDOUT || job->error == -EAGAIN;
 }
 
 bool job_is_gone(const struct job *job)
@@ -266,7 +272,7 @@ static int check_limits(const struct round *round, int wait)
 		if ((job->fd < 0 && !job->queued) || job->heard < 0)
 			continue;
 		if (left <= 0)
-			hang_up(job, -ETIMEDOUT);
+			hang_up(job, job->queued ? -EAGAIN : -ETIMEDOUT);
 		else if (left < wait)
 			wait = left;
 	}

@@ -189,6 +189,9 @@ int job_take_field(struct job *job, const char *key, char *value);
 /* True where its process is stopped, by SIGSTOP or as a terminal does: it answers nobody. */
 bool job_is_stopped(const struct job *job);
 
+/* True where it did not answer in time, or did not even take the call: it may be there. */
+bool job_is_silent(const struct job *job);
+
 /* True where nobody listens on the socket any more: it is no job. */
 bool job_is_gone(const struct job *job);
 

@@ -167,7 +167,7 @@ void jobs_describe(struct job **jobs, size_t n)
 		else if (!job->error && (strcmp(job->end, END_OK) != 0 || !job->status.protocol ||
 					 !job->status.id[0] || !job->status.state[0]))
 			job->error = -EBADMSG;
-		if (job->error == -ETIMEDOUT && job_is_stopped(job))
+		if (job_is_silent(job) && job_is_stopped(job))
 			job->error = -JOB_STOPPED;
 		job->described = !job->error;
 		if (job->error)

@@ -320,7 +320,8 @@ def test_a_job_that_takes_no_more_callers():
     good = FakeJob(folder, id="bbbbbb")
     result = cudaw("pause", "--timeout", "0.5", str(job.pid), "bbbbbb")
     eq((result.code, result.out), (5, f"paused {good.pid}\n"))
-    has(result.err, f"pause {job.pid}: no answer")
+    has(result.err, f"cudaw: pause {job.pid}: too many callers wait for its answers already\n")
+    eq(cudaw("pause", "--no-wait", str(job.pid)).code, 5)
     stop(job.pid)
     cudaw("resume", "--timeout", "0.5", str(job.pid))
     assert state(job.pid) != "T"

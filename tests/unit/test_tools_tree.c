@@ -113,7 +113,7 @@ START_TEST(one_of_another_user)
 	ck_assert_uint_eq(tree.n, 2);
 	ck_assert_int_eq(tree.foreign, tree.pids[1]);
 	tree_signal(&tree, SIGKILL);
-	ck_assert(!host_await_end(tree.pids[0], 0) && !host_await_end(tree.pids[1], 0));
+	ck_assert(!host_await_end(tree.pids[0], 500) && !host_await_end(tree.pids[1], 0));
 	tree.owner = getuid();
 }
 END_TEST
