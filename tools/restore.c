@@ -247,8 +247,15 @@ static int make_runtime_dir(struct restoring *r)
 	uid_t uid = geteuid() ? geteuid() : json_integer_value(json_object_get(process, "uid"));
 	char *path = r->runtime_dir, usual[PATH_MAX];
 	const char *why;
+	struct stat st;
 	int dir;
 
+	/* Whose job it is, is said by a manifest that the folder's owner may have written. */
+	if (!geteuid() && !fstat(r->snapshot.dir, &st) && st.st_uid && st.st_uid != uid) {
+		complain("%s: it belongs to user %u, and says that its job is user %u's", r->path,
+			 st.st_uid, uid);
+		return -EPERM;
+	}
 	r->uid = uid;
 	snapshot_manifest_bytes(process, "runtime_dir", path, PATH_MAX);
 	if (*path != '/') {

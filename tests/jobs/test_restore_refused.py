@@ -181,8 +181,13 @@ def the_runtime_folder_is_the_jobs_owners():
     equal(refused("restore", path),
           f"cudaw: {path}: {host}: it belongs to user 12345; expected user 0\n", "what is said")
     os.chown(f"{path}/{host}", 0, -1)
-    goes_on(job, path)
+    os.chown(path, 12346, -1)
+    equal(refused("restore", path), f"cudaw: {path}: it belongs to user 12346, and says that its job is "
+          "user 12345's\n", "what is said")
+    os.chown(path, 0, -1)
     os.chown(RUNTIME_DIR, 0, -1)
+    snapshotlib.edit_manifest(path, lambda m: m["process"].update(uid=0))
+    goes_on(job, path)
 
 
 if __name__ == "__main__":
