@@ -9,12 +9,11 @@
 #include "tools/host.h"
 #include "tools/jobs.h"
 #include "tools/progress.h"
+#include "tools/select.h"
 #include "tools/tree.h"
 
 #include <errno.h>
 #include <getopt.h>
-#include <limits.h>
-#include <pwd.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -112,131 +111,6 @@ static const char *label(const struct job *job)
 	return buf;
 }
 
-/* The PID that @target is, or -1 where it is an id or a name. */
-static pid_t target_pid(const char *target)
-{
-	char *end;
-	long pid;
-
-	if (!*target || target[strspn(target, "0123456789")])
-		return -1;
-	errno = 0;
-	pid = strtol(target, &end, 10);
-	return errno || pid > INT_MAX ? -1 : pid;
-}
-
-/* A job in another PID namespace that has the number @pid there; NULL: none, or *@n of them. */
-static struct job *find_own_pid(const struct job_list *list, pid_t pid, size_t *n)
-{
-	struct job *found = NULL;
-
-	*n = 0;
-	for (size_t i = 0; i < list->n; i++) {
-		struct job *job = &list->jobs[i];
-
-		if (job->own_pid == pid && !(job->seen && job->pid == pid)) {
-			found = job;
-			++*n;
-		}
-	}
-	return *n == 1 ? found : NULL;
-}
-
-static bool is_free(pid_t pid)
-{
-	return pid == 0 || (kill(pid, 0) < 0 && errno == ESRCH);
-}
-
-/*
- * The job that @pid means: the process that has it here, or else, where none has, a job in another PID
- * namespace that has it there. NULL: none, or several.
- */
-static struct job *find_pid(const struct job_list *list, pid_t pid)
-{
-	size_t n;
-
-	for (size_t i = 0; i < list->n; i++)
-		if (list->jobs[i].seen && list->jobs[i].pid == pid)
-			return &list->jobs[i];
-	return pid >= 0 && is_free(pid) ? find_own_pid(list, pid, &n) : NULL;
-}
-
-/* Say why the process @pid can not be addressed. Returns the exit code. */
-static int explain_pid(const struct job_list *list, pid_t pid)
-{
-	struct process process;
-	struct job *job;
-	size_t n;
-
-	job = find_own_pid(list, pid, &n);
-	if (n > 1) {
-		complain("%d is %zu jobs, each in a PID namespace of its own; give an ID", pid, n);
-		return EXIT_NO_JOB;
-	}
-	if (is_free(pid)) {
-		complain("there is no process %d", pid);
-		return EXIT_NO_JOB;
-	}
-	if (geteuid() != 0 &&
-	    (kill(pid, 0) < 0 || (process_find(pid, &process) && process.uid != geteuid()))) {
-		complain("process %d belongs to another user", pid);
-		return EXIT_DENIED;
-	}
-	if (job && job->seen)
-		complain("process %d is no cudaw job; the job that is %d in another PID namespace "
-			 "is %d here",
-			 pid, pid, job->pid);
-	else
-		complain("process %d is no cudaw job: it was not started with cudaw, or has not "
-			 "used CUDA so far",
-			 pid);
-	return EXIT_NO_JOB;
-}
-
-static bool select_pid(const struct job_list *list, pid_t pid)
-{
-	struct job *job = find_pid(list, pid);
-
-	if (job)
-		job->selected = true;
-	return job;
-}
-
-/* Select the processes whose id, or else whose name, is @target. */
-static bool select_job(struct job_list *list, const char *target)
-{
-	bool found = false;
-
-	for (int by_name = 0; by_name < 2 && !found; by_name++) {
-		for (size_t i = 0; i < list->n; i++) {
-			struct job *job = &list->jobs[i];
-
-			if (!job->described || !*target ||
-			    strcmp(by_name ? job->status.name : job->status.id, target) != 0)
-				continue;
-			job->selected = found = true;
-		}
-	}
-	return found;
-}
-
-static int explain_target(const struct job_list *list, const char *target)
-{
-	pid_t pid = target_pid(target);
-	size_t silent = 0;
-
-	if (pid >= 0)
-		return explain_pid(list, pid);
-	for (size_t i = 0; i < list->n; i++)
-		silent += !list->jobs[i].described && !job_is_gone(&list->jobs[i]);
-	if (silent)
-		complain("there is no job '%s' among those that answer (%zu do not; try a PID)",
-			 target, silent);
-	else
-		complain("there is no job '%s'; 'cudaw ps' lists those that use CUDA", target);
-	return EXIT_NO_JOB;
-}
-
 /* The selected jobs, or all: an array of *@n, to be freed. NULL: out of memory. */
 static struct job **pick(struct job_list *list, bool all, size_t *n)
 {
@@ -331,7 +205,7 @@ void control_id(const struct job *job, char id[RUNDIR_ID_SIZE])
 static bool is_named(const struct job_list *list, const struct job *job, char **targets, int n)
 {
 	for (int i = 0; i < n; i++)
-		if (find_pid(list, target_pid(targets[i])) == job)
+		if (select_find_pid(list, select_pid_of(targets[i])) == job)
 			return true;
 	return false;
 }
@@ -379,13 +253,13 @@ static void select_targets(struct control *control, char **targets, int n)
 	bool look_up = control->all;
 
 	for (int i = 0; i < n; i++)
-		look_up |= !select_pid(list, target_pid(targets[i]));
+		look_up |= !select_pid(list, select_pid_of(targets[i]));
 	wake_stopped(control, targets, n);
 	describe(control, look_up);
 	for (int i = 0; i < n; i++)
-		if (!select_pid(list, target_pid(targets[i])) && !select_job(list, targets[i]) &&
+		if (!select_pid(list, select_pid_of(targets[i])) && !select_job(list, targets[i]) &&
 		    !is_left_out(list, targets + i))
-			fail(control, explain_target(list, targets[i]));
+			fail(control, select_explain(list, targets[i]));
 	for (size_t i = 0; i < list->n; i++) {
 		struct job *job = &list->jobs[i];
 
@@ -396,7 +270,7 @@ static void select_targets(struct control *control, char **targets, int n)
 			continue;
 		job->selected = false;
 		if (!control->all)
-			fail(control, explain_pid(list, job->pid));
+			fail(control, select_explain_pid(list, job->pid));
 	}
 	if (look_up)
 		spare_parts(control, targets, n);

@@ -8,6 +8,7 @@
  *	run.c		start a program under cudaw
  *	ps.c		list jobs
  *	control.c	pause (coordinate.c, steps.c: several processes), resume and trim
+ *			(select.c: which jobs are meant)
  *	doctor.c	what works on this machine (probe.c asks the driver)
  *	kernels.c	the kernels in files
  *	trace.c		what a trace comes to (tracestat.c reads it)

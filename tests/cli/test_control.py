@@ -109,6 +109,17 @@ def test_an_id_goes_before_a_name():
     eq((by_id.requests, by_name.requests), (["pause"], []))
 
 
+def test_a_name_of_two_jobs_lists_their_ids():
+    folder = Folder()
+    jobs = [FakeJob(folder, id=name, name="train") for name in ("aaaaaa", "bbbbbb", "bbbbbb")]
+    result = cudaw("pause", "train")
+    eq((result.code, result.out), (3, ""))
+    assert re.fullmatch("cudaw: 'train' is the name of 2 jobs: "
+                        "(aaaaaa, bbbbbb|bbbbbb, aaaaaa); give an ID\n", result.err), result.err
+    eq([job.requests for job in jobs], [[], [], []])
+    eq(cudaw("pause", "aaaaaa").code, 0)
+
+
 def test_no_such_job():
     folder = Folder()
     job = FakeJob(folder, name="train")
