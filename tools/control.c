@@ -467,7 +467,7 @@ bool control_seconds(const char *text, long *ms)
 	char *end;
 	double seconds = strtod(text, &end);
 
-	if (end != text && !*end && seconds >= 0.001 && seconds <= 1e6) {
+	if (end != text && (!*end || !strcmp(end, "s")) && seconds >= 0.001 && seconds <= 1e6) {
 		*ms = seconds * 1000 + 0.5;
 		return true;
 	}

@@ -5,7 +5,9 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -16,14 +18,32 @@
 static struct {
 	const char *doing;
 	int64_t begin, last;
-	bool shown;
+	volatile sig_atomic_t shown;
 } watch;
+
+/* What the shell says next begins a line of its own. The signal ends us when it is unblocked. */
+static void end_line(int signal)
+{
+	if (watch.shown && write(STDERR_FILENO, "\n", 1) == 1)
+		watch.shown = 0;
+	raise(signal);
+}
+
+/* Ctrl-C ends the line of the progress, and then the command as ever. */
+static void expect_interrupt(void)
+{
+	struct sigaction action = {.sa_handler = end_line, .sa_flags = SA_RESETHAND}, old;
+
+	if (!sigaction(SIGINT, NULL, &old) && old.sa_handler == SIG_DFL)
+		sigaction(SIGINT, &action, NULL);
+}
 
 void progress_begin(const char *doing)
 {
 	watch.doing = doing;
 	watch.begin = now_ms();
 	watch.shown = false;
+	expect_interrupt();
 }
 
 int progress_take(struct job *job, const char *value)
@@ -90,13 +110,20 @@ static void describe(char *buf, size_t size, struct job **jobs, size_t n)
 		snprintf(buf + len, size - len, " %s", format_duration(took, now - watch.begin));
 }
 
+/* A terminal that lines can be rewritten on. */
+static bool can_rewrite(void)
+{
+	const char *term = getenv("TERM");
+
+	return isatty(STDERR_FILENO) && (!term || strcmp(term, "dumb") != 0);
+}
+
 /* Whether it is time to write the line anew. */
 static bool is_due(void)
 {
 	int64_t now = now_ms();
 
-	if (now - watch.begin < QUIET_MS || now - watch.last < PROGRESS_MS ||
-	    !isatty(STDERR_FILENO))
+	if (now - watch.begin < QUIET_MS || now - watch.last < PROGRESS_MS || !can_rewrite())
 		return false;
 	watch.last = now;
 	return true;

@@ -4,6 +4,7 @@
 import os
 import pty
 import re
+import signal
 import subprocess
 import threading
 import time
@@ -40,7 +41,7 @@ def test_a_job_without_name():
 
 def test_timeout_is_passed_on():
     job = FakeJob(Folder())
-    for given, sent in [("2", "2000"), ("0.25", "250"), ("1e3", "1000000")]:
+    for given, sent in [("2", "2000"), ("0.25", "250"), ("1e3", "1000000"), ("5s", "5000")]:
         eq(cudaw("pause", "--timeout", given, "abc123").code, 0)
         eq(job.requests.pop(), f"pause {sent}")
 
@@ -277,16 +278,18 @@ def test_no_wait():
 seen_enough = threading.Event()
 
 
-def on_terminal(*args, columns=100, enough=""):
+def on_terminal(*args, columns=100, enough="", then=None, term="xterm"):
     """
     Run the command with stderr on a terminal; its exit code, what it showed there, and the seconds
-    until it began to. Jobs that copy go on until something that matches @enough was shown.
+    until it began to. Jobs that copy go on until something that matches @enough was shown, and then
+    the command gets the signal @then.
     """
     seen_enough.clear()
     master, slave = pty.openpty()
     subprocess.run(["stty", "cols", str(columns)], stdin=slave, check=True)
     begin, first = time.monotonic(), None
-    process = subprocess.Popen([CUDAW, *args], stderr=slave, stdout=subprocess.PIPE)
+    process = subprocess.Popen([CUDAW, *args], stderr=slave, stdout=subprocess.PIPE,
+                               env={**os.environ, "TERM": term})
     os.close(slave)
     shown = b""
     while True:
@@ -298,8 +301,10 @@ def on_terminal(*args, columns=100, enough=""):
             break
         first = first or time.monotonic() - begin
         shown += part
-        if re.search(enough, shown.decode(errors="replace")):
+        if re.search(enough, shown.decode(errors="replace")) and not seen_enough.is_set():
             seen_enough.set()
+            if then:
+                process.send_signal(then)
     os.close(master)
     process.communicate(timeout=LIMIT_S)
     assert seen_enough.is_set() or not enough, shown
@@ -364,6 +369,29 @@ def test_progress_fits_the_terminal():
     lines = on_terminal("pause", "abc123", columns=20, enough=r"(\r[^\r]+){4}")[1].split("\r")
     assert len(lines) > 3, lines
     eq({len(line.replace("\x1b[K", "")) for line in lines[1:-1]}, {19})
+
+
+def test_an_interrupt_ends_the_line():
+    def stuck(job, connection):
+        while not job.over.wait(0.05):
+            say(connection, "progress drain 0 0")
+
+    job = FakeJob(Folder(), answers={"pause": stuck})
+    code, shown, _ = on_terminal("pause", "abc123", enough="drain", then=signal.SIGINT)
+    eq(code, -signal.SIGINT)
+    assert shown.endswith("\n"), shown
+    job.over.set()
+
+
+def test_a_dumb_terminal_gets_no_escapes():
+    def drain(_job, connection):
+        for _ in range(25):
+            say(connection, "progress drain 0 0")
+            time.sleep(0.1)
+        say(connection, "end ok")
+
+    FakeJob(Folder(), answers={"pause": drain})
+    eq(on_terminal("pause", "abc123", term="dumb"), (0, "", None))
 
 
 def test_no_progress_when_it_is_quick():

@@ -48,9 +48,20 @@ def test_help_after_other_options():
 
 
 def test_version():
-    result = cudaw("--version")
-    eq(result.code, 0)
-    assert re.fullmatch(r"cudaw \d+\.\d+\.\d+\n", result.out), result.out
+    for word in ("--version", "-V", "version"):
+        result = cudaw(word)
+        eq(result.code, 0)
+        assert re.fullmatch(r"cudaw \d+\.\d+\.\d+\n", result.out), result.out
+
+
+def test_a_slip_is_noticed():
+    for slip, meant in [("puase", "pause"), ("snapshots", "snapshot"), ("pss", "ps"), ("Resume", "resume"),
+                        ("insepct", "inspect"), ("doctr", "doctor")]:
+        result = cudaw(slip)
+        eq((result.code, result.out), (2, ""))
+        has(result.err, f"cudaw: there is no command '{slip}'; did you mean '{meant}'?\n")
+    for other in ("dance", "x", "", "remove-everything" * 9):
+        has(cudaw(other).err, f"cudaw: there is no command '{other}'\n")
 
 
 def test_usage_errors():
