@@ -28,9 +28,22 @@ static long number_of(const char *name, const char *suffix, long max)
 }
 
 /*
+ * Whether the kernel shows us nothing of who listens: it is in a PID namespace that is not seen from
+ * here, or /proc hides it (hidepid). Root is shown all that there is.
+ */
+static bool is_hidden(pid_t peer)
+{
+	struct process process;
+
+	if (!peer || !process_find(getpid(), &process))
+		return true;
+	return geteuid() != 0 && !process_find(peer, &process) && kill(peer, 0) == 0;
+}
+
+/*
  * Who listens at the other end of @fd: the process that @job's socket is named after, and, where that
- * was found out before, the same one. One of a PID namespace that is not seen from here is believed
- * its number, as nothing is done by that. 0 or -JOB_OTHER.
+ * was found out before, the same one. One that is hidden is believed its number, as nothing is done by
+ * that. 0, -JOB_OTHER, or -ECONNREFUSED where it has ended just now.
  */
 static int identify(struct job *job, int fd)
 {
@@ -40,7 +53,7 @@ static int identify(struct job *job, int fd)
 
 	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size))
 		return -errno;
-	if (!peer.pid || !process_find(getpid(), &process)) {
+	if (is_hidden(peer.pid)) {
 		/* Root may have restored it (CRIU), and is harmless here. */
 		if (job->seen || (job->folder->owner && peer.uid && peer.uid != job->folder->owner))
 			return -JOB_OTHER;
@@ -48,8 +61,9 @@ static int identify(struct job *job, int fd)
 		job->uid = peer.uid ? peer.uid : job->folder->owner;
 		return 0;
 	}
-	if (!process_find(peer.pid, &process) || process.own_pid != job->own_pid ||
-	    !process_is_of(&process, job->folder->owner) ||
+	if (!process_find(peer.pid, &process))
+		return -ECONNREFUSED;
+	if (process.own_pid != job->own_pid || !process_is_of(&process, job->folder->owner) ||
 	    (job->seen && (process.pid != job->process.pid || process.start != job->process.start)))
 		return -JOB_OTHER;
 	job->process = process;
@@ -61,8 +75,8 @@ static int identify(struct job *job, int fd)
 
 /*
  * Too many callers wait at its socket to see who listens, as a stopped job has them after a while. A
- * process of our PID namespace that has the number and the owner is taken for it: its owner could
- * do himself what is done to it.
+ * process of our PID namespace that has the number and the owner is taken for it: the owner could do
+ * the same to it without us.
  */
 static int guess(struct job *job)
 {
@@ -179,9 +193,9 @@ static int add_jobs(struct job_list *list, const struct job_folder *folder, int 
 	}
 	closedir(stream);
 	if (others)
-		complain("%s: %zu sockets are left out, as %d" RUNDIR_SUFFIX
+		complain("%s: %zu socket%s left out, as %d" RUNDIR_SUFFIX
 			 ": no process of that number and of the folder's owner listens there",
-			 folder->path, others, other);
+			 folder->path, others, others == 1 ? " is" : "s are", other);
 	if (turn == JOBS_IN_FOLDER)
 		complain("%s: it has more than %d jobs; the others are left out", folder->path,
 			 JOBS_IN_FOLDER - 1);

@@ -353,14 +353,16 @@ def test_progress_of_several_processes_is_summed():
     assert re.search(form, shown), shown
 
 
-def test_progress_while_kernels_run():
-    def drain(_job, connection):
-        for _ in range(30):
-            say(connection, "progress drain 0 0")
-            time.sleep(0.1)
-        say(connection, "end ok")
+def draining(_job, connection):
+    """A pause that waits for kernels, for 3 s."""
+    for _ in range(30):
+        say(connection, "progress drain 0 0")
+        time.sleep(0.1)
+    say(connection, "end ok")
 
-    job = FakeJob(Folder(), answers={"pause": drain})
+
+def test_progress_while_kernels_run():
+    job = FakeJob(Folder(), answers={"pause": draining})
     assert re.search(rf"\rpausing {job.pid}: drain [123]\.\d s\x1b", on_terminal("pause", "abc123")[1])
 
 
@@ -384,13 +386,7 @@ def test_an_interrupt_ends_the_line():
 
 
 def test_a_dumb_terminal_gets_no_escapes():
-    def drain(_job, connection):
-        for _ in range(25):
-            say(connection, "progress drain 0 0")
-            time.sleep(0.1)
-        say(connection, "end ok")
-
-    FakeJob(Folder(), answers={"pause": drain})
+    FakeJob(Folder(), answers={"pause": draining})
     eq(on_terminal("pause", "abc123", term="dumb"), (0, "", None))
 
 

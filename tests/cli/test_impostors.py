@@ -54,9 +54,9 @@ class Machine:
         return Result(done)
 
 
-def left_out(path, pid, count=1):
-    return (f"cudaw: {path}: {count} sockets are left out, as {pid}.sock: no process of that number "
-            "and of the folder's owner listens there\n")
+def left_out(path, pid):
+    return (f"cudaw: {path}: 1 socket is left out, as {pid}.sock: no process of that number and of "
+            "the folder's owner listens there\n")
 
 
 def state(pid):
