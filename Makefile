@@ -78,7 +78,7 @@ CU_PROGRAMS := $(patsubst %.cu,$(O)/%,$(filter-out %/runtime.cu,$(wildcard tests
 BENCH_DISK := $(O)/tests/bench/bench_disk
 PRELOADS := $(patsubst %.c,$(O)/%.so,$(wildcard tests/preload/*.c))
 
-.PHONY: all programs check soak fuzz check-gpu check-abi check-format demo bench bench-launch bench-pause bench-snapshot sanitize \
+.PHONY: all programs check soak storm fuzz check-gpu check-abi check-format demo bench bench-launch bench-pause bench-snapshot sanitize \
 	install uninstall deps clean help
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -332,6 +332,15 @@ soak: export SOAK_CYCLES := $(SOAK_CYCLES)
 soak: export PAIRS := all
 soak: all $(C_PROGRAMS) $(O)/tests/unit/test_fault_pairs
 	$(Q)$(RUN_TESTS) --timeout 14400 --results $(RESULTS)/soak tests/jobs/test_soak.py $(O)/tests/unit/test_fault_pairs
+
+## storm: jobs, commands, signals and clients at random, on the simulated driver. SEED=new STORM_SECONDS=60
+storm: STORM_SECONDS ?= 60
+storm: SEED := $(or $(SEED),$(shell od -An -N4 -tu4 /dev/urandom | tr -d ' '))
+storm: export SEED := $(SEED)
+storm: export STORM_SECONDS := $(STORM_SECONDS)
+storm: all $(C_PROGRAMS)
+	@echo "storm: SEED=$(SEED) STORM_SECONDS=$(STORM_SECONDS)"
+	$(Q)$(RUN_TESTS) --timeout $$(($(STORM_SECONDS) + 1800)) --results $(RESULTS)/storm tests/storm/storm.py
 
 ## fuzz: run each fuzz target under libFuzzer, ASan and UBSan (needs clang). FUZZ_SECONDS=60
 fuzz: $(FUZZ_TARGETS:%=$(O)/tests/fuzz/fuzz_%)

@@ -4,7 +4,9 @@
  * step. At the end a kernel sums every word with its place and the host computes what the sum
  * must be, so that one word lost, changed or moved shows.
  *
- *	counter [--mib N] [--allocs N] [--steps N] [--step-ms N]
+ *	counter [--mib N] [--allocs N] [--verify N] [--steps N] [--step-ms N]
+ *
+ * --verify 1 does that after every step as well. No memory is allocated after the first one.
  */
 #include "tests/programs/kernels.h"
 
@@ -21,6 +23,8 @@ struct buffer {
 
 static unsigned long total_mib = 64;
 static unsigned long nbuffers = 16;
+static unsigned long verify;
+static CUdeviceptr sum_out; /* what checksum() writes; 0 before the first check */
 
 /* Half of the buffers, up to SMALL_MAX, take 4 KiB to 512 KiB; the others share what is left. */
 static void buffers_alloc(struct buffer *buffers)
@@ -91,15 +95,14 @@ static int check_samples(const struct buffer *buffer, uint64_t first, uint64_t s
 static int check_buffer(const struct kernels *kernels, struct buffer *buffer, uint64_t steps)
 {
 	const uint64_t zero = 0;
-	CUdeviceptr out;
 	uint64_t sum;
-	void *args[] = {&buffer->data, &buffer->words, &out};
+	void *args[] = {&buffer->data, &buffer->words, &sum_out};
 
-	CALL(cuMemAlloc_v2(&out, sizeof(sum)));
-	CALL(cuMemcpyHtoD_v2(out, &zero, sizeof(zero)));
+	if (!sum_out)
+		CALL(cuMemAlloc_v2(&sum_out, sizeof(sum)));
+	CALL(cuMemcpyHtoD_v2(sum_out, &zero, sizeof(zero)));
 	kernels_launch(kernels->checksum, NULL, args);
-	CALL(cuMemcpyDtoH_v2(&sum, out, sizeof(sum)));
-	CALL(cuMemFree_v2(out));
+	CALL(cuMemcpyDtoH_v2(&sum, sum_out, sizeof(sum)));
 	if (sum != expected_sum(buffer, steps)) {
 		fprintf(stderr, "counter: sum is %016" PRIx64 ", should be %016" PRIx64 "\n", sum,
 			expected_sum(buffer, steps));
@@ -109,14 +112,22 @@ static int check_buffer(const struct kernels *kernels, struct buffer *buffer, ui
 	       check_samples(buffer, buffer->words > SAMPLE ? buffer->words - SAMPLE : 0, steps);
 }
 
+static void check_all(const struct kernels *kernels, struct buffer *buffers, uint64_t steps)
+{
+	for (unsigned long b = 0; b < nbuffers; b++)
+		if (!check_buffer(kernels, &buffers[b], steps))
+			step_die("counter: buffer %lu is wrong after %" PRIu64 " steps", b, steps);
+}
+
 int main(int argc, char **argv)
 {
-	const struct step_option options[] = {{"mib", &total_mib}, {"allocs", &nbuffers}};
+	const struct step_option options[] = {
+		{"mib", &total_mib}, {"allocs", &nbuffers}, {"verify", &verify}};
 	struct kernels kernels;
 	struct buffer *buffers;
 	unsigned long steps;
 
-	step_parse(argc, argv, options, 2);
+	step_parse(argc, argv, options, 3);
 	if (!nbuffers || total_mib < nbuffers)
 		step_die("counter: needs a buffer, and 1 MiB for each");
 	buffers = calloc(nbuffers, sizeof(*buffers));
@@ -137,13 +148,14 @@ int main(int argc, char **argv)
 			kernels_launch(kernels.increment, NULL, args);
 		}
 		CALL(cuCtxSynchronize());
+		if (verify)
+			check_all(&kernels, buffers, steps + 1);
 		step_done(steps);
 	}
-	for (unsigned long b = 0; b < nbuffers; b++) {
-		if (!check_buffer(&kernels, &buffers[b], steps))
-			step_die("counter: buffer %lu is wrong after %lu steps", b, steps);
+	check_all(&kernels, buffers, steps);
+	for (unsigned long b = 0; b < nbuffers; b++)
 		CALL(cuMemFree_v2(buffers[b].data));
-	}
+	CALL(cuMemFree_v2(sum_out));
 	free(buffers);
 	printf("counter: %lu steps, every word right\n", steps);
 	return 0;

@@ -9,6 +9,7 @@ import argparse
 import ctypes
 import os
 import signal
+import subprocess
 import sys
 import time
 
@@ -25,6 +26,7 @@ def main():
     parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--step-ms", type=float, default=0)
     parser.add_argument("--tell-signals", action="store_true", help="handle SIGUSR1 and SIGUSR2")
+    parser.add_argument("--spawn", action="store_true", help="run another program in every step")
     args = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))
     if args.tell_signals:
@@ -43,6 +45,8 @@ def main():
         call(cuda.cuMemcpyDtoH_v2(host, data, ctypes.c_size_t(SIZE)))
         if host.raw != bytes([k & 255]) * SIZE:
             raise SystemExit(f"ctypes_job: wrong in step {k + 1}")
+        if args.spawn:
+            subprocess.run(["true"], check=True)
         print("step", k + 1, flush=True)
         time.sleep(args.step_ms / 1000)
     if "STEP_LINGER" in os.environ:     # see step.h
