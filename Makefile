@@ -8,7 +8,7 @@ CUDA_HOME ?= /usr/local/cuda
 NVCC    ?= $(CUDA_HOME)/bin/nvcc
 PYTHON  ?= python3
 RESULTS ?= $(O)/results
-JOBS    ?= 1
+JOBS    ?= $(shell nproc)
 
 ifneq ($(V),1)
 Q := @
@@ -78,7 +78,7 @@ CU_PROGRAMS := $(patsubst %.cu,$(O)/%,$(filter-out %/runtime.cu,$(wildcard tests
 BENCH_DISK := $(O)/tests/bench/bench_disk
 PRELOADS := $(patsubst %.c,$(O)/%.so,$(wildcard tests/preload/*.c))
 
-.PHONY: all programs check soak storm fuzz check-gpu check-abi check-format demo bench bench-launch bench-pause bench-snapshot sanitize \
+.PHONY: all programs check check-quick soak storm fuzz check-gpu check-abi check-format demo bench bench-launch bench-pause bench-snapshot sanitize sanitize-address sanitize-thread \
 	install uninstall deps clean help
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -318,13 +318,20 @@ NOT_SANITIZED := tests/cli/test_run.py tests/cli/test_doctor.py
 ifeq ($(SANITIZE),thread)
 NOT_SANITIZED += tests/cli/test_kernels.py tests/cli/test_snapshot_read.py tests/cli/test_ps.py
 endif
+# The unit tests come last: they are short, and none of the long ones then runs alone at the end.
+PY_TESTS := $(wildcard tests/jobs/test_*.py tests/cli/test_*.py tests/faces/test_*.py)
+QUICK := $(addprefix tests/jobs/test_,control.py first_calls.py forked.py)
+# BEGIN_BY: a time in seconds since 1970; a test that has not begun by then fails.
+CHECK = $(RUN_TESTS) --jobs $(JOBS) --timeout $(if $(SANITIZE),1800,900) --results $(RESULTS)/check \
+	$(BEGIN_BY:%=--begin-by %) $(ONLY:%=--only '%')
+## check: run the tests that need no GPU. JOBS=$(nproc) ONLY="NAME NAME:CASE *states"
 # Tests that want a program of the CUDA runtime skip where nvcc is missing.
-## check: run the tests that need no GPU, on the simulated driver. JOBS=1 at once BEGIN_WITHIN=seconds
 check: all $(UNIT_TESTS) $(MKSNAPSHOT) $(C_PROGRAMS) $(PRELOADS) $(if $(SANITIZE),,$(if $(wildcard $(NVCC)),$(filter %_rt,$(CU_PROGRAMS))))
-	$(Q)$(RUN_TESTS) --jobs $(JOBS) --timeout $(if $(SANITIZE),1800,900) --results $(RESULTS)/check \
-		$(BEGIN_WITHIN:%=--begin-within %) \
-		$(UNIT_TESTS) $(filter-out $(if $(SANITIZE),$(NOT_SANITIZED)),\
-		$(wildcard tests/cli/test_*.py tests/faces/test_*.py tests/jobs/test_*.py))
+	$(Q)$(CHECK) $(filter-out $(if $(SANITIZE),$(NOT_SANITIZED)),$(PY_TESTS)) $(UNIT_TESTS)
+
+## check-quick: the unit tests, and a few jobs on the simulated driver, in a minute
+check-quick: all $(UNIT_TESTS) $(C_PROGRAMS) $(PRELOADS)
+	$(Q)$(CHECK) $(QUICK) $(UNIT_TESTS)
 
 ## soak: 64 threads through SOAK_CYCLES=1000 pauses of either kind, and all pairs of faults, on the simulated driver
 soak: SOAK_CYCLES ?= 1000
@@ -335,12 +342,11 @@ soak: all $(C_PROGRAMS) $(O)/tests/unit/test_fault_pairs
 
 ## storm: jobs, commands, signals and clients at random, on the simulated driver. SEED=new STORM_SECONDS=60
 storm: STORM_SECONDS ?= 60
-storm: SEED := $(or $(SEED),$(shell od -An -N4 -tu4 /dev/urandom | tr -d ' '))
-storm: export SEED := $(SEED)
-storm: export STORM_SECONDS := $(STORM_SECONDS)
 storm: all $(C_PROGRAMS)
-	@echo "storm: SEED=$(SEED) STORM_SECONDS=$(STORM_SECONDS)"
-	$(Q)$(RUN_TESTS) --timeout $$(($(STORM_SECONDS) + 1800)) --results $(RESULTS)/storm tests/storm/storm.py
+	$(Q)export SEED=$(or $(SEED),$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')); \
+		echo "storm: SEED=$$SEED STORM_SECONDS=$(STORM_SECONDS)"; \
+		STORM_SECONDS=$(STORM_SECONDS) $(RUN_TESTS) --timeout $$(($(STORM_SECONDS) + 1800)) \
+		--results $(RESULTS)/storm tests/storm/storm.py
 
 ## fuzz: run each fuzz target under libFuzzer, ASan and UBSan (needs clang). FUZZ_SECONDS=60
 fuzz: $(FUZZ_TARGETS:%=$(O)/tests/fuzz/fuzz_%)
@@ -403,14 +409,25 @@ $(C_PROGRAMS) $(addprefix $(O)/tests/unit/test_,translate rewrite fault_pairs): 
 $(OBJ)/wrapper/trace_%.o: private SANFLAGS += -fno-sanitize=null
 endif
 
-## sanitize: run the CPU tests under ASan and UBSan, and under TSan
+ifdef SANITIZE
 # A report ends the process that it is of. TSan's own handlers would come to our sigaction() before
 # TSan can run anything.
-sanitize: export UBSAN_OPTIONS = halt_on_error=1:print_stacktrace=1
-sanitize: export TSAN_OPTIONS = halt_on_error=1:atexit_sleep_ms=0:handle_segv=0:handle_sigbus=0:handle_sigill=0:handle_sigfpe=0:handle_abort=0
+export UBSAN_OPTIONS = halt_on_error=1:print_stacktrace=1
+export TSAN_OPTIONS = halt_on_error=1:atexit_sleep_ms=0:handle_segv=0:handle_sigbus=0:handle_sigill=0:handle_sigfpe=0:handle_abort=0
+endif
+
+ASAN := O=$(O)/asan SANITIZE=address,undefined
+TSAN := O=$(O)/tsan SANITIZE=thread
+## sanitize: run the CPU tests and a storm under ASan and UBSan (sanitize-address), and under TSan (sanitize-thread)
 sanitize:
-	$(Q)$(MAKE) --no-print-directory check O=$(O)/asan SANITIZE=address,undefined
-	$(Q)$(MAKE) --no-print-directory check O=$(O)/tsan SANITIZE=thread
+	$(Q)$(MAKE) --no-print-directory sanitize-address
+	$(Q)$(MAKE) --no-print-directory sanitize-thread
+sanitize-address:
+	$(Q)$(MAKE) --no-print-directory storm $(ASAN)
+	$(Q)$(MAKE) --no-print-directory check $(ASAN)
+sanitize-thread:
+	$(Q)$(MAKE) --no-print-directory storm $(TSAN)
+	$(Q)$(MAKE) --no-print-directory check $(TSAN)
 
 # ---- installing -----------------------------------------------------------------------------
 

@@ -40,6 +40,7 @@ class Test:
         self.name = name
         self.limit = limit
         self.argv = argv
+        self.cases = []     # patterns: of its cases, these alone; none: all
         self.seconds = 0.0
         self.output = ""
         self.why = ""
@@ -49,6 +50,14 @@ class Test:
     def result(self):
         results = {point["result"] for point in self.points}
         return next((word for word in ("fail", "pass") if word in results), "skip")
+
+    def wanted(self, patterns):
+        """True if a FILE or FILE:CASE means it. FILE may leave out "test_" and ".py"."""
+        names = {self.name, re.sub(r"^test_|\.py$", "", self.name)}
+        found = [case for name, _, case in (pattern.partition(":") for pattern in patterns)
+                 if fnmatch.filter(names, name)]
+        self.cases = [] if "" in found else found
+        return bool(found)
 
     def add_point(self, name, result):
         self.points.append({"name": name, "result": result})
@@ -116,17 +125,22 @@ def judge_tap(test, status):
     return True
 
 
+def environment(test, folder):
+    """TEST_CASES is for the tests in Python; those by Check take one of theirs by its name."""
+    only = {"TEST_CASES": " ".join(test.cases), "CK_RUN_CASE": test.cases[0]} if test.cases else {}
+    return {**os.environ, **only, "TMPDIR": folder}
+
+
 def run(test, begin_by=None):
     start = time.monotonic()
-    if begin_by is not None and start > begin_by:
-        test.add_point(test.name, "skip")
-        test.why = "no time was left to begin it"
+    if begin_by is not None and time.time() > begin_by:
+        test.fail("not begun in time")
         return test
     with tempfile.TemporaryFile() as output, tempfile.TemporaryDirectory(
             prefix="cudaw-", ignore_cleanup_errors=True) as folder:
         os.chmod(folder, 0o755)     # tests that become another user read what they made in it
         try:
-            process = subprocess.Popen(test.argv, env={**os.environ, "TMPDIR": folder},
+            process = subprocess.Popen(test.argv, env=environment(test, folder),
                                        stdin=subprocess.DEVNULL, stdout=output,
                                        stderr=subprocess.STDOUT, start_new_session=True)
         except OSError as error:
@@ -188,11 +202,11 @@ def parse():
     parser.add_argument("programs", nargs="*", metavar="PROGRAM")
     parser.add_argument("--list", help="a list of tests, to run after the programs")
     parser.add_argument("--only", metavar="PATTERN", action="append",
-                        help="only tests whose name matches one of these")
+                        help="only tests whose name matches one of these; NAME:CASE: that case alone")
     parser.add_argument("--jobs", type=int, default=1, help="how many at once (1)")
     parser.add_argument("--timeout", type=float, default=60, help="seconds for a program (60)")
-    parser.add_argument("--begin-within", type=float, metavar="SECONDS",
-                        help="skip the tests that have not begun by then")
+    parser.add_argument("--begin-by", type=float, metavar="SECONDS",
+                        help="fail the tests that have not begun by then, in seconds since 1970")
     parser.add_argument("--results", metavar="DIR", help="write DIR/results.json")
     return parser.parse_args()
 
@@ -204,12 +218,10 @@ def main():
     if args.list:
         tests += read_list(os.path.abspath(args.list))
     if args.only:
-        tests = [test for test in tests
-                 if any(fnmatch.fnmatch(test.name, pattern) for pattern in args.only)]
-    begin_by = args.begin_within and time.monotonic() + args.begin_within
+        tests = [test for test in tests if test.wanted(args.only)]
     with concurrent.futures.ThreadPoolExecutor(max(args.jobs, 1)) as pool:
         for future in concurrent.futures.as_completed(
-                [pool.submit(run, test, begin_by) for test in tests]):
+                [pool.submit(run, test, args.begin_by) for test in tests]):
             report(future.result())
     if args.results:
         os.makedirs(args.results, exist_ok=True)

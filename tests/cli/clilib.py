@@ -4,6 +4,7 @@ What the tests of the cudaw command share: TAP, a runtime folder of their own, t
 $BUILD/bin/cudaw, and fake jobs that speak checkpoint/protocol.h.
 """
 import atexit
+import fnmatch
 import glob
 import inspect
 import os
@@ -232,9 +233,12 @@ def say(connection, *lines):
 
 
 def main():
-    """Run every function test_* of the calling script, in order, and print TAP."""
+    """Run every function test_* of the calling script, in order, and print TAP. TEST_CASES in the
+    environment has patterns: of these functions, those are run alone."""
     scope = sys.modules["__main__"].__dict__
     tests = [f for name, f in scope.items() if name.startswith("test_") and inspect.isfunction(f)]
+    if patterns := os.environ.get("TEST_CASES", "").split():
+        tests = [f for f in tests if any(fnmatch.fnmatch(f.__name__[5:], p) for p in patterns)]
     failed = 0
     if not os.access(CUDAW, os.X_OK) or not os.path.isdir(FACES):
         sys.exit(f"{CUDAW} or its libraries are not there: build first, or set BUILD")

@@ -1,0 +1,68 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The runner of all tests: what it runs, and what it counts."""
+import os
+import stat
+import subprocess
+import sys
+import time
+
+from clilib import LIMIT_S, eq, main, scratch
+
+RUNNER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "runner.py")
+
+
+def program(folder, name, text):
+    path = os.path.join(folder, name)
+    with open(path, "w", encoding="ascii") as file:
+        file.write("#!/bin/sh\n" + text)
+    os.chmod(path, stat.S_IRWXU)
+    return path
+
+
+def run(*args):
+    env = {key: value for key, value in os.environ.items() if key != "TEST_CASES"}
+    return subprocess.run([sys.executable, RUNNER, *args], env=env, text=True, capture_output=True,
+                          timeout=LIMIT_S, check=False)
+
+
+def test_what_is_not_begun_in_time_fails():
+    folder = scratch()
+    paths = [program(folder, name, "exit 0\n") for name in ("first", "second")]
+    for by, count in ((time.time() - 1, "0 passed, 2 failed, 0 skipped"),
+                      (time.time() + 10000, "2 passed, 0 failed, 0 skipped")):
+        done = run("--begin-by", str(by), *paths)
+        eq((done.returncode == 0, done.stdout.splitlines()[-1]), (count.startswith("2"), count))
+        eq(done.stdout.count("  not begun in time"), count.count("2 failed") * 2)
+
+
+def test_only_those_that_are_named():
+    folder = scratch()
+    paths = [program(folder, name, 'echo "cases: $TEST_CASES."; exit 1\n')
+             for name in ("test_one.py", "test_two.py", "test_three", "other")]
+    for only, ran in (("one", {"test_one.py": ""}), ("test_t*", {"test_two.py": "", "test_three": ""}),
+                      ("two:a_case two:b* other", {"test_two.py": "a_case b*", "other": ""}),
+                      ("two:a_case two", {"test_two.py": ""})):
+        words = [word for name in only.split() for word in ("--only", name)]
+        lines = run(*words, *paths).stdout.splitlines()
+        eq({line.split()[1] for line in lines if line.startswith("FAIL")}, set(ran))
+        eq(sorted(line.partition("cases: ")[2] for line in lines if "cases: " in line),
+           sorted(f"{cases}." for cases in ran.values()))
+
+
+def test_only_the_cases_that_are_named():
+    """By the harness of the command's tests, and by that of jobs."""
+    folder = scratch()
+    tests = os.path.dirname(RUNNER)
+    for harness, text in (
+            ("cli", "from clilib import main\ndef test_a_b(): pass\ndef test_c(): pass\nmain()\n"),
+            ("gpu", "from gpulib import main\ndef a_b(): pass\nmain(a_b, ('c', a_b))\n")):
+        path = program(folder, f"test_{harness}.py",
+                       f"PYTHONPATH={tests}/{harness} exec {sys.executable} -c \"{text}\"\n")
+        eq(run("--only", f"{harness}:a_*", path).stdout.splitlines()[-1],
+           "1 passed, 0 failed, 0 skipped")
+        eq(run(path).stdout.splitlines()[-1], "2 passed, 0 failed, 0 skipped")
+
+
+if __name__ == "__main__":
+    main()
