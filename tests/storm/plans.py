@@ -27,7 +27,7 @@ def weighted(rng, table):
 # ---- jobs -----------------------------------------------------------------------------------
 
 # Programs by name, in deeds.py; two of three jobs on a GPU whose memory others take are counters.
-PROGRAMS = {0: [(3, "soak"), (2, "ranks"), (2, "capture"), (2, "graph_nodes"), (1, "churn"),
+PROGRAMS = {0: [(3, "soak"), (3, "ranks"), (2, "capture"), (2, "graph_nodes"), (1, "churn"),
                 (1, "loader")],
             1: [(5, "counter"), (3, "python")]}
 SETTINGS = {
@@ -79,14 +79,14 @@ COMMANDS = [
     (1, ("only folder", lambda rng: ["verify"])),
     (1, ("only folder", lambda rng: ["inspect"])),
 ]
-FATES = [(8, "wait"), (2, "KILL"), (1, "INT"), (1, "TERM"), (1, "STOP"), (1, "STOP and CONT")]
+FATES = [(8, "wait"), (2, "KILL"), (1, "INT"), (1, "TERM"), (2, "STOP"), (1, "STOP and CONT")]
 
 
 def plan_command(rng, _number):
     """The command's words, what it is for, what becomes of it, and when."""
     whom, words = weighted(rng, COMMANDS)
     return "command", (words(rng), whom, rng.random() < .3, rng.choice(["pid", "name"]),
-                       rng.randrange(FOLDERS), weighted(rng, FATES), rng.uniform(0, .5))
+                       rng.randrange(FOLDERS), weighted(rng, FATES), .5 * rng.random() ** 3)
 
 
 # ---- signals --------------------------------------------------------------------------------
