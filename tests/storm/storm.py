@@ -95,12 +95,14 @@ class Storm:
             self.deeds.commands.remove(command)
 
     def state(self, pid):
-        """What its socket says; None where the process has ended meanwhile."""
-        lines = asked(pid, b"status\n", LIMIT)
-        if lines is None:
-            check(not os.path.exists(f"/proc/{pid}") or is_zombie(pid), f"the socket of {pid} is dead")
-            return None
-        return next(line.split()[1] for line in lines if line.startswith("state "))
+        """What its socket says; None if the process ends, which answers nobody any more."""
+        end = time.monotonic() + LIMIT
+        while not is_zombie(pid):
+            if lines := asked(pid, b"status\n", LIMIT):
+                return next(line.split()[1] for line in lines if line.startswith("state "))
+            check(time.monotonic() < end, f"the socket of {pid} is dead")
+            time.sleep(0.05)
+        return None
 
     def states(self):
         return {pid: self.state(pid) for job in self.deeds.alive() for pid in job.processes()}
@@ -199,7 +201,8 @@ class Storm:
                 command.send("KILL")
             for job in filter(None, self.deeds.jobs):
                 job.kill()
-        print(f"# {bursts} bursts, {len(self.events)} events", flush=True)
+        print(f"# {bursts} bursts, {len(self.events)} events, "
+              f"{time.monotonic() - self.begin:.0f} s", flush=True)
 
 
 def plan_text(plan):
