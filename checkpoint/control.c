@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/control.h"
-#include "checkpoint/captures.h"
-#include "checkpoint/claims.h"
-#include "checkpoint/contexts.h"
+#include "checkpoint/answers.h"
+#include "checkpoint/caller.h"
+#include "checkpoint/control_state.h"
 #include "checkpoint/devices.h"
 #include "checkpoint/forked.h"
 #include "checkpoint/gate.h"
-#include "checkpoint/hold.h"
+#include "checkpoint/operation.h"
+#include "checkpoint/request.h"
 #include "checkpoint/rundir.h"
 #include "checkpoint/server.h"
 #include "checkpoint/signals.h"
@@ -14,7 +15,6 @@
 #include "checkpoint/snapshot_codec.h"
 #include "checkpoint/snapshot_dir.h"
 #include "checkpoint/spill.h"
-#include "checkpoint/trace.h"
 #include "vmem/forks.h"
 
 #include <errno.h>
@@ -26,66 +26,34 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #define LOG_PREFIX "control: "
 #include "vmem/log.h"
 
-#define GIB             (double)(1UL << 30)
-#define PROGRESS_MS     100
-#define PREPARE_MS      1000
-#define CALLER_MS       1000  /* until it is seen that a snapshot's command has ended */
-#define SIGNALS_MS      2000  /* from the start on */
-#define READY_S         1     /* for those who wait to be told that the program runs on */
-#define END_PATIENCE_MS 10000 /* for GPU memory, when a handler of the program wants to end it */
+#define GIB         (double)(1UL << 30)
+#define PROGRESS_MS 100
+#define PREPARE_MS  1000
+#define CALLER_MS   1000 /* until it is seen that a snapshot's command has ended */
+#define SIGNALS_MS  2000 /* from the start on */
+#define RETRY_MS    1000 /* until what had no thread is tried again */
+#define BLIND_MS    100  /* between two looks where poll() fails */
 
-#define CONTRARY "a later request asked for the contrary"
-
-enum operation { OP_NONE, OP_PAUSE, OP_RESUME, OP_TRIM, OP_SNAPSHOT, OP_TIDY };
-
-static const char *const op_names[] = {"do nothing",       "pause",  "resume", "trim",
-				       "write a snapshot", "tidy up"};
-static const struct cuda_driver *drv;
 FORKS_LOCK(start_lock);
 static bool started; /* under start_lock */
 static int pipe_fds[2] = {-1, -1};
 static double signals_due_ms; /* of look_at_signals(); 0: from now on SIGNALS_MS */
 
-/* Of the control thread, but for op and exiting, which op_lock guards. */
-static struct {
-	enum job_state state;
-	bool want_paused;
-	bool others_want; /* the same, as others than a snapshot have asked for last */
-	bool again;       /* what the operation does was cancelled, and has been asked for again */
-	bool want_trim;
-	enum release_choice want_release;
-	bool want_snapshot;
-	struct snapshot_order want_order;
-	int want_timeout_ms;
-	bool want_hold;
-	int timeout_ms; /* of the operation under way */
-	bool ending;    /* the program handles a signal that ends it */
-	bool refused;   /* its calls fail, so that it can end; there is no way back */
-	struct engine_progress progress;
-	struct hold hold;
-	struct engine_result result;
-	bool writes; /* the operation is a snapshot, or a pause that is written to one */
-	struct snapshot_order order;
-	struct engine_result written;
-	bool unfinished; /* the last snapshot is yet to be done, as its caller says */
-	bool done;       /* it is, and that is to be acted upon */
-	struct caller caller;
-	struct engine_result last[2]; /* [0] resume, [1] pause */
-	char reason[528];             /* a result's message with "resume: " before it */
-	int cuda;                     /* the driver's CUDA version */
-} ctl;
-FORKS_LOCK(op_lock);
-static enum operation op;
-static bool op_ended; /* the engine is done; the control thread has yet to look */
-static bool op_ready; /* the engine waits for the control thread to say that the program runs on */
-static pthread_cond_t ready_said = PTHREAD_COND_INITIALIZER;
-static bool exiting;
+/* The control thread's. */
+static struct control_state state;
+static struct snapshot_order want_order;
+static struct caller caller;
+static struct engine_result last[2]; /* [0] resume, [1] pause */
+static char reason[528];             /* a result's message with "resume: " before it */
+static struct hold_report report;    /* the last one of the operation under way */
+static bool reported;
+static double retry_ms; /* gate_now_ms() */
+static bool starved;    /* the last operation had no thread, which has been said */
 
 static void wake(void)
 {
@@ -95,287 +63,49 @@ static void wake(void)
 		return; /* full: it will wake up */
 }
 
-/* The pause has been before: it is what the snapshot took, too. */
-static void add_pause(struct snapshot_facts *facts)
+static bool is_change(enum operation op)
 {
-	const struct engine_result *pause = &ctl.last[1];
-
-	for (size_t i = 0; i < pause->nphases; i++)
-		facts->phases[facts->nphases++] =
-			(struct snapshot_phase){pause->phases[i].name, pause->phases[i].ms};
+	return op == OP_PAUSE || op == OP_RESUME;
 }
 
-static void op_run(void)
+static enum job_state job_state(void)
 {
-	struct snapshot_facts facts = {.cuda = ctl.cuda};
-	struct engine_writing writing = {&ctl.order, &facts, &ctl.written};
+	const struct engine_progress *progress = operation_progress();
+	enum operation op = control_operation(&state);
 
-	facts.devices = devices_all(&facts.ndevices);
-	switch (op) {
-	case OP_PAUSE:
-		engine_pause(drv, ctl.timeout_ms, ctl.writes ? &writing : NULL, &ctl.progress,
-			     &ctl.result);
-		claims_drop();
-		break;
-	case OP_RESUME:
-		engine_resume(drv, ctl.timeout_ms, &ctl.progress, &ctl.result);
-		claims_drop();
-		break;
-	case OP_TRIM:
-		engine_trim(drv, CONTROL_PAUSE_TIMEOUT_MS, &ctl.progress, &ctl.result);
-		break;
-	case OP_SNAPSHOT:
-		add_pause(&facts);
-		engine_snapshot(drv, &writing, &ctl.progress);
-		break;
-	default:
-		engine_tidy(drv, &ctl.progress.cancel);
-	}
+	if (op == OP_PAUSE)
+		return __atomic_load_n(&progress->settled, __ATOMIC_RELAXED) ? STATE_PAUSED
+									     : STATE_PAUSING;
+	if (op == OP_RESUME)
+		return __atomic_load_n(&progress->waiting, __ATOMIC_RELAXED) ? STATE_WAITING
+									     : STATE_RESUMING;
+	return state.rest;
 }
 
-static void op_run_traced(void)
+static struct answers_facts facts(void)
 {
-	const struct engine_result *result = op == OP_SNAPSHOT ? &ctl.written : &ctl.result;
-	struct trace_event event;
-	bool traced = trace_begin(&event, "cudaw");
+	struct answers_facts f = {job_state(), &last[1], &last[0], reason};
 
-	if (traced) {
-		trace_thread_name("cudaw");
-		trace_go(&event);
-	}
-	op_run();
-	if (!traced)
-		return;
-	trace_phase(NULL);
-	trace_stop(&event);
-	if (op != OP_TIDY) {
-		trace_text(&event, "result", result->code);
-		trace_number(&event, "bytes", result->bytes);
-	}
-	trace_end(&event, op_names[op], 0);
+	if (f.state == STATE_WAITING)
+		snprintf(reason, sizeof(reason), "resume: waits for %.2f GiB of GPU memory%s",
+			 engine_paused_bytes() / GIB,
+			 engine_is_released() ? ", and for what the context takes" : "");
+	return f;
 }
 
-/* The program may end as soon as it runs: who waits for that has heard of it by then. */
-static void await_ready_said(void)
+static void finish(enum server_wait whom, const struct engine_result *result)
 {
-	struct timespec until;
+	const struct answers_facts f = facts();
 
-	clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_sec += READY_S;
-	pthread_mutex_lock(&op_lock);
-	op_ready = true;
-	wake();
-	while (op_ready && !pthread_cond_clockwait(&ready_said, &op_lock, CLOCK_MONOTONIC, &until))
-		;
-	op_ready = false;
-	pthread_mutex_unlock(&op_lock);
+	answers_finish(whom, result, &f);
 }
 
-static void say_ready(void)
-{
-	server_send_ready();
-	pthread_mutex_lock(&op_lock);
-	op_ready = false;
-	pthread_cond_signal(&ready_said);
-	pthread_mutex_unlock(&op_lock);
-}
-
-static void *op_main(void *arg)
-{
-	(void)arg;
-	op_run_traced();
-	pthread_mutex_lock(&op_lock);
-	op_ended = true;
-	pthread_mutex_unlock(&op_lock);
-	wake();
-	return NULL;
-}
-
-static void on_exit_paused(void);
-
-/* Of the state of the job. */
-static bool is_change(enum operation what)
-{
-	return what == OP_PAUSE || what == OP_RESUME;
-}
-
-/* True when an operation was started. */
-static bool op_start(enum operation what)
-{
-	pthread_t thread;
-	int error;
-
-	pthread_mutex_lock(&op_lock);
-	if (exiting) {
-		pthread_mutex_unlock(&op_lock);
-		return false;
-	}
-	op = what;
-	op_ended = false;
-	ctl.timeout_ms = ctl.want_timeout_ms;
-	ctl.writes = ctl.want_snapshot && (what == OP_PAUSE || what == OP_SNAPSHOT);
-	if (ctl.writes) {
-		ctl.want_snapshot = false;
-		ctl.order = ctl.want_order;
-	}
-	/* An image needs the whole GPU released, and so what can be carried is judged by that. */
-	if (ctl.writes && ctl.order.image)
-		release_choose(RELEASE_ALL);
-	else if (what == OP_PAUSE)
-		release_choose(ctl.want_release);
-	ctl.again = false;
-	memset(&ctl.progress, 0, sizeof(ctl.progress));
-	ctl.progress.phase = "start";
-	ctl.progress.ready = await_ready_said;
-	if (is_change(what) && ctl.want_hold) {
-		hold_init(&ctl.hold, wake);
-		ctl.progress.hold = &ctl.hold;
-	}
-	if (is_change(what))
-		ctl.reason[0] = '\0';
-	/*
-	 * Handlers run in reverse order: registered again at every pause, ours comes before those
-	 * that libraries loaded since the last one registered, which may call CUDA.
-	 */
-	if (what == OP_PAUSE)
-		atexit(on_exit_paused);
-	error = pthread_create(&thread, NULL, op_main, NULL);
-	if (error) {
-		op = OP_NONE;
-		ctl.want_snapshot |= ctl.writes;
-		ctl.writes = false;
-		pr_err("no thread to %s: %s", op_names[what], strerror(error));
-	} else {
-		pthread_detach(thread);
-	}
-	pthread_mutex_unlock(&op_lock);
-	return !error;
-}
-
-/* What was to come after a pause does not. */
-static void forget_snapshot(const char *code, const char *why)
-{
-	struct engine_result result = {.code = code};
-
-	if (!ctl.want_snapshot)
-		return;
-	ctl.want_snapshot = false;
-	ctl.unfinished = false;
-	snprintf(result.message, sizeof(result.message), "%.511s", why);
-	server_finish_snapshot(&result);
-}
-
-/*
- * A pause or a resume failed, and is to be begun anew: it has been asked for again meanwhile, or it
- * was a pause for a snapshot alone, and others have asked for one.
- */
-static bool is_wanted_still(void)
-{
-	bool pause = op == OP_PAUSE;
-	bool by_others = pause && ctl.writes && ctl.order.pause && ctl.others_want;
-
-	return (ctl.again || by_others) && engine_is_paused() != pause &&
-	       strcmp(ctl.result.code, END_OK) != 0;
-}
-
-/* What failed is not tried again by itself. */
-static void give_up(bool pause)
-{
-	if (pause)
-		forget_snapshot(ctl.result.code, ctl.reason);
-	if (ctl.want_paused == pause)
-		ctl.want_paused = engine_is_paused();
-	if (pause)
-		ctl.others_want &= ctl.want_paused;
-	else if (!ctl.unfinished)
-		ctl.others_want = ctl.want_paused;
-	/* Before the snapshot is done it was that which was in the way. */
-	if (ctl.ending && engine_is_paused() && !ctl.unfinished) {
-		gate_refuse(CUDA_ERROR_DEINITIALIZED);
-		ctl.refused = true;
-		ctl.state = STATE_FAILED;
-		snprintf(
-			ctl.reason, sizeof(ctl.reason),
-			"a signal was to end the program while it was paused, and there was no GPU "
-			"memory to resume it: its CUDA calls fail");
-	}
-}
-
-/* A pause or a resume is done. */
-static void op_judge(void)
-{
-	bool pause = op == OP_PAUSE;
-	bool ok = !strcmp(ctl.result.code, END_OK);
-	bool patient = !strcmp(ctl.result.code, END_TIMEOUT) || !strcmp(ctl.result.code, END_BUSY);
-	const char *name = !pause ? "resume" : ctl.writes && ctl.order.pause ? "snapshot" : "pause";
-
-	if (!engine_is_paused())
-		ctl.state = STATE_RUNNING;
-	else
-		ctl.state = ok || (!pause && patient) ? STATE_PAUSED : STATE_FAILED;
-	if (ok) {
-		ctl.last[pause] = ctl.result;
-		ctl.unfinished &= pause || ctl.want_snapshot;
-		snprintf(ctl.reason, sizeof(ctl.reason), "%s", ctl.result.note);
-	} else {
-		snprintf(ctl.reason, sizeof(ctl.reason), "%s: %s", name, ctl.result.message);
-		pr_warn("%s", ctl.reason);
-		if (!is_wanted_still())
-			give_up(pause);
-	}
-	if (!engine_is_paused())
-		ctl.ending = false;
-}
-
-/* Where nobody asked by the socket, nobody would hear of a failure. */
-static void judge_snapshot(enum operation ended)
-{
-	bool failed = strcmp(ctl.written.code, END_OK);
-	bool pause_failed = ended == OP_PAUSE && strcmp(ctl.result.code, END_OK);
-
-	if (failed && !pause_failed) {
-		snprintf(ctl.reason, sizeof(ctl.reason), "snapshot: %s", ctl.written.message);
-		pr_warn("%s", ctl.reason);
-	}
-	if (failed)
-		ctl.unfinished = false;
-	if (failed && ctl.want_paused && !ctl.others_want)
-		control_want(false, 0);
-	server_finish_snapshot(&ctl.written);
-}
-
-static void finish_with(bool paused, const char *code, const char *message)
+static void finish_with(enum server_wait whom, const char *code, const char *message)
 {
 	struct engine_result result = {.code = code};
 
 	snprintf(result.message, sizeof(result.message), "%.511s", message);
-	server_finish(paused, &result);
-}
-
-static void op_finish(void)
-{
-	enum operation ended = op;
-	bool again = is_change(ended) && is_wanted_still();
-	/* Not where a pause has ended the resume, nor where another resume is to follow. */
-	bool failed = op == OP_RESUME && !ctl.want_paused && !ctl.done && !again &&
-		      strcmp(ctl.result.code, END_OK) != 0;
-
-	if (is_change(ended))
-		op_judge();
-	pthread_mutex_lock(&op_lock);
-	op = OP_NONE;
-	pthread_mutex_unlock(&op_lock);
-	if (again)
-		finish_with(ended != OP_PAUSE, END_BUSY, CONTRARY);
-	else if (is_change(ended))
-		server_finish(ended == OP_PAUSE, &ctl.result);
-	else if (ended == OP_TRIM)
-		server_finish_trim(&ctl.result);
-	if (failed)
-		server_finish_done(&ctl.result);
-	if (ctl.writes)
-		judge_snapshot(ended);
-	ctl.writes = false;
+	finish(whom, &result);
 }
 
 /* What a paused job has in a snapshot alone is not to be written over. */
@@ -388,198 +118,166 @@ static void lock_snapshot(void)
 		return;
 	snprintf(result.message, sizeof(result.message), "%.255s: %.250s", engine_held_in(),
 		 error.text);
-	snprintf(ctl.reason, sizeof(ctl.reason), "snapshot: %s", result.message);
-	pr_warn("%s", ctl.reason);
-	server_finish_done(&result);
+	snprintf(reason, sizeof(reason), "snapshot: %s", result.message);
+	pr_warn("%s", reason);
+	finish(WAITS_DONE, &result);
 }
 
-/* The pause ends with its snapshot, unless others want it. */
-static void finish_snapshot(void)
+static void give_answer(const struct control_action *action)
 {
-	if (ctl.unfinished && ctl.others_want)
-		lock_snapshot();
-	else if (ctl.unfinished)
-		control_want(false, ctl.ending ? END_PATIENCE_MS : 0);
-	ctl.unfinished = ctl.done = false;
+	if (action->code)
+		finish_with(action->whom, action->code, action->reason);
+	else if (action->answer == ANSWER_RESULT)
+		finish(action->whom, operation_result());
+	else if (action->answer == ANSWER_WRITTEN)
+		finish(action->whom, operation_written());
+	else
+		finish(action->whom, NULL);
 }
 
-/* Start what is wanted, or tell those who wait that it is so already. */
+static int take(const struct control_event *event);
+
+static void start(const struct control_action *action)
+{
+	int error = operation_start(action->op, &action->options, &want_order, &last[1]);
+	struct control_event event = {.kind = EV_NO_START, .exiting = error == -ECANCELED};
+	char why[128];
+
+	if (!error) {
+		starved = reported = false;
+		if (is_change(action->op))
+			reason[0] = '\0';
+		return;
+	}
+	snprintf(why, sizeof(why), "no thread for it: %s",
+		 event.exiting ? "the process exits" : strerror(-error));
+	if (!starved && !event.exiting)
+		pr_err("an operation cannot begin: %s; a signal's is tried again", why);
+	starved = true;
+	retry_ms = gate_now_ms() + RETRY_MS;
+	event.reason = why;
+	take(&event);
+}
+
+static void perform(const struct control_action *action)
+{
+	static const struct hold_order commit = {.commit = true};
+
+	switch (action->kind) {
+	case ACT_START:
+		start(action);
+		break;
+	case ACT_CANCEL:
+		operation_cancel();
+		break;
+	case ACT_COMMIT:
+		hold_give_order(operation_hold(), &commit);
+		break;
+	case ACT_REPORT:
+		if (reported)
+			answers_report(&report);
+		break;
+	case ACT_ANSWER:
+		give_answer(action);
+		break;
+	case ACT_LOCK:
+		lock_snapshot();
+		break;
+	case ACT_REFUSE:
+		gate_refuse(CUDA_ERROR_DEINITIALIZED);
+		snprintf(reason, sizeof(reason), "%s", action->reason);
+	}
+}
+
+static void perform_all(const struct control_actions *actions)
+{
+	for (size_t i = 0; i < actions->n; i++)
+		perform(&actions->list[i]);
+}
+
+static int take(const struct control_event *event)
+{
+	struct control_actions actions = {0};
+	int ret = control_take(&state, event, &actions);
+
+	perform_all(&actions);
+	return ret;
+}
+
+/* Begin what is wanted, or tell those who wait that it is so already. */
 static void settle(void)
 {
-	bool paused = ctl.state != STATE_RUNNING;
+	struct control_actions actions = {0};
 
-	if (op != OP_NONE)
-		return;
-	if (ctl.refused) {
-		finish_with(true, END_FAILED, ctl.reason);
-		finish_with(false, END_FAILED, ctl.reason);
-		server_finish_trim(&ctl.result);
-		server_finish_snapshot(&ctl.result);
-		server_finish_done(&ctl.result);
-		return;
+	control_decide(&state, engine_is_untidy(), &actions);
+	perform_all(&actions);
+}
+
+static void note_failure(const char *what, const char *message)
+{
+	snprintf(reason, sizeof(reason), "%s: %s", what, message);
+	pr_warn("%s", reason);
+}
+
+static void end_operation(void)
+{
+	const struct engine_result *result = operation_result(), *written = operation_written();
+	enum operation op = control_operation(&state);
+	bool pause = op == OP_PAUSE, writes = state.snapshot == SNAPSHOT_WRITTEN;
+	bool ok = !is_change(op) || !strcmp(result->code, END_OK);
+	const char *what = !pause ? "resume" : writes && state.order_pause ? "snapshot" : "pause";
+	struct control_event event = {.kind = EV_ENDED,
+				      .code = result->code,
+				      .written = written->code,
+				      .paused = engine_is_paused(),
+				      .reason = reason};
+
+	if (!ok) {
+		note_failure(what, result->message);
+	} else if (is_change(op)) {
+		last[pause] = *result;
+		snprintf(reason, sizeof(reason), "%s", result->note);
 	}
-	if (ctl.done)
-		finish_snapshot();
-	if (ctl.want_trim) {
-		ctl.want_trim = false;
-		if (op_start(OP_TRIM))
-			return;
-		server_finish_trim(
-			&(struct engine_result){.code = END_FAILED, .message = "no thread for it"});
-	}
-	if (ctl.want_snapshot && ctl.want_paused == paused) {
-		if (op_start(OP_SNAPSHOT))
-			return;
-		forget_snapshot(END_FAILED, "no thread for it");
-	}
-	if (ctl.want_paused == paused) {
-		server_finish(paused, NULL);
-		finish_with(!paused, END_BUSY, CONTRARY);
-		server_finish_done(NULL);
-		if (engine_is_untidy())
-			op_start(OP_TIDY);
-	} else if (!op_start(ctl.want_paused ? OP_PAUSE : OP_RESUME)) {
-		finish_with(ctl.want_paused, END_FAILED, "no thread for it");
-		forget_snapshot(END_FAILED, "no thread for it");
-		ctl.want_paused = paused;
-		if (paused && !ctl.unfinished)
-			lock_snapshot();
-	}
-}
-
-void control_want(bool paused, int timeout_ms)
-{
-	ctl.want_paused = ctl.others_want = paused;
-	ctl.again = is_change(op) && paused == (op == OP_PAUSE) &&
-		    __atomic_load_n(&ctl.progress.cancel, __ATOMIC_RELAXED);
-	ctl.want_timeout_ms = timeout_ms;
-	ctl.want_hold = false;
-	if (paused)
-		ctl.want_release = RELEASE_AS_SET;
-	if (!paused)
-		forget_snapshot(END_BUSY, "a later request asked for a resume");
-	if (op == OP_TIDY || op == OP_TRIM || (op == OP_RESUME && paused) ||
-	    ((op == OP_PAUSE || op == OP_SNAPSHOT) && !paused))
-		__atomic_store_n(&ctl.progress.cancel, true, __ATOMIC_RELAXED);
-}
-
-void control_choose(enum release_choice release)
-{
-	ctl.want_release = release;
-}
-
-static void end_tidying(void)
-{
-	if (op == OP_TIDY)
-		__atomic_store_n(&ctl.progress.cancel, true, __ATOMIC_RELAXED);
-}
-
-void control_want_trim(void)
-{
-	ctl.want_trim = true;
-	end_tidying();
-}
-
-void control_want_hold(bool paused, int timeout_ms)
-{
-	control_want(paused, timeout_ms);
-	ctl.want_hold = true;
-}
-
-void control_order(const struct hold_order *order)
-{
-	if (ctl.progress.hold)
-		hold_give_order(ctl.progress.hold, order);
-}
-
-void control_abort_hold(bool paused)
-{
-	if (ctl.want_paused == paused &&
-	    (!ctl.progress.hold || !hold_is_committed(ctl.progress.hold)))
-		control_want(!paused, paused ? 0 : CONTROL_PAUSE_TIMEOUT_MS);
-}
-
-void control_end_hold(void)
-{
-	const struct hold_order commit = {.commit = true};
-
-	ctl.want_hold = false;
-	control_order(&commit);
-}
-
-int control_want_snapshot(const struct snapshot_order *order, int timeout_ms,
-			  const struct caller *caller)
-{
-	if (ctl.want_snapshot || ctl.writes || ctl.unfinished ||
-	    (op == OP_RESUME && engine_held_in()))
-		return -EBUSY;
-	if (order->pause && !ctl.want_paused) {
-		control_want(true, timeout_ms);
-		ctl.others_want = false;
-	}
-	ctl.want_snapshot = true;
-	ctl.want_order = *order;
-	ctl.unfinished = order->pause || order->image;
-	if (caller)
-		ctl.caller = *caller;
-	end_tidying();
-	return 0;
-}
-
-void control_abort_image(void)
-{
-	const struct snapshot_order *order = ctl.want_snapshot ? &ctl.want_order : &ctl.order;
-
-	if ((!ctl.want_snapshot && !ctl.writes) || !order->image)
-		return;
-	if (op == OP_SNAPSHOT)
-		__atomic_store_n(&ctl.progress.cancel, true, __ATOMIC_RELAXED);
-	else if (!ctl.others_want)
-		control_want(false, 0);
-	else
-		forget_snapshot(END_BUSY, "who asked for it has hung up");
-}
-
-/* It is written, as far as that is ours to do. */
-static bool snapshot_is_to_be_done(void)
-{
-	return ctl.unfinished && !ctl.done && !ctl.want_snapshot && !ctl.writes;
-}
-
-void control_done(const char *path)
-{
-	end_tidying();
-	ctl.done |= snapshot_is_to_be_done() && !strcmp(path, ctl.order.path);
+	/* Where nobody asked by the socket, nobody would hear of a failure. */
+	if (writes && ok && strcmp(written->code, END_OK))
+		note_failure("snapshot", written->message);
+	take(&event);
 }
 
 /* A caller that ended before it said that its snapshot is done will not say it. */
 static void look_for_caller(void)
 {
-	if (!snapshot_is_to_be_done() || is_change(op) || !caller_is_gone(&ctl.caller))
+	const char *path = operation_order()->path;
+
+	if (!control_awaits_done(&state) || is_change(control_operation(&state)) ||
+	    !caller_is_gone(&caller))
 		return;
-	if (!caller_is_ours(&ctl.caller)) {
-		ctl.unfinished = false;
-		ctl.others_want = ctl.want_paused;
+	if (!caller_is_ours(&caller)) {
+		take(&(struct control_event){.kind = EV_MOVED});
 		return;
 	}
-	pr_warn("snapshot in %s: process %d, which was to finish it, has ended: the job %s",
-		ctl.order.path, ctl.caller.pid, ctl.others_want ? "stays paused" : "runs on");
-	control_done(ctl.order.path);
+	pr_warn("snapshot in %s: process %d, which was to finish it, has ended: the job %s", path,
+		caller.pid, state.wishes[WISHER_USER] ? "stays paused" : "runs on");
+	take(&(struct control_event){.kind = EV_DONE, .matches = true});
 }
 
-int control_moved(const char *path, const CUcheckpointGpuPair *pairs, size_t count,
-		  struct snapshot_error *error)
+static int want_snapshot(const struct snapshot_order *order, int timeout_ms,
+			 const struct caller *asks)
 {
-	int ret = op == OP_NONE ? engine_moved(path, pairs, count, error)
-				: snapshot_fail(error, -EBUSY, "an operation is under way");
+	const struct control_event event = {.kind = EV_SNAPSHOT,
+					    .options = {.timeout_ms = timeout_ms},
+					    .by_signal = !asks,
+					    .pause = order->pause,
+					    .image = order->image,
+					    .held = engine_held_in() != NULL};
+	int ret = take(&event);
 
-	/* It goes on from a snapshot as whoever restores it says. */
-	if (!ret) {
-		devices_move(pairs, count);
-		ctl.unfinished = false;
-		ctl.others_want = ctl.want_paused;
-	}
-	return ret;
+	if (ret)
+		return ret;
+	want_order = *order;
+	if (asks)
+		caller = *asks;
+	return 0;
 }
 
 /* CUDAW_SNAPSHOT_DIR: a pause by signal goes into a snapshot. */
@@ -599,31 +297,29 @@ static void snapshot_by_signal(void)
 		return;
 	}
 	strcpy(order.path, path);
-	control_want_snapshot(&order, 0, NULL);
+	want_snapshot(&order, 0, NULL);
 }
 
 static void take_signals(void)
 {
+	struct control_event event = {.by_signal = true};
+
 	switch (signals_take_wish()) {
 	case WISH_PAUSE:
-		control_want(true, CONTROL_PAUSE_TIMEOUT_MS);
+		event.kind = EV_PAUSE;
+		event.options.timeout_ms = CONTROL_PAUSE_TIMEOUT_MS;
+		take(&event);
 		snapshot_by_signal();
 		break;
 	case WISH_RESUME:
-		control_want(false, 0);
+		event.kind = EV_RESUME;
+		take(&event);
 		break;
 	case WISH_NONE:
 		break;
 	}
-	if (!signals_take_end())
-		return;
-	if (op == OP_RESUME || op == OP_PAUSE || ctl.state != STATE_RUNNING) {
-		ctl.ending = true;
-		/* A resume that may wait starts anew, with a limit. */
-		if (op == OP_RESUME && ctl.timeout_ms != END_PATIENCE_MS)
-			__atomic_store_n(&ctl.progress.cancel, true, __ATOMIC_RELAXED);
-		control_want(false, END_PATIENCE_MS);
-	}
+	if (signals_take_end())
+		take(&(struct control_event){.kind = EV_END});
 }
 
 /* Once, when the program has set up its signals: nobody may ask for the status. */
@@ -640,107 +336,249 @@ static void look_at_signals(void)
 		pr_warn("%s", why);
 }
 
+/* Answer @c at once. */
+static void turn_away(struct client *c, const char *end)
+{
+	server_say(c, "end %s", end);
+	server_end(c);
+}
+
+static void take_change(struct client *c, const struct request *r)
+{
+	bool pause = r->word == REQUEST_PAUSE;
+	const struct control_event event = {
+		.kind = pause ? EV_PAUSE : EV_RESUME,
+		.options = {.timeout_ms = r->timeout_ms, .release = r->release},
+		.client = r->hold ? c->id : 0};
+
+	if (pause && r->hold && job_state() == STATE_PAUSING) {
+		turn_away(c, END_BUSY " another pause is under way");
+		return;
+	}
+	c->waits = pause ? WAITS_PAUSED : WAITS_RUNNING;
+	c->holds = r->hold;
+	take(&event);
+}
+
+static void take_snapshot(struct client *c, const struct request *r)
+{
+	struct caller asks;
+
+	caller_find(c->fd, &asks);
+	if (want_snapshot(&r->order, r->timeout_ms, &asks))
+		turn_away(c, END_BUSY " another snapshot is under way, or read back");
+	else
+		c->waits = WAITS_WRITTEN;
+}
+
+static void take_done(struct client *c, const char *path)
+{
+	const struct control_event event = {.kind = EV_DONE,
+					    .matches = !strcmp(path, operation_order()->path)};
+
+	c->waits = WAITS_DONE;
+	take(&event);
+}
+
+/* At once: what says where the memory is must not wait for what reads it. */
+static void take_move(struct client *c, const struct request *r)
+{
+	struct snapshot_error error;
+	int ret = control_operation(&state) == OP_NONE
+			  ? engine_moved(r->path, r->pairs, r->npairs, &error)
+			  : snapshot_fail(&error, -EBUSY, "an operation is under way");
+
+	if (ret) {
+		server_say(c, "end " END_FAILED " %s: %s", r->path, error.text);
+	} else {
+		/* It goes on from a snapshot as whoever restores it says. */
+		devices_move(r->pairs, r->npairs);
+		take(&(struct control_event){.kind = EV_MOVED});
+		server_say(c, "end " END_OK);
+	}
+	server_end(c);
+}
+
+static void take_request(struct client *c, char *line)
+{
+	static struct request request;
+	const char *expected = request_parse(line, &request);
+
+	if (expected) {
+		server_say(c, "end " END_INVALID " expected %s, found %s", expected, line);
+		server_end(c);
+		return;
+	}
+	switch (request.word) {
+	case REQUEST_STATUS: {
+		const struct answers_facts f = facts();
+
+		answers_status(c, &f);
+		server_end(c);
+		break;
+	}
+	case REQUEST_PAUSE:
+	case REQUEST_RESUME:
+		take_change(c, &request);
+		break;
+	case REQUEST_TRIM:
+		c->waits = WAITS_TRIMMED;
+		take(&(struct control_event){.kind = EV_TRIM});
+		break;
+	case REQUEST_SNAPSHOT:
+		take_snapshot(c, &request);
+		break;
+	case REQUEST_DONE:
+		take_done(c, request.path);
+		break;
+	case REQUEST_MOVED:
+		take_move(c, &request);
+	}
+}
+
+/* A line of the client that holds the job. */
+static void take_order(struct client *c, const char *line)
+{
+	struct request_order order;
+	const char *expected = request_parse_order(line, &order);
+
+	if (order.step) {
+		if (state.hold == HOLD_OPEN)
+			hold_give_order(operation_hold(), &(struct hold_order){.step = order.step});
+		return;
+	}
+	take(&(struct control_event){.kind = order.commit ? EV_COMMIT : EV_ABORT, .client = c->id});
+	if (!expected)
+		return;
+	server_say(c, "end " END_INVALID " expected %s, found %s", expected, line);
+	server_end(c);
+}
+
+/* It hung up. What it asked for is not stopped by that, unless it is one to see it through. */
+static void leave(struct client *c)
+{
+	if (c->waits == WAITS_WRITTEN)
+		take(&(struct control_event){.kind = EV_CALL_OFF});
+	else if (c->holds)
+		take(&(struct control_event){.kind = EV_HOLDER_GONE, .client = c->id});
+	server_end(c);
+}
+
+static void handle_clients(void)
+{
+	char *line;
+
+	for (struct client *c = server_next(NULL); c; c = server_next(c)) {
+		while ((line = server_line(c))) {
+			if (c->holds)
+				take_order(c, line);
+			else
+				take_request(c, line);
+		}
+		if (c->gone && !c->ended)
+			leave(c);
+	}
+}
+
+static bool has_waiters(void)
+{
+	for (struct client *c = server_next(NULL); c; c = server_next(c))
+		if (c->waits != WAITS_NOT)
+			return true;
+	return false;
+}
+
+static int less(int a, int b)
+{
+	return a < 0 || (b >= 0 && b < a) ? b : a;
+}
+
 /* How long to sleep when nothing happens. */
 static int patience_ms(void)
 {
-	if (server_has_waiters())
-		return PROGRESS_MS;
-	if (ctl.unfinished)
-		return CALLER_MS;
-	if (engine_prepares())
-		return PREPARE_MS;
-	return isinf(signals_due_ms) ? -1 : SIGNALS_MS;
+	int ms = server_patience_ms();
+
+	if (has_waiters())
+		ms = less(ms, PROGRESS_MS);
+	if (state.activity == ACTIVITY_STARVED)
+		ms = less(ms, RETRY_MS);
+	if (control_awaits_done(&state))
+		ms = less(ms, CALLER_MS);
+	if (!isinf(signals_due_ms))
+		ms = less(ms, SIGNALS_MS);
+	return engine_prepares() ? less(ms, PREPARE_MS) : ms;
+}
+
+/*
+ * Sleep until something happens, and read what clients sent. A poll() that fails, as for lack of
+ * memory or with a limit below the number of descriptors, is no end: then it is looked everywhere,
+ * now and then.
+ */
+static void sleep_and_read(void)
+{
+	static bool said;
+	struct pollfd fds[1 + SERVER_FDS];
+	char bytes[64];
+	int n = server_poll_fds(fds + 1);
+
+	fds[0] = (struct pollfd){.fd = pipe_fds[0], .events = POLLIN};
+	if (poll(fds, 1 + n, patience_ms()) < 0) {
+		if (errno != EINTR && !said)
+			pr_err("poll: %s; looks every %d ms instead", strerror(errno), BLIND_MS);
+		if (errno != EINTR) {
+			said = true;
+			usleep(BLIND_MS * 1000);
+		}
+		n = 0;
+	}
+	while (read(pipe_fds[0], bytes, sizeof(bytes)) > 0)
+		;
+	server_receive(fds + 1, n);
+}
+
+static void send_news(void)
+{
+	enum operation op = control_operation(&state);
+	struct hold *hold = operation_hold();
+
+	if (is_change(op) && hold && hold_take_report(hold, &report)) {
+		reported = true;
+		answers_report(&report);
+	}
+	if (is_change(op) || op == OP_SNAPSHOT)
+		answers_progress(operation_progress());
+}
+
+static void look_once(void)
+{
+	sleep_and_read();
+	if (operation_is_ready()) {
+		answers_ready();
+		operation_say_ready();
+	}
+	if (operation_take_end())
+		end_operation();
+	take_signals();
+	look_for_caller();
+	look_at_signals();
+	if (gate_now_ms() >= retry_ms)
+		take(&(struct control_event){.kind = EV_RETRY});
+	handle_clients();
+	settle();
+	send_news();
+	server_sweep();
 }
 
 static void *control_main(void *arg)
 {
-	struct pollfd fds[1 + SERVER_FDS];
-	struct hold_report report;
-	char bytes[64];
-
-	(void)arg;
-	for (;;) {
-		int n = server_poll_fds(fds + 1);
-		bool ended, ready;
-
-		fds[0] = (struct pollfd){.fd = pipe_fds[0], .events = POLLIN};
-		if (poll(fds, 1 + n, patience_ms()) < 0 && errno != EINTR)
-			return NULL;
-		while (read(pipe_fds[0], bytes, sizeof(bytes)) > 0)
-			;
-		pthread_mutex_lock(&op_lock);
-		ended = op_ended;
-		op_ended = false;
-		ready = op_ready;
-		pthread_mutex_unlock(&op_lock);
-		if (ready)
-			say_ready();
-		if (ended)
-			op_finish();
-		take_signals();
-		look_for_caller();
-		look_at_signals();
-		server_handle(fds + 1, n);
-		settle();
-		if (ctl.progress.hold && hold_take_report(ctl.progress.hold, &report))
-			server_send_report(&report);
-		if (is_change(op) || op == OP_SNAPSHOT)
-			server_send_progress(&ctl.progress);
-	}
-}
-
-enum job_state control_state(const struct engine_progress **progress)
-{
-	if (progress)
-		*progress = is_change(op) ? &ctl.progress : NULL;
-	if (op == OP_PAUSE)
-		return __atomic_load_n(&ctl.progress.settled, __ATOMIC_RELAXED) ? STATE_PAUSED
-										: STATE_PAUSING;
-	if (op == OP_RESUME)
-		return __atomic_load_n(&ctl.progress.waiting, __ATOMIC_RELAXED) ? STATE_WAITING
-										: STATE_RESUMING;
-	return ctl.state;
-}
-
-const struct engine_result *control_last(bool paused)
-{
-	return &ctl.last[paused];
-}
-
-const char *control_reason(void)
-{
-	if (control_state(NULL) == STATE_WAITING)
-		snprintf(ctl.reason, sizeof(ctl.reason),
-			 "resume: waits for %.2f GiB of GPU memory%s", engine_paused_bytes() / GIB,
-			 engine_is_released() ? ", and for what the context takes" : "");
-	return ctl.reason;
-}
-
-/*
- * The process exits. Its remaining destructors may call CUDA; while it is paused they must get an
- * error, not wait. An operation that has begun is seen through: the memory that it copies is about
- * to go away.
- */
-static void on_exit_paused(void)
-{
-	if (!forks_adopt())
-		return;
-	pthread_mutex_lock(&op_lock);
-	exiting = true;
-	__atomic_store_n(&ctl.progress.cancel, true, __ATOMIC_RELAXED);
-	while (op != OP_NONE && !op_ended) {
-		pthread_mutex_unlock(&op_lock);
-		usleep(1000);
-		pthread_mutex_lock(&op_lock);
-	}
-	pthread_mutex_unlock(&op_lock);
-	if (engine_is_paused())
-		gate_refuse(CUDA_ERROR_DEINITIALIZED);
+	for (;;)
+		look_once();
+	return arg;
 }
 
 static void on_exit_any(void)
 {
-	on_exit_paused();
+	operation_see_through();
 	if (forks_is_ours() && started)
 		rundir_unlink(getpid());
 }
@@ -748,9 +586,7 @@ static void on_exit_any(void)
 static void begin_anew_in_child(void)
 {
 	gate_after_fork();
-	pthread_cond_init(&ready_said, NULL);
-	op = OP_NONE;
-	op_ended = op_ready = exiting = false;
+	operation_after_fork();
 	if (!started)
 		return;
 	/* As the driver does in the child of a process that has used it. */
@@ -806,7 +642,6 @@ void control_start(const struct cuda_driver *driver)
 	if (started)
 		goto out;
 	started = true;
-	drv = driver;
 	error = gate_init();
 	if (!error && pipe2(pipe_fds, O_CLOEXEC | O_NONBLOCK))
 		error = -errno;
@@ -814,7 +649,7 @@ void control_start(const struct cuda_driver *driver)
 		pr_err("this job cannot be paused: %s", strerror(-error));
 		goto out;
 	}
-	driver->cuDriverGetVersion(&ctl.cuda);
+	operation_init(driver, wake);
 	devices_find(driver);
 	server_init();
 	watch_forks();

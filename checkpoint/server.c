@@ -1,55 +1,47 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/server.h"
-#include "checkpoint/control.h"
-#include "checkpoint/devices.h"
-#include "checkpoint/nvml.h"
+#include "checkpoint/gate.h"
 #include "checkpoint/rundir.h"
-#include "checkpoint/signals_reach.h"
-#include "checkpoint/snapshot_codec.h"
-#include "checkpoint/unmanaged.h"
-#include "vmem/addressing.h"
 #include "vmem/forks.h"
-#include "vmem/vmem.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define LOG_PREFIX "server: "
 #include "vmem/log.h"
 
-#define MAX_CLIENTS     (SERVER_FDS - 1)
-#define ACCEPT_RETRY_US 100000
-#define LISTEN_TRIES    1000
-
-enum waiting { WAITS_NOT, WAITS_PAUSED, WAITS_RUNNING, WAITS_TRIMMED, WAITS_WRITTEN, WAITS_DONE };
-
-struct client {
-	int fd;
-	size_t len;
-	enum waiting waiting;
-	bool joined; /* an operation is under way that it waits for */
-	bool holds;  /* it gives orders until it says commit */
-	char line[PROTOCOL_LINE];
-};
+#define SILENT_MS      1000 /* that a client may take to send its request when others want its place */
+#define LINE_MAX_BYTES (PROTOCOL_LINE - 1) /* as refuse_line() says */
+#define LISTEN_TRIES   1000
+#define LOOK_MS        100 /* while some cannot be let in */
+#define ALL_WAIT       END_BUSY " all connections to this job wait for an answer; try again later"
+#define NO_ROOM        END_FAILED " the program has no free descriptor for an answer (RLIMIT_NOFILE)"
+#define TOO_LATE       END_BUSY " no request came, and others need the connection"
 
 static int listen_fd = -1;
-static struct client clients[MAX_CLIENTS];
-static int nclients;
-static const char *const state_names[] = {
-#define STATE_NAME(name, text) text,
-	STATE_MAP(STATE_NAME)
-#undef STATE_NAME
-};
+/* The listening socket again: closed, it makes room for a client that can be told why. */
+static int reserve_fd = -1;
+static struct client clients[SERVER_SLOTS];
+static unsigned int last_id;
+static bool starved;  /* the last accept() had no descriptor */
+static bool incoming; /* a client may wait to be let in */
 
-/* Send a line. A client that does not read loses it: it must not hold up the job. */
-__attribute__((format(printf, 2, 3))) static void say(const struct client *c, const char *fmt, ...)
+static int count_clients(void)
+{
+	int n = 0;
+
+	for (int i = 0; i < SERVER_SLOTS; i++)
+		n += clients[i].used;
+	return n;
+}
+
+void server_say(const struct client *c, const char *fmt, ...)
 {
 	char line[PROTOCOL_LINE];
 	va_list ap;
@@ -68,371 +60,32 @@ __attribute__((format(printf, 2, 3))) static void say(const struct client *c, co
 		pr_debug("send: %s", strerror(errno));
 }
 
+void server_end(struct client *c)
+{
+	c->ended = true;
+}
+
+static void reserve(void)
+{
+	if (reserve_fd < 0 && listen_fd >= 0)
+		reserve_fd = fcntl(listen_fd, F_DUPFD_CLOEXEC, 0);
+}
+
+/* A program that closes descriptors which are not its own may use the number itself by now. */
+static bool reserve_is_ours(void)
+{
+	struct stat a, b;
+
+	return reserve_fd >= 0 && !fstat(reserve_fd, &a) && !fstat(listen_fd, &b) &&
+	       a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
 static void drop(struct client *c)
 {
 	close(c->fd);
-	*c = clients[--nclients];
-}
-
-static bool same_user(int fd)
-{
-	struct ucred peer;
-	socklen_t len = sizeof(peer);
-
-	return !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) &&
-	       (peer.uid == geteuid() || peer.uid == 0);
-}
-
-static void accept_client(void)
-{
-	int fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-	struct client c = {.fd = fd};
-
-	if (fd < 0) {
-		/* It stays in the queue, so poll() would return at once, again and again. */
-		if (errno == EMFILE || errno == ENFILE)
-			usleep(ACCEPT_RETRY_US);
-		return;
-	}
-	if (!same_user(fd)) {
-		say(&c, "end " END_DENIED " this job belongs to another user");
-		close(fd);
-		return;
-	}
-	clients[nclients++] = c;
-}
-
-static void say_command(const struct client *c)
-{
-	char command[201];
-	int fd = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
-	ssize_t len = fd < 0 ? -1 : read(fd, command, sizeof(command) - 1);
-
-	if (fd >= 0)
-		close(fd);
-	if (len <= 0)
-		return;
-	if (!command[len - 1])
-		len--;
-	for (ssize_t i = 0; i < len; i++)
-		if (!command[i])
-			command[i] = ' ';
-	say(c, "command %.*s", (int)len, command);
-}
-
-/* What NVML says that this process holds on all GPUs; 0 where it does not know the process. */
-static size_t held_bytes(void)
-{
-	const struct snapshot_device *devices;
-	size_t held = 0, bytes, count;
-
-	devices = devices_all(&count);
-	for (size_t i = 0; i < count; i++)
-		if (!nvml_process_memory(devices[i].uuid, &bytes))
-			held += bytes;
-	return held;
-}
-
-/*
- * What the process holds beyond what vmem mapped: by NVML where it knows us, else as counted. NVML
- * is asked only while no operation is under way, since it blocks during the driver's checkpoint.
- */
-static size_t unmanaged_bytes(void)
-{
-	static size_t last;
-	struct vmem_stats stats;
-	size_t held;
-
-	if (engine_is_released())
-		return 0;
-	if (control_state(NULL) != STATE_RUNNING)
-		return last;
-	held = held_bytes();
-	vmem_get_stats(&stats);
-	last = held > stats.mapped ? held - stats.mapped : unmanaged_total();
-	return last;
-}
-
-static void say_last(const struct client *c, const char *what, const struct engine_result *last)
-{
-	if (!last->code)
-		return;
-	say(c, "%s_ms %.3f", what, last->ms);
-	say(c, "%s_bytes %zu", what, last->bytes);
-	for (size_t i = 0; i < last->nphases; i++)
-		say(c, "%s_phase %s %.3f", what, last->phases[i].name, last->phases[i].ms);
-}
-
-static void say_status(const struct client *c)
-{
-	const struct snapshot_device *devices;
-	struct vmem_stats stats;
-	char id[RUNDIR_ID_SIZE], unreachable[SIGNALS_REACH_TEXT];
-	const char *addressing, *why;
-	size_t count;
-
-	rundir_job_id(id);
-	say(c, "protocol %d", PROTOCOL_VERSION);
-	say(c, "id %s", id);
-	if (secure_getenv("CUDAW_NAME"))
-		say(c, "name %s", secure_getenv("CUDAW_NAME"));
-	say(c, "pid %d", getpid());
-	say(c, "uid %u", geteuid());
-	say_command(c);
-	say(c, "state %s", state_names[control_state(NULL)]);
-	devices = devices_all(&count);
-	for (size_t i = 0; i < count; i++) {
-		vmem_get_device_stats(i, &stats);
-		if (stats.managed)
-			say(c, "gpu %zu %s %s", i, devices[i].uuid, devices[i].name);
-	}
-	addressing = addressing_name(&why);
-	say(c, "addressing %s%s%s", addressing, *why ? " " : "", why);
-	vmem_get_stats(&stats);
-	say(c, "managed %zu", stats.managed);
-	say(c, "unmanaged %zu", unmanaged_bytes());
-	say(c, "paused %zu", engine_paused_bytes());
-	say(c, "spilled %zu", engine_spilled_bytes());
-	say(c, "pool %zu", engine_pool_bytes());
-	if (engine_held_in())
-		say(c, "snapshot %s", engine_held_in());
-	say_last(c, "pause", control_last(true));
-	say_last(c, "resume", control_last(false));
-	if (*control_reason())
-		say(c, "reason %s", control_reason());
-	if (signals_unreachable(unreachable, sizeof(unreachable)))
-		say(c, "signals %s", unreachable);
-	say(c, "end " END_OK);
-}
-
-/* The number after a line's word: @fallback where there is none, -1 where it is not a number. */
-static int parse_number(const char *text, int fallback)
-{
-	char *end;
-	long value;
-
-	if (!*text)
-		return fallback;
-	value = strtol(text, &end, 10);
-	return *end || value < 0 || value > INT_MAX ? -1 : (int)value;
-}
-
-/* The last word of a pause's arguments, if it is "all" or "memory", is cut off. */
-static enum release_choice take_release(char *argument)
-{
-	static const struct {
-		const char *word;
-		enum release_choice choice;
-	} choices[] = {{"all", RELEASE_ALL}, {"memory", RELEASE_MEMORY}};
-	char *space = strrchr(argument, ' ');
-	char *last = space ? space + 1 : argument;
-
-	for (size_t i = 0; i < 2; i++) {
-		if (strcmp(last, choices[i].word))
-			continue;
-		*(space ? space : argument) = '\0';
-		return choices[i].choice;
-	}
-	return RELEASE_AS_SET;
-}
-
-static bool invalid(const struct client *c, const char *expected)
-{
-	say(c, "end " END_INVALID " expected %s, found %s", expected, c->line);
-	return false;
-}
-
-static bool take_word(const char **text, const char *word)
-{
-	size_t len = strlen(word);
-
-	if (strncmp(*text, word, len))
-		return false;
-	*text += len;
-	return true;
-}
-
-/*
- * "[pause [MS]] [incremental] [hold] [image] [none|lz4|zstd] /DIR". False where it is none of that.
- */
-static bool parse_order(const char *text, struct snapshot_order *order, int *timeout_ms)
-{
-	long ms = CONTROL_PAUSE_TIMEOUT_MS;
-	char codec[8];
-	int len = 0;
-
-	order->pause = take_word(&text, "pause ");
-	if (order->pause && sscanf(text, "%10ld %n", &ms, &len) == 1)
-		text += len;
-	*timeout_ms = ms > INT_MAX ? -1 : (int)ms;
-	order->incremental = take_word(&text, "incremental ");
-	order->hold = take_word(&text, "hold ");
-	order->image = take_word(&text, "image ");
-	order->codec = SNAPSHOT_RAW;
-	len = 0;
-	if (sscanf(text, "%7[a-z0-9] %n", codec, &len) == 1) {
-		if (!snapshot_codec_parse(codec, &order->codec))
-			return false;
-		text += len;
-	}
-	return *timeout_ms >= 0 && *text == '/' &&
-	       snprintf(order->path, sizeof(order->path), "%s", text) < (int)sizeof(order->path);
-}
-
-/* "[OLD=NEW]... DIR" */
-static void take_move(const struct client *c, const char *text)
-{
-	CUcheckpointGpuPair pairs[CUDA_MAX_DEVICES];
-	char uuids[2][NVML_UUID_SIZE];
-	struct snapshot_error error;
-	size_t count = 0;
-	int len, ret = 0;
-
-	for (; !ret && *text && *text != '/'; text += len, count++) {
-		len = 0;
-		if (count == CUDA_MAX_DEVICES ||
-		    sscanf(text, "%40[^= ]=%40[^ ] %n", uuids[0], uuids[1], &len) != 2 || !len ||
-		    !nvml_uuid_parse(uuids[0], &pairs[count].oldUuid) ||
-		    !nvml_uuid_parse(uuids[1], &pairs[count].newUuid))
-			ret = -EINVAL;
-	}
-	if (ret || !*text)
-		say(c, "end " END_INVALID " expected moved [GPU-OLD=GPU-NEW]... /DIR");
-	else if (control_moved(text, pairs, count, &error))
-		say(c, "end " END_FAILED " %s: %s", text, error.text);
-	else
-		say(c, "end " END_OK);
-}
-
-static bool take_snapshot(struct client *c, const struct snapshot_order *order, int timeout_ms)
-{
-	struct caller caller;
-
-	caller_find(c->fd, &caller);
-	if (control_want_snapshot(order, timeout_ms, &caller)) {
-		say(c, "end " END_BUSY " another snapshot is under way, or read back");
-		return false;
-	}
-	c->waiting = WAITS_WRITTEN;
-	return true;
-}
-
-/* False when the client is done with. */
-static bool handle_request(struct client *c)
-{
-	size_t word = strcspn(c->line, " ");
-	char *argument = c->line + word + (c->line[word] == ' ');
-	bool hold = word == 4 && !strncmp(c->line, "hold", 4);
-	bool pause = hold || (word == 5 && !strncmp(c->line, "pause", 5));
-	bool regain = word == 6 && !strncmp(c->line, "regain", 6);
-	bool resume = regain || (word == 6 && !strncmp(c->line, "resume", 6));
-	enum release_choice release = pause ? take_release(argument) : RELEASE_AS_SET;
-	int timeout_ms = parse_number(argument, pause ? CONTROL_PAUSE_TIMEOUT_MS : 0);
-	struct snapshot_order order;
-
-	if (!strcmp(c->line, "status")) {
-		say_status(c);
-		return false;
-	}
-	if (word == 5 && !strncmp(c->line, "moved", 5)) {
-		take_move(c, argument);
-		return false;
-	}
-	if (!strcmp(c->line, "trim")) {
-		c->waiting = WAITS_TRIMMED;
-		control_want_trim();
-		return true;
-	}
-	if (word == 8 && !strncmp(c->line, "snapshot", 8) &&
-	    parse_order(argument, &order, &timeout_ms))
-		return take_snapshot(c, &order, timeout_ms);
-	if (word == 4 && !strncmp(c->line, "done", 4) && *argument == '/') {
-		c->waiting = WAITS_DONE;
-		control_done(argument);
-		return true;
-	}
-	if ((!pause && !resume) || timeout_ms < 0)
-		return invalid(c, "status, pause [MS] [all|memory], hold [MS] [all|memory], "
-				  "resume [MS], regain [MS], trim, snapshot ... /DIR or done /DIR");
-	if (hold && control_state(NULL) == STATE_PAUSING) {
-		say(c, "end " END_BUSY " another pause is under way");
-		return false;
-	}
-	c->waiting = pause ? WAITS_PAUSED : WAITS_RUNNING;
-	c->holds = hold || regain;
-	if (c->holds)
-		control_want_hold(pause, timeout_ms);
-	else
-		control_want(pause, timeout_ms);
-	if (pause)
-		control_choose(release);
-	return true;
-}
-
-/* What it asked for is not stopped by that, unless it is one to see it through. */
-static void leave(const struct client *c)
-{
-	if (c->waiting == WAITS_WRITTEN)
-		control_abort_image();
-	else if (c->holds && c->waiting == WAITS_PAUSED)
-		control_abort_hold(true);
-	else if (c->holds)
-		control_end_hold();
-}
-
-/* A line of the client that holds the job. False when it is done with. */
-static bool handle_order(struct client *c)
-{
-	struct hold_order order = {.commit = !strcmp(c->line, "commit")};
-	int calls = strncmp(c->line, "step ", 5) ? 0 : parse_number(c->line + 5, 0);
-
-	if (calls > 0 && calls <= PROTOCOL_STEP)
-		order.step = calls;
-	if (order.step || order.commit) {
-		control_order(&order);
-		return true;
-	}
-	control_abort_hold(c->waiting == WAITS_PAUSED);
-	return !strcmp(c->line, "abort") || invalid(c, "step N, commit or abort");
-}
-
-/* What has come of whole lines, but for those after a request that has no orders. */
-static bool handle_lines(struct client *c)
-{
-	char *newline;
-
-	while ((!c->waiting || c->holds) && (newline = strchr(c->line, '\n'))) {
-		*newline = '\0';
-		if (!(c->holds ? handle_order(c) : handle_request(c)))
-			return false;
-		c->len -= newline + 1 - c->line;
-		memmove(c->line, newline + 1, c->len + 1);
-	}
-	return true;
-}
-
-/* False when the client is done with: it hung up, or its request is answered. */
-static bool read_client(struct client *c)
-{
-	ssize_t n = recv(c->fd, c->line + c->len, sizeof(c->line) - 1 - c->len, MSG_DONTWAIT);
-
-	if (n < 0 && (errno == EAGAIN || errno == EINTR))
-		return true;
-	if (n <= 0) {
-		leave(c);
-		return false;
-	}
-	if (c->waiting && !c->holds)
-		return true; /* nothing more is expected of it */
-	c->len += n;
-	c->line[c->len] = '\0';
-	if (!handle_lines(c))
-		return false;
-	if (c->len < sizeof(c->line) - 1)
-		return true;
-	say(c, "end " END_INVALID " the request is longer than %zu bytes", sizeof(c->line) - 2);
-	leave(c);
-	return false;
+	if (c->token >= 0)
+		close(c->token);
+	c->used = false;
 }
 
 /*
@@ -461,148 +114,244 @@ void server_init(void)
 	if (listen_fd < 0)
 		return; /* rundir_listen() has said why */
 	fcntl(listen_fd, F_SETFL, O_NONBLOCK);
+	reserve();
+}
+
+/* The client that makes room for another: it has sent no request for long. */
+static struct client *find_silent(void)
+{
+	double limit = gate_now_ms() - SILENT_MS;
+	struct client *found = NULL;
+
+	for (struct client *c = clients; c < clients + SERVER_SLOTS; c++)
+		if (c->used && !c->waits && c->since_ms < limit &&
+		    (!found || c->since_ms < found->since_ms))
+			found = c;
+	return found;
+}
+
+static bool all_wait(void)
+{
+	for (int i = 0; i < SERVER_SLOTS; i++)
+		if (clients[i].used && !clients[i].waits)
+			return false;
+	return true;
+}
+
+/* Whether a new client can be let in, be it to be turned away. */
+static bool has_room(void)
+{
+	int n = count_clients();
+
+	return n < SERVER_CLIENTS || (n < SERVER_SLOTS && all_wait()) || find_silent();
 }
 
 int server_poll_fds(struct pollfd *fds)
 {
+	int n = 1;
+
 	/* A negative descriptor is skipped by poll(). */
-	int fd = nclients < MAX_CLIENTS ? listen_fd : -1;
-
-	fds[0] = (struct pollfd){.fd = fd, .events = POLLIN};
-	for (int i = 0; i < nclients; i++)
-		fds[1 + i] = (struct pollfd){.fd = clients[i].fd, .events = POLLIN};
-	return 1 + nclients;
+	fds[0] = (struct pollfd){.fd = !starved && has_room() ? listen_fd : -1, .events = POLLIN};
+	for (int i = 0; i < SERVER_SLOTS; i++)
+		if (clients[i].used)
+			fds[n++] = (struct pollfd){.fd = clients[i].fd, .events = POLLIN};
+	return n;
 }
 
-void server_handle(const struct pollfd *fds, int count)
+int server_patience_ms(void)
 {
-	/* Backwards: drop() moves the last client into the gap. */
-	for (int i = nclients - 1; i >= 0; i--)
-		for (int j = 1; j < count; j++)
-			if (fds[j].fd == clients[i].fd && fds[j].revents) {
-				if (!read_client(&clients[i]))
-					drop(&clients[i]);
-				break;
-			}
-	if (fds[0].revents)
-		accept_client();
+	return starved || !has_room() ? LOOK_MS : -1;
 }
 
-bool server_has_waiters(void)
+static bool same_user(int fd)
 {
-	for (int i = 0; i < nclients; i++)
-		if (clients[i].waiting)
-			return true;
-	return false;
+	struct ucred peer;
+	socklen_t len = sizeof(peer);
+
+	return !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) &&
+	       (peer.uid == geteuid() || peer.uid == 0);
 }
 
-void server_send_progress(const struct engine_progress *progress)
+static void take_in(int fd, const char *refusal)
 {
-	const char *phase = __atomic_load_n(&progress->waiting, __ATOMIC_RELAXED)
-				    ? "waiting"
-				    : __atomic_load_n(&progress->phase, __ATOMIC_ACQUIRE);
+	struct client *c = clients;
 
-	for (int i = 0; i < nclients; i++) {
-		if (!clients[i].waiting || clients[i].waiting == WAITS_TRIMMED)
-			continue;
-		clients[i].joined = true;
-		say(&clients[i], "progress %s %zu %zu", phase,
-		    __atomic_load_n(&progress->done, __ATOMIC_RELAXED),
-		    __atomic_load_n(&progress->total, __ATOMIC_RELAXED));
+	while (c->used)
+		c++;
+	*c = (struct client){.used = true,
+			     .fd = fd,
+			     .id = ++last_id,
+			     .token = -1,
+			     .since_ms = gate_now_ms(),
+			     .refusal = refusal};
+	if (same_user(fd))
+		return;
+	server_say(c, "end " END_DENIED " this job belongs to another user");
+	drop(c);
+}
+
+/* A silent client makes room. False where there is none. */
+static bool drop_silent(void)
+{
+	struct client *silent = find_silent();
+
+	if (!silent)
+		return false;
+	server_say(silent, "end " TOO_LATE);
+	drop(silent);
+	return true;
+}
+
+static int accept_or_starve(void)
+{
+	int fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+	starved = fd < 0 && (errno == EMFILE || errno == ENFILE);
+	return fd;
+}
+
+/* Let the next one in. False where there is none, or it has to wait. */
+static bool accept_client(void)
+{
+	const char *refusal = NULL;
+	int fd = accept_or_starve();
+
+	/* That is said before it is looked whether there is a client. */
+	if (starved && reserve_is_ours()) {
+		close(reserve_fd);
+		reserve_fd = -1;
+		fd = accept_or_starve();
+		refusal = NO_ROOM;
 	}
+	if (starved && drop_silent())
+		return true;
+	if (fd < 0) {
+		reserve();
+		return false;
+	}
+	if (count_clients() >= SERVER_CLIENTS && !drop_silent())
+		refusal = ALL_WAIT;
+	take_in(fd, refusal);
+	return true;
 }
 
-void server_send_ready(void)
+/* Read into @c's line, and take the descriptor that may come with it. */
+static ssize_t receive(struct client *c)
 {
-	for (int i = 0; i < nclients; i++)
-		if (clients[i].waiting == WAITS_RUNNING || clients[i].waiting == WAITS_DONE)
-			say(&clients[i], "ready");
+	union {
+		struct cmsghdr align;
+		char bytes[CMSG_SPACE(sizeof(int))];
+	} control;
+	struct iovec iov = {c->line + c->len, LINE_MAX_BYTES - c->len};
+	struct msghdr msg = {.msg_iov = &iov,
+			     .msg_iovlen = 1,
+			     .msg_control = &control,
+			     .msg_controllen = sizeof(control)};
+	ssize_t n = recvmsg(c->fd, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	struct cmsghdr *cmsg = n < 0 ? NULL : CMSG_FIRSTHDR(&msg);
+	int fd;
+
+	c->token_lost |= n >= 0 && msg.msg_flags & MSG_CTRUNC;
+	if (!cmsg || cmsg->cmsg_level != SOL_SOCKET || cmsg->cmsg_type != SCM_RIGHTS ||
+	    cmsg->cmsg_len != CMSG_LEN(sizeof(int)))
+		return n;
+	memcpy(&fd, CMSG_DATA(cmsg), sizeof(fd));
+	if (c->token >= 0)
+		close(c->token);
+	c->token = fd;
+	return n;
 }
 
-void server_send_report(const struct hold_report *report)
+static void refuse_line(struct client *c, const char *why)
 {
-	for (int i = 0; i < nclients; i++)
-		if (clients[i].holds)
-			say(&clients[i], "held %s %u", report->drained ? "drained" : "stuck",
-			    report->came);
+	server_say(c, "end " END_INVALID " %s", why);
+	c->gone = true;
+	c->len = 0;
 }
 
-static void answer(const struct client *c, bool paused, const struct engine_result *result)
+static void read_client(struct client *c)
 {
-	const struct engine_result *last = control_last(paused);
+	ssize_t n = receive(c);
 
-	if (result && strcmp(result->code, END_OK)) {
-		say(c, "end %s %s", result->code, result->message);
+	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return;
+	if (n <= 0) {
+		c->gone = true;
 		return;
 	}
-	if (!result && !c->joined) {
-		say(c, "note %s", paused ? "already paused" : "already running");
-	} else {
-		if (*last->note)
-			say(c, "note %s", last->note);
-		say_last(c, paused ? "pause" : "resume", last);
+	if (c->waits && !c->holds)
+		return; /* nothing more is expected of it */
+	if (memchr(c->line + c->len, '\0', n)) {
+		refuse_line(c, "a line has a NUL in it");
+		return;
 	}
-	say(c, "end " END_OK);
+	c->len += n;
+	if (c->len == LINE_MAX_BYTES && !memchr(c->line, '\n', c->len))
+		refuse_line(c, "the request is longer than 4094 bytes");
 }
 
-void server_finish(bool paused, const struct engine_result *result)
+void server_receive(const struct pollfd *fds, int count)
 {
-	for (int i = nclients - 1; i >= 0; i--) {
-		if (clients[i].waiting != (paused ? WAITS_PAUSED : WAITS_RUNNING))
-			continue;
-		answer(&clients[i], paused, result);
-		drop(&clients[i]);
-	}
-}
+	incoming = starved || !count || fds[0].revents;
+	for (int i = 0; i < SERVER_SLOTS; i++) {
+		bool found = !count;
 
-/* Answer those who wait for something that does not change the job's state. */
-static void finish(enum waiting what, const struct engine_result *result)
-{
-	for (int i = nclients - 1; i >= 0; i--) {
-		if (clients[i].waiting != what)
-			continue;
-		if (*result->note)
-			say(&clients[i], "note %s", result->note);
-		if (what == WAITS_WRITTEN && !strcmp(result->code, END_OK))
-			say_last(&clients[i], "snapshot", result);
-		say(&clients[i], "end %s%s%s", result->code, *result->message ? " " : "",
-		    result->message);
-		drop(&clients[i]);
+		for (int j = 1; j < count && !found; j++)
+			found = fds[j].fd == clients[i].fd && fds[j].revents;
+		if (clients[i].used && found)
+			read_client(&clients[i]);
 	}
 }
 
-void server_finish_trim(const struct engine_result *result)
+struct client *server_next(const struct client *previous)
 {
-	finish(WAITS_TRIMMED, result);
+	for (int i = previous ? previous - clients - 1 : SERVER_SLOTS - 1; i >= 0; i--)
+		if (clients[i].used && !clients[i].ended)
+			return &clients[i];
+	return NULL;
 }
 
-void server_finish_snapshot(const struct engine_result *result)
+char *server_line(struct client *c)
 {
-	finish(WAITS_WRITTEN, result);
+	static char line[PROTOCOL_LINE];
+	char *newline = memchr(c->line, '\n', c->len);
+	size_t size;
+
+	if (!newline || c->ended || (c->waits && !c->holds))
+		return NULL;
+	size = newline + 1 - c->line;
+	memcpy(line, c->line, size);
+	line[size - 1] = '\0';
+	c->len -= size;
+	memmove(c->line, newline + 1, c->len);
+	if (!c->refusal)
+		return line;
+	server_say(c, "end %s", c->refusal);
+	server_end(c);
+	return NULL;
 }
 
-void server_finish_done(const struct engine_result *result)
+void server_sweep(void)
 {
-	enum job_state state = control_state(NULL);
-
-	for (int i = nclients - 1; i >= 0; i--) {
-		if (clients[i].waiting != WAITS_DONE)
-			continue;
-		if (!result)
-			say(&clients[i], "state %s", state_names[state]);
-		if (result || state == STATE_RUNNING)
-			answer(&clients[i], false, result);
-		else
-			say(&clients[i], "end " END_OK);
-		drop(&clients[i]);
-	}
+	for (int i = 0; i < SERVER_SLOTS; i++)
+		if (clients[i].used && clients[i].ended)
+			drop(&clients[i]);
+	reserve();
+	if (listen_fd < 0 || !incoming)
+		return;
+	while (has_room() && accept_client())
+		;
 }
 
 void server_close(void)
 {
+	for (int i = 0; i < SERVER_SLOTS; i++)
+		if (clients[i].used)
+			drop(&clients[i]);
+	/* First, as it is known by the other one. */
+	if (reserve_is_ours())
+		close(reserve_fd);
 	if (listen_fd >= 0)
 		close(listen_fd);
-	listen_fd = -1;
-	while (nclients > 0)
-		close(clients[--nclients].fd);
+	listen_fd = reserve_fd = -1;
 }

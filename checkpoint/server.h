@@ -2,55 +2,89 @@
 #ifndef CUDAW_SERVER_H
 #define CUDAW_SERVER_H
 /*
- * The control socket's side of the control thread: clients, their requests (protocol.h) and the
- * answers. All calls are made by the control thread, but for server_close().
+ * The control socket: connections and lines, nothing else. It knows no request and calls nobody;
+ * the control thread asks it for the lines that came (protocol.h), and tells it what to send.
+ *
+ * A client stays where it is until server_sweep(): while lines are handled clients are only marked,
+ * by server_end(), so that whoever goes through them may answer and end any of them.
+ *
+ * Nobody is kept waiting without a reason. When the table is full, the client that has been silent
+ * for longest makes room; if all of them wait for an answer, a new one is turned away, which takes
+ * the reason in the place of an answer. The same happens when the process has no free descriptor:
+ * one is kept in reserve for that.
+ *
+ * All calls are made by the control thread, except server_close().
  */
-#include "checkpoint/engine.h"
-#include "checkpoint/hold.h"
+#include "checkpoint/protocol.h"
 
 #include <poll.h>
 #include <stdbool.h>
+#include <stddef.h>
 
-#define SERVER_FDS 33 /* the listening socket and 32 clients; more wait in the kernel's queue */
+#define SERVER_CLIENTS 32
+#define SERVER_SLOTS   (SERVER_CLIENTS + 1) /* one for a client that is turned away */
+#define SERVER_FDS     (1 + SERVER_SLOTS)   /* and the listening socket */
 
-/* Listen. Without a socket (an unusable folder, said once) signals still work. */
+/* What a client waits for. */
+enum server_wait {
+	WAITS_NOT,
+	WAITS_PAUSED,
+	WAITS_RUNNING,
+	WAITS_TRIMMED,
+	WAITS_WRITTEN,
+	WAITS_DONE
+};
+
+struct client {
+	bool used; /* else this slot is free */
+	int fd;
+	unsigned int id;
+	bool gone;  /* it hung up, or sent what is no line: handle what it leaves, then end it */
+	bool ended; /* to be closed by the next server_sweep() */
+	const char *refusal; /* not NULL: it is turned away, with this as its end */
+	double since_ms;     /* gate_now_ms(): when it connected */
+	int token;           /* a descriptor that came with its lines, closed with it; or -1 */
+	bool token_lost;     /* one came, and there was no room for it */
+	size_t len;
+	char line[PROTOCOL_LINE];
+
+	/* The control thread's; zero at first. */
+	enum server_wait waits;
+	bool joined; /* an operation is under way that it waits for */
+	bool holds;  /* it gives orders until it says commit */
+};
+
+/* Listen. Without a socket (an unusable directory, said once) signals still work. */
 void server_init(void);
 
 /* Put what to wait for in @fds, at most SERVER_FDS, and return how many. */
 int server_poll_fds(struct pollfd *fds);
 
-/* Handle what poll() found in the same @fds. */
-void server_handle(const struct pollfd *fds, int count);
-
-/* True while a client waits for a pause or a resume to end. */
-bool server_has_waiters(void);
-
-/* Tell the waiting clients how far the operation is. */
-void server_send_progress(const struct engine_progress *progress);
-
-/* Tell those who wait for a resume that the program is about to run on, and may end at once. */
-void server_send_ready(void);
-
-/* Tell the client that holds the job. */
-void server_send_report(const struct hold_report *report);
+/* How long to sleep at most when nothing happens; -1: the server does not mind. */
+int server_patience_ms(void);
 
 /*
- * An operation ended with @result: answer those who waited for it (@paused: for a pause). With a
- * NULL result, answer those who wait for the state that the job is in already.
+ * Read what poll() found in the same @fds. With @count 0 nothing is known: look everywhere.
  */
-void server_finish(bool paused, const struct engine_result *result);
+void server_receive(const struct pollfd *fds, int count);
 
-/* The same of a trim. */
-void server_finish_trim(const struct engine_result *result);
-
-/* The same of a snapshot. */
-void server_finish_snapshot(const struct engine_result *result);
+/* All clients that have not been ended, the last slot first; NULL: start, or the end. */
+struct client *server_next(const struct client *previous);
 
 /*
- * Answer those who said that a snapshot is done: NULL: the job has resumed, or stays paused, as its
- * state says; else @result says why it could not.
+ * The next whole line of @c, without its newline, valid until the next call; NULL: none. Lines
+ * after a request that is to be answered first stay where they are, unless the client holds.
  */
-void server_finish_done(const struct engine_result *result);
+char *server_line(struct client *c);
+
+/* Send a line. A client that does not read loses it: it must not hold up the job. */
+void server_say(const struct client *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* Nothing more is expected of @c. */
+void server_end(struct client *c);
+
+/* Close those that were ended, and let new ones in. */
+void server_sweep(void);
 
 /* Close all descriptors: in the child of a fork, or where there is no control thread. */
 void server_close(void);

@@ -8,6 +8,7 @@ import signal
 import time
 
 from simlib import SCRATCH, not_by_tsan
+from snapshotjobs import ask
 from gpulib import Job, check, cudaw, equal, hog, main, until
 
 COUNTS = os.path.join(SCRATCH, "counts")
@@ -41,16 +42,38 @@ def cpu_seconds(pid):
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def a_client_that_can_not_be_let_in():
-    """It waits in the queue, and costs the program no time."""
+def clients_are_told_that_there_is_no_descriptor():
+    """One after the other, by the one that is kept for that; and it costs the program no time."""
     job = holding()
     with no_descriptors(job):
         before = cpu_seconds(job.pid)
-        check("no answer" in cudaw("ps").stdout, "the job answers without a descriptor")
+        for request in ("status", "pause", "status"):
+            equal(ask(job, request), ["end failed the program has no free descriptor for an answer "
+                                      "(RLIMIT_NOFILE)"], f"the answer to {request}")
+        said = cudaw("pause", job.pid)
+        check("no free descriptor" in said.stderr, f"cudaw pause says {said.stderr!r}")
         time.sleep(0.5)
         spent = cpu_seconds(job.pid) - before
-    check(spent < 0.3, f"the job spent {spent} s in 1.5 s")
+    check(spent < 0.3, f"the job spent {spent} s")
     equal(job.state(), "running", "the state once there are descriptors")
+    verified(job)
+
+
+def a_limit_below_what_is_open():
+    """poll(2) fails then; the control thread goes on, and what it was told meanwhile counts."""
+    job = holding()
+    job.pause()
+    saved = resource.prlimit(job.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(job.pid, resource.RLIMIT_NOFILE, (1, saved[1]))
+    job.send(signal.SIGUSR1)
+    until(lambda: "control: poll: Invalid argument" in job.stderr(), 10, "it is said")
+    job.send(signal.SIGUSR2)
+    time.sleep(1)       # the resume, which needs descriptors, waits
+    resource.prlimit(job.pid, resource.RLIMIT_NOFILE, saved)
+    job.wait_state("running")
+    equal(job.stderr().count("control: poll"), 1, "how often it is said")
+    job.pause()
+    job.resume()
     verified(job)
 
 
@@ -84,5 +107,6 @@ def a_resume_that_can_not_ask_for_gpu_memory():
         check("cuCheckpointProcessRestore 1\n" in file, "the restore was not called once")
 
 
-main(a_client_that_can_not_be_let_in, a_pause_that_can_not_see_the_host_memory,
+main(clients_are_told_that_there_is_no_descriptor, a_limit_below_what_is_open,
+     a_pause_that_can_not_see_the_host_memory,
      not_by_tsan(a_resume_that_can_not_ask_for_gpu_memory))
