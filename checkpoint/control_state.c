@@ -330,6 +330,7 @@ static void end_change(struct control_state *s, const struct control_event *e,
 		       struct control_actions *actions)
 {
 	bool pause = control_operation(s) == OP_PAUSE, again = is_wanted_still(s, e);
+	bool wanted = control_wants_paused(s) == pause;
 	bool ok = !strcmp(e->code, END_OK);
 	bool patient = !strcmp(e->code, END_TIMEOUT) || !strcmp(e->code, END_BUSY);
 	/* Not if a pause has ended the resume, nor if another resume is to follow. */
@@ -352,7 +353,7 @@ static void end_change(struct control_state *s, const struct control_event *e,
 		answer(actions, pause ? WAITS_PAUSED : WAITS_RUNNING, ANSWER_RESULT);
 	if (failed)
 		answer(actions, WAITS_DONE, ANSWER_RESULT);
-	if (!again && is_wanted(s))
+	if (!again && wanted)
 		s->holder = 0; /* it is answered */
 }
 
@@ -501,8 +502,11 @@ static void close_snapshot(struct control_state *s, struct control_actions *acti
 		wish_to_run(s, s->ending ? END_PATIENCE_MS : 0, actions);
 }
 
-static void refuse_all(struct control_actions *actions)
+static void refuse_all(struct control_state *s, struct control_actions *actions)
 {
+	s->holder = 0;
+	s->trim = false;
+	s->snapshot = SNAPSHOT_NONE;
 	for (int whom = WAITS_PAUSED; whom <= WAITS_DONE; whom++)
 		answer_code(actions, whom, END_FAILED, CANNOT_END);
 }
@@ -512,7 +516,7 @@ void control_decide(struct control_state *s, bool untidy, struct control_actions
 	bool paused = s->rest != STATE_RUNNING;
 
 	if (s->activity == ACTIVITY_REFUSED)
-		refuse_all(actions);
+		refuse_all(s, actions);
 	if (s->activity != ACTIVITY_IDLE)
 		return;
 	if (s->snapshot == SNAPSHOT_CLOSING)
@@ -528,6 +532,7 @@ void control_decide(struct control_state *s, bool untidy, struct control_actions
 		answer(actions, paused ? WAITS_PAUSED : WAITS_RUNNING, ANSWER_STATE);
 		answer_code(actions, paused ? WAITS_RUNNING : WAITS_PAUSED, END_BUSY, CONTRARY);
 		answer(actions, WAITS_DONE, ANSWER_STATE);
+		s->holder = 0;
 		if (untidy)
 			start(s, ACTIVITY_TIDYING, actions);
 	}

@@ -1,0 +1,505 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the control thread decides: every event in every state, and then all states that events and
+ * operations can lead to, with clients that come, give orders and hang up at any moment. In each of
+ * them no operation is begun beside another one, every client is answered once, nothing is stuck,
+ * and the last wish wins.
+ */
+#include "checkpoint/control_state.h"
+#include "checkpoint/hash.h"
+
+#include "tests/check_suite.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const activity_names[] = {
+#define ACTIVITY_NAME(name, op) #name,
+	ACTIVITY_MAP(ACTIVITY_NAME)
+#undef ACTIVITY_NAME
+};
+
+static const char *const event_names[] = {
+#define EVENT_NAME(name) #name,
+	EVENT_MAP(EVENT_NAME)
+#undef EVENT_NAME
+};
+
+/*
+ * The activity after each event; "." is the same, "!" is a cancelled operation. The columns are the
+ * events in the order of EVENT_MAP; a new one has to be given a cell in each row.
+ */
+/* clang-format off */
+static const char *const table[ACTIVITIES][EVENTS + 1] = {
+#define ROW(name, pause, resume, end, trim, snapshot, call_off, done, moved, commit, abort, gone, \
+	    ended, no_start, retry) \
+	[ACTIVITY_##name] = {pause, resume, end, trim, snapshot, call_off, done, moved, commit, abort, \
+			     gone, ended, no_start, retry, "end"}
+/* PAUSE RESUME END TRIM SNAPSHOT CALL_OFF DONE MOVED COMMIT ABORT HOLDER_GONE ENDED NO_START RETRY */
+ROW(IDLE, ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", "."),
+ROW(STARVED, "IDLE", "IDLE", ".", "IDLE", "IDLE", ".", "IDLE", ".", ".", ".", ".", ".", ".", "IDLE"),
+ROW(PAUSING, ".", "PAUSING_OFF!", "PAUSING_OFF!", ".", ".", ".", ".", ".", ".", ".", ".", "IDLE",
+    "STARVED", "."),
+ROW(PAUSING_OFF, "PAUSING_AGAIN", ".", ".", ".", "PAUSING_AGAIN", ".", ".", ".", ".", ".", ".",
+    "IDLE", ".", "."),
+ROW(PAUSING_AGAIN, ".", "PAUSING_OFF", "PAUSING_OFF", ".", ".", ".", ".", ".", ".", ".", ".", "IDLE",
+    ".", "."),
+ROW(RESUMING, "RESUMING_OFF!", ".", "RESUMING_AGAIN!", ".", "RESUMING_OFF!", ".", ".", ".", ".", ".",
+    ".", "IDLE", "STARVED", "."),
+ROW(RESUMING_OFF, ".", "RESUMING_AGAIN", "RESUMING_AGAIN", ".", ".", ".", ".", ".", ".", ".", ".",
+    "IDLE", ".", "."),
+ROW(RESUMING_AGAIN, "RESUMING_OFF", ".", ".", ".", "RESUMING_OFF", ".", ".", ".", ".", ".", ".",
+    "IDLE", ".", "."),
+ROW(TRIMMING, ".!", ".!", ".", ".", ".!", ".", ".", ".", ".", ".", ".", "IDLE", "STARVED", "."),
+ROW(WRITING, ".", ".!", ".!", ".", ".", ".!", ".", ".", ".", ".", ".", "IDLE", "STARVED", "."),
+ROW(TIDYING, ".!", ".!", ".", ".!", ".!", ".", ".!", ".", ".", ".", ".", "IDLE", "STARVED", "."),
+ROW(REFUSED, ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", "."),
+#undef ROW
+};
+/* clang-format on */
+
+/* A state in which the activity is what it is for a reason. */
+static struct control_state state_in(enum activity activity)
+{
+	struct control_state s = {.activity = activity};
+	bool was_paused = control_operation(&s) == OP_RESUME || activity == ACTIVITY_WRITING ||
+			  activity == ACTIVITY_REFUSED;
+
+	s.rest = was_paused ? STATE_PAUSED : STATE_RUNNING;
+	s.wishes[WISHER_USER] = activity == ACTIVITY_PAUSING || activity == ACTIVITY_PAUSING_AGAIN ||
+				activity == ACTIVITY_RESUMING_OFF || activity == ACTIVITY_WRITING;
+	if (activity == ACTIVITY_WRITING) {
+		s.snapshot = SNAPSHOT_WRITTEN;
+		s.order_image = true;
+	}
+	return s;
+}
+
+static struct control_event event_of(enum event_kind kind, const struct control_state *s)
+{
+	return (struct control_event){.kind = kind,
+				      .pause = true,
+				      .code = END_OK,
+				      .written = END_OK,
+				      .reason = "",
+				      .paused = control_operation(s) == OP_PAUSE};
+}
+
+START_TEST(every_event_in_every_state)
+{
+	for (int from = 0; from < ACTIVITIES; from++) {
+		ck_assert_msg(table[from][EVENTS] && !strcmp(table[from][EVENTS], "end"),
+			      "the row of %s has not a cell for each event", activity_names[from]);
+		for (int kind = 0; kind < EVENTS; kind++) {
+			struct control_state s = state_in(from);
+			struct control_event e = event_of(kind, &s);
+			struct control_actions actions = {0};
+			char found[64], want[64];
+			bool cancel = false;
+
+			control_take(&s, &e, &actions);
+			for (size_t i = 0; i < actions.n; i++)
+				cancel |= actions.list[i].kind == ACT_CANCEL;
+			snprintf(found, sizeof(found), "%s%s", activity_names[s.activity],
+				 cancel ? "!" : "");
+			snprintf(want, sizeof(want), "%s%s",
+				 table[from][kind][0] == '.' ? activity_names[from] : "",
+				 table[from][kind] + (table[from][kind][0] == '.'));
+			ck_assert_msg(!strcmp(found, want), "%s in %s: %s, expected %s",
+				      event_names[kind], activity_names[from], found, want);
+		}
+	}
+}
+END_TEST
+
+/* ---- the model: a job, its operation, and clients ---- */
+
+#define CLIENTS 2
+
+struct model_client {
+	enum server_wait waits; /* WAITS_NOT: this one is free */
+	bool holds;
+};
+
+struct model {
+	struct control_state s;
+	struct model_client clients[CLIENTS];
+	bool paused;    /* the engine's */
+	bool cancelled; /* the operation */
+	bool committed;
+	bool held;
+
+	/* Of what is to come of it all. */
+	bool last_paused; /* the last wish */
+	int holder;       /* who may undo it: a client's number from 1 */
+};
+
+static bool starves; /* the next operation has no thread */
+static const struct model *origin;
+static const char *step_name;
+
+#define REQUIRE(condition, what)                                                                \
+	ck_assert_msg(condition, "%s after %s in %s (snapshot %d, hold %d, rest %d)", what,     \
+		      step_name, activity_names[origin->s.activity], origin->s.snapshot,        \
+		      origin->s.hold, origin->s.rest)
+
+static void perform(struct model *m, const struct control_actions *actions);
+
+static int take(struct model *m, struct control_event e)
+{
+	struct control_actions actions = {0};
+	int ret;
+
+	e.held = false;
+	ret = control_take(&m->s, &e, &actions);
+	perform(m, &actions);
+	return ret;
+}
+
+static bool under_way;
+
+static void begin(struct model *m, const struct control_action *a)
+{
+	REQUIRE(!under_way, "an operation is begun beside another one");
+	m->cancelled = m->committed = false;
+	m->held = a->options.hold;
+	if (!starves) {
+		under_way = true;
+		return;
+	}
+	starves = false;
+	take(m, (struct control_event){.kind = EV_NO_START, .reason = ""});
+}
+
+static void perform(struct model *m, const struct control_actions *actions)
+{
+	for (size_t i = 0; i < actions->n; i++) {
+		const struct control_action *a = &actions->list[i];
+
+		switch (a->kind) {
+		case ACT_START:
+			begin(m, a);
+			break;
+		case ACT_CANCEL:
+			REQUIRE(under_way, "nothing is cancelled");
+			m->cancelled = true;
+			break;
+		case ACT_COMMIT:
+			REQUIRE(under_way && m->held, "nothing that is held is committed");
+			m->committed = true;
+			break;
+		case ACT_ANSWER:
+			for (int c = 0; c < CLIENTS; c++)
+				if (m->clients[c].waits == a->whom)
+					m->clients[c] = (struct model_client){0};
+			break;
+		default:
+			break;
+		}
+	}
+}
+
+static void decide(struct model *m)
+{
+	struct control_actions actions = {0};
+
+	control_decide(&m->s, false, &actions);
+	perform(m, &actions);
+}
+
+/* The operation ends: as it should, or with @code. */
+static void end(struct model *m, const char *code)
+{
+	enum operation op = control_operation(&m->s);
+	bool ok = !strcmp(code, END_OK);
+
+	under_way = false;
+	if (ok && op == OP_PAUSE)
+		m->paused = true;
+	if (ok && op == OP_RESUME)
+		m->paused = false;
+	take(m, (struct control_event){.kind = EV_ENDED,
+				       .code = code,
+				       .written = code,
+				       .reason = "",
+				       .paused = m->paused});
+}
+
+/* What may happen in a model; each returns false where it cannot. */
+
+static bool ask(struct model *m, enum server_wait waits, bool holds, struct control_event e)
+{
+	for (int c = 0; c < CLIENTS; c++) {
+		if (m->clients[c].waits != WAITS_NOT)
+			continue;
+		m->clients[c] = (struct model_client){waits, holds};
+		e.client = holds ? c + 1 : 0;
+		if (e.kind == EV_PAUSE || e.kind == EV_RESUME) {
+			m->last_paused = e.kind == EV_PAUSE;
+			m->holder = e.client;
+		}
+		if (take(m, e))
+			m->clients[c] = (struct model_client){0}; /* it is turned away */
+		return true;
+	}
+	return false;
+}
+
+static bool hang_up(struct model *m, int c, bool agreed)
+{
+	struct model_client client = m->clients[c];
+
+	if (client.waits == WAITS_NOT || (agreed && !client.holds))
+		return false;
+	m->clients[c] = (struct model_client){0};
+	if (client.waits == WAITS_WRITTEN)
+		take(m, (struct control_event){.kind = EV_CALL_OFF});
+	else if (client.holds)
+		take(m, (struct control_event){
+				.kind = EV_HOLDER_GONE, .client = c + 1, .agreed = agreed});
+	if (client.holds && m->holder == c + 1) {
+		if (client.waits == WAITS_PAUSED && !agreed)
+			m->last_paused = false;
+		m->holder = 0;
+	}
+	return true;
+}
+
+static bool order(struct model *m, int c, enum event_kind kind)
+{
+	struct model_client client = m->clients[c];
+
+	if (!client.holds)
+		return false;
+	take(m, (struct control_event){.kind = kind, .client = c + 1});
+	if (kind == EV_ABORT && m->holder == c + 1) {
+		m->last_paused = client.waits != WAITS_PAUSED;
+		m->holder = 0;
+	}
+	/* Of several clients that hold, each may let it go on. */
+	if (kind == EV_COMMIT)
+		m->holder = 0;
+	return true;
+}
+
+static bool signal_comes(struct model *m, enum event_kind kind)
+{
+	if (kind != EV_END) {
+		m->last_paused = kind == EV_PAUSE;
+		m->holder = 0;
+	} else if (m->s.rest != STATE_RUNNING || control_operation(&m->s) == OP_PAUSE) {
+		m->last_paused = false;
+		m->holder = 0;
+	}
+	take(m, (struct control_event){.kind = kind, .by_signal = true});
+	return true;
+}
+
+/* Something that holds waits for orders, which nothing else can take the place of. */
+static bool waits_for_orders(const struct model *m)
+{
+	return m->held && !m->committed && !m->cancelled;
+}
+
+static bool finish(struct model *m, const char *code)
+{
+	if (!under_way || (waits_for_orders(m) && !strcmp(code, END_OK)) ||
+	    (m->cancelled && !strcmp(code, END_FAILED)))
+		return false;
+	end(m, m->cancelled && !strcmp(code, END_TIMEOUT) ? END_BUSY : code);
+	return true;
+}
+
+#define SNAPSHOT_EVENT(with_pause, with_image) \
+	((struct control_event){.kind = EV_SNAPSHOT, .pause = with_pause, .image = with_image})
+
+#define STEP_MAP(X)                                                                            \
+	X(ended, finish(m, END_OK))                                                            \
+	X(ended_cancelled, under_way && m->cancelled && finish(m, END_BUSY))                   \
+	X(sigusr1, signal_comes(m, EV_PAUSE))                                                  \
+	X(sigusr2, signal_comes(m, EV_RESUME))                                                 \
+	X(pause, ask(m, WAITS_PAUSED, false, (struct control_event){.kind = EV_PAUSE}))        \
+	X(resume, ask(m, WAITS_RUNNING, false, (struct control_event){.kind = EV_RESUME}))     \
+	X(hold, ask(m, WAITS_PAUSED, true, (struct control_event){.kind = EV_PAUSE}))          \
+	X(regain, ask(m, WAITS_RUNNING, true, (struct control_event){.kind = EV_RESUME}))      \
+	X(commit_1, order(m, 0, EV_COMMIT))                                                    \
+	X(commit_2, order(m, 1, EV_COMMIT))                                                    \
+	X(abort_1, order(m, 0, EV_ABORT))                                                      \
+	X(abort_2, order(m, 1, EV_ABORT))                                                      \
+	X(hang_up_1, hang_up(m, 0, false))                                                     \
+	X(hang_up_2, hang_up(m, 1, false))                                                     \
+	X(hang_up_agreed, hang_up(m, 0, true))                                                 \
+	/* From here on the last wish need not win. */                                         \
+	X(snapshot, ask(m, WAITS_WRITTEN, false, SNAPSHOT_EVENT(true, true)))                  \
+	X(snapshot_as_it_is, ask(m, WAITS_WRITTEN, false, SNAPSHOT_EVENT(false, false)))       \
+	X(done, ask(m, WAITS_DONE, false,                                                      \
+		    (struct control_event){.kind = EV_DONE, .matches = true}))                 \
+	X(trim, ask(m, WAITS_TRIMMED, false, (struct control_event){.kind = EV_TRIM}))         \
+	X(failed, finish(m, END_FAILED))                                                       \
+	X(timed_out, finish(m, END_TIMEOUT))                                                   \
+	X(sigint, signal_comes(m, EV_END))                                                     \
+	X(no_thread, (starves = true))                                                         \
+	X(moment, take(m, (struct control_event){.kind = EV_RETRY}) == 0)
+
+#define STEP_ENUM(name, call) STEP_##name,
+enum step { STEP_MAP(STEP_ENUM) STEPS };
+#undef STEP_ENUM
+
+static const char *const step_names[] = {
+#define STEP_NAME(name, call) #name,
+	STEP_MAP(STEP_NAME)
+#undef STEP_NAME
+};
+
+static bool make_step(struct model *m, enum step step)
+{
+	bool could = false;
+
+	step_name = step_names[step];
+	switch (step) {
+#define STEP_CASE(name, call) \
+	case STEP_##name:     \
+		could = call; \
+		break;
+		STEP_MAP(STEP_CASE)
+#undef STEP_CASE
+	case STEPS:
+		break;
+	}
+	if (could)
+		decide(m);
+	starves = false;
+	return could;
+}
+
+/* Nobody asks for anything any more: it comes to an end, in which nobody waits. */
+static void quiesce(struct model *m, bool last_wins)
+{
+	for (int i = 0; under_way || m->s.activity == ACTIVITY_STARVED || m->s.trim ||
+			m->s.snapshot == SNAPSHOT_OPEN;
+	     i++) {
+		REQUIRE(i < 20, "it does not come to an end");
+		if (under_way && waits_for_orders(m)) {
+			/* There is somebody to give them, or to hang up. */
+			REQUIRE(m->s.holder && m->clients[m->s.holder - 1].holds,
+				"it waits for the orders of nobody");
+			hang_up(m, m->s.holder - 1, false);
+		} else if (under_way) {
+			end(m, m->cancelled ? END_BUSY : END_OK);
+		} else if (m->s.snapshot == SNAPSHOT_OPEN) {
+			take(m, (struct control_event){.kind = EV_DONE, .matches = true});
+		} else {
+			take(m, (struct control_event){.kind = EV_RETRY});
+		}
+		decide(m);
+	}
+	REQUIRE(m->s.activity == ACTIVITY_IDLE || m->s.activity == ACTIVITY_REFUSED,
+		"something is left to be done");
+	for (int c = 0; c < CLIENTS; c++)
+		REQUIRE(m->clients[c].waits == WAITS_NOT, "a client is not answered");
+	if (last_wins)
+		REQUIRE(m->paused == m->last_paused, "the last wish is not what is");
+}
+
+/* ---- all states ---- */
+
+#define SEEN_BITS 21
+#define SEEN_SIZE (1UL << SEEN_BITS)
+
+static uint64_t *seen;
+static struct model *queue;
+static size_t nqueue;
+
+/* What tells a model from others; without what padding may have. */
+static uint64_t key_of(const struct model *m)
+{
+	const struct control_state *s = &m->s;
+	int words[] = {s->activity,
+		       s->rest,
+		       s->wishes[0],
+		       s->wishes[1],
+		       s->options.hold,
+		       s->options.timeout_ms,
+		       s->by_signal,
+		       s->snapshot,
+		       s->snapshot ? s->order_pause + 2 * s->order_image + 4 * s->order_kept : 0,
+		       s->trim,
+		       s->ending,
+		       s->hold,
+		       s->holder,
+		       control_operation(s) == OP_NONE ? 0 : s->timeout_ms,
+		       m->clients[0].waits,
+		       m->clients[0].holds,
+		       m->clients[1].waits,
+		       m->clients[1].holds,
+		       m->paused,
+		       control_operation(s) == OP_NONE ? 0
+						       : 1 + m->cancelled + 2 * m->committed + 4 * m->held,
+		       m->last_paused,
+		       m->holder};
+
+	return hash_bytes(words, sizeof(words)).low | 1;
+}
+
+static void visit(const struct model *m)
+{
+	uint64_t key = key_of(m);
+	size_t at = key >> (64 - SEEN_BITS);
+
+	while (seen[at] && seen[at] != key)
+		at = (at + 1) % SEEN_SIZE;
+	if (seen[at])
+		return;
+	seen[at] = key;
+	ck_assert_uint_lt(nqueue, SEEN_SIZE / 2);
+	queue[nqueue++] = *m;
+}
+
+/* All models that the first @steps steps lead to, from one of which it runs. */
+static void explore(enum step steps, bool last_wins)
+{
+	seen = calloc(SEEN_SIZE, sizeof(*seen));
+	queue = malloc(SEEN_SIZE / 2 * sizeof(*queue));
+	ck_assert(seen && queue);
+	visit(&(struct model){0});
+	for (size_t i = 0; i < nqueue; i++) {
+		origin = &queue[i];
+		for (enum step step = 0; step < steps; step++) {
+			struct model m = queue[i];
+
+			under_way = control_operation(&m.s) != OP_NONE;
+			if (!make_step(&m, step))
+				continue;
+			visit(&m);
+			quiesce(&m, last_wins);
+		}
+	}
+	ck_assert_uint_gt(nqueue, 100);
+	free(seen);
+	free(queue);
+}
+
+START_TEST(the_last_wish_wins)
+{
+	explore(STEP_snapshot, true);
+}
+END_TEST
+
+START_TEST(nobody_waits_for_ever)
+{
+	explore(STEPS, false);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("control_state");
+	TCase *tcase = tcase_create("control_state");
+
+	tcase_add_test(tcase, every_event_in_every_state);
+	tcase_add_test(tcase, the_last_wish_wins);
+	tcase_add_test(tcase, nobody_waits_for_ever);
+	suite_add_tcase(suite, tcase);
+	return check_suite_run(suite);
+}
