@@ -9,13 +9,18 @@
 
 #define OFFSET_MAX (1UL << 48)
 
+static bool is_newer(const struct snapshot_header *header)
+{
+	return header->version > SNAPSHOT_VERSION;
+}
+
 static int check_header(const struct snapshot_header *header, size_t size, const char *name,
 			struct snapshot_error *error)
 {
 	if (memcmp(header->magic, SNAPSHOT_MAGIC, sizeof(header->magic)))
 		return snapshot_fail(error, -EBADMSG, "%s: it is no index of a cudaw snapshot",
 				     name);
-	if (header->version > SNAPSHOT_VERSION)
+	if (is_newer(header))
 		return snapshot_fail(error, -ENOTSUP,
 				     "%s: version %u is newer than this cudaw, which knows %d",
 				     name, header->version, SNAPSHOT_VERSION);
@@ -151,7 +156,12 @@ int snapshot_index_load(int dir, uint32_t number, struct snapshot_index *index,
 	}
 	loaded.file_hash = hash_bytes(data, size);
 	memcpy(&loaded.header, data, sizeof(loaded.header));
-	ret = check_header(&loaded.header, size, name, error);
+	/* What is newer has its checksum there, too: else the version is what is damaged. */
+	if (!memcmp(loaded.header.magic, SNAPSHOT_MAGIC, sizeof(loaded.header.magic)) &&
+	    is_newer(&loaded.header))
+		ret = check_checksum(data, size, name, error);
+	if (!ret)
+		ret = check_header(&loaded.header, size, name, error);
 	if (!ret)
 		ret = check_checksum(data, size, name, error);
 	if (ret)

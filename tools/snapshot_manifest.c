@@ -358,22 +358,26 @@ static int check_format(const json_t *root, const char *text, size_t size,
 	const char *format = json_string_value(json_object_get(root, "format"));
 	char seal[SNAPSHOT_SEAL_SIZE + 1];
 	uint64_t version;
+	bool sealed = false;
 
 	if (!format || strcmp(format, SNAPSHOT_FORMAT))
 		return bad(error, "format", "\"" SNAPSHOT_FORMAT "\"",
 			   json_object_get(root, "format"));
 	if (get_number(root, "version", INT32_MAX, &version, error))
 		return -EBADMSG;
-	if (version > SNAPSHOT_VERSION)
+	if (size > SNAPSHOT_SEAL_SIZE) {
+		snapshot_seal(text, size - SNAPSHOT_SEAL_SIZE, seal);
+		sealed = !strcmp(text + size - SNAPSHOT_SEAL_SIZE, seal);
+	}
+	/* What is newer ends with its checksum, too: else the version is what is damaged. */
+	if (version > SNAPSHOT_VERSION && sealed)
 		return snapshot_fail(error, -ENOTSUP,
 				     NAME ": version %" PRIu64 " is newer than this cudaw, which "
 					  "knows %d",
 				     version, SNAPSHOT_VERSION);
-	if (version != SNAPSHOT_VERSION)
+	if (version < SNAPSHOT_VERSION)
 		return bad(error, "version", "1", json_object_get(root, "version"));
-	if (size > SNAPSHOT_SEAL_SIZE)
-		snapshot_seal(text, size - SNAPSHOT_SEAL_SIZE, seal);
-	if (size <= SNAPSHOT_SEAL_SIZE || strcmp(text + size - SNAPSHOT_SEAL_SIZE, seal))
+	if (!sealed)
 		return snapshot_fail(error, -EBADMSG,
 				     NAME ": damaged: its checksum is not that of its contents");
 	return 0;

@@ -212,6 +212,16 @@ def test_a_newer_version_is_named():
     refused_by_both(path, os.path.basename(index_of(path)), "version 2 is newer", code=6)
 
 
+def test_a_version_that_is_damaged_is_damage():
+    path = copy(GOLDEN, data=False)
+    with open(f"{path}/manifest.json", "rb") as file:
+        flip(f"{path}/manifest.json", file.read().index(b'"version": 1') + 11, 2)
+    refused_by_both(path, "manifest.json: damaged: its checksum is not that of its contents")
+    path = copy(GOLDEN, data=False)
+    flip(index_of(path), 8, 2)
+    refused_by_both(path, os.path.basename(index_of(path)), "damaged: expected checksum")
+
+
 def test_files_that_are_no_files():
     for name in os.listdir(GOLDEN):
         path = copy(GOLDEN)
