@@ -388,8 +388,11 @@ static void take_move(struct client *c, const struct request *r)
 			  ? engine_moved(r->path, r->pairs, r->npairs, &error)
 			  : snapshot_fail(&error, -EBUSY, "an operation is under way");
 
+	/* Of a folder that cannot be looked into yet nothing is known. */
 	if (ret) {
-		server_say(c, "end " END_FAILED " %s: %s", r->path, error.text);
+		server_say(c, "end %s %s: %s",
+			   ret == -EBUSY || ret == -EAGAIN ? END_FAILED : END_INVALID, r->path,
+			   error.text);
 	} else {
 		/* It goes on from a snapshot as whoever restores it says. */
 		devices_move(r->pairs, r->npairs);

@@ -236,7 +236,7 @@ void engine_snapshot(const struct cuda_driver *drv, const struct engine_writing 
 
 int engine_lock_place(struct snapshot_error *error)
 {
-	return engine.held ? snapshot_place_move(&engine.place, engine.place.path, error) : 0;
+	return engine.held ? snapshot_place_lock(&engine.place, error) : 0;
 }
 
 int engine_moved(const char *path, const CUcheckpointGpuPair *pairs, size_t count,

@@ -14,18 +14,48 @@
 
 _Static_assert(SNAPSHOT_CHUNK == VMEM_GRANULE, "a chunk is a granule");
 
+int snapshot_place_lock(struct snapshot_place *place, struct snapshot_error *error)
+{
+	int dir = snapshot_dir_open(place->path, error);
+
+	if (dir < 0)
+		return dir;
+	snapshot_place_unlock(place);
+	place->dir = dir;
+	return 0;
+}
+
+/* Load the index that @place names from the folder @dir: it has to be of that snapshot. */
+static int load_index(const struct snapshot_place *place, int dir, struct snapshot_index *index,
+		      struct snapshot_error *error)
+{
+	int ret = snapshot_index_load(dir, place->index, index, error);
+
+	if (ret || !memcmp(index->header.id, place->id, sizeof(place->id)))
+		return ret;
+	snapshot_index_free(index);
+	return snapshot_fail(error, -ESTALE, "it is not the snapshot that this job is in");
+}
+
 int snapshot_place_move(struct snapshot_place *place, const char *path,
 			struct snapshot_error *error)
 {
-	int dir;
+	struct snapshot_index index;
+	int dir, ret;
 
 	if (strlen(path) >= sizeof(place->path))
 		return snapshot_fail(error, -ENAMETOOLONG, "its path is too long");
 	dir = snapshot_dir_open(path, error);
 	if (dir < 0)
 		return dir;
+	ret = load_index(place, dir, &index, error);
+	if (ret) {
+		snapshot_dir_close(dir);
+		return ret;
+	}
+	snapshot_index_free(&index);
 	snapshot_place_unlock(place);
-	memmove(place->path, path, strlen(path) + 1);
+	strcpy(place->path, path);
 	place->dir = dir;
 	return 0;
 }
@@ -92,12 +122,10 @@ int snapshot_saved_fetch(const struct saved *s, const struct snapshot_place *pla
 	what.cancel = cancel;
 	what.index = &index;
 	what.dir = place->dir;
-	ret = snapshot_index_load(what.dir, place->index, &index, error);
+	ret = load_index(place, place->dir, &index, error);
 	if (ret)
 		return ret;
-	if (memcmp(index.header.id, place->id, sizeof(place->id)))
-		ret = snapshot_fail(error, -ESTALE, "it is not the snapshot that this job is in");
-	else if (index.nchunks != s->ngranules)
+	if (index.nchunks != s->ngranules)
 		ret = snapshot_fail(error, -EBADMSG, "expected %zu chunks, found %zu", s->ngranules,
 				    index.nchunks);
 	else

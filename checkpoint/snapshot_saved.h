@@ -34,14 +34,20 @@ struct snapshot_place {
 	uint8_t id[16];
 };
 
-/* The folder is at @path now: lock it there. 0 or a negative errno; then nothing is changed. */
+/* Lock the folder. 0 or a negative errno. */
+int snapshot_place_lock(struct snapshot_place *place, struct snapshot_error *error);
+
+/*
+ * The folder is at @path now: lock it there. 0 or a negative errno; then nothing is changed. -ESTALE
+ * where the folder there has another snapshot, and what snapshot_index_load() says where it has none.
+ */
 int snapshot_place_move(struct snapshot_place *place, const char *path,
 			struct snapshot_error *error);
 void snapshot_place_unlock(struct snapshot_place *place);
 
 /*
  * Read every chunk back into the slot that its granule had, for which there is room again
- * (saved_place()). The folder is locked (snapshot_place_move()), and stays so. 0 or a negative
+ * (saved_place()). The folder is locked (snapshot_place_lock()), and stays so. 0 or a negative
  * errno: -ESTALE where the folder has another snapshot.
  */
 int snapshot_saved_fetch(const struct saved *saved, const struct snapshot_place *place,

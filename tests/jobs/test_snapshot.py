@@ -168,10 +168,10 @@ def what_a_job_is_in_is_not_overwritten():
 def another_snapshot_is_refused():
     job, other = paused_into(folder()), paused_into(folder())
     path = told(job, "snapshot")
-    equal(ask(job, f"moved {told(other, 'snapshot')}"), ["end ok"], "the answer")
-    done = cudaw("resume", job.pid)
-    equal(done.returncode, 1, "the exit code of cudaw resume")
-    check("it is not the snapshot that this job is in" in done.stderr, f"stderr is {done.stderr!r}")
+    answer = ask(job, f"moved {told(other, 'snapshot')}")[-1]
+    check(answer.startswith("end invalid "), f"the answer is {answer!r}")
+    check("it is not the snapshot that this job is in" in answer, f"the answer is {answer!r}")
+    equal(told(job, "snapshot"), path, "where it is then")
     check("No such file" in ask(job, "moved /nowhere")[-1], "a folder that is not there")
     for request in ("moved", "moved here", "moved 0=1 /x", "moved GPU-x=GPU-y /x"):
         check(ask(job, request)[-1].startswith("end invalid "), f"the answer to {request}")
