@@ -67,7 +67,8 @@ static struct control_state state_in(enum activity activity)
 			  activity == ACTIVITY_REFUSED;
 
 	s.rest = was_paused ? STATE_PAUSED : STATE_RUNNING;
-	s.wishes[WISHER_USER] = activity == ACTIVITY_PAUSING || activity == ACTIVITY_PAUSING_AGAIN ||
+	s.wishes[WISHER_USER] = activity == ACTIVITY_PAUSING ||
+				activity == ACTIVITY_PAUSING_AGAIN ||
 				activity == ACTIVITY_RESUMING_OFF || activity == ACTIVITY_WRITING;
 	if (activity == ACTIVITY_WRITING) {
 		s.snapshot = SNAPSHOT_WRITTEN;
@@ -139,9 +140,9 @@ static bool starves; /* the next operation has no thread */
 static const struct model *origin;
 static const char *step_name;
 
-#define REQUIRE(condition, what)                                                                \
-	ck_assert_msg(condition, "%s after %s in %s (snapshot %d, hold %d, rest %d)", what,     \
-		      step_name, activity_names[origin->s.activity], origin->s.snapshot,        \
+#define REQUIRE(condition, what)                                                            \
+	ck_assert_msg(condition, "%s after %s in %s (snapshot %d, hold %d, rest %d)", what, \
+		      step_name, activity_names[origin->s.activity], origin->s.snapshot,    \
 		      origin->s.hold, origin->s.rest)
 
 static void perform(struct model *m, const struct control_actions *actions);
@@ -333,8 +334,8 @@ static bool finish(struct model *m, const char *code)
 	/* From here on the last wish need not win. */                                         \
 	X(snapshot, ask(m, WAITS_WRITTEN, false, SNAPSHOT_EVENT(true, true)))                  \
 	X(snapshot_as_it_is, ask(m, WAITS_WRITTEN, false, SNAPSHOT_EVENT(false, false)))       \
-	X(done, ask(m, WAITS_DONE, false,                                                      \
-		    (struct control_event){.kind = EV_DONE, .matches = true}))                 \
+	X(done,                                                                                \
+	  ask(m, WAITS_DONE, false, (struct control_event){.kind = EV_DONE, .matches = true})) \
 	X(trim, ask(m, WAITS_TRIMMED, false, (struct control_event){.kind = EV_TRIM}))         \
 	X(failed, finish(m, END_FAILED))                                                       \
 	X(timed_out, finish(m, END_TIMEOUT))                                                   \
@@ -434,8 +435,9 @@ static uint64_t key_of(const struct model *m)
 		       m->clients[1].waits,
 		       m->clients[1].holds,
 		       m->paused,
-		       control_operation(s) == OP_NONE ? 0
-						       : 1 + m->cancelled + 2 * m->committed + 4 * m->held,
+		       control_operation(s) == OP_NONE
+			       ? 0
+			       : 1 + m->cancelled + 2 * m->committed + 4 * m->held,
 		       m->last_paused,
 		       m->holder};
 

@@ -1,0 +1,213 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Clients that hang up, stop, stay silent or crowd, and operations that cannot begin: whoever asks
+is answered, once, and the last wish wins."""
+import contextlib
+import os
+import resource
+import signal
+import socket
+import time
+
+from simlib import not_by_tsan, unsanitized
+from snapshotjobs import ask, counter, finish, folder, told
+from gpulib import RUNTIME_DIR, Job, check, cudaw, cudaw_ok, equal, main, until
+
+ALL_CLIENTS = 32
+
+
+def connected(job, request=b""):
+    client = socket.socket(socket.AF_UNIX)
+    client.settimeout(20)
+    client.connect(os.path.join(RUNTIME_DIR, f"{job.pid}.sock"))
+    client.sendall(request)
+    return client
+
+
+def lines(client):
+    """The rest of the answer; what there is where it does not end."""
+    text = b""
+    with contextlib.suppress(socket.timeout):
+        while chunk := client.recv(65536):
+            text += chunk
+    return text.decode().splitlines()
+
+
+def end_of(client):
+    return (lines(client) or ["nothing"])[-1]
+
+
+def held(job, request):
+    """A client that holds the job, which has reported."""
+    client = connected(job, request)
+    until(lambda: b"held drained" in client.recv(4096), 10, "the job is held")
+    return client
+
+
+def draining():
+    """A job whose kernel does not end, and a client that waits for its pause."""
+    job = Job("spin", "--steps", 1000000, "--step-ms", 2)
+    job.until(lambda: job.lines, 10, "spin has begun")
+    client = connected(job, b"pause 600000\n")
+    job.wait_state("pausing")
+    return job, client
+
+
+def requesters_of_a_pending_snapshot_that_hang_up():
+    """Each is forgotten once; the job goes on to answer, and can be asked for another."""
+    job, pause = draining()
+    for _ in range(3):
+        client = connected(job, f"snapshot pause image none {folder()}\n".encode())
+        until(lambda: client.recv(4096), 10, "it is told how far the pause is")
+        client.close()
+        equal(job.state(), "pausing", "the state")
+    equal(cudaw("resume", job.pid, timeout=10).returncode, 0, "the exit code of the resume")
+    check(end_of(pause).startswith("end busy"), "the pause was not answered")
+    equal(job.state(), "running", "the state")
+    job.discard()
+
+
+def a_regain_while_a_snapshot_is_pending():
+    """Both are answered, and the regain is the client that it was."""
+    job, pause = draining()
+    snapshots = connected(job, f"snapshot none {folder()}\n".encode())
+    until(lambda: snapshots.recv(4096), 10, "it is told how far the pause is")
+    regain = connected(job, b"regain\ncommit\n")
+    equal(end_of(snapshots), "end busy a later request asked for a resume", "the snapshot's end")
+    check(end_of(pause).startswith("end busy"), "the pause was not answered")
+    equal(end_of(regain), "end ok", "the answer to the regain")
+    equal(job.state(), "running", "the state")
+    job.discard()
+
+
+def a_resume_takes_over_from_one_that_is_stuck():
+    """Its command may be stopped; it hears of it when it goes on."""
+    ways = {"resume": lambda job: cudaw_ok("resume", job.pid),
+            "a signal": lambda job: (job.send(signal.SIGUSR2), job.wait_state("running")),
+            "regain": lambda job: take_over(job)}
+
+    def take_over(job):
+        client = held(job, b"regain\n")
+        client.sendall(b"commit\n")
+        equal(end_of(client), "end ok", "the answer to the second regain")
+
+    for name, resume in ways.items():
+        job = counter()
+        job.pause()
+        stuck = held(job, b"regain\n")
+        equal(job.state(), "resuming", "the state while a client holds it")
+        resume(job)
+        equal(job.state(), "running", f"the state after {name}")
+        equal(end_of(stuck), "end ok", f"what the first one hears after {name}")
+        finish(job)
+
+
+def a_first_holder_no_longer_undoes_a_resume():
+    job = counter()
+    job.pause()
+    first, second = held(job, b"regain\n"), held(job, b"regain\n")
+    first.sendall(b"abort\n")
+    first.close()
+    equal(job.state(), "resuming", "the state")
+    second.sendall(b"commit\n")
+    equal(end_of(second), "end ok", "the answer")
+    equal(job.state(), "running", "the state")
+    finish(job)
+
+
+def a_pause_takes_over_from_one_that_is_stuck():
+    job = counter()
+    stuck = held(job, b"hold 600000\n")
+    equal(job.state(), "pausing", "the state while a client holds it")
+    cudaw_ok("pause", job.pid)
+    stuck.close()
+    equal(job.state(), "paused", "the state")
+    job.resume()
+    finish(job)
+
+
+def lines_that_are_none():
+    job = counter(16)
+    for request in (b"sta\0tus\n", b"\0\n", b"pause\0", b"done /tmp\0x\n"):
+        equal(end_of(connected(job, request)), "end invalid a line has a NUL in it", request)
+    equal(end_of(connected(job, b"x" * 4095)), "end invalid the request is longer than 4094 bytes",
+          "the answer to a long line")
+    equal(job.state(), "running", "the state")
+    finish(job)
+
+
+def silent_clients_make_room():
+    job = counter(16)
+    silent = [connected(job) for _ in range(2 * ALL_CLIENTS)]
+    for _ in range(3):
+        equal(ask(job, "status")[-1], "end ok", "the answer beside silent clients")
+    check(any(b"end busy no request came" in client.recv(4096) for client in silent[:1]),
+          "the first was not told")
+    cudaw_ok("pause", job.pid)
+    cudaw_ok("resume", job.pid)
+    finish(job)
+
+
+def one_is_turned_away_where_all_wait():
+    job, first = draining()
+    clients = [first] + [connected(job, b"pause 600000\n") for _ in range(ALL_CLIENTS - 1)]
+    until(lambda: ask(job, "status")[-1].startswith("end busy all connections"), 10,
+          "a client is turned away")
+    clients.pop().close()
+    until(lambda: ask(job, "status")[-1] == "end ok", 10, "there is room again")
+    for client in clients[1:]:
+        client.close()
+    cudaw_ok("resume", job.pid)
+    check(end_of(first).startswith("end busy"), "the first one was not answered")
+    job.discard()
+
+
+@contextlib.contextmanager
+def no_threads(job):
+    """There is no address space for another stack."""
+    with open(f"/proc/{job.pid}/statm", encoding="ascii") as file:
+        size = int(file.read().split()[0]) * resource.getpagesize()
+    saved = resource.prlimit(job.pid, resource.RLIMIT_AS)
+    resource.prlimit(job.pid, resource.RLIMIT_AS, (size + (1 << 20), saved[1]))
+    yield
+    resource.prlimit(job.pid, resource.RLIMIT_AS, saved)
+
+
+def operations_that_get_no_thread():
+    """A request is told; a signal's wish is kept until there is one."""
+    job = counter(16)
+    with no_threads(job):
+        done = cudaw("pause", job.pid)
+        check("no thread for it: Resource temporarily unavailable" in done.stderr,
+              f"cudaw pause says {done.stderr!r}")
+        equal(job.state(), "running", "the state after the request")
+        job.send(signal.SIGUSR1)
+        until(lambda: "an operation cannot begin" in job.stderr(), 10, "it is said")
+        time.sleep(1.5)     # it is tried again, in vain
+        equal(job.state(), "running", "the state without a thread")
+    job.wait_state("paused")
+    equal(job.stderr().count("an operation cannot begin"), 1, "how often it is said")
+    job.resume()
+    finish(job)
+
+
+@not_by_tsan
+def a_directory_that_is_another_snapshots():
+    """It is not taken, and the job stays what it was."""
+    one, two, where, other = counter(16), counter(16), folder(), folder()
+    cudaw_ok("snapshot", "--gpu-only", two.pid, other)
+    equal(ask(one, f"snapshot pause hold none {where}")[-1], "end ok", "the answer")
+    for path in (other, os.path.dirname(where), "/nowhere"):
+        said = ask(one, f"moved {path}")[-1]
+        check(said.startswith(f"end invalid {path}: "), f"the answer is {said!r}")
+        equal((one.state(), told(one, "snapshot")), ("paused", where), "the state, and where")
+    cudaw_ok("resume", one.pid)
+    finish(one)
+    finish(two)
+
+
+main(requesters_of_a_pending_snapshot_that_hang_up, a_regain_while_a_snapshot_is_pending,
+     a_resume_takes_over_from_one_that_is_stuck, a_first_holder_no_longer_undoes_a_resume,
+     a_pause_takes_over_from_one_that_is_stuck, lines_that_are_none, silent_clients_make_room,
+     one_is_turned_away_where_all_wait, unsanitized(operations_that_get_no_thread),
+     a_directory_that_is_another_snapshots)
