@@ -355,6 +355,10 @@ static void take_change(struct client *c, const struct request *r)
 		turn_away(c, END_BUSY " another pause is under way");
 		return;
 	}
+	if (r->hold && c->token_lost) {
+		turn_away(c, END_FAILED " the program has no free descriptor (RLIMIT_NOFILE)");
+		return;
+	}
 	c->waits = pause ? WAITS_PAUSED : WAITS_RUNNING;
 	c->holds = r->hold;
 	take(&event);
@@ -457,13 +461,22 @@ static void take_order(struct client *c, const char *line)
 	server_end(c);
 }
 
+/* What all who hold together look at (protocol.h) says that they are to go on. */
+static bool is_agreed(const struct client *c)
+{
+	struct pollfd token = {.fd = c->token, .events = POLLIN};
+
+	return c->token >= 0 && poll(&token, 1, 0) > 0 && token.revents & POLLIN;
+}
+
 /* It hung up. What it asked for is not stopped by that, unless it is one to see it through. */
 static void leave(struct client *c)
 {
 	if (c->waits == WAITS_WRITTEN)
 		take(&(struct control_event){.kind = EV_CALL_OFF});
 	else if (c->holds)
-		take(&(struct control_event){.kind = EV_HOLDER_GONE, .client = c->id});
+		take(&(struct control_event){
+			.kind = EV_HOLDER_GONE, .client = c->id, .agreed = is_agreed(c)});
 	server_end(c);
 }
 

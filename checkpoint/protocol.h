@@ -62,8 +62,19 @@
  *
  * A client that hangs up before it said commit means abort. The end of TIMEOUT_MS does as well.
  *
+ * A client that holds several processes may be killed between two commits. So that they do the same
+ * then, it may send an eventfd(2) with its request (SCM_RIGHTS), the same to all of them, and write
+ * to it before the first commit. A process whose client hangs up looks there: written, it means
+ * commit. There is one write, and it comes before every commit: whenever the client ends, either no
+ * process has a commit and all find nothing, or all that have none find that they may go on. Nobody
+ * reads it, and it ends with the connections. Jobs that do not know it leave it where it is.
+ *
  * regain says "held drained 0" when the memory is back; commit lets the program run, abort takes
  * the memory again. A client that hangs up means commit.
+ *
+ * A pause, resume or regain that asks for what another client holds takes over from that one: a
+ * pause or a resume lets it go on at once, a regain is told "held" again. Each client that holds
+ * may say commit; only the last one can abort.
  *
  * A folder in a line is the rest of it (snapshot_dir_check_path()).
  *

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 #define LOOK_MS 2 /* while jobs are held */
@@ -16,6 +17,7 @@ struct party {
 	struct steps steps;
 	struct steps_rank *ranks;
 	bool committed;
+	int token; /* an eventfd that all ranks have: written, they are to commit (protocol.h) */
 	const struct job *culprit; /* why the others are not to go on; or NULL */
 };
 
@@ -44,6 +46,7 @@ static int found_party(struct job **jobs, size_t n, struct job *first)
 	party->ranks = calloc(count, sizeof(*party->ranks));
 	party->next = parties;
 	parties = party;
+	party->token = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (!party->ranks)
 		return -ENOMEM;
 	steps_begin(&party->steps, party->ranks, count, (uint32_t)getpid(), now_ms());
@@ -51,6 +54,7 @@ static int found_party(struct job **jobs, size_t n, struct job *first)
 	for (size_t i = 0; i < n; i++)
 		if (same_job(jobs[i], first)) {
 			jobs[i]->party = party;
+			jobs[i]->token = party->token;
 			jobs[i]->rank = count++;
 		}
 	return 0;
@@ -71,11 +75,13 @@ int coordinate_begin(struct job **jobs, size_t n)
 void coordinate_end(struct job **jobs, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
-		jobs[i]->party = NULL;
+		jobs[i]->party = NULL, jobs[i]->token = 0;
 	while (parties) {
 		struct party *party = parties;
 
 		parties = party->next;
+		if (party->token >= 0)
+			close(party->token);
 		free(party->ranks);
 		free(party);
 	}
@@ -131,6 +137,9 @@ static void lead(struct job **jobs, size_t n, struct party *party)
 	switch (steps_next(&party->steps, now_ms())) {
 	case STEPS_READY:
 		party->committed = true;
+		/* From here on all will, be this process killed between two of the lines. */
+		if (party->token >= 0)
+			eventfd_write(party->token, 1);
 		say_to_all(jobs, n, party, "commit");
 		break;
 	case STEPS_GO:

@@ -99,6 +99,34 @@ void job_say(struct job *job, const char *fmt, ...)
 		hang_up(job, errno == EPIPE ? -ECONNRESET : -EIO);
 }
 
+/* The token goes with the newline: it is there when the line is whole. */
+static void say_with_token(struct job *job, const char *text)
+{
+	union {
+		struct cmsghdr align;
+		char bytes[CMSG_SPACE(sizeof(int))];
+	} control = {0};
+	char line[PROTOCOL_LINE];
+	int len = snprintf(line, sizeof(line), "%s\n", text);
+	struct iovec iov = {line, len};
+	struct msghdr msg = {.msg_iov = &iov,
+			     .msg_iovlen = 1,
+			     .msg_control = &control,
+			     .msg_controllen = sizeof(control)};
+	struct cmsghdr *cmsg = CMSG_FIRSTHDR(&msg);
+
+	if (job->token <= 0) {
+		job_say(job, "%s", text);
+		return;
+	}
+	cmsg->cmsg_level = SOL_SOCKET;
+	cmsg->cmsg_type = SCM_RIGHTS;
+	cmsg->cmsg_len = CMSG_LEN(sizeof(int));
+	memcpy(CMSG_DATA(cmsg), &job->token, sizeof(job->token));
+	if (job->fd >= 0 && sendmsg(job->fd, &msg, MSG_NOSIGNAL) != len)
+		hang_up(job, errno == EPIPE ? -ECONNRESET : -EIO);
+}
+
 static void begin(struct job *job)
 {
 	job->fd = -1;
@@ -215,7 +243,10 @@ static bool call(struct round *round, struct job *job)
 	}
 	job->fd = fd;
 	round->open++;
-	job_say(job, "%s", job->party && request->party_text ? request->party_text : request->text);
+	if (job->party && request->party_text)
+		say_with_token(job, request->party_text);
+	else
+		job_say(job, "%s", request->text);
 	return true;
 }
 

@@ -118,6 +118,7 @@ struct job {
 	struct job_progress progress;
 
 	struct party *party; /* that it pauses with (coordinate.h), or NULL */
+	int token;           /* a descriptor to send with party_text; 0 or less: none */
 	size_t rank;         /* in it */
 };
 

@@ -7,8 +7,8 @@ import socket
 import subprocess
 import time
 
-from simlib import SANITIZED, errors_of_cudaw, not_by_tsan, shared
-from gpulib import (CUDAW, RUNTIME_DIR, Job, base_environment, check, cudaw, cudaw_ok, equal, hog,
+from simlib import SANITIZED, errors_of_cudaw, not_by_tsan, shared, unsanitized
+from gpulib import (BUILD, CUDAW, RUNTIME_DIR, Job, base_environment, check, cudaw, cudaw_ok, equal, hog,
                     jobs, main, until)
 
 
@@ -159,6 +159,22 @@ def a_resume_whose_command_dies_goes_on():
     goes_on(job)
 
 
+@unsanitized
+def a_command_that_is_killed_between_two_commits():
+    """All pause, whichever have heard of it, as it has been agreed before the first commit."""
+    job = started(2, "killed")
+    preload = os.path.join(BUILD, "tests", "preload", "dies.so")
+    for commits in (0, 1):
+        done = subprocess.run([CUDAW, "pause", "killed"], check=False, capture_output=True,
+                              timeout=100, env={**base_environment(), "LD_PRELOAD": preload,
+                                                "TEST_COMMITS": str(commits)})
+        equal(done.returncode, -signal.SIGKILL, "how the command ended")
+        until(lambda: "pausing" not in states_of("killed"), 20, "the pause is over")
+        equal(states_of("killed"), ["paused"] * 2, f"the states after {commits} commits")
+        cudaw_ok("resume", "killed")
+    goes_on(job)
+
+
 PAUSES = 5 if SANITIZED else 20
 
 main(*shared("ranks.py", 2, PAUSES),
@@ -166,6 +182,7 @@ main(*shared("ranks.py", 2, PAUSES),
      a_command_that_dies_before_the_commit_leaves_the_job_running,
      orders_that_are_none_end_the_hold,
      a_second_command_is_turned_away,
+     a_command_that_is_killed_between_two_commits,
      a_rank_that_is_stopped_spares_the_others,
      not_by_tsan(a_pause_ends_a_resume_that_waits),
      not_by_tsan(they_resume_together_or_not_at_all),
