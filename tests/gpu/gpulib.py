@@ -187,7 +187,7 @@ class Job:
         self.pid = self.process.pid     # cudaw run becomes the program, so this is the job
         self.reader = threading.Thread(target=self.read, daemon=True)
         self.reader.start()
-        Job.alive.append(self)
+        self.alive.append(self)
 
     def read(self):
         for line in self.process.stdout:
@@ -286,7 +286,7 @@ class Job:
         self.wait_end(timeout)
         self.skip_if_it_did()
         equal(self.wait_end(), 0, f"the exit status of {self.program}")
-        Job.alive.remove(self)
+        self.alive.remove(self)
         return "\n".join(self.lines)
 
     def finish(self, timeout=60):
@@ -299,7 +299,7 @@ class Job:
         if not self.ended():
             self.process.kill()
         self.process.wait()
-        Job.alive.remove(self)
+        self.alive.remove(self)
         return self.stderr()
 
 
