@@ -77,8 +77,13 @@ CU_PROGRAMS := $(patsubst %.cu,$(O)/%,$(filter-out %/runtime.cu,$(wildcard tests
 	       $(O)/tests/programs/static_rt $(O)/tests/programs/dynamic_rt
 BENCH_DISK := $(O)/tests/bench/bench_disk
 PRELOADS := $(patsubst %.c,$(O)/%.so,$(wildcard tests/preload/*.c))
+# Programs that live badly with interposers, and the libraries that they load.
+GUESTS := $(patsubst %.c,$(O)/%,$(wildcard tests/guests/programs/*.c)) \
+	  $(patsubst %.c,$(O)/%.so,$(wildcard tests/guests/libs/*.c)) \
+	  $(if $(shell command -v go),$(patsubst %.go,$(O)/%-go,$(wildcard tests/guests/programs/*.go))) \
+	  $(if $(shell command -v javac),$(patsubst %.java,$(O)/%.class,$(wildcard tests/guests/programs/*.java)))
 
-.PHONY: all programs check check-quick soak storm fuzz check-gpu check-abi check-format demo bench bench-launch bench-pause bench-snapshot sanitize sanitize-address sanitize-thread \
+.PHONY: all programs deps-guests check check-quick soak storm fuzz check-gpu check-abi check-format demo bench bench-launch bench-pause bench-snapshot sanitize sanitize-address sanitize-thread \
 	install uninstall deps clean help
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -87,7 +92,7 @@ PRELOADS := $(patsubst %.c,$(O)/%.so,$(wildcard tests/preload/*.c))
 all: $(DRIVER_FACE) $(FREEMEM) $(RUNTIME_FACES) $(COMMAND) $(SIM) $(SIMSMI)
 
 ## programs: build the test programs too, those with GPU code included (needs nvcc)
-programs: all $(UNIT_TESTS) $(C_PROGRAMS) $(PRELOADS) $(CU_PROGRAMS) $(BENCH_DISK)
+programs: all $(UNIT_TESTS) $(C_PROGRAMS) $(PRELOADS) $(GUESTS) $(CU_PROGRAMS) $(BENCH_DISK)
 
 # ---- what the build needs -------------------------------------------------------------------
 
@@ -117,6 +122,13 @@ $(O)/.deps: Makefile
 		echo "no CUDA toolkit 13.0 or later in $(CUDA_HOME):" \
 		"install one, or say where it is with CUDA_HOME="; exit 1; }
 	@touch $@
+
+GUEST_PACKAGES := libjemalloc2 libtcmalloc-minimal4 libmimalloc2.0 perl golang-go openjdk-17-jdk-headless \
+		  openmpi-bin
+
+## deps-guests: install what some guests of "make check" are made of; those whose program is missing are skipped
+deps-guests:
+	$(Q)$(MAKE) --no-print-directory O=$(O)/guests PACKAGES='$(GUEST_PACKAGES)' deps
 
 # ---- generated code -------------------------------------------------------------------------
 
@@ -287,6 +299,28 @@ $(O)/tests/preload/%.so: tests/preload/%.c | $(O)/.deps
 	@mkdir -p $(@D)
 	$(Q)$(CC) -std=gnu11 -D_GNU_SOURCE -I$(CUDA_HOME)/include $(CFLAGS) $(WARN) -fvisibility=hidden -fPIC -shared $< -o $@
 
+# Guests that do not use CUDA must not load it natively either.
+$(O)/tests/guests/programs/%: tests/guests/programs/%.c tests/guests/programs/guest.h $(PROGRAM_HEADERS) | $(O)/.deps
+	$(call say,CC,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) -std=gnu11 -D_GNU_SOURCE -I. -I$(CUDA_HOME)/include $(CFLAGS) $(WARN) -Wno-deprecated-declarations $< \
+		-L$(CUDA_HOME)/lib64/stubs -Wl,--as-needed -lcuda -ldl -pthread -o $@
+
+$(O)/tests/guests/libs/%.so: tests/guests/libs/%.c | $(O)/.deps
+	$(call say,CC,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) -std=gnu11 -D_GNU_SOURCE -I$(CUDA_HOME)/include $(CFLAGS) $(WARN) -fPIC -shared $< -o $@
+
+$(O)/tests/guests/programs/%-go: tests/guests/programs/%.go
+	$(call say,GO,$@)
+	@mkdir -p $(@D)
+	$(Q)GOCACHE=$(abspath $(O))/go go build -o $@ $<
+
+$(O)/tests/guests/programs/%.class: tests/guests/programs/%.java
+	$(call say,JAVAC,$@)
+	@mkdir -p $(@D)
+	$(Q)javac -XDignore.symbol.file -d $(@D) $<
+
 # A CUDA 12 program needs no CUDA 12 toolkit here: it is linked to our face of that runtime.
 $(O)/tests/programs/runtime12: tests/programs/runtime12.c $(LIBDIR)/libcudart.so.12 $(PROGRAM_HEADERS)
 	$(call say,CC,$@)
@@ -311,22 +345,22 @@ $(O)/tests/programs/static_rt $(O)/tests/programs/dynamic_rt: tests/programs/run
 RUN_TESTS = BUILD=$(abspath $(O)) CUDA_HOME=$(CUDA_HOME) CUDAW_REAL_LIBCUDA=$(abspath $(SIM)) \
 	    CK_DEFAULT_TIMEOUT=120 $(PYTHON) tests/runner.py
 
-# With sanitizers the face cannot be preloaded, which test_run.py is about, and a driver that crashes
+# With sanitizers the face cannot be preloaded, which test_run.py and the guests are about, and a driver that crashes
 # or too little address space, in test_doctor.py, is reported by them.
-NOT_SANITIZED := tests/cli/test_run.py tests/cli/test_doctor.py
+NOT_SANITIZED := tests/cli/test_run.py tests/cli/test_doctor.py $(wildcard tests/guests/test_*.py)
 # The command alone, in one thread.
 ifeq ($(SANITIZE),thread)
 NOT_SANITIZED += tests/cli/test_kernels.py tests/cli/test_snapshot_read.py tests/cli/test_ps.py
 endif
 # The unit tests come last: they are short, and none of the long ones then runs alone at the end.
-PY_TESTS := $(wildcard tests/jobs/test_*.py tests/cli/test_*.py tests/faces/test_*.py)
+PY_TESTS := $(wildcard $(addsuffix /test_*.py,$(addprefix tests/,jobs cli faces guests)))
 QUICK := $(addprefix tests/jobs/test_,control.py first_calls.py forked.py)
 # BEGIN_BY: a time in seconds since 1970; a test that has not begun by then fails.
 CHECK = $(RUN_TESTS) --jobs $(JOBS) --timeout $(if $(SANITIZE),1800,900) --results $(RESULTS)/check \
 	$(BEGIN_BY:%=--begin-by %) $(ONLY:%=--only '%')
 ## check: run the tests that need no GPU. JOBS=$(nproc) ONLY="NAME NAME:CASE *states"
 # Tests that want a program of the CUDA runtime skip where nvcc is missing.
-check: all $(UNIT_TESTS) $(MKSNAPSHOT) $(C_PROGRAMS) $(PRELOADS) $(if $(SANITIZE),,$(if $(wildcard $(NVCC)),$(filter %_rt,$(CU_PROGRAMS))))
+check: all $(UNIT_TESTS) $(MKSNAPSHOT) $(C_PROGRAMS) $(PRELOADS) $(if $(SANITIZE),,$(GUESTS) $(if $(wildcard $(NVCC)),$(filter %_rt,$(CU_PROGRAMS))))
 	$(Q)$(CHECK) $(filter-out $(if $(SANITIZE),$(NOT_SANITIZED)),$(PY_TESTS)) $(UNIT_TESTS)
 
 ## check-quick: the unit tests, and a few jobs on the simulated driver, in a minute

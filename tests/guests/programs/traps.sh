@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+# What shells do with signals and pipes.
+trap 'echo term' TERM
+trap 'echo usr1' USR1
+trap 'echo usr2' USR2
+trap 'echo exit' EXIT
+kill -TERM $$
+kill -USR1 $$
+kill -USR2 $$
+(trap - TERM; kill -TERM "$(exec sh -c 'echo $PPID')"; echo not reached)
+echo "a subshell: $?"
+sh -c 'trap "" TERM; kill -TERM $$; echo spared; sh -c "kill -TERM \$\$"; echo "$?"'
+# It says when it has no traps of ours any more.
+ready=$(mktemp -u)
+mkfifo "$ready"
+sh -c 'echo ready >"$0"; exec sleep 1000' "$ready" &
+read -r line <"$ready"
+kill -TERM $!
+wait $!
+echo "a background job: $line, $?"
+sh -c 'echo ready >"$0"; exec sleep 1000' "$ready" &
+read -r line <"$ready"
+kill -INT $!
+kill -HUP $!
+wait $!
+echo "another one: $line, $?"
+rm "$ready"
+yes | head -n 2
+echo one two three | tr ' ' '\n' | sort -r | while read -r word; do echo "$word"; done
+exec 3<<END
+from a file
+END
+read -r line <&3
+echo "$line"
+exec 3<&-
+timeout -s TERM 0.2 sleep 1000
+echo "timeout: $?"
+timeout -s USR2 0.2 sh -c 'trap "echo told; exit 4" USR2; while :; do sleep 0.05; done'
+echo "timeout: $?"
+(ulimit -n 8; echo "few files: $(echo here)")
+trap - TERM
+kill -TERM $$
