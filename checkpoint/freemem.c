@@ -114,6 +114,7 @@ int freemem_query(const CUuuid *uuids, int count, size_t *bytes)
 	char names[CUDA_MAX_DEVICES][NVML_UUID_SIZE], library_path[PATH_MAX];
 	const char *path = getenv("LD_LIBRARY_PATH");
 	struct child child = {.argv = {FREEMEM_PROGRAM}};
+	int error;
 
 	freemem_find();
 	if (count > CUDA_MAX_DEVICES || access(program, X_OK)) {
@@ -128,5 +129,11 @@ int freemem_query(const CUuuid *uuids, int count, size_t *bytes)
 		snprintf(library_path, sizeof(library_path), "LD_LIBRARY_PATH=%s", path);
 		child.envp[0] = library_path;
 	}
-	return ask(&child, count, bytes);
+	error = ask(&child, count, bytes);
+	if (error != -EPERM && error != -EACCES)
+		return error;
+	/* A sandbox of the program's (seccomp) denies it, and will: nobody shall wait for that. */
+	pr_warn("%s cannot be run (%s); free GPU memory is not checked", FREEMEM_PROGRAM,
+		strerrordesc_np(-error));
+	return -ENOSYS;
 }

@@ -23,7 +23,8 @@
 void freemem_find(void);
 
 /*
- * Free bytes of the @count GPUs with @uuids. 0; -ENOSYS where there is no way to know; another
+ * Free bytes of the @count GPUs with @uuids. 0; -ENOSYS where there is no way to know, as where the
+ * program has denied itself the system calls that it takes (seccomp); another
  * negative errno where there was no memory, descriptor or process to ask with, and later there may
  * be. @bytes are undefined then. Not for a thread of the program: it waits for the child.
  */
