@@ -397,6 +397,7 @@ static void forgo_change(struct control_state *s, const struct control_event *e,
 	if (!pause)
 		answer_code(actions, WAITS_DONE, END_FAILED, e->reason);
 	s->holder = 0;
+	s->options.hold = false;
 	if (s->by_signal && !e->exiting)
 		return;
 	forget_snapshot(s, END_FAILED, e->reason, actions);

@@ -315,6 +315,8 @@ static bool finish(struct model *m, const char *code)
 #define SNAPSHOT_EVENT(with_pause, with_image) \
 	((struct control_event){.kind = EV_SNAPSHOT, .pause = with_pause, .image = with_image})
 
+#define PAUSE_EVENT ((struct control_event){.kind = EV_PAUSE})
+
 #define STEP_MAP(X)                                                                            \
 	X(ended, finish(m, END_OK))                                                            \
 	X(ended_cancelled, under_way && m->cancelled && finish(m, END_BUSY))                   \
@@ -331,6 +333,9 @@ static bool finish(struct model *m, const char *code)
 	X(hang_up_1, hang_up(m, 0, false))                                                     \
 	X(hang_up_2, hang_up(m, 1, false))                                                     \
 	X(hang_up_agreed, hang_up(m, 0, true))                                                 \
+	X(sigusr1_without_thread, (starves = signal_comes(m, EV_PAUSE)))                       \
+	X(sigusr2_without_thread, (starves = signal_comes(m, EV_RESUME)))                      \
+	X(moment, take(m, (struct control_event){.kind = EV_RETRY}) == 0)                      \
 	/* From here on the last wish need not win. */                                         \
 	X(snapshot, ask(m, WAITS_WRITTEN, false, SNAPSHOT_EVENT(true, true)))                  \
 	X(snapshot_as_it_is, ask(m, WAITS_WRITTEN, false, SNAPSHOT_EVENT(false, false)))       \
@@ -340,8 +345,16 @@ static bool finish(struct model *m, const char *code)
 	X(failed, finish(m, END_FAILED))                                                       \
 	X(timed_out, finish(m, END_TIMEOUT))                                                   \
 	X(sigint, signal_comes(m, EV_END))                                                     \
-	X(no_thread, (starves = true))                                                         \
-	X(moment, take(m, (struct control_event){.kind = EV_RETRY}) == 0)
+	X(pause_without_thread, (starves = ask(m, WAITS_PAUSED, false, PAUSE_EVENT)))          \
+	X(hold_without_thread, (starves = ask(m, WAITS_PAUSED, true, PAUSE_EVENT)))            \
+	X(done_without_thread,                                                                 \
+	  (starves = ask(m, WAITS_DONE, false,                                                 \
+			 (struct control_event){.kind = EV_DONE, .matches = true})))           \
+	X(snapshot_without_thread,                                                             \
+	  (starves = ask(m, WAITS_WRITTEN, false, SNAPSHOT_EVENT(true, true))))                \
+	X(trim_without_thread,                                                                 \
+	  (starves = ask(m, WAITS_TRIMMED, false, (struct control_event){.kind = EV_TRIM})))   \
+	X(ended_without_thread, (starves = finish(m, END_OK)))
 
 #define STEP_ENUM(name, call) STEP_##name,
 enum step { STEP_MAP(STEP_ENUM) STEPS };
