@@ -40,7 +40,8 @@
 #define BLIND_MS    100  /* between two looks where poll() fails */
 
 FORKS_LOCK(start_lock);
-static bool started; /* under start_lock */
+/* Under start_lock: control_start() was called; a thread can be started; there is one. */
+static bool started, prepared, running;
 static int pipe_fds[2] = {-1, -1};
 static double signals_due_ms; /* of look_at_signals(); 0: from now on SIGNALS_MS */
 
@@ -613,7 +614,7 @@ static void begin_anew_in_child(void)
 	close(pipe_fds[0]);
 	close(pipe_fds[1]);
 	signals_due_ms = 0;
-	started = false;
+	started = prepared = running = false;
 }
 FORKS_CHILD(begin_anew_in_child);
 
@@ -650,34 +651,55 @@ static int start_thread(void)
 	return 0;
 }
 
-void control_start(const struct cuda_driver *driver)
+/* What a control thread needs, once a process. False after saying why there is none. */
+static bool prepare(const struct cuda_driver *driver)
 {
-	int error;
+	int error = gate_init();
 
-	pthread_mutex_lock(&start_lock);
-	if (started)
-		goto out;
-	started = true;
-	error = gate_init();
 	if (!error && pipe2(pipe_fds, O_CLOEXEC | O_NONBLOCK))
 		error = -errno;
 	if (error) {
 		pr_err("this job cannot be paused: %s", strerror(-error));
-		goto out;
+		return false;
 	}
 	operation_init(driver, wake);
 	devices_find(driver);
 	server_init();
 	watch_forks();
 	atexit(on_exit_any);
-	error = start_thread();
-	if (error) {
-		pr_err("this job cannot be paused: no control thread: %s", strerror(-error));
-		server_close();
-		rundir_unlink(getpid());
-	} else {
+	return true;
+}
+
+static bool begin(void)
+{
+	static bool said;
+	int error = start_thread();
+
+	if (!error) {
 		signals_notify(pipe_fds[1]);
+		return true;
 	}
-out:
+	if (!said)
+		pr_err("this job cannot be paused: no control thread: %s; the next cuInit() tries "
+		       "again",
+		       strerror(-error));
+	said = true;
+	server_close();
+	rundir_unlink(getpid());
+	return false;
+}
+
+void control_start(const struct cuda_driver *driver)
+{
+	pthread_mutex_lock(&start_lock);
+	/* First, so that the child of a fork that comes meanwhile lets go of what is made. */
+	if (!started) {
+		started = true;
+		prepared = prepare(driver);
+	} else if (prepared && !running) {
+		server_init();
+	}
+	if (prepared && !running)
+		running = begin();
 	pthread_mutex_unlock(&start_lock);
 }

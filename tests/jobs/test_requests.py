@@ -7,11 +7,14 @@ import os
 import resource
 import signal
 import socket
+import subprocess
+import sys
 import time
 
 from simlib import not_by_tsan, unsanitized
 from snapshotjobs import ask, counter, finish, folder, told
-from gpulib import RUNTIME_DIR, Job, check, cudaw, cudaw_ok, equal, main, until
+from gpulib import (CUDAW, RUNTIME_DIR, Job, base_environment, check, cudaw, cudaw_ok, equal, jobs,
+                    main, until)
 
 ALL_CLIENTS = 32
 
@@ -191,6 +194,41 @@ def operations_that_get_no_thread():
     finish(job)
 
 
+# Its threads have large stacks, for which there is no address space at first.
+LATE = """
+import ctypes, resource, sys
+cuda = ctypes.CDLL("libcuda.so.1")
+saved = resource.getrlimit(resource.RLIMIT_AS)
+with open("/proc/self/statm") as file:
+    size = int(file.read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (size + (768 << 20), saved[1]))
+print(cuda.cuInit(0), flush=True)
+resource.setrlimit(resource.RLIMIT_AS, saved)
+sys.stdin.readline()
+print(cuda.cuInit(0), flush=True)
+sys.stdin.readline()
+"""
+
+
+def a_control_thread_that_comes_late():
+    """It is tried again by the next cuInit(), and is not missed by the program."""
+    late = subprocess.Popen(["sh", "-c", 'ulimit -s 2000000; exec "$@"', "sh", CUDAW, "run", "--",
+                             sys.executable, "-c", LATE], env=base_environment(), text=True,
+                            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        equal(late.stdout.readline(), "0\n", "what the first cuInit() returns")
+        check(late.pid not in jobs(), "it has a control thread")
+        print(file=late.stdin, flush=True)
+        equal(late.stdout.readline(), "0\n", "what the second cuInit() returns")
+        until(lambda: late.pid in jobs(), 10, "it answers")
+        cudaw_ok("pause", late.pid)
+        cudaw_ok("resume", late.pid)
+    finally:
+        _, said = late.communicate(timeout=30)
+    equal(said.count("no control thread: Resource temporarily unavailable"), 1, f"how often {said!r} has it")
+    equal(late.returncode, 0, "the exit status")
+
+
 @not_by_tsan
 def a_directory_that_is_another_snapshots():
     """It is not taken, and the job stays what it was."""
@@ -210,4 +248,5 @@ main(requesters_of_a_pending_snapshot_that_hang_up, a_regain_while_a_snapshot_is
      a_resume_takes_over_from_one_that_is_stuck, a_first_holder_no_longer_undoes_a_resume,
      a_pause_takes_over_from_one_that_is_stuck, lines_that_are_none, silent_clients_make_room,
      one_is_turned_away_where_all_wait, unsanitized(operations_that_get_no_thread),
+     unsanitized(a_control_thread_that_comes_late),
      a_directory_that_is_another_snapshots)
