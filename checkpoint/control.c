@@ -526,6 +526,15 @@ static int patience_ms(void)
 	return engine_prepares() ? less(ms, PREPARE_MS) : ms;
 }
 
+/* The program has closed descriptors that are not its own; we go on with others. */
+static void open_pipe(void)
+{
+	if (pipe2(pipe_fds, O_CLOEXEC | O_NONBLOCK))
+		usleep(BLIND_MS * 1000); /* poll() is not to return at once, again and again */
+	else
+		signals_notify(pipe_fds[1]);
+}
+
 /*
  * Sleep until something happens, and read what clients sent. A poll() that fails, as for lack of
  * memory or with a limit below the number of descriptors, is no end: then it is looked everywhere,
@@ -548,6 +557,8 @@ static void sleep_and_read(void)
 		}
 		n = 0;
 	}
+	if (n && fds[0].revents & POLLNVAL)
+		open_pipe();
 	while (read(pipe_fds[0], bytes, sizeof(bytes)) > 0)
 		;
 	server_receive(fds + 1, n);

@@ -292,6 +292,11 @@ static void read_client(struct client *c)
 
 void server_receive(const struct pollfd *fds, int count)
 {
+	/* The program has closed descriptors that are not its own. */
+	if (count && fds[0].revents & POLLNVAL) {
+		listen_fd = reserve_fd = -1;
+		server_init();
+	}
 	incoming = starved || !count || fds[0].revents;
 	for (int i = 0; i < SERVER_SLOTS; i++) {
 		bool found = !count;

@@ -159,6 +159,12 @@ def ask(job, verb, state, works=lambda: None):
     return done.stderr
 
 
+def cpu_seconds(pid):
+    with open(f"/proc/{pid}/stat", encoding="ascii") as file:
+        fields = file.read().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def is_stopped(pid):
     return proc_status(pid)["State"].startswith("T")
 

@@ -7,7 +7,7 @@ import resource
 import signal
 import time
 
-from simlib import SCRATCH, not_by_tsan
+from simlib import SCRATCH, cpu_seconds, not_by_tsan
 from snapshotjobs import ask
 from gpulib import Job, check, cudaw, equal, hog, main, until
 
@@ -34,12 +34,6 @@ def no_descriptors(job):
     resource.prlimit(job.pid, resource.RLIMIT_NOFILE, (most, saved[1]))
     yield
     resource.prlimit(job.pid, resource.RLIMIT_NOFILE, saved)
-
-
-def cpu_seconds(pid):
-    with open(f"/proc/{pid}/stat", encoding="ascii") as file:
-        fields = file.read().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def clients_are_told_that_there_is_no_descriptor():

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 
-from simlib import not_by_tsan, unsanitized
+from simlib import cpu_seconds, not_by_tsan, unsanitized
 from snapshotjobs import ask, counter, finish, folder, told
 from gpulib import (CUDAW, RUNTIME_DIR, Job, base_environment, check, cudaw, cudaw_ok, equal, jobs,
                     main, until)
@@ -229,6 +229,38 @@ def a_control_thread_that_comes_late():
     equal(late.returncode, 0, "the exit status")
 
 
+CLOSES = """
+import ctypes, os, sys
+cuda = ctypes.CDLL("libcuda.so.1")
+cuda.cuInit(0)
+print(flush=True)
+sys.stdin.readline()
+os.closerange(3, 256)
+sys.stdin.readline()
+"""
+
+
+def a_program_that_closes_what_is_not_its_own():
+    """The job is reached by new descriptors, and costs the program no time."""
+    program = subprocess.Popen([CUDAW, "run", "--", sys.executable, "-c", CLOSES], text=True,
+                               env=base_environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        program.stdout.readline()
+        until(lambda: program.pid in jobs(), 10, "it answers")
+        print(file=program.stdin, flush=True)
+        until(lambda: jobs().get(program.pid, {}).get("state") == "running", 10, "it answers again")
+        before = cpu_seconds(program.pid)
+        time.sleep(1)
+        spent = cpu_seconds(program.pid) - before
+        check(spent < 0.3, f"it spent {spent} s in a second")
+        os.kill(program.pid, signal.SIGUSR1)
+        until(lambda: jobs()[program.pid]["state"] == "paused", 10, "a signal pauses it")
+        cudaw_ok("resume", program.pid)
+    finally:
+        program.communicate(timeout=30)
+    equal(program.returncode, 0, "the exit status")
+
+
 @not_by_tsan
 def a_directory_that_is_another_snapshots():
     """It is not taken, and the job stays what it was."""
@@ -249,4 +281,5 @@ main(requesters_of_a_pending_snapshot_that_hang_up, a_regain_while_a_snapshot_is
      a_pause_takes_over_from_one_that_is_stuck, lines_that_are_none, silent_clients_make_room,
      one_is_turned_away_where_all_wait, unsanitized(operations_that_get_no_thread),
      unsanitized(a_control_thread_that_comes_late),
+     unsanitized(a_program_that_closes_what_is_not_its_own),
      a_directory_that_is_another_snapshots)
