@@ -7,6 +7,7 @@
 #include "checkpoint/forked.h"
 #include "checkpoint/gate.h"
 #include "checkpoint/operation.h"
+#include "checkpoint/ownfd.h"
 #include "checkpoint/request.h"
 #include "checkpoint/rundir.h"
 #include "checkpoint/server.h"
@@ -42,7 +43,8 @@
 FORKS_LOCK(start_lock);
 /* Under start_lock: control_start() was called; a thread can be started; there is one. */
 static bool started, prepared, running;
-static int pipe_fds[2] = {-1, -1};
+static struct ownfd pipe_ends[2] = {OWNFD_NONE, OWNFD_NONE};
+static bool robbed;           /* the program has closed descriptors of ours, and may do so again */
 static double signals_due_ms; /* of look_at_signals(); 0: from now on SIGNALS_MS */
 
 /* The control thread's. */
@@ -58,9 +60,10 @@ static bool starved;    /* the last operation had no thread, which has been said
 
 static void wake(void)
 {
+	int fd = ownfd_get(&pipe_ends[1]);
 	char byte = 0;
 
-	if (write(pipe_fds[1], &byte, 1) < 0)
+	if (fd >= 0 && write(fd, &byte, 1) < 0)
 		return; /* full: it will wake up */
 }
 
@@ -369,7 +372,7 @@ static void take_snapshot(struct client *c, const struct request *r)
 {
 	struct caller asks;
 
-	caller_find(c->fd, &asks);
+	caller_find(ownfd_get(&c->own), &asks);
 	if (want_snapshot(&r->order, r->timeout_ms, &asks))
 		turn_away(c, END_BUSY " another snapshot is under way, or read back");
 	else
@@ -523,16 +526,47 @@ static int patience_ms(void)
 		ms = less(ms, CALLER_MS);
 	if (!isinf(signals_due_ms))
 		ms = less(ms, SIGNALS_MS);
+	/* There may be no pipe to be woken by, and what comes to a lost socket is not heard. */
+	if (robbed)
+		ms = less(ms, RETRY_MS);
 	return engine_prepares() ? less(ms, PREPARE_MS) : ms;
 }
 
-/* The program has closed descriptors that are not its own; we go on with others. */
-static void open_pipe(void)
+static int open_pipe(void)
 {
-	if (pipe2(pipe_fds, O_CLOEXEC | O_NONBLOCK))
-		usleep(BLIND_MS * 1000); /* poll() is not to return at once, again and again */
-	else
-		signals_notify(pipe_fds[1]);
+	int fds[2];
+
+	if (pipe2(fds, O_CLOEXEC | O_NONBLOCK))
+		return -errno;
+	for (int i = 0; i < 2; i++)
+		ownfd_set(&pipe_ends[i], fds[i]);
+	return 0;
+}
+
+static void close_pipe(void)
+{
+	for (int i = 0; i < 2; i++)
+		ownfd_close(&pipe_ends[i]);
+}
+
+/*
+ * A program that closes files which are not its own takes ours, too. poll() still waited for them,
+ * and tells of the pipe's end; then all is opened anew. True where something was lost.
+ */
+static bool look_for_lost(void)
+{
+	bool pipe_lost =
+		ownfd_is_lost(&pipe_ends[0]) || ownfd_is_lost(&pipe_ends[1]) || pipe_ends[0].fd < 0;
+	bool server_lost = server_reopen();
+
+	if (pipe_lost) {
+		signals_notify(-1);
+		close_pipe();
+		if (!open_pipe())
+			signals_notify(pipe_ends[1].fd);
+	}
+	robbed |= pipe_lost || server_lost;
+	return pipe_lost || server_lost;
 }
 
 /*
@@ -546,8 +580,10 @@ static void sleep_and_read(void)
 	struct pollfd fds[1 + SERVER_FDS];
 	char bytes[64];
 	int n = server_poll_fds(fds + 1);
+	int fd = ownfd_get(&pipe_ends[0]);
 
-	fds[0] = (struct pollfd){.fd = pipe_fds[0], .events = POLLIN};
+	/* A negative descriptor is skipped. */
+	fds[0] = (struct pollfd){.fd = fd, .events = POLLIN};
 	if (poll(fds, 1 + n, patience_ms()) < 0) {
 		if (errno != EINTR && !said)
 			pr_err("poll: %s; looks every %d ms instead", strerror(errno), BLIND_MS);
@@ -557,9 +593,10 @@ static void sleep_and_read(void)
 		}
 		n = 0;
 	}
-	if (n && fds[0].revents & POLLNVAL)
-		open_pipe();
-	while (read(pipe_fds[0], bytes, sizeof(bytes)) > 0)
+	if (look_for_lost())
+		n = 0;
+	fd = ownfd_get(&pipe_ends[0]);
+	while (fd >= 0 && read(fd, bytes, sizeof(bytes)) > 0)
 		;
 	server_receive(fds + 1, n);
 }
@@ -622,8 +659,7 @@ static void begin_anew_in_child(void)
 	server_close();
 	forked_let_go();
 	spill_close();
-	close(pipe_fds[0]);
-	close(pipe_fds[1]);
+	close_pipe();
 	signals_due_ms = 0;
 	started = prepared = running = false;
 }
@@ -667,8 +703,8 @@ static bool prepare(const struct cuda_driver *driver)
 {
 	int error = gate_init();
 
-	if (!error && pipe2(pipe_fds, O_CLOEXEC | O_NONBLOCK))
-		error = -errno;
+	if (!error)
+		error = open_pipe();
 	if (error) {
 		pr_err("this job cannot be paused: %s", strerror(-error));
 		return false;
@@ -687,7 +723,7 @@ static bool begin(void)
 	int error = start_thread();
 
 	if (!error) {
-		signals_notify(pipe_fds[1]);
+		signals_notify(pipe_ends[1].fd);
 		return true;
 	}
 	if (!said)

@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #define LOG_PREFIX "server: "
@@ -18,19 +17,21 @@
 
 #define SILENT_MS      1000 /* that a client may take to send its request when others want its place */
 #define LINE_MAX_BYTES (PROTOCOL_LINE - 1) /* as refuse_line() says */
+#define SHORT_MS       500 /* that a shortage of descriptors may last before a client is told */
 #define LISTEN_TRIES   1000
 #define LOOK_MS        100 /* while some cannot be let in */
 #define ALL_WAIT       END_BUSY " all connections to this job wait for an answer; try again later"
 #define NO_ROOM        END_FAILED " the program has no free descriptor for an answer (RLIMIT_NOFILE)"
 #define TOO_LATE       END_BUSY " no request came, and others need the connection"
 
-static int listen_fd = -1;
+static struct ownfd listener = OWNFD_NONE;
 /* The listening socket again: closed, it makes room for a client that can be told why. */
-static int reserve_fd = -1;
+static struct ownfd reserved = OWNFD_NONE;
 static struct client clients[SERVER_SLOTS];
 static unsigned int last_id;
-static bool starved;  /* the last accept() had no descriptor */
-static bool incoming; /* a client may wait to be let in */
+static bool starved;      /* the last accept() had no descriptor */
+static double starved_ms; /* gate_now_ms(): from then on */
+static bool incoming;     /* a client may wait to be let in */
 
 static int count_clients(void)
 {
@@ -56,7 +57,7 @@ void server_say(const struct client *c, const char *fmt, ...)
 		if (line[i] == '\n')
 			line[i] = ' ';
 	line[len++] = '\n';
-	if (send(c->fd, line, len, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
+	if (send(ownfd_get(&c->own), line, len, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
 		pr_debug("send: %s", strerror(errno));
 }
 
@@ -67,22 +68,15 @@ void server_end(struct client *c)
 
 static void reserve(void)
 {
-	if (reserve_fd < 0 && listen_fd >= 0)
-		reserve_fd = fcntl(listen_fd, F_DUPFD_CLOEXEC, 0);
-}
+	int fd = ownfd_get(&listener);
 
-/* A program that closes descriptors which are not its own may use the number itself by now. */
-static bool reserve_is_ours(void)
-{
-	struct stat a, b;
-
-	return reserve_fd >= 0 && !fstat(reserve_fd, &a) && !fstat(listen_fd, &b) &&
-	       a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+	if (fd >= 0 && ownfd_get(&reserved) < 0)
+		ownfd_set(&reserved, fcntl(fd, F_DUPFD_CLOEXEC, 0));
 }
 
 static void drop(struct client *c)
 {
-	close(c->fd);
+	ownfd_close(&c->own);
 	if (c->token >= 0)
 		close(c->token);
 	c->used = false;
@@ -92,29 +86,40 @@ static void drop(struct client *c)
  * The child of a fork that came while the socket was made has it, and does not know it: it would
  * answer for this process when that has ended. So another socket is made then.
  */
-static void listen_alone(void)
+static int listen_alone(void)
 {
-	unsigned long mark;
+	for (int tries = 0;; tries++) {
+		unsigned long mark = forks_mark();
+		int fd = rundir_listen();
 
-	for (int tries = 0; tries < LISTEN_TRIES; tries++) {
-		mark = forks_mark();
-		__atomic_store_n(&listen_fd, rundir_listen(), __ATOMIC_SEQ_CST);
-		if (listen_fd < 0 || !forks_came_since(mark))
-			return;
-		if (tries + 1 < LISTEN_TRIES) {
-			rundir_unlink(getpid());
-			server_close();
-		}
+		ownfd_set(&listener, fd);
+		if (fd < 0 || !forks_came_since(mark) || tries == LISTEN_TRIES)
+			return fd;
+		rundir_unlink(getpid());
+		server_close();
 	}
 }
 
 void server_init(void)
 {
-	listen_alone();
-	if (listen_fd < 0)
+	int fd = listen_alone();
+
+	if (fd < 0)
 		return; /* rundir_listen() has said why */
-	fcntl(listen_fd, F_SETFL, O_NONBLOCK);
+	fcntl(fd, F_SETFL, O_NONBLOCK);
 	reserve();
+}
+
+bool server_reopen(void)
+{
+	bool lost = ownfd_is_lost(&listener);
+
+	for (struct client *c = clients; c < clients + SERVER_SLOTS; c++)
+		if (c->used && ownfd_is_lost(&c->own))
+			c->gone = lost = true;
+	if (ownfd_is_lost(&listener))
+		server_init();
+	return lost;
 }
 
 /* The client that makes room for another: it has sent no request for long. */
@@ -151,10 +156,11 @@ int server_poll_fds(struct pollfd *fds)
 	int n = 1;
 
 	/* A negative descriptor is skipped by poll(). */
-	fds[0] = (struct pollfd){.fd = !starved && has_room() ? listen_fd : -1, .events = POLLIN};
+	fds[0] = (struct pollfd){.fd = !starved && has_room() ? ownfd_get(&listener) : -1,
+				 .events = POLLIN};
 	for (int i = 0; i < SERVER_SLOTS; i++)
 		if (clients[i].used)
-			fds[n++] = (struct pollfd){.fd = clients[i].fd, .events = POLLIN};
+			fds[n++] = (struct pollfd){.fd = clients[i].own.fd, .events = POLLIN};
 	return n;
 }
 
@@ -179,11 +185,12 @@ static void take_in(int fd, const char *refusal)
 	while (c->used)
 		c++;
 	*c = (struct client){.used = true,
-			     .fd = fd,
+			     .own = OWNFD_NONE,
 			     .id = ++last_id,
 			     .token = -1,
 			     .since_ms = gate_now_ms(),
 			     .refusal = refusal};
+	ownfd_set(&c->own, fd);
 	if (same_user(fd))
 		return;
 	server_say(c, "end " END_DENIED " this job belongs to another user");
@@ -204,9 +211,14 @@ static bool drop_silent(void)
 
 static int accept_or_starve(void)
 {
-	int fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	int fd = accept4(ownfd_get(&listener), NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
-	starved = fd < 0 && (errno == EMFILE || errno == ENFILE);
+	if (fd >= 0 || (errno != EMFILE && errno != ENFILE)) {
+		starved = false;
+	} else if (!starved) {
+		starved = true;
+		starved_ms = gate_now_ms();
+	}
 	return fd;
 }
 
@@ -216,10 +228,9 @@ static bool accept_client(void)
 	const char *refusal = NULL;
 	int fd = accept_or_starve();
 
-	/* That is said before it is looked whether there is a client. */
-	if (starved && reserve_is_ours()) {
-		close(reserve_fd);
-		reserve_fd = -1;
+	/* That there is no descriptor is found before it is known whether there is a client. */
+	if (starved && gate_now_ms() - starved_ms >= SHORT_MS && ownfd_get(&reserved) >= 0) {
+		ownfd_close(&reserved);
 		fd = accept_or_starve();
 		refusal = NO_ROOM;
 	}
@@ -247,7 +258,7 @@ static ssize_t receive(struct client *c)
 			     .msg_iovlen = 1,
 			     .msg_control = &control,
 			     .msg_controllen = sizeof(control)};
-	ssize_t n = recvmsg(c->fd, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	ssize_t n = recvmsg(ownfd_get(&c->own), &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 	struct cmsghdr *cmsg = n < 0 ? NULL : CMSG_FIRSTHDR(&msg);
 	int fd;
 
@@ -292,17 +303,12 @@ static void read_client(struct client *c)
 
 void server_receive(const struct pollfd *fds, int count)
 {
-	/* The program has closed descriptors that are not its own. */
-	if (count && fds[0].revents & POLLNVAL) {
-		listen_fd = reserve_fd = -1;
-		server_init();
-	}
 	incoming = starved || !count || fds[0].revents;
 	for (int i = 0; i < SERVER_SLOTS; i++) {
 		bool found = !count;
 
 		for (int j = 1; j < count && !found; j++)
-			found = fds[j].fd == clients[i].fd && fds[j].revents;
+			found = fds[j].fd == clients[i].own.fd && fds[j].revents;
 		if (clients[i].used && found)
 			read_client(&clients[i]);
 	}
@@ -342,7 +348,7 @@ void server_sweep(void)
 		if (clients[i].used && clients[i].ended)
 			drop(&clients[i]);
 	reserve();
-	if (listen_fd < 0 || !incoming)
+	if (listener.fd < 0 || !incoming)
 		return;
 	while (has_room() && accept_client())
 		;
@@ -353,10 +359,6 @@ void server_close(void)
 	for (int i = 0; i < SERVER_SLOTS; i++)
 		if (clients[i].used)
 			drop(&clients[i]);
-	/* First, as it is known by the other one. */
-	if (reserve_is_ours())
-		close(reserve_fd);
-	if (listen_fd >= 0)
-		close(listen_fd);
-	listen_fd = reserve_fd = -1;
+	ownfd_close(&listener);
+	ownfd_close(&reserved);
 }

@@ -15,6 +15,7 @@
  *
  * All calls are made by the control thread, except server_close().
  */
+#include "checkpoint/ownfd.h"
 #include "checkpoint/protocol.h"
 
 #include <poll.h>
@@ -36,8 +37,8 @@ enum server_wait {
 };
 
 struct client {
-	bool used; /* else this slot is free */
-	int fd;
+	bool used;        /* else this slot is free */
+	struct ownfd own; /* its connection */
 	unsigned int id;
 	bool gone;  /* it hung up, or sent what is no line: handle what it leaves, then end it */
 	bool ended; /* to be closed by the next server_sweep() */
@@ -56,6 +57,12 @@ struct client {
 
 /* Listen. Without a socket (an unusable directory, said once) signals still work. */
 void server_init(void);
+
+/*
+ * Listen anew where the program has closed our socket, and give up the clients whose connections it
+ * has closed. True where there was such a one.
+ */
+bool server_reopen(void);
 
 /* Put what to wait for in @fds, at most SERVER_FDS, and return how many. */
 int server_poll_fds(struct pollfd *fds);

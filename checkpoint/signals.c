@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/signals.h"
+#include "checkpoint/ownfd.h"
 #include "checkpoint/signal_name.h"
 #include "vmem/forks.h"
 
@@ -31,7 +32,7 @@ struct chained {
 };
 
 static struct chained chain[NSIG];
-static int notify_fd = -1;
+static struct ownfd notify_own = OWNFD_NONE;
 static int last_wish;
 static int ends;
 /* Spin lock of sigaction(), taken with all signals blocked: the signal that is set, or 0. */
@@ -39,7 +40,7 @@ static int writer;
 
 static void notify(void)
 {
-	int fd = __atomic_load_n(&notify_fd, __ATOMIC_ACQUIRE);
+	int fd = ownfd_get(&notify_own);
 	char byte = 0;
 
 	/* A full pipe means that the control thread has not yet read earlier bytes: enough. */
@@ -272,7 +273,7 @@ static void begin_anew_in_child(void)
 {
 	int sig = writer;
 
-	notify_fd = -1;
+	ownfd_set(&notify_own, -1);
 	last_wish = WISH_NONE;
 	ends = 0;
 	writer = 0;
@@ -289,7 +290,7 @@ void signals_init(void)
 
 void signals_notify(int fd)
 {
-	__atomic_store_n(&notify_fd, fd, __ATOMIC_RELEASE);
+	ownfd_set(&notify_own, fd);
 	/* A wish may have been noted before there was anyone to tell. */
 	if (fd >= 0 && __atomic_load_n(&last_wish, __ATOMIC_ACQUIRE))
 		notify();

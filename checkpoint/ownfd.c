@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "checkpoint/ownfd.h"
+
+#include <errno.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+void ownfd_set(struct ownfd *own, int fd)
+{
+	struct stat st;
+
+	/* A look in between finds no descriptor, or that of before with another file. */
+	__atomic_store_n(&own->fd, -1, __ATOMIC_SEQ_CST);
+	if (fd < 0 || fstat(fd, &st))
+		return;
+	own->device = st.st_dev;
+	own->inode = st.st_ino;
+	__atomic_store_n(&own->fd, fd, __ATOMIC_SEQ_CST);
+}
+
+int ownfd_get(const struct ownfd *own)
+{
+	int fd = __atomic_load_n(&own->fd, __ATOMIC_SEQ_CST), saved_errno = errno;
+	struct stat st;
+
+	if (fd >= 0 && (fstat(fd, &st) || st.st_dev != own->device || st.st_ino != own->inode))
+		fd = -1;
+	errno = saved_errno;
+	return fd;
+}
+
+bool ownfd_is_lost(const struct ownfd *own)
+{
+	return own->fd >= 0 && ownfd_get(own) < 0;
+}
+
+void ownfd_close(struct ownfd *own)
+{
+	int fd = ownfd_get(own);
+
+	if (fd >= 0)
+		close(fd);
+	ownfd_set(own, -1);
+}
