@@ -49,7 +49,7 @@ int rundir_path(uid_t uid, char *path, size_t size, const char **why)
  */
 static const char *reason(const char *text, uid_t found, uid_t owner)
 {
-	static __thread char buf[160];
+	static __thread char buf[160] __attribute__((tls_model("initial-exec")));
 
 	if (owner == RUNDIR_ANYONE || found == owner)
 		return text;
