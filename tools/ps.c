@@ -32,9 +32,9 @@ const char help_ps[] =
 	"  UNMANAGED  GPU memory that cudaw does not move by itself\n"
 	"  PAUSED     bytes of a paused job in host memory and in its spill file\n"
 	"  LAST PAUSE, LAST RESUME  how long the last one took, and its rate\n"
-	"Below the table: why a job is in its state, or why the last request failed; which signal does\n"
-	"not pause or resume it; and why its addresses are translated, where that was not asked for\n"
-	"(CUDAW_ADDRESSING).\n"
+	"Below the table: why a job is in its state, or why the last request failed; which\n"
+	"signal does not pause or resume it; and why its addresses are translated, where that\n"
+	"was not asked for (CUDAW_ADDRESSING).\n"
 	"\n"
 	"Exit codes: 0 done, 1 the runtime folder can not be used, 2 wrong usage.\n";
 
