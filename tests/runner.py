@@ -213,6 +213,8 @@ def parse():
 
 def main():
     args = parse()
+    # A shell's background job ignores it, and so would all that the tests start.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     tests = [Test(os.path.basename(program), args.timeout, [os.path.abspath(program)])
              for program in args.programs]
     if args.list:

@@ -79,8 +79,6 @@ def forks_while_cuda_starts():
 
 PYTHON = """
 import signal, subprocess, sys, time
-# A background job of a shell has it ignored.
-signal.signal(signal.SIGINT, signal.default_int_handler)
 if sys.argv[1] == "TERM":
     def ended(*_):
         sys.exit("saved")
