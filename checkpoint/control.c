@@ -468,9 +468,9 @@ static void take_order(struct client *c, const char *line)
 /* What all who hold together look at (protocol.h) says that they are to go on. */
 static bool is_agreed(const struct client *c)
 {
-	struct pollfd token = {.fd = c->token, .events = POLLIN};
+	struct pollfd token = {.fd = server_token(c), .events = POLLIN};
 
-	return c->token >= 0 && poll(&token, 1, 0) > 0 && token.revents & POLLIN;
+	return token.fd >= 0 && poll(&token, 1, 0) > 0 && token.revents & POLLIN;
 }
 
 /* It hung up. What it asked for is not stopped by that, unless it is one to see it through. */

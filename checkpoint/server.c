@@ -74,11 +74,19 @@ static void reserve(void)
 		ownfd_set(&reserved, fcntl(fd, F_DUPFD_CLOEXEC, 0));
 }
 
+int server_token(const struct client *c)
+{
+	/* All eventfds are of one inode. Who closes what is not his closes the connection, too. */
+	return ownfd_is_lost(&c->own) ? -1 : ownfd_get(&c->token);
+}
+
 static void drop(struct client *c)
 {
+	int token = server_token(c);
+
+	if (token >= 0)
+		close(token);
 	ownfd_close(&c->own);
-	if (c->token >= 0)
-		close(c->token);
 	c->used = false;
 }
 
@@ -187,7 +195,7 @@ static void take_in(int fd, const char *refusal)
 	*c = (struct client){.used = true,
 			     .own = OWNFD_NONE,
 			     .id = ++last_id,
-			     .token = -1,
+			     .token = OWNFD_NONE,
 			     .since_ms = gate_now_ms(),
 			     .refusal = refusal};
 	ownfd_set(&c->own, fd);
@@ -254,10 +262,11 @@ static ssize_t receive(struct client *c)
 		char bytes[CMSG_SPACE(sizeof(int))];
 	} control;
 	struct iovec iov = {c->line + c->len, LINE_MAX_BYTES - c->len};
+	/* CMSG_SPACE() is room for two, and nobody would close the second. */
 	struct msghdr msg = {.msg_iov = &iov,
 			     .msg_iovlen = 1,
 			     .msg_control = &control,
-			     .msg_controllen = sizeof(control)};
+			     .msg_controllen = CMSG_LEN(sizeof(int))};
 	ssize_t n = recvmsg(ownfd_get(&c->own), &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 	struct cmsghdr *cmsg = n < 0 ? NULL : CMSG_FIRSTHDR(&msg);
 	int fd;
@@ -267,9 +276,8 @@ static ssize_t receive(struct client *c)
 	    cmsg->cmsg_len != CMSG_LEN(sizeof(int)))
 		return n;
 	memcpy(&fd, CMSG_DATA(cmsg), sizeof(fd));
-	if (c->token >= 0)
-		close(c->token);
-	c->token = fd;
+	ownfd_close(&c->token);
+	ownfd_set(&c->token, fd);
 	return n;
 }
 

@@ -44,7 +44,7 @@ struct client {
 	bool ended; /* to be closed by the next server_sweep() */
 	const char *refusal; /* not NULL: it is turned away, with this as its end */
 	double since_ms;     /* gate_now_ms(): when it connected */
-	int token;           /* a descriptor that came with its lines, closed with it; or -1 */
+	struct ownfd token;  /* a descriptor that came with its lines, closed with it */
 	bool token_lost;     /* one came, and there was no room for it */
 	size_t len;
 	char line[PROTOCOL_LINE];
@@ -86,6 +86,9 @@ char *server_line(struct client *c);
 
 /* Send a line. A client that does not read loses it: it must not hold up the job. */
 void server_say(const struct client *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* The descriptor that came with @c's lines; -1: none, or the program has closed it. */
+int server_token(const struct client *c);
 
 /* Nothing more is expected of @c. */
 void server_end(struct client *c);

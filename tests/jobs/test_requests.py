@@ -3,6 +3,7 @@
 """Clients that hang up, stop, stay silent or crowd, and operations that cannot begin: whoever asks
 is answered, once, and the last wish wins."""
 import contextlib
+import glob
 import os
 import resource
 import signal
@@ -139,6 +140,26 @@ def lines_that_are_none():
     finish(job)
 
 
+def descriptors_of(job):
+    return sorted(os.readlink(path) for path in glob.glob(f"/proc/{job.pid}/fd/*"))
+
+
+def descriptors_that_come_with_a_request():
+    """However many come, in whatever order, none is left."""
+    job = counter(16)
+    equal(ask(job, "status")[-1], "end ok", "the answer without one")
+    before = descriptors_of(job)
+    with open("/dev/null", "rb") as file:
+        for count in (1, 2, 3, 20):
+            client = connected(job)
+            for part in (b"stat", b"us\n"):
+                socket.send_fds(client, [part], [file.fileno()] * count)
+            equal(end_of(client), "end ok", f"the answer with {count} descriptors")
+            client.close()
+    until(lambda: descriptors_of(job) == before, 10, "its descriptors are those of before")
+    finish(job)
+
+
 def silent_clients_make_room():
     job = counter(16)
     silent = [connected(job) for _ in range(2 * ALL_CLIENTS)]
@@ -236,7 +257,11 @@ cuda.cuInit(0)
 print(flush=True)
 sys.stdin.readline()
 os.closerange(3, 256)
+files = [os.eventfd(1, os.EFD_NONBLOCK) for _ in range(256 if "again" in sys.argv else 0)]
+print(flush=True)
 sys.stdin.readline()
+for file in files:
+    assert os.eventfd_read(file) == 1
 """
 
 
@@ -261,6 +286,28 @@ def a_program_that_closes_what_is_not_its_own():
     equal(program.returncode, 0, "the exit status")
 
 
+def a_program_that_has_the_numbers_of_ours():
+    """What came with a hold is gone with it: its number is the program's, and no word of the client's."""
+    program = subprocess.Popen([CUDAW, "run", "--", sys.executable, "-c", CLOSES, "again"], text=True,
+                               env=base_environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        program.stdout.readline()
+        until(lambda: program.pid in jobs(), 10, "it answers")
+        client = socket.socket(socket.AF_UNIX)
+        client.connect(os.path.join(RUNTIME_DIR, f"{program.pid}.sock"))
+        token = os.eventfd(0)
+        socket.send_fds(client, [b"hold\n"], [token])
+        os.close(token)
+        until(lambda: b"held drained" in client.recv(4096), 10, "the job is held")
+        print(file=program.stdin, flush=True)
+        program.stdout.readline()
+        client.close()
+        until(lambda: jobs().get(program.pid, {}).get("state") == "running", 10, "it runs on")
+    finally:
+        program.communicate(timeout=30)
+    equal(program.returncode, 0, "the exit status")
+
+
 @not_by_tsan
 def a_directory_that_is_another_snapshots():
     """It is not taken, and the job stays what it was."""
@@ -278,8 +325,10 @@ def a_directory_that_is_another_snapshots():
 
 main(requesters_of_a_pending_snapshot_that_hang_up, a_regain_while_a_snapshot_is_pending,
      a_resume_takes_over_from_one_that_is_stuck, a_first_holder_no_longer_undoes_a_resume,
-     a_pause_takes_over_from_one_that_is_stuck, lines_that_are_none, silent_clients_make_room,
+     a_pause_takes_over_from_one_that_is_stuck, lines_that_are_none,
+     descriptors_that_come_with_a_request, silent_clients_make_room,
      one_is_turned_away_where_all_wait, unsanitized(operations_that_get_no_thread),
      unsanitized(a_control_thread_that_comes_late),
      unsanitized(a_program_that_closes_what_is_not_its_own),
+     unsanitized(a_program_that_has_the_numbers_of_ours),
      a_directory_that_is_another_snapshots)
