@@ -451,7 +451,7 @@ static int run_control(struct control *control, char **targets, int ntargets)
 	} else if (n) {
 		send_request(control, jobs, n);
 		if (control->verb == &pause_verb && !control->no_wait)
-			coordinate_mend(jobs, n);
+			coordinate_mend(jobs, n, SILENCE_MS);
 		report(control, jobs, n);
 		coordinate_end(jobs, n);
 	} else if (control->all) {

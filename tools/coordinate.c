@@ -182,9 +182,10 @@ static int skip_line(struct job *job, const char *key, char *value)
 	return 0;
 }
 
-void coordinate_mend(struct job **jobs, size_t n)
+void coordinate_mend(struct job **jobs, size_t n, int silence_ms)
 {
-	const struct job_request request = {.text = "resume", .limit_ms = -1, .line = skip_line};
+	const struct job_request request = {
+		.text = "resume", .limit_ms = silence_ms, .silence = true, .line = skip_line};
 	struct job **again = calloc(n + 1, sizeof(*again));
 	size_t count = 0;
 

@@ -40,8 +40,8 @@ bool coordinate_gave_up(const struct job *job);
 
 /*
  * When all have ended: resume those that paused while another one of their party failed. Those
- * are coordinate_gave_up() then.
+ * are coordinate_gave_up() then, but for one that says nothing for @silence_ms.
  */
-void coordinate_mend(struct job **jobs, size_t n);
+void coordinate_mend(struct job **jobs, size_t n, int silence_ms);
 
 #endif

@@ -87,6 +87,16 @@ def test_a_failure_after_the_commit_resumes_the_others():
     eq((bad.requests, good.requests), (["hold", "commit"], ["hold", "commit", "resume"]))
 
 
+def test_a_silence_after_the_commit_ends():
+    folder = Folder()
+    bad = FakeJob(folder, answers={"pause": ["end failed unmap: error 700"]})
+    mute = FakeJob(folder, answers={"resume": silent})
+    result = cudaw("pause", "abc123")
+    eq((result.code, result.out, mute.requests), (1, "", ["hold", "commit", "resume"]))
+    has(result.err, f"cudaw: pause {bad.pid}: unmap: error 700")
+    has(result.err, f"cudaw: pause {mute.pid}: no answer; it may do so yet")
+
+
 def test_one_that_is_paused_already_is_at_rest():
     folder = Folder()
     done = FakeJob(folder, answers={"hold": ["note already paused", "end ok"]})
