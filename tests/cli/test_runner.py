@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 
-from clilib import LIMIT_S, eq, main, scratch
+from clilib import LIMIT_S, eq, has, main, scratch
 
 RUNNER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "runner.py")
 
@@ -62,6 +62,29 @@ def test_only_the_cases_that_are_named():
         eq(run("--only", f"{harness}:a_*", path).stdout.splitlines()[-1],
            "1 passed, 0 failed, 0 skipped")
         eq(run(path).stdout.splitlines()[-1], "2 passed, 0 failed, 0 skipped")
+
+
+# A "make" without work; $FAILS is the target that fails.
+MAKE = """
+case " $* " in *" storm "*|*" check "*|*" sanitize-"*) echo "counted for $*"; esac
+case " $* " in *" $FAILS "*) echo "make: *** [$FAILS]" >&2; exit 2; esac
+"""
+
+
+def test_ci_ends_with_the_count():
+    """The last line is the runner's, and the exit status that of what failed."""
+    folder = scratch()
+    program(folder, "make", MAKE)
+    script = os.path.join(os.path.dirname(os.path.dirname(RUNNER)), ".ci", "run")
+    for fails, status, last in (("nothing", 0, " check "), ("check", 2, " check "),
+                                ("storm", 2, " storm "), ("sanitize-thread", 2, " sanitize-thread ")):
+        env = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", "FAILS": fails}
+        done = subprocess.run([script], env=env, text=True, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, timeout=LIMIT_S, check=False)
+        eq(done.returncode, status)
+        has(done.stdout.splitlines()[-1], "counted for")
+        has(done.stdout.splitlines()[-1], last)
+        eq("=== failed in: " in done.stdout, status != 0)
 
 
 if __name__ == "__main__":
