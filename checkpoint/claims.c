@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/claims.h"
 #include "checkpoint/hostmem.h"
+#include "checkpoint/ownfd.h"
 #include "checkpoint/promises.h"
 #include "checkpoint/rundir.h"
 #include "checkpoint/shortage.h"
@@ -18,7 +19,7 @@
 #define TRIES  40
 #define TRY_US 5000
 
-static int file = -1; /* open while something is claimed */
+static struct ownfd file = OWNFD_NONE; /* open while something is claimed */
 static struct promise claim;
 
 static int open_once(void)
@@ -96,11 +97,12 @@ size_t claims_make(size_t wanted, size_t reserve)
 {
 	size_t available, bytes;
 	uint64_t group;
-	int error;
+	int error, fd;
 
 	claims_drop();
-	file = open_file();
-	error = is_shortage(file) ? file : hostmem_group(&group);
+	fd = open_file();
+	ownfd_set(&file, fd);
+	error = is_shortage(fd) ? fd : hostmem_group(&group);
 	if (error) {
 		pr_err("the claims of others: %s; no host memory counts as available",
 		       strerror(-error));
@@ -108,19 +110,19 @@ size_t claims_make(size_t wanted, size_t reserve)
 		return 0;
 	}
 	/* Claimed before the others' claims are counted: of two, one at least sees the other. */
-	if (file >= 0) {
-		lock_file(file);
-		error = promise_make(&claim, file, group, wanted);
+	if (fd >= 0) {
+		lock_file(fd);
+		error = promise_make(&claim, fd, group, wanted);
 		if (error)
 			pr_debug("others do not see the claim: %s", strerror(-error));
 	}
-	available = find_available(file, group);
+	available = find_available(fd, group);
 	bytes = min(wanted, less(available, reserve));
 	promise_lower(&claim, less(claim.left, bytes));
 	if (!bytes)
 		claims_drop();
-	else if (file >= 0)
-		lock_first_byte(file, F_UNLCK);
+	else if (fd >= 0)
+		lock_first_byte(fd, F_UNLCK);
 	return available;
 }
 
@@ -132,7 +134,5 @@ void claims_take(size_t bytes)
 void claims_drop(void)
 {
 	claims_take(SIZE_MAX);
-	if (file >= 0)
-		close(file);
-	file = -1;
+	ownfd_close(&file);
 }

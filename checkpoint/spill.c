@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/spill.h"
+#include "checkpoint/ownfd.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -11,7 +12,7 @@
 #define LOG_PREFIX "spill: "
 #include "vmem/log.h"
 
-static int spill_fd = -1;
+static struct ownfd spill = OWNFD_NONE;
 
 static const char *folder(void)
 {
@@ -49,12 +50,12 @@ int spill_open(size_t size)
 
 	if (!dir)
 		return -ENOENT;
-	if (spill_fd < 0)
-		spill_fd = open_unnamed(dir);
-	if (spill_fd < 0)
+	if (ownfd_get(&spill) < 0)
+		ownfd_set(&spill, open_unnamed(dir));
+	if (ownfd_get(&spill) < 0)
 		error = errno;
 	else
-		error = posix_fallocate(spill_fd, 0, size);
+		error = posix_fallocate(ownfd_get(&spill), 0, size);
 	if (error) {
 		pr_err("CUDAW_SPILL_DIR=%s: no file of %zu bytes: %s", dir, size, strerror(error));
 		spill_close();
@@ -64,11 +65,7 @@ int spill_open(size_t size)
 
 void spill_close(void)
 {
-	/* A child that is forked meanwhile must not close what has the number by then. */
-	int fd = __atomic_exchange_n(&spill_fd, -1, __ATOMIC_SEQ_CST);
-
-	if (fd >= 0)
-		close(fd);
+	ownfd_close(&spill);
 }
 
 int spill_write(const void *data, size_t size, uint64_t offset)
@@ -76,7 +73,7 @@ int spill_write(const void *data, size_t size, uint64_t offset)
 	const char *p = data;
 
 	while (size) {
-		ssize_t n = pwrite(spill_fd, p, size, offset);
+		ssize_t n = pwrite(ownfd_get(&spill), p, size, offset);
 
 		if (n < 0 && errno == EINTR)
 			continue;
@@ -94,7 +91,7 @@ int spill_read(void *data, size_t size, uint64_t offset)
 	char *p = data;
 
 	while (size) {
-		ssize_t n = pread(spill_fd, p, size, offset);
+		ssize_t n = pread(ownfd_get(&spill), p, size, offset);
 
 		if (n < 0 && errno == EINTR)
 			continue;

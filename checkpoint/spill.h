@@ -21,7 +21,8 @@ void spill_close(void);
 
 /*
  * Write or read all of [@data, @data + @size) at @offset; data and numbers are multiples of 4 KiB.
- * Returns 0 or a negative errno.
+ * Returns 0 or a negative errno; -EBADF where the program has closed the file (ownfd.h): what it had is
+ * lost then, and a file that has its number by now is left alone.
  */
 int spill_write(const void *data, size_t size, uint64_t offset);
 int spill_read(void *data, size_t size, uint64_t offset);
