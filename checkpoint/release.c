@@ -3,6 +3,7 @@
 #include "checkpoint/freemem.h"
 #include "checkpoint/gate.h"
 #include "checkpoint/nvml.h"
+#include "checkpoint/ownfd.h"
 #include "checkpoint/promises.h"
 #include "checkpoint/rundir.h"
 #include "checkpoint/shortage.h"
@@ -47,6 +48,7 @@ static bool process_locked;
 struct gpu_lock {
 	char name[LOCK_NAME_SIZE];
 	CUdevice dev;
+	struct ownfd own;
 	struct promise promise;
 };
 
@@ -245,6 +247,7 @@ static int lock_gpu(int dir, struct gpu_lock *lock, size_t bytes)
 		fd = pass_by(dir, lock->name);
 	if (fd < 0)
 		return is_shortage(fd) ? -EAGAIN : fd;
+	ownfd_set(&lock->own, fd);
 	error = promise_make(&lock->promise, fd, 0, bytes);
 	if (error)
 		pr_warn("%s: others do not see how much memory this job resumes with: %s",
@@ -286,8 +289,12 @@ int release_lock(const size_t *managed)
 
 void release_unlock(void)
 {
-	while (nlocks > 0)
-		rundir_unlock(locks[--nlocks].promise.fd);
+	while (nlocks > 0) {
+		int fd = ownfd_get(&locks[--nlocks].own);
+
+		if (fd >= 0)
+			rundir_unlock(fd);
+	}
 }
 
 /* Add to @bytes, by device, what other jobs that resume just now promised to take; true: any. */

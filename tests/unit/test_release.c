@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -177,6 +178,46 @@ START_TEST(a_failed_attempt_holds_nothing)
 	lock = release_lock(managed);
 	ck_assert_int_eq(lock, 1);
 	release_unlock();
+}
+END_TEST
+
+/* The descriptor that is open for the file @name. */
+static int descriptor_of(const char *name)
+{
+	char path[64], file[256];
+
+	for (int fd = 0; fd < 64; fd++) {
+		ssize_t n;
+
+		snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+		n = readlink(path, file, sizeof(file) - 1);
+		file[n > 0 ? n : 0] = '\0';
+		if (strstr(file, name))
+			return fd;
+	}
+	return -1;
+}
+
+START_TEST(a_lock_that_the_program_has_closed)
+{
+	int lock, number, again, mine = open(base, O_TMPFILE | O_RDWR, 0600);
+	char path[64];
+
+	ck_assert_int_ge(mine, 0);
+	pause_on(1 << 0);
+	lock = release_lock(managed);
+	ck_assert_int_eq(lock, 1);
+	number = descriptor_of(".lock");
+	ck_assert_int_ge(number, 0);
+	ck_assert_int_eq(dup2(mine, number), number);
+	ck_assert_int_eq(flock(number, LOCK_EX | LOCK_NB), 0);
+	release_unlock();
+	/* The program's file is open still, and so is the lock that the program has on it. */
+	ck_assert_int_ge(fcntl(number, F_GETFD), 0);
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", number);
+	again = open(path, O_RDWR);
+	ck_assert_int_ge(again, 0);
+	ck_assert_int_lt(flock(again, LOCK_EX | LOCK_NB), 0);
 }
 END_TEST
 
@@ -386,6 +427,7 @@ int main(void)
 	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, one_job_resumes_at_a_time);
 	tcase_add_test(tc, a_failed_attempt_holds_nothing);
+	tcase_add_test(tc, a_lock_that_the_program_has_closed);
 	tcase_add_test(tc, an_unusable_folder_locks_nothing);
 	tcase_add_test(tc, without_descriptors_it_waits);
 	tcase_add_test(tc, one_that_is_stopped_with_the_lock_is_passed);
