@@ -44,6 +44,7 @@ FORKS_LOCK(start_lock);
 /* Under start_lock: control_start() was called; a thread can be started; there is one. */
 static bool started, prepared, running;
 static struct ownfd pipe_ends[2] = {OWNFD_NONE, OWNFD_NONE};
+static uint64_t own_start;    /* rundir_start_time(): of the process that these belong to */
 static bool robbed;           /* the program has closed descriptors of ours, and may do so again */
 static double signals_due_ms; /* of look_at_signals(); 0: from now on SIGNALS_MS */
 
@@ -549,16 +550,47 @@ static void close_pipe(void)
 		ownfd_close(&pipe_ends[i]);
 }
 
+static bool pipe_is_lost(void)
+{
+	return ownfd_is_lost(&pipe_ends[0]) || ownfd_is_lost(&pipe_ends[1]) || pipe_ends[0].fd < 0;
+}
+
+/*
+ * A process image (CRIU) that is started again has our pipe and our socket, which are other files by
+ * now. They are taken: a second socket could not have the first one's name. False where it cannot be
+ * seen whether this is such an image.
+ */
+static bool take_restored(void)
+{
+	uint64_t start = rundir_start_time(getpid());
+
+	if (start == RUNDIR_START_UNKNOWN)
+		return false;
+	/* Without a start time on both sides the program may have closed them. */
+	if (!start || !own_start || own_start == RUNDIR_START_UNKNOWN || start == own_start)
+		return true;
+	own_start = start;
+	for (int i = 0; i < 2; i++)
+		ownfd_take_restored(&pipe_ends[i]);
+	server_take_restored();
+	signals_notify(ownfd_get(&pipe_ends[1]));
+	return true;
+}
+
 /*
  * A program that closes files which are not its own takes ours, too. poll() still waited for them,
  * and tells of the pipe's end; then all is opened anew. True where something was lost.
  */
 static bool look_for_lost(void)
 {
-	bool pipe_lost =
-		ownfd_is_lost(&pipe_ends[0]) || ownfd_is_lost(&pipe_ends[1]) || pipe_ends[0].fd < 0;
-	bool server_lost = server_reopen();
+	bool pipe_lost, server_lost;
 
+	if ((pipe_is_lost() || server_is_lost()) && !take_restored()) {
+		robbed = true;
+		return true;
+	}
+	pipe_lost = pipe_is_lost();
+	server_lost = server_reopen();
 	if (pipe_lost) {
 		signals_notify(-1);
 		close_pipe();
@@ -709,6 +741,7 @@ static bool prepare(const struct cuda_driver *driver)
 		pr_err("this job cannot be paused: %s", strerror(-error));
 		return false;
 	}
+	own_start = rundir_start_time(getpid());
 	operation_init(driver, wake);
 	devices_find(driver);
 	server_init();

@@ -15,6 +15,7 @@ void ownfd_set(struct ownfd *own, int fd)
 		return;
 	own->device = st.st_dev;
 	own->inode = st.st_ino;
+	own->kind = st.st_mode & S_IFMT;
 	__atomic_store_n(&own->fd, fd, __ATOMIC_SEQ_CST);
 }
 
@@ -32,6 +33,14 @@ int ownfd_get(const struct ownfd *own)
 bool ownfd_is_lost(const struct ownfd *own)
 {
 	return own->fd >= 0 && ownfd_get(own) < 0;
+}
+
+void ownfd_take_restored(struct ownfd *own)
+{
+	struct stat st;
+
+	if (ownfd_is_lost(own) && !fstat(own->fd, &st) && (st.st_mode & S_IFMT) == own->kind)
+		ownfd_set(own, own->fd);
 }
 
 void ownfd_close(struct ownfd *own)

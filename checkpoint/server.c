@@ -118,14 +118,25 @@ void server_init(void)
 	reserve();
 }
 
+void server_take_restored(void)
+{
+	ownfd_take_restored(&listener);
+	ownfd_take_restored(&reserved);
+}
+
+bool server_is_lost(void)
+{
+	return ownfd_is_lost(&listener);
+}
+
 bool server_reopen(void)
 {
-	bool lost = ownfd_is_lost(&listener);
+	bool lost = server_is_lost();
 
 	for (struct client *c = clients; c < clients + SERVER_SLOTS; c++)
 		if (c->used && ownfd_is_lost(&c->own))
 			c->gone = lost = true;
-	if (ownfd_is_lost(&listener))
+	if (server_is_lost())
 		server_init();
 	return lost;
 }

@@ -58,6 +58,12 @@ struct client {
 /* Listen. Without a socket (an unusable directory, said once) signals still work. */
 void server_init(void);
 
+/* In a process image that was started again (ownfd.h): the socket that listens is ours. */
+void server_take_restored(void);
+
+/* Whether the program has closed our socket, or the process is such an image. */
+bool server_is_lost(void);
+
 /*
  * Listen anew where the program has closed our socket, and give up the clients whose connections it
  * has closed. True where there was such a one.

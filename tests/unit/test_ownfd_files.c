@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A program that closes descriptors of ours, and has a file of its own under the same number. */
+#include "checkpoint/claims.h"
+#include "checkpoint/spill.h"
+
+#include "tests/check_suite.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define MOST 64 /* descriptors that are looked at */
+#define SIZE 4096
+
+static char folder[64];
+static bool was_open[MOST];
+static int mine, number; /* the program's file, and the number that it takes */
+
+static bool is_open(int fd)
+{
+	return fcntl(fd, F_GETFD) >= 0;
+}
+
+static void setup(void)
+{
+	strcpy(folder, "/tmp/test-ownfd-XXXXXX");
+	ck_assert_ptr_nonnull(mkdtemp(folder));
+	setenv("CUDAW_SPILL_DIR", folder, 1);
+	setenv("CUDAW_RUNTIME_DIR", folder, 1);
+	mine = open(folder, O_TMPFILE | O_RDWR, 0600);
+	ck_assert_int_ge(mine, 0);
+	for (int fd = 0; fd < MOST; fd++)
+		was_open[fd] = is_open(fd);
+}
+
+static void teardown(void)
+{
+	char command[128];
+
+	snprintf(command, sizeof(command), "rm -rf %s", folder);
+	ck_assert_int_eq(system(command), 0);
+}
+
+/* The descriptor that has been opened since setup() is the program's file from now on. */
+static void rob(void)
+{
+	number = -1;
+	for (int fd = 0; fd < MOST; fd++)
+		if (is_open(fd) && !was_open[fd])
+			number = fd;
+	ck_assert_int_ge(number, 0);
+	ck_assert_int_eq(dup2(mine, number), number);
+}
+
+static void is_left_alone(void)
+{
+	struct stat st;
+
+	ck_assert(is_open(number));
+	ck_assert_int_eq(fstat(number, &st), 0);
+	ck_assert_int_eq(st.st_size, 0);
+}
+
+START_TEST(a_spill_file)
+{
+	static char data[SIZE] __attribute__((aligned(SIZE)));
+
+	ck_assert_int_eq(spill_open(SIZE), 0);
+	ck_assert_int_eq(spill_write(data, SIZE, 0), 0);
+	rob();
+	ck_assert_int_eq(spill_write(data, SIZE, 0), -EBADF);
+	ck_assert_int_eq(spill_read(data, SIZE, 0), -EBADF);
+	spill_close();
+	is_left_alone();
+	ck_assert_int_eq(spill_open(SIZE), 0);
+	ck_assert_int_eq(spill_write(data, SIZE, 0), 0);
+	ck_assert_int_eq(spill_read(data, SIZE, 0), 0);
+	spill_close();
+	is_left_alone();
+}
+END_TEST
+
+START_TEST(the_file_of_claims)
+{
+	ck_assert_uint_gt(claims_make(1 << 20, 0), 0);
+	rob();
+	claims_take(1);
+	claims_drop();
+	is_left_alone();
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("ownfd_files");
+	TCase *tc = tcase_create("closed by the program");
+
+	tcase_add_checked_fixture(tc, setup, teardown);
+	tcase_add_test(tc, a_spill_file);
+	tcase_add_test(tc, the_file_of_claims);
+	suite_add_tcase(s, tc);
+	return check_suite_run(s);
+}
