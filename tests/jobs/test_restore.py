@@ -5,12 +5,20 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 
 from simlib import HELD, hold, let_go, shared
 from restorelib import Counting, folder, need_criu, nobody_writes_there, refused, stopped
 from detached import Detached
 from gpulib import CUDAW, base_environment, check, cudaw_ok, equal, main, until
+
+
+def opened(pid):
+    """By number: a path, or of a pipe or socket the kind."""
+    folder_of = f"/proc/{pid}/fd"
+    return {int(n): re.sub(r":\[\d+\]$", "", os.readlink(os.path.join(folder_of, n)))
+            for n in os.listdir(folder_of)}
 
 
 def told(command, *args):
@@ -41,6 +49,23 @@ def a_stopped_job_goes_on_from_a_copy():
     cudaw_ok("restore", copy)
     equal(job.state(), "running", "the state")
     job.wait_steps(steps + 3)
+    job.finish()
+
+
+def its_descriptors_and_signals_are_as_they_were():
+    """New files are behind its pipe and its socket; both serve, and no others are opened beside them."""
+    need_criu()
+    job = Counting()
+    before = opened(job.pid)
+    for _ in range(2):
+        path = folder()
+        cudaw_ok("snapshot", "--stop", job.pid, path)
+        until(job.is_gone, 20, "the job is gone")
+        cudaw_ok("restore", path)
+        for sig, state in ((signal.SIGUSR1, "paused"), (signal.SIGUSR2, "running")):
+            os.kill(job.pid, sig)
+            until(lambda wanted=state: job.state() == wanted, 30, f"it is {state}")
+        equal(opened(job.pid), before, "what it has open")
     job.finish()
 
 
@@ -162,8 +187,8 @@ def an_incremental_one_writes_what_changed():
 
 if __name__ == "__main__":
     main(a_job_goes_on_after_its_snapshot, a_stopped_job_goes_on_from_a_copy,
-         inspect_tells_what_it_takes_and_needs, twice_in_a_row,
-         one_snapshot_starts_a_job_again_and_again, a_paused_job_stays_paused, restored_paused,
-         one_that_is_paused_at_once_is_there, one_that_ends_as_it_goes_on,
+         its_descriptors_and_signals_are_as_they_were, inspect_tells_what_it_takes_and_needs,
+         twice_in_a_row, one_snapshot_starts_a_job_again_and_again, a_paused_job_stays_paused,
+         restored_paused, one_that_is_paused_at_once_is_there, one_that_ends_as_it_goes_on,
          an_incremental_one_writes_what_changed,
          *shared("restore.py", "--translated", "graph_nodes", "--steps", 100, "--step-ms", 20))
