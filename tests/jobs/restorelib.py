@@ -110,12 +110,18 @@ class Terminal:
     def __init__(self):
         self.master, self.slave = pty.openpty()
         self.text = b""
-        threading.Thread(target=self.read, daemon=True).start()
+        self.reader = threading.Thread(target=self.read, daemon=True)
+        self.reader.start()
 
     def read(self):
         with contextlib.suppress(OSError):
             while chunk := os.read(self.master, 65536):
                 self.text += chunk
+
+    def read_to_end(self):
+        """When those that wrote to it have ended: what they wrote may not be read yet."""
+        os.close(self.slave)
+        self.reader.join(30)
 
     def lines(self):
         return list(filter(None, re.split(r"[\r\n]+", self.text.decode(errors="replace"))))

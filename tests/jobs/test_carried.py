@@ -179,6 +179,12 @@ class InTerminal(Counting):
     def lines(self):
         return [line for terminal in self.terminals for line in terminal.lines()]
 
+    def wait_end(self, timeout=120):
+        super().wait_end(timeout)
+        for terminal in self.terminals:
+            terminal.read_to_end()
+        return self.lines()
+
 
 def a_terminal():
     need_criu()
