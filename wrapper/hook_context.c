@@ -25,8 +25,8 @@
  * calls, a destroy's wait for the GPU included, and the wait for a drain that is inside the context
  * (contexts_ending()). That is safe: the driver calls nothing of the program in them that may make
  * CUDA calls, no other lock is held when it is taken, and a thread that waits for it is inside the
- * gate like the one that has it, so a pause waits for both. Primary
- * contexts that the CUDA runtime retains through its own tables are not seen.
+ * gate like the one that has it, so a pause waits for both. Primary contexts that the CUDA runtime
+ * retains through its own tables are not seen.
  */
 FORKS_LOCK(lifetimes);
 
@@ -157,21 +157,47 @@ CUresult hook_cuCtxDetach(CUcontext ctx)
 	return lives(result, ctx);
 }
 
+static bool is_active(CUdevice dev)
+{
+	unsigned int flags;
+	int active = 0;
+
+	return !real.cuDevicePrimaryCtxGetState(dev, &flags, &active) && active;
+}
+
+/*
+ * How many references the program has of the primary context of @dev, under lifetimes; there may be
+ * others, which no hook saw. A context that is not active has none, whatever ended it.
+ */
+static unsigned int *references(CUdevice dev)
+{
+	static unsigned int counts[CUDA_MAX_DEVICES], of_others;
+	bool counted = dev >= 0 && dev < CUDA_MAX_DEVICES;
+	unsigned int *count = counted ? &counts[dev] : &of_others;
+
+	if (!counted || !is_active(dev))
+		*count = 0;
+	return count;
+}
+
 CUresult hook_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
 {
+	unsigned int *count;
+	CUresult result;
+
 	lock();
-	return unlocked(real.cuDevicePrimaryCtxRetain(pctx, dev));
+	count = references(dev);
+	result = real.cuDevicePrimaryCtxRetain(pctx, dev);
+	*count += !result;
+	return unlocked(result);
 }
 
 /* The primary context of @dev, or NULL where it is not active (and must not be made so). */
 static CUcontext primary_context(CUdevice dev)
 {
 	CUcontext ctx = NULL;
-	unsigned int flags;
-	int active = 0;
 
-	if (real.cuDevicePrimaryCtxGetState(dev, &flags, &active) || !active ||
-	    real.cuDevicePrimaryCtxRetain(&ctx, dev))
+	if (!is_active(dev) || real.cuDevicePrimaryCtxRetain(&ctx, dev))
 		return NULL;
 	real.cuDevicePrimaryCtxRelease_v2(dev);
 	return ctx;
@@ -179,13 +205,18 @@ static CUcontext primary_context(CUdevice dev)
 
 static CUresult release_primary(CUdevice dev, CUresult (*release)(CUdevice dev))
 {
+	unsigned int *count;
 	CUcontext ctx;
 	CUresult result;
 
 	lock();
 	ctx = primary_context(dev);
-	ending(ctx);
+	count = references(dev);
+	/* Without us, a release that is not the last one waits for nothing. */
+	if (*count < 2)
+		ending(ctx);
 	result = release(dev);
+	*count -= !result && *count;
 	if (result || !ctx || primary_context(dev))
 		return lives(result, ctx);
 	forget(ctx);
@@ -213,6 +244,7 @@ static CUresult reset_primary(CUdevice dev, CUresult (*reset)(CUdevice dev))
 	result = reset(dev);
 	if (result || !ctx)
 		return lives(result, ctx);
+	*references(dev) = 0;
 	forget(ctx);
 	return unlocked(result);
 }

@@ -27,4 +27,19 @@ def given_up_and(verb, *args):
     return f"the primary context is {verb} after a pause was given up", case
 
 
-main(given_up_and("released"), given_up_and("reset", "--reset", 1))
+def a_release_that_is_not_the_last():
+    """It returns at once, as it does natively, though what is left of the pause waits inside."""
+    job = Job("primary_again", "--shared", 1)
+    job.wait_line("spinning")
+    equal(cudaw("pause", "--timeout", 0.3, job.pid).returncode, 5, "the exit code of cudaw pause")
+    job.tell()
+    job.wait_line("released")
+    job.tell()
+    job.wait_line("the kernel ended")
+    job.pause()
+    cudaw_ok("resume", job.pid)
+    job.tell()
+    check("primary_again: right" in job.result(), "the job did not end right")
+
+
+main(given_up_and("released"), given_up_and("reset", "--reset", 1), a_release_that_is_not_the_last)

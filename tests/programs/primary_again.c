@@ -4,6 +4,9 @@
  * stdin leads to each step: the first to the end of the primary context and its next life, by
  * --reset 1 or by a release; the second to the end of the kernel; the third to a look at what lives
  * in the new context.
+ *
+ * With --shared 1 the kernel runs in the primary context, of which the program has two references:
+ * it gives one up while the kernel runs, and the other one at the end.
  */
 #include "tests/programs/kernels.h"
 
@@ -19,14 +22,14 @@ static void wait_line(const char *said)
 		step_die("primary_again: nobody is there any more");
 }
 
-static void spin(CUcontext *ctx, CUdevice dev, uint32_t **flag)
+/* In the current context. */
+static void spin(uint32_t **flag)
 {
 	CUfunction kernel;
 	CUmodule module;
 	CUdeviceptr ptr;
 	void *args[] = {&ptr};
 
-	CALL(cuCtxCreate_v4(ctx, NULL, 0, dev));
 	CALL(cuModuleLoadData(&module, kernels_ptx));
 	CALL(cuModuleGetFunction(&kernel, module, "spin_until"));
 	CALL(cuMemHostAlloc((void **)flag, sizeof(**flag), CU_MEMHOSTALLOC_DEVICEMAP));
@@ -35,19 +38,40 @@ static void spin(CUcontext *ctx, CUdevice dev, uint32_t **flag)
 	CALL(cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, NULL, args, NULL));
 }
 
+static void shared(struct kernels *kernels)
+{
+	uint32_t *flag;
+
+	CALL(cuDevicePrimaryCtxRetain(&kernels->ctx, kernels->dev));
+	spin(&flag);
+	wait_line("spinning");
+	CALL(cuDevicePrimaryCtxRelease_v2(kernels->dev));
+	wait_line("released");
+	__atomic_store_n(flag, 1, __ATOMIC_RELEASE);
+	CALL(cuCtxSynchronize());
+	wait_line("the kernel ended");
+	CALL(cuDevicePrimaryCtxRelease_v2(kernels->dev));
+	printf("primary_again: right\n");
+}
+
 int main(int argc, char **argv)
 {
-	unsigned long reset = 0;
-	const struct step_option options[] = {{"reset", &reset}};
+	unsigned long reset = 0, is_shared = 0;
+	const struct step_option options[] = {{"reset", &reset}, {"shared", &is_shared}};
 	struct kernels kernels;
 	CUcontext other;
 	CUdeviceptr data;
 	uint32_t *flag, word;
 
-	step_parse(argc, argv, options, 1);
+	step_parse(argc, argv, options, 2);
 	kernels_init(&kernels);
+	if (is_shared) {
+		shared(&kernels);
+		return 0;
+	}
 	CALL(cuMemAlloc_v2(&data, WORDS * sizeof(uint32_t)));
-	spin(&other, kernels.dev, &flag);
+	CALL(cuCtxCreate_v4(&other, NULL, 0, kernels.dev));
+	spin(&flag);
 	wait_line("spinning");
 	if (reset)
 		CALL(cuDevicePrimaryCtxReset_v2(kernels.dev));
