@@ -209,30 +209,29 @@ err_close:
 	return err;
 }
 
-int rundir_listen(void)
+int rundir_listen(bool quiet)
 {
 	char path[PATH_MAX];
 	const char *why;
 	int dir, fd;
 	int err = rundir_path(geteuid(), path, sizeof(path), &why);
 
-	if (err) {
-		pr_err("%s can not be used: %s", path, why);
-		return err;
-	}
-	dir = rundir_create(path, geteuid(), &why);
+	dir = err ? err : rundir_create(path, geteuid(), &why);
 	if (dir < 0) {
-		pr_err("%s can not be used: %s", path, why);
+		if (!quiet)
+			pr_err("%s can not be used: %s", path, why);
 		return dir;
 	}
 	fd = listen_in(dir, path);
+	close(dir);
+	if (fd >= 0 || quiet)
+		return fd;
 	if (fd == -EADDRINUSE)
 		pr_err("%s/%d" RUNDIR_SUFFIX " is in use by another PID namespace: give each its "
 		       "own CUDAW_RUNTIME_DIR",
 		       path, getpid());
-	else if (fd < 0)
+	else
 		pr_err("no socket in %s: %s", path, strerrordesc_np(-fd));
-	close(dir);
 	return fd;
 }
 

@@ -49,10 +49,11 @@ int rundir_create(const char *path, uid_t owner, const char **why);
 
 /*
  * Make the calling process's socket in its user's runtime folder, and listen. Returns the
- * descriptor (blocking, close-on-exec) or a negative errno, after one pr_err that says why.
+ * descriptor (blocking, close-on-exec) or a negative errno, after one pr_err that says why, unless
+ * @quiet.
  * A socket that a dead process with the same PID left behind is replaced.
  */
-int rundir_listen(void);
+int rundir_listen(bool quiet);
 
 /* Remove the socket of @pid, on exit; harmless where there is none. */
 void rundir_unlink(pid_t pid);

@@ -2,6 +2,7 @@
 #include "checkpoint/server.h"
 #include "checkpoint/gate.h"
 #include "checkpoint/rundir.h"
+#include "checkpoint/shortage.h"
 #include "vmem/forks.h"
 
 #include <errno.h>
@@ -19,7 +20,8 @@
 #define LINE_MAX_BYTES (PROTOCOL_LINE - 1) /* as refuse_line() says */
 #define SHORT_MS       500 /* that a shortage of descriptors may last before a client is told */
 #define LISTEN_TRIES   1000
-#define LOOK_MS        100 /* while some cannot be let in */
+#define LOOK_MS        100  /* while some cannot be let in */
+#define RETRY_MS       1000 /* until a socket that is missing is made */
 #define ALL_WAIT       END_BUSY " all connections to this job wait for an answer; try again later"
 #define NO_ROOM        END_FAILED " the program has no free descriptor for an answer (RLIMIT_NOFILE)"
 #define TOO_LATE       END_BUSY " no request came, and others need the connection"
@@ -27,6 +29,8 @@
 static struct ownfd listener = OWNFD_NONE;
 /* The listening socket again: closed, it makes room for a client that can be told why. */
 static struct ownfd reserved = OWNFD_NONE;
+static bool missing;    /* no socket, for now */
+static double retry_ms; /* gate_now_ms(): when another one is tried */
 static struct client clients[SERVER_SLOTS];
 static unsigned int last_id;
 static bool starved;      /* the last accept() had no descriptor */
@@ -90,6 +94,13 @@ static void drop(struct client *c)
 	c->used = false;
 }
 
+/* The second descriptor, too: it would keep the socket, and its name in use. */
+static void stop_listening(void)
+{
+	ownfd_close(&listener);
+	ownfd_close(&reserved);
+}
+
 /*
  * The child of a fork that came while the socket was made has it, and does not know it: it would
  * answer for this process when that has ended. So another socket is made then.
@@ -98,13 +109,14 @@ static int listen_alone(void)
 {
 	for (int tries = 0;; tries++) {
 		unsigned long mark = forks_mark();
-		int fd = rundir_listen();
+		int fd = rundir_listen(missing);
 
 		ownfd_set(&listener, fd);
+		reserve();
 		if (fd < 0 || !forks_came_since(mark) || tries == LISTEN_TRIES)
 			return fd;
 		rundir_unlink(getpid());
-		server_close();
+		stop_listening();
 	}
 }
 
@@ -112,10 +124,13 @@ void server_init(void)
 {
 	int fd = listen_alone();
 
-	if (fd < 0)
-		return; /* rundir_listen() has said why */
+	if (fd < 0) {
+		missing |= is_shortage(fd);
+		retry_ms = gate_now_ms() + RETRY_MS;
+		return;
+	}
+	missing = false;
 	fcntl(fd, F_SETFL, O_NONBLOCK);
-	reserve();
 }
 
 void server_take_restored(void)
@@ -136,8 +151,13 @@ bool server_reopen(void)
 	for (struct client *c = clients; c < clients + SERVER_SLOTS; c++)
 		if (c->used && ownfd_is_lost(&c->own))
 			c->gone = lost = true;
-	if (server_is_lost())
+	if (server_is_lost()) {
+		stop_listening();
 		server_init();
+		missing = ownfd_get(&listener) < 0;
+	} else if (missing && gate_now_ms() >= retry_ms) {
+		server_init();
+	}
 	return lost;
 }
 
@@ -185,7 +205,9 @@ int server_poll_fds(struct pollfd *fds)
 
 int server_patience_ms(void)
 {
-	return starved || !has_room() ? LOOK_MS : -1;
+	if (starved || !has_room())
+		return LOOK_MS;
+	return missing ? RETRY_MS : -1;
 }
 
 static bool same_user(int fd)
@@ -378,6 +400,6 @@ void server_close(void)
 	for (int i = 0; i < SERVER_SLOTS; i++)
 		if (clients[i].used)
 			drop(&clients[i]);
-	ownfd_close(&listener);
-	ownfd_close(&reserved);
+	stop_listening();
+	missing = false;
 }

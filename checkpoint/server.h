@@ -55,7 +55,10 @@ struct client {
 	bool holds;  /* it gives orders until it says commit */
 };
 
-/* Listen. Without a socket (an unusable directory, said once) signals still work. */
+/*
+ * Listen. Without a socket signals still work. That there is none is said once, and server_reopen()
+ * tries again if a lack of descriptors or memory is the reason.
+ */
 void server_init(void);
 
 /* In a process image that was started again (ownfd.h): the socket that listens is ours. */
@@ -66,7 +69,7 @@ bool server_is_lost(void);
 
 /*
  * Listen anew where the program has closed our socket, and give up the clients whose connections it
- * has closed. True where there was such a one.
+ * has closed. True where the program has closed any of ours.
  */
 bool server_reopen(void);
 

@@ -53,6 +53,35 @@ def clients_are_told_that_there_is_no_descriptor():
     verified(job)
 
 
+def the_socket_alone_is_closed():
+    """A program that closes files that are not its own need not close all of them."""
+    job = Job("hold", "--close-listener", 1)
+    job.wait_line("holding")
+    job.send(signal.SIGUSR2)        # it looks for its files when it wakes up
+    job.wait_state("running")
+    job.pause()
+    job.resume()
+    equal(job.stderr(), "", "what it says")
+    verified(job)
+
+
+def no_descriptor_for_a_socket():
+    """Where the program has closed ours and left none, we listen as soon as there is one."""
+    job = Job("hold", "--close-listener", 1)
+    job.wait_line("holding")
+    saved = resource.prlimit(job.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(job.pid, resource.RLIMIT_NOFILE, (3, saved[1]))
+    job.send(signal.SIGUSR2)
+    until(lambda: "Too many open files" in job.stderr(), 10, "it is said")
+    time.sleep(2.5)                 # it tries again
+    equal(job.stderr().count("Too many open files"), 1, "how often it is said")
+    resource.prlimit(job.pid, resource.RLIMIT_NOFILE, saved)
+    job.wait_state("running")
+    job.pause()
+    job.resume()
+    verified(job)
+
+
 def a_limit_below_what_is_open():
     """poll(2) fails then; the control thread goes on, and what it was told meanwhile counts."""
     job = holding()
@@ -101,6 +130,7 @@ def a_resume_that_can_not_ask_for_gpu_memory():
         check("cuCheckpointProcessRestore 1\n" in file, "the restore was not called once")
 
 
-main(clients_are_told_that_there_is_no_descriptor, a_limit_below_what_is_open,
+main(the_socket_alone_is_closed, no_descriptor_for_a_socket,
+     clients_are_told_that_there_is_no_descriptor, a_limit_below_what_is_open,
      a_pause_that_can_not_see_the_host_memory,
      not_by_tsan(a_resume_that_can_not_ask_for_gpu_memory))

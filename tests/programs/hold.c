@@ -3,11 +3,14 @@
  * Fills buffers on the GPU, says "holding", and makes no CUDA call until a line comes on stdin;
  * then it verifies every byte. Whatever calls the driver sees in between are those of a pause and
  * a resume. --verify 0 leaves out the end, so that the calls before it can be counted; --until-eof
- * 1 verifies at every line and ends when no more come; --zeros N adds a buffer of N MiB of zeros.
+ * 1 verifies at every line and ends when no more come; --zeros N adds a buffer of N MiB of zeros. --close-listener 1 closes the
+ * last of the listening sockets that the process has, before it says that it holds.
  */
 #include "tests/programs/kernels.h"
 
 #include <inttypes.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 static const size_t sizes[] = {1000, 4096, 300000, 2 << 20, (5 << 20) + 512, 9 << 20};
 #define NBUFFERS (sizeof(sizes) / sizeof(sizes[0]))
@@ -15,6 +18,7 @@ static const size_t sizes[] = {1000, 4096, 300000, 2 << 20, (5 << 20) + 512, 9 <
 static unsigned long verify = 1;
 static unsigned long zeros;
 static unsigned long until_eof;
+static unsigned long close_listener;
 
 static void fill(const struct kernels *kernels, CUdeviceptr *data, size_t size, uint32_t seed)
 {
@@ -54,15 +58,31 @@ static void check_zeros(const struct kernels *kernels, CUdeviceptr data)
 	CALL(cuMemFree_v2(out));
 }
 
+static void close_last_listener(void)
+{
+	for (int fd = 255; fd > 2; fd--) {
+		int listens = 0;
+		socklen_t size = sizeof(listens);
+
+		if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) || !listens)
+			continue;
+		close(fd);
+		return;
+	}
+	step_die("hold: no socket listens");
+}
+
 int main(int argc, char **argv)
 {
-	const struct step_option options[] = {
-		{"verify", &verify}, {"zeros", &zeros}, {"until-eof", &until_eof}};
+	const struct step_option options[] = {{"verify", &verify},
+					      {"zeros", &zeros},
+					      {"until-eof", &until_eof},
+					      {"close-listener", &close_listener}};
 	CUdeviceptr data[NBUFFERS], zero = 0;
 	struct kernels kernels;
 	char line[16];
 
-	step_parse(argc, argv, options, 3);
+	step_parse(argc, argv, options, 4);
 	kernels_init(&kernels);
 	for (size_t b = 0; b < NBUFFERS; b++)
 		fill(&kernels, &data[b], sizes[b], (uint32_t)b + 1);
@@ -71,6 +91,8 @@ int main(int argc, char **argv)
 		CALL(cuMemsetD8_v2(zero, 0, zeros << 20));
 	}
 	CALL(cuCtxSynchronize());
+	if (close_listener)
+		close_last_listener();
 	printf("holding\n");
 	fflush(stdout);
 	do {

@@ -161,7 +161,7 @@ START_TEST(listen_and_connect)
 	dir = open(base, O_RDONLY | O_DIRECTORY);
 	setenv("CUDAW_RUNTIME_DIR", base, 1);
 	ck_assert_int_eq(rundir_connect(dir, getpid()), -ENOENT);
-	server = rundir_listen();
+	server = rundir_listen(false);
 	ck_assert_int_ge(server, 0);
 	ck_assert_int_eq(fcntl(server, F_GETFD), FD_CLOEXEC);
 	snprintf(name, sizeof(name), "%d.sock", getpid());
@@ -175,7 +175,7 @@ START_TEST(listen_and_connect)
 	ck_assert_int_ge(accept(server, NULL, NULL), 0);
 
 	/* A live socket of the same name belongs to another PID namespace: it is left alone. */
-	ck_assert_int_eq(rundir_listen(), -EADDRINUSE);
+	ck_assert_int_eq(rundir_listen(false), -EADDRINUSE);
 	ck_assert_int_ge(rundir_connect(dir, getpid()), 0);
 	rundir_unlink(getpid());
 	ck_assert_int_eq(rundir_connect(dir, getpid()), -ENOENT);
@@ -188,11 +188,11 @@ START_TEST(replaces_a_dead_socket)
 	int first;
 
 	setenv("CUDAW_RUNTIME_DIR", base, 1);
-	first = rundir_listen();
+	first = rundir_listen(false);
 	ck_assert_int_ge(first, 0);
 	close(first);
 	ck_assert_int_eq(rundir_connect(dir, getpid()), -ECONNREFUSED);
-	ck_assert_int_ge(rundir_listen(), 0);
+	ck_assert_int_ge(rundir_listen(false), 0);
 	ck_assert_int_ge(rundir_connect(dir, getpid()), 0);
 }
 END_TEST
@@ -239,7 +239,7 @@ START_TEST(long_paths_work)
 	/* Longer than sockaddr_un holds. */
 	snprintf(path, sizeof(path), "%s/%0150d", base, 0);
 	setenv("CUDAW_RUNTIME_DIR", path, 1);
-	ck_assert_int_ge(rundir_listen(), 0);
+	ck_assert_int_ge(rundir_listen(false), 0);
 	dir = rundir_open(path, geteuid(), &reason);
 	ck_assert_int_ge(dir, 0);
 	ck_assert_int_ge(rundir_connect(dir, getpid()), 0);
@@ -254,7 +254,7 @@ START_TEST(listen_fails_clearly)
 	strcpy(log, in_base("log"));
 	setenv("CUDAW_LOG_FILE", log, 1);
 	setenv("CUDAW_RUNTIME_DIR", in_base("no/dir"), 1);
-	ck_assert_int_eq(rundir_listen(), -ENOENT);
+	ck_assert_int_eq(rundir_listen(false), -ENOENT);
 	file = fopen(log, "r");
 	ck_assert_ptr_nonnull(file);
 	ck_assert_ptr_nonnull(fgets(line, sizeof(line), file));
