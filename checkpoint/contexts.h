@@ -36,8 +36,8 @@ void contexts_add(CUcontext ctx, CUdevice dev);
 void contexts_remove(CUcontext ctx);
 
 /*
- * @ctx (NULL: none) may end in the call that follows. From here on no drain makes it current, and one that is
- * inside it has left: this waits for the work that it waits for, as the end of a context does.
+ * @ctx (NULL: none) may end in the call that follows. This waits until no drain is inside it, and
+ * thus for the GPU's work in it, as the end of a context does. Later no drain makes it current.
  */
 void contexts_ending(CUcontext ctx);
 

@@ -17,7 +17,7 @@
  *
  * Lock files are never removed: a process could lock one that another cannot find any more.
  *
- * Nothing here keeps state or prints, but for the errors of rundir_listen().
+ * Nothing here keeps state or prints, except the errors of rundir_listen().
  */
 #include <stdbool.h>
 #include <stddef.h>

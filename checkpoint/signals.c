@@ -154,7 +154,10 @@ static int replace(int sig, const struct sigaction *act, struct sigaction *old)
 		return replace_in_kernel(sig, act, old);
 	lock(sig, &mask);
 	result = find(sig, &before);
-	/* Ours, found in the kernel by a system call of the program's own, would call itself. */
+	/*
+	 * A program that asks the kernel by a system call of its own finds our handler, and may
+	 * set it again. Our handler would call itself then.
+	 */
 	if (act && act->sa_sigaction == handler) {
 		again = asked_for(sig);
 		act = &again;

@@ -9,9 +9,9 @@
  * comes before the first CUDA call is kept instead of killing the program. The handler notes the
  * wish, wakes the control thread where there is one, and calls the program's own handler.
  *
- * The program's handlers are found by interposing sigaction(), and all of libc's functions that set
- * an action by it (signals_set.c), as the JDK's libjsig does: the kernel keeps our handler, with the mask and flags that the program asked for, and the
- * program sees its own. A one-shot handler (SA_RESETHAND) is reset before it runs: to the default
+ * The program's handlers are found by interposing sigaction() and all other functions of libc that
+ * set an action (signals_set.c), as the JDK's libjsig does: the kernel keeps our handler, with the
+ * mask and flags that the program asked for, and the program sees its own. A one-shot handler (SA_RESETHAND) is reset before it runs: to the default
  * action in the kernel, or, for a signal that pauses or resumes, to ours alone. One signal can not
  * do both: where the two variables name the same, none resumes.
  *

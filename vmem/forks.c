@@ -67,7 +67,7 @@ unsigned long forks_mark(void)
 {
 	unsigned long mark = __atomic_load_n(&begun, __ATOMIC_SEQ_CST);
 
-	/* One that is under way counts as one that comes. */
+	/* A fork() that is under way may copy the descriptor, so it counts as a later one. */
 	return __atomic_load_n(&ended, __ATOMIC_SEQ_CST) == mark ? mark : mark - 1;
 }
 

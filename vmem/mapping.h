@@ -5,9 +5,9 @@
  * mapping: puts GPU memory under addresses, by the virtual memory management of the driver ("mapped
  * addressing") or by what stands in for it (translate.h). It undoes what it did where a step fails;
  * what the driver does not undo is the caller's to try again. To unmap is one cuMemUnmap() of the
- * whole range, which gives the memory back: nothing else refers to it. Its one state are handles
- * that the driver did not release: they would keep the memory, and are tried again at each
- * mapping_map(), mapping_unmap() and mapping_tidy(). The caller serialises all calls.
+ * whole range, which gives the memory back: nothing else refers to it. It remembers
+ * only the handles that the driver did not release, as they keep the memory: mapping_map(),
+ * mapping_unmap() and mapping_tidy() try again to release them. The caller serialises all calls.
  */
 #include "vmem/vmem.h"
 
@@ -22,7 +22,7 @@ CUresult mapping_probe(const struct cuda_driver *drv, CUdevice dev, struct mappi
 /*
  * Put fresh memory of @dev under [@start, @start + @size), all of it or none, read and written by
  * the devices whose bits are set in @users. On failure *@left bytes from @start on are still mapped:
- * 0, but where the driver failed to undo it as well.
+ * 0 unless the driver failed to undo it as well.
  */
 CUresult mapping_map(const struct cuda_driver *drv, CUdevice dev, const struct mapping_caps *caps,
 		     uint64_t users, CUdeviceptr start, size_t size, size_t *left);
