@@ -1,0 +1,690 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * How the driver answers where the documentation leaves room: one case a process, named by the
+ * argument; "list" prints the names. A line of stdout is "QUESTION: ANSWER", and has nothing in
+ * it that differs from run to run, so that a native run and one under cudaw can be compared
+ * (tests/gpu/fidelity.py). A case that hangs is ended by SIGALRM.
+ */
+#include <cuda.h>
+
+#include "tests/programs/kernels.h"
+
+#include <pthread.h>
+
+#define KIB    (UINT64_C(1) << 10)
+#define MIB    (UINT64_C(1) << 20)
+#define GIB    (UINT64_C(1) << 30)
+#define HOLD_S 1  /* how long the GPU is kept busy */
+#define END_S  40 /* a case that takes longer hangs */
+
+static struct kernels gpu;
+
+static const char *name_of(CUresult result)
+{
+	const char *name = "unknown";
+
+	cuGetErrorName(result, &name);
+	return name;
+}
+
+__attribute__((format(printf, 1, 2))) static void say(const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	vprintf(fmt, ap);
+	va_end(ap);
+	putchar('\n');
+	fflush(stdout);
+}
+
+static void say_result(const char *question, CUresult result)
+{
+	say("%s: %s", question, name_of(result));
+}
+
+static double now_s(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return ts.tv_sec + ts.tv_nsec * 1e-9;
+}
+
+static CUdeviceptr alloc(size_t size)
+{
+	CUdeviceptr ptr;
+
+	CALL(cuMemAlloc(&ptr, size));
+	return ptr;
+}
+
+static CUstream stream_new(void)
+{
+	CUstream stream;
+
+	CALL(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	return stream;
+}
+
+/* ---- a GPU that is busy until it is told to end ------------------------------------------- */
+
+static volatile uint32_t *flag; /* pinned; the kernel spins until it is not 0 */
+
+static void busy(CUstream stream)
+{
+	CUdeviceptr dev;
+	void *args[] = {&dev};
+
+	if (!flag)
+		CALL(cuMemHostAlloc((void **)&flag, 4096, CU_MEMHOSTALLOC_DEVICEMAP));
+	*flag = 0;
+	CALL(cuMemHostGetDevicePointer(&dev, (void *)flag, 0));
+	CALL(cuLaunchKernel(gpu.spin_until, 1, 1, 1, 1, 1, 1, 0, stream, args, NULL));
+}
+
+static void *end_busy_later(void *arg)
+{
+	usleep(HOLD_S * 1000000);
+	*flag = 1;
+	return arg;
+}
+
+/* Whether @call waits for the kernel: it returns after the helper thread ended that. */
+#define WAITS(question, call)                                                              \
+	do {                                                                               \
+		pthread_t helper_;                                                         \
+		double begin_ = now_s();                                                   \
+		CUresult result_;                                                          \
+		busy(stream);                                                              \
+		pthread_create(&helper_, NULL, end_busy_later, NULL);                      \
+		result_ = (call);                                                          \
+		say("%s: %s, %s", question, name_of(result_),                              \
+		    now_s() - begin_ > HOLD_S * 0.8 ? "waits for the kernel" : "returns"); \
+		pthread_join(helper_, NULL);                                               \
+		CALL(cuStreamSynchronize(stream));                                         \
+	} while (0)
+
+static void case_free_waits(void)
+{
+	static const size_t sizes[] = {4 * KIB, 64 * KIB, 1 * MIB, 2 * MIB, 64 * MIB, 1 * GIB};
+	CUstream stream = stream_new();
+	char question[64];
+	CUdeviceptr ptr;
+
+	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+		ptr = alloc(sizes[i]);
+		snprintf(question, sizeof(question), "cuMemFree of %zu KiB beside a kernel",
+			 sizes[i] / (size_t)KIB);
+		WAITS(question, cuMemFree(ptr));
+	}
+	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+		snprintf(question, sizeof(question), "cuMemAlloc of %zu KiB beside a kernel",
+			 sizes[i] / (size_t)KIB);
+		WAITS(question, cuMemAlloc(&ptr, sizes[i]));
+		CALL(cuMemFree(ptr));
+	}
+}
+
+static void case_free_async(void)
+{
+	CUstream stream = stream_new(), other = stream_new();
+	CUdeviceptr ptr = alloc(64 * MIB), pool_ptr;
+	size_t before, after, total;
+	CUgraph graph;
+	size_t nodes = 0;
+
+	WAITS("cuMemFreeAsync of cuMemAlloc's memory, its stream busy",
+	      cuMemFreeAsync(ptr, stream));
+	ptr = alloc(64 * MIB);
+	WAITS("cuMemFreeAsync of cuMemAlloc's memory, another stream busy",
+	      cuMemFreeAsync(ptr, other));
+	ptr = alloc(256 * MIB);
+	CALL(cuMemGetInfo(&before, &total));
+	CALL(cuMemFreeAsync(ptr, stream));
+	CALL(cuStreamSynchronize(stream));
+	CALL(cuMemGetInfo(&after, &total));
+	say("256 MiB freed by cuMemFreeAsync are free after a synchronise: %s",
+	    after - before >= 250 * MIB ? "yes" : "no");
+	say_result("cuMemFreeAsync twice, second", cuMemFreeAsync(ptr, stream));
+	CALL(cuMemAllocAsync(&pool_ptr, 64 * MIB, stream));
+	WAITS("cuMemFree of cuMemAllocAsync's memory, its stream busy", cuMemFree(pool_ptr));
+	ptr = alloc(64 * MIB);
+	CALL(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+	say_result("cuMemFreeAsync of cuMemAlloc's memory in a relaxed capture",
+		   cuMemFreeAsync(ptr, stream));
+	say_result("ending that capture", cuStreamEndCapture(stream, &graph));
+	if (graph)
+		cuGraphGetNodes(graph, NULL, &nodes);
+	say("nodes of that graph: %zu", nodes);
+	say_result("cuMemFree of it then", cuMemFree(ptr));
+}
+
+static void case_free_captured(void)
+{
+	static const struct {
+		const char *name;
+		CUstreamCaptureMode mode;
+	} modes[] = {{"global", CU_STREAM_CAPTURE_MODE_GLOBAL},
+		     {"thread local", CU_STREAM_CAPTURE_MODE_THREAD_LOCAL},
+		     {"relaxed", CU_STREAM_CAPTURE_MODE_RELAXED}};
+	static const size_t sizes[] = {4 * KIB, 64 * MIB};
+	CUstream stream = stream_new();
+	char question[96];
+
+	for (int i = 0; i < 6; i++) {
+		size_t size = sizes[i % 2], before, after, total;
+		CUdeviceptr ptr = alloc(size);
+		CUgraph graph = NULL;
+		CUresult result;
+
+		CALL(cuMemGetInfo(&before, &total));
+		CALL(cuStreamBeginCapture(stream, modes[i / 2].mode));
+		result = cuMemFree(ptr);
+		snprintf(question, sizeof(question), "cuMemFree of %zu KiB in a %s capture",
+			 size / (size_t)KIB, modes[i / 2].name);
+		say_result(question, result);
+		say_result("  the capture's end", cuStreamEndCapture(stream, &graph));
+		CALL(cuMemGetInfo(&after, &total));
+		say("  freed after it: %s", after - before >= size / 2 ? "yes" : "no");
+		say_result("  freed again", cuMemFree(ptr));
+	}
+}
+
+/* ---- a full GPU ----------------------------------------------------------------------------- */
+
+#define MAX_PIECES 4096
+#define LARGE      (100 * MIB)
+static CUdeviceptr large[MAX_PIECES], little[MAX_PIECES];
+static size_t nlarge, nlittle;
+
+/* All that cuMemAlloc gives. */
+static void fill(void)
+{
+	while (nlarge < MAX_PIECES && !cuMemAlloc(&large[nlarge], LARGE))
+		nlarge++;
+	while (nlittle < MAX_PIECES && !cuMemAlloc(&little[nlittle], MIB))
+		nlittle++;
+}
+
+/* Give back as much, as a program does that wants it for something else. */
+static void make_room(size_t bytes)
+{
+	for (size_t given = 0; given < bytes && nlarge; given += LARGE)
+		CALL(cuMemFree(large[--nlarge]));
+}
+
+static CUresult want_alloc(void)
+{
+	CUdeviceptr ptr;
+
+	return cuMemAlloc(&ptr, 150 * MIB);
+}
+
+static CUresult want_async(void)
+{
+	CUdeviceptr ptr;
+	CUresult result = cuMemAllocAsync(&ptr, 150 * MIB, NULL);
+
+	return result ? result : cuStreamSynchronize(NULL);
+}
+
+static CUresult want_stream(void)
+{
+	CUstream stream;
+
+	return cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING);
+}
+
+static CUresult want_create(void)
+{
+	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+				    .location = {CU_MEM_LOCATION_TYPE_DEVICE, gpu.dev}};
+	CUmemGenericAllocationHandle handle;
+
+	return cuMemCreate(&handle, 150 * MIB, &prop, 0);
+}
+
+static CUresult want_array(void)
+{
+	CUDA_ARRAY_DESCRIPTOR desc = {8192, 4096, CU_AD_FORMAT_UNSIGNED_INT32, 1};
+	CUarray array;
+
+	return cuArrayCreate(&array, &desc);
+}
+
+static CUresult want_context(void)
+{
+	CUcontext ctx;
+
+	return cuCtxCreate(&ctx, NULL, 0, gpu.dev);
+}
+
+static CUresult want_module(void)
+{
+	CUmodule module;
+
+	return cuModuleLoadData(&module, kernels_ptx);
+}
+
+static CUresult want_pool(void)
+{
+	CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+				.location = {CU_MEM_LOCATION_TYPE_DEVICE, gpu.dev}};
+	CUmemoryPool pool;
+	CUdeviceptr ptr;
+	CUresult result = cuMemPoolCreate(&pool, &props);
+
+	if (!result)
+		result = cuMemAllocFromPoolAsync(&ptr, 150 * MIB, pool, NULL);
+	return result;
+}
+
+static CUresult want_pitch(void)
+{
+	CUdeviceptr ptr;
+	size_t pitch;
+
+	return cuMemAllocPitch(&ptr, &pitch, 1 * MIB, 150, 16);
+}
+
+static CUresult want_heap(void)
+{
+	CUresult result = cuCtxSetLimit(CU_LIMIT_MALLOC_HEAP_SIZE, 150 * MIB);
+	size_t value = 0;
+
+	cuCtxGetLimit(&value, CU_LIMIT_MALLOC_HEAP_SIZE);
+	return result;
+}
+
+static void case_full(void)
+{
+	static const struct {
+		const char *name;
+		CUresult (*want)(void);
+		size_t room;
+	} wants[] = {{"cuMemAlloc", want_alloc, 200 * MIB},
+		     {"cuMemAllocPitch", want_pitch, 200 * MIB},
+		     {"cuMemAllocAsync", want_async, 200 * MIB},
+		     {"cuMemAllocFromPoolAsync", want_pool, 200 * MIB},
+		     {"cuMemCreate", want_create, 200 * MIB},
+		     {"cuArrayCreate", want_array, 200 * MIB},
+		     {"cuModuleLoadData", want_module, 200 * MIB},
+		     {"cuStreamCreate", want_stream, 200 * MIB},
+		     {"cuCtxSetLimit", want_heap, 200 * MIB},
+		     {"cuCtxCreate", want_context, 900 * MIB}};
+	char question[96];
+	size_t free, total;
+
+	for (size_t i = 0; i < sizeof(wants) / sizeof(wants[0]); i++) {
+		fill();
+		make_room(wants[i].room);
+		CALL(cuMemGetInfo(&free, &total));
+		snprintf(question, sizeof(question), "%s on a GPU with %zu MiB freed, %s free",
+			 wants[i].name, (size_t)(wants[i].room / MIB),
+			 free >= wants[i].room / 2 ? "shown" : "not shown");
+		say_result(question, wants[i].want());
+	}
+}
+
+static void case_full_captured(void)
+{
+	CUstream stream;
+	CUgraph graph;
+	CUdeviceptr ptr;
+
+	stream = stream_new();
+	fill();
+	CALL(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+	say_result("a free in a relaxed capture on a full GPU", cuMemFree(large[--nlarge]));
+	say_result("an allocation in its place", cuMemAlloc(&ptr, 90 * MIB));
+	say_result("the capture's end", cuStreamEndCapture(stream, &graph));
+}
+
+/* More than is free, while the driver's pool keeps memory that nobody uses. */
+static void case_pool_gives_back(void)
+{
+	CUstream stream = stream_new();
+	cuuint64_t all = UINT64_MAX;
+	CUmemoryPool pool;
+	size_t free, total;
+	CUdeviceptr ptr;
+
+	CALL(cuDeviceGetDefaultMemPool(&pool, gpu.dev));
+	CALL(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &all));
+	CALL(cuMemGetInfo(&free, &total));
+	CALL(cuMemAllocAsync(&ptr, free / 2, stream));
+	CALL(cuMemFreeAsync(ptr, stream));
+	CALL(cuStreamSynchronize(stream));
+	say_result("3/4 of the memory while the pool keeps half", cuMemAlloc(&ptr, free / 4 * 3));
+}
+
+/* ---- small allocations, most of them freed --------------------------------------------------- */
+
+static void frag(size_t count, size_t size, size_t keep)
+{
+	CUdeviceptr *all = calloc(count, sizeof(*all));
+	size_t before, after, total, live = 0;
+
+	CALL(cuMemGetInfo(&before, &total));
+	for (size_t i = 0; i < count; i++)
+		all[i] = alloc(size);
+	for (size_t i = 0; i < count; i++)
+		if (i % keep)
+			CALL(cuMemFree(all[i]));
+		else
+			live += size;
+	CALL(cuMemGetInfo(&after, &total));
+	fprintf(stderr, "%zu of %zu KiB, each %zu. kept: %zu KiB live, %zu MiB held\n", count,
+		size / (size_t)KIB, keep, live / (size_t)KIB, (size_t)((before - after) / MIB));
+	for (size_t i = 0; i < count; i += keep)
+		CALL(cuMemFree(all[i]));
+	free(all);
+}
+
+static void case_frag(void)
+{
+	frag(20000, 100 * KIB, 300);
+	frag(200000, 4 * KIB, 8000);
+	frag(20000, 700 * KIB, 300);
+	frag(3000, 1536 * KIB, 50);
+	say("done");
+}
+
+/* ---- attributes ------------------------------------------------------------------------------ */
+
+static void sync_memops(const char *what, CUdeviceptr ptr)
+{
+	unsigned int on = 1, found = 7;
+	char question[96];
+
+	snprintf(question, sizeof(question), "setting SYNC_MEMOPS of %s", what);
+	say_result(question, cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, ptr));
+	snprintf(question, sizeof(question), "reading it of %s", what);
+	say_result(question, cuPointerGetAttribute(&found, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, ptr));
+	say("its value: %u", found);
+}
+
+static void case_attributes(void)
+{
+	CUdeviceptr ptr = alloc(4 * MIB), small = alloc(100), next = alloc(100), gone = alloc(MIB);
+	unsigned long long handle_types = 99;
+	unsigned int legacy = 99, mapped = 99;
+	CUmemGenericAllocationHandle handle;
+	CUmemoryPool pool;
+	CUipcMemHandle ipc;
+	int fd = -1;
+
+	sync_memops("4 MiB", ptr);
+	sync_memops("its middle", ptr + 2 * MIB);
+	sync_memops("100 bytes", small);
+	say_result("reading it of the next 100 bytes",
+		   cuPointerGetAttribute(&mapped, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, next));
+	say("its value: %u", mapped);
+	CALL(cuMemFree(gone));
+	sync_memops("freed memory", gone);
+	say_result("ALLOWED_HANDLE_TYPES",
+		   cuPointerGetAttribute(&handle_types, CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES,
+					 ptr));
+	say("its value: %llu", handle_types);
+	say_result("IS_LEGACY_CUDA_IPC_CAPABLE",
+		   cuPointerGetAttribute(&legacy, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
+					 ptr));
+	say("its value: %u", legacy);
+	say_result("MAPPED", cuPointerGetAttribute(&mapped, CU_POINTER_ATTRIBUTE_MAPPED, ptr));
+	say("its value: %u", mapped);
+	say_result("MEMPOOL_HANDLE",
+		   cuPointerGetAttribute(&pool, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, ptr));
+	say_result("cuMemRetainAllocationHandle",
+		   cuMemRetainAllocationHandle(&handle, (void *)(uintptr_t)ptr));
+	say_result("cuIpcGetMemHandle of an inner pointer", cuIpcGetMemHandle(&ipc, ptr + 512));
+	say_result("a dma-buf of it",
+		   cuMemGetHandleForAddressRange(&fd, ptr, 4 * MIB,
+						 CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0));
+	say("its descriptor: %s", fd >= 0 ? "open" : "none");
+}
+
+/* ---- green contexts, faults -------------------------------------------------------------------- */
+
+static void case_green(void)
+{
+	CUdevResource all, part;
+	CUdevResourceDesc desc;
+	CUgreenCtx green;
+	CUcontext ctx, owner;
+	unsigned int groups = 1;
+	CUdeviceptr ptr;
+	CUstream stream;
+
+	CALL(cuDeviceGetDevResource(gpu.dev, &all, CU_DEV_RESOURCE_TYPE_SM));
+	CALL(cuDevSmResourceSplitByCount(&part, &groups, &all, NULL, 0, 16));
+	CALL(cuDevResourceGenerateDesc(&desc, &part, 1));
+	CALL(cuGreenCtxCreate(&green, desc, gpu.dev, CU_GREEN_CTX_DEFAULT_STREAM));
+	CALL(cuCtxFromGreenCtx(&ctx, green));
+	CALL(cuCtxSetCurrent(ctx));
+	ptr = alloc(4 * MIB);
+	say_result("the context of memory of a green context",
+		   cuPointerGetAttribute(&owner, CU_POINTER_ATTRIBUTE_CONTEXT, ptr));
+	say("it is: %s", owner == ctx       ? "the green context's"
+			 : owner == gpu.ctx ? "the primary context"
+					    : "another");
+	CALL(cuGreenCtxStreamCreate(&stream, green, CU_STREAM_NON_BLOCKING, 0));
+	WAITS("cuMemFree of 4 MiB of the green context, its kernel running", cuMemFree(ptr));
+	ptr = alloc(4 * KIB);
+	WAITS("cuMemFree of 4 KiB of the green context, its kernel running", cuMemFree(ptr));
+	ptr = alloc(4 * MIB);
+	say_result("cuGreenCtxDestroy", cuGreenCtxDestroy(green));
+	CALL(cuCtxSetCurrent(gpu.ctx));
+	say_result("cuMemFree of its memory then", cuMemFree(ptr));
+}
+
+static void case_fault(void)
+{
+	CUdeviceptr bad = 16, ptr;
+	uint64_t n = 1024;
+	void *args[] = {&bad, &n};
+
+	kernels_launch(gpu.increment, NULL, args);
+	say_result("synchronising after a fault", cuCtxSynchronize());
+	say_result("4 KiB after a fault", cuMemAlloc(&ptr, 4 * KIB));
+	say_result("64 MiB after a fault", cuMemAlloc(&ptr, 64 * MIB));
+	say_result("cuMemGetInfo after a fault", cuMemGetInfo(&n, &n));
+	say_result("cuStreamCreate after a fault", cuStreamCreate(&(CUstream){NULL}, 0));
+}
+
+/* ---- two GPUs ----------------------------------------------------------------------------------- */
+
+static CUcontext other_context(void)
+{
+	CUcontext ctx;
+	CUdevice dev;
+
+	CALL(cuDeviceGet(&dev, 1));
+	CALL(cuDevicePrimaryCtxRetain(&ctx, dev));
+	return ctx;
+}
+
+#define WORDS (8 * MIB / 4)
+
+static uint32_t *words; /* pinned */
+
+/* By the first GPU's context, as a memset reaches another GPU only by peer access. */
+static void set_words(CUdeviceptr ptr, uint32_t value)
+{
+	CALL(cuCtxPushCurrent(gpu.ctx));
+	CALL(cuMemsetD32(ptr, value, WORDS));
+	CALL(cuCtxSynchronize());
+	CALL(cuCtxPopCurrent(NULL));
+}
+
+/* The copy's result, and whether all words of @ptr are @value then. */
+static void say_copy(const char *question, CUresult result, CUdeviceptr ptr, uint32_t value)
+{
+	CUresult synced = cuCtxSynchronize();
+	size_t i = 0;
+
+	if (!cuMemcpyDtoH(words, ptr, WORDS * 4))
+		while (i < WORDS && words[i] == value)
+			i++;
+	say("%s: %s, %s, %s", question, name_of(result), name_of(synced),
+	    i == WORDS ? "right" : "wrong");
+}
+
+static void case_peer_copy(void)
+{
+	CUcontext second = other_context();
+	CUdeviceptr from, to;
+	CUDA_MEMCPY2D flat = {0};
+	CUDA_MEMCPY3D solid = {0};
+	CUgraph graph;
+	CUgraphNode node;
+	CUgraphExec exec;
+	CUstream stream;
+	uint32_t value = 1;
+	void *args[] = {&to, &(uint64_t){WORDS}};
+
+	CALL(cuMemHostAlloc((void **)&words, WORDS * 4, 0));
+	from = alloc(WORDS * 4);
+	CALL(cuCtxSetCurrent(second));
+	to = alloc(WORDS * 4);
+	for (int current = 0; current < 2; current++) {
+		CALL(cuCtxSetCurrent(current ? second : gpu.ctx));
+		say("current: the %s of the %s", "context", current ? "destination" : "source");
+		stream = stream_new();
+		set_words(from, value);
+		say_copy("cuMemcpyDtoD", cuMemcpyDtoD(to, from, WORDS * 4), to, value);
+		set_words(from, ++value);
+		say_copy("cuMemcpyDtoDAsync", cuMemcpyDtoDAsync(to, from, WORDS * 4, stream), to,
+			 value);
+		set_words(from, ++value);
+		say_copy("cuMemcpy", cuMemcpy(to, from, WORDS * 4), to, value);
+		set_words(from, ++value);
+		say_copy("cuMemcpyAsync", cuMemcpyAsync(to, from, WORDS * 4, stream), to, value);
+		set_words(from, ++value);
+		flat = (CUDA_MEMCPY2D){.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+				       .srcDevice = from,
+				       .srcPitch = 4096,
+				       .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+				       .dstDevice = to,
+				       .dstPitch = 4096,
+				       .WidthInBytes = 4096,
+				       .Height = WORDS / 1024};
+		say_copy("cuMemcpy2D", cuMemcpy2D(&flat), to, value);
+		set_words(from, ++value);
+		say_copy("cuMemcpy2DAsync", cuMemcpy2DAsync(&flat, stream), to, value);
+		set_words(from, ++value);
+		solid = (CUDA_MEMCPY3D){.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+					.srcDevice = from,
+					.srcPitch = 4096,
+					.srcHeight = 64,
+					.dstMemoryType = CU_MEMORYTYPE_DEVICE,
+					.dstDevice = to,
+					.dstPitch = 4096,
+					.dstHeight = 64,
+					.WidthInBytes = 4096,
+					.Height = 64,
+					.Depth = WORDS / 1024 / 64};
+		say_copy("cuMemcpy3D", cuMemcpy3D(&solid), to, value);
+		set_words(from, ++value);
+		CALL(cuGraphCreate(&graph, 0));
+		say_result("cuGraphAddMemcpyNode",
+			   cuGraphAddMemcpyNode(&node, graph, NULL, 0, &solid,
+						current ? second : gpu.ctx));
+		CALL(cuGraphInstantiate(&exec, graph, 0));
+		say_copy("its launch", cuGraphLaunch(exec, stream), to, value);
+		set_words(from, ++value);
+		CALL(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+		say_result("cuMemcpyDtoDAsync captured",
+			   cuMemcpyDtoDAsync(to, from, WORDS * 4, stream));
+		CALL(cuStreamEndCapture(stream, &graph));
+		CALL(cuGraphInstantiate(&exec, graph, 0));
+		say_copy("its launch", cuGraphLaunch(exec, stream), to, value);
+		set_words(from, ++value);
+		say_copy("cuMemcpyPeer", cuMemcpyPeer(to, second, from, gpu.ctx, WORDS * 4), to,
+			 value);
+	}
+	/* The first GPU's context is current, the memory is the second's. */
+	CALL(cuCtxSetCurrent(gpu.ctx));
+	say_copy("cuMemsetD32 of the other GPU's memory", cuMemsetD32(to, 77, WORDS), to, 77);
+	memset(words, 5, WORDS * 4);
+	say_copy("cuMemcpyHtoD to the other GPU's memory", cuMemcpyHtoD(to, words, WORDS * 4), to,
+		 0x05050505);
+	CALL(cuMemsetD32(from, 3, WORDS));
+	say_result("a kernel on the other GPU's memory, no peer access",
+		   cuLaunchKernel(gpu.increment, 64, 1, 1, 256, 1, 1, 0, NULL, args, NULL));
+	say_result("synchronising after it", cuCtxSynchronize());
+}
+
+static void case_peer_contexts(void)
+{
+	CUcontext second = other_context(), extra;
+	CUdeviceptr far;
+	uint64_t n = 1024;
+	void *args[] = {&far, &n};
+	CUmodule module;
+	CUfunction increment;
+
+	CALL(cuCtxSetCurrent(second));
+	far = alloc(MIB);
+	CALL(cuMemsetD32(far, 0, MIB / 4));
+	CALL(cuCtxSynchronize());
+	CALL(cuCtxCreate(&extra, NULL, 0, gpu.dev));
+	CALL(cuModuleLoadData(&module, kernels_ptx));
+	CALL(cuModuleGetFunction(&increment, module, "increment"));
+	say_result("peer access of a created context", cuCtxEnablePeerAccess(second, 0));
+	CALL(cuCtxSetCurrent(gpu.ctx));
+	say_result("peer access of the primary context", cuCtxEnablePeerAccess(second, 0));
+	say_result("the same again", cuCtxEnablePeerAccess(second, 0));
+	say_result("taking it from the primary context", cuCtxDisablePeerAccess(second));
+	say_result("the same again", cuCtxDisablePeerAccess(second));
+	CALL(cuCtxSetCurrent(extra));
+	kernels_launch(increment, NULL, args);
+	say_result("a kernel of the created context", cuCtxSynchronize());
+	say_result("the created context's end", cuCtxDestroy(extra));
+	CALL(cuCtxSetCurrent(gpu.ctx));
+	kernels_launch(gpu.increment, NULL, args);
+	say_result("a kernel of the primary context, which has no access", cuCtxSynchronize());
+}
+
+static const struct {
+	const char *name;
+	void (*run)(void);
+	int gpus;
+} cases[] = {{"free_waits", case_free_waits, 1},
+	     {"free_async", case_free_async, 1},
+	     {"free_captured", case_free_captured, 1},
+	     {"full", case_full, 1},
+	     {"full_captured", case_full_captured, 1},
+	     {"pool_gives_back", case_pool_gives_back, 1},
+	     {"frag", case_frag, 1},
+	     {"attributes", case_attributes, 1},
+	     {"green", case_green, 1},
+	     {"fault", case_fault, 1},
+	     {"peer_copy", case_peer_copy, 2},
+	     {"peer_contexts", case_peer_contexts, 2}};
+
+int main(int argc, char **argv)
+{
+	int count = 0;
+
+	if (argc != 2)
+		step_die("usage: %s CASE, or %s list", argv[0], argv[0]);
+	alarm(END_S);
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		if (!strcmp(argv[1], "list")) {
+			printf("%s %d\n", cases[i].name, cases[i].gpus);
+			continue;
+		}
+		if (strcmp(argv[1], cases[i].name))
+			continue;
+		kernels_init(&gpu);
+		CALL(cuDeviceGetCount(&count));
+		if (count < cases[i].gpus) {
+			say("needs %d GPUs", cases[i].gpus);
+			return 77;
+		}
+		cases[i].run();
+		return 0;
+	}
+	return strcmp(argv[1], "list") ? 2 : 0;
+}
