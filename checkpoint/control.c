@@ -562,10 +562,17 @@ static bool pipe_is_lost(void)
  */
 static bool take_restored(void)
 {
+	static bool said;
 	uint64_t start = rundir_start_time(getpid());
 
-	if (start == RUNDIR_START_UNKNOWN)
+	if (start == RUNDIR_START_UNKNOWN) {
+		if (!said)
+			pr_err("the program has closed our socket or pipe, and no descriptor is left "
+			       "for another: %s; it is tried again",
+			       strerror(EMFILE));
+		said = true;
 		return false;
+	}
 	/* Without a start time on both sides the program may have closed them. */
 	if (!start || !own_start || own_start == RUNDIR_START_UNKNOWN || start == own_start)
 		return true;
