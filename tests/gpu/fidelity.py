@@ -48,6 +48,8 @@ KNOWN = {
     "peer_contexts": {"a kernel of the created context",
                       "a kernel of the primary context, which has no access", ENDED},
 }
+# And those that come out either way.
+SOMETIMES = {"full": {"cuStreamCreate on a GPU with 200 MiB freed, shown free"}}
 
 
 def answers(case, *command):
@@ -63,7 +65,7 @@ def compare(case):
         if gpu_count() < CASES[case]:
             raise Skip(f"{CASES[case]} GPUs needed, {gpu_count()} here")
         native, wrapped = answers(case), answers(case, CUDAW, "run", "--")
-        different = {row[0] for row in set(native) ^ set(wrapped)}
+        different = {row[0] for row in set(native) ^ set(wrapped)} - SOMETIMES.get(case, set())
         for row in native:
             print(f"# natively: {': '.join(row)}")
         for row in wrapped:
