@@ -86,9 +86,9 @@
  *	command		the program's command line, cut at 200 bytes
  *	state		one of the states below
  *	gpu		ORDINAL UUID NAME; a line for each device with managed memory or a context
- *	addressing	mapped, translated or native (README); then why, where that was not asked for
+ *	addressing	mapped, translated or native (docs/settings.md); then why, where that was not asked for
  *	managed		bytes of GPU memory that cudaw moves
- *	unmanaged	bytes of GPU memory of this process that it does not move (see README)
+ *	unmanaged	bytes of GPU memory of this process that it does not move (docs/limits.md)
  *	paused		bytes of a paused job that are in host memory
  *	spilled		and on disk (CUDAW_SPILL_DIR)
  *	snapshot	the folder that alone has what a paused job had on the GPU; absent: none

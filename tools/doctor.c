@@ -148,8 +148,8 @@ static void check_devices(struct report *report)
 		if (!device->vmm)
 			because(finding, WARN,
 				"it has no virtual memory management: jobs that see it have "
-				"translated addresses, which some programs do not bear (README, "
-				"CUDAW_ADDRESSING)");
+				"translated addresses, which break some programs "
+				"(docs/translated.md)");
 	}
 	if (probe->ndevices)
 		return;
