@@ -32,7 +32,8 @@
 #define WORK       "cudaw-criu-XXXXXX"
 #define GRACE_MS   1000 /* to end by itself where the process is gone that it makes an image of */
 #define CONNECTED  "External socket is used" /* as by 'cudaw ps', which has ended a moment later */
-#define RETRIES    2
+#define RETRIES    50
+#define RETRY_US   100000 /* for the job to answer who waits, as a 'cudaw pause' does */
 #define GHOST_SIZE "1G" /* of files that are deleted and still open: they are put into the image */
 
 /* The program in PATH; false where there is none. */
@@ -308,6 +309,7 @@ bool criu_dump(struct criu *criu, int images, const char *path, pid_t pid, bool 
 	       strstr(criu->why, CONNECTED)) {
 		remove_work(criu);
 		snapshot_dir_empty(images);
+		usleep(RETRY_US);
 	}
 	progress_end();
 	return done;
