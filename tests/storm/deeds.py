@@ -297,7 +297,9 @@ class Deeds:
                 client.sendall(order)
             if manner != "hang up":
                 client.settimeout(seconds + 0.01)
-                while client.recv(4096):
+                end = time.monotonic() + seconds
+                # A job that is held tells of its progress for as long as somebody listens.
+                while client.recv(4096) and time.monotonic() < end:
                     pass
 
 
