@@ -24,14 +24,15 @@ import traceback
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "jobs"))
 
-from simlib import SANITIZED, SCRATCH  # noqa: E402
+from simlib import SANITIZED, SCRATCH, TSAN  # noqa: E402
 from gpulib import BUILD, PATIENCE, Failure, check, cudaw, main, until  # noqa: E402
 import plans  # noqa: E402
 from deeds import Command, Deeds, asked, descendants  # noqa: E402
 
 SEED = os.environ.get("SEED") or str(random.SystemRandom().randrange(1 << 32))
 SECONDS = float(os.environ.get("STORM_SECONDS") or 60)
-WITHOUT = os.environ.get("STORM_WITHOUT", "").split()
+# An image takes a pause of the whole GPU, which starts a program: TSan does not bear the fork.
+WITHOUT = os.environ.get("STORM_WITHOUT", "").split() + (["snapshot"] if TSAN else [])
 LIMIT = 180 if SANITIZED else 60    # seconds without progress: nothing here takes a second alone
 KEPT = os.path.join(BUILD, "results", f"storm-{SEED}")
 
