@@ -64,7 +64,7 @@ CORE_LIBS    := $(KPARAMS_LIBS) -l:liburing.a
 FUZZ_TARGETS := container cubin ptx name snapshot
 FUZZ_SECONDS ?= 60
 # Sanitizers make a search of the toolkit's libraries take minutes, and of one thread TSan says nothing.
-ONE_THREAD := $(addprefix tests/unit/test_,kparams_%.c tools_%.c suballoc.c translate.c rewrite.c \
+ONE_THREAD := $(addprefix tests/unit/test_,kparams_%.c tools_%.c control_state.c suballoc.c translate.c rewrite.c \
 	      gate_model.c)
 # Nor do they bear a handler after each of their own instructions.
 UNIT_TESTS := $(patsubst tests/%.c,$(O)/tests/%,$(filter-out $(if $(SANITIZE),%_libs.c %/test_gate_handlers.c) \
