@@ -213,8 +213,10 @@ def parse():
 
 def main():
     args = parse()
-    # A shell's background job ignores it, and so would all that the tests start.
+    # A shell's background job ignores some, as nohup does, and so would all that the tests start.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    for ignored in (signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(ignored, signal.SIG_DFL)
     tests = [Test(os.path.basename(program), args.timeout, [os.path.abspath(program)])
              for program in args.programs]
     if args.list:
