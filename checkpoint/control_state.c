@@ -93,7 +93,8 @@ enum operation control_operation(const struct control_state *s)
 	return operations[s->activity];
 }
 
-bool control_wants_paused(const struct control_state *s)
+/* The job is to be paused. */
+static bool wants_paused(const struct control_state *s)
 {
 	for (int i = 0; i < WISHERS; i++)
 		if (s->wishes[i])
@@ -184,7 +185,7 @@ static void commit(struct control_state *s, struct control_actions *actions)
 static void wish(struct control_state *s, bool paused, enum wisher wisher,
 		 const struct control_event *how, struct control_actions *actions)
 {
-	bool same = control_wants_paused(s) == paused;
+	bool same = wants_paused(s) == paused;
 
 	if (paused) {
 		s->wishes[wisher] = true;
@@ -218,7 +219,7 @@ static int take_snapshot(struct control_state *s, const struct control_event *e,
 {
 	if (s->snapshot != SNAPSHOT_NONE || (control_operation(s) == OP_RESUME && e->held))
 		return -EBUSY;
-	if (e->pause && !control_wants_paused(s))
+	if (e->pause && !wants_paused(s))
 		wish(s, true, WISHER_SNAPSHOT, e, actions);
 	else
 		move(s, EV_SNAPSHOT, actions);
@@ -264,7 +265,7 @@ static void undo(struct control_state *s, struct control_actions *actions)
 {
 	const struct control_event how = {.options.timeout_ms = UNDO_TIMEOUT_MS};
 
-	if (control_wants_paused(s))
+	if (wants_paused(s))
 		wish_to_run(s, 0, actions);
 	else
 		wish(s, true, WISHER_USER, &how, actions);
@@ -277,7 +278,7 @@ static void take_holder(struct control_state *s, const struct control_event *e,
 		commit(s, actions);
 	else if (e->client != s->holder || !e->client)
 		return;
-	else if (e->kind == EV_ABORT || (control_wants_paused(s) && !e->agreed))
+	else if (e->kind == EV_ABORT || (wants_paused(s) && !e->agreed))
 		undo(s, actions);
 	else
 		commit(s, actions);
@@ -303,7 +304,7 @@ static void accept_paused(struct control_state *s)
 {
 	if (!is_unfinished(s))
 		s->wishes[WISHER_USER] = true;
-	else if (!control_wants_paused(s))
+	else if (!wants_paused(s))
 		s->wishes[WISHER_SNAPSHOT] = true;
 }
 
@@ -330,12 +331,12 @@ static void end_change(struct control_state *s, const struct control_event *e,
 		       struct control_actions *actions)
 {
 	bool pause = control_operation(s) == OP_PAUSE, again = is_wanted_still(s, e);
-	bool wanted = control_wants_paused(s) == pause;
+	bool wanted = wants_paused(s) == pause;
 	bool ok = !strcmp(e->code, END_OK);
 	bool patient = !strcmp(e->code, END_TIMEOUT) || !strcmp(e->code, END_BUSY);
 	/* Not if a pause has ended the resume, nor if another resume is to follow. */
-	bool failed = !pause && !ok && !again && !control_wants_paused(s) &&
-		      s->snapshot != SNAPSHOT_CLOSING;
+	bool failed =
+		!pause && !ok && !again && !wants_paused(s) && s->snapshot != SNAPSHOT_CLOSING;
 
 	if (!e->paused)
 		s->rest = STATE_RUNNING;
@@ -365,7 +366,7 @@ static void end_writing(struct control_state *s, const struct control_event *e,
 		s->snapshot = s->order_pause || s->order_image ? SNAPSHOT_OPEN : SNAPSHOT_NONE;
 	} else {
 		s->snapshot = SNAPSHOT_NONE;
-		if (control_wants_paused(s) && !s->wishes[WISHER_USER])
+		if (wants_paused(s) && !s->wishes[WISHER_USER])
 			wish_to_run(s, 0, actions);
 		s->wishes[WISHER_SNAPSHOT] = false;
 	}
@@ -453,7 +454,7 @@ int control_take(struct control_state *s, const struct control_event *e,
 		move(s, EV_DONE, actions);
 		break;
 	case EV_MOVED:
-		s->wishes[WISHER_USER] = control_wants_paused(s);
+		s->wishes[WISHER_USER] = wants_paused(s);
 		s->wishes[WISHER_SNAPSHOT] = false;
 		if (s->snapshot >= SNAPSHOT_OPEN)
 			s->snapshot = SNAPSHOT_NONE;
@@ -525,7 +526,7 @@ void control_decide(struct control_state *s, bool untidy, struct control_actions
 	if (s->trim) {
 		s->trim = false;
 		start(s, ACTIVITY_TRIMMING, actions);
-	} else if (control_wants_paused(s) != paused) {
+	} else if (wants_paused(s) != paused) {
 		start(s, paused ? ACTIVITY_RESUMING : ACTIVITY_PAUSING, actions);
 	} else if (s->snapshot == SNAPSHOT_ASKED) {
 		start(s, ACTIVITY_WRITING, actions);

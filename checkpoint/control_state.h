@@ -201,9 +201,6 @@ void control_decide(struct control_state *s, bool untidy, struct control_actions
 /* The operation under way. */
 enum operation control_operation(const struct control_state *s);
 
-/* The job is to be paused. */
-bool control_wants_paused(const struct control_state *s);
-
 /* Its requester is to say that the snapshot is done. */
 bool control_awaits_done(const struct control_state *s);
 

@@ -20,16 +20,6 @@ void hold_give_order(struct hold *hold, const struct hold_order *order)
 	pthread_mutex_unlock(&hold->lock);
 }
 
-bool hold_is_committed(struct hold *hold)
-{
-	bool commit;
-
-	pthread_mutex_lock(&hold->lock);
-	commit = hold->order.commit;
-	pthread_mutex_unlock(&hold->lock);
-	return commit;
-}
-
 bool hold_take_report(struct hold *hold, struct hold_report *report)
 {
 	bool fresh;
@@ -63,7 +53,7 @@ bool hold_take_order(struct hold *hold, double wait_ms, struct hold_order *order
 		timed_out = pthread_cond_clockwait(&hold->ordered, &hold->lock, CLOCK_MONOTONIC,
 						   &until);
 	*order = hold->order;
-	hold->order.step = 0; /* commit stays: hold_is_committed() */
+	hold->order.step = 0; /* a commit is for good */
 	pthread_mutex_unlock(&hold->lock);
 	return order->step || order->commit;
 }

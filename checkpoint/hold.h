@@ -36,7 +36,6 @@ struct hold {
 /* Before the engine begins; @wake is called, by its thread, when there is a report. */
 void hold_init(struct hold *hold, void (*wake)(void));
 void hold_give_order(struct hold *hold, const struct hold_order *order);
-bool hold_is_committed(struct hold *hold);
 /* True where there is a new report; the last one counts. */
 bool hold_take_report(struct hold *hold, struct hold_report *report);
 
