@@ -48,10 +48,14 @@ def a_pipe_to_another_program():
         def lines(self):
             with open(log, encoding="utf-8") as file:
                 return file.read().splitlines()
+
+        def wait_end(self, timeout=120):
+            super().wait_end(timeout)
+            tee.wait(timeout)       # tee writes the job's last lines after the job has ended
+            return self.lines()
     job = Piped(stdout=tee.stdin)
     tee.stdin.close()
     runs_on(job, rf"descriptor 1 of PID \(counter\) is a pipe to {tee.pid} \(tee\), which stays")
-    tee.wait(10)
 
 
 def a_pipe_from_another_program():
