@@ -44,17 +44,15 @@ SIM           := $(O)/tests/sim/libcuda.so.1
 SIMSMI        := $(O)/tests/sim/simsmi
 
 c_objects = $(patsubst %.c,$(OBJ)/%.o,$(wildcard $(1)))
-KPARAMS_OBJS := $(call c_objects,kparams/*.c)
-DRIVER_OBJS  := $(filter-out %_main.o %/runtime.o,$(call c_objects,vmem/*.c checkpoint/*.c wrapper/*.c)) \
-		$(KPARAMS_OBJS) $(OBJ)/gen/calls.o $(OBJ)/gen/trace_calls.o
-RUNTIME_OBJS := $(call c_objects,wrapper/find.c vmem/log.c)
-# What the command needs to read snapshots and to hold the machine against them.
-SNAPSHOT_OBJS := $(call c_objects,$(addprefix checkpoint/,forked.c rundir.c snapshot_codec.c snapshot_dir.c snapshot_format.c \
-		 snapshot_index.c snapshot_io.c snapshot_queue.c snapshot_read.c hash.c json_out.c buildid.c nvml.c workers.c) \
-		 vmem/log.c)
-COMMAND_OBJS := $(call c_objects,tools/*.c checkpoint/hostmem.c checkpoint/signal_name.c wrapper/find.c) \
-		$(SNAPSHOT_OBJS) \
-		$(KPARAMS_OBJS)
+# One archive for each part that both the libraries and the command use: they take from it what they need.
+COMMON   := $(OBJ)/common.a
+KPARAMS  := $(OBJ)/kparams.a
+SNAPSHOT := $(OBJ)/checkpoint/snapshot.a
+TOOLS    := $(OBJ)/tools.a
+# The order in which a linker needs them.
+CORE     := $(SNAPSHOT) $(KPARAMS) $(COMMON)
+DRIVER_OBJS  := $(filter-out %_main.o %/runtime.o $(OBJ)/checkpoint/snapshot/%,$(call c_objects,vmem/*.c checkpoint/*/*.c wrapper/*/*.c)) \
+		$(OBJ)/gen/calls.o $(OBJ)/gen/trace_calls.o
 SIM_OBJS     := $(call c_objects,$(filter-out tests/sim/simsmi.c tests/sim/test_%,$(wildcard tests/sim/*.c)))
 
 # Static, as they may run where nothing is installed but a driver.
@@ -132,32 +130,32 @@ deps-guests:
 
 # ---- generated code -------------------------------------------------------------------------
 
-# libc's functions that the driver face has too (checkpoint/signals.h).
+# libc's functions that the driver face has too (checkpoint/control/signals.h).
 INTERPOSED := sigaction signal bsd_signal ssignal sysv_signal __sysv_signal sigset sigignore siginterrupt
 
-$(GEN)/libcuda.S: wrapper/gen_exports.py wrapper/exports/libcuda.txt Makefile | $(O)/.deps
+$(GEN)/libcuda.S: wrapper/face/gen_exports.py wrapper/face/exports/libcuda.txt Makefile | $(O)/.deps
 	$(call say,GEN,$@)
 	@mkdir -p $(GEN)
-	$(Q)$(PYTHON) wrapper/gen_exports.py wrapper/exports/libcuda.txt --face libcuda \
+	$(Q)$(PYTHON) wrapper/face/gen_exports.py wrapper/face/exports/libcuda.txt --face libcuda \
 		$(INTERPOSED:%=--also %) -o $(GEN)
 
-$(GEN)/calls.c: wrapper/gen_calls.py wrapper/driver.calls wrapper/exports/libcuda.txt | $(O)/.deps
+$(GEN)/calls.c: wrapper/face/gen_calls.py wrapper/face/driver.calls wrapper/face/exports/libcuda.txt | $(O)/.deps
 	$(call say,GEN,$@)
 	@mkdir -p $(GEN)
-	$(Q)CC='$(CC)' $(PYTHON) wrapper/gen_calls.py --cuda-include $(CUDA_HOME)/include \
-		--exports wrapper/exports/libcuda.txt --calls wrapper/driver.calls -o $(GEN)
+	$(Q)CC='$(CC)' $(PYTHON) wrapper/face/gen_calls.py --cuda-include $(CUDA_HOME)/include \
+		--exports wrapper/face/exports/libcuda.txt --calls wrapper/face/driver.calls -o $(GEN)
 
-$(GEN)/trace_calls.c: wrapper/gen_trace.py wrapper/gen_calls.py wrapper/trace.calls \
-		wrapper/exports/libcuda.txt | $(O)/.deps
+$(GEN)/trace_calls.c: wrapper/face/gen_trace.py wrapper/face/gen_calls.py wrapper/trace/trace.calls \
+		wrapper/face/exports/libcuda.txt | $(O)/.deps
 	$(call say,GEN,$@)
 	@mkdir -p $(GEN)
-	$(Q)CC='$(CC)' $(PYTHON) wrapper/gen_trace.py --cuda-include $(CUDA_HOME)/include \
-		--exports wrapper/exports/libcuda.txt --trace wrapper/trace.calls -o $@
+	$(Q)CC='$(CC)' $(PYTHON) wrapper/face/gen_trace.py --cuda-include $(CUDA_HOME)/include \
+		--exports wrapper/face/exports/libcuda.txt --trace wrapper/trace/trace.calls -o $@
 
-$(GEN)/cudart-%/libcudart.S: wrapper/gen_exports.py wrapper/exports/libcudart-%.txt | $(O)/.deps
+$(GEN)/cudart-%/libcudart.S: wrapper/face/gen_exports.py wrapper/face/exports/libcudart-%.txt | $(O)/.deps
 	$(call say,GEN,$@)
 	@mkdir -p $(@D)
-	$(Q)$(PYTHON) wrapper/gen_exports.py wrapper/exports/libcudart-$*.txt --face libcudart -o $(@D)
+	$(Q)$(PYTHON) wrapper/face/gen_exports.py wrapper/face/exports/libcudart-$*.txt --face libcudart -o $(@D)
 
 # ---- objects and libraries ------------------------------------------------------------------
 
@@ -172,30 +170,39 @@ $(OBJ)/gen/%.o: $(GEN)/%.c
 	$(Q)$(COMPILE) -I$(GEN) -c $< -o $@
 
 # The generated headers come before anything that may include them.
-$(call c_objects,wrapper/*.c tests/unit/*.c): | $(GEN)/calls.c $(GEN)/libcuda.S
+$(call c_objects,wrapper/*/*.c tests/unit/*.c): | $(GEN)/calls.c $(GEN)/libcuda.S
 
-$(DRIVER_FACE): $(DRIVER_OBJS) $(GEN)/libcuda.S
+$(COMMON): $(call c_objects,common/*.c)
+$(KPARAMS): $(call c_objects,kparams/*.c)
+$(SNAPSHOT): $(call c_objects,checkpoint/snapshot/*.c)
+$(TOOLS): $(filter-out %/cudaw.o,$(call c_objects,tools/*/*.c))
+
+$(OBJ)/%.a:
+	$(call say,AR,$@)
+	$(Q)rm -f $@ && $(AR) rcs $@ $^
+
+$(DRIVER_FACE): $(DRIVER_OBJS) $(GEN)/libcuda.S $(CORE)
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
 	$(Q)$(LINK_FACE) -Wl,-soname,libcuda.so.1 -Wl,--version-script,$(GEN)/libcuda.map $^ $(CORE_LIBS) -ldl -o $@
 
-$(FREEMEM): $(call c_objects,checkpoint/freemem_main.c checkpoint/nvml.c)
+$(FREEMEM): $(call c_objects,checkpoint/release/freemem_main.c) $(COMMON)
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $(LDFLAGS) $^ -ldl -pthread -o $@
 
-$(OBJ)/cudart-%/runtime.o: wrapper/runtime.c $(GEN)/cudart-%/libcudart.S
+$(OBJ)/cudart-%/runtime.o: wrapper/face/runtime.c $(GEN)/cudart-%/libcudart.S
 	$(call say,CC,$@)
 	@mkdir -p $(@D)
 	$(Q)$(COMPILE) -I$(GEN)/cudart-$* -DCUDART_SONAME='"libcudart.so.$*"' -c $< -o $@
 
 # DT_RPATH, not DT_RUNPATH: the driver face of the same folder comes before LD_LIBRARY_PATH.
-$(LIBDIR)/libcudart.so.%: $(OBJ)/cudart-%/runtime.o $(GEN)/cudart-%/libcudart.S $(RUNTIME_OBJS) $(DRIVER_FACE)
+$(LIBDIR)/libcudart.so.%: $(OBJ)/cudart-%/runtime.o $(GEN)/cudart-%/libcudart.S $(COMMON) $(DRIVER_FACE)
 	$(call say,LD,$@)
 	$(Q)$(LINK_FACE) -Wl,-soname,libcudart.so.$* -Wl,--no-as-needed -Wl,--disable-new-dtags \
 		-Wl,-rpath,'$$ORIGIN' -Wl,--version-script,$(GEN)/cudart-$*/libcudart.map $^ -ldl -o $@
 
-$(COMMAND): $(COMMAND_OBJS)
+$(COMMAND): $(OBJ)/tools/command/cudaw.o $(TOOLS) $(CORE)
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $(LDFLAGS) $^ -l:libjansson.a $(CORE_LIBS) -ldl -pthread -o $@
@@ -217,7 +224,7 @@ $(SIMSMI): $(call c_objects,tests/sim/simsmi.c)
 
 # ---- tests ----------------------------------------------------------------------------------
 
-$(O)/tests/unit/test_%: $(OBJ)/tests/unit/test_%.o $(DRIVER_OBJS) $(GEN)/libcuda.S
+$(O)/tests/unit/test_%: $(OBJ)/tests/unit/test_%.o $(DRIVER_OBJS) $(GEN)/libcuda.S $(CORE)
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $^ $$(pkg-config --libs check) $(CORE_LIBS) -ldl -pthread -o $@
@@ -228,51 +235,43 @@ $(O)/tests/unit/test_fault_pairs: private CFLAGS += $(addprefix -Wl$(comma)--wra
 	posix_memalign mmap madvise pthread_create)
 $(O)/tests/unit/test_fault_pairs: | $(SIM)
 
-$(MKSNAPSHOT): $(OBJ)/tests/unit/mksnapshot.o $(DRIVER_OBJS) $(GEN)/libcuda.S
+$(MKSNAPSHOT): $(OBJ)/tests/unit/mksnapshot.o $(DRIVER_OBJS) $(GEN)/libcuda.S $(CORE)
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $^ $(CORE_LIBS) -ldl -pthread -o $@
 
 # kparams stands alone.
-$(O)/tests/unit/test_kparams_%: $(OBJ)/tests/unit/test_kparams_%.o $(KPARAMS_OBJS)
+$(O)/tests/unit/test_kparams_%: $(OBJ)/tests/unit/test_kparams_%.o $(KPARAMS)
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $^ $$(pkg-config --libs check) $(KPARAMS_LIBS) -o $@
 
-# A part of the command.
-$(O)/tests/unit/test_tools_criu_files: $(call c_objects,checkpoint/snapshot_io.c checkpoint/snapshot_format.c checkpoint/hash.c)
-$(O)/tests/unit/test_tools_outside: $(call c_objects,tools/tree.c tools/process.c tools/host.c tools/format.c checkpoint/rundir.c vmem/log.c)
-$(O)/tests/unit/test_tools_tree: $(call c_objects,tools/process.c tools/host.c checkpoint/rundir.c vmem/log.c)
-$(O)/tests/unit/test_tools_process: $(call c_objects,checkpoint/rundir.c vmem/log.c)
-$(O)/tests/unit/test_tools_%: $(OBJ)/tests/unit/test_tools_%.o $(OBJ)/tools/%.o
-	$(call say,LD,$@)
-	@mkdir -p $(@D)
-	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $^ $$(pkg-config --libs check) -o $@
-
-# A part of the command, too, but with threads: TSan is to look at it.
-$(O)/tests/unit/test_host_image: $(OBJ)/tests/unit/test_host_image.o $(call c_objects,tools/host_image.c) $(SNAPSHOT_OBJS)
+# Parts of the command.
+$(O)/tests/unit/test_tools_%: $(OBJ)/tests/unit/test_tools_%.o $(TOOLS) $(CORE)
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $^ $$(pkg-config --libs check) $(CORE_LIBS) -l:libjansson.a -ldl -pthread -o $@
 
-FUZZ_SNAPSHOT_OBJS := $(SNAPSHOT_OBJS) $(call c_objects,tools/snapshot_manifest.c tools/snapshot_index.c tools/format.c)
+$(O)/tests/unit/test_host_image: $(OBJ)/tests/unit/test_host_image.o $(CORE)
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $^ $$(pkg-config --libs check) $(CORE_LIBS) -l:libjansson.a -ldl -pthread -o $@
+
 FUZZ_LIBS := $(CORE_LIBS) -l:libjansson.a -ldl -pthread
 
-$(O)/tests/fuzz/replay_%: $(OBJ)/tests/fuzz/%.o $(OBJ)/tests/fuzz/replay.o $(KPARAMS_OBJS)
+$(O)/tests/fuzz/replay_%: $(OBJ)/tests/fuzz/%.o $(OBJ)/tests/fuzz/replay.o $(CORE)
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $^ $(FUZZ_LIBS) -o $@
 
-$(O)/tests/fuzz/replay_snapshot: $(FUZZ_SNAPSHOT_OBJS)
-
-# Needs no more than libc where it runs.
+# Needs no more than libc where it runs. The sources are compiled again, with the fuzzer in them.
 $(O)/tests/fuzz/fuzz_%: tests/fuzz/%.c $(wildcard kparams/*.[ch]) tests/fuzz/fuzz.h | $(O)/.deps
 	$(call say,CLANG,$@)
 	@mkdir -p $(@D)
 	$(Q)clang -std=gnu11 $(DEFINES) -O1 -g -fsanitize=fuzzer,address,undefined \
 		-fno-sanitize-recover=all -static-libgcc -static-libstdc++ $(filter %.c,$^) $(FUZZ_LIBS) -o $@
 
-$(O)/tests/fuzz/fuzz_snapshot: $(FUZZ_SNAPSHOT_OBJS:$(OBJ)/%.o=%.c)
+$(O)/tests/fuzz/fuzz_snapshot: $(wildcard common/*.c checkpoint/snapshot/*.c)
 
 $(O)/tests/sim/test_%: $(OBJ)/tests/sim/test_%.o
 	$(call say,LD,$@)
@@ -288,7 +287,7 @@ $(O)/tests/programs/%: tests/programs/%.c $(PROGRAM_HEADERS) | $(O)/.deps
 	$(Q)$(CC) -std=gnu11 -D_GNU_SOURCE -I. -I$(CUDA_HOME)/include $(CFLAGS) $(SANFLAGS) $(WARN) $< \
 		-L$(CUDA_HOME)/lib64/stubs -lcuda -ldl -pthread -o $@
 
-$(O)/tests/programs/digests: $(call c_objects,tests/programs/digests.c checkpoint/digest.c vmem/driver.c)
+$(O)/tests/programs/digests: $(call c_objects,tests/programs/digests.c checkpoint/engine/digest.c vmem/driver.c)
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $^ -ldl -pthread -o $@
@@ -440,7 +439,7 @@ ifdef SANITIZE
 $(C_PROGRAMS) $(addprefix $(O)/tests/unit/test_,translate rewrite fault_pairs): private CFLAGS += -no-pie
 # In test_trace the linker makes a lea, which sets no flags, of the add (GOTTPOFF) whose flags UBSan's
 # check of &gate_self goes by.
-$(OBJ)/wrapper/trace_%.o: private SANFLAGS += -fno-sanitize=null
+$(OBJ)/wrapper/trace/%.o: private SANFLAGS += -fno-sanitize=null
 endif
 
 ifdef SANITIZE

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef CUDAW_DIGEST_FORMULA_H
 #define CUDAW_DIGEST_FORMULA_H
-/* The digest of a granule in host memory, by the formula in checkpoint/digest.h. */
-#include "checkpoint/digest.h"
+/* The digest of a granule in host memory, by the formula in checkpoint/engine/digest.h. */
+#include "checkpoint/engine/digest.h"
 
 /* Add the word @w, of the index @i. */
 static inline void digest_add(struct digest *d, uint64_t i, uint64_t w)

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #define LOG_PREFIX "vmem: "
-#include "vmem/log.h"
+#include "common/log.h"
 
 static char reason[160]; /* written before the first allocation */
 

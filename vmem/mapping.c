@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #define LOG_PREFIX "vmem: "
-#include "vmem/log.h"
+#include "common/log.h"
 
 /* Handles that cuMemRelease() failed for. */
 static struct {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "vmem/places.h"
-#include "vmem/forks.h"
+#include "common/forks.h"
 
 #include <errno.h>
 #include <pthread.h>

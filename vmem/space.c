@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 
 #define LOG_PREFIX "vmem: "
-#include "vmem/log.h"
+#include "common/log.h"
 
 #define WINDOW   (1UL << 32) /* of addresses with the same upper half */
 #define LEAD     (512UL << 20)

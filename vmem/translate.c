@@ -7,7 +7,7 @@
 #include <sys/mman.h>
 
 #define LOG_PREFIX "vmem: "
-#include "vmem/log.h"
+#include "common/log.h"
 
 _Static_assert(VMEM_BASE % VMEM_GRANULE == 0, "an offset into a granule is one of the address");
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "vmem/vmem.h"
-#include "vmem/forks.h"
+#include "common/forks.h"
 #include "vmem/freed.h"
 #include "vmem/mapping.h"
 #include "vmem/space.h"
@@ -13,7 +13,7 @@
 #include <utlist.h>
 
 #define LOG_PREFIX "vmem: "
-#include "vmem/log.h"
+#include "common/log.h"
 
 #define SLAB_MIN VMEM_GRANULE
 

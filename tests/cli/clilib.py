@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """
 What the tests of the cudaw command share: TAP, a runtime folder of their own, the command at
-$BUILD/bin/cudaw, and fake jobs that speak checkpoint/protocol.h.
+$BUILD/bin/cudaw, and fake jobs that speak common/protocol.h.
 """
 import atexit
 import fnmatch

@@ -6,10 +6,10 @@
  *
  * Seeds are made by "mksnapshot fuzz".
  */
-#include "checkpoint/snapshot_io.h"
+#include "checkpoint/snapshot/io.h"
 #include "tests/fuzz/fuzz.h"
-#include "tools/snapshot_manifest.h"
-#include "tools/tools.h"
+#include "checkpoint/snapshot/manifest_read.h"
+#include "tools/command/tools.h"
 
 #include <fcntl.h>
 #include <stdio.h>

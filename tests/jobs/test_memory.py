@@ -10,7 +10,7 @@ from simlib import MIB, SCRATCH, errors_of_cudaw, gpu_used, not_by_tsan, unsanit
 from gpulib import BUILD, Group, Job, check, cudaw, equal, hog, main
 
 COUNTER = os.path.join(BUILD, "tests", "programs", "counter")
-HOSTMEM_RESERVE = 256 * MIB     # as checkpoint/hostmem.h has it
+HOSTMEM_RESERVE = 256 * MIB     # as common/hostmem.h has it
 ENDLESS = ("--steps", 1000000, "--step-ms", 2)
 
 

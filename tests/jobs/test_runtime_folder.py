@@ -47,7 +47,7 @@ def verified(job):
 
 
 def promise(file, size):
-    """As checkpoint/promises.h has it."""
+    """As checkpoint/host/promises.h has it."""
     fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, size // MIB, 1 << 62)
 
 

@@ -11,10 +11,10 @@
  * The contents follow from SEED: of ten chunks one is zeros, two are equal, the rest differ. All
  * but the last can be compressed.
  */
-#include "checkpoint/manifest.h"
-#include "checkpoint/snapshot_codec.h"
-#include "checkpoint/snapshot_dir.h"
-#include "checkpoint/snapshot_io.h"
+#include "checkpoint/snapshot/manifest.h"
+#include "checkpoint/snapshot/codec.h"
+#include "checkpoint/snapshot/dir.h"
+#include "checkpoint/snapshot/io.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which captures are open, over a driver that is asked for one stream after the other. */
-#include "checkpoint/captures.h"
+#include "checkpoint/ledger/captures.h"
 
 #include "tests/check_suite.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which bytes a copy or set of each shape touches, by where it is found to pass an allocation. */
-#include "wrapper/check.h"
+#include "wrapper/kernels/check.h"
 
 #include "tests/check_suite.h"
 #include "tests/unit/fake_driver.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Waiting for all contexts, over a driver that only keeps the books of primary contexts. */
-#include "checkpoint/contexts.h"
-#include "checkpoint/gate.h"
+#include "checkpoint/ledger/contexts.h"
+#include "checkpoint/gate/gate.h"
 
 #include "tests/check_suite.h"
 

@@ -5,8 +5,8 @@
  * them no operation is begun beside another one, every client is answered once, nothing is stuck,
  * and the last wish wins.
  */
-#include "checkpoint/control_state.h"
-#include "checkpoint/hash.h"
+#include "checkpoint/control/state.h"
+#include "common/hash.h"
 
 #include "tests/check_suite.h"
 

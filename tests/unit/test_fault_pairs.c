@@ -9,9 +9,9 @@
  * one on, and then others at random, for PAIRS_SECONDS (12) in each kind of pause. A failure names SEED, the pair and
  * the functions that failed; SEED= and PAIR="first second for_good result" play it again.
  */
-#include "checkpoint/contexts.h"
-#include "checkpoint/engine.h"
-#include "checkpoint/gate.h"
+#include "checkpoint/ledger/contexts.h"
+#include "checkpoint/engine/engine.h"
+#include "checkpoint/gate/gate.h"
 #include "tests/sim/faults.h"
 #include "vmem/vmem.h"
 

@@ -3,7 +3,7 @@
  * The search for the real libraries: the ld.so.cache reader on good and malformed bytes, the
  * overrides, search paths, and that no face of cudaw is ever taken for a real library.
  */
-#include "wrapper/find.h"
+#include "common/find.h"
 
 #include "tests/check_suite.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The gate while it is held: who gets in, and how many. */
-#include "checkpoint/gate.h"
+#include "checkpoint/gate/gate.h"
 
 #include "tests/check_suite.h"
 

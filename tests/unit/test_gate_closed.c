@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The gate, closed and opened under threads that call all the time, come, go and nest. */
-#include "checkpoint/gate.h"
+#include "checkpoint/gate/gate.h"
 
 #include "tests/check_suite.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The gate, and threads that end: in every way, inside and outside, with calls from destructors. */
-#include "checkpoint/gate.h"
+#include "checkpoint/gate/gate.h"
 
 #include "tests/check_suite.h"
 

@@ -3,7 +3,7 @@
  * The gate, and signal handlers that make calls. The processor's trap flag has a handler come after
  * every instruction of a call, so no window is too narrow to be met.
  */
-#include "checkpoint/gate.h"
+#include "checkpoint/gate/gate.h"
 
 #include "tests/check_suite.h"
 

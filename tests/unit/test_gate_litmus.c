@@ -3,7 +3,7 @@
  * The gate against the store buffers of this machine's processors: threads that enter and leave as
  * fast as they can, and a pauser that closes the gate and looks whether anything moves inside.
  */
-#include "checkpoint/gate.h"
+#include "checkpoint/gate/gate.h"
 
 #include "tests/check_suite.h"
 

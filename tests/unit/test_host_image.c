@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The list of a process image's files: made by several threads, and held against what is there. */
-#include "tools/host_image.h"
+#include "checkpoint/snapshot/host_image.h"
 
 #include "tests/check_suite.h"
 

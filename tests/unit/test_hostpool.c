@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How much of the host memory of a pause is kept, and how much host memory there is. */
-#include "checkpoint/hostmem.h"
-#include "checkpoint/hostpool.h"
+#include "common/hostmem.h"
+#include "checkpoint/host/hostpool.h"
 
 #include "tests/check_suite.h"
 

@@ -2,7 +2,7 @@
 /* The GPU code that is loaded, over a driver that knows nothing but parameters. */
 #include "calls.h"
 #include "tests/check_suite.h"
-#include "wrapper/images.h"
+#include "wrapper/kernels/images.h"
 
 #include <dlfcn.h>
 #include <link.h>

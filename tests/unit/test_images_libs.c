@@ -8,7 +8,7 @@
 #include "calls.h"
 #include "kparams/internal.h"
 #include "tests/unit/libraries.h"
-#include "wrapper/images.h"
+#include "wrapper/kernels/images.h"
 
 #include <time.h>
 

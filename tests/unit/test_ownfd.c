@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Descriptors of ours that the program may close, and that a process image has other files behind. */
-#include "checkpoint/ownfd.h"
+#include "common/ownfd.h"
 
 #include "tests/check_suite.h"
 

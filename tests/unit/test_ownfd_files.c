@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A program that closes descriptors of ours, and has a file of its own under the same number. */
-#include "checkpoint/claims.h"
-#include "checkpoint/spill.h"
+#include "checkpoint/host/claims.h"
+#include "checkpoint/host/spill.h"
 
 #include "tests/check_suite.h"
 

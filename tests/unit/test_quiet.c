@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Coming to rest, over a driver of one context that only knows whether its GPU has work. */
-#include "checkpoint/quiet.h"
+#include "checkpoint/gate/quiet.h"
 
 #include "tests/check_suite.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The locks that keep two jobs from a resume on one GPU, over a driver that only has UUIDs. */
-#include "checkpoint/release.h"
-#include "checkpoint/freemem.h"
-#include "checkpoint/rundir.h"
+#include "checkpoint/release/release.h"
+#include "checkpoint/release/freemem.h"
+#include "common/rundir.h"
 
 #include "tests/check_suite.h"
 

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Translated addressing: real addresses in what is handed to the driver, and virtual ones back. */
 #include "calls.h"
-#include "checkpoint/unmanaged.h"
+#include "checkpoint/ledger/driver_memory.h"
 #include "tests/unit/translated.h"
-#include "vmem/symbols.h"
-#include "wrapper/driver.h"
-#include "wrapper/graph_node.h"
-#include "wrapper/graphs.h"
-#include "wrapper/launch.h"
-#include "wrapper/rewrite.h"
-#include "wrapper/tensor_maps.h"
-#include "wrapper/windows.h"
+#include "wrapper/translated/symbols.h"
+#include "wrapper/face/driver.h"
+#include "wrapper/translated/graph_node.h"
+#include "wrapper/translated/graphs.h"
+#include "wrapper/kernels/launch.h"
+#include "wrapper/translated/rewrite.h"
+#include "wrapper/translated/tensor_maps.h"
+#include "wrapper/translated/windows.h"
 
 #include <stdlib.h>
 #include <string.h>

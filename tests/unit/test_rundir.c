@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The runtime folder: what is accepted as one, and the sockets in it. */
-#include "checkpoint/rundir.h"
+#include "common/rundir.h"
 
 #include "tests/check_suite.h"
 

@@ -3,13 +3,13 @@
  * Snapshots from inside the job: what is written is what is read, what the GPU's digests say is
  * unchanged is not asked for, and the small parts. Damaged and forged snapshots are tests/cli's.
  */
-#include "checkpoint/buildid.h"
-#include "checkpoint/forked.h"
-#include "checkpoint/json_out.h"
-#include "checkpoint/manifest.h"
-#include "checkpoint/snapshot_dir.h"
-#include "checkpoint/snapshot_io.h"
-#include "checkpoint/snapshot_read.h"
+#include "common/buildid.h"
+#include "common/forked.h"
+#include "common/json_out.h"
+#include "checkpoint/snapshot/manifest.h"
+#include "checkpoint/snapshot/dir.h"
+#include "checkpoint/snapshot/io.h"
+#include "checkpoint/snapshot/read.h"
 
 #include "tests/check_suite.h"
 #include "tests/unit/no_uring.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Who a process is, and that a signal reaches it and no other. */
-#include "tools/process.h"
+#include "tools/process/process.h"
 
 #include "tests/check_suite.h"
 

@@ -4,7 +4,7 @@
  * the work of one waits for that of others. Random programs of several shapes; the time and the
  * calls that it takes are bounded.
  */
-#include "tools/steps.h"
+#include "tools/job/steps.h"
 
 #include "tests/check_suite.h"
 
@@ -15,7 +15,7 @@
 #define LIMIT_MS  30000
 #define PROGRAMS  200
 
-/* As in checkpoint/quiet.c, but for the first. */
+/* As in checkpoint/gate/quiet.c, but for the first. */
 #define CALLS_PER_MS 3
 #define STUCK_MS     3
 #define IDLE_CPU_MS  5

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What becomes of names, arguments and kernels in a trace, over a driver that only knows names. */
 #include "calls.h"
-#include "wrapper/trace_calls.h"
+#include "wrapper/trace/trace_calls.h"
 
 #include "tests/check_suite.h"
 

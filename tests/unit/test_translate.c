@@ -3,7 +3,7 @@
 #include "calls.h"
 #include "tests/unit/translated.h"
 #include "vmem/addressing.h"
-#include "vmem/symbols.h"
+#include "wrapper/translated/symbols.h"
 
 #include <stdlib.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What is counted of memory that vmem does not manage. */
-#include "checkpoint/handles.h"
-#include "checkpoint/unmanaged.h"
+#include "checkpoint/ledger/handles.h"
+#include "checkpoint/ledger/driver_memory.h"
 
 #include "tests/check_suite.h"
 

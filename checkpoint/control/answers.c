@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "checkpoint/control/answers.h"
+#include "checkpoint/release/devices.h"
+#include "common/nvml.h"
+#include "common/rundir.h"
+#include "checkpoint/control/signals_reach.h"
+#include "checkpoint/ledger/driver_memory.h"
+#include "vmem/addressing.h"
+#include "vmem/vmem.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char *const state_names[] = {
+#define STATE_NAME(name, text) text,
+	STATE_MAP(STATE_NAME)
+#undef STATE_NAME
+};
+
+static void say_command(const struct client *c)
+{
+	char command[201];
+	int fd = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
+	ssize_t len = fd < 0 ? -1 : read(fd, command, sizeof(command) - 1);
+
+	if (fd >= 0)
+		close(fd);
+	if (len <= 0)
+		return;
+	if (!command[len - 1])
+		len--;
+	for (ssize_t i = 0; i < len; i++)
+		if (!command[i])
+			command[i] = ' ';
+	server_say(c, "command %.*s", (int)len, command);
+}
+
+/* What NVML says that this process holds on all GPUs; 0 where it does not know the process. */
+static size_t held_bytes(void)
+{
+	const struct snapshot_device *devices;
+	size_t held = 0, bytes, count;
+
+	devices = devices_all(&count);
+	for (size_t i = 0; i < count; i++)
+		if (!nvml_process_memory(devices[i].uuid, &bytes))
+			held += bytes;
+	return held;
+}
+
+/*
+ * What the process holds beyond what vmem mapped: by NVML where it knows us, else as counted. NVML
+ * is asked only while no operation is under way, since it blocks during the driver's checkpoint.
+ */
+static size_t unmanaged_bytes(enum job_state state)
+{
+	static size_t last;
+	struct vmem_stats stats;
+	size_t held;
+
+	if (engine_is_released())
+		return 0;
+	if (state != STATE_RUNNING)
+		return last;
+	held = held_bytes();
+	vmem_get_stats(&stats);
+	last = held > stats.mapped ? held - stats.mapped : unmanaged_total();
+	return last;
+}
+
+static void say_last(const struct client *c, const char *what, const struct engine_result *last)
+{
+	if (!last->code)
+		return;
+	server_say(c, "%s_ms %.3f", what, last->ms);
+	server_say(c, "%s_bytes %zu", what, last->bytes);
+	for (size_t i = 0; i < last->nphases; i++)
+		server_say(c, "%s_phase %s %.3f", what, last->phases[i].name, last->phases[i].ms);
+}
+
+void answers_status(const struct client *c, const struct answers_facts *facts)
+{
+	const struct snapshot_device *devices;
+	struct vmem_stats stats;
+	char id[RUNDIR_ID_SIZE], unreachable[SIGNALS_REACH_TEXT];
+	const char *addressing, *why;
+	size_t count;
+
+	rundir_job_id(id);
+	server_say(c, "protocol %d", PROTOCOL_VERSION);
+	server_say(c, "id %s", id);
+	if (secure_getenv("CUDAW_NAME"))
+		server_say(c, "name %s", secure_getenv("CUDAW_NAME"));
+	server_say(c, "pid %d", getpid());
+	server_say(c, "uid %u", geteuid());
+	say_command(c);
+	server_say(c, "state %s", state_names[facts->state]);
+	devices = devices_all(&count);
+	for (size_t i = 0; i < count; i++) {
+		vmem_get_device_stats(i, &stats);
+		if (stats.managed)
+			server_say(c, "gpu %zu %s %s", i, devices[i].uuid, devices[i].name);
+	}
+	addressing = addressing_name(&why);
+	server_say(c, "addressing %s%s%s", addressing, *why ? " " : "", why);
+	vmem_get_stats(&stats);
+	server_say(c, "managed %zu", stats.managed);
+	server_say(c, "unmanaged %zu", unmanaged_bytes(facts->state));
+	server_say(c, "paused %zu", engine_paused_bytes());
+	server_say(c, "spilled %zu", engine_spilled_bytes());
+	server_say(c, "pool %zu", engine_pool_bytes());
+	if (engine_held_in())
+		server_say(c, "snapshot %s", engine_held_in());
+	say_last(c, "pause", facts->pause);
+	say_last(c, "resume", facts->resume);
+	if (*facts->reason)
+		server_say(c, "reason %s", facts->reason);
+	if (signals_unreachable(unreachable, sizeof(unreachable)))
+		server_say(c, "signals %s", unreachable);
+	server_say(c, "end " END_OK);
+}
+
+void answers_progress(const struct engine_progress *progress)
+{
+	const char *phase = __atomic_load_n(&progress->waiting, __ATOMIC_RELAXED)
+				    ? "waiting"
+				    : __atomic_load_n(&progress->phase, __ATOMIC_ACQUIRE);
+
+	for (struct client *c = server_next(NULL); c; c = server_next(c)) {
+		if (c->waits == WAITS_NOT || c->waits == WAITS_TRIMMED)
+			continue;
+		c->joined = true;
+		server_say(c, "progress %s %zu %zu", phase,
+			   __atomic_load_n(&progress->done, __ATOMIC_RELAXED),
+			   __atomic_load_n(&progress->total, __ATOMIC_RELAXED));
+	}
+}
+
+void answers_ready(void)
+{
+	for (struct client *c = server_next(NULL); c; c = server_next(c))
+		if (c->waits == WAITS_RUNNING || c->waits == WAITS_DONE)
+			server_say(c, "ready");
+}
+
+void answers_report(const struct hold_report *report)
+{
+	for (struct client *c = server_next(NULL); c; c = server_next(c))
+		if (c->holds)
+			server_say(c, "held %s %u", report->drained ? "drained" : "stuck",
+				   report->came);
+}
+
+static void say_end(const struct client *c, const struct engine_result *result)
+{
+	server_say(c, "end %s%s%s", result->code, *result->message ? " " : "", result->message);
+}
+
+/* To a pause or a resume, of which @last is the last one. */
+static void answer_change(const struct client *c, bool paused, const struct engine_result *result,
+			  const struct engine_result *last)
+{
+	if (result && strcmp(result->code, END_OK)) {
+		say_end(c, result);
+		return;
+	}
+	if (!result && !c->joined) {
+		server_say(c, "note %s", paused ? "already paused" : "already running");
+	} else {
+		if (*last->note)
+			server_say(c, "note %s", last->note);
+		say_last(c, paused ? "pause" : "resume", last);
+	}
+	server_say(c, "end " END_OK);
+}
+
+static void answer_done(const struct client *c, const struct engine_result *result,
+			const struct answers_facts *facts)
+{
+	if (!result)
+		server_say(c, "state %s", state_names[facts->state]);
+	if (result || facts->state == STATE_RUNNING)
+		answer_change(c, false, result, facts->resume);
+	else
+		server_say(c, "end " END_OK);
+}
+
+/* To what does not change the job's state. */
+static void answer_other(const struct client *c, const struct engine_result *result)
+{
+	if (*result->note)
+		server_say(c, "note %s", result->note);
+	if (c->waits == WAITS_WRITTEN && !strcmp(result->code, END_OK))
+		say_last(c, "snapshot", result);
+	say_end(c, result);
+}
+
+void answers_finish(enum server_wait whom, const struct engine_result *result,
+		    const struct answers_facts *facts)
+{
+	for (struct client *c = server_next(NULL); c; c = server_next(c)) {
+		if (c->waits != whom)
+			continue;
+		if (whom == WAITS_PAUSED || whom == WAITS_RUNNING)
+			answer_change(c, whom == WAITS_PAUSED, result,
+				      whom == WAITS_PAUSED ? facts->pause : facts->resume);
+		else if (whom == WAITS_DONE)
+			answer_done(c, result, facts);
+		else
+			answer_other(c, result);
+		server_end(c);
+	}
+}

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CUDAW_ANSWERS_H
+#define CUDAW_ANSWERS_H
+/*
+ * The answers to requests, in the words of protocol.h. Nothing is decided here. All calls are the
+ * control thread's.
+ */
+#include "checkpoint/engine/engine.h"
+#include "checkpoint/gate/hold.h"
+#include "checkpoint/control/server.h"
+
+/* What the control thread knows of the job. */
+struct answers_facts {
+	enum job_state state;
+	const struct engine_result *pause,
+		*resume;    /* the last ones; code is NULL before the first */
+	const char *reason; /* empty: none */
+};
+
+/* All that status has. */
+void answers_status(const struct client *c, const struct answers_facts *facts);
+
+/* Tell those who wait how far the operation is; that the program is about to run on. */
+void answers_progress(const struct engine_progress *progress);
+void answers_ready(void);
+
+/* Tell the clients that hold. */
+void answers_report(const struct hold_report *report);
+
+/*
+ * Answer those who wait for @whom, and end them. @result is that of what they wait for; NULL: it is
+ * so already.
+ */
+void answers_finish(enum server_wait whom, const struct engine_result *result,
+		    const struct answers_facts *facts);
+
+#endif

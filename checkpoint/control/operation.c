@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "checkpoint/control/operation.h"
+#include "checkpoint/host/claims.h"
+#include "checkpoint/release/devices.h"
+#include "checkpoint/gate/gate.h"
+#include "common/trace.h"
+#include "common/forks.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define READY_S         1     /* for those who wait to be told that the program runs on */
+#define TRIM_TIMEOUT_MS 30000 /* for the program's calls */
+
+static const char *const names[] = {"do nothing",       "pause",  "resume", "trim",
+				    "write a snapshot", "tidy up"};
+static const struct cuda_driver *drv;
+static void (*wake)(void);
+static int cuda; /* the driver's CUDA version */
+
+static struct {
+	enum operation op; /* under lock */
+	struct operation_options options;
+	struct snapshot_order order;
+	struct engine_result last_pause;
+	struct engine_progress progress;
+	struct hold hold;
+	struct engine_result result, written;
+} now;
+
+FORKS_LOCK(lock);
+static bool ended; /* the engine is done; the control thread has yet to look */
+static bool ready; /* the engine waits for the control thread to say that the program runs on */
+static bool exiting;
+static pthread_cond_t ready_said = PTHREAD_COND_INITIALIZER;
+
+void operation_init(const struct cuda_driver *driver, void (*wake_control)(void))
+{
+	drv = driver;
+	wake = wake_control;
+	driver->cuDriverGetVersion(&cuda);
+}
+
+/* The pause has been before: it is what the snapshot took, too. */
+static void add_pause(struct snapshot_facts *facts)
+{
+	for (size_t i = 0; i < now.last_pause.nphases; i++)
+		facts->phases[facts->nphases++] = (struct snapshot_phase){
+			now.last_pause.phases[i].name, now.last_pause.phases[i].ms};
+}
+
+static void run(void)
+{
+	struct snapshot_facts facts = {.cuda = cuda};
+	struct engine_writing writing = {&now.order, &facts, &now.written};
+
+	facts.devices = devices_all(&facts.ndevices);
+	switch (now.op) {
+	case OP_PAUSE:
+		engine_pause(drv, now.options.timeout_ms, now.options.writes ? &writing : NULL,
+			     &now.progress, &now.result);
+		claims_drop();
+		break;
+	case OP_RESUME:
+		engine_resume(drv, now.options.timeout_ms, &now.progress, &now.result);
+		claims_drop();
+		break;
+	case OP_TRIM:
+		engine_trim(drv, TRIM_TIMEOUT_MS, &now.progress, &now.result);
+		break;
+	case OP_SNAPSHOT:
+		add_pause(&facts);
+		engine_snapshot(drv, &writing, &now.progress);
+		break;
+	default:
+		engine_tidy(drv, &now.progress.cancel);
+	}
+}
+
+static void run_traced(void)
+{
+	const struct engine_result *result = now.op == OP_SNAPSHOT ? &now.written : &now.result;
+	struct trace_event event;
+	bool traced = trace_begin(&event, "cudaw");
+
+	if (traced) {
+		trace_thread_name("cudaw");
+		trace_go(&event);
+	}
+	run();
+	if (!traced)
+		return;
+	trace_phase(NULL);
+	trace_stop(&event);
+	if (now.op != OP_TIDY) {
+		trace_text(&event, "result", result->code);
+		trace_number(&event, "bytes", result->bytes);
+	}
+	trace_end(&event, names[now.op], 0);
+}
+
+static void await_ready_said(void)
+{
+	struct timespec until;
+
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_sec += READY_S;
+	pthread_mutex_lock(&lock);
+	ready = true;
+	wake();
+	while (ready && !pthread_cond_clockwait(&ready_said, &lock, CLOCK_MONOTONIC, &until))
+		;
+	ready = false;
+	pthread_mutex_unlock(&lock);
+}
+
+bool operation_is_ready(void)
+{
+	bool is;
+
+	pthread_mutex_lock(&lock);
+	is = ready;
+	pthread_mutex_unlock(&lock);
+	return is;
+}
+
+void operation_say_ready(void)
+{
+	pthread_mutex_lock(&lock);
+	ready = false;
+	pthread_cond_signal(&ready_said);
+	pthread_mutex_unlock(&lock);
+}
+
+static void *main_of_thread(void *arg)
+{
+	(void)arg;
+	run_traced();
+	pthread_mutex_lock(&lock);
+	ended = true;
+	pthread_mutex_unlock(&lock);
+	wake();
+	return NULL;
+}
+
+static void begin(enum operation op, const struct operation_options *options,
+		  const struct snapshot_order *order, const struct engine_result *last_pause)
+{
+	now.op = op;
+	now.options = *options;
+	now.last_pause = *last_pause;
+	if (options->writes)
+		now.order = *order;
+	/* An image needs the whole GPU released, and so what can be carried is judged by that. */
+	if (options->writes && order->image)
+		release_choose(RELEASE_ALL);
+	else if (op == OP_PAUSE)
+		release_choose(options->release);
+	memset(&now.progress, 0, sizeof(now.progress));
+	now.progress.phase = "start";
+	now.progress.ready = await_ready_said;
+	if (options->hold) {
+		hold_init(&now.hold, wake);
+		now.progress.hold = &now.hold;
+	}
+}
+
+int operation_start(enum operation op, const struct operation_options *options,
+		    const struct snapshot_order *order, const struct engine_result *last_pause)
+{
+	pthread_t thread;
+	int error;
+
+	pthread_mutex_lock(&lock);
+	if (exiting) {
+		pthread_mutex_unlock(&lock);
+		return -ECANCELED;
+	}
+	ended = false;
+	begin(op, options, order, last_pause);
+	error = pthread_create(&thread, NULL, main_of_thread, NULL);
+	if (error) {
+		now.op = OP_NONE;
+		goto out;
+	}
+	pthread_detach(thread);
+	/*
+	 * Handlers run in reverse order: registered again at every pause, ours comes before those
+	 * that libraries loaded since the last one registered, which may call CUDA.
+	 */
+	if (op == OP_PAUSE)
+		atexit(operation_see_through);
+out:
+	pthread_mutex_unlock(&lock);
+	return -error;
+}
+
+void operation_cancel(void)
+{
+	__atomic_store_n(&now.progress.cancel, true, __ATOMIC_RELAXED);
+}
+
+const struct engine_progress *operation_progress(void)
+{
+	return &now.progress;
+}
+
+struct hold *operation_hold(void)
+{
+	return now.progress.hold;
+}
+
+bool operation_take_end(void)
+{
+	bool has;
+
+	pthread_mutex_lock(&lock);
+	has = ended;
+	ended = false;
+	if (has)
+		now.op = OP_NONE;
+	pthread_mutex_unlock(&lock);
+	return has;
+}
+
+const struct engine_result *operation_result(void)
+{
+	return &now.result;
+}
+
+const struct engine_result *operation_written(void)
+{
+	return &now.written;
+}
+
+const struct snapshot_order *operation_order(void)
+{
+	return &now.order;
+}
+
+void operation_see_through(void)
+{
+	if (!forks_adopt())
+		return;
+	pthread_mutex_lock(&lock);
+	exiting = true;
+	operation_cancel();
+	while (now.op != OP_NONE && !ended) {
+		pthread_mutex_unlock(&lock);
+		usleep(1000);
+		pthread_mutex_lock(&lock);
+	}
+	pthread_mutex_unlock(&lock);
+	if (engine_is_paused())
+		gate_refuse(CUDA_ERROR_DEINITIALIZED);
+}
+
+void operation_after_fork(void)
+{
+	pthread_cond_init(&ready_said, NULL);
+	now.op = OP_NONE;
+	ended = ready = exiting = false;
+}

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CUDAW_REQUEST_H
+#define CUDAW_REQUEST_H
+/*
+ * What a line of a client asks for (protocol.h): a table of words, each with the function that reads
+ * its arguments. Nothing is done here.
+ */
+#include "checkpoint/release/release.h"
+#include "checkpoint/engine/fetch.h"
+
+#include <stdbool.h>
+
+#define CONTROL_PAUSE_TIMEOUT_MS 30000
+
+enum request_word {
+	REQUEST_STATUS,
+	REQUEST_PAUSE,
+	REQUEST_RESUME,
+	REQUEST_TRIM,
+	REQUEST_SNAPSHOT,
+	REQUEST_DONE,
+	REQUEST_MOVED,
+};
+
+struct request {
+	enum request_word word;
+	bool hold; /* of a pause or a resume: first come to rest together with others */
+	int timeout_ms;
+	enum release_choice release;
+	struct snapshot_order order; /* of a snapshot */
+	const char *path;            /* of done and moved; in the line */
+	CUcheckpointGpuPair pairs[CUDA_MAX_DEVICES];
+	size_t npairs;
+};
+
+/*
+ * Read @line, which may be changed. Returns NULL, or the requests that were expected: then @line is
+ * as it was where its words were not known.
+ */
+const char *request_parse(char *line, struct request *request);
+
+/* A line of a client that holds. */
+struct request_order {
+	unsigned int step; /* calls to let in; 0: none */
+	bool commit;
+	bool abort;
+};
+
+/* The same. */
+const char *request_parse_order(const char *line, struct request_order *order);
+
+#endif

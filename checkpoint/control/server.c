@@ -1,0 +1,405 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "checkpoint/control/server.h"
+#include "checkpoint/gate/gate.h"
+#include "common/rundir.h"
+#include "common/shortage.h"
+#include "common/forks.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define LOG_PREFIX "server: "
+#include "common/log.h"
+
+#define SILENT_MS      1000 /* that a client may take to send its request when others want its place */
+#define LINE_MAX_BYTES (PROTOCOL_LINE - 1) /* as refuse_line() says */
+#define SHORT_MS       500 /* that a shortage of descriptors may last before a client is told */
+#define LISTEN_TRIES   1000
+#define LOOK_MS        100  /* while some cannot be let in */
+#define RETRY_MS       1000 /* until a socket that is missing is made */
+#define ALL_WAIT       END_BUSY " all connections to this job wait for an answer; try again later"
+#define NO_ROOM        END_FAILED " the program has no free descriptor for an answer (RLIMIT_NOFILE)"
+#define TOO_LATE       END_BUSY " no request came, and others need the connection"
+
+static struct ownfd listener = OWNFD_NONE;
+/* The listening socket again: closed, it makes room for a client that can be told why. */
+static struct ownfd reserved = OWNFD_NONE;
+static bool missing;    /* no socket, for now */
+static double retry_ms; /* gate_now_ms(): when another one is tried */
+static struct client clients[SERVER_SLOTS];
+static unsigned int last_id;
+static bool starved;      /* the last accept() had no descriptor */
+static double starved_ms; /* gate_now_ms(): from then on */
+static bool incoming;     /* a client may wait to be let in */
+
+static int count_clients(void)
+{
+	int n = 0;
+
+	for (int i = 0; i < SERVER_SLOTS; i++)
+		n += clients[i].used;
+	return n;
+}
+
+void server_say(const struct client *c, const char *fmt, ...)
+{
+	char line[PROTOCOL_LINE];
+	va_list ap;
+	int len;
+
+	va_start(ap, fmt);
+	len = vsnprintf(line, sizeof(line) - 1, fmt, ap);
+	va_end(ap);
+	if (len > (int)sizeof(line) - 2)
+		len = sizeof(line) - 2;
+	for (int i = 0; i < len; i++)
+		if (line[i] == '\n')
+			line[i] = ' ';
+	line[len++] = '\n';
+	if (send(ownfd_get(&c->own), line, len, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
+		pr_debug("send: %s", strerror(errno));
+}
+
+void server_end(struct client *c)
+{
+	c->ended = true;
+}
+
+static void reserve(void)
+{
+	int fd = ownfd_get(&listener);
+
+	if (fd >= 0 && ownfd_get(&reserved) < 0)
+		ownfd_set(&reserved, fcntl(fd, F_DUPFD_CLOEXEC, 0));
+}
+
+int server_token(const struct client *c)
+{
+	/* All eventfds are of one inode. Who closes what is not his closes the connection, too. */
+	return ownfd_is_lost(&c->own) ? -1 : ownfd_get(&c->token);
+}
+
+static void drop(struct client *c)
+{
+	int token = server_token(c);
+
+	if (token >= 0)
+		close(token);
+	ownfd_close(&c->own);
+	c->used = false;
+}
+
+/* The second descriptor, too: it would keep the socket, and its name in use. */
+static void stop_listening(void)
+{
+	ownfd_close(&listener);
+	ownfd_close(&reserved);
+}
+
+/*
+ * The child of a fork that came while the socket was made has it, and does not know it: it would
+ * answer for this process when that has ended. So another socket is made then.
+ */
+static int listen_alone(void)
+{
+	for (int tries = 0;; tries++) {
+		unsigned long mark = forks_mark();
+		int fd = rundir_listen(missing);
+
+		ownfd_set(&listener, fd);
+		reserve();
+		if (fd < 0 || !forks_came_since(mark) || tries == LISTEN_TRIES)
+			return fd;
+		rundir_unlink(getpid());
+		stop_listening();
+	}
+}
+
+void server_init(void)
+{
+	int fd = listen_alone();
+
+	if (fd < 0) {
+		missing |= is_shortage(fd);
+		retry_ms = gate_now_ms() + RETRY_MS;
+		return;
+	}
+	missing = false;
+	fcntl(fd, F_SETFL, O_NONBLOCK);
+}
+
+void server_take_restored(void)
+{
+	ownfd_take_restored(&listener);
+	ownfd_take_restored(&reserved);
+}
+
+bool server_is_lost(void)
+{
+	return ownfd_is_lost(&listener);
+}
+
+bool server_reopen(void)
+{
+	bool lost = server_is_lost();
+
+	for (struct client *c = clients; c < clients + SERVER_SLOTS; c++)
+		if (c->used && ownfd_is_lost(&c->own))
+			c->gone = lost = true;
+	if (server_is_lost()) {
+		stop_listening();
+		server_init();
+		missing = ownfd_get(&listener) < 0;
+	} else if (missing && gate_now_ms() >= retry_ms) {
+		server_init();
+	}
+	return lost;
+}
+
+/* The client that makes room for another: it has sent no request for long. */
+static struct client *find_silent(void)
+{
+	double limit = gate_now_ms() - SILENT_MS;
+	struct client *found = NULL;
+
+	for (struct client *c = clients; c < clients + SERVER_SLOTS; c++)
+		if (c->used && !c->waits && c->since_ms < limit &&
+		    (!found || c->since_ms < found->since_ms))
+			found = c;
+	return found;
+}
+
+static bool all_wait(void)
+{
+	for (int i = 0; i < SERVER_SLOTS; i++)
+		if (clients[i].used && !clients[i].waits)
+			return false;
+	return true;
+}
+
+/* Whether a new client can be let in, be it to be turned away. */
+static bool has_room(void)
+{
+	int n = count_clients();
+
+	return n < SERVER_CLIENTS || (n < SERVER_SLOTS && all_wait()) || find_silent();
+}
+
+int server_poll_fds(struct pollfd *fds)
+{
+	int n = 1;
+
+	/* A negative descriptor is skipped by poll(). */
+	fds[0] = (struct pollfd){.fd = !starved && has_room() ? ownfd_get(&listener) : -1,
+				 .events = POLLIN};
+	for (int i = 0; i < SERVER_SLOTS; i++)
+		if (clients[i].used)
+			fds[n++] = (struct pollfd){.fd = clients[i].own.fd, .events = POLLIN};
+	return n;
+}
+
+int server_patience_ms(void)
+{
+	if (starved || !has_room())
+		return LOOK_MS;
+	return missing ? RETRY_MS : -1;
+}
+
+static bool same_user(int fd)
+{
+	struct ucred peer;
+	socklen_t len = sizeof(peer);
+
+	return !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) &&
+	       (peer.uid == geteuid() || peer.uid == 0);
+}
+
+static void take_in(int fd, const char *refusal)
+{
+	struct client *c = clients;
+
+	while (c->used)
+		c++;
+	*c = (struct client){.used = true,
+			     .own = OWNFD_NONE,
+			     .id = ++last_id,
+			     .token = OWNFD_NONE,
+			     .since_ms = gate_now_ms(),
+			     .refusal = refusal};
+	ownfd_set(&c->own, fd);
+	if (same_user(fd))
+		return;
+	server_say(c, "end " END_DENIED " this job belongs to another user");
+	drop(c);
+}
+
+/* A silent client makes room. False where there is none. */
+static bool drop_silent(void)
+{
+	struct client *silent = find_silent();
+
+	if (!silent)
+		return false;
+	server_say(silent, "end " TOO_LATE);
+	drop(silent);
+	return true;
+}
+
+static int accept_or_starve(void)
+{
+	int fd = accept4(ownfd_get(&listener), NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+	if (fd >= 0 || (errno != EMFILE && errno != ENFILE)) {
+		starved = false;
+	} else if (!starved) {
+		starved = true;
+		starved_ms = gate_now_ms();
+	}
+	return fd;
+}
+
+/* Let the next one in. False where there is none, or it has to wait. */
+static bool accept_client(void)
+{
+	const char *refusal = NULL;
+	int fd = accept_or_starve();
+
+	/* That there is no descriptor is found before it is known whether there is a client. */
+	if (starved && gate_now_ms() - starved_ms >= SHORT_MS && ownfd_get(&reserved) >= 0) {
+		ownfd_close(&reserved);
+		fd = accept_or_starve();
+		refusal = NO_ROOM;
+	}
+	if (starved && drop_silent())
+		return true;
+	if (fd < 0) {
+		reserve();
+		return false;
+	}
+	if (count_clients() >= SERVER_CLIENTS && !drop_silent())
+		refusal = ALL_WAIT;
+	take_in(fd, refusal);
+	return true;
+}
+
+/* Read into @c's line, and take the descriptor that may come with it. */
+static ssize_t receive(struct client *c)
+{
+	union {
+		struct cmsghdr align;
+		char bytes[CMSG_SPACE(sizeof(int))];
+	} control;
+	struct iovec iov = {c->line + c->len, LINE_MAX_BYTES - c->len};
+	/* CMSG_SPACE() is room for two, and nobody would close the second. */
+	struct msghdr msg = {.msg_iov = &iov,
+			     .msg_iovlen = 1,
+			     .msg_control = &control,
+			     .msg_controllen = CMSG_LEN(sizeof(int))};
+	ssize_t n = recvmsg(ownfd_get(&c->own), &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	struct cmsghdr *cmsg = n < 0 ? NULL : CMSG_FIRSTHDR(&msg);
+	int fd;
+
+	c->token_lost |= n >= 0 && msg.msg_flags & MSG_CTRUNC;
+	if (!cmsg || cmsg->cmsg_level != SOL_SOCKET || cmsg->cmsg_type != SCM_RIGHTS ||
+	    cmsg->cmsg_len != CMSG_LEN(sizeof(int)))
+		return n;
+	memcpy(&fd, CMSG_DATA(cmsg), sizeof(fd));
+	ownfd_close(&c->token);
+	ownfd_set(&c->token, fd);
+	return n;
+}
+
+static void refuse_line(struct client *c, const char *why)
+{
+	server_say(c, "end " END_INVALID " %s", why);
+	c->gone = true;
+	c->len = 0;
+}
+
+static void read_client(struct client *c)
+{
+	ssize_t n = receive(c);
+
+	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return;
+	if (n <= 0) {
+		c->gone = true;
+		return;
+	}
+	if (c->waits && !c->holds)
+		return; /* nothing more is expected of it */
+	if (memchr(c->line + c->len, '\0', n)) {
+		refuse_line(c, "a line has a NUL in it");
+		return;
+	}
+	c->len += n;
+	if (c->len == LINE_MAX_BYTES && !memchr(c->line, '\n', c->len))
+		refuse_line(c, "the request is longer than 4094 bytes");
+}
+
+void server_receive(const struct pollfd *fds, int count)
+{
+	incoming = starved || !count || fds[0].revents;
+	for (int i = 0; i < SERVER_SLOTS; i++) {
+		bool found = !count;
+
+		for (int j = 1; j < count && !found; j++)
+			found = fds[j].fd == clients[i].own.fd && fds[j].revents;
+		if (clients[i].used && found)
+			read_client(&clients[i]);
+	}
+}
+
+struct client *server_next(const struct client *previous)
+{
+	for (int i = previous ? previous - clients - 1 : SERVER_SLOTS - 1; i >= 0; i--)
+		if (clients[i].used && !clients[i].ended)
+			return &clients[i];
+	return NULL;
+}
+
+char *server_line(struct client *c)
+{
+	static char line[PROTOCOL_LINE];
+	char *newline = memchr(c->line, '\n', c->len);
+	size_t size;
+
+	if (!newline || c->ended || (c->waits && !c->holds))
+		return NULL;
+	size = newline + 1 - c->line;
+	memcpy(line, c->line, size);
+	line[size - 1] = '\0';
+	c->len -= size;
+	memmove(c->line, newline + 1, c->len);
+	if (!c->refusal)
+		return line;
+	server_say(c, "end %s", c->refusal);
+	server_end(c);
+	return NULL;
+}
+
+void server_sweep(void)
+{
+	for (int i = 0; i < SERVER_SLOTS; i++)
+		if (clients[i].used && clients[i].ended)
+			drop(&clients[i]);
+	reserve();
+	if (listener.fd < 0 || !incoming)
+		return;
+	while (has_room() && accept_client())
+		;
+}
+
+void server_close(void)
+{
+	for (int i = 0; i < SERVER_SLOTS; i++)
+		if (clients[i].used)
+			drop(&clients[i]);
+	stop_listening();
+	missing = false;
+}

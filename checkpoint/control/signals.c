@@ -1,0 +1,327 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "checkpoint/control/signals.h"
+#include "common/ownfd.h"
+#include "common/signal_name.h"
+#include "common/forks.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define LOG_PREFIX "signals: "
+#include "common/log.h"
+
+/* glibc's own name of sigaction(2)'s wrapper, exported since 2.2.5: reaches past our interposer. */
+extern int __sigaction(int sig, const struct sigaction *act, struct sigaction *old);
+
+#define EXPORT __attribute__((visibility("default")))
+
+/*
+ * What the program asked for, for each signal that we handle. Two slots, so that a handler that
+ * runs while another thread calls sigaction() reads a whole one.
+ */
+struct chained {
+	struct sigaction slot[2];
+	int current;
+	int wish;   /* enum signal_wish; WISH_NONE: one of the ending signals */
+	bool known; /* current says what the program asked for */
+};
+
+static struct chained chain[NSIG];
+static struct ownfd notify_own = OWNFD_NONE;
+static int last_wish;
+static int ends;
+/* Spin lock of sigaction(), taken with all signals blocked: the signal that is set, or 0. */
+static int writer;
+
+static void notify(void)
+{
+	int fd = ownfd_get(&notify_own);
+	char byte = 0;
+
+	/* A full pipe means that the control thread has not yet read earlier bytes: enough. */
+	if (fd >= 0 && write(fd, &byte, 1) < 0)
+		return;
+}
+
+static void handler(int sig, siginfo_t *info, void *ucontext);
+
+static bool handles(const struct sigaction *act)
+{
+	return act->sa_handler != SIG_DFL && act->sa_handler != SIG_IGN;
+}
+
+/* What the kernel gets for the program's @act: our handler in the program's manner. */
+static int install(int sig, const struct sigaction *act)
+{
+	struct sigaction kernel = *act;
+
+	if (chain[sig].wish == WISH_NONE && !handles(act))
+		return __sigaction(sig, act, NULL);
+	kernel.sa_sigaction = handler;
+	kernel.sa_flags |= SA_SIGINFO;
+	/*
+	 * Where the program has no handler, its system calls and small stacks must not notice ours.
+	 * Its own handler runs on the stack that it asked for, as an alternate one may be too
+	 * small.
+	 */
+	if (!handles(act))
+		kernel.sa_flags |= SA_RESTART | SA_ONSTACK;
+	/*
+	 * The kernel would take ours away with a one-shot handler; handler() resets the program's.
+	 */
+	kernel.sa_flags &= ~SA_RESETHAND;
+	return __sigaction(sig, &kernel, NULL);
+}
+
+static void lock(int sig, sigset_t *mask)
+{
+	int none = 0;
+	sigset_t all;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_BLOCK, &all, mask);
+	while (!__atomic_compare_exchange_n(&writer, &none, sig, false, __ATOMIC_ACQUIRE,
+					    __ATOMIC_RELAXED)) {
+		none = 0;
+		sched_yield(); /* another thread has it for some system calls */
+	}
+}
+
+static void unlock(const sigset_t *mask)
+{
+	__atomic_store_n(&writer, 0, __ATOMIC_RELEASE);
+	pthread_sigmask(SIG_SETMASK, mask, NULL);
+}
+
+static int set(int sig, const struct sigaction *act)
+{
+	struct chained *c = &chain[sig];
+
+	c->slot[!c->current] = *act;
+	__atomic_store_n(&c->current, !c->current, __ATOMIC_RELEASE);
+	c->known = true;
+	return install(sig, act);
+}
+
+static struct sigaction asked_for(int sig)
+{
+	struct chained *c = &chain[sig];
+
+	return c->slot[__atomic_load_n(&c->current, __ATOMIC_ACQUIRE)];
+}
+
+/*
+ * The program's action. The kernel knows it where it has not got our handler: libc's own system()
+ * ignores SIGINT for a while, and programs make system calls of their own.
+ */
+static int find(int sig, struct sigaction *act)
+{
+	int result = __sigaction(sig, NULL, act);
+
+	if (!result && act->sa_sigaction == handler)
+		*act = asked_for(sig);
+	return result;
+}
+
+/*
+ * In a child that shares our memory: its actions, unlike the table, are its own. What it asks for
+ * goes to the kernel, and no lock is taken, as the parent's threads may have it.
+ */
+static int replace_in_kernel(int sig, const struct sigaction *act, struct sigaction *old)
+{
+	struct sigaction before;
+	int result = find(sig, &before);
+
+	if (act && !result)
+		result = __sigaction(sig, act, NULL);
+	if (old && !result)
+		*old = before;
+	return result;
+}
+
+static int replace(int sig, const struct sigaction *act, struct sigaction *old)
+{
+	struct sigaction before, again;
+	sigset_t mask;
+	int result;
+
+	if (!forks_is_ours())
+		return replace_in_kernel(sig, act, old);
+	lock(sig, &mask);
+	result = find(sig, &before);
+	/*
+	 * A program that asks the kernel by a system call of its own finds our handler, and may
+	 * set it again. Our handler would call itself then.
+	 */
+	if (act && act->sa_sigaction == handler) {
+		again = asked_for(sig);
+		act = &again;
+	}
+	if (act && !result)
+		result = set(sig, act);
+	if (old && !result)
+		*old = before;
+	unlock(&mask);
+	return result;
+}
+
+static bool is_one_shot(const struct sigaction *act)
+{
+	return handles(act) && (act->sa_flags & SA_RESETHAND);
+}
+
+/* Whether a signal changes the program's action @act, or finds that the kernel has another. */
+static bool is_to_be_settled(int sig, const struct sigaction *act)
+{
+	return is_one_shot(act) || (chain[sig].wish == WISH_NONE && !handles(act));
+}
+
+/*
+ * The program's action for a signal that has come, with the kernel's put right. As the kernel does
+ * it, a one-shot handler is gone before it runs, and its flags stay. Where another thread took the
+ * handler away meanwhile, the default is to be left, as the signal is raised again for it.
+ */
+static struct sigaction settle(int sig)
+{
+	bool ours = forks_is_ours();
+	struct sigaction act, left;
+	sigset_t mask;
+
+	if (ours)
+		lock(sig, &mask);
+	act = left = asked_for(sig);
+	if (is_one_shot(&act))
+		left.sa_handler = SIG_DFL;
+	if (is_to_be_settled(sig, &act) && ours)
+		set(sig, &left);
+	else if (is_to_be_settled(sig, &act))
+		__sigaction(sig, &left, NULL);
+	if (ours)
+		unlock(&mask);
+	return act;
+}
+
+static void note(const struct chained *c)
+{
+	if (c->wish != WISH_NONE)
+		__atomic_store_n(&last_wish, c->wish, __ATOMIC_RELEASE);
+	else
+		__atomic_fetch_add(&ends, 1, __ATOMIC_RELEASE);
+	notify();
+}
+
+static void handler(int sig, siginfo_t *info, void *ucontext)
+{
+	struct sigaction act = asked_for(sig);
+	int saved_errno = errno;
+
+	if (forks_is_ours())
+		note(&chain[sig]);
+	if (is_to_be_settled(sig, &act))
+		act = settle(sig);
+	errno = saved_errno;
+
+	if (!handles(&act)) {
+		if (chain[sig].wish == WISH_NONE && act.sa_handler == SIG_DFL)
+			raise(sig);
+	} else if (act.sa_flags & SA_SIGINFO) {
+		act.sa_sigaction(sig, info, ucontext);
+	} else {
+		act.sa_handler(sig);
+	}
+}
+
+static bool is_chained(int sig)
+{
+	return sig > 0 && sig < NSIG && (chain[sig].wish || sig == SIGTERM || sig == SIGINT);
+}
+
+EXPORT int sigaction(int sig, const struct sigaction *act, struct sigaction *old)
+{
+	return is_chained(sig) ? replace(sig, act, old) : __sigaction(sig, act, old);
+}
+
+static void take(const char *variable, int fallback, enum signal_wish wish)
+{
+	const char *text = secure_getenv(variable);
+	int sig = text ? signal_parse(text) : fallback;
+	struct sigaction act;
+
+	if (sig < 0) {
+		pr_err("%s=%s: expected a signal's name, a number or none; using %s", variable,
+		       text, sigabbrev_np(fallback));
+		sig = fallback;
+	}
+	if (!sig)
+		return;
+	if (chain[sig].wish) {
+		pr_err("%s: signal %d is CUDAW_SIGNAL_PAUSE already; no signal resumes", variable,
+		       sig);
+		return;
+	}
+	/* A handler installed before us, or an inherited SIG_IGN, is kept as the program's own. */
+	if (replace(sig, NULL, &act))
+		return;
+	chain[sig].wish = wish;
+	replace(sig, &act, NULL);
+}
+
+/* What another thread was about to set is set, and no wish of the parent is the child's. */
+static void begin_anew_in_child(void)
+{
+	int sig = writer;
+
+	ownfd_set(&notify_own, -1);
+	last_wish = WISH_NONE;
+	ends = 0;
+	writer = 0;
+	if (sig && chain[sig].known)
+		install(sig, &chain[sig].slot[chain[sig].current]);
+}
+FORKS_CHILD(begin_anew_in_child);
+
+void signals_init(void)
+{
+	take("CUDAW_SIGNAL_PAUSE", SIGUSR1, WISH_PAUSE);
+	take("CUDAW_SIGNAL_RESUME", SIGUSR2, WISH_RESUME);
+}
+
+void signals_notify(int fd)
+{
+	ownfd_set(&notify_own, fd);
+	/* A wish may have been noted before there was anyone to tell. */
+	if (fd >= 0 && __atomic_load_n(&last_wish, __ATOMIC_ACQUIRE))
+		notify();
+}
+
+int signals_for(enum signal_wish wish)
+{
+	for (int sig = 1; sig < NSIG; sig++)
+		if (chain[sig].wish == (int)wish)
+			return sig;
+	return 0;
+}
+
+bool signals_is_installed(int sig)
+{
+	struct sigaction act;
+
+	return !__sigaction(sig, NULL, &act) && act.sa_sigaction == handler;
+}
+
+enum signal_wish signals_take_wish(void)
+{
+	return __atomic_exchange_n(&last_wish, WISH_NONE, __ATOMIC_ACQ_REL);
+}
+
+int signals_take_end(void)
+{
+	int n = __atomic_load_n(&ends, __ATOMIC_ACQUIRE);
+
+	return n ? __atomic_exchange_n(&ends, 0, __ATOMIC_ACQ_REL) > 0 : 0;
+}

@@ -1,0 +1,541 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "checkpoint/control/state.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+
+#define END_PATIENCE_MS 10000 /* for GPU memory, when a handler of the program wants to end it */
+#define UNDO_TIMEOUT_MS 30000 /* of the pause that undoes a resume */
+#define CONTRARY        "a later request asked for the contrary"
+#define RESUME_CAME     "a later request asked for a resume"
+#define REQUESTER_GONE  "who asked for it has hung up"
+#define CANNOT_END                                                                             \
+	"a signal was to end the program while it was paused, and there was no GPU memory to " \
+	"resume it: its CUDA calls fail"
+
+/*
+ * What an event does to the activity; where nothing stands it stays as it is. ENDED leads from
+ * every operation to IDLE, NO_START from what could not be begun to STARVED.
+ */
+#define TO(activity) (1 + ACTIVITY_##activity)
+#define CANCEL       0x80
+
+/* clang-format off */
+static const unsigned char moves[ACTIVITIES][EVENTS] = {
+	[ACTIVITY_STARVED] = {
+		[EV_PAUSE] = TO(IDLE),
+		[EV_RESUME] = TO(IDLE),
+		[EV_TRIM] = TO(IDLE),
+		[EV_SNAPSHOT] = TO(IDLE),
+		[EV_DONE] = TO(IDLE),
+		[EV_RETRY] = TO(IDLE),
+	},
+	[ACTIVITY_PAUSING] = {
+		[EV_RESUME] = TO(PAUSING_OFF) | CANCEL,
+		[EV_ENDED] = TO(IDLE),
+		[EV_NO_START] = TO(STARVED),
+	},
+	[ACTIVITY_PAUSING_OFF] = {
+		[EV_PAUSE] = TO(PAUSING_AGAIN),
+		[EV_ENDED] = TO(IDLE),
+	},
+	[ACTIVITY_PAUSING_AGAIN] = {
+		[EV_RESUME] = TO(PAUSING_OFF),
+		[EV_ENDED] = TO(IDLE),
+	},
+	[ACTIVITY_RESUMING] = {
+		[EV_PAUSE] = TO(RESUMING_OFF) | CANCEL,
+		[EV_END] = TO(RESUMING_AGAIN) | CANCEL,
+		[EV_ENDED] = TO(IDLE),
+		[EV_NO_START] = TO(STARVED),
+	},
+	[ACTIVITY_RESUMING_OFF] = {
+		[EV_RESUME] = TO(RESUMING_AGAIN),
+		[EV_ENDED] = TO(IDLE),
+	},
+	[ACTIVITY_RESUMING_AGAIN] = {
+		[EV_PAUSE] = TO(RESUMING_OFF),
+		[EV_ENDED] = TO(IDLE),
+	},
+	[ACTIVITY_TRIMMING] = {
+		[EV_PAUSE] = CANCEL,
+		[EV_RESUME] = CANCEL,
+		[EV_ENDED] = TO(IDLE),
+		[EV_NO_START] = TO(STARVED),
+	},
+	[ACTIVITY_WRITING] = {
+		[EV_RESUME] = CANCEL,
+		[EV_CALL_OFF] = CANCEL,
+		[EV_ENDED] = TO(IDLE),
+		[EV_NO_START] = TO(STARVED),
+	},
+	[ACTIVITY_TIDYING] = {
+		[EV_PAUSE] = CANCEL,
+		[EV_RESUME] = CANCEL,
+		[EV_TRIM] = CANCEL,
+		[EV_SNAPSHOT] = CANCEL,
+		[EV_DONE] = CANCEL,
+		[EV_ENDED] = TO(IDLE),
+		[EV_NO_START] = TO(STARVED),
+	},
+};
+/* clang-format on */
+
+static const enum operation operations[ACTIVITIES] = {
+#define ACTIVITY_OPERATION(name, op) [ACTIVITY_##name] = op,
+	ACTIVITY_MAP(ACTIVITY_OPERATION)
+#undef ACTIVITY_OPERATION
+};
+
+enum operation control_operation(const struct control_state *s)
+{
+	return operations[s->activity];
+}
+
+/* The job is to be paused. */
+static bool wants_paused(const struct control_state *s)
+{
+	for (int i = 0; i < WISHERS; i++)
+		if (s->wishes[i])
+			return true;
+	return false;
+}
+
+bool control_awaits_done(const struct control_state *s)
+{
+	return s->snapshot == SNAPSHOT_OPEN;
+}
+
+/* Others than this process have a part in the snapshot, and it has not ended. */
+static bool is_unfinished(const struct control_state *s)
+{
+	if (s->snapshot == SNAPSHOT_ASKED || s->snapshot == SNAPSHOT_WRITTEN)
+		return s->order_pause || s->order_image;
+	return s->snapshot != SNAPSHOT_NONE;
+}
+
+static struct control_action *act(struct control_actions *actions, enum action_kind kind)
+{
+	assert(actions->n < ACTIONS_MAX);
+	actions->list[actions->n] = (struct control_action){.kind = kind};
+	return &actions->list[actions->n++];
+}
+
+static void answer(struct control_actions *actions, enum server_wait whom, enum action_answer with)
+{
+	struct control_action *a = act(actions, ACT_ANSWER);
+
+	a->whom = whom;
+	a->answer = with;
+}
+
+static void answer_code(struct control_actions *actions, enum server_wait whom, const char *code,
+			const char *reason)
+{
+	struct control_action *a = act(actions, ACT_ANSWER);
+
+	a->whom = whom;
+	a->code = code;
+	a->reason = reason;
+}
+
+static void move(struct control_state *s, enum event_kind event, struct control_actions *actions)
+{
+	unsigned char to = moves[s->activity][event];
+
+	if (to & CANCEL)
+		act(actions, ACT_CANCEL);
+	if (to & ~CANCEL)
+		s->activity = (to & ~CANCEL) - 1;
+}
+
+/* The snapshot that was to be written will not be. */
+static void forget_snapshot(struct control_state *s, const char *code, const char *reason,
+			    struct control_actions *actions)
+{
+	if (s->snapshot != SNAPSHOT_ASKED)
+		return;
+	s->snapshot = SNAPSHOT_NONE;
+	answer_code(actions, WAITS_WRITTEN, code, reason);
+}
+
+static void forget_wishes(struct control_state *s)
+{
+	memset(s->wishes, 0, sizeof(s->wishes));
+}
+
+/* The operation under way is the one that is wanted. */
+static bool is_wanted(const struct control_state *s)
+{
+	return s->activity == ACTIVITY_PAUSING || s->activity == ACTIVITY_RESUMING;
+}
+
+static void commit(struct control_state *s, struct control_actions *actions)
+{
+	s->holder = 0;
+	s->options.hold = false;
+	if (s->hold != HOLD_OPEN || !is_wanted(s))
+		return;
+	s->hold = HOLD_COMMITTED;
+	act(actions, ACT_COMMIT);
+}
+
+/* The last wish is for the job to run, or, of @wisher, to be paused; it wins. */
+static void wish(struct control_state *s, bool paused, enum wisher wisher,
+		 const struct control_event *how, struct control_actions *actions)
+{
+	bool same = wants_paused(s) == paused;
+
+	if (paused) {
+		s->wishes[wisher] = true;
+	} else {
+		forget_wishes(s);
+		forget_snapshot(s, END_BUSY, RESUME_CAME, actions);
+	}
+	move(s, paused ? EV_PAUSE : EV_RESUME, actions);
+	s->options = how->options;
+	s->options.hold = how->client != 0;
+	s->by_signal = how->by_signal || (same && s->by_signal);
+	s->holder = how->client;
+	/* It wants what a client holds: it lets that go on, or is another one to hold it. */
+	if (!is_wanted(s) || s->hold != HOLD_OPEN)
+		return;
+	if (how->client)
+		act(actions, ACT_REPORT);
+	else
+		commit(s, actions);
+}
+
+static void wish_to_run(struct control_state *s, int timeout_ms, struct control_actions *actions)
+{
+	const struct control_event how = {.options.timeout_ms = timeout_ms};
+
+	wish(s, false, WISHER_USER, &how, actions);
+}
+
+static int take_snapshot(struct control_state *s, const struct control_event *e,
+			 struct control_actions *actions)
+{
+	if (s->snapshot != SNAPSHOT_NONE || (control_operation(s) == OP_RESUME && e->held))
+		return -EBUSY;
+	if (e->pause && !wants_paused(s))
+		wish(s, true, WISHER_SNAPSHOT, e, actions);
+	else
+		move(s, EV_SNAPSHOT, actions);
+	s->snapshot = SNAPSHOT_ASKED;
+	s->order_pause = e->pause;
+	s->order_image = e->image;
+	s->order_kept = e->by_signal;
+	return 0;
+}
+
+/* Nobody would add the image. */
+static void call_snapshot_off(struct control_state *s, struct control_actions *actions)
+{
+	bool early = s->snapshot == SNAPSHOT_ASKED || s->snapshot == SNAPSHOT_WRITTEN;
+
+	if (!early || !s->order_image)
+		return;
+	if (s->activity == ACTIVITY_WRITING)
+		move(s, EV_CALL_OFF, actions);
+	else if (!s->wishes[WISHER_USER])
+		wish_to_run(s, 0, actions);
+	else
+		forget_snapshot(s, END_BUSY, REQUESTER_GONE, actions);
+}
+
+/* It is to run, for a handler of the program's, and no longer to wait for memory than that may. */
+static void take_end(struct control_state *s, struct control_actions *actions)
+{
+	const struct control_event how = {.options.timeout_ms = END_PATIENCE_MS, .by_signal = true};
+	enum operation op = control_operation(s);
+
+	if (s->activity == ACTIVITY_REFUSED ||
+	    (op != OP_RESUME && op != OP_PAUSE && s->rest == STATE_RUNNING))
+		return;
+	s->ending = true;
+	if (s->timeout_ms != END_PATIENCE_MS)
+		move(s, EV_END, actions);
+	wish(s, false, WISHER_USER, &how, actions);
+}
+
+/* What the client that holds has asked for is not to be. */
+static void undo(struct control_state *s, struct control_actions *actions)
+{
+	const struct control_event how = {.options.timeout_ms = UNDO_TIMEOUT_MS};
+
+	if (wants_paused(s))
+		wish_to_run(s, 0, actions);
+	else
+		wish(s, true, WISHER_USER, &how, actions);
+}
+
+static void take_holder(struct control_state *s, const struct control_event *e,
+			struct control_actions *actions)
+{
+	if (e->kind == EV_COMMIT)
+		commit(s, actions);
+	else if (e->client != s->holder || !e->client)
+		return;
+	else if (e->kind == EV_ABORT || (wants_paused(s) && !e->agreed))
+		undo(s, actions);
+	else
+		commit(s, actions);
+}
+
+/*
+ * A pause or a resume failed, and is to be begun anew: it has been asked for again meanwhile, or it
+ * was a pause for a snapshot alone, and the user has asked for one.
+ */
+static bool is_wanted_still(const struct control_state *s, const struct control_event *e)
+{
+	bool pause = control_operation(s) == OP_PAUSE;
+	bool again =
+		s->activity == ACTIVITY_PAUSING_AGAIN || s->activity == ACTIVITY_RESUMING_AGAIN;
+	bool by_user = pause && s->snapshot == SNAPSHOT_WRITTEN && s->order_pause &&
+		       s->wishes[WISHER_USER];
+
+	return (again || by_user) && e->paused != pause && strcmp(e->code, END_OK) != 0;
+}
+
+/* Paused as it is, the job stays so. */
+static void accept_paused(struct control_state *s)
+{
+	if (!is_unfinished(s))
+		s->wishes[WISHER_USER] = true;
+	else if (!wants_paused(s))
+		s->wishes[WISHER_SNAPSHOT] = true;
+}
+
+/* What failed is not tried again by itself. */
+static void give_up(struct control_state *s, const struct control_event *e,
+		    struct control_actions *actions)
+{
+	if (control_operation(s) == OP_PAUSE) {
+		forget_snapshot(s, e->code, e->reason, actions);
+		if (!e->paused)
+			forget_wishes(s);
+	} else if (e->paused) {
+		accept_paused(s);
+	}
+	/* Before the snapshot is done it was that which was in the way. */
+	if (s->ending && e->paused && !is_unfinished(s)) {
+		s->activity = ACTIVITY_REFUSED;
+		act(actions, ACT_REFUSE)->reason = CANNOT_END;
+	}
+}
+
+/* A pause or a resume has ended. */
+static void end_change(struct control_state *s, const struct control_event *e,
+		       struct control_actions *actions)
+{
+	bool pause = control_operation(s) == OP_PAUSE, again = is_wanted_still(s, e);
+	bool wanted = wants_paused(s) == pause;
+	bool ok = !strcmp(e->code, END_OK);
+	bool patient = !strcmp(e->code, END_TIMEOUT) || !strcmp(e->code, END_BUSY);
+	/* Not if a pause has ended the resume, nor if another resume is to follow. */
+	bool failed =
+		!pause && !ok && !again && !wants_paused(s) && s->snapshot != SNAPSHOT_CLOSING;
+
+	if (!e->paused)
+		s->rest = STATE_RUNNING;
+	else
+		s->rest = ok || (!pause && patient) ? STATE_PAUSED : STATE_FAILED;
+	if (!ok && !again)
+		give_up(s, e, actions);
+	if (ok && !pause && s->snapshot >= SNAPSHOT_OPEN)
+		s->snapshot = SNAPSHOT_NONE;
+	if (!e->paused)
+		s->ending = false;
+	if (again)
+		answer_code(actions, pause ? WAITS_RUNNING : WAITS_PAUSED, END_BUSY, CONTRARY);
+	else
+		answer(actions, pause ? WAITS_PAUSED : WAITS_RUNNING, ANSWER_RESULT);
+	if (failed)
+		answer(actions, WAITS_DONE, ANSWER_RESULT);
+	if (!again && wanted)
+		s->holder = 0; /* it is answered */
+}
+
+/* The operation that wrote the snapshot has ended. */
+static void end_writing(struct control_state *s, const struct control_event *e,
+			struct control_actions *actions)
+{
+	if (!strcmp(e->written, END_OK)) {
+		s->snapshot = s->order_pause || s->order_image ? SNAPSHOT_OPEN : SNAPSHOT_NONE;
+	} else {
+		s->snapshot = SNAPSHOT_NONE;
+		if (wants_paused(s) && !s->wishes[WISHER_USER])
+			wish_to_run(s, 0, actions);
+		s->wishes[WISHER_SNAPSHOT] = false;
+	}
+	answer(actions, WAITS_WRITTEN, ANSWER_WRITTEN);
+}
+
+static void take_ended(struct control_state *s, const struct control_event *e,
+		       struct control_actions *actions)
+{
+	enum operation op = control_operation(s);
+
+	if (op == OP_PAUSE || op == OP_RESUME)
+		end_change(s, e, actions);
+	else if (op == OP_TRIM)
+		answer(actions, WAITS_TRIMMED, ANSWER_RESULT);
+	move(s, EV_ENDED, actions);
+	s->hold = HOLD_NONE;
+	if (s->snapshot == SNAPSHOT_WRITTEN)
+		end_writing(s, e, actions);
+}
+
+/* A pause or a resume could not be begun. */
+static void forgo_change(struct control_state *s, const struct control_event *e,
+			 struct control_actions *actions)
+{
+	bool pause = control_operation(s) == OP_PAUSE;
+
+	answer_code(actions, pause ? WAITS_PAUSED : WAITS_RUNNING, END_FAILED, e->reason);
+	if (!pause)
+		answer_code(actions, WAITS_DONE, END_FAILED, e->reason);
+	s->holder = 0;
+	s->options.hold = false;
+	if (s->by_signal && !e->exiting)
+		return;
+	forget_snapshot(s, END_FAILED, e->reason, actions);
+	if (pause) {
+		forget_wishes(s);
+		return;
+	}
+	if (!is_unfinished(s))
+		act(actions, ACT_LOCK);
+	accept_paused(s);
+}
+
+static void take_no_start(struct control_state *s, const struct control_event *e,
+			  struct control_actions *actions)
+{
+	enum operation op = control_operation(s);
+
+	if (s->snapshot == SNAPSHOT_WRITTEN)
+		s->snapshot = SNAPSHOT_ASKED;
+	if (!s->order_kept || e->exiting)
+		forget_snapshot(s, END_FAILED, e->reason, actions);
+	if (op == OP_PAUSE || op == OP_RESUME)
+		forgo_change(s, e, actions);
+	else if (op == OP_TRIM)
+		answer_code(actions, WAITS_TRIMMED, END_FAILED, e->reason);
+	move(s, EV_NO_START, actions);
+	s->hold = HOLD_NONE;
+}
+
+int control_take(struct control_state *s, const struct control_event *e,
+		 struct control_actions *actions)
+{
+	switch (e->kind) {
+	case EV_PAUSE:
+	case EV_RESUME:
+		wish(s, e->kind == EV_PAUSE, WISHER_USER, e, actions);
+		break;
+	case EV_END:
+		take_end(s, actions);
+		break;
+	case EV_TRIM:
+		s->trim = true;
+		move(s, EV_TRIM, actions);
+		break;
+	case EV_SNAPSHOT:
+		return take_snapshot(s, e, actions);
+	case EV_CALL_OFF:
+		call_snapshot_off(s, actions);
+		break;
+	case EV_DONE:
+		if (e->matches && s->snapshot == SNAPSHOT_OPEN)
+			s->snapshot = SNAPSHOT_CLOSING;
+		move(s, EV_DONE, actions);
+		break;
+	case EV_MOVED:
+		s->wishes[WISHER_USER] = wants_paused(s);
+		s->wishes[WISHER_SNAPSHOT] = false;
+		if (s->snapshot >= SNAPSHOT_OPEN)
+			s->snapshot = SNAPSHOT_NONE;
+		break;
+	case EV_COMMIT:
+	case EV_ABORT:
+	case EV_HOLDER_GONE:
+		take_holder(s, e, actions);
+		break;
+	case EV_ENDED:
+		take_ended(s, e, actions);
+		break;
+	case EV_NO_START:
+		take_no_start(s, e, actions);
+		break;
+	case EV_RETRY:
+	case EVENTS:
+		move(s, e->kind, actions);
+	}
+	return 0;
+}
+
+static void start(struct control_state *s, enum activity activity, struct control_actions *actions)
+{
+	struct control_action *a = act(actions, ACT_START);
+	bool change = activity == ACTIVITY_PAUSING || activity == ACTIVITY_RESUMING;
+
+	s->activity = activity;
+	s->hold = change && s->options.hold ? HOLD_OPEN : HOLD_NONE;
+	s->timeout_ms = s->options.timeout_ms;
+	a->op = control_operation(s);
+	a->options = s->options;
+	a->options.hold = s->hold == HOLD_OPEN;
+	a->options.writes =
+		s->snapshot == SNAPSHOT_ASKED && (a->op == OP_PAUSE || a->op == OP_SNAPSHOT);
+	if (a->options.writes)
+		s->snapshot = SNAPSHOT_WRITTEN;
+}
+
+/* The snapshot is done: the pause ends with it, unless the user wants it. */
+static void close_snapshot(struct control_state *s, struct control_actions *actions)
+{
+	s->snapshot = SNAPSHOT_NONE;
+	if (s->wishes[WISHER_USER])
+		act(actions, ACT_LOCK);
+	else
+		wish_to_run(s, s->ending ? END_PATIENCE_MS : 0, actions);
+}
+
+static void refuse_all(struct control_state *s, struct control_actions *actions)
+{
+	s->holder = 0;
+	s->trim = false;
+	s->snapshot = SNAPSHOT_NONE;
+	for (int whom = WAITS_PAUSED; whom <= WAITS_DONE; whom++)
+		answer_code(actions, whom, END_FAILED, CANNOT_END);
+}
+
+void control_decide(struct control_state *s, bool untidy, struct control_actions *actions)
+{
+	bool paused = s->rest != STATE_RUNNING;
+
+	if (s->activity == ACTIVITY_REFUSED)
+		refuse_all(s, actions);
+	if (s->activity != ACTIVITY_IDLE)
+		return;
+	if (s->snapshot == SNAPSHOT_CLOSING)
+		close_snapshot(s, actions);
+	if (s->trim) {
+		s->trim = false;
+		start(s, ACTIVITY_TRIMMING, actions);
+	} else if (wants_paused(s) != paused) {
+		start(s, paused ? ACTIVITY_RESUMING : ACTIVITY_PAUSING, actions);
+	} else if (s->snapshot == SNAPSHOT_ASKED) {
+		start(s, ACTIVITY_WRITING, actions);
+	} else {
+		answer(actions, paused ? WAITS_PAUSED : WAITS_RUNNING, ANSWER_STATE);
+		answer_code(actions, paused ? WAITS_RUNNING : WAITS_PAUSED, END_BUSY, CONTRARY);
+		answer(actions, WAITS_DONE, ANSWER_STATE);
+		s->holder = 0;
+		if (untidy)
+			start(s, ACTIVITY_TIDYING, actions);
+	}
+}

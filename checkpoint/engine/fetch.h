@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CUDAW_SNAPSHOT_SAVED_H
+#define CUDAW_SNAPSHOT_SAVED_H
+/*
+ * A snapshot of what a pause took off the GPU (saved.h): what is asked for, where it is, and
+ * fetching it back into host memory. Writing it is saving.h. Of the engine's thread; no driver call
+ * is made.
+ */
+#include "checkpoint/snapshot/manifest.h"
+#include "checkpoint/engine/saved.h"
+#include "checkpoint/snapshot/write.h"
+
+#include <limits.h>
+
+/* What is asked for. */
+struct snapshot_order {
+	char path[PATH_MAX]; /* absolute: the folder */
+	bool pause;          /* the job is paused for it: without it, it is to run */
+	bool incremental;
+	enum snapshot_codec codec;
+	bool hold;  /* the host memory is then given back: the data is in the snapshot alone */
+	bool image; /* a process image will be added, and the snapshot finished, by others */
+};
+
+/*
+ * Where a snapshot of ours is. While @dir is not -1 the folder is locked, so that nobody writes
+ * another snapshot over what this process has nowhere else. A process image must not have it open:
+ * it would be opened at the same path again.
+ */
+struct snapshot_place {
+	char path[PATH_MAX];
+	int dir;
+	uint32_t index;
+	uint8_t id[16];
+};
+
+/* Lock the folder. 0 or a negative errno. */
+int snapshot_place_lock(struct snapshot_place *place, struct snapshot_error *error);
+
+/*
+ * The folder is at @path now: lock it there. 0 or a negative errno; then nothing is changed. -ESTALE
+ * where the folder there has another snapshot, and what snapshot_index_load() says where it has none.
+ */
+int snapshot_place_move(struct snapshot_place *place, const char *path,
+			struct snapshot_error *error);
+void snapshot_place_unlock(struct snapshot_place *place);
+
+/*
+ * Read every chunk back into the slot that its granule had, for which there is room again
+ * (saved_place()). The folder is locked (snapshot_place_lock()), and stays so. 0 or a negative
+ * errno: -ESTALE where the folder has another snapshot.
+ */
+int snapshot_saved_fetch(const struct saved *saved, const struct snapshot_place *place,
+			 size_t *done, const bool *cancel, struct snapshot_error *error);
+
+#endif

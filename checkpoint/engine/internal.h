@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CUDAW_ENGINE_INTERNAL_H
+#define CUDAW_ENGINE_INTERNAL_H
+/*
+ * What the parts of the engine share. Each is a step of an operation of engine.h:
+ *
+ *	engine.c		pause and resume
+ *	memory.c	GPU memory out and back, mapping, the driver's checkpoint
+ *	snapshot.c	to a snapshot and from it
+ *	tidy.c		what is kept for the next pause, or given back
+ *	state.c		the state below, results, phases
+ *
+ * All calls are the engine's thread's. Where an int is returned, 0 is a success, and else the
+ * result says what failed.
+ */
+#include "checkpoint/engine/engine.h"
+#include "checkpoint/engine/saved.h"
+#include "checkpoint/engine/saving.h"
+
+#define GIB (double)(1UL << 30)
+
+struct engine {
+	struct saved saved;
+	struct snapshot_place place;
+	size_t held_slots; /* of what is in the snapshot alone */
+	struct saving saving;
+	bool saves; /* a snapshot is being written: saving is in use */
+
+	/* The operation under way and its current phase; NULL: none. */
+	struct engine_result *result;
+	const char *phase;
+	double start;
+
+	/* Read by other threads too: to be written atomically. */
+	bool paused;
+	bool released; /* the driver's checkpoint holds the rest, or the driver is locked */
+	bool untidy;   /* engine_tidy() has something to do */
+	bool held;     /* what was saved is in the snapshot alone */
+	size_t host, spilled, pool;
+	bool unsettled;  /* copies of the last transfer may still be under way */
+	size_t prepared; /* what was mapped when memory was last made ready */
+};
+
+extern struct engine engine;
+
+/* True where the variable is set, and not to 0. */
+bool engine_asked_for(const char *variable);
+
+/* Results; the failures return -1. @what of a wait: "kernels did not end". */
+int engine_fail(struct engine_result *result, const char *code, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+int engine_fail_driver(struct engine_result *result, const struct cuda_driver *drv,
+		       const char *what, CUresult error);
+int engine_fail_wait(struct engine_result *result, const struct engine_progress *progress,
+		     const char *what);
+const char *engine_error_name(const struct cuda_driver *drv, CUresult error);
+bool engine_is_cancelled(const struct engine_progress *progress);
+
+/* An operation begins; a phase of @total bytes does; the phase ends; all has succeeded. */
+void engine_begin(struct engine_result *result);
+void engine_set_phase(struct engine_progress *progress, const char *phase, size_t total);
+void engine_end_phase(void);
+void engine_succeed(struct engine_result *result, double start, size_t bytes);
+
+/* Bring up to date what others read of the saved memory and the pool. */
+void engine_publish(void);
+/* What was saved is needed no more. */
+void engine_forget(void);
+
+/*
+ * Copy everything out, and begin to write it to a snapshot where @writing is not NULL. On failure
+ * the caller calls engine_write_drop(), and forgets what was saved.
+ */
+int engine_save(const struct cuda_driver *drv, const struct engine_writing *writing,
+		struct engine_progress *progress, struct engine_result *result);
+/* Where there are kernels: see how many slots engine_save() will need, without zeros. */
+int engine_scan(const struct cuda_driver *drv, struct engine_result *result);
+/* Copy it back, to where it is mapped again. */
+int engine_load_back(const struct cuda_driver *drv, struct engine_progress *progress,
+		     struct engine_result *result);
+/* Get room for @slots slots, where saved_room() found so much. */
+int engine_place(size_t slots, size_t pool_slots, size_t spill_slots, struct engine_result *result);
+
+/*
+ * True where every device has free what is to be mapped: an attempt that cannot succeed would take,
+ * for a moment, what another job that waits as well could use.
+ */
+bool engine_memory_is_free(const struct cuda_driver *drv);
+/*
+ * Map what is not mapped; all or nothing, unless the driver undoes nothing. Unmap what is mapped.
+ * The driver's error.
+ */
+CUresult engine_map(const struct cuda_driver *drv);
+CUresult engine_unmap(const struct cuda_driver *drv);
+
+/* Have the driver checkpoint the contexts. Its error, of *@call. */
+CUresult engine_release(const struct cuda_driver *drv, struct engine_progress *progress,
+			const char **call);
+/*
+ * Of a pause that left the contexts: whether they can be released now. 0, or @result says why not.
+ */
+int engine_may_release(const struct cuda_driver *drv, struct engine_result *result);
+/* Release them where it has not been done: for a process image. */
+int engine_release_all(const struct cuda_driver *drv, struct engine_progress *progress,
+		       struct engine_result *result);
+
+/*
+ * A snapshot of what is being saved: begin to write what arrives. A failure is that of the pause
+ * only where it is for the snapshot alone; else it stands in writing->result.
+ */
+int engine_write_begin(const struct cuda_driver *drv, const struct engine_writing *writing,
+		       struct engine_progress *progress, struct engine_result *result);
+/* Why it failed, once it has: for a transfer that was cancelled by it. */
+int engine_write_fail(struct engine_result *result);
+/* End it, if one is being written; what is not committed is given up. */
+void engine_write_drop(void);
+/*
+ * The pause that began at @start has ended with @pause: see what is written of it through, where
+ * neither has failed. The outcome stands in writing->result.
+ */
+void engine_write_end(const struct cuda_driver *drv, const struct engine_writing *writing,
+		      struct engine_progress *progress, double start,
+		      const struct engine_result *pause);
+
+/* Get what a snapshot holds back into host memory. */
+int engine_fetch(struct engine_progress *progress, struct engine_result *result);
+
+#endif

@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "checkpoint/engine/internal.h"
+#include "common/hostmem.h"
+#include "checkpoint/host/hostpool.h"
+#include "checkpoint/release/release.h"
+#include "checkpoint/engine/transfer.h"
+#include "wrapper/translated/symbols.h"
+#include "vmem/vmem.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define LOG_PREFIX "engine: "
+#include "common/log.h"
+
+/* Below this, finding zeros takes longer than copying them. */
+#define SCAN_BYTES (1UL << 30)
+
+static int fail_transfer(struct engine_result *result, const struct cuda_driver *drv,
+			 const struct transfer *t)
+{
+	switch (t->workers.result) {
+	case 0:
+		return 0;
+	case -EIO:
+		return t->error ? engine_fail_driver(result, drv, "copy", t->error)
+				: engine_fail(result, END_FAILED, "the spill file: %s",
+					      strerror(EIO));
+	case -ENOMEM:
+		return engine_fail(result, END_NOMEM, "host memory ran out during the copy");
+	case -ECANCELED:
+		return engine_write_fail(result);
+	case -EILSEQ:
+		return engine_fail(result, END_FAILED,
+				   "the 2 MiB at %#llx came back different from what was saved "
+				   "(CUDAW_VERIFY)",
+				   t->differs);
+	default:
+		return engine_fail(result, END_FAILED, "the spill file: %s",
+				   strerror(-t->workers.result));
+	}
+}
+
+static int transfer(const struct cuda_driver *drv, enum transfer_direction direction, size_t *done,
+		    struct engine_result *result)
+{
+	struct transfer t = saved_transfer(&engine.saved, drv, direction, done);
+
+	if (direction == TRANSFER_OUT && engine.saves) {
+		t.cancel = &engine.saving.stop;
+		t.arrived = saving_arrived;
+		t.arg = &engine.saving;
+	}
+	transfer_run(&t);
+	engine.unsettled = t.unsettled;
+	if (direction != TRANSFER_IN)
+		engine.saved.used_slots = t.next_slot;
+	return fail_transfer(result, drv, &t);
+}
+
+int engine_scan(const struct cuda_driver *drv, struct engine_result *result)
+{
+	size_t done = 0;
+
+	return transfer(drv, TRANSFER_SCAN, &done, result);
+}
+
+/*
+ * Kernels for digests: to check the data, to find zeros in much of it, or so that a later snapshot
+ * can tell what has changed.
+ */
+static int load_kernels(const struct cuda_driver *drv, bool snapshot, struct engine_result *result)
+{
+	bool verify = engine_asked_for("CUDAW_VERIFY");
+	CUresult error;
+
+	if (!verify && !snapshot && saved_bytes(&engine.saved) < SCAN_BYTES)
+		return 0;
+	error = saved_load_kernels(&engine.saved, drv);
+	if (!error)
+		return 0;
+	if (verify)
+		return engine_fail_driver(result, drv, "CUDAW_VERIFY: loading the kernel", error);
+	pr_debug("zeros are copied: no kernel to find them: driver error %d", error);
+	return 0;
+}
+
+static int fail_room(struct engine_result *result, size_t slots, size_t pool_slots,
+		     size_t spill_slots)
+{
+	size_t need = slots * VMEM_GRANULE, host = pool_slots * VMEM_GRANULE;
+	size_t disk = spill_slots * VMEM_GRANULE;
+
+	if (disk)
+		return engine_fail(
+			result, END_NOMEM,
+			"%.2f GiB to be saved, %.2f GiB of host memory available (%.2f GiB is "
+			"left to others) and %.2f GiB of disk in CUDAW_SPILL_DIR: %.2f GiB are "
+			"missing",
+			need / GIB, host / GIB, HOSTMEM_RESERVE / GIB, disk / GIB,
+			(need - host - disk) / GIB);
+	return engine_fail(
+		result, END_NOMEM,
+		"%.2f GiB to be saved, %.2f GiB of host memory available (%.2f GiB is left to "
+		"others): %.2f GiB are missing",
+		need / GIB, host / GIB, HOSTMEM_RESERVE / GIB, (need - host) / GIB);
+}
+
+int engine_place(size_t slots, size_t pool_slots, size_t spill_slots, struct engine_result *result)
+{
+	int error;
+
+	if (slots > pool_slots && slots - pool_slots > spill_slots)
+		return fail_room(result, slots, pool_slots, spill_slots);
+	error = saved_place(&engine.saved, slots, pool_slots);
+	if (error)
+		return engine_fail(result, END_NOMEM, "room for %.2f GiB: %s",
+				   slots * VMEM_GRANULE / GIB, strerror(-error));
+	return 0;
+}
+
+/* Find a place for all that is to be saved. */
+static int make_room(const struct cuda_driver *drv, struct engine_result *result)
+{
+	size_t slots = engine.saved.nlive, pool_slots, spill_slots, apart = 0, missing;
+	size_t bytes = slots * VMEM_GRANULE, held = hostpool_held();
+
+	if (release_wanted(drv))
+		apart = release_host_bytes(drv, &engine.saved.contexts);
+	missing = saved_room(bytes > held ? bytes - held : 0, apart, &pool_slots, &spill_slots);
+	if (missing)
+		return engine_fail(
+			result, END_NOMEM,
+			"%.2f GiB of host memory needed for the driver's checkpoint (%.2f GiB are "
+			"left to others): %.2f GiB are missing",
+			apart / GIB, HOSTMEM_RESERVE / GIB, missing / GIB);
+	/* Where it would not fit as it is, it may without its zeros. */
+	if (slots > pool_slots && engine.saved.kernels) {
+		if (engine_scan(drv, result))
+			return -1;
+		slots = engine.saved.used_slots;
+	}
+	return engine_place(slots, pool_slots, spill_slots, result);
+}
+
+static int copy_out(const struct cuda_driver *drv, const struct engine_writing *writing,
+		    struct engine_progress *progress, struct engine_result *result)
+{
+	int ret;
+
+	if (writing && engine_write_begin(drv, writing, progress, result))
+		return -1;
+	ret = engine.saved.ngranules ? transfer(drv, TRANSFER_OUT, &progress->done, result) : 0;
+	/* The last moment at which the pause can be called off at no cost. */
+	if (!ret && engine.saves && __atomic_load_n(&engine.saving.stop, __ATOMIC_RELAXED))
+		ret = engine_write_fail(result);
+	if (engine.saves)
+		saving_close(&engine.saving, !ret);
+	return ret;
+}
+
+int engine_save(const struct cuda_driver *drv, const struct engine_writing *writing,
+		struct engine_progress *progress, struct engine_result *result)
+{
+	int ret = -1;
+
+	if (saved_list(&engine.saved))
+		return engine_fail(result, END_NOMEM, "out of memory");
+	engine_set_phase(progress, "copy", engine.saved.ngranules * VMEM_GRANULE);
+	if (!engine.saved.ngranules)
+		return copy_out(drv, writing, progress, result);
+	if (load_kernels(drv, writing != NULL, result))
+		return -1;
+	if (!make_room(drv, result))
+		ret = copy_out(drv, writing, progress, result);
+	saved_unload_kernels(&engine.saved, drv);
+	engine_publish();
+	return ret;
+}
+
+int engine_load_back(const struct cuda_driver *drv, struct engine_progress *progress,
+		     struct engine_result *result)
+{
+	CUresult error = CUDA_SUCCESS;
+	int ret;
+
+	engine_set_phase(progress, "copy", engine.saved.ngranules * VMEM_GRANULE);
+	if (engine.saved.digests && engine_asked_for("CUDAW_VERIFY")) {
+		error = saved_load_kernels(&engine.saved, drv);
+		if (error)
+			return engine_fail_driver(result, drv, "CUDAW_VERIFY: loading the kernel",
+						  error);
+	}
+	ret = transfer(drv, TRANSFER_IN, &progress->done, result);
+	saved_unload_kernels(&engine.saved, drv);
+	if (!ret)
+		error = symbols_renew(drv);
+	return error ? engine_fail_driver(result, drv, "pointers in variables of modules", error)
+		     : ret;
+}
+
+bool engine_memory_is_free(const struct cuda_driver *drv)
+{
+	bool asked[CUDA_MAX_DEVICES] = {false}, enough = true;
+	size_t needed[CUDA_MAX_DEVICES] = {0}, free, total;
+
+	for (size_t i = 0; i < engine.saved.nregions; i++)
+		if (!engine.saved.regions[i].mapped)
+			needed[engine.saved.regions[i].dev] += engine.saved.regions[i].size;
+	for (size_t i = 0; i < engine.saved.nregions && enough; i++) {
+		const struct vmem_region *r = &engine.saved.regions[i];
+
+		if (asked[r->dev] || r->mapped)
+			continue;
+		asked[r->dev] = true;
+		enough = drv->cuCtxSetCurrent(r->ctx) || drv->cuMemGetInfo_v2(&free, &total) ||
+			 free >= needed[r->dev];
+	}
+	drv->cuCtxSetCurrent(NULL);
+	return enough;
+}
+
+CUresult engine_map(const struct cuda_driver *drv)
+{
+	CUresult error = CUDA_SUCCESS;
+
+	for (size_t i = 0; i < engine.saved.nregions && !error; i++) {
+		if (engine.saved.regions[i].mapped)
+			continue;
+		error = drv->cuCtxSetCurrent(engine.saved.regions[i].ctx);
+		if (!error)
+			error = vmem_region_map(engine.saved.regions[i].start);
+		engine.saved.regions[i].mapped = !error;
+	}
+	/* Where this fails too, what is still mapped is known, and not needed once more. */
+	if (error)
+		engine_unmap(drv);
+	drv->cuCtxSetCurrent(NULL);
+	return error;
+}
+
+CUresult engine_unmap(const struct cuda_driver *drv)
+{
+	CUresult error = CUDA_SUCCESS;
+
+	for (size_t i = 0; i < engine.saved.nregions && !error; i++) {
+		error = drv->cuCtxSetCurrent(engine.saved.regions[i].ctx);
+		if (!error)
+			error = vmem_region_unmap(engine.saved.regions[i].start);
+		if (!error)
+			engine.saved.regions[i].mapped = false;
+	}
+	drv->cuCtxSetCurrent(NULL);
+	return error;
+}
+
+CUresult engine_release(const struct cuda_driver *drv, struct engine_progress *progress,
+			const char **call)
+{
+	CUresult error;
+
+	engine_set_phase(progress, "release", 0);
+	error = release_checkpoint(drv, &engine.saved.contexts, call);
+	__atomic_store_n(&engine.released, !error || release_is_locked(), __ATOMIC_RELAXED);
+	return error;
+}
+
+int engine_release_all(const struct cuda_driver *drv, struct engine_progress *progress,
+		       struct engine_result *result)
+{
+	const char *call = "";
+	bool was_locked = release_is_locked();
+	CUresult error = release_unlock_process(drv, &call);
+
+	if (error)
+		return engine_fail_driver(result, drv, call, error);
+	if (was_locked)
+		__atomic_store_n(&engine.released, false, __ATOMIC_RELAXED);
+	if (engine.released || !engine.saved.contexts.count)
+		return 0;
+	error = CUDA_ERROR_NOT_SUPPORTED;
+	hostpool_unpin(drv, engine.saved.contexts.items[0].ctx, 0);
+	call = "no cuCheckpointProcessCheckpoint";
+	if (drv->cuCheckpointProcessCheckpoint)
+		error = engine_release(drv, progress, &call);
+	if (!error)
+		return 0;
+	return engine_fail(result, END_UNSUPPORTED, "the driver does not release the GPU: %s: %s",
+			   call, engine_error_name(drv, error));
+}

@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "checkpoint/engine/saved.h"
+#include "checkpoint/host/claims.h"
+#include "common/hostmem.h"
+#include "checkpoint/host/hostpool.h"
+#include "checkpoint/host/spill.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static size_t min(size_t a, size_t b)
+{
+	return a < b ? a : b;
+}
+
+static int get_regions(struct saved *s)
+{
+	s->nregions = vmem_regions(NULL, 0);
+	s->regions = calloc(s->nregions + 1, sizeof(*s->regions));
+	if (!s->regions)
+		return -ENOMEM;
+	vmem_regions(s->regions, s->nregions);
+	for (size_t i = 0; i < s->nregions; i++) {
+		s->per_device[s->regions[i].dev] += s->regions[i].size;
+		s->ngranules += s->regions[i].size / VMEM_GRANULE;
+	}
+	return 0;
+}
+
+/* A piece lies in one region. Small jobs get small pieces, so that all workers have some. */
+static int cut_pieces(struct saved *s)
+{
+	size_t limit = s->ngranules / (2 * TRANSFER_WORKERS) + 1, size, first = 0;
+
+	limit = min(limit, TRANSFER_PIECE / VMEM_GRANULE);
+	s->pieces = calloc(s->ngranules / limit + s->nregions + 1, sizeof(*s->pieces));
+	if (!s->pieces)
+		return -ENOMEM;
+	for (size_t i = 0; i < s->nregions; i++) {
+		const struct vmem_region *r = &s->regions[i];
+		size_t left = r->size / VMEM_GRANULE;
+
+		for (CUdeviceptr dev = r->start; left; left -= size, dev += size * VMEM_GRANULE) {
+			size = min(left, limit);
+			s->pieces[s->npieces++] = (struct transfer_piece){r->ctx, dev, first, size};
+			first += size;
+		}
+	}
+	return 0;
+}
+
+static int find_live(struct saved *s)
+{
+	size_t granule = 0;
+
+	s->slots = calloc(s->ngranules + 1, sizeof(*s->slots));
+	if (!s->slots)
+		return -ENOMEM;
+	for (size_t i = 0; i < s->nregions; i++) {
+		const struct vmem_region *r = &s->regions[i];
+
+		for (size_t at = 0; at < r->size; at += VMEM_GRANULE, granule++) {
+			bool live = vmem_granule_live(r->start + at);
+
+			s->slots[granule] = live ? 0 : SLOT_NONE;
+			s->nlive += live;
+		}
+	}
+	return 0;
+}
+
+int saved_list(struct saved *s)
+{
+	int error = get_regions(s);
+
+	if (!error)
+		error = cut_pieces(s);
+	return error ? error : find_live(s);
+}
+
+void saved_forget(struct saved *s)
+{
+	free(s->regions);
+	free(s->pieces);
+	free(s->slots);
+	free(s->digests);
+	free(s->kernels);
+	contexts_free(&s->contexts);
+	memset(s, 0, sizeof(*s));
+}
+
+CUresult saved_load_kernels(struct saved *s, const struct cuda_driver *drv)
+{
+	CUresult error = CUDA_SUCCESS;
+	bool fresh = !s->digests;
+	size_t loaded = 0;
+
+	if (fresh)
+		s->digests = calloc(s->ngranules + 1, sizeof(*s->digests));
+	s->kernels = calloc(s->contexts.count + 1, sizeof(*s->kernels));
+	if (!s->digests || !s->kernels)
+		error = CUDA_ERROR_OUT_OF_MEMORY;
+	while (loaded < s->contexts.count && !error) {
+		error = drv->cuCtxSetCurrent(s->contexts.items[loaded].ctx);
+		if (!error)
+			error = digest_load(drv, s->contexts.items[loaded].ctx,
+					    &s->kernels[loaded]);
+		loaded += !error;
+	}
+	drv->cuCtxSetCurrent(NULL);
+	if (error) {
+		saved_unload_kernels(s, drv);
+		/* None were taken; those of a pause stay for the next attempt. */
+		if (fresh) {
+			free(s->digests);
+			s->digests = NULL;
+		}
+	}
+	return error;
+}
+
+void saved_unload_kernels(struct saved *s, const struct cuda_driver *drv)
+{
+	for (size_t i = 0; s->kernels && i < s->contexts.count && s->kernels[i].ctx; i++)
+		if (!drv->cuCtxSetCurrent(s->kernels[i].ctx))
+			digest_unload(drv, &s->kernels[i]);
+	drv->cuCtxSetCurrent(NULL);
+	free(s->kernels);
+	s->kernels = NULL;
+}
+
+size_t saved_room(size_t wanted, size_t apart, size_t *pool_slots, size_t *spill_slots)
+{
+	size_t needed = HOSTMEM_RESERVE + apart, held = hostpool_held();
+	size_t available = claims_make(wanted + apart, HOSTMEM_RESERVE);
+
+	*spill_slots = spill_space() / VMEM_GRANULE;
+	if (available < needed) {
+		/*
+		 * What the pool holds would help, if it were given back; it is not worth the code.
+		 */
+		*pool_slots = held / VMEM_GRANULE;
+		return apart ? needed - available : 0;
+	}
+	available -= needed;
+	*pool_slots = available > SIZE_MAX - held ? SLOT_MAX : (available + held) / VMEM_GRANULE;
+	return 0;
+}
+
+int saved_place(struct saved *s, size_t slots, size_t pool_slots)
+{
+	size_t block = HOSTPOOL_BLOCK / VMEM_GRANULE;
+
+	s->pool_slots = min(slots, pool_slots);
+	if (slots > s->pool_slots) {
+		int error = spill_open((slots - s->pool_slots) * VMEM_GRANULE);
+
+		if (error)
+			return error;
+	}
+	return hostpool_grow((s->pool_slots + block - 1) / block);
+}
+
+struct transfer saved_transfer(const struct saved *s, const struct cuda_driver *drv,
+			       enum transfer_direction direction, size_t *done)
+{
+	return (struct transfer){
+		.drv = drv,
+		.direction = direction,
+		.pieces = s->pieces,
+		.count = s->npieces,
+		.bytes = s->ngranules * VMEM_GRANULE,
+		.slots = s->slots,
+		.pool_slots = s->pool_slots,
+		.digests = s->kernels ? s->digests : NULL,
+		.kernels = s->kernels,
+		.done = done,
+	};
+}
+
+char *saved_slot(const struct saved *s, uint32_t slot, uint64_t *offset)
+{
+	size_t at = slot * VMEM_GRANULE;
+
+	if (slot < s->pool_slots)
+		return hostpool_block(at / HOSTPOOL_BLOCK)->start + at % HOSTPOOL_BLOCK;
+	*offset = at - s->pool_slots * VMEM_GRANULE;
+	return NULL;
+}
+
+size_t saved_bytes(const struct saved *s)
+{
+	return s->nlive * VMEM_GRANULE;
+}
+
+size_t saved_host_bytes(const struct saved *s)
+{
+	return min(s->used_slots, s->pool_slots) * VMEM_GRANULE;
+}
+
+size_t saved_spilled_bytes(const struct saved *s)
+{
+	return s->used_slots * VMEM_GRANULE - saved_host_bytes(s);
+}
+
+size_t saved_blocks(const struct saved *s)
+{
+	return (saved_host_bytes(s) + HOSTPOOL_BLOCK - 1) / HOSTPOOL_BLOCK;
+}

@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "checkpoint/host/claims.h"
+#include "checkpoint/engine/internal.h"
+#include "checkpoint/gate/gate.h"
+#include "checkpoint/host/hostpool.h"
+#include "checkpoint/release/release.h"
+#include "checkpoint/snapshot/dir.h"
+#include "checkpoint/host/spill.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* How often others are told how much is written. */
+#define PROGRESS_MS 50
+
+int engine_fetch(struct engine_progress *progress, struct engine_result *result)
+{
+	bool locked = engine.place.dir >= 0;
+	size_t pool_slots, spill_slots;
+	struct snapshot_error error;
+	int ret;
+
+	engine_set_phase(progress, "read", engine.saved.ngranules * VMEM_GRANULE);
+	saved_room(engine.held_slots * VMEM_GRANULE, 0, &pool_slots, &spill_slots);
+	if (engine_place(engine.held_slots, pool_slots, spill_slots, result))
+		return -1;
+	/* Locked before, and still where this fails: nothing else has the job's memory. */
+	ret = locked ? 0 : engine_lock_place(&error);
+	if (!ret)
+		ret = snapshot_saved_fetch(&engine.saved, &engine.place, &progress->done,
+					   &progress->cancel, &error);
+	/* But for another folder in its place: the right one may come back. */
+	if (!locked && (ret == -ENOENT || ret == -ESTALE))
+		snapshot_place_unlock(&engine.place);
+	if (ret == -ECANCELED)
+		return engine_fail(result, END_BUSY, "cancelled by a later request");
+	if (ret)
+		return engine_fail(result, ret == -EAGAIN ? END_BUSY : END_FAILED, "%.255s: %.250s",
+				   engine.place.path, error.text);
+	snapshot_dir_vacate(engine.place.dir, getpid());
+	snapshot_place_unlock(&engine.place);
+	engine.saved.used_slots = engine.held_slots;
+	__atomic_store_n(&engine.held, false, __ATOMIC_RELEASE);
+	engine_publish();
+	return 0;
+}
+
+/* The snapshot alone has it from now on. */
+static void give_host_memory_back(const struct cuda_driver *drv)
+{
+	if (!engine.released && engine.saved.contexts.count)
+		hostpool_unpin(drv, engine.saved.contexts.items[0].ctx, 0);
+	engine.held_slots = engine.saved.used_slots;
+	engine.saved.used_slots = 0;
+	hostpool_drop();
+	spill_close();
+	__atomic_store_n(&engine.untidy, false, __ATOMIC_RELAXED);
+	__atomic_store_n(&engine.held, true, __ATOMIC_RELEASE);
+	engine_publish();
+}
+
+int engine_write_fail(struct engine_result *result)
+{
+	const struct saving *s = &engine.saving;
+
+	while (!saving_is_over(&engine.saving, PROGRESS_MS))
+		;
+	if (s->result == -ECANCELED)
+		return engine_fail(
+			result, END_BUSY,
+			"cancelled: a resume was asked for, who asked has hung up, or the "
+			"process exits");
+	return engine_fail(result, END_FAILED, "%.255s: %.250s", s->order->path, s->error.text);
+}
+
+void engine_write_drop(void)
+{
+	if (!engine.saves)
+		return;
+	saving_close(&engine.saving, false);
+	saving_end(&engine.saving);
+	engine.saves = false;
+}
+
+/* Lock the folder, and see that it has room for @slots slots. 0 or a negative errno, in @result. */
+static int begin_saving(const struct engine_writing *writing, size_t slots,
+			const struct engine_progress *progress)
+{
+	struct snapshot_error error;
+	int ret = saving_begin(&engine.saving, &engine.saved, writing->order, slots * VMEM_GRANULE,
+			       &progress->cancel, &error);
+
+	engine.saves = !ret;
+	if (ret)
+		engine_fail(writing->result, END_FAILED, "%.255s: %.250s", writing->order->path,
+			    error.text);
+	return ret;
+}
+
+int engine_write_begin(const struct cuda_driver *drv, const struct engine_writing *writing,
+		       struct engine_progress *progress, struct engine_result *result)
+{
+	size_t scanned = engine.saved.used_slots;
+	int ret = begin_saving(writing, scanned ? scanned : engine.saved.nlive, progress);
+
+	/* Zeros are not written, and how many there are only the GPU knows so far. */
+	if (ret == -ENOSPC && !scanned && engine.saved.kernels) {
+		if (engine_scan(drv, result))
+			return -1;
+		ret = begin_saving(writing, engine.saved.used_slots, progress);
+	}
+	if (!ret) {
+		writing->result->code = NULL;
+		saving_start(&engine.saving);
+		return 0;
+	}
+	if (!writing->order->pause)
+		return 0;
+	return engine_fail(result, writing->result->code, "%s", writing->result->message);
+}
+
+/* Wait until all is written; its time is that of the phase, which began with the first chunk. */
+static void wait_for_writing(struct engine_progress *progress, struct engine_result *result)
+{
+	struct saving *s = &engine.saving;
+
+	engine_set_phase(progress, "write", engine.saved.ngranules * VMEM_GRANULE);
+	while (!saving_is_over(s, PROGRESS_MS))
+		__atomic_store_n(&progress->done, __atomic_load_n(&s->done, __ATOMIC_RELAXED),
+				 __ATOMIC_RELAXED);
+	engine_end_phase();
+	result->phases[result->nphases - 1].ms = s->ms;
+}
+
+static int commit_snapshot(const struct engine_writing *writing, struct engine_result *result)
+{
+	struct snapshot_facts *facts = writing->facts;
+	size_t count = engine.saved.contexts.count;
+	struct snapshot_context *contexts = calloc(count + 1, sizeof(*contexts));
+	struct snapshot_totals totals;
+	int ret;
+
+	if (!contexts)
+		return engine_fail(result, END_NOMEM, "out of memory");
+	for (size_t i = 0; i < count; i++)
+		contexts[i] = (struct snapshot_context){engine.saved.contexts.items[i].dev,
+							engine.saved.contexts.items[i].primary};
+	facts->contexts = contexts;
+	facts->ncontexts = count;
+	facts->gpus = engine.released ? release_gpus() : 0;
+	facts->held = engine.released ? release_held() : NULL;
+	for (size_t i = 0; i < result->nphases && facts->nphases < MANIFEST_PHASES; i++)
+		facts->phases[facts->nphases++] =
+			(struct snapshot_phase){result->phases[i].name, result->phases[i].ms};
+	ret = saving_commit(&engine.saving, facts, &engine.place, &totals);
+	facts->contexts = NULL;
+	free(contexts);
+	if (ret)
+		return engine_write_fail(result);
+	snprintf(result->note, sizeof(result->note),
+		 "%.2f GiB written; %.2f GiB zeros, %.2f GiB equal to others, %.2f GiB as before",
+		 totals.written / GIB, totals.zero / GIB, totals.duplicate / GIB,
+		 totals.unchanged / GIB);
+	return 0;
+}
+
+/* The job is paused, and the operation that began at @start has this left to do. */
+static void end_snapshot(const struct cuda_driver *drv, const struct engine_writing *writing,
+			 struct engine_progress *progress, double start)
+{
+	struct engine_result *result = writing->result;
+	int ret;
+
+	/* No more host memory is taken, and a process image must not have the file open. */
+	claims_drop();
+	wait_for_writing(progress, result);
+	ret = commit_snapshot(writing, result);
+	engine_write_drop();
+	if (ret)
+		return;
+	if (writing->order->hold)
+		give_host_memory_back(drv);
+	else
+		snapshot_place_unlock(&engine.place);
+	engine_succeed(result, start, saved_bytes(&engine.saved));
+}
+
+void engine_write_end(const struct cuda_driver *drv, const struct engine_writing *writing,
+		      struct engine_progress *progress, double start,
+		      const struct engine_result *pause)
+{
+	struct engine_result *result = writing->result;
+
+	if (strcmp(pause->code, END_OK)) {
+		*result = *pause;
+		return;
+	}
+	if (result->code) {
+		engine_write_drop();
+		return;
+	}
+	*result = *pause;
+	result->code = NULL;
+	result->note[0] = '\0';
+	engine.result = result;
+	__atomic_store_n(&progress->settled, true, __ATOMIC_RELAXED);
+	end_snapshot(drv, writing, progress, start);
+}
+
+void engine_snapshot(const struct cuda_driver *drv, const struct engine_writing *writing,
+		     struct engine_progress *progress)
+{
+	struct engine_result *result = writing->result;
+	double start = gate_now_ms();
+
+	engine_begin(result);
+	if (!engine.paused || engine.held) {
+		engine_fail(result, END_BUSY,
+			    engine.held ? "the job is in a snapshot already, in %.400s"
+					: "the job is not paused%s",
+			    engine.held ? engine.place.path : "");
+		return;
+	}
+	if (writing->order->image && !engine.released && engine_may_release(drv, result))
+		return;
+	if ((writing->order->image && engine_release_all(drv, progress, result)) ||
+	    begin_saving(writing, engine.saved.used_slots, progress))
+		return;
+	saving_close(&engine.saving, true);
+	saving_start(&engine.saving);
+	end_snapshot(drv, writing, progress, start);
+}
+
+int engine_lock_place(struct snapshot_error *error)
+{
+	return engine.held ? snapshot_place_lock(&engine.place, error) : 0;
+}
+
+int engine_moved(const char *path, const CUcheckpointGpuPair *pairs, size_t count,
+		 struct snapshot_error *error)
+{
+	int ret;
+
+	if (!engine.held)
+		return snapshot_fail(error, -ENOENT, "the job is in no snapshot");
+	ret = snapshot_place_move(&engine.place, path, error);
+	if (!ret)
+		release_remap(pairs, count);
+	return ret;
+}

@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "checkpoint/engine/internal.h"
+#include "checkpoint/gate/gate.h"
+#include "checkpoint/host/hostpool.h"
+#include "checkpoint/host/spill.h"
+#include "common/trace.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct engine engine = {.place = {.dir = -1}};
+
+size_t engine_paused_bytes(void)
+{
+	return __atomic_load_n(&engine.host, __ATOMIC_RELAXED);
+}
+
+size_t engine_spilled_bytes(void)
+{
+	return __atomic_load_n(&engine.spilled, __ATOMIC_RELAXED);
+}
+
+size_t engine_pool_bytes(void)
+{
+	return __atomic_load_n(&engine.pool, __ATOMIC_RELAXED);
+}
+
+bool engine_is_paused(void)
+{
+	return __atomic_load_n(&engine.paused, __ATOMIC_RELAXED);
+}
+
+bool engine_is_released(void)
+{
+	return __atomic_load_n(&engine.released, __ATOMIC_RELAXED);
+}
+
+const char *engine_held_in(void)
+{
+	return __atomic_load_n(&engine.held, __ATOMIC_ACQUIRE) ? engine.place.path : NULL;
+}
+
+bool engine_asked_for(const char *variable)
+{
+	const char *value = secure_getenv(variable);
+
+	return value && *value && strcmp(value, "0");
+}
+
+int engine_fail(struct engine_result *result, const char *code, const char *fmt, ...)
+{
+	va_list ap;
+
+	result->code = code;
+	va_start(ap, fmt);
+	vsnprintf(result->message, sizeof(result->message), fmt, ap);
+	va_end(ap);
+	return -1;
+}
+
+const char *engine_error_name(const struct cuda_driver *drv, CUresult error)
+{
+	const char *name = NULL;
+
+	drv->cuGetErrorName(error, &name);
+	return name ? name : "unknown error";
+}
+
+int engine_fail_driver(struct engine_result *result, const struct cuda_driver *drv,
+		       const char *what, CUresult error)
+{
+	return engine_fail(result, END_FAILED, "%s: %s", what, engine_error_name(drv, error));
+}
+
+bool engine_is_cancelled(const struct engine_progress *progress)
+{
+	return __atomic_load_n(&progress->cancel, __ATOMIC_RELAXED);
+}
+
+/* A wait of a pause ended without what it waited for. */
+int engine_fail_wait(struct engine_result *result, const struct engine_progress *progress,
+		     const char *what)
+{
+	if (engine_is_cancelled(progress))
+		return engine_fail(result, END_BUSY,
+				   "cancelled: a resume was asked for, or the process exits");
+	return engine_fail(result, END_TIMEOUT, "%s in time", what);
+}
+
+/* The time since it began is added to it. */
+void engine_end_phase(void)
+{
+	struct engine_result *r = engine.result;
+	double ms = gate_now_ms() - engine.start;
+	size_t i = 0;
+
+	if (!engine.phase)
+		return;
+	while (i < r->nphases && strcmp(r->phases[i].name, engine.phase))
+		i++;
+	if (i < r->nphases)
+		r->phases[i].ms += ms;
+	else if (i < ENGINE_PHASES)
+		r->phases[r->nphases++] = (struct engine_phase){engine.phase, ms};
+	engine.phase = NULL;
+}
+
+void engine_set_phase(struct engine_progress *progress, const char *phase, size_t total)
+{
+	engine_end_phase();
+	engine.phase = phase;
+	engine.start = gate_now_ms();
+	__atomic_store_n(&progress->done, 0, __ATOMIC_RELAXED);
+	__atomic_store_n(&progress->total, total, __ATOMIC_RELAXED);
+	__atomic_store_n(&progress->phase, phase, __ATOMIC_RELEASE);
+	trace_phase(phase);
+}
+
+void engine_begin(struct engine_result *result)
+{
+	memset(result, 0, sizeof(*result));
+	engine.result = result;
+	engine.phase = NULL;
+}
+
+void engine_succeed(struct engine_result *result, double start, size_t bytes)
+{
+	engine_end_phase();
+	result->code = END_OK;
+	result->bytes = bytes;
+	result->ms = gate_now_ms() - start;
+}
+
+void engine_publish(void)
+{
+	__atomic_store_n(&engine.host, saved_host_bytes(&engine.saved), __ATOMIC_RELAXED);
+	__atomic_store_n(&engine.spilled, saved_spilled_bytes(&engine.saved), __ATOMIC_RELAXED);
+	__atomic_store_n(&engine.pool, hostpool_held(), __ATOMIC_RELAXED);
+}
+
+void engine_forget(void)
+{
+	saved_forget(&engine.saved);
+	spill_close();
+	engine_publish();
+	__atomic_store_n(&engine.untidy, hostpool_count() > 0, __ATOMIC_RELAXED);
+}

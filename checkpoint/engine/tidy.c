@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "checkpoint/ledger/contexts.h"
+#include "checkpoint/engine/internal.h"
+#include "checkpoint/gate/gate.h"
+#include "checkpoint/host/hostpool.h"
+#include "checkpoint/gate/quiet.h"
+#include "checkpoint/release/release.h"
+#include "vmem/vmem.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+/* How long a prepare() waits for the program's calls, and lets them run after each block. */
+#define PREPARE_PATIENCE_MS 10
+#define PREPARE_PAUSE_US    10000
+
+/* With the program held: a context that lives as long as it is; NULL: none, or none is known. */
+static CUcontext any_context(const struct cuda_driver *drv)
+{
+	struct context_list list = {0};
+	CUcontext ctx = NULL;
+
+	if (!contexts_get(drv, &list) && list.count)
+		ctx = list.items[0].ctx;
+	contexts_free(&list);
+	return ctx;
+}
+
+void engine_trim(const struct cuda_driver *drv, int timeout_ms, struct engine_progress *progress,
+		 struct engine_result *result)
+{
+	double start = gate_now_ms();
+	struct vmem_stats before, after;
+	size_t resident = hostpool_resident();
+	char text[QUIET_TEXT];
+	CUcontext ctx;
+
+	engine_begin(result);
+	if (engine.paused) {
+		snprintf(result->note, sizeof(result->note),
+			 "the job is paused: there is nothing that it does not need");
+		engine_succeed(result, start, 0);
+		return;
+	}
+	engine_set_phase(progress, "drain", 0);
+	vmem_get_stats(&before);
+	/* No context may go while the host memory is unpinned with it. */
+	gate_close();
+	if (!gate_wait_until_out(GATE_HOLD, start + timeout_ms, &progress->cancel)) {
+		quiet_name_call(GATE_HOLD, text);
+		gate_open();
+		engine_fail_wait(result, progress, text);
+		return;
+	}
+	vmem_trim();
+	ctx = any_context(drv);
+	if (ctx)
+		hostpool_unpin(drv, ctx, 0);
+	gate_open();
+	hostpool_relax();
+	hostpool_drop();
+	engine_publish();
+	vmem_get_stats(&after);
+	snprintf(result->note, sizeof(result->note),
+		 "gave back %.2f GiB of host memory and %.2f GiB of GPU memory",
+		 (resident - hostpool_resident()) / GIB,
+		 (before.mapped > after.mapped ? before.mapped - after.mapped : 0) / GIB);
+	engine_succeed(result, start, 0);
+}
+
+bool engine_prepares(void)
+{
+	return engine_asked_for("CUDAW_PREPARE");
+}
+
+bool engine_is_untidy(void)
+{
+	struct vmem_stats stats;
+
+	if (__atomic_load_n(&engine.untidy, __ATOMIC_RELAXED))
+		return true;
+	if (engine_is_paused() || !engine_prepares())
+		return false;
+	vmem_get_stats(&stats);
+	return stats.mapped > __atomic_load_n(&engine.prepared, __ATOMIC_RELAXED);
+}
+
+/*
+ * Pin the first @blocks blocks, which are present. The program is held for each of them, as its
+ * contexts must not go meanwhile; that takes a millisecond or two, and it may run in between.
+ */
+static void pin_ready(const struct cuda_driver *drv, size_t blocks, const bool *cancel)
+{
+	for (size_t i = 0; i < blocks && !__atomic_load_n(cancel, __ATOMIC_RELAXED);) {
+		gate_close();
+		if (gate_wait_until_out(GATE_HOLD, gate_now_ms() + PREPARE_PATIENCE_MS, cancel)) {
+			CUcontext ctx = any_context(drv);
+
+			if (ctx)
+				hostpool_pin(drv, ctx, i + 1, cancel);
+			i++;
+		}
+		gate_open();
+		usleep(PREPARE_PAUSE_US);
+	}
+}
+
+/* Host memory for the next pause of what is mapped now. What cannot be had is done without. */
+static void prepare(const struct cuda_driver *drv, const bool *cancel)
+{
+	size_t pool_slots, spill_slots, limit = hostpool_limit(), blocks;
+	struct vmem_stats stats;
+
+	vmem_get_stats(&stats);
+	__atomic_store_n(&engine.prepared, stats.mapped, __ATOMIC_RELAXED);
+	saved_room(0, 0, &pool_slots, &spill_slots);
+	if (limit > pool_slots * VMEM_GRANULE)
+		limit = pool_slots * VMEM_GRANULE;
+	blocks = stats.mapped < limit ? (stats.mapped + HOSTPOOL_BLOCK - 1) / HOSTPOOL_BLOCK
+				      : limit / HOSTPOOL_BLOCK;
+	if (!hostpool_grow(blocks) && !hostpool_populate(blocks, cancel) && !release_wanted(drv))
+		pin_ready(drv, blocks, cancel);
+}
+
+/* No driver call may be made while the driver's checkpoint holds the context. */
+static void pin_saved(const struct cuda_driver *drv, size_t blocks, const bool *cancel)
+{
+	if (!engine.released && engine.saved.contexts.count)
+		hostpool_pin(drv, engine.saved.contexts.items[0].ctx, blocks, cancel);
+}
+
+void engine_tidy(const struct cuda_driver *drv, const bool *cancel)
+{
+	size_t limit = hostpool_limit() / HOSTPOOL_BLOCK, blocks = saved_blocks(&engine.saved);
+
+	/* While the job runs its contexts may go at any time: no driver call then. */
+	if (engine.paused)
+		pin_saved(drv, limit < blocks ? limit : blocks, cancel);
+	else if (engine_prepares())
+		prepare(drv, cancel);
+	else if (limit)
+		hostpool_relax();
+	else
+		hostpool_drop();
+	engine_publish();
+	/* What was cancelled is left to be done, unless the operation that did it changes that. */
+	__atomic_store_n(&engine.untidy, __atomic_load_n(cancel, __ATOMIC_RELAXED),
+			 __ATOMIC_RELAXED);
+}

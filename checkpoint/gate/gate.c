@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "checkpoint/gate/gate.h"
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <linux/membarrier.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stddef.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#define ALL_ADMITS    (-(int)GATE_ADMITS)
+#define FENCE_WAIT_MS 10  /* ten thousand times what a store buffer takes */
+#define CHUNK_SLOTS   127 /* of 128 bytes each: 16 KiB with the header */
+
+/*
+ * The mark of a thread. Its owner holds the robust mutex from its first call until it ends; at its
+ * end, whichever way, the kernel marks the mutex, and who tries it next has the slot.
+ */
+struct slot {
+	int inside; /* enum gate_kind */
+	pid_t tid;  /* of the owner */
+	pthread_mutex_t owned __attribute__((aligned(64)));
+} __attribute__((aligned(64)));
+
+/* Chunks are added, never removed: they are gone through without a lock. */
+struct chunk {
+	struct chunk *next;
+	struct slot slots[CHUNK_SLOTS];
+};
+
+__thread struct gate_thread gate_self __attribute__((tls_model("initial-exec")));
+int gate_flags;
+
+static struct chunk *chunks;
+static int refusal = CUDA_ERROR_DEINITIALIZED;
+
+static int robust_init(pthread_mutex_t *mutex)
+{
+	pthread_mutexattr_t attr;
+	int error;
+
+	pthread_mutexattr_init(&attr);
+	error = pthread_mutexattr_setrobust(&attr, PTHREAD_MUTEX_ROBUST);
+	if (!error)
+		error = pthread_mutex_init(mutex, &attr);
+	pthread_mutexattr_destroy(&attr);
+	return error;
+}
+
+static bool add_chunk(void)
+{
+	struct chunk *chunk = mmap(NULL, sizeof(*chunk), PROT_READ | PROT_WRITE,
+				   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (chunk == MAP_FAILED)
+		return false;
+	/* Where that fails, gate_init() has said so; zeros are a plain mutex, which works as well. */
+	for (size_t i = 0; i < CHUNK_SLOTS; i++)
+		robust_init(&chunk->slots[i].owned);
+	chunk->next = __atomic_load_n(&chunks, __ATOMIC_RELAXED);
+	while (!__atomic_compare_exchange_n(&chunks, &chunk->next, chunk, false, __ATOMIC_RELEASE,
+					    __ATOMIC_RELAXED))
+		;
+	return true;
+}
+
+/* The slot after @slot, or the first after NULL; NULL after the last one. */
+static struct slot *next_slot(struct chunk **chunk, struct slot *slot)
+{
+	if (!slot)
+		*chunk = __atomic_load_n(&chunks, __ATOMIC_ACQUIRE);
+	else if (++slot < (*chunk)->slots + CHUNK_SLOTS)
+		return slot;
+	else
+		*chunk = (*chunk)->next;
+	return *chunk ? (*chunk)->slots : NULL;
+}
+
+/* Whether @slot is the caller's now: its owner has ended, or it had none. */
+static bool own(struct slot *slot)
+{
+	int error = pthread_mutex_trylock(&slot->owned);
+
+	if (error == EOWNERDEAD)
+		error = pthread_mutex_consistent(&slot->owned);
+	if (error)
+		return false;
+	__atomic_store_n(&slot->inside, GATE_OUT, __ATOMIC_RELAXED);
+	return true;
+}
+
+/*
+ * A slot for this thread. No signal handler may come in between: the thread's list of robust mutexes
+ * is libc's, and not safe then.
+ */
+static bool take_slot(void)
+{
+	struct chunk *chunk;
+	struct slot *slot;
+	sigset_t all, mask;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &mask);
+	do {
+		for (slot = next_slot(&chunk, NULL); slot && !own(slot);)
+			slot = next_slot(&chunk, slot);
+	} while (!slot && add_chunk());
+	if (slot) {
+		__atomic_store_n(&slot->tid, gettid(), __ATOMIC_RELAXED);
+		gate_self.inside = &slot->inside;
+	}
+	pthread_sigmask(SIG_SETMASK, &mask, NULL);
+	return slot;
+}
+
+static void futex_wait(int *word, int value)
+{
+	syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
+}
+
+/* Returns what the flags were. */
+static int set_flags(int set, int clear)
+{
+	int old = __atomic_load_n(&gate_flags, __ATOMIC_RELAXED);
+
+	while (!__atomic_compare_exchange_n(&gate_flags, &old, (old & ~clear) | set, false,
+					    __ATOMIC_SEQ_CST, __ATOMIC_RELAXED))
+		;
+	syscall(SYS_futex, &gate_flags, FUTEX_WAKE_PRIVATE, 0x7fffffff, NULL, NULL, 0);
+	return old;
+}
+
+/* At a closed gate, with the caller marked as inside: whether it may stay. */
+static bool pass_closed(enum gate_kind kind)
+{
+	int flags = __atomic_load_n(&gate_flags, __ATOMIC_SEQ_CST);
+
+	while (flags & GATE_HELD && !(flags & GATE_REFUSES)) {
+		if (kind == GATE_WAIT)
+			return true;
+		if (flags < GATE_ADMITS)
+			return false;
+		if (__atomic_compare_exchange_n(&gate_flags, &flags, flags - GATE_ADMITS, false,
+						__ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+			return true;
+	}
+	return !(flags & (GATE_CLOSED | GATE_REFUSES));
+}
+
+/* Whether a caller would be let in, by @flags. */
+static bool may_try(int flags, enum gate_kind kind)
+{
+	return !(flags & GATE_CLOSED) || flags >= GATE_ADMITS ||
+	       (flags & GATE_HELD && kind == GATE_WAIT);
+}
+
+bool gate_enter_slow(enum gate_kind kind)
+{
+	struct gate_thread *self = &gate_self;
+	int saved_errno = errno;
+	bool in = false;
+
+	while (!in && (self->inside || take_slot())) {
+		self->depth = 0;
+		__atomic_signal_fence(__ATOMIC_SEQ_CST);
+		__atomic_store_n(self->inside, GATE_OUT, __ATOMIC_RELEASE);
+		int flags = __atomic_load_n(&gate_flags, __ATOMIC_ACQUIRE);
+		if (flags & GATE_REFUSES)
+			break;
+		if (!may_try(flags, kind)) {
+			futex_wait(&gate_flags, flags);
+			continue;
+		}
+		__atomic_store_n(self->inside, kind, __ATOMIC_SEQ_CST);
+		__atomic_thread_fence(__ATOMIC_SEQ_CST);
+		if (!pass_closed(kind))
+			continue;
+		self->depth = 1;
+		__atomic_signal_fence(__ATOMIC_SEQ_CST);
+		in = __atomic_load_n(self->inside, __ATOMIC_RELAXED) != GATE_OUT;
+	}
+	errno = saved_errno;
+	return in;
+}
+
+CUresult gate_refusal(void)
+{
+	if (!gate_self.inside)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	return __atomic_load_n(&refusal, __ATOMIC_RELAXED);
+}
+
+double gate_now_ms(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return ts.tv_sec * 1e3 + ts.tv_nsec * 1e-6;
+}
+
+int gate_init(void)
+{
+	pthread_mutex_t mutex;
+	int error = robust_init(&mutex);
+
+	if (error)
+		return -error;
+	pthread_mutex_destroy(&mutex);
+	/* Where that fails, so does the first barrier. */
+	syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0);
+	return 0;
+}
+
+/* With the gate closed: make every thread's mark visible. See gate.h. */
+static void barrier(void)
+{
+	double until_ms;
+
+	if (__atomic_load_n(&gate_flags, __ATOMIC_RELAXED) & GATE_FENCE ||
+	    !syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0))
+		return;
+	set_flags(GATE_FENCE, 0);
+	until_ms = gate_now_ms() + FENCE_WAIT_MS;
+	while (gate_now_ms() < until_ms)
+		usleep(1000);
+}
+
+static void close_to(int flags)
+{
+	set_flags(flags, ALL_ADMITS | GATE_HELD);
+	barrier();
+}
+
+void gate_close(void)
+{
+	close_to(GATE_CLOSED);
+}
+
+void gate_hold(void)
+{
+	close_to(GATE_CLOSED | GATE_HELD);
+}
+
+void gate_open(void)
+{
+	set_flags(0, ALL_ADMITS | GATE_HELD | GATE_CLOSED);
+}
+
+unsigned int gate_admit(unsigned int calls, double deadline_ms, const bool *cancel)
+{
+	unsigned int sleep_us = 20, left;
+
+	set_flags(calls * GATE_ADMITS, ALL_ADMITS);
+	while (__atomic_load_n(&gate_flags, __ATOMIC_RELAXED) >= GATE_ADMITS &&
+	       gate_now_ms() < deadline_ms && !__atomic_load_n(cancel, __ATOMIC_RELAXED)) {
+		usleep(sleep_us);
+		if (sleep_us < 500)
+			sleep_us *= 2;
+	}
+	left = (unsigned int)set_flags(0, ALL_ADMITS) / GATE_ADMITS;
+	return calls - left;
+}
+
+static bool is_inside(struct slot *slot, enum gate_kind kind)
+{
+	if (&slot->inside == gate_self.inside ||
+	    __atomic_load_n(&slot->inside, __ATOMIC_ACQUIRE) != (int)kind)
+		return false;
+	if (!own(slot))
+		return true;
+	pthread_mutex_unlock(&slot->owned); /* its owner has ended inside */
+	return false;
+}
+
+pid_t gate_inside(enum gate_kind kind)
+{
+	struct chunk *chunk;
+	struct slot *slot = NULL;
+
+	while ((slot = next_slot(&chunk, slot)))
+		if (is_inside(slot, kind))
+			return __atomic_load_n(&slot->tid, __ATOMIC_RELAXED);
+	return 0;
+}
+
+bool gate_wait_until_out(enum gate_kind kind, double deadline_ms, const bool *cancel)
+{
+	unsigned int sleep_us = 20;
+
+	while (gate_inside(kind)) {
+		if (gate_now_ms() > deadline_ms || __atomic_load_n(cancel, __ATOMIC_RELAXED))
+			return false;
+		usleep(sleep_us);
+		if (sleep_us < 2000)
+			sleep_us *= 2;
+	}
+	return true;
+}
+
+void gate_refuse(CUresult error)
+{
+	__atomic_store_n(&refusal, error, __ATOMIC_RELAXED);
+	set_flags(GATE_REFUSES, 0);
+}
+
+void gate_after_fork(void)
+{
+	const int *was = gate_self.inside;
+
+	gate_flags &= GATE_FENCE;
+	/* The slots of the parent's threads stay taken: they are left, for a chunk of the child's. */
+	chunks = NULL;
+	if (was && take_slot())
+		*gate_self.inside = *was;
+}

@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "checkpoint/gate/quiet.h"
+#include "checkpoint/ledger/captures.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#define STUCK_MS  3    /* a GPU that is not idle by then is reported as busy */
+#define STEP_MS   5    /* what the program has to make the calls of a step in */
+#define ORDER_MS  20   /* how often the rest is looked at while no order comes */
+#define COMMIT_MS 5000 /* once all are ready, nothing is to end for lack of time */
+
+static bool cancelled(const struct quiet *q)
+{
+	return __atomic_load_n(q->cancel, __ATOMIC_RELAXED);
+}
+
+static int give_up(const struct quiet *q)
+{
+	return cancelled(q) ? -ECANCELED : -ETIME;
+}
+
+/* What a thread calls itself may hold any byte; the text is one line. "" where it cannot be read. */
+static void read_name(pid_t tid, char name[static 16])
+{
+	char path[48];
+	ssize_t n = 0;
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/self/task/%d/comm", tid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd >= 0) {
+		n = read(fd, name, 15);
+		close(fd);
+	}
+	if (n > 0 && name[n - 1] == '\n')
+		n--;
+	name[n > 0 ? n : 0] = '\0';
+	for (; *name; name++)
+		if (!isprint((unsigned char)*name))
+			*name = '?';
+}
+
+const char *quiet_name_call(enum gate_kind kind, char text[static QUIET_TEXT])
+{
+	const char *call = kind == GATE_WAIT ? "synchronising" : "driver";
+	pid_t tid = gate_inside(kind);
+	char name[16];
+
+	if (tid) {
+		read_name(tid, name);
+		snprintf(text, QUIET_TEXT, "a %s call in thread %d (%s) did not return", call, tid,
+			 name);
+	} else {
+		snprintf(text, QUIET_TEXT, "a %s call did not return", call);
+	}
+	return text;
+}
+
+static int wait_until_out(struct quiet *q, enum gate_kind kind, double until_ms)
+{
+	if (gate_wait_until_out(kind, until_ms, q->cancel))
+		return 0;
+	q->what = quiet_name_call(kind, q->text);
+	return give_up(q);
+}
+
+/* Close the gate at a moment when no capture is open and no call is inside. */
+static int close_gate(struct quiet *q, void (*close)(void), double until_ms)
+{
+	int ret;
+
+	do {
+		q->what = "a stream capture did not end";
+		while (captures_open(q->drv)) {
+			gate_open();
+			if (cancelled(q) || gate_now_ms() > until_ms)
+				return give_up(q);
+			usleep(500);
+		}
+		close();
+		ret = wait_until_out(q, GATE_HOLD, until_ms);
+		if (ret)
+			return ret;
+	} while (captures_open(q->drv));
+	return 0;
+}
+
+static int wait_until_idle(struct quiet *q, double until_ms)
+{
+	q->what = "kernels did not end";
+	return contexts_drain(q->drv, q->contexts, until_ms, q->cancel, &q->error);
+}
+
+static int drain(struct quiet *q, void (*close)(void), double until_ms)
+{
+	int ret = close_gate(q, close, until_ms);
+
+	return ret ? ret : wait_until_idle(q, until_ms);
+}
+
+/*
+ * Let up to @calls calls in, each when the GPU is done with the last one: what it is stuck in, if
+ * it gets stuck, is the last of them. Returns how many came; *@ret is drain()'s.
+ */
+static unsigned int step(struct quiet *q, unsigned int calls, int *ret)
+{
+	unsigned int came = 0;
+
+	do {
+		if (!gate_admit(1, gate_now_ms() + STEP_MS, q->cancel))
+			break;
+		*ret = drain(q, gate_hold, gate_now_ms() + STUCK_MS);
+	} while (++came < calls && !*ret);
+	return came;
+}
+
+static bool is_late(struct quiet *q, bool drained)
+{
+	if (gate_now_ms() < q->deadline_ms)
+		return false;
+	if (drained)
+		q->what = "other processes of the job did not come to rest";
+	return true;
+}
+
+static int hold_until_commit(struct quiet *q)
+{
+	struct hold_report report = {0};
+	struct hold_order order;
+	int ret = drain(q, gate_hold, gate_now_ms() + STUCK_MS);
+
+	for (;;) {
+		if (ret && ret != -ETIME)
+			return ret;
+		report.drained = !ret;
+		hold_say(q->hold, &report);
+		report.came = 0;
+		/* No order: see whether what is stuck comes loose. */
+		while (!hold_take_order(q->hold, ret ? 0 : ORDER_MS, &order)) {
+			if (cancelled(q) || is_late(q, !ret))
+				return give_up(q);
+			if (ret)
+				ret = drain(q, gate_hold, gate_now_ms() + STUCK_MS);
+			if (ret != -ETIME && !report.drained)
+				break;
+		}
+		if (order.commit)
+			return 0;
+		if (order.step)
+			report.came = step(q, order.step, &ret);
+	}
+}
+
+static int enter(struct quiet *q)
+{
+	int ret;
+
+	if (q->hold) {
+		ret = hold_until_commit(q);
+		if (ret)
+			return ret;
+		if (q->deadline_ms < gate_now_ms() + COMMIT_MS)
+			q->deadline_ms = gate_now_ms() + COMMIT_MS;
+	}
+	do {
+		ret = drain(q, gate_close, q->deadline_ms);
+		if (!ret)
+			ret = wait_until_out(q, GATE_WAIT, q->deadline_ms);
+		if (ret)
+			return ret;
+	} while (captures_open(q->drv));
+	/* A call inside a waiting one may have launched something where it was idle before. */
+	ret = wait_until_idle(q, q->deadline_ms);
+	return !ret && cancelled(q) ? -ECANCELED : ret;
+}
+
+int quiet_enter(struct quiet *q)
+{
+	int ret = enter(q);
+
+	if (ret)
+		gate_open();
+	return ret;
+}

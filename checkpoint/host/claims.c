@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "checkpoint/host/claims.h"
+#include "common/hostmem.h"
+#include "common/ownfd.h"
+#include "checkpoint/host/promises.h"
+#include "common/rundir.h"
+#include "common/shortage.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <string.h>
+#include <unistd.h>
+
+#define LOG_PREFIX "claims: "
+#include "common/log.h"
+
+/* The program's calls wait meanwhile. */
+#define TRIES  40
+#define TRY_US 5000
+
+static struct ownfd file = OWNFD_NONE; /* open while something is claimed */
+static struct promise claim;
+
+static int open_once(void)
+{
+	char path[PATH_MAX];
+	const char *why;
+	int dir, fd;
+
+	if (rundir_path(geteuid(), path, sizeof(path), &why))
+		return -EINVAL;
+	dir = rundir_create(path, geteuid(), &why);
+	if (dir < 0)
+		return dir;
+	fd = rundir_open_lock(dir, RUNDIR_CLAIMS);
+	close(dir);
+	return fd;
+}
+
+static int open_file(void)
+{
+	int fd = open_once();
+
+	for (int i = 0; i < TRIES && is_shortage(fd); i++) {
+		usleep(TRY_US);
+		fd = open_once();
+	}
+	return fd;
+}
+
+static int lock_first_byte(int fd, short type)
+{
+	struct flock lock = {.l_type = type, .l_whence = SEEK_SET, .l_start = 0, .l_len = 1};
+
+	return fcntl(fd, F_SETLK, &lock) ? -errno : 0;
+}
+
+static void lock_file(int fd)
+{
+	int error = lock_first_byte(fd, F_WRLCK);
+
+	for (int i = 0; i < TRIES && (error == -EAGAIN || error == -EACCES); i++) {
+		usleep(TRY_US);
+		error = lock_first_byte(fd, F_WRLCK);
+	}
+	if (error)
+		pr_debug("claims are made without their lock: %s", strerror(-error));
+}
+
+static size_t min(size_t a, size_t b)
+{
+	return a < b ? a : b;
+}
+
+static size_t less(size_t a, size_t b)
+{
+	return a > b ? a - b : 0;
+}
+
+/*
+ * What is there beyond the claims of others. Those are counted first: a process lowers its claim
+ * after it has taken the memory, so in the other order some of it could be missed in both.
+ */
+static size_t find_available(int fd, uint64_t group)
+{
+	uint64_t in_group = 0, in_all = 0;
+	int error = fd < 0 ? 0 : promise_others(fd, group, &in_group, &in_all);
+
+	if (error)
+		pr_debug("the claims of others are not seen: %s", strerror(-error));
+	return min(less(hostmem_machine_available(), in_all),
+		   less(hostmem_cgroup_available(), in_group));
+}
+
+size_t claims_make(size_t wanted, size_t reserve)
+{
+	size_t available, bytes;
+	uint64_t group;
+	int error, fd;
+
+	claims_drop();
+	fd = open_file();
+	ownfd_set(&file, fd);
+	error = is_shortage(fd) ? fd : hostmem_group(&group);
+	if (error) {
+		pr_err("the claims of others: %s; no host memory counts as available",
+		       strerror(-error));
+		claims_drop();
+		return 0;
+	}
+	/* Claimed before the others' claims are counted: of two, one at least sees the other. */
+	if (fd >= 0) {
+		lock_file(fd);
+		error = promise_make(&claim, fd, group, wanted);
+		if (error)
+			pr_debug("others do not see the claim: %s", strerror(-error));
+	}
+	available = find_available(fd, group);
+	bytes = min(wanted, less(available, reserve));
+	promise_lower(&claim, less(claim.left, bytes));
+	if (!bytes)
+		claims_drop();
+	else if (fd >= 0)
+		lock_first_byte(fd, F_UNLCK);
+	return available;
+}
+
+void claims_take(size_t bytes)
+{
+	promise_lower(&claim, bytes);
+}
+
+void claims_drop(void)
+{
+	claims_take(SIZE_MAX);
+	ownfd_close(&file);
+}

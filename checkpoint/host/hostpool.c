@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "checkpoint/host/hostpool.h"
+#include "common/hostmem.h"
+#include "common/workers.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define LOG_PREFIX "hostpool: "
+#include "common/log.h"
+
+#define PAGE         4096UL
+#define CHUNK        (4UL << 20) /* what a thread makes present at once */
+#define SMALL        (1UL << 30)
+#define FEW_THREADS  4
+#define MANY_THREADS 16
+
+static struct {
+	struct hostpool_block *blocks;
+	size_t count, room;
+} pool;
+
+int hostpool_grow(size_t count)
+{
+	if (count > pool.room) {
+		struct hostpool_block *blocks = realloc(pool.blocks, count * sizeof(*blocks));
+
+		if (!blocks)
+			return -ENOMEM;
+		pool.blocks = blocks;
+		pool.room = count;
+	}
+	for (; pool.count < count; pool.count++) {
+		char *start = hostmem_reserve(HOSTPOOL_BLOCK);
+
+		if (!start)
+			return -errno;
+		pool.blocks[pool.count] = (struct hostpool_block){.start = start};
+	}
+	return 0;
+}
+
+size_t hostpool_count(void)
+{
+	return pool.count;
+}
+
+const struct hostpool_block *hostpool_block(size_t i)
+{
+	return &pool.blocks[i];
+}
+
+size_t hostpool_held(void)
+{
+	size_t bytes = 0;
+
+	for (size_t i = 0; i < pool.count; i++)
+		bytes += pool.blocks[i].pinned || pool.blocks[i].present ? HOSTPOOL_BLOCK : 0;
+	return bytes;
+}
+
+size_t hostpool_resident(void)
+{
+	unsigned char pages[HOSTPOOL_BLOCK / PAGE];
+	size_t count = 0;
+
+	for (size_t i = 0; i < pool.count; i++) {
+		if (mincore(pool.blocks[i].start, HOSTPOOL_BLOCK, pages))
+			continue;
+		for (size_t p = 0; p < sizeof(pages); p++)
+			count += pages[p] & 1;
+	}
+	return count * PAGE;
+}
+
+size_t hostpool_limit(void)
+{
+	const char *text = secure_getenv("CUDAW_HOST_POOL");
+	size_t size = hostmem_limit() / 4;
+
+	if (text && !hostmem_parse(text, &size))
+		pr_err("CUDAW_HOST_POOL=%s: expected a number of bytes, as 8G", text);
+	return size;
+}
+
+static void *populate_main(void *arg)
+{
+	struct workers *w = arg;
+	size_t i;
+
+	while (workers_next(w, &i)) {
+		const struct hostpool_block *b = &pool.blocks[i * CHUNK / HOSTPOOL_BLOCK];
+		int error =
+			b->pinned ? 0
+				  : hostmem_populate(b->start + i * CHUNK % HOSTPOOL_BLOCK, CHUNK);
+
+		if (error)
+			workers_fail(w, error);
+	}
+	return NULL;
+}
+
+int hostpool_populate(size_t count, const bool *cancel)
+{
+	struct workers w = {.count = count * (HOSTPOOL_BLOCK / CHUNK), .cancel = cancel};
+	bool small = count * HOSTPOOL_BLOCK < SMALL;
+	int error = workers_run(&w, small ? FEW_THREADS : MANY_THREADS, populate_main, &w);
+
+	for (size_t i = 0; i < count && !error; i++)
+		pool.blocks[i].present = true;
+	return error;
+}
+
+void hostpool_pin(const struct cuda_driver *drv, CUcontext ctx, size_t count, const bool *cancel)
+{
+	if (drv->cuCtxSetCurrent(ctx))
+		return;
+	for (size_t i = 0; i < count && !(cancel && __atomic_load_n(cancel, __ATOMIC_RELAXED)); i++)
+		if (!pool.blocks[i].pinned)
+			pool.blocks[i].pinned = !drv->cuMemHostRegister_v2(
+				pool.blocks[i].start, HOSTPOOL_BLOCK, CU_MEMHOSTREGISTER_PORTABLE);
+	drv->cuCtxSetCurrent(NULL);
+}
+
+bool hostpool_unregister(const struct cuda_driver *drv, void *start)
+{
+	CUresult error = drv->cuMemHostUnregister(start);
+
+	/* The context that it was registered with may be gone, and with it the registration. */
+	if (!error || error == CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED)
+		return true;
+	pr_warn("cuMemHostUnregister: driver error %d; the memory at %p is kept", error, start);
+	return false;
+}
+
+void hostpool_unpin(const struct cuda_driver *drv, CUcontext ctx, size_t first)
+{
+	if (drv->cuCtxSetCurrent(ctx))
+		return;
+	for (size_t i = first; i < pool.count; i++)
+		if (pool.blocks[i].pinned)
+			pool.blocks[i].pinned = !hostpool_unregister(drv, pool.blocks[i].start);
+	drv->cuCtxSetCurrent(NULL);
+}
+
+void hostpool_relax(void)
+{
+	for (size_t i = 0; i < pool.count; i++) {
+		struct hostpool_block *b = &pool.blocks[i];
+
+		b->present = false;
+		if (!b->pinned && madvise(b->start, HOSTPOOL_BLOCK, MADV_FREE))
+			pr_debug("MADV_FREE: %s", strerror(errno));
+	}
+}
+
+void hostpool_drop(void)
+{
+	while (pool.count && !pool.blocks[pool.count - 1].pinned)
+		hostmem_release(pool.blocks[--pool.count].start, HOSTPOOL_BLOCK);
+	if (pool.count)
+		return;
+	free(pool.blocks);
+	memset(&pool, 0, sizeof(pool));
+}

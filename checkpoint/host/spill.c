@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "checkpoint/host/spill.h"
+#include "common/ownfd.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#define LOG_PREFIX "spill: "
+#include "common/log.h"
+
+static struct ownfd spill = OWNFD_NONE;
+
+static const char *folder(void)
+{
+	const char *dir = secure_getenv("CUDAW_SPILL_DIR");
+
+	return dir && *dir ? dir : NULL;
+}
+
+size_t spill_space(void)
+{
+	const char *dir = folder();
+	struct statvfs st;
+
+	if (!dir)
+		return 0;
+	if (statvfs(dir, &st)) {
+		pr_err("CUDAW_SPILL_DIR=%s: %s", dir, strerror(errno));
+		return 0;
+	}
+	return st.f_bavail * st.f_frsize;
+}
+
+/* Not every file system can do both. */
+static int open_unnamed(const char *dir)
+{
+	int fd = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC | O_DIRECT, 0600);
+
+	return fd >= 0 || errno != EINVAL ? fd : open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+}
+
+int spill_open(size_t size)
+{
+	const char *dir = folder();
+	int error = 0;
+
+	if (!dir)
+		return -ENOENT;
+	if (ownfd_get(&spill) < 0)
+		ownfd_set(&spill, open_unnamed(dir));
+	if (ownfd_get(&spill) < 0)
+		error = errno;
+	else
+		error = posix_fallocate(ownfd_get(&spill), 0, size);
+	if (error) {
+		pr_err("CUDAW_SPILL_DIR=%s: no file of %zu bytes: %s", dir, size, strerror(error));
+		spill_close();
+	}
+	return -error;
+}
+
+void spill_close(void)
+{
+	ownfd_close(&spill);
+}
+
+int spill_write(const void *data, size_t size, uint64_t offset)
+{
+	const char *p = data;
+
+	while (size) {
+		ssize_t n = pwrite(ownfd_get(&spill), p, size, offset);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return n ? -errno : -ENOSPC;
+		p += n;
+		size -= n;
+		offset += n;
+	}
+	return 0;
+}
+
+int spill_read(void *data, size_t size, uint64_t offset)
+{
+	char *p = data;
+
+	while (size) {
+		ssize_t n = pread(ownfd_get(&spill), p, size, offset);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return n ? -errno : -EIO;
+		p += n;
+		size -= n;
+		offset += n;
+	}
+	return 0;
+}

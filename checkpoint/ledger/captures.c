@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "checkpoint/ledger/captures.h"
+#include "common/uncancelled.h"
+#include "common/forks.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <unistd.h>
+#include <utlist.h>
+
+struct capture {
+	CUstream stream;
+	CUcontext ctx;
+	pid_t tid;          /* of CU_STREAM_PER_THREAD; 0 for other streams */
+	unsigned int asked; /* threads that ask the driver: it stays in the list as long */
+	bool ending;        /* no thread begins to ask */
+	bool into;          /* a graph that was there before */
+	struct capture *prev, *next;
+};
+
+FORKS_LOCK(lock);
+static pthread_cond_t answered = PTHREAD_COND_INITIALIZER; /* an ending one is asked for no more */
+static struct capture *captures;                           /* under lock; the newest first */
+static struct capture *spare;                              /* under lock: of captures_reserve() */
+static unsigned long count;                                /* under lock; also read without */
+
+static pid_t tid_for(CUstream stream)
+{
+	return stream == CU_STREAM_PER_THREAD ? gettid() : 0;
+}
+
+static struct capture *find(CUstream stream)
+{
+	pid_t tid = tid_for(stream);
+	struct capture *c;
+
+	DL_FOREACH(captures, c)
+	if (c->stream == stream && c->tid == tid)
+		break;
+	return c;
+}
+
+static void remove_locked(struct capture *c)
+{
+	DL_DELETE(captures, c);
+	__atomic_store_n(&count, count - 1, __ATOMIC_RELAXED);
+	free(c);
+}
+
+bool captures_reserve(void)
+{
+	struct capture *c = malloc(sizeof(*c));
+
+	if (!c)
+		return false;
+	pthread_mutex_lock(&lock);
+	LL_PREPEND(spare, c);
+	pthread_mutex_unlock(&lock);
+	return true;
+}
+
+static struct capture *take_spare(void)
+{
+	struct capture *c = spare;
+
+	LL_DELETE(spare, c);
+	return c;
+}
+
+void captures_unreserve(void)
+{
+	struct capture *c;
+
+	pthread_mutex_lock(&lock);
+	c = take_spare();
+	pthread_mutex_unlock(&lock);
+	free(c);
+}
+
+void captures_add(CUstream stream, CUcontext ctx)
+{
+	struct capture *fresh, *known;
+
+	pthread_mutex_lock(&lock);
+	fresh = take_spare();
+	known = find(stream);
+	if (known) {
+		known->into = false;
+	} else {
+		*fresh = (struct capture){.stream = stream, .ctx = ctx, .tid = tid_for(stream)};
+		DL_PREPEND(captures, fresh);
+		__atomic_store_n(&count, count + 1, __ATOMIC_RELAXED);
+		fresh = NULL;
+	}
+	pthread_mutex_unlock(&lock);
+	free(fresh);
+}
+
+void captures_set_into(CUstream stream)
+{
+	struct capture *c;
+
+	pthread_mutex_lock(&lock);
+	c = find(stream);
+	if (c)
+		c->into = true;
+	pthread_mutex_unlock(&lock);
+}
+
+bool captures_remove(CUstream stream)
+{
+	struct capture *c;
+	bool into = false;
+
+	if (!__atomic_load_n(&count, __ATOMIC_RELAXED))
+		return false;
+	pthread_mutex_lock(&lock);
+	/* Looked for again after each wait: another thread may have removed it. */
+	while ((c = find(stream)) && c->asked) {
+		c->ending = true;
+		uncancelled_wait(&answered, &lock);
+	}
+	if (c) {
+		into = c->into;
+		remove_locked(c);
+	}
+	pthread_mutex_unlock(&lock);
+	return into;
+}
+
+/* With lock held: a capture of @ctx that is asked for. */
+static struct capture *find_asked(CUcontext ctx)
+{
+	struct capture *c;
+
+	DL_FOREACH(captures, c)
+	if (c->ctx == ctx && c->asked)
+		break;
+	return c;
+}
+
+/* With lock held. */
+static void set_ending(CUcontext ctx, bool ending)
+{
+	struct capture *c;
+
+	DL_FOREACH(captures, c)
+	if (c->ctx == ctx)
+		c->ending = ending;
+}
+
+/* With lock held, which it lets go while it waits. */
+static void end_questions(CUcontext ctx)
+{
+	set_ending(ctx, true);
+	while (find_asked(ctx))
+		uncancelled_wait(&answered, &lock);
+}
+
+void captures_context_ending(CUcontext ctx)
+{
+	pthread_mutex_lock(&lock);
+	end_questions(ctx);
+	pthread_mutex_unlock(&lock);
+}
+
+void captures_context_lives(CUcontext ctx)
+{
+	pthread_mutex_lock(&lock);
+	set_ending(ctx, false);
+	pthread_mutex_unlock(&lock);
+}
+
+void captures_remove_context(CUcontext ctx)
+{
+	struct capture *c, *next;
+
+	pthread_mutex_lock(&lock);
+	end_questions(ctx);
+	DL_FOREACH_SAFE(captures, c, next)
+	if (c->ctx == ctx)
+		remove_locked(c);
+	pthread_mutex_unlock(&lock);
+}
+
+static bool thread_ended(pid_t tid)
+{
+	int saved = errno;
+	bool ended = tgkill(getpid(), tid, 0) && errno == ESRCH;
+
+	errno = saved;
+	return ended;
+}
+
+static bool is_over(const struct cuda_driver *drv, const struct capture *c)
+{
+	CUstreamCaptureStatus status;
+	CUresult result;
+
+	/* CU_STREAM_PER_THREAD names another stream in this thread: it cannot be asked. */
+	if (c->tid && c->tid != gettid())
+		return thread_ended(c->tid);
+	result = drv->cuStreamIsCapturing(c->stream, &status);
+	/* That this thread has no context says nothing of the stream. */
+	return result ? result != CUDA_ERROR_INVALID_CONTEXT
+		      : status == CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+/* With lock held, which it lets go while it asks. @c may be gone afterwards; returns the next. */
+static struct capture *ask(const struct cuda_driver *drv, struct capture *c, bool *open)
+{
+	struct capture *next;
+	bool over;
+
+	c->asked++;
+	pthread_mutex_unlock(&lock);
+	over = is_over(drv, c);
+	pthread_mutex_lock(&lock);
+	c->asked--;
+	next = c->next;
+	if (c->ending) {
+		pthread_cond_broadcast(&answered);
+		*open |= !over;
+	} else if (!over) {
+		*open = true;
+	} else if (!c->asked) {
+		remove_locked(c);
+	}
+	return next;
+}
+
+bool captures_open(const struct cuda_driver *drv)
+{
+	bool open = false;
+	struct capture *c;
+
+	if (!__atomic_load_n(&count, __ATOMIC_RELAXED))
+		return false;
+	pthread_mutex_lock(&lock);
+	for (c = captures; c;) {
+		if (c->ending) {
+			open = true;
+			c = c->next;
+		} else {
+			c = ask(drv, c, &open);
+		}
+	}
+	pthread_mutex_unlock(&lock);
+	return open;
+}
+
+static void forget_in_child(void)
+{
+	pthread_cond_init(&answered, NULL);
+	captures = spare = NULL;
+	count = 0;
+}
+FORKS_CHILD(forget_in_child);

@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "checkpoint/ledger/driver_memory.h"
+#include "common/forks.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* uthash would otherwise exit() the program when memory runs out. */
+#define HASH_NONFATAL_OOM 1
+#include <uthash.h>
+
+struct key {
+	uint64_t handle;
+	uint64_t kind;
+};
+
+struct entry {
+	struct key key;
+	size_t size;
+	CUcontext ctx; /* that it ends with; NULL: unknown */
+	bool ending;
+	UT_hash_handle hh;
+};
+
+FORKS_LOCK(lock);
+static struct entry *entries; /* under lock */
+static size_t total;          /* written under lock, as the next */
+static size_t counts[UNMANAGED_KINDS];
+
+/* Add an entry to the sums, or take it away again. */
+static void account_locked(const struct entry *e, bool added)
+{
+	size_t *count = &counts[e->key.kind];
+
+	__atomic_store_n(&total, added ? total + e->size : total - e->size, __ATOMIC_RELAXED);
+	__atomic_store_n(count, added ? *count + 1 : *count - 1, __ATOMIC_RELAXED);
+}
+
+static void add(enum unmanaged_kind kind, uint64_t handle, size_t size, CUcontext ctx)
+{
+	struct entry *e = calloc(1, sizeof(*e)), *old = NULL;
+	bool noted; /* false: the table had no memory for it */
+
+	if (!e)
+		return;
+	e->key = (struct key){handle, kind};
+	e->size = size;
+	e->ctx = ctx;
+	pthread_mutex_lock(&lock);
+	HASH_REPLACE(hh, entries, key, sizeof(e->key), e, old);
+	if (old)
+		account_locked(old, false);
+	noted = e->hh.tbl;
+	if (noted)
+		account_locked(e, true);
+	pthread_mutex_unlock(&lock);
+	free(old);
+	if (!noted)
+		free(e);
+}
+
+void unmanaged_add(enum unmanaged_kind kind, uint64_t handle, size_t size)
+{
+	add(kind, handle, size, NULL);
+}
+
+void unmanaged_add_texture(uint64_t handle, CUcontext ctx)
+{
+	add(UNMANAGED_FIXED_TEXTURE, handle, 0, ctx);
+}
+
+static struct entry *find_locked(enum unmanaged_kind kind, uint64_t handle)
+{
+	struct key key = {handle, kind};
+	struct entry *e;
+
+	HASH_FIND(hh, entries, &key, sizeof(key), e);
+	return e;
+}
+
+static void remove_locked(struct entry *e)
+{
+	HASH_DELETE(hh, entries, e);
+	account_locked(e, false);
+	free(e);
+}
+
+void unmanaged_remove(enum unmanaged_kind kind, uint64_t handle)
+{
+	struct entry *e;
+
+	pthread_mutex_lock(&lock);
+	e = find_locked(kind, handle);
+	if (e)
+		remove_locked(e);
+	pthread_mutex_unlock(&lock);
+}
+
+void unmanaged_ending(enum unmanaged_kind kind, uint64_t handle)
+{
+	struct entry *e;
+
+	pthread_mutex_lock(&lock);
+	e = find_locked(kind, handle);
+	if (e)
+		e->ending = true;
+	pthread_mutex_unlock(&lock);
+}
+
+void unmanaged_ended(enum unmanaged_kind kind, uint64_t handle, bool gone)
+{
+	struct entry *e;
+
+	pthread_mutex_lock(&lock);
+	e = find_locked(kind, handle);
+	if (e && e->ending && gone)
+		remove_locked(e);
+	else if (e)
+		e->ending = false;
+	pthread_mutex_unlock(&lock);
+}
+
+void unmanaged_release_context(CUcontext ctx)
+{
+	struct entry *e, *next;
+
+	pthread_mutex_lock(&lock);
+	HASH_ITER(hh, entries, e, next)
+	if (e->ctx == ctx)
+		remove_locked(e);
+	pthread_mutex_unlock(&lock);
+}
+
+size_t unmanaged_total(void)
+{
+	return __atomic_load_n(&total, __ATOMIC_RELAXED);
+}
+
+size_t unmanaged_count(enum unmanaged_kind kind)
+{
+	return __atomic_load_n(&counts[kind], __ATOMIC_RELAXED);
+}

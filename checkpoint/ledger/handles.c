@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "checkpoint/ledger/handles.h"
+#include "common/forks.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* uthash would otherwise exit() the program when memory runs out. */
+#define HASH_NONFATAL_OOM 1
+#include <uthash.h>
+
+struct handle {
+	uint64_t handle;
+	enum unmanaged_kind kind;
+	size_t size;
+	unsigned int refs, maps;
+	UT_hash_handle hh;
+};
+
+struct mapping {
+	uint64_t ptr;
+	size_t size;
+	uint64_t handle;
+	UT_hash_handle hh;
+};
+
+FORKS_LOCK(lock);
+static struct handle *handles;   /* under lock, as the next */
+static struct mapping *mappings; /* by the first address */
+
+static struct handle *find_locked(uint64_t handle)
+{
+	struct handle *h;
+
+	HASH_FIND(hh, handles, &handle, sizeof(handle), h);
+	return h;
+}
+
+/* Forget the handle if nothing keeps its memory. */
+static void put_locked(struct handle *h)
+{
+	if (h->refs || h->maps)
+		return;
+	unmanaged_remove(h->kind, h->handle);
+	unmanaged_remove(UNMANAGED_VMM_EXPORT, h->handle);
+	HASH_DELETE(hh, handles, h);
+	free(h);
+}
+
+void handles_add(uint64_t handle, enum unmanaged_kind kind, size_t size)
+{
+	struct handle *h = calloc(1, sizeof(*h)), *old = NULL;
+
+	if (!h)
+		return;
+	*h = (struct handle){.handle = handle, .kind = kind, .size = size, .refs = 1};
+	pthread_mutex_lock(&lock);
+	HASH_REPLACE(hh, handles, handle, sizeof(h->handle), h, old);
+	if (h->hh.tbl)
+		unmanaged_add(kind, handle, size);
+	else
+		free(h); /* the table had no memory for it */
+	pthread_mutex_unlock(&lock);
+	free(old);
+}
+
+void handles_retain(uint64_t handle)
+{
+	struct handle *h;
+
+	pthread_mutex_lock(&lock);
+	h = find_locked(handle);
+	if (h)
+		h->refs++;
+	pthread_mutex_unlock(&lock);
+}
+
+void handles_release(uint64_t handle)
+{
+	struct handle *h;
+
+	pthread_mutex_lock(&lock);
+	h = find_locked(handle);
+	if (h && h->refs) {
+		h->refs--;
+		put_locked(h);
+	}
+	pthread_mutex_unlock(&lock);
+}
+
+void handles_export(uint64_t handle)
+{
+	pthread_mutex_lock(&lock);
+	if (find_locked(handle))
+		unmanaged_add(UNMANAGED_VMM_EXPORT, handle, 0);
+	pthread_mutex_unlock(&lock);
+}
+
+static void forget_mapping_locked(struct mapping *m)
+{
+	struct handle *h = find_locked(m->handle);
+
+	HASH_DELETE(hh, mappings, m);
+	free(m);
+	if (h && h->maps) {
+		h->maps--;
+		put_locked(h);
+	}
+}
+
+void handles_map(uint64_t handle, uint64_t ptr, size_t size)
+{
+	struct mapping *m = calloc(1, sizeof(*m)), *old;
+	struct handle *h;
+
+	if (!m)
+		return;
+	*m = (struct mapping){.ptr = ptr, .size = size, .handle = handle};
+	pthread_mutex_lock(&lock);
+	HASH_FIND(hh, mappings, &ptr, sizeof(ptr), old);
+	if (old)
+		forget_mapping_locked(old);
+	h = find_locked(handle);
+	if (h)
+		HASH_ADD(hh, mappings, ptr, sizeof(m->ptr), m);
+	if (m->hh.tbl) {
+		h->maps++;
+		if (h->size < size) {
+			h->size = size;
+			unmanaged_add(h->kind, handle, size);
+		}
+	} else {
+		free(m);
+	}
+	pthread_mutex_unlock(&lock);
+}
+
+void handles_unmap(uint64_t ptr, size_t size)
+{
+	uint64_t at = ptr;
+	struct mapping *m;
+
+	pthread_mutex_lock(&lock);
+	while (at - ptr < size) {
+		HASH_FIND(hh, mappings, &at, sizeof(at), m);
+		if (!m)
+			break;
+		at += m->size;
+		forget_mapping_locked(m);
+	}
+	pthread_mutex_unlock(&lock);
+}

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "checkpoint/release/devices.h"
+#include "common/nvml.h"
+
+#include <string.h>
+
+static struct snapshot_device devices[CUDA_MAX_DEVICES];
+static size_t ndevices;
+
+void devices_find(const struct cuda_driver *drv)
+{
+	CUuuid uuid = {0};
+	int count = 0;
+
+	drv->cuDeviceGetCount(&count);
+	for (int i = 0; i < count && i < CUDA_MAX_DEVICES; i++) {
+		struct snapshot_device *d = &devices[i];
+
+		drv->cuDeviceGetName(d->name, sizeof(d->name), i);
+		if (drv->cuDeviceGetUuid_v2)
+			drv->cuDeviceGetUuid_v2(&uuid, i);
+		nvml_uuid_text(&uuid, d->uuid);
+		drv->cuDeviceTotalMem_v2(&d->memory, i);
+		drv->cuDeviceGetAttribute(&d->major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
+					  i);
+		drv->cuDeviceGetAttribute(&d->minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
+					  i);
+		ndevices = i + 1;
+	}
+}
+
+const struct snapshot_device *devices_all(size_t *count)
+{
+	*count = ndevices;
+	return devices;
+}
+
+void devices_move(const CUcheckpointGpuPair *pairs, size_t count)
+{
+	CUuuid uuid;
+
+	for (size_t dev = 0; dev < ndevices; dev++)
+		for (size_t i = 0; i < count; i++)
+			if (nvml_uuid_parse(devices[dev].uuid, &uuid) &&
+			    !memcmp(&uuid, &pairs[i].oldUuid, sizeof(uuid))) {
+				nvml_uuid_text(&pairs[i].newUuid, devices[dev].uuid);
+				break;
+			}
+}

@@ -1,0 +1,364 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "checkpoint/release/release.h"
+#include "checkpoint/release/freemem.h"
+#include "checkpoint/gate/gate.h"
+#include "common/nvml.h"
+#include "common/ownfd.h"
+#include "checkpoint/host/promises.h"
+#include "common/rundir.h"
+#include "common/shortage.h"
+#include "checkpoint/ledger/driver_memory.h"
+#include "vmem/vmem.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define LOG_PREFIX "release: "
+#include "common/log.h"
+
+#define LOCK_TIMEOUT_MS 10000
+#define LOCK_SUFFIX     ".lock"
+#define LOCK_NAME_SIZE  (NVML_UUID_SIZE + sizeof(LOCK_SUFFIX) - 1)
+#define PATIENCE_MS     2000 /* with another job that resumes; most take less */
+
+/* What a context takes where NVML does not know this process [H200: 529 MiB]. */
+#define CONTEXT_GUESS (1UL << 30)
+#define HOST_GUESS    (512UL << 20) /* and of host memory while it is checkpointed */
+
+/* What this process holds on each GPU when the checkpoint takes it; the engine's thread only. */
+static CUuuid uuids[CUDA_MAX_DEVICES];
+static size_t held[CUDA_MAX_DEVICES];
+static int ngpus;
+static unsigned int machine_gpus; /* at the last checkpoint; 0: not known */
+static double kept_out_since;     /* by another job's lock, in ms; 0: it is not */
+static enum release_choice chosen;
+static CUcheckpointGpuPair remap[CUDA_MAX_DEVICES];
+static unsigned int nremap;
+/*
+ * The process is locked, and its context is there: an unlock is left to be tried again. No other
+ * driver call returns before it.
+ */
+static bool process_locked;
+
+/* The lock file of a GPU that was held, and the promise on it while it is open. */
+struct gpu_lock {
+	char name[LOCK_NAME_SIZE];
+	CUdevice dev;
+	struct ownfd own;
+	struct promise promise;
+};
+
+static struct gpu_lock locks[CUDA_MAX_DEVICES];
+static int nlocks; /* that are open */
+
+void release_choose(enum release_choice choice)
+{
+	chosen = choice;
+}
+
+bool release_wanted(const struct cuda_driver *drv)
+{
+	const char *what = chosen == RELEASE_AS_SET ? secure_getenv("CUDAW_RELEASE") : NULL;
+
+	if (chosen == RELEASE_MEMORY || (what && !strcmp(what, "memory")))
+		return false;
+	if (what && *what && strcmp(what, "all"))
+		pr_err("CUDAW_RELEASE=%s: expected all or memory; using all", what);
+	return drv->cuCheckpointProcessLock && drv->cuCheckpointProcessCheckpoint &&
+	       drv->cuCheckpointProcessRestore && drv->cuCheckpointProcessUnlock;
+}
+
+static void find_gpus(const struct cuda_driver *drv)
+{
+	ngpus = 0;
+	if (!drv->cuDeviceGetUuid_v2)
+		return;
+	drv->cuDeviceGetCount(&ngpus);
+	if (ngpus > CUDA_MAX_DEVICES)
+		ngpus = CUDA_MAX_DEVICES;
+	for (int dev = 0; dev < ngpus; dev++)
+		drv->cuDeviceGetUuid_v2(&uuids[dev], dev);
+}
+
+void release_find(void)
+{
+	nvml_open();
+	freemem_find();
+}
+
+static void measure(const struct cuda_driver *drv, const struct context_list *list)
+{
+	char name[NVML_UUID_SIZE];
+
+	memset(held, 0, sizeof(held));
+	find_gpus(drv);
+	if (nvml_device_count(&machine_gpus))
+		machine_gpus = 0;
+	for (size_t i = 0; i < list->count; i++) {
+		CUdevice dev = list->items[i].dev;
+
+		if (dev >= ngpus || held[dev])
+			continue;
+		nvml_uuid_text(&uuids[dev], name);
+		if (nvml_process_memory(name, &held[dev]))
+			held[dev] = CONTEXT_GUESS;
+	}
+}
+
+/* What the process holds on @dev beyond vmem's; -ENOSYS where NVML does not know the process. */
+static int unmapped_bytes(CUdevice dev, size_t *bytes)
+{
+	char name[NVML_UUID_SIZE];
+	struct vmem_stats stats;
+
+	nvml_uuid_text(&uuids[dev], name);
+	if (nvml_process_memory(name, bytes))
+		return -ENOSYS;
+	vmem_get_device_stats(dev, &stats);
+	*bytes -= stats.mapped < *bytes ? stats.mapped : *bytes;
+	return 0;
+}
+
+size_t release_host_bytes(const struct cuda_driver *drv, const struct context_list *list)
+{
+	bool asked[CUDA_MAX_DEVICES] = {false}, known = true;
+	size_t sum = 0, bytes;
+
+	find_gpus(drv);
+	for (size_t i = 0; i < list->count; i++) {
+		CUdevice dev = list->items[i].dev;
+
+		if (dev >= CUDA_MAX_DEVICES || asked[dev])
+			continue;
+		asked[dev] = true;
+		if (dev >= ngpus || unmapped_bytes(dev, &bytes)) {
+			bytes = HOST_GUESS;
+			known = false;
+		}
+		sum += bytes;
+	}
+	return known ? sum : sum + unmanaged_total();
+}
+
+CUresult release_checkpoint(const struct cuda_driver *drv, const struct context_list *list,
+			    const char **call)
+{
+	CUcheckpointLockArgs lock = {.timeoutMs = LOCK_TIMEOUT_MS};
+	CUcheckpointCheckpointArgs checkpoint = {0};
+	const char *unlock;
+	CUresult error;
+
+	measure(drv, list);
+	*call = "cuCheckpointProcessLock";
+	error = drv->cuCheckpointProcessLock(getpid(), &lock);
+	if (error)
+		return error;
+	*call = "cuCheckpointProcessCheckpoint";
+	error = drv->cuCheckpointProcessCheckpoint(getpid(), &checkpoint);
+	process_locked = error != CUDA_SUCCESS;
+	if (process_locked)
+		release_unlock_process(drv, &unlock);
+	return error;
+}
+
+bool release_is_locked(void)
+{
+	return process_locked;
+}
+
+CUresult release_unlock_process(const struct cuda_driver *drv, const char **call)
+{
+	CUcheckpointUnlockArgs unlock = {0};
+	CUresult error;
+
+	if (!process_locked)
+		return CUDA_SUCCESS;
+	*call = "cuCheckpointProcessUnlock";
+	error = drv->cuCheckpointProcessUnlock(getpid(), &unlock);
+	process_locked = error != CUDA_SUCCESS;
+	return error;
+}
+
+unsigned int release_gpus(void)
+{
+	return machine_gpus;
+}
+
+const size_t *release_held(void)
+{
+	return held;
+}
+
+static int compare_names(const void *a, const void *b)
+{
+	const struct gpu_lock *one = a, *other = b;
+
+	return strcmp(one->name, other->name);
+}
+
+/* The lock files of the GPUs that were held, in the order that all jobs keep to. */
+static int list_locks(void)
+{
+	char uuid[NVML_UUID_SIZE];
+	int count = 0;
+
+	for (int dev = 0; dev < ngpus; dev++) {
+		if (!held[dev])
+			continue;
+		nvml_uuid_text(&uuids[dev], uuid);
+		locks[count].dev = dev;
+		snprintf(locks[count++].name, LOCK_NAME_SIZE, "%s" LOCK_SUFFIX, uuid);
+	}
+	qsort(locks, count, sizeof(*locks), compare_names);
+	return count;
+}
+
+/*
+ * Another job has the lock: after a while, the file without it, if what that job promised to take
+ * can be counted. Jobs that were started with an earlier version promise nothing: they are waited
+ * for.
+ */
+static int pass_by(int dir, const char *name)
+{
+	uint64_t promised = 0, all;
+	int fd;
+
+	if (!kept_out_since)
+		kept_out_since = gate_now_ms();
+	if (gate_now_ms() - kept_out_since < PATIENCE_MS)
+		return -EAGAIN;
+	fd = rundir_open_lock(dir, name);
+	if (fd < 0 || (!promise_others(fd, 0, &promised, &all) && promised))
+		return fd;
+	close(fd);
+	return -EAGAIN;
+}
+
+/* Lock it, and promise to take @bytes. 0; -EAGAIN: not now; or another negative errno. */
+static int lock_gpu(int dir, struct gpu_lock *lock, size_t bytes)
+{
+	int fd = rundir_lock(dir, lock->name), error;
+
+	if (fd == -EAGAIN)
+		fd = pass_by(dir, lock->name);
+	if (fd < 0)
+		return is_shortage(fd) ? -EAGAIN : fd;
+	ownfd_set(&lock->own, fd);
+	error = promise_make(&lock->promise, fd, 0, bytes);
+	if (error)
+		pr_warn("%s: others do not see how much memory this job resumes with: %s",
+			lock->name, strerrordesc_np(-error));
+	return 0;
+}
+
+int release_lock(const size_t *managed)
+{
+	char path[PATH_MAX];
+	int count = list_locks(), dir, error = 0;
+	const char *why;
+
+	nlocks = 0;
+	/* That the folder cannot be used was said when the process wanted to listen in it. */
+	if (!count || rundir_path(geteuid(), path, sizeof(path), &why))
+		return 0;
+	dir = rundir_create(path, geteuid(), &why);
+	if (dir < 0)
+		return is_shortage(dir) ? -EAGAIN : 0;
+	for (int i = 0; i < count && error != -EAGAIN; i++) {
+		struct gpu_lock lock = locks[i];
+
+		error = lock_gpu(dir, &lock, held[lock.dev] + managed[lock.dev]);
+		if (!error)
+			locks[nlocks++] = lock;
+		else if (error != -EAGAIN)
+			pr_warn("%s/%s is not locked: %s", path, lock.name,
+				strerrordesc_np(-error));
+	}
+	close(dir);
+	if (error == -EAGAIN) {
+		release_unlock();
+		return -EAGAIN;
+	}
+	kept_out_since = 0;
+	return nlocks;
+}
+
+void release_unlock(void)
+{
+	while (nlocks > 0) {
+		int fd = ownfd_get(&locks[--nlocks].own);
+
+		if (fd >= 0)
+			rundir_unlock(fd);
+	}
+}
+
+/* Add to @bytes, by device, what other jobs that resume just now promised to take; true: any. */
+static bool add_promised(size_t *bytes)
+{
+	uint64_t promised, all;
+	bool any = false;
+
+	for (int i = 0; i < nlocks; i++)
+		if (!promise_others(locks[i].promise.fd, 0, &promised, &all)) {
+			bytes[locks[i].dev] += promised;
+			any |= promised > 0;
+		}
+	return any;
+}
+
+bool release_fits(const size_t *managed)
+{
+	size_t needed[CUDA_MAX_DEVICES], bytes[CUDA_MAX_DEVICES];
+	bool beside_others;
+	int error;
+
+	if (process_locked || !ngpus)
+		return true;
+	for (int dev = 0; dev < ngpus; dev++)
+		needed[dev] = held[dev] + managed[dev];
+	/* Before the free memory: a promise ends when all of it has been taken. */
+	beside_others = add_promised(needed);
+	error = freemem_query(uuids, ngpus, bytes);
+	if (error && error != -ENOSYS)
+		pr_warn("free GPU memory cannot be asked for now: %s", strerrordesc_np(-error));
+	if (error)
+		return error == -ENOSYS && !beside_others;
+	for (int dev = 0; dev < ngpus; dev++)
+		if (bytes[dev] < needed[dev])
+			return false;
+	return true;
+}
+
+void release_remap(const CUcheckpointGpuPair *pairs, size_t count)
+{
+	nremap = count < CUDA_MAX_DEVICES ? count : CUDA_MAX_DEVICES;
+	memcpy(remap, pairs, nremap * sizeof(*pairs));
+	for (int dev = 0; dev < ngpus; dev++)
+		for (unsigned int i = 0; i < nremap; i++)
+			if (!memcmp(&uuids[dev], &remap[i].oldUuid, sizeof(uuids[dev]))) {
+				uuids[dev] = remap[i].newUuid;
+				break;
+			}
+}
+
+CUresult release_restore(const struct cuda_driver *drv, const char **call)
+{
+	CUcheckpointRestoreArgs restore = {.gpuPairs = nremap ? remap : NULL,
+					   .gpuPairsCount = nremap};
+	CUresult error;
+
+	if (!process_locked) {
+		*call = "cuCheckpointProcessRestore";
+		error = drv->cuCheckpointProcessRestore(getpid(), &restore);
+		if (error)
+			return error;
+		nremap = 0;
+		process_locked = true;
+	}
+	return release_unlock_process(drv, call);
+}

@@ -1,0 +1,393 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "checkpoint/snapshot/dir.h"
+#include "common/forked.h"
+#include "common/protocol.h"
+#include "common/rundir.h"
+#include "checkpoint/snapshot/io.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define HEAD_SIZE 4096
+
+DIR *snapshot_dir_list(int dir)
+{
+	int fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *entries = fd < 0 ? NULL : fdopendir(fd);
+
+	if (fd >= 0 && !entries)
+		close(fd);
+	return entries;
+}
+
+static bool is_dots(const char *name)
+{
+	return !strcmp(name, ".") || !strcmp(name, "..");
+}
+
+static int lock(int dir, int how, struct snapshot_error *error)
+{
+	if (!flock(dir, how | LOCK_NB))
+		return 0;
+	return snapshot_fail(error, -errno, "%s",
+			     errno == EWOULDBLOCK ? "another process reads or writes this snapshot"
+						  : strerror(errno));
+}
+
+static int open_locked(const char *path, int how, struct snapshot_error *error)
+{
+	int dir, ret;
+
+	forked_watch_folder(path);
+	dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (dir < 0)
+		return snapshot_fail(error, -errno, "%s", strerror(errno));
+	ret = lock(dir, how, error);
+	if (!ret)
+		return dir;
+	close(dir);
+	return ret;
+}
+
+int snapshot_dir_check_path(const char *path, size_t more, struct snapshot_error *error)
+{
+	size_t line = PROTOCOL_LINE - 2 - PROTOCOL_WORDS, len = strlen(path);
+	size_t most = more < line ? line - more : 0;
+
+	if (*path != '/')
+		return snapshot_fail(error, -EINVAL, "expected an absolute path");
+	for (const unsigned char *p = (const unsigned char *)path; *p; p++)
+		if (*p < ' ' || *p == 0x7f)
+			return snapshot_fail(error, -EINVAL,
+					     "expected a path without line breaks and other "
+					     "control characters");
+	if (len > most)
+		return snapshot_fail(error, -ENAMETOOLONG,
+				     "expected a path of at most %zu bytes, found %zu", most, len);
+	return 0;
+}
+
+int snapshot_dir_share(int dir, struct snapshot_error *error)
+{
+	return lock(dir, LOCK_SH, error);
+}
+
+int snapshot_dir_open(const char *path, struct snapshot_error *error)
+{
+	return open_locked(path, LOCK_SH, error);
+}
+
+/* That the folder at @path is there is safe on disk only when its parent is. */
+static int sync_parent(const char *path)
+{
+	char copy[PATH_MAX];
+	int fd, ret;
+
+	if (snprintf(copy, sizeof(copy), "%s", path) >= (int)sizeof(copy))
+		return -ENAMETOOLONG;
+	fd = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	ret = fsync(fd) ? -errno : 0;
+	close(fd);
+	return ret;
+}
+
+/* The beginning of a file. Empty where there is none. */
+static void read_head(int dir, const char *name, char head[HEAD_SIZE])
+{
+	int fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	ssize_t n = fd < 0 ? 0 : read(fd, head, HEAD_SIZE - 1);
+
+	head[n > 0 ? n : 0] = '\0';
+	if (fd >= 0)
+		close(fd);
+}
+
+static bool is_stopped(pid_t pid)
+{
+	struct rundir_process p;
+
+	return rundir_process(pid, &p) && (p.state == 'T' || p.state == 't');
+}
+
+/*
+ * A job that runs holds the lock while its memory is in a folder. One that was stopped for its image
+ * does not, if who did that was killed.
+ */
+static int check_process(int dir, const char *manifest, pid_t pid, struct snapshot_error *error)
+{
+	char head[HEAD_SIZE], *found;
+	pid_t other;
+
+	read_head(dir, manifest, head);
+	if (*head && !strstr(head, SNAPSHOT_FORMAT))
+		return snapshot_fail(error, -ENOTEMPTY,
+				     "expected a new or empty folder or a snapshot, found a %s in "
+				     "it that is of none",
+				     manifest);
+	found = strstr(head, "\"pid\":");
+	other = found ? strtol(found + strlen("\"pid\":"), NULL, 10) : 0;
+	if (other <= 0 || other == pid || !is_stopped(other))
+		return 0;
+	return snapshot_fail(error, -EBUSY,
+			     "%d, which is stopped, may have its memory in it; 'cudaw resume %d' "
+			     "first",
+			     other, other);
+}
+
+struct user {
+	pid_t pid;
+	unsigned long long start; /* rundir_start_time() */
+	unsigned long dev, ino;   /* of the folder: a copy is nobody's */
+};
+
+/* False where the folder has no such file, or one that is no snapshot's. */
+static bool read_user(int dir, struct user *user)
+{
+	char head[HEAD_SIZE];
+
+	read_head(dir, SNAPSHOT_IN_USE, head);
+	return sscanf(head, SNAPSHOT_FORMAT " %d %llu %lu %lu\n", &user->pid, &user->start,
+		      &user->dev, &user->ino) == 4;
+}
+
+/*
+ * It has ended, or its id is another process's, or it is in the folder that this one, @st, was copied
+ * from. What cannot be seen is still there, as is one of which only the first thread has ended.
+ */
+static bool is_gone(const struct user *user, const struct stat *st)
+{
+	struct rundir_process p;
+
+	if (user->dev != st->st_dev || user->ino != st->st_ino ||
+	    (kill(user->pid, 0) && errno == ESRCH))
+		return true;
+	return rundir_process(user->pid, &p) &&
+	       (p.start != user->start || (p.state == 'Z' && p.threads < 2));
+}
+
+static int check_user(int dir, pid_t pid, struct snapshot_error *error)
+{
+	struct user user;
+	struct stat st;
+
+	if (fstatat(dir, SNAPSHOT_IN_USE, &st, AT_SYMLINK_NOFOLLOW))
+		return 0;
+	if (read_user(dir, &user)) {
+		bool gone = !fstat(dir, &st) && is_gone(&user, &st);
+
+		if (!gone && user.pid != pid)
+			return snapshot_fail(
+				error, -EBUSY,
+				"%d may have its memory in it; 'cudaw resume %d' first", user.pid,
+				user.pid);
+		if (!gone)
+			return 0;
+	} else if (!S_ISREG(st.st_mode) || st.st_size) {
+		return snapshot_fail(error, -ENOTEMPTY,
+				     "expected a new or empty folder or a snapshot, "
+				     "found " SNAPSHOT_IN_USE " in it");
+	}
+	/* Of one that is no more, or that was killed when it had just made it. */
+	unlinkat(dir, SNAPSHOT_IN_USE, 0);
+	return 0;
+}
+
+int snapshot_dir_occupy(int dir, struct snapshot_error *error)
+{
+	unsigned long long start = rundir_start_time(getpid());
+	struct stat st;
+	char text[128];
+	int size;
+
+	if (!start || start == RUNDIR_START_UNKNOWN)
+		return snapshot_fail(error, -EAGAIN, "/proc does not say when this process began");
+	if (fstat(dir, &st))
+		return snapshot_fail(error, -errno, "%s", strerror(errno));
+	size = snprintf(text, sizeof(text), SNAPSHOT_FORMAT " %d %llu %lu %lu\n", getpid(), start,
+			(unsigned long)st.st_dev, (unsigned long)st.st_ino);
+	return snapshot_io_write_file(dir, SNAPSHOT_IN_USE, text, size, error);
+}
+
+void snapshot_dir_vacate(int dir, pid_t pid)
+{
+	struct user user;
+
+	if (read_user(dir, &user) && user.pid == pid)
+		unlinkat(dir, SNAPSHOT_IN_USE, 0);
+}
+
+/* A @part without a manifest, or the beginning of one, is not known to be of a snapshot. */
+static int check_manifests(int dir, const char *part, pid_t pid, struct snapshot_error *error)
+{
+	bool whole = !faccessat(dir, SNAPSHOT_MANIFEST, F_OK, AT_SYMLINK_NOFOLLOW);
+	bool begun = !faccessat(dir, SNAPSHOT_MANIFEST_NEW, F_OK, AT_SYMLINK_NOFOLLOW);
+	int ret = 0;
+
+	if (*part && !whole && !begun)
+		return snapshot_fail(error, -ENOTEMPTY,
+				     "expected a new or empty folder or a snapshot, found %s in it "
+				     "and no manifest",
+				     part);
+	if (whole)
+		ret = check_process(dir, SNAPSHOT_MANIFEST, pid, error);
+	if (!ret && begun)
+		ret = check_process(dir, SNAPSHOT_MANIFEST_NEW, pid, error);
+	return ret;
+}
+
+static int check_entries(int dir, pid_t pid, struct snapshot_error *error)
+{
+	char part[SNAPSHOT_NAME_SIZE] = "";
+	DIR *entries = snapshot_dir_list(dir);
+	struct dirent *entry;
+	enum snapshot_kind kind;
+	uint32_t number;
+	int ret = 0;
+
+	if (!entries)
+		return snapshot_fail(error, -errno, "%s", strerror(errno));
+	while (!ret && (entry = readdir(entries))) {
+		const char *name = entry->d_name;
+
+		if (snapshot_parse_name(name, &kind, &number))
+			strcpy(part, name);
+		else if (!is_dots(name) && strcmp(name, SNAPSHOT_MANIFEST) &&
+			 strcmp(name, SNAPSHOT_MANIFEST_NEW) && strcmp(name, SNAPSHOT_IN_USE))
+			ret = snapshot_fail(error, -ENOTEMPTY,
+					    "expected a new or empty folder or a snapshot, "
+					    "found %s in it",
+					    name);
+	}
+	closedir(entries);
+	if (!ret)
+		ret = check_manifests(dir, part, pid, error);
+	return ret ? ret : check_user(dir, pid, error);
+}
+
+int snapshot_dir_create(const char *path, uid_t owner, pid_t pid, struct snapshot_error *error)
+{
+	bool made = !mkdir(path, 0700);
+	struct stat st;
+	int dir, ret;
+
+	if (!made && errno != EEXIST)
+		return snapshot_fail(error, -errno, "%s", strerror(errno));
+	dir = open_locked(path, LOCK_EX, error);
+	if (dir < 0)
+		return dir;
+	ret = check_entries(dir, pid, error);
+	if (!ret && (fstat(dir, &st) || st.st_uid != owner))
+		ret = snapshot_fail(error, -EPERM, "it belongs to another user");
+	if (!ret && fchmod(dir, 0700))
+		ret = snapshot_fail(error, -errno, "%s", strerror(errno));
+	if (!ret && made) {
+		ret = sync_parent(path);
+		if (ret)
+			snapshot_fail(error, ret, "%s", strerror(-ret));
+	}
+	if (!ret)
+		return dir;
+	snapshot_dir_close(dir);
+	forked_leave_folder(path);
+	return ret;
+}
+
+void snapshot_dir_close(int dir)
+{
+	/* A child that the program forked meanwhile has the descriptor, and the lock with it. */
+	flock(dir, LOCK_UN);
+	close(dir);
+}
+
+int snapshot_dir_numbers(int dir, uint32_t count, uint32_t *first, struct snapshot_error *error)
+{
+	DIR *entries = snapshot_dir_list(dir);
+	struct dirent *entry;
+	enum snapshot_kind kind;
+	uint32_t number, next = 1;
+
+	if (!entries)
+		return snapshot_fail(error, -errno, "%s", strerror(errno));
+	while ((entry = readdir(entries)))
+		if (snapshot_parse_name(entry->d_name, &kind, &number) && number >= next)
+			next = number + 1;
+	closedir(entries);
+	if (next > SNAPSHOT_NUMBER_MAX - count)
+		return snapshot_fail(error, -EOVERFLOW,
+				     "no file numbers are left: use another folder");
+	*first = next;
+	return 0;
+}
+
+int snapshot_dir_commit(int dir, struct snapshot_error *error)
+{
+	/* What the manifest names comes first, and then the manifest. */
+	if (fsync(dir) || renameat(dir, SNAPSHOT_MANIFEST_NEW, dir, SNAPSHOT_MANIFEST))
+		return snapshot_fail(error, -errno, SNAPSHOT_MANIFEST ": %s", strerror(errno));
+	return 0;
+}
+
+int snapshot_dir_sync(int dir, struct snapshot_error *error)
+{
+	return fsync(dir) ? snapshot_fail(error, -errno, SNAPSHOT_MANIFEST ": %s", strerror(errno))
+			  : 0;
+}
+
+void snapshot_dir_empty(int dir)
+{
+	DIR *entries = snapshot_dir_list(dir);
+	struct dirent *entry;
+
+	while (entries && (entry = readdir(entries)))
+		if (!is_dots(entry->d_name))
+			unlinkat(dir, entry->d_name, 0);
+	if (entries)
+		closedir(entries);
+}
+
+/* A process image is a flat folder of files. */
+static void remove_folder(int dir, const char *name)
+{
+	int fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+	if (fd >= 0) {
+		snapshot_dir_empty(fd);
+		close(fd);
+	}
+	unlinkat(dir, name, AT_REMOVEDIR);
+}
+
+void snapshot_dir_clean(int dir,
+			bool (*wanted)(const void *arg, enum snapshot_kind kind, uint32_t number),
+			const void *arg)
+{
+	DIR *entries = snapshot_dir_list(dir);
+	struct dirent *entry;
+	enum snapshot_kind kind;
+	uint32_t number;
+
+	while (entries && (entry = readdir(entries))) {
+		if (!snapshot_parse_name(entry->d_name, &kind, &number) ||
+		    wanted(arg, kind, number))
+			continue;
+		if (kind == SNAPSHOT_HOST)
+			remove_folder(dir, entry->d_name);
+		else
+			unlinkat(dir, entry->d_name, 0);
+	}
+	if (entries)
+		closedir(entries);
+	unlinkat(dir, SNAPSHOT_MANIFEST_NEW, 0);
+}

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "checkpoint/snapshot/format.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const prefixes[] = {
+	[SNAPSHOT_DATA] = "data-",
+	[SNAPSHOT_INDEX] = "index-",
+	[SNAPSHOT_HOST] = "host-",
+};
+
+void snapshot_name(enum snapshot_kind kind, uint32_t number, char name[SNAPSHOT_NAME_SIZE])
+{
+	snprintf(name, SNAPSHOT_NAME_SIZE, "%s%u", prefixes[kind], number % 1000000000);
+}
+
+bool snapshot_parse_name(const char *name, enum snapshot_kind *kind, uint32_t *number)
+{
+	char made[SNAPSHOT_NAME_SIZE];
+
+	for (enum snapshot_kind k = SNAPSHOT_DATA; k <= SNAPSHOT_HOST; k++) {
+		size_t len = strlen(prefixes[k]);
+
+		if (strncmp(name, prefixes[k], len) || strlen(name) >= sizeof(made))
+			continue;
+		*number = strtoul(name + len, NULL, 10);
+		*kind = k;
+		snapshot_name(k, *number, made);
+		return *number && !strcmp(name, made);
+	}
+	return false;
+}
+
+int snapshot_fail(struct snapshot_error *error, int code, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(error->text, sizeof(error->text), fmt, ap);
+	va_end(ap);
+	return code;
+}
+
+void snapshot_seal(const char *text, size_t size, char seal[SNAPSHOT_SEAL_SIZE + 1])
+{
+	char hash[HASH_TEXT_SIZE];
+
+	hash_text(hash_bytes(text, size), hash);
+	snprintf(seal, SNAPSHOT_SEAL_SIZE + 1, ",\n\"checksum\": \"%s\"\n}\n", hash);
+}

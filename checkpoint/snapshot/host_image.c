@@ -1,0 +1,346 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "checkpoint/snapshot/host_image.h"
+
+#include "common/json_out.h"
+#include "checkpoint/snapshot/dir.h"
+#include "checkpoint/snapshot/io.h"
+#include "common/workers.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define LIST     "host.json"
+#define LIST_MAX (64UL << 20)
+#define THREADS  16 /* that read, of as many files */
+
+int host_image_open(int dir, uint32_t number, struct snapshot_error *error)
+{
+	char name[SNAPSHOT_NAME_SIZE];
+	int fd;
+
+	snapshot_name(SNAPSHOT_HOST, number, name);
+	fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	return fd < 0 ? snapshot_fail(error, -errno, "%s: %s", name, strerror(errno)) : fd;
+}
+
+int host_image_make(int dir, uint32_t number, struct snapshot_error *error)
+{
+	char name[SNAPSHOT_NAME_SIZE];
+
+	snapshot_name(SNAPSHOT_HOST, number, name);
+	if (mkdirat(dir, name, 0700))
+		return snapshot_fail(error, -errno, "%s: %s", name, strerror(errno));
+	return 0;
+}
+
+/* A file of the folder. */
+struct entry {
+	char name[NAME_MAX + 1];
+	size_t size;
+	struct hash128 hash;
+};
+
+/* All files of a folder, whose sizes and hashes several threads take. */
+struct listing {
+	int folder;
+	bool sync, sizes; /* sizes: no hashes */
+	struct entry *entries;
+	size_t n;
+	size_t list; /* bytes of the list itself */
+	struct workers workers;
+	pthread_mutex_t lock; /* of error */
+	struct snapshot_error *error;
+};
+
+static bool go_on(void *workers)
+{
+	return workers_go_on(workers);
+}
+
+/* Size and hash of a file of the folder; with l->sync it is on disk afterwards, and 0600. */
+static int take_file(struct listing *l, struct entry *e, struct snapshot_error *error)
+{
+	int fd = openat(l->folder, e->name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	struct stat st;
+	int ret = 0;
+
+	if (fd < 0 || fstat(fd, &st))
+		ret = -errno;
+	else if (!S_ISREG(st.st_mode))
+		ret = -EBADMSG;
+	else if (l->sync && (fchmod(fd, 0600) || fsync(fd)))
+		ret = -errno;
+	e->size = ret ? 0 : st.st_size;
+	if (!ret && !l->sizes)
+		ret = hash_file(fd, e->size, go_on, &l->workers, &e->hash);
+	if (fd >= 0)
+		close(fd);
+	if (ret == -EBADMSG)
+		return snapshot_fail(error, ret, "%s: it is no file", e->name);
+	if (ret == -ENODATA)
+		return snapshot_fail(error, ret, "%s: it became shorter", e->name);
+	return ret ? snapshot_fail(error, ret, "%s: %s", e->name, strerror(-ret)) : 0;
+}
+
+static int add_entry(struct listing *l, const char *name)
+{
+	struct entry *entries = realloc(l->entries, (l->n + 1) * sizeof(*entries));
+
+	if (!entries)
+		return -ENOMEM;
+	l->entries = entries;
+	entries[l->n] = (struct entry){0};
+	snprintf(entries[l->n++].name, sizeof(entries->name), "%s", name);
+	return 0;
+}
+
+/* The names, but for that of the list itself. */
+static int read_names(struct listing *l)
+{
+	DIR *dir = snapshot_dir_list(l->folder);
+	struct dirent *found;
+	int ret = dir ? 0 : -errno;
+
+	while (!ret && (found = readdir(dir)))
+		if (strcmp(found->d_name, ".") && strcmp(found->d_name, "..") &&
+		    strcmp(found->d_name, LIST))
+			ret = add_entry(l, found->d_name);
+	if (dir)
+		closedir(dir);
+	return ret;
+}
+
+static void *take_main(void *arg)
+{
+	struct listing *l = arg;
+	struct snapshot_error error;
+	size_t i;
+
+	while (workers_next(&l->workers, &i)) {
+		int ret = take_file(l, &l->entries[i], &error);
+
+		if (!ret)
+			continue;
+		pthread_mutex_lock(&l->lock);
+		if (workers_go_on(&l->workers))
+			*l->error = error;
+		workers_fail(&l->workers, ret);
+		pthread_mutex_unlock(&l->lock);
+	}
+	return NULL;
+}
+
+/*
+ * List l->folder; with l->sync its files are on disk afterwards. The entries are to be freed in any
+ * case.
+ */
+static int take_files(struct listing *l, struct snapshot_error *error)
+{
+	int ret;
+
+	l->error = error;
+	ret = read_names(l);
+	if (ret)
+		return snapshot_fail(error, ret, "%s", strerror(-ret));
+	pthread_mutex_init(&l->lock, NULL);
+	l->workers.count = l->n;
+	ret = workers_run(&l->workers, THREADS, take_main, l);
+	pthread_mutex_destroy(&l->lock);
+	return ret == -ECANCELED ? snapshot_fail(error, ret, "%s", strerror(-ret)) : ret;
+}
+
+static void put_file(struct json_out *out, const struct entry *e)
+{
+	char text[HASH_TEXT_SIZE];
+
+	hash_text(e->hash, text);
+	json_open(out, NULL, '{');
+	json_text(out, "name", e->name);
+	json_number(out, "size", e->size);
+	json_text(out, "hash", text);
+	json_close(out, '}');
+}
+
+static int put_files(struct json_out *out, int folder, size_t *bytes, struct snapshot_error *error)
+{
+	struct listing l = {.folder = folder, .sync = true};
+	int ret = take_files(&l, error);
+
+	json_open(out, "files", '[');
+	for (size_t i = 0; i < l.n && !ret; i++) {
+		put_file(out, &l.entries[i]);
+		*bytes += l.entries[i].size;
+	}
+	json_close(out, ']');
+	free(l.entries);
+	return ret;
+}
+
+int host_image_seal(int dir, uint32_t number, double ms, size_t *bytes,
+		    struct snapshot_error *error)
+{
+	char seal[SNAPSHOT_SEAL_SIZE + 1], *text = NULL;
+	size_t size = 0;
+	struct json_out out = {.file = open_memstream(&text, &size)};
+	int folder = host_image_open(dir, number, error), ret;
+	struct stat st;
+
+	if (folder < 0 || !out.file) {
+		ret = folder < 0 ? folder : snapshot_fail(error, -ENOMEM, "out of memory");
+		goto out;
+	}
+	/* Where root takes a user's job, the folder around it is the user's to change. */
+	if (fstat(folder, &st) || st.st_uid != geteuid()) {
+		ret = snapshot_fail(error, -EPERM, "the process image is not ours");
+		goto out;
+	}
+	*bytes = 0;
+	json_open(&out, NULL, '{');
+	json_decimal(&out, "ms", ms);
+	ret = put_files(&out, folder, bytes, error);
+	if (!ret && fflush(out.file))
+		ret = snapshot_fail(error, -ENOMEM, "out of memory");
+	if (ret)
+		goto out;
+	snapshot_seal(text, size, seal);
+	fputs(seal, out.file);
+	fflush(out.file);
+	ret = snapshot_io_write_file(folder, LIST, text, size, error);
+	if (!ret && fsync(folder))
+		ret = snapshot_fail(error, -errno, "%s", strerror(errno));
+out:
+	if (out.file)
+		fclose(out.file);
+	free(text);
+	if (folder >= 0)
+		close(folder);
+	return ret;
+}
+
+/* What the list says of @name; NULL: nothing. */
+static const json_t *find_file(const json_t *files, const char *name)
+{
+	const json_t *file;
+	size_t i;
+
+	json_array_foreach(files, i, file)
+	{
+		const char *listed = json_string_value(json_object_get(file, "name"));
+
+		if (listed && !strcmp(listed, name))
+			return file;
+	}
+	return NULL;
+}
+
+static int check_file(const struct listing *l, const struct entry *e, const json_t *file,
+		      struct snapshot_error *error)
+{
+	const char *expected = json_string_value(json_object_get(file, "hash"));
+	json_int_t size = json_integer_value(json_object_get(file, "size"));
+	char found[HASH_TEXT_SIZE];
+
+	if (!expected)
+		return snapshot_fail(error, -EBADMSG, "%.100s: it is not in " LIST, e->name);
+	if ((json_int_t)e->size != size)
+		return snapshot_fail(error, -EBADMSG,
+				     "%s: expected %" JSON_INTEGER_FORMAT " bytes, found %zu",
+				     e->name, size, e->size);
+	hash_text(e->hash, found);
+	if (!l->sizes && strcmp(found, expected))
+		return snapshot_fail(error, -EBADMSG,
+				     "%s: damaged: expected checksum %.32s, found %s", e->name,
+				     expected, found);
+	return 0;
+}
+
+/* CRIU opens what it likes by name: the folder has the files of the list, and no others. */
+static int check_files(struct listing *l, const json_t *files, struct snapshot_error *error)
+{
+	int ret = take_files(l, error);
+
+	for (size_t i = 0; i < l->n && !ret; i++)
+		ret = check_file(l, &l->entries[i], find_file(files, l->entries[i].name), error);
+	if (!ret && l->n != json_array_size(files))
+		ret = snapshot_fail(error, -EBADMSG, "expected %zu files, found %zu",
+				    json_array_size(files), l->n);
+	return ret;
+}
+
+static int check_list(struct listing *l, const char *text, size_t size,
+		      struct snapshot_error *error)
+{
+	char seal[SNAPSHOT_SEAL_SIZE + 1] = "";
+	json_t *root, *files;
+	int ret;
+
+	if (size > SNAPSHOT_SEAL_SIZE)
+		snapshot_seal(text, size - SNAPSHOT_SEAL_SIZE, seal);
+	if (!*seal || strcmp(text + size - SNAPSHOT_SEAL_SIZE, seal))
+		return snapshot_fail(error, -EBADMSG,
+				     LIST ": damaged: its checksum is not that of its contents");
+	root = json_loadb(text, size, JSON_REJECT_DUPLICATES, NULL);
+	files = json_object_get(root, "files");
+	if (json_is_array(files))
+		ret = check_files(l, files, error);
+	else
+		ret = snapshot_fail(error, -EBADMSG, LIST ": expected a list of files");
+	json_decref(root);
+	return ret;
+}
+
+/* How many files there are, and their bytes, in *@files and *@bytes; without the list. */
+static int check(struct listing *l, int dir, uint32_t number, size_t *files, size_t *bytes,
+		 struct snapshot_error *error)
+{
+	struct snapshot_error inner;
+	char *text;
+	size_t size;
+	int ret;
+
+	l->folder = host_image_open(dir, number, error);
+	if (l->folder < 0)
+		return l->folder;
+	ret = snapshot_io_read_file(l->folder, LIST, LIST_MAX, &text, &size, &inner);
+	if (!ret) {
+		l->list = size;
+		ret = check_list(l, text, size, &inner);
+		free(text);
+	}
+	*files = l->n;
+	*bytes = 0;
+	for (size_t i = 0; i < l->n; i++)
+		*bytes += l->entries[i].size;
+	free(l->entries);
+	close(l->folder);
+	return ret ? snapshot_fail(error, ret, "host-%u: %.480s", number, inner.text) : 0;
+}
+
+int host_image_check(int dir, uint32_t number, const bool *cancel, size_t *bytes,
+		     struct snapshot_error *error)
+{
+	struct listing l = {.workers.cancel = cancel};
+	size_t files;
+
+	return check(&l, dir, number, &files, bytes, error);
+}
+
+int host_image_size(int dir, uint32_t number, size_t *files, size_t *bytes,
+		    struct snapshot_error *error)
+{
+	struct listing l = {.sizes = true};
+	int ret = check(&l, dir, number, files, bytes, error);
+
+	if (!ret) {
+		*files += 1;
+		*bytes += l.list;
+	}
+	return ret;
+}

@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "checkpoint/snapshot/io.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+int snapshot_io_open(int dir, const char *name, int flags)
+{
+	int fd;
+
+	/* Not to wait for the other end of what may be a pipe in a forged snapshot. */
+	flags |= O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
+	fd = openat(dir, name, flags | O_DIRECT, 0600);
+	if (fd < 0 && errno == EINVAL)
+		fd = openat(dir, name, flags & ~O_EXCL, 0600);
+	if (fd < 0)
+		return -errno;
+	/* io_uring would not wait for the disk either. */
+	fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK);
+	return fd;
+}
+
+/* Not from malloc(), which would keep the memory in the program. */
+char *snapshot_io_buffer(void)
+{
+	void *buffer = mmap(NULL, SNAPSHOT_CHUNK, PROT_READ | PROT_WRITE,
+			    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	return buffer == MAP_FAILED ? NULL : buffer;
+}
+
+void snapshot_io_free_buffer(char *buffer)
+{
+	if (buffer)
+		munmap(buffer, SNAPSHOT_CHUNK);
+}
+
+/* Some file systems take O_DIRECT and then not the request. True where it can be tried without. */
+static bool turn_direct_off(int fd)
+{
+	int flags = fcntl(fd, F_GETFL);
+
+	return flags >= 0 && (flags & O_DIRECT) && !fcntl(fd, F_SETFL, flags & ~O_DIRECT);
+}
+
+int snapshot_io_write(int fd, const void *data, size_t size, uint64_t offset)
+{
+	for (size_t at = 0; at < size;) {
+		ssize_t n = pwrite(fd, (const char *)data + at, size - at, offset + at);
+
+		if (n > 0)
+			at += n;
+		else if (n == 0)
+			return -ENOSPC;
+		else if (errno != EINTR && (errno != EINVAL || !turn_direct_off(fd)))
+			return -errno;
+	}
+	return 0;
+}
+
+ssize_t snapshot_io_read(int fd, void *data, size_t size, uint64_t offset)
+{
+	size_t at = 0;
+
+	while (at < size) {
+		ssize_t n = pread(fd, (char *)data + at, size - at, offset + at);
+
+		if (n > 0)
+			at += n;
+		else if (n == 0)
+			break;
+		else if (errno != EINTR && (errno != EINVAL || !turn_direct_off(fd)))
+			return -errno;
+	}
+	return at;
+}
+
+/* The file's size in *@size; not that of something else, nor more than @most. */
+static int check_file(int fd, const char *name, size_t most, size_t *size,
+		      struct snapshot_error *error)
+{
+	struct stat st;
+
+	if (fstat(fd, &st))
+		return snapshot_fail(error, -errno, "%s: %s", name, strerror(errno));
+	if (!S_ISREG(st.st_mode))
+		return snapshot_fail(error, -EBADMSG, "%s: it is no file", name);
+	if ((size_t)st.st_size > most)
+		return snapshot_fail(error, -EBADMSG, "%s: expected at most %zu bytes, found %zu",
+				     name, most, (size_t)st.st_size);
+	*size = st.st_size;
+	return 0;
+}
+
+int snapshot_io_read_file(int dir, const char *name, size_t most, char **data, size_t *size,
+			  struct snapshot_error *error)
+{
+	int fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	size_t expected = 0;
+	ssize_t n;
+	char *text;
+	int ret;
+
+	if (fd < 0)
+		return snapshot_fail(error, -errno, "%s: %s", name, strerror(errno));
+	ret = check_file(fd, name, most, &expected, error);
+	if (ret)
+		goto out;
+	text = malloc(expected + 1);
+	if (!text) {
+		ret = snapshot_fail(error, -ENOMEM, "%s: no memory for %zu bytes", name, expected);
+		goto out;
+	}
+	n = snapshot_io_read(fd, text, expected, 0);
+	if (n != (ssize_t)expected) {
+		ret = snapshot_fail(error, n < 0 ? n : -EBADMSG,
+				    "%s: expected %zu bytes, found %zd", name, expected, n);
+		free(text);
+		goto out;
+	}
+	text[expected] = '\0';
+	*data = text;
+	*size = expected;
+out:
+	close(fd);
+	return ret;
+}
+
+int snapshot_io_write_file(int dir, const char *name, const void *data, size_t size,
+			   struct snapshot_error *error)
+{
+	struct stat st;
+	int fd, ret;
+
+	/* What has the name may be a pipe, which would wait for its other end, or have other names. */
+	if (!fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) &&
+	    (!S_ISREG(st.st_mode) || st.st_nlink > 1))
+		unlinkat(dir, name, 0);
+	fd = openat(dir, name, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC,
+		    0600);
+	ret = fd < 0 ? -errno : snapshot_io_write(fd, data, size, 0);
+	if (!ret && fsync(fd))
+		ret = -errno;
+	if (fd >= 0)
+		close(fd);
+	return ret ? snapshot_fail(error, ret, "%s: %s", name, strerror(-ret)) : 0;
+}
+
+double snapshot_io_seconds(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec + now.tv_nsec / 1e9;
+}

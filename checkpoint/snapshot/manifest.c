@@ -1,0 +1,310 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "checkpoint/snapshot/manifest.h"
+#include "common/buildid.h"
+#include "common/json_out.h"
+#include "common/rundir.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#define COMMAND_MAX 131072 /* of a command line, more is cut */
+
+static void put_link(struct json_out *out, const char *key, const char *link)
+{
+	char path[PATH_MAX];
+	ssize_t len = readlink(link, path, sizeof(path));
+
+	if (len < 0)
+		json_text(out, key, NULL);
+	else
+		json_bytes(out, key, path, len);
+}
+
+/* The arguments, each ended by a zero. */
+static void put_command(struct json_out *out)
+{
+	char *text = malloc(COMMAND_MAX);
+	int fd = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
+	ssize_t size = 0, n = 1, len;
+
+	while (text && fd >= 0 && n > 0 && size < COMMAND_MAX) {
+		n = read(fd, text + size, COMMAND_MAX - size);
+		size += n > 0 ? n : 0;
+	}
+	json_open(out, "command", '[');
+	for (ssize_t at = 0; at < size; at += len + 1) {
+		len = strnlen(text + at, size - at);
+		json_bytes(out, NULL, text + at, len);
+	}
+	json_close(out, ']');
+	if (fd >= 0)
+		close(fd);
+	free(text);
+}
+
+/* The folder of the process's socket: it has to be there when the process goes on. */
+static void put_runtime_dir(struct json_out *out)
+{
+	char path[PATH_MAX];
+	const char *why;
+
+	json_text(out, "runtime_dir",
+		  rundir_path(geteuid(), path, sizeof(path), &why) ? NULL : path);
+}
+
+static void put_process(struct json_out *out)
+{
+	char id[RUNDIR_ID_SIZE];
+
+	rundir_job_id(id);
+	json_open(out, "process", '{');
+	json_number(out, "pid", getpid());
+	json_number(out, "uid", geteuid());
+	json_text(out, "job", id);
+	json_text(out, "name", secure_getenv("CUDAW_NAME"));
+	put_command(out);
+	put_runtime_dir(out);
+	put_link(out, "exe", "/proc/self/exe");
+	put_link(out, "cwd", "/proc/self/cwd");
+	json_close(out, '}');
+}
+
+/* The kernel driver's version; it has to be the same where the job goes on. */
+static void put_driver(struct json_out *out)
+{
+	FILE *file = fopen("/sys/module/nvidia/version", "re");
+	char version[64];
+	bool known = file && fgets(version, sizeof(version), file);
+
+	if (known)
+		version[strcspn(version, "\n")] = '\0';
+	json_text(out, "driver", known ? version : NULL);
+	if (file)
+		fclose(file);
+}
+
+static void put_gpu(struct json_out *out, const struct snapshot_facts *facts)
+{
+	put_driver(out);
+	json_number(out, "cuda", facts->cuda);
+	if (facts->gpus)
+		json_number(out, "gpus", facts->gpus);
+	json_open(out, "devices", '[');
+	for (size_t i = 0; i < facts->ndevices; i++) {
+		const struct snapshot_device *device = &facts->devices[i];
+
+		json_open(out, NULL, '{');
+		json_text(out, "uuid", device->uuid);
+		json_text(out, "name", device->name);
+		json_number(out, "memory", device->memory);
+		json_number(out, "major", device->major);
+		json_number(out, "minor", device->minor);
+		if (facts->held)
+			json_number(out, "held", facts->held[i]);
+		json_close(out, '}');
+	}
+	json_close(out, ']');
+	json_open(out, "contexts", '[');
+	for (size_t i = 0; i < facts->ncontexts; i++) {
+		json_open(out, NULL, '{');
+		json_number(out, "device", facts->contexts[i].device);
+		json_bool(out, "primary", facts->contexts[i].primary);
+		json_close(out, '}');
+	}
+	json_close(out, ']');
+}
+
+static void put_memory(struct json_out *out, const struct manifest_parts *parts)
+{
+	const struct snapshot_source *source = parts->source;
+	const struct snapshot_totals *totals = parts->totals;
+	char hash[HASH_TEXT_SIZE];
+
+	json_open(out, "regions", '[');
+	for (size_t i = 0; i < source->nregions; i++) {
+		json_open(out, NULL, '{');
+		json_number(out, "address", source->regions[i].address);
+		json_number(out, "size", source->regions[i].size);
+		json_number(out, "device", source->regions[i].device);
+		json_close(out, '}');
+	}
+	json_close(out, ']');
+	hash_text(parts->index_hash, hash);
+	json_open(out, "index", '{');
+	json_number(out, "number", parts->index);
+	json_text(out, "hash", hash);
+	json_close(out, '}');
+	json_bool(out, "image", parts->image);
+	json_open(out, "data", '[');
+	for (size_t i = 0; i < parts->nfiles; i++) {
+		json_open(out, NULL, '{');
+		json_number(out, "number", parts->files[i]);
+		json_number(out, "size", parts->file_sizes[i]);
+		json_close(out, '}');
+	}
+	json_close(out, ']');
+	json_open(out, "totals", '{');
+	json_number(out, "bytes", totals->bytes);
+	json_number(out, "zero", totals->zero);
+	json_number(out, "duplicate", totals->duplicate);
+	json_number(out, "unchanged", totals->unchanged);
+	json_number(out, "written", totals->written);
+	json_number(out, "stored", totals->stored);
+	json_close(out, '}');
+}
+
+static void put_phases(struct json_out *out, const struct snapshot_facts *facts)
+{
+	json_open(out, "phases", '[');
+	for (size_t i = 0; i < facts->nphases; i++) {
+		json_open(out, NULL, '{');
+		json_text(out, "name", facts->phases[i].name);
+		json_decimal(out, "ms", facts->phases[i].ms);
+		json_close(out, '}');
+	}
+	json_close(out, ']');
+}
+
+static void put_file(struct json_out *out, const char *path)
+{
+	char id[BUILDID_TEXT_SIZE];
+	off_t size = 0;
+	int ret = buildid_of_file(path, id, &size);
+
+	json_open(out, NULL, '{');
+	json_text(out, "path", path);
+	json_number(out, "size", size);
+	json_text(out, "build_id", ret ? NULL : id);
+	json_close(out, '}');
+}
+
+struct paths {
+	char **list;
+	size_t n;
+};
+
+/* True when @path is new. A process that maps very many files has each looked up here. */
+static bool add_path(struct paths *paths, const char *path)
+{
+	char **list;
+
+	for (size_t i = paths->n; i-- > 0;)
+		if (!strcmp(paths->list[i], path))
+			return false;
+	list = realloc(paths->list, (paths->n + 1) * sizeof(*list));
+	if (!list)
+		return true;
+	paths->list = list;
+	list[paths->n] = strdup(path);
+	paths->n += list[paths->n] != NULL;
+	return true;
+}
+
+/* The kernel writes a line break in a path as this, and a backslash as it is. */
+static void unescape(char *path)
+{
+	static const char line_break[] = "\\012";
+	size_t len = strlen(line_break);
+	struct stat st;
+
+	if (!strstr(path, line_break) || !stat(path, &st))
+		return;
+	while ((path = strstr(path, line_break))) {
+		*path++ = '\n';
+		memmove(path, path + len - 1, strlen(path + len - 1) + 1);
+	}
+}
+
+/*
+ * The files that are mapped as code, which have to be the same builds where the job goes on in a new
+ * process. Data may change until it is stopped for its image, which tells what that needs of all
+ * files; and to close a file drops all record locks (fcntl) that the program has on it, and databases
+ * map files that they lock. proc(5) has the format.
+ */
+static void put_mapped(struct json_out *out, FILE *maps, struct paths *paths)
+{
+	char line[PATH_MAX + 128];
+
+	while (fgets(line, sizeof(line), maps)) {
+		char *path = strchr(line, '/'), *rights = strchr(line, ' ');
+
+		line[strcspn(line, "\n")] = '\0';
+		if (!rights || rights[3] != 'x')
+			continue;
+		/* Devices and memory in disguise are the process image's business. */
+		if (!path || !strncmp(path, "/dev/", 5) || !strncmp(path, "/memfd:", 7) ||
+		    !strncmp(path, "/SYSV", 5) || strstr(path, " (deleted)"))
+			continue;
+		unescape(path);
+		if (add_path(paths, path))
+			put_file(out, path);
+	}
+}
+
+static void put_files(struct json_out *out)
+{
+	FILE *maps = fopen("/proc/self/maps", "re");
+	struct paths paths = {0};
+
+	json_open(out, "files", '[');
+	if (maps)
+		put_mapped(out, maps, &paths);
+	json_close(out, ']');
+	for (size_t i = 0; i < paths.n; i++)
+		free(paths.list[i]);
+	free(paths.list);
+	if (maps)
+		fclose(maps);
+}
+
+static void put_all(struct json_out *out, const struct manifest_parts *parts,
+		    const struct snapshot_facts *facts)
+{
+	char id[2 * sizeof(parts->id) + 1];
+
+	for (size_t i = 0; i < sizeof(parts->id); i++)
+		sprintf(id + 2 * i, "%02x", parts->id[i]);
+	json_open(out, NULL, '{');
+	json_text(out, "format", SNAPSHOT_FORMAT);
+	json_number(out, "version", SNAPSHOT_VERSION);
+	json_text(out, "id", id);
+	json_text(out, "cudaw", CUDAW_VERSION);
+	json_number(out, "created", time(NULL));
+	put_process(out);
+	put_gpu(out, facts);
+	put_memory(out, parts);
+	put_phases(out, facts);
+	put_files(out);
+}
+
+char *manifest_text(const struct manifest_parts *parts, const struct snapshot_facts *facts,
+		    size_t *size)
+{
+	char seal[SNAPSHOT_SEAL_SIZE + 1], *text = NULL;
+	struct json_out out = {.file = open_memstream(&text, size)};
+	bool failed;
+
+	if (!out.file)
+		return NULL;
+	put_all(&out, parts, facts);
+	failed = fflush(out.file) != 0;
+	if (!failed) {
+		snapshot_seal(text, *size, seal);
+		fputs(seal, out.file);
+	}
+	failed |= ferror(out.file);
+	failed |= fclose(out.file) != 0;
+	if (failed) {
+		free(text);
+		return NULL;
+	}
+	return text;
+}

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CUDAW_SNAPSHOT_MANIFEST_H
+#define CUDAW_SNAPSHOT_MANIFEST_H
+/*
+ * Reading a snapshot's manifest (checkpoint/snapshot/FORMAT.md), and holding it against the files beside it.
+ * The manifest may come from anybody: each value is checked for its type and range before it is
+ * used, and what is text is cleaned before it is shown.
+ */
+#include "checkpoint/snapshot/manifest.h"
+#include "checkpoint/snapshot/read.h"
+
+#include <jansson.h>
+
+struct snapshot_data {
+	uint32_t number;
+	size_t size;
+};
+
+struct snapshot_manifest {
+	json_t *root;
+	time_t created;
+	uint8_t id[16];
+	int pid;
+	int cuda;
+	unsigned int gpus;          /* of the machine; 0: not known */
+	char cudaw[32], driver[64]; /* empty: not known */
+	struct snapshot_device *devices;
+	size_t ndevices;
+	size_t held[CUDA_MAX_DEVICES]; /* bytes on each that the driver's restore takes */
+	struct snapshot_region *regions;
+	size_t nregions;
+	struct snapshot_data *data;
+	size_t ndata;
+	uint32_t index;
+	bool image; /* host-INDEX has the process image */
+	struct hash128 index_hash;
+	struct snapshot_totals totals;
+};
+
+/*
+ * Read and check the manifest in @dir: SNAPSHOT_MANIFEST, or SNAPSHOT_MANIFEST_NEW. 0 or a negative
+ * errno (-ENOTSUP: a newer version).
+ */
+int snapshot_manifest_load(int dir, const char *name, struct snapshot_manifest *manifest,
+			   struct snapshot_error *error);
+void snapshot_manifest_free(struct snapshot_manifest *manifest);
+
+/* For snapshot_dir_clean(): the manifest, as @arg, names that file or process image. */
+bool snapshot_manifest_names(const void *arg, enum snapshot_kind kind, uint32_t number);
+
+/*
+ * Load the index that the manifest names, and check that the two and the data files agree: every
+ * byte of every region is there once, and lies inside a file of the size that it should have. Only
+ * the contents of the chunks are left to be checked (snapshot_read()).
+ */
+int snapshot_manifest_index(int dir, const struct snapshot_manifest *manifest,
+			    struct snapshot_index *index, struct snapshot_error *error);
+
+/* A snapshot that is open, locked and checked but for the contents of its chunks. */
+struct snapshot {
+	const char *path;
+	int dir;
+	struct snapshot_manifest manifest;
+	struct snapshot_index index;
+};
+
+/* Open the snapshot at @path, or say why not. An exit code. */
+int snapshot_open(const char *path, struct snapshot *snapshot);
+void snapshot_close(struct snapshot *snapshot);
+
+/* Bytes of the index and of the data files. */
+size_t snapshot_memory_bytes(const struct snapshot *snapshot);
+
+/* Say that something is wrong with the snapshot at @path. Returns the exit code. */
+int snapshot_refuse(const char *path, int code, const struct snapshot_error *error);
+
+/*
+ * A string of the manifest at @object's @key, or @object where that is NULL, as the bytes it stands
+ * for, cut: to open files by. The second cleans it, to be shown. Both return @buf.
+ */
+const char *snapshot_manifest_bytes(const json_t *object, const char *key, char *buf, size_t size);
+const char *snapshot_manifest_text(const json_t *object, const char *key, char *buf, size_t size);
+
+#endif

@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "checkpoint/snapshot/queue.h"
+#include "checkpoint/snapshot/io.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/*
+ * What makes a rate. Requests are done in bursts [16 cores, a disk of 1.5 GB/s: 20 GB/s and more by
+ * the bytes alone].
+ */
+#define RATE_BYTES   (16UL << 20)
+#define RATE_SECONDS 0.1
+#define RATE_KEPT    0.8 /* of one, by the next that is smaller */
+#define WORK_MARGIN  4
+#define SPEED_MARGIN 2
+#define RINGS_MOST   64
+
+/* The rings of the snapshot under way, for the children of a fork(): 1 + fd, or 0. */
+static int rings[RINGS_MOST];
+
+static size_t min(size_t a, size_t b)
+{
+	return a < b ? a : b;
+}
+
+static void count_submitted(struct snapshot_queue *q, const struct snapshot_request *r)
+{
+	pthread_mutex_lock(&q->lock);
+	if (!q->bytes)
+		q->begin = snapshot_io_seconds();
+	q->bytes += r->size;
+	pthread_mutex_unlock(&q->lock);
+}
+
+/*
+ * The rate is that of a disk that always has enough to do, which those that compress leave it not.
+ * So it is the most that there was, which is forgotten little by little.
+ */
+static void count_done(struct snapshot_queue *q, const struct snapshot_request *r)
+{
+	double end = snapshot_io_seconds();
+
+	pthread_mutex_lock(&q->lock);
+	q->bytes -= r->size;
+	q->done += r->size;
+	q->busy += end - q->begin;
+	q->begin = end;
+	if (q->done >= RATE_BYTES && q->busy >= RATE_SECONDS) {
+		double rate = q->done / q->busy;
+
+		q->rate = rate > q->rate * RATE_KEPT ? rate : q->rate * RATE_KEPT;
+		q->done = 0;
+		q->busy = 0;
+	}
+	pthread_mutex_unlock(&q->lock);
+}
+
+static void close_in_child(void)
+{
+	for (size_t i = 0; i < RINGS_MOST; i++) {
+		int fd = __atomic_exchange_n(&rings[i], 0, __ATOMIC_RELAXED) - 1;
+
+		if (fd >= 0)
+			close(fd);
+	}
+}
+
+static void watch_forks(void)
+{
+	pthread_atfork(NULL, NULL, close_in_child);
+}
+
+/* A place in the list for @fd; NULL: there is none left. */
+static int *list_ring(int fd)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, watch_forks);
+	for (size_t i = 0; i < RINGS_MOST; i++) {
+		int none = 0;
+
+		if (__atomic_compare_exchange_n(&rings[i], &none, fd + 1, false, __ATOMIC_RELAXED,
+						__ATOMIC_RELAXED))
+			return &rings[i];
+	}
+	return NULL;
+}
+
+/*
+ * Whether this thread has a seccomp filter, which the threads that it makes have too. Not by
+ * prctl(), which a filter may answer by a signal as well.
+ */
+static bool is_filtered(void)
+{
+	FILE *status = fopen("/proc/thread-self/status", "re");
+	char line[128];
+	int mode = 0;
+
+	while (status && fgets(line, sizeof(line), status))
+		if (sscanf(line, "Seccomp: %d", &mode) == 1)
+			break;
+	if (status)
+		fclose(status);
+	return mode != 0;
+}
+
+void snapshot_queue_init(struct snapshot_queue *q, size_t threads)
+{
+	*q = (struct snapshot_queue){
+		.threads = threads, .owner = pthread_self(), .filtered = is_filtered()};
+	pthread_mutex_init(&q->lock, NULL);
+}
+
+void snapshot_queue_fini(struct snapshot_queue *q)
+{
+	pthread_mutex_destroy(&q->lock);
+}
+
+void snapshot_flight_init(struct snapshot_queue *q, struct snapshot_flight *f)
+{
+	memset(f, 0, sizeof(*f));
+	/* Whatever the reason is why there is no ring, it is no error. */
+	if (q->threads < 2 || q->filtered || pthread_equal(pthread_self(), q->owner) ||
+	    io_uring_queue_init(SNAPSHOT_DEPTH_MOST, &f->ring, 0))
+		return;
+	f->ringed = true;
+	f->child = list_ring(f->ring.ring_fd);
+	if (!f->child || io_uring_ring_dontfork(&f->ring))
+		snapshot_flight_fini(f);
+}
+
+void snapshot_flight_fini(struct snapshot_flight *f)
+{
+	if (f->child)
+		__atomic_store_n(f->child, 0, __ATOMIC_RELAXED);
+	if (f->ringed)
+		io_uring_queue_exit(&f->ring);
+	memset(f, 0, sizeof(*f));
+}
+
+size_t snapshot_flight_depth(const struct snapshot_queue *q, const struct snapshot_flight *f)
+{
+	size_t each = SNAPSHOT_QUEUE_MOST / (q->threads ? q->threads : 1);
+
+	return f->ringed ? min(each > 2 ? each : 2, SNAPSHOT_DEPTH_MOST) : 1;
+}
+
+static bool submit(struct snapshot_flight *f, struct snapshot_request *r)
+{
+	struct io_uring_sqe *sqe = f->ringed && !f->broken ? io_uring_get_sqe(&f->ring) : NULL;
+
+	if (!sqe)
+		return false;
+	if (r->write)
+		io_uring_prep_write(sqe, r->fd, r->data, r->size, r->offset);
+	else
+		io_uring_prep_read(sqe, r->fd, r->data, r->size, r->offset);
+	io_uring_sqe_set_data(sqe, r);
+	/* A request that is not taken stays in the ring, and must not be taken later. */
+	f->broken = io_uring_submit(&f->ring) != 1;
+	return !f->broken;
+}
+
+/* What is left of @r after @done bytes of it, here and now. */
+static ssize_t do_rest(const struct snapshot_request *r, size_t done)
+{
+	char *data = (char *)r->data + done;
+	ssize_t ret;
+
+	if (r->write)
+		ret = snapshot_io_write(r->fd, data, r->size - done, r->offset + done);
+	else
+		ret = snapshot_io_read(r->fd, data, r->size - done, r->offset + done);
+	if (ret < 0)
+		return ret;
+	return r->write ? (ssize_t)r->size : (ssize_t)done + ret;
+}
+
+void snapshot_queue_submit(struct snapshot_queue *q, struct snapshot_flight *f,
+			   struct snapshot_request *r)
+{
+	f->count++;
+	count_submitted(q, r);
+	if (submit(f, r))
+		return;
+	r->result = do_rest(r, 0);
+	count_done(q, r);
+	r->next = f->done;
+	f->done = r;
+}
+
+/*
+ * From the ring; what is short there, or wanted in another way by this file system, is done here.
+ */
+static struct snapshot_request *take_from_ring(struct snapshot_queue *q, struct snapshot_flight *f,
+					       bool wait)
+{
+	struct snapshot_request *r;
+	struct io_uring_cqe *cqe;
+
+	if (!f->ringed)
+		return NULL;
+	/* Without its descriptor nobody can wait for a ring, but what is in flight still ends. */
+	while (io_uring_peek_cqe(&f->ring, &cqe)) {
+		if (!wait)
+			return NULL;
+		if (io_uring_wait_cqe(&f->ring, &cqe))
+			sched_yield();
+	}
+	r = io_uring_cqe_get_data(cqe);
+	r->result = cqe->res;
+	io_uring_cqe_seen(&f->ring, cqe);
+	count_done(q, r);
+	if (r->result != (ssize_t)r->size)
+		r->result = do_rest(r, r->result > 0 ? r->result : 0);
+	return r;
+}
+
+struct snapshot_request *snapshot_queue_take(struct snapshot_queue *q, struct snapshot_flight *f,
+					     bool wait)
+{
+	struct snapshot_request *r = f->done;
+
+	if (!f->count)
+		return NULL;
+	if (r)
+		f->done = r->next;
+	else
+		r = take_from_ring(q, f, wait);
+	f->count -= r != NULL;
+	return r;
+}
+
+bool snapshot_queue_spares(struct snapshot_queue *q, size_t size, double seconds)
+{
+	bool spares = false;
+
+	pthread_mutex_lock(&q->lock);
+	if (q->rate > 0 && seconds > 0)
+		spares = q->bytes >= WORK_MARGIN * seconds * q->rate ||
+			 q->threads * size >= SPEED_MARGIN * seconds * q->rate;
+	pthread_mutex_unlock(&q->lock);
+	return spares;
+}

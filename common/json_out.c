@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "common/json_out.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#define LINES_DEPTH 2
+
+static void put_string(struct json_out *out, const char *text, size_t size)
+{
+	fputc('"', out->file);
+	for (size_t i = 0; i < size; i++) {
+		unsigned char c = text[i];
+
+		if (c == '"' || c == '\\')
+			fprintf(out->file, "\\%c", c);
+		else if (c < 0x20 || c >= 0x7f)
+			fprintf(out->file, "\\u%04x", c);
+		else
+			fputc(c, out->file);
+	}
+	fputc('"', out->file);
+}
+
+/* What comes before a value. */
+static void begin(struct json_out *out, const char *key)
+{
+	if (out->comma)
+		fputs(out->depth <= LINES_DEPTH ? "," : ", ", out->file);
+	if (out->depth && out->depth <= LINES_DEPTH)
+		fputc('\n', out->file);
+	if (key) {
+		put_string(out, key, strlen(key));
+		fputs(": ", out->file);
+	}
+	out->comma = true;
+}
+
+void json_open(struct json_out *out, const char *key, char bracket)
+{
+	begin(out, key);
+	fputc(bracket, out->file);
+	out->depth++;
+	out->comma = false;
+}
+
+void json_close(struct json_out *out, char bracket)
+{
+	fputc(bracket, out->file);
+	out->depth--;
+	out->comma = true;
+}
+
+void json_bytes(struct json_out *out, const char *key, const char *value, size_t size)
+{
+	begin(out, key);
+	put_string(out, value, size);
+}
+
+void json_text(struct json_out *out, const char *key, const char *value)
+{
+	if (value) {
+		json_bytes(out, key, value, strlen(value));
+		return;
+	}
+	begin(out, key);
+	fputs("null", out->file);
+}
+
+void json_number(struct json_out *out, const char *key, uint64_t value)
+{
+	begin(out, key);
+	fprintf(out->file, "%" PRIu64, value);
+}
+
+/* Not by printf, whose decimal point is the program's locale's. */
+void json_decimal(struct json_out *out, const char *key, double value)
+{
+	uint64_t thousandths = value > 0 ? (uint64_t)(value * 1000 + 0.5) : 0;
+
+	begin(out, key);
+	fprintf(out->file, "%" PRIu64 ".%03u", thousandths / 1000, (unsigned)(thousandths % 1000));
+}
+
+void json_bool(struct json_out *out, const char *key, bool value)
+{
+	begin(out, key);
+	fputs(value ? "true" : "false", out->file);
+}

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "common/nvml.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define MAX_PROCESSES 256 /* on one GPU */
+
+/* From nvml.h (CUDA 13.0), which a toolkit may lack: NVML_SUCCESS is 0, nvmlMemory_t in bytes. */
+typedef void *nvmlDevice_t;
+typedef struct {
+	unsigned long long total, free, used;
+} nvmlMemory_t;
+typedef struct {
+	unsigned int pid;
+	unsigned long long usedGpuMemory;
+	unsigned int gpuInstanceId, computeInstanceId;
+} nvmlProcessInfo_t;
+
+static struct {
+	int (*init)(void);
+	int (*by_uuid)(const char *uuid, nvmlDevice_t *device);
+	int (*memory_info)(nvmlDevice_t device, nvmlMemory_t *memory);
+	int (*processes)(nvmlDevice_t device, unsigned int *count, nvmlProcessInfo_t *infos);
+	int (*count)(unsigned int *count); /* NULL: not known */
+} nvml;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void open_library(void)
+{
+	void *lib = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+
+	if (!lib)
+		return;
+	nvml.init = (__typeof__(nvml.init))dlsym(lib, "nvmlInit_v2");
+	nvml.by_uuid = (__typeof__(nvml.by_uuid))dlsym(lib, "nvmlDeviceGetHandleByUUID");
+	nvml.memory_info = (__typeof__(nvml.memory_info))dlsym(lib, "nvmlDeviceGetMemoryInfo");
+	nvml.processes =
+		(__typeof__(nvml.processes))dlsym(lib, "nvmlDeviceGetComputeRunningProcesses_v3");
+	nvml.count = (__typeof__(nvml.count))dlsym(lib, "nvmlDeviceGetCount_v2");
+	if (!nvml.init || !nvml.memory_info || !nvml.processes || nvml.init())
+		nvml.by_uuid = NULL;
+}
+
+void nvml_open(void)
+{
+	pthread_once(&once, open_library);
+}
+
+void nvml_uuid_text(const CUuuid *uuid, char text[NVML_UUID_SIZE])
+{
+	const unsigned char *b = (const unsigned char *)uuid->bytes;
+
+	snprintf(text, NVML_UUID_SIZE,
+		 "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", b[0],
+		 b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13],
+		 b[14], b[15]);
+}
+
+bool nvml_uuid_parse(const char *text, CUuuid *uuid)
+{
+	char made[NVML_UUID_SIZE];
+	CUuuid parsed = {0};
+	size_t digits = 0;
+
+	if (strlen(text) != NVML_UUID_SIZE - 1)
+		return false;
+	for (const char *p = text + strlen("GPU-"); *p && digits < 2 * sizeof(parsed); p++) {
+		unsigned int digit = *p >= 'a' && *p <= 'f' ? *p - 'a' + 10 : *p - '0';
+
+		if (*p == '-')
+			continue;
+		parsed.bytes[digits / 2] |= (unsigned char)(digit << (digits % 2 ? 0 : 4));
+		digits++;
+	}
+	nvml_uuid_text(&parsed, made);
+	if (strcmp(made, text))
+		return false;
+	*uuid = parsed;
+	return true;
+}
+
+static int find_device(const char *uuid, nvmlDevice_t *device)
+{
+	nvml_open();
+	return !nvml.by_uuid || nvml.by_uuid(uuid, device) ? -ENOSYS : 0;
+}
+
+int nvml_free_memory(const char *uuid, size_t *bytes)
+{
+	nvmlDevice_t device;
+	nvmlMemory_t info;
+
+	if (find_device(uuid, &device) || nvml.memory_info(device, &info))
+		return -ENOSYS;
+	*bytes = info.free;
+	return 0;
+}
+
+int nvml_process_memory(const char *uuid, size_t *bytes)
+{
+	nvmlProcessInfo_t infos[MAX_PROCESSES];
+	unsigned int count = MAX_PROCESSES;
+	nvmlDevice_t device;
+
+	if (find_device(uuid, &device) || nvml.processes(device, &count, infos))
+		return -ENOSYS;
+	for (unsigned int i = 0; i < count; i++)
+		if (infos[i].pid == (unsigned int)getpid()) {
+			*bytes = infos[i].usedGpuMemory;
+			return 0;
+		}
+	return -ENOSYS;
+}
+
+int nvml_device_count(unsigned int *count)
+{
+	unsigned int found;
+
+	nvml_open();
+	if (!nvml.by_uuid || !nvml.count || nvml.count(&found))
+		return -ENOSYS;
+	*count = found;
+	return 0;
+}

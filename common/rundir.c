@@ -1,0 +1,346 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "common/rundir.h"
+#include "common/shortage.h"
+
+#define LOG_PREFIX "rundir: "
+#include "common/log.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+int rundir_path(uid_t uid, char *path, size_t size, const char **why)
+{
+	const char *dir = secure_getenv("CUDAW_RUNTIME_DIR");
+	int len;
+
+	if (dir && *dir && *dir != '/') {
+		snprintf(path, size, "%s", dir);
+		*why = "CUDAW_RUNTIME_DIR is not an absolute path";
+		return -EINVAL;
+	}
+	if (dir && *dir)
+		len = snprintf(path, size, "%s", dir);
+	else
+		len = snprintf(path, size, RUNDIR_TMP "/" RUNDIR_PREFIX "%u", uid);
+	if (len >= (int)size) {
+		*why = "the path is too long";
+		return -ENAMETOOLONG;
+	}
+	/* With a slash at its end, open(2) would follow a symbolic link in spite of O_NOFOLLOW. */
+	while (len > 1 && path[len - 1] == '/')
+		path[--len] = '\0';
+	return 0;
+}
+
+/*
+ * The reason @text for a refusal or, where the path is somebody else's, whose it is and a way out:
+ * in a folder like /tmp nobody but its owner can take it away.
+ */
+static const char *reason(const char *text, uid_t found, uid_t owner)
+{
+	static __thread char buf[160] __attribute__((tls_model("initial-exec")));
+
+	if (owner == RUNDIR_ANYONE || found == owner)
+		return text;
+	snprintf(buf, sizeof(buf),
+		 "it belongs to another user (%u): set CUDAW_RUNTIME_DIR to a folder of your own",
+		 found);
+	return buf;
+}
+
+/* Of a folder that could not be opened; ENOTDIR alone does not tell a link. */
+static const char *open_reason(const char *path, uid_t owner, int err)
+{
+	const char *text = strerrordesc_np(err);
+	struct stat st;
+
+	if ((err != ENOTDIR && err != ELOOP && err != EACCES) || lstat(path, &st))
+		return text;
+	if (S_ISLNK(st.st_mode))
+		text = "it is a symbolic link";
+	else if (err == ENOTDIR)
+		text = "it is not a folder";
+	return reason(text, st.st_uid, owner);
+}
+
+int rundir_open(const char *path, uid_t owner, const char **why)
+{
+	int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	struct stat st;
+	int err = 0;
+
+	if (fd < 0) {
+		err = errno;
+		*why = open_reason(path, owner, err);
+		return -err;
+	}
+	if (fstat(fd, &st) < 0) {
+		err = -errno;
+		*why = strerrordesc_np(-err);
+	} else if (owner != RUNDIR_ANYONE && st.st_uid != owner) {
+		err = -EPERM;
+		*why = reason(NULL, st.st_uid, owner);
+	} else if (st.st_mode & (S_IRWXG | S_IRWXO)) {
+		err = -EACCES;
+		*why = "other users may enter it (its mode must be 0700)";
+	}
+	if (err) {
+		close(fd);
+		return err;
+	}
+	return fd;
+}
+
+int rundir_create(const char *path, uid_t owner, const char **why)
+{
+	if (mkdir(path, 0700) < 0 && errno != EEXIST) {
+		int err = errno;
+
+		*why = strerrordesc_np(err);
+		return -err;
+	}
+	return rundir_open(path, owner, why);
+}
+
+static void socket_name(pid_t pid, char *name, size_t size)
+{
+	snprintf(name, size, "%d" RUNDIR_SUFFIX, pid);
+}
+
+static struct sockaddr_un socket_address(int dir, pid_t pid)
+{
+	struct sockaddr_un addr = {.sun_family = AF_UNIX};
+
+	snprintf(addr.sun_path, sizeof(addr.sun_path), "/proc/self/fd/%d/%d" RUNDIR_SUFFIX, dir,
+		 pid);
+	return addr;
+}
+
+int rundir_connect(int dir, pid_t pid)
+{
+	struct sockaddr_un addr = socket_address(dir, pid);
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	int err;
+
+	if (fd < 0)
+		return -errno;
+	if (connect(fd, (struct sockaddr *)&addr, sizeof(addr)) < 0) {
+		err = errno;
+		close(fd);
+		return -err;
+	}
+	return fd;
+}
+
+/*
+ * A process image (CRIU) binds the socket again to the address that it was bound to, so that has to
+ * be the real path where it is short enough. That it leads to @dir is seen when the mode is set.
+ */
+static struct sockaddr_un bound_address(int dir, const char *path)
+{
+	struct sockaddr_un addr = {.sun_family = AF_UNIX};
+
+	if (snprintf(addr.sun_path, sizeof(addr.sun_path), "%s/%d" RUNDIR_SUFFIX, path, getpid()) <
+	    (int)sizeof(addr.sun_path))
+		return addr;
+	return socket_address(dir, getpid());
+}
+
+/*
+ * Bind @fd to the socket of this process. A name that is taken was left by a dead process of the
+ * same PID, unless somebody answers: two PID namespaces (containers) may share the folder.
+ */
+static int bind_socket(int fd, int dir, const char *path)
+{
+	struct sockaddr_un addr = bound_address(dir, path);
+	char name[32];
+	int peer;
+
+	if (bind(fd, (struct sockaddr *)&addr, sizeof(addr)) == 0)
+		return 0;
+	if (errno != EADDRINUSE)
+		return -errno;
+
+	peer = rundir_connect(dir, getpid());
+	if (peer != -ECONNREFUSED && peer != -ENOENT) {
+		if (peer >= 0)
+			close(peer);
+		return -EADDRINUSE;
+	}
+	socket_name(getpid(), name, sizeof(name));
+	if (unlinkat(dir, name, 0) < 0 && errno != ENOENT)
+		return -errno;
+	return bind(fd, (struct sockaddr *)&addr, sizeof(addr)) < 0 ? -errno : 0;
+}
+
+static int listen_in(int dir, const char *path)
+{
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	char name[32];
+	int err;
+
+	if (fd < 0)
+		return -errno;
+	err = bind_socket(fd, dir, path);
+	if (err)
+		goto err_close;
+	/* Not by umask(2), which other threads share. The folder keeps others out until then. */
+	socket_name(getpid(), name, sizeof(name));
+	if (fchmodat(dir, name, 0600, 0) < 0 || listen(fd, 64) < 0) {
+		err = -errno;
+		unlinkat(dir, name, 0);
+		goto err_close;
+	}
+	return fd;
+
+err_close:
+	close(fd);
+	return err;
+}
+
+int rundir_listen(bool quiet)
+{
+	char path[PATH_MAX];
+	const char *why;
+	int dir, fd;
+	int err = rundir_path(geteuid(), path, sizeof(path), &why);
+
+	dir = err ? err : rundir_create(path, geteuid(), &why);
+	if (dir < 0) {
+		if (!quiet)
+			pr_err("%s can not be used: %s", path, why);
+		return dir;
+	}
+	fd = listen_in(dir, path);
+	close(dir);
+	if (fd >= 0 || quiet)
+		return fd;
+	if (fd == -EADDRINUSE)
+		pr_err("%s/%d" RUNDIR_SUFFIX " is in use by another PID namespace: give each its "
+		       "own CUDAW_RUNTIME_DIR",
+		       path, getpid());
+	else
+		pr_err("no socket in %s: %s", path, strerrordesc_np(-fd));
+	return fd;
+}
+
+void rundir_unlink(pid_t pid)
+{
+	char path[PATH_MAX], name[32];
+	const char *why;
+	int dir;
+
+	if (rundir_path(geteuid(), path, sizeof(path), &why))
+		return;
+	dir = rundir_open(path, geteuid(), &why);
+	if (dir < 0)
+		return;
+	socket_name(pid, name, sizeof(name));
+	unlinkat(dir, name, 0);
+	close(dir);
+}
+
+int rundir_open_lock(int dir, const char *name)
+{
+	int fd = openat(dir, name, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+	int err;
+
+	if (fd < 0)
+		return -errno;
+	/* umask(2) may have taken too much from it for the next who opens it. */
+	if (!fchmod(fd, 0600))
+		return fd;
+	err = -errno;
+	close(fd);
+	return err;
+}
+
+int rundir_lock(int dir, const char *name)
+{
+	int fd = rundir_open_lock(dir, name);
+	int err;
+
+	if (fd < 0 || !flock(fd, LOCK_EX | LOCK_NB))
+		return fd;
+	err = -errno;
+	close(fd);
+	return err;
+}
+
+void rundir_unlock(int fd)
+{
+	flock(fd, LOCK_UN);
+	close(fd);
+}
+
+void rundir_make_id(uint64_t seed, char id[RUNDIR_ID_SIZE])
+{
+	uint32_t first, rest;
+
+	/* The finaliser of splitmix64: neighbouring PIDs get ids that look nothing alike. */
+	seed = (seed ^ (seed >> 30)) * 0xbf58476d1ce4e5b9UL;
+	seed = (seed ^ (seed >> 27)) * 0x94d049bb133111ebUL;
+	seed ^= seed >> 31;
+	first = (seed >> 32) % 6;
+	rest = seed & 0xfffff;
+	snprintf(id, RUNDIR_ID_SIZE, "%c%05x", 'a' + first, rest);
+}
+
+bool rundir_process(pid_t pid, struct rundir_process *process)
+{
+	char buf[1024], *p;
+	ssize_t len;
+	int fd;
+
+	snprintf(buf, sizeof(buf), "/proc/%d/stat", pid);
+	fd = open(buf, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return false;
+	len = read(fd, buf, sizeof(buf) - 1);
+	close(fd);
+	if (len <= 0)
+		return false;
+	buf[len] = '\0';
+	/* proc(5) has the format. The name, in brackets, may have brackets and spaces itself. */
+	p = strrchr(buf, ')');
+	return p &&
+	       sscanf(p + 1,
+		      " %c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %ld "
+		      "%*d %" SCNu64,
+		      &process->state, &process->parent, &process->threads, &process->start) == 4;
+}
+
+uint64_t rundir_start_time(pid_t pid)
+{
+	struct rundir_process p;
+
+	errno = 0;
+	if (!rundir_process(pid, &p))
+		return is_shortage(-errno) ? RUNDIR_START_UNKNOWN : 0;
+	/* A zombie is there until its parent waits for it. With threads it is only its main one. */
+	return (p.state == 'Z' || p.state == 'X') && p.threads < 2 ? 0 : p.start;
+}
+
+void rundir_job_id(char id[RUNDIR_ID_SIZE])
+{
+	const char *job = secure_getenv("CUDAW_JOB");
+	size_t len = 0;
+
+	while (job && isxdigit((unsigned char)job[len]))
+		len++;
+	if (len == RUNDIR_ID_SIZE - 1 && !job[len])
+		memcpy(id, job, RUNDIR_ID_SIZE);
+	else
+		rundir_make_id((rundir_start_time(getpid()) << 22) ^ (uint64_t)getpid(), id);
+}

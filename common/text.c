@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "common/text.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+const char *format_bytes(char *buf, uint64_t bytes)
+{
+	static const char *const units[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+	double value = bytes / 1024.0;
+	size_t unit = 0;
+
+	if (bytes < 1024) {
+		snprintf(buf, FORMAT_SIZE, "%" PRIu64 " B", bytes);
+		return buf;
+	}
+	/* Where it would be printed as 1024, the next unit is meant. */
+	while (value >= 1023.5) {
+		value /= 1024;
+		unit++;
+	}
+	snprintf(buf, FORMAT_SIZE, "%.*f %s", value < 99.95 ? 1 : 0, value, units[unit]);
+	return buf;
+}
+
+const char *format_duration(char *buf, uint64_t ms)
+{
+	uint64_t seconds = (ms + 500) / 1000;
+
+	if (ms < 1000)
+		snprintf(buf, FORMAT_SIZE, "%" PRIu64 " ms", ms);
+	else if (ms < 9950)
+		snprintf(buf, FORMAT_SIZE, "%.1f s", ms / 1000.0);
+	else if (seconds < 60)
+		snprintf(buf, FORMAT_SIZE, "%" PRIu64 " s", seconds);
+	else if (seconds < 3600)
+		snprintf(buf, FORMAT_SIZE, "%" PRIu64 " min %" PRIu64 " s", seconds / 60,
+			 seconds % 60);
+	else
+		snprintf(buf, FORMAT_SIZE, "%" PRIu64 " h %" PRIu64 " min", seconds / 3600,
+			 seconds / 60 % 60);
+	return buf;
+}
+
+const char *format_us(char *buf, double us)
+{
+	if (us < 1e3)
+		snprintf(buf, FORMAT_SIZE, "%.*f us", us < 99.95, us);
+	else if (us < 1e6)
+		snprintf(buf, FORMAT_SIZE, "%.*f ms", us < 99.95e3, us / 1e3);
+	else
+		snprintf(buf, FORMAT_SIZE, "%.*f s", us < 99.95e6, us / 1e6);
+	return buf;
+}
+
+double rate_gbps(uint64_t bytes, double ms)
+{
+	return ms > 0 ? bytes / 1e6 / ms : 0;
+}
+
+const char *format_rate(char *buf, uint64_t bytes, double ms)
+{
+	snprintf(buf, FORMAT_SIZE, "%.1f GB/s", rate_gbps(bytes, ms));
+	return buf;
+}
+
+/* The length of the printable UTF-8 character at @p, or 0 where there is none. */
+static size_t character(const unsigned char *p)
+{
+	static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
+	size_t len = p[0] < 0x80 ? 1 : p[0] >= 0xf0 ? 4 : p[0] >= 0xe0 ? 3 : 2;
+	uint32_t code = p[0] & (0xff >> (len + 1));
+
+	if (len == 1)
+		return p[0] >= 0x20 && p[0] != 0x7f;
+	if (p[0] < 0xc2 || p[0] > 0xf4)
+		return 0;
+	for (size_t i = 1; i < len; i++) {
+		if ((p[i] & 0xc0) != 0x80)
+			return 0;
+		code = code << 6 | (p[i] & 0x3f);
+	}
+	/* Below 0xa0 are the C1 controls, which some terminals obey; 0xd800 are surrogates. */
+	if (code < least[len] || code < 0xa0 || code > 0x10ffff || (code >> 11) == 0x1b)
+		return 0;
+	/* Line and paragraph separators, and marks that turn the direction of the text round. */
+	if (code == 0x200e || code == 0x200f || (code >= 0x2028 && code <= 0x202e) ||
+	    (code >= 0x2066 && code <= 0x2069))
+		return 0;
+	return len;
+}
+
+void format_copy(char *buf, size_t size, const char *text)
+{
+	size_t len;
+
+	snprintf(buf, size, "%s", text);
+	for (unsigned char *p = (unsigned char *)buf; *p; p += len) {
+		len = character(p);
+		if (!len) {
+			*p = '?';
+			len = 1;
+		}
+	}
+}

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "common/tracefile.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define LOG_PREFIX "trace: "
+#include "common/log.h"
+
+#define END       "\n]"
+#define END_SIZE  2
+#define MAX_FILES 1000 /* of one process, which may exec */
+/* Programs that close what they do not know and open files then do not get our number for them. */
+#define HIGH_FD 512
+
+static struct {
+	pthread_mutex_t lock;
+	bool open;  /* written under lock */
+	int fd;     /* -1: none */
+	off_t size; /* of the file; 0 before the first event */
+	char path[PATH_MAX];
+} file = {.lock = PTHREAD_MUTEX_INITIALIZER, .fd = -1};
+
+bool tracefile_is_open(void)
+{
+	return __atomic_load_n(&file.open, __ATOMIC_RELAXED);
+}
+
+static void close_locked(void)
+{
+	__atomic_store_n(&file.open, false, __ATOMIC_RELAXED);
+	if (file.fd >= 0)
+		close(file.fd);
+	file.fd = -1;
+}
+
+/* The child has a trace of its own if it uses CUDA, and no part in this one. */
+static void after_fork_child(void)
+{
+	pthread_mutex_init(&file.lock, NULL);
+	close_locked();
+}
+
+static int create(const char *path)
+{
+	int fd, high;
+
+	for (int i = 0; i < MAX_FILES; i++) {
+		int len = i == 0   ? snprintf(file.path, PATH_MAX, "%s", path)
+			  : i == 1 ? snprintf(file.path, PATH_MAX, "%s.%d", path, getpid())
+				   : snprintf(file.path, PATH_MAX, "%s.%d.%d", path, getpid(), i);
+
+		if (len >= PATH_MAX)
+			return -ENAMETOOLONG;
+		fd = open(file.path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+		if (fd >= 0) {
+			high = fcntl(fd, F_DUPFD_CLOEXEC, HIGH_FD);
+			if (high < 0)
+				return fd;
+			close(fd);
+			return high;
+		}
+		if (errno != EEXIST)
+			return -errno;
+	}
+	return -EEXIST;
+}
+
+/* Not pwrite(), at which a thread may be cancelled. */
+static int write_at(const char *data, size_t len, off_t at)
+{
+	while (len) {
+		ssize_t n = syscall(SYS_pwrite64, file.fd, data, len, at);
+
+		if (n < 0)
+			return -errno;
+		data += n;
+		len -= n;
+		at += n;
+	}
+	return 0;
+}
+
+/* A limit to the size of files comes with a signal, which would end the program. */
+static void drop_signal(int sig)
+{
+	const struct timespec now = {0};
+	sigset_t set;
+
+	sigemptyset(&set);
+	sigaddset(&set, sig);
+	sigtimedwait(&set, NULL, &now);
+}
+
+/* The file is as long as it was, and ends as it did. */
+static void undo(void)
+{
+	if (!ftruncate(file.fd, file.size) && file.size)
+		write_at(END, END_SIZE, file.size - END_SIZE);
+}
+
+static int append(char *line, size_t len)
+{
+	static const char spaces[TRACEFILE_PAGE] = {[0 ... TRACEFILE_PAGE - 1] = ' '};
+	off_t at = file.size ? file.size - END_SIZE : 0;
+	size_t room = TRACEFILE_PAGE - at % TRACEFILE_PAGE;
+	int error = 0;
+
+	if (!file.size)
+		line[0] = '[';
+	memcpy(line + len, END, END_SIZE);
+	len += END_SIZE;
+	if (len > room) {
+		error = write_at(spaces, room, at);
+		at += room;
+	}
+	if (!error)
+		error = write_at(line, len, at);
+	if (error)
+		undo();
+	else
+		file.size = at + len;
+	return error;
+}
+
+/* Nothing happens where the trace has ended. */
+static int append_safely(char *line, size_t len)
+{
+	int error = 0, saved_errno = errno;
+	sigset_t all, mask;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &mask);
+	pthread_mutex_lock(&file.lock);
+	if (file.fd >= 0)
+		error = append(line, len);
+	if (error == -EFBIG)
+		drop_signal(SIGXFSZ);
+	if (error)
+		close_locked();
+	pthread_mutex_unlock(&file.lock);
+	pthread_sigmask(SIG_SETMASK, &mask, NULL);
+	errno = saved_errno;
+	return error;
+}
+
+/* The file is open to others when its first event is written. */
+int tracefile_open(const char *path, char *line, size_t len)
+{
+	int fd = create(path), error;
+
+	if (fd < 0)
+		return fd;
+	pthread_atfork(NULL, NULL, after_fork_child);
+	file.fd = fd;
+	error = append_safely(line, len);
+	if (!error)
+		__atomic_store_n(&file.open, true, __ATOMIC_RELEASE);
+	return error;
+}
+
+void tracefile_append(char *line, size_t len)
+{
+	int error = append_safely(line, len);
+
+	if (error)
+		pr_err("%s: %s; the trace ends here, the program runs on", file.path,
+		       strerror(-error));
+}

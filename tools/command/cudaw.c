@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/command/tools.h"
+
+#include "common/text.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <libgen.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define LINE             4096 /* the longest message */
+#define NAME_MAX_LETTERS 16   /* of a command */
+
+static const struct command {
+	char name[NAME_MAX_LETTERS];
+	int (*main)(int argc, char **argv);
+	const char *help;
+	const char *summary;
+} commands[] = {
+	{"run", cmd_run, help_run, "start a program whose GPU memory can be taken away"},
+	{"ps", cmd_ps, help_ps, "list the jobs that run under cudaw"},
+	{"pause", cmd_pause, help_pause, "move a job's GPU memory to the host, and hold the job"},
+	{"resume", cmd_resume, help_resume, "give a paused job its GPU memory back"},
+	{"trim", cmd_trim, help_trim, "give back the memory that a running job keeps for later"},
+	{"doctor", cmd_doctor, help_doctor, "say what works on this machine, and why not"},
+	{"snapshot", cmd_snapshot, help_snapshot, "write a job to a folder"},
+	{"restore", cmd_restore, help_restore, "start a job again from a folder"},
+	{"inspect", cmd_inspect, help_inspect, "say what a snapshot is and what it needs"},
+	{"verify", cmd_verify, help_verify, "check every byte of a snapshot"},
+	{"kernels", cmd_kernels, help_kernels, "list the kernels in files and their parameters"},
+	{"trace", cmd_trace, help_trace, "sum up a trace that a job has written"},
+};
+
+#define NCOMMANDS (sizeof(commands) / sizeof(commands[0]))
+
+static const char intro[] =
+	"Usage: cudaw COMMAND [OPTION]... [ARGUMENT]...\n"
+	"\n"
+	"cudaw makes the GPU memory of any CUDA program virtual, so that a running job can\n"
+	"give it all back (pause) and later go on as if nothing had happened (resume). The\n"
+	"program is not changed.\n"
+	"\n"
+	"  cudaw run --name train -- python train.py   start a job\n"
+	"  cudaw ps                                    see it\n"
+	"  cudaw pause train                           its GPU memory is free for others\n"
+	"  cudaw resume train                          it goes on where it was\n"
+	"\n"
+	"Commands:\n";
+
+static const char outro[] =
+	"\n"
+	"'cudaw COMMAND --help' says more; so does 'man cudaw'. 'cudaw --version' ('-V', 'version')\n"
+	"prints the version.\n"
+	"\n"
+	"Exit codes:\n"
+	"  0  done\n"
+	"  1  failed; a job that ran runs on, a paused one stays paused\n"
+	"  2  wrong usage\n"
+	"  3  no such job\n"
+	"  4  not permitted: the job is another user's\n"
+	"  5  timed out\n"
+	"  6  not supported on this machine\n"
+	"'cudaw run' exits as its program does; or with 125 where cudaw is not installed whole,\n"
+	"126 where the program can not be run, 127 where it is not found.\n"
+	"\n"
+	"Environment:\n"
+	"  CUDAW_RUNTIME_DIR  where jobs and this command meet (/tmp/cudaw-UID)\n"
+	"  'cudaw run --help' lists those that a job reads.\n";
+
+void complain(const char *fmt, ...)
+{
+	char line[LINE], clean[LINE];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(line, sizeof(line), fmt, ap);
+	va_end(ap);
+	format_copy(clean, sizeof(clean), line);
+	fprintf(stderr, "cudaw: %s\n", clean);
+}
+
+int usage_error(const char *name)
+{
+	fprintf(stderr, "Try 'cudaw %s --help'.\n", name);
+	return EXIT_USAGE;
+}
+
+int json_option(int argc, char **argv, const char *name, const char *help, bool *json)
+{
+	static const struct option options[] = {
+		{"json", no_argument, NULL, 'j'},
+		{"help", no_argument, NULL, 'h'},
+		{NULL, 0, NULL, 0},
+	};
+	int opt;
+
+	while ((opt = getopt_long(argc, argv, "jh", options, NULL)) != -1) {
+		switch (opt) {
+		case 'j':
+			*json = true;
+			break;
+		case 'h':
+			fputs(help, stdout);
+			return EXIT_DONE;
+		default:
+			return usage_error(name);
+		}
+	}
+	return -1;
+}
+
+bool names_given(int argc, char **argv, const char *what, bool one)
+{
+	if (optind == argc || (one && argc - optind != 1)) {
+		complain(optind == argc ? "which %s?" : "one %s at a time", what);
+		return false;
+	}
+	for (int i = optind; i < argc; i++)
+		if (!*argv[i]) {
+			complain("'' is no %s", what);
+			return false;
+		}
+	return true;
+}
+
+int faces_folder(char *path, size_t size)
+{
+	char exe[PATH_MAX];
+	ssize_t len = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
+	char *prefix;
+
+	if (len < 0)
+		return -errno;
+	exe[len] = '\0';
+	prefix = dirname(dirname(exe));
+	if (snprintf(path, size, "%s/lib/cudaw-" CUDAW_VERSION, prefix) >= (int)size)
+		return -ENAMETOOLONG;
+	return 0;
+}
+
+const char *not_preloadable(const char *path)
+{
+	/* The loader splits LD_PRELOAD at both, and knows no way to quote them. */
+	return strpbrk(path, ": ") ? "LD_PRELOAD can not hold a path with a space or a colon"
+				   : NULL;
+}
+
+static void print_help(void)
+{
+	fputs(intro, stdout);
+	for (size_t i = 0; i < NCOMMANDS; i++)
+		printf("  %-8s %s\n", commands[i].name, commands[i].summary);
+	fputs(outro, stdout);
+}
+
+static size_t least(size_t a, size_t b)
+{
+	return a < b ? a : b;
+}
+
+/* How many letters have to be changed, added or left out to make @b, of known words, of @a. */
+static size_t distance(const char *a, const char *b)
+{
+	size_t row[NAME_MAX_LETTERS + 1], n = strlen(b);
+
+	for (size_t k = 0; k <= n; k++)
+		row[k] = k;
+	for (size_t i = 0; a[i]; i++) {
+		size_t diagonal = row[0];
+
+		row[0] = i + 1;
+		for (size_t k = 1; k <= n; k++) {
+			size_t changed = diagonal + (a[i] != b[k - 1]);
+
+			diagonal = row[k];
+			row[k] = least(changed, least(diagonal, row[k - 1]) + 1);
+		}
+	}
+	return row[n];
+}
+
+/* The command that @name may be a slip of: one with two other letters at most, but not all; or NULL. */
+static const char *similar(const char *name)
+{
+	const char *best = NULL;
+	size_t fewest = 3;
+
+	for (size_t i = 0; i < NCOMMANDS; i++) {
+		size_t n = distance(name, commands[i].name);
+
+		if (n >= fewest || n >= strlen(name))
+			continue;
+		fewest = n;
+		best = commands[i].name;
+	}
+	return best;
+}
+
+static const struct command *find_command(const char *name)
+{
+	const char *meant = similar(name);
+
+	for (size_t i = 0; i < NCOMMANDS; i++)
+		if (!strcmp(commands[i].name, name))
+			return &commands[i];
+	if (meant)
+		complain("there is no command '%s'; did you mean '%s'?", name, meant);
+	else
+		complain("there is no command '%s'", name);
+	fputs("Try 'cudaw --help'.\n", stderr);
+	return NULL;
+}
+
+static int is_help(const char *arg)
+{
+	return !strcmp(arg, "--help") || !strcmp(arg, "-h");
+}
+
+/* An exit code is not 0 where what was to be said got lost. */
+static int said_all(int code)
+{
+	if (!fflush(stdout) && !ferror(stdout))
+		return code;
+	complain("stdout: %s", strerror(errno));
+	return code ? code : EXIT_FAILED;
+}
+
+int main(int argc, char **argv)
+{
+	const struct command *command;
+	char name[32];
+
+	if (argc < 2) {
+		complain("no command given");
+		fputs("Try 'cudaw --help'.\n", stderr);
+		return EXIT_USAGE;
+	}
+	if (!strcmp(argv[1], "--version") || !strcmp(argv[1], "-V") ||
+	    !strcmp(argv[1], "version")) {
+		puts("cudaw " CUDAW_VERSION);
+		return EXIT_DONE;
+	}
+	if (is_help(argv[1]) || (!strcmp(argv[1], "help") && argc == 2)) {
+		print_help();
+		return EXIT_DONE;
+	}
+	if (!strcmp(argv[1], "help")) {
+		command = find_command(argv[2]);
+		if (command)
+			fputs(command->help, stdout);
+		return command ? EXIT_DONE : EXIT_USAGE;
+	}
+	command = find_command(argv[1]);
+	if (!command)
+		return EXIT_USAGE;
+	if (argc > 2 && is_help(argv[2])) {
+		fputs(command->help, stdout);
+		return EXIT_DONE;
+	}
+	/* getopt(3) puts it in front of what it has to say. */
+	snprintf(name, sizeof(name), "cudaw %s", command->name);
+	argv[1] = name;
+	return said_all(command->main(argc - 1, argv + 1));
+}

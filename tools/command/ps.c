@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/command/tools.h"
+
+#include "common/text.h"
+#include "tools/job/jobs.h"
+#include "tools/command/output.h"
+
+#include <getopt.h>
+#include <jansson.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char help_ps[] =
+	"Usage: cudaw ps [--json]\n"
+	"\n"
+	"List the processes that use CUDA under cudaw: yours, or all users' for root.\n"
+	"\n"
+	"  -j, --json  exact figures (bytes, milliseconds), as a JSON array\n"
+	"  -h, --help  this text\n"
+	"\n"
+	"Columns:\n"
+	"  ID         the job; the same for all its processes\n"
+	"  NAME       from 'cudaw run --name'\n"
+	"  PID, USER  the process\n"
+	"  GPU        ordinals of the devices it uses, as the process counts them\n"
+	"  STATE      running, pausing, paused, resuming, waiting (a resume waits for GPU memory),\n"
+	"             failed (a resume failed; the data is kept, resume it again), stopped (by a\n"
+	"             signal or a terminal: 'cudaw resume' continues it), or 'no answer'\n"
+	"  MANAGED    GPU memory that a pause gives back and a resume rebuilds\n"
+	"  UNMANAGED  GPU memory that cudaw does not move by itself\n"
+	"  PAUSED     bytes of a paused job in host memory and in its spill file\n"
+	"  LAST PAUSE, LAST RESUME  how long the last one took, and its rate\n"
+	"Below the table: why a job is in its state, or why the last request failed; which\n"
+	"signal does not pause or resume it; and why its addresses are translated, where that\n"
+	"was not asked for (CUDAW_ADDRESSING).\n"
+	"\n"
+	"Exit codes: 0 done, 1 the runtime folder can not be used, 2 wrong usage.\n";
+
+enum column { ID, NAME, PID, USER, GPU, STATE, MANAGED, UNMANAGED, PAUSED, PAUSE, RESUME, COLUMNS };
+
+#define CELL_SIZE 64
+
+struct row {
+	char cell[COLUMNS][CELL_SIZE];
+};
+
+static const char *user_name(uid_t uid, char *buf, size_t size)
+{
+	struct passwd *pw = getpwuid(uid);
+
+	if (pw)
+		snprintf(buf, size, "%s", pw->pw_name);
+	else
+		snprintf(buf, size, "%u", uid);
+	return buf;
+}
+
+static void fill_transfer(char *cell, const struct job_transfer *transfer)
+{
+	char duration[FORMAT_SIZE], rate[FORMAT_SIZE];
+
+	if (!transfer->known)
+		return;
+	snprintf(cell, CELL_SIZE, "%s, %s", format_duration(duration, transfer->ms),
+		 format_rate(rate, transfer->bytes, transfer->ms));
+}
+
+static void fill_row(struct row *row, const struct job *job)
+{
+	const struct job_status *st = &job->status;
+	size_t len = 0;
+
+	for (int i = 0; i < COLUMNS; i++)
+		strcpy(row->cell[i], "-");
+	snprintf(row->cell[PID], CELL_SIZE, "%d", job->pid);
+	user_name(job->uid, row->cell[USER], CELL_SIZE);
+	if (!job->described) {
+		snprintf(row->cell[STATE], CELL_SIZE, "%s", job_error_text(job->error));
+		return;
+	}
+	snprintf(row->cell[ID], CELL_SIZE, "%s", st->id);
+	if (st->name[0])
+		format_copy(row->cell[NAME], CELL_SIZE, st->name);
+	for (int i = 0; i < st->ngpus && len < CELL_SIZE; i++)
+		len += snprintf(row->cell[GPU] + len, CELL_SIZE - len, "%s%d", i ? "," : "",
+				st->gpus[i].ordinal);
+	snprintf(row->cell[STATE], CELL_SIZE, "%s", st->state);
+	format_bytes(row->cell[MANAGED], st->managed);
+	format_bytes(row->cell[UNMANAGED], st->unmanaged);
+	format_bytes(row->cell[PAUSED], st->paused + st->spilled);
+	fill_transfer(row->cell[PAUSE], &st->pause);
+	fill_transfer(row->cell[RESUME], &st->resume);
+}
+
+static int print_table(struct job **jobs, size_t n)
+{
+	static const struct row head = {{"ID", "NAME", "PID", "USER", "GPU", "STATE", "MANAGED",
+					 "UNMANAGED", "PAUSED", "LAST PAUSE", "LAST RESUME"}};
+	struct row *rows = calloc(n + 1, sizeof(*rows));
+	int width[COLUMNS] = {0};
+
+	if (!rows) {
+		complain("out of memory");
+		return EXIT_FAILED;
+	}
+	rows[0] = head;
+	for (size_t i = 0; i < n; i++)
+		fill_row(&rows[i + 1], jobs[i]);
+	for (size_t i = 0; i <= n; i++)
+		for (int c = 0; c < COLUMNS; c++)
+			if ((int)strlen(rows[i].cell[c]) > width[c])
+				width[c] = strlen(rows[i].cell[c]);
+	for (size_t i = 0; i <= n; i++) {
+		for (int c = 0; c < COLUMNS - 1; c++)
+			printf("%-*s  ", width[c], rows[i].cell[c]);
+		puts(rows[i].cell[COLUMNS - 1]);
+	}
+	for (size_t i = 0; i < n; i++) {
+		const struct job_status *st = &jobs[i]->status;
+		char path[PATH_MAX];
+
+		if (st->reason[0])
+			printf("%d: %s\n", jobs[i]->pid, st->reason);
+		if (st->signals[0])
+			printf("%d: %s\n", jobs[i]->pid, st->signals);
+		if (st->addressing_why[0])
+			printf("%d: %s addresses: %s\n", jobs[i]->pid, st->addressing,
+			       st->addressing_why);
+		format_copy(path, sizeof(path), st->snapshot);
+		if (path[0])
+			printf("%d: %s alone has its memory\n", jobs[i]->pid, path);
+	}
+	free(rows);
+	return EXIT_DONE;
+}
+
+static json_t *text_or_null(const char *text)
+{
+	return *text ? json_string(text) : json_null();
+}
+
+static void set_transfer(json_t *object, const char *what, const struct job_transfer *transfer)
+{
+	json_t *phases = json_object();
+	char key[32];
+
+	snprintf(key, sizeof(key), "%s_ms", what);
+	json_object_set_new(object, key, transfer->known ? json_real(transfer->ms) : json_null());
+	snprintf(key, sizeof(key), "%s_bytes", what);
+	json_object_set_new(object, key,
+			    transfer->known ? json_integer(transfer->bytes) : json_null());
+	snprintf(key, sizeof(key), "%s_gbps", what);
+	json_object_set_new(object, key,
+			    transfer->known ? json_real(rate_gbps(transfer->bytes, transfer->ms))
+					    : json_null());
+	for (int i = 0; i < transfer->nphases; i++)
+		json_object_set_new(phases, transfer->phases[i].name,
+				    json_real(transfer->phases[i].ms));
+	snprintf(key, sizeof(key), "%s_phases", what);
+	json_object_set_new(object, key, phases);
+}
+
+/* Every key is always there, null where the job did not say. */
+static json_t *job_object(const struct job *job)
+{
+	const struct job_status *st = &job->status;
+	char user[64];
+	json_t *gpus = json_array();
+	json_t *object =
+		json_pack("{s:i, s:i, s:s, s:o}", "pid", job->pid, "uid", job->uid, "user",
+			  user_name(job->uid, user, sizeof(user)), "error",
+			  job->described ? json_null() : json_string(job_error_text(job->error)));
+
+	for (int i = 0; i < st->ngpus; i++)
+		json_array_append_new(gpus, json_pack("{s:i, s:s, s:s}", "ordinal",
+						      st->gpus[i].ordinal, "uuid", st->gpus[i].uuid,
+						      "name", st->gpus[i].name));
+	json_object_set_new(object, "gpu", gpus);
+	json_object_set_new(object, "id", text_or_null(st->id));
+	json_object_set_new(object, "name", text_or_null(st->name));
+	json_object_set_new(object, "command", text_or_null(st->command));
+	json_object_set_new(object, "state", text_or_null(st->state));
+	json_object_set_new(object, "reason", text_or_null(st->reason));
+	json_object_set_new(object, "signals", text_or_null(st->signals));
+	json_object_set_new(object, "addressing", text_or_null(st->addressing));
+	json_object_set_new(object, "snapshot",
+			    st->snapshot[0] ? output_text(st->snapshot) : json_null());
+	json_object_set_new(object, "managed", json_integer(st->managed));
+	json_object_set_new(object, "unmanaged", json_integer(st->unmanaged));
+	json_object_set_new(object, "paused", json_integer(st->paused));
+	json_object_set_new(object, "spilled", json_integer(st->spilled));
+	json_object_set_new(object, "pool", json_integer(st->pool));
+	set_transfer(object, "pause", &st->pause);
+	set_transfer(object, "resume", &st->resume);
+	return object;
+}
+
+static int print_json(struct job **jobs, size_t n)
+{
+	json_t *array = json_array();
+	int ret;
+
+	for (size_t i = 0; i < n; i++)
+		json_array_append_new(array, job_object(jobs[i]));
+	ret = output_json(array);
+	json_decref(array);
+	return ret;
+}
+
+static int list_jobs(struct job_list *list, bool json)
+{
+	struct job **jobs = calloc(list->n + 1, sizeof(*jobs));
+	size_t n = 0;
+	int ret;
+
+	if (!jobs) {
+		complain("out of memory");
+		return EXIT_FAILED;
+	}
+	for (size_t i = 0; i < list->n; i++)
+		jobs[i] = &list->jobs[i];
+	jobs_describe(jobs, list->n);
+	for (size_t i = 0; i < list->n; i++)
+		if (!job_is_gone(&list->jobs[i]))
+			jobs[n++] = &list->jobs[i];
+	ret = json ? print_json(jobs, n) : print_table(jobs, n);
+	free(jobs);
+	return ret;
+}
+
+int cmd_ps(int argc, char **argv)
+{
+	struct job_list list;
+	bool json = false;
+	int code, ret;
+
+	code = json_option(argc, argv, "ps", help_ps, &json);
+	if (code >= 0)
+		return code;
+	if (optind < argc) {
+		complain("ps takes no argument: '%s'", argv[optind]);
+		return usage_error("ps");
+	}
+	ret = jobs_find(&list);
+	if (ret)
+		return ret;
+	ret = list_jobs(&list, json);
+	jobs_free(&list);
+	return ret;
+}

@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/command/tools.h"
+
+#include "common/rundir.h"
+#include "tools/command/settings.h"
+
+#include <elf.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <libgen.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#define NAME_SIZE 65
+
+const char help_run[] =
+	"Usage: cudaw run [OPTION]... [--] CMD [ARGUMENT]...\n"
+	"\n"
+	"Start CMD so that it can be paused and resumed. CMD may be any program: one that uses\n"
+	"CUDA itself, or a script that starts some. All its processes are one job, with an id of\n"
+	"six hexadecimal digits (CUDAW_JOB); 'cudaw ps' shows it once CUDA is used.\n"
+	"\n"
+	"  -n, --name NAME   a name for the job (letters, digits, '.', '_' and '-')\n"
+	"  -t, --trace FILE  write what the job does with the GPU to FILE, which is replaced: JSON\n"
+	"                    for Perfetto, chrome://tracing and 'cudaw trace'. The job's first\n"
+	"                    process that uses CUDA writes FILE, the others FILE.PID\n"
+	"  -h, --help        this text\n"
+	"\n"
+	"cudaw itself is gone once CMD runs: CMD has its PID, its exit code and its terminal.\n"
+	"\n"
+	"Environment that the job reads:\n"
+	"  CUDAW_SIGNAL_PAUSE   signal that pauses the job (USR1), or 'none'\n"
+	"  CUDAW_SIGNAL_RESUME  signal that resumes it (USR2), or 'none'\n"
+	"  CUDAW_RELEASE        'memory': a pause leaves the CUDA context on the GPU\n"
+	"  CUDAW_HOST_POOL      pinned host memory to keep with CUDAW_RELEASE=memory, as 8G\n"
+	"  CUDAW_PREPARE        1: make that memory ready while the job runs\n"
+	"  CUDAW_SPILL_DIR      a folder on disk for what host memory does not hold\n"
+	"  CUDAW_VERIFY         1: check the GPU memory against checksums at every resume\n"
+	"  CUDAW_SNAPSHOT_DIR   folder that a pause by signal writes the GPU memory to\n"
+	"  CUDAW_SNAPSHOT_COMPRESS  'zstd' or 'lz4': how that is compressed\n"
+	"  CUDAW_ADDRESSING     'native': leave GPU memory to the driver (legacy IPC); 'mapped',\n"
+	"                       or 'translated': as devices without virtual memory management\n"
+	"  CUDAW_CHECK          1: calls with wrong pointers are named and fail; 'warn': only named\n"
+	"  CUDAW_RUNTIME_DIR    folder of the job's sockets (/tmp/cudaw-UID)\n"
+	"  CUDAW_TRACE          a file for a trace, as --trace; one that exists is not touched\n"
+	"  CUDAW_REAL_LIBCUDA   path of the NVIDIA driver's libcuda.so.1\n"
+	"  CUDAW_REAL_LIBCUDART path of the real libcudart.so\n"
+	"  CUDAW_LOG            error, warn, info or debug: what cudaw says on stderr (error)\n"
+	"  CUDAW_LOG_FILE       a file to say it in\n"
+	"\n"
+	"Exit codes: those of CMD; 2 wrong usage, 125 cudaw's library is missing, 126 CMD can not\n"
+	"be run, 127 CMD is not found.\n";
+
+static bool valid_name(const char *name)
+{
+	size_t len = strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+				  "._-");
+
+	return len > 0 && len < NAME_SIZE && !name[len];
+}
+
+static bool is_program(const char *path)
+{
+	struct stat st;
+
+	return access(path, X_OK) == 0 && stat(path, &st) == 0 && S_ISREG(st.st_mode);
+}
+
+/* Find @cmd as execvp(3) does. What can not be found is left to execvp. */
+static bool find_program(const char *cmd, char *path, size_t size)
+{
+	const char *dir = getenv("PATH");
+
+	if (strchr(cmd, '/'))
+		return snprintf(path, size, "%s", cmd) < (int)size && is_program(path);
+	for (dir = dir ? dir : "/bin:/usr/bin";; dir++) {
+		int len = strcspn(dir, ":");
+
+		if (snprintf(path, size, "%.*s%s%s", len, dir, len ? "/" : "", cmd) < (int)size &&
+		    is_program(path))
+			return true;
+		dir += len;
+		if (!*dir)
+			return false;
+	}
+}
+
+/* True for a 64-bit ELF program that asks for no dynamic loader. */
+static bool is_static(int fd)
+{
+	Elf64_Ehdr ehdr;
+	Elf64_Phdr phdr;
+
+	if (pread(fd, &ehdr, sizeof(ehdr), 0) != sizeof(ehdr) ||
+	    memcmp(ehdr.e_ident, ELFMAG, SELFMAG) != 0 || ehdr.e_ident[EI_CLASS] != ELFCLASS64)
+		return false;
+	for (int i = 0; i < ehdr.e_phnum; i++) {
+		if (pread(fd, &phdr, sizeof(phdr), ehdr.e_phoff + i * sizeof(phdr)) != sizeof(phdr))
+			return false;
+		if (phdr.p_type == PT_INTERP)
+			return false;
+	}
+	return true;
+}
+
+/* Say so where the loader will not take LD_PRELOAD: the program runs, but can not be paused. */
+static void warn_if_not_loadable(const char *cmd)
+{
+	const char *why = NULL;
+	char path[PATH_MAX];
+	struct stat st;
+	int fd;
+
+	if (!find_program(cmd, path, sizeof(path)))
+		return;
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return;
+	if (fstat(fd, &st) == 0) {
+		if (((st.st_mode & S_ISUID) && st.st_uid != geteuid()) ||
+		    ((st.st_mode & S_ISGID) && st.st_gid != getegid()))
+			why = "is set-uid or set-gid";
+		else if (geteuid() != 0 && fgetxattr(fd, "security.capability", NULL, 0) > 0)
+			why = "has file capabilities";
+		else if (is_static(fd))
+			why = "is a static program";
+	}
+	close(fd);
+	if (why)
+		complain("warning: %s %s, so it runs without cudaw and can not be paused", path,
+			 why);
+}
+
+/* Put our driver face first in LD_PRELOAD. Returns an exit code, 0 for success. */
+static int preload_face(void)
+{
+	const char *old = getenv("LD_PRELOAD"), *why;
+	char face[PATH_MAX], *value;
+	int err = faces_folder(face, sizeof(face) - strlen("/libcuda.so.1"));
+
+	if (err) {
+		complain("can not find where cudaw is installed: %s", strerror(-err));
+		return EXIT_NO_FACE;
+	}
+	strcat(face, "/libcuda.so.1");
+	if (access(face, R_OK) < 0) {
+		complain("%s: %s; cudaw is not installed whole", face, strerror(errno));
+		return EXIT_NO_FACE;
+	}
+	why = not_preloadable(face);
+	if (why) {
+		complain("%s: %s", face, why);
+		return EXIT_NO_FACE;
+	}
+	if (asprintf(&value, "%s%s%s", face, old && *old ? ":" : "", old ? old : "") < 0) {
+		complain("out of memory");
+		return EXIT_NO_FACE;
+	}
+	setenv("LD_PRELOAD", value, 1);
+	free(value);
+	return 0;
+}
+
+static void set_fresh_job(void)
+{
+	char id[RUNDIR_ID_SIZE];
+	uint64_t seed;
+
+	if (getrandom(&seed, sizeof(seed), 0) != sizeof(seed))
+		seed = getpid();
+	rundir_make_id(seed, id);
+	setenv("CUDAW_JOB", id, 1);
+}
+
+/*
+ * Have the job trace itself in @file, wherever its processes run. What was there goes, if there is
+ * a program @cmd to run: a process that finds the file there takes it for that of another process
+ * of the job.
+ */
+static bool set_trace(const char *file, const char *cmd)
+{
+	char cwd[PATH_MAX] = "", path[PATH_MAX], folder[PATH_MAX], program[PATH_MAX];
+	struct stat st;
+
+	if (*file != '/' && !getcwd(cwd, sizeof(cwd))) {
+		complain("the current folder: %s", strerror(errno));
+		return false;
+	}
+	if (snprintf(path, sizeof(path), "%s%s%s", cwd, *cwd ? "/" : "", file) >= PATH_MAX) {
+		complain("%s: %s", file, strerror(ENAMETOOLONG));
+		return false;
+	}
+	if (lstat(path, &st) == 0 && !S_ISREG(st.st_mode)) {
+		complain("--trace '%s': expected a regular file", file);
+		return false;
+	}
+	if (access(dirname(strcpy(folder, path)), F_OK)) {
+		complain("--trace %s: %s: %s", file, folder, strerror(errno));
+		return false;
+	}
+	/* Whoever can not replace it says so: the job, which runs on without a trace. */
+	if (find_program(cmd, program, sizeof(program)))
+		unlink(path);
+	setenv("CUDAW_TRACE", path, 1);
+	return true;
+}
+
+static void warn_of_setting(void *arg, const char *variable, const char *value, const char *why)
+{
+	(void)arg;
+	complain("warning: %s=%s: %s", variable, value, why);
+}
+
+int cmd_run(int argc, char **argv)
+{
+	static const struct option options[] = {
+		{"name", required_argument, NULL, 'n'},
+		{"trace", required_argument, NULL, 't'},
+		{"help", no_argument, NULL, 'h'},
+		{NULL, 0, NULL, 0},
+	};
+	const char *trace = NULL;
+	int opt, err;
+
+	/* '+': what follows CMD belongs to CMD. */
+	while ((opt = getopt_long(argc, argv, "+n:t:h", options, NULL)) != -1) {
+		switch (opt) {
+		case 'n':
+			if (!valid_name(optarg)) {
+				complain("'%s' is no name: it takes 1 to %d letters, digits, '.', "
+					 "'_' and '-'",
+					 optarg, NAME_SIZE - 1);
+				return usage_error("run");
+			}
+			setenv("CUDAW_NAME", optarg, 1);
+			break;
+		case 't':
+			trace = optarg;
+			break;
+		case 'h':
+			fputs(help_run, stdout);
+			return EXIT_DONE;
+		default:
+			return usage_error("run");
+		}
+	}
+	if (optind == argc) {
+		complain("no program to run");
+		return usage_error("run");
+	}
+	err = preload_face();
+	if (err)
+		return err;
+	if (trace && !set_trace(trace, argv[optind]))
+		return usage_error("run");
+	set_fresh_job();
+	warn_if_not_loadable(argv[optind]);
+	settings_check(warn_of_setting, NULL);
+	execvp(argv[optind], argv + optind);
+	err = errno;
+	complain("%s: %s", argv[optind], strerror(err));
+	return err == ENOENT ? EXIT_NOT_FOUND : EXIT_CANNOT_RUN;
+}

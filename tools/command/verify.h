@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CUDAW_TOOLS_VERIFY_H
+#define CUDAW_TOOLS_VERIFY_H
+#include "checkpoint/snapshot/manifest_read.h"
+
+/*
+ * Read all chunks of GPU memory and hold them against their checksums, with a line of progress. 0
+ * or a negative errno, with @error.
+ */
+int verify_memory(const struct snapshot *s, const char *path, struct snapshot_error *error);
+
+#endif

@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/job/coordinate.h"
+
+#include "tools/job/steps.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#define LOOK_MS 2 /* while jobs are held */
+
+struct party {
+	struct party *next;
+	struct steps steps;
+	struct steps_rank *ranks;
+	bool committed;
+	int token; /* an eventfd that all ranks have: written, they are to commit (protocol.h) */
+	const struct job *culprit; /* why the others are not to go on; or NULL */
+};
+
+static struct party *parties;
+
+static bool same_job(const struct job *a, const struct job *b)
+{
+	/* An ID is a claim of its user. */
+	return a->described && b->described && a->folder->owner == b->folder->owner &&
+	       !strcmp(a->status.id, b->status.id);
+}
+
+/* Give @first, and those after it that are of its job, a party if there are any. */
+static int found_party(struct job **jobs, size_t n, struct job *first)
+{
+	struct party *party;
+	size_t count = 1;
+
+	for (size_t i = 0; i < n; i++)
+		count += jobs[i] != first && same_job(jobs[i], first);
+	if (count == 1)
+		return 0;
+	party = calloc(1, sizeof(*party));
+	if (!party)
+		return -ENOMEM;
+	party->ranks = calloc(count, sizeof(*party->ranks));
+	party->next = parties;
+	parties = party;
+	party->token = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (!party->ranks)
+		return -ENOMEM;
+	steps_begin(&party->steps, party->ranks, count, (uint32_t)getpid(), now_ms());
+	count = 0;
+	for (size_t i = 0; i < n; i++)
+		if (same_job(jobs[i], first)) {
+			jobs[i]->party = party;
+			jobs[i]->token = party->token;
+			jobs[i]->rank = count++;
+		}
+	return 0;
+}
+
+int coordinate_begin(struct job **jobs, size_t n)
+{
+	int err = 0;
+
+	for (size_t i = 0; i < n && !err; i++)
+		if (!jobs[i]->party)
+			err = found_party(jobs, n, jobs[i]);
+	if (err)
+		coordinate_end(jobs, n);
+	return err;
+}
+
+void coordinate_end(struct job **jobs, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		jobs[i]->party = NULL, jobs[i]->token = 0;
+	while (parties) {
+		struct party *party = parties;
+
+		parties = party->next;
+		if (party->token >= 0)
+			close(party->token);
+		free(party->ranks);
+		free(party);
+	}
+}
+
+int coordinate_take(struct job *job, const char *value)
+{
+	bool drained = !strncmp(value, "drained ", 8);
+	struct party *party = job->party;
+	unsigned int came;
+
+	if (!party || (!drained && strncmp(value, "stuck ", 6)) ||
+	    sscanf(value, "%*s %u", &came) != 1)
+		return -EBADMSG;
+	if (!party->committed && !party->culprit)
+		steps_take(&party->steps, job->rank, drained, came, now_ms());
+	return 0;
+}
+
+static bool ended_well(const struct job *job)
+{
+	return job->fd < 0 && !job->error && !strcmp(job->end, END_OK);
+}
+
+/* A job of the party that ended before all were ready, or NULL. */
+static const struct job *find_culprit(struct job **jobs, size_t n, struct party *party)
+{
+	for (size_t i = 0; i < n; i++) {
+		if (jobs[i]->party != party || jobs[i]->fd >= 0 || jobs[i]->queued)
+			continue;
+		if (!ended_well(jobs[i]))
+			return jobs[i];
+		/* It was so before. */
+		steps_leave(&party->steps, jobs[i]->rank);
+	}
+	return NULL;
+}
+
+static void say_to_all(struct job **jobs, size_t n, const struct party *party, const char *order)
+{
+	for (size_t i = 0; i < n; i++)
+		if (jobs[i]->party == party)
+			job_say(jobs[i], "%s", order);
+}
+
+static void lead(struct job **jobs, size_t n, struct party *party)
+{
+	party->culprit = find_culprit(jobs, n, party);
+	if (party->culprit) {
+		say_to_all(jobs, n, party, "abort");
+		return;
+	}
+	switch (steps_next(&party->steps, now_ms())) {
+	case STEPS_READY:
+		party->committed = true;
+		/* From here on all will, be this process killed between two of the lines. */
+		if (party->token >= 0)
+			eventfd_write(party->token, 1);
+		say_to_all(jobs, n, party, "commit");
+		break;
+	case STEPS_GO:
+		for (size_t i = 0; i < n; i++)
+			if (jobs[i]->party == party && party->ranks[jobs[i]->rank].step)
+				job_say(jobs[i], "step %u", party->ranks[jobs[i]->rank].step);
+		break;
+	case STEPS_WAIT:
+		break;
+	}
+}
+
+int coordinate_tick(struct job **jobs, size_t n, int idle_ms)
+{
+	int look_ms = idle_ms;
+
+	for (struct party *party = parties; party; party = party->next) {
+		if (party->committed || party->culprit)
+			continue;
+		lead(jobs, n, party);
+		look_ms = LOOK_MS;
+	}
+	return look_ms;
+}
+
+bool coordinate_is_over(const struct job *job)
+{
+	return !job->party || job->party->committed;
+}
+
+bool coordinate_gave_up(const struct job *job)
+{
+	return job->party && job->party->culprit && job->party->culprit != job && !job->error &&
+	       (!strcmp(job->end, END_BUSY) || !strcmp(job->end, END_OK));
+}
+
+static int skip_line(struct job *job, const char *key, char *value)
+{
+	(void)job, (void)key, (void)value;
+	return 0;
+}
+
+void coordinate_mend(struct job **jobs, size_t n, int silence_ms)
+{
+	const struct job_request request = {
+		.text = "resume", .limit_ms = silence_ms, .silence = true, .line = skip_line};
+	struct job **again = calloc(n + 1, sizeof(*again));
+	size_t count = 0;
+
+	for (size_t i = 0; i < n; i++)
+		if (jobs[i]->party && jobs[i]->party->committed && !ended_well(jobs[i]))
+			jobs[i]->party->culprit = jobs[i];
+	for (size_t i = 0; again && i < n; i++)
+		if (jobs[i]->party && jobs[i]->party->culprit && ended_well(jobs[i]))
+			again[count++] = jobs[i];
+	jobs_ask(again, count, &request);
+	free(again);
+}

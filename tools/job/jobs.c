@@ -1,0 +1,363 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/job/jobs.h"
+
+#include "common/text.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#define LISTEN_MS 100 /* at most at a time, while there is a limit */
+#define RETRY_MS  20  /* until those who could not be called are called again */
+
+int64_t now_ms(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return ts.tv_sec * 1000L + ts.tv_nsec / 1000000;
+}
+
+const char *job_error_text(int error)
+{
+	switch (-error) {
+	case ETIMEDOUT:
+		return "no answer";
+	case EAGAIN:
+		return "too many callers wait for its answers already";
+	case EBADMSG:
+		return "malformed answer";
+	case EPROTONOSUPPORT:
+		return "it speaks another version of the protocol than this command";
+	case ECONNRESET:
+	case EPIPE:
+		return "it ended without an answer";
+	case ECONNREFUSED:
+	case ENOENT:
+		return "it has ended";
+	case JOB_STOPPED:
+		return "stopped";
+	case JOB_OTHER:
+		return "another process listens on its socket";
+	case EMFILE:
+	case ENFILE:
+		return "no descriptor is left to ask it by";
+	default:
+		return strerror(-error);
+	}
+}
+
+bool job_is_stopped(const struct job *job)
+{
+	struct process now;
+
+	return job->seen && process_find(job->pid, &now) && now.start == job->process.start &&
+	       now.state == 'T';
+}
+
+bool job_is_silent(const struct job *job)
+{
+	return job->error == -ETIMEDOUT || job->error == -EAGAIN;
+}
+
+bool job_is_gone(const struct job *job)
+{
+	return job->error == -ECONNREFUSED || job->error == -ENOENT;
+}
+
+static void hang_up(struct job *job, int error)
+{
+	if (job->fd >= 0)
+		close(job->fd);
+	job->fd = -1;
+	job->queued = false;
+	job->error = error;
+}
+
+void job_say(struct job *job, const char *fmt, ...)
+{
+	char text[PROTOCOL_LINE];
+	va_list ap;
+	int len;
+
+	va_start(ap, fmt);
+	len = vsnprintf(text, sizeof(text) - 1, fmt, ap);
+	va_end(ap);
+	if (len >= (int)sizeof(text) - 1) {
+		hang_up(job, -ENAMETOOLONG);
+		return;
+	}
+	text[len++] = '\n';
+	/* The socket has room for the few short lines of a conversation. */
+	if (job->fd >= 0 && send(job->fd, text, len, MSG_NOSIGNAL) != len)
+		hang_up(job, errno == EPIPE ? -ECONNRESET : -EIO);
+}
+
+/* The token goes with the newline: it is there when the line is whole. */
+static void say_with_token(struct job *job, const char *text)
+{
+	union {
+		struct cmsghdr align;
+		char bytes[CMSG_SPACE(sizeof(int))];
+	} control = {0};
+	char line[PROTOCOL_LINE];
+	int len = snprintf(line, sizeof(line), "%s\n", text);
+	struct iovec iov = {line, len};
+	struct msghdr msg = {.msg_iov = &iov,
+			     .msg_iovlen = 1,
+			     .msg_control = &control,
+			     .msg_controllen = sizeof(control)};
+	struct cmsghdr *cmsg = CMSG_FIRSTHDR(&msg);
+
+	if (job->token <= 0) {
+		job_say(job, "%s", text);
+		return;
+	}
+	cmsg->cmsg_level = SOL_SOCKET;
+	cmsg->cmsg_type = SCM_RIGHTS;
+	cmsg->cmsg_len = CMSG_LEN(sizeof(int));
+	memcpy(CMSG_DATA(cmsg), &job->token, sizeof(job->token));
+	if (job->fd >= 0 && sendmsg(job->fd, &msg, MSG_NOSIGNAL) != len)
+		hang_up(job, errno == EPIPE ? -ECONNRESET : -EIO);
+}
+
+static void begin(struct job *job)
+{
+	job->fd = -1;
+	job->queued = true;
+	job->error = 0;
+	job->len = 0;
+	job->end[0] = job->message[0] = job->note[0] = '\0';
+	job->progress = (struct job_progress){0};
+	job->heard = -1;
+	job->ready = false;
+}
+
+static void take_end(struct job *job, char *value)
+{
+	size_t len = strcspn(value, " ");
+	const char *message = value[len] ? value + len + 1 : "";
+
+	value[len] = '\0';
+	format_copy(job->end, sizeof(job->end), value);
+	format_copy(job->message, sizeof(job->message), message);
+	hang_up(job, len ? 0 : -EBADMSG);
+}
+
+static void take_line(struct job *job, char *line, const struct job_request *request)
+{
+	size_t len = strcspn(line, " ");
+	char *value = line[len] ? line + len + 1 : line + len;
+	int ret;
+
+	if (len == 0) {
+		hang_up(job, -EBADMSG);
+		return;
+	}
+	line[len] = '\0';
+	if (!strcmp(line, "end")) {
+		take_end(job, value);
+		return;
+	}
+	ret = request->line(job, line, value);
+	if (ret)
+		hang_up(job, ret < 0 ? ret : 0);
+}
+
+/* Read what is there after @listened milliseconds, and take the lines that are whole. */
+static void hear(struct job *job, const struct job_request *request, int64_t listened)
+{
+	ssize_t got = recv(job->fd, job->line + job->len, sizeof(job->line) - job->len, 0);
+	char *start = job->line, *newline;
+
+	if (got < 0 && (errno == EAGAIN || errno == EINTR))
+		return;
+	if (got <= 0) {
+		hang_up(job, -ECONNRESET);
+		return;
+	}
+	if (request->silence)
+		job->heard = listened;
+	job->len += got;
+	while (job->fd >= 0 && (newline = memchr(start, '\n', job->line + job->len - start))) {
+		*newline = '\0';
+		if (memchr(start, '\0', newline - start))
+			hang_up(job, -EBADMSG);
+		else
+			take_line(job, start, request);
+		start = newline + 1;
+	}
+	job->len -= start - job->line;
+	memmove(job->line, start, job->len);
+	if (job->fd >= 0 && job->len == sizeof(job->line))
+		hang_up(job, -EBADMSG);
+}
+
+/* One conversation with many. */
+struct round {
+	struct job **jobs; /* in the order of their turns */
+	size_t n, open;
+	const struct job_request *request;
+	int64_t listened, last;
+	int64_t retry; /* when to call those again who could not be called */
+	struct pollfd *fds;
+	struct job **polled; /* whose each of fds is */
+};
+
+static void count_open(struct round *round)
+{
+	round->open = 0;
+	for (size_t i = 0; i < round->n; i++)
+		if (round->jobs[i]->fd >= 0) {
+			round->fds[round->open] =
+				(struct pollfd){.fd = round->jobs[i]->fd, .events = POLLIN};
+			round->polled[round->open++] = round->jobs[i];
+		}
+}
+
+/*
+ * Make the call, unless it has to be put off, as too many wait at its socket: that is silence, too. One
+ * of a party cannot be put off, as the others wait for it. False where we have no descriptor left.
+ */
+static bool call(struct round *round, struct job *job)
+{
+	const struct job_request *request = round->request;
+	int fd = job_connect(job);
+
+	if ((fd == -EMFILE || fd == -ENFILE) && round->open && !job->party)
+		return false;
+	if (job->heard < 0)
+		job->heard = round->listened;
+	if (fd == -EAGAIN && !job->party)
+		return true;
+	job->queued = false;
+	if (fd < 0) {
+		hang_up(job, fd);
+		return true;
+	}
+	job->fd = fd;
+	round->open++;
+	if (job->party && request->party_text)
+		say_with_token(job, request->party_text);
+	else
+		job_say(job, "%s", request->text);
+	return true;
+}
+
+/* The same for @first, at the place @i, and all of its party. */
+static bool call_party(struct round *round, size_t i)
+{
+	const struct job *first = round->jobs[i];
+
+	for (size_t k = i; k < round->n; k++)
+		if (round->jobs[k] == first ||
+		    (first->party && round->jobs[k]->party == first->party))
+			if (!call(round, round->jobs[k]))
+				return false;
+	return true;
+}
+
+/* Call those whose turn it is, as many as there is room for. */
+static void call_next(struct round *round)
+{
+	bool again = round->listened >= round->retry;
+
+	if (again)
+		round->retry = round->listened + RETRY_MS;
+	for (size_t i = 0; i < round->n && round->open < JOBS_AT_ONCE; i++) {
+		const struct job *job = round->jobs[i];
+
+		if (job->queued && (again || job->heard < 0) && !call_party(round, i))
+			return;
+	}
+}
+
+static bool any_queued(const struct round *round)
+{
+	for (size_t i = 0; i < round->n; i++)
+		if (round->jobs[i]->queued)
+			return true;
+	return false;
+}
+
+/*
+ * Hang up on jobs past their limit; return how long to listen to the others, @wait at the most, -1
+ * for ever.
+ */
+static int check_limits(const struct round *round, int wait)
+{
+	const struct job_request *request = round->request;
+
+	if ((request->limit_ms >= 0 || any_queued(round)) && (wait < 0 || wait > LISTEN_MS))
+		wait = any_queued(round) ? RETRY_MS : LISTEN_MS;
+	for (size_t i = 0; i < round->n && request->limit_ms >= 0; i++) {
+		struct job *job = round->jobs[i];
+		int64_t left = job->heard + request->limit_ms - round->listened;
+
+		if ((job->fd < 0 && !job->queued) || job->heard < 0)
+			continue;
+		if (left <= 0)
+			hang_up(job, job->queued ? -EAGAIN : -ETIMEDOUT);
+		else if (left < wait)
+			wait = left;
+	}
+	return wait;
+}
+
+static void listen_to(struct round *round, int wait)
+{
+	int64_t now;
+
+	count_open(round);
+	poll(round->fds, round->open, wait);
+	now = now_ms();
+	round->listened += now - round->last < LISTEN_MS ? now - round->last : LISTEN_MS;
+	round->last = now;
+	for (size_t i = 0; i < round->open; i++)
+		if (round->polled[i]->fd >= 0 && round->fds[i].revents)
+			hear(round->polled[i], round->request, round->listened);
+	count_open(round);
+}
+
+static int by_turn(const void *a, const void *b)
+{
+	const struct job *x = *(struct job *const *)a, *y = *(struct job *const *)b;
+
+	if (x->turn != y->turn)
+		return x->turn < y->turn ? -1 : 1;
+	return (x->pid > y->pid) - (x->pid < y->pid);
+}
+
+void jobs_ask(struct job **jobs, size_t n, const struct job_request *request)
+{
+	struct round round = {.n = n, .request = request, .last = now_ms()};
+	int tick_ms = request->tick ? 0 : -1;
+
+	round.jobs = calloc(n + 1, sizeof(*round.jobs));
+	round.polled = calloc(n + 1, sizeof(*round.polled));
+	round.fds = calloc(n + 1, sizeof(*round.fds));
+	for (size_t i = 0; i < n; i++)
+		begin(jobs[i]);
+	if (!round.jobs || !round.polled || !round.fds) {
+		for (size_t i = 0; i < n; i++)
+			hang_up(jobs[i], -ENOMEM);
+		goto out;
+	}
+	memcpy(round.jobs, jobs, n * sizeof(*jobs));
+	qsort(round.jobs, n, sizeof(*round.jobs), by_turn);
+	for (call_next(&round); round.open || any_queued(&round); call_next(&round)) {
+		listen_to(&round, check_limits(&round, tick_ms));
+		if (request->tick)
+			tick_ms = request->tick(jobs, n);
+	}
+out:
+	free(round.jobs);
+	free(round.polled);
+	free(round.fds);
+}

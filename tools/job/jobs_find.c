@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The sockets in runtime folders, and whose they are. */
+#include "tools/job/jobs.h"
+#include "tools/command/tools.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* The number, @max at most, that @name consists of but for @suffix; or -1. */
+static long number_of(const char *name, const char *suffix, long max)
+{
+	char *end;
+	long value;
+
+	/* As it is written in the name, so that no two names are of one number. */
+	if (*name < '0' || *name > '9' || (*name == '0' && name[1] >= '0' && name[1] <= '9'))
+		return -1;
+	value = strtol(name, &end, 10);
+	return strcmp(end, suffix) == 0 && value <= max ? value : -1;
+}
+
+/*
+ * Whether the kernel shows us nothing of who listens: it is in a PID namespace that is not seen from
+ * here, or /proc hides it (hidepid). Root is shown all that there is.
+ */
+static bool is_hidden(pid_t peer)
+{
+	struct process process;
+
+	if (!peer || !process_find(getpid(), &process))
+		return true;
+	return geteuid() != 0 && !process_find(peer, &process) && kill(peer, 0) == 0;
+}
+
+/*
+ * Who listens at the other end of @fd: the process that @job's socket is named after, and, where that
+ * was found out before, the same one. One that is hidden is believed its number, as nothing is done by
+ * that. 0, -JOB_OTHER, or -ECONNREFUSED where it has ended just now.
+ */
+static int identify(struct job *job, int fd)
+{
+	struct process process;
+	struct ucred peer;
+	socklen_t size = sizeof(peer);
+
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size))
+		return -errno;
+	if (is_hidden(peer.pid)) {
+		/* Root may have restored it (CRIU), and is harmless here. */
+		if (job->seen || (job->folder->owner && peer.uid && peer.uid != job->folder->owner))
+			return -JOB_OTHER;
+		job->pid = job->own_pid;
+		job->uid = peer.uid ? peer.uid : job->folder->owner;
+		return 0;
+	}
+	if (!process_find(peer.pid, &process))
+		return -ECONNREFUSED;
+	if (process.own_pid != job->own_pid || !process_is_of(&process, job->folder->owner) ||
+	    (job->seen && (process.pid != job->process.pid || process.start != job->process.start)))
+		return -JOB_OTHER;
+	job->process = process;
+	job->pid = process.pid;
+	job->uid = process.uid;
+	job->seen = true;
+	return 0;
+}
+
+/*
+ * Too many callers wait at its socket to see who listens, as a stopped job has them after a while. A
+ * process of our PID namespace that has the number and the owner is taken for it: the owner could do
+ * the same to it without us.
+ */
+static int guess(struct job *job)
+{
+	if (!process_find(job->own_pid, &job->process) || job->process.own_pid != job->own_pid ||
+	    !process_is_of(&job->process, job->folder->owner))
+		return -EAGAIN;
+	job->pid = job->own_pid;
+	job->uid = job->process.uid;
+	job->seen = true;
+	return 0;
+}
+
+static void socket_name(const struct job *job, char name[32])
+{
+	snprintf(name, 32, "%d" RUNDIR_SUFFIX, job->own_pid);
+}
+
+static int connect_in(int dir, const struct job *job)
+{
+	int fd = rundir_connect(dir, job->own_pid);
+	char name[32];
+
+	/* The socket of a process that is no more. */
+	if (fd == -ECONNREFUSED && kill(job->own_pid, 0) && errno == ESRCH) {
+		socket_name(job, name);
+		unlinkat(dir, name, 0);
+	}
+	return fd;
+}
+
+/* The socket @fd, if that is the job's; or a negative errno. */
+static int checked(struct job *job, int fd)
+{
+	int err = fd < 0 ? 0 : identify(job, fd);
+
+	if (!err)
+		return fd;
+	close(fd);
+	return err;
+}
+
+int job_open_folder(const struct job *job)
+{
+	const char *why;
+
+	return rundir_open(job->folder->path, job->folder->owner, &why);
+}
+
+int job_connect(struct job *job)
+{
+	int dir = job_open_folder(job), fd;
+
+	if (dir < 0)
+		return dir;
+	fd = connect_in(dir, job);
+	/* Where that was the last descriptor, who listens can be looked up by it. */
+	close(dir);
+	return checked(job, fd);
+}
+
+void job_unlink(const struct job *job)
+{
+	int dir = job_open_folder(job);
+	char name[32];
+
+	if (dir < 0)
+		return;
+	socket_name(job, name);
+	unlinkat(dir, name, 0);
+	close(dir);
+}
+
+static int add_job(struct job_list *list, const struct job *job)
+{
+	struct job *jobs = list->jobs;
+
+	/* The room doubles. */
+	if (!(list->n & (list->n - 1)))
+		jobs = reallocarray(jobs, list->n ? 2 * list->n : 1, sizeof(*jobs));
+	if (!jobs)
+		return -ENOMEM;
+	list->jobs = jobs;
+	jobs[list->n++] = *job;
+	return 0;
+}
+
+/* Add the jobs of @folder, which is open as @dir. Those that are left out are counted. */
+static int add_jobs(struct job_list *list, const struct job_folder *folder, int dir)
+{
+	DIR *stream = fdopendir(openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+	size_t turn = 0, others = 0;
+	struct dirent *entry;
+	pid_t other = 0;
+	int err = 0;
+
+	if (!stream)
+		return -errno;
+	while (!err && turn < JOBS_IN_FOLDER && (entry = readdir(stream))) {
+		long pid = number_of(entry->d_name, RUNDIR_SUFFIX, INT_MAX);
+		struct job job = {
+			.own_pid = pid, .pid = pid, .folder = folder, .turn = turn, .fd = -1};
+		int fd = pid > 0 ? checked(&job, connect_in(dir, &job)) : -ENOENT;
+
+		if (fd >= 0)
+			close(fd);
+		if (fd == -EAGAIN)
+			fd = guess(&job);
+		if (fd < 0 && fd != -ENOENT && fd != -ECONNREFUSED)
+			other = others++ ? other : pid;
+		if (fd >= 0) {
+			err = add_job(list, &job);
+			turn++;
+		}
+	}
+	closedir(stream);
+	if (others)
+		complain("%s: %zu socket%s left out, as %d" RUNDIR_SUFFIX
+			 ": no process of that number and of the folder's owner listens there",
+			 folder->path, others, others == 1 ? " is" : "s are", other);
+	if (turn == JOBS_IN_FOLDER)
+		complain("%s: it has more than %d jobs; the others are left out", folder->path,
+			 JOBS_IN_FOLDER - 1);
+	return err;
+}
+
+static struct job_folder *add_folder(struct job_list *list, const char *path, int dir)
+{
+	struct job_folder **folders =
+		reallocarray(list->folders, list->nfolders + 1, sizeof(*folders));
+	struct job_folder *folder = folders ? calloc(1, sizeof(*folder)) : NULL;
+	struct stat st;
+
+	if (folders)
+		list->folders = folders;
+	if (!folder || fstat(dir, &st) || !(folder->path = strdup(path))) {
+		free(folder);
+		return NULL;
+	}
+	folder->owner = st.st_uid;
+	list->folders[list->nfolders++] = folder;
+	return folder;
+}
+
+/* Add what is in @path, a folder of @owner. That there is none is no error. */
+static int add_path(struct job_list *list, const char *path, uid_t owner)
+{
+	struct job_folder *folder;
+	const char *why;
+	int err;
+	int dir = rundir_open(path, owner, &why);
+
+	if (dir == -ENOENT)
+		return EXIT_DONE;
+	if (dir < 0) {
+		complain("%s can not be used: %s", path, why);
+		return EXIT_FAILED;
+	}
+	folder = add_folder(list, path, dir);
+	err = folder ? add_jobs(list, folder, dir) : -ENOMEM;
+	close(dir);
+	if (!err)
+		return EXIT_DONE;
+	complain("%s: %s", path, strerror(-err));
+	return EXIT_FAILED;
+}
+
+/* For root: every user's folder. One that is not in order is its owner's trouble, so only said. */
+static void add_all_users(struct job_list *list)
+{
+	DIR *stream = opendir(RUNDIR_TMP);
+	struct dirent *entry;
+
+	while (stream && (entry = readdir(stream))) {
+		char path[PATH_MAX];
+		long uid;
+
+		if (strncmp(entry->d_name, RUNDIR_PREFIX, strlen(RUNDIR_PREFIX)) != 0)
+			continue;
+		uid = number_of(entry->d_name + strlen(RUNDIR_PREFIX), "", UINT_MAX);
+		if (uid < 0)
+			continue;
+		snprintf(path, sizeof(path), RUNDIR_TMP "/%s", entry->d_name);
+		add_path(list, path, uid);
+	}
+	if (stream)
+		closedir(stream);
+}
+
+static int by_pid(const void *a, const void *b)
+{
+	const struct job *x = a, *y = b;
+
+	return (x->pid > y->pid) - (x->pid < y->pid);
+}
+
+int jobs_find(struct job_list *list)
+{
+	const char *dir = getenv("CUDAW_RUNTIME_DIR");
+	uid_t owner = geteuid() == 0 ? RUNDIR_ANYONE : geteuid();
+	char path[PATH_MAX];
+	const char *why;
+	int err = EXIT_DONE;
+
+	*list = (struct job_list){0};
+	if (geteuid() == 0 && !(dir && *dir)) {
+		add_all_users(list);
+	} else if (rundir_path(geteuid(), path, sizeof(path), &why)) {
+		complain("%s can not be used: %s", path, why);
+		err = EXIT_FAILED;
+	} else {
+		err = add_path(list, path, owner);
+	}
+	if (err)
+		jobs_free(list);
+	else if (list->n)
+		qsort(list->jobs, list->n, sizeof(*list->jobs), by_pid);
+	return err;
+}
+
+void jobs_free(struct job_list *list)
+{
+	for (size_t i = 0; i < list->nfolders; i++) {
+		free(list->folders[i]->path);
+		free(list->folders[i]);
+	}
+	free(list->folders);
+	free(list->jobs);
+	*list = (struct job_list){0};
+}

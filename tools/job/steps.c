@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/job/steps.h"
+
+#include "common/protocol.h"
+
+/* They grow with the time since the beginning, so that they fit slow machines and kernels. */
+#define SETTLE_MS(elapsed)   (4 + (elapsed) / 256) /* for news of those whom a step freed */
+#define PATIENCE_MS(elapsed) (200 + (elapsed) / 8) /* without a change, until all make a step */
+
+#define PLAIN_CHASES 3 /* before a coin decides who makes a step */
+
+void steps_begin(struct steps *steps, struct steps_rank *ranks, size_t n, uint32_t seed,
+		 int64_t now_ms)
+{
+	*steps = (struct steps){.ranks = ranks, .n = n, .random = seed | 1};
+	steps->begin_ms = steps->news_ms = steps->change_ms = now_ms;
+	for (size_t i = 0; i < n; i++)
+		ranks[i] = (struct steps_rank){.asked = true};
+}
+
+void steps_take(struct steps *steps, size_t rank, bool drained, uint32_t came, int64_t now_ms)
+{
+	struct steps_rank *r = &steps->ranks[rank];
+
+	if (r->drained != drained)
+		steps->change_ms = now_ms;
+	steps->news_ms = now_ms;
+	r->asked = false;
+	r->drained = drained;
+	r->chased &= !drained;
+	r->made += came;
+}
+
+void steps_leave(struct steps *steps, size_t rank)
+{
+	steps->ranks[rank] = (struct steps_rank){.left = true, .drained = true};
+}
+
+static bool coin(struct steps *steps)
+{
+	/* xorshift32 */
+	steps->random ^= steps->random << 13;
+	steps->random ^= steps->random >> 17;
+	steps->random ^= steps->random << 5;
+	return steps->random & 1;
+}
+
+/* Begin a chase where there is none: those that are stuck now are the chased. */
+static void chase(struct steps *steps)
+{
+	for (size_t i = 0; i < steps->n; i++)
+		if (steps->ranks[i].chased)
+			return;
+	steps->chases++;
+	for (size_t i = 0; i < steps->n; i++) {
+		steps->ranks[i].chased = !steps->ranks[i].drained;
+		steps->ranks[i].made = 0;
+	}
+}
+
+static void give(struct steps_rank *r, uint32_t calls)
+{
+	if (r->left)
+		return;
+	r->step = calls < PROTOCOL_STEP ? calls : PROTOCOL_STEP;
+	r->asked = true;
+}
+
+/* Of those that are drained, whom the coin lets; all at first. */
+static void step_drained(struct steps *steps)
+{
+	for (size_t i = 0; i < steps->n; i++) {
+		struct steps_rank *r = &steps->ranks[i];
+
+		if (r->drained && (steps->chases <= PLAIN_CHASES || coin(steps)))
+			give(r, 1 + r->made / 4);
+	}
+}
+
+enum steps_verdict steps_next(struct steps *steps, int64_t now_ms)
+{
+	int64_t elapsed = now_ms - steps->begin_ms;
+	size_t drained = 0;
+
+	for (size_t i = 0; i < steps->n; i++) {
+		if (steps->ranks[i].asked)
+			return STEPS_WAIT;
+		steps->ranks[i].step = 0;
+		drained += steps->ranks[i].drained;
+	}
+	if (drained == steps->n)
+		return STEPS_READY;
+	if (now_ms - steps->change_ms >= PATIENCE_MS(elapsed)) {
+		steps->change_ms = now_ms;
+		for (size_t i = 0; i < steps->n; i++)
+			give(&steps->ranks[i], 1);
+		return STEPS_GO;
+	}
+	if (!drained || now_ms - steps->news_ms < SETTLE_MS(elapsed))
+		return STEPS_WAIT;
+	chase(steps);
+	step_drained(steps);
+	return STEPS_GO;
+}

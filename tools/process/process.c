@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/process/process.h"
+
+#include "common/rundir.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/*
+ * The first and the last number of "NSpid: 4711 12 1": those in the namespace of /proc and in the
+ * process's own. proc_pid_status(5) has the format. Returns how many there are.
+ */
+static int take_ids(char *text, pid_t *first, pid_t *last)
+{
+	int n = 0;
+
+	for (char *end; *text && *text != '\n'; text = end, n++) {
+		*last = strtol(text, &end, 10);
+		if (end == text)
+			break;
+		if (!n)
+			*first = *last;
+		while (*end == '\t' || *end == ' ')
+			end++;
+	}
+	return n;
+}
+
+/* What /proc/@name/status says. Returns how many PIDs it has, 0 where it says nothing. */
+static int read_status(const char *name, struct process *process)
+{
+	char path[64], line[512];
+	uid_t users[4] = {0};
+	FILE *status;
+	int n = 0;
+
+	snprintf(path, sizeof(path), "/proc/%s/status", name);
+	status = fopen(path, "re");
+	while (status && fgets(line, sizeof(line), status))
+		if (!strncmp(line, "NSpid:", 6))
+			n = take_ids(line + 6, &process->pid, &process->own_pid);
+		else
+			sscanf(line, "Uid: %u %u %u %u", &users[0], &users[1], &users[2],
+			       &users[3]);
+	if (status)
+		fclose(status);
+	process->uid = users[0];
+	process->one_user = users[1] == users[0] && users[2] == users[0] && users[3] == users[0];
+	return n;
+}
+
+/* /proc may be that of another PID namespace: then we have several numbers there, or none. */
+static bool proc_is_ours(void)
+{
+	static int known = -1;
+	struct process self;
+
+	if (known < 0)
+		known = read_status("self", &self) == 1 && self.pid == getpid();
+	return known;
+}
+
+static bool read_start(pid_t pid, struct process *process)
+{
+	struct rundir_process p;
+
+	/* Of one that has ended, but for its parent's wait(2), nothing is left to act on. */
+	if (!rundir_process(pid, &p) || ((p.state == 'Z' || p.state == 'X') && p.threads < 2))
+		return false;
+	process->start = p.start;
+	process->state = p.state;
+	return true;
+}
+
+bool process_find(pid_t pid, struct process *process)
+{
+	struct process after;
+	char name[16];
+
+	snprintf(name, sizeof(name), "%d", pid);
+	/* The number may change hands between two files: the start is read twice. */
+	return pid > 0 && proc_is_ours() && read_start(pid, process) &&
+	       read_status(name, process) > 0 && process->pid == pid && read_start(pid, &after) &&
+	       after.start == process->start;
+}
+
+bool process_is_there(const struct process *process)
+{
+	struct process now;
+
+	return read_start(process->pid, &now) && now.start == process->start;
+}
+
+bool process_is_of(const struct process *process, uid_t owner)
+{
+	return owner == 0 || (process->uid == owner && process->one_user);
+}
+
+int process_signal(const struct process *process, uid_t owner, int signal)
+{
+	int fd = syscall(SYS_pidfd_open, process->pid, 0), err = 0;
+	struct process now;
+
+	if (fd < 0)
+		return errno == EPERM ? -ENOSYS : -errno;
+	/* What is true of the number now is true of the process that the descriptor holds. */
+	if (!process_find(process->pid, &now) || now.start != process->start)
+		err = -ESRCH;
+	else if (!process_is_of(&now, owner))
+		err = -EPERM;
+	else if (syscall(SYS_pidfd_send_signal, fd, signal, NULL, 0))
+		err = -errno;
+	close(fd);
+	return err;
+}
+
+bool process_can_signal(void)
+{
+	struct process self;
+
+	return process_find(getpid(), &self) && !process_signal(&self, self.uid, 0);
+}

@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "wrapper/face/driver.h"
+#include "calls.h"
+#include "checkpoint/control/control.h"
+#include "checkpoint/gate/gate.h"
+#include "checkpoint/control/signals.h"
+#include "libcuda_names.h"
+#include "vmem/addressing.h"
+#include "common/forks.h"
+#include "vmem/translate.h"
+#include "vmem/vmem.h"
+#include "common/find.h"
+#include "wrapper/translated/graphs.h"
+#include "wrapper/face/modes.h"
+#include "wrapper/trace/trace_calls.h"
+#include "wrapper/face/tramp.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#define LOG_PREFIX "driver: "
+#include "common/log.h"
+
+static const char *const names[] = {LIBCUDA_EXPORTS(TRAMP_NAME)};
+#define NEXPORTS (sizeof(names) / sizeof(names[0]))
+
+/*
+ * Real address -> ours, open addressing; written while binding, and "ours" once more by cuInit().
+ */
+#define SWAP_SLOTS 2048
+_Static_assert(SWAP_SLOTS >= 2 * NEXPORTS, "the table of swaps is too small");
+static struct {
+	void *real, *ours;
+} swaps[SWAP_SLOTS];
+
+/* What is bound, as each thread finds it that comes while nothing is bound yet. */
+struct binding {
+	void *found[NEXPORTS]; /* in the real driver */
+	struct cuda_driver table;
+	const char *missing; /* in the table, or NULL */
+	bool have_driver, traced;
+	unsigned int modes;
+};
+static struct binding binding;
+static __thread const struct binding *binding_here __attribute__((tls_model("initial-exec")));
+static bool table_ok;
+
+static size_t swap_slot(const void *fn)
+{
+	size_t slot = ((uintptr_t)fn >> 4) * 0x9e3779b97f4a7c15UL >> 32;
+
+	while (swaps[slot % SWAP_SLOTS].real && swaps[slot % SWAP_SLOTS].real != fn)
+		slot++;
+	return slot % SWAP_SLOTS;
+}
+
+void *driver_swap(void *fn)
+{
+	void *ours = fn ? __atomic_load_n(&swaps[swap_slot(fn)].ours, __ATOMIC_RELAXED) : NULL;
+
+	return ours ? ours : fn;
+}
+
+static CUresult no_driver(void)
+{
+	return CUDA_ERROR_NO_DEVICE;
+}
+
+/* Programs print what this returns without looking at the result. */
+static CUresult no_driver_text(CUresult error, const char **text)
+{
+	*text = error ? "no CUDA driver was found" : "no error";
+	return CUDA_SUCCESS;
+}
+
+static CUresult not_in_driver(void)
+{
+	return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+/* What stands in for an export that the real driver lacks, or for all without a driver. */
+static void *stand_in(const char *name, bool have_driver)
+{
+	if (have_driver)
+		return (void *)not_in_driver;
+	return strncmp(name, "cuGetError", 10) ? (void *)no_driver : (void *)no_driver_text;
+}
+
+/* Threads that bind at once fail alike: say it once. */
+static void report(const char *text)
+{
+	static bool reported;
+
+	if (!__atomic_exchange_n(&reported, true, __ATOMIC_RELAXED))
+		pr_err("%s", text);
+}
+
+static void *open_driver(void)
+{
+	char path[PATH_MAX], text[1024];
+	void *lib;
+
+	if (find_real_driver(path, sizeof(path))) {
+		find_explain(FIND_DRIVER, text, sizeof(text));
+		report(text);
+		return NULL;
+	}
+	/* An absolute path: the loader does not take our own soname for it. */
+	lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+	if (!lib)
+		report(dlerror());
+	else
+		pr_info("the real driver is %s", path);
+	return lib;
+}
+
+/* The function of ours that answers in place of @fn, which it will call; or @fn itself. */
+static void *put_before(void *fn, const struct driver_call *call)
+{
+	if (!call->fn)
+		return fn;
+	*call->real = fn;
+	return call->fn;
+}
+
+static void *in_modes(void *fn, const struct mode_call *call, unsigned int modes)
+{
+	if (modes & MODE_TRANSLATED && call->translated)
+		return call->translated;
+	if (modes & MODE_CHECK && call->checked)
+		return call->checked;
+	return modes & MODE_IMAGES && call->images ? call->images : fn;
+}
+
+/* Bind export @i; as long as that is not @final, pointers to it are to what may change. */
+static void bind_export(size_t i, bool final)
+{
+	const struct mode_call *modes = &mode_calls[i];
+	void *found = binding.found[i], *fn = found, *given;
+
+	if (fn)
+		fn = put_before(fn, &driver_calls[i]);
+	if (fn)
+		fn = in_modes(fn, modes, binding.modes);
+	if (fn && binding.traced)
+		fn = put_before(fn, &trace_calls[i]);
+	given = !final && (modes->images || modes->translated) ? libcuda_exports[i] : fn;
+	if (found && given != found) {
+		size_t slot = swap_slot(found);
+
+		swaps[slot].real = found;
+		__atomic_store_n(&swaps[slot].ours, given, __ATOMIC_RELAXED);
+	}
+	tramp_set(&libcuda_targets[i], fn ? fn : stand_in(names[i], binding.have_driver));
+}
+
+static int start_translation(const char *why)
+{
+	if (translate_driver(&binding.table))
+		return -ENOMEM;
+	addressing_set_translated(why);
+	engine_set_moves(&graphs_moves);
+	pr_info("addresses are translated%s%s", *why ? ": " : "", why);
+	return 0;
+}
+
+static void bind_here(void)
+{
+	binding = *binding_here;
+	binding.modes = modes_read();
+	if (!binding.missing && ((binding.modes & MODE_TRANSLATED && start_translation("")) ||
+				 vmem_init(&binding.table)))
+		binding.missing = "memory for its tables";
+	table_ok = !binding.missing;
+	if (table_ok && binding.modes & (MODE_CHECK | MODE_TRANSLATED))
+		vmem_watch();
+	if (binding.have_driver && !table_ok)
+		pr_err("jobs run, but cannot be paused: the driver lacks %s", binding.missing);
+	for (size_t i = 0; i < NEXPORTS; i++)
+		bind_export(i, !table_ok || addressing_asked() != ADDRESSING_ANY);
+}
+
+/*
+ * The first call may come from a constructor, under the loader's lock, while another thread binds:
+ * so everything that takes the loader's lock (dlopen, dlsym) is done before that is waited for.
+ *
+ * pthread_once() begins anew in the child of a fork that came in the middle of it.
+ */
+void libcuda_bind(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	void *lib = open_driver();
+	struct binding here = {.missing = "all", .have_driver = lib, .traced = trace_is_wanted()};
+
+	if (lib && !cuda_driver_fill(&here.table, lib, &here.missing))
+		here.missing = NULL;
+	for (size_t i = 0; i < NEXPORTS; i++)
+		here.found[i] = lib ? dlsym(lib, names[i]) : NULL;
+	binding_here = &here;
+	pthread_once(&once, bind_here);
+}
+
+/*
+ * After cuInit() and before it returns: there is no context yet, and so neither memory nor GPU
+ * code. Where the devices cannot map, addresses are translated, unless the user asked for others.
+ */
+static void decide_addressing(void)
+{
+	char why[160];
+
+	if (!table_ok || addressing_asked() != ADDRESSING_ANY)
+		return;
+	if (addressing_cannot_map(&binding.table, why, sizeof(why)) && !start_translation(why)) {
+		vmem_watch();
+		binding.modes |= MODE_TRANSLATED | MODE_IMAGES;
+	}
+	for (size_t i = 0; i < NEXPORTS; i++)
+		bind_export(i, true);
+}
+
+const struct cuda_driver *driver_table(void)
+{
+	return table_ok ? &binding.table : NULL;
+}
+
+CUresult hook_cuInit(unsigned int flags)
+{
+	static pthread_once_t decided = PTHREAD_ONCE_INIT;
+	CUresult result = real.cuInit(flags);
+
+	if (result || !forks_adopt())
+		return result;
+	pthread_once(&decided, decide_addressing);
+	trace_start();
+	if (table_ok)
+		control_start(&binding.table);
+	return result;
+}
+
+CUresult hook_cuGetProcAddress_v2(const char *symbol, void **pfn, int cudaVersion, cuuint64_t flags,
+				  CUdriverProcAddressQueryResult *symbolStatus)
+{
+	CUresult result = real.cuGetProcAddress_v2(symbol, pfn, cudaVersion, flags, symbolStatus);
+
+	if (!result && pfn)
+		*pfn = driver_swap(*pfn);
+	return result;
+}
+
+CUresult hook_cuGetProcAddress(const char *symbol, void **pfn, int cudaVersion, cuuint64_t flags)
+{
+	CUresult result = real.cuGetProcAddress(symbol, pfn, cudaVersion, flags);
+
+	if (!result && pfn)
+		*pfn = driver_swap(*pfn);
+	return result;
+}
+
+__attribute__((constructor)) static void on_load(void)
+{
+	forks_watch();
+	signals_init();
+}

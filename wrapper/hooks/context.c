@@ -1,0 +1,414 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The calls that tell which contexts, peers and stream captures there are. Memory belongs to its
+ * context: when that goes, so does the memory.
+ */
+#include "calls.h"
+#include "checkpoint/ledger/captures.h"
+#include "checkpoint/ledger/contexts.h"
+#include "checkpoint/ledger/driver_memory.h"
+#include "common/forks.h"
+#include "wrapper/translated/symbols.h"
+#include "vmem/translate.h"
+#include "vmem/vmem.h"
+#include "wrapper/face/driver.h"
+#include "wrapper/translated/graphs.h"
+#include "wrapper/kernels/images.h"
+#include "wrapper/translated/windows.h"
+
+#include <pthread.h>
+#include <stddef.h>
+
+/*
+ * Serialises the creation and the end of contexts, so that the handle of a context that just ended
+ * is not given to a new one before the old one's memory is forgotten. It is held across the real
+ * calls, a destroy's wait for the GPU included, and the wait for a drain that is inside the context
+ * (contexts_ending()). That is safe: the driver calls nothing of the program in them that may make
+ * CUDA calls, no other lock is held when it is taken, and a thread that waits for it is inside the
+ * gate like the one that has it, so a pause waits for both. Primary contexts that the CUDA runtime
+ * retains through its own tables are not seen.
+ */
+FORKS_LOCK(lifetimes);
+
+static void lock(void)
+{
+	pthread_mutex_lock(&lifetimes);
+}
+
+/* Ends what lock() began, as do the other functions that take a result. */
+static CUresult unlocked(CUresult result)
+{
+	pthread_mutex_unlock(&lifetimes);
+	return result;
+}
+
+/* Begins what created() ends. False: no memory to know one more context. */
+static bool lock_to_create(void)
+{
+	lock();
+	if (contexts_reserve())
+		return true;
+	unlocked(CUDA_SUCCESS);
+	return false;
+}
+
+static CUresult created(CUresult result, const CUcontext *ctx, CUdevice dev)
+{
+	if (!result)
+		contexts_add(*ctx, dev);
+	return unlocked(result);
+}
+
+CUresult hook_cuCtxCreate(CUcontext *pctx, unsigned int flags, CUdevice dev)
+{
+	if (!lock_to_create())
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	return created(real.cuCtxCreate(pctx, flags, dev), pctx, dev);
+}
+
+CUresult hook_cuCtxCreate_v2(CUcontext *pctx, unsigned int flags, CUdevice dev)
+{
+	if (!lock_to_create())
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	return created(real.cuCtxCreate_v2(pctx, flags, dev), pctx, dev);
+}
+
+CUresult hook_cuCtxCreate_v3(CUcontext *pctx, CUexecAffinityParam *paramsArray, int numParams,
+			     unsigned int flags, CUdevice dev)
+{
+	if (!lock_to_create())
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	return created(real.cuCtxCreate_v3(pctx, paramsArray, numParams, flags, dev), pctx, dev);
+}
+
+CUresult hook_cuCtxCreate_v4(CUcontext *pctx, CUctxCreateParams *ctxCreateParams,
+			     unsigned int flags, CUdevice dev)
+{
+	if (!lock_to_create())
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	return created(real.cuCtxCreate_v4(pctx, ctxCreateParams, flags, dev), pctx, dev);
+}
+
+/* What lived in @ctx is gone. */
+static void forget(CUcontext ctx)
+{
+	captures_remove_context(ctx);
+	images_release_context(ctx);
+	symbols_remove_context(ctx);
+	graphs_release_context(ctx);
+	unmanaged_release_context(ctx);
+	if (driver_table())
+		vmem_release_context(ctx);
+}
+
+static void ending(CUcontext ctx)
+{
+	contexts_ending(ctx);
+	captures_context_ending(ctx);
+}
+
+static void lock_to_end(CUcontext ctx)
+{
+	lock();
+	ending(ctx);
+}
+
+/* Ends what ending() began, and lock(), with a context that has not ended. */
+static CUresult lives(CUresult result, CUcontext ctx)
+{
+	captures_context_lives(ctx);
+	return unlocked(result);
+}
+
+static CUresult destroyed(CUresult result, CUcontext ctx)
+{
+	if (result)
+		return lives(result, ctx);
+	contexts_remove(ctx);
+	forget(ctx);
+	return unlocked(result);
+}
+
+CUresult hook_cuCtxDestroy(CUcontext ctx)
+{
+	lock_to_end(ctx);
+	return destroyed(real.cuCtxDestroy(ctx), ctx);
+}
+
+CUresult hook_cuCtxDestroy_v2(CUcontext ctx)
+{
+	lock_to_end(ctx);
+	return destroyed(real.cuCtxDestroy_v2(ctx), ctx);
+}
+
+/* The context lives on where cuCtxAttach() was called for it. */
+CUresult hook_cuCtxDetach(CUcontext ctx)
+{
+	CUresult result, state;
+	unsigned int version;
+
+	lock_to_end(ctx);
+	result = real.cuCtxDetach(ctx);
+	if (result)
+		return lives(result, ctx);
+	state = real.cuCtxGetApiVersion(ctx, &version);
+	if (state == CUDA_ERROR_INVALID_CONTEXT || state == CUDA_ERROR_CONTEXT_IS_DESTROYED)
+		return destroyed(result, ctx);
+	return lives(result, ctx);
+}
+
+static bool is_active(CUdevice dev)
+{
+	unsigned int flags;
+	int active = 0;
+
+	return !real.cuDevicePrimaryCtxGetState(dev, &flags, &active) && active;
+}
+
+/*
+ * How many references the program has of the primary context of @dev, under lifetimes; there may be
+ * others, which no hook saw. A context that is not active has none, whatever ended it.
+ */
+static unsigned int *references(CUdevice dev)
+{
+	static unsigned int counts[CUDA_MAX_DEVICES], of_others;
+	bool counted = dev >= 0 && dev < CUDA_MAX_DEVICES;
+	unsigned int *count = counted ? &counts[dev] : &of_others;
+
+	if (!counted || !is_active(dev))
+		*count = 0;
+	return count;
+}
+
+CUresult hook_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
+{
+	unsigned int *count;
+	CUresult result;
+
+	lock();
+	count = references(dev);
+	result = real.cuDevicePrimaryCtxRetain(pctx, dev);
+	*count += !result;
+	return unlocked(result);
+}
+
+/* The primary context of @dev, or NULL where it is not active (and must not be made so). */
+static CUcontext primary_context(CUdevice dev)
+{
+	CUcontext ctx = NULL;
+
+	if (!is_active(dev) || real.cuDevicePrimaryCtxRetain(&ctx, dev))
+		return NULL;
+	real.cuDevicePrimaryCtxRelease_v2(dev);
+	return ctx;
+}
+
+static CUresult release_primary(CUdevice dev, CUresult (*release)(CUdevice dev))
+{
+	unsigned int *count;
+	CUcontext ctx;
+	CUresult result;
+
+	lock();
+	ctx = primary_context(dev);
+	count = references(dev);
+	/* Without us, a release that is not the last one waits for nothing. */
+	if (*count < 2)
+		ending(ctx);
+	result = release(dev);
+	*count -= !result && *count;
+	if (result || !ctx || primary_context(dev))
+		return lives(result, ctx);
+	forget(ctx);
+	return unlocked(result);
+}
+
+CUresult hook_cuDevicePrimaryCtxRelease(CUdevice dev)
+{
+	return release_primary(dev, real.cuDevicePrimaryCtxRelease);
+}
+
+CUresult hook_cuDevicePrimaryCtxRelease_v2(CUdevice dev)
+{
+	return release_primary(dev, real.cuDevicePrimaryCtxRelease_v2);
+}
+
+static CUresult reset_primary(CUdevice dev, CUresult (*reset)(CUdevice dev))
+{
+	CUcontext ctx;
+	CUresult result;
+
+	lock();
+	ctx = primary_context(dev);
+	ending(ctx);
+	result = reset(dev);
+	if (result || !ctx)
+		return lives(result, ctx);
+	*references(dev) = 0;
+	forget(ctx);
+	return unlocked(result);
+}
+
+CUresult hook_cuDevicePrimaryCtxReset(CUdevice dev)
+{
+	return reset_primary(dev, real.cuDevicePrimaryCtxReset);
+}
+
+CUresult hook_cuDevicePrimaryCtxReset_v2(CUdevice dev)
+{
+	return reset_primary(dev, real.cuDevicePrimaryCtxReset_v2);
+}
+
+static CUresult device_of(CUcontext ctx, CUdevice *dev)
+{
+	CUresult result = real.cuCtxPushCurrent_v2(ctx);
+
+	if (result)
+		return result;
+	result = real.cuCtxGetDevice(dev);
+	real.cuCtxPopCurrent_v2(&ctx);
+	return result;
+}
+
+/* The current context gets access to the memory of @peerContext, or loses it. */
+static CUresult change_peer(CUresult result, CUcontext peerContext,
+			    CUresult (*change)(CUdevice dev, CUdevice peer))
+{
+	CUdevice dev, owner;
+
+	if (result || !driver_table() || real.cuCtxGetDevice(&dev) ||
+	    device_of(peerContext, &owner))
+		return result;
+	return change(owner, dev);
+}
+
+CUresult hook_cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags)
+{
+	return change_peer(real.cuCtxEnablePeerAccess(peerContext, Flags), peerContext,
+			   vmem_peer_enable);
+}
+
+CUresult hook_cuCtxDisablePeerAccess(CUcontext peerContext)
+{
+	return change_peer(real.cuCtxDisablePeerAccess(peerContext), peerContext,
+			   vmem_peer_disable);
+}
+
+/* Follows captures_reserve(). */
+static CUresult capture_began(CUresult result, CUstream stream)
+{
+	CUcontext ctx = NULL;
+
+	if (result) {
+		captures_unreserve();
+		return result;
+	}
+	real.cuCtxGetCurrent(&ctx);
+	captures_add(stream, ctx);
+	return result;
+}
+
+CUresult hook_cuStreamBeginCapture(CUstream hStream)
+{
+	if (!captures_reserve())
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	return capture_began(real.cuStreamBeginCapture(hStream), hStream);
+}
+
+CUresult hook_cuStreamBeginCapture_ptsz(CUstream hStream)
+{
+	if (!captures_reserve())
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	return capture_began(real.cuStreamBeginCapture_ptsz(hStream),
+			     hStream ? hStream : CU_STREAM_PER_THREAD);
+}
+
+CUresult hook_cuStreamBeginCapture_v2(CUstream hStream, CUstreamCaptureMode mode)
+{
+	if (!captures_reserve())
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	return capture_began(real.cuStreamBeginCapture_v2(hStream, mode), hStream);
+}
+
+CUresult hook_cuStreamBeginCapture_v2_ptsz(CUstream hStream, CUstreamCaptureMode mode)
+{
+	if (!captures_reserve())
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	return capture_began(real.cuStreamBeginCapture_v2_ptsz(hStream, mode),
+			     hStream ? hStream : CU_STREAM_PER_THREAD);
+}
+
+static CUresult capture_into_began(CUresult result, CUstream stream)
+{
+	capture_began(result, stream);
+	if (!result)
+		captures_set_into(stream);
+	return result;
+}
+
+CUresult hook_cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph,
+					  const CUgraphNode *dependencies,
+					  const CUgraphEdgeData *dependencyData,
+					  size_t numDependencies, CUstreamCaptureMode mode)
+{
+	if (!captures_reserve())
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	return capture_into_began(real.cuStreamBeginCaptureToGraph(hStream, hGraph, dependencies,
+								   dependencyData, numDependencies,
+								   mode),
+				  hStream);
+}
+
+CUresult hook_cuStreamBeginCaptureToGraph_ptsz(CUstream hStream, CUgraph hGraph,
+					       const CUgraphNode *dependencies,
+					       const CUgraphEdgeData *dependencyData,
+					       size_t numDependencies, CUstreamCaptureMode mode)
+{
+	if (!captures_reserve())
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	return capture_into_began(
+		real.cuStreamBeginCaptureToGraph_ptsz(hStream, hGraph, dependencies, dependencyData,
+						      numDependencies, mode),
+		hStream ? hStream : CU_STREAM_PER_THREAD);
+}
+
+/* A graph that was captured into is known, or belongs to a node (graphs.h). */
+static CUresult captured(CUresult result, const CUgraph *graph, bool into)
+{
+	if (!result && !into && translate_is_on())
+		graphs_add(*graph);
+	return result;
+}
+
+/* Whatever the outcome, the capture is over: one that failed was broken by it. */
+CUresult hook_cuStreamEndCapture(CUstream hStream, CUgraph *phGraph)
+{
+	bool into = captures_remove(hStream);
+
+	return captured(real.cuStreamEndCapture(hStream, phGraph), phGraph, into);
+}
+
+CUresult hook_cuStreamEndCapture_ptsz(CUstream hStream, CUgraph *phGraph)
+{
+	bool into = captures_remove(hStream ? hStream : CU_STREAM_PER_THREAD);
+
+	return captured(real.cuStreamEndCapture_ptsz(hStream, phGraph), phGraph, into);
+}
+
+static void stream_gone(CUstream stream)
+{
+	captures_remove(stream);
+	windows_remove(stream);
+}
+
+CUresult hook_cuStreamDestroy(CUstream hStream)
+{
+	stream_gone(hStream);
+	return real.cuStreamDestroy(hStream);
+}
+
+CUresult hook_cuStreamDestroy_v2(CUstream hStream)
+{
+	stream_gone(hStream);
+	return real.cuStreamDestroy_v2(hStream);
+}

@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Allocations that vmem does not manage: the real driver serves them, and they are counted.
+ */
+#include "calls.h"
+#include "checkpoint/ledger/captures.h"
+#include "checkpoint/ledger/driver_memory.h"
+#include "vmem/vmem.h"
+#include "wrapper/hooks/driver_memory.h"
+#include "wrapper/face/driver.h"
+
+#include <stdint.h>
+
+void forget_pointer(CUdeviceptr ptr)
+{
+	unmanaged_remove(UNMANAGED_DEVICE, ptr);
+	unmanaged_remove(UNMANAGED_MANAGED, ptr);
+	unmanaged_remove(UNMANAGED_POOL, ptr);
+	unmanaged_remove(UNMANAGED_IPC_EXPORT, ptr);
+}
+
+static CUresult add_pointer(CUresult result, enum unmanaged_kind kind, const CUdeviceptr *ptr,
+			    size_t size)
+{
+	if (!result)
+		unmanaged_add(kind, *ptr, size);
+	return result;
+}
+
+CUresult hook_cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int flags)
+{
+	return add_pointer(real.cuMemAllocManaged(dptr, bytesize, flags), UNMANAGED_MANAGED, dptr,
+			   bytesize);
+}
+
+/*
+ * An allocation on a stream that is being captured becomes a node of a graph, which has no memory
+ * before it is launched.
+ */
+static CUresult add_ordered(CUresult result, const CUdeviceptr *ptr, size_t size, CUstream stream)
+{
+	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+
+	if (!result && captures_open(driver_table()))
+		real.cuStreamIsCapturing(stream, &status);
+	if (status == CU_STREAM_CAPTURE_STATUS_NONE)
+		return add_pointer(result, UNMANAGED_POOL, ptr, size);
+	graphs_have_memory();
+	return result;
+}
+
+static CUstream per_thread(CUstream stream)
+{
+	return stream ? stream : CU_STREAM_PER_THREAD;
+}
+
+CUresult hook_cuMemAllocAsync(CUdeviceptr *dptr, size_t bytesize, CUstream hStream)
+{
+	return add_ordered(real.cuMemAllocAsync(dptr, bytesize, hStream), dptr, bytesize, hStream);
+}
+
+CUresult hook_cuMemAllocAsync_ptsz(CUdeviceptr *dptr, size_t bytesize, CUstream hStream)
+{
+	return add_ordered(real.cuMemAllocAsync_ptsz(dptr, bytesize, hStream), dptr, bytesize,
+			   per_thread(hStream));
+}
+
+CUresult hook_cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool,
+				      CUstream hStream)
+{
+	return add_ordered(real.cuMemAllocFromPoolAsync(dptr, bytesize, pool, hStream), dptr,
+			   bytesize, hStream);
+}
+
+CUresult hook_cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool,
+					   CUstream hStream)
+{
+	return add_ordered(real.cuMemAllocFromPoolAsync_ptsz(dptr, bytesize, pool, hStream), dptr,
+			   bytesize, per_thread(hStream));
+}
+
+/*
+ * cuMemFreeAsync() also takes memory of cuMemAlloc(). That is freed as cuMemFree() does: later
+ * than asked for, never before the work that uses it.
+ */
+CUresult hook_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
+{
+	if (vmem_contains(dptr))
+		return hook_cuMemFree_v2(dptr);
+	forget_pointer(dptr);
+	return real.cuMemFreeAsync(dptr, hStream);
+}
+
+CUresult hook_cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream hStream)
+{
+	if (vmem_contains(dptr))
+		return hook_cuMemFree_v2(dptr);
+	forget_pointer(dptr);
+	return real.cuMemFreeAsync_ptsz(dptr, hStream);
+}
+
+static size_t format_bytes(CUarray_format format)
+{
+	switch (format) {
+	case CU_AD_FORMAT_UNSIGNED_INT16:
+	case CU_AD_FORMAT_SIGNED_INT16:
+	case CU_AD_FORMAT_HALF:
+		return 2;
+	case CU_AD_FORMAT_UNSIGNED_INT32:
+	case CU_AD_FORMAT_SIGNED_INT32:
+	case CU_AD_FORMAT_FLOAT:
+		return 4;
+	default:
+		return 1;
+	}
+}
+
+static size_t at_least_1(size_t n)
+{
+	return n ? n : 1;
+}
+
+CUresult hook_cuArrayCreate_v2(CUarray *pHandle, const CUDA_ARRAY_DESCRIPTOR *pAllocateArray)
+{
+	const CUDA_ARRAY_DESCRIPTOR *d = pAllocateArray;
+	CUresult result = real.cuArrayCreate_v2(pHandle, d);
+
+	if (!result)
+		unmanaged_add(UNMANAGED_ARRAY, (uintptr_t)*pHandle,
+			      d->Width * at_least_1(d->Height) * d->NumChannels *
+				      format_bytes(d->Format));
+	return result;
+}
+
+static size_t array3d_bytes(const CUDA_ARRAY3D_DESCRIPTOR *d)
+{
+	return d->Width * at_least_1(d->Height) * at_least_1(d->Depth) * d->NumChannels *
+	       format_bytes(d->Format);
+}
+
+CUresult hook_cuArray3DCreate_v2(CUarray *pHandle, const CUDA_ARRAY3D_DESCRIPTOR *pAllocateArray)
+{
+	CUresult result = real.cuArray3DCreate_v2(pHandle, pAllocateArray);
+
+	if (!result)
+		unmanaged_add(UNMANAGED_ARRAY, (uintptr_t)*pHandle, array3d_bytes(pAllocateArray));
+	return result;
+}
+
+CUresult hook_cuArrayDestroy(CUarray hArray)
+{
+	unmanaged_remove(UNMANAGED_ARRAY, (uintptr_t)hArray);
+	return real.cuArrayDestroy(hArray);
+}
+
+CUresult hook_cuMipmappedArrayCreate(CUmipmappedArray *pHandle,
+				     const CUDA_ARRAY3D_DESCRIPTOR *pMipmappedArrayDesc,
+				     unsigned int numMipmapLevels)
+{
+	CUresult result =
+		real.cuMipmappedArrayCreate(pHandle, pMipmappedArrayDesc, numMipmapLevels);
+
+	/* All smaller levels together are at most the first one's size again. */
+	if (!result)
+		unmanaged_add(UNMANAGED_ARRAY, (uintptr_t)*pHandle,
+			      array3d_bytes(pMipmappedArrayDesc) * (numMipmapLevels > 1 ? 2 : 1));
+	return result;
+}
+
+CUresult hook_cuMipmappedArrayDestroy(CUmipmappedArray hMipmappedArray)
+{
+	unmanaged_remove(UNMANAGED_ARRAY, (uintptr_t)hMipmappedArray);
+	return real.cuMipmappedArrayDestroy(hMipmappedArray);
+}

@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Memory of graphs: a launch takes it from the device, and it stays reserved for later launches
+ * until it is trimmed. The driver alone knows how much that is, so it is asked; but only where a
+ * graph has allocation nodes, not more often than shows, and never while a capture is open, which
+ * a call that the driver holds for unsafe would break.
+ */
+#include "calls.h"
+#include "checkpoint/ledger/captures.h"
+#include "checkpoint/gate/gate.h"
+#include "checkpoint/ledger/driver_memory.h"
+#include "wrapper/hooks/driver_memory.h"
+#include "wrapper/face/driver.h"
+#include "wrapper/translated/graphs.h"
+#include "wrapper/translated/rewrite.h"
+#include "wrapper/translated/node_readback.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define ASK_MS 100
+
+static bool any; /* a graph with allocation nodes was made */
+static uint64_t next_ask_ms;
+
+void graphs_have_memory(void)
+{
+	__atomic_store_n(&any, true, __ATOMIC_RELAXED);
+}
+
+/* Note what the graphs of the current device hold. */
+static void ask(void)
+{
+	cuuint64_t bytes;
+	CUdevice dev;
+
+	if (captures_open(driver_table()) || real.cuCtxGetDevice(&dev) ||
+	    real.cuDeviceGetGraphMemAttribute(dev, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, &bytes))
+		return;
+	unmanaged_add(UNMANAGED_GRAPH, (uint64_t)dev, bytes);
+}
+
+static CUresult launched(CUresult result)
+{
+	uint64_t now;
+
+	if (result || !__atomic_load_n(&any, __ATOMIC_RELAXED))
+		return result;
+	now = (uint64_t)gate_now_ms();
+	if (now >= __atomic_load_n(&next_ask_ms, __ATOMIC_RELAXED)) {
+		__atomic_store_n(&next_ask_ms, now + ASK_MS, __ATOMIC_RELAXED);
+		ask();
+	}
+	return result;
+}
+
+CUresult hook_cuGraphLaunch(CUgraphExec hGraphExec, CUstream hStream)
+{
+	CUresult result = graphs_usable(hGraphExec);
+
+	return result ? result : launched(real.cuGraphLaunch(hGraphExec, hStream));
+}
+
+CUresult hook_cuGraphLaunch_ptsz(CUgraphExec hGraphExec, CUstream hStream)
+{
+	CUresult result = graphs_usable(hGraphExec);
+
+	return result ? result : launched(real.cuGraphLaunch_ptsz(hGraphExec, hStream));
+}
+
+CUresult hook_cuDeviceGraphMemTrim(CUdevice device)
+{
+	CUresult result = real.cuDeviceGraphMemTrim(device);
+
+	if (!result && __atomic_load_n(&any, __ATOMIC_RELAXED))
+		ask();
+	return result;
+}
+
+CUresult hook_cuGraphAddMemAllocNode(CUgraphNode *phGraphNode, CUgraph hGraph,
+				     const CUgraphNode *dependencies, size_t numDependencies,
+				     CUDA_MEM_ALLOC_NODE_PARAMS *nodeParams)
+{
+	graphs_have_memory();
+	return real.cuGraphAddMemAllocNode(phGraphNode, hGraph, dependencies, numDependencies,
+					   nodeParams);
+}
+
+CUresult hook_cuGraphDestroyNode(CUgraphNode hNode)
+{
+	CUresult result;
+
+	shown_leaving_node(hNode);
+	result = graphs_destroy_node(hNode);
+	if (!result)
+		shown_forget_node(hNode);
+	return result;
+}
+
+/* A node of what @params say was added. */
+static CUresult added(CUresult result, const CUgraphNodeParams *params)
+{
+	if (result)
+		return result;
+	if (params->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC)
+		graphs_have_memory();
+#if CUDA_VERSION >= 12090
+	if (params->type == CU_GRAPH_NODE_TYPE_GRAPH &&
+	    params->graph.ownership == CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE)
+		graphs_remove(params->graph.graph);
+#endif
+	return CUDA_SUCCESS;
+}
+
+CUresult hook_cuGraphAddNode(CUgraphNode *phGraphNode, CUgraph hGraph,
+			     const CUgraphNode *dependencies, size_t numDependencies,
+			     CUgraphNodeParams *nodeParams)
+{
+	REWRITE_HEAP();
+	CUresult result = translate_is_on() ? REWRITE_NODE(nodeParams) : CUDA_SUCCESS;
+
+	if (!result)
+		result = real.cuGraphAddNode(phGraphNode, hGraph, dependencies, numDependencies,
+					     nodeParams);
+	return added(result, nodeParams);
+}
+
+CUresult hook_cuGraphAddNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph,
+				const CUgraphNode *dependencies,
+				const CUgraphEdgeData *dependencyData, size_t numDependencies,
+				CUgraphNodeParams *nodeParams)
+{
+	REWRITE_HEAP();
+	CUresult result = translate_is_on() ? REWRITE_NODE(nodeParams) : CUDA_SUCCESS;
+
+	if (!result)
+		result = real.cuGraphAddNode_v2(phGraphNode, hGraph, dependencies, dependencyData,
+						numDependencies, nodeParams);
+	return added(result, nodeParams);
+}

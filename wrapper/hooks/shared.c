@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The program's own memory handles, and memory that is shared: with other processes, with other
+ * APIs, and among devices by multicast. The real driver serves all of it; it is noted since it is
+ * to be shown, and since a pause cannot carry some of it (unsupported.h).
+ */
+#include "calls.h"
+#include "checkpoint/ledger/handles.h"
+#include "checkpoint/ledger/driver_memory.h"
+#include "vmem/vmem.h"
+#include "wrapper/face/driver.h"
+
+#include <stdint.h>
+
+CUresult hook_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
+			  const CUmemAllocationProp *prop, unsigned long long flags)
+{
+	CUresult result = real.cuMemCreate(handle, size, prop, flags);
+
+	if (!result && prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE)
+		handles_add(*handle, UNMANAGED_VMM, size);
+	return result;
+}
+
+CUresult hook_cuMulticastCreate(CUmemGenericAllocationHandle *mcHandle,
+				const CUmulticastObjectProp *prop)
+{
+	CUresult result = real.cuMulticastCreate(mcHandle, prop);
+
+	if (!result)
+		handles_add(*mcHandle, UNMANAGED_MULTICAST, 0);
+	return result;
+}
+
+CUresult hook_cuMemRelease(CUmemGenericAllocationHandle handle)
+{
+	CUresult result = real.cuMemRelease(handle);
+
+	if (!result)
+		handles_release(handle);
+	return result;
+}
+
+/* As for memory of the real cuMemAlloc(): a handle would keep it on the GPU during a pause. */
+CUresult hook_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *addr)
+{
+	CUresult result;
+
+	if (vmem_contains((uintptr_t)addr))
+		return CUDA_ERROR_INVALID_VALUE;
+	result = real.cuMemRetainAllocationHandle(handle, addr);
+	if (!result)
+		handles_retain(*handle);
+	return result;
+}
+
+CUresult hook_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset,
+		       CUmemGenericAllocationHandle handle, unsigned long long flags)
+{
+	CUresult result = real.cuMemMap(ptr, size, offset, handle, flags);
+
+	if (!result)
+		handles_map(handle, ptr, size);
+	return result;
+}
+
+CUresult hook_cuMemUnmap(CUdeviceptr ptr, size_t size)
+{
+	CUresult result = real.cuMemUnmap(ptr, size);
+
+	if (!result)
+		handles_unmap(ptr, size);
+	return result;
+}
+
+CUresult hook_cuMemExportToShareableHandle(void *shareableHandle,
+					   CUmemGenericAllocationHandle handle,
+					   CUmemAllocationHandleType handleType,
+					   unsigned long long flags)
+{
+	CUresult result =
+		real.cuMemExportToShareableHandle(shareableHandle, handle, handleType, flags);
+
+	if (!result)
+		handles_export(handle);
+	return result;
+}
+
+CUresult hook_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *osHandle,
+					     CUmemAllocationHandleType shHandleType)
+{
+	CUresult result = real.cuMemImportFromShareableHandle(handle, osHandle, shHandleType);
+
+	if (!result)
+		handles_add(*handle, UNMANAGED_VMM_IMPORT, 0);
+	return result;
+}
+
+static CUresult ipc_opened(CUresult result, const CUdeviceptr *ptr)
+{
+	size_t size = 0;
+
+	if (!result) {
+		real.cuMemGetAddressRange_v2(NULL, &size, *ptr);
+		unmanaged_add(UNMANAGED_IPC_IMPORT, *ptr, size);
+	}
+	return result;
+}
+
+CUresult hook_cuIpcOpenMemHandle(CUdeviceptr *pdptr, CUipcMemHandle handle, unsigned int Flags)
+{
+	return ipc_opened(real.cuIpcOpenMemHandle(pdptr, handle, Flags), pdptr);
+}
+
+CUresult hook_cuIpcOpenMemHandle_v2(CUdeviceptr *pdptr, CUipcMemHandle handle, unsigned int Flags)
+{
+	return ipc_opened(real.cuIpcOpenMemHandle_v2(pdptr, handle, Flags), pdptr);
+}
+
+CUresult hook_cuIpcCloseMemHandle(CUdeviceptr dptr)
+{
+	CUresult result = real.cuIpcCloseMemHandle(dptr);
+
+	if (!result)
+		unmanaged_remove(UNMANAGED_IPC_IMPORT, dptr);
+	return result;
+}
+
+CUresult hook_cuMemPoolExportToShareableHandle(void *handle_out, CUmemoryPool pool,
+					       CUmemAllocationHandleType handleType,
+					       unsigned long long flags)
+{
+	CUresult result =
+		real.cuMemPoolExportToShareableHandle(handle_out, pool, handleType, flags);
+
+	if (!result)
+		unmanaged_add(UNMANAGED_POOL_EXPORT, (uintptr_t)pool, 0);
+	return result;
+}
+
+CUresult hook_cuMemPoolImportFromShareableHandle(CUmemoryPool *pool_out, void *handle,
+						 CUmemAllocationHandleType handleType,
+						 unsigned long long flags)
+{
+	CUresult result =
+		real.cuMemPoolImportFromShareableHandle(pool_out, handle, handleType, flags);
+
+	if (!result)
+		unmanaged_add(UNMANAGED_POOL_IMPORT, (uintptr_t)*pool_out, 0);
+	return result;
+}
+
+CUresult hook_cuMemPoolDestroy(CUmemoryPool pool)
+{
+	CUresult result = real.cuMemPoolDestroy(pool);
+
+	if (!result) {
+		unmanaged_remove(UNMANAGED_POOL_EXPORT, (uintptr_t)pool);
+		unmanaged_remove(UNMANAGED_POOL_IMPORT, (uintptr_t)pool);
+	}
+	return result;
+}
+
+CUresult hook_cuImportExternalMemory(CUexternalMemory *extMem_out,
+				     const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *memHandleDesc)
+{
+	CUresult result = real.cuImportExternalMemory(extMem_out, memHandleDesc);
+
+	if (!result)
+		unmanaged_add(UNMANAGED_EXTERNAL, (uintptr_t)*extMem_out, memHandleDesc->size);
+	return result;
+}
+
+CUresult hook_cuDestroyExternalMemory(CUexternalMemory extMem)
+{
+	CUresult result = real.cuDestroyExternalMemory(extMem);
+
+	if (!result)
+		unmanaged_remove(UNMANAGED_EXTERNAL, (uintptr_t)extMem);
+	return result;
+}

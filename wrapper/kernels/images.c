@@ -1,0 +1,759 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "wrapper/kernels/images.h"
+#include "calls.h"
+#include "common/forks.h"
+
+#include <elf.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <link.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <utlist.h>
+
+#define LOG_PREFIX "images: "
+#include "common/log.h"
+
+#define NBUCKETS   8192
+#define MAX_PARAMS 4096
+#define BEGINNING  64
+
+/* A container, cubin or PTX text. */
+struct part {
+	const void *data;
+	size_t size;
+	void *copy;             /* @data where it is ours; NULL where the loader mapped it */
+	char begins[BEGINNING]; /* what is mapped */
+};
+
+/* What something was loaded from, with all handles that came of it. */
+struct image {
+	const void *owner;  /* the handle that it was loaded as, and ends with; NULL: not known */
+	bool unseen;        /* loaded by a function that we do not see */
+	struct part *parts; /* a wrapper has several; none: not known */
+	size_t nparts;
+	bool opened;
+	struct kp_fatbin *fatbin; /* NULL where it cannot be opened */
+	struct handle *handles;
+	struct image *prev, *next;
+};
+
+/* What images_layout() reads without the lock is atomic. */
+struct handle {
+	const void *_Atomic key; /* NULL: not in use */
+	struct handle *_Atomic chain;
+	const struct kp_kernel *_Atomic layout; /* of a kernel that was launched */
+	enum images_kind kind;
+	struct image *image;
+	CUcontext ctx;         /* that it ends with; NULL for a library and its kernels */
+	char *name;            /* of a function or kernel */
+	struct kp_kernel *own; /* the layout, where it is not the image's */
+	struct handle *next;   /* of its image, or not in use */
+};
+
+static struct {
+	pthread_mutex_t lock;
+	struct handle *_Atomic buckets[NBUCKETS];
+	struct handle *spare;
+	struct image *images;
+} im = {.lock = PTHREAD_MUTEX_INITIALIZER};
+FORKS_LOCK_IN(im, lock);
+
+/* Of a kernel of which nothing is known. */
+static const struct kp_kernel unknown = {.name = ""};
+
+static struct handle *_Atomic *bucket_of(const void *key)
+{
+	return &im.buckets[(uintptr_t)key * 0x9e3779b97f4a7c15UL >> 32 & (NBUCKETS - 1)];
+}
+
+static inline struct handle *find(const void *key)
+{
+	struct handle *h = atomic_load_explicit(bucket_of(key), memory_order_acquire);
+
+	while (h && atomic_load_explicit(&h->key, memory_order_acquire) != key)
+		h = atomic_load_explicit(&h->chain, memory_order_acquire);
+	return h;
+}
+
+static struct handle *handle_get(void)
+{
+	const size_t batch = 256;
+	struct handle *h = im.spare;
+
+	if (!h) {
+		h = calloc(batch, sizeof(*h));
+		for (size_t i = 0; h && i < batch; i++)
+			LL_PREPEND(im.spare, &h[i]);
+		h = im.spare;
+	}
+	if (h)
+		LL_DELETE(im.spare, h);
+	return h;
+}
+
+/* Take @h out of the table; its image's list is the caller's. */
+static void handle_drop(struct handle *h)
+{
+	struct handle *_Atomic *link = bucket_of(h->key);
+
+	while (*link != h)
+		link = &(*link)->chain;
+	atomic_store_explicit(link, h->chain, memory_order_release);
+	h->key = NULL;
+	h->layout = NULL;
+	free(h->name);
+	free(h->own);
+	h->name = NULL;
+	h->own = NULL;
+	LL_PREPEND(im.spare, h);
+}
+
+static void parts_free(struct image *image)
+{
+	for (size_t i = 0; i < image->nparts; i++)
+		free(image->parts[i].copy);
+	free(image->parts);
+	image->parts = NULL;
+	image->nparts = 0;
+}
+
+static void image_free(struct image *image)
+{
+	if (!image)
+		return;
+	kp_fatbin_close(image->fatbin);
+	parts_free(image);
+	free(image);
+}
+
+/* Drop @image with all that came of it. */
+static void image_drop(struct image *image)
+{
+	struct handle *h, *next;
+
+	LL_FOREACH_SAFE(image->handles, h, next)
+	handle_drop(h);
+	DL_DELETE(im.images, image);
+	image_free(image);
+}
+
+/* Forget @key, which the driver has given out anew, or is to take back. */
+static void forget(const void *key)
+{
+	struct handle *h = find(key);
+	struct image *image;
+
+	if (!h)
+		return;
+	image = h->image;
+	if (image->owner != key) {
+		LL_DELETE(image->handles, h);
+		handle_drop(h);
+	}
+	if (image->owner == key || !image->handles)
+		image_drop(image);
+}
+
+static struct handle *handle_add(enum images_kind kind, const void *key, struct image *image,
+				 CUcontext ctx, const char *name)
+{
+	struct handle *_Atomic *bucket = bucket_of(key);
+	char *copy = name ? strdup(name) : NULL;
+	struct handle *h = name && !copy ? NULL : handle_get();
+
+	if (!h) {
+		free(copy);
+		return NULL;
+	}
+	h->kind = kind;
+	h->image = image;
+	h->ctx = ctx;
+	h->name = copy;
+	LL_PREPEND(image->handles, h);
+	h->key = key;
+	h->chain = *bucket;
+	atomic_store_explicit(bucket, h, memory_order_release);
+	return h;
+}
+
+/* Add @image, which it then owns, with its first handle. NULL: no memory. */
+static struct handle *image_add(enum images_kind kind, const void *key, struct image *image,
+				CUcontext ctx, const char *name)
+{
+	struct handle *h;
+
+	if (!image)
+		return NULL;
+	if (kind != IMAGES_FUNCTION)
+		image->owner = key;
+	DL_APPEND(im.images, image);
+	h = handle_add(kind, key, image, ctx, name);
+	if (!h)
+		image_drop(image);
+	return h;
+}
+
+/* What a handle of @kind ends with that the driver has just given. Not to be called under the lock. */
+static CUcontext context_for(enum images_kind kind)
+{
+	CUcontext ctx = NULL;
+
+	if (kind != IMAGES_LIBRARY && kind != IMAGES_KERNEL)
+		call_cuCtxGetCurrent(&ctx);
+	return ctx;
+}
+
+struct search {
+	uintptr_t start, end;
+	bool found;
+};
+
+static int search_object(struct dl_phdr_info *object, size_t size, void *arg)
+{
+	struct search *search = arg;
+
+	(void)size;
+	for (int i = 0; i < object->dlpi_phnum && !search->found; i++) {
+		const ElfW(Phdr) *part = &object->dlpi_phdr[i];
+		uintptr_t start = object->dlpi_addr + part->p_vaddr;
+
+		search->found = part->p_type == PT_LOAD && search->start >= start &&
+				search->end <= start + part->p_memsz && !(part->p_flags & PF_W);
+	}
+	return search->found;
+}
+
+/*
+ * True where @size bytes at @data are of the program or of a library, and cannot be written.
+ * dladdr() would take the loader's lock, inside the gate.
+ */
+static bool is_mapped(const void *data, size_t size)
+{
+	struct search search = {(uintptr_t)data, (uintptr_t)data + size, false};
+
+	dl_iterate_phdr(search_object, &search);
+	return search.found;
+}
+
+static size_t beginning(const struct part *part)
+{
+	return part->size < BEGINNING ? part->size : BEGINNING;
+}
+
+/* False where a library went with a container that is used where it lies. */
+static bool is_there(const struct image *image)
+{
+	for (size_t i = 0; i < image->nparts; i++) {
+		const struct part *part = &image->parts[i];
+
+		if (!part->copy && (!is_mapped(part->data, beginning(part)) ||
+				    memcmp(part->data, part->begins, beginning(part))))
+			return false;
+	}
+	return true;
+}
+
+static struct part *new_part(struct image *image)
+{
+	struct part *grown = reallocarray(image->parts, image->nparts + 1, sizeof(*grown));
+
+	if (!grown)
+		return NULL;
+	image->parts = grown;
+	memset(&grown[image->nparts], 0, sizeof(*grown));
+	return &grown[image->nparts++];
+}
+
+/* Let what is at @data be a part of @image. It is copied where it may change or go away. */
+static bool add_part(struct image *image, const void *data)
+{
+	struct kp_error err = {0};
+	struct part *part;
+	size_t size;
+
+	if (kp_memory_size(data, &size, &err)) {
+		pr_warn("an image that cannot be read: %s", err.text);
+		return false;
+	}
+	part = new_part(image);
+	if (!part)
+		return false;
+	part->data = data;
+	part->size = size;
+	if (is_mapped(data, size)) {
+		memcpy(part->begins, data, beginning(part));
+		return true;
+	}
+	part->copy = malloc(size);
+	if (part->copy)
+		part->data = memcpy(part->copy, data, size);
+	return part->copy;
+}
+
+static void image_set_data(struct image *image, const void *data)
+{
+	const void *container = data;
+	bool ok = true;
+
+	if (!kp_is_wrapper(data))
+		ok = add_part(image, data);
+	else if (!kp_wrapper_container(data, 0))
+		pr_warn("a wrapper of a version that is not known");
+	else
+		for (size_t i = 0; ok && (container = kp_wrapper_container(data, i)); i++)
+			ok = add_part(image, container);
+	if (!ok)
+		parts_free(image);
+}
+
+static void image_set_file(struct image *image, const char *path)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	struct part *part;
+	struct stat st;
+	ssize_t n = 0;
+
+	if (fd < 0)
+		return;
+	part = !fstat(fd, &st) && st.st_size > 0 ? new_part(image) : NULL;
+	if (part)
+		part->data = part->copy = malloc(st.st_size);
+	if (part && part->copy)
+		n = read(fd, part->copy, st.st_size);
+	if (n > 0)
+		part->size = n;
+	else
+		parts_free(image);
+	close(fd);
+}
+
+static void loaded(enum images_kind kind, const void *handle, struct image *image)
+{
+	CUcontext ctx = context_for(kind);
+
+	pthread_mutex_lock(&im.lock);
+	forget(handle);
+	image_add(kind, handle, image, ctx, NULL);
+	pthread_mutex_unlock(&im.lock);
+}
+
+void images_load(enum images_kind kind, const void *handle, const void *data)
+{
+	struct image *image = calloc(1, sizeof(*image));
+
+	if (image && data)
+		image_set_data(image, data);
+	loaded(kind, handle, image);
+}
+
+void images_load_file(enum images_kind kind, const void *handle, const char *path)
+{
+	struct image *image = calloc(1, sizeof(*image));
+
+	if (image)
+		image_set_file(image, path);
+	loaded(kind, handle, image);
+}
+
+/*
+ * The driver is to be asked again what @h is. What it said before is used until it says something
+ * else: only then is it certain that no launch uses it.
+ */
+static void ask_again(struct handle *h)
+{
+	h->layout = NULL;
+}
+
+void images_unload(const void *handle)
+{
+	struct image *image;
+	struct handle *h;
+
+	pthread_mutex_lock(&im.lock);
+	forget(handle);
+	/* What is unseen may have ended with it. */
+	DL_FOREACH(im.images, image)
+	{
+		LL_FOREACH(image->unseen ? image->handles : NULL, h)
+		ask_again(h);
+	}
+	pthread_mutex_unlock(&im.lock);
+}
+
+void images_release_context(CUcontext ctx)
+{
+	struct image *image, *next;
+
+	pthread_mutex_lock(&im.lock);
+	DL_FOREACH_SAFE(im.images, image, next)
+	{
+		struct handle **link = &image->handles, *h;
+
+		while ((h = *link)) {
+			if (h->ctx != ctx) {
+				link = &h->next;
+				continue;
+			}
+			*link = h->next;
+			handle_drop(h);
+		}
+		if (!image->handles)
+			image_drop(image);
+	}
+	pthread_mutex_unlock(&im.lock);
+}
+
+static bool same_name(const char *a, const char *b)
+{
+	return a && b ? !strcmp(a, b) : a == b;
+}
+
+/* Let all that came of @from, which is unseen, be of @to. Layouts stay: launches may use them. */
+static void image_merge(struct image *from, struct image *to)
+{
+	struct handle *h;
+
+	LL_FOREACH(from->handles, h)
+	{
+		h->image = to;
+		ask_again(h);
+	}
+	LL_CONCAT(to->handles, from->handles);
+	DL_DELETE(im.images, from);
+	image_free(from);
+}
+
+/* @a and @b have a handle in common. False where one of them must have ended, as both were seen. */
+static bool unite(struct image *a, struct image *b)
+{
+	if (a == b)
+		return true;
+	if (a->unseen)
+		image_merge(a, b);
+	else if (b->unseen)
+		image_merge(b, a);
+	else
+		return false;
+	return true;
+}
+
+/* Let @handle be @name of @image. Where it was something else, that has ended. */
+static void handle_set(enum images_kind kind, const void *handle, struct image *image,
+		       CUcontext ctx, const char *name)
+{
+	struct handle *h = find(handle);
+
+	if (h && same_name(h->name, name) && unite(h->image, image))
+		return;
+	forget(handle);
+	handle_add(kind, handle, image, ctx, name);
+}
+
+static struct image *image_unseen(void)
+{
+	struct image *image = calloc(1, sizeof(*image));
+
+	if (image)
+		image->unseen = true;
+	return image;
+}
+
+void images_name(enum images_kind kind, const void *handle, const void *owner, const char *name)
+{
+	enum images_kind of = kind == IMAGES_KERNEL ? IMAGES_LIBRARY : IMAGES_MODULE;
+	CUcontext ctx = context_for(kind);
+	struct handle *o;
+
+	pthread_mutex_lock(&im.lock);
+	o = find(owner);
+	if (!o) /* loaded by a function that we do not see */
+		o = image_add(of, owner, image_unseen(), ctx, NULL);
+	if (o)
+		handle_set(kind, handle, o->image, o->ctx, name);
+	pthread_mutex_unlock(&im.lock);
+}
+
+/* True where both were seen as they were loaded. */
+static bool is_of_another(const void *handle, const struct image *image)
+{
+	const struct handle *h = find(handle);
+
+	return h && h->image != image && !h->image->unseen && !image->unseen;
+}
+
+void images_share(enum images_kind kind, const void *handle, const void *of)
+{
+	CUcontext ctx = context_for(kind);
+	struct handle *o;
+
+	pthread_mutex_lock(&im.lock);
+	o = find(of);
+	if (o && kind == IMAGES_MODULE && is_of_another(handle, o->image)) {
+		/* A function's module is what the driver says: what it was before has ended unseen. */
+		forget(of);
+		o = NULL;
+	}
+	if (o)
+		handle_set(kind, handle, o->image, o->ctx ? o->ctx : ctx,
+			   kind == IMAGES_FUNCTION ? o->name : NULL);
+	pthread_mutex_unlock(&im.lock);
+}
+
+/* What the driver knows of a function. */
+struct told {
+	struct kp_param params[MAX_PARAMS]; /* offsets and sizes */
+	int nparams;                        /* -1: not known */
+	const char *name;                   /* "": not known */
+	CUmodule module;                    /* NULL: not known */
+	CUcontext ctx;                      /* the current one */
+	uint32_t arch;                      /* of its device */
+};
+
+/* Returns how many @params there are, or -1. */
+static int ask_params(enum images_kind kind, CUfunction function, struct kp_param *params)
+{
+	CUkernel kernel = (CUkernel)function;
+	bool by_kernel = kind == IMAGES_KERNEL;
+	int n;
+
+	if (by_kernel ? !real.cuKernelGetParamInfo : !real.cuFuncGetParamInfo)
+		return -1;
+	for (n = 0; n < MAX_PARAMS; n++) {
+		size_t offset, size;
+		CUresult end = by_kernel ? real.cuKernelGetParamInfo(kernel, n, &offset, &size)
+					 : real.cuFuncGetParamInfo(function, n, &offset, &size);
+
+		if (end)
+			return end == CUDA_ERROR_INVALID_VALUE ? n : -1;
+		params[n] = (struct kp_param){.offset = offset, .size = size};
+	}
+	return -1;
+}
+
+/* 90 for compute capability 9.0, of the current context's device. */
+static uint32_t current_arch(void)
+{
+	int major = 0, minor = 0;
+	CUdevice dev;
+
+	if (!real.cuCtxGetDevice(&dev)) {
+		real.cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
+					  dev);
+		real.cuDeviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
+					  dev);
+	}
+	return 10 * major + minor;
+}
+
+static void ask_driver(enum images_kind kind, CUfunction function, struct told *told)
+{
+	told->nparams = ask_params(kind, function, told->params);
+	told->name = "";
+	told->module = NULL;
+	told->ctx = NULL;
+	told->arch = current_arch();
+	if (kind == IMAGES_KERNEL)
+		return;
+	if (!real.cuFuncGetName || real.cuFuncGetName(&told->name, function))
+		told->name = "";
+	if (!real.cuFuncGetModule || real.cuFuncGetModule(&told->module, function))
+		told->module = NULL;
+	real.cuCtxGetCurrent(&told->ctx);
+}
+
+/* Let all parts of @image be its fatbin. */
+static int open_parts(struct image *image, struct kp_error *err)
+{
+	const struct part *part = image->parts;
+	int ret = kp_fatbin_open(part->data, part->size, &image->fatbin, err);
+
+	for (size_t i = 1; !ret && i < image->nparts; i++)
+		ret = kp_fatbin_add(image->fatbin, part[i].data, part[i].size, err);
+	if (ret) {
+		kp_fatbin_close(image->fatbin);
+		image->fatbin = NULL;
+	}
+	return ret;
+}
+
+static const struct kp_kernel *find_in_image(struct image *image, const char *name, uint32_t arch)
+{
+	const struct kp_kernel *kernel = NULL;
+	struct kp_error err = {0};
+	int ret = 0;
+
+	if (!is_there(image)) {
+		pr_warn("%s: the library that had its image was unloaded", name);
+		return NULL;
+	}
+	if (!image->opened && image->nparts)
+		ret = open_parts(image, &err);
+	image->opened = true;
+	if (!ret && image->fatbin)
+		ret = kp_fatbin_find(image->fatbin, arch, name, &kernel, NULL, &err);
+	if (ret)
+		pr_warn("%s: %s", err.text, name);
+	return kernel;
+}
+
+/* True where the driver's @n parameters lie where @kernel has them. */
+static bool agrees(const struct kp_kernel *kernel, const struct kp_param *params, int n)
+{
+	if (kernel->nparams != (uint32_t)n)
+		return false;
+	for (int i = 0; i < n; i++)
+		if (kernel->params[i].size != params[i].size ||
+		    (kernel->exact_offsets && kernel->params[i].offset != params[i].offset))
+			return false;
+	return true;
+}
+
+/*
+ * Let @own, which has the driver's parameters, hold what @h's image says of them, unless its name
+ * tells: then the image is read for the log's sake only, as a large one takes 0.1 s.
+ */
+static void ask_image(struct handle *h, uint32_t arch, struct kp_kernel *own)
+{
+	const struct kp_kernel *kernel = find_in_image(h->image, h->name, arch);
+
+	if (kernel && !agrees(kernel, own->params, own->nparams)) {
+		pr_warn("%s: the driver has other parameters than the image", h->name);
+		kernel = NULL;
+	}
+	for (uint32_t i = 0; kernel && own->untyped && i < own->nparams; i++) {
+		own->params[i].holds = kernel->params[i].holds;
+		own->params[i].source = kernel->params[i].source;
+	}
+	pr_debug("%s: parameters from the %s", h->name,
+		 kernel             ? "image, as the driver says"
+		 : h->image->nparts ? "driver"
+				    : "driver, its image unseen");
+}
+
+static const struct kp_kernel *make_layout(struct handle *h, const struct told *told)
+{
+	const struct kp_kernel *kernel;
+
+	if (told->nparams >= 0) {
+		h->own = kp_kernel_new(h->name, told->params, told->nparams);
+		if (h->own && (h->own->untyped || log_enabled(LOG_DEBUG)))
+			ask_image(h, told->arch, h->own);
+		return h->own;
+	}
+	kernel = find_in_image(h->image, h->name, told->arch);
+	pr_debug("%s: parameters from %s", h->name, kernel ? "the image" : "nobody");
+	return kernel;
+}
+
+/* True where @own is still what the driver says. */
+static bool holds_still(const struct kp_kernel *own, const struct told *told)
+{
+	return agrees(own, told->params, told->nparams) &&
+	       (!*told->name || !strcmp(own->name, told->name));
+}
+
+/* Add @function, which the program got by a way that we do not see. */
+static struct handle *add_unseen(CUfunction function, const struct told *told)
+{
+	struct handle *o = told->module ? find(told->module) : NULL;
+
+	if (!told->module)
+		return image_add(IMAGES_FUNCTION, function, image_unseen(), told->ctx, told->name);
+	if (!o)
+		o = image_add(IMAGES_MODULE, told->module, image_unseen(), told->ctx, NULL);
+	return o ? handle_add(IMAGES_FUNCTION, function, o->image, o->ctx, told->name) : NULL;
+}
+
+/* The layout of @function, of which @told is known, under the lock. NULL: nothing is known. */
+static const struct kp_kernel *layout_as_told(CUfunction function, const struct told *told)
+{
+	struct handle *h = find(function);
+	const struct kp_kernel *layout = h ? h->layout : NULL;
+
+	if (layout)
+		return layout;
+	if (h && h->own && !holds_still(h->own, told)) {
+		forget(function);
+		h = NULL;
+	}
+	if (!h)
+		h = add_unseen(function, told);
+	if (!h)
+		return NULL;
+	layout = h->own ? h->own : make_layout(h, told);
+	if (!layout)
+		layout = &unknown;
+	atomic_store_explicit(&h->layout, layout, memory_order_release);
+	return layout;
+}
+
+/* Not inlined, so that the launch of a kernel that is known saves no registers for it. */
+__attribute__((noinline)) static const struct kp_kernel *find_layout(CUfunction function)
+{
+	struct told *told = malloc(sizeof(*told));
+	const struct kp_kernel *layout;
+	enum images_kind kind;
+	struct handle *h;
+
+	if (!told)
+		return &unknown;
+	pthread_mutex_lock(&im.lock);
+	h = find(function);
+	kind = h ? h->kind : IMAGES_FUNCTION;
+	pthread_mutex_unlock(&im.lock);
+	ask_driver(kind, function, told);
+
+	pthread_mutex_lock(&im.lock);
+	layout = layout_as_told(function, told);
+	pthread_mutex_unlock(&im.lock);
+	free(told);
+	return layout ? layout : &unknown;
+}
+
+const struct kp_kernel *images_layout(CUfunction function)
+{
+	const struct handle *h = find(function);
+	const struct kp_kernel *layout = NULL;
+
+	if (h)
+		layout = atomic_load_explicit(&h->layout, memory_order_acquire);
+	return layout ? layout : find_layout(function);
+}
+
+/* True where @a and @b are of the same image; *@unseen where that of @a came unseen to library @b. */
+static bool are_of_one(const void *a, const void *b, bool *unseen)
+{
+	const struct handle *of_a, *of_b;
+	bool one;
+
+	pthread_mutex_lock(&im.lock);
+	of_a = find(a);
+	of_b = find(b);
+	one = of_a && of_b && of_a->image == of_b->image;
+	*unseen = of_a && of_a->image->unseen && of_b && of_b->kind == IMAGES_LIBRARY;
+	pthread_mutex_unlock(&im.lock);
+	return one;
+}
+
+/*
+ * The node of a graph has the function of a library's kernel in its context, whatever it was made
+ * with, and that function's module is the library's there [H200, driver 580.159].
+ */
+bool images_is_of(CUfunction function, const void *owner)
+{
+	CUmodule module;
+	bool unseen;
+
+	images_layout(function); /* what is not known is known after it, with its module */
+	if (are_of_one(function, owner, &unseen))
+		return true;
+	if (!unseen || !real.cuLibraryGetModule ||
+	    real.cuLibraryGetModule(&module, (CUlibrary)owner))
+		return false;
+	return are_of_one(function, module, &unseen);
+}

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CUDAW_WRAPPER_GRAPHS_H
+#define CUDAW_WRAPPER_GRAPHS_H
+/*
+ * graphs: the program's graphs, with translated addressing. Their nodes hold real addresses, which
+ * change at a pause.
+ *
+ * A pause reads the nodes of every graph, while the memory is still where they say, and keeps their
+ * parameters with virtual addresses (graph_node.h); the resume writes them again, even where no
+ * address has changed: the memory was freed, and the driver remembers it in the nodes.
+ * Nothing is done at a launch, and what the program reads back from a node is translated there and
+ * then.
+ *
+ * The nodes of an instantiated graph cannot be read, and the graph that it was made from may be
+ * gone or changed. So there is a clone of that, ours, for each instantiated graph, and it is
+ * changed with it: by node (cuGraphExec*NodeSetParams) or as a whole (cuGraphExecUpdate). After a
+ * resume the instantiated graph is updated from the clone. That this works is tried before
+ * anything moves: a graph that cannot be cloned or updated, or whose nodes cannot be written, makes
+ * the pause fail, by name.
+ *
+ * A graph with a kernel whose module or library is unloaded can never run again, and the driver must
+ * not be asked about that kernel: a pause leaves such a graph alone, and graphs_usable() refuses it
+ * from then on. Which they are is found out at the unload, while the kernel is there.
+ *
+ * Locking: one mutex, with no call into the driver under it, but
+ *  - at a pause or resume, when the gate is closed and nobody else is here;
+ *  - at an unload, and where a node is destroyed, so that nothing is destroyed while it is read. That
+ *    another thread adds nodes, or changes them, the driver bears [H200, driver 580.159].
+ */
+#include "checkpoint/engine/engine.h"
+
+#include <cuda.h>
+#include <stdbool.h>
+
+/* For engine_set_moves(). */
+extern const struct engine_moves graphs_moves;
+
+/* @graph is the program's: it was created, cloned or captured; it is about to be destroyed. */
+void graphs_add(CUgraph graph);
+void graphs_remove(CUgraph graph);
+
+/*
+ * @exec was made of @graph, with these flags; or updated with it, after which graphs_usable()
+ * refuses it no more; it is about to be destroyed.
+ */
+void graphs_instantiated(CUgraphExec exec, CUgraph graph, unsigned long long flags);
+void graphs_updated(CUgraphExec exec, CUgraph graph);
+void graphs_exec_remove(CUgraphExec exec);
+
+/* @exec cannot move from now on, or until it is updated with a graph: it has @what. */
+void graphs_fix(CUgraphExec exec, const char *what, bool until_updated);
+
+/* The node of our clone that belongs to @node in @exec; false where there is none. */
+bool graphs_our_node(CUgraphExec exec, CUgraphNode node, CUgraphNode *ours);
+
+/* An error where @handle, a graph or an instantiated one, still has the addresses before a move. */
+CUresult graphs_usable(const void *handle);
+
+/* Have the driver destroy @node, which is of a graph of the program's. */
+CUresult graphs_destroy_node(CUgraphNode node);
+
+/* @owner, a module or library, is about to be unloaded. To be called inside the gate. */
+void graphs_unload(const void *owner);
+
+/* @ctx is gone. */
+void graphs_release_context(CUcontext ctx);
+
+#endif
