@@ -7,10 +7,8 @@
  * carry the exported (ABI) name, since the whole project is compiled with
  * __CUDA_API_VERSION_INTERNAL, under which cuda.h renames nothing.
  */
-#include <cuda.h>
 
-/* Devices that we manage, as the bits of a word; what is beyond them is left to the driver. */
-#define CUDA_MAX_DEVICES 64
+#include <cuda.h>
 
 /* Present in every driver that has virtual memory management (CUDA 10.2, r440, or later). */
 #define CUDA_DRIVER_REQUIRED(X)          \

@@ -6,6 +6,7 @@
 
 #define LOG_PREFIX "vmem: "
 #include "common/log.h"
+#include "common/gpu.h"
 
 /* Handles that cuMemRelease() failed for. */
 static struct {
@@ -85,10 +86,10 @@ static CUresult map_piece(const struct cuda_driver *drv, const CUmemAllocationPr
 
 static CUresult grant(const struct cuda_driver *drv, uint64_t users, CUdeviceptr start, size_t size)
 {
-	CUmemAccessDesc desc[CUDA_MAX_DEVICES];
+	CUmemAccessDesc desc[GPU_MAX];
 	size_t n = 0;
 
-	for (int dev = 0; dev < CUDA_MAX_DEVICES; dev++)
+	for (int dev = 0; dev < GPU_MAX; dev++)
 		if (users >> dev & 1)
 			desc[n++] = (CUmemAccessDesc){
 				.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = dev},

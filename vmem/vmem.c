@@ -14,6 +14,7 @@
 
 #define LOG_PREFIX "vmem: "
 #include "common/log.h"
+#include "common/gpu.h"
 
 #define SLAB_MIN VMEM_GRANULE
 
@@ -62,7 +63,7 @@ static struct {
 	pthread_mutex_t lock; /* guards all below, except as vmem.h says */
 	const struct cuda_driver *drv;
 	struct space space;
-	struct device devices[CUDA_MAX_DEVICES];
+	struct device devices[GPU_MAX];
 	struct heap *heaps;
 	struct region *regions; /* not in use */
 	struct freed *freed;    /* NULL unless watched */
@@ -377,7 +378,7 @@ CUresult vmem_alloc(CUcontext ctx, CUdevice dev, size_t size, CUdeviceptr *ptr)
 {
 	CUresult rc;
 
-	if (dev < 0 || dev >= CUDA_MAX_DEVICES || !size)
+	if (dev < 0 || dev >= GPU_MAX || !size)
 		return CUDA_ERROR_INVALID_VALUE;
 	pthread_mutex_lock(&vm.lock);
 	rc = probe(dev);
@@ -586,8 +587,7 @@ static CUresult change_peer(CUdevice dev, CUdevice peer, bool on)
 	CUdeviceptr failed;
 	struct device *d;
 
-	if (dev < 0 || dev >= CUDA_MAX_DEVICES || peer < 0 || peer >= CUDA_MAX_DEVICES ||
-	    dev == peer)
+	if (dev < 0 || dev >= GPU_MAX || peer < 0 || peer >= GPU_MAX || dev == peer)
 		return CUDA_ERROR_INVALID_VALUE;
 	d = &vm.devices[dev];
 	pthread_mutex_lock(&vm.lock);
@@ -623,7 +623,7 @@ void vmem_trim(void)
 void vmem_get_stats(struct vmem_stats *stats)
 {
 	*stats = (struct vmem_stats){0};
-	for (CUdevice dev = 0; dev < CUDA_MAX_DEVICES; dev++) {
+	for (CUdevice dev = 0; dev < GPU_MAX; dev++) {
 		struct vmem_stats st;
 
 		vmem_get_device_stats(dev, &st);
@@ -637,7 +637,7 @@ void vmem_get_stats(struct vmem_stats *stats)
 void vmem_get_device_stats(CUdevice dev, struct vmem_stats *stats)
 {
 	*stats = (struct vmem_stats){0};
-	if (dev < 0 || dev >= CUDA_MAX_DEVICES)
+	if (dev < 0 || dev >= GPU_MAX)
 		return;
 	pthread_mutex_lock(&vm.lock);
 	*stats = vm.devices[dev].stats;
@@ -722,7 +722,7 @@ bool vmem_supported(CUdevice dev)
 {
 	bool supported;
 
-	if (dev < 0 || dev >= CUDA_MAX_DEVICES)
+	if (dev < 0 || dev >= GPU_MAX)
 		return false;
 	pthread_mutex_lock(&vm.lock);
 	supported = probe(dev) == CUDA_SUCCESS && vm.devices[dev].caps.vmm;

@@ -7,6 +7,7 @@
 #include "checkpoint/ledger/driver_memory.h"
 #include "vmem/addressing.h"
 #include "vmem/vmem.h"
+#include "common/gpu.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -40,7 +41,7 @@ static void say_command(const struct client *c)
 /* What NVML says that this process holds on all GPUs; 0 where it does not know the process. */
 static size_t held_bytes(void)
 {
-	const struct snapshot_device *devices;
+	const struct gpu *devices;
 	size_t held = 0, bytes, count;
 
 	devices = devices_all(&count);
@@ -82,7 +83,7 @@ static void say_last(const struct client *c, const char *what, const struct engi
 
 void answers_status(const struct client *c, const struct answers_facts *facts)
 {
-	const struct snapshot_device *devices;
+	const struct gpu *devices;
 	struct vmem_stats stats;
 	char id[RUNDIR_ID_SIZE], unreachable[SIGNALS_REACH_TEXT];
 	const char *addressing, *why;

@@ -31,6 +31,7 @@
 
 #define LOG_PREFIX "control: "
 #include "common/log.h"
+#include "common/clock.h"
 
 #define GIB         (double)(1UL << 30)
 #define PROGRESS_MS 100
@@ -56,7 +57,7 @@ static struct engine_result last[2]; /* [0] resume, [1] pause */
 static char reason[528];             /* a result's message with "resume: " before it */
 static struct hold_report report;    /* the last one of the operation under way */
 static bool reported;
-static double retry_ms; /* gate_now_ms() */
+static double retry_ms; /* clock_ms() */
 static bool starved;    /* the last operation had no thread, which has been said */
 
 static void wake(void)
@@ -159,7 +160,7 @@ static void start(const struct control_action *action)
 	if (!starved && !event.exiting)
 		pr_err("an operation cannot begin: %s; a signal's is tried again", why);
 	starved = true;
-	retry_ms = gate_now_ms() + RETRY_MS;
+	retry_ms = clock_ms() + RETRY_MS;
 	event.reason = why;
 	take(&event);
 }
@@ -333,8 +334,8 @@ static void look_at_signals(void)
 	char why[SIGNALS_REACH_TEXT];
 
 	if (!signals_due_ms)
-		signals_due_ms = gate_now_ms() + SIGNALS_MS;
-	if (gate_now_ms() < signals_due_ms)
+		signals_due_ms = clock_ms() + SIGNALS_MS;
+	if (clock_ms() < signals_due_ms)
 		return;
 	signals_due_ms = INFINITY;
 	if (signals_unreachable(why, sizeof(why)))
@@ -665,7 +666,7 @@ static void look_once(void)
 	take_signals();
 	look_for_caller();
 	look_at_signals();
-	if (gate_now_ms() >= retry_ms)
+	if (clock_ms() >= retry_ms)
 		take(&(struct control_event){.kind = EV_RETRY});
 	handle_clients();
 	settle();

@@ -3,6 +3,7 @@
 #include "common/nvml.h"
 #include "common/protocol.h"
 #include "checkpoint/snapshot/codec.h"
+#include "common/gpu.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -124,7 +125,7 @@ static bool parse_moved(struct request *r, char *argument)
 
 	for (; *text && *text != '/'; text += len, r->npairs++) {
 		len = 0;
-		if (r->npairs == CUDA_MAX_DEVICES ||
+		if (r->npairs == GPU_MAX ||
 		    sscanf(text, "%40[^= ]=%40[^ ] %n", uuids[0], uuids[1], &len) != 2 || !len ||
 		    !nvml_uuid_parse(uuids[0], &r->pairs[r->npairs].oldUuid) ||
 		    !nvml_uuid_parse(uuids[1], &r->pairs[r->npairs].newUuid))

@@ -7,6 +7,7 @@
  */
 #include "checkpoint/release/release.h"
 #include "checkpoint/engine/fetch.h"
+#include "common/gpu.h"
 
 #include <stdbool.h>
 
@@ -29,7 +30,7 @@ struct request {
 	enum release_choice release;
 	struct snapshot_order order; /* of a snapshot */
 	const char *path;            /* of done and moved; in the line */
-	CUcheckpointGpuPair pairs[CUDA_MAX_DEVICES];
+	CUcheckpointGpuPair pairs[GPU_MAX];
 	size_t npairs;
 };
 

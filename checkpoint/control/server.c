@@ -15,6 +15,7 @@
 
 #define LOG_PREFIX "server: "
 #include "common/log.h"
+#include "common/clock.h"
 
 #define SILENT_MS      1000 /* that a client may take to send its request when others want its place */
 #define LINE_MAX_BYTES (PROTOCOL_LINE - 1) /* as refuse_line() says */
@@ -30,11 +31,11 @@ static struct ownfd listener = OWNFD_NONE;
 /* The listening socket again: closed, it makes room for a client that can be told why. */
 static struct ownfd reserved = OWNFD_NONE;
 static bool missing;    /* no socket, for now */
-static double retry_ms; /* gate_now_ms(): when another one is tried */
+static double retry_ms; /* clock_ms(): when another one is tried */
 static struct client clients[SERVER_SLOTS];
 static unsigned int last_id;
 static bool starved;      /* the last accept() had no descriptor */
-static double starved_ms; /* gate_now_ms(): from then on */
+static double starved_ms; /* clock_ms(): from then on */
 static bool incoming;     /* a client may wait to be let in */
 
 static int count_clients(void)
@@ -126,7 +127,7 @@ void server_init(void)
 
 	if (fd < 0) {
 		missing |= is_shortage(fd);
-		retry_ms = gate_now_ms() + RETRY_MS;
+		retry_ms = clock_ms() + RETRY_MS;
 		return;
 	}
 	missing = false;
@@ -155,7 +156,7 @@ bool server_reopen(void)
 		stop_listening();
 		server_init();
 		missing = ownfd_get(&listener) < 0;
-	} else if (missing && gate_now_ms() >= retry_ms) {
+	} else if (missing && clock_ms() >= retry_ms) {
 		server_init();
 	}
 	return lost;
@@ -164,7 +165,7 @@ bool server_reopen(void)
 /* The client that makes room for another: it has sent no request for long. */
 static struct client *find_silent(void)
 {
-	double limit = gate_now_ms() - SILENT_MS;
+	double limit = clock_ms() - SILENT_MS;
 	struct client *found = NULL;
 
 	for (struct client *c = clients; c < clients + SERVER_SLOTS; c++)
@@ -229,7 +230,7 @@ static void take_in(int fd, const char *refusal)
 			     .own = OWNFD_NONE,
 			     .id = ++last_id,
 			     .token = OWNFD_NONE,
-			     .since_ms = gate_now_ms(),
+			     .since_ms = clock_ms(),
 			     .refusal = refusal};
 	ownfd_set(&c->own, fd);
 	if (same_user(fd))
@@ -258,7 +259,7 @@ static int accept_or_starve(void)
 		starved = false;
 	} else if (!starved) {
 		starved = true;
-		starved_ms = gate_now_ms();
+		starved_ms = clock_ms();
 	}
 	return fd;
 }
@@ -270,7 +271,7 @@ static bool accept_client(void)
 	int fd = accept_or_starve();
 
 	/* That there is no descriptor is found before it is known whether there is a client. */
-	if (starved && gate_now_ms() - starved_ms >= SHORT_MS && ownfd_get(&reserved) >= 0) {
+	if (starved && clock_ms() - starved_ms >= SHORT_MS && ownfd_get(&reserved) >= 0) {
 		ownfd_close(&reserved);
 		fd = accept_or_starve();
 		refusal = NO_ROOM;

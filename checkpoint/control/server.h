@@ -43,7 +43,7 @@ struct client {
 	bool gone;  /* it hung up, or sent what is no line: handle what it leaves, then end it */
 	bool ended; /* to be closed by the next server_sweep() */
 	const char *refusal; /* not NULL: it is turned away, with this as its end */
-	double since_ms;     /* gate_now_ms(): when it connected */
+	double since_ms;     /* clock_ms(): when it connected */
 	struct ownfd token;  /* a descriptor that came with its lines, closed with it */
 	bool token_lost;     /* one came, and there was no room for it */
 	size_t len;

@@ -7,6 +7,7 @@
 #include "checkpoint/release/release.h"
 #include "checkpoint/release/unsupported.h"
 #include "vmem/vmem.h"
+#include "common/clock.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -16,18 +17,16 @@
 /* How often a resume that waits for its peers looks whether it is cancelled. */
 #define PEERS_LOOK_MS 20
 
-static const struct engine_moves *moves;
-
 void engine_set_moves(const struct engine_moves *told)
 {
-	moves = told;
+	engine.moves = told;
 }
 
 /* The program runs again, with its memory where it is now. */
 static void let_run(struct engine_result *result)
 {
-	if (moves)
-		moves->back(result->note, sizeof(result->note));
+	if (engine.moves)
+		engine.moves->back(result->note, sizeof(result->note));
 	__atomic_store_n(&engine.paused, false, __ATOMIC_RELAXED);
 	gate_open();
 }
@@ -70,7 +69,7 @@ static int take_memory(const struct cuda_driver *drv, double deadline_ms,
 
 	if (enter_quiet(drv, deadline_ms, progress, result))
 		return -1;
-	if (moves && moves->leaving(result->message, sizeof(result->message))) {
+	if (engine.moves && engine.moves->leaving(result->message, sizeof(result->message))) {
 		result->code = END_UNSUPPORTED;
 		engine_forget();
 		gate_open();
@@ -114,7 +113,7 @@ void engine_pause(const struct cuda_driver *drv, int timeout_ms,
 		  const struct engine_writing *writing, struct engine_progress *progress,
 		  struct engine_result *result)
 {
-	double start = gate_now_ms();
+	double start = clock_ms();
 
 	engine_begin(result);
 	if (writing)
@@ -149,7 +148,7 @@ static bool wait_for_memory(double deadline_ms, unsigned int *sleep_ms,
 		engine_fail(result, END_BUSY, "cancelled by a later request");
 		return false;
 	}
-	if (deadline_ms && gate_now_ms() > deadline_ms) {
+	if (deadline_ms && clock_ms() > deadline_ms) {
 		engine_fail(result, END_TIMEOUT, "%.2f GiB of GPU memory did not come free in time",
 			    engine.saved.ngranules * VMEM_GRANULE / GIB);
 		return false;
@@ -253,7 +252,7 @@ static CUresult step_back(const struct cuda_driver *drv, bool was_released,
 void engine_resume(const struct cuda_driver *drv, int timeout_ms, struct engine_progress *progress,
 		   struct engine_result *result)
 {
-	double start = gate_now_ms();
+	double start = clock_ms();
 	bool was_released = engine.released;
 	CUresult error;
 

@@ -71,6 +71,8 @@ struct engine_result {
 struct engine_moves {
 	/* Before anything is saved. 0, or -ENOTSUP with what is in the way of the pause in @text. */
 	int (*leaving)(char *text, size_t size);
+	/* The memory has its contents again: write pointers in it anew. An error fails the resume. */
+	CUresult (*copied)(const struct cuda_driver *drv);
 	/*
 	 * The memory is mapped, perhaps elsewhere, and the program is about to run. It comes once
 	 * for each leaving() that returned 0, at a pause that fails as well. What the user should

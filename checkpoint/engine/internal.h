@@ -20,6 +20,7 @@
 #define GIB (double)(1UL << 30)
 
 struct engine {
+	const struct engine_moves *moves; /* NULL: nobody is told */
 	struct saved saved;
 	struct snapshot_place place;
 	size_t held_slots; /* of what is in the snapshot alone */

@@ -4,7 +4,6 @@
 #include "checkpoint/host/hostpool.h"
 #include "checkpoint/release/release.h"
 #include "checkpoint/engine/transfer.h"
-#include "wrapper/translated/symbols.h"
 #include "vmem/vmem.h"
 
 #include <errno.h>
@@ -13,6 +12,7 @@
 
 #define LOG_PREFIX "engine: "
 #include "common/log.h"
+#include "common/gpu.h"
 
 /* Below this, finding zeros takes longer than copying them. */
 #define SCAN_BYTES (1UL << 30)
@@ -194,16 +194,16 @@ int engine_load_back(const struct cuda_driver *drv, struct engine_progress *prog
 	}
 	ret = transfer(drv, TRANSFER_IN, &progress->done, result);
 	saved_unload_kernels(&engine.saved, drv);
-	if (!ret)
-		error = symbols_renew(drv);
+	if (!ret && engine.moves)
+		error = engine.moves->copied(drv);
 	return error ? engine_fail_driver(result, drv, "pointers in variables of modules", error)
 		     : ret;
 }
 
 bool engine_memory_is_free(const struct cuda_driver *drv)
 {
-	bool asked[CUDA_MAX_DEVICES] = {false}, enough = true;
-	size_t needed[CUDA_MAX_DEVICES] = {0}, free, total;
+	bool asked[GPU_MAX] = {false}, enough = true;
+	size_t needed[GPU_MAX] = {0}, free, total;
 
 	for (size_t i = 0; i < engine.saved.nregions; i++)
 		if (!engine.saved.regions[i].mapped)

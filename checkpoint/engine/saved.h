@@ -12,6 +12,7 @@
 #include "checkpoint/ledger/contexts.h"
 #include "checkpoint/engine/transfer.h"
 #include "vmem/vmem.h"
+#include "common/gpu.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -20,7 +21,7 @@ struct saved {
 	struct vmem_region *regions; /* in address order */
 	size_t nregions;
 	struct context_list contexts;
-	size_t per_device[CUDA_MAX_DEVICES]; /* bytes of the regions */
+	size_t per_device[GPU_MAX]; /* bytes of the regions */
 
 	struct transfer_piece *pieces;
 	size_t npieces;

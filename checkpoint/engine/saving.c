@@ -2,6 +2,7 @@
 #include "checkpoint/engine/saving.h"
 #include "checkpoint/gate/gate.h"
 #include "checkpoint/host/spill.h"
+#include "common/clock.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -138,7 +139,7 @@ static void *write_main(void *arg)
 		__atomic_store_n(&s->stop, true, __ATOMIC_RELAXED);
 	pthread_mutex_lock(&s->lock);
 	s->result = ret;
-	s->ms = gate_now_ms() - s->start_ms;
+	s->ms = clock_ms() - s->start_ms;
 	s->over = true;
 	pthread_cond_broadcast(&s->changed);
 	pthread_mutex_unlock(&s->lock);
@@ -147,7 +148,7 @@ static void *write_main(void *arg)
 
 void saving_start(struct saving *s)
 {
-	s->start_ms = gate_now_ms();
+	s->start_ms = clock_ms();
 	s->threaded = !pthread_create(&s->thread, NULL, write_main, s);
 }
 

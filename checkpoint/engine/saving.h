@@ -36,7 +36,7 @@ struct saving {
 
 	pthread_t thread;
 	bool threaded;   /* else the engine's thread writes, in saving_is_over() */
-	double start_ms; /* gate_now_ms() */
+	double start_ms; /* clock_ms() */
 	size_t done;     /* bytes written, to be read atomically */
 	bool stop;       /* the transfer is of no use any more; written atomically */
 

@@ -6,6 +6,7 @@
 #include "checkpoint/release/release.h"
 #include "checkpoint/snapshot/dir.h"
 #include "checkpoint/host/spill.h"
+#include "common/clock.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -214,7 +215,7 @@ void engine_snapshot(const struct cuda_driver *drv, const struct engine_writing 
 		     struct engine_progress *progress)
 {
 	struct engine_result *result = writing->result;
-	double start = gate_now_ms();
+	double start = clock_ms();
 
 	engine_begin(result);
 	if (!engine.paused || engine.held) {

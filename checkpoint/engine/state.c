@@ -4,6 +4,7 @@
 #include "checkpoint/host/hostpool.h"
 #include "checkpoint/host/spill.h"
 #include "common/trace.h"
+#include "common/clock.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -93,7 +94,7 @@ int engine_fail_wait(struct engine_result *result, const struct engine_progress 
 void engine_end_phase(void)
 {
 	struct engine_result *r = engine.result;
-	double ms = gate_now_ms() - engine.start;
+	double ms = clock_ms() - engine.start;
 	size_t i = 0;
 
 	if (!engine.phase)
@@ -111,7 +112,7 @@ void engine_set_phase(struct engine_progress *progress, const char *phase, size_
 {
 	engine_end_phase();
 	engine.phase = phase;
-	engine.start = gate_now_ms();
+	engine.start = clock_ms();
 	__atomic_store_n(&progress->done, 0, __ATOMIC_RELAXED);
 	__atomic_store_n(&progress->total, total, __ATOMIC_RELAXED);
 	__atomic_store_n(&progress->phase, phase, __ATOMIC_RELEASE);
@@ -130,7 +131,7 @@ void engine_succeed(struct engine_result *result, double start, size_t bytes)
 	engine_end_phase();
 	result->code = END_OK;
 	result->bytes = bytes;
-	result->ms = gate_now_ms() - start;
+	result->ms = clock_ms() - start;
 }
 
 void engine_publish(void)

@@ -6,6 +6,7 @@
 #include "checkpoint/gate/quiet.h"
 #include "checkpoint/release/release.h"
 #include "vmem/vmem.h"
+#include "common/clock.h"
 
 #include <stdio.h>
 #include <unistd.h>
@@ -29,7 +30,7 @@ static CUcontext any_context(const struct cuda_driver *drv)
 void engine_trim(const struct cuda_driver *drv, int timeout_ms, struct engine_progress *progress,
 		 struct engine_result *result)
 {
-	double start = gate_now_ms();
+	double start = clock_ms();
 	struct vmem_stats before, after;
 	size_t resident = hostpool_resident();
 	char text[QUIET_TEXT];
@@ -93,7 +94,7 @@ static void pin_ready(const struct cuda_driver *drv, size_t blocks, const bool *
 {
 	for (size_t i = 0; i < blocks && !__atomic_load_n(cancel, __ATOMIC_RELAXED);) {
 		gate_close();
-		if (gate_wait_until_out(GATE_HOLD, gate_now_ms() + PREPARE_PATIENCE_MS, cancel)) {
+		if (gate_wait_until_out(GATE_HOLD, clock_ms() + PREPARE_PATIENCE_MS, cancel)) {
 			CUcontext ctx = any_context(drv);
 
 			if (ctx)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/gate/gate.h"
+#include "common/clock.h"
 
 #include <errno.h>
 #include <linux/futex.h>
@@ -194,14 +195,6 @@ CUresult gate_refusal(void)
 	return __atomic_load_n(&refusal, __ATOMIC_RELAXED);
 }
 
-double gate_now_ms(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return ts.tv_sec * 1e3 + ts.tv_nsec * 1e-6;
-}
-
 int gate_init(void)
 {
 	pthread_mutex_t mutex;
@@ -224,8 +217,8 @@ static void barrier(void)
 	    !syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0))
 		return;
 	set_flags(GATE_FENCE, 0);
-	until_ms = gate_now_ms() + FENCE_WAIT_MS;
-	while (gate_now_ms() < until_ms)
+	until_ms = clock_ms() + FENCE_WAIT_MS;
+	while (clock_ms() < until_ms)
 		usleep(1000);
 }
 
@@ -256,7 +249,7 @@ unsigned int gate_admit(unsigned int calls, double deadline_ms, const bool *canc
 
 	set_flags(calls * GATE_ADMITS, ALL_ADMITS);
 	while (__atomic_load_n(&gate_flags, __ATOMIC_RELAXED) >= GATE_ADMITS &&
-	       gate_now_ms() < deadline_ms && !__atomic_load_n(cancel, __ATOMIC_RELAXED)) {
+	       clock_ms() < deadline_ms && !__atomic_load_n(cancel, __ATOMIC_RELAXED)) {
 		usleep(sleep_us);
 		if (sleep_us < 500)
 			sleep_us *= 2;
@@ -292,7 +285,7 @@ bool gate_wait_until_out(enum gate_kind kind, double deadline_ms, const bool *ca
 	unsigned int sleep_us = 20;
 
 	while (gate_inside(kind)) {
-		if (gate_now_ms() > deadline_ms || __atomic_load_n(cancel, __ATOMIC_RELAXED))
+		if (clock_ms() > deadline_ms || __atomic_load_n(cancel, __ATOMIC_RELAXED))
 			return false;
 		usleep(sleep_us);
 		if (sleep_us < 2000)

@@ -140,10 +140,9 @@ unsigned int gate_admit(unsigned int calls, double deadline_ms, const bool *canc
 
 /*
  * With the gate closed: wait until no thread but the caller is inside as @kind. False when
- * @deadline_ms (CLOCK_MONOTONIC, see gate_now_ms) passes first, or *@cancel becomes true.
+ * @deadline_ms (CLOCK_MONOTONIC, see clock_ms) passes first, or *@cancel becomes true.
  */
 bool gate_wait_until_out(enum gate_kind kind, double deadline_ms, const bool *cancel);
-double gate_now_ms(void);
 
 /*
  * The thread id of one thread but the caller that is inside as @kind; 0 where there is none. One

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/gate/hold.h"
 #include "checkpoint/gate/gate.h"
+#include "common/clock.h"
 
 #include <time.h>
 
@@ -43,7 +44,7 @@ void hold_say(struct hold *hold, const struct hold_report *report)
 
 bool hold_take_order(struct hold *hold, double wait_ms, struct hold_order *order)
 {
-	double until_ms = gate_now_ms() + wait_ms;
+	double until_ms = clock_ms() + wait_ms;
 	time_t sec = (time_t)(until_ms / 1e3);
 	struct timespec until = {sec, (long)((until_ms - sec * 1e3) * 1e6)};
 	int timed_out = 0;

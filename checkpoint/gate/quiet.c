@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/gate/quiet.h"
 #include "checkpoint/ledger/captures.h"
+#include "common/clock.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -77,7 +78,7 @@ static int close_gate(struct quiet *q, void (*close)(void), double until_ms)
 		q->what = "a stream capture did not end";
 		while (captures_open(q->drv)) {
 			gate_open();
-			if (cancelled(q) || gate_now_ms() > until_ms)
+			if (cancelled(q) || clock_ms() > until_ms)
 				return give_up(q);
 			usleep(500);
 		}
@@ -111,16 +112,16 @@ static unsigned int step(struct quiet *q, unsigned int calls, int *ret)
 	unsigned int came = 0;
 
 	do {
-		if (!gate_admit(1, gate_now_ms() + STEP_MS, q->cancel))
+		if (!gate_admit(1, clock_ms() + STEP_MS, q->cancel))
 			break;
-		*ret = drain(q, gate_hold, gate_now_ms() + STUCK_MS);
+		*ret = drain(q, gate_hold, clock_ms() + STUCK_MS);
 	} while (++came < calls && !*ret);
 	return came;
 }
 
 static bool is_late(struct quiet *q, bool drained)
 {
-	if (gate_now_ms() < q->deadline_ms)
+	if (clock_ms() < q->deadline_ms)
 		return false;
 	if (drained)
 		q->what = "other processes of the job did not come to rest";
@@ -131,7 +132,7 @@ static int hold_until_commit(struct quiet *q)
 {
 	struct hold_report report = {0};
 	struct hold_order order;
-	int ret = drain(q, gate_hold, gate_now_ms() + STUCK_MS);
+	int ret = drain(q, gate_hold, clock_ms() + STUCK_MS);
 
 	for (;;) {
 		if (ret && ret != -ETIME)
@@ -144,7 +145,7 @@ static int hold_until_commit(struct quiet *q)
 			if (cancelled(q) || is_late(q, !ret))
 				return give_up(q);
 			if (ret)
-				ret = drain(q, gate_hold, gate_now_ms() + STUCK_MS);
+				ret = drain(q, gate_hold, clock_ms() + STUCK_MS);
 			if (ret != -ETIME && !report.drained)
 				break;
 		}
@@ -163,8 +164,8 @@ static int enter(struct quiet *q)
 		ret = hold_until_commit(q);
 		if (ret)
 			return ret;
-		if (q->deadline_ms < gate_now_ms() + COMMIT_MS)
-			q->deadline_ms = gate_now_ms() + COMMIT_MS;
+		if (q->deadline_ms < clock_ms() + COMMIT_MS)
+			q->deadline_ms = clock_ms() + COMMIT_MS;
 	}
 	do {
 		ret = drain(q, gate_close, q->deadline_ms);

@@ -18,7 +18,7 @@
 
 struct quiet {
 	const struct cuda_driver *drv;
-	double deadline_ms; /* gate_now_ms() */
+	double deadline_ms; /* clock_ms() */
 	const bool *cancel;
 	struct hold *hold; /* NULL: alone */
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/ledger/contexts.h"
-#include "checkpoint/gate/gate.h"
 #include "common/uncancelled.h"
 #include "common/forks.h"
+#include "common/clock.h"
+#include "common/gpu.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -133,8 +134,8 @@ static CUresult get_all(const struct cuda_driver *drv, struct context_list *list
 	error = drv->cuDeviceGetCount(&ndev);
 	if (error)
 		return error;
-	if (ndev > CUDA_MAX_DEVICES)
-		ndev = CUDA_MAX_DEVICES;
+	if (ndev > GPU_MAX)
+		ndev = GPU_MAX;
 	if (!make_room(list, ndev + 1))
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	error = get_primary(drv, list, ndev);
@@ -204,7 +205,7 @@ static void *drain_main(void *arg)
 static int wait_drained(double deadline_ms, const bool *cancel)
 {
 	while (drain.running) {
-		double now = gate_now_ms();
+		double now = clock_ms();
 		double look = now + CANCEL_POLL_MS, next = look < deadline_ms ? look : deadline_ms;
 		time_t sec = (time_t)(next / 1e3);
 		struct timespec until = {sec, (long)((next - sec * 1e3) * 1e6)};

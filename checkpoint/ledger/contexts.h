@@ -50,7 +50,7 @@ void contexts_free(struct context_list *list);
 
 /*
  * Wait until the GPU has done all work of all contexts, which are left in @list; @deadline_ms
- * (gate_now_ms()) at the most. Returns 0; -ETIME; -ECANCELED soon after *@cancel becomes true; -EIO
+ * (clock_ms()) at the most. Returns 0; -ETIME; -ECANCELED soon after *@cancel becomes true; -EIO
  * with the driver's error in *@error where a context is broken or cannot be asked for; -ENOMEM or
  * -EAGAIN without memory or a thread. A wait that was given up ends, in a thread of its own, with
  * the work of the context that it is in; the next call waits for that first.

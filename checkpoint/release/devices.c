@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/release/devices.h"
 #include "common/nvml.h"
+#include "common/gpu.h"
 
 #include <string.h>
 
-static struct snapshot_device devices[CUDA_MAX_DEVICES];
+static struct gpu devices[GPU_MAX];
 static size_t ndevices;
 
 void devices_find(const struct cuda_driver *drv)
@@ -13,8 +14,8 @@ void devices_find(const struct cuda_driver *drv)
 	int count = 0;
 
 	drv->cuDeviceGetCount(&count);
-	for (int i = 0; i < count && i < CUDA_MAX_DEVICES; i++) {
-		struct snapshot_device *d = &devices[i];
+	for (int i = 0; i < count && i < GPU_MAX; i++) {
+		struct gpu *d = &devices[i];
 
 		drv->cuDeviceGetName(d->name, sizeof(d->name), i);
 		if (drv->cuDeviceGetUuid_v2)
@@ -29,7 +30,7 @@ void devices_find(const struct cuda_driver *drv)
 	}
 }
 
-const struct snapshot_device *devices_all(size_t *count)
+const struct gpu *devices_all(size_t *count)
 {
 	*count = ndevices;
 	return devices;

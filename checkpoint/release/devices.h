@@ -8,14 +8,14 @@
  *
  * For the control thread, and for the operation under way: they change while there is none.
  */
-#include "checkpoint/snapshot/manifest.h"
 #include "vmem/driver.h"
+#include "common/gpu.h"
 
 /* Ask the driver, before there is a control thread. */
 void devices_find(const struct cuda_driver *drv);
 
 /* There are *@count. Valid until the process ends. */
-const struct snapshot_device *devices_all(size_t *count);
+const struct gpu *devices_all(size_t *count);
 
 /* The process goes on on the other GPU of each pair that names one of its own. */
 void devices_move(const CUcheckpointGpuPair *pairs, size_t count);

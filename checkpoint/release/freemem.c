@@ -18,11 +18,12 @@
 
 #define LOG_PREFIX "freemem: "
 #include "common/log.h"
+#include "common/gpu.h"
 
 #define STACK_SIZE 65536
 
 struct child {
-	char *argv[CUDA_MAX_DEVICES + 2];
+	char *argv[GPU_MAX + 2];
 	char *envp[2];
 	int out;
 	char *stack; /* two of STACK_SIZE */
@@ -111,13 +112,13 @@ static int ask(struct child *child, int count, size_t *bytes)
 
 int freemem_query(const CUuuid *uuids, int count, size_t *bytes)
 {
-	char names[CUDA_MAX_DEVICES][NVML_UUID_SIZE], library_path[PATH_MAX];
+	char names[GPU_MAX][NVML_UUID_SIZE], library_path[PATH_MAX];
 	const char *path = getenv("LD_LIBRARY_PATH");
 	struct child child = {.argv = {FREEMEM_PROGRAM}};
 	int error;
 
 	freemem_find();
-	if (count > CUDA_MAX_DEVICES || access(program, X_OK)) {
+	if (count > GPU_MAX || access(program, X_OK)) {
 		pr_warn("%s is missing; free GPU memory is not checked", FREEMEM_PROGRAM);
 		return -ENOSYS;
 	}

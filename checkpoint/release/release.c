@@ -19,6 +19,8 @@
 
 #define LOG_PREFIX "release: "
 #include "common/log.h"
+#include "common/clock.h"
+#include "common/gpu.h"
 
 #define LOCK_TIMEOUT_MS 10000
 #define LOCK_SUFFIX     ".lock"
@@ -30,13 +32,13 @@
 #define HOST_GUESS    (512UL << 20) /* and of host memory while it is checkpointed */
 
 /* What this process holds on each GPU when the checkpoint takes it; the engine's thread only. */
-static CUuuid uuids[CUDA_MAX_DEVICES];
-static size_t held[CUDA_MAX_DEVICES];
+static CUuuid uuids[GPU_MAX];
+static size_t held[GPU_MAX];
 static int ngpus;
 static unsigned int machine_gpus; /* at the last checkpoint; 0: not known */
 static double kept_out_since;     /* by another job's lock, in ms; 0: it is not */
 static enum release_choice chosen;
-static CUcheckpointGpuPair remap[CUDA_MAX_DEVICES];
+static CUcheckpointGpuPair remap[GPU_MAX];
 static unsigned int nremap;
 /*
  * The process is locked, and its context is there: an unlock is left to be tried again. No other
@@ -52,7 +54,7 @@ struct gpu_lock {
 	struct promise promise;
 };
 
-static struct gpu_lock locks[CUDA_MAX_DEVICES];
+static struct gpu_lock locks[GPU_MAX];
 static int nlocks; /* that are open */
 
 void release_choose(enum release_choice choice)
@@ -78,8 +80,8 @@ static void find_gpus(const struct cuda_driver *drv)
 	if (!drv->cuDeviceGetUuid_v2)
 		return;
 	drv->cuDeviceGetCount(&ngpus);
-	if (ngpus > CUDA_MAX_DEVICES)
-		ngpus = CUDA_MAX_DEVICES;
+	if (ngpus > GPU_MAX)
+		ngpus = GPU_MAX;
 	for (int dev = 0; dev < ngpus; dev++)
 		drv->cuDeviceGetUuid_v2(&uuids[dev], dev);
 }
@@ -125,14 +127,14 @@ static int unmapped_bytes(CUdevice dev, size_t *bytes)
 
 size_t release_host_bytes(const struct cuda_driver *drv, const struct context_list *list)
 {
-	bool asked[CUDA_MAX_DEVICES] = {false}, known = true;
+	bool asked[GPU_MAX] = {false}, known = true;
 	size_t sum = 0, bytes;
 
 	find_gpus(drv);
 	for (size_t i = 0; i < list->count; i++) {
 		CUdevice dev = list->items[i].dev;
 
-		if (dev >= CUDA_MAX_DEVICES || asked[dev])
+		if (dev >= GPU_MAX || asked[dev])
 			continue;
 		asked[dev] = true;
 		if (dev >= ngpus || unmapped_bytes(dev, &bytes)) {
@@ -228,8 +230,8 @@ static int pass_by(int dir, const char *name)
 	int fd;
 
 	if (!kept_out_since)
-		kept_out_since = gate_now_ms();
-	if (gate_now_ms() - kept_out_since < PATIENCE_MS)
+		kept_out_since = clock_ms();
+	if (clock_ms() - kept_out_since < PATIENCE_MS)
 		return -EAGAIN;
 	fd = rundir_open_lock(dir, name);
 	if (fd < 0 || (!promise_others(fd, 0, &promised, &all) && promised))
@@ -313,7 +315,7 @@ static bool add_promised(size_t *bytes)
 
 bool release_fits(const size_t *managed)
 {
-	size_t needed[CUDA_MAX_DEVICES], bytes[CUDA_MAX_DEVICES];
+	size_t needed[GPU_MAX], bytes[GPU_MAX];
 	bool beside_others;
 	int error;
 
@@ -336,7 +338,7 @@ bool release_fits(const size_t *managed)
 
 void release_remap(const CUcheckpointGpuPair *pairs, size_t count)
 {
-	nremap = count < CUDA_MAX_DEVICES ? count : CUDA_MAX_DEVICES;
+	nremap = count < GPU_MAX ? count : GPU_MAX;
 	memcpy(remap, pairs, nremap * sizeof(*pairs));
 	for (int dev = 0; dev < ngpus; dev++)
 		for (unsigned int i = 0; i < nremap; i++)

@@ -7,6 +7,7 @@
  * same process and without root [H200, driver 580].
  */
 #include "checkpoint/ledger/contexts.h"
+#include "common/gpu.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -55,7 +56,7 @@ CUresult release_unlock_process(const struct cuda_driver *drv, const char **call
 unsigned int release_gpus(void);
 
 /*
- * Bytes by device, CUDA_MAX_DEVICES of them, that this process held when the last checkpoint was
+ * Bytes by device, GPU_MAX of them, that this process held when the last checkpoint was
  * taken, beyond what vmem had mapped: contexts, and memory that is not vmem's. A guess of 1 GiB
  * where NVML does not say. Valid until the next checkpoint. The engine's thread.
  */

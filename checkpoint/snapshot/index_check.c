@@ -3,7 +3,6 @@
 #include "checkpoint/snapshot/manifest_read.h"
 
 #include "checkpoint/snapshot/dir.h"
-#include "tools/command/tools.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -118,30 +117,22 @@ size_t snapshot_memory_bytes(const struct snapshot *s)
 	return bytes;
 }
 
-int snapshot_refuse(const char *path, int code, const struct snapshot_error *error)
+int snapshot_open(const char *path, struct snapshot *s, struct snapshot_error *error)
 {
-	complain("%s: %s", path, error->text);
-	return code == -ENOTSUP ? EXIT_UNSUPPORTED : EXIT_FAILED;
-}
-
-int snapshot_open(const char *path, struct snapshot *s)
-{
-	struct snapshot_error error;
 	int ret;
 
-	*s = (struct snapshot){.path = path, .dir = snapshot_dir_open(path, &error)};
+	*s = (struct snapshot){.path = path, .dir = snapshot_dir_open(path, error)};
 	if (s->dir < 0)
-		return snapshot_refuse(path, s->dir, &error);
-	ret = snapshot_manifest_load(s->dir, SNAPSHOT_MANIFEST, &s->manifest, &error);
+		return s->dir;
+	ret = snapshot_manifest_load(s->dir, SNAPSHOT_MANIFEST, &s->manifest, error);
 	if (!ret) {
-		ret = snapshot_manifest_index(s->dir, &s->manifest, &s->index, &error);
+		ret = snapshot_manifest_index(s->dir, &s->manifest, &s->index, error);
 		if (ret)
 			snapshot_manifest_free(&s->manifest);
 	}
-	if (!ret)
-		return EXIT_DONE;
-	snapshot_dir_close(s->dir);
-	return snapshot_refuse(path, ret, &error);
+	if (ret)
+		snapshot_dir_close(s->dir);
+	return ret;
 }
 
 void snapshot_close(struct snapshot *s)

@@ -151,11 +151,3 @@ int snapshot_io_write_file(int dir, const char *name, const void *data, size_t s
 		close(fd);
 	return ret ? snapshot_fail(error, ret, "%s: %s", name, strerror(-ret)) : 0;
 }
-
-double snapshot_io_seconds(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return now.tv_sec + now.tv_nsec / 1e9;
-}

@@ -43,7 +43,4 @@ int snapshot_io_read_file(int dir, const char *name, size_t most, char **data, s
 int snapshot_io_write_file(int dir, const char *name, const void *data, size_t size,
 			   struct snapshot_error *error);
 
-/* CLOCK_MONOTONIC, for rates. */
-double snapshot_io_seconds(void);
-
 #endif

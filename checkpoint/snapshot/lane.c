@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/snapshot/lane.h"
 #include "checkpoint/snapshot/io.h"
+#include "common/clock.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -86,7 +87,7 @@ static bool is_to_pack(struct snapshot_lanes *lanes, struct snapshot_lane *lane)
 static size_t pack(struct snapshot_lanes *lanes, struct snapshot_lane *lane,
 		   struct snapshot_slot *slot, const char *data)
 {
-	double seconds = snapshot_io_seconds();
+	double seconds = clock_ms() / 1e3;
 	size_t size;
 
 	if (!slot->buffer)
@@ -94,7 +95,7 @@ static size_t pack(struct snapshot_lanes *lanes, struct snapshot_lane *lane,
 	if (!slot->buffer)
 		return 0;
 	size = snapshot_pack(&lane->packer, lanes->codec, data, slot->buffer);
-	seconds = snapshot_io_seconds() - seconds;
+	seconds = clock_ms() / 1e3 - seconds;
 	pthread_mutex_lock(&lanes->lock);
 	if (lanes->pack_seconds > 0)
 		seconds = (lanes->pack_seconds + seconds) / 2;

@@ -3,6 +3,7 @@
 #include "common/buildid.h"
 #include "common/json_out.h"
 #include "common/rundir.h"
+#include "common/gpu.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -99,7 +100,7 @@ static void put_gpu(struct json_out *out, const struct snapshot_facts *facts)
 		json_number(out, "gpus", facts->gpus);
 	json_open(out, "devices", '[');
 	for (size_t i = 0; i < facts->ndevices; i++) {
-		const struct snapshot_device *device = &facts->devices[i];
+		const struct gpu *device = &facts->devices[i];
 
 		json_open(out, NULL, '{');
 		json_text(out, "uuid", device->uuid);

@@ -5,18 +5,10 @@
  * The manifest of a snapshot, as the job writes it (FORMAT.md says what each key is). The command
  * reads it: checkpoint/snapshot/manifest_read.h.
  */
-#include "common/nvml.h"
 #include "checkpoint/snapshot/write.h"
-#include "vmem/driver.h"
+#include "common/gpu.h"
 
 #define MANIFEST_PHASES 16
-
-struct snapshot_device {
-	char uuid[NVML_UUID_SIZE];
-	char name[64];
-	size_t memory;    /* bytes */
-	int major, minor; /* compute capability */
-};
 
 struct snapshot_context {
 	int device;
@@ -32,7 +24,7 @@ struct snapshot_phase {
 /* What only the one who asks for the snapshot knows. */
 struct snapshot_facts {
 	int cuda; /* cuDriverGetVersion() */
-	const struct snapshot_device *devices;
+	const struct gpu *devices;
 	size_t ndevices;
 	unsigned int gpus; /* of the machine, when the driver took its checkpoint; 0: not known */
 	/* Bytes on each device that the driver's restore takes; NULL: it took no checkpoint. */

@@ -3,6 +3,7 @@
 
 #include "checkpoint/snapshot/io.h"
 #include "common/text.h"
+#include "common/gpu.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -95,7 +96,7 @@ static int get_devices(struct snapshot_manifest *m, struct snapshot_error *error
 	json_t *array, *object;
 	uint64_t memory, major, minor;
 	size_t i;
-	int ret = get_array(m->root, "devices", CUDA_MAX_DEVICES, &array, error);
+	int ret = get_array(m->root, "devices", GPU_MAX, &array, error);
 
 	if (ret)
 		return ret;
@@ -104,7 +105,7 @@ static int get_devices(struct snapshot_manifest *m, struct snapshot_error *error
 		return snapshot_fail(error, -ENOMEM, "out of memory");
 	json_array_foreach(array, i, object)
 	{
-		struct snapshot_device *device = &m->devices[i];
+		struct gpu *device = &m->devices[i];
 		uint64_t held = 0;
 
 		if (get_number(object, "memory", INTEGER, &memory, error) ||
@@ -114,8 +115,7 @@ static int get_devices(struct snapshot_manifest *m, struct snapshot_error *error
 		     get_number(object, "held", INTEGER, &held, error)))
 			return -EBADMSG;
 		m->held[i] = held;
-		*device =
-			(struct snapshot_device){.memory = memory, .major = major, .minor = minor};
+		*device = (struct gpu){.memory = memory, .major = major, .minor = minor};
 		snapshot_manifest_text(object, "uuid", device->uuid, sizeof(device->uuid));
 		snapshot_manifest_text(object, "name", device->name, sizeof(device->name));
 	}
@@ -140,7 +140,7 @@ static int get_regions(struct snapshot_manifest *m, struct snapshot_error *error
 		if (get_number(object, "address", INTEGER, &address, error) ||
 		    get_number(object, "size", SNAPSHOT_CHUNKS_MAX * SNAPSHOT_CHUNK, &size,
 			       error) ||
-		    get_number(object, "device", CUDA_MAX_DEVICES, &device, error))
+		    get_number(object, "device", GPU_MAX, &device, error))
 			return -EBADMSG;
 		if (address % SNAPSHOT_CHUNK || size % SNAPSHOT_CHUNK || !size)
 			return bad(error, "regions", "multiples of 2 MiB", object);

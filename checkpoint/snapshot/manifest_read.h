@@ -8,6 +8,7 @@
  */
 #include "checkpoint/snapshot/manifest.h"
 #include "checkpoint/snapshot/read.h"
+#include "common/gpu.h"
 
 #include <jansson.h>
 
@@ -24,9 +25,9 @@ struct snapshot_manifest {
 	int cuda;
 	unsigned int gpus;          /* of the machine; 0: not known */
 	char cudaw[32], driver[64]; /* empty: not known */
-	struct snapshot_device *devices;
+	struct gpu *devices;
 	size_t ndevices;
-	size_t held[CUDA_MAX_DEVICES]; /* bytes on each that the driver's restore takes */
+	size_t held[GPU_MAX]; /* bytes on each that the driver's restore takes */
 	struct snapshot_region *regions;
 	size_t nregions;
 	struct snapshot_data *data;
@@ -64,15 +65,12 @@ struct snapshot {
 	struct snapshot_index index;
 };
 
-/* Open the snapshot at @path, or say why not. An exit code. */
-int snapshot_open(const char *path, struct snapshot *snapshot);
+/* Open the snapshot at @path. 0 or a negative errno (-ENOTSUP: a newer version), with @error set. */
+int snapshot_open(const char *path, struct snapshot *snapshot, struct snapshot_error *error);
 void snapshot_close(struct snapshot *snapshot);
 
 /* Bytes of the index and of the data files. */
 size_t snapshot_memory_bytes(const struct snapshot *snapshot);
-
-/* Say that something is wrong with the snapshot at @path. Returns the exit code. */
-int snapshot_refuse(const char *path, int code, const struct snapshot_error *error);
 
 /*
  * A string of the manifest at @object's @key, or @object where that is NULL, as the bytes it stands

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/snapshot/queue.h"
 #include "checkpoint/snapshot/io.h"
+#include "common/clock.h"
 
 #include <sched.h>
 #include <stdio.h>
@@ -30,7 +31,7 @@ static void count_submitted(struct snapshot_queue *q, const struct snapshot_requ
 {
 	pthread_mutex_lock(&q->lock);
 	if (!q->bytes)
-		q->begin = snapshot_io_seconds();
+		q->begin = clock_ms() / 1e3;
 	q->bytes += r->size;
 	pthread_mutex_unlock(&q->lock);
 }
@@ -41,7 +42,7 @@ static void count_submitted(struct snapshot_queue *q, const struct snapshot_requ
  */
 static void count_done(struct snapshot_queue *q, const struct snapshot_request *r)
 {
-	double end = snapshot_io_seconds();
+	double end = clock_ms() / 1e3;
 
 	pthread_mutex_lock(&q->lock);
 	q->bytes -= r->size;

@@ -15,6 +15,7 @@
 #include "checkpoint/snapshot/codec.h"
 #include "checkpoint/snapshot/dir.h"
 #include "checkpoint/snapshot/io.h"
+#include "common/gpu.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -64,7 +65,7 @@ static int write_one(const char *path, const char *memory, size_t chunks, enum s
 	};
 	struct snapshot_source source = {
 		.regions = regions, .nregions = 2, .runs = runs, .nruns = 2};
-	struct snapshot_device devices[] = {
+	struct gpu devices[] = {
 		{"GPU-00000000-0000-0000-0000-000000000001", "Simulated GPU", 64UL << 30, 9, 0},
 		{"GPU-00000000-0000-0000-0000-000000000002", "Simulated GPU", 64UL << 30, 9, 0},
 	};

@@ -3,6 +3,7 @@
 #include "checkpoint/gate/gate.h"
 
 #include "tests/check_suite.h"
+#include "common/clock.h"
 
 #include <pthread.h>
 #include <unistd.h>
@@ -35,7 +36,7 @@ static unsigned int calls(bool waits)
 
 static void still(void)
 {
-	ck_assert(gate_wait_until_out(GATE_HOLD, gate_now_ms() + SOON_MS, &never));
+	ck_assert(gate_wait_until_out(GATE_HOLD, clock_ms() + SOON_MS, &never));
 }
 
 START_TEST(as_many_come_as_are_admitted)
@@ -49,7 +50,7 @@ START_TEST(as_many_come_as_are_admitted)
 		pthread_create(&threads[i], NULL, caller, NULL);
 	for (unsigned int n = 0; n < 200; n++) {
 		before = calls(false);
-		ck_assert_uint_eq(gate_admit(n % 5, gate_now_ms() + SOON_MS, &never), n % 5);
+		ck_assert_uint_eq(gate_admit(n % 5, clock_ms() + SOON_MS, &never), n % 5);
 		still();
 		ck_assert_uint_eq(calls(false), before + n % 5);
 	}
@@ -78,7 +79,7 @@ START_TEST(who_waits_goes_in_and_out_until_it_is_closed)
 	while (calls(true) < 1000)
 		usleep(100);
 	gate_close();
-	ck_assert(gate_wait_until_out(GATE_WAIT, gate_now_ms() + SOON_MS, &never));
+	ck_assert(gate_wait_until_out(GATE_WAIT, clock_ms() + SOON_MS, &never));
 	before = calls(true);
 	usleep(2000);
 	ck_assert_uint_eq(calls(true), before);
@@ -94,8 +95,8 @@ START_TEST(nobody_comes_after_the_deadline)
 	bool cancel = true;
 
 	gate_hold();
-	ck_assert_uint_eq(gate_admit(3, gate_now_ms() + 1, &never), 0);
-	ck_assert_uint_eq(gate_admit(3, gate_now_ms() + SOON_MS, &cancel), 0);
+	ck_assert_uint_eq(gate_admit(3, clock_ms() + 1, &never), 0);
+	ck_assert_uint_eq(gate_admit(3, clock_ms() + SOON_MS, &cancel), 0);
 	pthread_create(&thread, NULL, caller, NULL);
 	usleep(2000);
 	ck_assert_uint_eq(calls(false), 0);

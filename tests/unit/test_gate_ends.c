@@ -3,6 +3,7 @@
 #include "checkpoint/gate/gate.h"
 
 #include "tests/check_suite.h"
+#include "common/clock.h"
 
 #include <limits.h>
 #include <pthread.h>
@@ -39,8 +40,8 @@ static void call(void)
 static void closes_and_opens(void)
 {
 	gate_close();
-	ck_assert(gate_wait_until_out(GATE_HOLD, gate_now_ms() + SOON_MS, &never));
-	ck_assert(gate_wait_until_out(GATE_WAIT, gate_now_ms() + SOON_MS, &never));
+	ck_assert(gate_wait_until_out(GATE_HOLD, clock_ms() + SOON_MS, &never));
+	ck_assert(gate_wait_until_out(GATE_WAIT, clock_ms() + SOON_MS, &never));
 	gate_open();
 }
 

@@ -6,6 +6,7 @@
 #include "checkpoint/gate/gate.h"
 
 #include "tests/check_suite.h"
+#include "common/clock.h"
 
 #include <errno.h>
 #include <linux/filter.h>
@@ -73,7 +74,7 @@ static unsigned int calls(bool begun)
 /* Close and open the gate under load, after @before; returns the calls that ran at a closed gate. */
 static unsigned int calls_unseen(void (*before)(void))
 {
-	double until_ms = gate_now_ms() + LOAD_MS;
+	double until_ms = clock_ms() + LOAD_MS;
 	unsigned int unseen = 0, closed = 0;
 	pthread_t threads[CALLERS];
 
@@ -82,7 +83,7 @@ static unsigned int calls_unseen(void (*before)(void))
 		ncallers = ncallers < 1 ? 1 : CALLERS;
 	for (int i = 0; i < ncallers; i++)
 		ck_assert_int_eq(pthread_create(&threads[i], NULL, caller, &callers[i]), 0);
-	while (gate_now_ms() < until_ms) {
+	while (clock_ms() < until_ms) {
 		unsigned int returned = calls(false);
 
 		/* So that the gate closes under callers at full speed, at any moment of theirs. */
@@ -91,7 +92,7 @@ static unsigned int calls_unseen(void (*before)(void))
 		closed++;
 		before();
 		gate_close();
-		ck_assert(gate_wait_until_out(GATE_HOLD, gate_now_ms() + SOON_MS, &never));
+		ck_assert(gate_wait_until_out(GATE_HOLD, clock_ms() + SOON_MS, &never));
 		returned = calls(false);
 		for (int i = 0; i < LOOKS; i++)
 			if (calls(true) != returned) {

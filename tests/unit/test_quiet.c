@@ -3,6 +3,7 @@
 #include "checkpoint/gate/quiet.h"
 
 #include "tests/check_suite.h"
+#include "common/clock.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -54,7 +55,7 @@ static struct context_list contexts;
 static struct quiet quiet_within(double ms)
 {
 	return (struct quiet){.drv = &drv,
-			      .deadline_ms = gate_now_ms() + ms,
+			      .deadline_ms = clock_ms() + ms,
 			      .cancel = &never,
 			      .contexts = &contexts};
 }

@@ -5,6 +5,7 @@
 #include "common/rundir.h"
 
 #include "tests/check_suite.h"
+#include "common/gpu.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -26,7 +27,7 @@
 
 static char free_path[PATH_MAX];
 static char base[64];
-static size_t managed[CUDA_MAX_DEVICES];
+static size_t managed[GPU_MAX];
 
 /* The driver's side of a checkpoint: a call while it is locked would not return. */
 static struct {

@@ -8,7 +8,7 @@
 #include "common/text.h"
 #include "common/proc.h"
 #include "tools/job/jobs.h"
-#include "tools/job/progress.h"
+#include "tools/report/progress.h"
 #include "tools/job/select.h"
 #include "tools/process/tree.h"
 
@@ -279,7 +279,7 @@ static void select_targets(struct control *control, char **targets, int n)
 static int control_line(struct job *job, const char *key, char *value)
 {
 	if (!strcmp(key, "progress"))
-		return progress_take(job, value);
+		return job_progress_take(job, value);
 	if (!strcmp(key, "held"))
 		return coordinate_take(job, value);
 	if (!strcmp(key, "ready")) {
@@ -303,7 +303,7 @@ static int first_line(struct job *job, const char *key, char *value)
 
 static int control_tick(struct job **jobs, size_t n)
 {
-	return coordinate_tick(jobs, n, progress_tick(jobs, n));
+	return coordinate_tick(jobs, n, jobs_show_progress(jobs, n));
 }
 
 /* The figures of @job that are @verb's; a trim has none, and leaves those of a resume unknown. */
@@ -576,7 +576,7 @@ int control_ask(struct job *job, const char *verb, const char *doing, const char
 	struct job_request ask = {
 		.text = request,
 		.line = control_line,
-		.tick = progress_tick,
+		.tick = jobs_show_progress,
 		.limit_ms = SILENCE_MS,
 		.silence = true,
 	};

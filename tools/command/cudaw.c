@@ -7,13 +7,11 @@
 #include <getopt.h>
 #include <libgen.h>
 #include <limits.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-#define LINE             4096 /* the longest message */
-#define NAME_MAX_LETTERS 16   /* of a command */
+#define NAME_MAX_LETTERS 16 /* of a command */
 
 static const struct command {
 	char name[NAME_MAX_LETTERS];
@@ -71,18 +69,6 @@ static const char outro[] =
 	"  CUDAW_RUNTIME_DIR  where jobs and this command meet (/tmp/cudaw-UID)\n"
 	"  'cudaw run --help' lists those that a job reads.\n";
 
-void complain(const char *fmt, ...)
-{
-	char line[LINE], clean[LINE];
-	va_list ap;
-
-	va_start(ap, fmt);
-	vsnprintf(line, sizeof(line), fmt, ap);
-	va_end(ap);
-	format_copy(clean, sizeof(clean), line);
-	fprintf(stderr, "cudaw: %s\n", clean);
-}
-
 int usage_error(const char *name)
 {
 	fprintf(stderr, "Try 'cudaw %s --help'.\n", name);
@@ -125,28 +111,6 @@ bool names_given(int argc, char **argv, const char *what, bool one)
 			return false;
 		}
 	return true;
-}
-
-int faces_folder(char *path, size_t size)
-{
-	char exe[PATH_MAX];
-	ssize_t len = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
-	char *prefix;
-
-	if (len < 0)
-		return -errno;
-	exe[len] = '\0';
-	prefix = dirname(dirname(exe));
-	if (snprintf(path, size, "%s/lib/cudaw-" CUDAW_VERSION, prefix) >= (int)size)
-		return -ENAMETOOLONG;
-	return 0;
-}
-
-const char *not_preloadable(const char *path)
-{
-	/* The loader splits LD_PRELOAD at both, and knows no way to quote them. */
-	return strpbrk(path, ": ") ? "LD_PRELOAD can not hold a path with a space or a colon"
-				   : NULL;
 }
 
 static void print_help(void)

@@ -9,6 +9,7 @@
 #include "tools/command/output.h"
 #include "tools/process/probe.h"
 #include "tools/command/settings.h"
+#include "tools/process/faces.h"
 #include "common/find.h"
 
 #include <errno.h>

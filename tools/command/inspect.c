@@ -7,6 +7,7 @@
 #include "checkpoint/snapshot/host_image.h"
 #include "tools/job/jobs.h"
 #include "tools/command/output.h"
+#include "tools/command/opened.h"
 #include "checkpoint/snapshot/manifest_read.h"
 
 #include <errno.h>
@@ -204,7 +205,7 @@ int cmd_inspect(int argc, char **argv)
 		return code;
 	if (!names_given(argc, argv, "folder", true))
 		return usage_error("inspect");
-	ret = snapshot_open(argv[optind], &s);
+	ret = opened_open(argv[optind], &s);
 	if (ret)
 		return ret;
 	find_all(&s, &found);
@@ -216,7 +217,7 @@ int cmd_inspect(int argc, char **argv)
 		print_sizes(&s, &found);
 	}
 	if (found.image)
-		ret = snapshot_refuse(argv[optind], found.image, &found.error);
+		ret = opened_refuse(argv[optind], found.image, &found.error);
 	criu_files_free(&found.opened);
 	snapshot_close(&s);
 	return ret;

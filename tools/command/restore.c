@@ -15,6 +15,9 @@
 #include "checkpoint/snapshot/manifest_read.h"
 #include "tools/process/tree.h"
 #include "tools/command/verify.h"
+#include "tools/command/opened.h"
+#include "common/clock.h"
+#include "common/gpu.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -56,7 +59,7 @@ const char help_restore[] =
 
 struct restoring {
 	char path[PATH_MAX];
-	char *choices[CUDA_MAX_DEVICES];
+	char *choices[GPU_MAX];
 	size_t nchoices;
 	bool paused, unverified, json;
 	bool left; /* somebody has paused it before it went on */
@@ -81,11 +84,11 @@ static int check_id(const struct restoring *r, pid_t id)
 {
 	bool whole = id == r->snapshot.manifest.pid;
 	char path[64], name[64] = "another process", why[80] = "";
-	int64_t begin = now_ms();
+	int64_t begin = clock_ms();
 	pid_t parent;
 	char state;
 
-	while ((state = host_process(id, &parent)) == 'Z' && now_ms() - begin < PARENT_MS)
+	while ((state = host_process(id, &parent)) == 'Z' && clock_ms() - begin < PARENT_MS)
 		usleep(RETRY_US);
 	if (kill(id, 0) < 0 && errno == ESRCH)
 		return EXIT_DONE;
@@ -131,7 +134,7 @@ static int check_gpus_and_image(struct restoring *r)
 	else if (!ret)
 		read_image(r);
 	if (!ret && r->image)
-		ret = snapshot_refuse(r->path, r->image, &r->image_error);
+		ret = opened_refuse(r->path, r->image, &r->image_error);
 	return ret;
 }
 
@@ -168,7 +171,7 @@ static int check_opened(struct restoring *r)
 	int ret, folder = host_image_open(r->snapshot.dir, index, &error);
 
 	if (folder < 0)
-		return snapshot_refuse(r->path, folder, &error);
+		return opened_refuse(r->path, folder, &error);
 	ret = check_ids(r, folder);
 	if (ret) {
 		close(folder);
@@ -178,7 +181,7 @@ static int check_opened(struct restoring *r)
 	close(folder);
 	if (ret) {
 		snapshot_fail(&error, ret, "host-%u: files.img: %s", index, strerror(-ret));
-		return snapshot_refuse(r->path, ret, &error);
+		return opened_refuse(r->path, ret, &error);
 	}
 	return needs_opened(&r->snapshot, &r->files);
 }
@@ -190,7 +193,7 @@ static int check_path(const struct restoring *r)
 	struct snapshot_error error;
 	int ret = snapshot_dir_check_path(r->path, pairs * 2 * NVML_UUID_SIZE, &error);
 
-	return ret ? snapshot_refuse(r->path, ret, &error) : EXIT_DONE;
+	return ret ? opened_refuse(r->path, ret, &error) : EXIT_DONE;
 }
 
 /* All that can be found out before anything is started. */
@@ -299,7 +302,7 @@ static void make_request(const struct restoring *r, char *text, size_t size)
 
 static bool answers(struct job *job)
 {
-	for (int64_t begin = now_ms(); now_ms() - begin < ANSWER_MS; usleep(RETRY_US)) {
+	for (int64_t begin = clock_ms(); clock_ms() - begin < ANSWER_MS; usleep(RETRY_US)) {
 		jobs_describe(&job, 1);
 		if (job->described)
 			return true;
@@ -336,7 +339,7 @@ static void report_json(const struct restoring *r, const struct job_transfer *re
 static void report(const struct restoring *r, const struct job *job)
 {
 	char took[FORMAT_SIZE], bytes[FORMAT_SIZE];
-	double ms = now_ms() - r->began;
+	double ms = clock_ms() - r->began;
 
 	if (r->json)
 		report_json(r, &job->status.resume, ms);
@@ -353,14 +356,14 @@ static int go_on(struct restoring *r, const struct job_folder *folder)
 	pid_t pid = r->snapshot.manifest.pid;
 	struct job job = {.own_pid = pid, .pid = pid, .folder = folder, .fd = -1};
 	char request[PROTOCOL_LINE];
-	int64_t begin = now_ms();
+	int64_t begin = clock_ms();
 	int ret;
 
 	make_request(r, request, sizeof(request));
 	ret = answers(&job) ? control_ask(&job, "restore", "restoring", request) : EXIT_FAILED;
 	if (!ret)
 		criu_hold_signals(false);
-	r->start_ms = now_ms() - begin;
+	r->start_ms = clock_ms() - begin;
 	/* What it knows is of an earlier resume. */
 	job.status.resume = (struct job_transfer){0};
 	if (!ret && !r->paused)
@@ -377,11 +380,11 @@ static int go_on(struct restoring *r, const struct job_folder *folder)
 static int check_memory(struct restoring *r)
 {
 	struct snapshot_error error;
-	int64_t begin = now_ms();
+	int64_t begin = clock_ms();
 	int ret = verify_memory(&r->snapshot, r->path, &error);
 
-	r->verify_ms = now_ms() - begin;
-	return ret ? snapshot_refuse(r->path, ret, &error) : EXIT_DONE;
+	r->verify_ms = clock_ms() - begin;
+	return ret ? opened_refuse(r->path, ret, &error) : EXIT_DONE;
 }
 
 /* The clock of struct process's start. */
@@ -420,7 +423,7 @@ static int restore(struct restoring *r)
 	struct snapshot_error error;
 	struct job_folder folder;
 	uint64_t since = boot_ticks();
-	int64_t begin = now_ms();
+	int64_t begin = clock_ms();
 	int ret, images;
 
 	if (make_runtime_dir(r) || make_socket_folders(r))
@@ -428,7 +431,7 @@ static int restore(struct restoring *r)
 	folder = (struct job_folder){r->runtime_dir, r->uid};
 	images = host_image_open(r->snapshot.dir, index, &error);
 	if (images < 0)
-		return snapshot_refuse(r->path, images, &error);
+		return opened_refuse(r->path, images, &error);
 	snapshot_name(SNAPSHOT_HOST, index, name);
 	snprintf(path, sizeof(path), "%s/%s", r->path, name);
 	/* Processes that do not know where the snapshot is now are of no use to anybody. */
@@ -439,7 +442,7 @@ static int restore(struct restoring *r)
 		complain("%s: %s", r->path, r->criu.why);
 		return ret;
 	}
-	r->criu_ms = now_ms() - begin;
+	r->criu_ms = clock_ms() - begin;
 	ret = go_on(r, &folder);
 	if (ret && !r->left)
 		end_processes(r, &folder, since);
@@ -450,16 +453,16 @@ static int run(struct restoring *r, const char *path)
 {
 	int ret;
 
-	r->began = now_ms();
+	r->began = clock_ms();
 	if (!realpath(path, r->path)) {
 		complain("%s: %s", path, strerror(errno));
 		return EXIT_FAILED;
 	}
-	ret = snapshot_open(r->path, &r->snapshot);
+	ret = opened_open(r->path, &r->snapshot);
 	if (ret)
 		return ret;
 	ret = check(r);
-	r->check_ms = now_ms() - r->began;
+	r->check_ms = clock_ms() - r->began;
 	if (!ret && !r->unverified)
 		ret = check_memory(r);
 	if (!ret)
@@ -482,8 +485,8 @@ int cmd_restore(int argc, char **argv)
 	while ((opt = getopt_long(argc, argv, "g:jh", options, NULL)) != -1) {
 		switch (opt) {
 		case 'g':
-			if (r.nchoices == CUDA_MAX_DEVICES) {
-				complain("more than %d GPUs", CUDA_MAX_DEVICES);
+			if (r.nchoices == GPU_MAX) {
+				complain("more than %d GPUs", GPU_MAX);
 				return usage_error("restore");
 			}
 			r.choices[r.nchoices++] = optarg;

@@ -3,6 +3,7 @@
 
 #include "common/rundir.h"
 #include "tools/command/settings.h"
+#include "tools/process/faces.h"
 
 #include <elf.h>
 #include <errno.h>

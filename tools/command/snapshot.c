@@ -11,9 +11,11 @@
 #include "common/proc.h"
 #include "checkpoint/snapshot/host_image.h"
 #include "tools/command/output.h"
+#include "tools/command/opened.h"
 #include "tools/process/outside.h"
 #include "checkpoint/snapshot/manifest_read.h"
 #include "tools/process/tree.h"
+#include "common/clock.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -278,7 +280,7 @@ static void end_job(const struct taking *t, int dir, const struct tree *tree)
 static int add_image(struct taking *t, int dir, const struct snapshot_manifest *m,
 		     struct snapshot_error *error)
 {
-	int64_t begin = now_ms();
+	int64_t begin = clock_ms();
 	struct tree tree;
 	int ret;
 
@@ -296,7 +298,7 @@ static int add_image(struct taking *t, int dir, const struct snapshot_manifest *
 	if (ret)
 		return ret;
 	ret = dump(t, dir, m->index, error);
-	t->criu_ms = now_ms() - begin;
+	t->criu_ms = clock_ms() - begin;
 	/* CRIU goes by the number. What it has looked at was the job if that is there still. */
 	if (!ret && !process_is_there(&t->job->process))
 		ret = snapshot_fail(error, -ESRCH, "it has ended");
@@ -351,7 +353,7 @@ static int finish(struct taking *t)
 static int take(struct taking *t)
 {
 	char request[PATH_MAX + PROTOCOL_WORDS], timeout[32] = "";
-	int64_t begin = now_ms();
+	int64_t begin = clock_ms();
 	int ret;
 
 	if (t->timeout_ms)
@@ -383,7 +385,7 @@ static int take(struct taking *t)
 		criu_hold_signals(false);
 		ret = let_go(t);
 	}
-	t->ms = now_ms() - begin;
+	t->ms = clock_ms() - begin;
 	return ret;
 }
 
@@ -415,7 +417,7 @@ static int report(const struct taking *t)
 {
 	char bytes[FORMAT_SIZE], written[FORMAT_SIZE], stored[FORMAT_SIZE], image[FORMAT_SIZE];
 	struct snapshot s;
-	int ret = snapshot_open(t->path, &s);
+	int ret = opened_open(t->path, &s);
 
 	if (ret)
 		return ret;
@@ -493,7 +495,7 @@ static int run(struct taking *t, const char *path)
 	int ret = absolute(path, t->path, &error);
 
 	if (ret)
-		return snapshot_refuse(path, ret, &error);
+		return opened_refuse(path, ret, &error);
 	if (!t->gpu_only && !criu_find(&t->criu)) {
 		complain("%s; --gpu-only does without", t->criu.why);
 		return EXIT_UNSUPPORTED;

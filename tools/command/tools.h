@@ -22,23 +22,10 @@
  *
  * What was asked for goes to stdout, everything else to stderr.
  */
+#include "tools/report/report.h"
+
 #include <stdbool.h>
 #include <stddef.h>
-
-/* Exit codes; documented in the help and in cudaw.1. */
-enum {
-	EXIT_DONE = 0,
-	EXIT_FAILED = 1,
-	EXIT_USAGE = 2,
-	EXIT_NO_JOB = 3,
-	EXIT_DENIED = 4,
-	EXIT_TIMEOUT = 5,
-	EXIT_UNSUPPORTED = 6,
-	/* cudaw run only, as env(1) and timeout(1) have them. */
-	EXIT_NO_FACE = 125,
-	EXIT_CANNOT_RUN = 126,
-	EXIT_NOT_FOUND = 127,
-};
 
 /* argv[0] is "cudaw NAME". Each returns an exit code. */
 int cmd_run(int argc, char **argv);
@@ -67,9 +54,6 @@ extern const char help_restore[];
 extern const char help_inspect[];
 extern const char help_verify[];
 
-/* One line on stderr, after "cudaw: ", cleaned: it may name what others have made. */
-void complain(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-
 /* Point to the help of subcommand @name on stderr, and return EXIT_USAGE. */
 int usage_error(const char *name);
 
@@ -84,14 +68,5 @@ int json_option(int argc, char **argv, const char *name, const char *help, bool 
  * where @one. False after saying what is wrong.
  */
 bool names_given(int argc, char **argv, const char *what, bool one);
-
-/*
- * The folder of our libraries, found from where this command lies: ../lib/cudaw-VERSION. Returns
- * 0 or a negative errno.
- */
-int faces_folder(char *path, size_t size);
-
-/* Why the loader would not take the library at @path from LD_PRELOAD; NULL where it would. */
-const char *not_preloadable(const char *path);
 
 #endif

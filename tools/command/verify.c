@@ -2,11 +2,13 @@
 /* cudaw verify: whether a snapshot is whole. */
 #include "tools/command/verify.h"
 #include "tools/command/tools.h"
+#include "tools/command/opened.h"
 
 #include "common/text.h"
 #include "checkpoint/snapshot/host_image.h"
 #include "tools/job/jobs.h"
-#include "tools/job/progress.h"
+#include "tools/report/progress.h"
+#include "common/clock.h"
 
 #include <getopt.h>
 #include <pthread.h>
@@ -79,8 +81,8 @@ static int verify(const char *path)
 	struct snapshot_error error;
 	size_t size, image = 0;
 	struct snapshot s;
-	int64_t begin = now_ms();
-	int ret = snapshot_open(path, &s), bad;
+	int64_t begin = clock_ms();
+	int ret = opened_open(path, &s), bad;
 
 	if (ret)
 		return ret;
@@ -89,11 +91,11 @@ static int verify(const char *path)
 		bad = host_image_check(s.dir, s.manifest.index, NULL, &image, &error);
 	size = snapshot_memory_bytes(&s) + image;
 	if (bad)
-		ret = snapshot_refuse(path, bad, &error);
+		ret = opened_refuse(path, bad, &error);
 	else
 		printf("%s is whole: %s read in %s, %s\n", path, format_bytes(bytes, size),
-		       format_duration(took, now_ms() - begin),
-		       format_rate(rate, size, now_ms() - begin));
+		       format_duration(took, clock_ms() - begin),
+		       format_rate(rate, size, clock_ms() - begin));
 	snapshot_close(&s);
 	return ret;
 }

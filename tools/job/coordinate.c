@@ -2,6 +2,7 @@
 #include "tools/job/coordinate.h"
 
 #include "tools/job/steps.h"
+#include "common/clock.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -49,7 +50,7 @@ static int found_party(struct job **jobs, size_t n, struct job *first)
 	party->token = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (!party->ranks)
 		return -ENOMEM;
-	steps_begin(&party->steps, party->ranks, count, (uint32_t)getpid(), now_ms());
+	steps_begin(&party->steps, party->ranks, count, (uint32_t)getpid(), clock_ms());
 	count = 0;
 	for (size_t i = 0; i < n; i++)
 		if (same_job(jobs[i], first)) {
@@ -97,7 +98,7 @@ int coordinate_take(struct job *job, const char *value)
 	    sscanf(value, "%*s %u", &came) != 1)
 		return -EBADMSG;
 	if (!party->committed && !party->culprit)
-		steps_take(&party->steps, job->rank, drained, came, now_ms());
+		steps_take(&party->steps, job->rank, drained, came, clock_ms());
 	return 0;
 }
 
@@ -134,7 +135,7 @@ static void lead(struct job **jobs, size_t n, struct party *party)
 		say_to_all(jobs, n, party, "abort");
 		return;
 	}
-	switch (steps_next(&party->steps, now_ms())) {
+	switch (steps_next(&party->steps, clock_ms())) {
 	case STEPS_READY:
 		party->committed = true;
 		/* From here on all will, be this process killed between two of the lines. */

@@ -2,6 +2,7 @@
 #include "tools/job/jobs.h"
 
 #include "common/text.h"
+#include "common/clock.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -15,14 +16,6 @@
 
 #define LISTEN_MS 100 /* at most at a time, while there is a limit */
 #define RETRY_MS  20  /* until those who could not be called are called again */
-
-int64_t now_ms(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return ts.tv_sec * 1000L + ts.tv_nsec / 1000000;
-}
 
 const char *job_error_text(int error)
 {
@@ -316,7 +309,7 @@ static void listen_to(struct round *round, int wait)
 
 	count_open(round);
 	poll(round->fds, round->open, wait);
-	now = now_ms();
+	now = clock_ms();
 	round->listened += now - round->last < LISTEN_MS ? now - round->last : LISTEN_MS;
 	round->last = now;
 	for (size_t i = 0; i < round->open; i++)
@@ -336,7 +329,7 @@ static int by_turn(const void *a, const void *b)
 
 void jobs_ask(struct job **jobs, size_t n, const struct job_request *request)
 {
-	struct round round = {.n = n, .request = request, .last = now_ms()};
+	struct round round = {.n = n, .request = request, .last = clock_ms()};
 	int tick_ms = request->tick ? 0 : -1;
 
 	round.jobs = calloc(n + 1, sizeof(*round.jobs));

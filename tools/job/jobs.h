@@ -79,7 +79,7 @@ struct job_progress {
 	char phase[32];
 	uint64_t done, total;
 	uint64_t first_done;
-	int64_t first_ms;
+	double first_ms; /* clock_ms() */
 	bool any;
 };
 
@@ -196,10 +196,16 @@ bool job_is_silent(const struct job *job);
 /* True where nobody listens on the socket any more: it is no job. */
 bool job_is_gone(const struct job *job);
 
+/* Take the value of a "progress" line of @job. Returns 0 or -EBADMSG. */
+int job_progress_take(struct job *job, const char *value);
+
+/*
+ * Show the phase of the first job that is not done, and the sum of the bytes of all, on the line of
+ * progress.h. A tick function for struct job_request: returns the milliseconds until the next call.
+ */
+int jobs_show_progress(struct job **jobs, size_t n);
+
 /* A job's error in words. */
 const char *job_error_text(int error);
-
-/* Monotonic milliseconds. */
-int64_t now_ms(void);
 
 #endif

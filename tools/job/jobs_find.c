@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The sockets in runtime folders, and whose they are. */
 #include "tools/job/jobs.h"
-#include "tools/command/tools.h"
+#include "tools/report/report.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -2,7 +2,7 @@
 /* Which jobs a command line means, and why it means none. */
 #include "tools/job/select.h"
 
-#include "tools/command/tools.h"
+#include "tools/report/report.h"
 
 #include <errno.h>
 #include <limits.h>

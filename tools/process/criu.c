@@ -4,8 +4,9 @@
 #include "checkpoint/snapshot/dir.h"
 #include "common/text.h"
 #include "common/proc.h"
-#include "tools/job/progress.h"
-#include "tools/command/tools.h"
+#include "tools/report/progress.h"
+#include "tools/report/report.h"
+#include "tools/process/faces.h"
 
 #include <errno.h>
 #include <fcntl.h>

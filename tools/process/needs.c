@@ -5,8 +5,9 @@
 #include "common/nvml.h"
 #include "common/text.h"
 #include "common/proc.h"
-#include "tools/command/tools.h"
+#include "tools/report/report.h"
 #include "common/find.h"
+#include "common/gpu.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -162,7 +163,7 @@ static int check_machine(const struct snapshot *s)
 	return EXIT_UNSUPPORTED;
 }
 
-static bool same_kind(const struct snapshot_device *a, const struct probe_device *b)
+static bool same_kind(const struct gpu *a, const struct probe_device *b)
 {
 	return !strcmp(a->name, b->name) && a->memory == b->memory && a->major == b->major &&
 	       a->minor == b->minor;
@@ -201,7 +202,7 @@ static const char *kind_text(const char *name, int major, int minor, size_t memo
 	return buf;
 }
 
-static const char *old_kind(const struct snapshot_device *d, char *buf, size_t size)
+static const char *old_kind(const struct gpu *d, char *buf, size_t size)
 {
 	return kind_text(d->name, d->major, d->minor, d->memory, buf, size);
 }
@@ -246,8 +247,8 @@ static int choose(const struct snapshot *s, const char *choice, struct needs *ne
 }
 
 /* The same GPU if @same, else any of its kind; -1 where none is free. */
-static int find_free(const struct snapshot_device *device, const struct probe *probe,
-		     const bool *taken, bool same)
+static int find_free(const struct gpu *device, const struct probe *probe, const bool *taken,
+		     bool same)
 {
 	for (int i = 0; i < probe->ndevices; i++)
 		if (!taken[i] && same_kind(device, &probe->devices[i]) &&
@@ -313,7 +314,7 @@ int needs_gpus(const struct snapshot *s, char **choices, size_t count, struct ne
 	bool taken[PROBE_DEVICES] = {false};
 	int ret;
 
-	for (size_t i = 0; i < CUDA_MAX_DEVICES; i++)
+	for (size_t i = 0; i < GPU_MAX; i++)
 		needs->map[i] = NOT_CHOSEN;
 	probe_end(&needs->probing, &needs->probe);
 	ret = check_driver(s, &needs->probe);

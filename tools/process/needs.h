@@ -8,12 +8,13 @@
 #include "tools/process/criu_files.h"
 #include "tools/process/probe.h"
 #include "checkpoint/snapshot/manifest_read.h"
+#include "common/gpu.h"
 
 struct needs {
 	struct probing probing; /* since needs_ask() */
 	struct probe probe;     /* the GPUs here */
 	/* For each device of the snapshot the index of the one here that takes its place. */
-	int map[CUDA_MAX_DEVICES];
+	int map[GPU_MAX];
 	bool moved; /* one of them is another GPU than it was */
 };
 

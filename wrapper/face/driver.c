@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wrapper/face/driver.h"
-#include "calls.h"
+#include "wrapper/real.h"
 #include "checkpoint/control/control.h"
 #include "checkpoint/gate/gate.h"
 #include "checkpoint/control/signals.h"

@@ -27,12 +27,7 @@
  * vmem's, while it maps and unmaps, that of hooks/context.c, while contexts come and go, and that of
  * cuInit(), while the devices are asked.
  */
-#include "vmem/driver.h"
-
-struct driver_call {
-	void *fn;    /* call_NAME or hook_NAME; NULL: straight to the real driver */
-	void **real; /* where the real function goes */
-};
+#include "wrapper/real.h"
 
 /* What comes in place of that while a mode is on (modes.h), or NULL. */
 struct mode_call {
@@ -45,8 +40,5 @@ extern const struct mode_call mode_calls[];
 
 /* Our function in place of the real driver's @fn, or @fn itself. */
 void *driver_swap(void *fn);
-
-/* The real driver's functions for vmem and checkpoint; NULL where it cannot pause programs. */
-const struct cuda_driver *driver_table(void);
 
 #endif

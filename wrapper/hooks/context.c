@@ -3,7 +3,7 @@
  * The calls that tell which contexts, peers and stream captures there are. Memory belongs to its
  * context: when that goes, so does the memory.
  */
-#include "calls.h"
+#include "wrapper/real.h"
 #include "checkpoint/ledger/captures.h"
 #include "checkpoint/ledger/contexts.h"
 #include "checkpoint/ledger/driver_memory.h"
@@ -11,10 +11,10 @@
 #include "wrapper/translated/symbols.h"
 #include "vmem/translate.h"
 #include "vmem/vmem.h"
-#include "wrapper/face/driver.h"
 #include "wrapper/translated/graphs.h"
 #include "wrapper/kernels/images.h"
 #include "wrapper/translated/windows.h"
+#include "common/gpu.h"
 
 #include <pthread.h>
 #include <stddef.h>
@@ -171,8 +171,8 @@ static bool is_active(CUdevice dev)
  */
 static unsigned int *references(CUdevice dev)
 {
-	static unsigned int counts[CUDA_MAX_DEVICES], of_others;
-	bool counted = dev >= 0 && dev < CUDA_MAX_DEVICES;
+	static unsigned int counts[GPU_MAX], of_others;
+	bool counted = dev >= 0 && dev < GPU_MAX;
 	unsigned int *count = counted ? &counts[dev] : &of_others;
 
 	if (!counted || !is_active(dev))

@@ -2,12 +2,11 @@
 /*
  * Allocations that vmem does not manage: the real driver serves them, and they are counted.
  */
-#include "calls.h"
+#include "wrapper/real.h"
 #include "checkpoint/ledger/captures.h"
 #include "checkpoint/ledger/driver_memory.h"
 #include "vmem/vmem.h"
 #include "wrapper/hooks/driver_memory.h"
-#include "wrapper/face/driver.h"
 
 #include <stdint.h>
 

@@ -5,15 +5,15 @@
  * graph has allocation nodes, not more often than shows, and never while a capture is open, which
  * a call that the driver holds for unsafe would break.
  */
-#include "calls.h"
+#include "wrapper/real.h"
 #include "checkpoint/ledger/captures.h"
 #include "checkpoint/gate/gate.h"
 #include "checkpoint/ledger/driver_memory.h"
 #include "wrapper/hooks/driver_memory.h"
-#include "wrapper/face/driver.h"
 #include "wrapper/translated/graphs.h"
 #include "wrapper/translated/rewrite.h"
 #include "wrapper/translated/node_readback.h"
+#include "common/clock.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -46,7 +46,7 @@ static CUresult launched(CUresult result)
 
 	if (result || !__atomic_load_n(&any, __ATOMIC_RELAXED))
 		return result;
-	now = (uint64_t)gate_now_ms();
+	now = (uint64_t)clock_ms();
 	if (now >= __atomic_load_n(&next_ask_ms, __ATOMIC_RELAXED)) {
 		__atomic_store_n(&next_ask_ms, now + ASK_MS, __ATOMIC_RELAXED);
 		ask();

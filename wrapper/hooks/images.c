@@ -4,7 +4,7 @@
  * what is done here before and after the call takes the loader's lock, under which another thread
  * (a constructor) may wait at the gate. Linked code (cuLink*) comes back by cuModuleLoadData().
  */
-#include "calls.h"
+#include "wrapper/real.h"
 #include "checkpoint/gate/gate.h"
 #include "wrapper/translated/symbols.h"
 #include "vmem/translate.h"

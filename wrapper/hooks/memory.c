@@ -3,7 +3,7 @@
  * The calls that vmem answers: device memory and questions about pointers. What is not in vmem's
  * address space goes to the real driver.
  */
-#include "calls.h"
+#include "wrapper/real.h"
 #include "checkpoint/ledger/captures.h"
 #include "checkpoint/ledger/driver_memory.h"
 #include "vmem/addressing.h"
@@ -11,7 +11,6 @@
 #include "vmem/translate.h"
 #include "vmem/vmem.h"
 #include "wrapper/hooks/driver_memory.h"
-#include "wrapper/face/driver.h"
 
 #include <pthread.h>
 #include <stdbool.h>

@@ -4,11 +4,10 @@
  * APIs, and among devices by multicast. The real driver serves all of it; it is noted since it is
  * to be shown, and since a pause cannot carry some of it (unsupported.h).
  */
-#include "calls.h"
+#include "wrapper/real.h"
 #include "checkpoint/ledger/handles.h"
 #include "checkpoint/ledger/driver_memory.h"
 #include "vmem/vmem.h"
-#include "wrapper/face/driver.h"
 
 #include <stdint.h>
 

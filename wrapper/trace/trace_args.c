@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wrapper/trace/trace_calls.h"
-#include "calls.h"
+#include "wrapper/real.h"
 #include "checkpoint/gate/gate.h"
 #include "vmem/vmem.h"
 

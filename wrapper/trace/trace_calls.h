@@ -10,7 +10,7 @@
  * Here is how their arguments are shown, by type, and what is known of kernels.
  */
 #include "common/trace.h"
-#include "wrapper/face/driver.h"
+#include "wrapper/real.h"
 
 /* In the order of the export list (generated); fn is NULL for what is not shown. */
 extern const struct driver_call trace_calls[];

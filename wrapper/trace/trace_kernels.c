@@ -8,7 +8,7 @@
  * the table is asked for again at each launch.
  */
 #include "wrapper/trace/trace_calls.h"
-#include "calls.h"
+#include "wrapper/real.h"
 #include "checkpoint/gate/gate.h"
 #include "common/forks.h"
 #include "wrapper/kernels/check.h"

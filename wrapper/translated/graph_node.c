@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wrapper/translated/graph_node.h"
-#include "calls.h"
+#include "wrapper/real.h"
 #include "wrapper/kernels/launch.h"
 #include "wrapper/translated/rewrite.h"
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wrapper/translated/graphs.h"
-#include "calls.h"
+#include "wrapper/real.h"
+#include "wrapper/translated/symbols.h"
 #include "common/forks.h"
 #include "vmem/translate.h"
-#include "wrapper/face/driver.h"
 #include "wrapper/translated/graph_node.h"
 #include "wrapper/translated/windows.h"
 
@@ -413,4 +413,4 @@ static void back(char *note, size_t size)
 	pr_err("%s", note);
 }
 
-const struct engine_moves graphs_moves = {leaving, back};
+const struct engine_moves graphs_moves = {leaving, symbols_renew, back};

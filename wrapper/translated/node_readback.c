@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wrapper/translated/node_readback.h"
-#include "calls.h"
+#include "wrapper/real.h"
 #include "common/forks.h"
 
 #include <pthread.h>

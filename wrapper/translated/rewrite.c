@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wrapper/translated/rewrite.h"
-#include "calls.h"
+#include "wrapper/real.h"
 #include "checkpoint/ledger/captures.h"
 #include "wrapper/translated/symbols.h"
-#include "wrapper/face/driver.h"
 #include "wrapper/kernels/launch.h"
 #include "wrapper/translated/tensor_maps.h"
 

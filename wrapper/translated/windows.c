@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wrapper/translated/windows.h"
-#include "calls.h"
+#include "wrapper/real.h"
 #include "common/forks.h"
 #include "wrapper/translated/rewrite.h"
 

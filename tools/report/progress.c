@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tools/job/progress.h"
+#include "tools/report/progress.h"
 
 #include "common/text.h"
+#include "common/clock.h"
 
-#include <errno.h>
-#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +16,7 @@
 
 static struct {
 	const char *doing;
-	int64_t begin, last;
+	double begin, last; /* clock_ms() */
 	volatile sig_atomic_t shown;
 } watch;
 
@@ -41,30 +40,9 @@ static void expect_interrupt(void)
 void progress_begin(const char *doing)
 {
 	watch.doing = doing;
-	watch.begin = now_ms();
+	watch.begin = clock_ms();
 	watch.shown = false;
 	expect_interrupt();
-}
-
-int progress_take(struct job *job, const char *value)
-{
-	struct job_progress *progress = &job->progress;
-	char phase[sizeof(progress->phase)], clean[sizeof(progress->phase)];
-	uint64_t done, total;
-
-	if (sscanf(value, "%31s %" SCNu64 " %" SCNu64, phase, &done, &total) != 3)
-		return -EBADMSG;
-	format_copy(clean, sizeof(clean), phase);
-	/* Each phase moves bytes at a rate of its own. */
-	if (!progress->any || strcmp(clean, progress->phase) != 0) {
-		strcpy(progress->phase, clean);
-		progress->first_done = done;
-		progress->first_ms = now_ms();
-		progress->any = true;
-	}
-	progress->done = done;
-	progress->total = total;
-	return 0;
 }
 
 static void describe_bytes(char *buf, size_t size, uint64_t done, uint64_t total, double rate)
@@ -79,37 +57,6 @@ static void describe_bytes(char *buf, size_t size, uint64_t done, uint64_t total
 			 format_duration(left, (total - done) / rate));
 }
 
-/* What all jobs together are at: the phase of the first that is not done, and the sum of bytes. */
-static void describe(char *buf, size_t size, struct job **jobs, size_t n)
-{
-	const struct job *first = NULL;
-	uint64_t done = 0, total = 0;
-	double rate = 0;
-	char took[FORMAT_SIZE];
-	int64_t now = now_ms();
-	int len = 0;
-
-	for (size_t i = 0; i < n; i++) {
-		const struct job_progress *progress = &jobs[i]->progress;
-
-		done += progress->done;
-		total += progress->total;
-		if (jobs[i]->fd < 0)
-			continue;
-		if (!first)
-			first = jobs[i];
-		if (progress->done > progress->first_done && now > progress->first_ms)
-			rate += (double)(progress->done - progress->first_done) /
-				(now - progress->first_ms);
-	}
-	if (first && first->progress.any)
-		len = snprintf(buf, size, " %s", first->progress.phase);
-	if (total)
-		describe_bytes(buf + len, size - len, done, total, rate);
-	else
-		snprintf(buf + len, size - len, " %s", format_duration(took, now - watch.begin));
-}
-
 /* A terminal that lines can be rewritten on. */
 static bool can_rewrite(void)
 {
@@ -118,10 +65,9 @@ static bool can_rewrite(void)
 	return isatty(STDERR_FILENO) && (!term || strcmp(term, "dumb") != 0);
 }
 
-/* Whether it is time to write the line anew. */
-static bool is_due(void)
+bool progress_is_due(void)
 {
-	int64_t now = now_ms();
+	double now = clock_ms();
 
 	if (now - watch.begin < QUIET_MS || now - watch.last < PROGRESS_MS || !can_rewrite())
 		return false;
@@ -147,28 +93,27 @@ static void show(const char *who, const char *what)
 	watch.shown = true;
 }
 
-int progress_tick(struct job **jobs, size_t n)
+void progress_phase(const char *who, const char *phase, uint64_t done, uint64_t total, double rate)
 {
-	char what[256] = "", who[64];
+	char what[256], took[FORMAT_SIZE];
+	int len = *phase ? snprintf(what, sizeof(what), " %s", phase) : 0;
 
-	if (!is_due())
-		return PROGRESS_MS;
-	if (n > 1)
-		snprintf(who, sizeof(who), "%zu processes", n);
+	if (total)
+		describe_bytes(what + len, sizeof(what) - len, done, total, rate);
 	else
-		snprintf(who, sizeof(who), "%d", jobs[0]->pid);
-	describe(what, sizeof(what), jobs, n);
+		snprintf(what + len, sizeof(what) - len, " %s",
+			 format_duration(took, clock_ms() - watch.begin));
 	show(who, what);
-	return PROGRESS_MS;
 }
 
 void progress_bytes(const char *what, uint64_t done, uint64_t total)
 {
 	char bytes[256];
 
-	if (!is_due())
+	if (!progress_is_due())
 		return;
-	describe_bytes(bytes, sizeof(bytes), done, total, (double)done / (now_ms() - watch.begin));
+	describe_bytes(bytes, sizeof(bytes), done, total,
+		       (double)done / (clock_ms() - watch.begin));
 	show(what, bytes);
 }
 
@@ -176,9 +121,9 @@ void progress_time(const char *what)
 {
 	char took[FORMAT_SIZE], text[FORMAT_SIZE + 1];
 
-	if (!is_due())
+	if (!progress_is_due())
 		return;
-	snprintf(text, sizeof(text), " %s", format_duration(took, now_ms() - watch.begin));
+	snprintf(text, sizeof(text), " %s", format_duration(took, clock_ms() - watch.begin));
 	show(what, text);
 }
 

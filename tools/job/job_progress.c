@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "common/clock.h"
+#include "common/text.h"
+#include "tools/job/jobs.h"
+#include "tools/report/progress.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+int job_progress_take(struct job *job, const char *value)
+{
+	struct job_progress *progress = &job->progress;
+	char phase[sizeof(progress->phase)], clean[sizeof(progress->phase)];
+	uint64_t done, total;
+
+	if (sscanf(value, "%31s %" SCNu64 " %" SCNu64, phase, &done, &total) != 3)
+		return -EBADMSG;
+	format_copy(clean, sizeof(clean), phase);
+	/* Each phase moves bytes at a rate of its own. */
+	if (!progress->any || strcmp(clean, progress->phase) != 0) {
+		strcpy(progress->phase, clean);
+		progress->first_done = done;
+		progress->first_ms = clock_ms();
+		progress->any = true;
+	}
+	progress->done = done;
+	progress->total = total;
+	return 0;
+}
+
+int jobs_show_progress(struct job **jobs, size_t n)
+{
+	const struct job *first = NULL;
+	uint64_t done = 0, total = 0;
+	double rate = 0, now = clock_ms();
+	char who[64];
+
+	if (!progress_is_due())
+		return PROGRESS_MS;
+	for (size_t i = 0; i < n; i++) {
+		const struct job_progress *progress = &jobs[i]->progress;
+
+		done += progress->done;
+		total += progress->total;
+		if (jobs[i]->fd < 0)
+			continue;
+		if (!first)
+			first = jobs[i];
+		if (progress->done > progress->first_done && now > progress->first_ms)
+			rate += (progress->done - progress->first_done) /
+				(now - progress->first_ms);
+	}
+	if (n > 1)
+		snprintf(who, sizeof(who), "%zu processes", n);
+	else
+		snprintf(who, sizeof(who), "%d", jobs[0]->pid);
+	progress_phase(who, first ? first->progress.phase : "", done, total, rate);
+	return PROGRESS_MS;
+}

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CUDAW_PROGRESS_H
+#define CUDAW_PROGRESS_H
+/*
+ * One line on stderr, rewritten ten times a second, while something takes longer than a second:
+ * bytes, rate, time left. Only on a terminal; elsewhere nothing is ever written.
+ */
+#include <stdbool.h>
+#include <stdint.h>
+
+#define PROGRESS_MS 100
+
+/* Begin to watch; @doing is the first word of the line ("pausing"). */
+void progress_begin(const char *doing);
+
+/* @done of @total bytes of the work on @what, at the mean rate since progress_begin(). */
+void progress_bytes(const char *what, uint64_t done, uint64_t total);
+
+/* The same if the amount of work is unknown: the time it has taken. */
+void progress_time(const char *what);
+
+/*
+ * Whether the line is to be rewritten now. If so, the caller calls progress_phase(): @rate is in
+ * bytes per millisecond, 0 if unknown; with a @total of 0 the line shows the time.
+ */
+bool progress_is_due(void);
+void progress_phase(const char *who, const char *phase, uint64_t done, uint64_t total, double rate);
+
+/* Wipe the line. */
+void progress_end(void);
+
+#endif

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/report/report.h"
+
+#include "common/text.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+#define LINE 4096 /* bytes; a longer message is cut */
+
+void complain(const char *fmt, ...)
+{
+	char line[LINE], clean[LINE];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(line, sizeof(line), fmt, ap);
+	va_end(ap);
+	format_copy(clean, sizeof(clean), line);
+	fprintf(stderr, "cudaw: %s\n", clean);
+}

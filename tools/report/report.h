@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CUDAW_REPORT_H
+#define CUDAW_REPORT_H
+/* How the command tells how it went: exit codes, and messages on stderr. */
+
+/* Exit codes; documented in the help and in cudaw.1. */
+enum {
+	EXIT_DONE = 0,
+	EXIT_FAILED = 1,
+	EXIT_USAGE = 2,
+	EXIT_NO_JOB = 3,
+	EXIT_DENIED = 4,
+	EXIT_TIMEOUT = 5,
+	EXIT_UNSUPPORTED = 6,
+	/* cudaw run only, as env(1) and timeout(1) have them. */
+	EXIT_NO_FACE = 125,
+	EXIT_CANNOT_RUN = 126,
+	EXIT_NOT_FOUND = 127,
+};
+
+/* One line on stderr, after "cudaw: ", cleaned: it may name what others have made. */
+void complain(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+#endif

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CUDAW_REAL_H
+#define CUDAW_REAL_H
+/*
+ * The real driver: `real`, a table of all its functions that driver.calls names (generated from
+ * cuda.h, calls.h), and the shorter table by which vmem and checkpoint call it.
+ */
+#include "vmem/driver.h"
+
+#include "calls.h"
+
+/* An exported function, in tables that follow the list of exports. */
+struct driver_call {
+	void *fn;    /* call_NAME or hook_NAME; NULL: straight to the real driver */
+	void **real; /* where the real function goes */
+};
+
+/* The real driver's functions for vmem and checkpoint; NULL where it cannot pause programs. */
+const struct cuda_driver *driver_table(void);
+
+#endif
