@@ -81,7 +81,7 @@ GUESTS := $(patsubst %.c,$(O)/%,$(wildcard tests/guests/programs/*.c)) \
 	  $(if $(shell command -v go),$(patsubst %.go,$(O)/%-go,$(wildcard tests/guests/programs/*.go))) \
 	  $(if $(shell command -v javac),$(patsubst %.java,$(O)/%.class,$(wildcard tests/guests/programs/*.java)))
 
-.PHONY: all programs deps-guests check check-quick soak storm fuzz check-gpu check-abi check-format demo bench bench-launch bench-pause bench-snapshot sanitize sanitize-address sanitize-thread \
+.PHONY: all programs deps-guests check check-quick soak storm fuzz check-gpu check-abi check-layers check-format demo bench bench-launch bench-pause bench-snapshot sanitize sanitize-address sanitize-thread \
 	install uninstall deps clean help
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -395,6 +395,10 @@ fuzz: $(FUZZ_TARGETS:%=$(O)/tests/fuzz/fuzz_%)
 check-gpu:
 	$(Q)BUILD=$(abspath $(O)) $(PYTHON) tests/runner.py --results $(RESULTS) --list tests/gpu/list \
 		$(ONLY:%=--only '%')
+
+## check-layers: check that each folder includes only what docs/architecture.md lets it
+check-layers:
+	$(Q)tests/check-layers
 
 ## check-abi: compare the exports of the faces with a real library: REAL=/path/to/library
 check-abi: all

@@ -1,0 +1,93 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""tests/check-layers on copies of this tree in which somebody has broken a rule."""
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+
+from clilib import eq, main
+
+REPOSITORY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+ROOMS = ("common", "kparams", "vmem", "checkpoint", "wrapper", "tools", "docs")
+
+
+def layers(path=None, line="", change=None):
+    """What the check prints, and its exit status, of a copy with @line added to the file @path, or
+    with docs/architecture.md as @change makes it."""
+    with tempfile.TemporaryDirectory() as root:
+        for room in ROOMS:
+            shutil.copytree(os.path.join(REPOSITORY, room), os.path.join(root, room))
+        if path:
+            os.makedirs(os.path.join(root, os.path.dirname(path)), exist_ok=True)
+            with open(os.path.join(root, path), "a", encoding="utf-8") as file:
+                file.write(line + "\n")
+        if change:
+            page = os.path.join(root, "docs/architecture.md")
+            with open(page, encoding="utf-8") as file:
+                before = file.read()
+            after = change(before)
+            assert after != before, "the table did not change"
+            with open(page, "w", encoding="utf-8") as file:
+                file.write(after)
+        done = subprocess.run([sys.executable, os.path.join(REPOSITORY, "tests/check-layers"), root],
+                              capture_output=True, text=True, check=False)
+    return done.stdout.splitlines(), done.returncode
+
+
+def finds(expected, *args, **options):
+    lines, status = layers(*args, **options)
+    eq(status, 1)
+    assert any(expected in line for line in lines), f"{expected!r} is not in {lines}"
+
+
+def row(folder, text):
+    """A change of the table: @text at the end of @folder's row."""
+    def change(page):
+        lines = page.splitlines(keepends=True)
+        return "".join(line.rstrip("|\n") + f" {text} |\n" if line.startswith(f"| `{folder}` |") else line
+                       for line in lines)
+    return change
+
+
+def test_the_tree_as_it_is():
+    lines, status = layers()
+    eq((lines, status), ([], 0))
+
+
+def test_a_lower_folder_includes_a_higher_one():
+    with open(os.path.join(REPOSITORY, "vmem/vmem.c"), encoding="utf-8") as file:
+        number = len(file.readlines()) + 1
+    finds(f"vmem/vmem.c:{number}: vmem may not use checkpoint/gate/gate.h", "vmem/vmem.c",
+          '#include "checkpoint/gate/gate.h"')
+
+
+def test_kparams_includes_something_of_ours():
+    finds("kparams may not use common/log.h", "kparams/memory.c", '#  include "common/log.h"')
+
+
+def test_a_generator_writes_an_include():
+    finds("wrapper/face may not use tools/job/jobs.h", "wrapper/face/gen_calls.py",
+          "TEXT = '#include \"calls.h\"\\n#include \"tools/job/jobs.h\"\\n'")
+
+
+def test_a_folder_without_a_row():
+    finds("checkpoint/attic has no row", "checkpoint/attic/old.c", "int old;")
+
+
+def test_a_row_without_a_folder():
+    finds("there is no folder attic", change=lambda page: page.replace("| `vmem` |", "| `attic` |"))
+
+
+def test_folders_that_use_each_other():
+    finds("a circle: common -> vmem -> common", change=row("common", "`vmem`"))
+
+
+def test_a_folder_that_is_not_used():
+    finds("checkpoint/snapshot may use vmem, and does not", change=row("checkpoint/snapshot", "`vmem`"))
+
+
+if __name__ == "__main__":
+    main()
