@@ -62,11 +62,11 @@ CORE_LIBS    := $(KPARAMS_LIBS) -l:liburing.a
 FUZZ_TARGETS := container cubin ptx name snapshot
 FUZZ_SECONDS ?= 60
 # Sanitizers make a search of the toolkit's libraries take minutes, and of one thread TSan says nothing.
-ONE_THREAD := $(addprefix tests/unit/test_,kparams_%.c tools_%.c control_state.c suballoc.c translate.c rewrite.c \
-	      gate_model.c)
+ONE_THREAD := $(addprefix tests/unit/,kparams/%.c tools/%.c vmem/test_suballoc.c vmem/test_translate.c wrapper/test_rewrite.c \
+	      checkpoint/test_control_state.c checkpoint/test_gate_model.c)
 # Nor do they bear a handler after each of their own instructions.
 UNIT_TESTS := $(patsubst tests/%.c,$(O)/tests/%,$(filter-out $(if $(SANITIZE),%_libs.c %/test_gate_handlers.c) \
-	      $(if $(filter thread,$(SANITIZE)),$(ONE_THREAD)),$(wildcard tests/unit/test_*.c tests/sim/test_*.c))) \
+	      $(if $(filter thread,$(SANITIZE)),$(ONE_THREAD)),$(wildcard tests/unit/*/test_*.c tests/sim/test_*.c))) \
 	      $(if $(filter thread,$(SANITIZE)),,$(FUZZ_TARGETS:%=$(O)/tests/fuzz/replay_%))
 # Not a test: it makes snapshots for some.
 MKSNAPSHOT := $(O)/tests/unit/mksnapshot
@@ -170,7 +170,7 @@ $(OBJ)/gen/%.o: $(GEN)/%.c
 	$(Q)$(COMPILE) -I$(GEN) -c $< -o $@
 
 # The generated headers come before anything that may include them.
-$(call c_objects,wrapper/*/*.c tests/unit/*.c): | $(GEN)/calls.c $(GEN)/libcuda.S
+$(call c_objects,wrapper/*/*.c tests/unit/*.c tests/unit/*/*.c): | $(GEN)/calls.c $(GEN)/libcuda.S
 
 $(COMMON): $(call c_objects,common/*.c)
 $(KPARAMS): $(call c_objects,kparams/*.c)
@@ -196,7 +196,7 @@ $(OBJ)/cudart-%/runtime.o: wrapper/face/runtime.c $(GEN)/cudart-%/libcudart.S
 	@mkdir -p $(@D)
 	$(Q)$(COMPILE) -I$(GEN)/cudart-$* -DCUDART_SONAME='"libcudart.so.$*"' -c $< -o $@
 
-# DT_RPATH, not DT_RUNPATH: the driver face of the same folder comes before LD_LIBRARY_PATH.
+# DT_RPATH, not DT_RUNPATH: the driver face of the same directory comes before LD_LIBRARY_PATH.
 $(LIBDIR)/libcudart.so.%: $(OBJ)/cudart-%/runtime.o $(GEN)/cudart-%/libcudart.S $(COMMON) $(DRIVER_FACE)
 	$(call say,LD,$@)
 	$(Q)$(LINK_FACE) -Wl,-soname,libcudart.so.$* -Wl,--no-as-needed -Wl,--disable-new-dtags \
@@ -224,16 +224,16 @@ $(SIMSMI): $(call c_objects,tests/sim/simsmi.c)
 
 # ---- tests ----------------------------------------------------------------------------------
 
-$(O)/tests/unit/test_%: $(OBJ)/tests/unit/test_%.o $(DRIVER_OBJS) $(GEN)/libcuda.S $(CORE)
+$(O)/tests/unit/%: $(OBJ)/tests/unit/%.o $(DRIVER_OBJS) $(GEN)/libcuda.S $(CORE)
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $^ $$(pkg-config --libs check) $(CORE_LIBS) -ldl -pthread -o $@
 
 # Its allocations are to fail, and those of the libraries in it.
 comma := ,
-$(O)/tests/unit/test_fault_pairs: private CFLAGS += $(addprefix -Wl$(comma)--wrap=,malloc calloc realloc reallocarray \
+$(O)/tests/unit/checkpoint/test_fault_pairs: private CFLAGS += $(addprefix -Wl$(comma)--wrap=,malloc calloc realloc reallocarray \
 	posix_memalign mmap madvise pthread_create)
-$(O)/tests/unit/test_fault_pairs: | $(SIM)
+$(O)/tests/unit/checkpoint/test_fault_pairs: | $(SIM)
 
 $(MKSNAPSHOT): $(OBJ)/tests/unit/mksnapshot.o $(DRIVER_OBJS) $(GEN)/libcuda.S $(CORE)
 	$(call say,LD,$@)
@@ -241,18 +241,18 @@ $(MKSNAPSHOT): $(OBJ)/tests/unit/mksnapshot.o $(DRIVER_OBJS) $(GEN)/libcuda.S $(
 	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $^ $(CORE_LIBS) -ldl -pthread -o $@
 
 # kparams stands alone.
-$(O)/tests/unit/test_kparams_%: $(OBJ)/tests/unit/test_kparams_%.o $(KPARAMS)
+$(O)/tests/unit/kparams/%: $(OBJ)/tests/unit/kparams/%.o $(KPARAMS)
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $^ $$(pkg-config --libs check) $(KPARAMS_LIBS) -o $@
 
 # Parts of the command.
-$(O)/tests/unit/test_tools_%: $(OBJ)/tests/unit/test_tools_%.o $(TOOLS) $(CORE)
+$(O)/tests/unit/tools/%: $(OBJ)/tests/unit/tools/%.o $(TOOLS) $(CORE)
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $^ $$(pkg-config --libs check) $(CORE_LIBS) -l:libjansson.a -ldl -pthread -o $@
 
-$(O)/tests/unit/test_host_image: $(OBJ)/tests/unit/test_host_image.o $(CORE)
+$(O)/tests/unit/checkpoint/test_host_image: $(OBJ)/tests/unit/checkpoint/test_host_image.o $(CORE)
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $^ $$(pkg-config --libs check) $(CORE_LIBS) -l:libjansson.a -ldl -pthread -o $@
@@ -370,8 +370,8 @@ check-quick: all $(UNIT_TESTS) $(C_PROGRAMS) $(PRELOADS)
 soak: SOAK_CYCLES ?= 1000
 soak: export SOAK_CYCLES := $(SOAK_CYCLES)
 soak: export PAIRS := all
-soak: all $(C_PROGRAMS) $(O)/tests/unit/test_fault_pairs
-	$(Q)$(RUN_TESTS) --timeout 14400 --results $(RESULTS)/soak tests/jobs/test_soak.py $(O)/tests/unit/test_fault_pairs
+soak: all $(C_PROGRAMS) $(O)/tests/unit/checkpoint/test_fault_pairs
+	$(Q)$(RUN_TESTS) --timeout 14400 --results $(RESULTS)/soak tests/jobs/test_soak.py $(O)/tests/unit/checkpoint/test_fault_pairs
 
 ## storm: jobs, commands, signals and clients at random, on the simulated driver. SEED=new STORM_SECONDS=60
 storm: STORM_SECONDS ?= 60
@@ -396,7 +396,7 @@ check-gpu:
 	$(Q)BUILD=$(abspath $(O)) $(PYTHON) tests/runner.py --results $(RESULTS) --list tests/gpu/list \
 		$(ONLY:%=--only '%')
 
-## check-layers: check that each folder includes only what docs/architecture.md lets it
+## check-layers: check that each directory includes only what docs/architecture.md lets it
 check-layers:
 	$(Q)tests/check-layers
 
@@ -440,7 +440,7 @@ endif
 
 ifdef SANITIZE
 # Programs at a fixed address: a position-independent one may come to lie at VMEM_BASE.
-$(C_PROGRAMS) $(addprefix $(O)/tests/unit/test_,translate rewrite fault_pairs): private CFLAGS += -no-pie
+$(C_PROGRAMS) $(addprefix $(O)/tests/unit/,vmem/test_translate wrapper/test_rewrite checkpoint/test_fault_pairs): private CFLAGS += -no-pie
 # In test_trace the linker makes a lea, which sets no flags, of the add (GOTTPOFF) whose flags UBSan's
 # check of &gate_self goes by.
 $(OBJ)/wrapper/trace/%.o: private SANFLAGS += -fno-sanitize=null
@@ -477,7 +477,7 @@ $(error PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)': expected paths without spaces, 
 endif
 endif
 
-## install: install the command, the faces (in a versioned folder) and the man page. PREFIX= DESTDIR=
+## install: install the command, the faces (in a versioned directory) and the man page. PREFIX= DESTDIR=
 install: all
 	install -d $(INSTALLED)/bin $(INSTALLED)/lib/cudaw-$(VERSION) $(INSTALLED)/share/man/man1
 	install -m 755 $(COMMAND) $(INSTALLED)/bin/cudaw

@@ -25,8 +25,10 @@
 #define MAX_NOTES    4096
 #define MAX_DYNAMIC  512
 
-/* The distributions' folders, WSL's, those of NVIDIA's containers, and forward compatibility. */
-static const char *const driver_folders[] = {
+/*
+ * The distributions' directories, WSL's, those of NVIDIA's containers, and forward compatibility.
+ */
+static const char *const driver_directories[] = {
 	"/usr/lib/x86_64-linux-gnu",
 	"/usr/lib64",
 	"/usr/lib",
@@ -36,7 +38,7 @@ static const char *const driver_folders[] = {
 };
 
 /* Patterns, since several toolkits may be installed side by side. */
-static const char *const runtime_folders[] = {
+static const char *const runtime_directories[] = {
 	"/usr/local/cuda*/lib64",
 	"/usr/local/cuda*/targets/x86_64-linux/lib",
 	"/usr/lib/x86_64-linux-gnu",
@@ -215,15 +217,15 @@ err_none:
 	s->no_memory = true;
 }
 
-static void add_folder(struct search *s, const char *origin, const char *folder)
+static void add_directory(struct search *s, const char *origin, const char *directory)
 {
 	char path[PATH_MAX];
 
-	if (snprintf(path, sizeof(path), "%s/%s", folder, s->soname) < (int)sizeof(path))
+	if (snprintf(path, sizeof(path), "%s/%s", directory, s->soname) < (int)sizeof(path))
 		add_file(s, origin, path);
 }
 
-/* Folders by a pattern of glob(7); those without the library are left out. */
+/* Directories by a pattern of glob(7); those without the library are left out. */
 static void add_pattern(struct search *s, const char *origin, const char *pattern)
 {
 	char path[PATH_MAX];
@@ -275,18 +277,18 @@ static void add_list(struct search *s, const char *origin, const char *list, con
 {
 	for (;;) {
 		size_t len = strcspn(list, separators);
-		char folder[PATH_MAX];
+		char directory[PATH_MAX];
 
-		if (!find_expand(list, len, base, folder, sizeof(folder)))
-			add_folder(s, origin, folder);
+		if (!find_expand(list, len, base, directory, sizeof(directory)))
+			add_directory(s, origin, directory);
 		if (!list[len])
 			return;
 		list += len + 1;
 	}
 }
 
-/* The folder of the program's executable; "" where /proc is not mounted. */
-static void program_folder(char *buf, size_t size)
+/* The directory of the program's executable; "" where /proc is not mounted. */
+static void program_directory(char *buf, size_t size)
 {
 	ssize_t len = readlink("/proc/self/exe", buf, size - 1);
 	char *slash;
@@ -354,7 +356,7 @@ static void add_search_path(struct search *s, const struct object *obj, const ch
 	if (!list || (*obj->path && !obj->needs))
 		return;
 	if (!*obj->path) {
-		program_folder(base, sizeof(base));
+		program_directory(base, sizeof(base));
 	} else if (snprintf(base, sizeof(base), "%s", obj->path) < (int)sizeof(base)) {
 		slash = strrchr(base, '/');
 		*(slash ? slash : base) = '\0';
@@ -558,7 +560,7 @@ static int search_init(struct search *s, const char *soname)
 		add_file(s, override_variable(soname), override);
 		return s->no_memory ? -ENOMEM : 0;
 	}
-	program_folder(program, sizeof(program));
+	program_directory(program, sizeof(program));
 	for_loaded_objects(s, add_loaded);
 	for_loaded_objects(s, add_rpath);
 	if (path)
@@ -567,11 +569,13 @@ static int search_init(struct search *s, const char *soname)
 	add_cache(s);
 	if (is_runtime(soname)) {
 		add_python(s, program);
-		for (size_t i = 0; i < sizeof(runtime_folders) / sizeof(*runtime_folders); i++)
-			add_pattern(s, "usual folders", runtime_folders[i]);
+		for (size_t i = 0; i < sizeof(runtime_directories) / sizeof(*runtime_directories);
+		     i++)
+			add_pattern(s, "usual directories", runtime_directories[i]);
 	} else {
-		for (size_t i = 0; i < sizeof(driver_folders) / sizeof(*driver_folders); i++)
-			add_folder(s, "usual folders", driver_folders[i]);
+		for (size_t i = 0; i < sizeof(driver_directories) / sizeof(*driver_directories);
+		     i++)
+			add_directory(s, "usual directories", driver_directories[i]);
 	}
 	return s->no_memory ? -ENOMEM : 0;
 }

@@ -13,7 +13,7 @@
  *	6. /etc/ld.so.cache
  *	7. NVIDIA's Python packages beside the loaded extension modules, in $VIRTUAL_ENV and beside
  *	   the interpreter (runtime only). Modules that need the library lead there by rule 5.
- *	8. the folders of the distributions, of WSL, of containers and of the toolkit
+ *	8. the directories of the distributions, of WSL, of containers and of the toolkit
  *
  * A file counts when it is a shared library of this machine's kind and not one of cudaw's own.
  * Those carry the ELF note "cudaw" (tramp.h), so that a face recognises every copy of itself and

@@ -11,8 +11,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define FD_DIR  "/proc/self/fd"
-#define FOLDERS 2 /* one that is left, and one that is gone on to */
+#define FD_DIR     "/proc/self/fd"
+#define DIRECTORYS 2 /* one that is left, and one that is gone on to */
 
 /* Read by children only while it is @set: in them it may be half written. */
 struct place {
@@ -21,8 +21,8 @@ struct place {
 };
 
 static struct place prefixes[FORKED_PREFIXES];
-static struct place folders[FOLDERS];
-static int last; /* of the folders, the one that was set last */
+static struct place directories[DIRECTORYS];
+static int last; /* of the directories, the one that was set last */
 
 static void set(struct place *place, const char *path)
 {
@@ -40,23 +40,24 @@ void forked_watch(const char *prefix)
 		}
 }
 
-void forked_watch_folder(const char *path)
+void forked_watch_directory(const char *path)
 {
 	char real[PATH_MAX];
 
-	if (!realpath(path, real) || (folders[last].set && !strcmp(folders[last].path, real)))
+	if (!realpath(path, real) ||
+	    (directories[last].set && !strcmp(directories[last].path, real)))
 		return;
-	last = (last + 1) % FOLDERS;
-	set(&folders[last], real);
+	last = (last + 1) % DIRECTORYS;
+	set(&directories[last], real);
 }
 
-void forked_leave_folder(const char *path)
+void forked_leave_directory(const char *path)
 {
 	char real[PATH_MAX];
 
-	for (int i = 0; realpath(path, real) && i < FOLDERS; i++)
-		if (folders[i].set && !strcmp(folders[i].path, real))
-			__atomic_store_n(&folders[i].set, false, __ATOMIC_SEQ_CST);
+	for (int i = 0; realpath(path, real) && i < DIRECTORYS; i++)
+		if (directories[i].set && !strcmp(directories[i].path, real))
+			__atomic_store_n(&directories[i].set, false, __ATOMIC_SEQ_CST);
 }
 
 /* What of @path comes behind @place; NULL: it is elsewhere. */
@@ -78,13 +79,13 @@ static bool begins_as_watched(const char *path)
 	return false;
 }
 
-/* A folder that is watched, or a file there with a name of ours: others are the program's. */
-static bool is_in_folder(const char *path)
+/* A directory that is watched, or a file there with a name of ours: others are the program's. */
+static bool is_in_directory(const char *path)
 {
 	static const char *const ours[] = {"data-", "index-", "manifest.", "in-use"};
 
-	for (size_t i = 0; i < FOLDERS; i++) {
-		const char *rest = rest_of(path, &folders[i]);
+	for (size_t i = 0; i < DIRECTORYS; i++) {
+		const char *rest = rest_of(path, &directories[i]);
 
 		if (rest && !*rest)
 			return true;
@@ -151,7 +152,7 @@ static void replace_file(int null, const char *number)
 	if (length < 0)
 		return;
 	path[length] = '\0';
-	if (begins_as_watched(path) || is_in_folder(path))
+	if (begins_as_watched(path) || is_in_directory(path))
 		dup3(null, fd, O_CLOEXEC);
 }
 

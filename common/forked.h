@@ -5,8 +5,9 @@
  * The child of a fork has the device files that the driver opened in its parent, and their
  * mappings. It cannot use them: CUDA is not to be had in such a child. But they are in the way of a
  * snapshot, as CRIU can dump no process that has any (PyTorch's data loaders, which fork after the
- * first CUDA call) [H100, driver 580.159]. So are files of a snapshot, and of the runtime folder,
- * that this library had open just then: where the job goes on they are others, or not there.
+ * first CUDA call) [H100, driver 580.159]. So are files of a snapshot, and of the runtime
+ * directory, that this library had open just then: where the job goes on they are others, or not
+ * there.
  *
  * A fork may come at any moment, so a child does not go by what was open, but by where files are:
  * what is watched is said before any of it is opened. One thread at a time says it.
@@ -17,11 +18,11 @@
 void forked_watch(const char *prefix);
 
 /*
- * Watch the folder at @path, and open files of a snapshot in it, until two others have been watched
- * since; or no longer, as nothing of ours is there.
+ * Watch the directory at @path, and open files of a snapshot in it, until two others have been
+ * watched since; or no longer, as nothing of ours is there.
  */
-void forked_watch_folder(const char *path);
-void forked_leave_folder(const char *path);
+void forked_watch_directory(const char *path);
+void forked_leave_directory(const char *path);
 
 /*
  * Replace open files that are watched, and mappings of them: by /dev/null, and by private memory

@@ -18,8 +18,8 @@ struct hash128 {
 struct hash128 hash_bytes(const void *data, size_t size);
 
 /*
- * The same of the file @fd, of @size bytes, for as long as @go_on(@arg), asked often, is true. 0 or a
- * negative errno: -ECANCELED where it was not, -ENODATA where the file has become shorter.
+ * The same of the file @fd, of @size bytes, for as long as @go_on(@arg), asked often, is true. 0 or
+ * a negative errno: -ECANCELED where it was not, -ENODATA where the file has become shorter.
  */
 int hash_file(int fd, size_t size, bool (*go_on)(void *arg), void *arg, struct hash128 *hash);
 

@@ -9,8 +9,8 @@
  * So we remember which file is behind a descriptor, and look before each use. A program that closes
  * it between the look and the use is not noticed.
  *
- * A process image (CRIU) that is started again has a pipe and a socket of its own behind the numbers:
- * they look lost until whoever knows that it is an image takes them.
+ * A process image (CRIU) that is started again has a pipe and a socket of its own behind the
+ * numbers: they look lost until whoever knows that it is an image takes them.
  *
  * One thread sets a descriptor, others may look at it meanwhile; async-signal-safe.
  */
@@ -38,7 +38,9 @@ int ownfd_get(const struct ownfd *own);
 /* True where the program has closed it. */
 bool ownfd_is_lost(const struct ownfd *own);
 
-/* In an image that was started again: what is behind a lost one is ours, if it is of the same kind. */
+/*
+ * In an image that was started again: what is behind a lost one is ours, if it is of the same kind.
+ */
 void ownfd_take_restored(struct ownfd *own);
 
 /* Close it, if it is ours still; @own is none then. */

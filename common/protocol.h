@@ -6,7 +6,7 @@
  *
  * Every process that uses CUDA under cudaw listens on a stream socket RUNDIR/PID.sock, mode 0600.
  * RUNDIR is CUDAW_RUNTIME_DIR, or /tmp/cudaw-UID: not XDG_RUNTIME_DIR, which goes away when its
- * user logs out while the job runs on. The folder has mode 0700 and belongs to the user. The job
+ * user logs out while the job runs on. The directory has mode 0700 and belongs to the user. The job
  * checks its peer by SO_PEERCRED: the same user or root.
  *
  * The client sends one request line; the job answers with lines "KEY VALUE...", the last of which
@@ -19,7 +19,7 @@
  *	resume [TIMEOUT_MS]	resume; TIMEOUT_MS bounds the wait for GPU memory, 0 or none: forever
  *	trim			give back the host and GPU memory that a running job keeps for later
  *	snapshot [pause [TIMEOUT_MS]] [incremental] [hold] [image]
- *	[none|lz4|zstd] DIR	write what a paused job has saved to the folder DIR, an absolute
+ *	[none|lz4|zstd] DIR	write what a paused job has saved to the directory DIR, an absolute
  *				path. pause: a job that is not paused is paused, and written while
  *				it is copied; it runs on where that fails, and else at done;
  *				incremental: keep what the snapshot there has already;
@@ -46,8 +46,8 @@
  * regain and done say "ready" when the program is about to run on: it may end from there on, and no
  * answer come. A snapshot sends progress too, and snapshot_ms, snapshot_bytes and snapshot_phase.
  *
- * hold is for the processes of one job, which may wait for each other on the GPU (tools/job/steps.h).
- * The job closes its gate, waits for the GPU, and says
+ * hold is for the processes of one job, which may wait for each other on the GPU
+ * (tools/job/steps.h). The job closes its gate, waits for the GPU, and says
  *
  *	held drained N		no call is inside, the GPU is idle, and it stays so
  *	held stuck N		a call has not returned, or the GPU works still
@@ -76,7 +76,7 @@
  * pause or a resume lets it go on at once, a regain is told "held" again. Each client that holds
  * may say commit; only the last one can abort.
  *
- * A folder in a line is the rest of it (snapshot_dir_check_path()).
+ * A directory in a line is the rest of it (snapshot_dir_check_path()).
  *
  * Keys of status:
  *	protocol	1
@@ -91,7 +91,7 @@
  *	unmanaged	bytes of GPU memory of this process that it does not move (docs/limits.md)
  *	paused		bytes of a paused job that are in host memory
  *	spilled		and on disk (CUDAW_SPILL_DIR)
- *	snapshot	the folder that alone has what a paused job had on the GPU; absent: none
+ *	snapshot	the directory that alone has what a paused job had on the GPU; absent: none
  *	pool		bytes of host memory kept for the next pause: pinned, or made ready
  *	pause_ms pause_bytes resume_ms resume_bytes	the last pause and resume; absent before;
  *			milliseconds have decimals, bytes are of GPU memory
@@ -104,7 +104,7 @@
 #define PROTOCOL_VERSION 1
 #define PROTOCOL_LINE    4096 /* the longest line, newline included */
 #define PROTOCOL_MESSAGE 512  /* the longest message of an "end", its NUL included */
-#define PROTOCOL_WORDS   64   /* of it, the most beside a folder, GPUs aside */
+#define PROTOCOL_WORDS   64   /* of it, the most beside a directory, GPUs aside */
 #define PROTOCOL_STEP    4096 /* the most calls of one step */
 
 /* States of a process, as status says them. */
@@ -124,7 +124,7 @@ enum job_state { STATE_MAP(STATE_ENUM) };
 #define END_OK          "ok"
 #define END_TIMEOUT     "timeout"     /* kernels did not end, or memory did not come, in time */
 #define END_NOMEM       "nomem"       /* too little host memory; nothing was changed */
-#define END_UNSUPPORTED "unsupported" /* this driver or device can not */
+#define END_UNSUPPORTED "unsupported" /* this driver or device cannot */
 #define END_BUSY        "busy"        /* another pause or resume is under way */
 #define END_DENIED      "denied"      /* not the same user, nor root */
 #define END_INVALID     "invalid"     /* not a request */

@@ -45,7 +45,7 @@ int rundir_path(uid_t uid, char *path, size_t size, const char **why)
 
 /*
  * The reason @text for a refusal or, where the path is somebody else's, whose it is and a way out:
- * in a folder like /tmp nobody but its owner can take it away.
+ * in a directory like /tmp nobody but its owner can take it away.
  */
 static const char *reason(const char *text, uid_t found, uid_t owner)
 {
@@ -53,13 +53,14 @@ static const char *reason(const char *text, uid_t found, uid_t owner)
 
 	if (owner == RUNDIR_ANYONE || found == owner)
 		return text;
-	snprintf(buf, sizeof(buf),
-		 "it belongs to another user (%u): set CUDAW_RUNTIME_DIR to a folder of your own",
-		 found);
+	snprintf(
+		buf, sizeof(buf),
+		"it belongs to another user (%u): set CUDAW_RUNTIME_DIR to a directory of your own",
+		found);
 	return buf;
 }
 
-/* Of a folder that could not be opened; ENOTDIR alone does not tell a link. */
+/* Of a directory that could not be opened; ENOTDIR alone does not tell a link. */
 static const char *open_reason(const char *path, uid_t owner, int err)
 {
 	const char *text = strerrordesc_np(err);
@@ -70,7 +71,7 @@ static const char *open_reason(const char *path, uid_t owner, int err)
 	if (S_ISLNK(st.st_mode))
 		text = "it is a symbolic link";
 	else if (err == ENOTDIR)
-		text = "it is not a folder";
+		text = "it is not a directory";
 	return reason(text, st.st_uid, owner);
 }
 
@@ -159,7 +160,7 @@ static struct sockaddr_un bound_address(int dir, const char *path)
 
 /*
  * Bind @fd to the socket of this process. A name that is taken was left by a dead process of the
- * same PID, unless somebody answers: two PID namespaces (containers) may share the folder.
+ * same PID, unless somebody answers: two PID namespaces (containers) may share the directory.
  */
 static int bind_socket(int fd, int dir, const char *path)
 {
@@ -195,7 +196,7 @@ static int listen_in(int dir, const char *path)
 	err = bind_socket(fd, dir, path);
 	if (err)
 		goto err_close;
-	/* Not by umask(2), which other threads share. The folder keeps others out until then. */
+	/* Not by umask(2), which other threads share. The directory keeps others out until then. */
 	socket_name(getpid(), name, sizeof(name));
 	if (fchmodat(dir, name, 0600, 0) < 0 || listen(fd, 64) < 0) {
 		err = -errno;
@@ -219,7 +220,7 @@ int rundir_listen(bool quiet)
 	dir = err ? err : rundir_create(path, geteuid(), &why);
 	if (dir < 0) {
 		if (!quiet)
-			pr_err("%s can not be used: %s", path, why);
+			pr_err("%s cannot be used: %s", path, why);
 		return dir;
 	}
 	fd = listen_in(dir, path);

@@ -2,7 +2,7 @@
 #ifndef CUDAW_RUNDIR_H
 #define CUDAW_RUNDIR_H
 /*
- * The runtime folder: where a job's processes listen and the cudaw command finds them (see
+ * The runtime directory: where a job's processes listen and the cudaw command finds them (see
  * protocol.h for what they say). Used by the injected library and by the command.
  *
  *	CUDAW_RUNTIME_DIR, or /tmp/cudaw-UID	mode 0700, owned by the user, not a symbolic link
@@ -10,9 +10,9 @@
  *	    GPU-UUID.lock			mode 0600, empty; see release_lock()
  *	    host-memory.lock			mode 0600, empty; see claims.h
  *
- * /tmp is open to everybody, so a folder that another user made, or can change, is refused: who
+ * /tmp is open to everybody, so a directory that another user made, or can change, is refused: who
  * controls it could take the place of a job. Sockets are reached through the descriptor of the
- * folder that was checked (/proc/self/fd/N/PID.sock), which also frees the path from the 108
+ * directory that was checked (/proc/self/fd/N/PID.sock), which also frees the path from the 108
  * bytes of sockaddr_un.
  *
  * Lock files are never removed: a process could lock one that another cannot find any more.
@@ -32,23 +32,23 @@
 #define RUNDIR_ANYONE  ((uid_t)-1) /* for a reader that is root */
 
 /*
- * Write the path of @uid's runtime folder to @path. Returns 0; -EINVAL where CUDAW_RUNTIME_DIR is
- * not an absolute path; -ENAMETOOLONG. @why is then a reason to print after the path.
+ * Write the path of @uid's runtime directory to @path. Returns 0; -EINVAL where CUDAW_RUNTIME_DIR
+ * is not an absolute path; -ENAMETOOLONG. @why is then a reason to print after the path.
  */
 int rundir_path(uid_t uid, char *path, size_t size, const char **why);
 
 /*
- * Open the folder at @path if it is safe to use: a real directory, of @owner, closed to others.
+ * Open the directory at @path if it is safe to use: a real directory, of @owner, closed to others.
  * Returns a descriptor that the caller closes, or a negative errno with *@why set: a text that is
  * valid until the thread's next call. It names the owner of a path that is somebody else's.
  */
 int rundir_open(const char *path, uid_t owner, const char **why);
 
-/* The same, making the folder first where it is not there. */
+/* The same, making the directory first where it is not there. */
 int rundir_create(const char *path, uid_t owner, const char **why);
 
 /*
- * Make the calling process's socket in its user's runtime folder, and listen. Returns the
+ * Make the calling process's socket in its user's runtime directory, and listen. Returns the
  * descriptor (blocking, close-on-exec) or a negative errno, after one pr_err that says why, unless
  * @quiet.
  * A socket that a dead process with the same PID left behind is replaced.
@@ -59,14 +59,14 @@ int rundir_listen(bool quiet);
 void rundir_unlink(pid_t pid);
 
 /*
- * Connect to the socket of @pid in the folder @dir. Returns a non-blocking, close-on-exec
+ * Connect to the socket of @pid in the directory @dir. Returns a non-blocking, close-on-exec
  * descriptor or a negative errno: -ENOENT no socket, -ECONNREFUSED nobody listens, -EAGAIN too
  * many callers wait already.
  */
 int rundir_connect(int dir, pid_t pid);
 
 /*
- * Open the file @name in the folder @dir to lock it; it is made where it is not there. Returns a
+ * Open the file @name in the directory @dir to lock it; it is made where it is not there. Returns a
  * close-on-exec descriptor or a negative errno.
  */
 int rundir_open_lock(int dir, const char *name);
@@ -83,7 +83,7 @@ void rundir_unlock(int fd);
 
 /*
  * Make a job id of @seed: six hexadecimal digits, the first of them a letter, so that the command
- * can not mistake an id for a PID.
+ * cannot mistake an id for a PID.
  */
 void rundir_make_id(uint64_t seed, char id[RUNDIR_ID_SIZE]);
 

@@ -20,8 +20,8 @@ double rate_gbps(uint64_t bytes, double ms);
 
 /*
  * Copy @text to @buf of @size bytes, cut if need be, with '?' for every byte that is a control
- * character, turns the direction of the text round, or is not valid UTF-8: what other processes send
- * must neither drive the terminal, nor look like something else there, nor break JSON.
+ * character, turns the direction of the text round, or is not valid UTF-8: what other processes
+ * send must neither drive the terminal, nor look like something else there, nor break JSON.
  */
 void format_copy(char *buf, size_t size, const char *text);
 

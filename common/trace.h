@@ -61,8 +61,8 @@ void trace_number(struct trace_event *event, const char *key, uint64_t value);
 
 /*
  * An argument of another shape: its JSON is put between the first and the last of these. What is
- * put is written as it is, but for the text of trace_put_text(), which is quoted and escaped; NULL is
- * "(null)".
+ * put is written as it is, but for the text of trace_put_text(), which is quoted and escaped; NULL
+ * is "(null)".
  */
 void trace_arg_begin(struct trace_event *event, const char *key);
 void trace_put(struct trace_event *event, const char *json);

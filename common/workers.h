@@ -19,8 +19,8 @@ struct workers {
 
 /*
  * Run @work(@arg) in up to @threads threads, no more than items and processors, and wait for them.
- * Fewer threads that can be had do the work, the caller's if there are none, and that is logged as a
- * warning. Returns workers->result.
+ * Fewer threads that can be had do the work, the caller's if there are none, and that is logged as
+ * a warning. Returns workers->result.
  */
 int workers_run(struct workers *workers, size_t threads, void *(*work)(void *arg), void *arg);
 

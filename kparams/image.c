@@ -177,7 +177,7 @@ int kp_fatbin_find(struct kp_fatbin *fatbin, uint32_t arch, const char *name,
 				*image = candidate;
 			return 0;
 		}
-		/* What can not be read says more than what does not have the kernel. */
+		/* What cannot be read says more than what does not have the kernel. */
 		if (!first.text[0] || (code == -ENOENT && ret != -ENOENT)) {
 			first = why;
 			code = ret;

@@ -45,10 +45,10 @@ struct kp_image {
 	const uint8_t *data; /* as stored, info.size bytes */
 	uint64_t raw_size;   /* after decompression; 0 where stored as it is */
 	uint8_t codec;       /* enum kp_codec */
-	int unsupported; /* -ENOTSUP: this entry can not be read, for a flag that is not known */
+	int unsupported;     /* -ENOTSUP: this entry cannot be read, for a flag that is not known */
 	bool indexed;
 	struct kp_table table;
-	struct kp_error *error; /* why it can not be read, with the code below */
+	struct kp_error *error; /* why it cannot be read, with the code below */
 	int code;
 };
 

@@ -136,7 +136,7 @@ void kp_image_info(const struct kp_image *image, struct kp_image_info *info);
 
 /*
  * List the kernels of @image, by name. The first call of this, or of kp_image_find(), is the one
- * that reads the image; an image that can not be read fails in the same way every time.
+ * that reads the image; an image that cannot be read fails in the same way every time.
  */
 int kp_image_kernels(struct kp_image *image, size_t *n, struct kp_error *err);
 

@@ -125,10 +125,10 @@ def judge_tap(test, status):
     return True
 
 
-def environment(test, folder):
+def environment(test, directory):
     """TEST_CASES is for the tests in Python; those by Check take one of theirs by its name."""
     only = {"TEST_CASES": " ".join(test.cases), "CK_RUN_CASE": test.cases[0]} if test.cases else {}
-    return {**os.environ, **only, "TMPDIR": folder}
+    return {**os.environ, **only, "TMPDIR": directory}
 
 
 def run(test, begin_by=None):
@@ -137,14 +137,14 @@ def run(test, begin_by=None):
         test.fail("not begun in time")
         return test
     with tempfile.TemporaryFile() as output, tempfile.TemporaryDirectory(
-            prefix="cudaw-", ignore_cleanup_errors=True) as folder:
-        os.chmod(folder, 0o755)     # tests that become another user read what they made in it
+            prefix="cudaw-", ignore_cleanup_errors=True) as directory:
+        os.chmod(directory, 0o755)     # tests that become another user read what they made in it
         try:
-            process = subprocess.Popen(test.argv, env=environment(test, folder),
+            process = subprocess.Popen(test.argv, env=environment(test, directory),
                                        stdin=subprocess.DEVNULL, stdout=output,
                                        stderr=subprocess.STDOUT, start_new_session=True)
         except OSError as error:
-            test.fail(f"can not be started: {error}")
+            test.fail(f"cannot be started: {error}")
             return test
         in_time = ended_within(process.pid, test.limit)
         kill_group(process.pid)

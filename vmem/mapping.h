@@ -21,8 +21,8 @@ CUresult mapping_probe(const struct cuda_driver *drv, CUdevice dev, struct mappi
 
 /*
  * Put fresh memory of @dev under [@start, @start + @size), all of it or none, read and written by
- * the devices whose bits are set in @users. On failure *@left bytes from @start on are still mapped:
- * 0 unless the driver failed to undo it as well.
+ * the devices whose bits are set in @users. On failure *@left bytes from @start on are still
+ * mapped: 0 unless the driver failed to undo it as well.
  */
 CUresult mapping_map(const struct cuda_driver *drv, CUdevice dev, const struct mapping_caps *caps,
 		     uint64_t users, CUdeviceptr start, size_t size, size_t *left);

@@ -55,7 +55,7 @@ static size_t held_bytes(void)
  * What the process holds beyond what vmem mapped: by NVML where it knows us, else as counted. NVML
  * is asked only while no operation is under way, since it blocks during the driver's checkpoint.
  */
-static size_t unmanaged_bytes(enum job_state state)
+static size_t driver_memory_bytes(enum job_state state)
 {
 	static size_t last;
 	struct vmem_stats stats;
@@ -67,7 +67,7 @@ static size_t unmanaged_bytes(enum job_state state)
 		return last;
 	held = held_bytes();
 	vmem_get_stats(&stats);
-	last = held > stats.mapped ? held - stats.mapped : unmanaged_total();
+	last = held > stats.mapped ? held - stats.mapped : driver_memory_total();
 	return last;
 }
 
@@ -108,7 +108,7 @@ void answers_status(const struct client *c, const struct answers_facts *facts)
 	server_say(c, "addressing %s%s%s", addressing, *why ? " " : "", why);
 	vmem_get_stats(&stats);
 	server_say(c, "managed %zu", stats.managed);
-	server_say(c, "unmanaged %zu", unmanaged_bytes(facts->state));
+	server_say(c, "unmanaged %zu", driver_memory_bytes(facts->state));
 	server_say(c, "paused %zu", engine_paused_bytes());
 	server_say(c, "spilled %zu", engine_spilled_bytes());
 	server_say(c, "pool %zu", engine_pool_bytes());

@@ -398,7 +398,7 @@ static void take_move(struct client *c, const struct request *r)
 			  ? engine_moved(r->path, r->pairs, r->npairs, &error)
 			  : snapshot_fail(&error, -EBUSY, "an operation is under way");
 
-	/* Of a folder that cannot be looked into yet nothing is known. */
+	/* Of a directory that cannot be looked into yet nothing is known. */
 	if (ret) {
 		server_say(c, "end %s %s: %s",
 			   ret == -EBUSY || ret == -EAGAIN ? END_FAILED : END_INVALID, r->path,
@@ -557,9 +557,9 @@ static bool pipe_is_lost(void)
 }
 
 /*
- * A process image (CRIU) that is started again has our pipe and our socket, which are other files by
- * now. They are taken: a second socket could not have the first one's name. False where it cannot be
- * seen whether this is such an image.
+ * A process image (CRIU) that is started again has our pipe and our socket, which are other files
+ * by now. They are taken: a second socket could not have the first one's name. False where it
+ * cannot be seen whether this is such an image.
  */
 static bool take_restored(void)
 {
@@ -705,7 +705,7 @@ static void begin_anew_in_child(void)
 }
 FORKS_CHILD(begin_anew_in_child);
 
-/* What the children of the program are to have nothing of; the folder is there by now. */
+/* What the children of the program are to have nothing of; the directory is there by now. */
 static void watch_forks(void)
 {
 	char path[PATH_MAX + sizeof("/" RUNDIR_CLAIMS)], real[PATH_MAX];

@@ -16,8 +16,8 @@
 void operation_init(const struct cuda_driver *drv, void (*wake)(void));
 
 /*
- * Begin @op. @order is the snapshot that it writes, if @options say so; @last_pause is the last one.
- * 0, -ECANCELED as the process exits, or another negative errno: there is no thread to be had.
+ * Begin @op. @order is the snapshot that it writes, if @options say so; @last_pause is the last
+ * one. 0, -ECANCELED as the process exits, or another negative errno: there is no thread to be had.
  */
 int operation_start(enum operation op, const struct operation_options *options,
 		    const struct snapshot_order *order, const struct engine_result *last_pause);
@@ -38,16 +38,16 @@ const struct engine_result *operation_written(void);
 const struct snapshot_order *operation_order(void);
 
 /*
- * The program may end as soon as it runs. A resume waits a moment, therefore, for those who wait for
- * that to be told: true while it does, until operation_say_ready().
+ * The program may end as soon as it runs. A resume waits a moment, therefore, for those who wait
+ * for that to be told: true while it does, until operation_say_ready().
  */
 bool operation_is_ready(void);
 void operation_say_ready(void);
 
 /*
  * The process exits: no operation is begun any more. One that is under way is seen through, as the
- * memory that it copies is about to go away. After it, calls of a paused program are refused, as its
- * remaining destructors must get an error, and not wait. Any thread, and exit().
+ * memory that it copies is about to go away. After it, calls of a paused program are refused, as
+ * its remaining destructors must get an error, and not wait. Any thread, and exit().
  */
 void operation_see_through(void);
 

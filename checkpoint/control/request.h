@@ -2,8 +2,8 @@
 #ifndef CUDAW_REQUEST_H
 #define CUDAW_REQUEST_H
 /*
- * What a line of a client asks for (protocol.h): a table of words, each with the function that reads
- * its arguments. Nothing is done here.
+ * What a line of a client asks for (protocol.h): a table of words, each with the function that
+ * reads its arguments. Nothing is done here.
  */
 #include "checkpoint/release/release.h"
 #include "checkpoint/engine/fetch.h"

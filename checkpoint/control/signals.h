@@ -11,9 +11,10 @@
  *
  * The program's handlers are found by interposing sigaction() and all other functions of libc that
  * set an action (signals_set.c), as the JDK's libjsig does: the kernel keeps our handler, with the
- * mask and flags that the program asked for, and the program sees its own. A one-shot handler (SA_RESETHAND) is reset before it runs: to the default
- * action in the kernel, or, for a signal that pauses or resumes, to ours alone. One signal can not
- * do both: where the two variables name the same, none resumes.
+ * mask and flags that the program asked for, and the program sees its own. A one-shot handler
+ * (SA_RESETHAND) is reset before it runs: to the default action in the kernel, or, for a signal
+ * that pauses or resumes, to ours alone. One signal cannot do both: where the two variables name
+ * the same, none resumes.
  *
  * SIGTERM and SIGINT are wrapped in the same way while the program handles them, because a handler
  * that wants to end the program must be able to do so while the program's threads wait at the gate.

@@ -12,10 +12,11 @@
  *	v *= DIGEST_K2;  v ^= v >> 32;  v *= DIGEST_K3;  v ^= v >> 29
  *	any = OR of w[i];  sum = sum of v;  mix = sum of (v mod 2^32) * (v >> 32)
  *
- * v is a bijection of w[i], so one changed word always changes sum. Changes of several words must not
- * cancel out in the sums, alike though they may be, as of numbers that change their sign: hence two
- * rounds, after which every bit of v depends on those of w[i] and of i (tests/unit/test_digest.c).
- * The order in which words are added does not matter, so any number of threads may share the work.
+ * v is a bijection of w[i], so one changed word always changes sum. Changes of several words must
+ * not cancel out in the sums, alike though they may be, as of numbers that change their sign: hence
+ * two rounds, after which every bit of v depends on those of w[i] and of i
+ * (tests/unit/checkpoint/test_digest.c). The order in which words are added does not matter, so any number of
+ * threads may share the work.
  */
 #include "vmem/driver.h"
 #include "vmem/vmem.h"

@@ -231,8 +231,8 @@ static bool wait_for_peers(struct engine_progress *progress)
 }
 
 /*
- * As before the resume began: nothing has run, so what is saved is still so. The memory stays mapped
- * where copies may still write to it. The driver's error.
+ * As before the resume began: nothing has run, so what is saved is still so. The memory stays
+ * mapped where copies may still write to it. The driver's error.
  */
 static CUresult step_back(const struct cuda_driver *drv, bool was_released,
 			  struct engine_progress *progress)

@@ -69,9 +69,13 @@ struct engine_result {
  * the gate closed and the GPU idle; no context is current, nor need be afterwards.
  */
 struct engine_moves {
-	/* Before anything is saved. 0, or -ENOTSUP with what is in the way of the pause in @text. */
+	/*
+	 * Before anything is saved. 0, or -ENOTSUP with what is in the way of the pause in @text.
+	 */
 	int (*leaving)(char *text, size_t size);
-	/* The memory has its contents again: write pointers in it anew. An error fails the resume. */
+	/*
+	 * The memory has its contents again: write pointers in it anew. An error fails the resume.
+	 */
 	CUresult (*copied)(const struct cuda_driver *drv);
 	/*
 	 * The memory is mapped, perhaps elsewhere, and the program is about to run. It comes once
@@ -133,7 +137,7 @@ int engine_moved(const char *path, const CUcheckpointGpuPair *pairs, size_t coun
 		 struct snapshot_error *error);
 
 /*
- * Lock the folder that alone has a paused job's memory, if there is one; it must not be locked
+ * Lock the directory that alone has a paused job's memory, if there is one; it must not be locked
  * while a process image is made. While no operation is under way. 0 or a negative errno.
  */
 int engine_lock_place(struct snapshot_error *error);
@@ -160,7 +164,7 @@ size_t engine_pool_bytes(void);
 /* True from the first unmap of a pause until the job runs again. */
 bool engine_is_paused(void);
 
-/* The folder that has the memory of a paused job alone; NULL: none. */
+/* The directory that has the memory of a paused job alone; NULL: none. */
 const char *engine_held_in(void);
 
 /*

@@ -25,7 +25,7 @@ int snapshot_place_lock(struct snapshot_place *place, struct snapshot_error *err
 	return 0;
 }
 
-/* Load the index that @place names from the folder @dir: it has to be of that snapshot. */
+/* Load the index that @place names from the directory @dir: it has to be of that snapshot. */
 static int load_index(const struct snapshot_place *place, int dir, struct snapshot_index *index,
 		      struct snapshot_error *error)
 {

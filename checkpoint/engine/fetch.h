@@ -14,7 +14,7 @@
 
 /* What is asked for. */
 struct snapshot_order {
-	char path[PATH_MAX]; /* absolute: the folder */
+	char path[PATH_MAX]; /* absolute: the directory */
 	bool pause;          /* the job is paused for it: without it, it is to run */
 	bool incremental;
 	enum snapshot_codec codec;
@@ -23,7 +23,7 @@ struct snapshot_order {
 };
 
 /*
- * Where a snapshot of ours is. While @dir is not -1 the folder is locked, so that nobody writes
+ * Where a snapshot of ours is. While @dir is not -1 the directory is locked, so that nobody writes
  * another snapshot over what this process has nowhere else. A process image must not have it open:
  * it would be opened at the same path again.
  */
@@ -34,12 +34,13 @@ struct snapshot_place {
 	uint8_t id[16];
 };
 
-/* Lock the folder. 0 or a negative errno. */
+/* Lock the directory. 0 or a negative errno. */
 int snapshot_place_lock(struct snapshot_place *place, struct snapshot_error *error);
 
 /*
- * The folder is at @path now: lock it there. 0 or a negative errno; then nothing is changed. -ESTALE
- * where the folder there has another snapshot, and what snapshot_index_load() says where it has none.
+ * The directory is at @path now: lock it there. 0 or a negative errno; then nothing is changed.
+ * -ESTALE where the directory there has another snapshot, and what snapshot_index_load() says where
+ * it has none.
  */
 int snapshot_place_move(struct snapshot_place *place, const char *path,
 			struct snapshot_error *error);
@@ -47,8 +48,8 @@ void snapshot_place_unlock(struct snapshot_place *place);
 
 /*
  * Read every chunk back into the slot that its granule had, for which there is room again
- * (saved_place()). The folder is locked (snapshot_place_lock()), and stays so. 0 or a negative
- * errno: -ESTALE where the folder has another snapshot.
+ * (saved_place()). The directory is locked (snapshot_place_lock()), and stays so. 0 or a negative
+ * errno: -ESTALE where the directory has another snapshot.
  */
 int snapshot_saved_fetch(const struct saved *saved, const struct snapshot_place *place,
 			 size_t *done, const bool *cancel, struct snapshot_error *error);

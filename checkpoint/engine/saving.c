@@ -201,7 +201,7 @@ int saving_commit(struct saving *s, const struct snapshot_facts *facts,
 {
 	int dir = -1, ret = s->result;
 
-	/* A process image must not have the folder open, so no lock can be kept. */
+	/* A process image must not have the directory open, so no lock can be kept. */
 	if (!ret && s->order->image && s->order->hold)
 		ret = snapshot_occupy(s->writer, &s->error);
 	if (!ret)

@@ -6,12 +6,12 @@
  * as its piece is in host memory, by threads of its own, while the next pieces are being copied,
  * and the GPU is given back.
  *
- *	saving_begin()		the folder is locked and has room
+ *	saving_begin()		the directory is locked and has room
  *	saving_start()		writing begins
  *	saving_arrived()	for each piece, by the workers of the transfer
  *	saving_close()		nothing more arrives
  *	saving_is_over()	all is written, or will not be
- *	saving_commit()		the folder has the snapshot
+ *	saving_commit()		the directory has the snapshot
  *	saving_end()
  *
  * Neither side waits for the other one in vain: a transfer that fails ends the threads that wait

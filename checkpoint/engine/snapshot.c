@@ -33,7 +33,7 @@ int engine_fetch(struct engine_progress *progress, struct engine_result *result)
 	if (!ret)
 		ret = snapshot_saved_fetch(&engine.saved, &engine.place, &progress->done,
 					   &progress->cancel, &error);
-	/* But for another folder in its place: the right one may come back. */
+	/* But for another directory in its place: the right one may come back. */
 	if (!locked && (ret == -ENOENT || ret == -ESTALE))
 		snapshot_place_unlock(&engine.place);
 	if (ret == -ECANCELED)
@@ -86,7 +86,9 @@ void engine_write_drop(void)
 	engine.saves = false;
 }
 
-/* Lock the folder, and see that it has room for @slots slots. 0 or a negative errno, in @result. */
+/*
+ * Lock the directory, and see that it has room for @slots slots. 0 or a negative errno, in @result.
+ */
 static int begin_saving(const struct engine_writing *writing, size_t slots,
 			const struct engine_progress *progress)
 {

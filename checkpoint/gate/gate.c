@@ -59,7 +59,9 @@ static bool add_chunk(void)
 
 	if (chunk == MAP_FAILED)
 		return false;
-	/* Where that fails, gate_init() has said so; zeros are a plain mutex, which works as well. */
+	/*
+	 * Where that fails, gate_init() has said so; zeros are a plain mutex, which works as well.
+	 */
 	for (size_t i = 0; i < CHUNK_SLOTS; i++)
 		robust_init(&chunk->slots[i].owned);
 	chunk->next = __atomic_load_n(&chunks, __ATOMIC_RELAXED);
@@ -95,8 +97,8 @@ static bool own(struct slot *slot)
 }
 
 /*
- * A slot for this thread. No signal handler may come in between: the thread's list of robust mutexes
- * is libc's, and not safe then.
+ * A slot for this thread. No signal handler may come in between: the thread's list of robust
+ * mutexes is libc's, and not safe then.
  */
 static bool take_slot(void)
 {
@@ -305,7 +307,9 @@ void gate_after_fork(void)
 	const int *was = gate_self.inside;
 
 	gate_flags &= GATE_FENCE;
-	/* The slots of the parent's threads stay taken: they are left, for a chunk of the child's. */
+	/*
+	 * The slots of the parent's threads stay taken: they are left, for a chunk of the child's.
+	 */
 	chunks = NULL;
 	if (was && take_slot())
 		*gate_self.inside = *was;

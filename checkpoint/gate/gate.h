@@ -13,8 +13,8 @@
  * runs) the gate finds out as it closes. From then on each thread executes the barrier itself
  * (GATE_FENCE). For those that entered without one just before, the pauser waits FENCE_WAIT_MS with
  * the gate closed: the mark of such a thread is on its way out of a store buffer, which takes less
- * than a microsecond and waits for nothing that the thread does; an entry that comes later finds the
- * gate closed. So the wait is as good as the barrier, and is paid once in a process.
+ * than a microsecond and waits for nothing that the thread does; an entry that comes later finds
+ * the gate closed. So the wait is as good as the barrier, and is paid once in a process.
  *
  * The mark is in memory of ours that is never freed (a slot, gate.c), so that no look at it depends
  * on how a thread ends: by return, pthread_exit(), cancellation or the bare system call, with calls
@@ -30,23 +30,24 @@
  *			before the driver's own checkpoint begins.
  *
  * A call inside another call of its thread (a profiler's callback, a signal handler, the cleanup of
- * a cancelled thread) always goes in, as the pauser waits for the outer one. So work may be submitted
- * by a GATE_HOLD inside a GATE_WAIT, which counts as the outer one does: who drained the GPU while
- * waiters were inside drains it again when they have left.
+ * a cancelled thread) always goes in, as the pauser waits for the outer one. So work may be
+ * submitted by a GATE_HOLD inside a GATE_WAIT, which counts as the outer one does: who drained the
+ * GPU while waiters were inside drains it again when they have left.
  *
- * A signal handler may come between any two steps of an entry. "depth" is set when the mark has been
- * made and the gate found open, and "depth with a mark" is what says that the thread is inside: the
- * mark is then up since before the gate was found open, or the pauser waits for it. A handler that
- * finds less than that enters for itself, and takes the mark with it when it leaves. So the
- * interrupted entry looks for its mark after it has set depth, and begins anew where it is gone. A
- * handler that comes in between sees depth without a mark, and does not take that for being inside.
+ * A signal handler may come between any two steps of an entry. "depth" is set when the mark has
+ * been made and the gate found open, and "depth with a mark" is what says that the thread is
+ * inside: the mark is then up since before the gate was found open, or the pauser waits for it. A
+ * handler that finds less than that enters for itself, and takes the mark with it when it leaves.
+ * So the interrupted entry looks for its mark after it has set depth, and begins anew where it is
+ * gone. A handler that comes in between sees depth without a mark, and does not take that for being
+ * inside.
  *
  * gate_refuse() turns callers away for good with an error instead of letting them in: in a forked
  * child, where CUDA does not work, and in a process that exits while it is paused.
  *
  * One thread at a time closes and opens the gate (the engine's). The gate makes no CUDA call.
  *
- * tests/unit/test_gate_model.c goes through all interleavings of these steps: who changes one here
+ * tests/unit/checkpoint/test_gate_model.c goes through all interleavings of these steps: who changes one here
  * changes it there, too.
  */
 #include <cuda.h>

@@ -24,7 +24,9 @@ static int give_up(const struct quiet *q)
 	return cancelled(q) ? -ECANCELED : -ETIME;
 }
 
-/* What a thread calls itself may hold any byte; the text is one line. "" where it cannot be read. */
+/*
+ * What a thread calls itself may hold any byte; the text is one line. "" where it cannot be read.
+ */
 static void read_name(pid_t tid, char name[static 16])
 {
 	char path[48];

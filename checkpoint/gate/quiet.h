@@ -36,8 +36,8 @@ struct quiet {
 int quiet_enter(struct quiet *q);
 
 /*
- * After a wait for calls inside as @kind that was given up: "a driver call did not return", with the
- * thread if one is inside still. Returns @text.
+ * After a wait for calls inside as @kind that was given up: "a driver call did not return", with
+ * the thread if one is inside still. Returns @text.
  */
 const char *quiet_name_call(enum gate_kind kind, char text[static QUIET_TEXT]);
 

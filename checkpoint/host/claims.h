@@ -6,7 +6,7 @@
  *
  * Processes that pause at the same moment see the same free memory. Each would take it, and
  * together they could take more than there is. So each promises (promises.h) how much it is about
- * to take, on a file of the runtime folder (rundir.h), and counts the promises of the others as
+ * to take, on a file of the runtime directory (rundir.h), and counts the promises of the others as
  * gone. The area of a promise is the control group that leaves least: claims of others in that
  * group count against what the group leaves; those of all, against what the machine has.
  *
@@ -15,8 +15,8 @@
  * lock holds others up for a moment only: they go on without it, since the claims themselves are
  * there to be counted.
  *
- * Where the folder cannot be used, or the file not be locked, a process counts for itself alone.
- * What processes of another user, or with another runtime folder, claim is not seen.
+ * Where the directory cannot be used, or the file not be locked, a process counts for itself alone.
+ * What processes of another user, or with another runtime directory, claim is not seen.
  */
 #include <stddef.h>
 

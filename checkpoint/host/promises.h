@@ -4,8 +4,9 @@
 /*
  * Promises: how many bytes of a memory that processes share each of them is about to take.
  *
- * A promise is a record lock (fcntl(2), F_SETLK) on a file of the runtime folder: where it begins
- * says which memory is meant, and its length is the number of MiB. The file itself stays empty:
+ * A promise is a record lock (fcntl(2), F_SETLK) on a file of the runtime directory: where it
+ * begins says which memory is meant, and its length is the number of MiB. The file itself stays
+ * empty:
  *
  *	bit 62		always set, so that the first bytes are free for other locks
  *	bits 34 to 61	the area: which part of the memory, by a number of the caller's
@@ -13,9 +14,9 @@
  *	bits 0 to 23	0; the lock has at most 2^24 bytes, a promise 16 TiB
  *
  * The kernel drops such a lock with its process, whatever way that ends and whatever PID namespace
- * it is in. Its child does not inherit it. No store into the file can fail, as there is none: a full
- * file system does not matter. A promise is only ever made smaller, by unlocking its end, so that
- * threads may do that in any order.
+ * it is in. Its child does not inherit it. No store into the file can fail, as there is none: a
+ * full file system does not matter. A promise is only ever made smaller, by unlocking its end, so
+ * that threads may do that in any order.
  *
  * A process drops its locks on a file when it closes any descriptor of that file: it must have one
  * only.

@@ -14,7 +14,7 @@
 
 static struct ownfd spill = OWNFD_NONE;
 
-static const char *folder(void)
+static const char *directory(void)
 {
 	const char *dir = secure_getenv("CUDAW_SPILL_DIR");
 
@@ -23,7 +23,7 @@ static const char *folder(void)
 
 size_t spill_space(void)
 {
-	const char *dir = folder();
+	const char *dir = directory();
 	struct statvfs st;
 
 	if (!dir)
@@ -45,7 +45,7 @@ static int open_unnamed(const char *dir)
 
 int spill_open(size_t size)
 {
-	const char *dir = folder();
+	const char *dir = directory();
 	int error = 0;
 
 	if (!dir)

@@ -38,7 +38,7 @@ static void account_locked(const struct entry *e, bool added)
 	__atomic_store_n(count, added ? *count + 1 : *count - 1, __ATOMIC_RELAXED);
 }
 
-static void add(enum unmanaged_kind kind, uint64_t handle, size_t size, CUcontext ctx)
+static void add(enum driver_memory_kind kind, uint64_t handle, size_t size, CUcontext ctx)
 {
 	struct entry *e = calloc(1, sizeof(*e)), *old = NULL;
 	bool noted; /* false: the table had no memory for it */
@@ -61,17 +61,17 @@ static void add(enum unmanaged_kind kind, uint64_t handle, size_t size, CUcontex
 		free(e);
 }
 
-void unmanaged_add(enum unmanaged_kind kind, uint64_t handle, size_t size)
+void driver_memory_add(enum driver_memory_kind kind, uint64_t handle, size_t size)
 {
 	add(kind, handle, size, NULL);
 }
 
-void unmanaged_add_texture(uint64_t handle, CUcontext ctx)
+void driver_memory_add_texture(uint64_t handle, CUcontext ctx)
 {
 	add(UNMANAGED_FIXED_TEXTURE, handle, 0, ctx);
 }
 
-static struct entry *find_locked(enum unmanaged_kind kind, uint64_t handle)
+static struct entry *find_locked(enum driver_memory_kind kind, uint64_t handle)
 {
 	struct key key = {handle, kind};
 	struct entry *e;
@@ -87,7 +87,7 @@ static void remove_locked(struct entry *e)
 	free(e);
 }
 
-void unmanaged_remove(enum unmanaged_kind kind, uint64_t handle)
+void driver_memory_remove(enum driver_memory_kind kind, uint64_t handle)
 {
 	struct entry *e;
 
@@ -98,7 +98,7 @@ void unmanaged_remove(enum unmanaged_kind kind, uint64_t handle)
 	pthread_mutex_unlock(&lock);
 }
 
-void unmanaged_ending(enum unmanaged_kind kind, uint64_t handle)
+void driver_memory_ending(enum driver_memory_kind kind, uint64_t handle)
 {
 	struct entry *e;
 
@@ -109,7 +109,7 @@ void unmanaged_ending(enum unmanaged_kind kind, uint64_t handle)
 	pthread_mutex_unlock(&lock);
 }
 
-void unmanaged_ended(enum unmanaged_kind kind, uint64_t handle, bool gone)
+void driver_memory_ended(enum driver_memory_kind kind, uint64_t handle, bool gone)
 {
 	struct entry *e;
 
@@ -122,7 +122,7 @@ void unmanaged_ended(enum unmanaged_kind kind, uint64_t handle, bool gone)
 	pthread_mutex_unlock(&lock);
 }
 
-void unmanaged_release_context(CUcontext ctx)
+void driver_memory_release_context(CUcontext ctx)
 {
 	struct entry *e, *next;
 
@@ -133,12 +133,12 @@ void unmanaged_release_context(CUcontext ctx)
 	pthread_mutex_unlock(&lock);
 }
 
-size_t unmanaged_total(void)
+size_t driver_memory_total(void)
 {
 	return __atomic_load_n(&total, __ATOMIC_RELAXED);
 }
 
-size_t unmanaged_count(enum unmanaged_kind kind)
+size_t driver_memory_count(enum driver_memory_kind kind)
 {
 	return __atomic_load_n(&counts[kind], __ATOMIC_RELAXED);
 }

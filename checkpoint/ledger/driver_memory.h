@@ -33,33 +33,33 @@
 	X(FIXED_TEXTURE, "textures with real addresses inside: no memory")
 
 #define UNMANAGED_ENUM(name, text) UNMANAGED_##name,
-enum unmanaged_kind { UNMANAGED_MAP(UNMANAGED_ENUM) UNMANAGED_KINDS };
+enum driver_memory_kind { UNMANAGED_MAP(UNMANAGED_ENUM) UNMANAGED_KINDS };
 #undef UNMANAGED_ENUM
 
 /*
  * Note @size bytes under @handle: a device pointer, an array or a memory handle. What is noted
  * under it already is gone: its end was not seen.
  */
-void unmanaged_add(enum unmanaged_kind kind, uint64_t handle, size_t size);
+void driver_memory_add(enum driver_memory_kind kind, uint64_t handle, size_t size);
 
 /* Note a texture, which ends with @ctx. */
-void unmanaged_add_texture(uint64_t handle, CUcontext ctx);
-void unmanaged_release_context(CUcontext ctx);
+void driver_memory_add_texture(uint64_t handle, CUcontext ctx);
+void driver_memory_release_context(CUcontext ctx);
 
 /* Forget @handle; nothing happens where it is unknown. */
-void unmanaged_remove(enum unmanaged_kind kind, uint64_t handle);
+void driver_memory_remove(enum driver_memory_kind kind, uint64_t handle);
 
 /*
  * The same around the call that ends it, which may fail: it stays noted until then, and what is
  * noted under @handle in between is another one.
  */
-void unmanaged_ending(enum unmanaged_kind kind, uint64_t handle);
-void unmanaged_ended(enum unmanaged_kind kind, uint64_t handle, bool gone);
+void driver_memory_ending(enum driver_memory_kind kind, uint64_t handle);
+void driver_memory_ended(enum driver_memory_kind kind, uint64_t handle, bool gone);
 
 /* Bytes of all kinds. */
-size_t unmanaged_total(void);
+size_t driver_memory_total(void);
 
 /* How many of one kind there are. */
-size_t unmanaged_count(enum unmanaged_kind kind);
+size_t driver_memory_count(enum driver_memory_kind kind);
 
 #endif

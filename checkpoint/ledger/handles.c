@@ -12,7 +12,7 @@
 
 struct handle {
 	uint64_t handle;
-	enum unmanaged_kind kind;
+	enum driver_memory_kind kind;
 	size_t size;
 	unsigned int refs, maps;
 	UT_hash_handle hh;
@@ -42,13 +42,13 @@ static void put_locked(struct handle *h)
 {
 	if (h->refs || h->maps)
 		return;
-	unmanaged_remove(h->kind, h->handle);
-	unmanaged_remove(UNMANAGED_VMM_EXPORT, h->handle);
+	driver_memory_remove(h->kind, h->handle);
+	driver_memory_remove(UNMANAGED_VMM_EXPORT, h->handle);
 	HASH_DELETE(hh, handles, h);
 	free(h);
 }
 
-void handles_add(uint64_t handle, enum unmanaged_kind kind, size_t size)
+void handles_add(uint64_t handle, enum driver_memory_kind kind, size_t size)
 {
 	struct handle *h = calloc(1, sizeof(*h)), *old = NULL;
 
@@ -58,7 +58,7 @@ void handles_add(uint64_t handle, enum unmanaged_kind kind, size_t size)
 	pthread_mutex_lock(&lock);
 	HASH_REPLACE(hh, handles, handle, sizeof(h->handle), h, old);
 	if (h->hh.tbl)
-		unmanaged_add(kind, handle, size);
+		driver_memory_add(kind, handle, size);
 	else
 		free(h); /* the table had no memory for it */
 	pthread_mutex_unlock(&lock);
@@ -93,7 +93,7 @@ void handles_export(uint64_t handle)
 {
 	pthread_mutex_lock(&lock);
 	if (find_locked(handle))
-		unmanaged_add(UNMANAGED_VMM_EXPORT, handle, 0);
+		driver_memory_add(UNMANAGED_VMM_EXPORT, handle, 0);
 	pthread_mutex_unlock(&lock);
 }
 
@@ -128,7 +128,7 @@ void handles_map(uint64_t handle, uint64_t ptr, size_t size)
 		h->maps++;
 		if (h->size < size) {
 			h->size = size;
-			unmanaged_add(h->kind, handle, size);
+			driver_memory_add(h->kind, handle, size);
 		}
 	} else {
 		free(m);

@@ -7,7 +7,7 @@
  * While the driver's checkpoint holds this process, NVML blocks in it; and a driver restore that
  * runs out of memory cannot be tried again: it returns CUDA_ERROR_OPERATING_SYSTEM from then on
  * [H200, driver 580.159]. So the question is asked before, from outside: cudaw-freemem, a small
- * program in the folder of the faces (freemem_main.c), prints the free bytes of each UUID.
+ * program in the directory of the faces (freemem_main.c), prints the free bytes of each UUID.
  *
  * The program gets no SIGCHLD and its wait() sees nothing of it. A process cloned with exit signal
  * 0 is such a one, but only until it calls execve(), which sets the signal to SIGCHLD: so the child

@@ -143,7 +143,7 @@ size_t release_host_bytes(const struct cuda_driver *drv, const struct context_li
 		}
 		sum += bytes;
 	}
-	return known ? sum : sum + unmanaged_total();
+	return known ? sum : sum + driver_memory_total();
 }
 
 CUresult release_checkpoint(const struct cuda_driver *drv, const struct context_list *list,
@@ -264,7 +264,7 @@ int release_lock(const size_t *managed)
 	const char *why;
 
 	nlocks = 0;
-	/* That the folder cannot be used was said when the process wanted to listen in it. */
+	/* That the directory cannot be used was said when the process wanted to listen in it. */
 	if (!count || rundir_path(geteuid(), path, sizeof(path), &why))
 		return 0;
 	dir = rundir_create(path, geteuid(), &why);

@@ -80,11 +80,11 @@ bool release_fits(const size_t *managed);
  * another job goes on without the lock, where there is room for both. Where there is not it waits,
  * since the one that was stopped may go on at any time, and would be lost without that memory.
  *
- * Returns the number of GPUs locked, 0 too where the runtime folder cannot be used, so that the
+ * Returns the number of GPUs locked, 0 too where the runtime directory cannot be used, so that the
  * resume goes on unprotected; or -EAGAIN, with nothing locked, where another job resumes on one of
  * them, or this process has no descriptor or memory left to look: the caller waits, as for memory.
- * The locks are files of the runtime folder (rundir.h), so they serialise the jobs of one user and
- * folder only.
+ * The locks are files of the runtime directory (rundir.h), so they serialise the jobs of one user
+ * and directory only.
  */
 int release_lock(const size_t *managed);
 

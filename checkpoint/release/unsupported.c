@@ -8,7 +8,7 @@
 #include <stdio.h>
 
 static const struct {
-	enum unmanaged_kind kind;
+	enum driver_memory_kind kind;
 	bool always; /* false: only where the whole GPU is released */
 	const char *noun, *more, *call;
 } objects[] = {
@@ -31,13 +31,13 @@ int unsupported_check(const struct cuda_driver *drv, char *text, size_t size)
 	size_t len = 0;
 
 	for (size_t i = 0; i < NOBJECTS; i++)
-		if (unmanaged_count(objects[i].kind))
+		if (driver_memory_count(objects[i].kind))
 			*(objects[i].always ? &always : &shared) = true;
 	shared = shared && release_wanted(drv);
 	if (!always && !shared)
 		return 0;
 	for (size_t i = 0; i < NOBJECTS; i++) {
-		size_t count = unmanaged_count(objects[i].kind);
+		size_t count = driver_memory_count(objects[i].kind);
 
 		if (count && (objects[i].always || shared) && len < size)
 			len += (size_t)snprintf(text + len, size - len, "%s%zu %s%s%s (%s)",

@@ -48,7 +48,7 @@ static int open_locked(const char *path, int how, struct snapshot_error *error)
 {
 	int dir, ret;
 
-	forked_watch_folder(path);
+	forked_watch_directory(path);
 	dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (dir < 0)
 		return snapshot_fail(error, -errno, "%s", strerror(errno));
@@ -87,7 +87,7 @@ int snapshot_dir_open(const char *path, struct snapshot_error *error)
 	return open_locked(path, LOCK_SH, error);
 }
 
-/* That the folder at @path is there is safe on disk only when its parent is. */
+/* That the directory at @path is there is safe on disk only when its parent is. */
 static int sync_parent(const char *path)
 {
 	char copy[PATH_MAX];
@@ -122,8 +122,8 @@ static bool is_stopped(pid_t pid)
 }
 
 /*
- * A job that runs holds the lock while its memory is in a folder. One that was stopped for its image
- * does not, if who did that was killed.
+ * A job that runs holds the lock while its memory is in a directory. One that was stopped for its
+ * image does not, if who did that was killed.
  */
 static int check_process(int dir, const char *manifest, pid_t pid, struct snapshot_error *error)
 {
@@ -132,10 +132,11 @@ static int check_process(int dir, const char *manifest, pid_t pid, struct snapsh
 
 	read_head(dir, manifest, head);
 	if (*head && !strstr(head, SNAPSHOT_FORMAT))
-		return snapshot_fail(error, -ENOTEMPTY,
-				     "expected a new or empty folder or a snapshot, found a %s in "
-				     "it that is of none",
-				     manifest);
+		return snapshot_fail(
+			error, -ENOTEMPTY,
+			"expected a new or empty directory or a snapshot, found a %s in "
+			"it that is of none",
+			manifest);
 	found = strstr(head, "\"pid\":");
 	other = found ? strtol(found + strlen("\"pid\":"), NULL, 10) : 0;
 	if (other <= 0 || other == pid || !is_stopped(other))
@@ -149,10 +150,10 @@ static int check_process(int dir, const char *manifest, pid_t pid, struct snapsh
 struct user {
 	pid_t pid;
 	unsigned long long start; /* rundir_start_time() */
-	unsigned long dev, ino;   /* of the folder: a copy is nobody's */
+	unsigned long dev, ino;   /* of the directory: a copy is nobody's */
 };
 
-/* False where the folder has no such file, or one that is no snapshot's. */
+/* False where the directory has no such file, or one that is no snapshot's. */
 static bool read_user(int dir, struct user *user)
 {
 	char head[HEAD_SIZE];
@@ -163,8 +164,9 @@ static bool read_user(int dir, struct user *user)
 }
 
 /*
- * It has ended, or its id is another process's, or it is in the folder that this one, @st, was copied
- * from. What cannot be seen is still there, as is one of which only the first thread has ended.
+ * It has ended, or its id is another process's, or it is in the directory that this one, @st, was
+ * copied from. What cannot be seen is still there, as is one of which only the first thread has
+ * ended.
  */
 static bool is_gone(const struct user *user, const struct stat *st)
 {
@@ -196,7 +198,7 @@ static int check_user(int dir, pid_t pid, struct snapshot_error *error)
 			return 0;
 	} else if (!S_ISREG(st.st_mode) || st.st_size) {
 		return snapshot_fail(error, -ENOTEMPTY,
-				     "expected a new or empty folder or a snapshot, "
+				     "expected a new or empty directory or a snapshot, "
 				     "found " SNAPSHOT_IN_USE " in it");
 	}
 	/* Of one that is no more, or that was killed when it had just made it. */
@@ -236,10 +238,11 @@ static int check_manifests(int dir, const char *part, pid_t pid, struct snapshot
 	int ret = 0;
 
 	if (*part && !whole && !begun)
-		return snapshot_fail(error, -ENOTEMPTY,
-				     "expected a new or empty folder or a snapshot, found %s in it "
-				     "and no manifest",
-				     part);
+		return snapshot_fail(
+			error, -ENOTEMPTY,
+			"expected a new or empty directory or a snapshot, found %s in it "
+			"and no manifest",
+			part);
 	if (whole)
 		ret = check_process(dir, SNAPSHOT_MANIFEST, pid, error);
 	if (!ret && begun)
@@ -266,7 +269,7 @@ static int check_entries(int dir, pid_t pid, struct snapshot_error *error)
 		else if (!is_dots(name) && strcmp(name, SNAPSHOT_MANIFEST) &&
 			 strcmp(name, SNAPSHOT_MANIFEST_NEW) && strcmp(name, SNAPSHOT_IN_USE))
 			ret = snapshot_fail(error, -ENOTEMPTY,
-					    "expected a new or empty folder or a snapshot, "
+					    "expected a new or empty directory or a snapshot, "
 					    "found %s in it",
 					    name);
 	}
@@ -300,7 +303,7 @@ int snapshot_dir_create(const char *path, uid_t owner, pid_t pid, struct snapsho
 	if (!ret)
 		return dir;
 	snapshot_dir_close(dir);
-	forked_leave_folder(path);
+	forked_leave_directory(path);
 	return ret;
 }
 
@@ -326,7 +329,7 @@ int snapshot_dir_numbers(int dir, uint32_t count, uint32_t *first, struct snapsh
 	closedir(entries);
 	if (next > SNAPSHOT_NUMBER_MAX - count)
 		return snapshot_fail(error, -EOVERFLOW,
-				     "no file numbers are left: use another folder");
+				     "no file numbers are left: use another directory");
 	*first = next;
 	return 0;
 }
@@ -357,8 +360,8 @@ void snapshot_dir_empty(int dir)
 		closedir(entries);
 }
 
-/* A process image is a flat folder of files. */
-static void remove_folder(int dir, const char *name)
+/* A process image is a flat directory of files. */
+static void remove_directory(int dir, const char *name)
 {
 	int fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 
@@ -383,7 +386,7 @@ void snapshot_dir_clean(int dir,
 		    wanted(arg, kind, number))
 			continue;
 		if (kind == SNAPSHOT_HOST)
-			remove_folder(dir, entry->d_name);
+			remove_directory(dir, entry->d_name);
 		else
 			unlinkat(dir, entry->d_name, 0);
 	}

@@ -72,7 +72,7 @@ _Static_assert(sizeof(struct snapshot_chunk) == 64, "the format's");
 
 enum snapshot_kind { SNAPSHOT_DATA, SNAPSHOT_INDEX, SNAPSHOT_HOST };
 
-/* The name of the file or folder of that kind and number. */
+/* The name of the file or directory of that kind and number. */
 void snapshot_name(enum snapshot_kind kind, uint32_t number, char name[SNAPSHOT_NAME_SIZE]);
 
 /* The reverse. False where @name is not exactly what snapshot_name() makes. */
@@ -86,8 +86,8 @@ bool snapshot_parse_name(const char *name, enum snapshot_kind *kind, uint32_t *n
 void snapshot_seal(const char *text, size_t size, char seal[SNAPSHOT_SEAL_SIZE + 1]);
 
 /*
- * Why something failed, for people: the file in the folder, what was expected and what was found.
- * Whoever shows it puts the folder before it.
+ * Why something failed, for people: the file in the directory, what was expected and what was
+ * found. Whoever shows it puts the directory before it.
  */
 struct snapshot_error {
 	char text[512];

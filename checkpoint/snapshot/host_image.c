@@ -40,16 +40,16 @@ int host_image_make(int dir, uint32_t number, struct snapshot_error *error)
 	return 0;
 }
 
-/* A file of the folder. */
+/* A file of the directory. */
 struct entry {
 	char name[NAME_MAX + 1];
 	size_t size;
 	struct hash128 hash;
 };
 
-/* All files of a folder, whose sizes and hashes several threads take. */
+/* All files of a directory, whose sizes and hashes several threads take. */
 struct listing {
-	int folder;
+	int directory;
 	bool sync, sizes; /* sizes: no hashes */
 	struct entry *entries;
 	size_t n;
@@ -64,10 +64,10 @@ static bool go_on(void *workers)
 	return workers_go_on(workers);
 }
 
-/* Size and hash of a file of the folder; with l->sync it is on disk afterwards, and 0600. */
+/* Size and hash of a file of the directory; with l->sync it is on disk afterwards, and 0600. */
 static int take_file(struct listing *l, struct entry *e, struct snapshot_error *error)
 {
-	int fd = openat(l->folder, e->name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	int fd = openat(l->directory, e->name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 	struct stat st;
 	int ret = 0;
 
@@ -104,7 +104,7 @@ static int add_entry(struct listing *l, const char *name)
 /* The names, but for that of the list itself. */
 static int read_names(struct listing *l)
 {
-	DIR *dir = snapshot_dir_list(l->folder);
+	DIR *dir = snapshot_dir_list(l->directory);
 	struct dirent *found;
 	int ret = dir ? 0 : -errno;
 
@@ -138,8 +138,8 @@ static void *take_main(void *arg)
 }
 
 /*
- * List l->folder; with l->sync its files are on disk afterwards. The entries are to be freed in any
- * case.
+ * List l->directory; with l->sync its files are on disk afterwards. The entries are to be freed in
+ * any case.
  */
 static int take_files(struct listing *l, struct snapshot_error *error)
 {
@@ -168,9 +168,10 @@ static void put_file(struct json_out *out, const struct entry *e)
 	json_close(out, '}');
 }
 
-static int put_files(struct json_out *out, int folder, size_t *bytes, struct snapshot_error *error)
+static int put_files(struct json_out *out, int directory, size_t *bytes,
+		     struct snapshot_error *error)
 {
-	struct listing l = {.folder = folder, .sync = true};
+	struct listing l = {.directory = directory, .sync = true};
 	int ret = take_files(&l, error);
 
 	json_open(out, "files", '[');
@@ -189,22 +190,22 @@ int host_image_seal(int dir, uint32_t number, double ms, size_t *bytes,
 	char seal[SNAPSHOT_SEAL_SIZE + 1], *text = NULL;
 	size_t size = 0;
 	struct json_out out = {.file = open_memstream(&text, &size)};
-	int folder = host_image_open(dir, number, error), ret;
+	int directory = host_image_open(dir, number, error), ret;
 	struct stat st;
 
-	if (folder < 0 || !out.file) {
-		ret = folder < 0 ? folder : snapshot_fail(error, -ENOMEM, "out of memory");
+	if (directory < 0 || !out.file) {
+		ret = directory < 0 ? directory : snapshot_fail(error, -ENOMEM, "out of memory");
 		goto out;
 	}
-	/* Where root takes a user's job, the folder around it is the user's to change. */
-	if (fstat(folder, &st) || st.st_uid != geteuid()) {
+	/* Where root takes a user's job, the directory around it is the user's to change. */
+	if (fstat(directory, &st) || st.st_uid != geteuid()) {
 		ret = snapshot_fail(error, -EPERM, "the process image is not ours");
 		goto out;
 	}
 	*bytes = 0;
 	json_open(&out, NULL, '{');
 	json_decimal(&out, "ms", ms);
-	ret = put_files(&out, folder, bytes, error);
+	ret = put_files(&out, directory, bytes, error);
 	if (!ret && fflush(out.file))
 		ret = snapshot_fail(error, -ENOMEM, "out of memory");
 	if (ret)
@@ -212,15 +213,15 @@ int host_image_seal(int dir, uint32_t number, double ms, size_t *bytes,
 	snapshot_seal(text, size, seal);
 	fputs(seal, out.file);
 	fflush(out.file);
-	ret = snapshot_io_write_file(folder, LIST, text, size, error);
-	if (!ret && fsync(folder))
+	ret = snapshot_io_write_file(directory, LIST, text, size, error);
+	if (!ret && fsync(directory))
 		ret = snapshot_fail(error, -errno, "%s", strerror(errno));
 out:
 	if (out.file)
 		fclose(out.file);
 	free(text);
-	if (folder >= 0)
-		close(folder);
+	if (directory >= 0)
+		close(directory);
 	return ret;
 }
 
@@ -261,7 +262,7 @@ static int check_file(const struct listing *l, const struct entry *e, const json
 	return 0;
 }
 
-/* CRIU opens what it likes by name: the folder has the files of the list, and no others. */
+/* CRIU opens what it likes by name: the directory has the files of the list, and no others. */
 static int check_files(struct listing *l, const json_t *files, struct snapshot_error *error)
 {
 	int ret = take_files(l, error);
@@ -305,10 +306,10 @@ static int check(struct listing *l, int dir, uint32_t number, size_t *files, siz
 	size_t size;
 	int ret;
 
-	l->folder = host_image_open(dir, number, error);
-	if (l->folder < 0)
-		return l->folder;
-	ret = snapshot_io_read_file(l->folder, LIST, LIST_MAX, &text, &size, &inner);
+	l->directory = host_image_open(dir, number, error);
+	if (l->directory < 0)
+		return l->directory;
+	ret = snapshot_io_read_file(l->directory, LIST, LIST_MAX, &text, &size, &inner);
 	if (!ret) {
 		l->list = size;
 		ret = check_list(l, text, size, &inner);
@@ -319,7 +320,7 @@ static int check(struct listing *l, int dir, uint32_t number, size_t *files, siz
 	for (size_t i = 0; i < l->n; i++)
 		*bytes += l->entries[i].size;
 	free(l->entries);
-	close(l->folder);
+	close(l->directory);
 	return ret ? snapshot_fail(error, ret, "host-%u: %.480s", number, inner.text) : 0;
 }
 

@@ -2,18 +2,18 @@
 #ifndef CUDAW_HOST_IMAGE_H
 #define CUDAW_HOST_IMAGE_H
 /*
- * The process image of a snapshot, host-N: a flat folder of CRIU's files, and host.json, which has
- * their names, sizes and hashes, and is sealed as the manifest is.
+ * The process image of a snapshot, host-N: a flat directory of CRIU's files, and host.json, which
+ * has their names, sizes and hashes, and is sealed as the manifest is.
  */
 #include "checkpoint/snapshot/format.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Make the folder host-@number in @dir. 0 or a negative errno. */
+/* Make the directory host-@number in @dir. 0 or a negative errno. */
 int host_image_make(int dir, uint32_t number, struct snapshot_error *error);
 
-/* The folder, for reading. A descriptor or a negative errno. */
+/* The directory, for reading. A descriptor or a negative errno. */
 int host_image_open(int dir, uint32_t number, struct snapshot_error *error);
 
 /*

@@ -138,7 +138,9 @@ int snapshot_io_write_file(int dir, const char *name, const void *data, size_t s
 	struct stat st;
 	int fd, ret;
 
-	/* What has the name may be a pipe, which would wait for its other end, or have other names. */
+	/*
+	 * What has the name may be a pipe, which would wait for its other end, or have other names.
+	 */
 	if (!fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) &&
 	    (!S_ISREG(st.st_mode) || st.st_nlink > 1))
 		unlinkat(dir, name, 0);

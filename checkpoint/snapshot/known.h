@@ -3,13 +3,13 @@
 #define CUDAW_SNAPSHOT_KNOWN_H
 /*
  * Which contents are stored already: by the snapshot that is being written, or by the one before
- * it in the same folder. A hash table from a chunk's hash to the first chunk that has it.
+ * it in the same directory. A hash table from a chunk's hash to the first chunk that has it.
  *
  * Files are never changed, so what is no longer needed of an old one stays until nothing of it is.
  * A file of which less than half is needed is therefore left behind: its chunks do not count as
- * known and are written anew. So a folder holds at most twice what its snapshot needs. Nor do those
- * of a file that is too short, or was modified after the manifest was written: nobody would find
- * that before the job has given its memory away. What a disk changes by itself is not seen.
+ * known and are written anew. So a directory holds at most twice what its snapshot needs. Nor do
+ * those of a file that is too short, or was modified after the manifest was written: nobody would
+ * find that before the job has given its memory away. What a disk changes by itself is not seen.
  *
  * The caller serialises the calls.
  */
@@ -31,7 +31,7 @@ enum snapshot_novelty {
 	SNAPSHOT_SEEN_BEFORE, /* stored by the snapshot before */
 };
 
-/* Begin with what @old, of the folder @dir, has; it may be empty. 0 or -ENOMEM. */
+/* Begin with what @old, of the directory @dir, has; it may be empty. 0 or -ENOMEM. */
 int snapshot_known_init(struct snapshot_known *known, int dir, const struct snapshot_index *old);
 
 /* The chunks of the new snapshot, for what follows but snapshot_known_has(). 0 or -ENOMEM. */

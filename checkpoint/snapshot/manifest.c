@@ -51,7 +51,7 @@ static void put_command(struct json_out *out)
 	free(text);
 }
 
-/* The folder of the process's socket: it has to be there when the process goes on. */
+/* The directory of the process's socket: it has to be there when the process goes on. */
 static void put_runtime_dir(struct json_out *out)
 {
 	char path[PATH_MAX];
@@ -225,10 +225,10 @@ static void unescape(char *path)
 }
 
 /*
- * The files that are mapped as code, which have to be the same builds where the job goes on in a new
- * process. Data may change until it is stopped for its image, which tells what that needs of all
- * files; and to close a file drops all record locks (fcntl) that the program has on it, and databases
- * map files that they lock. proc(5) has the format.
+ * The files that are mapped as code, which have to be the same builds where the job goes on in a
+ * new process. Data may change until it is stopped for its image, which tells what that needs of
+ * all files; and to close a file drops all record locks (fcntl) that the program has on it, and
+ * databases map files that they lock. proc(5) has the format.
  */
 static void put_mapped(struct json_out *out, FILE *maps, struct paths *paths)
 {

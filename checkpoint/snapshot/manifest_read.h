@@ -2,9 +2,9 @@
 #ifndef CUDAW_SNAPSHOT_MANIFEST_H
 #define CUDAW_SNAPSHOT_MANIFEST_H
 /*
- * Reading a snapshot's manifest (checkpoint/snapshot/FORMAT.md), and holding it against the files beside it.
- * The manifest may come from anybody: each value is checked for its type and range before it is
- * used, and what is text is cleaned before it is shown.
+ * Reading a snapshot's manifest (checkpoint/snapshot/FORMAT.md), and holding it against the files
+ * beside it. The manifest may come from anybody: each value is checked for its type and range
+ * before it is used, and what is text is cleaned before it is shown.
  */
 #include "checkpoint/snapshot/manifest.h"
 #include "checkpoint/snapshot/read.h"
@@ -65,7 +65,9 @@ struct snapshot {
 	struct snapshot_index index;
 };
 
-/* Open the snapshot at @path. 0 or a negative errno (-ENOTSUP: a newer version), with @error set. */
+/*
+ * Open the snapshot at @path. 0 or a negative errno (-ENOTSUP: a newer version), with @error set.
+ */
 int snapshot_open(const char *path, struct snapshot *snapshot, struct snapshot_error *error);
 void snapshot_close(struct snapshot *snapshot);
 

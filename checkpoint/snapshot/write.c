@@ -47,8 +47,8 @@ struct snapshot_writer {
 
 /*
  * The snapshots that this process wrote last: what an incremental one can go on from, in the same
- * folder or a copy of it, in this process or one that was restored from it. With an image the last
- * one may not have become the folder's.
+ * directory or a copy of it, in this process or one that was restored from it. With an image the
+ * last one may not have become the directory's.
  */
 static struct written {
 	uint32_t index;

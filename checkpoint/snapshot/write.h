@@ -4,10 +4,10 @@
 /*
  * Writing a snapshot: by the job itself, in three steps.
  *
- *	snapshot_begin()	lock the folder, see that the disk has room
+ *	snapshot_begin()	lock the directory, see that the disk has room
  *	snapshot_write()	the chunks, by several threads; then the index; all synced
  *	snapshot_finish()	the manifest, and the commit: the one moment at which the old
- *				snapshot of that folder ends and the new one begins
+ *				snapshot of that directory ends and the new one begins
  *
  * Whoever fails or is killed before that moment leaves the old snapshot, or none, as it was. After
  * it, files that the new manifest does not name are removed.
@@ -72,12 +72,12 @@ struct snapshot_totals {
 };
 
 /*
- * Begin a snapshot in the folder at @path. @incremental: keep what the snapshot there has stored,
- * where it is the one that this process wrote last, or a copy of it; else it is a full one. @codec:
- * how to compress, where that costs no time; SNAPSHOT_RAW: not at all. @bytes: how much GPU memory
- * may have to be written. A disk that surely has too little room for it is refused now, not in the
- * middle: a full snapshot needs @bytes, or, where it is compressed, what they shrink to at the
- * best. What an incremental one needs is not known yet, and not checked. 0 or a negative errno.
+ * Begin a snapshot in the directory at @path. @incremental: keep what the snapshot there has
+ * stored, where it is the one that this process wrote last, or a copy of it; else it is a full one.
+ * @codec: how to compress, where that costs no time; SNAPSHOT_RAW: not at all. @bytes: how much GPU
+ * memory may have to be written. A disk that surely has too little room for it is refused now, not
+ * in the middle: a full snapshot needs @bytes, or, where it is compressed, what they shrink to at
+ * the best. What an incremental one needs is not known yet, and not checked. 0 or a negative errno.
  */
 int snapshot_begin(const char *path, bool incremental, enum snapshot_codec codec, size_t bytes,
 		   struct snapshot_writer **writer, struct snapshot_error *error);
@@ -100,8 +100,8 @@ const struct snapshot_totals *snapshot_totals(const struct snapshot_writer *writ
 struct snapshot_facts; /* manifest.h */
 
 /*
- * Write the manifest and make it the folder's. After a failure the snapshot before is there; or,
- * where the folder could not be synced in the end, the new one, and the files of both. @image:
+ * Write the manifest and make it the directory's. After a failure the snapshot before is there; or,
+ * where the directory could not be synced in the end, the new one, and the files of both. @image:
  * leave it as manifest.new, which names host-N with the index's number: whoever puts the process
  * image there commits (snapshot_dir_commit(), snapshot_dir_sync()) and cleans up.
  */
@@ -116,8 +116,8 @@ uint32_t snapshot_number(const struct snapshot_writer *writer);
 const uint8_t *snapshot_id(const struct snapshot_writer *writer);
 
 /*
- * The folder of a snapshot that is finished, which is the caller's to close, locked so that nobody
- * else has written there meanwhile, or will. A descriptor or a negative errno.
+ * The directory of a snapshot that is finished, which is the caller's to close, locked so that
+ * nobody else has written there meanwhile, or will. A descriptor or a negative errno.
  */
 int snapshot_keep(struct snapshot_writer *writer, struct snapshot_error *error);
 

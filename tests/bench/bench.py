@@ -4,7 +4,7 @@
 
 Both run at once and are timed in turns, a round each, so that what drifts (clocks, temperature)
 hits both alike. With --trace the wrapped runs write traces, which has no targets. BUILD is the
-build folder. Exit status: 1 where a target is missed.
+build directory. Exit status: 1 where a target is missed.
 """
 import argparse
 import collections

@@ -3,7 +3,7 @@
 """What a launch of a kernel with eight parameters costs under cudaw, with its pointers checked and
 with translated addresses, by one thread and by sixteen, beside the real driver's launch in the same
 process (tests/programs/launches.c). A process for each mode; all are timed in turns, a round each.
-BUILD is the build folder. Exit status: 1 where a target is missed.
+BUILD is the build directory. Exit status: 1 where a target is missed.
 """
 import argparse
 import statistics

@@ -10,7 +10,7 @@ Times are those from the request on the job's socket to its answer. The command'
 none of them; it has a line of its own. The driver's checkpoint comes first, also because a virtual
 machine gets its memory from its host at the first use: what is measured is memory that it has.
 
-BUILD is the build folder. Exit status: 1 where a target is missed.
+BUILD is the build directory. Exit status: 1 where a target is missed.
 """
 import argparse
 import os

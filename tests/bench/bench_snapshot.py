@@ -10,7 +10,7 @@ files is there at a time, and all are removed at the end.
 A rate is GPU memory by the time of the phase "write", or by that of "read" for a job that has its
 memory in the snapshot alone; "all" is the whole of the command, with the copy off the GPU.
 
-BUILD is the build folder. Exit status: 1 where a target is missed.
+BUILD is the build directory. Exit status: 1 where a target is missed.
 """
 import argparse
 import json
@@ -57,10 +57,10 @@ class Written:
 
 
 class Snapshots:
-    """A job with @mib of noise, and the folder that its snapshots go to."""
+    """A job with @mib of noise, and the directory that its snapshots go to."""
 
-    def __init__(self, folder, mib, noise_bytes=8):
-        self.path = os.path.join(folder, "snapshot")
+    def __init__(self, directory, mib, noise_bytes=8):
+        self.path = os.path.join(directory, "snapshot")
         self.bytes = mib << 20
         self.job = Job("noise", "--mib", mib, "--bytes", noise_bytes, env=MEMORY)
         self.job.wait_line("filled", timeout=TIMEOUT_S)
@@ -104,9 +104,9 @@ class Snapshots:
 
 
 class Bench:
-    def __init__(self, table, folder):
+    def __init__(self, table, directory):
         self.table = table
-        self.folder = folder
+        self.directory = directory
         self.disk = {"write": [], "read": []}   # seconds of plain direct I/O
         self.disk_bytes = 0                     # by each
 
@@ -132,12 +132,12 @@ class Bench:
         """The files are as large as a snapshot of as much, and removed."""
         self.disk_bytes = mib << 20
         for way, turns in self.disk.items():
-            turns.append(figures_of("bench/bench_disk", way, self.folder, mib, THREADS)["seconds"])
-        for name in os.listdir(self.folder):
-            os.unlink(os.path.join(self.folder, name))
+            turns.append(figures_of("bench/bench_disk", way, self.directory, mib, THREADS)["seconds"])
+        for name in os.listdir(self.directory):
+            os.unlink(os.path.join(self.directory, name))
 
     def large(self, mib):
-        job = Snapshots(self.folder, mib)
+        job = Snapshots(self.directory, mib)
         written, verified, fetched = [], [], []
         self.plain(mib)
         for _ in range(TURNS):
@@ -158,7 +158,7 @@ class Bench:
         self.beside_disk("read, a resume", "read", job.bytes, fetched)
 
     def codecs(self, what, mib, noise_bytes):
-        job = Snapshots(self.folder, mib, noise_bytes)
+        job = Snapshots(self.directory, mib, noise_bytes)
         written, read = ({codec: [] for codec in CODECS} for _ in range(2))
         for turn in range(CODEC_TURNS):
             for codec in CODECS[turn:] + CODECS[:turn]:
@@ -184,12 +184,12 @@ def main():
     args = parser.parse_args()
     need("bench/bench_disk", "programs/noise")
     table = Table("GPU memory", "time", "rate", "of direct I/O", "target")
-    folder = tempfile.mkdtemp(prefix="cudaw-bench-", dir=args.dir)
+    directory = tempfile.mkdtemp(prefix="cudaw-bench-", dir=args.dir)
 
     try:
         if not SIMULATED:
             idle_gpu_used()
-        bench = Bench(table, folder)
+        bench = Bench(table, directory)
         bench.large(args.size << 10)
         bench.codecs("noise", args.size << 7, 8)
         bench.codecs("what shrinks", args.size << 7, 3)     # of each 8 bytes
@@ -197,7 +197,7 @@ def main():
         print(f"skipped: {skip}")
         return 77
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(directory, ignore_errors=True)
         table.show()
         table.write(args.results)
     return 1 if table.missed else 0

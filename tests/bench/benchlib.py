@@ -51,9 +51,9 @@ class Table:
                 print("-" * (sum(widths) + 2 * (len(widths) - 1)))
         sys.stdout.flush()
 
-    def write(self, folder):
-        if folder:
-            os.makedirs(folder, exist_ok=True)
-            with open(os.path.join(folder, "results.json"), "w", encoding="utf-8") as file:
+    def write(self, directory):
+        if directory:
+            os.makedirs(directory, exist_ok=True)
+            with open(os.path.join(directory, "results.json"), "w", encoding="utf-8") as file:
                 json.dump(self.figures, file, indent=1)
                 file.write("\n")

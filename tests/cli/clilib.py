@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-What the tests of the cudaw command share: TAP, a runtime folder of their own, the command at
+What the tests of the cudaw command share: TAP, a runtime directory of their own, the command at
 $BUILD/bin/cudaw, and fake jobs that speak common/protocol.h.
 """
 import atexit
@@ -53,7 +53,7 @@ def cudaw(*args, env=None, command=CUDAW, user=None):
 
 
 def scratch():
-    """A folder that other users may look into, removed at the end."""
+    """A directory that other users may look into, removed at the end."""
     path = tempfile.mkdtemp(prefix="cudaw-cli-")
     os.chmod(path, 0o755)
     atexit.register(shutil.rmtree, path, ignore_errors=True)
@@ -61,7 +61,7 @@ def scratch():
 
 
 def installed_copy(prefix, faces=True):
-    """Copy the command, and the folder of its libraries, to prefix; the command's new path."""
+    """Copy the command, and the directory of its libraries, to prefix; the command's new path."""
     os.makedirs(f"{prefix}/bin")
     command = shutil.copy(CUDAW, f"{prefix}/bin/cudaw")
     if faces:
@@ -69,8 +69,8 @@ def installed_copy(prefix, faces=True):
     return command
 
 
-class Folder:
-    """A runtime folder; CUDAW_RUNTIME_DIR points to it while the test runs."""
+class Directory:
+    """A runtime directory; CUDAW_RUNTIME_DIR points to it while the test runs."""
 
     def __init__(self, mode=0o700):
         self.path = tempfile.mkdtemp(prefix="cudaw-cli-")
@@ -130,13 +130,13 @@ class FakeJob:
     callers may wait; begin(): what it does before it listens.
     """
 
-    def __init__(self, folder, answers=None, env=None, user=None, claims=None, backlog=64,
+    def __init__(self, directory, answers=None, env=None, user=None, claims=None, backlog=64,
                  begin=lambda: None, **fields):
         listener = socket.socket(socket.AF_UNIX)
 
         def listen():
             begin()
-            listener.bind(folder.socket(claims or os.getpid()))
+            listener.bind(directory.socket(claims or os.getpid()))
             listener.listen(backlog)
 
         # The kernel names who has called listen(2) as the one at the other end.

@@ -9,7 +9,7 @@ import subprocess
 import threading
 import time
 
-from clilib import (CUDAW, LIMIT_S, FakeJob, Folder, Skip, cudaw, dead_pid, eq, has, installed_copy,
+from clilib import (CUDAW, LIMIT_S, FakeJob, Directory, Skip, cudaw, dead_pid, eq, has, installed_copy,
                     live_pid, main, say, scratch, silent)
 
 GIB = 1 << 30
@@ -27,7 +27,7 @@ def test_pause_and_resume_by_each_address():
     for verb, figures in [("pause", "8.0 GiB in 250 ms, 34.3 GB/s"),
                           ("resume", "8.0 GiB in 2.0 s, 4.3 GB/s")]:
         for address in [lambda job: "abc123", lambda job: "train", lambda job: str(job.pid)]:
-            job = FakeJob(Folder(), name="train", answers={verb: moves})
+            job = FakeJob(Directory(), name="train", answers={verb: moves})
             result = cudaw(verb, address(job))
             eq((result.code, result.err), (0, ""))
             eq(result.out, f"{verb}d {job.pid} (train): {figures}\n")
@@ -35,37 +35,37 @@ def test_pause_and_resume_by_each_address():
 
 
 def test_a_job_without_name():
-    job = FakeJob(Folder())
+    job = FakeJob(Directory())
     eq(cudaw("pause", "abc123").out, f"paused {job.pid}\n")
 
 
 def test_timeout_is_passed_on():
-    job = FakeJob(Folder())
+    job = FakeJob(Directory())
     for given, sent in [("2", "2000"), ("0.25", "250"), ("1e3", "1000000"), ("5s", "5000")]:
         eq(cudaw("pause", "--timeout", given, "abc123").code, 0)
         eq(job.requests.pop(), f"pause {sent}")
 
 
 def test_notes():
-    FakeJob(Folder(), pause_ms=9, pause_bytes=9, answers={
+    FakeJob(Directory(), pause_ms=9, pause_bytes=9, answers={
         "pause": ["note already paused", "end ok"]})
     # The figures in status are of an earlier pause.
     assert re.fullmatch(r"paused \d+: already paused\n", cudaw("pause", "abc123").out)
-    FakeJob(Folder(), answers={"resume": ["note the context is new", "resume_ms 1000.000",
+    FakeJob(Directory(), answers={"resume": ["note the context is new", "resume_ms 1000.000",
                                           f"resume_bytes {GIB}", "end ok"]})
     has(cudaw("resume", "abc123").out, ": 1.0 GiB in 1.0 s, 1.1 GB/s; the context is new\n")
 
 
 def test_all_processes_of_a_job_at_once():
-    folder = Folder()
+    directory = Directory()
     together = threading.Barrier(4)
 
     def wait_for_others(_job, connection):
         together.wait(10)
         say(connection, "end ok")
 
-    jobs = [FakeJob(folder, name="train", answers={"pause": wait_for_others}) for _ in range(4)]
-    other = FakeJob(folder, id="fff000", name="other")
+    jobs = [FakeJob(directory, name="train", answers={"pause": wait_for_others}) for _ in range(4)]
+    other = FakeJob(directory, id="fff000", name="other")
     result = cudaw("pause", "train")
     eq((result.code, result.err), (0, ""))
     eq(sorted(result.out.splitlines()), sorted(f"paused {job.pid} (train)" for job in jobs))
@@ -73,46 +73,46 @@ def test_all_processes_of_a_job_at_once():
 
 
 def test_several_targets_and_no_process_twice():
-    folder = Folder()
-    one, two = FakeJob(folder, name="one"), FakeJob(folder, id="bbbbbb", name="two")
-    third = FakeJob(folder, id="cccccc", name="third")
+    directory = Directory()
+    one, two = FakeJob(directory, name="one"), FakeJob(directory, id="bbbbbb", name="two")
+    third = FakeJob(directory, id="cccccc", name="third")
     eq(cudaw("pause", "one", "abc123", str(one.pid), "bbbbbb").code, 0)
     eq((one.requests, two.requests, third.requests), (["pause"], ["pause"], []))
 
 
 def test_all():
-    folder = Folder()
-    jobs = [FakeJob(folder, id=f"aaaaa{i}") for i in range(3)]
+    directory = Directory()
+    jobs = [FakeJob(directory, id=f"aaaaa{i}") for i in range(3)]
     eq(cudaw("resume", "--all").code, 0)
     eq([job.requests for job in jobs], [["resume"]] * 3)
-    result = cudaw("resume", "--all", env={"CUDAW_RUNTIME_DIR": Folder().path})
+    result = cudaw("resume", "--all", env={"CUDAW_RUNTIME_DIR": Directory().path})
     eq((result.code, result.out, result.err), (0, "", "cudaw: there are no jobs\n"))
 
 
 def test_a_number_is_a_pid_first():
-    folder = Folder()
-    job = FakeJob(folder)
-    named = FakeJob(folder, id="bbbbbb", name=str(job.pid))
+    directory = Directory()
+    job = FakeJob(directory)
+    named = FakeJob(directory, id="bbbbbb", name=str(job.pid))
     eq(cudaw("pause", str(job.pid)).code, 0)
     eq((job.requests, named.requests), (["pause"], []))
     # A number that is no such PID may be a name.
-    numbered = FakeJob(folder, id="123456", name="7")
+    numbered = FakeJob(directory, id="123456", name="7")
     eq(cudaw("pause", "7").code, 0)
     eq(cudaw("pause", "123456").code, 0)
     eq(numbered.requests, ["pause", "pause"])
 
 
 def test_an_id_goes_before_a_name():
-    folder = Folder()
-    by_id = FakeJob(folder)
-    by_name = FakeJob(folder, id="bbbbbb", name="abc123")
+    directory = Directory()
+    by_id = FakeJob(directory)
+    by_name = FakeJob(directory, id="bbbbbb", name="abc123")
     eq(cudaw("pause", "abc123").code, 0)
     eq((by_id.requests, by_name.requests), (["pause"], []))
 
 
 def test_a_name_of_two_jobs_lists_their_ids():
-    folder = Folder()
-    jobs = [FakeJob(folder, id=name, name="train") for name in ("aaaaaa", "bbbbbb", "bbbbbb")]
+    directory = Directory()
+    jobs = [FakeJob(directory, id=name, name="train") for name in ("aaaaaa", "bbbbbb", "bbbbbb")]
     result = cudaw("pause", "train")
     eq((result.code, result.out), (3, ""))
     assert re.fullmatch("cudaw: 'train' is the name of 2 jobs: "
@@ -122,10 +122,10 @@ def test_a_name_of_two_jobs_lists_their_ids():
 
 
 def test_no_such_job():
-    folder = Folder()
-    job = FakeJob(folder, name="train")
+    directory = Directory()
+    job = FakeJob(directory, name="train")
     dead, alien, stale = dead_pid(), live_pid(), dead_pid()
-    with open(folder.socket(stale), "w", encoding="ascii"):
+    with open(directory.socket(stale), "w", encoding="ascii"):
         pass
     for target, message in [("nothing", "there is no job 'nothing'; 'cudaw ps' lists"),
                             ("trai", "there is no job 'trai'"),
@@ -142,18 +142,18 @@ def test_no_such_job():
 
 
 def test_no_name_is_not_that_of_a_job_without_one():
-    job = FakeJob(Folder())
+    job = FakeJob(Directory())
     eq((cudaw("pause", "").code, job.requests), (3, []))
 
 
 def test_a_known_job_is_paused_beside_an_unknown_one():
-    job = FakeJob(Folder(), name="train")
+    job = FakeJob(Directory(), name="train")
     result = cudaw("pause", "nothing", "train")
     eq((result.code, result.out), (3, f"paused {job.pid} (train)\n"))
 
 
 def test_no_such_job_among_those_that_answer():
-    FakeJob(Folder(), answers={"status": silent})
+    FakeJob(Directory(), answers={"status": silent})
     result = cudaw("pause", "train")
     eq(result.code, 3)
     has(result.err, "no job 'train' among those that answer (1 do not; try a PID)")
@@ -164,7 +164,7 @@ def test_a_process_of_another_user():
         result = cudaw("pause", "1", user=12345, command=installed_copy(scratch()),
                        env={"CUDAW_RUNTIME_DIR": None})
     else:
-        Folder()
+        Directory()
         result = cudaw("pause", "1")
     eq((result.code, result.err), (4, "cudaw: process 1 belongs to another user\n"))
 
@@ -181,15 +181,15 @@ def test_how_a_job_says_no():
             ("failed", 1, "failed"),
             (f"failed {'/folder' * 36}: {'why ' * 60}not", 1, f"{'/folder' * 36}: {'why ' * 60}not"),
             ("lunch back at two", 1, "back at two")]:
-        job = FakeJob(Folder(), name="train", answers={"pause": ["end " + end]})
+        job = FakeJob(Directory(), name="train", answers={"pause": ["end " + end]})
         result = cudaw("pause", "train")
         eq((end, result.code, result.out), (end, code, ""))
         eq(result.err, f"cudaw: pause {job.pid} (train): {message}\n")
 
 
 def test_the_first_failure_decides():
-    folder = Folder()
-    jobs = [FakeJob(folder, id=f"aaaaa{i}", answers={"pause": ["end " + end]})
+    directory = Directory()
+    jobs = [FakeJob(directory, id=f"aaaaa{i}", answers={"pause": ["end " + end]})
             for i, end in enumerate(("ok", "unsupported no", "timeout no"))]
     result = cudaw("pause", "--all")
     first = min((job.pid, code) for job, code in zip(jobs[1:], (6, 5)))[1]
@@ -199,9 +199,9 @@ def test_the_first_failure_decides():
 
 
 def test_a_hanging_job_times_out():
-    folder = Folder()
-    hung = FakeJob(folder, answers={"pause": silent})
-    good = FakeJob(folder, id="bbbbbb")
+    directory = Directory()
+    hung = FakeJob(directory, answers={"pause": silent})
+    good = FakeJob(directory, id="bbbbbb")
     begin = time.monotonic()
     result = cudaw("pause", "--timeout", "0.5", "--all")
     assert 2.5 <= time.monotonic() - begin < 30
@@ -210,7 +210,7 @@ def test_a_hanging_job_times_out():
 
 
 def test_a_job_that_hangs_whole_times_out_too():
-    hung = FakeJob(Folder(), answers={"status": silent, "pause": silent})
+    hung = FakeJob(Directory(), answers={"status": silent, "pause": silent})
     result = cudaw("pause", "--timeout", "0.1", str(hung.pid))
     eq(result.code, 5)
     eq(hung.requests, ["pause 100"])
@@ -223,7 +223,7 @@ def test_progress_keeps_a_job_from_timing_out():
             time.sleep(0.1)
         say(connection, "end ok")
 
-    FakeJob(Folder(), answers={"pause": slow})
+    FakeJob(Directory(), answers={"pause": slow})
     eq(cudaw("pause", "--timeout", "0.1", "abc123").code, 0)
 
 
@@ -237,20 +237,20 @@ def test_malformed_answers():
                             (b"end\n", "malformed answer"),
                             (b"progress copy 1 7\n", "it ended without an answer"),
                             (b"", "it ended without an answer")]:
-        job = FakeJob(Folder(), answers={"pause": answer})
+        job = FakeJob(Directory(), answers={"pause": answer})
         result = cudaw("pause", "abc123")
         eq((answer[:60], result.code), (answer[:60], 1))
         eq(result.err, f"cudaw: pause {job.pid}: {message}\n")
 
 
 def test_one_that_ends_as_soon_as_it_runs_on():
-    job = FakeJob(Folder(), answers={"resume": b"progress copy 7 7\nready\n"})
+    job = FakeJob(Directory(), answers={"resume": b"progress copy 7 7\nready\n"})
     result = cudaw("resume", "abc123")
     eq((result.code, result.out, result.err), (0, f"resumed {job.pid}; it has ended since\n", ""))
 
 
 def test_messages_are_cleaned():
-    FakeJob(Folder(), answers={"pause": b"end failed \x1b[2Jgone\n"})
+    FakeJob(Directory(), answers={"pause": b"end failed \x1b[2Jgone\n"})
     has(cudaw("pause", "abc123").err, "?[2Jgone")
 
 
@@ -259,10 +259,10 @@ def test_no_wait():
         say(connection, "progress copy 1 7")
         silent(job, connection)
 
-    folder = Folder()
-    job = FakeJob(folder, answers={"pause": long, "resume": ["end busy a pause is under way"]})
-    quick = FakeJob(folder, id="bbbbbb")
-    deaf = FakeJob(folder, id="cccccc", answers={"pause": silent})
+    directory = Directory()
+    job = FakeJob(directory, answers={"pause": long, "resume": ["end busy a pause is under way"]})
+    quick = FakeJob(directory, id="bbbbbb")
+    deaf = FakeJob(directory, id="cccccc", answers={"pause": silent})
     took = []
     for _ in range(3):
         begin = time.monotonic()
@@ -323,7 +323,7 @@ def copying(_job, connection):
 
 
 def test_progress_on_a_terminal():
-    job = FakeJob(Folder(), answers={"pause": copying})
+    job = FakeJob(Directory(), answers={"pause": copying})
     form = (rf"pausing {job.pid}: copy ([\d.]+) ([MG])iB of 30\.0 GiB, (\d\.\d) GB/s, "
             r"([\d.]+) s left\x1b\[K")
     code, shown, first = on_terminal("pause", "abc123", enough=r" 1\.1 GB/s.*\r")
@@ -345,9 +345,9 @@ def test_progress_on_a_terminal():
 
 
 def test_progress_of_several_processes_is_summed():
-    folder = Folder()
+    directory = Directory()
     for _ in range(2):
-        FakeJob(folder, answers={"regain": copying})
+        FakeJob(directory, answers={"regain": copying})
     form = r"\rresuming 2 processes: copy \d+\.\d GiB of 60\.0 GiB, 2\.[12] GB/s"
     _, shown, _ = on_terminal("resume", "abc123", enough=form)
     assert re.search(form, shown), shown
@@ -362,12 +362,12 @@ def draining(_job, connection):
 
 
 def test_progress_while_kernels_run():
-    job = FakeJob(Folder(), answers={"pause": draining})
+    job = FakeJob(Directory(), answers={"pause": draining})
     assert re.search(rf"\rpausing {job.pid}: drain [123]\.\d s\x1b", on_terminal("pause", "abc123")[1])
 
 
 def test_progress_fits_the_terminal():
-    FakeJob(Folder(), answers={"pause": copying})
+    FakeJob(Directory(), answers={"pause": copying})
     lines = on_terminal("pause", "abc123", columns=20, enough=r"(\r[^\r]+){4}")[1].split("\r")
     assert len(lines) > 3, lines
     eq({len(line.replace("\x1b[K", "")) for line in lines[1:-1]}, {19})
@@ -378,7 +378,7 @@ def test_an_interrupt_ends_the_line():
         while not job.over.wait(0.05):
             say(connection, "progress drain 0 0")
 
-    job = FakeJob(Folder(), answers={"pause": stuck})
+    job = FakeJob(Directory(), answers={"pause": stuck})
     code, shown, _ = on_terminal("pause", "abc123", enough="drain", then=signal.SIGINT)
     eq(code, -signal.SIGINT)
     assert shown.endswith("\n"), shown
@@ -386,28 +386,28 @@ def test_an_interrupt_ends_the_line():
 
 
 def test_a_dumb_terminal_gets_no_escapes():
-    FakeJob(Folder(), answers={"pause": draining})
+    FakeJob(Directory(), answers={"pause": draining})
     eq(on_terminal("pause", "abc123", term="dumb"), (0, "", None))
 
 
 def test_no_progress_when_it_is_quick():
-    FakeJob(Folder(), answers={"pause": moves})
+    FakeJob(Directory(), answers={"pause": moves})
     eq(on_terminal("pause", "abc123"), (0, "", None))
 
 
 def test_no_progress_without_a_terminal():
     seen_enough.clear()
     threading.Timer(1.5, seen_enough.set).start()
-    FakeJob(Folder(), answers={"pause": copying})
+    FakeJob(Directory(), answers={"pause": copying})
     eq(cudaw("pause", "abc123").err, "")
 
 
 def test_root_pauses_the_job_of_a_user():
     if os.getuid() != 0:
         raise Skip("needs root")
-    folder = Folder()
-    os.chown(folder.path, 12345, 12345)
-    job = FakeJob(folder, user=12345, name="theirs")
+    directory = Directory()
+    os.chown(directory.path, 12345, 12345)
+    job = FakeJob(directory, user=12345, name="theirs")
     eq(cudaw("pause", "theirs").code, 0)
     eq(job.requests, ["pause"])
 

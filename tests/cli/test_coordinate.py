@@ -3,11 +3,11 @@
 """cudaw pause of a job of several processes: together or not at all."""
 import threading
 
-from clilib import FakeJob, Folder, cudaw, eq, has, main, obey, orders, say, silent
+from clilib import FakeJob, Directory, cudaw, eq, has, main, obey, orders, say, silent
 
 
 def test_all_commit_when_all_are_at_rest():
-    folder = Folder()
+    directory = Directory()
     stuck, launched, drained = (threading.Event() for _ in range(3))
 
     def ahead(job, connection):
@@ -27,8 +27,8 @@ def test_all_commit_when_all_are_at_rest():
         say(connection, f"held drained {order.split()[1]}")
         obey(job, connection)
 
-    one = FakeJob(folder, name="train", answers={"hold": ahead})
-    two = FakeJob(folder, name="train", answers={"hold": behind})
+    one = FakeJob(directory, name="train", answers={"hold": ahead})
+    two = FakeJob(directory, name="train", answers={"hold": behind})
     result = cudaw("pause", "--timeout", "9", "train")
     eq((result.code, result.err, one.requests), (0, "", ["hold 9000", "commit"]))
     eq(two.requests, ["hold 9000", "step 1", "commit"])
@@ -36,7 +36,7 @@ def test_all_commit_when_all_are_at_rest():
 
 
 def test_all_make_a_call_where_nothing_changes():
-    folder = Folder()
+    directory = Directory()
 
     def stuck(job, connection):
         say(connection, "held stuck 0")
@@ -44,7 +44,7 @@ def test_all_make_a_call_where_nothing_changes():
         say(connection, "held drained 1")
         obey(job, connection)
 
-    jobs = [FakeJob(folder, answers={"hold": stuck}) for _ in range(2)]
+    jobs = [FakeJob(directory, answers={"hold": stuck}) for _ in range(2)]
     eq(cudaw("pause", "abc123").code, 0)
     eq([job.requests for job in jobs], [["hold", "step 1", "commit"]] * 2)
 
@@ -54,9 +54,9 @@ def test_if_one_can_not_the_others_run_on():
                                ("nomem 31 GiB needed", 1, "31 GiB needed"),
                                ("busy another pause is under way", 1, "another pause"),
                                ("denied not yours", 4, "not yours")]:
-        folder = Folder()
-        bad = FakeJob(folder, name="train", answers={"hold": ["end " + end]})
-        good = FakeJob(folder, name="train")
+        directory = Directory()
+        bad = FakeJob(directory, name="train", answers={"hold": ["end " + end]})
+        good = FakeJob(directory, name="train")
         result = cudaw("pause", "train")
         eq((result.code, result.out), (code, ""))
         has(result.err, f"cudaw: pause {bad.pid} (train): {message}")
@@ -68,8 +68,8 @@ def test_one_that_says_nonsense_or_dies_stops_the_others():
     for answer, message in [(b"held perhaps 1\n", "malformed answer"),
                             (b"held stuck\n", "malformed answer"),
                             (b"held stuck 0\n", "it ended without an answer")]:
-        folder = Folder()
-        bad, good = FakeJob(folder, answers={"hold": answer}), FakeJob(folder)
+        directory = Directory()
+        bad, good = FakeJob(directory, answers={"hold": answer}), FakeJob(directory)
         result = cudaw("pause", "abc123")
         eq((result.code, result.out), (1, ""))
         has(result.err, f"cudaw: pause {bad.pid}: {message}")
@@ -77,9 +77,9 @@ def test_one_that_says_nonsense_or_dies_stops_the_others():
 
 
 def test_a_failure_after_the_commit_resumes_the_others():
-    folder = Folder()
-    bad = FakeJob(folder, answers={"pause": ["end failed unmap: error 700"]})
-    good = FakeJob(folder)
+    directory = Directory()
+    bad = FakeJob(directory, answers={"pause": ["end failed unmap: error 700"]})
+    good = FakeJob(directory)
     result = cudaw("pause", "abc123")
     eq((result.code, result.out), (1, ""))
     has(result.err, f"cudaw: pause {bad.pid}: unmap: error 700")
@@ -88,9 +88,9 @@ def test_a_failure_after_the_commit_resumes_the_others():
 
 
 def test_a_silence_after_the_commit_ends():
-    folder = Folder()
-    bad = FakeJob(folder, answers={"pause": ["end failed unmap: error 700"]})
-    mute = FakeJob(folder, answers={"resume": silent})
+    directory = Directory()
+    bad = FakeJob(directory, answers={"pause": ["end failed unmap: error 700"]})
+    mute = FakeJob(directory, answers={"resume": silent})
     result = cudaw("pause", "abc123")
     eq((result.code, result.out, mute.requests), (1, "", ["hold", "commit", "resume"]))
     has(result.err, f"cudaw: pause {bad.pid}: unmap: error 700")
@@ -98,9 +98,9 @@ def test_a_silence_after_the_commit_ends():
 
 
 def test_one_that_is_paused_already_is_at_rest():
-    folder = Folder()
-    done = FakeJob(folder, answers={"hold": ["note already paused", "end ok"]})
-    other = FakeJob(folder)
+    directory = Directory()
+    done = FakeJob(directory, answers={"hold": ["note already paused", "end ok"]})
+    other = FakeJob(directory)
     result = cudaw("pause", "abc123")
     eq((result.code, result.err), (0, ""))
     has(result.out, f"paused {done.pid}: already paused\n")
@@ -108,11 +108,11 @@ def test_one_that_is_paused_already_is_at_rest():
 
 
 def test_jobs_do_not_wait_for_other_jobs():
-    folder = Folder()
-    bad = FakeJob(folder, answers={"hold": ["end timeout no"]})
-    good = FakeJob(folder)
-    alone = FakeJob(folder, id="bbbbbb")
-    pair = [FakeJob(folder, id="cccccc") for _ in range(2)]
+    directory = Directory()
+    bad = FakeJob(directory, answers={"hold": ["end timeout no"]})
+    good = FakeJob(directory)
+    alone = FakeJob(directory, id="bbbbbb")
+    pair = [FakeJob(directory, id="cccccc") for _ in range(2)]
     result = cudaw("pause", "--all")
     eq(result.code, 5)
     eq((bad.requests, good.requests[-1], alone.requests), (["hold"], "abort", ["pause"]))
@@ -121,20 +121,20 @@ def test_jobs_do_not_wait_for_other_jobs():
 
 
 def test_one_process_of_several_by_its_pid():
-    folder = Folder()
-    jobs = [FakeJob(folder) for _ in range(2)]
+    directory = Directory()
+    jobs = [FakeJob(directory) for _ in range(2)]
     eq(cudaw("pause", str(jobs[0].pid)).code, 0)
     eq([job.requests for job in jobs], [["pause"], []])
 
 
 def test_no_wait_waits_for_the_commit():
-    folder = Folder()
+    directory = Directory()
 
     def copying(job, connection):
         say(connection, "progress copy 1 7")
         job.silent(connection)
 
-    jobs = [FakeJob(folder, answers={"pause": copying}) for _ in range(2)]
+    jobs = [FakeJob(directory, answers={"pause": copying}) for _ in range(2)]
     result = cudaw("pause", "--no-wait", "abc123")
     eq((result.code, sorted(result.out.splitlines())),
        (0, sorted(f"pausing {job.pid}" for job in jobs)))
@@ -143,9 +143,9 @@ def test_no_wait_waits_for_the_commit():
 
 def test_a_part_that_is_not_heard_from():
     """What it was started with tells that it is of the job, whose others are not asked then."""
-    folder = Folder()
-    deaf = FakeJob(folder, env={"CUDAW_JOB": "abc123"}, answers={"status": silent})
-    part, other = FakeJob(folder, name="train"), FakeJob(folder, id="bbbbbb")
+    directory = Directory()
+    deaf = FakeJob(directory, env={"CUDAW_JOB": "abc123"}, answers={"status": silent})
+    part, other = FakeJob(directory, name="train"), FakeJob(directory, id="bbbbbb")
     for verb, target in (("pause", "abc123"), ("resume", "train"), ("pause", "--all")):
         result = cudaw(verb, target)
         eq(result.code, 5)
@@ -156,16 +156,16 @@ def test_a_part_that_is_not_heard_from():
 
 
 def test_they_resume_when_all_can():
-    folder = Folder()
-    jobs = [FakeJob(folder) for _ in range(2)]
+    directory = Directory()
+    jobs = [FakeJob(directory) for _ in range(2)]
     eq(cudaw("resume", "abc123").code, 0)
     eq([job.requests for job in jobs], [["regain", "commit"]] * 2)
 
 
 def test_none_resumes_where_one_can_not():
-    folder = Folder()
-    good = FakeJob(folder)
-    bad = FakeJob(folder, answers={"regain": ["end timeout no memory came free"]})
+    directory = Directory()
+    good = FakeJob(directory)
+    bad = FakeJob(directory, answers={"regain": ["end timeout no memory came free"]})
     done = cudaw("resume", "abc123")
     eq(done.code, 5)
     has(done.err, f"resume {bad.pid}: no memory came free")
@@ -174,8 +174,8 @@ def test_none_resumes_where_one_can_not():
 
 
 def test_a_resume_that_nobody_waits_for_has_no_phases():
-    folder = Folder()
-    jobs = [FakeJob(folder) for _ in range(2)]
+    directory = Directory()
+    jobs = [FakeJob(directory) for _ in range(2)]
     eq(cudaw("resume", "--no-wait", "abc123").code, 0)
     eq([job.requests for job in jobs], [["resume"]] * 2)
 

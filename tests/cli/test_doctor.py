@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""cudaw doctor: what it concludes of drivers (small fakes, compiled here), folders and limits."""
+"""cudaw doctor: what it concludes of drivers (small fakes, compiled here), directories and limits."""
 import json
 import os
 import shutil
 import subprocess
 
-from clilib import Folder, Skip, cudaw, eq, has, installed_copy, main, scratch
+from clilib import Directory, Skip, cudaw, eq, has, installed_copy, main, scratch
 
 # Behaves by preprocessor symbols. It has no function that makes a context: the doctor needs none.
 DRIVER = r"""
@@ -47,8 +47,8 @@ int cuCheckpointProcessCheckpoint(int pid, void *args) { return 0; }
 
 
 def driver(*symbols):
-    folder = scratch()
-    path = os.path.join(folder, "libcuda.so.1")
+    directory = scratch()
+    path = os.path.join(directory, "libcuda.so.1")
     compiler = shutil.which("cc") or shutil.which("gcc")
     if not compiler:
         raise Skip("no C compiler here")
@@ -76,14 +76,14 @@ def doctor(path, code, env=None, command=None):
 
 
 def test_a_good_machine():
-    Folder()
+    Directory()
     path = driver()
     checks, report = doctor(path, 0)
     eq(checks["driver"]["verdict"], "ok")
     has(checks["driver"]["value"], f"CUDA 13.0, {path}")
     has(checks["GPU 0"]["value"], "Fake GPU, 1.0 PiB, compute capability 9.0, GPUDirect RDMA no")
     eq(checks["checkpoint API"]["verdict"], "ok")
-    eq(checks["runtime folder"]["verdict"], "ok")
+    eq(checks["runtime directory"]["verdict"], "ok")
     # No host has that much.
     eq(checks["host memory"]["verdict"], "warn")
     eq((report["context"], report["summary"]),
@@ -100,7 +100,7 @@ def test_wrong_settings_are_found():
 def test_criu():
     path = os.path.join(scratch(), "criu")
     for version, verdict, why in [("4.1.1", "ok", None), ("3.17", "warn", "expected 4.1 or later"),
-                                  (None, "warn", "/nowhere can not be run: No such file")]:
+                                  (None, "warn", "/nowhere cannot be run: No such file")]:
         if version:
             with open(path, "w", encoding="ascii") as file:
                 file.write(f"#!/bin/sh\necho Version: {version}\n")
@@ -158,16 +158,16 @@ def test_a_driver_that_can_not_be_loaded():
     has(doctor(broken, 6)[0]["driver"]["because"], "it has no cuInit")
 
 
-def test_runtime_folder():
+def test_runtime_directory():
     good = driver()
     checks, _ = doctor(good, 0, {"CUDAW_RUNTIME_DIR": os.path.join(scratch(), "later")})
-    has(checks["runtime folder"]["value"], "later, made when the first job starts")
-    for path, why in [("/no/such/folder", "it can not be made"),
+    has(checks["runtime directory"]["value"], "later, made when the first job starts")
+    for path, why in [("/no/such/directory", "it cannot be made"),
                       ("relative", "CUDAW_RUNTIME_DIR is not an absolute path"),
                       (scratch(), "other users may enter it (its mode must be 0700)")]:
         checks, report = doctor(good, 6, {"CUDAW_RUNTIME_DIR": path})
-        eq(checks["runtime folder"]["because"], why)
-        has(report["summary"], f"runtime folder: {path}, because {why}")
+        eq(checks["runtime directory"]["because"], why)
+        has(report["summary"], f"runtime directory: {path}, because {why}")
 
 
 def test_libraries_missing():
@@ -175,10 +175,10 @@ def test_libraries_missing():
     checks, report = doctor(driver(), 6, command=command)
     has(checks["cudaw's libraries"]["because"], "these are missing: libcuda.so.1 libcudart.so.13")
     has(report["summary"], "'cudaw run' starts nothing.")
-    folder = os.path.dirname(os.path.dirname(command))
-    shutil.rmtree(folder)
-    command = installed_copy(folder)
-    for root, _, files in os.walk(folder):
+    directory = os.path.dirname(os.path.dirname(command))
+    shutil.rmtree(directory)
+    command = installed_copy(directory)
+    for root, _, files in os.walk(directory):
         if "libcudart.so.13" in files:
             os.remove(os.path.join(root, "libcudart.so.13"))
     checks, _ = doctor(driver(), 0, command=command)
@@ -189,7 +189,7 @@ def test_installed_where_nothing_can_be_preloaded_from():
     for name in ["with space", "with:colon"]:
         command = installed_copy(os.path.join(scratch(), name))
         checks, report = doctor(driver(), 6, command=command)
-        why = "LD_PRELOAD can not hold a path with a space or a colon"
+        why = "LD_PRELOAD cannot hold a path with a space or a colon"
         eq(checks["cudaw's libraries"]["because"], why)
         has(report["summary"], why)
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """The name of a socket is a claim: sockets that are named after other processes, jobs of other PID
-namespaces, and folders with more in them than can be talked to."""
+namespaces, and directories with more in them than can be talked to."""
 import ctypes
 import json
 import os
@@ -13,7 +13,7 @@ import subprocess
 import threading
 import time
 
-from clilib import (CUDAW, LIMIT_S, FakeJob, Folder, Result, Skip, cudaw, eq, has, installed_copy,
+from clilib import (CUDAW, LIMIT_S, FakeJob, Directory, Result, Skip, cudaw, eq, has, installed_copy,
                     live_pid, main, scratch, silent, status)
 
 ALICE, BOB = 2147000001, 2147000002     # users of nobody
@@ -28,22 +28,22 @@ def needs_root():
 
 
 class Machine:
-    """A /tmp of its own for the command, with folders of several users."""
+    """A /tmp of its own for the command, with directories of several users."""
 
     def __init__(self):
         needs_root()
         self.tmp = scratch()
         installed_copy(f"{self.tmp}/installed", faces=False)
 
-    def folder(self, uid):
-        folder = Folder()
+    def directory(self, uid):
+        directory = Directory()
         del os.environ["CUDAW_RUNTIME_DIR"]
-        folder.path = shutil.move(folder.path, f"{self.tmp}/cudaw-{uid}")
-        os.chown(folder.path, uid, uid)
-        return folder
+        directory.path = shutil.move(directory.path, f"{self.tmp}/cudaw-{uid}")
+        os.chown(directory.path, uid, uid)
+        return directory
 
     def cudaw(self, *args, descriptors=256):
-        """As root, who sees all users' folders; with so many descriptors."""
+        """As root, who sees all users' directories; with so many descriptors."""
         script = ('mount --bind "$0" /tmp && ulimit -n "$1" && shift && '
                   'exec /tmp/installed/bin/cudaw "$@"')
         done = subprocess.run(["unshare", "-m", "sh", "-c", script, self.tmp, str(descriptors), *args],
@@ -56,7 +56,7 @@ class Machine:
 
 def left_out(path, pid):
     return (f"cudaw: {path}: 1 socket is left out, as {pid}.sock: no process of that number and of "
-            "the folder's owner listens there\n")
+            "the directory's owner listens there\n")
 
 
 def state(pid):
@@ -71,31 +71,31 @@ def stop(pid):
 
 
 def test_a_socket_named_after_another_process():
-    folder = Folder()
+    directory = Directory()
     victim = live_pid()
-    impostor = FakeJob(folder, claims=victim, name="train")
+    impostor = FakeJob(directory, claims=victim, name="train")
     result = cudaw("ps", "--json")
-    eq((json.loads(result.out), result.err), ([], left_out(folder.path, victim)))
+    eq((json.loads(result.out), result.err), ([], left_out(directory.path, victim)))
     for target in (str(victim), str(impostor.pid), "abc123", "train"):
         result = cudaw("pause", target)
         eq((target, result.code, result.out), (target, 3, ""))
-    eq(cudaw("pause", "--all").err, left_out(folder.path, victim) + "cudaw: there are no jobs\n")
+    eq(cudaw("pause", "--all").err, left_out(directory.path, victim) + "cudaw: there are no jobs\n")
     result = cudaw("snapshot", "--gpu-only", str(victim), scratch() + "/new")
     eq((result.code, impostor.requests), (3, []))
 
 
 def test_a_stopped_process_is_not_continued_for_a_claim():
-    folder = Folder()
+    directory = Directory()
     victim = live_pid(CUDAW_JOB="abc123")
     stop(victim)
-    FakeJob(folder, claims=victim, answers={"status": silent, "resume": silent})
+    FakeJob(directory, claims=victim, answers={"status": silent, "resume": silent})
     for target in ("--all", str(victim), "abc123"):
         cudaw("resume", target)
         eq((target, state(victim)), (target, "T"))
 
 
 def test_a_stopped_job_is_continued():
-    job = FakeJob(Folder())
+    job = FakeJob(Directory())
     stop(job.pid)
     eq(cudaw("pause", str(job.pid)).code, 1)
     eq((state(job.pid), job.requests), ("T", []))
@@ -105,9 +105,9 @@ def test_a_stopped_job_is_continued():
 
 def test_a_silent_impostor_spares_nobody():
     """It claims a process that was started with the ID of a job."""
-    folder = Folder()
-    job = FakeJob(folder)
-    FakeJob(folder, claims=live_pid(CUDAW_JOB="abc123"), answers={"status": silent})
+    directory = Directory()
+    job = FakeJob(directory)
+    FakeJob(directory, claims=live_pid(CUDAW_JOB="abc123"), answers={"status": silent})
     eq(cudaw("pause", "--all").code, 0)
     eq(cudaw("pause", "abc123").code, 0)
     eq(job.requests, ["pause", "pause"])
@@ -115,7 +115,7 @@ def test_a_silent_impostor_spares_nobody():
 
 def test_the_process_means_the_job_of_its_user():
     machine = Machine()
-    theirs, mine = machine.folder(ALICE), machine.folder(BOB)
+    theirs, mine = machine.directory(ALICE), machine.directory(BOB)
     job = FakeJob(mine, user=BOB, name="real")
     impostor = FakeJob(theirs, user=ALICE, claims=job.pid, name="false")
     result = machine.cudaw("pause", str(job.pid))
@@ -128,7 +128,7 @@ def test_the_process_means_the_job_of_its_user():
 def test_an_id_is_a_claim_of_its_user():
     """Whoever says the ID of another user's job is no part of it."""
     machine = Machine()
-    theirs, mine = machine.folder(ALICE), machine.folder(BOB)
+    theirs, mine = machine.directory(ALICE), machine.directory(BOB)
     deaf = FakeJob(theirs, user=ALICE, env={"CUDAW_JOB": "abc123"}, answers={"status": silent})
     job = FakeJob(mine, user=BOB)
     eq(machine.cudaw("pause", "abc123").out, f"paused {job.pid}\n")
@@ -139,23 +139,23 @@ def test_an_id_is_a_claim_of_its_user():
     eq(refuses.requests, [])    # it is of the job of the one that is deaf
 
 
-def test_a_process_of_another_user_in_a_folder():
+def test_a_process_of_another_user_in_a_directory():
     """As root's, which found its way there."""
     needs_root()
-    folder = Folder()
-    os.chown(folder.path, ALICE, ALICE)
-    job = FakeJob(folder)
-    eq(cudaw("pause", str(job.pid)).err.splitlines()[0] + "\n", left_out(folder.path, job.pid))
+    directory = Directory()
+    os.chown(directory.path, ALICE, ALICE)
+    job = FakeJob(directory)
+    eq(cudaw("pause", str(job.pid)).err.splitlines()[0] + "\n", left_out(directory.path, job.pid))
     eq(job.requests, [])
-    # Root's folder is only root's to put sockets into: a job may have become another user.
-    own = Folder()
+    # Root's directory is only root's to put sockets into: a job may have become another user.
+    own = Directory()
     os.chmod(own.path, 0o777)
     job = FakeJob(own, user=ALICE)
     os.chmod(own.path, 0o700)
     eq(cudaw("pause", str(job.pid)).code, 0)
 
 
-def apart(folder, **fields):
+def apart(directory, **fields):
     """A job in a PID namespace of its own, where it is number 1."""
     needs_root()
     inner, said = os.pipe()
@@ -170,7 +170,7 @@ def apart(folder, **fields):
             os._exit(0)
         libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
-    job = FakeJob(folder, begin=begin, **fields)
+    job = FakeJob(directory, begin=begin, **fields)
     os.close(said)
     with os.fdopen(inner, encoding="ascii") as file:
         number = file.readline()
@@ -181,8 +181,8 @@ def apart(folder, **fields):
 
 
 def test_jobs_of_other_pid_namespaces():
-    folder = Folder()
-    job = apart(folder, name="apart")
+    directory = Directory()
+    job = apart(directory, name="apart")
     eq([row["pid"] for row in json.loads(cudaw("ps", "--json").out)], [job.pid])
     for target in ("abc123", "apart", str(job.pid), "--all"):
         result = cudaw("pause", target)
@@ -201,8 +201,8 @@ def test_jobs_of_other_pid_namespaces():
 def test_jobs_that_are_not_seen():
     """From inside a container, those outside: what the socket answers is believed, and no more."""
     needs_root()
-    folder = Folder()
-    job = FakeJob(folder, name="outside")
+    directory = Directory()
+    job = FakeJob(directory, name="outside")
     inside = ["unshare", "--pid", "--fork", "--mount-proc"]
 
     def run(*args):
@@ -215,7 +215,7 @@ def test_jobs_that_are_not_seen():
     eq([row["pid"] for row in json.loads(run("ps", "--json").out)], [job.pid])
     for target in ("abc123", "outside", str(job.pid), "--all"):
         eq((target, run("pause", target).code), (target, 0))
-    one = FakeJob(folder, claims=1, id="bbbbbb")
+    one = FakeJob(directory, claims=1, id="bbbbbb")
     result = run("pause", "1")
     eq((result.code, result.out), (3, ""))
     eq((job.requests, one.requests), (["pause"] * 4, []))
@@ -238,22 +238,22 @@ def limited(descriptors, *args):
 
 
 def test_links_to_a_socket_are_not_jobs():
-    folder = Folder()
-    job = FakeJob(folder)
+    directory = Directory()
+    job = FakeJob(directory)
     for number in range(1500):
-        os.link(folder.socket(job.pid), folder.socket(5000000 + number))
+        os.link(directory.socket(job.pid), directory.socket(5000000 + number))
     result = limited(64, "ps", "--json")
     rows = [(row["pid"], row["error"]) for row in json.loads(result.out)]
     eq((len(rows), rows[0]), (1, (job.pid, None)))
     has(result.err, ": 1500 sockets are left out, as ")
 
 
-def test_a_folder_with_100000_entries():
-    folder = Folder()
-    job = FakeJob(folder)
+def test_a_directory_with_100000_entries():
+    directory = Directory()
+    job = FakeJob(directory)
     for number in range(50000):
-        os.link(folder.socket(job.pid), folder.socket(5000000 + number))
-        os.mkfifo(folder.socket(6000000 + number))
+        os.link(directory.socket(job.pid), directory.socket(5000000 + number))
+        os.mkfifo(directory.socket(6000000 + number))
     begin = time.monotonic()
     result = cudaw("pause", "--all")
     assert time.monotonic() - begin < 100, time.monotonic() - begin
@@ -261,8 +261,8 @@ def test_a_folder_with_100000_entries():
 
 
 def test_more_jobs_than_descriptors():
-    folder = Folder()
-    jobs = [FakeJob(folder, id=f"{0xaaa000 + i:x}") for i in range(40)]
+    directory = Directory()
+    jobs = [FakeJob(directory, id=f"{0xaaa000 + i:x}") for i in range(40)]
     result = limited(20, "ps", "--json")
     eq([row["error"] for row in json.loads(result.out)], [None] * 40)
     eq(limited(20, "pause", "--all").code, 0)
@@ -272,7 +272,7 @@ def test_more_jobs_than_descriptors():
 def test_users_take_turns():
     """Those of a user who has many do not hold up another's, silent as they are."""
     machine = Machine()
-    crowd, mine = machine.folder(ALICE), machine.folder(BOB)
+    crowd, mine = machine.directory(ALICE), machine.directory(BOB)
     for _ in range(30):
         FakeJob(crowd, user=ALICE, answers={"status": silent})
     job = FakeJob(mine, user=BOB, id="bbbbbb")
@@ -288,36 +288,36 @@ def test_users_take_turns():
 
 
 def test_a_silent_job_ends_no_wait_of_others():
-    folder = Folder()
-    deaf = FakeJob(folder, answers={"pause": silent})
-    good = FakeJob(folder, id="bbbbbb")
+    directory = Directory()
+    deaf = FakeJob(directory, answers={"pause": silent})
+    good = FakeJob(directory, id="bbbbbb")
     result = cudaw("pause", "--all")
     eq((result.code, result.out), (5, f"paused {good.pid}\n"))
     eq(result.err, f"cudaw: pause {deaf.pid}: no answer; it may do so yet, 'cudaw ps' will tell\n")
 
 
-def crowded(folder, **options):
+def crowded(directory, **options):
     """A job that takes no more callers, and a list of those that wait."""
     class Deaf(FakeJob):
         def _serve(self):
             pass
 
-    job = Deaf(folder, backlog=0, **options)
+    job = Deaf(directory, backlog=0, **options)
     callers = []
     while True:
         caller = socket.socket(socket.AF_UNIX)
         caller.setblocking(False)
         try:
-            caller.connect(folder.socket(job.pid))
+            caller.connect(directory.socket(job.pid))
         except BlockingIOError:
             return job, callers
         callers.append(caller)
 
 
 def test_a_job_that_takes_no_more_callers():
-    folder = Folder()
-    job, _ = crowded(folder)
-    good = FakeJob(folder, id="bbbbbb")
+    directory = Directory()
+    job, _ = crowded(directory)
+    good = FakeJob(directory, id="bbbbbb")
     result = cudaw("pause", "--timeout", "0.5", str(job.pid), "bbbbbb")
     eq((result.code, result.out), (5, f"paused {good.pid}\n"))
     has(result.err, f"cudaw: pause {job.pid}: too many callers wait for its answers already\n")
@@ -328,8 +328,8 @@ def test_a_job_that_takes_no_more_callers():
 
 
 def test_one_that_takes_callers_again_is_served():
-    folder = Folder()
-    job, callers = crowded(folder)
+    directory = Directory()
+    job, callers = crowded(directory)
 
     def serve():
         time.sleep(0.3)
@@ -343,7 +343,7 @@ def test_one_that_takes_callers_again_is_served():
 
 
 def test_text_that_turns_the_line_round():
-    job = FakeJob(Folder(), name="a\u202eb\u2066c", reason="x\u2028y\u200fz")
+    job = FakeJob(Directory(), name="a\u202eb\u2066c", reason="x\u2028y\u200fz")
     out = cudaw("ps").out
     has(out, "a???b???c")
     has(out, f"{job.pid}: x???y???z")

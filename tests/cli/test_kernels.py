@@ -139,10 +139,10 @@ def test_ptxas_agrees_on_that_ptx():
 
 def test_every_architecture_and_compression():
     need_nvcc()
-    folder = scratch()
+    directory = scratch()
 
     def one(mode, rdc):
-        path = nvcc(f"{folder}/{mode}-{rdc}.fatbin", "-fatbin", f"--compress-mode={mode}",
+        path = nvcc(f"{directory}/{mode}-{rdc}.fatbin", "-fatbin", f"--compress-mode={mode}",
                     f"-rdc={rdc}", *gencode())
         for arch in ARCHS:
             compare_all(path, arch, golden("kernels.txt"))
@@ -151,11 +151,11 @@ def test_every_architecture_and_compression():
 
 def test_ptx_alone():
     need_nvcc()
-    folder = scratch()
+    directory = scratch()
 
     def one(mode, rdc):
         for n, text in [("75", "kernels-old.txt"), ("100", "kernels.txt")]:
-            path = nvcc(f"{folder}/{mode}-{rdc}-{n}.fatbin", "-fatbin", f"--compress-mode={mode}",
+            path = nvcc(f"{directory}/{mode}-{rdc}-{n}.fatbin", "-fatbin", f"--compress-mode={mode}",
                         f"-rdc={rdc}", "-gencode", f"arch=compute_{n},code=compute_{n}")
             compare_all(path, f"compute_{n}", golden(text))
     in_parallel(one, [(mode, rdc) for mode in MODES for rdc in ("false", "true")])
@@ -163,13 +163,13 @@ def test_ptx_alone():
 
 def test_programs_and_libraries():
     need_nvcc()
-    folder = scratch()
+    directory = scratch()
     want = golden("kernels.txt")
     options = ["-gencode", "arch=compute_90,code=sm_90", "-gencode", "arch=compute_100,code=sm_100"]
     for name, kind in [("program", []), ("library.so", ["-shared", "-Xcompiler", "-fPIC"])]:
-        compare_all(nvcc(f"{folder}/{name}", *kind, *options), "sm_90", want)
+        compare_all(nvcc(f"{directory}/{name}", *kind, *options), "sm_90", want)
     # Linked by nvlink: what is left of it comes again beside the relocatable images.
-    path = nvcc(f"{folder}/rdc", "-rdc=true", *options)
+    path = nvcc(f"{directory}/rdc", "-rdc=true", *options)
     out = cudaw("kernels", "--arch", "sm_90", path).out
     for kernel in re.findall(r"^sm_90 (\S+)$", normal(out), re.M):
         assert kernel in want or kernel.startswith(ALIGNED), kernel
@@ -283,20 +283,20 @@ def test_several_files():
 
 
 def test_files_without_kernels():
-    folder = scratch()
+    directory = scratch()
     for name, content, message in [
             ("empty", b"", "is empty"),
             ("text", b"hello\n" * 100, "has no GPU code that is known"),
             ("odd", b"\x00" * 17, "has no GPU code that is known"),
             ("none.ptx", b".version 8.0\n.target sm_90\n", "has no kernels")]:
-        with open(f"{folder}/{name}", "wb") as file:
+        with open(f"{directory}/{name}", "wb") as file:
             file.write(content)
-        result = cudaw("kernels", f"{folder}/{name}")
+        result = cudaw("kernels", f"{directory}/{name}")
         eq((name, result.code, result.out), (name, 1, ""))
         has(result.err, message)
-    os.mkfifo(f"{folder}/pipe")
-    for path, message in [("/bin/sh", "has no GPU code"), (folder, "is no file"),
-                          (f"{folder}/pipe", "pipe is no file")]:
+    os.mkfifo(f"{directory}/pipe")
+    for path, message in [("/bin/sh", "has no GPU code"), (directory, "is no file"),
+                          (f"{directory}/pipe", "pipe is no file")]:
         result = cudaw("kernels", path)
         eq((path, result.code), (path, 1))
         has(result.err, message)
@@ -305,8 +305,8 @@ def test_files_without_kernels():
     has(result.err, "has no code for sm_89")
 
 
-def damaged(folder, name, offset, content):
-    path = f"{folder}/{name}"
+def damaged(directory, name, offset, content):
+    path = f"{directory}/{name}"
     shutil.copy(fixture(name), path)
     with open(path, "r+b") as file:
         file.seek(offset)
@@ -315,24 +315,24 @@ def damaged(folder, name, offset, content):
 
 
 def test_damaged_files_say_where():
-    folder = scratch()
+    directory = scratch()
     for name, offset, content, message in [
             ("small-stored.fatbin", 8, b"\xff\xff", "at 0x0: a container of"),
             ("small-stored.fatbin", 16 + 8, b"\xff\xff\xff", "at 0x10: an entry of"),
             ("small-zstd.fatbin", 16 + 64 + 8 + 4, b"\xff" * 16, "ZSTD: "),
             ("small.cubin", 40, b"\xff\xff\xff", "at 0x28: "),
             ("small.cubin", 18, b"\x3e", "has no GPU code that is known")]:
-        result = cudaw("kernels", damaged(folder, name, offset, content))
+        result = cudaw("kernels", damaged(directory, name, offset, content))
         eq((name, offset, result.code), (name, offset, 1))
         has(result.err, message)
 
 
 def test_a_program_that_is_cut():
-    folder = scratch()
+    directory = scratch()
     whole = os.path.join(os.environ["BUILD"], "tests", "programs", "first_calls")
     with open(whole, "rb") as file:
         content = file.read()
-    path = os.path.join(folder, "cut")
+    path = os.path.join(directory, "cut")
     with open(path, "wb") as file:
         file.write(content[:-100])
     result = cudaw("kernels", path)

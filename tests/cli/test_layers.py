@@ -43,11 +43,11 @@ def finds(expected, *args, **options):
     assert any(expected in line for line in lines), f"{expected!r} is not in {lines}"
 
 
-def row(folder, text):
-    """A change of the table: @text at the end of @folder's row."""
+def row(directory, text):
+    """A change of the table: @text at the end of @directory's row."""
     def change(page):
         lines = page.splitlines(keepends=True)
-        return "".join(line.rstrip("|\n") + f" {text} |\n" if line.startswith(f"| `{folder}` |") else line
+        return "".join(line.rstrip("|\n") + f" {text} |\n" if line.startswith(f"| `{directory}` |") else line
                        for line in lines)
     return change
 
@@ -57,7 +57,7 @@ def test_the_tree_as_it_is():
     eq((lines, status), ([], 0))
 
 
-def test_a_lower_folder_includes_a_higher_one():
+def test_a_lower_directory_includes_a_higher_one():
     with open(os.path.join(REPOSITORY, "vmem/vmem.c"), encoding="utf-8") as file:
         number = len(file.readlines()) + 1
     finds(f"vmem/vmem.c:{number}: vmem may not use checkpoint/gate/gate.h", "vmem/vmem.c",
@@ -73,19 +73,19 @@ def test_a_generator_writes_an_include():
           "TEXT = '#include \"calls.h\"\\n#include \"tools/job/jobs.h\"\\n'")
 
 
-def test_a_folder_without_a_row():
+def test_a_directory_without_a_row():
     finds("checkpoint/attic has no row", "checkpoint/attic/old.c", "int old;")
 
 
-def test_a_row_without_a_folder():
-    finds("there is no folder attic", change=lambda page: page.replace("| `vmem` |", "| `attic` |"))
+def test_a_row_without_a_directory():
+    finds("there is no directory attic", change=lambda page: page.replace("| `vmem` |", "| `attic` |"))
 
 
-def test_folders_that_use_each_other():
+def test_directories_that_use_each_other():
     finds("a circle: common -> vmem -> common", change=row("common", "`vmem`"))
 
 
-def test_a_folder_that_is_not_used():
+def test_a_directory_that_is_not_used():
     finds("checkpoint/snapshot may use vmem, and does not", change=row("checkpoint/snapshot", "`vmem`"))
 
 

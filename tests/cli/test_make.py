@@ -19,14 +19,14 @@ def make(*args):
 
 
 def test_paths_that_do_not_work_are_refused():
-    folder = scratch()
+    directory = scratch()
     for target in ["install", "uninstall"]:
-        for prefix, destdir in [("/a b", folder), ("/a ", folder), ("/a:b", folder),
-                                ("a", folder), ("/a", f"{folder}/b c")]:
+        for prefix, destdir in [("/a b", directory), ("/a ", directory), ("/a:b", directory),
+                                ("a", directory), ("/a", f"{directory}/b c")]:
             done = make(target, f"PREFIX={prefix}", f"DESTDIR={destdir}")
             eq((prefix, done.returncode), (prefix, 2))
             has(done.stderr, f"PREFIX='{prefix}' DESTDIR='{destdir}': expected")
-    eq(os.listdir(folder), [])
+    eq(os.listdir(directory), [])
 
 
 def test_benches_say_what_to_build_first():
@@ -37,13 +37,13 @@ def test_benches_say_what_to_build_first():
 
 
 def test_uninstalling_again_is_no_error():
-    folder = scratch()
-    os.makedirs(f"{folder}/a/bin")
-    with open(f"{folder}/a/bin/cudaw", "w", encoding="ascii"):
+    directory = scratch()
+    os.makedirs(f"{directory}/a/bin")
+    with open(f"{directory}/a/bin/cudaw", "w", encoding="ascii"):
         pass
     for _ in range(2):
-        done = make("uninstall", "PREFIX=/a", f"DESTDIR={folder}")
-        eq((done.returncode, done.stderr, os.listdir(f"{folder}/a/bin")), (0, "", []))
+        done = make("uninstall", "PREFIX=/a", f"DESTDIR={directory}")
+        eq((done.returncode, done.stderr, os.listdir(f"{directory}/a/bin")), (0, "", []))
 
 
 if __name__ == "__main__":

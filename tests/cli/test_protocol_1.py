@@ -7,7 +7,7 @@ the command of today, which asks it for nothing that it does not know.
 import json
 import os
 
-from clilib import FakeJob, Folder, cudaw, eq, has, main, read_line, say
+from clilib import FakeJob, Directory, cudaw, eq, has, main, read_line, say
 
 FILE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "jobs", "protocol-1.txt")
 
@@ -40,8 +40,8 @@ def play(request):
     return answer
 
 
-def old_job(folder):
-    job = FakeJob(folder, answers={"pause": play("pause 9000 all"), "resume": play("resume 9000"),
+def old_job(directory):
+    job = FakeJob(directory, answers={"pause": play("pause 9000 all"), "resume": play("resume 9000"),
                                    "hold": play("hold 9000 memory"), "regain": play("regain"),
                                    "trim": play("trim")})
     lines = [line[2:] for line in RECORDED["status"]]
@@ -50,13 +50,13 @@ def old_job(folder):
 
 
 def test_it_is_listed():
-    job = old_job(Folder())
+    job = old_job(Directory())
     row, = json.loads(cudaw("ps", "--json").out)
     eq((row["pid"], row["state"], row["managed"]), (job.pid, "running", 16777216))
 
 
 def test_it_is_paused_and_resumed():
-    job = old_job(Folder())
+    job = old_job(Directory())
     result = cudaw("pause", "--timeout", "9", "--release", "all", str(job.pid))
     eq((result.code, result.err), (0, ""))
     has(result.out, f"paused {job.pid}: 18.0 MiB in")
@@ -68,8 +68,8 @@ def test_it_is_paused_and_resumed():
 
 
 def test_its_ranks_are_paused_and_resumed():
-    folder = Folder()
-    ranks = [old_job(folder) for _ in range(2)]
+    directory = Directory()
+    ranks = [old_job(directory) for _ in range(2)]
     id_of_both = RECORDED["status"][1].split(" ")[2]
     result = cudaw("pause", "--timeout", "9", "--release", "memory", id_of_both)
     eq((result.code, result.err), (0, ""))

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """cudaw ps: the table, the JSON, jobs that do not answer as they should, dead sockets, and
-runtime folders that are not to be trusted."""
+runtime directories that are not to be trusted."""
 import json
 import os
 import pwd
@@ -11,7 +11,7 @@ import socket
 import subprocess
 import time
 
-from clilib import (CUDAW, LIMIT_S, FakeJob, Folder, Skip, cudaw, dead_pid, eq, has, installed_copy,
+from clilib import (CUDAW, LIMIT_S, FakeJob, Directory, Skip, cudaw, dead_pid, eq, has, installed_copy,
                     live_pid, main, say, scratch, silent, status)
 
 GIB = 1 << 30
@@ -28,15 +28,15 @@ def only(jobs):
     return jobs[0]
 
 
-def test_no_folder_is_no_jobs():
-    for path in ["/no/such/folder", Folder().path]:
+def test_no_directory_is_no_jobs():
+    for path in ["/no/such/directory", Directory().path]:
         env = {"CUDAW_RUNTIME_DIR": path}
         eq(ps_json(env=env), [])
         eq(len(cudaw("ps", env=env).out.splitlines()), 1)
 
 
 def test_json_is_exact():
-    job = FakeJob(Folder(), name="train", command="python train.py", state="paused",
+    job = FakeJob(Directory(), name="train", command="python train.py", state="paused",
                   gpu=["0 GPU-aa NVIDIA H200", "3 GPU-bb Other GPU"], managed=33500000001,
                   unmanaged=529 << 20, paused=33500000001, pause_ms="1100.125",
                   pause_bytes=33500000001, pause_phase=["drain 0.250", "copy 1000"],
@@ -58,7 +58,7 @@ def test_json_is_exact():
 
 
 def test_table():
-    job = FakeJob(Folder(), name="train", gpu=["0 GPU-aa A", "3 GPU-bb B"], state="waiting",
+    job = FakeJob(Directory(), name="train", gpu=["0 GPU-aa A", "3 GPU-bb B"], state="waiting",
                   managed=31 * GIB + GIB // 5, unmanaged=529 << 20, paused=100, spilled=20, pause_ms=1100,
                   pause_bytes=31 * GIB, resume_ms=250, resume_bytes=8 * GIB)
     head, row = cudaw("ps").out.splitlines()
@@ -71,11 +71,11 @@ def test_table():
 
 
 def test_reasons_are_below_the_table():
-    folder = Folder()
-    job = FakeJob(folder, state="waiting", reason="2.00 GiB of GPU memory are missing")
-    other = FakeJob(folder, addressing="translated GPU 3 cannot map")
-    third = FakeJob(folder, addressing="mapped", snapshot="/disk/\33[1mtrain")
-    fourth = FakeJob(folder, signals="signal USR1 does not pause this process")
+    directory = Directory()
+    job = FakeJob(directory, state="waiting", reason="2.00 GiB of GPU memory are missing")
+    other = FakeJob(directory, addressing="translated GPU 3 cannot map")
+    third = FakeJob(directory, addressing="mapped", snapshot="/disk/\33[1mtrain")
+    fourth = FakeJob(directory, signals="signal USR1 does not pause this process")
     eq(sorted(cudaw("ps").out.splitlines()[5:]),
        sorted([f"{job.pid}: 2.00 GiB of GPU memory are missing",
                f"{other.pid}: translated addresses: GPU 3 cannot map",
@@ -84,28 +84,28 @@ def test_reasons_are_below_the_table():
 
 
 def test_table_without_what_was_not_said():
-    FakeJob(Folder(), gpu=None)
+    FakeJob(Directory(), gpu=None)
     row = cudaw("ps").out.splitlines()[1].split()
     eq((row[1], row[4], row[-2:]), ("-", "-", ["-", "-"]))
 
 
 def test_several_jobs_by_pid():
-    folder = Folder()
-    jobs = [FakeJob(folder, id=f"aaaaa{i}") for i in range(5)]
+    directory = Directory()
+    jobs = [FakeJob(directory, id=f"aaaaa{i}") for i in range(5)]
     eq([job["pid"] for job in ps_json()], sorted(job.pid for job in jobs))
 
 
 def test_unknown_keys_are_skipped():
-    job = FakeJob(Folder())
+    job = FakeJob(Directory())
     job.answers["status"] = ["colour green", "bare"] + status(job.pid)
     eq(only(ps_json())["error"], None)
 
 
 def test_hanging_jobs_hold_up_nobody():
-    folder = Folder()
+    directory = Directory()
     for _ in range(16):
-        FakeJob(folder, answers={"status": silent})
-    good = FakeJob(folder, name="good")
+        FakeJob(directory, answers={"status": silent})
+    good = FakeJob(directory, name="good")
     begin = time.monotonic()
     jobs = ps_json()
     assert 0.9 < time.monotonic() - begin < 12
@@ -123,7 +123,7 @@ def test_a_stall_of_the_command_gives_nobody_up():
         time.sleep(0.2)
         say(connection, *status(job.pid))
 
-    FakeJob(Folder(), answers={"status": late})
+    FakeJob(Directory(), answers={"status": late})
     command = subprocess.Popen([CUDAW, "ps", "--json"], stdout=subprocess.PIPE, text=True)
     eq([row["error"] for row in json.loads(command.communicate(timeout=LIMIT_S)[0])], [None])
 
@@ -134,7 +134,7 @@ def test_a_job_that_drips_is_given_up():
             connection.sendall(b"colour green\n")
             time.sleep(0.05)
 
-    FakeJob(Folder(), answers={"status": drip})
+    FakeJob(Directory(), answers={"status": drip})
     eq(only(ps_json())["error"], "no answer")
 
 
@@ -147,7 +147,7 @@ def test_malformed_answers():
                    good + b"name a\0b\nend ok\n", b"protocol 1\nend ok\n", b"end ok\n",
                    b"end\n", good + b"end failed\n",
                    good + b"gpu 0 GPU-1 a\n" * 65 + b"end ok\n"]:
-        FakeJob(Folder(), answers={"status": answer})
+        FakeJob(Directory(), answers={"status": answer})
         job = only(ps_json())
         eq((answer[:60], job["error"]), (answer[:60], "malformed answer"))
         eq((job["id"], job["state"], job["gpu"]), (None, None, []))
@@ -155,17 +155,17 @@ def test_malformed_answers():
 
 def test_an_answer_that_breaks_off():
     for answer in [b"", b"protocol 1\n", b"protocol 1\nend o"]:
-        FakeJob(Folder(), answers={"status": answer})
+        FakeJob(Directory(), answers={"status": answer})
         eq(only(ps_json())["error"], "it ended without an answer")
 
 
 def test_another_protocol():
-    FakeJob(Folder(), protocol=2)
+    FakeJob(Directory(), protocol=2)
     has(only(ps_json())["error"], "another version")
 
 
 def test_control_characters_do_not_reach_the_terminal():
-    job = FakeJob(Folder())
+    job = FakeJob(Directory())
     evil = b"\x1b]0;owned\x07\xc2\x9b31m\xff\xc3\xa9\xed\xa0\x80"
     job.answers["status"] = (b"protocol 1\nid abc123\nstate \x1b[31m\nname " + evil +
                              b"\ncommand " + b"\xc3\xa9" * 200 + b"\nend ok\n")
@@ -178,50 +178,50 @@ def test_control_characters_do_not_reach_the_terminal():
 
 
 def test_dead_sockets_are_removed():
-    folder = Folder()
+    directory = Directory()
     dead, alive = dead_pid(), live_pid()
     for pid in (dead, alive):
-        socket.socket(socket.AF_UNIX).bind(folder.socket(pid))
+        socket.socket(socket.AF_UNIX).bind(directory.socket(pid))
     eq(ps_json(), [])
-    assert not os.path.exists(folder.socket(dead))
+    assert not os.path.exists(directory.socket(dead))
     # Not that of a process that may be about to listen.
-    assert os.path.exists(folder.socket(alive))
+    assert os.path.exists(directory.socket(alive))
 
 
 def test_other_files_are_left_alone():
-    folder = Folder()
+    directory = Directory()
     names = ["note.txt", "12x.sock", "-5.sock", ".sock", "99999999999999999999.sock"]
     for name in names:
-        with open(os.path.join(folder.path, name), "w", encoding="ascii"):
+        with open(os.path.join(directory.path, name), "w", encoding="ascii"):
             pass
     eq(ps_json(), [])
-    eq(sorted(os.listdir(folder.path)), sorted(names))
+    eq(sorted(os.listdir(directory.path)), sorted(names))
 
 
 def refused(path, why, **kwargs):
     for command in [["ps"], ["pause", "x"], ["resume", "--all"]]:
         result = cudaw(*command, env={"CUDAW_RUNTIME_DIR": path}, **kwargs)
         eq((result.code, result.out), (1, ""))
-        eq(result.err, f"cudaw: {path} can not be used: {why}\n")
+        eq(result.err, f"cudaw: {path} cannot be used: {why}\n")
 
 
-def test_hostile_folders_are_refused():
-    folder = Folder()
-    FakeJob(folder)
+def test_hostile_directories_are_refused():
+    directory = Directory()
+    FakeJob(directory)
     link = os.path.join(scratch(), "link")
-    os.symlink(folder.path, link)
+    os.symlink(directory.path, link)
     refused(link, "it is a symbolic link")
     file = os.path.join(scratch(), "file")
     with open(file, "w", encoding="ascii"):
         pass
-    refused(file, "it is not a folder")
+    refused(file, "it is not a directory")
     refused("relative", "CUDAW_RUNTIME_DIR is not an absolute path")
     for mode in (0o770, 0o720, 0o755, 0o777):
-        refused(Folder(mode).path, "other users may enter it (its mode must be 0700)")
+        refused(Directory(mode).path, "other users may enter it (its mode must be 0700)")
 
 
-def test_folder_of_another_user_is_refused():
-    why = "it belongs to another user ({}): set CUDAW_RUNTIME_DIR to a folder of your own"
+def test_directory_of_another_user_is_refused():
+    why = "it belongs to another user ({}): set CUDAW_RUNTIME_DIR to a directory of your own"
     if os.getuid() != 0:
         refused("/", why.format(0))
         return
@@ -230,24 +230,24 @@ def test_folder_of_another_user_is_refused():
     refused(path, why.format(12346), user=12345, command=installed_copy(scratch()))
 
 
-def test_root_sees_the_folders_of_all_users():
+def test_root_sees_the_directories_of_all_users():
     uid = 2147000000 + os.getpid()  # of nobody
     path = f"/tmp/cudaw-{uid}"
     if os.getuid() != 0:
         raise Skip("needs root")
-    folder = Folder()
+    directory = Directory()
     env = {"CUDAW_RUNTIME_DIR": None}
-    folder.path = shutil.move(folder.path, path)
+    directory.path = shutil.move(directory.path, path)
     try:
         os.chown(path, uid, uid)
-        job = FakeJob(folder, user=uid, name="theirs")
+        job = FakeJob(directory, user=uid, name="theirs")
         jobs = json.loads(cudaw("ps", "--json", env=env).out)
         eq([found["name"] for found in jobs if found["pid"] == job.pid], ["theirs"])
-        # A folder that another user made in this one's name.
+        # A directory that another user made in this one's name.
         os.chown(path, 12345, 12345)
         result = cudaw("ps", "--json", env=env)
         eq([found for found in json.loads(result.out) if found["pid"] == job.pid], [])
-        has(result.err, f"{path} can not be used: it belongs to another user")
+        has(result.err, f"{path} cannot be used: it belongs to another user")
     finally:
         shutil.rmtree(path)
 

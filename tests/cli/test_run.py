@@ -54,7 +54,7 @@ def test_the_library_is_loaded():
 
 
 def test_wrong_settings_are_said_at_once():
-    folder = scratch()
+    directory = scratch()
     for name, value, why in [
             ("RELEASE", "mem", "expected memory, all; all is used"),
             ("ADDRESSING", "Mapped", "expected translated, native, mapped; mapped is used"),
@@ -66,23 +66,23 @@ def test_wrong_settings_are_said_at_once():
             ("HOST_POOL", "8g", "expected a number of bytes, as 8G; the default is used"),
             ("HOST_POOL", "-1", "expected a number of bytes, as 8G; the default is used"),
             ("HOST_POOL", "20000000T", "expected a number of bytes, as 8G; the default is used"),
-            ("SPILL_DIR", f"{folder}/no", "No such file or directory; nothing is written there"),
+            ("SPILL_DIR", f"{directory}/no", "No such file or directory; nothing is written there"),
             ("SNAPSHOT_DIR", "here", "expected an absolute path; no snapshot is written"),
-            ("SNAPSHOT_DIR", f"{folder}/no/new",
-             "the folder that it is to be in is not there; no snapshot is written"),
+            ("SNAPSHOT_DIR", f"{directory}/no/new",
+             "the directory that it is to be in is not there; no snapshot is written"),
             ("SNAPSHOT_DIR", "/dev/null", "Permission denied; no snapshot is written"),
-            ("TRACE", f"{folder}/no/trace",
-             "the folder that it is to be in is not there; the program runs without a trace"),
-            ("LOG_FILE", f"{folder}/no/log",
-             "the folder that it is to be in is not there; stderr is used"),
-            ("LOG_FILE", folder, "Is a directory; stderr is used")]:
+            ("TRACE", f"{directory}/no/trace",
+             "the directory that it is to be in is not there; the program runs without a trace"),
+            ("LOG_FILE", f"{directory}/no/log",
+             "the directory that it is to be in is not there; stderr is used"),
+            ("LOG_FILE", directory, "Is a directory; stderr is used")]:
         result = cudaw("run", "true", env={f"CUDAW_{name}": value})
         eq((result.code, result.err), (0, f"cudaw: warning: CUDAW_{name}={value}: {why}\n"))
     for name, value in [("RELEASE", "memory"), ("RELEASE", ""), ("CHECK", "warn"), ("CHECK", "0"),
                         ("ADDRESSING", "native"), ("HOST_POOL", "8G"), ("HOST_POOL", "0"),
-                        ("SPILL_DIR", folder), ("SNAPSHOT_DIR", f"{folder}/new/"),
-                        ("TRACE", "trace"), ("TRACE", f"{folder}/trace"),
-                        ("LOG_FILE", "/dev/null"), ("LOG_FILE", f"{folder}/log")]:
+                        ("SPILL_DIR", directory), ("SNAPSHOT_DIR", f"{directory}/new/"),
+                        ("TRACE", "trace"), ("TRACE", f"{directory}/trace"),
+                        ("LOG_FILE", "/dev/null"), ("LOG_FILE", f"{directory}/log")]:
         eq(cudaw("run", "true", env={f"CUDAW_{name}": value}).err, "")
 
 
@@ -121,7 +121,10 @@ def test_a_signal_that_is_blocked_is_said():
 
 def test_names_that_are_no_setting_are_said():
     known, read = set(), set()
-    for path in glob.glob(os.path.join(os.path.dirname(__file__), "../../*/*.c")):
+    tree = os.path.join(os.path.dirname(__file__), "..", "..")
+    for path in glob.glob(os.path.join(tree, "*/*.c")) + glob.glob(os.path.join(tree, "*/*/*.c")):
+        if "/tests/" in path[len(tree):]:
+            continue
         with open(path, encoding="utf-8") as file:
             names = set(re.findall(r'"(CUDAW_[A-Z_]+[A-Z])"', file.read()))
         if path.endswith("tools/command/settings.c"):
@@ -154,23 +157,23 @@ def test_is_replaced_by_the_program():
 
 def test_not_found():
     for program in ["no-such-program", "/no/such/program"]:
-        # A folder of PATH that may not be searched would make it "Permission denied".
+        # A directory of PATH that may not be searched would make it "Permission denied".
         result = cudaw("run", program, env={"PATH": "/usr/bin:/bin"})
         eq(result.code, 127)
         eq(result.err, f"cudaw: {program}: No such file or directory\n")
 
 
 def test_a_trace_goes_only_for_a_program_that_is_there():
-    folder = scratch()
-    trace = os.path.join(folder, "trace")
-    shutil.copy("/bin/true", f"{folder}/here")
+    directory = scratch()
+    trace = os.path.join(directory, "trace")
+    shutil.copy("/bin/true", f"{directory}/here")
     for program, path, gone in [("no-such-program", "/bin", False), ("/no/such", None, False),
-                                (folder, None, False), ("true", "/no:/bin", True),
+                                (directory, None, False), ("true", "/no:/bin", True),
                                 ("/bin/true", "", True), ("true", None, True),
                                 ("here", "/no:", True), ("here", ":/no", True)]:
         with open(trace, "w", encoding="ascii"):
             pass
-        result = subprocess.run([CUDAW, "run", "--trace", trace, program], cwd=folder, check=False,
+        result = subprocess.run([CUDAW, "run", "--trace", trace, program], cwd=directory, check=False,
                                 env={} if path is None else {"PATH": path}, capture_output=True,
                                 timeout=LIMIT_S)
         eq((program, path, result.returncode == 0, os.path.exists(trace)),
@@ -218,20 +221,20 @@ def test_installed_where_nothing_can_be_preloaded_from():
 
 
 def test_static_program_runs_with_a_warning():
-    folder = scratch()
-    path = os.path.join(folder, "static")
-    with open(f"{folder}/static.c", "w", encoding="ascii") as file:
+    directory = scratch()
+    path = os.path.join(directory, "static")
+    with open(f"{directory}/static.c", "w", encoding="ascii") as file:
         file.write("int main(void) { return 7; }\n")
     compiler = shutil.which("cc") or shutil.which("gcc")
-    if not compiler or subprocess.run([compiler, "-static", "-o", path, f"{folder}/static.c"],
+    if not compiler or subprocess.run([compiler, "-static", "-o", path, f"{directory}/static.c"],
                                       capture_output=True, check=False).returncode:
         raise Skip("no static libc here")
     result = cudaw("run", path)
     eq(result.code, 7)
     eq(result.err, f"cudaw: warning: {path} is a static program, so it runs without cudaw and "
-                   "can not be paused\n")
+                   "cannot be paused\n")
     # Found in PATH as well.
-    has(cudaw("run", "static", env={"PATH": f"/nowhere:{folder}"}).err, f"{path} is a static")
+    has(cudaw("run", "static", env={"PATH": f"/nowhere:{directory}"}).err, f"{path} is a static")
 
 
 def test_setuid_program_runs_with_a_warning():

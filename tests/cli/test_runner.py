@@ -12,8 +12,8 @@ from clilib import LIMIT_S, eq, has, main, scratch
 RUNNER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "runner.py")
 
 
-def program(folder, name, text):
-    path = os.path.join(folder, name)
+def program(directory, name, text):
+    path = os.path.join(directory, name)
     with open(path, "w", encoding="ascii") as file:
         file.write("#!/bin/sh\n" + text)
     os.chmod(path, stat.S_IRWXU)
@@ -27,8 +27,8 @@ def run(*args):
 
 
 def test_what_is_not_begun_in_time_fails():
-    folder = scratch()
-    paths = [program(folder, name, "exit 0\n") for name in ("first", "second")]
+    directory = scratch()
+    paths = [program(directory, name, "exit 0\n") for name in ("first", "second")]
     for by, count in ((time.time() - 1, "0 passed, 2 failed, 0 skipped"),
                       (time.time() + 10000, "2 passed, 0 failed, 0 skipped")):
         done = run("--begin-by", str(by), *paths)
@@ -37,8 +37,8 @@ def test_what_is_not_begun_in_time_fails():
 
 
 def test_only_those_that_are_named():
-    folder = scratch()
-    paths = [program(folder, name, 'echo "cases: $TEST_CASES."; exit 1\n')
+    directory = scratch()
+    paths = [program(directory, name, 'echo "cases: $TEST_CASES."; exit 1\n')
              for name in ("test_one.py", "test_two.py", "test_three", "other")]
     for only, ran in (("one", {"test_one.py": ""}), ("test_t*", {"test_two.py": "", "test_three": ""}),
                       ("two:a_case two:b* other", {"test_two.py": "a_case b*", "other": ""}),
@@ -52,12 +52,12 @@ def test_only_those_that_are_named():
 
 def test_only_the_cases_that_are_named():
     """By the harness of the command's tests, and by that of jobs."""
-    folder = scratch()
+    directory = scratch()
     tests = os.path.dirname(RUNNER)
     for harness, text in (
             ("cli", "from clilib import main\ndef test_a_b(): pass\ndef test_c(): pass\nmain()\n"),
             ("gpu", "from gpulib import main\ndef a_b(): pass\nmain(a_b, ('c', a_b))\n")):
-        path = program(folder, f"test_{harness}.py",
+        path = program(directory, f"test_{harness}.py",
                        f"PYTHONPATH={tests}/{harness} exec {sys.executable} -c \"{text}\"\n")
         eq(run("--only", f"{harness}:a_*", path).stdout.splitlines()[-1],
            "1 passed, 0 failed, 0 skipped")
@@ -73,12 +73,12 @@ case " $* " in *" $FAILS "*) echo "make: *** [$FAILS]" >&2; exit 2; esac
 
 def test_ci_ends_with_the_count():
     """The last line is the runner's, and the exit status that of what failed."""
-    folder = scratch()
-    program(folder, "make", MAKE)
+    directory = scratch()
+    program(directory, "make", MAKE)
     script = os.path.join(os.path.dirname(os.path.dirname(RUNNER)), ".ci", "run")
     for fails, status, last in (("nothing", 0, " check "), ("check", 2, " check "),
                                 ("storm", 2, " storm "), ("sanitize-thread", 2, " sanitize-thread ")):
-        env = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", "FAILS": fails}
+        env = {**os.environ, "PATH": f"{directory}:{os.environ['PATH']}", "FAILS": fails}
         done = subprocess.run([script], env=env, text=True, stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, timeout=LIMIT_S, check=False)
         eq(done.returncode, status)

@@ -18,8 +18,8 @@ GOLDEN = os.path.join(scratch(), "golden")
 write(GOLDEN, 1, CHUNKS)
 CODECS = {"lz4": 2, "zstd": 3}
 PACKED = {codec: os.path.join(scratch(), codec) for codec in CODECS}
-for CODEC, FOLDER in PACKED.items():
-    write(FOLDER, 1, CHUNKS, CODEC)
+for CODEC, DIRECTORY in PACKED.items():
+    write(DIRECTORY, 1, CHUNKS, CODEC)
 UUIDS = [f"GPU-00000000-0000-0000-0000-{i:012}" for i in (1, 2)]
 
 
@@ -92,7 +92,7 @@ def test_a_copy_elsewhere_is_whole():
     assert is_whole(copy(GOLDEN))
 
 
-def test_several_folders_and_the_first_failure_decides():
+def test_several_directories_and_the_first_failure_decides():
     nothing = scratch()
     result = cudaw("verify", nothing, GOLDEN)
     eq(result.code, 1)
@@ -177,17 +177,17 @@ def test_a_file_that_grew_is_named():
 
 def test_any_flipped_bit_is_found():
     rng = random.Random(5)
-    for folder in (GOLDEN, *PACKED.values()):
-        path = copy(folder)
-        for name in os.listdir(folder):
+    for directory in (GOLDEN, *PACKED.values()):
+        path = copy(directory)
+        for name in os.listdir(directory):
             size = os.path.getsize(f"{path}/{name}")
             for _ in range(30):
                 at, bit = rng.randrange(size), 1 << rng.randrange(8)
                 flip(f"{path}/{name}", at, bit)
                 result = cudaw("verify", path)
                 # Bits of a compressed chunk may be others and mean the same.
-                harmless = folder != GOLDEN and name.startswith("data") and result.code == 0
-                assert harmless or result.code in (1, 6), (folder, name, at, bit, result.out)
+                harmless = directory != GOLDEN and name.startswith("data") and result.code == 0
+                assert harmless or result.code in (1, 6), (directory, name, at, bit, result.out)
                 if not harmless:
                     has(result.err, name if name.startswith("data") else path)
                 flip(f"{path}/{name}", at, bit)
@@ -411,8 +411,8 @@ def test_chunks_that_do_not_decompress_are_refused():
 
 def test_compressed_bytes_that_make_no_sense_are_refused():
     rng = random.Random(7)
-    for codec, folder in PACKED.items():
-        one, path = chunk(folder, packed_chunk(codec)), copy(folder)
+    for codec, directory in PACKED.items():
+        one, path = chunk(directory, packed_chunk(codec)), copy(directory)
         with open(f"{path}/data-{one['file']}", "r+b") as file:
             for junk in (b"\xff" * 64, bytes(64), *(rng.randbytes(one["stored"]) for _ in range(5))):
                 file.seek(one["offset"])
@@ -423,8 +423,8 @@ def test_compressed_bytes_that_make_no_sense_are_refused():
 
 
 def test_the_padding_is_zeros():
-    for codec, folder in PACKED.items():
-        one, path = chunk(folder, packed_chunk(codec)), copy(folder)
+    for codec, directory in PACKED.items():
+        one, path = chunk(directory, packed_chunk(codec)), copy(directory)
         assert one["stored"] % 4096, "this one has no padding"
         end = one["offset"] + one["stored"]
         flip(f"{path}/data-{one['file']}", end, 4)
@@ -462,8 +462,8 @@ def test_forged_index_headers_are_refused():
 def test_random_indexes_never_crash():
     """Resealed, so that the checks behind the checksum see them. Whole or refused, never else."""
     rng = random.Random(9)
-    for folder in (GOLDEN, *PACKED.values()):
-        path = copy(folder, data=False)
+    for directory in (GOLDEN, *PACKED.values()):
+        path = copy(directory, data=False)
         with open(index_of(path), "rb") as file:
             good = file.read()
         for _ in range(40):

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """
-Writing snapshots: whatever happens to the writer, the folder has the old snapshot, the new one, or
+Writing snapshots: whatever happens to the writer, the directory has the old snapshot, the new one, or
 none, and it is whole; what did not change is not written again.
 """
 import fcntl
@@ -19,7 +19,7 @@ KILLS = 30 if os.environ.get("SANITIZE") else 200     # sanitized programs are s
 CHUNKS = 20
 
 
-def folder():
+def directory():
     return os.path.join(scratch(), "snapshot")
 
 
@@ -40,7 +40,7 @@ def snapshot_of(path):
 
 
 def clean(seed, *more, chunks=CHUNKS):
-    path = folder()
+    path = directory()
     write(path, seed, chunks, *more)
     return contents(path)
 
@@ -49,11 +49,11 @@ def test_killed_at_any_moment():
     rng = random.Random(3)
     steps = {seed: [clean(seed), clean(seed, "incremental"), clean(seed, "incremental", "again")]
              for seed in (1000, 2000)}
-    path, old, seen = folder(), None, {}
+    path, old, seen = directory(), None, {}
     for attempt in range(KILLS):
         if attempt % 20 == 0:
             start = time.monotonic()
-            write(folder(), 1000, CHUNKS, "incremental", "again")
+            write(directory(), 1000, CHUNKS, "incremental", "again")
             whole_run = time.monotonic() - start
         seed = rng.choice([1000, 2000])
         process = subprocess.Popen([MKSNAPSHOT, "write", path, str(seed), str(CHUNKS),
@@ -74,7 +74,7 @@ def test_killed_at_any_moment():
 
 
 def test_what_a_killed_writer_left_is_removed():
-    path = folder()
+    path = directory()
     process = subprocess.Popen([MKSNAPSHOT, "write", path, "5", "200"])
     while not os.path.exists(path) or not os.listdir(path):
         time.sleep(0.001)
@@ -92,7 +92,7 @@ def limit_file_size(size):
 
 
 def test_a_file_size_limit_is_an_error():
-    path = folder()
+    path = directory()
     code, _, err = run_mksnapshot("write", path, 1, 40, preexec_fn=limit_file_size(5 * CHUNK))
     eq(code, 1)     # not -SIGXFSZ
     has(err, "data-")
@@ -101,7 +101,7 @@ def test_a_file_size_limit_is_an_error():
 
 
 def test_after_a_failure_the_old_snapshot_is_there():
-    path = folder()
+    path = directory()
     write(path, 1, CHUNKS)
     before, names = contents(path), sorted(os.listdir(path))
     eq(run_mksnapshot("write", path, 2, 40, preexec_fn=limit_file_size(5 * CHUNK))[0], 1)
@@ -160,7 +160,7 @@ def test_a_disk_that_fills_up_leaves_the_old_snapshot():
 
 
 def test_an_incremental_snapshot_writes_what_changed():
-    path = folder()
+    path = directory()
     write(path, 1, 100)
     full = manifest(path)["totals"]
     eq(full["unchanged"], 0)
@@ -174,7 +174,7 @@ def test_an_incremental_snapshot_writes_what_changed():
 
 def test_an_incremental_snapshot_keeps_what_is_compressed():
     for codec in ("lz4", "zstd"):
-        path = folder()
+        path = directory()
         write(path, 1, 100, codec, "incremental")
         found = manifest(path)
         eq(found["totals"]["unchanged"], 80 * CHUNK)
@@ -184,7 +184,7 @@ def test_an_incremental_snapshot_keeps_what_is_compressed():
 
 
 def test_one_that_is_not_incremental_writes_all():
-    path = folder()
+    path = directory()
     write(path, 1, 100, "full")
     eq(manifest(path)["totals"]["unchanged"], 0)
     eq(len(contents(path)), 100)
@@ -192,7 +192,7 @@ def test_one_that_is_not_incremental_writes_all():
 
 
 def test_incremental_snapshots_hold_at_most_twice_what_they_need():
-    path = folder()
+    path = directory()
     write(path, 1, 40, *["incremental"] * 30)
     assert is_whole(path)
     need = manifest(path)["totals"]["bytes"]
@@ -201,24 +201,24 @@ def test_incremental_snapshots_hold_at_most_twice_what_they_need():
 
 def test_another_process_makes_a_full_snapshot():
     """Only the process that wrote the snapshot there knows that it can go on from it."""
-    path = folder()
+    path = directory()
     write(path, 1, CHUNKS)
     write(path, 1, CHUNKS)
     eq(manifest(path)["totals"]["unchanged"], 0)
 
 
-def test_a_folder_of_something_else_is_refused():
+def test_a_directory_of_something_else_is_refused():
     path = scratch()
     with open(f"{path}/thesis.tex", "w", encoding="ascii") as file:
         file.write("x")
     code, _, err = run_mksnapshot("write", path, 1, 4)
     eq(code, 1)
-    has(err, f"{path}: expected a new or empty folder or a snapshot, found thesis.tex in it")
+    has(err, f"{path}: expected a new or empty directory or a snapshot, found thesis.tex in it")
     eq(os.listdir(path), ["thesis.tex"])
     eq(os.stat(path).st_mode & 0o777, 0o755)
 
 
-def test_another_users_folder_is_refused():
+def test_another_users_directory_is_refused():
     if os.geteuid() != 0:
         raise Skip("it takes root to make one")
     path = scratch()
@@ -238,7 +238,7 @@ def test_a_missing_parent_and_a_file_are_named():
 
 
 def test_one_at_a_time():
-    path = folder()
+    path = directory()
     write(path, 1, CHUNKS)
     lock = os.open(path, os.O_RDONLY)
     fcntl.flock(lock, fcntl.LOCK_SH)

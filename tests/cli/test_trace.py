@@ -9,8 +9,8 @@ import subprocess
 
 from clilib import CUDAW, LIMIT_S, cudaw, eq, has, main, scratch
 
-FOLDER = scratch()
-PATH = os.path.join(FOLDER, "trace.json")
+DIRECTORY = scratch()
+PATH = os.path.join(DIRECTORY, "trace.json")
 MIB = 1 << 20
 
 
@@ -171,7 +171,7 @@ def test_damaged_lines():
         write("[\n" + ",\n".join([*good, bad, good[-1]]) + "\n]")
         result = cudaw("trace", PATH)
         eq(result.code, 1)
-        has(result.err, "1 lines can not be read, line 5 first")
+        has(result.err, "1 lines cannot be read, line 5 first")
         has(result.out, "Synchronisation: 2 in")
 
 
@@ -245,11 +245,11 @@ def test_more_names_than_are_told_apart():
 def test_wrong_usage():
     for args in ([], [PATH, PATH], ["--what", PATH]):
         eq(cudaw("trace", *args).code, 2)
-    result = cudaw("trace", os.path.join(FOLDER, "none"))
+    result = cudaw("trace", os.path.join(DIRECTORY, "none"))
     eq(result.code, 1)
     has(result.err, "No such file")
-    result = cudaw("trace", FOLDER)
-    eq((result.code, result.err), (1, f"cudaw: {FOLDER}: Is a directory\n"))
+    result = cudaw("trace", DIRECTORY)
+    eq((result.code, result.err), (1, f"cudaw: {DIRECTORY}: Is a directory\n"))
 
 
 main()

@@ -8,7 +8,7 @@
  */
 #include "kparams/internal.h"
 
-/* The folder of this target's corpus. */
+/* The directory of this target's corpus. */
 extern const char fuzz_corpus[];
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Runs a corpus, and the fixtures of kparams, through a fuzz target. Runs in the top folder. */
+/* Runs a corpus, and the fixtures of kparams, through a fuzz target. Runs in the top directory. */
 #include "tests/fuzz/fuzz.h"
 
 #include <dirent.h>
@@ -18,7 +18,7 @@ static int replay_file(const char *path)
 	if (size > 0)
 		data = malloc(size);
 	if (!data || fseek(file, 0, SEEK_SET) || fread(data, 1, size, file) != (size_t)size) {
-		printf("# %s can not be read\n", path);
+		printf("# %s cannot be read\n", path);
 		return -1;
 	}
 	LLVMFuzzerTestOneInput(data, size);
@@ -27,30 +27,30 @@ static int replay_file(const char *path)
 	return 0;
 }
 
-static int replay_folder(const char *path)
+static int replay_directory(const char *path)
 {
-	DIR *folder = opendir(path);
+	DIR *directory = opendir(path);
 	struct dirent *entry;
 	int n = 0;
 
-	if (!folder)
-		printf("# no %s: run me in the top folder\n", path);
-	while (folder && (entry = readdir(folder))) {
+	if (!directory)
+		printf("# no %s: run me in the top directory\n", path);
+	while (directory && (entry = readdir(directory))) {
 		char name[512];
 
 		snprintf(name, sizeof(name), "%s/%s", path, entry->d_name);
 		if (entry->d_name[0] != '.' && !replay_file(name))
 			n++;
 	}
-	if (folder)
-		closedir(folder);
+	if (directory)
+		closedir(directory);
 	return n;
 }
 
 int main(void)
 {
-	int corpus = replay_folder(fuzz_corpus);
-	int fixtures = replay_folder("tests/kparams/fixtures");
+	int corpus = replay_directory(fuzz_corpus);
+	int fixtures = replay_directory("tests/kparams/fixtures");
 
 	printf("1..1\n%sok 1 - %d inputs of %s, %d fixtures\n", corpus && fixtures ? "" : "not ",
 	       corpus, fuzz_corpus, fixtures);

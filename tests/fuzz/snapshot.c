@@ -23,28 +23,28 @@
 
 const char fuzz_corpus[] = "tests/fuzz/corpus/snapshot";
 
-static char folder[] = "/dev/shm/cudaw-fuzz-XXXXXX";
+static char directory[] = "/dev/shm/cudaw-fuzz-XXXXXX";
 
 void complain(const char *fmt, ...)
 {
 	(void)fmt;
 }
 
-static void remove_folder(void)
+static void remove_directory(void)
 {
 	char command[64];
 
-	snprintf(command, sizeof(command), "rm -rf %s", folder);
+	snprintf(command, sizeof(command), "rm -rf %s", directory);
 	if (system(command))
-		perror(folder);
+		perror(directory);
 }
 
-static int make_folder(void)
+static int make_directory(void)
 {
-	if (!mkdtemp(folder))
+	if (!mkdtemp(directory))
 		__builtin_trap();
-	atexit(remove_folder);
-	return open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	atexit(remove_directory);
+	return open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 }
 
 /* Make the file what is at @data; of @size bytes, which may be more. */
@@ -161,7 +161,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (!end)
 		return 0;
 	if (dir < 0)
-		dir = make_folder();
+		dir = make_directory();
 	text_size = end++ - data;
 	left = size - text_size - 1;
 	index_size = put_index(dir, end, left, id, &hash);

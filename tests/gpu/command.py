@@ -44,24 +44,24 @@ def missing_arguments():
 
 
 def the_job_of_another_user():
-    """The other user is nobody; it gets a folder of its own, and a copy of the command in it."""
+    """The other user is nobody; it gets a directory of its own, and a copy of the command in it."""
     if os.geteuid() != 0:
         raise Skip("only root can become another user")
     job = counter()
-    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
-        os.chown(folder, NOBODY, NOBODY)
-        copy = shutil.copy(CUDAW, folder)
+    with tempfile.TemporaryDirectory(dir="/tmp") as directory:
+        os.chown(directory, NOBODY, NOBODY)
+        copy = shutil.copy(CUDAW, directory)
         for verb in ("pause", "resume"):
             done = subprocess.run([copy, verb, str(job.pid)], user=NOBODY, group=NOBODY,
-                                  env={"CUDAW_RUNTIME_DIR": folder}, capture_output=True,
+                                  env={"CUDAW_RUNTIME_DIR": directory}, capture_output=True,
                                   text=True, timeout=30)
             equal(done.returncode, 4, f"the exit code of {verb} ({done.stderr.strip()})")
     equal(job.state(), "running", "the state of the job")
     check("every word right" in job.finish(), "the job was disturbed")
 
 
-def a_runtime_folder_that_can_not_be_used():
-    """The job runs, and says once why it can not be paused."""
+def a_runtime_directory_that_can_not_be_used():
+    """The job runs, and says once why it cannot be paused."""
     path = os.path.join(SCRATCH, "a-file")
     with open(path, "w", encoding="utf-8"):
         pass
@@ -84,4 +84,4 @@ def doctor():
 
 
 main(unknown_jobs, a_job_that_is_dead, missing_arguments, the_job_of_another_user,
-     a_runtime_folder_that_can_not_be_used, the_status_of_the_program, doctor)
+     a_runtime_directory_that_can_not_be_used, the_status_of_the_program, doctor)

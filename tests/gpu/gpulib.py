@@ -2,8 +2,8 @@
 """What the GPU tests share: starting jobs natively and under cudaw, watching them, and TAP.
 
 A test is a program that hands its cases, plain functions, to main(). BUILD in the environment is
-the build folder. CUDAW_REAL_LIBCUDA may name another driver than the machine's, for native runs
-too: most of the tests also run on a simulated GPU. Every test has a runtime folder of its own, so
+the build directory. CUDAW_REAL_LIBCUDA may name another driver than the machine's, for native runs
+too: most of the tests also run on a simulated GPU. Every test has a runtime directory of its own, so
 it sees no other jobs, and ends the jobs that a case leaves behind.
 """
 import atexit
@@ -55,7 +55,7 @@ class Failure(Exception):
 
 
 class Skip(Exception):
-    """A case can not be run on this machine; says why."""
+    """A case cannot be run on this machine; says why."""
 
 
 def check(condition, what):
@@ -80,7 +80,7 @@ def until(condition, timeout, what):
 
 
 def faces():
-    """The folder with our libraries."""
+    """The directory with our libraries."""
     found = sorted(glob.glob(os.path.join(BUILD, "lib", "cudaw-*", "libcuda.so.1")))
     check(found, f"no libcuda.so.1 under {BUILD}/lib/cudaw-*: run make, or set BUILD")
     return os.path.dirname(found[-1])
@@ -91,9 +91,9 @@ def library_dir(name):
     site = sysconfig.get_path("purelib")
     dirs = [os.path.join(BUILD, "tests", "libs"), "/usr/local/cuda/lib64"]
     dirs += sorted(glob.glob(os.path.join(site, "nvidia", "*", "lib")))
-    for folder in dirs:
-        if os.path.exists(os.path.join(folder, name)):
-            return folder
+    for directory in dirs:
+        if os.path.exists(os.path.join(directory, name)):
+            return directory
     raise Skip(f"no {name} on this machine")
 
 
@@ -353,7 +353,7 @@ def hog(*args):
     return job, int(job.lines[0].split()[1])
 
 
-# Each version's folder of groups, and its file for the limit.
+# Each version's directory of groups, and its file for the limit.
 CGROUPS = (("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max"))
 
 
@@ -371,8 +371,8 @@ class Group:
 
     @staticmethod
     def made(limit):
-        for folder, limit_file in CGROUPS:
-            path = os.path.join(folder, f"cudaw-test-{os.getpid()}")
+        for directory, limit_file in CGROUPS:
+            path = os.path.join(directory, f"cudaw-test-{os.getpid()}")
             try:
                 os.mkdir(path)
             except OSError:

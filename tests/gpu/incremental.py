@@ -27,33 +27,33 @@ def step(job, number):
     job.wait_steps(number)
 
 
-def snapshot(job, folder, *options):
-    told = json.loads(cudaw_ok("snapshot", "--gpu-only", "--json", *options, job.pid, folder,
+def snapshot(job, directory, *options):
+    told = json.loads(cudaw_ok("snapshot", "--gpu-only", "--json", *options, job.pid, directory,
                                timeout=240))
     equal(job.state(), "running", "the state after a snapshot")
     return told["totals"]["written"]
 
 
 def one_step_of_a_fine_tuning():
-    folder = os.path.join(SCRATCH, "incremental")
+    directory = os.path.join(SCRATCH, "incremental")
     job = Job("finetune.py")
     job.wait_line("ready", timeout=120)
     step(job, 1)
     step(job, 2)
-    full = snapshot(job, folder)
+    full = snapshot(job, directory)
     step(job, 3)
-    changed = snapshot(job, folder, "--incremental")
+    changed = snapshot(job, directory, "--incremental")
     figure("full", full, "B")
     figure("changed", changed, "B")
     check(0 < changed <= CHANGED_MOST * full,
           f"{changed} bytes were written after one step, of {full} in all")
-    nothing = snapshot(job, folder, "--incremental")
+    nothing = snapshot(job, directory, "--incremental")
     check(nothing < changed / 10, f"{nothing} bytes were written after no step")
-    cudaw_ok("verify", folder, timeout=240)
+    cudaw_ok("verify", directory, timeout=240)
     step(job, 4)
     job.process.stdin.close()
     job.result()
-    shutil.rmtree(folder)
+    shutil.rmtree(directory)
 
 
 main(digests_at_the_speed_of_memory, one_step_of_a_fine_tuning)

@@ -105,10 +105,10 @@ def used_by_group(mib):
     """What the group of a running job of @mib has in use."""
     with Group(1 << 40) as procs:
         job = counter_in(procs, mib)
-        folder = os.path.dirname(procs)
+        directory = os.path.dirname(procs)
         for name in ("memory.usage_in_bytes", "memory.current"):
-            if os.path.exists(os.path.join(folder, name)):
-                with open(os.path.join(folder, name), encoding="ascii") as file:
+            if os.path.exists(os.path.join(directory, name)):
+                with open(os.path.join(directory, name), encoding="ascii") as file:
                     used = int(file.read())
         job.finish()
     return used
@@ -147,14 +147,14 @@ def a_pause_that_fits_is_not_killed():
 def a_full_disk_is_said():
     """A file system of 64 MiB, in a mount namespace of the job's own."""
     with Group(used_by_group(512) + 400 * MIB) as procs:
-        folder = os.path.join(SCRATCH, "small")
-        os.makedirs(folder, exist_ok=True)
-        mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "none", folder],
+        directory = os.path.join(SCRATCH, "small")
+        os.makedirs(directory, exist_ok=True)
+        mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "none", directory],
                                  capture_output=True, text=True, check=False)
         if mounted.returncode:
-            folder = "/nonexistent"
+            directory = "/nonexistent"
         try:
-            job = counter_in(procs, 512, env=memory_only(CUDAW_SPILL_DIR=folder))
+            job = counter_in(procs, 512, env=memory_only(CUDAW_SPILL_DIR=directory))
             done = cudaw("pause", job.pid)
             equal(done.returncode, 1, "the exit code of a pause that does not fit")
             check("GiB are missing" in done.stderr, f"stderr: {done.stderr!r}")
@@ -162,7 +162,7 @@ def a_full_disk_is_said():
             check("every word right" in job.finish(), "the job did not verify its memory")
         finally:
             if not mounted.returncode:
-                subprocess.run(["umount", folder], check=True)
+                subprocess.run(["umount", directory], check=True)
 
 
 main(digests_are_what_the_formula_says, zeros_take_no_host_memory, a_resume_is_verified, trim_gives_back_the_pool,

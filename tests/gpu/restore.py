@@ -23,7 +23,7 @@ PROGRAM, *ARGS = sys.argv[1 + GPUS + TRANSLATED:]
 STEPS = int(ARGS[ARGS.index("--steps") + 1])
 
 
-def folder():
+def directory():
     return os.path.join(tempfile.mkdtemp(dir=SCRATCH), "snapshot")
 
 
@@ -62,7 +62,7 @@ def same_output_from_snapshots():
     job = Detached(PROGRAM, *run_args(logs[1]))
     for number in (1, 2):
         job.wait_steps(rng.randrange(STEPS * number // 4, STEPS * (number + 1) // 4), timeout=120)
-        first, copy = folder(), folder()
+        first, copy = directory(), directory()
         said = json.loads(cudaw_ok("snapshot", "--stop", "--json", job.pid, first, timeout=240))
         report(f"snapshot_{number}", said)
         figure(f"snapshot_{number}_written_bytes", said["totals"]["written"], "B")

@@ -45,7 +45,7 @@ class Guest:
 
     under     the exit status, and {native line: line under cudaw}
     says      a pattern of all that our libraries say on stderr
-    refused   a pattern of what the command says why this guest can not be paused; it goes on all
+    refused   a pattern of what the command says why this guest cannot be paused; it goes on all
               the same
     """
 
@@ -201,7 +201,7 @@ CALLS = ("membarrier", "threads", "sockets", "files", "processes", "uring", "pip
          "scheduler")
 # The real driver is looked for at the first CUDA call: natively it is loaded with the program.
 NO_DRIVER = {("before", "chroot"), ("before", "environment")}
-JAILS = ("chroot", "setuid", "seteuid", "folder", "undumpable", "session", "environment")
+JAILS = ("chroot", "setuid", "seteuid", "directory", "undumpable", "session", "environment")
 ALLOCATORS = ("libjemalloc.so.2", "libtcmalloc_minimal.so.4", "libmimalloc.so.2")
 
 GUESTS = [

@@ -19,7 +19,7 @@ os.environ.pop("CUDAW_SIM_SHARED", None)
 os.environ["TMPDIR"] = SCRATCH      # for what a CRIU that failed leaves behind
 
 
-def folder():
+def directory():
     return os.path.join(tempfile.mkdtemp(dir=SCRATCH), "snapshot")
 
 
@@ -142,7 +142,7 @@ def stopped(path=None, **options):
     """A job that is nowhere but in its snapshot."""
     if not stands_in():
         need_criu()
-    path = path or folder()
+    path = path or directory()
     job = Counting(**options)
     cudaw_ok("snapshot", "--stop", job.pid, path)
     check(job.is_gone(), "the job is still there")
@@ -188,7 +188,7 @@ class Snapshot:
     """The command, under way; its CRIU is a pretended one."""
 
     def __init__(self, job, *options, path=None):
-        self.path = path or folder()
+        self.path = path or directory()
         self.criu = pretended_criu(WAITS)
         self.process = subprocess.Popen(
             [CUDAW, "snapshot", *options, str(job.pid), self.path], text=True,

@@ -92,7 +92,7 @@ def skipped(case, why):
 
 
 def unsanitized(case):
-    """Mark a case whose programs can not be built with sanitizers."""
+    """Mark a case whose programs cannot be built with sanitizers."""
     why = f"its programs are not built with -fsanitize={SANITIZED}"
     return skipped(case, why) if SANITIZED else case
 

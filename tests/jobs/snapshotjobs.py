@@ -11,7 +11,7 @@ ENDLESS = ("--steps", 1000000, "--step-ms", 2)
 LARGE_MIB = 64 if TSAN else 256     # enough for something to happen while it is copied
 
 
-def folder():
+def directory():
     return os.path.join(tempfile.mkdtemp(dir=SCRATCH), "snapshot")
 
 

@@ -18,7 +18,7 @@ from simlib import SCRATCH, unsanitized
 from detached import Detached
 import gpulib
 from gpulib import BUILD, RUNTIME_DIR, Job, Skip, check, cudaw, cudaw_ok, equal, jobs, main, until
-from restorelib import (Counting, Terminal, allow_stand_in, criu_after, folder, goes_on, need_criu,
+from restorelib import (Counting, Terminal, allow_stand_in, criu_after, directory, goes_on, need_criu,
                         refused, stands_in, stopped, why_not)
 
 OTHER = 12345
@@ -30,7 +30,7 @@ def with_descriptor(fd, **options):
 
 def runs_on(job, message, code=6):
     """No snapshot is taken; the message, a pattern, says why; and the job runs on."""
-    path = folder()
+    path = directory()
     said = refused("snapshot", "--stop", job.pid, path, code=code)
     check(re.search(message.replace("PID", str(job.pid)), said), f"{message!r} is not in {said!r}")
     check(not os.path.exists(f"{path}/manifest.json"), "there is a snapshot")
@@ -134,7 +134,7 @@ def a_child_that_uses_the_gpu():
     child = until(lambda: [pid for pid in subprocess.run(
         ["pgrep", "-P", str(job.pid), "counter"], capture_output=True, text=True,
         check=False).stdout.split() if os.path.exists(f"{RUNTIME_DIR}/{pid}.sock")], 20, "the child")[0]
-    said = refused("snapshot", "--stop", job.pid, folder(), code=6)
+    said = refused("snapshot", "--stop", job.pid, directory(), code=6)
     check(f"its child {child} uses the GPU as well" in said, said)
     equal(job.state(), "running", "the state")
     job.discard()
@@ -146,9 +146,9 @@ def a_job_of_several_processes():
     job = Job("/bin/sh", "-c", script, f"{BUILD}/tests/programs/counter", name="many")
     job.until(lambda: len(pids("many")) == 2, 20, "both use the GPU")
     check("'many' is 2 processes that use the GPU; expected one" in
-          refused("snapshot", "--stop", "many", folder(), code=6), "it")
+          refused("snapshot", "--stop", "many", directory(), code=6), "it")
     one, other = pids("many")
-    said = refused("snapshot", "--stop", one, folder(), code=6)
+    said = refused("snapshot", "--stop", one, directory(), code=6)
     check(f"the process {other} of the same job" in said and "uses the GPU as well" in said, said)
     for pid in pids("many"):
         os.kill(pid, 9)
@@ -192,11 +192,11 @@ class InTerminal(Counting):
 
 def a_terminal():
     need_criu()
-    path = folder()
+    path = directory()
     job = InTerminal()
     cudaw_ok("snapshot", "--stop", job.pid, path)
     check(job.is_gone(), "the job is still there")
-    check(re.search(r"needs +\d+ mapped files; of its process image \d+ files and folders, and a "
+    check(re.search(r"needs +\d+ mapped files; of its process image \d+ files and directories, and a "
                     r"terminal\n", cudaw_ok("inspect", path)), "inspect does not say what it needs")
     said = refused("restore", path, stdin=subprocess.DEVNULL)
     check("has a terminal: expected one as standard input, found none" in said, said)
@@ -242,7 +242,7 @@ def mapped_data_may_change_until_the_job_is_stopped():
     for change in (f"truncate -s 4M {mapped}", f"rm {mapped}"):
         job = Detached("loader_job.py", "--steps", 200, "--step-ms", 10)
         job.wait_steps(3)
-        path = folder()
+        path = directory()
         refused("snapshot", "--stop", job.pid, path, code=0, env=criu_after("dump", change))
         check(job.is_gone(), "the job is still there")
         if stands_in():
@@ -261,17 +261,17 @@ def a_log_that_is_appended_to_may_have_grown():
     check("a line that came later" in job.lines(), "the line is gone")
 
 
-def the_working_folder_is_needed():
+def the_working_directory_is_needed():
     where = tempfile.mkdtemp(dir=SCRATCH)
     job, path = stopped(cwd=where)
     os.rmdir(where)
-    check(f"the job's working folder {where}: No such file" in refused("restore", path), "it")
+    check(f"the job's working directory {where}: No such file" in refused("restore", path), "it")
     os.mkdir(where, 0o700)
     goes_on(job, path)
 
 
 def paths_of_any_bytes():
-    """Of the working folder, of what it maps, and of its socket."""
+    """Of the working directory, of what it maps, and of its socket."""
     home = os.path.join(tempfile.mkdtemp(dir=SCRATCH), os.fsdecode(b"caf\xe9 \x1b\n"))
     os.mkdir(home)
     program = shutil.copy(f"{BUILD}/tests/programs/counter", home)
@@ -286,21 +286,21 @@ def paths_of_any_bytes():
         gpulib.RUNTIME_DIR = saved
 
 
-def a_working_folder_that_was_removed():
+def a_working_directory_that_was_removed():
     need_criu()
     where = tempfile.mkdtemp(dir=SCRATCH, suffix=" (deleted)")  # a name as any other
     job, path = stopped(cwd=where)
     goes_on(job, path)
     job = Counting(cwd=where)
     os.rmdir(where)
-    path = folder()
+    path = directory()
     cudaw_ok("snapshot", "--gpu-only", job.pid, path)
     cudaw_ok("verify", path)
-    runs_on(job, rf"the working folder of PID \(counter\) was removed: {re.escape(where)}\n")
+    runs_on(job, rf"the working directory of PID \(counter\) was removed: {re.escape(where)}\n")
 
 
 def a_process_that_nobody_waited_for():
-    path = folder()
+    path = directory()
     job = Counting()
     cudaw_ok("snapshot", "--stop", job.pid, path)
     said = refused("restore", path)     # its parent, this test, has yet to wait for it
@@ -330,10 +330,10 @@ def record_locks_are_kept():
     path, mapped = (os.path.join(SCRATCH, f"loader_job-{name}") for name in ("locked", "mapped"))
     check(is_locked(path) and is_locked(mapped), "the job has no lock")
     for _ in range(2):
-        cudaw_ok("snapshot", "--gpu-only", job.pid, folder())
+        cudaw_ok("snapshot", "--gpu-only", job.pid, directory())
         check(is_locked(path) and is_locked(mapped), "the job has lost a lock by a snapshot")
     if not why_not():
-        snapshot = folder()
+        snapshot = directory()
         cudaw_ok("snapshot", "--stop", job.pid, snapshot)
         check(job.is_gone() and not is_locked(path), "there is a lock without the job")
         cudaw_ok("restore", snapshot)
@@ -372,8 +372,8 @@ def a_job_of_another_user():
         equal(os.stat(f"/proc/{job.pid}").st_uid, OTHER, "the user of the job")
         cudaw_ok("snapshot", "--stop", job.pid, path)
         shutil.rmtree(run)
-        check(f"{run} can not be used" in
-              refused("restore", path, env={"CUDAW_RUNTIME_DIR": ""}), "a folder is made for another")
+        check(f"{run} cannot be used" in
+              refused("restore", path, env={"CUDAW_RUNTIME_DIR": ""}), "a directory is made for another")
         os.mkdir(run, 0o700)
         os.chown(run, OTHER, OTHER)
         goes_on(job, path)
@@ -384,13 +384,13 @@ def a_job_of_another_user():
 
 
 def everything_that_a_data_loader_has():
-    """Twice in a row; and the folder of its sockets is made again."""
+    """Twice in a row; and the directory of its sockets is made again."""
     need_criu()
     log = os.path.join(tempfile.mkdtemp(dir=SCRATCH), "steps")
     job = Detached("loader_job.py", "--steps", 200, "--step-ms", 10, "--log", log)
     for count in (20, 100):
         job.wait_steps(count)
-        path = folder()
+        path = directory()
         cudaw_ok("snapshot", "--stop", job.pid, path)
         check(job.is_gone(), "the job is still there")
         for made in os.listdir(SCRATCH):
@@ -413,7 +413,7 @@ if __name__ == "__main__":
          a_descriptor_under_way, a_child_that_uses_the_gpu, a_job_of_several_processes,
          a_deleted_file_of_some_size, a_terminal, nothing_is_started_where_a_file_has_changed,
          mapped_data_may_change_until_the_job_is_stopped,
-         a_log_that_is_appended_to_may_have_grown, the_working_folder_is_needed,
-         paths_of_any_bytes, a_working_folder_that_was_removed, a_process_that_nobody_waited_for,
+         a_log_that_is_appended_to_may_have_grown, the_working_directory_is_needed,
+         paths_of_any_bytes, a_working_directory_that_was_removed, a_process_that_nobody_waited_for,
          record_locks_are_kept, a_job_of_another_user,
          everything_that_a_data_loader_has)

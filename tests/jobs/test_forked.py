@@ -12,7 +12,7 @@ import tempfile
 from simlib import HELD, SCRATCH, hold, let_go, not_by_tsan
 from gpulib import (BUILD, CUDAW, RUNTIME_DIR, Group, Job, base_environment, check, cudaw, cudaw_ok,
                     equal, main, until)
-from snapshotjobs import contents, folder
+from snapshotjobs import contents, directory
 
 CLAIMS = os.path.join(RUNTIME_DIR, "host-memory.lock")
 OPTIONS = "--children 0 --ask 1 --steps 1000000 --step-ms 2"
@@ -62,7 +62,7 @@ def after_a_pause():
 
 def while_a_snapshot_is_written():
     """The claim of host memory is open too, as not all of it is taken."""
-    path = folder()
+    path = directory()
     job = forker(**HELD)
     hold("out")
     with subprocess.Popen([CUDAW, "snapshot", "--gpu-only", str(job.pid), path],
@@ -89,7 +89,7 @@ def while_memory_is_on_disk():
         job.discard()
 
 
-def after_a_folder_was_refused():
+def after_a_directory_was_refused():
     """What is there is the program's: the child's own code, too."""
     where = tempfile.mkdtemp(dir=SCRATCH)
     program = shutil.copy(os.path.join(BUILD, "tests", "programs", "forker"), where)
@@ -101,4 +101,4 @@ def after_a_folder_was_refused():
 
 
 main(*map(not_by_tsan, (after_a_pause, while_a_snapshot_is_written, while_memory_is_on_disk,
-                        after_a_folder_was_refused)))
+                        after_a_directory_was_refused)))

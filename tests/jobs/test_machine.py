@@ -71,12 +71,12 @@ def a_driver_that_is_no_library():
     check("error 100" in job.stderr(), f"it says {job.stderr()!r}")
 
 
-def a_runtime_folder_that_others_may_write():
+def a_runtime_directory_that_others_may_write():
     """It is said, the program runs, and the signals still pause it."""
-    folder = os.path.join(SCRATCH, "open")
-    os.mkdir(folder)
-    os.chmod(folder, 0o777)
-    job = Job("counter", "--mib", 16, *ENDLESS, env={"CUDAW_RUNTIME_DIR": folder})
+    directory = os.path.join(SCRATCH, "open")
+    os.mkdir(directory)
+    os.chmod(directory, 0o777)
+    job = Job("counter", "--mib", 16, *ENDLESS, env={"CUDAW_RUNTIME_DIR": directory})
     job.wait_steps(3)
     before = process_used(job.pid)
     job.send(signal.SIGUSR1)
@@ -86,8 +86,8 @@ def a_runtime_folder_that_others_may_write():
     job.wait_steps(job.steps() + 3)
     check("every word right" in job.finish(), "the job did not verify its memory")
     said = errors_of_cudaw(job)
-    check(len(said) == 1 and folder in said[0], f"cudaw says {said}")
-    equal(os.listdir(folder), [], "what is in the folder")
+    check(len(said) == 1 and directory in said[0], f"cudaw says {said}")
+    equal(os.listdir(directory), [], "what is in the directory")
 
 
 def maps(pid):
@@ -112,7 +112,7 @@ def a_program_that_never_uses_cuda():
 def intercepted():
     """The driver's functions by whether driver.calls has them pass through our code."""
     rules, names = [], []
-    with open(os.path.join(REPOSITORY, "wrapper", "driver.calls"), encoding="ascii") as file:
+    with open(os.path.join(REPOSITORY, "wrapper", "face", "driver.calls"), encoding="ascii") as file:
         for words in (line.split() for line in file if not line.startswith("#")):
             if words:
                 rules.append((words[0], re.compile(words[1].replace("*", ".*") + r"\Z")))
@@ -164,8 +164,8 @@ def install_and_uninstall():
         make("install", root)
         prefix = os.path.join(root, "opt", "cudaw")
         command = os.path.join(prefix, "bin", "cudaw")
-        listed = {os.path.relpath(os.path.join(folder, file), prefix)
-                  for folder, _, files in os.walk(prefix) for file in files}
+        listed = {os.path.relpath(os.path.join(directory, file), prefix)
+                  for directory, _, files in os.walk(prefix) for file in files}
         libraries = {f"lib/{os.path.basename(faces())}/{file}" for file in os.listdir(faces())}
         equal(listed, {"bin/cudaw", "share/man/man1/cudaw.1"} | libraries, "what is installed")
         done = subprocess.run([command, "run", "--", program("counter"), "--steps", "3"],
@@ -175,12 +175,12 @@ def install_and_uninstall():
         make("uninstall", root)
         left = [file for _, _, files in os.walk(root) for file in files]
         equal(left, [], "the files left behind")
-        equal(os.listdir(os.path.join(prefix, "lib")), [], "the folders left behind")
+        equal(os.listdir(os.path.join(prefix, "lib")), [], "the directories left behind")
 
 
 main(*[without_a_driver(mode) for mode in ("run", "path")],
      *[runtime_without_a_driver(name, mode) for name in ("static_rt", "dynamic_rt")
        for mode in ("run", "path")],
-     a_driver_that_is_no_library, a_runtime_folder_that_others_may_write,
+     a_driver_that_is_no_library, a_runtime_directory_that_others_may_write,
      a_program_that_never_uses_cuda, addresses_from_cugetprocaddress,
      unsanitized(exports_are_those_of_the_real_libraries), unsanitized(install_and_uninstall))

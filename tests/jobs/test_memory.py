@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Too little memory, on the host or on the GPU, and a driver that can not map memory."""
+"""Too little memory, on the host or on the GPU, and a driver that cannot map memory."""
 import os
 import re
 import signal

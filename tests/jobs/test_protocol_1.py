@@ -10,7 +10,7 @@ import os
 import socket
 
 from simlib import not_by_tsan
-from snapshotjobs import counter, finish, folder
+from snapshotjobs import counter, finish, directory
 from gpulib import RUNTIME_DIR, check, equal, main
 
 FILE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "protocol-1.txt")
@@ -48,7 +48,7 @@ def talk(job, conversation, path):
 
 
 def the_first_command_is_answered_as_ever():
-    job, path = counter(16), folder()
+    job, path = counter(16), directory()
     with open(FILE, encoding="ascii") as file:
         for conversation in file.read().strip().split("\n\n"):
             talk(job, conversation.splitlines(), path)

@@ -13,7 +13,7 @@ import sys
 import time
 
 from simlib import cpu_seconds, not_by_tsan, unsanitized
-from snapshotjobs import ask, counter, finish, folder, told
+from snapshotjobs import ask, counter, finish, directory, told
 from gpulib import (CUDAW, RUNTIME_DIR, Job, base_environment, check, cudaw, cudaw_ok, equal, jobs,
                     main, until)
 
@@ -61,7 +61,7 @@ def requesters_of_a_pending_snapshot_that_hang_up():
     """Each is forgotten once; the job goes on to answer, and can be asked for another."""
     job, pause = draining()
     for _ in range(3):
-        client = connected(job, f"snapshot pause image none {folder()}\n".encode())
+        client = connected(job, f"snapshot pause image none {directory()}\n".encode())
         until(lambda: client.recv(4096), 10, "it is told how far the pause is")
         client.close()
         equal(job.state(), "pausing", "the state")
@@ -74,7 +74,7 @@ def requesters_of_a_pending_snapshot_that_hang_up():
 def a_regain_while_a_snapshot_is_pending():
     """Both are answered, and the regain is the client that it was."""
     job, pause = draining()
-    snapshots = connected(job, f"snapshot none {folder()}\n".encode())
+    snapshots = connected(job, f"snapshot none {directory()}\n".encode())
     until(lambda: snapshots.recv(4096), 10, "it is told how far the pause is")
     regain = connected(job, b"regain\ncommit\n")
     equal(end_of(snapshots), "end busy a later request asked for a resume", "the snapshot's end")
@@ -311,7 +311,7 @@ def a_program_that_has_the_numbers_of_ours():
 @not_by_tsan
 def a_directory_that_is_another_snapshots():
     """It is not taken, and the job stays what it was."""
-    one, two, where, other = counter(16), counter(16), folder(), folder()
+    one, two, where, other = counter(16), counter(16), directory(), directory()
     cudaw_ok("snapshot", "--gpu-only", two.pid, other)
     equal(ask(one, f"snapshot pause hold none {where}")[-1], "end ok", "the answer")
     for path in (other, os.path.dirname(where), "/nowhere"):

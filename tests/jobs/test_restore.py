@@ -9,16 +9,16 @@ import signal
 import subprocess
 
 from simlib import HELD, hold, let_go, shared
-from restorelib import Counting, folder, need_criu, nobody_writes_there, refused, stopped
+from restorelib import Counting, directory, need_criu, nobody_writes_there, refused, stopped
 from detached import Detached
 from gpulib import CUDAW, base_environment, check, cudaw_ok, equal, main, until
 
 
 def opened(pid):
     """By number: a path, or of a pipe or socket the kind."""
-    folder_of = f"/proc/{pid}/fd"
-    return {int(n): re.sub(r":\[\d+\]$", "", os.readlink(os.path.join(folder_of, n)))
-            for n in os.listdir(folder_of)}
+    directory_of = f"/proc/{pid}/fd"
+    return {int(n): re.sub(r":\[\d+\]$", "", os.readlink(os.path.join(directory_of, n)))
+            for n in os.listdir(directory_of)}
 
 
 def told(command, *args):
@@ -30,7 +30,7 @@ def told(command, *args):
 
 def a_job_goes_on_after_its_snapshot():
     need_criu()
-    path = folder()
+    path = directory()
     job = Counting()
     for _ in range(2):
         cudaw_ok("snapshot", job.pid, path)
@@ -42,7 +42,7 @@ def a_job_goes_on_after_its_snapshot():
 
 def a_stopped_job_goes_on_from_a_copy():
     job, path = stopped()
-    copy = folder()
+    copy = directory()
     subprocess.run(["cp", "-a", path, copy], check=True)
     shutil.rmtree(path)
     steps = job.steps()
@@ -58,7 +58,7 @@ def its_descriptors_and_signals_are_as_they_were():
     job = Counting()
     before = opened(job.pid)
     for _ in range(2):
-        path = folder()
+        path = directory()
         cudaw_ok("snapshot", "--stop", job.pid, path)
         until(job.is_gone, 20, "the job is gone")
         cudaw_ok("restore", path)
@@ -71,7 +71,7 @@ def its_descriptors_and_signals_are_as_they_were():
 
 def inspect_tells_what_it_takes_and_needs():
     need_criu()
-    path = folder()
+    path = directory()
     job = Counting()
     cudaw_ok("snapshot", job.pid, path)
     sizes = {os.path.join(at, name): os.path.getsize(os.path.join(at, name))
@@ -95,7 +95,7 @@ def twice_in_a_row():
         check(0 < sum(phase["ms"] for phase in said["phases"]) <= said["ms"] + 5, f"{said}")
         equal((said["pid"], said["path"], said["paused"]), (job.pid, path, False), "what it says")
         job.wait_steps(job.steps() + 3)
-        path = folder()
+        path = directory()
         cudaw_ok("snapshot", "--stop", job.pid, path)
     cudaw_ok("restore", path)
     job.finish()
@@ -114,7 +114,7 @@ def one_snapshot_starts_a_job_again_and_again():
 
 def a_paused_job_stays_paused():
     need_criu()
-    path = folder()
+    path = directory()
     job = Counting()
     cudaw_ok("pause", job.pid)
     cudaw_ok("snapshot", job.pid, path)
@@ -131,7 +131,7 @@ def restored_paused():
     equal(job.state(), "paused", "the state")
     # The snapshot that it is in paused it for itself; that is over.
     check("the job is in a snapshot already" in
-          refused("snapshot", "--gpu-only", job.pid, folder()), "another snapshot")
+          refused("snapshot", "--gpu-only", job.pid, directory()), "another snapshot")
     equal(job.state(), "paused", "the state after another snapshot")
     cudaw_ok("resume", job.pid)
     job.wait_steps(job.steps() + 3)
@@ -161,7 +161,7 @@ def one_that_is_paused_at_once_is_there():
 def one_that_ends_as_it_goes_on():
     """Nothing went wrong, so none of its processes is ended."""
     need_criu()
-    path = folder()
+    path = directory()
     job = Detached("ends", "--steps", 1000000, "--step-ms", 2)
     job.wait_steps(3)
     cudaw_ok("snapshot", "--stop", job.pid, path)
@@ -172,7 +172,7 @@ def one_that_ends_as_it_goes_on():
 
 def an_incremental_one_writes_what_changed():
     need_criu()
-    path = folder()
+    path = directory()
     theirs, mine = os.pipe()    # it waits for itself
     job = Detached("hold", "--verify", 0, stdin=theirs, pass_fds=[mine])
     os.close(theirs)

@@ -11,26 +11,26 @@ import tempfile
 
 from simlib import SCRATCH, not_by_tsan
 from gpulib import CUDAW, base_environment, check, cudaw_ok, equal, main
-from restorelib import (STAND_IN, Counting, Terminal, folder, need_criu, nobody_writes_there, pretended_criu,
+from restorelib import (STAND_IN, Counting, Terminal, directory, need_criu, nobody_writes_there, pretended_criu,
                         refused, unheard)
 
 
 def without_a_criu_that_will_do():
     job = Counting()
-    path = folder()
+    path = directory()
     with open(f"{path}.criu", "w", encoding="ascii"):
         pass
     for env, message in [({"CUDAW_CRIU": "/nowhere/criu"},
-                          "/nowhere/criu can not be run: No such file or directory"),
+                          "/nowhere/criu cannot be run: No such file or directory"),
                          ({"CUDAW_CRIU": f"{path}.criu"},
-                          f"{path}.criu can not be run: Permission denied"),
+                          f"{path}.criu cannot be run: Permission denied"),
                          ({"CUDAW_CRIU": "", "PATH": "/nowhere"}, "there is no 'criu' in PATH"),
                          (pretended_criu("echo Version: 3.17.1"),
                           "is version 3.17; expected 4.1 or later"),
                          (pretended_criu("exit 1"), "does not say its version")]:
         said = refused("snapshot", job.pid, path, code=6, env=env)
         check(message in said and "--gpu-only" in said, said)
-        check(not os.path.exists(path), "the folder was made")
+        check(not os.path.exists(path), "the directory was made")
     if os.getuid() == 0:
         env = pretended_criu("echo Version: 4.2")
         done = subprocess.run(["setpriv", "--bounding-set=-all", "--inh-caps=-all", CUDAW, "snapshot",
@@ -59,16 +59,16 @@ exit 1
 @not_by_tsan
 def a_dump_that_fails_does_no_harm():
     env = pretended_criu(FAILS)
-    path = folder()
+    path = directory()
     job = Counting()
     said = refused("snapshot", job.pid, path, env=env)
     check("CRIU: a socket to 10.0.0.1 (see " in said, said)
     equal(job.state(), "running", "the state")
-    equal(os.listdir(path), [], "what is left in the folder")
+    equal(os.listdir(path), [], "what is left in the directory")
     cudaw_ok("snapshot", "--gpu-only", job.pid, path)
     before = sorted(os.listdir(path))
     refused("snapshot", "--stop", job.pid, path, env=env)
-    equal(sorted(os.listdir(path)), before, "what is in the folder of an older snapshot")
+    equal(sorted(os.listdir(path)), before, "what is in the directory of an older snapshot")
     cudaw_ok("verify", path)
     job.wait_steps(job.steps() + 3)
     job.finish()
@@ -77,21 +77,21 @@ def a_dump_that_fails_does_no_harm():
 @not_by_tsan
 def a_dump_that_fails_where_nobody_listens():
     """What is to be done then is done."""
-    path = folder()
+    path = directory()
     job = Counting()
     with unheard() as nobody:
         done = subprocess.run([CUDAW, "snapshot", str(job.pid), path], check=False, timeout=300,
                               env={**base_environment(), **pretended_criu(FAILS)}, stderr=nobody)
     equal(done.returncode, 1, "the exit code")
     equal(job.state(), "running", "the state")
-    equal(os.listdir(path), [], "what is left in the folder")
+    equal(os.listdir(path), [], "what is left in the directory")
     job.finish()
 
 
 @not_by_tsan
 def a_dump_that_fails_leaves_a_paused_job_paused():
     env = pretended_criu(FAILS)
-    path = folder()
+    path = directory()
     job = Counting()
     cudaw_ok("pause", job.pid)
     said = refused("snapshot", job.pid, path, env=env)
@@ -139,7 +139,7 @@ def a_terminal_shows_how_far_it_is():
 @not_by_tsan
 def an_interrupt_that_comes_too_late_hides_nothing():
     """The job has ended, so the command says where it is."""
-    job, path = Counting(), folder()
+    job, path = Counting(), directory()
     env = pretended_criu(f'[ "$1" = dump ] && kill -INT $PPID\nexec {STAND_IN} "$@"\n')
     done = subprocess.run([CUDAW, "snapshot", "--stop", str(job.pid), path], text=True, check=False,
                           env={**base_environment(), **env}, capture_output=True)

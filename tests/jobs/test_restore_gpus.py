@@ -14,7 +14,7 @@ from unittest.mock import patch
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "cli"))
 
-from restorelib import (Counting, allow_stand_in, folder, goes_on, need_criu,  # noqa: E402
+from restorelib import (Counting, allow_stand_in, directory, goes_on, need_criu,  # noqa: E402
                         refused, stands_in)
 from gpulib import (BUILD, CUDAW, SCRATCH, Skip, base_environment, check, cudaw_ok,  # noqa: E402
                     equal, jobs, main)
@@ -37,7 +37,7 @@ def on_gpus(count, visible=None):
 
 
 def stop(job):
-    path = folder()
+    path = directory()
     cudaw_ok("snapshot", "--stop", job.pid, path)
     check(job.is_gone(), "the job is still there")
     return path

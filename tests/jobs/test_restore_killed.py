@@ -9,7 +9,7 @@ import time
 
 from simlib import SCRATCH
 from gpulib import BUILD, CUDAW, base_environment, check, cudaw_ok, equal, jobs, main, until
-from restorelib import Counting, folder, need_criu, pretended_criu, refused, unheard
+from restorelib import Counting, directory, need_criu, pretended_criu, refused, unheard
 
 KILLS = 15
 
@@ -27,7 +27,7 @@ def criu_runs():
 def a_killed_command_loses_nothing():
     need_criu()
     rng = random.Random(4)
-    path, seen = folder(), set()
+    path, seen = directory(), set()
     job = Counting()
     cudaw_ok("snapshot", job.pid, path)
     for attempt in range(KILLS):
@@ -54,7 +54,7 @@ STOPS = """
 def a_command_killed_while_the_job_is_stopped():
     """Between CRIU and the end of the job, which a command that is killed leaves stopped."""
     need_criu()
-    path = folder()
+    path = directory()
     job = Counting()
     refused("snapshot", "--stop", job.pid, path, code=-signal.SIGKILL,
             env={"REAL": real(), **pretended_criu(STOPS)})
@@ -87,7 +87,7 @@ ENDS_RESTORE = """
 def a_restore_that_is_told_to_end():
     """Its processes know by then where the snapshot has been moved to."""
     need_criu()
-    path, moved = folder(), folder()
+    path, moved = directory(), directory()
     job = Counting()
     cudaw_ok("snapshot", "--stop", job.pid, path)
     until(job.is_gone, 20, "the job is gone")
@@ -104,7 +104,7 @@ def a_restore_that_is_told_to_end():
 def a_restore_that_fails_where_nobody_listens():
     """The new processes are ended all the same."""
     need_criu()
-    path = folder()
+    path = directory()
     job = Counting()
     cudaw_ok("snapshot", "--stop", job.pid, path)
     until(job.is_gone, 20, "the job is gone")
@@ -127,7 +127,7 @@ def killed_commands_that_stop_lose_nothing():
     """The job is there, if stopped, or its snapshot is."""
     need_criu()
     rng = random.Random(5)
-    path, seen = folder(), set()
+    path, seen = directory(), set()
     job = Counting()
     for attempt in range(KILLS):
         command = subprocess.Popen([os.path.join(BUILD, "bin", "cudaw"), "snapshot", "--stop",

@@ -8,7 +8,7 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "cli"))
 
-from restorelib import (allow_stand_in, folder, goes_on, need_criu, refused, restores,  # noqa: E402
+from restorelib import (allow_stand_in, directory, goes_on, need_criu, refused, restores,  # noqa: E402
                         stands_in, stopped, watched_criu)
 from gpulib import RUNTIME_DIR, Skip, check, cudaw, cudaw_ok, equal, main  # noqa: E402
 import snapshotlib  # noqa: E402
@@ -32,9 +32,9 @@ def nothing_is_started_that_cannot_go_on():
             (lambda m: m["devices"].append(m["devices"][0]), "expected 2 GPUs, found 1"),
             (lambda m: m["process"].update(pid=os.getpid()), "the process id"),
             (lambda m: m.update(image=False), "has no process image"),
-            (lambda m: m["process"].update(runtime_dir=None), "had no runtime folder"),
+            (lambda m: m["process"].update(runtime_dir=None), "had no runtime directory"),
             (lambda m: m.update(version=9), "version 9 is newer")]:
-        copy = folder()
+        copy = directory()
         shutil.copytree(path, copy)
         edited(copy, change)
         done = cudaw("restore", copy)
@@ -164,16 +164,16 @@ def the_ids_of_its_threads_are_needed():
     goes_on(job, path)
 
 
-def the_runtime_folder_is_the_jobs_owners():
-    """Root brings back the jobs of others, but makes no folder for them that is not the usual one."""
+def the_runtime_directory_is_the_jobs_owners():
+    """Root brings back the jobs of others, but makes no directory for them that is not the usual one."""
     job, path = stopped()
     if os.getuid() != 0:
         raise Skip("it takes root")
     snapshotlib.edit_manifest(path, lambda m: m["process"].update(uid=12345))
-    check("it belongs to another user" in refused("restore", path), "root's folder is taken")
+    check("it belongs to another user" in refused("restore", path), "root's directory is taken")
     os.rename(RUNTIME_DIR, RUNTIME_DIR + ".away")
-    check(f"{RUNTIME_DIR} can not be used: " in
-          refused("restore", path, env={"CUDAW_RUNTIME_DIR": ""}), "a folder is made")
+    check(f"{RUNTIME_DIR} cannot be used: " in
+          refused("restore", path, env={"CUDAW_RUNTIME_DIR": ""}), "a directory is made")
     os.rename(RUNTIME_DIR + ".away", RUNTIME_DIR)
     host = next(name for name in os.listdir(path) if name.startswith("host-"))
     os.chown(RUNTIME_DIR, 12345, -1)
@@ -195,4 +195,4 @@ if __name__ == "__main__":
     main(nothing_is_started_that_cannot_go_on, wrong_gpus_are_named, other_gpus_are_asked_for,
          damage_is_found_before_anything_is_started, a_path_that_no_request_can_name,
          the_same_process_id_is_needed, the_ids_of_its_threads_are_needed,
-         the_runtime_folder_is_the_jobs_owners)
+         the_runtime_directory_is_the_jobs_owners)

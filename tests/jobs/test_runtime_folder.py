@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A runtime folder that is full, or whose locks another job keeps: jobs are paused and go on."""
+"""A runtime directory that is full, or whose locks another job keeps: jobs are paused and go on."""
 import contextlib
 import ctypes
 import fcntl
@@ -53,13 +53,13 @@ def promise(file, size):
 
 def knowing_free_memory(size):
     """A job that is told so much by what stands in for cudaw-freemem."""
-    folder = tempfile.mkdtemp(dir=SCRATCH)
-    shutil.copy(os.path.join(faces(), "libcuda.so.1"), folder)
-    program = os.path.join(folder, "cudaw-freemem")
+    directory = tempfile.mkdtemp(dir=SCRATCH)
+    shutil.copy(os.path.join(faces(), "libcuda.so.1"), directory)
+    program = os.path.join(directory, "cudaw-freemem")
     with open(program, "w", encoding="ascii") as file:
         file.write(f"#!/bin/sh\nfor gpu; do echo {size}; done\n")
     os.chmod(program, 0o755)
-    job = Job("hold", mode="path", env={"LD_LIBRARY_PATH": folder})
+    job = Job("hold", mode="path", env={"LD_LIBRARY_PATH": directory})
     job.wait_line("holding")
     return job
 

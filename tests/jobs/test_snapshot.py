@@ -10,7 +10,7 @@ import time
 
 from simlib import MIB, not_by_tsan
 from gpulib import Job, check, cudaw, cudaw_ok, equal, main, until
-from snapshotjobs import LARGE_MIB, ask, contents, counter, finish, folder, told
+from snapshotjobs import LARGE_MIB, ask, contents, counter, finish, directory, told
 
 
 def paused_into(path, mib=64, **env):
@@ -22,7 +22,7 @@ def paused_into(path, mib=64, **env):
 
 
 def a_signal_pauses_into_a_snapshot():
-    path = folder()
+    path = directory()
     job = paused_into(path)
     equal((told(job, "paused"), told(job, "pool")), ("0", "0"), "the host memory it keeps")
     cudaw_ok("verify", path)
@@ -42,7 +42,7 @@ def a_signal_pauses_into_a_snapshot():
 def the_second_one_writes_what_changed():
     """With and without digests made on the GPU."""
     for verify in ("0", "1"):
-        path = folder()
+        path = directory()
         job = Job("hold", env={"CUDAW_SNAPSHOT_DIR": path, "CUDAW_VERIFY": verify})
         job.wait_line("holding")
         for full in (True, False):
@@ -59,7 +59,7 @@ def the_second_one_writes_what_changed():
 
 def it_is_paused_once_the_gpu_is_free():
     """However long the rest of the snapshot takes then."""
-    path = folder()
+    path = directory()
     job = counter(256, CUDAW_SNAPSHOT_DIR=path)
     seen = set()
     for _ in range(10):
@@ -81,7 +81,7 @@ def totals_of(path):
 
 
 def a_signal_pauses_into_a_compressed_snapshot():
-    path = folder()
+    path = directory()
     job = paused_into(path, CUDAW_SNAPSHOT_COMPRESS="zstd")
     totals = totals_of(path)
     check(0 < totals["stored"] < totals["written"], f"totals are {totals}")
@@ -91,7 +91,7 @@ def a_signal_pauses_into_a_compressed_snapshot():
 
 
 def a_wrong_codec_is_told_and_the_snapshot_written():
-    path = folder()
+    path = directory()
     job = paused_into(path, CUDAW_SNAPSHOT_COMPRESS="rar", CUDAW_LOG_FILE=path + ".log")
     with open(path + ".log", encoding="utf-8") as file:
         said = file.read()
@@ -105,7 +105,7 @@ def a_wrong_codec_is_told_and_the_snapshot_written():
 def the_command_compresses():
     job = counter()
     for codec in ("zstd", "lz4", "none"):
-        path = folder()
+        path = directory()
         done = json.loads(cudaw_ok("snapshot", "--gpu-only", "--compress", codec, "--json",
                                    job.pid, path))
         totals = done["totals"]
@@ -116,14 +116,14 @@ def the_command_compresses():
             check(totals["stored"] < totals["written"], f"totals are {totals}")
         cudaw_ok("verify", path)
         shutil.rmtree(path)
-    done = cudaw("snapshot", "--gpu-only", "--compress", "zip", job.pid, folder())
+    done = cudaw("snapshot", "--gpu-only", "--compress", "zip", job.pid, directory())
     equal(done.returncode, 2, "the exit code")
     check("'zip' is none of zstd, lz4 and none" in done.stderr, f"stderr is {done.stderr!r}")
     finish(job)
 
 
 def with_the_context_left_on_the_gpu():
-    path = folder()
+    path = directory()
     job = paused_into(path, CUDAW_RELEASE="memory")
     cudaw_ok("verify", path)
     job.resume("signal")
@@ -131,7 +131,7 @@ def with_the_context_left_on_the_gpu():
 
 
 def a_damaged_snapshot_leaves_the_job_paused():
-    path = folder()
+    path = directory()
     job = paused_into(path)
     shutil.copytree(path, path + ".good")
     data = sorted(name for name in os.listdir(path) if name.startswith("data"))[0]
@@ -151,7 +151,7 @@ def a_damaged_snapshot_leaves_the_job_paused():
 
 
 def what_a_job_is_in_is_not_overwritten():
-    path = folder()
+    path = directory()
     job = paused_into(path)
     other = counter(CUDAW_SNAPSHOT_DIR=path)
     other.pause("signal")
@@ -166,13 +166,13 @@ def what_a_job_is_in_is_not_overwritten():
 
 
 def another_snapshot_is_refused():
-    job, other = paused_into(folder()), paused_into(folder())
+    job, other = paused_into(directory()), paused_into(directory())
     path = told(job, "snapshot")
     answer = ask(job, f"moved {told(other, 'snapshot')}")[-1]
     check(answer.startswith("end invalid "), f"the answer is {answer!r}")
     check("it is not the snapshot that this job is in" in answer, f"the answer is {answer!r}")
     equal(told(job, "snapshot"), path, "where it is then")
-    check("No such file" in ask(job, "moved /nowhere")[-1], "a folder that is not there")
+    check("No such file" in ask(job, "moved /nowhere")[-1], "a directory that is not there")
     for request in ("moved", "moved here", "moved 0=1 /x", "moved GPU-x=GPU-y /x"):
         check(ask(job, request)[-1].startswith("end invalid "), f"the answer to {request}")
     equal(ask(job, f"moved {path}"), ["end ok"], "the answer")
@@ -184,7 +184,7 @@ def another_snapshot_is_refused():
 @not_by_tsan
 def the_driver_is_told_of_other_gpus():
     """The simulated one refuses to go elsewhere, so what it says shows that it was asked to."""
-    job = paused_into(folder())
+    job = paused_into(directory())
     gpu = job.status()["gpu"][0]["uuid"]
     move = f"moved {gpu}={gpu[:-1]}f"
     equal(ask(job, f"{move} {told(job, 'snapshot')}"), ["end ok"], "the answer")
@@ -195,7 +195,7 @@ def the_driver_is_told_of_other_gpus():
 
 
 def a_snapshot_that_cannot_be_written_keeps_the_memory():
-    path = folder()
+    path = directory()
     os.mkdir(path)
     with open(f"{path}/thesis", "w", encoding="ascii") as file:
         file.write("x")
@@ -210,7 +210,7 @@ def a_snapshot_that_cannot_be_written_keeps_the_memory():
 def a_signal_while_it_is_written_resumes():
     """While it is copied and written, or only written, or just after that."""
     rng = random.Random(7)
-    path = folder()
+    path = directory()
     job = counter(LARGE_MIB, CUDAW_SNAPSHOT_DIR=path)
     for _ in range(5):
         job.send(signal.SIGUSR1)
@@ -222,13 +222,13 @@ def a_signal_while_it_is_written_resumes():
         if os.path.exists(f"{path}/manifest.json"):
             cudaw_ok("verify", path)
         else:
-            equal(contents(path), [], "what is left in the folder")
+            equal(contents(path), [], "what is left in the directory")
     finish(job)
 
 
 def a_path_that_no_request_can_name_is_refused():
-    """The line that follows would be another request, and what comes before it another folder."""
-    keep, job = folder(), counter()
+    """The line that follows would be another request, and what comes before it another directory."""
+    keep, job = directory(), counter()
     cudaw_ok("snapshot", "--gpu-only", job.pid, keep)
     before = contents(keep)
     long = "/".join([os.path.dirname(keep)] + ["d" * 200] * 19)
@@ -240,14 +240,14 @@ def a_path_that_no_request_can_name_is_refused():
         done = cudaw("snapshot", "--gpu-only", job.pid, path)
         equal(done.returncode, 1, f"the exit code ({done.stderr})")
         check(message in done.stderr, f"{message!r} is not in {done.stderr!r}")
-        equal((contents(keep), contents(path)), (before, []), "what is in the folders")
+        equal((contents(keep), contents(path)), (before, []), "what is in the directories")
     cudaw_ok("verify", keep)
     cudaw_ok("snapshot", "--gpu-only", job.pid, fits)
     finish(job)
 
 
 def json_names_a_path_of_any_bytes():
-    job, path = counter(), folder()
+    job, path = counter(), directory()
     said = json.loads(cudaw_ok("snapshot", "--gpu-only", "--json", job.pid,
                                os.fsdecode(os.fsencode(path) + b"-\xe9")))
     equal(said["path"], path + "-?", "the path")
@@ -255,7 +255,7 @@ def json_names_a_path_of_any_bytes():
 
 
 def such_a_path_is_refused_for_signals():
-    path, log = folder() + "\nmore", folder()
+    path, log = directory() + "\nmore", directory()
     job = counter(CUDAW_SNAPSHOT_DIR=path, CUDAW_LOG_FILE=log)
     job.pause("signal")
     job.resume("signal")
@@ -268,20 +268,20 @@ def such_a_path_is_refused_for_signals():
 
 def requests_that_make_no_sense():
     job = counter()
-    path = folder()
+    path = directory()
     equal(ask(job, f"snapshot {path}")[-1], "end busy the job is not paused", "the answer")
     for request in ("snapshot", "snapshot here", "snapshot hold", "snapshot fast /tmp/x",
                     "snapshot pause", "snapshot pause -1 /tmp/x", "snapshot pause 5x /tmp/x",
                     "snapshot zstd", "snapshot lz4 zstd /tmp/x", "snapshot zeros /tmp/x"):
         check(ask(job, request)[-1].startswith("end invalid "), f"the answer to {request}")
-    check(not os.path.exists(path), "a folder was made")
+    check(not os.path.exists(path), "a directory was made")
     finish(job)
 
 
 def a_paused_job_can_be_written_and_goes_on():
     job = counter()
     job.pause()
-    path = folder()
+    path = directory()
     said = ask(job, f"snapshot {path}")
     equal(said[-1], "end ok", "the answer")
     check(any(line.startswith("snapshot_ms ") for line in said), f"the answer is {said}")

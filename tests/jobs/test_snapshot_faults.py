@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Calls to the driver that a snapshot of a running job makes, and its way back, fail once: of each
 function the first one and the last; for TSan, which is slow, the last. The job runs on or can be
-resumed, its memory is right, and the folder has the snapshot before, or the new one, whole.
+resumed, its memory is right, and the directory has the snapshot before, or the new one, whole.
 """
 import collections
 import os
@@ -51,7 +51,7 @@ def one_fault(name, nth):
         done = snapshot(job, path)
         check(done.returncode in (0, 1), f"exit code {done.returncode} ({done.stderr})")
         cudaw_ok("verify", path)
-        check(len(os.listdir(path)) <= 10, f"the folder has {os.listdir(path)}")
+        check(len(os.listdir(path)) <= 10, f"the directory has {os.listdir(path)}")
         if job.state() != "running":
             check(done.returncode == 1, f"the state is {job.state()}, and nobody was told")
             job.resume()

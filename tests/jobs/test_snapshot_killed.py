@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """
-Jobs, and commands, that are killed while a snapshot is made: the folder has the one before, or the
+Jobs, and commands, that are killed while a snapshot is made: the directory has the one before, or the
 new one, and a job that was not killed goes on.
 """
 import json
@@ -11,7 +11,7 @@ import time
 
 from simlib import not_by_tsan
 from gpulib import check, cudaw, cudaw_ok, equal, main, seeded, until
-from restorelib import Counting, Snapshot, folder
+from restorelib import Counting, Snapshot, directory
 from snapshotjobs import contents
 
 KILLS = 60          # of jobs, and of commands, at the most
@@ -27,7 +27,7 @@ def one_that_is_killed_while_criu_works():
     """Whether that fails then, or waits for ever; and is asked to end, which waits for the end."""
     for older in (True, False):
         for fails in (True, False):
-            path = folder()
+            path = directory()
             job = Counting()
             if older:
                 cudaw_ok("snapshot", "--gpu-only", job.pid, path)
@@ -41,7 +41,7 @@ def one_that_is_killed_while_criu_works():
             begin = time.monotonic()
             equal(snapshot.end(1), f"cudaw: snapshot {job.pid}: it has ended\n", "what is said")
             check(time.monotonic() - begin < 20, "it waited for CRIU")
-            equal(contents(path), before, "what is in the folder")
+            equal(contents(path), before, "what is in the directory")
             if older:
                 cudaw_ok("verify", path)
 
@@ -65,7 +65,7 @@ def process_of(path):
 
 
 def jobs_killed_at_any_moment():
-    path, last = folder(), Counting()
+    path, last = directory(), Counting()
     found = {"old": 0, "new": 0}
     for moment in moments(last, path, lambda: found["old"]):
         job, owner, before = Counting(), process_of(path), contents(path)
@@ -78,10 +78,10 @@ def jobs_killed_at_any_moment():
               f"it ended with {code}: {said}{errors}")
         cudaw_ok("verify", path)
         if process_of(path) == owner:
-            equal((code != 0, contents(path)), (True, before), "what is in the folder")
+            equal((code != 0, contents(path)), (True, before), "what is in the directory")
             found["old"] += 1
         else:
-            equal(process_of(path), job.pid, "the process in the folder")
+            equal(process_of(path), job.pid, "the process in the directory")
             found["new"] += 1
     print(f"# found: {found}", flush=True)
     check(found["old"], "no job was killed in time")
@@ -90,7 +90,7 @@ def jobs_killed_at_any_moment():
 
 def commands_killed_at_any_moment():
     """What they had asked for is seen through."""
-    path, job = folder(), Counting()
+    path, job = directory(), Counting()
     codes = set()
     for moment in moments(job, path, lambda: -signal.SIGKILL in codes):
         snapshot = Snapshot(job, "--gpu-only", path=path)

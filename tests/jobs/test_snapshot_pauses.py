@@ -22,7 +22,7 @@ from simlib import HELD, MIB, SCRATCH, hold, is_pending, is_stopped, let_go, not
 from detached import Detached
 from gpulib import (BUILD, CUDAW, RUNTIME_DIR, base_environment, check, cudaw, cudaw_ok, equal, hog,
                     main, until)
-from restorelib import (IMAGE, Counting, Snapshot, folder, nobody_writes_there, pretended_criu,
+from restorelib import (IMAGE, Counting, Snapshot, directory, nobody_writes_there, pretended_criu,
                         refused)
 from snapshotjobs import ask, contents, counter, finish, told
 
@@ -225,28 +225,28 @@ def as_it_ends(job):
 
 
 @not_by_tsan
-def a_job_keeps_its_folder_without_a_lock():
+def a_job_keeps_its_directory_without_a_lock():
     """Whoever is to add the image is not there yet, or any more; but for a job that is gone."""
-    job, other, path = Counting(), Counting(), folder()
+    job, other, path = Counting(), Counting(), directory()
     equal(ask(job, f"snapshot pause hold image none {path}")[-1], "end ok", "the answer")
     before = contents(path)
-    check("in-use" in before, f"the folder has {before}")
+    check("in-use" in before, f"the directory has {before}")
     said = ask(other, f"snapshot pause none {path}")[-1]
     check(f"{job.pid} may have its memory in it; 'cudaw resume {job.pid}' first" in said, said)
-    equal((other.state(), contents(path)), ("running", before), "the other, and the folder")
-    copy = folder()
+    equal((other.state(), contents(path)), ("running", before), "the other, and the directory")
+    copy = directory()
     shutil.copytree(path, copy)
     cudaw_ok("snapshot", "--gpu-only", other.pid, copy)     # a copy is nobody's
     equal(ask(job, f"done {path}")[-1], "end ok", "the answer")
     until(lambda: job.state() == "running", 10, "it runs on")
-    check("in-use" not in contents(path), f"the folder has {contents(path)}")
+    check("in-use" not in contents(path), f"the directory has {contents(path)}")
     cudaw_ok("snapshot", "--gpu-only", other.pid, path)
     equal(ask(job, f"snapshot pause hold image none {path}")[-1], "end ok", "the answer")
     os.kill(job.pid, signal.SIGKILL)
     until(job.is_gone, 10, "it is gone")
     as_it_ends(job)
     cudaw_ok("snapshot", "--gpu-only", other.pid, path)
-    check("in-use" not in contents(path), f"the folder has {contents(path)}")
+    check("in-use" not in contents(path), f"the directory has {contents(path)}")
     cudaw_ok("verify", path)
     other.finish()
 
@@ -280,27 +280,27 @@ def as_it_was(job):
 
 @not_by_tsan
 def another_command_for_it_leaves_its_memory_alone():
-    job, path = Counting(), folder()
+    job, path = Counting(), directory()
     equal(ask(job, f"snapshot pause hold image none {path}")[-1], "end ok", "the answer")
     before = contents(path)
     with as_it_was(job):
         said = taken_for(job, "snapshot", "--gpu-only", str(job.pid), path)
         equal((said.returncode, "another snapshot is under way" in said.stderr), (1, True), said.stderr)
-    equal(contents(path), before, "what the folder has")
+    equal(contents(path), before, "what the directory has")
     resumes_well(job)
 
 
 @not_by_tsan
-def a_stopped_job_keeps_its_folder():
+def a_stopped_job_keeps_its_directory():
     """As one that CRIU had stopped when the command was killed: nothing of it holds a lock."""
-    job, other, path = Counting(), Counting(), folder()
+    job, other, path = Counting(), Counting(), directory()
     equal(ask(job, f"snapshot pause hold image none {path}")[-1], "end ok", "the answer")
     os.kill(job.pid, signal.SIGSTOP)
     until(lambda: is_stopped(job.pid), 10, "the job is stopped")
     before = contents(path)
     said = ask(other, f"snapshot pause none {path}")[-1]
     check(f"{job.pid}, which is stopped, may have its memory in it" in said, said)
-    equal((other.state(), contents(path)), ("running", before), "the other, and the folder")
+    equal((other.state(), contents(path)), ("running", before), "the other, and the directory")
     os.kill(job.pid, signal.SIGCONT)
     equal(told(job, "snapshot"), path, "where its memory is")
     resumes_well(job)
@@ -311,7 +311,7 @@ def a_stopped_job_keeps_its_folder():
 @not_by_tsan
 def an_incremental_one_goes_on_from_the_last_that_is_there():
     """Not from one that CRIU had failed to end, which has left nothing."""
-    job, path = Detached("counter", "--mib", 32, "--step-ms", 1000000), folder()
+    job, path = Detached("counter", "--mib", 32, "--step-ms", 1000000), directory()
     job.wait_steps(1)
     cudaw_ok("snapshot", "--gpu-only", job.pid, path)
     for _ in range(3):
@@ -344,20 +344,20 @@ def a_connection_when_criu_begins_is_no_harm():
     """As of cudaw ps."""
     job, criu = Counting(), pretended_criu(MET_A_CONNECTION)
     before = set(os.listdir(SCRATCH))
-    done = subprocess.run([CUDAW, "snapshot", str(job.pid), folder()], check=False, text=True,
+    done = subprocess.run([CUDAW, "snapshot", str(job.pid), directory()], check=False, text=True,
                           capture_output=True, env={**base_environment(), **criu}, timeout=100)
     equal(done.returncode, 0, f"the exit code ({done.stderr.strip()})")
     for name, wanted in (("tried", "once more\n" * 6), ("found", "")):
         with open(f"{criu['CUDAW_CRIU']}.{name}", encoding="ascii") as file:
             equal(file.read(), wanted, f"what was {name}")
     check(not [name for name in set(os.listdir(SCRATCH)) - before if "criu" in name],
-          "a folder of CRIU's stays")
+          "a directory of CRIU's stays")
     goes_on(job)
     job.finish()
 
 
 @not_by_tsan
-def a_resume_that_fails_leaves_the_folder_locked():
+def a_resume_that_fails_leaves_the_directory_locked():
     job = Counting()
     snapshot = Snapshot(job).in_criu()
     data = os.path.join(snapshot.path, next(n for n in contents(snapshot.path) if n[:4] == "data"))
@@ -441,7 +441,7 @@ def locks(fd):
 
 @not_by_tsan
 def one_who_reads_in_the_gap_is_waited_for():
-    """Between the job's writing and CRIU nobody has the folder's lock."""
+    """Between the job's writing and CRIU nobody has the directory's lock."""
     job = Counting()
     hold("out")
     snapshot = Snapshot(job)
@@ -470,7 +470,7 @@ def one_that_is_continued_runs_on():
     snapshot = Snapshot(job, "--stop").in_criu()
     snapshot.let_criu_go()
     check(f"snapshot {job.pid}: somebody has continued it" in snapshot.end(1), "it says not why")
-    equal(contents(snapshot.path), [], "what is in the folder")
+    equal(contents(snapshot.path), [], "what is in the directory")
     goes_on(job)
     job.finish()
 
@@ -485,7 +485,7 @@ for i; do [ "$before" = --tree ] && kill -STOP $i; before=$i; done
 @not_by_tsan
 def one_that_is_continued_at_the_commit_runs_on():
     """The snapshot is valid, but the job has gone on from there."""
-    job, path = Counting(), folder()
+    job, path = Counting(), directory()
     env = {"LD_PRELOAD": os.path.join(BUILD, "tests", "preload", "continues.so"),
            "ASAN_OPTIONS": "verify_asan_link_order=0", "TEST_CONTINUES": str(job.pid),
            **pretended_criu(STOPS + IMAGE)}
@@ -499,19 +499,19 @@ def one_that_is_continued_at_the_commit_runs_on():
 @not_by_tsan
 def one_that_criu_leaves_stopped_runs_on():
     for criu, why in ((STOPS + "exit 1", "CRIU: it failed"), (STOPS, "has made no core-")):
-        job, path = Counting(), folder()
+        job, path = Counting(), directory()
         said = refused("snapshot", "--stop", job.pid, path, env=pretended_criu(criu))
         check(why in said, said)
-        equal(contents(path), [], "what is in the folder")
+        equal(contents(path), [], "what is in the directory")
         goes_on(job)
         job.finish()
 
 
 @not_by_tsan
 def an_image_is_made_where_the_memory_is():
-    """Also where the folder's path has become another's."""
+    """Also where the directory's path has become another's."""
     for _ in range(3):
-        job, path = Counting(), folder()
+        job, path = Counting(), directory()
         other = os.path.join(os.path.dirname(path), "other")
         os.makedirs(f"{other}/host-1")
         snapshot = Snapshot(job, path=path)
@@ -521,7 +521,7 @@ def an_image_is_made_where_the_memory_is():
         os.rename(path, path + ".was")
         os.rename(other, path)
         snapshot.process.communicate(timeout=300)
-        equal(contents(f"{path}/host-1"), [], "what was made in another folder")
+        equal(contents(f"{path}/host-1"), [], "what was made in another directory")
         os.rename(path, other)
         os.rename(path + ".was", path)
         cudaw_ok("resume", job.pid)
@@ -543,7 +543,7 @@ def a_signal_to_end_waits_for_it():
 
 @not_by_tsan
 def a_resume_before_criu_begins_calls_it_off():
-    """While the command sleeps the job goes on; what is in its folder is no image of it any more."""
+    """While the command sleeps the job goes on; what is in its directory is no image of it any more."""
     job = Counting()
     hold("out")
     with_criu = Snapshot(job)
@@ -555,7 +555,7 @@ def a_resume_before_criu_begins_calls_it_off():
     os.kill(with_criu.process.pid, signal.SIGCONT)
     with_criu.let_criu_go()
     check("somebody has resumed it" in with_criu.end(1), "the reason is not told")
-    equal(contents(with_criu.path), [], "what is left in the folder")
+    equal(contents(with_criu.path), [], "what is left in the directory")
     goes_on(job)
     job.finish()
 
@@ -578,11 +578,11 @@ def a_resume_under_way_goes_on_after_it():
 def another_one_waits_for_its_end():
     job = Counting()
     snapshot = Snapshot(job).in_criu()
-    other = folder()
+    other = directory()
     for request in (f"snapshot pause {other}", f"snapshot {other}"):
         equal(ask(job, request)[-1], BUSY, "the answer")
     equal(ask(job, f"done {other}"), ["state paused", "end ok"], "the answer to another's end")
-    check(not os.path.exists(other), "the folder was made")
+    check(not os.path.exists(other), "the directory was made")
     snapshot.let_criu_go()
     snapshot.end()
     goes_on(job)
@@ -613,7 +613,7 @@ def logged(job, text):
 
 @not_by_tsan
 def the_job_goes_on_when_the_command_is_killed():
-    path = folder()
+    path = directory()
     job = Counting()
     cudaw_ok("snapshot", "--gpu-only", job.pid, path)
     for gone in (False, True):
@@ -627,7 +627,7 @@ def the_job_goes_on_when_the_command_is_killed():
         cudaw_ok("verify", path)
     cudaw_ok("snapshot", "--gpu-only", job.pid, path)
     check(not any(name.startswith(("host-", "manifest.new")) for name in contents(path)),
-          f"the folder has {contents(path)}")
+          f"the directory has {contents(path)}")
     job.finish()
 
 
@@ -665,7 +665,7 @@ def what_a_killed_command_asked_for_is_seen_through():
 @not_by_tsan
 def a_command_that_is_ended_while_it_is_written_calls_it_off():
     """As nobody would add the image; but not a pause that others have asked for meanwhile."""
-    job, path = Counting(), folder()
+    job, path = Counting(), directory()
     cudaw_ok("snapshot", "--gpu-only", job.pid, path)
     before = contents(path)
     for paused in (False, True):
@@ -681,7 +681,7 @@ def a_command_that_is_ended_while_it_is_written_calls_it_off():
         if not paused:
             until(lambda: job.state() == "running", 10, "it runs on")
             goes_on(job)
-            equal(contents(path), before, "what the folder has")
+            equal(contents(path), before, "what the directory has")
             logged(job, "snapshot: cancelled")
             continue
         logged(job, f"process {snapshot.process.pid}, which was to finish it, has ended: the job stays")
@@ -695,10 +695,10 @@ if __name__ == "__main__":
          a_pause_holds_where_the_disk_is_full, a_pause_while_it_resumes_holds,
          a_pause_while_it_waits_for_memory_holds,
          the_command_can_be_ended_while_the_job_waits_for_memory,
-         a_job_keeps_its_folder_without_a_lock,
-         another_command_for_it_leaves_its_memory_alone, a_stopped_job_keeps_its_folder,
+         a_job_keeps_its_directory_without_a_lock,
+         another_command_for_it_leaves_its_memory_alone, a_stopped_job_keeps_its_directory,
          an_incremental_one_goes_on_from_the_last_that_is_there,
-         a_connection_when_criu_begins_is_no_harm, a_resume_that_fails_leaves_the_folder_locked,
+         a_connection_when_criu_begins_is_no_harm, a_resume_that_fails_leaves_the_directory_locked,
          one_after_a_long_resume, one_that_stops_the_job, one_that_ends_as_it_runs_on,
          one_who_reads_in_the_gap_is_waited_for, one_that_is_continued_runs_on,
          one_that_is_continued_at_the_commit_runs_on, one_that_criu_leaves_stopped_runs_on,

@@ -14,7 +14,7 @@ from simlib import HELD, MIB, SCRATCH, hold, let_go, not_by_tsan, unsanitized
 from gpulib import (BUILD, CUDAW, Group, Job, Skip, base_environment, check, cudaw, cudaw_ok, equal,
                     main)
 from restorelib import WAITS, pretended_criu
-from snapshotjobs import LARGE_MIB, ask, contents, counter, finish, folder, told
+from snapshotjobs import LARGE_MIB, ask, contents, counter, finish, directory, told
 
 
 def taken(job, path, *options):
@@ -26,20 +26,20 @@ def taken(job, path, *options):
 
 
 def refused(job, path, message):
-    """A snapshot that fails: the job runs on, and the folder is as it was."""
+    """A snapshot that fails: the job runs on, and the directory is as it was."""
     before = contents(path)
     done = cudaw("snapshot", "--gpu-only", job.pid, path)
     equal(done.returncode, 1, f"the exit code ({done.stderr.strip()})")
     check(message in done.stderr, f"{message!r} is not in {done.stderr!r}")
     equal(job.state(), "running", "the state")
-    equal(contents(path), before, "what is in the folder")
+    equal(contents(path), before, "what is in the directory")
     job.wait_steps(job.steps() + 2)
     return done.stderr
 
 
 def what_runs_is_written_while_it_is_copied():
     job = counter(256, CUDAW_SIM_COPY_GBPS="0.1")
-    path = folder()
+    path = directory()
     said = taken(job, path, "--timeout", "1000000")
     phases = {phase["name"]: phase["ms"] for phase in said["phases"]}
     equal([name for name in phases if name != "release"], ["drain", "copy", "unmap", "write"],
@@ -69,7 +69,7 @@ def digests(path):
 
 def the_gpu_tells_what_changed():
     """However small the job: without digests all of it would have to be read and hashed."""
-    path = folder()
+    path = directory()
     job = Job("hold")
     job.wait_line("holding")
     first = taken(job, path)
@@ -102,7 +102,7 @@ def changed(path, how):
 
 
 def what_was_changed_is_written_anew():
-    path = folder()
+    path = directory()
     job = Job("hold")
     job.wait_line("holding")
     first = taken(job, path)
@@ -120,7 +120,7 @@ def what_was_changed_is_written_anew():
 
 def a_full_disk_is_no_harm():
     """The write fails while memory is still being copied out: the job is not even unmapped."""
-    path = folder()
+    path = directory()
     job = counter(64, CUDAW_SIM_COPY_GBPS="0.05")
     resource.prlimit(job.pid, resource.RLIMIT_FSIZE, (MIB, resource.RLIM_INFINITY))
     for _ in range(2):
@@ -138,13 +138,13 @@ def a_full_disk_is_no_harm():
     finish(job)
 
 
-def a_folder_of_others_is_no_harm():
+def a_directory_of_others_is_no_harm():
     """Also where its names are such as a snapshot has."""
     job = counter()
     for name, found in (("thesis", "thesis in it"), ("data-1", "data-1 in it and no manifest"),
                         ("data-0", "data-0 in it"), ("host-1/log", "host-1 in it and no manifest"),
                         ("manifest.json", "a manifest.json in it that is of none")):
-        path = folder()
+        path = directory()
         os.makedirs(os.path.dirname(f"{path}/{name}"))
         with open(f"{path}/{name}", "w", encoding="ascii") as file:
             file.write("x")
@@ -156,7 +156,7 @@ def a_folder_of_others_is_no_harm():
 
 
 def what_a_killed_one_left_makes_room_first():
-    path = folder()
+    path = directory()
     job = counter()
     taken(job, path)
     with open(f"{path}/data-99", "w", encoding="ascii") as file:
@@ -179,12 +179,12 @@ def one_of_another_pid_namespace_is_not_taken_for_another():
     job = Job(*unshare, os.path.join(BUILD, "tests", "programs", "counter"), "--steps", 1000000,
               "--step-ms", 2, name="apart")
     job.wait_steps(3)
-    path = folder()
+    path = directory()
     done = subprocess.run([CUDAW, "snapshot", "apart", path], check=False, text=True, timeout=100,
                           capture_output=True, env={**base_environment(), **pretended_criu(WAITS)})
     equal(done.returncode, 6, f"the exit code ({done.stderr.strip()})")
     check("it is in another PID namespace" in done.stderr and "process 1," in done.stderr, done.stderr)
-    equal(contents(path), [], "what is in the folder")
+    equal(contents(path), [], "what is in the directory")
     cudaw_ok("snapshot", "--gpu-only", "apart", path)
     job.wait_steps(job.steps() + 3)
     job.discard()
@@ -192,7 +192,7 @@ def one_of_another_pid_namespace_is_not_taken_for_another():
 
 def a_copy_that_fails_is_no_harm():
     """In the middle of it, and the older snapshot stays. Where nothing is pinned a copy is 1 MiB."""
-    path = folder()
+    path = directory()
     job = counter(LARGE_MIB, CUDAW_HOST_POOL="0",
                   CUDAW_SIM_FAULT=f"cuMemcpyDtoHAsync_v2:{LARGE_MIB * 3 // 2}:999")
     taken(job, path)
@@ -203,7 +203,7 @@ def a_copy_that_fails_is_no_harm():
 
 
 def what_cannot_be_unmapped_runs_on():
-    path = folder()
+    path = directory()
     job = counter(64, CUDAW_SIM_FAULT="cuMemUnmap:1:999")
     refused(job, path, "unmap: CUDA_ERROR_UNKNOWN")
     taken(job, path)
@@ -212,25 +212,25 @@ def what_cannot_be_unmapped_runs_on():
 
 @not_by_tsan
 def a_process_image_needs_the_whole_gpu():
-    path = folder()
+    path = directory()
     job = counter(64, CUDAW_RELEASE="memory",
                   CUDAW_SIM_FAULT="cuCheckpointProcessCheckpoint:1:999")
     said = ask(job, f"snapshot pause hold image {path}")[-1]
     check(said.startswith("end unsupported the driver does not release the GPU"), said)
     job.wait_state("running")
-    equal(contents(path), [], "what is in the folder")
+    equal(contents(path), [], "what is in the directory")
     job.wait_steps(job.steps() + 2)
     equal(ask(job, f"snapshot pause 9000 hold image {path}")[-1], "end ok", "the answer")
     equal((job.state(), told(job, "snapshot")), ("paused", path), "the state, and where it is")
-    check("manifest.new" in contents(path), f"the folder has {contents(path)}")
+    check("manifest.new" in contents(path), f"the directory has {contents(path)}")
     job.resume()
     finish(job)
 
 
 def a_resume_calls_it_off():
-    """At any moment; the job runs on, and what the folder has is whole."""
+    """At any moment; the job runs on, and what the directory has is whole."""
     rng = random.Random(5)
-    path = folder()
+    path = directory()
     job = counter(LARGE_MIB, **HELD)
     taken(job, path)
     codes = []
@@ -258,7 +258,7 @@ def a_resume_calls_it_off():
 
 def one_at_a_time():
     job = counter(**HELD)
-    path = folder()
+    path = directory()
     hold("out")
     command = subprocess.Popen([CUDAW, "snapshot", "--gpu-only", str(job.pid), path],
                                env=base_environment(), stdout=subprocess.DEVNULL)
@@ -270,7 +270,7 @@ def one_at_a_time():
     check("another snapshot is under way" in done.stderr, done.stderr)
     let_go("out")
     equal(command.wait(300), 0, "the exit code of the first")
-    check(not os.path.exists(path + "2"), "the second one's folder was made")
+    check(not os.path.exists(path + "2"), "the second one's directory was made")
     finish(job)
 
 
@@ -289,7 +289,7 @@ def limit_memory(procs, more):
 @unsanitized
 def what_goes_to_disk_is_read_back_from_there():
     """While more is still being written there."""
-    path = folder()
+    path = directory()
     program = os.path.join(BUILD, "tests", "programs", "counter")
     with Group(1 << 40) as procs:
         job = Job("/bin/sh", "-c", f"echo $$ > {procs} && exec {program} --mib 256 "
@@ -311,7 +311,7 @@ def what_goes_to_disk_is_read_back_from_there():
 if __name__ == "__main__":
     main(what_runs_is_written_while_it_is_copied, the_gpu_tells_what_changed,
          what_was_changed_is_written_anew,
-         a_full_disk_is_no_harm, a_folder_of_others_is_no_harm,
+         a_full_disk_is_no_harm, a_directory_of_others_is_no_harm,
          what_a_killed_one_left_makes_room_first,
          one_of_another_pid_namespace_is_not_taken_for_another, a_copy_that_fails_is_no_harm,
          what_cannot_be_unmapped_runs_on, a_process_image_needs_the_whole_gpu,

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The process is killed after it has sent so many lines "commit" (TEST_COMMITS; 0: before the first). */
+/*
+ * The process is killed after it has sent so many lines "commit" (TEST_COMMITS; 0: before the
+ * first).
+ */
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Preloaded into the command: whoever listens at a socket is the process TEST_PEER, so that a test can
- * stand in for a job.
+ * Preloaded into the command: whoever listens at a socket is the process TEST_PEER, so that a test
+ * can stand in for a job.
  */
 #include <dlfcn.h>
 #include <stdlib.h>

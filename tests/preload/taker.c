@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Preloaded into a job: takes the GPU memory that a pause freed, by the real driver and for good, so
- * that the resume gets other addresses.
+ * Preloaded into a job: takes the GPU memory that a pause freed, by the real driver and for good,
+ * so that the resume gets other addresses.
  *
- * TAKER_DIR names a folder. A file there with the process's id for a name has the real driver's path
- * in its first line, and in each other one "SIZE ADDRESS": what is to be taken if it is free, in
- * bytes and as a hexadecimal number. The file is removed when that is done, or failed, which is said.
+ * TAKER_DIR names a directory. A file there with the process's id for a name has the real driver's
+ * path in its first line, and in each other one "SIZE ADDRESS": what is to be taken if it is free,
+ * in bytes and as a hexadecimal number. The file is removed when that is done, or failed, which is
+ * said.
  */
 #include <cuda.h>
 #include <dlfcn.h>

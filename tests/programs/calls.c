@@ -5,7 +5,8 @@
  *
  *	calls [--all 1] [--steps N] [--step-ms N]
  *
- * What the device or the driver lacks is left out, which is said first. With --all 1 it is an error.
+ * What the device or the driver lacks is left out, which is said first. With --all 1 it is an
+ * error.
  */
 #include "tests/programs/calls_launches.h"
 #include "tests/programs/calls_memory.h"

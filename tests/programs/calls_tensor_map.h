@@ -19,8 +19,8 @@ static const char tiles_ptx[] =
 	".address_size 64\n"
 
 	/* load_tile(const __grid_constant__ CUtensorMap map, uint32_t *out, uint32_t x, uint32_t y),
-	 * by a block of TILE_WORDS threads: the tile whose first word is at x in row y. x is a multiple
-	 * of 16 bytes, or the H200 says error 715 (driver 580.159.04). */
+	 * by a block of TILE_WORDS threads: the tile whose first word is at x in row y. x is a
+	 * multiple of 16 bytes, or the H200 says error 715 (driver 580.159.04). */
 	".visible .entry load_tile(.param .align 128 .b8 map[128], .param .u64 out, .param .u32 x,\n"
 	"			   .param .u32 y)\n"
 	"{\n"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Ends without a word as soon as it has run on after a resume: when cudaw is about to answer whoever
- * asked for that.
+ * Ends without a word as soon as it has run on after a resume: when cudaw is about to answer
+ * whoever asked for that.
  */
 #include "tests/programs/kernels.h"
 

@@ -444,7 +444,9 @@ static void case_attributes(void)
 	say("its descriptor: %s", fd >= 0 ? "open" : "none");
 }
 
-/* ---- green contexts, faults -------------------------------------------------------------------- */
+/*
+ * ---- green contexts, faults --------------------------------------------------------------------
+ */
 
 static void case_green(void)
 {
@@ -492,7 +494,9 @@ static void case_fault(void)
 	say_result("cuStreamCreate after a fault", cuStreamCreate(&(CUstream){NULL}, 0));
 }
 
-/* ---- two GPUs ----------------------------------------------------------------------------------- */
+/*
+ * ---- two GPUs -----------------------------------------------------------------------------------
+ */
 
 static CUcontext other_context(void)
 {

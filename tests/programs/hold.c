@@ -3,8 +3,9 @@
  * Fills buffers on the GPU, says "holding", and makes no CUDA call until a line comes on stdin;
  * then it verifies every byte. Whatever calls the driver sees in between are those of a pause and
  * a resume. --verify 0 leaves out the end, so that the calls before it can be counted; --until-eof
- * 1 verifies at every line and ends when no more come; --zeros N adds a buffer of N MiB of zeros. --close-listener 1 closes the
- * last of the listening sockets that the process has, before it says that it holds.
+ * 1 verifies at every line and ends when no more come; --zeros N adds a buffer of N MiB of zeros.
+ * --close-listener 1 closes the last of the listening sockets that the process has, before it says
+ * that it holds.
  */
 #include "tests/programs/kernels.h"
 

@@ -75,8 +75,8 @@ def main():
     if args.rank is not None:
         train(args)
         return
-    with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, __file__, *sys.argv[1:], "--store", os.path.join(folder, "store")]
+    with tempfile.TemporaryDirectory() as directory:
+        command = [sys.executable, __file__, *sys.argv[1:], "--store", os.path.join(directory, "store")]
         ranks = [subprocess.Popen([*command, "--rank", str(rank)]) for rank in range(args.ranks)]
         failed = [rank.wait() for rank in ranks].count(0) != args.ranks
     print("nccl_ranks:", "failed" if failed else "all ranks agree")

@@ -120,7 +120,9 @@ static void phase_end(const char *name, bool loud)
 	phase_begin = now;
 }
 
-/* ---- shared cuMemCreate memory ----------------------------------------------------------------- */
+/*
+ * ---- shared cuMemCreate memory -----------------------------------------------------------------
+ */
 
 #define PIECES 48
 #define PIECE  (64 * MIB)
@@ -481,7 +483,9 @@ static void run_share(const struct mode *mode)
 	say("result: %d cycles, %d words wrong", mode->cycles, wrong);
 }
 
-/* ---- interprocess events ------------------------------------------------------------------------ */
+/*
+ * ---- interprocess events ------------------------------------------------------------------------
+ */
 
 static void run_events(bool live)
 {
@@ -532,7 +536,10 @@ static void run_events(bool live)
 	say("result: went through");
 }
 
-/* ---- host pages that both register, on one GPU ---------------------------------------------------- */
+/*
+ * ---- host pages that both register, on one GPU
+ * ----------------------------------------------------
+ */
 
 static void run_pages(bool same_pages, bool again)
 {
@@ -576,7 +583,10 @@ static void run_pages(bool same_pages, bool again)
 	say("result: went through");
 }
 
-/* ---- a hand-over of memory on one GPU -------------------------------------------------------------- */
+/*
+ * ---- a hand-over of memory on one GPU
+ * --------------------------------------------------------------
+ */
 
 #define HANDED (22 * GIB)
 
@@ -681,7 +691,10 @@ static void run_handover(size_t part)
 	together();
 }
 
-/* ---- cuMemCreate with and without a handle type ------------------------------------------------------ */
+/*
+ * ---- cuMemCreate with and without a handle type
+ * ------------------------------------------------------
+ */
 
 static void time_creates(const char *name, unsigned long long types, size_t size, int count,
 			 int rdma)
@@ -731,7 +744,10 @@ static void run_creates(void)
 	}
 }
 
-/* ---- running ------------------------------------------------------------------------------------------ */
+/*
+ * ---- running
+ * ------------------------------------------------------------------------------------------
+ */
 
 static void init_on(int device)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A kernel that does not end, on one stream, while steps go on on another: what a pause can not
+ * A kernel that does not end, on one stream, while steps go on on another: what a pause cannot
  * wait for. SIGINT lets the kernel end, by a flag in mapped host memory that it polls.
  */
 #include "tests/programs/kernels.h"

@@ -81,7 +81,9 @@ static inline double step_seconds(void)
 	return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-/* Wait for a byte on stdin; returns 0 at its end. Not by stdio: a signal does not fail it for good. */
+/*
+ * Wait for a byte on stdin; returns 0 at its end. Not by stdio: a signal does not fail it for good.
+ */
 static inline int step_wait_byte(void)
 {
 	char byte;

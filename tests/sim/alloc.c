@@ -118,8 +118,8 @@ SIM_EXPORT cuMemFreeHost(void *ptr)
 }
 
 /*
- * What stays registered stays pinned in a real driver, which goes on to use its pages even where the
- * addresses have become something else's: with CUDAW_SIM_STRICT that ends the process.
+ * What stays registered stays pinned in a real driver, which goes on to use its pages even where
+ * the addresses have become something else's: with CUDAW_SIM_STRICT that ends the process.
  */
 void registered_check(void)
 {

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What real drivers crash on: with CUDAW_SIM_STRICT it ends the process, and else it is an error. */
+/*
+ * What real drivers crash on: with CUDAW_SIM_STRICT it ends the process, and else it is an error.
+ */
 #include "tests/check_suite.h"
 #include "tests/sim/testing.h"
 

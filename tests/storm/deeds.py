@@ -175,15 +175,15 @@ class Command:
 
 
 class Deeds:
-    """The jobs, commands and folders of a storm, and what the actors do to them."""
+    """The jobs, commands and directories of a storm, and what the actors do to them."""
 
     def __init__(self, without):
         self.jobs = [None] * plans.SLOTS
         self.commands = []
-        self.requested = []     # (PID, folder) of snapshots that nobody has said to be done
+        self.requested = []     # (PID, directory) of snapshots that nobody has said to be done
         self.without = without
         self.start_lock = threading.Lock()     # no job starts while all memory is taken
-        self.folders = [os.path.join(SCRATCH, f"snapshot-{n}") for n in range(plans.FOLDERS)]
+        self.directories = [os.path.join(SCRATCH, f"snapshot-{n}") for n in range(plans.DIRECTORYS)]
 
     def alive(self):
         return [job for job in self.jobs if job and not job.ended()]
@@ -224,22 +224,22 @@ class Deeds:
 
     # ---- commands
 
-    def command(self, plan, words, whom, everybody, by, folder, fate, when):
+    def command(self, plan, words, whom, everybody, by, directory, fate, when):
         job, pid = self.process(plan)
         words = list(words)
         if words[0] in self.without:
             return
         if whom == "jobs" and everybody:
             words.append("--all")
-        elif whom in ("jobs", "folder"):
+        elif whom in ("jobs", "directory"):
             if not job:
                 return
             stops = "--stop" in words
             if stops:
                 job.allowed.add(-signal.SIGKILL)
             words.append(f"slot{plan.slot}" if by == "name" and not stops else str(pid))
-        if "folder" in whom:
-            words.append(self.folders[folder])
+        if "directory" in whom:
+            words.append(self.directories[directory])
         if TSAN and "all" in words:
             words[words.index("all")] = "memory"
         command = Command(words)
@@ -273,16 +273,16 @@ class Deeds:
         for client in filter(None, clients):
             client.close()
 
-    def request(self, plan, text, folder, manner, orders, seconds):
+    def request(self, plan, text, directory, manner, orders, seconds):
         _, pid = self.process(plan)
         if text.split()[:1] and text.split()[0].decode(errors="replace") in self.without:
             return
         client = pid and connected(pid)
         if not client:
             return
-        text = text.replace(b"FOLDER", self.folders[folder].encode())
+        text = text.replace(b"DIRECTORY", self.directories[directory].encode())
         if text.startswith(b"snapshot "):
-            self.requested.append((pid, self.folders[folder]))
+            self.requested.append((pid, self.directories[directory]))
         if TSAN:
             text = text.replace(b" all", b" memory")
         with client, contextlib.suppress(OSError):

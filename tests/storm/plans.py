@@ -9,7 +9,7 @@ import collections
 import random
 
 SLOTS = 6               # jobs at once
-FOLDERS = 4             # for snapshots, used by all
+DIRECTORYS = 4             # for snapshots, used by all
 PER_BURST = {"slot": 2, "command": 5, "signal": 8, "client": 8, "hog": 1}
 ACTORS = ([("slot", n) for n in range(SLOTS)] + [("command", n) for n in range(3)] +
           [("signal", n) for n in range(2)] + [("client", n) for n in range(2)] + [("hog", 0)])
@@ -74,10 +74,10 @@ COMMANDS = [
     (6, ("jobs", arguments_pause)),
     (6, ("jobs", arguments_resume)),
     (2, ("jobs", lambda rng: ["trim"] + some(rng, .3, "--no-wait"))),
-    (5, ("folder", arguments_snapshot)),
+    (5, ("directory", arguments_snapshot)),
     (2, ("nothing", lambda rng: ["ps"] + some(rng, .5, "--json"))),
-    (1, ("only folder", lambda rng: ["verify"])),
-    (1, ("only folder", lambda rng: ["inspect"])),
+    (1, ("only directory", lambda rng: ["verify"])),
+    (1, ("only directory", lambda rng: ["inspect"])),
 ]
 FATES = [(8, "wait"), (2, "KILL"), (1, "INT"), (1, "TERM"), (2, "STOP"), (1, "STOP and CONT")]
 
@@ -86,7 +86,7 @@ def plan_command(rng, _number):
     """The command's words, what it is for, what becomes of it, and when."""
     whom, words = weighted(rng, COMMANDS)
     return "command", (words(rng), whom, rng.random() < .3, rng.choice(["pid", "name"]),
-                       rng.randrange(FOLDERS), weighted(rng, FATES), .5 * rng.random() ** 3)
+                       rng.randrange(DIRECTORYS), weighted(rng, FATES), .5 * rng.random() ** 3)
 
 
 # ---- signals --------------------------------------------------------------------------------
@@ -115,7 +115,7 @@ ORDERS = [b"step 1\n", b"step 7\n", b"commit\n", b"abort\n", b"step 0\n", b"", b
 def request_snapshot(rng):
     words = (some(rng, .7, "pause", "900") + some(rng, .3, "incremental") + some(rng, .4, "hold") +
              some(rng, .4, "image") + some(rng, .3, rng.choice(["none", "lz4", "zstd"])))
-    return "snapshot " + " ".join(words + ["FOLDER"])
+    return "snapshot " + " ".join(words + ["DIRECTORY"])
 
 
 REQUESTS = [
@@ -126,8 +126,8 @@ REQUESTS = [
     (2, lambda rng: rng.choice(["hold 900", "hold", "hold 5 memory"])),
     (2, lambda rng: "regain"),
     (3, request_snapshot),
-    (1, lambda rng: "done FOLDER"),
-    (1, lambda rng: "moved FOLDER"),
+    (1, lambda rng: "done DIRECTORY"),
+    (1, lambda rng: "moved DIRECTORY"),
 ]
 # How: sent whole and answered; the client hangs up at once; lines in pieces; orders follow.
 MANNERS = [(4, "ask"), (3, "hang up"), (1, "pieces"), (2, "orders")]
@@ -140,7 +140,7 @@ def plan_client(rng, _number):
     text = {"right": right, "wrong": wrong, "noise": noise, "idle": b""}[kind]
     orders = rng.choices(ORDERS, k=3)
     return ("idle" if kind == "idle" else "request",
-            (text, rng.randrange(FOLDERS), weighted(rng, MANNERS), orders, rng.uniform(0, .8)))
+            (text, rng.randrange(DIRECTORYS), weighted(rng, MANNERS), orders, rng.uniform(0, .8)))
 
 
 def plan_hog(rng, _number):

@@ -6,12 +6,12 @@ and at once. After each burst of it comes a calm, in which
 - every socket answers a status request;
 - every command ends, those that were stopped as soon as they are continued;
 - every job runs after a `cudaw resume --all`, also while those commands are stopped, and goes on;
-- what lies in a folder for snapshots is whole.
+- what lies in a directory for snapshots is whole.
 
 Every job that was not killed ends right. SEED (printed) makes every actor do the same again, in the
 same order; STORM_SECONDS is how long new bursts begin. STORM_WITHOUT names programs, commands and requests
 (their first words) that are left out, while a fault of theirs is known and others are looked for. The first fault ends the storm; what the jobs
-said, their stacks and the order of events are then in results/storm-SEED of the build folder.
+said, their stacks and the order of events are then in results/storm-SEED of the build directory.
 """
 import os
 import random
@@ -138,11 +138,11 @@ class Storm:
             until(job.ended, LIMIT / PATIENCE, f"{job} ends")
         self.ended_are_judged()
 
-    def folders_are_whole(self):
-        for folder in self.deeds.folders:
-            if os.path.exists(os.path.join(folder, "manifest.json")):
-                done = cudaw("verify", folder)
-                check(done.returncode == 0, f"cudaw verify {folder} says {done.stderr.strip()}")
+    def directories_are_whole(self):
+        for directory in self.deeds.directories:
+            if os.path.exists(os.path.join(directory, "manifest.json")):
+                done = cudaw("verify", directory)
+                check(done.returncode == 0, f"cudaw verify {directory} says {done.stderr.strip()}")
 
     def calm(self):
         self.note("calm", "begins")
@@ -152,9 +152,9 @@ class Storm:
             if command.stopped and command.words[0] not in ("pause", "resume", "trim"):
                 command.send("CONT")
         while self.deeds.requested:
-            pid, folder = self.deeds.requested.pop()
+            pid, directory = self.deeds.requested.pop()
             if os.path.exists(f"/proc/{pid}") and not is_zombie(pid):
-                asked(pid, f"done {folder}\n".encode(), LIMIT)
+                asked(pid, f"done {directory}\n".encode(), LIMIT)
         self.all_run("while commands are under way")
         self.commands_end(stopped=False)
         self.all_run("while commands are stopped")
@@ -162,7 +162,7 @@ class Storm:
         self.all_run("after all commands")
         self.told_end()
         self.all_go_on()
-        self.folders_are_whole()
+        self.directories_are_whole()
         self.note("calm", "ends")
 
     def last_calm(self):

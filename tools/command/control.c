@@ -21,8 +21,9 @@
 #include <unistd.h>
 
 /*
- * How long a job may stay silent before we give it up: one that pauses or resumes reports ten times a
- * second, a trim does not. A --timeout is kept by the job itself, and needs no more than some grace.
+ * How long a job may stay silent before we give it up: one that pauses or resumes reports ten times
+ * a second, a trim does not. A --timeout is kept by the job itself, and needs no more than some
+ * grace.
  */
 #define SILENCE_MS      10000
 #define TRIM_SILENCE_MS 60000
@@ -173,7 +174,7 @@ static void wake_stopped(struct control *control, char **targets, int n)
 		    !(job->selected || control->all || is_part(job, targets, n)))
 			continue;
 		if (control->verb == &resume_verb) {
-			tree_find(&tree, &job->process, job->folder->owner);
+			tree_find(&tree, &job->process, job->directory->owner);
 			tree_signal(&tree, SIGCONT);
 			if (process_can_signal())
 				continue;
@@ -210,7 +211,9 @@ static bool is_named(const struct job_list *list, const struct job *job, char **
 	return false;
 }
 
-/* Of a job of which one process gives no answer the others are not to pause or resume without it. */
+/*
+ * Of a job of which one process gives no answer the others are not to pause or resume without it.
+ */
 static void spare_parts(struct control *control, char **targets, int n)
 {
 	struct job_list *list = &control->list;
@@ -228,7 +231,7 @@ static void spare_parts(struct control *control, char **targets, int n)
 
 			/* An ID is a claim of its user. */
 			if (k == i || !job->selected || is_named(list, job, targets, n) ||
-			    job->folder->owner != silent->folder->owner)
+			    job->directory->owner != silent->directory->owner)
 				continue;
 			control_id(job, other);
 			if (strcmp(other, id))

@@ -25,8 +25,8 @@ static const struct command {
 	{"resume", cmd_resume, help_resume, "give a paused job its GPU memory back"},
 	{"trim", cmd_trim, help_trim, "give back the memory that a running job keeps for later"},
 	{"doctor", cmd_doctor, help_doctor, "say what works on this machine, and why not"},
-	{"snapshot", cmd_snapshot, help_snapshot, "write a job to a folder"},
-	{"restore", cmd_restore, help_restore, "start a job again from a folder"},
+	{"snapshot", cmd_snapshot, help_snapshot, "write a job to a directory"},
+	{"restore", cmd_restore, help_restore, "start a job again from a directory"},
 	{"inspect", cmd_inspect, help_inspect, "say what a snapshot is and what it needs"},
 	{"verify", cmd_verify, help_verify, "check every byte of a snapshot"},
 	{"kernels", cmd_kernels, help_kernels, "list the kernels in files and their parameters"},
@@ -63,7 +63,7 @@ static const char outro[] =
 	"  5  timed out\n"
 	"  6  not supported on this machine\n"
 	"'cudaw run' exits as its program does; or with 125 where cudaw is not installed whole,\n"
-	"126 where the program can not be run, 127 where it is not found.\n"
+	"126 where the program cannot be run, 127 where it is not found.\n"
 	"\n"
 	"Environment:\n"
 	"  CUDAW_RUNTIME_DIR  where jobs and this command meet (/tmp/cudaw-UID)\n"
@@ -147,7 +147,10 @@ static size_t distance(const char *a, const char *b)
 	return row[n];
 }
 
-/* The command that @name may be a slip of: one with two other letters at most, but not all; or NULL. */
+/*
+ * The command that @name may be a slip of: one with two other letters at most, but not all; or
+ * NULL.
+ */
 static const char *similar(const char *name)
 {
 	const char *best = NULL;

@@ -176,24 +176,24 @@ static void check_faces(struct report *report)
 {
 	static const char *const faces[] = {"libcuda.so.1", "libcudart.so.13", "libcudart.so.12",
 					    "libcudart.so.11.0"};
-	char folder[PATH_MAX - 32] = "", path[PATH_MAX], missing[128] = "";
+	char directory[PATH_MAX - 32] = "", path[PATH_MAX], missing[128] = "";
 	struct finding *finding;
 	bool driver = false;
 	const char *why;
 
-	faces_folder(folder, sizeof(folder));
+	faces_directory(directory, sizeof(directory));
 	for (size_t i = 0; i < sizeof(faces) / sizeof(faces[0]); i++) {
-		snprintf(path, sizeof(path), "%s/%s", folder, faces[i]);
+		snprintf(path, sizeof(path), "%s/%s", directory, faces[i]);
 		if (access(path, R_OK) == 0)
 			driver |= i == 0;
 		else
 			snprintf(missing + strlen(missing), sizeof(missing) - strlen(missing),
 				 " %s", faces[i]);
 	}
-	finding = add(report, "cudaw's libraries", "%s", folder);
+	finding = add(report, "cudaw's libraries", "%s", directory);
 	if (missing[0])
 		because(finding, driver ? WARN : NO, "these are missing:%s", missing);
-	why = not_preloadable(folder);
+	why = not_preloadable(directory);
 	if (driver && why)
 		because(finding, NO, "%s", why);
 	if (finding->verdict != NO)
@@ -216,7 +216,7 @@ static void check_runtimes(struct report *report)
 			    : path);
 }
 
-static void check_runtime_folder(struct report *report)
+static void check_runtime_directory(struct report *report)
 {
 	char path[PATH_MAX], parent[PATH_MAX];
 	const char *why;
@@ -226,16 +226,16 @@ static void check_runtime_folder(struct report *report)
 	fd = err ? err : rundir_open(path, geteuid(), &why);
 	if (fd >= 0) {
 		close(fd);
-		add(report, "runtime folder", "%s", path);
+		add(report, "runtime directory", "%s", path);
 		return;
 	}
 	strcpy(parent, path);
 	if (fd == -ENOENT && access(dirname(parent), W_OK | X_OK) == 0) {
-		add(report, "runtime folder", "%s, made when the first job starts", path);
+		add(report, "runtime directory", "%s, made when the first job starts", path);
 		return;
 	}
-	finding = add(report, "runtime folder", "%s", path);
-	because(finding, NO, "%s", fd == -ENOENT ? "it can not be made" : why);
+	finding = add(report, "runtime directory", "%s", path);
+	because(finding, NO, "%s", fd == -ENOENT ? "it cannot be made" : why);
 	rule_out(report, finding);
 }
 
@@ -248,7 +248,7 @@ static void check_kernel(struct report *report)
 	if (!host_has_membarrier()) {
 		because(finding, NO,
 			"the kernel is older than 4.14, or a filter forbids it: "
-			"running GPU calls can not be held");
+			"running GPU calls cannot be held");
 		rule_out(report, finding);
 	}
 	host_huge_pages(pages, sizeof(pages));
@@ -311,13 +311,13 @@ static void check_tmp(struct report *report)
 
 	if (statvfs(RUNDIR_TMP, &vfs) < 0) {
 		finding = add(report, RUNDIR_TMP, "%s", strerror(errno));
-		because(finding, WARN, "the runtime folder is there by default");
+		because(finding, WARN, "the runtime directory is there by default");
 		return;
 	}
 	avail = (uint64_t)vfs.f_bavail * vfs.f_frsize;
 	finding = add(report, RUNDIR_TMP, "%s free", format_bytes(text, avail));
 	if (avail < 1 << 20 || (vfs.f_flag & ST_RDONLY))
-		because(finding, WARN, "the runtime folder is there by default, and needs room");
+		because(finding, WARN, "the runtime directory is there by default, and needs room");
 }
 
 static void add_setting(void *arg, const char *variable, const char *value, const char *why)
@@ -398,9 +398,12 @@ static void print_json(const struct report *report)
 int cmd_doctor(int argc, char **argv)
 {
 	static void (*const checks[])(struct report * report) = {
-		check_driver,   check_devices,        check_checkpoint, check_faces,
-		check_runtimes, check_kernel,         check_limits,     check_memory,
-		check_tmp,      check_runtime_folder, check_criu,       check_settings,
+		check_driver,     check_devices,
+		check_checkpoint, check_faces,
+		check_runtimes,   check_kernel,
+		check_limits,     check_memory,
+		check_tmp,        check_runtime_directory,
+		check_criu,       check_settings,
 	};
 	static struct report report = {
 		.programs = "Programs started with 'cudaw run' run as they do without it.",

@@ -51,16 +51,16 @@ struct found {
 static int find_image(const struct snapshot *s, struct found *found)
 {
 	uint32_t number = s->manifest.index;
-	int folder, ret = host_image_size(s->dir, number, &found->image_files, &found->image_bytes,
-					  &found->error);
+	int directory, ret = host_image_size(s->dir, number, &found->image_files,
+					     &found->image_bytes, &found->error);
 
 	if (ret)
 		return ret;
-	folder = host_image_open(s->dir, number, &found->error);
-	if (folder < 0)
-		return folder;
-	ret = criu_files_read(folder, &found->opened);
-	close(folder);
+	directory = host_image_open(s->dir, number, &found->error);
+	if (directory < 0)
+		return directory;
+	ret = criu_files_read(directory, &found->opened);
+	close(directory);
 	return ret ? snapshot_fail(&found->error, ret, "host-%u: files.img: %s", number,
 				   strerror(-ret))
 		   : 0;
@@ -152,7 +152,7 @@ static void print_needs(const struct snapshot *s, const struct found *found)
 		       s->manifest.gpus == 1 ? "" : "s");
 	printf("%zu mapped files", json_array_size(json_object_get(s->manifest.root, "files")));
 	if (s->manifest.image && !found->image)
-		printf("; of its process image %zu files and folders%s", found->opened.n,
+		printf("; of its process image %zu files and directories%s", found->opened.n,
 		       found->opened.terminal ? ", and a terminal" : "");
 	puts(s->manifest.image ? "" : "; it has no process image: 'cudaw restore' cannot use it");
 }
@@ -203,7 +203,7 @@ int cmd_inspect(int argc, char **argv)
 	code = json_option(argc, argv, "inspect", help_inspect, &json);
 	if (code >= 0)
 		return code;
-	if (!names_given(argc, argv, "folder", true))
+	if (!names_given(argc, argv, "directory", true))
 		return usage_error("inspect");
 	ret = opened_open(argv[optind], &s);
 	if (ret)

@@ -37,7 +37,7 @@ const char help_kernels[] =
 	"  reference    to a texture or surface; it takes no room\n"
 	"An offset with a '~' comes from PTX and differs between architectures.\n"
 	"\n"
-	"Exit codes: 0 done, 1 a file can not be read whole or has no kernels, 2 wrong usage.\n";
+	"Exit codes: 0 done, 1 a file cannot be read whole or has no kernels, 2 wrong usage.\n";
 
 struct listing {
 	const char *arch; /* NULL for all */
@@ -219,7 +219,10 @@ static void list_containers(struct listing *list, struct source *source)
 	}
 }
 
-/* Linkers put the section headers at the end: whether a file that was cut, as by a copy, lacks them. */
+/*
+ * Linkers put the section headers at the end: whether a file that was cut, as by a copy, lacks
+ * them.
+ */
 static bool is_cut(const struct source *source)
 {
 	Elf64_Ehdr head;

@@ -36,7 +36,7 @@ const char help_ps[] =
 	"signal does not pause or resume it; and why its addresses are translated, where that\n"
 	"was not asked for (CUDAW_ADDRESSING).\n"
 	"\n"
-	"Exit codes: 0 done, 1 the runtime folder can not be used, 2 wrong usage.\n";
+	"Exit codes: 0 done, 1 the runtime directory cannot be used, 2 wrong usage.\n";
 
 enum column { ID, NAME, PID, USER, GPU, STATE, MANAGED, UNMANAGED, PAUSED, PAUSE, RESUME, COLUMNS };
 

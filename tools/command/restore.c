@@ -39,7 +39,7 @@ const char help_restore[] =
 	"Usage: cudaw restore [OPTION]... DIR\n"
 	"\n"
 	"Start the job in the snapshot DIR again, where it was: with its process ids, files,\n"
-	"working folder and GPU memory. Before anything is started, this checks every byte of the\n"
+	"working directory and GPU memory. Before anything is started, this checks every byte of the\n"
 	"snapshot, the driver, the GPUs, and the programs and libraries that the job uses.\n"
 	"\n"
 	"  -g, --gpu OLD=NEW  put what was on the GPU OLD, an index as 'cudaw inspect' shows it or a\n"
@@ -77,8 +77,8 @@ struct restoring {
 };
 
 /*
- * An id must be free: CRIU makes the processes and threads with the ids that they had. The parent of
- * one that has just ended, as by 'snapshot --stop', may take a moment to wait for it.
+ * An id must be free: CRIU makes the processes and threads with the ids that they had. The parent
+ * of one that has just ended, as by 'snapshot --stop', may take a moment to wait for it.
  */
 static int check_id(const struct restoring *r, pid_t id)
 {
@@ -139,9 +139,9 @@ static int check_gpus_and_image(struct restoring *r)
 }
 
 /* The ids of all processes and threads: CRIU's image has a file for each, and for the job's. */
-static int check_ids(const struct restoring *r, int folder)
+static int check_ids(const struct restoring *r, int directory)
 {
-	DIR *dir = snapshot_dir_list(folder);
+	DIR *dir = snapshot_dir_list(directory);
 	struct dirent *found;
 	int ret = EXIT_DONE;
 	bool whole = false;
@@ -168,17 +168,17 @@ static int check_opened(struct restoring *r)
 {
 	uint32_t index = r->snapshot.manifest.index;
 	struct snapshot_error error;
-	int ret, folder = host_image_open(r->snapshot.dir, index, &error);
+	int ret, directory = host_image_open(r->snapshot.dir, index, &error);
 
-	if (folder < 0)
-		return opened_refuse(r->path, folder, &error);
-	ret = check_ids(r, folder);
+	if (directory < 0)
+		return opened_refuse(r->path, directory, &error);
+	ret = check_ids(r, directory);
 	if (ret) {
-		close(folder);
+		close(directory);
 		return ret;
 	}
-	ret = criu_files_read(folder, &r->files);
-	close(folder);
+	ret = criu_files_read(directory, &r->files);
+	close(directory);
 	if (ret) {
 		snapshot_fail(&error, ret, "host-%u: files.img: %s", index, strerror(-ret));
 		return opened_refuse(r->path, ret, &error);
@@ -186,7 +186,7 @@ static int check_opened(struct restoring *r)
 	return needs_opened(&r->snapshot, &r->files);
 }
 
-/* That make_request() can name the folder. */
+/* That make_request() can name the directory. */
 static int check_path(const struct restoring *r)
 {
 	size_t pairs = r->needs.moved ? r->snapshot.manifest.ndevices : 0;
@@ -221,28 +221,28 @@ static int check(struct restoring *r)
 }
 
 /*
- * The folders of sockets that the processes listen on, as Python's data loaders do in one of their
- * own in /tmp. They remove it when they end.
+ * The directories of sockets that the processes listen on, as Python's data loaders do in one of
+ * their own in /tmp. They remove it when they end.
  */
-static int make_socket_folders(const struct restoring *r)
+static int make_socket_directories(const struct restoring *r)
 {
 	for (size_t i = 0; i < r->files.n; i++) {
 		const struct criu_file *file = &r->files.list[i];
-		char path[PATH_MAX], *folder;
+		char path[PATH_MAX], *directory;
 
 		snprintf(path, sizeof(path), "%s", file->path);
-		folder = dirname(path);
-		if (!file->socket || !access(folder, F_OK))
+		directory = dirname(path);
+		if (!file->socket || !access(directory, F_OK))
 			continue;
-		if (mkdir(folder, 0700) || chown(folder, file->uid, -1)) {
-			complain("%s: %s", folder, strerror(errno));
+		if (mkdir(directory, 0700) || chown(directory, file->uid, -1)) {
+			complain("%s: %s", directory, strerror(errno));
 			return EXIT_FAILED;
 		}
 	}
 	return EXIT_DONE;
 }
 
-/* The folder of the job's socket, which CRIU binds again. 0 or a negative errno. */
+/* The directory of the job's socket, which CRIU binds again. 0 or a negative errno. */
 static int make_runtime_dir(struct restoring *r)
 {
 	const json_t *process = json_object_get(r->snapshot.manifest.root, "process");
@@ -253,7 +253,7 @@ static int make_runtime_dir(struct restoring *r)
 	struct stat st;
 	int dir;
 
-	/* Whose job it is, is said by a manifest that the folder's owner may have written. */
+	/* Whose job it is, is said by a manifest that the directory's owner may have written. */
 	if (!geteuid() && !fstat(r->snapshot.dir, &st) && st.st_uid && st.st_uid != uid) {
 		complain("%s: it belongs to user %u, and says that its job is user %u's", r->path,
 			 st.st_uid, uid);
@@ -262,12 +262,12 @@ static int make_runtime_dir(struct restoring *r)
 	r->uid = uid;
 	snapshot_manifest_bytes(process, "runtime_dir", path, PATH_MAX);
 	if (*path != '/') {
-		complain("%s: the job had no runtime folder", r->path);
+		complain("%s: the job had no runtime directory", r->path);
 		return -EINVAL;
 	}
 	dir = rundir_open(path, uid, &why);
 	/*
-	 * Of folders of others the usual one is made: the manifest may be anybody's, and say
+	 * Of directories of others the usual one is made: the manifest may be anybody's, and say
 	 * anything.
 	 */
 	if (dir == -ENOENT && (uid == geteuid() || (!rundir_path(uid, usual, sizeof(usual), &why) &&
@@ -280,7 +280,7 @@ static int make_runtime_dir(struct restoring *r)
 		}
 	}
 	if (dir < 0) {
-		complain("%s can not be used: %s", path, why);
+		complain("%s cannot be used: %s", path, why);
 		return dir;
 	}
 	close(dir);
@@ -351,10 +351,10 @@ static void report(const struct restoring *r, const struct job *job)
 }
 
 /* The processes are there: tell the job where it is, and let it go on. */
-static int go_on(struct restoring *r, const struct job_folder *folder)
+static int go_on(struct restoring *r, const struct job_directory *directory)
 {
 	pid_t pid = r->snapshot.manifest.pid;
-	struct job job = {.own_pid = pid, .pid = pid, .folder = folder, .fd = -1};
+	struct job job = {.own_pid = pid, .pid = pid, .directory = directory, .fd = -1};
 	char request[PROTOCOL_LINE];
 	int64_t begin = clock_ms();
 	int ret;
@@ -401,10 +401,10 @@ static uint64_t boot_ticks(void)
  * End the new processes. The manifest, which anybody may have written, has their number: only what
  * was started since then is one of them.
  */
-static void end_processes(const struct restoring *r, const struct job_folder *folder,
+static void end_processes(const struct restoring *r, const struct job_directory *directory,
 			  uint64_t since)
 {
-	const struct job job = {.own_pid = r->snapshot.manifest.pid, .folder = folder};
+	const struct job job = {.own_pid = r->snapshot.manifest.pid, .directory = directory};
 	struct process process;
 	struct tree tree;
 
@@ -421,14 +421,14 @@ static int restore(struct restoring *r)
 	char path[PATH_MAX + SNAPSHOT_NAME_SIZE + 1], name[SNAPSHOT_NAME_SIZE];
 	uint32_t index = r->snapshot.manifest.index;
 	struct snapshot_error error;
-	struct job_folder folder;
+	struct job_directory directory;
 	uint64_t since = boot_ticks();
 	int64_t begin = clock_ms();
 	int ret, images;
 
-	if (make_runtime_dir(r) || make_socket_folders(r))
+	if (make_runtime_dir(r) || make_socket_directories(r))
 		return EXIT_FAILED;
-	folder = (struct job_folder){r->runtime_dir, r->uid};
+	directory = (struct job_directory){r->runtime_dir, r->uid};
 	images = host_image_open(r->snapshot.dir, index, &error);
 	if (images < 0)
 		return opened_refuse(r->path, images, &error);
@@ -443,9 +443,9 @@ static int restore(struct restoring *r)
 		return ret;
 	}
 	r->criu_ms = clock_ms() - begin;
-	ret = go_on(r, &folder);
+	ret = go_on(r, &directory);
 	if (ret && !r->left)
-		end_processes(r, &folder, since);
+		end_processes(r, &directory, since);
 	return ret;
 }
 
@@ -507,7 +507,7 @@ int cmd_restore(int argc, char **argv)
 			return usage_error("restore");
 		}
 	}
-	if (!names_given(argc, argv, "folder", true))
+	if (!names_given(argc, argv, "directory", true))
 		return usage_error("restore");
 	return run(&r, argv[optind]);
 }

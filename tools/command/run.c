@@ -43,21 +43,21 @@ const char help_run[] =
 	"  CUDAW_RELEASE        'memory': a pause leaves the CUDA context on the GPU\n"
 	"  CUDAW_HOST_POOL      pinned host memory to keep with CUDAW_RELEASE=memory, as 8G\n"
 	"  CUDAW_PREPARE        1: make that memory ready while the job runs\n"
-	"  CUDAW_SPILL_DIR      a folder on disk for what host memory does not hold\n"
+	"  CUDAW_SPILL_DIR      a directory on disk for what host memory does not hold\n"
 	"  CUDAW_VERIFY         1: check the GPU memory against checksums at every resume\n"
-	"  CUDAW_SNAPSHOT_DIR   folder that a pause by signal writes the GPU memory to\n"
+	"  CUDAW_SNAPSHOT_DIR   directory that a pause by signal writes the GPU memory to\n"
 	"  CUDAW_SNAPSHOT_COMPRESS  'zstd' or 'lz4': how that is compressed\n"
 	"  CUDAW_ADDRESSING     'native': leave GPU memory to the driver (legacy IPC); 'mapped',\n"
 	"                       or 'translated': as devices without virtual memory management\n"
 	"  CUDAW_CHECK          1: calls with wrong pointers are named and fail; 'warn': only named\n"
-	"  CUDAW_RUNTIME_DIR    folder of the job's sockets (/tmp/cudaw-UID)\n"
+	"  CUDAW_RUNTIME_DIR    directory of the job's sockets (/tmp/cudaw-UID)\n"
 	"  CUDAW_TRACE          a file for a trace, as --trace; one that exists is not touched\n"
 	"  CUDAW_REAL_LIBCUDA   path of the NVIDIA driver's libcuda.so.1\n"
 	"  CUDAW_REAL_LIBCUDART path of the real libcudart.so\n"
 	"  CUDAW_LOG            error, warn, info or debug: what cudaw says on stderr (error)\n"
 	"  CUDAW_LOG_FILE       a file to say it in\n"
 	"\n"
-	"Exit codes: those of CMD; 2 wrong usage, 125 cudaw's library is missing, 126 CMD can not\n"
+	"Exit codes: those of CMD; 2 wrong usage, 125 cudaw's library is missing, 126 CMD cannot\n"
 	"be run, 127 CMD is not found.\n";
 
 static bool valid_name(const char *name)
@@ -75,7 +75,7 @@ static bool is_program(const char *path)
 	return access(path, X_OK) == 0 && stat(path, &st) == 0 && S_ISREG(st.st_mode);
 }
 
-/* Find @cmd as execvp(3) does. What can not be found is left to execvp. */
+/* Find @cmd as execvp(3) does. What cannot be found is left to execvp. */
 static bool find_program(const char *cmd, char *path, size_t size)
 {
 	const char *dir = getenv("PATH");
@@ -112,7 +112,7 @@ static bool is_static(int fd)
 	return true;
 }
 
-/* Say so where the loader will not take LD_PRELOAD: the program runs, but can not be paused. */
+/* Say so where the loader will not take LD_PRELOAD: the program runs, but cannot be paused. */
 static void warn_if_not_loadable(const char *cmd)
 {
 	const char *why = NULL;
@@ -136,7 +136,7 @@ static void warn_if_not_loadable(const char *cmd)
 	}
 	close(fd);
 	if (why)
-		complain("warning: %s %s, so it runs without cudaw and can not be paused", path,
+		complain("warning: %s %s, so it runs without cudaw and cannot be paused", path,
 			 why);
 }
 
@@ -145,10 +145,10 @@ static int preload_face(void)
 {
 	const char *old = getenv("LD_PRELOAD"), *why;
 	char face[PATH_MAX], *value;
-	int err = faces_folder(face, sizeof(face) - strlen("/libcuda.so.1"));
+	int err = faces_directory(face, sizeof(face) - strlen("/libcuda.so.1"));
 
 	if (err) {
-		complain("can not find where cudaw is installed: %s", strerror(-err));
+		complain("cannot find where cudaw is installed: %s", strerror(-err));
 		return EXIT_NO_FACE;
 	}
 	strcat(face, "/libcuda.so.1");
@@ -188,11 +188,11 @@ static void set_fresh_job(void)
  */
 static bool set_trace(const char *file, const char *cmd)
 {
-	char cwd[PATH_MAX] = "", path[PATH_MAX], folder[PATH_MAX], program[PATH_MAX];
+	char cwd[PATH_MAX] = "", path[PATH_MAX], directory[PATH_MAX], program[PATH_MAX];
 	struct stat st;
 
 	if (*file != '/' && !getcwd(cwd, sizeof(cwd))) {
-		complain("the current folder: %s", strerror(errno));
+		complain("the current directory: %s", strerror(errno));
 		return false;
 	}
 	if (snprintf(path, sizeof(path), "%s%s%s", cwd, *cwd ? "/" : "", file) >= PATH_MAX) {
@@ -203,11 +203,11 @@ static bool set_trace(const char *file, const char *cmd)
 		complain("--trace '%s': expected a regular file", file);
 		return false;
 	}
-	if (access(dirname(strcpy(folder, path)), F_OK)) {
-		complain("--trace %s: %s: %s", file, folder, strerror(errno));
+	if (access(dirname(strcpy(directory, path)), F_OK)) {
+		complain("--trace %s: %s: %s", file, directory, strerror(errno));
 		return false;
 	}
-	/* Whoever can not replace it says so: the job, which runs on without a trace. */
+	/* Whoever cannot replace it says so: the job, which runs on without a trace. */
 	if (find_program(cmd, program, sizeof(program)))
 		unlink(path);
 	setenv("CUDAW_TRACE", path, 1);

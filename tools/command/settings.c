@@ -20,7 +20,7 @@
 #define WORDS_MAX 4
 #define WHY_SIZE  512
 
-enum kind { A_WORD, A_SIZE, A_SIGNAL, A_FOLDER, A_NEW_FOLDER, A_FILE, A_NEW_FILE };
+enum kind { A_WORD, A_SIZE, A_SIGNAL, A_DIRECTORY, A_NEW_DIRECTORY, A_FILE, A_NEW_FILE };
 
 static const struct setting {
 	const char *name;
@@ -38,8 +38,8 @@ static const struct setting {
 	{"CUDAW_HOST_POOL", A_SIZE, {"the default is used"}},
 	{"CUDAW_SIGNAL_PAUSE", A_SIGNAL, {"USR1 is used"}},
 	{"CUDAW_SIGNAL_RESUME", A_SIGNAL, {"USR2 is used"}},
-	{"CUDAW_SPILL_DIR", A_FOLDER, {"nothing is written there"}},
-	{"CUDAW_SNAPSHOT_DIR", A_NEW_FOLDER, {"no snapshot is written"}},
+	{"CUDAW_SPILL_DIR", A_DIRECTORY, {"nothing is written there"}},
+	{"CUDAW_SNAPSHOT_DIR", A_NEW_DIRECTORY, {"no snapshot is written"}},
 	{"CUDAW_LOG_FILE", A_FILE, {"stderr is used"}},
 	{"CUDAW_TRACE", A_NEW_FILE, {"the program runs without a trace"}},
 };
@@ -67,7 +67,7 @@ static bool check_word(const struct setting *setting, const char *value, char *w
 	return false;
 }
 
-/* Why a job can not write to @path; NULL where it can. */
+/* Why a job cannot write to @path; NULL where it can. */
 static const char *check_path(enum kind kind, const char *path)
 {
 	char parent[PATH_MAX];
@@ -79,14 +79,14 @@ static const char *check_path(enum kind kind, const char *path)
 	if (kind != A_NEW_FILE) {
 		if (!access(path, kind == A_FILE ? W_OK : W_OK | X_OK))
 			return NULL;
-		if (kind == A_FOLDER || errno != ENOENT)
+		if (kind == A_DIRECTORY || errno != ENOENT)
 			return strerror(errno);
 	}
 	if (snprintf(parent, sizeof(parent), "%s", path) >= (int)sizeof(parent))
 		return strerror(ENAMETOOLONG);
 	if (!access(dirname(parent), W_OK | X_OK))
 		return NULL;
-	return errno == ENOENT ? "the folder that it is to be in is not there" : strerror(errno);
+	return errno == ENOENT ? "the directory that it is to be in is not there" : strerror(errno);
 }
 
 static bool check(const struct setting *setting, const char *value, char *why)
@@ -106,7 +106,7 @@ static bool check(const struct setting *setting, const char *value, char *why)
 		if (signal_parse(value) < 0)
 			wrong = "expected a signal's name, a number or none";
 		break;
-	case A_NEW_FOLDER:
+	case A_NEW_DIRECTORY:
 		if (snapshot_dir_check_path(value, 0, &error)) {
 			wrong = error.text;
 			break;

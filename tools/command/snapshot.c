@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cudaw snapshot: a job's GPU memory and processes into a folder. */
+/* cudaw snapshot: a job's GPU memory and processes into a directory. */
 #include "tools/command/tools.h"
 
 #include "common/protocol.h"
@@ -28,13 +28,13 @@
 #include <unistd.h>
 
 #define END_MS   3000 /* for a job that answers no more to be gone */
-#define LOCK_MS  5000 /* for others to have read what is in the folder */
+#define LOCK_MS  5000 /* for others to have read what is in the directory */
 #define RETRY_MS 20
 
 const char help_snapshot[] =
 	"Usage: cudaw snapshot [OPTION]... ID|NAME|PID DIR\n"
 	"\n"
-	"Write a job to the folder DIR, from which 'cudaw restore' starts it again, here or on\n"
+	"Write a job to the directory DIR, from which 'cudaw restore' starts it again, here or on\n"
 	"another machine: its GPU memory, and by CRIU its processes. The job is paused meanwhile\n"
 	"and goes on afterwards, or stays paused if it was, or is asked to meanwhile. A snapshot\n"
 	"that DIR has is replaced when the new one is whole, and not before.\n"
@@ -69,7 +69,7 @@ struct taking {
 	size_t image_bytes;
 };
 
-/* The absolute path of a folder that may not be there yet. 0 or a negative errno. */
+/* The absolute path of a directory that may not be there yet. 0 or a negative errno. */
 static int absolute(const char *path, char *result, struct snapshot_error *error)
 {
 	char parent[PATH_MAX], name[PATH_MAX], real[PATH_MAX];
@@ -93,7 +93,10 @@ static int fail(const struct taking *t, const char *why)
 	return EXIT_FAILED;
 }
 
-/* Another process of the job uses the GPU, and the two may wait for each other. 0 or a negative errno. */
+/*
+ * Another process of the job uses the GPU, and the two may wait for each other. 0 or a negative
+ * errno.
+ */
 static int check_alone(const struct taking *t, struct snapshot_error *error)
 {
 	char id[RUNDIR_ID_SIZE], other[RUNDIR_ID_SIZE];
@@ -102,11 +105,13 @@ static int check_alone(const struct taking *t, struct snapshot_error *error)
 	for (struct job *job = t->list.jobs; job < t->list.jobs + t->list.n; job++) {
 		if (job == t->job)
 			continue;
-		/* Once: the job may be paused by now, and one that gives no answer takes a second. */
+		/*
+		 * Once: the job may be paused by now, and one that gives no answer takes a second.
+		 */
 		if (!job->described && !job->error)
 			jobs_describe(&job, 1);
 		control_id(job, other);
-		if (job->folder->owner == t->job->folder->owner && !job_is_gone(job) && *id &&
+		if (job->directory->owner == t->job->directory->owner && !job_is_gone(job) && *id &&
 		    !strcmp(id, other))
 			return snapshot_fail(
 				error, -ENOTSUP,
@@ -122,7 +127,7 @@ static int check_carried(const struct taking *t, struct tree *tree, struct snaps
 {
 	char why[sizeof(error->text)], name[32];
 
-	int folder;
+	int directory;
 	bool uses;
 
 	if (!t->job->seen || !host_same_ids(t->job->pid))
@@ -130,17 +135,17 @@ static int check_carried(const struct taking *t, struct tree *tree, struct snaps
 				     "it is in another PID namespace, as a container has, where it "
 				     "is process %d, and can be taken from there",
 				     t->job->own_pid);
-	tree_find(tree, &t->job->process, t->job->folder->owner);
+	tree_find(tree, &t->job->process, t->job->directory->owner);
 	if (tree->foreign)
 		return snapshot_fail(error, -ENOTSUP,
 				     "its process %d runs as another user, as one that sudo starts",
 				     tree->foreign);
 	for (size_t i = 1; i < tree->n; i++) {
 		snprintf(name, sizeof(name), "%d" RUNDIR_SUFFIX, tree->pids[i]);
-		folder = job_open_folder(t->job);
-		uses = folder >= 0 && !faccessat(folder, name, F_OK, 0);
-		if (folder >= 0)
-			close(folder);
+		directory = job_open_directory(t->job);
+		uses = directory >= 0 && !faccessat(directory, name, F_OK, 0);
+		if (directory >= 0)
+			close(directory);
 		if (uses)
 			return snapshot_fail(error, -ENOTSUP,
 					     "its child %d uses the GPU as well; a snapshot takes "
@@ -198,7 +203,7 @@ static bool has_ended(const struct job *job)
 
 /*
  * The job's memory is in a snapshot that is not to be. One that ran gets it back and runs on; one
- * that was paused stays so, and the folder is all that has its memory; one that has ended needs
+ * that was paused stays so, and the directory is all that has its memory; one that has ended needs
  * none.
  */
 static void give_up(struct taking *t)
@@ -228,7 +233,10 @@ static int check_stopped(const struct taking *t, struct tree *tree, struct snaps
 			     "somebody has continued it (SIGCONT, 'cudaw resume'), and it runs on");
 }
 
-/* The image is whole, and the snapshot with it, in the folder open as @dir. 0 or a negative errno. */
+/*
+ * The image is whole, and the snapshot with it, in the directory open as @dir. 0 or a negative
+ * errno.
+ */
 static int seal(struct taking *t, int dir, const struct snapshot_manifest *m, struct tree *tree,
 		struct snapshot_error *error)
 {
@@ -246,7 +254,7 @@ static int seal(struct taking *t, int dir, const struct snapshot_manifest *m, st
 	return ret ? ret : check_stopped(t, tree, error);
 }
 
-/* CRIU, into the folder that host_image_make() has made in @dir. 0 or a negative errno. */
+/* CRIU, into the directory that host_image_make() has made in @dir. 0 or a negative errno. */
 static int dump(struct taking *t, int dir, uint32_t index, struct snapshot_error *error)
 {
 	char path[PATH_MAX + SNAPSHOT_NAME_SIZE + 1], name[SNAPSHOT_NAME_SIZE];
@@ -266,7 +274,7 @@ static int dump(struct taking *t, int dir, uint32_t index, struct snapshot_error
 	return ret;
 }
 
-/* It is in the snapshot that the folder @dir has, and nowhere else. */
+/* It is in the snapshot that the directory @dir has, and nowhere else. */
 static void end_job(const struct taking *t, int dir, const struct tree *tree)
 {
 	tree_kill(tree);
@@ -275,7 +283,8 @@ static void end_job(const struct taking *t, int dir, const struct tree *tree)
 }
 
 /*
- * The image, and the commit, in the folder that is open and locked as @dir. 0 or a negative errno.
+ * The image, and the commit, in the directory that is open and locked as @dir. 0 or a negative
+ * errno.
  */
 static int add_image(struct taking *t, int dir, const struct snapshot_manifest *m,
 		     struct snapshot_error *error)
@@ -286,7 +295,9 @@ static int add_image(struct taking *t, int dir, const struct snapshot_manifest *
 
 	if (m->pid != t->job->own_pid || !m->image)
 		return snapshot_fail(error, -EBUSY, "somebody else has written there");
-	/* A job that is in the folder stays there while that is locked; it may have left before. */
+	/*
+	 * A job that is in the directory stays there while that is locked; it may have left before.
+	 */
 	jobs_describe(&t->job, 1);
 	if (t->job->error)
 		return snapshot_fail(error, t->job->error, "%s", job_error_text(t->job->error));
@@ -302,7 +313,7 @@ static int add_image(struct taking *t, int dir, const struct snapshot_manifest *
 	/* CRIU goes by the number. What it has looked at was the job if that is there still. */
 	if (!ret && !process_is_there(&t->job->process))
 		ret = snapshot_fail(error, -ESRCH, "it has ended");
-	tree_find(&tree, &t->job->process, t->job->folder->owner);
+	tree_find(&tree, &t->job->process, t->job->directory->owner);
 	if (!ret)
 		ret = seal(t, dir, m, &tree, error);
 	/* CRIU may have failed after it had stopped them. */
@@ -315,8 +326,11 @@ static int add_image(struct taking *t, int dir, const struct snapshot_manifest *
 	return ret;
 }
 
-/* The folder, locked: one who reads there between the job's writing and ours has a moment to end. */
-static int lock_folder(const struct taking *t, struct snapshot_error *error)
+/*
+ * The directory, locked: one who reads there between the job's writing and ours has a moment to
+ * end.
+ */
+static int lock_directory(const struct taking *t, struct snapshot_error *error)
 {
 	int left = LOCK_MS, dir;
 
@@ -333,7 +347,7 @@ static int finish(struct taking *t)
 {
 	struct snapshot_manifest manifest;
 	struct snapshot_error error;
-	int dir = lock_folder(t, &error), ret = dir;
+	int dir = lock_directory(t, &error), ret = dir;
 
 	if (dir >= 0)
 		ret = snapshot_manifest_load(dir, SNAPSHOT_MANIFEST_NEW, &manifest, &error);
@@ -372,7 +386,7 @@ static int take(struct taking *t)
 		return ret;
 	}
 	if (!t->gpu_only) {
-		/* The folder alone has the job's memory: the job is not left so by a Ctrl-C. */
+		/* The directory alone has the job's memory: the job is not left so by a Ctrl-C. */
 		criu_hold_signals(true);
 		ret = finish(t);
 		if (ret) {
@@ -380,7 +394,10 @@ static int take(struct taking *t)
 			return ret;
 		}
 	}
-	/* The snapshot is whole. A job that is left now goes on by itself; that one has ended is told. */
+	/*
+	 * The snapshot is whole. A job that is left now goes on by itself; that one has ended is
+	 * told.
+	 */
 	if (!t->stop) {
 		criu_hold_signals(false);
 		ret = let_go(t);
@@ -446,7 +463,9 @@ static int report(const struct taking *t)
 	return EXIT_DONE;
 }
 
-/* Whether another job may have all that it has in the snapshot of @manifest, of the folder @dir. */
+/*
+ * Whether another job may have all that it has in the snapshot of @manifest, of the directory @dir.
+ */
 static bool has_another(struct taking *t, int dir, const char *manifest)
 {
 	struct snapshot_manifest m = {0};
@@ -471,11 +490,11 @@ static bool has_another(struct taking *t, int dir, const char *manifest)
 }
 
 /*
- * Nobody holds the folder's lock between a job's writing and CRIU, nor for a job that is stopped, which
- * the writer refuses as well; here it is named before anything is asked of the other job. An exit
- * code; a folder that cannot be read is the writer's to refuse.
+ * Nobody holds the directory's lock between a job's writing and CRIU, nor for a job that is
+ * stopped, which the writer refuses as well; here it is named before anything is asked of the other
+ * job. An exit code; a directory that cannot be read is the writer's to refuse.
  */
-static int check_folder(struct taking *t)
+static int check_directory(struct taking *t)
 {
 	struct snapshot_error ignored;
 	int dir = snapshot_dir_open(t->path, &ignored);
@@ -513,9 +532,12 @@ static int run(struct taking *t, const char *path)
 		ret = EXIT_UNSUPPORTED;
 	}
 	if (t->job && !ret)
-		ret = check_folder(t);
+		ret = check_directory(t);
 	if (t->job && !ret) {
-		/* Its writer needs the room. A job that has memory there keeps the folder locked. */
+		/*
+		 * Its writer needs the room. A job that has memory there keeps the directory
+		 * locked.
+		 */
 		if (!t->job->error && !*t->job->status.snapshot)
 			clean(t);
 		ret = take(t);
@@ -569,10 +591,10 @@ int cmd_snapshot(int argc, char **argv)
 		}
 	}
 	if (argc - optind != 2) {
-		complain("expected a job and a folder");
+		complain("expected a job and a directory");
 		return usage_error("snapshot");
 	}
-	if (!names_given(argc, argv, "job or folder", false))
+	if (!names_given(argc, argv, "job or directory", false))
 		return usage_error("snapshot");
 	if (t.stop && t.gpu_only) {
 		complain("--stop with --gpu-only would end the job for good");

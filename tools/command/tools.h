@@ -2,8 +2,8 @@
 #ifndef CUDAW_TOOLS_H
 #define CUDAW_TOOLS_H
 /*
- * The cudaw command. tools/command/cudaw.c holds a table of subcommands; each is one function with a main()
- * of its own, in a file of its own, and its help text beside it:
+ * The cudaw command. tools/command/cudaw.c holds a table of subcommands; each is one function with
+ * a main() of its own, in a file of its own, and its help text beside it:
  *
  *	run.c		start a program under cudaw
  *	ps.c		list jobs
@@ -12,7 +12,7 @@
  *	doctor.c	what works on this machine (probe.c asks the driver)
  *	kernels.c	the kernels in files
  *	trace.c		what a trace comes to (tracestat.c reads it)
- *	snapshot.c	a job into a folder, and restore.c, back (criu.c runs CRIU)
+ *	snapshot.c	a job into a directory, and restore.c, back (criu.c runs CRIU)
  *	inspect.c	what a snapshot is, and verify.c, whether it is whole (manifest_read.c
  *			reads it)
  *	jobs_find.c	finding jobs, and jobs.c, talking to them (status.c: what they say)

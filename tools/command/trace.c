@@ -32,7 +32,7 @@ const char help_trace[] =
 	"FILE itself opens in ui.perfetto.dev and chrome://tracing. Files of other tools are not\n"
 	"read.\n"
 	"\n"
-	"Exit codes: 0 done, 1 the file can not be read whole, 2 wrong usage.\n";
+	"Exit codes: 0 done, 1 the file cannot be read whole, 2 wrong usage.\n";
 
 /* How the categories of trace.calls are headed, in this order; others come after them. */
 static const struct section {
@@ -248,7 +248,7 @@ static void print_json(const struct trace_stat *stat)
 	json_decref(object);
 }
 
-/* Say why a file can not be summed up, or only in part. Returns the exit code. */
+/* Say why a file cannot be summed up, or only in part. Returns the exit code. */
 static int judge(const char *path, const struct trace_stat *stat, int error)
 {
 	if (error == -EBADMSG)
@@ -260,7 +260,7 @@ static int judge(const char *path, const struct trace_stat *stat, int error)
 	else if (stat->cut && stat->bad_lines == 1)
 		complain("%s ends within line %" PRIu64, path, stat->first_bad);
 	else if (stat->bad_lines)
-		complain("%s: %" PRIu64 " lines can not be read, line %" PRIu64 " first", path,
+		complain("%s: %" PRIu64 " lines cannot be read, line %" PRIu64 " first", path,
 			 stat->bad_lines, stat->first_bad);
 	else
 		return EXIT_DONE;

@@ -114,7 +114,7 @@ int cmd_verify(int argc, char **argv)
 		fputs(help_verify, stdout);
 		return EXIT_DONE;
 	}
-	if (!names_given(argc, argv, "folder", false))
+	if (!names_given(argc, argv, "directory", false))
 		return usage_error("verify");
 	for (int i = optind; i < argc; i++) {
 		int one = verify(argv[i]);

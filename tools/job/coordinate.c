@@ -27,7 +27,7 @@ static struct party *parties;
 static bool same_job(const struct job *a, const struct job *b)
 {
 	/* An ID is a claim of its user. */
-	return a->described && b->described && a->folder->owner == b->folder->owner &&
+	return a->described && b->described && a->directory->owner == b->directory->owner &&
 	       !strcmp(a->status.id, b->status.id);
 }
 

@@ -10,9 +10,9 @@
  * commit, and run on. If one ends before that, the others go back.
  *
  * All or none pause, also where this command is killed between two of the commits: all of a party
- * have the same eventfd, which is written before the first of them (protocol.h). A job of an earlier
- * cudaw does not look there, and runs on; a resume, or another pause, mends that. So it does where
- * one fails after the commit and this command does not live to resume the others.
+ * have the same eventfd, which is written before the first of them (protocol.h). A job of an
+ * earlier cudaw does not look there, and runs on; a resume, or another pause, mends that. So it
+ * does where one fails after the commit and this command does not live to resume the others.
  */
 #include "tools/job/jobs.h"
 

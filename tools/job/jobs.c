@@ -215,8 +215,9 @@ static void count_open(struct round *round)
 }
 
 /*
- * Make the call, unless it has to be put off, as too many wait at its socket: that is silence, too. One
- * of a party cannot be put off, as the others wait for it. False where we have no descriptor left.
+ * Make the call, unless it has to be put off, as too many wait at its socket: that is silence, too.
+ * One of a party cannot be put off, as the others wait for it. False where we have no descriptor
+ * left.
  */
 static bool call(struct round *round, struct job *job)
 {

@@ -7,11 +7,11 @@
  * time limit. What a job sends is not trusted: it is bounded, checked and cleaned of control
  * characters before anybody sees it.
  *
- * Nor is the name of a socket, which any user chooses in a folder of his own: PID.sock is a claim. A
- * job is the process that listens, as the kernel names it (SO_PEERCRED). It has to have the number
- * of the name in its own PID namespace, and to run as the owner of the folder; else the socket is
- * left out. All that acts on a job's process goes by that (tools/process/process.h), never by the name.
- * docs/security.md has the whole.
+ * Nor is the name of a socket, which any user chooses in a directory of his own: PID.sock is a
+ * claim. A job is the process that listens, as the kernel names it (SO_PEERCRED). It has to have
+ * the number of the name in its own PID namespace, and to run as the owner of the directory; else
+ * the socket is left out. All that acts on a job's process goes by that (tools/process/process.h),
+ * never by the name. docs/security.md has the whole.
  */
 #include "common/protocol.h"
 #include "common/rundir.h"
@@ -32,8 +32,8 @@
 
 /* Jobs that are talked to at a time; those of one job that pause together come on top. */
 #define JOBS_AT_ONCE 256
-/* Sockets of one folder that are taken for jobs. */
-#define JOBS_IN_FOLDER 4096
+/* Sockets of one directory that are taken for jobs. */
+#define JOBS_IN_DIRECTORY 4096
 
 struct job_gpu {
 	int ordinal;
@@ -85,8 +85,8 @@ struct job_progress {
 
 struct party;
 
-/* A runtime folder that was checked, and is at each use. */
-struct job_folder {
+/* A runtime directory that was checked, and is at each use. */
+struct job_directory {
 	char *path;
 	uid_t owner;
 };
@@ -98,8 +98,8 @@ struct job {
 	bool seen;     /* it is in our PID namespace, or in one below: process says who it is */
 	struct process process;
 	uid_t uid; /* who it runs as */
-	const struct job_folder *folder;
-	size_t turn; /* its number in the folder: users take turns */
+	const struct job_directory *directory;
+	size_t turn; /* its number in the directory: users take turns */
 	bool selected, left_out;
 	bool described; /* status is filled in */
 	bool ready;     /* it has said that it runs on, and may have ended since */
@@ -125,8 +125,8 @@ struct job {
 struct job_list {
 	struct job *jobs;
 	size_t n;
-	struct job_folder **folders;
-	size_t nfolders;
+	struct job_directory **directories;
+	size_t ndirectories;
 };
 
 /* One request for several jobs. */
@@ -149,9 +149,9 @@ struct job_request {
 };
 
 /*
- * Find the jobs in the runtime folder; for root, in those of all users. Nothing is asked yet, but who
- * listens is known, and sockets that are not what they are named are left out, which is said. No
- * folder means no jobs. Returns 0, or an exit code after saying why.
+ * Find the jobs in the runtime directory; for root, in those of all users. Nothing is asked yet,
+ * but who listens is known, and sockets that are not what they are named are left out, which is
+ * said. No directory means no jobs. Returns 0, or an exit code after saying why.
  */
 int jobs_find(struct job_list *list);
 
@@ -164,16 +164,16 @@ void jobs_free(struct job_list *list);
  */
 int job_connect(struct job *job);
 
-/* The folder that its socket is in: a descriptor that the caller closes, or a negative errno. */
-int job_open_folder(const struct job *job);
+/* The directory that its socket is in: a descriptor that the caller closes, or a negative errno. */
+int job_open_directory(const struct job *job);
 
 /* Remove the socket of a job that has ended. */
 void job_unlink(const struct job *job);
 
 /*
- * Send @request to all @jobs and hear them out; error, end and message say how each went. So many are
- * talked to at a time as JOBS_AT_ONCE and the descriptors allow, one of each folder in turn; the
- * others wait for theirs. A limit begins with a job's turn, and is one of time spent listening:
+ * Send @request to all @jobs and hear them out; error, end and message say how each went. So many
+ * are talked to at a time as JOBS_AT_ONCE and the descriptors allow, one of each directory in turn;
+ * the others wait for theirs. A limit begins with a job's turn, and is one of time spent listening:
  * while this process or the whole machine stalls it does not run.
  */
 void jobs_ask(struct job **jobs, size_t n, const struct job_request *request);

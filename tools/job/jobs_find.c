@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The sockets in runtime folders, and whose they are. */
+/* The sockets in runtime directories, and whose they are. */
 #include "tools/job/jobs.h"
 #include "tools/report/report.h"
 
@@ -28,8 +28,8 @@ static long number_of(const char *name, const char *suffix, long max)
 }
 
 /*
- * Whether the kernel shows us nothing of who listens: it is in a PID namespace that is not seen from
- * here, or /proc hides it (hidepid). Root is shown all that there is.
+ * Whether the kernel shows us nothing of who listens: it is in a PID namespace that is not seen
+ * from here, or /proc hides it (hidepid). Root is shown all that there is.
  */
 static bool is_hidden(pid_t peer)
 {
@@ -41,9 +41,9 @@ static bool is_hidden(pid_t peer)
 }
 
 /*
- * Who listens at the other end of @fd: the process that @job's socket is named after, and, where that
- * was found out before, the same one. One that is hidden is believed its number, as nothing is done by
- * that. 0, -JOB_OTHER, or -ECONNREFUSED where it has ended just now.
+ * Who listens at the other end of @fd: the process that @job's socket is named after, and, where
+ * that was found out before, the same one. One that is hidden is believed its number, as nothing is
+ * done by that. 0, -JOB_OTHER, or -ECONNREFUSED where it has ended just now.
  */
 static int identify(struct job *job, int fd)
 {
@@ -55,15 +55,16 @@ static int identify(struct job *job, int fd)
 		return -errno;
 	if (is_hidden(peer.pid)) {
 		/* Root may have restored it (CRIU), and is harmless here. */
-		if (job->seen || (job->folder->owner && peer.uid && peer.uid != job->folder->owner))
+		if (job->seen ||
+		    (job->directory->owner && peer.uid && peer.uid != job->directory->owner))
 			return -JOB_OTHER;
 		job->pid = job->own_pid;
-		job->uid = peer.uid ? peer.uid : job->folder->owner;
+		job->uid = peer.uid ? peer.uid : job->directory->owner;
 		return 0;
 	}
 	if (!process_find(peer.pid, &process))
 		return -ECONNREFUSED;
-	if (process.own_pid != job->own_pid || !process_is_of(&process, job->folder->owner) ||
+	if (process.own_pid != job->own_pid || !process_is_of(&process, job->directory->owner) ||
 	    (job->seen && (process.pid != job->process.pid || process.start != job->process.start)))
 		return -JOB_OTHER;
 	job->process = process;
@@ -74,14 +75,14 @@ static int identify(struct job *job, int fd)
 }
 
 /*
- * Too many callers wait at its socket to see who listens, as a stopped job has them after a while. A
- * process of our PID namespace that has the number and the owner is taken for it: the owner could do
- * the same to it without us.
+ * Too many callers wait at its socket to see who listens, as a stopped job has them after a while.
+ * A process of our PID namespace that has the number and the owner is taken for it: the owner could
+ * do the same to it without us.
  */
 static int guess(struct job *job)
 {
 	if (!process_find(job->own_pid, &job->process) || job->process.own_pid != job->own_pid ||
-	    !process_is_of(&job->process, job->folder->owner))
+	    !process_is_of(&job->process, job->directory->owner))
 		return -EAGAIN;
 	job->pid = job->own_pid;
 	job->uid = job->process.uid;
@@ -118,16 +119,16 @@ static int checked(struct job *job, int fd)
 	return err;
 }
 
-int job_open_folder(const struct job *job)
+int job_open_directory(const struct job *job)
 {
 	const char *why;
 
-	return rundir_open(job->folder->path, job->folder->owner, &why);
+	return rundir_open(job->directory->path, job->directory->owner, &why);
 }
 
 int job_connect(struct job *job)
 {
-	int dir = job_open_folder(job), fd;
+	int dir = job_open_directory(job), fd;
 
 	if (dir < 0)
 		return dir;
@@ -139,7 +140,7 @@ int job_connect(struct job *job)
 
 void job_unlink(const struct job *job)
 {
-	int dir = job_open_folder(job);
+	int dir = job_open_directory(job);
 	char name[32];
 
 	if (dir < 0)
@@ -163,8 +164,8 @@ static int add_job(struct job_list *list, const struct job *job)
 	return 0;
 }
 
-/* Add the jobs of @folder, which is open as @dir. Those that are left out are counted. */
-static int add_jobs(struct job_list *list, const struct job_folder *folder, int dir)
+/* Add the jobs of @directory, which is open as @dir. Those that are left out are counted. */
+static int add_jobs(struct job_list *list, const struct job_directory *directory, int dir)
 {
 	DIR *stream = fdopendir(openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
 	size_t turn = 0, others = 0;
@@ -174,10 +175,10 @@ static int add_jobs(struct job_list *list, const struct job_folder *folder, int 
 
 	if (!stream)
 		return -errno;
-	while (!err && turn < JOBS_IN_FOLDER && (entry = readdir(stream))) {
+	while (!err && turn < JOBS_IN_DIRECTORY && (entry = readdir(stream))) {
 		long pid = number_of(entry->d_name, RUNDIR_SUFFIX, INT_MAX);
 		struct job job = {
-			.own_pid = pid, .pid = pid, .folder = folder, .turn = turn, .fd = -1};
+			.own_pid = pid, .pid = pid, .directory = directory, .turn = turn, .fd = -1};
 		int fd = pid > 0 ? checked(&job, connect_in(dir, &job)) : -ENOENT;
 
 		if (fd >= 0)
@@ -194,36 +195,36 @@ static int add_jobs(struct job_list *list, const struct job_folder *folder, int 
 	closedir(stream);
 	if (others)
 		complain("%s: %zu socket%s left out, as %d" RUNDIR_SUFFIX
-			 ": no process of that number and of the folder's owner listens there",
-			 folder->path, others, others == 1 ? " is" : "s are", other);
-	if (turn == JOBS_IN_FOLDER)
-		complain("%s: it has more than %d jobs; the others are left out", folder->path,
-			 JOBS_IN_FOLDER - 1);
+			 ": no process of that number and of the directory's owner listens there",
+			 directory->path, others, others == 1 ? " is" : "s are", other);
+	if (turn == JOBS_IN_DIRECTORY)
+		complain("%s: it has more than %d jobs; the others are left out", directory->path,
+			 JOBS_IN_DIRECTORY - 1);
 	return err;
 }
 
-static struct job_folder *add_folder(struct job_list *list, const char *path, int dir)
+static struct job_directory *add_directory(struct job_list *list, const char *path, int dir)
 {
-	struct job_folder **folders =
-		reallocarray(list->folders, list->nfolders + 1, sizeof(*folders));
-	struct job_folder *folder = folders ? calloc(1, sizeof(*folder)) : NULL;
+	struct job_directory **directories =
+		reallocarray(list->directories, list->ndirectories + 1, sizeof(*directories));
+	struct job_directory *directory = directories ? calloc(1, sizeof(*directory)) : NULL;
 	struct stat st;
 
-	if (folders)
-		list->folders = folders;
-	if (!folder || fstat(dir, &st) || !(folder->path = strdup(path))) {
-		free(folder);
+	if (directories)
+		list->directories = directories;
+	if (!directory || fstat(dir, &st) || !(directory->path = strdup(path))) {
+		free(directory);
 		return NULL;
 	}
-	folder->owner = st.st_uid;
-	list->folders[list->nfolders++] = folder;
-	return folder;
+	directory->owner = st.st_uid;
+	list->directories[list->ndirectories++] = directory;
+	return directory;
 }
 
-/* Add what is in @path, a folder of @owner. That there is none is no error. */
+/* Add what is in @path, a directory of @owner. That there is none is no error. */
 static int add_path(struct job_list *list, const char *path, uid_t owner)
 {
-	struct job_folder *folder;
+	struct job_directory *directory;
 	const char *why;
 	int err;
 	int dir = rundir_open(path, owner, &why);
@@ -231,11 +232,11 @@ static int add_path(struct job_list *list, const char *path, uid_t owner)
 	if (dir == -ENOENT)
 		return EXIT_DONE;
 	if (dir < 0) {
-		complain("%s can not be used: %s", path, why);
+		complain("%s cannot be used: %s", path, why);
 		return EXIT_FAILED;
 	}
-	folder = add_folder(list, path, dir);
-	err = folder ? add_jobs(list, folder, dir) : -ENOMEM;
+	directory = add_directory(list, path, dir);
+	err = directory ? add_jobs(list, directory, dir) : -ENOMEM;
 	close(dir);
 	if (!err)
 		return EXIT_DONE;
@@ -243,7 +244,9 @@ static int add_path(struct job_list *list, const char *path, uid_t owner)
 	return EXIT_FAILED;
 }
 
-/* For root: every user's folder. One that is not in order is its owner's trouble, so only said. */
+/*
+ * For root: every user's directory. One that is not in order is its owner's trouble, so only said.
+ */
 static void add_all_users(struct job_list *list)
 {
 	DIR *stream = opendir(RUNDIR_TMP);
@@ -284,7 +287,7 @@ int jobs_find(struct job_list *list)
 	if (geteuid() == 0 && !(dir && *dir)) {
 		add_all_users(list);
 	} else if (rundir_path(geteuid(), path, sizeof(path), &why)) {
-		complain("%s can not be used: %s", path, why);
+		complain("%s cannot be used: %s", path, why);
 		err = EXIT_FAILED;
 	} else {
 		err = add_path(list, path, owner);
@@ -298,11 +301,11 @@ int jobs_find(struct job_list *list)
 
 void jobs_free(struct job_list *list)
 {
-	for (size_t i = 0; i < list->nfolders; i++) {
-		free(list->folders[i]->path);
-		free(list->folders[i]);
+	for (size_t i = 0; i < list->ndirectories; i++) {
+		free(list->directories[i]->path);
+		free(list->directories[i]);
 	}
-	free(list->folders);
+	free(list->directories);
 	free(list->jobs);
 	*list = (struct job_list){0};
 }

@@ -2,8 +2,8 @@
 #ifndef CUDAW_SELECT_H
 #define CUDAW_SELECT_H
 /*
- * Which jobs of a list a word of the command line means. A number is a PID first, and then a name as
- * any other word. Jobs whose ID or name is looked up have been described (jobs_describe()).
+ * Which jobs of a list a word of the command line means. A number is a PID first, and then a name
+ * as any other word. Jobs whose ID or name is looked up have been described (jobs_describe()).
  */
 #include "tools/job/jobs.h"
 
@@ -11,8 +11,8 @@
 pid_t select_pid_of(const char *target);
 
 /*
- * The job that @pid means: the process that has it here, or else, where none has, a job in another PID
- * namespace that has it there. NULL: none, or several.
+ * The job that @pid means: the process that has it here, or else, where none has, a job in another
+ * PID namespace that has it there. NULL: none, or several.
  */
 struct job *select_find_pid(const struct job_list *list, pid_t pid);
 
@@ -20,8 +20,8 @@ struct job *select_find_pid(const struct job_list *list, pid_t pid);
 bool select_pid(const struct job_list *list, pid_t pid);
 
 /*
- * Select the processes of the job whose ID, or else whose name, is @target. False where there is none,
- * or several jobs have the name.
+ * Select the processes of the job whose ID, or else whose name, is @target. False where there is
+ * none, or several jobs have the name.
  */
 bool select_job(struct job_list *list, const char *target);
 

@@ -87,7 +87,7 @@ static bool is_suitable(struct criu *criu)
 	return false;
 }
 
-/* Ask its version, which stays 0.0 where it does not say that. 0, or why it can not be run. */
+/* Ask its version, which stays 0.0 where it does not say that. 0, or why it cannot be run. */
 static int ask_version(struct criu *criu)
 {
 	char *argv[] = {"criu", "--version", NULL}, line[128];
@@ -132,7 +132,7 @@ bool criu_find(struct criu *criu)
 	if (!err && criu->major)
 		return is_suitable(criu);
 	if (err)
-		snprintf(criu->why, sizeof(criu->why), "%.300s can not be run: %s", criu->path,
+		snprintf(criu->why, sizeof(criu->why), "%.300s cannot be run: %s", criu->path,
 			 strerror(err));
 	else
 		snprintf(criu->why, sizeof(criu->why), "%.300s does not say its version",
@@ -181,8 +181,8 @@ static void read_log(const struct criu *criu, char *said, size_t size)
 }
 
 /*
- * Root must not take the folder of images from anybody: processes are made of it. It is handed to
- * CRIU open, as the folder that it is in may be the job's owner's. False with why.
+ * Root must not take the directory of images from anybody: processes are made of it. It is handed
+ * to CRIU open, as the directory that it is in may be the job's owner's. False with why.
  */
 static bool are_ours(struct criu *criu, int images, const char *name)
 {
@@ -240,9 +240,9 @@ static void wait_for(pid_t pid, pid_t job, const char *path, int *status)
 static bool run(struct criu *criu, const char *verb, int images, const char *shown, pid_t job,
 		const char *const *args)
 {
-	char faces[PATH_MAX], folder[64], path[sizeof(criu->work) + sizeof(OUTPUT)];
+	char faces[PATH_MAX], directory[64], path[sizeof(criu->work) + sizeof(OUTPUT)];
 	const char *tmp = getenv("TMPDIR");
-	const char *argv[ARGS_MAX] = {"criu",        verb,          "--images-dir", folder,
+	const char *argv[ARGS_MAX] = {"criu",        verb,          "--images-dir", directory,
 				      "--work-dir",  NULL,          "--log-file",   LOG,
 				      "--shell-job", "--file-locks"};
 	size_t n = 10;
@@ -254,14 +254,14 @@ static bool run(struct criu *criu, const char *verb, int images, const char *sho
 	if (snprintf(criu->work, sizeof(criu->work), "%s/" WORK, tmp && *tmp ? tmp : "/tmp") >=
 		    (int)sizeof(criu->work) ||
 	    !mkdtemp(criu->work)) {
-		snprintf(criu->why, sizeof(criu->why), "no folder %s: %s", criu->work,
+		snprintf(criu->why, sizeof(criu->why), "no directory %s: %s", criu->work,
 			 strerror(errno));
 		return false;
 	}
-	snprintf(folder, sizeof(folder), "/proc/%d/fd/%d", getpid(), images);
+	snprintf(directory, sizeof(directory), "/proc/%d/fd/%d", getpid(), images);
 	argv[5] = criu->work;
-	/* A folder without plugins. */
-	if (!faces_folder(faces, sizeof(faces)) && !access(faces, F_OK)) {
+	/* A directory without plugins. */
+	if (!faces_directory(faces, sizeof(faces)) && !access(faces, F_OK)) {
 		argv[n++] = "--libdir";
 		argv[n++] = faces;
 	}

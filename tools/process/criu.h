@@ -15,7 +15,7 @@
 struct criu {
 	char path[PATH_MAX];
 	int major, minor;
-	char work[160]; /* a folder for its log, in TMPDIR; it stays when something failed */
+	char work[160]; /* a directory for its log, in TMPDIR; it stays when something failed */
 	char why[512];  /* what went wrong, after "CRIU: " where CRIU says so */
 };
 
@@ -26,20 +26,22 @@ struct criu {
 bool criu_find(struct criu *criu);
 
 /*
- * Make an image of the process @pid and its children in the folder open as @images, which is shown as
- * @path, and leave them running, or stopped where @stop. False with criu->why; then they run on, but
- * where it was CRIU that was ended. If @pid ends meanwhile, CRIU is ended, too, where it does not end
- * by itself.
+ * Make an image of the process @pid and its children in the directory open as @images, which is
+ * shown as @path, and leave them running, or stopped where @stop. False with criu->why; then they
+ * run on, but where it was CRIU that was ended. If @pid ends meanwhile, CRIU is ended, too, where
+ * it does not end by itself.
  */
 bool criu_dump(struct criu *criu, int images, const char *path, pid_t pid, bool stop);
 
 /*
- * Have Ctrl-C and the like wait while processes would be left half way, or no more. SIGPIPE is ignored
- * from the first time on.
+ * Have Ctrl-C and the like wait while processes would be left half way, or no more. SIGPIPE is
+ * ignored from the first time on.
  */
 void criu_hold_signals(bool hold);
 
-/* Start the processes of the image in @images, as above. False with criu->why; then there are none. */
+/*
+ * Start the processes of the image in @images, as above. False with criu->why; then there are none.
+ */
 bool criu_restore(struct criu *criu, int images, const char *path);
 
 #endif

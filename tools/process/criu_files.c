@@ -111,12 +111,12 @@ static bool take_message(struct reader *image, struct reader *message)
 }
 
 /* The whole image in *@text, to be freed, and its messages. -ENOENT where there is none. */
-static int open_image(int folder, const char *name, uint32_t magic, char **text,
+static int open_image(int directory, const char *name, uint32_t magic, char **text,
 		      struct reader *image)
 {
 	struct snapshot_error error;
 	size_t size;
-	int ret = snapshot_io_read_file(folder, name, IMAGE_MAX, text, &size, &error);
+	int ret = snapshot_io_read_file(directory, name, IMAGE_MAX, text, &size, &error);
 
 	if (ret)
 		return ret;
@@ -148,12 +148,12 @@ static int grow(void **array, size_t n, size_t size)
 }
 
 /* The files that are deleted, and which CRIU brings itself, by their ids. */
-static int read_deleted(int folder, struct ids *ids)
+static int read_deleted(int directory, struct ids *ids)
 {
 	struct reader image = {0}, message;
 	struct field field;
 	char *text;
-	int ret = open_image(folder, "remap-fpath.img", REMAP_MAGIC, &text, &image);
+	int ret = open_image(directory, "remap-fpath.img", REMAP_MAGIC, &text, &image);
 
 	if (ret)
 		return ret == -ENOENT ? 0 : ret;
@@ -254,7 +254,7 @@ static int take_file(struct reader *message, const struct ids *deleted, struct c
 	return message->bad || regular.bad || socket.bad ? -EBADMSG : 0;
 }
 
-int criu_files_read(int folder, struct criu_files *files)
+int criu_files_read(int directory, struct criu_files *files)
 {
 	struct reader image = {0}, message;
 	struct ids deleted = {0};
@@ -262,9 +262,9 @@ int criu_files_read(int folder, struct criu_files *files)
 	int ret;
 
 	*files = (struct criu_files){0};
-	ret = read_deleted(folder, &deleted);
+	ret = read_deleted(directory, &deleted);
 	if (!ret)
-		ret = open_image(folder, "files.img", FILES_MAGIC, &text, &image);
+		ret = open_image(directory, "files.img", FILES_MAGIC, &text, &image);
 	if (!ret) {
 		while (!ret && take_message(&image, &message))
 			ret = take_file(&message, &deleted, files);

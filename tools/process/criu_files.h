@@ -14,7 +14,7 @@
 
 struct criu_file {
 	char path[4096]; /* absolute */
-	bool socket;     /* that CRIU makes; its folder has to be there, and is @uid's */
+	bool socket;     /* that CRIU makes; its directory has to be there, and is @uid's */
 	uid_t uid;
 	mode_t mode; /* of the inode, and with it its type; 0: not known */
 	bool sized;  /* CRIU wants the size to be the same */
@@ -22,18 +22,18 @@ struct criu_file {
 };
 
 struct criu_files {
-	/* Files, folders, devices and bound sockets; no deleted ones. */
+	/* Files, directories, devices and bound sockets; no deleted ones. */
 	struct criu_file *list;
 	size_t n;
 	bool terminal; /* a terminal is open */
 };
 
 /*
- * Read them from the folder of images that is open as @folder. 0 or a negative errno: -EBADMSG
- * where they are not as described. To be given to criu_files_free(), which takes a zeroed one as
- * well.
+ * Read them from the directory of images that is open as @directory. 0 or a negative errno:
+ * -EBADMSG where they are not as described. To be given to criu_files_free(), which takes a zeroed
+ * one as well.
  */
-int criu_files_read(int folder, struct criu_files *files);
+int criu_files_read(int directory, struct criu_files *files);
 void criu_files_free(struct criu_files *files);
 
 #endif

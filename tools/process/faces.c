@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-int faces_folder(char *path, size_t size)
+int faces_directory(char *path, size_t size)
 {
 	char exe[PATH_MAX];
 	ssize_t len = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
@@ -26,6 +26,5 @@ int faces_folder(char *path, size_t size)
 const char *not_preloadable(const char *path)
 {
 	/* The loader splits LD_PRELOAD at both, and knows no way to quote them. */
-	return strpbrk(path, ": ") ? "LD_PRELOAD can not hold a path with a space or a colon"
-				   : NULL;
+	return strpbrk(path, ": ") ? "LD_PRELOAD cannot hold a path with a space or a colon" : NULL;
 }

@@ -5,10 +5,10 @@
 #include <stddef.h>
 
 /*
- * The folder of our libraries, found from where this command lies: ../lib/cudaw-VERSION. Returns
+ * The directory of our libraries, found from where this command lies: ../lib/cudaw-VERSION. Returns
  * 0 or a negative errno.
  */
-int faces_folder(char *path, size_t size);
+int faces_directory(char *path, size_t size);
 
 /* Why the loader would not take the library at @path from LD_PRELOAD; NULL where it would. */
 const char *not_preloadable(const char *path);

@@ -65,7 +65,7 @@ int needs_files(const struct snapshot *s)
 	return ret;
 }
 
-/* Whether it is as CRIU will want it; of a socket, whether its folder can be made. */
+/* Whether it is as CRIU will want it; of a socket, whether its directory can be made. */
 static int check_opened(const struct snapshot *s, const struct criu_file *file)
 {
 	char path[PATH_MAX];
@@ -99,7 +99,7 @@ static int check_cwd(const struct snapshot *s)
 	snapshot_manifest_bytes(process, "cwd", path, sizeof(path));
 	if (!*path || !access(path, F_OK))
 		return EXIT_DONE;
-	complain("%s: the job's working folder %s: %s", s->path, path, strerror(errno));
+	complain("%s: the job's working directory %s: %s", s->path, path, strerror(errno));
 	return EXIT_FAILED;
 }
 

@@ -23,7 +23,7 @@ int needs_files(const struct snapshot *snapshot);
 
 /*
  * What the processes have open, by their image, which has been checked: files as CRIU wants them,
- * the working folder, and a terminal as standard input if they have one. An exit code.
+ * the working directory, and a terminal as standard input if they have one. An exit code.
  */
 int needs_opened(const struct snapshot *snapshot, const struct criu_files *files);
 
@@ -38,8 +38,8 @@ int needs_ask(struct needs *needs);
 int needs_gpus(const struct snapshot *snapshot, char **choices, size_t count, struct needs *needs);
 
 /*
- * That as much memory is free on these GPUs as the snapshot has and the driver's restore takes beside
- * it (the manifest's "held"), where NVML says how much is. An exit code.
+ * That as much memory is free on these GPUs as the snapshot has and the driver's restore takes
+ * beside it (the manifest's "held"), where NVML says how much is. An exit code.
  */
 int needs_memory(const struct snapshot *snapshot, const struct needs *needs);
 

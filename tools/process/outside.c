@@ -380,8 +380,10 @@ static bool sockets_stay_inside(const struct list *mine, const struct list *othe
 	return good;
 }
 
-/* The kernel puts a word behind the name of a folder that was removed; others may be called so. */
-static bool folders_are_there(const struct tree *tree, char *why, size_t size)
+/*
+ * The kernel puts a word behind the name of a directory that was removed; others may be called so.
+ */
+static bool directories_are_there(const struct tree *tree, char *why, size_t size)
 {
 	static const char removed[] = " (deleted)";
 	char link[64], path[PATH_MAX], name[NAME_SIZE];
@@ -399,7 +401,7 @@ static bool folders_are_there(const struct tree *tree, char *why, size_t size)
 		    (!stat(path, &named) && named.st_dev == st.st_dev && named.st_ino == st.st_ino))
 			continue;
 		path[len - strlen(removed)] = '\0';
-		snprintf(why, size, "the working folder of %s was removed: %s",
+		snprintf(why, size, "the working directory of %s was removed: %s",
 			 process(tree->pids[i], name), path);
 		return false;
 	}
@@ -438,7 +440,7 @@ bool outside_none(const struct tree *tree, char *why, size_t size)
 	else if (mine.short_of_memory || others.short_of_memory)
 		snprintf(why, size, "out of memory for what its processes have open");
 	else
-		none = folders_are_there(tree, why, size) &&
+		none = directories_are_there(tree, why, size) &&
 		       children_have_no_gpu(tree, &mine, why, size) &&
 		       no_network_has_tcp(tree, &mine, why, size) &&
 		       pipes_stay_inside(&mine, &others, why, size) &&

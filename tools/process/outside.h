@@ -13,8 +13,8 @@
 /*
  * True where the processes of @tree have nothing of the kind; else @why says what: connections by
  * TCP, Unix sockets and pipes to other processes, descriptors under way in a Unix socket, GPUs that
- * a child has open, working folders that were removed; or more processes than @tree holds, or too
- * little memory to look. What cannot be looked at is not found.
+ * a child has open, working directories that were removed; or more processes than @tree holds, or
+ * too little memory to look. What cannot be looked at is not found.
  */
 bool outside_none(const struct tree *tree, char *why, size_t size);
 

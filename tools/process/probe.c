@@ -38,7 +38,7 @@ static bool load(const char *path, struct functions *fn, struct probe *probe)
 	void *lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
 
 	if (!lib) {
-		snprintf(probe->failure, sizeof(probe->failure), "it can not be loaded: %s",
+		snprintf(probe->failure, sizeof(probe->failure), "it cannot be loaded: %s",
 			 dlerror());
 		return false;
 	}

@@ -2,8 +2,9 @@
 #ifndef CUDAW_TREE_H
 #define CUDAW_TREE_H
 /*
- * A process and all that descends from it. A number that another process has by now is not signalled,
- * nor is a process of another user (tools/process/process.h), as one that sudo(8) has started.
+ * A process and all that descends from it. A number that another process has by now is not
+ * signalled, nor is a process of another user (tools/process/process.h), as one that sudo(8) has
+ * started.
  */
 #include "tools/process/process.h"
 
@@ -39,7 +40,9 @@ void tree_signal(const struct tree *tree, int signal);
 /* Wait until all of them are stopped, or have ended. False where one does not stop in time. */
 bool tree_await_stop(struct tree *tree);
 
-/* Whether none has run since tree_await_stop(), but perhaps to be killed; not where that was false. */
+/*
+ * Whether none has run since tree_await_stop(), but perhaps to be killed; not where that was false.
+ */
 bool tree_stayed_stopped(const struct tree *tree);
 
 /*

@@ -24,8 +24,8 @@
  * after cuInit(), it is answered with the exported function where that will matter: one more jump.
  *
  * Three locks are held across calls into the real driver, which never calls back into this face:
- * vmem's, while it maps and unmaps, that of hooks/context.c, while contexts come and go, and that of
- * cuInit(), while the devices are asked.
+ * vmem's, while it maps and unmaps, that of hooks/context.c, while contexts come and go, and that
+ * of cuInit(), while the devices are asked.
  */
 #include "wrapper/real.h"
 

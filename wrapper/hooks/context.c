@@ -96,7 +96,7 @@ static void forget(CUcontext ctx)
 	images_release_context(ctx);
 	symbols_remove_context(ctx);
 	graphs_release_context(ctx);
-	unmanaged_release_context(ctx);
+	driver_memory_release_context(ctx);
 	if (driver_table())
 		vmem_release_context(ctx);
 }

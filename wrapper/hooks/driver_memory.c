@@ -12,17 +12,17 @@
 
 void forget_pointer(CUdeviceptr ptr)
 {
-	unmanaged_remove(UNMANAGED_DEVICE, ptr);
-	unmanaged_remove(UNMANAGED_MANAGED, ptr);
-	unmanaged_remove(UNMANAGED_POOL, ptr);
-	unmanaged_remove(UNMANAGED_IPC_EXPORT, ptr);
+	driver_memory_remove(UNMANAGED_DEVICE, ptr);
+	driver_memory_remove(UNMANAGED_MANAGED, ptr);
+	driver_memory_remove(UNMANAGED_POOL, ptr);
+	driver_memory_remove(UNMANAGED_IPC_EXPORT, ptr);
 }
 
-static CUresult add_pointer(CUresult result, enum unmanaged_kind kind, const CUdeviceptr *ptr,
+static CUresult add_pointer(CUresult result, enum driver_memory_kind kind, const CUdeviceptr *ptr,
 			    size_t size)
 {
 	if (!result)
-		unmanaged_add(kind, *ptr, size);
+		driver_memory_add(kind, *ptr, size);
 	return result;
 }
 
@@ -125,9 +125,9 @@ CUresult hook_cuArrayCreate_v2(CUarray *pHandle, const CUDA_ARRAY_DESCRIPTOR *pA
 	CUresult result = real.cuArrayCreate_v2(pHandle, d);
 
 	if (!result)
-		unmanaged_add(UNMANAGED_ARRAY, (uintptr_t)*pHandle,
-			      d->Width * at_least_1(d->Height) * d->NumChannels *
-				      format_bytes(d->Format));
+		driver_memory_add(UNMANAGED_ARRAY, (uintptr_t)*pHandle,
+				  d->Width * at_least_1(d->Height) * d->NumChannels *
+					  format_bytes(d->Format));
 	return result;
 }
 
@@ -142,13 +142,14 @@ CUresult hook_cuArray3DCreate_v2(CUarray *pHandle, const CUDA_ARRAY3D_DESCRIPTOR
 	CUresult result = real.cuArray3DCreate_v2(pHandle, pAllocateArray);
 
 	if (!result)
-		unmanaged_add(UNMANAGED_ARRAY, (uintptr_t)*pHandle, array3d_bytes(pAllocateArray));
+		driver_memory_add(UNMANAGED_ARRAY, (uintptr_t)*pHandle,
+				  array3d_bytes(pAllocateArray));
 	return result;
 }
 
 CUresult hook_cuArrayDestroy(CUarray hArray)
 {
-	unmanaged_remove(UNMANAGED_ARRAY, (uintptr_t)hArray);
+	driver_memory_remove(UNMANAGED_ARRAY, (uintptr_t)hArray);
 	return real.cuArrayDestroy(hArray);
 }
 
@@ -161,13 +162,14 @@ CUresult hook_cuMipmappedArrayCreate(CUmipmappedArray *pHandle,
 
 	/* All smaller levels together are at most the first one's size again. */
 	if (!result)
-		unmanaged_add(UNMANAGED_ARRAY, (uintptr_t)*pHandle,
-			      array3d_bytes(pMipmappedArrayDesc) * (numMipmapLevels > 1 ? 2 : 1));
+		driver_memory_add(UNMANAGED_ARRAY, (uintptr_t)*pHandle,
+				  array3d_bytes(pMipmappedArrayDesc) *
+					  (numMipmapLevels > 1 ? 2 : 1));
 	return result;
 }
 
 CUresult hook_cuMipmappedArrayDestroy(CUmipmappedArray hMipmappedArray)
 {
-	unmanaged_remove(UNMANAGED_ARRAY, (uintptr_t)hMipmappedArray);
+	driver_memory_remove(UNMANAGED_ARRAY, (uintptr_t)hMipmappedArray);
 	return real.cuMipmappedArrayDestroy(hMipmappedArray);
 }

@@ -37,7 +37,7 @@ static void ask(void)
 	if (captures_open(driver_table()) || real.cuCtxGetDevice(&dev) ||
 	    real.cuDeviceGetGraphMemAttribute(dev, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, &bytes))
 		return;
-	unmanaged_add(UNMANAGED_GRAPH, (uint64_t)dev, bytes);
+	driver_memory_add(UNMANAGED_GRAPH, (uint64_t)dev, bytes);
 }
 
 static CUresult launched(CUresult result)
@@ -90,10 +90,10 @@ CUresult hook_cuGraphDestroyNode(CUgraphNode hNode)
 {
 	CUresult result;
 
-	shown_leaving_node(hNode);
+	node_readback_leaving_node(hNode);
 	result = graphs_destroy_node(hNode);
 	if (!result)
-		shown_forget_node(hNode);
+		node_readback_forget_node(hNode);
 	return result;
 }
 

@@ -101,7 +101,7 @@ static CUresult ipc_opened(CUresult result, const CUdeviceptr *ptr)
 
 	if (!result) {
 		real.cuMemGetAddressRange_v2(NULL, &size, *ptr);
-		unmanaged_add(UNMANAGED_IPC_IMPORT, *ptr, size);
+		driver_memory_add(UNMANAGED_IPC_IMPORT, *ptr, size);
 	}
 	return result;
 }
@@ -121,7 +121,7 @@ CUresult hook_cuIpcCloseMemHandle(CUdeviceptr dptr)
 	CUresult result = real.cuIpcCloseMemHandle(dptr);
 
 	if (!result)
-		unmanaged_remove(UNMANAGED_IPC_IMPORT, dptr);
+		driver_memory_remove(UNMANAGED_IPC_IMPORT, dptr);
 	return result;
 }
 
@@ -133,7 +133,7 @@ CUresult hook_cuMemPoolExportToShareableHandle(void *handle_out, CUmemoryPool po
 		real.cuMemPoolExportToShareableHandle(handle_out, pool, handleType, flags);
 
 	if (!result)
-		unmanaged_add(UNMANAGED_POOL_EXPORT, (uintptr_t)pool, 0);
+		driver_memory_add(UNMANAGED_POOL_EXPORT, (uintptr_t)pool, 0);
 	return result;
 }
 
@@ -145,7 +145,7 @@ CUresult hook_cuMemPoolImportFromShareableHandle(CUmemoryPool *pool_out, void *h
 		real.cuMemPoolImportFromShareableHandle(pool_out, handle, handleType, flags);
 
 	if (!result)
-		unmanaged_add(UNMANAGED_POOL_IMPORT, (uintptr_t)*pool_out, 0);
+		driver_memory_add(UNMANAGED_POOL_IMPORT, (uintptr_t)*pool_out, 0);
 	return result;
 }
 
@@ -154,8 +154,8 @@ CUresult hook_cuMemPoolDestroy(CUmemoryPool pool)
 	CUresult result = real.cuMemPoolDestroy(pool);
 
 	if (!result) {
-		unmanaged_remove(UNMANAGED_POOL_EXPORT, (uintptr_t)pool);
-		unmanaged_remove(UNMANAGED_POOL_IMPORT, (uintptr_t)pool);
+		driver_memory_remove(UNMANAGED_POOL_EXPORT, (uintptr_t)pool);
+		driver_memory_remove(UNMANAGED_POOL_IMPORT, (uintptr_t)pool);
 	}
 	return result;
 }
@@ -166,7 +166,7 @@ CUresult hook_cuImportExternalMemory(CUexternalMemory *extMem_out,
 	CUresult result = real.cuImportExternalMemory(extMem_out, memHandleDesc);
 
 	if (!result)
-		unmanaged_add(UNMANAGED_EXTERNAL, (uintptr_t)*extMem_out, memHandleDesc->size);
+		driver_memory_add(UNMANAGED_EXTERNAL, (uintptr_t)*extMem_out, memHandleDesc->size);
 	return result;
 }
 
@@ -175,6 +175,6 @@ CUresult hook_cuDestroyExternalMemory(CUexternalMemory extMem)
 	CUresult result = real.cuDestroyExternalMemory(extMem);
 
 	if (!result)
-		unmanaged_remove(UNMANAGED_EXTERNAL, (uintptr_t)extMem);
+		driver_memory_remove(UNMANAGED_EXTERNAL, (uintptr_t)extMem);
 	return result;
 }

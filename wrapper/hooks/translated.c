@@ -93,7 +93,7 @@ CUresult hook_cuTexObjectCreate(CUtexObject *pTexObject, const CUDA_RESOURCE_DES
 		real.cuTexObjectCreate(pTexObject, pResDesc ? &desc : NULL, pTexDesc, pResViewDesc);
 	if (!result && ptr && *ptr != before) {
 		real.cuCtxGetCurrent(&ctx);
-		unmanaged_add_texture(*pTexObject, ctx);
+		driver_memory_add_texture(*pTexObject, ctx);
 	}
 	return result;
 }
@@ -102,8 +102,8 @@ CUresult hook_cuTexObjectDestroy(CUtexObject texObject)
 {
 	CUresult result;
 
-	unmanaged_ending(UNMANAGED_FIXED_TEXTURE, texObject);
+	driver_memory_ending(UNMANAGED_FIXED_TEXTURE, texObject);
 	result = real.cuTexObjectDestroy(texObject);
-	unmanaged_ended(UNMANAGED_FIXED_TEXTURE, texObject, !result);
+	driver_memory_ended(UNMANAGED_FIXED_TEXTURE, texObject, !result);
 	return result;
 }

@@ -75,7 +75,9 @@ CUresult check_copy_3d(const char *call, const CUDA_MEMCPY3D_v2 *copy);
 CUresult check_copy_3d_peer(const char *call, const CUDA_MEMCPY3D_PEER *copy);
 CUresult check_copy_batch(const char *call, const CUdeviceptr *dsts, const CUdeviceptr *srcs,
 			  const size_t *sizes, size_t count);
-/* Where the other side is an array, its elements are taken for bytes, as their size is not known. */
+/*
+ * Where the other side is an array, its elements are taken for bytes, as their size is not known.
+ */
 CUresult check_copy_3d_batch(const char *call, const CUDA_MEMCPY3D_BATCH_OP *ops, size_t count);
 
 #endif

@@ -198,7 +198,9 @@ static struct handle *image_add(enum images_kind kind, const void *key, struct i
 	return h;
 }
 
-/* What a handle of @kind ends with that the driver has just given. Not to be called under the lock. */
+/*
+ * What a handle of @kind ends with that the driver has just given. Not to be called under the lock.
+ */
 static CUcontext context_for(enum images_kind kind)
 {
 	CUcontext ctx = NULL;
@@ -494,7 +496,9 @@ void images_share(enum images_kind kind, const void *handle, const void *of)
 	pthread_mutex_lock(&im.lock);
 	o = find(of);
 	if (o && kind == IMAGES_MODULE && is_of_another(handle, o->image)) {
-		/* A function's module is what the driver says: what it was before has ended unseen. */
+		/*
+		 * A function's module is what the driver says: what it was before has ended unseen.
+		 */
 		forget(of);
 		o = NULL;
 	}
@@ -505,7 +509,7 @@ void images_share(enum images_kind kind, const void *handle, const void *of)
 }
 
 /* What the driver knows of a function. */
-struct told {
+struct driver_facts {
 	struct kp_param params[MAX_PARAMS]; /* offsets and sizes */
 	int nparams;                        /* -1: not known */
 	const char *name;                   /* "": not known */
@@ -550,20 +554,20 @@ static uint32_t current_arch(void)
 	return 10 * major + minor;
 }
 
-static void ask_driver(enum images_kind kind, CUfunction function, struct told *told)
+static void ask_driver(enum images_kind kind, CUfunction function, struct driver_facts *facts)
 {
-	told->nparams = ask_params(kind, function, told->params);
-	told->name = "";
-	told->module = NULL;
-	told->ctx = NULL;
-	told->arch = current_arch();
+	facts->nparams = ask_params(kind, function, facts->params);
+	facts->name = "";
+	facts->module = NULL;
+	facts->ctx = NULL;
+	facts->arch = current_arch();
 	if (kind == IMAGES_KERNEL)
 		return;
-	if (!real.cuFuncGetName || real.cuFuncGetName(&told->name, function))
-		told->name = "";
-	if (!real.cuFuncGetModule || real.cuFuncGetModule(&told->module, function))
-		told->module = NULL;
-	real.cuCtxGetCurrent(&told->ctx);
+	if (!real.cuFuncGetName || real.cuFuncGetName(&facts->name, function))
+		facts->name = "";
+	if (!real.cuFuncGetModule || real.cuFuncGetModule(&facts->module, function))
+		facts->module = NULL;
+	real.cuCtxGetCurrent(&facts->ctx);
 }
 
 /* Let all parts of @image be its fatbin. */
@@ -635,57 +639,59 @@ static void ask_image(struct handle *h, uint32_t arch, struct kp_kernel *own)
 				    : "driver, its image unseen");
 }
 
-static const struct kp_kernel *make_layout(struct handle *h, const struct told *told)
+static const struct kp_kernel *make_layout(struct handle *h, const struct driver_facts *facts)
 {
 	const struct kp_kernel *kernel;
 
-	if (told->nparams >= 0) {
-		h->own = kp_kernel_new(h->name, told->params, told->nparams);
+	if (facts->nparams >= 0) {
+		h->own = kp_kernel_new(h->name, facts->params, facts->nparams);
 		if (h->own && (h->own->untyped || log_enabled(LOG_DEBUG)))
-			ask_image(h, told->arch, h->own);
+			ask_image(h, facts->arch, h->own);
 		return h->own;
 	}
-	kernel = find_in_image(h->image, h->name, told->arch);
+	kernel = find_in_image(h->image, h->name, facts->arch);
 	pr_debug("%s: parameters from %s", h->name, kernel ? "the image" : "nobody");
 	return kernel;
 }
 
 /* True where @own is still what the driver says. */
-static bool holds_still(const struct kp_kernel *own, const struct told *told)
+static bool holds_still(const struct kp_kernel *own, const struct driver_facts *facts)
 {
-	return agrees(own, told->params, told->nparams) &&
-	       (!*told->name || !strcmp(own->name, told->name));
+	return agrees(own, facts->params, facts->nparams) &&
+	       (!*facts->name || !strcmp(own->name, facts->name));
 }
 
 /* Add @function, which the program got by a way that we do not see. */
-static struct handle *add_unseen(CUfunction function, const struct told *told)
+static struct handle *add_unseen(CUfunction function, const struct driver_facts *facts)
 {
-	struct handle *o = told->module ? find(told->module) : NULL;
+	struct handle *o = facts->module ? find(facts->module) : NULL;
 
-	if (!told->module)
-		return image_add(IMAGES_FUNCTION, function, image_unseen(), told->ctx, told->name);
+	if (!facts->module)
+		return image_add(IMAGES_FUNCTION, function, image_unseen(), facts->ctx,
+				 facts->name);
 	if (!o)
-		o = image_add(IMAGES_MODULE, told->module, image_unseen(), told->ctx, NULL);
-	return o ? handle_add(IMAGES_FUNCTION, function, o->image, o->ctx, told->name) : NULL;
+		o = image_add(IMAGES_MODULE, facts->module, image_unseen(), facts->ctx, NULL);
+	return o ? handle_add(IMAGES_FUNCTION, function, o->image, o->ctx, facts->name) : NULL;
 }
 
-/* The layout of @function, of which @told is known, under the lock. NULL: nothing is known. */
-static const struct kp_kernel *layout_as_told(CUfunction function, const struct told *told)
+/* The layout of @function, of which @facts is known, under the lock. NULL: nothing is known. */
+static const struct kp_kernel *layout_by_facts(CUfunction function,
+					       const struct driver_facts *facts)
 {
 	struct handle *h = find(function);
 	const struct kp_kernel *layout = h ? h->layout : NULL;
 
 	if (layout)
 		return layout;
-	if (h && h->own && !holds_still(h->own, told)) {
+	if (h && h->own && !holds_still(h->own, facts)) {
 		forget(function);
 		h = NULL;
 	}
 	if (!h)
-		h = add_unseen(function, told);
+		h = add_unseen(function, facts);
 	if (!h)
 		return NULL;
-	layout = h->own ? h->own : make_layout(h, told);
+	layout = h->own ? h->own : make_layout(h, facts);
 	if (!layout)
 		layout = &unknown;
 	atomic_store_explicit(&h->layout, layout, memory_order_release);
@@ -695,23 +701,23 @@ static const struct kp_kernel *layout_as_told(CUfunction function, const struct 
 /* Not inlined, so that the launch of a kernel that is known saves no registers for it. */
 __attribute__((noinline)) static const struct kp_kernel *find_layout(CUfunction function)
 {
-	struct told *told = malloc(sizeof(*told));
+	struct driver_facts *facts = malloc(sizeof(*facts));
 	const struct kp_kernel *layout;
 	enum images_kind kind;
 	struct handle *h;
 
-	if (!told)
+	if (!facts)
 		return &unknown;
 	pthread_mutex_lock(&im.lock);
 	h = find(function);
 	kind = h ? h->kind : IMAGES_FUNCTION;
 	pthread_mutex_unlock(&im.lock);
-	ask_driver(kind, function, told);
+	ask_driver(kind, function, facts);
 
 	pthread_mutex_lock(&im.lock);
-	layout = layout_as_told(function, told);
+	layout = layout_by_facts(function, facts);
 	pthread_mutex_unlock(&im.lock);
-	free(told);
+	free(facts);
 	return layout ? layout : &unknown;
 }
 
@@ -725,7 +731,9 @@ const struct kp_kernel *images_layout(CUfunction function)
 	return layout ? layout : find_layout(function);
 }
 
-/* True where @a and @b are of the same image; *@unseen where that of @a came unseen to library @b. */
+/*
+ * True where @a and @b are of the same image; *@unseen where that of @a came unseen to library @b.
+ */
 static bool are_of_one(const void *a, const void *b, bool *unseen)
 {
 	const struct handle *of_a, *of_b;

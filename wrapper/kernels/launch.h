@@ -7,7 +7,10 @@
 #include <cuda.h>
 #include <stddef.h>
 
-/* A kernel has at most 32,764 bytes of parameters (CUDA 12.1); a struct of them may end with padding. */
+/*
+ * A kernel has at most 32,764 bytes of parameters (CUDA 12.1); a struct of them may end with
+ * padding.
+ */
 #define LAUNCH_PACKED_MAX 32768
 
 /* The buffer that @extra describes, and its *@size; NULL where there is none. */

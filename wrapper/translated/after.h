@@ -27,15 +27,17 @@
 		CUDA_SUCCESS;                                                          \
 	})
 #define AFTER_POINTER(ptr)         (rewrite_pointer_back(ptr), CUDA_SUCCESS)
-/* @at is a real address, or 0. References go with their module, of which only the context is seen. */
+/*
+ * @at is a real address, or 0. References go with their module, of which only the context is seen.
+ */
 #define AFTER_TEXTURE_REF(ref, at)                                                     \
 	({                                                                             \
 		CUcontext ctx_ = NULL;                                                 \
 		real.cuCtxGetCurrent(&ctx_);                                           \
 		if (translate_back(at) != (at))                                        \
-			unmanaged_add_texture((uintptr_t)(ref), ctx_);                 \
+			driver_memory_add_texture((uintptr_t)(ref), ctx_);                 \
 		else                                                                   \
-			unmanaged_remove(UNMANAGED_FIXED_TEXTURE, (uintptr_t)(ref));   \
+			driver_memory_remove(UNMANAGED_FIXED_TEXTURE, (uintptr_t)(ref));   \
 		CUDA_SUCCESS;                                                          \
 	})
 #define AFTER_ATTRIBUTE(id, value)                                                     \
@@ -51,7 +53,7 @@
 /* @params are of either version. */
 #define AFTER_KERNEL_NODE(node, params)                                                \
 	({                                                                             \
-		const struct graph_node *n_ = shown_node(node, CU_GRAPH_NODE_TYPE_KERNEL); \
+		const struct graph_node *n_ = node_readback_node(node, CU_GRAPH_NODE_TYPE_KERNEL); \
 		if (n_) {                                                              \
 			(params)->kernelParams = n_->kernel.kernelParams;              \
 			(params)->extra = n_->kernel.extra;                            \
@@ -61,7 +63,7 @@
 #define AFTER_MEM_OP_NODE(node, params)                                                \
 	({                                                                             \
 		const struct graph_node *n_ =                                          \
-			shown_node(node, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP);             \
+			node_readback_node(node, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP);             \
 		if (n_)                                                                \
 			(params)->paramArray = n_->ops.paramArray;                     \
 		CUDA_SUCCESS;                                                          \

@@ -18,9 +18,9 @@
  * anything moves: a graph that cannot be cloned or updated, or whose nodes cannot be written, makes
  * the pause fail, by name.
  *
- * A graph with a kernel whose module or library is unloaded can never run again, and the driver must
- * not be asked about that kernel: a pause leaves such a graph alone, and graphs_usable() refuses it
- * from then on. Which they are is found out at the unload, while the kernel is there.
+ * A graph with a kernel whose module or library is unloaded can never run again, and the driver
+ * must not be asked about that kernel: a pause leaves such a graph alone, and graphs_usable()
+ * refuses it from then on. Which they are is found out at the unload, while the kernel is there.
  *
  * Locking: one mutex, with no call into the driver under it, but
  *  - at a pause or resume, when the gate is closed and nobody else is here;

@@ -83,18 +83,18 @@ static void forget(const void *owner)
 	pthread_mutex_unlock(&lock);
 }
 
-void shown_leaving_node(CUgraphNode node)
+void node_readback_leaving_node(CUgraphNode node)
 {
 	if (!is_empty())
 		note_child(node, node);
 }
 
-void shown_forget_node(CUgraphNode node)
+void node_readback_forget_node(CUgraphNode node)
 {
 	forget(node);
 }
 
-void shown_forget_graph(CUgraph graph)
+void node_readback_forget_graph(CUgraph graph)
 {
 	if (is_empty())
 		return;
@@ -102,7 +102,7 @@ void shown_forget_graph(CUgraph graph)
 	forget(graph);
 }
 
-const struct graph_node *shown_node(CUgraphNode node, CUgraphNodeType type)
+const struct graph_node *node_readback_node(CUgraphNode node, CUgraphNodeType type)
 {
 	struct graph_node *read, *unused;
 	struct shown *s, *fresh;

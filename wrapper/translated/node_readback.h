@@ -11,14 +11,14 @@
 #include "wrapper/translated/graph_node.h"
 
 /* What the program is to be shown in place of @node's parameters; NULL where they are right. */
-const struct graph_node *shown_node(CUgraphNode node, CUgraphNodeType type);
+const struct graph_node *node_readback_node(CUgraphNode node, CUgraphNodeType type);
 
 /*
  * @node is about to be destroyed, which may fail; only now can the nodes of its child graph be
  * found. It is gone, with those. @graph is about to go, with all its nodes.
  */
-void shown_leaving_node(CUgraphNode node);
-void shown_forget_node(CUgraphNode node);
-void shown_forget_graph(CUgraph graph);
+void node_readback_leaving_node(CUgraphNode node);
+void node_readback_forget_node(CUgraphNode node);
+void node_readback_forget_graph(CUgraph graph);
 
 #endif

@@ -130,9 +130,9 @@ bool rewrite_is_variable(CUdeviceptr dst, size_t bytes)
 }
 
 /*
- * Managed memory is the device's. What the driver does not know is taken for host memory, and has no
- * type: that takes 0.1 us, where cuPointerGetAttribute() takes 0.5 us for its error [H200, driver
- * 580.159].
+ * Managed memory is the device's. What the driver does not know is taken for host memory, and has
+ * no type: that takes 0.1 us, where cuPointerGetAttribute() takes 0.5 us for its error [H200,
+ * driver 580.159].
  */
 static bool is_host(const void *ptr)
 {

@@ -149,7 +149,7 @@
 /* Graphs: none may be used that still has the addresses before a move. */
 #define REWRITE_GRAPH(graph)            graphs_usable(graph)
 #define REWRITE_NO_GRAPH(graph)                                                        \
-	(shown_forget_graph(graph), graphs_remove(graph), CUDA_SUCCESS)
+	(node_readback_forget_graph(graph), graphs_remove(graph), CUDA_SUCCESS)
 #define REWRITE_NO_EXEC(exec)           (graphs_exec_remove(exec), CUDA_SUCCESS)
 /* What the program does not ask for we do. */
 #define REWRITE_WANTED(ptr)                                                            \

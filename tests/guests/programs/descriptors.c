@@ -83,7 +83,7 @@ static void early(int argc, char **argv)
 	guest_memory_point(&memory);
 }
 
-/* Also under the feet of CUDA, with ours: a driver can not resume after that. */
+/* Also under the feet of CUDA, with ours: a driver cannot resume after that. */
 static void late(int argc, char **argv)
 {
 	struct guest_memory memory;

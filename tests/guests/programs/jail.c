@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A program that gives up what it was started with: the file system, by chroot(); root, by setuid();
- * its folder; its session. Files that ours would open later are not there any more, or not its own.
+ * A program that gives up what it was started with: the file system, by chroot(); root, by
+ * setuid(); its directory; its session. Files that ours would open later are not there any more, or
+ * not its own.
  */
 #include "tests/guests/programs/guest.h"
 
@@ -11,11 +12,11 @@
 #include <sys/wait.h>
 
 /* Into a new and empty one. */
-static void into_folder(char *path, size_t size)
+static void into_directory(char *path, size_t size)
 {
-	const char *folder = getenv("TMPDIR");
+	const char *directory = getenv("TMPDIR");
 
-	snprintf(path, size, "%s/guest-XXXXXX", folder ? folder : "/tmp");
+	snprintf(path, size, "%s/guest-XXXXXX", directory ? directory : "/tmp");
 	if (!mkdtemp(path))
 		step_die("jail: %s: %s", path, strerror(errno));
 	MUST(chdir(path));
@@ -25,7 +26,7 @@ static void into_chroot(void)
 {
 	char path[4096];
 
-	into_folder(path, sizeof(path));
+	into_directory(path, sizeof(path));
 	MUST(chroot("."));
 	puts("in the chroot");
 }
@@ -44,13 +45,13 @@ static void into_nobody_for_now(void)
 	printf("as user %d for now\n", (int)geteuid());
 }
 
-static void into_lost_folder(void)
+static void into_lost_directory(void)
 {
 	char path[4096];
 
-	into_folder(path, sizeof(path));
+	into_directory(path, sizeof(path));
 	MUST(rmdir(path));
-	puts("in a folder that is gone");
+	puts("in a directory that is gone");
 }
 
 static void into_undumpable(void)
@@ -80,7 +81,7 @@ static const struct {
 	{"chroot", into_chroot},
 	{"setuid", into_nobody},
 	{"seteuid", into_nobody_for_now},
-	{"folder", into_lost_folder},
+	{"directory", into_lost_directory},
 	{"undumpable", into_undumpable},
 	{"session", into_session},
 	{"environment", into_empty_environment},

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A rank of a job whose launcher (mpirun) waits for it, gives it its stdin and tells it of signals. */
+/*
+ * A rank of a job whose launcher (mpirun) waits for it, gives it its stdin and tells it of signals.
+ */
 #include "tests/guests/programs/guest.h"
 
 #include <fcntl.h>
@@ -39,11 +41,12 @@ static void fails(void)
 /* The launcher passes SIGUSR2 on to both, once both handle it. */
 static void is_told(void)
 {
-	const char *folder = getenv("TMPDIR");
+	const char *directory = getenv("TMPDIR");
 	char path[4096];
 	int fd;
 
-	snprintf(path, sizeof(path), "%s/guest-rank-%d", folder ? folder : "/tmp", (int)getppid());
+	snprintf(path, sizeof(path), "%s/guest-rank-%d", directory ? directory : "/tmp",
+		 (int)getppid());
 	signal(SIGUSR2, on_signal);
 	printf("rank %s\n", rank());
 	fflush(stdout);

@@ -139,8 +139,8 @@ START_TEST(all_of_many_go)
 }
 END_TEST
 
-/* Of the folders that were watched the last two count, and their neighbours never. */
-START_TEST(folders_go_with_what_is_in_them)
+/* Of the directories that were watched the last two count, and their neighbours never. */
+START_TEST(directories_go_with_what_is_in_them)
 {
 	const char *names[] = {"one", "two", "three", "two-and-a-half"};
 	char path[PATH_MAX];
@@ -150,7 +150,7 @@ START_TEST(folders_go_with_what_is_in_them)
 		snprintf(path, sizeof(path), "%s/%s", base, names[i]);
 		ck_assert_int_eq(mkdir(path, 0700), 0);
 		if (i < 3)
-			forked_watch_folder(path);
+			forked_watch_directory(path);
 		fd[i] = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 		snprintf(path, sizeof(path), "%s/data-1", names[i]);
 		inside[i] = open_file(path);
@@ -158,7 +158,7 @@ START_TEST(folders_go_with_what_is_in_them)
 		others[i] = open_file(path);
 	}
 	snprintf(path, sizeof(path), "%s/%s", base, names[2]);
-	forked_leave_folder(path);
+	forked_leave_directory(path);
 	forked_let_go();
 	for (int i = 0; i < 4; i++) {
 		bool gone = i == 1;
@@ -183,7 +183,7 @@ int main(void)
 	tcase_add_test(tcase, all_else_stays);
 	tcase_add_test(tcase, what_is_to_be_inherited_stays);
 	tcase_add_test(tcase, all_of_many_go);
-	tcase_add_test(tcase, folders_go_with_what_is_in_them);
+	tcase_add_test(tcase, directories_go_with_what_is_in_them);
 	suite_add_tcase(suite, tcase);
 	return check_suite_run(suite);
 }

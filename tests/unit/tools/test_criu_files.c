@@ -16,7 +16,7 @@
 #define REMAP  0x59133954u
 
 static char base[] = "/tmp/test-criu-files-XXXXXX";
-static int folder;
+static int directory;
 
 /* Bytes that are put together; the messages of Protocol Buffers nest. */
 struct bytes {
@@ -113,7 +113,7 @@ static void put_socket(struct bytes *files, const char *name, size_t len, uint32
 
 static void store(const char *name, const struct bytes *b)
 {
-	int fd = openat(folder, name, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+	int fd = openat(directory, name, O_WRONLY | O_CREAT | O_TRUNC, 0600);
 
 	ck_assert_int_ge(fd, 0);
 	ck_assert_int_eq(write(fd, b->data, b->n), b->n);
@@ -123,15 +123,15 @@ static void store(const char *name, const struct bytes *b)
 static void setup(void)
 {
 	ck_assert_ptr_nonnull(mkdtemp(base));
-	folder = open(base, O_RDONLY | O_DIRECTORY);
-	ck_assert_int_ge(folder, 0);
+	directory = open(base, O_RDONLY | O_DIRECTORY);
+	ck_assert_int_ge(directory, 0);
 }
 
 static void teardown(void)
 {
-	unlinkat(folder, "files.img", 0);
-	unlinkat(folder, "remap-fpath.img", 0);
-	close(folder);
+	unlinkat(directory, "files.img", 0);
+	unlinkat(directory, "remap-fpath.img", 0);
+	close(directory);
 	rmdir(base);
 }
 
@@ -160,7 +160,7 @@ START_TEST(what_has_to_be_there)
 	struct criu_files files;
 
 	good();
-	ck_assert_int_eq(criu_files_read(folder, &files), 0);
+	ck_assert_int_eq(criu_files_read(directory, &files), 0);
 	ck_assert_uint_eq(files.n, 3);
 	ck_assert_str_eq(files.list[0].path, "/data/log");
 	ck_assert_uint_eq(files.list[0].mode, S_IFREG | 0644);
@@ -185,7 +185,7 @@ START_TEST(a_terminal_is_seen)
 	put_number(&entry, 1, 11);
 	put_message(&b, &entry);
 	store("files.img", &b);
-	ck_assert_int_eq(criu_files_read(folder, &files), 0);
+	ck_assert_int_eq(criu_files_read(directory, &files), 0);
 	ck_assert(files.terminal);
 	ck_assert_uint_eq(files.n, 3);
 	criu_files_free(&files);
@@ -197,12 +197,12 @@ START_TEST(no_file_is_deleted_without_a_list)
 	struct criu_files files;
 
 	good();
-	unlinkat(folder, "remap-fpath.img", 0);
-	ck_assert_int_eq(criu_files_read(folder, &files), 0);
+	unlinkat(directory, "remap-fpath.img", 0);
+	ck_assert_int_eq(criu_files_read(directory, &files), 0);
 	ck_assert_uint_eq(files.n, 4);
 	criu_files_free(&files);
-	unlinkat(folder, "files.img", 0);
-	ck_assert_int_eq(criu_files_read(folder, &files), -ENOENT);
+	unlinkat(directory, "files.img", 0);
+	ck_assert_int_eq(criu_files_read(directory, &files), -ENOENT);
 	ck_assert_ptr_null(files.list);
 }
 END_TEST
@@ -218,7 +218,7 @@ START_TEST(many_files)
 		put_file(&b, i, name, S_IFREG, i, false);
 	}
 	store("files.img", &b);
-	ck_assert_int_eq(criu_files_read(folder, &files), 0);
+	ck_assert_int_eq(criu_files_read(directory, &files), 0);
 	ck_assert_uint_eq(files.n, 100);
 	ck_assert_str_eq(files.list[99].path, "/99");
 	criu_files_free(&files);
@@ -236,7 +236,7 @@ START_TEST(a_truncated_image_is_refused)
 		int ret;
 
 		store("files.img", &b);
-		ret = criu_files_read(folder, &files);
+		ret = criu_files_read(directory, &files);
 		ck_assert_msg(!ret || ret == -EBADMSG, "%zu bytes: %d", b.n, ret);
 		ck_assert_msg(ret || b.n >= 8, "%zu bytes were taken", b.n);
 		refused += ret != 0;
@@ -253,11 +253,11 @@ START_TEST(another_magic_is_refused)
 	struct criu_files files;
 
 	store("files.img", &b);
-	ck_assert_int_eq(criu_files_read(folder, &files), -EBADMSG);
+	ck_assert_int_eq(criu_files_read(directory, &files), -EBADMSG);
 	good();
 	b = image(FILES);
 	store("remap-fpath.img", &b);
-	ck_assert_int_eq(criu_files_read(folder, &files), -EBADMSG);
+	ck_assert_int_eq(criu_files_read(directory, &files), -EBADMSG);
 }
 END_TEST
 
@@ -285,7 +285,7 @@ START_TEST(hostile_messages_are_refused)
 		put(&message, messages[i].bytes, messages[i].n);
 		put_message(&b, &message);
 		store("files.img", &b);
-		ck_assert_msg(criu_files_read(folder, &files) == -EBADMSG, "message %zu", i);
+		ck_assert_msg(criu_files_read(directory, &files) == -EBADMSG, "message %zu", i);
 		ck_assert_ptr_null(files.list);
 	}
 }
@@ -303,7 +303,7 @@ START_TEST(random_bytes_never_crash)
 		for (int k = random() % 6; k >= 0; k--)
 			b.data[8 + random() % (b.n - 8)] = random();
 		store("files.img", &b);
-		if (!criu_files_read(folder, &files))
+		if (!criu_files_read(directory, &files))
 			criu_files_free(&files);
 	}
 }

@@ -270,7 +270,7 @@ START_TEST(what_cannot_be_asked_for_is_not_available)
 	ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &saved), 0);
 	before = available();
 	limit = saved;
-	/* None for the folder; none for the file in it. */
+	/* None for the directory; none for the file in it. */
 	for (int more = 0; more < 2; more++) {
 		limit.rlim_cur = next + more;
 		ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
@@ -283,8 +283,8 @@ START_TEST(what_cannot_be_asked_for_is_not_available)
 }
 END_TEST
 
-/* Mount a file system on the folder, and fill it; false where none can be mounted. */
-static bool fill_folder(void)
+/* Mount a file system on the directory, and fill it; false where none can be mounted. */
+static bool fill_directory(void)
 {
 	static char block[4096];
 	char path[128];
@@ -308,7 +308,7 @@ START_TEST(a_full_file_system_takes_claims)
 	size_t before = hostmem_available();
 	struct other one;
 
-	if (!fill_folder())
+	if (!fill_directory())
 		return;
 	one = start_other(before / 2, 0);
 	tell(&one, 'm');
@@ -347,7 +347,7 @@ START_TEST(the_reserve_is_not_claimed)
 }
 END_TEST
 
-START_TEST(without_a_folder_each_counts_for_itself)
+START_TEST(without_a_directory_each_counts_for_itself)
 {
 	size_t before;
 	struct other one;
@@ -392,7 +392,7 @@ int main(void)
 	tcase_add_test(tc, a_full_file_system_takes_claims);
 	tcase_add_test(tc, a_limit_to_the_size_of_files_is_none_to_claims);
 	tcase_add_test(tc, the_reserve_is_not_claimed);
-	tcase_add_test(tc, without_a_folder_each_counts_for_itself);
+	tcase_add_test(tc, without_a_directory_each_counts_for_itself);
 	tcase_add_test(tc, the_file_is_the_users_alone);
 	suite_add_tcase(s, tc);
 	return check_suite_run(s);

@@ -19,13 +19,13 @@
 #define TIMES  1000
 
 static char base[] = "/tmp/test-host-image-XXXXXX";
-static int dir, folder;
+static int dir, directory;
 static struct snapshot_error error;
 
 static void store(const char *name, size_t size, char what)
 {
 	static char data[FILES * 1000];
-	int fd = openat(folder, name, O_WRONLY | O_CREAT | O_TRUNC, 0644);
+	int fd = openat(directory, name, O_WRONLY | O_CREAT | O_TRUNC, 0644);
 
 	ck_assert_int_ge(fd, 0);
 	memset(data, what, size);
@@ -46,17 +46,17 @@ static void setup(void)
 	ck_assert_ptr_nonnull(mkdtemp(base));
 	dir = open(base, O_RDONLY | O_DIRECTORY);
 	ck_assert_int_eq(host_image_make(dir, NUMBER, &error), 0);
-	folder = host_image_open(dir, NUMBER, &error);
-	ck_assert_int_ge(folder, 0);
+	directory = host_image_open(dir, NUMBER, &error);
+	ck_assert_int_ge(directory, 0);
 }
 
 static void teardown(void)
 {
-	DIR *files = fdopendir(folder);
+	DIR *files = fdopendir(directory);
 	struct dirent *found;
 
 	while ((found = readdir(files)))
-		unlinkat(folder, found->d_name, 0);
+		unlinkat(directory, found->d_name, 0);
 	closedir(files);
 	unlinkat(dir, "host-3", AT_REMOVEDIR);
 	close(dir);
@@ -94,12 +94,12 @@ START_TEST(what_was_sealed_is_whole)
 	good();
 	ck_assert_msg(!host_image_check(dir, NUMBER, NULL, &bytes, &error), "%s", error.text);
 	ck_assert_uint_eq(bytes, FILES * (FILES - 1) / 2 * 1000);
-	ck_assert_int_eq(fstatat(folder, file_name(7), &st, 0), 0);
+	ck_assert_int_eq(fstatat(directory, file_name(7), &st, 0), 0);
 	ck_assert_uint_eq(st.st_mode, S_IFREG | 0600);
 }
 END_TEST
 
-START_TEST(an_empty_folder_is_whole)
+START_TEST(an_empty_directory_is_whole)
 {
 	size_t bytes = 1;
 
@@ -129,7 +129,7 @@ START_TEST(a_file_that_becomes_shorter_is_no_crash)
 	int fd;
 
 	store(file_name(7), 7000, 'x');
-	fd = openat(folder, file_name(7), O_RDONLY);
+	fd = openat(directory, file_name(7), O_RDONLY);
 	ck_assert_int_eq(hash_file(fd, 7000, go_on, &stop, &hash), 0);
 	ck_assert_int_eq(hash_file(fd, 7001, go_on, &stop, &hash), -ENODATA);
 	stop = true;
@@ -149,7 +149,7 @@ END_TEST
 START_TEST(a_missing_file_is_refused)
 {
 	good();
-	unlinkat(folder, file_name(0), 0);
+	unlinkat(directory, file_name(0), 0);
 	is_refused_for("host-3: expected 40 files, found 39");
 }
 END_TEST
@@ -169,8 +169,8 @@ START_TEST(many_that_are_no_files_are_refused)
 
 	good();
 	for (int i = 0; i < FILES; i++) {
-		unlinkat(folder, file_name(i), 0);
-		ck_assert_int_eq(mkfifoat(folder, file_name(i), 0600), 0);
+		unlinkat(directory, file_name(i), 0);
+		ck_assert_int_eq(mkfifoat(directory, file_name(i), 0600), 0);
 	}
 	for (int i = 0; i < TIMES; i++)
 		is_refused_for(".img: it is no file");
@@ -195,7 +195,7 @@ START_TEST(a_check_can_be_called_off)
 	int fd;
 
 	good();
-	fd = openat(folder, file_name(7), O_WRONLY);
+	fd = openat(directory, file_name(7), O_WRONLY);
 	ck_assert_int_eq(ftruncate(fd, 100L << 30), 0);
 	close(fd);
 	ck_assert_int_eq(pthread_create(&other, NULL, cancel_soon, &cancel), 0);
@@ -213,7 +213,7 @@ int main(void)
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_set_timeout(tcase, 20);
 	tcase_add_test(tcase, what_was_sealed_is_whole);
-	tcase_add_test(tcase, an_empty_folder_is_whole);
+	tcase_add_test(tcase, an_empty_directory_is_whole);
 	tcase_add_test(tcase, a_damaged_file_is_refused);
 	tcase_add_test(tcase, a_file_of_another_size_is_refused);
 	tcase_add_test(tcase, a_file_that_becomes_shorter_is_no_crash);

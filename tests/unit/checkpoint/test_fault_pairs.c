@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The engine over the simulated driver, in one process: each two calls of a pause and a resume fail,
- * to the driver and to the system (memory, mappings, threads), once or for good. Whatever fails, the
- * job runs on with all bytes, or is paused or failed with all bytes, and a resume works when nothing
- * fails any more; and then a pause gives back as much as ever.
+ * The engine over the simulated driver, in one process: each two calls of a pause and a resume
+ * fail, to the driver and to the system (memory, mappings, threads), once or for good. Whatever
+ * fails, the job runs on with all bytes, or is paused or failed with all bytes, and a resume works
+ * when nothing fails any more; and then a pause gives back as much as ever.
  *
- * There are many thousand pairs. PAIRS=all takes each; else neighbours in time are taken, from a random
- * one on, and then others at random, for PAIRS_SECONDS (12) in each kind of pause. A failure names SEED, the pair and
- * the functions that failed; SEED= and PAIR="first second for_good result" play it again.
+ * There are many thousand pairs. PAIRS=all takes each; else neighbours in time are taken, from a
+ * random one on, and then others at random, for PAIRS_SECONDS (12) in each kind of pause. A failure
+ * names SEED, the pair and the functions that failed; SEED= and PAIR="first second for_good result"
+ * play it again.
  */
 #include "checkpoint/ledger/contexts.h"
 #include "checkpoint/engine/engine.h"

@@ -10,15 +10,15 @@
 /* An address comes again though its end was not seen: its pool or its context was destroyed. */
 START_TEST(test_a_handle_counts_once)
 {
-	unmanaged_add(UNMANAGED_POOL, 0x1000, 3 * MIB);
-	unmanaged_add(UNMANAGED_POOL, 0x1000, 5 * MIB);
-	unmanaged_add(UNMANAGED_ARRAY, 0x1000, MIB);
-	ck_assert_uint_eq(unmanaged_total(), 6 * MIB);
-	ck_assert_uint_eq(unmanaged_count(UNMANAGED_POOL), 1);
-	unmanaged_remove(UNMANAGED_POOL, 0x1000);
-	unmanaged_remove(UNMANAGED_POOL, 0x1000);
-	ck_assert_uint_eq(unmanaged_total(), MIB);
-	ck_assert_uint_eq(unmanaged_count(UNMANAGED_POOL), 0);
+	driver_memory_add(UNMANAGED_POOL, 0x1000, 3 * MIB);
+	driver_memory_add(UNMANAGED_POOL, 0x1000, 5 * MIB);
+	driver_memory_add(UNMANAGED_ARRAY, 0x1000, MIB);
+	ck_assert_uint_eq(driver_memory_total(), 6 * MIB);
+	ck_assert_uint_eq(driver_memory_count(UNMANAGED_POOL), 1);
+	driver_memory_remove(UNMANAGED_POOL, 0x1000);
+	driver_memory_remove(UNMANAGED_POOL, 0x1000);
+	ck_assert_uint_eq(driver_memory_total(), MIB);
+	ck_assert_uint_eq(driver_memory_count(UNMANAGED_POOL), 0);
 }
 END_TEST
 
@@ -28,31 +28,31 @@ START_TEST(test_memory_lives_until_released_and_unmapped)
 	handles_map(7, 0x10000000, 2 * MIB);
 	handles_map(7, 0x10200000, 2 * MIB);
 	handles_release(7);
-	ck_assert_uint_eq(unmanaged_total(), 4 * MIB);
+	ck_assert_uint_eq(driver_memory_total(), 4 * MIB);
 	handles_retain(7);
 	handles_unmap(0x10000000, 4 * MIB);
-	ck_assert_uint_eq(unmanaged_total(), 4 * MIB);
+	ck_assert_uint_eq(driver_memory_total(), 4 * MIB);
 	handles_release(7);
-	ck_assert_uint_eq(unmanaged_total(), 0);
+	ck_assert_uint_eq(driver_memory_total(), 0);
 	/* What is not known: memory on the host, which is not counted. */
 	handles_map(8, 0x10000000, 2 * MIB);
 	handles_retain(8);
 	handles_release(8);
 	handles_unmap(0x10000000, 2 * MIB);
-	ck_assert_uint_eq(unmanaged_total(), 0);
+	ck_assert_uint_eq(driver_memory_total(), 0);
 }
 END_TEST
 
 START_TEST(test_imported_memory_has_the_size_of_its_mapping)
 {
 	handles_add(9, UNMANAGED_VMM_IMPORT, 0);
-	ck_assert_uint_eq(unmanaged_total(), 0);
+	ck_assert_uint_eq(driver_memory_total(), 0);
 	handles_map(9, 0x10000000, 6 * MIB);
 	handles_release(9);
-	ck_assert_uint_eq(unmanaged_total(), 6 * MIB);
-	ck_assert_uint_eq(unmanaged_count(UNMANAGED_VMM_IMPORT), 1);
+	ck_assert_uint_eq(driver_memory_total(), 6 * MIB);
+	ck_assert_uint_eq(driver_memory_count(UNMANAGED_VMM_IMPORT), 1);
 	handles_unmap(0x10000000, 6 * MIB);
-	ck_assert_uint_eq(unmanaged_count(UNMANAGED_VMM_IMPORT), 0);
+	ck_assert_uint_eq(driver_memory_count(UNMANAGED_VMM_IMPORT), 0);
 }
 END_TEST
 

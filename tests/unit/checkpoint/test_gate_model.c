@@ -6,12 +6,12 @@
  *
  * Memory is that of x86 (TSO): the store of a mark waits in its thread's store buffer, and is seen
  * by the others at any later time, in order. A thread sees its own stores at once. Its depth is its
- * own, and the gate's flags are changed by locked instructions. Each step of the model is one access
- * of gate_enter(), gate_enter_slow(), gate_exit() or the pauser.
+ * own, and the gate's flags are changed by locked instructions. Each step of the model is one
+ * access of gate_enter(), gate_enter_slow(), gate_exit() or the pauser.
  *
- * In no state may the pauser hold the gate as quiet while a call is in the driver. A model that finds
- * no fault shows little, so the faults that the gate has had, or could have, are put in one by one,
- * and must be found.
+ * In no state may the pauser hold the gate as quiet while a call is in the driver. A model that
+ * finds no fault shows little, so the faults that the gate has had, or could have, are put in one
+ * by one, and must be found.
  */
 #include "tests/check_suite.h"
 

@@ -113,7 +113,7 @@ static char *load(const char *name)
 
 	snprintf(path, sizeof(path), FIXTURES "%s", name);
 	file = fopen(path, "rb");
-	ck_assert_msg(file != NULL, "%s: run me in the top folder", path);
+	ck_assert_msg(file != NULL, "%s: run me in the top directory", path);
 	ck_assert_uint_gt(fread(data, 1, 1 << 20, file), 0);
 	fclose(file);
 	return data;

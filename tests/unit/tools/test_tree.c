@@ -91,7 +91,9 @@ START_TEST(one_that_is_killed)
 }
 END_TEST
 
-/* Its number is another process's by now; the other process of the tree is signalled all the same. */
+/*
+ * Its number is another process's by now; the other process of the tree is signalled all the same.
+ */
 START_TEST(one_whose_number_is_reused)
 {
 	tree.starts[0]++;

@@ -16,19 +16,19 @@
 
 #define MB (1UL << 20)
 
-/* Each version's folder of groups, and its file for the limit. */
+/* Each version's directory of groups, and its file for the limit. */
 static const char *const cgroups[][2] = {{"/sys/fs/cgroup/memory", "memory.limit_in_bytes"},
 					 {"/sys/fs/cgroup", "memory.max"}};
 static char group[128];
 static const char *group_parent;
 
-static bool write_number(const char *folder, const char *name, size_t number)
+static bool write_number(const char *directory, const char *name, size_t number)
 {
 	char path[256];
 	FILE *f;
 	bool ok;
 
-	snprintf(path, sizeof(path), "%s/%s", folder, name);
+	snprintf(path, sizeof(path), "%s/%s", directory, name);
 	f = fopen(path, "w");
 	ok = f && fprintf(f, "%zu\n", number) > 0;
 	return f && !fclose(f) && ok;

@@ -36,7 +36,9 @@ static const char *const table[ACTIVITIES][EVENTS + 1] = {
 	    ended, no_start, retry) \
 	[ACTIVITY_##name] = {pause, resume, end, trim, snapshot, call_off, done, moved, commit, abort, \
 			     gone, ended, no_start, retry, "end"}
-/* PAUSE RESUME END TRIM SNAPSHOT CALL_OFF DONE MOVED COMMIT ABORT HOLDER_GONE ENDED NO_START RETRY */
+/*
+ * PAUSE RESUME END TRIM SNAPSHOT CALL_OFF DONE MOVED COMMIT ABORT HOLDER_GONE ENDED NO_START RETRY
+ */
 ROW(IDLE, ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", "."),
 ROW(STARVED, "IDLE", "IDLE", ".", "IDLE", "IDLE", ".", "IDLE", ".", ".", ".", ".", ".", ".", "IDLE"),
 ROW(PAUSING, ".", "PAUSING_OFF!", "PAUSING_OFF!", ".", ".", ".", ".", ".", ".", ".", ".", "IDLE",

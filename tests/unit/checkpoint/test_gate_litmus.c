@@ -71,7 +71,9 @@ static unsigned int calls(bool begun)
 	return n;
 }
 
-/* Close and open the gate under load, after @before; returns the calls that ran at a closed gate. */
+/*
+ * Close and open the gate under load, after @before; returns the calls that ran at a closed gate.
+ */
 static unsigned int calls_unseen(void (*before)(void))
 {
 	double until_ms = clock_ms() + LOAD_MS;

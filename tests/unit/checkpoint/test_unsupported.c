@@ -44,8 +44,8 @@ START_TEST(test_shared_memory_is_refused_by_a_full_release)
 	handles_add(1, UNMANAGED_VMM, 4096);
 	handles_export(1);
 	handles_export(1);
-	unmanaged_add(UNMANAGED_IPC_IMPORT, 0x1000, 4096);
-	unmanaged_add(UNMANAGED_IPC_IMPORT, 0x2000, 4096);
+	driver_memory_add(UNMANAGED_IPC_IMPORT, 0x1000, 4096);
+	driver_memory_add(UNMANAGED_IPC_IMPORT, 0x2000, 4096);
 	ck_assert_int_eq(unsupported_check(&drv, text, sizeof(text)), -ENOTSUP);
 	ck_assert_str_eq(text, "2 allocations imported (cuIpcOpenMemHandle), "
 			       "1 allocation exported (cuMemExportToShareableHandle) "
@@ -57,8 +57,8 @@ START_TEST(test_shared_memory_is_refused_by_a_full_release)
 	ck_assert_int_eq(unsupported_check(&drv, text, sizeof(text)), 0);
 	setenv("CUDAW_RELEASE", "all", 1);
 	handles_release(1);
-	unmanaged_remove(UNMANAGED_IPC_IMPORT, 0x1000);
-	unmanaged_remove(UNMANAGED_IPC_IMPORT, 0x2000);
+	driver_memory_remove(UNMANAGED_IPC_IMPORT, 0x1000);
+	driver_memory_remove(UNMANAGED_IPC_IMPORT, 0x2000);
 	ck_assert_int_eq(unsupported_check(&drv, text, sizeof(text)), 0);
 }
 END_TEST

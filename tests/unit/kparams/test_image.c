@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Wrappers, containers, cubins and PTX: what is found in the fixtures of tests/kparams, and that
- * what is damaged is refused with the place and the reason. Runs in the top folder.
+ * what is damaged is refused with the place and the reason. Runs in the top directory.
  */
 #include "kparams/kparams.h"
 
@@ -36,7 +36,7 @@ static uint8_t *load(const char *name, size_t *size)
 
 	snprintf(path, sizeof(path), FIXTURES "%s", name);
 	file = fopen(path, "rb");
-	ck_assert_msg(file != NULL, "%s: run me in the top folder", path);
+	ck_assert_msg(file != NULL, "%s: run me in the top directory", path);
 	fseek(file, 0, SEEK_END);
 	*size = ftell(file);
 	rewind(file);

@@ -135,7 +135,9 @@ static void read_container(struct library *lib, const uint8_t *data, size_t size
 	kp_fatbin_close(fatbin);
 }
 
-/* Open all @containers and list one architecture, as a program that uses the whole library would. */
+/*
+ * Open all @containers and list one architecture, as a program that uses the whole library would.
+ */
 static size_t read_one_arch(const struct library *lib, const size_t (*containers)[2])
 {
 	struct kp_fatbin *fatbin;
@@ -171,8 +173,8 @@ static long file_pages_mb(void)
 
 /*
  * In a process of its own, whose peak of memory is then that of this. The file was read just
- * before, so that the time has no disk in it, nor the search for containers: programs say where they
- * are.
+ * before, so that the time has no disk in it, nor the search for containers: programs say where
+ * they are.
  */
 static void print_cost(const struct library *lib)
 {

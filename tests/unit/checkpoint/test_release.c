@@ -222,7 +222,7 @@ START_TEST(a_lock_that_the_program_has_closed)
 }
 END_TEST
 
-START_TEST(an_unusable_folder_locks_nothing)
+START_TEST(an_unusable_directory_locks_nothing)
 {
 	pause_on(1 << 0);
 	setenv("CUDAW_RUNTIME_DIR", "not/absolute", 1);
@@ -243,7 +243,7 @@ START_TEST(without_descriptors_it_waits)
 	ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &saved), 0);
 	limit = saved;
 	pause_on(1 << 0 | 1 << 2);
-	/* None for the folder; none for a lock; none for the second lock. */
+	/* None for the directory; none for a lock; none for the second lock. */
 	for (int more = 0; more < 3; more++) {
 		limit.rlim_cur = next + more;
 		ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
@@ -389,28 +389,28 @@ START_TEST(one_that_does_not_say_what_it_takes_is_waited_for)
 END_TEST
 
 /*
- * freemem.c runs the program beside the file that it is in: have that in a folder of its own, with
- * one that prints what set_free() was told.
+ * freemem.c runs the program beside the file that it is in: have that in a directory of its own,
+ * with one that prints what set_free() was told.
  */
-static int run_in(const char *folder)
+static int run_in(const char *directory)
 {
 	char self[PATH_MAX], program[PATH_MAX], test[PATH_MAX];
 	ssize_t length = readlink("/proc/self/exe", self, sizeof(self) - 1);
 	char *argv[] = {test, NULL};
 	FILE *file;
 
-	snprintf(program, sizeof(program), "%s/" FREEMEM_PROGRAM, folder);
+	snprintf(program, sizeof(program), "%s/" FREEMEM_PROGRAM, directory);
 	file = fopen(program, "w");
 	if (length < 0 || !file)
 		return -1;
-	fprintf(file, "#!/bin/sh\nread free < %s/free\nfor gpu; do echo $free; done\n", folder);
+	fprintf(file, "#!/bin/sh\nread free < %s/free\nfor gpu; do echo $free; done\n", directory);
 	fchmod(fileno(file), 0700);
 	fclose(file);
 	self[length] = '\0';
-	snprintf(test, sizeof(test), "%s/test_release", folder);
+	snprintf(test, sizeof(test), "%s/test_release", directory);
 	if (symlink(self, test))
 		return -1;
-	setenv("TEST_FOLDER", folder, 1);
+	setenv("TEST_DIRECTORY", directory, 1);
 	return execv(test, argv);
 }
 
@@ -418,24 +418,24 @@ int main(void)
 {
 	Suite *s = suite_create("release");
 	TCase *tc = tcase_create("release");
-	char folder[] = "/tmp/test-release-XXXXXX", command[128];
+	char directory[] = "/tmp/test-release-XXXXXX", command[128];
 	int status;
 
-	if (!getenv("TEST_FOLDER"))
-		return mkdtemp(folder) ? run_in(folder) : -1;
-	snprintf(free_path, sizeof(free_path), "%s/free", getenv("TEST_FOLDER"));
+	if (!getenv("TEST_DIRECTORY"))
+		return mkdtemp(directory) ? run_in(directory) : -1;
+	snprintf(free_path, sizeof(free_path), "%s/free", getenv("TEST_DIRECTORY"));
 	tcase_add_checked_fixture(tc, setup, teardown);
 	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, one_job_resumes_at_a_time);
 	tcase_add_test(tc, a_failed_attempt_holds_nothing);
 	tcase_add_test(tc, a_lock_that_the_program_has_closed);
-	tcase_add_test(tc, an_unusable_folder_locks_nothing);
+	tcase_add_test(tc, an_unusable_directory_locks_nothing);
 	tcase_add_test(tc, without_descriptors_it_waits);
 	tcase_add_test(tc, one_that_is_stopped_with_the_lock_is_passed);
 	tcase_add_test(tc, one_that_does_not_say_what_it_takes_is_waited_for);
 	tcase_add_test(tc, an_unlock_that_fails);
 	suite_add_tcase(s, tc);
 	status = check_suite_run(s);
-	snprintf(command, sizeof(command), "rm -rf %s", getenv("TEST_FOLDER"));
+	snprintf(command, sizeof(command), "rm -rf %s", getenv("TEST_DIRECTORY"));
 	return system(command) ? -1 : status;
 }

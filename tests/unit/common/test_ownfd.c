@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Descriptors of ours that the program may close, and that a process image has other files behind. */
+/*
+ * Descriptors of ours that the program may close, and that a process image has other files behind.
+ */
 #include "common/ownfd.h"
 
 #include "tests/check_suite.h"

@@ -17,7 +17,7 @@
 #define MOST 64 /* descriptors that are looked at */
 #define SIZE 4096
 
-static char folder[64];
+static char directory[64];
 static bool was_open[MOST];
 static int mine, number; /* the program's file, and the number that it takes */
 
@@ -28,11 +28,11 @@ static bool is_open(int fd)
 
 static void setup(void)
 {
-	strcpy(folder, "/tmp/test-ownfd-XXXXXX");
-	ck_assert_ptr_nonnull(mkdtemp(folder));
-	setenv("CUDAW_SPILL_DIR", folder, 1);
-	setenv("CUDAW_RUNTIME_DIR", folder, 1);
-	mine = open(folder, O_TMPFILE | O_RDWR, 0600);
+	strcpy(directory, "/tmp/test-ownfd-XXXXXX");
+	ck_assert_ptr_nonnull(mkdtemp(directory));
+	setenv("CUDAW_SPILL_DIR", directory, 1);
+	setenv("CUDAW_RUNTIME_DIR", directory, 1);
+	mine = open(directory, O_TMPFILE | O_RDWR, 0600);
 	ck_assert_int_ge(mine, 0);
 	for (int fd = 0; fd < MOST; fd++)
 		was_open[fd] = is_open(fd);
@@ -42,7 +42,7 @@ static void teardown(void)
 {
 	char command[128];
 
-	snprintf(command, sizeof(command), "rm -rf %s", folder);
+	snprintf(command, sizeof(command), "rm -rf %s", directory);
 	ck_assert_int_eq(system(command), 0);
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The runtime folder: what is accepted as one, and the sockets in it. */
+/* The runtime directory: what is accepted as one, and the sockets in it. */
 #include "common/rundir.h"
 
 #include "tests/check_suite.h"
@@ -63,7 +63,7 @@ START_TEST(path_default_and_override)
 }
 END_TEST
 
-START_TEST(create_makes_private_folder)
+START_TEST(create_makes_private_directory)
 {
 	struct stat st;
 	int fd;
@@ -80,7 +80,7 @@ START_TEST(create_makes_private_folder)
 }
 END_TEST
 
-START_TEST(refuses_what_is_no_folder)
+START_TEST(refuses_what_is_no_directory)
 {
 	char target[PATH_MAX];
 
@@ -95,9 +95,11 @@ START_TEST(refuses_what_is_no_folder)
 }
 END_TEST
 
-START_TEST(refuses_folder_of_others)
+START_TEST(refuses_directory_of_others)
 {
-	/* Only root can give a folder away; to anybody else, / is a folder of another user. */
+	/*
+	 * Only root can give a directory away; to anybody else, / is a directory of another user.
+	 */
 	const char *path = "/";
 
 	if (geteuid() == 0) {
@@ -115,14 +117,14 @@ END_TEST
 /* /tmp/cudaw-UID may be anything of anybody's. */
 START_TEST(names_who_took_the_place)
 {
-	static const char *const names[] = {"folder", "file", "link"};
+	static const char *const names[] = {"directory", "file", "link"};
 
 	if (geteuid()) {
 		printf("# nothing can be given to another user here (it takes root)\n");
 		return;
 	}
 	ck_assert_int_eq(chmod(base, 0755), 0);
-	ck_assert_int_eq(mkdir(in_base("folder"), 0700), 0);
+	ck_assert_int_eq(mkdir(in_base("directory"), 0700), 0);
 	ck_assert_int_ge(creat(in_base("file"), 0700), 0);
 	ck_assert_int_eq(symlink("/", in_base("link")), 0);
 	for (int i = 0; i < 3; i++)
@@ -258,7 +260,7 @@ START_TEST(listen_fails_clearly)
 	file = fopen(log, "r");
 	ck_assert_ptr_nonnull(file);
 	ck_assert_ptr_nonnull(fgets(line, sizeof(line), file));
-	ck_assert_ptr_nonnull(strstr(line, "no/dir can not be used: No such file or directory"));
+	ck_assert_ptr_nonnull(strstr(line, "no/dir cannot be used: No such file or directory"));
 	ck_assert_ptr_null(fgets(line, sizeof(line), file));
 }
 END_TEST
@@ -359,9 +361,9 @@ int main(void)
 
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_add_test(tcase, path_default_and_override);
-	tcase_add_test(tcase, create_makes_private_folder);
-	tcase_add_test(tcase, refuses_what_is_no_folder);
-	tcase_add_test(tcase, refuses_folder_of_others);
+	tcase_add_test(tcase, create_makes_private_directory);
+	tcase_add_test(tcase, refuses_what_is_no_directory);
+	tcase_add_test(tcase, refuses_directory_of_others);
 	tcase_add_test(tcase, names_who_took_the_place);
 	tcase_add_test(tcase, refuses_open_modes);
 	tcase_add_test(tcase, listen_and_connect);

@@ -32,7 +32,7 @@
 #define CHUNKS 12
 #define BASE   0x600000000000UL
 
-static char base[64], folder[80];
+static char base[64], directory[80];
 static char *memory; /* what is on the GPU */
 static struct snapshot_error error;
 static enum snapshot_codec codec = SNAPSHOT_RAW;
@@ -42,7 +42,7 @@ static void setup(void)
 {
 	strcpy(base, "/tmp/test-snapshot-XXXXXX");
 	ck_assert_ptr_nonnull(mkdtemp(base));
-	snprintf(folder, sizeof(folder), "%s/s", base);
+	snprintf(directory, sizeof(directory), "%s/s", base);
 	memory = aligned_alloc(SNAPSHOT_ALIGN, CHUNKS * SNAPSHOT_CHUNK);
 	for (size_t i = 0; i < CHUNKS * SNAPSHOT_CHUNK / 8; i++)
 		((uint64_t *)memory)[i] = i;
@@ -75,7 +75,7 @@ static void take_digests(struct hash128 *digests)
 		digests[i] = take_digest(i);
 }
 
-/* Write all of memory; with @digests, incrementally, and only what the folder does not have. */
+/* Write all of memory; with @digests, incrementally, and only what the directory does not have. */
 static int write_all(const struct hash128 *digests, struct snapshot_totals *totals)
 {
 	struct snapshot_region region = {BASE, CHUNKS * SNAPSHOT_CHUNK, 0};
@@ -84,7 +84,7 @@ static int write_all(const struct hash128 *digests, struct snapshot_totals *tota
 		.regions = &region, .nregions = 1, .runs = runs, .digests = digests};
 	struct snapshot_writer *w;
 	size_t done = 0;
-	int ret = snapshot_begin(folder, digests, codec, CHUNKS * SNAPSHOT_CHUNK, &w, &error);
+	int ret = snapshot_begin(directory, digests, codec, CHUNKS * SNAPSHOT_CHUNK, &w, &error);
 
 	if (ret)
 		return ret;
@@ -118,13 +118,13 @@ static int take(void *arg, const struct snapshot_chunk *chunk, const void *data,
 	return 0;
 }
 
-/* Assert that what the folder has is what memory has. */
+/* Assert that what the directory has is what memory has. */
 static void assert_read_back(void)
 {
 	char *copy = malloc(CHUNKS * SNAPSHOT_CHUNK);
 	struct snapshot_index index;
 	size_t done = 0;
-	int dir = snapshot_dir_open(folder, &error);
+	int dir = snapshot_dir_open(directory, &error);
 	uint32_t next;
 
 	ck_assert_int_ge(dir, 0);
@@ -228,14 +228,14 @@ START_TEST(a_copy_can_be_gone_on_from)
 
 	take_digests(digests);
 	ck_assert_int_eq(write_all(digests, &totals), 0);
-	snprintf(command, sizeof(command), "cp -a %s %s.copy && rm -r %s && mv %s.copy %s", folder,
-		 folder, folder, folder, folder);
+	snprintf(command, sizeof(command), "cp -a %s %s.copy && rm -r %s && mv %s.copy %s",
+		 directory, directory, directory, directory, directory);
 	ck_assert_int_eq(system(command), 0);
 	ck_assert_int_eq(write_all(digests, &totals), 0);
 	ck_assert_uint_eq(totals.unchanged, (CHUNKS - 1) * SNAPSHOT_CHUNK);
 	assert_read_back();
 	/* But not from what is there of another one. */
-	snprintf(command, sizeof(command), "sed -i s/13000/12000/ %s/manifest.json", folder);
+	snprintf(command, sizeof(command), "sed -i s/13000/12000/ %s/manifest.json", directory);
 	ck_assert_int_eq(system(command), 0);
 	ck_assert_int_eq(write_all(digests, &totals), 0);
 	ck_assert_uint_eq(totals.unchanged, 0);
@@ -251,7 +251,7 @@ START_TEST(a_digest_without_contents_is_refused)
 	struct snapshot_writer *w;
 	size_t done = 0;
 
-	ck_assert_int_eq(snapshot_begin(folder, true, SNAPSHOT_RAW, 0, &w, &error), 0);
+	ck_assert_int_eq(snapshot_begin(directory, true, SNAPSHOT_RAW, 0, &w, &error), 0);
 	ck_assert(!snapshot_has(w, BASE, digest));
 	ck_assert_int_eq(snapshot_write(w, &source, &done, NULL, &error), -EINVAL);
 	snapshot_end(w);
@@ -267,7 +267,7 @@ static int read_memory(void *data, size_t size, uint64_t offset)
 }
 
 /* What was spilled is read back in order to be saved. */
-START_TEST(a_kept_folder_is_not_written)
+START_TEST(a_kept_directory_is_not_written)
 {
 	struct snapshot_source source = {0};
 	struct snapshot_writer *w;
@@ -275,18 +275,18 @@ START_TEST(a_kept_folder_is_not_written)
 	bool cancel = false;
 	int kept, dir;
 
-	ck_assert_int_eq(snapshot_begin(folder, false, codec, 0, &w, &error), 0);
+	ck_assert_int_eq(snapshot_begin(directory, false, codec, 0, &w, &error), 0);
 	ck_assert_int_eq(snapshot_write(w, &source, &done, &cancel, &error), 0);
 	ck_assert_int_eq(snapshot_finish(w, &facts, false, &error), 0);
 	kept = snapshot_keep(w, &error);
 	ck_assert_int_ge(kept, 0);
 	snapshot_end(w);
-	ck_assert_int_eq(snapshot_dir_create(folder, geteuid(), getpid(), &error), -EWOULDBLOCK);
-	dir = snapshot_dir_open(folder, &error);
+	ck_assert_int_eq(snapshot_dir_create(directory, geteuid(), getpid(), &error), -EWOULDBLOCK);
+	dir = snapshot_dir_open(directory, &error);
 	ck_assert_int_ge(dir, 0);
 	snapshot_dir_close(dir);
 	snapshot_dir_close(kept);
-	dir = snapshot_dir_create(folder, geteuid(), getpid(), &error);
+	dir = snapshot_dir_create(directory, geteuid(), getpid(), &error);
 	ck_assert_int_ge(dir, 0);
 	snapshot_dir_close(dir);
 }
@@ -304,14 +304,14 @@ START_TEST(contents_may_come_from_a_file)
 	size_t done = 0;
 
 	memset(memory + 3 * SNAPSHOT_CHUNK, 0, SNAPSHOT_CHUNK);
-	ck_assert_int_eq(snapshot_begin(folder, false, SNAPSHOT_RAW, 0, &w, &error), 0);
+	ck_assert_int_eq(snapshot_begin(directory, false, SNAPSHOT_RAW, 0, &w, &error), 0);
 	ck_assert_int_eq(snapshot_write(w, &source, &done, NULL, &error), 0);
 	ck_assert_int_eq(snapshot_finish(w, &facts, false, &error), 0);
 	snapshot_end(w);
 	assert_read_back();
 
 	runs[0].size += SNAPSHOT_CHUNK;
-	ck_assert_int_eq(snapshot_begin(folder, false, SNAPSHOT_RAW, 0, &w, &error), 0);
+	ck_assert_int_eq(snapshot_begin(directory, false, SNAPSHOT_RAW, 0, &w, &error), 0);
 	ck_assert_int_eq(snapshot_write(w, &source, &done, NULL, &error), -EIO);
 	ck_assert_ptr_nonnull(strstr(error.text, "Input/output error"));
 	snapshot_end(w);
@@ -380,7 +380,7 @@ static int write_coming(size_t last)
 	for (size_t i = 0; i < CHUNKS; i++)
 		c.runs[i] = (struct snapshot_run){BASE + i * SNAPSHOT_CHUNK, SNAPSHOT_CHUNK, NULL,
 						  0, true};
-	ck_assert_int_eq(snapshot_begin(folder, false, SNAPSHOT_RAW, 0, &w, &error), 0);
+	ck_assert_int_eq(snapshot_begin(directory, false, SNAPSHOT_RAW, 0, &w, &error), 0);
 	ck_assert_int_eq(pthread_create(&thread, NULL, let_come, &c), 0);
 	ret = snapshot_write(w, &source, &done, NULL, &error);
 	pthread_join(thread, NULL);
@@ -407,7 +407,7 @@ START_TEST(contents_may_come_later)
 }
 END_TEST
 
-/* How many descriptors are in the folder, or of it. */
+/* How many descriptors are in the directory, or of it. */
 static size_t descriptors(void)
 {
 	char link[64], path[128];
@@ -418,7 +418,7 @@ static size_t descriptors(void)
 
 		snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
 		n = readlink(link, path, sizeof(path) - 1);
-		if (n > 0 && !strncmp(path, folder, strlen(folder)))
+		if (n > 0 && !strncmp(path, directory, strlen(directory)))
 			count++;
 	}
 	return count;
@@ -432,7 +432,7 @@ static int fork_at_the_last(void *arg, size_t chunk)
 
 	if (chunk < CHUNKS - 1)
 		return 0;
-	/* That of the folder, of the data of a thread at least. */
+	/* That of the directory, of the data of a thread at least. */
 	while (descriptors() < 2)
 		usleep(100);
 	counts[0] = descriptors();
@@ -459,7 +459,7 @@ START_TEST(a_child_has_no_file_of_it)
 	struct snapshot_writer *w;
 	size_t done = 0;
 
-	ck_assert_int_eq(snapshot_begin(folder, false, SNAPSHOT_RAW, 0, &w, &error), 0);
+	ck_assert_int_eq(snapshot_begin(directory, false, SNAPSHOT_RAW, 0, &w, &error), 0);
 	ck_assert_int_eq(snapshot_write(w, &source, &done, NULL, &error), 0);
 	snapshot_end(w);
 	ck_assert_int_ge(counts[0], 2);
@@ -479,11 +479,11 @@ START_TEST(a_cancelled_write_leaves_nothing)
 	uint32_t next;
 	int dir;
 
-	ck_assert_int_eq(snapshot_begin(folder, false, SNAPSHOT_RAW, 0, &w, &error), 0);
+	ck_assert_int_eq(snapshot_begin(directory, false, SNAPSHOT_RAW, 0, &w, &error), 0);
 	ck_assert_int_eq(snapshot_write(w, &source, &done, &cancel, &error), -ECANCELED);
 	ck_assert_str_eq(error.text, "cancelled");
 	snapshot_end(w);
-	dir = snapshot_dir_open(folder, &error);
+	dir = snapshot_dir_open(directory, &error);
 	ck_assert_int_eq(snapshot_dir_numbers(dir, 1, &next, &error), 0);
 	ck_assert_uint_eq(next, 1);
 	snapshot_dir_close(dir);
@@ -491,7 +491,7 @@ START_TEST(a_cancelled_write_leaves_nothing)
 END_TEST
 
 static size_t syncs;
-static bool sync_fails; /* of a folder, once its manifest is the new one */
+static bool sync_fails; /* of a directory, once its manifest is the new one */
 
 static bool is_committed(int fd)
 {
@@ -517,12 +517,12 @@ static bool has_index(unsigned int number)
 {
 	char path[128];
 
-	snprintf(path, sizeof(path), "%s/index-%u", folder, number);
+	snprintf(path, sizeof(path), "%s/index-%u", directory, number);
 	return !access(path, F_OK);
 }
 
 /* The new manifest is in force, and the one before is after a crash, perhaps: both stay whole. */
-START_TEST(a_folder_that_cannot_be_synced_keeps_both)
+START_TEST(a_directory_that_cannot_be_synced_keeps_both)
 {
 	struct snapshot_totals totals;
 
@@ -560,7 +560,7 @@ START_TEST(a_cancelled_write_is_not_synced)
 	bool cancel = false;
 	size_t done = 0;
 
-	ck_assert_int_eq(snapshot_begin(folder, false, SNAPSHOT_RAW, 0, &w, &error), 0);
+	ck_assert_int_eq(snapshot_begin(directory, false, SNAPSHOT_RAW, 0, &w, &error), 0);
 	ck_assert_int_eq(snapshot_write(w, &source, &done, &cancel, &error), 0);
 	ck_assert_uint_gt(syncs, 0);
 	snapshot_end(w);
@@ -568,7 +568,7 @@ START_TEST(a_cancelled_write_is_not_synced)
 	done = 0;
 	source.wait = cancel_in_the_middle;
 	source.arg = &cancel;
-	ck_assert_int_eq(snapshot_begin(folder, false, SNAPSHOT_RAW, 0, &w, &error), 0);
+	ck_assert_int_eq(snapshot_begin(directory, false, SNAPSHOT_RAW, 0, &w, &error), 0);
 	ck_assert_int_eq(snapshot_write(w, &source, &done, &cancel, &error), -ECANCELED);
 	ck_assert_uint_gt(done, 0);
 	ck_assert_uint_eq(syncs, 0);
@@ -583,7 +583,7 @@ START_TEST(a_pipe_in_the_manifests_place_is_replaced)
 	char path[128];
 
 	ck_assert_int_eq(write_all(NULL, &totals), 0);
-	snprintf(path, sizeof(path), "%s/" SNAPSHOT_MANIFEST_NEW, folder);
+	snprintf(path, sizeof(path), "%s/" SNAPSHOT_MANIFEST_NEW, directory);
 	ck_assert_int_eq(mkfifo(path, 0600), 0);
 	ck_assert_int_eq(write_all(NULL, &totals), 0);
 	assert_read_back();
@@ -600,7 +600,7 @@ START_TEST(a_manifest_of_any_size_is_not_read)
 
 	take_digests(digests);
 	ck_assert_int_eq(write_all(digests, &totals), 0);
-	snprintf(path, sizeof(path), "%s/" SNAPSHOT_MANIFEST, folder);
+	snprintf(path, sizeof(path), "%s/" SNAPSHOT_MANIFEST, directory);
 	ck_assert_int_eq(truncate(path, 1L << 30), 0);
 	ck_assert_int_eq(getrusage(RUSAGE_SELF, &before), 0);
 	ck_assert_int_eq(write_all(digests, &totals), 0);
@@ -671,8 +671,8 @@ START_TEST(build_ids)
 	ck_assert_int_eq(buildid_of_file("/dev/null", id, &found), -EINVAL);
 	ck_assert_int_eq(buildid_of_file("/nothing", id, &found), -ENOENT);
 
-	ck_assert_int_eq(mkdir(folder, 0700), 0);
-	snprintf(path, sizeof(path), "%s/elf", folder);
+	ck_assert_int_eq(mkdir(directory, 0700), 0);
+	snprintf(path, sizeof(path), "%s/elf", directory);
 	elf = malloc(8192);
 	size = 8192;
 	int fd = open("/proc/self/exe", O_RDONLY);
@@ -723,12 +723,12 @@ int main(void)
 	tcase_add_test(tc, digests_tell_what_is_unchanged);
 	tcase_add_test(tc, a_copy_can_be_gone_on_from);
 	tcase_add_test(tc, a_digest_without_contents_is_refused);
-	tcase_add_test(tc, a_kept_folder_is_not_written);
+	tcase_add_test(tc, a_kept_directory_is_not_written);
 	tcase_add_test(tc, contents_may_come_from_a_file);
 	tcase_add_test(tc, contents_may_come_later);
 	tcase_add_test(tc, a_child_has_no_file_of_it);
 	tcase_add_test(tc, a_cancelled_write_leaves_nothing);
-	tcase_add_test(tc, a_folder_that_cannot_be_synced_keeps_both);
+	tcase_add_test(tc, a_directory_that_cannot_be_synced_keeps_both);
 	tcase_add_test(tc, a_cancelled_write_is_not_synced);
 	tcase_add_test(tc, a_pipe_in_the_manifests_place_is_replaced);
 	tcase_add_test(tc, a_manifest_of_any_size_is_not_read);

@@ -69,22 +69,22 @@ START_TEST(textures_are_counted)
 	real.cuCtxGetCurrent = current_context;
 	real.cuCtxDestroy_v2 = context_destroy;
 	create_texture(ptr);
-	ck_assert_uint_eq(unmanaged_count(UNMANAGED_FIXED_TEXTURE), 1);
+	ck_assert_uint_eq(driver_memory_count(UNMANAGED_FIXED_TEXTURE), 1);
 	destroyed = CUDA_ERROR_INVALID_CONTEXT;
 	ck_assert_int_eq(hook_cuTexObjectDestroy(3), destroyed);
-	ck_assert_uint_eq(unmanaged_count(UNMANAGED_FIXED_TEXTURE), 1);
+	ck_assert_uint_eq(driver_memory_count(UNMANAGED_FIXED_TEXTURE), 1);
 	destroyed = CUDA_SUCCESS;
 	textured = ptr;
 	ck_assert_int_eq(hook_cuTexObjectDestroy(3), CUDA_SUCCESS);
-	ck_assert_uint_eq(unmanaged_count(UNMANAGED_FIXED_TEXTURE), 1);
+	ck_assert_uint_eq(driver_memory_count(UNMANAGED_FIXED_TEXTURE), 1);
 	textured = 0;
 	ck_assert_int_eq(hook_cuTexObjectDestroy(3), CUDA_SUCCESS);
-	ck_assert_uint_eq(unmanaged_count(UNMANAGED_FIXED_TEXTURE), 0);
+	ck_assert_uint_eq(driver_memory_count(UNMANAGED_FIXED_TEXTURE), 0);
 	create_texture(ptr);
 	ck_assert_int_eq(hook_cuCtxDestroy_v2((CUcontext)0x2000), CUDA_SUCCESS);
-	ck_assert_uint_eq(unmanaged_count(UNMANAGED_FIXED_TEXTURE), 1);
+	ck_assert_uint_eq(driver_memory_count(UNMANAGED_FIXED_TEXTURE), 1);
 	ck_assert_int_eq(hook_cuCtxDestroy_v2(CTX), CUDA_SUCCESS);
-	ck_assert_uint_eq(unmanaged_count(UNMANAGED_FIXED_TEXTURE), 0);
+	ck_assert_uint_eq(driver_memory_count(UNMANAGED_FIXED_TEXTURE), 0);
 }
 END_TEST
 
@@ -577,16 +577,16 @@ START_TEST(nodes_that_are_shown_stay_until_they_go)
 	real.cuGraphNodeGetType = node_type;
 	real.cuGraphChildGraphNodeGetGraph = child_graph;
 	real.cuGraphGetNodes = graph_nodes;
-	read = (struct graph_node *)shown_node(INSIDE, CU_GRAPH_NODE_TYPE_KERNEL);
+	read = (struct graph_node *)node_readback_node(INSIDE, CU_GRAPH_NODE_TYPE_KERNEL);
 	ck_assert_ptr_nonnull(read);
 	read->unclear = true; /* tells it from one that is read anew */
-	shown_leaving_node(CHILD);
-	ck_assert(shown_node(INSIDE, CU_GRAPH_NODE_TYPE_KERNEL)->unclear);
+	node_readback_leaving_node(CHILD);
+	ck_assert(node_readback_node(INSIDE, CU_GRAPH_NODE_TYPE_KERNEL)->unclear);
 	if (_i)
-		shown_forget_graph(INNER);
+		node_readback_forget_graph(INNER);
 	else
-		shown_forget_node(CHILD);
-	ck_assert(!shown_node(INSIDE, CU_GRAPH_NODE_TYPE_KERNEL)->unclear);
+		node_readback_forget_node(CHILD);
+	ck_assert(!node_readback_node(INSIDE, CU_GRAPH_NODE_TYPE_KERNEL)->unclear);
 }
 END_TEST
 
