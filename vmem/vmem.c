@@ -718,18 +718,6 @@ CUresult vmem_region_map(CUdeviceptr start)
 	return region_change(start, true);
 }
 
-bool vmem_supported(CUdevice dev)
-{
-	bool supported;
-
-	if (dev < 0 || dev >= GPU_MAX)
-		return false;
-	pthread_mutex_lock(&vm.lock);
-	supported = probe(dev) == CUDA_SUCCESS && vm.devices[dev].caps.vmm;
-	pthread_mutex_unlock(&vm.lock);
-	return supported;
-}
-
 int vmem_init(const struct cuda_driver *drv)
 {
 	int rc = 0;

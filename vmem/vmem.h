@@ -88,14 +88,11 @@ struct vmem_region {
  */
 int vmem_init(const struct cuda_driver *drv);
 
-/* True where @dev's driver can map memory at our addresses, by granules of ours. */
-bool vmem_supported(CUdevice dev);
-
 /*
  * Allocate @size bytes (> 0) of @dev's memory for @ctx, aligned to 512 bytes at least. @ctx must
  * be current in the calling thread. Memory that vmem keeps but no allocation uses is given back
- * before CUDA_ERROR_OUT_OF_MEMORY is returned; CUDA_ERROR_NOT_SUPPORTED where vmem_supported() is
- * false, or the driver does not reserve addresses where we need them. *@ptr is untouched on
+ * before CUDA_ERROR_OUT_OF_MEMORY is returned; CUDA_ERROR_NOT_SUPPORTED if the driver cannot map
+ * @dev's memory in granules, or does not reserve the addresses that we need. *@ptr is untouched on
  * failure.
  */
 CUresult vmem_alloc(CUcontext ctx, CUdevice dev, size_t size, CUdeviceptr *ptr);
