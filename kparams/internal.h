@@ -67,6 +67,10 @@ struct kp_fatbin {
 	size_t nsiblings, nseen;                    /* found among so many of the images */
 };
 
+/* Find @name in @image, as kp_fatbin_find() does in all. */
+int kp_image_find(struct kp_image *image, const char *name, const struct kp_kernel **kernel,
+		  struct kp_error *err);
+
 /* Decompress @image, which is not stored as it is, into a new buffer. */
 int kp_unpack(const struct kp_image *image, uint8_t **out, size_t *size, struct kp_error *err);
 

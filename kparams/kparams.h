@@ -135,16 +135,13 @@ int kp_fatbin_find(struct kp_fatbin *fatbin, uint32_t arch, const char *name,
 void kp_image_info(const struct kp_image *image, struct kp_image_info *info);
 
 /*
- * List the kernels of @image, by name. The first call of this, or of kp_image_find(), is the one
- * that reads the image; an image that cannot be read fails in the same way every time.
+ * List the kernels of @image, by name. The first call of this, or the first kp_fatbin_find() that
+ * comes to the image, reads it; an image that cannot be read fails in the same way every time.
  */
 int kp_image_kernels(struct kp_image *image, size_t *n, struct kp_error *err);
 
 /* The @i-th kernel by name, after kp_image_kernels(). Valid until the fatbin closes. */
 const struct kp_kernel *kp_image_kernel(struct kp_image *image, size_t i);
-
-int kp_image_find(struct kp_image *image, const char *name, const struct kp_kernel **kernel,
-		  struct kp_error *err);
 
 /*
  * Find the next container in a file's contents at or after *@offset, at an even place, as those in

@@ -3,7 +3,7 @@
  * Wrappers, containers, cubins and PTX: what is found in the fixtures of tests/kparams, and that
  * what is damaged is refused with the place and the reason. Runs in the top directory.
  */
-#include "kparams/kparams.h"
+#include "kparams/internal.h"
 
 #include "tests/check_suite.h"
 
