@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Kernels in a cubin, a 64-bit ELF file for EM_CUDA.
- *
- * The ELF structures are read here and not by libelf, since this code also runs inside programs,
- * where no library but libc can be counted on, and Debian's static libelf does not fit into a
- * shared library.
+ * Kernels in a cubin, an ELF file (elf.h).
  *
  * A kernel is a function symbol with STO_CUDA_ENTRY. Its code is a section .text.NAME; what the
  * driver must know of it is in a section .nv.info.NAME of type SHT_CUDA_INFO, whose sh_info is the
@@ -26,17 +22,13 @@
  * The order of records differs between tools. The sum of what the parameters take must be what the
  * last two say: a record that we misread shows there.
  */
-#include "kparams/internal.h"
+#include "kparams/elf.h"
 
-#include "kparams/reader.h"
-
-#include <elf.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define MACHINE_CUDA   190
 #define SHT_CUDA_INFO  0x70000000
 #define STO_CUDA_ENTRY 0x10
 
@@ -60,10 +52,8 @@ enum attribute {
 #define NO_SIZE            UINT32_MAX
 
 struct cubin {
-	const uint8_t *data;
-	size_t size;
-	uint64_t sections; /* where their headers are: all inside the image */
-	size_t nsections, symbols;
+	struct kp_elf elf;
+	size_t symbols; /* the section of the symbol table, or 0 */
 	uint32_t *info; /* by index of the code section: its SHT_CUDA_INFO, or 0 */
 	size_t used;    /* bytes of .nv.info and names of the kernels so far */
 	struct kp_table *table;
@@ -170,48 +160,25 @@ static int check_params(const struct cubin *cubin, uint64_t at)
 	return 0;
 }
 
-static Elf64_Shdr section_header(const struct cubin *cubin, size_t i)
-{
-	Elf64_Shdr header;
-
-	memcpy(&header, cubin->data + cubin->sections + i * sizeof(header), sizeof(header));
-	return header;
-}
-
-/* Read what section @i holds: bytes, for a section without any in the file none. */
-static int open_section(const struct cubin *cubin, size_t i, struct kp_reader *r)
-{
-	Elf64_Shdr header = section_header(cubin, i);
-
-	if (header.sh_type == SHT_NOBITS)
-		header.sh_offset = header.sh_size = 0;
-	if (header.sh_offset > cubin->size || header.sh_size > cubin->size - header.sh_offset)
-		return kp_fail(cubin->err, -EBADMSG, header.sh_offset,
-			       "section %zu of 0x%" PRIx64 " bytes passes the image's end", i,
-			       header.sh_size);
-	*r = kp_reader(cubin->data + header.sh_offset, header.sh_size);
-	return 0;
-}
-
 /*
  * Each kernel has a section and a name of its own. Were they shared, what is read and kept could be
  * the square of the image's size.
  */
 static int use(struct cubin *cubin, size_t size, uint64_t at)
 {
-	if (size > cubin->size - cubin->used)
+	if (size > cubin->elf.size - cubin->used)
 		return kp_fail(cubin->err, -EBADMSG, at,
 			       "kernels share .nv.info or names: more than the image's 0x%zx bytes",
-			       cubin->size);
+			       cubin->elf.size);
 	cubin->used += size;
 	return 0;
 }
 
 static int read_info(struct cubin *cubin, size_t section)
 {
-	uint64_t base = section_header(cubin, section).sh_offset;
+	uint64_t base = kp_elf_section(&cubin->elf, section).sh_offset;
 	struct kp_reader r;
-	int ret = open_section(cubin, section, &r);
+	int ret = kp_elf_open_section(&cubin->elf, section, &r);
 
 	if (!ret)
 		ret = use(cubin, kp_left(&r), base);
@@ -229,7 +196,7 @@ static int read_kernel(struct cubin *cubin, const char *name, size_t code)
 	cubin->nparams = 0;
 	cubin->cbank_size = NO_SIZE;
 	cubin->cbank_size_again = NO_SIZE;
-	if (code >= cubin->nsections || !cubin->info[code])
+	if (code >= cubin->elf.nsections || !cubin->info[code])
 		return kp_fail(cubin->err, -EBADMSG, 0, "kernel %s has no .nv.info", name);
 	ret = read_info(cubin, cubin->info[code]);
 	if (ret)
@@ -241,112 +208,40 @@ static int read_kernel(struct cubin *cubin, const char *name, size_t code)
 /* Find the symbol table and the sections that describe code. */
 static void find_sections(struct cubin *cubin)
 {
-	for (size_t i = 1; i < cubin->nsections; i++) {
-		Elf64_Shdr header = section_header(cubin, i);
+	for (size_t i = 1; i < cubin->elf.nsections; i++) {
+		Elf64_Shdr header = kp_elf_section(&cubin->elf, i);
 
 		if (header.sh_type == SHT_SYMTAB)
 			cubin->symbols = i;
-		else if (header.sh_type == SHT_CUDA_INFO && header.sh_info < cubin->nsections)
+		else if (header.sh_type == SHT_CUDA_INFO && header.sh_info < cubin->elf.nsections)
 			cubin->info[header.sh_info] = i;
 	}
 }
 
-/* Open the table of large section indices of the symbols; an empty one where there is none. */
-static int open_large_indices(const struct cubin *cubin, struct kp_reader *r)
-{
-	for (size_t i = 1; i < cubin->nsections; i++) {
-		Elf64_Shdr header = section_header(cubin, i);
-
-		if (header.sh_type == SHT_SYMTAB_SHNDX && header.sh_link == cubin->symbols)
-			return open_section(cubin, i, r);
-	}
-	*r = kp_reader(NULL, 0);
-	return 0;
-}
-
-/* The string at @offset of a string table; NULL where it is empty, or has no end. */
-static const char *string_at(const struct kp_reader *strings, size_t offset)
-{
-	const char *text = (const char *)strings->data + offset;
-
-	if (offset >= strings->end || !*text || !memchr(text, 0, strings->end - offset))
-		return NULL;
-	return text;
-}
-
 static int read_symbols(struct cubin *cubin)
 {
-	struct kp_reader symbols, strings, large;
-	Elf64_Shdr header;
+	struct kp_elf_symbols symbols;
+	struct kp_elf_symbol symbol;
+	const char *name;
+	uint64_t at;
 	int ret;
 
 	if (!cubin->symbols)
 		return 0;
-	header = section_header(cubin, cubin->symbols);
-	if (header.sh_entsize != sizeof(Elf64_Sym) || header.sh_link >= cubin->nsections)
-		return kp_fail(cubin->err, -EBADMSG, header.sh_offset,
-			       "symbols of %" PRIu64 " bytes, with names in section %u",
-			       header.sh_entsize, header.sh_link);
-	ret = open_section(cubin, cubin->symbols, &symbols);
-	if (!ret)
-		ret = open_section(cubin, header.sh_link, &strings);
-	if (!ret)
-		ret = open_large_indices(cubin, &large);
-	while (!ret && kp_left(&symbols) >= sizeof(Elf64_Sym)) {
-		uint32_t index = kp_read_u32(&large);
-		Elf64_Sym symbol;
-		const char *name;
-
-		kp_read(&symbols, &symbol, sizeof(symbol));
-		if (ELF64_ST_TYPE(symbol.st_info) != STT_FUNC ||
-		    !(symbol.st_other & STO_CUDA_ENTRY) || symbol.st_shndx == SHN_UNDEF)
+	at = kp_elf_section(&cubin->elf, cubin->symbols).sh_offset;
+	ret = kp_elf_open_symbols(&cubin->elf, cubin->symbols, &symbols);
+	while (!ret && kp_elf_next_symbol(&symbols, &symbol)) {
+		if (ELF64_ST_TYPE(symbol.raw.st_info) != STT_FUNC ||
+		    !(symbol.raw.st_other & STO_CUDA_ENTRY) || symbol.raw.st_shndx == SHN_UNDEF)
 			continue;
-		if (symbol.st_shndx != SHN_XINDEX)
-			index = symbol.st_shndx;
-		name = string_at(&strings, symbol.st_name);
+		name = kp_elf_symbol_name(&symbols, &symbol);
 		if (!name)
-			return kp_fail(cubin->err, -EBADMSG, header.sh_offset,
-				       "a kernel's symbol has no name");
-		ret = use(cubin, strlen(name), header.sh_offset);
+			return kp_fail(cubin->err, -EBADMSG, at, "a kernel's symbol has no name");
+		ret = use(cubin, strlen(name), at);
 		if (!ret)
-			ret = read_kernel(cubin, name, index);
+			ret = read_kernel(cubin, name, symbol.section);
 	}
 	return ret;
-}
-
-static int read_header(const void *data, size_t size, Elf64_Ehdr *header, struct kp_error *err)
-{
-	struct kp_reader r = kp_reader(data, size);
-
-	kp_read(&r, header, sizeof(*header));
-	if (r.failed || memcmp(header->e_ident, ELFMAG, SELFMAG))
-		return kp_fail(err, -EBADMSG, 0, "no ELF header");
-	if (header->e_ident[EI_CLASS] != ELFCLASS64 || header->e_ident[EI_DATA] != ELFDATA2LSB ||
-	    header->e_machine != MACHINE_CUDA)
-		return kp_fail(err, -ENOTSUP, 0, "an ELF file for machine %u, not GPU code",
-			       header->e_machine);
-	return 0;
-}
-
-/* A number of sections that has no room in the header is the size of section 0. */
-static int find_headers(struct cubin *cubin)
-{
-	Elf64_Ehdr header;
-	int ret = read_header(cubin->data, cubin->size, &header, cubin->err);
-
-	if (ret)
-		return ret;
-	cubin->sections = header.e_shoff;
-	cubin->nsections = header.e_shnum;
-	if (header.e_shoff && header.e_shoff <= cubin->size - sizeof(Elf64_Shdr) && !header.e_shnum)
-		cubin->nsections = section_header(cubin, 0).sh_size;
-	if (header.e_shoff > cubin->size ||
-	    cubin->nsections > (cubin->size - header.e_shoff) / sizeof(Elf64_Shdr) ||
-	    (cubin->nsections && header.e_shentsize != sizeof(Elf64_Shdr)))
-		return kp_fail(cubin->err, -EBADMSG, offsetof(Elf64_Ehdr, e_shoff),
-			       "%zu section headers at 0x%" PRIx64 " pass the image's end",
-			       cubin->nsections, header.e_shoff);
-	return 0;
 }
 
 int kp_cubin_read(const uint8_t *data, size_t size, struct kp_table *table, struct kp_error *err)
@@ -360,14 +255,12 @@ int kp_cubin_read(const uint8_t *data, size_t size, struct kp_table *table, stru
 	cubin = calloc(1, sizeof(*cubin));
 	if (!cubin)
 		return kp_fail(err, -ENOMEM, 0, "no memory");
-	cubin->data = data;
-	cubin->size = size;
 	cubin->table = table;
 	cubin->err = err;
-	ret = find_headers(cubin);
+	ret = kp_elf_open(&cubin->elf, data, size, err);
 	if (ret)
 		goto out;
-	cubin->info = calloc(cubin->nsections + 1, sizeof(*cubin->info));
+	cubin->info = calloc(cubin->elf.nsections + 1, sizeof(*cubin->info));
 	if (!cubin->info) {
 		ret = kp_fail(err, -ENOMEM, 0, "no memory");
 		goto out;
@@ -383,7 +276,7 @@ out:
 int kp_cubin_info(const void *data, size_t size, struct kp_image_info *info, struct kp_error *err)
 {
 	Elf64_Ehdr header;
-	int ret = read_header(data, size, &header, err);
+	int ret = kp_elf_header(data, size, &header, err);
 
 	if (ret)
 		return ret;

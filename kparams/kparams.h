@@ -18,8 +18,9 @@
  *
  *	fatbin.c	wrapper, container, entries		image.c		lists and look-ups
  *	unpack.c	LZ4 and ZSTD				pointers.c	who holds a pointer
- *	cubin.c		cubins, ELF files			mangled*.c	types in C++ names
- *	ptx.c		PTX					table.c		a list of kernels
+ *	cubin.c		cubins					mangled*.c	types in C++ names
+ *	elf.c		the ELF structures of cubins		table.c		a list of kernels
+ *	ptx.c		PTX
  *
  * The input is not trusted: every read is bounded, and nothing is written to it. It is borrowed: it
  * must stay as it is until kp_fatbin_close(). There is no global state and no CUDA call. Calls on
