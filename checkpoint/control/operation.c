@@ -18,18 +18,15 @@
 
 static const char *const names[] = {"do nothing",       "pause",  "resume", "trim",
 				    "write a snapshot", "tidy up"};
-static const struct cuda_driver *drv;
 static void (*wake)(void);
 static int cuda; /* the driver's CUDA version */
 
 static struct {
 	enum operation op; /* under lock */
-	struct operation_options options;
 	struct snapshot_order order;
 	struct engine_result last_pause;
-	struct engine_progress progress;
 	struct hold hold;
-	struct engine_result result, written;
+	struct engine_op engine;
 } now;
 
 FORKS_LOCK(lock);
@@ -40,7 +37,7 @@ static pthread_cond_t ready_said = PTHREAD_COND_INITIALIZER;
 
 void operation_init(const struct cuda_driver *driver, void (*wake_control)(void))
 {
-	drv = driver;
+	now.engine.drv = driver;
 	wake = wake_control;
 	driver->cuDriverGetVersion(&cuda);
 }
@@ -56,34 +53,35 @@ static void add_pause(struct snapshot_facts *facts)
 static void run(void)
 {
 	struct snapshot_facts facts = {.cuda = cuda};
-	struct engine_writing writing = {&now.order, &facts, &now.written};
 
 	facts.devices = devices_all(&facts.ndevices);
+	now.engine.facts = &facts;
 	switch (now.op) {
 	case OP_PAUSE:
-		engine_pause(drv, now.options.timeout_ms, now.options.writes ? &writing : NULL,
-			     &now.progress, &now.result);
+		engine_pause(&now.engine);
 		claims_drop();
 		break;
 	case OP_RESUME:
-		engine_resume(drv, now.options.timeout_ms, &now.progress, &now.result);
+		engine_resume(&now.engine);
 		claims_drop();
 		break;
 	case OP_TRIM:
-		engine_trim(drv, TRIM_TIMEOUT_MS, &now.progress, &now.result);
+		engine_trim(&now.engine);
 		break;
 	case OP_SNAPSHOT:
 		add_pause(&facts);
-		engine_snapshot(drv, &writing, &now.progress);
+		engine_snapshot(&now.engine);
 		break;
 	default:
-		engine_tidy(drv, &now.progress.cancel);
+		engine_tidy(&now.engine);
 	}
+	now.engine.facts = NULL;
 }
 
 static void run_traced(void)
 {
-	const struct engine_result *result = now.op == OP_SNAPSHOT ? &now.written : &now.result;
+	const struct engine_result *result =
+		now.op == OP_SNAPSHOT ? &now.engine.written : &now.engine.result;
 	struct trace_event event;
 	bool traced = trace_begin(&event, "cudaw");
 
@@ -150,22 +148,26 @@ static void *main_of_thread(void *arg)
 static void begin(enum operation op, const struct operation_options *options,
 		  const struct snapshot_order *order, const struct engine_result *last_pause)
 {
+	struct engine_op *e = &now.engine;
+
 	now.op = op;
-	now.options = *options;
 	now.last_pause = *last_pause;
 	if (options->writes)
 		now.order = *order;
-	/* An image needs the whole GPU released, and so what can be carried is judged by that. */
+	e->order = options->writes ? &now.order : NULL;
+	e->timeout_ms = op == OP_TRIM ? TRIM_TIMEOUT_MS : options->timeout_ms;
+	/*
+	 * An image needs the whole GPU released. Tidying up prepares for a pause like the last one,
+	 * and keeps its choice.
+	 */
 	if (options->writes && order->image)
-		release_choose(RELEASE_ALL);
+		e->release = RELEASE_ALL;
 	else if (op == OP_PAUSE)
-		release_choose(options->release);
-	memset(&now.progress, 0, sizeof(now.progress));
-	now.progress.phase = "start";
-	now.progress.ready = await_ready_said;
+		e->release = options->release;
+	e->progress = (struct engine_progress){.phase = "start", .ready = await_ready_said};
 	if (options->hold) {
 		hold_init(&now.hold, wake);
-		now.progress.hold = &now.hold;
+		e->progress.hold = &now.hold;
 	}
 }
 
@@ -201,17 +203,17 @@ out:
 
 void operation_cancel(void)
 {
-	__atomic_store_n(&now.progress.cancel, true, __ATOMIC_RELAXED);
+	__atomic_store_n(&now.engine.progress.cancel, true, __ATOMIC_RELAXED);
 }
 
 const struct engine_progress *operation_progress(void)
 {
-	return &now.progress;
+	return &now.engine.progress;
 }
 
 struct hold *operation_hold(void)
 {
-	return now.progress.hold;
+	return now.engine.progress.hold;
 }
 
 bool operation_take_end(void)
@@ -229,12 +231,12 @@ bool operation_take_end(void)
 
 const struct engine_result *operation_result(void)
 {
-	return &now.result;
+	return &now.engine.result;
 }
 
 const struct engine_result *operation_written(void)
 {
-	return &now.written;
+	return &now.engine.written;
 }
 
 const struct snapshot_order *operation_order(void)

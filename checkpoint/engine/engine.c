@@ -31,43 +31,41 @@ static void let_run(struct engine_result *result)
 	gate_open();
 }
 
-int engine_may_release(const struct cuda_driver *drv, struct engine_result *result)
+int engine_check_carried(const struct engine_op *op, struct engine_result *result)
 {
-	if (!unsupported_check(drv, result->message, sizeof(result->message)))
+	if (!unsupported_check(op->drv, op->release, result->message, sizeof(result->message)))
 		return 0;
 	result->code = END_UNSUPPORTED;
 	return -1;
 }
 
 /* The phase "drain" of engine.h; engine.saved.contexts are those that were found. */
-static int enter_quiet(const struct cuda_driver *drv, double deadline_ms,
-		       const struct engine_progress *progress, struct engine_result *result)
+static int enter_quiet(struct engine_op *op, double deadline_ms)
 {
-	struct quiet q = {.drv = drv,
+	struct quiet q = {.drv = op->drv,
 			  .deadline_ms = deadline_ms,
-			  .cancel = &progress->cancel,
-			  .hold = progress->hold,
+			  .cancel = &op->progress.cancel,
+			  .hold = op->progress.hold,
 			  .contexts = &engine.saved.contexts};
 	int ret;
 
-	if (release_wanted(drv))
+	if (release_wanted(op->drv, op->release))
 		release_find();
 	ret = quiet_enter(&q);
 	if (ret == -EIO)
-		return engine_fail_driver(result, drv, "the program's contexts", q.error);
+		return engine_fail_driver(&op->result, op->drv, "the program's contexts", q.error);
 	if (ret == -ECANCELED || ret == -ETIME)
-		return engine_fail_wait(result, progress, q.what);
-	return ret ? engine_fail(result, END_FAILED, "drain: %s", strerror(-ret)) : 0;
+		return engine_fail_wait(op, q.what);
+	return ret ? engine_fail(&op->result, END_FAILED, "drain: %s", strerror(-ret)) : 0;
 }
 
 /* All but the release. On failure the job runs on, unless that too failed (END_FAILED). */
-static int take_memory(const struct cuda_driver *drv, double deadline_ms,
-		       const struct engine_writing *writing, struct engine_progress *progress,
-		       struct engine_result *result)
+static int take_memory(struct engine_op *op, double deadline_ms)
 {
+	struct engine_result *result = &op->result;
 	CUresult error;
 
-	if (enter_quiet(drv, deadline_ms, progress, result))
+	if (enter_quiet(op, deadline_ms))
 		return -1;
 	if (engine.moves && engine.moves->leaving(result->message, sizeof(result->message))) {
 		result->code = END_UNSUPPORTED;
@@ -76,16 +74,16 @@ static int take_memory(const struct cuda_driver *drv, double deadline_ms,
 		return -1;
 	}
 	vmem_trim();
-	if (engine_save(drv, writing, progress, result))
+	if (engine_save(op))
 		goto err_forget;
-	engine_set_phase(progress, "unmap", 0);
+	engine_set_phase(op, "unmap", 0);
 	__atomic_store_n(&engine.paused, true, __ATOMIC_RELAXED);
-	error = engine_unmap(drv);
+	error = engine_unmap(op->drv);
 	if (!error)
 		return 0;
-	engine_fail_driver(result, drv, "unmap", error);
+	engine_fail_driver(result, op->drv, "unmap", error);
 	engine_write_drop();
-	if (engine_map(drv) || engine_load_back(drv, progress, result))
+	if (engine_map(op->drv) || engine_load_back(op))
 		return -1; /* the data is kept; a resume tries again */
 err_forget:
 	engine_write_drop();
@@ -95,61 +93,56 @@ err_forget:
 }
 
 /* What is left on the GPU goes too, where that is wanted. */
-static void release_rest(const struct cuda_driver *drv, struct engine_progress *progress,
-			 struct engine_result *result)
+static void release_rest(struct engine_op *op)
 {
 	const char *call;
 	CUresult error;
 
-	if (!engine.saved.contexts.count || !release_wanted(drv))
+	if (!engine.saved.contexts.count || !release_wanted(op->drv, op->release))
 		return;
-	error = engine_release(drv, progress, &call);
+	error = engine_release(op, &call);
 	if (error)
-		snprintf(result->note, sizeof(result->note), "the context stays on the GPU: %s: %s",
-			 call, engine_error_name(drv, error));
+		snprintf(op->result.note, sizeof(op->result.note),
+			 "the context stays on the GPU: %s: %s", call,
+			 engine_error_name(op->drv, error));
 }
 
-void engine_pause(const struct cuda_driver *drv, int timeout_ms,
-		  const struct engine_writing *writing, struct engine_progress *progress,
-		  struct engine_result *result)
+void engine_pause(struct engine_op *op)
 {
 	double start = clock_ms();
 
-	engine_begin(result);
-	if (writing)
-		writing->result->code = NULL;
-	if (unsupported_check(drv, result->message, sizeof(result->message))) {
-		result->code = END_UNSUPPORTED;
+	engine_begin(op, &op->result);
+	op->written.code = NULL;
+	if (engine_check_carried(op, &op->result))
 		goto out;
-	}
-	engine_set_phase(progress, "drain", 0);
-	if (take_memory(drv, start + timeout_ms, writing, progress, result))
+	engine_set_phase(op, "drain", 0);
+	if (take_memory(op, start + op->timeout_ms))
 		goto out;
-	if (engine.saves && writing->order->image)
-		engine_release_all(drv, progress, writing->result);
+	if (engine.saves && op->order->image)
+		engine_release_all(op);
 	else
-		release_rest(drv, progress, result);
+		release_rest(op);
 	__atomic_store_n(&engine.untidy,
 			 !engine.released && engine.saved.contexts.count && engine.saved.used_slots,
 			 __ATOMIC_RELAXED);
-	engine_succeed(result, start, saved_bytes(&engine.saved));
+	engine_succeed(op, start, saved_bytes(&engine.saved));
 out:
-	if (writing)
-		engine_write_end(drv, writing, progress, start, result);
+	if (op->order)
+		engine_write_end(op, start);
 }
 
 /* Sleep between two attempts to get GPU memory. False when it is time to give up. */
-static bool wait_for_memory(double deadline_ms, unsigned int *sleep_ms,
-			    struct engine_progress *progress, struct engine_result *result)
+static bool wait_for_memory(struct engine_op *op, double deadline_ms, unsigned int *sleep_ms)
 {
-	engine_set_phase(progress, "memory", 0);
-	__atomic_store_n(&progress->waiting, true, __ATOMIC_RELAXED);
-	if (engine_is_cancelled(progress)) {
-		engine_fail(result, END_BUSY, "cancelled by a later request");
+	engine_set_phase(op, "memory", 0);
+	__atomic_store_n(&op->progress.waiting, true, __ATOMIC_RELAXED);
+	if (engine_is_cancelled(op)) {
+		engine_fail(&op->result, END_BUSY, "cancelled by a later request");
 		return false;
 	}
 	if (deadline_ms && clock_ms() > deadline_ms) {
-		engine_fail(result, END_TIMEOUT, "%.2f GiB of GPU memory did not come free in time",
+		engine_fail(&op->result, END_TIMEOUT,
+			    "%.2f GiB of GPU memory did not come free in time",
 			    engine.saved.ngranules * VMEM_GRANULE / GIB);
 		return false;
 	}
@@ -160,71 +153,68 @@ static bool wait_for_memory(double deadline_ms, unsigned int *sleep_ms,
 }
 
 /* Context and memory back, if they fit now. CUDA_ERROR_OUT_OF_MEMORY: they do not, yet. */
-static CUresult regain_once(const struct cuda_driver *drv, struct engine_progress *progress,
-			    const char **call)
+static CUresult regain_once(struct engine_op *op, const char **call)
 {
 	CUresult error;
 
 	if (engine.released) {
 		if (!release_fits(engine.saved.per_device))
 			return CUDA_ERROR_OUT_OF_MEMORY;
-		engine_set_phase(progress, "restore", 0);
-		error = release_restore(drv, call);
+		engine_set_phase(op, "restore", 0);
+		error = release_restore(op->drv, call);
 		__atomic_store_n(&engine.released, error != CUDA_SUCCESS, __ATOMIC_RELAXED);
 		if (error)
 			return error;
 	}
-	engine_set_phase(progress, "map", 0);
+	engine_set_phase(op, "map", 0);
 	if (vmem_has_left()) {
 		*call = "unmap";
-		error = engine_unmap(drv);
+		error = engine_unmap(op->drv);
 		if (error)
 			return error;
 	}
 	*call = "map";
-	return engine_memory_is_free(drv) ? engine_map(drv) : CUDA_ERROR_OUT_OF_MEMORY;
+	return engine_memory_is_free(op->drv) ? engine_map(op->drv) : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 /* Get context and memory back, waiting for free memory as long as allowed. */
-static int regain(const struct cuda_driver *drv, double deadline_ms,
-		  struct engine_progress *progress, struct engine_result *result)
+static int regain(struct engine_op *op, double deadline_ms)
 {
 	unsigned int sleep_ms = 20;
 	const char *call = "";
 
 	for (;;) {
-		/*
-		 * Other jobs that wait for the same GPU must not take what this one was promised.
-		 */
+		/* No other job that waits for this GPU may take what this one was promised. */
 		int lock = release_lock(engine.saved.per_device);
-		CUresult error = lock == -EAGAIN ? CUDA_ERROR_OUT_OF_MEMORY
-						 : regain_once(drv, progress, &call);
+		CUresult error =
+			lock == -EAGAIN ? CUDA_ERROR_OUT_OF_MEMORY : regain_once(op, &call);
 
 		release_unlock();
 		if (!error)
 			break;
 		if (error != CUDA_ERROR_OUT_OF_MEMORY)
-			return engine_fail_driver(result, drv, call, error);
-		if (!wait_for_memory(deadline_ms, &sleep_ms, progress, result))
+			return engine_fail_driver(&op->result, op->drv, call, error);
+		if (!wait_for_memory(op, deadline_ms, &sleep_ms))
 			return -1;
 	}
-	__atomic_store_n(&progress->waiting, false, __ATOMIC_RELAXED);
+	__atomic_store_n(&op->progress.waiting, false, __ATOMIC_RELAXED);
 	return 0;
 }
 
 /* Wait until the other processes of the job have their memory too. False: they will not. */
-static bool wait_for_peers(struct engine_progress *progress)
+static bool wait_for_peers(struct engine_op *op)
 {
+	struct hold *hold = op->progress.hold;
 	const struct hold_report ready = {.drained = true};
 	struct hold_order order = {0};
 
-	if (!progress->hold)
+	if (!hold)
 		return true;
-	engine_set_phase(progress, "peers", 0);
-	hold_say(progress->hold, &ready);
+	engine_set_phase(op, "peers", 0);
+	hold_say(hold, &ready);
 	while (!order.commit) {
-		hold_take_order(progress->hold, PEERS_LOOK_MS, &order);
-		if (!order.commit && engine_is_cancelled(progress))
+		hold_take_order(hold, PEERS_LOOK_MS, &order);
+		if (!order.commit && engine_is_cancelled(op))
 			return false;
 	}
 	return true;
@@ -234,48 +224,46 @@ static bool wait_for_peers(struct engine_progress *progress)
  * As before the resume began: nothing has run, so what is saved is still so. The memory stays
  * mapped where copies may still write to it. The driver's error.
  */
-static CUresult step_back(const struct cuda_driver *drv, bool was_released,
-			  struct engine_progress *progress)
+static CUresult step_back(struct engine_op *op, bool was_released)
 {
 	const char *call;
 	CUresult error;
 
 	if (engine.released || engine.unsettled)
 		return CUDA_SUCCESS;
-	engine_set_phase(progress, "unmap", 0);
-	error = engine_unmap(drv);
+	engine_set_phase(op, "unmap", 0);
+	error = engine_unmap(op->drv);
 	if (!error && was_released)
-		engine_release(drv, progress, &call);
+		engine_release(op, &call);
 	return error;
 }
 
-void engine_resume(const struct cuda_driver *drv, int timeout_ms, struct engine_progress *progress,
-		   struct engine_result *result)
+void engine_resume(struct engine_op *op)
 {
-	double start = clock_ms();
+	struct engine_result *result = &op->result;
 	bool was_released = engine.released;
+	double start = clock_ms();
 	CUresult error;
 
-	engine_begin(result);
-	if (engine.held && engine_fetch(progress, result))
+	engine_begin(op, result);
+	if (engine.held && engine_fetch(op))
 		return;
-	if (regain(drv, timeout_ms ? start + timeout_ms : 0, progress, result) ||
-	    engine_load_back(drv, progress, result)) {
-		step_back(drv, was_released, progress);
+	if (regain(op, op->timeout_ms ? start + op->timeout_ms : 0) || engine_load_back(op)) {
+		step_back(op, was_released);
 		return;
 	}
-	if (!wait_for_peers(progress)) {
-		error = step_back(drv, was_released, progress);
+	if (!wait_for_peers(op)) {
+		error = step_back(op, was_released);
 		if (error)
-			engine_fail_driver(result, drv, "unmap", error);
+			engine_fail_driver(result, op->drv, "unmap", error);
 		else
 			engine_fail(result, END_BUSY,
 				    "another process of the job did not resume, or a pause was "
 				    "asked for");
 		return;
 	}
-	progress->ready();
+	op->progress.ready();
 	let_run(result);
-	engine_succeed(result, start, saved_bytes(&engine.saved));
+	engine_succeed(op, start, saved_bytes(&engine.saved));
 	engine_forget();
 }

@@ -26,6 +26,7 @@
  */
 #include "common/protocol.h"
 #include "checkpoint/engine/fetch.h"
+#include "checkpoint/release/release.h"
 #include "vmem/driver.h"
 
 #include <stdbool.h>
@@ -88,46 +89,56 @@ struct engine_moves {
 /* Before the first pause; @moves must live on. Without it nobody is told. */
 void engine_set_moves(const struct engine_moves *moves);
 
-/* A snapshot that is to be written. */
-struct engine_writing {
-	const struct snapshot_order *order;
-	struct snapshot_facts *facts; /* what the engine does not know of them; it adds the rest */
-	struct engine_result *result; /* the snapshot's */
+/*
+ * An operation: its options, its progress, and its results. It must stay in place until the
+ * operation ends.
+ */
+struct engine_op {
+	const struct cuda_driver *drv;
+	int timeout_ms;
+	enum release_choice release;        /* what a pause gives back */
+	const struct snapshot_order *order; /* the snapshot to write; NULL: none */
+	struct snapshot_facts *facts;       /* of the snapshot; the engine adds what it knows */
+
+	struct engine_progress progress;
+	struct engine_result result;  /* of every operation except engine_snapshot() */
+	struct engine_result written; /* of the snapshot, if there is an order */
+
+	/* The engine's: the phase under way (NULL: none), and the result that gets its time. */
+	const char *phase;
+	double phase_start_ms; /* clock_ms() */
+	struct engine_result *timed;
 };
 
 /*
- * @timeout_ms bounds the wait for captures, calls and kernels. Where @writing is not NULL, what is
- * copied out is written to a snapshot at the same time: from the first piece on, while the rest is
- * copied, unmapped and released. As long as the job has its memory, a snapshot that is cancelled
- * fails the pause, and so does one that fails where the order says that the pause is for it alone;
- * later, or else, the job is paused without it. A pause that fails fails the snapshot.
+ * The timeout bounds the wait for captures, calls and kernels. If there is an order, the engine
+ * writes the snapshot at the same time: from the first piece on, while it copies, unmaps and
+ * releases the rest. As long as the job has its memory, a cancelled snapshot fails the pause, and so
+ * does a failed snapshot if the order says that the pause is for the snapshot alone. After that, or
+ * without such an order, the job is paused without the snapshot. A pause that fails fails the
+ * snapshot.
  */
-void engine_pause(const struct cuda_driver *drv, int timeout_ms,
-		  const struct engine_writing *writing, struct engine_progress *progress,
-		  struct engine_result *result);
+void engine_pause(struct engine_op *op);
 
-/* @timeout_ms bounds the wait for GPU memory; 0: none. Past it the job is as paused as before. */
-void engine_resume(const struct cuda_driver *drv, int timeout_ms, struct engine_progress *progress,
-		   struct engine_result *result);
+/* The timeout bounds the wait for GPU memory; 0: no limit. After it the job is paused as before. */
+void engine_resume(struct engine_op *op);
 
 /*
  * Give back what the process keeps for later: host memory of the pool, and GPU memory that no
- * allocation uses. The program is held for milliseconds; @timeout_ms bounds the wait for its calls.
- * While the job is paused there is nothing to give back, which is said.
+ * allocation uses. The program is held for milliseconds; the timeout bounds the wait for its calls.
+ * A paused job has nothing to give back, and the result's note says so.
  */
-void engine_trim(const struct cuda_driver *drv, int timeout_ms, struct engine_progress *progress,
-		 struct engine_result *result);
+void engine_trim(struct engine_op *op);
 
 /*
- * Write a paused job's memory to a snapshot. Where the order says hold, the host memory is given
- * back and a resume reads the snapshot first; with image the driver's checkpoint is taken where it
- * was not. A failure leaves the job paused as it was.
+ * Write a paused job's memory to a snapshot. If the order says hold, the host memory is given back,
+ * and a resume reads the snapshot first. If the order says image, the driver's checkpoint is taken
+ * unless the pause took it. A failure leaves the job paused as it was.
  *
- * The phase "write" of a snapshot is the time from its first chunk to its last one, synced; other
- * phases go on during it, so that all together may be more than the whole.
+ * The phase "write" of a snapshot is the time from its first chunk to its last one, synced. Other
+ * phases run at the same time, so the sum of all phases may exceed the whole.
  */
-void engine_snapshot(const struct cuda_driver *drv, const struct engine_writing *writing,
-		     struct engine_progress *progress);
+void engine_snapshot(struct engine_op *op);
 
 /*
  * The snapshot that this job is in, and alone in, lies at @path now; the resume goes to other GPUs
@@ -146,10 +157,10 @@ int engine_lock_place(struct snapshot_error *error);
  * What is left to do when an operation has been answered: pin the host memory of a paused job whose
  * context is still there, so that the resume is as fast as the bus; give back host memory of a
  * running one, or with CUDAW_PREPARE=1 make it ready for the next pause, as the job's memory grows.
- * *@cancel, set by others, ends it early.
+ * A cancelled one ends early, and the rest is left to do. It has no result.
  */
 bool engine_is_untidy(void);
-void engine_tidy(const struct cuda_driver *drv, const bool *cancel);
+void engine_tidy(struct engine_op *op);
 
 /* True where CUDAW_PREPARE asks to look for work of engine_tidy() now and then. */
 bool engine_prepares(void);

@@ -27,11 +27,6 @@ struct engine {
 	struct saving saving;
 	bool saves; /* a snapshot is being written: saving is in use */
 
-	/* The operation under way and its current phase; NULL: none. */
-	struct engine_result *result;
-	const char *phase;
-	double start;
-
 	/* Read by other threads too: to be written atomically. */
 	bool paused;
 	bool released; /* the driver's checkpoint holds the rest, or the driver is locked */
@@ -47,21 +42,26 @@ extern struct engine engine;
 /* True where the variable is set, and not to 0. */
 bool engine_asked_for(const char *variable);
 
-/* Results; the failures return -1. @what of a wait: "kernels did not end". */
+/*
+ * Results; the failures return -1. engine_fail_wait() is for a wait of @op that has ended early;
+ * @what: "kernels did not end".
+ */
 int engine_fail(struct engine_result *result, const char *code, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 int engine_fail_driver(struct engine_result *result, const struct cuda_driver *drv,
 		       const char *what, CUresult error);
-int engine_fail_wait(struct engine_result *result, const struct engine_progress *progress,
-		     const char *what);
+int engine_fail_wait(struct engine_op *op, const char *what);
 const char *engine_error_name(const struct cuda_driver *drv, CUresult error);
-bool engine_is_cancelled(const struct engine_progress *progress);
+bool engine_is_cancelled(const struct engine_op *op);
 
-/* An operation begins; a phase of @total bytes does; the phase ends; all has succeeded. */
-void engine_begin(struct engine_result *result);
-void engine_set_phase(struct engine_progress *progress, const char *phase, size_t total);
-void engine_end_phase(void);
-void engine_succeed(struct engine_result *result, double start, size_t bytes);
+/*
+ * @op begins, and its phases are timed in @result, which is one of its own; a phase of @total bytes
+ * begins; it ends; what began at @start has succeeded.
+ */
+void engine_begin(struct engine_op *op, struct engine_result *result);
+void engine_set_phase(struct engine_op *op, const char *phase, size_t total);
+void engine_end_phase(struct engine_op *op);
+void engine_succeed(struct engine_op *op, double start, size_t bytes);
 
 /* Bring up to date what others read of the saved memory and the pool. */
 void engine_publish(void);
@@ -69,18 +69,16 @@ void engine_publish(void);
 void engine_forget(void);
 
 /*
- * Copy everything out, and begin to write it to a snapshot where @writing is not NULL. On failure
- * the caller calls engine_write_drop(), and forgets what was saved.
+ * Copy everything out, and begin to write it to a snapshot if there is an order. On failure the
+ * caller calls engine_write_drop(), and forgets what was saved.
  */
-int engine_save(const struct cuda_driver *drv, const struct engine_writing *writing,
-		struct engine_progress *progress, struct engine_result *result);
-/* Where there are kernels: see how many slots engine_save() will need, without zeros. */
-int engine_scan(const struct cuda_driver *drv, struct engine_result *result);
+int engine_save(struct engine_op *op);
+/* Count the slots that engine_save() will need without zeros. The kernels must be loaded. */
+int engine_scan(struct engine_op *op);
 /* Copy it back, to where it is mapped again. */
-int engine_load_back(const struct cuda_driver *drv, struct engine_progress *progress,
-		     struct engine_result *result);
-/* Get room for @slots slots, where saved_room() found so much. */
-int engine_place(size_t slots, size_t pool_slots, size_t spill_slots, struct engine_result *result);
+int engine_load_back(struct engine_op *op);
+/* Get room for @slots slots; saved_room() found the other two numbers. */
+int engine_place(struct engine_op *op, size_t slots, size_t pool_slots, size_t spill_slots);
 
 /*
  * True where every device has free what is to be mapped: an attempt that cannot succeed would take,
@@ -95,35 +93,28 @@ CUresult engine_map(const struct cuda_driver *drv);
 CUresult engine_unmap(const struct cuda_driver *drv);
 
 /* Have the driver checkpoint the contexts. Its error, of *@call. */
-CUresult engine_release(const struct cuda_driver *drv, struct engine_progress *progress,
-			const char **call);
-/*
- * Of a pause that left the contexts: whether they can be released now. 0, or @result says why not.
- */
-int engine_may_release(const struct cuda_driver *drv, struct engine_result *result);
-/* Release them where it has not been done: for a process image. */
-int engine_release_all(const struct cuda_driver *drv, struct engine_progress *progress,
-		       struct engine_result *result);
+CUresult engine_release(struct engine_op *op, const char **call);
+/* See that all can be carried through what @op releases. 0, or @result says what cannot. */
+int engine_check_carried(const struct engine_op *op, struct engine_result *result);
+/* Release the contexts, if the pause left them: for a process image. The result is op->written. */
+int engine_release_all(struct engine_op *op);
 
 /*
- * A snapshot of what is being saved: begin to write what arrives. A failure is that of the pause
- * only where it is for the snapshot alone; else it stands in writing->result.
+ * A snapshot of what is being saved: begin to write what arrives. A failure fails the pause only if
+ * the pause is for the snapshot alone; else op->written says what failed.
  */
-int engine_write_begin(const struct cuda_driver *drv, const struct engine_writing *writing,
-		       struct engine_progress *progress, struct engine_result *result);
-/* Why it failed, once it has: for a transfer that was cancelled by it. */
+int engine_write_begin(struct engine_op *op);
+/* Put into @result why the write failed, once it has: for a transfer that it has cancelled. */
 int engine_write_fail(struct engine_result *result);
 /* End it, if one is being written; what is not committed is given up. */
 void engine_write_drop(void);
 /*
- * The pause that began at @start has ended with @pause: see what is written of it through, where
- * neither has failed. The outcome stands in writing->result.
+ * The pause that began at @start has ended: if neither it nor the writing has failed, finish the
+ * snapshot. The outcome is in op->written.
  */
-void engine_write_end(const struct cuda_driver *drv, const struct engine_writing *writing,
-		      struct engine_progress *progress, double start,
-		      const struct engine_result *pause);
+void engine_write_end(struct engine_op *op, double start);
 
 /* Get what a snapshot holds back into host memory. */
-int engine_fetch(struct engine_progress *progress, struct engine_result *result);
+int engine_fetch(struct engine_op *op);
 
 #endif

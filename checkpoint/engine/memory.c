@@ -17,14 +17,15 @@
 /* Below this, finding zeros takes longer than copying them. */
 #define SCAN_BYTES (1UL << 30)
 
-static int fail_transfer(struct engine_result *result, const struct cuda_driver *drv,
-			 const struct transfer *t)
+static int fail_transfer(struct engine_op *op, const struct transfer *t)
 {
+	struct engine_result *result = &op->result;
+
 	switch (t->workers.result) {
 	case 0:
 		return 0;
 	case -EIO:
-		return t->error ? engine_fail_driver(result, drv, "copy", t->error)
+		return t->error ? engine_fail_driver(result, op->drv, "copy", t->error)
 				: engine_fail(result, END_FAILED, "the spill file: %s",
 					      strerror(EIO));
 	case -ENOMEM:
@@ -42,10 +43,9 @@ static int fail_transfer(struct engine_result *result, const struct cuda_driver 
 	}
 }
 
-static int transfer(const struct cuda_driver *drv, enum transfer_direction direction, size_t *done,
-		    struct engine_result *result)
+static int transfer(struct engine_op *op, enum transfer_direction direction, size_t *done)
 {
-	struct transfer t = saved_transfer(&engine.saved, drv, direction, done);
+	struct transfer t = saved_transfer(&engine.saved, op->drv, direction, done);
 
 	if (direction == TRANSFER_OUT && engine.saves) {
 		t.cancel = &engine.saving.stop;
@@ -56,32 +56,33 @@ static int transfer(const struct cuda_driver *drv, enum transfer_direction direc
 	engine.unsettled = t.unsettled;
 	if (direction != TRANSFER_IN)
 		engine.saved.used_slots = t.next_slot;
-	return fail_transfer(result, drv, &t);
+	return fail_transfer(op, &t);
 }
 
-int engine_scan(const struct cuda_driver *drv, struct engine_result *result)
+int engine_scan(struct engine_op *op)
 {
 	size_t done = 0;
 
-	return transfer(drv, TRANSFER_SCAN, &done, result);
+	return transfer(op, TRANSFER_SCAN, &done);
 }
 
 /*
  * Kernels for digests: to check the data, to find zeros in much of it, or so that a later snapshot
  * can tell what has changed.
  */
-static int load_kernels(const struct cuda_driver *drv, bool snapshot, struct engine_result *result)
+static int load_kernels(struct engine_op *op)
 {
 	bool verify = engine_asked_for("CUDAW_VERIFY");
 	CUresult error;
 
-	if (!verify && !snapshot && saved_bytes(&engine.saved) < SCAN_BYTES)
+	if (!verify && !op->order && saved_bytes(&engine.saved) < SCAN_BYTES)
 		return 0;
-	error = saved_load_kernels(&engine.saved, drv);
+	error = saved_load_kernels(&engine.saved, op->drv);
 	if (!error)
 		return 0;
 	if (verify)
-		return engine_fail_driver(result, drv, "CUDAW_VERIFY: loading the kernel", error);
+		return engine_fail_driver(&op->result, op->drv, "CUDAW_VERIFY: loading the kernel",
+					  error);
 	pr_debug("zeros are copied: no kernel to find them: driver error %d", error);
 	return 0;
 }
@@ -107,96 +108,95 @@ static int fail_room(struct engine_result *result, size_t slots, size_t pool_slo
 		need / GIB, host / GIB, HOSTMEM_RESERVE / GIB, (need - host) / GIB);
 }
 
-int engine_place(size_t slots, size_t pool_slots, size_t spill_slots, struct engine_result *result)
+int engine_place(struct engine_op *op, size_t slots, size_t pool_slots, size_t spill_slots)
 {
 	int error;
 
 	if (slots > pool_slots && slots - pool_slots > spill_slots)
-		return fail_room(result, slots, pool_slots, spill_slots);
+		return fail_room(&op->result, slots, pool_slots, spill_slots);
 	error = saved_place(&engine.saved, slots, pool_slots);
 	if (error)
-		return engine_fail(result, END_NOMEM, "room for %.2f GiB: %s",
+		return engine_fail(&op->result, END_NOMEM, "room for %.2f GiB: %s",
 				   slots * VMEM_GRANULE / GIB, strerror(-error));
 	return 0;
 }
 
 /* Find a place for all that is to be saved. */
-static int make_room(const struct cuda_driver *drv, struct engine_result *result)
+static int make_room(struct engine_op *op)
 {
 	size_t slots = engine.saved.nlive, pool_slots, spill_slots, apart = 0, missing;
 	size_t bytes = slots * VMEM_GRANULE, held = hostpool_held();
 
-	if (release_wanted(drv))
-		apart = release_host_bytes(drv, &engine.saved.contexts);
+	if (release_wanted(op->drv, op->release))
+		apart = release_host_bytes(op->drv, &engine.saved.contexts);
 	missing = saved_room(bytes > held ? bytes - held : 0, apart, &pool_slots, &spill_slots);
 	if (missing)
 		return engine_fail(
-			result, END_NOMEM,
+			&op->result, END_NOMEM,
 			"%.2f GiB of host memory needed for the driver's checkpoint (%.2f GiB are "
 			"left to others): %.2f GiB are missing",
 			apart / GIB, HOSTMEM_RESERVE / GIB, missing / GIB);
 	/* Where it would not fit as it is, it may without its zeros. */
 	if (slots > pool_slots && engine.saved.kernels) {
-		if (engine_scan(drv, result))
+		if (engine_scan(op))
 			return -1;
 		slots = engine.saved.used_slots;
 	}
-	return engine_place(slots, pool_slots, spill_slots, result);
+	return engine_place(op, slots, pool_slots, spill_slots);
 }
 
-static int copy_out(const struct cuda_driver *drv, const struct engine_writing *writing,
-		    struct engine_progress *progress, struct engine_result *result)
+static int copy_out(struct engine_op *op)
 {
 	int ret;
 
-	if (writing && engine_write_begin(drv, writing, progress, result))
+	if (op->order && engine_write_begin(op))
 		return -1;
-	ret = engine.saved.ngranules ? transfer(drv, TRANSFER_OUT, &progress->done, result) : 0;
+	ret = engine.saved.ngranules ? transfer(op, TRANSFER_OUT, &op->progress.done) : 0;
 	/* The last moment at which the pause can be called off at no cost. */
 	if (!ret && engine.saves && __atomic_load_n(&engine.saving.stop, __ATOMIC_RELAXED))
-		ret = engine_write_fail(result);
+		ret = engine_write_fail(&op->result);
 	if (engine.saves)
 		saving_close(&engine.saving, !ret);
 	return ret;
 }
 
-int engine_save(const struct cuda_driver *drv, const struct engine_writing *writing,
-		struct engine_progress *progress, struct engine_result *result)
+int engine_save(struct engine_op *op)
 {
 	int ret = -1;
 
 	if (saved_list(&engine.saved))
-		return engine_fail(result, END_NOMEM, "out of memory");
-	engine_set_phase(progress, "copy", engine.saved.ngranules * VMEM_GRANULE);
+		return engine_fail(&op->result, END_NOMEM, "out of memory");
+	engine_set_phase(op, "copy", engine.saved.ngranules * VMEM_GRANULE);
 	if (!engine.saved.ngranules)
-		return copy_out(drv, writing, progress, result);
-	if (load_kernels(drv, writing != NULL, result))
+		return copy_out(op);
+	if (load_kernels(op))
 		return -1;
-	if (!make_room(drv, result))
-		ret = copy_out(drv, writing, progress, result);
-	saved_unload_kernels(&engine.saved, drv);
+	if (!make_room(op))
+		ret = copy_out(op);
+	saved_unload_kernels(&engine.saved, op->drv);
 	engine_publish();
 	return ret;
 }
 
-int engine_load_back(const struct cuda_driver *drv, struct engine_progress *progress,
-		     struct engine_result *result)
+int engine_load_back(struct engine_op *op)
 {
+	struct engine_result *result = &op->result;
 	CUresult error = CUDA_SUCCESS;
 	int ret;
 
-	engine_set_phase(progress, "copy", engine.saved.ngranules * VMEM_GRANULE);
+	engine_set_phase(op, "copy", engine.saved.ngranules * VMEM_GRANULE);
 	if (engine.saved.digests && engine_asked_for("CUDAW_VERIFY")) {
-		error = saved_load_kernels(&engine.saved, drv);
+		error = saved_load_kernels(&engine.saved, op->drv);
 		if (error)
-			return engine_fail_driver(result, drv, "CUDAW_VERIFY: loading the kernel",
-						  error);
+			return engine_fail_driver(result, op->drv,
+						  "CUDAW_VERIFY: loading the kernel", error);
 	}
-	ret = transfer(drv, TRANSFER_IN, &progress->done, result);
-	saved_unload_kernels(&engine.saved, drv);
+	ret = transfer(op, TRANSFER_IN, &op->progress.done);
+	saved_unload_kernels(&engine.saved, op->drv);
 	if (!ret && engine.moves)
-		error = engine.moves->copied(drv);
-	return error ? engine_fail_driver(result, drv, "pointers in variables of modules", error)
+		error = engine.moves->copied(op->drv);
+	return error ? engine_fail_driver(result, op->drv, "pointers in variables of modules",
+					  error)
 		     : ret;
 }
 
@@ -255,26 +255,25 @@ CUresult engine_unmap(const struct cuda_driver *drv)
 	return error;
 }
 
-CUresult engine_release(const struct cuda_driver *drv, struct engine_progress *progress,
-			const char **call)
+CUresult engine_release(struct engine_op *op, const char **call)
 {
 	CUresult error;
 
-	engine_set_phase(progress, "release", 0);
-	error = release_checkpoint(drv, &engine.saved.contexts, call);
+	engine_set_phase(op, "release", 0);
+	error = release_checkpoint(op->drv, &engine.saved.contexts, call);
 	__atomic_store_n(&engine.released, !error || release_is_locked(), __ATOMIC_RELAXED);
 	return error;
 }
 
-int engine_release_all(const struct cuda_driver *drv, struct engine_progress *progress,
-		       struct engine_result *result)
+int engine_release_all(struct engine_op *op)
 {
+	const struct cuda_driver *drv = op->drv;
 	const char *call = "";
 	bool was_locked = release_is_locked();
 	CUresult error = release_unlock_process(drv, &call);
 
 	if (error)
-		return engine_fail_driver(result, drv, call, error);
+		return engine_fail_driver(&op->written, drv, call, error);
 	if (was_locked)
 		__atomic_store_n(&engine.released, false, __ATOMIC_RELAXED);
 	if (engine.released || !engine.saved.contexts.count)
@@ -283,9 +282,10 @@ int engine_release_all(const struct cuda_driver *drv, struct engine_progress *pr
 	hostpool_unpin(drv, engine.saved.contexts.items[0].ctx, 0);
 	call = "no cuCheckpointProcessCheckpoint";
 	if (drv->cuCheckpointProcessCheckpoint)
-		error = engine_release(drv, progress, &call);
+		error = engine_release(op, &call);
 	if (!error)
 		return 0;
-	return engine_fail(result, END_UNSUPPORTED, "the driver does not release the GPU: %s: %s",
-			   call, engine_error_name(drv, error));
+	return engine_fail(&op->written, END_UNSUPPORTED,
+			   "the driver does not release the GPU: %s: %s", call,
+			   engine_error_name(drv, error));
 }

@@ -17,16 +17,18 @@
 /* How often others are told how much is written. */
 #define PROGRESS_MS 50
 
-int engine_fetch(struct engine_progress *progress, struct engine_result *result)
+int engine_fetch(struct engine_op *op)
 {
+	struct engine_progress *progress = &op->progress;
+	struct engine_result *result = &op->result;
 	bool locked = engine.place.dir >= 0;
 	size_t pool_slots, spill_slots;
 	struct snapshot_error error;
 	int ret;
 
-	engine_set_phase(progress, "read", engine.saved.ngranules * VMEM_GRANULE);
+	engine_set_phase(op, "read", engine.saved.ngranules * VMEM_GRANULE);
 	saved_room(engine.held_slots * VMEM_GRANULE, 0, &pool_slots, &spill_slots);
-	if (engine_place(engine.held_slots, pool_slots, spill_slots, result))
+	if (engine_place(op, engine.held_slots, pool_slots, spill_slots))
 		return -1;
 	/* Locked before, and still where this fails: nothing else has the job's memory. */
 	ret = locked ? 0 : engine_lock_place(&error);
@@ -87,60 +89,60 @@ void engine_write_drop(void)
 }
 
 /*
- * Lock the directory, and see that it has room for @slots slots. 0 or a negative errno, in @result.
+ * Lock the directory, and see that it has room for @slots slots. 0 or a negative errno, which
+ * op->written explains.
  */
-static int begin_saving(const struct engine_writing *writing, size_t slots,
-			const struct engine_progress *progress)
+static int begin_saving(struct engine_op *op, size_t slots)
 {
 	struct snapshot_error error;
-	int ret = saving_begin(&engine.saving, &engine.saved, writing->order, slots * VMEM_GRANULE,
-			       &progress->cancel, &error);
+	int ret = saving_begin(&engine.saving, &engine.saved, op->order, slots * VMEM_GRANULE,
+			       &op->progress.cancel, &error);
 
 	engine.saves = !ret;
 	if (ret)
-		engine_fail(writing->result, END_FAILED, "%.255s: %.250s", writing->order->path,
+		engine_fail(&op->written, END_FAILED, "%.255s: %.250s", op->order->path,
 			    error.text);
 	return ret;
 }
 
-int engine_write_begin(const struct cuda_driver *drv, const struct engine_writing *writing,
-		       struct engine_progress *progress, struct engine_result *result)
+int engine_write_begin(struct engine_op *op)
 {
 	size_t scanned = engine.saved.used_slots;
-	int ret = begin_saving(writing, scanned ? scanned : engine.saved.nlive, progress);
+	int ret = begin_saving(op, scanned ? scanned : engine.saved.nlive);
 
 	/* Zeros are not written, and how many there are only the GPU knows so far. */
 	if (ret == -ENOSPC && !scanned && engine.saved.kernels) {
-		if (engine_scan(drv, result))
+		if (engine_scan(op))
 			return -1;
-		ret = begin_saving(writing, engine.saved.used_slots, progress);
+		ret = begin_saving(op, engine.saved.used_slots);
 	}
 	if (!ret) {
-		writing->result->code = NULL;
+		op->written.code = NULL;
 		saving_start(&engine.saving);
 		return 0;
 	}
-	if (!writing->order->pause)
+	if (!op->order->pause)
 		return 0;
-	return engine_fail(result, writing->result->code, "%s", writing->result->message);
+	return engine_fail(&op->result, op->written.code, "%s", op->written.message);
 }
 
 /* Wait until all is written; its time is that of the phase, which began with the first chunk. */
-static void wait_for_writing(struct engine_progress *progress, struct engine_result *result)
+static void wait_for_writing(struct engine_op *op)
 {
 	struct saving *s = &engine.saving;
 
-	engine_set_phase(progress, "write", engine.saved.ngranules * VMEM_GRANULE);
+	engine_set_phase(op, "write", engine.saved.ngranules * VMEM_GRANULE);
 	while (!saving_is_over(s, PROGRESS_MS))
-		__atomic_store_n(&progress->done, __atomic_load_n(&s->done, __ATOMIC_RELAXED),
+		__atomic_store_n(&op->progress.done, __atomic_load_n(&s->done, __ATOMIC_RELAXED),
 				 __ATOMIC_RELAXED);
-	engine_end_phase();
-	result->phases[result->nphases - 1].ms = s->ms;
+	engine_end_phase(op);
+	op->written.phases[op->written.nphases - 1].ms = s->ms;
 }
 
-static int commit_snapshot(const struct engine_writing *writing, struct engine_result *result)
+static int commit_snapshot(struct engine_op *op)
 {
-	struct snapshot_facts *facts = writing->facts;
+	struct engine_result *result = &op->written;
+	struct snapshot_facts *facts = op->facts;
 	size_t count = engine.saved.contexts.count;
 	struct snapshot_context *contexts = calloc(count + 1, sizeof(*contexts));
 	struct snapshot_totals totals;
@@ -171,31 +173,28 @@ static int commit_snapshot(const struct engine_writing *writing, struct engine_r
 }
 
 /* The job is paused, and the operation that began at @start has this left to do. */
-static void end_snapshot(const struct cuda_driver *drv, const struct engine_writing *writing,
-			 struct engine_progress *progress, double start)
+static void end_snapshot(struct engine_op *op, double start)
 {
-	struct engine_result *result = writing->result;
 	int ret;
 
 	/* No more host memory is taken, and a process image must not have the file open. */
 	claims_drop();
-	wait_for_writing(progress, result);
-	ret = commit_snapshot(writing, result);
+	wait_for_writing(op);
+	ret = commit_snapshot(op);
 	engine_write_drop();
 	if (ret)
 		return;
-	if (writing->order->hold)
-		give_host_memory_back(drv);
+	if (op->order->hold)
+		give_host_memory_back(op->drv);
 	else
 		snapshot_place_unlock(&engine.place);
-	engine_succeed(result, start, saved_bytes(&engine.saved));
+	engine_succeed(op, start, saved_bytes(&engine.saved));
 }
 
-void engine_write_end(const struct cuda_driver *drv, const struct engine_writing *writing,
-		      struct engine_progress *progress, double start,
-		      const struct engine_result *pause)
+void engine_write_end(struct engine_op *op, double start)
 {
-	struct engine_result *result = writing->result;
+	const struct engine_result *pause = &op->result;
+	struct engine_result *result = &op->written;
 
 	if (strcmp(pause->code, END_OK)) {
 		*result = *pause;
@@ -208,18 +207,17 @@ void engine_write_end(const struct cuda_driver *drv, const struct engine_writing
 	*result = *pause;
 	result->code = NULL;
 	result->note[0] = '\0';
-	engine.result = result;
-	__atomic_store_n(&progress->settled, true, __ATOMIC_RELAXED);
-	end_snapshot(drv, writing, progress, start);
+	op->timed = result;
+	__atomic_store_n(&op->progress.settled, true, __ATOMIC_RELAXED);
+	end_snapshot(op, start);
 }
 
-void engine_snapshot(const struct cuda_driver *drv, const struct engine_writing *writing,
-		     struct engine_progress *progress)
+void engine_snapshot(struct engine_op *op)
 {
-	struct engine_result *result = writing->result;
+	struct engine_result *result = &op->written;
 	double start = clock_ms();
 
-	engine_begin(result);
+	engine_begin(op, result);
 	if (!engine.paused || engine.held) {
 		engine_fail(result, END_BUSY,
 			    engine.held ? "the job is in a snapshot already, in %.400s"
@@ -227,14 +225,14 @@ void engine_snapshot(const struct cuda_driver *drv, const struct engine_writing 
 			    engine.held ? engine.place.path : "");
 		return;
 	}
-	if (writing->order->image && !engine.released && engine_may_release(drv, result))
+	if (op->order->image && !engine.released && engine_check_carried(op, result))
 		return;
-	if ((writing->order->image && engine_release_all(drv, progress, result)) ||
-	    begin_saving(writing, engine.saved.used_slots, progress))
+	if ((op->order->image && engine_release_all(op)) ||
+	    begin_saving(op, engine.saved.used_slots))
 		return;
 	saving_close(&engine.saving, true);
 	saving_start(&engine.saving);
-	end_snapshot(drv, writing, progress, start);
+	end_snapshot(op, start);
 }
 
 int engine_lock_place(struct snapshot_error *error)

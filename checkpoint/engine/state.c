@@ -75,60 +75,62 @@ int engine_fail_driver(struct engine_result *result, const struct cuda_driver *d
 	return engine_fail(result, END_FAILED, "%s: %s", what, engine_error_name(drv, error));
 }
 
-bool engine_is_cancelled(const struct engine_progress *progress)
+bool engine_is_cancelled(const struct engine_op *op)
 {
-	return __atomic_load_n(&progress->cancel, __ATOMIC_RELAXED);
+	return __atomic_load_n(&op->progress.cancel, __ATOMIC_RELAXED);
 }
 
-/* A wait of a pause ended without what it waited for. */
-int engine_fail_wait(struct engine_result *result, const struct engine_progress *progress,
-		     const char *what)
+int engine_fail_wait(struct engine_op *op, const char *what)
 {
-	if (engine_is_cancelled(progress))
-		return engine_fail(result, END_BUSY,
+	if (engine_is_cancelled(op))
+		return engine_fail(&op->result, END_BUSY,
 				   "cancelled: a resume was asked for, or the process exits");
-	return engine_fail(result, END_TIMEOUT, "%s in time", what);
+	return engine_fail(&op->result, END_TIMEOUT, "%s in time", what);
 }
 
-/* The time since it began is added to it. */
-void engine_end_phase(void)
+/* A phase that came before gets the sum of the times. */
+void engine_end_phase(struct engine_op *op)
 {
-	struct engine_result *r = engine.result;
-	double ms = clock_ms() - engine.start;
+	struct engine_result *r = op->timed;
+	double ms = clock_ms() - op->phase_start_ms;
 	size_t i = 0;
 
-	if (!engine.phase)
+	if (!op->phase)
 		return;
-	while (i < r->nphases && strcmp(r->phases[i].name, engine.phase))
+	while (i < r->nphases && strcmp(r->phases[i].name, op->phase))
 		i++;
 	if (i < r->nphases)
 		r->phases[i].ms += ms;
 	else if (i < ENGINE_PHASES)
-		r->phases[r->nphases++] = (struct engine_phase){engine.phase, ms};
-	engine.phase = NULL;
+		r->phases[r->nphases++] = (struct engine_phase){op->phase, ms};
+	op->phase = NULL;
 }
 
-void engine_set_phase(struct engine_progress *progress, const char *phase, size_t total)
+void engine_set_phase(struct engine_op *op, const char *phase, size_t total)
 {
-	engine_end_phase();
-	engine.phase = phase;
-	engine.start = clock_ms();
+	struct engine_progress *progress = &op->progress;
+
+	engine_end_phase(op);
+	op->phase = phase;
+	op->phase_start_ms = clock_ms();
 	__atomic_store_n(&progress->done, 0, __ATOMIC_RELAXED);
 	__atomic_store_n(&progress->total, total, __ATOMIC_RELAXED);
 	__atomic_store_n(&progress->phase, phase, __ATOMIC_RELEASE);
 	trace_phase(phase);
 }
 
-void engine_begin(struct engine_result *result)
+void engine_begin(struct engine_op *op, struct engine_result *result)
 {
 	memset(result, 0, sizeof(*result));
-	engine.result = result;
-	engine.phase = NULL;
+	op->timed = result;
+	op->phase = NULL;
 }
 
-void engine_succeed(struct engine_result *result, double start, size_t bytes)
+void engine_succeed(struct engine_op *op, double start, size_t bytes)
 {
-	engine_end_phase();
+	struct engine_result *result = op->timed;
+
+	engine_end_phase(op);
 	result->code = END_OK;
 	result->bytes = bytes;
 	result->ms = clock_ms() - start;

@@ -27,36 +27,36 @@ static CUcontext any_context(const struct cuda_driver *drv)
 	return ctx;
 }
 
-void engine_trim(const struct cuda_driver *drv, int timeout_ms, struct engine_progress *progress,
-		 struct engine_result *result)
+void engine_trim(struct engine_op *op)
 {
+	struct engine_result *result = &op->result;
 	double start = clock_ms();
 	struct vmem_stats before, after;
 	size_t resident = hostpool_resident();
 	char text[QUIET_TEXT];
 	CUcontext ctx;
 
-	engine_begin(result);
+	engine_begin(op, result);
 	if (engine.paused) {
 		snprintf(result->note, sizeof(result->note),
 			 "the job is paused: there is nothing that it does not need");
-		engine_succeed(result, start, 0);
+		engine_succeed(op, start, 0);
 		return;
 	}
-	engine_set_phase(progress, "drain", 0);
+	engine_set_phase(op, "drain", 0);
 	vmem_get_stats(&before);
 	/* No context may go while the host memory is unpinned with it. */
 	gate_close();
-	if (!gate_wait_until_out(GATE_HOLD, start + timeout_ms, &progress->cancel)) {
+	if (!gate_wait_until_out(GATE_HOLD, start + op->timeout_ms, &op->progress.cancel)) {
 		quiet_name_call(GATE_HOLD, text);
 		gate_open();
-		engine_fail_wait(result, progress, text);
+		engine_fail_wait(op, text);
 		return;
 	}
 	vmem_trim();
-	ctx = any_context(drv);
+	ctx = any_context(op->drv);
 	if (ctx)
-		hostpool_unpin(drv, ctx, 0);
+		hostpool_unpin(op->drv, ctx, 0);
 	gate_open();
 	hostpool_relax();
 	hostpool_drop();
@@ -66,7 +66,7 @@ void engine_trim(const struct cuda_driver *drv, int timeout_ms, struct engine_pr
 		 "gave back %.2f GiB of host memory and %.2f GiB of GPU memory",
 		 (resident - hostpool_resident()) / GIB,
 		 (before.mapped > after.mapped ? before.mapped - after.mapped : 0) / GIB);
-	engine_succeed(result, start, 0);
+	engine_succeed(op, start, 0);
 }
 
 bool engine_prepares(void)
@@ -107,8 +107,9 @@ static void pin_ready(const struct cuda_driver *drv, size_t blocks, const bool *
 }
 
 /* Host memory for the next pause of what is mapped now. What cannot be had is done without. */
-static void prepare(const struct cuda_driver *drv, const bool *cancel)
+static void prepare(struct engine_op *op)
 {
+	const bool *cancel = &op->progress.cancel;
 	size_t pool_slots, spill_slots, limit = hostpool_limit(), blocks;
 	struct vmem_stats stats;
 
@@ -119,8 +120,9 @@ static void prepare(const struct cuda_driver *drv, const bool *cancel)
 		limit = pool_slots * VMEM_GRANULE;
 	blocks = stats.mapped < limit ? (stats.mapped + HOSTPOOL_BLOCK - 1) / HOSTPOOL_BLOCK
 				      : limit / HOSTPOOL_BLOCK;
-	if (!hostpool_grow(blocks) && !hostpool_populate(blocks, cancel) && !release_wanted(drv))
-		pin_ready(drv, blocks, cancel);
+	if (!hostpool_grow(blocks) && !hostpool_populate(blocks, cancel) &&
+	    !release_wanted(op->drv, op->release))
+		pin_ready(op->drv, blocks, cancel);
 }
 
 /* No driver call may be made while the driver's checkpoint holds the context. */
@@ -130,15 +132,16 @@ static void pin_saved(const struct cuda_driver *drv, size_t blocks, const bool *
 		hostpool_pin(drv, engine.saved.contexts.items[0].ctx, blocks, cancel);
 }
 
-void engine_tidy(const struct cuda_driver *drv, const bool *cancel)
+void engine_tidy(struct engine_op *op)
 {
+	const bool *cancel = &op->progress.cancel;
 	size_t limit = hostpool_limit() / HOSTPOOL_BLOCK, blocks = saved_blocks(&engine.saved);
 
 	/* While the job runs its contexts may go at any time: no driver call then. */
 	if (engine.paused)
-		pin_saved(drv, limit < blocks ? limit : blocks, cancel);
+		pin_saved(op->drv, limit < blocks ? limit : blocks, cancel);
 	else if (engine_prepares())
-		prepare(drv, cancel);
+		prepare(op);
 	else if (limit)
 		hostpool_relax();
 	else

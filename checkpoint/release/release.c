@@ -37,7 +37,6 @@ static size_t held[GPU_MAX];
 static int ngpus;
 static unsigned int machine_gpus; /* at the last checkpoint; 0: not known */
 static double kept_out_since;     /* by another job's lock, in ms; 0: it is not */
-static enum release_choice chosen;
 static CUcheckpointGpuPair remap[GPU_MAX];
 static unsigned int nremap;
 /*
@@ -57,16 +56,11 @@ struct gpu_lock {
 static struct gpu_lock locks[GPU_MAX];
 static int nlocks; /* that are open */
 
-void release_choose(enum release_choice choice)
+bool release_wanted(const struct cuda_driver *drv, enum release_choice choice)
 {
-	chosen = choice;
-}
+	const char *what = choice == RELEASE_AS_SET ? secure_getenv("CUDAW_RELEASE") : NULL;
 
-bool release_wanted(const struct cuda_driver *drv)
-{
-	const char *what = chosen == RELEASE_AS_SET ? secure_getenv("CUDAW_RELEASE") : NULL;
-
-	if (chosen == RELEASE_MEMORY || (what && !strcmp(what, "memory")))
+	if (choice == RELEASE_MEMORY || (what && !strcmp(what, "memory")))
 		return false;
 	if (what && *what && strcmp(what, "all"))
 		pr_err("CUDAW_RELEASE=%s: expected all or memory; using all", what);

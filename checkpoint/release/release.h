@@ -12,11 +12,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* What a pause gives back; CUDAW_RELEASE says it where the request does not. */
+/* What a pause gives back. AS_SET: the request does not say, and CUDAW_RELEASE decides. */
 enum release_choice { RELEASE_AS_SET, RELEASE_ALL, RELEASE_MEMORY };
-
-/* The choice of the pause that comes next, and of what belongs to it. */
-void release_choose(enum release_choice choice);
 
 /*
  * Find what the other functions use of the system. To be called while calls still pass the gate:
@@ -24,8 +21,8 @@ void release_choose(enum release_choice choice);
  */
 void release_find(void);
 
-/* True where the whole GPU is asked for (the default) and the driver can. */
-bool release_wanted(const struct cuda_driver *drv);
+/* True if @choice is the whole GPU (the default of CUDAW_RELEASE) and the driver can release it. */
+bool release_wanted(const struct cuda_driver *drv, enum release_choice choice);
 
 /*
  * Host memory that the checkpoint of this process, whose contexts are in @list, will take:

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/release/unsupported.h"
-#include "checkpoint/release/release.h"
 #include "checkpoint/ledger/driver_memory.h"
 
 #include <errno.h>
@@ -25,7 +24,8 @@ static const struct {
 
 #define NOBJECTS (sizeof(objects) / sizeof(objects[0]))
 
-int unsupported_check(const struct cuda_driver *drv, char *text, size_t size)
+int unsupported_check(const struct cuda_driver *drv, enum release_choice choice, char *text,
+		      size_t size)
 {
 	bool always = false, shared = false;
 	size_t len = 0;
@@ -33,7 +33,7 @@ int unsupported_check(const struct cuda_driver *drv, char *text, size_t size)
 	for (size_t i = 0; i < NOBJECTS; i++)
 		if (driver_memory_count(objects[i].kind))
 			*(objects[i].always ? &always : &shared) = true;
-	shared = shared && release_wanted(drv);
+	shared = shared && release_wanted(drv, choice);
 	if (!always && !shared)
 		return 0;
 	for (size_t i = 0; i < NOBJECTS; i++) {

@@ -11,14 +11,16 @@
  * driver; with CUDAW_RELEASE=all this process would have to let go of what the other one goes on
  * using.
  */
+#include "checkpoint/release/release.h"
 #include "vmem/driver.h"
 
 #include <stddef.h>
 
 /*
- * 0 where a pause can carry all that there is. Else -ENOTSUP, and a text of at most @size bytes
- * that names what it cannot, with numbers.
+ * 0 if a pause that releases @choice can carry all that there is. Else -ENOTSUP, and a text of at
+ * most @size bytes that names what it cannot carry, with numbers.
  */
-int unsupported_check(const struct cuda_driver *drv, char *text, size_t size);
+int unsupported_check(const struct cuda_driver *drv, enum release_choice choice, char *text,
+		      size_t size);
 
 #endif

@@ -38,7 +38,6 @@ static const size_t sizes[NBUFFERS] = {6 << 20, 300000, 5 << 20, 1000};
 static const struct {
 	const char *release, *verify;
 } kinds[] = {{"all", "0"}, {"memory", "0"}, {"memory", "1"}};
-static const bool never;
 
 static struct cuda_driver drv;
 static __typeof__(sim_control) *control;
@@ -182,27 +181,29 @@ static void nothing(void)
 
 static const char *pause_job(int timeout_ms)
 {
-	static struct engine_result result;
-	struct engine_progress progress = {.ready = nothing};
+	static struct engine_op op;
 
-	engine_pause(&drv, timeout_ms, NULL, &progress, &result);
-	return strcmp(result.code, END_OK) ? result.message : NULL;
+	op = (struct engine_op){.drv = &drv, .timeout_ms = timeout_ms, .progress.ready = nothing};
+	engine_pause(&op);
+	return strcmp(op.result.code, END_OK) ? op.result.message : NULL;
 }
 
 static const char *resume_job(int timeout_ms)
 {
-	static struct engine_result result;
-	struct engine_progress progress = {.ready = nothing};
+	static struct engine_op op;
 
-	engine_resume(&drv, timeout_ms, &progress, &result);
-	return strcmp(result.code, END_OK) ? result.message : NULL;
+	op = (struct engine_op){.drv = &drv, .timeout_ms = timeout_ms, .progress.ready = nothing};
+	engine_resume(&op);
+	return strcmp(op.result.code, END_OK) ? op.result.message : NULL;
 }
 
 /* As the control thread does between two operations. */
 static void tidy(void)
 {
+	struct engine_op op = {.drv = &drv};
+
 	if (engine_is_untidy())
-		engine_tidy(&drv, &never);
+		engine_tidy(&op);
 }
 
 /* With nothing that fails. Returns the bytes that a pause leaves on the GPU. */
