@@ -404,8 +404,6 @@ static void take_move(struct client *c, const struct request *r)
 			   ret == -EBUSY || ret == -EAGAIN ? END_FAILED : END_INVALID, r->path,
 			   error.text);
 	} else {
-		/* It goes on from a snapshot as whoever restores it says. */
-		devices_move(r->pairs, r->npairs);
 		take(&(struct control_event){.kind = EV_MOVED});
 		server_say(c, "end " END_OK);
 	}

@@ -128,7 +128,7 @@ static int make_room(struct engine_op *op)
 	size_t bytes = slots * VMEM_GRANULE, held = hostpool_held();
 
 	if (release_wanted(op->drv, op->release))
-		apart = release_host_bytes(op->drv, &engine.saved.contexts);
+		apart = release_host_bytes(&engine.saved.contexts);
 	missing = saved_room(bytes > held ? bytes - held : 0, apart, &pool_slots, &spill_slots);
 	if (missing)
 		return engine_fail(

@@ -2,11 +2,11 @@
 #ifndef CUDAW_DEVICES_H
 #define CUDAW_DEVICES_H
 /*
- * The GPUs that this process sees, by ordinal: as they were when it first used CUDA, since the
- * driver cannot be asked while it is in its checkpoint, and then as restores moved the process to
- * others.
+ * The GPUs that this process sees, by ordinal: first as they were when the process began to use
+ * CUDA, since the driver cannot be asked during its checkpoint, and later as restores moved the
+ * process to other GPUs.
  *
- * For the control thread, and for the operation under way: they change while there is none.
+ * For the control thread and for the operation under way. The list changes only between operations.
  */
 #include "vmem/driver.h"
 #include "common/gpu.h"
@@ -14,10 +14,10 @@
 /* Ask the driver, before there is a control thread. */
 void devices_find(const struct cuda_driver *drv);
 
-/* There are *@count. Valid until the process ends. */
+/* There are *@count, at most GPU_MAX. Valid until the process ends. */
 const struct gpu *devices_all(size_t *count);
 
-/* The process goes on on the other GPU of each pair that names one of its own. */
+/* In each pair that names a GPU of the process, the other GPU takes its place. */
 void devices_move(const CUcheckpointGpuPair *pairs, size_t count);
 
 #endif

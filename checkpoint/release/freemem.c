@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/release/freemem.h"
-#include "common/nvml.h"
-#include "vmem/driver.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -110,9 +108,9 @@ static int ask(struct child *child, int count, size_t *bytes)
 	return found == count ? 0 : -ENOSYS;
 }
 
-int freemem_query(const CUuuid *uuids, int count, size_t *bytes)
+int freemem_query(const struct gpu *gpus, int count, size_t *bytes)
 {
-	char names[GPU_MAX][NVML_UUID_SIZE], library_path[PATH_MAX];
+	char library_path[PATH_MAX];
 	const char *path = getenv("LD_LIBRARY_PATH");
 	struct child child = {.argv = {FREEMEM_PROGRAM}};
 	int error;
@@ -122,10 +120,8 @@ int freemem_query(const CUuuid *uuids, int count, size_t *bytes)
 		pr_warn("%s is missing; free GPU memory is not checked", FREEMEM_PROGRAM);
 		return -ENOSYS;
 	}
-	for (int i = 0; i < count; i++) {
-		nvml_uuid_text(&uuids[i], names[i]);
-		child.argv[i + 1] = names[i];
-	}
+	for (int i = 0; i < count; i++)
+		child.argv[i + 1] = (char *)gpus[i].uuid;
 	if (path) {
 		snprintf(library_path, sizeof(library_path), "LD_LIBRARY_PATH=%s", path);
 		child.envp[0] = library_path;

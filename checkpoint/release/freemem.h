@@ -14,7 +14,8 @@
  * has a parent of its own in between, of that kind, that waits for it. In its environment is
  * nothing but LD_LIBRARY_PATH.
  */
-#include <cuda.h>
+#include "common/gpu.h"
+
 #include <stddef.h>
 
 #define FREEMEM_PROGRAM "cudaw-freemem"
@@ -23,11 +24,11 @@
 void freemem_find(void);
 
 /*
- * Free bytes of the @count GPUs with @uuids. 0; -ENOSYS where there is no way to know, as where the
- * program has denied itself the system calls that it takes (seccomp); another
- * negative errno where there was no memory, descriptor or process to ask with, and later there may
- * be. @bytes are undefined then. Not for a thread of the program: it waits for the child.
+ * Put the free bytes of the @count GPUs @gpus into @bytes. 0; -ENOSYS if there is no way to know,
+ * for example if the program has denied itself the system calls for it (seccomp); another negative
+ * errno if there was no memory, descriptor or process to ask with, which may pass: retry. After an
+ * error @bytes are undefined. Not for a thread of the program: it waits for the child.
  */
-int freemem_query(const CUuuid *uuids, int count, size_t *bytes);
+int freemem_query(const struct gpu *gpus, int count, size_t *bytes);
 
 #endif

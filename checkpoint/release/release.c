@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/release/release.h"
+#include "checkpoint/release/devices.h"
 #include "checkpoint/release/freemem.h"
 #include "checkpoint/gate/gate.h"
 #include "common/nvml.h"
@@ -32,9 +33,7 @@
 #define HOST_GUESS    (512UL << 20) /* and of host memory while it is checkpointed */
 
 /* What this process holds on each GPU when the checkpoint takes it; the engine's thread only. */
-static CUuuid uuids[GPU_MAX];
 static size_t held[GPU_MAX];
-static int ngpus;
 static unsigned int machine_gpus; /* at the last checkpoint; 0: not known */
 static double kept_out_since;     /* by another job's lock, in ms; 0: it is not */
 static CUcheckpointGpuPair remap[GPU_MAX];
@@ -68,70 +67,56 @@ bool release_wanted(const struct cuda_driver *drv, enum release_choice choice)
 	       drv->cuCheckpointProcessRestore && drv->cuCheckpointProcessUnlock;
 }
 
-static void find_gpus(const struct cuda_driver *drv)
-{
-	ngpus = 0;
-	if (!drv->cuDeviceGetUuid_v2)
-		return;
-	drv->cuDeviceGetCount(&ngpus);
-	if (ngpus > GPU_MAX)
-		ngpus = GPU_MAX;
-	for (int dev = 0; dev < ngpus; dev++)
-		drv->cuDeviceGetUuid_v2(&uuids[dev], dev);
-}
-
 void release_find(void)
 {
 	nvml_open();
 	freemem_find();
 }
 
-static void measure(const struct cuda_driver *drv, const struct context_list *list)
+static void measure(const struct context_list *list)
 {
-	char name[NVML_UUID_SIZE];
+	size_t ngpus;
+	const struct gpu *gpus = devices_all(&ngpus);
 
 	memset(held, 0, sizeof(held));
-	find_gpus(drv);
 	if (nvml_device_count(&machine_gpus))
 		machine_gpus = 0;
 	for (size_t i = 0; i < list->count; i++) {
 		CUdevice dev = list->items[i].dev;
 
-		if (dev >= ngpus || held[dev])
+		if ((size_t)dev >= ngpus || held[dev])
 			continue;
-		nvml_uuid_text(&uuids[dev], name);
-		if (nvml_process_memory(name, &held[dev]))
+		if (nvml_process_memory(gpus[dev].uuid, &held[dev]))
 			held[dev] = CONTEXT_GUESS;
 	}
 }
 
-/* What the process holds on @dev beyond vmem's; -ENOSYS where NVML does not know the process. */
+/* What the process holds on @dev beyond vmem's; -ENOSYS if NVML does not know the process. */
 static int unmapped_bytes(CUdevice dev, size_t *bytes)
 {
-	char name[NVML_UUID_SIZE];
+	size_t ngpus;
+	const struct gpu *gpus = devices_all(&ngpus);
 	struct vmem_stats stats;
 
-	nvml_uuid_text(&uuids[dev], name);
-	if (nvml_process_memory(name, bytes))
+	if ((size_t)dev >= ngpus || nvml_process_memory(gpus[dev].uuid, bytes))
 		return -ENOSYS;
 	vmem_get_device_stats(dev, &stats);
 	*bytes -= stats.mapped < *bytes ? stats.mapped : *bytes;
 	return 0;
 }
 
-size_t release_host_bytes(const struct cuda_driver *drv, const struct context_list *list)
+size_t release_host_bytes(const struct context_list *list)
 {
 	bool asked[GPU_MAX] = {false}, known = true;
 	size_t sum = 0, bytes;
 
-	find_gpus(drv);
 	for (size_t i = 0; i < list->count; i++) {
 		CUdevice dev = list->items[i].dev;
 
 		if (dev >= GPU_MAX || asked[dev])
 			continue;
 		asked[dev] = true;
-		if (dev >= ngpus || unmapped_bytes(dev, &bytes)) {
+		if (unmapped_bytes(dev, &bytes)) {
 			bytes = HOST_GUESS;
 			known = false;
 		}
@@ -148,7 +133,7 @@ CUresult release_checkpoint(const struct cuda_driver *drv, const struct context_
 	const char *unlock;
 	CUresult error;
 
-	measure(drv, list);
+	measure(list);
 	*call = "cuCheckpointProcessLock";
 	error = drv->cuCheckpointProcessLock(getpid(), &lock);
 	if (error)
@@ -199,15 +184,15 @@ static int compare_names(const void *a, const void *b)
 /* The lock files of the GPUs that were held, in the order that all jobs keep to. */
 static int list_locks(void)
 {
-	char uuid[NVML_UUID_SIZE];
+	size_t ngpus;
+	const struct gpu *gpus = devices_all(&ngpus);
 	int count = 0;
 
-	for (int dev = 0; dev < ngpus; dev++) {
+	for (size_t dev = 0; dev < ngpus; dev++) {
 		if (!held[dev])
 			continue;
-		nvml_uuid_text(&uuids[dev], uuid);
-		locks[count].dev = dev;
-		snprintf(locks[count++].name, LOCK_NAME_SIZE, "%s" LOCK_SUFFIX, uuid);
+		locks[count].dev = (CUdevice)dev;
+		snprintf(locks[count++].name, LOCK_NAME_SIZE, "%s" LOCK_SUFFIX, gpus[dev].uuid);
 	}
 	qsort(locks, count, sizeof(*locks), compare_names);
 	return count;
@@ -309,22 +294,23 @@ static bool add_promised(size_t *bytes)
 
 bool release_fits(const size_t *managed)
 {
-	size_t needed[GPU_MAX], bytes[GPU_MAX];
+	size_t needed[GPU_MAX], bytes[GPU_MAX], ngpus;
+	const struct gpu *gpus = devices_all(&ngpus);
 	bool beside_others;
 	int error;
 
 	if (process_locked || !ngpus)
 		return true;
-	for (int dev = 0; dev < ngpus; dev++)
+	for (size_t dev = 0; dev < ngpus; dev++)
 		needed[dev] = held[dev] + managed[dev];
 	/* Before the free memory: a promise ends when all of it has been taken. */
 	beside_others = add_promised(needed);
-	error = freemem_query(uuids, ngpus, bytes);
+	error = freemem_query(gpus, (int)ngpus, bytes);
 	if (error && error != -ENOSYS)
 		pr_warn("free GPU memory cannot be asked for now: %s", strerrordesc_np(-error));
 	if (error)
 		return error == -ENOSYS && !beside_others;
-	for (int dev = 0; dev < ngpus; dev++)
+	for (size_t dev = 0; dev < ngpus; dev++)
 		if (bytes[dev] < needed[dev])
 			return false;
 	return true;
@@ -334,12 +320,7 @@ void release_remap(const CUcheckpointGpuPair *pairs, size_t count)
 {
 	nremap = count < GPU_MAX ? count : GPU_MAX;
 	memcpy(remap, pairs, nremap * sizeof(*pairs));
-	for (int dev = 0; dev < ngpus; dev++)
-		for (unsigned int i = 0; i < nremap; i++)
-			if (!memcmp(&uuids[dev], &remap[i].oldUuid, sizeof(uuids[dev]))) {
-				uuids[dev] = remap[i].newUuid;
-				break;
-			}
+	devices_move(remap, nremap);
 }
 
 CUresult release_restore(const struct cuda_driver *drv, const char **call)

@@ -25,10 +25,10 @@ void release_find(void);
 bool release_wanted(const struct cuda_driver *drv, enum release_choice choice);
 
 /*
- * Host memory that the checkpoint of this process, whose contexts are in @list, will take:
- * what it holds on the GPUs beyond what vmem has mapped. [H200: 390 to 490 MiB for 529 MiB held]
+ * Host memory that the checkpoint of this process, whose contexts are in @list, will take: what the
+ * process holds on the GPUs beyond what vmem has mapped. [H200: 390 to 490 MiB for 529 MiB held]
  */
-size_t release_host_bytes(const struct cuda_driver *drv, const struct context_list *list);
+size_t release_host_bytes(const struct context_list *list);
 
 /*
  * Lock and checkpoint this process, whose contexts are in @list. No thread may be inside
@@ -89,8 +89,9 @@ int release_lock(const size_t *managed);
 void release_unlock(void);
 
 /*
- * The next restore goes to other GPUs: every GPU that the process sees is in one of the @count
- * pairs, or there are none at all. Between release_checkpoint() and release_restore().
+ * The next restore goes to other GPUs, and devices.h lists those from now on. Every GPU that the
+ * process sees is in one of the @count pairs, or there are no pairs. Between release_checkpoint()
+ * and release_restore().
  */
 void release_remap(const CUcheckpointGpuPair *pairs, size_t count);
 

@@ -13,6 +13,7 @@
 #include "checkpoint/ledger/contexts.h"
 #include "checkpoint/engine/engine.h"
 #include "checkpoint/gate/gate.h"
+#include "checkpoint/release/devices.h"
 #include "tests/sim/faults.h"
 #include "vmem/vmem.h"
 
@@ -336,6 +337,7 @@ static void start_job(void)
 	ck_assert_int_eq(((__typeof__(cuInit) *)symbol(library, "cuInit"))(0), 0);
 	ck_assert_int_eq(gate_init(), 0);
 	ck_assert_int_eq(vmem_init(&drv), 0);
+	devices_find(&drv);
 	ck_assert_int_eq(drv.cuDevicePrimaryCtxRetain(&ctx[0], 0), 0);
 	ck_assert(contexts_reserve());
 	ck_assert_int_eq(create(&ctx[1], NULL, 0, 0), 0);

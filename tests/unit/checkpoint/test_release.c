@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The locks that keep two jobs from a resume on one GPU, over a driver that only has UUIDs. */
 #include "checkpoint/release/release.h"
+#include "checkpoint/release/devices.h"
 #include "checkpoint/release/freemem.h"
 #include "common/rundir.h"
 
@@ -52,6 +53,25 @@ static CUresult get_uuid(CUuuid *uuid, CUdevice dev)
 	return CUDA_SUCCESS;
 }
 
+static CUresult get_name(char *name, int size, CUdevice dev)
+{
+	snprintf(name, size, "GPU %d", dev);
+	return CUDA_SUCCESS;
+}
+
+static CUresult get_memory(size_t *bytes, CUdevice dev)
+{
+	*bytes = GB << dev;
+	return CUDA_SUCCESS;
+}
+
+static CUresult get_attribute(int *value, CUdevice_attribute attribute, CUdevice dev)
+{
+	(void)attribute, (void)dev;
+	*value = 9;
+	return CUDA_SUCCESS;
+}
+
 static CUresult lock_process(int pid, CUcheckpointLockArgs *args)
 {
 	(void)pid, (void)args;
@@ -88,6 +108,9 @@ static CUresult unlock_process(int pid, CUcheckpointUnlockArgs *args)
 static const struct cuda_driver drv = {
 	.cuDeviceGetCount = get_count,
 	.cuDeviceGetUuid_v2 = get_uuid,
+	.cuDeviceGetName = get_name,
+	.cuDeviceTotalMem_v2 = get_memory,
+	.cuDeviceGetAttribute = get_attribute,
 	.cuCheckpointProcessLock = lock_process,
 	.cuCheckpointProcessCheckpoint = checkpoint_process,
 	.cuCheckpointProcessRestore = restore_process,
@@ -99,6 +122,7 @@ static void setup(void)
 	strcpy(base, "/tmp/test-release-XXXXXX");
 	ck_assert_ptr_nonnull(mkdtemp(base));
 	setenv("CUDAW_RUNTIME_DIR", base, 1);
+	devices_find(&drv);
 }
 
 static void teardown(void)
