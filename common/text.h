@@ -10,6 +10,9 @@
 
 #define FORMAT_SIZE 32
 
+/* For "%.2f GiB" of bytes / GIB. */
+#define GIB ((double)(1UL << 30))
+
 const char *format_bytes(char *buf, uint64_t bytes);           /* 0 B, 340 MiB, 31.2 GiB */
 const char *format_duration(char *buf, uint64_t ms);           /* 340 ms, 1.1 s, 3 min 20 s */
 const char *format_us(char *buf, double us);                   /* 0.2 us, 340 us, 12.5 ms, 900 s */

@@ -10,6 +10,7 @@
 #include "common/ownfd.h"
 #include "checkpoint/control/request.h"
 #include "common/rundir.h"
+#include "common/text.h"
 #include "checkpoint/control/server.h"
 #include "checkpoint/control/signals.h"
 #include "checkpoint/control/signals_reach.h"
@@ -33,7 +34,6 @@
 #include "common/log.h"
 #include "common/clock.h"
 
-#define GIB         (double)(1UL << 30)
 #define PROGRESS_MS 100
 #define PREPARE_MS  1000
 #define CALLER_MS   1000 /* until it is seen that a snapshot's command has ended */

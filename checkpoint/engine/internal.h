@@ -16,8 +16,7 @@
 #include "checkpoint/engine/engine.h"
 #include "checkpoint/engine/saved.h"
 #include "checkpoint/engine/saving.h"
-
-#define GIB (double)(1UL << 30)
+#include "common/text.h"
 
 struct engine {
 	const struct engine_moves *moves; /* NULL: nobody is told */

@@ -6,6 +6,7 @@
 #include "checkpoint/snapshot/known.h"
 #include "checkpoint/snapshot/lane.h"
 #include "checkpoint/snapshot/read.h"
+#include "common/text.h"
 #include "common/workers.h"
 
 #include <errno.h>
@@ -20,8 +21,6 @@
 #include <sys/statvfs.h>
 #include <time.h>
 #include <unistd.h>
-
-#define GIB (double)(1UL << 30)
 
 struct snapshot_writer {
 	int dir;
