@@ -171,11 +171,6 @@ int hostmem_group(uint64_t *group)
 	return c.error;
 }
 
-size_t hostmem_available(void)
-{
-	return min(hostmem_machine_available(), hostmem_cgroup_available());
-}
-
 size_t hostmem_limit(void)
 {
 	struct cgroup c = cgroup_query();

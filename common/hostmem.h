@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Kept free of what hostmem_available() finds, for the program and the kernel. */
+/* Of what is available, this is left to the program and the kernel. */
 #define HOSTMEM_RESERVE (256UL << 20)
 
 /*
@@ -29,9 +29,6 @@ size_t hostmem_cgroup_available(void);
  * Returns 0 or a negative errno: no descriptor or memory left to ask with.
  */
 int hostmem_group(uint64_t *group);
-
-/* What this process can still take: the smaller of the two. */
-size_t hostmem_available(void);
 
 /*
  * What it could ever take: the smaller of the machine's memory and its control groups' limit; 0

@@ -97,7 +97,8 @@ START_TEST(without_descriptors_nothing_is_available)
 	ck_assert_uint_eq(cgroup, 0);
 	ck_assert_uint_eq(limit, 0);
 	ck_assert_int_eq(error, -EMFILE);
-	ck_assert_uint_gt(hostmem_available(), 0);
+	ck_assert_uint_gt(hostmem_machine_available(), 0);
+	ck_assert_uint_gt(hostmem_cgroup_available(), 0);
 	ck_assert_int_eq(hostmem_group(&number), 0);
 }
 END_TEST
