@@ -22,4 +22,13 @@ int log_enabled(enum log_level level);
 #define pr_info(fmt, ...)  log_msg(LOG_INFO, LOG_PREFIX fmt, ##__VA_ARGS__)
 #define pr_debug(fmt, ...) log_msg(LOG_DEBUG, LOG_PREFIX fmt, ##__VA_ARGS__)
 
+/* The first time that any thread comes to this line. */
+#define pr_err_once(fmt, ...)                                          \
+	do {                                                           \
+		static int said_;                                      \
+                                                                       \
+		if (!__atomic_exchange_n(&said_, 1, __ATOMIC_RELAXED)) \
+			pr_err(fmt, ##__VA_ARGS__);                    \
+	} while (0)
+
 #endif

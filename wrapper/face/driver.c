@@ -91,15 +91,7 @@ static void *stand_in(const char *name, bool have_driver)
 	return strncmp(name, "cuGetError", 10) ? (void *)no_driver : (void *)no_driver_text;
 }
 
-/* Threads that bind at once fail alike: say it once. */
-static void report(const char *text)
-{
-	static bool reported;
-
-	if (!__atomic_exchange_n(&reported, true, __ATOMIC_RELAXED))
-		pr_err("%s", text);
-}
-
+/* Threads that bind at the same time fail alike. */
 static void *open_driver(void)
 {
 	char path[PATH_MAX], text[1024];
@@ -107,13 +99,13 @@ static void *open_driver(void)
 
 	if (find_real_driver(path, sizeof(path))) {
 		find_explain(FIND_DRIVER, text, sizeof(text));
-		report(text);
+		pr_err_once("%s", text);
 		return NULL;
 	}
 	/* An absolute path: the loader does not take our own soname for it. */
 	lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
 	if (!lib)
-		report(dlerror());
+		pr_err_once("%s", dlerror());
 	else
 		pr_info("the real driver is %s", path);
 	return lib;

@@ -95,15 +95,7 @@ static void *fallback(const char *name, bool have_runtime)
 	return have_runtime ? (void *)not_in_runtime : (void *)no_runtime;
 }
 
-/* Several threads may bind at once: the first one that fails says so. */
-static void report(const char *text)
-{
-	static bool reported;
-
-	if (!__atomic_exchange_n(&reported, true, __ATOMIC_RELAXED))
-		pr_err("%s", text);
-}
-
+/* Threads that bind at the same time fail alike. */
 static void *open_real_runtime(void)
 {
 	char path[PATH_MAX], why[768];
@@ -111,13 +103,13 @@ static void *open_real_runtime(void)
 
 	if (find_real_runtime(CUDART_SONAME, path, sizeof(path))) {
 		find_explain(CUDART_SONAME, why, sizeof(why));
-		report(why);
+		pr_err_once("%s", why);
 		return NULL;
 	}
 	/* An absolute path: the loader does not compare it with the sonames of what is loaded. */
 	real = dlopen(path, RTLD_NOW | RTLD_LOCAL);
 	if (!real)
-		report(dlerror());
+		pr_err_once("%s", dlerror());
 	else
 		pr_info("%s is %s", CUDART_SONAME, path);
 	return real;

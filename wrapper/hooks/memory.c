@@ -28,13 +28,6 @@
 
 #define PITCH 512UL /* of cuMemAllocPitch_v2 on every device since sm_20 [H200: 512] */
 
-/* Say @text once in the life of the process. */
-static void report_once(bool *said, const char *text)
-{
-	if (!__atomic_exchange_n(said, true, __ATOMIC_RELAXED))
-		pr_err("%s", text);
-}
-
 /*
  * Memory freed while a stream capture was open. To free it takes a wait for the GPU, and
  * cuCtxSynchronize() would break a capture of the same context; so it is kept until a free finds no
@@ -238,7 +231,6 @@ static CUresult alloc(CUcontext ctx, CUdevice dev, CUdeviceptr *dptr, size_t byt
 
 CUresult hook_cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
 {
-	static bool said;
 	CUcontext ctx = NULL;
 	CUdevice dev;
 	CUresult result;
@@ -252,9 +244,8 @@ CUresult hook_cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
 	result = alloc(ctx, dev, dptr, bytesize);
 	if (result != CUDA_ERROR_NOT_SUPPORTED)
 		return result;
-	report_once(&said, addressing_asked() == ADDRESSING_MAPPED
-				   ? "CUDAW_ADDRESSING=mapped: " NOT_MAPPED
-				   : NOT_MAPPED);
+	pr_err_once("%s" NOT_MAPPED,
+		    addressing_asked() == ADDRESSING_MAPPED ? "CUDAW_ADDRESSING=mapped: " : "");
 	return alloc_native(dptr, bytesize);
 }
 
@@ -399,13 +390,12 @@ CUresult hook_cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attri
 
 CUresult hook_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr)
 {
-	static bool said;
 	CUdeviceptr base = dptr;
 	CUresult result;
 
 	if (vmem_contains(dptr))
-		report_once(&said, "cuIpcGetMemHandle: memory under cudaw cannot be shared between "
-				   "processes by a legacy IPC handle");
+		pr_err_once("cuIpcGetMemHandle: memory under cudaw cannot be shared between "
+			    "processes by a legacy IPC handle");
 	result = real.cuIpcGetMemHandle(pHandle, dptr);
 	if (!result) {
 		real.cuMemGetAddressRange_v2(&base, NULL, dptr);
