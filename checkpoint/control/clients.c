@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "checkpoint/control/clients.h"
+#include "checkpoint/control/answers.h"
+#include "checkpoint/control/caller.h"
+#include "checkpoint/control/job.h"
+#include "checkpoint/control/operation.h"
+#include "checkpoint/control/request.h"
+#include "checkpoint/control/server.h"
+#include "checkpoint/engine/engine.h"
+#include "checkpoint/gate/hold.h"
+#include "common/ownfd.h"
+#include "common/protocol.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+
+/* Answer @c at once. */
+static void turn_away(struct client *c, const char *end)
+{
+	server_say(c, "end %s", end);
+	server_end(c);
+}
+
+static void take_change(struct client *c, const struct request *r)
+{
+	bool pause = r->word == REQUEST_PAUSE;
+	const struct control_event event = {
+		.kind = pause ? EV_PAUSE : EV_RESUME,
+		.options = {.timeout_ms = r->timeout_ms, .release = r->release},
+		.client = r->hold ? c->id : 0};
+
+	if (pause && r->hold && job_state() == STATE_PAUSING) {
+		turn_away(c, END_BUSY " another pause is under way");
+		return;
+	}
+	if (r->hold && c->token_lost) {
+		turn_away(c, END_FAILED " the program has no free descriptor (RLIMIT_NOFILE)");
+		return;
+	}
+	c->waits = pause ? WAITS_PAUSED : WAITS_RUNNING;
+	c->holds = r->hold;
+	job_take(&event);
+}
+
+static void take_snapshot(struct client *c, const struct request *r)
+{
+	struct caller asks;
+
+	caller_find(ownfd_get(&c->own), &asks);
+	if (job_want_snapshot(&r->order, r->timeout_ms, &asks))
+		turn_away(c, END_BUSY " another snapshot is under way, or read back");
+	else
+		c->waits = WAITS_WRITTEN;
+}
+
+static void take_done(struct client *c, const char *path)
+{
+	const struct control_event event = {.kind = EV_DONE,
+					    .matches = !strcmp(path, operation_order()->path)};
+
+	c->waits = WAITS_DONE;
+	job_take(&event);
+}
+
+/* At once: what says where the memory is must not wait for what reads it. */
+static void take_move(struct client *c, const struct request *r)
+{
+	struct snapshot_error error;
+	int ret = control_operation(job_now()) == OP_NONE
+			  ? engine_moved(r->path, r->pairs, r->npairs, &error)
+			  : snapshot_fail(&error, -EBUSY, "an operation is under way");
+
+	/* Of a directory that cannot be looked into yet nothing is known. */
+	if (ret) {
+		server_say(c, "end %s %s: %s",
+			   ret == -EBUSY || ret == -EAGAIN ? END_FAILED : END_INVALID, r->path,
+			   error.text);
+	} else {
+		job_take(&(struct control_event){.kind = EV_MOVED});
+		server_say(c, "end " END_OK);
+	}
+	server_end(c);
+}
+
+static void take_request(struct client *c, char *line)
+{
+	static struct request request;
+	const char *expected = request_parse(line, &request);
+
+	if (expected) {
+		server_say(c, "end " END_INVALID " expected %s, found %s", expected, line);
+		server_end(c);
+		return;
+	}
+	switch (request.word) {
+	case REQUEST_STATUS: {
+		const struct answers_facts f = job_facts();
+
+		answers_status(c, &f);
+		server_end(c);
+		break;
+	}
+	case REQUEST_PAUSE:
+	case REQUEST_RESUME:
+		take_change(c, &request);
+		break;
+	case REQUEST_TRIM:
+		c->waits = WAITS_TRIMMED;
+		job_take(&(struct control_event){.kind = EV_TRIM});
+		break;
+	case REQUEST_SNAPSHOT:
+		take_snapshot(c, &request);
+		break;
+	case REQUEST_DONE:
+		take_done(c, request.path);
+		break;
+	case REQUEST_MOVED:
+		take_move(c, &request);
+	}
+}
+
+/* A line of the client that holds the job. */
+static void take_order(struct client *c, const char *line)
+{
+	struct request_order order;
+	const char *expected = request_parse_order(line, &order);
+
+	if (order.step) {
+		if (job_now()->hold == HOLD_OPEN)
+			hold_give_order(operation_hold(), &(struct hold_order){.step = order.step});
+		return;
+	}
+	job_take(&(struct control_event){.kind = order.commit ? EV_COMMIT : EV_ABORT,
+					 .client = c->id});
+	if (!expected)
+		return;
+	server_say(c, "end " END_INVALID " expected %s, found %s", expected, line);
+	server_end(c);
+}
+
+/* What all who hold together look at (protocol.h) says that they are to go on. */
+static bool is_agreed(const struct client *c)
+{
+	struct pollfd token = {.fd = server_token(c), .events = POLLIN};
+
+	return token.fd >= 0 && poll(&token, 1, 0) > 0 && token.revents & POLLIN;
+}
+
+/* It hung up. What it asked for is not stopped by that, unless it is one to see it through. */
+static void leave(struct client *c)
+{
+	if (c->waits == WAITS_WRITTEN)
+		job_take(&(struct control_event){.kind = EV_CALL_OFF});
+	else if (c->holds)
+		job_take(&(struct control_event){
+			.kind = EV_HOLDER_GONE, .client = c->id, .agreed = is_agreed(c)});
+	server_end(c);
+}
+
+void clients_handle(void)
+{
+	char *line;
+
+	for (struct client *c = server_next(NULL); c; c = server_next(c)) {
+		while ((line = server_line(c))) {
+			if (c->holds)
+				take_order(c, line);
+			else
+				take_request(c, line);
+		}
+		if (c->gone && !c->ended)
+			leave(c);
+	}
+}
+
+bool clients_wait(void)
+{
+	for (struct client *c = server_next(NULL); c; c = server_next(c))
+		if (c->waits != WAITS_NOT)
+			return true;
+	return false;
+}

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CUDAW_CLIENTS_H
+#define CUDAW_CLIENTS_H
+/*
+ * The lines of the clients, as events of the job: requests, the orders of a client that holds, and
+ * the end of a connection. What cannot be taken is answered here. All calls are the control
+ * thread's.
+ */
+#include <stdbool.h>
+
+/* Take all lines that came since the last call. */
+void clients_handle(void);
+
+/* True if a client waits for an answer. */
+bool clients_wait(void);
+
+#endif

@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "checkpoint/control/job.h"
+#include "checkpoint/control/operation.h"
+#include "checkpoint/engine/engine.h"
+#include "checkpoint/gate/gate.h"
+#include "checkpoint/gate/hold.h"
+#include "common/text.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define LOG_PREFIX "control: "
+#include "common/log.h"
+#include "common/clock.h"
+
+static struct control_state state;
+static struct snapshot_order want_order;
+static struct caller caller;
+static struct engine_result last[2]; /* [0] resume, [1] pause */
+static char reason[528];             /* a result's message with "resume: " before it */
+static struct hold_report report;    /* the last one of the operation under way */
+static bool reported;
+static double retry_ms; /* clock_ms() */
+static bool starved;    /* the last operation had no thread, which has been said */
+
+static bool is_change(enum operation op)
+{
+	return op == OP_PAUSE || op == OP_RESUME;
+}
+
+enum job_state job_state(void)
+{
+	const struct engine_progress *progress = operation_progress();
+	enum operation op = control_operation(&state);
+
+	if (op == OP_PAUSE)
+		return __atomic_load_n(&progress->settled, __ATOMIC_RELAXED) ? STATE_PAUSED
+									     : STATE_PAUSING;
+	if (op == OP_RESUME)
+		return __atomic_load_n(&progress->waiting, __ATOMIC_RELAXED) ? STATE_WAITING
+									     : STATE_RESUMING;
+	return state.rest;
+}
+
+struct answers_facts job_facts(void)
+{
+	struct answers_facts f = {job_state(), &last[1], &last[0], reason};
+
+	if (f.state == STATE_WAITING)
+		snprintf(reason, sizeof(reason), "resume: waits for %.2f GiB of GPU memory%s",
+			 engine_paused_bytes() / GIB,
+			 engine_is_released() ? ", and for what the context takes" : "");
+	return f;
+}
+
+static void finish(enum server_wait whom, const struct engine_result *result)
+{
+	const struct answers_facts f = job_facts();
+
+	answers_finish(whom, result, &f);
+}
+
+static void finish_with(enum server_wait whom, const char *code, const char *message)
+{
+	struct engine_result result = {.code = code};
+
+	snprintf(result.message, sizeof(result.message), "%.511s", message);
+	finish(whom, &result);
+}
+
+/* What a paused job has in a snapshot alone is not to be written over. */
+static void lock_snapshot(void)
+{
+	struct engine_result result = {.code = END_FAILED};
+	struct snapshot_error error;
+
+	if (!engine_lock_place(&error))
+		return;
+	snprintf(result.message, sizeof(result.message), "%.255s: %.250s", engine_held_in(),
+		 error.text);
+	snprintf(reason, sizeof(reason), "snapshot: %s", result.message);
+	pr_warn("%s", reason);
+	finish(WAITS_DONE, &result);
+}
+
+static void give_answer(const struct control_action *action)
+{
+	if (action->code)
+		finish_with(action->whom, action->code, action->reason);
+	else if (action->answer == ANSWER_RESULT)
+		finish(action->whom, operation_result());
+	else if (action->answer == ANSWER_WRITTEN)
+		finish(action->whom, operation_written());
+	else
+		finish(action->whom, NULL);
+}
+
+static void start(const struct control_action *action)
+{
+	int error = operation_start(action->op, &action->options, &want_order, &last[1]);
+	struct control_event event = {.kind = EV_NO_START, .exiting = error == -ECANCELED};
+	char why[128];
+
+	if (!error) {
+		starved = reported = false;
+		if (is_change(action->op))
+			reason[0] = '\0';
+		return;
+	}
+	snprintf(why, sizeof(why), "no thread for it: %s",
+		 event.exiting ? "the process exits" : strerror(-error));
+	if (!starved && !event.exiting)
+		pr_err("an operation cannot begin: %s; a signal's is tried again", why);
+	starved = true;
+	retry_ms = clock_ms() + JOB_RETRY_MS;
+	event.reason = why;
+	job_take(&event);
+}
+
+static void perform(const struct control_action *action)
+{
+	static const struct hold_order commit = {.commit = true};
+
+	switch (action->kind) {
+	case ACT_START:
+		start(action);
+		break;
+	case ACT_CANCEL:
+		operation_cancel();
+		break;
+	case ACT_COMMIT:
+		hold_give_order(operation_hold(), &commit);
+		break;
+	case ACT_REPORT:
+		if (reported)
+			answers_report(&report);
+		break;
+	case ACT_ANSWER:
+		give_answer(action);
+		break;
+	case ACT_LOCK:
+		lock_snapshot();
+		break;
+	case ACT_REFUSE:
+		gate_refuse(CUDA_ERROR_DEINITIALIZED);
+		snprintf(reason, sizeof(reason), "%s", action->reason);
+	}
+}
+
+static void perform_all(const struct control_actions *actions)
+{
+	for (size_t i = 0; i < actions->n; i++)
+		perform(&actions->list[i]);
+}
+
+int job_take(const struct control_event *event)
+{
+	struct control_actions actions = {0};
+	int ret = control_take(&state, event, &actions);
+
+	perform_all(&actions);
+	return ret;
+}
+
+/* Begin what is wanted, or tell those who wait that it is so already. */
+void job_settle(void)
+{
+	struct control_actions actions = {0};
+
+	control_decide(&state, engine_is_untidy(), &actions);
+	perform_all(&actions);
+}
+
+static void note_failure(const char *what, const char *message)
+{
+	snprintf(reason, sizeof(reason), "%s: %s", what, message);
+	pr_warn("%s", reason);
+}
+
+void job_end_operation(void)
+{
+	const struct engine_result *result = operation_result(), *written = operation_written();
+	enum operation op = control_operation(&state);
+	bool pause = op == OP_PAUSE, writes = state.snapshot == SNAPSHOT_WRITTEN;
+	bool ok = !is_change(op) || !strcmp(result->code, END_OK);
+	const char *what = !pause ? "resume" : writes && state.order_pause ? "snapshot" : "pause";
+	struct control_event event = {.kind = EV_ENDED,
+				      .code = result->code,
+				      .written = written->code,
+				      .paused = engine_is_paused(),
+				      .reason = reason};
+
+	if (!ok) {
+		note_failure(what, result->message);
+	} else if (is_change(op)) {
+		last[pause] = *result;
+		snprintf(reason, sizeof(reason), "%s", result->note);
+	}
+	/* Where nobody asked by the socket, nobody would hear of a failure. */
+	if (writes && ok && strcmp(written->code, END_OK))
+		note_failure("snapshot", written->message);
+	job_take(&event);
+}
+
+/* A caller that ended before it said that its snapshot is done will not say it. */
+void job_look_for_caller(void)
+{
+	const char *path = operation_order()->path;
+
+	if (!control_awaits_done(&state) || is_change(control_operation(&state)) ||
+	    !caller_is_gone(&caller))
+		return;
+	if (!caller_is_ours(&caller)) {
+		job_take(&(struct control_event){.kind = EV_MOVED});
+		return;
+	}
+	pr_warn("snapshot in %s: process %d, which was to finish it, has ended: the job %s", path,
+		caller.pid, state.wishes[WISHER_USER] ? "stays paused" : "runs on");
+	job_take(&(struct control_event){.kind = EV_DONE, .matches = true});
+}
+
+int job_want_snapshot(const struct snapshot_order *order, int timeout_ms, const struct caller *asks)
+{
+	const struct control_event event = {.kind = EV_SNAPSHOT,
+					    .options = {.timeout_ms = timeout_ms},
+					    .by_signal = !asks,
+					    .pause = order->pause,
+					    .image = order->image,
+					    .held = engine_held_in() != NULL};
+	int ret = job_take(&event);
+
+	if (ret)
+		return ret;
+	want_order = *order;
+	if (asks)
+		caller = *asks;
+	return 0;
+}
+
+void job_send_news(void)
+{
+	enum operation op = control_operation(&state);
+	struct hold *hold = operation_hold();
+
+	if (is_change(op) && hold && hold_take_report(hold, &report)) {
+		reported = true;
+		answers_report(&report);
+	}
+	if (is_change(op) || op == OP_SNAPSHOT)
+		answers_progress(operation_progress());
+}
+
+void job_retry(void)
+{
+	if (clock_ms() >= retry_ms)
+		job_take(&(struct control_event){.kind = EV_RETRY});
+}
+
+const struct control_state *job_now(void)
+{
+	return &state;
+}

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CUDAW_JOB_H
+#define CUDAW_JOB_H
+/*
+ * The job as the control thread knows it: its state (state.h), the results of its last operations,
+ * and the actions that an event calls for: begin or cancel an operation, answer clients.
+ *
+ * All calls are the control thread's.
+ */
+#include "checkpoint/control/answers.h"
+#include "checkpoint/control/caller.h"
+#include "checkpoint/control/state.h"
+
+struct snapshot_order;
+
+/* Until an operation that had no thread is tried again. */
+#define JOB_RETRY_MS 1000
+
+/* Take @event, and act. 0, or -EBUSY for a snapshot beside another one: nothing has changed. */
+int job_take(const struct control_event *event);
+
+/*
+ * The same for a snapshot, which @asks is to finish; NULL: a signal asked for it. @timeout_ms is
+ * that of the pause that it may need.
+ */
+int job_want_snapshot(const struct snapshot_order *order, int timeout_ms,
+		      const struct caller *asks);
+
+/* Begin what is wanted, or tell those who wait for it that it is so already. */
+void job_settle(void);
+
+/* The operation has ended (operation_take_end()). */
+void job_end_operation(void);
+
+/* Try again to begin an operation that had no thread, if it is time. */
+void job_retry(void);
+
+/* See whether the process that is to finish a snapshot has ended without a word. */
+void job_look_for_caller(void);
+
+/* Tell clients how far the operation is. */
+void job_send_news(void);
+
+/* What is wanted; what the job does; both and the last results, valid until the next call. */
+const struct control_state *job_now(void);
+enum job_state job_state(void);
+struct answers_facts job_facts(void);
+
+#endif

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "checkpoint/control/signals_take.h"
+#include "checkpoint/control/job.h"
+#include "checkpoint/control/request.h"
+#include "checkpoint/control/signals.h"
+#include "checkpoint/engine/engine.h"
+#include "checkpoint/snapshot/codec.h"
+#include "checkpoint/snapshot/dir.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define LOG_PREFIX "control: "
+#include "common/log.h"
+
+/* CUDAW_SNAPSHOT_DIR: a pause by signal goes into a snapshot. */
+static void snapshot_by_signal(void)
+{
+	const char *path = secure_getenv("CUDAW_SNAPSHOT_DIR");
+	const char *codec = secure_getenv("CUDAW_SNAPSHOT_COMPRESS");
+	struct snapshot_order order = {.incremental = true, .codec = SNAPSHOT_RAW, .hold = true};
+	struct snapshot_error error;
+
+	if (!path || !*path || engine_held_in())
+		return;
+	if (codec && *codec && !snapshot_codec_parse(codec, &order.codec))
+		pr_err("CUDAW_SNAPSHOT_COMPRESS=%s: expected none, lz4 or zstd", codec);
+	if (snapshot_dir_check_path(path, 0, &error)) {
+		pr_err("CUDAW_SNAPSHOT_DIR=%s: %s", path, error.text);
+		return;
+	}
+	strcpy(order.path, path);
+	job_want_snapshot(&order, 0, NULL);
+}
+
+void signals_take(void)
+{
+	struct control_event event = {.by_signal = true};
+
+	switch (signals_take_wish()) {
+	case WISH_PAUSE:
+		event.kind = EV_PAUSE;
+		event.options.timeout_ms = CONTROL_PAUSE_TIMEOUT_MS;
+		job_take(&event);
+		snapshot_by_signal();
+		break;
+	case WISH_RESUME:
+		event.kind = EV_RESUME;
+		job_take(&event);
+		break;
+	case WISH_NONE:
+		break;
+	}
+	if (signals_take_end())
+		job_take(&(struct control_event){.kind = EV_END});
+}
