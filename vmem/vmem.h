@@ -27,7 +27,8 @@
  * and freed large regions of up to VMEM_CACHE bytes for each device, stay mapped for the next
  * allocation of their kind; the rest is given back at once.
  *
- * Locking: one mutex serialises alloc, free and the calls that map or unmap. vmem_lookup() and
+ * Locking: one mutex serialises alloc, free and the calls that map or unmap, and is held across
+ * driver calls (docs/architecture.md, "Locks across driver calls"). vmem_lookup() and
  * vmem_contains() take no lock: region objects are never returned to the system, and what belongs
  * to a live allocation does not change until it is freed.
  *

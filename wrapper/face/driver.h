@@ -23,9 +23,8 @@
  * through. While it is not decided yet whether addresses are translated, which the devices tell
  * after cuInit(), it is answered with the exported function where that will matter: one more jump.
  *
- * Three locks are held across calls into the real driver, which never calls back into this face:
- * vmem's, while it maps and unmaps, that of hooks/context.c, while contexts come and go, and that
- * of cuInit(), while the devices are asked.
+ * docs/architecture.md lists the locks that are held across calls into the real driver, which never
+ * calls back into this face.
  */
 #include "wrapper/real.h"
 

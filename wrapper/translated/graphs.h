@@ -22,10 +22,10 @@
  * must not be asked about that kernel: a pause leaves such a graph alone, and graphs_usable()
  * refuses it from then on. Which they are is found out at the unload, while the kernel is there.
  *
- * Locking: one mutex, with no call into the driver under it, but
- *  - at a pause or resume, when the gate is closed and nobody else is here;
- *  - at an unload, and where a node is destroyed, so that nothing is destroyed while it is read. That
- *    another thread adds nodes, or changes them, the driver bears [H200, driver 580.159].
+ * Locking: one mutex. It is held across driver calls at an unload and while a node is destroyed, so
+ * that nothing is destroyed while it is read (docs/architecture.md, "Locks across driver calls").
+ * The driver bears that another thread adds or changes nodes [H200, driver 580.159]. A pause and a
+ * resume take no lock: the gate is closed, and no other thread is here.
  */
 #include "checkpoint/engine/engine.h"
 

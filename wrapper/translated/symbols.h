@@ -9,8 +9,8 @@
  *
  * A word that something else has written since (a kernel, a copy) is left as it is.
  *
- * Thread-safe. One mutex; driver calls are made under it by symbols_renew() alone, for which the
- * program is at a standstill.
+ * Thread-safe, by one mutex. Only symbols_renew() holds it across driver calls, while the gate is
+ * closed (docs/architecture.md, "Locks across driver calls").
  */
 #include "vmem/driver.h"
 
