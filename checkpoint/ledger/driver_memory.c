@@ -27,7 +27,7 @@ struct entry {
 FORKS_LOCK(lock);
 static struct entry *entries; /* under lock */
 static size_t total;          /* written under lock, as the next */
-static size_t counts[UNMANAGED_KINDS];
+static size_t counts[DRIVER_MEMORY_KINDS];
 
 /* Add an entry to the sums, or take it away again. */
 static void account_locked(const struct entry *e, bool added)
@@ -68,7 +68,7 @@ void driver_memory_add(enum driver_memory_kind kind, uint64_t handle, size_t siz
 
 void driver_memory_add_texture(uint64_t handle, CUcontext ctx)
 {
-	add(UNMANAGED_FIXED_TEXTURE, handle, 0, ctx);
+	add(DRIVER_MEMORY_FIXED_TEXTURE, handle, 0, ctx);
 }
 
 static struct entry *find_locked(enum driver_memory_kind kind, uint64_t handle)

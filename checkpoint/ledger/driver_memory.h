@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef CUDAW_UNMANAGED_H
-#define CUDAW_UNMANAGED_H
+#ifndef CUDAW_DRIVER_MEMORY_H
+#define CUDAW_DRIVER_MEMORY_H
 /*
  * GPU memory that the program got on ways that vmem does not manage: counted, by kind, so that it
  * can be shown. It is not moved by us; the driver's checkpoint takes it off the GPU at a pause, but
@@ -15,7 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define UNMANAGED_MAP(X)                                                             \
+#define DRIVER_MEMORY_MAP(X)                                                         \
 	X(DEVICE, "cuMemAlloc left to the driver (CUDAW_ADDRESSING, or no mapping)") \
 	X(POOL, "cuMemAllocAsync")                                                   \
 	X(MANAGED, "cuMemAllocManaged")                                              \
@@ -32,9 +32,9 @@
 	X(POOL_IMPORT, "cuMemPoolImportFromShareableHandle: no memory of its own")   \
 	X(FIXED_TEXTURE, "textures with real addresses inside: no memory")
 
-#define UNMANAGED_ENUM(name, text) UNMANAGED_##name,
-enum driver_memory_kind { UNMANAGED_MAP(UNMANAGED_ENUM) UNMANAGED_KINDS };
-#undef UNMANAGED_ENUM
+#define DRIVER_MEMORY_ENUM(name, text) DRIVER_MEMORY_##name,
+enum driver_memory_kind { DRIVER_MEMORY_MAP(DRIVER_MEMORY_ENUM) DRIVER_MEMORY_KINDS };
+#undef DRIVER_MEMORY_ENUM
 
 /*
  * Note @size bytes under @handle: a device pointer, an array or a memory handle. What is noted

@@ -43,7 +43,7 @@ static void put_locked(struct handle *h)
 	if (h->refs || h->maps)
 		return;
 	driver_memory_remove(h->kind, h->handle);
-	driver_memory_remove(UNMANAGED_VMM_EXPORT, h->handle);
+	driver_memory_remove(DRIVER_MEMORY_VMM_EXPORT, h->handle);
 	HASH_DELETE(hh, handles, h);
 	free(h);
 }
@@ -93,7 +93,7 @@ void handles_export(uint64_t handle)
 {
 	pthread_mutex_lock(&lock);
 	if (find_locked(handle))
-		driver_memory_add(UNMANAGED_VMM_EXPORT, handle, 0);
+		driver_memory_add(DRIVER_MEMORY_VMM_EXPORT, handle, 0);
 	pthread_mutex_unlock(&lock);
 }
 

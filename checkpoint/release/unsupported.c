@@ -11,15 +11,18 @@ static const struct {
 	bool always; /* false: only where the whole GPU is released */
 	const char *noun, *more, *call;
 } objects[] = {
-	{UNMANAGED_MULTICAST, true, "multicast object", "", "cuMulticastCreate"},
-	{UNMANAGED_FIXED_TEXTURE, true, "texture", " on memory", "CUDAW_ADDRESSING=translated"},
-	{UNMANAGED_MANAGED, false, "managed allocation", "", "cuMemAllocManaged"},
-	{UNMANAGED_IPC_EXPORT, false, "allocation", " exported", "cuIpcGetMemHandle"},
-	{UNMANAGED_IPC_IMPORT, false, "allocation", " imported", "cuIpcOpenMemHandle"},
-	{UNMANAGED_VMM_EXPORT, false, "allocation", " exported", "cuMemExportToShareableHandle"},
-	{UNMANAGED_VMM_IMPORT, false, "allocation", " imported", "cuMemImportFromShareableHandle"},
-	{UNMANAGED_POOL_EXPORT, false, "pool", " exported", "cuMemPoolExportToShareableHandle"},
-	{UNMANAGED_POOL_IMPORT, false, "pool", " imported", "cuMemPoolImportFromShareableHandle"},
+	{DRIVER_MEMORY_MULTICAST, true, "multicast object", "", "cuMulticastCreate"},
+	{DRIVER_MEMORY_FIXED_TEXTURE, true, "texture", " on memory", "CUDAW_ADDRESSING=translated"},
+	{DRIVER_MEMORY_MANAGED, false, "managed allocation", "", "cuMemAllocManaged"},
+	{DRIVER_MEMORY_IPC_EXPORT, false, "allocation", " exported", "cuIpcGetMemHandle"},
+	{DRIVER_MEMORY_IPC_IMPORT, false, "allocation", " imported", "cuIpcOpenMemHandle"},
+	{DRIVER_MEMORY_VMM_EXPORT, false, "allocation", " exported",
+	 "cuMemExportToShareableHandle"},
+	{DRIVER_MEMORY_VMM_IMPORT, false, "allocation", " imported",
+	 "cuMemImportFromShareableHandle"},
+	{DRIVER_MEMORY_POOL_EXPORT, false, "pool", " exported", "cuMemPoolExportToShareableHandle"},
+	{DRIVER_MEMORY_POOL_IMPORT, false, "pool", " imported",
+	 "cuMemPoolImportFromShareableHandle"},
 };
 
 #define NOBJECTS (sizeof(objects) / sizeof(objects[0]))

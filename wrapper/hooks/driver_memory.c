@@ -12,10 +12,10 @@
 
 void forget_pointer(CUdeviceptr ptr)
 {
-	driver_memory_remove(UNMANAGED_DEVICE, ptr);
-	driver_memory_remove(UNMANAGED_MANAGED, ptr);
-	driver_memory_remove(UNMANAGED_POOL, ptr);
-	driver_memory_remove(UNMANAGED_IPC_EXPORT, ptr);
+	driver_memory_remove(DRIVER_MEMORY_DEVICE, ptr);
+	driver_memory_remove(DRIVER_MEMORY_MANAGED, ptr);
+	driver_memory_remove(DRIVER_MEMORY_POOL, ptr);
+	driver_memory_remove(DRIVER_MEMORY_IPC_EXPORT, ptr);
 }
 
 static CUresult add_pointer(CUresult result, enum driver_memory_kind kind, const CUdeviceptr *ptr,
@@ -28,8 +28,8 @@ static CUresult add_pointer(CUresult result, enum driver_memory_kind kind, const
 
 CUresult hook_cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int flags)
 {
-	return add_pointer(real.cuMemAllocManaged(dptr, bytesize, flags), UNMANAGED_MANAGED, dptr,
-			   bytesize);
+	return add_pointer(real.cuMemAllocManaged(dptr, bytesize, flags), DRIVER_MEMORY_MANAGED,
+			   dptr, bytesize);
 }
 
 /*
@@ -43,7 +43,7 @@ static CUresult add_ordered(CUresult result, const CUdeviceptr *ptr, size_t size
 	if (!result && captures_open(driver_table()))
 		real.cuStreamIsCapturing(stream, &status);
 	if (status == CU_STREAM_CAPTURE_STATUS_NONE)
-		return add_pointer(result, UNMANAGED_POOL, ptr, size);
+		return add_pointer(result, DRIVER_MEMORY_POOL, ptr, size);
 	graphs_have_memory();
 	return result;
 }
@@ -125,7 +125,7 @@ CUresult hook_cuArrayCreate_v2(CUarray *pHandle, const CUDA_ARRAY_DESCRIPTOR *pA
 	CUresult result = real.cuArrayCreate_v2(pHandle, d);
 
 	if (!result)
-		driver_memory_add(UNMANAGED_ARRAY, (uintptr_t)*pHandle,
+		driver_memory_add(DRIVER_MEMORY_ARRAY, (uintptr_t)*pHandle,
 				  d->Width * at_least_1(d->Height) * d->NumChannels *
 					  format_bytes(d->Format));
 	return result;
@@ -142,14 +142,14 @@ CUresult hook_cuArray3DCreate_v2(CUarray *pHandle, const CUDA_ARRAY3D_DESCRIPTOR
 	CUresult result = real.cuArray3DCreate_v2(pHandle, pAllocateArray);
 
 	if (!result)
-		driver_memory_add(UNMANAGED_ARRAY, (uintptr_t)*pHandle,
+		driver_memory_add(DRIVER_MEMORY_ARRAY, (uintptr_t)*pHandle,
 				  array3d_bytes(pAllocateArray));
 	return result;
 }
 
 CUresult hook_cuArrayDestroy(CUarray hArray)
 {
-	driver_memory_remove(UNMANAGED_ARRAY, (uintptr_t)hArray);
+	driver_memory_remove(DRIVER_MEMORY_ARRAY, (uintptr_t)hArray);
 	return real.cuArrayDestroy(hArray);
 }
 
@@ -162,7 +162,7 @@ CUresult hook_cuMipmappedArrayCreate(CUmipmappedArray *pHandle,
 
 	/* All smaller levels together are at most the first one's size again. */
 	if (!result)
-		driver_memory_add(UNMANAGED_ARRAY, (uintptr_t)*pHandle,
+		driver_memory_add(DRIVER_MEMORY_ARRAY, (uintptr_t)*pHandle,
 				  array3d_bytes(pMipmappedArrayDesc) *
 					  (numMipmapLevels > 1 ? 2 : 1));
 	return result;
@@ -170,6 +170,6 @@ CUresult hook_cuMipmappedArrayCreate(CUmipmappedArray *pHandle,
 
 CUresult hook_cuMipmappedArrayDestroy(CUmipmappedArray hMipmappedArray)
 {
-	driver_memory_remove(UNMANAGED_ARRAY, (uintptr_t)hMipmappedArray);
+	driver_memory_remove(DRIVER_MEMORY_ARRAY, (uintptr_t)hMipmappedArray);
 	return real.cuMipmappedArrayDestroy(hMipmappedArray);
 }

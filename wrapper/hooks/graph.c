@@ -37,7 +37,7 @@ static void ask(void)
 	if (captures_open(driver_table()) || real.cuCtxGetDevice(&dev) ||
 	    real.cuDeviceGetGraphMemAttribute(dev, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, &bytes))
 		return;
-	driver_memory_add(UNMANAGED_GRAPH, (uint64_t)dev, bytes);
+	driver_memory_add(DRIVER_MEMORY_GRAPH, (uint64_t)dev, bytes);
 }
 
 static CUresult launched(CUresult result)

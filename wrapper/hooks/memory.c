@@ -214,7 +214,7 @@ static CUresult alloc_native(CUdeviceptr *dptr, size_t bytesize)
 	CUresult result = real.cuMemAlloc_v2(dptr, bytesize);
 
 	if (!result)
-		driver_memory_add(UNMANAGED_DEVICE, *dptr, bytesize);
+		driver_memory_add(DRIVER_MEMORY_DEVICE, *dptr, bytesize);
 	return result;
 }
 
@@ -399,7 +399,7 @@ CUresult hook_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr)
 	result = real.cuIpcGetMemHandle(pHandle, dptr);
 	if (!result) {
 		real.cuMemGetAddressRange_v2(&base, NULL, dptr);
-		driver_memory_add(UNMANAGED_IPC_EXPORT, base, 0);
+		driver_memory_add(DRIVER_MEMORY_IPC_EXPORT, base, 0);
 	}
 	return result;
 }

@@ -17,7 +17,7 @@ CUresult hook_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
 	CUresult result = real.cuMemCreate(handle, size, prop, flags);
 
 	if (!result && prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE)
-		handles_add(*handle, UNMANAGED_VMM, size);
+		handles_add(*handle, DRIVER_MEMORY_VMM, size);
 	return result;
 }
 
@@ -27,7 +27,7 @@ CUresult hook_cuMulticastCreate(CUmemGenericAllocationHandle *mcHandle,
 	CUresult result = real.cuMulticastCreate(mcHandle, prop);
 
 	if (!result)
-		handles_add(*mcHandle, UNMANAGED_MULTICAST, 0);
+		handles_add(*mcHandle, DRIVER_MEMORY_MULTICAST, 0);
 	return result;
 }
 
@@ -91,7 +91,7 @@ CUresult hook_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handl
 	CUresult result = real.cuMemImportFromShareableHandle(handle, osHandle, shHandleType);
 
 	if (!result)
-		handles_add(*handle, UNMANAGED_VMM_IMPORT, 0);
+		handles_add(*handle, DRIVER_MEMORY_VMM_IMPORT, 0);
 	return result;
 }
 
@@ -101,7 +101,7 @@ static CUresult ipc_opened(CUresult result, const CUdeviceptr *ptr)
 
 	if (!result) {
 		real.cuMemGetAddressRange_v2(NULL, &size, *ptr);
-		driver_memory_add(UNMANAGED_IPC_IMPORT, *ptr, size);
+		driver_memory_add(DRIVER_MEMORY_IPC_IMPORT, *ptr, size);
 	}
 	return result;
 }
@@ -121,7 +121,7 @@ CUresult hook_cuIpcCloseMemHandle(CUdeviceptr dptr)
 	CUresult result = real.cuIpcCloseMemHandle(dptr);
 
 	if (!result)
-		driver_memory_remove(UNMANAGED_IPC_IMPORT, dptr);
+		driver_memory_remove(DRIVER_MEMORY_IPC_IMPORT, dptr);
 	return result;
 }
 
@@ -133,7 +133,7 @@ CUresult hook_cuMemPoolExportToShareableHandle(void *handle_out, CUmemoryPool po
 		real.cuMemPoolExportToShareableHandle(handle_out, pool, handleType, flags);
 
 	if (!result)
-		driver_memory_add(UNMANAGED_POOL_EXPORT, (uintptr_t)pool, 0);
+		driver_memory_add(DRIVER_MEMORY_POOL_EXPORT, (uintptr_t)pool, 0);
 	return result;
 }
 
@@ -145,7 +145,7 @@ CUresult hook_cuMemPoolImportFromShareableHandle(CUmemoryPool *pool_out, void *h
 		real.cuMemPoolImportFromShareableHandle(pool_out, handle, handleType, flags);
 
 	if (!result)
-		driver_memory_add(UNMANAGED_POOL_IMPORT, (uintptr_t)*pool_out, 0);
+		driver_memory_add(DRIVER_MEMORY_POOL_IMPORT, (uintptr_t)*pool_out, 0);
 	return result;
 }
 
@@ -154,8 +154,8 @@ CUresult hook_cuMemPoolDestroy(CUmemoryPool pool)
 	CUresult result = real.cuMemPoolDestroy(pool);
 
 	if (!result) {
-		driver_memory_remove(UNMANAGED_POOL_EXPORT, (uintptr_t)pool);
-		driver_memory_remove(UNMANAGED_POOL_IMPORT, (uintptr_t)pool);
+		driver_memory_remove(DRIVER_MEMORY_POOL_EXPORT, (uintptr_t)pool);
+		driver_memory_remove(DRIVER_MEMORY_POOL_IMPORT, (uintptr_t)pool);
 	}
 	return result;
 }
@@ -166,7 +166,8 @@ CUresult hook_cuImportExternalMemory(CUexternalMemory *extMem_out,
 	CUresult result = real.cuImportExternalMemory(extMem_out, memHandleDesc);
 
 	if (!result)
-		driver_memory_add(UNMANAGED_EXTERNAL, (uintptr_t)*extMem_out, memHandleDesc->size);
+		driver_memory_add(DRIVER_MEMORY_EXTERNAL, (uintptr_t)*extMem_out,
+				  memHandleDesc->size);
 	return result;
 }
 
@@ -175,6 +176,6 @@ CUresult hook_cuDestroyExternalMemory(CUexternalMemory extMem)
 	CUresult result = real.cuDestroyExternalMemory(extMem);
 
 	if (!result)
-		driver_memory_remove(UNMANAGED_EXTERNAL, (uintptr_t)extMem);
+		driver_memory_remove(DRIVER_MEMORY_EXTERNAL, (uintptr_t)extMem);
 	return result;
 }

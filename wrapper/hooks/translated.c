@@ -102,8 +102,8 @@ CUresult hook_cuTexObjectDestroy(CUtexObject texObject)
 {
 	CUresult result;
 
-	driver_memory_ending(UNMANAGED_FIXED_TEXTURE, texObject);
+	driver_memory_ending(DRIVER_MEMORY_FIXED_TEXTURE, texObject);
 	result = real.cuTexObjectDestroy(texObject);
-	driver_memory_ended(UNMANAGED_FIXED_TEXTURE, texObject, !result);
+	driver_memory_ended(DRIVER_MEMORY_FIXED_TEXTURE, texObject, !result);
 	return result;
 }

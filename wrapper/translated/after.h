@@ -37,7 +37,7 @@
 		if (translate_back(at) != (at))                                        \
 			driver_memory_add_texture((uintptr_t)(ref), ctx_);                 \
 		else                                                                   \
-			driver_memory_remove(UNMANAGED_FIXED_TEXTURE, (uintptr_t)(ref));   \
+			driver_memory_remove(DRIVER_MEMORY_FIXED_TEXTURE, (uintptr_t)(ref));   \
 		CUDA_SUCCESS;                                                          \
 	})
 #define AFTER_ATTRIBUTE(id, value)                                                     \

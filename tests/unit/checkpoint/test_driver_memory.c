@@ -10,21 +10,21 @@
 /* An address comes again though its end was not seen: its pool or its context was destroyed. */
 START_TEST(test_a_handle_counts_once)
 {
-	driver_memory_add(UNMANAGED_POOL, 0x1000, 3 * MIB);
-	driver_memory_add(UNMANAGED_POOL, 0x1000, 5 * MIB);
-	driver_memory_add(UNMANAGED_ARRAY, 0x1000, MIB);
+	driver_memory_add(DRIVER_MEMORY_POOL, 0x1000, 3 * MIB);
+	driver_memory_add(DRIVER_MEMORY_POOL, 0x1000, 5 * MIB);
+	driver_memory_add(DRIVER_MEMORY_ARRAY, 0x1000, MIB);
 	ck_assert_uint_eq(driver_memory_total(), 6 * MIB);
-	ck_assert_uint_eq(driver_memory_count(UNMANAGED_POOL), 1);
-	driver_memory_remove(UNMANAGED_POOL, 0x1000);
-	driver_memory_remove(UNMANAGED_POOL, 0x1000);
+	ck_assert_uint_eq(driver_memory_count(DRIVER_MEMORY_POOL), 1);
+	driver_memory_remove(DRIVER_MEMORY_POOL, 0x1000);
+	driver_memory_remove(DRIVER_MEMORY_POOL, 0x1000);
 	ck_assert_uint_eq(driver_memory_total(), MIB);
-	ck_assert_uint_eq(driver_memory_count(UNMANAGED_POOL), 0);
+	ck_assert_uint_eq(driver_memory_count(DRIVER_MEMORY_POOL), 0);
 }
 END_TEST
 
 START_TEST(test_memory_lives_until_released_and_unmapped)
 {
-	handles_add(7, UNMANAGED_VMM, 4 * MIB);
+	handles_add(7, DRIVER_MEMORY_VMM, 4 * MIB);
 	handles_map(7, 0x10000000, 2 * MIB);
 	handles_map(7, 0x10200000, 2 * MIB);
 	handles_release(7);
@@ -45,14 +45,14 @@ END_TEST
 
 START_TEST(test_imported_memory_has_the_size_of_its_mapping)
 {
-	handles_add(9, UNMANAGED_VMM_IMPORT, 0);
+	handles_add(9, DRIVER_MEMORY_VMM_IMPORT, 0);
 	ck_assert_uint_eq(driver_memory_total(), 0);
 	handles_map(9, 0x10000000, 6 * MIB);
 	handles_release(9);
 	ck_assert_uint_eq(driver_memory_total(), 6 * MIB);
-	ck_assert_uint_eq(driver_memory_count(UNMANAGED_VMM_IMPORT), 1);
+	ck_assert_uint_eq(driver_memory_count(DRIVER_MEMORY_VMM_IMPORT), 1);
 	handles_unmap(0x10000000, 6 * MIB);
-	ck_assert_uint_eq(driver_memory_count(UNMANAGED_VMM_IMPORT), 0);
+	ck_assert_uint_eq(driver_memory_count(DRIVER_MEMORY_VMM_IMPORT), 0);
 }
 END_TEST
 

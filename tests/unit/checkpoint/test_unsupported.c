@@ -26,9 +26,9 @@ START_TEST(test_multicast_is_always_refused)
 
 	setenv("CUDAW_RELEASE", "memory", 1);
 	ck_assert_int_eq(unsupported_check(&drv, RELEASE_AS_SET, text, sizeof(text)), 0);
-	handles_add(1, UNMANAGED_MULTICAST, 0);
-	handles_add(2, UNMANAGED_MULTICAST, 0);
-	handles_add(3, UNMANAGED_VMM_IMPORT, 0);
+	handles_add(1, DRIVER_MEMORY_MULTICAST, 0);
+	handles_add(2, DRIVER_MEMORY_MULTICAST, 0);
+	handles_add(3, DRIVER_MEMORY_VMM_IMPORT, 0);
 	ck_assert_int_eq(unsupported_check(&drv, RELEASE_AS_SET, text, sizeof(text)), -ENOTSUP);
 	ck_assert_str_eq(text, "2 multicast objects (cuMulticastCreate) cannot be carried");
 	handles_release(1);
@@ -41,11 +41,11 @@ START_TEST(test_shared_memory_is_refused_by_a_full_release)
 {
 	char text[512] = "", small[16];
 
-	handles_add(1, UNMANAGED_VMM, 4096);
+	handles_add(1, DRIVER_MEMORY_VMM, 4096);
 	handles_export(1);
 	handles_export(1);
-	driver_memory_add(UNMANAGED_IPC_IMPORT, 0x1000, 4096);
-	driver_memory_add(UNMANAGED_IPC_IMPORT, 0x2000, 4096);
+	driver_memory_add(DRIVER_MEMORY_IPC_IMPORT, 0x1000, 4096);
+	driver_memory_add(DRIVER_MEMORY_IPC_IMPORT, 0x2000, 4096);
 	ck_assert_int_eq(unsupported_check(&drv, RELEASE_AS_SET, text, sizeof(text)), -ENOTSUP);
 	ck_assert_str_eq(text, "2 allocations imported (cuIpcOpenMemHandle), "
 			       "1 allocation exported (cuMemExportToShareableHandle) "
@@ -57,8 +57,8 @@ START_TEST(test_shared_memory_is_refused_by_a_full_release)
 	ck_assert_int_eq(unsupported_check(&drv, RELEASE_AS_SET, text, sizeof(text)), 0);
 	setenv("CUDAW_RELEASE", "all", 1);
 	handles_release(1);
-	driver_memory_remove(UNMANAGED_IPC_IMPORT, 0x1000);
-	driver_memory_remove(UNMANAGED_IPC_IMPORT, 0x2000);
+	driver_memory_remove(DRIVER_MEMORY_IPC_IMPORT, 0x1000);
+	driver_memory_remove(DRIVER_MEMORY_IPC_IMPORT, 0x2000);
 	ck_assert_int_eq(unsupported_check(&drv, RELEASE_AS_SET, text, sizeof(text)), 0);
 }
 END_TEST

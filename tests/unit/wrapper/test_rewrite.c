@@ -69,22 +69,22 @@ START_TEST(textures_are_counted)
 	real.cuCtxGetCurrent = current_context;
 	real.cuCtxDestroy_v2 = context_destroy;
 	create_texture(ptr);
-	ck_assert_uint_eq(driver_memory_count(UNMANAGED_FIXED_TEXTURE), 1);
+	ck_assert_uint_eq(driver_memory_count(DRIVER_MEMORY_FIXED_TEXTURE), 1);
 	destroyed = CUDA_ERROR_INVALID_CONTEXT;
 	ck_assert_int_eq(hook_cuTexObjectDestroy(3), destroyed);
-	ck_assert_uint_eq(driver_memory_count(UNMANAGED_FIXED_TEXTURE), 1);
+	ck_assert_uint_eq(driver_memory_count(DRIVER_MEMORY_FIXED_TEXTURE), 1);
 	destroyed = CUDA_SUCCESS;
 	textured = ptr;
 	ck_assert_int_eq(hook_cuTexObjectDestroy(3), CUDA_SUCCESS);
-	ck_assert_uint_eq(driver_memory_count(UNMANAGED_FIXED_TEXTURE), 1);
+	ck_assert_uint_eq(driver_memory_count(DRIVER_MEMORY_FIXED_TEXTURE), 1);
 	textured = 0;
 	ck_assert_int_eq(hook_cuTexObjectDestroy(3), CUDA_SUCCESS);
-	ck_assert_uint_eq(driver_memory_count(UNMANAGED_FIXED_TEXTURE), 0);
+	ck_assert_uint_eq(driver_memory_count(DRIVER_MEMORY_FIXED_TEXTURE), 0);
 	create_texture(ptr);
 	ck_assert_int_eq(hook_cuCtxDestroy_v2((CUcontext)0x2000), CUDA_SUCCESS);
-	ck_assert_uint_eq(driver_memory_count(UNMANAGED_FIXED_TEXTURE), 1);
+	ck_assert_uint_eq(driver_memory_count(DRIVER_MEMORY_FIXED_TEXTURE), 1);
 	ck_assert_int_eq(hook_cuCtxDestroy_v2(CTX), CUDA_SUCCESS);
-	ck_assert_uint_eq(driver_memory_count(UNMANAGED_FIXED_TEXTURE), 0);
+	ck_assert_uint_eq(driver_memory_count(DRIVER_MEMORY_FIXED_TEXTURE), 0);
 }
 END_TEST
 
