@@ -4,6 +4,7 @@
  * overrides, search paths, and that no face of cudaw is ever taken for a real library.
  */
 #include "common/find.h"
+#include "common/find_cache.h"
 
 #include "tests/check_suite.h"
 
