@@ -20,7 +20,7 @@ static size_t align4(size_t size)
 	return (size + 3) & ~(size_t)3;
 }
 
-/* Find the note in @notes; false where it is not there. */
+/* Find the note in @notes. False if it is not there. */
 static bool find_note(const char *notes, size_t size, char text[BUILDID_TEXT_SIZE])
 {
 	Elf64_Nhdr note;
@@ -77,8 +77,8 @@ static int read_buildid(int fd, char text[BUILDID_TEXT_SIZE])
 }
 
 /*
- * A regular file, for reading; @st is its own. Nothing else is opened: that may wake who waits at a
- * pipe, or have a device do something, and a manifest may name anything.
+ * Open a regular file for reading, and fill @st. Other files are not opened: that can wake a
+ * process that waits at a pipe, or make a device act, and a manifest can name any file.
  */
 static int open_regular(const char *path, struct stat *st)
 {

@@ -20,7 +20,10 @@ static void read_object(const struct dl_phdr_info *info, const char *soname,
 	for (d = dyn; d && d->d_tag != DT_NULL; d++) {
 		if (d->d_tag != DT_STRTAB)
 			continue;
-		/* The loader relocates this in place, except in objects that it cannot write (vDSO). */
+		/*
+		 * The loader relocates this in place, except in objects that it cannot write
+		 * (vDSO).
+		 */
 		addr = d->d_un.d_ptr < info->dlpi_addr ? info->dlpi_addr : 0;
 		strings = (const char *)(addr + d->d_un.d_ptr);
 	}

@@ -11,18 +11,18 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define FD_DIR     "/proc/self/fd"
-#define DIRECTORYS 2 /* one that is left, and one that is gone on to */
+#define FD_DIR      "/proc/self/fd"
+#define DIRECTORIES 2 /* the one that the job leaves, and the next one */
 
-/* Read by children only while it is @set: in them it may be half written. */
+/* A child reads the path only if @set is true: in the child it may be half written. */
 struct place {
 	bool set;
 	char path[PATH_MAX];
 };
 
 static struct place prefixes[FORKED_PREFIXES];
-static struct place directories[DIRECTORYS];
-static int last; /* of the directories, the one that was set last */
+static struct place directories[DIRECTORIES];
+static int last; /* index of the directory that was set last */
 
 static void set(struct place *place, const char *path)
 {
@@ -47,7 +47,7 @@ void forked_watch_directory(const char *path)
 	if (!realpath(path, real) ||
 	    (directories[last].set && !strcmp(directories[last].path, real)))
 		return;
-	last = (last + 1) % DIRECTORYS;
+	last = (last + 1) % DIRECTORIES;
 	set(&directories[last], real);
 }
 
@@ -55,12 +55,12 @@ void forked_leave_directory(const char *path)
 {
 	char real[PATH_MAX];
 
-	for (int i = 0; realpath(path, real) && i < DIRECTORYS; i++)
+	for (int i = 0; realpath(path, real) && i < DIRECTORIES; i++)
 		if (directories[i].set && !strcmp(directories[i].path, real))
 			__atomic_store_n(&directories[i].set, false, __ATOMIC_SEQ_CST);
 }
 
-/* What of @path comes behind @place; NULL: it is elsewhere. */
+/* The part of @path after @place; NULL if @path is elsewhere. */
 static const char *rest_of(const char *path, const struct place *place)
 {
 	size_t length;
@@ -79,12 +79,12 @@ static bool begins_as_watched(const char *path)
 	return false;
 }
 
-/* A directory that is watched, or a file there with a name of ours: others are the program's. */
+/* True for a watched directory, and for a file with a name of ours in one. */
 static bool is_in_directory(const char *path)
 {
 	static const char *const ours[] = {"data-", "index-", "manifest.", "in-use"};
 
-	for (size_t i = 0; i < DIRECTORYS; i++) {
+	for (size_t i = 0; i < DIRECTORIES; i++) {
 		const char *rest = rest_of(path, &directories[i]);
 
 		if (rest && !*rest)

@@ -2,34 +2,37 @@
 #ifndef CUDAW_FORKED_H
 #define CUDAW_FORKED_H
 /*
- * The child of a fork has the device files that the driver opened in its parent, and their
- * mappings. It cannot use them: CUDA is not to be had in such a child. But they are in the way of a
- * snapshot, as CRIU can dump no process that has any (PyTorch's data loaders, which fork after the
- * first CUDA call) [H100, driver 580.159]. So are files of a snapshot, and of the runtime
- * directory, that this library had open just then: where the job goes on they are others, or not
- * there.
+ * The child of a fork inherits the device files that the driver opened in its parent, and their
+ * mappings. It cannot use them, since CUDA does not work in such a child. But they prevent a
+ * snapshot: CRIU cannot dump a process that has any (PyTorch's data loaders, which fork after the
+ * first CUDA call) [H100, driver 580.159]. The same holds for files of a snapshot and of the
+ * runtime directory that this library has open at the fork: on the machine where the job goes on,
+ * these files differ or do not exist.
  *
- * A fork may come at any moment, so a child does not go by what was open, but by where files are:
- * what is watched is said before any of it is opened. One thread at a time says it.
+ * A fork can come at any moment. So a child does not rely on a list of open files, but on their
+ * paths: a path is watched before any file there is opened. One thread at a time calls the
+ * functions that watch.
  */
 
-/* Watch files whose paths begin with @prefix, for good. No more than FORKED_PREFIXES. */
+/*
+ * Watch files whose paths begin with @prefix, for the life of the process. At most FORKED_PREFIXES.
+ */
 #define FORKED_PREFIXES 3
 void forked_watch(const char *prefix);
 
 /*
- * Watch the directory at @path, and open files of a snapshot in it, until two others have been
- * watched since; or no longer, as nothing of ours is there.
+ * Watch the directory at @path and the files of a snapshot in it, until two other directories have
+ * been watched since. forked_leave_directory() ends that: nothing of ours is there any more.
  */
 void forked_watch_directory(const char *path);
 void forked_leave_directory(const char *path);
 
 /*
- * Replace open files that are watched, and mappings of them: by /dev/null, and by private memory
- * that nothing is in. An open file that a program started by the child is to have
- * (not close-on-exec: an exported memory handle, perhaps) stays. Host memory of cuMemHostAlloc() is
- * no mapping of the device files, and stays as well [H100, driver 580.159]. For the child of a
- * fork, in its fork handler: it takes no lock and allocates nothing. What cannot be replaced stays.
+ * Replace open files that are watched by /dev/null, and mappings of them by empty private memory.
+ * An open file without close-on-exec stays, since a program that the child starts may need it (for
+ * example an exported memory handle). Host memory of cuMemHostAlloc() is not a mapping of the
+ * device files, and stays as well [H100, driver 580.159]. For the fork handler of a child: takes no
+ * lock and allocates nothing. A file that cannot be replaced stays.
  */
 void forked_let_go(void);
 

@@ -6,7 +6,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* The linker's names for the section's ends. */
+/* The linker's names for the bounds of the section. */
 extern const struct forks_entry __start_cudaw_forks[] __attribute__((visibility("hidden")));
 extern const struct forks_entry __stop_cudaw_forks[] __attribute__((visibility("hidden")));
 
@@ -37,7 +37,7 @@ static void after_fork(void)
 
 void forks_watch(void)
 {
-	/* If there is no memory for that, children find out in forks_adopt(). */
+	/* If there is no memory for the handlers, children find out in forks_adopt(). */
 	pthread_atfork(before_fork, after_fork, in_child);
 	owner = getpid();
 }
@@ -55,7 +55,7 @@ bool forks_adopt(void)
 
 	if (forks_is_ours())
 		return true;
-	/* The owner may have ended, or be out of sight in another PID namespace. */
+	/* The owner may have ended, or be invisible in another PID namespace. */
 	differ = syscall(SYS_kcmp, getpid(), owner, KCMP_VM, 0, 0);
 	if (!differ || (differ < 0 && errno != ESRCH))
 		return false;
@@ -67,7 +67,7 @@ unsigned long forks_mark(void)
 {
 	unsigned long mark = __atomic_load_n(&begun, __ATOMIC_SEQ_CST);
 
-	/* A fork() that is under way may copy the descriptor, so it counts as a later one. */
+	/* A fork() under way may copy the descriptor, so it counts as a later one. */
 	return __atomic_load_n(&ended, __ATOMIC_SEQ_CST) == mark ? mark : mark - 1;
 }
 

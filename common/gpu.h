@@ -6,7 +6,7 @@
 
 #include <stddef.h>
 
-/* GPUs that are handled, as the bits of a word; those beyond are left to the driver. */
+/* The most GPUs that cudaw handles: the bits of a word. Further ones are left to the driver. */
 #define GPU_MAX 64
 
 struct gpu {

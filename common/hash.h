@@ -2,8 +2,8 @@
 #ifndef CUDAW_HASH_H
 #define CUDAW_HASH_H
 /*
- * The checksum of snapshots: XXH3, 128 bits (https://xxhash.com). Not a cryptographic one: it tells
- * damaged data from whole data and equal chunks from others, but does not prove who wrote them.
+ * The checksum of snapshots: XXH3, 128 bits (https://xxhash.com). It is not cryptographic: it finds
+ * damage and equal chunks, but does not prove who wrote them.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -18,8 +18,8 @@ struct hash128 {
 struct hash128 hash_bytes(const void *data, size_t size);
 
 /*
- * The same of the file @fd, of @size bytes, for as long as @go_on(@arg), asked often, is true. 0 or
- * a negative errno: -ECANCELED where it was not, -ENODATA where the file has become shorter.
+ * Hash the first @size bytes of the file @fd. @go_on(@arg) is called often, and false ends the work
+ * with -ECANCELED. Returns 0 or a negative errno, -ENODATA if the file is shorter.
  */
 int hash_file(int fd, size_t size, bool (*go_on)(void *arg), void *arg, struct hash128 *hash);
 

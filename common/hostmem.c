@@ -22,11 +22,11 @@
 
 #define PAGE      4096UL
 #define HUGE_PAGE (2UL << 20)
-#define NO_LIMIT  (1UL << 62) /* a v1 group without one has a number near 2^63 */
+#define NO_LIMIT  (1UL << 62) /* a v1 group without a limit has a number near 2^63 */
 
 /*
- * The number after @key in a file of "key value" lines; SIZE_MAX where there is none, with *@error
- * set if a shortage is the reason.
+ * The number after @key in a file of "key value" lines; SIZE_MAX if there is none, with *@error set
+ * if a shortage is the reason.
  */
 static size_t read_value(const char *path, const char *key, int *error)
 {
@@ -50,11 +50,11 @@ static size_t read_value(const char *path, const char *key, int *error)
 	return value;
 }
 
-/* What the groups of this process allow and leave; SIZE_MAX: no limit. */
+/* The bytes that the control groups of this process allow and leave; SIZE_MAX: no limit. */
 struct cgroup {
 	size_t limit, left;
 	uint64_t number; /* hostmem_group() */
-	int error;       /* of a shortage: a limit may have been missed */
+	int error;       /* a shortage, by which a limit may have been missed */
 };
 
 struct cgroup_files {
@@ -72,18 +72,18 @@ static size_t min(size_t a, size_t b)
 	return a < b ? a : b;
 }
 
-/* @a - @b; 0 rather than less, and @a where @b is not known. */
+/* @a - @b, at least 0; @a if @b is not known. */
 static size_t less(size_t a, size_t b)
 {
 	return b == SIZE_MAX ? a : a - min(a, b);
 }
 
 /*
- * Lower @c to what the group at @path and its ancestors allow and leave. In a container the path
- * may not exist.
+ * Lower @c to the bytes that the control group at @path and its ancestors allow and leave. In a
+ * container the path may not exist.
  *
- * What the kernel can drop is on its two lists of file pages: page cache without shared memory,
- * which "file" has too, and the pages of MADV_FREE, which "file" has not.
+ * The kernel's two lists of file pages hold all pages that it can drop: page cache without shared
+ * memory, which "file" includes, and pages of MADV_FREE, which "file" leaves out.
  */
 static void cgroup_lower(const struct cgroup_files *files, char *path, struct cgroup *c)
 {
@@ -213,9 +213,9 @@ void *hostmem_reserve(size_t size)
 		munmap(start, before);
 	start += before;
 	munmap(start + size, HUGE_PAGE - before);
-	/* Advice only: without huge pages the copy is slower, not wrong. */
+	/* This is only advice: without huge pages the copy is slower, not wrong. */
 	madvise(start, size, MADV_HUGEPAGE);
-	/* A forked child has no use for it, and sharing it would cost page faults at resume. */
+	/* A forked child does not use it, and sharing it would cost page faults at resume. */
 	madvise(start, size, MADV_DONTFORK);
 	madvise(start, size, MADV_DONTDUMP);
 	return start;

@@ -22,7 +22,7 @@ static void put_string(struct json_out *out, const char *text, size_t size)
 	fputc('"', out->file);
 }
 
-/* What comes before a value. */
+/* The comma, line break and key before a value. */
 static void begin(struct json_out *out, const char *key)
 {
 	if (out->comma)
@@ -73,7 +73,7 @@ void json_number(struct json_out *out, const char *key, uint64_t value)
 	fprintf(out->file, "%" PRIu64, value);
 }
 
-/* Not by printf, whose decimal point is the program's locale's. */
+/* printf() is of no use here: its decimal point depends on the program's locale. */
 void json_decimal(struct json_out *out, const char *key, double value)
 {
 	uint64_t thousandths = value > 0 ? (uint64_t)(value * 1000 + 0.5) : 0;

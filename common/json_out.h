@@ -2,19 +2,19 @@
 #ifndef CUDAW_JSON_OUT_H
 #define CUDAW_JSON_OUT_H
 /*
- * Writing JSON without a library, for the injected code: it only writes, and what it writes is its
- * own. Values are put one after the other; a key comes before a value inside an object. Elements
- * of the outer two levels begin a line each. The caller keeps open and close in order.
+ * Writing JSON without a library, for the injected code. The functions put one value after another,
+ * with its key inside an object. Each element of the outer two levels begins a line. The caller
+ * keeps open and close in order.
  *
- * Strings may be any bytes. What is not ASCII is written byte by byte as \u0080 to \u00ff, so that
- * nothing of a path is lost that is not UTF-8.
+ * Strings may be any bytes. Bytes that are not ASCII are written as \u0080 to \u00ff, so that a
+ * path that is not UTF-8 stays complete.
  */
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 
 struct json_out {
-	FILE *file; /* its error flag tells of failures */
+	FILE *file; /* its error flag records failures */
 	int depth;
 	bool comma; /* before the next value */
 };

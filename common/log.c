@@ -44,7 +44,7 @@ void log_msg(enum log_level level, const char *fmt, ...)
 
 	if (!log_enabled(level))
 		return;
-	/* One write(2) a line, so that lines of several processes do not mix in one file. */
+	/* Each line is one write(2), so that lines of several processes do not mix in one file. */
 	len = snprintf(line, sizeof(line), "cudaw[%d] %s: ", getpid(), level_names[level]);
 	va_start(ap, fmt);
 	len += vsnprintf(line + len, sizeof(line) - len - 1, fmt, ap);
@@ -53,5 +53,5 @@ void log_msg(enum log_level level, const char *fmt, ...)
 		len = sizeof(line) - 2;
 	line[len++] = '\n';
 	if (write(log_fd, line, len) < 0)
-		return; /* there is nobody left to tell */
+		return; /* there is no other place to report it */
 }

@@ -2,19 +2,19 @@
 #ifndef CUDAW_LOG_H
 #define CUDAW_LOG_H
 /*
- * Messages of the injected libraries. Silent unless something is wrong: cudaw is a guest in the
- * program's process, so only errors reach stderr by default. CUDAW_LOG=error|warn|info|debug sets
- * the level, CUDAW_LOG_FILE=path the destination (opened for append, on the first message).
+ * Messages of the injected libraries. cudaw is a guest in the program's process, so only errors
+ * reach stderr by default. CUDAW_LOG=error|warn|info|debug sets the level. CUDAW_LOG_FILE=path sets
+ * the destination, which is opened for append on the first message.
  *
  * Every file defines LOG_PREFIX ("vmem: ") before it includes this header. A message is one line
- * and carries no newline of its own. Safe from any thread; not from a signal handler.
+ * without a newline. Any thread may log, but not a signal handler.
  */
 
 enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG };
 
 void log_msg(enum log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* True where a message of this level would be written; for messages that are costly to make. */
+/* True if a message of this level would be written. For messages that are costly to make. */
 int log_enabled(enum log_level level);
 
 #define pr_err(fmt, ...)   log_msg(LOG_ERROR, LOG_PREFIX fmt, ##__VA_ARGS__)

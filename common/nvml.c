@@ -10,7 +10,9 @@
 
 #define MAX_PROCESSES 256 /* on one GPU */
 
-/* From nvml.h (CUDA 13.0), which a toolkit may lack: NVML_SUCCESS is 0, nvmlMemory_t in bytes. */
+/*
+ * From nvml.h (CUDA 13.0), which a toolkit may lack. NVML_SUCCESS is 0; nvmlMemory_t is in bytes.
+ */
 typedef void *nvmlDevice_t;
 typedef struct {
 	unsigned long long total, free, used;

@@ -2,10 +2,10 @@
 #ifndef CUDAW_NVML_H
 #define CUDAW_NVML_H
 /*
- * How many GPUs there are, and how much memory one has free and this process holds, asked of NVML,
- * which needs no context. libnvidia-ml.so.1 is opened at the first question. Thread-safe. In a
- * process that the driver's checkpoint holds these calls block until it is restored [H200, driver
- * 580.159]: see freemem.h.
+ * Questions to NVML, which needs no context: how many GPUs there are, how much memory of a GPU is
+ * free, and how much this process holds. The first question opens libnvidia-ml.so.1. Thread-safe.
+ * In a process that the driver's checkpoint holds, these calls block until it is restored [H200,
+ * driver 580.159]: see freemem.h.
  */
 #include <cuda.h>
 #include <stdbool.h>
@@ -13,27 +13,30 @@
 
 #define NVML_UUID_SIZE 41 /* "GPU-" and 32 digits with 4 dashes, and the terminating zero */
 
-/* Open the library, by the loader's lock: see release_find(). */
+/* Open the library, under the loader's lock: see release_find(). */
 void nvml_open(void);
 
-/* The GPU's name among NVIDIA's tools, "GPU-6e9a...". Opens nothing. */
+/* The GPU's name in NVIDIA's tools, "GPU-6e9a...". Does not open the library. */
 void nvml_uuid_text(const CUuuid *uuid, char text[NVML_UUID_SIZE]);
 
-/* The reverse. False where @text is no such name. */
+/* The reverse. False if @text is not such a name. */
 bool nvml_uuid_parse(const char *text, CUuuid *uuid);
 
-/* Bytes that the GPU named @uuid has free. 0, or -ENOSYS where NVML is missing or cannot tell. */
+/*
+ * The bytes free on the GPU named @uuid. Returns 0, or -ENOSYS if NVML is missing or does not know.
+ */
 int nvml_free_memory(const char *uuid, size_t *bytes);
 
 /*
- * Bytes that this process holds on the GPU named @uuid, its context included. 0; -ENOSYS as above,
- * or where NVML does not list this process (in a container it may know only the host's PIDs).
+ * The bytes that this process holds on the GPU named @uuid, its context included. Returns 0, or
+ * -ENOSYS as above, or if NVML does not list this process (in a container it may know only the
+ * host's PIDs).
  */
 int nvml_process_memory(const char *uuid, size_t *bytes);
 
 /*
- * GPUs of this machine, or container, whatever CUDA_VISIBLE_DEVICES says. 0, or -ENOSYS where NVML
- * is missing or cannot tell.
+ * The number of GPUs of this machine or container, whatever CUDA_VISIBLE_DEVICES says. Returns 0,
+ * or -ENOSYS as above.
  */
 int nvml_device_count(unsigned int *count);
 

@@ -9,7 +9,7 @@ void ownfd_set(struct ownfd *own, int fd)
 {
 	struct stat st;
 
-	/* A look in between finds no descriptor, or that of before with another file. */
+	/* Until the end, others find no descriptor, or the old one with another file. */
 	__atomic_store_n(&own->fd, -1, __ATOMIC_SEQ_CST);
 	if (fd < 0 || fstat(fd, &st))
 		return;

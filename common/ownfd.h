@@ -2,17 +2,17 @@
 #ifndef CUDAW_OWNFD_H
 #define CUDAW_OWNFD_H
 /*
- * Descriptors of ours in a program that may close them: daemons and launchers close all that they
- * did not open themselves (closefrom(3)), and get the same numbers for their own files next. What
- * we then write would come into these files, and what we read would be lost to the program.
+ * Descriptors of ours in a program that may close them. Daemons and launchers close all descriptors
+ * that they did not open (closefrom(3)), and their own files then get the same numbers. Our writes
+ * would go into these files, and the program would lose the data that we read.
  *
- * So we remember which file is behind a descriptor, and look before each use. A program that closes
- * it between the look and the use is not noticed.
+ * So we remember which file is behind a descriptor, and check that before each use. We do not
+ * notice a program that closes the descriptor between the check and the use.
  *
- * A process image (CRIU) that is started again has a pipe and a socket of its own behind the
- * numbers: they look lost until whoever knows that it is an image takes them.
+ * A process that CRIU restored from its image has new pipes and sockets behind the numbers. They
+ * look lost until ownfd_take_restored() takes them.
  *
- * One thread sets a descriptor, others may look at it meanwhile; async-signal-safe.
+ * One thread sets a descriptor while others may read it. Async-signal-safe.
  */
 #include <stdbool.h>
 #include <sys/types.h>
@@ -29,21 +29,22 @@ struct ownfd {
 		.fd = -1 \
 	}
 
-/* From now on @own is @fd; -1: none. */
+/* Set @own to @fd; -1: none. */
 void ownfd_set(struct ownfd *own, int fd);
 
-/* The descriptor; -1 where there is none, or the program has closed it. errno stays. */
+/* The descriptor; -1 if there is none, or the program has closed it. errno stays. */
 int ownfd_get(const struct ownfd *own);
 
-/* True where the program has closed it. */
+/* True if the program has closed it. */
 bool ownfd_is_lost(const struct ownfd *own);
 
 /*
- * In an image that was started again: what is behind a lost one is ours, if it is of the same kind.
+ * In a restored process image: take the file behind a lost descriptor as ours if its kind is the
+ * same.
  */
 void ownfd_take_restored(struct ownfd *own);
 
-/* Close it, if it is ours still; @own is none then. */
+/* Close it, if it is still ours. @own is none then. */
 void ownfd_close(struct ownfd *own);
 
 #endif

@@ -13,7 +13,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define LOOK_MS 10 /* between looks at a process that is to end */
+#define LOOK_MS 10 /* between checks of a process that is about to end */
 
 int host_read_line(const char *path, char *buf, size_t size)
 {

@@ -37,15 +37,15 @@ int rundir_path(uid_t uid, char *path, size_t size, const char **why)
 		*why = "the path is too long";
 		return -ENAMETOOLONG;
 	}
-	/* With a slash at its end, open(2) would follow a symbolic link in spite of O_NOFOLLOW. */
+	/* If the path ends in a slash, open(2) follows a symbolic link in spite of O_NOFOLLOW. */
 	while (len > 1 && path[len - 1] == '/')
 		path[--len] = '\0';
 	return 0;
 }
 
 /*
- * The reason @text for a refusal or, where the path is somebody else's, whose it is and a way out:
- * in a directory like /tmp nobody but its owner can take it away.
+ * The reason @text for a refusal or, if another user owns the path, that user and a way out: in a
+ * directory like /tmp only the owner can remove it.
  */
 static const char *reason(const char *text, uid_t found, uid_t owner)
 {
@@ -60,7 +60,7 @@ static const char *reason(const char *text, uid_t found, uid_t owner)
 	return buf;
 }
 
-/* Of a directory that could not be opened; ENOTDIR alone does not tell a link. */
+/* The reason why a directory could not be opened. ENOTDIR alone does not show a symbolic link. */
 static const char *open_reason(const char *path, uid_t owner, int err)
 {
 	const char *text = strerrordesc_np(err);
@@ -145,8 +145,9 @@ int rundir_connect(int dir, pid_t pid)
 }
 
 /*
- * A process image (CRIU) binds the socket again to the address that it was bound to, so that has to
- * be the real path where it is short enough. That it leads to @dir is seen when the mode is set.
+ * CRIU binds the socket of a process image to the same address again, so that address is the real
+ * path if it is short enough. listen_in() notices a path that does not lead to @dir when it sets
+ * the mode.
  */
 static struct sockaddr_un bound_address(int dir, const char *path)
 {
@@ -159,8 +160,8 @@ static struct sockaddr_un bound_address(int dir, const char *path)
 }
 
 /*
- * Bind @fd to the socket of this process. A name that is taken was left by a dead process of the
- * same PID, unless somebody answers: two PID namespaces (containers) may share the directory.
+ * Bind @fd to the socket of this process. If the name is taken, a dead process of the same PID left
+ * it, unless a process answers: two PID namespaces (containers) may share the directory.
  */
 static int bind_socket(int fd, int dir, const char *path)
 {
@@ -196,7 +197,7 @@ static int listen_in(int dir, const char *path)
 	err = bind_socket(fd, dir, path);
 	if (err)
 		goto err_close;
-	/* Not by umask(2), which other threads share. The directory keeps others out until then. */
+	/* umask(2) would affect other threads. The directory keeps other users out until then. */
 	socket_name(getpid(), name, sizeof(name));
 	if (fchmodat(dir, name, 0600, 0) < 0 || listen(fd, 64) < 0) {
 		err = -errno;
@@ -259,7 +260,7 @@ int rundir_open_lock(int dir, const char *name)
 
 	if (fd < 0)
 		return -errno;
-	/* umask(2) may have taken too much from it for the next who opens it. */
+	/* umask(2) may have removed permissions that the next process needs. */
 	if (!fchmod(fd, 0600))
 		return fd;
 	err = -errno;
@@ -289,7 +290,7 @@ void rundir_make_id(uint64_t seed, char id[RUNDIR_ID_SIZE])
 {
 	uint32_t first, rest;
 
-	/* The finaliser of splitmix64: neighbouring PIDs get ids that look nothing alike. */
+	/* The finaliser of splitmix64: neighbouring PIDs get very different ids. */
 	seed = (seed ^ (seed >> 30)) * 0xbf58476d1ce4e5b9UL;
 	seed = (seed ^ (seed >> 27)) * 0x94d049bb133111ebUL;
 	seed ^= seed >> 31;
@@ -313,7 +314,7 @@ bool rundir_process(pid_t pid, struct rundir_process *process)
 	if (len <= 0)
 		return false;
 	buf[len] = '\0';
-	/* proc(5) has the format. The name, in brackets, may have brackets and spaces itself. */
+	/* proc(5) has the format. The name in brackets may itself have brackets and spaces. */
 	p = strrchr(buf, ')');
 	return p &&
 	       sscanf(p + 1,
@@ -329,7 +330,10 @@ uint64_t rundir_start_time(pid_t pid)
 	errno = 0;
 	if (!rundir_process(pid, &p))
 		return is_shortage(-errno) ? RUNDIR_START_UNKNOWN : 0;
-	/* A zombie is there until its parent waits for it. With threads it is only its main one. */
+	/*
+	 * A zombie exists until its parent waits for it. If it has threads, only its main thread
+	 * has ended.
+	 */
 	return (p.state == 'Z' || p.state == 'X') && p.threads < 2 ? 0 : p.start;
 }
 

@@ -2,22 +2,22 @@
 #ifndef CUDAW_RUNDIR_H
 #define CUDAW_RUNDIR_H
 /*
- * The runtime directory: where a job's processes listen and the cudaw command finds them (see
- * protocol.h for what they say). Used by the injected library and by the command.
+ * The runtime directory, in which a job's processes listen and the cudaw command finds them
+ * (protocol.h has their conversation). The injected library and the command use it.
  *
  *	CUDAW_RUNTIME_DIR, or /tmp/cudaw-UID	mode 0700, owned by the user, not a symbolic link
  *	    PID.sock				mode 0600, one for each process that uses CUDA
  *	    GPU-UUID.lock			mode 0600, empty; see release_lock()
  *	    host-memory.lock			mode 0600, empty; see claims.h
  *
- * /tmp is open to everybody, so a directory that another user made, or can change, is refused: who
- * controls it could take the place of a job. Sockets are reached through the descriptor of the
- * directory that was checked (/proc/self/fd/N/PID.sock), which also frees the path from the 108
- * bytes of sockaddr_un.
+ * /tmp is open to everybody, so a directory that another user made or can change is refused: that
+ * user could impersonate a job. Sockets are reached through the descriptor of the checked directory
+ * (/proc/self/fd/N/PID.sock), which also lifts the limit of 108 bytes of sockaddr_un.
  *
- * Lock files are never removed: a process could lock one that another cannot find any more.
+ * Lock files are never removed: a process could hold a lock on a file that another can no longer
+ * find.
  *
- * Nothing here keeps state or prints, except the errors of rundir_listen().
+ * This module keeps no state and prints nothing, except the errors of rundir_listen().
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -32,49 +32,48 @@
 #define RUNDIR_ANYONE  ((uid_t)-1) /* for a reader that is root */
 
 /*
- * Write the path of @uid's runtime directory to @path. Returns 0; -EINVAL where CUDAW_RUNTIME_DIR
- * is not an absolute path; -ENAMETOOLONG. @why is then a reason to print after the path.
+ * Write the path of @uid's runtime directory to @path. Returns 0; -EINVAL if CUDAW_RUNTIME_DIR is
+ * not an absolute path; -ENAMETOOLONG. On failure @why is a reason to print after the path.
  */
 int rundir_path(uid_t uid, char *path, size_t size, const char **why);
 
 /*
- * Open the directory at @path if it is safe to use: a real directory, of @owner, closed to others.
- * Returns a descriptor that the caller closes, or a negative errno with *@why set: a text that is
- * valid until the thread's next call. It names the owner of a path that is somebody else's.
+ * Open the directory at @path if it is safe to use: a real directory that @owner owns, closed to
+ * others. Returns a descriptor that the caller closes, or a negative errno with *@why set: a text
+ * that is valid until the thread's next call. If another user owns the path, it names that user.
  */
 int rundir_open(const char *path, uid_t owner, const char **why);
 
-/* The same, making the directory first where it is not there. */
+/* The same, after making the directory if it does not exist. */
 int rundir_create(const char *path, uid_t owner, const char **why);
 
 /*
  * Make the calling process's socket in its user's runtime directory, and listen. Returns the
- * descriptor (blocking, close-on-exec) or a negative errno, after one pr_err that says why, unless
- * @quiet.
- * A socket that a dead process with the same PID left behind is replaced.
+ * descriptor (blocking, close-on-exec) or a negative errno, after one pr_err with the reason unless
+ * @quiet. It replaces a socket that a dead process with the same PID left behind.
  */
 int rundir_listen(bool quiet);
 
-/* Remove the socket of @pid, on exit; harmless where there is none. */
+/* Remove the socket of @pid, on exit. Harmless if there is none. */
 void rundir_unlink(pid_t pid);
 
 /*
  * Connect to the socket of @pid in the directory @dir. Returns a non-blocking, close-on-exec
- * descriptor or a negative errno: -ENOENT no socket, -ECONNREFUSED nobody listens, -EAGAIN too
- * many callers wait already.
+ * descriptor or a negative errno: -ENOENT no socket, -ECONNREFUSED no process listens, -EAGAIN too
+ * many callers already wait.
  */
 int rundir_connect(int dir, pid_t pid);
 
 /*
- * Open the file @name in the directory @dir to lock it; it is made where it is not there. Returns a
- * close-on-exec descriptor or a negative errno.
+ * Open the file @name in the directory @dir to lock it, after making it if it does not exist.
+ * Returns a close-on-exec descriptor or a negative errno.
  */
 int rundir_open_lock(int dir, const char *name);
 
 /*
- * The same, and lock the whole file by flock(2), without waiting.
- * Returns a close-on-exec descriptor for rundir_unlock(); -EAGAIN where somebody else has the lock;
- * or another negative errno. Two calls of one process exclude each other too.
+ * The same, and lock the whole file by flock(2), without waiting. Returns a close-on-exec
+ * descriptor for rundir_unlock(); -EAGAIN if the file is locked; or another negative errno. Two
+ * calls of one process exclude each other too.
  */
 int rundir_lock(int dir, const char *name);
 
@@ -82,32 +81,32 @@ int rundir_lock(int dir, const char *name);
 void rundir_unlock(int fd);
 
 /*
- * Make a job id of @seed: six hexadecimal digits, the first of them a letter, so that the command
- * cannot mistake an id for a PID.
+ * Make a job id from @seed: six hexadecimal digits, the first of which is a letter, so that the
+ * command cannot mistake an id for a PID.
  */
 void rundir_make_id(uint64_t seed, char id[RUNDIR_ID_SIZE]);
 
 struct rundir_process {
-	char state; /* as in ps(1), 'T' where it is stopped */
+	char state; /* as in ps(1), 'T' if it is stopped */
 	pid_t parent;
 	long threads;
 	uint64_t start; /* clock ticks since boot */
 };
 
 /*
- * What the kernel says of a process or thread. False where there is none; or with errno set where
- * no descriptor or memory is left to ask with (shortage.h).
+ * Read the state of a process or thread from the kernel. False if there is none; or, with errno
+ * set, if this process lacks the descriptor or memory to find out (shortage.h).
  */
 bool rundir_process(pid_t pid, struct rundir_process *process);
 
 /*
- * When @pid was started, in clock ticks since boot; 0 where there is none, or it has ended;
- * RUNDIR_START_UNKNOWN where no descriptor or memory is left to ask with.
+ * The start time of @pid in clock ticks since boot; 0 if there is no such process, or it has ended;
+ * RUNDIR_START_UNKNOWN if this process lacks the descriptor or memory to find out.
  */
 #define RUNDIR_START_UNKNOWN UINT64_MAX
 uint64_t rundir_start_time(pid_t pid);
 
-/* The job that this process belongs to: CUDAW_JOB, or one of its own from its PID and start. */
+/* The id of this process's job: CUDAW_JOB, or an id made from its PID and start time. */
 void rundir_job_id(char id[RUNDIR_ID_SIZE]);
 
 #endif

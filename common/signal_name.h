@@ -4,8 +4,8 @@
 /* The signals that settings name. */
 
 /*
- * The number that @text means: a name with or without SIG, as USR1 or RTMIN+2, or a number. 0 for
- * "none"; -1 for nonsense, and for a signal that nobody can handle.
+ * The signal number for @text: a name with or without SIG, e.g. USR1 or RTMIN+2, or a number. 0 for
+ * "none"; -1 for any other text, and for a signal that no process can handle.
  */
 int signal_parse(const char *text);
 

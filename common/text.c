@@ -14,7 +14,7 @@ const char *format_bytes(char *buf, uint64_t bytes)
 		snprintf(buf, FORMAT_SIZE, "%" PRIu64 " B", bytes);
 		return buf;
 	}
-	/* Where it would be printed as 1024, the next unit is meant. */
+	/* A value that would be printed as 1024 gets the next unit. */
 	while (value >= 1023.5) {
 		value /= 1024;
 		unit++;
@@ -64,7 +64,7 @@ const char *format_rate(char *buf, uint64_t bytes, double ms)
 	return buf;
 }
 
-/* The length of the printable UTF-8 character at @p, or 0 where there is none. */
+/* The length of the printable UTF-8 character at @p, or 0 if there is none. */
 static size_t character(const unsigned char *p)
 {
 	static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
@@ -80,10 +80,12 @@ static size_t character(const unsigned char *p)
 			return 0;
 		code = code << 6 | (p[i] & 0x3f);
 	}
-	/* Below 0xa0 are the C1 controls, which some terminals obey; 0xd800 are surrogates. */
+	/*
+	 * Below 0xa0 are the C1 controls, which some terminals obey. From 0xd800 on are surrogates.
+	 */
 	if (code < least[len] || code < 0xa0 || code > 0x10ffff || (code >> 11) == 0x1b)
 		return 0;
-	/* Line and paragraph separators, and marks that turn the direction of the text round. */
+	/* Line and paragraph separators, and marks that reverse the direction of the text. */
 	if (code == 0x200e || code == 0x200f || (code >= 0x2028 && code <= 0x202e) ||
 	    (code >= 0x2066 && code <= 0x2069))
 		return 0;

@@ -13,7 +13,7 @@
 #define LOG_PREFIX "trace: "
 #include "common/log.h"
 
-/* Kept free for what follows the arguments: the name, four numbers, and the keys. */
+/* Kept free for the part after the arguments: the name, four numbers, and the keys. */
 #define TAIL (TRACE_NAME + 192)
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -84,8 +84,8 @@ void trace_put_hex(struct trace_event *event, uint64_t value)
 }
 
 /*
- * Copy what fits of @text as the inside of a JSON string, and return where it ends in it. What is
- * no ASCII text may be no UTF-8 either, which would spoil the file.
+ * Copy as much of @text as fits as the inside of a JSON string, and return where in @text that
+ * ends. A byte that is not ASCII becomes '?': it may not be UTF-8, which would spoil the file.
  */
 static const char *escape(char *to, size_t room, size_t *len, const char *text)
 {
@@ -146,7 +146,7 @@ void trace_number(struct trace_event *event, const char *key, uint64_t value)
 	trace_arg_end(event);
 }
 
-/* A name too long is made unique by a hash of all of it (FNV-1a). */
+/* A name that is too long is cut, and gets a hash of all of it (FNV-1a), which makes it unique. */
 void trace_set_name(struct trace_event *event, const char *name)
 {
 	const size_t digits = 16, room = TRACE_NAME - 1 - digits;
@@ -274,7 +274,7 @@ void trace_phase(const char *name)
 	since = now_ns(CLOCK_MONOTONIC);
 }
 
-/* The command line, as far as it fits. */
+/* Read as much of the command line as fits. */
 static void read_command(char *buf, size_t size)
 {
 	int fd = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);

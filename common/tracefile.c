@@ -16,8 +16,11 @@
 
 #define END       "\n]"
 #define END_SIZE  2
-#define MAX_FILES 1000 /* of one process, which may exec */
-/* Programs that close what they do not know and open files then do not get our number for them. */
+#define MAX_FILES 1000 /* of one process, which may call exec */
+/*
+ * A high number, so that a program that closes unknown descriptors does not get it for its next
+ * file.
+ */
 #define HIGH_FD 512
 
 static struct {
@@ -41,7 +44,7 @@ static void close_locked(void)
 	file.fd = -1;
 }
 
-/* The child has a trace of its own if it uses CUDA, and no part in this one. */
+/* A child that uses CUDA has a trace of its own, and writes nothing into this one. */
 static void after_fork_child(void)
 {
 	pthread_mutex_init(&file.lock, NULL);
@@ -73,7 +76,7 @@ static int create(const char *path)
 	return -EEXIST;
 }
 
-/* Not pwrite(), at which a thread may be cancelled. */
+/* By system call: pwrite() is a cancellation point. */
 static int write_at(const char *data, size_t len, off_t at)
 {
 	while (len) {
@@ -88,7 +91,7 @@ static int write_at(const char *data, size_t len, off_t at)
 	return 0;
 }
 
-/* A limit to the size of files comes with a signal, which would end the program. */
+/* A limit of the file size raises a signal, which would end the program. */
 static void drop_signal(int sig)
 {
 	const struct timespec now = {0};
@@ -99,7 +102,7 @@ static void drop_signal(int sig)
 	sigtimedwait(&set, NULL, &now);
 }
 
-/* The file is as long as it was, and ends as it did. */
+/* Give the file its former length and end. */
 static void undo(void)
 {
 	if (!ftruncate(file.fd, file.size) && file.size)
@@ -130,7 +133,7 @@ static int append(char *line, size_t len)
 	return error;
 }
 
-/* Nothing happens where the trace has ended. */
+/* Does nothing if the trace has ended. */
 static int append_safely(char *line, size_t len)
 {
 	int error = 0, saved_errno = errno;
@@ -151,7 +154,7 @@ static int append_safely(char *line, size_t len)
 	return error;
 }
 
-/* The file is open to others when its first event is written. */
+/* Other threads see the file as open once its first event is written. */
 int tracefile_open(const char *path, char *line, size_t len)
 {
 	int fd = create(path), error;

@@ -2,8 +2,9 @@
 #ifndef CUDAW_UNCANCELLED_H
 #define CUDAW_UNCANCELLED_H
 /*
- * Waiting in a thread of the program. Driver calls are no cancellation points, so our part of one
- * must be none: a thread that is cancelled in pthread_cond_wait() ends with the lock held.
+ * Waiting in a thread of the program. Driver calls are not cancellation points, so our part of a
+ * call must not be one either: a thread that is cancelled in pthread_cond_wait() ends with the lock
+ * held.
  */
 #include <pthread.h>
 

@@ -54,7 +54,7 @@ int workers_run(struct workers *w, size_t threads, void *(*work)(void *arg), voi
 
 	w->next = 0;
 	w->result = 0;
-	/* The work of one thread needs none of its own. */
+	/* The caller itself does the work of a single thread. */
 	while (want > 1 && started < want && !error) {
 		error = pthread_create(&ids[started], NULL, work, arg);
 		started += !error;
