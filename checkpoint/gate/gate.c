@@ -14,12 +14,12 @@
 #include <unistd.h>
 
 #define ALL_ADMITS    (-(int)GATE_ADMITS)
-#define FENCE_WAIT_MS 10  /* ten thousand times what a store buffer takes */
+#define FENCE_WAIT_MS 10  /* ten thousand times the delay of a store buffer */
 #define CHUNK_SLOTS   127 /* of 128 bytes each: 16 KiB with the header */
 
 /*
- * The mark of a thread. Its owner holds the robust mutex from its first call until it ends; at its
- * end, whichever way, the kernel marks the mutex, and who tries it next has the slot.
+ * The mark of a thread. Its owner holds the robust mutex from its first call until it ends. However
+ * it ends, the kernel marks the mutex, and the next thread that tries it gets the slot.
  */
 struct slot {
 	int inside; /* enum gate_kind */
@@ -27,7 +27,7 @@ struct slot {
 	pthread_mutex_t owned __attribute__((aligned(64)));
 } __attribute__((aligned(64)));
 
-/* Chunks are added, never removed: they are gone through without a lock. */
+/* Chunks are added, never removed, so that the list is read without a lock. */
 struct chunk {
 	struct chunk *next;
 	struct slot slots[CHUNK_SLOTS];
@@ -60,7 +60,7 @@ static bool add_chunk(void)
 	if (chunk == MAP_FAILED)
 		return false;
 	/*
-	 * Where that fails, gate_init() has said so; zeros are a plain mutex, which works as well.
+	 * If this fails, gate_init() has reported it. Zeros are a plain mutex, which works as well.
 	 */
 	for (size_t i = 0; i < CHUNK_SLOTS; i++)
 		robust_init(&chunk->slots[i].owned);
@@ -83,7 +83,7 @@ static struct slot *next_slot(struct chunk **chunk, struct slot *slot)
 	return *chunk ? (*chunk)->slots : NULL;
 }
 
-/* Whether @slot is the caller's now: its owner has ended, or it had none. */
+/* Take @slot if it has no owner or its owner has ended. True on success. */
 static bool own(struct slot *slot)
 {
 	int error = pthread_mutex_trylock(&slot->owned);
@@ -97,8 +97,8 @@ static bool own(struct slot *slot)
 }
 
 /*
- * A slot for this thread. No signal handler may come in between: the thread's list of robust
- * mutexes is libc's, and not safe then.
+ * Get a slot for this thread. No signal handler may interrupt it: libc's list of the thread's
+ * robust mutexes is not safe then.
  */
 static bool take_slot(void)
 {
@@ -125,7 +125,7 @@ static void futex_wait(int *word, int value)
 	syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
 }
 
-/* Returns what the flags were. */
+/* Returns the former flags. */
 static int set_flags(int set, int clear)
 {
 	int old = __atomic_load_n(&gate_flags, __ATOMIC_RELAXED);
@@ -137,7 +137,7 @@ static int set_flags(int set, int clear)
 	return old;
 }
 
-/* At a closed gate, with the caller marked as inside: whether it may stay. */
+/* With the caller marked as inside: true if it may stay. */
 static bool pass_closed(enum gate_kind kind)
 {
 	int flags = __atomic_load_n(&gate_flags, __ATOMIC_SEQ_CST);
@@ -154,7 +154,7 @@ static bool pass_closed(enum gate_kind kind)
 	return !(flags & (GATE_CLOSED | GATE_REFUSES));
 }
 
-/* Whether a caller would be let in, by @flags. */
+/* True if @flags would let a caller in. */
 static bool may_try(int flags, enum gate_kind kind)
 {
 	return !(flags & GATE_CLOSED) || flags >= GATE_ADMITS ||
@@ -205,7 +205,7 @@ int gate_init(void)
 	if (error)
 		return -error;
 	pthread_mutex_destroy(&mutex);
-	/* Where that fails, so does the first barrier. */
+	/* If this fails, so does the first barrier. */
 	syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0);
 	return 0;
 }
@@ -267,7 +267,7 @@ static bool is_inside(struct slot *slot, enum gate_kind kind)
 		return false;
 	if (!own(slot))
 		return true;
-	pthread_mutex_unlock(&slot->owned); /* its owner has ended inside */
+	pthread_mutex_unlock(&slot->owned); /* its owner ended inside */
 	return false;
 }
 
@@ -307,9 +307,7 @@ void gate_after_fork(void)
 	const int *was = gate_self.inside;
 
 	gate_flags &= GATE_FENCE;
-	/*
-	 * The slots of the parent's threads stay taken: they are left, for a chunk of the child's.
-	 */
+	/* The slots of the parent's threads stay taken, so the child starts with a new chunk. */
 	chunks = NULL;
 	if (was && take_slot())
 		*gate_self.inside = *was;

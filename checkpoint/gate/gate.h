@@ -2,24 +2,25 @@
 #ifndef CUDAW_GATE_H
 #define CUDAW_GATE_H
 /*
- * The gate: what every driver call of the program passes, and what a pause closes.
+ * The gate: every driver call of the program passes it, and a pause closes it.
  *
- * A thread says that it is inside by a plain store to its own cache line and then looks whether
- * the gate is closed; the pauser closes the gate, makes every running thread execute a barrier
- * (membarrier(2)), and then looks at the threads. One of the two sees the other. That costs about
- * 1 ns a call, where a contended rwlock costs 300 ns.
+ * A thread marks itself as inside by a plain store to its own cache line, and then checks whether
+ * the gate is closed. The pauser closes the gate, makes every running thread execute a barrier
+ * (membarrier(2)), and then reads the marks. One of the two sees the other. That costs about 1 ns a
+ * call; a contended rwlock costs 300 ns.
  *
- * Where membarrier is refused (old kernels, a seccomp filter that the program installs while it
- * runs) the gate finds out as it closes. From then on each thread executes the barrier itself
- * (GATE_FENCE). For those that entered without one just before, the pauser waits FENCE_WAIT_MS with
- * the gate closed: the mark of such a thread is on its way out of a store buffer, which takes less
- * than a microsecond and waits for nothing that the thread does; an entry that comes later finds
- * the gate closed. So the wait is as good as the barrier, and is paid once in a process.
+ * If membarrier is refused (old kernels, a seccomp filter that the program installs while it runs),
+ * the gate finds out as it closes. From then on each thread executes the barrier itself
+ * (GATE_FENCE). For threads that entered without a barrier just before, the pauser waits
+ * FENCE_WAIT_MS with the gate closed: the mark of such a thread is on its way out of a store
+ * buffer, which takes less than a microsecond and depends on nothing that the thread does. A later
+ * entry finds the gate closed. So the wait is as good as the barrier, and happens once in a
+ * process.
  *
- * The mark is in memory of ours that is never freed (a slot, gate.c), so that no look at it depends
+ * The mark is in memory of ours that is never freed (a slot, gate.c). So reading it does not depend
  * on how a thread ends: by return, pthread_exit(), cancellation or the bare system call, with calls
- * of its last destructors or inside a call. The kernel says that its owner has ended, and the slot
- * goes to the next thread.
+ * from its last destructors or inside a call. The kernel reports that the owner has ended, and the
+ * slot goes to the next thread.
  *
  * Two kinds of being inside:
  *
@@ -30,25 +31,24 @@
  *			before the driver's own checkpoint begins.
  *
  * A call inside another call of its thread (a profiler's callback, a signal handler, the cleanup of
- * a cancelled thread) always goes in, as the pauser waits for the outer one. So work may be
- * submitted by a GATE_HOLD inside a GATE_WAIT, which counts as the outer one does: who drained the
- * GPU while waiters were inside drains it again when they have left.
+ * a cancelled thread) always enters, as the pauser waits for the outer call. So a GATE_HOLD inside
+ * a GATE_WAIT, which counts as the outer call does, may submit work: a pauser that drained the GPU
+ * while waiters were inside drains it again when they have left.
  *
- * A signal handler may come between any two steps of an entry. "depth" is set when the mark has
- * been made and the gate found open, and "depth with a mark" is what says that the thread is
- * inside: the mark is then up since before the gate was found open, or the pauser waits for it. A
- * handler that finds less than that enters for itself, and takes the mark with it when it leaves.
- * So the interrupted entry looks for its mark after it has set depth, and begins anew where it is
- * gone. A handler that comes in between sees depth without a mark, and does not take that for being
- * inside.
+ * A signal handler may run between any two steps of an entry. An entry sets "depth" after it has
+ * made the mark and found the gate open. "Depth with a mark" means that the thread is inside: the
+ * mark was then up before the gate was found open, or the pauser waits for it. A handler that finds
+ * less than that enters for itself, and removes the mark when it leaves. So the interrupted entry
+ * checks its mark after it has set depth, and starts again if the mark is gone. A handler that runs
+ * in between sees depth without a mark, and does not take that as being inside.
  *
- * gate_refuse() turns callers away for good with an error instead of letting them in: in a forked
- * child, where CUDA does not work, and in a process that exits while it is paused.
+ * gate_refuse() makes every later call fail with an error: in a forked child, in which CUDA does
+ * not work, and in a process that exits while it is paused.
  *
  * One thread at a time closes and opens the gate (the engine's). The gate makes no CUDA call.
  *
- * tests/unit/checkpoint/test_gate_model.c goes through all interleavings of these steps: who changes one here
- * changes it there, too.
+ * tests/unit/checkpoint/test_gate_model.c tries all interleavings of these steps. A change of a
+ * step here needs the same change there.
  */
 #include <cuda.h>
 #include <stdbool.h>
@@ -56,13 +56,13 @@
 
 enum gate_kind { GATE_OUT, GATE_HOLD, GATE_WAIT };
 
-/* Bits of gate_flags: what keeps a caller from the fast path. */
+/* Bits of gate_flags: each keeps callers from the fast path. */
 enum gate_flag {
 	GATE_CLOSED = 1,
 	GATE_REFUSES = 2,
 	GATE_FENCE = 4,   /* no membarrier: the caller executes the barrier */
-	GATE_HELD = 8,    /* closed, but to waiters and to the admitted */
-	GATE_ADMITS = 16, /* the bits from this one on: how many calls are admitted still */
+	GATE_HELD = 8,    /* closed, except to waiters and admitted calls */
+	GATE_ADMITS = 16, /* from this bit on: how many more calls are admitted */
 };
 
 struct gate_thread {
@@ -111,47 +111,47 @@ __attribute__((always_inline)) static inline void gate_exit(void)
 }
 
 /*
- * The error for a call that gate_enter() turned away: gate_refuse()'s, or CUDA_ERROR_OUT_OF_MEMORY
- * where the thread got no slot.
+ * The error for a call that gate_enter() refused: gate_refuse()'s, or CUDA_ERROR_OUT_OF_MEMORY if
+ * the thread got no slot.
  */
 CUresult gate_refusal(void);
 
 /*
- * Once in a process, before the gate is closed for the first time. Returns 0, or a negative errno
- * where the end of a thread cannot be seen: the gate must not be closed then.
+ * Called once in a process, before the gate is closed for the first time. Returns 0, or a negative
+ * errno if the end of a thread cannot be seen: the gate must not be closed then.
  */
 int gate_init(void);
 
-/* They return when whoever is inside can be seen to be: see gate_wait_until_out(). */
+/* They return when the mark of every thread inside is visible: see gate_wait_until_out(). */
 void gate_close(void);
 void gate_open(void);
 
 /*
- * Close the gate to GATE_HOLD only: a caller that but waits goes in and out, so that its thread
- * comes to its next call. gate_close() then closes it to all.
+ * Close the gate to GATE_HOLD only: a call that only waits enters and returns, so that its thread
+ * reaches its next call. gate_close() then closes the gate to all.
  */
 void gate_hold(void);
 
 /*
- * With the gate held: let the next @calls callers in as GATE_HOLD, whichever threads they are of.
- * Returns how many came before @deadline_ms, or before *@cancel became true; no more come after
- * it. They may still be inside.
+ * With the gate held: let the next @calls calls of any threads in as GATE_HOLD. Returns how many
+ * entered before @deadline_ms, or before *@cancel became true; no more enter afterwards. They may
+ * still be inside.
  */
 unsigned int gate_admit(unsigned int calls, double deadline_ms, const bool *cancel);
 
 /*
- * With the gate closed: wait until no thread but the caller is inside as @kind. False when
- * @deadline_ms (CLOCK_MONOTONIC, see clock_ms) passes first, or *@cancel becomes true.
+ * With the gate closed: wait until no thread but the caller is inside as @kind. False if
+ * @deadline_ms (see clock_ms()) passes first, or *@cancel becomes true.
  */
 bool gate_wait_until_out(enum gate_kind kind, double deadline_ms, const bool *cancel);
 
 /*
- * The thread id of one thread but the caller that is inside as @kind; 0 where there is none. One
- * that left its call by longjmp() is inside until it ends.
+ * The id of one thread other than the caller that is inside as @kind; 0 if there is none. A thread
+ * that left its call by longjmp() counts as inside until it ends.
  */
 pid_t gate_inside(enum gate_kind kind);
 
-/* From now on refuse every call with @error, those that wait at the gate included. */
+/* From now on refuse every call with @error, including calls that wait at the gate. */
 void gate_refuse(CUresult error);
 
 /* In the child of a fork: forget the other threads, open the gate. Takes no lock. */

@@ -54,7 +54,7 @@ bool hold_take_order(struct hold *hold, double wait_ms, struct hold_order *order
 		timed_out = pthread_cond_clockwait(&hold->ordered, &hold->lock, CLOCK_MONOTONIC,
 						   &until);
 	*order = hold->order;
-	hold->order.step = 0; /* a commit is for good */
+	hold->order.step = 0; /* a commit stays */
 	pthread_mutex_unlock(&hold->lock);
 	return order->step || order->commit;
 }

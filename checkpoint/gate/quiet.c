@@ -10,9 +10,9 @@
 #include <unistd.h>
 
 #define STUCK_MS  3    /* a GPU that is not idle by then is reported as busy */
-#define STEP_MS   5    /* what the program has to make the calls of a step in */
-#define ORDER_MS  20   /* how often the rest is looked at while no order comes */
-#define COMMIT_MS 5000 /* once all are ready, nothing is to end for lack of time */
+#define STEP_MS   5    /* how long the program has for the calls of a step */
+#define ORDER_MS  20   /* how often the GPU is checked while no order comes */
+#define COMMIT_MS 5000 /* once all are ready, a short timeout must not end the pause */
 
 static bool cancelled(const struct quiet *q)
 {
@@ -24,9 +24,7 @@ static int give_up(const struct quiet *q)
 	return cancelled(q) ? -ECANCELED : -ETIME;
 }
 
-/*
- * What a thread calls itself may hold any byte; the text is one line. "" where it cannot be read.
- */
+/* A thread's name may have any byte; the result is one line. "" if the name cannot be read. */
 static void read_name(pid_t tid, char name[static 16])
 {
 	char path[48];
@@ -71,7 +69,7 @@ static int wait_until_out(struct quiet *q, enum gate_kind kind, double until_ms)
 	return give_up(q);
 }
 
-/* Close the gate at a moment when no capture is open and no call is inside. */
+/* Close the gate when no capture is open and no call is inside. */
 static int close_gate(struct quiet *q, void (*close)(void), double until_ms)
 {
 	int ret;
@@ -106,8 +104,8 @@ static int drain(struct quiet *q, void (*close)(void), double until_ms)
 }
 
 /*
- * Let up to @calls calls in, each when the GPU is done with the last one: what it is stuck in, if
- * it gets stuck, is the last of them. Returns how many came; *@ret is drain()'s.
+ * Let up to @calls calls in, each when the GPU is done with the last one. So if the process gets
+ * stuck, it is in the last call. Returns how many entered; *@ret is drain()'s result.
  */
 static unsigned int step(struct quiet *q, unsigned int calls, int *ret)
 {
@@ -142,7 +140,7 @@ static int hold_until_commit(struct quiet *q)
 		report.drained = !ret;
 		hold_say(q->hold, &report);
 		report.came = 0;
-		/* No order: see whether what is stuck comes loose. */
+		/* While no order comes, check whether the stuck call returns. */
 		while (!hold_take_order(q->hold, ret ? 0 : ORDER_MS, &order)) {
 			if (cancelled(q) || is_late(q, !ret))
 				return give_up(q);
@@ -176,7 +174,7 @@ static int enter(struct quiet *q)
 		if (ret)
 			return ret;
 	} while (captures_open(q->drv));
-	/* A call inside a waiting one may have launched something where it was idle before. */
+	/* A call inside a waiting call may have launched work on an idle GPU. */
 	ret = wait_until_idle(q, q->deadline_ms);
 	return !ret && cancelled(q) ? -ECANCELED : ret;
 }
