@@ -15,14 +15,14 @@ struct capture {
 	CUstream stream;
 	CUcontext ctx;
 	pid_t tid;          /* of CU_STREAM_PER_THREAD; 0 for other streams */
-	unsigned int asked; /* threads that ask the driver: it stays in the list as long */
-	bool ending;        /* no thread begins to ask */
-	bool into;          /* a graph that was there before */
+	unsigned int asked; /* threads that ask the driver; it stays in the list meanwhile */
+	bool ending;        /* no further thread asks */
+	bool into;          /* it goes into an existing graph */
 	struct capture *prev, *next;
 };
 
 FORKS_LOCK(lock);
-static pthread_cond_t answered = PTHREAD_COND_INITIALIZER; /* an ending one is asked for no more */
+static pthread_cond_t answered = PTHREAD_COND_INITIALIZER; /* no thread asks about an ending one */
 static struct capture *captures;                           /* under lock; the newest first */
 static struct capture *spare;                              /* under lock: of captures_reserve() */
 static unsigned long count;                                /* under lock; also read without */
@@ -118,7 +118,7 @@ bool captures_remove(CUstream stream)
 	if (!__atomic_load_n(&count, __ATOMIC_RELAXED))
 		return false;
 	pthread_mutex_lock(&lock);
-	/* Looked for again after each wait: another thread may have removed it. */
+	/* Find it again after each wait: another thread may have removed it. */
 	while ((c = find(stream)) && c->asked) {
 		c->ending = true;
 		uncancelled_wait(&answered, &lock);
@@ -131,7 +131,7 @@ bool captures_remove(CUstream stream)
 	return into;
 }
 
-/* With lock held: a capture of @ctx that is asked for. */
+/* With lock held: a capture of @ctx that a thread asks about. */
 static struct capture *find_asked(CUcontext ctx)
 {
 	struct capture *c;
@@ -152,7 +152,7 @@ static void set_ending(CUcontext ctx, bool ending)
 		c->ending = ending;
 }
 
-/* With lock held, which it lets go while it waits. */
+/* With lock held; releases it while it waits. */
 static void end_questions(CUcontext ctx)
 {
 	set_ending(ctx, true);
@@ -200,16 +200,20 @@ static bool is_over(const struct cuda_driver *drv, const struct capture *c)
 	CUstreamCaptureStatus status;
 	CUresult result;
 
-	/* CU_STREAM_PER_THREAD names another stream in this thread: it cannot be asked. */
+	/*
+	 * In this thread CU_STREAM_PER_THREAD names another stream, so the driver cannot be asked.
+	 */
 	if (c->tid && c->tid != gettid())
 		return thread_ended(c->tid);
 	result = drv->cuStreamIsCapturing(c->stream, &status);
-	/* That this thread has no context says nothing of the stream. */
+	/* That this thread has no context says nothing about the stream. */
 	return result ? result != CUDA_ERROR_INVALID_CONTEXT
 		      : status == CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
-/* With lock held, which it lets go while it asks. @c may be gone afterwards; returns the next. */
+/*
+ * With lock held; releases it while it asks. @c may be gone afterwards. Returns the next capture.
+ */
 static struct capture *ask(const struct cuda_driver *drv, struct capture *c, bool *open)
 {
 	struct capture *next;

@@ -17,12 +17,12 @@
 FORKS_LOCK(lock);
 static struct context_list created; /* under lock */
 
-/* The drain that is under way, under lock. Its thread outlives a wait that was given up. */
+/* The drain under way, under lock. Its thread outlives an abandoned wait. */
 static struct {
 	const struct cuda_driver *drv;
-	struct context_list list; /* a ctx of NULL: one that ended */
+	struct context_list list; /* a ctx of NULL: it has ended */
 	bool running;
-	bool given_up;     /* no further context is begun */
+	bool given_up;     /* the thread begins no further context */
 	CUcontext current; /* the thread is inside it, or is about to be */
 	CUresult error;
 } drain;
@@ -117,7 +117,7 @@ static CUresult get_primary(const struct cuda_driver *drv, struct context_list *
 		error = drv->cuDevicePrimaryCtxRetain(&c->ctx, dev);
 		if (error)
 			continue;
-		/* It lives on by the program's reference, which no call gives up meanwhile. */
+		/* The program's reference keeps it alive, and no call gives that up meanwhile. */
 		error = drv->cuDevicePrimaryCtxRelease_v2(dev);
 		c->dev = dev;
 		c->primary = true;
@@ -152,9 +152,7 @@ static CUresult get_all(const struct cuda_driver *drv, struct context_list *list
 	return error;
 }
 
-/*
- * One that is left out would be paused while its kernels run, so any failure is one of the whole.
- */
+/* A missing context would be paused while its kernels run, so any failure fails the whole. */
 CUresult contexts_get(const struct cuda_driver *drv, struct context_list *list)
 {
 	CUresult error;
@@ -201,7 +199,7 @@ static void *drain_main(void *arg)
 	return NULL;
 }
 
-/* With lock held. Looks at *@cancel now and then. */
+/* With lock held. Checks *@cancel every CANCEL_POLL_MS. */
 static int wait_drained(double deadline_ms, const bool *cancel)
 {
 	while (drain.running) {
@@ -231,7 +229,7 @@ static int copy_list(struct context_list *list)
 	return 0;
 }
 
-/* With lock held, and drain.list the contexts to be drained. */
+/* With lock held, and the contexts to drain in drain.list. */
 static int run_drain(double deadline_ms, const bool *cancel, CUresult *error)
 {
 	pthread_t thread;
@@ -264,7 +262,7 @@ int contexts_drain(const struct cuda_driver *drv, struct context_list *list, dou
 	pthread_mutex_unlock(&lock);
 	if (result)
 		return result;
-	/* Nobody but this thread starts a drain, so drain is ours until its thread runs. */
+	/* No other thread starts a drain, so drain is ours until its thread runs. */
 	drain.drv = drv;
 	*error = contexts_get(drv, &drain.list);
 	if (*error)

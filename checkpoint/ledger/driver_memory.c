@@ -19,7 +19,7 @@ struct key {
 struct entry {
 	struct key key;
 	size_t size;
-	CUcontext ctx; /* that it ends with; NULL: unknown */
+	CUcontext ctx; /* the entry ends with it; NULL: unknown */
 	bool ending;
 	UT_hash_handle hh;
 };
@@ -29,7 +29,7 @@ static struct entry *entries; /* under lock */
 static size_t total;          /* written under lock, as the next */
 static size_t counts[DRIVER_MEMORY_KINDS];
 
-/* Add an entry to the sums, or take it away again. */
+/* Add an entry to the sums, or subtract it. */
 static void account_locked(const struct entry *e, bool added)
 {
 	size_t *count = &counts[e->key.kind];

@@ -2,13 +2,13 @@
 #ifndef CUDAW_DRIVER_MEMORY_H
 #define CUDAW_DRIVER_MEMORY_H
 /*
- * GPU memory that the program got on ways that vmem does not manage: counted, by kind, so that it
- * can be shown. It is not moved by us; the driver's checkpoint takes it off the GPU at a pause, but
- * for the kinds that it cannot take (unsupported.h). Those that are no memory of their own, such as
- * what is exported, have no bytes here.
+ * GPU memory that is left to the driver, because the program got it by calls that vmem does not
+ * serve. It is counted by kind, for `cudaw ps`. cudaw does not move it; at a pause the driver's
+ * checkpoint takes it off the GPU, except the kinds that it does not support (unsupported.h). Kinds
+ * that are not memory of their own, e.g. exports, have no bytes here.
  *
- * Thread-safe; a table in host memory, no CUDA call. What ends with its context, but for textures,
- * stays counted until its handle is used again.
+ * Thread-safe; a table in host memory, no CUDA call. An entry that ends with its context stays
+ * counted until its handle is used again; textures end with their context.
  */
 #include <cuda.h>
 #include <stdbool.h>
@@ -37,21 +37,21 @@ enum driver_memory_kind { DRIVER_MEMORY_MAP(DRIVER_MEMORY_ENUM) DRIVER_MEMORY_KI
 #undef DRIVER_MEMORY_ENUM
 
 /*
- * Note @size bytes under @handle: a device pointer, an array or a memory handle. What is noted
- * under it already is gone: its end was not seen.
+ * Record @size bytes under @handle: a device pointer, an array or a memory handle. This replaces an
+ * earlier entry of the handle, whose end was not seen.
  */
 void driver_memory_add(enum driver_memory_kind kind, uint64_t handle, size_t size);
 
-/* Note a texture, which ends with @ctx. */
+/* Record a texture, which ends with @ctx. */
 void driver_memory_add_texture(uint64_t handle, CUcontext ctx);
 void driver_memory_release_context(CUcontext ctx);
 
-/* Forget @handle; nothing happens where it is unknown. */
+/* Forget @handle. Does nothing if it is unknown. */
 void driver_memory_remove(enum driver_memory_kind kind, uint64_t handle);
 
 /*
- * The same around the call that ends it, which may fail: it stays noted until then, and what is
- * noted under @handle in between is another one.
+ * The same around the call that ends it, which may fail: the entry stays until then. An entry that
+ * is recorded under @handle in between is a new one, and stays.
  */
 void driver_memory_ending(enum driver_memory_kind kind, uint64_t handle);
 void driver_memory_ended(enum driver_memory_kind kind, uint64_t handle, bool gone);
@@ -59,7 +59,7 @@ void driver_memory_ended(enum driver_memory_kind kind, uint64_t handle, bool gon
 /* Bytes of all kinds. */
 size_t driver_memory_total(void);
 
-/* How many of one kind there are. */
+/* The number of entries of one kind. */
 size_t driver_memory_count(enum driver_memory_kind kind);
 
 #endif
