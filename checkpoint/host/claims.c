@@ -15,7 +15,7 @@
 #define LOG_PREFIX "claims: "
 #include "common/log.h"
 
-/* The program's calls wait meanwhile. */
+/* Short, since the program's calls wait meanwhile. */
 #define TRIES  40
 #define TRY_US 5000
 
@@ -79,8 +79,8 @@ static size_t less(size_t a, size_t b)
 }
 
 /*
- * What is there beyond the claims of others. Those are counted first: a process lowers its claim
- * after it has taken the memory, so in the other order some of it could be missed in both.
+ * The bytes available beyond the claims of others. The claims are counted first: a process lowers
+ * its claim after it has taken the memory, so the other order could miss memory in both counts.
  */
 static size_t find_available(int fd, uint64_t group)
 {
@@ -109,7 +109,10 @@ size_t claims_make(size_t wanted, size_t reserve)
 		claims_drop();
 		return 0;
 	}
-	/* Claimed before the others' claims are counted: of two, one at least sees the other. */
+	/*
+	 * The claim is made before the others' claims are counted, so that of two processes at
+	 * least one sees the other.
+	 */
 	if (fd >= 0) {
 		lock_file(fd);
 		error = promise_make(&claim, fd, group, wanted);

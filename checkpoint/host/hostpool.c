@@ -12,7 +12,7 @@
 #include "common/log.h"
 
 #define PAGE         4096UL
-#define CHUNK        (4UL << 20) /* what a thread makes present at once */
+#define CHUNK        (4UL << 20) /* the part that a thread makes present at once */
 #define SMALL        (1UL << 30)
 #define FEW_THREADS  4
 #define MANY_THREADS 16
@@ -128,7 +128,7 @@ bool hostpool_unregister(const struct cuda_driver *drv, void *start)
 {
 	CUresult error = drv->cuMemHostUnregister(start);
 
-	/* The context that it was registered with may be gone, and with it the registration. */
+	/* The context of the registration may be gone, and the registration with it. */
 	if (!error || error == CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED)
 		return true;
 	pr_warn("cuMemHostUnregister: driver error %d; the memory at %p is kept", error, start);

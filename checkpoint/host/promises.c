@@ -15,7 +15,7 @@
 #define END       LONG_MAX
 
 struct sum {
-	off_t area; /* where it begins */
+	off_t area; /* the area's start */
 	uint64_t in_area, in_all;
 };
 
@@ -70,7 +70,7 @@ void promise_lower(struct promise *promise, uint64_t bytes)
 			 SLOT_SIZE - (off_t)units(left));
 }
 
-/* The kernel names one of the locks in a range, not always the first: look on both sides of it. */
+/* The kernel returns any one of the locks in a range, so search on both sides of it. */
 static int add_locks(int fd, off_t from, off_t to, struct sum *sum)
 {
 	while (from < to) {

@@ -35,7 +35,7 @@ size_t spill_space(void)
 	return st.f_bavail * st.f_frsize;
 }
 
-/* Not every file system can do both. */
+/* Not every file system supports both O_TMPFILE and O_DIRECT. */
 static int open_unnamed(const char *dir)
 {
 	int fd = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC | O_DIRECT, 0600);
