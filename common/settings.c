@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "common/settings.h"
+#include "common/hostmem.h"
+#include "common/signal_name.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LOG_PREFIX "settings: "
+#include "common/log.h"
+
+#define WORDS(...)          \
+	{                   \
+		__VA_ARGS__ \
+	}
+#define NO_WORDS     \
+	{            \
+		NULL \
+	}
+#define SETTING(id, name, kind, words, preset, instead, reader, text) \
+	{name, kind, words, preset, instead, reader, text},
+
+const struct setting settings[SETTINGS] = {SETTINGS_MAP(SETTING)};
+
+const char *setting_text(enum setting_id id)
+{
+	const char *value = secure_getenv(settings[id].name);
+
+	return value && *value ? value : NULL;
+}
+
+static bool check_word(const struct setting *setting, const char *value, char *why)
+{
+	size_t len = 0;
+
+	for (int i = 0; setting->words[i]; i++)
+		if (!strcmp(value, setting->words[i]))
+			return true;
+	for (int i = 0; setting->words[i]; i++) {
+		const char *lead = !i ? "expected " : setting->words[i + 1] ? ", " : " or ";
+
+		len += snprintf(why + len, SETTING_WHY - len, "%s%s", lead, setting->words[i]);
+	}
+	snprintf(why + len, SETTING_WHY - len, "; %s is used",
+		 setting->instead ? setting->instead : "the default");
+	return false;
+}
+
+bool setting_check(const struct setting *setting, const char *value, char *why)
+{
+	const char *expected = NULL;
+	size_t size;
+
+	if (setting->kind == A_WORD)
+		return check_word(setting, value, why);
+	if (setting->kind == A_SIZE && !hostmem_parse(value, &size))
+		expected = "a number of bytes, as 8G";
+	if (setting->kind == A_SIGNAL && signal_parse(value) < 0)
+		expected = "a signal's name, a number or none";
+	if (expected)
+		snprintf(why, SETTING_WHY, "expected %s; %s", expected, setting->instead);
+	return !expected;
+}
+
+/* False if @value cannot be used; the first time, the log says why. */
+static bool is_usable(enum setting_id id, const char *value)
+{
+	static bool said[SETTINGS];
+	char why[SETTING_WHY];
+
+	if (setting_check(&settings[id], value, why))
+		return true;
+	if (!__atomic_exchange_n(&said[id], true, __ATOMIC_RELAXED))
+		pr_err("%s=%s: %s", settings[id].name, value, why);
+	return false;
+}
+
+const char *setting_word(enum setting_id id)
+{
+	const char *value = setting_text(id);
+
+	return !value || is_usable(id, value) ? value : settings[id].instead;
+}
+
+bool setting_enabled(enum setting_id id)
+{
+	const char *word = setting_word(id);
+
+	return word && strcmp(word, "0") != 0;
+}
+
+void setting_size(enum setting_id id, size_t *size)
+{
+	const char *value = setting_text(id);
+
+	if (value && is_usable(id, value))
+		hostmem_parse(value, size);
+}
+
+int setting_signal(enum setting_id id)
+{
+	const char *value = secure_getenv(settings[id].name);
+
+	return signal_parse(value && is_usable(id, value) ? value : settings[id].preset);
+}

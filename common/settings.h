@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CUDAW_SETTINGS_H
+#define CUDAW_SETTINGS_H
+/*
+ * settings: the CUDAW_* environment variables that users set, in one table. The functions below
+ * read and check them. `cudaw help settings`, docs/settings.md and the ENVIRONMENT section of
+ * cudaw(1) are printed from the table ("make docs" writes the last two).
+ *
+ * A new setting is a row of the table and a call where it is needed.
+ *
+ * A set-uid program reads none (secure_getenv(3)): it must not write to a file of another user's
+ * choice. An empty variable counts as not set, except for a signal. Nothing is kept: a
+ * caller that needs the same value for good reads it once. A process logs a value that it cannot
+ * use once for each setting.
+ *
+ * Variables of the simulated driver (CUDAW_SIM_*) and of tests (CUDAW_TEST_*) are not settings.
+ */
+#include <stdbool.h>
+#include <stddef.h>
+
+enum setting_kind {
+	A_WORD,
+	A_SIZE, /* a number of bytes, with or without K, M, G or T */
+	A_SIGNAL,
+	A_DIRECTORY,     /* exists */
+	A_NEW_DIRECTORY, /* exists, or its parent does */
+	A_FILE,          /* exists, or its directory does */
+	A_NEW_FILE,      /* is made in a directory that exists */
+	A_TEXT,          /* its reader checks it */
+};
+
+enum setting_reader { READ_BY_JOBS, READ_BY_COMMAND, READ_BY_BOTH, SET_BY_RUN, SETTING_READERS };
+
+/*
+ * X(id, name, kind, words, preset, instead, reader, text)
+ *
+ *	words	of A_WORD; else NO_WORDS
+ *	preset	for people: the value of a setting that is not set
+ *	instead	of a value that cannot be used: the word that is used, with NULL the preset; for
+ *		other kinds, in words, what the job does; NULL for A_TEXT
+ *	text	for people: what it does
+ */
+#define SETTINGS_MAP(X)                                                                              \
+	X(RELEASE, "CUDAW_RELEASE", A_WORD, WORDS("all", "memory"), "all", "all", READ_BY_JOBS,      \
+	  "What a pause releases. all: the whole GPU. memory: the context (0.5 GiB) stays on the "   \
+	  "GPU, and pause and resume are faster.")                                                   \
+	X(SIGNAL_PAUSE, "CUDAW_SIGNAL_PAUSE", A_SIGNAL, NO_WORDS, "USR1", "USR1 is used",            \
+	  READ_BY_JOBS,                                                                              \
+	  "The signal that pauses the job: a name, a number, or none for no signal. The program's "  \
+	  "own handler is called as well.")                                                          \
+	X(SIGNAL_RESUME, "CUDAW_SIGNAL_RESUME", A_SIGNAL, NO_WORDS, "USR2", "USR2 is used",          \
+	  READ_BY_JOBS, "The signal that resumes the job: likewise a name, a number or none.")       \
+	X(HOST_POOL, "CUDAW_HOST_POOL", A_SIZE, NO_WORDS, "a quarter of the memory",                 \
+	  "the default is used", READ_BY_JOBS,                                                       \
+	  "With CUDAW_RELEASE=memory, the most host memory to pin, and to keep pinned for the "      \
+	  "next pause: a number with K, M, G or T, as 8G. By default a quarter of the machine's "    \
+	  "memory or of the control group's limit. 0 keeps no host memory at all.")                  \
+	X(PREPARE, "CUDAW_PREPARE", A_WORD, WORDS("0", "1"), "0", "1", READ_BY_JOBS,                 \
+	  "1: make host memory for the next pause ready while the job runs, as its GPU memory "      \
+	  "grows; with CUDAW_RELEASE=memory, pinned.")                                               \
+	X(SPILL_DIR, "CUDAW_SPILL_DIR", A_DIRECTORY, NO_WORDS, "none", "nothing is written there",   \
+	  READ_BY_JOBS,                                                                              \
+	  "A directory on disk for the memory of a paused job that host memory does not hold. "      \
+	  "The file there has no name, and is gone when the job is.")                                \
+	X(VERIFY, "CUDAW_VERIFY", A_WORD, WORDS("0", "1"), "0", "1", READ_BY_JOBS,                   \
+	  "1: the GPU takes checksums of all memory that is moved, and a resume lets the job run "   \
+	  "only if they are the same.")                                                              \
+	X(SNAPSHOT_DIR, "CUDAW_SNAPSHOT_DIR", A_NEW_DIRECTORY, NO_WORDS, "none",                     \
+	  "no snapshot is written", READ_BY_JOBS,                                                    \
+	  "An absolute path of a directory, as cudaw snapshot takes it. A pause by signal writes "   \
+	  "the job's GPU memory there, as a snapshot, and gives the host memory back; the resume "   \
+	  "reads it.")                                                                               \
+	X(SNAPSHOT_COMPRESS, "CUDAW_SNAPSHOT_COMPRESS", A_WORD, WORDS("none", "lz4", "zstd"),        \
+	  "none", "none", READ_BY_JOBS,                                                              \
+	  "How snapshots in CUDAW_SNAPSHOT_DIR are compressed, as by --compress of cudaw snapshot.") \
+	X(ADDRESSING, "CUDAW_ADDRESSING", A_WORD, WORDS("mapped", "translated", "native"),           \
+	  "mapped", NULL, READ_BY_JOBS,                                                              \
+	  "mapped: the GPU maps memory at addresses that stay. translated: cudaw puts the real "     \
+	  "addresses into every call and into graphs; the default if a visible device has no "       \
+	  "virtual memory management. native: the program's memory is left to the driver, for "      \
+	  "programs that share it by legacy IPC.")                                                   \
+	X(CHECK, "CUDAW_CHECK", A_WORD, WORDS("0", "1", "warn"), "0", "1", READ_BY_JOBS,             \
+	  "1: launches, copies and sets with wrong pointers are named on standard error, and fail "  \
+	  "with CUDA_ERROR_ILLEGAL_ADDRESS. warn: they are only named.")                             \
+	X(TRACE, "CUDAW_TRACE", A_NEW_FILE, NO_WORDS, "none", "the program runs without a trace",    \
+	  READ_BY_JOBS,                                                                              \
+	  "A file for a trace, as cudaw run --trace sets it (an absolute path then). A file that "   \
+	  "exists is not touched; FILE.PID is written instead.")                                     \
+	X(REAL_LIBCUDART, "CUDAW_REAL_LIBCUDART", A_TEXT, NO_WORDS, "found by search", NULL,         \
+	  READ_BY_JOBS, "The path of the real libcudart.so.")                                        \
+	X(LOG, "CUDAW_LOG", A_WORD, WORDS("error", "warn", "info", "debug"), "error", "error",       \
+	  READ_BY_JOBS, "How much cudaw logs.")                                                      \
+	X(LOG_FILE, "CUDAW_LOG_FILE", A_FILE, NO_WORDS, "standard error", "stderr is used",          \
+	  READ_BY_JOBS, "The file to log to.")                                                       \
+	X(CRIU, "CUDAW_CRIU", A_TEXT, NO_WORDS, "criu in PATH", NULL, READ_BY_COMMAND,               \
+	  "The CRIU program for snapshots.")                                                         \
+	X(REAL_LIBCUDA, "CUDAW_REAL_LIBCUDA", A_TEXT, NO_WORDS, "found by search", NULL,             \
+	  READ_BY_BOTH, "The path of the NVIDIA driver's libcuda.so.1.")                             \
+	X(RUNTIME_DIR, "CUDAW_RUNTIME_DIR", A_TEXT, NO_WORDS, "/tmp/cudaw-UID", NULL,                \
+	  READ_BY_BOTH,                                                                              \
+	  "The directory of the control sockets, an absolute path. It belongs to the user and has "  \
+	  "mode 0700.")                                                                              \
+	X(JOB, "CUDAW_JOB", A_TEXT, NO_WORDS, "made from the PID", NULL, SET_BY_RUN,                 \
+	  "The job's id: six hexadecimal digits, the same in all its processes.")                    \
+	X(NAME, "CUDAW_NAME", A_TEXT, NO_WORDS, "none", NULL, SET_BY_RUN,                            \
+	  "The job's name, as cudaw run --name sets it.")
+
+#define SETTING_ID(id, ...) SETTING_##id,
+enum setting_id { SETTINGS_MAP(SETTING_ID) SETTINGS };
+#undef SETTING_ID
+
+#define SETTING_WORDS 5 /* in words[], with the NULL at its end */
+#define SETTING_WHY   512
+
+struct setting {
+	const char *name;
+	enum setting_kind kind;
+	const char *words[SETTING_WORDS];
+	const char *preset;
+	const char *instead;
+	enum setting_reader reader;
+	const char *text;
+};
+
+extern const struct setting settings[SETTINGS];
+
+/* The value; NULL: not set, or empty. */
+const char *setting_text(enum setting_id id);
+
+/*
+ * The word of an A_WORD: the value, or the word that is used instead of a value that cannot
+ * be used. NULL: the preset.
+ */
+const char *setting_word(enum setting_id id);
+
+/* True if an A_WORD with "0" among its words has another one. */
+bool setting_enabled(enum setting_id id);
+
+/* The value of an A_SIZE in *@size, which stays as it is if the setting gives none. */
+void setting_size(enum setting_id id, size_t *size);
+
+/* The number of an A_SIGNAL; 0: no signal. */
+int setting_signal(enum setting_id id);
+
+/*
+ * Whether @value is one of @setting's words, a size or a signal, as its kind says; other kinds take
+ * any. If not, @why, of SETTING_WHY bytes, says what was expected and what is used instead.
+ */
+bool setting_check(const struct setting *setting, const char *value, char *why);
+
+#endif
