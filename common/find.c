@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/find.h"
+#include "common/settings.h"
 
 #include "common/find_cache.h"
 #include "common/find_file.h"
@@ -50,9 +51,9 @@ struct search {
 	bool no_memory;
 };
 
-static const char *override_variable(const char *soname)
+static enum setting_id override_setting(const char *soname)
 {
-	return find_is_runtime(soname) ? "CUDAW_REAL_LIBCUDART" : "CUDAW_REAL_LIBCUDA";
+	return find_is_runtime(soname) ? SETTING_REAL_LIBCUDART : SETTING_REAL_LIBCUDA;
 }
 
 /* The environment, unless the program runs with the rights of another user. */
@@ -259,13 +260,14 @@ static void add_cached(const char *path, void *search)
 /* Fill @s. The caller frees its files whatever the result. Returns 0 or -ENOMEM. */
 static int search_init(struct search *s, const char *soname)
 {
-	const char *override = environment(override_variable(soname));
+	enum setting_id id = override_setting(soname);
+	const char *override = setting_text(id);
 	const char *path = environment("LD_LIBRARY_PATH");
 	char program[PATH_MAX];
 
 	*s = (struct search){.soname = soname};
 	if (override) {
-		add_file(s, override_variable(soname), override);
+		add_file(s, settings[id].name, override);
 		return s->no_memory ? -ENOMEM : 0;
 	}
 	program_directory(program, sizeof(program));
@@ -385,8 +387,8 @@ static int append_place(const struct find_place *place, void *arg)
 
 void find_explain(const char *soname, char *text, size_t size)
 {
-	const char *variable = override_variable(soname);
-	const char *override = environment(variable);
+	enum setting_id id = override_setting(soname);
+	const char *variable = settings[id].name, *override = setting_text(id);
 	struct message m = {text, size};
 
 	*text = '\0';

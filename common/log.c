@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/log.h"
+#include "common/settings.h"
 
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -16,14 +16,14 @@ static int log_fd = STDERR_FILENO;
 
 static void setup(void)
 {
-	/* A set-uid program must not write to a file of another user's choice. */
-	const char *level = secure_getenv("CUDAW_LOG");
-	const char *path = secure_getenv("CUDAW_LOG_FILE");
+	/* Not setting_word(), which logs a word that it does not know. */
+	const char *level = setting_text(SETTING_LOG);
+	const char *path = setting_text(SETTING_LOG_FILE);
 
 	for (int i = LOG_ERROR; level && i <= LOG_DEBUG; i++)
 		if (!strcmp(level, level_names[i]))
 			max_level = i;
-	if (path && *path) {
+	if (path) {
 		int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
 		if (fd >= 0)
 			log_fd = fd;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/rundir.h"
+#include "common/settings.h"
 #include "common/shortage.h"
 
 #define LOG_PREFIX "rundir: "
@@ -11,7 +12,6 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/socket.h>
@@ -21,15 +21,15 @@
 
 int rundir_path(uid_t uid, char *path, size_t size, const char **why)
 {
-	const char *dir = secure_getenv("CUDAW_RUNTIME_DIR");
+	const char *dir = setting_text(SETTING_RUNTIME_DIR);
 	int len;
 
-	if (dir && *dir && *dir != '/') {
+	if (dir && *dir != '/') {
 		snprintf(path, size, "%s", dir);
 		*why = "CUDAW_RUNTIME_DIR is not an absolute path";
 		return -EINVAL;
 	}
-	if (dir && *dir)
+	if (dir)
 		len = snprintf(path, size, "%s", dir);
 	else
 		len = snprintf(path, size, RUNDIR_TMP "/" RUNDIR_PREFIX "%u", uid);
@@ -339,7 +339,7 @@ uint64_t rundir_start_time(pid_t pid)
 
 void rundir_job_id(char id[RUNDIR_ID_SIZE])
 {
-	const char *job = secure_getenv("CUDAW_JOB");
+	const char *job = setting_text(SETTING_JOB);
 	size_t len = 0;
 
 	while (job && isxdigit((unsigned char)job[len]))

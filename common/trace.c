@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/trace.h"
+#include "common/settings.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -20,17 +20,9 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 static uint64_t pid;
 static __thread uint64_t tid __attribute__((tls_model("initial-exec")));
 
-static const char *wanted_path(void)
-{
-	/* A set-uid program must not write to a file of another user's choice. */
-	const char *path = secure_getenv("CUDAW_TRACE");
-
-	return path && *path ? path : NULL;
-}
-
 bool trace_is_wanted(void)
 {
-	return wanted_path() != NULL;
+	return setting_text(SETTING_TRACE) != NULL;
 }
 
 static uint64_t now_ns(clockid_t clock)
@@ -290,7 +282,7 @@ static void read_command(char *buf, size_t size)
 
 static void start(void)
 {
-	const char *path = wanted_path();
+	const char *path = setting_text(SETTING_TRACE);
 	struct trace_event event;
 	char command[512];
 	int error;

@@ -2,14 +2,11 @@
 #include "vmem/addressing.h"
 #include "vmem/translate.h"
 #include "vmem/vmem.h"
+#include "common/settings.h"
 
 #include <pthread.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-
-#define LOG_PREFIX "vmem: "
-#include "common/log.h"
 
 static char reason[160]; /* written before the first allocation */
 
@@ -17,18 +14,16 @@ static enum addressing asked;
 
 static void read_asked(void)
 {
-	static const char *const names[] = {"", "mapped", "translated", "native"};
-	const char *value = secure_getenv("CUDAW_ADDRESSING");
+	static const char *const names[] = {
+		[ADDRESSING_MAPPED] = "mapped",
+		[ADDRESSING_TRANSLATED] = "translated",
+		[ADDRESSING_NATIVE] = "native",
+	};
+	const char *word = setting_word(SETTING_ADDRESSING);
 
-	for (int i = 0; value && i < 4; i++) {
-		if (!strcmp(value, names[i])) {
+	for (int i = ADDRESSING_MAPPED; word && i <= ADDRESSING_NATIVE; i++)
+		if (!strcmp(word, names[i]))
 			asked = i;
-			return;
-		}
-	}
-	if (value)
-		pr_err("CUDAW_ADDRESSING=%s: expected mapped, translated or native; ignored",
-		       value);
 }
 
 enum addressing addressing_asked(void)

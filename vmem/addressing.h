@@ -12,7 +12,7 @@
 
 enum addressing { ADDRESSING_ANY, ADDRESSING_MAPPED, ADDRESSING_TRANSLATED, ADDRESSING_NATIVE };
 
-/* What CUDAW_ADDRESSING asked for at the first call; what is not understood is said then. */
+/* What CUDAW_ADDRESSING asked for at the first call. */
 enum addressing addressing_asked(void);
 
 /*

@@ -3,6 +3,7 @@
 #include "checkpoint/release/devices.h"
 #include "common/nvml.h"
 #include "common/rundir.h"
+#include "common/settings.h"
 #include "checkpoint/control/signals_reach.h"
 #include "checkpoint/ledger/driver_memory.h"
 #include "vmem/addressing.h"
@@ -10,7 +11,6 @@
 #include "common/gpu.h"
 
 #include <fcntl.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -92,8 +92,8 @@ void answers_status(const struct client *c, const struct answers_facts *facts)
 	rundir_job_id(id);
 	server_say(c, "protocol %d", PROTOCOL_VERSION);
 	server_say(c, "id %s", id);
-	if (secure_getenv("CUDAW_NAME"))
-		server_say(c, "name %s", secure_getenv("CUDAW_NAME"));
+	if (setting_text(SETTING_NAME))
+		server_say(c, "name %s", setting_text(SETTING_NAME));
 	server_say(c, "pid %d", getpid());
 	server_say(c, "uid %u", geteuid());
 	say_command(c);

@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/control/signals.h"
 #include "common/ownfd.h"
-#include "common/signal_name.h"
+#include "common/settings.h"
 #include "common/forks.h"
 
 #include <errno.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdbool.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #define LOG_PREFIX "signals: "
@@ -246,22 +244,16 @@ EXPORT int sigaction(int sig, const struct sigaction *act, struct sigaction *old
 	return is_chained(sig) ? replace(sig, act, old) : __sigaction(sig, act, old);
 }
 
-static void take(const char *variable, int fallback, enum signal_wish wish)
+static void take(enum setting_id id, enum signal_wish wish)
 {
-	const char *text = secure_getenv(variable);
-	int sig = text ? signal_parse(text) : fallback;
+	int sig = setting_signal(id);
 	struct sigaction act;
 
-	if (sig < 0) {
-		pr_err("%s=%s: expected a signal's name, a number or none; using %s", variable,
-		       text, sigabbrev_np(fallback));
-		sig = fallback;
-	}
 	if (!sig)
 		return;
 	if (chain[sig].wish) {
-		pr_err("%s: signal %d is CUDAW_SIGNAL_PAUSE already; no signal resumes", variable,
-		       sig);
+		pr_err("%s: signal %d is CUDAW_SIGNAL_PAUSE already; no signal resumes",
+		       settings[id].name, sig);
 		return;
 	}
 	/* A handler installed before us, or an inherited SIG_IGN, is kept as the program's own. */
@@ -287,8 +279,8 @@ FORKS_CHILD(begin_anew_in_child);
 
 void signals_init(void)
 {
-	take("CUDAW_SIGNAL_PAUSE", SIGUSR1, WISH_PAUSE);
-	take("CUDAW_SIGNAL_RESUME", SIGUSR2, WISH_RESUME);
+	take(SETTING_SIGNAL_PAUSE, WISH_PAUSE);
+	take(SETTING_SIGNAL_RESUME, WISH_RESUME);
 }
 
 void signals_notify(int fd)

@@ -6,8 +6,8 @@
 #include "checkpoint/engine/engine.h"
 #include "checkpoint/snapshot/codec.h"
 #include "checkpoint/snapshot/dir.h"
+#include "common/settings.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #define LOG_PREFIX "control: "
@@ -16,15 +16,16 @@
 /* CUDAW_SNAPSHOT_DIR: a pause by signal goes into a snapshot. */
 static void snapshot_by_signal(void)
 {
-	const char *path = secure_getenv("CUDAW_SNAPSHOT_DIR");
-	const char *codec = secure_getenv("CUDAW_SNAPSHOT_COMPRESS");
+	const char *path = setting_text(SETTING_SNAPSHOT_DIR);
 	struct snapshot_order order = {.incremental = true, .codec = SNAPSHOT_RAW, .hold = true};
 	struct snapshot_error error;
+	const char *codec;
 
-	if (!path || !*path || engine_held_in())
+	if (!path || engine_held_in())
 		return;
-	if (codec && *codec && !snapshot_codec_parse(codec, &order.codec))
-		pr_err("CUDAW_SNAPSHOT_COMPRESS=%s: expected none, lz4 or zstd", codec);
+	codec = setting_word(SETTING_SNAPSHOT_COMPRESS);
+	if (codec)
+		snapshot_codec_parse(codec, &order.codec);
 	if (snapshot_dir_check_path(path, 0, &error)) {
 		pr_err("CUDAW_SNAPSHOT_DIR=%s: %s", path, error.text);
 		return;

@@ -38,9 +38,6 @@ struct engine {
 
 extern struct engine engine;
 
-/* True where the variable is set, and not to 0. */
-bool engine_asked_for(const char *variable);
-
 /*
  * Results; the failures return -1. engine_fail_wait() is for a wait of @op that has ended early;
  * @what: "kernels did not end".

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/engine/internal.h"
 #include "common/hostmem.h"
+#include "common/settings.h"
 #include "checkpoint/host/hostpool.h"
 #include "checkpoint/release/release.h"
 #include "checkpoint/engine/transfer.h"
@@ -72,7 +73,7 @@ int engine_scan(struct engine_op *op)
  */
 static int load_kernels(struct engine_op *op)
 {
-	bool verify = engine_asked_for("CUDAW_VERIFY");
+	bool verify = setting_enabled(SETTING_VERIFY);
 	CUresult error;
 
 	if (!verify && !op->order && saved_bytes(&engine.saved) < SCAN_BYTES)
@@ -185,7 +186,7 @@ int engine_load_back(struct engine_op *op)
 	int ret;
 
 	engine_set_phase(op, "copy", engine.saved.ngranules * VMEM_GRANULE);
-	if (engine.saved.digests && engine_asked_for("CUDAW_VERIFY")) {
+	if (engine.saved.digests && setting_enabled(SETTING_VERIFY)) {
 		error = saved_load_kernels(&engine.saved, op->drv);
 		if (error)
 			return engine_fail_driver(result, op->drv,

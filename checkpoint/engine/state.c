@@ -8,7 +8,6 @@
 
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 struct engine engine = {.place = {.dir = -1}};
@@ -41,13 +40,6 @@ bool engine_is_released(void)
 const char *engine_held_in(void)
 {
 	return __atomic_load_n(&engine.held, __ATOMIC_ACQUIRE) ? engine.place.path : NULL;
-}
-
-bool engine_asked_for(const char *variable)
-{
-	const char *value = secure_getenv(variable);
-
-	return value && *value && strcmp(value, "0");
 }
 
 int engine_fail(struct engine_result *result, const char *code, const char *fmt, ...)

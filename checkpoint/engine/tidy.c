@@ -7,6 +7,7 @@
 #include "checkpoint/release/release.h"
 #include "vmem/vmem.h"
 #include "common/clock.h"
+#include "common/settings.h"
 
 #include <stdio.h>
 #include <unistd.h>
@@ -71,7 +72,7 @@ void engine_trim(struct engine_op *op)
 
 bool engine_prepares(void)
 {
-	return engine_asked_for("CUDAW_PREPARE");
+	return setting_enabled(SETTING_PREPARE);
 }
 
 bool engine_is_untidy(void)

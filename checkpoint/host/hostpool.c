@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/host/hostpool.h"
 #include "common/hostmem.h"
+#include "common/settings.h"
 #include "common/workers.h"
 
 #include <errno.h>
@@ -77,11 +78,9 @@ size_t hostpool_resident(void)
 
 size_t hostpool_limit(void)
 {
-	const char *text = secure_getenv("CUDAW_HOST_POOL");
 	size_t size = hostmem_limit() / 4;
 
-	if (text && !hostmem_parse(text, &size))
-		pr_err("CUDAW_HOST_POOL=%s: expected a number of bytes, as 8G", text);
+	setting_size(SETTING_HOST_POOL, &size);
 	return size;
 }
 

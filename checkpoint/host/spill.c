@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/host/spill.h"
 #include "common/ownfd.h"
+#include "common/settings.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -14,16 +14,9 @@
 
 static struct ownfd spill = OWNFD_NONE;
 
-static const char *directory(void)
-{
-	const char *dir = secure_getenv("CUDAW_SPILL_DIR");
-
-	return dir && *dir ? dir : NULL;
-}
-
 size_t spill_space(void)
 {
-	const char *dir = directory();
+	const char *dir = setting_text(SETTING_SPILL_DIR);
 	struct statvfs st;
 
 	if (!dir)
@@ -45,7 +38,7 @@ static int open_unnamed(const char *dir)
 
 int spill_open(size_t size)
 {
-	const char *dir = directory();
+	const char *dir = setting_text(SETTING_SPILL_DIR);
 	int error = 0;
 
 	if (!dir)

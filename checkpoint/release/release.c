@@ -7,6 +7,7 @@
 #include "common/ownfd.h"
 #include "checkpoint/host/promises.h"
 #include "common/rundir.h"
+#include "common/settings.h"
 #include "common/shortage.h"
 #include "checkpoint/ledger/driver_memory.h"
 #include "vmem/vmem.h"
@@ -57,12 +58,10 @@ static int nlocks; /* that are open */
 
 bool release_wanted(const struct cuda_driver *drv, enum release_choice choice)
 {
-	const char *what = choice == RELEASE_AS_SET ? secure_getenv("CUDAW_RELEASE") : NULL;
+	const char *word = choice == RELEASE_AS_SET ? setting_word(SETTING_RELEASE) : NULL;
 
-	if (choice == RELEASE_MEMORY || (what && !strcmp(what, "memory")))
+	if (choice == RELEASE_MEMORY || (word && !strcmp(word, "memory")))
 		return false;
-	if (what && *what && strcmp(what, "all"))
-		pr_err("CUDAW_RELEASE=%s: expected all or memory; using all", what);
 	return drv->cuCheckpointProcessLock && drv->cuCheckpointProcessCheckpoint &&
 	       drv->cuCheckpointProcessRestore && drv->cuCheckpointProcessUnlock;
 }

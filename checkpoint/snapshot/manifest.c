@@ -3,6 +3,7 @@
 #include "common/buildid.h"
 #include "common/json_out.h"
 #include "common/rundir.h"
+#include "common/settings.h"
 #include "common/gpu.h"
 
 #include <errno.h>
@@ -70,7 +71,7 @@ static void put_process(struct json_out *out)
 	json_number(out, "pid", getpid());
 	json_number(out, "uid", geteuid());
 	json_text(out, "job", id);
-	json_text(out, "name", secure_getenv("CUDAW_NAME"));
+	json_text(out, "name", setting_text(SETTING_NAME));
 	put_command(out);
 	put_runtime_dir(out);
 	put_link(out, "exe", "/proc/self/exe");

@@ -56,13 +56,13 @@ def test_the_library_is_loaded():
 def test_wrong_settings_are_said_at_once():
     directory = scratch()
     for name, value, why in [
-            ("RELEASE", "mem", "expected memory, all; all is used"),
-            ("ADDRESSING", "Mapped", "expected translated, native, mapped; mapped is used"),
-            ("CHECK", "yes", "expected 0, warn, 1; 1 is used"),
-            ("VERIFY", "yes", "expected 0, 1; 1 is used"),
-            ("PREPARE", "2", "expected 0, 1; 1 is used"),
-            ("SNAPSHOT_COMPRESS", "gzip", "expected zstd, lz4, none; none is used"),
-            ("LOG", "loud", "expected debug, info, warn, error; error is used"),
+            ("RELEASE", "mem", "expected all or memory; all is used"),
+            ("ADDRESSING", "Mapped", "expected mapped, translated or native; the default is used"),
+            ("CHECK", "yes", "expected 0, 1 or warn; 1 is used"),
+            ("VERIFY", "yes", "expected 0 or 1; 1 is used"),
+            ("PREPARE", "2", "expected 0 or 1; 1 is used"),
+            ("SNAPSHOT_COMPRESS", "gzip", "expected none, lz4 or zstd; none is used"),
+            ("LOG", "loud", "expected error, warn, info or debug; error is used"),
             ("HOST_POOL", "8g", "expected a number of bytes, as 8G; the default is used"),
             ("HOST_POOL", "-1", "expected a number of bytes, as 8G; the default is used"),
             ("HOST_POOL", "20000000T", "expected a number of bytes, as 8G; the default is used"),
@@ -100,9 +100,12 @@ def test_wrong_signals_are_those_that_a_job_does_not_take():
         result = cudaw("run", "true", env={"CUDAW_SIGNAL_PAUSE": pause,
                                            "CUDAW_SIGNAL_RESUME": resume})
         lines = result.err.splitlines()
+        said = why and (f"settings: {why}" if expected in why else
+                        f"signals: CUDAW_SIGNAL_RESUME: signal {resume or 12} is CUDAW_SIGNAL_PAUSE already; "
+                        "no signal resumes")
         eq((result.code, lines[:-1]), (0, [f"cudaw: warning: {why}"] if why else []))
         # What the job itself says of it.
-        eq([line.split()[1:3] for line in lines[1:]], [["error:", "signals:"]] if why else [])
+        eq([line.split(" ", 2)[2] for line in lines[1:]], [said] if said else [])
 
 
 def test_a_signal_that_is_blocked_is_said():
@@ -119,21 +122,24 @@ def test_a_signal_that_is_blocked_is_said():
     has(lines[0], "CUDAW_SIGNAL_RESUME")
 
 
-def test_names_that_are_no_setting_are_said():
-    known, read = set(), set()
+def test_settings_are_named_in_one_table():
     tree = os.path.join(os.path.dirname(__file__), "..", "..")
-    for path in glob.glob(os.path.join(tree, "*/*.c")) + glob.glob(os.path.join(tree, "*/*/*.c")):
-        if "/tests/" in path[len(tree):]:
-            continue
-        with open(path, encoding="utf-8") as file:
-            names = set(re.findall(r'"(CUDAW_[A-Z_]+[A-Z])"', file.read()))
-        if path.endswith("tools/command/settings.c"):
-            known = names
-        else:
-            read |= names
-    eq(known, read)
-    env = {name: "" for name in sorted(known) + ["CUDAW_SIM_MEMORY"]}
+    table, others = [], {}
+    for room in ("common", "kparams", "vmem", "checkpoint", "wrapper", "tools"):
+        for path in glob.glob(os.path.join(tree, room, "**", "*.[ch]"), recursive=True):
+            with open(path, encoding="utf-8") as file:
+                names = re.findall(r'"(CUDAW_[A-Z_]+[A-Z])"', file.read())
+            if os.path.relpath(path, tree) == "common/settings.h":
+                table = names
+            elif names:
+                others[path] = names
+    eq(others, {})
+    assert table
+    env = {name: "" for name in table + ["CUDAW_SIM_MEMORY"]}
     assert "no such setting" not in cudaw("run", "true", env=env).err
+
+
+def test_names_that_are_no_setting_are_said():
     eq(cudaw("run", "true", env={"CUDAW_RELASE": "memory"}).err,
        "cudaw: warning: CUDAW_RELASE=memory: there is no such setting\n")
 

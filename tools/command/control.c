@@ -7,6 +7,7 @@
 #include "tools/job/coordinate.h"
 #include "common/text.h"
 #include "common/proc.h"
+#include "common/settings.h"
 #include "tools/job/jobs.h"
 #include "tools/report/progress.h"
 #include "tools/job/select.h"
@@ -151,8 +152,8 @@ static bool is_part(const struct job *job, char **targets, int n)
 {
 	char id[RUNDIR_ID_SIZE], name[sizeof(job->status.name)];
 
-	environment_of(job, "CUDAW_JOB", id, sizeof(id));
-	environment_of(job, "CUDAW_NAME", name, sizeof(name));
+	environment_of(job, settings[SETTING_JOB].name, id, sizeof(id));
+	environment_of(job, settings[SETTING_NAME].name, name, sizeof(name));
 	for (int i = 0; i < n; i++)
 		if (*targets[i] && (!strcmp(targets[i], id) || !strcmp(targets[i], name)))
 			return true;
@@ -199,7 +200,7 @@ void control_id(const struct job *job, char id[RUNDIR_ID_SIZE])
 	if (job->described)
 		snprintf(id, RUNDIR_ID_SIZE, "%s", job->status.id);
 	else
-		environment_of(job, "CUDAW_JOB", id, RUNDIR_ID_SIZE);
+		environment_of(job, settings[SETTING_JOB].name, id, RUNDIR_ID_SIZE);
 }
 
 /* By its PID, alone. */

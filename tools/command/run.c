@@ -2,6 +2,7 @@
 #include "tools/command/tools.h"
 
 #include "common/rundir.h"
+#include "common/settings.h"
 #include "tools/command/settings.h"
 #include "tools/process/faces.h"
 
@@ -178,7 +179,7 @@ static void set_fresh_job(void)
 	if (getrandom(&seed, sizeof(seed), 0) != sizeof(seed))
 		seed = getpid();
 	rundir_make_id(seed, id);
-	setenv("CUDAW_JOB", id, 1);
+	setenv(settings[SETTING_JOB].name, id, 1);
 }
 
 /*
@@ -210,7 +211,7 @@ static bool set_trace(const char *file, const char *cmd)
 	/* Whoever cannot replace it says so: the job, which runs on without a trace. */
 	if (find_program(cmd, program, sizeof(program)))
 		unlink(path);
-	setenv("CUDAW_TRACE", path, 1);
+	setenv(settings[SETTING_TRACE].name, path, 1);
 	return true;
 }
 
@@ -241,7 +242,7 @@ int cmd_run(int argc, char **argv)
 					 optarg, NAME_SIZE - 1);
 				return usage_error("run");
 			}
-			setenv("CUDAW_NAME", optarg, 1);
+			setenv(settings[SETTING_NAME].name, optarg, 1);
 			break;
 		case 't':
 			trace = optarg;

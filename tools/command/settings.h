@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef CUDAW_SETTINGS_H
-#define CUDAW_SETTINGS_H
+#ifndef CUDAW_COMMAND_SETTINGS_H
+#define CUDAW_COMMAND_SETTINGS_H
 /*
- * The variables that jobs read, looked at before a job does: it would say what it cannot use when
- * it comes to use it, perhaps hours later.
+ * Checks the settings (common/settings.h) in the environment before a job starts: the job itself
+ * logs a value that it cannot use when it comes to use it, perhaps hours later.
  */
 
+typedef void settings_say(void *arg, const char *variable, const char *value, const char *why);
+
 /*
- * Call @say for each that is set in the environment and cannot be used as it is, with the reason,
- * and for each CUDAW_* that is none; and for a signal that this process, and so a job, blocks.
+ * Call @say for each setting of the environment whose value a job cannot use, with the reason; for
+ * each CUDAW_* variable that is not a setting; and for a signal that this process, and so a job,
+ * blocks.
  */
-void settings_check(void (*say)(void *arg, const char *variable, const char *value,
-				const char *why),
-		    void *arg);
+void settings_check(settings_say *say, void *arg);
 
 #endif

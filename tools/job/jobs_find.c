@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The sockets in runtime directories, and whose they are. */
 #include "tools/job/jobs.h"
+#include "common/settings.h"
 #include "tools/report/report.h"
 
 #include <dirent.h>
@@ -277,14 +278,14 @@ static int by_pid(const void *a, const void *b)
 
 int jobs_find(struct job_list *list)
 {
-	const char *dir = getenv("CUDAW_RUNTIME_DIR");
+	const char *dir = setting_text(SETTING_RUNTIME_DIR);
 	uid_t owner = geteuid() == 0 ? RUNDIR_ANYONE : geteuid();
 	char path[PATH_MAX];
 	const char *why;
 	int err = EXIT_DONE;
 
 	*list = (struct job_list){0};
-	if (geteuid() == 0 && !(dir && *dir)) {
+	if (geteuid() == 0 && !dir) {
 		add_all_users(list);
 	} else if (rundir_path(geteuid(), path, sizeof(path), &why)) {
 		complain("%s cannot be used: %s", path, why);

@@ -4,6 +4,7 @@
 #include "checkpoint/snapshot/dir.h"
 #include "common/text.h"
 #include "common/proc.h"
+#include "common/settings.h"
 #include "tools/report/progress.h"
 #include "tools/report/report.h"
 #include "tools/process/faces.h"
@@ -115,11 +116,11 @@ static int ask_version(struct criu *criu)
 
 bool criu_find(struct criu *criu)
 {
-	const char *given = getenv("CUDAW_CRIU");
+	const char *given = setting_text(SETTING_CRIU);
 	int err;
 
 	*criu = (struct criu){0};
-	if (given && *given) {
+	if (given) {
 		snprintf(criu->path, sizeof(criu->path), "%s", given);
 	} else if (!find_in_path("criu", criu->path, sizeof(criu->path))) {
 		snprintf(criu->why, sizeof(criu->why),

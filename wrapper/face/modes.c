@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wrapper/face/modes.h"
+#include "common/settings.h"
 #include "vmem/addressing.h"
 #include "wrapper/kernels/check.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #define LOG_PREFIX "driver: "
@@ -11,17 +11,15 @@
 
 static unsigned int read_check(void)
 {
-	const char *check = secure_getenv("CUDAW_CHECK");
+	const char *word = setting_word(SETTING_CHECK);
 
-	if (!check || !*check || !strcmp(check, "0"))
+	if (!word || !strcmp(word, "0"))
 		return 0;
-	if (strcmp(check, "1") && strcmp(check, "warn"))
-		pr_err("CUDAW_CHECK=%s: expected 0, 1 or warn; using 1", check);
 	if (addressing_asked() == ADDRESSING_NATIVE) {
-		pr_err("CUDAW_CHECK=%s: nothing is checked with CUDAW_ADDRESSING=native", check);
+		pr_err("CUDAW_CHECK=%s: nothing is checked with CUDAW_ADDRESSING=native", word);
 		return 0;
 	}
-	check_start(!strcmp(check, "warn"));
+	check_start(!strcmp(word, "warn"));
 	return MODE_CHECK | MODE_IMAGES;
 }
 
