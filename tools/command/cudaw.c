@@ -2,6 +2,7 @@
 #include "tools/command/tools.h"
 
 #include "common/text.h"
+#include "tools/command/similar.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -11,10 +12,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#define NAME_MAX_LETTERS 16 /* of a command */
-
 static const struct command {
-	char name[NAME_MAX_LETTERS];
+	const char *name;
 	int (*main)(int argc, char **argv);
 	const char *help;
 	const char *summary;
@@ -121,59 +120,16 @@ static void print_help(void)
 	fputs(outro, stdout);
 }
 
-static size_t least(size_t a, size_t b)
-{
-	return a < b ? a : b;
-}
-
-/* How many letters have to be changed, added or left out to make @b, of known words, of @a. */
-static size_t distance(const char *a, const char *b)
-{
-	size_t row[NAME_MAX_LETTERS + 1], n = strlen(b);
-
-	for (size_t k = 0; k <= n; k++)
-		row[k] = k;
-	for (size_t i = 0; a[i]; i++) {
-		size_t diagonal = row[0];
-
-		row[0] = i + 1;
-		for (size_t k = 1; k <= n; k++) {
-			size_t changed = diagonal + (a[i] != b[k - 1]);
-
-			diagonal = row[k];
-			row[k] = least(changed, least(diagonal, row[k - 1]) + 1);
-		}
-	}
-	return row[n];
-}
-
-/*
- * The command that @name may be a slip of: one with two other letters at most, but not all; or
- * NULL.
- */
-static const char *similar(const char *name)
-{
-	const char *best = NULL;
-	size_t fewest = 3;
-
-	for (size_t i = 0; i < NCOMMANDS; i++) {
-		size_t n = distance(name, commands[i].name);
-
-		if (n >= fewest || n >= strlen(name))
-			continue;
-		fewest = n;
-		best = commands[i].name;
-	}
-	return best;
-}
-
 static const struct command *find_command(const char *name)
 {
-	const char *meant = similar(name);
+	const char *names[NCOMMANDS], *meant;
 
-	for (size_t i = 0; i < NCOMMANDS; i++)
-		if (!strcmp(commands[i].name, name))
+	for (size_t i = 0; i < NCOMMANDS; i++) {
+		names[i] = commands[i].name;
+		if (!strcmp(names[i], name))
 			return &commands[i];
+	}
+	meant = similar_word(name, names, NCOMMANDS);
 	if (meant)
 		complain("there is no command '%s'; did you mean '%s'?", name, meant);
 	else
