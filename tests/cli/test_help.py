@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Help, version and wrong usage of the cudaw command."""
+import os
 import re
 import subprocess
 
 from clilib import CUDAW, LIMIT_S, cudaw, eq, has, main
 
+TREE = os.path.join(os.path.dirname(__file__), "..", "..")
 COMMANDS = ["run", "ps", "pause", "resume", "doctor", "kernels", "trace", "snapshot", "restore",
             "inspect", "verify"]
 
@@ -37,9 +39,20 @@ def test_help_of_each_command():
 
 
 def test_help_fits_a_terminal():
-    for args in [["--help"]] + [[command, "--help"] for command in COMMANDS]:
+    for args in [["--help"], ["help", "settings"]] + [[command, "--help"] for command in COMMANDS]:
         for line in cudaw(*args).out.splitlines():
             assert len(line) <= 92, line
+
+
+def test_help_of_settings():
+    with open(os.path.join(TREE, "common", "settings.h"), encoding="utf-8") as file:
+        names = re.findall(r'"(CUDAW_[A-Z_]+)"', file.read())
+    result = cudaw("help", "settings")
+    eq((result.code, result.err), (0, ""))
+    eq(sorted(re.findall(r"^  (CUDAW_[A-Z_]+)[: ]", result.out, re.M)), sorted(names))
+    has(result.out, "\n  CUDAW_CHECK: 0, 1, warn (default: 0)\n      1: launches, copies")
+    has(cudaw("run", "--help").out, "'cudaw help settings'")
+    has(cudaw("--help").out, "'cudaw help settings'")
 
 
 def test_help_after_other_options():

@@ -2,6 +2,7 @@
 #include "tools/command/tools.h"
 
 #include "common/text.h"
+#include "tools/command/settings_text.h"
 #include "tools/command/similar.h"
 
 #include <errno.h>
@@ -64,9 +65,7 @@ static const char outro[] =
 	"'cudaw run' exits as its program does; or with 125 where cudaw is not installed whole,\n"
 	"126 where the program cannot be run, 127 where it is not found.\n"
 	"\n"
-	"Environment:\n"
-	"  CUDAW_RUNTIME_DIR  where jobs and this command meet (/tmp/cudaw-UID)\n"
-	"  'cudaw run --help' lists those that a job reads.\n";
+	"'cudaw help settings' lists the environment variables.\n";
 
 int usage_error(const char *name)
 {
@@ -169,6 +168,11 @@ int main(int argc, char **argv)
 	}
 	if (is_help(argv[1]) || (!strcmp(argv[1], "help") && argc == 2)) {
 		print_help();
+		return EXIT_DONE;
+	}
+	if (!strcmp(argv[1], "help") && !strcmp(argv[2], "settings")) {
+		puts("The settings of cudaw are environment variables.\n");
+		settings_print(stdout, SETTINGS_PLAIN);
 		return EXIT_DONE;
 	}
 	if (!strcmp(argv[1], "help")) {
