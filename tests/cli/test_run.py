@@ -140,8 +140,12 @@ def test_settings_are_named_in_one_table():
 
 
 def test_names_that_are_no_setting_are_said():
-    eq(cudaw("run", "true", env={"CUDAW_RELASE": "memory"}).err,
-       "cudaw: warning: CUDAW_RELASE=memory: there is no such setting\n")
+    for name, more in [("RELASE", "did you mean CUDAW_RELEASE?"), ("RELEASE_", "did you mean CUDAW_RELEASE?"),
+                       ("SIGNAL_PAUZE", "did you mean CUDAW_SIGNAL_PAUSE?"),
+                       ("DANCE", "'cudaw help settings' lists them"), ("", "'cudaw help settings' lists them"),
+                       ("X" * 200, "'cudaw help settings' lists them")]:
+        eq(cudaw("run", "true", env={f"CUDAW_{name}": "memory"}).err,
+           f"cudaw: warning: CUDAW_{name[:25]}=memory: there is no such setting; {more}\n")
 
 
 def test_options_of_the_program_are_left_to_it():

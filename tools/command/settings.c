@@ -5,6 +5,7 @@
 #include "common/signal_name.h"
 #include "checkpoint/snapshot/dir.h"
 #include "common/text.h"
+#include "tools/command/similar.h"
 
 #include <errno.h>
 #include <libgen.h>
@@ -17,9 +18,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define PREFIX "CUDAW_"
 /* Not settings: variables of the simulated driver and of tests begin so. */
-#define SIMULATED "CUDAW_SIM_"
-#define TESTS     "CUDAW_TEST_"
+#define SIMULATED PREFIX "SIM_"
+#define TESTS     PREFIX "TEST_"
 
 /* Why a job cannot write to @path; NULL where it can. */
 static const char *check_path(enum setting_kind kind, const char *path)
@@ -112,21 +114,38 @@ static void check_signals(settings_say *say, void *arg)
 	check_blocked(say, arg, SETTING_SIGNAL_RESUME);
 }
 
+/* Why @name, which begins with PREFIX, is not a setting. */
+static void explain_name(const char *name, char *why)
+{
+	const char *names[SETTINGS], *meant;
+
+	for (int id = 0; id < SETTINGS; id++)
+		names[id] = settings[id].name + strlen(PREFIX);
+	meant = similar_word(name + strlen(PREFIX), names, SETTINGS);
+	if (meant)
+		snprintf(why, SETTING_WHY, "there is no such setting; did you mean " PREFIX "%s?",
+			 meant);
+	else
+		snprintf(why, SETTING_WHY,
+			 "there is no such setting; 'cudaw help settings' lists them");
+}
+
 static void check_names(settings_say *say, void *arg)
 {
-	char clean[128];
+	char why[SETTING_WHY], clean[128];
 
 	for (char **entry = environ; *entry; entry++) {
 		char name[32], *value = strchr(*entry, '=');
 
-		if (strncmp(*entry, "CUDAW_", strlen("CUDAW_")) != 0 || !value)
+		if (strncmp(*entry, PREFIX, strlen(PREFIX)) != 0 || !value)
 			continue;
 		snprintf(clean, sizeof(clean), "%.*s", (int)(value - *entry), *entry);
 		format_copy(name, sizeof(name), clean);
 		if (is_known(name))
 			continue;
+		explain_name(name, why);
 		format_copy(clean, sizeof(clean), value + 1);
-		say(arg, name, clean, "there is no such setting");
+		say(arg, name, clean, why);
 	}
 }
 
