@@ -42,6 +42,8 @@ FREEMEM       := $(LIBDIR)/cudaw-freemem
 COMMAND       := $(O)/bin/cudaw
 SIM           := $(O)/tests/sim/libcuda.so.1
 SIMSMI        := $(O)/tests/sim/simsmi
+# Writes the table of settings into pages; not installed.
+SETTINGS_PAGE := $(O)/tools/settings_page
 
 c_objects = $(patsubst %.c,$(OBJ)/%.o,$(wildcard $(1)))
 # One archive for each part that both the libraries and the command use: they take from it what they need.
@@ -81,7 +83,7 @@ GUESTS := $(patsubst %.c,$(O)/%,$(wildcard tests/guests/programs/*.c)) \
 	  $(if $(shell command -v go),$(patsubst %.go,$(O)/%-go,$(wildcard tests/guests/programs/*.go))) \
 	  $(if $(shell command -v javac),$(patsubst %.java,$(O)/%.class,$(wildcard tests/guests/programs/*.java)))
 
-.PHONY: all programs deps-guests check check-quick soak storm fuzz check-gpu check-abi check-layers check-format demo bench bench-launch bench-pause bench-snapshot sanitize sanitize-address sanitize-thread \
+.PHONY: all programs deps-guests check check-quick soak storm fuzz check-gpu check-abi check-layers check-format docs demo bench bench-launch bench-pause bench-snapshot sanitize sanitize-address sanitize-thread \
 	install uninstall deps clean help
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -90,7 +92,7 @@ GUESTS := $(patsubst %.c,$(O)/%,$(wildcard tests/guests/programs/*.c)) \
 all: $(DRIVER_FACE) $(FREEMEM) $(RUNTIME_FACES) $(COMMAND) $(SIM) $(SIMSMI)
 
 ## programs: build the test programs too, those with GPU code included (needs nvcc)
-programs: all $(UNIT_TESTS) $(C_PROGRAMS) $(PRELOADS) $(GUESTS) $(CU_PROGRAMS) $(BENCH_DISK)
+programs: all $(SETTINGS_PAGE) $(UNIT_TESTS) $(C_PROGRAMS) $(PRELOADS) $(GUESTS) $(CU_PROGRAMS) $(BENCH_DISK)
 
 # ---- what the build needs -------------------------------------------------------------------
 
@@ -175,7 +177,7 @@ $(call c_objects,wrapper/*/*.c tests/unit/*.c tests/unit/*/*.c): | $(GEN)/calls.
 $(COMMON): $(call c_objects,common/*.c)
 $(KPARAMS): $(call c_objects,kparams/*.c)
 $(SNAPSHOT): $(call c_objects,checkpoint/snapshot/*.c)
-$(TOOLS): $(filter-out %/cudaw.o,$(call c_objects,tools/*/*.c))
+$(TOOLS): $(filter-out %/cudaw.o %_main.o,$(call c_objects,tools/*/*.c))
 
 $(OBJ)/%.a:
 	$(call say,AR,$@)
@@ -206,6 +208,11 @@ $(COMMAND): $(OBJ)/tools/command/cudaw.o $(TOOLS) $(CORE)
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $(LDFLAGS) $^ -l:libjansson.a $(CORE_LIBS) -ldl -pthread -o $@
+
+$(SETTINGS_PAGE): $(OBJ)/tools/command/settings_main.o $(TOOLS) $(COMMON)
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $(LDFLAGS) $^ -pthread -o $@
 
 $(SIM): $(SIM_OBJS)
 	$(call say,LD,$@)
@@ -359,7 +366,7 @@ CHECK = $(RUN_TESTS) --jobs $(JOBS) --timeout $(if $(SANITIZE),1800,900) --resul
 	$(BEGIN_BY:%=--begin-by %) $(ONLY:%=--only '%')
 ## check: run the tests that need no GPU. JOBS=$(nproc) ONLY="NAME NAME:CASE *states"
 # Tests that want a program of the CUDA runtime skip where nvcc is missing.
-check: all $(UNIT_TESTS) $(MKSNAPSHOT) $(C_PROGRAMS) $(PRELOADS) $(if $(SANITIZE),,$(GUESTS) $(if $(wildcard $(NVCC)),$(filter %_rt,$(CU_PROGRAMS))))
+check: all $(SETTINGS_PAGE) $(UNIT_TESTS) $(MKSNAPSHOT) $(C_PROGRAMS) $(PRELOADS) $(if $(SANITIZE),,$(GUESTS) $(if $(wildcard $(NVCC)),$(filter %_rt,$(CU_PROGRAMS))))
 	$(Q)$(CHECK) $(filter-out $(if $(SANITIZE),$(NOT_SANITIZED)),$(PY_TESTS)) $(UNIT_TESTS)
 
 ## check-quick: the unit tests, and a few jobs on the simulated driver, in a minute
@@ -409,6 +416,13 @@ check-abi: all
 ## check-format: fail where clang-format would change a file
 check-format:
 	$(Q)git ls-files '*.c' '*.h' | xargs clang-format --dry-run --Werror
+
+## docs: write the table of settings (common/settings.h) into docs/settings.md and the man page
+docs: $(SETTINGS_PAGE)
+	$(Q)$(SETTINGS_PAGE) markdown < docs/settings.md > $(O)/settings.md
+	$(Q)$(SETTINGS_PAGE) man < tools/cudaw.1 > $(O)/cudaw.1
+	$(Q)cp $(O)/settings.md docs/settings.md
+	$(Q)cp $(O)/cudaw.1 tools/cudaw.1
 
 ## demo: a job counts on the GPU, is paused and resumed, and its result verified
 demo: all $(O)/tests/programs/counter $(O)/tests/programs/hog

@@ -5,7 +5,7 @@ import os
 import re
 import subprocess
 
-from clilib import CUDAW, LIMIT_S, cudaw, eq, has, main
+from clilib import BUILD, CUDAW, LIMIT_S, cudaw, eq, has, main
 
 TREE = os.path.join(os.path.dirname(__file__), "..", "..")
 COMMANDS = ["run", "ps", "pause", "resume", "doctor", "kernels", "trace", "snapshot", "restore",
@@ -53,6 +53,25 @@ def test_help_of_settings():
     has(result.out, "\n  CUDAW_CHECK: 0, 1, warn (default: 0)\n      1: launches, copies")
     has(cudaw("run", "--help").out, "'cudaw help settings'")
     has(cudaw("--help").out, "'cudaw help settings'")
+
+
+def test_pages_have_the_table_of_settings():
+    """As "make docs" writes them."""
+    for kind, page in [("markdown", "docs/settings.md"), ("man", "tools/cudaw.1")]:
+        with open(os.path.join(TREE, page), encoding="utf-8") as file:
+            text = file.read()
+        done = subprocess.run([f"{BUILD}/tools/settings_page", kind], input=text, capture_output=True,
+                              text=True, timeout=LIMIT_S, check=True)
+        assert done.stdout == text, f'{page}: run "make docs"'
+        begin, end = text.index("BEGIN settings"), text.index("END settings")
+        without = text[:begin] + "BEGIN settings\n" + text[end:]
+        done = subprocess.run([f"{BUILD}/tools/settings_page", kind], input=without, capture_output=True,
+                              text=True, timeout=LIMIT_S, check=True)
+        has(done.stdout, "CUDAW_RELEASE")
+        done = subprocess.run([f"{BUILD}/tools/settings_page", kind], input=text[:end], capture_output=True,
+                              text=True, timeout=LIMIT_S, check=False)
+        eq((done.returncode, done.stderr),
+           (1, "settings_page: expected a line BEGIN settings and a line END settings\n"))
 
 
 def test_help_after_other_options():
