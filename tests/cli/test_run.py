@@ -69,12 +69,12 @@ def test_wrong_settings_are_said_at_once():
             ("SPILL_DIR", f"{directory}/no", "No such file or directory; nothing is written there"),
             ("SNAPSHOT_DIR", "here", "expected an absolute path; no snapshot is written"),
             ("SNAPSHOT_DIR", f"{directory}/no/new",
-             "the directory that it is to be in is not there; no snapshot is written"),
+             "its directory does not exist; no snapshot is written"),
             ("SNAPSHOT_DIR", "/dev/null", "Permission denied; no snapshot is written"),
             ("TRACE", f"{directory}/no/trace",
-             "the directory that it is to be in is not there; the program runs without a trace"),
+             "its directory does not exist; the program runs without a trace"),
             ("LOG_FILE", f"{directory}/no/log",
-             "the directory that it is to be in is not there; stderr is used"),
+             "its directory does not exist; stderr is used"),
             ("LOG_FILE", directory, "Is a directory; stderr is used")]:
         result = cudaw("run", "true", env={f"CUDAW_{name}": value})
         eq((result.code, result.err), (0, f"cudaw: warning: CUDAW_{name}={value}: {why}\n"))
@@ -94,8 +94,8 @@ def test_wrong_signals_are_those_that_a_job_does_not_take():
             ("SIGKILL", None, f"CUDAW_SIGNAL_PAUSE=SIGKILL: {expected}; USR1 is used"),
             (None, "65", f"CUDAW_SIGNAL_RESUME=65: {expected}; USR2 is used"),
             (None, "RTMIN+40", f"CUDAW_SIGNAL_RESUME=RTMIN+40: {expected}; USR2 is used"),
-            (None, "10", "CUDAW_SIGNAL_RESUME=10: this signal pauses; none resumes"),
-            ("USR2", None, "CUDAW_SIGNAL_RESUME=USR2: this signal pauses; none resumes"),
+            (None, "10", "CUDAW_SIGNAL_RESUME=10: this signal pauses; no signal resumes"),
+            ("USR2", None, "CUDAW_SIGNAL_RESUME=USR2: this signal pauses; no signal resumes"),
             ("none", "none", None), ("SIGHUP", "RTMIN+1", None), ("64", "USR1", None)]:
         result = cudaw("run", "true", env={"CUDAW_SIGNAL_PAUSE": pause,
                                            "CUDAW_SIGNAL_RESUME": resume})

@@ -23,7 +23,7 @@
 #define SIMULATED PREFIX "SIM_"
 #define TESTS     PREFIX "TEST_"
 
-/* Why a job cannot write to @path; NULL where it can. */
+/* Why a job cannot write to @path; NULL if it can. */
 static const char *check_path(enum setting_kind kind, const char *path)
 {
 	char parent[PATH_MAX];
@@ -31,7 +31,7 @@ static const char *check_path(enum setting_kind kind, const char *path)
 
 	if (kind == A_FILE && !stat(path, &st) && S_ISDIR(st.st_mode))
 		return strerror(EISDIR);
-	/* Where the file of a trace is there, another one is made beside it. */
+	/* If the file of a trace exists, the job makes another one beside it. */
 	if (kind != A_NEW_FILE) {
 		if (!access(path, kind == A_FILE ? W_OK : W_OK | X_OK))
 			return NULL;
@@ -42,7 +42,7 @@ static const char *check_path(enum setting_kind kind, const char *path)
 		return strerror(ENAMETOOLONG);
 	if (!access(dirname(parent), W_OK | X_OK))
 		return NULL;
-	return errno == ENOENT ? "the directory that it is to be in is not there" : strerror(errno);
+	return errno == ENOENT ? "its directory does not exist" : strerror(errno);
 }
 
 static bool check(const struct setting *setting, const char *value, char *why)
@@ -109,7 +109,7 @@ static void check_signals(settings_say *say, void *arg)
 
 	if (sig && sig == signal_of(SETTING_SIGNAL_RESUME, &text))
 		say(arg, settings[SETTING_SIGNAL_RESUME].name, text,
-		    "this signal pauses; none resumes");
+		    "this signal pauses; no signal resumes");
 	check_blocked(say, arg, SETTING_SIGNAL_PAUSE);
 	check_blocked(say, arg, SETTING_SIGNAL_RESUME);
 }
