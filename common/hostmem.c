@@ -2,12 +2,10 @@
 #include "common/hostmem.h"
 #include "common/shortage.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <limits.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -178,25 +176,6 @@ size_t hostmem_limit(void)
 	if (c.error)
 		return 0;
 	return min(c.limit, (size_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE));
-}
-
-bool hostmem_parse(const char *text, size_t *size)
-{
-	static const char units[] = "KMGT";
-	char *end;
-	unsigned long value;
-	const char *unit;
-	int shift;
-
-	errno = 0;
-	value = strtoul(text, &end, 10);
-	unit = *end ? strchr(units, *end) : NULL;
-	shift = unit ? 10 * (unit - units + 1) : 0;
-	if (!isdigit((unsigned char)*text) || errno || (*end && (!unit || end[1])) ||
-	    value > SIZE_MAX >> shift)
-		return false;
-	*size = value << shift;
-	return true;
 }
 
 void *hostmem_reserve(size_t size)

@@ -37,12 +37,6 @@ int hostmem_group(uint64_t *group);
 size_t hostmem_limit(void);
 
 /*
- * Parse a number of bytes with an optional K, M, G or T. Any other text, and a number beyond a
- * size_t, gives false and leaves *@size untouched.
- */
-bool hostmem_parse(const char *text, size_t *size);
-
-/*
  * Reserve address space for @size bytes, a multiple of the page, in huge pages if the kernel gives
  * them. No memory is taken before hostmem_populate(). NULL with errno on failure.
  */

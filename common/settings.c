@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/settings.h"
-#include "common/hostmem.h"
 #include "common/signal_name.h"
+#include "common/size.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -54,7 +54,7 @@ bool setting_check(const struct setting *setting, const char *value, char *why)
 
 	if (setting->kind == A_WORD)
 		return check_word(setting, value, why);
-	if (setting->kind == A_SIZE && !hostmem_parse(value, &size))
+	if (setting->kind == A_SIZE && !size_parse(value, &size))
 		expected = "a number of bytes, as 8G";
 	if (setting->kind == A_SIGNAL && signal_parse(value) < 0)
 		expected = "a signal's name, a number or none";
@@ -95,7 +95,7 @@ void setting_size(enum setting_id id, size_t *size)
 	const char *value = setting_text(id);
 
 	if (value && is_usable(id, value))
-		hostmem_parse(value, size);
+		size_parse(value, size);
 }
 
 int setting_signal(enum setting_id id)

@@ -187,31 +187,6 @@ START_TEST(what_stays_pinned_is_kept)
 }
 END_TEST
 
-static bool is_read(const char *text, size_t expected)
-{
-	size_t size = 5;
-	bool read = hostmem_parse(text, &size);
-
-	ck_assert_msg(size == (read ? expected : 5), "%s is %zu", text, size);
-	return read;
-}
-
-START_TEST(sizes_are_read)
-{
-	static const char *const bad[] = {
-		"",   " 1",  "+1",        "-1",           "G",
-		"1g", "1GB", "16777216T", "17179869184G", "18446744073709551616"};
-
-	ck_assert(is_read("0", 0));
-	ck_assert(is_read("1K", 1024));
-	ck_assert(is_read("512M", 512 * MB));
-	ck_assert(is_read("16777215T", 16777215UL << 40));
-	ck_assert(is_read("18446744073709551615", SIZE_MAX));
-	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
-		ck_assert_msg(!is_read(bad[i], 0), "'%s' is a size", bad[i]);
-}
-END_TEST
-
 int main(void)
 {
 	Suite *s = suite_create("hostpool");
@@ -219,7 +194,6 @@ int main(void)
 
 	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, the_limit_is_read);
-	tcase_add_test(tc, sizes_are_read);
 	tcase_add_test(tc, what_stays_pinned_is_kept);
 	tcase_add_test(tc, without_descriptors_nothing_is_available);
 	tcase_add_test(tc, relaxed_pages_are_left);

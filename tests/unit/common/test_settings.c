@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The table of settings, and reading and checking them. */
 #include "common/settings.h"
+#include "common/size.h"
 
 #include "tests/check_suite.h"
 
 #include <signal.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -165,6 +167,31 @@ START_TEST(a_wrong_level_of_the_log_is_error)
 }
 END_TEST
 
+static bool is_read(const char *text, size_t expected)
+{
+	size_t size = 5;
+	bool read = size_parse(text, &size);
+
+	ck_assert_msg(size == (read ? expected : 5), "%s is %zu", text, size);
+	return read;
+}
+
+START_TEST(sizes_are_read)
+{
+	static const char *const bad[] = {
+		"",   " 1",  "+1",        "-1",           "G",
+		"1g", "1GB", "16777216T", "17179869184G", "18446744073709551616"};
+
+	ck_assert(is_read("0", 0));
+	ck_assert(is_read("1K", 1024));
+	ck_assert(is_read("512M", 512UL << 20));
+	ck_assert(is_read("16777215T", 16777215UL << 40));
+	ck_assert(is_read("18446744073709551615", SIZE_MAX));
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+		ck_assert_msg(!is_read(bad[i], 0), "'%s' is a size", bad[i]);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("settings");
@@ -177,6 +204,7 @@ int main(void)
 	tcase_add_test(tc, values_are_read);
 	tcase_add_test(tc, wrong_values_are_logged_once);
 	tcase_add_test(tc, a_wrong_level_of_the_log_is_error);
+	tcase_add_test(tc, sizes_are_read);
 	suite_add_tcase(suite, tc);
 	return check_suite_run(suite);
 }
