@@ -48,7 +48,8 @@ def test_json_is_exact():
         "state": "paused", "reason": "asked to", "signals": "USR1 is kept", "addressing": "translated",
         "gpu": [{"ordinal": 0, "uuid": "GPU-aa", "name": "NVIDIA H200"},
                 {"ordinal": 3, "uuid": "GPU-bb", "name": "Other GPU"}],
-        "snapshot": "/disk/train", "managed": 33500000001, "unmanaged": 529 << 20,
+        "snapshot": "/disk/train", "carried": 33500000001, "left_to_driver": 529 << 20,
+        "managed": 33500000001, "unmanaged": 529 << 20,
         "paused": 33500000001, "spilled": 4096, "pool": 8192,
         "pause_phases": {"drain": 0.25, "copy": 1000.0},
         "pause_ms": 1100.125, "pause_bytes": 33500000001,
@@ -64,7 +65,7 @@ def test_table():
     head, row = cudaw("ps").out.splitlines()
     for title, value in [("ID", "abc123"), ("NAME", "train"), ("PID", str(job.pid)), ("GPU", "0,3"),
                          ("USER", pwd.getpwuid(os.getuid()).pw_name), ("STATE", "waiting"),
-                         ("MANAGED", "31.2 GiB"), ("UNMANAGED", "529 MiB"), ("PAUSED", "120 B"),
+                         ("CARRIED", "31.2 GiB"), ("LEFT TO DRIVER", "529 MiB"), ("PAUSED", "120 B"),
                          ("LAST PAUSE", "1.1 s, 30.3 GB/s"), ("LAST RESUME", "250 ms, 34.4 GB/s")]:
         at = (" " + head).index(" " + title)
         assert row[at:].startswith(value), f"{title} in {row!r}"

@@ -28,8 +28,8 @@ const char help_ps[] =
 	"  STATE      running, pausing, paused, resuming, waiting (a resume waits for GPU memory),\n"
 	"             failed (a resume failed; the data is kept, resume it again), stopped (by a\n"
 	"             signal or a terminal: 'cudaw resume' continues it), or 'no answer'\n"
-	"  MANAGED    GPU memory that a pause gives back and a resume rebuilds\n"
-	"  UNMANAGED  GPU memory that cudaw does not move by itself\n"
+	"  CARRIED    GPU memory that cudaw moves: a pause gives it back, a resume rebuilds it\n"
+	"  LEFT TO DRIVER  GPU memory that only the driver's own checkpoint can move\n"
 	"  PAUSED     bytes of a paused job in host memory and in its spill file\n"
 	"  LAST PAUSE, LAST RESUME  how long the last one took, and its rate\n"
 	"Below the table: why a job is in its state, or why the last request failed; which\n"
@@ -38,7 +38,7 @@ const char help_ps[] =
 	"\n"
 	"Exit codes: 0 done, 1 the runtime directory cannot be used, 2 wrong usage.\n";
 
-enum column { ID, NAME, PID, USER, GPU, STATE, MANAGED, UNMANAGED, PAUSED, PAUSE, RESUME, COLUMNS };
+enum column { ID, NAME, PID, USER, GPU, STATE, CARRIED, LEFT, PAUSED, PAUSE, RESUME, COLUMNS };
 
 #define CELL_SIZE 64
 
@@ -87,8 +87,8 @@ static void fill_row(struct row *row, const struct job *job)
 		len += snprintf(row->cell[GPU] + len, CELL_SIZE - len, "%s%d", i ? "," : "",
 				st->gpus[i].ordinal);
 	snprintf(row->cell[STATE], CELL_SIZE, "%s", st->state);
-	format_bytes(row->cell[MANAGED], st->managed);
-	format_bytes(row->cell[UNMANAGED], st->unmanaged);
+	format_bytes(row->cell[CARRIED], st->carried);
+	format_bytes(row->cell[LEFT], st->left_to_driver);
 	format_bytes(row->cell[PAUSED], st->paused + st->spilled);
 	fill_transfer(row->cell[PAUSE], &st->pause);
 	fill_transfer(row->cell[RESUME], &st->resume);
@@ -96,8 +96,8 @@ static void fill_row(struct row *row, const struct job *job)
 
 static int print_table(struct job **jobs, size_t n)
 {
-	static const struct row head = {{"ID", "NAME", "PID", "USER", "GPU", "STATE", "MANAGED",
-					 "UNMANAGED", "PAUSED", "LAST PAUSE", "LAST RESUME"}};
+	static const struct row head = {{"ID", "NAME", "PID", "USER", "GPU", "STATE", "CARRIED",
+					 "LEFT TO DRIVER", "PAUSED", "LAST PAUSE", "LAST RESUME"}};
 	struct row *rows = calloc(n + 1, sizeof(*rows));
 	int width[COLUMNS] = {0};
 
@@ -187,8 +187,11 @@ static json_t *job_object(const struct job *job)
 	json_object_set_new(object, "addressing", text_or_null(st->addressing));
 	json_object_set_new(object, "snapshot",
 			    st->snapshot[0] ? output_text(st->snapshot) : json_null());
-	json_object_set_new(object, "managed", json_integer(st->managed));
-	json_object_set_new(object, "unmanaged", json_integer(st->unmanaged));
+	json_object_set_new(object, "carried", json_integer(st->carried));
+	json_object_set_new(object, "left_to_driver", json_integer(st->left_to_driver));
+	/* The names of earlier versions. */
+	json_object_set_new(object, "managed", json_integer(st->carried));
+	json_object_set_new(object, "unmanaged", json_integer(st->left_to_driver));
 	json_object_set_new(object, "paused", json_integer(st->paused));
 	json_object_set_new(object, "spilled", json_integer(st->spilled));
 	json_object_set_new(object, "pool", json_integer(st->pool));

@@ -70,7 +70,7 @@ struct job_status {
 	char addressing_why[160]; /* empty: it was asked for */
 	struct job_gpu gpus[JOB_GPUS];
 	int ngpus;
-	uint64_t managed, unmanaged, paused, spilled, pool;
+	uint64_t carried, left_to_driver, paused, spilled, pool;
 	struct job_transfer pause, resume;
 };
 

@@ -120,9 +120,9 @@ int job_take_field(struct job *job, const char *key, char *value)
 	if (!strcmp(key, "addressing"))
 		return take_addressing(st, value);
 	if (!strcmp(key, "managed"))
-		return take_number(value, &st->managed);
+		return take_number(value, &st->carried);
 	if (!strcmp(key, "unmanaged"))
-		return take_number(value, &st->unmanaged);
+		return take_number(value, &st->left_to_driver);
 	if (!strcmp(key, "paused"))
 		return take_number(value, &st->paused);
 	if (!strcmp(key, "spilled"))
