@@ -1,143 +1,38 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/process/outside.h"
 
-#include "common/text.h"
 #include "common/proc.h"
+#include "common/text.h"
+#include "tools/process/descriptors.h"
+#include "tools/process/unix_sockets.h"
 
 #include <arpa/inet.h>
-#include <ctype.h>
-#include <dirent.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <linux/netlink.h>
-#include <linux/sock_diag.h>
-#include <linux/unix_diag.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define NAME_SIZE 128
-
-/* A descriptor of a process, by its link in /proc. */
-struct opened {
-	pid_t pid;
-	int fd;
-	bool reads, writes;
-	ino_t inode;     /* of a pipe or socket, else 0 */
-	char kind;       /* 'p'ipe, 's'ocket, 'g'pu */
-	char target[64]; /* where a GPU is */
-};
-
-struct list {
-	struct opened *all;
-	size_t n, room;
-	bool short_of_memory; /* some are missing */
-};
+#define LABEL_SIZE 128
 
 /* "1234 (python)" */
-static const char *process(pid_t pid, char *buf)
+static const char *label(pid_t pid, char *buf)
 {
 	char path[64], name[64] = "?";
 
 	snprintf(path, sizeof(path), "/proc/%d/comm", pid);
 	host_read_line(path, name, sizeof(name));
-	snprintf(buf, NAME_SIZE, "%d (", pid);
+	snprintf(buf, LABEL_SIZE, "%d (", pid);
 	format_copy(buf + strlen(buf), 64, name);
 	strcat(buf, ")");
 	return buf;
 }
 
-static bool classify(const char *target, struct opened *opened)
-{
-	unsigned long inode = 0;
-
-	if (sscanf(target, "pipe:[%lu]", &inode) == 1)
-		opened->kind = 'p';
-	else if (sscanf(target, "socket:[%lu]", &inode) == 1)
-		opened->kind = 's';
-	else if (!strncmp(target, "/dev/nvidia", strlen("/dev/nvidia")))
-		opened->kind = 'g';
-	opened->inode = inode;
-	format_copy(opened->target, sizeof(opened->target), target);
-	return opened->kind;
-}
-
-static void add(struct list *list, const struct opened *opened)
-{
-	if (list->n == list->room) {
-		size_t room = list->room ? 2 * list->room : 64;
-		struct opened *all = realloc(list->all, room * sizeof(*all));
-
-		list->short_of_memory |= !all;
-		if (!all)
-			return;
-		list->all = all;
-		list->room = room;
-	}
-	list->all[list->n++] = *opened;
-}
-
-static void add_process(struct list *list, pid_t pid)
-{
-	char path[64], target[PATH_MAX];
-	struct dirent *entry;
-	DIR *fds;
-
-	snprintf(path, sizeof(path), "/proc/%d/fd", pid);
-	fds = opendir(path);
-	while (fds && (entry = readdir(fds))) {
-		struct opened opened = {.pid = pid, .fd = atoi(entry->d_name)};
-		ssize_t len = readlinkat(dirfd(fds), entry->d_name, target, sizeof(target) - 1);
-		struct stat st;
-
-		if (len < 0 || fstatat(dirfd(fds), entry->d_name, &st, AT_SYMLINK_NOFOLLOW))
-			continue;
-		target[len] = '\0';
-		opened.reads = st.st_mode & S_IRUSR;
-		opened.writes = st.st_mode & S_IWUSR;
-		if (classify(target, &opened))
-			add(list, &opened);
-	}
-	if (fds)
-		closedir(fds);
-}
-
-/* All other processes that can be seen, but this one. */
-static void add_others(struct list *list, const struct tree *tree)
-{
-	DIR *proc = opendir("/proc");
-	struct dirent *entry;
-
-	while (proc && (entry = readdir(proc))) {
-		pid_t pid = isdigit((unsigned char)entry->d_name[0]) ? atoi(entry->d_name) : 0;
-
-		if (pid && pid != getpid() && !tree_has(tree, pid))
-			add_process(list, pid);
-	}
-	if (proc)
-		closedir(proc);
-}
-
-static const struct opened *find(const struct list *list, char kind, ino_t inode, bool reads,
-				 bool writes)
-{
-	for (size_t i = 0; i < list->n; i++) {
-		const struct opened *o = &list->all[i];
-
-		if (o->kind == kind && o->inode == inode && (!reads || o->reads) &&
-		    (!writes || o->writes))
-			return o;
-	}
-	return NULL;
-}
-
 /* Whether somebody reads from a pipe that a process has for writing. */
-static bool is_read(const struct opened *pipe)
+static bool is_read(const struct descriptor *pipe)
 {
 	char path[64];
 	int fd;
@@ -149,22 +44,23 @@ static bool is_read(const struct opened *pipe)
 	return fd >= 0;
 }
 
-static bool pipes_stay_inside(const struct list *mine, const struct list *others, char *why,
-			      size_t size)
+static bool pipes_stay_inside(const struct descriptors *mine, const struct descriptors *others,
+			      char *why, size_t size)
 {
-	char name[NAME_SIZE], other[NAME_SIZE];
+	char name[LABEL_SIZE], other[LABEL_SIZE];
 
 	for (size_t i = 0; i < mine->n; i++) {
-		const struct opened *o = &mine->all[i], *end;
+		const struct descriptor *o = &mine->all[i], *end;
 
-		if (o->kind != 'p' || find(mine, 'p', o->inode, !o->reads, !o->writes))
+		if (o->kind != DESCRIPTOR_PIPE ||
+		    descriptors_find(mine, DESCRIPTOR_PIPE, o->inode, !o->reads, !o->writes))
 			continue;
-		end = find(others, 'p', o->inode, !o->reads, !o->writes);
+		end = descriptors_find(others, DESCRIPTOR_PIPE, o->inode, !o->reads, !o->writes);
 		if (!end && !(o->writes && is_read(o)))
 			continue;
 		snprintf(why, size, "descriptor %d of %s is a pipe %s %s, which stays behind",
-			 o->fd, process(o->pid, name), o->writes ? "to" : "from",
-			 end ? process(end->pid, other) : "a process that is not seen here");
+			 o->fd, label(o->pid, name), o->writes ? "to" : "from",
+			 end ? label(end->pid, other) : "a process that is not seen here");
 		return false;
 	}
 	return true;
@@ -191,11 +87,11 @@ static void address_text(const char *text, char *buf, size_t size)
  * Connections by TCP in the network of the process @pid, those inside as well: CRIU does not take
  * them. proc_net_tcp(5) has the format.
  */
-static bool has_no_tcp(const struct list *mine, pid_t pid, const char *table, char *why,
+static bool has_no_tcp(const struct descriptors *mine, pid_t pid, const char *table, char *why,
 		       size_t size)
 {
-	char path[64], line[512], remote[64], text[INET6_ADDRSTRLEN + 16], name[NAME_SIZE];
-	const struct opened *found = NULL;
+	char path[64], line[512], remote[64], text[INET6_ADDRSTRLEN + 16], name[LABEL_SIZE];
+	const struct descriptor *found = NULL;
 	unsigned int state;
 	unsigned long inode;
 	FILE *file;
@@ -207,7 +103,8 @@ static bool has_no_tcp(const struct list *mine, pid_t pid, const char *table, ch
 			   &inode) != 3 ||
 		    state == 7 || state == 10)
 			continue;
-		found = inode ? find(mine, 's', inode, false, false) : NULL;
+		found = inode ? descriptors_find(mine, DESCRIPTOR_SOCKET, inode, false, false)
+			      : NULL;
 	}
 	if (file)
 		fclose(file);
@@ -216,12 +113,12 @@ static bool has_no_tcp(const struct list *mine, pid_t pid, const char *table, ch
 	address_text(remote, text, sizeof(text));
 	snprintf(why, size,
 		 "descriptor %d of %s is a TCP connection to %s, which cannot be carried",
-		 found->fd, process(found->pid, name), text);
+		 found->fd, label(found->pid, name), text);
 	return false;
 }
 
 /* In all networks that the processes are in, each looked at once. */
-static bool no_network_has_tcp(const struct tree *tree, const struct list *mine, char *why,
+static bool no_network_has_tcp(const struct tree *tree, const struct descriptors *mine, char *why,
 			       size_t size)
 {
 	ino_t seen[TREE_MAX];
@@ -246,88 +143,8 @@ static bool no_network_has_tcp(const struct tree *tree, const struct list *mine,
 	return true;
 }
 
-/*
- * Ask the kernel for the Unix socket @inode. Its answer in @buf; its length, 0 where there is none.
- */
-static ssize_t ask_unix(int netlink, ino_t inode, void *buf, size_t size)
-{
-	struct {
-		struct nlmsghdr head;
-		struct unix_diag_req ask;
-	} request = {
-		.head = {.nlmsg_len = sizeof(request),
-			 .nlmsg_type = SOCK_DIAG_BY_FAMILY,
-			 .nlmsg_flags = NLM_F_REQUEST},
-		.ask = {.sdiag_family = AF_UNIX,
-			.udiag_states = -1,
-			.udiag_ino = inode,
-			.udiag_cookie = {~0U, ~0U},
-			.udiag_show = UDIAG_SHOW_PEER | UDIAG_SHOW_NAME},
-	};
-	const struct nlmsghdr *head = buf;
-	ssize_t len;
-
-	if (send(netlink, &request, sizeof(request), 0) != sizeof(request))
-		return 0;
-	len = recv(netlink, buf, size, 0);
-	return len >= (ssize_t)NLMSG_LENGTH(sizeof(struct unix_diag_msg)) &&
-			       head->nlmsg_type == SOCK_DIAG_BY_FAMILY && head->nlmsg_len <= len
-		       ? len
-		       : 0;
-}
-
-/* An attribute of an answer, with its length in *@len; NULL: it has none. */
-static const void *attribute(const void *answer, int type, size_t *len)
-{
-	const struct nlmsghdr *head = answer;
-	size_t at = NLMSG_LENGTH(sizeof(struct unix_diag_msg));
-
-	while (at + sizeof(struct nlattr) <= head->nlmsg_len) {
-		const struct nlattr *a = (const void *)((const char *)answer + at);
-
-		if (a->nla_len < sizeof(*a) || at + a->nla_len > head->nlmsg_len)
-			break;
-		*len = a->nla_len - NLA_HDRLEN;
-		if (a->nla_type == type)
-			return a + 1;
-		at += NLA_ALIGN(a->nla_len);
-	}
-	return NULL;
-}
-
-/* The peer's inode; 0 where it has none. */
-static uint32_t peer_of(int netlink, ino_t inode)
-{
-	_Alignas(struct nlmsghdr) char answer[1024];
-	uint32_t peer = 0;
-	size_t len = 0;
-	const void *found = ask_unix(netlink, inode, answer, sizeof(answer))
-				    ? attribute(answer, UNIX_DIAG_PEER, &len)
-				    : NULL;
-
-	if (found && len == sizeof(peer))
-		memcpy(&peer, found, sizeof(peer));
-	return peer;
-}
-
-static void name_of(int netlink, ino_t inode, char *buf, size_t size)
-{
-	_Alignas(struct nlmsghdr) char answer[1024];
-	char text[NAME_SIZE] = "";
-	size_t len = 0;
-	const char *found = ask_unix(netlink, inode, answer, sizeof(answer))
-				    ? attribute(answer, UNIX_DIAG_NAME, &len)
-				    : NULL;
-
-	/* Abstract names begin with a zero. */
-	if (found && len)
-		snprintf(text, sizeof(text), "%s%.*s", *found ? "" : "@", (int)(len - !*found),
-			 found + !*found);
-	format_copy(buf, size, text);
-}
-
 /* A descriptor that was sent and not received yet is lost, or the image cannot be restored. */
-static bool is_sending(const struct opened *o)
+static bool is_sending(const struct descriptor *o)
 {
 	char path[64], line[128];
 	bool sending = false;
@@ -343,35 +160,35 @@ static bool is_sending(const struct opened *o)
 	return sending;
 }
 
-static bool sockets_stay_inside(const struct list *mine, const struct list *others, char *why,
-				size_t size)
+static bool sockets_stay_inside(const struct descriptors *mine, const struct descriptors *others,
+				char *why, size_t size)
 {
-	int netlink = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG);
-	char name[NAME_SIZE], other[NAME_SIZE], path[NAME_SIZE];
+	int netlink = unix_sockets_open();
+	char name[LABEL_SIZE], other[LABEL_SIZE], path[LABEL_SIZE];
 	bool good = true;
 
 	for (size_t i = 0; i < mine->n && good; i++) {
-		const struct opened *o = &mine->all[i], *end;
+		const struct descriptor *o = &mine->all[i], *end;
 		ino_t peer;
 
-		if (o->kind != 's')
+		if (o->kind != DESCRIPTOR_SOCKET)
 			continue;
 		if (is_sending(o)) {
 			snprintf(why, size,
 				 "a descriptor is under way to descriptor %d of %s, a Unix socket; "
 				 "CRIU may not bring it back (it may work in a moment)",
-				 o->fd, process(o->pid, name));
+				 o->fd, label(o->pid, name));
 			good = false;
 		}
-		peer = netlink >= 0 && good ? peer_of(netlink, o->inode) : 0;
-		if (!peer || find(mine, 's', peer, false, false))
+		peer = netlink >= 0 && good ? unix_sockets_peer(netlink, o->inode) : 0;
+		if (!peer || descriptors_find(mine, DESCRIPTOR_SOCKET, peer, false, false))
 			continue;
-		end = find(others, 's', peer, false, false);
-		name_of(netlink, peer, path, sizeof(path));
+		end = descriptors_find(others, DESCRIPTOR_SOCKET, peer, false, false);
+		unix_sockets_name(netlink, peer, path, sizeof(path));
 		snprintf(why, size,
 			 "descriptor %d of %s is a Unix socket to %s%s%s, which stays behind",
-			 o->fd, process(o->pid, name),
-			 end ? process(end->pid, other) : "a process that is not seen here",
+			 o->fd, label(o->pid, name),
+			 end ? label(end->pid, other) : "a process that is not seen here",
 			 *path ? " at " : "", path);
 		good = false;
 	}
@@ -386,7 +203,7 @@ static bool sockets_stay_inside(const struct list *mine, const struct list *othe
 static bool directories_are_there(const struct tree *tree, char *why, size_t size)
 {
 	static const char removed[] = " (deleted)";
-	char link[64], path[PATH_MAX], name[NAME_SIZE];
+	char link[64], path[PATH_MAX], name[LABEL_SIZE];
 	struct stat named, st;
 
 	for (size_t i = 0; i < tree->n; i++) {
@@ -402,26 +219,26 @@ static bool directories_are_there(const struct tree *tree, char *why, size_t siz
 			continue;
 		path[len - strlen(removed)] = '\0';
 		snprintf(why, size, "the working directory of %s was removed: %s",
-			 process(tree->pids[i], name), path);
+			 label(tree->pids[i], name), path);
 		return false;
 	}
 	return true;
 }
 
 /* The driver's checkpoint takes those of the process that uses CUDA, the first one. */
-static bool children_have_no_gpu(const struct tree *tree, const struct list *mine, char *why,
+static bool children_have_no_gpu(const struct tree *tree, const struct descriptors *mine, char *why,
 				 size_t size)
 {
-	char name[NAME_SIZE];
+	char name[LABEL_SIZE];
 
 	for (size_t i = 0; i < mine->n; i++) {
-		const struct opened *o = &mine->all[i];
+		const struct descriptor *o = &mine->all[i];
 
-		if (o->kind != 'g' || o->pid == tree->pids[0])
+		if (o->kind != DESCRIPTOR_GPU || o->pid == tree->pids[0])
 			continue;
 		snprintf(why, size,
 			 "its child %s has %s open: a snapshot takes one process that uses a GPU",
-			 process(o->pid, name), o->target);
+			 label(o->pid, name), o->target);
 		return false;
 	}
 	return true;
@@ -429,12 +246,12 @@ static bool children_have_no_gpu(const struct tree *tree, const struct list *min
 
 bool outside_none(const struct tree *tree, char *why, size_t size)
 {
-	struct list mine = {0}, others = {0};
+	struct descriptors mine = {0}, others = {0};
 	bool none = false;
 
 	for (size_t i = 0; i < tree->n; i++)
-		add_process(&mine, tree->pids[i]);
-	add_others(&others, tree);
+		descriptors_add_process(&mine, tree->pids[i]);
+	descriptors_add_others(&others, tree);
 	if (tree->cut)
 		snprintf(why, size, "it has more than %d processes", TREE_MAX);
 	else if (mine.short_of_memory || others.short_of_memory)
