@@ -10,6 +10,7 @@
 #include <libgen.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -109,6 +110,19 @@ bool names_given(int argc, char **argv, const char *what, bool one)
 			return false;
 		}
 	return true;
+}
+
+bool timeout_given(const char *text, long *ms)
+{
+	char *end;
+	double seconds = strtod(text, &end);
+
+	if (end != text && (!*end || !strcmp(end, "s")) && seconds >= 0.001 && seconds <= 1e6) {
+		*ms = seconds * 1000 + 0.5;
+		return true;
+	}
+	complain("'%s' is no number of seconds from 0.001 to 1000000", text);
+	return false;
 }
 
 static void print_help(void)

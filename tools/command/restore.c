@@ -4,7 +4,7 @@
 
 #include "common/nvml.h"
 #include "checkpoint/snapshot/dir.h"
-#include "tools/command/control.h"
+#include "tools/job/outcome.h"
 #include "tools/process/criu.h"
 #include "tools/process/criu_files.h"
 #include "common/text.h"
@@ -360,14 +360,14 @@ static int go_on(struct restoring *r, const struct job_directory *directory)
 	int ret;
 
 	make_request(r, request, sizeof(request));
-	ret = answers(&job) ? control_ask(&job, "restore", "restoring", request) : EXIT_FAILED;
+	ret = answers(&job) ? outcome_ask(&job, "restore", "restoring", request) : EXIT_FAILED;
 	if (!ret)
 		criu_hold_signals(false);
 	r->start_ms = clock_ms() - begin;
 	/* What it knows is of an earlier resume. */
 	job.status.resume = (struct job_transfer){0};
 	if (!ret && !r->paused)
-		ret = control_ask(&job, "restore", "restoring", "resume");
+		ret = outcome_ask(&job, "restore", "restoring", "resume");
 	r->left = ret && !job.error && !strcmp(job.end, END_BUSY);
 	if (r->left)
 		complain("%d stays paused", job.pid);

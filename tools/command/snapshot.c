@@ -5,7 +5,8 @@
 #include "common/protocol.h"
 #include "checkpoint/snapshot/codec.h"
 #include "checkpoint/snapshot/dir.h"
-#include "tools/command/control.h"
+#include "tools/job/outcome.h"
+#include "tools/job/targets.h"
 #include "tools/process/criu.h"
 #include "common/text.h"
 #include "common/proc.h"
@@ -101,7 +102,7 @@ static int check_alone(const struct taking *t, struct snapshot_error *error)
 {
 	char id[RUNDIR_ID_SIZE], other[RUNDIR_ID_SIZE];
 
-	control_id(t->job, id);
+	targets_id(t->job, id);
 	for (struct job *job = t->list.jobs; job < t->list.jobs + t->list.n; job++) {
 		if (job == t->job)
 			continue;
@@ -110,7 +111,7 @@ static int check_alone(const struct taking *t, struct snapshot_error *error)
 		 */
 		if (!job->described && !job->error)
 			jobs_describe(&job, 1);
-		control_id(job, other);
+		targets_id(job, other);
 		if (job->directory->owner == t->job->directory->owner && !job_is_gone(job) && *id &&
 		    !strcmp(id, other))
 			return snapshot_fail(
@@ -165,7 +166,7 @@ static int let_go(struct taking *t)
 
 	t->job->status.resume = (struct job_transfer){0};
 	snprintf(request, sizeof(request), "done %s", t->path);
-	ret = control_ask(t->job, "snapshot", "resuming", request);
+	ret = outcome_ask(t->job, "snapshot", "resuming", request);
 	t->stays_paused = !ret && strcmp(t->job->status.state, "running") != 0;
 	return ret;
 }
@@ -375,7 +376,7 @@ static int take(struct taking *t)
 	snprintf(request, sizeof(request), "snapshot pause %s%s%s%s %s", timeout,
 		 t->incremental ? "incremental " : "", t->gpu_only ? "" : "hold image ",
 		 snapshot_codec_name(t->codec), t->path);
-	ret = control_ask(t->job, "snapshot", "writing", request);
+	ret = outcome_ask(t->job, "snapshot", "writing", request);
 	if (ret) {
 		/* It resumes by itself; another snapshot, or a resume, is not ours to wait for. */
 		if (has_ended(t->job))
@@ -524,7 +525,7 @@ static int run(struct taking *t, const char *path)
 			 "Linux 5.3 or later (pidfd_open)");
 		return EXIT_UNSUPPORTED;
 	}
-	t->job = control_find(&t->list, t->target, &ret);
+	t->job = targets_find_one("snapshot", t->target, &t->list, &ret);
 	if (t->job)
 		jobs_describe(&t->job, 1);
 	if (t->job && !t->gpu_only && check_carried(t, &tree, &error)) {
@@ -577,7 +578,7 @@ int cmd_snapshot(int argc, char **argv)
 			t.gpu_only = true;
 			break;
 		case 't':
-			if (!control_seconds(optarg, &t.timeout_ms))
+			if (!timeout_given(optarg, &t.timeout_ms))
 				return usage_error("snapshot");
 			break;
 		case 'j':

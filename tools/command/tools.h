@@ -69,4 +69,7 @@ int json_option(int argc, char **argv, const char *name, const char *help, bool 
  */
 bool names_given(int argc, char **argv, const char *what, bool one);
 
+/* Take the value of --timeout, in seconds. False after a message. */
+bool timeout_given(const char *text, long *ms);
+
 #endif

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/job/outcome.h"
+
+#include "common/text.h"
+#include "tools/job/coordinate.h"
+#include "tools/report/progress.h"
+#include "tools/report/report.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+const char *outcome_label(const struct job *job)
+{
+	static char buf[160];
+
+	if (job->status.name[0])
+		snprintf(buf, sizeof(buf), "%d (%s)", job->pid, job->status.name);
+	else
+		snprintf(buf, sizeof(buf), "%d", job->pid);
+	return buf;
+}
+
+int outcome_line(struct job *job, const char *key, char *value)
+{
+	if (!strcmp(key, "progress"))
+		return job_progress_take(job, value);
+	if (!strcmp(key, "held"))
+		return coordinate_take(job, value);
+	if (!strcmp(key, "ready")) {
+		job->ready = true;
+		strcpy(job->status.state, "running");
+		return 0;
+	}
+	if (!strcmp(key, "note")) {
+		format_copy(job->note, sizeof(job->note), value);
+		return 0;
+	}
+	return job_take_field(job, key, value);
+}
+
+static int exit_code_of(const char *end)
+{
+	static const struct {
+		const char *end;
+		int code;
+	} codes[] = {
+		{END_TIMEOUT, EXIT_TIMEOUT},
+		{END_DENIED, EXIT_DENIED},
+		{END_UNSUPPORTED, EXIT_UNSUPPORTED},
+	};
+
+	for (size_t i = 0; i < sizeof(codes) / sizeof(codes[0]); i++)
+		if (!strcmp(end, codes[i].end))
+			return codes[i].code;
+	return EXIT_FAILED;
+}
+
+bool outcome_is_good(const struct job *job)
+{
+	return job->error ? job->error == -ECONNRESET && job->ready : !strcmp(job->end, END_OK);
+}
+
+int outcome_complain(const char *verb, const struct job *job)
+{
+	if (job_is_silent(job) && job_is_stopped(job)) {
+		complain("%s %s: " OUTCOME_STOPPED, verb, outcome_label(job));
+		return EXIT_FAILED;
+	}
+	if (job->error == -ETIMEDOUT) {
+		complain("%s %s: no answer; it may do so yet, 'cudaw ps' will tell", verb,
+			 outcome_label(job));
+		return EXIT_TIMEOUT;
+	}
+	if (job->error == -EACCES || job->error == -EPERM) {
+		complain("%s %s: not permitted", verb, outcome_label(job));
+		return EXIT_DENIED;
+	}
+	if (job->error) {
+		complain("%s %s: %s", verb, outcome_label(job), job_error_text(job->error));
+		return job_is_silent(job) ? EXIT_TIMEOUT : EXIT_FAILED;
+	}
+	complain("%s %s: %s", verb, outcome_label(job), job->message[0] ? job->message : job->end);
+	return exit_code_of(job->end);
+}
+
+int outcome_ask(struct job *job, const char *verb, const char *doing, const char *request)
+{
+	struct job_request ask = {
+		.text = request,
+		.line = outcome_line,
+		.tick = jobs_show_progress,
+		.limit_ms = OUTCOME_SILENCE_MS,
+		.silence = true,
+	};
+
+	job->note[0] = '\0';
+	progress_begin(doing);
+	jobs_ask(&job, 1, &ask);
+	progress_end();
+	return outcome_is_good(job) ? EXIT_DONE : outcome_complain(verb, job);
+}

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CUDAW_OUTCOME_H
+#define CUDAW_OUTCOME_H
+/* How a request to a job ends: the lines of its answer, and the failure in words. */
+#include "tools/job/jobs.h"
+
+/* How long a job may stay silent: one that pauses or resumes reports ten times a second. */
+#define OUTCOME_SILENCE_MS 10000
+
+#define OUTCOME_STOPPED "it is stopped; SIGCONT or 'cudaw resume' continues it"
+
+/* "1234 (train)", in a static buffer. */
+const char *outcome_label(const struct job *job);
+
+/* The line function of struct job_request for a request that has an outcome. */
+int outcome_line(struct job *job, const char *key, char *value);
+
+/* True if the job did what the request asks, or did it and has ended since. */
+bool outcome_is_good(const struct job *job);
+
+/* Print why @verb failed for @job. Returns the exit code. */
+int outcome_complain(const char *verb, const struct job *job);
+
+/*
+ * Send @request to one job and wait for its end, with the progress shown as @doing. Returns an exit
+ * code; a failure has been printed, after @verb.
+ */
+int outcome_ask(struct job *job, const char *verb, const char *doing, const char *request);
+
+#endif

@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/job/targets.h"
+
+#include "common/proc.h"
+#include "common/settings.h"
+#include "tools/job/outcome.h"
+#include "tools/job/select.h"
+#include "tools/process/tree.h"
+#include "tools/report/report.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void targets_fail(struct targets *targets, int code)
+{
+	if (!targets->code)
+		targets->code = code;
+}
+
+/* The selected jobs, or all: an array of *@n, to be freed. NULL: out of memory. */
+static struct job **pick(struct job_list *list, bool all, size_t *n)
+{
+	struct job **jobs = calloc(list->n + 1, sizeof(*jobs));
+
+	*n = 0;
+	for (size_t i = 0; jobs && i < list->n; i++)
+		if (all || list->jobs[i].selected)
+			jobs[(*n)++] = &list->jobs[i];
+	return jobs;
+}
+
+/* Ask jobs for their status: all where a target has to be looked up, or those of given PIDs. */
+static void describe(struct targets *targets, bool all)
+{
+	size_t n;
+	struct job **jobs = pick(&targets->list, all, &n);
+
+	if (jobs)
+		jobs_describe(jobs, n);
+	free(jobs);
+}
+
+/* A word of the environment that @job was started with; empty where it is not seen. */
+static void environment_of(const struct job *job, const char *name, char *buf, size_t size)
+{
+	buf[0] = '\0';
+	if (!job->seen)
+		return;
+	host_environment(job->pid, name, buf, size);
+	if (!process_is_there(&job->process))
+		buf[0] = '\0';
+}
+
+/* True if @job was started as a process of one of the jobs that @words name. */
+static bool is_part(const struct job *job, char **words, int n)
+{
+	char id[RUNDIR_ID_SIZE], name[sizeof(job->status.name)];
+
+	environment_of(job, settings[SETTING_JOB].name, id, sizeof(id));
+	environment_of(job, settings[SETTING_NAME].name, name, sizeof(name));
+	for (int i = 0; i < n; i++)
+		if (*words[i] && (!strcmp(words[i], id) || !strcmp(words[i], name)))
+			return true;
+	return false;
+}
+
+/*
+ * A stopped process answers nobody. A resume continues it, with its children, because an
+ * interrupted snapshot stops them all; every other request leaves it out.
+ */
+static void wake_stopped(struct targets *targets)
+{
+	struct tree tree;
+
+	for (size_t i = 0; i < targets->list.n; i++) {
+		struct job *job = &targets->list.jobs[i];
+
+		if (!job_is_stopped(job) || !(job->selected || targets->all ||
+					      is_part(job, targets->words, targets->nwords)))
+			continue;
+		if (targets->continues) {
+			tree_find(&tree, &job->process, job->directory->owner);
+			tree_signal(&tree, SIGCONT);
+			if (process_can_signal())
+				continue;
+		}
+		complain("%s %d: " OUTCOME_STOPPED, targets->verb, job->pid);
+		targets_fail(targets, EXIT_FAILED);
+		job->left_out = true;
+	}
+}
+
+/* True if @word names a stopped process, which wake_stopped() has complained of. */
+static bool is_left_out(const struct job_list *list, char **word)
+{
+	for (size_t i = 0; i < list->n; i++)
+		if (list->jobs[i].left_out && is_part(&list->jobs[i], word, 1))
+			return true;
+	return false;
+}
+
+void targets_id(const struct job *job, char id[RUNDIR_ID_SIZE])
+{
+	if (job->described)
+		snprintf(id, RUNDIR_ID_SIZE, "%s", job->status.id);
+	else
+		environment_of(job, settings[SETTING_JOB].name, id, RUNDIR_ID_SIZE);
+}
+
+/* True if a word is the PID of @job. */
+static bool is_named(const struct targets *targets, const struct job *job)
+{
+	for (int i = 0; i < targets->nwords; i++)
+		if (select_find_pid(&targets->list, select_pid_of(targets->words[i])) == job)
+			return true;
+	return false;
+}
+
+/*
+ * Deselect a job if one of its processes gives no answer: the others must not pause or resume
+ * without it.
+ */
+static void spare_parts(struct targets *targets)
+{
+	struct job_list *list = &targets->list;
+	char id[RUNDIR_ID_SIZE], other[RUNDIR_ID_SIZE];
+
+	for (size_t i = 0; i < list->n; i++) {
+		struct job *silent = &list->jobs[i];
+		bool any = false;
+
+		if (silent->described || job_is_gone(silent) || is_named(targets, silent))
+			continue;
+		targets_id(silent, id);
+		for (size_t k = 0; k < list->n && *id; k++) {
+			struct job *job = &list->jobs[k];
+
+			/* An ID is a claim of its user. */
+			if (k == i || !job->selected || is_named(targets, job) ||
+			    job->directory->owner != silent->directory->owner)
+				continue;
+			targets_id(job, other);
+			if (strcmp(other, id))
+				continue;
+			job->selected = false;
+			any = true;
+		}
+		if (!any)
+			continue;
+		silent->selected = false;
+		if (!silent->left_out)
+			complain("%s %s: its process %d is not heard from: %s", targets->verb, id,
+				 silent->pid, job_error_text(silent->error));
+		targets_fail(targets, job_is_silent(silent) ? EXIT_TIMEOUT : EXIT_FAILED);
+	}
+}
+
+static void select_words(struct targets *targets)
+{
+	struct job_list *list = &targets->list;
+	bool look_up = targets->all;
+
+	for (int i = 0; i < targets->nwords; i++)
+		look_up |= !select_pid(list, select_pid_of(targets->words[i]));
+	wake_stopped(targets);
+	describe(targets, look_up);
+	for (int i = 0; i < targets->nwords; i++) {
+		const char *word = targets->words[i];
+
+		if (!select_pid(list, select_pid_of(word)) && !select_job(list, word) &&
+		    !is_left_out(list, targets->words + i))
+			targets_fail(targets, select_explain(list, word));
+	}
+	for (size_t i = 0; i < list->n; i++) {
+		struct job *job = &list->jobs[i];
+
+		if (targets->all)
+			job->selected = true;
+		job->selected &= !job->left_out;
+		if (!job->selected || !job_is_gone(job))
+			continue;
+		job->selected = false;
+		if (!targets->all)
+			targets_fail(targets, select_explain_pid(list, job->pid));
+	}
+	if (look_up)
+		spare_parts(targets);
+}
+
+int targets_find(struct targets *targets)
+{
+	int err = jobs_find(&targets->list);
+
+	if (!err)
+		select_words(targets);
+	return err;
+}
+
+struct job **targets_selected(struct targets *targets, size_t *n)
+{
+	return pick(&targets->list, false, n);
+}
+
+struct job *targets_find_one(const char *verb, const char *word, struct job_list *list, int *code)
+{
+	char *words[] = {(char *)word};
+	struct targets targets = {.verb = verb, .words = words, .nwords = 1};
+	struct job *found = NULL;
+	size_t n = 0;
+
+	*code = targets_find(&targets);
+	*list = targets.list;
+	if (*code)
+		return NULL;
+	*code = targets.code;
+	for (size_t i = 0; i < list->n; i++)
+		if (list->jobs[i].selected) {
+			found = &list->jobs[i];
+			n++;
+		}
+	if (n < 2)
+		return found;
+	complain("'%s' is %zu processes that use the GPU; expected one", word, n);
+	*code = EXIT_UNSUPPORTED;
+	return NULL;
+}
