@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/command/taking.h"
+
+#include "checkpoint/snapshot/dir.h"
+#include "checkpoint/snapshot/host_image.h"
+#include "checkpoint/snapshot/manifest_read.h"
+#include "common/clock.h"
+#include "common/proc.h"
+#include "common/protocol.h"
+#include "tools/job/outcome.h"
+#include "tools/report/report.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define END_MS   3000 /* for an unresponsive job to exit */
+#define LOCK_MS  5000 /* for other processes to finish reading the directory */
+#define RETRY_MS 20
+
+int taking_fail(const struct taking *t, const char *why)
+{
+	complain("snapshot %d: %s", t->job->pid, why);
+	return EXIT_FAILED;
+}
+
+/* The job resumes from a pause that was the snapshot's, or stays paused, as somebody wants it. */
+static int let_go(struct taking *t)
+{
+	char request[PATH_MAX + PROTOCOL_WORDS];
+	int ret;
+
+	t->job->status.resume = (struct job_transfer){0};
+	snprintf(request, sizeof(request), "done %s", t->path);
+	ret = outcome_ask(t->job, "snapshot", "resuming", request);
+	t->stays_paused = !ret && strcmp(t->job->status.state, "running") != 0;
+	return ret;
+}
+
+void taking_clean(const struct taking *t)
+{
+	struct snapshot_manifest manifest = {0};
+	struct snapshot_error error;
+	int dir = access(t->path, F_OK) ? -ENOENT
+					: snapshot_dir_create(t->path, t->job->uid, 0, &error);
+
+	if (dir < 0)
+		return;
+	/* A manifest that we do not understand may name anything. */
+	if ((!snapshot_manifest_load(dir, SNAPSHOT_MANIFEST, &manifest, &error) ||
+	     faccessat(dir, SNAPSHOT_MANIFEST, F_OK, 0)) &&
+	    !snapshot_dir_sync(dir, &error))
+		snapshot_dir_clean(dir, snapshot_manifest_names, &manifest);
+	snapshot_manifest_free(&manifest);
+	snapshot_dir_close(dir);
+}
+
+bool taking_has_ended(const struct job *job)
+{
+	/* Whether one that is not seen from here has ended, its socket alone tells. */
+	if (!job->seen)
+		return job_is_gone(job);
+	return (job_is_gone(job) || job->error == -ECONNRESET) && host_await_end(job->pid, END_MS);
+}
+
+/*
+ * The job's memory is in a snapshot that is not to be. One that ran gets it back and runs on; one
+ * that was paused stays so, and the directory is all that has its memory; one that has ended needs
+ * none.
+ */
+static void give_up(struct taking *t)
+{
+	if (taking_has_ended(t->job)) {
+		taking_clean(t);
+		return;
+	}
+	if (let_go(t))
+		return;
+	if (t->stays_paused)
+		jobs_describe(&t->job, 1);
+	/* It may have begun to resume, and have it again. */
+	if (!t->stays_paused || (!t->job->error && strcmp(t->job->status.snapshot, t->path) != 0))
+		taking_clean(t);
+	else
+		complain("%d stays paused, and %s has its memory until it is resumed", t->job->pid,
+			 t->path);
+}
+
+/* One that is to end has not run on since its image was made. 0 or a negative errno. */
+static int check_stopped(const struct taking *t, struct tree *tree, struct snapshot_error *error)
+{
+	if (!t->stop || tree_stayed_stopped(tree))
+		return 0;
+	return snapshot_fail(error, -EBUSY,
+			     "somebody has continued it (SIGCONT, 'cudaw resume'), and it runs on");
+}
+
+/*
+ * The image is whole, and the snapshot with it, in the directory open as @dir. 0 or a negative
+ * errno.
+ */
+static int seal(struct taking *t, int dir, const struct snapshot_manifest *m, struct tree *tree,
+		struct snapshot_error *error)
+{
+	int ret = t->stop && !tree_await_stop(tree)
+			  ? 0
+			  : host_image_seal(dir, m->index, t->criu_ms, &t->image_bytes, error);
+
+	if (!ret)
+		ret = check_stopped(t, tree, error);
+	if (!ret)
+		ret = snapshot_dir_commit(dir, error);
+	if (!ret)
+		ret = snapshot_dir_sync(dir, error);
+	/* Once more, as a disk takes its time for that. */
+	return ret ? ret : check_stopped(t, tree, error);
+}
+
+/* CRIU, into the directory that host_image_make() has made in @dir. 0 or a negative errno. */
+static int dump(struct taking *t, int dir, uint32_t index, struct snapshot_error *error)
+{
+	char path[PATH_MAX + SNAPSHOT_NAME_SIZE + 1], name[SNAPSHOT_NAME_SIZE];
+	int images = host_image_open(dir, index, error), ret = 0;
+
+	if (images < 0)
+		return images;
+	snapshot_name(SNAPSHOT_HOST, index, name);
+	snprintf(path, sizeof(path), "%s/%s", t->path, name);
+	if (!criu_dump(&t->criu, images, path, t->job->pid, t->stop))
+		ret = snapshot_fail(error, -EIO, "%s", t->criu.why);
+	/* What the job is to be started from again is worth a look. */
+	snprintf(name, sizeof(name), "core-%d.img", t->job->pid);
+	if (!ret && faccessat(images, name, F_OK, 0))
+		ret = snapshot_fail(error, -EIO, "CRIU: it was done, and has made no %s", name);
+	close(images);
+	return ret;
+}
+
+/* It is in the snapshot that the directory @dir has, and nowhere else. */
+static void end_job(const struct taking *t, int dir, const struct tree *tree)
+{
+	tree_kill(tree);
+	snapshot_dir_vacate(dir, t->job->own_pid);
+	job_unlink(t->job);
+}
+
+/*
+ * The image, and the commit, in the directory that is open and locked as @dir. 0 or a negative
+ * errno.
+ */
+static int add_image(struct taking *t, int dir, const struct snapshot_manifest *m,
+		     struct snapshot_error *error)
+{
+	int64_t begin = clock_ms();
+	struct tree tree;
+	int ret;
+
+	if (m->pid != t->job->own_pid || !m->image)
+		return snapshot_fail(error, -EBUSY, "somebody else has written there");
+	/*
+	 * A job that is in the directory stays there while that is locked; it may have left before.
+	 */
+	jobs_describe(&t->job, 1);
+	if (t->job->error)
+		return snapshot_fail(error, t->job->error, "%s", job_error_text(t->job->error));
+	if (strcmp(t->job->status.snapshot, t->path) != 0)
+		return snapshot_fail(error, -EBUSY, "somebody has resumed it");
+	ret = host_image_make(dir, m->index, error);
+	if (!ret)
+		ret = taking_check_processes(t, &tree, error);
+	if (ret)
+		return ret;
+	ret = dump(t, dir, m->index, error);
+	t->criu_ms = clock_ms() - begin;
+	/* CRIU goes by the number. What it has looked at was the job if that is there still. */
+	if (!ret && !process_is_there(&t->job->process))
+		ret = snapshot_fail(error, -ESRCH, "it has ended");
+	tree_find(&tree, &t->job->process, t->job->directory->owner);
+	if (!ret)
+		ret = seal(t, dir, m, &tree, error);
+	/* CRIU may have failed after it had stopped them. */
+	if (t->stop && ret)
+		tree_signal(&tree, SIGCONT);
+	if (t->stop && !ret)
+		end_job(t, dir, &tree);
+	if (!ret)
+		snapshot_dir_clean(dir, snapshot_manifest_names, m);
+	return ret;
+}
+
+/*
+ * The directory, locked: one who reads there between the job's writing and ours has a moment to
+ * end.
+ */
+static int lock_directory(const struct taking *t, struct snapshot_error *error)
+{
+	int left = LOCK_MS, dir;
+
+	while ((dir = snapshot_dir_create(t->path, t->job->uid, t->job->own_pid, error)) ==
+		       -EWOULDBLOCK &&
+	       left > 0) {
+		usleep(RETRY_MS * 1000);
+		left -= RETRY_MS;
+	}
+	return dir;
+}
+
+static int finish(struct taking *t)
+{
+	struct snapshot_manifest manifest;
+	struct snapshot_error error;
+	int dir = lock_directory(t, &error), ret = dir;
+
+	if (dir >= 0)
+		ret = snapshot_manifest_load(dir, SNAPSHOT_MANIFEST_NEW, &manifest, &error);
+	if (!ret) {
+		ret = add_image(t, dir, &manifest, &error);
+		snapshot_manifest_free(&manifest);
+	}
+	if (dir >= 0)
+		snapshot_dir_close(dir);
+	if (!ret)
+		return EXIT_DONE;
+	/* What became of the others when it ended is no reason. */
+	jobs_describe(&t->job, 1);
+	return taking_fail(t, taking_has_ended(t->job) ? "it has ended" : error.text);
+}
+
+int taking_run(struct taking *t)
+{
+	char request[PATH_MAX + PROTOCOL_WORDS], timeout[32] = "";
+	int64_t begin = clock_ms();
+	int ret;
+
+	if (t->timeout_ms)
+		snprintf(timeout, sizeof(timeout), "%ld ", t->timeout_ms);
+	snprintf(request, sizeof(request), "snapshot pause %s%s%s%s %s", timeout,
+		 t->incremental ? "incremental " : "", t->gpu_only ? "" : "hold image ",
+		 snapshot_codec_name(t->codec), t->path);
+	ret = outcome_ask(t->job, "snapshot", "writing", request);
+	if (ret) {
+		/* It resumes by itself; another snapshot, or a resume, is not ours to wait for. */
+		if (taking_has_ended(t->job))
+			taking_clean(t);
+		else if (!t->job->error && strcmp(t->job->end, END_BUSY) != 0 &&
+			 strcmp(t->job->end, END_INVALID) != 0)
+			let_go(t);
+		return ret;
+	}
+	if (!t->gpu_only) {
+		/* The directory alone has the job's memory: the job is not left so by a Ctrl-C. */
+		criu_hold_signals(true);
+		ret = finish(t);
+		if (ret) {
+			give_up(t);
+			return ret;
+		}
+	}
+	/*
+	 * The snapshot is whole. A job that is left now goes on by itself; that one has ended is
+	 * told.
+	 */
+	if (!t->stop) {
+		criu_hold_signals(false);
+		ret = let_go(t);
+	}
+	t->ms = clock_ms() - begin;
+	return ret;
+}
