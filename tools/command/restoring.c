@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/command/restoring.h"
+
+#include "checkpoint/snapshot/dir.h"
+#include "checkpoint/snapshot/host_image.h"
+#include "common/clock.h"
+#include "common/protocol.h"
+#include "common/rundir.h"
+#include "tools/command/opened.h"
+#include "tools/job/outcome.h"
+#include "tools/process/tree.h"
+#include "tools/report/report.h"
+
+#include <errno.h>
+#include <libgen.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#define ANSWER_MS 10000 /* for a restored process to take its first request */
+#define RETRY_US  20000
+
+/*
+ * The directories of sockets that the processes listen on, as Python's data loaders do in one of
+ * their own in /tmp. They remove it when they end.
+ */
+static int make_socket_directories(const struct restoring *r)
+{
+	for (size_t i = 0; i < r->files.n; i++) {
+		const struct criu_file *file = &r->files.list[i];
+		char path[PATH_MAX], *directory;
+
+		snprintf(path, sizeof(path), "%s", file->path);
+		directory = dirname(path);
+		if (!file->socket || !access(directory, F_OK))
+			continue;
+		if (mkdir(directory, 0700) || chown(directory, file->uid, -1)) {
+			complain("%s: %s", directory, strerror(errno));
+			return EXIT_FAILED;
+		}
+	}
+	return EXIT_DONE;
+}
+
+/* The directory of the job's socket, which CRIU binds again. 0 or a negative errno. */
+static int make_runtime_dir(struct restoring *r)
+{
+	const json_t *process = json_object_get(r->snapshot.manifest.root, "process");
+	/* Root may bring back another user's job. */
+	uid_t uid = geteuid() ? geteuid() : json_integer_value(json_object_get(process, "uid"));
+	char *path = r->runtime_dir, usual[PATH_MAX];
+	const char *why;
+	struct stat st;
+	int dir;
+
+	/* Whose job it is, is said by a manifest that the directory's owner may have written. */
+	if (!geteuid() && !fstat(r->snapshot.dir, &st) && st.st_uid && st.st_uid != uid) {
+		complain("%s: it belongs to user %u, and says that its job is user %u's", r->path,
+			 st.st_uid, uid);
+		return -EPERM;
+	}
+	r->uid = uid;
+	snapshot_manifest_bytes(process, "runtime_dir", path, PATH_MAX);
+	if (*path != '/') {
+		complain("%s: the job had no runtime directory", r->path);
+		return -EINVAL;
+	}
+	dir = rundir_open(path, uid, &why);
+	/*
+	 * Of directories of others the usual one is made: the manifest may be anybody's, and say
+	 * anything.
+	 */
+	if (dir == -ENOENT && (uid == geteuid() || (!rundir_path(uid, usual, sizeof(usual), &why) &&
+						    !strcmp(path, usual)))) {
+		dir = rundir_create(path, geteuid(), &why);
+		if (dir >= 0 && fchown(dir, uid, -1)) {
+			why = strerror(errno);
+			close(dir);
+			dir = -EPERM;
+		}
+	}
+	if (dir < 0) {
+		complain("%s cannot be used: %s", path, why);
+		return dir;
+	}
+	close(dir);
+	return 0;
+}
+
+/* "moved GPU-A=GPU-B ... DIR", with pairs for all GPUs where one has changed. */
+static void make_request(const struct restoring *r, char *text, size_t size)
+{
+	const struct snapshot_manifest *m = &r->snapshot.manifest;
+	size_t len = snprintf(text, size, "moved ");
+
+	for (size_t i = 0; i < m->ndevices && r->needs.moved && len < size; i++)
+		len += snprintf(text + len, size - len, "%s=%s ", m->devices[i].uuid,
+				r->needs.probe.devices[r->needs.map[i]].uuid);
+	if (len < size)
+		snprintf(text + len, size - len, "%s", r->path);
+}
+
+static bool answers(struct job *job)
+{
+	for (int64_t begin = clock_ms(); clock_ms() - begin < ANSWER_MS; usleep(RETRY_US)) {
+		jobs_describe(&job, 1);
+		if (job->described)
+			return true;
+	}
+	complain("restore %d: its processes are there, but it does not answer", job->pid);
+	return false;
+}
+
+/* The processes are there: tell the job where it is, and let it go on. */
+static int go_on(struct restoring *r, const struct job_directory *directory,
+		 struct job_transfer *resume)
+{
+	pid_t pid = r->snapshot.manifest.pid;
+	struct job job = {.own_pid = pid, .pid = pid, .directory = directory, .fd = -1};
+	char request[PROTOCOL_LINE];
+	int64_t begin = clock_ms();
+	int ret;
+
+	make_request(r, request, sizeof(request));
+	ret = answers(&job) ? outcome_ask(&job, "restore", "restoring", request) : EXIT_FAILED;
+	if (!ret)
+		criu_hold_signals(false);
+	r->start_ms = clock_ms() - begin;
+	/* What it knows is of an earlier resume. */
+	job.status.resume = (struct job_transfer){0};
+	if (!ret && !r->paused)
+		ret = outcome_ask(&job, "restore", "restoring", "resume");
+	r->left = ret && !job.error && !strcmp(job.end, END_BUSY);
+	if (r->left)
+		complain("%d stays paused", job.pid);
+	*resume = job.status.resume;
+	return ret;
+}
+
+/* The clock of struct process's start. */
+static uint64_t boot_ticks(void)
+{
+	uint64_t hz = sysconf(_SC_CLK_TCK);
+	struct timespec ts;
+
+	clock_gettime(CLOCK_BOOTTIME, &ts);
+	return ts.tv_sec * hz + ts.tv_nsec * hz / 1000000000;
+}
+
+/*
+ * End the new processes. The manifest, which anybody may have written, has their number: only what
+ * was started since then is one of them.
+ */
+static void end_processes(const struct restoring *r, const struct job_directory *directory,
+			  uint64_t since)
+{
+	const struct job job = {.own_pid = r->snapshot.manifest.pid, .directory = directory};
+	struct process process;
+	struct tree tree;
+
+	if (process_find(job.own_pid, &process) && process.start >= since) {
+		tree_find(&tree, &process, 0);
+		tree_kill(&tree);
+	}
+	job_unlink(&job);
+	complain("%s: the new processes were ended; the snapshot is as it was", r->path);
+}
+
+int restoring_run(struct restoring *r, struct job_transfer *resume)
+{
+	char path[PATH_MAX + SNAPSHOT_NAME_SIZE + 1], name[SNAPSHOT_NAME_SIZE];
+	uint32_t index = r->snapshot.manifest.index;
+	struct snapshot_error error;
+	struct job_directory directory;
+	uint64_t since = boot_ticks();
+	int64_t begin = clock_ms();
+	int ret, images;
+
+	if (make_runtime_dir(r) || make_socket_directories(r))
+		return EXIT_FAILED;
+	directory = (struct job_directory){r->runtime_dir, r->uid};
+	images = host_image_open(r->snapshot.dir, index, &error);
+	if (images < 0)
+		return opened_refuse(r->path, images, &error);
+	snapshot_name(SNAPSHOT_HOST, index, name);
+	snprintf(path, sizeof(path), "%s/%s", r->path, name);
+	/* Processes that do not know where the snapshot is now are of no use to anybody. */
+	criu_hold_signals(true);
+	ret = criu_restore(&r->criu, images, path) ? EXIT_DONE : EXIT_FAILED;
+	close(images);
+	if (ret) {
+		complain("%s: %s", r->path, r->criu.why);
+		return ret;
+	}
+	r->criu_ms = clock_ms() - begin;
+	ret = go_on(r, &directory, resume);
+	if (ret && !r->left)
+		end_processes(r, &directory, since);
+	return ret;
+}
