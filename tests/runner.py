@@ -29,7 +29,7 @@ import time
 
 TAIL_LINES = 30
 SKIP_STATUS = 77
-POINT = re.compile(r"(not )?ok\b(?: +\d+)? *-? *([^#]*?) *(?:# *(skip)\b *(.*))?$", re.IGNORECASE)
+POINT = re.compile(r"(not )?ok\b(?: +\d+)? *-? *((?:\\#|[^#])*?) *(?:# *(skip)\b *(.*))?$", re.IGNORECASE)
 PLAN = re.compile(r"1\.\.(\d+) *(?:# *skip\b *(.*))?$", re.IGNORECASE)
 FIGURE = re.compile(r"figure (\S+) (-?[0-9.eE+-]+) (\S+)$")
 WORD = {"pass": "ok", "fail": "FAIL", "skip": "skip"}

@@ -25,8 +25,6 @@ from benchlib import Table, need
 
 SIMULATED = "--simulated" in sys.argv
 if SIMULATED:
-    sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
-                                    "jobs"))
     os.environ.setdefault("CUDAW_SIM_MEMORY", str(64 << 30))
     import simlib  # noqa: F401  puts the simulated driver under what follows
 

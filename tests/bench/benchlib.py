@@ -4,13 +4,15 @@ import json
 import os
 import sys
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "gpu"))
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+from harness import BUILD  # noqa: E402
 
 
 def need(*programs):
     """End with a word where one of these, as "bench/bench_copy", was not built."""
     for program in programs:
-        path = os.path.join(os.environ.get("BUILD", "build"), "tests", program)
+        path = os.path.join(BUILD, "tests", program)
         if not os.path.exists(path):
             sys.exit(f"{path} is not there: 'make programs' first")
 

@@ -1,37 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-What the tests of the cudaw command share: TAP, a runtime directory of their own, the command at
+What the tests of the cudaw command share: a runtime directory of their own, the command at
 $BUILD/bin/cudaw, and fake jobs that speak common/protocol.h.
 """
-import atexit
-import fnmatch
-import glob
-import inspect
 import os
 import shutil
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
-import traceback
 
-BUILD = os.environ.get("BUILD", "build")
-CUDAW = os.path.abspath(os.path.join(BUILD, "bin", "cudaw"))
-FACES = "".join(glob.glob(os.path.join(os.path.abspath(BUILD), "lib", "cudaw-*")))
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+import harness  # noqa: E402
+from harness import (BUILD, CUDAW, Skip, contains as has, ends_with_us, equal as eq,  # noqa: E402, F401
+                     faces, scratch)
+
+FACES = faces()
 LIMIT_S = 150  # for one run of the command, which takes a second where the machine is idle
-
-
-class Skip(Exception):
-    pass
-
-
-def eq(got, want):
-    assert got == want, f"got {got!r}, want {want!r}"
-
-
-def has(text, part):
-    assert part in text, f"{part!r} is not in {text!r}"
 
 
 class Result:
@@ -52,14 +38,6 @@ def cudaw(*args, env=None, command=CUDAW, user=None):
     return Result(done)
 
 
-def scratch():
-    """A directory that other users may look into, removed at the end."""
-    path = tempfile.mkdtemp(prefix="cudaw-cli-")
-    os.chmod(path, 0o755)
-    atexit.register(shutil.rmtree, path, ignore_errors=True)
-    return path
-
-
 def installed_copy(prefix, faces=True):
     """Copy the command, and the directory of its libraries, to prefix; the command's new path."""
     os.makedirs(f"{prefix}/bin")
@@ -73,16 +51,10 @@ class Directory:
     """A runtime directory; CUDAW_RUNTIME_DIR points to it while the test runs."""
 
     def __init__(self, mode=0o700):
-        self.path = tempfile.mkdtemp(prefix="cudaw-cli-")
-        os.chmod(self.path, mode)
-        os.environ["CUDAW_RUNTIME_DIR"] = self.path
-        atexit.register(shutil.rmtree, self.path, ignore_errors=True)
+        self.path = os.environ["CUDAW_RUNTIME_DIR"] = scratch(mode)
 
     def socket(self, pid):
         return os.path.join(self.path, f"{pid}.sock")
-
-
-_sleepers = []
 
 
 def live_pid(begin=None, user=None, **env):
@@ -90,21 +62,13 @@ def live_pid(begin=None, user=None, **env):
     begin() first."""
     process = subprocess.Popen(["sleep", "1000"], env={**os.environ, **env}, preexec_fn=begin,
                                user=user)
-    _sleepers.append(process)
-    return process.pid
+    return ends_with_us(process).pid
 
 
 def dead_pid():
     process = subprocess.Popen(["true"])
     process.wait()
     return process.pid
-
-
-@atexit.register
-def _end_sleepers():
-    for process in _sleepers:
-        process.kill()
-        process.wait()
 
 
 def status(pid, **fields):
@@ -233,28 +197,7 @@ def say(connection, *lines):
 
 
 def main():
-    """Run every function test_* of the calling script, in order, and print TAP. TEST_CASES in the
-    environment has patterns: of these functions, those are run alone."""
-    scope = sys.modules["__main__"].__dict__
-    tests = [f for name, f in scope.items() if name.startswith("test_") and inspect.isfunction(f)]
-    if patterns := os.environ.get("TEST_CASES", "").split():
-        tests = [f for f in tests if any(fnmatch.fnmatch(f.__name__[5:], p) for p in patterns)]
-    failed = 0
-    if not os.access(CUDAW, os.X_OK) or not os.path.isdir(FACES):
-        sys.exit(f"{CUDAW} or its libraries are not there: build first, or set BUILD")
+    """Run every function test_* of the calling script, in order, without settings of cudaw's."""
     for key in [key for key in os.environ if key.startswith("CUDAW_")]:
         del os.environ[key]
-    print(f"1..{len(tests)}", flush=True)
-    for number, test in enumerate(tests, 1):
-        name = test.__name__[5:].replace("_", " ")
-        try:
-            test()
-            print(f"ok {number} - {name}", flush=True)
-        except Skip as reason:
-            print(f"ok {number} - {name} # SKIP {reason}", flush=True)
-        except Exception:
-            failed += 1
-            print(f"not ok {number} - {name}", flush=True)
-            print("".join("# " + line + "\n" for line in traceback.format_exc().splitlines()),
-                  end="", flush=True)
-    sys.exit(1 if failed else 0)
+    harness.main()

@@ -20,6 +20,12 @@ def program(directory, name, text):
     return path
 
 
+def harness_program(directory, name, text):
+    """A test in Python, which uses tests/harness.py."""
+    return program(directory, f"test_{name}.py", f"PYTHONPATH={os.path.dirname(RUNNER)} exec "
+                   f"{sys.executable} -c \"from harness import *\n{text}\"\n")
+
+
 def run(*args):
     env = {key: value for key, value in os.environ.items() if key != "TEST_CASES"}
     return subprocess.run([sys.executable, RUNNER, *args], env=env, text=True, capture_output=True,
@@ -51,17 +57,23 @@ def test_only_those_that_are_named():
 
 
 def test_only_the_cases_that_are_named():
-    """By the harness of the command's tests, and by that of jobs."""
+    """Cases that are functions of the program, and cases that are given to main()."""
     directory = scratch()
-    tests = os.path.dirname(RUNNER)
-    for harness, text in (
-            ("cli", "from clilib import main\ndef test_a_b(): pass\ndef test_c(): pass\nmain()\n"),
-            ("gpu", "from gpulib import main\ndef a_b(): pass\nmain(a_b, ('c', a_b))\n")):
-        path = program(directory, f"test_{harness}.py",
-                       f"PYTHONPATH={tests}/{harness} exec {sys.executable} -c \"{text}\"\n")
-        eq(run("--only", f"{harness}:a_*", path).stdout.splitlines()[-1],
+    for name, text in (
+            ("functions", "def test_a_b(): pass\ndef test_c(): pass\nmain()\n"),
+            ("given", "def a_b(): pass\nmain(a_b, ('c', a_b))\n")):
+        path = harness_program(directory, name, text)
+        eq(run("--only", f"{name}:a_*", path).stdout.splitlines()[-1],
            "1 passed, 0 failed, 0 skipped")
         eq(run(path).stdout.splitlines()[-1], "2 passed, 0 failed, 0 skipped")
+
+
+def test_a_failed_case_is_named_with_its_reason():
+    path = harness_program(scratch(), "fails", "def test_a(): equal('#1', 2, 'the\\n#')\n"
+                           "def test_b(): pass\ndef test_c(): raise Skip('none')\nmain()\n")
+    lines = run(path).stdout.splitlines()
+    eq(lines[-1], "1 passed, 1 failed, 1 skipped")
+    has("\n".join(lines), "not ok: a: the \\# is '\\#1', should be 2")
 
 
 # A "make" without work; $FAILS is the target that fails.

@@ -1,18 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the GPU tests share: starting jobs natively and under cudaw, watching them, and TAP.
+"""What the GPU tests share: starting jobs natively and under cudaw, and watching them.
 
-A test is a program that hands its cases, plain functions, to main(). BUILD in the environment is
-the build directory. CUDAW_REAL_LIBCUDA may name another driver than the machine's, for native runs
-too: most of the tests also run on a simulated GPU. Every test has a runtime directory of its own, so
-it sees no other jobs, and ends the jobs that a case leaves behind.
+CUDAW_REAL_LIBCUDA may name another driver than the machine's, for native runs too: most of the tests
+also run on a simulated GPU. Every test has a runtime directory of its own, so it sees no other jobs,
+and ends the jobs that a case leaves behind.
 """
 import atexit
-import fnmatch
 import glob
 import importlib.util
 import json
 import os
-import random
 import shutil
 import signal
 import subprocess
@@ -21,14 +18,15 @@ import sysconfig
 import tempfile
 import threading
 import time
-import traceback
 
-BUILD = os.path.abspath(os.environ.get("BUILD", "build"))
-CUDAW = os.path.join(BUILD, "bin", "cudaw")
-SOURCES = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "programs")
-SCRATCH = tempfile.mkdtemp(prefix="cudaw-test-")
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+from harness import (BUILD, CUDAW, PATIENCE, SKIP_STATUS, TESTS, Failure, Skip,  # noqa: E402, F401
+                     after_case, check, equal, faces, figure, main, scratch, seeded, until)
+
+SOURCES = os.path.join(TESTS, "programs")
+SCRATCH = scratch(0o700)
 RUNTIME_DIR = os.path.join(SCRATCH, "run")
-atexit.register(shutil.rmtree, SCRATCH, ignore_errors=True)
 
 # The library that a program needs beside the driver, or the Python package.
 NEEDS = {
@@ -45,45 +43,7 @@ NEEDS = {
     "nccl_ranks.py": "torch",
 }
 GPUS_NEEDED = {"two_gpus.py": 2, "nccl_ranks.py": 2}
-SKIP_STATUS = 77
-PATIENCE = 5    # times the seconds that a timeout says: a loaded machine may be that much slower
 MODES = {"native": "natively", "run": "cudaw run", "path": "LD_LIBRARY_PATH alone"}
-
-
-class Failure(Exception):
-    """A case did not come out as it must."""
-
-
-class Skip(Exception):
-    """A case cannot be run on this machine; says why."""
-
-
-def check(condition, what):
-    if not condition:
-        raise Failure(what)
-
-
-def equal(found, wanted, what):
-    check(found == wanted, f"{what} is {found!r}, should be {wanted!r}")
-
-
-def until(condition, timeout, what):
-    """Poll until condition() is true and return its value; fail after PATIENCE times @timeout seconds."""
-    timeout *= PATIENCE
-    end = time.monotonic() + timeout
-    while True:
-        value = condition()
-        if value:
-            return value
-        check(time.monotonic() < end, f"not within {timeout} s: {what}")
-        time.sleep(0.02)
-
-
-def faces():
-    """The directory with our libraries."""
-    found = sorted(glob.glob(os.path.join(BUILD, "lib", "cudaw-*", "libcuda.so.1")))
-    check(found, f"no libcuda.so.1 under {BUILD}/lib/cudaw-*: run make, or set BUILD")
-    return os.path.dirname(found[-1])
 
 
 def library_dir(name):
@@ -304,9 +264,16 @@ class Job:
 
 
 @atexit.register
-def discard_jobs():
+def discard_jobs(good=True):
+    """End the jobs that are left; after a case that failed, show what they said."""
     for job in list(Job.alive):
-        job.discard()
+        said = job.discard()
+        if not good:
+            print(f"# {job.program} printed {job.lines[-5:]}, and on stderr:")
+            print("".join(f"#   {line}\n" for line in said.splitlines()[-10:]), end="")
+
+
+after_case.append(discard_jobs)
 
 
 def smi(query):
@@ -402,13 +369,6 @@ class Group:
         until(gone, 10, "the memory cgroup is empty")
 
 
-def seeded():
-    """The generator behind a test's random moments; its seed is printed, and can be given."""
-    seed = int(os.environ.get("CUDAW_TEST_SEED", "20"))
-    print(f"# CUDAW_TEST_SEED={seed}", flush=True)
-    return random.Random(seed)
-
-
 def pause_at_random(job, count, steps, still=0.2):
     """Pause and resume the job of so many steps at random moments, by signal and by the command in
     turn; returns its row of `cudaw ps` after each resume, None where it had ended.
@@ -433,47 +393,3 @@ def same_lines(found, native, what):
     for number, (mine, other) in enumerate(zip(found, native), 1):
         check(mine == other, f"line {number} {what} is '{mine}', natively '{other}'")
     equal(len(found), len(native), f"the number of lines {what}")
-
-
-def figure(name, value, unit):
-    print(f"figure {name} {value:.4g} {unit}", flush=True)
-
-
-after_case = []     # functions that undo what a case may have left
-
-
-def run_case(number, name, case):
-    """Run one case and print its TAP point; returns False where it failed."""
-    good, note = True, ""
-    try:
-        case()
-    except Skip as skip:
-        note = f" # SKIP {skip}"
-    except Exception as error:  # whatever a case raises is its failure
-        good, note = False, f": {error}"
-        if not isinstance(error, Failure):
-            traceback.print_exc(file=sys.stdout)
-    for undo in after_case:
-        undo()
-    for job in list(Job.alive):
-        said = job.discard()
-        if not good:
-            print(f"# {job.program} printed {job.lines[-5:]}, and on stderr:")
-            print("".join(f"#   {line}\n" for line in said.splitlines()[-10:]), end="")
-    print(f"{'ok' if good else 'not ok'} {number} - {name}{note}", flush=True)
-    return good
-
-
-def main(*cases):
-    """Run the cases, functions or (name, function) pairs, and exit. TEST_CASES in the environment
-    has patterns: of the cases, with "_" for spaces in their names, those are run alone."""
-    named = [case if isinstance(case, tuple) else (case.__name__.replace("_", " "), case)
-             for case in cases]
-    if patterns := os.environ.get("TEST_CASES", "").split():
-        named = [case for case in named
-                 if any(fnmatch.fnmatch(case[0].replace(" ", "_"), p) for p in patterns)]
-    print(f"1..{len(named)}", flush=True)
-    failed = 0
-    for number, (name, function) in enumerate(named, 1):
-        failed += not run_case(number, name, function)
-    sys.exit(1 if failed else 0)

@@ -15,10 +15,11 @@ import re
 import shutil
 import sys
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "jobs"))
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
+from harness import BUILD, SKIP_STATUS, Failure, Skip, check, equal, main  # noqa: E402
 from simlib import errors_of_cudaw  # noqa: E402
-from gpulib import BUILD, SKIP_STATUS, Failure, Job, Skip, check, cudaw, equal, main, same_lines  # noqa: E402
+from gpulib import Job, cudaw, same_lines  # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 SCRIPTS = os.path.join(HERE, "programs")

@@ -14,14 +14,14 @@ import signal
 import subprocess
 import sys
 
-GPU_TESTS = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "gpu")
-sys.path.insert(0, GPU_TESTS)
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
+from harness import BUILD, TESTS, Failure, Skip, after_case, check, equal  # noqa: E402
 import gpulib  # noqa: E402
-from gpulib import (BUILD, SCRATCH, Failure, Skip, check, cudaw, equal,  # noqa: E402
-                    proc_status)
+from gpulib import SCRATCH, cudaw, proc_status  # noqa: E402
 
-REPOSITORY = os.path.dirname(os.path.dirname(GPU_TESTS))
+GPU_TESTS = os.path.join(TESTS, "gpu")
+REPOSITORY = os.path.dirname(TESTS)
 SIM_DIR = os.path.join(BUILD, "tests", "sim")
 SANITIZED = os.environ.get("SANITIZE", "")
 MIB = 1 << 20
@@ -188,13 +188,13 @@ def let_go(way):
     os.unlink(HOLD[way])
 
 
-def let_all_go():
+def let_all_go(_good):
     for path in HOLD.values():
         if os.path.exists(path):
             os.unlink(path)
 
 
-gpulib.after_case.append(let_all_go)
+after_case.append(let_all_go)
 
 
 def errors_of_cudaw(job):

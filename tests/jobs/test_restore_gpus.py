@@ -8,17 +8,14 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 from unittest.mock import patch
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "cli"))
-
-from restorelib import (Counting, allow_stand_in, directory, goes_on, need_criu,  # noqa: E402
+from restorelib import (Counting, allow_stand_in, directory, goes_on, need_criu,
                         refused, stands_in)
-from gpulib import (BUILD, CUDAW, SCRATCH, Skip, base_environment, check, cudaw_ok,  # noqa: E402
+from gpulib import (BUILD, CUDAW, SCRATCH, Skip, base_environment, check, cudaw_ok,
                     equal, jobs, main)
-import snapshotlib  # noqa: E402
+import snapshotlib
 
 GPUS = [f"GPU-63756461-772d-7369-6d75-6c61746564{number:02x}" for number in range(4)]
 

@@ -4,14 +4,11 @@
 import os
 import shutil
 import subprocess
-import sys
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "cli"))
-
-from restorelib import (allow_stand_in, directory, goes_on, need_criu, refused, restores,  # noqa: E402
+from restorelib import (allow_stand_in, directory, goes_on, need_criu, refused, restores,
                         stands_in, stopped, watched_criu)
-from gpulib import RUNTIME_DIR, Skip, check, cudaw, cudaw_ok, equal, main  # noqa: E402
-import snapshotlib  # noqa: E402
+from gpulib import RUNTIME_DIR, Skip, check, cudaw, cudaw_ok, equal, main
+import snapshotlib
 
 
 def nothing_is_started_that_cannot_go_on():

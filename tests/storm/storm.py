@@ -22,10 +22,11 @@ import threading
 import time
 import traceback
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "jobs"))
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
+from harness import BUILD, PATIENCE, Failure, check, main, until  # noqa: E402
 from simlib import SANITIZED, SCRATCH, TSAN  # noqa: E402
-from gpulib import BUILD, PATIENCE, Failure, check, cudaw, main, until  # noqa: E402
+from gpulib import cudaw  # noqa: E402
 import plans  # noqa: E402
 from deeds import Command, Deeds, asked, descendants  # noqa: E402
 

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What all tests in Python share: checks, cases and their TAP, scratch directories, processes' ends.
+
+A test is a program that hands its cases to main(). It takes the names of this module from the
+library of its own directory (clilib, gpulib, simlib, benchlib), which puts the directory of this
+file on sys.path. This module then adds the directories of all these libraries.
+
+BUILD in the environment is the build directory.
+"""
+import atexit
+import fnmatch
+import glob
+import inspect
+import os
+import random
+import shutil
+import sys
+import tempfile
+import time
+import traceback
+
+TESTS = os.path.dirname(os.path.abspath(__file__))
+sys.path.extend(os.path.join(TESTS, room) for room in ("cli", "gpu", "jobs"))
+
+BUILD = os.path.abspath(os.environ.get("BUILD", "build"))
+CUDAW = os.path.join(BUILD, "bin", "cudaw")
+SKIP_STATUS = 77
+PATIENCE = 5    # times the seconds that a timeout says: a loaded machine may be that much slower
+
+
+class Failure(Exception):
+    """A case did not come out as it must."""
+
+
+class Skip(Exception):
+    """A case cannot be run on this machine; says why."""
+
+
+# ---- checks
+
+def check(condition, what):
+    if not condition:
+        raise Failure(what)
+
+
+def equal(found, wanted, what="it"):
+    check(found == wanted, f"{what} is {found!r}, should be {wanted!r}")
+
+
+def contains(text, part):
+    check(part in text, f"{part!r} is not in {text!r}")
+
+
+def until(condition, timeout, what):
+    """Poll until condition() is true and return its value; fail after PATIENCE times @timeout seconds."""
+    timeout *= PATIENCE
+    end = time.monotonic() + timeout
+    while True:
+        value = condition()
+        if value:
+            return value
+        check(time.monotonic() < end, f"not within {timeout} s: {what}")
+        time.sleep(0.02)
+
+
+# ---- what tests have for as long as they run
+
+def scratch(mode=0o755):
+    """A directory that is removed at the end; other users may look into it."""
+    path = tempfile.mkdtemp(prefix="cudaw-test-")
+    os.chmod(path, mode)
+    atexit.register(shutil.rmtree, path, ignore_errors=True)
+    return path
+
+
+_processes = []
+
+
+def ends_with_us(process):
+    """Kill the process, if it still runs, when the tests end; returns it."""
+    _processes.append(process)
+    return process
+
+
+@atexit.register
+def _end_processes():
+    for process in _processes:
+        process.kill()
+        process.wait()
+
+
+def faces():
+    """The directory with our libraries."""
+    found = sorted(glob.glob(os.path.join(BUILD, "lib", "cudaw-*", "libcuda.so.1")))
+    check(found, f"no libcuda.so.1 under {BUILD}/lib/cudaw-*: run make, or set BUILD")
+    return os.path.dirname(found[-1])
+
+
+def seeded():
+    """The generator behind a test's random moments; its seed is printed, and can be given."""
+    seed = int(os.environ.get("CUDAW_TEST_SEED", "20"))
+    print(f"# CUDAW_TEST_SEED={seed}", flush=True)
+    return random.Random(seed)
+
+
+def figure(name, value, unit):
+    """A measurement, for the runner's results.json."""
+    print(f"figure {name} {value:.4g} {unit}", flush=True)
+
+
+# ---- cases
+
+after_case = []     # functions of whether the case passed: they undo what it may have left, last first
+
+
+def run_case(number, name, case):
+    """Run one case and print its TAP point; returns False where it failed."""
+    good, note = True, ""
+    try:
+        case()
+    except Skip as skip:
+        note = f" # SKIP {skip}"
+    except Exception as error:  # whatever a case raises is its failure
+        good, note = False, ": " + " ".join(str(error).split()).replace("#", "\\#")
+        print("".join(f"# {line}\n" for line in traceback.format_exc().splitlines()), end="")
+    for undo in reversed(after_case):
+        undo(good)
+    print(f"{'ok' if good else 'not ok'} {number} - {name}{note}", flush=True)
+    return good
+
+
+def own_cases():
+    """The functions test_* of the program, in order."""
+    return [(name[5:].replace("_", " "), function)
+            for name, function in vars(sys.modules["__main__"]).items()
+            if name.startswith("test_") and inspect.isfunction(function)]
+
+
+def main(*cases):
+    """Run the cases, functions or (name, function) pairs, and exit; without any, own_cases().
+    TEST_CASES in the environment has patterns: of the cases, with "_" for spaces in their names,
+    those are run alone."""
+    named = [case if isinstance(case, tuple) else (case.__name__.replace("_", " "), case)
+             for case in cases or own_cases()]
+    if patterns := os.environ.get("TEST_CASES", "").split():
+        named = [case for case in named
+                 if any(fnmatch.fnmatch(case[0].replace(" ", "_"), p) for p in patterns)]
+    print(f"1..{len(named)}", flush=True)
+    failed = 0
+    for number, (name, function) in enumerate(named, 1):
+        failed += not run_case(number, name, function)
+    sys.exit(1 if failed else 0)
