@@ -678,17 +678,21 @@ START_TEST(build_ids)
 	int fd = open("/proc/self/exe", O_RDONLY);
 	ck_assert_int_eq(read(fd, elf, size), 8192);
 	close(fd);
+	fd = open(path, O_WRONLY | O_CREAT, 0600);
+	ck_assert_int_ge(fd, 0);
 	srand(1);
 	for (int i = 0; i < 3000; i++) {
 		size_t at = rand() % (i % 2 ? 1024 : 64);
 		char before = elf[at];
+		off_t end = rand() % size;
 
 		elf[at] = i % 3 ? rand() : 0xff;
-		ck_assert_int_eq(snapshot_io_write_file(AT_FDCWD, path, elf, rand() % size, &error),
-				 0);
+		ck_assert_int_eq(pwrite(fd, elf, end, 0), end);
+		ck_assert_int_eq(ftruncate(fd, end), 0);
 		buildid_of_file(path, other, &found);
 		elf[at] = before;
 	}
+	close(fd);
 	free(elf);
 }
 END_TEST
