@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/control/answers.h"
+#include "checkpoint/engine/engine.h"
+#include "checkpoint/gate/hold.h"
 #include "checkpoint/release/devices.h"
 #include "common/nvml.h"
 #include "common/rundir.h"

@@ -5,9 +5,11 @@
  * The answers to requests, in the words of protocol.h. Nothing is decided here. All calls are the
  * control thread's.
  */
-#include "checkpoint/engine/engine.h"
-#include "checkpoint/gate/hold.h"
 #include "checkpoint/control/server.h"
+
+struct engine_progress;
+struct engine_result;
+struct hold_report;
 
 /* What the control thread knows of the job. */
 struct answers_facts {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/control/job.h"
+#include "checkpoint/engine/order.h"
 #include "checkpoint/control/operation.h"
 #include "checkpoint/engine/engine.h"
 #include "checkpoint/gate/gate.h"

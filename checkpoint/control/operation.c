@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/control/operation.h"
+#include "checkpoint/engine/engine.h"
+#include "checkpoint/engine/order.h"
+#include "checkpoint/gate/hold.h"
+#include "checkpoint/snapshot/manifest.h"
+#include "vmem/driver.h"
 #include "checkpoint/host/claims.h"
 #include "checkpoint/release/devices.h"
 #include "checkpoint/gate/gate.h"

@@ -9,8 +9,12 @@
  * All calls are made by the control thread, except operation_see_through() and those of a fork.
  */
 #include "checkpoint/control/state.h"
-#include "checkpoint/engine/engine.h"
-#include "checkpoint/gate/hold.h"
+
+struct cuda_driver;
+struct engine_progress;
+struct engine_result;
+struct hold;
+struct snapshot_order;
 
 /* Once, before the first. @wake is called by the operation's thread. */
 void operation_init(const struct cuda_driver *drv, void (*wake)(void));

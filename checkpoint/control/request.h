@@ -5,9 +5,11 @@
  * What a line of a client asks for (protocol.h): a table of words, each with the function that
  * reads its arguments. Nothing is done here.
  */
+#include "checkpoint/engine/order.h"
 #include "checkpoint/release/release.h"
-#include "checkpoint/engine/fetch.h"
 #include "common/gpu.h"
+
+#include <cuda.h>
 
 #include <stdbool.h>
 

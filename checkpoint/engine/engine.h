@@ -24,16 +24,18 @@
  * One thread at a time calls what is here, but for the questions at the end; never one of the
  * program's.
  */
-#include "common/protocol.h"
-#include "checkpoint/engine/fetch.h"
 #include "checkpoint/release/release.h"
-#include "vmem/driver.h"
+#include "common/protocol.h"
 
+#include <cuda.h>
 #include <stdbool.h>
 #include <stddef.h>
-#include <stdint.h>
 
+struct cuda_driver;
 struct hold;
+struct snapshot_error;
+struct snapshot_facts;
+struct snapshot_order;
 
 /* What an operation is doing, for other threads to read; the numbers are written atomically. */
 struct engine_progress {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/engine/fetch.h"
+#include "checkpoint/engine/saved.h"
 #include "checkpoint/host/claims.h"
 #include "common/hostmem.h"
 #include "checkpoint/host/hostpool.h"

@@ -2,25 +2,16 @@
 #ifndef CUDAW_SNAPSHOT_SAVED_H
 #define CUDAW_SNAPSHOT_SAVED_H
 /*
- * A snapshot of what a pause took off the GPU (saved.h): what is asked for, where it is, and
- * fetching it back into host memory. Writing it is saving.h. Of the engine's thread; no driver call
- * is made.
+ * A snapshot of what a pause took off the GPU (saved.h): where it is, and fetching it back into host
+ * memory. saving.h writes it. For the engine's thread; no driver call is made.
  */
-#include "checkpoint/snapshot/manifest.h"
-#include "checkpoint/engine/saved.h"
-#include "checkpoint/snapshot/write.h"
-
 #include <limits.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
-/* What is asked for. */
-struct snapshot_order {
-	char path[PATH_MAX]; /* absolute: the directory */
-	bool pause;          /* the job is paused for it: without it, it is to run */
-	bool incremental;
-	enum snapshot_codec codec;
-	bool hold;  /* the host memory is then given back: the data is in the snapshot alone */
-	bool image; /* a process image will be added, and the snapshot finished, by others */
-};
+struct saved;
+struct snapshot_error;
 
 /*
  * Where a snapshot of ours is. While @dir is not -1 the directory is locked, so that nobody writes

@@ -14,6 +14,7 @@
  * result says what failed.
  */
 #include "checkpoint/engine/engine.h"
+#include "checkpoint/engine/fetch.h"
 #include "checkpoint/engine/saved.h"
 #include "checkpoint/engine/saving.h"
 #include "common/text.h"

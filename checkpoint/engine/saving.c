@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/engine/saving.h"
+#include "checkpoint/engine/fetch.h"
+#include "checkpoint/engine/saved.h"
 #include "checkpoint/gate/gate.h"
 #include "checkpoint/host/spill.h"
 #include "common/clock.h"

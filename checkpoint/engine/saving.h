@@ -19,9 +19,16 @@
  * the transfer. The engine's thread makes all calls, but for saving_arrived(). No driver call is
  * made.
  */
-#include "checkpoint/engine/fetch.h"
+#include "checkpoint/engine/order.h"
+#include "checkpoint/snapshot/write.h"
 
 #include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+struct saved;
+struct snapshot_facts;
+struct snapshot_place;
 
 struct saving {
 	const struct saved *saved;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/host/claims.h"
+#include "checkpoint/snapshot/manifest.h"
 #include "checkpoint/engine/internal.h"
 #include "checkpoint/gate/gate.h"
 #include "checkpoint/host/hostpool.h"

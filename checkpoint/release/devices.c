@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/release/devices.h"
+#include "vmem/driver.h"
 #include "common/nvml.h"
 #include "common/gpu.h"
 

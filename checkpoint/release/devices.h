@@ -8,8 +8,12 @@
  *
  * For the control thread and for the operation under way. The list changes only between operations.
  */
-#include "vmem/driver.h"
 #include "common/gpu.h"
+
+#include <cuda.h>
+#include <stddef.h>
+
+struct cuda_driver;
 
 /* Ask the driver, before there is a control thread. */
 void devices_find(const struct cuda_driver *drv);

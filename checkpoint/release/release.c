@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/release/release.h"
+#include "checkpoint/ledger/contexts.h"
+#include "vmem/driver.h"
 #include "checkpoint/release/devices.h"
 #include "checkpoint/release/freemem.h"
 #include "checkpoint/gate/gate.h"

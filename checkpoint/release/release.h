@@ -6,11 +6,12 @@
  * once our memory is unmapped: context, modules, unmanaged memory. It works from a thread of the
  * same process and without root [H200, driver 580].
  */
-#include "checkpoint/ledger/contexts.h"
-#include "common/gpu.h"
-
+#include <cuda.h>
 #include <stdbool.h>
 #include <stddef.h>
+
+struct context_list;
+struct cuda_driver;
 
 /* What a pause gives back. AS_SET: the request does not say, and CUDAW_RELEASE decides. */
 enum release_choice { RELEASE_AS_SET, RELEASE_ALL, RELEASE_MEMORY };

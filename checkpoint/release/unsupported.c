@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/release/unsupported.h"
+#include "vmem/driver.h"
 #include "checkpoint/ledger/driver_memory.h"
 
 #include <errno.h>

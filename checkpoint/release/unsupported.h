@@ -12,7 +12,6 @@
  * using.
  */
 #include "checkpoint/release/release.h"
-#include "vmem/driver.h"
 
 #include <stddef.h>
 

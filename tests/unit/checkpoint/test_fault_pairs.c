@@ -11,6 +11,7 @@
  * play it again.
  */
 #include "checkpoint/ledger/contexts.h"
+#include "vmem/driver.h"
 #include "checkpoint/engine/engine.h"
 #include "checkpoint/gate/gate.h"
 #include "checkpoint/release/devices.h"

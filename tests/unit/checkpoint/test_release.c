@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The locks that keep two jobs from a resume on one GPU, over a driver that only has UUIDs. */
 #include "checkpoint/release/release.h"
+#include "checkpoint/ledger/contexts.h"
+#include "vmem/driver.h"
 #include "checkpoint/release/devices.h"
 #include "checkpoint/release/freemem.h"
 #include "common/rundir.h"

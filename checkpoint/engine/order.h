@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CUDAW_SNAPSHOT_ORDER_H
+#define CUDAW_SNAPSHOT_ORDER_H
+/* The snapshot that a request or a signal asks for. */
+#include "checkpoint/snapshot/format.h"
+
+#include <limits.h>
+#include <stdbool.h>
+
+struct snapshot_order {
+	char path[PATH_MAX]; /* of the directory, absolute */
+	bool pause;          /* the job pauses for the snapshot alone, and then runs again */
+	bool incremental;
+	enum snapshot_codec codec;
+	bool hold;  /* then give the host memory back: the snapshot alone has the data */
+	bool image; /* others will add a process image, and finish the snapshot */
+};
+
+#endif
