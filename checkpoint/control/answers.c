@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/control/answers.h"
+#include "checkpoint/control/signals_reach.h"
 #include "checkpoint/engine/engine.h"
 #include "checkpoint/gate/hold.h"
+#include "checkpoint/ledger/driver_memory.h"
 #include "checkpoint/release/devices.h"
+#include "common/gpu.h"
 #include "common/nvml.h"
 #include "common/rundir.h"
 #include "common/settings.h"
-#include "checkpoint/control/signals_reach.h"
-#include "checkpoint/ledger/driver_memory.h"
 #include "vmem/addressing.h"
 #include "vmem/vmem.h"
-#include "common/gpu.h"
 
 #include <fcntl.h>
 #include <string.h>

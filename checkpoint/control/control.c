@@ -13,6 +13,7 @@
 #include "checkpoint/gate/gate.h"
 #include "checkpoint/host/spill.h"
 #include "checkpoint/release/devices.h"
+#include "common/clock.h"
 #include "common/forked.h"
 #include "common/forks.h"
 #include "common/rundir.h"
@@ -30,7 +31,6 @@
 
 #define LOG_PREFIX "control: "
 #include "common/log.h"
-#include "common/clock.h"
 
 #define PROGRESS_MS 100
 #define PREPARE_MS  1000

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/control/job.h"
-#include "checkpoint/engine/order.h"
 #include "checkpoint/control/operation.h"
 #include "checkpoint/engine/engine.h"
+#include "checkpoint/engine/order.h"
 #include "checkpoint/gate/gate.h"
 #include "checkpoint/gate/hold.h"
+#include "common/clock.h"
 #include "common/text.h"
 
 #include <errno.h>
@@ -13,7 +14,6 @@
 
 #define LOG_PREFIX "control: "
 #include "common/log.h"
-#include "common/clock.h"
 
 static struct control_state state;
 static struct snapshot_order want_order;

@@ -2,14 +2,14 @@
 #include "checkpoint/control/operation.h"
 #include "checkpoint/engine/engine.h"
 #include "checkpoint/engine/order.h"
+#include "checkpoint/gate/gate.h"
 #include "checkpoint/gate/hold.h"
-#include "checkpoint/snapshot/manifest.h"
-#include "vmem/driver.h"
 #include "checkpoint/host/claims.h"
 #include "checkpoint/release/devices.h"
-#include "checkpoint/gate/gate.h"
-#include "common/trace.h"
+#include "checkpoint/snapshot/manifest.h"
 #include "common/forks.h"
+#include "common/trace.h"
+#include "vmem/driver.h"
 
 #include <errno.h>
 #include <pthread.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/control/request.h"
-#include "common/nvml.h"
-#include "common/protocol.h"
 #include "checkpoint/snapshot/codec.h"
 #include "common/gpu.h"
+#include "common/nvml.h"
+#include "common/protocol.h"
 
 #include <errno.h>
 #include <limits.h>

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/control/server.h"
 #include "checkpoint/gate/gate.h"
+#include "common/clock.h"
+#include "common/forks.h"
 #include "common/rundir.h"
 #include "common/shortage.h"
-#include "common/forks.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -15,7 +16,6 @@
 
 #define LOG_PREFIX "server: "
 #include "common/log.h"
-#include "common/clock.h"
 
 #define SILENT_MS      1000 /* that a client may take to send its request when others want its place */
 #define LINE_MAX_BYTES (PROTOCOL_LINE - 1) /* as refuse_line() says */

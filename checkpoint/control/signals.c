@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/control/signals.h"
+#include "common/forks.h"
 #include "common/ownfd.h"
 #include "common/settings.h"
-#include "common/forks.h"
 
 #include <errno.h>
 #include <sched.h>

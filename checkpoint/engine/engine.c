@@ -6,8 +6,8 @@
 #include "checkpoint/gate/quiet.h"
 #include "checkpoint/release/release.h"
 #include "checkpoint/release/unsupported.h"
-#include "vmem/vmem.h"
 #include "common/clock.h"
+#include "vmem/vmem.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -2,11 +2,11 @@
 #include "checkpoint/engine/fetch.h"
 #include "checkpoint/engine/saved.h"
 #include "checkpoint/host/claims.h"
-#include "common/hostmem.h"
 #include "checkpoint/host/hostpool.h"
+#include "checkpoint/host/spill.h"
 #include "checkpoint/snapshot/dir.h"
 #include "checkpoint/snapshot/read.h"
-#include "checkpoint/host/spill.h"
+#include "common/hostmem.h"
 
 #include <errno.h>
 #include <inttypes.h>

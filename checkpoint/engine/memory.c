@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/engine/internal.h"
-#include "common/hostmem.h"
-#include "common/settings.h"
+#include "checkpoint/engine/transfer.h"
 #include "checkpoint/host/hostpool.h"
 #include "checkpoint/release/release.h"
-#include "checkpoint/engine/transfer.h"
+#include "common/hostmem.h"
+#include "common/settings.h"
 #include "vmem/vmem.h"
 
 #include <errno.h>

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "checkpoint/host/claims.h"
-#include "checkpoint/snapshot/manifest.h"
 #include "checkpoint/engine/internal.h"
 #include "checkpoint/gate/gate.h"
+#include "checkpoint/host/claims.h"
 #include "checkpoint/host/hostpool.h"
+#include "checkpoint/host/spill.h"
 #include "checkpoint/release/release.h"
 #include "checkpoint/snapshot/dir.h"
-#include "checkpoint/host/spill.h"
+#include "checkpoint/snapshot/manifest.h"
 #include "common/clock.h"
 
 #include <errno.h>

@@ -3,8 +3,8 @@
 #include "checkpoint/gate/gate.h"
 #include "checkpoint/host/hostpool.h"
 #include "checkpoint/host/spill.h"
-#include "common/trace.h"
 #include "common/clock.h"
+#include "common/trace.h"
 
 #include <stdarg.h>
 #include <stdio.h>

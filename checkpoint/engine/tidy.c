@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "checkpoint/ledger/contexts.h"
 #include "checkpoint/engine/internal.h"
 #include "checkpoint/gate/gate.h"
-#include "checkpoint/host/hostpool.h"
 #include "checkpoint/gate/quiet.h"
+#include "checkpoint/host/hostpool.h"
+#include "checkpoint/ledger/contexts.h"
 #include "checkpoint/release/release.h"
-#include "vmem/vmem.h"
 #include "common/clock.h"
 #include "common/settings.h"
+#include "vmem/vmem.h"
 
 #include <stdio.h>
 #include <unistd.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/engine/transfer.h"
 #include "checkpoint/host/claims.h"
-#include "common/hostmem.h"
 #include "checkpoint/host/hostpool.h"
 #include "checkpoint/host/spill.h"
+#include "common/hostmem.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/release/devices.h"
-#include "vmem/driver.h"
-#include "common/nvml.h"
 #include "common/gpu.h"
+#include "common/nvml.h"
+#include "vmem/driver.h"
 
 #include <string.h>
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/release/freemem.h"
+#include "common/gpu.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -16,7 +17,6 @@
 
 #define LOG_PREFIX "freemem: "
 #include "common/log.h"
-#include "common/gpu.h"
 
 #define STACK_SIZE 65536
 

@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/release/release.h"
+#include "checkpoint/gate/gate.h"
+#include "checkpoint/host/promises.h"
 #include "checkpoint/ledger/contexts.h"
-#include "vmem/driver.h"
+#include "checkpoint/ledger/driver_memory.h"
 #include "checkpoint/release/devices.h"
 #include "checkpoint/release/freemem.h"
-#include "checkpoint/gate/gate.h"
+#include "common/clock.h"
+#include "common/gpu.h"
 #include "common/nvml.h"
 #include "common/ownfd.h"
-#include "checkpoint/host/promises.h"
 #include "common/rundir.h"
 #include "common/settings.h"
 #include "common/shortage.h"
-#include "checkpoint/ledger/driver_memory.h"
+#include "vmem/driver.h"
 #include "vmem/vmem.h"
 
 #include <errno.h>
@@ -23,8 +25,6 @@
 
 #define LOG_PREFIX "release: "
 #include "common/log.h"
-#include "common/clock.h"
-#include "common/gpu.h"
 
 #define LOCK_TIMEOUT_MS 10000
 #define LOCK_SUFFIX     ".lock"

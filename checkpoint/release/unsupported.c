@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/release/unsupported.h"
-#include "vmem/driver.h"
 #include "checkpoint/ledger/driver_memory.h"
+#include "vmem/driver.h"
 
 #include <errno.h>
 #include <stdbool.h>
