@@ -141,11 +141,12 @@ $(GEN)/libcuda.S: wrapper/face/gen_exports.py wrapper/face/exports/libcuda.txt M
 	$(Q)$(PYTHON) wrapper/face/gen_exports.py wrapper/face/exports/libcuda.txt --face libcuda \
 		$(INTERPOSED:%=--also %) -o $(GEN)
 
-$(GEN)/calls.c: wrapper/face/gen_calls.py wrapper/face/driver.calls wrapper/face/exports/libcuda.txt | $(O)/.deps
+$(GEN)/calls.c: wrapper/face/gen_calls.py wrapper/face/driver.calls wrapper/face/driver.words wrapper/face/exports/libcuda.txt | $(O)/.deps
 	$(call say,GEN,$@)
 	@mkdir -p $(GEN)
 	$(Q)CC='$(CC)' $(PYTHON) wrapper/face/gen_calls.py --cuda-include $(CUDA_HOME)/include \
-		--exports wrapper/face/exports/libcuda.txt --calls wrapper/face/driver.calls -o $(GEN)
+		--exports wrapper/face/exports/libcuda.txt --calls wrapper/face/driver.calls \
+		--words wrapper/face/driver.words -o $(GEN)
 
 $(GEN)/trace_calls.c: wrapper/face/gen_trace.py wrapper/face/gen_calls.py wrapper/trace/trace.calls \
 		wrapper/face/exports/libcuda.txt | $(O)/.deps

@@ -2,14 +2,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Generate the typed code of the driver face from the toolkit's cuda.h.
 
-usage: gen_calls.py --cuda-include DIR --exports LIST --calls RULES -o OUTDIR
+usage: gen_calls.py --cuda-include DIR --exports LIST --calls RULES --words WORDS -o OUTDIR
 
 Reads the preprocessed cuda.h (with __CUDA_API_VERSION_INTERNAL, under which every ABI version of
-a function is declared under its exported name), the export list and the rules of driver.calls.
+a function is declared under its exported name), the export list, the rules of driver.calls and
+the words of driver.words.
 Writes OUTDIR/calls.h (pointers to the real functions, prototypes of the hooks) and
 OUTDIR/calls.c (the functions that pass the gate, and the table of all exports).
 """
 import argparse
+import collections
 import fnmatch
 import os
 import re
@@ -19,8 +21,30 @@ import sys
 CLASSES = ("pass", "bare", "hook", "wait", "gate")
 # Treated so only in a mode (wrapper/face/modes.h), and otherwise as "gate".
 MODES = ("image", "check", "rewrite", "translated")
-WITH_EXPRESSION = ("check", "rewrite")
+WITH_WORDS = ("check", "rewrite")
 HOOKS = ("bare", "hook", "image", "translated")
+STAGES = ("check", "before", "after")
+
+COLUMNS = 100
+INCLUDES = '''\
+#include "calls.h"
+#include "checkpoint/gate/gate.h"
+#include "vmem/translate.h"
+#include "wrapper/face/driver.h"
+#include "wrapper/kernels/check.h"
+#include "wrapper/translated/after.h"
+#include "wrapper/translated/before.h"
+#include "wrapper/translated/graphs.h"
+#include "wrapper/translated/launch_attributes.h"
+#include "wrapper/translated/node_readback.h"
+#include "wrapper/translated/rewrite.h"
+#include "wrapper/translated/windows.h"
+'''
+
+# How driver.calls treats a function; uses and later are lists of (word, arguments).
+Rule = collections.namedtuple("Rule", "pattern kind uses later")
+# A word of driver.words: its parameters, and for each of STAGES a list of C.
+Word = collections.namedtuple("Word", "params stages")
 
 
 def read_lines(path):
@@ -31,19 +55,69 @@ def read_lines(path):
                 yield number, line
 
 
-def read_rules(path):
-    """[(pattern, class, expression)]; the expression is that of WITH_EXPRESSION."""
+def split_list(text):
+    """The parts of @text between commas that stand in no parentheses and in no string."""
+    parts, depth, quoted = [""], 0, False
+    for char in text:
+        quoted ^= char == '"'
+        if not quoted:
+            depth += (char in "([") - (char in ")]")
+        if char == "," and not depth and not quoted:
+            parts.append("")
+        else:
+            parts[-1] += char
+    return [part.strip() for part in parts if part.strip()]
+
+
+def split_use(text):
+    """(name, arguments) of 'NAME(ARGUMENTS)', or None."""
+    match = re.fullmatch(r"([A-Z][A-Z0-9_]*)\((.*)\)", text)
+    return match and (match.group(1), split_list(match.group(2)))
+
+
+def read_words(path):
+    """{name: Word}"""
+    words, word = {}, None
+    for number, line in read_lines(path):
+        key, _, text = line.partition(" ")
+        use = split_use(text) if key == "word" else None
+        if use and use[0] not in words:
+            word = words[use[0]] = Word(use[1], {stage: [] for stage in STAGES})
+        elif word and key in STAGES and text:
+            word.stages[key].append(text)
+        else:
+            sys.exit(f"{path}:{number}: expected 'word NAME(PARAMETERS)' with a new name, or C "
+                     f"behind {', '.join(STAGES)}, found '{line}'")
+    return words
+
+
+def read_uses(where, text, words, stages):
+    """[(Word, arguments)] of @text; each word has C for one of @stages."""
+    uses = []
+    for part in split_list(text):
+        name, arguments = split_use(part) or (part, [])
+        if name not in words or len(arguments) != len(words[name].params):
+            sys.exit(f"{where}: driver.words has no word {part}, with as many arguments")
+        if not any(words[name].stages[stage] for stage in stages):
+            sys.exit(f"{where}: driver.words says nothing for {name} under {' or '.join(stages)}")
+        uses.append((words[name], arguments))
+    return uses
+
+
+def read_rules(path, words):
     rules = []
     for number, line in read_lines(path):
         fields = line.split(None, 2)
-        kind, expression = fields[0], "".join(fields[2:])
+        kind, text = fields[0], "".join(fields[2:])
         if (len(fields) < 2 or kind not in CLASSES + MODES or
-                (kind in WITH_EXPRESSION) != bool(expression)):
+                (kind in WITH_WORDS) != bool(text)):
             sys.exit(f"{path}:{number}: expected 'CLASS PATTERN' with a class of "
-                     f"{', '.join(CLASSES + MODES)}, or with an expression behind it where "
-                     f"CLASS is {' or '.join(WITH_EXPRESSION)}, "
-                     f"found '{line}'")
-        rules.append((fields[1], kind, expression))
+                     f"{', '.join(CLASSES + MODES)}, and words behind it if CLASS is "
+                     f"{' or '.join(WITH_WORDS)}, found '{line}'")
+        uses, _, later = re.sub(r"^then ", " then ", text).partition(" then ")
+        rules.append(Rule(fields[1], kind,
+                          read_uses(f"{path}:{number}", uses, words, ("check", "before")),
+                          read_uses(f"{path}:{number}", later, words, ("after",))))
     return rules
 
 
@@ -72,59 +146,123 @@ def split_params(name, params):
 
 
 def classify(name, rules):
-    for pattern, kind, expression in rules:
-        if fnmatch.fnmatchcase(name, pattern):
-            return kind, expression
-    return "pass", ""
+    for rule in rules:
+        if fnmatch.fnmatchcase(name, rule.pattern):
+            return rule
+    return Rule(name, "pass", [], [])
 
 
-def gated(prefix, name, prototype, kind, target, expressions=(), after=()):
-    """A function that passes the gate and calls @target, unless an expression gives an error; those
-    of @after come when it has succeeded."""
+def last_parenthesis(text):
+    """Where the parenthesis opens that the last one of @text closes."""
+    depth = 0
+    for at in range(text.rindex(")"), -1, -1):
+        depth += (text[at] == ")") - (text[at] == "(")
+        if not depth:
+            return at
+    return 0
+
+
+def tabs(column):
+    return "\t" * (column // 8) + " " * (column % 8)
+
+
+def wrap(indent, text):
+    """The lines of @text, a call or a declaration: they break behind the commas in its last
+    parentheses, and continue at the column of the first argument."""
+    lines, start = [], "\t" * indent
+    if 8 * indent + len(text) <= COLUMNS:
+        return [start + text]
+    opens, closes = last_parenthesis(text), text.rindex(")")
+    column = 8 * indent + opens + 1
+    arguments = split_list(text[opens + 1:closes])
+    line, used = start + text[:opens + 1], column
+    for i, argument in enumerate(arguments):
+        argument += "," if i + 1 < len(arguments) else text[closes:]
+        if used > column and used + 1 + len(argument) > COLUMNS:
+            lines.append(line)
+            line, used = tabs(column), column
+        if used == column and used + len(argument) > COLUMNS:
+            first, *others = re.split(r" (?=[?:] )", argument)
+            lines.append(line + first)
+            lines += [tabs(column + 8) + other for other in others[:-1]]
+            line, used = tabs(column + 8), column
+            argument = others[-1] if others else ""
+        space = " " if used > column else ""
+        line += space + argument
+        used += len(space + argument)
+    return lines + [line]
+
+
+def steps_of(name, uses, stage):
+    """The C of @uses for a stage, with the arguments in place."""
+    steps = []
+    for word, arguments in uses:
+        values = dict(zip(word.params, arguments), CALL=f'"{name}"')
+        pattern = r"\b(" + "|".join(values) + r")\b"
+        steps += [re.sub(pattern, lambda match: values[match.group()], text)
+                  for text in word.stages[stage]]
+    return steps
+
+
+def blocks(steps):
+    """[[step]]: statements with the expression that follows them, which may fail."""
+    result, block = [], []
+    for step in steps:
+        block.append(step)
+        if not step.endswith(";"):
+            result.append(block)
+            block = []
+    return result + ([block] if block else [])
+
+
+def body(steps, checks):
+    """Statements that take @steps in turn until one fails; @checks come first, if checks are on."""
+    lines = []
+    for i, step in enumerate(checks):
+        lines += ["\tif (!ret && check_is_on)" if i else "\tif (check_is_on)",
+                  *wrap(2, f"ret = {step};")]
+    for i, block in enumerate(blocks(steps)):
+        code = [step if step.endswith(";") else f"ret = {step};" for step in block]
+        guarded = bool(i or checks)
+        brace = guarded and len(code) > 1
+        lines += ["\tif (!ret)" + " {" * brace] * guarded
+        lines += [line for step in code for line in wrap(1 + guarded, step)]
+        lines += ["\t}"] * brace
+    return lines
+
+
+def gated(prefix, name, prototype, steps, checks=(), gate="GATE_HOLD"):
+    """A function that passes the gate and takes @steps, one of which is the real call, and @checks
+    before them if checks are on."""
     declarations = ", ".join(p for p, _ in prototype) or "void"
-    arguments = ", ".join(a for _, a in prototype)
-    gate = "GATE_WAIT" if kind == "wait" else "GATE_HOLD"
     static = "" if prefix == "call" else "static "
-    lines = [f"{static}CUresult {prefix}_{name}({declarations})", "{"]
-    if expressions:
-        lines.append(f'\tstatic const char call_[] __attribute__((unused)) = "{name}";')
-    if expressions and prefix == "translated":
-        lines.append("\tREWRITE_HEAP();")
-    lines += ["\tCUresult result_;", "", f"\tif (!gate_enter({gate}))",
-              "\t\treturn gate_refusal();"]
-    steps = [*expressions, f"{target}({arguments})", *after]
-    lines.append(f"\tresult_ = {steps[0]};")
-    for step in steps[1:]:
-        lines += ["\tif (!result_)", f"\t\tresult_ = {step};"]
-    return lines + ["\tgate_exit();", "\treturn result_;", "}", ""]
+    copies = any("&copies" in step for step in steps)
+    return [*wrap(0, f"{static}CUresult {prefix}_{name}({declarations})"), "{",
+            *["\tstruct copies copies;"] * copies,
+            "\tCUresult ret = CUDA_SUCCESS;" if checks else "\tCUresult ret;", "",
+            f"\tif (!gate_enter({gate}))", "\t\treturn gate_refusal();",
+            *["\tcopies_init(&copies);"] * copies,
+            *body(steps, checks),
+            *["\tcopies_free(&copies);"] * copies,
+            "\tgate_exit();", "\treturn ret;", "}", ""]
 
 
-def macros(prefix, expression):
-    """@expression with the macros of check.h (CHECK_), rewrite.h (REWRITE_) or after.h (AFTER_)."""
-    return re.sub(r"\b([A-Z][A-Z0-9_]+\()", prefix + r"\1", expression)
-
-
-def functions_of_modes(name, prototype, kind, expression):
+def functions_of_modes(name, prototype, rule):
     """Code, and what is bound while images are followed, checks are on, addresses translated."""
-    hook = f"(void *)hook_{name}"
-    if kind == "image":
-        return [], f"{hook}, 0, 0"
-    if kind == "translated":
-        return (gated("translated", name, prototype, kind, f"hook_{name}"),
+    arguments = ", ".join(a for _, a in prototype)
+    if rule.kind == "image":
+        return [], f"(void *)hook_{name}, 0, 0"
+    if rule.kind == "translated":
+        return (gated("translated", name, prototype, [f"hook_{name}({arguments})"]),
                 f"0, 0, (void *)translated_{name}")
-    if kind not in WITH_EXPRESSION:
+    if rule.kind not in WITH_WORDS:
         return [], "0, 0, 0"
-    before, _, after = expression.partition(" then ")
-    check, rewrite = macros("CHECK_", before), macros("REWRITE_", before)
-    after = [macros("AFTER_", after)] if after else []
-    checked = []
-    if kind == "check":
-        checked = gated("checked", name, prototype, kind, f"real.{name}", [check])
-        rewritten = [f"check_is_on ? {check} : CUDA_SUCCESS", rewrite]
-    else:
-        rewritten = [rewrite]
-    return (checked + gated("translated", name, prototype, kind, f"real.{name}", rewritten, after),
-            f"0, {f'(void *)checked_{name}' if checked else '0'}, (void *)translated_{name}")
+    call = f"real.{name}({arguments})"
+    checks = steps_of(name, rule.uses, "check") if rule.kind == "check" else []
+    steps = steps_of(name, rule.uses, "before") + [call] + steps_of(name, rule.later, "after")
+    code = gated("checked", name, prototype, checks + [call]) if checks else []
+    return (code + gated("translated", name, prototype, steps, checks),
+            f"0, {f'(void *)checked_{name}' if checks else '0'}, (void *)translated_{name}")
 
 
 def main():
@@ -132,43 +270,47 @@ def main():
     parser.add_argument("--cuda-include", required=True)
     parser.add_argument("--exports", required=True)
     parser.add_argument("--calls", required=True)
+    parser.add_argument("--words", required=True)
     parser.add_argument("-o", dest="out", required=True)
     args = parser.parse_args()
 
-    rules = read_rules(args.calls)
+    rules = read_rules(args.calls, read_words(args.words))
     prototypes = read_prototypes(args.cuda_include)
     names = [line for _, line in read_lines(args.exports)]
-    for pattern, kind, _ in rules:
+    for pattern, kind, *_ in rules:
         if kind in HOOKS and pattern not in names:
             sys.exit(f"{args.calls}: '{kind} {pattern}' is not in {args.exports}")
-        if kind in WITH_EXPRESSION and not fnmatch.filter(names, pattern):
+        if kind in WITH_WORDS and not fnmatch.filter(names, pattern):
             sys.exit(f"{args.calls}: '{kind} {pattern}' matches nothing in {args.exports}")
 
     header = ["/* Generated by gen_calls.py from cuda.h. */", "#pragma once", "#include <cuda.h>", "",
               "struct real_calls {"]
-    hooks, calls, body, table, modes = [], [], [], [], []
+    hooks, calls, functions, table, modes = [], [], [], [], []
     for name in names:
-        kind, expression = classify(name, rules)
+        rule = classify(name, rules)
+        kind = rule.kind
         if kind == "pass" or name not in prototypes:
-            if kind in HOOKS + WITH_EXPRESSION:
+            if kind in HOOKS + WITH_WORDS:
                 sys.exit(f"{args.cuda_include}/cuda.h does not declare {name}")
             table.append("\t{0, 0},")
             modes.append("\t{0, 0, 0},")
             continue
         prototype = prototypes[name]
         declarations = ", ".join(p for p, _ in prototype) or "void"
-        header.append(f"\tCUresult (*{name})({declarations});")
+        header += wrap(1, f"CUresult (*{name})({declarations});")
         if kind in HOOKS:
-            hooks.append(f"CUresult hook_{name}({declarations});")
+            hooks += wrap(0, f"CUresult hook_{name}({declarations});")
         if kind == "bare":
             table.append(f"\t{{(void *)hook_{name}, (void **)&real.{name}}},")
             modes.append("\t{0, 0, 0},")
             continue
         target = f"hook_{name}" if kind == "hook" else f"real.{name}"
-        body += gated("call", name, prototype, kind, target)
-        calls.append(f"CUresult call_{name}({declarations});")
-        code, in_modes = functions_of_modes(name, prototype, kind, expression)
-        body += code
+        arguments = ", ".join(a for _, a in prototype)
+        functions += gated("call", name, prototype, [f"{target}({arguments})"],
+                           gate="GATE_WAIT" if kind == "wait" else "GATE_HOLD")
+        calls += wrap(0, f"CUresult call_{name}({declarations});")
+        code, in_modes = functions_of_modes(name, prototype, rule)
+        functions += code
         table.append(f"\t{{(void *)call_{name}, (void **)&real.{name}}},")
         modes.append(f"\t{{{in_modes}}},")
     header += ["};", "", "/* The real driver's functions; NULL where it lacks one. */",
@@ -179,11 +321,8 @@ def main():
     with open(f"{args.out}/calls.h", "w") as f:
         f.write("\n".join(header) + "\n")
     with open(f"{args.out}/calls.c", "w") as f:
-        f.write("/* Generated by gen_calls.py from cuda.h. */\n"
-                '#include "calls.h"\n#include "checkpoint/gate/gate.h"\n#include "wrapper/translated/after.h"\n'
-                '#include "wrapper/kernels/check.h"\n'
-                '#include "wrapper/face/driver.h"\n#include "wrapper/translated/rewrite.h"\n\n'
-                "struct real_calls real;\n\n" + "\n".join(body) +
+        f.write("/* Generated by gen_calls.py from cuda.h. */\n" + INCLUDES + "\n"
+                "struct real_calls real;\n\n" + "\n".join(functions) +
                 "\n/* In the order of the export list; zeros: straight to the real driver. */\n"
                 "const struct driver_call driver_calls[] = {\n" + "\n".join(table) + "\n};\n"
                 "\nconst struct mode_call mode_calls[] = {\n" + "\n".join(modes) + "\n};\n")

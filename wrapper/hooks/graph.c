@@ -5,15 +5,15 @@
  * graph has allocation nodes, not more often than shows, and never while a capture is open, which
  * a call that the driver holds for unsafe would break.
  */
-#include "wrapper/real.h"
 #include "checkpoint/ledger/captures.h"
-#include "checkpoint/gate/gate.h"
 #include "checkpoint/ledger/driver_memory.h"
-#include "wrapper/hooks/driver_memory.h"
-#include "wrapper/translated/graphs.h"
-#include "wrapper/translated/rewrite.h"
-#include "wrapper/translated/node_readback.h"
 #include "common/clock.h"
+#include "vmem/translate.h"
+#include "wrapper/hooks/driver_memory.h"
+#include "wrapper/real.h"
+#include "wrapper/translated/before.h"
+#include "wrapper/translated/graphs.h"
+#include "wrapper/translated/node_readback.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -116,13 +116,17 @@ CUresult hook_cuGraphAddNode(CUgraphNode *phGraphNode, CUgraph hGraph,
 			     const CUgraphNode *dependencies, size_t numDependencies,
 			     CUgraphNodeParams *nodeParams)
 {
-	REWRITE_HEAP();
-	CUresult result = translate_is_on() ? REWRITE_NODE(nodeParams) : CUDA_SUCCESS;
+	struct copies copies;
+	CUresult result;
 
+	copies_init(&copies);
+	result = translate_is_on() ? before_node(&copies, &nodeParams) : CUDA_SUCCESS;
 	if (!result)
 		result = real.cuGraphAddNode(phGraphNode, hGraph, dependencies, numDependencies,
 					     nodeParams);
-	return added(result, nodeParams);
+	result = added(result, nodeParams);
+	copies_free(&copies);
+	return result;
 }
 
 CUresult hook_cuGraphAddNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph,
@@ -130,11 +134,15 @@ CUresult hook_cuGraphAddNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph,
 				const CUgraphEdgeData *dependencyData, size_t numDependencies,
 				CUgraphNodeParams *nodeParams)
 {
-	REWRITE_HEAP();
-	CUresult result = translate_is_on() ? REWRITE_NODE(nodeParams) : CUDA_SUCCESS;
+	struct copies copies;
+	CUresult result;
 
+	copies_init(&copies);
+	result = translate_is_on() ? before_node(&copies, &nodeParams) : CUDA_SUCCESS;
 	if (!result)
 		result = real.cuGraphAddNode_v2(phGraphNode, hGraph, dependencies, dependencyData,
 						numDependencies, nodeParams);
-	return added(result, nodeParams);
+	result = added(result, nodeParams);
+	copies_free(&copies);
+	return result;
 }

@@ -4,8 +4,9 @@
  * virtual one (tensor_maps.h). Textures on linear memory cannot be changed: they are counted, and
  * while there are any there is no pause (checkpoint/release/unsupported.h).
  */
-#include "wrapper/real.h"
 #include "checkpoint/ledger/driver_memory.h"
+#include "vmem/translate.h"
+#include "wrapper/real.h"
 #include "wrapper/translated/rewrite.h"
 #include "wrapper/translated/tensor_maps.h"
 

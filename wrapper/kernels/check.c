@@ -198,7 +198,7 @@ CUresult check_launch_each(const char *call, const CUDA_LAUNCH_PARAMS *list, uns
 {
 	CUresult result = CUDA_SUCCESS;
 
-	for (unsigned int i = 0; !result && i < count; i++)
+	for (unsigned int i = 0; list && !result && i < count; i++)
 		result = check_launch(call, list[i].function, list[i].kernelParams, NULL);
 	return result;
 }
@@ -229,6 +229,12 @@ size_t check_extent(size_t pitch, size_t rows, size_t width, size_t height, size
 	return times_plus(depth - 1, times_plus(rows, pitch, 0), plane);
 }
 
+CUresult check_rows(const char *call, const char *param, CUdeviceptr ptr, size_t pitch,
+		    size_t width, size_t height)
+{
+	return check_range(call, param, ptr, check_extent(pitch, 0, width, height, 1));
+}
+
 /* One side of a copy of two or three dimensions. */
 struct side {
 	const char *param;
@@ -254,35 +260,45 @@ static CUresult check_side(const char *call, const struct side *s, size_t width,
 	return check_range(call, s->param, s->ptr, times_plus(1, before, extent));
 }
 
-#define SIDE(copy, of)                                                                    \
-	{                                                                                 \
-		.param = is_host((copy)->of##MemoryType) ? #of "Host" : #of "Device",     \
-		.type = (copy)->of##MemoryType,                                           \
-		.ptr = is_host((copy)->of##MemoryType) ? (CUdeviceptr)(copy)->of##Host    \
-						       : (copy)->of##Device,              \
-		.x = (copy)->of##XInBytes, .y = (copy)->of##Y, .pitch = (copy)->of##Pitch \
-	}
+#define SIDE(copy, of)                                                                        \
+	((struct side){.param = is_host((copy)->of##MemoryType) ? #of "Host" : #of "Device",  \
+		       .type = (copy)->of##MemoryType,                                        \
+		       .ptr = is_host((copy)->of##MemoryType) ? (CUdeviceptr)(copy)->of##Host \
+							      : (copy)->of##Device,           \
+		       .x = (copy)->of##XInBytes,                                             \
+		       .y = (copy)->of##Y,                                                    \
+		       .pitch = (copy)->of##Pitch})
 
 CUresult check_copy_2d(const char *call, const CUDA_MEMCPY2D_v2 *copy)
 {
-	struct side src = SIDE(copy, src), dst = SIDE(copy, dst);
-	CUresult result = check_side(call, &dst, copy->WidthInBytes, copy->Height, 1);
+	struct side src, dst;
+	CUresult result;
 
+	if (!copy)
+		return CUDA_SUCCESS;
+	src = SIDE(copy, src);
+	dst = SIDE(copy, dst);
+	result = check_side(call, &dst, copy->WidthInBytes, copy->Height, 1);
 	return result ? result : check_side(call, &src, copy->WidthInBytes, copy->Height, 1);
 }
 
 CUresult check_copy_3d(const char *call, const CUDA_MEMCPY3D_v2 *copy)
 {
-	struct side src = SIDE(copy, src), dst = SIDE(copy, dst);
-	size_t width = copy->WidthInBytes, height = copy->Height, depth = copy->Depth;
+	struct side src, dst;
 	CUresult result;
 
+	if (!copy)
+		return CUDA_SUCCESS;
+	src = SIDE(copy, src);
 	src.z = copy->srcZ;
 	src.rows = copy->srcHeight;
+	dst = SIDE(copy, dst);
 	dst.z = copy->dstZ;
 	dst.rows = copy->dstHeight;
-	result = check_side(call, &dst, width, height, depth);
-	return result ? result : check_side(call, &src, width, height, depth);
+	result = check_side(call, &dst, copy->WidthInBytes, copy->Height, copy->Depth);
+	if (!result)
+		result = check_side(call, &src, copy->WidthInBytes, copy->Height, copy->Depth);
+	return result;
 }
 
 CUresult check_copy_3d_peer(const char *call, const CUDA_MEMCPY3D_PEER *copy)
@@ -298,6 +314,8 @@ CUresult check_copy_3d_peer(const char *call, const CUDA_MEMCPY3D_PEER *copy)
 		       "the two kinds of copies differ");
 	CUDA_MEMCPY3D_v2 same;
 
+	if (!copy)
+		return CUDA_SUCCESS;
 	memcpy(&same, copy, sizeof(same));
 	return check_copy_3d(call, &same);
 }
@@ -307,6 +325,8 @@ CUresult check_copy_batch(const char *call, const CUdeviceptr *dsts, const CUdev
 {
 	CUresult result = CUDA_SUCCESS;
 
+	if (!dsts || !srcs || !sizes)
+		return CUDA_SUCCESS;
 	for (size_t i = 0; !result && i < count; i++) {
 		result = check_range(call, "dsts[]", dsts[i], sizes[i]);
 		if (!result)
@@ -332,7 +352,7 @@ CUresult check_copy_3d_batch(const char *call, const CUDA_MEMCPY3D_BATCH_OP *ops
 {
 	CUresult result = CUDA_SUCCESS;
 
-	for (size_t i = 0; !result && i < count; i++) {
+	for (size_t i = 0; ops && !result && i < count; i++) {
 		result = check_operand(call, "dst.op.ptr", &ops[i].dst, &ops[i].extent);
 		if (!result)
 			result = check_operand(call, "src.op.ptr", &ops[i].src, &ops[i].extent);

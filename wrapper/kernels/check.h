@@ -18,8 +18,6 @@
  * What is wrong is said in one line, and the call fails with CUDA_ERROR_ILLEGAL_ADDRESS, as it
  * would have on the GPU; but the context is as good as before. Pointers in device memory, what a
  * kernel does with its pointers, and the nodes of graphs that were not captured are not looked at.
- *
- * The macros are for the table driver.calls: each is an expression that gives a CUresult.
  */
 #include <cuda.h>
 #include <stdbool.h>
@@ -35,36 +33,22 @@ extern bool check_is_on;
  */
 void check_find_demangler(void);
 
-/* clang-format off */
-/* @bytes from the device pointer @ptr on. A null pointer is the driver's to refuse. */
-#define CHECK_RANGE(ptr, bytes)               check_range(call_, #ptr, ptr, bytes)
-/* @height rows of @width bytes that begin @pitch bytes apart. */
-#define CHECK_ROWS(ptr, pitch, width, height) \
-	CHECK_RANGE(ptr, check_extent(pitch, 0, width, height, 1))
-/* What is to be host memory may be the GPU's as well, as all addresses are in one space. */
-#define CHECK_HOST(ptr, bytes)                check_range(call_, #ptr, (CUdeviceptr)(ptr), bytes)
-#define CHECK_WORDS(dst, host, bytes)         CHECK_HOST(host, bytes)
-#define CHECK_ANY(dst, src, bytes)            CHECK_RANGE(src, bytes)
-#define CHECK_BOTH(first, second)             ({ CUresult r_ = first; r_ ? r_ : second; })
-#define CHECK_LAUNCH(f, params, extra)        check_launch(call_, f, params, extra)
-#define CHECK_LAUNCH_PARAMS(f, params)        check_launch(call_, f, params, NULL)
-#define CHECK_LAUNCH_EACH(list, count)        check_launch_each(call_, list, (list) ? (count) : 0)
-#define CHECK_LAUNCH_ATTRIBUTES(config)       CUDA_SUCCESS
-#define CHECK_COPY_2D(copy)                   ((copy) ? check_copy_2d(call_, copy) : CUDA_SUCCESS)
-#define CHECK_COPY_3D(copy)                   ((copy) ? check_copy_3d(call_, copy) : CUDA_SUCCESS)
-#define CHECK_COPY_3D_PEER(copy) \
-	((copy) ? check_copy_3d_peer(call_, copy) : CUDA_SUCCESS)
-#define CHECK_COPY_BATCH(dsts, srcs, sizes, count) \
-	check_copy_batch(call_, dsts, srcs, sizes, (dsts) && (srcs) && (sizes) ? (count) : 0)
-#define CHECK_COPY_3D_BATCH(ops, count)       check_copy_3d_batch(call_, ops, (ops) ? (count) : 0)
-/* clang-format on */
+/*
+ * These are the functions that driver.words names under "check". Each looks at pointers that the
+ * driver function @call is given, and returns the error with which it fails, or CUDA_SUCCESS. A
+ * null pointer is left for the driver to refuse.
+ */
 
-/* @param is the name of the parameter, for what is said. */
+/* The @bytes from @ptr on. @param is the name of the parameter, for the message. */
 CUresult check_range(const char *call, const char *param, CUdeviceptr ptr, size_t bytes);
+
+/* @height rows of @width bytes that begin @pitch bytes apart. */
+CUresult check_rows(const char *call, const char *param, CUdeviceptr ptr, size_t pitch,
+		    size_t width, size_t height);
 
 /*
  * Bytes from the first to the last of @depth planes, @rows rows apart, of @height rows, @pitch
- * bytes apart, of @width bytes. What is too large for a size_t is SIZE_MAX.
+ * bytes apart, of @width bytes. SIZE_MAX: it is too large for a size_t.
  */
 size_t check_extent(size_t pitch, size_t rows, size_t width, size_t height, size_t depth);
 
@@ -75,9 +59,7 @@ CUresult check_copy_3d(const char *call, const CUDA_MEMCPY3D_v2 *copy);
 CUresult check_copy_3d_peer(const char *call, const CUDA_MEMCPY3D_PEER *copy);
 CUresult check_copy_batch(const char *call, const CUdeviceptr *dsts, const CUdeviceptr *srcs,
 			  const size_t *sizes, size_t count);
-/*
- * Where the other side is an array, its elements are taken for bytes, as their size is not known.
- */
+/* If the other side is an array, its elements are taken for bytes, as their size is not known. */
 CUresult check_copy_3d_batch(const char *call, const CUDA_MEMCPY3D_BATCH_OP *ops, size_t count);
 
 #endif

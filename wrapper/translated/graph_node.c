@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wrapper/translated/graph_node.h"
-#include "wrapper/real.h"
+#include "wrapper/kernels/images.h"
 #include "wrapper/kernels/launch.h"
+#include "wrapper/real.h"
+#include "wrapper/translated/before.h"
 #include "wrapper/translated/rewrite.h"
 
 #include <stddef.h>
@@ -195,19 +197,29 @@ bool graph_node_kernel_is_of(CUgraphNode node, const void *owner)
 static CUresult write_kernel(const struct graph_node *n)
 {
 	CUDA_KERNEL_NODE_PARAMS_v2 params = n->kernel;
-	REWRITE_HEAP();
-	CUresult result = REWRITE_LAUNCH(function_of(&params), params.kernelParams, params.extra);
+	struct copies copies;
+	CUresult result;
 
-	return result ? result : set_kernel(n->node, &params);
+	copies_init(&copies);
+	result = before_launch(&copies, function_of(&params), &params.kernelParams, &params.extra);
+	if (!result)
+		result = set_kernel(n->node, &params);
+	copies_free(&copies);
+	return result;
 }
 
 static CUresult write_ops(const struct graph_node *n)
 {
 	CUDA_BATCH_MEM_OP_NODE_PARAMS params = n->ops;
-	REWRITE_HEAP();
-	CUresult result = REWRITE_MEM_OPS(params.paramArray, params.count);
+	struct copies copies;
+	CUresult result;
 
-	return result ? result : real.cuGraphBatchMemOpNodeSetParams(n->node, &params);
+	copies_init(&copies);
+	result = before_mem_ops(&copies, &params.paramArray, params.count);
+	if (!result)
+		result = real.cuGraphBatchMemOpNodeSetParams(n->node, &params);
+	copies_free(&copies);
+	return result;
 }
 
 CUresult graph_node_write(const struct graph_node *n)

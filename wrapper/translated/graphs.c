@@ -169,8 +169,9 @@ void graphs_fix(CUgraphExec exec, const char *what, bool until_updated)
 	pthread_mutex_unlock(&lock);
 }
 
-bool graphs_our_node(CUgraphExec exec, CUgraphNode node, CUgraphNode *ours)
+CUgraphNode graphs_our_node(CUgraphExec exec, CUgraphNode node)
 {
+	CUgraphNode ours;
 	CUgraph clone = NULL;
 	struct known *k;
 
@@ -180,12 +181,12 @@ bool graphs_our_node(CUgraphExec exec, CUgraphNode node, CUgraphNode *ours)
 		clone = k->graph;
 	pthread_mutex_unlock(&lock);
 	if (!clone)
-		return false;
-	if (!real.cuGraphNodeFindInClone(ours, node, clone))
-		return true;
+		return NULL;
+	if (!real.cuGraphNodeFindInClone(&ours, node, clone))
+		return ours;
 	graphs_fix(exec, "a node that was changed, of a graph that it was not last updated with",
 		   true);
-	return false;
+	return NULL;
 }
 
 CUresult graphs_usable(const void *handle)

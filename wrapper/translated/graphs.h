@@ -50,8 +50,8 @@ void graphs_exec_remove(CUgraphExec exec);
 /* @exec cannot move from now on, or until it is updated with a graph: it has @what. */
 void graphs_fix(CUgraphExec exec, const char *what, bool until_updated);
 
-/* The node of our clone that belongs to @node in @exec; false where there is none. */
-bool graphs_our_node(CUgraphExec exec, CUgraphNode node, CUgraphNode *ours);
+/* The node of our clone that belongs to @node in @exec; NULL: there is none. */
+CUgraphNode graphs_our_node(CUgraphExec exec, CUgraphNode node);
 
 /* An error where @handle, a graph or an instantiated one, still has the addresses before a move. */
 CUresult graphs_usable(const void *handle);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wrapper/translated/rewrite.h"
-#include "wrapper/real.h"
 #include "checkpoint/ledger/captures.h"
-#include "wrapper/translated/symbols.h"
+#include "vmem/translate.h"
 #include "wrapper/kernels/launch.h"
+#include "wrapper/real.h"
+#include "wrapper/translated/symbols.h"
 #include "wrapper/translated/tensor_maps.h"
 
 #include <string.h>
@@ -144,7 +145,7 @@ static bool is_host(const void *ptr)
 	       (!type || type == CU_MEMORYTYPE_HOST);
 }
 
-bool rewrite_words_room(const char *call, CUdeviceptr dst, const void *host, size_t bytes)
+bool rewrite_words_wanted(const char *call, CUdeviceptr dst, const void *host, size_t bytes)
 {
 	static bool said;
 	size_t most = bytes < SCANNED_MOST ? bytes : SCANNED_MOST;
@@ -175,6 +176,11 @@ const void *rewrite_words(CUdeviceptr dst, void *copy, size_t bytes)
 {
 	symbols_rewrite(dst, copy, bytes);
 	return copy;
+}
+
+void rewrite_pointer(CUdeviceptr *ptr)
+{
+	*ptr = translate(*ptr);
 }
 
 static bool is_device(CUmemorytype type)
@@ -265,33 +271,10 @@ void rewrite_decompression(CUmemDecompressParams *op)
 	op->dstActBytes = (cuuint32_t *)translate((CUdeviceptr)op->dstActBytes);
 }
 
-void rewrite_launch_attribute(CUlaunchAttribute *attribute)
-{
-	if (attribute->id == CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW)
-		rewrite_access_policy(&attribute->value);
-}
-
-void rewrite_launch_attributes_back(const CUlaunchConfig *config)
-{
-	const struct rewrite_config *c = (const struct rewrite_config *)config;
-
-	for (unsigned int i = 0; i < config->numAttrs; i++)
-		if (config->attrs[i].id == CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE)
-			c->own[i].value = config->attrs[i].value;
-}
-
 CUDA_MEMSET_NODE_PARAMS *rewrite_memset_node(CUDA_MEMSET_NODE_PARAMS *node)
 {
 	rewrite_pointer(&node->dst);
 	return node;
-}
-
-void rewrite_node(CUgraphNodeParams *node)
-{
-	if (node->type == CU_GRAPH_NODE_TYPE_MEMCPY)
-		rewrite_copy_3d(&node->memcpy.copyParams);
-	else if (node->type == CU_GRAPH_NODE_TYPE_MEMSET)
-		rewrite_pointer(&node->memset.dst);
 }
 
 bool rewrite_pointer_back(CUdeviceptr *ptr)

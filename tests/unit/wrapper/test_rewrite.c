@@ -1,14 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Translated addressing: real addresses in what is handed to the driver, and virtual ones back. */
 #include "calls.h"
+#include "checkpoint/engine/engine.h"
 #include "checkpoint/ledger/driver_memory.h"
+#include "kparams/kparams.h"
 #include "tests/unit/translated.h"
-#include "wrapper/translated/symbols.h"
 #include "wrapper/face/driver.h"
+#include "wrapper/kernels/images.h"
+#include "wrapper/kernels/launch.h"
+#include "wrapper/translated/before.h"
 #include "wrapper/translated/graph_node.h"
 #include "wrapper/translated/graphs.h"
-#include "wrapper/kernels/launch.h"
+#include "wrapper/translated/launch_attributes.h"
+#include "wrapper/translated/node_readback.h"
 #include "wrapper/translated/rewrite.h"
+#include "wrapper/translated/symbols.h"
 #include "wrapper/translated/tensor_maps.h"
 #include "wrapper/translated/windows.h"
 
@@ -351,7 +357,7 @@ END_TEST
 /* What is compressed may lie in host memory, and how much came of it nobody need want to know. */
 START_TEST(decompressions)
 {
-	REWRITE_HEAP();
+	struct copies copies;
 	CUdeviceptr ptr = alloc_at(0x7f0000000000, 4 * MB);
 	CUmemDecompressParams own[] = {
 		{.srcNumBytes = 100,
@@ -362,8 +368,9 @@ START_TEST(decompressions)
 	};
 	CUmemDecompressParams was[2], *ops = own;
 
+	copies_init(&copies);
 	memcpy(was, own, sizeof(own));
-	ck_assert_int_eq(REWRITE_DECOMPRESSIONS(ops, 2), CUDA_SUCCESS);
+	ck_assert_int_eq(before_decompressions(&copies, &ops, 2), CUDA_SUCCESS);
 	ck_assert_uint_eq(ops[0].srcNumBytes, 100);
 	ck_assert_ptr_eq(ops[0].src, (void *)0x7f0000000000);
 	ck_assert_ptr_eq(ops[0].dst, (void *)0x7f0000001000);
@@ -372,6 +379,7 @@ START_TEST(decompressions)
 	ck_assert_ptr_eq(ops[1].dst, (void *)0x7f0000000001);
 	ck_assert_ptr_null(ops[1].dstActBytes);
 	ck_assert_int_eq(memcmp(own, was, sizeof(own)), 0);
+	copies_free(&copies);
 }
 END_TEST
 
@@ -491,53 +499,59 @@ static CUresult get_type(unsigned int count, CUpointer_attribute *attributes, vo
 /* The stack of a thread may be small. */
 START_TEST(what_is_large_is_copied_to_the_heap)
 {
-	static const char call_[] = "a copy";
 	static CUdeviceptr words[8192];
-	REWRITE_HEAP();
+	struct copies copies;
 	CUdeviceptr variable = 0x7f5000000000, first = alloc_at(0x7f0000000000, 4 * MB);
 	void *mine[] = {&first, words}, **params = mine;
 	const void *host = words;
 
+	copies_init(&copies);
 	real.cuPointerGetAttributes = get_type;
 	symbols_add(NULL, CTX, variable, sizeof(words));
 	words[8191] = first + 8;
-	ck_assert_int_eq(REWRITE_WORDS(variable, host, sizeof(words)), CUDA_SUCCESS);
-	ck_assert_ptr_eq(host, heap_[0]);
+	ck_assert_int_eq(before_host_words(&copies, "a copy", variable, &host, sizeof(words)),
+			 CUDA_SUCCESS);
+	ck_assert_ptr_eq(host, copies.heap->room);
+	ck_assert_ptr_null(copies.heap->next);
 	ck_assert_uint_eq(((const CUdeviceptr *)host)[8191], 0x7f0000000008);
 	fake_kernel_nodes();
 	second_size = 32000;
 	words[3999] = first + 16;
-	ck_assert_int_eq(REWRITE_LAUNCH_PARAMS((CUfunction)0x2000, params), CUDA_SUCCESS);
-	ck_assert_ptr_eq(params, heap_[1]);
+	ck_assert_int_eq(before_launch(&copies, (CUfunction)0x2000, &params, NULL), CUDA_SUCCESS);
+	ck_assert_ptr_eq(params, copies.heap->room);
+	ck_assert_ptr_eq(host, copies.heap->next->room);
 	ck_assert_uint_eq(*(CUdeviceptr *)params[0], 0x7f0000000000);
 	ck_assert_uint_eq(((CUdeviceptr *)params[1])[3999], 0x7f0000000010);
 	ck_assert_uint_eq(words[3999], first + 16);
+	copies_free(&copies);
 }
 END_TEST
 
 /* As memory of a pool or managed memory may be, in a call that copies from the host. */
 START_TEST(what_is_not_host_memory_is_not_touched)
 {
-	static const char call_[] = "a copy";
-	REWRITE_HEAP();
+	struct copies copies;
 	CUdeviceptr variable = 0x7f5000000000, first = alloc_at(0x7f0000000000, 4 * MB);
 	CUdeviceptr pinned[] = {first}, src = (CUdeviceptr)pinned;
 	void *page = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	const void *host = page;
 
+	copies_init(&copies);
 	ck_assert_ptr_ne(page, MAP_FAILED);
 	real.cuPointerGetAttributes = get_type;
 	symbols_add(NULL, CTX, variable, 4096);
 	type_told = CU_MEMORYTYPE_HOST;
-	ck_assert_int_eq(REWRITE_ANY(variable, src, sizeof(pinned)), CUDA_SUCCESS);
+	ck_assert_int_eq(before_any(&copies, "a copy", variable, &src, sizeof(pinned)),
+			 CUDA_SUCCESS);
 	ck_assert_uint_ne(src, (CUdeviceptr)pinned);
 	type_told = CU_MEMORYTYPE_DEVICE;
-	ck_assert_int_eq(REWRITE_WORDS(first, host, 4096), CUDA_SUCCESS);
+	ck_assert_int_eq(before_host_words(&copies, "a copy", first, &host, 4096), CUDA_SUCCESS);
 	ck_assert_ptr_eq(host, page);
 	src = (CUdeviceptr)page;
-	ck_assert_int_eq(REWRITE_ANY(variable, src, 4096), CUDA_SUCCESS);
+	ck_assert_int_eq(before_any(&copies, "a copy", variable, &src, 4096), CUDA_SUCCESS);
 	ck_assert_uint_eq(src, (CUdeviceptr)page);
 	munmap(page, 4096);
+	copies_free(&copies);
 }
 END_TEST
 
@@ -663,13 +677,14 @@ END_TEST
 /* The program's own is not changed, and what the driver fills in reaches it. */
 START_TEST(nodes)
 {
-	REWRITE_HEAP();
+	struct copies copies;
 	CUdeviceptr ptr = alloc_at(0x7f0000000000, 4 * MB);
 	CUstreamBatchMemOpParams op = {.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32};
 	CUgraphNodeParams own = {.type = CU_GRAPH_NODE_TYPE_MEMSET}, *node = &own;
 
+	copies_init(&copies);
 	own.memset.dst = ptr;
-	ck_assert_int_eq(REWRITE_NODE(node), CUDA_SUCCESS);
+	ck_assert_int_eq(before_node(&copies, &node), CUDA_SUCCESS);
 	ck_assert_uint_eq(node->memset.dst, 0x7f0000000000);
 	ck_assert_uint_eq(own.memset.dst, ptr);
 
@@ -677,7 +692,7 @@ START_TEST(nodes)
 	own.memOp = (CUDA_BATCH_MEM_OP_NODE_PARAMS_v2){.count = 1, .paramArray = &op};
 	op.writeValue.address = ptr + 4;
 	node = &own;
-	ck_assert_int_eq(REWRITE_NODE(node), CUDA_SUCCESS);
+	ck_assert_int_eq(before_node(&copies, &node), CUDA_SUCCESS);
 	ck_assert_uint_eq(node->memOp.paramArray[0].writeValue.address, 0x7f0000000004);
 	ck_assert_uint_eq(op.writeValue.address, ptr + 4);
 	ck_assert(rewrite_mem_op_back(&node->memOp.paramArray[0]));
@@ -685,14 +700,15 @@ START_TEST(nodes)
 
 	own.type = CU_GRAPH_NODE_TYPE_MEM_ALLOC;
 	node = &own;
-	ck_assert_int_eq(REWRITE_NODE(node), CUDA_SUCCESS);
+	ck_assert_int_eq(before_node(&copies, &node), CUDA_SUCCESS);
 	ck_assert_ptr_eq(node, &own);
+	copies_free(&copies);
 }
 END_TEST
 
 START_TEST(windows)
 {
-	REWRITE_HEAP();
+	struct copies copies;
 	CUdeviceptr ptr = alloc_at(0x7f0000000000, 4 * MB);
 	CUlaunchAttribute own[2] = {
 		{.id = CU_LAUNCH_ATTRIBUTE_PRIORITY},
@@ -702,7 +718,8 @@ START_TEST(windows)
 	const CUlaunchConfig launch = {.attrs = own, .numAttrs = 2}, *config = &launch;
 	CUlaunchAttributeValue value;
 
-	ck_assert_int_eq(REWRITE_LAUNCH_ATTRIBUTES(config), CUDA_SUCCESS);
+	copies_init(&copies);
+	ck_assert_int_eq(launch_attributes_before(&copies, &config), CUDA_SUCCESS);
 	value = config->attrs[1].value;
 	ck_assert_ptr_eq(value.accessPolicyWindow.base_ptr, (void *)0x7f0000000000);
 	ck_assert_ptr_eq(own[1].value.accessPolicyWindow.base_ptr, (void *)ptr);
@@ -711,8 +728,9 @@ START_TEST(windows)
 	/* Nothing to rewrite: nothing is copied. */
 	own[1].id = CU_LAUNCH_ATTRIBUTE_IGNORE;
 	config = &launch;
-	ck_assert_int_eq(REWRITE_LAUNCH_ATTRIBUTES(config), CUDA_SUCCESS);
+	ck_assert_int_eq(launch_attributes_before(&copies, &config), CUDA_SUCCESS);
 	ck_assert_ptr_eq(config, &launch);
+	copies_free(&copies);
 }
 END_TEST
 
