@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "vmem/vmem.h"
 #include "common/forks.h"
+#include "vmem/context_gone.h"
 #include "vmem/freed.h"
 #include "vmem/mapping.h"
 #include "vmem/space.h"
@@ -560,6 +561,8 @@ void vmem_release_context(CUcontext ctx)
 	}
 	pthread_mutex_unlock(&vm.lock);
 }
+
+CONTEXT_GONE(vmem_release_context);
 
 /* Change @peer's access to all that @dev has mapped below @end; *@failed is where it failed. */
 static CUresult set_peer(CUdevice dev, CUdevice peer, bool on, CUdeviceptr end, CUdeviceptr *failed)

@@ -2,6 +2,7 @@
 #include "checkpoint/ledger/captures.h"
 #include "common/uncancelled.h"
 #include "common/forks.h"
+#include "vmem/context_gone.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -185,6 +186,8 @@ void captures_remove_context(CUcontext ctx)
 		remove_locked(c);
 	pthread_mutex_unlock(&lock);
 }
+
+CONTEXT_GONE(captures_remove_context);
 
 static bool thread_ended(pid_t tid)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/ledger/driver_memory.h"
 #include "common/forks.h"
+#include "vmem/context_gone.h"
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -132,6 +133,8 @@ void driver_memory_release_context(CUcontext ctx)
 		remove_locked(e);
 	pthread_mutex_unlock(&lock);
 }
+
+CONTEXT_GONE(driver_memory_release_context);
 
 size_t driver_memory_total(void)
 {

@@ -3,18 +3,16 @@
  * The calls that tell which contexts, peers and stream captures there are. Memory belongs to its
  * context: when that goes, so does the memory.
  */
-#include "wrapper/real.h"
 #include "checkpoint/ledger/captures.h"
 #include "checkpoint/ledger/contexts.h"
-#include "checkpoint/ledger/driver_memory.h"
 #include "common/forks.h"
-#include "wrapper/translated/symbols.h"
+#include "common/gpu.h"
+#include "vmem/context_gone.h"
 #include "vmem/translate.h"
 #include "vmem/vmem.h"
+#include "wrapper/real.h"
 #include "wrapper/translated/graphs.h"
-#include "wrapper/kernels/images.h"
 #include "wrapper/translated/windows.h"
-#include "common/gpu.h"
 
 #include <pthread.h>
 #include <stddef.h>
@@ -89,18 +87,6 @@ CUresult hook_cuCtxCreate_v4(CUcontext *pctx, CUctxCreateParams *ctxCreateParams
 	return created(real.cuCtxCreate_v4(pctx, ctxCreateParams, flags, dev), pctx, dev);
 }
 
-/* What lived in @ctx is gone. */
-static void forget(CUcontext ctx)
-{
-	captures_remove_context(ctx);
-	images_release_context(ctx);
-	symbols_remove_context(ctx);
-	graphs_release_context(ctx);
-	driver_memory_release_context(ctx);
-	if (driver_table())
-		vmem_release_context(ctx);
-}
-
 static void ending(CUcontext ctx)
 {
 	contexts_ending(ctx);
@@ -125,7 +111,7 @@ static CUresult destroyed(CUresult result, CUcontext ctx)
 	if (result)
 		return lives(result, ctx);
 	contexts_remove(ctx);
-	forget(ctx);
+	context_gone(ctx);
 	return unlocked(result);
 }
 
@@ -219,7 +205,7 @@ static CUresult release_primary(CUdevice dev, CUresult (*release)(CUdevice dev))
 	*count -= !result && *count;
 	if (result || !ctx || primary_context(dev))
 		return lives(result, ctx);
-	forget(ctx);
+	context_gone(ctx);
 	return unlocked(result);
 }
 
@@ -245,7 +231,7 @@ static CUresult reset_primary(CUdevice dev, CUresult (*reset)(CUdevice dev))
 	if (result || !ctx)
 		return lives(result, ctx);
 	*references(dev) = 0;
-	forget(ctx);
+	context_gone(ctx);
 	return unlocked(result);
 }
 

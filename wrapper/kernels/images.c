@@ -2,6 +2,7 @@
 #include "wrapper/kernels/images.h"
 #include "wrapper/real.h"
 #include "common/forks.h"
+#include "vmem/context_gone.h"
 
 #include <elf.h>
 #include <errno.h>
@@ -387,7 +388,7 @@ void images_unload(const void *handle)
 	pthread_mutex_unlock(&im.lock);
 }
 
-void images_release_context(CUcontext ctx)
+static void forget_context(CUcontext ctx)
 {
 	struct image *image, *next;
 
@@ -409,6 +410,8 @@ void images_release_context(CUcontext ctx)
 	}
 	pthread_mutex_unlock(&im.lock);
 }
+
+CONTEXT_GONE(forget_context);
 
 static bool same_name(const char *a, const char *b)
 {

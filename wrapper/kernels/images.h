@@ -49,9 +49,6 @@ void images_load_file(enum images_kind kind, const void *handle, const char *pat
 /* A module or library is about to be unloaded. */
 void images_unload(const void *handle);
 
-/* The modules of @ctx are gone, and what it had of libraries. */
-void images_release_context(CUcontext ctx);
-
 /* @handle is @name of the module or library @owner. */
 void images_name(enum images_kind kind, const void *handle, const void *owner, const char *name);
 

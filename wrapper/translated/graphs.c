@@ -3,6 +3,7 @@
 #include "wrapper/real.h"
 #include "wrapper/translated/symbols.h"
 #include "common/forks.h"
+#include "vmem/context_gone.h"
 #include "vmem/translate.h"
 #include "wrapper/translated/graph_node.h"
 #include "wrapper/translated/windows.h"
@@ -205,7 +206,7 @@ CUresult graphs_usable(const void *handle)
 }
 
 /* The driver's objects went with it, or are leaked as the program's own are. */
-void graphs_release_context(CUcontext ctx)
+static void forget_context(CUcontext ctx)
 {
 	struct known *k, *next;
 
@@ -218,8 +219,9 @@ void graphs_release_context(CUcontext ctx)
 		free(k);
 	}
 	pthread_mutex_unlock(&lock);
-	windows_release_context(ctx);
 }
+
+CONTEXT_GONE(forget_context);
 
 /* What is done with a node that is no child graph. NULL, or what ends the walk. */
 typedef const char *(*visit_fn)(CUgraphNode node, CUgraphNodeType type, void *arg);

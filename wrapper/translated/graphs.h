@@ -62,7 +62,4 @@ CUresult graphs_destroy_node(CUgraphNode node);
 /* @owner, a module or library, is about to be unloaded. To be called inside the gate. */
 void graphs_unload(const void *owner);
 
-/* @ctx is gone. */
-void graphs_release_context(CUcontext ctx);
-
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wrapper/translated/symbols.h"
 #include "common/forks.h"
+#include "vmem/context_gone.h"
 #include "vmem/translate.h"
 
 #include <limits.h>
@@ -127,10 +128,12 @@ void symbols_remove(const void *owner, unsigned long asked)
 	remove_symbols(owner, NULL, asked);
 }
 
-void symbols_remove_context(CUcontext ctx)
+static void forget_context(CUcontext ctx)
 {
 	remove_symbols(NULL, ctx, ULONG_MAX);
 }
+
+CONTEXT_GONE(forget_context);
 
 bool symbols_have(CUdeviceptr ptr, size_t size)
 {

@@ -27,9 +27,6 @@ void symbols_add(const void *owner, CUcontext ctx, CUdeviceptr ptr, size_t size)
 void symbols_remove(const void *owner, unsigned long asked);
 unsigned long symbols_time(void);
 
-/* @ctx is gone. */
-void symbols_remove_context(CUcontext ctx);
-
 /* Whether [@ptr, @ptr + @size) lies in a variable. */
 bool symbols_have(CUdeviceptr ptr, size_t size);
 

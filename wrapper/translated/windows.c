@@ -2,6 +2,7 @@
 #include "wrapper/translated/windows.h"
 #include "wrapper/real.h"
 #include "common/forks.h"
+#include "vmem/context_gone.h"
 #include "wrapper/translated/rewrite.h"
 
 #include <pthread.h>
@@ -65,12 +66,14 @@ void windows_remove(CUstream stream)
 	pthread_mutex_unlock(&lock);
 }
 
-void windows_release_context(CUcontext ctx)
+static void forget_context(CUcontext ctx)
 {
 	pthread_mutex_lock(&lock);
 	remove_locked(NULL, ctx);
 	pthread_mutex_unlock(&lock);
 }
+
+CONTEXT_GONE(forget_context);
 
 void windows_move(void)
 {

@@ -14,9 +14,8 @@ void windows_set(CUstream stream, const CUlaunchAttributeValue *value);
 /* One was copied to @stream, from another. */
 void windows_copied(CUstream stream);
 
-/* @stream, or what is of @ctx, is gone. */
+/* @stream is gone. */
 void windows_remove(CUstream stream);
-void windows_release_context(CUcontext ctx);
 
 /* Memory came back elsewhere: set all anew. With the gate closed; changes the current context. */
 void windows_move(void);

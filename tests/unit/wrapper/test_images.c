@@ -2,6 +2,7 @@
 /* The GPU code that is loaded, over a driver that knows nothing but parameters. */
 #include "calls.h"
 #include "tests/check_suite.h"
+#include "vmem/context_gone.h"
 #include "wrapper/kernels/images.h"
 
 #include <dlfcn.h>
@@ -448,7 +449,7 @@ static void unload_unseen_module(void)
 
 static void end_context(void)
 {
-	images_release_context(current);
+	context_gone(current);
 }
 
 /* One that only the driver knows, as the node of a graph may have it; its handle comes again. */
@@ -498,7 +499,7 @@ START_TEST(functions_end_with_their_context)
 	images_share(IMAGES_FUNCTION, FUNCTION, KERNEL);
 	check_params(layout_of(FUNCTION), "k_pointers", "PPPP.");
 	check_params(layout_of(KERNEL), "k_pointers", "PPPP.");
-	images_release_context(current);
+	context_gone(current);
 	driver_says("88");
 	check_params(layout_of(FUNCTION), "_Z1fPiS_", "PP");
 	check_params(layout_of(KERNEL), "k_pointers", "PPPP.");
@@ -590,7 +591,7 @@ START_TEST(handles_come_again)
 		if (i == 0)
 			images_unload(MODULE);
 		else if (i == 1)
-			images_release_context(current);
+			context_gone(current);
 		driver_says("888");
 		images_load(IMAGES_MODULE, MODULE, NULL);
 		images_name(IMAGES_FUNCTION, FUNCTION, MODULE, "k_pointers");
@@ -600,7 +601,7 @@ START_TEST(handles_come_again)
 		images_name(IMAGES_FUNCTION, FUNCTION, MODULE, "k_pointers");
 		check_params(layout_of(FUNCTION), "k_pointers", "PPPP.");
 	}
-	images_release_context(HANDLE(101));
+	context_gone(HANDLE(101));
 	asked = 0;
 	layout_of(FUNCTION);
 	ck_assert_uint_eq(asked, 0);
