@@ -156,7 +156,7 @@ static int start_translation(const char *why)
 	if (translate_driver(&binding.table))
 		return -ENOMEM;
 	addressing_set_translated(why);
-	engine_set_moves(&graphs_moves);
+	graphs_start();
 	pr_info("addresses are translated%s%s", *why ? ": " : "", why);
 	return 0;
 }

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wrapper/translated/graphs.h"
-#include "wrapper/real.h"
-#include "wrapper/translated/symbols.h"
+#include "checkpoint/engine/engine.h"
 #include "common/forks.h"
 #include "vmem/context_gone.h"
 #include "vmem/translate.h"
+#include "wrapper/real.h"
 #include "wrapper/translated/graph_node.h"
+#include "wrapper/translated/symbols.h"
 #include "wrapper/translated/windows.h"
 
 #include <errno.h>
@@ -417,3 +418,8 @@ static void back(char *note, size_t size)
 }
 
 const struct engine_moves graphs_moves = {leaving, symbols_renew, back};
+
+void graphs_start(void)
+{
+	engine_set_moves(&graphs_moves);
+}

@@ -27,12 +27,11 @@
  * The driver bears that another thread adds or changes nodes [H200, driver 580.159]. A pause and a
  * resume take no lock: the gate is closed, and no other thread is here.
  */
-#include "checkpoint/engine/engine.h"
-
 #include <cuda.h>
 #include <stdbool.h>
 
-/* For engine_set_moves(). */
+/* From now on a pause and a resume carry the graphs along (engine_set_moves()). */
+void graphs_start(void);
 extern const struct engine_moves graphs_moves;
 
 /* @graph is the program's: it was created, cloned or captured; it is about to be destroyed. */

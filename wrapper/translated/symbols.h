@@ -12,10 +12,11 @@
  * Thread-safe, by one mutex. Only symbols_renew() holds it across driver calls, while the gate is
  * closed (docs/architecture.md, "Locks across driver calls").
  */
-#include "vmem/driver.h"
-
+#include <cuda.h>
 #include <stdbool.h>
 #include <stddef.h>
+
+struct cuda_driver;
 
 /* @owner, a module or library of @ctx, has a variable of @size bytes at @ptr. */
 void symbols_add(const void *owner, CUcontext ctx, CUdeviceptr ptr, size_t size);
