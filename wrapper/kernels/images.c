@@ -1,44 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wrapper/kernels/images.h"
-#include "wrapper/real.h"
 #include "common/forks.h"
+#include "kparams/kparams.h"
 #include "vmem/context_gone.h"
+#include "wrapper/kernels/driver_facts.h"
+#include "wrapper/kernels/source.h"
+#include "wrapper/real.h"
 
-#include <elf.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <link.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 #include <utlist.h>
 
 #define LOG_PREFIX "images: "
 #include "common/log.h"
 
-#define NBUCKETS   8192
-#define MAX_PARAMS 4096
-#define BEGINNING  64
-
-/* A container, cubin or PTX text. */
-struct part {
-	const void *data;
-	size_t size;
-	void *copy;             /* @data where it is ours; NULL where the loader mapped it */
-	char begins[BEGINNING]; /* what is mapped */
-};
+#define NBUCKETS 8192
 
 /* What something was loaded from, with all handles that came of it. */
 struct image {
-	const void *owner;  /* the handle that it was loaded as, and ends with; NULL: not known */
-	bool unseen;        /* loaded by a function that we do not see */
-	struct part *parts; /* a wrapper has several; none: not known */
-	size_t nparts;
-	bool opened;
-	struct kp_fatbin *fatbin; /* NULL where it cannot be opened */
+	const void *owner; /* the handle that it was loaded as, and ends with; NULL: not known */
+	bool unseen;       /* loaded by a function that we do not see */
+	struct source source;
 	struct handle *handles;
 	struct image *prev, *next;
 };
@@ -114,21 +98,11 @@ static void handle_drop(struct handle *h)
 	LL_PREPEND(im.spare, h);
 }
 
-static void parts_free(struct image *image)
-{
-	for (size_t i = 0; i < image->nparts; i++)
-		free(image->parts[i].copy);
-	free(image->parts);
-	image->parts = NULL;
-	image->nparts = 0;
-}
-
 static void image_free(struct image *image)
 {
 	if (!image)
 		return;
-	kp_fatbin_close(image->fatbin);
-	parts_free(image);
+	source_close(&image->source);
 	free(image);
 }
 
@@ -211,130 +185,6 @@ static CUcontext context_for(enum images_kind kind)
 	return ctx;
 }
 
-struct search {
-	uintptr_t start, end;
-	bool found;
-};
-
-static int search_object(struct dl_phdr_info *object, size_t size, void *arg)
-{
-	struct search *search = arg;
-
-	(void)size;
-	for (int i = 0; i < object->dlpi_phnum && !search->found; i++) {
-		const ElfW(Phdr) *part = &object->dlpi_phdr[i];
-		uintptr_t start = object->dlpi_addr + part->p_vaddr;
-
-		search->found = part->p_type == PT_LOAD && search->start >= start &&
-				search->end <= start + part->p_memsz && !(part->p_flags & PF_W);
-	}
-	return search->found;
-}
-
-/*
- * True where @size bytes at @data are of the program or of a library, and cannot be written.
- * dladdr() would take the loader's lock, inside the gate.
- */
-static bool is_mapped(const void *data, size_t size)
-{
-	struct search search = {(uintptr_t)data, (uintptr_t)data + size, false};
-
-	dl_iterate_phdr(search_object, &search);
-	return search.found;
-}
-
-static size_t beginning(const struct part *part)
-{
-	return part->size < BEGINNING ? part->size : BEGINNING;
-}
-
-/* False where a library went with a container that is used where it lies. */
-static bool is_there(const struct image *image)
-{
-	for (size_t i = 0; i < image->nparts; i++) {
-		const struct part *part = &image->parts[i];
-
-		if (!part->copy && (!is_mapped(part->data, beginning(part)) ||
-				    memcmp(part->data, part->begins, beginning(part))))
-			return false;
-	}
-	return true;
-}
-
-static struct part *new_part(struct image *image)
-{
-	struct part *grown = reallocarray(image->parts, image->nparts + 1, sizeof(*grown));
-
-	if (!grown)
-		return NULL;
-	image->parts = grown;
-	memset(&grown[image->nparts], 0, sizeof(*grown));
-	return &grown[image->nparts++];
-}
-
-/* Let what is at @data be a part of @image. It is copied where it may change or go away. */
-static bool add_part(struct image *image, const void *data)
-{
-	struct kp_error err = {0};
-	struct part *part;
-	size_t size;
-
-	if (kp_memory_size(data, &size, &err)) {
-		pr_warn("an image that cannot be read: %s", err.text);
-		return false;
-	}
-	part = new_part(image);
-	if (!part)
-		return false;
-	part->data = data;
-	part->size = size;
-	if (is_mapped(data, size)) {
-		memcpy(part->begins, data, beginning(part));
-		return true;
-	}
-	part->copy = malloc(size);
-	if (part->copy)
-		part->data = memcpy(part->copy, data, size);
-	return part->copy;
-}
-
-static void image_set_data(struct image *image, const void *data)
-{
-	const void *container = data;
-	bool ok = true;
-
-	if (!kp_is_wrapper(data))
-		ok = add_part(image, data);
-	else if (!kp_wrapper_container(data, 0))
-		pr_warn("a wrapper of a version that is not known");
-	else
-		for (size_t i = 0; ok && (container = kp_wrapper_container(data, i)); i++)
-			ok = add_part(image, container);
-	if (!ok)
-		parts_free(image);
-}
-
-static void image_set_file(struct image *image, const char *path)
-{
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	struct part *part;
-	struct stat st;
-	ssize_t n = 0;
-
-	if (fd < 0)
-		return;
-	part = !fstat(fd, &st) && st.st_size > 0 ? new_part(image) : NULL;
-	if (part)
-		part->data = part->copy = malloc(st.st_size);
-	if (part && part->copy)
-		n = read(fd, part->copy, st.st_size);
-	if (n > 0)
-		part->size = n;
-	else
-		parts_free(image);
-	close(fd);
-}
-
 static void loaded(enum images_kind kind, const void *handle, struct image *image)
 {
 	CUcontext ctx = context_for(kind);
@@ -350,7 +200,7 @@ void images_load(enum images_kind kind, const void *handle, const void *data)
 	struct image *image = calloc(1, sizeof(*image));
 
 	if (image && data)
-		image_set_data(image, data);
+		source_set_data(&image->source, data);
 	loaded(kind, handle, image);
 }
 
@@ -359,7 +209,7 @@ void images_load_file(enum images_kind kind, const void *handle, const char *pat
 	struct image *image = calloc(1, sizeof(*image));
 
 	if (image)
-		image_set_file(image, path);
+		source_set_file(&image->source, path);
 	loaded(kind, handle, image);
 }
 
@@ -511,103 +361,6 @@ void images_share(enum images_kind kind, const void *handle, const void *of)
 	pthread_mutex_unlock(&im.lock);
 }
 
-/* What the driver knows of a function. */
-struct driver_facts {
-	struct kp_param params[MAX_PARAMS]; /* offsets and sizes */
-	int nparams;                        /* -1: not known */
-	const char *name;                   /* "": not known */
-	CUmodule module;                    /* NULL: not known */
-	CUcontext ctx;                      /* the current one */
-	uint32_t arch;                      /* of its device */
-};
-
-/* Returns how many @params there are, or -1. */
-static int ask_params(enum images_kind kind, CUfunction function, struct kp_param *params)
-{
-	CUkernel kernel = (CUkernel)function;
-	bool by_kernel = kind == IMAGES_KERNEL;
-	int n;
-
-	if (by_kernel ? !real.cuKernelGetParamInfo : !real.cuFuncGetParamInfo)
-		return -1;
-	for (n = 0; n < MAX_PARAMS; n++) {
-		size_t offset, size;
-		CUresult end = by_kernel ? real.cuKernelGetParamInfo(kernel, n, &offset, &size)
-					 : real.cuFuncGetParamInfo(function, n, &offset, &size);
-
-		if (end)
-			return end == CUDA_ERROR_INVALID_VALUE ? n : -1;
-		params[n] = (struct kp_param){.offset = offset, .size = size};
-	}
-	return -1;
-}
-
-/* 90 for compute capability 9.0, of the current context's device. */
-static uint32_t current_arch(void)
-{
-	int major = 0, minor = 0;
-	CUdevice dev;
-
-	if (!real.cuCtxGetDevice(&dev)) {
-		real.cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
-					  dev);
-		real.cuDeviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
-					  dev);
-	}
-	return 10 * major + minor;
-}
-
-static void ask_driver(enum images_kind kind, CUfunction function, struct driver_facts *facts)
-{
-	facts->nparams = ask_params(kind, function, facts->params);
-	facts->name = "";
-	facts->module = NULL;
-	facts->ctx = NULL;
-	facts->arch = current_arch();
-	if (kind == IMAGES_KERNEL)
-		return;
-	if (!real.cuFuncGetName || real.cuFuncGetName(&facts->name, function))
-		facts->name = "";
-	if (!real.cuFuncGetModule || real.cuFuncGetModule(&facts->module, function))
-		facts->module = NULL;
-	real.cuCtxGetCurrent(&facts->ctx);
-}
-
-/* Let all parts of @image be its fatbin. */
-static int open_parts(struct image *image, struct kp_error *err)
-{
-	const struct part *part = image->parts;
-	int ret = kp_fatbin_open(part->data, part->size, &image->fatbin, err);
-
-	for (size_t i = 1; !ret && i < image->nparts; i++)
-		ret = kp_fatbin_add(image->fatbin, part[i].data, part[i].size, err);
-	if (ret) {
-		kp_fatbin_close(image->fatbin);
-		image->fatbin = NULL;
-	}
-	return ret;
-}
-
-static const struct kp_kernel *find_in_image(struct image *image, const char *name, uint32_t arch)
-{
-	const struct kp_kernel *kernel = NULL;
-	struct kp_error err = {0};
-	int ret = 0;
-
-	if (!is_there(image)) {
-		pr_warn("%s: the library that had its image was unloaded", name);
-		return NULL;
-	}
-	if (!image->opened && image->nparts)
-		ret = open_parts(image, &err);
-	image->opened = true;
-	if (!ret && image->fatbin)
-		ret = kp_fatbin_find(image->fatbin, arch, name, &kernel, NULL, &err);
-	if (ret)
-		pr_warn("%s: %s", err.text, name);
-	return kernel;
-}
-
 /* True where the driver's @n parameters lie where @kernel has them. */
 static bool agrees(const struct kp_kernel *kernel, const struct kp_param *params, int n)
 {
@@ -626,7 +379,7 @@ static bool agrees(const struct kp_kernel *kernel, const struct kp_param *params
  */
 static void ask_image(struct handle *h, uint32_t arch, struct kp_kernel *own)
 {
-	const struct kp_kernel *kernel = find_in_image(h->image, h->name, arch);
+	const struct kp_kernel *kernel = source_find(&h->image->source, h->name, arch);
 
 	if (kernel && !agrees(kernel, own->params, own->nparams)) {
 		pr_warn("%s: the driver has other parameters than the image", h->name);
@@ -637,9 +390,9 @@ static void ask_image(struct handle *h, uint32_t arch, struct kp_kernel *own)
 		own->params[i].source = kernel->params[i].source;
 	}
 	pr_debug("%s: parameters from the %s", h->name,
-		 kernel             ? "image, as the driver says"
-		 : h->image->nparts ? "driver"
-				    : "driver, its image unseen");
+		 kernel                    ? "image, as the driver says"
+		 : h->image->source.nparts ? "driver"
+					   : "driver, its image unseen");
 }
 
 static const struct kp_kernel *make_layout(struct handle *h, const struct driver_facts *facts)
@@ -652,7 +405,7 @@ static const struct kp_kernel *make_layout(struct handle *h, const struct driver
 			ask_image(h, facts->arch, h->own);
 		return h->own;
 	}
-	kernel = find_in_image(h->image, h->name, facts->arch);
+	kernel = source_find(&h->image->source, h->name, facts->arch);
 	pr_debug("%s: parameters from %s", h->name, kernel ? "the image" : "nobody");
 	return kernel;
 }
@@ -715,7 +468,7 @@ __attribute__((noinline)) static const struct kp_kernel *find_layout(CUfunction 
 	h = find(function);
 	kind = h ? h->kind : IMAGES_FUNCTION;
 	pthread_mutex_unlock(&im.lock);
-	ask_driver(kind, function, facts);
+	driver_facts_ask(facts, kind, function);
 
 	pthread_mutex_lock(&im.lock);
 	layout = layout_by_facts(function, facts);

@@ -21,21 +21,16 @@
  * a function that only the driver knows, as the node of a graph may have it, the driver tells the
  * name and the module. When such a one ends is not seen either: after an unload it is asked again.
  *
- * A container in what the loader mapped, and cannot be written, is used where it lies, for as long
- * as its library is loaded; others are copied, since the driver lets the program free them, or use
- * the place for others, after the load. Until a kernel of an image that is not copied is launched,
- * nothing but its beginning is read.
- *
  * Locking: one mutex, and calls into the real driver are made without it. images_layout() takes it
  * only where it does not know the kernel yet: handles are in a table of chains whose links are
  * never given back to the system, so that they can be followed at any time. What is unloaded is
  * freed at once: as for the driver, to launch a kernel then is the program's error. To look a
  * kernel up again is none: what is known of it stays.
  */
-#include "kparams/kparams.h"
-
 #include <cuda.h>
 #include <stdbool.h>
+
+struct kp_kernel;
 
 enum images_kind { IMAGES_MODULE, IMAGES_LIBRARY, IMAGES_FUNCTION, IMAGES_KERNEL };
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The GPU code that is loaded, over a driver that knows nothing but parameters. */
 #include "calls.h"
+#include "kparams/kparams.h"
 #include "tests/check_suite.h"
 #include "vmem/context_gone.h"
 #include "wrapper/kernels/images.h"
