@@ -60,8 +60,10 @@ SIM_OBJS     := $(call c_objects,$(filter-out tests/sim/simsmi.c tests/sim/test_
 # Static, as they may run where nothing is installed but a driver.
 KPARAMS_LIBS := -l:liblz4.a -l:libzstd.a
 CORE_LIBS    := $(KPARAMS_LIBS) -l:liburing.a
+# For the command and tests; the faces cannot have it (kparams/elf.h). Since 0.189 it needs libzstd too.
+ELF_LIBS     := -l:libelf.a -l:libz.a -l:libzstd.a
 
-FUZZ_TARGETS := container cubin ptx name snapshot
+FUZZ_TARGETS := container cubin elf ptx name snapshot
 FUZZ_SECONDS ?= 60
 # Sanitizers make a search of the toolkit's libraries take minutes, and of one thread TSan says nothing.
 ONE_THREAD := $(addprefix tests/unit/,kparams/%.c tools/%.c vmem/test_suballoc.c vmem/test_translate.c wrapper/test_rewrite.c \
@@ -97,7 +99,7 @@ programs: all $(SETTINGS_PAGE) $(UNIT_TESTS) $(C_PROGRAMS) $(PRELOADS) $(GUESTS)
 # ---- what the build needs -------------------------------------------------------------------
 
 PACKAGES := gcc libc6-dev python3 pkg-config check libjansson-dev uthash-dev binutils util-linux \
-	    liblz4-dev libzstd-dev libxxhash-dev liburing-dev
+	    liblz4-dev libzstd-dev libxxhash-dev liburing-dev libelf-dev zlib1g-dev
 
 ## deps: install the Debian or Ubuntu packages that the build needs and that are missing
 deps: $(O)/.deps
@@ -248,11 +250,18 @@ $(MKSNAPSHOT): $(OBJ)/tests/unit/mksnapshot.o $(DRIVER_OBJS) $(GEN)/libcuda.S $(
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $^ $(CORE_LIBS) -ldl -pthread -o $@
 
+# What a target has beside its pattern's objects comes last in $^, and an archive must come behind it.
+in_link_order = $(filter %.o,$^) $(filter %.a,$^)
+
 # kparams stands alone.
 $(O)/tests/unit/kparams/%: $(OBJ)/tests/unit/kparams/%.o $(KPARAMS)
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $^ $$(pkg-config --libs check) $(KPARAMS_LIBS) -o $@
+	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $(in_link_order) $$(pkg-config --libs check) $(KPARAMS_LIBS) -o $@
+
+ELF_TESTS := $(addprefix $(O)/tests/unit/kparams/,test_elf test_elf_libs)
+$(ELF_TESTS) $(O)/tests/fuzz/replay_elf: $(OBJ)/tests/elf_oracle.o $(COMMON)
+$(ELF_TESTS): private KPARAMS_LIBS += $(ELF_LIBS)
 
 # Parts of the command.
 $(O)/tests/unit/tools/%: $(OBJ)/tests/unit/tools/%.o $(TOOLS) $(CORE)
@@ -265,12 +274,12 @@ $(O)/tests/unit/checkpoint/test_host_image: $(OBJ)/tests/unit/checkpoint/test_ho
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $^ $$(pkg-config --libs check) $(CORE_LIBS) -l:libjansson.a -ldl -pthread -o $@
 
-FUZZ_LIBS := $(CORE_LIBS) -l:libjansson.a -ldl -pthread
+FUZZ_LIBS := $(ELF_LIBS) $(CORE_LIBS) -l:libjansson.a -ldl -pthread
 
 $(O)/tests/fuzz/replay_%: $(OBJ)/tests/fuzz/%.o $(OBJ)/tests/fuzz/replay.o $(CORE)
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $^ $(FUZZ_LIBS) -o $@
+	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $(in_link_order) $(FUZZ_LIBS) -o $@
 
 # Needs no more than libc where it runs. The sources are compiled again, with the fuzzer in them.
 $(O)/tests/fuzz/fuzz_%: tests/fuzz/%.c $(wildcard kparams/*.[ch]) tests/fuzz/fuzz.h | $(O)/.deps
@@ -280,6 +289,7 @@ $(O)/tests/fuzz/fuzz_%: tests/fuzz/%.c $(wildcard kparams/*.[ch]) tests/fuzz/fuz
 		-fno-sanitize-recover=all -static-libgcc -static-libstdc++ $(filter %.c,$^) $(FUZZ_LIBS) -o $@
 
 $(O)/tests/fuzz/fuzz_snapshot: $(wildcard common/*.c checkpoint/snapshot/*.c)
+$(O)/tests/fuzz/fuzz_elf: tests/elf_oracle.c common/buildid.c
 
 $(O)/tests/sim/test_%: $(OBJ)/tests/sim/test_%.o
 	$(call say,LD,$@)

@@ -10,16 +10,22 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+static inline void library_path(const char *name, char *path, size_t size)
+{
+	const char *home = getenv("CUDA_HOME");
+
+	snprintf(path, size, "%s/lib64/lib%s.so", home ? home : "/usr/local/cuda", name);
+}
+
 /* Map lib@name.so, of *@size bytes; NULL where it is not installed. */
 static inline const uint8_t *map_library(const char *name, size_t *size)
 {
-	const char *home = getenv("CUDA_HOME");
 	struct stat st;
 	char path[512];
 	void *data = MAP_FAILED;
 	int fd;
 
-	snprintf(path, sizeof(path), "%s/lib64/lib%s.so", home ? home : "/usr/local/cuda", name);
+	library_path(name, path, sizeof(path));
 	fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
 		return NULL;
