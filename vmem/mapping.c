@@ -150,3 +150,17 @@ CUresult mapping_set_user(const struct cuda_driver *drv, CUdevice user, bool on,
 
 	return drv->cuMemSetAccess(start, size, &desc, 1);
 }
+
+bool mapping_is_gone(CUdeviceptr start, size_t size)
+{
+	if (!translate_is_on())
+		return false;
+	translate_forget(start, size);
+	return true;
+}
+
+void mapping_use_changes(CUdeviceptr start, size_t size)
+{
+	if (translate_is_on())
+		translate_forget_given(start, size);
+}

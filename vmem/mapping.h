@@ -33,6 +33,15 @@ CUresult mapping_unmap(const struct cuda_driver *drv, CUdeviceptr start, size_t 
 /* Try again to release the handles that are left. */
 void mapping_tidy(const struct cuda_driver *drv);
 
+/*
+ * The context that [@start, @start + @size) was mapped for is gone. True if the memory went with
+ * it, as cuMemAlloc()'s does: nothing is mapped there any more.
+ */
+bool mapping_is_gone(CUdeviceptr start, size_t size);
+
+/* What is mapped at [@start, @start + @size) comes into use, or goes out of use. */
+void mapping_use_changes(CUdeviceptr start, size_t size);
+
 /* Let @user access what is mapped in [@start, @start + @size), or no more. */
 CUresult mapping_set_user(const struct cuda_driver *drv, CUdevice user, bool on, CUdeviceptr start,
 			  size_t size);

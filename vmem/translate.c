@@ -104,7 +104,7 @@ void translate_forget_given(CUdeviceptr ptr, size_t size)
 {
 	const size_t gaps[] = {translate_granule(ptr) - 1, translate_granule(ptr + size)};
 
-	for (int i = 0; i < 2 && translate_is_on(); i++)
+	for (int i = 0; i < 2; i++)
 		atomic_fetch_and_explicit(&translation.real[gaps[i]], ~TRANSLATE_GIVEN,
 					  memory_order_relaxed);
 }

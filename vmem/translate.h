@@ -9,9 +9,10 @@
  * from cuMemAlloc(), wherever the driver has it. A table with the real address of each granule
  * translates; whoever hands a pointer to the driver has to ask it.
  *
- * To the rest of vmem and to the pause engine this is one more driver: translate_driver() puts
- * functions of its own into their table, which map and unmap as the real ones do, and translate the
- * addresses of copies. A mapping is one cuMemAlloc() as a whole, since kernels run through it.
+ * To vmem and to the pause engine this is one more driver: translate_driver() puts functions of its
+ * own into their table, which map and unmap as the real ones do, and translate the addresses of
+ * copies. In vmem only mapping.c knows more: a mapping is one cuMemAlloc() as a whole, since kernels
+ * run through it; it goes with its context; and kernels are given addresses around it.
  *
  * The granules before and behind a mapping are translated as well: an end belongs to it, and
  * kernels are given pointers from which they count from 1. vmem leaves a gap there (vmem_watch()).

@@ -6,7 +6,6 @@
 #include "vmem/mapping.h"
 #include "vmem/space.h"
 #include "vmem/suballoc.h"
-#include "vmem/translate.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -91,7 +90,7 @@ static void set_idle(struct region *r, bool idle)
 	if (r->idle == idle)
 		return;
 	r->idle = idle;
-	translate_forget_given(r->start, r->size);
+	mapping_use_changes(r->start, r->size);
 	if (r->mapped)
 		vm.devices[r->dev].stats.cached += idle ? r->size : -r->size;
 }
@@ -545,10 +544,8 @@ void vmem_release_context(CUcontext ctx)
 			r->asked = 0;
 		}
 		set_idle(r, true);
-		if (translate_is_on() && r->mapped) {
-			translate_forget(r->start, r->size);
+		if (r->mapped && mapping_is_gone(r->start, r->size))
 			set_mapped(r, false);
-		}
 		/* Where this fails the region stays as it is, for vmem_trim() to try again. */
 		region_release(r);
 	}
