@@ -3,9 +3,9 @@
 
 #include "kparams/kparams.h"
 #include "tools/command/demangle.h"
+#include "tools/command/elf_file.h"
 #include "common/text.h"
 
-#include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
@@ -201,14 +201,14 @@ static void list_fatbin(struct listing *list, struct source *source, struct kp_f
 	kp_fatbin_close(fatbin);
 }
 
-/* List what a program or library carries. */
-static void list_containers(struct listing *list, struct source *source)
+/* List what one part of a program or library carries. */
+static void list_part(struct listing *list, struct source *source, const struct elf_part *part)
 {
-	size_t offset = 0, length;
+	size_t offset = part->offset, length;
 	struct kp_fatbin *fatbin;
 	struct kp_error err;
 
-	while (kp_container_next(source->data, source->size, &offset, &length)) {
+	while (kp_container_next(source->data, part->offset + part->size, &offset, &length)) {
 		if (kp_fatbin_open(source->data + offset, length, &fatbin, &err)) {
 			complain("%s: container at 0x%zx: %s", source->path, offset, err.text);
 			source->failed = true;
@@ -219,20 +219,20 @@ static void list_containers(struct listing *list, struct source *source)
 	}
 }
 
-/*
- * Linkers put the section headers at the end: whether a file that was cut, as by a copy, lacks
- * them.
- */
-static bool is_cut(const struct source *source)
+/* List what a program or library carries: a container lies in one section. */
+static void list_containers(struct listing *list, struct source *source)
 {
-	Elf64_Ehdr head;
+	struct elf_part *parts;
+	int n = elf_file_parts(source->data, source->size, &parts);
 
-	if (source->size < sizeof(head))
-		return false;
-	memcpy(&head, source->data, sizeof(head));
-	return !memcmp(head.e_ident, ELFMAG, SELFMAG) && head.e_ident[EI_CLASS] == ELFCLASS64 &&
-	       (head.e_shoff > source->size ||
-		head.e_shnum * sizeof(Elf64_Shdr) > source->size - head.e_shoff);
+	if (n < 0) {
+		complain("%s: %s", source->path, strerror(-n));
+		source->failed = true;
+		return;
+	}
+	for (int i = 0; i < n; i++)
+		list_part(list, source, &parts[i]);
+	free(parts);
 }
 
 static int list_source(struct listing *list, struct source *source)
@@ -256,7 +256,7 @@ static int list_source(struct listing *list, struct source *source)
 	if (source->nlto)
 		complain("%s: %zu images are LTO-IR, which has no layouts yet", source->path,
 			 source->nlto);
-	if (is_cut(source)) {
+	if (elf_file_is_cut(source->data, source->size)) {
 		complain(
 			"%s: its section headers lie behind its end, at %zu bytes: the rest is missing",
 			source->path, source->size);

@@ -3,10 +3,10 @@
 
 #include "common/rundir.h"
 #include "common/settings.h"
+#include "tools/command/elf_file.h"
 #include "tools/command/settings.h"
 #include "tools/process/faces.h"
 
-#include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
@@ -77,24 +77,6 @@ static bool find_program(const char *cmd, char *path, size_t size)
 	}
 }
 
-/* True for a 64-bit ELF program that asks for no dynamic loader. */
-static bool is_static(int fd)
-{
-	Elf64_Ehdr ehdr;
-	Elf64_Phdr phdr;
-
-	if (pread(fd, &ehdr, sizeof(ehdr), 0) != sizeof(ehdr) ||
-	    memcmp(ehdr.e_ident, ELFMAG, SELFMAG) != 0 || ehdr.e_ident[EI_CLASS] != ELFCLASS64)
-		return false;
-	for (int i = 0; i < ehdr.e_phnum; i++) {
-		if (pread(fd, &phdr, sizeof(phdr), ehdr.e_phoff + i * sizeof(phdr)) != sizeof(phdr))
-			return false;
-		if (phdr.p_type == PT_INTERP)
-			return false;
-	}
-	return true;
-}
-
 /* Say so where the loader will not take LD_PRELOAD: the program runs, but cannot be paused. */
 static void warn_if_not_loadable(const char *cmd)
 {
@@ -114,7 +96,7 @@ static void warn_if_not_loadable(const char *cmd)
 			why = "is set-uid or set-gid";
 		else if (geteuid() != 0 && fgetxattr(fd, "security.capability", NULL, 0) > 0)
 			why = "has file capabilities";
-		else if (is_static(fd))
+		else if (elf_file_is_static(fd))
 			why = "is a static program";
 	}
 	close(fd);
