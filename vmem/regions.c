@@ -222,5 +222,5 @@ struct region *cache_find(CUcontext ctx, CUdevice dev, size_t size)
 void device_forget(CUdevice dev, size_t n, size_t size)
 {
 	vm.devices[dev].stats.nalloc -= n;
-	vm.devices[dev].stats.managed -= size;
+	vm.devices[dev].stats.carried -= size;
 }

@@ -46,7 +46,7 @@ CUresult vmem_alloc(CUcontext ctx, CUdevice dev, size_t size, CUdeviceptr *ptr)
 					 : alloc_large(ctx, dev, size, ptr);
 	if (rc == CUDA_SUCCESS) {
 		vm.last_id++;
-		vm.devices[dev].stats.managed += size;
+		vm.devices[dev].stats.carried += size;
 		vm.devices[dev].stats.nalloc++;
 	}
 	pthread_mutex_unlock(&vm.lock);
@@ -198,7 +198,7 @@ void vmem_get_stats(struct vmem_stats *stats)
 		struct vmem_stats st;
 
 		vmem_get_device_stats(dev, &st);
-		stats->managed += st.managed;
+		stats->carried += st.carried;
 		stats->mapped += st.mapped;
 		stats->cached += st.cached;
 		stats->nalloc += st.nalloc;

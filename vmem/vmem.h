@@ -68,7 +68,7 @@ struct vmem_info {
 };
 
 struct vmem_stats {
-	size_t managed; /* bytes of live allocations, as asked for */
+	size_t carried; /* bytes of live allocations, as asked for */
 	size_t mapped;  /* bytes of GPU memory held for them, rounding and slabs included */
 	size_t cached;  /* part of mapped that vmem_trim() would give back */
 	size_t nalloc;  /* live allocations */

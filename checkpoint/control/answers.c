@@ -103,13 +103,13 @@ void answers_status(const struct client *c, const struct answers_facts *facts)
 	devices = devices_all(&count);
 	for (size_t i = 0; i < count; i++) {
 		vmem_get_device_stats(i, &stats);
-		if (stats.managed)
+		if (stats.carried)
 			server_say(c, "gpu %zu %s %s", i, devices[i].uuid, devices[i].name);
 	}
 	addressing = addressing_name(&why);
 	server_say(c, "addressing %s%s%s", addressing, *why ? " " : "", why);
 	vmem_get_stats(&stats);
-	server_say(c, "managed %zu", stats.managed);
+	server_say(c, "managed %zu", stats.carried);
 	server_say(c, "unmanaged %zu", driver_memory_bytes(facts->state));
 	server_say(c, "paused %zu", engine_paused_bytes());
 	server_say(c, "spilled %zu", engine_spilled_bytes());

@@ -196,7 +196,7 @@ START_TEST(a_context_frees_its_memory_itself)
 	ck_assert_uint_eq(translate(a), a);
 	ck_assert_uint_eq(translate(b), b);
 	vmem_get_stats(&st);
-	ck_assert_uint_eq(st.mapped + st.cached + st.managed, 0);
+	ck_assert_uint_eq(st.mapped + st.cached + st.carried, 0);
 	ck_assert_uint_eq(vmem_regions(NULL, 0), 0);
 }
 END_TEST
