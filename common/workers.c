@@ -60,7 +60,8 @@ int workers_run(struct workers *w, size_t threads, void *(*work)(void *arg), voi
 		started += !error;
 	}
 	if (error)
-		pr_warn("%zu threads, not %zu: %s", started ? started : 1, want, strerror(error));
+		pr_warn("only %zu of %zu threads: %s", started ? started : 1, want,
+			strerror(error));
 	if (!started && w->count)
 		work(arg);
 	for (size_t i = 0; i < started; i++)

@@ -65,7 +65,8 @@ static void lock_file(int fd)
 		error = lock_first_byte(fd, F_WRLCK);
 	}
 	if (error)
-		pr_debug("claims are made without their lock: %s", strerror(-error));
+		pr_debug("the file of claims is not locked: %s; claims are made without the lock",
+			 strerror(-error));
 }
 
 static size_t min(size_t a, size_t b)
@@ -88,7 +89,7 @@ static size_t find_available(int fd, uint64_t group)
 	int error = fd < 0 ? 0 : promise_others(fd, group, &in_group, &in_all);
 
 	if (error)
-		pr_debug("the claims of others are not seen: %s", strerror(-error));
+		pr_debug("the claims of other processes cannot be read: %s", strerror(-error));
 	return min(less(hostmem_machine_available(), in_all),
 		   less(hostmem_cgroup_available(), in_group));
 }
@@ -104,7 +105,7 @@ size_t claims_make(size_t wanted, size_t reserve)
 	ownfd_set(&file, fd);
 	error = is_shortage(fd) ? fd : hostmem_group(&group);
 	if (error) {
-		pr_err("the claims of others: %s; no host memory counts as available",
+		pr_err("cannot read the claims of others: %s; no host memory counts as available",
 		       strerror(-error));
 		claims_drop();
 		return 0;
@@ -117,7 +118,7 @@ size_t claims_make(size_t wanted, size_t reserve)
 		lock_file(fd);
 		error = promise_make(&claim, fd, group, wanted);
 		if (error)
-			pr_debug("others do not see the claim: %s", strerror(-error));
+			pr_debug("other processes do not see the claim: %s", strerror(-error));
 	}
 	available = find_available(fd, group);
 	bytes = min(wanted, less(available, reserve));

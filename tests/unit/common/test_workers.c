@@ -81,7 +81,7 @@ START_TEST(without_threads_the_work_is_done_and_it_is_said)
 	ck_assert_ptr_nonnull(file);
 	if (workers_threads(&w, 4) > 1) {
 		ck_assert_ptr_nonnull(fgets(line, sizeof(line), file));
-		ck_assert_msg(strstr(line, "workers: 1 threads, not "), "%s", line);
+		ck_assert_msg(strstr(line, "workers: only 1 of "), "%s", line);
 	}
 	ck_assert_ptr_null(fgets(line, sizeof(line), file));
 	fclose(file);
