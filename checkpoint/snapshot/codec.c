@@ -68,7 +68,7 @@ void snapshot_packer_free(struct snapshot_packer *p)
 
 static int unpack_lz4(const void *data, size_t stored, void *chunk, const char **why)
 {
-	*why = "it is no LZ4 block of 2 MiB";
+	*why = "it is not an LZ4 block of 2 MiB";
 	return LZ4_decompress_safe(data, chunk, stored, SNAPSHOT_CHUNK) == (int)SNAPSHOT_CHUNK
 		       ? 0
 		       : -EBADMSG;
@@ -86,7 +86,7 @@ static int unpack_zstd(struct snapshot_unpacker *u, const void *data, size_t sto
 	n = ZSTD_decompressDCtx(u->zstd, chunk, SNAPSHOT_CHUNK, data, stored);
 	if (n == SNAPSHOT_CHUNK)
 		return 0;
-	*why = ZSTD_isError(n) ? ZSTD_getErrorName(n) : "it is no Zstandard frame of 2 MiB";
+	*why = ZSTD_isError(n) ? ZSTD_getErrorName(n) : "it is not a Zstandard frame of 2 MiB";
 	return -EBADMSG;
 }
 

@@ -87,7 +87,7 @@ int snapshot_dir_open(const char *path, struct snapshot_error *error)
 	return open_locked(path, LOCK_SH, error);
 }
 
-/* That the directory at @path is there is safe on disk only when its parent is. */
+/* A new directory is safe on disk only once its parent is synced. */
 static int sync_parent(const char *path)
 {
 	char copy[PATH_MAX];
@@ -103,7 +103,7 @@ static int sync_parent(const char *path)
 	return ret;
 }
 
-/* The beginning of a file. Empty where there is none. */
+/* Read the beginning of a file; "" if there is none. */
 static void read_head(int dir, const char *name, char head[HEAD_SIZE])
 {
 	int fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
@@ -122,8 +122,8 @@ static bool is_stopped(pid_t pid)
 }
 
 /*
- * A job that runs holds the lock while its memory is in a directory. One that was stopped for its
- * image does not, if who did that was killed.
+ * A job that runs holds the lock while its memory is in a directory. A job that was stopped for its
+ * image does not, if the process that stopped it was killed.
  */
 static int check_process(int dir, const char *manifest, pid_t pid, struct snapshot_error *error)
 {
@@ -135,7 +135,7 @@ static int check_process(int dir, const char *manifest, pid_t pid, struct snapsh
 		return snapshot_fail(
 			error, -ENOTEMPTY,
 			"expected a new or empty directory or a snapshot, found a %s in "
-			"it that is of none",
+			"it that does not belong to one",
 			manifest);
 	found = strstr(head, "\"pid\":");
 	other = found ? strtol(found + strlen("\"pid\":"), NULL, 10) : 0;
@@ -150,10 +150,10 @@ static int check_process(int dir, const char *manifest, pid_t pid, struct snapsh
 struct user {
 	pid_t pid;
 	unsigned long long start; /* rundir_start_time() */
-	unsigned long dev, ino;   /* of the directory: a copy is nobody's */
+	unsigned long dev, ino;   /* of the directory: a copy has no user */
 };
 
-/* False where the directory has no such file, or one that is no snapshot's. */
+/* False if the directory has no such file, or the file is not a snapshot's. */
 static bool read_user(int dir, struct user *user)
 {
 	char head[HEAD_SIZE];
@@ -164,9 +164,9 @@ static bool read_user(int dir, struct user *user)
 }
 
 /*
- * It has ended, or its id is another process's, or it is in the directory that this one, @st, was
- * copied from. What cannot be seen is still there, as is one of which only the first thread has
- * ended.
+ * True if the process has ended, or its id now belongs to another process, or the directory @st is
+ * a copy of the one that it uses. A process that cannot be seen is not gone, nor is a process of
+ * which only the first thread has ended.
  */
 static bool is_gone(const struct user *user, const struct stat *st)
 {
@@ -201,7 +201,7 @@ static int check_user(int dir, pid_t pid, struct snapshot_error *error)
 				     "expected a new or empty directory or a snapshot, "
 				     "found " SNAPSHOT_IN_USE " in it");
 	}
-	/* Of one that is no more, or that was killed when it had just made it. */
+	/* The process has ended, or was killed right after it had made the file. */
 	unlinkat(dir, SNAPSHOT_IN_USE, 0);
 	return 0;
 }
@@ -214,7 +214,8 @@ int snapshot_dir_occupy(int dir, struct snapshot_error *error)
 	int size;
 
 	if (!start || start == RUNDIR_START_UNKNOWN)
-		return snapshot_fail(error, -EAGAIN, "/proc does not say when this process began");
+		return snapshot_fail(error, -EAGAIN,
+				     "/proc does not have the start time of this process");
 	if (fstat(dir, &st))
 		return snapshot_fail(error, -errno, "%s", strerror(errno));
 	size = snprintf(text, sizeof(text), SNAPSHOT_FORMAT " %d %llu %lu %lu\n", getpid(), start,
@@ -230,7 +231,7 @@ void snapshot_dir_vacate(int dir, pid_t pid)
 		unlinkat(dir, SNAPSHOT_IN_USE, 0);
 }
 
-/* A @part without a manifest, or the beginning of one, is not known to be of a snapshot. */
+/* Without a manifest or manifest.new, the file @part may not belong to a snapshot. */
 static int check_manifests(int dir, const char *part, pid_t pid, struct snapshot_error *error)
 {
 	bool whole = !faccessat(dir, SNAPSHOT_MANIFEST, F_OK, AT_SYMLINK_NOFOLLOW);
@@ -309,7 +310,7 @@ int snapshot_dir_create(const char *path, uid_t owner, pid_t pid, struct snapsho
 
 void snapshot_dir_close(int dir)
 {
-	/* A child that the program forked meanwhile has the descriptor, and the lock with it. */
+	/* A child that the program forked meanwhile shares the descriptor, and thus the lock. */
 	flock(dir, LOCK_UN);
 	close(dir);
 }
@@ -336,7 +337,7 @@ int snapshot_dir_numbers(int dir, uint32_t count, uint32_t *first, struct snapsh
 
 int snapshot_dir_commit(int dir, struct snapshot_error *error)
 {
-	/* What the manifest names comes first, and then the manifest. */
+	/* The files that the manifest names must be on disk before the manifest. */
 	if (fsync(dir) || renameat(dir, SNAPSHOT_MANIFEST_NEW, dir, SNAPSHOT_MANIFEST))
 		return snapshot_fail(error, -errno, SNAPSHOT_MANIFEST ": %s", strerror(errno));
 	return 0;

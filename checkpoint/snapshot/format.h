@@ -2,17 +2,17 @@
 #ifndef CUDAW_SNAPSHOT_FORMAT_H
 #define CUDAW_SNAPSHOT_FORMAT_H
 /*
- * What a snapshot directory holds; FORMAT.md has the whole of it.
+ * The contents of a snapshot directory; FORMAT.md has the details.
  *
- *	DIR/manifest.json	what the snapshot is; renaming it into place makes the snapshot
- *	DIR/index-N		where each chunk of GPU memory lies: the structs below
+ *	DIR/manifest.json	describes the snapshot; its rename into place makes the snapshot
+ *	DIR/index-N		the place of each chunk of GPU memory: the structs below
  *	DIR/data-N		chunks
- *	DIR/host-N/		the process image, where there is one
- *	DIR/in-use		who has its memory there alone, and no lock
+ *	DIR/host-N/		the process image, if there is one
+ *	DIR/in-use		the process whose memory is only there, without a lock
  *
- * Numbers are little-endian. N is decimal and never used twice in a directory, so that a file,
- * once written, is never written again: what the old manifest names stays whole until the new one
- * has replaced it. No path comes from a snapshot: names are made of their numbers.
+ * Numbers are little-endian. N is decimal and never used twice in a directory, so that a file is
+ * written only once: the files that the old manifest names stay complete until the new manifest has
+ * replaced it. No path is read from a snapshot: file names are made from their numbers.
  */
 #include "common/hash.h"
 
@@ -25,9 +25,9 @@
 #define SNAPSHOT_MANIFEST_NEW "manifest.new"
 #define SNAPSHOT_IN_USE       "in-use"
 #define SNAPSHOT_MANIFEST_MAX (64UL << 20) /* bytes */
-#define SNAPSHOT_MAGIC        "CUDAWIX"    /* with its zero the 8 bytes that an index begins with */
+#define SNAPSHOT_MAGIC        "CUDAWIX"    /* and its zero: the first 8 bytes of an index */
 
-#define SNAPSHOT_CHUNK      (2UL << 20) /* bytes of GPU memory, aligned to as much */
+#define SNAPSHOT_CHUNK      (2UL << 20) /* bytes of GPU memory, and their alignment */
 #define SNAPSHOT_ALIGN      4096UL      /* of chunks in data files, for direct I/O */
 #define SNAPSHOT_CHUNKS_MAX (1UL << 23) /* 16 TiB of GPU memory */
 #define SNAPSHOT_NUMBER_MAX 999999999U
@@ -36,10 +36,10 @@
 /* How a chunk is stored; the values are the format's. */
 enum snapshot_codec { SNAPSHOT_ZERO, SNAPSHOT_RAW, SNAPSHOT_LZ4, SNAPSHOT_ZSTD };
 
-/* The most that a compressed chunk takes: at least one page less than as it is. */
+/* The largest compressed chunk: at least one page smaller than the chunk itself. */
 #define SNAPSHOT_PACKED_MAX (SNAPSHOT_CHUNK - SNAPSHOT_ALIGN)
 
-/* Bytes of data files, where the next chunk begins at a multiple of SNAPSHOT_ALIGN. */
+/* The bytes in a data file: the next chunk begins at a multiple of SNAPSHOT_ALIGN. */
 static inline size_t snapshot_padded(size_t stored)
 {
 	return (stored + SNAPSHOT_ALIGN - 1) & -SNAPSHOT_ALIGN;
@@ -55,16 +55,16 @@ struct snapshot_header {
 	uint64_t reserved;
 };
 
-/* In ascending order of address. Equal chunks name the same place. */
+/* In ascending order of address. Equal chunks have the same place. */
 struct snapshot_chunk {
 	uint64_t address; /* on the GPU, a multiple of SNAPSHOT_CHUNK */
 	uint64_t offset;  /* in data-FILE, a multiple of SNAPSHOT_ALIGN */
 	uint32_t file;
-	uint32_t stored; /* bytes there, without padding; of zeros: file, offset and this are 0 */
+	uint32_t stored; /* bytes there, without padding; file, offset and stored are 0 for zeros */
 	uint32_t codec;
 	uint32_t reserved;
 	struct hash128 hash;   /* of the 2 MiB */
-	struct hash128 digest; /* of the same, made on the GPU (digest.h); 0 where it was not */
+	struct hash128 digest; /* of the same, made on the GPU (digest.h); 0 if none was made */
 };
 
 _Static_assert(sizeof(struct snapshot_header) == 64, "the format's");
@@ -72,10 +72,10 @@ _Static_assert(sizeof(struct snapshot_chunk) == 64, "the format's");
 
 enum snapshot_kind { SNAPSHOT_DATA, SNAPSHOT_INDEX, SNAPSHOT_HOST };
 
-/* The name of the file or directory of that kind and number. */
+/* Write the name of the file or directory of that kind and number. */
 void snapshot_name(enum snapshot_kind kind, uint32_t number, char name[SNAPSHOT_NAME_SIZE]);
 
-/* The reverse. False where @name is not exactly what snapshot_name() makes. */
+/* The reverse. False if @name is not exactly a name that snapshot_name() makes. */
 bool snapshot_parse_name(const char *name, enum snapshot_kind *kind, uint32_t *number);
 
 /*
@@ -86,14 +86,14 @@ bool snapshot_parse_name(const char *name, enum snapshot_kind *kind, uint32_t *n
 void snapshot_seal(const char *text, size_t size, char seal[SNAPSHOT_SEAL_SIZE + 1]);
 
 /*
- * Why something failed, for people: the file in the directory, what was expected and what was
- * found. Whoever shows it puts the directory before it.
+ * The reason of a failure, for people: the file in the directory, the expected and the found value.
+ * The code that shows it puts the directory before it.
  */
 struct snapshot_error {
 	char text[512];
 };
 
-/* Say why in @error, and return @code. */
+/* Write the reason to @error, and return @code. */
 int snapshot_fail(struct snapshot_error *error, int code, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 

@@ -18,7 +18,7 @@
 
 #define LIST     "host.json"
 #define LIST_MAX (64UL << 20)
-#define THREADS  16 /* that read, of as many files */
+#define THREADS  16 /* readers, each of one file */
 
 int host_image_open(int dir, uint32_t number, struct snapshot_error *error)
 {
@@ -40,17 +40,17 @@ int host_image_make(int dir, uint32_t number, struct snapshot_error *error)
 	return 0;
 }
 
-/* A file of the directory. */
+/* A file of the image. */
 struct entry {
 	char name[NAME_MAX + 1];
 	size_t size;
 	struct hash128 hash;
 };
 
-/* All files of a directory, whose sizes and hashes several threads take. */
+/* All files of the image. Several threads find their sizes and hashes. */
 struct listing {
 	int directory;
-	bool sync, sizes; /* sizes: no hashes */
+	bool sync, sizes; /* sizes: only sizes, no hashes */
 	struct entry *entries;
 	size_t n;
 	size_t list; /* bytes of the list itself */
@@ -64,7 +64,7 @@ static bool go_on(void *workers)
 	return workers_go_on(workers);
 }
 
-/* Size and hash of a file of the directory; with l->sync it is on disk afterwards, and 0600. */
+/* Find size and hash of a file. With l->sync, sync it and set its mode to 0600. */
 static int take_file(struct listing *l, struct entry *e, struct snapshot_error *error)
 {
 	int fd = openat(l->directory, e->name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
@@ -83,7 +83,7 @@ static int take_file(struct listing *l, struct entry *e, struct snapshot_error *
 	if (fd >= 0)
 		close(fd);
 	if (ret == -EBADMSG)
-		return snapshot_fail(error, ret, "%s: it is no file", e->name);
+		return snapshot_fail(error, ret, "%s: it is not a regular file", e->name);
 	if (ret == -ENODATA)
 		return snapshot_fail(error, ret, "%s: it became shorter", e->name);
 	return ret ? snapshot_fail(error, ret, "%s: %s", e->name, strerror(-ret)) : 0;
@@ -101,7 +101,7 @@ static int add_entry(struct listing *l, const char *name)
 	return 0;
 }
 
-/* The names, but for that of the list itself. */
+/* The names of all files except host.json. */
 static int read_names(struct listing *l)
 {
 	DIR *dir = snapshot_dir_list(l->directory);
@@ -137,10 +137,7 @@ static void *take_main(void *arg)
 	return NULL;
 }
 
-/*
- * List l->directory; with l->sync its files are on disk afterwards. The entries are to be freed in
- * any case.
- */
+/* List l->directory; with l->sync, sync its files. The caller frees the entries in any case. */
 static int take_files(struct listing *l, struct snapshot_error *error)
 {
 	int ret;
@@ -197,9 +194,12 @@ int host_image_seal(int dir, uint32_t number, double ms, size_t *bytes,
 		ret = directory < 0 ? directory : snapshot_fail(error, -ENOMEM, "out of memory");
 		goto out;
 	}
-	/* Where root takes a user's job, the directory around it is the user's to change. */
+	/*
+	 * If root snapshots a user's job, that user can replace files in the directory around this
+	 * one.
+	 */
 	if (fstat(directory, &st) || st.st_uid != geteuid()) {
-		ret = snapshot_fail(error, -EPERM, "the process image is not ours");
+		ret = snapshot_fail(error, -EPERM, "the process image belongs to another user");
 		goto out;
 	}
 	*bytes = 0;
@@ -225,7 +225,7 @@ out:
 	return ret;
 }
 
-/* What the list says of @name; NULL: nothing. */
+/* The entry of @name in the list; NULL if there is none. */
 static const json_t *find_file(const json_t *files, const char *name)
 {
 	const json_t *file;
@@ -262,7 +262,7 @@ static int check_file(const struct listing *l, const struct entry *e, const json
 	return 0;
 }
 
-/* CRIU opens what it likes by name: the directory has the files of the list, and no others. */
+/* CRIU opens any file by name, so the directory must have the files of the list and no others. */
 static int check_files(struct listing *l, const json_t *files, struct snapshot_error *error)
 {
 	int ret = take_files(l, error);
@@ -297,7 +297,7 @@ static int check_list(struct listing *l, const char *text, size_t size,
 	return ret;
 }
 
-/* How many files there are, and their bytes, in *@files and *@bytes; without the list. */
+/* Put the number of files and their bytes in *@files and *@bytes, without host.json. */
 static int check(struct listing *l, int dir, uint32_t number, size_t *files, size_t *bytes,
 		 struct snapshot_error *error)
 {

@@ -3,36 +3,37 @@
 #define CUDAW_HOST_IMAGE_H
 /*
  * The process image of a snapshot, host-N: a flat directory of CRIU's files, and host.json, which
- * has their names, sizes and hashes, and is sealed as the manifest is.
+ * lists their names, sizes and hashes, and ends with a checksum as the manifest does.
  */
 #include "checkpoint/snapshot/format.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Make the directory host-@number in @dir. 0 or a negative errno. */
+/* Make the directory host-@number in @dir. Returns 0 or a negative errno. */
 int host_image_make(int dir, uint32_t number, struct snapshot_error *error);
 
-/* The directory, for reading. A descriptor or a negative errno. */
+/* Open the directory for reading. Returns a descriptor or a negative errno. */
 int host_image_open(int dir, uint32_t number, struct snapshot_error *error);
 
 /*
- * Sync its files and write host.json, with how long CRIU took. The bytes of all files in *@bytes.
- * 0 or a negative errno.
+ * Sync its files and write host.json, with the time that CRIU took. *@bytes are the bytes of all
+ * files. Returns 0 or a negative errno.
  */
 int host_image_seal(int dir, uint32_t number, double ms, size_t *bytes,
 		    struct snapshot_error *error);
 
 /*
- * Check that every file is there and of its size; how many there are, the list among them, and
- * their bytes. 0 or a negative errno.
+ * Check that every file exists and has its size. *@files and *@bytes count all files, host.json
+ * included. Returns 0 or a negative errno.
  */
 int host_image_size(int dir, uint32_t number, size_t *files, size_t *bytes,
 		    struct snapshot_error *error);
 
 /*
- * Check that every file is there and as it was. *@bytes as above. *@cancel, set by another thread,
- * ends it with -ECANCELED; @cancel may be NULL. 0 or a negative errno.
+ * Check that every file exists and is unchanged. *@bytes are the bytes of all files but host.json.
+ * *@cancel, set by another thread, ends it with -ECANCELED; @cancel may be NULL. Returns 0 or a
+ * negative errno.
  */
 int host_image_check(int dir, uint32_t number, const bool *cancel, size_t *bytes,
 		     struct snapshot_error *error);

@@ -18,7 +18,7 @@ static int check_header(const struct snapshot_header *header, size_t size, const
 			struct snapshot_error *error)
 {
 	if (memcmp(header->magic, SNAPSHOT_MAGIC, sizeof(header->magic)))
-		return snapshot_fail(error, -EBADMSG, "%s: it is no index of a cudaw snapshot",
+		return snapshot_fail(error, -EBADMSG, "%s: it is not an index of a cudaw snapshot",
 				     name);
 	if (is_newer(header))
 		return snapshot_fail(error, -ENOTSUP,
@@ -56,7 +56,7 @@ static int check_checksum(char *data, size_t size, const char *name, struct snap
 			     expected, found);
 }
 
-/* What is wrong with a chunk for itself; NULL: nothing. */
+/* The fault of a single chunk; NULL if there is none. */
 static const char *chunk_fault(const struct snapshot_chunk *c)
 {
 	if (c->address % SNAPSHOT_CHUNK || c->address + SNAPSHOT_CHUNK < c->address)
@@ -90,7 +90,10 @@ static int compare_places(const void *a, const void *b, void *arg)
 	return x < y ? -1 : 1;
 }
 
-/* Two chunks in the order of their places: the same place and contents, or no byte in common. */
+/*
+ * For two chunks in the order of their places. True if they have the same place and contents, or no
+ * byte in common.
+ */
 static bool places_agree(const struct snapshot_chunk *a, const struct snapshot_chunk *b)
 {
 	if (a->file != b->file)
@@ -156,7 +159,10 @@ int snapshot_index_load(int dir, uint32_t number, struct snapshot_index *index,
 	}
 	loaded.file_hash = hash_bytes(data, size);
 	memcpy(&loaded.header, data, sizeof(loaded.header));
-	/* What is newer has its checksum there, too: else the version is what is damaged. */
+	/*
+	 * A newer version has its checksum in the same place. If it does not match, the version
+	 * itself is damaged.
+	 */
 	if (!memcmp(loaded.header.magic, SNAPSHOT_MAGIC, sizeof(loaded.header.magic)) &&
 	    is_newer(&loaded.header))
 		ret = check_checksum(data, size, name, error);

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* The chunks are those of the regions, one by one: nothing is missing and nothing is beside. */
+/* Check that the chunks are exactly those of the regions: none is missing, and none is extra. */
 static int check_regions(const struct snapshot_manifest *m, const struct snapshot_index *index,
 			 struct snapshot_error *error)
 {
@@ -74,7 +74,7 @@ static int check_data(int dir, const struct snapshot_manifest *m, struct snapsho
 		if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW))
 			return snapshot_fail(error, -errno, "%s: %s", name, strerror(errno));
 		if (!S_ISREG(st.st_mode))
-			return snapshot_fail(error, -EBADMSG, "%s: it is no file", name);
+			return snapshot_fail(error, -EBADMSG, "%s: it is not a regular file", name);
 		if ((size_t)st.st_size != m->data[i].size)
 			return snapshot_fail(error, -EBADMSG, "%s: expected %zu bytes, found %zu",
 					     name, m->data[i].size, (size_t)st.st_size);

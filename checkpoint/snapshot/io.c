@@ -14,19 +14,22 @@ int snapshot_io_open(int dir, const char *name, int flags)
 {
 	int fd;
 
-	/* Not to wait for the other end of what may be a pipe in a forged snapshot. */
+	/*
+	 * O_NONBLOCK: a file of a forged snapshot may be a pipe, and opening it would wait for its
+	 * other end.
+	 */
 	flags |= O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
 	fd = openat(dir, name, flags | O_DIRECT, 0600);
 	if (fd < 0 && errno == EINVAL)
 		fd = openat(dir, name, flags & ~O_EXCL, 0600);
 	if (fd < 0)
 		return -errno;
-	/* io_uring would not wait for the disk either. */
+	/* With O_NONBLOCK, io_uring would not wait for the disk. */
 	fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK);
 	return fd;
 }
 
-/* Not from malloc(), which would keep the memory in the program. */
+/* malloc() would keep the memory in the program. */
 char *snapshot_io_buffer(void)
 {
 	void *buffer = mmap(NULL, SNAPSHOT_CHUNK, PROT_READ | PROT_WRITE,
@@ -41,7 +44,10 @@ void snapshot_io_free_buffer(char *buffer)
 		munmap(buffer, SNAPSHOT_CHUNK);
 }
 
-/* Some file systems take O_DIRECT and then not the request. True where it can be tried without. */
+/*
+ * Some file systems accept O_DIRECT, but then refuse the request. True if a retry without it makes
+ * sense.
+ */
 static bool turn_direct_off(int fd)
 {
 	int flags = fcntl(fd, F_GETFL);
@@ -81,7 +87,7 @@ ssize_t snapshot_io_read(int fd, void *data, size_t size, uint64_t offset)
 	return at;
 }
 
-/* The file's size in *@size; not that of something else, nor more than @most. */
+/* Put the file's size in *@size. Fails if it is not a regular file, or larger than @most. */
 static int check_file(int fd, const char *name, size_t most, size_t *size,
 		      struct snapshot_error *error)
 {
@@ -90,7 +96,7 @@ static int check_file(int fd, const char *name, size_t most, size_t *size,
 	if (fstat(fd, &st))
 		return snapshot_fail(error, -errno, "%s: %s", name, strerror(errno));
 	if (!S_ISREG(st.st_mode))
-		return snapshot_fail(error, -EBADMSG, "%s: it is no file", name);
+		return snapshot_fail(error, -EBADMSG, "%s: it is not a regular file", name);
 	if ((size_t)st.st_size > most)
 		return snapshot_fail(error, -EBADMSG, "%s: expected at most %zu bytes, found %zu",
 				     name, most, (size_t)st.st_size);
@@ -139,7 +145,8 @@ int snapshot_io_write_file(int dir, const char *name, const void *data, size_t s
 	int fd, ret;
 
 	/*
-	 * What has the name may be a pipe, which would wait for its other end, or have other names.
+	 * An existing file may be a pipe, which would wait for its other end, or may have other
+	 * names.
 	 */
 	if (!fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) &&
 	    (!S_ISREG(st.st_mode) || st.st_nlink > 1))

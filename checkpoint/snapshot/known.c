@@ -14,7 +14,7 @@ static const struct snapshot_chunk *chunk_of(const struct snapshot_known *k, uin
 	return i < k->old->nchunks ? &k->old->chunks[i] : &k->chunks[i - k->old->nchunks];
 }
 
-/* The slot of that hash: it is empty, or has a chunk with it. */
+/* The slot of @hash: it is empty, or has a chunk with that hash. */
 static uint32_t *find_slot(const struct snapshot_known *k, struct hash128 hash)
 {
 	size_t i = hash.low & k->mask;
@@ -30,8 +30,8 @@ static bool is_later(const struct timespec *a, const struct timespec *b)
 }
 
 /*
- * Whether the file has these places, which are all that are in it, and at least half of it is in
- * them, and it is as it was when the manifest was written, of which @manifest is known.
+ * True if the file has all its places, those from @begin to @end, at least half of its bytes are in
+ * them, and it was not modified after the manifest was written (@manifest).
  */
 static bool worth_keeping(int dir, const struct stat *manifest, const struct snapshot_index *old,
 			  size_t begin, size_t end)

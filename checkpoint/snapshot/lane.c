@@ -10,8 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#define MISSES_MAX 4    /* then one chunk of 17 is tried */
-#define FORGETTING 0.99 /* so much of what compressing took is remembered, at each chunk */
+#define MISSES_MAX 4    /* then one chunk of 17 is compressed */
+#define FORGETTING 0.99 /* factor of pack_seconds at each chunk that is not compressed */
 
 void snapshot_lane_init(struct snapshot_lane *lane, uint32_t number)
 {
@@ -34,7 +34,7 @@ static int open_file(struct snapshot_lanes *lanes, struct snapshot_lane *lane,
 	return 0;
 }
 
-/* One that is done makes its slot free. 0, or why it failed. */
+/* Free the slot of a request that is done. Returns 0, or the reason of its failure. */
 static int take_done(struct snapshot_lanes *lanes, struct snapshot_lane *lane,
 		     struct snapshot_request *request, struct snapshot_error *error)
 {
@@ -46,7 +46,7 @@ static int take_done(struct snapshot_lanes *lanes, struct snapshot_lane *lane,
 	return 0;
 }
 
-/* A slot that is free, or becomes so, in *@slot. */
+/* Put a free slot in *@slot, after waiting for one if necessary. */
 static int find_slot(struct snapshot_lanes *lanes, struct snapshot_lane *lane,
 		     struct snapshot_slot **slot, struct snapshot_error *error)
 {
@@ -76,14 +76,16 @@ static bool is_to_pack(struct snapshot_lanes *lanes, struct snapshot_lane *lane)
 	pack = !lanes->tried ||
 	       snapshot_queue_spares(&lanes->queue, SNAPSHOT_CHUNK, lanes->pack_seconds);
 	lanes->tried = true;
-	/* It may have been slow for once: in time it is tried again. */
+	/* It may have been slow only once, so it is tried again in time. */
 	if (!pack)
 		lanes->pack_seconds *= FORGETTING;
 	pthread_mutex_unlock(&lanes->lock);
 	return pack;
 }
 
-/* The chunk at @data compressed into the slot's buffer. Its bytes; 0: it is to stay as it is. */
+/*
+ * Compress the chunk at @data into the slot's buffer. Returns its bytes; 0: store it uncompressed.
+ */
 static size_t pack(struct snapshot_lanes *lanes, struct snapshot_lane *lane,
 		   struct snapshot_slot *slot, const char *data)
 {

@@ -17,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define COMMAND_MAX 131072 /* of a command line, more is cut */
+#define COMMAND_MAX 131072 /* bytes of a command line; the rest is cut */
 
 static void put_link(struct json_out *out, const char *key, const char *link)
 {
@@ -52,7 +52,7 @@ static void put_command(struct json_out *out)
 	free(text);
 }
 
-/* The directory of the process's socket: it has to be there when the process goes on. */
+/* The directory of the process's socket. It must exist where the process goes on. */
 static void put_runtime_dir(struct json_out *out)
 {
 	char path[PATH_MAX];
@@ -79,7 +79,7 @@ static void put_process(struct json_out *out)
 	json_close(out, '}');
 }
 
-/* The kernel driver's version; it has to be the same where the job goes on. */
+/* The kernel driver's version. It must be the same where the job goes on. */
 static void put_driver(struct json_out *out)
 {
 	FILE *file = fopen("/sys/module/nvidia/version", "re");
@@ -193,7 +193,7 @@ struct paths {
 	size_t n;
 };
 
-/* True when @path is new. A process that maps very many files has each looked up here. */
+/* True if @path is new. A process may map very many files; each is looked up here. */
 static bool add_path(struct paths *paths, const char *path)
 {
 	char **list;
@@ -210,7 +210,7 @@ static bool add_path(struct paths *paths, const char *path)
 	return true;
 }
 
-/* The kernel writes a line break in a path as this, and a backslash as it is. */
+/* The kernel writes a line break in a path in this form, and a backslash unchanged. */
 static void unescape(char *path)
 {
 	static const char line_break[] = "\\012";
@@ -226,10 +226,10 @@ static void unescape(char *path)
 }
 
 /*
- * The files that are mapped as code, which have to be the same builds where the job goes on in a
- * new process. Data may change until it is stopped for its image, which tells what that needs of
- * all files; and to close a file drops all record locks (fcntl) that the program has on it, and
- * databases map files that they lock. proc(5) has the format.
+ * The files that are mapped as code. Where the job goes on in a new process, they must be the same
+ * builds. Data files are left out for two reasons. They may change until the process is stopped for
+ * its image, which has its own demands on all files. And closing a file drops all record locks
+ * (fcntl) that the program has on it; databases map files that they lock. proc(5) has the format.
  */
 static void put_mapped(struct json_out *out, FILE *maps, struct paths *paths)
 {
@@ -241,7 +241,7 @@ static void put_mapped(struct json_out *out, FILE *maps, struct paths *paths)
 		line[strcspn(line, "\n")] = '\0';
 		if (!rights || rights[3] != 'x')
 			continue;
-		/* Devices and memory in disguise are the process image's business. */
+		/* The process image handles devices and files that are really memory. */
 		if (!path || !strncmp(path, "/dev/", 5) || !strncmp(path, "/memfd:", 7) ||
 		    !strncmp(path, "/SYSV", 5) || strstr(path, " (deleted)"))
 			continue;

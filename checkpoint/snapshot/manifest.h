@@ -2,8 +2,8 @@
 #ifndef CUDAW_MANIFEST_H
 #define CUDAW_MANIFEST_H
 /*
- * The manifest of a snapshot, as the job writes it (FORMAT.md says what each key is). The command
- * reads it: checkpoint/snapshot/manifest_read.h.
+ * Writing a snapshot's manifest: by the job (FORMAT.md describes each key). manifest_read.h reads
+ * it.
  */
 #include "checkpoint/snapshot/write.h"
 #include "common/gpu.h"
@@ -15,19 +15,22 @@ struct snapshot_context {
 	bool primary;
 };
 
-/* A phase that is over, and how long it took. */
+/* A completed phase, and the time that it took. */
 struct snapshot_phase {
 	const char *name; /* a word of lower-case letters */
 	double ms;
 };
 
-/* What only the one who asks for the snapshot knows. */
+/* The facts that only the caller knows. */
 struct snapshot_facts {
 	int cuda; /* cuDriverGetVersion() */
 	const struct gpu *devices;
 	size_t ndevices;
-	unsigned int gpus; /* of the machine, when the driver took its checkpoint; 0: not known */
-	/* Bytes on each device that the driver's restore takes; NULL: it took no checkpoint. */
+	unsigned int gpus; /* of the machine, at the driver's checkpoint; 0: not known */
+	/*
+	 * Bytes that the driver's restore takes on each device; NULL: the driver took no
+	 * checkpoint.
+	 */
 	const size_t *held;
 	const struct snapshot_context *contexts;
 	size_t ncontexts;
@@ -35,7 +38,7 @@ struct snapshot_facts {
 	size_t nphases;
 };
 
-/* What the writer knows. */
+/* The facts that the writer of the snapshot knows. */
 struct manifest_parts {
 	uint8_t id[16];
 	const struct snapshot_source *source;
@@ -43,12 +46,12 @@ struct manifest_parts {
 	uint32_t index;
 	bool image;                /* host-INDEX will have the process image */
 	struct hash128 index_hash; /* of the whole file */
-	const uint32_t *files;     /* the numbers of the data files, and their sizes */
+	const uint32_t *files;     /* the numbers of the data files */
 	const size_t *file_sizes;
 	size_t nfiles;
 };
 
-/* The text of the manifest, of *@size bytes, to be freed. NULL: out of memory. */
+/* Make the text of the manifest, of *@size bytes. The caller frees it. NULL if out of memory. */
 char *manifest_text(const struct manifest_parts *parts, const struct snapshot_facts *facts,
 		    size_t *size);
 

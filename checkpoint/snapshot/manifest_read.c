@@ -13,7 +13,7 @@
 #define NAME    SNAPSHOT_MANIFEST
 #define INTEGER ((1UL << 60) - 1) /* the largest */
 
-/* A value of the manifest that is not what it should be. */
+/* Report a value of the manifest that is not as expected. */
 static int bad(struct snapshot_error *error, const char *key, const char *expected,
 	       const json_t *found)
 {
@@ -57,7 +57,7 @@ const char *snapshot_manifest_bytes(const json_t *object, const char *key, char 
 	const unsigned char *p = (const unsigned char *)json_string_value(string);
 	size_t n = 0;
 
-	/* U+0080 to U+00FF stand for bytes; nothing else that is not ASCII is ever written. */
+	/* U+0080 to U+00FF stand for bytes; no other character beyond ASCII is ever written. */
 	for (; p && *p && n < size - 1; p++) {
 		if ((*p & 0xfc) == 0xc0 && p[1]) {
 			buf[n++] = *p << 6 | (p[1] & 0x3f);
@@ -243,7 +243,9 @@ static bool is_text(const json_t *value)
 {
 	const char *text = json_string_value(value);
 
-	/* What is above U+00FF stands for no byte; its UTF-8 begins with 0xc4 or more. */
+	/*
+	 * A character above U+00FF does not stand for a byte; its UTF-8 begins with 0xc4 or more.
+	 */
 	while (text && *text && (unsigned char)*text < 0xc4)
 		text++;
 	return text && !*text;
@@ -276,10 +278,10 @@ static bool is_kind(const json_t *value, enum kind kind)
 	}
 }
 
-/* The values that no function above checks, as it uses them. */
+/* The values that no function above checks while it uses them. */
 static const struct field {
-	const char *in; /* the object that has it; NULL: the manifest */
-	bool each;      /* that is an array, of which each has it */
+	const char *in; /* the object that has the key; NULL: the manifest */
+	bool each;      /* "in" is an array, and each of its objects has the key */
 	const char *key;
 	enum kind kind;
 } manifest_fields[] = {
@@ -351,7 +353,7 @@ static int check_rest(const struct snapshot_manifest *m, struct snapshot_error *
 	return 0;
 }
 
-/* Format and version come first: another version may have another idea of everything else. */
+/* Format and version come first: everything else may differ in another version. */
 static int check_format(const json_t *root, const char *text, size_t size,
 			struct snapshot_error *error)
 {
@@ -369,7 +371,10 @@ static int check_format(const json_t *root, const char *text, size_t size,
 		snapshot_seal(text, size - SNAPSHOT_SEAL_SIZE, seal);
 		sealed = !strcmp(text + size - SNAPSHOT_SEAL_SIZE, seal);
 	}
-	/* What is newer ends with its checksum, too: else the version is what is damaged. */
+	/*
+	 * A newer version ends with its checksum, too. If that does not match, the version itself
+	 * is damaged.
+	 */
 	if (version > SNAPSHOT_VERSION && sealed)
 		return snapshot_fail(error, -ENOTSUP,
 				     NAME ": version %" PRIu64 " is newer than this cudaw, which "
@@ -394,8 +399,8 @@ int snapshot_manifest_load(int dir, const char *name, struct snapshot_manifest *
 
 	if (ret == -ENOENT)
 		return snapshot_fail(error, ret,
-				     NAME ": it is not there: this is no snapshot, or one that "
-					  "was never finished");
+				     NAME ": it is missing: this is not a snapshot, or it was "
+					  "never finished");
 	if (ret)
 		return ret;
 	m.root = json_loadb(text, size, JSON_REJECT_DUPLICATES, &json);

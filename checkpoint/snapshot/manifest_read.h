@@ -2,9 +2,9 @@
 #ifndef CUDAW_SNAPSHOT_MANIFEST_H
 #define CUDAW_SNAPSHOT_MANIFEST_H
 /*
- * Reading a snapshot's manifest (checkpoint/snapshot/FORMAT.md), and holding it against the files
- * beside it. The manifest may come from anybody: each value is checked for its type and range
- * before it is used, and what is text is cleaned before it is shown.
+ * Reading a snapshot's manifest (FORMAT.md), and checking it against the files beside it. A
+ * manifest may be forged: each value is checked for its type and range before it is used, and text
+ * is cleaned before it is shown.
  */
 #include "checkpoint/snapshot/manifest.h"
 #include "checkpoint/snapshot/read.h"
@@ -27,7 +27,7 @@ struct snapshot_manifest {
 	char cudaw[32], driver[64]; /* empty: not known */
 	struct gpu *devices;
 	size_t ndevices;
-	size_t held[GPU_MAX]; /* bytes on each that the driver's restore takes */
+	size_t held[GPU_MAX]; /* bytes that the driver's restore takes on each */
 	struct snapshot_region *regions;
 	size_t nregions;
 	struct snapshot_data *data;
@@ -39,25 +39,25 @@ struct snapshot_manifest {
 };
 
 /*
- * Read and check the manifest in @dir: SNAPSHOT_MANIFEST, or SNAPSHOT_MANIFEST_NEW. 0 or a negative
- * errno (-ENOTSUP: a newer version).
+ * Read and check the manifest in @dir: SNAPSHOT_MANIFEST, or SNAPSHOT_MANIFEST_NEW. Returns 0 or a
+ * negative errno (-ENOTSUP: a newer version).
  */
 int snapshot_manifest_load(int dir, const char *name, struct snapshot_manifest *manifest,
 			   struct snapshot_error *error);
 void snapshot_manifest_free(struct snapshot_manifest *manifest);
 
-/* For snapshot_dir_clean(): the manifest, as @arg, names that file or process image. */
+/* For snapshot_dir_clean(): true if the manifest @arg names that file or process image. */
 bool snapshot_manifest_names(const void *arg, enum snapshot_kind kind, uint32_t number);
 
 /*
- * Load the index that the manifest names, and check that the two and the data files agree: every
- * byte of every region is there once, and lies inside a file of the size that it should have. Only
- * the contents of the chunks are left to be checked (snapshot_read()).
+ * Load the index that the manifest names, and check that the manifest, the index and the data files
+ * agree: every byte of every region is there once, and lies in a file of the right size. Only the
+ * contents of the chunks remain unchecked (snapshot_read()).
  */
 int snapshot_manifest_index(int dir, const struct snapshot_manifest *manifest,
 			    struct snapshot_index *index, struct snapshot_error *error);
 
-/* A snapshot that is open, locked and checked but for the contents of its chunks. */
+/* A snapshot that is open, locked and checked, except the contents of its chunks. */
 struct snapshot {
 	const char *path;
 	int dir;
@@ -66,17 +66,19 @@ struct snapshot {
 };
 
 /*
- * Open the snapshot at @path. 0 or a negative errno (-ENOTSUP: a newer version), with @error set.
+ * Open the snapshot at @path. Returns 0, or a negative errno (-ENOTSUP: a newer version) with
+ * @error set.
  */
 int snapshot_open(const char *path, struct snapshot *snapshot, struct snapshot_error *error);
 void snapshot_close(struct snapshot *snapshot);
 
-/* Bytes of the index and of the data files. */
+/* The bytes of the index and of the data files. */
 size_t snapshot_memory_bytes(const struct snapshot *snapshot);
 
 /*
- * A string of the manifest at @object's @key, or @object where that is NULL, as the bytes it stands
- * for, cut: to open files by. The second cleans it, to be shown. Both return @buf.
+ * Decode the string at @key of @object, or @object itself if @key is NULL, into bytes, cut to
+ * @size. The first result is for opening files. The second is cleaned for showing. Both return
+ * @buf.
  */
 const char *snapshot_manifest_bytes(const json_t *object, const char *key, char *buf, size_t size);
 const char *snapshot_manifest_text(const json_t *object, const char *key, char *buf, size_t size);

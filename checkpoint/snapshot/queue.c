@@ -9,12 +9,12 @@
 #include <unistd.h>
 
 /*
- * What makes a rate. Requests are done in bursts [16 cores, a disk of 1.5 GB/s: 20 GB/s and more by
- * the bytes alone].
+ * The least that makes a rate. Requests complete in bursts [16 cores, a disk of 1.5 GB/s: 20 GB/s
+ * and more by the bytes alone].
  */
 #define RATE_BYTES   (16UL << 20)
 #define RATE_SECONDS 0.1
-#define RATE_KEPT    0.8 /* of one, by the next that is smaller */
+#define RATE_KEPT    0.8 /* factor of a rate when the next is smaller */
 #define WORK_MARGIN  4
 #define SPEED_MARGIN 2
 #define RINGS_MOST   64
@@ -37,8 +37,8 @@ static void count_submitted(struct snapshot_queue *q, const struct snapshot_requ
 }
 
 /*
- * The rate is that of a disk that always has enough to do, which those that compress leave it not.
- * So it is the most that there was, which is forgotten little by little.
+ * The rate is that of a disk with enough work at all times, which threads that compress do not give
+ * it. So it is the maximum so far, which decays slowly.
  */
 static void count_done(struct snapshot_queue *q, const struct snapshot_request *r)
 {
@@ -74,7 +74,7 @@ static void watch_forks(void)
 	pthread_atfork(NULL, NULL, close_in_child);
 }
 
-/* A place in the list for @fd; NULL: there is none left. */
+/* A place in the list for @fd; NULL if none is left. */
 static int *list_ring(int fd)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -91,8 +91,8 @@ static int *list_ring(int fd)
 }
 
 /*
- * Whether this thread has a seccomp filter, which the threads that it makes have too. Not by
- * prctl(), which a filter may answer by a signal as well.
+ * True if this thread has a seccomp filter, which its new threads inherit. A filter may answer
+ * prctl() with a signal, so it is not used.
  */
 static bool is_filtered(void)
 {
@@ -123,7 +123,7 @@ void snapshot_queue_fini(struct snapshot_queue *q)
 void snapshot_flight_init(struct snapshot_queue *q, struct snapshot_flight *f)
 {
 	memset(f, 0, sizeof(*f));
-	/* Whatever the reason is why there is no ring, it is no error. */
+	/* It is not an error if there is no ring, for whatever reason. */
 	if (q->threads < 2 || q->filtered || pthread_equal(pthread_self(), q->owner) ||
 	    io_uring_queue_init(SNAPSHOT_DEPTH_MOST, &f->ring, 0))
 		return;
@@ -160,12 +160,14 @@ static bool submit(struct snapshot_flight *f, struct snapshot_request *r)
 	else
 		io_uring_prep_read(sqe, r->fd, r->data, r->size, r->offset);
 	io_uring_sqe_set_data(sqe, r);
-	/* A request that is not taken stays in the ring, and must not be taken later. */
+	/*
+	 * A request that the kernel refuses stays in the ring, which must not be submitted again.
+	 */
 	f->broken = io_uring_submit(&f->ring) != 1;
 	return !f->broken;
 }
 
-/* What is left of @r after @done bytes of it, here and now. */
+/* Do the rest of @r after its first @done bytes, at once. */
 static ssize_t do_rest(const struct snapshot_request *r, size_t done)
 {
 	char *data = (char *)r->data + done;
@@ -194,7 +196,8 @@ void snapshot_queue_submit(struct snapshot_queue *q, struct snapshot_flight *f,
 }
 
 /*
- * From the ring; what is short there, or wanted in another way by this file system, is done here.
+ * Take a request from the ring. A short or refused one (some file systems refuse direct I/O) is
+ * completed here.
  */
 static struct snapshot_request *take_from_ring(struct snapshot_queue *q, struct snapshot_flight *f,
 					       bool wait)
@@ -204,7 +207,10 @@ static struct snapshot_request *take_from_ring(struct snapshot_queue *q, struct 
 
 	if (!f->ringed)
 		return NULL;
-	/* Without its descriptor nobody can wait for a ring, but what is in flight still ends. */
+	/*
+	 * If the program has closed the ring's descriptor, nothing can wait for the ring, but
+	 * requests in flight still end.
+	 */
 	while (io_uring_peek_cqe(&f->ring, &cqe)) {
 		if (!wait)
 			return NULL;

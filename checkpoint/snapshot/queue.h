@@ -2,16 +2,16 @@
 #ifndef CUDAW_SNAPSHOT_QUEUE_H
 #define CUDAW_SNAPSHOT_QUEUE_H
 /*
- * Requests in flight: what several threads have the disk do while they go on with the next chunk.
+ * Requests in flight: the disk serves them while the threads go on with the next chunk.
  *
- * By io_uring where the kernel has it and lets us, and the process has no seccomp filter, as a
- * filter may kill who asks for it: each thread has a ring, and takes from it itself what is done.
- * Else, and where there is one thread only, a request is done when it is submitted, which is as
- * many in flight as there are threads.
+ * They use io_uring if the kernel has it and permits it, and the process has no seccomp filter,
+ * since a filter may kill a process that calls it. Each thread has a ring, and takes its own
+ * completed requests from it. Otherwise, and if there is only one thread, a request is done when it
+ * is submitted, so that there are as many in flight as threads.
  *
- * A ring cannot be in a process image, nor can the kernel's threads behind it, which go when the
- * thread that submitted does. Hence a ring lives no longer than its thread, a thread of the
- * program's or of the engine's has none, and a child that the program forks meanwhile closes it.
+ * A process image can hold neither a ring nor the kernel's threads behind it, which end with the
+ * thread that submitted. Hence a ring lives no longer than its thread; threads of the program and
+ * the engine have none; and a child that the program forks meanwhile closes it.
  */
 #include <liburing.h>
 #include <pthread.h>
@@ -20,57 +20,57 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#define SNAPSHOT_QUEUE_MOST 32 /* in flight in all, if there are not more threads than half of it */
-#define SNAPSHOT_DEPTH_MOST 4  /* of one thread: a virtual disk reads a tenth slower with 8 */
+#define SNAPSHOT_QUEUE_MOST 32 /* in flight in all, for at most half as many threads */
+#define SNAPSHOT_DEPTH_MOST 4  /* of one thread; with 8, a virtual disk reads a tenth slower */
 
 struct snapshot_request {
-	/* Set by who submits it; offset, size and data are multiples of SNAPSHOT_ALIGN. */
+	/* Set by the submitter; offset, size and data are multiples of SNAPSHOT_ALIGN. */
 	bool write;
 	int fd;
 	void *data;
 	size_t size;
 	uint64_t offset;
 
-	ssize_t result; /* when it is done: bytes, all for a write; or a negative errno */
+	ssize_t result; /* once done: bytes, all of them for a write; or a negative errno */
 	struct snapshot_request *next;
 };
 
-/* What one thread has in flight, used by that thread alone. */
+/* The requests that one thread has in flight. Only that thread uses it. */
 struct snapshot_flight {
 	bool ringed; /* there is a ring */
-	bool broken; /* it takes no more: what is submitted is done at once */
-	int *child;  /* its place in the list of those that a child closes */
+	bool broken; /* the ring takes no more: requests are done at once */
+	int *child;  /* the ring's place in the list of those that a child closes */
 	struct io_uring ring;
 	size_t count;
-	struct snapshot_request *done; /* at once, and not taken yet */
+	struct snapshot_request *done; /* done at once and not taken yet */
 };
 
-/* What all threads of a snapshot share. */
+/* The state that all threads of a snapshot share. */
 struct snapshot_queue {
-	pthread_t owner; /* whose snapshot_queue_init() it was: it gets no ring */
+	pthread_t owner; /* the thread that called snapshot_queue_init(): it gets no ring */
 	size_t threads;
-	bool filtered;        /* a system call that the program never made may end it */
+	bool filtered;        /* a system call that the program never makes may end it */
 	pthread_mutex_t lock; /* of all below */
-	size_t bytes;         /* in flight, as far as threads have looked */
-	double begin;         /* of the time since when there were always some, in seconds */
-	size_t done;          /* bytes since the rate was measured last */
-	double busy;          /* and the seconds in which they were */
-	double rate;          /* bytes in a second, the most of late; 0: not known yet */
+	size_t bytes;         /* in flight, as far as threads have seen */
+	double begin;         /* of the period in which there are always some, in seconds */
+	size_t done;          /* bytes since the last measurement of the rate */
+	double busy;          /* the seconds in which they were done */
+	double rate;          /* bytes in a second, the recent maximum; 0: not known yet */
 };
 
-/* For as many threads as will submit requests. It cannot fail: see above. */
+/* @threads: how many will submit requests. It cannot fail: see above. */
 void snapshot_queue_init(struct snapshot_queue *queue, size_t threads);
 
 /* When nothing is in flight. */
 void snapshot_queue_fini(struct snapshot_queue *queue);
 
-/* By the thread that it is for, as all that follows. */
+/* The thread that owns the flight calls this and all functions below. */
 void snapshot_flight_init(struct snapshot_queue *queue, struct snapshot_flight *flight);
 
 /* When nothing of it is in flight. */
 void snapshot_flight_fini(struct snapshot_flight *flight);
 
-/* How many requests the thread had best have in flight. */
+/* The best number of requests for the thread to have in flight. */
 size_t snapshot_flight_depth(const struct snapshot_queue *queue,
 			     const struct snapshot_flight *flight);
 
@@ -79,17 +79,17 @@ void snapshot_queue_submit(struct snapshot_queue *queue, struct snapshot_flight 
 			   struct snapshot_request *request);
 
 /*
- * A request of @flight that is done. Where none is: NULL, or, with @wait, the next one; and NULL
- * where none is in flight.
+ * A completed request of @flight. If there is none: with @wait, the next one that completes,
+ * otherwise NULL. NULL if none is in flight.
  */
 struct snapshot_request *snapshot_queue_take(struct snapshot_queue *queue,
 					     struct snapshot_flight *flight, bool wait);
 
 /*
- * Whether each thread may spend @seconds on a chunk of @size bytes without the disk doing less for
- * it: because that has enough to do for four times as long, as some of what is in flight waits for
- * processors, too; or because all threads that do the same are at least twice as fast as the disk.
- * As long as nothing is known of the disk, or of the time, which is 0 then: no.
+ * True if each thread may spend @seconds on a chunk of @size bytes without slowing the disk: either
+ * the disk has enough work for four times as long (a margin, since some requests in flight wait for
+ * processors, too), or all threads that do the same are at least twice as fast as the disk. False
+ * as long as the rate of the disk, or the time, which is 0 then, is not known.
  */
 bool snapshot_queue_spares(struct snapshot_queue *queue, size_t size, double seconds);
 

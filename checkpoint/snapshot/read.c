@@ -18,7 +18,7 @@ struct job {
 	struct workers workers;
 	const struct snapshot_read *what;
 	struct snapshot_queue queue;
-	/* Chunks of one place, and those of zeros, are taken together: here the places begin. */
+	/* Chunks of one place are read together. For each place, its first chunk in the order. */
 	uint32_t *places;
 	pthread_mutex_t lock; /* of error */
 	struct snapshot_error *error;
@@ -31,15 +31,18 @@ struct slot {
 	bool in_flight;
 };
 
-/* A thread of it. The places are in the order of files, so that one at a time is open. */
+/*
+ * A thread of the job. The places are in the order of files, so that it has one file open at a
+ * time.
+ */
 struct reader {
 	struct job *job;
 	struct slot slots[SNAPSHOT_DEPTH_MOST];
 	struct snapshot_flight flight;
 	struct snapshot_unpacker unpacker;
-	char *chunk; /* for what was compressed; NULL: not needed yet */
+	char *chunk; /* for decompressed data; NULL: not needed yet */
 	int fd;
-	uint32_t file; /* that fd is */
+	uint32_t file; /* the number of the file behind fd */
 };
 
 static int need_buffer(char **buffer, struct snapshot_error *error)
@@ -69,7 +72,7 @@ static int open_data(struct reader *r, uint32_t file, struct snapshot_error *err
 	if (r->fd < 0)
 		return snapshot_fail(error, r->fd, "%s: %s", name, strerror(-r->fd));
 	if (fstat(r->fd, &st) || !S_ISREG(st.st_mode))
-		return snapshot_fail(error, -EBADMSG, "%s: it is no file", name);
+		return snapshot_fail(error, -EBADMSG, "%s: it is not a regular file", name);
 	return 0;
 }
 
@@ -89,7 +92,7 @@ static int check_hash(const struct snapshot_chunk *chunk, const char *data,
 			     chunk->file, chunk->offset, chunk->address, expected, found);
 }
 
-/* Behind what is compressed are zeros up to where the next chunk may begin. */
+/* Zeros follow a compressed chunk, up to the place at which the next chunk may begin. */
 static int check_padding(const struct slot *slot, const struct snapshot_chunk *chunk,
 			 struct snapshot_error *error)
 {
@@ -102,7 +105,7 @@ static int check_padding(const struct slot *slot, const struct snapshot_chunk *c
 	return 0;
 }
 
-/* The contents of @chunk, of which @slot has what is stored, in *@data, checked. */
+/* Put the checked contents of @chunk, whose stored form is in @slot, in *@data. */
 static int get_chunk(struct reader *r, const struct slot *slot, const struct snapshot_chunk *chunk,
 		     const char **data, struct snapshot_error *error)
 {
@@ -141,7 +144,7 @@ static int give(const struct snapshot_read *what, const struct snapshot_chunk *c
 	return ret;
 }
 
-/* What a request has read, to whom it is for. */
+/* Give the data that a request has read to all chunks of its place. */
 static int take_place(struct reader *r, struct snapshot_request *request,
 		      struct snapshot_error *error)
 {
@@ -167,7 +170,7 @@ static int take_place(struct reader *r, struct snapshot_request *request,
 	return ret;
 }
 
-/* Take what is done, and wait until no more than @most are in flight. */
+/* Take completed requests, and wait until at most @most are in flight. */
 static int take_done(struct reader *r, size_t most, struct snapshot_error *error)
 {
 	struct snapshot_request *request;
@@ -232,7 +235,7 @@ static void *read_main(void *arg)
 	if (!ret)
 		ret = take_done(&r, 0, &error);
 	if (ret) {
-		/* The first to fail is the one that is told about. */
+		/* Only the first failure is reported. */
 		pthread_mutex_lock(&job->lock);
 		if (!job->workers.result)
 			*job->error = error;
@@ -243,7 +246,7 @@ static void *read_main(void *arg)
 	return NULL;
 }
 
-/* Where the places begin in the order, with its end behind the last; their number in @count. */
+/* The first chunk in the order of each place, then the end of the order; *@count places. */
 static uint32_t *find_places(const struct snapshot_index *index, size_t *count)
 {
 	uint32_t *places = malloc((index->norder + 1) * sizeof(*places));

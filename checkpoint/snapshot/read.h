@@ -3,12 +3,12 @@
 #define CUDAW_SNAPSHOT_READ_H
 /*
  * Reading the index and the chunks of a snapshot: by the command, which also reads the manifest,
- * and by the process that goes on from it, which has what else it needs in its own memory.
+ * and by the process that goes on from the snapshot, which has the rest in its own memory.
  *
- * Nothing is believed before it is checked: sizes before memory is taken for them, the index by
- * its checksum and then entry by entry, each chunk by its hash before anybody sees it. Failures
- * name the file, what was expected and what was found. -EBADMSG: the snapshot is damaged or
- * forged; -ENOTSUP: it is newer than this cudaw.
+ * Nothing is used before it is checked: sizes before memory is allocated for them, the index by its
+ * checksum and then entry by entry, each chunk by its hash. Failures name the file, the expected
+ * and the found value. -EBADMSG: the snapshot is damaged or forged; -ENOTSUP: it is newer than this
+ * cudaw.
  */
 #include "checkpoint/snapshot/format.h"
 
@@ -22,7 +22,10 @@ struct snapshot_index {
 	size_t norder;
 };
 
-/* Read and check index-@number. 0 or a negative errno; @index is to be freed after a success. */
+/*
+ * Read and check index-@number. Returns 0 or a negative errno. The caller frees @index after a
+ * success.
+ */
 int snapshot_index_load(int dir, uint32_t number, struct snapshot_index *index,
 			struct snapshot_error *error);
 void snapshot_index_free(struct snapshot_index *index);
@@ -31,18 +34,21 @@ struct snapshot_read {
 	int dir;
 	const struct snapshot_index *index;
 	/*
-	 * Called once for each chunk, by several threads, in any order, with its 2 MiB, which have
-	 * been checked; @data is NULL for zeros. 0 or a negative errno, with @error filled in.
-	 * NULL: chunks are read and checked, no more.
+	 * Called once for each chunk, by several threads, in any order, with its checked 2 MiB;
+	 * @data is NULL for zeros. Returns 0, or a negative errno with @error filled in. NULL:
+	 * chunks are only read and checked.
 	 */
 	int (*take)(void *arg, const struct snapshot_chunk *chunk, const void *data,
 		    struct snapshot_error *error);
 	void *arg;
-	size_t *done;       /* bytes of chunks taken, added to atomically; may be NULL */
-	const bool *cancel; /* set by others: stop; may be NULL */
+	size_t *done;       /* bytes of chunks done, added to atomically; may be NULL */
+	const bool *cancel; /* set by other threads: stop; may be NULL */
 };
 
-/* Read all chunks, past the page cache where the file system can. 0 or a negative errno. */
+/*
+ * Read all chunks, past the page cache if the file system can do that. Returns 0 or a negative
+ * errno.
+ */
 int snapshot_read(const struct snapshot_read *what, struct snapshot_error *error);
 
 #endif

@@ -38,23 +38,23 @@ struct snapshot_writer {
 	const struct snapshot_source *source;
 	struct snapshot_totals totals;
 
-	/* Of snapshot_write(). */
+	/* For snapshot_write(). */
 	struct workers workers;
 	pthread_mutex_t lock; /* of known, totals and error */
 	struct snapshot_error *error;
 };
 
 /*
- * The snapshots that this process wrote last: what an incremental one can go on from, in the same
- * directory or a copy of it, in this process or one that was restored from it. With an image the
- * last one may not have become the directory's.
+ * The last two snapshots that this process wrote. An incremental one can build on them, in the same
+ * directory or a copy of it, in this process or one that was restored from it. With an image, the
+ * last one may not have been committed.
  */
 static struct written {
 	uint32_t index;
 	struct hash128 manifest;
 } last, earlier;
 
-/* Whether the manifest there is one that we wrote, byte by byte; then that. */
+/* True if the manifest there is one that we wrote, byte for byte; @written is then that one. */
 static bool find_written(int dir, struct written *written)
 {
 	struct snapshot_error ignored;
@@ -71,7 +71,9 @@ static bool find_written(int dir, struct written *written)
 	return written->index && hash_equal(hash, written->manifest);
 }
 
-/* Whether the disk has room for the least that @bytes may take, if none are zeros or duplicates. */
+/*
+ * Check that the disk has room for the least that @bytes may take if none are zeros or duplicates.
+ */
 static int check_room(int dir, size_t bytes, enum snapshot_codec codec,
 		      struct snapshot_error *error)
 {
@@ -81,7 +83,7 @@ static int check_room(int dir, size_t bytes, enum snapshot_codec codec,
 	if (codec != SNAPSHOT_RAW)
 		bytes = bytes / SNAPSHOT_CHUNK * SNAPSHOT_ALIGN;
 	if (fstatvfs(dir, &st))
-		return 0; /* a full disk is found later, then */
+		return 0; /* then writing finds a full disk */
 	room = st.f_bavail * st.f_frsize;
 	if (room >= bytes)
 		return 0;
@@ -95,7 +97,7 @@ static bool none_wanted(const void *arg, enum snapshot_kind kind, uint32_t numbe
 	return false;
 }
 
-/* What comes to lie there now is known by manifest.new for what it is, if we are killed. */
+/* Make manifest.new: if we are killed, it marks the files there as a snapshot's. */
 static int make_empty(int dir, struct snapshot_error *error)
 {
 	int fd;
@@ -133,7 +135,7 @@ int snapshot_begin(const char *path, bool incremental, enum snapshot_codec codec
 	w->shared.dir = w->dir;
 	for (uint32_t i = 0; i < SNAPSHOT_IO_THREADS; i++)
 		snapshot_lane_init(&w->lanes[i], w->first + i);
-	/* Where that is damaged all is written. */
+	/* If the previous index is damaged, everything is written. */
 	if (!ret && incremental && find_written(w->dir, &base)) {
 		snapshot_index_load(w->dir, base.index, &w->old, &ignored);
 		last = base;
@@ -205,20 +207,23 @@ static const struct snapshot_run *find_run(const struct snapshot_source *source,
 									   : NULL;
 }
 
-/* Wait for chunk @i, where it is to be waited for. */
+/* Wait until chunk @i is there. */
 static int await_chunk(struct snapshot_writer *w, size_t i, struct snapshot_error *error)
 {
 	const struct snapshot_source *source = w->source;
 	int ret = source->wait ? source->wait(source->arg, i) : 0;
 
 	if (ret)
-		return snapshot_fail(error, ret, "what is to be saved did not come");
+		return snapshot_fail(error, ret, "the memory to save did not arrive");
 	if (source->digests)
 		w->chunks[i].digest = source->digests[i];
 	return 0;
 }
 
-/* The contents of @chunk in *@data; NULL where there are none: zeros, or as they were. */
+/*
+ * Put the contents of @chunk in *@data; NULL for zeros, and for contents that the previous snapshot
+ * has.
+ */
 static int get_data(struct snapshot_writer *w, struct snapshot_lane *lane,
 		    const struct snapshot_chunk *chunk, const char **data,
 		    struct snapshot_error *error)
@@ -238,7 +243,7 @@ static int get_data(struct snapshot_writer *w, struct snapshot_lane *lane,
 		return snapshot_fail(error, -ENOMEM, "out of memory");
 	ret = w->source->read(lane->buffer, SNAPSHOT_CHUNK,
 			      run->offset + (chunk->address - run->address));
-	return ret ? snapshot_fail(error, ret, "reading what is to be saved: %s", strerror(-ret))
+	return ret ? snapshot_fail(error, ret, "reading the memory to save: %s", strerror(-ret))
 		   : 0;
 }
 
@@ -272,7 +277,7 @@ static int take_chunk(struct snapshot_writer *w, struct snapshot_lane *lane, siz
 	pthread_mutex_unlock(&w->lock);
 	if (novelty == SNAPSHOT_NEW && !data)
 		return snapshot_fail(error, -EINVAL,
-				     "0x%" PRIx64 ": the snapshot before does not have it",
+				     "0x%" PRIx64 ": the previous snapshot does not have it",
 				     chunk->address);
 	if (novelty == SNAPSHOT_NEW)
 		return snapshot_lane_put(&w->shared, lane, chunk, data, error);
@@ -291,7 +296,7 @@ static void *write_main(void *arg)
 	snapshot_flight_init(&w->shared.queue, &lane->flight);
 	while (!ret && workers_next(&w->workers, &i))
 		ret = take_chunk(w, lane, i, &error);
-	/* What is to be removed again need not be on disk. */
+	/* After a failure the file is removed, so it is not synced. */
 	end = snapshot_lane_finish(&w->shared, lane, ret || !workers_go_on(&w->workers), &error);
 	snapshot_flight_fini(&lane->flight);
 	if (!ret)
@@ -306,7 +311,7 @@ static void *write_main(void *arg)
 	return NULL;
 }
 
-/* The checksum comes last: it is of all the rest. */
+/* The checksum comes last: it covers all the rest. */
 static int write_index(struct snapshot_writer *w, struct snapshot_error *error)
 {
 	size_t chunks = w->header.nchunks * sizeof(*w->chunks), size = sizeof(w->header) + chunks;
@@ -327,8 +332,8 @@ static int write_index(struct snapshot_writer *w, struct snapshot_error *error)
 }
 
 /*
- * A file size limit is an error to be told, not a SIGXFSZ that ends the program. Threads that are
- * made meanwhile have all signals blocked: the program's handlers run in the program's threads.
+ * A file size limit must give an error, not a SIGXFSZ that ends the program. Threads that are made
+ * meanwhile have all signals blocked: the program's handlers run in the program's threads.
  */
 static void block_signals(sigset_t *before)
 {
@@ -402,7 +407,7 @@ static int compare_numbers(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/* The files that the chunks are in, by number. 0 or a negative errno. */
+/* The files of the chunks, by number. Returns 0 or a negative errno. */
 static int list_files(struct snapshot_writer *w, uint32_t *files, size_t *sizes, size_t *count,
 		      struct snapshot_error *error)
 {

@@ -96,7 +96,7 @@ def test_several_directories_and_the_first_failure_decides():
     nothing = scratch()
     result = cudaw("verify", nothing, GOLDEN)
     eq(result.code, 1)
-    has(result.err, f"{nothing}: manifest.json: it is not there: this is no snapshot")
+    has(result.err, f"{nothing}: manifest.json: it is missing: this is not a snapshot")
     has(result.out, f"{GOLDEN} is whole")
     eq(cudaw("verify", f"{nothing}/missing").code, 1)
     has(cudaw("verify", f"{nothing}/missing").err, "No such file or directory")
@@ -456,7 +456,7 @@ def test_forged_index_headers_are_refused():
         refused_by_both(path, os.path.basename(index_of(path)), message)
     path = copy(GOLDEN, data=False)
     edit_index_bytes(path, put(0, b"X"), seal=False)
-    refused_by_both(path, "it is no index of a cudaw snapshot")
+    refused_by_both(path, "it is not an index of a cudaw snapshot")
 
 
 def test_random_indexes_never_crash():

@@ -102,7 +102,7 @@ def damage_is_found_before_anything_is_started():
         check(f"{name}: it is not in host.json" in refused("restore", path), name)
         os.unlink(f"{path}/{host}/{name}")
     os.mkfifo(f"{path}/{host}/{name}")
-    check(f"{name}: it is no file" in refused("restore", path), "a pipe")
+    check(f"{name}: it is not a regular file" in refused("restore", path), "a pipe")
     os.unlink(f"{path}/{host}/{name}")
     os.rename(f"{path}/{host}/pstree.img", f"{path}/pstree")
     for command in ("restore", "inspect"):

@@ -143,7 +143,7 @@ def a_directory_of_others_is_no_harm():
     job = counter()
     for name, found in (("thesis", "thesis in it"), ("data-1", "data-1 in it and no manifest"),
                         ("data-0", "data-0 in it"), ("host-1/log", "host-1 in it and no manifest"),
-                        ("manifest.json", "a manifest.json in it that is of none")):
+                        ("manifest.json", "a manifest.json in it that does not belong to one")):
         path = directory()
         os.makedirs(os.path.dirname(f"{path}/{name}"))
         with open(f"{path}/{name}", "w", encoding="ascii") as file:

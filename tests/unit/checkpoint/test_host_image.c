@@ -173,9 +173,9 @@ START_TEST(many_that_are_no_files_are_refused)
 		ck_assert_int_eq(mkfifoat(directory, file_name(i), 0600), 0);
 	}
 	for (int i = 0; i < TIMES; i++)
-		is_refused_for(".img: it is no file");
+		is_refused_for(".img: it is not a regular file");
 	ck_assert_int_eq(host_image_seal(dir, NUMBER, 1.5, &bytes, &error), -EBADMSG);
-	ck_assert_msg(strstr(error.text, ".img: it is no file"), "%s", error.text);
+	ck_assert_msg(strstr(error.text, ".img: it is not a regular file"), "%s", error.text);
 }
 END_TEST
 
