@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "checkpoint/snapshot/read.h"
+#include "checkpoint/snapshot/index.h"
 #include "checkpoint/snapshot/io.h"
 
 #include <errno.h>

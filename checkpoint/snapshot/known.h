@@ -14,7 +14,7 @@
  *
  * The caller serialises the calls.
  */
-#include "checkpoint/snapshot/read.h"
+#include "checkpoint/snapshot/index.h"
 
 struct snapshot_known {
 	const struct snapshot_index *old;

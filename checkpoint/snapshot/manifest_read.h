@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef CUDAW_SNAPSHOT_MANIFEST_H
-#define CUDAW_SNAPSHOT_MANIFEST_H
+#ifndef CUDAW_SNAPSHOT_MANIFEST_READ_H
+#define CUDAW_SNAPSHOT_MANIFEST_READ_H
 /*
- * Reading a snapshot's manifest (FORMAT.md), and checking it against the files beside it. A
- * manifest may be forged: each value is checked for its type and range before it is used, and text
- * is cleaned before it is shown.
+ * Reading a snapshot's manifest (FORMAT.md). manifest_write.h writes it. A manifest may be forged:
+ * each value is checked for its type and range before it is used, and text is cleaned before it is
+ * shown.
  */
-#include "checkpoint/snapshot/manifest.h"
-#include "checkpoint/snapshot/read.h"
+#include "checkpoint/snapshot/write.h"
 #include "common/gpu.h"
 
 #include <jansson.h>
@@ -48,32 +47,6 @@ void snapshot_manifest_free(struct snapshot_manifest *manifest);
 
 /* For snapshot_dir_clean(): true if the manifest @arg names that file or process image. */
 bool snapshot_manifest_names(const void *arg, enum snapshot_kind kind, uint32_t number);
-
-/*
- * Load the index that the manifest names, and check that the manifest, the index and the data files
- * agree: every byte of every region is there once, and lies in a file of the right size. Only the
- * contents of the chunks remain unchecked (snapshot_read()).
- */
-int snapshot_manifest_index(int dir, const struct snapshot_manifest *manifest,
-			    struct snapshot_index *index, struct snapshot_error *error);
-
-/* A snapshot that is open, locked and checked, except the contents of its chunks. */
-struct snapshot {
-	const char *path;
-	int dir;
-	struct snapshot_manifest manifest;
-	struct snapshot_index index;
-};
-
-/*
- * Open the snapshot at @path. Returns 0, or a negative errno (-ENOTSUP: a newer version) with
- * @error set.
- */
-int snapshot_open(const char *path, struct snapshot *snapshot, struct snapshot_error *error);
-void snapshot_close(struct snapshot *snapshot);
-
-/* The bytes of the index and of the data files. */
-size_t snapshot_memory_bytes(const struct snapshot *snapshot);
 
 /*
  * Decode the string at @key of @object, or @object itself if @key is NULL, into bytes, cut to

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/snapshot/write.h"
-#include "checkpoint/snapshot/manifest.h"
+#include "checkpoint/snapshot/manifest_write.h"
 #include "checkpoint/snapshot/dir.h"
 #include "checkpoint/snapshot/io.h"
 #include "checkpoint/snapshot/known.h"
@@ -390,7 +390,7 @@ const struct snapshot_totals *snapshot_totals(const struct snapshot_writer *w)
 
 static bool is_named(const void *arg, enum snapshot_kind kind, uint32_t number)
 {
-	const struct manifest_parts *parts = arg;
+	const struct snapshot_manifest_parts *parts = arg;
 
 	if (kind == SNAPSHOT_INDEX)
 		return number == parts->index;
@@ -432,12 +432,12 @@ static int list_files(struct snapshot_writer *w, uint32_t *files, size_t *sizes,
 	return 0;
 }
 
-static int commit(struct snapshot_writer *w, const struct manifest_parts *parts,
+static int commit(struct snapshot_writer *w, const struct snapshot_manifest_parts *parts,
 		  const struct snapshot_facts *facts, struct snapshot_error *error)
 {
 	sigset_t signals;
 	size_t size;
-	char *text = manifest_text(parts, facts, &size);
+	char *text = snapshot_manifest_make(parts, facts, &size);
 	int ret;
 
 	if (!text)
@@ -481,13 +481,13 @@ int snapshot_finish(struct snapshot_writer *w, const struct snapshot_facts *fact
 	size_t n = w->header.nchunks + 1;
 	uint32_t *files = calloc(n, sizeof(*files));
 	size_t *sizes = calloc(n, sizeof(*sizes));
-	struct manifest_parts parts = {.source = w->source,
-				       .totals = &w->totals,
-				       .index = w->first,
-				       .image = image,
-				       .index_hash = w->index_hash,
-				       .files = files,
-				       .file_sizes = sizes};
+	struct snapshot_manifest_parts parts = {.source = w->source,
+						.totals = &w->totals,
+						.index = w->first,
+						.image = image,
+						.index_hash = w->index_hash,
+						.files = files,
+						.file_sizes = sizes};
 	int ret = -ENOMEM;
 
 	memcpy(parts.id, w->header.id, sizeof(parts.id));

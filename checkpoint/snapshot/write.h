@@ -98,7 +98,7 @@ int snapshot_write(struct snapshot_writer *writer, const struct snapshot_source 
 
 const struct snapshot_totals *snapshot_totals(const struct snapshot_writer *writer);
 
-struct snapshot_facts; /* manifest.h */
+struct snapshot_facts; /* manifest_write.h */
 
 /*
  * Write the manifest and make it the directory's. After a failure the previous snapshot is there;

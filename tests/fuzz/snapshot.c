@@ -8,7 +8,8 @@
  */
 #include "checkpoint/snapshot/io.h"
 #include "tests/fuzz/fuzz.h"
-#include "checkpoint/snapshot/manifest_read.h"
+#include "checkpoint/snapshot/open.h"
+#include "checkpoint/snapshot/read.h"
 #include "tools/command/tools.h"
 
 #include <fcntl.h>
@@ -171,7 +172,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	snapshot_manifest_text(json_object_get(manifest.root, "process"), "cwd", text,
 			       sizeof(text));
 	put_data(dir, &manifest, end + index_size, left - index_size);
-	if (!snapshot_manifest_index(dir, &manifest, &index, &error)) {
+	if (!snapshot_open_index(dir, &manifest, &index, &error)) {
 		check(&manifest, &index);
 		if (index.norder <= READ_MOST)
 			snapshot_read(&(struct snapshot_read){.dir = dir, .index = &index}, &error);

@@ -11,7 +11,7 @@
  * The contents follow from SEED: of ten chunks one is zeros, two are equal, the rest differ. All
  * but the last can be compressed.
  */
-#include "checkpoint/snapshot/manifest.h"
+#include "checkpoint/snapshot/manifest_write.h"
 #include "checkpoint/snapshot/codec.h"
 #include "checkpoint/snapshot/dir.h"
 #include "checkpoint/snapshot/io.h"

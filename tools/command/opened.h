@@ -2,7 +2,7 @@
 #ifndef CUDAW_OPENED_H
 #define CUDAW_OPENED_H
 /* Snapshots that the user named: the errors of checkpoint/snapshot/ as messages and exit codes. */
-#include "checkpoint/snapshot/manifest_read.h"
+#include "checkpoint/snapshot/open.h"
 
 /* Say that something is wrong with the snapshot at @path. Returns the exit code. */
 int opened_refuse(const char *path, int code, const struct snapshot_error *error);

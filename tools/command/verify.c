@@ -6,6 +6,7 @@
 
 #include "common/text.h"
 #include "checkpoint/snapshot/host_image.h"
+#include "checkpoint/snapshot/read.h"
 #include "tools/job/jobs.h"
 #include "tools/report/progress.h"
 #include "common/clock.h"

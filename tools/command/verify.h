@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef CUDAW_TOOLS_VERIFY_H
 #define CUDAW_TOOLS_VERIFY_H
-#include "checkpoint/snapshot/manifest_read.h"
+#include "checkpoint/snapshot/open.h"
 
 /*
  * Read all chunks of GPU memory and hold them against their checksums, with a line of progress. 0

@@ -7,7 +7,7 @@
  */
 #include "tools/process/criu_files.h"
 #include "tools/process/probe.h"
-#include "checkpoint/snapshot/manifest_read.h"
+#include "checkpoint/snapshot/open.h"
 #include "common/gpu.h"
 
 struct needs {

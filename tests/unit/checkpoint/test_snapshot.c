@@ -6,7 +6,7 @@
 #include "common/buildid.h"
 #include "common/forked.h"
 #include "common/json_out.h"
-#include "checkpoint/snapshot/manifest.h"
+#include "checkpoint/snapshot/manifest_write.h"
 #include "checkpoint/snapshot/dir.h"
 #include "checkpoint/snapshot/io.h"
 #include "checkpoint/snapshot/read.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "checkpoint/snapshot/manifest.h"
+#include "checkpoint/snapshot/manifest_write.h"
 #include "common/buildid.h"
 #include "common/json_out.h"
 #include "common/rundir.h"
@@ -124,7 +124,7 @@ static void put_gpu(struct json_out *out, const struct snapshot_facts *facts)
 	json_close(out, ']');
 }
 
-static void put_memory(struct json_out *out, const struct manifest_parts *parts)
+static void put_memory(struct json_out *out, const struct snapshot_manifest_parts *parts)
 {
 	const struct snapshot_source *source = parts->source;
 	const struct snapshot_totals *totals = parts->totals;
@@ -267,7 +267,7 @@ static void put_files(struct json_out *out)
 		fclose(maps);
 }
 
-static void put_all(struct json_out *out, const struct manifest_parts *parts,
+static void put_all(struct json_out *out, const struct snapshot_manifest_parts *parts,
 		    const struct snapshot_facts *facts)
 {
 	char id[2 * sizeof(parts->id) + 1];
@@ -287,8 +287,8 @@ static void put_all(struct json_out *out, const struct manifest_parts *parts,
 	put_files(out);
 }
 
-char *manifest_text(const struct manifest_parts *parts, const struct snapshot_facts *facts,
-		    size_t *size)
+char *snapshot_manifest_make(const struct snapshot_manifest_parts *parts,
+			     const struct snapshot_facts *facts, size_t *size)
 {
 	char seal[SNAPSHOT_SEAL_SIZE + 1], *text = NULL;
 	struct json_out out = {.file = open_memstream(&text, size)};

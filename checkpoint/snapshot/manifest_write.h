@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef CUDAW_MANIFEST_H
-#define CUDAW_MANIFEST_H
+#ifndef CUDAW_SNAPSHOT_MANIFEST_WRITE_H
+#define CUDAW_SNAPSHOT_MANIFEST_WRITE_H
 /*
  * Writing a snapshot's manifest: by the job (FORMAT.md describes each key). manifest_read.h reads
  * it.
@@ -39,7 +39,7 @@ struct snapshot_facts {
 };
 
 /* The facts that the writer of the snapshot knows. */
-struct manifest_parts {
+struct snapshot_manifest_parts {
 	uint8_t id[16];
 	const struct snapshot_source *source;
 	const struct snapshot_totals *totals;
@@ -52,7 +52,7 @@ struct manifest_parts {
 };
 
 /* Make the text of the manifest, of *@size bytes. The caller frees it. NULL if out of memory. */
-char *manifest_text(const struct manifest_parts *parts, const struct snapshot_facts *facts,
-		    size_t *size);
+char *snapshot_manifest_make(const struct snapshot_manifest_parts *parts,
+			     const struct snapshot_facts *facts, size_t *size);
 
 #endif

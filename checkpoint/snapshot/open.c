@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Opening a snapshot: whether its manifest, its index and its data files agree. */
-#include "checkpoint/snapshot/manifest_read.h"
+#include "checkpoint/snapshot/open.h"
 
 #include "checkpoint/snapshot/dir.h"
 
@@ -82,8 +81,8 @@ static int check_data(int dir, const struct snapshot_manifest *m, struct snapsho
 	return 0;
 }
 
-int snapshot_manifest_index(int dir, const struct snapshot_manifest *m,
-			    struct snapshot_index *index, struct snapshot_error *error)
+int snapshot_open_index(int dir, const struct snapshot_manifest *m, struct snapshot_index *index,
+			struct snapshot_error *error)
 {
 	struct snapshot_index loaded;
 	int ret = check_data(dir, m, error);
@@ -126,7 +125,7 @@ int snapshot_open(const char *path, struct snapshot *s, struct snapshot_error *e
 		return s->dir;
 	ret = snapshot_manifest_load(s->dir, SNAPSHOT_MANIFEST, &s->manifest, error);
 	if (!ret) {
-		ret = snapshot_manifest_index(s->dir, &s->manifest, &s->index, error);
+		ret = snapshot_open_index(s->dir, &s->manifest, &s->index, error);
 		if (ret)
 			snapshot_manifest_free(&s->manifest);
 	}
