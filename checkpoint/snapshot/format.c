@@ -51,3 +51,13 @@ void snapshot_seal(const char *text, size_t size, char seal[SNAPSHOT_SEAL_SIZE +
 	hash_text(hash_bytes(text, size), hash);
 	snprintf(seal, SNAPSHOT_SEAL_SIZE + 1, ",\n\"checksum\": \"%s\"\n}\n", hash);
 }
+
+bool snapshot_is_sealed(const char *text, size_t size)
+{
+	char seal[SNAPSHOT_SEAL_SIZE + 1];
+
+	if (size <= SNAPSHOT_SEAL_SIZE)
+		return false;
+	snapshot_seal(text, size - SNAPSHOT_SEAL_SIZE, seal);
+	return !strcmp(text + size - SNAPSHOT_SEAL_SIZE, seal);
+}

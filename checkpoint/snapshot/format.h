@@ -85,6 +85,9 @@ bool snapshot_parse_name(const char *name, enum snapshot_kind *kind, uint32_t *n
 #define SNAPSHOT_SEAL_SIZE 51
 void snapshot_seal(const char *text, size_t size, char seal[SNAPSHOT_SEAL_SIZE + 1]);
 
+/* True if @text, of @size bytes and a zero, ends with its seal. */
+bool snapshot_is_sealed(const char *text, size_t size);
+
 /*
  * The reason of a failure, for people: the file in the directory, the expected and the found value.
  * The code that shows it puts the directory before it.

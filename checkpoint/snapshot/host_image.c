@@ -278,13 +278,10 @@ static int check_files(struct listing *l, const json_t *files, struct snapshot_e
 static int check_list(struct listing *l, const char *text, size_t size,
 		      struct snapshot_error *error)
 {
-	char seal[SNAPSHOT_SEAL_SIZE + 1] = "";
 	json_t *root, *files;
 	int ret;
 
-	if (size > SNAPSHOT_SEAL_SIZE)
-		snapshot_seal(text, size - SNAPSHOT_SEAL_SIZE, seal);
-	if (!*seal || strcmp(text + size - SNAPSHOT_SEAL_SIZE, seal))
+	if (!snapshot_is_sealed(text, size))
 		return snapshot_fail(error, -EBADMSG,
 				     LIST ": damaged: its checksum is not that of its contents");
 	root = json_loadb(text, size, JSON_REJECT_DUPLICATES, NULL);

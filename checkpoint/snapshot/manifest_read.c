@@ -358,19 +358,14 @@ static int check_format(const json_t *root, const char *text, size_t size,
 			struct snapshot_error *error)
 {
 	const char *format = json_string_value(json_object_get(root, "format"));
-	char seal[SNAPSHOT_SEAL_SIZE + 1];
+	bool sealed = snapshot_is_sealed(text, size);
 	uint64_t version;
-	bool sealed = false;
 
 	if (!format || strcmp(format, SNAPSHOT_FORMAT))
 		return bad(error, "format", "\"" SNAPSHOT_FORMAT "\"",
 			   json_object_get(root, "format"));
 	if (get_number(root, "version", INT32_MAX, &version, error))
 		return -EBADMSG;
-	if (size > SNAPSHOT_SEAL_SIZE) {
-		snapshot_seal(text, size - SNAPSHOT_SEAL_SIZE, seal);
-		sealed = !strcmp(text + size - SNAPSHOT_SEAL_SIZE, seal);
-	}
 	/*
 	 * A newer version ends with its checksum, too. If that does not match, the version itself
 	 * is damaged.
