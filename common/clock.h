@@ -2,7 +2,12 @@
 #ifndef CUDAW_CLOCK_H
 #define CUDAW_CLOCK_H
 
+#include <time.h>
+
 /* Milliseconds of CLOCK_MONOTONIC. Async-signal-safe. */
 double clock_ms(void);
+
+/* A moment of clock_ms(), for calls that wait until a moment of CLOCK_MONOTONIC. */
+struct timespec clock_timespec(double ms);
 
 #endif

@@ -3,8 +3,6 @@
 #include "checkpoint/gate/gate.h"
 #include "common/clock.h"
 
-#include <time.h>
-
 void hold_init(struct hold *hold, void (*wake)(void))
 {
 	*hold = (struct hold){.wake = wake};
@@ -44,9 +42,7 @@ void hold_say(struct hold *hold, const struct hold_report *report)
 
 bool hold_take_order(struct hold *hold, double wait_ms, struct hold_order *order)
 {
-	double until_ms = clock_ms() + wait_ms;
-	time_t sec = (time_t)(until_ms / 1e3);
-	struct timespec until = {sec, (long)((until_ms - sec * 1e3) * 1e6)};
+	struct timespec until = clock_timespec(clock_ms() + wait_ms);
 	int timed_out = 0;
 
 	pthread_mutex_lock(&hold->lock);

@@ -10,7 +10,6 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define CANCEL_POLL_MS 20
 
@@ -204,9 +203,8 @@ static int wait_drained(double deadline_ms, const bool *cancel)
 {
 	while (drain.running) {
 		double now = clock_ms();
-		double look = now + CANCEL_POLL_MS, next = look < deadline_ms ? look : deadline_ms;
-		time_t sec = (time_t)(next / 1e3);
-		struct timespec until = {sec, (long)((next - sec * 1e3) * 1e6)};
+		double look = now + CANCEL_POLL_MS;
+		struct timespec until = clock_timespec(look < deadline_ms ? look : deadline_ms);
 
 		if (now > deadline_ms)
 			return -ETIME;
