@@ -58,8 +58,8 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("unmanaged memory");
-	TCase *tcase = tcase_create("unmanaged");
+	Suite *suite = suite_create("memory left to the driver");
+	TCase *tcase = tcase_create("driver_memory");
 
 	tcase_add_test(tcase, test_a_handle_counts_once);
 	tcase_add_test(tcase, test_memory_lives_until_released_and_unmapped);
