@@ -40,7 +40,7 @@ static void say_command(const struct client *c)
 	server_say(c, "command %.*s", (int)len, command);
 }
 
-/* What NVML says that this process holds on all GPUs; 0 where it does not know the process. */
+/* Bytes that this process holds on all GPUs, by NVML; 0 if NVML does not know the process. */
 static size_t held_bytes(void)
 {
 	const struct gpu *devices;
@@ -54,8 +54,9 @@ static size_t held_bytes(void)
 }
 
 /*
- * What the process holds beyond what vmem mapped: by NVML where it knows us, else as counted. NVML
- * is asked only while no operation is under way, since it blocks during the driver's checkpoint.
+ * What the process holds beyond what vmem mapped: by NVML if it knows the process, else as counted.
+ * NVML is asked only while no operation is under way, since it blocks during the driver's
+ * checkpoint.
  */
 static size_t driver_memory_bytes(enum job_state state)
 {
@@ -161,7 +162,7 @@ static void say_end(const struct client *c, const struct engine_result *result)
 	server_say(c, "end %s%s%s", result->code, *result->message ? " " : "", result->message);
 }
 
-/* To a pause or a resume, of which @last is the last one. */
+/* The answer to a pause or a resume; @last is the last result of its kind. */
 static void answer_change(const struct client *c, bool paused, const struct engine_result *result,
 			  const struct engine_result *last)
 {
@@ -190,7 +191,7 @@ static void answer_done(const struct client *c, const struct engine_result *resu
 		server_say(c, "end " END_OK);
 }
 
-/* To what does not change the job's state. */
+/* The answer to a request that does not change the job's state. */
 static void answer_other(const struct client *c, const struct engine_result *result)
 {
 	if (*result->note)

@@ -2,8 +2,8 @@
 #ifndef CUDAW_ANSWERS_H
 #define CUDAW_ANSWERS_H
 /*
- * The answers to requests, in the words of protocol.h. Nothing is decided here. All calls are the
- * control thread's.
+ * The answers to requests, in the words of protocol.h. Nothing is decided here. Only the control
+ * thread calls it.
  */
 #include "checkpoint/control/server.h"
 
@@ -15,23 +15,23 @@ struct hold_report;
 struct answers_facts {
 	enum job_state state;
 	const struct engine_result *pause,
-		*resume;    /* the last ones; code is NULL before the first */
+		*resume;    /* the last results; the code is NULL before the first */
 	const char *reason; /* empty: none */
 };
 
-/* All that status has. */
+/* Send the whole status. */
 void answers_status(const struct client *c, const struct answers_facts *facts);
 
-/* Tell those who wait how far the operation is; that the program is about to run on. */
+/* Tell the clients that wait how far the operation is; that the program is about to run on. */
 void answers_progress(const struct engine_progress *progress);
 void answers_ready(void);
 
-/* Tell the clients that hold. */
+/* Pass @report to the clients that hold the job. */
 void answers_report(const struct hold_report *report);
 
 /*
- * Answer those who wait for @whom, and end them. @result is that of what they wait for; NULL: it is
- * so already.
+ * Answer the clients that wait for @whom, and end them. @result is that of the operation; NULL: the
+ * job is already in the state that they wait for.
  */
 void answers_finish(enum server_wait whom, const struct engine_result *result,
 		    const struct answers_facts *facts);

@@ -24,7 +24,7 @@ bool caller_is_gone(struct caller *caller)
 
 	if (!caller->pid)
 		return false;
-	/* Without a start time it had ended before it was looked at, or /proc does not show it. */
+	/* Without a start time it ended before caller_find(), or /proc does not show it. */
 	if (kill(caller->pid, 0) < 0 && errno == ESRCH)
 		return true;
 	if (++caller->looks % CALLER_LOOKS)

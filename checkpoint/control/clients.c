@@ -15,7 +15,7 @@
 #include <poll.h>
 #include <string.h>
 
-/* Answer @c at once. */
+/* Answer @c at once: its request is refused. */
 static void turn_away(struct client *c, const char *end)
 {
 	server_say(c, "end %s", end);
@@ -49,7 +49,7 @@ static void take_snapshot(struct client *c, const struct request *r)
 
 	caller_find(ownfd_get(&c->own), &asks);
 	if (job_want_snapshot(&r->order, r->timeout_ms, &asks))
-		turn_away(c, END_BUSY " another snapshot is under way, or read back");
+		turn_away(c, END_BUSY " another snapshot is under way, or being read back");
 	else
 		c->waits = WAITS_WRITTEN;
 }
@@ -63,7 +63,7 @@ static void take_done(struct client *c, const char *path)
 	job_take(&event);
 }
 
-/* At once: what says where the memory is must not wait for what reads it. */
+/* At once: the operation that reads the memory back must know where it is. */
 static void take_move(struct client *c, const struct request *r)
 {
 	struct snapshot_error error;
@@ -71,7 +71,7 @@ static void take_move(struct client *c, const struct request *r)
 			  ? engine_moved(r->path, r->pairs, r->npairs, &error)
 			  : snapshot_fail(&error, -EBUSY, "an operation is under way");
 
-	/* Of a directory that cannot be looked into yet nothing is known. */
+	/* A directory that is busy may be the right one. */
 	if (ret) {
 		server_say(c, "end %s %s: %s",
 			   ret == -EBUSY || ret == -EAGAIN ? END_FAILED : END_INVALID, r->path,
@@ -139,7 +139,7 @@ static void take_order(struct client *c, const char *line)
 	server_end(c);
 }
 
-/* What all who hold together look at (protocol.h) says that they are to go on. */
+/* True if the token of those who hold together (protocol.h) says that they go on. */
 static bool is_agreed(const struct client *c)
 {
 	struct pollfd token = {.fd = server_token(c), .events = POLLIN};
@@ -147,7 +147,7 @@ static bool is_agreed(const struct client *c)
 	return token.fd >= 0 && poll(&token, 1, 0) > 0 && token.revents & POLLIN;
 }
 
-/* It hung up. What it asked for is not stopped by that, unless it is one to see it through. */
+/* @c disconnected. Its request goes on, unless the client had to see it through. */
 static void leave(struct client *c)
 {
 	if (c->waits == WAITS_WRITTEN)

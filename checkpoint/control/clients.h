@@ -3,8 +3,8 @@
 #define CUDAW_CLIENTS_H
 /*
  * The lines of the clients, as events of the job: requests, the orders of a client that holds, and
- * the end of a connection. What cannot be taken is answered here. All calls are the control
- * thread's.
+ * the end of a connection. Requests that are not valid are answered here. Only the control thread
+ * calls it.
  */
 #include <stdbool.h>
 

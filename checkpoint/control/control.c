@@ -34,19 +34,19 @@
 
 #define PROGRESS_MS 100
 #define PREPARE_MS  1000
-#define CALLER_MS   1000 /* until it is seen that a snapshot's command has ended */
-#define SIGNALS_MS  2000 /* from the start on */
+#define CALLER_MS   1000 /* between two looks whether a snapshot's command has ended */
+#define SIGNALS_MS  2000 /* from the start to look_at_signals() */
 #define ROBBED_MS   1000 /* between two looks at descriptors that the program closes */
-#define BLIND_MS    100  /* between two looks where poll() fails */
+#define BLIND_MS    100  /* between two looks if poll() fails */
 
 FORKS_LOCK(start_lock);
-/* Under start_lock: control_start() was called; a thread can be started; there is one. */
+/* Under start_lock: control_start() was called; a thread can be started; it runs. */
 static bool started, prepared, running;
-static uint64_t own_start;    /* rundir_start_time(): of the process that these belong to */
-static bool robbed;           /* the program has closed descriptors of ours, and may do so again */
-static double signals_due_ms; /* of look_at_signals(); 0: from now on SIGNALS_MS */
+static uint64_t own_start;    /* rundir_start_time() of the process that began this */
+static bool robbed;           /* the program has closed descriptors of ours, and may again */
+static double signals_due_ms; /* clock_ms() of look_at_signals(); 0: not yet set */
 
-/* Once, when the program has set up its signals: nobody may ask for the status. */
+/* Warn once, when the program has set up its signals: perhaps nobody asks for the status. */
 static void look_at_signals(void)
 {
 	char why[SIGNALS_REACH_TEXT];
@@ -78,16 +78,19 @@ static int patience_ms(void)
 		ms = less(ms, CALLER_MS);
 	if (!isinf(signals_due_ms))
 		ms = less(ms, SIGNALS_MS);
-	/* There may be no pipe to be woken by, and what comes to a lost socket is not heard. */
+	/*
+	 * There may be no pipe to wake this thread, and it does not hear of requests to a lost
+	 * socket.
+	 */
 	if (robbed)
 		ms = less(ms, ROBBED_MS);
 	return engine_prepares() ? less(ms, PREPARE_MS) : ms;
 }
 
 /*
- * A process image (CRIU) that is started again has our pipe and our socket, which are other files
- * by now. They are taken: a second socket could not have the first one's name. False where it
- * cannot be seen whether this is such an image.
+ * A process image (CRIU) that is started again has our pipe and our socket, under other inodes.
+ * They are taken over: a second socket could not have the same name. False if a lack of descriptors
+ * hides whether this is a process image.
  */
 static bool take_restored(void)
 {
@@ -99,7 +102,7 @@ static bool take_restored(void)
 			    strerror(EMFILE));
 		return false;
 	}
-	/* Without a start time on both sides the program may have closed them. */
+	/* If a start time is missing, the program may have closed them. */
 	if (!start || !own_start || own_start == RUNDIR_START_UNKNOWN || start == own_start)
 		return true;
 	own_start = start;
@@ -110,8 +113,8 @@ static bool take_restored(void)
 }
 
 /*
- * A program that closes files which are not its own takes ours, too. poll() still waited for them,
- * and tells of the pipe's end; then all is opened anew. True where something was lost.
+ * A program that closes all descriptors closes ours too. poll() still waits for the files, and
+ * reports the end of the pipe; then all is opened again. True if something was lost.
  */
 static bool look_for_lost(void)
 {
@@ -134,9 +137,9 @@ static bool look_for_lost(void)
 }
 
 /*
- * Sleep until something happens, and read what clients sent. A poll() that fails, as for lack of
- * memory or with a limit below the number of descriptors, is no end: then it is looked everywhere,
- * now and then.
+ * Sleep until something happens, and read what clients sent. If poll() fails, for lack of memory or
+ * because a limit is below the number of descriptors, the thread looks everywhere from time to
+ * time.
  */
 static void sleep_and_read(void)
 {
@@ -147,7 +150,7 @@ static void sleep_and_read(void)
 	fds[0] = (struct pollfd){.fd = wake_reader(), .events = POLLIN};
 	if (poll(fds, 1 + n, patience_ms()) < 0) {
 		if (errno != EINTR) {
-			pr_err_once("poll: %s; looks every %d ms instead", strerror(errno),
+			pr_err_once("poll: %s; looking every %d ms instead", strerror(errno),
 				    BLIND_MS);
 			usleep(BLIND_MS * 1000);
 		}
@@ -198,7 +201,7 @@ static void begin_anew_in_child(void)
 	operation_after_fork();
 	if (!started)
 		return;
-	/* As the driver does in the child of a process that has used it. */
+	/* The driver does the same in the child of a process that has used it. */
 	gate_refuse(CUDA_ERROR_NOT_INITIALIZED);
 	server_close();
 	forked_let_go();
@@ -209,7 +212,7 @@ static void begin_anew_in_child(void)
 }
 FORKS_CHILD(begin_anew_in_child);
 
-/* What the children of the program are to have nothing of; the directory is there by now. */
+/* Files that children of the program must not have; the directory exists by now. */
 static void watch_forks(void)
 {
 	char path[PATH_MAX + sizeof("/" RUNDIR_CLAIMS)], real[PATH_MAX];
@@ -242,7 +245,7 @@ static int start_thread(void)
 	return 0;
 }
 
-/* What a control thread needs, once a process. False after saying why there is none. */
+/* What a control thread needs, once a process. False, after an error message, if it fails. */
 static bool prepare(const struct cuda_driver *driver)
 {
 	int error = gate_init();
@@ -281,7 +284,7 @@ static bool begin(void)
 void control_start(const struct cuda_driver *driver)
 {
 	pthread_mutex_lock(&start_lock);
-	/* First, so that the child of a fork that comes meanwhile lets go of what is made. */
+	/* First, so that the child of a fork that comes meanwhile releases what is made here. */
 	if (!started) {
 		started = true;
 		prepared = prepare(driver);

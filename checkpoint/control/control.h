@@ -2,19 +2,23 @@
 #ifndef CUDAW_CONTROL_H
 #define CUDAW_CONTROL_H
 /*
- * Who decides when to pause and to resume: one control thread a process, started at the first
- * successful cuInit() and never before. It ends with the process, and not before. It sleeps in
- * poll(2) on
- *	- a pipe, written by the signal handlers (signals.h) and by an operation that ends,
+ * The control thread decides when to pause and to resume. Each process has one, from its first
+ * successful cuInit() until it ends. The thread sleeps in poll(2) on
+ *	- a pipe (wake.h), written by the signal handlers (signals.h) and by an operation that ends,
  *	- the control socket and its clients (server.h).
  *
- * Its parts, none of which knows the loop in control.c:
- *	state.h  what is wanted and what is: takes events, gives back actions
- *	operation.h      an operation of the engine, in a thread of its own, so that the control thread
- *			 can answer "status" and show progress meanwhile
- *	server.h         connections and lines
- *	request.h        what a line asks for
- *	answers.h        what is said to it
+ * control.c has the loop, and the start of the thread. The parts do not know the loop; each uses
+ * only parts below it:
+ *	clients.h	lines of clients become events
+ *	signals_take.h	signals become events
+ *	job.h		the job's state and last results; carries out actions
+ *	operation.h	an operation of the engine, in a thread of its own, so that the control
+ *			thread can answer "status" and show progress meanwhile
+ *	state.h		takes events, gives back actions: all decisions
+ *	answers.h	the answers to clients
+ *	request.h	a line, parsed
+ *	server.h	connections and lines
+ *	wake.h		the pipe
  *
  * Fork: the child has no control thread and, where CUDA was in use, refuses CUDA calls as the
  * driver does. Exit: calls are refused instead of waiting at a closed gate.

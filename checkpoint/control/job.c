@@ -51,7 +51,7 @@ struct answers_facts job_facts(void)
 	if (f.state == STATE_WAITING)
 		snprintf(reason, sizeof(reason), "resume: waits for %.2f GiB of GPU memory%s",
 			 engine_paused_bytes() / GIB,
-			 engine_is_released() ? ", and for what the context takes" : "");
+			 engine_is_released() ? ", and for the memory of the context" : "");
 	return f;
 }
 
@@ -70,7 +70,7 @@ static void finish_with(enum server_wait whom, const char *code, const char *mes
 	finish(whom, &result);
 }
 
-/* What a paused job has in a snapshot alone is not to be written over. */
+/* Nobody may overwrite the snapshot that alone has a paused job's memory. */
 static void lock_snapshot(void)
 {
 	struct engine_result result = {.code = END_FAILED};
@@ -109,10 +109,11 @@ static void start(const struct control_action *action)
 			reason[0] = '\0';
 		return;
 	}
-	snprintf(why, sizeof(why), "no thread for it: %s",
+	snprintf(why, sizeof(why), "cannot start a thread: %s",
 		 event.exiting ? "the process exits" : strerror(-error));
 	if (!starved && !event.exiting)
-		pr_err("an operation cannot begin: %s; a signal's is tried again", why);
+		pr_err("an operation cannot begin: %s; if a signal asked for it, it is tried again",
+		       why);
 	starved = true;
 	retry_ms = clock_ms() + JOB_RETRY_MS;
 	event.reason = why;
@@ -164,7 +165,6 @@ int job_take(const struct control_event *event)
 	return ret;
 }
 
-/* Begin what is wanted, or tell those who wait that it is so already. */
 void job_settle(void)
 {
 	struct control_actions actions = {0};
@@ -198,13 +198,12 @@ void job_end_operation(void)
 		last[pause] = *result;
 		snprintf(reason, sizeof(reason), "%s", result->note);
 	}
-	/* Where nobody asked by the socket, nobody would hear of a failure. */
+	/* Nobody waits for an answer if a signal asked for the snapshot. */
 	if (writes && ok && strcmp(written->code, END_OK))
 		note_failure("snapshot", written->message);
 	job_take(&event);
 }
 
-/* A caller that ended before it said that its snapshot is done will not say it. */
 void job_look_for_caller(void)
 {
 	const char *path = operation_order()->path;

@@ -5,7 +5,7 @@
  * The job as the control thread knows it: its state (state.h), the results of its last operations,
  * and the actions that an event calls for: begin or cancel an operation, answer clients.
  *
- * All calls are the control thread's.
+ * Only the control thread calls it.
  */
 #include "checkpoint/control/answers.h"
 #include "checkpoint/control/caller.h"

@@ -18,8 +18,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#define READY_S         1     /* for those who wait to be told that the program runs on */
-#define TRIM_TIMEOUT_MS 30000 /* for the program's calls */
+#define READY_S         1     /* for the control thread to tell clients that the program runs */
+#define TRIM_TIMEOUT_MS 30000 /* for calls of the program to end */
 
 static const char *const names[] = {"do nothing",       "pause",  "resume", "trim",
 				    "write a snapshot", "tidy up"};
@@ -47,7 +47,7 @@ void operation_init(const struct cuda_driver *driver, void (*wake_control)(void)
 	driver->cuDriverGetVersion(&cuda);
 }
 
-/* The pause has been before: it is what the snapshot took, too. */
+/* The pause came before; its phases are a part of the snapshot's time. */
 static void add_pause(struct snapshot_facts *facts)
 {
 	for (size_t i = 0; i < now.last_pause.nphases; i++)
@@ -196,8 +196,8 @@ int operation_start(enum operation op, const struct operation_options *options,
 	}
 	pthread_detach(thread);
 	/*
-	 * Handlers run in reverse order: registered again at every pause, ours comes before those
-	 * that libraries loaded since the last one registered, which may call CUDA.
+	 * Handlers run in reverse order. Registered again at every pause, ours runs before those of
+	 * libraries that were loaded since the last pause, which may call CUDA.
 	 */
 	if (op == OP_PAUSE)
 		atexit(operation_see_through);

@@ -2,11 +2,12 @@
 #ifndef CUDAW_OPERATION_H
 #define CUDAW_OPERATION_H
 /*
- * An operation of the engine, in a thread of its own: the control thread begins it, and is woken
- * when it has something to say. From operation_start() until operation_take_end() the results are
- * the operation's thread's; at other times they are the control thread's.
+ * An operation of the engine, in a thread of its own. The control thread begins it; the operation
+ * wakes the control thread when it is ready or ends. From operation_start() until
+ * operation_take_end() the results belong to the operation's thread, at other times to the control
+ * thread.
  *
- * All calls are made by the control thread, except operation_see_through() and those of a fork.
+ * Only the control thread calls it, except operation_see_through() and operation_after_fork().
  */
 #include "checkpoint/control/state.h"
 
@@ -20,38 +21,39 @@ struct snapshot_order;
 void operation_init(const struct cuda_driver *drv, void (*wake)(void));
 
 /*
- * Begin @op. @order is the snapshot that it writes, if @options say so; @last_pause is the last
- * one. 0, -ECANCELED as the process exits, or another negative errno: there is no thread to be had.
+ * Begin @op. @order is the snapshot to write, if @options say so; @last_pause is the result of the
+ * last pause. 0; -ECANCELED if the process exits; another negative errno if no thread can be
+ * started.
  */
 int operation_start(enum operation op, const struct operation_options *options,
 		    const struct snapshot_order *order, const struct engine_result *last_pause);
 
-/* It is to give up, if it still can. */
+/* Tell it to give up, if it still can. */
 void operation_cancel(void);
 
-/* How far it is, and how it is held: NULL while it is not. */
+/* Its progress, and its hold; NULL: it is not held. */
 const struct engine_progress *operation_progress(void);
 struct hold *operation_hold(void);
 
-/* True once after it has ended. Then the results are there: its own, and the snapshot's. */
+/* True once, after it has ended. Then its own result and the snapshot's can be read. */
 bool operation_take_end(void);
 const struct engine_result *operation_result(void);
 const struct engine_result *operation_written(void);
 
-/* The snapshot that it writes, or the last one did. */
+/* The order of the snapshot that it writes, or of the last one that was written. */
 const struct snapshot_order *operation_order(void);
 
 /*
- * The program may end as soon as it runs. A resume waits a moment, therefore, for those who wait
- * for that to be told: true while it does, until operation_say_ready().
+ * The program may end as soon as it runs. So a resume waits a moment until the control thread has
+ * told the clients that wait: true from then until operation_say_ready().
  */
 bool operation_is_ready(void);
 void operation_say_ready(void);
 
 /*
- * The process exits: no operation is begun any more. One that is under way is seen through, as the
- * memory that it copies is about to go away. After it, calls of a paused program are refused, as
- * its remaining destructors must get an error, and not wait. Any thread, and exit().
+ * The process exits: no further operation begins. Waits for the one under way, as the memory that
+ * it copies is about to go away. After it, CUDA calls of a paused program are refused: its
+ * remaining destructors must get an error, not wait. Any thread, and exit().
  */
 void operation_see_through(void);
 

@@ -16,7 +16,7 @@
 	"snapshot ... /DIR or done /DIR"
 #define EXPECTED_MOVED "moved [GPU-OLD=GPU-NEW]... /DIR"
 
-/* Milliseconds: @fallback where there are none, -1 where it is not a number. */
+/* Milliseconds: @fallback if the text is empty, -1 if it is not a number. */
 static int parse_number(const char *text, int fallback)
 {
 	char *end;

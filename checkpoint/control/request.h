@@ -2,8 +2,8 @@
 #ifndef CUDAW_REQUEST_H
 #define CUDAW_REQUEST_H
 /*
- * What a line of a client asks for (protocol.h): a table of words, each with the function that
- * reads its arguments. Nothing is done here.
+ * Parses the lines of clients (protocol.h) by a table of words, each with the function that reads
+ * its arguments. Nothing is carried out here.
  */
 #include "checkpoint/engine/order.h"
 #include "checkpoint/release/release.h"
@@ -27,7 +27,7 @@ enum request_word {
 
 struct request {
 	enum request_word word;
-	bool hold; /* of a pause or a resume: first come to rest together with others */
+	bool hold; /* of a pause or a resume: a client holds the operation (hold.h) */
 	int timeout_ms;
 	enum release_choice release;
 	struct snapshot_order order; /* of a snapshot */
@@ -37,19 +37,19 @@ struct request {
 };
 
 /*
- * Read @line, which may be changed. Returns NULL, or the requests that were expected: then @line is
- * as it was where its words were not known.
+ * Parse @line, which may be changed. Returns NULL, or the requests that were expected; an unknown
+ * word leaves @line as it was.
  */
 const char *request_parse(char *line, struct request *request);
 
 /* A line of a client that holds. */
 struct request_order {
-	unsigned int step; /* calls to let in; 0: none */
+	unsigned int step; /* calls to let through the gate; 0: none */
 	bool commit;
 	bool abort;
 };
 
-/* The same. */
+/* Parse @line. Returns NULL, or the orders that were expected. */
 const char *request_parse_order(const char *line, struct request_order *order);
 
 #endif

@@ -17,21 +17,21 @@
 #define LOG_PREFIX "server: "
 #include "common/log.h"
 
-#define SILENT_MS      1000 /* that a client may take to send its request when others want its place */
+#define SILENT_MS      1000 /* for a client to send its request when others need its slot */
 #define LINE_MAX_BYTES (PROTOCOL_LINE - 1) /* as refuse_line() says */
-#define SHORT_MS       500 /* that a shortage of descriptors may last before a client is told */
+#define SHORT_MS       500 /* that a shortage of descriptors may last before a client hears of it */
 #define LISTEN_TRIES   1000
-#define LOOK_MS        100  /* while some cannot be let in */
-#define RETRY_MS       1000 /* until a socket that is missing is made */
+#define LOOK_MS        100  /* while clients cannot be let in */
+#define RETRY_MS       1000 /* until a missing socket is tried again */
 #define ALL_WAIT       END_BUSY " all connections to this job wait for an answer; try again later"
 #define NO_ROOM        END_FAILED " the program has no free descriptor for an answer (RLIMIT_NOFILE)"
 #define TOO_LATE       END_BUSY " no request came, and others need the connection"
 
 static struct ownfd listener = OWNFD_NONE;
-/* The listening socket again: closed, it makes room for a client that can be told why. */
+/* A duplicate of the listening socket: closing it makes room for a client to be told why. */
 static struct ownfd reserved = OWNFD_NONE;
-static bool missing;    /* no socket, for now */
-static double retry_ms; /* clock_ms(): when another one is tried */
+static bool missing;    /* there is no socket for now */
+static double retry_ms; /* clock_ms() of the next try */
 static struct client clients[SERVER_SLOTS];
 static unsigned int last_id;
 static bool starved;      /* the last accept() had no descriptor */
@@ -81,7 +81,10 @@ static void reserve(void)
 
 int server_token(const struct client *c)
 {
-	/* All eventfds are of one inode. Who closes what is not his closes the connection, too. */
+	/*
+	 * All eventfds have one inode; but a program that closes the token closes the connection
+	 * too.
+	 */
 	return ownfd_is_lost(&c->own) ? -1 : ownfd_get(&c->token);
 }
 
@@ -95,7 +98,7 @@ static void drop(struct client *c)
 	c->used = false;
 }
 
-/* The second descriptor, too: it would keep the socket, and its name in use. */
+/* The reserved descriptor too, or the socket would stay, and its name in use. */
 static void stop_listening(void)
 {
 	ownfd_close(&listener);
@@ -103,8 +106,8 @@ static void stop_listening(void)
 }
 
 /*
- * The child of a fork that came while the socket was made has it, and does not know it: it would
- * answer for this process when that has ended. So another socket is made then.
+ * The child of a fork that came while the socket was made has the socket without knowing it, and
+ * would answer for this process after its end. So after such a fork another socket is made.
  */
 static int listen_alone(void)
 {
@@ -162,7 +165,7 @@ bool server_reopen(void)
 	return lost;
 }
 
-/* The client that makes room for another: it has sent no request for long. */
+/* The client that makes room for another: the one that has sent no request for the longest time. */
 static struct client *find_silent(void)
 {
 	double limit = clock_ms() - SILENT_MS;
@@ -183,7 +186,7 @@ static bool all_wait(void)
 	return true;
 }
 
-/* Whether a new client can be let in, be it to be turned away. */
+/* True if a new client can be let in, if only to be turned away. */
 static bool has_room(void)
 {
 	int n = count_clients();
@@ -239,7 +242,7 @@ static void take_in(int fd, const char *refusal)
 	drop(c);
 }
 
-/* A silent client makes room. False where there is none. */
+/* Drop a silent client to make room. False if there is none. */
 static bool drop_silent(void)
 {
 	struct client *silent = find_silent();
@@ -264,13 +267,13 @@ static int accept_or_starve(void)
 	return fd;
 }
 
-/* Let the next one in. False where there is none, or it has to wait. */
+/* Let the next client in. False if there is none, or if it has to wait. */
 static bool accept_client(void)
 {
 	const char *refusal = NULL;
 	int fd = accept_or_starve();
 
-	/* That there is no descriptor is found before it is known whether there is a client. */
+	/* accept() finds that no descriptor is free before it knows whether a client is there. */
 	if (starved && clock_ms() - starved_ms >= SHORT_MS && ownfd_get(&reserved) >= 0) {
 		ownfd_close(&reserved);
 		fd = accept_or_starve();
@@ -296,7 +299,7 @@ static ssize_t receive(struct client *c)
 		char bytes[CMSG_SPACE(sizeof(int))];
 	} control;
 	struct iovec iov = {c->line + c->len, LINE_MAX_BYTES - c->len};
-	/* CMSG_SPACE() is room for two, and nobody would close the second. */
+	/* CMSG_SPACE() has room for two descriptors, and nobody would close the second. */
 	struct msghdr msg = {.msg_iov = &iov,
 			     .msg_iovlen = 1,
 			     .msg_control = &control,
@@ -333,9 +336,9 @@ static void read_client(struct client *c)
 		return;
 	}
 	if (c->waits && !c->holds)
-		return; /* nothing more is expected of it */
+		return; /* no further line is expected */
 	if (memchr(c->line + c->len, '\0', n)) {
-		refuse_line(c, "a line has a NUL in it");
+		refuse_line(c, "a line contains a NUL byte");
 		return;
 	}
 	c->len += n;

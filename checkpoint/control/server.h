@@ -3,17 +3,17 @@
 #define CUDAW_SERVER_H
 /*
  * The control socket: connections and lines, nothing else. It knows no request and calls nobody;
- * the control thread asks it for the lines that came (protocol.h), and tells it what to send.
+ * the control thread asks it for the lines that came (protocol.h), and gives it lines to send.
  *
- * A client stays where it is until server_sweep(): while lines are handled clients are only marked,
- * by server_end(), so that whoever goes through them may answer and end any of them.
+ * A client keeps its slot until server_sweep(). While lines are handled, server_end() only marks a
+ * client, so that a loop over all clients may answer and end any of them.
  *
- * Nobody is kept waiting without a reason. When the table is full, the client that has been silent
- * for longest makes room; if all of them wait for an answer, a new one is turned away, which takes
- * the reason in the place of an answer. The same happens when the process has no free descriptor:
- * one is kept in reserve for that.
+ * No client waits without a reason. When the table is full, the client that has been silent for the
+ * longest time makes room. If all clients wait for an answer, a new one is turned away, and gets
+ * the reason as its answer. The same happens when the process has no free descriptor: one is kept
+ * in reserve for that.
  *
- * All calls are made by the control thread, except server_close().
+ * Only the control thread calls it, except server_close().
  */
 #include "common/ownfd.h"
 #include "common/protocol.h"
@@ -37,75 +37,75 @@ enum server_wait {
 };
 
 struct client {
-	bool used;        /* else this slot is free */
+	bool used;        /* false: the slot is free */
 	struct ownfd own; /* its connection */
 	unsigned int id;
-	bool gone;  /* it hung up, or sent what is no line: handle what it leaves, then end it */
-	bool ended; /* to be closed by the next server_sweep() */
-	const char *refusal; /* not NULL: it is turned away, with this as its end */
-	double since_ms;     /* clock_ms(): when it connected */
+	bool gone; /* it disconnected, or sent no valid line: handle its other lines, then end it */
+	bool ended;          /* the next server_sweep() closes it */
+	const char *refusal; /* not NULL: the reason why it is turned away */
+	double since_ms;     /* clock_ms() when it connected */
 	struct ownfd token;  /* a descriptor that came with its lines, closed with it */
-	bool token_lost;     /* one came, and there was no room for it */
+	bool token_lost;     /* a descriptor came, and no number was free for it */
 	size_t len;
 	char line[PROTOCOL_LINE];
 
 	/* The control thread's; zero at first. */
 	enum server_wait waits;
-	bool joined; /* an operation is under way that it waits for */
-	bool holds;  /* it gives orders until it says commit */
+	bool joined; /* the operation that it waits for is under way */
+	bool holds;  /* it holds the job (hold.h): its lines are orders */
 };
 
 /*
- * Listen. Without a socket signals still work. That there is none is said once, and server_reopen()
- * tries again if a lack of descriptors or memory is the reason.
+ * Listen. Without a socket signals still work. A failure is logged once, and server_reopen() tries
+ * again if a lack of descriptors or memory is the reason.
  */
 void server_init(void);
 
-/* In a process image that was started again (ownfd.h): the socket that listens is ours. */
+/* In a process image that was started again (ownfd.h): take the listening socket over. */
 void server_take_restored(void);
 
-/* Whether the program has closed our socket, or the process is such an image. */
+/* True if the program has closed our socket, or if the process is such an image. */
 bool server_is_lost(void);
 
 /*
- * Listen anew where the program has closed our socket, and give up the clients whose connections it
- * has closed. True where the program has closed any of ours.
+ * If the program has closed our socket, listen again. Give up the clients whose connections it has
+ * closed. True if the program has closed a descriptor of ours.
  */
 bool server_reopen(void);
 
-/* Put what to wait for in @fds, at most SERVER_FDS, and return how many. */
+/* Put the descriptors to poll into @fds, at most SERVER_FDS, and return their number. */
 int server_poll_fds(struct pollfd *fds);
 
-/* How long to sleep at most when nothing happens; -1: the server does not mind. */
+/* How long to sleep at most when nothing happens; -1: no limit. */
 int server_patience_ms(void);
 
-/*
- * Read what poll() found in the same @fds. With @count 0 nothing is known: look everywhere.
- */
+/* Read from the @fds that poll() has found ready. With @count 0 read from all clients. */
 void server_receive(const struct pollfd *fds, int count);
 
-/* All clients that have not been ended, the last slot first; NULL: start, or the end. */
+/*
+ * The next client that has not been ended, the last slot first. NULL: start; or there is no more.
+ */
 struct client *server_next(const struct client *previous);
 
 /*
- * The next whole line of @c, without its newline, valid until the next call; NULL: none. Lines
- * after a request that is to be answered first stay where they are, unless the client holds.
+ * The next whole line of @c, without its newline, valid until the next call; NULL: none. After a
+ * request there is no further line until it is answered, unless the client holds the job.
  */
 char *server_line(struct client *c);
 
-/* Send a line. A client that does not read loses it: it must not hold up the job. */
+/* Send a line. A client that does not read loses the line: it must not hold up the job. */
 void server_say(const struct client *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* The descriptor that came with @c's lines; -1: none, or the program has closed it. */
 int server_token(const struct client *c);
 
-/* Nothing more is expected of @c. */
+/* The client is done: the next server_sweep() closes it. */
 void server_end(struct client *c);
 
-/* Close those that were ended, and let new ones in. */
+/* Close the clients that were ended, and let new ones in. */
 void server_sweep(void);
 
-/* Close all descriptors: in the child of a fork, or where there is no control thread. */
+/* Close all descriptors: in the child of a fork, or if there is no control thread. */
 void server_close(void);
 
 #endif

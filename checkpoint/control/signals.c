@@ -41,7 +41,7 @@ static void notify(void)
 	int fd = ownfd_get(&notify_own);
 	char byte = 0;
 
-	/* A full pipe means that the control thread has not yet read earlier bytes: enough. */
+	/* A full pipe still has bytes that wake the control thread. */
 	if (fd >= 0 && write(fd, &byte, 1) < 0)
 		return;
 }
@@ -53,7 +53,7 @@ static bool handles(const struct sigaction *act)
 	return act->sa_handler != SIG_DFL && act->sa_handler != SIG_IGN;
 }
 
-/* What the kernel gets for the program's @act: our handler in the program's manner. */
+/* Give the kernel our handler, with the mask and flags of the program's @act. */
 static int install(int sig, const struct sigaction *act)
 {
 	struct sigaction kernel = *act;
@@ -63,15 +63,13 @@ static int install(int sig, const struct sigaction *act)
 	kernel.sa_sigaction = handler;
 	kernel.sa_flags |= SA_SIGINFO;
 	/*
-	 * Where the program has no handler, its system calls and small stacks must not notice ours.
-	 * Its own handler runs on the stack that it asked for, as an alternate one may be too
-	 * small.
+	 * If the program has no handler, its system calls and small stacks must not notice ours.
+	 * The program's own handler runs on the stack that the program asked for, as an alternate
+	 * stack may be too small.
 	 */
 	if (!handles(act))
 		kernel.sa_flags |= SA_RESTART | SA_ONSTACK;
-	/*
-	 * The kernel would take ours away with a one-shot handler; handler() resets the program's.
-	 */
+	/* The kernel would reset ours with a one-shot handler; handler() resets the program's. */
 	kernel.sa_flags &= ~SA_RESETHAND;
 	return __sigaction(sig, &kernel, NULL);
 }
@@ -86,7 +84,7 @@ static void lock(int sig, sigset_t *mask)
 	while (!__atomic_compare_exchange_n(&writer, &none, sig, false, __ATOMIC_ACQUIRE,
 					    __ATOMIC_RELAXED)) {
 		none = 0;
-		sched_yield(); /* another thread has it for some system calls */
+		sched_yield(); /* another thread holds it for some system calls */
 	}
 }
 
@@ -114,8 +112,8 @@ static struct sigaction asked_for(int sig)
 }
 
 /*
- * The program's action. The kernel knows it where it has not got our handler: libc's own system()
- * ignores SIGINT for a while, and programs make system calls of their own.
+ * The program's action. If the kernel does not have our handler, it knows the action: libc's own
+ * system() ignores SIGINT for a while, and programs make system calls of their own.
  */
 static int find(int sig, struct sigaction *act)
 {
@@ -127,8 +125,8 @@ static int find(int sig, struct sigaction *act)
 }
 
 /*
- * In a child that shares our memory: its actions, unlike the table, are its own. What it asks for
- * goes to the kernel, and no lock is taken, as the parent's threads may have it.
+ * In a child that shares our memory: its actions, unlike the table, are its own. It sets them in
+ * the kernel, and takes no lock, as a thread of the parent may hold it.
  */
 static int replace_in_kernel(int sig, const struct sigaction *act, struct sigaction *old)
 {
@@ -153,8 +151,8 @@ static int replace(int sig, const struct sigaction *act, struct sigaction *old)
 	lock(sig, &mask);
 	result = find(sig, &before);
 	/*
-	 * A program that asks the kernel by a system call of its own finds our handler, and may
-	 * set it again. Our handler would call itself then.
+	 * A program that asks the kernel by a system call of its own finds our handler, and may set
+	 * it again. Our handler must not call itself.
 	 */
 	if (act && act->sa_sigaction == handler) {
 		again = asked_for(sig);
@@ -173,16 +171,16 @@ static bool is_one_shot(const struct sigaction *act)
 	return handles(act) && (act->sa_flags & SA_RESETHAND);
 }
 
-/* Whether a signal changes the program's action @act, or finds that the kernel has another. */
+/* True if a signal changes the program's action @act, or if the kernel may have another. */
 static bool is_to_be_settled(int sig, const struct sigaction *act)
 {
 	return is_one_shot(act) || (chain[sig].wish == WISH_NONE && !handles(act));
 }
 
 /*
- * The program's action for a signal that has come, with the kernel's put right. As the kernel does
- * it, a one-shot handler is gone before it runs, and its flags stay. Where another thread took the
- * handler away meanwhile, the default is to be left, as the signal is raised again for it.
+ * The program's action for a signal that has come; the kernel's action is brought up to date. As in
+ * the kernel, a one-shot handler is reset before it runs, and its flags stay. If another thread has
+ * removed the handler meanwhile, the kernel gets the default, as the signal is then raised again.
  */
 static struct sigaction settle(int sig)
 {
@@ -263,7 +261,7 @@ static void take(enum setting_id id, enum signal_wish wish)
 	replace(sig, &act, NULL);
 }
 
-/* What another thread was about to set is set, and no wish of the parent is the child's. */
+/* Finish what another thread was about to set. The child has no wish of the parent's. */
 static void begin_anew_in_child(void)
 {
 	int sig = writer;
@@ -286,7 +284,7 @@ void signals_init(void)
 void signals_notify(int fd)
 {
 	ownfd_set(&notify_own, fd);
-	/* A wish may have been noted before there was anyone to tell. */
+	/* A wish may have been noted before there was a descriptor. */
 	if (fd >= 0 && __atomic_load_n(&last_wish, __ATOMIC_ACQUIRE))
 		notify();
 }

@@ -7,30 +7,30 @@
  * CUDAW_SIGNAL_PAUSE (SIGUSR1) and CUDAW_SIGNAL_RESUME (SIGUSR2) take a name with or without SIG,
  * a number, or "none". Our handler is installed when the library is loaded, so that a signal that
  * comes before the first CUDA call is kept instead of killing the program. The handler notes the
- * wish, wakes the control thread where there is one, and calls the program's own handler.
+ * wish, wakes the control thread if there is one, and calls the program's own handler.
  *
  * The program's handlers are found by interposing sigaction() and all other functions of libc that
  * set an action (signals_set.c), as the JDK's libjsig does: the kernel keeps our handler, with the
  * mask and flags that the program asked for, and the program sees its own. A one-shot handler
  * (SA_RESETHAND) is reset before it runs: to the default action in the kernel, or, for a signal
- * that pauses or resumes, to ours alone. One signal cannot do both: where the two variables name
- * the same, none resumes.
+ * that pauses or resumes, to ours alone. One signal cannot do both: if the two variables name the
+ * same signal, it pauses, and no signal resumes.
  *
  * SIGTERM and SIGINT are wrapped in the same way while the program handles them, because a handler
  * that wants to end the program must be able to do so while the program's threads wait at the gate.
- * SIGHUP is not: to programs that handle it, it says "read your configuration again".
+ * SIGHUP is not: programs that handle it take it as "read your configuration again".
  *
- * A child that shares our memory (forks.h) has the kernel's actions for its own: its calls go to
- * the kernel, and our handler notes nothing in it. An action of the program that the kernel alone
- * has is told as well, as libc's system() and the program's own system calls go past us. A program
- * that ignores a signal that pauses or resumes does so no more when it, or a child, becomes another
- * program: the kernel has our handler, and such a signal is at its default then.
+ * A child that shares our memory (forks.h) has actions of its own in the kernel: its calls go to
+ * the kernel, and our handler notes nothing in it. libc's system() and system calls of the program
+ * go past us; sigaction() reports an action that only the kernel has too. If a program ignores a
+ * signal that pauses or resumes, an execve() of it or of its child ends that: the kernel has our
+ * handler, and resets the signal to its default.
  *
  * Without interposition (the library was loaded by dlopen after libc) a handler that the program
  * installs later replaces ours; the control socket still works then.
  *
- * The variables are ignored in a set-uid program. No CUDA, and nothing that is not
- * async-signal-safe in a handler; the one lock, of sigaction(), is held with all signals blocked.
+ * The variables are ignored in a set-uid program. The handler makes no CUDA call and does nothing
+ * that is not async-signal-safe. The only lock, of sigaction(), is held with all signals blocked.
  */
 
 #include <stdbool.h>
@@ -43,10 +43,10 @@ void signals_init(void);
 /* The signal for @wish; 0: none. */
 int signals_for(enum signal_wish wish);
 
-/* Whether the kernel has our handler for @sig still. */
+/* True if the kernel still has our handler for @sig. */
 bool signals_is_installed(int sig);
 
-/* From now on write one byte to @fd whenever a wish or a request to end is noted; -1: stop. */
+/* From now on write a byte to @fd for each wish or request to end that is noted; -1: stop. */
 void signals_notify(int fd);
 
 /* The last wish since the previous call. */

@@ -15,7 +15,7 @@
 #define TASKS "/proc/self/task"
 #define LOOKS 3
 
-/* Read the file @name of thread @tid; empty where the thread has ended. */
+/* Read the file @name of thread @tid; empty if the thread has ended. */
 static const char *read_of(const char *tid, const char *name, char *text, size_t size)
 {
 	char path[64];
@@ -31,7 +31,7 @@ static const char *read_of(const char *tid, const char *name, char *text, size_t
 	return text;
 }
 
-/* Whether a thread is in sigwait() or its like for a signal, which is in no mask meanwhile. */
+/* True if a thread waits for the signal in sigwait() or its like: no mask shows it meanwhile. */
 static bool waits_for(const char *tid, uint64_t bit)
 {
 	char text[256];
@@ -51,7 +51,7 @@ static bool waits_for(const char *tid, uint64_t bit)
 	return waits;
 }
 
-/* Whether the handler may run in that thread; a thread that cannot be read counts as one. */
+/* True if the handler may run in that thread, or if the thread cannot be read. */
 static bool takes(const char *tid, uint64_t bit)
 {
 	char text[4096];
@@ -75,7 +75,7 @@ static bool any_thread_takes(int sig)
 	return found;
 }
 
-/* Why @sig does not reach us; NULL: it does. */
+/* Why @sig does not reach our handler; NULL: it does. */
 static const char *look_at(int sig)
 {
 	if (!signals_is_installed(sig))

@@ -2,12 +2,13 @@
 #ifndef CUDAW_SIGNALS_REACH_H
 #define CUDAW_SIGNALS_REACH_H
 /*
- * Whether the signals that pause and resume reach us. A program can keep them away: by a system
- * call of its own that sets another action, or where all its threads block them, as before
- * sigwait() or signalfd(). Our threads, and the driver's, block all signals and do not count.
+ * Whether the signals that pause and resume reach our handler. A program can prevent that: by a
+ * system call of its own that sets another action, or if all its threads block the signals, as they
+ * do before sigwait() or signalfd(). Our threads and the driver's block all signals and do not
+ * count.
  *
- * One look at a program that keeps nothing away is two system calls and a file or two of /proc. A
- * thread may block signals for a moment, so what seems kept away is looked at again, for
+ * A look at a signal that reaches us takes two system calls and one or two files of /proc. A thread
+ * may block signals for a moment, so a signal that does not reach us is looked at again, for
  * SIGNALS_REACH_MS in all.
  */
 #include <stdbool.h>
@@ -16,9 +17,7 @@
 #define SIGNALS_REACH_MS   30
 #define SIGNALS_REACH_TEXT 256
 
-/*
- * Whether a signal of ours cannot reach us; @text then says which, and why. For the control thread.
- */
+/* True if one of the signals cannot reach us; @text then says which, and why. Control thread. */
 bool signals_unreachable(char *text, size_t size);
 
 #endif

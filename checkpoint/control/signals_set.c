@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * libc's other ways to set a signal's action, as glibc has them, but by our sigaction(): libc's own
- * go past it. Flags are glibc's.
+ * libc's other functions that set a signal's action, with glibc's flags, but by our sigaction():
+ * libc's own go past it.
  */
 #include "checkpoint/control/signals.h"
 #include "common/forks.h"
@@ -13,9 +13,9 @@
 
 extern __sighandler_t bsd_signal(int sig, __sighandler_t fn);
 
-static sigset_t interrupting; /* signals for which siginterrupt() asked for it */
+static sigset_t interrupting; /* signals that interrupt system calls, by siginterrupt() */
 
-/* Set a handler; returns the one before it. */
+/* Set a handler; returns the previous one. */
 static __sighandler_t set(int sig, struct sigaction *act)
 {
 	struct sigaction old;

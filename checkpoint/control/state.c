@@ -7,16 +7,16 @@
 
 #define END_PATIENCE_MS 10000 /* for GPU memory, when a handler of the program wants to end it */
 #define UNDO_TIMEOUT_MS 30000 /* of the pause that undoes a resume */
-#define CONTRARY        "a later request asked for the contrary"
-#define RESUME_CAME     "a later request asked for a resume"
-#define REQUESTER_GONE  "who asked for it has hung up"
+#define SUPERSEDED      "superseded by a later request"
+#define RESUME_CAME     "superseded by a later resume"
+#define REQUESTER_GONE  "the requester disconnected"
 #define CANNOT_END                                                                             \
 	"a signal was to end the program while it was paused, and there was no GPU memory to " \
 	"resume it: its CUDA calls fail"
 
 /*
- * What an event does to the activity; where nothing stands it stays as it is. ENDED leads from
- * every operation to IDLE, NO_START from what could not be begun to STARVED.
+ * What an event does to the activity; an empty entry leaves it as it is. ENDED leads from every
+ * operation to IDLE, NO_START from an operation that could not begin to STARVED.
  */
 #define TO(activity) (1 + ACTIVITY_##activity)
 #define CANCEL       0x80
@@ -93,7 +93,7 @@ enum operation control_operation(const struct control_state *s)
 	return operations[s->activity];
 }
 
-/* The job is to be paused. */
+/* True if somebody wants the job paused. */
 static bool wants_paused(const struct control_state *s)
 {
 	for (int i = 0; i < WISHERS; i++)
@@ -107,7 +107,7 @@ bool control_awaits_done(const struct control_state *s)
 	return s->snapshot == SNAPSHOT_OPEN;
 }
 
-/* Others than this process have a part in the snapshot, and it has not ended. */
+/* True if other processes have a part in the snapshot, and it is not done. */
 static bool is_unfinished(const struct control_state *s)
 {
 	if (s->snapshot == SNAPSHOT_ASKED || s->snapshot == SNAPSHOT_WRITTEN)
@@ -150,7 +150,7 @@ static void move(struct control_state *s, enum event_kind event, struct control_
 		s->activity = (to & ~CANCEL) - 1;
 }
 
-/* The snapshot that was to be written will not be. */
+/* The snapshot that was asked for will not be written. */
 static void forget_snapshot(struct control_state *s, const char *code, const char *reason,
 			    struct control_actions *actions)
 {
@@ -165,7 +165,7 @@ static void forget_wishes(struct control_state *s)
 	memset(s->wishes, 0, sizeof(s->wishes));
 }
 
-/* The operation under way is the one that is wanted. */
+/* True if the operation under way is wanted. */
 static bool is_wanted(const struct control_state *s)
 {
 	return s->activity == ACTIVITY_PAUSING || s->activity == ACTIVITY_RESUMING;
@@ -181,7 +181,7 @@ static void commit(struct control_state *s, struct control_actions *actions)
 	act(actions, ACT_COMMIT);
 }
 
-/* The last wish is for the job to run, or, of @wisher, to be paused; it wins. */
+/* The last wish wins: that the job runs, or that it is paused, which @wisher wants. */
 static void wish(struct control_state *s, bool paused, enum wisher wisher,
 		 const struct control_event *how, struct control_actions *actions)
 {
@@ -198,7 +198,7 @@ static void wish(struct control_state *s, bool paused, enum wisher wisher,
 	s->options.hold = how->client != 0;
 	s->by_signal = how->by_signal || (same && s->by_signal);
 	s->holder = how->client;
-	/* It wants what a client holds: it lets that go on, or is another one to hold it. */
+	/* The same as an operation that a client holds: let it go on, or hold it too. */
 	if (!is_wanted(s) || s->hold != HOLD_OPEN)
 		return;
 	if (how->client)
@@ -230,7 +230,7 @@ static int take_snapshot(struct control_state *s, const struct control_event *e,
 	return 0;
 }
 
-/* Nobody would add the image. */
+/* The requester disconnected: nobody would add the process image. */
 static void call_snapshot_off(struct control_state *s, struct control_actions *actions)
 {
 	bool early = s->snapshot == SNAPSHOT_ASKED || s->snapshot == SNAPSHOT_WRITTEN;
@@ -245,7 +245,10 @@ static void call_snapshot_off(struct control_state *s, struct control_actions *a
 		forget_snapshot(s, END_BUSY, REQUESTER_GONE, actions);
 }
 
-/* It is to run, for a handler of the program's, and no longer to wait for memory than that may. */
+/*
+ * The job must run for a handler of the program, and may wait for GPU memory only as long as the
+ * handler can.
+ */
 static void take_end(struct control_state *s, struct control_actions *actions)
 {
 	const struct control_event how = {.options.timeout_ms = END_PATIENCE_MS, .by_signal = true};
@@ -260,7 +263,7 @@ static void take_end(struct control_state *s, struct control_actions *actions)
 	wish(s, false, WISHER_USER, &how, actions);
 }
 
-/* What the client that holds has asked for is not to be. */
+/* Undo what the client that holds has asked for. */
 static void undo(struct control_state *s, struct control_actions *actions)
 {
 	const struct control_event how = {.options.timeout_ms = UNDO_TIMEOUT_MS};
@@ -285,8 +288,8 @@ static void take_holder(struct control_state *s, const struct control_event *e,
 }
 
 /*
- * A pause or a resume failed, and is to be begun anew: it has been asked for again meanwhile, or it
- * was a pause for a snapshot alone, and the user has asked for one.
+ * True if a pause or a resume failed and must begin again: it has been asked for again meanwhile,
+ * or it was a pause for a snapshot alone, and the user has asked for a pause.
  */
 static bool is_wanted_still(const struct control_state *s, const struct control_event *e)
 {
@@ -299,7 +302,7 @@ static bool is_wanted_still(const struct control_state *s, const struct control_
 	return (again || by_user) && e->paused != pause && strcmp(e->code, END_OK) != 0;
 }
 
-/* Paused as it is, the job stays so. */
+/* The job is paused: record that somebody wants it so. */
 static void accept_paused(struct control_state *s)
 {
 	if (!is_unfinished(s))
@@ -308,7 +311,7 @@ static void accept_paused(struct control_state *s)
 		s->wishes[WISHER_SNAPSHOT] = true;
 }
 
-/* What failed is not tried again by itself. */
+/* The operation failed, and is not tried again by itself. */
 static void give_up(struct control_state *s, const struct control_event *e,
 		    struct control_actions *actions)
 {
@@ -319,7 +322,7 @@ static void give_up(struct control_state *s, const struct control_event *e,
 	} else if (e->paused) {
 		accept_paused(s);
 	}
-	/* Before the snapshot is done it was that which was in the way. */
+	/* Before the snapshot is done, the snapshot alone prevented the resume. */
 	if (s->ending && e->paused && !is_unfinished(s)) {
 		s->activity = ACTIVITY_REFUSED;
 		act(actions, ACT_REFUSE)->reason = CANNOT_END;
@@ -334,7 +337,7 @@ static void end_change(struct control_state *s, const struct control_event *e,
 	bool wanted = wants_paused(s) == pause;
 	bool ok = !strcmp(e->code, END_OK);
 	bool patient = !strcmp(e->code, END_TIMEOUT) || !strcmp(e->code, END_BUSY);
-	/* Not if a pause has ended the resume, nor if another resume is to follow. */
+	/* False if a pause has ended the resume, or if another resume follows. */
 	bool failed =
 		!pause && !ok && !again && !wants_paused(s) && s->snapshot != SNAPSHOT_CLOSING;
 
@@ -349,7 +352,7 @@ static void end_change(struct control_state *s, const struct control_event *e,
 	if (!e->paused)
 		s->ending = false;
 	if (again)
-		answer_code(actions, pause ? WAITS_RUNNING : WAITS_PAUSED, END_BUSY, CONTRARY);
+		answer_code(actions, pause ? WAITS_RUNNING : WAITS_PAUSED, END_BUSY, SUPERSEDED);
 	else
 		answer(actions, pause ? WAITS_PAUSED : WAITS_RUNNING, ANSWER_RESULT);
 	if (failed)
@@ -532,7 +535,7 @@ void control_decide(struct control_state *s, bool untidy, struct control_actions
 		start(s, ACTIVITY_WRITING, actions);
 	} else {
 		answer(actions, paused ? WAITS_PAUSED : WAITS_RUNNING, ANSWER_STATE);
-		answer_code(actions, paused ? WAITS_RUNNING : WAITS_PAUSED, END_BUSY, CONTRARY);
+		answer_code(actions, paused ? WAITS_RUNNING : WAITS_PAUSED, END_BUSY, SUPERSEDED);
 		answer(actions, WAITS_DONE, ANSWER_STATE);
 		s->holder = 0;
 		if (untidy)

@@ -2,33 +2,33 @@
 #ifndef CUDAW_CONTROL_STATE_H
 #define CUDAW_CONTROL_STATE_H
 /*
- * What the control thread knows and decides, and nothing of how it is done: no I/O, no threads, no
- * clock. It takes events and gives back actions, so that a test can put every event to every state.
+ * What the control thread knows and decides, but not how it is done: no I/O, no threads, no clock.
+ * It takes events and gives back actions, so that a test can try every event in every state.
  *
  * The state has four parts:
- *	activity  what is under way, and whether that is still wanted (the table in state.c)
+ *	activity  the operation under way, and whether it is still wanted (the table in state.c)
  *	rest      the job as the last operation left it
- *	wishes    who wants the job paused: a row for each; while one of them does, it is to be
- *		  paused. The last request of the user wins: a resume clears all rows
- *	snapshot  how far the snapshot is that somebody asked for
+ *	wishes    who wants the job paused, one entry each; it must be paused while one of them
+ *		  does. The last request of the user wins: a resume clears all entries
+ *	snapshot  the stage of the snapshot that somebody asked for
  *
- * control_take() changes what is wanted. control_decide() starts what is missing, once all events
- * that came together are taken. What cannot be begun, because there is no thread, is told to those
- * who wait for it, and forgotten, except for a wish by signal, which nobody would repeat: it is
- * tried again at every EV_RETRY.
+ * control_take() changes what is wanted. When all events that came together are taken,
+ * control_decide() starts what is missing. If an operation cannot begin, because no thread can be
+ * started, those who wait for it get an error and it is forgotten. But nobody would repeat a wish
+ * by signal: it is tried again at every EV_RETRY.
  *
- * An operation that was called off and is asked for again before it has ended is begun anew; all
- * who asked for it are answered with what comes of that.
+ * An operation that was called off, and is asked for again before it has ended, begins again. All
+ * who asked for it get the result of the second attempt.
  *
- * A snapshot may want a pause of its own, which ends with it. It is its own as long as the user has
- * not asked for a pause: then that one holds. Who asks for a snapshot says when it is done, as the
- * process image is made by others; that they have ended is noticed, and means the same.
+ * A snapshot may need a pause of its own, which ends with the snapshot, unless the user asks for a
+ * pause meanwhile. The requester of a snapshot says when it is done, as others make the process
+ * image. If the requester has ended without a word, that means the same.
  *
- * An operation may be held (hold.h) by the client that asked for it: it gives orders, and when it
- * aborts or hangs up, what it asked for is undone, or goes on alone. It holds until somebody asks
- * for the same without a hold, which lets the operation go on, or holds it too: of several, each
- * may let it go on, but the last one alone can undo it. So no client that is stuck keeps others
- * from a pause or a resume.
+ * The client that asked for an operation may hold it (hold.h), and gives orders. If the client
+ * aborts or disconnects, its request is undone, or goes on alone. The hold ends when somebody asks
+ * for the same without a hold, which lets the operation go on. Somebody may also hold it too: each
+ * of them may let it go on, but only the last one can undo it. So a client that is stuck cannot
+ * keep others from a pause or a resume.
  */
 #include "common/protocol.h"
 #include "checkpoint/release/release.h"
@@ -40,9 +40,9 @@
 enum operation { OP_NONE, OP_PAUSE, OP_RESUME, OP_TRIM, OP_SNAPSHOT, OP_TIDY };
 
 /*
- * OFF: called off, as the contrary is wanted. AGAIN: called off, and wanted again since.
- * STARVED: nothing is under way, as there was no thread for it. REFUSED: the program's calls fail,
- * so that it can end; there is no way back.
+ * OFF: called off, as the opposite is wanted. AGAIN: called off, and wanted again since.
+ * STARVED: nothing is under way, as no thread could be started. REFUSED: the program's CUDA calls
+ * fail, so that it can end; there is no way back.
  */
 #define ACTIVITY_MAP(X)              \
 	X(IDLE, OP_NONE)             \
@@ -62,32 +62,32 @@ enum operation { OP_NONE, OP_PAUSE, OP_RESUME, OP_TRIM, OP_SNAPSHOT, OP_TIDY };
 enum activity { ACTIVITY_MAP(ACTIVITY_ENUM) ACTIVITIES };
 #undef ACTIVITY_ENUM
 
-#define EVENT_MAP(X)                                                                         \
-	X(PAUSE)  /* the user wants the job paused */                                        \
-	X(RESUME) /* the user wants it to run */                                             \
-	X(END)    /* a signal ends the program, which may need the GPU for that */           \
-	X(TRIM)                                                                              \
-	X(SNAPSHOT)                                                                          \
-	X(CALL_OFF)    /* the requester of a snapshot disconnected before it was written */  \
-	X(DONE)        /* the snapshot is done, as is said, or as its requester has ended */ \
-	X(MOVED)       /* the job goes on from a snapshot, by whoever restores it */         \
-	X(COMMIT)      /* a client that holds lets the operation go on */                    \
-	X(ABORT)       /* it gives up */                                                     \
-	X(HOLDER_GONE) /* it disconnected */                                                 \
-	X(ENDED)       /* the operation did */                                               \
-	X(NO_START)    /* the operation could not be begun */                                \
+#define EVENT_MAP(X)                                                                        \
+	X(PAUSE)  /* the user wants the job paused */                                       \
+	X(RESUME) /* the user wants it to run */                                            \
+	X(END)    /* a signal ends the program, which may need the GPU for that */          \
+	X(TRIM)                                                                             \
+	X(SNAPSHOT)                                                                         \
+	X(CALL_OFF)    /* the requester of a snapshot disconnected before it was written */ \
+	X(DONE)        /* the snapshot is done: its requester says so, or has ended */      \
+	X(MOVED)       /* the job was restored from a snapshot */                           \
+	X(COMMIT)      /* a client that holds lets the operation go on */                   \
+	X(ABORT)       /* it gives up */                                                    \
+	X(HOLDER_GONE) /* it disconnected */                                                \
+	X(ENDED)       /* the operation has ended */                                        \
+	X(NO_START)    /* the operation could not begin */                                  \
 	X(RETRY)       /* a moment has passed */
 
 #define EVENT_ENUM(name) EV_##name,
 enum event_kind { EVENT_MAP(EVENT_ENUM) EVENTS };
 #undef EVENT_ENUM
 
-/* How an operation is to be done. */
+/* Options of an operation. */
 struct operation_options {
 	int timeout_ms;
 	enum release_choice release;
 	bool hold;
-	bool writes; /* a snapshot: of OP_PAUSE and OP_SNAPSHOT */
+	bool writes; /* OP_PAUSE and OP_SNAPSHOT write a snapshot */
 };
 
 struct control_event {
@@ -95,32 +95,32 @@ struct control_event {
 
 	/* PAUSE, RESUME, and SNAPSHOT for its own pause. */
 	struct operation_options options;
-	bool by_signal;      /* nobody would hear that it failed: keep it */
-	unsigned int client; /* who holds; and of COMMIT, ABORT and HOLDER_GONE; 0: nobody */
+	bool by_signal;      /* nobody would hear of a failure: try again */
+	unsigned int client; /* that holds; of COMMIT, ABORT and HOLDER_GONE too; 0: nobody */
 
 	/* SNAPSHOT */
 	bool pause, image; /* as struct snapshot_order has them */
-	bool held;         /* a snapshot alone has what a paused job had on the GPU */
+	bool held;         /* a snapshot alone has the memory of a paused job */
 
-	bool matches; /* DONE: it is that snapshot; MOVED: any */
-	bool agreed;  /* HOLDER_GONE: all who hold together are to go on */
+	bool matches; /* DONE: it names this snapshot */
+	bool agreed;  /* HOLDER_GONE: all who hold together go on */
 
-	/* ENDED: the code of the operation's result, and of the snapshot that it wrote. */
+	/* ENDED: the code of the operation, and that of the snapshot that it wrote. */
 	const char *code, *written;
 	bool paused; /* engine_is_paused() */
 
-	/* ENDED and NO_START: why it failed, for those who wait for what comes after it. */
+	/* ENDED and NO_START: why it failed, for those who wait for what was to follow. */
 	const char *reason;
-	bool exiting; /* NO_START: the process exits, and nothing will be begun any more */
+	bool exiting; /* NO_START: the process exits, and no further operation begins */
 };
 
 enum action_kind {
-	ACT_START,  /* @op with @options; EV_NO_START where that fails */
+	ACT_START,  /* @op with @options; EV_NO_START if that fails */
 	ACT_CANCEL, /* the operation under way */
 	ACT_COMMIT, /* order the operation to go on */
 	ACT_REPORT, /* repeat the last report of the operation, for the client that holds it now */
-	ACT_ANSWER, /* those who wait for @whom, and end them: with @code and @reason, or, where */
-		    /* @code is NULL, as @answer says */
+	ACT_ANSWER, /* those who wait for @whom, and end them: with @code and @reason; with a */
+		    /* @code of NULL as @answer says */
 	ACT_LOCK,   /* the directory of the snapshot that alone has the job's memory */
 	ACT_REFUSE, /* let the program's calls fail, so that it can end */
 };
@@ -128,7 +128,7 @@ enum action_kind {
 enum action_answer {
 	ANSWER_RESULT,  /* with the result of the operation */
 	ANSWER_WRITTEN, /* of the snapshot */
-	ANSWER_STATE,   /* it is so already */
+	ANSWER_STATE,   /* the job is in that state already */
 };
 
 struct control_action {
@@ -158,8 +158,8 @@ enum snapshot_stage {
 	SNAPSHOT_NONE,
 	SNAPSHOT_ASKED,   /* to be written once the job is paused */
 	SNAPSHOT_WRITTEN, /* being written by the operation under way */
-	SNAPSHOT_OPEN,    /* to be done, as its requester says */
-	SNAPSHOT_CLOSING, /* done, and that is to be acted upon */
+	SNAPSHOT_OPEN,    /* written; its requester will say when it is done */
+	SNAPSHOT_CLOSING, /* done; control_decide() has yet to act */
 };
 
 enum hold_phase {
@@ -178,9 +178,9 @@ struct control_state {
 
 	enum snapshot_stage snapshot;
 	bool order_pause, order_image; /* of that snapshot */
-	bool order_kept;               /* it was asked for by signal */
+	bool order_kept;               /* a signal asked for it: try again */
 
-	bool trim;   /* is asked for */
+	bool trim;   /* a trim is asked for */
 	bool ending; /* the program handles a signal that ends it */
 
 	enum hold_phase hold; /* of the operation under way */
@@ -189,19 +189,22 @@ struct control_state {
 };
 
 /*
- * Take @event; the actions are added to @actions. Returns 0, or -EBUSY for a snapshot beside
- * another one; then nothing has changed.
+ * Take @event, and add actions to @actions. Returns 0, or -EBUSY for a snapshot beside another one;
+ * then nothing has changed.
  */
 int control_take(struct control_state *s, const struct control_event *event,
 		 struct control_actions *actions);
 
-/* Begin what is to be done, or answer those who wait for what is so. @untidy: engine_is_untidy() */
+/*
+ * Begin what is wanted, or answer those who wait for a state that the job is already in. @untidy:
+ * engine_is_untidy().
+ */
 void control_decide(struct control_state *s, bool untidy, struct control_actions *actions);
 
 /* The operation under way. */
 enum operation control_operation(const struct control_state *s);
 
-/* Its requester is to say that the snapshot is done. */
+/* True if a snapshot is written, and its requester has yet to say that it is done. */
 bool control_awaits_done(const struct control_state *s);
 
 #endif

@@ -77,7 +77,7 @@ def a_regain_while_a_snapshot_is_pending():
     snapshots = connected(job, f"snapshot none {directory()}\n".encode())
     until(lambda: snapshots.recv(4096), 10, "it is told how far the pause is")
     regain = connected(job, b"regain\ncommit\n")
-    equal(end_of(snapshots), "end busy a later request asked for a resume", "the snapshot's end")
+    equal(end_of(snapshots), "end busy superseded by a later resume", "the snapshot's end")
     check(end_of(pause).startswith("end busy"), "the pause was not answered")
     equal(end_of(regain), "end ok", "the answer to the regain")
     equal(job.state(), "running", "the state")
@@ -133,7 +133,7 @@ def a_pause_takes_over_from_one_that_is_stuck():
 def lines_that_are_none():
     job = counter(16)
     for request in (b"sta\0tus\n", b"\0\n", b"pause\0", b"done /tmp\0x\n"):
-        equal(end_of(connected(job, request)), "end invalid a line has a NUL in it", request)
+        equal(end_of(connected(job, request)), "end invalid a line contains a NUL byte", request)
     equal(end_of(connected(job, b"x" * 4095)), "end invalid the request is longer than 4094 bytes",
           "the answer to a long line")
     equal(job.state(), "running", "the state")
@@ -202,7 +202,7 @@ def operations_that_get_no_thread():
     job = counter(16)
     with no_threads(job):
         done = cudaw("pause", job.pid)
-        check("no thread for it: Resource temporarily unavailable" in done.stderr,
+        check("cannot start a thread: Resource temporarily unavailable" in done.stderr,
               f"cudaw pause says {done.stderr!r}")
         equal(job.state(), "running", "the state after the request")
         job.send(signal.SIGUSR1)

@@ -27,7 +27,7 @@ from restorelib import (IMAGE, Counting, Snapshot, directory, nobody_writes_ther
 from snapshotjobs import ask, contents, counter, finish, told
 
 os.environ["CUDAW_LOG"] = "warn"
-BUSY = "end busy another snapshot is under way, or read back"
+BUSY = "end busy another snapshot is under way, or being read back"
 os.environ.update(HELD)
 
 

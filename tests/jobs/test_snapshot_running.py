@@ -264,7 +264,7 @@ def one_at_a_time():
                                env=base_environment(), stdout=subprocess.DEVNULL)
     job.until(lambda: job.state() != "running", 30, "it begins")
     equal(ask(job, f"snapshot pause {path}2")[-1],
-          "end busy another snapshot is under way, or read back", "the answer")
+          "end busy another snapshot is under way, or being read back", "the answer")
     done = cudaw("snapshot", "--gpu-only", job.pid, path + "2")
     equal(done.returncode, 1, f"the exit code of the second ({done.stderr.strip()})")
     check("another snapshot is under way" in done.stderr, done.stderr)
