@@ -20,7 +20,7 @@ _Static_assert(GRANULE_BYTES == VMEM_GRANULE, "the kernel's granule is vmem's");
 	"	shr.u64 t, v, " n ";\n"        \
 	"	xor.b64 v, v, t;\n"
 
-/* Add the word @w, whose index times K1 is in key; the next index is one more. */
+/* Add the word @w; key is its index times K1. */
 #define ADD_WORD(w)                            \
 	"	or.b64 any, any, " w ";\n"     \
 	"	xor.b64 v, " w ", key;\n"      \
@@ -33,7 +33,7 @@ _Static_assert(GRANULE_BYTES == VMEM_GRANULE, "the kernel's granule is vmem's");
 	"	mov.b64 {low, high}, v;\n"     \
 	"	mad.wide.u32 mix, low, high, mix;\n"
 
-/* Two words from @offset bytes further on, whose index is @offset / 8 more. */
+/* Two neighbouring words; then key is that of the next pair that the thread loads. */
 #define ADD_PAIR(a, b) \
 	ADD_WORD(a)    \
 	"	add.u64 key, key, " CONSTANT_K1 ";\n" ADD_WORD(b) "	add.u64 key, key, step;\n"

@@ -3,8 +3,8 @@
 #define CUDAW_DIGEST_H
 /*
  * A digest of each granule (2 MiB) of GPU memory, taken by the GPU itself: whether it is all zeros,
- * and 128 bits by which changed contents are told from unchanged ones. Nothing crosses the bus but
- * the digests. It guards against errors, not against somebody who wants two contents to look alike.
+ * and 128 bits that tell changed contents from unchanged ones. Only the digests cross the bus. They
+ * guard against errors, not against an attacker who wants two contents to look alike.
  *
  * With w[i] the 64-bit words of the granule, i from 0, all arithmetic modulo 2^64 and
  *
@@ -12,11 +12,11 @@
  *	v *= DIGEST_K2;  v ^= v >> 32;  v *= DIGEST_K3;  v ^= v >> 29
  *	any = OR of w[i];  sum = sum of v;  mix = sum of (v mod 2^32) * (v >> 32)
  *
- * v is a bijection of w[i], so one changed word always changes sum. Changes of several words must
- * not cancel out in the sums, alike though they may be, as of numbers that change their sign: hence
- * two rounds, after which every bit of v depends on those of w[i] and of i
- * (tests/unit/checkpoint/test_digest.c). The order in which words are added does not matter, so any number of
- * threads may share the work.
+ * v is a bijection of w[i], so one changed word always changes sum. Similar changes of several
+ * words, as of numbers that change their sign, must not cancel out in the sums. So there are two
+ * rounds, after which every bit of v depends on all bits of w[i] and i
+ * (tests/unit/checkpoint/test_digest.c). The order in which words are added does not matter, so any
+ * number of threads may share the work.
  */
 #include "vmem/driver.h"
 #include "vmem/vmem.h"
@@ -51,7 +51,7 @@ void digest_unload(const struct cuda_driver *drv, const struct digest_kernel *ke
 
 /*
  * Put the digests of @granules granules from @start, which is aligned to them, into @digests: host
- * memory that the device may write (registered, with UVA). They are there when @stream is done.
+ * memory that the device may write (registered, with UVA). They are complete when @stream is done.
  */
 CUresult digest_take(const struct cuda_driver *drv, const struct digest_kernel *kernel,
 		     CUdeviceptr start, size_t granules, struct digest *digests, CUstream stream);

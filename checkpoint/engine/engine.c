@@ -14,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* How often a resume that waits for its peers looks whether it is cancelled. */
+/* How often a resume that waits for its peers looks for a cancellation. */
 #define PEERS_LOOK_MS 20
 
 void engine_set_moves(const struct engine_moves *told)
@@ -39,7 +39,7 @@ int engine_check_carried(const struct engine_op *op, struct engine_result *resul
 	return -1;
 }
 
-/* The phase "drain" of engine.h; engine.saved.contexts are those that were found. */
+/* The phase "drain" of engine.h. Puts the contexts into engine.saved.contexts. */
 static int enter_quiet(struct engine_op *op, double deadline_ms)
 {
 	struct quiet q = {.drv = op->drv,
@@ -59,7 +59,7 @@ static int enter_quiet(struct engine_op *op, double deadline_ms)
 	return ret ? engine_fail(&op->result, END_FAILED, "drain: %s", strerror(-ret)) : 0;
 }
 
-/* All but the release. On failure the job runs on, unless that too failed (END_FAILED). */
+/* A pause without the release. On failure the job runs on, unless that fails too (END_FAILED). */
 static int take_memory(struct engine_op *op, double deadline_ms)
 {
 	struct engine_result *result = &op->result;
@@ -84,7 +84,7 @@ static int take_memory(struct engine_op *op, double deadline_ms)
 	engine_fail_driver(result, op->drv, "unmap", error);
 	engine_write_drop();
 	if (engine_map(op->drv) || engine_load_back(op))
-		return -1; /* the data is kept; a resume tries again */
+		return -1; /* the data is kept: a resume may still succeed */
 err_forget:
 	engine_write_drop();
 	engine_forget();
@@ -92,7 +92,7 @@ err_forget:
 	return -1;
 }
 
-/* What is left on the GPU goes too, where that is wanted. */
+/* Release what is left on the GPU, if it is wanted. */
 static void release_rest(struct engine_op *op)
 {
 	const char *call;
@@ -152,7 +152,7 @@ static bool wait_for_memory(struct engine_op *op, double deadline_ms, unsigned i
 	return true;
 }
 
-/* Context and memory back, if they fit now. CUDA_ERROR_OUT_OF_MEMORY: they do not, yet. */
+/* Get context and memory back, if they fit. CUDA_ERROR_OUT_OF_MEMORY: they do not fit yet. */
 static CUresult regain_once(struct engine_op *op, const char **call)
 {
 	CUresult error;
@@ -201,7 +201,7 @@ static int regain(struct engine_op *op, double deadline_ms)
 	return 0;
 }
 
-/* Wait until the other processes of the job have their memory too. False: they will not. */
+/* Wait until the other processes of the job have their memory too. False: give up. */
 static bool wait_for_peers(struct engine_op *op)
 {
 	struct hold *hold = op->progress.hold;
@@ -221,8 +221,8 @@ static bool wait_for_peers(struct engine_op *op)
 }
 
 /*
- * As before the resume began: nothing has run, so what is saved is still so. The memory stays
- * mapped where copies may still write to it. The driver's error.
+ * Return to the state before the resume. No kernel has run, so the saved data is still valid. The
+ * memory stays mapped if copies may still write to it. Returns the driver's error.
  */
 static CUresult step_back(struct engine_op *op, bool was_released)
 {

@@ -5,24 +5,25 @@
  * Pause and resume of this process.
  *
  * A pause does, in this order:
- *	drain	wait for open stream captures, close the gate, wait for calls inside it, and until
- *		the GPU has done all submitted work, and those of its peers have (quiet.h)
- *		those to whom it matters are told (struct engine_moves)
- *	copy	find host memory and disk space, copy all managed memory there
+ *	drain	wait for open stream captures, close the gate, wait for calls inside it, until the
+ *		GPU has done all submitted work, and until the GPUs of the peers have (quiet.h);
+ *		then call leaving() of struct engine_moves
+ *	copy	find host memory and disk space, copy all carried memory there
  *	unmap	unmap it, which gives it back
  *	release	have the driver checkpoint what is left (CUDAW_RELEASE=all, the default, r570+)
  * A failure before unmap undoes what was done and lets the job run on. A failure of unmap maps and
- * copies back. A failure of release leaves the job paused with its context on the GPU, and says so.
+ * copies back. A failure of release leaves the job paused with its context on the GPU, and a note
+ * in the result says so.
  *
  * A resume does the reverse (restore, map, copy), and waits for GPU memory with back-off as long as
- * it has to. When it fails for another reason the data stays where it is and it can be tried again.
- * One that is held (hold.h) lets the program run when its peers have their memory as well, and
- * gives it back where they do not get it.
+ * it has to. If it fails for another reason, the data stays where it is, and the resume can be
+ * tried again. A resume that is held (hold.h) lets the program run when its peers have their memory
+ * too, and gives the memory back if they do not get theirs.
  *
- * With CUDAW_VERIFY=1 a resume lets the job run only when the GPU finds each granule as it was.
+ * With CUDAW_VERIFY=1 a resume lets the job run only if the GPU finds each granule unchanged.
  *
- * One thread at a time calls what is here, but for the questions at the end; never one of the
- * program's.
+ * One thread at a time calls these functions, except the questions at the end, and never a thread
+ * of the program.
  */
 #include "checkpoint/release/release.h"
 #include "common/protocol.h"
@@ -37,16 +38,16 @@ struct snapshot_error;
 struct snapshot_facts;
 struct snapshot_order;
 
-/* What an operation is doing, for other threads to read; the numbers are written atomically. */
+/* How far an operation is, for other threads to read; the numbers are written atomically. */
 struct engine_progress {
-	const char *phase; /* as above, "memory" while a resume waits for it, "write" or "read" */
+	const char *phase; /* as above; "memory" while a resume waits for it; "write" or "read" */
 	size_t done;       /* bytes */
 	size_t total;
 	bool waiting;      /* a resume waits for GPU memory */
-	bool settled;      /* a pause is done, but for the snapshot that it is written to */
-	bool cancel;       /* set by others: give up where that is still possible */
-	struct hold *hold; /* set by others before: wait for the peers there; or NULL */
-	/* Set by others before a resume, and called when it has all, before the program runs on. */
+	bool settled;      /* a pause is done, and only its snapshot is still being written */
+	bool cancel;       /* set by others: give up if that is still possible */
+	struct hold *hold; /* set before it begins: where it waits for its peers; or NULL */
+	/* Set before a resume begins. Called when all is restored, before the program runs on. */
 	void (*ready)(void);
 };
 
@@ -60,35 +61,31 @@ struct engine_phase {
 struct engine_result {
 	const char *code; /* END_* of protocol.h */
 	char message[PROTOCOL_MESSAGE];
-	char note[256]; /* about a success; empty: nothing to say */
+	char note[256]; /* about a success; may be empty */
 	double ms;
-	size_t bytes;                              /* of GPU memory that were taken or given back */
+	size_t bytes;                              /* of GPU memory, copied out or back */
 	struct engine_phase phases[ENGINE_PHASES]; /* in order of their beginning */
 	size_t nphases;
 };
 
 /*
- * For what knows where memory is and must be told that it moves. Called by the engine's thread with
- * the gate closed and the GPU idle; no context is current, nor need be afterwards.
+ * Calls to a module that knows where memory is, and must hear that it moves. The engine's thread
+ * makes them with the gate closed and the GPU idle; no context is current, nor needs to be
+ * afterwards.
  */
 struct engine_moves {
-	/*
-	 * Before anything is saved. 0, or -ENOTSUP with what is in the way of the pause in @text.
-	 */
+	/* Before anything is saved. 0, or -ENOTSUP with the obstacle to the pause in @text. */
 	int (*leaving)(char *text, size_t size);
-	/*
-	 * The memory has its contents again: write pointers in it anew. An error fails the resume.
-	 */
+	/* The memory has its contents again: update pointers in it. An error fails the resume. */
 	CUresult (*copied)(const struct cuda_driver *drv);
 	/*
-	 * The memory is mapped, perhaps elsewhere, and the program is about to run. It comes once
-	 * for each leaving() that returned 0, at a pause that fails as well. What the user should
-	 * know goes into @note.
+	 * The memory is mapped, perhaps elsewhere, and the program is about to run. Called once for
+	 * each leaving() that returned 0, also if the pause fails. @note is for the user.
 	 */
 	void (*back)(char *note, size_t size);
 };
 
-/* Before the first pause; @moves must live on. Without it nobody is told. */
+/* Before the first pause. @moves must stay in place. Without it no such call is made. */
 void engine_set_moves(const struct engine_moves *moves);
 
 /*
@@ -115,9 +112,9 @@ struct engine_op {
 /*
  * The timeout bounds the wait for captures, calls and kernels. If there is an order, the engine
  * writes the snapshot at the same time: from the first piece on, while it copies, unmaps and
- * releases the rest. As long as the job has its memory, a cancelled snapshot fails the pause, and so
- * does a failed snapshot if the order says that the pause is for the snapshot alone. After that, or
- * without such an order, the job is paused without the snapshot. A pause that fails fails the
+ * releases the rest. As long as the job has its memory, a cancelled snapshot fails the pause, and
+ * so does a failed snapshot if the order says that the pause is for the snapshot alone. After that,
+ * or without such an order, the job is paused without the snapshot. A pause that fails fails the
  * snapshot.
  */
 void engine_pause(struct engine_op *op);
@@ -143,8 +140,8 @@ void engine_trim(struct engine_op *op);
 void engine_snapshot(struct engine_op *op);
 
 /*
- * The snapshot that this job is in, and alone in, lies at @path now; the resume goes to other GPUs
- * where there are pairs (release_remap()). While no operation is under way. 0 or a negative errno.
+ * The snapshot that alone has this job's memory is at @path now. If there are pairs, the resume
+ * goes to other GPUs (release_remap()). While no operation is under way. 0 or a negative errno.
  */
 int engine_moved(const char *path, const CUcheckpointGpuPair *pairs, size_t count,
 		 struct snapshot_error *error);
@@ -156,28 +153,28 @@ int engine_moved(const char *path, const CUcheckpointGpuPair *pairs, size_t coun
 int engine_lock_place(struct snapshot_error *error);
 
 /*
- * What is left to do when an operation has been answered: pin the host memory of a paused job whose
+ * Work that remains when an operation has been answered: pin the host memory of a paused job whose
  * context is still there, so that the resume is as fast as the bus; give back host memory of a
- * running one, or with CUDAW_PREPARE=1 make it ready for the next pause, as the job's memory grows.
- * A cancelled one ends early, and the rest is left to do. It has no result.
+ * running job, or with CUDAW_PREPARE=1 make it ready for the next pause, as the job's memory grows.
+ * If it is cancelled it ends early, and the rest remains to be done. It has no result.
  */
 bool engine_is_untidy(void);
 void engine_tidy(struct engine_op *op);
 
-/* True where CUDAW_PREPARE asks to look for work of engine_tidy() now and then. */
+/* True if CUDAW_PREPARE is set: look for work of engine_tidy() from time to time. */
 bool engine_prepares(void);
 
 /* Bytes of a paused job that are in host memory, and in the spill file. */
 size_t engine_paused_bytes(void);
 size_t engine_spilled_bytes(void);
 
-/* Host memory that the pool keeps from the kernel: pinned, or made ready. */
+/* Host memory that the pool keeps: pinned, or made ready. */
 size_t engine_pool_bytes(void);
 
 /* True from the first unmap of a pause until the job runs again. */
 bool engine_is_paused(void);
 
-/* The directory that has the memory of a paused job alone; NULL: none. */
+/* The directory of the snapshot that alone has the memory of a paused job; NULL: none. */
 const char *engine_held_in(void);
 
 /*

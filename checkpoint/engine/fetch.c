@@ -26,7 +26,9 @@ int snapshot_place_lock(struct snapshot_place *place, struct snapshot_error *err
 	return 0;
 }
 
-/* Load the index that @place names from the directory @dir: it has to be of that snapshot. */
+/*
+ * Load the index that @place names from the directory @dir, and check that it is the same snapshot.
+ */
 static int load_index(const struct snapshot_place *place, int dir, struct snapshot_index *index,
 		      struct snapshot_error *error)
 {
@@ -35,7 +37,8 @@ static int load_index(const struct snapshot_place *place, int dir, struct snapsh
 	if (ret || !memcmp(index->header.id, place->id, sizeof(place->id)))
 		return ret;
 	snapshot_index_free(index);
-	return snapshot_fail(error, -ESTALE, "it is not the snapshot that this job is in");
+	return snapshot_fail(error, -ESTALE,
+			     "it holds another snapshot, not the one that this job is in");
 }
 
 int snapshot_place_move(struct snapshot_place *place, const char *path,
@@ -92,7 +95,7 @@ static int put_chunk(void *arg, const struct snapshot_chunk *chunk, const void *
 	int ret;
 
 	if (!p)
-		return snapshot_fail(error, -EBADMSG, "0x%" PRIx64 " is not this job's",
+		return snapshot_fail(error, -EBADMSG, "0x%" PRIx64 " is in no region of this job",
 				     chunk->address);
 	slot = s->slots[p->first + (chunk->address - p->dev) / VMEM_GRANULE];
 	if (slot >= SLOT_MAX)

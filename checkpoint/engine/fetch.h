@@ -2,8 +2,8 @@
 #ifndef CUDAW_SNAPSHOT_SAVED_H
 #define CUDAW_SNAPSHOT_SAVED_H
 /*
- * A snapshot of what a pause took off the GPU (saved.h): where it is, and fetching it back into host
- * memory. saving.h writes it. For the engine's thread; no driver call is made.
+ * A snapshot of what a pause took off the GPU (saved.h): where it is, and fetching it back into
+ * host memory. saving.h writes it. For the engine's thread; no driver call is made.
  */
 #include <limits.h>
 #include <stdbool.h>
@@ -15,8 +15,8 @@ struct snapshot_error;
 
 /*
  * Where a snapshot of ours is. While @dir is not -1 the directory is locked, so that nobody writes
- * another snapshot over what this process has nowhere else. A process image must not have it open:
- * it would be opened at the same path again.
+ * another snapshot over data that this process has nowhere else. A process image must not have the
+ * directory open: a restore would open it at the same path.
  */
 struct snapshot_place {
 	char path[PATH_MAX];
@@ -30,8 +30,8 @@ int snapshot_place_lock(struct snapshot_place *place, struct snapshot_error *err
 
 /*
  * The directory is at @path now: lock it there. 0 or a negative errno; then nothing is changed.
- * -ESTALE where the directory there has another snapshot, and what snapshot_index_load() says where
- * it has none.
+ * -ESTALE if that directory has another snapshot, the error of snapshot_index_load() if it has
+ * none.
  */
 int snapshot_place_move(struct snapshot_place *place, const char *path,
 			struct snapshot_error *error);
@@ -39,8 +39,8 @@ void snapshot_place_unlock(struct snapshot_place *place);
 
 /*
  * Read every chunk back into the slot that its granule had, for which there is room again
- * (saved_place()). The directory is locked (snapshot_place_lock()), and stays so. 0 or a negative
- * errno: -ESTALE where the directory has another snapshot.
+ * (saved_place()). The directory is locked (snapshot_place_lock()), and stays locked. 0 or a
+ * negative errno: -ESTALE if the directory has another snapshot.
  */
 int snapshot_saved_fetch(const struct saved *saved, const struct snapshot_place *place,
 			 size_t *done, const bool *cancel, struct snapshot_error *error);

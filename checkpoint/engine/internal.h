@@ -10,8 +10,8 @@
  *	tidy.c		what is kept for the next pause, or given back
  *	state.c		the state below, results, phases
  *
- * All calls are the engine's thread's. Where an int is returned, 0 is a success, and else the
- * result says what failed.
+ * Only the engine's thread calls these. An int is 0 for a success; else the result says what
+ * failed.
  */
 #include "checkpoint/engine/engine.h"
 #include "checkpoint/engine/fetch.h"
@@ -20,21 +20,21 @@
 #include "common/text.h"
 
 struct engine {
-	const struct engine_moves *moves; /* NULL: nobody is told */
+	const struct engine_moves *moves; /* may be NULL */
 	struct saved saved;
 	struct snapshot_place place;
-	size_t held_slots; /* of what is in the snapshot alone */
+	size_t held_slots; /* of the data that the snapshot alone has */
 	struct saving saving;
 	bool saves; /* a snapshot is being written: saving is in use */
 
-	/* Read by other threads too: to be written atomically. */
+	/* Other threads read these: write them atomically. */
 	bool paused;
-	bool released; /* the driver's checkpoint holds the rest, or the driver is locked */
+	bool released; /* the driver's checkpoint has the contexts, or the driver is locked */
 	bool untidy;   /* engine_tidy() has something to do */
-	bool held;     /* what was saved is in the snapshot alone */
+	bool held;     /* the snapshot alone has the saved data */
 	size_t host, spilled, pool;
 	bool unsettled;  /* copies of the last transfer may still be under way */
-	size_t prepared; /* what was mapped when memory was last made ready */
+	size_t prepared; /* bytes that were mapped when memory was last made ready */
 };
 
 extern struct engine engine;
@@ -60,9 +60,9 @@ void engine_set_phase(struct engine_op *op, const char *phase, size_t total);
 void engine_end_phase(struct engine_op *op);
 void engine_succeed(struct engine_op *op, double start, size_t bytes);
 
-/* Bring up to date what others read of the saved memory and the pool. */
+/* Update what other threads read about the saved memory and the pool. */
 void engine_publish(void);
-/* What was saved is needed no more. */
+/* The saved data is no longer needed. */
 void engine_forget(void);
 
 /*
@@ -78,18 +78,18 @@ int engine_load_back(struct engine_op *op);
 int engine_place(struct engine_op *op, size_t slots, size_t pool_slots, size_t spill_slots);
 
 /*
- * True where every device has free what is to be mapped: an attempt that cannot succeed would take,
- * for a moment, what another job that waits as well could use.
+ * True if every device has enough free memory to map: an attempt that must fail would take memory
+ * for a moment that another waiting job could use.
  */
 bool engine_memory_is_free(const struct cuda_driver *drv);
 /*
- * Map what is not mapped; all or nothing, unless the driver undoes nothing. Unmap what is mapped.
- * The driver's error.
+ * Map what is not mapped: all or nothing, unless the driver fails to undo it. Unmap what is mapped.
+ * They return the driver's error.
  */
 CUresult engine_map(const struct cuda_driver *drv);
 CUresult engine_unmap(const struct cuda_driver *drv);
 
-/* Have the driver checkpoint the contexts. Its error, of *@call. */
+/* Have the driver checkpoint the contexts. Returns the error of the driver's function *@call. */
 CUresult engine_release(struct engine_op *op, const char **call);
 /* See that all can be carried through what @op releases. 0, or @result says what cannot. */
 int engine_check_carried(const struct engine_op *op, struct engine_result *result);

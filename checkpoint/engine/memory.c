@@ -122,7 +122,7 @@ int engine_place(struct engine_op *op, size_t slots, size_t pool_slots, size_t s
 	return 0;
 }
 
-/* Find a place for all that is to be saved. */
+/* Find room for all data that will be saved. */
 static int make_room(struct engine_op *op)
 {
 	size_t slots = engine.saved.nlive, pool_slots, spill_slots, apart = 0, missing;
@@ -137,7 +137,7 @@ static int make_room(struct engine_op *op)
 			"%.2f GiB of host memory needed for the driver's checkpoint (%.2f GiB are "
 			"left to others): %.2f GiB are missing",
 			apart / GIB, HOSTMEM_RESERVE / GIB, missing / GIB);
-	/* Where it would not fit as it is, it may without its zeros. */
+	/* If it does not fit, it may fit without zeros. */
 	if (slots > pool_slots && engine.saved.kernels) {
 		if (engine_scan(op))
 			return -1;
@@ -153,7 +153,7 @@ static int copy_out(struct engine_op *op)
 	if (op->order && engine_write_begin(op))
 		return -1;
 	ret = engine.saved.ngranules ? transfer(op, TRANSFER_OUT, &op->progress.done) : 0;
-	/* The last moment at which the pause can be called off at no cost. */
+	/* The last moment to cancel the pause at no cost. */
 	if (!ret && engine.saves && __atomic_load_n(&engine.saving.stop, __ATOMIC_RELAXED))
 		ret = engine_write_fail(&op->result);
 	if (engine.saves)
@@ -234,7 +234,10 @@ CUresult engine_map(const struct cuda_driver *drv)
 			error = vmem_region_map(engine.saved.regions[i].start);
 		engine.saved.regions[i].mapped = !error;
 	}
-	/* Where this fails too, what is still mapped is known, and not needed once more. */
+	/*
+	 * If this fails too, the regions say what is still mapped; the next try does not map it
+	 * again.
+	 */
 	if (error)
 		engine_unmap(drv);
 	drv->cuCtxSetCurrent(NULL);

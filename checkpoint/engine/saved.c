@@ -111,7 +111,7 @@ CUresult saved_load_kernels(struct saved *s, const struct cuda_driver *drv)
 	drv->cuCtxSetCurrent(NULL);
 	if (error) {
 		saved_unload_kernels(s, drv);
-		/* None were taken; those of a pause stay for the next attempt. */
+		/* No digests were taken. Those of the pause stay for the next attempt. */
 		if (fresh) {
 			free(s->digests);
 			s->digests = NULL;
@@ -137,9 +137,7 @@ size_t saved_room(size_t wanted, size_t apart, size_t *pool_slots, size_t *spill
 
 	*spill_slots = spill_space() / VMEM_GRANULE;
 	if (available < needed) {
-		/*
-		 * What the pool holds would help, if it were given back; it is not worth the code.
-		 */
+		/* Giving back memory of the pool would help, but is not worth the code. */
 		*pool_slots = held / VMEM_GRANULE;
 		return apart ? needed - available : 0;
 	}

@@ -2,12 +2,12 @@
 #ifndef CUDAW_SAVED_H
 #define CUDAW_SAVED_H
 /*
- * What a pause takes off the GPU, and where it is put: the regions, cut into pieces (transfer.h),
- * with a slot for each granule that holds something. Made with the program held and the GPU idle;
- * of the engine's thread.
+ * The data that a pause takes off the GPU, and where it is put: the regions, cut into pieces
+ * (transfer.h), with a slot for each granule that holds something. Made with the program held and
+ * the GPU idle, by the engine's thread.
  *
- * Host memory is used as long as it lasts: what is available (hostmem.h) less HOSTMEM_RESERVE, and
- * what the pool holds already. The rest goes to the spill file, where there is one.
+ * Host memory comes first: what is available (hostmem.h) less HOSTMEM_RESERVE, and what the pool
+ * already has. The rest goes to the spill file, if there is one.
  */
 #include "checkpoint/ledger/contexts.h"
 #include "checkpoint/engine/transfer.h"
@@ -29,28 +29,28 @@ struct saved {
 	uint32_t *slots;
 	struct digest *digests;        /* of each granule; NULL: not taken */
 	struct digest_kernel *kernels; /* of each context, while digests are taken */
-	size_t pool_slots; /* slots of host memory; those behind are in the spill file */
-	size_t used_slots; /* known after the copy */
+	size_t pool_slots;             /* slots in host memory; the others are in the spill file */
+	size_t used_slots;             /* known after the copy */
 };
 
-/* The regions that vmem has now. 0 or -ENOMEM; saved_forget() undoes it in either case. */
+/* List the regions that vmem has now. 0 or -ENOMEM; saved_forget() undoes it in either case. */
 int saved_list(struct saved *saved);
 
-/* Free the lists. What is in the pool and in the spill file is lost. */
+/* Free the lists. The data in the pool and in the spill file is lost. */
 void saved_forget(struct saved *saved);
 
 /*
- * Load the kernel that takes digests into every context. The driver's error; then there are none,
- * and without them nothing is known to be zero. Unload it, where it was loaded: before the driver
- * restores anything, or a context goes.
+ * Load the kernel that takes digests into every context. After an error of the driver there are no
+ * kernels: then no granule is known to be zero. Unload the kernels, if they were loaded, before the
+ * driver restores anything, and before a context ends.
  */
 CUresult saved_load_kernels(struct saved *saved, const struct cuda_driver *drv);
 void saved_unload_kernels(struct saved *saved, const struct cuda_driver *drv);
 
 /*
- * How many slots fit into host memory, and how many into the spill file, where @apart bytes of host
- * memory are needed for something else. Returns how many bytes are missing for that. These and
- * @wanted bytes of fresh host memory are claimed (claims.h), as far as they are there.
+ * How many slots fit into host memory and into the spill file, if @apart bytes of host memory are
+ * needed for something else. Returns how many bytes are missing for that. @apart and @wanted bytes
+ * of fresh host memory are claimed (claims.h), as far as they are available.
  */
 size_t saved_room(size_t wanted, size_t apart, size_t *pool_slots, size_t *spill_slots);
 

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <time.h>
 
-/* What the snapshot is to know of a granule: nothing where it holds nothing, or zeros. */
+/* The digest of a granule for the snapshot; zero if the granule is empty or all zeros. */
 static struct hash128 digest_of(const struct saved *s, size_t granule)
 {
 	const struct digest *digest = &s->digests[granule];
@@ -21,7 +21,7 @@ static struct hash128 digest_of(const struct saved *s, size_t granule)
 	return (struct hash128){.low = digest->sum, .high = digest->mix};
 }
 
-/* The piece has its slots: say where its granules are. */
+/* The piece has its slots: note where its granules are. */
 static void fill_piece(struct saving *s, const struct transfer_piece *p)
 {
 	const struct saved *saved = s->saved;
@@ -31,7 +31,7 @@ static void fill_piece(struct saving *s, const struct transfer_piece *p)
 
 		if (s->digests)
 			s->digests[i] = digest_of(saved, i);
-		/* What the GPU says is as it was is not even looked at. */
+		/* A granule that is unchanged by its digest is not even read. */
 		run->nothing = saved->slots[i] >= SLOT_MAX ||
 			       (s->digests && snapshot_has(s->writer, run->address, s->digests[i]));
 		if (!run->nothing)
@@ -136,7 +136,7 @@ static void *write_main(void *arg)
 	struct saving *s = arg;
 	int ret = snapshot_write(s->writer, &s->source, &s->done, s->cancel, &s->error);
 
-	/* A pause that was asked for is done without the snapshot too, but not one that is not. */
+	/* Only a pause for the snapshot alone fails with it; one that the user wants does not. */
 	if (ret == -ECANCELED || (ret && s->order->pause))
 		__atomic_store_n(&s->stop, true, __ATOMIC_RELAXED);
 	pthread_mutex_lock(&s->lock);

@@ -15,7 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* How often others are told how much is written. */
+/* How often the progress of the writing is updated. */
 #define PROGRESS_MS 50
 
 int engine_fetch(struct engine_op *op)
@@ -31,12 +31,15 @@ int engine_fetch(struct engine_op *op)
 	saved_room(engine.held_slots * VMEM_GRANULE, 0, &pool_slots, &spill_slots);
 	if (engine_place(op, engine.held_slots, pool_slots, spill_slots))
 		return -1;
-	/* Locked before, and still where this fails: nothing else has the job's memory. */
+	/*
+	 * A directory that was locked stays locked if this fails: nothing else has the job's
+	 * memory.
+	 */
 	ret = locked ? 0 : engine_lock_place(&error);
 	if (!ret)
 		ret = snapshot_saved_fetch(&engine.saved, &engine.place, &progress->done,
 					   &progress->cancel, &error);
-	/* But for another directory in its place: the right one may come back. */
+	/* Unless another directory is in its place: the right one may come back. */
 	if (!locked && (ret == -ENOENT || ret == -ESTALE))
 		snapshot_place_unlock(&engine.place);
 	if (ret == -ECANCELED)
@@ -52,7 +55,7 @@ int engine_fetch(struct engine_op *op)
 	return 0;
 }
 
-/* The snapshot alone has it from now on. */
+/* From now on the snapshot alone has the data. */
 static void give_host_memory_back(const struct cuda_driver *drv)
 {
 	if (!engine.released && engine.saved.contexts.count)
@@ -75,7 +78,7 @@ int engine_write_fail(struct engine_result *result)
 	if (s->result == -ECANCELED)
 		return engine_fail(
 			result, END_BUSY,
-			"cancelled: a resume was asked for, who asked has hung up, or the "
+			"cancelled: a resume was asked for, the requester disconnected, or the "
 			"process exits");
 	return engine_fail(result, END_FAILED, "%.255s: %.250s", s->order->path, s->error.text);
 }
@@ -111,7 +114,7 @@ int engine_write_begin(struct engine_op *op)
 	size_t scanned = engine.saved.used_slots;
 	int ret = begin_saving(op, scanned ? scanned : engine.saved.nlive);
 
-	/* Zeros are not written, and how many there are only the GPU knows so far. */
+	/* Zeros are not written, and so far only the GPU can tell how many there are. */
 	if (ret == -ENOSPC && !scanned && engine.saved.kernels) {
 		if (engine_scan(op))
 			return -1;
@@ -127,7 +130,7 @@ int engine_write_begin(struct engine_op *op)
 	return engine_fail(&op->result, op->written.code, "%s", op->written.message);
 }
 
-/* Wait until all is written; its time is that of the phase, which began with the first chunk. */
+/* Wait until all is written. The phase gets the writer's time, which began with the first chunk. */
 static void wait_for_writing(struct engine_op *op)
 {
 	struct saving *s = &engine.saving;
@@ -173,12 +176,15 @@ static int commit_snapshot(struct engine_op *op)
 	return 0;
 }
 
-/* The job is paused, and the operation that began at @start has this left to do. */
+/* The job is paused: finish the snapshot of the operation that began at @start. */
 static void end_snapshot(struct engine_op *op, double start)
 {
 	int ret;
 
-	/* No more host memory is taken, and a process image must not have the file open. */
+	/*
+	 * No further host memory is taken, and a process image must not have the file of claims
+	 * open.
+	 */
 	claims_drop();
 	wait_for_writing(op);
 	ret = commit_snapshot(op);

@@ -12,11 +12,13 @@
 #include <stdio.h>
 #include <unistd.h>
 
-/* How long a prepare() waits for the program's calls, and lets them run after each block. */
+/*
+ * How long prepare() waits for the program's calls, and how long it lets them run after each block.
+ */
 #define PREPARE_PATIENCE_MS 10
 #define PREPARE_PAUSE_US    10000
 
-/* With the program held: a context that lives as long as it is; NULL: none, or none is known. */
+/* A context that lives as long as the program is held; NULL: none is known. */
 static CUcontext any_context(const struct cuda_driver *drv)
 {
 	struct context_list list = {0};
@@ -40,13 +42,13 @@ void engine_trim(struct engine_op *op)
 	engine_begin(op, result);
 	if (engine.paused) {
 		snprintf(result->note, sizeof(result->note),
-			 "the job is paused: there is nothing that it does not need");
+			 "the job is paused: there is nothing to give back");
 		engine_succeed(op, start, 0);
 		return;
 	}
 	engine_set_phase(op, "drain", 0);
 	vmem_get_stats(&before);
-	/* No context may go while the host memory is unpinned with it. */
+	/* No context may end while the host memory is unpinned with it. */
 	gate_close();
 	if (!gate_wait_until_out(GATE_HOLD, start + op->timeout_ms, &op->progress.cancel)) {
 		quiet_name_call(GATE_HOLD, text);
@@ -88,8 +90,8 @@ bool engine_is_untidy(void)
 }
 
 /*
- * Pin the first @blocks blocks, which are present. The program is held for each of them, as its
- * contexts must not go meanwhile; that takes a millisecond or two, and it may run in between.
+ * Pin the first @blocks blocks, which are present. The program is held for each of them, as no
+ * context may end meanwhile. That takes a millisecond or two, and the program runs in between.
  */
 static void pin_ready(const struct cuda_driver *drv, size_t blocks, const bool *cancel)
 {
@@ -107,7 +109,7 @@ static void pin_ready(const struct cuda_driver *drv, size_t blocks, const bool *
 	}
 }
 
-/* Host memory for the next pause of what is mapped now. What cannot be had is done without. */
+/* Host memory for the next pause of what is mapped now, as far as it is available. */
 static void prepare(struct engine_op *op)
 {
 	const bool *cancel = &op->progress.cancel;
@@ -138,7 +140,7 @@ void engine_tidy(struct engine_op *op)
 	const bool *cancel = &op->progress.cancel;
 	size_t limit = hostpool_limit() / HOSTPOOL_BLOCK, blocks = saved_blocks(&engine.saved);
 
-	/* While the job runs its contexts may go at any time: no driver call then. */
+	/* While the job runs its contexts may end at any time: make no driver call then. */
 	if (engine.paused)
 		pin_saved(op->drv, limit < blocks ? limit : blocks, cancel);
 	else if (engine_prepares())
@@ -148,7 +150,9 @@ void engine_tidy(struct engine_op *op)
 	else
 		hostpool_drop();
 	engine_publish();
-	/* What was cancelled is left to be done, unless the operation that did it changes that. */
+	/*
+	 * After a cancellation work remains, unless the operation that cancelled it changes that.
+	 */
 	__atomic_store_n(&engine.untidy, __atomic_load_n(cancel, __ATOMIC_RELAXED),
 			 __ATOMIC_RELAXED);
 }

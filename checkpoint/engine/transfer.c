@@ -28,24 +28,24 @@
 struct worker {
 	struct transfer *transfer;
 	const struct cuda_driver *drv;
-	CUcontext ctx;          /* the one that the streams belong to */
+	CUcontext ctx;          /* of the streams */
 	CUstream streams[2];    /* one for each buffer */
-	char *buffers;          /* one behind the other; NULL before the first use */
+	char *buffers;          /* both, in one piece; NULL before the first use */
 	bool pinned;            /* the buffers */
-	size_t buffer;          /* bytes of one */
+	size_t buffer;          /* bytes of one buffer */
 	struct digest *digests; /* of a piece: a page where the device writes them, or NULL */
 };
 
-/* Granules of a piece that are kept at one place. */
+/* Neighbouring granules of a piece whose slots are neighbours too. */
 struct run {
 	CUdeviceptr dev;
 	size_t size;
 	uint32_t slot;
-	char *host; /* NULL: the spill file, or nowhere */
+	char *host; /* NULL: in the spill file, or without a slot */
 	bool pinned;
 };
 
-/* The errors of a worker: a negative errno, the driver's is kept beside it. */
+/* A driver's error as a negative errno; transfer.error keeps the driver's own. */
 static int driver_error(struct worker *w, CUresult error)
 {
 	if (!error)
@@ -67,7 +67,7 @@ static int copy(struct worker *w, CUdeviceptr dev, char *host, size_t size, int 
 			   : w->drv->cuMemcpyHtoDAsync_v2(dev, host, size, w->streams[which]));
 }
 
-/* Where they cannot be pinned the driver copies from and to pageable memory by itself. */
+/* If they cannot be pinned, the driver itself copies from and to pageable memory. */
 static int make_buffers(struct worker *w)
 {
 	if (w->buffers)
@@ -96,7 +96,7 @@ static void drop_buffers(struct worker *w)
 		hostmem_release(w->buffers, 2 * w->buffer);
 }
 
-/* Between a buffer and the memory or file behind it. */
+/* Copy from a buffer to host memory or the spill file; fill_buffer() copies back. */
 static int empty_buffer(const struct worker *w, const struct run *r, size_t at, const char *buffer,
 			size_t size)
 {
@@ -119,7 +119,7 @@ static int fill_buffer(const struct worker *w, const struct run *r, size_t at, c
 	return 0;
 }
 
-/* There is no room for buffers: the driver has its own, unless the data is in a file. */
+/* Without room for buffers: the driver has its own, but cannot copy to a file. */
 static int copy_unbuffered(struct worker *w, const struct run *r)
 {
 	return r->host ? copy(w, r->dev, r->host, r->size, 0) : -ENOMEM;
@@ -192,7 +192,7 @@ static int move(struct worker *w, const struct run *r)
 	return out ? copy_out(w, r) : copy_in(w, r);
 }
 
-/* The granules of @p from @at on that lie at one place. */
+/* The granules of @p from @at on that one copy can move. */
 static struct run next_run(const struct transfer *t, const struct transfer_piece *p, size_t at)
 {
 	const uint32_t *slots = &t->slots[p->first];
@@ -257,7 +257,7 @@ static int assign_slots(struct worker *w, const struct transfer_piece *p)
 	return 0;
 }
 
-/* After the copies of a piece: it must be what it was. */
+/* After the copies of a piece: its granules must be unchanged. */
 static int compare_digests(struct worker *w, const struct transfer_piece *p)
 {
 	struct transfer *t = w->transfer;
@@ -318,7 +318,7 @@ static int enter_context(struct worker *w, CUcontext ctx)
 	return driver_error(w, error);
 }
 
-/* A page that the device can write. */
+/* Allocate a page that the device can write. */
 static int make_digests(struct worker *w)
 {
 	if (w->digests)
@@ -384,7 +384,7 @@ static void *worker_main(void *arg)
 		if (t->arrived && t->direction == TRANSFER_OUT)
 			t->arrived(t->arg, i);
 	}
-	/* After a failure the device may still be about to write what is given back here. */
+	/* After a failure the device may still write to the memory that is given back here. */
 	if (__atomic_load_n(&t->workers.result, __ATOMIC_RELAXED) && w.ctx && !settle(&w)) {
 		__atomic_store_n(&t->unsettled, true, __ATOMIC_RELAXED);
 	} else {

@@ -170,7 +170,7 @@ def another_snapshot_is_refused():
     path = told(job, "snapshot")
     answer = ask(job, f"moved {told(other, 'snapshot')}")[-1]
     check(answer.startswith("end invalid "), f"the answer is {answer!r}")
-    check("it is not the snapshot that this job is in" in answer, f"the answer is {answer!r}")
+    check("it holds another snapshot, not the one that this job is in" in answer, f"the answer is {answer!r}")
     equal(told(job, "snapshot"), path, "where it is then")
     check("No such file" in ask(job, "moved /nowhere")[-1], "a directory that is not there")
     for request in ("moved", "moved here", "moved 0=1 /x", "moved GPU-x=GPU-y /x"):
