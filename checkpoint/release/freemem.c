@@ -27,11 +27,11 @@ struct child {
 	char *stack; /* two of STACK_SIZE */
 };
 
-/* The program beside the library that this code is in; empty where it is not known. */
+/* The program's path, beside the library that this code is in; empty: not known. */
 static char program[PATH_MAX];
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-/* In the child, which shares our memory and holds up its parent until it calls execve. */
+/* In the child, which shares our memory. Its parent waits until it calls execve(). */
 static int child_main(void *arg)
 {
 	struct child *child = arg;
@@ -41,7 +41,7 @@ static int child_main(void *arg)
 	_exit(127);
 }
 
-/* In the parent of the child, which shares our memory and holds up the caller until it ends. */
+/* In the parent of the child, which shares our memory too. The caller waits until it ends. */
 static int parent_main(void *arg)
 {
 	struct child *child = arg;
@@ -129,7 +129,7 @@ int freemem_query(const struct gpu *gpus, int count, size_t *bytes)
 	error = ask(&child, count, bytes);
 	if (error != -EPERM && error != -EACCES)
 		return error;
-	/* A sandbox of the program's (seccomp) denies it, and will: nobody shall wait for that. */
+	/* A sandbox of the program (seccomp) denies it, and will always: do not wait for it. */
 	pr_warn("%s cannot be run (%s); free GPU memory is not checked", FREEMEM_PROGRAM,
 		strerrordesc_np(-error));
 	return -ENOSYS;

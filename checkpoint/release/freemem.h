@@ -2,17 +2,17 @@
 #ifndef CUDAW_FREEMEM_H
 #define CUDAW_FREEMEM_H
 /*
- * How much memory the GPUs have free, asked of NVML by a child process.
+ * The free memory of the GPUs; a child process asks NVML for it.
  *
  * While the driver's checkpoint holds this process, NVML blocks in it; and a driver restore that
  * runs out of memory cannot be tried again: it returns CUDA_ERROR_OPERATING_SYSTEM from then on
- * [H200, driver 580.159]. So the question is asked before, from outside: cudaw-freemem, a small
+ * [H200, driver 580.159]. So another process asks before the restore: cudaw-freemem, a small
  * program in the directory of the faces (freemem_main.c), prints the free bytes of each UUID.
  *
- * The program gets no SIGCHLD and its wait() sees nothing of it. A process cloned with exit signal
- * 0 is such a one, but only until it calls execve(), which sets the signal to SIGCHLD: so the child
- * has a parent of its own in between, of that kind, that waits for it. In its environment is
- * nothing but LD_LIBRARY_PATH.
+ * The job gets no SIGCHLD for it, and its wait() does not see it. That holds for a process cloned
+ * with exit signal 0, but only until execve(), which sets the signal to SIGCHLD. So a process of
+ * that kind stands between, as the parent of cudaw-freemem, and waits for it. The environment of
+ * cudaw-freemem has nothing but LD_LIBRARY_PATH.
  */
 #include "common/gpu.h"
 
@@ -20,7 +20,7 @@
 
 #define FREEMEM_PROGRAM "cudaw-freemem"
 
-/* Find the program, by the loader's lock: see release_find(). */
+/* Find the program. Takes the loader's lock: see release_find(). */
 void freemem_find(void);
 
 /*

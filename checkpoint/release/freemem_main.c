@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cudaw-freemem UUID...: print the free bytes of each GPU, a line each, as NVML says. Exit status
- * 1 where it cannot say. Run by freemem.c.
+ * cudaw-freemem UUID...: print the free bytes of each GPU, by NVML, a line each. Exit status 1 if
+ * NVML does not know them. freemem.c runs it.
  */
 #include "common/nvml.h"
 

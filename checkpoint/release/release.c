@@ -29,21 +29,21 @@
 #define LOCK_TIMEOUT_MS 10000
 #define LOCK_SUFFIX     ".lock"
 #define LOCK_NAME_SIZE  (NVML_UUID_SIZE + sizeof(LOCK_SUFFIX) - 1)
-#define PATIENCE_MS     2000 /* with another job that resumes; most take less */
+#define PATIENCE_MS     2000 /* with another job that resumes; most resumes take less */
 
-/* What a context takes where NVML does not know this process [H200: 529 MiB]. */
+/* Bytes of a context, if NVML does not know this process [H200: 529 MiB]. */
 #define CONTEXT_GUESS (1UL << 30)
-#define HOST_GUESS    (512UL << 20) /* and of host memory while it is checkpointed */
+#define HOST_GUESS    (512UL << 20) /* of host memory for it, while it is checkpointed */
 
-/* What this process holds on each GPU when the checkpoint takes it; the engine's thread only. */
+/* Bytes that this process held on each GPU at the last checkpoint; the engine's thread only. */
 static size_t held[GPU_MAX];
-static unsigned int machine_gpus; /* at the last checkpoint; 0: not known */
-static double kept_out_since;     /* by another job's lock, in ms; 0: it is not */
+static unsigned int machine_gpus; /* number at the last checkpoint; 0: not known */
+static double kept_out_since;     /* clock_ms(): another job has the lock since; 0: none has */
 static CUcheckpointGpuPair remap[GPU_MAX];
 static unsigned int nremap;
 /*
- * The process is locked, and its context is there: an unlock is left to be tried again. No other
- * driver call returns before it.
+ * The process is locked, and its context is there: an unlock failed, and must be tried again. No
+ * other driver call returns before it succeeds.
  */
 static bool process_locked;
 
@@ -56,7 +56,7 @@ struct gpu_lock {
 };
 
 static struct gpu_lock locks[GPU_MAX];
-static int nlocks; /* that are open */
+static int nlocks; /* number of open ones */
 
 bool release_wanted(const struct cuda_driver *drv, enum release_choice choice)
 {
@@ -182,7 +182,7 @@ static int compare_names(const void *a, const void *b)
 	return strcmp(one->name, other->name);
 }
 
-/* The lock files of the GPUs that were held, in the order that all jobs keep to. */
+/* List the lock files of the GPUs that were held, in the same order in all jobs. */
 static int list_locks(void)
 {
 	size_t ngpus;
@@ -200,9 +200,8 @@ static int list_locks(void)
 }
 
 /*
- * Another job has the lock: after a while, the file without it, if what that job promised to take
- * can be counted. Jobs that were started with an earlier version promise nothing: they are waited
- * for.
+ * Another job has the lock. After a while, open the file without the lock, if that job has promised
+ * how much it takes. Jobs that were started with an earlier version promise nothing: wait for them.
  */
 static int pass_by(int dir, const char *name)
 {
@@ -220,7 +219,7 @@ static int pass_by(int dir, const char *name)
 	return -EAGAIN;
 }
 
-/* Lock it, and promise to take @bytes. 0; -EAGAIN: not now; or another negative errno. */
+/* Lock the GPU, and promise to take @bytes. 0; -EAGAIN: not now; or another negative errno. */
 static int lock_gpu(int dir, struct gpu_lock *lock, size_t bytes)
 {
 	int fd = rundir_lock(dir, lock->name), error;
@@ -232,19 +231,22 @@ static int lock_gpu(int dir, struct gpu_lock *lock, size_t bytes)
 	ownfd_set(&lock->own, fd);
 	error = promise_make(&lock->promise, fd, 0, bytes);
 	if (error)
-		pr_warn("%s: others do not see how much memory this job resumes with: %s",
+		pr_warn("%s: other jobs cannot see how much memory this job needs to resume: %s",
 			lock->name, strerrordesc_np(-error));
 	return 0;
 }
 
-int release_lock(const size_t *managed)
+int release_lock(const size_t *carried)
 {
 	char path[PATH_MAX];
 	int count = list_locks(), dir, error = 0;
 	const char *why;
 
 	nlocks = 0;
-	/* That the directory cannot be used was said when the process wanted to listen in it. */
+	/*
+	 * If the directory cannot be used, an error was logged when the process began to listen
+	 * there.
+	 */
 	if (!count || rundir_path(geteuid(), path, sizeof(path), &why))
 		return 0;
 	dir = rundir_create(path, geteuid(), &why);
@@ -253,7 +255,7 @@ int release_lock(const size_t *managed)
 	for (int i = 0; i < count && error != -EAGAIN; i++) {
 		struct gpu_lock lock = locks[i];
 
-		error = lock_gpu(dir, &lock, held[lock.dev] + managed[lock.dev]);
+		error = lock_gpu(dir, &lock, held[lock.dev] + carried[lock.dev]);
 		if (!error)
 			locks[nlocks++] = lock;
 		else if (error != -EAGAIN)
@@ -279,7 +281,7 @@ void release_unlock(void)
 	}
 }
 
-/* Add to @bytes, by device, what other jobs that resume just now promised to take; true: any. */
+/* Add to @bytes, by device, the promises of other jobs that resume now. True if there are any. */
 static bool add_promised(size_t *bytes)
 {
 	uint64_t promised, all;
@@ -293,7 +295,7 @@ static bool add_promised(size_t *bytes)
 	return any;
 }
 
-bool release_fits(const size_t *managed)
+bool release_fits(const size_t *carried)
 {
 	size_t needed[GPU_MAX], bytes[GPU_MAX], ngpus;
 	const struct gpu *gpus = devices_all(&ngpus);
@@ -303,12 +305,12 @@ bool release_fits(const size_t *managed)
 	if (process_locked || !ngpus)
 		return true;
 	for (size_t dev = 0; dev < ngpus; dev++)
-		needed[dev] = held[dev] + managed[dev];
-	/* Before the free memory: a promise ends when all of it has been taken. */
+		needed[dev] = held[dev] + carried[dev];
+	/* Before the question for free memory: a promise ends when all of it has been taken. */
 	beside_others = add_promised(needed);
 	error = freemem_query(gpus, (int)ngpus, bytes);
 	if (error && error != -ENOSYS)
-		pr_warn("free GPU memory cannot be asked for now: %s", strerrordesc_np(-error));
+		pr_warn("cannot ask for the free GPU memory now: %s", strerrordesc_np(-error));
 	if (error)
 		return error == -ENOSYS && !beside_others;
 	for (size_t dev = 0; dev < ngpus; dev++)

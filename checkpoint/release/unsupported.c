@@ -9,7 +9,7 @@
 
 static const struct {
 	enum driver_memory_kind kind;
-	bool always; /* false: only where the whole GPU is released */
+	bool always; /* false: only if the whole GPU is released */
 	const char *noun, *more, *call;
 } objects[] = {
 	{DRIVER_MEMORY_MULTICAST, true, "multicast object", "", "cuMulticastCreate"},

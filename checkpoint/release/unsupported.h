@@ -2,14 +2,13 @@
 #ifndef CUDAW_UNSUPPORTED_H
 #define CUDAW_UNSUPPORTED_H
 /*
- * What neither we nor the driver's checkpoint can carry through a pause: asked for before anything
- * is changed, so that the job is not harmed. The objects themselves are counted by driver_memory.h.
+ * Objects that neither cudaw nor the driver's checkpoint can carry through a pause. A pause checks
+ * for them before it changes anything, so that the job is not harmed. driver_memory.h counts them.
  *
- * Multicast objects have no place in a pause. With translated addressing neither have graphs, nor
- * textures on linear memory: the driver keeps real addresses in them, which change. Memory that
- * another process shares stays where it is with CUDAW_RELEASE=memory, which leaves it to the
- * driver; with CUDAW_RELEASE=all this process would have to let go of what the other one goes on
- * using.
+ * Multicast objects cannot be carried. With translated addressing textures on linear memory cannot
+ * either: the driver keeps real addresses in them, which change. Memory that another process shares
+ * stays in place with CUDAW_RELEASE=memory, which leaves it to the driver; with CUDAW_RELEASE=all
+ * this process would have to give up memory that the other one still uses.
  */
 #include "checkpoint/release/release.h"
 
