@@ -26,6 +26,7 @@
 #define FIRST_LOCK "GPU-00070707-0707-0707-0707-070707070707.lock"
 
 #define LAST_LOCK "GPU-02070707-0707-0707-0707-070707070707.lock"
+#define OTHER_GPU "GPU-09090909-0909-0909-0909-090909090909"
 #define GB        (1UL << 30)
 
 static char free_path[PATH_MAX];
@@ -280,6 +281,43 @@ START_TEST(without_descriptors_it_waits)
 }
 END_TEST
 
+START_TEST(a_request_is_stronger_than_the_variable)
+{
+	struct cuda_driver old = drv;
+
+	old.cuCheckpointProcessRestore = NULL;
+	unsetenv("CUDAW_RELEASE");
+	ck_assert(release_wanted(&drv, RELEASE_AS_SET));
+	ck_assert(!release_wanted(&drv, RELEASE_MEMORY));
+	ck_assert(!release_wanted(&old, RELEASE_ALL));
+	setenv("CUDAW_RELEASE", "memory", 1);
+	ck_assert(!release_wanted(&drv, RELEASE_AS_SET));
+	ck_assert(release_wanted(&drv, RELEASE_ALL));
+	setenv("CUDAW_RELEASE", "all", 1);
+	ck_assert(release_wanted(&drv, RELEASE_AS_SET));
+	ck_assert(!release_wanted(&drv, RELEASE_MEMORY));
+	unsetenv("CUDAW_RELEASE");
+}
+END_TEST
+
+/* The list of GPUs follows the job to another GPU, and so do the locks. */
+START_TEST(a_restore_on_another_gpu)
+{
+	CUcheckpointGpuPair pair = {0};
+	size_t count;
+
+	get_uuid(&pair.oldUuid, 0);
+	memset(&pair.newUuid, 9, sizeof(pair.newUuid));
+	pause_on(1 << 0);
+	release_remap(&pair, 1);
+	ck_assert_str_eq(devices_all(&count)[0].uuid, OTHER_GPU);
+	ck_assert_uint_eq(count, 3);
+	ck_assert_int_eq(release_lock(managed), 1);
+	ck_assert_int_ge(descriptor_of(OTHER_GPU ".lock"), 0);
+	release_unlock();
+}
+END_TEST
+
 /* What a failed checkpoint and a failed unlock leave is undone before anything else is called. */
 START_TEST(an_unlock_that_fails)
 {
@@ -459,6 +497,8 @@ int main(void)
 	tcase_add_test(tc, without_descriptors_it_waits);
 	tcase_add_test(tc, one_that_is_stopped_with_the_lock_is_passed);
 	tcase_add_test(tc, one_that_does_not_say_what_it_takes_is_waited_for);
+	tcase_add_test(tc, a_request_is_stronger_than_the_variable);
+	tcase_add_test(tc, a_restore_on_another_gpu);
 	tcase_add_test(tc, an_unlock_that_fails);
 	suite_add_tcase(s, tc);
 	status = check_suite_run(s);
