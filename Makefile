@@ -369,20 +369,24 @@ NOT_SANITIZED := tests/cli/test_run.py tests/cli/test_doctor.py $(wildcard tests
 ifeq ($(SANITIZE),thread)
 NOT_SANITIZED += tests/cli/test_kernels.py tests/cli/test_snapshot_read.py tests/cli/test_ps.py
 endif
-# The unit tests come last: they are short, and none of the long ones then runs alone at the end.
-PY_TESTS := $(wildcard $(addsuffix /test_*.py,$(addprefix tests/,jobs cli faces guests)))
+# The longest tests come first and the unit tests last, so that no long one runs alone at the end.
+PY_TESTS := $(wildcard tests/guests/test_*.py tests/jobs/test_translated.py tests/cli/test_snapshot_write.py)
+PY_TESTS += $(filter-out $(PY_TESTS),$(wildcard tests/jobs/test_*.py tests/cli/test_*.py))
+LONG_UNIT_TESTS := $(filter %/test_fault_pairs %/kparams/test_libs,$(UNIT_TESTS))
 QUICK := $(addprefix tests/jobs/test_,control.py first_calls.py forked.py)
 # BEGIN_BY: a time in seconds since 1970; a test that has not begun by then fails.
-CHECK = $(RUN_TESTS) --jobs $(JOBS) --timeout $(if $(SANITIZE),1800,900) --results $(RESULTS)/check \
+CHECK = $(RUN_TESTS) --jobs $(JOBS) --spare $(SPARE_JOBS) --timeout $(if $(SANITIZE),1800,900) --results $(RESULTS)/check \
 	$(BEGIN_BY:%=--begin-by %) $(ONLY:%=--only '%')
-## check: run the tests that need no GPU. JOBS=$(nproc) ONLY="NAME NAME:CASE *states"
+# Most tests wait more than they work: so many more run at once while a processor is idle.
+SPARE_JOBS ?= $(JOBS)
+## check: run the tests that need no GPU. JOBS=$(nproc) SPARE_JOBS=$(JOBS) ONLY="NAME NAME:CASE *states"
 # Tests that want a program of the CUDA runtime skip where nvcc is missing.
 check: all $(SETTINGS_PAGE) $(UNIT_TESTS) $(MKSNAPSHOT) $(C_PROGRAMS) $(PRELOADS) $(if $(SANITIZE),,$(GUESTS) $(if $(wildcard $(NVCC)),$(filter %_rt,$(CU_PROGRAMS))))
-	$(Q)$(CHECK) $(filter-out $(if $(SANITIZE),$(NOT_SANITIZED)),$(PY_TESTS)) $(UNIT_TESTS)
+	$(Q)$(CHECK) $(filter-out $(if $(SANITIZE),$(NOT_SANITIZED)),$(PY_TESTS)) $(LONG_UNIT_TESTS) $(filter-out $(LONG_UNIT_TESTS),$(UNIT_TESTS))
 
 ## check-quick: the unit tests, and a few jobs on the simulated driver, in a minute
 check-quick: all $(UNIT_TESTS) $(C_PROGRAMS) $(PRELOADS)
-	$(Q)$(CHECK) $(QUICK) $(UNIT_TESTS)
+	$(Q)$(CHECK) $(LONG_UNIT_TESTS) $(QUICK) $(filter-out $(LONG_UNIT_TESTS),$(UNIT_TESTS))
 
 ## soak: 64 threads through SOAK_CYCLES=1000 pauses of either kind, and all pairs of faults, on the simulated driver
 soak: SOAK_CYCLES ?= 1000

@@ -15,6 +15,7 @@ limit and PROGRAM is found beside the list. '#' starts a comment.
 A line "figure NAME VALUE UNIT" in a test's output is a measurement and goes to results.json.
 """
 import argparse
+import collections
 import concurrent.futures
 import fnmatch
 import json
@@ -28,6 +29,7 @@ import tempfile
 import time
 
 TAIL_LINES = 30
+LOOK_S = 0.5    # between looks at how busy the processors are
 SKIP_STATUS = 77
 POINT = re.compile(r"(not )?ok\b(?: +\d+)? *-? *((?:\\#|[^#])*?) *(?:# *(skip)\b *(.*))?$", re.IGNORECASE)
 PLAN = re.compile(r"1\.\.(\d+) *(?:# *skip\b *(.*))?$", re.IGNORECASE)
@@ -165,6 +167,36 @@ def run(test, begin_by=None):
     return test
 
 
+def idle_seconds():
+    """How long the processors that we may use have been idle, in all."""
+    ours = {f"cpu{number}" for number in os.sched_getaffinity(0)}
+    with open("/proc/stat", encoding="ascii") as file:
+        rows = [line.split() for line in file]
+    ticks = sum(int(row[4]) + int(row[5]) for row in rows if row[0] in ours)     # idle, iowait
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def run_all(tests, jobs, spare, begin_by):
+    """Run @jobs tests at once, and up to @spare more as long as half a processor or more is idle:
+    most tests wait more than they work."""
+    waiting, running = collections.deque(tests), set()
+    looked, idle = time.monotonic(), idle_seconds()
+    with concurrent.futures.ThreadPoolExecutor(jobs + spare) as pool:
+        while waiting or running:
+            room = jobs - len(running)
+            if time.monotonic() - looked >= LOOK_S:
+                was, before = looked, idle
+                looked, idle = time.monotonic(), idle_seconds()
+                if len(running) < jobs + spare and idle - before > (looked - was) / 2:
+                    room = max(room, 1)
+            for _ in range(min(room, len(waiting))):
+                running.add(pool.submit(run, waiting.popleft(), begin_by))
+            done, running = concurrent.futures.wait(
+                running, LOOK_S, concurrent.futures.FIRST_COMPLETED)
+            for future in done:
+                report(future.result())
+
+
 def report(test):
     line = f"{WORD[test.result]:4}  {test.name:32} {test.seconds:7.1f} s"
     if len(test.points) > 1:
@@ -204,6 +236,8 @@ def parse():
     parser.add_argument("--only", metavar="PATTERN", action="append",
                         help="only tests whose name matches one of these; NAME:CASE: that case alone")
     parser.add_argument("--jobs", type=int, default=1, help="how many at once (1)")
+    parser.add_argument("--spare", type=int, default=0,
+                        help="how many more at once while a processor is idle (0)")
     parser.add_argument("--timeout", type=float, default=60, help="seconds for a program (60)")
     parser.add_argument("--begin-by", type=float, metavar="SECONDS",
                         help="fail the tests that have not begun by then, in seconds since 1970")
@@ -223,10 +257,7 @@ def main():
         tests += read_list(os.path.abspath(args.list))
     if args.only:
         tests = [test for test in tests if test.wanted(args.only)]
-    with concurrent.futures.ThreadPoolExecutor(max(args.jobs, 1)) as pool:
-        for future in concurrent.futures.as_completed(
-                [pool.submit(run, test, args.begin_by) for test in tests]):
-            report(future.result())
+    run_all(tests, max(args.jobs, 1), max(args.spare, 0), args.begin_by)
     if args.results:
         os.makedirs(args.results, exist_ok=True)
         with open(os.path.join(args.results, "results.json"), "w", encoding="utf-8") as file:

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The runner of all tests: what it runs, and what it counts."""
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -40,6 +41,22 @@ def test_what_is_not_begun_in_time_fails():
         done = run("--begin-by", str(by), *paths)
         eq((done.returncode == 0, done.stdout.splitlines()[-1]), (count.startswith("2"), count))
         eq(done.stdout.count("  not begun in time"), count.count("2 failed") * 2)
+
+
+def test_more_tests_run_while_a_processor_is_idle():
+    """Each program says how many run when it begins; as many wait as can run at once."""
+    for idle, most in (("time.monotonic() * 2", 3), ("0", 1)):
+        directory = scratch()
+        text = (f"cd {directory}; : > $$.runs; ls *.runs | wc -l; : > $$.counted\n"
+                f"for _ in $(seq 1000); do [ $(ls *.counted | wc -l) -ge {most} ] && break\n"
+                "sleep 0.05; done; rm $$.runs; exit 1\n")
+        paths = [program(directory, name, text) for name in ("first", "second", "third", "fourth")]
+        script = f"import runner, time; runner.idle_seconds = lambda: {idle}; runner.main()"
+        done = subprocess.run([sys.executable, "-c", script, "--spare", "2", *paths], text=True,
+                              env={**os.environ, "PYTHONPATH": os.path.dirname(RUNNER)},
+                              capture_output=True, timeout=LIMIT_S, check=False)
+        counts = re.findall(r"^ *\| (\d)$", done.stdout, re.MULTILINE)
+        eq((len(counts), max(counts)), (4, str(most)))
 
 
 def test_only_those_that_are_named():
