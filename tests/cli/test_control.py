@@ -264,7 +264,8 @@ def test_no_wait():
     quick = FakeJob(directory, id="bbbbbb")
     deaf = FakeJob(directory, id="cccccc", answers={"pause": silent})
     took = []
-    for _ in range(3):
+    # Without the progress it would take a second; on a loaded machine any single run may.
+    while len(took) < 3 or (min(took) >= 0.9 and len(took) < 30):
         begin = time.monotonic()
         eq(cudaw("pause", "--no-wait", "abc123").out, f"pausing {job.pid}\n")
         took.append(time.monotonic() - begin)
@@ -272,7 +273,7 @@ def test_no_wait():
     eq(cudaw("pause", "--no-wait", "bbbbbb").out, f"paused {quick.pid}\n")
     eq(cudaw("resume", "--no-wait", "abc123").code, 1)
     eq(cudaw("pause", "--no-wait", "cccccc").out, f"pausing {deaf.pid}\n")
-    eq((job.requests, deaf.requests), (["pause"] * 3 + ["resume"], ["pause"]))
+    eq((job.requests, deaf.requests), (["pause"] * len(took) + ["resume"], ["pause"]))
 
 
 seen_enough = threading.Event()

@@ -104,14 +104,14 @@ def test_unknown_keys_are_skipped():
 
 def test_hanging_jobs_hold_up_nobody():
     directory = Directory()
-    for _ in range(16):
+    for _ in range(60):
         FakeJob(directory, answers={"status": silent})
     good = FakeJob(directory, name="good")
     begin = time.monotonic()
     jobs = ps_json()
-    assert 0.9 < time.monotonic() - begin < 12
+    assert 0.9 < time.monotonic() - begin < 45      # one after the other they take 60 s
     eq([job["name"] for job in jobs if not job["error"]], ["good"])
-    eq([job["error"] for job in jobs if job["pid"] != good.pid], ["no answer"] * 16)
+    eq([job["error"] for job in jobs if job["pid"] != good.pid], ["no answer"] * 60)
     has(cudaw("ps").out, "no answer")
 
 

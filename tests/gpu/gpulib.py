@@ -6,6 +6,7 @@ also run on a simulated GPU. Every test has a runtime directory of its own, so i
 and ends the jobs that a case leaves behind.
 """
 import atexit
+import fcntl
 import glob
 import importlib.util
 import json
@@ -16,6 +17,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+import termios
 import threading
 import time
 
@@ -118,6 +120,11 @@ def proc_status(pid):
         return {key: value.strip() for key, value in (line.split(":", 1) for line in file)}
 
 
+def is_pending(pid, sig):
+    """It was sent to the process, and no thread has taken it."""
+    return bool(int(proc_status(pid)["ShdPnd"], 16) >> (sig - 1) & 1)
+
+
 def jobs():
     """What `cudaw ps` says, by process. One that was not run for a second is asked again, twice."""
     for _ in range(3):
@@ -152,6 +159,11 @@ class Job:
     def read(self):
         for line in self.process.stdout:
             self.lines.append(line.rstrip("\n"))
+
+    def unread(self):
+        """How many bytes of its output read() has not taken from the pipe."""
+        found = fcntl.ioctl(self.process.stdout, termios.FIONREAD, bytes(4))
+        return int.from_bytes(found, sys.byteorder)
 
     def stderr(self):
         self.errors.seek(0)
@@ -217,10 +229,10 @@ class Job:
         """It makes no step, once what it printed before has come. One is let pass: its GPU work may
         have been done before the pause.
         """
-        for _ in range(50):
-            before = self.steps()
+        for _ in range(50 * PATIENCE):
+            before, unread = self.steps(), self.unread()
             time.sleep(0.03)
-            if self.steps() == before:
+            if self.steps() == before and not unread:
                 break
         time.sleep(seconds)
         check(self.steps() <= before + 1, f"{self.program} goes on while it is paused")

@@ -4,7 +4,7 @@
 import signal
 import time
 
-from gpulib import Job, check, cudaw_ok, equal, main, seeded
+from gpulib import Job, check, cudaw_ok, equal, is_pending, main, seeded
 
 ENDLESS = ("--steps", 1000000, "--step-ms", 5)
 
@@ -45,8 +45,10 @@ def a_burst_of_signals():
     for _ in range(200):
         job.send(rng.choice((signal.SIGUSR1, signal.SIGUSR2)))
         time.sleep(rng.choice((0, 0, 0.001, 0.01)))
-    # Whatever the burst came to, the last word counts.
-    time.sleep(0.1)
+    # Whatever the burst came to, the last word counts. Of two signals that wait to be taken, the one of
+    # the lower number comes first, which is SIGUSR1.
+    job.until(lambda: not is_pending(job.pid, signal.SIGUSR2), 10, "the burst is over")
+    time.sleep(0.1)     # for the handler that has taken it
     job.send(signal.SIGUSR1)
     job.wait_state("paused")
     job.check_still()

@@ -169,11 +169,6 @@ def is_stopped(pid):
     return proc_status(pid)["State"].startswith("T")
 
 
-def is_pending(pid, sig):
-    """It was sent to the process, and no thread has taken it."""
-    return bool(int(proc_status(pid)["ShdPnd"], 16) >> (sig - 1) & 1)
-
-
 HOLD = {way: os.path.join(SCRATCH, f"hold-{way}") for way in ("out", "in")}
 HELD = {f"CUDAW_SIM_HOLD_{way.upper()}": path for way, path in HOLD.items()}
 

@@ -18,10 +18,10 @@ import subprocess
 import threading
 import time
 
-from simlib import HELD, MIB, SCRATCH, hold, is_pending, is_stopped, let_go, not_by_tsan
+from simlib import HELD, MIB, SCRATCH, hold, is_stopped, let_go, not_by_tsan
 from detached import Detached
 from gpulib import (BUILD, CUDAW, RUNTIME_DIR, base_environment, check, cudaw, cudaw_ok, equal, hog,
-                    main, until)
+                    is_pending, main, until)
 from restorelib import (IMAGE, Counting, Snapshot, directory, nobody_writes_there, pretended_criu,
                         refused)
 from snapshotjobs import ask, contents, counter, finish, told
