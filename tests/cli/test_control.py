@@ -134,7 +134,7 @@ def test_no_such_job():
                             ("0", "there is no process 0"),
                             (str(dead), f"there is no process {dead}"),
                             (str(stale), f"there is no process {stale}"),
-                            (str(alien), f"process {alien} is no cudaw job")]:
+                            (str(alien), f"process {alien} is not a cudaw job")]:
         result = cudaw("pause", target)
         eq((target, result.code, result.out), (target, 3, ""))
         has(result.err, "cudaw: " + message)
@@ -156,7 +156,7 @@ def test_no_such_job_among_those_that_answer():
     FakeJob(Directory(), answers={"status": silent})
     result = cudaw("pause", "train")
     eq(result.code, 3)
-    has(result.err, "no job 'train' among those that answer (1 do not; try a PID)")
+    has(result.err, "no job that answers is called 'train' (1 do not answer; try a PID)")
 
 
 def test_a_process_of_another_user():
@@ -206,7 +206,7 @@ def test_a_hanging_job_times_out():
     result = cudaw("pause", "--timeout", "0.5", "--all")
     assert 2.5 <= time.monotonic() - begin < 30
     eq((result.code, result.out), (5, f"paused {good.pid}\n"))
-    has(result.err, f"cudaw: pause {hung.pid}: no answer; it may do so yet")
+    has(result.err, f"cudaw: pause {hung.pid}: no answer; the request may still succeed")
 
 
 def test_a_job_that_hangs_whole_times_out_too():

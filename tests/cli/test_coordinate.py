@@ -94,7 +94,7 @@ def test_a_silence_after_the_commit_ends():
     result = cudaw("pause", "abc123")
     eq((result.code, result.out, mute.requests), (1, "", ["hold", "commit", "resume"]))
     has(result.err, f"cudaw: pause {bad.pid}: unmap: error 700")
-    has(result.err, f"cudaw: pause {mute.pid}: no answer; it may do so yet")
+    has(result.err, f"cudaw: pause {mute.pid}: no answer; the request may still succeed")
 
 
 def test_one_that_is_paused_already_is_at_rest():
@@ -149,7 +149,7 @@ def test_a_part_that_is_not_heard_from():
     for verb, target in (("pause", "abc123"), ("resume", "train"), ("pause", "--all")):
         result = cudaw(verb, target)
         eq(result.code, 5)
-        eq(result.err, f"cudaw: {verb} abc123: its process {deaf.pid} is not heard from: no answer\n")
+        eq(result.err, f"cudaw: {verb} abc123: its process {deaf.pid}: no answer\n")
         eq((deaf.requests, part.requests), ([], []))
     eq(other.requests, ["pause"])
     eq(cudaw("pause", str(part.pid)).code, 0)

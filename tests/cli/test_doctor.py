@@ -174,7 +174,7 @@ def test_libraries_missing():
     command = installed_copy(scratch(), faces=False)
     checks, report = doctor(driver(), 6, command=command)
     has(checks["cudaw's libraries"]["because"], "these are missing: libcuda.so.1 libcudart.so.13")
-    has(report["summary"], "'cudaw run' starts nothing.")
+    has(report["summary"], "'cudaw run' cannot start programs.")
     directory = os.path.dirname(os.path.dirname(command))
     shutil.rmtree(directory)
     command = installed_copy(directory)
@@ -189,7 +189,7 @@ def test_installed_where_nothing_can_be_preloaded_from():
     for name in ["with space", "with:colon"]:
         command = installed_copy(os.path.join(scratch(), name))
         checks, report = doctor(driver(), 6, command=command)
-        why = "LD_PRELOAD cannot hold a path with a space or a colon"
+        why = "the loader cannot preload from a path with a space or a colon"
         eq(checks["cudaw's libraries"]["because"], why)
         has(report["summary"], why)
 

@@ -55,8 +55,8 @@ class Machine:
 
 
 def left_out(path, pid):
-    return (f"cudaw: {path}: 1 socket is left out, as {pid}.sock: no process of that number and of "
-            "the directory's owner listens there\n")
+    return (f"cudaw: {path}: 1 socket is ignored, as {pid}.sock: the process that listens has another "
+            "PID, or is not the directory owner's\n")
 
 
 def state(pid):
@@ -190,7 +190,7 @@ def test_jobs_of_other_pid_namespaces():
     eq(job.requests, ["pause"] * 4)
     # Here its number there is another process's.
     result = cudaw("pause", "1")
-    eq((result.code, result.err), (3, "cudaw: process 1 is no cudaw job; the job that is 1 in another "
+    eq((result.code, result.err), (3, "cudaw: process 1 is not a cudaw job; the job that is 1 in another "
                                       f"PID namespace is {job.pid} here\n"))
     stop(job.pid)
     eq(cudaw("pause", "--all").code, 1)
@@ -245,7 +245,7 @@ def test_links_to_a_socket_are_not_jobs():
     result = limited(64, "ps", "--json")
     rows = [(row["pid"], row["error"]) for row in json.loads(result.out)]
     eq((len(rows), rows[0]), (1, (job.pid, None)))
-    has(result.err, ": 1500 sockets are left out, as ")
+    has(result.err, ": 1500 sockets are ignored, as ")
 
 
 def test_a_directory_with_100000_entries():
@@ -293,7 +293,7 @@ def test_a_silent_job_ends_no_wait_of_others():
     good = FakeJob(directory, id="bbbbbb")
     result = cudaw("pause", "--all")
     eq((result.code, result.out), (5, f"paused {good.pid}\n"))
-    eq(result.err, f"cudaw: pause {deaf.pid}: no answer; it may do so yet, 'cudaw ps' will tell\n")
+    eq(result.err, f"cudaw: pause {deaf.pid}: no answer; the request may still succeed, see 'cudaw ps'\n")
 
 
 def crowded(directory, **options):
@@ -320,7 +320,7 @@ def test_a_job_that_takes_no_more_callers():
     good = FakeJob(directory, id="bbbbbb")
     result = cudaw("pause", "--timeout", "0.5", str(job.pid), "bbbbbb")
     eq((result.code, result.out), (5, f"paused {good.pid}\n"))
-    has(result.err, f"cudaw: pause {job.pid}: too many callers wait for its answers already\n")
+    has(result.err, f"cudaw: pause {job.pid}: too many requests wait for it already\n")
     eq(cudaw("pause", "--no-wait", str(job.pid)).code, 5)
     stop(job.pid)
     cudaw("resume", "--timeout", "0.5", str(job.pid))

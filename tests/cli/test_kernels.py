@@ -286,8 +286,8 @@ def test_files_without_kernels():
     directory = scratch()
     for name, content, message in [
             ("empty", b"", "is empty"),
-            ("text", b"hello\n" * 100, "has no GPU code that is known"),
-            ("odd", b"\x00" * 17, "has no GPU code that is known"),
+            ("text", b"hello\n" * 100, "has no GPU code in a known format"),
+            ("odd", b"\x00" * 17, "has no GPU code in a known format"),
             ("none.ptx", b".version 8.0\n.target sm_90\n", "has no kernels")]:
         with open(f"{directory}/{name}", "wb") as file:
             file.write(content)
@@ -295,8 +295,8 @@ def test_files_without_kernels():
         eq((name, result.code, result.out), (name, 1, ""))
         has(result.err, message)
     os.mkfifo(f"{directory}/pipe")
-    for path, message in [("/bin/sh", "has no GPU code"), (directory, "is no file"),
-                          (f"{directory}/pipe", "pipe is no file")]:
+    for path, message in [("/bin/sh", "has no GPU code"), (directory, "is not a regular file"),
+                          (f"{directory}/pipe", "pipe is not a regular file")]:
         result = cudaw("kernels", path)
         eq((path, result.code), (path, 1))
         has(result.err, message)
@@ -321,7 +321,7 @@ def test_damaged_files_say_where():
             ("small-stored.fatbin", 16 + 8, b"\xff\xff\xff", "at 0x10: an entry of"),
             ("small-zstd.fatbin", 16 + 64 + 8 + 4, b"\xff" * 16, "ZSTD: "),
             ("small.cubin", 40, b"\xff\xff\xff", "at 0x28: "),
-            ("small.cubin", 18, b"\x3e", "has no GPU code that is known")]:
+            ("small.cubin", 18, b"\x3e", "has no GPU code in a known format")]:
         result = cudaw("kernels", damaged(directory, name, offset, content))
         eq((name, offset, result.code), (name, offset, 1))
         has(result.err, message)
@@ -337,7 +337,7 @@ def test_a_program_that_is_cut():
         file.write(content[:-100])
     result = cudaw("kernels", path)
     eq(result.code, 1)
-    has(result.err, f"its section headers lie behind its end, at {len(content) - 100} bytes")
+    has(result.err, f"it is cut off at {len(content) - 100} bytes: its section headers")
 
 
 def test_names_of_odd_bytes():

@@ -80,7 +80,7 @@ def test_reasons_are_below_the_table():
     eq(sorted(cudaw("ps").out.splitlines()[5:]),
        sorted([f"{job.pid}: 2.00 GiB of GPU memory are missing",
                f"{other.pid}: translated addresses: GPU 3 cannot map",
-               f"{third.pid}: /disk/?[1mtrain alone has its memory",
+               f"{third.pid}: only /disk/?[1mtrain has its memory",
                f"{fourth.pid}: signal USR1 does not pause this process"]))
 
 

@@ -85,7 +85,7 @@ def test_modes_and_names():
 def test_verify():
     result = cudaw("verify", GOLDEN)
     eq((result.code, result.err), (0, ""))
-    has(result.out, f"{GOLDEN} is whole: 32.0 MiB read")
+    has(result.out, f"{GOLDEN} is intact: 32.0 MiB read")
 
 
 def test_a_copy_elsewhere_is_whole():
@@ -97,7 +97,7 @@ def test_several_directories_and_the_first_failure_decides():
     result = cudaw("verify", nothing, GOLDEN)
     eq(result.code, 1)
     has(result.err, f"{nothing}: manifest.json: it is missing: this is not a snapshot")
-    has(result.out, f"{GOLDEN} is whole")
+    has(result.out, f"{GOLDEN} is intact")
     eq(cudaw("verify", f"{nothing}/missing").code, 1)
     has(cudaw("verify", f"{nothing}/missing").err, "No such file or directory")
 

@@ -128,7 +128,7 @@ def test_pauses():
     out = printed(event("cudaw", "pause", 0, 2e6, result="ok", bytes=MIB),
                   event("phase", "drain", 0, 1e6))
     has(out, "Pause and resume: 1 in 2.0 s\n")
-    has(out, "Phases of them: 1 in 1.0 s\n")
+    has(out, "Phases of pauses and resumes: 1 in 1.0 s\n")
 
 
 def test_unknown_categories_are_shown():
@@ -154,7 +154,7 @@ def test_a_file_cut_anywhere():
         result = cudaw("trace", PATH)
         if size < first_end:
             eq((result.code, result.out), (1, ""))
-            has(result.err, "is no trace of cudaw's")
+            has(result.err, "is not a trace of cudaw")
             continue
         assert result.code in (0, 1), result.code
         eq(result.code == 1, "ends within line" in result.err)
@@ -183,7 +183,7 @@ def test_foreign_files():
         write(text)
         result = cudaw("trace", PATH)
         eq((result.code, result.out), (1, ""))
-        has(result.err, f"{PATH} is no trace of cudaw's")
+        has(result.err, f"{PATH} is not a trace of cudaw")
 
 
 def test_a_newer_format():

@@ -55,7 +55,7 @@ def a_pipe_to_another_program():
             return self.lines()
     job = Piped(stdout=tee.stdin)
     tee.stdin.close()
-    runs_on(job, rf"descriptor 1 of PID \(counter\) is a pipe to {tee.pid} \(tee\), which stays")
+    runs_on(job, rf"descriptor 1 of PID \(counter\) is a pipe to {tee.pid} \(tee\), which is not part")
 
 
 def a_pipe_from_another_program():
@@ -87,7 +87,7 @@ def a_connection_by_tcp():
     mine, theirs, port = connected()
     job = with_descriptor(mine.fileno())
     runs_on(job, rf"descriptor {mine.fileno()} of PID \(counter\) is a TCP connection to "
-                 rf"127\.0\.0\.1:{port}, which cannot be carried")
+                 rf"127\.0\.0\.1:{port}, which a snapshot cannot hold")
     theirs.close()
     mine.close()
 
@@ -115,7 +115,7 @@ def a_unix_socket_to_another_program():
         number = client.fileno()
         client.close()
         runs_on(job, rf"descriptor {number} of PID \(counter\) is a Unix socket to {os.getpid()} "
-                     rf"\(.*\) at {path}, which stays behind")
+                     rf"\(.*\) at {path}, which is not part of the job")
         theirs.close()
 
 
@@ -126,7 +126,7 @@ def a_descriptor_under_way():
     number = two.fileno()
     one.close()
     two.close()
-    runs_on(job, rf"a descriptor is under way to descriptor {number} of PID \(counter\)")
+    runs_on(job, rf"a descriptor was sent to descriptor {number} of PID \(counter\)")
 
 
 def a_child_that_uses_the_gpu():
@@ -145,11 +145,11 @@ def a_job_of_several_processes():
     script = 'for i in 1 2; do "$0" --steps 1000000 --step-ms 2 & done; wait'
     job = Job("/bin/sh", "-c", script, f"{BUILD}/tests/programs/counter", name="many")
     job.until(lambda: len(pids("many")) == 2, 20, "both use the GPU")
-    check("'many' is 2 processes that use the GPU; expected one" in
+    check("'many': expected one process that uses the GPU, found 2" in
           refused("snapshot", "--stop", "many", directory(), code=6), "it")
     one, other = pids("many")
     said = refused("snapshot", "--stop", one, directory(), code=6)
-    check(f"the process {other} of the same job" in said and "uses the GPU as well" in said, said)
+    check(f"process {other} of the same job" in said and "uses the GPU as well" in said, said)
     for pid in pids("many"):
         os.kill(pid, 9)
     job.discard()
@@ -303,9 +303,9 @@ def a_process_that_nobody_waited_for():
     path = directory()
     job = Counting()
     cudaw_ok("snapshot", "--stop", job.pid, path)
-    said = refused("restore", path)     # its parent, this test, has yet to wait for it
-    check(f"the process id {job.pid}, which 'counter' has now; it has ended, and its parent "
-          f"{os.getpid()} has yet to wait for it" in said, said)
+    said = refused("restore", path)     # its parent, this test, has not waited for it yet
+    check(f"the job's process needs the id {job.pid}, which 'counter' has now; it has ended, and its parent "
+          f"{os.getpid()} has not waited for it yet" in said, said)
     job.process.wait()
     goes_on(job, path)
 

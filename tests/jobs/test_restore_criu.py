@@ -27,7 +27,7 @@ def without_a_criu_that_will_do():
                          ({"CUDAW_CRIU": "", "PATH": "/nowhere"}, "there is no 'criu' in PATH"),
                          (pretended_criu("echo Version: 3.17.1"),
                           "is version 3.17; expected 4.1 or later"),
-                         (pretended_criu("exit 1"), "does not say its version")]:
+                         (pretended_criu("exit 1"), "--version prints no version")]:
         said = refused("snapshot", job.pid, path, code=6, env=env)
         check(message in said and "--gpu-only" in said, said)
         check(not os.path.exists(path), "the directory was made")
@@ -37,7 +37,7 @@ def without_a_criu_that_will_do():
                                str(job.pid), path], env={**base_environment(), **env}, text=True,
                               capture_output=True, check=False)
         equal(done.returncode, 6, "the exit code without capabilities")
-        check(f"{env['CUDAW_CRIU']} is not permitted to make images" in done.stderr, done.stderr)
+        check(f"{env['CUDAW_CRIU']} is not permitted to make process images" in done.stderr, done.stderr)
     equal(job.state(), "running", "the state")
     cudaw_ok("snapshot", "--gpu-only", job.pid, path)
     cudaw_ok("verify", path)
@@ -95,7 +95,7 @@ def a_dump_that_fails_leaves_a_paused_job_paused():
     job = Counting()
     cudaw_ok("pause", job.pid)
     said = refused("snapshot", job.pid, path, env=env)
-    check(f"{job.pid} stays paused, and {path} has its memory" in said, said)
+    check(f"{job.pid} stays paused; {path} holds its memory" in said, said)
     equal(job.state(), "paused", "the state")
     nobody_writes_there(path)
     cudaw_ok("resume", job.pid)

@@ -24,10 +24,10 @@ def nothing_is_started_that_cannot_go_on():
             (lambda m: library(m).update(size=5), "of 5 bytes, found"),
             (lambda m: m.update(cuda=12080), "expected a driver of CUDA 12.8, found 13.0"),
             (lambda m: m["devices"][0].update(name="NVIDIA H200"), "found Simulated GPU (9.0, "),
-            (lambda m: m["devices"][0].update(major=8), "expected one more GPU like its 0"),
-            (lambda m: m["devices"][0].update(memory=5), "expected one more GPU like its 0"),
+            (lambda m: m["devices"][0].update(major=8), "expected a free GPU like GPU 0 of the snapshot"),
+            (lambda m: m["devices"][0].update(memory=5), "expected a free GPU like GPU 0 of the snapshot"),
             (lambda m: m["devices"].append(m["devices"][0]), "expected 2 GPUs, found 1"),
-            (lambda m: m["process"].update(pid=os.getpid()), "the process id"),
+            (lambda m: m["process"].update(pid=os.getpid()), "the job's process needs the id"),
             (lambda m: m.update(image=False), "has no process image"),
             (lambda m: m["process"].update(runtime_dir=None), "had no runtime directory"),
             (lambda m: m.update(version=9), "version 9 is newer")]:
@@ -47,9 +47,9 @@ def nothing_is_started_that_cannot_go_on():
 def wrong_gpus_are_named():
     job, path = stopped()
     for choice, message, code in [("7=0", "there is no such GPU in the snapshot", 2),
-                                  ("0=7", "there is no such GPU here", 2),
-                                  ("GPU-x", "there is no such GPU here", 2),
-                                  ("0=", "there is no such GPU here", 2)]:
+                                  ("0=7", "there is no such GPU on this machine", 2),
+                                  ("GPU-x", "there is no such GPU on this machine", 2),
+                                  ("0=", "there is no such GPU on this machine", 2)]:
         check(message in refused("restore", "--gpu", choice, path, code=code), choice)
     check("given twice" in refused("restore", "--gpu", "0=0", "--gpu", "0=0", path, code=2), "twice")
     goes_on(job, "--gpu", "0=0", path)
@@ -61,7 +61,7 @@ def other_gpus_are_asked_for():
     job, path = stopped()
     said = refused("restore", "--gpu", "1", path, env={"CUDAW_SIM_DEVICES": "2"})
     check("cuCheckpointProcessRestore: CUDA_ERROR_NOT_SUPPORTED" in said, said)
-    check("the new processes were ended" in said, said)
+    check("the new processes were killed" in said, said)
     check(job.is_gone(), "the new process is still there")
     goes_on(job, path)
 
@@ -93,7 +93,7 @@ def damage_is_found_before_anything_is_started():
         check(job.is_gone(), "a process is there")
         if name == data and not stands_in():
             said = refused("restore", "--no-verify", path, env=criu)
-            check(message in said and "the new processes were ended" in said, said)
+            check(message in said and "the new processes were killed" in said, said)
             check(restores(criu) and job.is_gone(), "CRIU did not start the job, or it is there")
         flip(target)
     for name in ("plugin.so", "pages-9.img"):
@@ -125,7 +125,7 @@ def the_same_process_id_is_needed():
     need_criu()
     job, path = stopped()
     cudaw_ok("restore", path)
-    check(f"the process id {job.pid}, which 'counter' has now" in refused("restore", path), "it")
+    check(f"the job's process needs the id {job.pid}, which 'counter' has now" in refused("restore", path), "it")
     job.finish()
 
 
@@ -151,7 +151,7 @@ def the_ids_of_its_threads_are_needed():
     ids = [int(name[5:-4]) for name in os.listdir(f"{path}/{host}") if name.startswith("core-")]
     other = sleeping_as(max(set(ids) - {job.pid}))
     said = refused("restore", path)
-    check(f"thread of the job had the id {other.pid}, which 'sleep' has now" in said, said)
+    check(f"thread of the job needs the id {other.pid}, which 'sleep' has now" in said, said)
     other.kill()
     other.wait()
     snapshotlib.edit_manifest(path, lambda m: m["process"].update(pid=job.pid + 100000))
@@ -179,8 +179,8 @@ def the_runtime_directory_is_the_jobs_owners():
           f"cudaw: {path}: {host}: it belongs to user 12345; expected user 0\n", "what is said")
     os.chown(f"{path}/{host}", 0, -1)
     os.chown(path, 12346, -1)
-    equal(refused("restore", path), f"cudaw: {path}: it belongs to user 12346, and says that its job is "
-          "user 12345's\n", "what is said")
+    equal(refused("restore", path), f"cudaw: {path}: it belongs to user 12346, but its manifest names "
+          "user 12345\n", "what is said")
     os.chown(path, 0, -1)
     os.chown(RUNTIME_DIR, 0, -1)
     snapshotlib.edit_manifest(path, lambda m: m["process"].update(uid=0))

@@ -106,7 +106,7 @@ def a_pause_holds_where_criu_fails():
     cudaw_ok("pause", job.pid)
     snapshot.let_criu_go(1)
     said = snapshot.end(1)
-    check(f"{job.pid} stays paused, and {snapshot.path} has its memory" in said, said)
+    check(f"{job.pid} stays paused; {snapshot.path} holds its memory" in said, said)
     equal(job.state(), "paused", "the state")
     nobody_writes_there(snapshot.path)
     resumes_well(job)
@@ -469,7 +469,7 @@ def one_that_is_continued_runs_on():
     job = Counting()
     snapshot = Snapshot(job, "--stop").in_criu()
     snapshot.let_criu_go()
-    check(f"snapshot {job.pid}: somebody has continued it" in snapshot.end(1), "it says not why")
+    check(f"snapshot {job.pid}: it was continued meanwhile" in snapshot.end(1), "it says not why")
     equal(contents(snapshot.path), [], "what is in the directory")
     goes_on(job)
     job.finish()
@@ -490,7 +490,7 @@ def one_that_is_continued_at_the_commit_runs_on():
            "ASAN_OPTIONS": "verify_asan_link_order=0", "TEST_CONTINUES": str(job.pid),
            **pretended_criu(STOPS + IMAGE)}
     said = refused("snapshot", "--stop", job.pid, path, env=env)
-    check(f"snapshot {job.pid}: somebody has continued it" in said, said)
+    check(f"snapshot {job.pid}: it was continued meanwhile" in said, said)
     cudaw_ok("verify", path)
     goes_on(job)
     job.finish()
@@ -498,7 +498,7 @@ def one_that_is_continued_at_the_commit_runs_on():
 
 @not_by_tsan
 def one_that_criu_leaves_stopped_runs_on():
-    for criu, why in ((STOPS + "exit 1", "CRIU: it failed"), (STOPS, "has made no core-")):
+    for criu, why in ((STOPS + "exit 1", "CRIU: it failed"), (STOPS, "CRIU succeeded, but wrote no core-")):
         job, path = Counting(), directory()
         said = refused("snapshot", "--stop", job.pid, path, env=pretended_criu(criu))
         check(why in said, said)
@@ -554,7 +554,7 @@ def a_resume_before_criu_begins_calls_it_off():
     cudaw_ok("resume", job.pid)
     os.kill(with_criu.process.pid, signal.SIGCONT)
     with_criu.let_criu_go()
-    check("somebody has resumed it" in with_criu.end(1), "the reason is not told")
+    check("it was resumed meanwhile" in with_criu.end(1), "the reason is not told")
     equal(contents(with_criu.path), [], "what is left in the directory")
     goes_on(job)
     job.finish()

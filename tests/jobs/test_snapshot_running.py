@@ -183,7 +183,7 @@ def one_of_another_pid_namespace_is_not_taken_for_another():
     done = subprocess.run([CUDAW, "snapshot", "apart", path], check=False, text=True, timeout=100,
                           capture_output=True, env={**base_environment(), **pretended_criu(WAITS)})
     equal(done.returncode, 6, f"the exit code ({done.stderr.strip()})")
-    check("it is in another PID namespace" in done.stderr and "process 1," in done.stderr, done.stderr)
+    check("it is in another PID namespace" in done.stderr and "process 1:" in done.stderr, done.stderr)
     equal(contents(path), [], "what is in the directory")
     cudaw_ok("snapshot", "--gpu-only", "apart", path)
     job.wait_steps(job.steps() + 3)

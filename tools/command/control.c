@@ -18,13 +18,13 @@
 #define GRACE_MS        2000  /* beside a --timeout, which the job itself keeps */
 
 #define OPTIONS_HELP(timeout, as)                                                                 \
-	"  -a, --all              all jobs of the user; of all users for root\n" timeout          \
-	"      --no-wait          return as soon as the jobs have taken the request\n"            \
+	"  -a, --all              all jobs of the user; for root, of all users\n" timeout         \
+	"      --no-wait          return as soon as the jobs have accepted the request\n"         \
 	"  -h, --help             this text\n"                                                    \
 	"\n"                                                                                      \
 	"An ID or NAME means every process of the job. A number means the process of that PID,\n" \
-	"if it runs under cudaw. What takes longer than a second shows its progress on a\n"       \
-	"terminal. Interrupting this command does not undo what it asked for.\n"                  \
+	"if it runs under cudaw. After a second the progress is shown on a terminal.\n"           \
+	"Interrupting this command does not cancel the request.\n"                                \
 	"\n"                                                                                      \
 	"Exit codes: 0 done; 1 failed, " as "; 2 wrong usage; 3 no such job;\n"                   \
 	"4 not permitted; 5 timed out; 6 not supported. Of several failures, the first decides.\n"
@@ -35,30 +35,31 @@ const char help_pause[] =
 	"Move the GPU memory of jobs to host memory, give it back to the GPU, and hold the jobs\n"
 	"until 'cudaw resume'. To a job this looks like GPU calls that take long.\n"
 	"\n"
-	"Several processes of one job, which may wait for each other on the GPU, pause together or\n"
-	"not at all; interrupted before they have come to rest, they run on.\n"
+	"Processes of one job may wait for each other on the GPU, so they pause together or not at\n"
+	"all. If this command is interrupted before all are at rest, they run on.\n"
 	"\n" OPTIONS_HELP(
 		"  -t, --timeout SECONDS  let the job run on if its kernels do not end in time (30)\n"
-		"      --release WHAT     'all' (the whole GPU) or 'memory' (leave the CUDA context and\n"
-		"                         what cudaw does not move); else as CUDAW_RELEASE says\n",
+		"      --release WHAT     'all': leave nothing on the GPU; 'memory': leave the CUDA\n"
+		"                         context and the memory left to the driver there. The default\n"
+		"                         is CUDAW_RELEASE of the job\n",
 		"and the job runs on");
 
 const char help_resume[] =
 	"Usage: cudaw resume [OPTION]... ID|NAME|PID...\n"
 	"\n"
 	"Give paused jobs their GPU memory back, at the same addresses and with the same contents,\n"
-	"and let them go on. Where the GPU is full, this waits until there is room.\n"
+	"and let them run on. If the GPU is full, this waits until enough memory is free.\n"
 	"\n" OPTIONS_HELP(
-		"  -t, --timeout SECONDS  leave the job paused if the GPU has no room in time (no limit)\n",
+		"  -t, --timeout SECONDS  leave the job paused if the GPU stays full so long (no limit)\n",
 		"and the job stays paused");
 
 const char help_trim[] =
 	"Usage: cudaw trim [OPTION]... ID|NAME|PID...\n"
 	"\n"
-	"Give back what running jobs keep for later: the host memory of the last pause, pinned or\n"
-	"not, and GPU memory that was freed and is kept for the next allocation. The next pause,\n"
-	"or the next allocations, are slower for it once.\n"
-	"\n" OPTIONS_HELP("", "and the job is as it was");
+	"Release memory that running jobs keep for reuse: the host memory of the last pause,\n"
+	"pinned or not, and GPU memory that was freed and is kept for the next allocation. The\n"
+	"next pause, or the next allocations, are slower once.\n"
+	"\n" OPTIONS_HELP("", "and the job is unchanged");
 
 struct verb {
 	const char *name, *doing, *done;
@@ -112,7 +113,7 @@ static int control_tick(struct job **jobs, size_t n)
 	return coordinate_tick(jobs, n, jobs_show_progress(jobs, n));
 }
 
-/* The figures of @job that are @verb's; a trim has none, and leaves those of a resume unknown. */
+/* The figures of @job for @verb. A trim has none: those of the resume stay unknown. */
 static struct job_transfer *transfer_of(const struct verb *verb, struct job *job)
 {
 	return verb == &pause_verb ? &job->status.pause : &job->status.resume;
@@ -141,7 +142,7 @@ static void send_request(const struct control *control, struct job **jobs, size_
 		request.line = first_line;
 		request.limit_ms = JOBS_STATUS_MS;
 	}
-	/* What they know of an earlier time is not the outcome of this one. */
+	/* The figures of an earlier operation are not the outcome of this one. */
 	for (size_t i = 0; i < n; i++)
 		*transfer_of(control->verb, jobs[i]) = (struct job_transfer){0};
 	progress_begin(control->verb->doing);
@@ -149,7 +150,7 @@ static void send_request(const struct control *control, struct job **jobs, size_
 	progress_end();
 }
 
-/* With --no-wait, a job that took the request and did not end at once is what was asked for. */
+/* With --no-wait, a job that accepted the request and still works on it is a success. */
 static bool under_way(const struct control *control, const struct job *job)
 {
 	return control->no_wait && !job->end[0] && (!job->error || job->error == -ETIMEDOUT);
@@ -189,7 +190,7 @@ static void report(struct control *control, struct job **jobs, size_t n)
 	}
 }
 
-/* A resume that nobody waits for is each process's own. */
+/* With --no-wait each process resumes on its own. */
 static bool goes_together(const struct control *control)
 {
 	return control->verb->together && !(control->verb == &resume_verb && control->no_wait);
@@ -252,8 +253,9 @@ static int cmd_control(int argc, char **argv, const struct verb *verb, const cha
 		case 'r':
 			if (verb != &pause_verb ||
 			    (strcmp(optarg, "all") && strcmp(optarg, "memory"))) {
-				complain(verb == &pause_verb ? "--release takes 'all' or 'memory'"
-							     : "--release is for a pause");
+				complain(verb == &pause_verb
+						 ? "--release takes 'all' or 'memory'"
+						 : "--release is an option of pause only");
 				return usage_error(verb->name);
 			}
 			control.release = optarg;
@@ -270,7 +272,7 @@ static int cmd_control(int argc, char **argv, const struct verb *verb, const cha
 	}
 	if (control.targets.all == (optind < argc)) {
 		complain(control.targets.all ? "--all takes no ID, NAME or PID"
-					     : "which job? Give an ID, NAME or PID, or --all");
+					     : "expected an ID, NAME or PID, or --all");
 		return usage_error(verb->name);
 	}
 	control.targets.words = argv + optind;

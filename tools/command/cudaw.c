@@ -25,13 +25,13 @@ static const struct command {
 	{"pause", cmd_pause, help_pause, "move a job's GPU memory to the host, and hold the job"},
 	{"resume", cmd_resume, help_resume, "give a paused job its GPU memory back"},
 	{"trim", cmd_trim, help_trim, "give back the memory that a running job keeps for later"},
-	{"doctor", cmd_doctor, help_doctor, "say what works on this machine, and why not"},
+	{"doctor", cmd_doctor, help_doctor, "check what works on this machine, and why not"},
 	{"snapshot", cmd_snapshot, help_snapshot, "write a job to a directory"},
 	{"restore", cmd_restore, help_restore, "start a job again from a directory"},
-	{"inspect", cmd_inspect, help_inspect, "say what a snapshot is and what it needs"},
+	{"inspect", cmd_inspect, help_inspect, "describe a snapshot and what it needs"},
 	{"verify", cmd_verify, help_verify, "check every byte of a snapshot"},
 	{"kernels", cmd_kernels, help_kernels, "list the kernels in files and their parameters"},
-	{"trace", cmd_trace, help_trace, "sum up a trace that a job has written"},
+	{"trace", cmd_trace, help_trace, "summarise a trace that a job has written"},
 };
 
 #define NCOMMANDS (sizeof(commands) / sizeof(commands[0]))
@@ -63,8 +63,8 @@ static const char outro[] =
 	"  4  not permitted: the job is another user's\n"
 	"  5  timed out\n"
 	"  6  not supported on this machine\n"
-	"'cudaw run' exits as its program does; or with 125 where cudaw is not installed whole,\n"
-	"126 where the program cannot be run, 127 where it is not found.\n"
+	"'cudaw run' exits with the code of its program, or with 125 if cudaw's library is missing,\n"
+	"126 if the program cannot be run, 127 if it is not found.\n"
 	"\n"
 	"'cudaw help settings' lists the environment variables.\n";
 
@@ -101,12 +101,12 @@ int json_option(int argc, char **argv, const char *name, const char *help, bool 
 bool names_given(int argc, char **argv, const char *what, bool one)
 {
 	if (optind == argc || (one && argc - optind != 1)) {
-		complain(optind == argc ? "which %s?" : "one %s at a time", what);
+		complain(optind == argc ? "expected a %s" : "expected only one %s", what);
 		return false;
 	}
 	for (int i = optind; i < argc; i++)
 		if (!*argv[i]) {
-			complain("'' is no %s", what);
+			complain("expected a %s, found an empty word", what);
 			return false;
 		}
 	return true;
@@ -121,7 +121,7 @@ bool timeout_given(const char *text, long *ms)
 		*ms = seconds * 1000 + 0.5;
 		return true;
 	}
-	complain("'%s' is no number of seconds from 0.001 to 1000000", text);
+	complain("--timeout %s: expected a number of seconds from 0.001 to 1000000", text);
 	return false;
 }
 
@@ -156,7 +156,7 @@ static int is_help(const char *arg)
 	return !strcmp(arg, "--help") || !strcmp(arg, "-h");
 }
 
-/* An exit code is not 0 where what was to be said got lost. */
+/* The exit code is not 0 if output was lost. */
 static int said_all(int code)
 {
 	if (!fflush(stdout) && !ferror(stdout))
@@ -202,7 +202,7 @@ int main(int argc, char **argv)
 		fputs(command->help, stdout);
 		return EXIT_DONE;
 	}
-	/* getopt(3) puts it in front of what it has to say. */
+	/* getopt(3) puts it in front of its messages. */
 	snprintf(name, sizeof(name), "cudaw %s", command->name);
 	argv[1] = name;
 	return said_all(command->main(argc - 1, argv + 1));

@@ -3,8 +3,8 @@
 #define CUDAW_DEMANGLE_H
 
 /*
- * The name as C++ has it, to be freed. NULL where it is not mangled, or libstdc++, which every C++
- * program has, is not there.
+ * The C++ name, to be freed. NULL if @name is not mangled, or if libstdc++, which every C++ program
+ * has, is not installed.
  */
 char *demangle(const char *name);
 

@@ -28,8 +28,8 @@
 const char help_doctor[] =
 	"Usage: cudaw doctor [--json]\n"
 	"\n"
-	"Look at this machine and say what of cudaw works here, and why the rest does not. Uses\n"
-	"no GPU memory and changes nothing.\n"
+	"Check which parts of cudaw work on this machine, and why the others do not. Uses no GPU\n"
+	"memory and changes nothing.\n"
 	"\n"
 	"  -j, --json  the same as a JSON object\n"
 	"  -h, --help  this text\n"
@@ -40,7 +40,7 @@ const char help_doctor[] =
 	"  no    does not work\n"
 	"The last line is the verdict.\n"
 	"\n"
-	"Exit codes: 0 pausing works here, 2 wrong usage, 6 it does not.\n";
+	"Exit codes: 0 pausing works on this machine, 2 wrong usage, 6 it does not.\n";
 
 enum verdict { OK, WARN, NO };
 static const char *const verdicts[] = {"ok", "warn", "no"};
@@ -57,8 +57,8 @@ struct report {
 	size_t n;
 	struct probe probe;
 	bool has_driver;
-	const struct finding *obstacle; /* the first that rules out pausing */
-	const char *programs;           /* what those of 'cudaw run' do then */
+	const struct finding *obstacle; /* the first finding that rules out pausing */
+	const char *programs;           /* consequence for programs of 'cudaw run' */
 	char summary[1200];
 };
 
@@ -67,7 +67,7 @@ static struct finding *add(struct report *report, const char *check, const char 
 static void because(struct finding *finding, enum verdict verdict, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 
-/* A new finding, in order until because() says otherwise. */
+/* A new finding; it is OK until because() changes it. */
 static struct finding *add(struct report *report, const char *check, const char *fmt, ...)
 {
 	struct finding *finding = &report->findings[report->n++];
@@ -148,7 +148,7 @@ static void check_devices(struct report *report)
 			      device->minor, device->rdma ? "yes" : "no");
 		if (!device->vmm)
 			because(finding, WARN,
-				"it has no virtual memory management: jobs that see it have "
+				"it has no virtual memory management: jobs that see it get "
 				"translated addresses, which break some programs "
 				"(docs/translated.md)");
 	}
@@ -199,7 +199,7 @@ static void check_faces(struct report *report)
 	if (finding->verdict != NO)
 		return;
 	rule_out(report, finding);
-	report->programs = "'cudaw run' starts nothing.";
+	report->programs = "'cudaw run' cannot start programs.";
 }
 
 static void check_runtimes(struct report *report)
@@ -208,11 +208,11 @@ static void check_runtimes(struct report *report)
 					      "libcudart.so.11.0"};
 	char path[PATH_MAX];
 
-	/* That one is absent is in order: a program brings its own, or needs none. */
+	/* A missing one is OK: a program brings its own, or needs none. */
 	for (size_t i = 0; i < sizeof(sonames) / sizeof(sonames[0]); i++)
 		add(report, sonames[i], "%s",
 		    find_real_runtime(sonames[i], path, sizeof(path))
-			    ? "none here; programs may bring their own"
+			    ? "none on this machine; programs may bring their own"
 			    : path);
 }
 
@@ -247,7 +247,7 @@ static void check_kernel(struct report *report)
 	finding = add(report, "membarrier", "%s", host_has_membarrier() ? "yes" : "absent");
 	if (!host_has_membarrier()) {
 		because(finding, NO,
-			"the kernel is older than 4.14, or a filter forbids it: "
+			"the kernel is older than 4.14, or a seccomp filter forbids it: "
 			"running GPU calls cannot be held");
 		rule_out(report, finding);
 	}
@@ -255,7 +255,7 @@ static void check_kernel(struct report *report)
 	finding = add(report, "huge pages", "%s", pages[0] ? pages : "absent");
 	if (!pages[0] || !strcmp(pages, "never"))
 		because(finding, WARN,
-			"host memory in small pages makes a pause slower "
+			"host memory in small pages slows pauses down "
 			"(transparent_hugepage/enabled)");
 }
 
@@ -274,7 +274,7 @@ static void check_limits(struct report *report)
 {
 	struct finding *finding;
 
-	/* Shown only: the driver does not charge what it pins (1 GiB under a limit of 64 KiB). */
+	/* Shown only: memory that the driver pins does not count (1 GiB under a limit of 64 KiB). */
 	add_limit(report, "locked memory", RLIMIT_MEMLOCK);
 	finding = add_limit(report, "address space", RLIMIT_AS);
 	if (strcmp(finding->value, "unlimited") != 0)
@@ -297,7 +297,7 @@ static void check_memory(struct report *report)
 		      group == SIZE_MAX ? "" : " left");
 	if (least < gpu)
 		because(finding, WARN,
-			"the GPUs have %s: a pause that needs more host memory than there is, is "
+			"the GPUs have %s: a pause that needs more host memory than is available is "
 			"refused",
 			format_bytes(need, gpu));
 }
@@ -311,13 +311,13 @@ static void check_tmp(struct report *report)
 
 	if (statvfs(RUNDIR_TMP, &vfs) < 0) {
 		finding = add(report, RUNDIR_TMP, "%s", strerror(errno));
-		because(finding, WARN, "the runtime directory is there by default");
+		because(finding, WARN, "the runtime directory is in it by default");
 		return;
 	}
 	avail = (uint64_t)vfs.f_bavail * vfs.f_frsize;
 	finding = add(report, RUNDIR_TMP, "%s free", format_bytes(text, avail));
 	if (avail < 1 << 20 || (vfs.f_flag & ST_RDONLY))
-		because(finding, WARN, "the runtime directory is there by default, and needs room");
+		because(finding, WARN, "the runtime directory is in it by default, and needs room");
 }
 
 static void add_setting(void *arg, const char *variable, const char *value, const char *why)
@@ -340,7 +340,7 @@ static void check_criu(struct report *report)
 		return;
 	}
 	finding = add(report, "CRIU", "%s", criu.major ? "unsuitable" : "absent");
-	because(finding, WARN, "%s: snapshots are of GPU memory alone", criu.why);
+	because(finding, WARN, "%s; snapshots hold only GPU memory", criu.why);
 }
 
 static void summarise(struct report *report)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cudaw inspect: what a snapshot is. */
+/* cudaw inspect: a description of a snapshot. */
 #include "tools/command/tools.h"
 
 #include "tools/process/criu_files.h"
@@ -21,31 +21,31 @@
 #include <time.h>
 #include <unistd.h>
 
-#define LINE 256 /* what is shown of a text */
+#define LINE 256 /* longer texts are cut off */
 
 const char help_inspect[] =
 	"Usage: cudaw inspect [--json] DIR\n"
 	"\n"
-	"Say what the snapshot in DIR is: of which program, how old, how large, what it needs.\n"
-	"The manifest, the index and the sizes of the files are checked; 'cudaw verify' checks\n"
-	"the rest.\n"
+	"Describe the snapshot in DIR: its program, age and size, and the needs of a restore. The\n"
+	"manifest, the index and the sizes of the files are checked; 'cudaw verify' checks the\n"
+	"rest.\n"
 	"\n"
-	"  -j, --json  the manifest as it is, as a JSON object, with 'path', 'disk' (bytes of all\n"
-	"              files), 'age' (seconds) and, where it has a process image that can be read,\n"
-	"              'image_bytes' (of these), 'opened' (paths that the processes have open, and\n"
-	"              need) and 'terminal' (whether they need one)\n"
+	"  -j, --json  the manifest as a JSON object, with the added keys 'path', 'disk' (bytes of\n"
+	"              all files), 'age' (seconds) and, if it has a readable process image,\n"
+	"              'image_bytes' (its part of 'disk'), 'opened' (paths that the processes have\n"
+	"              open, and need) and 'terminal' (whether they need one)\n"
 	"  -h, --help  this text\n"
 	"\n"
 	"Exit codes: 0 done; 1 no snapshot, or a damaged one; 2 wrong usage; 6 it is newer than\n"
 	"this cudaw.\n";
 
-/* What a snapshot takes on disk, and what of its process image can be told. */
+/* The disk usage of a snapshot, and the contents of its process image. */
 struct found {
-	size_t files, bytes;             /* all that belong to it */
-	size_t image_files, image_bytes; /* of these the process image's */
+	size_t files, bytes;             /* all files of the snapshot */
+	size_t image_files, image_bytes; /* those of the process image among them */
 	int image;                       /* 0 or a negative errno, with error */
 	struct snapshot_error error;
-	struct criu_files opened; /* what its processes have open */
+	struct criu_files opened; /* open files of its processes */
 };
 
 static int find_image(const struct snapshot *s, struct found *found)
@@ -66,7 +66,7 @@ static int find_image(const struct snapshot *s, struct found *found)
 		   : 0;
 }
 
-/* To be given to criu_files_free(&found->opened). */
+/* The caller frees found->opened with criu_files_free(). */
 static void find_all(const struct snapshot *s, struct found *found)
 {
 	struct stat st = {0};
@@ -143,7 +143,7 @@ static void print_devices(const struct snapshot *s)
 	}
 }
 
-/* What has to be there for 'cudaw restore'. */
+/* The needs of 'cudaw restore'. */
 static void print_needs(const struct snapshot *s, const struct found *found)
 {
 	fputs("needs     ", stdout);

@@ -29,11 +29,11 @@ const char help_kernels[] =
 	"  -h, --help       this text\n"
 	"\n"
 	"For each kernel: the architecture and the name, the name as C++ has it, and a line for\n"
-	"each parameter with its offset and size in the parameter buffer and what it holds:\n"
+	"each parameter with its offset and size in the parameter buffer and its kind:\n"
 	"  pointer      a pointer to data\n"
 	"  no pointer   a number\n"
 	"  code         a pointer to a function\n"
-	"  may point    a struct, or nothing says what it is: each word may be a pointer\n"
+	"  may point    a struct or an unknown type: each word may be a pointer\n"
 	"  reference    to a texture or surface; it takes no room\n"
 	"An offset with a '~' comes from PTX and differs between architectures.\n"
 	"\n"
@@ -45,7 +45,7 @@ struct listing {
 	bool any; /* a kernel was printed */
 };
 
-/* One file; the totals say what an empty list means. */
+/* One file; the totals explain an empty list. */
 struct source {
 	const char *path;
 	const uint8_t *data;
@@ -88,7 +88,7 @@ static const char *source_text(const struct kp_param *param)
 	return texts[param->source];
 }
 
-/* What images call their kernels may be any bytes; to be freed. */
+/* A cleaned copy, to be freed: kernel names in images may be any bytes. */
 static char *clean_copy(const char *text)
 {
 	size_t size = strlen(text) + 1;
@@ -242,7 +242,7 @@ static int list_source(struct listing *list, struct source *source)
 	struct kp_error err;
 	int ret = -ENOTSUP;
 
-	/* A file that begins with a container may have more of them. */
+	/* A file that begins with a container may have further ones. */
 	if (!kp_container_next(source->data, source->size, &offset, &length) || offset)
 		ret = kp_fatbin_open(source->data, source->size, &fatbin, &err);
 	if (!ret) {
@@ -254,12 +254,12 @@ static int list_source(struct listing *list, struct source *source)
 		return EXIT_FAILED;
 	}
 	if (source->nlto)
-		complain("%s: %zu images are LTO-IR, which has no layouts yet", source->path,
-			 source->nlto);
-	if (elf_file_is_cut(source->data, source->size)) {
 		complain(
-			"%s: its section headers lie behind its end, at %zu bytes: the rest is missing",
-			source->path, source->size);
+			"%s: %zu images are LTO-IR, which has no parameter layouts before it is linked",
+			source->path, source->nlto);
+	if (elf_file_is_cut(source->data, source->size)) {
+		complain("%s: it is cut off at %zu bytes: its section headers would come later",
+			 source->path, source->size);
 		source->failed = true;
 	}
 	if (source->failed)
@@ -267,7 +267,7 @@ static int list_source(struct listing *list, struct source *source)
 	if (source->nkernels)
 		return EXIT_DONE;
 	if (!source->nimages)
-		complain("%s has no GPU code that is known", source->path);
+		complain("%s has no GPU code in a known format", source->path);
 	else if (!source->nmatching)
 		complain("%s has no code for %s", source->path, list->arch);
 	else
@@ -279,7 +279,7 @@ static int list_file(struct listing *list, const char *path)
 {
 	struct source source = {.path = path};
 	struct stat st;
-	int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* no pipe is waited for */
+	int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* do not wait for a pipe */
 	void *data;
 	int ret;
 
@@ -290,7 +290,7 @@ static int list_file(struct listing *list, const char *path)
 		return EXIT_FAILED;
 	}
 	if (!S_ISREG(st.st_mode) || !st.st_size) {
-		complain("%s is %s", path, S_ISREG(st.st_mode) ? "empty" : "no file");
+		complain("%s is %s", path, S_ISREG(st.st_mode) ? "empty" : "not a regular file");
 		close(fd);
 		return EXIT_FAILED;
 	}
@@ -368,7 +368,7 @@ int cmd_kernels(int argc, char **argv)
 		}
 	}
 	if (list.arch && !is_arch(list.arch)) {
-		complain("'%s' is no architecture, as sm_90 or compute_90a", list.arch);
+		complain("--arch %s: expected an architecture, as sm_90 or compute_90a", list.arch);
 		return usage_error("kernels");
 	}
 	if (!names_given(argc, argv, "file", false))

@@ -33,8 +33,8 @@ const char help_ps[] =
 	"  PAUSED     bytes of a paused job in host memory and in its spill file\n"
 	"  LAST PAUSE, LAST RESUME  how long the last one took, and its rate\n"
 	"Below the table: why a job is in its state, or why the last request failed; which\n"
-	"signal does not pause or resume it; and why its addresses are translated, where that\n"
-	"was not asked for (CUDAW_ADDRESSING).\n"
+	"signal does not pause or resume it; and why its addresses are translated if\n"
+	"CUDAW_ADDRESSING does not say so.\n"
 	"\n"
 	"Exit codes: 0 done, 1 the runtime directory cannot be used, 2 wrong usage.\n";
 
@@ -130,7 +130,7 @@ static int print_table(struct job **jobs, size_t n)
 			       st->addressing_why);
 		format_copy(path, sizeof(path), st->snapshot);
 		if (path[0])
-			printf("%d: %s alone has its memory\n", jobs[i]->pid, path);
+			printf("%d: only %s has its memory\n", jobs[i]->pid, path);
 	}
 	free(rows);
 	return EXIT_DONE;
@@ -162,7 +162,7 @@ static void set_transfer(json_t *object, const char *what, const struct job_tran
 	json_object_set_new(object, key, phases);
 }
 
-/* Every key is always there, null where the job did not say. */
+/* Every key is always there; unknown values are null. */
 static json_t *job_object(const struct job *job)
 {
 	const struct job_status *st = &job->status;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cudaw restore: a job goes on from a snapshot, in new processes. */
+/* cudaw restore: a job runs on from a snapshot, in new processes. */
 #include "tools/command/tools.h"
 
 #include "common/clock.h"
@@ -18,24 +18,24 @@
 const char help_restore[] =
 	"Usage: cudaw restore [OPTION]... DIR\n"
 	"\n"
-	"Start the job in the snapshot DIR again, where it was: with its process ids, files,\n"
+	"Start the job of the snapshot DIR again, from where it was: with its process ids, files,\n"
 	"working directory and GPU memory. Before anything is started, this checks every byte of the\n"
 	"snapshot, the driver, the GPUs, and the programs and libraries that the job uses.\n"
 	"\n"
-	"  -g, --gpu OLD=NEW  put what was on the GPU OLD, an index as 'cudaw inspect' shows it or a\n"
-	"                     UUID, on the GPU NEW, an index or UUID here; may be repeated. Without\n"
-	"                     it a job stays on its GPUs, or, on another machine, takes the first\n"
-	"                     ones of the same kind\n"
-	"      --no-verify    do not read the GPU memory twice: it is checked only as the job takes\n"
-	"                     it, and damage ends the new processes before they go on\n"
-	"      --paused       leave the job paused; 'cudaw resume' lets it go on\n"
-	"  -j, --json         what was done, as a JSON object\n"
+	"  -g, --gpu OLD=NEW  put the contents of the GPU OLD, an index as 'cudaw inspect' shows it,\n"
+	"                     or a UUID, on the GPU NEW, an index or UUID of this machine; may be\n"
+	"                     repeated. Without it a job stays on its GPUs, or, on another machine,\n"
+	"                     takes the first ones of the same kind\n"
+	"      --no-verify    do not check the GPU memory before the start: the job checks it when\n"
+	"                     it reads it, and the new processes are killed if it is damaged\n"
+	"      --paused       leave the job paused; 'cudaw resume' lets it run on\n"
+	"  -j, --json         the result as a JSON object\n"
 	"  -h, --help         this text\n"
 	"\n"
-	"CRIU 4.1 or later is 'criu' in PATH, or CUDAW_CRIU, and wants root.\n"
+	"CRIU 4.1 or later ('criu' in PATH, or CUDAW_CRIU) and root are needed.\n"
 	"\n"
 	"Exit codes: 0 done; 1 failed, or no snapshot, or a damaged one; 2 wrong usage; 6 not\n"
-	"supported here, or newer than this cudaw.\n";
+	"supported on this machine, or newer than this cudaw.\n";
 
 static void add_phase(json_t *phases, const char *name, double ms)
 {
@@ -71,12 +71,12 @@ static void report(const struct restoring *r, const struct job_transfer *resume)
 		report_json(r, resume, ms);
 	else
 		printf("%d %s: %s of GPU memory in %s\n", r->snapshot.manifest.pid,
-		       r->paused ? "is there, paused" : "goes on",
+		       r->paused ? "is restored, paused" : "goes on",
 		       format_bytes(bytes, r->snapshot.manifest.totals.bytes),
 		       format_duration(took, ms));
 }
 
-/* Every byte of the GPU memory; the job checks it again as it takes it. */
+/* Check every byte of the GPU memory. The job checks it again while it reads it. */
 static int check_memory(struct restoring *r)
 {
 	struct snapshot_error error;
@@ -127,7 +127,7 @@ int cmd_restore(int argc, char **argv)
 		switch (opt) {
 		case 'g':
 			if (r.nchoices == GPU_MAX) {
-				complain("more than %d GPUs", GPU_MAX);
+				complain("--gpu: expected at most %d", GPU_MAX);
 				return usage_error("restore");
 			}
 			r.choices[r.nchoices++] = optarg;

@@ -23,8 +23,8 @@
 #define RETRY_US  20000
 
 /*
- * The directories of sockets that the processes listen on, as Python's data loaders do in one of
- * their own in /tmp. They remove it when they end.
+ * Make the directories of sockets that the processes listen on. Python's data loaders have one of
+ * their own in /tmp, which they remove when they end.
  */
 static int make_socket_directories(const struct restoring *r)
 {
@@ -44,20 +44,20 @@ static int make_socket_directories(const struct restoring *r)
 	return EXIT_DONE;
 }
 
-/* The directory of the job's socket, which CRIU binds again. 0 or a negative errno. */
+/* Make the directory of the job's socket, which CRIU binds again. 0 or a negative errno. */
 static int make_runtime_dir(struct restoring *r)
 {
 	const json_t *process = json_object_get(r->snapshot.manifest.root, "process");
-	/* Root may bring back another user's job. */
+	/* Root may restore another user's job. */
 	uid_t uid = geteuid() ? geteuid() : json_integer_value(json_object_get(process, "uid"));
 	char *path = r->runtime_dir, usual[PATH_MAX];
 	const char *why;
 	struct stat st;
 	int dir;
 
-	/* Whose job it is, is said by a manifest that the directory's owner may have written. */
+	/* The manifest names the job's user, and the directory's owner may have written it. */
 	if (!geteuid() && !fstat(r->snapshot.dir, &st) && st.st_uid && st.st_uid != uid) {
-		complain("%s: it belongs to user %u, and says that its job is user %u's", r->path,
+		complain("%s: it belongs to user %u, but its manifest names user %u", r->path,
 			 st.st_uid, uid);
 		return -EPERM;
 	}
@@ -69,8 +69,8 @@ static int make_runtime_dir(struct restoring *r)
 	}
 	dir = rundir_open(path, uid, &why);
 	/*
-	 * Of directories of others the usual one is made: the manifest may be anybody's, and say
-	 * anything.
+	 * For another user only the default directory is made: anybody may have written the
+	 * manifest.
 	 */
 	if (dir == -ENOENT && (uid == geteuid() || (!rundir_path(uid, usual, sizeof(usual), &why) &&
 						    !strcmp(path, usual)))) {
@@ -89,7 +89,7 @@ static int make_runtime_dir(struct restoring *r)
 	return 0;
 }
 
-/* "moved GPU-A=GPU-B ... DIR", with pairs for all GPUs where one has changed. */
+/* "moved GPU-A=GPU-B ... DIR", with pairs for all GPUs if one has changed. */
 static void make_request(const struct restoring *r, char *text, size_t size)
 {
 	const struct snapshot_manifest *m = &r->snapshot.manifest;
@@ -109,11 +109,11 @@ static bool answers(struct job *job)
 		if (job->described)
 			return true;
 	}
-	complain("restore %d: its processes are there, but it does not answer", job->pid);
+	complain("restore %d: the processes were started, but the job does not answer", job->pid);
 	return false;
 }
 
-/* The processes are there: tell the job where it is, and let it go on. */
+/* The processes run: tell the job the path of its snapshot, and resume it. */
 static int go_on(struct restoring *r, const struct job_directory *directory,
 		 struct job_transfer *resume)
 {
@@ -128,7 +128,7 @@ static int go_on(struct restoring *r, const struct job_directory *directory,
 	if (!ret)
 		criu_hold_signals(false);
 	r->start_ms = clock_ms() - begin;
-	/* What it knows is of an earlier resume. */
+	/* The job still has the figures of an earlier resume. */
 	job.status.resume = (struct job_transfer){0};
 	if (!ret && !r->paused)
 		ret = outcome_ask(&job, "restore", "restoring", "resume");
@@ -139,7 +139,7 @@ static int go_on(struct restoring *r, const struct job_directory *directory,
 	return ret;
 }
 
-/* The clock of struct process's start. */
+/* Now, by the clock of struct process's start. */
 static uint64_t boot_ticks(void)
 {
 	uint64_t hz = sysconf(_SC_CLK_TCK);
@@ -150,8 +150,8 @@ static uint64_t boot_ticks(void)
 }
 
 /*
- * End the new processes. The manifest, which anybody may have written, has their number: only what
- * was started since then is one of them.
+ * Kill the new processes. Their PID comes from the manifest, which anybody may have written: only a
+ * process that was started after @since is one of them.
  */
 static void end_processes(const struct restoring *r, const struct job_directory *directory,
 			  uint64_t since)
@@ -165,7 +165,7 @@ static void end_processes(const struct restoring *r, const struct job_directory 
 		tree_kill(&tree);
 	}
 	job_unlink(&job);
-	complain("%s: the new processes were ended; the snapshot is as it was", r->path);
+	complain("%s: the new processes were killed; the snapshot is unchanged", r->path);
 }
 
 int restoring_run(struct restoring *r, struct job_transfer *resume)
@@ -186,7 +186,7 @@ int restoring_run(struct restoring *r, struct job_transfer *resume)
 		return opened_refuse(r->path, images, &error);
 	snapshot_name(SNAPSHOT_HOST, index, name);
 	snprintf(path, sizeof(path), "%s/%s", r->path, name);
-	/* Processes that do not know where the snapshot is now are of no use to anybody. */
+	/* A Ctrl-C must not leave processes that do not know where the snapshot is now. */
 	criu_hold_signals(true);
 	ret = criu_restore(&r->criu, images, path) ? EXIT_DONE : EXIT_FAILED;
 	close(images);

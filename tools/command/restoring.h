@@ -25,17 +25,17 @@ struct restoring {
 	char *choices[GPU_MAX];
 	size_t nchoices;
 	bool paused, unverified, json;
-	bool left; /* somebody has paused it before it went on */
+	bool left; /* somebody paused it before it ran on */
 	int64_t began;
 	double check_ms, verify_ms, criu_ms, start_ms;
 	struct snapshot snapshot;
 	struct needs needs;
 	struct criu_files files;
 	char runtime_dir[PATH_MAX]; /* of the job's socket */
-	uid_t uid;                  /* whose that is */
+	uid_t uid;                  /* owner of @runtime_dir */
 	struct criu criu;
-	bool refused; /* there is no use in reading the process image */
-	int image;    /* what came of reading it: 0 or a negative errno, with image_error */
+	bool refused; /* the process image need not be read to its end */
+	int image;    /* result of reading it: 0 or a negative errno, with image_error */
 	struct snapshot_error image_error;
 };
 

@@ -20,8 +20,8 @@
 #define RETRY_US  20000
 
 /*
- * An id must be free: CRIU makes the processes and threads with the ids that they had. The parent
- * of one that has just ended, as by 'snapshot --stop', may take a moment to wait for it.
+ * An id must be free: CRIU makes the processes and threads with the ids that they had. If a process
+ * has just ended, as by 'snapshot --stop', its parent may need a moment to wait(2) for it.
  */
 static int check_id(const struct restoring *r, pid_t id)
 {
@@ -39,12 +39,11 @@ static int check_id(const struct restoring *r, pid_t id)
 	host_read_line(path, name, sizeof(name));
 	if (state == 'Z')
 		snprintf(why, sizeof(why),
-			 "; it has ended, and its parent %d has yet to wait for it", parent);
+			 "; it has ended, and its parent %d has not waited for it yet", parent);
 	else if (state == 'T')
 		snprintf(why, sizeof(why), "; it is stopped");
-	complain("%s: %s %d, which '%s' has now%s", r->path,
-		 whole ? "the job had the process id" : "a child or thread of the job had the id",
-		 id, name, why);
+	complain("%s: %s needs the id %d, which '%s' has now%s", r->path,
+		 whole ? "the job's process" : "a child or thread of the job", id, name, why);
 	return EXIT_FAILED;
 }
 
@@ -58,7 +57,7 @@ static void *read_image(void *arg)
 	return NULL;
 }
 
-/* The driver, the GPUs, and the process image, which is read while the driver is asked. */
+/* The driver, the GPUs, and the process image, which is read while the driver answers. */
 static int check_gpus_and_image(struct restoring *r)
 {
 	int ret = needs_ask(&r->needs);
@@ -129,7 +128,7 @@ static int check_opened(struct restoring *r)
 	return needs_opened(&r->snapshot, &r->files);
 }
 
-/* That make_request() can name the directory. */
+/* Whether make_request() of restoring.c has room for the path. */
 static int check_path(const struct restoring *r)
 {
 	size_t pairs = r->needs.moved ? r->snapshot.manifest.ndevices : 0;
@@ -144,8 +143,9 @@ int restoring_check(struct restoring *r)
 	int ret;
 
 	if (!r->snapshot.manifest.image) {
-		complain("%s has no process image; it was made with --gpu-only or by a signal",
-			 r->path);
+		complain(
+			"%s: it has no process image, as it was made with --gpu-only or by a signal",
+			r->path);
 		return EXIT_FAILED;
 	}
 	if (!criu_find(&r->criu)) {

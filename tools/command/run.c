@@ -27,7 +27,7 @@ const char help_run[] =
 	"Usage: cudaw run [OPTION]... [--] CMD [ARGUMENT]...\n"
 	"\n"
 	"Start CMD so that it can be paused and resumed. CMD may be any program: one that uses\n"
-	"CUDA itself, or a script that starts some. All its processes are one job, with an id of\n"
+	"CUDA itself, or a script that starts them. All its processes are one job, with an id of\n"
 	"six hexadecimal digits (CUDAW_JOB); 'cudaw ps' shows it once CUDA is used.\n"
 	"\n"
 	"  -n, --name NAME   a name for the job (letters, digits, '.', '_' and '-')\n"
@@ -36,7 +36,7 @@ const char help_run[] =
 	"                    process that uses CUDA writes FILE, the others FILE.PID\n"
 	"  -h, --help        this text\n"
 	"\n"
-	"cudaw itself is gone once CMD runs: CMD has its PID, its exit code and its terminal.\n"
+	"CMD replaces cudaw, with the same PID and terminal, and its exit code is that of CMD.\n"
 	"\n"
 	"'cudaw help settings' lists the environment variables that the job reads.\n"
 	"\n"
@@ -58,7 +58,7 @@ static bool is_program(const char *path)
 	return access(path, X_OK) == 0 && stat(path, &st) == 0 && S_ISREG(st.st_mode);
 }
 
-/* Find @cmd as execvp(3) does. What cannot be found is left to execvp. */
+/* Find @cmd as execvp(3) does. If it is not found, execvp reports it. */
 static bool find_program(const char *cmd, char *path, size_t size)
 {
 	const char *dir = getenv("PATH");
@@ -77,7 +77,7 @@ static bool find_program(const char *cmd, char *path, size_t size)
 	}
 }
 
-/* Say so where the loader will not take LD_PRELOAD: the program runs, but cannot be paused. */
+/* Warn if the loader will ignore LD_PRELOAD: the program runs, but cannot be paused. */
 static void warn_if_not_loadable(const char *cmd)
 {
 	const char *why = NULL;
@@ -118,7 +118,7 @@ static int preload_face(void)
 	}
 	strcat(face, "/libcuda.so.1");
 	if (access(face, R_OK) < 0) {
-		complain("%s: %s; cudaw is not installed whole", face, strerror(errno));
+		complain("%s: %s; the installation of cudaw is incomplete", face, strerror(errno));
 		return EXIT_NO_FACE;
 	}
 	why = not_preloadable(face);
@@ -147,9 +147,9 @@ static void set_fresh_job(void)
 }
 
 /*
- * Have the job trace itself in @file, wherever its processes run. What was there goes, if there is
- * a program @cmd to run: a process that finds the file there takes it for that of another process
- * of the job.
+ * Let the job write a trace to @file, whatever directory its processes run in. An old file is
+ * removed if there is a program @cmd to run: a process that finds the file takes it for that of
+ * another process of the job.
  */
 static bool set_trace(const char *file, const char *cmd)
 {
@@ -172,7 +172,7 @@ static bool set_trace(const char *file, const char *cmd)
 		complain("--trace %s: %s: %s", file, directory, strerror(errno));
 		return false;
 	}
-	/* Whoever cannot replace it says so: the job, which runs on without a trace. */
+	/* If this fails, the job reports it, and runs without a trace. */
 	if (find_program(cmd, program, sizeof(program)))
 		unlink(path);
 	setenv(settings[SETTING_TRACE].name, path, 1);
@@ -196,13 +196,13 @@ int cmd_run(int argc, char **argv)
 	const char *trace = NULL;
 	int opt, err;
 
-	/* '+': what follows CMD belongs to CMD. */
+	/* '+': the words after CMD belong to CMD. */
 	while ((opt = getopt_long(argc, argv, "+n:t:h", options, NULL)) != -1) {
 		switch (opt) {
 		case 'n':
 			if (!valid_name(optarg)) {
-				complain("'%s' is no name: it takes 1 to %d letters, digits, '.', "
-					 "'_' and '-'",
+				complain("--name '%s': expected 1 to %d letters, digits, '.', '_' "
+					 "or '-'",
 					 optarg, NAME_SIZE - 1);
 				return usage_error("run");
 			}
@@ -219,7 +219,7 @@ int cmd_run(int argc, char **argv)
 		}
 	}
 	if (optind == argc) {
-		complain("no program to run");
+		complain("expected a program to run");
 		return usage_error("run");
 	}
 	err = preload_face();

@@ -23,25 +23,25 @@ const char help_snapshot[] =
 	"\n"
 	"Write a job to the directory DIR, from which 'cudaw restore' starts it again, here or on\n"
 	"another machine: its GPU memory, and by CRIU its processes. The job is paused meanwhile\n"
-	"and goes on afterwards, or stays paused if it was, or is asked to meanwhile. A snapshot\n"
-	"that DIR has is replaced when the new one is whole, and not before.\n"
+	"and runs on afterwards, unless it was paused before, or somebody pauses it meanwhile. A\n"
+	"snapshot in DIR is replaced only when the new one is complete.\n"
 	"\n"
 	"  -s, --stop             end the job when the snapshot is safe\n"
-	"  -i, --incremental      do not write what the snapshot in DIR has already\n"
-	"  -c, --compress CODEC   zstd, lz4 or none (none): memory that shrinks, as far as that costs\n"
-	"                         no time beside the disk's\n"
+	"  -i, --incremental      do not write memory again that the snapshot in DIR holds\n"
+	"  -c, --compress CODEC   zstd, lz4 or none (none). Memory is compressed only as far as this\n"
+	"                         does not make the snapshot slower than the disk\n"
 	"      --gpu-only         only the GPU memory, without CRIU; 'cudaw restore' cannot use it\n"
 	"  -t, --timeout SECONDS  let the job run on if its kernels do not end in time (30)\n"
-	"  -j, --json             what was done, as a JSON object\n"
+	"  -j, --json             the result as a JSON object\n"
 	"  -h, --help             this text\n"
 	"\n"
-	"The job must have one process that uses the GPU; others, as data loaders, may be its\n"
-	"children. CRIU 4.1 or later is 'criu' in PATH, or CUDAW_CRIU, and wants root.\n"
+	"Only one process of the job may use the GPU; its children, as data loaders, are part of\n"
+	"the snapshot. CRIU 4.1 or later ('criu' in PATH, or CUDAW_CRIU) and root are needed.\n"
 	"\n"
-	"Exit codes: 0 done; 1 failed, the job is as it was; 2 wrong usage; 3 no such job;\n"
-	"4 not permitted; 5 timed out; 6 not supported, as where CRIU is missing.\n";
+	"Exit codes: 0 done; 1 failed, the job is unchanged; 2 wrong usage; 3 no such job;\n"
+	"4 not permitted; 5 timed out; 6 not supported, or CRIU is missing.\n";
 
-/* The absolute path of a directory that may not be there yet. 0 or a negative errno. */
+/* The absolute path of a directory that may not exist yet. 0 or a negative errno. */
 static int absolute(const char *path, char *result, struct snapshot_error *error)
 {
 	char parent[PATH_MAX], name[PATH_MAX], real[PATH_MAX];
@@ -59,7 +59,7 @@ static int absolute(const char *path, char *result, struct snapshot_error *error
 	return snapshot_dir_check_path(result, 0, error);
 }
 
-/* All that it took: as the manifest says, then CRIU. */
+/* The phases of the manifest, then CRIU's. */
 static json_t *phases_of(const struct taking *t, const struct snapshot *s)
 {
 	json_t *phases = json_deep_copy(json_object_get(s->manifest.root, "phases"));
@@ -70,7 +70,7 @@ static json_t *phases_of(const struct taking *t, const struct snapshot *s)
 	return phases;
 }
 
-/* And going on afterwards; nothing where it did not, whatever it had told of an earlier time. */
+/* The phases of the resume. Without one the job's figures are of an earlier resume. */
 static json_t *resume_of(const struct taking *t)
 {
 	const struct job_transfer *resumed = &t->job->status.resume;
@@ -109,7 +109,7 @@ static int report(const struct taking *t)
 		       format_bytes(stored, s.manifest.totals.stored),
 		       format_bytes(image, t->image_bytes),
 		       t->stop           ? "; it is stopped"
-		       : t->stays_paused ? "; it stays paused, and has its memory there alone"
+		       : t->stays_paused ? "; it stays paused, and only the snapshot has its memory"
 					 : "");
 	}
 	snapshot_close(&s);
@@ -125,12 +125,13 @@ static int run(struct taking *t, const char *path)
 	if (ret)
 		return opened_refuse(path, ret, &error);
 	if (!t->gpu_only && !criu_find(&t->criu)) {
-		complain("%s; --gpu-only does without", t->criu.why);
+		complain("%s; --gpu-only needs no CRIU", t->criu.why);
 		return EXIT_UNSUPPORTED;
 	}
 	if (t->stop && !process_can_signal()) {
-		complain("--stop: processes cannot be signalled safely here: that needs /proc, and "
-			 "Linux 5.3 or later (pidfd_open)");
+		complain(
+			"--stop: expected /proc and Linux 5.3 or later (pidfd_open), which signals to "
+			"processes need");
 		return EXIT_UNSUPPORTED;
 	}
 	t->job = targets_find_one("snapshot", t->target, &t->list, &ret);
@@ -143,10 +144,7 @@ static int run(struct taking *t, const char *path)
 	if (t->job && !ret)
 		ret = taking_check_directory(t);
 	if (t->job && !ret) {
-		/*
-		 * Its writer needs the room. A job that has memory there keeps the directory
-		 * locked.
-		 */
+		/* The writer needs the room. A job with its memory there holds the lock. */
 		if (!t->job->error && !*t->job->status.snapshot)
 			taking_clean(t);
 		ret = taking_run(t);
@@ -178,7 +176,7 @@ int cmd_snapshot(int argc, char **argv)
 			break;
 		case 'c':
 			if (!snapshot_codec_parse(optarg, &t.codec)) {
-				complain("'%s' is none of zstd, lz4 and none", optarg);
+				complain("--compress %s: expected zstd, lz4 or none", optarg);
 				return usage_error("snapshot");
 			}
 			break;
@@ -206,7 +204,7 @@ int cmd_snapshot(int argc, char **argv)
 	if (!names_given(argc, argv, "job or directory", false))
 		return usage_error("snapshot");
 	if (t.stop && t.gpu_only) {
-		complain("--stop with --gpu-only would end the job for good");
+		complain("--stop with --gpu-only would end a job that cannot be restored");
 		return usage_error("snapshot");
 	}
 	t.target = argv[optind];

@@ -27,7 +27,7 @@ int taking_fail(const struct taking *t, const char *why)
 	return EXIT_FAILED;
 }
 
-/* The job resumes from a pause that was the snapshot's, or stays paused, as somebody wants it. */
+/* End the snapshot's pause: the job resumes, or stays paused if a pause was requested. */
 static int let_go(struct taking *t)
 {
 	char request[PATH_MAX + PROTOCOL_WORDS];
@@ -60,16 +60,16 @@ void taking_clean(const struct taking *t)
 
 bool taking_has_ended(const struct job *job)
 {
-	/* Whether one that is not seen from here has ended, its socket alone tells. */
+	/* Only the socket tells whether a job that is not visible here has ended. */
 	if (!job->seen)
 		return job_is_gone(job);
 	return (job_is_gone(job) || job->error == -ECONNRESET) && host_await_end(job->pid, END_MS);
 }
 
 /*
- * The job's memory is in a snapshot that is not to be. One that ran gets it back and runs on; one
- * that was paused stays so, and the directory is all that has its memory; one that has ended needs
- * none.
+ * The snapshot failed while the directory holds the job's memory. A job that ran gets it back and
+ * runs on; a job that was paused stays paused, with its memory in the directory alone; a job that
+ * has ended needs none.
  */
 static void give_up(struct taking *t)
 {
@@ -81,25 +81,25 @@ static void give_up(struct taking *t)
 		return;
 	if (t->stays_paused)
 		jobs_describe(&t->job, 1);
-	/* It may have begun to resume, and have it again. */
+	/* The job may have begun to resume, and hold its memory again. */
 	if (!t->stays_paused || (!t->job->error && strcmp(t->job->status.snapshot, t->path) != 0))
 		taking_clean(t);
 	else
-		complain("%d stays paused, and %s has its memory until it is resumed", t->job->pid,
+		complain("%d stays paused; %s holds its memory until it is resumed", t->job->pid,
 			 t->path);
 }
 
-/* One that is to end has not run on since its image was made. 0 or a negative errno. */
+/* With --stop: no process has run since the image was made. 0 or a negative errno. */
 static int check_stopped(const struct taking *t, struct tree *tree, struct snapshot_error *error)
 {
 	if (!t->stop || tree_stayed_stopped(tree))
 		return 0;
 	return snapshot_fail(error, -EBUSY,
-			     "somebody has continued it (SIGCONT, 'cudaw resume'), and it runs on");
+			     "it was continued meanwhile (SIGCONT or 'cudaw resume') and runs on");
 }
 
 /*
- * The image is whole, and the snapshot with it, in the directory open as @dir. 0 or a negative
+ * Make the image complete, and commit the snapshot, in the directory open as @dir. 0 or a negative
  * errno.
  */
 static int seal(struct taking *t, int dir, const struct snapshot_manifest *m, struct tree *tree,
@@ -115,7 +115,7 @@ static int seal(struct taking *t, int dir, const struct snapshot_manifest *m, st
 		ret = snapshot_dir_commit(dir, error);
 	if (!ret)
 		ret = snapshot_dir_sync(dir, error);
-	/* Once more, as a disk takes its time for that. */
+	/* Once more, as a sync may take long. */
 	return ret ? ret : check_stopped(t, tree, error);
 }
 
@@ -131,15 +131,15 @@ static int dump(struct taking *t, int dir, uint32_t index, struct snapshot_error
 	snprintf(path, sizeof(path), "%s/%s", t->path, name);
 	if (!criu_dump(&t->criu, images, path, t->job->pid, t->stop))
 		ret = snapshot_fail(error, -EIO, "%s", t->criu.why);
-	/* What the job is to be started from again is worth a look. */
+	/* CRIU's exit status alone does not prove that there is an image of the job. */
 	snprintf(name, sizeof(name), "core-%d.img", t->job->pid);
 	if (!ret && faccessat(images, name, F_OK, 0))
-		ret = snapshot_fail(error, -EIO, "CRIU: it was done, and has made no %s", name);
+		ret = snapshot_fail(error, -EIO, "CRIU succeeded, but wrote no %s", name);
 	close(images);
 	return ret;
 }
 
-/* It is in the snapshot that the directory @dir has, and nowhere else. */
+/* Kill the job, which is safe in the snapshot of the directory @dir. */
 static void end_job(const struct taking *t, int dir, const struct tree *tree)
 {
 	tree_kill(tree);
@@ -147,10 +147,7 @@ static void end_job(const struct taking *t, int dir, const struct tree *tree)
 	job_unlink(t->job);
 }
 
-/*
- * The image, and the commit, in the directory that is open and locked as @dir. 0 or a negative
- * errno.
- */
+/* Write the image and commit, in the directory open and locked as @dir. 0 or a negative errno. */
 static int add_image(struct taking *t, int dir, const struct snapshot_manifest *m,
 		     struct snapshot_error *error)
 {
@@ -159,15 +156,16 @@ static int add_image(struct taking *t, int dir, const struct snapshot_manifest *
 	int ret;
 
 	if (m->pid != t->job->own_pid || !m->image)
-		return snapshot_fail(error, -EBUSY, "somebody else has written there");
+		return snapshot_fail(error, -EBUSY, "another snapshot was written there meanwhile");
 	/*
-	 * A job that is in the directory stays there while that is locked; it may have left before.
+	 * A job whose memory is in the directory cannot resume while the directory is locked; it may
+	 * have resumed before.
 	 */
 	jobs_describe(&t->job, 1);
 	if (t->job->error)
 		return snapshot_fail(error, t->job->error, "%s", job_error_text(t->job->error));
 	if (strcmp(t->job->status.snapshot, t->path) != 0)
-		return snapshot_fail(error, -EBUSY, "somebody has resumed it");
+		return snapshot_fail(error, -EBUSY, "it was resumed meanwhile");
 	ret = host_image_make(dir, m->index, error);
 	if (!ret)
 		ret = taking_check_processes(t, &tree, error);
@@ -175,13 +173,13 @@ static int add_image(struct taking *t, int dir, const struct snapshot_manifest *
 		return ret;
 	ret = dump(t, dir, m->index, error);
 	t->criu_ms = clock_ms() - begin;
-	/* CRIU goes by the number. What it has looked at was the job if that is there still. */
+	/* CRIU goes by the PID. If the job still runs, the PID was the job's all the time. */
 	if (!ret && !process_is_there(&t->job->process))
 		ret = snapshot_fail(error, -ESRCH, "it has ended");
 	tree_find(&tree, &t->job->process, t->job->directory->owner);
 	if (!ret)
 		ret = seal(t, dir, m, &tree, error);
-	/* CRIU may have failed after it had stopped them. */
+	/* CRIU may have failed after it stopped the processes. */
 	if (t->stop && ret)
 		tree_signal(&tree, SIGCONT);
 	if (t->stop && !ret)
@@ -192,8 +190,8 @@ static int add_image(struct taking *t, int dir, const struct snapshot_manifest *
 }
 
 /*
- * The directory, locked: one who reads there between the job's writing and ours has a moment to
- * end.
+ * Open and lock the directory. A process that reads it between the job's writing and ours gets a
+ * moment to finish.
  */
 static int lock_directory(const struct taking *t, struct snapshot_error *error)
 {
@@ -224,7 +222,7 @@ static int finish(struct taking *t)
 		snapshot_dir_close(dir);
 	if (!ret)
 		return EXIT_DONE;
-	/* What became of the others when it ended is no reason. */
+	/* If the job has ended, the other errors are only consequences. */
 	jobs_describe(&t->job, 1);
 	return taking_fail(t, taking_has_ended(t->job) ? "it has ended" : error.text);
 }
@@ -242,7 +240,7 @@ int taking_run(struct taking *t)
 		 snapshot_codec_name(t->codec), t->path);
 	ret = outcome_ask(t->job, "snapshot", "writing", request);
 	if (ret) {
-		/* It resumes by itself; another snapshot, or a resume, is not ours to wait for. */
+		/* The job resumes by itself. Another snapshot, or a resume, is not ours to wait for. */
 		if (taking_has_ended(t->job))
 			taking_clean(t);
 		else if (!t->job->error && strcmp(t->job->end, END_BUSY) != 0 &&
@@ -251,7 +249,7 @@ int taking_run(struct taking *t)
 		return ret;
 	}
 	if (!t->gpu_only) {
-		/* The directory alone has the job's memory: the job is not left so by a Ctrl-C. */
+		/* Only the directory holds the job's memory: a Ctrl-C must not leave the job so. */
 		criu_hold_signals(true);
 		ret = finish(t);
 		if (ret) {
@@ -260,8 +258,8 @@ int taking_run(struct taking *t)
 		}
 	}
 	/*
-	 * The snapshot is whole. A job that is left now goes on by itself; that one has ended is
-	 * told.
+	 * The snapshot is complete. If this command is ended now, the job runs on by itself; if the
+	 * job has ended, let_go() says so.
 	 */
 	if (!t->stop) {
 		criu_hold_signals(false);

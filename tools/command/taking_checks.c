@@ -15,8 +15,8 @@
 #include <unistd.h>
 
 /*
- * Another process of the job uses the GPU, and the two may wait for each other. 0 or a negative
- * errno.
+ * Refuse if another process of the job uses the GPU: the two may wait for each other. 0 or a
+ * negative errno.
  */
 static int check_alone(const struct taking *t, struct snapshot_error *error)
 {
@@ -27,7 +27,8 @@ static int check_alone(const struct taking *t, struct snapshot_error *error)
 		if (job == t->job)
 			continue;
 		/*
-		 * Once: the job may be paused by now, and one that gives no answer takes a second.
+		 * Ask once: the job may be paused by now, and a process that does not answer takes
+		 * a second.
 		 */
 		if (!job->described && !job->error)
 			jobs_describe(&job, 1);
@@ -36,8 +37,8 @@ static int check_alone(const struct taking *t, struct snapshot_error *error)
 		    !strcmp(id, other))
 			return snapshot_fail(
 				error, -ENOTSUP,
-				"the process %d of the same job, %s, uses the GPU as well; "
-				"a snapshot takes one process that does",
+				"process %d of the same job, %s, uses the GPU as well; a "
+				"snapshot can hold only one process that does",
 				job->pid, id);
 	}
 	return 0;
@@ -51,13 +52,13 @@ int taking_check_processes(const struct taking *t, struct tree *tree, struct sna
 
 	if (!t->job->seen || !host_same_ids(t->job->pid))
 		return snapshot_fail(error, -ENOTSUP,
-				     "it is in another PID namespace, as a container has, where it "
-				     "is process %d, and can be taken from there",
+				     "it is in another PID namespace (a container), where it is "
+				     "process %d: run 'cudaw snapshot' there",
 				     t->job->own_pid);
 	tree_find(tree, &t->job->process, t->job->directory->owner);
 	if (tree->foreign)
 		return snapshot_fail(error, -ENOTSUP,
-				     "its process %d runs as another user, as one that sudo starts",
+				     "its process %d runs as another user, as under sudo",
 				     tree->foreign);
 	for (size_t i = 1; i < tree->n; i++) {
 		snprintf(name, sizeof(name), "%d" RUNDIR_SUFFIX, tree->pids[i]);
@@ -66,10 +67,11 @@ int taking_check_processes(const struct taking *t, struct tree *tree, struct sna
 		if (directory >= 0)
 			close(directory);
 		if (uses)
-			return snapshot_fail(error, -ENOTSUP,
-					     "its child %d uses the GPU as well; a snapshot takes "
-					     "one process that does",
-					     tree->pids[i]);
+			return snapshot_fail(
+				error, -ENOTSUP,
+				"its child %d uses the GPU as well; a snapshot can hold "
+				"only one process that does",
+				tree->pids[i]);
 	}
 	if (check_alone(t, error))
 		return -ENOTSUP;
@@ -77,7 +79,7 @@ int taking_check_processes(const struct taking *t, struct tree *tree, struct sna
 }
 
 /*
- * Whether another job may have all that it has in the snapshot of @manifest, of the directory @dir.
+ * Whether the memory of another job may be in the snapshot of @manifest in the directory @dir.
  */
 static bool has_another(struct taking *t, int dir, const char *manifest)
 {

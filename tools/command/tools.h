@@ -2,25 +2,34 @@
 #ifndef CUDAW_TOOLS_H
 #define CUDAW_TOOLS_H
 /*
- * The cudaw command. tools/command/cudaw.c holds a table of subcommands; each is one function with
- * a main() of its own, in a file of its own, and its help text beside it:
+ * The cudaw command. tools/command/cudaw.c holds a table of subcommands. Each subcommand is a
+ * function like main(), in a file of its own beside its help text:
  *
  *	run.c		start a program under cudaw
  *	ps.c		list jobs
- *	control.c	pause (coordinate.c, steps.c: several processes), resume and trim
- *			(select.c: which jobs are meant)
- *	doctor.c	what works on this machine (probe.c asks the driver)
+ *	control.c	pause, resume and trim
+ *	doctor.c	what works on this machine
  *	kernels.c	the kernels in files
- *	trace.c		what a trace comes to (tracestat.c reads it)
- *	snapshot.c	a job into a directory, and restore.c, back (criu.c runs CRIU)
- *	inspect.c	what a snapshot is, and verify.c, whether it is whole (manifest_read.c
- *			reads it)
- *	jobs_find.c	finding jobs, and jobs.c, talking to them (status.c: what they say)
- *	process.c	who a process is, and signals to it (tree.c: and to its children)
- *	common/text.c	units and clean text (output.c: JSON)
- *	demangle.c	names as C++ has them
+ *	trace.c		summarise a trace (tracestat.c reads it)
+ *	snapshot.c	a job into a directory (taking_checks.c, taking.c)
+ *	restore.c	and back (restoring_checks.c, restoring.c)
+ *	inspect.c	describe a snapshot
+ *	verify.c	check every byte of a snapshot
  *
- * What was asked for goes to stdout, everything else to stderr.
+ * They share settings.c (the variables that jobs read), opened.c (snapshots that the user names),
+ * output.c (JSON) and demangle.c (C++ names).
+ *
+ * The directories that they use:
+ *
+ *	tools/job	jobs_find.c finds jobs, jobs.c talks to them, status.c parses the answers;
+ *			targets.c and select.c: which jobs a command line means; outcome.c: how a
+ *			request ended; coordinate.c and steps.c: several processes together
+ *	tools/process	process.c identifies and signals processes, tree.c with their children;
+ *			criu.c runs CRIU, criu_files.c reads its images; needs.c and outside.c
+ *			check what a restore and a snapshot need; probe.c asks the driver
+ *	tools/report	exit codes, messages, the progress line
+ *
+ * The requested output goes to stdout, everything else to stderr.
  */
 #include "tools/report/report.h"
 
@@ -54,18 +63,18 @@ extern const char help_restore[];
 extern const char help_inspect[];
 extern const char help_verify[];
 
-/* Point to the help of subcommand @name on stderr, and return EXIT_USAGE. */
+/* Refer to the help of subcommand @name on stderr. Returns EXIT_USAGE. */
 int usage_error(const char *name);
 
 /*
- * The options of subcommand @name where these are --json and --help. Returns -1 with *@json set
- * where they say so, and optind at the arguments; or an exit code, when there is nothing to do.
+ * Parse the options of a subcommand @name that has only --json and --help. Returns -1 with *@json
+ * set and optind at the arguments, or an exit code if there is nothing more to do.
  */
 int json_option(int argc, char **argv, const char *name, const char *help, bool *json);
 
 /*
- * Whether the rest of the arguments, from optind on, is names of a @what (as "file"), and only one
- * where @one. False after saying what is wrong.
+ * Whether the arguments from optind on are names of a @what (as "file"), and, if @one, only one.
+ * False after a message.
  */
 bool names_given(int argc, char **argv, const char *what, bool one);
 

@@ -18,23 +18,23 @@
 const char help_trace[] =
 	"Usage: cudaw trace [OPTION]... FILE\n"
 	"\n"
-	"Sum up a trace that 'cudaw run --trace FILE' has written, while the job runs or after.\n"
+	"Summarise a trace of 'cudaw run --trace FILE', while the job runs or afterwards.\n"
 	"\n"
 	"  -j, --json  as a JSON object\n"
 	"  -h, --help  this text\n"
 	"\n"
-	"Times are those that the calls took the program, and a call that waits for a resume\n"
-	"takes as long. An asynchronous call (launches are) returns before the GPU is done, so\n"
-	"only copies that wait have a rate. A kernel that is captured into a graph counts once,\n"
-	"when it is captured; 'graph' has the launches of graphs. Memory is what was allocated on\n"
-	"GPUs by cuMemAlloc and the like; cuMemCreate's counts until its handle is released.\n"
+	"The time of a call is the time that the program spends in it, with any wait for a resume.\n"
+	"An asynchronous call, as a launch, returns before the GPU is done, so only synchronous\n"
+	"copies have a rate. A kernel that is captured into a graph counts once, when it is\n"
+	"captured; launches of graphs are under 'graph'. Memory is GPU memory of cuMemAlloc and the\n"
+	"like; that of cuMemCreate counts until its handle is released.\n"
 	"\n"
-	"FILE itself opens in ui.perfetto.dev and chrome://tracing. Files of other tools are not\n"
-	"read.\n"
+	"ui.perfetto.dev and chrome://tracing open FILE as well. Traces of other tools are\n"
+	"refused.\n"
 	"\n"
 	"Exit codes: 0 done, 1 the file cannot be read whole, 2 wrong usage.\n";
 
-/* How the categories of trace.calls are headed, in this order; others come after them. */
+/* The headings of the categories of trace.calls, in this order; others follow. */
 static const struct section {
 	const char *category, *title, *name;
 } sections[] = {
@@ -50,8 +50,8 @@ static const struct section {
 	{"memory", "Other memory", "call"},
 	{"host", "Host memory", "call"},
 	{"context", "Contexts", "call"},
-	{"cudaw", "Pause and resume", "what"},
-	{"phase", "Phases of them", "phase"},
+	{"cudaw", "Pause and resume", "operation"},
+	{"phase", "Phases of pauses and resumes", "phase"},
 };
 
 #define NSECTIONS (sizeof(sections) / sizeof(sections[0]))
@@ -65,7 +65,7 @@ static size_t section_of(const char *category)
 	return i;
 }
 
-/* By section, then what took longest first. */
+/* By section, then by total time, longest first. */
 static int compare_rows(struct trace_row *a, struct trace_row *b)
 {
 	size_t x = section_of(a->category), y = section_of(b->category);
@@ -77,7 +77,7 @@ static int compare_rows(struct trace_row *a, struct trace_row *b)
 	return strcmp(a->name, b->name);
 }
 
-/* The name of a row for people: clean, and of a kernel as C++ has it. */
+/* The name of a row for people: cleaned, and demangled if it is a kernel. */
 static void row_name(const struct trace_row *row, char *buf, size_t size)
 {
 	char *plain = !strcmp(row->category, "launch") ? demangle(row->name) : NULL;
@@ -147,7 +147,8 @@ static void print_memory(const struct trace_stat *stat)
 	       format_us(at, m->peak_at - stat->begin));
 	printf("; %s in %zu at the end\n", format_bytes(bytes, m->bytes), m->nlive);
 	if (m->unfollowed)
-		printf("  (%" PRIu64 " more allocations were too many to be followed)\n",
+		printf("  (%" PRIu64
+		       " more allocations are not counted, as there were too many at a time)\n",
 		       m->unfollowed);
 	printf("  %10s %10s %10s  %s\n", "count", "bytes", "each from",
 	       "at most, by call and size");
@@ -248,11 +249,11 @@ static void print_json(const struct trace_stat *stat)
 	json_decref(object);
 }
 
-/* Say why a file cannot be summed up, or only in part. Returns the exit code. */
+/* Print why a file cannot be summarised, or only in part. Returns the exit code. */
 static int judge(const char *path, const struct trace_stat *stat, int error)
 {
 	if (error == -EBADMSG)
-		complain("%s is no trace of cudaw's", path);
+		complain("%s is not a trace of cudaw", path);
 	else if (error == -ENOTSUP)
 		complain("%s is a trace of a newer cudaw", path);
 	else if (error)

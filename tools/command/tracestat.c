@@ -18,12 +18,12 @@ struct trace_live {
 	uint64_t ptr;
 	uint64_t bytes;
 	unsigned int call, class;
-	double end;        /* of the call that got it */
+	double end;        /* of the allocating call */
 	unsigned int owed; /* frees of the address before it, which come later in the file */
 	UT_hash_handle hh;
 };
 
-/* The parts of an event that count. */
+/* The fields of an event that are used. */
 struct event {
 	const char *category, *name, *kind, *call;
 	double ts, dur;
@@ -128,7 +128,7 @@ static int count_row(struct trace_stat *stat, const struct event *event)
 	return 0;
 }
 
-/* The index of an allocating call; the last one stands for all that have no place. */
+/* The index of an allocating call; the last index stands for all calls without one. */
 static unsigned int call_index(struct trace_memory *memory, const char *call)
 {
 	unsigned int i;
@@ -141,7 +141,7 @@ static unsigned int call_index(struct trace_memory *memory, const char *call)
 	return i;
 }
 
-/* What there is at a peak is copied when it ends, not at every step of the way up. */
+/* The classes at a peak are copied when the peak ends, not at every allocation before it. */
 static void keep_peak(struct trace_memory *memory)
 {
 	if (memory->peak_is_now)
@@ -163,8 +163,8 @@ static void remove_live(struct trace_memory *memory, struct trace_live *live)
 }
 
 /*
- * A call's line is written after it: a thread may have got an address before the line of the call
- * that freed it is there.
+ * The line of a call is written after the call. So the line of an allocation may come before the
+ * line of the call that freed its address.
  */
 static int alloc_add(struct trace_memory *memory, const struct event *event)
 {
@@ -274,7 +274,7 @@ static int take_object(struct trace_stat *stat, const json_t *object, uint64_t n
 	const char *name = text_of(object, "name");
 	struct event event;
 
-	/* The first event says whose file it is. */
+	/* The first event identifies the file as cudaw's. */
 	if (!stat->version && strcmp(name, "cudaw_trace"))
 		return -EBADMSG;
 	if (!strcmp(text_of(object, "ph"), "M"))
@@ -286,7 +286,7 @@ static int take_object(struct trace_stat *stat, const json_t *object, uint64_t n
 	return count_event(stat, &event);
 }
 
-/* The object of a line without what is around it: spaces, a comma, the array's brackets. */
+/* The object of a line without the spaces and the comma behind it. */
 static char *trim(char *line)
 {
 	size_t len = strlen(line);
@@ -319,8 +319,8 @@ static int take_line(struct trace_stat *stat, char *line, uint64_t number)
 }
 
 /*
- * Read a line without its end; *@whole where it had one. A line that is longer than any of ours, or
- * has a zero byte in it, comes as "?", which is no JSON. False at the end of the file.
+ * Read a line without its newline; *@whole if it had a newline. A line that is longer than any of
+ * ours, or has a zero byte, is returned as "?", which is not JSON. False at the end of the file.
  */
 static bool read_line(FILE *file, char *line, bool *whole)
 {

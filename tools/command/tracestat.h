@@ -2,10 +2,9 @@
 #ifndef CUDAW_TRACESTAT_H
 #define CUDAW_TRACESTAT_H
 /*
- * tracestat: what a trace of common/trace.h comes to. The file is read line by line, and may be
- * cut, damaged or not meant well: what is kept of it is bounded by the limits below, and what can
- * not be read is counted. Files of other tools, which lay the same format out in other ways, are
- * refused.
+ * Summarises a trace of common/trace.h. The file is read line by line, and may be cut, damaged or
+ * malicious: the limits below bound the memory that it takes, and unreadable lines are counted.
+ * Files of other tools, which use other layouts of the same format, are refused.
  *
  * Times are microseconds.
  */
@@ -42,7 +41,7 @@ struct trace_memory {
 	struct trace_live *live;
 	size_t nlive;
 	uint64_t bytes;
-	uint64_t unfollowed; /* allocations that there was no room for */
+	uint64_t unfollowed; /* allocations beyond TRACE_MAX_LIVE */
 	char *calls[TRACE_MAX_CALLS];
 	struct trace_class classes[TRACE_MAX_CALLS][TRACE_CLASSES];
 	/* At the peak. */
@@ -53,21 +52,21 @@ struct trace_memory {
 };
 
 struct trace_stat {
-	char *command, *version; /* NULL where the file does not say */
+	char *command, *version; /* NULL: not in the file */
 	int64_t pid;
 	uint64_t unix_ns; /* at the time @begin */
 	double begin, end;
 	double first_launch, last_launch;
 	uint64_t events;
 	uint64_t bad_lines, first_bad;
-	bool cut; /* the last line is not whole */
+	bool cut; /* the last line is incomplete */
 	struct trace_row *rows;
 	struct trace_memory memory;
 };
 
 /*
- * Read a trace. Returns 0, -EBADMSG where it is none of cudaw's, -ENOTSUP where it is one of a
- * newer cudaw, or another negative errno. @stat is to be freed in any case.
+ * Read a trace. Returns 0, -EBADMSG if it is not a trace of cudaw, -ENOTSUP if a newer cudaw wrote
+ * it, or another negative errno. The caller frees @stat in any case.
  */
 int trace_stat_read(FILE *file, struct trace_stat *stat);
 void trace_stat_free(struct trace_stat *stat);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cudaw verify: whether a snapshot is whole. */
+/* cudaw verify: whether a snapshot is intact. */
 #include "tools/command/verify.h"
 #include "tools/command/tools.h"
 #include "tools/command/opened.h"
@@ -21,15 +21,15 @@
 const char help_verify[] =
 	"Usage: cudaw verify DIR...\n"
 	"\n"
-	"Read the whole of snapshots and hold every byte against its checksum. Nothing is changed\n"
-	"and no GPU is needed.\n"
+	"Read snapshots completely and compare all bytes with their checksums. Changes nothing and\n"
+	"needs no GPU.\n"
 	"\n"
 	"  -h, --help  this text\n"
 	"\n"
-	"Exit codes: 0 whole; 1 no snapshot, or a damaged one; 2 wrong usage; 6 it is newer than\n"
+	"Exit codes: 0 intact; 1 no snapshot, or a damaged one; 2 wrong usage; 6 it is newer than\n"
 	"this cudaw. Of several failures, the first decides.\n";
 
-/* A thread that reads, so that this one can show how far it is. */
+/* A thread that reads, so that the main thread can show the progress. */
 struct reading {
 	struct snapshot_read what;
 	struct snapshot_error *error;
@@ -45,12 +45,12 @@ static void *reading_main(void *arg)
 	return NULL;
 }
 
-/* Join @thread; an error where it has not ended within @ms. */
+/* Join @thread; an error if it has not ended within @ms. */
 static int join_for(pthread_t thread, int ms)
 {
 	struct timespec until;
 
-	/* By this clock, as TSan does not know pthread_clockjoin_np(). */
+	/* CLOCK_REALTIME, as TSan does not know pthread_clockjoin_np(). */
 	clock_gettime(CLOCK_REALTIME, &until);
 	until.tv_nsec += ms * 1000000L;
 	until.tv_sec += until.tv_nsec / 1000000000;
@@ -94,7 +94,7 @@ static int verify(const char *path)
 	if (bad)
 		ret = opened_refuse(path, bad, &error);
 	else
-		printf("%s is whole: %s read in %s, %s\n", path, format_bytes(bytes, size),
+		printf("%s is intact: %s read in %s, %s\n", path, format_bytes(bytes, size),
 		       format_duration(took, clock_ms() - begin),
 		       format_rate(rate, size, clock_ms() - begin));
 	snapshot_close(&s);

@@ -4,8 +4,8 @@
 #include "checkpoint/snapshot/open.h"
 
 /*
- * Read all chunks of GPU memory and hold them against their checksums, with a line of progress. 0
- * or a negative errno, with @error.
+ * Read all chunks of GPU memory and compare them with their checksums, with a progress line. 0 or a
+ * negative errno, with @error.
  */
 int verify_memory(const struct snapshot *s, const char *path, struct snapshot_error *error);
 

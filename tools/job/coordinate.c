@@ -18,20 +18,20 @@ struct party {
 	struct steps steps;
 	struct steps_rank *ranks;
 	bool committed;
-	int token; /* an eventfd that all ranks have: written, they are to commit (protocol.h) */
-	const struct job *culprit; /* why the others are not to go on; or NULL */
+	int token; /* an eventfd of all ranks; once written, they commit (protocol.h) */
+	const struct job *culprit; /* it failed, so the others must not commit; or NULL */
 };
 
 static struct party *parties;
 
 static bool same_job(const struct job *a, const struct job *b)
 {
-	/* An ID is a claim of its user. */
+	/* Any user can claim an ID. */
 	return a->described && b->described && a->directory->owner == b->directory->owner &&
 	       !strcmp(a->status.id, b->status.id);
 }
 
-/* Give @first, and those after it that are of its job, a party if there are any. */
+/* Make a party of @first and the other processes of its job, if there are any. */
 static int found_party(struct job **jobs, size_t n, struct job *first)
 {
 	struct party *party;
@@ -115,7 +115,7 @@ static const struct job *find_culprit(struct job **jobs, size_t n, struct party 
 			continue;
 		if (!ended_well(jobs[i]))
 			return jobs[i];
-		/* It was so before. */
+		/* It was already paused, or running. */
 		steps_leave(&party->steps, jobs[i]->rank);
 	}
 	return NULL;
@@ -138,7 +138,7 @@ static void lead(struct job **jobs, size_t n, struct party *party)
 	switch (steps_next(&party->steps, clock_ms())) {
 	case STEPS_READY:
 		party->committed = true;
-		/* From here on all will, be this process killed between two of the lines. */
+		/* From here on all commit, even if this process is killed between two lines. */
 		if (party->token >= 0)
 			eventfd_write(party->token, 1);
 		say_to_all(jobs, n, party, "commit");

@@ -2,23 +2,26 @@
 #ifndef CUDAW_COORDINATE_H
 #define CUDAW_COORDINATE_H
 /*
- * Pausing the processes of one job together: a party. Each is asked to hold; they come to rest by
- * steps (steps.h); when all are at rest, all are told to commit, and go on as ordinary pauses. If
- * one ends before that, the others run on. If one fails after it, the others are resumed.
+ * Pauses and resumes the processes of one job, a party, together.
  *
- * Resuming them together: each is asked to regain its memory; when all have, all are told to
- * commit, and run on. If one ends before that, the others go back.
+ * Pause: each process is asked to hold. They come to rest by steps (steps.h). When all are at rest,
+ * all are told to commit, and continue like ordinary pauses. If a process ends before the commit,
+ * the others run on; if it fails afterwards, the others are resumed.
  *
- * All or none pause, also where this command is killed between two of the commits: all of a party
- * have the same eventfd, which is written before the first of them (protocol.h). A job of an
- * earlier cudaw does not look there, and runs on; a resume, or another pause, mends that. So it
- * does where one fails after the commit and this command does not live to resume the others.
+ * Resume: each process is asked to regain its memory. When all have it, all are told to commit, and
+ * run on. If a process ends before the commit, the others give their memory back.
+ *
+ * All pause or none, even if this command is killed between two commits: the processes of a party
+ * share an eventfd, which is written before the first commit (protocol.h). A job of an earlier
+ * cudaw does not read it, and runs on; a resume or another pause repairs this. The same repairs a
+ * party in which a process fails after the commit, if this command is killed before it resumes the
+ * others.
  */
 #include "tools/job/jobs.h"
 
 /*
- * Make parties of those of @jobs that share their id with another. Returns 0 or -ENOMEM. Undo with
- * coordinate_end(), after which a job's party is NULL.
+ * Make a party of all @jobs that have the same ID. Returns 0 or -ENOMEM. Undo with
+ * coordinate_end(), which sets the party of the jobs to NULL.
  */
 int coordinate_begin(struct job **jobs, size_t n);
 void coordinate_end(struct job **jobs, size_t n);
@@ -26,21 +29,20 @@ void coordinate_end(struct job **jobs, size_t n);
 /* Take the value of a "held" line. Returns 0 or -EBADMSG. */
 int coordinate_take(struct job *job, const char *value);
 
-/* Give orders. Returns in how many milliseconds to look again, @idle_ms where nobody is held. */
+/* Send orders. Returns the milliseconds until the next call, @idle_ms if no job is held. */
 int coordinate_tick(struct job **jobs, size_t n, int idle_ms);
 
 /*
- * True where nothing will stop the job's operation any more: it has no party, or was told to
- * commit.
+ * True if nothing stops the job's operation any more: it has no party, or was told to commit.
  */
 bool coordinate_is_over(const struct job *job);
 
-/* True where the job ended only because of another one of its party. */
+/* True if the job ended only because another job of its party failed. */
 bool coordinate_gave_up(const struct job *job);
 
 /*
- * When all have ended: resume those that paused while another one of their party failed. Those
- * are coordinate_gave_up() then, but for one that says nothing for @silence_ms.
+ * When all have ended: resume the jobs that paused while another job of their party failed.
+ * coordinate_gave_up() is true for them then, unless they were silent for @silence_ms.
  */
 void coordinate_mend(struct job **jobs, size_t n, int silence_ms);
 

@@ -14,8 +14,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#define LISTEN_MS 100 /* at most at a time, while there is a limit */
-#define RETRY_MS  20  /* until those who could not be called are called again */
+#define LISTEN_MS 100 /* at most at a time, if there is a limit */
+#define RETRY_MS  20  /* until a job that could not be called is called again */
 
 const char *job_error_text(int error)
 {
@@ -23,11 +23,11 @@ const char *job_error_text(int error)
 	case ETIMEDOUT:
 		return "no answer";
 	case EAGAIN:
-		return "too many callers wait for its answers already";
+		return "too many requests wait for it already";
 	case EBADMSG:
 		return "malformed answer";
 	case EPROTONOSUPPORT:
-		return "it speaks another version of the protocol than this command";
+		return "it uses another version of the protocol than this command";
 	case ECONNRESET:
 	case EPIPE:
 		return "it ended without an answer";
@@ -40,7 +40,7 @@ const char *job_error_text(int error)
 		return "another process listens on its socket";
 	case EMFILE:
 	case ENFILE:
-		return "no descriptor is left to ask it by";
+		return "no file descriptor is left for a connection to it";
 	default:
 		return strerror(-error);
 	}
@@ -92,7 +92,7 @@ void job_say(struct job *job, const char *fmt, ...)
 		hang_up(job, errno == EPIPE ? -ECONNRESET : -EIO);
 }
 
-/* The token goes with the newline: it is there when the line is whole. */
+/* The token is sent with the whole line, so it is there when the line is complete. */
 static void say_with_token(struct job *job, const char *text)
 {
 	union {
@@ -163,7 +163,7 @@ static void take_line(struct job *job, char *line, const struct job_request *req
 		hang_up(job, ret < 0 ? ret : 0);
 }
 
-/* Read what is there after @listened milliseconds, and take the lines that are whole. */
+/* Read the available bytes after @listened milliseconds, and take the complete lines. */
 static void hear(struct job *job, const struct job_request *request, int64_t listened)
 {
 	ssize_t got = recv(job->fd, job->line + job->len, sizeof(job->line) - job->len, 0);
@@ -192,15 +192,15 @@ static void hear(struct job *job, const struct job_request *request, int64_t lis
 		hang_up(job, -EBADMSG);
 }
 
-/* One conversation with many. */
+/* One conversation with many jobs. */
 struct round {
 	struct job **jobs; /* in the order of their turns */
 	size_t n, open;
 	const struct job_request *request;
 	int64_t listened, last;
-	int64_t retry; /* when to call those again who could not be called */
+	int64_t retry; /* when to call those jobs again that could not be called */
 	struct pollfd *fds;
-	struct job **polled; /* whose each of fds is */
+	struct job **polled; /* the job of each of fds */
 };
 
 static void count_open(struct round *round)
@@ -215,8 +215,8 @@ static void count_open(struct round *round)
 }
 
 /*
- * Make the call, unless it has to be put off, as too many wait at its socket: that is silence, too.
- * One of a party cannot be put off, as the others wait for it. False where we have no descriptor
+ * Make the call, unless the backlog of the socket is full: then it is put off, and counts as
+ * silence. A job of a party cannot be put off, as the others wait for it. False if no descriptor is
  * left.
  */
 static bool call(struct round *round, struct job *job)
@@ -244,7 +244,7 @@ static bool call(struct round *round, struct job *job)
 	return true;
 }
 
-/* The same for @first, at the place @i, and all of its party. */
+/* The same for the job at @i and all jobs of its party. */
 static bool call_party(struct round *round, size_t i)
 {
 	const struct job *first = round->jobs[i];
@@ -257,7 +257,7 @@ static bool call_party(struct round *round, size_t i)
 	return true;
 }
 
-/* Call those whose turn it is, as many as there is room for. */
+/* Call the next jobs, as many as there is room for. */
 static void call_next(struct round *round)
 {
 	bool again = round->listened >= round->retry;
@@ -281,8 +281,8 @@ static bool any_queued(const struct round *round)
 }
 
 /*
- * Hang up on jobs past their limit; return how long to listen to the others, @wait at the most, -1
- * for ever.
+ * Hang up on jobs past their limit. Returns how long to listen to the others, at most @wait; -1: no
+ * limit.
  */
 static int check_limits(const struct round *round, int wait)
 {

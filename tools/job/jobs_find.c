@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The sockets in runtime directories, and whose they are. */
+/* Finds the sockets in runtime directories, and identifies the processes that listen. */
 #include "tools/job/jobs.h"
 #include "common/settings.h"
 #include "tools/report/report.h"
@@ -15,13 +15,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* The number, @max at most, that @name consists of but for @suffix; or -1. */
+/* The number before @suffix in @name, at most @max; -1: it has another form. */
 static long number_of(const char *name, const char *suffix, long max)
 {
 	char *end;
 	long value;
 
-	/* As it is written in the name, so that no two names are of one number. */
+	/* Without leading zeros, so that no two names mean the same number. */
 	if (*name < '0' || *name > '9' || (*name == '0' && name[1] >= '0' && name[1] <= '9'))
 		return -1;
 	value = strtol(name, &end, 10);
@@ -29,8 +29,8 @@ static long number_of(const char *name, const char *suffix, long max)
 }
 
 /*
- * Whether the kernel shows us nothing of who listens: it is in a PID namespace that is not seen
- * from here, or /proc hides it (hidepid). Root is shown all that there is.
+ * Whether the listener is not visible: its PID namespace is not ours or a descendant, or /proc
+ * hides it (hidepid), though not from root.
  */
 static bool is_hidden(pid_t peer)
 {
@@ -42,9 +42,9 @@ static bool is_hidden(pid_t peer)
 }
 
 /*
- * Who listens at the other end of @fd: the process that @job's socket is named after, and, where
- * that was found out before, the same one. One that is hidden is believed its number, as nothing is
- * done by that. 0, -JOB_OTHER, or -ECONNREFUSED where it has ended just now.
+ * Check that the listener at the other end of @fd is the process that @job's socket is named after,
+ * and, if it was identified before, the same process. The PID of a hidden process is taken from the
+ * name, as no action uses it. 0, -JOB_OTHER, or -ECONNREFUSED if it has just ended.
  */
 static int identify(struct job *job, int fd)
 {
@@ -76,9 +76,9 @@ static int identify(struct job *job, int fd)
 }
 
 /*
- * Too many callers wait at its socket to see who listens, as a stopped job has them after a while.
- * A process of our PID namespace that has the number and the owner is taken for it: the owner could
- * do the same to it without us.
+ * For a socket with a full backlog, as of a job that was stopped a while ago: its listener cannot
+ * be identified. A process of our PID namespace with the PID and the owner is taken for it; the
+ * owner could do to this process without us whatever we do to it.
  */
 static int guess(struct job *job)
 {
@@ -101,7 +101,7 @@ static int connect_in(int dir, const struct job *job)
 	int fd = rundir_connect(dir, job->own_pid);
 	char name[32];
 
-	/* The socket of a process that is no more. */
+	/* The socket of a process that has ended. */
 	if (fd == -ECONNREFUSED && kill(job->own_pid, 0) && errno == ESRCH) {
 		socket_name(job, name);
 		unlinkat(dir, name, 0);
@@ -109,7 +109,7 @@ static int connect_in(int dir, const struct job *job)
 	return fd;
 }
 
-/* The socket @fd, if that is the job's; or a negative errno. */
+/* @fd, if its listener is the job; or a negative errno. */
 static int checked(struct job *job, int fd)
 {
 	int err = fd < 0 ? 0 : identify(job, fd);
@@ -134,7 +134,7 @@ int job_connect(struct job *job)
 	if (dir < 0)
 		return dir;
 	fd = connect_in(dir, job);
-	/* Where that was the last descriptor, who listens can be looked up by it. */
+	/* If descriptors are short, identifying the listener can use this one. */
 	close(dir);
 	return checked(job, fd);
 }
@@ -165,7 +165,7 @@ static int add_job(struct job_list *list, const struct job *job)
 	return 0;
 }
 
-/* Add the jobs of @directory, which is open as @dir. Those that are left out are counted. */
+/* Add the jobs of @directory, which is open as @dir. Ignored sockets are counted. */
 static int add_jobs(struct job_list *list, const struct job_directory *directory, int dir)
 {
 	DIR *stream = fdopendir(openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
@@ -195,11 +195,12 @@ static int add_jobs(struct job_list *list, const struct job_directory *directory
 	}
 	closedir(stream);
 	if (others)
-		complain("%s: %zu socket%s left out, as %d" RUNDIR_SUFFIX
-			 ": no process of that number and of the directory's owner listens there",
+		complain("%s: %zu socket%s ignored, as %d" RUNDIR_SUFFIX
+			 ": the process that listens has another PID, or is not the directory "
+			 "owner's",
 			 directory->path, others, others == 1 ? " is" : "s are", other);
 	if (turn == JOBS_IN_DIRECTORY)
-		complain("%s: it has more than %d jobs; the others are left out", directory->path,
+		complain("%s: it has more than %d jobs; the others are ignored", directory->path,
 			 JOBS_IN_DIRECTORY - 1);
 	return err;
 }
@@ -222,7 +223,7 @@ static struct job_directory *add_directory(struct job_list *list, const char *pa
 	return directory;
 }
 
-/* Add what is in @path, a directory of @owner. That there is none is no error. */
+/* Add the jobs of the directory @path of @owner. A missing directory is not an error. */
 static int add_path(struct job_list *list, const char *path, uid_t owner)
 {
 	struct job_directory *directory;
@@ -246,7 +247,8 @@ static int add_path(struct job_list *list, const char *path, uid_t owner)
 }
 
 /*
- * For root: every user's directory. One that is not in order is its owner's trouble, so only said.
+ * For root: every user's directory. An unusable directory is reported, but is not an error: it is
+ * its owner's problem.
  */
 static void add_all_users(struct job_list *list)
 {

@@ -68,7 +68,7 @@ int outcome_complain(const char *verb, const struct job *job)
 		return EXIT_FAILED;
 	}
 	if (job->error == -ETIMEDOUT) {
-		complain("%s %s: no answer; it may do so yet, 'cudaw ps' will tell", verb,
+		complain("%s %s: no answer; the request may still succeed, see 'cudaw ps'", verb,
 			 outcome_label(job));
 		return EXIT_TIMEOUT;
 	}

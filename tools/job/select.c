@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which jobs a command line means, and why it means none. */
 #include "tools/job/select.h"
 
 #include "tools/report/report.h"
@@ -66,7 +65,8 @@ int select_explain_pid(const struct job_list *list, pid_t pid)
 
 	job = find_own_pid(list, pid, &n);
 	if (n > 1) {
-		complain("%d is %zu jobs, each in a PID namespace of its own; give an ID", pid, n);
+		complain("%d is the PID of %zu jobs in different PID namespaces; give an ID", pid,
+			 n);
 		return EXIT_NO_JOB;
 	}
 	if (is_free(pid)) {
@@ -79,12 +79,12 @@ int select_explain_pid(const struct job_list *list, pid_t pid)
 		return EXIT_DENIED;
 	}
 	if (job && job->seen)
-		complain("process %d is no cudaw job; the job that is %d in another PID namespace "
-			 "is %d here",
+		complain("process %d is not a cudaw job; the job that is %d in another PID "
+			 "namespace is %d here",
 			 pid, pid, job->pid);
 	else
-		complain("process %d is no cudaw job: it was not started with cudaw, or has not "
-			 "used CUDA so far",
+		complain("process %d is not a cudaw job: it was not started with cudaw, or has not "
+			 "used CUDA yet",
 			 pid);
 	return EXIT_NO_JOB;
 }
@@ -153,7 +153,7 @@ int select_explain(const struct job_list *list, const char *target)
 	for (size_t i = 0; i < list->n; i++)
 		silent += !list->jobs[i].described && !job_is_gone(&list->jobs[i]);
 	if (silent)
-		complain("there is no job '%s' among those that answer (%zu do not; try a PID)",
+		complain("no job that answers is called '%s' (%zu do not answer; try a PID)",
 			 target, silent);
 	else
 		complain("there is no job '%s'; 'cudaw ps' lists those that use CUDA", target);

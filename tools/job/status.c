@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a job says of itself: the lines of its answers, taken apart. */
+/* Parses the status of a job, line by line. */
 #include "tools/job/jobs.h"
 
 #include "common/text.h"
@@ -84,7 +84,7 @@ static int take_phase(struct job_transfer *transfer, char *value)
 	return take_ms(ms, &phase->ms);
 }
 
-/* "ms", "bytes" or "phase" of the last pause or resume; anything else is a later protocol's. */
+/* "ms", "bytes" or "phase" of the last pause or resume; others are of a later protocol. */
 static int take_transfer(struct job_transfer *transfer, const char *what, char *value)
 {
 	transfer->known = true;

@@ -3,11 +3,12 @@
 
 #include "common/protocol.h"
 
-/* They grow with the time since the beginning, so that they fit slow machines and kernels. */
-#define SETTLE_MS(elapsed)   (4 + (elapsed) / 256) /* for news of those whom a step freed */
-#define PATIENCE_MS(elapsed) (200 + (elapsed) / 8) /* without a change, until all make a step */
+/* These grow with the time since the start, so that they fit slow machines and kernels. */
+#define SETTLE_MS(elapsed) (4 + (elapsed) / 256) /* for answers of ranks that a step freed */
+#define PATIENCE_MS(elapsed) \
+	(200 + (elapsed) / 8) /* without a change, until all ranks make a step */
 
-#define PLAIN_CHASES 3 /* before a coin decides who makes a step */
+#define PLAIN_CHASES 3 /* before a coin decides which ranks make a step */
 
 void steps_begin(struct steps *steps, struct steps_rank *ranks, size_t n, uint32_t seed,
 		 int64_t now_ms)
@@ -45,7 +46,7 @@ static bool coin(struct steps *steps)
 	return steps->random & 1;
 }
 
-/* Begin a chase where there is none: those that are stuck now are the chased. */
+/* Begin a chase, unless there is one: the ranks that are stuck now are chased. */
 static void chase(struct steps *steps)
 {
 	for (size_t i = 0; i < steps->n; i++)
@@ -66,7 +67,7 @@ static void give(struct steps_rank *r, uint32_t calls)
 	r->asked = true;
 }
 
-/* Of those that are drained, whom the coin lets; all at first. */
+/* Give a step to the drained ranks that the coin picks; to all of them at first. */
 static void step_drained(struct steps *steps)
 {
 	for (size_t i = 0; i < steps->n; i++) {

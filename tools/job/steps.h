@@ -5,35 +5,35 @@
  * How processes that wait for each other on the GPU come to rest together.
  *
  * Each process ("rank") is held (common/protocol.h): its gate is closed, and it is drained, or
- * stuck in kernels or calls that wait for what a drained rank has not launched yet. The drained
- * ones are let make some more calls, step by step, until all are drained at once. Nothing is known
- * of the calls; all there is are the answers "drained" and "stuck".
+ * stuck in kernels or calls that wait for a launch which a drained rank has not made yet. The
+ * drained ranks are let through for some more calls, step by step, until all are drained at once.
+ * Nothing is known of the calls except the answers "drained" and "stuck".
  *
- * Why that ends, where all ranks take part in all collectives: of those launched and not done, the
- * first has been launched by all stuck ranks and by no drained one, so the drained ranks are behind
- * and the stuck ones ahead. Stuck ranks get no step, so nobody gets further than the farthest was
- * at the start, if each step is one call: who comes there is stuck until the last one comes, and
- * then all are drained. Rounds are what makes that exact: a step is given when all have answered
- * the last one, and when the stuck ranks have had a moment to say that it freed them.
+ * Why this ends if all ranks take part in all collectives: the first collective that is launched
+ * and not done has been launched by all stuck ranks and by no drained rank. So the drained ranks
+ * are behind and the stuck ranks ahead. Stuck ranks get no step. If each step is one call, no rank
+ * gets further than the farthest rank was at the start: a rank that comes there is stuck until the
+ * last rank comes, and then all are drained. Rounds make this exact: a step is given when all ranks
+ * have answered the last one, and the stuck ranks have had a moment to report that it freed them.
  *
  * One call at a time is slow where a rank is hundreds of calls ahead. So a step is one call, and a
  * quarter of those that the rank has made since the chase began; a chase ends when all that were
  * stuck at its beginning have been drained once. The rank that comes last may then go too far. But
- * a step ends at the call that gets stuck, which is the next collective, and it gets there only
- * where that is nearer than a quarter of the way that the chase took: mostly it is not, and all
- * are drained; else there is another chase, over that one collective. The same holds where a
- * kernel only takes its time and looks stuck.
+ * a step ends at the call that gets stuck, which is the next collective. The rank reaches it only
+ * if it is nearer than a quarter of the way of the chase. Mostly it is not, and all are drained;
+ * else there is another chase, over that one collective. The same holds if a slow kernel looks
+ * stuck.
  *
- * Where groups of ranks have collectives of their own (pipelines), a drained rank need not be one
- * that is waited for, and steps of all can chase each other in a circle. So after some chases a
- * coin decides for each rank whether it makes a step: any set of ranks gets its turn. That is a
- * matter of luck, which is short with many ranks: in the model of the unit test pipelines of up to
- * 8 ranks are at rest within 5 s, and some of 14 are not within 30 s.
+ * If groups of ranks have collectives of their own (pipelines), nobody may wait for a drained rank,
+ * and the steps of all can chase each other in a circle. So after some chases a coin decides for
+ * each rank whether it makes a step: each set of ranks gets its turn. This needs luck, and more of
+ * it with more ranks: in the model of the unit test pipelines of up to 8 ranks are at rest within
+ * 5 s, and some of 14 are not within 30 s.
  *
- * Where nothing changes for a while, the call that is needed may be behind the gate of a stuck
- * rank: in a thread that has to launch something before it answers the CPU of a drained one, or
- * on another stream. Then all ranks make one call. Ranks whose kernels just run are hardly moved
- * by that, because the while gets longer with time.
+ * If nothing changes for a while, the needed call may be behind the gate of a stuck rank: in a
+ * thread that must launch something before it answers the CPU of a drained rank, or on another
+ * stream. Then all ranks make one call. This moves ranks with long kernels very little, because the
+ * while gets longer with time.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -66,10 +66,10 @@ enum steps_verdict {
 void steps_begin(struct steps *steps, struct steps_rank *ranks, size_t n, uint32_t seed,
 		 int64_t now_ms);
 
-/* A rank has answered: its last step let @came calls in. */
+/* A rank has answered: its last step let @came calls through. */
 void steps_take(struct steps *steps, size_t rank, bool drained, uint32_t came, int64_t now_ms);
 
-/* A rank is at rest for good: it takes no steps and nobody waits for its answer. */
+/* A rank stays at rest: it gets no steps, and its answer is not awaited. */
 void steps_leave(struct steps *steps, size_t rank);
 
 enum steps_verdict steps_next(struct steps *steps, int64_t now_ms);

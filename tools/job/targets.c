@@ -31,7 +31,7 @@ static struct job **pick(struct job_list *list, bool all, size_t *n)
 	return jobs;
 }
 
-/* Ask jobs for their status: all where a target has to be looked up, or those of given PIDs. */
+/* Ask for the status of all jobs, or of the selected ones. */
 static void describe(struct targets *targets, bool all)
 {
 	size_t n;
@@ -42,7 +42,7 @@ static void describe(struct targets *targets, bool all)
 	free(jobs);
 }
 
-/* A word of the environment that @job was started with; empty where it is not seen. */
+/* A variable of the environment that @job was started with; empty if it is not visible. */
 static void environment_of(const struct job *job, const char *name, char *buf, size_t size)
 {
 	buf[0] = '\0';
@@ -137,7 +137,7 @@ static void spare_parts(struct targets *targets)
 		for (size_t k = 0; k < list->n && *id; k++) {
 			struct job *job = &list->jobs[k];
 
-			/* An ID is a claim of its user. */
+			/* Any user can claim an ID. */
 			if (k == i || !job->selected || is_named(targets, job) ||
 			    job->directory->owner != silent->directory->owner)
 				continue;
@@ -151,8 +151,8 @@ static void spare_parts(struct targets *targets)
 			continue;
 		silent->selected = false;
 		if (!silent->left_out)
-			complain("%s %s: its process %d is not heard from: %s", targets->verb, id,
-				 silent->pid, job_error_text(silent->error));
+			complain("%s %s: its process %d: %s", targets->verb, id, silent->pid,
+				 job_error_text(silent->error));
 		targets_fail(targets, job_is_silent(silent) ? EXIT_TIMEOUT : EXIT_FAILED);
 	}
 }
@@ -222,7 +222,7 @@ struct job *targets_find_one(const char *verb, const char *word, struct job_list
 		}
 	if (n < 2)
 		return found;
-	complain("'%s' is %zu processes that use the GPU; expected one", word, n);
+	complain("'%s': expected one process that uses the GPU, found %zu", word, n);
 	*code = EXIT_UNSUPPORTED;
 	return NULL;
 }

@@ -26,19 +26,19 @@
 #include <unistd.h>
 
 #define LOG        "criu.log"
-#define OUTPUT     "criu.out" /* what it says before it has a log */
-#define SAYS       "CRIU: "   /* before what is its own */
+#define OUTPUT     "criu.out" /* its messages before it has a log */
+#define SAYS       "CRIU: "   /* before its own messages */
 #define ARGS_MAX   32
 #define MIN_MAJOR  4
 #define MIN_MINOR  1
 #define WORK       "cudaw-criu-XXXXXX"
-#define GRACE_MS   1000 /* to end by itself where the process is gone that it makes an image of */
-#define CONNECTED  "External socket is used" /* as by 'cudaw ps', which has ended a moment later */
+#define GRACE_MS   1000 /* for CRIU to end by itself after the process of its image has ended */
+#define CONNECTED  "External socket is used" /* as by a 'cudaw ps', which ends a moment later */
 #define RETRIES    50
-#define RETRY_US   100000 /* for the job to answer who waits, as a 'cudaw pause' does */
-#define GHOST_SIZE "1G" /* of files that are deleted and still open: they are put into the image */
+#define RETRY_US   100000 /* for the job to answer a requester, as a 'cudaw pause' */
+#define GHOST_SIZE "1G"   /* of deleted files that are still open: the image holds them */
 
-/* The program in PATH; false where there is none. */
+/* The program in PATH; false: it is not there. */
 static bool find_in_path(const char *name, char *path, size_t size)
 {
 	const char *p = getenv("PATH");
@@ -54,8 +54,8 @@ static bool find_in_path(const char *name, char *path, size_t size)
 }
 
 /*
- * Whether it may do its work: by the capabilities of this process, or by those of its file. As root
- * it may lack them in a container.
+ * Whether CRIU has the permissions that it needs: the capabilities of this process, or those of its
+ * file. In a container even root may lack them.
  */
 static bool is_permitted(const struct criu *criu)
 {
@@ -70,7 +70,7 @@ static bool is_permitted(const struct criu *criu)
 	return capabilities & enough || getxattr(criu->path, "security.capability", NULL, 0) > 0;
 }
 
-/* Its version is known; say where it will not do. */
+/* Its version is known; false with why if the version or the permissions do not suffice. */
 static bool is_suitable(struct criu *criu)
 {
 	if (criu->major < MIN_MAJOR || (criu->major == MIN_MAJOR && criu->minor < MIN_MINOR)) {
@@ -82,13 +82,13 @@ static bool is_suitable(struct criu *criu)
 	if (is_permitted(criu))
 		return true;
 	snprintf(criu->why, sizeof(criu->why),
-		 "%.300s is not permitted to make images of processes: that wants root, or 'setcap "
-		 "cap_checkpoint_restore+eip' for it",
+		 "%.300s is not permitted to make process images: run as root, or give it 'setcap "
+		 "cap_checkpoint_restore+eip'",
 		 criu->path);
 	return false;
 }
 
-/* Ask its version, which stays 0.0 where it does not say that. 0, or why it cannot be run. */
+/* Ask its version; it stays 0.0 if CRIU prints none. 0, or the errno of running it. */
 static int ask_version(struct criu *criu)
 {
 	char *argv[] = {"criu", "--version", NULL}, line[128];
@@ -124,8 +124,8 @@ bool criu_find(struct criu *criu)
 		snprintf(criu->path, sizeof(criu->path), "%s", given);
 	} else if (!find_in_path("criu", criu->path, sizeof(criu->path))) {
 		snprintf(criu->why, sizeof(criu->why),
-			 "CRIU %d.%d or later makes the process image, and there is no 'criu' in "
-			 "PATH (CUDAW_CRIU names another)",
+			 "there is no 'criu' in PATH: the process image needs CRIU %d.%d or later "
+			 "(CUDAW_CRIU sets its path)",
 			 MIN_MAJOR, MIN_MINOR);
 		return false;
 	}
@@ -136,12 +136,12 @@ bool criu_find(struct criu *criu)
 		snprintf(criu->why, sizeof(criu->why), "%.300s cannot be run: %s", criu->path,
 			 strerror(err));
 	else
-		snprintf(criu->why, sizeof(criu->why), "%.300s does not say its version",
+		snprintf(criu->why, sizeof(criu->why), "%.300s --version prints no version",
 			 criu->path);
 	return false;
 }
 
-/* What it said instead of a log. */
+/* The first line of its output, if it wrote no log. */
 static void read_output(const struct criu *criu, char *said, size_t size)
 {
 	char path[sizeof(criu->work) + sizeof(OUTPUT)], line[256];
@@ -150,10 +150,10 @@ static void read_output(const struct criu *criu, char *said, size_t size)
 	if (!host_read_line(path, line, sizeof(line)))
 		format_copy(said, size, line);
 	else
-		snprintf(said, size, "it failed, and said nothing");
+		snprintf(said, size, "it failed without a message");
 }
 
-/* What its log says went wrong: the first error that it does not go on from. */
+/* The first error in its log that is fatal. */
 static void read_log(const struct criu *criu, char *said, size_t size)
 {
 	char path[sizeof(criu->work) + sizeof(LOG)], line[512];
@@ -182,8 +182,9 @@ static void read_log(const struct criu *criu, char *said, size_t size)
 }
 
 /*
- * Root must not take the directory of images from anybody: processes are made of it. It is handed
- * to CRIU open, as the directory that it is in may be the job's owner's. False with why.
+ * Root must not accept a directory of images of another user, because processes are made from it.
+ * CRIU gets it as an open descriptor, because its parent directory may belong to the job's owner.
+ * False with why.
  */
 static bool are_ours(struct criu *criu, int images, const char *name)
 {
@@ -213,9 +214,9 @@ static void remove_work(const struct criu *criu)
 }
 
 /*
- * Wait until CRIU, the process @pid, has ended, and show for how long it has worked in @path. For
- * a @job (0: none) that is killed while it is traced it may wait for ever: its group is ended then.
- * No pidfd tells of such a job, as nobody has waited for its threads.
+ * Wait until CRIU, the process @pid, has ended, and show how long it has worked in @path. If @job
+ * (0: none) is killed while CRIU traces it, CRIU may wait for ever: then its process group is
+ * killed. No pidfd reports such a job, as nobody has waited for its threads.
  */
 static void wait_for(pid_t pid, pid_t job, const char *path, int *status)
 {
@@ -237,7 +238,7 @@ static void wait_for(pid_t pid, pid_t job, const char *path, int *status)
 		;
 }
 
-/* Run it with @args after what is the same for all; for an image of @job, or 0. */
+/* Run it with the common arguments and @args; for an image of @job, or 0. */
 static bool run(struct criu *criu, const char *verb, int images, const char *shown, pid_t job,
 		const char *const *args)
 {
@@ -255,8 +256,8 @@ static bool run(struct criu *criu, const char *verb, int images, const char *sho
 	if (snprintf(criu->work, sizeof(criu->work), "%s/" WORK, tmp && *tmp ? tmp : "/tmp") >=
 		    (int)sizeof(criu->work) ||
 	    !mkdtemp(criu->work)) {
-		snprintf(criu->why, sizeof(criu->why), "no directory %s: %s", criu->work,
-			 strerror(errno));
+		snprintf(criu->why, sizeof(criu->why), "cannot make the directory %s: %s",
+			 criu->work, strerror(errno));
 		return false;
 	}
 	snprintf(directory, sizeof(directory), "/proc/%d/fd/%d", getpid(), images);
@@ -272,7 +273,7 @@ static bool run(struct criu *criu, const char *verb, int images, const char *sho
 		argv[n++] = *args++;
 	pid = fork();
 	if (pid == 0) {
-		/* What it restores may be of our terminal, which is that of our group. */
+		/* Restored processes may use our terminal, which belongs to our group. */
 		if (job)
 			setpgid(0, 0);
 		signal(SIGPIPE, SIG_DFL);
@@ -326,7 +327,7 @@ void criu_hold_signals(bool hold)
 	sigaddset(&set, SIGTERM);
 	sigaddset(&set, SIGHUP);
 	sigaddset(&set, SIGQUIT);
-	/* A reader of what we say that is gone is no reason to stop half way, nor any later. */
+	/* A closed stdout or stderr must not end the command half way, nor later. */
 	signal(SIGPIPE, SIG_IGN);
 	sigprocmask(hold ? SIG_BLOCK : SIG_UNBLOCK, &set, NULL);
 }

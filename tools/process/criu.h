@@ -2,11 +2,11 @@
 #ifndef CUDAW_CRIU_H
 #define CUDAW_CRIU_H
 /*
- * CRIU (https://criu.org), which makes images of processes and starts processes from them:
- * CUDAW_CRIU or "criu" in PATH. It is run as a program of its own.
+ * Runs CRIU (https://criu.org), which makes images of processes and starts processes from them:
+ * the program CUDAW_CRIU, or "criu" in PATH.
  *
- * 4.1 or later: 3.17, as in Debian 12, fails on Linux 6.18 at its vDSO. Its plugins are left out:
- * the one for CUDA would want to do what is done already.
+ * 4.1 or later: 3.17, as in Debian 12, fails on Linux 6.18 at its vDSO. CRIU runs without its
+ * plugins: the one for CUDA would repeat the work of cudaw.
  */
 #include <limits.h>
 #include <stdbool.h>
@@ -16,31 +16,31 @@ struct criu {
 	char path[PATH_MAX];
 	int major, minor;
 	char work[160]; /* a directory for its log, in TMPDIR; it stays when something failed */
-	char why[512];  /* what went wrong, after "CRIU: " where CRIU says so */
+	char why[512];  /* the failure, after "CRIU: " if CRIU reports it */
 };
 
 /*
- * Find it, ask its version, and see whether it has the capabilities that it needs. False with
- * criu->why where there is none that will do.
+ * Find it, ask its version, and check that it has the capabilities that it needs. False with
+ * criu->why if no suitable one is found.
  */
 bool criu_find(struct criu *criu);
 
 /*
  * Make an image of the process @pid and its children in the directory open as @images, which is
- * shown as @path, and leave them running, or stopped where @stop. False with criu->why; then they
- * run on, but where it was CRIU that was ended. If @pid ends meanwhile, CRIU is ended, too, where
- * it does not end by itself.
+ * shown as @path. They run on, or stay stopped if @stop. False with criu->why; then they run on,
+ * unless CRIU was killed. If @pid ends meanwhile and CRIU does not end by itself, CRIU is killed.
  */
 bool criu_dump(struct criu *criu, int images, const char *path, pid_t pid, bool stop);
 
 /*
- * Have Ctrl-C and the like wait while processes would be left half way, or no more. SIGPIPE is
- * ignored from the first time on.
+ * Block Ctrl-C and the like (@hold) while an interrupt would leave processes half done, or unblock
+ * them. SIGPIPE is ignored from the first call on.
  */
 void criu_hold_signals(bool hold);
 
 /*
- * Start the processes of the image in @images, as above. False with criu->why; then there are none.
+ * Start the processes of the image in @images, as above. False with criu->why; then none was
+ * started.
  */
 bool criu_restore(struct criu *criu, int images, const char *path);
 

@@ -21,7 +21,7 @@ enum { SOCKET_NAME = 11, SOCKET_PERMS = 13, SOCKET_DELETED = 15, PERMS_UID = 2 }
 enum { REMAP_ORIGINAL = 1 };
 enum { WIRE_NUMBER = 0, WIRE_FIXED64 = 1, WIRE_BYTES = 2, WIRE_FIXED32 = 5 };
 
-/* A part of an image; reading beyond its end makes it bad, and gives zeros. */
+/* A part of an image. Reading beyond its end sets bad and yields zeros. */
 struct reader {
 	const uint8_t *at, *end;
 	bool bad;
@@ -73,7 +73,7 @@ static uint64_t take_varint(struct reader *r)
 	return 0;
 }
 
-/* The next field of a message; false at its end, or where it is bad. */
+/* The next field of a message; false at its end, or if it is malformed. */
 static bool take_field(struct reader *r, struct field *field)
 {
 	uint64_t key;
@@ -110,7 +110,7 @@ static bool take_message(struct reader *image, struct reader *message)
 	return !image->bad;
 }
 
-/* The whole image in *@text, to be freed, and its messages. -ENOENT where there is none. */
+/* The whole image in *@text, to be freed, and its messages. -ENOENT: there is none. */
 static int open_image(int directory, const char *name, uint32_t magic, char **text,
 		      struct reader *image)
 {
@@ -133,7 +133,7 @@ struct ids {
 	size_t n;
 };
 
-/* Make room for one more in an array that grows by doubling. */
+/* Make room for one more element in an array that grows by doubling. */
 static int grow(void **array, size_t n, size_t size)
 {
 	void *bigger;
@@ -147,7 +147,7 @@ static int grow(void **array, size_t n, size_t size)
 	return 0;
 }
 
-/* The files that are deleted, and which CRIU brings itself, by their ids. */
+/* The ids of deleted files, which CRIU restores itself. */
 static int read_deleted(int directory, struct ids *ids)
 {
 	struct reader image = {0}, message;
@@ -177,7 +177,7 @@ static void set_path(struct criu_file *file, const struct reader *name)
 		 (const char *)name->at);
 }
 
-/* False where somebody else than the file system gives CRIU that file. */
+/* False if the file does not come from the file system. */
 static bool take_regular(struct reader *message, struct criu_file *file)
 {
 	bool external = false;
@@ -199,7 +199,7 @@ static bool take_regular(struct reader *message, struct criu_file *file)
 	return !external && *file->path == '/';
 }
 
-/* False where it has no place in the file system. */
+/* False if it has no path in the file system. */
 static bool take_socket(struct reader *message, struct criu_file *file)
 {
 	bool deleted = false;

@@ -25,6 +25,7 @@ int faces_directory(char *path, size_t size)
 
 const char *not_preloadable(const char *path)
 {
-	/* The loader splits LD_PRELOAD at both, and knows no way to quote them. */
-	return strpbrk(path, ": ") ? "LD_PRELOAD cannot hold a path with a space or a colon" : NULL;
+	/* The loader splits LD_PRELOAD at both, and has no way to quote them. */
+	return strpbrk(path, ": ") ? "the loader cannot preload from a path with a space or a colon"
+				   : NULL;
 }

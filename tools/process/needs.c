@@ -65,7 +65,7 @@ int needs_files(const struct snapshot *s)
 	return ret;
 }
 
-/* Whether it is as CRIU will want it; of a socket, whether its directory can be made. */
+/* Whether the file is as CRIU requires it; of a socket, whether its directory can be made. */
 static int check_opened(const struct snapshot *s, const struct criu_file *file)
 {
 	char path[PATH_MAX];
@@ -127,7 +127,7 @@ static int check_driver(const struct snapshot *s, const struct probe *probe)
 	char version[64];
 
 	if (*probe->failure) {
-		complain("the driver here: %s", probe->failure);
+		complain("the driver of this machine: %s", probe->failure);
 		return EXIT_UNSUPPORTED;
 	}
 	if (host_read_line("/sys/module/nvidia/version", version, sizeof(version)))
@@ -157,8 +157,8 @@ static int check_machine(const struct snapshot *s)
 
 	if (nvml_device_count(&found) || found >= s->manifest.gpus)
 		return EXIT_DONE;
-	complain("%s: expected a machine of %u GPUs, which the driver's restore wants whatever the "
-		 "job used; found %u",
+	complain("%s: expected a machine with %u GPUs, found %u; the driver restores only with as "
+		 "many, whichever of them the job used",
 		 s->path, s->manifest.gpus, found);
 	return EXIT_UNSUPPORTED;
 }
@@ -169,7 +169,7 @@ static bool same_kind(const struct gpu *a, const struct probe_device *b)
 	       a->minor == b->minor;
 }
 
-/* A GPU by index or UUID; -1 where there is none. */
+/* A GPU by index or UUID; -1: there is none. */
 static int find_gpu(const char *text, size_t len, const char *(*uuid)(const void *list, int i),
 		    const void *list, int count)
 {
@@ -228,7 +228,7 @@ static int choose(const struct snapshot *s, const char *choice, struct needs *ne
 	}
 	if (from < 0 || to < 0) {
 		complain("--gpu %s: there is no such GPU %s", choice,
-			 from < 0 ? "in the snapshot" : "here");
+			 from < 0 ? "in the snapshot" : "on this machine");
 		return EXIT_USAGE;
 	}
 	if (taken[to] || needs->map[from] != NOT_CHOSEN) {
@@ -246,7 +246,7 @@ static int choose(const struct snapshot *s, const char *choice, struct needs *ne
 	return EXIT_DONE;
 }
 
-/* The same GPU if @same, else any of its kind; -1 where none is free. */
+/* The same GPU if @same, else any of its kind; -1: none is free. */
 static int find_free(const struct gpu *device, const struct probe *probe, const bool *taken,
 		     bool same)
 {
@@ -257,17 +257,17 @@ static int find_free(const struct gpu *device, const struct probe *probe, const 
 	return -1;
 }
 
-/* No GPU here is like the @index-th of the snapshot; another one that is free is named. */
+/* No free GPU is like the @index-th of the snapshot; name another one that is free. */
 static int refuse_kind(const struct snapshot *s, size_t index, const struct probe *probe,
 		       const bool *taken)
 {
-	char expected[KIND_SIZE], found[KIND_SIZE] = "none that is free";
+	char expected[KIND_SIZE], found[KIND_SIZE] = "none";
 
 	for (int i = probe->ndevices; i-- > 0;)
 		if (!taken[i])
 			new_kind(&probe->devices[i], found, sizeof(found));
-	complain("%s: expected one more GPU like its %zu, %s; found %s", s->path, index,
-		 old_kind(&s->manifest.devices[index], expected, sizeof(expected)), found);
+	complain("%s: expected a free GPU like GPU %zu of the snapshot, %s; found %s", s->path,
+		 index, old_kind(&s->manifest.devices[index], expected, sizeof(expected)), found);
 	return EXIT_UNSUPPORTED;
 }
 
@@ -339,7 +339,7 @@ int needs_memory(const struct snapshot *s, const struct needs *needs)
 		if (nvml_free_memory(uuid, &room) || room >= bytes)
 			continue;
 		complain("%s: expected %s free on GPU %d (%s), %s of it for contexts, found %s; "
-			 "with --paused the job can wait",
+			 "with --paused the job waits for a 'cudaw resume'",
 			 s->path, format_bytes(expected, bytes), needs->map[i], uuid,
 			 format_bytes(contexts, m->held[i]), format_bytes(found, room));
 		return EXIT_FAILED;

@@ -31,7 +31,7 @@ static const char *label(pid_t pid, char *buf)
 	return buf;
 }
 
-/* Whether somebody reads from a pipe that a process has for writing. */
+/* Whether any process has the read end of a pipe, which @pipe is the write end of. */
 static bool is_read(const struct descriptor *pipe)
 {
 	char path[64];
@@ -58,9 +58,10 @@ static bool pipes_stay_inside(const struct descriptors *mine, const struct descr
 		end = descriptors_find(others, DESCRIPTOR_PIPE, o->inode, !o->reads, !o->writes);
 		if (!end && !(o->writes && is_read(o)))
 			continue;
-		snprintf(why, size, "descriptor %d of %s is a pipe %s %s, which stays behind",
-			 o->fd, label(o->pid, name), o->writes ? "to" : "from",
-			 end ? label(end->pid, other) : "a process that is not seen here");
+		snprintf(why, size,
+			 "descriptor %d of %s is a pipe %s %s, which is not part of the job", o->fd,
+			 label(o->pid, name), o->writes ? "to" : "from",
+			 end ? label(end->pid, other) : "a process that is not visible here");
 		return false;
 	}
 	return true;
@@ -84,8 +85,8 @@ static void address_text(const char *text, char *buf, size_t size)
 }
 
 /*
- * Connections by TCP in the network of the process @pid, those inside as well: CRIU does not take
- * them. proc_net_tcp(5) has the format.
+ * False if one of @mine is a TCP connection in @table of the network namespace of @pid, also to a
+ * process of the job: CRIU does not take them. proc_net_tcp(5) has the format.
  */
 static bool has_no_tcp(const struct descriptors *mine, pid_t pid, const char *table, char *why,
 		       size_t size)
@@ -112,12 +113,12 @@ static bool has_no_tcp(const struct descriptors *mine, pid_t pid, const char *ta
 		return true;
 	address_text(remote, text, sizeof(text));
 	snprintf(why, size,
-		 "descriptor %d of %s is a TCP connection to %s, which cannot be carried",
+		 "descriptor %d of %s is a TCP connection to %s, which a snapshot cannot hold",
 		 found->fd, label(found->pid, name), text);
 	return false;
 }
 
-/* In all networks that the processes are in, each looked at once. */
+/* The same for all network namespaces of the processes, each read once. */
 static bool no_network_has_tcp(const struct tree *tree, const struct descriptors *mine, char *why,
 			       size_t size)
 {
@@ -175,8 +176,8 @@ static bool sockets_stay_inside(const struct descriptors *mine, const struct des
 			continue;
 		if (is_sending(o)) {
 			snprintf(why, size,
-				 "a descriptor is under way to descriptor %d of %s, a Unix socket; "
-				 "CRIU may not bring it back (it may work in a moment)",
+				 "a descriptor was sent to descriptor %d of %s, a Unix socket, and "
+				 "not received yet; CRIU may lose it (try again)",
 				 o->fd, label(o->pid, name));
 			good = false;
 		}
@@ -185,11 +186,12 @@ static bool sockets_stay_inside(const struct descriptors *mine, const struct des
 			continue;
 		end = descriptors_find(others, DESCRIPTOR_SOCKET, peer, false, false);
 		unix_sockets_name(netlink, peer, path, sizeof(path));
-		snprintf(why, size,
-			 "descriptor %d of %s is a Unix socket to %s%s%s, which stays behind",
-			 o->fd, label(o->pid, name),
-			 end ? label(end->pid, other) : "a process that is not seen here",
-			 *path ? " at " : "", path);
+		snprintf(
+			why, size,
+			"descriptor %d of %s is a Unix socket to %s%s%s, which is not part of the job",
+			o->fd, label(o->pid, name),
+			end ? label(end->pid, other) : "a process that is not visible here",
+			*path ? " at " : "", path);
 		good = false;
 	}
 	if (netlink >= 0)
@@ -198,7 +200,8 @@ static bool sockets_stay_inside(const struct descriptors *mine, const struct des
 }
 
 /*
- * The kernel puts a word behind the name of a directory that was removed; others may be called so.
+ * The kernel appends " (deleted)" to the path of a removed directory; a directory that exists may
+ * have such a name, too.
  */
 static bool directories_are_there(const struct tree *tree, char *why, size_t size)
 {
@@ -225,7 +228,7 @@ static bool directories_are_there(const struct tree *tree, char *why, size_t siz
 	return true;
 }
 
-/* The driver's checkpoint takes those of the process that uses CUDA, the first one. */
+/* The driver's checkpoint takes the GPU files of the first process, which uses CUDA. */
 static bool children_have_no_gpu(const struct tree *tree, const struct descriptors *mine, char *why,
 				 size_t size)
 {
@@ -236,9 +239,10 @@ static bool children_have_no_gpu(const struct tree *tree, const struct descripto
 
 		if (o->kind != DESCRIPTOR_GPU || o->pid == tree->pids[0])
 			continue;
-		snprintf(why, size,
-			 "its child %s has %s open: a snapshot takes one process that uses a GPU",
-			 label(o->pid, name), o->target);
+		snprintf(
+			why, size,
+			"its child %s has %s open: a snapshot can hold only one process that uses a GPU",
+			label(o->pid, name), o->target);
 		return false;
 	}
 	return true;
@@ -255,7 +259,7 @@ bool outside_none(const struct tree *tree, char *why, size_t size)
 	if (tree->cut)
 		snprintf(why, size, "it has more than %d processes", TREE_MAX);
 	else if (mine.short_of_memory || others.short_of_memory)
-		snprintf(why, size, "out of memory for what its processes have open");
+		snprintf(why, size, "out of memory for the list of its open files");
 	else
 		none = directories_are_there(tree, why, size) &&
 		       children_have_no_gpu(tree, &mine, why, size) &&

@@ -2,19 +2,20 @@
 #ifndef CUDAW_OUTSIDE_H
 #define CUDAW_OUTSIDE_H
 /*
- * What processes share with others outside of them, or have lost, and so cannot be carried in an
- * image of them: CRIU names only some of it, with descriptors and inodes, and takes pipes without a
- * word.
+ * Finds things that an image of processes cannot hold, because other processes share them or
+ * because they are lost. CRIU names only some of them, with descriptors and inodes, and takes pipes
+ * without a message.
  */
 #include "tools/process/tree.h"
 
 #include <stdbool.h>
 
 /*
- * True where the processes of @tree have nothing of the kind; else @why says what: connections by
- * TCP, Unix sockets and pipes to other processes, descriptors under way in a Unix socket, GPUs that
- * a child has open, working directories that were removed; or more processes than @tree holds, or
- * too little memory to look. What cannot be looked at is not found.
+ * True if the processes of @tree have none of these, which @why names else: TCP connections, Unix
+ * sockets and pipes to other processes, descriptors sent through a Unix socket and not received
+ * yet, GPUs that a child has open, working directories that were removed. False also if there are
+ * more processes than @tree holds, or too little memory. Processes and files that are not visible
+ * are not checked.
  */
 bool outside_none(const struct tree *tree, char *why, size_t size);
 

@@ -89,7 +89,7 @@ static void ask(const char *path, struct probe *probe)
 
 	if (!load(path, &fn, probe))
 		return;
-	/* The one call that works before cuInit, and where that fails. */
+	/* The only call that works before cuInit, and if cuInit fails. */
 	fn.cuDriverGetVersion(&probe->version);
 	res = fn.cuInit(0);
 	if (res == CUDA_SUCCESS)
@@ -117,7 +117,7 @@ void probe_begin(struct probing *p, const char *path)
 		p->error = errno;
 		return;
 	}
-	/* What stdio holds back would otherwise be written by both. */
+	/* Otherwise both processes would write the buffers of stdio. */
 	fflush(NULL);
 	p->pid = fork();
 	if (p->pid < 0)
@@ -131,7 +131,7 @@ void probe_begin(struct probing *p, const char *path)
 	p->fd = fds[0];
 }
 
-/* The child answers by memory that both share; the end of the pipe tells when it is done. */
+/* The child answers in shared memory, and the end of the pipe tells that it is done. */
 static void await_child(struct probing *p)
 {
 	struct pollfd pfd = {.fd = p->fd, .events = POLLIN};

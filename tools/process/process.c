@@ -31,7 +31,7 @@ static int take_ids(char *text, pid_t *first, pid_t *last)
 	return n;
 }
 
-/* What /proc/@name/status says. Returns how many PIDs it has, 0 where it says nothing. */
+/* Read /proc/@name/status. Returns the number of PIDs of the process; 0: not readable. */
 static int read_status(const char *name, struct process *process)
 {
 	char path[64], line[512];
@@ -54,7 +54,7 @@ static int read_status(const char *name, struct process *process)
 	return n;
 }
 
-/* /proc may be that of another PID namespace: then we have several numbers there, or none. */
+/* If /proc belongs to another PID namespace, this process has several PIDs there, or none. */
 static bool proc_is_ours(void)
 {
 	static int known = -1;
@@ -69,7 +69,7 @@ static bool read_start(pid_t pid, struct process *process)
 {
 	struct rundir_process p;
 
-	/* Of one that has ended, but for its parent's wait(2), nothing is left to act on. */
+	/* Nothing can be done to a zombie. */
 	if (!rundir_process(pid, &p) || ((p.state == 'Z' || p.state == 'X') && p.threads < 2))
 		return false;
 	process->start = p.start;
@@ -83,7 +83,7 @@ bool process_find(pid_t pid, struct process *process)
 	char name[16];
 
 	snprintf(name, sizeof(name), "%d", pid);
-	/* The number may change hands between two files: the start is read twice. */
+	/* Another process may get the PID between two files: the start is read twice. */
 	return pid > 0 && proc_is_ours() && read_start(pid, process) &&
 	       read_status(name, process) > 0 && process->pid == pid && read_start(pid, &after) &&
 	       after.start == process->start;
@@ -108,7 +108,7 @@ int process_signal(const struct process *process, uid_t owner, int signal)
 
 	if (fd < 0)
 		return errno == EPERM ? -ENOSYS : -errno;
-	/* What is true of the number now is true of the process that the descriptor holds. */
+	/* The descriptor pins the process: this lookup is of the same process. */
 	if (!process_find(process->pid, &now) || now.start != process->start)
 		err = -ESRCH;
 	else if (!process_is_of(&now, owner))

@@ -2,11 +2,11 @@
 #ifndef CUDAW_PROCESS_H
 #define CUDAW_PROCESS_H
 /*
- * Who a process is, and signals that reach that process alone.
+ * The identity of a process, and signals that reach only this process.
  *
- * A number names a process only as long as that runs: another one may have the number a moment
- * later. So a process is its PID and its start time. A signal goes through a descriptor of the
- * process (pidfd_open(2)), which is compared with both after it was opened.
+ * A PID names a process only while the process runs: another process may get it a moment later.
+ * So a process is identified by its PID and its start time. A signal goes through a descriptor of
+ * the process (pidfd_open(2)), which is compared with both after it was opened.
  *
  * All PIDs are those of the PID namespace of this command, unless a name says "own".
  */
@@ -16,7 +16,7 @@
 
 struct process {
 	pid_t pid;
-	pid_t own_pid;  /* in the PID namespace that it lives in; the same where that is ours */
+	pid_t own_pid;  /* in its own PID namespace; the same as pid if that is ours */
 	uint64_t start; /* clock ticks since boot */
 	uid_t uid;      /* its real user */
 	bool one_user;  /* effective, saved and file system user are the same */
@@ -24,21 +24,21 @@ struct process {
 };
 
 /*
- * Find out who has the number @pid now. False where no process has it, or where /proc does not show
- * processes by our numbers (it is not mounted, or of another PID namespace).
+ * Find the process that has the PID @pid now. False if no process has it, or if /proc does not show
+ * our PIDs (it is not mounted, or belongs to another PID namespace).
  */
 bool process_find(pid_t pid, struct process *process);
 
-/* Whether @process runs still: its number is not free, nor another one's. */
+/* Whether @process still runs: its PID is neither free nor that of another process. */
 bool process_is_there(const struct process *process);
 
-/* Whether @owner may do with it as he likes: all its users are @owner, or that is root. */
+/* Whether @owner may control it: @owner is root, or all user ids of @process are @owner. */
 bool process_is_of(const struct process *process, uid_t owner);
 
 /*
- * Send @signal to @process, and to no other, if it is of @owner still. Returns 0 or a negative
- * errno: -ESRCH where it has ended, -EPERM where it is another user's by now, -ENOSYS where the
- * kernel is older than 5.3 or a filter forbids pidfd_open().
+ * Send @signal to @process, and to no other process, if it still belongs to @owner. Returns 0 or a
+ * negative errno: -ESRCH if it has ended, -EPERM if it belongs to another user now, -ENOSYS if the
+ * kernel is older than 5.3 or a seccomp filter forbids pidfd_open().
  */
 int process_signal(const struct process *process, uid_t owner, int signal);
 

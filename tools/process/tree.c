@@ -33,7 +33,8 @@ static void add(struct tree *tree, pid_t pid, uint64_t start)
 }
 
 /*
- * Add the children of those in @tree. Whether there may be more: some were added, and all had room.
+ * Add the children of the processes in @tree. True if there may be more: some were added, and all
+ * had room.
  */
 static bool add_children(struct tree *tree)
 {
@@ -77,7 +78,7 @@ void tree_signal(const struct tree *tree, int signal)
 	}
 }
 
-/* How often a thread has run; -1 where it is not stopped, 0 where it has ended. */
+/* How often a thread has run; -1 if it is not stopped, 0 if it has ended. */
 static int64_t thread_runs(pid_t pid, const char *thread)
 {
 	char path[PATH_SIZE], line[256], state = 'X';
@@ -99,7 +100,7 @@ static int64_t thread_runs(pid_t pid, const char *thread)
 	return state == 'T' ? runs : -1;
 }
 
-/* The same of all threads of a process. */
+/* The same for all threads of a process. */
 static int64_t process_runs(pid_t pid)
 {
 	int64_t runs = 0, n = 0;
@@ -142,7 +143,7 @@ bool tree_stayed_stopped(const struct tree *tree)
 	return true;
 }
 
-/* Nobody has waited for it, if it has ended. */
+/* The process still has its PID: it runs, or its parent has not called wait(2). */
 static bool has_its_number(const struct tree *tree, size_t i)
 {
 	struct rundir_process process;

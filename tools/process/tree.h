@@ -2,9 +2,8 @@
 #ifndef CUDAW_TREE_H
 #define CUDAW_TREE_H
 /*
- * A process and all that descends from it. A number that another process has by now is not
- * signalled, nor is a process of another user (tools/process/process.h), as one that sudo(8) has
- * started.
+ * A process and all its descendants. Signals go neither to another process that has got a PID of
+ * theirs meanwhile, nor to a process of another user (tools/process/process.h), as under sudo(8).
  */
 #include "tools/process/process.h"
 
@@ -21,33 +20,34 @@ struct tree {
 	uint64_t starts[TREE_MAX]; /* of each, as in struct process */
 	size_t n;
 	uid_t owner;
-	pid_t foreign;          /* one that is not of @owner, or 0 */
+	pid_t foreign;          /* a process of another user than @owner, or 0 */
 	bool cut;               /* there are more */
-	int64_t runs[TREE_MAX]; /* since tree_await_stop(): how often each had run by then */
+	int64_t runs[TREE_MAX]; /* set by tree_await_stop(): how often each has run */
 };
 
 /*
- * Those that there are now, @root being one of @owner; of processes that are stopped, or frozen,
- * none is missed.
+ * Find the processes that exist now; @root belongs to @owner. Of stopped or frozen processes none
+ * is missed.
  */
 void tree_find(struct tree *tree, const struct process *root, uid_t owner);
 
 bool tree_has(const struct tree *tree, pid_t pid);
 
-/* Send a signal to all of them that are of the owner, the children first. */
+/* Send a signal to all processes of the owner, the children first. */
 void tree_signal(const struct tree *tree, int signal);
 
-/* Wait until all of them are stopped, or have ended. False where one does not stop in time. */
+/* Wait until all are stopped or have ended. False if a process does not stop in time. */
 bool tree_await_stop(struct tree *tree);
 
 /*
- * Whether none has run since tree_await_stop(), but perhaps to be killed; not where that was false.
+ * Whether no process has run since tree_await_stop(), except to be killed. False if
+ * tree_await_stop() returned false.
  */
 bool tree_stayed_stopped(const struct tree *tree);
 
 /*
- * Kill all of them, and wait until the first has ended, whether its parent has waited(2) for it or
- * not, and the ids of the others are free: init waits for those, though perhaps not at once.
+ * Kill all, and wait until the first process has ended, whether its parent has called wait(2) or
+ * not, and the ids of the others are free: init calls wait(2) for them, perhaps not at once.
  */
 void tree_kill(const struct tree *tree);
 

@@ -18,7 +18,8 @@ int unix_sockets_open(void)
 }
 
 /*
- * Ask the kernel for the Unix socket @inode. Its answer in @buf; its length, 0 where there is none.
+ * Ask the kernel for the Unix socket @inode. The answer is in @buf. Returns its length; 0: no
+ * answer.
  */
 static ssize_t ask_unix(int netlink, ino_t inode, void *buf, size_t size)
 {

@@ -11,8 +11,8 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#define QUIET_MS 1000 /* what is over sooner needs no progress */
-#define MIN_NAME 10   /* characters of a path that is cut */
+#define QUIET_MS 1000 /* shorter operations show no progress */
+#define MIN_NAME 10   /* characters of a path that is cut off */
 
 static struct {
 	const char *doing;
@@ -20,7 +20,7 @@ static struct {
 	volatile sig_atomic_t shown;
 } watch;
 
-/* What the shell says next begins a line of its own. The signal ends us when it is unblocked. */
+/* Let the shell start on a new line. The signal kills us when it is unblocked. */
 static void end_line(int signal)
 {
 	if (watch.shown && write(STDERR_FILENO, "\n", 1) == 1)
@@ -28,7 +28,7 @@ static void end_line(int signal)
 	raise(signal);
 }
 
-/* Ctrl-C ends the line of the progress, and then the command as ever. */
+/* Ctrl-C ends the progress line, and then the command as usual. */
 static void expect_interrupt(void)
 {
 	struct sigaction action = {.sa_handler = end_line, .sa_flags = SA_RESETHAND}, old;
@@ -57,7 +57,7 @@ static void describe_bytes(char *buf, size_t size, uint64_t done, uint64_t total
 			 format_duration(left, (total - done) / rate));
 }
 
-/* A terminal that lines can be rewritten on. */
+/* Whether stderr is a terminal on which lines can be rewritten. */
 static bool can_rewrite(void)
 {
 	const char *term = getenv("TERM");
@@ -81,7 +81,7 @@ static void show(const char *who, const char *what)
 	char line[512];
 	int width, room;
 
-	/* A line that wraps could not be rewritten. Of a long path the end is shown. */
+	/* A wrapped line cannot be rewritten. The end of a long path is shown. */
 	width = ioctl(STDERR_FILENO, TIOCGWINSZ, &win) == 0 && win.ws_col ? win.ws_col - 1 : 79;
 	room = width - (int)(strlen(watch.doing) + strlen(": ") + strlen(what));
 	if (room < (int)strlen(who) && room > MIN_NAME)

@@ -2,8 +2,8 @@
 #ifndef CUDAW_PROGRESS_H
 #define CUDAW_PROGRESS_H
 /*
- * One line on stderr, rewritten ten times a second, while something takes longer than a second:
- * bytes, rate, time left. Only on a terminal; elsewhere nothing is ever written.
+ * A line on stderr, rewritten ten times a second, for operations of more than a second: bytes,
+ * rate, time left. Only on a terminal; otherwise nothing is written.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -16,7 +16,7 @@ void progress_begin(const char *doing);
 /* @done of @total bytes of the work on @what, at the mean rate since progress_begin(). */
 void progress_bytes(const char *what, uint64_t done, uint64_t total);
 
-/* The same if the amount of work is unknown: the time it has taken. */
+/* The same if the amount of work is unknown: the elapsed time. */
 void progress_time(const char *what);
 
 /*

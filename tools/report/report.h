@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef CUDAW_REPORT_H
 #define CUDAW_REPORT_H
-/* How the command tells how it went: exit codes, and messages on stderr. */
+/* The results of the command: exit codes, and messages on stderr. */
 
 /* Exit codes; documented in the help and in cudaw.1. */
 enum {
@@ -18,7 +18,7 @@ enum {
 	EXIT_NOT_FOUND = 127,
 };
 
-/* One line on stderr, after "cudaw: ", cleaned: it may name what others have made. */
+/* One line on stderr, after "cudaw: ". It is cleaned, as it may have names from other users. */
 void complain(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 #endif

@@ -160,7 +160,7 @@ START_TEST(too_little_memory_is_said)
 	ck_assert(!is_refused_for("memory"));
 	memory.rlim_cur = address_space() + 150 * 1024;
 	setrlimit(RLIMIT_AS, &memory);
-	ck_assert_msg(is_refused_for("out of memory for what its processes have open"), "%s", why);
+	ck_assert_msg(is_refused_for("out of memory for the list of its open files"), "%s", why);
 }
 END_TEST
 
