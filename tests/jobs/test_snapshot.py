@@ -110,6 +110,7 @@ def the_command_compresses():
                                    job.pid, path))
         totals = done["totals"]
         equal(totals, totals_of(path), "the totals")
+        equal(done["ms"], round(done["ms"], 3), "the time, to the microsecond")
         if codec == "none":
             equal(totals["stored"], totals["written"], "the bytes on disk")
         if codec == "zstd":     # LZ4 finds nothing in words that count up

@@ -4,6 +4,7 @@
 #include "common/text.h"
 #include "tools/command/tools.h"
 
+#include <stdint.h>
 #include <stdio.h>
 
 #define DIGITS 12
@@ -16,6 +17,11 @@ json_t *output_text(const char *text)
 
 	format_copy(clean, sizeof(clean), text);
 	return json_string(clean);
+}
+
+json_t *output_ms(double ms)
+{
+	return json_real((int64_t)(ms * 1e3 + 0.5) / 1e3);
 }
 
 int output_json(const json_t *root)

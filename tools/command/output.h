@@ -11,6 +11,9 @@
  */
 int output_json(const json_t *root);
 
+/* @ms as a JSON number, rounded to the microsecond. */
+json_t *output_ms(double ms);
+
 /* @text as a JSON string, cleaned: jansson refuses invalid UTF-8. */
 json_t *output_text(const char *text);
 

@@ -39,7 +39,7 @@ const char help_restore[] =
 
 static void add_phase(json_t *phases, const char *name, double ms)
 {
-	json_array_append_new(phases, json_pack("{s:s, s:f}", "name", name, "ms", ms));
+	json_array_append_new(phases, json_pack("{s:s, s:o}", "name", name, "ms", output_ms(ms)));
 }
 
 /* The phases in their order: ours, and those of the job's resume. */
@@ -54,10 +54,10 @@ static void report_json(const struct restoring *r, const struct job_transfer *re
 	add_phase(phases, "start", r->start_ms);
 	for (int i = 0; i < resume->nphases; i++)
 		add_phase(phases, resume->phases[i].name, resume->phases[i].ms);
-	object = json_pack("{s:i, s:o, s:b, s:I, s:f, s:o}", "pid", r->snapshot.manifest.pid,
+	object = json_pack("{s:i, s:o, s:b, s:I, s:o, s:o}", "pid", r->snapshot.manifest.pid,
 			   "path", output_text(r->path), "paused", (int)r->paused, "bytes",
-			   (json_int_t)r->snapshot.manifest.totals.bytes, "ms", ms, "phases",
-			   phases);
+			   (json_int_t)r->snapshot.manifest.totals.bytes, "ms", output_ms(ms),
+			   "phases", phases);
 	output_json(object);
 	json_decref(object);
 }
@@ -80,7 +80,7 @@ static void report(const struct restoring *r, const struct job_transfer *resume)
 static int check_memory(struct restoring *r)
 {
 	struct snapshot_error error;
-	int64_t begin = clock_ms();
+	double begin = clock_ms();
 	int ret = verify_memory(&r->snapshot, r->path, &error);
 
 	r->verify_ms = clock_ms() - begin;

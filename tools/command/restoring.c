@@ -104,7 +104,7 @@ static void make_request(const struct restoring *r, char *text, size_t size)
 
 static bool answers(struct job *job)
 {
-	for (int64_t begin = clock_ms(); clock_ms() - begin < ANSWER_MS; usleep(RETRY_US)) {
+	for (double begin = clock_ms(); clock_ms() - begin < ANSWER_MS; usleep(RETRY_US)) {
 		jobs_describe(&job, 1);
 		if (job->described)
 			return true;
@@ -120,7 +120,7 @@ static int go_on(struct restoring *r, const struct job_directory *directory,
 	pid_t pid = r->snapshot.manifest.pid;
 	struct job job = {.own_pid = pid, .pid = pid, .directory = directory, .fd = -1};
 	char request[PROTOCOL_LINE];
-	int64_t begin = clock_ms();
+	double begin = clock_ms();
 	int ret;
 
 	make_request(r, request, sizeof(request));
@@ -175,7 +175,7 @@ int restoring_run(struct restoring *r, struct job_transfer *resume)
 	struct snapshot_error error;
 	struct job_directory directory;
 	uint64_t since = boot_ticks();
-	int64_t begin = clock_ms();
+	double begin = clock_ms();
 	int ret, images;
 
 	if (make_runtime_dir(r) || make_socket_directories(r))

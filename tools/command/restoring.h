@@ -26,7 +26,7 @@ struct restoring {
 	size_t nchoices;
 	bool paused, unverified, json;
 	bool left; /* somebody paused it before it ran on */
-	int64_t began;
+	double began;
 	double check_ms, verify_ms, criu_ms, start_ms;
 	struct snapshot snapshot;
 	struct needs needs;

@@ -27,7 +27,7 @@ static int check_id(const struct restoring *r, pid_t id)
 {
 	bool whole = id == r->snapshot.manifest.pid;
 	char path[64], name[64] = "another process", why[80] = "";
-	int64_t begin = clock_ms();
+	double begin = clock_ms();
 	pid_t parent;
 	char state;
 

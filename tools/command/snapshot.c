@@ -65,8 +65,8 @@ static json_t *phases_of(const struct taking *t, const struct snapshot *s)
 	json_t *phases = json_deep_copy(json_object_get(s->manifest.root, "phases"));
 
 	if (!t->gpu_only)
-		json_array_append_new(phases,
-				      json_pack("{s:s, s:f}", "name", "criu", "ms", t->criu_ms));
+		json_array_append_new(phases, json_pack("{s:s, s:o}", "name", "criu", "ms",
+							output_ms(t->criu_ms)));
 	return phases;
 }
 
@@ -92,13 +92,13 @@ static int report(const struct taking *t)
 	if (ret)
 		return ret;
 	if (t->json) {
-		json_t *object =
-			json_pack("{s:i, s:o, s:b, s:b, s:f, s:O, s:I, s:o, s:o}", "pid",
-				  t->job->pid, "path", output_text(t->path), "stopped",
-				  (int)t->stop, "paused", (int)t->stays_paused, "ms", t->ms,
-				  "totals", json_object_get(s.manifest.root, "totals"), "image",
-				  (json_int_t)t->image_bytes, "phases", phases_of(t, &s), "resume",
-				  resume_of(t));
+		json_t *object = json_pack("{s:i, s:o, s:b, s:b, s:o, s:O, s:I, s:o, s:o}", "pid",
+					   t->job->pid, "path", output_text(t->path), "stopped",
+					   (int)t->stop, "paused", (int)t->stays_paused, "ms",
+					   output_ms(t->ms), "totals",
+					   json_object_get(s.manifest.root, "totals"), "image",
+					   (json_int_t)t->image_bytes, "phases", phases_of(t, &s),
+					   "resume", resume_of(t));
 
 		output_json(object);
 		json_decref(object);

@@ -151,7 +151,7 @@ static void end_job(const struct taking *t, int dir, const struct tree *tree)
 static int add_image(struct taking *t, int dir, const struct snapshot_manifest *m,
 		     struct snapshot_error *error)
 {
-	int64_t begin = clock_ms();
+	double begin = clock_ms();
 	struct tree tree;
 	int ret;
 
@@ -230,7 +230,7 @@ static int finish(struct taking *t)
 int taking_run(struct taking *t)
 {
 	char request[PATH_MAX + PROTOCOL_WORDS], timeout[32] = "";
-	int64_t begin = clock_ms();
+	double begin = clock_ms();
 	int ret;
 
 	if (t->timeout_ms)

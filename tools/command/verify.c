@@ -82,7 +82,7 @@ static int verify(const char *path)
 	struct snapshot_error error;
 	size_t size, image = 0;
 	struct snapshot s;
-	int64_t begin = clock_ms();
+	double begin = clock_ms();
 	int ret = opened_open(path, &s), bad;
 
 	if (ret)
