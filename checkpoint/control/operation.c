@@ -6,7 +6,7 @@
 #include "checkpoint/gate/hold.h"
 #include "checkpoint/host/claims.h"
 #include "checkpoint/release/devices.h"
-#include "checkpoint/snapshot/manifest.h"
+#include "checkpoint/snapshot/manifest_write.h"
 #include "common/forks.h"
 #include "common/trace.h"
 #include "vmem/driver.h"

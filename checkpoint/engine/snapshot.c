@@ -6,7 +6,7 @@
 #include "checkpoint/host/spill.h"
 #include "checkpoint/release/release.h"
 #include "checkpoint/snapshot/dir.h"
-#include "checkpoint/snapshot/manifest.h"
+#include "checkpoint/snapshot/manifest_write.h"
 #include "common/clock.h"
 
 #include <errno.h>
