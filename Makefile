@@ -4,7 +4,13 @@
 VERSION := 0.1.0
 O       ?= build
 PREFIX  ?= /usr/local
-CUDA_HOME ?= /usr/local/cuda
+
+# A CUDA toolkit 13.0 or later, or, if the machine has none, NVIDIA's headers alone (see deps).
+CUDA_HEADERS := $(CURDIR)/build/cuda
+is_cuda_13 = $(shell awk '/^\#define CUDA_VERSION / && $$3 >= 13000 { print "yes" }' '$(1)/include/cuda.h' 2>/dev/null)
+ifndef CUDA_HOME
+CUDA_HOME := $(if $(call is_cuda_13,/usr/local/cuda),/usr/local/cuda,$(CUDA_HEADERS))
+endif
 NVCC    ?= $(CUDA_HOME)/bin/nvcc
 PYTHON  ?= python3
 RESULTS ?= $(O)/results
@@ -101,28 +107,12 @@ programs: all $(SETTINGS_PAGE) $(UNIT_TESTS) $(C_PROGRAMS) $(PRELOADS) $(GUESTS)
 PACKAGES := gcc libc6-dev python3 pkg-config check libjansson-dev uthash-dev binutils util-linux \
 	    liblz4-dev libzstd-dev libxxhash-dev liburing-dev libelf-dev zlib1g-dev
 
-## deps: install the Debian or Ubuntu packages that the build needs and that are missing
+## deps: install the Debian or Ubuntu packages that the build needs, and CUDA's headers, if they are missing
+# First all that is missing is looked for; then it is installed.
 deps: $(O)/.deps
 $(O)/.deps: Makefile
 	@mkdir -p $(O)
-	@if command -v dpkg-query >/dev/null; then \
-		missing=; for p in $(PACKAGES); do \
-			dpkg-query -W -f '$${Status}' $$p 2>/dev/null | grep -q 'ok installed' || \
-				missing="$$missing $$p"; \
-		done; \
-		if [ -n "$$missing" ]; then \
-			echo "installing:$$missing"; \
-			sudo=; [ "$$(id -u)" = 0 ] || sudo=sudo; \
-			$$sudo apt-get update -q && \
-			$$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -qy $$missing || exit 1; \
-		fi; \
-	else \
-		echo "not a Debian system; the build needs what these packages hold: $(PACKAGES)"; \
-	fi
-	@awk '/^#define CUDA_VERSION / && $$3 >= 13000 { found = 1 } END { exit !found }' \
-		$(CUDA_HOME)/include/cuda.h 2>/dev/null || { \
-		echo "no CUDA toolkit 13.0 or later in $(CUDA_HOME):" \
-		"install one, or say where it is with CUDA_HOME="; exit 1; }
+	$(Q)tools/get-deps --cuda-home '$(CUDA_HOME)' --cuda-headers '$(CUDA_HEADERS)' $(PACKAGES)
 	@touch $@
 
 GUEST_PACKAGES := libjemalloc2 libtcmalloc-minimal4 libmimalloc2.0 perl golang-go openjdk-17-jdk-headless \

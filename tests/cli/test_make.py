@@ -4,6 +4,7 @@
 import os
 import shutil
 import subprocess
+import tempfile
 
 from clilib import LIMIT_S, Skip, eq, has, main, scratch
 
@@ -34,6 +35,47 @@ def test_benches_say_what_to_build_first():
         done = make("-s", bench, f"O={scratch()}")
         eq((done.stdout, len(done.stderr.splitlines())), ("", 2))
         has(done.stderr, " is not there: 'make programs' first\nmake: *** ")
+
+
+def get_deps(*args, **options):
+    return subprocess.run([os.path.join(SOURCES, "tools", "get-deps"), *args], text=True, check=False,
+                          capture_output=True, timeout=LIMIT_S, **options)
+
+
+def test_a_cuda_toolkit_that_is_too_old_or_not_there_is_refused():
+    directory = scratch()
+    os.mkdir(f"{directory}/include")
+    for version, found in [(None, "none"), (12080, "12.8")]:
+        if version:
+            with open(f"{directory}/include/cuda.h", "w", encoding="ascii") as file:
+                file.write(f"#define CUDA_VERSION {version}\n")
+        done = get_deps("--cuda-home", directory, "--cuda-headers", "/nowhere", "no-such-package")
+        eq((done.returncode, done.stdout), (1, ""))
+        has(done.stderr, f"CUDA_HOME={directory}: expected a CUDA toolkit 13.0 or later, found {found}")
+        done = make("deps", f"O={scratch()}", f"CUDA_HOME={directory}")
+        eq(done.returncode, 2)
+        has(done.stderr, f"found {found}")
+
+
+def test_missing_packages_are_named_if_nobody_can_install_them():
+    directory, tools = scratch(), scratch()
+    if os.getuid() != 0 or not shutil.which("dpkg-query"):
+        raise Skip("needs root, to become a user without sudo, and a Debian system")
+    for name in ["sh", "dpkg-query", "awk", "grep", "dirname", "id", "uname"]:
+        os.symlink(shutil.which(name), f"{tools}/{name}")
+    for path in (directory, tools):
+        os.chmod(path, 0o755)
+    os.mkdir(f"{directory}/include")
+    with open(f"{directory}/include/cuda.h", "w", encoding="ascii") as file:
+        file.write("#define CUDA_VERSION 13000\n")
+    with tempfile.TemporaryDirectory() as open_to_all:      # the tree may be root's alone
+        os.chmod(open_to_all, 0o755)
+        script = shutil.copy(os.path.join(SOURCES, "tools", "get-deps"), open_to_all)
+        done = subprocess.run([script, "--cuda-home", directory, "--cuda-headers", "/nowhere",
+                               "libc6", "no-such-package"], env={"PATH": tools}, user=65534, text=True,
+                              capture_output=True, check=False, timeout=LIMIT_S)
+    eq((done.returncode, done.stdout), (1, ""))
+    has(done.stderr, "these packages are missing, and there is no sudo to install them: no-such-package")
 
 
 def test_uninstalling_again_is_no_error():
