@@ -100,7 +100,7 @@ GUESTS := $(patsubst %.c,$(O)/%,$(wildcard tests/guests/programs/*.c)) \
 all: $(DRIVER_FACE) $(FREEMEM) $(RUNTIME_FACES) $(COMMAND) $(SIM) $(SIMSMI)
 
 ## programs: build the test programs too, those with GPU code included (needs nvcc)
-programs: all $(SETTINGS_PAGE) $(UNIT_TESTS) $(C_PROGRAMS) $(PRELOADS) $(GUESTS) $(CU_PROGRAMS) $(BENCH_DISK)
+programs: all $(SETTINGS_PAGE) $(UNIT_TESTS) $(MKSNAPSHOT) $(C_PROGRAMS) $(PRELOADS) $(GUESTS) $(CU_PROGRAMS) $(BENCH_DISK)
 
 # ---- what the build needs -------------------------------------------------------------------
 
