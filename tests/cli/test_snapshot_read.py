@@ -447,7 +447,8 @@ def test_forged_index_headers_are_refused():
         (put(12, b"\0\x10\0\0"), "found version 1 with 4096"),
         (put(16, b"\xff" * 8), "expected a file for 18446744073709551615 chunks"),
         (put(16, b"\0" * 8), "expected a file for 0 chunks"),
-        (put(24, b"\xee"), "not the one that the manifest was made for"),
+        (lambda data: data.__setitem__(24, data[24] ^ 0xee),
+         "not the one that the manifest was made for"),
         (lambda data: data[:HEADER.size - 1], "expected at least 64 bytes, found 63"),
         (lambda data: data[:HEADER.size + ENTRY.size - 1], "expected a file for 20 chunks"),
     ]:
