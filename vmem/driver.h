@@ -49,7 +49,7 @@
 	X(cuStreamIsCapturing)           \
 	X(cuThreadExchangeStreamCaptureMode)
 
-/* NULL where the driver is older than the release named. */
+/* NULL if the driver is older than the release named. */
 #define CUDA_DRIVER_OPTIONAL(X)                           \
 	X(cuDeviceGetUuid_v2)            /* 11.4 */       \
 	X(cuCheckpointProcessLock)       /* 12.8, r570 */ \
@@ -65,7 +65,7 @@ struct cuda_driver {
 #undef CUDA_DRIVER_MEMBER
 
 /*
- * Fill @drv by dlsym() from the library @handle. Returns 0, or -ENOSYS where a required function
+ * Fill @drv by dlsym() from the library @handle. Returns 0, or -ENOSYS if a required function
  * is missing (its name in *@missing): such a driver can run programs but not pause them.
  */
 int cuda_driver_fill(struct cuda_driver *drv, void *handle, const char **missing);

@@ -23,7 +23,7 @@ static struct heap *heap_get(CUcontext ctx, CUdevice dev)
 	return heap;
 }
 
-/* Add a slab, of about an eighth of what the heap has, so that few allocations hold little. */
+/* Add a slab of about an eighth of the heap, so that few allocations hold little memory. */
 static CUresult heap_grow(struct heap *heap)
 {
 	size_t size = SLAB_MIN;
@@ -80,9 +80,7 @@ CUresult heap_free(struct region *r, CUdeviceptr ptr)
 	if (slab_live(r->slab, NULL))
 		return CUDA_SUCCESS;
 	region_set_idle(r, true);
-	/*
-	 * One empty slab stays, for a program that allocates and frees one block again and again.
-	 */
+	/* One empty slab stays for a program that allocates and frees one block repeatedly. */
 	if (heap->spare && heap->spare != r && heap->spare->idle)
 		region_release(r);
 	else

@@ -18,13 +18,13 @@
 #include <pthread.h>
 
 /*
- * The members that vmem_lookup() reads are atomic. A region that is not in use has no slab and a
- * size of 0 asked for, so that a lookup through a stale table entry finds nothing in it.
+ * The members that vmem_lookup() reads are atomic. A region that is not in use has no slab, and its
+ * `asked` is 0, so that a lookup through a stale table entry finds nothing in it.
  */
 struct region {
 	_Atomic CUdeviceptr start;
 	_Atomic size_t
-		asked; /* of a large region's allocation; 0 where it has none, or is a slab */
+		asked; /* bytes of a large region's allocation; 0 without one, and in a slab */
 	_Atomic unsigned long long id;
 	_Atomic CUcontext ctx;
 	_Atomic CUdevice dev;
@@ -32,8 +32,8 @@ struct region {
 	size_t size;
 	struct heap *heap; /* of a slab */
 	bool mapped;
-	size_t left; /* of a region that is not mapped: bytes of a map that was not undone */
-	bool idle;   /* no live allocation is in it */
+	size_t left; /* bytes that a failed map left mapped; the region counts as not mapped */
+	bool idle;   /* it has no live allocation */
 	bool cached; /* it is in its device's cache */
 	struct region *prev, *next;
 };
@@ -43,7 +43,7 @@ struct heap {
 	CUcontext ctx;
 	CUdevice dev;
 	size_t size; /* of all its slabs */
-	/* The slab that became empty last; the one that is kept, unless it is in use again. */
+	/* The slab that became empty last. It is kept, unless it is in use again. */
 	struct region *spare;
 	struct suballoc sa;
 	struct heap *next;
@@ -59,13 +59,13 @@ struct device {
 };
 
 struct vmem_state {
-	pthread_mutex_t lock; /* guards all below, except as vmem.h says */
+	pthread_mutex_t lock; /* guards all below, with the exceptions in vmem.h */
 	const struct cuda_driver *drv;
 	struct space space;
 	struct device devices[GPU_MAX];
 	struct heap *heaps;
-	struct region *regions; /* not in use */
-	struct freed *freed;    /* NULL unless watched */
+	struct region *regions; /* objects not in use */
+	struct freed *freed;    /* NULL before vmem_watch() */
 	size_t gap;             /* addresses left free behind each region */
 	unsigned long long last_id;
 };
@@ -78,7 +78,7 @@ void region_set_idle(struct region *r, bool idle);
 CUresult region_map(struct region *r);
 CUresult region_unmap(struct region *r);
 
-/* A mapped region of @size bytes, a multiple of the granule. The second releases idle ones for it. */
+/* A mapped region of @size bytes, in granules. The second releases idle regions if need be. */
 CUresult region_new(CUcontext ctx, CUdevice dev, size_t size, struct region **region);
 CUresult region_new_or_trim(CUcontext ctx, CUdevice dev, size_t size, struct region **region);
 
@@ -99,7 +99,7 @@ struct region *cache_find(CUcontext ctx, CUdevice dev, size_t size);
 /* Learn once what @dev can do. */
 CUresult device_probe(CUdevice dev);
 
-/* Account for @n allocations of @size bytes in all that are no more. */
+/* Account for @n allocations of @size bytes in total that are gone. */
 void device_forget(CUdevice dev, size_t n, size_t size);
 
 /* Allocate from the slabs of a context, and free; the latter as vmem_free(). */

@@ -8,13 +8,13 @@
 #include "common/log.h"
 #include "common/gpu.h"
 
-/* Handles that cuMemRelease() failed for. */
+/* Handles that cuMemRelease() did not release. */
 static struct {
 	CUmemGenericAllocationHandle *handles;
 	size_t count, room;
 } unreleased;
 
-/* For one more, before there is a handle that might be lost. */
+/* Make room for one more handle before it exists, so that none is lost. */
 static bool make_room(void)
 {
 	size_t room = unreleased.count + 1;
@@ -75,7 +75,7 @@ static CUresult map_piece(const struct cuda_driver *drv, const CUmemAllocationPr
 	if (rc != CUDA_SUCCESS)
 		return rc;
 	rc = drv->cuMemMap(start, size, 0, handle, 0);
-	/* The mapping keeps the memory from here on, or nothing does. */
+	/* From here on the mapping keeps the memory; after a failure nothing does. */
 	released = drv->cuMemRelease(handle);
 	if (released != CUDA_SUCCESS) {
 		pr_warn("cannot release the handle of %zu bytes: driver error %d", size, released);
@@ -111,7 +111,7 @@ CUresult mapping_map(const struct cuda_driver *drv, CUdevice dev, const struct m
 
 	*left = 0;
 	mapping_tidy(drv);
-	/* What cannot succeed must not take, for a moment, all that others might ask for. */
+	/* A map that cannot succeed must not take all free memory from others for a moment. */
 	if (size > VMEM_PIECE && !drv->cuMemGetInfo_v2(&free, &total) && free < size)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	while (done < size && rc == CUDA_SUCCESS) {

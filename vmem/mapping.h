@@ -3,18 +3,18 @@
 #define CUDAW_MAPPING_H
 /*
  * mapping: puts GPU memory under addresses, by the virtual memory management of the driver ("mapped
- * addressing") or by what stands in for it (translate.h). It undoes what it did where a step fails;
- * what the driver does not undo is the caller's to try again. To unmap is one cuMemUnmap() of the
- * whole range, which gives the memory back: nothing else refers to it. It remembers
- * only the handles that the driver did not release, as they keep the memory: mapping_map(),
+ * addressing") or by translate.h, which takes its place. If a step fails, it undoes the steps
+ * before; if the driver fails to undo them, the caller tries again. Unmapping is one cuMemUnmap()
+ * of the whole range, which gives the memory back, as nothing else refers to it. mapping remembers
+ * only the handles that the driver did not release, since they keep memory: mapping_map(),
  * mapping_unmap() and mapping_tidy() try again to release them. The caller serialises all calls.
  */
 #include "vmem/vmem.h"
 
 struct mapping_caps {
-	bool vmm;     /* the device can do it, at our granule */
-	bool rdma;    /* memory may be made fit for GPUDirect RDMA */
-	size_t piece; /* the most that is mapped at once */
+	bool vmm;     /* the device can map memory by our granule */
+	bool rdma;    /* memory can be created for GPUDirect RDMA */
+	size_t piece; /* bytes created and mapped at once, at most */
 };
 
 CUresult mapping_probe(const struct cuda_driver *drv, CUdevice dev, struct mapping_caps *caps);
@@ -22,7 +22,7 @@ CUresult mapping_probe(const struct cuda_driver *drv, CUdevice dev, struct mappi
 /*
  * Put fresh memory of @dev under [@start, @start + @size), all of it or none, read and written by
  * the devices whose bits are set in @users. On failure *@left bytes from @start on are still
- * mapped: 0 unless the driver failed to undo it as well.
+ * mapped: 0 unless the driver failed to undo the map too.
  */
 CUresult mapping_map(const struct cuda_driver *drv, CUdevice dev, const struct mapping_caps *caps,
 		     uint64_t users, CUdeviceptr start, size_t size, size_t *left);
@@ -30,7 +30,7 @@ CUresult mapping_map(const struct cuda_driver *drv, CUdevice dev, const struct m
 /* Give back the memory under [@start, @start + @size), all of it or none. */
 CUresult mapping_unmap(const struct cuda_driver *drv, CUdeviceptr start, size_t size);
 
-/* Try again to release the handles that are left. */
+/* Try again to release the handles that the driver did not release. */
 void mapping_tidy(const struct cuda_driver *drv);
 
 /*
@@ -39,10 +39,10 @@ void mapping_tidy(const struct cuda_driver *drv);
  */
 bool mapping_is_gone(CUdeviceptr start, size_t size);
 
-/* What is mapped at [@start, @start + @size) comes into use, or goes out of use. */
+/* Allocations come to the mapping at [@start, @start + @size), or the last of them is gone. */
 void mapping_use_changes(CUdeviceptr start, size_t size);
 
-/* Let @user access what is mapped in [@start, @start + @size), or no more. */
+/* Allow @user access to what is mapped in [@start, @start + @size), or revoke it. */
 CUresult mapping_set_user(const struct cuda_driver *drv, CUdevice user, bool on, CUdeviceptr start,
 			  size_t size);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "vmem/internal.h"
 
-/* Change @peer's access to all that @dev has mapped below @end; *@failed is where it failed. */
+/* Change @peer's access to all regions of @dev below @end; *@failed is the first that fails. */
 static CUresult set_peer(CUdevice dev, CUdevice peer, bool on, CUdeviceptr end, CUdeviceptr *failed)
 {
 	CUdeviceptr pos = VMEM_BASE;

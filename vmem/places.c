@@ -8,7 +8,7 @@
 #include <string.h>
 
 FORKS_LOCK(lock);
-static struct place *places; /* under lock, as the next two */
+static struct place *places; /* under lock, like the next two */
 static size_t count, room;
 
 /* How many places begin at or below @real. */

@@ -2,18 +2,18 @@
 #ifndef CUDAW_PLACES_H
 #define CUDAW_PLACES_H
 /*
- * Where real memory is in vmem's address space: the reverse of translate(), for translate.c. An
- * array in the order of the real addresses. Thread-safe; no CUDA call. Not for launches: what is
- * looked up here was read back from the driver.
+ * Which address of vmem a real address belongs to: the reverse of translate(), for translate.c. An
+ * array sorted by real address. Thread-safe; makes no CUDA call. Launches do not use it: it serves
+ * addresses that were read back from the driver.
  */
 #include <cuda.h>
 #include <stdbool.h>
 #include <stddef.h>
 
-/* @size bytes at @real are those at @start. 0 or -ENOMEM. */
+/* Record that the @size bytes at @real back those at @start. 0 or -ENOMEM. */
 int places_add(CUdeviceptr real, CUdeviceptr start, size_t size);
 
-/* What was at @real is gone; nothing happens where there was nothing. */
+/* Forget the memory at @real, if it is known. */
 void places_remove(CUdeviceptr real);
 
 struct place {
@@ -22,8 +22,8 @@ struct place {
 };
 
 /*
- * The places that @real is in, or is before by no more than @reach, or behind by less; @reach must
- * not be more than the size of any. Returns how many they are.
+ * Find the places that contain @real, that begin at most @reach after it, or that end less than
+ * @reach before it. No place may be smaller than @reach. Returns their number.
  */
 #define PLACES_NEAR 3
 size_t places_near(CUdeviceptr real, size_t reach, struct place *near);

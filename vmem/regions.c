@@ -76,7 +76,7 @@ CUresult device_probe(CUdevice dev)
 	return rc;
 }
 
-/* Undo what a failed region_map() left. */
+/* Unmap what a failed region_map() left mapped. */
 static CUresult unmap_left(struct region *r)
 {
 	CUresult rc = CUDA_SUCCESS;

@@ -18,7 +18,7 @@
 _Static_assert(VMEM_BASE % WINDOW == 0 && SPACE_SEGMENT_MIN % WINDOW == 0,
 	       "a segment consists of windows");
 
-/* Of a window, what small allocations use where space is scattered, and which floats that is. */
+/* The parts of a window that small allocations use if space is scattered, read as floats. */
 static const struct {
 	size_t start, end;
 } parts[] = {
@@ -143,7 +143,7 @@ static CUresult reserve(struct space *space, const struct cuda_driver *drv, size
 				tried, hint, rc);
 			return rc;
 		}
-		/* RLIMIT_AS, say: the real allocator may still have memory, as it needs less. */
+		/* A cause is RLIMIT_AS. The driver's allocator needs fewer addresses: it may still work. */
 		space->refused = true;
 		pr_err("cannot reserve %zu MiB of addresses at %#llx (ulimit -v?): driver error %d",
 		       tried, hint, rc);
@@ -164,7 +164,7 @@ static CUresult reserve(struct space *space, const struct cuda_driver *drv, size
 	return CUDA_SUCCESS;
 }
 
-/* The lowest place for @size bytes, at or above @from, where space is scattered. */
+/* The lowest place for @size bytes, at or above @from, if space is scattered. */
 static CUdeviceptr scattered_place(CUdeviceptr from, size_t size)
 {
 	CUdeviceptr window = from - from % WINDOW;
@@ -190,7 +190,7 @@ static bool is_for_large(const struct space *space, CUdeviceptr ptr)
 	return space->for_large[i];
 }
 
-/* Whether [@at, @at + @size) is in @run, and leaves nothing of its last window to others. */
+/* Whether @run contains [@at, @at + @size) and, for large sizes, the rest of its last window. */
 static bool has_place(const struct space_run *run, CUdeviceptr at, size_t size, bool scattered)
 {
 	CUdeviceptr end = at + size;
@@ -200,7 +200,7 @@ static bool has_place(const struct space_run *run, CUdeviceptr at, size_t size, 
 	return end <= run->start + run->size;
 }
 
-/* The smallest free run with a place for @size bytes, which is then in *@place; or NULL. */
+/* The smallest free run with a place for @size bytes, with the place in *@place; or NULL. */
 static struct space_run *best_fit(struct space *space, size_t size, bool scattered,
 				  CUdeviceptr *place)
 {
@@ -223,7 +223,7 @@ static struct space_run *best_fit(struct space *space, size_t size, bool scatter
 	return best;
 }
 
-/* The same where space is scattered, with a segment more if need be and possible. */
+/* The same for scattered space; reserves one more segment if it needs one and can. */
 static struct space_run *find_scattered(struct space *space, const struct cuda_driver *drv,
 					size_t size, CUdeviceptr *place)
 {
@@ -242,7 +242,7 @@ static struct space_run *find_scattered(struct space *space, const struct cuda_d
 	return best_fit(space, size, true, place);
 }
 
-/* The same in any case; where there is none, *@rc says why. */
+/* The same for both kinds of space; if there is no such run, *@rc has the reason. */
 static struct space_run *find_run(struct space *space, const struct cuda_driver *drv, size_t size,
 				  CUdeviceptr *place, CUresult *rc)
 {
@@ -306,7 +306,7 @@ void *space_next(const struct space *space, CUdeviceptr from)
 	CUdeviceptr end = VMEM_BASE + atomic_load(&space->reserved);
 	size_t i = runs_below(space, from + 1);
 
-	/* Start behind the free run that @from lies in, if any, and skip those that follow. */
+	/* Start behind the free run that contains @from, if any, and skip the runs that follow. */
 	if (i > 0 && from < space->runs[i - 1].start + space->runs[i - 1].size)
 		from = space->runs[i - 1].start + space->runs[i - 1].size;
 	while (i < space->nruns && space->runs[i].start == from)

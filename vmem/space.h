@@ -4,25 +4,25 @@
 /*
  * space: the virtual address space of vmem, and who owns which part of it.
  *
- * Addresses come from the driver in segments, reserved when the first allocation or a lack of
- * addresses asks for one, each right behind the one before it, from VMEM_BASE up. A segment has
- * 1 TiB, or less (down to 64 GiB) where the driver or RLIMIT_AS does not allow that much. Addresses
- * are never given back to the driver.
+ * Addresses come from the driver in segments, from VMEM_BASE up, each right behind the last. A
+ * segment is reserved for the first allocation, and when addresses run out. It has 1 TiB, or less
+ * (down to 64 GiB) if the driver or RLIMIT_AS does not allow that much. Addresses are never given
+ * back to the driver.
  *
  * The table has one pointer for each granule of the largest possible space; only the part in use
  * takes memory. Free runs of granules are an array sorted by address: best fit looks at all of
  * them, which is cheap beside the driver calls that follow.
  *
- * Where pointers are told by their value alone (translate.h, and pointer checks), a word of a
- * kernel's parameters with a number in its lower half, and in its upper half what was left of a
- * pointer, must not look like one [PyTorch 2.11, H200: a stride of 0 became another, in a struct
- * that is not wholly set]. Space is then scattered: the lower halves of addresses are neither
- * integers near zero nor usual floats where an allocation has up to 752 MiB, and larger ones, in
- * segments of their own, begin 512 MiB behind a multiple of 4 GiB and share no upper half. Where a
- * segment is smaller than it should be, or cannot be had, all use the same; where that is not
- * enough, any addresses.
+ * translate.h and the pointer checks recognise pointers by their value alone. A word of a kernel's
+ * parameters may have a number in its lower half and the rest of an old pointer in its upper half;
+ * it must not look like a pointer [PyTorch 2.11, H200: a stride of 0 became another, in a struct
+ * that is not wholly set]. For these two, space is scattered. An allocation of up to 752 MiB has
+ * addresses whose lower halves are neither integers near zero nor usual floats. A larger one lies
+ * in a segment for large ones, begins 512 MiB behind a multiple of 4 GiB, and shares its upper
+ * halves with no other. If a segment is too small, or cannot be reserved, both kinds share
+ * segments; if that is not enough, they take any addresses.
  *
- * Locking: the caller serialises everything but space_find() and space_contains().
+ * Locking: the caller serialises everything except space_find() and space_contains().
  */
 #include "vmem/vmem.h"
 
@@ -39,13 +39,13 @@ struct space_run {
 };
 
 struct space {
-	void *_Atomic *owners;   /* by granule, NULL where free */
+	void *_Atomic *owners;   /* by granule, NULL if free */
 	_Atomic size_t reserved; /* bytes of address space from VMEM_BASE up */
 	CUdeviceptr segments[SPACE_MAX_SEGMENT];
-	/* Where space is scattered: what is for allocations of more than 752 MiB, ... */
+	/* If space is scattered: which segments are for allocations of more than 752 MiB */
 	bool for_large[SPACE_MAX_SEGMENT];
-	bool tight; /* ... unless there is too little for that, ... */
-	bool full;  /* ... and that there is no segment more */
+	bool tight; /* there are too few addresses for that: both kinds share */
+	bool full;  /* no further segment can be reserved */
 	size_t nsegments;
 	bool refused;   /* the driver does not give the addresses that we need */
 	bool scattered; /* to be set before the first allocation */
@@ -59,9 +59,9 @@ int space_init(struct space *space);
 
 /*
  * Find @size bytes (a multiple of the granule) for @owner, which must not be NULL. Returns
- * CUDA_ERROR_OUT_OF_MEMORY where there are no more addresses; what the driver said where it does
- * not give another segment that is needed; CUDA_ERROR_NOT_SUPPORTED, then and ever after, where it
- * does not give the first one, or not at the address asked for.
+ * CUDA_ERROR_OUT_OF_MEMORY if there are no more addresses; the driver's error if it refuses a
+ * further segment; CUDA_ERROR_NOT_SUPPORTED, then and in all later calls, if it refuses the first
+ * segment, or gives it at another address.
  */
 CUresult space_alloc(struct space *space, const struct cuda_driver *drv, size_t size, void *owner,
 		     CUdeviceptr *start);

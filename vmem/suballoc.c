@@ -11,8 +11,8 @@
 #define BIN_SPLIT     (1U << BIN_SPLIT_LOG)
 
 /*
- * What slab_lookup() reads is atomic and kept apart from the rest, so that a lookup of an address
- * that is freed meanwhile reads an old or a new value, and never a link.
+ * The members that slab_lookup() reads are atomic and apart from the rest. A lookup of an address
+ * that is freed meanwhile so reads an old or a new value, and never a link.
  */
 struct block {
 	uint32_t units;
@@ -23,7 +23,7 @@ struct block {
 	struct block *prev, *next; /* of a free block: its neighbours in the bin */
 };
 
-/* One mapping, of which only the records that are written ever take memory. */
+/* One mmap(); only the records that are written take memory. */
 struct slab {
 	uint64_t start;
 	uint32_t units;
@@ -119,7 +119,7 @@ static struct block *bin_first(const struct suballoc *sa, unsigned int bin)
 	return sa->bins[i * 64 + (unsigned int)__builtin_ctzl(word)];
 }
 
-/* Make [@unit, @unit + @units) one block, as far as the block behind it is concerned too. */
+/* Make [@unit, @unit + @units) one block, and tell the block behind it. */
 static void set_units(struct slab *slab, uint32_t unit, uint32_t units)
 {
 	slab->blocks[unit].units = units;
@@ -139,14 +139,14 @@ static struct slab *slab_get(void)
 		    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (slab == MAP_FAILED)
 		return NULL;
-	/* A huge page would make the records of a slab of 2 MiB as large as the slab. */
+	/* With a huge page the records of a slab of 2 MiB would be as large as the slab. */
 	madvise(slab, sizeof(*slab), MADV_NOHUGEPAGE);
 	return slab;
 }
 
 static void slab_put(struct slab *slab)
 {
-	/* The records read as zeros from here on. Locked memory (mlockall) cannot be dropped. */
+	/* From here on the records read as zeros. Locked memory (mlockall) cannot be dropped. */
 	if (madvise(slab, sizeof(*slab), MADV_DONTNEED))
 		memset(slab, 0, sizeof(*slab));
 	slab->next = removed;
@@ -250,7 +250,7 @@ bool slab_lookup(const struct slab *slab, uint64_t offset, struct suballoc_info 
 	const struct block *b;
 	size_t size;
 
-	/* The caller may hold a pointer that is freed meanwhile: trust nothing but the bounds. */
+	/* The caller may hold a pointer that is freed meanwhile: trust only the bounds. */
 	if (unit >= SLAB_UNITS)
 		return false;
 	word = atomic_load_explicit(&slab->heads[i], memory_order_acquire);
@@ -277,7 +277,7 @@ bool slab_overlaps(const struct slab *slab, uint64_t offset, size_t size)
 	struct suballoc_info info;
 	uint64_t first = offset / SUBALLOC_UNIT / 64, last = (offset + size) / SUBALLOC_UNIT / 64;
 
-	/* What starts inside, or what starts before and reaches inside. */
+	/* An allocation that starts inside, or one that starts before and reaches inside. */
 	for (uint64_t i = first; i < last; i++)
 		if (atomic_load_explicit(&slab->heads[i], memory_order_acquire))
 			return true;

@@ -3,7 +3,7 @@
 #define CUDAW_SUBALLOC_H
 /*
  * suballoc: cuts slabs of address space into small allocations. It makes no CUDA call and never
- * touches the memory that it hands out: all that it knows lies in host memory beside it.
+ * touches the memory that it hands out: its records lie in host memory.
  *
  * A slab is split into units of 512 bytes, and has a record for each unit. A block is a run of
  * units; the record of its first unit describes it, those of the others are unused:
@@ -20,8 +20,9 @@
  * block is large enough, so that both allocating and freeing (neighbours merge at once) take a
  * constant number of steps.
  *
- * Locking: the caller serialises everything in the process but slab_lookup(), which may run at any
- * time: what suballoc_remove() took out is kept for the next slab, and never unmapped.
+ * Locking: the caller serialises everything in the process except slab_lookup() and
+ * slab_overlaps(), which may run at any time: suballoc_remove() keeps a slab's records for the next
+ * slab, and never unmaps them.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -41,7 +42,7 @@ struct suballoc {
 	size_t gap; /* bytes left free behind each allocation, at least: 0 or 1 */
 };
 
-/* What is known of one live allocation. */
+/* One live allocation. */
 struct suballoc_info {
 	uint64_t offset; /* from the start of the slab */
 	size_t size;     /* as asked for */
@@ -50,34 +51,34 @@ struct suballoc_info {
 
 /*
  * Let @sa allocate from [@start, @start + @size), @size a multiple of the unit up to SLAB_MAX.
- * Returns the new slab; NULL and errno where host memory is short.
+ * Returns the new slab; NULL and errno if host memory is short.
  */
 struct slab *suballoc_add(struct suballoc *sa, uint64_t start, size_t size);
 
-/* Take @slab out of @sa, with whatever still lives in it. */
+/* Take @slab out of @sa, with the allocations that still live in it. */
 void suballoc_remove(struct suballoc *sa, struct slab *slab);
 
 /*
  * Allocate @size bytes, 1 to SLAB_MAX, and remember @id. Returns the slab that they are in and the
- * address in *@addr; NULL where no slab has room. A slab just added, of a power of two of at least
+ * address in *@addr; NULL if no slab has room. A slab just added, of a power of two of at least
  * @size bytes and the gap, always has room.
  */
 struct slab *suballoc_alloc(struct suballoc *sa, size_t size, uint64_t id, uint64_t *addr);
 
 /*
- * Free the allocation of @slab that starts at @addr. Returns the size that was asked for; 0 where
- * no live allocation starts there.
+ * Free the allocation of @slab that starts at @addr. Returns the size that was asked for; 0 if no
+ * live allocation starts there.
  */
 size_t suballoc_free(struct suballoc *sa, struct slab *slab, uint64_t addr);
 
-/* How many allocations live in @slab, and, where @bytes is not NULL, what was asked for in all. */
+/* How many allocations live in @slab; *@bytes, if not NULL, becomes the sum of their sizes. */
 size_t slab_live(const struct slab *slab, size_t *bytes);
 
-/* Describe the live allocation that @offset points into; false where there is none. No lock. */
+/* Describe the live allocation that @offset points into; false if there is none. No lock. */
 bool slab_lookup(const struct slab *slab, uint64_t offset, struct suballoc_info *info);
 
 /*
- * True where a live allocation has a part in [@offset, @offset + @size), both multiples of 64
+ * True if a live allocation has a part in [@offset, @offset + @size), both multiples of 64
  * units. No lock.
  */
 bool slab_overlaps(const struct slab *slab, uint64_t offset, size_t size);

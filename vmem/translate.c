@@ -13,12 +13,12 @@ _Static_assert(VMEM_BASE % VMEM_GRANULE == 0, "an offset into a granule is one o
 
 struct translation translation;
 
-static struct cuda_driver base; /* as it was */
+static struct cuda_driver base; /* the driver before translate_driver() */
 
-/* Where each mapping was last, by its first granule, to tell whether it came back elsewhere. */
+/* The last real address of each mapping, by its first granule, to see whether it moved. */
 static CUdeviceptr *last;
 
-/* Let granule @i be at @real; 0: nowhere. What kernels were given there stays known. */
+/* Let granule @i be at @real; 0: nowhere. The record of addresses given to kernels stays. */
 static void set_granule(size_t i, CUdeviceptr real, CUdeviceptr gap)
 {
 	atomic_fetch_and_explicit(&translation.real[i], TRANSLATE_GIVEN, memory_order_relaxed);
@@ -123,7 +123,7 @@ void translate_note(CUdeviceptr ptr, CUdeviceptr entry)
 
 enum how { INSIDE, GIVEN, NEVER_GIVEN };
 
-/* Whether @ptr is inside of the mapping that it is near, or a kernel was given it. */
+/* Whether @ptr is inside the mapping that it is near, or was given to a kernel. */
 static enum how how(CUdeviceptr ptr)
 {
 	CUdeviceptr entry = translate_entry(ptr);
@@ -175,7 +175,7 @@ static CUresult unmap(CUdeviceptr ptr, size_t size)
 	return rc;
 }
 
-/* To real memory the peers of cuCtxEnablePeerAccess() have access by that alone. */
+/* cuCtxEnablePeerAccess() alone gives peers access to real memory. */
 static CUresult set_access(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc, size_t count)
 {
 	(void)ptr;
@@ -217,7 +217,7 @@ static CUresult set(CUdeviceptr dst, unsigned char value, size_t size, CUstream 
 	return base.cuMemsetD8Async(translate(dst), value, size, stream);
 }
 
-/* The digests' code would be launched with pointers: there are no digests then. */
+/* The digests' kernels would be given pointers that are not translated: there are no digests. */
 static CUresult load(CUmodule *module, const void *image)
 {
 	(void)module;

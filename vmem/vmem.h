@@ -6,7 +6,7 @@
  *
  * One address space of our own, reserved with cuMemAddressReserve in segments from VMEM_BASE up,
  * split into granules of 2 MiB. A direct-indexed table maps a granule to the region that owns it,
- * so "is this pointer ours, and what is it part of" is one load. A region is a run of granules
+ * so one load tells whether a pointer is ours, and its region. A region is a run of granules
  * with one owner (context, device) that is mapped and unmapped as a whole:
  *
  *	large region   one allocation of 2 MiB or more, rounded up to granules
@@ -19,21 +19,21 @@
  * The GPU's MMU translates ("mapped addressing"): a region's memory is cuMemCreate'd in pieces of
  * at most VMEM_PIECE, mapped at the region's address, and the handles released at once, so that
  * the mapping alone keeps the memory. Unmapping a region therefore gives the memory back, and
- * mapping it anew puts fresh memory under the same address: pointers held by the program, by
- * captured graphs and inside device memory stay valid. translate.h is the other way, where the
- * driver cannot map.
+ * mapping it again puts fresh memory under the same address: pointers held by the program, by
+ * captured graphs and inside device memory stay valid. translate.h is the other way, for drivers
+ * that cannot map.
  *
- * A region that no allocation uses any more is idle. One empty slab for each context and device,
- * and freed large regions of up to VMEM_CACHE bytes for each device, stay mapped for the next
- * allocation of their kind; the rest is given back at once.
+ * A region without a live allocation is idle. One empty slab for each context and device, and freed
+ * large regions of up to VMEM_CACHE bytes for each device, stay mapped for the next allocation of
+ * their kind; vmem gives the rest back at once.
  *
  * Locking: one mutex serialises alloc, free and the calls that map or unmap, and is held across
  * driver calls (docs/architecture.md, "Locks across driver calls"). vmem_lookup() and
- * vmem_contains() take no lock: region objects are never returned to the system, and what belongs
- * to a live allocation does not change until it is freed.
+ * vmem_contains() take no lock: region objects are never returned to the system, and the record of
+ * a live allocation does not change until it is freed.
  *
- * vmem never synchronises the GPU (the caller of vmem_free has), never prints on the way of a
- * call that succeeds, and knows nothing of the gate or of who calls it.
+ * vmem never synchronises the GPU (the caller of vmem_free() has), prints nothing in a call that
+ * succeeds, and knows neither the gate nor its callers.
  */
 #include "vmem/driver.h"
 
@@ -49,18 +49,18 @@
 #define VMEM_PIECE (1UL << 30)
 #define VMEM_CACHE (256UL << 20) /* freed large regions that stay mapped, for each device */
 /*
- * Free of driver and host mappings, as is all from 0x1000_0000_0000 to 0x7e00_0000_0000 [H200,
- * driver 580]. The upper half of an address, as a number, should be none that programs use: a word
- * of two sizes or strides of 32 bits in a kernel's parameters looks like a pointer else. From this
- * base on it is no multiple of 128 for 508 GiB (0x6000 is 3 << 13).
+ * No driver or host mapping is here, nor anywhere from 0x1000_0000_0000 to 0x7e00_0000_0000 [H200,
+ * driver 580]. The upper half of an address should be a number that programs do not use: otherwise
+ * two sizes or strides of 32 bits in a kernel's parameters look like a pointer. From this base on
+ * it is no multiple of 128 for 508 GiB (0x6000 is 3 << 13).
  */
 #ifndef VMEM_BASE /* sanitizer builds have other uses for it */
 #define VMEM_BASE 0x6b8100000000UL
 #endif
 
-/* What vmem knows about one allocation of the program. */
+/* One allocation of the program. */
 struct vmem_info {
-	CUdeviceptr start; /* what the program was given */
+	CUdeviceptr start; /* the address that the program was given */
 	size_t size;       /* bytes that the program asked for */
 	CUcontext ctx;     /* context current at the allocation */
 	CUdevice dev;
@@ -91,31 +91,30 @@ int vmem_init(const struct cuda_driver *drv);
 
 /*
  * Allocate @size bytes (> 0) of @dev's memory for @ctx, aligned to 512 bytes at least. @ctx must
- * be current in the calling thread. Memory that vmem keeps but no allocation uses is given back
- * before CUDA_ERROR_OUT_OF_MEMORY is returned; CUDA_ERROR_NOT_SUPPORTED if the driver cannot map
- * @dev's memory in granules, or does not reserve the addresses that we need. *@ptr is untouched on
- * failure.
+ * be current in the calling thread. vmem gives back the idle memory that it keeps before it returns
+ * CUDA_ERROR_OUT_OF_MEMORY. CUDA_ERROR_NOT_SUPPORTED if the driver cannot map @dev's memory in
+ * granules, or does not reserve the addresses that we need. *@ptr is untouched on failure.
  */
 CUresult vmem_alloc(CUcontext ctx, CUdevice dev, size_t size, CUdeviceptr *ptr);
 
 /*
  * Free the allocation that starts at @ptr. The GPU must be done with it. CUDA_ERROR_INVALID_VALUE
- * where @ptr is not the start of a live allocation of ours. Where the driver fails to unmap, its
- * error is returned and the allocation lives on.
+ * if @ptr is not the start of a live allocation of ours. If the driver fails to unmap, its error is
+ * returned and the allocation lives on.
  */
 CUresult vmem_free(CUdeviceptr ptr);
 
-/* True where @ptr lies in the address space of vmem, live or not. No lock. */
+/* True if @ptr lies in the address space of vmem, live or not. No lock. */
 bool vmem_contains(CUdeviceptr ptr);
 
-/* Describe the live allocation that @ptr points into; false where there is none. No lock. */
+/* Describe the live allocation that @ptr points into; false if there is none. No lock. */
 bool vmem_lookup(CUdeviceptr ptr, struct vmem_info *info);
 
 /*
- * For checks of pointers and for translate.h, before the first allocation: from now on remember the
- * allocations that are freed, and leave a gap behind each one, so that a pointer to an allocation's
- * end does not point into the next. In the gap of a region, of two granules, no memory is mapped.
- * Without host memory for it nothing is remembered.
+ * For pointer checks and for translate.h, before the first allocation: from now on remember freed
+ * allocations, and leave a gap behind each allocation, so that a pointer to its end does not point
+ * into the next. The gap of a region has two granules, with nothing mapped. If host memory is
+ * short, nothing is remembered.
  */
 void vmem_watch(void);
 
@@ -123,14 +122,14 @@ void vmem_watch(void);
 bool vmem_lookup_freed(CUdeviceptr ptr, struct vmem_info *info);
 
 /*
- * Free everything that belongs to @ctx: the context is about to be destroyed, or just was. What
- * the driver does not unmap is tried again by vmem_trim().
+ * Free everything that belongs to @ctx: the context is about to be destroyed, or just was.
+ * vmem_trim() tries again to unmap the regions that the driver does not unmap.
  */
 void vmem_release_context(CUcontext ctx);
 
 /*
- * From now on @peer may access all memory of @dev, what is allocated later included; or no more.
- * On failure the access is as it was before.
+ * Allow @peer access to all memory of @dev, later allocations included; or revoke it. On failure
+ * the access is as before.
  */
 CUresult vmem_peer_enable(CUdevice dev, CUdevice peer);
 CUresult vmem_peer_disable(CUdevice dev, CUdevice peer);
@@ -143,17 +142,17 @@ void vmem_get_stats(struct vmem_stats *stats);
 void vmem_get_device_stats(CUdevice dev, struct vmem_stats *stats);
 
 /*
- * For the pause engine. Between the first unmap and the last map the caller guarantees that no
- * other thread calls anything here but vmem_contains, vmem_lookup and the statistics.
+ * For the pause engine. Between the first unmap and the last map the caller guarantees that other
+ * threads call only vmem_contains(), vmem_lookup() and the statistics.
  *
- * vmem_regions() copies up to @max regions, in address order, and returns how many there are; idle
- * ones are among them, unless vmem_trim() was called before.
+ * vmem_regions() copies up to @max regions, in address order, and returns how many there are. Idle
+ * regions are among them, unless vmem_trim() was called before.
  * vmem_granule_live() tells whether an allocation has a part in the granule that starts there.
  * vmem_region_unmap() gives the region's memory back; vmem_region_map() puts fresh memory under
- * it. A region that is as it should be is left alone, and succeeds. Both return the driver's error;
- * a failed map leaves the region unmapped as a whole, unless the driver fails to undo it too: then
- * vmem_has_left(), and the next vmem_region_unmap() or vmem_region_map() of the region undoes it
- * first. The region's context must be current in the calling thread.
+ * it. On a region that is unmapped or mapped already they do nothing and succeed. Both return the
+ * driver's error. A failed map leaves the whole region unmapped, unless the driver fails to undo it
+ * too: then vmem_has_left() is true, and the next vmem_region_unmap() or vmem_region_map() of the
+ * region undoes it first. The region's context must be current in the calling thread.
  */
 size_t vmem_regions(struct vmem_region *regions, size_t max);
 bool vmem_granule_live(CUdeviceptr granule);
