@@ -37,7 +37,7 @@ static CUfunction function_of(const CUDA_KERNEL_NODE_PARAMS_v2 *params)
 	return params->func ? params->func : (CUfunction)params->kern;
 }
 
-/* Take the packed parameters over. True where there are addresses of ours in them. */
+/* Copy the packed parameters. True if there are addresses of ours in them. */
 static bool take_buffer(struct graph_node *n, const struct kp_kernel *kernel, const char *buffer)
 {
 	bool found = false;
@@ -56,13 +56,13 @@ static bool take_buffer(struct graph_node *n, const struct kp_kernel *kernel, co
 	return found;
 }
 
-/* Behind the parameters: the list of pointers to them. */
+/* The list of pointers to the parameters lies behind them. */
 static size_t list_offset(const struct kp_kernel *kernel)
 {
 	return (kernel->size + sizeof(void *) - 1) & -sizeof(void *);
 }
 
-/* The same of parameters that come one by one. */
+/* The same for parameters that are passed one by one. */
 static bool take_params(struct graph_node *n, const struct kp_kernel *kernel)
 {
 	void **list = (void **)((char *)n->room + list_offset(kernel));
@@ -140,7 +140,7 @@ static const char *read_params(struct graph_node *n, bool *found)
 	case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
 	case CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL:
 	case CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT:
-	case CU_GRAPH_NODE_TYPE_MEM_ALLOC: /* what they allocate is not vmem's */
+	case CU_GRAPH_NODE_TYPE_MEM_ALLOC: /* its memory is not vmem's */
 	case CU_GRAPH_NODE_TYPE_MEM_FREE:
 		return NULL;
 	case CU_GRAPH_NODE_TYPE_CONDITIONAL:

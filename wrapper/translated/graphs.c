@@ -22,12 +22,12 @@
 #define LOG_PREFIX "graphs: "
 #include "common/log.h"
 
-/* A graph of the program's, or an instantiated one. */
+/* A graph of the program, or an instantiated graph. */
 struct known {
 	const void *handle;
 	CUgraphExec exec;         /* NULL: a graph */
-	CUgraph graph;            /* the graph itself, or our clone; NULL where there is none */
-	CUcontext ctx;            /* that was current when it was made */
+	CUgraph graph;            /* the graph itself, or our clone, which may be NULL */
+	CUcontext ctx;            /* the current one when it was made */
 	const char *fixed;        /* why it cannot move, or NULL */
 	const char *differs;      /* the same, until it is updated as a whole */
 	bool broken;              /* it has the addresses before a move */
@@ -158,16 +158,16 @@ void graphs_exec_remove(CUgraphExec exec)
 		real.cuGraphDestroy(clone);
 }
 
-void graphs_fix(CUgraphExec exec, const char *what, bool until_updated)
+void graphs_fix(CUgraphExec exec, const char *reason, bool until_updated)
 {
 	struct known *k;
 
 	pthread_mutex_lock(&lock);
 	k = find_locked(exec);
 	if (k && until_updated)
-		k->differs = what;
+		k->differs = reason;
 	else if (k)
-		k->fixed = what;
+		k->fixed = reason;
 	pthread_mutex_unlock(&lock);
 }
 
@@ -206,7 +206,7 @@ CUresult graphs_usable(const void *handle)
 	return result;
 }
 
-/* The driver's objects went with it, or are leaked as the program's own are. */
+/* The driver's graphs went with the context, or leak as those of the program do. */
 static void forget_context(CUcontext ctx)
 {
 	struct known *k, *next;
@@ -224,7 +224,7 @@ static void forget_context(CUcontext ctx)
 
 CONTEXT_GONE(forget_context);
 
-/* What is done with a node that is no child graph. NULL, or what ends the walk. */
+/* Called for a node that is not a child graph. NULL, or the reason to end the walk. */
 typedef const char *(*visit_fn)(CUgraphNode node, CUgraphNodeType type, void *arg);
 
 static const char *each_node(CUgraph graph, visit_fn visit, void *arg);
@@ -243,7 +243,7 @@ static const char *visit_node(CUgraphNode node, visit_fn visit, void *arg)
 	return each_node(child, visit, arg);
 }
 
-/* Visit all nodes, child graphs' as well. NULL, or what ended it. */
+/* Visit all nodes, those of child graphs as well. NULL, or the reason why the walk ended. */
 static const char *each_node(CUgraph graph, visit_fn visit, void *arg)
 {
 	const char *why = NULL;
@@ -261,7 +261,7 @@ static const char *each_node(CUgraph graph, visit_fn visit, void *arg)
 	return why;
 }
 
-/* Add @node to those at @arg where it has addresses of ours. */
+/* Add @node to the list at @arg if it has addresses of ours. */
 static const char *read_node(CUgraphNode node, CUgraphNodeType type, void *arg)
 {
 	struct graph_node *n, **read = arg;
@@ -285,7 +285,7 @@ static const char *ends_with(CUgraphNode node, CUgraphNodeType type, void *owner
 											 : NULL;
 }
 
-/* Asked for in its context, if it has one, unless that is gone unseen. */
+/* Asks in the context of the graph, if it has one; false if that was destroyed unseen. */
 static bool loses_kernel(const struct known *k, const void *owner)
 {
 	CUcontext ctx;
@@ -329,12 +329,12 @@ static CUresult update(const struct known *k)
 	return real.cuGraphExecUpdate(k->exec, k->graph, &node, &how);
 }
 
-/* Get @k ready for a move. What is in the way, or NULL. */
+/* Get @k ready for a move. Returns NULL, or the reason why it cannot move. */
 static const char *prepare(struct known *k)
 {
 	const char *why = k->fixed ? k->fixed : k->differs;
 
-	/* What lost a kernel, is broken, or of a context that is gone unseen, can never run. */
+	/* It can never run: it lost a kernel, is broken, or its context was destroyed unseen. */
 	if (k->unloaded)
 		return NULL;
 	if (why || k->broken || real.cuCtxSetCurrent(k->ctx))
@@ -390,9 +390,9 @@ static void back(char *note, size_t size)
 
 	for (k = table; k; k = k->hh.next) {
 		/*
-		 * At its old address memory is another allocation all the same: the launch of a
-		 * graph that is cloned or instantiated anew crashes with nodes from before [H200,
-		 * driver 580.159].
+		 * Memory at its old address is still another allocation: with the old nodes, the
+		 * launch of a graph that is cloned or instantiated later crashes [H200, driver
+		 * 580.159].
 		 */
 		result = k->nodes ? write_anew(k) : CUDA_SUCCESS;
 		free_nodes(k);

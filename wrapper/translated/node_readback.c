@@ -11,24 +11,24 @@
 #define HASH_NONFATAL_OOM 1
 #include <uthash.h>
 
-struct shown {
+struct readback {
 	CUgraphNode node;
-	const void *owner; /* what takes it along when it is destroyed, as far as noted */
+	const void *owner; /* the node or graph that it is destroyed with, or NULL */
 	struct graph_node *read;
 	UT_hash_handle hh;
 };
 
 FORKS_LOCK(lock);
-static struct shown *table; /* under lock */
+static struct readback *table; /* under lock */
 
 static void note(CUgraphNode node, const void *owner)
 {
-	struct shown *s;
+	struct readback *r;
 
 	pthread_mutex_lock(&lock);
-	HASH_FIND_PTR(table, &node, s);
-	if (s)
-		s->owner = owner;
+	HASH_FIND_PTR(table, &node, r);
+	if (r)
+		r->owner = owner;
 	pthread_mutex_unlock(&lock);
 }
 
@@ -69,16 +69,16 @@ static bool is_empty(void)
 
 static void forget(const void *owner)
 {
-	struct shown *s, *next;
+	struct readback *r, *next;
 
 	pthread_mutex_lock(&lock);
-	HASH_ITER(hh, table, s, next)
+	HASH_ITER(hh, table, r, next)
 	{
-		if (s->node != owner && s->owner != owner)
+		if (r->node != owner && r->owner != owner)
 			continue;
-		HASH_DEL(table, s);
-		graph_node_free(s->read);
-		free(s);
+		HASH_DEL(table, r);
+		graph_node_free(r->read);
+		free(r);
 	}
 	pthread_mutex_unlock(&lock);
 }
@@ -105,28 +105,28 @@ void node_readback_forget_graph(CUgraph graph)
 const struct graph_node *node_readback_node(CUgraphNode node, CUgraphNodeType type)
 {
 	struct graph_node *read, *unused;
-	struct shown *s, *fresh;
+	struct readback *r, *added;
 
 	graph_node_read(node, type, &read);
 	if (!read)
 		return NULL;
-	fresh = calloc(1, sizeof(*fresh));
+	added = calloc(1, sizeof(*added));
 	pthread_mutex_lock(&lock);
-	HASH_FIND_PTR(table, &node, s);
-	if (!s && fresh) {
-		fresh->node = node;
-		HASH_ADD_PTR(table, node, fresh);
-		s = fresh->hh.tbl ? fresh : NULL;
-		fresh = s ? NULL : fresh;
+	HASH_FIND_PTR(table, &node, r);
+	if (!r && added) {
+		added->node = node;
+		HASH_ADD_PTR(table, node, added);
+		r = added->hh.tbl ? added : NULL;
+		added = r ? NULL : added;
 	}
 	unused = read;
-	if (s && (!s->read || !graph_node_same(s->read, read))) {
-		unused = s->read;
-		s->read = read;
+	if (r && (!r->read || !graph_node_same(r->read, read))) {
+		unused = r->read;
+		r->read = read;
 	}
-	read = s ? s->read : NULL;
+	read = r ? r->read : NULL;
 	pthread_mutex_unlock(&lock);
 	graph_node_free(unused);
-	free(fresh);
+	free(added);
 	return read;
 }

@@ -16,7 +16,7 @@
 #define SCANNED_MOST (64UL << 10) /* of a copy to the GPU: arrays of pointers are short */
 #define MAP_ALIGN    64           /* of a CUtensorMap */
 
-/* Rewrite the parameter whose value, a copy, is at @value. */
+/* Rewrite the parameter at @value, a copy. */
 __attribute__((noinline)) static void rewrite_param(char *value, size_t size)
 {
 	CUdeviceptr word;
@@ -46,13 +46,13 @@ size_t rewrite_launch_room(const struct kp_kernel *kernel, void **params, void *
 	for (uint32_t i = 0; i < kernel->nparams && !any; i++)
 		any = may_point(&kernel->params[i]);
 	if (!any && !*kernel->name && !__atomic_exchange_n(&said, true, __ATOMIC_RELAXED))
-		pr_err("the parameters of a kernel are not known, so that no pointer in them is "
+		pr_err("the parameters of a kernel are not known: no pointer in them is "
 		       "rewritten, and the kernel may fail");
 	if (!any)
 		return 0;
 	if (params)
 		return kernel->nparams * sizeof(*params) + MAP_ALIGN + kernel->size;
-	/* What is larger the driver refuses. */
+	/* The driver refuses larger ones. */
 	if (!launch_packed(extra, &size) || size > LAUNCH_PACKED_MAX)
 		return 0;
 	return 5 * sizeof(*extra) + MAP_ALIGN + size;
@@ -82,7 +82,7 @@ __attribute__((noinline)) static void rewrite_packed(const struct kp_kernel *ker
 				      launch_packed_part(&kernel->params[i], size));
 }
 
-/* What most kernels have is done here, the rest where it costs these no cache line. */
+/* The common case is here. The rest is out of line, so that it costs no cache line. */
 void rewrite_launch(const struct kp_kernel *kernel, void ***params, void ***extra, void *room)
 {
 	void **from = *params, **list = room;
@@ -124,16 +124,16 @@ bool rewrite_has_pointer(const void *words, size_t bytes)
 	return false;
 }
 
-/* An open capture would keep the address of the copy. */
+/* Not while a capture is open: it would keep the address of the copy. */
 bool rewrite_is_variable(CUdeviceptr dst, size_t bytes)
 {
 	return symbols_have(dst, bytes) && !captures_open(driver_table());
 }
 
 /*
- * Managed memory is the device's. What the driver does not know is taken for host memory, and has
- * no type: that takes 0.1 us, where cuPointerGetAttribute() takes 0.5 us for its error [H200,
- * driver 580.159].
+ * CUDA's managed memory counts as the device's. Memory that the driver does not know has no type,
+ * and is taken for host memory. This call takes 0.1 us for it, and cuPointerGetAttribute() 0.5 us
+ * for its error [H200, driver 580.159].
  */
 static bool is_host(const void *ptr)
 {
@@ -149,7 +149,7 @@ bool rewrite_words_wanted(const char *call, CUdeviceptr dst, const void *host, s
 {
 	static bool said;
 	size_t most = bytes < SCANNED_MOST ? bytes : SCANNED_MOST;
-	size_t at = -dst & (WORD - 1); /* a kernel finds them where they are aligned on the GPU */
+	size_t at = -dst & (WORD - 1); /* pointers are aligned on the GPU, for kernels */
 	CUdeviceptr word;
 	size_t found = 0;
 
@@ -162,7 +162,7 @@ bool rewrite_words_wanted(const char *call, CUdeviceptr dst, const void *host, s
 		if (!found && bytes <= SCANNED_MOST && rewrite_is_variable(dst, bytes))
 			return true;
 		if (!found++ && !__atomic_exchange_n(&said, true, __ATOMIC_RELAXED))
-			pr_err("%s: 0x%llx, at byte %zu of what is copied, looks like a pointer to "
+			pr_err("%s: 0x%llx, at byte %zu of the copy, looks like a pointer to "
 			       "GPU memory: CUDAW_ADDRESSING=translated cannot rewrite pointers "
 			       "that lie in GPU memory, and a kernel that follows it fails",
 			       call, word, at);
@@ -188,7 +188,7 @@ static bool is_device(CUmemorytype type)
 	return type == CU_MEMORYTYPE_DEVICE || type == CU_MEMORYTYPE_UNIFIED;
 }
 
-/* The pointers of a copy's sides, by @change(pointer); an array has none. */
+/* Replace the pointers of both sides of a copy by @change(pointer). An array has none. */
 #define EACH_SIDE(copy, change)                 \
 	do {                                    \
 		CHANGE_SIDE(copy, src, change); \
@@ -285,7 +285,7 @@ bool rewrite_pointer_back(CUdeviceptr *ptr)
 	return *ptr != before;
 }
 
-/* True unless the driver knows of nothing there: a pool, a module and others may begin anywhere. */
+/* False: the driver knows no memory there. A pool, a module and others may begin anywhere. */
 static bool may_be_in_use(CUdeviceptr at)
 {
 	CUdeviceptr start;

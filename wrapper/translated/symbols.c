@@ -23,14 +23,14 @@ struct symbol {
 	CUcontext ctx;
 	CUdeviceptr ptr;
 	size_t size;
-	unsigned long told; /* when it was, last */
-	UT_hash_handle hh;  /* by ptr */
+	unsigned long added; /* by symbols_time(), when symbols_add() was last called for it */
+	UT_hash_handle hh;   /* by ptr */
 };
 
 /* A pointer in a symbol. */
 struct word {
 	CUdeviceptr place;
-	CUdeviceptr ptr, real; /* as the program gave it, and what was written for it */
+	CUdeviceptr ptr, real; /* the virtual address, and the real one that was written */
 	CUcontext ctx;
 	UT_hash_handle hh; /* by place */
 };
@@ -38,7 +38,7 @@ struct word {
 FORKS_LOCK(lock);
 static struct symbol *symbols;
 static struct word *words;
-static unsigned long ticks; /* counts what is told */
+static unsigned long time_now; /* counts calls of symbols_add() */
 
 static struct symbol *find_symbol(CUdeviceptr ptr, size_t size)
 {
@@ -70,7 +70,7 @@ static void forget_symbol(struct symbol *symbol)
 	free(symbol);
 }
 
-/* Without memory for it, it is a variable that nobody asked for. */
+/* Without host memory the variable stays unknown. */
 static void add_symbol(const struct symbol *values)
 {
 	struct symbol *symbol = calloc(1, sizeof(*symbol));
@@ -89,11 +89,11 @@ void symbols_add(const void *owner, CUcontext ctx, CUdeviceptr ptr, size_t size)
 	struct symbol *before;
 
 	pthread_mutex_lock(&lock);
-	values.told = ++ticks;
+	values.added = ++time_now;
 	HASH_FIND(hh, symbols, &ptr, sizeof(ptr), before);
 	/* Programs ask again for each copy. */
 	if (before && before->owner == owner && before->size == size) {
-		before->told = values.told;
+		before->added = values.added;
 	} else {
 		if (before)
 			forget_symbol(before);
@@ -107,25 +107,25 @@ unsigned long symbols_time(void)
 	unsigned long time;
 
 	pthread_mutex_lock(&lock);
-	time = ticks;
+	time = time_now;
 	pthread_mutex_unlock(&lock);
 	return time;
 }
 
-static void remove_symbols(const void *owner, CUcontext ctx, unsigned long asked)
+static void remove_symbols(const void *owner, CUcontext ctx, unsigned long until)
 {
 	struct symbol *symbol, *next;
 
 	pthread_mutex_lock(&lock);
 	HASH_ITER(hh, symbols, symbol, next)
-	if ((owner ? symbol->owner == owner : symbol->ctx == ctx) && symbol->told <= asked)
+	if ((owner ? symbol->owner == owner : symbol->ctx == ctx) && symbol->added <= until)
 		forget_symbol(symbol);
 	pthread_mutex_unlock(&lock);
 }
 
-void symbols_remove(const void *owner, unsigned long asked)
+void symbols_remove(const void *owner, unsigned long until)
 {
-	remove_symbols(owner, NULL, asked);
+	remove_symbols(owner, NULL, until);
 }
 
 static void forget_context(CUcontext ctx)
@@ -145,7 +145,7 @@ bool symbols_have(CUdeviceptr ptr, size_t size)
 	return found;
 }
 
-/* Without memory for it a word is right only until its target moves. */
+/* Without host memory for it, a word is right only until its target moves. */
 static void remember_word(const struct symbol *symbol, CUdeviceptr place, CUdeviceptr ptr)
 {
 	struct word *word = calloc(1, sizeof(*word));
@@ -156,7 +156,7 @@ static void remember_word(const struct symbol *symbol, CUdeviceptr place, CUdevi
 		HASH_ADD(hh, words, place, sizeof(word->place), word);
 	}
 	if (!word || !word->hh.tbl) {
-		pr_err("out of memory for a pointer in a variable of a module");
+		pr_err("no host memory to follow a pointer in a variable of a module: it is wrong after a pause");
 		free(word);
 	}
 }
@@ -182,7 +182,7 @@ void symbols_rewrite(CUdeviceptr ptr, void *data, size_t size)
 	pthread_mutex_unlock(&lock);
 }
 
-/* What is at @place of the context that is current. */
+/* Read the word at @place, in the current context. */
 static CUresult read_word(const struct cuda_driver *drv, CUdeviceptr place, CUdeviceptr *value)
 {
 	CUresult error = drv->cuMemcpyDtoHAsync_v2(value, place, WORD, NULL);
@@ -204,7 +204,7 @@ static CUresult renew(const struct cuda_driver *drv, struct word *word)
 
 	if (!error)
 		error = read_word(drv, word->place, &value);
-	/* Freed, or not there any more: nothing points there that could be used. */
+	/* The target was freed, or the word was overwritten: nothing is to be updated. */
 	if (error || value != word->real || now == word->ptr) {
 		pr_debug("0x%llx is forgotten: error %d, value 0x%llx", word->place, error, value);
 		forget_word(word);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef CUDAW_SYMBOLS_H
-#define CUDAW_SYMBOLS_H
+#ifndef CUDAW_WRAPPER_SYMBOLS_H
+#define CUDAW_WRAPPER_SYMBOLS_H
 /*
- * symbols: the variables of the program's modules (__device__, __constant__), as far as it asked
- * where they are, and the pointers that it copied into them. With translated addressing these are
- * real ones (translate.h), and are brought up to date after memory has come back elsewhere. cuFFT
- * hands its tables to its kernels so.
+ * symbols: the variables of the program's modules (__device__, __constant__) whose addresses it
+ * asked for, and the pointers that it copied into them. With translated addressing the copied
+ * pointers are real ones (translate.h), and are updated after memory has come back elsewhere. cuFFT
+ * passes its tables to its kernels in this way.
  *
- * A word that something else has written since (a kernel, a copy) is left as it is.
+ * A word that a kernel or a copy has overwritten since is left as it is.
  *
  * Thread-safe, by one mutex. Only symbols_renew() holds it across driver calls, while the gate is
  * closed (docs/architecture.md, "Locks across driver calls").
@@ -22,13 +22,13 @@ struct cuda_driver;
 void symbols_add(const void *owner, CUcontext ctx, CUdeviceptr ptr, size_t size);
 
 /*
- * @owner was unloaded: its variables are gone, but not those that symbols_add() told after @asked,
- * the symbols_time() before the unload: another may have its handle by then.
+ * @owner was unloaded: forget its variables, except those that were added after @until, the
+ * symbols_time() before the unload. These belong to a new owner with the same handle.
  */
-void symbols_remove(const void *owner, unsigned long asked);
+void symbols_remove(const void *owner, unsigned long until);
 unsigned long symbols_time(void);
 
-/* Whether [@ptr, @ptr + @size) lies in a variable. */
+/* True if [@ptr, @ptr + @size) lies in a variable. */
 bool symbols_have(CUdeviceptr ptr, size_t size);
 
 /*
@@ -38,8 +38,8 @@ bool symbols_have(CUdeviceptr ptr, size_t size);
 void symbols_rewrite(CUdeviceptr ptr, void *data, size_t size);
 
 /*
- * Memory came back: give the words that were rewritten the addresses of now. A variable that
- * cannot be read is forgotten, as one of a context that was reset; an error is of writing one.
+ * Memory came back: give the words that were rewritten their current addresses. A variable that
+ * cannot be read, as in a context that was reset, is forgotten. Returns the error of a write.
  * Leaves no context current.
  */
 CUresult symbols_renew(const struct cuda_driver *drv);

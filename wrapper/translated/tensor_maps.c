@@ -16,13 +16,13 @@
 #define NBUCKETS TENSOR_MAPS_MAX
 #define MAP_SIZE sizeof(CUtensorMap)
 
-/* What a map looks like to the program, and to the driver. */
+/* The bytes of a map as the program has them, and as the driver gets them. */
 enum side { OWN, NOW, SIDES };
 
-/* As bytes: a CUtensorMap is to be aligned more than malloc() does. */
+/* As bytes: a CUtensorMap needs more alignment than malloc() gives. */
 struct known {
 	char map[SIDES][MAP_SIZE];
-	CUdeviceptr ptr, real; /* the address inside, and where that is by map[NOW] */
+	CUdeviceptr ptr, real; /* the virtual address inside, and the real one in map[NOW] */
 	struct known *chain[SIDES];
 	struct known *prev, *next;
 };
@@ -75,7 +75,7 @@ static void forget(struct known *k)
 	free(k);
 }
 
-/* What the driver was given before a move may look like another map of now. */
+/* A map that the driver got before a move may have the same bytes as a current one. */
 static struct known *find(struct known *const *chain, enum side side, const void *map)
 {
 	struct known *k = *chain;
@@ -122,7 +122,7 @@ void tensor_maps_add(const CUtensorMap *map, CUdeviceptr ptr)
 	pthread_mutex_unlock(&lock);
 }
 
-/* A copy of what is known of the program's map at @own, in *@found. */
+/* Copy the entry of the program's map at @own to *@found. */
 static bool look_up(const void *own, struct known *found)
 {
 	struct known **chain = bucket(OWN, own), *k;
@@ -137,7 +137,7 @@ static bool look_up(const void *own, struct known *found)
 	return k;
 }
 
-/* The driver is given @now for what @copy is of, which has moved to @real_ptr. */
+/* From now on the driver gets @now for the map of @copy, whose memory moved to @real_ptr. */
 static void renew(const struct known *copy, const CUtensorMap *now, CUdeviceptr real_ptr)
 {
 	struct known *k;

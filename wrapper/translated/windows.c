@@ -19,7 +19,7 @@ struct window {
 FORKS_LOCK(lock);
 static struct window *windows; /* under lock */
 
-/* Remove those of @stream, or of @ctx, where that is not NULL. */
+/* Remove the windows of @stream, or of @ctx; NULL stands for any. */
 static void remove_locked(const CUstream *stream, CUcontext ctx)
 {
 	struct window *w, *next;
@@ -82,7 +82,7 @@ void windows_move(void)
 	for (w = windows; w; w = w->next) {
 		CUlaunchAttributeValue value = w->value;
 
-		/* What fails is a hint less. */
+		/* If it fails, a hint is lost. */
 		if (!real.cuCtxSetCurrent(w->ctx))
 			real.cuStreamSetAttribute(w->stream,
 						  CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW,
