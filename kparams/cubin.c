@@ -2,14 +2,14 @@
 /*
  * Kernels in a cubin, an ELF file (elf.h).
  *
- * A kernel is a function symbol with STO_CUDA_ENTRY. Its code is a section .text.NAME; what the
- * driver must know of it is in a section .nv.info.NAME of type SHT_CUDA_INFO, whose sh_info is the
- * code's section. Device functions have such sections too, and sm_100 has a second copy of another
- * type, so names are not looked at. The section is a row of records:
+ * A kernel is a function symbol with STO_CUDA_ENTRY. Its code is a section .text.NAME; a section
+ * .nv.info.NAME of type SHT_CUDA_INFO, whose sh_info is the code's section, describes it for the
+ * driver. Device functions have such sections too, and sm_100 has a second copy of another type, so
+ * the reader goes by types and not by names. The section is a row of records:
  *
  *	u8 format, u8 attribute, u16 value		and, for format 4, `value` bytes more
  *
- * of which these matter (numbers as in the ptxas of CUDA 13.0):
+ * These matter (numbers as in the ptxas of CUDA 13.0):
  *
  *	KPARAM_INFO	u32 index, u16 ordinal, u16 offset, u32 bits
  *			bits 0-7 log2 of the pointee's alignment, 8-11 state space, 12-16 constant
@@ -19,8 +19,8 @@
  *	CBANK_PARAM_SIZE	value = bytes of all parameters
  *	PARAM_CBANK	u32 symbol, u16 base, u16 bytes of all parameters
  *
- * The order of records differs between tools. The sum of what the parameters take must be what the
- * last two say: a record that we misread shows there.
+ * The order of records differs between tools. The parameters must end at the size in the last two
+ * records: a misread record shows there.
  */
 #include "kparams/elf.h"
 
@@ -58,7 +58,7 @@ struct cubin {
 	size_t used;    /* bytes of .nv.info and names of the kernels so far */
 	struct kp_table *table;
 	struct kp_error *err;
-	/* The kernel at hand. */
+	/* The kernel that is being read. */
 	struct kp_param params[KP_MAX_PARAMS];
 	bool seen[KP_MAX_PARAMS];
 	uint32_t nparams;
@@ -87,7 +87,7 @@ static int read_kparam(struct cubin *cubin, uint8_t attribute, struct kp_reader 
 	struct kp_param param = {0};
 	uint32_t ordinal, bits;
 
-	kp_read_u32(r); /* index: of what, is not known */
+	kp_read_u32(r); /* an index of unknown meaning */
 	ordinal = kp_read_u16(r);
 	param.offset = kp_read_u16(r);
 	bits = kp_read_u32(r);
@@ -101,7 +101,7 @@ static int read_kparam(struct cubin *cubin, uint8_t attribute, struct kp_reader 
 	return set_param(cubin, ordinal, &param, at);
 }
 
-/* Read one record; @base is where the section lies in the image. */
+/* Read one record; @base is the section's offset in the image. */
 static int read_record(struct cubin *cubin, struct kp_reader *r, uint64_t base)
 {
 	uint64_t at = base + r->pos;
@@ -133,7 +133,7 @@ static int read_record(struct cubin *cubin, struct kp_reader *r, uint64_t base)
 	return 0;
 }
 
-/* The parameters are all there, in order, and fill what the kernel says they take. */
+/* Check that the parameters are complete, in order, and end at the kernel's size. */
 static int check_params(const struct cubin *cubin, uint64_t at)
 {
 	uint32_t size = 0;
@@ -161,8 +161,8 @@ static int check_params(const struct cubin *cubin, uint64_t at)
 }
 
 /*
- * Each kernel has a section and a name of its own. Were they shared, what is read and kept could be
- * the square of the image's size.
+ * Each kernel has a section and a name of its own. If kernels shared them, the bytes read and kept
+ * could be the square of the image's size.
  */
 static int use(struct cubin *cubin, size_t size, uint64_t at)
 {

@@ -10,7 +10,7 @@
  *
  * An entry is a header and then the image, padded to 8 bytes:
  *
- *	0x00 u16 kind, u16 version, u32 header size (0x40, or more with what options need)
+ *	0x00 u16 kind, u16 version, u32 header size (0x40, or more with options)
  *	0x08 u64 size of the image with its padding
  *	0x10 u32 size of the image when compressed, u32 offset of options
  *	0x18 u16 minor, u16 major, u32 architecture
@@ -35,7 +35,7 @@
 
 #define FLAG_LZ4         0x2000
 #define FLAG_ZSTD        0x8000
-#define FLAG_CODECS      0xf000 /* the two others are not known */
+#define FLAG_CODECS      0xf000 /* the two others are unknown */
 #define FLAG_ARCH_SUFFIX 0x100000
 #define FLAG_FAMILY      0x200000
 
@@ -82,7 +82,7 @@ static int add_image(struct kp_fatbin *fatbin, const struct kp_image *image)
 	return 0;
 }
 
-/* Take over what @entry says of its image, which lies at @image->data. */
+/* Describe the image at @image->data by its @entry. */
 static int describe_image(struct kp_image *image, const struct entry *entry, struct kp_error *err)
 {
 	uint64_t at = image->info.offset;
@@ -115,7 +115,7 @@ static int describe_image(struct kp_image *image, const struct entry *entry, str
 	return 0;
 }
 
-/* Read the entry that @r is at, and move on to the next. */
+/* Read the entry at @r, and move on to the next. */
 static int add_entry(struct kp_fatbin *fatbin, struct kp_reader *r, struct kp_error *err)
 {
 	struct kp_image image = {0};
@@ -182,7 +182,7 @@ static int add_container(struct kp_fatbin *fatbin, const void *data, size_t size
 	return 0;
 }
 
-/* A cubin or a PTX text that lies in no container. */
+/* Add a cubin or a PTX text that lies in no container. */
 static int add_lone_image(struct kp_fatbin *fatbin, const void *data, size_t size,
 			  struct kp_error *err)
 {
@@ -239,7 +239,7 @@ const void *kp_wrapper_container(const void *wrapper, size_t i)
 		return NULL;
 	if (!i)
 		return w.data;
-	/* A device-linked program of PTX alone has an empty container, and its kernels in these. */
+	/* A device-linked program of only PTX has an empty container, and its kernels in these. */
 	return w.version == 2 && w.prelinked ? w.prelinked[i - 1] : NULL;
 }
 
@@ -270,7 +270,7 @@ bool kp_container_next(const void *data, size_t size, size_t *offset, size_t *le
 			break;
 		at = found - bytes;
 		r.pos = at;
-		/* Code that looks for containers has the magic in it, too. */
+		/* Code that searches for containers contains the magic too. */
 		if (at % 2 || read_container(&r, &container, NULL))
 			continue;
 		*offset = at;

@@ -50,7 +50,7 @@ static int read_kernels(struct kp_image *image, struct kp_table *table, struct k
 	return ret;
 }
 
-/* Read @image if that was not done yet. The outcome is kept, a failure too. */
+/* Read @image at the first call. The outcome is kept, a failure too. */
 static int index_image(struct kp_image *image, struct kp_error *err)
 {
 	struct kp_error why = {0};
@@ -108,9 +108,9 @@ int kp_image_find(struct kp_image *image, const char *name, const struct kp_kern
 }
 
 /*
- * How well @image fits a device of @arch: 0 where it does not. A cubin runs on its own major
- * version, from its own minor version up, one with a suffix 'a' on its own architecture only. PTX
- * comes after every cubin. What does not fit may still know the kernel's sizes, so it is not
+ * How well @image fits a device of @arch: 0 if it does not. A cubin runs on its own major version,
+ * from its own minor version up; with a suffix 'a' it runs only on its own architecture. PTX comes
+ * after every cubin. An image that does not fit may still know the kernel's sizes, so it is not
  * excluded; it comes last.
  */
 static uint32_t fitness(const struct kp_image *image, uint32_t arch)
@@ -139,7 +139,7 @@ static int compare_fitness(const void *a, const void *b, void *arch)
 	return x < y ? -1 : x > y;
 }
 
-/* List the images with those first that fit best, of those that fit alike the first. */
+/* List the images, the best fit first; of equal fits the first in the fatbin. */
 static int rank(struct kp_fatbin *fatbin, uint32_t arch)
 {
 	size_t n = fatbin->nimages;
@@ -177,7 +177,7 @@ int kp_fatbin_find(struct kp_fatbin *fatbin, uint32_t arch, const char *name,
 				*image = candidate;
 			return 0;
 		}
-		/* What cannot be read says more than what does not have the kernel. */
+		/* An image that cannot be read says more than one without the kernel. */
 		if (!first.text[0] || (code == -ENOENT && ret != -ENOENT)) {
 			first = why;
 			code = ret;

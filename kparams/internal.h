@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef CUDAW_KPARAMS_INTERNAL_H
 #define CUDAW_KPARAMS_INTERNAL_H
-/* What the files of kparams share. */
+/* Shared by the files of kparams. */
 #include "kparams/kparams.h"
 
 #include <string.h>
 
-/* ptxas takes 32,764 bytes of parameters; ordinals beyond this are taken for damage. */
+/* ptxas takes 32,764 bytes of parameters; larger ordinals count as damage. */
 #define KP_MAX_PARAMS 4096
 
-/* No image is near this: the largest of NVIDIA's libraries has 100 MB. */
+/* No image comes near this: the largest in NVIDIA's libraries has 100 MB. */
 #define KP_MAX_IMAGE (1UL << 30)
 
 /* The first architecture for which nvcc writes state spaces of pointers (as of CUDA 13.0). */
@@ -25,13 +25,13 @@ struct kp_table {
 	size_t n, max;
 };
 
-/* Add a kernel with a copy of @name (@len bytes) and of @params. Returns it, or NULL: no memory. */
+/* Add a kernel with a copy of @name (@len bytes) and of @params. NULL if there is no memory. */
 struct kp_kernel *kp_table_add(struct kp_table *table, const char *name, size_t len,
 			       const struct kp_param *params, uint32_t nparams);
 
 /*
- * Sort by name. A kernel that is there twice (PTX may declare before it defines) becomes one;
- * -EBADMSG where the two differ.
+ * Sort by name. Two kernels of one name (PTX may declare before it defines) become one; -EBADMSG if
+ * they differ.
  */
 int kp_table_sort(struct kp_table *table, struct kp_error *err);
 struct kp_kernel *kp_table_find(const struct kp_table *table, const char *name);
@@ -43,18 +43,18 @@ struct kp_image {
 	struct kp_fatbin *fatbin;
 	struct kp_image_info info;
 	const uint8_t *data; /* as stored, info.size bytes */
-	uint64_t raw_size;   /* after decompression; 0 where stored as it is */
+	uint64_t raw_size;   /* after decompression; 0 if stored as it is */
 	uint8_t codec;       /* enum kp_codec */
-	int unsupported;     /* -ENOTSUP: this entry cannot be read, for a flag that is not known */
+	int unsupported;     /* -ENOTSUP: this entry has an unknown flag, and cannot be read */
 	bool indexed;
 	struct kp_table table;
-	struct kp_error *error; /* why it cannot be read, with the code below */
+	struct kp_error *error; /* why it cannot be read, with this code: */
 	int code;
 };
 
 /*
- * How many images with spaces are asked of what the others leave open. Fatbins have few; were
- * there no end, kernels times images could be the square of the input's size.
+ * How many images with spaces may be searched for a kernel of another. Fatbins have few; without a
+ * limit, kernels times images could be the square of the input's size.
  */
 #define KP_MAX_SIBLINGS 256
 
@@ -63,15 +63,15 @@ struct kp_fatbin {
 	size_t nimages, max_images;
 	struct kp_image **ranked; /* best first, for a device of ranked_arch; or NULL */
 	uint32_t ranked_arch;
-	struct kp_image *siblings[KP_MAX_SIBLINGS]; /* which have kernels, with spaces */
-	size_t nsiblings, nseen;                    /* found among so many of the images */
+	struct kp_image *siblings[KP_MAX_SIBLINGS]; /* images with kernels and spaces */
+	size_t nsiblings, nseen;                    /* found in the first nseen images */
 };
 
 /* Find @name in @image, as kp_fatbin_find() does in all. */
 int kp_image_find(struct kp_image *image, const char *name, const struct kp_kernel **kernel,
 		  struct kp_error *err);
 
-/* Decompress @image, which is not stored as it is, into a new buffer. */
+/* Decompress @image, which is compressed, into a new buffer. */
 int kp_unpack(const struct kp_image *image, uint8_t **out, size_t *size, struct kp_error *err);
 
 int kp_cubin_read(const uint8_t *data, size_t size, struct kp_table *table, struct kp_error *err);
@@ -81,16 +81,16 @@ int kp_cubin_info(const void *data, size_t size, struct kp_image_info *info, str
 int kp_ptx_info(const char *text, size_t size, struct kp_image_info *info, struct kp_error *err);
 int kp_ptx_read(const char *text, size_t size, struct kp_table *table, struct kp_error *err);
 
-/* The kernel by itself, in one block. NULL: no memory. */
+/* A kernel in one block of memory. NULL if there is no memory. */
 struct kp_kernel *kp_kernel_make(const char *name, size_t len, const struct kp_param *params,
 				 uint32_t nparams);
 
-/* Find out what each parameter of @kernel, of @image or, where that is NULL, of none, holds. */
+/* Find out what each parameter of @kernel holds. @image is the kernel's, or NULL if it has none. */
 void kp_classify(struct kp_image *image, struct kp_kernel *kernel);
 
 /*
  * Types of the parameters in a mangled C++ name, as enum kp_holds; a struct is KP_ANYTHING. Returns
- * how many there are, or -ENOTSUP where the name is not mangled, or not as we know it, or has more
+ * how many there are, or -ENOTSUP if the name is not mangled, or in an unknown way, or has more
  * than @max.
  */
 int kp_mangled_params(const char *name, uint8_t *holds, size_t max);

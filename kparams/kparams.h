@@ -12,9 +12,9 @@
  *	  kp_image	one image, for one architecture
  *	    kp_kernel	one __global__ function: its name and its parameters
  *
- * To open a fatbin reads the headers of its images only. An image is decompressed and its kernels
- * are listed when one is first asked for; after that only the list is kept. Whether a parameter is
- * a pointer is found out for a kernel when it is first asked for.
+ * Opening a fatbin reads only the headers of its images. The first request for a kernel of an image
+ * decompresses it and lists its kernels; after that only the list is kept. The first request for a
+ * kernel finds out which of its parameters are pointers.
  *
  *	fatbin.c	wrapper, container, entries		image.c		lists and look-ups
  *	unpack.c	LZ4 and ZSTD				pointers.c	who holds a pointer
@@ -23,13 +23,12 @@
  *	ptx.c		PTX
  *
  * The input is not trusted: every read is bounded, and nothing is written to it. It is borrowed: it
- * must stay as it is until kp_fatbin_close(). There is no global state and no CUDA call. Calls on
- * one fatbin, its images included, are for the caller to serialise; different fatbins are
- * independent.
+ * must not change until kp_fatbin_close(). There is no global state and no CUDA call. The caller
+ * serialises the calls on one fatbin and its images; different fatbins are independent.
  *
- * Functions return 0 or a negative errno: -EBADMSG for malformed input, -ENOTSUP for what is well
- * formed as far as can be seen but not known, -ENOENT for a kernel that is not there, -ENOMEM.
- * Outputs are untouched on failure. @err, which may be NULL, says where and why.
+ * Functions return 0 or a negative errno: -EBADMSG for malformed input, -ENOTSUP for input that
+ * looks well formed but is of an unknown kind, -ENOENT for a kernel that is not there, -ENOMEM.
+ * Outputs are untouched on failure. @err, which may be NULL, gets the place and the reason.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -52,13 +51,13 @@ enum kp_kind {
 
 /* What a parameter holds. */
 enum kp_holds {
-	KP_ANYTHING = 0, /* a struct, or nobody says: any aligned word may be a pointer */
+	KP_ANYTHING = 0, /* a struct, or not known: any aligned word may be a pointer */
 	KP_POINTER,      /* to data */
 	KP_NO_POINTER,
 	KP_CODE, /* a pointer to a function */
 };
 
-/* Who says so. */
+/* Where this is known from. */
 enum kp_source {
 	KP_FROM_NOBODY = 0,
 	KP_FROM_SIZE,    /* too small for a pointer */
@@ -79,43 +78,44 @@ struct kp_param {
 };
 
 struct kp_kernel {
-	const char *name; /* as in the image: mangled where C++ mangles it */
+	const char *name; /* as in the image: mangled if it is a C++ name */
 	uint32_t size;    /* of the parameter buffer */
 	uint32_t nparams;
 	/*
-	 * Offsets are those of this image's architecture. Computed from PTX they are not where a
-	 * parameter is aligned to more than 16 bytes: then they depend on the architecture.
+	 * Whether the offsets hold on each device that runs the image. Those computed from PTX do
+	 * not if a parameter is aligned to more than 16 bytes: then they depend on the
+	 * architecture.
 	 */
 	bool exact_offsets;
 	bool classified;
-	bool untyped; /* a parameter may be a pointer, and the name has no types: images may know */
+	bool untyped;             /* a parameter may be a pointer, and the name has no types */
 	struct kp_param params[]; /* by ordinal */
 };
 
 struct kp_image_info {
-	enum kp_kind kind; /* or a number that we do not know */
+	enum kp_kind kind; /* or an unknown number */
 	uint32_t arch;     /* 90 for sm_90 and compute_90 */
 	char suffix;       /* 'a' or 'f' as in sm_90a, or 0 */
-	uint64_t offset;   /* of the stored image in what was opened */
+	uint64_t offset;   /* of the stored image in the input */
 	uint64_t size;     /* as stored */
 };
 
 /*
- * Open a container, a cubin or PTX text of @size bytes. -ENOTSUP where @data is none of these.
+ * Open a container, a cubin or PTX text of @size bytes. -ENOTSUP if @data is something else.
  */
 int kp_fatbin_open(const void *data, size_t size, struct kp_fatbin **out, struct kp_error *err);
 
 /*
- * Add the images of a further container to what was just opened, before any of them is asked for.
- * On failure there may be some of them.
+ * Add the images of a further container to a fatbin that was just opened, before any request for an
+ * image. On failure some of them may have been added.
  */
 int kp_fatbin_add(struct kp_fatbin *fatbin, const void *data, size_t size, struct kp_error *err);
 
 /*
- * What __cudaRegisterFatBinary() is given: a struct of magic, version, a pointer to a container
- * and, in version 2, a pointer to a NULL-terminated array of further containers, which all are one
- * fatbin. kp_wrapper_container() gives the @i-th of them, NULL behind the last; none where the
- * version is not known. The pointers are trusted.
+ * A wrapper is the argument of __cudaRegisterFatBinary(): a struct of magic, version, a pointer to
+ * a container and, in version 2, a pointer to a NULL-terminated array of further containers. All
+ * are one fatbin. kp_wrapper_container() returns the @i-th of them; NULL behind the last, and for
+ * an unknown version. The pointers are trusted.
  */
 bool kp_is_wrapper(const void *data);
 const void *kp_wrapper_container(const void *wrapper, size_t i);
@@ -127,8 +127,8 @@ struct kp_image *kp_fatbin_image(struct kp_fatbin *fatbin, size_t i);
 
 /*
  * Find @name for a device of architecture @arch (90 for compute capability 9.0): in the image that
- * the driver would load or, where that has no such kernel, in the next best one. *@image, which may
- * be NULL, tells which it was.
+ * the driver would load or, if that has no such kernel, in the next best one. *@image, if @image is
+ * not NULL, becomes that image.
  */
 int kp_fatbin_find(struct kp_fatbin *fatbin, uint32_t arch, const char *name,
 		   const struct kp_kernel **kernel, struct kp_image **image, struct kp_error *err);
@@ -145,25 +145,25 @@ int kp_image_kernels(struct kp_image *image, size_t *n, struct kp_error *err);
 const struct kp_kernel *kp_image_kernel(struct kp_image *image, size_t i);
 
 /*
- * Find the next container in a file's contents at or after *@offset, at an even place, as those in
- * archives (ar) are. True with its *@offset and *@length (headers included), false where there
- * are no more. Contents of containers are skipped, not searched.
+ * Find the next container in a file's contents at or after *@offset, at an even offset, as those in
+ * archives (ar) are. True with its *@offset and *@length (headers included), false if there are no
+ * more. Contents of containers are skipped, not searched.
  */
 bool kp_container_next(const void *data, size_t size, size_t *offset, size_t *length);
 
 /*
- * The size of a container, cubin or NUL-terminated PTX text in memory, for callers who are given a
- * pointer alone, as cuModuleLoadData() is. What the headers say is trusted, as the driver does.
+ * The size of a container, cubin or NUL-terminated PTX text in memory, for callers with only a
+ * pointer, such as cuModuleLoadData(). The headers are trusted, as the driver trusts them.
  */
 int kp_memory_size(const void *data, size_t *size, struct kp_error *err);
 
 /*
- * A kernel that no image describes, by the offsets and sizes in @params: only its name can say what
- * they hold. To be freed by free(). NULL: no memory.
+ * Make a kernel that no image describes from the offsets and sizes in @params; only its name can
+ * tell what they hold. The caller frees it with free(). NULL if there is no memory.
  */
 struct kp_kernel *kp_kernel_new(const char *name, const struct kp_param *params, uint32_t nparams);
 
-/* The name that C++ gave, without what nvcc puts before it for a static kernel. */
+/* The C++ name, without the prefix that nvcc gives a static kernel. */
 const char *kp_mangled_part(const char *name);
 
 #endif

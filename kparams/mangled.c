@@ -4,15 +4,14 @@
  * (https://itanium-cxx-abi.github.io/cxx-abi/abi.html, section 5.1), as far as they matter here: a
  * pointer, a pointer to a function, a number, or something else.
  *
- * The grammar has to be followed all the same, since a type may be a reference to something that
- * was there before: S_, S0_... to the first, second... component that the ABI counts, T_, T0_... to
- * a template argument. So the parser keeps what each component and each argument is, and counts
- * components exactly as the ABI says ("is a candidate for substitution" below). A component that is
- * T_ itself stands for the letters: it may come from a function in whose scope a lambda was
- * written, and be used for the kernel that the lambda is given to. Template arguments may be packs:
- * these are lists, linked in a pool.
+ * The parser has to follow the whole grammar, since a type may refer to an earlier part of the
+ * name: S_, S0_... to the first, second... component that the ABI counts, T_, T0_... to a template
+ * argument. So it keeps the type of each component and each argument, and counts components exactly
+ * as the ABI does ("is a candidate for substitution" below). A component that is T_ itself stands
+ * for the letters: it may come from a function in whose scope a lambda was written, and be used for
+ * the kernel that takes the lambda. Template arguments may be packs: lists, linked in a pool.
  *
- * Whatever is not understood ends it, and nothing is said of that name.
+ * If the parser does not understand a part of the name, it fails, and the types are unknown.
  */
 #include "kparams/mangled.h"
 
@@ -48,7 +47,7 @@ static void append(struct parser *p, struct list *list, struct type type)
 	list->last = p->npool++;
 }
 
-/* The function's template argument @n; one of a lambda's own, or still to come, is not known. */
+/* The function's template argument @n; a lambda's own, and a later one, are not known. */
 static struct type template_argument(struct parser *p, int n)
 {
 	struct type type = plain(KP_ANYTHING);
@@ -140,7 +139,7 @@ struct type kp_mangled_template_arg(struct parser *p)
 	return kp_mangled_type(p);
 }
 
-/* I...E. Arguments of the function's own template are what T_ means from here on. */
+/* I...E. From here on T_ means the arguments of the function's own template. */
 void kp_mangled_template_args(struct parser *p, bool of_function)
 {
 	struct list list = no_args;
@@ -174,7 +173,7 @@ static void parse_unnamed(struct parser *p)
 	}
 }
 
-/* True where it is a constructor, a destructor or a conversion: these mangle no return type. */
+/* True if it is a constructor, a destructor or a conversion: these mangle no return type. */
 static bool parse_unqualified_name(struct parser *p)
 {
 	bool special = false;
@@ -236,7 +235,7 @@ static bool parse_nested_name(struct parser *p, bool names_function)
 	}
 	while (more(p, "E")) {
 		parse_component(p, names_function, &templated, &special);
-		/* Each prefix is a candidate; the whole is one only where it names a type. */
+		/* Each prefix is a candidate; the whole is one only if it names a type. */
 		if (*p->pos != 'E')
 			candidate(p, plain(KP_ANYTHING));
 		first = false;
@@ -275,7 +274,7 @@ static bool parse_local_name(struct parser *p, bool names_function)
 }
 
 /*
- * A name: of the function itself, of one inside it, or of a type. True where it ends in template
+ * A name: of the function itself, of one inside it, or of a type. True if it ends in template
  * arguments, so that a function of that name has its return type mangled.
  */
 static bool parse_name(struct parser *p, bool names_function)
@@ -332,7 +331,7 @@ static struct type parse_array_type(struct parser *p)
 	return candidate(p, plain(KP_ANYTHING));
 }
 
-/* Dp: as many types like the one that follows as the pack in it has. */
+/* Dp: the type that follows, once for each member of the pack in it. */
 static struct type parse_expansion(struct parser *p)
 {
 	struct type type;
@@ -382,7 +381,7 @@ static struct type parse_d_type(struct parser *p)
 	return plain(KP_ANYTHING);
 }
 
-/* P, R, O: a pointer or reference to what follows. */
+/* P, R, O: a pointer or reference to the type that follows. */
 static struct type parse_pointer(struct parser *p)
 {
 	struct type to;
@@ -392,7 +391,7 @@ static struct type parse_pointer(struct parser *p)
 	return candidate(p, plain(to.holds == IS_FUNCTION ? KP_CODE : KP_POINTER));
 }
 
-/* r, V, K: all of them together make one candidate more. */
+/* r, V, K: all of them together make one further candidate. */
 static struct type parse_qualified(struct parser *p)
 {
 	struct type type;
@@ -502,7 +501,7 @@ static bool at_end_of_encoding(const struct parser *p)
 
 /*
  * A function's name and its types, or a variable's name. The types are appended to @params, which
- * is NULL for an encoding inside another; that one's template arguments are not touched.
+ * is NULL for an encoding inside another; the outer one's template arguments are not touched.
  */
 static void parse_encoding(struct parser *p, struct list *params)
 {
@@ -510,7 +509,7 @@ static void parse_encoding(struct parser *p, struct list *params)
 
 	enter(p);
 	if (parse_name(p, true) && !at_end_of_encoding(p))
-		kp_mangled_type(p); /* what it returns */
+		kp_mangled_type(p); /* the return type */
 	if (!accept(p, "v"))
 		while (!at_end_of_encoding(p)) {
 			struct type type = kp_mangled_type(p);

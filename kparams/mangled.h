@@ -3,7 +3,7 @@
 #define CUDAW_KPARAMS_MANGLED_H
 /*
  * The parser of mangled C++ names (mangled.c) and its part for the expressions in template
- * arguments (mangled_expr.c), which nothing is taken from but where they end.
+ * arguments (mangled_expr.c), of which only the end matters.
  */
 #include "kparams/internal.h"
 
@@ -13,14 +13,14 @@
 #define MAX_DEPTH      256
 #define NOT_LINKED     (-1)
 
-/* Besides enum kp_holds: what only a pointer or reference can refer to. */
+/* Besides enum kp_holds: a function, which only a pointer or reference can refer to. */
 #define IS_FUNCTION 4
 
 struct type {
 	uint8_t holds;
 	bool pack;
-	int first;    /* pack: its types in the pool, or NOT_LINKED where all are like `holds` */
-	int count;    /* pack: how many, or -1 where that is not known */
+	int first;    /* pack: its types in the pool, or NOT_LINKED if all are like `holds` */
+	int count;    /* pack: how many, or -1 if that is not known */
 	int argument; /* of T_, 2 of T0_...: it is that of the template around its use; else 0 */
 };
 
@@ -79,7 +79,7 @@ static inline void expect(struct parser *p, const char *text)
 		fail(p);
 }
 
-/* True while a list that is closed by @close goes on; takes the @close. */
+/* True while a list goes on; takes the @close that ends it. */
 static inline bool more(struct parser *p, const char *close)
 {
 	if (accept(p, close))
@@ -109,7 +109,7 @@ static inline int parse_number(struct parser *p)
 	return n;
 }
 
-/* What stands between S or T and its underscore: nothing is 0, "0" is 1, "Z" is 36 in base 36. */
+/* The index between S or T and its underscore: nothing is 0, "0" is 1, "Z" is 36 in base 36. */
 static inline int parse_index(struct parser *p, int base)
 {
 	int n = 0;

@@ -14,8 +14,8 @@ static void parse_unresolved_name(struct parser *p)
 }
 
 /*
- * sr: a member of something that depends on template parameters: of a type, or of what a row of
- * plain names means, which ends in an E and in which nothing is a candidate for substitution.
+ * sr: a member of something that depends on template parameters: of a type, or of a scope given by
+ * a row of plain names, which ends in an E and has no candidates for substitution.
  */
 static void parse_scope(struct parser *p)
 {
@@ -54,7 +54,7 @@ static void parse_expressions_to_end(struct parser *p)
 		kp_mangled_expression(p);
 }
 
-/* Expressions that are more than an operator and its operands. False where it is none of them. */
+/* Expressions that are more than an operator and its operands. False if it is another. */
 static bool parse_special_expression(struct parser *p)
 {
 	if (accept(p, "sr")) {

@@ -10,7 +10,7 @@ static uint64_t larger(uint64_t a, uint64_t b)
 	return a > b ? a : b;
 }
 
-/* Where the last of an ELF file's headers, sections and segments ends. */
+/* The end of the last header, section or segment of an ELF file. */
 static uint64_t elf_extent(const uint8_t *data)
 {
 	uint64_t end, nsections;
@@ -21,7 +21,7 @@ static uint64_t elf_extent(const uint8_t *data)
 	memcpy(&header, data, sizeof(header));
 	end = sizeof(header);
 	nsections = header.e_shnum;
-	/* A count that does not fit there is the size of section 0. */
+	/* A count that does not fit into the header is the size of section 0. */
 	if (header.e_shoff && !nsections) {
 		memcpy(&section, data + header.e_shoff, sizeof(section));
 		nsections = section.sh_size;

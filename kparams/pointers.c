@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a parameter holds. Three sources, asked in this order for each parameter that is as large as
- * a pointer:
+ * Finds out what a parameter holds. Three sources tell it, in this order, for each parameter of the
+ * size of a pointer:
  *
- *  - The image's own records give the state space of a pointer, where the compiler wrote it down:
- *    nvcc 13 for compute_100 and later, Triton and LLVM 20 for all.
- *  - The mangled name gives the type, for all architectures; but extern "C" kernels have none, a
- *    dependent type looks like a struct, and what is inside a struct is not said.
+ *  - The image's own records give the state space of a pointer, if the compiler wrote it down: nvcc
+ *    13 for compute_100 and later, Triton and LLVM 20 for all.
+ *  - The mangled name gives the type, for all architectures. But the names of extern "C" kernels
+ *    have no types, a dependent type looks like a struct, and a struct's members are unknown.
  *  - Another image of the same fatbin, for an architecture whose records have spaces.
  *
- * Function pointers have a state space as well; only the name tells them apart. No space proves
- * nothing: older compilers write none. Where a name has types, an image has little to add: names
- * know every one of the 245,000 pointers in the records with spaces of NVIDIA's libraries and
- * PyTorch.
+ * Function pointers have a state space too; only the name tells them apart. A missing space proves
+ * nothing: older compilers write none. If a name has types, an image has little to add: names know
+ * every one of the 245,000 pointers in the records with spaces of NVIDIA's libraries and PyTorch.
  */
 #include "kparams/internal.h"
 
@@ -22,7 +21,7 @@
 #define POINTER_SIZE 8
 #define NUMBER_MOST  16
 
-/* Windows into local and shared memory are no pointers that the host could have given. */
+/* The host cannot give a kernel pointers into local and shared memory. */
 static bool is_host_space(uint8_t space)
 {
 	return space >= 3 && space <= 5;
@@ -44,7 +43,7 @@ const char *kp_mangled_part(const char *name)
 	return mangled ? mangled + 1 : name;
 }
 
-/* True where a parameter is left that another image may know to be a pointer. */
+/* True if another image may know that some remaining parameter is a pointer. */
 static bool classify_alone(struct kp_kernel *kernel, const uint8_t *types)
 {
 	bool open = false;
@@ -66,7 +65,7 @@ static bool classify_alone(struct kp_kernel *kernel, const uint8_t *types)
 	return open;
 }
 
-/* Take pointers from a @sibling of the same layout. True where it has any. */
+/* Take pointers from a @sibling of the same layout. True if it has any. */
 static bool classify_by(struct kp_kernel *kernel, const struct kp_kernel *sibling)
 {
 	bool any = false;
@@ -86,7 +85,7 @@ static bool classify_by(struct kp_kernel *kernel, const struct kp_kernel *siblin
 	return any;
 }
 
-/* The @i-th image that has kernels, with spaces; NULL behind the last. */
+/* The @i-th image with kernels and spaces; NULL behind the last. */
 static struct kp_image *get_sibling(struct kp_fatbin *fatbin, size_t i)
 {
 	while (i == fatbin->nsiblings && i < KP_MAX_SIBLINGS && fatbin->nseen < fatbin->nimages) {
@@ -112,7 +111,7 @@ static void ask_siblings(struct kp_fatbin *fatbin, struct kp_kernel *kernel)
 	}
 }
 
-/* Types that do not have the sizes of the parameters are those of another function, or misread. */
+/* False if the sizes do not match: the types were misread, or are another function's. */
 static bool sizes_fit(const struct kp_kernel *kernel, const uint8_t *types)
 {
 	for (uint32_t i = 0; i < kernel->nparams; i++) {

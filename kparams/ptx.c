@@ -7,8 +7,8 @@
  *		.param .u64 .ptr .global .align 16 NAME_param_1
  *	)
  *
- * Everything else is skipped. A parameter is aligned to its `.align`, or else to its size; behind
- * `.ptr`, `.align` is that of what is pointed to. Offsets count from the start of the parameter
+ * Everything else is skipped. A parameter is aligned to its `.align`, or else to its size; an
+ * `.align` behind `.ptr` is that of the pointee. Offsets count from the start of the parameter
  * buffer, which itself is aligned to 16 bytes at least.
  */
 #include "kparams/internal.h"
@@ -28,7 +28,7 @@ struct word {
 
 struct ptx {
 	const char *start, *pos, *end;
-	/* The next of each, at or after pos; end where there is none. See next_entry(). */
+	/* The next of each, at or after pos; end if there is none. See next_entry(). */
 	const char *next_slash, *next_quote;
 	struct kp_error *err;
 };
@@ -65,7 +65,7 @@ static bool is_word_char(char c)
 	return isalnum((unsigned char)c) || c == '_' || c == '$' || c == '.' || c == '%';
 }
 
-/* The next @c at or after @from; the end where there is none. */
+/* The next @c at or after @from; the end if there is none. */
 static const char *find(const struct ptx *ptx, const char *from, char c)
 {
 	const char *found = memchr(from, c, ptx->end - from);
@@ -106,7 +106,7 @@ static void skip_space(struct ptx *ptx)
 	}
 }
 
-/* The next word; of no length where there is none. */
+/* The next word; of no length if there is none. */
 static struct word next_word(struct ptx *ptx)
 {
 	struct word word;
@@ -284,8 +284,8 @@ static bool is_entry(const struct ptx *ptx, const char *at)
 
 /*
  * Move behind the next ".entry" that is in no comment and no string; false at the end. Texts have
- * hundreds of megabytes, nearly all of it function bodies: so look for the three things that
- * matter, rather than at every word.
+ * hundreds of megabytes, nearly all of it function bodies: so search for the three things that
+ * matter, and do not read every word.
  */
 static bool next_entry(struct ptx *ptx)
 {
