@@ -257,7 +257,7 @@ $(ELF_TESTS): private KPARAMS_LIBS += $(ELF_LIBS)
 $(O)/tests/unit/tools/%: $(OBJ)/tests/unit/tools/%.o $(TOOLS) $(CORE)
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $^ $$(pkg-config --libs check) $(CORE_LIBS) -l:libjansson.a -ldl -pthread -o $@
+	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $^ $$(pkg-config --libs check) $(ELF_LIBS) $(CORE_LIBS) -l:libjansson.a -ldl -pthread -o $@
 
 $(O)/tests/unit/checkpoint/test_host_image: $(OBJ)/tests/unit/checkpoint/test_host_image.o $(CORE)
 	$(call say,LD,$@)
