@@ -13,7 +13,7 @@ import threading
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 import harness  # noqa: E402
-from harness import (BUILD, CUDAW, Skip, contains as has, ends_with_us, equal as eq,  # noqa: E402, F401
+from harness import (BUILD, CUDAW, Skip, contains, ends_with_us, equal,  # noqa: E402, F401
                      faces, scratch)
 
 FACES = faces()

@@ -6,7 +6,7 @@ import shutil
 import struct
 import subprocess
 
-from clilib import BUILD, cudaw, eq, scratch
+from clilib import BUILD, cudaw, equal, scratch
 
 MKSNAPSHOT = os.path.abspath(os.path.join(BUILD, "tests", "unit", "mksnapshot"))
 CHUNK = 2 << 20
@@ -23,7 +23,7 @@ def run_mksnapshot(*args, **options):
 
 
 def write(path, seed, chunks, *more):
-    eq(run_mksnapshot("write", path, seed, chunks, *more), (0, "", ""))
+    equal(run_mksnapshot("write", path, seed, chunks, *more), (0, "", ""))
 
 
 def manifest(path):
@@ -38,7 +38,7 @@ def edit_manifest(path, change):
     found.pop("checksum", None)
     with open(f"{path}/manifest.json", "w", encoding="ascii") as file:
         file.write(json.dumps(found)[:-1] + ',\n"checksum": "%032d"\n}\n' % 0)
-    eq(run_mksnapshot("seal", f"{path}/manifest.json")[0], 0)
+    equal(run_mksnapshot("seal", f"{path}/manifest.json")[0], 0)
 
 
 def index_of(path):
@@ -56,7 +56,7 @@ def edit_index_bytes(path, change, seal=True):
     if not seal:
         return
     code, out, _ = run_mksnapshot("seal", name)
-    eq(code, 0)
+    equal(code, 0)
     edit_manifest(path, lambda m: m["index"].update(hash=out.strip()))
 
 

@@ -9,8 +9,8 @@ import subprocess
 import threading
 import time
 
-from clilib import (CUDAW, LIMIT_S, FakeJob, Directory, Skip, cudaw, dead_pid, eq, has, installed_copy,
-                    live_pid, main, say, scratch, silent)
+from clilib import (CUDAW, LIMIT_S, Directory, FakeJob, Skip, contains, cudaw, dead_pid, equal,
+                    installed_copy, live_pid, main, say, scratch, silent)
 
 GIB = 1 << 30
 
@@ -29,21 +29,21 @@ def test_pause_and_resume_by_each_address():
         for address in [lambda job: "abc123", lambda job: "train", lambda job: str(job.pid)]:
             job = FakeJob(Directory(), name="train", answers={verb: moves})
             result = cudaw(verb, address(job))
-            eq((result.code, result.err), (0, ""))
-            eq(result.out, f"{verb}d {job.pid} (train): {figures}\n")
-            eq(job.requests, [verb])
+            equal((result.code, result.err), (0, ""))
+            equal(result.out, f"{verb}d {job.pid} (train): {figures}\n")
+            equal(job.requests, [verb])
 
 
 def test_a_job_without_name():
     job = FakeJob(Directory())
-    eq(cudaw("pause", "abc123").out, f"paused {job.pid}\n")
+    equal(cudaw("pause", "abc123").out, f"paused {job.pid}\n")
 
 
 def test_timeout_is_passed_on():
     job = FakeJob(Directory())
     for given, sent in [("2", "2000"), ("0.25", "250"), ("1e3", "1000000"), ("5s", "5000")]:
-        eq(cudaw("pause", "--timeout", given, "abc123").code, 0)
-        eq(job.requests.pop(), f"pause {sent}")
+        equal(cudaw("pause", "--timeout", given, "abc123").code, 0)
+        equal(job.requests.pop(), f"pause {sent}")
 
 
 def test_notes():
@@ -53,7 +53,7 @@ def test_notes():
     assert re.fullmatch(r"paused \d+: already paused\n", cudaw("pause", "abc123").out)
     FakeJob(Directory(), answers={"resume": ["note the context is new", "resume_ms 1000.000",
                                           f"resume_bytes {GIB}", "end ok"]})
-    has(cudaw("resume", "abc123").out, ": 1.0 GiB in 1.0 s, 1.1 GB/s; the context is new\n")
+    contains(cudaw("resume", "abc123").out, ": 1.0 GiB in 1.0 s, 1.1 GB/s; the context is new\n")
 
 
 def test_all_processes_of_a_job_at_once():
@@ -67,58 +67,58 @@ def test_all_processes_of_a_job_at_once():
     jobs = [FakeJob(directory, name="train", answers={"pause": wait_for_others}) for _ in range(4)]
     other = FakeJob(directory, id="fff000", name="other")
     result = cudaw("pause", "train")
-    eq((result.code, result.err), (0, ""))
-    eq(sorted(result.out.splitlines()), sorted(f"paused {job.pid} (train)" for job in jobs))
-    eq(other.requests, [])
+    equal((result.code, result.err), (0, ""))
+    equal(sorted(result.out.splitlines()), sorted(f"paused {job.pid} (train)" for job in jobs))
+    equal(other.requests, [])
 
 
 def test_several_targets_and_no_process_twice():
     directory = Directory()
     one, two = FakeJob(directory, name="one"), FakeJob(directory, id="bbbbbb", name="two")
     third = FakeJob(directory, id="cccccc", name="third")
-    eq(cudaw("pause", "one", "abc123", str(one.pid), "bbbbbb").code, 0)
-    eq((one.requests, two.requests, third.requests), (["pause"], ["pause"], []))
+    equal(cudaw("pause", "one", "abc123", str(one.pid), "bbbbbb").code, 0)
+    equal((one.requests, two.requests, third.requests), (["pause"], ["pause"], []))
 
 
 def test_all():
     directory = Directory()
     jobs = [FakeJob(directory, id=f"aaaaa{i}") for i in range(3)]
-    eq(cudaw("resume", "--all").code, 0)
-    eq([job.requests for job in jobs], [["resume"]] * 3)
+    equal(cudaw("resume", "--all").code, 0)
+    equal([job.requests for job in jobs], [["resume"]] * 3)
     result = cudaw("resume", "--all", env={"CUDAW_RUNTIME_DIR": Directory().path})
-    eq((result.code, result.out, result.err), (0, "", "cudaw: there are no jobs\n"))
+    equal((result.code, result.out, result.err), (0, "", "cudaw: there are no jobs\n"))
 
 
 def test_a_number_is_a_pid_first():
     directory = Directory()
     job = FakeJob(directory)
     named = FakeJob(directory, id="bbbbbb", name=str(job.pid))
-    eq(cudaw("pause", str(job.pid)).code, 0)
-    eq((job.requests, named.requests), (["pause"], []))
+    equal(cudaw("pause", str(job.pid)).code, 0)
+    equal((job.requests, named.requests), (["pause"], []))
     # A number that is no such PID may be a name.
     numbered = FakeJob(directory, id="123456", name="7")
-    eq(cudaw("pause", "7").code, 0)
-    eq(cudaw("pause", "123456").code, 0)
-    eq(numbered.requests, ["pause", "pause"])
+    equal(cudaw("pause", "7").code, 0)
+    equal(cudaw("pause", "123456").code, 0)
+    equal(numbered.requests, ["pause", "pause"])
 
 
 def test_an_id_goes_before_a_name():
     directory = Directory()
     by_id = FakeJob(directory)
     by_name = FakeJob(directory, id="bbbbbb", name="abc123")
-    eq(cudaw("pause", "abc123").code, 0)
-    eq((by_id.requests, by_name.requests), (["pause"], []))
+    equal(cudaw("pause", "abc123").code, 0)
+    equal((by_id.requests, by_name.requests), (["pause"], []))
 
 
 def test_a_name_of_two_jobs_lists_their_ids():
     directory = Directory()
     jobs = [FakeJob(directory, id=name, name="train") for name in ("aaaaaa", "bbbbbb", "bbbbbb")]
     result = cudaw("pause", "train")
-    eq((result.code, result.out), (3, ""))
+    equal((result.code, result.out), (3, ""))
     assert re.fullmatch("cudaw: 'train' is the name of 2 jobs: "
                         "(aaaaaa, bbbbbb|bbbbbb, aaaaaa); give an ID\n", result.err), result.err
-    eq([job.requests for job in jobs], [[], [], []])
-    eq(cudaw("pause", "aaaaaa").code, 0)
+    equal([job.requests for job in jobs], [[], [], []])
+    equal(cudaw("pause", "aaaaaa").code, 0)
 
 
 def test_no_such_job():
@@ -136,27 +136,27 @@ def test_no_such_job():
                             (str(stale), f"there is no process {stale}"),
                             (str(alien), f"process {alien} is not a cudaw job")]:
         result = cudaw("pause", target)
-        eq((target, result.code, result.out), (target, 3, ""))
-        has(result.err, "cudaw: " + message)
-    eq(job.requests, [])
+        equal((target, result.code, result.out), (target, 3, ""))
+        contains(result.err, "cudaw: " + message)
+    equal(job.requests, [])
 
 
 def test_no_name_is_not_that_of_a_job_without_one():
     job = FakeJob(Directory())
-    eq((cudaw("pause", "").code, job.requests), (3, []))
+    equal((cudaw("pause", "").code, job.requests), (3, []))
 
 
 def test_a_known_job_is_paused_beside_an_unknown_one():
     job = FakeJob(Directory(), name="train")
     result = cudaw("pause", "nothing", "train")
-    eq((result.code, result.out), (3, f"paused {job.pid} (train)\n"))
+    equal((result.code, result.out), (3, f"paused {job.pid} (train)\n"))
 
 
 def test_no_such_job_among_those_that_answer():
     FakeJob(Directory(), answers={"status": silent})
     result = cudaw("pause", "train")
-    eq(result.code, 3)
-    has(result.err, "no job that answers is called 'train' (1 do not answer; try a PID)")
+    equal(result.code, 3)
+    contains(result.err, "no job that answers is called 'train' (1 do not answer; try a PID)")
 
 
 def test_a_process_of_another_user():
@@ -166,7 +166,7 @@ def test_a_process_of_another_user():
     else:
         Directory()
         result = cudaw("pause", "1")
-    eq((result.code, result.err), (4, "cudaw: process 1 belongs to another user\n"))
+    equal((result.code, result.err), (4, "cudaw: process 1 belongs to another user\n"))
 
 
 def test_how_a_job_says_no():
@@ -183,8 +183,8 @@ def test_how_a_job_says_no():
             ("lunch back at two", 1, "back at two")]:
         job = FakeJob(Directory(), name="train", answers={"pause": ["end " + end]})
         result = cudaw("pause", "train")
-        eq((end, result.code, result.out), (end, code, ""))
-        eq(result.err, f"cudaw: pause {job.pid} (train): {message}\n")
+        equal((end, result.code, result.out), (end, code, ""))
+        equal(result.err, f"cudaw: pause {job.pid} (train): {message}\n")
 
 
 def test_the_first_failure_decides():
@@ -193,9 +193,9 @@ def test_the_first_failure_decides():
             for i, end in enumerate(("ok", "unsupported no", "timeout no"))]
     result = cudaw("pause", "--all")
     first = min((job.pid, code) for job, code in zip(jobs[1:], (6, 5)))[1]
-    eq(result.code, first)
-    eq(len(result.err.splitlines()), 2)
-    eq(result.out, f"paused {jobs[0].pid}\n")
+    equal(result.code, first)
+    equal(len(result.err.splitlines()), 2)
+    equal(result.out, f"paused {jobs[0].pid}\n")
 
 
 def test_a_hanging_job_times_out():
@@ -205,15 +205,15 @@ def test_a_hanging_job_times_out():
     begin = time.monotonic()
     result = cudaw("pause", "--timeout", "0.5", "--all")
     assert 2.5 <= time.monotonic() - begin < 30
-    eq((result.code, result.out), (5, f"paused {good.pid}\n"))
-    has(result.err, f"cudaw: pause {hung.pid}: no answer; the request may still succeed")
+    equal((result.code, result.out), (5, f"paused {good.pid}\n"))
+    contains(result.err, f"cudaw: pause {hung.pid}: no answer; the request may still succeed")
 
 
 def test_a_job_that_hangs_whole_times_out_too():
     hung = FakeJob(Directory(), answers={"status": silent, "pause": silent})
     result = cudaw("pause", "--timeout", "0.1", str(hung.pid))
-    eq(result.code, 5)
-    eq(hung.requests, ["pause 100"])
+    equal(result.code, 5)
+    equal(hung.requests, ["pause 100"])
 
 
 def test_progress_keeps_a_job_from_timing_out():
@@ -224,7 +224,7 @@ def test_progress_keeps_a_job_from_timing_out():
         say(connection, "end ok")
 
     FakeJob(Directory(), answers={"pause": slow})
-    eq(cudaw("pause", "--timeout", "0.1", "abc123").code, 0)
+    equal(cudaw("pause", "--timeout", "0.1", "abc123").code, 0)
 
 
 def test_malformed_answers():
@@ -239,19 +239,19 @@ def test_malformed_answers():
                             (b"", "it ended without an answer")]:
         job = FakeJob(Directory(), answers={"pause": answer})
         result = cudaw("pause", "abc123")
-        eq((answer[:60], result.code), (answer[:60], 1))
-        eq(result.err, f"cudaw: pause {job.pid}: {message}\n")
+        equal((answer[:60], result.code), (answer[:60], 1))
+        equal(result.err, f"cudaw: pause {job.pid}: {message}\n")
 
 
 def test_one_that_ends_as_soon_as_it_runs_on():
     job = FakeJob(Directory(), answers={"resume": b"progress copy 7 7\nready\n"})
     result = cudaw("resume", "abc123")
-    eq((result.code, result.out, result.err), (0, f"resumed {job.pid}; it has ended since\n", ""))
+    equal((result.code, result.out, result.err), (0, f"resumed {job.pid}; it has ended since\n", ""))
 
 
 def test_messages_are_cleaned():
     FakeJob(Directory(), answers={"pause": b"end failed \x1b[2Jgone\n"})
-    has(cudaw("pause", "abc123").err, "?[2Jgone")
+    contains(cudaw("pause", "abc123").err, "?[2Jgone")
 
 
 def test_no_wait():
@@ -267,13 +267,13 @@ def test_no_wait():
     # Without the progress it would take a second; on a loaded machine any single run may.
     while len(took) < 3 or (min(took) >= 0.9 and len(took) < 30):
         begin = time.monotonic()
-        eq(cudaw("pause", "--no-wait", "abc123").out, f"pausing {job.pid}\n")
+        equal(cudaw("pause", "--no-wait", "abc123").out, f"pausing {job.pid}\n")
         took.append(time.monotonic() - begin)
     assert min(took) < 0.9, took
-    eq(cudaw("pause", "--no-wait", "bbbbbb").out, f"paused {quick.pid}\n")
-    eq(cudaw("resume", "--no-wait", "abc123").code, 1)
-    eq(cudaw("pause", "--no-wait", "cccccc").out, f"pausing {deaf.pid}\n")
-    eq((job.requests, deaf.requests), (["pause"] * len(took) + ["resume"], ["pause"]))
+    equal(cudaw("pause", "--no-wait", "bbbbbb").out, f"paused {quick.pid}\n")
+    equal(cudaw("resume", "--no-wait", "abc123").code, 1)
+    equal(cudaw("pause", "--no-wait", "cccccc").out, f"pausing {deaf.pid}\n")
+    equal((job.requests, deaf.requests), (["pause"] * len(took) + ["resume"], ["pause"]))
 
 
 seen_enough = threading.Event()
@@ -328,10 +328,10 @@ def test_progress_on_a_terminal():
     form = (rf"pausing {job.pid}: copy ([\d.]+) ([MG])iB of 30\.0 GiB, (\d\.\d) GB/s, "
             r"([\d.]+) s left\x1b\[K")
     code, shown, first = on_terminal("pause", "abc123", enough=r" 1\.1 GB/s.*\r")
-    eq(code, 0)
+    equal(code, 0)
     lines = shown.split("\r")
-    eq(lines[0], "")
-    eq(lines[-1], "\x1b[K")
+    equal(lines[0], "")
+    equal(lines[-1], "\x1b[K")
     # One line, rewritten.
     assert "\n" not in shown
     assert len(lines) >= 4, lines
@@ -371,7 +371,7 @@ def test_progress_fits_the_terminal():
     FakeJob(Directory(), answers={"pause": copying})
     lines = on_terminal("pause", "abc123", columns=20, enough=r"(\r[^\r]+){4}")[1].split("\r")
     assert len(lines) > 3, lines
-    eq({len(line.replace("\x1b[K", "")) for line in lines[1:-1]}, {19})
+    equal({len(line.replace("\x1b[K", "")) for line in lines[1:-1]}, {19})
 
 
 def test_an_interrupt_ends_the_line():
@@ -381,26 +381,26 @@ def test_an_interrupt_ends_the_line():
 
     job = FakeJob(Directory(), answers={"pause": stuck})
     code, shown, _ = on_terminal("pause", "abc123", enough="drain", then=signal.SIGINT)
-    eq(code, -signal.SIGINT)
+    equal(code, -signal.SIGINT)
     assert shown.endswith("\n"), shown
     job.over.set()
 
 
 def test_a_dumb_terminal_gets_no_escapes():
     FakeJob(Directory(), answers={"pause": draining})
-    eq(on_terminal("pause", "abc123", term="dumb"), (0, "", None))
+    equal(on_terminal("pause", "abc123", term="dumb"), (0, "", None))
 
 
 def test_no_progress_when_it_is_quick():
     FakeJob(Directory(), answers={"pause": moves})
-    eq(on_terminal("pause", "abc123"), (0, "", None))
+    equal(on_terminal("pause", "abc123"), (0, "", None))
 
 
 def test_no_progress_without_a_terminal():
     seen_enough.clear()
     threading.Timer(1.5, seen_enough.set).start()
     FakeJob(Directory(), answers={"pause": copying})
-    eq(cudaw("pause", "abc123").err, "")
+    equal(cudaw("pause", "abc123").err, "")
 
 
 def test_root_pauses_the_job_of_a_user():
@@ -409,8 +409,8 @@ def test_root_pauses_the_job_of_a_user():
     directory = Directory()
     os.chown(directory.path, 12345, 12345)
     job = FakeJob(directory, user=12345, name="theirs")
-    eq(cudaw("pause", "theirs").code, 0)
-    eq(job.requests, ["pause"])
+    equal(cudaw("pause", "theirs").code, 0)
+    equal(job.requests, ["pause"])
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 """cudaw pause of a job of several processes: together or not at all."""
 import threading
 
-from clilib import FakeJob, Directory, cudaw, eq, has, main, obey, orders, say, silent
+from clilib import FakeJob, Directory, cudaw, equal, contains, main, obey, orders, say, silent
 
 
 def test_all_commit_when_all_are_at_rest():
@@ -30,9 +30,9 @@ def test_all_commit_when_all_are_at_rest():
     one = FakeJob(directory, name="train", answers={"hold": ahead})
     two = FakeJob(directory, name="train", answers={"hold": behind})
     result = cudaw("pause", "--timeout", "9", "train")
-    eq((result.code, result.err, one.requests), (0, "", ["hold 9000", "commit"]))
-    eq(two.requests, ["hold 9000", "step 1", "commit"])
-    eq(sorted(result.out.splitlines()), sorted(f"paused {job.pid} (train)" for job in (one, two)))
+    equal((result.code, result.err, one.requests), (0, "", ["hold 9000", "commit"]))
+    equal(two.requests, ["hold 9000", "step 1", "commit"])
+    equal(sorted(result.out.splitlines()), sorted(f"paused {job.pid} (train)" for job in (one, two)))
 
 
 def test_all_make_a_call_where_nothing_changes():
@@ -40,13 +40,13 @@ def test_all_make_a_call_where_nothing_changes():
 
     def stuck(job, connection):
         say(connection, "held stuck 0")
-        eq(next(orders(job, connection)), "step 1")
+        equal(next(orders(job, connection)), "step 1")
         say(connection, "held drained 1")
         obey(job, connection)
 
     jobs = [FakeJob(directory, answers={"hold": stuck}) for _ in range(2)]
-    eq(cudaw("pause", "abc123").code, 0)
-    eq([job.requests for job in jobs], [["hold", "step 1", "commit"]] * 2)
+    equal(cudaw("pause", "abc123").code, 0)
+    equal([job.requests for job in jobs], [["hold", "step 1", "commit"]] * 2)
 
 
 def test_if_one_can_not_the_others_run_on():
@@ -58,10 +58,10 @@ def test_if_one_can_not_the_others_run_on():
         bad = FakeJob(directory, name="train", answers={"hold": ["end " + end]})
         good = FakeJob(directory, name="train")
         result = cudaw("pause", "train")
-        eq((result.code, result.out), (code, ""))
-        has(result.err, f"cudaw: pause {bad.pid} (train): {message}")
-        has(result.err, f"cudaw: pause {good.pid} (train): it runs on, as not all of its job")
-        eq(good.requests[-1], "abort")
+        equal((result.code, result.out), (code, ""))
+        contains(result.err, f"cudaw: pause {bad.pid} (train): {message}")
+        contains(result.err, f"cudaw: pause {good.pid} (train): it runs on, as not all of its job")
+        equal(good.requests[-1], "abort")
 
 
 def test_one_that_says_nonsense_or_dies_stops_the_others():
@@ -71,9 +71,9 @@ def test_one_that_says_nonsense_or_dies_stops_the_others():
         directory = Directory()
         bad, good = FakeJob(directory, answers={"hold": answer}), FakeJob(directory)
         result = cudaw("pause", "abc123")
-        eq((result.code, result.out), (1, ""))
-        has(result.err, f"cudaw: pause {bad.pid}: {message}")
-        eq(good.requests[-1], "abort")
+        equal((result.code, result.out), (1, ""))
+        contains(result.err, f"cudaw: pause {bad.pid}: {message}")
+        equal(good.requests[-1], "abort")
 
 
 def test_a_failure_after_the_commit_resumes_the_others():
@@ -81,10 +81,10 @@ def test_a_failure_after_the_commit_resumes_the_others():
     bad = FakeJob(directory, answers={"pause": ["end failed unmap: error 700"]})
     good = FakeJob(directory)
     result = cudaw("pause", "abc123")
-    eq((result.code, result.out), (1, ""))
-    has(result.err, f"cudaw: pause {bad.pid}: unmap: error 700")
-    has(result.err, f"cudaw: pause {good.pid}: it runs on")
-    eq((bad.requests, good.requests), (["hold", "commit"], ["hold", "commit", "resume"]))
+    equal((result.code, result.out), (1, ""))
+    contains(result.err, f"cudaw: pause {bad.pid}: unmap: error 700")
+    contains(result.err, f"cudaw: pause {good.pid}: it runs on")
+    equal((bad.requests, good.requests), (["hold", "commit"], ["hold", "commit", "resume"]))
 
 
 def test_a_silence_after_the_commit_ends():
@@ -92,9 +92,9 @@ def test_a_silence_after_the_commit_ends():
     bad = FakeJob(directory, answers={"pause": ["end failed unmap: error 700"]})
     mute = FakeJob(directory, answers={"resume": silent})
     result = cudaw("pause", "abc123")
-    eq((result.code, result.out, mute.requests), (1, "", ["hold", "commit", "resume"]))
-    has(result.err, f"cudaw: pause {bad.pid}: unmap: error 700")
-    has(result.err, f"cudaw: pause {mute.pid}: no answer; the request may still succeed")
+    equal((result.code, result.out, mute.requests), (1, "", ["hold", "commit", "resume"]))
+    contains(result.err, f"cudaw: pause {bad.pid}: unmap: error 700")
+    contains(result.err, f"cudaw: pause {mute.pid}: no answer; the request may still succeed")
 
 
 def test_one_that_is_paused_already_is_at_rest():
@@ -102,9 +102,9 @@ def test_one_that_is_paused_already_is_at_rest():
     done = FakeJob(directory, answers={"hold": ["note already paused", "end ok"]})
     other = FakeJob(directory)
     result = cudaw("pause", "abc123")
-    eq((result.code, result.err), (0, ""))
-    has(result.out, f"paused {done.pid}: already paused\n")
-    eq((done.requests, other.requests), (["hold"], ["hold", "commit"]))
+    equal((result.code, result.err), (0, ""))
+    contains(result.out, f"paused {done.pid}: already paused\n")
+    equal((done.requests, other.requests), (["hold"], ["hold", "commit"]))
 
 
 def test_jobs_do_not_wait_for_other_jobs():
@@ -114,17 +114,17 @@ def test_jobs_do_not_wait_for_other_jobs():
     alone = FakeJob(directory, id="bbbbbb")
     pair = [FakeJob(directory, id="cccccc") for _ in range(2)]
     result = cudaw("pause", "--all")
-    eq(result.code, 5)
-    eq((bad.requests, good.requests[-1], alone.requests), (["hold"], "abort", ["pause"]))
-    eq([job.requests for job in pair], [["hold", "commit"]] * 2)
-    eq(sorted(result.out.splitlines()), sorted(f"paused {job.pid}" for job in pair + [alone]))
+    equal(result.code, 5)
+    equal((bad.requests, good.requests[-1], alone.requests), (["hold"], "abort", ["pause"]))
+    equal([job.requests for job in pair], [["hold", "commit"]] * 2)
+    equal(sorted(result.out.splitlines()), sorted(f"paused {job.pid}" for job in pair + [alone]))
 
 
 def test_one_process_of_several_by_its_pid():
     directory = Directory()
     jobs = [FakeJob(directory) for _ in range(2)]
-    eq(cudaw("pause", str(jobs[0].pid)).code, 0)
-    eq([job.requests for job in jobs], [["pause"], []])
+    equal(cudaw("pause", str(jobs[0].pid)).code, 0)
+    equal([job.requests for job in jobs], [["pause"], []])
 
 
 def test_no_wait_waits_for_the_commit():
@@ -136,9 +136,9 @@ def test_no_wait_waits_for_the_commit():
 
     jobs = [FakeJob(directory, answers={"pause": copying}) for _ in range(2)]
     result = cudaw("pause", "--no-wait", "abc123")
-    eq((result.code, sorted(result.out.splitlines())),
+    equal((result.code, sorted(result.out.splitlines())),
        (0, sorted(f"pausing {job.pid}" for job in jobs)))
-    eq([job.requests for job in jobs], [["hold", "commit"]] * 2)
+    equal([job.requests for job in jobs], [["hold", "commit"]] * 2)
 
 
 def test_a_part_that_is_not_heard_from():
@@ -148,18 +148,18 @@ def test_a_part_that_is_not_heard_from():
     part, other = FakeJob(directory, name="train"), FakeJob(directory, id="bbbbbb")
     for verb, target in (("pause", "abc123"), ("resume", "train"), ("pause", "--all")):
         result = cudaw(verb, target)
-        eq(result.code, 5)
-        eq(result.err, f"cudaw: {verb} abc123: its process {deaf.pid}: no answer\n")
-        eq((deaf.requests, part.requests), ([], []))
-    eq(other.requests, ["pause"])
-    eq(cudaw("pause", str(part.pid)).code, 0)
+        equal(result.code, 5)
+        equal(result.err, f"cudaw: {verb} abc123: its process {deaf.pid}: no answer\n")
+        equal((deaf.requests, part.requests), ([], []))
+    equal(other.requests, ["pause"])
+    equal(cudaw("pause", str(part.pid)).code, 0)
 
 
 def test_they_resume_when_all_can():
     directory = Directory()
     jobs = [FakeJob(directory) for _ in range(2)]
-    eq(cudaw("resume", "abc123").code, 0)
-    eq([job.requests for job in jobs], [["regain", "commit"]] * 2)
+    equal(cudaw("resume", "abc123").code, 0)
+    equal([job.requests for job in jobs], [["regain", "commit"]] * 2)
 
 
 def test_none_resumes_where_one_can_not():
@@ -167,17 +167,17 @@ def test_none_resumes_where_one_can_not():
     good = FakeJob(directory)
     bad = FakeJob(directory, answers={"regain": ["end timeout no memory came free"]})
     done = cudaw("resume", "abc123")
-    eq(done.code, 5)
-    has(done.err, f"resume {bad.pid}: no memory came free")
-    has(done.err, f"resume {good.pid}: it stays paused")
-    eq((bad.requests, good.requests), (["regain"], ["regain", "abort"]))
+    equal(done.code, 5)
+    contains(done.err, f"resume {bad.pid}: no memory came free")
+    contains(done.err, f"resume {good.pid}: it stays paused")
+    equal((bad.requests, good.requests), (["regain"], ["regain", "abort"]))
 
 
 def test_a_resume_that_nobody_waits_for_has_no_phases():
     directory = Directory()
     jobs = [FakeJob(directory) for _ in range(2)]
-    eq(cudaw("resume", "--no-wait", "abc123").code, 0)
-    eq([job.requests for job in jobs], [["resume"]] * 2)
+    equal(cudaw("resume", "--no-wait", "abc123").code, 0)
+    equal([job.requests for job in jobs], [["resume"]] * 2)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ import glob
 import os
 import re
 
-from clilib import eq, main
+from clilib import equal, main
 
 REPOSITORY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
@@ -43,7 +43,7 @@ def test_links_lead_to_something():
                 broken.append(f"{page}: {link}")
             elif anchor and anchor not in anchors(texts[target]):
                 broken.append(f"{page}: {link}: no such heading")
-    eq(broken, [])
+    equal(broken, [])
 
 
 def test_files_that_pages_name_are_there():
@@ -55,12 +55,12 @@ def test_files_that_pages_name_are_there():
     missing = [f"{page}: {name}" for page, text in pages().items() for name in NAMED.findall(text)
                if name not in ELSEWHERE and not name.startswith(("/", "build/"))
                and not (name in names if "/" not in name else os.path.exists(os.path.join(REPOSITORY, name)))]
-    eq(missing, [])
+    equal(missing, [])
 
 
 def test_the_readme_names_every_page():
     readme = pages()["README.md"]
-    eq([page for page in pages() if page.startswith("docs/") and page not in readme], [])
+    equal([page for page in pages() if page.startswith("docs/") and page not in readme], [])
 
 
 def test_the_readme_is_short():

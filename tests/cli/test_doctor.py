@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 
-from clilib import Directory, Skip, cudaw, eq, has, installed_copy, main, scratch
+from clilib import Directory, Skip, cudaw, equal, contains, installed_copy, main, scratch
 
 # Behaves by preprocessor symbols. It has no function that makes a context: the doctor needs none.
 DRIVER = r"""
@@ -64,14 +64,14 @@ def doctor(path, code, env=None, command=None):
     extra = {"command": command} if command else {}
     text = cudaw("doctor", env=env, **extra)
     result = cudaw("doctor", "--json", env=env, **extra)
-    eq((text.code, text.err, result.code, result.err), (code, "", code, ""))
+    equal((text.code, text.err, result.code, result.err), (code, "", code, ""))
     report = json.loads(result.out)
-    has(text.out, "Verdict: " + report["summary"])
+    contains(text.out, "Verdict: " + report["summary"])
     for found in report["checks"]:
         # Every drawback is explained, and nothing else is.
-        eq((found["check"], found["because"] is None), (found["check"], found["verdict"] == "ok"))
-        has(text.out, f"{found['check']:<18} {found['verdict']}: ")
-    eq(report["pause"], code == 0)
+        equal((found["check"], found["because"] is None), (found["check"], found["verdict"] == "ok"))
+        contains(text.out, f"{found['check']:<18} {found['verdict']}: ")
+    equal(report["pause"], code == 0)
     return {found["check"]: found for found in report["checks"]}, report
 
 
@@ -79,21 +79,21 @@ def test_a_good_machine():
     Directory()
     path = driver()
     checks, report = doctor(path, 0)
-    eq(checks["driver"]["verdict"], "ok")
-    has(checks["driver"]["value"], f"CUDA 13.0, {path}")
-    has(checks["GPU 0"]["value"], "Fake GPU, 1.0 PiB, compute capability 9.0, GPUDirect RDMA no")
-    eq(checks["checkpoint API"]["verdict"], "ok")
-    eq(checks["runtime directory"]["verdict"], "ok")
+    equal(checks["driver"]["verdict"], "ok")
+    contains(checks["driver"]["value"], f"CUDA 13.0, {path}")
+    contains(checks["GPU 0"]["value"], "Fake GPU, 1.0 PiB, compute capability 9.0, GPUDirect RDMA no")
+    equal(checks["checkpoint API"]["verdict"], "ok")
+    equal(checks["runtime directory"]["verdict"], "ok")
     # No host has that much.
-    eq(checks["host memory"]["verdict"], "warn")
-    eq((report["context"], report["summary"]),
+    equal(checks["host memory"]["verdict"], "warn")
+    equal((report["context"], report["summary"]),
        (True, "pausing works here; a paused job leaves nothing on the GPU."))
 
 
 def test_wrong_settings_are_found():
     checks, _ = doctor(driver(), 0, env={"CUDAW_RELEASE": "mem", "CUDAW_CHECK": "1"})
-    eq((checks["CUDAW_RELEASE"]["verdict"], checks["CUDAW_RELEASE"]["value"]), ("warn", "mem"))
-    eq(checks["CUDAW_RELEASE"]["because"], "expected all or memory; all is used")
+    equal((checks["CUDAW_RELEASE"]["verdict"], checks["CUDAW_RELEASE"]["value"]), ("warn", "mem"))
+    equal(checks["CUDAW_RELEASE"]["because"], "expected all or memory; all is used")
     assert "CUDAW_CHECK" not in checks
 
 
@@ -109,72 +109,72 @@ def test_criu():
         found = doctor(driver(), 0, env=env)[0]["CRIU"]
         if os.getuid() != 0 and verdict == "ok":
             verdict, why = "warn", "not permitted"
-        eq(found["verdict"], verdict)
+        equal(found["verdict"], verdict)
         assert not why or why in found["because"], found
 
 
 def test_an_old_driver_keeps_the_context():
     checks, report = doctor(driver("OLD"), 0)
-    eq((checks["checkpoint API"]["verdict"], report["context"]), ("warn", False))
-    has(report["summary"], "keeps its CUDA context on the GPU")
+    equal((checks["checkpoint API"]["verdict"], report["context"]), ("warn", False))
+    contains(report["summary"], "keeps its CUDA context on the GPU")
 
 
 def test_no_virtual_memory_management():
     checks, report = doctor(driver("VMM=0"), 0)
-    eq(checks["GPU 0"]["verdict"], "warn")
-    has(checks["GPU 0"]["because"], "translated addresses")
-    has(report["summary"], "pausing works here")
+    equal(checks["GPU 0"]["verdict"], "warn")
+    contains(checks["GPU 0"]["because"], "translated addresses")
+    contains(report["summary"], "pausing works here")
 
 
 def test_one_device_without_it():
     checks, _ = doctor(driver("DEVICES=2"), 0)
-    eq((checks["GPU 0"]["verdict"], checks["GPU 1"]["verdict"]), ("ok", "warn"))
+    equal((checks["GPU 0"]["verdict"], checks["GPU 1"]["verdict"]), ("ok", "warn"))
 
 
 def test_no_device():
     summary = doctor(driver("DEVICES=0"), 6)[1]["summary"]
-    has(summary, "the driver finds no GPU")
-    has(summary, "Programs started with 'cudaw run' run as they do without it.")
+    contains(summary, "the driver finds no GPU")
+    contains(summary, "Programs started with 'cudaw run' run as they do without it.")
 
 
 def test_a_driver_that_fails():
     checks, _ = doctor(driver("INIT=999"), 6)
-    eq(checks["driver"]["because"], "cuInit fails with CUDA_ERROR_OF_SORTS (999)")
+    equal(checks["driver"]["because"], "cuInit fails with CUDA_ERROR_OF_SORTS (999)")
 
 
 def test_a_driver_that_crashes():
     checks, _ = doctor(driver("CRASH"), 6)
-    eq(checks["driver"]["because"], "it crashes (Segmentation fault)")
+    equal(checks["driver"]["because"], "it crashes (Segmentation fault)")
 
 
 def test_no_driver():
     checks, report = doctor("/no/such/libcuda.so.1", 6)
-    has(checks["driver"]["because"], "/no/such/libcuda.so.1")
-    has(report["summary"], "CUDA fails in programs started with 'cudaw run' (cuInit: error 100).")
+    contains(checks["driver"]["because"], "/no/such/libcuda.so.1")
+    contains(report["summary"], "CUDA fails in programs started with 'cudaw run' (cuInit: error 100).")
 
 
 def test_a_driver_that_can_not_be_loaded():
     broken = driver("cuInit=other")
-    has(doctor(broken, 6)[0]["driver"]["because"], "it has no cuInit")
+    contains(doctor(broken, 6)[0]["driver"]["because"], "it has no cuInit")
 
 
 def test_runtime_directory():
     good = driver()
     checks, _ = doctor(good, 0, {"CUDAW_RUNTIME_DIR": os.path.join(scratch(), "later")})
-    has(checks["runtime directory"]["value"], "later, made when the first job starts")
+    contains(checks["runtime directory"]["value"], "later, made when the first job starts")
     for path, why in [("/no/such/directory", "it cannot be made"),
                       ("relative", "CUDAW_RUNTIME_DIR is not an absolute path"),
                       (scratch(), "other users may enter it (its mode must be 0700)")]:
         checks, report = doctor(good, 6, {"CUDAW_RUNTIME_DIR": path})
-        eq(checks["runtime directory"]["because"], why)
-        has(report["summary"], f"runtime directory: {path}, because {why}")
+        equal(checks["runtime directory"]["because"], why)
+        contains(report["summary"], f"runtime directory: {path}, because {why}")
 
 
 def test_libraries_missing():
     command = installed_copy(scratch(), faces=False)
     checks, report = doctor(driver(), 6, command=command)
-    has(checks["cudaw's libraries"]["because"], "these are missing: libcuda.so.1 libcudart.so.13")
-    has(report["summary"], "'cudaw run' cannot start programs.")
+    contains(checks["cudaw's libraries"]["because"], "these are missing: libcuda.so.1 libcudart.so.13")
+    contains(report["summary"], "'cudaw run' cannot start programs.")
     directory = os.path.dirname(os.path.dirname(command))
     shutil.rmtree(directory)
     command = installed_copy(directory)
@@ -182,7 +182,7 @@ def test_libraries_missing():
         if "libcudart.so.13" in files:
             os.remove(os.path.join(root, "libcudart.so.13"))
     checks, _ = doctor(driver(), 0, command=command)
-    eq(checks["cudaw's libraries"]["verdict"], "warn")
+    equal(checks["cudaw's libraries"]["verdict"], "warn")
 
 
 def test_installed_where_nothing_can_be_preloaded_from():
@@ -190,8 +190,8 @@ def test_installed_where_nothing_can_be_preloaded_from():
         command = installed_copy(os.path.join(scratch(), name))
         checks, report = doctor(driver(), 6, command=command)
         why = "the loader cannot preload from a path with a space or a colon"
-        eq(checks["cudaw's libraries"]["because"], why)
-        has(report["summary"], why)
+        equal(checks["cudaw's libraries"]["because"], why)
+        contains(report["summary"], why)
 
 
 def test_address_space_limit():
@@ -201,7 +201,7 @@ def test_address_space_limit():
     os.chmod(wrapper, 0o755)
     env = {"CUDAW": installed_copy(scratch())}
     checks, _ = doctor(driver(), 0, env=env, command=wrapper)
-    eq((checks["address space"]["verdict"], checks["address space"]["value"]), ("warn", "8.0 GiB"))
+    equal((checks["address space"]["verdict"], checks["address space"]["value"]), ("warn", "8.0 GiB"))
 
 
 if __name__ == "__main__":

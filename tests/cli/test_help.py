@@ -5,7 +5,7 @@ import os
 import re
 import subprocess
 
-from clilib import BUILD, CUDAW, LIMIT_S, cudaw, eq, has, main
+from clilib import BUILD, CUDAW, LIMIT_S, cudaw, equal, contains, main
 
 TREE = os.path.join(os.path.dirname(__file__), "..", "..")
 COMMANDS = ["run", "ps", "pause", "resume", "doctor", "kernels", "trace", "snapshot", "restore",
@@ -15,8 +15,8 @@ COMMANDS = ["run", "ps", "pause", "resume", "doctor", "kernels", "trace", "snaps
 def test_help_names_every_command():
     for args in [["--help"], ["-h"], ["help"]]:
         result = cudaw(*args)
-        eq(result.code, 0)
-        eq(result.err, "")
+        equal(result.code, 0)
+        equal(result.err, "")
         for command in COMMANDS:
             assert re.search(rf"^  {command} +\S", result.out, re.M), command
 
@@ -26,16 +26,16 @@ def test_help_documents_every_exit_code():
     for code in range(7):
         assert re.search(rf"^  {code}  \S", out, re.M), code
     for code in (125, 126, 127):
-        has(out, str(code))
+        contains(out, str(code))
 
 
 def test_help_of_each_command():
     for command in COMMANDS:
         result = cudaw(command, "--help")
-        eq(result.code, 0)
+        equal(result.code, 0)
         assert result.out.startswith(f"Usage: cudaw {command}"), result.out
-        eq(cudaw("help", command).out, result.out)
-        has(result.out, "Exit codes:")
+        equal(cudaw("help", command).out, result.out)
+        contains(result.out, "Exit codes:")
 
 
 def test_help_fits_a_terminal():
@@ -48,11 +48,11 @@ def test_help_of_settings():
     with open(os.path.join(TREE, "common", "settings.h"), encoding="utf-8") as file:
         names = re.findall(r'"(CUDAW_[A-Z_]+)"', file.read())
     result = cudaw("help", "settings")
-    eq((result.code, result.err), (0, ""))
-    eq(sorted(re.findall(r"^  (CUDAW_[A-Z_]+)[: ]", result.out, re.M)), sorted(names))
-    has(result.out, "\n  CUDAW_CHECK: 0, 1, warn (default: 0)\n      1: launches, copies")
-    has(cudaw("run", "--help").out, "'cudaw help settings'")
-    has(cudaw("--help").out, "'cudaw help settings'")
+    equal((result.code, result.err), (0, ""))
+    equal(sorted(re.findall(r"^  (CUDAW_[A-Z_]+)[: ]", result.out, re.M)), sorted(names))
+    contains(result.out, "\n  CUDAW_CHECK: 0, 1, warn (default: 0)\n      1: launches, copies")
+    contains(cudaw("run", "--help").out, "'cudaw help settings'")
+    contains(cudaw("--help").out, "'cudaw help settings'")
 
 
 def test_pages_have_the_table_of_settings():
@@ -67,22 +67,22 @@ def test_pages_have_the_table_of_settings():
         without = text[:begin] + "BEGIN settings\n" + text[end:]
         done = subprocess.run([f"{BUILD}/tools/settings_page", kind], input=without, capture_output=True,
                               text=True, timeout=LIMIT_S, check=True)
-        has(done.stdout, "CUDAW_RELEASE")
+        contains(done.stdout, "CUDAW_RELEASE")
         done = subprocess.run([f"{BUILD}/tools/settings_page", kind], input=text[:end], capture_output=True,
                               text=True, timeout=LIMIT_S, check=False)
-        eq((done.returncode, done.stderr),
+        equal((done.returncode, done.stderr),
            (1, "settings_page: expected a line BEGIN settings and a line END settings\n"))
 
 
 def test_help_after_other_options():
-    eq(cudaw("ps", "--json", "--help").code, 0)
-    eq(cudaw("pause", "--all", "--help").out, cudaw("pause", "--help").out)
+    equal(cudaw("ps", "--json", "--help").code, 0)
+    equal(cudaw("pause", "--all", "--help").out, cudaw("pause", "--help").out)
 
 
 def test_version():
     for word in ("--version", "-V", "version"):
         result = cudaw(word)
-        eq(result.code, 0)
+        equal(result.code, 0)
         assert re.fullmatch(r"cudaw \d+\.\d+\.\d+\n", result.out), result.out
 
 
@@ -90,10 +90,10 @@ def test_a_slip_is_noticed():
     for slip, meant in [("puase", "pause"), ("snapshots", "snapshot"), ("pss", "ps"), ("Resume", "resume"),
                         ("insepct", "inspect"), ("doctr", "doctor")]:
         result = cudaw(slip)
-        eq((result.code, result.out), (2, ""))
-        has(result.err, f"cudaw: there is no command '{slip}'; did you mean '{meant}'?\n")
+        equal((result.code, result.out), (2, ""))
+        contains(result.err, f"cudaw: there is no command '{slip}'; did you mean '{meant}'?\n")
     for other in ("dance", "x", "", "remove-everything" * 9):
-        has(cudaw(other).err, f"cudaw: there is no command '{other}'\n")
+        contains(cudaw(other).err, f"cudaw: there is no command '{other}'\n")
 
 
 def test_usage_errors():
@@ -137,10 +137,10 @@ def test_usage_errors():
         (["restore", "a", "b"], "expected only one directory"),
     ]:
         result = cudaw(*args)
-        eq((args, result.code), (args, 2))
-        eq(result.out, "")
-        has(result.err, message)
-        has(result.err, "--help")
+        equal((args, result.code), (args, 2))
+        equal(result.out, "")
+        contains(result.err, message)
+        contains(result.err, "--help")
 
 
 def test_what_cannot_be_written_is_an_error():
@@ -148,7 +148,7 @@ def test_what_cannot_be_written_is_an_error():
         for args in (["ps"], ["ps", "--json"]):
             done = subprocess.run([CUDAW, *args], stdout=full, stderr=subprocess.PIPE, text=True,
                                   timeout=LIMIT_S, check=False)
-            eq((done.returncode, done.stderr),
+            equal((done.returncode, done.stderr),
                (1, "cudaw: stdout: No space left on device\n"))
 
 

@@ -13,8 +13,8 @@ import subprocess
 import threading
 import time
 
-from clilib import (CUDAW, LIMIT_S, FakeJob, Directory, Result, Skip, cudaw, eq, has, installed_copy,
-                    live_pid, main, scratch, silent, status)
+from clilib import (CUDAW, LIMIT_S, Directory, FakeJob, Result, Skip, contains, cudaw, equal,
+                    installed_copy, live_pid, main, scratch, silent, status)
 
 ALICE, BOB = 2147000001, 2147000002     # users of nobody
 libc = ctypes.CDLL(None, use_errno=True)
@@ -75,13 +75,13 @@ def test_a_socket_named_after_another_process():
     victim = live_pid()
     impostor = FakeJob(directory, claims=victim, name="train")
     result = cudaw("ps", "--json")
-    eq((json.loads(result.out), result.err), ([], left_out(directory.path, victim)))
+    equal((json.loads(result.out), result.err), ([], left_out(directory.path, victim)))
     for target in (str(victim), str(impostor.pid), "abc123", "train"):
         result = cudaw("pause", target)
-        eq((target, result.code, result.out), (target, 3, ""))
-    eq(cudaw("pause", "--all").err, left_out(directory.path, victim) + "cudaw: there are no jobs\n")
+        equal((target, result.code, result.out), (target, 3, ""))
+    equal(cudaw("pause", "--all").err, left_out(directory.path, victim) + "cudaw: there are no jobs\n")
     result = cudaw("snapshot", "--gpu-only", str(victim), scratch() + "/new")
-    eq((result.code, impostor.requests), (3, []))
+    equal((result.code, impostor.requests), (3, []))
 
 
 def test_a_stopped_process_is_not_continued_for_a_claim():
@@ -91,15 +91,15 @@ def test_a_stopped_process_is_not_continued_for_a_claim():
     FakeJob(directory, claims=victim, answers={"status": silent, "resume": silent})
     for target in ("--all", str(victim), "abc123"):
         cudaw("resume", target)
-        eq((target, state(victim)), (target, "T"))
+        equal((target, state(victim)), (target, "T"))
 
 
 def test_a_stopped_job_is_continued():
     job = FakeJob(Directory())
     stop(job.pid)
-    eq(cudaw("pause", str(job.pid)).code, 1)
-    eq((state(job.pid), job.requests), ("T", []))
-    eq(cudaw("resume", str(job.pid)).code, 0)
+    equal(cudaw("pause", str(job.pid)).code, 1)
+    equal((state(job.pid), job.requests), ("T", []))
+    equal(cudaw("resume", str(job.pid)).code, 0)
     assert state(job.pid) != "T"
 
 
@@ -108,9 +108,9 @@ def test_a_silent_impostor_spares_nobody():
     directory = Directory()
     job = FakeJob(directory)
     FakeJob(directory, claims=live_pid(CUDAW_JOB="abc123"), answers={"status": silent})
-    eq(cudaw("pause", "--all").code, 0)
-    eq(cudaw("pause", "abc123").code, 0)
-    eq(job.requests, ["pause", "pause"])
+    equal(cudaw("pause", "--all").code, 0)
+    equal(cudaw("pause", "abc123").code, 0)
+    equal(job.requests, ["pause", "pause"])
 
 
 def test_the_process_means_the_job_of_its_user():
@@ -119,10 +119,10 @@ def test_the_process_means_the_job_of_its_user():
     job = FakeJob(mine, user=BOB, name="real")
     impostor = FakeJob(theirs, user=ALICE, claims=job.pid, name="false")
     result = machine.cudaw("pause", str(job.pid))
-    eq((result.code, result.out), (0, f"paused {job.pid} (real)\n"))
-    eq(result.err, left_out(f"/tmp/cudaw-{ALICE}", job.pid))
-    eq((job.requests, impostor.requests), (["pause"], []))
-    eq([row["user"] for row in json.loads(machine.cudaw("ps", "--json").out)], [str(BOB)])
+    equal((result.code, result.out), (0, f"paused {job.pid} (real)\n"))
+    equal(result.err, left_out(f"/tmp/cudaw-{ALICE}", job.pid))
+    equal((job.requests, impostor.requests), (["pause"], []))
+    equal([row["user"] for row in json.loads(machine.cudaw("ps", "--json").out)], [str(BOB)])
 
 
 def test_an_id_is_a_claim_of_its_user():
@@ -131,12 +131,12 @@ def test_an_id_is_a_claim_of_its_user():
     theirs, mine = machine.directory(ALICE), machine.directory(BOB)
     deaf = FakeJob(theirs, user=ALICE, env={"CUDAW_JOB": "abc123"}, answers={"status": silent})
     job = FakeJob(mine, user=BOB)
-    eq(machine.cudaw("pause", "abc123").out, f"paused {job.pid}\n")
+    equal(machine.cudaw("pause", "abc123").out, f"paused {job.pid}\n")
     refuses = FakeJob(theirs, user=ALICE, answers={"pause": ["end failed no"], "hold": ["end failed no"]})
     result = machine.cudaw("pause", "--all")
-    has(result.out, f"paused {job.pid}\n")
-    eq((job.requests, deaf.requests), (["pause", "pause"], []))
-    eq(refuses.requests, [])    # it is of the job of the one that is deaf
+    contains(result.out, f"paused {job.pid}\n")
+    equal((job.requests, deaf.requests), (["pause", "pause"], []))
+    equal(refuses.requests, [])    # it is of the job of the one that is deaf
 
 
 def test_a_process_of_another_user_in_a_directory():
@@ -145,14 +145,14 @@ def test_a_process_of_another_user_in_a_directory():
     directory = Directory()
     os.chown(directory.path, ALICE, ALICE)
     job = FakeJob(directory)
-    eq(cudaw("pause", str(job.pid)).err.splitlines()[0] + "\n", left_out(directory.path, job.pid))
-    eq(job.requests, [])
+    equal(cudaw("pause", str(job.pid)).err.splitlines()[0] + "\n", left_out(directory.path, job.pid))
+    equal(job.requests, [])
     # Root's directory is only root's to put sockets into: a job may have become another user.
     own = Directory()
     os.chmod(own.path, 0o777)
     job = FakeJob(own, user=ALICE)
     os.chmod(own.path, 0o700)
-    eq(cudaw("pause", str(job.pid)).code, 0)
+    equal(cudaw("pause", str(job.pid)).code, 0)
 
 
 def apart(directory, **fields):
@@ -183,18 +183,18 @@ def apart(directory, **fields):
 def test_jobs_of_other_pid_namespaces():
     directory = Directory()
     job = apart(directory, name="apart")
-    eq([row["pid"] for row in json.loads(cudaw("ps", "--json").out)], [job.pid])
+    equal([row["pid"] for row in json.loads(cudaw("ps", "--json").out)], [job.pid])
     for target in ("abc123", "apart", str(job.pid), "--all"):
         result = cudaw("pause", target)
-        eq((result.code, result.out), (0, f"paused {job.pid} (apart)\n"))
-    eq(job.requests, ["pause"] * 4)
+        equal((result.code, result.out), (0, f"paused {job.pid} (apart)\n"))
+    equal(job.requests, ["pause"] * 4)
     # Here its number there is another process's.
     result = cudaw("pause", "1")
-    eq((result.code, result.err), (3, "cudaw: process 1 is not a cudaw job; the job that is 1 in another "
+    equal((result.code, result.err), (3, "cudaw: process 1 is not a cudaw job; the job that is 1 in another "
                                       f"PID namespace is {job.pid} here\n"))
     stop(job.pid)
-    eq(cudaw("pause", "--all").code, 1)
-    eq(cudaw("resume", str(job.pid)).code, 0)
+    equal(cudaw("pause", "--all").code, 1)
+    equal(cudaw("resume", str(job.pid)).code, 0)
     assert state(job.pid) != "T"
 
 
@@ -212,19 +212,19 @@ def test_jobs_that_are_not_seen():
 
     if subprocess.run([*inside, "true"], check=False).returncode:
         raise Skip("no PID namespace can be made")
-    eq([row["pid"] for row in json.loads(run("ps", "--json").out)], [job.pid])
+    equal([row["pid"] for row in json.loads(run("ps", "--json").out)], [job.pid])
     for target in ("abc123", "outside", str(job.pid), "--all"):
-        eq((target, run("pause", target).code), (target, 0))
+        equal((target, run("pause", target).code), (target, 0))
     one = FakeJob(directory, claims=1, id="bbbbbb")
     result = run("pause", "1")
-    eq((result.code, result.out), (3, ""))
-    eq((job.requests, one.requests), (["pause"] * 4, []))
+    equal((result.code, result.out), (3, ""))
+    equal((job.requests, one.requests), (["pause"] * 4, []))
     stop(job.pid)
-    eq(run("resume", "--no-wait", "--all").code, 0)
-    eq(state(job.pid), "T")
+    equal(run("resume", "--no-wait", "--all").code, 0)
+    equal(state(job.pid), "T")
     # With a /proc that is not of its PID namespace it is the same.
     inside.pop()
-    eq(run("pause", "bbbbbb").code, 0)
+    equal(run("pause", "bbbbbb").code, 0)
 
 
 def limited(descriptors, *args):
@@ -244,8 +244,8 @@ def test_links_to_a_socket_are_not_jobs():
         os.link(directory.socket(job.pid), directory.socket(5000000 + number))
     result = limited(64, "ps", "--json")
     rows = [(row["pid"], row["error"]) for row in json.loads(result.out)]
-    eq((len(rows), rows[0]), (1, (job.pid, None)))
-    has(result.err, ": 1500 sockets are ignored, as ")
+    equal((len(rows), rows[0]), (1, (job.pid, None)))
+    contains(result.err, ": 1500 sockets are ignored, as ")
 
 
 def test_a_directory_with_100000_entries():
@@ -257,16 +257,16 @@ def test_a_directory_with_100000_entries():
     begin = time.monotonic()
     result = cudaw("pause", "--all")
     assert time.monotonic() - begin < 100, time.monotonic() - begin
-    eq((result.code, result.out, job.requests), (0, f"paused {job.pid}\n", ["pause"]))
+    equal((result.code, result.out, job.requests), (0, f"paused {job.pid}\n", ["pause"]))
 
 
 def test_more_jobs_than_descriptors():
     directory = Directory()
     jobs = [FakeJob(directory, id=f"{0xaaa000 + i:x}") for i in range(40)]
     result = limited(20, "ps", "--json")
-    eq([row["error"] for row in json.loads(result.out)], [None] * 40)
-    eq(limited(20, "pause", "--all").code, 0)
-    eq([job.requests for job in jobs], [["pause"]] * 40)
+    equal([row["error"] for row in json.loads(result.out)], [None] * 40)
+    equal(limited(20, "pause", "--all").code, 0)
+    equal([job.requests for job in jobs], [["pause"]] * 40)
 
 
 def test_users_take_turns():
@@ -282,7 +282,7 @@ def test_users_take_turns():
         connection.sendall("".join(line + "\n" for line in status(self.pid)).encode()))
     begin = time.monotonic()
     rows = json.loads(machine.cudaw("ps", "--json", descriptors=14).out)
-    eq(sorted(str(row["error"]) for row in rows), sorted(["None"] + ["no answer"] * 30))
+    equal(sorted(str(row["error"]) for row in rows), sorted(["None"] + ["no answer"] * 30))
     took = time.monotonic() - begin
     assert asked[0] - begin < took / 2, (asked[0] - begin, took)
 
@@ -292,8 +292,8 @@ def test_a_silent_job_ends_no_wait_of_others():
     deaf = FakeJob(directory, answers={"pause": silent})
     good = FakeJob(directory, id="bbbbbb")
     result = cudaw("pause", "--all")
-    eq((result.code, result.out), (5, f"paused {good.pid}\n"))
-    eq(result.err, f"cudaw: pause {deaf.pid}: no answer; the request may still succeed, see 'cudaw ps'\n")
+    equal((result.code, result.out), (5, f"paused {good.pid}\n"))
+    equal(result.err, f"cudaw: pause {deaf.pid}: no answer; the request may still succeed, see 'cudaw ps'\n")
 
 
 def crowded(directory, **options):
@@ -319,9 +319,9 @@ def test_a_job_that_takes_no_more_callers():
     job, _ = crowded(directory)
     good = FakeJob(directory, id="bbbbbb")
     result = cudaw("pause", "--timeout", "0.5", str(job.pid), "bbbbbb")
-    eq((result.code, result.out), (5, f"paused {good.pid}\n"))
-    has(result.err, f"cudaw: pause {job.pid}: too many requests wait for it already\n")
-    eq(cudaw("pause", "--no-wait", str(job.pid)).code, 5)
+    equal((result.code, result.out), (5, f"paused {good.pid}\n"))
+    contains(result.err, f"cudaw: pause {job.pid}: too many requests wait for it already\n")
+    equal(cudaw("pause", "--no-wait", str(job.pid)).code, 5)
     stop(job.pid)
     cudaw("resume", "--timeout", "0.5", str(job.pid))
     assert state(job.pid) != "T"
@@ -338,15 +338,15 @@ def test_one_that_takes_callers_again_is_served():
     threading.Thread(target=serve, daemon=True).start()
     for caller in callers:
         caller.close()
-    eq(cudaw("pause", str(job.pid)).code, 0)
-    eq(job.requests, ["pause"])
+    equal(cudaw("pause", str(job.pid)).code, 0)
+    equal(job.requests, ["pause"])
 
 
 def test_text_that_turns_the_line_round():
     job = FakeJob(Directory(), name="a\u202eb\u2066c", reason="x\u2028y\u200fz")
     out = cudaw("ps").out
-    has(out, "a???b???c")
-    has(out, f"{job.pid}: x???y???z")
+    contains(out, "a???b???c")
+    contains(out, f"{job.pid}: x???y???z")
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ import re
 import shutil
 import subprocess
 
-from clilib import Skip, cudaw, eq, has, main, scratch
+from clilib import Skip, cudaw, equal, contains, main, scratch
 
 KPARAMS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "kparams")
 CUDA_HOME = os.environ.get("CUDA_HOME", "/usr/local/cuda")
@@ -59,7 +59,7 @@ def blocks(text):
 def listed(path, arch):
     """What the command lists for @arch, without the architecture."""
     result = cudaw("kernels", "--arch", arch, path)
-    eq((path, result.code, result.err), (path, 0, ""))
+    equal((path, result.code, result.err), (path, 0, ""))
     found = {}
     for head, lines in blocks(result.out).items():
         assert head.startswith(arch + " "), head
@@ -69,7 +69,7 @@ def listed(path, arch):
 
 def compare(found, want, what):
     for kernel in sorted(set(found) | set(want)):
-        eq((what, kernel, found.get(kernel)), (what, kernel, want.get(kernel)))
+        equal((what, kernel, found.get(kernel)), (what, kernel, want.get(kernel)))
 
 
 def compare_all(path, arch, want):
@@ -174,7 +174,7 @@ def test_programs_and_libraries():
     for kernel in re.findall(r"^sm_90 (\S+)$", normal(out), re.M):
         assert kernel in want or kernel.startswith(ALIGNED), kernel
     linked = [head for head in re.findall(r"^sm_90 \S+$", normal(out), re.M) if "functor" in head]
-    eq(len(linked), 2)
+    equal(len(linked), 2)
 
 
 def split_types(text):
@@ -218,16 +218,16 @@ def test_names_agree_with_the_demangler():
         if not os.path.exists(path):
             continue
         result = cudaw("kernels", "--json", "--arch", "sm_90", path)
-        eq(result.code, 0)
+        equal(result.code, 0)
         for kernel in json.loads(result.out):
             types = split_types(kernel["demangled"]) if kernel["demangled"] else None
             if not types or types == ["void"]:
                 continue
-            eq((kernel["name"], len(types)), (kernel["name"], len(kernel["params"])))
+            equal((kernel["name"], len(types)), (kernel["name"], len(kernel["params"])))
             for text, param in zip(types, kernel["params"]):
                 if param["size"] < 8 or param["source"] not in ("name", "nobody"):
                     continue
-                eq((kernel["name"], text, param["holds"]), (kernel["name"], text, holds(text)))
+                equal((kernel["name"], text, param["holds"]), (kernel["name"], text, holds(text)))
                 checked += 1
                 pointers += param["holds"] == "pointer"
     if not checked:
@@ -247,39 +247,39 @@ def test_containers_one_behind_the_other():
         with open(path, "wb") as file:
             file.write(b"x" * junk + content)
         result = cudaw("kernels", "--json", "--arch", "sm_75", path)
-        eq((junk, result.code, result.err), (junk, 0, ""))
+        equal((junk, result.code, result.err), (junk, 0, ""))
         images = {kernel["image"] for kernel in json.loads(result.out)}
-        eq((junk, sorted(images)), (junk, [junk + place + 16 + 64 for place in places]))
+        equal((junk, sorted(images)), (junk, [junk + place + 16 + 64 for place in places]))
 
 
 def test_json():
     result = cudaw("kernels", "--json", "--arch", "sm_100", fixture("kernels.fatbin"))
-    eq(result.code, 0)
+    equal(result.code, 0)
     kernels = {kernel["name"]: kernel for kernel in json.loads(result.out)}
     kernel = kernels["_Z7structs7WithPtri6Simple"]
-    eq((kernel["arch"], kernel["kind"], kernel["size"], kernel["exact_offsets"]),
+    equal((kernel["arch"], kernel["kind"], kernel["size"], kernel["exact_offsets"]),
        ("sm_100", "cubin", 48, True))
-    eq(kernel["demangled"], "structs(WithPtr, int, Simple)")
-    eq([(p["ordinal"], p["offset"], p["size"], p["holds"], p["source"]) for p in kernel["params"]],
+    equal(kernel["demangled"], "structs(WithPtr, int, Simple)")
+    equal([(p["ordinal"], p["offset"], p["size"], p["holds"], p["source"]) for p in kernel["params"]],
        [(0, 0, 24, "may point", "nobody"), (1, 24, 4, "no pointer", "size"),
         (2, 32, 16, "may point", "nobody")])
-    eq(kernels["k_pointers"]["params"][0]["source"], "image")
-    eq(kernels["k_empty"]["params"], [])
-    eq(kernels["k_empty"]["demangled"], None)
+    equal(kernels["k_pointers"]["params"][0]["source"], "image")
+    equal(kernels["k_empty"]["params"], [])
+    equal(kernels["k_empty"]["demangled"], None)
     old = json.loads(cudaw("kernels", "-j", "-a", "sm_75", fixture("kernels.fatbin")).out)
     source = {kernel["name"]: [p["source"] for p in kernel["params"]] for kernel in old}
-    eq(source["k_pointers"], ["sibling"] * 4 + ["nobody"])
-    eq(source["_Z8pointersPfPKfPPvPKcm"], ["name"] * 5)
+    equal(source["k_pointers"], ["sibling"] * 4 + ["nobody"])
+    equal(source["_Z8pointersPfPKfPPvPKcm"], ["name"] * 5)
 
 
 def test_several_files():
     result = cudaw("kernels", fixture("small.cubin"), "/does/not/exist", fixture("small.ptx"))
-    eq(result.code, 1)
-    eq(result.err, "cudaw: /does/not/exist: No such file or directory\n")
-    eq(len(re.findall(r"^sm_90 ", result.out, re.M)), 2)
-    eq(len(re.findall(r"^compute_100 ", result.out, re.M)), 2)
+    equal(result.code, 1)
+    equal(result.err, "cudaw: /does/not/exist: No such file or directory\n")
+    equal(len(re.findall(r"^sm_90 ", result.out, re.M)), 2)
+    equal(len(re.findall(r"^compute_100 ", result.out, re.M)), 2)
     result = cudaw("kernels", "--json", "/does/not/exist")
-    eq((result.code, result.out), (1, "[]\n"))
+    equal((result.code, result.out), (1, "[]\n"))
 
 
 def test_files_without_kernels():
@@ -292,17 +292,17 @@ def test_files_without_kernels():
         with open(f"{directory}/{name}", "wb") as file:
             file.write(content)
         result = cudaw("kernels", f"{directory}/{name}")
-        eq((name, result.code, result.out), (name, 1, ""))
-        has(result.err, message)
+        equal((name, result.code, result.out), (name, 1, ""))
+        contains(result.err, message)
     os.mkfifo(f"{directory}/pipe")
     for path, message in [("/bin/sh", "has no GPU code"), (directory, "is not a regular file"),
                           (f"{directory}/pipe", "pipe is not a regular file")]:
         result = cudaw("kernels", path)
-        eq((path, result.code), (path, 1))
-        has(result.err, message)
+        equal((path, result.code), (path, 1))
+        contains(result.err, message)
     result = cudaw("kernels", "--arch", "sm_89", fixture("small.cubin"))
-    eq((result.code, result.out), (1, ""))
-    has(result.err, "has no code for sm_89")
+    equal((result.code, result.out), (1, ""))
+    contains(result.err, "has no code for sm_89")
 
 
 def damaged(directory, name, offset, content):
@@ -323,8 +323,8 @@ def test_damaged_files_say_where():
             ("small.cubin", 40, b"\xff\xff\xff", "at 0x28: "),
             ("small.cubin", 18, b"\x3e", "has no GPU code in a known format")]:
         result = cudaw("kernels", damaged(directory, name, offset, content))
-        eq((name, offset, result.code), (name, offset, 1))
-        has(result.err, message)
+        equal((name, offset, result.code), (name, offset, 1))
+        contains(result.err, message)
 
 
 def test_a_program_that_is_cut():
@@ -336,8 +336,8 @@ def test_a_program_that_is_cut():
     with open(path, "wb") as file:
         file.write(content[:-100])
     result = cudaw("kernels", path)
-    eq(result.code, 1)
-    has(result.err, f"it is cut off at {len(content) - 100} bytes: its section headers")
+    equal(result.code, 1)
+    contains(result.err, f"it is cut off at {len(content) - 100} bytes: its section headers")
 
 
 def test_names_of_odd_bytes():
@@ -347,17 +347,17 @@ def test_names_of_odd_bytes():
     path = f"{scratch()}/odd.cubin"
     with open(path, "wb") as file:
         file.write(content)
-    has(cudaw("kernels", path).out, "sm_90 s??l?\n")
+    contains(cudaw("kernels", path).out, "sm_90 s??l?\n")
     names = [kernel["name"] for kernel in json.loads(cudaw("kernels", "--json", path).out)]
-    eq(sorted(names), ["_Z4fill4Pairl", "s??l?"])
+    equal(sorted(names), ["_Z4fill4Pairl", "s??l?"])
 
 
 def test_an_image_that_can_not_be_read_leaves_the_others():
     path = damaged(scratch(), "small-zstd.fatbin", 16 + 64 + 8 + 8, b"\xff" * 16)
     result = cudaw("kernels", path)
-    eq(result.code, 1)
-    has(result.err, "image for sm_75 at 0x")
-    eq(len(re.findall(r"^compute_75 ", result.out, re.M)), 2)
+    equal(result.code, 1)
+    contains(result.err, "image for sm_75 at 0x")
+    equal(len(re.findall(r"^compute_75 ", result.out, re.M)), 2)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 
-from clilib import eq, main
+from clilib import equal, main
 
 REPOSITORY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
@@ -39,7 +39,7 @@ def layers(path=None, line="", change=None):
 
 def finds(expected, *args, **options):
     lines, status = layers(*args, **options)
-    eq(status, 1)
+    equal(status, 1)
     assert any(expected in line for line in lines), f"{expected!r} is not in {lines}"
 
 
@@ -54,7 +54,7 @@ def row(directory, text):
 
 def test_the_tree_as_it_is():
     lines, status = layers()
-    eq((lines, status), ([], 0))
+    equal((lines, status), ([], 0))
 
 
 def test_a_lower_directory_includes_a_higher_one():

@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import tempfile
 
-from clilib import LIMIT_S, Skip, eq, has, main, scratch
+from clilib import LIMIT_S, Skip, equal, contains, main, scratch
 
 SOURCES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 
@@ -25,16 +25,16 @@ def test_paths_that_do_not_work_are_refused():
         for prefix, destdir in [("/a b", directory), ("/a ", directory), ("/a:b", directory),
                                 ("a", directory), ("/a", f"{directory}/b c")]:
             done = make(target, f"PREFIX={prefix}", f"DESTDIR={destdir}")
-            eq((prefix, done.returncode), (prefix, 2))
-            has(done.stderr, f"PREFIX='{prefix}' DESTDIR='{destdir}': expected")
-    eq(os.listdir(directory), [])
+            equal((prefix, done.returncode), (prefix, 2))
+            contains(done.stderr, f"PREFIX='{prefix}' DESTDIR='{destdir}': expected")
+    equal(os.listdir(directory), [])
 
 
 def test_benches_say_what_to_build_first():
     for bench in ["bench", "bench-launch", "bench-pause", "bench-snapshot"]:
         done = make("-s", bench, f"O={scratch()}")
-        eq((done.stdout, len(done.stderr.splitlines())), ("", 2))
-        has(done.stderr, " is not there: 'make programs' first\nmake: *** ")
+        equal((done.stdout, len(done.stderr.splitlines())), ("", 2))
+        contains(done.stderr, " is not there: 'make programs' first\nmake: *** ")
 
 
 def get_deps(*args, **options):
@@ -50,11 +50,11 @@ def test_a_cuda_toolkit_that_is_too_old_or_not_there_is_refused():
             with open(f"{directory}/include/cuda.h", "w", encoding="ascii") as file:
                 file.write(f"#define CUDA_VERSION {version}\n")
         done = get_deps("--cuda-home", directory, "--cuda-headers", "/nowhere", "no-such-package")
-        eq((done.returncode, done.stdout), (1, ""))
-        has(done.stderr, f"CUDA_HOME={directory}: expected a CUDA toolkit 13.0 or later, found {found}")
+        equal((done.returncode, done.stdout), (1, ""))
+        contains(done.stderr, f"CUDA_HOME={directory}: expected a CUDA toolkit 13.0 or later, found {found}")
         done = make("deps", f"O={scratch()}", f"CUDA_HOME={directory}")
-        eq(done.returncode, 2)
-        has(done.stderr, f"found {found}")
+        equal(done.returncode, 2)
+        contains(done.stderr, f"found {found}")
 
 
 def test_missing_packages_are_named_if_nobody_can_install_them():
@@ -74,8 +74,8 @@ def test_missing_packages_are_named_if_nobody_can_install_them():
         done = subprocess.run([script, "--cuda-home", directory, "--cuda-headers", "/nowhere",
                                "libc6", "no-such-package"], env={"PATH": tools}, user=65534, text=True,
                               capture_output=True, check=False, timeout=LIMIT_S)
-    eq((done.returncode, done.stdout), (1, ""))
-    has(done.stderr, "these packages are missing, and there is no sudo to install them: no-such-package")
+    equal((done.returncode, done.stdout), (1, ""))
+    contains(done.stderr, "these packages are missing, and there is no sudo to install them: no-such-package")
 
 
 def test_uninstalling_again_is_no_error():
@@ -85,7 +85,7 @@ def test_uninstalling_again_is_no_error():
         pass
     for _ in range(2):
         done = make("uninstall", "PREFIX=/a", f"DESTDIR={directory}")
-        eq((done.returncode, done.stderr, os.listdir(f"{directory}/a/bin")), (0, "", []))
+        equal((done.returncode, done.stderr, os.listdir(f"{directory}/a/bin")), (0, "", []))
 
 
 if __name__ == "__main__":

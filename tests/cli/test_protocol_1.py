@@ -7,7 +7,7 @@ the command of today, which asks it for nothing that it does not know.
 import json
 import os
 
-from clilib import FakeJob, Directory, cudaw, eq, has, main, read_line, say
+from clilib import FakeJob, Directory, cudaw, equal, contains, main, read_line, say
 
 FILE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "jobs", "protocol-1.txt")
 
@@ -28,7 +28,7 @@ RECORDED = recorded()
 def play(request):
     """The answers to a request of that text. A commit may come where the record has a step before."""
     def answer(job, connection):
-        eq(job.requests[-1], request)
+        equal(job.requests[-1], request)
         orders = [line[2:] for line in RECORDED[request] if line[0] == ">"]
         for line in RECORDED[request]:
             if line[0] == "<":
@@ -52,19 +52,19 @@ def old_job(directory):
 def test_it_is_listed():
     job = old_job(Directory())
     row, = json.loads(cudaw("ps", "--json").out)
-    eq((row["pid"], row["state"], row["managed"]), (job.pid, "running", 16777216))
+    equal((row["pid"], row["state"], row["managed"]), (job.pid, "running", 16777216))
 
 
 def test_it_is_paused_and_resumed():
     job = old_job(Directory())
     result = cudaw("pause", "--timeout", "9", "--release", "all", str(job.pid))
-    eq((result.code, result.err), (0, ""))
-    has(result.out, f"paused {job.pid}: 18.0 MiB in")
+    equal((result.code, result.err), (0, ""))
+    contains(result.out, f"paused {job.pid}: 18.0 MiB in")
     result = cudaw("resume", "--timeout", "9", str(job.pid))
-    eq((result.code, result.err), (0, ""))
-    has(result.out, f"resumed {job.pid}: 18.0 MiB in")
+    equal((result.code, result.err), (0, ""))
+    contains(result.out, f"resumed {job.pid}: 18.0 MiB in")
     result = cudaw("trim", str(job.pid))
-    eq((result.code, result.err), (0, ""))
+    equal((result.code, result.err), (0, ""))
 
 
 def test_its_ranks_are_paused_and_resumed():
@@ -72,10 +72,10 @@ def test_its_ranks_are_paused_and_resumed():
     ranks = [old_job(directory) for _ in range(2)]
     id_of_both = RECORDED["status"][1].split(" ")[2]
     result = cudaw("pause", "--timeout", "9", "--release", "memory", id_of_both)
-    eq((result.code, result.err), (0, ""))
+    equal((result.code, result.err), (0, ""))
     result = cudaw("resume", id_of_both)
-    eq((result.code, result.err), (0, ""))
-    eq([rank.requests for rank in ranks], [["hold 9000 memory", "commit", "regain", "commit"]] * 2)
+    equal((result.code, result.err), (0, ""))
+    equal([rank.requests for rank in ranks], [["hold 9000 memory", "commit", "regain", "commit"]] * 2)
 
 
 if __name__ == "__main__":

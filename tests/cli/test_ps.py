@@ -11,28 +11,28 @@ import socket
 import subprocess
 import time
 
-from clilib import (CUDAW, LIMIT_S, FakeJob, Directory, Skip, cudaw, dead_pid, eq, has, installed_copy,
-                    live_pid, main, say, scratch, silent, status)
+from clilib import (CUDAW, LIMIT_S, Directory, FakeJob, Skip, contains, cudaw, dead_pid, equal,
+                    installed_copy, live_pid, main, say, scratch, silent, status)
 
 GIB = 1 << 30
 
 
 def ps_json(**kwargs):
     result = cudaw("ps", "--json", **kwargs)
-    eq((result.code, result.err), (0, ""))
+    equal((result.code, result.err), (0, ""))
     return json.loads(result.out)
 
 
 def only(jobs):
-    eq(len(jobs), 1)
+    equal(len(jobs), 1)
     return jobs[0]
 
 
 def test_no_directory_is_no_jobs():
     for path in ["/no/such/directory", Directory().path]:
         env = {"CUDAW_RUNTIME_DIR": path}
-        eq(ps_json(env=env), [])
-        eq(len(cudaw("ps", env=env).out.splitlines()), 1)
+        equal(ps_json(env=env), [])
+        equal(len(cudaw("ps", env=env).out.splitlines()), 1)
 
 
 def test_json_is_exact():
@@ -42,7 +42,7 @@ def test_json_is_exact():
                   pause_bytes=33500000001, pause_phase=["drain 0.250", "copy 1000"],
                   spilled=4096, pool=8192, reason="asked to", signals="USR1 is kept", snapshot="/disk/train",
                   addressing="translated GPU 3 has no virtual memory")
-    eq(only(ps_json()), {
+    equal(only(ps_json()), {
         "pid": job.pid, "uid": os.getuid(), "user": pwd.getpwuid(os.getuid()).pw_name,
         "error": None, "id": "abc123", "name": "train", "command": "python train.py",
         "state": "paused", "reason": "asked to", "signals": "USR1 is kept", "addressing": "translated",
@@ -77,7 +77,7 @@ def test_reasons_are_below_the_table():
     other = FakeJob(directory, addressing="translated GPU 3 cannot map")
     third = FakeJob(directory, addressing="mapped", snapshot="/disk/\33[1mtrain")
     fourth = FakeJob(directory, signals="signal USR1 does not pause this process")
-    eq(sorted(cudaw("ps").out.splitlines()[5:]),
+    equal(sorted(cudaw("ps").out.splitlines()[5:]),
        sorted([f"{job.pid}: 2.00 GiB of GPU memory are missing",
                f"{other.pid}: translated addresses: GPU 3 cannot map",
                f"{third.pid}: only /disk/?[1mtrain has its memory",
@@ -87,19 +87,19 @@ def test_reasons_are_below_the_table():
 def test_table_without_what_was_not_said():
     FakeJob(Directory(), gpu=None)
     row = cudaw("ps").out.splitlines()[1].split()
-    eq((row[1], row[4], row[-2:]), ("-", "-", ["-", "-"]))
+    equal((row[1], row[4], row[-2:]), ("-", "-", ["-", "-"]))
 
 
 def test_several_jobs_by_pid():
     directory = Directory()
     jobs = [FakeJob(directory, id=f"aaaaa{i}") for i in range(5)]
-    eq([job["pid"] for job in ps_json()], sorted(job.pid for job in jobs))
+    equal([job["pid"] for job in ps_json()], sorted(job.pid for job in jobs))
 
 
 def test_unknown_keys_are_skipped():
     job = FakeJob(Directory())
     job.answers["status"] = ["colour green", "bare"] + status(job.pid)
-    eq(only(ps_json())["error"], None)
+    equal(only(ps_json())["error"], None)
 
 
 def test_hanging_jobs_hold_up_nobody():
@@ -110,9 +110,9 @@ def test_hanging_jobs_hold_up_nobody():
     begin = time.monotonic()
     jobs = ps_json()
     assert 0.9 < time.monotonic() - begin < 45      # one after the other they take 60 s
-    eq([job["name"] for job in jobs if not job["error"]], ["good"])
-    eq([job["error"] for job in jobs if job["pid"] != good.pid], ["no answer"] * 60)
-    has(cudaw("ps").out, "no answer")
+    equal([job["name"] for job in jobs if not job["error"]], ["good"])
+    equal([job["error"] for job in jobs if job["pid"] != good.pid], ["no answer"] * 60)
+    contains(cudaw("ps").out, "no answer")
 
 
 def test_a_stall_of_the_command_gives_nobody_up():
@@ -126,7 +126,7 @@ def test_a_stall_of_the_command_gives_nobody_up():
 
     FakeJob(Directory(), answers={"status": late})
     command = subprocess.Popen([CUDAW, "ps", "--json"], stdout=subprocess.PIPE, text=True)
-    eq([row["error"] for row in json.loads(command.communicate(timeout=LIMIT_S)[0])], [None])
+    equal([row["error"] for row in json.loads(command.communicate(timeout=LIMIT_S)[0])], [None])
 
 
 def test_a_job_that_drips_is_given_up():
@@ -136,7 +136,7 @@ def test_a_job_that_drips_is_given_up():
             time.sleep(0.05)
 
     FakeJob(Directory(), answers={"status": drip})
-    eq(only(ps_json())["error"], "no answer")
+    equal(only(ps_json())["error"], "no answer")
 
 
 def test_malformed_answers():
@@ -150,19 +150,19 @@ def test_malformed_answers():
                    good + b"gpu 0 GPU-1 a\n" * 65 + b"end ok\n"]:
         FakeJob(Directory(), answers={"status": answer})
         job = only(ps_json())
-        eq((answer[:60], job["error"]), (answer[:60], "malformed answer"))
-        eq((job["id"], job["state"], job["gpu"]), (None, None, []))
+        equal((answer[:60], job["error"]), (answer[:60], "malformed answer"))
+        equal((job["id"], job["state"], job["gpu"]), (None, None, []))
 
 
 def test_an_answer_that_breaks_off():
     for answer in [b"", b"protocol 1\n", b"protocol 1\nend o"]:
         FakeJob(Directory(), answers={"status": answer})
-        eq(only(ps_json())["error"], "it ended without an answer")
+        equal(only(ps_json())["error"], "it ended without an answer")
 
 
 def test_another_protocol():
     FakeJob(Directory(), protocol=2)
-    has(only(ps_json())["error"], "another version")
+    contains(only(ps_json())["error"], "another version")
 
 
 def test_control_characters_do_not_reach_the_terminal():
@@ -171,10 +171,10 @@ def test_control_characters_do_not_reach_the_terminal():
     job.answers["status"] = (b"protocol 1\nid abc123\nstate \x1b[31m\nname " + evil +
                              b"\ncommand " + b"\xc3\xa9" * 200 + b"\nend ok\n")
     found = only(ps_json())
-    eq(found["name"], "?]0;owned???31m?\u00e9???")
-    eq(found["state"], "?[31m")
+    equal(found["name"], "?]0;owned???31m?\u00e9???")
+    equal(found["state"], "?[31m")
     # Cut in the middle of a character.
-    eq(found["command"].rstrip("?"), "\u00e9" * 127)
+    equal(found["command"].rstrip("?"), "\u00e9" * 127)
     assert "\x1b" not in cudaw("ps").out
 
 
@@ -183,7 +183,7 @@ def test_dead_sockets_are_removed():
     dead, alive = dead_pid(), live_pid()
     for pid in (dead, alive):
         socket.socket(socket.AF_UNIX).bind(directory.socket(pid))
-    eq(ps_json(), [])
+    equal(ps_json(), [])
     assert not os.path.exists(directory.socket(dead))
     # Not that of a process that may be about to listen.
     assert os.path.exists(directory.socket(alive))
@@ -195,15 +195,15 @@ def test_other_files_are_left_alone():
     for name in names:
         with open(os.path.join(directory.path, name), "w", encoding="ascii"):
             pass
-    eq(ps_json(), [])
-    eq(sorted(os.listdir(directory.path)), sorted(names))
+    equal(ps_json(), [])
+    equal(sorted(os.listdir(directory.path)), sorted(names))
 
 
 def refused(path, why, **kwargs):
     for command in [["ps"], ["pause", "x"], ["resume", "--all"]]:
         result = cudaw(*command, env={"CUDAW_RUNTIME_DIR": path}, **kwargs)
-        eq((result.code, result.out), (1, ""))
-        eq(result.err, f"cudaw: {path} cannot be used: {why}\n")
+        equal((result.code, result.out), (1, ""))
+        equal(result.err, f"cudaw: {path} cannot be used: {why}\n")
 
 
 def test_hostile_directories_are_refused():
@@ -243,12 +243,12 @@ def test_root_sees_the_directories_of_all_users():
         os.chown(path, uid, uid)
         job = FakeJob(directory, user=uid, name="theirs")
         jobs = json.loads(cudaw("ps", "--json", env=env).out)
-        eq([found["name"] for found in jobs if found["pid"] == job.pid], ["theirs"])
+        equal([found["name"] for found in jobs if found["pid"] == job.pid], ["theirs"])
         # A directory that another user made in this one's name.
         os.chown(path, 12345, 12345)
         result = cudaw("ps", "--json", env=env)
-        eq([found for found in json.loads(result.out) if found["pid"] == job.pid], [])
-        has(result.err, f"{path} cannot be used: it belongs to another user")
+        equal([found for found in json.loads(result.out) if found["pid"] == job.pid], [])
+        contains(result.err, f"{path} cannot be used: it belongs to another user")
     finally:
         shutil.rmtree(path)
 

@@ -10,7 +10,8 @@ import stat
 import subprocess
 import sys
 
-from clilib import CUDAW, FACES, LIMIT_S, Skip, cudaw, eq, has, installed_copy, main, scratch
+from clilib import (CUDAW, FACES, LIMIT_S, Skip, contains, cudaw, equal, installed_copy, main,
+                    scratch)
 
 FACE = os.path.join(FACES, "libcuda.so.1")
 PRINT = [sys.executable, "-c",
@@ -19,38 +20,38 @@ PRINT = [sys.executable, "-c",
 
 def environment(*args, env=None):
     result = cudaw("run", *args, *PRINT, env=env)
-    eq((result.code, result.err), (0, ""))
+    equal((result.code, result.err), (0, ""))
     return dict(line.split("=", 1) for line in result.out.splitlines() if "=" in line)
 
 
 def test_sets_the_environment():
     env = environment("--name", "train-1.a_b", "--", env={"LD_PRELOAD": None})
-    eq(env["LD_PRELOAD"], FACE)
-    eq(env["CUDAW_NAME"], "train-1.a_b")
+    equal(env["LD_PRELOAD"], FACE)
+    equal(env["CUDAW_NAME"], "train-1.a_b")
     assert re.fullmatch("[a-f][0-9a-f]{5}", env["CUDAW_JOB"]), env["CUDAW_JOB"]
 
 
 def test_each_run_is_a_job_of_its_own():
     jobs = {environment(env={"CUDAW_JOB": "abcdef"})["CUDAW_JOB"] for _ in range(5)}
-    eq(len(jobs), 5)
+    equal(len(jobs), 5)
     assert "abcdef" not in jobs
 
 
 def test_keeps_what_is_preloaded():
     other = subprocess.run(["ldd", "/bin/sh"], capture_output=True, text=True, check=True).stdout
     other = re.search(r"=> (\S*libc\S*)", other).group(1)
-    eq(environment(env={"LD_PRELOAD": other})["LD_PRELOAD"], f"{FACE}:{other}")
-    eq(environment(env={"LD_PRELOAD": ""})["LD_PRELOAD"], FACE)
+    equal(environment(env={"LD_PRELOAD": other})["LD_PRELOAD"], f"{FACE}:{other}")
+    equal(environment(env={"LD_PRELOAD": ""})["LD_PRELOAD"], FACE)
 
 
 def test_keeps_a_name_that_is_set():
-    eq(environment(env={"CUDAW_NAME": "mine"})["CUDAW_NAME"], "mine")
+    equal(environment(env={"CUDAW_NAME": "mine"})["CUDAW_NAME"], "mine")
     assert "CUDAW_NAME" not in environment(env={"CUDAW_NAME": None})
 
 
 def test_the_library_is_loaded():
     maps = cudaw("run", "cat", "/proc/self/maps")
-    has(maps.out, os.path.realpath(FACE))
+    contains(maps.out, os.path.realpath(FACE))
 
 
 def test_wrong_settings_are_said_at_once():
@@ -77,13 +78,13 @@ def test_wrong_settings_are_said_at_once():
              "its directory does not exist; stderr is used"),
             ("LOG_FILE", directory, "Is a directory; stderr is used")]:
         result = cudaw("run", "true", env={f"CUDAW_{name}": value})
-        eq((result.code, result.err), (0, f"cudaw: warning: CUDAW_{name}={value}: {why}\n"))
+        equal((result.code, result.err), (0, f"cudaw: warning: CUDAW_{name}={value}: {why}\n"))
     for name, value in [("RELEASE", "memory"), ("RELEASE", ""), ("CHECK", "warn"), ("CHECK", "0"),
                         ("ADDRESSING", "native"), ("HOST_POOL", "8G"), ("HOST_POOL", "0"),
                         ("SPILL_DIR", directory), ("SNAPSHOT_DIR", f"{directory}/new/"),
                         ("TRACE", "trace"), ("TRACE", f"{directory}/trace"),
                         ("LOG_FILE", "/dev/null"), ("LOG_FILE", f"{directory}/log")]:
-        eq(cudaw("run", "true", env={f"CUDAW_{name}": value}).err, "")
+        equal(cudaw("run", "true", env={f"CUDAW_{name}": value}).err, "")
 
 
 def test_wrong_signals_are_those_that_a_job_does_not_take():
@@ -103,9 +104,9 @@ def test_wrong_signals_are_those_that_a_job_does_not_take():
         said = why and (f"settings: {why}" if expected in why else
                         f"signals: CUDAW_SIGNAL_RESUME: signal {resume or 12} is CUDAW_SIGNAL_PAUSE already; "
                         "no signal resumes")
-        eq((result.code, lines[:-1]), (0, [f"cudaw: warning: {why}"] if why else []))
+        equal((result.code, lines[:-1]), (0, [f"cudaw: warning: {why}"] if why else []))
         # What the job itself says of it.
-        eq([line.split(" ", 2)[2] for line in lines[1:]], [said] if said else [])
+        equal([line.split(" ", 2)[2] for line in lines[1:]], [said] if said else [])
 
 
 def test_a_signal_that_is_blocked_is_said():
@@ -116,10 +117,10 @@ def test_a_signal_that_is_blocked_is_said():
         result, doctor = cudaw("run", "true"), cudaw("doctor")
     finally:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGUSR2])
-    eq((result.code, result.err), (0, f"cudaw: warning: CUDAW_SIGNAL_RESUME=USR2: {why}\n"))
+    equal((result.code, result.err), (0, f"cudaw: warning: CUDAW_SIGNAL_RESUME=USR2: {why}\n"))
     lines = [line for line in doctor.out.splitlines() if why in line]
-    eq(len(lines), 1)
-    has(lines[0], "CUDAW_SIGNAL_RESUME")
+    equal(len(lines), 1)
+    contains(lines[0], "CUDAW_SIGNAL_RESUME")
 
 
 def test_settings_are_named_in_one_table():
@@ -133,7 +134,7 @@ def test_settings_are_named_in_one_table():
                 table = names
             elif names:
                 others[path] = names
-    eq(others, {})
+    equal(others, {})
     assert table
     env = {name: "" for name in table + ["CUDAW_SIM_MEMORY"]}
     assert "no such setting" not in cudaw("run", "true", env=env).err
@@ -144,33 +145,33 @@ def test_names_that_are_no_setting_are_said():
                        ("SIGNAL_PAUZE", "did you mean CUDAW_SIGNAL_PAUSE?"),
                        ("DANCE", "'cudaw help settings' lists them"), ("", "'cudaw help settings' lists them"),
                        ("X" * 200, "'cudaw help settings' lists them")]:
-        eq(cudaw("run", "true", env={f"CUDAW_{name}": "memory"}).err,
+        equal(cudaw("run", "true", env={f"CUDAW_{name}": "memory"}).err,
            f"cudaw: warning: CUDAW_{name[:25]}=memory: there is no such setting; {more}\n")
 
 
 def test_options_of_the_program_are_left_to_it():
     for args in [["echo", "--name", "x"], ["--", "echo", "--name", "x"]]:
-        eq(cudaw("run", *args).out, "--name x\n")
+        equal(cudaw("run", *args).out, "--name x\n")
 
 
 def test_exits_as_the_program():
-    eq(cudaw("run", "--", "sh", "-c", "exit 42").code, 42)
-    eq(cudaw("run", "--", "sh", "-c", "kill -TERM $$").code, -15)
+    equal(cudaw("run", "--", "sh", "-c", "exit 42").code, 42)
+    equal(cudaw("run", "--", "sh", "-c", "kill -TERM $$").code, -15)
 
 
 def test_is_replaced_by_the_program():
     code = "import os; print(os.getpid())"
     process = subprocess.Popen([CUDAW, "run", sys.executable, "-c", code], text=True,
                                stdout=subprocess.PIPE)
-    eq(int(process.communicate(timeout=LIMIT_S)[0]), process.pid)
+    equal(int(process.communicate(timeout=LIMIT_S)[0]), process.pid)
 
 
 def test_not_found():
     for program in ["no-such-program", "/no/such/program"]:
         # A directory of PATH that may not be searched would make it "Permission denied".
         result = cudaw("run", program, env={"PATH": "/usr/bin:/bin"})
-        eq(result.code, 127)
-        eq(result.err, f"cudaw: {program}: No such file or directory\n")
+        equal(result.code, 127)
+        equal(result.err, f"cudaw: {program}: No such file or directory\n")
 
 
 def test_a_trace_goes_only_for_a_program_that_is_there():
@@ -186,7 +187,7 @@ def test_a_trace_goes_only_for_a_program_that_is_there():
         result = subprocess.run([CUDAW, "run", "--trace", trace, program], cwd=directory, check=False,
                                 env={} if path is None else {"PATH": path}, capture_output=True,
                                 timeout=LIMIT_S)
-        eq((program, path, result.returncode == 0, os.path.exists(trace)),
+        equal((program, path, result.returncode == 0, os.path.exists(trace)),
            (program, path, gone, not gone))
 
 
@@ -196,8 +197,8 @@ def test_not_executable():
         file.write("#!/bin/sh\n")
     for program in [path, "/"]:
         result = cudaw("run", program)
-        eq(result.code, 126)
-        has(result.err, f"cudaw: {program}: Permission denied")
+        equal(result.code, 126)
+        contains(result.err, f"cudaw: {program}: Permission denied")
 
 
 def test_scripts_without_interpreter_run():
@@ -206,28 +207,28 @@ def test_scripts_without_interpreter_run():
         file.write("echo ran\n")
     os.chmod(path, 0o755)
     result = cudaw("run", path)
-    eq((result.code, result.out, result.err), (0, "ran\n", ""))
+    equal((result.code, result.out, result.err), (0, "ran\n", ""))
 
 
 def test_library_missing():
     prefix = scratch()
     result = cudaw("run", "true", command=installed_copy(prefix, faces=False))
-    eq(result.code, 125)
-    has(result.err, f"{prefix}/lib/cudaw-")
-    has(result.err, "libcuda.so.1: No such file or directory")
+    equal(result.code, 125)
+    contains(result.err, f"{prefix}/lib/cudaw-")
+    contains(result.err, "libcuda.so.1: No such file or directory")
 
 
 def test_library_is_found_from_a_link_to_the_command():
     link = os.path.join(scratch(), "gpu")
     os.symlink(CUDAW, link)
-    eq(cudaw("run", "true", command=link).code, 0)
+    equal(cudaw("run", "true", command=link).code, 0)
 
 
 def test_installed_where_nothing_can_be_preloaded_from():
     prefix = os.path.join(scratch(), "with space")
     result = cudaw("run", "true", command=installed_copy(prefix))
-    eq(result.code, 125)
-    has(result.err, "with a space or a colon")
+    equal(result.code, 125)
+    contains(result.err, "with a space or a colon")
 
 
 def test_static_program_runs_with_a_warning():
@@ -240,11 +241,11 @@ def test_static_program_runs_with_a_warning():
                                       capture_output=True, check=False).returncode:
         raise Skip("no static libc here")
     result = cudaw("run", path)
-    eq(result.code, 7)
-    eq(result.err, f"cudaw: warning: {path} is a static program, so it runs without cudaw and "
+    equal(result.code, 7)
+    equal(result.err, f"cudaw: warning: {path} is a static program, so it runs without cudaw and "
                    "cannot be paused\n")
     # Found in PATH as well.
-    has(cudaw("run", "static", env={"PATH": f"/nowhere:{directory}"}).err, f"{path} is a static")
+    contains(cudaw("run", "static", env={"PATH": f"/nowhere:{directory}"}).err, f"{path} is a static")
 
 
 def test_setuid_program_runs_with_a_warning():
@@ -255,11 +256,11 @@ def test_setuid_program_runs_with_a_warning():
     os.chown(path, 12345, 12345)
     os.chmod(path, 0o755 | stat.S_ISUID)
     result = cudaw("run", path)
-    eq(result.code, 0)
-    has(result.err, "is set-uid or set-gid")
+    equal(result.code, 0)
+    contains(result.err, "is set-uid or set-gid")
     # As its owner no rights are gained, and the loader takes LD_PRELOAD.
     result = cudaw("run", path, command=installed_copy(scratch()), user=12345)
-    eq((result.code, result.err), (0, ""))
+    equal((result.code, result.err), (0, ""))
 
 
 if __name__ == "__main__":

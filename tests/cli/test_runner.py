@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 
-from clilib import LIMIT_S, eq, has, main, scratch
+from clilib import LIMIT_S, equal, contains, main, scratch
 
 RUNNER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "runner.py")
 
@@ -39,8 +39,8 @@ def test_what_is_not_begun_in_time_fails():
     for by, count in ((time.time() - 1, "0 passed, 2 failed, 0 skipped"),
                       (time.time() + 10000, "2 passed, 0 failed, 0 skipped")):
         done = run("--begin-by", str(by), *paths)
-        eq((done.returncode == 0, done.stdout.splitlines()[-1]), (count.startswith("2"), count))
-        eq(done.stdout.count("  not begun in time"), count.count("2 failed") * 2)
+        equal((done.returncode == 0, done.stdout.splitlines()[-1]), (count.startswith("2"), count))
+        equal(done.stdout.count("  not begun in time"), count.count("2 failed") * 2)
 
 
 def test_more_tests_run_while_a_processor_is_idle():
@@ -56,7 +56,7 @@ def test_more_tests_run_while_a_processor_is_idle():
                               env={**os.environ, "PYTHONPATH": os.path.dirname(RUNNER)},
                               capture_output=True, timeout=LIMIT_S, check=False)
         counts = re.findall(r"^ *\| (\d)$", done.stdout, re.MULTILINE)
-        eq((len(counts), max(counts)), (4, str(most)))
+        equal((len(counts), max(counts)), (4, str(most)))
 
 
 def test_only_those_that_are_named():
@@ -68,9 +68,9 @@ def test_only_those_that_are_named():
                       ("two:a_case two", {"test_two.py": ""})):
         words = [word for name in only.split() for word in ("--only", name)]
         lines = run(*words, *paths).stdout.splitlines()
-        eq({line.split()[1] for line in lines if line.startswith("FAIL")}, set(ran))
-        eq(sorted(line.partition("cases: ")[2] for line in lines if "cases: " in line),
-           sorted(f"{cases}." for cases in ran.values()))
+        equal({line.split()[1] for line in lines if line.startswith("FAIL")}, set(ran))
+        equal(sorted(line.partition("cases: ")[2] for line in lines if "cases: " in line),
+              sorted(f"{cases}." for cases in ran.values()))
 
 
 def test_only_the_cases_that_are_named():
@@ -80,17 +80,17 @@ def test_only_the_cases_that_are_named():
             ("functions", "def test_a_b(): pass\ndef test_c(): pass\nmain()\n"),
             ("given", "def a_b(): pass\nmain(a_b, ('c', a_b))\n")):
         path = harness_program(directory, name, text)
-        eq(run("--only", f"{name}:a_*", path).stdout.splitlines()[-1],
-           "1 passed, 0 failed, 0 skipped")
-        eq(run(path).stdout.splitlines()[-1], "2 passed, 0 failed, 0 skipped")
+        equal(run("--only", f"{name}:a_*", path).stdout.splitlines()[-1],
+              "1 passed, 0 failed, 0 skipped")
+        equal(run(path).stdout.splitlines()[-1], "2 passed, 0 failed, 0 skipped")
 
 
 def test_a_failed_case_is_named_with_its_reason():
     path = harness_program(scratch(), "fails", "def test_a(): equal('#1', 2, 'the\\n#')\n"
                            "def test_b(): pass\ndef test_c(): raise Skip('none')\nmain()\n")
     lines = run(path).stdout.splitlines()
-    eq(lines[-1], "1 passed, 1 failed, 1 skipped")
-    has("\n".join(lines), "not ok: a: the \\# is '\\#1', should be 2")
+    equal(lines[-1], "1 passed, 1 failed, 1 skipped")
+    contains("\n".join(lines), "not ok: a: the \\# is '\\#1', should be 2")
 
 
 # A "make" without work; $FAILS is the target that fails.
@@ -110,10 +110,10 @@ def test_ci_ends_with_the_count():
         env = {**os.environ, "PATH": f"{directory}:{os.environ['PATH']}", "FAILS": fails}
         done = subprocess.run([script], env=env, text=True, stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, timeout=LIMIT_S, check=False)
-        eq(done.returncode, status)
-        has(done.stdout.splitlines()[-1], "counted for")
-        has(done.stdout.splitlines()[-1], last)
-        eq("=== failed in: " in done.stdout, status != 0)
+        equal(done.returncode, status)
+        contains(done.stdout.splitlines()[-1], "counted for")
+        contains(done.stdout.splitlines()[-1], last)
+        equal("=== failed in: " in done.stdout, status != 0)
 
 
 if __name__ == "__main__":

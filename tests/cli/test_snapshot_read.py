@@ -9,7 +9,7 @@ import os
 import random
 import shutil
 
-from clilib import cudaw, eq, has, main, scratch
+from clilib import cudaw, equal, contains, main, scratch
 from snapshotlib import (BASE, CHUNK, ENTRY, HEADER, chunk, copy, edit_chunk, edit_index_bytes,
                          edit_manifest, index_of, is_whole, manifest, write)
 
@@ -26,66 +26,66 @@ UUIDS = [f"GPU-00000000-0000-0000-0000-{i:012}" for i in (1, 2)]
 def refused(path, *parts, code=1):
     """By both commands, unless only the contents are wrong."""
     result = cudaw("verify", path)
-    eq((result.code, result.out), (code, ""))
-    has(result.err, f"cudaw: {path}: ")
+    equal((result.code, result.out), (code, ""))
+    contains(result.err, f"cudaw: {path}: ")
     for part in parts:
-        has(result.err, part)
-    eq(result.err.count("\n"), 1)
+        contains(result.err, part)
+    equal(result.err.count("\n"), 1)
 
 
 def refused_by_both(path, *parts, code=1):
     refused(path, *parts, code=code)
     result = cudaw("inspect", path)
-    eq((result.code, result.out), (code, ""))
-    eq(result.err, cudaw("verify", path).err)
+    equal((result.code, result.out), (code, ""))
+    equal(result.err, cudaw("verify", path).err)
 
 
 def test_inspect():
     result = cudaw("inspect", GOLDEN)
-    eq((result.code, result.err), (0, ""))
+    equal((result.code, result.err), (0, ""))
     for part in ["mksnapshot write", "gpu 0     Simulated GPU", "gpu 1 ", UUIDS[1], "64.0 GiB",
                  "20.0 MiB used", "40.0 MiB of the GPUs in 2 mappings: 4.0 MiB zeros, 4.0 MiB equal",
                  "copy 1 ms, write 20 ms", "CUDA 13.0", "needs     a machine of 4 GPUs, "]:
-        has(result.out, part)
+        contains(result.out, part)
 
 
 def test_inspect_one_gpu():
     path = copy(GOLDEN, data=False)
     edit_manifest(path, lambda m: m.update(gpus=1))
-    has(cudaw("inspect", path).out, "needs     a machine of 1 GPU, ")
+    contains(cudaw("inspect", path).out, "needs     a machine of 1 GPU, ")
 
 
 def test_inspect_json():
     result = cudaw("inspect", "--json", GOLDEN)
-    eq((result.code, result.err), (0, ""))
+    equal((result.code, result.err), (0, ""))
     found = json.loads(result.out)
-    eq([d["uuid"] for d in found["devices"]], UUIDS)
-    eq(found["gpus"], 4)
-    has(result.out, '"ms": 20.123\n')
-    eq(found["regions"], [{"address": BASE, "size": 10 * CHUNK, "device": 0},
+    equal([d["uuid"] for d in found["devices"]], UUIDS)
+    equal(found["gpus"], 4)
+    contains(result.out, '"ms": 20.123\n')
+    equal(found["regions"], [{"address": BASE, "size": 10 * CHUNK, "device": 0},
                           {"address": BASE + 15 * CHUNK, "size": 10 * CHUNK, "device": 1}])
-    eq(found["totals"], {"bytes": CHUNKS * CHUNK, "zero": 2 * CHUNK, "duplicate": 2 * CHUNK,
-                         "unchanged": 0, "written": 16 * CHUNK, "stored": 16 * CHUNK})
-    eq(found["path"], GOLDEN)
-    eq(found["disk"], sum(os.path.getsize(f"{GOLDEN}/{name}") for name in os.listdir(GOLDEN)))
-    eq([key for key in ("image_bytes", "opened", "terminal") if key in found], [])
+    equal(found["totals"], {"bytes": CHUNKS * CHUNK, "zero": 2 * CHUNK, "duplicate": 2 * CHUNK,
+                            "unchanged": 0, "written": 16 * CHUNK, "stored": 16 * CHUNK})
+    equal(found["path"], GOLDEN)
+    equal(found["disk"], sum(os.path.getsize(f"{GOLDEN}/{name}") for name in os.listdir(GOLDEN)))
+    equal([key for key in ("image_bytes", "opened", "terminal") if key in found], [])
     assert 0 <= found["age"] < 1000, found["age"]
-    eq(found["process"]["command"][1:], ["write", GOLDEN, "1", str(CHUNKS)])
+    equal(found["process"]["command"][1:], ["write", GOLDEN, "1", str(CHUNKS)])
     libc = [f for f in found["files"] if "/libc.so" in f["path"]]
     assert libc and len(libc[0]["build_id"]) == 40, found["files"]
-    eq(libc[0]["size"], os.path.getsize(libc[0]["path"]))
+    equal(libc[0]["size"], os.path.getsize(libc[0]["path"]))
 
 
 def test_modes_and_names():
-    eq(os.stat(GOLDEN).st_mode & 0o777, 0o700)
+    equal(os.stat(GOLDEN).st_mode & 0o777, 0o700)
     for name in os.listdir(GOLDEN):
-        eq((name, os.stat(f"{GOLDEN}/{name}").st_mode & 0o777), (name, 0o600))
+        equal((name, os.stat(f"{GOLDEN}/{name}").st_mode & 0o777), (name, 0o600))
 
 
 def test_verify():
     result = cudaw("verify", GOLDEN)
-    eq((result.code, result.err), (0, ""))
-    has(result.out, f"{GOLDEN} is intact: 32.0 MiB read")
+    equal((result.code, result.err), (0, ""))
+    contains(result.out, f"{GOLDEN} is intact: 32.0 MiB read")
 
 
 def test_a_copy_elsewhere_is_whole():
@@ -95,23 +95,23 @@ def test_a_copy_elsewhere_is_whole():
 def test_several_directories_and_the_first_failure_decides():
     nothing = scratch()
     result = cudaw("verify", nothing, GOLDEN)
-    eq(result.code, 1)
-    has(result.err, f"{nothing}: manifest.json: it is missing: this is not a snapshot")
-    has(result.out, f"{GOLDEN} is intact")
-    eq(cudaw("verify", f"{nothing}/missing").code, 1)
-    has(cudaw("verify", f"{nothing}/missing").err, "No such file or directory")
+    equal(result.code, 1)
+    contains(result.err, f"{nothing}: manifest.json: it is missing: this is not a snapshot")
+    contains(result.out, f"{GOLDEN} is intact")
+    equal(cudaw("verify", f"{nothing}/missing").code, 1)
+    contains(cudaw("verify", f"{nothing}/missing").err, "No such file or directory")
 
 
 def test_equal_chunks_and_zeros_are_stored_once():
-    eq({chunk(GOLDEN, i)["codec"] for i in (0, 10)}, {0})
+    equal({chunk(GOLDEN, i)["codec"] for i in (0, 10)}, {0})
     for i in (1, 11):
         one, two = chunk(GOLDEN, i), chunk(GOLDEN, i + 1)
-        eq([one[key] for key in ("file", "offset", "hash")],
+        equal([one[key] for key in ("file", "offset", "hash")],
            [two[key] for key in ("file", "offset", "hash")])
     places = {(c["file"], c["offset"]) for c in (chunk(GOLDEN, i) for i in range(CHUNKS))
               if c["codec"]}
-    eq(len(places), 16)
-    eq(sum(f["size"] for f in manifest(GOLDEN)["data"]), 16 * CHUNK)
+    equal(len(places), 16)
+    equal(sum(f["size"] for f in manifest(GOLDEN)["data"]), 16 * CHUNK)
 
 
 def packed_chunk(codec):
@@ -133,21 +133,21 @@ def equal_chunks(path, number):
 def test_compressed_snapshots():
     for codec, path in PACKED.items():
         found = manifest(path)
-        eq(found["totals"]["written"], 16 * CHUNK)
-        eq(found["totals"]["stored"], sum(f["size"] for f in found["data"]))
+        equal(found["totals"]["written"], 16 * CHUNK)
+        equal(found["totals"]["stored"], sum(f["size"] for f in found["data"]))
         assert found["totals"]["stored"] < 16 * CHUNK, found["totals"]
         one = chunk(path, packed_chunk(codec))
         assert 0 < one["stored"] <= CHUNK - 4096, one
-        eq([chunk(path, i)["hash"] for i in range(CHUNKS)],
+        equal([chunk(path, i)["hash"] for i in range(CHUNKS)],
            [chunk(GOLDEN, i)["hash"] for i in range(CHUNKS)])
         assert is_whole(path), cudaw("verify", path).err
-        has(cudaw("inspect", path).out, "written by this snapshot, for 32.0 MiB of memory")
+        contains(cudaw("inspect", path).out, "written by this snapshot, for 32.0 MiB of memory")
 
 
 def test_what_does_not_shrink_is_stored_as_it_is():
     for codec, path in PACKED.items():
         last = chunk(path, CHUNKS - 1)
-        eq((codec, last["codec"], last["stored"]), (codec, 1, CHUNK))
+        equal((codec, last["codec"], last["stored"]), (codec, 1, CHUNK))
 
 
 def test_every_missing_file_is_named():
@@ -189,7 +189,7 @@ def test_any_flipped_bit_is_found():
                 harmless = directory != GOLDEN and name.startswith("data") and result.code == 0
                 assert harmless or result.code in (1, 6), (directory, name, at, bit, result.out)
                 if not harmless:
-                    has(result.err, name if name.startswith("data") else path)
+                    contains(result.err, name if name.startswith("data") else path)
                 flip(f"{path}/{name}", at, bit)
         assert is_whole(path)
 
@@ -402,9 +402,9 @@ def test_chunks_that_do_not_decompress_are_refused():
             ({"hash": b"\1" * 16}, "expected checksum " + "01" * 16),
         ]:
             path = copy(PACKED[codec], data=False)
-            for equal in equal_chunks(path, number):
-                edit_chunk(path, equal, **fields)
-            eq(cudaw("inspect", path).code, 0)
+            for same in equal_chunks(path, number):
+                edit_chunk(path, same, **fields)
+            equal(cudaw("inspect", path).code, 0)
             refused(path, "data-", "damaged at", message)
             shutil.rmtree(path)
 
@@ -434,7 +434,7 @@ def test_the_padding_is_zeros():
 def test_a_chunk_of_other_contents_is_refused():
     path = copy(GOLDEN, data=False)
     edit_chunk(path, 3, hash=b"\1" * 16)
-    eq(cudaw("inspect", path).code, 0)
+    equal(cudaw("inspect", path).code, 0)
     refused(path, "data-", "damaged at", f"0x{BASE + 3 * CHUNK:x} on the GPU",
             "expected checksum " + "01" * 16)
 
@@ -484,12 +484,13 @@ def test_control_characters_do_not_reach_the_terminal():
     out = cudaw("inspect", path).out
     for bad in "\x1b\x07":
         assert bad not in out, out
-    has(out, "(?): a?b é\n")
+    contains(out, "(?): a?b é\n")
 
 
 def test_a_message_is_one_clean_line():
     """Whatever a path has."""
-    eq(cudaw("verify", "/no\nwhere\x1b[31m").err, "cudaw: /no?where?[31m: No such file or directory\n")
+    equal(cudaw("verify", "/no\nwhere\x1b[31m").err,
+          "cudaw: /no?where?[31m: No such file or directory\n")
 
 
 def test_other_files_beside_it_do_not_matter():

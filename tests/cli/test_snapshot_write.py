@@ -12,7 +12,7 @@ import signal
 import subprocess
 import time
 
-from clilib import Skip, cudaw, eq, has, main, scratch
+from clilib import Skip, cudaw, equal, contains, main, scratch
 from snapshotlib import (CHUNK, MKSNAPSHOT, contents, is_whole, manifest, run_mksnapshot, write)
 
 KILLS = 30 if os.environ.get("SANITIZE") else 200     # sanitized programs are slow
@@ -84,7 +84,7 @@ def test_what_a_killed_writer_left_is_removed():
     assert is_whole(path)
     found = manifest(path)
     names = [f"data-{f['number']}" for f in found["data"]] + [f"index-{found['index']['number']}"]
-    eq(sorted(os.listdir(path)), sorted(names + ["manifest.json"]))
+    equal(sorted(os.listdir(path)), sorted(names + ["manifest.json"]))
 
 
 def limit_file_size(size):
@@ -94,19 +94,19 @@ def limit_file_size(size):
 def test_a_file_size_limit_is_an_error():
     path = directory()
     code, _, err = run_mksnapshot("write", path, 1, 40, preexec_fn=limit_file_size(5 * CHUNK))
-    eq(code, 1)     # not -SIGXFSZ
-    has(err, "data-")
-    has(err, "File too large")
-    eq(os.listdir(path), [])
+    equal(code, 1)     # not -SIGXFSZ
+    contains(err, "data-")
+    contains(err, "File too large")
+    equal(os.listdir(path), [])
 
 
 def test_after_a_failure_the_old_snapshot_is_there():
     path = directory()
     write(path, 1, CHUNKS)
     before, names = contents(path), sorted(os.listdir(path))
-    eq(run_mksnapshot("write", path, 2, 40, preexec_fn=limit_file_size(5 * CHUNK))[0], 1)
-    eq(snapshot_of(path), before)
-    eq(sorted(os.listdir(path)), names)
+    equal(run_mksnapshot("write", path, 2, 40, preexec_fn=limit_file_size(5 * CHUNK))[0], 1)
+    equal(snapshot_of(path), before)
+    equal(sorted(os.listdir(path)), names)
 
 
 class SmallDisk:
@@ -129,21 +129,21 @@ class SmallDisk:
 def test_too_small_a_disk_is_refused_before_anything_is_written():
     with SmallDisk(30 * CHUNK) as path:
         code, _, err = run_mksnapshot("write", path, 1, 40)
-        eq(code, 1)
-        has(err, f"{path}: 0.078 GiB of disk needed, 0.059 GiB free")
-        eq(os.listdir(path), [])
+        equal(code, 1)
+        contains(err, f"{path}: 0.078 GiB of disk needed, 0.059 GiB free")
+        equal(os.listdir(path), [])
 
 
 def test_what_may_shrink_enough_is_tried():
     """Of 40 chunks 32 are stored, which fit; without compression nobody looks for equal ones first."""
     with SmallDisk(39 * CHUNK) as path:
-        has(run_mksnapshot("write", path, 1, 40)[2], "of disk needed")
+        contains(run_mksnapshot("write", path, 1, 40)[2], "of disk needed")
         write(path, 1, 40, "zstd")
         assert is_whole(path)
     with SmallDisk(128 << 10) as path:
         code, _, err = run_mksnapshot("write", path, 1, 400, "lz4")
-        eq(code, 1)
-        has(err, f"{path}: 0.002 GiB of disk needed, 0.000 GiB free")
+        equal(code, 1)
+        contains(err, f"{path}: 0.002 GiB of disk needed, 0.000 GiB free")
 
 
 def test_a_disk_that_fills_up_leaves_the_old_snapshot():
@@ -154,21 +154,21 @@ def test_a_disk_that_fills_up_leaves_the_old_snapshot():
     assert first != second
     with SmallDisk(40 * CHUNK) as path:
         code, _, err = run_mksnapshot("write", path, 1, 40, "incremental", "incremental")
-        eq(code, 1)
-        has(err, "No space left on device")
-        eq(snapshot_of(path), second)
+        equal(code, 1)
+        contains(err, "No space left on device")
+        equal(snapshot_of(path), second)
 
 
 def test_an_incremental_snapshot_writes_what_changed():
     path = directory()
     write(path, 1, 100)
     full = manifest(path)["totals"]
-    eq(full["unchanged"], 0)
+    equal(full["unchanged"], 0)
     write(path, 1, 100, "incremental")
     totals = manifest(path)["totals"]
-    eq(totals["written"], 10 * CHUNK)
-    eq(totals["unchanged"], 80 * CHUNK)
-    eq(totals["zero"], 10 * CHUNK)
+    equal(totals["written"], 10 * CHUNK)
+    equal(totals["unchanged"], 80 * CHUNK)
+    equal(totals["zero"], 10 * CHUNK)
     assert is_whole(path)
 
 
@@ -177,7 +177,7 @@ def test_an_incremental_snapshot_keeps_what_is_compressed():
         path = directory()
         write(path, 1, 100, codec, "incremental")
         found = manifest(path)
-        eq(found["totals"]["unchanged"], 80 * CHUNK)
+        equal(found["totals"]["unchanged"], 80 * CHUNK)
         assert found["totals"]["stored"] < 10 * CHUNK, found["totals"]
         assert found["totals"]["stored"] < sum(f["size"] for f in found["data"])
         assert is_whole(path)
@@ -186,8 +186,8 @@ def test_an_incremental_snapshot_keeps_what_is_compressed():
 def test_one_that_is_not_incremental_writes_all():
     path = directory()
     write(path, 1, 100, "full")
-    eq(manifest(path)["totals"]["unchanged"], 0)
-    eq(len(contents(path)), 100)
+    equal(manifest(path)["totals"]["unchanged"], 0)
+    equal(len(contents(path)), 100)
     assert is_whole(path)
 
 
@@ -204,7 +204,7 @@ def test_another_process_makes_a_full_snapshot():
     path = directory()
     write(path, 1, CHUNKS)
     write(path, 1, CHUNKS)
-    eq(manifest(path)["totals"]["unchanged"], 0)
+    equal(manifest(path)["totals"]["unchanged"], 0)
 
 
 def test_a_directory_of_something_else_is_refused():
@@ -212,10 +212,10 @@ def test_a_directory_of_something_else_is_refused():
     with open(f"{path}/thesis.tex", "w", encoding="ascii") as file:
         file.write("x")
     code, _, err = run_mksnapshot("write", path, 1, 4)
-    eq(code, 1)
-    has(err, f"{path}: expected a new or empty directory or a snapshot, found thesis.tex in it")
-    eq(os.listdir(path), ["thesis.tex"])
-    eq(os.stat(path).st_mode & 0o777, 0o755)
+    equal(code, 1)
+    contains(err, f"{path}: expected a new or empty directory or a snapshot, found thesis.tex in it")
+    equal(os.listdir(path), ["thesis.tex"])
+    equal(os.stat(path).st_mode & 0o777, 0o755)
 
 
 def test_another_users_directory_is_refused():
@@ -224,17 +224,17 @@ def test_another_users_directory_is_refused():
     path = scratch()
     os.chown(path, 12345, 12345)
     code, _, err = run_mksnapshot("write", path, 1, 4)
-    eq(code, 1)
-    has(err, "belongs to another user")
+    equal(code, 1)
+    contains(err, "belongs to another user")
 
 
 def test_a_missing_parent_and_a_file_are_named():
     code, _, err = run_mksnapshot("write", f"{scratch()}/a/b", 1, 4)
-    eq(code, 1)
-    has(err, "/a/b: No such file or directory")
+    equal(code, 1)
+    contains(err, "/a/b: No such file or directory")
     code, _, err = run_mksnapshot("write", MKSNAPSHOT, 1, 4)
-    eq(code, 1)
-    has(err, "Not a directory")
+    equal(code, 1)
+    contains(err, "Not a directory")
 
 
 def test_one_at_a_time():
@@ -244,10 +244,10 @@ def test_one_at_a_time():
     fcntl.flock(lock, fcntl.LOCK_SH)
     assert is_whole(path)
     code, _, err = run_mksnapshot("write", path, 2, CHUNKS)
-    eq(code, 1)
-    has(err, f"{path}: another process reads or writes this snapshot")
+    equal(code, 1)
+    contains(err, f"{path}: another process reads or writes this snapshot")
     fcntl.flock(lock, fcntl.LOCK_EX)
-    has(cudaw("verify", path).err, "another process reads or writes this snapshot")
+    contains(cudaw("verify", path).err, "another process reads or writes this snapshot")
     os.close(lock)
     write(path, 2, CHUNKS)
 

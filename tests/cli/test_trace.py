@@ -7,7 +7,7 @@ import random
 import resource
 import subprocess
 
-from clilib import CUDAW, LIMIT_S, cudaw, eq, has, main, scratch
+from clilib import CUDAW, LIMIT_S, cudaw, equal, contains, main, scratch
 
 DIRECTORY = scratch()
 PATH = os.path.join(DIRECTORY, "trace.json")
@@ -38,22 +38,22 @@ def write(text):
 def summary(*events, code=0):
     write(text_of(head() + list(events)))
     result = cudaw("trace", "--json", PATH)
-    eq(result.code, code)
+    equal(result.code, code)
     return json.loads(result.out)
 
 
 def printed(*events):
     write(text_of(head() + list(events)))
     result = cudaw("trace", PATH)
-    eq((result.code, result.err), (0, ""))
+    equal((result.code, result.err), (0, ""))
     return result.out
 
 
 def test_head():
     out = printed(event("sync", "cuCtxSynchronize", 500, 1500))
-    has(out, "train --fast\nprocess 7, cudaw 0.1.0: 1 events in 2.0 ms\n")
+    contains(out, "train --fast\nprocess 7, cudaw 0.1.0: 1 events in 2.0 ms\n")
     found = summary()
-    eq((found["command"], found["pid"], found["unix_ns"], found["events"]),
+    equal((found["command"], found["pid"], found["unix_ns"], found["events"]),
        ("train --fast", 7, 123, 0))
 
 
@@ -61,13 +61,13 @@ def test_kernels():
     launches = [event("launch", "_Z4axpyfPf", 100 * i, 2 + i) for i in range(5)]
     launches.append(event("launch", "other", 1000, 50, error=700))
     rows = summary(*launches)["calls"]["launch"]
-    eq([(row["name"], row["calls"], row["failed"], row["total_us"], row["max_us"]) for row in rows],
+    equal([(row["name"], row["calls"], row["failed"], row["total_us"], row["max_us"]) for row in rows],
        [("other", 1, 1, 50, 50), ("_Z4axpyfPf", 5, 0, 20, 6)])
-    eq(rows[1]["demangled"], "axpy(float, float*)")
-    eq(summary(*launches)["launches_per_second"], 5000)
+    equal(rows[1]["demangled"], "axpy(float, float*)")
+    equal(summary(*launches)["launches_per_second"], 5000)
     out = printed(*launches)
-    has(out, "Launches: 6 in 70.0 us, 1 failed, 5000 a second\n")
-    has(out, "  axpy(float, float*)\n")
+    contains(out, "Launches: 6 in 70.0 us, 1 failed, 5000 a second\n")
+    contains(out, "  axpy(float, float*)\n")
 
 
 def test_copies():
@@ -77,10 +77,10 @@ def test_copies():
               event("copy", "cuMemcpyDtoH_v2", dur=1, kind="DtoH", bytes=7, error=1)]
     rows = {(row["name"], row["async"]): row.get("bytes") for row in
             summary(*copies)["calls"]["copy"]}
-    eq(rows, {("HtoD", False): 2 * MIB, ("HtoD", True): 3 * MIB, ("DtoH", False): None})
+    equal(rows, {("HtoD", False): 2 * MIB, ("HtoD", True): 3 * MIB, ("DtoH", False): None})
     out = printed(*copies)
-    has(out, "2.0 MiB  10.5 GB/s  HtoD\n")
-    has(out, "3.0 MiB             HtoD async\n")
+    contains(out, "2.0 MiB  10.5 GB/s  HtoD\n")
+    contains(out, "3.0 MiB             HtoD async\n")
 
 
 def alloc(ptr, size, ts=0.0, call="cuMemAlloc_v2", **more):
@@ -96,13 +96,13 @@ def test_peak_of_memory():
                     alloc(0x3000, 1 * MIB, 4), alloc(0x1000, 4 * MIB, 5, "cuMemAllocAsync"),
                     free(0x3000, 6), alloc(0x4000, 1, 7), free(0x9000, 8),
                     alloc(0, 9 * MIB, 9, error=2))["memory"]
-    eq((found["peak_bytes"], found["peak_count"], found["peak_us"]), (10 * MIB, 3, 5))
-    eq([(row["call"], row["each_from"], row["count"], row["bytes"]) for row in found["peak"]],
+    equal((found["peak_bytes"], found["peak_count"], found["peak_us"]), (10 * MIB, 3, 5))
+    equal([(row["call"], row["each_from"], row["count"], row["bytes"]) for row in found["peak"]],
        [("cuMemAlloc_v2", MIB, 1, MIB), ("cuMemAlloc_v2", 4 * MIB, 1, 5 * MIB),
         ("cuMemAllocAsync", 4 * MIB, 1, 4 * MIB)])
-    eq((found["end_bytes"], found["end_count"]), (9 * MIB + 1, 3))
-    has(printed(alloc(0x1000, 4 * MIB, 1), free(0x1000, 3)),
-        "Memory: at most 4.0 MiB in 1 allocations, after 1.0 us; 0 B in 0 at the end\n")
+    equal((found["end_bytes"], found["end_count"]), (9 * MIB + 1, 3))
+    contains(printed(alloc(0x1000, 4 * MIB, 1), free(0x1000, 3)),
+             "Memory: at most 4.0 MiB in 1 allocations, after 1.0 us; 0 B in 0 at the end\n")
 
 
 def test_an_address_that_another_thread_has_before_its_free_is_written():
@@ -110,29 +110,29 @@ def test_an_address_that_another_thread_has_before_its_free_is_written():
         found = summary(*events)["memory"]
         return found["peak_bytes"], found["end_bytes"], found["end_count"]
     first, second = alloc(0x1000, 4 * MIB, 1), alloc(0x1000, 3 * MIB, 10)
-    eq(ended(first, second, free(0x1000, 9.5)), (4 * MIB, 3 * MIB, 1))
-    eq(ended(first, second, free(0x1000, 9.5), free(0x1000, 12)), (4 * MIB, 0, 0))
-    eq(ended(first, second, alloc(0x1000, 2 * MIB, 20), free(0x1000, 9.5), free(0x1000, 19.5)),
+    equal(ended(first, second, free(0x1000, 9.5)), (4 * MIB, 3 * MIB, 1))
+    equal(ended(first, second, free(0x1000, 9.5), free(0x1000, 12)), (4 * MIB, 0, 0))
+    equal(ended(first, second, alloc(0x1000, 2 * MIB, 20), free(0x1000, 9.5), free(0x1000, 19.5)),
        (4 * MIB, 2 * MIB, 1))
     # The first went with its context: nothing frees it.
-    eq(ended(first, second, free(0x1000, 12)), (4 * MIB, 0, 0))
+    equal(ended(first, second, free(0x1000, 12)), (4 * MIB, 0, 0))
 
 
 def test_more_ways_to_allocate_than_are_told_apart():
     found = summary(*(alloc(i + 1, 10, i, f"way{i}") for i in range(40)))["memory"]
-    eq(sum(row["bytes"] for row in found["peak"]), 400)
-    has({row["call"] for row in found["peak"]}, "(others)")
+    equal(sum(row["bytes"] for row in found["peak"]), 400)
+    contains({row["call"] for row in found["peak"]}, "(others)")
 
 
 def test_pauses():
     out = printed(event("cudaw", "pause", 0, 2e6, result="ok", bytes=MIB),
                   event("phase", "drain", 0, 1e6))
-    has(out, "Pause and resume: 1 in 2.0 s\n")
-    has(out, "Phases of pauses and resumes: 1 in 1.0 s\n")
+    contains(out, "Pause and resume: 1 in 2.0 s\n")
+    contains(out, "Phases of pauses and resumes: 1 in 1.0 s\n")
 
 
 def test_unknown_categories_are_shown():
-    has(printed(event("novel", "cuNovel")), "\nnovel: 1 in 1.0 us\n")
+    contains(printed(event("novel", "cuNovel")), "\nnovel: 1 in 1.0 us\n")
 
 
 def test_an_array_without_its_end():
@@ -141,8 +141,8 @@ def test_an_array_without_its_end():
     for end in ("", "    ", "   ,\n", "\n"):
         write(whole[:-2] + end)
         result = cudaw("trace", PATH)
-        eq((result.code, result.err), (0, ""))
-        has(result.out, "Synchronisation: 1 in")
+        equal((result.code, result.err), (0, ""))
+        contains(result.out, "Synchronisation: 1 in")
 
 
 def test_a_file_cut_anywhere():
@@ -153,11 +153,11 @@ def test_a_file_cut_anywhere():
         write(whole[:size])
         result = cudaw("trace", PATH)
         if size < first_end:
-            eq((result.code, result.out), (1, ""))
-            has(result.err, "is not a trace of cudaw")
+            equal((result.code, result.out), (1, ""))
+            contains(result.err, "is not a trace of cudaw")
             continue
         assert result.code in (0, 1), result.code
-        eq(result.code == 1, "ends within line" in result.err)
+        equal(result.code == 1, "ends within line" in result.err)
         lines += result.code
     assert lines > 100, "most cuts are within a line"
 
@@ -170,9 +170,9 @@ def test_damaged_lines():
                 '{"ph":"X","cat":"a","name":"a","name":"b","ts":1}'):
         write("[\n" + ",\n".join([*good, bad, good[-1]]) + "\n]")
         result = cudaw("trace", PATH)
-        eq(result.code, 1)
-        has(result.err, "1 lines cannot be read, line 5 first")
-        has(result.out, "Synchronisation: 2 in")
+        equal(result.code, 1)
+        contains(result.err, "1 lines cannot be read, line 5 first")
+        contains(result.out, "Synchronisation: 2 in")
 
 
 def test_foreign_files():
@@ -182,22 +182,22 @@ def test_foreign_files():
                  text_of([head()[1]])):
         write(text)
         result = cudaw("trace", PATH)
-        eq((result.code, result.out), (1, ""))
-        has(result.err, f"{PATH} is not a trace of cudaw")
+        equal((result.code, result.out), (1, ""))
+        contains(result.err, f"{PATH} is not a trace of cudaw")
 
 
 def test_a_newer_format():
     write(text_of(head("9.0", 2)))
     result = cudaw("trace", PATH)
-    eq((result.code, result.out), (1, ""))
-    has(result.err, "is a trace of a newer cudaw")
+    equal((result.code, result.out), (1, ""))
+    contains(result.err, "is a trace of a newer cudaw")
 
 
 def test_names_do_not_drive_the_terminal():
     for option in ([], ["--json"]):
         write(text_of(head() + [event("launch", "evil\x1b[2J\n"), event("\x1b]0;", "a\x7f")]))
         result = cudaw("trace", *option, PATH)
-        eq(result.code, 0)
+        equal(result.code, 0)
         assert "\x1b" not in result.out and "\\u001b" not in result.out, result.out
 
 
@@ -228,7 +228,7 @@ def test_memory_is_bounded():
     size = os.path.getsize(PATH)
     done = subprocess.run([CUDAW, "trace", "--json", PATH], capture_output=True, text=True,
                           timeout=LIMIT_S, check=True)
-    eq(json.loads(done.stdout)["events"], 200000)
+    equal(json.loads(done.stdout)["events"], 200000)
     used = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
     assert os.environ.get("SANITIZE") or used < size, f"{used} bytes for a file of {size}"
 
@@ -239,17 +239,17 @@ def test_more_names_than_are_told_apart():
     others = [event("launch", f"k{i}") for i in range(100000)]
     rows = {row["name"]: row["calls"] for row in
             summary(known, *others, known, others[0])["calls"]["launch"]}
-    eq((len(rows), rows["known"], rows["k0"], rows["(others)"]), (100001, 2, 2, 1))
+    equal((len(rows), rows["known"], rows["k0"], rows["(others)"]), (100001, 2, 2, 1))
 
 
 def test_wrong_usage():
     for args in ([], [PATH, PATH], ["--what", PATH]):
-        eq(cudaw("trace", *args).code, 2)
+        equal(cudaw("trace", *args).code, 2)
     result = cudaw("trace", os.path.join(DIRECTORY, "none"))
-    eq(result.code, 1)
-    has(result.err, "No such file")
+    equal(result.code, 1)
+    contains(result.err, "No such file")
     result = cudaw("trace", DIRECTORY)
-    eq((result.code, result.err), (1, f"cudaw: {DIRECTORY}: Is a directory\n"))
+    equal((result.code, result.err), (1, f"cudaw: {DIRECTORY}: Is a directory\n"))
 
 
 main()
