@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all tests in Python share: checks, cases and their TAP, scratch directories, processes' ends.
+"""Shared by all tests in Python: checks, cases and their TAP, scratch directories, processes' ends.
 
 A test is a program that hands its cases to main(). It takes the names of this module from the
 library of its own directory (clilib, gpulib, simlib, benchlib), which puts the directory of this
-file on sys.path. This module then adds the directories of all these libraries.
+file on sys.path; a test in a directory without a library does that itself. This module then adds
+the directories of all these libraries.
 
 BUILD in the environment is the build directory.
 """
@@ -52,7 +53,8 @@ def contains(text, part):
 
 
 def until(condition, timeout, what):
-    """Poll until condition() is true and return its value; fail after PATIENCE times @timeout seconds."""
+    """Poll until condition() is true, and return its value; fail after PATIENCE times @timeout
+    seconds."""
     timeout *= PATIENCE
     end = time.monotonic() + timeout
     while True:
@@ -63,7 +65,7 @@ def until(condition, timeout, what):
         time.sleep(0.02)
 
 
-# ---- what tests have for as long as they run
+# ---- resources of a run
 
 def scratch(mode=0o755):
     """A directory that is removed at the end; other users may look into it."""
@@ -110,7 +112,8 @@ def figure(name, value, unit):
 
 # ---- cases
 
-after_case = []     # functions of whether the case passed: they undo what it may have left, last first
+# Functions that clean up after each case, in the reverse order; the argument is whether it passed.
+after_case = []
 
 
 def run_case(number, name, case):

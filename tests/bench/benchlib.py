@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the benches share: what they need, the table that they print, and results.json."""
+"""Shared by the benches: the programs that they need, the table that they print, and results.json."""
 import json
 import os
 import sys

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-What the tests of the cudaw command share: a runtime directory of their own, the command at
+Shared by the tests of the cudaw command: a runtime directory of their own, the command at
 $BUILD/bin/cudaw, and fake jobs that speak common/protocol.h.
 """
 import os

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of snapshots share: making them (tests/unit/mksnapshot.c), and making them lie."""
+"""Shared by the tests of snapshots: writing them (tests/unit/mksnapshot.c), and falsifying them."""
 import json
 import os
 import shutil

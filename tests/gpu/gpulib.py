@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the GPU tests share: starting jobs natively and under cudaw, and watching them.
+"""Shared by the GPU tests: starting jobs natively and under cudaw, and watching them.
 
 CUDAW_REAL_LIBCUDA may name another driver than the machine's, for native runs too: most of the tests
 also run on a simulated GPU. Every test has a runtime directory of its own, so it sees no other jobs,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of cudaw restore on the simulated driver share."""
+"""Shared by the tests of cudaw restore on the simulated driver."""
 import contextlib
 import os
 import pty

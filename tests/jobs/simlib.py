@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests on the simulated driver share. They are GPU tests in all but the GPU: this module
-puts the simulated one, and its nvidia-smi, under tests/gpu/gpulib.py, and hands on the cases of
-the scripts there, so that what can be tested on both is written once.
+"""Shared by the tests on the simulated driver. They are GPU tests on a simulated GPU: this module puts
+that, and its nvidia-smi, under tests/gpu/gpulib.py, and hands on the cases of the scripts there, so
+that a test for both is written once.
 
 SANITIZE in the environment says that everything was built with sanitizers. A library that is
 preloaded would come before their runtime, so jobs are then started by LD_LIBRARY_PATH alone, and

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of snapshots share."""
+"""Shared by the tests of snapshots."""
 import os
 import socket
 import tempfile
