@@ -13,8 +13,8 @@
 #define LOG_PREFIX "check: "
 #include "common/log.h"
 
-#define MAX_LINES 100   /* a program may make the same mistake for ever */
-#define NEAR      65536 /* bytes past an allocation that it is named for */
+#define MAX_LINES 100   /* a program may repeat the same mistake without end */
+#define NEAR      65536 /* bytes past an allocation at which the message still names it */
 
 /* Where a pointer was found. */
 struct place {
@@ -46,7 +46,7 @@ void check_find_demangler(void)
 	__atomic_store_n((void **)&demangle, found, __ATOMIC_RELAXED);
 }
 
-/* As C++ names it; NULL where that is not known. To be freed. */
+/* The name as C++ has it, to be freed; NULL: it is not known. */
 static char *demangled(const char *name)
 {
 	int status;
@@ -67,7 +67,7 @@ static void place_text(const struct place *at, char *buf, size_t size)
 		snprintf(buf, size, "%s: parameter %u", at->call, at->ordinal);
 }
 
-/* Say where and what; the name of the kernel comes last, as it may be too long for a line. */
+/* Report a wrong pointer. The kernel's name comes last, as it may be too long for a line. */
 __attribute__((format(printf, 3, 4))) static CUresult wrong(const struct place *at, CUdeviceptr ptr,
 							    const char *fmt, ...)
 {
@@ -77,7 +77,7 @@ __attribute__((format(printf, 3, 4))) static CUresult wrong(const struct place *
 	va_list ap;
 
 	if (line == MAX_LINES + 1)
-		pr_err("%u wrong pointers were shown; there are more", MAX_LINES);
+		pr_err("%u wrong pointers were reported; there are more", MAX_LINES);
 	if (line > MAX_LINES)
 		return only_warns ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_ADDRESS;
 	place_text(at, where, sizeof(where));
@@ -140,7 +140,7 @@ static CUresult check_bytes(const struct place *at, CUdeviceptr ptr, size_t byte
 		     bytes, bytes - left, info.id, info.size, info.start);
 }
 
-/* True where @ptr is in a live allocation, or right behind the end of one. */
+/* True if @ptr is in a live allocation, or right behind the end of one. */
 static bool is_live(CUdeviceptr ptr)
 {
 	struct vmem_info info;
@@ -208,7 +208,7 @@ CUresult check_range(const char *call, const char *param, CUdeviceptr ptr, size_
 	return check_bytes(&(struct place){.call = call, .param = param}, ptr, bytes);
 }
 
-/* @n times @each and @more; SIZE_MAX where that is too large. */
+/* @n times @each and @more; SIZE_MAX: too large. */
 static size_t times_plus(size_t n, size_t each, size_t more)
 {
 	size_t result;
@@ -303,7 +303,7 @@ CUresult check_copy_3d(const char *call, const CUDA_MEMCPY3D_v2 *copy)
 
 CUresult check_copy_3d_peer(const char *call, const CUDA_MEMCPY3D_PEER *copy)
 {
-	/* The same but for the contexts, which are where the other has what is reserved. */
+	/* The same, with contexts in place of the reserved members. */
 	_Static_assert(sizeof(CUDA_MEMCPY3D_PEER) == sizeof(CUDA_MEMCPY3D_v2) &&
 			       offsetof(CUDA_MEMCPY3D_PEER, srcDevice) ==
 				       offsetof(CUDA_MEMCPY3D_v2, srcDevice) &&
@@ -335,7 +335,7 @@ CUresult check_copy_batch(const char *call, const CUdeviceptr *dsts, const CUdev
 	return result;
 }
 
-/* All is counted in elements: bytes, unless the other side is an array, whose are not known. */
+/* Sizes are in elements: bytes, unless the other side is an array, whose element is not known. */
 static CUresult check_operand(const char *call, const char *param, const CUmemcpy3DOperand *o,
 			      const CUextent3D *extent)
 {

@@ -4,31 +4,31 @@
 /*
  * check: finds wrong pointers in launches, copies and sets before the GPU sees them (CUDAW_CHECK).
  *
- * Only addresses in vmem's space are judged, so never host memory, nor what is not managed. There
- * is a gap behind every allocation (vmem_watch()), so an address belongs to one allocation only.
+ * Only addresses in vmem's space are checked, so never host memory, nor memory left to the driver.
+ * There is a gap behind every allocation (vmem_watch()), so an address belongs to one allocation only.
  *
  *  - A copy or set must lie in one live allocation from its first to its last byte.
  *  - A kernel's parameter that is known to be a pointer must point into a live allocation, or right
  *    behind its end, as a pointer that is never followed may.
  *  - Any other eight bytes of a parameter that may be a pointer (aligned, in a struct, or in a
- *    parameter of which nobody knows what it holds) are wrong only where they point into an
- *    allocation that is remembered as freed. A struct that still has a word that the kernel does
- *    not use is then taken for wrong: that is what CUDAW_CHECK=warn is for.
+ *    parameter of unknown type) are wrong only if they point into an allocation that is remembered
+ *    as freed. A struct with an old pointer that the kernel does not use is then reported:
+ *    CUDAW_CHECK=warn is for such programs.
  *
- * What is wrong is said in one line, and the call fails with CUDA_ERROR_ILLEGAL_ADDRESS, as it
- * would have on the GPU; but the context is as good as before. Pointers in device memory, what a
+ * A wrong pointer is reported in one line, and the call fails with CUDA_ERROR_ILLEGAL_ADDRESS, as
+ * it would have on the GPU. But the context stays usable. Pointers in device memory, what a
  * kernel does with its pointers, and the nodes of graphs that were not captured are not looked at.
  */
 #include <cuda.h>
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Before the others: check from now on. With @only_warn a call that is wrong goes on. */
+/* To be called first: check from now on. With @only_warn a call with a wrong pointer goes on. */
 void check_start(bool only_warn);
 extern bool check_is_on;
 
 /*
- * Find the function that demangles names, where the program has loaded libstdc++. To be called
+ * Find the function that demangles names, if the program has loaded libstdc++. To be called
  * outside the gate: it takes the loader's lock, under which another thread may wait at the gate.
  */
 void check_find_demangler(void);

@@ -18,7 +18,7 @@
 
 #define NBUCKETS 8192
 
-/* What something was loaded from, with all handles that came of it. */
+/* The GPU code of one load, with all handles that belong to it. */
 struct image {
 	const void *owner; /* the handle that it was loaded as, and ends with; NULL: not known */
 	bool unseen;       /* loaded by a function that we do not see */
@@ -27,7 +27,7 @@ struct image {
 	struct image *prev, *next;
 };
 
-/* What images_layout() reads without the lock is atomic. */
+/* Members that images_layout() reads without the lock are atomic. */
 struct handle {
 	const void *_Atomic key; /* NULL: not in use */
 	struct handle *_Atomic chain;
@@ -36,7 +36,7 @@ struct handle {
 	struct image *image;
 	CUcontext ctx;         /* that it ends with; NULL for a library and its kernels */
 	char *name;            /* of a function or kernel */
-	struct kp_kernel *own; /* the layout, where it is not the image's */
+	struct kp_kernel *own; /* the layout, if it is not the image's */
 	struct handle *next;   /* of its image, or not in use */
 };
 
@@ -48,7 +48,7 @@ static struct {
 } im = {.lock = PTHREAD_MUTEX_INITIALIZER};
 FORKS_LOCK_IN(im, lock);
 
-/* Of a kernel of which nothing is known. */
+/* The layout of an unknown kernel. */
 static const struct kp_kernel unknown = {.name = ""};
 
 static struct handle *_Atomic *bucket_of(const void *key)
@@ -106,7 +106,7 @@ static void image_free(struct image *image)
 	free(image);
 }
 
-/* Drop @image with all that came of it. */
+/* Drop @image with all its handles. */
 static void image_drop(struct image *image)
 {
 	struct handle *h, *next;
@@ -117,7 +117,7 @@ static void image_drop(struct image *image)
 	image_free(image);
 }
 
-/* Forget @key, which the driver has given out anew, or is to take back. */
+/* Forget @key: the driver has given it out anew, or is about to take it back. */
 static void forget(const void *key)
 {
 	struct handle *h = find(key);
@@ -174,7 +174,7 @@ static struct handle *image_add(enum images_kind kind, const void *key, struct i
 }
 
 /*
- * What a handle of @kind ends with that the driver has just given. Not to be called under the lock.
+ * The context with which a new handle of @kind ends, or NULL. Not to be called under the lock.
  */
 static CUcontext context_for(enum images_kind kind)
 {
@@ -214,8 +214,8 @@ void images_load_file(enum images_kind kind, const void *handle, const char *pat
 }
 
 /*
- * The driver is to be asked again what @h is. What it said before is used until it says something
- * else: only then is it certain that no launch uses it.
+ * Ask the driver about @h again. Its old layout is kept until the driver's answer differs: only
+ * then is it certain that no launch uses it.
  */
 static void ask_again(struct handle *h)
 {
@@ -229,7 +229,7 @@ void images_unload(const void *handle)
 
 	pthread_mutex_lock(&im.lock);
 	forget(handle);
-	/* What is unseen may have ended with it. */
+	/* Images whose load was not seen may have ended with it. */
 	DL_FOREACH(im.images, image)
 	{
 		LL_FOREACH(image->unseen ? image->handles : NULL, h)
@@ -268,7 +268,7 @@ static bool same_name(const char *a, const char *b)
 	return a && b ? !strcmp(a, b) : a == b;
 }
 
-/* Let all that came of @from, which is unseen, be of @to. Layouts stay: launches may use them. */
+/* Move the handles of @from, which is unseen, to @to. Layouts stay: launches may use them. */
 static void image_merge(struct image *from, struct image *to)
 {
 	struct handle *h;
@@ -283,7 +283,7 @@ static void image_merge(struct image *from, struct image *to)
 	image_free(from);
 }
 
-/* @a and @b have a handle in common. False where one of them must have ended, as both were seen. */
+/* @a and @b have a handle in common. False: both loads were seen, so one image has ended. */
 static bool unite(struct image *a, struct image *b)
 {
 	if (a == b)
@@ -297,7 +297,7 @@ static bool unite(struct image *a, struct image *b)
 	return true;
 }
 
-/* Let @handle be @name of @image. Where it was something else, that has ended. */
+/* Let @handle be @name of @image. If it was something else, that has ended. */
 static void handle_set(enum images_kind kind, const void *handle, struct image *image,
 		       CUcontext ctx, const char *name)
 {
@@ -333,7 +333,7 @@ void images_name(enum images_kind kind, const void *handle, const void *owner, c
 	pthread_mutex_unlock(&im.lock);
 }
 
-/* True where both were seen as they were loaded. */
+/* True if @handle is of another image than @image, and both loads were seen. */
 static bool is_of_another(const void *handle, const struct image *image)
 {
 	const struct handle *h = find(handle);
@@ -350,7 +350,7 @@ void images_share(enum images_kind kind, const void *handle, const void *of)
 	o = find(of);
 	if (o && kind == IMAGES_MODULE && is_of_another(handle, o->image)) {
 		/*
-		 * A function's module is what the driver says: what it was before has ended unseen.
+		 * The driver is right about a function's module: the old one has ended unseen.
 		 */
 		forget(of);
 		o = NULL;
@@ -361,7 +361,7 @@ void images_share(enum images_kind kind, const void *handle, const void *of)
 	pthread_mutex_unlock(&im.lock);
 }
 
-/* True where the driver's @n parameters lie where @kernel has them. */
+/* True if the driver's @n parameters have the places that @kernel says. */
 static bool agrees(const struct kp_kernel *kernel, const struct kp_param *params, int n)
 {
 	if (kernel->nparams != (uint32_t)n)
@@ -374,8 +374,8 @@ static bool agrees(const struct kp_kernel *kernel, const struct kp_param *params
 }
 
 /*
- * Let @own, which has the driver's parameters, hold what @h's image says of them, unless its name
- * tells: then the image is read for the log's sake only, as a large one takes 0.1 s.
+ * Give the parameters of @own, which are the driver's, the types that the image of @h has. If the
+ * kernel's name has them, the image is read for the debug log only, as a large one takes 0.1 s.
  */
 static void ask_image(struct handle *h, uint32_t arch, struct kp_kernel *own)
 {
@@ -410,14 +410,14 @@ static const struct kp_kernel *make_layout(struct handle *h, const struct driver
 	return kernel;
 }
 
-/* True where @own is still what the driver says. */
+/* True if @own still agrees with the driver's answer. */
 static bool holds_still(const struct kp_kernel *own, const struct driver_facts *facts)
 {
 	return agrees(own, facts->params, facts->nparams) &&
 	       (!*facts->name || !strcmp(own->name, facts->name));
 }
 
-/* Add @function, which the program got by a way that we do not see. */
+/* Add @function, which the program got in a way that cudaw does not see. */
 static struct handle *add_unseen(CUfunction function, const struct driver_facts *facts)
 {
 	struct handle *o = facts->module ? find(facts->module) : NULL;
@@ -430,7 +430,7 @@ static struct handle *add_unseen(CUfunction function, const struct driver_facts 
 	return o ? handle_add(IMAGES_FUNCTION, function, o->image, o->ctx, facts->name) : NULL;
 }
 
-/* The layout of @function, of which @facts is known, under the lock. NULL: nothing is known. */
+/* The layout of @function, by @facts, under the lock. NULL: nothing is known. */
 static const struct kp_kernel *layout_by_facts(CUfunction function,
 					       const struct driver_facts *facts)
 {
@@ -454,7 +454,7 @@ static const struct kp_kernel *layout_by_facts(CUfunction function,
 	return layout;
 }
 
-/* Not inlined, so that the launch of a kernel that is known saves no registers for it. */
+/* Not inlined, so that the launch of a known kernel saves no registers for it. */
 __attribute__((noinline)) static const struct kp_kernel *find_layout(CUfunction function)
 {
 	struct driver_facts *facts = malloc(sizeof(*facts));
@@ -488,7 +488,8 @@ const struct kp_kernel *images_layout(CUfunction function)
 }
 
 /*
- * True where @a and @b are of the same image; *@unseen where that of @a came unseen to library @b.
+ * True if @a and @b are of the same image. *@unseen: the load of @a's was not seen, and @b is a
+ * library.
  */
 static bool are_of_one(const void *a, const void *b, bool *unseen)
 {
@@ -513,7 +514,7 @@ bool images_is_of(CUfunction function, const void *owner)
 	CUmodule module;
 	bool unseen;
 
-	images_layout(function); /* what is not known is known after it, with its module */
+	images_layout(function); /* makes the function and its module known */
 	if (are_of_one(function, owner, &unseen))
 		return true;
 	if (!unseen || !real.cuLibraryGetModule ||

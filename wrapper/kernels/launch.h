@@ -13,7 +13,7 @@
  */
 #define LAUNCH_PACKED_MAX 32768
 
-/* The buffer that @extra describes, and its *@size; NULL where there is none. */
+/* The buffer that @extra describes, and its *@size; NULL: there is none. */
 static inline char *launch_packed(void **extra, size_t *size)
 {
 	char *buffer = NULL;
@@ -31,8 +31,8 @@ static inline char *launch_packed(void **extra, size_t *size)
 }
 
 /*
- * How many bytes of @param a buffer of @size has: what a kernel does not read may be left out at
- * its end, as NCCL does with a parameter of 4 KiB.
+ * How many bytes of @param a buffer of @size has. The program may leave out bytes at the end that
+ * the kernel does not read, as NCCL does with a parameter of 4 KiB.
  */
 static inline size_t launch_packed_part(const struct kp_param *param, size_t size)
 {

@@ -25,7 +25,7 @@ struct source {
 	struct kp_fatbin *fatbin; /* NULL: it cannot be opened */
 };
 
-/* Let @source be what is at @data, a fatbin, its wrapper, a cubin or PTX; or in the file @path. */
+/* @source is the fatbin, its wrapper, the cubin or the PTX at @data, or in the file @path. */
 void source_set_data(struct source *source, const void *data);
 void source_set_file(struct source *source, const char *path);
 
