@@ -12,10 +12,10 @@
 /* An exported function, in tables that follow the list of exports. */
 struct driver_call {
 	void *fn;    /* call_NAME or hook_NAME; NULL: straight to the real driver */
-	void **real; /* where the real function goes */
+	void **real; /* the place for the real function */
 };
 
-/* The real driver's functions for vmem and checkpoint; NULL where it cannot pause programs. */
+/* The real driver's functions for vmem and checkpoint; NULL: it cannot pause programs. */
 const struct cuda_driver *driver_table(void);
 
 #endif

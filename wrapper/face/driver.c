@@ -30,7 +30,7 @@ static const char *const names[] = {LIBCUDA_EXPORTS(TRAMP_NAME)};
 #define NEXPORTS (sizeof(names) / sizeof(names[0]))
 
 /*
- * Real address -> ours, open addressing; written while binding, and "ours" once more by cuInit().
+ * Real address -> ours, open addressing. Written while binding; cuInit() writes "ours" again.
  */
 #define SWAP_SLOTS 2048
 _Static_assert(SWAP_SLOTS >= 2 * NEXPORTS, "the table of swaps is too small");
@@ -38,7 +38,7 @@ static struct {
 	void *real, *ours;
 } swaps[SWAP_SLOTS];
 
-/* What is bound, as each thread finds it that comes while nothing is bound yet. */
+/* What is bound. Each thread that comes while nothing is bound yet prepares its own. */
 struct binding {
 	void *found[NEXPORTS]; /* in the real driver */
 	struct cuda_driver table;
@@ -71,7 +71,7 @@ static CUresult no_driver(void)
 	return CUDA_ERROR_NO_DEVICE;
 }
 
-/* Programs print what this returns without looking at the result. */
+/* Programs print this text without looking at the result. */
 static CUresult no_driver_text(CUresult error, const char **text)
 {
 	*text = error ? "no CUDA driver was found" : "no error";
@@ -83,7 +83,7 @@ static CUresult not_in_driver(void)
 	return CUDA_ERROR_NOT_SUPPORTED;
 }
 
-/* What stands in for an export that the real driver lacks, or for all without a driver. */
+/* The substitute for an export that the real driver lacks, or for all without a driver. */
 static void *stand_in(const char *name, bool have_driver)
 {
 	if (have_driver)
@@ -91,7 +91,7 @@ static void *stand_in(const char *name, bool have_driver)
 	return strncmp(name, "cuGetError", 10) ? (void *)no_driver : (void *)no_driver_text;
 }
 
-/* Threads that bind at the same time fail alike. */
+/* Threads that bind at once fail alike: report it once. */
 static void *open_driver(void)
 {
 	char path[PATH_MAX], text[1024];
@@ -102,7 +102,7 @@ static void *open_driver(void)
 		pr_err_once("%s", text);
 		return NULL;
 	}
-	/* An absolute path: the loader does not take our own soname for it. */
+	/* An absolute path, so that the loader does not match it with our own soname. */
 	lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
 	if (!lib)
 		pr_err_once("%s", dlerror());
@@ -111,7 +111,7 @@ static void *open_driver(void)
 	return lib;
 }
 
-/* The function of ours that answers in place of @fn, which it will call; or @fn itself. */
+/* Our function that takes the place of @fn, and will call it; or @fn itself. */
 static void *put_before(void *fn, const struct driver_call *call)
 {
 	if (!call->fn)
@@ -129,7 +129,7 @@ static void *in_modes(void *fn, const struct mode_call *call, unsigned int modes
 	return modes & MODE_IMAGES && call->images ? call->images : fn;
 }
 
-/* Bind export @i; as long as that is not @final, pointers to it are to what may change. */
+/* Bind export @i. If that is not @final, cuGetProcAddress gives pointers to the trampoline. */
 static void bind_export(size_t i, bool final)
 {
 	const struct mode_call *modes = &mode_calls[i];
@@ -178,10 +178,11 @@ static void bind_here(void)
 }
 
 /*
- * The first call may come from a constructor, under the loader's lock, while another thread binds:
- * so everything that takes the loader's lock (dlopen, dlsym) is done before that is waited for.
+ * The first call may come from a constructor, under the loader's lock, while another thread binds.
+ * So everything that takes the loader's lock (dlopen, dlsym) is done before the wait for that
+ * thread.
  *
- * pthread_once() begins anew in the child of a fork that came in the middle of it.
+ * If a fork comes in the middle of it, pthread_once() begins anew in the child.
  */
 void libcuda_bind(void)
 {
@@ -198,8 +199,9 @@ void libcuda_bind(void)
 }
 
 /*
- * After cuInit() and before it returns: there is no context yet, and so neither memory nor GPU
- * code. Where the devices cannot map, addresses are translated, unless the user asked for others.
+ * Called after the real cuInit(), before ours returns: there is no context yet, and so neither
+ * memory nor GPU code. If the devices cannot map, addresses are translated, unless the user chose
+ * another addressing.
  */
 static void decide_addressing(void)
 {

@@ -4,31 +4,32 @@
 /*
  * The driver face: libcuda.so.1 as programs see it.
  *
- * Every export is a trampoline (tramp.h) through a table that driver_bind fills on the first call:
- * with the real driver's function, or with ours where driver.calls says so. gen_calls.py makes the
- * typed code of the latter from cuda.h:
+ * Every export is a trampoline (tramp.h) through a table that libcuda_bind() fills on the first
+ * call: with the real driver's function, or with ours if driver.calls says so. gen_calls.py makes
+ * the typed code for ours from cuda.h:
  *
  *	call_NAME	passes the gate and calls the real function, or hook_NAME
- *	hook_NAME	hand-written, in the files of wrapper/hooks: called inside the gate, but for the
- *			"bare" and "image" ones
+ *	hook_NAME	hand-written, in the files of wrapper/hooks: called inside the gate, except
+ *			those of the classes "bare" and "image"
  *	real.NAME	the real function, for the hooks
  *	checked_NAME	passes the gate, checks its pointers and calls the real function
- *	translated_NAME	the same, but rewrites them; or hook_NAME
+ *	translated_NAME	passes the gate, rewrites its pointers and calls the real function; or calls
+ *			hook_NAME
  *
- * While a mode is on (modes.h) other functions are bound than else, so that what it costs is paid
- * by nobody else.
+ * While a mode is on (modes.h), the functions of the mode are bound, so that a mode that is off
+ * costs nothing.
  *
- * cuGetProcAddress is answered by the real driver and then swapped by the returned address, so that
- * each ABI version of a function is met by its own hook, and functions that we do not know pass
- * through. While it is not decided yet whether addresses are translated, which the devices tell
- * after cuInit(), it is answered with the exported function where that will matter: one more jump.
+ * The real driver answers cuGetProcAddress, and its answer is then swapped by address, so that each
+ * ABI version of a function has its own hook, and functions that cudaw does not know pass through.
+ * After cuInit() the devices decide whether addresses are translated. Until then the answer for a
+ * function for which that matters is the exported function: one more jump.
  *
  * docs/architecture.md lists the locks that are held across calls into the real driver, which never
  * calls back into this face.
  */
 #include "wrapper/real.h"
 
-/* What comes in place of that while a mode is on (modes.h), or NULL. */
+/* The functions that are bound instead while a mode is on (modes.h), or NULL. */
 struct mode_call {
 	void *images, *checked, *translated;
 };

@@ -4,7 +4,7 @@
  * which is a trampoline (tramp.h) to the program's real libcudart of the same major version.
  *
  * The face uses nothing of the driver face, but is linked to it: the loader brings both in, and
- * the real runtime's dlopen("libcuda.so.1") is then answered with the driver face.
+ * the real runtime's dlopen("libcuda.so.1") then gets the driver face.
  */
 #define LOG_PREFIX "cudart: "
 #include "libcudart_names.h"
@@ -19,15 +19,15 @@
 #include <string.h>
 
 #ifndef CUDART_SONAME
-#error "CUDART_SONAME is to name the library that this face stands for"
+#error "CUDART_SONAME must be the name of the library that this face replaces"
 #endif
 
 static const char *const names[] = {LIBCUDART_EXPORTS(TRAMP_NAME)};
 
 /*
- * What takes the place of a function that there is none for. Without a real runtime all of them
- * fail as on a machine without a driver, which programs know how to handle; a function that the
- * real runtime is too old for fails as one that the machine does not support.
+ * The substitutes for functions that are missing. Without a real runtime all of them fail as on a
+ * machine without a driver, which programs know how to handle. A function that the real runtime is
+ * too old for fails as on a machine that does not support it.
  */
 static cudaError_t no_runtime(void)
 {

@@ -14,13 +14,13 @@
  * and a process that never uses CUDA pays for the mapping alone.
  *
  * FACE_bind() is written by the face. It must
- *	- store a function in every slot, with tramp_set(): a slot left as it was binds for ever;
+ *	- store a function in every slot, with tramp_set(): a slot that is left calls it every time;
  *	- allow several threads at once, and a call from a constructor under the loader's lock.
- * FACE_exports[] are the addresses of the exported functions themselves: whoever has one of them
- * calls what is in the slot then.
+ * FACE_exports[] are the addresses of the exported functions themselves: a call of one goes to the
+ * function that is in the slot at that time.
  *
- * Slots hold no lock and are never read but by the jump; a store of eight aligned bytes is seen
- * whole or not at all.
+ * Slots have no lock, and only the jump reads them; a store of eight aligned bytes is seen whole or
+ * not at all.
  *
  * Every generated file also carries the ELF note "cudaw" by which find.c knows a face.
  */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The calls that tell which contexts, peers and stream captures there are. Memory belongs to its
- * context: when that goes, so does the memory.
+ * The calls that begin and end contexts, peer access and stream captures. Memory belongs to its
+ * context, and ends with it.
  */
 #include "checkpoint/ledger/captures.h"
 #include "checkpoint/ledger/contexts.h"
@@ -18,13 +18,13 @@
 #include <stddef.h>
 
 /*
- * Serialises the creation and the end of contexts, so that the handle of a context that just ended
- * is not given to a new one before the old one's memory is forgotten. It is held across the real
- * calls, a destroy's wait for the GPU included, and the wait for a drain that is inside the context
- * (contexts_ending()). That is safe: the driver calls nothing of the program in them that may make
- * CUDA calls, no other lock is held when it is taken, and a thread that waits for it is inside the
- * gate like the one that has it, so a pause waits for both. Primary contexts that the CUDA runtime
- * retains through its own tables are not seen.
+ * Serialises the creation and the end of contexts, so that the driver does not give the handle of
+ * an ended context to a new one before the modules have forgotten the old one. It is held across
+ * the real calls, also while a destroy waits for the GPU, and across the wait for a drain that is
+ * inside the context (contexts_ending()). That is safe: in these calls the driver calls no function
+ * of the program that may make CUDA calls, no other lock is held when this one is taken, and a
+ * thread that waits for it is inside the gate like its holder, so a pause waits for both. Primary
+ * contexts that the CUDA runtime retains through its own tables are not seen.
  */
 FORKS_LOCK(lifetimes);
 
@@ -33,14 +33,14 @@ static void lock(void)
 	pthread_mutex_lock(&lifetimes);
 }
 
-/* Ends what lock() began, as do the other functions that take a result. */
+/* Unlocks, as do the other functions that take a result. */
 static CUresult unlocked(CUresult result)
 {
 	pthread_mutex_unlock(&lifetimes);
 	return result;
 }
 
-/* Begins what created() ends. False: no memory to know one more context. */
+/* Lock, until created(). False, and not locked: no host memory for one more context. */
 static bool lock_to_create(void)
 {
 	lock();
@@ -99,7 +99,7 @@ static void lock_to_end(CUcontext ctx)
 	ending(ctx);
 }
 
-/* Ends what ending() began, and lock(), with a context that has not ended. */
+/* Unlocks after ending(): @ctx has not ended. */
 static CUresult lives(CUresult result, CUcontext ctx)
 {
 	captures_context_lives(ctx);
@@ -127,7 +127,7 @@ CUresult hook_cuCtxDestroy_v2(CUcontext ctx)
 	return destroyed(real.cuCtxDestroy_v2(ctx), ctx);
 }
 
-/* The context lives on where cuCtxAttach() was called for it. */
+/* The context lives on if cuCtxAttach() was called for it. */
 CUresult hook_cuCtxDetach(CUcontext ctx)
 {
 	CUresult result, state;
@@ -152,8 +152,8 @@ static bool is_active(CUdevice dev)
 }
 
 /*
- * How many references the program has of the primary context of @dev, under lifetimes; there may be
- * others, which no hook saw. A context that is not active has none, whatever ended it.
+ * How many references to the primary context of @dev the program has, under lifetimes. There may be
+ * others, which no hook saw. A context that is not active has none.
  */
 static unsigned int *references(CUdevice dev)
 {
@@ -178,7 +178,7 @@ CUresult hook_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
 	return unlocked(result);
 }
 
-/* The primary context of @dev, or NULL where it is not active (and must not be made so). */
+/* The primary context of @dev; NULL: it is not active, and must not become so here. */
 static CUcontext primary_context(CUdevice dev)
 {
 	CUcontext ctx = NULL;
@@ -198,7 +198,7 @@ static CUresult release_primary(CUdevice dev, CUresult (*release)(CUdevice dev))
 	lock();
 	ctx = primary_context(dev);
 	count = references(dev);
-	/* Without us, a release that is not the last one waits for nothing. */
+	/* Without cudaw, a release that is not the last one waits for nothing. */
 	if (*count < 2)
 		ending(ctx);
 	result = release(dev);
@@ -256,7 +256,7 @@ static CUresult device_of(CUcontext ctx, CUdevice *dev)
 	return result;
 }
 
-/* The current context gets access to the memory of @peerContext, or loses it. */
+/* The current context gets or loses access to the memory of @peerContext. */
 static CUresult change_peer(CUresult result, CUcontext peerContext,
 			    CUresult (*change)(CUdevice dev, CUdevice peer))
 {
@@ -358,7 +358,7 @@ CUresult hook_cuStreamBeginCaptureToGraph_ptsz(CUstream hStream, CUgraph hGraph,
 		hStream ? hStream : CU_STREAM_PER_THREAD);
 }
 
-/* A graph that was captured into is known, or belongs to a node (graphs.h). */
+/* A graph that existed before the capture is known, or belongs to a node (graphs.h). */
 static CUresult captured(CUresult result, const CUgraph *graph, bool into)
 {
 	if (!result && !into && translate_is_on())
@@ -366,7 +366,7 @@ static CUresult captured(CUresult result, const CUgraph *graph, bool into)
 	return result;
 }
 
-/* Whatever the outcome, the capture is over: one that failed was broken by it. */
+/* The capture is over in any case: a call that fails has broken it. */
 CUresult hook_cuStreamEndCapture(CUstream hStream, CUgraph *phGraph)
 {
 	bool into = captures_remove(hStream);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Allocations that vmem does not manage: the real driver serves them, and they are counted.
+ * Allocations that are left to the driver: it serves them, and they are counted.
  */
 #include "wrapper/real.h"
 #include "checkpoint/ledger/captures.h"
@@ -79,8 +79,8 @@ CUresult hook_cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *dptr, size_t bytesize, C
 }
 
 /*
- * cuMemFreeAsync() also takes memory of cuMemAlloc(). That is freed as cuMemFree() does: later
- * than asked for, never before the work that uses it.
+ * cuMemFreeAsync() also takes memory of cuMemAlloc(). It is freed as by cuMemFree(): later than the
+ * program asks, never before the work that uses it.
  */
 CUresult hook_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
 {

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef CUDAW_COUNTED_H
-#define CUDAW_COUNTED_H
-/* What the hooks of counted memory share. */
+#ifndef CUDAW_HOOKS_DRIVER_MEMORY_H
+#define CUDAW_HOOKS_DRIVER_MEMORY_H
+/* Shared by the hooks of memory that is left to the driver. */
 #include <cuda.h>
 
 /* The allocation of the real driver at @ptr is freed, or about to be. */
 void forget_pointer(CUdeviceptr ptr);
 
-/* There is a graph with allocation nodes: from now on launches look at what graphs hold. */
+/* There is a graph with allocation nodes: launches note the memory of graphs from now on. */
 void graphs_have_memory(void);
 
 #endif

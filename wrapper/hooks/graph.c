@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Memory of graphs: a launch takes it from the device, and it stays reserved for later launches
- * until it is trimmed. The driver alone knows how much that is, so it is asked; but only where a
- * graph has allocation nodes, not more often than shows, and never while a capture is open, which
- * a call that the driver holds for unsafe would break.
+ * until it is trimmed. Only the driver knows its size, so it is asked: only if a graph has
+ * allocation nodes, only once in ASK_MS, and never while a capture is open, which a call that the
+ * driver considers unsafe would break.
  */
 #include "checkpoint/ledger/captures.h"
 #include "checkpoint/ledger/driver_memory.h"
@@ -28,7 +28,7 @@ void graphs_have_memory(void)
 	__atomic_store_n(&any, true, __ATOMIC_RELAXED);
 }
 
-/* Note what the graphs of the current device hold. */
+/* Note the memory that the graphs of the current device hold. */
 static void ask(void)
 {
 	cuuint64_t bytes;
@@ -97,7 +97,7 @@ CUresult hook_cuGraphDestroyNode(CUgraphNode hNode)
 	return result;
 }
 
-/* A node of what @params say was added. */
+/* A node with @params was added. */
 static CUresult added(CUresult result, const CUgraphNodeParams *params)
 {
 	if (result)

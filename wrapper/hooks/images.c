@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The calls that load GPU code and find kernels in it, for images.h. They stand outside the gate:
- * what is done here before and after the call takes the loader's lock, under which another thread
- * (a constructor) may wait at the gate. Linked code (cuLink*) comes back by cuModuleLoadData().
+ * The calls that load GPU code and find kernels in it, for images.h. The hooks run outside the
+ * gate: their work before and after the call takes the loader's lock, under which another thread (a
+ * constructor) may wait at the gate. Linked code (cuLink*) arrives by cuModuleLoadData().
  */
 #include "wrapper/real.h"
 #include "checkpoint/gate/gate.h"
@@ -94,7 +94,7 @@ CUresult hook_cuModuleEnumerateFunctions(CUfunction *functions, unsigned int num
 	unsigned int count = 0;
 	const char *name;
 
-	/* Fewer are given where the module has no more. */
+	/* Fewer are returned if the module has no more. */
 	if (!result && !call_cuModuleGetFunctionCount(&count, mod) && count > numFunctions)
 		count = numFunctions;
 	for (unsigned int i = 0; i < count; i++)

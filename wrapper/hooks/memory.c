@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The calls that vmem answers: device memory and questions about pointers. What is not in vmem's
- * address space goes to the real driver.
+ * The calls that vmem answers: device memory and questions about pointers. A call for an address
+ * outside vmem's address space goes to the real driver.
  */
 #include "wrapper/real.h"
 #include "checkpoint/ledger/captures.h"
@@ -29,10 +29,10 @@
 #define PITCH 512UL /* of cuMemAllocPitch_v2 on every device since sm_20 [H200: 512] */
 
 /*
- * Memory freed while a stream capture was open. To free it takes a wait for the GPU, and
- * cuCtxSynchronize() would break a capture of the same context; so it is kept until a free finds no
- * capture open, or an allocation finds no memory. An address may have a new owner by then (the
- * context was destroyed, and with it the memory), so the allocation's id is kept beside it.
+ * Memory freed while a stream capture was open. A free has to wait for the GPU, and
+ * cuCtxSynchronize() would break a capture of the same context. So the memory is kept until a free
+ * finds no capture open, or an allocation finds no memory. The address may have a new owner by then
+ * (the context was destroyed, and with it the memory), so the allocation's id is kept as well.
  */
 struct deferred_free {
 	CUdeviceptr ptr;
@@ -65,7 +65,7 @@ static CUresult defer_locked(const struct deferred_free *f)
 	return CUDA_SUCCESS;
 }
 
-/* CUDA_ERROR_INVALID_VALUE where it was deferred before: a double free. */
+/* CUDA_ERROR_INVALID_VALUE if it was deferred before: a double free. */
 static CUresult defer(const struct deferred_free *f)
 {
 	CUresult result;
@@ -96,7 +96,7 @@ static bool take_deferred(struct deferred_free *f)
 	return any;
 }
 
-/* False where another thread took it. */
+/* False: another thread took it. */
 static bool take_this(const struct deferred_free *f)
 {
 	bool found = false;
@@ -124,9 +124,9 @@ static bool thread_is_relaxed(void)
 }
 
 /*
- * Wait for the current context's work while a capture is open, in a thread in relaxed mode: by a
- * real cuMemFree(), which waits for running kernels and leaves the capture valid, where
- * cuCtxSynchronize() is refused and invalidates it [H200, driver 580.159: a free of 2 MiB beside a
+ * Wait for the current context's work while a capture is open, in a thread in relaxed mode. The
+ * driver refuses cuCtxSynchronize() then, and invalidates the capture. A real cuMemFree() waits for
+ * running kernels and leaves the capture valid [H200, driver 580.159: a free of 2 MiB beside a
  * kernel of 300 ms took 300 ms, in a capture of either mode].
  */
 static CUresult wait_in_capture(void)
@@ -137,7 +137,7 @@ static CUresult wait_in_capture(void)
 	return result ? result : real.cuMemFree_v2(fence);
 }
 
-/* Wait by @wait for all work of @ctx, whatever context is current. */
+/* Call @wait, which waits for all work of the current context, with @ctx as current. */
 static CUresult synchronize(CUcontext ctx, CUresult (*wait)(void))
 {
 	CUcontext current = NULL;
@@ -154,7 +154,7 @@ static CUresult synchronize(CUcontext ctx, CUresult (*wait)(void))
 	return result;
 }
 
-/* As cudaFree: first wait for all work of the context, which may still use the memory. */
+/* As cudaFree() does: first wait for all work of the context, which may still use the memory. */
 static CUresult free_now(const struct deferred_free *f, CUresult (*wait)(void))
 {
 	struct vmem_info info;
@@ -181,7 +181,7 @@ static void free_all_deferred(CUresult (*wait)(void))
 	}
 }
 
-/* Free what was deferred; while a capture is open only where the memory is @needed. */
+/* Free deferred memory; while a capture is open, only if the memory is @needed. */
 static void free_deferred(bool needed)
 {
 	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
@@ -197,8 +197,8 @@ static void free_deferred(bool needed)
 }
 
 /*
- * While a capture is open. The driver lets a program free memory then where its thread is in
- * relaxed mode: then it is done at once if it can be, and deferred in all other cases.
+ * Free memory while a capture is open. The driver allows that if the thread is in relaxed mode:
+ * then cudaw tries it at once. In all other cases the free is deferred.
  */
 static CUresult free_in_capture(const struct deferred_free *f)
 {
@@ -256,7 +256,7 @@ CUresult hook_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t Width
 	bool valid = ElementSizeBytes == 4 || ElementSizeBytes == 8 || ElementSizeBytes == 16;
 	CUresult result;
 
-	/* Whatever is odd is the real driver's to refuse. */
+	/* The real driver refuses odd arguments. */
 	if (!valid || !dptr || !pPitch || !WidthInBytes || !Height || pitch < WidthInBytes ||
 	    __builtin_mul_overflow(pitch, Height, &size))
 		return real.cuMemAllocPitch_v2(dptr, pPitch, WidthInBytes, Height,
@@ -293,7 +293,7 @@ CUresult hook_cuMemGetInfo_v2(size_t *free, size_t *total)
 	struct vmem_stats stats;
 	CUdevice dev;
 
-	/* What vmem keeps for the next allocation is free to the program. */
+	/* Memory that vmem keeps for the next allocation is free memory for the program. */
 	if (!result && free && driver_table() && !real.cuCtxGetDevice(&dev)) {
 		vmem_get_device_stats(dev, &stats);
 		*free += stats.cached;
@@ -317,8 +317,8 @@ CUresult hook_cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdevic
 }
 
 /*
- * The attributes that the real driver, which sees whole regions, would get wrong, and those that
- * frameworks ask for at every launch. False: ask the real driver.
+ * The attributes for which the real driver, which sees whole regions, has wrong answers, and those
+ * that frameworks ask for at every launch. False: ask the real driver.
  */
 static bool pointer_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr,
 			      const struct vmem_info *info)
@@ -334,7 +334,7 @@ static bool pointer_attribute(void *data, CUpointer_attribute attribute, CUdevic
 		*(CUdeviceptr *)data = ptr;
 		return true;
 	case CU_POINTER_ATTRIBUTE_BUFFER_ID:
-		/* The driver counts its own from 1; ours must not meet them. */
+		/* The driver's ids count from 1; ours must differ from them. */
 		*(unsigned long long *)data = 1ULL << 62 | info->id;
 		return true;
 	case CU_POINTER_ATTRIBUTE_IS_MANAGED:
@@ -374,9 +374,9 @@ CUresult hook_cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attri
 	CUresult result;
 
 	/*
-	 * The real driver goes first: it checks the arguments, and fills in what we do not know.
-	 * For a pointer that it does not know it succeeds with zeros; as for one that was freed
-	 * here, whose region may still be mapped: that is asked with an address never mapped.
+	 * The real driver goes first: it checks the arguments, and fills in the other attributes.
+	 * For an unknown pointer it succeeds, with zeros. So it must for a pointer that was freed,
+	 * whose region may still be mapped: the driver is asked about an address never mapped.
 	 */
 	if (vmem_contains(ptr) && !vmem_lookup(ptr, &info))
 		return real.cuPointerGetAttributes(numAttributes, attributes, data, 0);

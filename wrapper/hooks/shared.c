@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The program's own memory handles, and memory that is shared: with other processes, with other
- * APIs, and among devices by multicast. The real driver serves all of it; it is noted since it is
- * to be shown, and since a pause cannot carry some of it (unsupported.h).
+ * APIs, and among devices by multicast. The real driver serves all of it. It is noted, so that
+ * `cudaw ps` can show it, and since a pause cannot carry some of it (unsupported.h).
  */
 #include "wrapper/real.h"
 #include "checkpoint/ledger/handles.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * With translated addressing: what keeps a real address inside. Tensor maps are remembered with the
- * virtual one (tensor_maps.h). Textures on linear memory cannot be changed: they are counted, and
- * while there are any there is no pause (checkpoint/release/unsupported.h).
+ * Objects that keep a real address inside, with translated addressing. Tensor maps are remembered
+ * with the virtual one (tensor_maps.h). Textures on linear memory cannot be changed: they are
+ * counted, and no pause is possible while there are any (checkpoint/release/unsupported.h).
  */
 #include "checkpoint/ledger/driver_memory.h"
 #include "vmem/translate.h"

@@ -5,7 +5,8 @@
  * check: finds wrong pointers in launches, copies and sets before the GPU sees them (CUDAW_CHECK).
  *
  * Only addresses in vmem's space are checked, so never host memory, nor memory left to the driver.
- * There is a gap behind every allocation (vmem_watch()), so an address belongs to one allocation only.
+ * There is a gap behind every allocation (vmem_watch()), so an address belongs to one allocation
+ * only.
  *
  *  - A copy or set must lie in one live allocation from its first to its last byte.
  *  - A kernel's parameter that is known to be a pointer must point into a live allocation, or right

@@ -3,9 +3,9 @@
 #define CUDAW_WRAPPER_SOURCE_H
 /*
  * source: the GPU code that one module or library was loaded from. A container that the loader
- * mapped, and that cannot be written, is used in its place, as long as its library is loaded. Others
- * are copied, since the driver lets the program free them, or use the place for others, after the
- * load. Until a kernel is looked up, only the beginning of a mapped container is read.
+ * mapped, and that cannot be written, is used in its place, as long as its library is loaded.
+ * Others are copied, since the driver lets the program free them, or use the place for others,
+ * after the load. Until a kernel is looked up, only the beginning of a mapped container is read.
  *
  * No lock of its own: the caller serialises the functions for one source.
  */

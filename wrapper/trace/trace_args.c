@@ -46,7 +46,8 @@ void trace_dim(struct trace_event *event, const char *key, struct trace_dim dim)
 }
 
 /*
- * Only the driver knows managed memory, pools and pinned memory; what it does not know is host's.
+ * Only the driver knows CUDA's managed memory, pools and pinned memory. Memory that it does not
+ * know is host memory.
  */
 static unsigned int type_of(unsigned long long ptr)
 {

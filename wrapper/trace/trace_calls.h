@@ -3,16 +3,15 @@
 #define CUDAW_WRAPPER_TRACE_CALLS_H
 /*
  * The calls that a trace shows (common/trace.h). gen_trace.py makes a function trace_NAME for
- * each from cuda.h and trace.calls; it stands before the gate, so that the time that a call waits
- * for a resume is part of it. The functions are bound only where CUDAW_TRACE is set: without it,
- * calls go the way that they go today.
+ * each from cuda.h and trace.calls. It runs before the gate, so that the duration of a call
+ * includes its wait for a resume. The functions are bound only if CUDAW_TRACE is set.
  *
- * Here is how their arguments are shown, by type, and what is known of kernels.
+ * This header has the functions that write arguments, by type, and the names of kernels.
  */
 #include "common/trace.h"
 #include "wrapper/real.h"
 
-/* In the order of the export list (generated); fn is NULL for what is not shown. */
+/* In the order of the export list (generated); fn is NULL for a function that is not shown. */
 extern const struct driver_call trace_calls[];
 
 /* [x,y,z] */
@@ -49,7 +48,7 @@ void trace_dim(struct trace_event *event, const char *key, struct trace_dim dim)
 void trace_params(struct trace_event *event, const char *key, struct trace_params params);
 void trace_found(struct trace_event *event, const char *key, struct trace_found found);
 
-/* An address, with the number of its allocation and the offset in it where vmem has it. */
+/* An address; if vmem has it, with the number of its allocation and the offset in it. */
 void trace_pointer(struct trace_event *event, const char *key, unsigned long long ptr);
 void trace_put_pointer(struct trace_event *event, unsigned long long ptr);
 

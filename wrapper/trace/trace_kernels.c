@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a trace knows of kernels: their names, and where their parameters lie.
+ * The names of kernels and the places of their parameters, for traces.
  *
  * Kernels are kept in a table of fixed size, by handle, and never freed, so that launches look them
- * up without a lock. A handle may mean another kernel once a module was unloaded: a generation
- * number, counted up by every unload, says which entries were checked since. What has no room in
- * the table is asked for again at each launch.
+ * up without a lock. After an unload a handle may belong to another kernel: every unload increments
+ * a generation number, which says which entries were checked since. The driver is asked about a
+ * kernel without room in the table at each launch.
  */
 #include "wrapper/trace/trace_calls.h"
 #include "wrapper/real.h"
@@ -23,7 +23,7 @@
 #define MAX_FILLED (SLOTS / 2)
 #define MAX_PARAMS 64
 #define MAX_WORDS  16 /* shown of one parameter */
-/* Where less is left, an event's parameters end with "...": other arguments still come. */
+/* With less room, an event's parameters end with "...", as other arguments follow. */
 #define LEAST_ROOM 256
 
 /* Where the parameters lie in the buffer of all, and how large they are. */
@@ -56,8 +56,8 @@ void trace_kernels_forget(void)
 }
 
 /*
- * The kernel of @handle: named @name where that is not NULL, else the one known to be right. *@slot
- * is where the search ended.
+ * The kernel of @handle: with @name, or, if that is NULL, the one known to be right. *@slot is the
+ * slot at which the search ended.
  */
 static struct kernel *find(const void *handle, const char *name, size_t *slot)
 {
@@ -90,14 +90,14 @@ static struct kernel *make(const void *handle, const char *name, bool library)
 	return k;
 }
 
-/* Keep what is known of @handle; NULL where there is no room. */
+/* Keep the name of @handle; NULL: there is no room. */
 static struct kernel *remember_locked(const void *handle, const char *name, bool library)
 {
 	unsigned int now = __atomic_load_n(&generation, __ATOMIC_RELAXED);
 	struct kernel *k, *old = find(handle, NULL, NULL);
 	size_t slot;
 
-	/* Its module may have gone with a context that the runtime ended by a way of its own. */
+	/* Its module may have gone with a context that the runtime ended without our hooks. */
 	if (old && strcmp(old->name, name))
 		__atomic_store_n(&old->generation, now - 1, __ATOMIC_RELAXED);
 	k = find(handle, name, &slot);
@@ -166,7 +166,7 @@ static struct kernel *ask(const void *handle, struct kernel **unkept)
 	return k;
 }
 
-/* Where the launch has failed its handle may be none: the driver is not asked then. */
+/* The handle of a failed launch may be invalid: the driver is not asked then. */
 static struct kernel *get(struct trace_launch launch, struct kernel **unkept)
 {
 	struct kernel *k = find(launch.f, NULL, NULL);
@@ -200,7 +200,7 @@ static CUresult param_info(const struct kernel *k, size_t i, size_t *offset, siz
 	return CUDA_ERROR_NOT_SUPPORTED;
 }
 
-/* From the driver, which has it since CUDA 12.4. Not even by mistake may it break a capture. */
+/* By the driver, since CUDA 12.4; in relaxed mode, so that the question breaks no capture. */
 static void ask_layout(const struct kernel *k, struct layout *layout)
 {
 	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
@@ -229,8 +229,8 @@ static bool same_layout(const struct layout *a, const struct layout *b)
 }
 
 /*
- * The kernel may be of code that was loaded anew, and have other parameters. Layouts stay, as
- * another thread may use them, and for when they come again.
+ * The kernel may be of code that was loaded again, with other parameters. Old layouts stay: another
+ * thread may use them, and they may be valid again later.
  */
 static const struct layout *get_layout(struct kernel *k)
 {

@@ -16,7 +16,7 @@
 /* All addresses are in one space, so the argument for host memory may be GPU memory as well. */
 void *before_host(const void *ptr);
 
-/* @bytes at *@host are copied to the GPU at @dst: pointers for a module's variable are rewritten. */
+/* The @bytes at *@host are copied to @dst: pointers for a module's variable are rewritten. */
 CUresult before_host_words(struct copies *copies, const char *call, CUdeviceptr dst,
 			   const void **host, size_t bytes);
 /* The same for a copy whose source is on either side. */

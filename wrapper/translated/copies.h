@@ -2,9 +2,9 @@
 #ifndef CUDAW_WRAPPER_COPIES_H
 #define CUDAW_WRAPPER_COPIES_H
 /*
- * copies: room for the copies that one driver call needs of structs and arrays of the program, which
- * cudaw never changes. The room is on the caller's stack. What does not fit there is on the heap,
- * as the stack of a thread may be small.
+ * copies: room for the copies that one driver call needs of structs and arrays of the program,
+ * which cudaw never changes. The room is on the caller's stack. What does not fit there is on the
+ * heap, as the stack of a thread may be small.
  */
 #include <cuda.h>
 #include <stdalign.h>

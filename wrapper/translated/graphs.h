@@ -7,8 +7,8 @@
  *
  * A pause reads the nodes of every graph while the memory still has its old addresses, and keeps
  * their parameters with virtual addresses (graph_node.h). The resume writes them again, even if no
- * address has changed: the memory was freed, and the driver remembers it in the nodes. A launch does
- * nothing more. When the program reads the parameters of a node, they are translated at once.
+ * address has changed: the memory was freed, and the driver remembers it in the nodes. A launch
+ * does nothing more. When the program reads the parameters of a node, they are translated at once.
  *
  * The nodes of an instantiated graph cannot be read, and the graph that it was made from may be
  * gone or changed. So cudaw keeps a clone of that graph for each instantiated graph, and changes it

@@ -4,9 +4,9 @@
 /*
  * tensor_maps: the tensor maps (TMA descriptors) of the program, with translated addressing. A map
  * has an address inside, in a form of the hardware, and the program keeps the map anywhere: it is
- * recognised by its bytes. After its memory has come back elsewhere, kernels and nodes of graphs get
- * another map in its place. The last TENSOR_MAPS_MAX maps of carried memory are known. Of two maps
- * with the same bytes it is the one that was encoded last.
+ * recognised by its bytes. After its memory has come back elsewhere, kernels and nodes of graphs
+ * get another map in its place. The last TENSOR_MAPS_MAX maps of carried memory are known. Of two
+ * maps with the same bytes it is the one that was encoded last.
  *
  * Thread-safe. A launch takes no lock for bytes that match no map. No call into the driver under
  * the lock.
