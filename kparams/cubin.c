@@ -69,9 +69,12 @@ static int set_param(struct cubin *cubin, uint32_t ordinal, const struct kp_para
 		     uint64_t at)
 {
 	if (ordinal >= KP_MAX_PARAMS)
-		return kp_fail(cubin->err, -ENOTSUP, at, "a parameter of ordinal %u", ordinal);
+		return kp_fail(cubin->err, -ENOTSUP, at,
+			       "a parameter of ordinal %u, expected less than %u", ordinal,
+			       KP_MAX_PARAMS);
 	if (cubin->seen[ordinal])
-		return kp_fail(cubin->err, -EBADMSG, at, "parameter %u is there twice", ordinal);
+		return kp_fail(cubin->err, -EBADMSG, at, "two records describe parameter %u",
+			       ordinal);
 	if ((param->offset == KP_NO_OFFSET) != !param->size)
 		return kp_fail(cubin->err, -EBADMSG, at, "parameter %u has %u bytes at 0x%x",
 			       ordinal, param->size, param->offset);
@@ -111,7 +114,7 @@ static int read_record(struct cubin *cubin, struct kp_reader *r, uint64_t base)
 	struct kp_reader payload = *r;
 
 	if (!r->failed && (format < EIFMT_NVAL || format > EIFMT_SVAL))
-		return kp_fail(cubin->err, -ENOTSUP, at, "a record of format %u", format);
+		return kp_fail(cubin->err, -ENOTSUP, at, "a record of unknown format %u", format);
 	if (format == EIFMT_SVAL)
 		kp_skip(r, value);
 	if (r->failed)
@@ -122,8 +125,9 @@ static int read_record(struct cubin *cubin, struct kp_reader *r, uint64_t base)
 		return 0;
 	if (attribute == EIATTR_KPARAM_INFO || attribute == EIATTR_KPARAM_INFO_V2) {
 		if (value != KPARAM_RECORD_SIZE)
-			return kp_fail(cubin->err, -ENOTSUP, at, "a parameter's record of %u bytes",
-				       value);
+			return kp_fail(cubin->err, -ENOTSUP, at,
+				       "a parameter's record of %u bytes, expected %u", value,
+				       KPARAM_RECORD_SIZE);
 		return read_kparam(cubin, attribute, &payload, at);
 	}
 	if (attribute == EIATTR_PARAM_CBANK && value == PARAM_CBANK_SIZE) {
@@ -295,7 +299,7 @@ int kp_cubin_info(const void *data, size_t size, struct kp_image_info *info, str
 			info->arch = header.e_flags & 0xff;
 		return 0;
 	default:
-		return kp_fail(err, -ENOTSUP, EI_OSABI, "a cubin of ABI 0x%x",
+		return kp_fail(err, -ENOTSUP, EI_OSABI, "a cubin of unknown ABI 0x%x",
 			       header.e_ident[EI_OSABI]);
 	}
 }

@@ -127,8 +127,9 @@ static int add_entry(struct kp_fatbin *fatbin, struct kp_reader *r, struct kp_er
 	if (r->failed)
 		return kp_fail(err, -EBADMSG, at, "an entry's header passes the container's end");
 	if (entry.header_size < ENTRY_HEADER)
-		return kp_fail(err, -EBADMSG, at, "an entry's header of %u bytes",
-			       entry.header_size);
+		return kp_fail(err, -EBADMSG, at,
+			       "an entry's header of %u bytes, expected %u or more",
+			       entry.header_size, ENTRY_HEADER);
 	kp_skip(r, entry.header_size - ENTRY_HEADER);
 	image.info.offset = r->pos;
 	image.data = r->data + r->pos;
@@ -150,16 +151,18 @@ static int read_container(struct kp_reader *r, struct container *container, stru
 
 	kp_read(r, container, sizeof(*container));
 	if (r->failed || container->magic != CONTAINER_MAGIC)
-		return kp_fail(err, -EBADMSG, at, "no container");
+		return kp_fail(err, -EBADMSG, at, "no header of a container");
 	if (container->version != CONTAINER_VERSION)
-		return kp_fail(err, -ENOTSUP, at, "a container of version %u", container->version);
+		return kp_fail(err, -ENOTSUP, at, "a container of unknown version %u",
+			       container->version);
 	if (container->header_size < CONTAINER_HEADER)
-		return kp_fail(err, -EBADMSG, at, "a container's header of %u bytes",
-			       container->header_size);
+		return kp_fail(err, -EBADMSG, at,
+			       "a container's header of %u bytes, expected %u or more",
+			       container->header_size, CONTAINER_HEADER);
 	kp_skip(r, container->header_size - CONTAINER_HEADER);
 	if (r->failed || container->size > kp_left(r))
 		return kp_fail(err, -EBADMSG, at,
-			       "a container of 0x%" PRIx64 " bytes, of which 0x%zx are there",
+			       "a container of 0x%" PRIx64 " bytes, of which the input has 0x%zx",
 			       container->size, kp_left(r));
 	return 0;
 }

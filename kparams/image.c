@@ -31,7 +31,7 @@ static int read_kernels(struct kp_image *image, struct kp_table *table, struct k
 
 	if (image->unsupported)
 		return kp_fail(err, image->unsupported, image->info.offset,
-			       "a compression that is not known");
+			       "an unknown compression");
 	if (image->info.kind != KP_PTX && image->info.kind != KP_CUBIN)
 		return kp_fail(err, -ENOTSUP, image->info.offset, "an image of kind %d%s",
 			       image->info.kind,

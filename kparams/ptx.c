@@ -154,7 +154,7 @@ static int read_align(struct ptx *ptx, struct declared *d)
 	uint64_t n;
 
 	if (!to_number(next_word(ptx), &n) || !n || n & (n - 1) || n > 4096)
-		return bad(ptx, -EBADMSG, "an alignment that is no small power of two");
+		return bad(ptx, -EBADMSG, "an alignment that is not a small power of two");
 	/* Behind .ptr it is not the parameter's. */
 	if (!d->pointer) {
 		d->aligned = true;
@@ -198,7 +198,7 @@ static int read_param(struct ptx *ptx, struct declared *d)
 
 	*d = (struct declared){.count = 1};
 	if (!is(word, ".param"))
-		return bad(ptx, -EBADMSG, "no .param where a parameter should be");
+		return bad(ptx, -EBADMSG, "expected .param");
 	for (word = next_word(ptx); word.len && word.text[0] == '.'; word = next_word(ptx)) {
 		ret = read_attribute(ptx, word, d);
 		if (ret)
@@ -207,7 +207,7 @@ static int read_param(struct ptx *ptx, struct declared *d)
 	if (!word.len || !d->typed)
 		return bad(ptx, -EBADMSG, "a parameter without a type or a name");
 	if (accept(ptx, '[') && (!to_number(next_word(ptx), &d->count) || !accept(ptx, ']')))
-		return bad(ptx, -EBADMSG, "a parameter that is an array of no known size");
+		return bad(ptx, -EBADMSG, "an array of unknown size as parameter");
 	if (!d->aligned)
 		d->align = d->element;
 	return 0;
@@ -248,7 +248,7 @@ static int read_entry(struct ptx *ptx, struct kp_param *params, struct kp_table 
 			struct declared declared;
 
 			if (n == KP_MAX_PARAMS)
-				return bad(ptx, -ENOTSUP, "more parameters than we take");
+				return bad(ptx, -ENOTSUP, "more than 4,096 parameters");
 			ret = read_param(ptx, &declared);
 			if (!ret)
 				ret = place(ptx, &declared, &size, &params[n]);
@@ -258,7 +258,7 @@ static int read_entry(struct ptx *ptx, struct kp_param *params, struct kp_table 
 			n++;
 		} while (accept(ptx, ','));
 		if (!accept(ptx, ')'))
-			return bad(ptx, -EBADMSG, "parameters that do not end");
+			return bad(ptx, -EBADMSG, "a list of parameters without an end");
 	}
 	kernel = kp_table_add(table, name.text, name.len, params, n);
 	if (!kernel)
@@ -350,7 +350,7 @@ int kp_ptx_info(const char *text, size_t size, struct kp_image_info *info, struc
 	char suffix = 0;
 
 	if (!is(next_word(&ptx), ".version"))
-		return kp_fail(err, -ENOTSUP, 0, "no fatbin, no cubin and no PTX");
+		return kp_fail(err, -ENOTSUP, 0, "neither a fatbin nor a cubin nor PTX");
 	next_word(&ptx);
 	if (!is(next_word(&ptx), ".target"))
 		return bad(&ptx, -EBADMSG, "no .target behind .version");
@@ -360,11 +360,11 @@ int kp_ptx_info(const char *text, size_t size, struct kp_image_info *info, struc
 		target.len--;
 	}
 	if (target.len < 4 || memcmp(target.text, "sm_", 3))
-		return bad(&ptx, -ENOTSUP, "a .target that is no sm_");
+		return bad(&ptx, -ENOTSUP, "a .target that does not begin with sm_");
 	target.text += 3;
 	target.len -= 3;
 	if (!to_number(target, &arch))
-		return bad(&ptx, -ENOTSUP, "a .target that is no sm_");
+		return bad(&ptx, -ENOTSUP, "a .target that does not begin with sm_");
 	info->kind = KP_PTX;
 	info->arch = arch;
 	info->suffix = suffix;

@@ -97,7 +97,7 @@ int kp_table_sort(struct kp_table *table, struct kp_error *err)
 	for (size_t i = 1; i < table->n; i++)
 		if (!compare(&kernels[i - 1], &kernels[i]) &&
 		    !same_layout(kernels[i - 1], kernels[i]))
-			return kp_fail(err, -EBADMSG, 0, "kernel %s is there twice, and differs",
+			return kp_fail(err, -EBADMSG, 0, "two different kernels are named %s",
 				       kernels[i]->name);
 	for (size_t i = 1; i < table->n; i++) {
 		if (compare(&kernels[kept], &kernels[i]))

@@ -14,7 +14,7 @@ static int unpack_lz4(const struct kp_image *image, uint8_t *out, struct kp_erro
 
 	if (n < 0 || (uint64_t)n != image->raw_size)
 		return kp_fail(err, -EBADMSG, image->info.offset,
-			       "LZ4 gives %d bytes, not the %zu that the header says", n,
+			       "LZ4 gives %d bytes, expected %zu as in the header", n,
 			       (size_t)image->raw_size);
 	return 0;
 }
@@ -27,7 +27,7 @@ static int unpack_zstd(const struct kp_image *image, uint8_t *out, struct kp_err
 		return kp_fail(err, -EBADMSG, image->info.offset, "ZSTD: %s", ZSTD_getErrorName(n));
 	if (n != image->raw_size)
 		return kp_fail(err, -EBADMSG, image->info.offset,
-			       "ZSTD gives %zu bytes, not the %zu that the header says", n,
+			       "ZSTD gives %zu bytes, expected %zu as in the header", n,
 			       (size_t)image->raw_size);
 	return 0;
 }
@@ -41,7 +41,7 @@ int kp_unpack(const struct kp_image *image, uint8_t **out, size_t *size, struct 
 	if (n > KP_MAX_IMAGE)
 		return kp_fail(err, -ENOTSUP, image->info.offset, "an image of %zu bytes", n);
 	if (!n || !image->info.size)
-		return kp_fail(err, -EBADMSG, image->info.offset, "an image of no size");
+		return kp_fail(err, -EBADMSG, image->info.offset, "an empty image");
 	buf = malloc(n);
 	if (!buf)
 		return kp_fail(err, -ENOMEM, image->info.offset, "no memory for %zu bytes", n);

@@ -263,8 +263,8 @@ static const struct {
 	{ENTRY, 2, KP_LTO_IR, 0, -ENOTSUP, ENTRY + 64, "LTO-IR"},
 	{ENTRY_FLAGS, 4, 0x1011, 0, -ENOTSUP, ENTRY + 64, "compression"},
 	{ENTRY_FLAGS, 4, 0xa011, 0, -ENOTSUP, ENTRY + 64, "compression"},
-	{ENTRY_FLAGS, 4, 0x2011, 0, -EBADMSG, ENTRY + 64, "of no size"},
-	{ENTRY_FLAGS, 4, 0x8011, 0, -EBADMSG, ENTRY + 64, "of no size"},
+	{ENTRY_FLAGS, 4, 0x2011, 0, -EBADMSG, ENTRY + 64, "an empty image"},
+	{ENTRY_FLAGS, 4, 0x8011, 0, -EBADMSG, ENTRY + 64, "an empty image"},
 };
 
 START_TEST(damaged_containers)
@@ -370,7 +370,7 @@ static const struct {
 	{0, 1, 9, -ENOTSUP, "format 9"},
 	{2, 2, 11, -ENOTSUP, "of 11 bytes"},
 	{2, 2, 0xffff, -EBADMSG, "passes its section's end"},
-	{8, 2, 0, -EBADMSG, "there twice"},
+	{8, 2, 0, -EBADMSG, "two records describe parameter"},
 	{8, 2, 40000, -ENOTSUP, "ordinal 40000"},
 	{8, 2, 9, -EBADMSG, "no parameter 1"},
 	{10, 2, 4, -EBADMSG, "inside the one before it"},
@@ -516,7 +516,8 @@ static const struct {
 } texts[] = {
 	{".entry f(.param .u32 a)", 0, ""},
 	{".entry f(.param .u32 a); .entry f(.param .u32 b) { }", 0, ""},
-	{".entry f(.param .u32 a); .entry f(.param .u64 b) { }", -EBADMSG, "there twice"},
+	{".entry f(.param .u32 a); .entry f(.param .u64 b) { }", -EBADMSG,
+	 "two different kernels are named f"},
 	{"/* .entry", 0, ""},
 	{"/** .entry x **/ .entry", 0, ""},
 	{"/*/ .entry */ .entry f(.param /**/ .u32 /***/ a) // .entry", 0, ""},
@@ -526,14 +527,14 @@ static const struct {
 	{".entryf(", 0, ""},
 	{".entry", 0, ""},
 	{".entry ", -EBADMSG, "without a name"},
-	{".entry f(", -EBADMSG, "no .param"},
+	{".entry f(", -EBADMSG, "expected .param"},
 	{".entry f(.param", -EBADMSG, "without a type"},
 	{".entry f(.param a)", -EBADMSG, "without a type"},
 	{".entry f(.param .u32)", -EBADMSG, "without a type or a name"},
-	{".entry f(.param .u32 a", -EBADMSG, "do not end"},
-	{".entry f(.param .u32 a,)", -EBADMSG, "no .param"},
-	{".entry f(.param .b8 a[])", -EBADMSG, "no known size"},
-	{".entry f(.param .b8 a[9999999999])", -EBADMSG, "no known size"},
+	{".entry f(.param .u32 a", -EBADMSG, "without an end"},
+	{".entry f(.param .u32 a,)", -EBADMSG, "expected .param"},
+	{".entry f(.param .b8 a[])", -EBADMSG, "an array of unknown size"},
+	{".entry f(.param .b8 a[9999999999])", -EBADMSG, "an array of unknown size"},
 	{".entry f(.param .b64 a[999999999])", -EBADMSG, "65,535"},
 	{".entry f(.param .align 3 .b8 a[4])", -EBADMSG, "power of two"},
 	{".entry f(.param .align 0 .b8 a[4])", -EBADMSG, "power of two"},
@@ -558,7 +559,7 @@ START_TEST(ptx_texts)
 	ck_assert_int_eq(kp_image_kernels(kp_fatbin_image(fatbin, 0), &n, &err), texts[_i].code);
 	ck_assert_msg(strstr(err.text, texts[_i].why) != NULL, "'%s' is not in '%s'", texts[_i].why,
 		      err.text);
-	if (texts[_i].code && strcmp(texts[_i].why, "there twice"))
+	if (texts[_i].code && strcmp(texts[_i].why, "two different kernels are named f"))
 		ck_assert_uint_gt(err.offset, sizeof(head) - 2);
 	kp_fatbin_close(fatbin);
 }
