@@ -2,7 +2,7 @@
 #ifndef CUDAW_VMEM_INTERNAL_H
 #define CUDAW_VMEM_INTERNAL_H
 /*
- * What the files of vmem.h share: the regions, and the state that one lock guards.
+ * Shared by the files behind vmem.h: the regions, and the state that one lock guards.
  *
  *	vmem.c		allocations, and the state		pausing.c	the pause engine's calls
  *	regions.c	regions: mapped, idle, cached		peers.c		access of other devices
@@ -74,7 +74,7 @@ extern struct vmem_state vm;
 void region_set_mapped(struct region *r, bool mapped);
 void region_set_idle(struct region *r, bool idle);
 
-/* Map or unmap @r, and undo what a failed region_map() of it left. */
+/* Map or unmap @r, and unmap the rest of a failed region_map() of it. */
 CUresult region_map(struct region *r);
 CUresult region_unmap(struct region *r);
 
@@ -85,7 +85,7 @@ CUresult region_new_or_trim(CUcontext ctx, CUdevice dev, size_t size, struct reg
 /* Unmap @r, which must have no live allocation, and forget it. On failure nothing changes. */
 CUresult region_release(struct region *r);
 
-/* Release what is idle on @dev, or on all devices if that is negative; returns how much. */
+/* Release the idle regions of @dev, or of all devices if that is negative; returns their bytes. */
 size_t regions_trim(CUdevice dev);
 
 /* The region at or above *@pos, which moves behind it; it may then be released. */
@@ -96,7 +96,7 @@ void cache_add(struct region *r);
 void cache_remove(struct region *r);
 struct region *cache_find(CUcontext ctx, CUdevice dev, size_t size);
 
-/* Learn once what @dev can do. */
+/* Read the abilities of @dev, once. */
 CUresult device_probe(CUdevice dev);
 
 /* Account for @n allocations of @size bytes in total that are gone. */

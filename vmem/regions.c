@@ -76,7 +76,7 @@ CUresult device_probe(CUdevice dev)
 	return rc;
 }
 
-/* Unmap what a failed region_map() left mapped. */
+/* Unmap the rest of a failed region_map(). */
 static CUresult unmap_left(struct region *r)
 {
 	CUresult rc = CUDA_SUCCESS;

@@ -66,7 +66,7 @@ int space_init(struct space *space);
 CUresult space_alloc(struct space *space, const struct cuda_driver *drv, size_t size, void *owner,
 		     CUdeviceptr *start);
 
-/* Give back what space_alloc() found. Cannot fail. */
+/* Give back addresses that space_alloc() found. Cannot fail. */
 void space_free(struct space *space, CUdeviceptr start, size_t size);
 
 /* The owner of the first granule at or above @from that has one, or NULL. */

@@ -174,7 +174,7 @@ void vmem_release_context(CUcontext ctx)
 		region_set_idle(r, true);
 		if (r->mapped && mapping_is_gone(r->start, r->size))
 			region_set_mapped(r, false);
-		/* Where this fails the region stays as it is, for vmem_trim() to try again. */
+		/* If this fails the region stays, and vmem_trim() tries again. */
 		region_release(r);
 	}
 	heaps_release_context(ctx);
