@@ -57,7 +57,7 @@ enum kp_holds {
 	KP_CODE, /* a pointer to a function */
 };
 
-/* Where this is known from. */
+/* The source of that knowledge. */
 enum kp_source {
 	KP_FROM_NOBODY = 0,
 	KP_FROM_SIZE,    /* too small for a pointer */

@@ -126,7 +126,7 @@ static bool compare_symbol(struct oracle *o, size_t table, size_t i, size_t stri
 	return true;
 }
 
-/* What the records of one section .nv.info say. */
+/* The contents of one section .nv.info. */
 struct kernel_info {
 	struct kp_param params[KP_MAX_PARAMS];
 	uint8_t count[KP_MAX_PARAMS];

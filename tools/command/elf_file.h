@@ -2,8 +2,8 @@
 #ifndef CUDAW_ELF_FILE_H
 #define CUDAW_ELF_FILE_H
 /*
- * What the command asks of ELF files, by libelf. The libraries read them by hand, and why is said
- * in kparams/elf.h.
+ * Answers the command's questions about ELF files, by libelf. The injected library reads ELF files
+ * by hand; kparams/elf.h has the reason.
  */
 #include <stdbool.h>
 #include <stddef.h>
