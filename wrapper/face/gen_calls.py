@@ -97,9 +97,9 @@ def read_uses(where, text, words, stages):
     for part in split_list(text):
         name, arguments = split_use(part) or (part, [])
         if name not in words or len(arguments) != len(words[name].params):
-            sys.exit(f"{where}: driver.words has no word {part}, with as many arguments")
+            sys.exit(f"{where}: {part} is not a word of driver.words with as many arguments")
         if not any(words[name].stages[stage] for stage in stages):
-            sys.exit(f"{where}: driver.words says nothing for {name} under {' or '.join(stages)}")
+            sys.exit(f"{where}: driver.words has no C for {name} under {' or '.join(stages)}")
         uses.append((words[name], arguments))
     return uses
 
@@ -248,7 +248,7 @@ def gated(prefix, name, prototype, steps, checks=(), gate="GATE_HOLD"):
 
 
 def functions_of_modes(name, prototype, rule):
-    """Code, and what is bound while images are followed, checks are on, addresses translated."""
+    """Code, and the functions bound in the modes MODE_IMAGES, MODE_CHECK and MODE_TRANSLATED."""
     arguments = ", ".join(a for _, a in prototype)
     if rule.kind == "image":
         return [], f"(void *)hook_{name}, 0, 0"
@@ -313,9 +313,9 @@ def main():
         functions += code
         table.append(f"\t{{(void *)call_{name}, (void **)&real.{name}}},")
         modes.append(f"\t{{{in_modes}}},")
-    header += ["};", "", "/* The real driver's functions; NULL where it lacks one. */",
+    header += ["};", "", "/* The real driver's functions; NULL: the driver lacks it. */",
                "extern struct real_calls real;", "",
-               "/* What is behind each export while no mode is on: passes the gate. */"] + calls
+               "/* The function behind each export while no mode is on: it passes the gate. */"] + calls
     header += [""] + hooks
 
     with open(f"{args.out}/calls.h", "w") as f:

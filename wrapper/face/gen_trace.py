@@ -4,7 +4,7 @@
 
 usage: gen_trace.py --cuda-include DIR --exports LIST --trace RULES -o FILE
 
-Writes a function trace_NAME() around whatever answers NAME without a trace, and the table of them
+Writes a function trace_NAME() around the function of NAME without a trace, and the table of them
 in the order of the export list (trace_calls.h).
 """
 import argparse
@@ -30,7 +30,7 @@ class Rule:
             if field:
                 self.fields_of[field[2]].append((field[1], field[3]))
             elif word != "forget":
-                sys.exit(f"{where}: '{word}' is no KEY=EXPR, KEY<EXPR, KEY?EXPR or 'forget'")
+                sys.exit(f"{where}: expected KEY=EXPR, KEY<EXPR, KEY?EXPR or 'forget', found '{word}'")
 
     def fields(self, fields, name, params):
         """The C of the arguments that @fields of this rule show of function @name."""

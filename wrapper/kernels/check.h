@@ -17,8 +17,8 @@
  *    CUDAW_CHECK=warn is for such programs.
  *
  * A wrong pointer is reported in one line, and the call fails with CUDA_ERROR_ILLEGAL_ADDRESS, as
- * it would have on the GPU. But the context stays usable. Pointers in device memory, what a
- * kernel does with its pointers, and the nodes of graphs that were not captured are not looked at.
+ * it would have on the GPU. But the context stays usable. Pointers in device memory, the
+ * accesses of a kernel, and the nodes of graphs that were not captured are not looked at.
  */
 #include <cuda.h>
 #include <stdbool.h>

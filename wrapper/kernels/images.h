@@ -2,7 +2,7 @@
 #ifndef CUDAW_WRAPPER_IMAGES_H
 #define CUDAW_WRAPPER_IMAGES_H
 /*
- * images: the GPU code that the program has loaded, and what the parameters of each kernel are.
+ * images: the GPU code that the program has loaded, and the parameters of each kernel.
  *
  * hooks/images.c reports every module and library, and every kernel that the program got from one.
  * The parameters of a kernel are found at its first launch, and kept:
@@ -14,7 +14,7 @@
  *    whole: it takes 1 ms for each MiB of the largest code for the device [NCCL 2.28: 100 MiB]. If
  *    the driver has other parameters, the driver is right, and a warning says so.
  *
- * With debug logs on, images are read for every kernel and compared with what the driver says.
+ * With debug logs on, images are read for every kernel and compared with the driver's answers.
  *
  * Older CUDA runtimes load the program's code by functions of the driver that have no name. Then
  * only the kernels' names are known, by the cuModuleGetFunction() that follows, and the driver's

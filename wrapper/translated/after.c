@@ -67,10 +67,10 @@ void after_exec_node(CUgraphExec exec, CUgraphNode ours, CUresult result)
 		graphs_fix(exec, "a node that was changed beyond following", true);
 }
 
-void after_fixed(CUgraphExec exec, bool now, const char *what)
+void after_fixed(CUgraphExec exec, bool now, const char *reason)
 {
 	if (now)
-		graphs_fix(exec, what, false);
+		graphs_fix(exec, reason, false);
 }
 
 void after_variable(const void *owner, CUdeviceptr ptr, size_t size)

@@ -25,7 +25,7 @@ void after_window(CUstream stream, CUlaunchAttributeID id, const CUlaunchAttribu
  */
 void after_texture_ref(CUtexref ref, CUdeviceptr at);
 
-/* What was read from @node, of either version of the struct. */
+/* The program has read @node, in either version of the struct. */
 void after_kernel_node(CUgraphNode node, void ***params, void ***extra);
 void after_mem_op_node(CUgraphNode node, CUstreamBatchMemOpParams **ops);
 
@@ -35,8 +35,8 @@ void after_mem_op_node(CUgraphNode node, CUstreamBatchMemOpParams **ops);
  */
 void after_exec_node(CUgraphExec exec, CUgraphNode ours, CUresult result);
 
-/* From now on @exec cannot move if @now: it has @what. */
-void after_fixed(CUgraphExec exec, bool now, const char *what);
+/* If @now is true, a pause cannot move @exec from now on, as it has @reason. */
+void after_fixed(CUgraphExec exec, bool now, const char *reason);
 
 /* The module or library @owner has a variable of @size bytes at @ptr. */
 void after_variable(const void *owner, CUdeviceptr ptr, size_t size);

@@ -4,7 +4,7 @@
 /*
  * before: puts real addresses in place of virtual ones in the arguments of a driver call, with
  * translated addressing. These are the functions that driver.words names under "before". Each
- * replaces the arguments that it gets the addresses of, by a rewritten copy in @copies where the
+ * replaces the arguments that it gets the addresses of, by a rewritten copy in @copies if the
  * argument points to memory of the program. Each returns the error with which the call fails, or
  * CUDA_SUCCESS. An argument that is NULL is left for the driver to refuse.
  */

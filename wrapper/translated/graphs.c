@@ -75,13 +75,13 @@ static CUgraph take(const void *handle)
 	return clone;
 }
 
-static void add(const struct known *what)
+static void add(const struct known *values)
 {
 	struct known *k = malloc(sizeof(*k)), *old = NULL;
-	CUgraph clone = what->exec ? what->graph : NULL;
+	CUgraph clone = values->exec ? values->graph : NULL;
 
 	if (k) {
-		*k = *what;
+		*k = *values;
 		pthread_mutex_lock(&lock);
 		HASH_REPLACE_PTR(table, handle, k, old);
 		if (k->hh.tbl)
@@ -347,14 +347,14 @@ static const char *prepare(struct known *k)
 
 static int leaving(char *text, size_t size)
 {
-	const char *why = NULL, *what;
+	const char *why = NULL, *reason;
 	size_t count = 0;
 	struct known *k;
 
 	for (k = table; k; k = k->hh.next) {
-		what = prepare(k);
-		count += what != NULL;
-		why = why ? why : what;
+		reason = prepare(k);
+		count += reason != NULL;
+		why = why ? why : reason;
 	}
 	moves_before = translation.moves;
 	if (why)

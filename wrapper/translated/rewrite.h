@@ -7,7 +7,7 @@
  * object of the program that is a copy (before.h).
  *
  * A word is rewritten if it lies in memory that vmem has mapped, or 2 MiB around it, and
- *  - is a pointer by the function's prototype, or by what is known of the kernel's parameter;
+ *  - is a pointer by the function's prototype, or by the type of the kernel's parameter;
  *  - or is an aligned word of a parameter that is a struct, or whose contents are not known.
  * A pointer in GPU memory is out of reach, except in variables of modules (symbols.h). If a copy to
  * the GPU carries words that look like pointers to its memory, one message says so.
@@ -59,7 +59,7 @@ void rewrite_mem_op(CUstreamBatchMemOpParams *op);
 void rewrite_decompression(CUmemDecompressParams *op);
 
 /*
- * The reverse, for what the driver hands out: each returns true if it found a real address of ours,
+ * The reverse, for the driver's answers: each returns true if it found a real address of ours,
  * and put the virtual one there. At @value are @size bytes of the parameter @param, a copy;
  * *@unclear becomes true if one of them is not certain to be ours (translate_back_given()).
  */

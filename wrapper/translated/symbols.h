@@ -33,7 +33,7 @@ bool symbols_have(CUdeviceptr ptr, size_t size);
 
 /*
  * The @size bytes at @data, a copy, are about to be copied to @ptr, in a variable: put real
- * addresses in place of virtual ones, in words that are aligned there, and remember where.
+ * addresses in place of virtual ones, in words that are aligned there, and remember their places.
  */
 void symbols_rewrite(CUdeviceptr ptr, void *data, size_t size);
 
