@@ -79,9 +79,11 @@ enum setting_reader { READ_BY_JOBS, READ_BY_COMMAND, READ_BY_BOTH, SET_BY_RUN, S
 	  "addresses into every call and into graphs; the default if a visible device has no "       \
 	  "virtual memory management. native: the program's memory is left to the driver, for "      \
 	  "programs that share it by legacy IPC.")                                                   \
-	X(CHECK, "CUDAW_CHECK", A_WORD, WORDS("0", "1", "warn"), "0", "1", READ_BY_JOBS,             \
-	  "1: launches, copies and sets with wrong pointers are named on standard error, and fail "  \
-	  "with CUDA_ERROR_ILLEGAL_ADDRESS. warn: they are only named.")                             \
+	X(CHECK, "CUDAW_CHECK", A_WORD, WORDS("0", "1", "warn", "strict"), "0", "1", READ_BY_JOBS,   \
+	  "1: launches, copies and sets with wrong pointers are named on standard error. Copies "    \
+	  "and sets, and launches with a pointer into freed memory, fail with "                      \
+	  "CUDA_ERROR_ILLEGAL_ADDRESS. warn: none fails. strict: all fail, also launches with a "    \
+	  "pointer past the end of an allocation, which the kernel may never follow.")               \
 	X(TRACE, "CUDAW_TRACE", A_NEW_FILE, NO_WORDS, "none", "the program runs without a trace",    \
 	  READ_BY_JOBS,                                                                              \
 	  "A file for a trace, as cudaw run --trace sets it (an absolute path then). A file that "   \

@@ -50,7 +50,7 @@ def test_help_of_settings():
     result = cudaw("help", "settings")
     equal((result.code, result.err), (0, ""))
     equal(sorted(re.findall(r"^  (CUDAW_[A-Z_]+)[: ]", result.out, re.M)), sorted(names))
-    contains(result.out, "\n  CUDAW_CHECK: 0, 1, warn (default: 0)\n      1: launches, copies")
+    contains(result.out, "\n  CUDAW_CHECK: 0, 1, warn, strict (default: 0)\n      1: launches, copies")
     contains(cudaw("run", "--help").out, "'cudaw help settings'")
     contains(cudaw("--help").out, "'cudaw help settings'")
 

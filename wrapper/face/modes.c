@@ -19,7 +19,9 @@ static unsigned int read_check(void)
 		pr_err("CUDAW_CHECK=%s: nothing is checked with CUDAW_ADDRESSING=native", word);
 		return 0;
 	}
-	check_start(!strcmp(word, "warn"));
+	check_start(!strcmp(word, "warn")     ? CHECK_WARNS
+		    : !strcmp(word, "strict") ? CHECK_STRICT
+					      : CHECK_FAILS);
 	return MODE_CHECK | MODE_IMAGES;
 }
 

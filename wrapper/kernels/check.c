@@ -25,13 +25,13 @@ struct place {
 };
 
 bool check_is_on;
-static bool only_warns;
+static enum check_level level;
 static char *(*demangle)(const char *text, char *buf, size_t *size, int *status);
 
-void check_start(bool only_warn)
+void check_start(enum check_level asked)
 {
 	check_is_on = true;
-	only_warns = only_warn;
+	level = asked;
 }
 
 void check_find_demangler(void)
@@ -67,10 +67,16 @@ static void place_text(const struct place *at, char *buf, size_t size)
 		snprintf(buf, size, "%s: parameter %u", at->call, at->ordinal);
 }
 
-/* Report a wrong pointer. The kernel's name comes last, as it may be too long for a line. */
-__attribute__((format(printf, 3, 4))) static CUresult wrong(const struct place *at, CUdeviceptr ptr,
-							    const char *fmt, ...)
+/*
+ * Report a wrong pointer. @certain: no valid program makes this call. The kernel's name comes last,
+ * as it may be too long for a line.
+ */
+__attribute__((format(printf, 4, 5))) static CUresult wrong(const struct place *at, CUdeviceptr ptr,
+							    bool certain, const char *fmt, ...)
 {
+	CUresult result = level == CHECK_STRICT || (level == CHECK_FAILS && certain)
+				  ? CUDA_ERROR_ILLEGAL_ADDRESS
+				  : CUDA_SUCCESS;
 	static unsigned int lines;
 	unsigned int line = __atomic_add_fetch(&lines, 1, __ATOMIC_RELAXED);
 	char where[160], what[256], *name;
@@ -79,7 +85,7 @@ __attribute__((format(printf, 3, 4))) static CUresult wrong(const struct place *
 	if (line == MAX_LINES + 1)
 		pr_err("%u wrong pointers were reported; there are more", MAX_LINES);
 	if (line > MAX_LINES)
-		return only_warns ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_ADDRESS;
+		return result;
 	place_text(at, where, sizeof(where));
 	va_start(ap, fmt);
 	vsnprintf(what, sizeof(what), fmt, ap);
@@ -91,7 +97,7 @@ __attribute__((format(printf, 3, 4))) static CUresult wrong(const struct place *
 	} else {
 		pr_err("%s is 0x%llx, %s", where, ptr, what);
 	}
-	return only_warns ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_ADDRESS;
+	return result;
 }
 
 /* The live allocation that ends before @ptr and not far from it; they begin at multiples of 512. */
@@ -105,21 +111,24 @@ static bool live_before(CUdeviceptr ptr, struct vmem_info *info)
 	return false;
 }
 
-/* @ptr lies in vmem's space, but in no live allocation. */
-static CUresult wrong_nowhere(const struct place *at, CUdeviceptr ptr)
+/*
+ * @ptr lies in vmem's space, but in no live allocation. @used: the call reads or writes there, and
+ * otherwise is given a pointer; @is_pointer: that it is one is known.
+ */
+static CUresult wrong_nowhere(const struct place *at, CUdeviceptr ptr, bool used, bool is_pointer)
 {
 	struct vmem_info info;
 
 	if (vmem_lookup_freed(ptr, &info))
-		return wrong(at, ptr,
+		return wrong(at, ptr, used || is_pointer,
 			     "%llu bytes into allocation %llu (%zu bytes at 0x%llx), which "
 			     "was freed",
 			     ptr - info.start, info.id, info.size, info.start);
 	if (live_before(ptr, &info))
-		return wrong(at, ptr,
+		return wrong(at, ptr, used,
 			     "%llu bytes past the end of allocation %llu (%zu bytes at 0x%llx)",
 			     ptr - info.start - info.size, info.id, info.size, info.start);
-	return wrong(at, ptr, "in no allocation that is remembered");
+	return wrong(at, ptr, used, "in no allocation that is remembered");
 }
 
 static CUresult check_bytes(const struct place *at, CUdeviceptr ptr, size_t bytes)
@@ -130,11 +139,11 @@ static CUresult check_bytes(const struct place *at, CUdeviceptr ptr, size_t byte
 	if (!bytes || !vmem_contains(ptr))
 		return CUDA_SUCCESS;
 	if (!vmem_lookup(ptr, &info))
-		return wrong_nowhere(at, ptr);
+		return wrong_nowhere(at, ptr, true, true);
 	left = info.size - (ptr - info.start);
 	if (bytes <= left)
 		return CUDA_SUCCESS;
-	return wrong(at, ptr,
+	return wrong(at, ptr, true,
 		     "and its %zu bytes run %zu bytes past the end of allocation %llu "
 		     "(%zu bytes at 0x%llx)",
 		     bytes, bytes - left, info.id, info.size, info.start);
@@ -154,7 +163,7 @@ static CUresult check_word(const struct place *at, CUdeviceptr ptr, bool is_poin
 
 	if (!vmem_contains(ptr) || is_live(ptr) || (!is_pointer && !vmem_lookup_freed(ptr, &info)))
 		return CUDA_SUCCESS;
-	return wrong_nowhere(at, ptr);
+	return wrong_nowhere(at, ptr, false, is_pointer);
 }
 
 /* Check the parameter of whose value @size bytes are at @value. */

@@ -13,19 +13,31 @@
  *    behind its end, as a pointer that is never followed may.
  *  - Any other eight bytes of a parameter that may be a pointer (aligned, in a struct, or in a
  *    parameter of unknown type) are wrong only if they point into an allocation that is remembered
- *    as freed. A struct with an old pointer that the kernel does not use is then reported:
- *    CUDAW_CHECK=warn is for such programs.
+ *    as freed.
  *
- * A wrong pointer is reported in one line, and the call fails with CUDA_ERROR_ILLEGAL_ADDRESS, as
- * it would have on the GPU. But the context stays usable. Pointers in device memory, the
+ * A wrong pointer is reported in one line. By default the call then fails if it is a copy or set, or
+ * if the parameter is known to be a pointer and points into freed memory. In the other cases a valid
+ * program may pass such a pointer and never follow it: cuSPARSE's csrmv passes one 121 bytes past
+ * the end of an allocation, and a struct may hold an old pointer that the kernel does not use. These
+ * calls fail at CHECK_STRICT only.
+ *
+ * A call that fails returns CUDA_ERROR_ILLEGAL_ADDRESS, as it would have on the GPU. But the context
+ * stays usable. Pointers in device memory, the
  * accesses of a kernel, and the nodes of graphs that were not captured are not looked at.
  */
 #include <cuda.h>
 #include <stdbool.h>
 #include <stddef.h>
 
-/* To be called first: check from now on. With @only_warn a call with a wrong pointer goes on. */
-void check_start(bool only_warn);
+/* Which calls with a wrong pointer fail. The others go on; all are reported. */
+enum check_level {
+	CHECK_WARNS, /* none */
+	CHECK_FAILS, /* those that would certainly use wrong memory, or are given a freed pointer */
+	CHECK_STRICT, /* all */
+};
+
+/* To be called first: check from now on. */
+void check_start(enum check_level level);
 extern bool check_is_on;
 
 /*
