@@ -109,7 +109,7 @@ static void start(const struct control_action *action)
 			reason[0] = '\0';
 		return;
 	}
-	snprintf(why, sizeof(why), "cannot start a thread: %s",
+	snprintf(why, sizeof(why), "%s%s", event.exiting ? "" : "no thread can be started: ",
 		 event.exiting ? "the process exits" : strerror(-error));
 	if (!starved && !event.exiting)
 		pr_err("an operation cannot begin: %s; if a signal asked for it, it is tried again",

@@ -70,7 +70,7 @@ def what_was_cancelled_is_done_when_asked_for_again():
     job, first = draining()
     clients = requested(job, b"resume\n", b"pause 2000\n")
     check(last_line(clients[1]).startswith("end timeout"), "the second pause was not tried")
-    check(last_line(clients[0]).startswith("end busy a later"), "the resume was not answered")
+    check(last_line(clients[0]).startswith("end busy superseded by a later"), "the resume was not answered")
     check(last_line(first).startswith("end "), "the first pause was not answered")
     equal(job.state(), "running", "the state")
     job.discard()
@@ -79,7 +79,7 @@ def what_was_cancelled_is_done_when_asked_for_again():
     other = waits_for_memory(job)
     time.sleep(1)       # it looks for memory less often then
     clients = requested(job, b"pause\n", b"resume\n")
-    check(last_line(clients[0]).startswith("end busy a later"), "the pause was not answered")
+    check(last_line(clients[0]).startswith("end busy superseded by a later"), "the pause was not answered")
     job.wait_state("waiting")
     other.discard()
     equal(last_line(clients[1]), "end ok", "the answer to the second resume")

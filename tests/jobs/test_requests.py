@@ -202,7 +202,7 @@ def operations_that_get_no_thread():
     job = counter(16)
     with no_threads(job):
         done = cudaw("pause", job.pid)
-        check("cannot start a thread: Resource temporarily unavailable" in done.stderr,
+        check("no thread can be started: Resource temporarily unavailable" in done.stderr,
               f"cudaw pause says {done.stderr!r}")
         equal(job.state(), "running", "the state after the request")
         job.send(signal.SIGUSR1)
