@@ -7,7 +7,7 @@ import socket
 import time
 
 from simlib import is_stopped, not_by_tsan, paused_and_resumed, waits_for_memory
-from gpulib import RUNTIME_DIR, Job, check, cudaw, equal, main, until
+from gpulib import RUNTIME_DIR, Job, check, cudaw, cudaw_ok, equal, main, until
 
 
 def connected(job):
@@ -55,6 +55,22 @@ def requested(job, *requests):
         client.send(request)
     job.send(signal.SIGCONT)
     return clients
+
+
+def a_resume_continues_a_job_that_was_stopped_by_a_signal():
+    job = counter()
+    job.send(signal.SIGSTOP)
+    until(lambda: is_stopped(job.pid), 10, "the job is stopped")
+    equal(cudaw_ok("resume", job.pid),
+          f"continued {job.pid}: it was stopped by a signal, not paused\n", "what is printed")
+    steps = job.steps()
+    job.wait_steps(steps + 2)
+    job.send(signal.SIGUSR1)
+    job.wait_state("paused")
+    job.send(signal.SIGSTOP)
+    until(lambda: is_stopped(job.pid), 10, "the paused job is stopped")
+    check(cudaw_ok("resume", job.pid).startswith(f"resumed {job.pid}: "), "it was paused")
+    job.finish()
 
 
 def contrary_requests_at_once_are_both_answered():
@@ -152,7 +168,8 @@ def children_of_a_paused_process_exit():
     job.finish()
 
 
-main(contrary_requests_at_once_are_both_answered,
+main(a_resume_continues_a_job_that_was_stopped_by_a_signal,
+     contrary_requests_at_once_are_both_answered,
      what_was_cancelled_is_done_when_asked_for_again,
      a_signal_to_end_waits_for_memory, more_signals_to_end_do_not_make_that_longer,
      a_hold_that_is_broken_off_leaves_the_job_running,

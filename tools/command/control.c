@@ -162,6 +162,11 @@ static void report_success(const struct verb *verb, struct job *job)
 	const struct job_transfer *moved = transfer_of(verb, job);
 	char bytes[FORMAT_SIZE], took[FORMAT_SIZE], rate[FORMAT_SIZE];
 
+	if (job->continued && !moved->known) {
+		printf("continued %s: it was stopped by a signal, not paused\n",
+		       outcome_label(job));
+		return;
+	}
 	printf("%s %s", verb->done, outcome_label(job));
 	if (moved->known)
 		printf(": %s in %s, %s", format_bytes(bytes, moved->bytes),

@@ -99,7 +99,8 @@ struct job {
 	struct process process;
 	uid_t uid; /* its user */
 	const struct job_directory *directory;
-	size_t turn; /* its number in the directory: directories take turns */
+	size_t turn;    /* its number in the directory: directories take turns */
+	bool continued; /* it was stopped by a signal, and got SIGCONT from us */
 	bool selected, left_out;
 	bool described; /* status is filled in */
 	bool ready;     /* it has reported that it runs on; it may have ended since */

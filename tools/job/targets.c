@@ -83,6 +83,7 @@ static void wake_stopped(struct targets *targets)
 		if (targets->continues) {
 			tree_find(&tree, &job->process, job->directory->owner);
 			tree_signal(&tree, SIGCONT);
+			job->continued = true;
 			if (process_can_signal())
 				continue;
 		}
