@@ -141,6 +141,14 @@ def test_no_such_job():
     equal(job.requests, [])
 
 
+def test_a_snapshot_looks_for_the_job_before_it_looks_for_criu():
+    FakeJob(Directory())
+    result = cudaw("snapshot", "nobody", scratch() + "/snapshot", env={"CUDAW_CRIU": "/no/such/criu"})
+    equal((result.code, result.out), (3, ""))
+    contains(result.err, "'nobody'")
+    assert "criu" not in result.err.lower(), result.err
+
+
 def test_no_name_is_not_that_of_a_job_without_one():
     job = FakeJob(Directory())
     equal((cudaw("pause", "").code, job.requests), (3, []))

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Jobs that outlive their first process: without pipes to us, and with a log file."""
 import atexit
+import json
 import os
 import signal
 import subprocess
@@ -70,6 +71,7 @@ def end_detached():
 
 
 def why_no_criu():
-    """What cudaw says of the CRIU here; nothing where it will do."""
-    done = cudaw("snapshot", "--stop", "nobody", os.path.join(SCRATCH, "nothing"))
-    return "" if done.returncode == 3 else done.stderr.strip()
+    """Why cudaw cannot use the CRIU of this machine; nothing if it can."""
+    checks = json.loads(cudaw("doctor", "--json").stdout)["checks"]
+    found = [check for check in checks if check["check"] == "CRIU"][0]
+    return "" if found["verdict"] == "ok" else found["because"]

@@ -116,6 +116,22 @@ static int report(const struct taking *t)
 	return EXIT_DONE;
 }
 
+/* Whether this machine has what the snapshot needs; else a message. */
+static bool can_take(struct taking *t)
+{
+	if (!t->gpu_only && !criu_find(&t->criu)) {
+		complain("%s; --gpu-only needs no CRIU", t->criu.why);
+		return false;
+	}
+	if (t->stop && !process_can_signal()) {
+		complain(
+			"--stop: expected /proc and Linux 5.3 or later (pidfd_open), which signals to "
+			"processes need");
+		return false;
+	}
+	return true;
+}
+
 static int run(struct taking *t, const char *path)
 {
 	struct snapshot_error error;
@@ -124,20 +140,12 @@ static int run(struct taking *t, const char *path)
 
 	if (ret)
 		return opened_refuse(path, ret, &error);
-	if (!t->gpu_only && !criu_find(&t->criu)) {
-		complain("%s; --gpu-only needs no CRIU", t->criu.why);
-		return EXIT_UNSUPPORTED;
-	}
-	if (t->stop && !process_can_signal()) {
-		complain(
-			"--stop: expected /proc and Linux 5.3 or later (pidfd_open), which signals to "
-			"processes need");
-		return EXIT_UNSUPPORTED;
-	}
 	t->job = targets_find_one("snapshot", t->target, &t->list, &ret);
 	if (t->job)
 		jobs_describe(&t->job, 1);
-	if (t->job && !t->gpu_only && taking_check_processes(t, &tree, &error)) {
+	if (t->job && !can_take(t))
+		ret = EXIT_UNSUPPORTED;
+	if (t->job && !ret && !t->gpu_only && taking_check_processes(t, &tree, &error)) {
 		taking_fail(t, error.text);
 		ret = EXIT_UNSUPPORTED;
 	}
