@@ -29,10 +29,13 @@ def only(jobs):
 
 
 def test_no_directory_is_no_jobs():
-    for path in ["/no/such/directory", Directory().path]:
+    missing = "cudaw: CUDAW_RUNTIME_DIR=/no/such: there is no such directory, and so there are no jobs\n"
+    for path, message in [("/no/such", missing), (Directory().path, "")]:
         env = {"CUDAW_RUNTIME_DIR": path}
-        equal(ps_json(env=env), [])
-        equal(len(cudaw("ps", env=env).out.splitlines()), 1)
+        for args, lines in [((), 1), (("--json",), 1)]:
+            result = cudaw("ps", *args, env=env)
+            equal((result.code, result.err, len(result.out.splitlines())), (0, message, lines))
+        equal(json.loads(result.out), [])
 
 
 def test_json_is_exact():

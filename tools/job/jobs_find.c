@@ -223,16 +223,23 @@ static struct job_directory *add_directory(struct job_list *list, const char *pa
 	return directory;
 }
 
-/* Add the jobs of the directory @path of @owner. A missing directory is not an error. */
-static int add_path(struct job_list *list, const char *path, uid_t owner)
+/*
+ * Add the jobs of the directory @path of @owner. A missing directory is not an error: the first job
+ * makes it. But one that the user has named may be misspelt.
+ */
+static int add_path(struct job_list *list, const char *path, uid_t owner, bool named)
 {
 	struct job_directory *directory;
 	const char *why;
 	int err;
 	int dir = rundir_open(path, owner, &why);
 
-	if (dir == -ENOENT)
+	if (dir == -ENOENT) {
+		if (named)
+			complain("%s=%s: there is no such directory, and so there are no jobs",
+				 settings[SETTING_RUNTIME_DIR].name, path);
 		return EXIT_DONE;
+	}
 	if (dir < 0) {
 		complain("%s cannot be used: %s", path, why);
 		return EXIT_FAILED;
@@ -265,7 +272,7 @@ static void add_all_users(struct job_list *list)
 		if (uid < 0)
 			continue;
 		snprintf(path, sizeof(path), RUNDIR_TMP "/%s", entry->d_name);
-		add_path(list, path, uid);
+		add_path(list, path, uid, false);
 	}
 	if (stream)
 		closedir(stream);
@@ -293,7 +300,7 @@ int jobs_find(struct job_list *list)
 		complain("%s cannot be used: %s", path, why);
 		err = EXIT_FAILED;
 	} else {
-		err = add_path(list, path, owner);
+		err = add_path(list, path, owner, dir);
 	}
 	if (err)
 		jobs_free(list);
