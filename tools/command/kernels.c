@@ -201,14 +201,17 @@ static void list_fatbin(struct listing *list, struct source *source, struct kp_f
 	kp_fatbin_close(fatbin);
 }
 
-/* List what one part of a program or library carries. */
-static void list_part(struct listing *list, struct source *source, const struct elf_part *part)
+/*
+ * List the containers in a program or library. The whole file is searched, not the sections that
+ * its headers name: headers can be wrong or missing.
+ */
+static void list_containers(struct listing *list, struct source *source)
 {
-	size_t offset = part->offset, length;
+	size_t offset = 0, length;
 	struct kp_fatbin *fatbin;
 	struct kp_error err;
 
-	while (kp_container_next(source->data, part->offset + part->size, &offset, &length)) {
+	while (kp_container_next(source->data, source->size, &offset, &length)) {
 		if (kp_fatbin_open(source->data + offset, length, &fatbin, &err)) {
 			complain("%s: container at 0x%zx: %s", source->path, offset, err.text);
 			source->failed = true;
@@ -217,22 +220,6 @@ static void list_part(struct listing *list, struct source *source, const struct 
 		}
 		offset += length;
 	}
-}
-
-/* List what a program or library carries: a container lies in one section. */
-static void list_containers(struct listing *list, struct source *source)
-{
-	struct elf_part *parts;
-	int n = elf_file_parts(source->data, source->size, &parts);
-
-	if (n < 0) {
-		complain("%s: %s", source->path, strerror(-n));
-		source->failed = true;
-		return;
-	}
-	for (int i = 0; i < n; i++)
-		list_part(list, source, &parts[i]);
-	free(parts);
 }
 
 static int list_source(struct listing *list, struct source *source)

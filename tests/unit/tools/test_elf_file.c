@@ -29,40 +29,6 @@ static uint8_t *load(size_t *size)
 	return data;
 }
 
-/* The parts are the whole file, in order. Returns how many they are. */
-static int check_parts(const void *data, size_t size)
-{
-	struct elf_part *parts;
-	int n = elf_file_parts(data, size, &parts);
-	size_t pos = 0;
-
-	ck_assert_int_gt(n, 0);
-	for (int i = 0; i < n; i++) {
-		ck_assert_uint_eq(parts[i].offset, pos);
-		ck_assert_uint_gt(parts[i].size, 0);
-		pos += parts[i].size;
-	}
-	ck_assert_uint_eq(pos, size);
-	free(parts);
-	return n;
-}
-
-START_TEST(parts_are_the_whole_file)
-{
-	size_t size;
-	uint8_t *data = load(&size);
-
-	ck_assert_int_gt(check_parts(data, size), ((Elf64_Ehdr *)data)->e_shnum / 2);
-	ck_assert_int_eq(check_parts("no ELF file", 11), 1);
-	for (size_t at = 0; at < size; at++) {
-		data[at] ^= 0xff;
-		check_parts(data, size);
-		data[at] ^= 0xff;
-	}
-	free(data);
-}
-END_TEST
-
 START_TEST(files_that_are_cut)
 {
 	size_t size;
@@ -75,8 +41,13 @@ START_TEST(files_that_are_cut)
 
 		memcpy(cut, data, length);
 		ck_assert_msg(elf_file_is_cut(cut, length), "%zu bytes", length);
-		ck_assert_int_eq(check_parts(cut, length), 1);
 		free(cut);
+	}
+	/* Any damage gives an answer. */
+	for (size_t at = 0; at < size; at++) {
+		data[at] ^= 0xff;
+		elf_file_is_cut(data, size);
+		data[at] ^= 0xff;
 	}
 	free(data);
 }
@@ -131,7 +102,6 @@ int main(void)
 	Suite *s = suite_create("elf_file");
 	TCase *tc = tcase_create("elf_file");
 
-	tcase_add_test(tc, parts_are_the_whole_file);
 	tcase_add_test(tc, files_that_are_cut);
 	tcase_add_test(tc, static_programs);
 	suite_add_tcase(s, tc);
