@@ -3,14 +3,15 @@
 #define CUDAW_WRAPPER_COPIES_H
 /*
  * copies: room for the copies that one driver call needs of structs and arrays of the program,
- * which cudaw never changes. The room is on the caller's stack. What does not fit there is on the
- * heap, as the stack of a thread may be small.
+ * which cudaw never changes. The room is on the caller's stack, enough for the parameters of most
+ * launches. Whatever does not fit there is on the heap, as the stack of a thread may be as small as
+ * 16 KiB, and the driver needs its part.
  */
 #include <cuda.h>
 #include <stdalign.h>
 #include <stddef.h>
 
-#define COPIES_STACK     16384
+#define COPIES_STACK     2048
 #define COPIES_BATCH_MAX 4096 /* elements of an array */
 
 struct copies_block {
