@@ -183,14 +183,13 @@ def wrap(indent, text):
             line, used = tabs(column), column
         if used == column and used + len(argument) > COLUMNS:
             first, *others = re.split(r" (?=[?:] )", argument)
-            lines.append(line + first)
-            lines += [tabs(column + 8) + other for other in others[:-1]]
-            line, used = tabs(column + 8), column
-            argument = others[-1] if others else ""
+            lines += [line + first, *(tabs(column + 8) + other for other in others)]
+            line, used = tabs(column), column
+            continue
         space = " " if used > column else ""
         line += space + argument
         used += len(space + argument)
-    return lines + [line]
+    return lines + [line] * bool(line.strip())
 
 
 def steps_of(name, uses, stage):
@@ -237,6 +236,9 @@ def gated(prefix, name, prototype, steps, checks=(), gate="GATE_HOLD"):
     declarations = ", ".join(p for p, _ in prototype) or "void"
     static = "" if prefix == "call" else "static "
     copies = any("&copies" in step for step in steps)
+    taken = {"ret", "copies"} & {a for _, a in prototype}
+    if taken:
+        sys.exit(f"cuda.h: {name} has a parameter '{taken.pop()}', as the generated code has a variable")
     return [*wrap(0, f"{static}CUresult {prefix}_{name}({declarations})"), "{",
             *["\tstruct copies copies;"] * copies,
             "\tCUresult ret = CUDA_SUCCESS;" if checks else "\tCUresult ret;", "",
