@@ -110,7 +110,7 @@ PACKAGES := gcc libc6-dev python3 pkg-config check libjansson-dev uthash-dev bin
 ## deps: install the Debian or Ubuntu packages that the build needs, and CUDA's headers, if they are missing
 # First all that is missing is looked for; then it is installed.
 deps: $(O)/.deps
-$(O)/.deps: Makefile
+$(O)/.deps: Makefile tools/get-deps tools/cuda-headers.txt
 	@mkdir -p $(O)
 	$(Q)tools/get-deps --cuda-home '$(CUDA_HOME)' --cuda-headers '$(CUDA_HEADERS)' $(PACKAGES)
 	@touch $@
@@ -368,7 +368,7 @@ QUICK := $(addprefix tests/jobs/test_,control.py first_calls.py forked.py)
 CHECK = $(RUN_TESTS) --jobs $(JOBS) --spare $(SPARE_JOBS) --timeout $(if $(SANITIZE),1800,900) --results $(RESULTS)/check \
 	$(BEGIN_BY:%=--begin-by %) $(ONLY:%=--only '%')
 # Most tests wait more than they work: so many more run at once while a processor is idle.
-SPARE_JOBS ?= $(JOBS)
+SPARE_JOBS ?= $(if $(SANITIZE),0,$(JOBS))
 ## check: run the tests that need no GPU. JOBS=$(nproc) SPARE_JOBS=$(JOBS) ONLY="NAME NAME:CASE *states"
 # Tests that want a program of the CUDA runtime skip where nvcc is missing.
 check: all $(SETTINGS_PAGE) $(UNIT_TESTS) $(MKSNAPSHOT) $(C_PROGRAMS) $(PRELOADS) $(if $(SANITIZE),,$(GUESTS) $(if $(wildcard $(NVCC)),$(filter %_rt,$(CU_PROGRAMS))))
