@@ -122,7 +122,7 @@ void vmem_watch(void);
 bool vmem_lookup_freed(CUdeviceptr ptr, struct vmem_info *info);
 
 /*
- * Free everything that belongs to @ctx: the context is about to be destroyed, or just was.
+ * Free everything that belongs to @ctx: the context was destroyed.
  * vmem_trim() tries again to unmap the regions that the driver does not unmap.
  */
 void vmem_release_context(CUcontext ctx);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef CUDAW_SNAPSHOT_SAVED_H
-#define CUDAW_SNAPSHOT_SAVED_H
+#ifndef CUDAW_FETCH_H
+#define CUDAW_FETCH_H
 /*
  * A snapshot of what a pause took off the GPU (saved.h): where it is, and fetching it back into
  * host memory. saving.h writes it. For the engine's thread; no driver call is made.

@@ -71,7 +71,7 @@ def a_command_killed_while_the_job_is_stopped():
     other.finish()
     cudaw_ok("resume", job.pid)
     equal(job.state(), "running", "the state")
-    check(f"{path}: manifest.json: it is not there" in refused("restore", path), "a snapshot")
+    check(f"{path}: manifest.json: it is missing" in refused("restore", path), "a snapshot")
     job.wait_steps(job.steps() + 3)
     cudaw_ok("snapshot", job.pid, path)
     cudaw_ok("verify", path)

@@ -183,7 +183,7 @@ class Deeds:
         self.requested = []     # (PID, directory) of snapshots that nobody has said to be done
         self.without = without
         self.start_lock = threading.Lock()     # no job starts while all memory is taken
-        self.directories = [os.path.join(SCRATCH, f"snapshot-{n}") for n in range(plans.DIRECTORYS)]
+        self.directories = [os.path.join(SCRATCH, f"snapshot-{n}") for n in range(plans.DIRECTORIES)]
 
     def alive(self):
         return [job for job in self.jobs if job and not job.ended()]

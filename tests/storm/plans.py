@@ -9,7 +9,7 @@ import collections
 import random
 
 SLOTS = 6               # jobs at once
-DIRECTORYS = 4             # for snapshots, used by all
+DIRECTORIES = 4             # for snapshots, used by all
 PER_BURST = {"slot": 2, "command": 5, "signal": 8, "client": 8, "hog": 1}
 ACTORS = ([("slot", n) for n in range(SLOTS)] + [("command", n) for n in range(3)] +
           [("signal", n) for n in range(2)] + [("client", n) for n in range(2)] + [("hog", 0)])
@@ -86,7 +86,7 @@ def plan_command(rng, _number):
     """The command's words, what it is for, what becomes of it, and when."""
     whom, words = weighted(rng, COMMANDS)
     return "command", (words(rng), whom, rng.random() < .3, rng.choice(["pid", "name"]),
-                       rng.randrange(DIRECTORYS), weighted(rng, FATES), .5 * rng.random() ** 3)
+                       rng.randrange(DIRECTORIES), weighted(rng, FATES), .5 * rng.random() ** 3)
 
 
 # ---- signals --------------------------------------------------------------------------------
@@ -140,7 +140,7 @@ def plan_client(rng, _number):
     text = {"right": right, "wrong": wrong, "noise": noise, "idle": b""}[kind]
     orders = rng.choices(ORDERS, k=3)
     return ("idle" if kind == "idle" else "request",
-            (text, rng.randrange(DIRECTORYS), weighted(rng, MANNERS), orders, rng.uniform(0, .8)))
+            (text, rng.randrange(DIRECTORIES), weighted(rng, MANNERS), orders, rng.uniform(0, .8)))
 
 
 def plan_hog(rng, _number):

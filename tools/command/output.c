@@ -21,7 +21,8 @@ json_t *output_text(const char *text)
 
 json_t *output_ms(double ms)
 {
-	return json_real((int64_t)(ms * 1e3 + 0.5) / 1e3);
+	/* A job may have sent any number. */
+	return json_real(ms < 1e12 ? (int64_t)(ms * 1e3 + 0.5) / 1e3 : ms);
 }
 
 int output_json(const json_t *root)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef CUDAW_TOOLS_VERIFY_H
-#define CUDAW_TOOLS_VERIFY_H
+#ifndef CUDAW_VERIFY_H
+#define CUDAW_VERIFY_H
 #include "checkpoint/snapshot/open.h"
 
 /*

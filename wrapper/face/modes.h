@@ -9,7 +9,7 @@
  *	CUDAW_CHECK=1		pointers are checked before the GPU sees them (check.h)
  *	CUDAW_CHECK=warn	the same, but a wrong pointer is only reported
  *	CUDAW_CHECK=strict	the same, but each call with a wrong pointer fails
- *	CUDAW_ADDRESSING=translated	pointers are rewritten (rewrite.h, vmem/translate.h)
+ *	CUDAW_ADDRESSING=translated	pointers are rewritten (before.h, vmem/translate.h)
  */
 enum mode {
 	MODE_IMAGES = 1, /* follow the GPU code that is loaded: for modes that look at launches */
@@ -17,7 +17,7 @@ enum mode {
 	MODE_TRANSLATED = 4,
 };
 
-/* The modes that the environment asks for, as bits. Reports values that are not valid. */
+/* The modes that the environment asks for, as bits. */
 unsigned int modes_read(void);
 
 #endif

@@ -31,7 +31,7 @@
 
 static char free_path[PATH_MAX];
 static char base[64];
-static size_t managed[GPU_MAX];
+static size_t carried[GPU_MAX];
 
 /* The driver's side of a checkpoint: a call while it is locked would not return. */
 static struct {
@@ -158,7 +158,7 @@ static int other_job(unsigned int devices)
 
 	if (!pid) {
 		pause_on(devices);
-		_exit(-release_lock(managed) & 0xff);
+		_exit(-release_lock(carried) & 0xff);
 	}
 	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
 	ck_assert(WIFEXITED(status));
@@ -171,9 +171,9 @@ START_TEST(one_job_resumes_at_a_time)
 	struct stat st;
 	int lock;
 
-	ck_assert_int_eq(release_lock(managed), 0); /* nothing was paused */
+	ck_assert_int_eq(release_lock(carried), 0); /* nothing was paused */
 	pause_on(1 << 0 | 1 << 2);
-	lock = release_lock(managed);
+	lock = release_lock(carried);
 	ck_assert_int_eq(lock, 2);
 	ck_assert_int_eq(other_job(1 << 0), -EAGAIN);
 	ck_assert_int_eq(other_job(1 << 1 | 1 << 2), -EAGAIN);
@@ -192,18 +192,18 @@ START_TEST(a_failed_attempt_holds_nothing)
 	int lock;
 
 	pause_on(1 << 0);
-	lock = release_lock(managed);
+	lock = release_lock(carried);
 	ck_assert_int_eq(lock, 1);
 	if (!fork()) {
 		pause_on(1 << 0 | 1 << 2);
-		ck_assert_int_eq(release_lock(managed), -EAGAIN);
+		ck_assert_int_eq(release_lock(carried), -EAGAIN);
 		release_unlock();
 		ck_assert_int_eq(other_job(1 << 2), 1);
 		_exit(0);
 	}
 	wait(NULL);
 	release_unlock();
-	lock = release_lock(managed);
+	lock = release_lock(carried);
 	ck_assert_int_eq(lock, 1);
 	release_unlock();
 }
@@ -233,7 +233,7 @@ START_TEST(a_lock_that_the_program_has_closed)
 
 	ck_assert_int_ge(mine, 0);
 	pause_on(1 << 0);
-	lock = release_lock(managed);
+	lock = release_lock(carried);
 	ck_assert_int_eq(lock, 1);
 	number = descriptor_of(".lock");
 	ck_assert_int_ge(number, 0);
@@ -253,10 +253,10 @@ START_TEST(an_unusable_directory_locks_nothing)
 {
 	pause_on(1 << 0);
 	setenv("CUDAW_RUNTIME_DIR", "not/absolute", 1);
-	ck_assert_int_eq(release_lock(managed), 0);
+	ck_assert_int_eq(release_lock(carried), 0);
 	setenv("CUDAW_RUNTIME_DIR", base, 1);
 	ck_assert_int_eq(chmod(base, 0755), 0);
-	ck_assert_int_eq(release_lock(managed), 0);
+	ck_assert_int_eq(release_lock(carried), 0);
 	release_unlock();
 }
 END_TEST
@@ -274,7 +274,7 @@ START_TEST(without_descriptors_it_waits)
 	for (int more = 0; more < 3; more++) {
 		limit.rlim_cur = next + more;
 		ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
-		ck_assert_int_eq(release_lock(managed), -EAGAIN);
+		ck_assert_int_eq(release_lock(carried), -EAGAIN);
 	}
 	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &saved), 0);
 	ck_assert_int_eq(other_job(1 << 0 | 1 << 2), 2);
@@ -312,7 +312,7 @@ START_TEST(a_restore_on_another_gpu)
 	release_remap(&pair, 1);
 	ck_assert_str_eq(devices_all(&count)[0].uuid, OTHER_GPU);
 	ck_assert_uint_eq(count, 3);
-	ck_assert_int_eq(release_lock(managed), 1);
+	ck_assert_int_eq(release_lock(carried), 1);
 	ck_assert_int_ge(descriptor_of(OTHER_GPU ".lock"), 0);
 	release_unlock();
 }
@@ -332,7 +332,7 @@ START_TEST(an_unlock_that_fails)
 	ck_assert(release_is_locked());
 	ck_assert_int_eq(release_unlock_process(&drv, &call), CUDA_ERROR_NOT_READY);
 	ck_assert_str_eq(call, "cuCheckpointProcessUnlock");
-	ck_assert(release_fits(managed)); /* the context is there */
+	ck_assert(release_fits(carried)); /* the context is there */
 	ck_assert_int_eq(release_restore(&drv, &call), CUDA_ERROR_NOT_READY);
 	ck_assert(release_is_locked());
 	process.checkpoint = process.unlock = CUDA_SUCCESS;
@@ -363,11 +363,11 @@ static pid_t stopped_job(size_t bytes, bool earlier)
 	pid_t pid = fork();
 
 	if (!pid) {
-		managed[0] = bytes;
-		if ((earlier ? rundir_lock(dir, LAST_LOCK) : release_lock(managed)) < 0)
+		carried[0] = bytes;
+		if ((earlier ? rundir_lock(dir, LAST_LOCK) : release_lock(carried)) < 0)
 			_exit(2);
 		raise(SIGSTOP);
-		_exit(release_fits(managed));
+		_exit(release_fits(carried));
 	}
 	close(dir);
 	ck_assert_int_eq(waitpid(pid, &status, WUNTRACED), pid);
@@ -391,7 +391,7 @@ static int tries_until_locked(void)
 {
 	int tries = 0;
 
-	while (tries < 40 && release_lock(managed) == -EAGAIN) {
+	while (tries < 40 && release_lock(carried) == -EAGAIN) {
 		usleep(100000);
 		tries++;
 	}
@@ -420,22 +420,22 @@ START_TEST(one_that_is_stopped_with_the_lock_is_passed)
 #endif
 	pause_on(1 << 0);
 	other = stopped_job(10 * GB, false);
-	managed[0] = 8 * GB;
+	carried[0] = 8 * GB;
 	tries = tries_until_locked();
 	ck_assert_int_ge(tries, 1);
 	ck_assert_int_lt(tries, 40);
 	/* What it was promised is left to it. */
 	set_free(20 * GB);
-	ck_assert(release_fits(managed));
+	ck_assert(release_fits(carried));
 	set_free(20 * GB - 1);
-	ck_assert(!release_fits(managed));
+	ck_assert(!release_fits(carried));
 	/* And when it goes on, it leaves to us what we were promised meanwhile. */
 	ck_assert(!fits_when_continued(other));
 	set_free(9 * GB);
-	ck_assert(release_fits(managed));
+	ck_assert(release_fits(carried));
 	release_unlock();
 	ck_assert_int_eq(tries_until_locked(), 0);
-	ck_assert(release_fits(managed));
+	ck_assert(release_fits(carried));
 }
 END_TEST
 
