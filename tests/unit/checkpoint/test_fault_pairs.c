@@ -5,10 +5,13 @@
  * fails, the job runs on with all bytes, or is paused or failed with all bytes, and a resume works
  * when nothing fails any more; and then a pause gives back as much as ever.
  *
- * There are many thousand pairs. PAIRS=all takes each; else neighbours in time are taken, from a
- * random one on, and then others at random, for PAIRS_SECONDS (12) in each kind of pause. A failure
- * names SEED, the pair and the functions that failed; SEED= and PAIR="first second for_good result"
- * play it again.
+ * There are many thousand pairs. PAIRS=all takes each, and PAIRS=K/N the part K of N, so that several
+ * processors can share them; else neighbours in time are taken, from a random one on, and then
+ * others at random, for PAIRS_SECONDS (12) in each kind of pause. A failure names SEED, the pair and
+ * the functions that failed; SEED= and PAIR="first second for_good result" play it again.
+ *
+ * A stream whose destruction fails lives on, with a thread of the simulated driver. So that these do
+ * not become thousands, all pairs are taken in SLICES processes for each kind of pause.
  */
 #include "checkpoint/ledger/contexts.h"
 #include "vmem/driver.h"
@@ -31,6 +34,7 @@
 #include <unistd.h>
 
 #define NBUFFERS   4
+#define SLICES     40
 #define HANG_S     60
 #define TIMEOUT_MS 5000 /* of a pause */
 #define WAIT_MS    30   /* of a resume that finds no memory */
@@ -40,6 +44,7 @@ static const size_t sizes[NBUFFERS] = {6 << 20, 300000, 5 << 20, 1000};
 static const struct {
 	const char *release, *verify;
 } kinds[] = {{"all", "0"}, {"memory", "0"}, {"memory", "1"}};
+#define NKINDS ((int)(sizeof(kinds) / sizeof(kinds[0])))
 
 static struct cuda_driver drv;
 static __typeof__(sim_control) *control;
@@ -274,9 +279,21 @@ static double seconds(void)
 	return ts.tv_sec + ts.tv_nsec / 1e9;
 }
 
-static void try_all(unsigned long n, size_t left, unsigned long *tried)
+/* PAIRS: part *@part, from 1 on, of *@parts. Returns false if not all pairs are to be tried. */
+static bool read_part(unsigned long *part, unsigned long *parts)
 {
-	for (unsigned long i = 1; i <= n; i++)
+	const char *text = getenv("PAIRS");
+
+	*part = *parts = 1;
+	if (!text)
+		return false;
+	return !strcmp(text, "all") ||
+	       (sscanf(text, "%lu/%lu", part, parts) == 2 && *part && *part <= *parts);
+}
+
+static void try_slice(unsigned long n, size_t left, unsigned long *tried, unsigned long slice)
+{
+	for (unsigned long i = 1 + slice; i <= n; i += SLICES)
 		for (unsigned long j = i; j <= n; j++)
 			for (int for_good = 0; for_good < 2; for_good++, ++*tried) {
 				pair = (struct pair){{i, j}, for_good, CUDA_ERROR_UNKNOWN};
@@ -384,15 +401,19 @@ static void try_one(const char *text, size_t left)
 
 START_TEST(each_two_calls_fail)
 {
-	const char *text = getenv("SEED"), *all = getenv("PAIRS"), *one = getenv("PAIR");
+	const char *text = getenv("SEED"), *one = getenv("PAIR");
 	const char *limit = getenv("PAIRS_SECONDS");
 	double limit_s = limit ? strtod(limit, NULL) : 12;
-	unsigned long n, tried = 0;
+	unsigned long n, tried = 0, slice = _i / NKINDS, part, parts;
+	int kind = _i % NKINDS;
+	bool all = read_part(&part, &parts);
 	double start;
 	size_t left;
 
-	setenv("CUDAW_RELEASE", kinds[_i].release, 1);
-	setenv("CUDAW_VERIFY", kinds[_i].verify, 1);
+	if (all && slice % parts != part - 1)
+		return;
+	setenv("CUDAW_RELEASE", kinds[kind].release, 1);
+	setenv("CUDAW_VERIFY", kinds[kind].verify, 1);
 	seed = text ? (unsigned int)strtoul(text, NULL, 0)
 		    : (unsigned int)time(NULL) ^ (unsigned int)getpid();
 	srand(seed);
@@ -405,14 +426,14 @@ START_TEST(each_two_calls_fail)
 	start = seconds();
 	if (one) {
 		try_one(one, left);
-	} else if (all && !strcmp(all, "all")) {
-		try_all(n, left, &tried);
+	} else if (all) {
+		try_slice(n, left, &tried, slice);
 	} else {
 		try_neighbours(n, left, &tried, start + limit_s * 3 / 4);
 		try_some(n, left, &tried, start + limit_s);
 	}
 	printf("# CUDAW_RELEASE=%s CUDAW_VERIFY=%s SEED=%u: %lu pairs of %lu calls in %.1f s\n",
-	       kinds[_i].release, kinds[_i].verify, seed, tried, n, seconds() - start);
+	       kinds[kind].release, kinds[kind].verify, seed, tried, n, seconds() - start);
 	fflush(stdout);
 }
 END_TEST
@@ -421,10 +442,12 @@ int main(void)
 {
 	Suite *s = suite_create("fault_pairs");
 	TCase *tc = tcase_create("engine");
+	unsigned long part, parts;
 
 	tcase_set_timeout(tc, 0);
 	tcase_add_checked_fixture(tc, setup, teardown);
-	tcase_add_loop_test(tc, each_two_calls_fail, 0, sizeof(kinds) / sizeof(kinds[0]));
+	tcase_add_loop_test(tc, each_two_calls_fail, 0,
+			    read_part(&part, &parts) ? NKINDS * SLICES : NKINDS);
 	suite_add_tcase(s, tc);
 	return check_suite_run(s);
 }
