@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef CUDAW_CLOCK_H
 #define CUDAW_CLOCK_H
-
+/* The clock of all waits and durations. */
 #include <time.h>
 
 /* Milliseconds of CLOCK_MONOTONIC. Async-signal-safe. */
