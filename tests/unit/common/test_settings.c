@@ -147,7 +147,7 @@ START_TEST(wrong_values_are_logged_once)
 	check_log("CUDAW_RELEASE=mem: expected all or memory; all is used\n"
 		  "CUDAW_ADDRESSING=real: expected mapped, translated or native; "
 		  "the default is used\n"
-		  "CUDAW_CHECK=yes: expected 0, 1 or warn; 1 is used\n"
+		  "CUDAW_CHECK=yes: expected 0, 1, warn or strict; 1 is used\n"
 		  "CUDAW_VERIFY=yes: expected 0 or 1; 1 is used\n"
 		  "CUDAW_HOST_POOL=8g: expected a number of bytes, as 8G; the default is used\n"
 		  "CUDAW_SIGNAL_PAUSE=SIGKILL: expected a signal's name, a number or none; "
