@@ -31,9 +31,6 @@ KNOWN = {
         "  freed after it",
         "  freed again",
     },
-    "full": {f"{call} on a GPU with 200 MiB freed, shown free"
-             for call in ("cuMemAllocAsync", "cuMemAllocFromPoolAsync", "cuMemCreate",
-                          "cuArrayCreate")},
     "full_captured": {"an allocation in its place"},
     "pool_gives_back": {"3/4 of the memory while the pool keeps half"},
     "attributes": {

@@ -22,6 +22,8 @@ CLASSES = ("pass", "bare", "hook", "wait", "gate")
 # Treated so only in a mode (wrapper/face/modes.h), and otherwise as "gate".
 MODES = ("image", "check", "rewrite", "translated")
 WITH_WORDS = ("check", "rewrite")
+# Beside any class: see driver.calls.
+AGAIN = "again"
 HOOKS = ("bare", "hook", "image", "translated")
 STAGES = ("check", "before", "after")
 
@@ -31,6 +33,7 @@ INCLUDES = '''\
 #include "checkpoint/gate/gate.h"
 #include "vmem/translate.h"
 #include "wrapper/face/driver.h"
+#include "wrapper/hooks/memory.h"
 #include "wrapper/kernels/check.h"
 #include "wrapper/translated/after.h"
 #include "wrapper/translated/before.h"
@@ -109,10 +112,10 @@ def read_rules(path, words):
     for number, line in read_lines(path):
         fields = line.split(None, 2)
         kind, text = fields[0], "".join(fields[2:])
-        if (len(fields) < 2 or kind not in CLASSES + MODES or
+        if (len(fields) < 2 or kind not in CLASSES + MODES + (AGAIN,) or
                 (kind in WITH_WORDS) != bool(text)):
             sys.exit(f"{path}:{number}: expected 'CLASS PATTERN' with a class of "
-                     f"{', '.join(CLASSES + MODES)}, and words behind it if CLASS is "
+                     f"{', '.join(CLASSES + MODES + (AGAIN,))}, and words behind it if CLASS is "
                      f"{' or '.join(WITH_WORDS)}, found '{line}'")
         uses, _, later = re.sub(r"^then ", " then ", text).partition(" then ")
         rules.append(Rule(fields[1], kind,
@@ -147,9 +150,13 @@ def split_params(name, params):
 
 def classify(name, rules):
     for rule in rules:
-        if fnmatch.fnmatchcase(name, rule.pattern):
+        if rule.kind != AGAIN and fnmatch.fnmatchcase(name, rule.pattern):
             return rule
     return Rule(name, "pass", [], [])
+
+
+def is_made_again(name, rules):
+    return any(rule.kind == AGAIN and fnmatch.fnmatchcase(name, rule.pattern) for rule in rules)
 
 
 def last_parenthesis(text):
@@ -214,25 +221,31 @@ def blocks(steps):
     return result + ([block] if block else [])
 
 
-def body(steps, checks):
-    """Statements that take @steps in turn until one fails; @checks come first, if checks are on."""
+def body(steps, checks, again):
+    """Statements that take @steps in turn until one fails; @checks come first, if checks are on. The
+    step @again is taken once more if it finds no memory."""
     lines = []
     for i, step in enumerate(checks):
         lines += ["\tif (!ret && check_is_on)" if i else "\tif (check_is_on)",
                   *wrap(2, f"ret = {step};")]
     for i, block in enumerate(blocks(steps)):
         code = [step if step.endswith(";") else f"ret = {step};" for step in block]
+        retried = again is not None and again in block
         guarded = bool(i or checks)
-        brace = guarded and len(code) > 1
+        brace = guarded and (len(code) > 1 or retried)
         lines += ["\tif (!ret)" + " {" * brace] * guarded
         lines += [line for step in code for line in wrap(1 + guarded, step)]
+        if retried:
+            lines += ["\t" * (1 + guarded) +
+                      "if (ret == CUDA_ERROR_OUT_OF_MEMORY && memory_give_back())",
+                      *wrap(2 + guarded, f"ret = {again};")]
         lines += ["\t}"] * brace
     return lines
 
 
-def gated(prefix, name, prototype, steps, checks=(), gate="GATE_HOLD"):
+def gated(prefix, name, prototype, steps, checks=(), gate="GATE_HOLD", again=None):
     """A function that passes the gate and takes @steps, one of which is the real call, and @checks
-    before them if checks are on."""
+    before them if checks are on; @again is the step that is taken once more if there is no memory."""
     declarations = ", ".join(p for p, _ in prototype) or "void"
     static = "" if prefix == "call" else "static "
     copies = any("&copies" in step for step in steps)
@@ -244,26 +257,28 @@ def gated(prefix, name, prototype, steps, checks=(), gate="GATE_HOLD"):
             "\tCUresult ret = CUDA_SUCCESS;" if checks else "\tCUresult ret;", "",
             f"\tif (!gate_enter({gate}))", "\t\treturn gate_refusal();",
             *["\tcopies_init(&copies);"] * copies,
-            *body(steps, checks),
+            *body(steps, checks, again),
             *["\tcopies_free(&copies);"] * copies,
             "\tgate_exit();", "\treturn ret;", "}", ""]
 
 
-def functions_of_modes(name, prototype, rule):
+def functions_of_modes(name, prototype, rule, again):
     """Code, and the functions bound in the modes MODE_IMAGES, MODE_CHECK and MODE_TRANSLATED."""
     arguments = ", ".join(a for _, a in prototype)
     if rule.kind == "image":
         return [], f"(void *)hook_{name}, 0, 0"
     if rule.kind == "translated":
-        return (gated("translated", name, prototype, [f"hook_{name}({arguments})"]),
+        hook = f"hook_{name}({arguments})"
+        return (gated("translated", name, prototype, [hook], again=again and hook),
                 f"0, 0, (void *)translated_{name}")
     if rule.kind not in WITH_WORDS:
         return [], "0, 0, 0"
     call = f"real.{name}({arguments})"
     checks = steps_of(name, rule.uses, "check") if rule.kind == "check" else []
     steps = steps_of(name, rule.uses, "before") + [call] + steps_of(name, rule.later, "after")
-    code = gated("checked", name, prototype, checks + [call]) if checks else []
-    return (code + gated("translated", name, prototype, steps, checks),
+    again = call if again else None
+    code = gated("checked", name, prototype, checks + [call], again=again) if checks else []
+    return (code + gated("translated", name, prototype, steps, checks, again=again),
             f"0, {f'(void *)checked_{name}' if checks else '0'}, (void *)translated_{name}")
 
 
@@ -282,7 +297,7 @@ def main():
     for pattern, kind, *_ in rules:
         if kind in HOOKS and pattern not in names:
             sys.exit(f"{args.calls}: '{kind} {pattern}' is not in {args.exports}")
-        if kind in WITH_WORDS and not fnmatch.filter(names, pattern):
+        if kind in WITH_WORDS + (AGAIN,) and not fnmatch.filter(names, pattern):
             sys.exit(f"{args.calls}: '{kind} {pattern}' matches nothing in {args.exports}")
 
     header = ["/* Generated by gen_calls.py from cuda.h. */", "#pragma once", "#include <cuda.h>", "",
@@ -308,10 +323,11 @@ def main():
             continue
         target = f"hook_{name}" if kind == "hook" else f"real.{name}"
         arguments = ", ".join(a for _, a in prototype)
-        functions += gated("call", name, prototype, [f"{target}({arguments})"],
+        again, step = is_made_again(name, rules), f"{target}({arguments})"
+        functions += gated("call", name, prototype, [step], again=step if again else None,
                            gate="GATE_WAIT" if kind == "wait" else "GATE_HOLD")
         calls += wrap(0, f"CUresult call_{name}({declarations});")
-        code, in_modes = functions_of_modes(name, prototype, rule)
+        code, in_modes = functions_of_modes(name, prototype, rule, again)
         functions += code
         table.append(f"\t{{(void *)call_{name}, (void **)&real.{name}}},")
         modes.append(f"\t{{{in_modes}}},")

@@ -11,6 +11,7 @@
 #include "vmem/translate.h"
 #include "vmem/vmem.h"
 #include "wrapper/hooks/driver_memory.h"
+#include "wrapper/hooks/memory.h"
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -207,6 +208,19 @@ static CUresult free_in_capture(const struct deferred_free *f)
 	if (!result && thread_is_relaxed() && take_this(f) && free_now(f, wait_in_capture))
 		result = defer(f);
 	return result;
+}
+
+bool memory_give_back(void)
+{
+	struct vmem_stats before, after;
+
+	if (!driver_table())
+		return false;
+	vmem_get_stats(&before);
+	free_deferred(true);
+	vmem_trim();
+	vmem_get_stats(&after);
+	return after.mapped < before.mapped;
 }
 
 static CUresult alloc_native(CUdeviceptr *dptr, size_t bytesize)

@@ -1,0 +1,19 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""On a full GPU, memory that the program has freed and cudaw keeps is there for every call."""
+import simlib  # noqa: F401 (the simulated driver)
+from gpulib import Job, check, main
+
+CALLS = ("cuMemAlloc", "cuMemAllocPitch", "cuMemAllocAsync", "cuMemAllocFromPoolAsync", "cuMemCreate",
+         "cuArrayCreate", "cuModuleLoadData", "cuStreamCreate", "cuCtxCreate")
+
+
+def freed_memory_serves_every_call():
+    lines = Job("fidelity", "full").result().splitlines()
+    for call in CALLS:
+        found = [line for line in lines if line.startswith(f"{call} on a GPU with ")]
+        check(found and all(line.endswith(" shown free: CUDA_SUCCESS") for line in found),
+              f"{call}: {found or lines}")
+
+
+main(freed_memory_serves_every_call)
