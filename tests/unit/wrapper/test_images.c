@@ -74,9 +74,8 @@ static void (*meanwhile)(void);
 
 static CUresult get_current(CUcontext *ctx)
 {
-	void (*other)(void) = meanwhile;
+	void (*other)(void) = __atomic_exchange_n(&meanwhile, NULL, __ATOMIC_RELAXED);
 
-	meanwhile = NULL;
 	if (other)
 		other();
 	*ctx = current;
