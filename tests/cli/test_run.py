@@ -59,7 +59,7 @@ def test_wrong_settings_are_said_at_once():
     for name, value, why in [
             ("RELEASE", "mem", "expected all or memory; all is used"),
             ("ADDRESSING", "Mapped", "expected mapped, translated or native; the default is used"),
-            ("CHECK", "yes", "expected 0, 1 or warn; 1 is used"),
+            ("CHECK", "yes", "expected 0, 1, warn or strict; 1 is used"),
             ("VERIFY", "yes", "expected 0 or 1; 1 is used"),
             ("PREPARE", "2", "expected 0 or 1; 1 is used"),
             ("SNAPSHOT_COMPRESS", "gzip", "expected none, lz4 or zstd; none is used"),
