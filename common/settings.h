@@ -79,6 +79,13 @@ enum setting_reader { READ_BY_JOBS, READ_BY_COMMAND, READ_BY_BOTH, SET_BY_RUN, S
 	  "addresses into every call and into graphs; the default if a visible device has no "       \
 	  "virtual memory management. native: the program's memory is left to the driver, for "      \
 	  "programs that share it by legacy IPC.")                                                   \
+	X(MULTICAST, "CUDAW_MULTICAST", A_WORD, WORDS("off", "driver"), "off", "off",                \
+	  READ_BY_JOBS,                                                                              \
+	  "driver: programs see that the GPU has multicast objects (NVLS). No pause can carry "      \
+	  "them. off: NCCL and others take their next best way.")                                    \
+	X(FABRIC, "CUDAW_FABRIC", A_WORD, WORDS("off", "driver"), "off", "off", READ_BY_JOBS,        \
+	  "driver: programs see that the GPU shares memory by fabric handles, across machines. No "  \
+	  "pause can carry that.")                                                                   \
 	X(CHECK, "CUDAW_CHECK", A_WORD, WORDS("0", "1", "warn", "strict"), "0", "1", READ_BY_JOBS,   \
 	  "1: launches, copies and sets with wrong pointers are named on standard error. Copies "    \
 	  "and sets, and launches with a pointer into freed memory, fail with "                      \
