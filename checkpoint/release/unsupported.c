@@ -51,6 +51,7 @@ int unsupported_check(const struct cuda_driver *drv, enum release_choice choice,
 	}
 	if (len < size)
 		snprintf(text + len, size - len, " cannot be carried%s",
-			 always ? "" : "; 'cudaw pause --release memory' leaves them on the GPU");
+			 always ? ""
+				: "; 'cudaw pause --release memory' leaves them to the driver");
 	return -ENOTSUP;
 }

@@ -8,8 +8,8 @@ MIB = 8192
 CONTEXT_MIB = 1024      # more than a context takes on any GPU
 
 
-def counter(**options):
-    job = Job("counter", "--mib", MIB, "--steps", 1000000, "--step-ms", 5, **options)
+def counter(*args, **options):
+    job = Job("counter", "--mib", MIB, "--steps", 1000000, "--step-ms", 5, *args, **options)
     job.wait_steps(3)
     return job
 
@@ -52,4 +52,18 @@ def memory_release_leaves_the_context():
     check("every word right" in job.finish(), "the job did not verify its memory")
 
 
-main(full_release, memory_release_leaves_the_context)
+def managed_memory_leaves_too():
+    idle = idle_gpu_used()
+    job = counter("--managed", 1, env={"CUDAW_RELEASE": "memory"})
+    check(gpu_used() >= idle + MIB, f"the running job uses {gpu_used()} MiB, not {MIB}")
+    job.pause()
+    left = gpu_used() - idle
+    figure("left_while_paused", left, "MiB")
+    check(0 < left <= CONTEXT_MIB, f"{left} MiB are in use while paused")
+    check("managed" in job.status()["pause_phases"], "the pause has no phase for managed memory")
+    job.resume()
+    job.wait_steps(job.steps() + 3)
+    check("every word right" in job.finish(), "the job did not verify its memory")
+
+
+main(full_release, memory_release_leaves_the_context, managed_memory_leaves_too)

@@ -70,7 +70,8 @@ static void alloc_free(struct sim_alloc *alloc)
 	if (!alloc->fd) {
 		fallocate(fds[alloc->dev], FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
 			  alloc->offset, (off_t)alloc->size);
-		account_release(alloc->dev, alloc->size);
+		if (!alloc->away)
+			account_release(alloc->dev, alloc->size);
 	} else if (alloc->fd > 0) {
 		close(alloc->fd);
 	}

@@ -221,7 +221,8 @@ struct sim_alloc {
 	off_t offset;
 	unsigned int handles; /* references held by the program */
 	unsigned int maps;
-	int fd; /* 0: the device's memfd; -1: no memory; else the memfd of another process */
+	int fd;    /* 0: the device's memfd; -1: no memory; else the memfd of another process */
+	bool away; /* managed memory that a prefetch has moved to the host */
 	CUmemAllocationProp prop;
 };
 
