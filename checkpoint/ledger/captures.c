@@ -16,7 +16,8 @@ struct capture {
 	CUstream stream;
 	CUcontext ctx;
 	pid_t tid;          /* of CU_STREAM_PER_THREAD; 0 for other streams */
-	unsigned int asked; /* threads that ask the driver; it stays in the list meanwhile */
+	unsigned int asked; /* threads in the driver for it; it stays in the list meanwhile */
+	bool beginning;     /* one of them begins it; no thread asks */
 	bool ending;        /* no further thread asks */
 	bool into;          /* it goes into an existing graph */
 	struct capture *prev, *next;
@@ -25,7 +26,6 @@ struct capture {
 FORKS_LOCK(lock);
 static pthread_cond_t answered = PTHREAD_COND_INITIALIZER; /* no thread asks about an ending one */
 static struct capture *captures;                           /* under lock; the newest first */
-static struct capture *spare;                              /* under lock: of captures_reserve() */
 static unsigned long count;                                /* under lock; also read without */
 
 static pid_t tid_for(CUstream stream)
@@ -51,81 +51,57 @@ static void remove_locked(struct capture *c)
 	free(c);
 }
 
-bool captures_reserve(void)
+struct capture *captures_begin(CUstream stream, CUcontext ctx, bool into)
 {
 	struct capture *c = malloc(sizeof(*c));
 
 	if (!c)
-		return false;
+		return NULL;
+	*c = (struct capture){
+		.stream = stream,
+		.ctx = ctx,
+		.tid = tid_for(stream),
+		.asked = 1,
+		.beginning = true,
+		.into = into,
+	};
 	pthread_mutex_lock(&lock);
-	LL_PREPEND(spare, c);
+	DL_PREPEND(captures, c);
+	__atomic_store_n(&count, count + 1, __ATOMIC_RELAXED);
 	pthread_mutex_unlock(&lock);
-	return true;
-}
-
-static struct capture *take_spare(void)
-{
-	struct capture *c = spare;
-
-	LL_DELETE(spare, c);
 	return c;
 }
 
-void captures_unreserve(void)
+void captures_begun(struct capture *c, bool success)
 {
-	struct capture *c;
-
 	pthread_mutex_lock(&lock);
-	c = take_spare();
-	pthread_mutex_unlock(&lock);
-	free(c);
-}
-
-void captures_add(CUstream stream, CUcontext ctx)
-{
-	struct capture *fresh, *known;
-
-	pthread_mutex_lock(&lock);
-	fresh = take_spare();
-	known = find(stream);
-	if (known) {
-		known->into = false;
-	} else {
-		*fresh = (struct capture){.stream = stream, .ctx = ctx, .tid = tid_for(stream)};
-		DL_PREPEND(captures, fresh);
-		__atomic_store_n(&count, count + 1, __ATOMIC_RELAXED);
-		fresh = NULL;
-	}
-	pthread_mutex_unlock(&lock);
-	free(fresh);
-}
-
-void captures_set_into(CUstream stream)
-{
-	struct capture *c;
-
-	pthread_mutex_lock(&lock);
-	c = find(stream);
-	if (c)
-		c->into = true;
+	c->asked = 0;
+	c->beginning = false;
+	if (c->ending)
+		pthread_cond_broadcast(&answered);
+	if (!success)
+		remove_locked(c);
 	pthread_mutex_unlock(&lock);
 }
 
 bool captures_remove(CUstream stream)
 {
+	bool newest = true, into = false;
 	struct capture *c;
-	bool into = false;
 
 	if (!__atomic_load_n(&count, __ATOMIC_RELAXED))
 		return false;
 	pthread_mutex_lock(&lock);
-	/* Find it again after each wait: another thread may have removed it. */
-	while ((c = find(stream)) && c->asked) {
-		c->ending = true;
-		uncancelled_wait(&answered, &lock);
-	}
-	if (c) {
-		into = c->into;
+	/* Others of the stream ended unseen. Another thread may remove them during a wait. */
+	while ((c = find(stream))) {
+		if (c->asked) {
+			c->ending = true;
+			uncancelled_wait(&answered, &lock);
+			continue;
+		}
+		if (newest)
+			into = c->into;
+		newest = false;
 		remove_locked(c);
 	}
 	pthread_mutex_unlock(&lock);
@@ -248,7 +224,7 @@ bool captures_open(const struct cuda_driver *drv)
 		return false;
 	pthread_mutex_lock(&lock);
 	for (c = captures; c;) {
-		if (c->ending) {
+		if (c->ending || c->beginning) {
 			open = true;
 			c = c->next;
 		} else {
@@ -262,7 +238,7 @@ bool captures_open(const struct cuda_driver *drv)
 static void forget_in_child(void)
 {
 	pthread_cond_init(&answered, NULL);
-	captures = spare = NULL;
+	captures = NULL;
 	count = 0;
 }
 FORKS_CHILD(forget_in_child);

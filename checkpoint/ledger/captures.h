@@ -3,8 +3,7 @@
 #define CUDAW_CAPTURES_H
 /*
  * The open stream captures. A pause waits for them to end: it needs to synchronise, which is not
- * allowed during a capture and would break it. For the same reason memory that is freed during a
- * capture is kept until the capture ends. Thread-safe.
+ * allowed during a capture and would break it. Thread-safe.
  *
  * The driver is asked whether a capture is still open, by the handle of its stream. The stream must
  * exist meanwhile: each function that is called before the end of a capture, a stream or a context
@@ -15,19 +14,21 @@
 
 #include <stdbool.h>
 
-/*
- * Get memory for one capture, before it begins. False if there is none. Each success is followed by
- * captures_add(), or by captures_unreserve() if no capture began.
- */
-bool captures_reserve(void);
-void captures_unreserve(void);
+struct capture;
 
 /*
- * captures_add(): a capture on @stream, of @ctx, has begun. captures_remove(): it ends, or the
- * stream is about to be destroyed; returns true if captures_set_into() was called since.
- * CU_STREAM_PER_THREAD is the stream of the calling thread.
+ * A capture on @stream, of @ctx, begins; @into: it goes into an existing graph. captures_begin() is
+ * called before the driver begins the capture, and captures_begun() after that, with the driver's
+ * success. In between the capture counts as open, and functions that end it wait. NULL without host
+ * memory. CU_STREAM_PER_THREAD is the stream of the calling thread.
  */
-void captures_add(CUstream stream, CUcontext ctx);
+struct capture *captures_begin(CUstream stream, CUcontext ctx, bool into);
+void captures_begun(struct capture *c, bool success);
+
+/*
+ * The capture on @stream ends, or the stream is about to be destroyed. Returns whether the capture
+ * goes into an existing graph.
+ */
 bool captures_remove(CUstream stream);
 
 /*
@@ -37,9 +38,6 @@ bool captures_remove(CUstream stream);
 void captures_context_ending(CUcontext ctx);
 void captures_context_lives(CUcontext ctx);
 void captures_remove_context(CUcontext ctx);
-
-/* The capture on @stream goes into an existing graph. */
-void captures_set_into(CUstream stream);
 
 /*
  * True while a capture is open. Forgets captures that ended unseen, captures whose stream the

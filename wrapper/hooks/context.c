@@ -1,18 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The calls that begin and end contexts, peer access and stream captures. Memory belongs to its
- * context, and ends with it.
+ * The calls that begin and end contexts, and peer access. Memory belongs to its context, and ends
+ * with it.
  */
 #include "checkpoint/ledger/captures.h"
 #include "checkpoint/ledger/contexts.h"
 #include "common/forks.h"
 #include "common/gpu.h"
 #include "vmem/context_gone.h"
-#include "vmem/translate.h"
 #include "vmem/vmem.h"
 #include "wrapper/real.h"
-#include "wrapper/translated/graphs.h"
-#include "wrapper/translated/windows.h"
 
 #include <pthread.h>
 #include <stddef.h>
@@ -278,123 +275,4 @@ CUresult hook_cuCtxDisablePeerAccess(CUcontext peerContext)
 {
 	return change_peer(real.cuCtxDisablePeerAccess(peerContext), peerContext,
 			   vmem_peer_disable);
-}
-
-/* Follows captures_reserve(). */
-static CUresult capture_began(CUresult result, CUstream stream)
-{
-	CUcontext ctx = NULL;
-
-	if (result) {
-		captures_unreserve();
-		return result;
-	}
-	real.cuCtxGetCurrent(&ctx);
-	captures_add(stream, ctx);
-	return result;
-}
-
-CUresult hook_cuStreamBeginCapture(CUstream hStream)
-{
-	if (!captures_reserve())
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	return capture_began(real.cuStreamBeginCapture(hStream), hStream);
-}
-
-CUresult hook_cuStreamBeginCapture_ptsz(CUstream hStream)
-{
-	if (!captures_reserve())
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	return capture_began(real.cuStreamBeginCapture_ptsz(hStream),
-			     hStream ? hStream : CU_STREAM_PER_THREAD);
-}
-
-CUresult hook_cuStreamBeginCapture_v2(CUstream hStream, CUstreamCaptureMode mode)
-{
-	if (!captures_reserve())
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	return capture_began(real.cuStreamBeginCapture_v2(hStream, mode), hStream);
-}
-
-CUresult hook_cuStreamBeginCapture_v2_ptsz(CUstream hStream, CUstreamCaptureMode mode)
-{
-	if (!captures_reserve())
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	return capture_began(real.cuStreamBeginCapture_v2_ptsz(hStream, mode),
-			     hStream ? hStream : CU_STREAM_PER_THREAD);
-}
-
-static CUresult capture_into_began(CUresult result, CUstream stream)
-{
-	capture_began(result, stream);
-	if (!result)
-		captures_set_into(stream);
-	return result;
-}
-
-CUresult hook_cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph,
-					  const CUgraphNode *dependencies,
-					  const CUgraphEdgeData *dependencyData,
-					  size_t numDependencies, CUstreamCaptureMode mode)
-{
-	if (!captures_reserve())
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	return capture_into_began(real.cuStreamBeginCaptureToGraph(hStream, hGraph, dependencies,
-								   dependencyData, numDependencies,
-								   mode),
-				  hStream);
-}
-
-CUresult hook_cuStreamBeginCaptureToGraph_ptsz(CUstream hStream, CUgraph hGraph,
-					       const CUgraphNode *dependencies,
-					       const CUgraphEdgeData *dependencyData,
-					       size_t numDependencies, CUstreamCaptureMode mode)
-{
-	if (!captures_reserve())
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	return capture_into_began(
-		real.cuStreamBeginCaptureToGraph_ptsz(hStream, hGraph, dependencies, dependencyData,
-						      numDependencies, mode),
-		hStream ? hStream : CU_STREAM_PER_THREAD);
-}
-
-/* A graph that existed before the capture is known, or belongs to a node (graphs.h). */
-static CUresult captured(CUresult result, const CUgraph *graph, bool into)
-{
-	if (!result && !into && translate_is_on())
-		graphs_add(*graph);
-	return result;
-}
-
-/* The capture is over in any case: a call that fails has broken it. */
-CUresult hook_cuStreamEndCapture(CUstream hStream, CUgraph *phGraph)
-{
-	bool into = captures_remove(hStream);
-
-	return captured(real.cuStreamEndCapture(hStream, phGraph), phGraph, into);
-}
-
-CUresult hook_cuStreamEndCapture_ptsz(CUstream hStream, CUgraph *phGraph)
-{
-	bool into = captures_remove(hStream ? hStream : CU_STREAM_PER_THREAD);
-
-	return captured(real.cuStreamEndCapture_ptsz(hStream, phGraph), phGraph, into);
-}
-
-static void stream_gone(CUstream stream)
-{
-	captures_remove(stream);
-	windows_remove(stream);
-}
-
-CUresult hook_cuStreamDestroy(CUstream hStream)
-{
-	stream_gone(hStream);
-	return real.cuStreamDestroy(hStream);
-}
-
-CUresult hook_cuStreamDestroy_v2(CUstream hStream)
-{
-	stream_gone(hStream);
-	return real.cuStreamDestroy_v2(hStream);
 }

@@ -46,10 +46,17 @@ static CUresult is_capturing(CUstream handle, CUstreamCaptureStatus *status)
 
 static const struct cuda_driver drv = {.cuStreamIsCapturing = is_capturing};
 
+static void add_into(CUstream s, CUcontext ctx, bool into)
+{
+	struct capture *c = captures_begin(s, ctx, into);
+
+	ck_assert_ptr_nonnull(c);
+	captures_begun(c, true);
+}
+
 static void add(CUstream s, CUcontext ctx)
 {
-	ck_assert(captures_reserve());
-	captures_add(s, ctx);
+	add_into(s, ctx, false);
 }
 
 static void begin(unsigned int n, unsigned int ctx)
@@ -112,17 +119,15 @@ END_TEST
 START_TEST(into_a_graph_that_was_there)
 {
 	begin(0, 0);
-	begin(1, 0);
-	captures_set_into(stream(1));
-	captures_set_into(stream(2));
+	add_into(stream(1), context(0), true);
 	ck_assert(!captures_remove(stream(0)));
 	ck_assert(captures_remove(stream(1)));
 	ck_assert(!captures_remove(stream(1)));
 	/* One that ended unseen says nothing of the next. */
-	begin(1, 0);
-	captures_set_into(stream(1));
+	add_into(stream(1), context(0), true);
 	begin(1, 0);
 	ck_assert(!captures_remove(stream(1)));
+	ck_assert(!captures_open(&drv));
 }
 END_TEST
 
@@ -140,14 +145,44 @@ START_TEST(two_thousand_captures)
 }
 END_TEST
 
+/* It is open before the driver has begun it, and the driver is not asked about it. */
 START_TEST(one_that_did_not_begin)
 {
-	ck_assert(captures_reserve());
-	captures_unreserve();
-	ck_assert(!captures_open(&drv));
-	begin(0, 0);
+	struct capture *c = captures_begin(stream(0), context(0), false);
+
 	ck_assert(captures_open(&drv));
-	captures_remove(stream(0));
+	ck_assert_uint_eq(questions, 0);
+	captures_begun(c, false);
+	ck_assert(!captures_open(&drv));
+	/* A second one on the same stream fails: the first stays. */
+	begin(0, 0);
+	captures_begun(captures_begin(stream(0), context(0), true), false);
+	ck_assert(captures_open(&drv));
+	ck_assert(!captures_remove(stream(0)));
+	ck_assert(!captures_open(&drv));
+}
+END_TEST
+
+static void *end_into(void *arg)
+{
+	*(bool *)arg = captures_remove(stream(0));
+	return NULL;
+}
+
+/* Its end, by a thread that knows that the driver has begun it, comes after its begin. */
+START_TEST(one_that_ends_while_it_begins)
+{
+	struct capture *c = captures_begin(stream(0), context(0), true);
+	pthread_t ends_it;
+	bool into = false;
+
+	pthread_create(&ends_it, NULL, end_into, &into);
+	usleep(20000);
+	ck_assert(captures_open(&drv));
+	captures_begun(c, true);
+	pthread_join(ends_it, NULL);
+	ck_assert(into);
+	ck_assert(!captures_open(&drv));
 }
 END_TEST
 
@@ -314,6 +349,7 @@ int main(void)
 	tcase_add_test(tc, into_a_graph_that_was_there);
 	tcase_add_test(tc, two_thousand_captures);
 	tcase_add_test(tc, one_that_did_not_begin);
+	tcase_add_test(tc, one_that_ends_while_it_begins);
 	tcase_add_test(tc, those_of_a_context_that_may_end);
 	tcase_add_loop_test(tc, a_question_in_flight, 0, 2);
 	tcase_add_test(tc, streams_of_threads);

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The calls that begin and end stream captures. A capture is known before the driver begins it, so
+ * that no thread takes it for closed, and it is forgotten before the driver ends it.
+ */
+#include "checkpoint/ledger/captures.h"
+#include "vmem/translate.h"
+#include "wrapper/real.h"
+#include "wrapper/translated/graphs.h"
+#include "wrapper/translated/windows.h"
+
+#include <stddef.h>
+
+static CUstream per_thread(CUstream stream)
+{
+	return stream ? stream : CU_STREAM_PER_THREAD;
+}
+
+/* Before the driver begins a capture. NULL: no host memory for one more. */
+static struct capture *beginning(CUstream stream, bool into)
+{
+	CUcontext ctx = NULL;
+
+	real.cuCtxGetCurrent(&ctx);
+	return captures_begin(stream, ctx, into);
+}
+
+static CUresult begun(struct capture *c, CUresult result)
+{
+	captures_begun(c, result == CUDA_SUCCESS);
+	return result;
+}
+
+CUresult hook_cuStreamBeginCapture(CUstream hStream)
+{
+	struct capture *c = beginning(hStream, false);
+
+	return c ? begun(c, real.cuStreamBeginCapture(hStream)) : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult hook_cuStreamBeginCapture_ptsz(CUstream hStream)
+{
+	struct capture *c = beginning(per_thread(hStream), false);
+
+	return c ? begun(c, real.cuStreamBeginCapture_ptsz(hStream)) : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult hook_cuStreamBeginCapture_v2(CUstream hStream, CUstreamCaptureMode mode)
+{
+	struct capture *c = beginning(hStream, false);
+
+	return c ? begun(c, real.cuStreamBeginCapture_v2(hStream, mode)) : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult hook_cuStreamBeginCapture_v2_ptsz(CUstream hStream, CUstreamCaptureMode mode)
+{
+	struct capture *c = beginning(per_thread(hStream), false);
+
+	return c ? begun(c, real.cuStreamBeginCapture_v2_ptsz(hStream, mode))
+		 : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult hook_cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph,
+					  const CUgraphNode *dependencies,
+					  const CUgraphEdgeData *dependencyData,
+					  size_t numDependencies, CUstreamCaptureMode mode)
+{
+	struct capture *c = beginning(hStream, true);
+
+	return c ? begun(c, real.cuStreamBeginCaptureToGraph(hStream, hGraph, dependencies,
+							     dependencyData, numDependencies, mode))
+		 : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult hook_cuStreamBeginCaptureToGraph_ptsz(CUstream hStream, CUgraph hGraph,
+					       const CUgraphNode *dependencies,
+					       const CUgraphEdgeData *dependencyData,
+					       size_t numDependencies, CUstreamCaptureMode mode)
+{
+	struct capture *c = beginning(per_thread(hStream), true);
+
+	return c ? begun(c, real.cuStreamBeginCaptureToGraph_ptsz(hStream, hGraph, dependencies,
+								  dependencyData, numDependencies,
+								  mode))
+		 : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* A graph that existed before the capture is known, or belongs to a node (graphs.h). */
+static CUresult captured(CUresult result, const CUgraph *graph, bool into)
+{
+	if (!result && !into && translate_is_on())
+		graphs_add(*graph);
+	return result;
+}
+
+/* The capture is over in any case: a call that fails has broken it. */
+CUresult hook_cuStreamEndCapture(CUstream hStream, CUgraph *phGraph)
+{
+	bool into = captures_remove(hStream);
+
+	return captured(real.cuStreamEndCapture(hStream, phGraph), phGraph, into);
+}
+
+CUresult hook_cuStreamEndCapture_ptsz(CUstream hStream, CUgraph *phGraph)
+{
+	bool into = captures_remove(per_thread(hStream));
+
+	return captured(real.cuStreamEndCapture_ptsz(hStream, phGraph), phGraph, into);
+}
+
+static void stream_gone(CUstream stream)
+{
+	captures_remove(stream);
+	windows_remove(stream);
+}
+
+CUresult hook_cuStreamDestroy(CUstream hStream)
+{
+	stream_gone(hStream);
+	return real.cuStreamDestroy(hStream);
+}
+
+CUresult hook_cuStreamDestroy_v2(CUstream hStream)
+{
+	stream_gone(hStream);
+	return real.cuStreamDestroy_v2(hStream);
+}
