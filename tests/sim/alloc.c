@@ -12,7 +12,10 @@ static CUresult alloc_sync(size_t size, enum sim_map_kind kind, CUdeviceptr *ptr
 {
 	CUresult result = ptr ? capture_check_unsafe() : CUDA_ERROR_INVALID_VALUE;
 
-	return result == CUDA_SUCCESS ? memory_new(ctx_current(), size, kind, ptr) : result;
+	if (result != CUDA_SUCCESS)
+		return result;
+	return kind == MAP_DEVICE ? memory_new_small(ctx_current(), size, ptr)
+				  : memory_new(ctx_current(), size, kind, ptr);
 }
 
 SIM_EXPORT cuMemAlloc_v2(CUdeviceptr *ptr, size_t size)

@@ -33,6 +33,22 @@ CUresult capture_check_unsafe(void)
 	return result;
 }
 
+CUresult capture_check_synchronize(const struct sim_ctx *ctx)
+{
+	CUresult result = capture_check_unsafe();
+
+	for (struct sim_capture *c = sim.captures; c; c = c->next) {
+		unsigned long owner = c->origin->thread;
+
+		/* The stream of another thread may have ended with it, which is not seen here. */
+		if (c->origin->ctx != ctx || (owner && owner != sim_thread_id()))
+			continue;
+		c->invalid = true;
+		result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+	}
+	return result;
+}
+
 bool capture_blocks_legacy(const struct sim_ctx *ctx)
 {
 	for (const struct sim_stream *s = ctx->streams; s; s = s->next)

@@ -33,7 +33,7 @@ size_t ctx_bytes(CUdevice dev)
 		struct sim_ctx *ctx = (struct sim_ctx *)o;
 
 		if (ctx->active && ctx->dev == dev)
-			bytes += sim.config.context;
+			bytes += sim.config.context + small_bytes(ctx);
 	}
 	return bytes;
 }
@@ -265,7 +265,7 @@ static CUresult ctx_synchronize(CUcontext handle)
 	CUresult result = ctx_usable(handle, &ctx);
 
 	if (result == CUDA_SUCCESS)
-		result = capture_check_unsafe();
+		result = capture_check_synchronize(ctx);
 	return result == CUDA_SUCCESS ? ctx_wait(ctx) : result;
 }
 

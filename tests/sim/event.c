@@ -98,11 +98,14 @@ static CUresult event_record_with_flags(bool ptds, CUevent event, CUstream strea
 SIM_TWINS(cuEventRecordWithFlags, _ptsz, event_record_with_flags,
 	  (CUevent event, CUstream stream, unsigned int flags), event, stream, flags)
 
-/* An event that was recorded in a capture stands for no point in time. */
+/* To ask about. An event that was recorded in a capture stands for no point in time. */
 static CUresult event_get(CUevent handle, struct sim_event **event)
 {
 	struct sim_event *e = event_find(handle);
+	CUresult result = capture_check_unsafe();
 
+	if (result != CUDA_SUCCESS)
+		return result;
 	if (!e)
 		return CUDA_ERROR_INVALID_HANDLE;
 	if (e->capture) {

@@ -65,13 +65,49 @@ static bool poison(const struct sim_alloc *alloc)
 	return true;
 }
 
+static size_t blocks_of(size_t bytes)
+{
+	return SIM_ROUND(bytes, SIM_GRANULARITY);
+}
+
+size_t small_bytes(const struct sim_ctx *ctx)
+{
+	return blocks_of(ctx->small);
+}
+
+/* The bytes of a small allocation count by the blocks that are begun. */
+static bool charge(const struct sim_alloc *alloc)
+{
+	struct sim_ctx *ctx = alloc->small;
+	size_t more =
+		ctx ? blocks_of(ctx->small + alloc->size) - blocks_of(ctx->small) : alloc->size;
+
+	if (more && !account_charge(alloc->dev, more))
+		return false;
+	if (ctx)
+		ctx->small += alloc->size;
+	return true;
+}
+
+static void release(const struct sim_alloc *alloc)
+{
+	struct sim_ctx *ctx = alloc->small;
+	size_t less =
+		ctx ? blocks_of(ctx->small) - blocks_of(ctx->small - alloc->size) : alloc->size;
+
+	if (ctx)
+		ctx->small -= alloc->size;
+	if (less)
+		account_release(alloc->dev, less);
+}
+
 static void alloc_free(struct sim_alloc *alloc)
 {
 	if (!alloc->fd) {
 		fallocate(fds[alloc->dev], FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
 			  alloc->offset, (off_t)alloc->size);
 		if (!alloc->away)
-			account_release(alloc->dev, alloc->size);
+			release(alloc);
 	} else if (alloc->fd > 0) {
 		close(alloc->fd);
 	}
@@ -99,7 +135,7 @@ static bool fill(const struct sim_alloc *alloc)
 	return filled;
 }
 
-CUresult alloc_new(CUdevice dev, size_t size, struct sim_alloc **out)
+static CUresult new_alloc(CUdevice dev, size_t size, struct sim_ctx *small, struct sim_alloc **out)
 {
 	struct sim_alloc *alloc;
 
@@ -111,7 +147,8 @@ CUresult alloc_new(CUdevice dev, size_t size, struct sim_alloc **out)
 	alloc->dev = dev;
 	alloc->size = SIM_ROUND(size, SIM_PAGE);
 	alloc->offset = next_offset[dev];
-	if (!account_charge(dev, alloc->size)) {
+	alloc->small = small;
+	if (!charge(alloc)) {
 		free(alloc);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
@@ -124,6 +161,11 @@ CUresult alloc_new(CUdevice dev, size_t size, struct sim_alloc **out)
 	}
 	*out = alloc;
 	return CUDA_SUCCESS;
+}
+
+CUresult alloc_new(CUdevice dev, size_t size, struct sim_alloc **alloc)
+{
+	return new_alloc(dev, size, NULL, alloc);
 }
 
 void alloc_put(struct sim_alloc *alloc)
@@ -294,27 +336,43 @@ CUresult alloc_map(struct sim_ctx *ctx, struct sim_alloc *alloc, enum sim_map_ki
 	return result;
 }
 
-CUresult memory_new(struct sim_ctx *ctx, size_t size, enum sim_map_kind kind, CUdeviceptr *ptr)
+static CUresult device_new(struct sim_ctx *ctx, size_t size, enum sim_map_kind kind,
+			   struct sim_ctx *small, CUdeviceptr *ptr)
 {
 	struct sim_map map = {.size = size, .kind = kind, .ctx = ctx, .dev = ctx->dev};
 	struct sim_alloc *alloc;
+	CUresult result = new_alloc(ctx->dev, size, small, &alloc);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = map_alloc(&map, alloc);
+	if (result == CUDA_SUCCESS)
+		*ptr = map.start;
+	else
+		alloc_put(alloc);
+	return result;
+}
+
+CUresult memory_new(struct sim_ctx *ctx, size_t size, enum sim_map_kind kind, CUdeviceptr *ptr)
+{
+	struct sim_map map = {.size = size, .kind = kind, .ctx = ctx, .dev = ctx->dev};
 	CUresult result;
 
 	if (!size)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (kind == MAP_HOST) {
-		result = map_somewhere(&map, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	} else {
-		result = alloc_new(ctx->dev, size, &alloc);
-		if (result != CUDA_SUCCESS)
-			return result;
-		result = map_alloc(&map, alloc);
-		if (result != CUDA_SUCCESS)
-			alloc_put(alloc);
-	}
+	if (kind != MAP_HOST)
+		return device_new(ctx, size, kind, NULL, ptr);
+	result = map_somewhere(&map, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (result == CUDA_SUCCESS)
 		*ptr = map.start;
 	return result;
+}
+
+CUresult memory_new_small(struct sim_ctx *ctx, size_t size, CUdeviceptr *ptr)
+{
+	if (!size)
+		return CUDA_ERROR_INVALID_VALUE;
+	return device_new(ctx, size, MAP_DEVICE, size <= SIM_SMALL ? ctx : NULL, ptr);
 }
 
 void memory_free(struct sim_map *map)

@@ -98,6 +98,9 @@ static CUresult free_async(bool ptds, CUdeviceptr ptr, CUstream handle)
 
 	if (result != CUDA_SUCCESS)
 		return result;
+	/* Memory of cuMemAlloc() does not go into a graph, and the capture stays valid. */
+	if (stream->capture && map && map->kind == MAP_DEVICE && !map->pool)
+		return CUDA_ERROR_INVALID_VALUE;
 	if (stream->capture)
 		return graph_memory_free(stream->capture, ptr);
 	if (!map || map->start != ptr || (map->kind != MAP_DEVICE && map->kind != MAP_GRAPH))

@@ -51,7 +51,7 @@ static CUresult prefetch(bool ptds, CUdeviceptr ptr, size_t size, CUmemLocation 
 	if (result != CUDA_SUCCESS || map_find(ptr)->kind != MAP_MANAGED)
 		return result;
 	alloc = map_find(ptr)->alloc;
-	if (alloc->away == away)
+	if (alloc->small || alloc->away == away)
 		return CUDA_SUCCESS;
 	if (away)
 		account_release(alloc->dev, alloc->size);

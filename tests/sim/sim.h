@@ -27,6 +27,7 @@
 #define SIM_MAX_STACK    16
 #define SIM_MAX_ARGS     192 /* bytes of kernel parameters; kernels.c has none larger */
 #define SIM_GRANULARITY  (2UL << 20)
+#define SIM_SMALL        (1UL << 20) /* allocations up to this size share blocks */
 #define SIM_PAGE         4096UL
 #define SIM_ROUND(n, to) (((n) + (to)-1) / (to) * (to))
 
@@ -81,6 +82,7 @@ struct sim_ctx {
 	unsigned long long id;
 	CUresult error; /* sticky */
 	struct sim_stream *streams;
+	size_t small; /* bytes of its small allocations, which lie in blocks of SIM_GRANULARITY */
 };
 
 /* The completion of one event record. */
@@ -221,6 +223,7 @@ struct sim_alloc {
 	off_t offset;
 	unsigned int handles; /* references held by the program */
 	unsigned int maps;
+	struct sim_ctx *small; /* its bytes are in the blocks of this context; NULL: its own */
 	int fd;    /* 0: the device's memfd; -1: no memory; else the memfd of another process */
 	bool away; /* managed memory that a prefetch has moved to the host */
 	CUmemAllocationProp prop;
@@ -415,6 +418,10 @@ void map_protect(struct sim_map *map, bool accessible);
 /* alloc.c: see that no registered host memory was unmapped. */
 void registered_check(void);
 CUresult memory_new(struct sim_ctx *ctx, size_t size, enum sim_map_kind kind, CUdeviceptr *ptr);
+/* The same for device memory; up to SIM_SMALL it takes its bytes from blocks of the context. */
+CUresult memory_new_small(struct sim_ctx *ctx, size_t size, CUdeviceptr *ptr);
+/* Bytes of these blocks. */
+size_t small_bytes(const struct sim_ctx *ctx);
 void memory_free(struct sim_map *map);
 void memory_release_context(struct sim_ctx *ctx);
 
@@ -503,6 +510,8 @@ void mark_put(struct sim_mark *mark);
 /* capture.c */
 /* For calls that are not allowed while a capture forbids them; invalidates the capture. */
 CUresult capture_check_unsafe(void);
+/* For a wait for the whole context, which no capture of it allows, whatever the thread's mode. */
+CUresult capture_check_synchronize(const struct sim_ctx *ctx);
 CUresult capture_add(struct sim_stream *stream, struct sim_op *op);
 void capture_invalidate(struct sim_ctx *ctx);
 /* True where a blocking stream of the context captures: the legacy stream must not be used. */

@@ -182,6 +182,32 @@ START_TEST(test_allocations)
 }
 END_TEST
 
+/* On a full device a block that is begun still has room. */
+START_TEST(test_small_allocations_share_blocks)
+{
+	CUmemAllocationProp prop = device_prop();
+	CUmemGenericAllocationHandle handle;
+	CUdeviceptr small[3], large;
+	size_t before;
+
+	open_context();
+	before = free_memory();
+	ok(cu.cuMemAlloc_v2(&small[0], 4));
+	ok(cu.cuMemAlloc_v2(&small[1], MIB));
+	ck_assert_uint_eq(free_memory(), before - 2 * MIB);
+	ok(cu.cuMemAlloc_v2(&large, MIB + 4096));
+	ck_assert_uint_eq(free_memory(), before - 3 * MIB - 4096);
+	ok(cu.cuMemFree_v2(large));
+	ok(cu.cuMemCreate(&handle, before - 2 * MIB, &prop, 0));
+	ok(cu.cuMemAlloc_v2(&small[2], 4096));
+	fails(cu.cuMemAlloc_v2(&large, MIB), CUDA_ERROR_OUT_OF_MEMORY);
+	ok(cu.cuMemRelease(handle));
+	for (int i = 0; i < 3; i++)
+		ok(cu.cuMemFree_v2(small[i]));
+	ck_assert_uint_eq(free_memory(), before);
+}
+END_TEST
+
 START_TEST(test_injected_faults)
 {
 	CUdeviceptr p;
@@ -471,6 +497,7 @@ int main(void)
 	tcase_add_test(tcase, test_fault_is_sticky);
 	tcase_add_test(tcase, test_kernel_after_unmap_faults);
 	tcase_add_test(tcase, test_allocations);
+	tcase_add_test(tcase, test_small_allocations_share_blocks);
 	tcase_add_test(tcase, test_injected_faults);
 	tcase_add_test(tcase, test_devices);
 	tcase_add_test(tcase, test_checkpoint_keeps_memory_and_holds_calls);

@@ -302,6 +302,37 @@ START_TEST(test_capture_forbids_unsafe_calls)
 }
 END_TEST
 
+/* A wait for the context is refused in all modes. The free of a small allocation waits as well. */
+START_TEST(test_waits_beside_a_capture)
+{
+	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	CUdeviceptr p, q;
+	CUevent event;
+	CUstream s;
+	CUgraph graph;
+
+	open_context();
+	ok(cu.cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
+	ok(cu.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+	ok(cu.cuMemAlloc_v2(&p, 4096));
+	ok(cu.cuMemAlloc_v2(&q, 4096));
+	ok(cu.cuStreamBeginCapture_v2(s, _i));
+	ok(cu.cuThreadExchangeStreamCaptureMode(&mode));
+	ok(cu.cuMemFree_v2(p));
+	ok(cu.cuEventQuery(event));
+	fails(cu.cuMemFreeAsync(q, s), CUDA_ERROR_INVALID_VALUE);
+	ok(cu.cuStreamEndCapture(s, &graph));
+	ok(cu.cuStreamBeginCapture_v2(s, _i));
+	fails(cu.cuCtxSynchronize(), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+	fails(cu.cuStreamEndCapture(s, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+	ok(cu.cuThreadExchangeStreamCaptureMode(&mode));
+	ok(cu.cuStreamBeginCapture_v2(s, _i));
+	fails(cu.cuEventQuery(event), _i == CU_STREAM_CAPTURE_MODE_RELAXED
+					      ? CUDA_SUCCESS
+					      : CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+}
+END_TEST
+
 START_TEST(test_stream_ordered_allocation)
 {
 	size_t before;
@@ -467,6 +498,8 @@ int main(void)
 	tcase_add_test(tcase, test_launch_by_buffer);
 	tcase_add_test(tcase, test_graph_replays);
 	tcase_add_test(tcase, test_capture_forbids_unsafe_calls);
+	tcase_add_loop_test(tcase, test_waits_beside_a_capture, CU_STREAM_CAPTURE_MODE_GLOBAL,
+			    CU_STREAM_CAPTURE_MODE_RELAXED + 1);
 	tcase_add_test(tcase, test_stream_ordered_allocation);
 	tcase_add_test(tcase, test_threads_have_streams_of_their_own);
 	tcase_add_test(tcase, test_context_destroy);
