@@ -6,7 +6,7 @@
  *
  *	vmem.c		allocations, and the state		pausing.c	the pause engine's calls
  *	regions.c	regions: mapped, idle, cached		peers.c		access of other devices
- *	heaps.c		allocations below a granule
+ *	heaps.c		allocations below a granule	retired.c	freed, perhaps in use
  *
  * The functions here are for callers that hold the lock.
  */

@@ -4,6 +4,7 @@
 #include "common/forks.h"
 #include "vmem/context_gone.h"
 #include "vmem/freed.h"
+#include "vmem/retired.h"
 
 struct vmem_state vm = {.lock = PTHREAD_MUTEX_INITIALIZER};
 FORKS_LOCK_IN(vm, lock);
@@ -78,30 +79,33 @@ static CUresult free_large(struct region *r, CUdeviceptr ptr)
 	return CUDA_SUCCESS;
 }
 
+/* With the lock held. */
+static CUresult free_at(CUdeviceptr ptr)
+{
+	struct region *r = space_find(&vm.space, ptr);
+
+	if (!r)
+		return CUDA_ERROR_INVALID_VALUE;
+	return r->slab ? heap_free(r, ptr) : free_large(r, ptr);
+}
+
 CUresult vmem_free(CUdeviceptr ptr)
 {
-	CUresult rc = CUDA_ERROR_INVALID_VALUE;
 	struct vmem_info info;
-	struct region *r;
+	CUresult rc;
 	bool known;
 
 	pthread_mutex_lock(&vm.lock);
-	r = space_find(&vm.space, ptr);
 	known = vm.freed && vmem_lookup(ptr, &info);
-	if (r)
-		rc = r->slab ? heap_free(r, ptr) : free_large(r, ptr);
+	rc = free_at(ptr);
 	if (rc == CUDA_SUCCESS && known)
 		freed_add(vm.freed, &info);
 	pthread_mutex_unlock(&vm.lock);
 	return rc;
 }
 
-bool vmem_contains(CUdeviceptr ptr)
-{
-	return space_contains(&vm.space, ptr);
-}
-
-bool vmem_lookup(CUdeviceptr ptr, struct vmem_info *info)
+/* The allocation that @ptr points into, live or retired. */
+static bool lookup(CUdeviceptr ptr, struct vmem_info *info)
 {
 	const struct region *r = space_find(&vm.space, ptr);
 	const struct slab *slab;
@@ -127,6 +131,50 @@ bool vmem_lookup(CUdeviceptr ptr, struct vmem_info *info)
 		.dev = r->dev,
 		.id = sub.id,
 	};
+	return true;
+}
+
+CUresult vmem_retire(CUdeviceptr ptr, struct vmem_info *info)
+{
+	CUresult rc = CUDA_SUCCESS;
+
+	pthread_mutex_lock(&vm.lock);
+	if (!vmem_lookup(ptr, info) || info->start != ptr)
+		rc = CUDA_ERROR_INVALID_VALUE;
+	else if (!retired_add(info->id))
+		rc = CUDA_ERROR_OUT_OF_MEMORY;
+	else if (vm.freed)
+		freed_add(vm.freed, info);
+	pthread_mutex_unlock(&vm.lock);
+	return rc;
+}
+
+CUresult vmem_free_retired(const struct vmem_info *info)
+{
+	CUresult rc = CUDA_ERROR_INVALID_VALUE;
+	struct vmem_info now;
+
+	pthread_mutex_lock(&vm.lock);
+	if (lookup(info->start, &now) && now.id == info->id)
+		rc = free_at(info->start);
+	if (rc == CUDA_SUCCESS || rc == CUDA_ERROR_INVALID_VALUE)
+		retired_remove(info->id);
+	pthread_mutex_unlock(&vm.lock);
+	return rc;
+}
+
+bool vmem_contains(CUdeviceptr ptr)
+{
+	return space_contains(&vm.space, ptr);
+}
+
+bool vmem_lookup(CUdeviceptr ptr, struct vmem_info *info)
+{
+	struct vmem_info found;
+
+	if (!lookup(ptr, &found) || retired_has(found.id))
+		return false;
+	*info = found;
 	return true;
 }
 

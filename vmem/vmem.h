@@ -30,7 +30,8 @@
  * Locking: one mutex serialises alloc, free and the calls that map or unmap, and is held across
  * driver calls (docs/architecture.md, "Locks across driver calls"). vmem_lookup() and
  * vmem_contains() take no lock: region objects are never returned to the system, and the record of
- * a live allocation does not change until it is freed.
+ * a live allocation does not change until it is freed. Only while there are retired allocations,
+ * vmem_lookup() takes the lock of retired.h.
  *
  * vmem never synchronises the GPU (the caller of vmem_free() has), prints nothing in a call that
  * succeeds, and knows neither the gate nor its callers.
@@ -104,10 +105,21 @@ CUresult vmem_alloc(CUcontext ctx, CUdevice dev, size_t size, CUdeviceptr *ptr);
  */
 CUresult vmem_free(CUdeviceptr ptr);
 
+/*
+ * Retire the allocation that starts at @ptr: the program has freed it, and vmem_lookup() finds it
+ * no more, but work on the GPU may still use its memory. When the GPU is done with it,
+ * vmem_free_retired() frees it. *@info says afterwards which one it is. CUDA_ERROR_INVALID_VALUE if
+ * @ptr is not the start of a live allocation of ours; CUDA_ERROR_OUT_OF_MEMORY without host memory.
+ */
+CUresult vmem_retire(CUdeviceptr ptr, struct vmem_info *info);
+
+/* As vmem_free(). CUDA_ERROR_INVALID_VALUE if the allocation has gone with its context. */
+CUresult vmem_free_retired(const struct vmem_info *info);
+
 /* True if @ptr lies in the address space of vmem, live or not. No lock. */
 bool vmem_contains(CUdeviceptr ptr);
 
-/* Describe the live allocation that @ptr points into; false if there is none. No lock. */
+/* Describe the live allocation that @ptr points into; false if there is none. */
 bool vmem_lookup(CUdeviceptr ptr, struct vmem_info *info);
 
 /*

@@ -109,6 +109,42 @@ START_TEST(ids_are_unique)
 }
 END_TEST
 
+/* Freed for the program, while the GPU may still use it: the address is not given out again. */
+START_TEST(retired_allocations)
+{
+	CUdeviceptr small = alloc(4 * KB), large = alloc(4 * MB);
+	struct vmem_info first, second, none;
+
+	ck_assert_int_eq(vmem_retire(large + 512, &first), CUDA_ERROR_INVALID_VALUE);
+	OK(vmem_retire(small, &first));
+	OK(vmem_retire(large, &second));
+	ck_assert_uint_eq(second.start, large);
+	ck_assert_int_eq(vmem_retire(large, &none), CUDA_ERROR_INVALID_VALUE);
+	check_none(small);
+	check_none(large + 1);
+	ck_assert_uint_ne(alloc(4 * MB), large);
+	ck_assert_uint_ne(alloc(4 * KB), small);
+	OK(vmem_free_retired(&first));
+	OK(vmem_free_retired(&second));
+	ck_assert_int_eq(vmem_free_retired(&second), CUDA_ERROR_INVALID_VALUE);
+	ck_assert_uint_eq(alloc(4 * MB), large);
+	check_info(large, large, 4 * MB, ctx1, 0);
+}
+END_TEST
+
+START_TEST(a_retired_allocation_that_goes_with_its_context)
+{
+	CUdeviceptr ptr = alloc(4 * MB);
+	struct vmem_info lost;
+
+	OK(vmem_retire(ptr, &lost));
+	vmem_release_context(ctx1);
+	ck_assert_uint_eq(alloc_on(ctx2, 0, 4 * MB), ptr);
+	ck_assert_int_eq(vmem_free_retired(&lost), CUDA_ERROR_INVALID_VALUE);
+	check_info(ptr, ptr, 4 * MB, ctx2, 0);
+}
+END_TEST
+
 START_TEST(bad_arguments)
 {
 	CUdeviceptr small = alloc(4 * KB), large = alloc(4 * MB), ptr = 42;
@@ -763,6 +799,8 @@ int main(void)
 	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, lookup_reports_what_was_asked_for);
 	tcase_add_test(tc, ids_are_unique);
+	tcase_add_test(tc, retired_allocations);
+	tcase_add_test(tc, a_retired_allocation_that_goes_with_its_context);
 	tcase_add_test(tc, bad_arguments);
 	tcase_add_test(tc, slabs_grow_with_the_program);
 	tcase_add_test(tc, freed_large_regions_are_used_again);
