@@ -84,8 +84,13 @@ def a_capture_that_does_not_end():
 
 
 def frees_during_a_capture():
-    for case in ("destroyed", "twice", "relaxed", "memory-short", "retained", "older"):
+    for case in ("destroyed", "twice", "relaxed", "memory-short", "retained", "older", "elsewhere",
+                 "full", "full-before"):
         check("right" in Job("frees", case).result(), f"frees {case}")
+
+
+def frees_beside_captures():
+    check("right" in Job("frees", "beside").result(), "frees beside")
 
 
 def captures_that_end_with_their_owner():
@@ -153,6 +158,7 @@ def nothing_leaks():
 
 main(threads_through_50_pauses, threads_in_several_contexts, several_devices,
      only_the_memory_is_released, not_by_tsan(each_device_is_given_back), while_a_capture_is_open,
-     a_capture_that_does_not_end, frees_during_a_capture, captures_that_end_with_their_owner,
+     a_capture_that_does_not_end, frees_during_a_capture, frees_beside_captures,
+     captures_that_end_with_their_owner,
      each_thread_has_a_stream_of_its_own, native_addressing, a_release_that_fails_is_not_counted,
      not_by_tsan(a_fork_while_the_driver_is_bound), nothing_leaks)

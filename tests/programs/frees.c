@@ -5,10 +5,11 @@
  */
 #include <cuda.h>
 
-#include "tests/programs/step.h"
+#include "tests/programs/kernels.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
+#include <stdbool.h>
 
 #define MIB        (UINT64_C(1) << 20)
 #define SAME(a, b) same(__LINE__, (unsigned long long)(a), (unsigned long long)(b))
@@ -52,6 +53,44 @@ static size_t free_memory(void)
 
 	CALL(cuMemGetInfo_v2(&free, &total));
 	return free;
+}
+
+/* True if as much is free as @before, except the 2 MiB that a context with captures keeps. */
+static void is_free(int line, size_t before)
+{
+	size_t now = free_memory();
+
+	if (now + 2 * MIB < before)
+		step_die("frees.c:%d: %zu MiB free, should be %zu", line, (size_t)(now / MIB),
+			 (size_t)(before / MIB));
+}
+
+#define IS_FREE(before) is_free(__LINE__, before)
+
+/* A kernel that runs in the stream until the flag is set. */
+static volatile uint32_t *flag;
+
+static void busy(void)
+{
+	CUfunction spin_until;
+	CUmodule module;
+	CUdeviceptr dev;
+	void *args[] = {&dev};
+
+	alarm(60); /* a case that takes longer hangs */
+	CALL(cuModuleLoadData(&module, kernels_ptx));
+	CALL(cuModuleGetFunction(&spin_until, module, "spin_until"));
+	CALL(cuMemHostAlloc((void **)&flag, 4096, CU_MEMHOSTALLOC_DEVICEMAP));
+	*flag = 0;
+	CALL(cuMemHostGetDevicePointer(&dev, (void *)flag, 0));
+	CALL(cuLaunchKernel(spin_until, 1, 1, 1, 1, 1, 1, 0, stream, args, NULL));
+}
+
+static void *end_busy_later(void *arg)
+{
+	step_sleep_ms(300);
+	*flag = 1;
+	return arg;
 }
 
 static void begin(void)
@@ -107,7 +146,7 @@ static void relaxed(void)
 	CALL(cuThreadExchangeStreamCaptureMode(&mode));
 	CALL(cuMemFree_v2(ptr));
 	SAME(cuMemFree_v2(ptr), CUDA_ERROR_INVALID_VALUE);
-	SAME(free_memory(), before);
+	IS_FREE(before);
 	CALL(cuThreadExchangeStreamCaptureMode(&mode));
 	SAME(mode, CU_STREAM_CAPTURE_MODE_RELAXED);
 	end();
@@ -122,6 +161,182 @@ static void memory_short(void)
 	CALL(cuMemFree_v2(ptr));
 	alloc(size);
 	end();
+}
+
+/* Memory that is freed while another thread captures is free at once. */
+static void *free_large(void *arg)
+{
+	CALL(cuCtxSetCurrent(ctx));
+	CALL(cuMemFree_v2(*(CUdeviceptr *)arg));
+	return arg;
+}
+
+static void run_with(void *(*function)(void *), void *arg)
+{
+	pthread_t thread;
+
+	pthread_create(&thread, NULL, function, arg);
+	pthread_join(thread, NULL);
+}
+
+static void elsewhere(void)
+{
+	size_t before = free_memory();
+	CUdeviceptr ptr = alloc(1024 * MIB);
+
+	CALL(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+	run_with(free_large, &ptr);
+	IS_FREE(before);
+	end();
+	IS_FREE(before);
+}
+
+/* The GPU has no memory left, also not for a fence. */
+static CUdeviceptr fill(void)
+{
+	CUdeviceptr first = alloc(100 * MIB), ptr;
+
+	for (size_t size = 100 * MIB; size >= MIB; size /= 10)
+		while (!cuMemAlloc_v2(&ptr, size))
+			;
+	return first;
+}
+
+/* Full since the capture began, or before. */
+static void full(void)
+{
+	CUdeviceptr first;
+
+	begin();
+	first = fill();
+	CALL(cuMemFree_v2(first));
+	alloc(100 * MIB);
+	end();
+}
+
+static void full_before(void)
+{
+	CUdeviceptr first = fill();
+	size_t before = free_memory();
+
+	begin();
+	CALL(cuMemFree_v2(first));
+	SAME(cuMemFree_v2(first), CUDA_ERROR_INVALID_VALUE);
+	end();
+	IS_FREE(before + 100 * MIB);
+	alloc(90 * MIB);
+}
+
+static volatile bool over;
+
+static void *capture_often(void *arg)
+{
+	static const CUstreamCaptureMode modes[] = {CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
+						    CU_STREAM_CAPTURE_MODE_RELAXED};
+
+	CALL(cuCtxSetCurrent(ctx));
+	for (int i = 0; !over; i++) {
+		CALL(cuStreamBeginCapture_v2(stream, modes[i % 2]));
+		end();
+	}
+	return arg;
+}
+
+/* One thread frees memory while another begins and ends captures. */
+static void beside(void)
+{
+	double until = step_seconds() + 2;
+	pthread_t thread;
+
+	pthread_create(&thread, NULL, capture_often, NULL);
+	for (size_t size = 4096; step_seconds() < until; size ^= 4096 ^ 4 * MIB)
+		CALL(cuMemFree_v2(alloc(size)));
+	over = true;
+	pthread_join(thread, NULL);
+}
+
+/* A free that is ordered by a stream does not wait, not even for work that waits for this thread. */
+static void ordered(void)
+{
+	size_t before = free_memory();
+	CUdeviceptr ptr = alloc(512 * MIB), base;
+	CUcontext owner;
+
+	busy();
+	CALL(cuMemFreeAsync(ptr, stream));
+	SAME(cuMemFreeAsync(ptr, stream), CUDA_ERROR_INVALID_VALUE);
+	SAME(cuMemGetAddressRange_v2(&base, NULL, ptr), CUDA_ERROR_NOT_FOUND);
+	SAME(cuPointerGetAttribute(&owner, CU_POINTER_ATTRIBUTE_CONTEXT, ptr),
+	     CUDA_ERROR_INVALID_VALUE);
+	SAME(alloc(512 * MIB) == ptr, false); /* the kernel may still use it */
+	SAME(before - free_memory() >= 1024 * MIB, true);
+	*flag = 1;
+	CALL(cuStreamSynchronize(stream));
+	SAME(before - free_memory() < 600 * MIB, true);
+	SAME(cuMemFree_v2(ptr), CUDA_ERROR_INVALID_VALUE);
+}
+
+/* If memory is short, an allocation waits for it. */
+static void ordered_short(void)
+{
+	size_t size = free_memory() / 4 * 3;
+	CUdeviceptr ptr = alloc(size);
+	pthread_t thread;
+
+	busy();
+	CALL(cuMemFreeAsync(ptr, stream));
+	pthread_create(&thread, NULL, end_busy_later, NULL);
+	alloc(size);
+	pthread_join(thread, NULL);
+}
+
+/* It ends with its context, and with the stream's if that is another. */
+static void ordered_destroyed(void)
+{
+	CUdeviceptr old = alloc(4 * MIB), live, base;
+	CUcontext first;
+	pthread_t thread;
+
+	busy();
+	CALL(cuMemFreeAsync(old, stream));
+	pthread_create(&thread, NULL, end_busy_later, NULL);
+	CALL(cuCtxDestroy_v2(ctx));
+	pthread_join(thread, NULL);
+	context_new();
+	live = alloc(4 * MIB);
+	SAME(live, old);
+	CALL(cuMemFree_v2(alloc(8 * MIB)));
+	CALL(cuMemGetAddressRange_v2(&base, NULL, live));
+	SAME(base, live);
+	first = ctx;
+	context_new();
+	busy();
+	CALL(cuMemFreeAsync(live, stream));
+	*flag = 1;
+	CALL(cuCtxDestroy_v2(ctx));
+	CALL(cuCtxSetCurrent(first));
+	SAME(alloc(4 * MIB), live);
+}
+
+static void ordered_captured(void)
+{
+	CUdeviceptr ptr = alloc(4 * MIB);
+
+	begin();
+	SAME(cuMemFreeAsync(ptr, stream), CUDA_ERROR_INVALID_VALUE);
+	end();
+	CALL(cuMemFree_v2(ptr));
+}
+
+static void ordered_paused(void)
+{
+	CUdeviceptr ptr = alloc(4 * MIB);
+
+	busy();
+	CALL(cuMemFreeAsync(ptr, stream));
+	*flag = 1;
+	hold();
+	SAME(alloc(4 * MIB), ptr);
 }
 
 static void retained(void)
@@ -171,24 +386,16 @@ static void *capture_per_thread(void *arg)
 	return arg;
 }
 
-static void run(void *(*function)(void *))
-{
-	pthread_t thread;
-
-	pthread_create(&thread, NULL, function, NULL);
-	pthread_join(thread, NULL);
-}
-
 static void thread_gone(void)
 {
-	run(begin_per_thread);
+	run_with(begin_per_thread, NULL);
 	hold();
 }
 
 static void two_threads(void)
 {
 	begin_per_thread(NULL);
-	run(capture_per_thread);
+	run_with(capture_per_thread, NULL);
 	hold();
 	end();
 }
@@ -209,11 +416,25 @@ static const struct {
 	const char *name;
 	void (*function)(void);
 } cases[] = {
-	{"destroyed", destroyed},     {"twice", twice},
-	{"relaxed", relaxed},         {"memory-short", memory_short},
-	{"retained", retained},       {"older", older},
-	{"release", release},         {"context-gone", context_gone},
-	{"thread-gone", thread_gone}, {"two-threads", two_threads},
+	{"destroyed", destroyed},
+	{"twice", twice},
+	{"relaxed", relaxed},
+	{"memory-short", memory_short},
+	{"retained", retained},
+	{"older", older},
+	{"elsewhere", elsewhere},
+	{"full", full},
+	{"full-before", full_before},
+	{"beside", beside},
+	{"ordered", ordered},
+	{"ordered-short", ordered_short},
+	{"ordered-destroyed", ordered_destroyed},
+	{"ordered-captured", ordered_captured},
+	{"ordered-paused", ordered_paused},
+	{"release", release},
+	{"context-gone", context_gone},
+	{"thread-gone", thread_gone},
+	{"two-threads", two_threads},
 };
 
 int main(int argc, char **argv)

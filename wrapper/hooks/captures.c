@@ -5,6 +5,7 @@
  */
 #include "checkpoint/ledger/captures.h"
 #include "vmem/translate.h"
+#include "wrapper/hooks/fence.h"
 #include "wrapper/real.h"
 #include "wrapper/translated/graphs.h"
 #include "wrapper/translated/windows.h"
@@ -22,6 +23,7 @@ static struct capture *beginning(CUstream stream, bool into)
 	CUcontext ctx = NULL;
 
 	real.cuCtxGetCurrent(&ctx);
+	fence_before_capture(ctx);
 	return captures_begin(stream, ctx, into);
 }
 

@@ -9,6 +9,7 @@
 #include "common/gpu.h"
 #include "vmem/context_gone.h"
 #include "vmem/vmem.h"
+#include "wrapper/hooks/frees.h"
 #include "wrapper/real.h"
 
 #include <pthread.h>
@@ -88,6 +89,7 @@ static void ending(CUcontext ctx)
 {
 	contexts_ending(ctx);
 	captures_context_ending(ctx);
+	frees_context_ending(ctx);
 }
 
 static void lock_to_end(CUcontext ctx)
@@ -100,6 +102,7 @@ static void lock_to_end(CUcontext ctx)
 static CUresult lives(CUresult result, CUcontext ctx)
 {
 	captures_context_lives(ctx);
+	frees_context_lives(ctx);
 	return unlocked(result);
 }
 

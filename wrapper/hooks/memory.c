@@ -4,20 +4,16 @@
  * outside vmem's address space goes to the real driver.
  */
 #include "wrapper/real.h"
-#include "checkpoint/ledger/captures.h"
 #include "checkpoint/ledger/driver_memory.h"
 #include "vmem/addressing.h"
-#include "common/forks.h"
 #include "vmem/translate.h"
 #include "vmem/vmem.h"
 #include "wrapper/hooks/driver_memory.h"
+#include "wrapper/hooks/frees.h"
 #include "wrapper/hooks/memory.h"
 
-#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 
 #define LOG_PREFIX "memory: "
 #include "common/log.h"
@@ -29,187 +25,6 @@
 
 #define PITCH 512UL /* of cuMemAllocPitch_v2 on every device since sm_20 [H200: 512] */
 
-/*
- * Memory freed while a stream capture was open. A free has to wait for the GPU, and
- * cuCtxSynchronize() would break a capture of the same context. So the memory is kept until a free
- * finds no capture open, or an allocation finds no memory. The address may have a new owner by then
- * (the context was destroyed, and with it the memory), so the allocation's id is kept as well.
- */
-struct deferred_free {
-	CUdeviceptr ptr;
-	unsigned long long id;
-};
-
-static struct {
-	pthread_mutex_t lock;
-	struct deferred_free *frees;
-	size_t count, room;
-} deferred = {.lock = PTHREAD_MUTEX_INITIALIZER};
-FORKS_LOCK_IN(deferred, lock);
-
-static CUresult defer_locked(const struct deferred_free *f)
-{
-	for (size_t i = 0; i < deferred.count; i++)
-		if (deferred.frees[i].id == f->id)
-			return CUDA_ERROR_INVALID_VALUE;
-	if (deferred.count == deferred.room) {
-		size_t room = deferred.room ? 2 * deferred.room : 64;
-		struct deferred_free *frees = realloc(deferred.frees, room * sizeof(*frees));
-
-		if (!frees)
-			return CUDA_ERROR_OUT_OF_MEMORY;
-		deferred.frees = frees;
-		deferred.room = room;
-	}
-	deferred.frees[deferred.count] = *f;
-	__atomic_store_n(&deferred.count, deferred.count + 1, __ATOMIC_RELAXED);
-	return CUDA_SUCCESS;
-}
-
-/* CUDA_ERROR_INVALID_VALUE if it was deferred before: a double free. */
-static CUresult defer(const struct deferred_free *f)
-{
-	CUresult result;
-
-	pthread_mutex_lock(&deferred.lock);
-	result = defer_locked(f);
-	pthread_mutex_unlock(&deferred.lock);
-	return result;
-}
-
-static void take_locked(size_t i)
-{
-	deferred.frees[i] = deferred.frees[deferred.count - 1];
-	__atomic_store_n(&deferred.count, deferred.count - 1, __ATOMIC_RELAXED);
-}
-
-static bool take_deferred(struct deferred_free *f)
-{
-	bool any;
-
-	pthread_mutex_lock(&deferred.lock);
-	any = deferred.count > 0;
-	if (any) {
-		*f = deferred.frees[deferred.count - 1];
-		take_locked(deferred.count - 1);
-	}
-	pthread_mutex_unlock(&deferred.lock);
-	return any;
-}
-
-/* False: another thread took it. */
-static bool take_this(const struct deferred_free *f)
-{
-	bool found = false;
-
-	pthread_mutex_lock(&deferred.lock);
-	for (size_t i = 0; i < deferred.count && !found; i++) {
-		found = deferred.frees[i].id == f->id;
-		if (found)
-			take_locked(i);
-	}
-	pthread_mutex_unlock(&deferred.lock);
-	return found;
-}
-
-static bool thread_is_relaxed(void)
-{
-	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-	bool relaxed;
-
-	if (real.cuThreadExchangeStreamCaptureMode(&mode))
-		return false;
-	relaxed = mode == CU_STREAM_CAPTURE_MODE_RELAXED;
-	real.cuThreadExchangeStreamCaptureMode(&mode);
-	return relaxed;
-}
-
-/*
- * Wait for the current context's work while a capture is open, in a thread in relaxed mode. The
- * driver refuses cuCtxSynchronize() then, and invalidates the capture. A real cuMemFree() waits for
- * running kernels and leaves the capture valid [H200, driver 580.159: a free of 2 MiB beside a
- * kernel of 300 ms took 300 ms, in a capture of either mode].
- */
-static CUresult wait_in_capture(void)
-{
-	CUdeviceptr fence;
-	CUresult result = real.cuMemAlloc_v2(&fence, VMEM_GRANULE);
-
-	return result ? result : real.cuMemFree_v2(fence);
-}
-
-/* Call @wait, which waits for all work of the current context, with @ctx as current. */
-static CUresult synchronize(CUcontext ctx, CUresult (*wait)(void))
-{
-	CUcontext current = NULL;
-	CUresult result;
-
-	real.cuCtxGetCurrent(&current);
-	if (current == ctx)
-		return wait();
-	result = real.cuCtxPushCurrent_v2(ctx);
-	if (result)
-		return result;
-	result = wait();
-	real.cuCtxPopCurrent_v2(&current);
-	return result;
-}
-
-/* As cudaFree() does: first wait for all work of the context, which may still use the memory. */
-static CUresult free_now(const struct deferred_free *f, CUresult (*wait)(void))
-{
-	struct vmem_info info;
-	CUresult result;
-
-	if (!vmem_lookup(f->ptr, &info) || info.id != f->id)
-		return CUDA_ERROR_INVALID_VALUE;
-	result = synchronize(info.ctx, wait);
-	return result ? result : vmem_free(f->ptr);
-}
-
-static void free_all_deferred(CUresult (*wait)(void))
-{
-	struct deferred_free f;
-
-	while (take_deferred(&f)) {
-		CUresult result = free_now(&f, wait);
-
-		/* An invalid one went with its context. */
-		if (result && result != CUDA_ERROR_INVALID_VALUE) {
-			defer(&f);
-			return;
-		}
-	}
-}
-
-/* Free deferred memory; while a capture is open, only if the memory is @needed. */
-static void free_deferred(bool needed)
-{
-	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-
-	if (!__atomic_load_n(&deferred.count, __ATOMIC_RELAXED))
-		return;
-	if (!captures_open(driver_table())) {
-		free_all_deferred(real.cuCtxSynchronize);
-	} else if (needed && !real.cuThreadExchangeStreamCaptureMode(&mode)) {
-		free_all_deferred(wait_in_capture);
-		real.cuThreadExchangeStreamCaptureMode(&mode);
-	}
-}
-
-/*
- * Free memory while a capture is open. The driver allows that if the thread is in relaxed mode:
- * then cudaw tries it at once. In all other cases the free is deferred.
- */
-static CUresult free_in_capture(const struct deferred_free *f)
-{
-	CUresult result = defer(f);
-
-	if (!result && thread_is_relaxed() && take_this(f) && free_now(f, wait_in_capture))
-		result = defer(f);
-	return result;
-}
-
 bool memory_give_back(void)
 {
 	struct vmem_stats before, after;
@@ -217,7 +32,7 @@ bool memory_give_back(void)
 	if (!driver_table())
 		return false;
 	vmem_get_stats(&before);
-	free_deferred(true);
+	frees_collect(true);
 	vmem_trim();
 	vmem_get_stats(&after);
 	return after.mapped < before.mapped;
@@ -234,10 +49,12 @@ static CUresult alloc_native(CUdeviceptr *dptr, size_t bytesize)
 
 static CUresult alloc(CUcontext ctx, CUdevice dev, CUdeviceptr *dptr, size_t bytesize)
 {
-	CUresult result = vmem_alloc(ctx, dev, bytesize, dptr);
+	CUresult result;
 
+	frees_collect(false);
+	result = vmem_alloc(ctx, dev, bytesize, dptr);
 	if (result == CUDA_ERROR_OUT_OF_MEMORY) {
-		free_deferred(true);
+		frees_collect(true);
 		result = vmem_alloc(ctx, dev, bytesize, dptr);
 	}
 	return result;
@@ -283,30 +100,24 @@ CUresult hook_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t Width
 
 CUresult hook_cuMemFree_v2(CUdeviceptr dptr)
 {
-	struct deferred_free f = {.ptr = dptr};
-	struct vmem_info info;
+	CUresult result;
 
-	if (!vmem_contains(dptr)) {
-		CUresult result = real.cuMemFree_v2(dptr);
-		if (!result)
-			forget_pointer(dptr);
-		return result;
-	}
-	if (!vmem_lookup(dptr, &info) || info.start != dptr)
-		return CUDA_ERROR_INVALID_VALUE;
-	f.id = info.id;
-	if (captures_open(driver_table()))
-		return free_in_capture(&f);
-	free_deferred(false);
-	return free_now(&f, real.cuCtxSynchronize);
+	if (vmem_contains(dptr))
+		return frees_now(dptr);
+	result = real.cuMemFree_v2(dptr);
+	if (!result)
+		forget_pointer(dptr);
+	return result;
 }
 
 CUresult hook_cuMemGetInfo_v2(size_t *free, size_t *total)
 {
-	CUresult result = real.cuMemGetInfo_v2(free, total);
 	struct vmem_stats stats;
+	CUresult result;
 	CUdevice dev;
 
+	frees_collect(false);
+	result = real.cuMemGetInfo_v2(free, total);
 	/* Memory that vmem keeps for the next allocation is free memory for the program. */
 	if (!result && free && driver_table() && !real.cuCtxGetDevice(&dev)) {
 		vmem_get_device_stats(dev, &stats);

@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "wrapper/hooks/frees.h"
+#include "checkpoint/ledger/captures.h"
+#include "common/forks.h"
+#include "common/uncancelled.h"
+#include "vmem/context_gone.h"
+#include "vmem/vmem.h"
+#include "wrapper/hooks/fence.h"
+#include "wrapper/real.h"
+
+#include <pthread.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <utlist.h>
+
+/* An allocation that is retired. */
+struct retired {
+	struct vmem_info info;
+	CUcontext ctx; /* whose work must end first; NULL: it has ended, with its context */
+	CUevent event; /* of ctx, which follows the work; NULL: all work of ctx */
+	bool asked;    /* a thread looks whether the work has ended; it stays in the list */
+	bool ending;   /* no thread may ask: ctx may end */
+	struct retired *prev, *next;
+};
+
+FORKS_LOCK(lock);
+static pthread_cond_t answered = PTHREAD_COND_INITIALIZER; /* no thread asks about one any more */
+static struct retired *list;                               /* under lock, the oldest first */
+static size_t count;                                       /* under lock; also read without */
+
+static void add(struct retired *r)
+{
+	pthread_mutex_lock(&lock);
+	DL_APPEND(list, r);
+	__atomic_store_n(&count, count + 1, __ATOMIC_RELAXED);
+	pthread_mutex_unlock(&lock);
+}
+
+static void remove_locked(struct retired *r)
+{
+	DL_DELETE(list, r);
+	__atomic_store_n(&count, count - 1, __ATOMIC_RELAXED);
+	free(r);
+}
+
+/* Make @ctx (NULL: any) current. *@pushed: leave() has to make the old one current again. */
+static CUresult enter(CUcontext ctx, bool *pushed)
+{
+	CUcontext current = NULL;
+	CUresult result;
+
+	*pushed = false;
+	if (!ctx || (!real.cuCtxGetCurrent(&current) && current == ctx))
+		return CUDA_SUCCESS;
+	result = real.cuCtxPushCurrent_v2(ctx);
+	*pushed = !result;
+	return result;
+}
+
+static void leave(bool pushed)
+{
+	CUcontext ctx;
+
+	if (pushed)
+		real.cuCtxPopCurrent_v2(&ctx);
+}
+
+/* With the context of @r current: CUDA_SUCCESS once the work that may use the memory has ended. */
+static CUresult work_ended(const struct retired *r, bool wait)
+{
+	if (!r->ctx)
+		return CUDA_SUCCESS;
+	if (!r->event)
+		return fence_wait(r->ctx);
+	return wait ? real.cuEventSynchronize(r->event) : real.cuEventQuery(r->event);
+}
+
+/* False: it is too early, or the driver refuses. */
+static bool finish(const struct retired *r, bool wait)
+{
+	CUstreamCaptureMode mode = fence_relax();
+	bool pushed;
+	CUresult result = enter(r->ctx, &pushed);
+
+	if (!result)
+		result = work_ended(r, wait);
+	if (!result) {
+		result = vmem_free_retired(&r->info);
+		/* An invalid one has gone with its context. */
+		if (result == CUDA_ERROR_INVALID_VALUE)
+			result = CUDA_SUCCESS;
+	}
+	if (!result && r->event)
+		real.cuEventDestroy_v2(r->event);
+	leave(pushed);
+	fence_unrelax(mode);
+	return !result;
+}
+
+/* With lock held; releases it meanwhile. @r may be gone afterwards. Returns the next one. */
+static struct retired *ask(struct retired *r, bool wait)
+{
+	struct retired *next;
+	bool done;
+
+	r->asked = true;
+	pthread_mutex_unlock(&lock);
+	done = finish(r, wait);
+	pthread_mutex_lock(&lock);
+	r->asked = false;
+	next = r->next;
+	if (done)
+		remove_locked(r);
+	pthread_cond_broadcast(&answered);
+	return next;
+}
+
+void frees_collect(bool wait)
+{
+	struct retired *r;
+
+	if (!__atomic_load_n(&count, __ATOMIC_RELAXED))
+		return;
+	pthread_mutex_lock(&lock);
+	for (r = list; r;) {
+		if (r->ending || (r->asked && !wait)) {
+			r = r->next;
+		} else if (r->asked) {
+			uncancelled_wait(&answered, &lock);
+			r = list;
+		} else {
+			r = ask(r, wait);
+		}
+	}
+	pthread_mutex_unlock(&lock);
+}
+
+/* As cudaFree() does: first wait for all work of the context, which may still use the memory. */
+static CUresult wait_and_free(const struct vmem_info *info)
+{
+	CUstreamCaptureMode mode = fence_relax();
+	bool pushed;
+	CUresult result = enter(info->ctx, &pushed);
+
+	if (!result)
+		result = fence_wait(info->ctx);
+	leave(pushed);
+	if (!result)
+		result = vmem_free(info->start);
+	fence_unrelax(mode);
+	return result;
+}
+
+/* Retire the allocation at @ptr until @r's work has ended; takes @r over. */
+static CUresult retire(CUdeviceptr ptr, struct retired *r)
+{
+	CUresult result = vmem_retire(ptr, &r->info);
+
+	if (result)
+		free(r);
+	else
+		add(r);
+	return result;
+}
+
+static CUresult free_later(const struct vmem_info *info)
+{
+	struct retired *r = calloc(1, sizeof(*r));
+
+	if (!r)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	r->ctx = info->ctx;
+	return retire(info->start, r);
+}
+
+CUresult frees_now(CUdeviceptr ptr)
+{
+	struct vmem_info info;
+	CUresult result;
+
+	if (!vmem_lookup(ptr, &info) || info.start != ptr)
+		return CUDA_ERROR_INVALID_VALUE;
+	frees_collect(false);
+	result = wait_and_free(&info);
+	return result == CUDA_ERROR_OUT_OF_MEMORY ? free_later(&info) : result;
+}
+
+/* With lock held. */
+static void set_ending(CUcontext ctx, bool ending)
+{
+	struct retired *r;
+
+	DL_FOREACH(list, r)
+	if (r->ctx == ctx)
+		r->ending = ending;
+}
+
+/* With lock held: one whose event of @ctx a thread asks about. */
+static struct retired *find_asked(CUcontext ctx)
+{
+	struct retired *r;
+
+	DL_FOREACH(list, r)
+	if (r->ctx == ctx && r->asked)
+		break;
+	return r;
+}
+
+/* With lock held; releases it while it waits. */
+static void end_questions(CUcontext ctx)
+{
+	set_ending(ctx, true);
+	while (find_asked(ctx))
+		uncancelled_wait(&answered, &lock);
+}
+
+void frees_context_ending(CUcontext ctx)
+{
+	if (!ctx || !__atomic_load_n(&count, __ATOMIC_RELAXED))
+		return;
+	pthread_mutex_lock(&lock);
+	end_questions(ctx);
+	pthread_mutex_unlock(&lock);
+}
+
+void frees_context_lives(CUcontext ctx)
+{
+	pthread_mutex_lock(&lock);
+	set_ending(ctx, false);
+	pthread_mutex_unlock(&lock);
+}
+
+/* The context's work has ended with it, and the events are gone. */
+static void context_ended(CUcontext ctx)
+{
+	struct retired *r;
+
+	pthread_mutex_lock(&lock);
+	end_questions(ctx);
+	set_ending(ctx, false);
+	DL_FOREACH(list, r)
+	if (r->ctx == ctx) {
+		r->ctx = NULL;
+		r->event = NULL;
+	}
+	pthread_mutex_unlock(&lock);
+}
+CONTEXT_GONE(context_ended);
+
+static void forget_in_child(void)
+{
+	pthread_cond_init(&answered, NULL);
+	list = NULL;
+	count = 0;
+}
+FORKS_CHILD(forget_in_child);

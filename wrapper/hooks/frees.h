@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CUDAW_HOOKS_FREES_H
+#define CUDAW_HOOKS_FREES_H
+/*
+ * The frees of vmem's memory, which its driver calls do not order after the work on the GPU.
+ *
+ * As cuMemFree() does, frees_now() waits for all work of the memory's context, beside stream
+ * captures too (fence.h).
+ * If it cannot wait, because a capture is open and there is no memory for a fence, the allocation
+ * is retired (vmem.h): for the program it is freed, and frees_collect() frees the memory later.
+ *
+ * Locking: one mutex guards the list of retired allocations, and is not held across driver calls.
+ * The events belong to contexts, and the driver must not be asked about an event while its context
+ * ends: frees_context_ending() waits until no thread asks.
+ */
+#include <cuda.h>
+#include <stdbool.h>
+
+/* Free the allocation that starts at @ptr, as cuMemFree() does. */
+CUresult frees_now(CUdeviceptr ptr);
+
+/* Give back the memory of retired allocations; @wait: of all, and wait. */
+void frees_collect(bool wait);
+
+/*
+ * @ctx (NULL: none) may end in the next call. Its events are left alone from now on, until the
+ * second function says that it lives on, or until it has ended (context_gone.h).
+ */
+void frees_context_ending(CUcontext ctx);
+void frees_context_lives(CUcontext ctx);
+
+#endif
