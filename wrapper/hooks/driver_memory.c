@@ -7,6 +7,7 @@
 #include "checkpoint/ledger/driver_memory.h"
 #include "vmem/vmem.h"
 #include "wrapper/hooks/driver_memory.h"
+#include "wrapper/hooks/frees.h"
 
 #include <stdint.h>
 
@@ -78,14 +79,11 @@ CUresult hook_cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *dptr, size_t bytesize, C
 			   bytesize, per_thread(hStream));
 }
 
-/*
- * cuMemFreeAsync() also takes memory of cuMemAlloc(). It is freed as by cuMemFree(): later than the
- * program asks, never before the work that uses it.
- */
+/* cuMemFreeAsync() also takes memory of cuMemAlloc(). */
 CUresult hook_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
 {
 	if (vmem_contains(dptr))
-		return hook_cuMemFree_v2(dptr);
+		return frees_ordered(dptr, hStream);
 	forget_pointer(dptr);
 	return real.cuMemFreeAsync(dptr, hStream);
 }
@@ -93,7 +91,7 @@ CUresult hook_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
 CUresult hook_cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream hStream)
 {
 	if (vmem_contains(dptr))
-		return hook_cuMemFree_v2(dptr);
+		return frees_ordered(dptr, per_thread(hStream));
 	forget_pointer(dptr);
 	return real.cuMemFreeAsync_ptsz(dptr, hStream);
 }

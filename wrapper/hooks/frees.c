@@ -174,6 +174,79 @@ static CUresult free_later(const struct vmem_info *info)
 	return retire(info->start, r);
 }
 
+/* In a capture the driver refuses memory of cuMemAlloc(), and the capture stays valid [H200]. */
+static CUresult refuse_captured(CUstream stream)
+{
+	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+	CUresult result = CUDA_SUCCESS;
+
+	if (captures_open(driver_table()))
+		result = real.cuStreamIsCapturing(stream, &status);
+	if (!result && status != CU_STREAM_CAPTURE_STATUS_NONE)
+		result = CUDA_ERROR_INVALID_VALUE;
+	return result;
+}
+
+/* With the stream's context current: an event that follows the stream's work. */
+static CUresult record(CUstream stream, CUevent *event)
+{
+	CUresult result = real.cuEventCreate(event, CU_EVENT_DISABLE_TIMING);
+
+	if (result)
+		return result;
+	result = real.cuEventRecord(*event, stream);
+	if (result)
+		real.cuEventDestroy_v2(*event);
+	return result;
+}
+
+/* Free the allocation at @ptr after the work that @stream has; takes @r over. */
+static CUresult free_after(CUdeviceptr ptr, CUstream stream, struct retired *r)
+{
+	CUevent event;
+	bool pushed;
+	CUresult result;
+
+	real.cuCtxGetCurrent(&r->ctx);
+	/* The handles of default streams are small numbers, and stand for the current context's. */
+	if ((uintptr_t)stream > (uintptr_t)CU_STREAM_PER_THREAD)
+		real.cuStreamGetCtx(stream, &r->ctx);
+	result = enter(r->ctx, &pushed);
+	if (!result)
+		result = record(stream, &event);
+	if (result) {
+		free(r);
+	} else {
+		r->event = event;
+		result = retire(ptr, r);
+		if (result)
+			real.cuEventDestroy_v2(event);
+	}
+	leave(pushed);
+	return result;
+}
+
+CUresult frees_ordered(CUdeviceptr ptr, CUstream stream)
+{
+	CUstreamCaptureMode mode;
+	struct vmem_info info;
+	struct retired *r;
+	CUresult result;
+
+	if (!vmem_lookup(ptr, &info) || info.start != ptr)
+		return CUDA_ERROR_INVALID_VALUE;
+	result = refuse_captured(stream);
+	if (result)
+		return result;
+	r = calloc(1, sizeof(*r));
+	if (!r)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	mode = fence_relax();
+	result = free_after(ptr, stream, r);
+	fence_unrelax(mode);
+	return result;
+}
+
 CUresult frees_now(CUdeviceptr ptr)
 {
 	struct vmem_info info;

@@ -5,9 +5,12 @@
  * The frees of vmem's memory, which its driver calls do not order after the work on the GPU.
  *
  * As cuMemFree() does, frees_now() waits for all work of the memory's context, beside stream
- * captures too (fence.h).
- * If it cannot wait, because a capture is open and there is no memory for a fence, the allocation
- * is retired (vmem.h): for the program it is freed, and frees_collect() frees the memory later.
+ * captures too (fence.h). As cuMemFreeAsync() does, frees_ordered() never waits: it records an
+ * event in the stream. The allocation is retired (vmem.h), so for the program it is freed, and
+ * frees_collect() frees the memory once the event has passed.
+ *
+ * If frees_now() cannot wait, because a capture is open and there is no memory for a fence, the
+ * allocation is retired as well, and a later frees_collect() waits.
  *
  * Locking: one mutex guards the list of retired allocations, and is not held across driver calls.
  * The events belong to contexts, and the driver must not be asked about an event while its context
@@ -16,10 +19,11 @@
 #include <cuda.h>
 #include <stdbool.h>
 
-/* Free the allocation that starts at @ptr, as cuMemFree() does. */
+/* Free the allocation that starts at @ptr, as cuMemFree() and cuMemFreeAsync() do. */
 CUresult frees_now(CUdeviceptr ptr);
+CUresult frees_ordered(CUdeviceptr ptr, CUstream stream);
 
-/* Give back the memory of retired allocations; @wait: of all, and wait. */
+/* Give back the memory of ordered frees whose streams have passed; @wait: of all, and wait. */
 void frees_collect(bool wait);
 
 /*
