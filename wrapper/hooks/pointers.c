@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Questions about pointers, which vmem answers for its allocations. A call for an address outside
+ * vmem's address space goes to the real driver.
+ */
+#include "wrapper/real.h"
+#include "checkpoint/ledger/driver_memory.h"
+#include "vmem/translate.h"
+#include "vmem/vmem.h"
+
+#define LOG_PREFIX "pointers: "
+#include "common/log.h"
+
+CUresult hook_cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr dptr)
+{
+	struct vmem_info info;
+
+	if (!vmem_contains(dptr))
+		return real.cuMemGetAddressRange_v2(pbase, psize, dptr);
+	if (!vmem_lookup(dptr, &info))
+		return CUDA_ERROR_NOT_FOUND;
+	if (pbase)
+		*pbase = info.start;
+	if (psize)
+		*psize = info.size;
+	return CUDA_SUCCESS;
+}
+
+/*
+ * The attributes for which the real driver, which sees whole regions, has wrong answers, and those
+ * that frameworks ask for at every launch. False: ask the real driver.
+ */
+static bool pointer_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr,
+			      const struct vmem_info *info)
+{
+	switch (attribute) {
+	case CU_POINTER_ATTRIBUTE_CONTEXT:
+		*(CUcontext *)data = info->ctx;
+		return true;
+	case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+		*(CUmemorytype *)data = CU_MEMORYTYPE_DEVICE;
+		return true;
+	case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+		*(CUdeviceptr *)data = ptr;
+		return true;
+	case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+		/* The driver's ids count from 1; ours must differ from them. */
+		*(unsigned long long *)data = 1ULL << 62 | info->id;
+		return true;
+	case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+		*(unsigned int *)data = 0;
+		return true;
+	case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+		*(int *)data = info->dev;
+		return true;
+	case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+		*(CUdeviceptr *)data = info->start;
+		return true;
+	case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+		*(size_t *)data = info->size;
+		return true;
+	default:
+		return false;
+	}
+}
+
+CUresult hook_cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr)
+{
+	struct vmem_info info;
+
+	if (!data || !vmem_contains(ptr))
+		return real.cuPointerGetAttribute(data, attribute, ptr);
+	if (!vmem_lookup(ptr, &info))
+		return CUDA_ERROR_INVALID_VALUE;
+	if (pointer_attribute(data, attribute, ptr, &info))
+		return CUDA_SUCCESS;
+	return real.cuPointerGetAttribute(data, attribute, translate(ptr));
+}
+
+CUresult hook_cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute *attributes,
+				     void **data, CUdeviceptr ptr)
+{
+	struct vmem_info info;
+	CUresult result;
+
+	/*
+	 * The real driver goes first: it checks the arguments, and fills in the other attributes.
+	 * For an unknown pointer it succeeds, with zeros. So it must for a pointer that was freed,
+	 * whose region may still be mapped: the driver is asked about an address never mapped.
+	 */
+	if (vmem_contains(ptr) && !vmem_lookup(ptr, &info))
+		return real.cuPointerGetAttributes(numAttributes, attributes, data, 0);
+	result = real.cuPointerGetAttributes(numAttributes, attributes, data, translate(ptr));
+	if (result || !vmem_contains(ptr))
+		return result;
+	for (unsigned int i = 0; i < numAttributes; i++)
+		pointer_attribute(data[i], attributes[i], ptr, &info);
+	return CUDA_SUCCESS;
+}
+
+CUresult hook_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr)
+{
+	CUdeviceptr base = dptr;
+	CUresult result;
+
+	if (vmem_contains(dptr))
+		pr_err_once("cuIpcGetMemHandle: memory under cudaw cannot be shared between "
+			    "processes by a legacy IPC handle");
+	result = real.cuIpcGetMemHandle(pHandle, dptr);
+	if (!result) {
+		real.cuMemGetAddressRange_v2(&base, NULL, dptr);
+		driver_memory_add(DRIVER_MEMORY_IPC_EXPORT, base, 0);
+	}
+	return result;
+}
