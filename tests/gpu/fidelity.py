@@ -33,11 +33,8 @@ KNOWN = {
     },
     "full_captured": {"an allocation in its place"},
     "pool_gives_back": {"3/4 of the memory while the pool keeps half"},
-    "attributes": {
-        *(f"setting SYNC_MEMOPS of {what}"
-          for what in ("4 MiB", "its middle", "100 bytes", "freed memory")),
-        "cuIpcGetMemHandle of an inner pointer",
-    },
+    "attributes": {"cuIpcGetMemHandle of an inner pointer",
+                   "the value of IS_LEGACY_CUDA_IPC_CAPABLE"},
     "green": {"it is", "cuMemFree of its memory then", ENDED},
     "fault": {"4 KiB after a fault", "64 MiB after a fault"},
     "peer_copy": {*COPIES, "cuGraphAddMemcpyNode", "cuMemcpyDtoDAsync captured", "its launch",

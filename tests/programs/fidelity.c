@@ -402,7 +402,34 @@ static void sync_memops(const char *what, CUdeviceptr ptr)
 	say_result(question, cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, ptr));
 	snprintf(question, sizeof(question), "reading it of %s", what);
 	say_result(question, cuPointerGetAttribute(&found, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, ptr));
-	say("its value: %u", found);
+	say("the value of %s: %u", what, found);
+}
+
+/* How many bytes of the answer the driver writes. */
+static void widths(CUdeviceptr ptr)
+{
+	static const struct {
+		const char *name;
+		CUpointer_attribute attribute;
+	} attributes[] = {{"MEMORY_TYPE", CU_POINTER_ATTRIBUTE_MEMORY_TYPE},
+			  {"SYNC_MEMOPS", CU_POINTER_ATTRIBUTE_SYNC_MEMOPS},
+			  {"IS_MANAGED", CU_POINTER_ATTRIBUTE_IS_MANAGED},
+			  {"DEVICE_ORDINAL", CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL},
+			  {"MAPPED", CU_POINTER_ATTRIBUTE_MAPPED},
+			  {"RANGE_SIZE", CU_POINTER_ATTRIBUTE_RANGE_SIZE}};
+
+	for (size_t i = 0; i < sizeof(attributes) / sizeof(attributes[0]); i++) {
+		unsigned char once[16], again[16];
+		size_t bytes = 0;
+
+		memset(once, 0x55, sizeof(once));
+		memset(again, 0xaa, sizeof(again));
+		CALL(cuPointerGetAttribute(once, attributes[i].attribute, ptr));
+		CALL(cuPointerGetAttribute(again, attributes[i].attribute, ptr));
+		while (bytes < sizeof(once) && once[bytes] == again[bytes])
+			bytes++;
+		say("the width of %s: %zu", attributes[i].name, bytes);
+	}
 }
 
 static void case_attributes(void)
@@ -420,19 +447,20 @@ static void case_attributes(void)
 	sync_memops("100 bytes", small);
 	say_result("reading it of the next 100 bytes",
 		   cuPointerGetAttribute(&mapped, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, next));
-	say("its value: %u", mapped);
+	say("the value of the next 100 bytes: %u", mapped);
 	CALL(cuMemFree(gone));
 	sync_memops("freed memory", gone);
+	widths(ptr);
 	say_result("ALLOWED_HANDLE_TYPES",
 		   cuPointerGetAttribute(&handle_types, CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES,
 					 ptr));
-	say("its value: %llu", handle_types);
+	say("the value of ALLOWED_HANDLE_TYPES: %llu", handle_types);
 	say_result("IS_LEGACY_CUDA_IPC_CAPABLE",
 		   cuPointerGetAttribute(&legacy, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
 					 ptr));
-	say("its value: %u", legacy);
+	say("the value of IS_LEGACY_CUDA_IPC_CAPABLE: %u", legacy);
 	say_result("MAPPED", cuPointerGetAttribute(&mapped, CU_POINTER_ATTRIBUTE_MAPPED, ptr));
-	say("its value: %u", mapped);
+	say("the value of MAPPED: %u", mapped);
 	say_result("MEMPOOL_HANDLE",
 		   cuPointerGetAttribute(&pool, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, ptr));
 	say_result("cuMemRetainAllocationHandle",

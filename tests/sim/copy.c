@@ -3,8 +3,10 @@
  * Copies and sets. What the device must reach is checked at the call (CUDA_ERROR_INVALID_VALUE);
  * what is unmapped later faults when the operation runs (CUDA_ERROR_ILLEGAL_ADDRESS, for good).
  *
- * Synchronous calls are operations on the default stream, which they wait for. As with the real
- * driver, an "asynchronous" copy from or to memory that is not page-locked returns when it is done.
+ * Synchronous calls are operations on the default stream, which they wait for, except copies within
+ * device memory and sets: those return at once, unless the memory has the attribute SYNC_MEMOPS. As
+ * with the real driver, an "asynchronous" copy from or to memory that is not page-locked returns
+ * when it is done.
  */
 #include "tests/sim/sim.h"
 
@@ -20,6 +22,20 @@ static CUresult copy_submit(struct sim_stream *s, void *dst, const void *src, si
 	op->copy.size = size;
 	op->copy.direction = (int)direction;
 	return stream_submit(s, op);
+}
+
+static bool in_device(CUdeviceptr ptr)
+{
+	const struct sim_map *map = map_find(ptr);
+
+	return map && map->kind < MAP_MANAGED;
+}
+
+static bool is_marked(CUdeviceptr ptr)
+{
+	const struct sim_map *map = map_find(ptr);
+
+	return map && map->sync_memops;
 }
 
 CUresult copy_linear(struct sim_stream *s, CUdeviceptr dst, CUdeviceptr src, size_t size,
@@ -39,7 +55,8 @@ CUresult copy_linear(struct sim_stream *s, CUdeviceptr dst, CUdeviceptr src, siz
 	result = copy_submit(s, (void *)dst, (const void *)src, size, direction);
 	if (result != CUDA_SUCCESS || s->capture)
 		return result;
-	if (!sync && map_covers(dst, size) && map_covers(src, size))
+	if (sync ? in_device(dst) && in_device(src) && !is_marked(dst) && !is_marked(src)
+		 : map_covers(dst, size) && map_covers(src, size))
 		return CUDA_SUCCESS;
 	return stream_wait(s);
 }
@@ -168,10 +185,20 @@ static CUresult set_async(bool ptds, CUdeviceptr dst, uint32_t value, size_t wid
 	return stream_submit(s, op);
 }
 
-/* Sets without a stream are asynchronous, on device memory, in the real driver too. */
+/* Wait for a set without a stream, if @result is success. */
+static CUresult set_ends(bool ptds, CUresult result, CUdeviceptr dst)
+{
+	struct sim_stream *s;
+
+	if (result != CUDA_SUCCESS || !is_marked(dst))
+		return result;
+	result = stream_get(NULL, ptds, &s);
+	return result ? result : stream_wait(s);
+}
+
 static CUresult set(bool ptds, CUdeviceptr dst, uint32_t value, size_t width, size_t count)
 {
-	return set_async(ptds, dst, value, width, count, NULL);
+	return set_ends(ptds, set_async(ptds, dst, value, width, count, NULL), dst);
 }
 
 SIM_TWINS(cuMemsetD8_v2, _ptds, set, (CUdeviceptr dst, unsigned char value, size_t count), dst,
@@ -201,15 +228,21 @@ static CUresult set_rows(bool ptds, CUdeviceptr dst, size_t pitch, uint32_t valu
 	return result;
 }
 
-SIM_TWINS(cuMemsetD2D8_v2, _ptds, set_rows,
+static CUresult set_rows_now(bool ptds, CUdeviceptr dst, size_t pitch, uint32_t value, size_t width,
+			     size_t count, size_t rows)
+{
+	return set_ends(ptds, set_rows(ptds, dst, pitch, value, width, count, rows, NULL), dst);
+}
+
+SIM_TWINS(cuMemsetD2D8_v2, _ptds, set_rows_now,
 	  (CUdeviceptr dst, size_t pitch, unsigned char value, size_t count, size_t rows), dst,
-	  pitch, value, 1, count, rows, NULL)
-SIM_TWINS(cuMemsetD2D16_v2, _ptds, set_rows,
+	  pitch, value, 1, count, rows)
+SIM_TWINS(cuMemsetD2D16_v2, _ptds, set_rows_now,
 	  (CUdeviceptr dst, size_t pitch, unsigned short value, size_t count, size_t rows), dst,
-	  pitch, value, 2, count, rows, NULL)
-SIM_TWINS(cuMemsetD2D32_v2, _ptds, set_rows,
+	  pitch, value, 2, count, rows)
+SIM_TWINS(cuMemsetD2D32_v2, _ptds, set_rows_now,
 	  (CUdeviceptr dst, size_t pitch, unsigned int value, size_t count, size_t rows), dst,
-	  pitch, value, 4, count, rows, NULL)
+	  pitch, value, 4, count, rows)
 SIM_TWINS(cuMemsetD2D8Async, _ptsz, set_rows,
 	  (CUdeviceptr dst, size_t pitch, unsigned char value, size_t count, size_t rows,
 	   CUstream stream),

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cuPointerGetAttribute(s). */
+/* cuPointerGetAttribute(s), cuPointerSetAttribute. */
 #include "tests/sim/sim.h"
 
 #include <string.h>
@@ -62,6 +62,8 @@ static uint64_t attribute_value(const struct sim_map *map, CUpointer_attribute a
 		return map->kind == MAP_DEVICE && !map->pool;
 	case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
 		return (uintptr_t)map->pool;
+	case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+		return map->sync_memops;
 	case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
 		return map->access[ctx_current()->dev];
 	default:
@@ -105,5 +107,18 @@ SIM_EXPORT cuPointerGetAttributes(unsigned int count, CUpointer_attribute *attrs
 			return CUDA_ERROR_INVALID_VALUE;
 		get_attribute(data[i], attrs[i], ptr);
 	}
+	return CUDA_SUCCESS;
+}
+
+/* As on a GPU, not for memory that the program mapped [H200, driver 580.159]. */
+SIM_EXPORT cuPointerSetAttribute(const void *value, CUpointer_attribute attr, CUdeviceptr ptr)
+{
+	struct sim_map *map;
+
+	SIM_ENTER(cuPointerSetAttribute, NEED_CONTEXT);
+	map = map_find(ptr);
+	if (!value || attr != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS || !map || map->kind == MAP_VMM)
+		return CUDA_ERROR_INVALID_VALUE;
+	map->sync_memops = *(const unsigned int *)value != 0;
 	return CUDA_SUCCESS;
 }

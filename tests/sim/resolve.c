@@ -182,6 +182,7 @@
 	X(cuMulticastCreate, 12010, cuMulticastCreate) \
 	X(cuPointerGetAttribute, 4000, cuPointerGetAttribute) \
 	X(cuPointerGetAttributes, 7000, cuPointerGetAttributes) \
+	X(cuPointerSetAttribute, 6000, cuPointerSetAttribute) \
 	TWIN(cuStreamAddCallback, 5000, cuStreamAddCallback, cuStreamAddCallback_ptsz) \
 	TWIN(cuStreamBatchMemOp, 11070, cuStreamBatchMemOp_v2, cuStreamBatchMemOp_v2_ptsz) \
 	TWIN(cuStreamBeginCapture, 10010, cuStreamBeginCapture_v2, cuStreamBeginCapture_v2_ptsz) \

@@ -253,6 +253,7 @@ struct sim_map {
 	unsigned int flags;
 	unsigned long long id;
 	unsigned char access[SIM_MAX_DEVICES]; /* CUmemAccess_flags */
+	bool sync_memops;
 };
 
 struct sim_array {

@@ -142,6 +142,7 @@ START_TEST(test_allocations)
 	char buf[256] = "host";
 	CUdeviceptr p, managed, base;
 	CUmemorytype type = 0;
+	unsigned int on = 1;
 	size_t before, size;
 	CUcontext ctx;
 	void *host;
@@ -160,6 +161,12 @@ START_TEST(test_allocations)
 	ck_assert_ptr_eq(ctx, primary);
 	fails(cu.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, (CUdeviceptr)buf),
 	      CUDA_ERROR_INVALID_VALUE);
+	ok(cu.cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, p + 77));
+	on = 0;
+	ok(cu.cuPointerGetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, p));
+	ck_assert_uint_eq(on, 1);
+	ok(cu.cuMemsetD8_v2(p, 5, 10000));
+	ck_assert_uint_eq(*(unsigned char *)(p + 9999), 5);
 	fails(cu.cuMemFree_v2(p + 512), CUDA_ERROR_INVALID_VALUE);
 	fails(cu.cuMemcpyHtoD_v2(p + 9000, buf, 1001), CUDA_ERROR_INVALID_VALUE);
 	ok(cu.cuMemFree_v2(p));

@@ -29,8 +29,8 @@
 	X(cuMemUnmap) X(cuMemSetAccess) X(cuMemRetainAllocationHandle) X(cuMemGetInfo_v2) \
 	X(cuMemAlloc_v2) X(cuMemFree_v2) X(cuMemAllocManaged) X(cuMemHostAlloc) X(cuMemFreeHost) \
 	X(cuMemAllocAsync) X(cuMemFreeAsync) X(cuMemHostRegister_v2) X(cuMemHostUnregister) \
-	X(cuMemGetAddressRange_v2) X(cuPointerGetAttribute) X(cuMemcpyHtoD_v2) X(cuMemcpyDtoH_v2) \
-	X(cuMemcpyDtoD_v2) X(cuMemcpy) X(cuMemcpyHtoDAsync_v2) X(cuMemcpyDtoHAsync_v2) \
+	X(cuMemGetAddressRange_v2) X(cuPointerGetAttribute) X(cuPointerSetAttribute) \
+	X(cuMemcpyHtoD_v2) X(cuMemcpyDtoH_v2) X(cuMemcpyDtoD_v2) X(cuMemcpy) X(cuMemcpyHtoDAsync_v2) X(cuMemcpyDtoHAsync_v2) \
 	X(cuMemsetD8_v2) X(cuMemsetD32_v2) X(cuMemsetD32Async) X(cuMemsetD32_v2_ptds) \
 	X(cuStreamCreate) X(cuStreamDestroy_v2) X(cuStreamSynchronize) X(cuStreamQuery) \
 	X(cuStreamSynchronize_ptsz) X(cuStreamQuery_ptsz) \

@@ -23,9 +23,10 @@ CLASSES = ("pass", "bare", "hook", "wait", "gate")
 MODES = ("image", "check", "rewrite", "translated")
 WITH_WORDS = ("check", "rewrite")
 # Beside any class: see driver.calls.
-AGAIN = "again"
+AGAIN, SYNCED = "again", "synced"
+BESIDE = (AGAIN, SYNCED)
 HOOKS = ("bare", "hook", "image", "translated")
-STAGES = ("check", "before", "after")
+STAGES = ("check", "before", "after", "synced")
 
 COLUMNS = 100
 INCLUDES = '''\
@@ -34,6 +35,7 @@ INCLUDES = '''\
 #include "vmem/translate.h"
 #include "wrapper/face/driver.h"
 #include "wrapper/hooks/memory.h"
+#include "wrapper/hooks/sync_memops.h"
 #include "wrapper/kernels/check.h"
 #include "wrapper/translated/after.h"
 #include "wrapper/translated/before.h"
@@ -112,10 +114,10 @@ def read_rules(path, words):
     for number, line in read_lines(path):
         fields = line.split(None, 2)
         kind, text = fields[0], "".join(fields[2:])
-        if (len(fields) < 2 or kind not in CLASSES + MODES + (AGAIN,) or
+        if (len(fields) < 2 or kind not in CLASSES + MODES + BESIDE or
                 (kind in WITH_WORDS) != bool(text)):
             sys.exit(f"{path}:{number}: expected 'CLASS PATTERN' with a class of "
-                     f"{', '.join(CLASSES + MODES + (AGAIN,))}, and words behind it if CLASS is "
+                     f"{', '.join(CLASSES + MODES + BESIDE)}, and words behind it if CLASS is "
                      f"{' or '.join(WITH_WORDS)}, found '{line}'")
         uses, _, later = re.sub(r"^then ", " then ", text).partition(" then ")
         rules.append(Rule(fields[1], kind,
@@ -150,13 +152,20 @@ def split_params(name, params):
 
 def classify(name, rules):
     for rule in rules:
-        if rule.kind != AGAIN and fnmatch.fnmatchcase(name, rule.pattern):
+        if rule.kind not in BESIDE and fnmatch.fnmatchcase(name, rule.pattern):
             return rule
     return Rule(name, "pass", [], [])
 
 
-def is_made_again(name, rules):
-    return any(rule.kind == AGAIN and fnmatch.fnmatchcase(name, rule.pattern) for rule in rules)
+def is_beside(name, rules, kind):
+    return any(rule.kind == kind and fnmatch.fnmatchcase(name, rule.pattern) for rule in rules)
+
+
+def synced_memory(name, rules):
+    """The expressions of the memory that @name touches, if it is to wait for it."""
+    if not is_beside(name, rules, SYNCED):
+        return []
+    return steps_of(name, classify(name, rules).uses, "synced")
 
 
 def last_parenthesis(text):
@@ -243,26 +252,31 @@ def body(steps, checks, again):
     return lines
 
 
-def gated(prefix, name, prototype, steps, checks=(), gate="GATE_HOLD", again=None):
+def gated(prefix, name, prototype, steps, checks=(), gate="GATE_HOLD", again=None, synced=()):
     """A function that passes the gate and takes @steps, one of which is the real call, and @checks
-    before them if checks are on; @again is the step that is taken once more if there is no memory."""
+    before them if checks are on; @again is the step that is taken once more if there is no memory.
+    @synced: expressions; if one is true, the function waits for the default stream."""
     declarations = ", ".join(p for p, _ in prototype) or "void"
     static = "" if prefix == "call" else "static "
     copies = any("&copies" in step for step in steps)
-    taken = {"ret", "copies"} & {a for _, a in prototype}
+    stream = "CU_STREAM_PER_THREAD" if name.endswith("_ptds") else "CU_STREAM_LEGACY"
+    taken = {"ret", "copies", "waits"} & {a for _, a in prototype}
     if taken:
         sys.exit(f"cuda.h: {name} has a parameter '{taken.pop()}', as the generated code has a variable")
     return [*wrap(0, f"{static}CUresult {prefix}_{name}({declarations})"), "{",
             *["\tstruct copies copies;"] * copies,
-            "\tCUresult ret = CUDA_SUCCESS;" if checks else "\tCUresult ret;", "",
+            "\tCUresult ret = CUDA_SUCCESS;" if checks else "\tCUresult ret;",
+            *["\tbool waits;"] * bool(synced), "",
             f"\tif (!gate_enter({gate}))", "\t\treturn gate_refusal();",
             *["\tcopies_init(&copies);"] * copies,
+            *[f"\twaits = {' || '.join(synced)};"] * bool(synced),
             *body(steps, checks, again),
+            *["\tif (!ret && waits)", f"\t\tret = sync_memops_wait({stream});"] * bool(synced),
             *["\tcopies_free(&copies);"] * copies,
             "\tgate_exit();", "\treturn ret;", "}", ""]
 
 
-def functions_of_modes(name, prototype, rule, again):
+def functions_of_modes(name, prototype, rule, again, synced):
     """Code, and the functions bound in the modes MODE_IMAGES, MODE_CHECK and MODE_TRANSLATED."""
     arguments = ", ".join(a for _, a in prototype)
     if rule.kind == "image":
@@ -277,8 +291,9 @@ def functions_of_modes(name, prototype, rule, again):
     checks = steps_of(name, rule.uses, "check") if rule.kind == "check" else []
     steps = steps_of(name, rule.uses, "before") + [call] + steps_of(name, rule.later, "after")
     again = call if again else None
-    code = gated("checked", name, prototype, checks + [call], again=again) if checks else []
-    return (code + gated("translated", name, prototype, steps, checks, again=again),
+    code = (gated("checked", name, prototype, checks + [call], again=again, synced=synced)
+            if checks else [])
+    return (code + gated("translated", name, prototype, steps, checks, again=again, synced=synced),
             f"0, {f'(void *)checked_{name}' if checks else '0'}, (void *)translated_{name}")
 
 
@@ -295,9 +310,11 @@ def main():
     prototypes = read_prototypes(args.cuda_include)
     names = [line for _, line in read_lines(args.exports)]
     for pattern, kind, *_ in rules:
+        if kind == SYNCED and not synced_memory(pattern, rules):
+            sys.exit(f"{args.calls}: 'synced {pattern}': no word of {pattern} says which memory it touches")
         if kind in HOOKS and pattern not in names:
             sys.exit(f"{args.calls}: '{kind} {pattern}' is not in {args.exports}")
-        if kind in WITH_WORDS + (AGAIN,) and not fnmatch.filter(names, pattern):
+        if kind in WITH_WORDS + BESIDE and not fnmatch.filter(names, pattern):
             sys.exit(f"{args.calls}: '{kind} {pattern}' matches nothing in {args.exports}")
 
     header = ["/* Generated by gen_calls.py from cuda.h. */", "#pragma once", "#include <cuda.h>", "",
@@ -323,11 +340,12 @@ def main():
             continue
         target = f"hook_{name}" if kind == "hook" else f"real.{name}"
         arguments = ", ".join(a for _, a in prototype)
-        again, step = is_made_again(name, rules), f"{target}({arguments})"
-        functions += gated("call", name, prototype, [step], again=step if again else None,
+        again, step = is_beside(name, rules, AGAIN), f"{target}({arguments})"
+        synced = synced_memory(name, rules)
+        functions += gated("call", name, prototype, [step], again=step if again else None, synced=synced,
                            gate="GATE_WAIT" if kind == "wait" else "GATE_HOLD")
         calls += wrap(0, f"CUresult call_{name}({declarations});")
-        code, in_modes = functions_of_modes(name, prototype, rule, again)
+        code, in_modes = functions_of_modes(name, prototype, rule, again, synced)
         functions += code
         table.append(f"\t{{(void *)call_{name}, (void **)&real.{name}}},")
         modes.append(f"\t{{{in_modes}}},")

@@ -7,6 +7,7 @@
 #include "checkpoint/ledger/driver_memory.h"
 #include "vmem/translate.h"
 #include "vmem/vmem.h"
+#include "wrapper/hooks/sync_memops.h"
 
 #define LOG_PREFIX "pointers: "
 #include "common/log.h"
@@ -42,6 +43,9 @@ static bool pointer_attribute(void *data, CUpointer_attribute attribute, CUdevic
 		return true;
 	case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
 		*(CUdeviceptr *)data = ptr;
+		return true;
+	case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+		*(unsigned int *)data = sync_memops_of(ptr);
 		return true;
 	case CU_POINTER_ATTRIBUTE_BUFFER_ID:
 		/* The driver's ids count from 1; ours must differ from them. */
@@ -96,6 +100,20 @@ CUresult hook_cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attri
 	for (unsigned int i = 0; i < numAttributes; i++)
 		pointer_attribute(data[i], attributes[i], ptr, &info);
 	return CUDA_SUCCESS;
+}
+
+/* The driver refuses the one attribute that can be set, for memory that is mapped. */
+CUresult hook_cuPointerSetAttribute(const void *value, CUpointer_attribute attribute,
+				    CUdeviceptr ptr)
+{
+	struct vmem_info info;
+
+	if (!value || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS || !vmem_contains(ptr))
+		return real.cuPointerSetAttribute(value, attribute, translate(ptr));
+	if (!vmem_lookup(ptr, &info))
+		return CUDA_ERROR_INVALID_VALUE;
+	return sync_memops_set(&info, *(const unsigned int *)value) ? CUDA_SUCCESS
+								    : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 CUresult hook_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr)
