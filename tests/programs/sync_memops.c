@@ -106,18 +106,12 @@ static CUresult set_rows(CUdeviceptr to)
 static const struct {
 	const char *name;
 	CUresult (*make)(CUdeviceptr ptr);
-} calls[] = {{"cuMemcpyDtoD to", copy_dtod},
-	     {"cuMemcpyDtoD from", copy_from},
-	     {"cuMemcpy to", copy_any},
-	     {"cuMemcpy from", copy_any_from},
-	     {"cuMemcpyPeer to", copy_peer},
-	     {"cuMemcpyHtoD to", copy_htod},
-	     {"cuMemcpy2D to", copy_2d},
-	     {"cuMemcpy3D to", copy_3d},
-	     {"cuMemsetD8 of", set_8},
-	     {"cuMemsetD16 of", set_16},
-	     {"cuMemsetD32 of", set_32},
-	     {"cuMemsetD2D32 of", set_rows}};
+} calls[] = {{"cuMemcpyDtoD to", copy_dtod}, {"cuMemcpyDtoD from", copy_from},
+	     {"cuMemcpy to", copy_any},      {"cuMemcpy from", copy_any_from},
+	     {"cuMemcpyPeer to", copy_peer}, {"cuMemcpyHtoD to", copy_htod},
+	     {"cuMemcpy2D to", copy_2d},     {"cuMemcpy3D to", copy_3d},
+	     {"cuMemsetD8 of", set_8},       {"cuMemsetD16 of", set_16},
+	     {"cuMemsetD32 of", set_32},     {"cuMemsetD2D32 of", set_rows}};
 
 #define NCALLS (sizeof(calls) / sizeof(calls[0]))
 
