@@ -2,6 +2,7 @@
 #include "checkpoint/ledger/driver_memory.h"
 #include "common/forks.h"
 #include "vmem/context_gone.h"
+#include "vmem/vmem.h"
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -20,7 +21,8 @@ struct key {
 struct entry {
 	struct key key;
 	size_t size;
-	CUcontext ctx; /* the entry ends with it; NULL: unknown */
+	CUcontext ctx;         /* the entry ends with it; NULL: unknown */
+	unsigned long long id; /* of DMABUF: the allocation that starts at the handle */
 	bool ending;
 	UT_hash_handle hh;
 };
@@ -39,7 +41,8 @@ static void account_locked(const struct entry *e, bool added)
 	__atomic_store_n(count, added ? *count + 1 : *count - 1, __ATOMIC_RELAXED);
 }
 
-static void add(enum driver_memory_kind kind, uint64_t handle, size_t size, CUcontext ctx)
+static void add(enum driver_memory_kind kind, uint64_t handle, size_t size, CUcontext ctx,
+		unsigned long long id)
 {
 	struct entry *e = calloc(1, sizeof(*e)), *old = NULL;
 	bool noted; /* false: the table had no memory for it */
@@ -49,6 +52,7 @@ static void add(enum driver_memory_kind kind, uint64_t handle, size_t size, CUco
 	e->key = (struct key){handle, kind};
 	e->size = size;
 	e->ctx = ctx;
+	e->id = id;
 	pthread_mutex_lock(&lock);
 	HASH_REPLACE(hh, table, key, sizeof(e->key), e, old);
 	if (old)
@@ -64,12 +68,17 @@ static void add(enum driver_memory_kind kind, uint64_t handle, size_t size, CUco
 
 void driver_memory_add(enum driver_memory_kind kind, uint64_t handle, size_t size)
 {
-	add(kind, handle, size, NULL);
+	add(kind, handle, size, NULL, 0);
 }
 
 void driver_memory_add_texture(uint64_t handle, CUcontext ctx)
 {
-	add(DRIVER_MEMORY_FIXED_TEXTURE, handle, 0, ctx);
+	add(DRIVER_MEMORY_FIXED_TEXTURE, handle, 0, ctx, 0);
+}
+
+void driver_memory_add_dmabuf(const struct vmem_info *info)
+{
+	add(DRIVER_MEMORY_DMABUF, info->start, 0, NULL, info->id);
 }
 
 static struct entry *find_locked(enum driver_memory_kind kind, uint64_t handle)
@@ -141,8 +150,24 @@ size_t driver_memory_total(void)
 	return __atomic_load_n(&total, __ATOMIC_RELAXED);
 }
 
+/* Forget the dma-bufs whose allocation was freed. */
+static void tidy_dmabufs(void)
+{
+	struct entry *e, *next;
+	struct vmem_info info;
+
+	pthread_mutex_lock(&lock);
+	HASH_ITER(hh, table, e, next)
+	if (e->key.kind == DRIVER_MEMORY_DMABUF &&
+	    (!vmem_lookup(e->key.handle, &info) || info.id != e->id))
+		remove_locked(e);
+	pthread_mutex_unlock(&lock);
+}
+
 size_t driver_memory_count(enum driver_memory_kind kind)
 {
+	if (kind == DRIVER_MEMORY_DMABUF && __atomic_load_n(&counts[kind], __ATOMIC_RELAXED))
+		tidy_dmabufs();
 	return __atomic_load_n(&counts[kind], __ATOMIC_RELAXED);
 }
 

@@ -15,6 +15,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct vmem_info;
+
 #define DRIVER_MEMORY_MAP(X)                                                         \
 	X(DEVICE, "cuMemAlloc left to the driver (CUDAW_ADDRESSING, or no mapping)") \
 	X(POOL, "cuMemAllocAsync")                                                   \
@@ -28,6 +30,8 @@
 	X(IPC_IMPORT, "cuIpcOpenMemHandle")                                          \
 	X(VMM_EXPORT, "cuMemExportToShareableHandle: no memory of its own")          \
 	X(VMM_IMPORT, "cuMemImportFromShareableHandle")                              \
+	X(DMABUF, "cuMemGetHandleForAddressRange: carried memory that others use")       \
+	X(DMABUF_LEFT, "the same of memory left to the driver: no memory of its own")    \
 	X(POOL_EXPORT, "cuMemPoolExportToShareableHandle: no memory of its own")     \
 	X(POOL_IMPORT, "cuMemPoolImportFromShareableHandle: no memory of its own")   \
 	X(FIXED_TEXTURE, "textures with real addresses inside: no memory")
@@ -45,6 +49,12 @@ void driver_memory_add(enum driver_memory_kind kind, uint64_t handle, size_t siz
 /* Record a texture, which ends with @ctx. */
 void driver_memory_add_texture(uint64_t handle, CUcontext ctx);
 void driver_memory_release_context(CUcontext ctx);
+
+/*
+ * Record an allocation of vmem that others use by a dma-buf. It counts until the allocation is
+ * freed: nobody sees when the last of those who were given the buffer lets go of it.
+ */
+void driver_memory_add_dmabuf(const struct vmem_info *info);
 
 /* Forget @handle. Does nothing if it is unknown. */
 void driver_memory_remove(enum driver_memory_kind kind, uint64_t handle);

@@ -44,6 +44,7 @@ static void put_locked(struct handle *h)
 		return;
 	driver_memory_remove(h->kind, h->handle);
 	driver_memory_remove(DRIVER_MEMORY_VMM_EXPORT, h->handle);
+	driver_memory_remove(DRIVER_MEMORY_DMABUF_LEFT, h->handle);
 	HASH_DELETE(hh, handles, h);
 	free(h);
 }
@@ -95,6 +96,21 @@ void handles_export(uint64_t handle)
 	if (find_locked(handle))
 		driver_memory_add(DRIVER_MEMORY_VMM_EXPORT, handle, 0);
 	pthread_mutex_unlock(&lock);
+}
+
+bool handles_export_dmabuf(uint64_t ptr, size_t size)
+{
+	struct mapping *m, *next;
+	bool found = false;
+
+	pthread_mutex_lock(&lock);
+	HASH_ITER(hh, mappings, m, next)
+	if (m->ptr < ptr + size && ptr < m->ptr + m->size) {
+		driver_memory_add(DRIVER_MEMORY_DMABUF_LEFT, m->handle, 0);
+		found = true;
+	}
+	pthread_mutex_unlock(&lock);
+	return found;
 }
 
 static void forget_mapping_locked(struct mapping *m)

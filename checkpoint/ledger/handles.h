@@ -21,6 +21,12 @@ void handles_release(uint64_t handle);
 /* The handle's memory is exported to another process: recorded as VMM_EXPORT while it lives. */
 void handles_export(uint64_t handle);
 
+/*
+ * The memory mapped in the @size bytes from @ptr is exported as a dma-buf: recorded as DMABUF_LEFT
+ * while it lives. False: no known handle is mapped there.
+ */
+bool handles_export_dmabuf(uint64_t ptr, size_t size);
+
 /* @size bytes at @ptr were mapped; or all mappings in the @size bytes from @ptr were unmapped. */
 void handles_map(uint64_t handle, uint64_t ptr, size_t size);
 void handles_unmap(uint64_t ptr, size_t size);

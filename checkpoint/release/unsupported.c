@@ -14,6 +14,7 @@ static const struct {
 } objects[] = {
 	{DRIVER_MEMORY_MULTICAST, true, "multicast object", "", "cuMulticastCreate"},
 	{DRIVER_MEMORY_FIXED_TEXTURE, true, "texture", " on memory", "CUDAW_ADDRESSING=translated"},
+	{DRIVER_MEMORY_DMABUF, true, "allocation", " exported", "cuMemGetHandleForAddressRange"},
 	{DRIVER_MEMORY_MANAGED, false, "managed allocation", "", "cuMemAllocManaged"},
 	{DRIVER_MEMORY_IPC_EXPORT, false, "allocation", " exported", "cuIpcGetMemHandle"},
 	{DRIVER_MEMORY_IPC_IMPORT, false, "allocation", " imported", "cuIpcOpenMemHandle"},
@@ -21,6 +22,8 @@ static const struct {
 	 "cuMemExportToShareableHandle"},
 	{DRIVER_MEMORY_VMM_IMPORT, false, "allocation", " imported",
 	 "cuMemImportFromShareableHandle"},
+	{DRIVER_MEMORY_DMABUF_LEFT, false, "allocation", " exported",
+	 "cuMemGetHandleForAddressRange"},
 	{DRIVER_MEMORY_POOL_EXPORT, false, "pool", " exported", "cuMemPoolExportToShareableHandle"},
 	{DRIVER_MEMORY_POOL_IMPORT, false, "pool", " imported",
 	 "cuMemPoolImportFromShareableHandle"},

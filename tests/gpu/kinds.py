@@ -7,11 +7,14 @@ from gpulib import Job, check, cudaw, cudaw_ok, equal, main, pause_at_random, sa
 
 STEPS, STEP_MS, STILL = 150, 10, 0.2
 KINDS = ("async", "pool", "vmm", "array", "mipmap", "texture", "global", "heap",
-         "printf", "graph_mem", "graph_replay", "host", "ptds", "priority", "external")
-LEFT = ("managed", "ipc_out", "ipc_in", "vmm_out", "vmm_in")
+         "printf", "graph_mem", "graph_replay", "host", "ptds", "priority", "external",
+         "dmabuf_gone")
+LEFT = ("managed", "ipc_out", "ipc_in", "vmm_out", "vmm_in", "dmabuf_vmm")
 REFUSED = {
     "managed": "1 managed allocation (cuMemAllocManaged) cannot be carried",
     "multicast": "2 multicast objects (cuMulticastCreate) cannot be carried",
+    "dmabuf": "1 allocation exported (cuMemGetHandleForAddressRange) cannot be carried",
+    "dmabuf_vmm": "1 allocation exported (cuMemGetHandleForAddressRange) cannot be carried",
     "ipc_out": "1 allocation exported (cuIpcGetMemHandle) cannot be carried",
     "ipc_in": "1 allocation imported (cuIpcOpenMemHandle) cannot be carried",
     "vmm_out": "1 allocation exported (cuMemExportToShareableHandle) cannot be carried",

@@ -13,6 +13,7 @@ COUNTED = {
     "async": SIZE, "pool": SIZE, "vmm": 4 * MIB, "managed": SIZE, "array": SIZE // 2,
     "mipmap": SIZE // 2, "graph_mem": 2 * SIZE, "external": SIZE, "ipc_out": 2 * SIZE,
     "ipc_in": 2 * SIZE, "vmm_out": 2 * MIB, "vmm_in": 2 * MIB, "graph_replay": 0,
+    "dmabuf": 0, "dmabuf_vmm": 2 * MIB,
 }
 
 

@@ -554,6 +554,57 @@ static void multicast_finish(void)
 	plain_finish();
 }
 
+/* Exports for GPUDirect RDMA; nothing is transferred. */
+
+#define PART_SIZE (2UL << 20)
+
+static int dmabuf_of(CUdeviceptr ptr)
+{
+	int fd = -1;
+
+	CALL(cuMemGetHandleForAddressRange(&fd, ptr, PART_SIZE, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD,
+					   0));
+	return fd;
+}
+
+static void dmabuf_setup(void)
+{
+	need(CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED, "the device makes no dma-bufs");
+	CALL(cuMemAlloc_v2(&data, PART_SIZE));
+	upload_start(data);
+	/* Others may have the memory after that. */
+	close(dmabuf_of(data));
+}
+
+/* Of memory that is left to the driver. */
+static void dmabuf_vmm_setup(void)
+{
+	CUmemAllocationProp prop = device_prop();
+
+	need(CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED, "the device makes no dma-bufs");
+	prop.allocFlags.gpuDirectRDMACapable = 1;
+	exported.size = PART_SIZE;
+	CALL(cuMemCreate(&exported.handle, exported.size, &prop, 0));
+	map_exported();
+	upload_start(data);
+	close(dmabuf_of(data));
+}
+
+static void dmabuf_vmm_finish(void)
+{
+	CALL(cuMemUnmap(data, exported.size));
+	CALL(cuMemAddressFree(data, exported.size));
+}
+
+static void dmabuf_gone_setup(void)
+{
+	dmabuf_setup();
+	CALL(cuMemFree_v2(data));
+	/* At the same address, most likely. */
+	CALL(cuMemAlloc_v2(&data, PART_SIZE));
+	upload_start(data);
+}
+
 static const struct kind kinds[] = {
 	{"async", NULL, async_setup, async_step, NULL, async_finish},
 	{"pool", NULL, pool_setup, pool_step, NULL, pool_finish},
@@ -571,6 +622,9 @@ static const struct kind kinds[] = {
 	{"ptds", NULL, ptds_setup, ptds_step, NULL, plain_finish},
 	{"priority", NULL, priority_setup, priority_step, NULL, priority_finish},
 	{"external", NULL, external_setup, NULL, NULL, external_finish},
+	{"dmabuf", NULL, dmabuf_setup, NULL, NULL, plain_finish},
+	{"dmabuf_vmm", NULL, dmabuf_vmm_setup, NULL, NULL, dmabuf_vmm_finish},
+	{"dmabuf_gone", NULL, dmabuf_gone_setup, NULL, NULL, plain_finish},
 	{"multicast", NULL, multicast_setup, NULL, NULL, multicast_finish},
 	{"ipc_out", ipc_out_start, ipc_out_setup, shared_step, NULL, ipc_out_finish},
 	{"ipc_in", ipc_in_start, ipc_in_setup, shared_step, NULL, ipc_in_finish},

@@ -89,14 +89,6 @@ SIM_EXPORT cuMemRangeGetAttributes(void **data, size_t *sizes, CUmem_range_attri
 	return touch(false, &ptr, &count, 1);
 }
 
-SIM_EXPORT cuMemGetHandleForAddressRange(void *handle, CUdeviceptr ptr, size_t size,
-					 CUmemRangeHandleType type, unsigned long long flags)
-{
-	SIM_ENTER(cuMemGetHandleForAddressRange, NEED_CONTEXT);
-	(void)handle, (void)type, (void)flags;
-	return touch(false, &ptr, &size, 1);
-}
-
 SIM_EXPORT cuTexRefCreate(CUtexref *ref)
 {
 	SIM_ENTER(cuTexRefCreate, NEED_CONTEXT);

@@ -118,6 +118,7 @@
 	X(cuMemGetAddressRange, 3020, cuMemGetAddressRange_v2) \
 	X(cuMemGetAllocationGranularity, 10020, cuMemGetAllocationGranularity) \
 	X(cuMemGetAllocationPropertiesFromHandle, 10020, cuMemGetAllocationPropertiesFromHandle) \
+	X(cuMemGetHandleForAddressRange, 11070, cuMemGetHandleForAddressRange) \
 	X(cuMemGetInfo, 3020, cuMemGetInfo_v2) \
 	X(cuMemHostAlloc, 2020, cuMemHostAlloc) \
 	X(cuMemHostGetDevicePointer, 3020, cuMemHostGetDevicePointer_v2) \

@@ -3,7 +3,8 @@
  * Memory shared between processes: legacy IPC handles, and allocations exported as file
  * descriptors. Both carry a record that says where the bytes are: in which process, in which of
  * its memfds. The importer opens that one; unlike with a GPU, the exporter must be alive then. What
- * is shared counts as used by the exporter alone. Also here: memory of other APIs, which is plain
+ * is shared counts as used by the exporter alone. A dma-buf is such a record, which nobody opens.
+ * Also here: memory of other APIs, which is plain
  * memory of the device, and multicast objects, which can only be created and released.
  */
 #include "tests/sim/sim.h"
@@ -119,11 +120,23 @@ SIM_EXPORT cuIpcCloseMemHandle(CUdeviceptr ptr)
 	return result;
 }
 
+/* A file with the record of @alloc, or a negative number. */
+static int share_file(const struct sim_alloc *alloc)
+{
+	struct share share = share_of(alloc);
+	int fd = memfd_create("simulated-gpu-share", MFD_CLOEXEC);
+
+	if (fd >= 0 && write(fd, &share, sizeof(share)) != sizeof(share)) {
+		close(fd);
+		return -1;
+	}
+	return fd;
+}
+
 SIM_EXPORT cuMemExportToShareableHandle(void *out, CUmemGenericAllocationHandle handle,
 					CUmemAllocationHandleType type, unsigned long long flags)
 {
 	struct sim_alloc *alloc = (struct sim_alloc *)handle;
-	struct share share;
 	int fd;
 
 	SIM_ENTER(cuMemExportToShareableHandle, NEED_HEALTHY);
@@ -132,13 +145,27 @@ SIM_EXPORT cuMemExportToShareableHandle(void *out, CUmemGenericAllocationHandle 
 	if (!out || flags || !object_known(KIND_ALLOC, alloc) || !alloc->handles ||
 	    !(alloc->prop.requestedHandleTypes & type))
 		return CUDA_ERROR_INVALID_VALUE;
-	share = share_of(alloc);
-	fd = memfd_create("simulated-gpu-share", MFD_CLOEXEC);
-	if (fd < 0 || write(fd, &share, sizeof(share)) != sizeof(share)) {
-		if (fd >= 0)
-			close(fd);
+	fd = share_file(alloc);
+	if (fd < 0)
 		return CUDA_ERROR_OPERATING_SYSTEM;
-	}
+	*(int *)out = fd;
+	return CUDA_SUCCESS;
+}
+
+SIM_EXPORT cuMemGetHandleForAddressRange(void *out, CUdeviceptr ptr, size_t size,
+					 CUmemRangeHandleType type, unsigned long long flags)
+{
+	struct sim_map *map;
+	int fd;
+
+	SIM_ENTER(cuMemGetHandleForAddressRange, NEED_CONTEXT);
+	map = map_find(ptr);
+	if (!out || !size || flags || type != CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD ||
+	    ptr % SIM_PAGE || size % SIM_PAGE || !map_covers(ptr, size) || !map->alloc)
+		return CUDA_ERROR_INVALID_VALUE;
+	fd = share_file(map->alloc);
+	if (fd < 0)
+		return CUDA_ERROR_OPERATING_SYSTEM;
 	*(int *)out = fd;
 	return CUDA_SUCCESS;
 }

@@ -17,6 +17,7 @@ void forget_pointer(CUdeviceptr ptr)
 	driver_memory_remove(DRIVER_MEMORY_MANAGED, ptr);
 	driver_memory_remove(DRIVER_MEMORY_POOL, ptr);
 	driver_memory_remove(DRIVER_MEMORY_IPC_EXPORT, ptr);
+	driver_memory_remove(DRIVER_MEMORY_DMABUF_LEFT, ptr);
 }
 
 static CUresult add_pointer(CUresult result, enum driver_memory_kind kind, const CUdeviceptr *ptr,

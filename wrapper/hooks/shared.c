@@ -7,6 +7,7 @@
 #include "wrapper/real.h"
 #include "checkpoint/ledger/handles.h"
 #include "checkpoint/ledger/driver_memory.h"
+#include "vmem/translate.h"
 #include "vmem/vmem.h"
 
 #include <stdint.h>
@@ -92,6 +93,46 @@ CUresult hook_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handl
 
 	if (!result)
 		handles_add(*handle, DRIVER_MEMORY_VMM_IMPORT, 0);
+	return result;
+}
+
+/* The range may have parts of neighbours, as it begins and ends at pages. */
+static void carried_dmabuf(CUdeviceptr ptr, size_t size)
+{
+	CUdeviceptr at = ptr, end = ptr + size;
+	struct vmem_info info;
+
+	while (at < end) {
+		if (vmem_lookup(at, &info)) {
+			driver_memory_add_dmabuf(&info);
+			at = info.start + info.size;
+		}
+		/* Allocations start at multiples of 512. */
+		at = (at | 511) + 1;
+	}
+}
+
+static void dmabuf_made(CUdeviceptr ptr, size_t size)
+{
+	CUdeviceptr base = ptr;
+
+	if (vmem_contains(ptr)) {
+		carried_dmabuf(ptr, size);
+	} else if (!handles_export_dmabuf(ptr, size)) {
+		real.cuMemGetAddressRange_v2(&base, NULL, ptr);
+		driver_memory_add(DRIVER_MEMORY_DMABUF_LEFT, base, 0);
+	}
+}
+
+CUresult hook_cuMemGetHandleForAddressRange(void *handle, CUdeviceptr dptr, size_t size,
+					    CUmemRangeHandleType handleType,
+					    unsigned long long flags)
+{
+	CUresult result = real.cuMemGetHandleForAddressRange(handle, translate(dptr), size,
+							     handleType, flags);
+
+	if (!result)
+		dmabuf_made(dptr, size);
 	return result;
 }
 

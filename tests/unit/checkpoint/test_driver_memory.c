@@ -56,6 +56,24 @@ START_TEST(test_imported_memory_has_the_size_of_its_mapping)
 }
 END_TEST
 
+START_TEST(test_a_dmabuf_counts_while_its_memory_lives)
+{
+	handles_add(7, DRIVER_MEMORY_VMM, 0);
+	handles_add(8, DRIVER_MEMORY_VMM, 0);
+	handles_map(7, 0x10000000, 2 * MIB);
+	handles_map(8, 0x10200000, 2 * MIB);
+	ck_assert(!handles_export_dmabuf(0x0fe00000, 2 * MIB));
+	ck_assert(handles_export_dmabuf(0x103ff000, 0x1000));
+	ck_assert(handles_export_dmabuf(0x10200000, 0x1000));
+	ck_assert_uint_eq(driver_memory_count(DRIVER_MEMORY_DMABUF_LEFT), 1);
+	handles_unmap(0x10000000, 4 * MIB);
+	handles_release(7);
+	ck_assert_uint_eq(driver_memory_count(DRIVER_MEMORY_DMABUF_LEFT), 1);
+	handles_release(8);
+	ck_assert_uint_eq(driver_memory_count(DRIVER_MEMORY_DMABUF_LEFT), 0);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("memory left to the driver");
@@ -64,6 +82,7 @@ int main(void)
 	tcase_add_test(tcase, test_a_handle_counts_once);
 	tcase_add_test(tcase, test_memory_lives_until_released_and_unmapped);
 	tcase_add_test(tcase, test_imported_memory_has_the_size_of_its_mapping);
+	tcase_add_test(tcase, test_a_dmabuf_counts_while_its_memory_lives);
 	suite_add_tcase(suite, tcase);
 	return check_suite_run(suite);
 }
