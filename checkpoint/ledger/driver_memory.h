@@ -17,23 +17,23 @@
 
 struct vmem_info;
 
-#define DRIVER_MEMORY_MAP(X)                                                         \
-	X(DEVICE, "cuMemAlloc left to the driver (CUDAW_ADDRESSING, or no mapping)") \
-	X(POOL, "cuMemAllocAsync")                                                   \
-	X(MANAGED, "cuMemAllocManaged")                                              \
-	X(ARRAY, "arrays and mipmaps")                                               \
-	X(VMM, "cuMemCreate")                                                        \
-	X(GRAPH, "allocation nodes of graphs, by device")                            \
-	X(EXTERNAL, "cuImportExternalMemory")                                        \
-	X(MULTICAST, "cuMulticastCreate: no memory")                                 \
-	X(IPC_EXPORT, "cuIpcGetMemHandle: no memory of its own")                     \
-	X(IPC_IMPORT, "cuIpcOpenMemHandle")                                          \
-	X(VMM_EXPORT, "cuMemExportToShareableHandle: no memory of its own")          \
-	X(VMM_IMPORT, "cuMemImportFromShareableHandle")                              \
-	X(DMABUF, "cuMemGetHandleForAddressRange: carried memory that others use")       \
-	X(DMABUF_LEFT, "the same of memory left to the driver: no memory of its own")    \
-	X(POOL_EXPORT, "cuMemPoolExportToShareableHandle: no memory of its own")     \
-	X(POOL_IMPORT, "cuMemPoolImportFromShareableHandle: no memory of its own")   \
+#define DRIVER_MEMORY_MAP(X)                                                          \
+	X(DEVICE, "cuMemAlloc left to the driver (CUDAW_ADDRESSING, or no mapping)")  \
+	X(POOL, "cuMemAllocAsync")                                                    \
+	X(MANAGED, "cuMemAllocManaged")                                               \
+	X(ARRAY, "arrays and mipmaps")                                                \
+	X(VMM, "cuMemCreate")                                                         \
+	X(GRAPH, "allocation nodes of graphs, by device")                             \
+	X(EXTERNAL, "cuImportExternalMemory")                                         \
+	X(MULTICAST, "cuMulticastCreate: no memory")                                  \
+	X(IPC_EXPORT, "cuIpcGetMemHandle: no memory of its own")                      \
+	X(IPC_IMPORT, "cuIpcOpenMemHandle")                                           \
+	X(VMM_EXPORT, "cuMemExportToShareableHandle: no memory of its own")           \
+	X(VMM_IMPORT, "cuMemImportFromShareableHandle")                               \
+	X(DMABUF, "cuMemGetHandleForAddressRange: carried memory that others use")    \
+	X(DMABUF_LEFT, "the same of memory left to the driver: no memory of its own") \
+	X(POOL_EXPORT, "cuMemPoolExportToShareableHandle: no memory of its own")      \
+	X(POOL_IMPORT, "cuMemPoolImportFromShareableHandle: no memory of its own")    \
 	X(FIXED_TEXTURE, "textures with real addresses inside: no memory")
 
 #define DRIVER_MEMORY_ENUM(name, text) DRIVER_MEMORY_##name,
