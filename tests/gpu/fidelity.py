@@ -32,7 +32,7 @@ KNOWN = {
         "  freed again",
     },
     "full_captured": {"an allocation in its place"},
-    "pool_gives_back": {"3/4 of the memory while the pool keeps half"},
+    "pool_gives_back": {"the same while a pool of the program keeps half"},
     "attributes": {"cuIpcGetMemHandle of an inner pointer",
                    "the value of IS_LEGACY_CUDA_IPC_CAPABLE"},
     "green": {"it is", "cuMemFree of its memory then", ENDED},

@@ -345,10 +345,13 @@ static void case_full_captured(void)
 static void case_pool_gives_back(void)
 {
 	CUstream stream = stream_new();
+	CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+				.location = {CU_MEM_LOCATION_TYPE_DEVICE, gpu.dev}};
 	cuuint64_t all = UINT64_MAX;
 	CUmemoryPool pool;
 	size_t free, total;
 	CUdeviceptr ptr;
+	CUresult result;
 
 	CALL(cuDeviceGetDefaultMemPool(&pool, gpu.dev));
 	CALL(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &all));
@@ -356,7 +359,17 @@ static void case_pool_gives_back(void)
 	CALL(cuMemAllocAsync(&ptr, free / 2, stream));
 	CALL(cuMemFreeAsync(ptr, stream));
 	CALL(cuStreamSynchronize(stream));
-	say_result("3/4 of the memory while the pool keeps half", cuMemAlloc(&ptr, free / 4 * 3));
+	result = cuMemAlloc(&ptr, free / 4 * 3);
+	say_result("3/4 of the memory while the pool keeps half", result);
+	if (!result)
+		CALL(cuMemFree(ptr));
+	CALL(cuMemPoolCreate(&pool, &props));
+	CALL(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &all));
+	CALL(cuMemAllocFromPoolAsync(&ptr, free / 2, pool, stream));
+	CALL(cuMemFreeAsync(ptr, stream));
+	CALL(cuStreamSynchronize(stream));
+	say_result("the same while a pool of the program keeps half",
+		   cuMemAlloc(&ptr, free / 4 * 3));
 }
 
 /* ---- small allocations, most of them freed --------------------------------------------------- */

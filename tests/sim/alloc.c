@@ -8,14 +8,22 @@
 #include <string.h>
 #include <sys/mman.h>
 
+static CUresult alloc_once(size_t size, enum sim_map_kind kind, CUdeviceptr *ptr)
+{
+	return kind == MAP_DEVICE ? memory_new_small(ctx_current(), size, ptr)
+				  : memory_new(ctx_current(), size, kind, ptr);
+}
+
 static CUresult alloc_sync(size_t size, enum sim_map_kind kind, CUdeviceptr *ptr)
 {
 	CUresult result = ptr ? capture_check_unsafe() : CUDA_ERROR_INVALID_VALUE;
 
-	if (result != CUDA_SUCCESS)
+	if (result == CUDA_SUCCESS)
+		result = alloc_once(size, kind, ptr);
+	if (result != CUDA_ERROR_OUT_OF_MEMORY)
 		return result;
-	return kind == MAP_DEVICE ? memory_new_small(ctx_current(), size, ptr)
-				  : memory_new(ctx_current(), size, kind, ptr);
+	pools_trim(ctx_current()->dev);
+	return alloc_once(size, kind, ptr);
 }
 
 SIM_EXPORT cuMemAlloc_v2(CUdeviceptr *ptr, size_t size)

@@ -378,16 +378,18 @@ CUresult memory_new_small(struct sim_ctx *ctx, size_t size, CUdeviceptr *ptr)
 void memory_free(struct sim_map *map)
 {
 	struct sim_alloc *alloc = map->alloc;
+	struct sim_pool *pool = map->pool;
+	size_t size = map->size;
 
 	if (map->kind != MAP_REGISTERED)
 		unmap_memory(map);
-	if (map->pool)
-		pool_freed(map->pool, map->size);
 	map_remove(map);
 	if (alloc) {
 		alloc->maps--;
 		alloc_put(alloc);
 	}
+	if (pool)
+		pool_freed(pool, size);
 }
 
 void memory_release_context(struct sim_ctx *ctx)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Stream-ordered allocations and the pools that they come from. The memory is there at once; what
- * is stream-ordered is the free. A pool keeps nothing back, so it reserves what is in use.
+ * is stream-ordered is the free. Of what is freed a pool keeps up to its release threshold, as a
+ * number of bytes that count as used on the device.
  */
 #include "tests/sim/sim.h"
 
@@ -37,9 +38,37 @@ static struct sim_pool *pool_current(CUdevice dev)
 	return sim.current_pool[dev] ? sim.current_pool[dev] : pool_default(dev);
 }
 
+static void pool_keep(struct sim_pool *pool, size_t keep)
+{
+	if (pool->kept > keep) {
+		account_release(pool->dev, pool->kept - keep);
+		pool->kept = keep;
+	}
+}
+
+void pools_trim(CUdevice dev)
+{
+	for (struct sim_object *o = sim.objects[KIND_POOL]; o; o = o->next)
+		if (((struct sim_pool *)o)->dev == dev)
+			pool_keep((struct sim_pool *)o, 0);
+}
+
+size_t pools_kept(CUdevice dev)
+{
+	size_t bytes = 0;
+
+	for (struct sim_object *o = sim.objects[KIND_POOL]; o; o = o->next)
+		if (((struct sim_pool *)o)->dev == dev)
+			bytes += ((struct sim_pool *)o)->kept;
+	return bytes;
+}
+
 void pool_freed(struct sim_pool *pool, size_t size)
 {
 	pool->used -= size;
+	if (!pool->destroyed && pool->used + pool->kept + size <= pool->threshold &&
+	    account_charge(pool->dev, size))
+		pool->kept += size;
 	if (pool->destroyed && !pool->used)
 		free(pool);
 }
@@ -54,6 +83,7 @@ static CUresult alloc_from(struct sim_pool *pool, struct sim_stream *stream, CUd
 		return CUDA_ERROR_INVALID_VALUE;
 	if (stream->capture)
 		return graph_memory_alloc(stream->capture, stream->ctx, size, ptr);
+	pool_keep(pool, pool->kept > size ? pool->kept - size : 0);
 	result = memory_new(stream->ctx, size, MAP_DEVICE, ptr);
 	if (result != CUDA_SUCCESS)
 		return result;
@@ -146,6 +176,7 @@ SIM_EXPORT cuMemPoolDestroy(CUmemoryPool handle)
 	for (CUdevice dev = 0; dev < sim.config.devices; dev++)
 		if (sim.current_pool[dev] == pool)
 			sim.current_pool[dev] = NULL;
+	pool_keep(pool, 0);
 	object_remove(&pool->obj);
 	pool->destroyed = true;
 	if (!pool->used)
@@ -155,9 +186,14 @@ SIM_EXPORT cuMemPoolDestroy(CUmemoryPool handle)
 
 SIM_EXPORT cuMemPoolTrimTo(CUmemoryPool handle, size_t keep)
 {
+	struct sim_pool *pool;
+
 	SIM_ENTER(cuMemPoolTrimTo, NEED_HEALTHY);
-	(void)keep;
-	return pool_find(handle) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+	pool = pool_find(handle);
+	if (!pool)
+		return CUDA_ERROR_INVALID_VALUE;
+	pool_keep(pool, keep > pool->used ? keep - pool->used : 0);
+	return CUDA_SUCCESS;
 }
 
 SIM_EXPORT cuMemPoolGetAttribute(CUmemoryPool handle, CUmemPool_attribute attr, void *value)
@@ -178,6 +214,8 @@ SIM_EXPORT cuMemPoolGetAttribute(CUmemoryPool handle, CUmemPool_attribute attr, 
 		*(cuuint64_t *)value = pool->threshold;
 		return CUDA_SUCCESS;
 	case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
+		*(cuuint64_t *)value = pool->used + pool->kept;
+		return CUDA_SUCCESS;
 	case CU_MEMPOOL_ATTR_USED_MEM_CURRENT:
 		*(cuuint64_t *)value = pool->used;
 		return CUDA_SUCCESS;

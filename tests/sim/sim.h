@@ -265,7 +265,7 @@ struct sim_array {
 	CUdeviceptr data;
 };
 
-/* A memory pool. It keeps nothing back: what is freed is the device's again. */
+/* A memory pool. */
 struct sim_pool {
 	struct sim_object obj; /* unlisted once it is destroyed; it lives on while allocations do */
 	CUdevice dev;
@@ -273,6 +273,7 @@ struct sim_pool {
 	uint64_t threshold; /* CU_MEMPOOL_ATTR_RELEASE_THRESHOLD */
 	int reuse[3];       /* the reuse policies, in the order of their numbers */
 	size_t used, high;
+	size_t kept; /* bytes that no allocation has */
 };
 
 struct sim_kernel {
@@ -323,6 +324,7 @@ enum sim_need {
 	NEED_INIT,       /* works with any context, or none, even one in error */
 	NEED_HEALTHY,    /* the current context, if there is one, must not be in error */
 	NEED_CONTEXT,    /* needs a current context */
+	NEED_ANY,        /* needs a current context, which may be in error */
 };
 
 struct sim_site {
@@ -428,6 +430,9 @@ void memory_release_context(struct sim_ctx *ctx);
 
 /* pool.c: what memory_free() tells of an allocation from a pool. */
 void pool_freed(struct sim_pool *pool, size_t size);
+/* The device's pools give back what they keep. */
+void pools_trim(CUdevice dev);
+size_t pools_kept(CUdevice dev);
 
 /* graph.c: graphs and their nodes. */
 struct sim_graph *graph_new(void);

@@ -26,6 +26,7 @@ START_TEST(test_pools)
 	CUmemoryPool pool, usual, found;
 	uint64_t threshold = 12345;
 	CUdeviceptr p, q;
+	size_t before;
 	CUstream s;
 
 	open_context();
@@ -52,7 +53,19 @@ START_TEST(test_pools)
 	fails(cu.cuMemPoolDestroy(usual), CUDA_ERROR_INVALID_VALUE);
 	ok(cu.cuDeviceGetMemPool(&found, 0));
 	ck_assert_ptr_eq(found, usual);
-	/* What came from it lives on. */
+	/* Memory that a pool keeps is another allocation's, if there is no other. */
+	threshold = 2 * MIB;
+	ok(cu.cuMemPoolSetAttribute(usual, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold));
+	before = free_memory();
+	ok(cu.cuMemAllocAsync(&q, 2 * MIB, s));
+	ok(cu.cuMemFreeAsync(q, s));
+	ok(cu.cuStreamSynchronize(s));
+	ck_assert_uint_eq(free_memory(), before - 2 * MIB);
+	ck_assert_uint_eq(pool_attribute(usual, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), 2 * MIB);
+	ok(cu.cuMemAlloc_v2(&q, before));
+	ok(cu.cuMemFree_v2(q));
+	ck_assert_uint_eq(free_memory(), before);
+	/* What came from a pool lives on. */
 	ok(cu.cuMemsetD32_v2(p, 9, 16));
 	ck_assert_uint_eq(word_at(p + 60), 9);
 	ok(cu.cuMemFreeAsync(p, s));

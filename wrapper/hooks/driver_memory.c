@@ -97,6 +97,24 @@ CUresult hook_cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream hStream)
 	return real.cuMemFreeAsync_ptsz(dptr, hStream);
 }
 
+bool pool_gives_back(CUdevice dev)
+{
+	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	cuuint64_t reserved = 0, used = 0;
+	CUmemoryPool pool;
+	bool given;
+
+	/* Drivers before 11.2 have no pools. */
+	if (!real.cuMemPoolTrimTo || real.cuDeviceGetDefaultMemPool(&pool, dev) ||
+	    real.cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved) ||
+	    real.cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used) ||
+	    reserved <= used || real.cuThreadExchangeStreamCaptureMode(&mode))
+		return false;
+	given = !real.cuMemPoolTrimTo(pool, 0);
+	real.cuThreadExchangeStreamCaptureMode(&mode);
+	return given;
+}
+
 static size_t format_bytes(CUarray_format format)
 {
 	switch (format) {

@@ -3,9 +3,17 @@
 #define CUDAW_HOOKS_DRIVER_MEMORY_H
 /* Shared by the hooks of memory that is left to the driver. */
 #include <cuda.h>
+#include <stdbool.h>
 
 /* The allocation of the real driver at @ptr is freed, or about to be. */
 void forget_pointer(CUdeviceptr ptr);
+
+/*
+ * The default pool of @dev gives back the memory that no allocation has, as it does natively if a
+ * cuMemAlloc() finds no other. False: there was none. The pools that the program created are left
+ * alone, as another thread may destroy them meanwhile.
+ */
+bool pool_gives_back(CUdevice dev);
 
 /* There is a graph with allocation nodes: launches note the memory of graphs from now on. */
 void graphs_have_memory(void);

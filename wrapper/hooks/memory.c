@@ -56,6 +56,8 @@ static CUresult alloc(CUcontext ctx, CUdevice dev, CUdeviceptr *dptr, size_t byt
 		frees_collect(true);
 		result = vmem_alloc(ctx, dev, bytesize, dptr);
 	}
+	if (result == CUDA_ERROR_OUT_OF_MEMORY && pool_gives_back(dev))
+		result = vmem_alloc(ctx, dev, bytesize, dptr);
 	return result;
 }
 
