@@ -9,7 +9,8 @@ import subprocess
 from gpulib import BUILD, CUDAW, Skip, base_environment, equal, gpu_count, main
 
 PROGRAM = os.path.join(BUILD, "tests", "programs", "fidelity")
-CASES = {"free_waits": 1, "free_async": 1, "free_captured": 1, "full": 1, "full_captured": 1,
+CASES = {"free_waits": 1, "free_async": 1, "free_captured": 1, "alloc_captured": 1,
+         "full": 1, "full_captured": 1,
          "pool_gives_back": 1, "attributes": 1, "green": 1, "fault": 1, "peer_copy": 2,
          "peer_contexts": 2}
 ENDED = "how the program ended"
@@ -31,12 +32,16 @@ KNOWN = {
         "  freed after it",
         "  freed again",
     },
+    "alloc_captured": {
+        *(f"cuMemAlloc in a {mode} capture" for mode in ("global", "thread local")),
+        "  of 64 MiB",
+        *(f"the end of the {mode} capture" for mode in ("global", "thread local")),
+    },
     "full_captured": {"an allocation in its place"},
     "pool_gives_back": {"the same while a pool of the program keeps half"},
     "attributes": {"cuIpcGetMemHandle of an inner pointer",
                    "the value of IS_LEGACY_CUDA_IPC_CAPABLE"},
     "green": {"it is", "cuMemFree of its memory then", ENDED},
-    "fault": {"4 KiB after a fault", "64 MiB after a fault"},
     "peer_copy": {*COPIES, "cuGraphAddMemcpyNode", "cuMemcpyDtoDAsync captured", "its launch",
                   "cuMemcpyPeer", "cuMemcpyHtoD to the other GPU's memory"},
     "peer_contexts": {"a kernel of the created context",

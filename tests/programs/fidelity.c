@@ -191,6 +191,30 @@ static void case_free_captured(void)
 	}
 }
 
+static void case_alloc_captured(void)
+{
+	static const struct {
+		const char *name;
+		CUstreamCaptureMode mode;
+	} modes[] = {{"global", CU_STREAM_CAPTURE_MODE_GLOBAL},
+		     {"thread local", CU_STREAM_CAPTURE_MODE_THREAD_LOCAL},
+		     {"relaxed", CU_STREAM_CAPTURE_MODE_RELAXED}};
+	CUstream stream = stream_new();
+	char question[96];
+
+	for (int i = 0; i < 3; i++) {
+		CUgraph graph = NULL;
+		CUdeviceptr small, large;
+
+		CALL(cuStreamBeginCapture(stream, modes[i].mode));
+		snprintf(question, sizeof(question), "cuMemAlloc in a %s capture", modes[i].name);
+		say_result(question, cuMemAlloc(&small, 4 * KIB));
+		say_result("  of 64 MiB", cuMemAlloc(&large, 64 * MIB));
+		snprintf(question, sizeof(question), "the end of the %s capture", modes[i].name);
+		say_result(question, cuStreamEndCapture(stream, &graph));
+	}
+}
+
 /* ---- a full GPU ----------------------------------------------------------------------------- */
 
 #define MAX_PIECES 4096
@@ -523,14 +547,23 @@ static void case_green(void)
 
 static void case_fault(void)
 {
-	CUdeviceptr bad = 16, ptr;
+	CUdeviceptr bad = 16, ptr, before = alloc(4 * KIB);
+	unsigned int on = 1;
 	uint64_t n = 1024;
 	void *args[] = {&bad, &n};
+	CUcontext ctx;
 
 	kernels_launch(gpu.increment, NULL, args);
 	say_result("synchronising after a fault", cuCtxSynchronize());
 	say_result("4 KiB after a fault", cuMemAlloc(&ptr, 4 * KIB));
 	say_result("64 MiB after a fault", cuMemAlloc(&ptr, 64 * MIB));
+	say_result("cuMemAllocPitch after a fault", cuMemAllocPitch(&ptr, &n, 64, 64, 4));
+	say_result("cuMemGetAddressRange after a fault", cuMemGetAddressRange(&ptr, NULL, before));
+	say_result("cuPointerGetAttribute after a fault",
+		   cuPointerGetAttribute(&ctx, CU_POINTER_ATTRIBUTE_CONTEXT, before));
+	say_result("cuPointerSetAttribute after a fault",
+		   cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, before));
+	say_result("cuMemFree after a fault", cuMemFree(before));
 	say_result("cuMemGetInfo after a fault", cuMemGetInfo(&n, &n));
 	say_result("cuStreamCreate after a fault", cuStreamCreate(&(CUstream){NULL}, 0));
 }
@@ -698,6 +731,7 @@ static const struct {
 } cases[] = {{"free_waits", case_free_waits, 1},
 	     {"free_async", case_free_async, 1},
 	     {"free_captured", case_free_captured, 1},
+	     {"alloc_captured", case_alloc_captured, 1},
 	     {"full", case_full, 1},
 	     {"full_captured", case_full_captured, 1},
 	     {"pool_gives_back", case_pool_gives_back, 1},

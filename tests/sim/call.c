@@ -165,10 +165,10 @@ static CUresult check_context(enum sim_need need)
 	if (need < NEED_HEALTHY)
 		return CUDA_SUCCESS;
 	if (!ctx)
-		return need == NEED_CONTEXT ? CUDA_ERROR_INVALID_CONTEXT : CUDA_SUCCESS;
+		return need >= NEED_CONTEXT ? CUDA_ERROR_INVALID_CONTEXT : CUDA_SUCCESS;
 	if (!ctx->active)
-		return need == NEED_CONTEXT ? CUDA_ERROR_CONTEXT_IS_DESTROYED : CUDA_SUCCESS;
-	return ctx->error;
+		return need >= NEED_CONTEXT ? CUDA_ERROR_CONTEXT_IS_DESTROYED : CUDA_SUCCESS;
+	return need == NEED_ANY ? CUDA_SUCCESS : ctx->error;
 }
 
 CUresult sim_enter(struct sim_site *site, struct sim_scope *scope, enum sim_need need)

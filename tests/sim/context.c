@@ -201,7 +201,7 @@ static CUresult ctx_usable(CUcontext handle, struct sim_ctx **out)
 
 SIM_EXPORT cuCtxGetDevice(CUdevice *dev)
 {
-	SIM_ENTER(cuCtxGetDevice, NEED_CONTEXT);
+	SIM_ENTER(cuCtxGetDevice, NEED_ANY);
 	*dev = ctx_current()->dev;
 	return CUDA_SUCCESS;
 }
@@ -256,6 +256,15 @@ SIM_EXPORT cuCtxGetStreamPriorityRange(int *least, int *greatest)
 		*least = 0;
 	if (greatest)
 		*greatest = -5;
+	return CUDA_SUCCESS;
+}
+
+SIM_EXPORT cuCtxGetLimit(size_t *value, CUlimit limit)
+{
+	SIM_ENTER(cuCtxGetLimit, NEED_CONTEXT);
+	if (limit != CU_LIMIT_STACK_SIZE)
+		return CUDA_ERROR_UNSUPPORTED_LIMIT;
+	*value = 1024;
 	return CUDA_SUCCESS;
 }
 

@@ -93,7 +93,7 @@ static CUresult get_attribute(void *data, CUpointer_attribute attr, CUdeviceptr 
 
 SIM_EXPORT cuPointerGetAttribute(void *data, CUpointer_attribute attr, CUdeviceptr ptr)
 {
-	SIM_ENTER(cuPointerGetAttribute, NEED_CONTEXT);
+	SIM_ENTER(cuPointerGetAttribute, NEED_ANY);
 	return get_attribute(data, attr, ptr);
 }
 

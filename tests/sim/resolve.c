@@ -32,6 +32,7 @@
 	X(cuCtxGetDevice, 13000, cuCtxGetDevice_v2) \
 	X(cuCtxGetFlags, 7000, cuCtxGetFlags) \
 	X(cuCtxGetId, 12000, cuCtxGetId) \
+	X(cuCtxGetLimit, 3010, cuCtxGetLimit) \
 	X(cuCtxGetStreamPriorityRange, 5050, cuCtxGetStreamPriorityRange) \
 	X(cuCtxPopCurrent, 4000, cuCtxPopCurrent_v2) \
 	X(cuCtxPushCurrent, 4000, cuCtxPushCurrent_v2) \

@@ -61,6 +61,17 @@ static CUresult alloc(CUcontext ctx, CUdevice dev, CUdeviceptr *dptr, size_t byt
 	return result;
 }
 
+CUresult memory_sticky_error(void)
+{
+	size_t bytes, total;
+	CUresult result = real.cuCtxGetLimit(&bytes, CU_LIMIT_STACK_SIZE);
+
+	if (!result || result == CUDA_ERROR_INVALID_CONTEXT)
+		return CUDA_SUCCESS;
+	/* If the context has no such limit, this succeeds. */
+	return real.cuMemGetInfo_v2(&bytes, &total);
+}
+
 CUresult hook_cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
 {
 	CUcontext ctx = NULL;
@@ -70,6 +81,9 @@ CUresult hook_cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
 	if (!dptr || !bytesize || !driver_table() || real.cuCtxGetCurrent(&ctx) || !ctx ||
 	    real.cuCtxGetDevice(&dev))
 		return real.cuMemAlloc_v2(dptr, bytesize);
+	result = memory_sticky_error();
+	if (result)
+		return result;
 	/* For programs that need legacy IPC. */
 	if (addressing_asked() == ADDRESSING_NATIVE)
 		return alloc_native(dptr, bytesize);

@@ -7,6 +7,7 @@
 #include "checkpoint/ledger/driver_memory.h"
 #include "vmem/translate.h"
 #include "vmem/vmem.h"
+#include "wrapper/hooks/memory.h"
 #include "wrapper/hooks/sync_memops.h"
 
 #define LOG_PREFIX "pointers: "
@@ -15,9 +16,13 @@
 CUresult hook_cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr dptr)
 {
 	struct vmem_info info;
+	CUresult result;
 
 	if (!vmem_contains(dptr))
 		return real.cuMemGetAddressRange_v2(pbase, psize, dptr);
+	result = memory_sticky_error();
+	if (result)
+		return result;
 	if (!vmem_lookup(dptr, &info))
 		return CUDA_ERROR_NOT_FOUND;
 	if (pbase)
@@ -107,9 +112,13 @@ CUresult hook_cuPointerSetAttribute(const void *value, CUpointer_attribute attri
 				    CUdeviceptr ptr)
 {
 	struct vmem_info info;
+	CUresult result;
 
 	if (!value || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS || !vmem_contains(ptr))
 		return real.cuPointerSetAttribute(value, attribute, translate(ptr));
+	result = memory_sticky_error();
+	if (result)
+		return result;
 	if (!vmem_lookup(ptr, &info))
 		return CUDA_ERROR_INVALID_VALUE;
 	return sync_memops_set(&info, *(const unsigned int *)value) ? CUDA_SUCCESS
