@@ -9,22 +9,15 @@ import subprocess
 from gpulib import BUILD, CUDAW, Skip, base_environment, equal, gpu_count, main
 
 PROGRAM = os.path.join(BUILD, "tests", "programs", "fidelity")
-CASES = {"free_waits": 1, "free_async": 1, "free_captured": 1, "alloc_captured": 1,
-         "full": 1, "full_captured": 1,
-         "pool_gives_back": 1, "attributes": 1, "green": 1, "fault": 1, "peer_copy": 2,
-         "peer_contexts": 2}
+CASES = {"free_waits": 1, "free_async": 1, "free_captured": 1, "alloc_captured": 1, "host_free": 1,
+         "full": 1, "full_captured": 1, "captured_full": 1, "pool_gives_back": 1, "attributes": 1,
+         "green": 1, "fault": 1, "peer_copy": 2, "peer_contexts": 2}
 ENDED = "how the program ended"
 
 COPIES = ("cuMemcpy", "cuMemcpyAsync", "cuMemcpyDtoD", "cuMemcpyDtoDAsync", "cuMemcpy2D",
           "cuMemcpy2DAsync", "cuMemcpy3D")
 # By case, the questions that cudaw answers otherwise than the driver alone [H200, 580.159].
 KNOWN = {
-    "free_async": {
-        "cuMemFreeAsync of cuMemAlloc's memory, its stream busy",
-        "cuMemFreeAsync of cuMemAlloc's memory, another stream busy",
-        "cuMemFreeAsync of cuMemAlloc's memory in a relaxed capture",
-        "cuMemFree of it then",
-    },
     "free_captured": {
         *(f"cuMemFree of {size} KiB in a {mode} capture"
           for size in (4, 65536) for mode in ("global", "thread local")),

@@ -6,7 +6,7 @@ capture; and what many of them leave behind.
 import os
 import time
 
-from simlib import SANITIZED, errors_of_cudaw, gpus_used, not_by_tsan, paused_and_resumed
+from simlib import SANITIZED, errors_of_cudaw, gpus_used, not_by_tsan, paused_and_resumed, shared
 from gpulib import Job, check, cudaw, equal, main, same_lines, seeded
 from leaks import check_no_leak, settled
 
@@ -83,30 +83,6 @@ def a_capture_that_does_not_end():
     check("every word right" in job.result(), "the capture was broken")
 
 
-def frees_during_a_capture():
-    for case in ("destroyed", "twice", "relaxed", "memory-short", "retained", "older", "elsewhere",
-                 "full", "full-before"):
-        check("right" in Job("frees", case).result(), f"frees {case}")
-
-
-def frees_beside_captures():
-    check("right" in Job("frees", "beside").result(), "frees beside")
-
-
-def frees_in_the_order_of_a_stream():
-    for case in ("ordered", "ordered-short", "ordered-destroyed", "ordered-captured"):
-        check("right" in Job("frees", case, env={"CUDAW_SIM_STRICT": "1"}).result(),
-              f"frees {case}")
-
-
-def a_pause_before_the_stream_has_passed():
-    job = Job("frees", "ordered-paused")
-    job.wait_line("holding")
-    paused_and_resumed(job)
-    job.tell()
-    check("right" in job.result(), "frees ordered-paused")
-
-
 def captures_that_end_with_their_owner():
     """A pause does not wait for the capture of a context or of a thread that is gone."""
     for case in ("context-gone", "thread-gone"):
@@ -172,8 +148,6 @@ def nothing_leaks():
 
 main(threads_through_50_pauses, threads_in_several_contexts, several_devices,
      only_the_memory_is_released, not_by_tsan(each_device_is_given_back), while_a_capture_is_open,
-     a_capture_that_does_not_end, frees_during_a_capture, frees_beside_captures,
-     frees_in_the_order_of_a_stream, a_pause_before_the_stream_has_passed,
-     captures_that_end_with_their_owner,
+     a_capture_that_does_not_end, captures_that_end_with_their_owner,
      each_thread_has_a_stream_of_its_own, native_addressing, a_release_that_fails_is_not_counted,
-     not_by_tsan(a_fork_while_the_driver_is_bound), nothing_leaks)
+     not_by_tsan(a_fork_while_the_driver_is_bound), nothing_leaks, *shared("frees.py"))

@@ -186,7 +186,7 @@ static void case_free_captured(void)
 		say_result(question, result);
 		say_result("  the capture's end", cuStreamEndCapture(stream, &graph));
 		CALL(cuMemGetInfo(&after, &total));
-		say("  freed after it: %s", after - before >= size / 2 ? "yes" : "no");
+		say("  freed after it: %s", after >= before + size / 2 ? "yes" : "no");
 		say_result("  freed again", cuMemFree(ptr));
 	}
 }
@@ -212,6 +212,28 @@ static void case_alloc_captured(void)
 		say_result("  of 64 MiB", cuMemAlloc(&large, 64 * MIB));
 		snprintf(question, sizeof(question), "the end of the %s capture", modes[i].name);
 		say_result(question, cuStreamEndCapture(stream, &graph));
+	}
+}
+
+/* Does the free of pinned host memory wait as well, and is it legal in captures? */
+static void case_host_free(void)
+{
+	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	CUstream stream = stream_new(), capturing = stream_new();
+	CUgraph graph;
+	void *host;
+
+	CALL(cuMemHostAlloc(&host, 4096, 0));
+	WAITS("cuMemFreeHost of 4 KiB beside a kernel", cuMemFreeHost(host));
+	CALL(cuThreadExchangeStreamCaptureMode(&mode));
+	for (mode = 0; mode <= CU_STREAM_CAPTURE_MODE_RELAXED; mode++) {
+		CALL(cuMemHostAlloc(&host, 4096, 0));
+		busy(stream);
+		CALL(cuStreamBeginCapture(capturing, mode));
+		*flag = 1;
+		say_result("cuMemFreeHost in a capture, relaxed", cuMemFreeHost(host));
+		say_result("  the capture's end", cuStreamEndCapture(capturing, &graph));
+		CALL(cuStreamSynchronize(stream));
 	}
 }
 
@@ -351,18 +373,32 @@ static void case_full(void)
 	}
 }
 
-static void case_full_captured(void)
+static void captured_when_full(CUstream stream)
 {
-	CUstream stream;
 	CUgraph graph;
 	CUdeviceptr ptr;
 
-	stream = stream_new();
 	fill();
 	CALL(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
 	say_result("a free in a relaxed capture on a full GPU", cuMemFree(large[--nlarge]));
 	say_result("an allocation in its place", cuMemAlloc(&ptr, 90 * MIB));
 	say_result("the capture's end", cuStreamEndCapture(stream, &graph));
+}
+
+/* The GPU is full before the first capture begins, or after it. */
+static void case_full_captured(void)
+{
+	captured_when_full(stream_new());
+}
+
+static void case_captured_full(void)
+{
+	CUstream stream = stream_new();
+	CUgraph graph;
+
+	CALL(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+	CALL(cuStreamEndCapture(stream, &graph));
+	captured_when_full(stream);
 }
 
 /* More than is free, while the driver's pool keeps memory that nobody uses. */
@@ -733,7 +769,9 @@ static const struct {
 	     {"free_captured", case_free_captured, 1},
 	     {"alloc_captured", case_alloc_captured, 1},
 	     {"full", case_full, 1},
+	     {"host_free", case_host_free, 1},
 	     {"full_captured", case_full_captured, 1},
+	     {"captured_full", case_captured_full, 1},
 	     {"pool_gives_back", case_pool_gives_back, 1},
 	     {"frag", case_frag, 1},
 	     {"attributes", case_attributes, 1},

@@ -80,8 +80,10 @@ static void busy(void)
 	alarm(60); /* a case that takes longer hangs */
 	CALL(cuModuleLoadData(&module, kernels_ptx));
 	CALL(cuModuleGetFunction(&spin_until, module, "spin_until"));
-	CALL(cuMemHostAlloc((void **)&flag, 4096, CU_MEMHOSTALLOC_DEVICEMAP));
+	/* It outlives the context, since a thread may set it late. */
+	flag = aligned_alloc(4096, 4096);
 	*flag = 0;
+	CALL(cuMemHostRegister_v2((void *)flag, 4096, CU_MEMHOSTREGISTER_DEVICEMAP));
 	CALL(cuMemHostGetDevicePointer(&dev, (void *)flag, 0));
 	CALL(cuLaunchKernel(spin_until, 1, 1, 1, 1, 1, 1, 0, stream, args, NULL));
 }
@@ -202,7 +204,7 @@ static CUdeviceptr fill(void)
 	return first;
 }
 
-/* Full since the capture began, or before. */
+/* Full since the capture began, or before: then the memory is free when the capture has ended. */
 static void full(void)
 {
 	CUdeviceptr first;
@@ -225,6 +227,15 @@ static void full_before(void)
 	end();
 	IS_FREE(before + 100 * MIB);
 	alloc(90 * MIB);
+}
+
+/* A pause in between takes the whole GPU. */
+static void full_paused(void)
+{
+	begin();
+	end();
+	hold();
+	full();
 }
 
 static volatile bool over;
@@ -425,6 +436,7 @@ static const struct {
 	{"elsewhere", elsewhere},
 	{"full", full},
 	{"full-before", full_before},
+	{"full-paused", full_paused},
 	{"beside", beside},
 	{"ordered", ordered},
 	{"ordered-short", ordered_short},
