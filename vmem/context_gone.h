@@ -8,8 +8,7 @@
  * contexts call no module by name.
  *
  * The functions run in no certain order, and they need none: each looks only at the table of its
- * own module, under the lock of that module. While vmem unmaps, the captures of the dead context
- * may still count as open, so that a free of another thread is done a little later. Their caller holds the lock under which contexts begin
+ * own module, under the lock of that module. Their caller holds the lock under which contexts begin
  * and end, so no new context has the same handle yet. A function may call the driver, but not in
  * the context.
  */
