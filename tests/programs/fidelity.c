@@ -160,6 +160,33 @@ static void case_free_async(void)
 	say_result("cuMemFree of it then", cuMemFree(ptr));
 }
 
+/* What is memory that a busy stream frees to other calls? */
+static void case_free_async_busy(void)
+{
+	CUstream stream = stream_new();
+	CUdeviceptr ptr, base, other = 0;
+	size_t free, total;
+	CUcontext ctx;
+
+	ptr = alloc(64 * MIB);
+	WAITS("cuMemFreeAsync, its stream busy, then again",
+	      (cuMemFreeAsync(ptr, stream), cuMemFreeAsync(ptr, stream)));
+	ptr = alloc(64 * MIB);
+	WAITS("cuMemFreeAsync, its stream busy, then cuMemFree",
+	      (cuMemFreeAsync(ptr, stream), cuMemFree(ptr)));
+	ptr = alloc(64 * MIB);
+	WAITS("cuMemFreeAsync, its stream busy, then cuMemGetAddressRange",
+	      (cuMemFreeAsync(ptr, stream), cuMemGetAddressRange(&base, NULL, ptr)));
+	ptr = alloc(64 * MIB);
+	WAITS("cuMemFreeAsync, its stream busy, then cuPointerGetAttribute",
+	      (cuMemFreeAsync(ptr, stream),
+	       cuPointerGetAttribute(&ctx, CU_POINTER_ATTRIBUTE_CONTEXT, ptr)));
+	CALL(cuMemGetInfo(&free, &total));
+	ptr = alloc(free / 4 * 3);
+	WAITS("cuMemFreeAsync, its stream busy, then an allocation that needs the memory",
+	      (cuMemFreeAsync(ptr, stream), cuMemAlloc(&other, free / 4 * 3)));
+}
+
 static void case_free_captured(void)
 {
 	static const struct {
@@ -766,6 +793,7 @@ static const struct {
 	int gpus;
 } cases[] = {{"free_waits", case_free_waits, 1},
 	     {"free_async", case_free_async, 1},
+	     {"free_async_busy", case_free_async_busy, 1},
 	     {"free_captured", case_free_captured, 1},
 	     {"alloc_captured", case_alloc_captured, 1},
 	     {"full", case_full, 1},
