@@ -350,6 +350,47 @@ static void ordered_paused(void)
 	SAME(alloc(4 * MIB), ptr);
 }
 
+static void *order_often(void *arg)
+{
+	CUstream own;
+
+	CALL(cuCtxSetCurrent(ctx));
+	CALL(cuStreamCreate(&own, CU_STREAM_NON_BLOCKING));
+	for (size_t size = 4096; !over; size ^= 4096 ^ 4 * MIB) {
+		CUdeviceptr ptr = alloc(size);
+
+		CALL(cuMemsetD32Async(ptr, 1, size / 4, own));
+		CALL(cuMemFreeAsync(ptr, own));
+	}
+	return arg;
+}
+
+/* Threads free in the order of their streams, while others end contexts and capture. */
+static void ordered_threads(void)
+{
+	void *(*const functions[])(void *) = {order_often, order_often, capture_often};
+	double until = step_seconds() + 2;
+	pthread_t threads[3];
+	CUstream own;
+
+	for (int i = 0; i < 3; i++)
+		pthread_create(&threads[i], NULL, functions[i], NULL);
+	while (step_seconds() < until) {
+		CUcontext other;
+		CUdeviceptr ptr;
+
+		CALL(cuCtxCreate_v4(&other, NULL, 0, 0));
+		CALL(cuStreamCreate(&own, CU_STREAM_NON_BLOCKING));
+		ptr = alloc(4 * MIB);
+		CALL(cuMemsetD32Async(ptr, 1, MIB, own));
+		CALL(cuMemFreeAsync(ptr, own));
+		CALL(cuCtxDestroy_v2(other));
+	}
+	over = true;
+	for (int i = 0; i < 3; i++)
+		pthread_join(threads[i], NULL);
+}
+
 static void retained(void)
 {
 	CUmemGenericAllocationHandle handle;
@@ -443,6 +484,7 @@ static const struct {
 	{"ordered-destroyed", ordered_destroyed},
 	{"ordered-captured", ordered_captured},
 	{"ordered-paused", ordered_paused},
+	{"ordered-threads", ordered_threads},
 	{"release", release},
 	{"context-gone", context_gone},
 	{"thread-gone", thread_gone},
