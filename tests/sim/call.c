@@ -82,6 +82,7 @@ static void configure(void)
 	c->context = env_size("CUDAW_SIM_CONTEXT", 64UL << 20);
 	c->copy_bytes_per_ns = gbps ? strtod(gbps, NULL) : 0;
 	c->no_vmm = env_flag("CUDAW_SIM_NO_VMM");
+	c->no_peers = env_flag("CUDAW_SIM_NO_PEERS");
 	c->fresh = env_flag("CUDAW_SIM_FRESH");
 	c->strict = env_flag("CUDAW_SIM_STRICT");
 	c->shared = env_copy("CUDAW_SIM_SHARED");

@@ -65,6 +65,14 @@ static CUresult ctx_activate(struct sim_ctx *ctx)
 	return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+static void peer_remove(struct sim_peer **link)
+{
+	struct sim_peer *peer = *link;
+
+	*link = peer->next;
+	free(peer);
+}
+
 /* What runs is waited for, what is queued is dropped, what was allocated is freed. */
 static void ctx_deactivate(struct sim_ctx *ctx)
 {
@@ -78,6 +86,8 @@ static void ctx_deactivate(struct sim_ctx *ctx)
 	}
 	while (ctx->streams)
 		sim_wait(0);
+	while (ctx->peers)
+		peer_remove(&ctx->peers);
 	memory_release_context(ctx);
 	account_release(ctx->dev, sim.config.context);
 }
@@ -290,20 +300,59 @@ SIM_EXPORT cuCtxSynchronize_v2(CUcontext handle)
 	return ctx_synchronize(handle);
 }
 
-/*
- * Memory is reachable from every device as soon as its owner allows it (cuMemSetAccess) or always
- * (cuMemAlloc), so there is nothing to switch.
- */
-SIM_EXPORT cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags)
+/* The link to @owner among the peers of @ctx, or the end of its list. */
+static struct sim_peer **peer_link(struct sim_ctx *ctx, const struct sim_ctx *owner)
 {
-	SIM_ENTER(cuCtxEnablePeerAccess, NEED_CONTEXT);
-	return !flags && ctx_find(peer) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+	struct sim_peer **link = &ctx->peers;
+
+	while (*link && ((*link)->ctx != owner || (*link)->id != owner->id))
+		link = &(*link)->next;
+	return link;
 }
 
-SIM_EXPORT cuCtxDisablePeerAccess(CUcontext peer)
+bool ctx_accesses(const struct sim_ctx *ctx, const struct sim_ctx *owner)
 {
+	return *peer_link((struct sim_ctx *)ctx, owner) != NULL;
+}
+
+SIM_EXPORT cuCtxEnablePeerAccess(CUcontext handle, unsigned int flags)
+{
+	struct sim_ctx *ctx, *owner;
+	struct sim_peer *peer;
+
+	SIM_ENTER(cuCtxEnablePeerAccess, NEED_CONTEXT);
+	ctx = ctx_current();
+	owner = ctx_find(handle);
+	if (flags)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!owner || !owner->active || owner == ctx)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	if (owner->dev == ctx->dev || sim.config.no_peers)
+		return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+	if (ctx_accesses(ctx, owner))
+		return CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
+	peer = malloc(sizeof(*peer));
+	if (!peer)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	*peer = (struct sim_peer){ctx->peers, owner, owner->id};
+	ctx->peers = peer;
+	return CUDA_SUCCESS;
+}
+
+SIM_EXPORT cuCtxDisablePeerAccess(CUcontext handle)
+{
+	struct sim_ctx *owner;
+	struct sim_peer **link;
+
 	SIM_ENTER(cuCtxDisablePeerAccess, NEED_CONTEXT);
-	return ctx_find(peer) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+	owner = ctx_find(handle);
+	if (!owner || !owner->active)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	link = peer_link(ctx_current(), owner);
+	if (!*link)
+		return CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
+	peer_remove(link);
+	return CUDA_SUCCESS;
 }
 
 SIM_EXPORT cuDevicePrimaryCtxRetain(CUcontext *handle, CUdevice dev)

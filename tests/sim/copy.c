@@ -21,6 +21,7 @@ static CUresult copy_submit(struct sim_stream *s, void *dst, const void *src, si
 	op->copy.src = src;
 	op->copy.size = size;
 	op->copy.direction = (int)direction;
+	op->ctx = s->ctx;
 	return stream_submit(s, op);
 }
 
@@ -43,8 +44,8 @@ CUresult copy_linear(struct sim_stream *s, CUdeviceptr dst, CUdeviceptr src, siz
 {
 	CUresult result;
 
-	if ((direction != TO_HOST && !map_covers(dst, size)) ||
-	    (direction != TO_DEVICE && !map_covers(src, size)))
+	if ((direction != TO_HOST && !map_reached(s->ctx, dst, size, true)) ||
+	    (direction != TO_DEVICE && !map_reached(s->ctx, src, size, true)))
 		return CUDA_ERROR_INVALID_VALUE;
 	if (sync && s->capture) {
 		s->capture->invalid = true;
@@ -171,7 +172,7 @@ static CUresult set_async(bool ptds, CUdeviceptr dst, uint32_t value, size_t wid
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	if (dst % width || !map_covers(dst, width * count))
+	if (dst % width || !map_reached(s->ctx, dst, width * count, false))
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!count)
 		return CUDA_SUCCESS;
@@ -182,6 +183,7 @@ static CUresult set_async(bool ptds, CUdeviceptr dst, uint32_t value, size_t wid
 	op->set.value = value;
 	op->set.width = width;
 	op->set.count = count;
+	op->ctx = s->ctx;
 	return stream_submit(s, op);
 }
 

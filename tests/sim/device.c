@@ -292,7 +292,7 @@ SIM_EXPORT cuDeviceCanAccessPeer(int *can, CUdevice dev, CUdevice peer)
 	SIM_ENTER(cuDeviceCanAccessPeer, NEED_INIT);
 	if (!device_known(dev) || !device_known(peer))
 		return CUDA_ERROR_INVALID_DEVICE;
-	*can = dev != peer;
+	*can = dev != peer && !sim.config.no_peers;
 	return CUDA_SUCCESS;
 }
 

@@ -222,6 +222,12 @@ SIM_EXPORT cuGraphNodeFindInClone(CUgraphNode *found, CUgraphNode original, CUgr
 	return node ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
+/* @handle, or the current context where it is NULL. */
+static const struct sim_ctx *ctx_or_current(CUcontext handle)
+{
+	return handle ? ctx_find(handle) : ctx_current();
+}
+
 static CUresult add(CUgraphNode *handle, CUgraph graph, CUgraphNodeType type, struct sim_op *op)
 {
 	struct sim_graph *g = graph_find(graph);
@@ -329,8 +335,16 @@ SIM_EXPORT cuGraphKernelNodeGetAttribute(CUgraphNode handle, CUkernelNodeAttrID 
 	return CUDA_SUCCESS;
 }
 
+/* Where the copy or the set of a node runs; NULL: it is no node, or does neither. */
+static const struct sim_ctx *node_ctx(CUgraphNode handle)
+{
+	struct sim_node *node = node_find(handle);
+
+	return node && node->op ? node->op->ctx : NULL;
+}
+
 /* Of memory in one piece. */
-CUresult node_op_copy(const CUDA_MEMCPY3D *c, struct sim_op **op)
+CUresult node_op_copy(const struct sim_ctx *ctx, const CUDA_MEMCPY3D *c, struct sim_op **op)
 {
 	CUdeviceptr src =
 		c->srcMemoryType == CU_MEMORYTYPE_HOST ? (CUdeviceptr)c->srcHost : c->srcDevice;
@@ -342,8 +356,10 @@ CUresult node_op_copy(const CUDA_MEMCPY3D *c, struct sim_op **op)
 		return CUDA_ERROR_NOT_SUPPORTED;
 	src += c->srcXInBytes;
 	dst += c->dstXInBytes;
-	if ((c->srcMemoryType != CU_MEMORYTYPE_HOST && !map_covers(src, c->WidthInBytes)) ||
-	    (c->dstMemoryType != CU_MEMORYTYPE_HOST && !map_covers(dst, c->WidthInBytes)))
+	if ((c->srcMemoryType != CU_MEMORYTYPE_HOST &&
+	     !map_reached(ctx, src, c->WidthInBytes, true)) ||
+	    (c->dstMemoryType != CU_MEMORYTYPE_HOST &&
+	     !map_reached(ctx, dst, c->WidthInBytes, true)))
 		return CUDA_ERROR_INVALID_VALUE;
 	*op = op_new(OP_COPY);
 	if (!*op)
@@ -352,6 +368,7 @@ CUresult node_op_copy(const CUDA_MEMCPY3D *c, struct sim_op **op)
 	(*op)->copy.src = (const void *)src;
 	(*op)->copy.size = c->WidthInBytes;
 	(*op)->copy.direction = (int)copy_direction(dst, src);
+	(*op)->ctx = ctx;
 	return CUDA_SUCCESS;
 }
 
@@ -364,7 +381,8 @@ SIM_EXPORT cuGraphAddMemcpyNode(CUgraphNode *node, CUgraph graph, const CUgraphN
 	SIM_ENTER(cuGraphAddMemcpyNode, NEED_INIT);
 	(void)after;
 	(void)count;
-	result = ctx_find(ctx) ? node_op_copy(copy, &op) : CUDA_ERROR_INVALID_CONTEXT;
+	result =
+		ctx_find(ctx) ? node_op_copy(ctx_find(ctx), copy, &op) : CUDA_ERROR_INVALID_CONTEXT;
 	return result ? result : add(node, graph, CU_GRAPH_NODE_TYPE_MEMCPY, op);
 }
 
@@ -374,7 +392,8 @@ SIM_EXPORT cuGraphMemcpyNodeSetParams(CUgraphNode node, const CUDA_MEMCPY3D *cop
 	CUresult result;
 
 	SIM_ENTER(cuGraphMemcpyNodeSetParams, NEED_INIT);
-	result = node_op_copy(copy, &op);
+	result =
+		node_ctx(node) ? node_op_copy(node_ctx(node), copy, &op) : CUDA_ERROR_INVALID_VALUE;
 	return result ? result : change(node, CU_GRAPH_NODE_TYPE_MEMCPY, op);
 }
 
@@ -413,11 +432,12 @@ SIM_EXPORT cuGraphMemcpyNodeGetParams(CUgraphNode handle, CUDA_MEMCPY3D *copy)
 	return CUDA_SUCCESS;
 }
 
-CUresult node_op_set(const CUDA_MEMSET_NODE_PARAMS *p, struct sim_op **op)
+CUresult node_op_set(const struct sim_ctx *ctx, const CUDA_MEMSET_NODE_PARAMS *p,
+		     struct sim_op **op)
 {
 	if (p->height > 1)
 		return CUDA_ERROR_NOT_SUPPORTED;
-	if (p->dst % p->elementSize || !map_covers(p->dst, p->width * p->elementSize))
+	if (p->dst % p->elementSize || !map_reached(ctx, p->dst, p->width * p->elementSize, false))
 		return CUDA_ERROR_INVALID_VALUE;
 	*op = op_new(OP_SET);
 	if (!*op)
@@ -426,6 +446,7 @@ CUresult node_op_set(const CUDA_MEMSET_NODE_PARAMS *p, struct sim_op **op)
 	(*op)->set.value = p->value;
 	(*op)->set.width = p->elementSize;
 	(*op)->set.count = p->width;
+	(*op)->ctx = ctx;
 	return CUDA_SUCCESS;
 }
 
@@ -438,7 +459,7 @@ SIM_EXPORT cuGraphAddMemsetNode(CUgraphNode *node, CUgraph graph, const CUgraphN
 	SIM_ENTER(cuGraphAddMemsetNode, NEED_INIT);
 	(void)after;
 	(void)count;
-	result = ctx_find(ctx) ? node_op_set(set, &op) : CUDA_ERROR_INVALID_CONTEXT;
+	result = ctx_find(ctx) ? node_op_set(ctx_find(ctx), set, &op) : CUDA_ERROR_INVALID_CONTEXT;
 	return result ? result : add(node, graph, CU_GRAPH_NODE_TYPE_MEMSET, op);
 }
 
@@ -448,7 +469,7 @@ SIM_EXPORT cuGraphMemsetNodeSetParams(CUgraphNode node, const CUDA_MEMSET_NODE_P
 	CUresult result;
 
 	SIM_ENTER(cuGraphMemsetNodeSetParams, NEED_INIT);
-	result = node_op_set(set, &op);
+	result = node_ctx(node) ? node_op_set(node_ctx(node), set, &op) : CUDA_ERROR_INVALID_VALUE;
 	return result ? result : change(node, CU_GRAPH_NODE_TYPE_MEMSET, op);
 }
 
@@ -532,11 +553,12 @@ SIM_EXPORT cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode
 				   params->kernel.extra, &op);
 		break;
 	case CU_GRAPH_NODE_TYPE_MEMCPY:
-		result = node_op_copy(&params->memcpy.copyParams, &op);
+		result = node_op_copy(ctx_or_current(params->memcpy.copyCtx),
+				      &params->memcpy.copyParams, &op);
 		break;
 	case CU_GRAPH_NODE_TYPE_MEMSET:
 		memcpy(&set, &params->memset, sizeof(set));
-		result = node_op_set(&set, &op);
+		result = node_op_set(ctx_or_current(params->memset.ctx), &set, &op);
 		break;
 	default:
 		return CUDA_ERROR_NOT_SUPPORTED;

@@ -190,7 +190,8 @@ SIM_EXPORT cuGraphExecMemcpyNodeSetParams(CUgraphExec exec, CUgraphNode node,
 	CUresult result;
 
 	SIM_ENTER(cuGraphExecMemcpyNodeSetParams, NEED_INIT);
-	result = ctx_find(ctx) ? node_op_copy(copy, &op) : CUDA_ERROR_INVALID_CONTEXT;
+	result =
+		ctx_find(ctx) ? node_op_copy(ctx_find(ctx), copy, &op) : CUDA_ERROR_INVALID_CONTEXT;
 	return result ? result : change(exec, node, op);
 }
 
@@ -201,7 +202,7 @@ SIM_EXPORT cuGraphExecMemsetNodeSetParams(CUgraphExec exec, CUgraphNode node,
 	CUresult result;
 
 	SIM_ENTER(cuGraphExecMemsetNodeSetParams, NEED_INIT);
-	result = ctx_find(ctx) ? node_op_set(set, &op) : CUDA_ERROR_INVALID_CONTEXT;
+	result = ctx_find(ctx) ? node_op_set(ctx_find(ctx), set, &op) : CUDA_ERROR_INVALID_CONTEXT;
 	return result ? result : change(exec, node, op);
 }
 

@@ -11,12 +11,13 @@ static CUresult operate(bool ptds, CUstream handle, CUdeviceptr ptr, uint64_t va
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	if (ptr % width || !map_covers(ptr, width) ||
+	if (ptr % width || !map_reached(s->ctx, ptr, width, false) ||
 	    flags > (wait ? CU_STREAM_WAIT_VALUE_NOR : CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER))
 		return CUDA_ERROR_INVALID_VALUE;
 	op = op_new(wait ? OP_POLL : OP_SET);
 	if (!op)
 		return CUDA_ERROR_OUT_OF_MEMORY;
+	op->ctx = s->ctx;
 	if (wait) {
 		op->poll.ptr = (const void *)ptr;
 		op->poll.value = value;

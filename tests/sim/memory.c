@@ -270,6 +270,24 @@ bool map_covers(CUdeviceptr start, size_t size)
 	return at >= start + size;
 }
 
+static bool reached(const struct sim_ctx *ctx, const struct sim_map *map, bool copy)
+{
+	if (map->kind == MAP_VMM)
+		return map->access[ctx->dev] == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+	return copy || map->kind >= MAP_MANAGED || map->dev == ctx->dev ||
+	       ctx_accesses(ctx, map->ctx);
+}
+
+bool map_reached(const struct sim_ctx *ctx, CUdeviceptr start, size_t size, bool copy)
+{
+	if (!map_covers(start, size))
+		return false;
+	for (size_t i = map_index(start); i < nmaps && maps[i]->start < start + size; i++)
+		if (!reached(ctx, maps[i], copy))
+			return false;
+	return true;
+}
+
 /*
  * There is one set of page tables, the process's, so a range that any device may access is
  * accessible to all of them (and to the host).

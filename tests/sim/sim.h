@@ -38,6 +38,7 @@ struct sim_config {
 	size_t context;           /* bytes that an active context uses */
 	double copy_bytes_per_ns; /* 0: unlimited */
 	bool no_vmm;
+	bool no_peers;
 	bool fresh;
 	bool strict;
 	char *shared;
@@ -72,6 +73,13 @@ struct sim_object {
 	enum sim_kind kind;
 };
 
+/* A context whose memory another context may access. */
+struct sim_peer {
+	struct sim_peer *next;
+	const struct sim_ctx *ctx;
+	unsigned long long id; /* of the context, which may have ended since */
+};
+
 struct sim_ctx {
 	struct sim_object obj;
 	CUdevice dev;
@@ -83,6 +91,7 @@ struct sim_ctx {
 	CUresult error; /* sticky */
 	struct sim_stream *streams;
 	size_t small; /* bytes of its small allocations, which lie in blocks of SIM_GRANULARITY */
+	struct sim_peer *peers;
 };
 
 /* The completion of one event record. */
@@ -107,8 +116,9 @@ enum sim_op_kind {
 struct sim_op {
 	struct sim_op *next;
 	enum sim_op_kind kind;
-	uint64_t ticket;         /* order of submission, over all streams */
-	unsigned long long node; /* in an instantiated graph: the id of the node that it is of */
+	uint64_t ticket;           /* order of submission, over all streams */
+	unsigned long long node;   /* in an instantiated graph: the id of the node that it is of */
+	const struct sim_ctx *ctx; /* of a copy or set: where it runs */
 	union {
 		struct {
 			const struct sim_kernel *code;
@@ -393,6 +403,8 @@ _Noreturn void object_misused(const char *what);
 /* context.c */
 struct sim_ctx *ctx_current(void);
 struct sim_ctx *ctx_find(CUcontext handle);
+/* True where the one may access the memory of the other. */
+bool ctx_accesses(const struct sim_ctx *ctx, const struct sim_ctx *owner);
 /* Bytes that active contexts use on @dev, in sum. */
 size_t ctx_bytes(CUdevice dev);
 
@@ -412,8 +424,13 @@ struct sim_map *map_insert(const struct sim_map *map);
 void map_remove(struct sim_map *map);
 /* True where whole mappings, and nothing else, make up the range. */
 bool map_tiles(CUdeviceptr start, size_t size, enum sim_map_kind kind);
-/* True where the device can reach the whole range. */
+/* True where the devices know the whole range. */
 bool map_covers(CUdeviceptr start, size_t size);
+/*
+ * True where work of @ctx may touch the whole range. A copy reaches the memory of other devices
+ * without peer access, except memory that was mapped: that needs access for the device.
+ */
+bool map_reached(const struct sim_ctx *ctx, CUdeviceptr start, size_t size, bool copy);
 /* True where any mapping overlaps the range. */
 bool map_overlaps(CUdeviceptr start, size_t size);
 /* Make the range as accessible as its access flags say, or not at all. */
@@ -442,8 +459,10 @@ struct sim_node *node_find(CUgraphNode handle);
 /* Add a node that owns @op (may be NULL), which is freed on failure. */
 CUresult node_new(struct sim_graph *graph, CUgraphNodeType type, struct sim_op *op,
 		  struct sim_node **node);
-CUresult node_op_copy(const CUDA_MEMCPY3D *copy, struct sim_op **op);
-CUresult node_op_set(const CUDA_MEMSET_NODE_PARAMS *set, struct sim_op **op);
+/* What a node of @ctx does. */
+CUresult node_op_copy(const struct sim_ctx *ctx, const CUDA_MEMCPY3D *copy, struct sim_op **op);
+CUresult node_op_set(const struct sim_ctx *ctx, const CUDA_MEMSET_NODE_PARAMS *set,
+		     struct sim_op **op);
 
 /* module.c: a launch as an operation. The parameters as for cuLaunchKernel(). */
 CUresult kernel_op(CUfunction function, uint64_t grid, uint64_t block, void **params, void **extra,

@@ -252,6 +252,103 @@ START_TEST(test_devices)
 }
 END_TEST
 
+/* A second GPU with memory of its own, as cuMemAlloc() and as cuMemMap() give it. */
+static CUcontext open_second(CUdeviceptr *plain, CUdeviceptr *mapped)
+{
+	CUmemAllocationProp prop = device_prop();
+	CUmemAccessDesc own = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 1},
+			       .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+	CUmemGenericAllocationHandle handle;
+	CUcontext second;
+
+	setenv("CUDAW_SIM_DEVICES", "2", 1);
+	open_context();
+	ok(cu.cuDevicePrimaryCtxRetain(&second, 1));
+	ok(cu.cuCtxSetCurrent(second));
+	ok(cu.cuMemAlloc_v2(plain, 4096));
+	prop.location.id = 1;
+	ok(cu.cuMemAddressReserve(mapped, 2 * MIB, 0, 0, 0));
+	ok(cu.cuMemCreate(&handle, 2 * MIB, &prop, 0));
+	ok(cu.cuMemMap(*mapped, 2 * MIB, 0, handle, 0));
+	ok(cu.cuMemSetAccess(*mapped, 2 * MIB, &own, 1));
+	ok(cu.cuMemsetD32_v2(*plain, 1, 1024));
+	ok(cu.cuMemsetD32_v2(*mapped, 2, 1024));
+	ok(cu.cuCtxSynchronize());
+	ok(cu.cuCtxSetCurrent(primary));
+	return second;
+}
+
+START_TEST(test_peer_access_is_a_contexts)
+{
+	CUdeviceptr plain, mapped;
+	CUcontext second = open_second(&plain, &mapped), other;
+	int can;
+
+	ok(cu.cuDeviceCanAccessPeer(&can, 0, 1));
+	ck_assert_int_eq(can, 1);
+	fails(cu.cuMemsetD32_v2(plain, 3, 1), CUDA_ERROR_INVALID_VALUE);
+	fails(cu.cuCtxDisablePeerAccess(second), CUDA_ERROR_PEER_ACCESS_NOT_ENABLED);
+	fails(cu.cuCtxEnablePeerAccess(primary, 0), CUDA_ERROR_INVALID_CONTEXT);
+	ok(cu.cuCtxEnablePeerAccess(second, 0));
+	fails(cu.cuCtxEnablePeerAccess(second, 0), CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
+	ok(cu.cuMemsetD32_v2(plain, 3, 1));
+	fails(cu.cuMemsetD32_v2(mapped, 3, 1), CUDA_ERROR_INVALID_VALUE);
+	/* Another context of the device has an access of its own, until its end. */
+	ok(cu.cuCtxCreate_v4(&other, NULL, 0, 0));
+	fails(cu.cuMemsetD32_v2(plain, 4, 1), CUDA_ERROR_INVALID_VALUE);
+	ok(cu.cuCtxEnablePeerAccess(second, 0));
+	ok(cu.cuCtxDestroy_v2(other));
+	ok(cu.cuMemsetD32_v2(plain, 4, 1));
+	ok(cu.cuCtxDisablePeerAccess(second));
+	fails(cu.cuMemsetD32_v2(plain, 5, 1), CUDA_ERROR_INVALID_VALUE);
+	/* It ends with the peer, too. */
+	ok(cu.cuCtxEnablePeerAccess(second, 0));
+	ok(cu.cuDevicePrimaryCtxReset_v2(1));
+	ok(cu.cuDevicePrimaryCtxRetain(&second, 1));
+	ok(cu.cuCtxEnablePeerAccess(second, 0));
+}
+END_TEST
+
+START_TEST(test_copies_between_devices)
+{
+	CUdeviceptr plain, mapped, here;
+	CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0},
+				  .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+	CUcontext second = open_second(&plain, &mapped);
+	uint32_t word = 7;
+
+	ok(cu.cuMemAlloc_v2(&here, 4096));
+	/* Without peer access, except from and to mapped memory. */
+	ok(cu.cuMemcpyDtoD_v2(here, plain, 4096));
+	ck_assert_uint_eq(word_at(here), 1);
+	ok(cu.cuMemcpyHtoD_v2(plain, &word, 4));
+	fails(cu.cuMemcpyDtoD_v2(here, mapped, 4096), CUDA_ERROR_INVALID_VALUE);
+	fails(cu.cuMemcpyHtoD_v2(mapped, &word, 4), CUDA_ERROR_INVALID_VALUE);
+	fails(cu.cuMemcpyDtoH_v2(&word, mapped, 4), CUDA_ERROR_INVALID_VALUE);
+	ok(cu.cuCtxEnablePeerAccess(second, 0));
+	fails(cu.cuMemcpyDtoD_v2(here, mapped, 4096), CUDA_ERROR_INVALID_VALUE);
+	ok(cu.cuMemSetAccess(mapped, 2 * MIB, &access, 1));
+	ok(cu.cuMemcpyDtoD_v2(here, mapped, 4096));
+	ck_assert_uint_eq(word_at(here), 2);
+	ok(cu.cuMemsetD32_v2(mapped, 8, 1));
+	ck_assert_uint_eq(word_at(mapped), 8);
+}
+END_TEST
+
+START_TEST(test_devices_without_peers)
+{
+	CUdeviceptr plain, mapped;
+	CUcontext second;
+	int can;
+
+	setenv("CUDAW_SIM_NO_PEERS", "1", 1);
+	second = open_second(&plain, &mapped);
+	ok(cu.cuDeviceCanAccessPeer(&can, 0, 1));
+	ck_assert_int_eq(can, 0);
+	fails(cu.cuCtxEnablePeerAccess(second, 0), CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
+}
+END_TEST
+
 /* The process checkpoint. */
 
 static pid_t elsewhere;
@@ -507,6 +604,9 @@ int main(void)
 	tcase_add_test(tcase, test_small_allocations_share_blocks);
 	tcase_add_test(tcase, test_injected_faults);
 	tcase_add_test(tcase, test_devices);
+	tcase_add_test(tcase, test_peer_access_is_a_contexts);
+	tcase_add_test(tcase, test_copies_between_devices);
+	tcase_add_test(tcase, test_devices_without_peers);
 	tcase_add_test(tcase, test_checkpoint_keeps_memory_and_holds_calls);
 	tcase_add_test_raise_signal(tcase, test_strict_checkpoint_aborts, SIGABRT);
 	tcase_add_test(tcase, test_shared_device);

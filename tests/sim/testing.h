@@ -68,7 +68,8 @@
 	X(cuMemsetD2D32Async) X(cuMemcpy3DPeer) X(cuMemcpyBatchAsync_v2) X(cuMemcpyDtoA_v2) \
 	X(cuMemcpyAtoD_v2) X(cuMemcpyHtoA_v2) X(cuMemcpyAtoH_v2) X(cuLinkCreate_v2) \
 	X(cuLinkAddData_v2) X(cuLinkComplete) X(cuLinkDestroy) X(cuTensorMapEncodeTiled) \
-	X(cuTensorMapReplaceAddress)
+	X(cuTensorMapReplaceAddress) X(cuCtxEnablePeerAccess) X(cuCtxDisablePeerAccess) \
+	X(cuDeviceCanAccessPeer)
 /* clang-format on */
 
 struct driver {
