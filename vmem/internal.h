@@ -52,7 +52,7 @@ struct heap {
 struct device {
 	bool probed;
 	struct mapping_caps caps;
-	uint64_t peers; /* devices that may access the memory of this one, as bits */
+	uint64_t users; /* other devices that may access the memory of this one, as bits */
 	struct vmem_stats stats;
 	struct region *cache; /* freed large regions, oldest first */
 	size_t cache_size;

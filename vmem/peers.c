@@ -1,8 +1,42 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "vmem/internal.h"
 
-/* Change @peer's access to all regions of @dev below @end; *@failed is the first that fails. */
-static CUresult set_peer(CUdevice dev, CUdevice peer, bool on, CUdeviceptr end, CUdeviceptr *failed)
+#include "vmem/context_gone.h"
+
+#include <stdlib.h>
+#include <utlist.h>
+
+/* A context that has peer access to the memory of another context. */
+struct peer {
+	CUcontext ctx, owner;
+	CUdevice dev, owner_dev;
+	struct peer *next;
+};
+
+static struct peer *peers; /* under vm.lock */
+
+static struct peer *find(CUcontext ctx, CUcontext owner)
+{
+	struct peer *p;
+
+	LL_FOREACH(peers, p)
+	if (p->ctx == ctx && p->owner == owner)
+		break;
+	return p;
+}
+
+static bool has_peers(CUdevice dev, CUdevice owner_dev)
+{
+	const struct peer *p;
+
+	LL_FOREACH(peers, p)
+	if (p->dev == dev && p->owner_dev == owner_dev)
+		return true;
+	return false;
+}
+
+/* Change @user's access to all regions of @dev below @end; *@failed is the first that fails. */
+static CUresult set_user(CUdevice dev, CUdevice user, bool on, CUdeviceptr end, CUdeviceptr *failed)
 {
 	CUdeviceptr pos = VMEM_BASE;
 	struct region *r;
@@ -12,7 +46,7 @@ static CUresult set_peer(CUdevice dev, CUdevice peer, bool on, CUdeviceptr end, 
 
 		if (r->dev != dev || !r->mapped)
 			continue;
-		rc = mapping_set_user(vm.drv, peer, on, r->start, r->size);
+		rc = mapping_set_user(vm.drv, user, on, r->start, r->size);
 		if (rc != CUDA_SUCCESS) {
 			*failed = r->start;
 			return rc;
@@ -21,33 +55,100 @@ static CUresult set_peer(CUdevice dev, CUdevice peer, bool on, CUdeviceptr end, 
 	return CUDA_SUCCESS;
 }
 
-static CUresult change_peer(CUdevice dev, CUdevice peer, bool on)
+/* Give @user the access to @dev's memory that it should have now. On failure nothing changes. */
+static CUresult update(CUdevice dev, CUdevice user)
 {
-	CUresult rc = CUDA_SUCCESS;
+	struct device *d = &vm.devices[dev];
+	bool on = has_peers(user, dev);
 	CUdeviceptr failed;
-	struct device *d;
+	CUresult rc;
 
-	if (dev < 0 || dev >= GPU_MAX || peer < 0 || peer >= GPU_MAX || dev == peer)
-		return CUDA_ERROR_INVALID_VALUE;
-	d = &vm.devices[dev];
-	pthread_mutex_lock(&vm.lock);
-	if ((d->peers >> peer & 1) != on) {
-		rc = set_peer(dev, peer, on, VMEM_BASE + SPACE_SIZE, &failed);
-		if (rc == CUDA_SUCCESS)
-			d->peers ^= 1UL << peer;
-		else
-			set_peer(dev, peer, !on, failed, &failed);
+	if ((d->users >> user & 1) == on)
+		return CUDA_SUCCESS;
+	rc = set_user(dev, user, on, VMEM_BASE + SPACE_SIZE, &failed);
+	if (rc == CUDA_SUCCESS)
+		d->users ^= 1UL << user;
+	else
+		set_user(dev, user, !on, failed, &failed);
+	return rc;
+}
+
+static CUresult enable(CUcontext ctx, CUdevice dev, CUcontext owner, CUdevice owner_dev)
+{
+	struct peer *p;
+	CUresult rc;
+
+	if (find(ctx, owner))
+		return CUDA_SUCCESS;
+	p = malloc(sizeof(*p));
+	if (!p)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	*p = (struct peer){.ctx = ctx, .owner = owner, .dev = dev, .owner_dev = owner_dev};
+	LL_PREPEND(peers, p);
+	rc = update(owner_dev, dev);
+	if (rc != CUDA_SUCCESS) {
+		LL_DELETE(peers, p);
+		free(p);
 	}
+	return rc;
+}
+
+CUresult vmem_peer_enable(CUcontext ctx, CUdevice dev, CUcontext owner, CUdevice owner_dev)
+{
+	CUresult rc;
+
+	if (dev < 0 || dev >= GPU_MAX || owner_dev < 0 || owner_dev >= GPU_MAX)
+		return CUDA_ERROR_INVALID_VALUE;
+	/* A device has access to its own memory anyway. */
+	if (dev == owner_dev)
+		return CUDA_SUCCESS;
+	pthread_mutex_lock(&vm.lock);
+	rc = enable(ctx, dev, owner, owner_dev);
 	pthread_mutex_unlock(&vm.lock);
 	return rc;
 }
 
-CUresult vmem_peer_enable(CUdevice dev, CUdevice peer)
+/* Forget @p, which is freed unless the access cannot be changed. */
+static CUresult disable(struct peer *p)
 {
-	return change_peer(dev, peer, true);
+	CUresult rc;
+
+	LL_DELETE(peers, p);
+	rc = update(p->owner_dev, p->dev);
+	if (rc == CUDA_SUCCESS)
+		free(p);
+	else
+		LL_PREPEND(peers, p);
+	return rc;
 }
 
-CUresult vmem_peer_disable(CUdevice dev, CUdevice peer)
+CUresult vmem_peer_disable(CUcontext ctx, CUcontext owner)
 {
-	return change_peer(dev, peer, false);
+	CUresult rc = CUDA_SUCCESS;
+	struct peer *p;
+
+	pthread_mutex_lock(&vm.lock);
+	p = find(ctx, owner);
+	if (p)
+		rc = disable(p);
+	pthread_mutex_unlock(&vm.lock);
+	return rc;
 }
+
+/* A failure leaves access behind that nobody uses, until the pair of devices changes again. */
+static void forget_context(CUcontext ctx)
+{
+	struct peer *p, *next;
+
+	pthread_mutex_lock(&vm.lock);
+	LL_FOREACH_SAFE(peers, p, next)
+	{
+		if (p->ctx != ctx && p->owner != ctx)
+			continue;
+		LL_DELETE(peers, p);
+		update(p->owner_dev, p->dev);
+		free(p);
+	}
+	pthread_mutex_unlock(&vm.lock);
+}
+CONTEXT_GONE(forget_context);

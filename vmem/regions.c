@@ -95,7 +95,7 @@ CUresult region_map(struct region *r)
 
 	if (rc != CUDA_SUCCESS)
 		return rc;
-	rc = mapping_map(vm.drv, r->dev, &d->caps, d->peers | 1UL << r->dev, r->start, r->size,
+	rc = mapping_map(vm.drv, r->dev, &d->caps, d->users | 1UL << r->dev, r->start, r->size,
 			 &r->left);
 	if (rc == CUDA_SUCCESS)
 		region_set_mapped(r, true);

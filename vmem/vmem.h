@@ -140,11 +140,14 @@ bool vmem_lookup_freed(CUdeviceptr ptr, struct vmem_info *info);
 void vmem_release_context(CUcontext ctx);
 
 /*
- * Allow @peer access to all memory of @dev, later allocations included; or revoke it. On failure
- * the access is as before.
+ * Peer access, which the driver keeps for a pair of contexts: allow @ctx, of @dev, access to the
+ * memory of @owner, of @owner_dev, later allocations included; or revoke it. Mapped memory is
+ * accessible to whole devices: @dev has access to all memory of @owner_dev as long as a context of
+ * the one has peer access to a context of the other. The end of either context revokes it. On
+ * failure the access is as before. Doing either twice is no error.
  */
-CUresult vmem_peer_enable(CUdevice dev, CUdevice peer);
-CUresult vmem_peer_disable(CUdevice dev, CUdevice peer);
+CUresult vmem_peer_enable(CUcontext ctx, CUdevice dev, CUcontext owner, CUdevice owner_dev);
+CUresult vmem_peer_disable(CUcontext ctx, CUcontext owner);
 
 /* Give back memory that no live allocation uses. */
 void vmem_trim(void);

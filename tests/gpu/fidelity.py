@@ -38,8 +38,6 @@ KNOWN = {
     "green": {"it is", "cuMemFree of its memory then", ENDED},
     "peer_copy": {*COPIES, "cuGraphAddMemcpyNode", "cuMemcpyDtoDAsync captured", "its launch",
                   "cuMemcpyPeer", "cuMemcpyHtoD to the other GPU's memory"},
-    "peer_contexts": {"a kernel of the created context",
-                      "a kernel of the primary context, which has no access", ENDED},
 }
 # And those that come out either way.
 SOMETIMES = {"full": {"cuStreamCreate on a GPU with 200 MiB freed, shown free"}}

@@ -779,10 +779,13 @@ static void case_peer_contexts(void)
 	say_result("taking it from the primary context", cuCtxDisablePeerAccess(second));
 	say_result("the same again", cuCtxDisablePeerAccess(second));
 	CALL(cuCtxSetCurrent(extra));
+	say_result("a set by the created context", cuMemsetD32(far, 0, MIB / 4));
 	kernels_launch(increment, NULL, args);
 	say_result("a kernel of the created context", cuCtxSynchronize());
 	say_result("the created context's end", cuCtxDestroy(extra));
 	CALL(cuCtxSetCurrent(gpu.ctx));
+	say_result("a set by the primary context, which has no access",
+		   cuMemsetD32(far, 0, MIB / 4));
 	kernels_launch(gpu.increment, NULL, args);
 	say_result("a kernel of the primary context, which has no access", cuCtxSynchronize());
 }

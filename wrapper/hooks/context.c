@@ -256,26 +256,35 @@ static CUresult device_of(CUcontext ctx, CUdevice *dev)
 	return result;
 }
 
-/* The current context gets or loses access to the memory of @peerContext. */
-static CUresult change_peer(CUresult result, CUcontext peerContext,
-			    CUresult (*change)(CUdevice dev, CUdevice peer))
+/* The driver allowed it. If the memory cannot be made accessible, it does not stay allowed. */
+static CUresult peer_enabled(CUcontext peer)
 {
+	CUcontext ctx = NULL;
 	CUdevice dev, owner;
+	CUresult result;
 
-	if (result || !driver_table() || real.cuCtxGetDevice(&dev) ||
-	    device_of(peerContext, &owner))
-		return result;
-	return change(owner, dev);
+	if (!driver_table() || real.cuCtxGetCurrent(&ctx) || real.cuCtxGetDevice(&dev) ||
+	    device_of(peer, &owner))
+		return CUDA_SUCCESS;
+	result = vmem_peer_enable(ctx, dev, peer, owner);
+	if (result)
+		real.cuCtxDisablePeerAccess(peer);
+	return result;
 }
 
 CUresult hook_cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags)
 {
-	return change_peer(real.cuCtxEnablePeerAccess(peerContext, Flags), peerContext,
-			   vmem_peer_enable);
+	CUresult result = real.cuCtxEnablePeerAccess(peerContext, Flags);
+
+	return result ? result : peer_enabled(peerContext);
 }
 
 CUresult hook_cuCtxDisablePeerAccess(CUcontext peerContext)
 {
-	return change_peer(real.cuCtxDisablePeerAccess(peerContext), peerContext,
-			   vmem_peer_disable);
+	CUresult result = real.cuCtxDisablePeerAccess(peerContext);
+	CUcontext ctx = NULL;
+
+	if (result || real.cuCtxGetCurrent(&ctx))
+		return result;
+	return vmem_peer_disable(ctx, peerContext);
 }

@@ -2,6 +2,7 @@
 /* vmem over a driver that keeps books instead of memory (fake_driver.h). */
 #include "tests/check_suite.h"
 #include "tests/unit/fake_driver.h"
+#include "vmem/context_gone.h"
 #include "vmem/space.h"
 
 #include <stdatomic.h>
@@ -13,7 +14,8 @@
 
 #define OK(call) ck_assert_int_eq(call, CUDA_SUCCESS)
 
-static const CUcontext ctx1 = (CUcontext)0x1000, ctx2 = (CUcontext)0x2000;
+static const CUcontext ctx1 = (CUcontext)0x1000, ctx2 = (CUcontext)0x2000, ctx3 = (CUcontext)0x3000,
+		       ctx4 = (CUcontext)0x4000;
 
 static void setup(void)
 {
@@ -165,8 +167,8 @@ START_TEST(bad_arguments)
 	ck_assert_int_eq(vmem_alloc(ctx1, 64, 1, &ptr), CUDA_ERROR_INVALID_VALUE);
 	ck_assert_int_eq(vmem_alloc(ctx1, 0, SIZE_MAX, &ptr), CUDA_ERROR_OUT_OF_MEMORY);
 	ck_assert_int_eq(vmem_alloc(ctx1, FAKE_NO_VMM, 1, &ptr), CUDA_ERROR_NOT_SUPPORTED);
-	ck_assert_int_eq(vmem_peer_enable(0, 64), CUDA_ERROR_INVALID_VALUE);
-	ck_assert_int_eq(vmem_peer_enable(0, 0), CUDA_ERROR_INVALID_VALUE);
+	ck_assert_int_eq(vmem_peer_enable(ctx2, 64, ctx1, 0), CUDA_ERROR_INVALID_VALUE);
+	ck_assert_int_eq(vmem_peer_enable(ctx2, 1, ctx1, -1), CUDA_ERROR_INVALID_VALUE);
 	ck_assert_uint_eq(ptr, 42);
 	vmem_get_device_stats(64, &st);
 	ck_assert_uint_eq(st.mapped, 0);
@@ -531,9 +533,9 @@ START_TEST(peers_see_all_memory_of_the_device)
 	unsigned int calls;
 
 	ck_assert_uint_eq(fake_users(early, 100 * MB), 1 << 0);
-	OK(vmem_peer_enable(0, 1));
+	OK(vmem_peer_enable(ctx2, 1, ctx1, 0));
 	calls = fake.calls;
-	OK(vmem_peer_enable(0, 1));
+	OK(vmem_peer_enable(ctx2, 1, ctx1, 0));
 	ck_assert_uint_eq(fake.calls, calls);
 	late = alloc(2 * MB);
 	small = alloc(1);
@@ -547,11 +549,39 @@ START_TEST(peers_see_all_memory_of_the_device)
 	OK(vmem_region_unmap(late));
 	OK(vmem_region_map(early));
 	ck_assert_uint_eq(fake_users(early, 100 * MB), 1 << 0 | 1 << 1);
-	OK(vmem_peer_disable(0, 1));
+	OK(vmem_peer_disable(ctx2, ctx1));
 	OK(vmem_region_map(late));
 	ck_assert_uint_eq(fake_users(early, 100 * MB), 1 << 0);
 	ck_assert_uint_eq(fake_users(late, 2 * MB), 1 << 0);
 	ck_assert_uint_eq(fake_users(small, 2 * MB), 1 << 0);
+	ck_assert_uint_eq(fake_users(other, 2 * MB), 1 << 1);
+}
+END_TEST
+
+START_TEST(access_lasts_as_long_as_a_peer)
+{
+	CUdeviceptr ptr = alloc(2 * MB), other = alloc_on(ctx2, 1, 2 * MB);
+	const unsigned int both = 1 << 0 | 1 << 1;
+
+	/* Two contexts of a device have one each, and the first has a second one. */
+	OK(vmem_peer_enable(ctx2, 1, ctx1, 0));
+	OK(vmem_peer_enable(ctx3, 1, ctx1, 0));
+	OK(vmem_peer_enable(ctx2, 1, ctx4, 0));
+	ck_assert_uint_eq(fake_users(other, 2 * MB), 1 << 1);
+	OK(vmem_peer_disable(ctx2, ctx1));
+	ck_assert_uint_eq(fake_users(ptr, 2 * MB), both);
+	OK(vmem_peer_disable(ctx2, ctx1));
+	ck_assert_uint_eq(fake_users(ptr, 2 * MB), both);
+	context_gone(ctx3);
+	ck_assert_uint_eq(fake_users(ptr, 2 * MB), both);
+	context_gone(ctx4);
+	ck_assert_uint_eq(fake_users(ptr, 2 * MB), 1 << 0);
+	/* The other direction is another matter, and a device needs no access to itself. */
+	OK(vmem_peer_enable(ctx1, 0, ctx2, 1));
+	OK(vmem_peer_enable(ctx1, 0, ctx3, 0));
+	ck_assert_uint_eq(fake_users(ptr, 2 * MB), 1 << 0);
+	ck_assert_uint_eq(fake_users(other, 2 * MB), both);
+	context_gone(ctx1);
 	ck_assert_uint_eq(fake_users(other, 2 * MB), 1 << 1);
 }
 END_TEST
@@ -562,12 +592,12 @@ START_TEST(a_peer_is_enabled_everywhere_or_nowhere)
 
 	fake.fail_with = CUDA_ERROR_UNKNOWN;
 	fake.fail_at = fake.calls + 3;
-	ck_assert_int_eq(vmem_peer_enable(0, 1), CUDA_ERROR_UNKNOWN);
+	ck_assert_int_eq(vmem_peer_enable(ctx2, 1, ctx1, 0), CUDA_ERROR_UNKNOWN);
 	ck_assert_uint_eq(fake_users(a, 2 * MB), 1 << 0);
 	ck_assert_uint_eq(fake_users(b, 4 * MB), 1 << 0);
-	OK(vmem_peer_enable(0, 1));
+	OK(vmem_peer_enable(ctx2, 1, ctx1, 0));
 	fake.fail_at = fake.calls + 2;
-	ck_assert_int_eq(vmem_peer_disable(0, 1), CUDA_ERROR_UNKNOWN);
+	ck_assert_int_eq(vmem_peer_disable(ctx2, ctx1), CUDA_ERROR_UNKNOWN);
 	ck_assert_uint_eq(fake_users(a, 2 * MB), 1 << 0 | 1 << 1);
 	ck_assert_uint_eq(fake_users(c, 6 * MB), 1 << 0 | 1 << 1);
 	ck_assert_uint_eq(fake_users(alloc(8 * MB), 8 * MB), 1 << 0 | 1 << 1);
@@ -679,10 +709,10 @@ static void scenario(void)
 	STEP(vmem_alloc(ctx1, 0, 4 * KB, &a));
 	STEP(vmem_alloc(ctx1, 0, VMEM_PIECE + 36 * MB, &b));
 	STEP(vmem_alloc(ctx1, 0, 4 * VMEM_PIECE + MB, &c));
-	STEP(vmem_peer_enable(0, 1));
+	STEP(vmem_peer_enable(ctx2, 1, ctx1, 0));
 	STEP(vmem_region_unmap(b));
 	STEP(vmem_region_map(b));
-	STEP(vmem_peer_disable(0, 1));
+	STEP(vmem_peer_disable(ctx2, ctx1));
 	STEP(vmem_free(a));
 	STEP(vmem_free(b));
 	STEP(vmem_free(c));
@@ -819,6 +849,7 @@ int main(void)
 	tcase_add_test(tc, what_a_dying_context_does_not_unmap_is_tried_again);
 	tcase_add_test(tc, what_the_driver_keeps_mapped_lives_on);
 	tcase_add_test(tc, peers_see_all_memory_of_the_device);
+	tcase_add_test(tc, access_lasts_as_long_as_a_peer);
 	tcase_add_test(tc, a_peer_is_enabled_everywhere_or_nowhere);
 	tcase_add_test(tc, addresses_merge_and_fit_best);
 	tcase_add_test(tc, addresses_come_in_smaller_segments_too);

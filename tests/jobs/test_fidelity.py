@@ -1,0 +1,18 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The GPU test of the driver's answers, on the simulated driver: the cases of which it knows how the
+real one answers.
+"""
+from simlib import SIM_DIR, shared
+from gpulib import base_environment, main
+
+CASES = ("peer_contexts",)
+
+
+def environment():
+    """For a native run, too: the loader finds the simulated driver."""
+    return {**base_environment(), "CUDAW_SIM_DEVICES": "2", "LD_LIBRARY_PATH": SIM_DIR}
+
+
+main(*[(name, case) for name, case in shared("fidelity.py", gpu_count=lambda: 2, base_environment=environment)
+       if name.split(", ")[-1].replace(" ", "_") in CASES])
