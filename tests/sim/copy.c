@@ -39,13 +39,14 @@ static bool is_marked(CUdeviceptr ptr)
 	return map && map->sync_memops;
 }
 
-CUresult copy_linear(struct sim_stream *s, CUdeviceptr dst, CUdeviceptr src, size_t size,
-		     enum sim_direction direction, bool sync)
+CUresult copy_between(struct sim_stream *s, const struct sim_ctx *dst_ctx, CUdeviceptr dst,
+		      const struct sim_ctx *src_ctx, CUdeviceptr src, size_t size,
+		      enum sim_direction direction, bool sync)
 {
 	CUresult result;
 
-	if ((direction != TO_HOST && !map_reached(s->ctx, dst, size, true)) ||
-	    (direction != TO_DEVICE && !map_reached(s->ctx, src, size, true)))
+	if ((direction != TO_HOST && !map_reached(dst_ctx, dst, size, true)) ||
+	    (direction != TO_DEVICE && !map_reached(src_ctx, src, size, true)))
 		return CUDA_ERROR_INVALID_VALUE;
 	if (sync && s->capture) {
 		s->capture->invalid = true;
@@ -60,6 +61,12 @@ CUresult copy_linear(struct sim_stream *s, CUdeviceptr dst, CUdeviceptr src, siz
 		 : map_covers(dst, size) && map_covers(src, size))
 		return CUDA_SUCCESS;
 	return stream_wait(s);
+}
+
+CUresult copy_linear(struct sim_stream *s, CUdeviceptr dst, CUdeviceptr src, size_t size,
+		     enum sim_direction direction, bool sync)
+{
+	return copy_between(s, s->ctx, dst, s->ctx, src, size, direction, sync);
 }
 
 enum sim_direction copy_direction(CUdeviceptr dst, CUdeviceptr src)
@@ -130,6 +137,21 @@ static CUresult copy_dtod_async(bool ptds, CUdeviceptr dst, CUdeviceptr src, siz
 	return result ? result : copy_linear(s, dst, src, size, ON_DEVICE, false);
 }
 
+/* Each side is reached by its own context. */
+static CUresult copy_peer(bool ptds, CUdeviceptr dst, CUcontext dst_ctx, CUdeviceptr src,
+			  CUcontext src_ctx, size_t size, CUstream stream, bool sync)
+{
+	struct sim_stream *s;
+	CUresult result = stream_get(stream, ptds, &s);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (!ctx_find(dst_ctx) || !ctx_find(src_ctx))
+		return CUDA_ERROR_INVALID_CONTEXT;
+	return copy_between(s, ctx_find(dst_ctx), dst, ctx_find(src_ctx), src, size, ON_DEVICE,
+			    sync);
+}
+
 static CUresult copy_any_async(bool ptds, CUdeviceptr dst, CUdeviceptr src, size_t size,
 			       CUstream stream)
 {
@@ -147,9 +169,9 @@ SIM_TWINS(cuMemcpyDtoD_v2, _ptds, copy_dtod, (CUdeviceptr dst, CUdeviceptr src, 
 	  src, size)
 SIM_TWINS(cuMemcpy, _ptds, copy_any, (CUdeviceptr dst, CUdeviceptr src, size_t size), dst, src,
 	  size)
-SIM_TWINS(cuMemcpyPeer, _ptds, copy_dtod,
+SIM_TWINS(cuMemcpyPeer, _ptds, copy_peer,
 	  (CUdeviceptr dst, CUcontext dst_ctx, CUdeviceptr src, CUcontext src_ctx, size_t size),
-	  ((void)dst_ctx, (void)src_ctx, dst), src, size)
+	  dst, dst_ctx, src, src_ctx, size, NULL, true)
 SIM_TWINS(cuMemcpyHtoDAsync_v2, _ptsz, copy_htod_async,
 	  (CUdeviceptr dst, const void *src, size_t size, CUstream stream), dst, src, size, stream)
 SIM_TWINS(cuMemcpyDtoHAsync_v2, _ptsz, copy_dtoh_async,
@@ -158,10 +180,10 @@ SIM_TWINS(cuMemcpyDtoDAsync_v2, _ptsz, copy_dtod_async,
 	  (CUdeviceptr dst, CUdeviceptr src, size_t size, CUstream stream), dst, src, size, stream)
 SIM_TWINS(cuMemcpyAsync, _ptsz, copy_any_async,
 	  (CUdeviceptr dst, CUdeviceptr src, size_t size, CUstream stream), dst, src, size, stream)
-SIM_TWINS(cuMemcpyPeerAsync, _ptsz, copy_dtod_async,
+SIM_TWINS(cuMemcpyPeerAsync, _ptsz, copy_peer,
 	  (CUdeviceptr dst, CUcontext dst_ctx, CUdeviceptr src, CUcontext src_ctx, size_t size,
 	   CUstream stream),
-	  ((void)dst_ctx, (void)src_ctx, dst), src, size, stream)
+	  dst, dst_ctx, src, src_ctx, size, stream, false)
 
 static CUresult set_async(bool ptds, CUdeviceptr dst, uint32_t value, size_t width, size_t count,
 			  CUstream stream)

@@ -71,7 +71,9 @@ static enum sim_direction direction_of(const struct side *dst, const struct side
 	return copy_direction(dst->start, src->start);
 }
 
-static CUresult copy_box(bool ptds, const CUDA_MEMCPY3D *c, CUstream handle, bool sync)
+/* Each side is reached by its own context, or by the stream's where that is NULL. */
+static CUresult copy_box_between(bool ptds, const CUDA_MEMCPY3D *c, const struct sim_ctx *dst_ctx,
+				 const struct sim_ctx *src_ctx, CUstream handle, bool sync)
 {
 	struct side dst, src;
 	struct sim_stream *s;
@@ -83,10 +85,17 @@ static CUresult copy_box(bool ptds, const CUDA_MEMCPY3D *c, CUstream handle, boo
 		result = target_side(c, &dst);
 	for (size_t z = 0; z < c->Depth; z++)
 		for (size_t y = 0; y < c->Height && result == CUDA_SUCCESS; y++)
-			result = copy_linear(s, dst.start + z * dst.slice + y * dst.pitch,
-					     src.start + z * src.slice + y * src.pitch,
-					     c->WidthInBytes, direction_of(&dst, &src), sync);
+			result = copy_between(s, dst_ctx ? dst_ctx : s->ctx,
+					      dst.start + z * dst.slice + y * dst.pitch,
+					      src_ctx ? src_ctx : s->ctx,
+					      src.start + z * src.slice + y * src.pitch,
+					      c->WidthInBytes, direction_of(&dst, &src), sync);
 	return result;
+}
+
+static CUresult copy_box(bool ptds, const CUDA_MEMCPY3D *c, CUstream handle, bool sync)
+{
+	return copy_box_between(ptds, c, NULL, NULL, handle, sync);
 }
 
 static CUresult copy_rectangle(bool ptds, const CUDA_MEMCPY2D *r, CUstream handle, bool sync)
@@ -123,7 +132,6 @@ SIM_TWINS(cuMemcpy3D_v2, _ptds, copy_box, (const CUDA_MEMCPY3D *copy), copy, NUL
 SIM_TWINS(cuMemcpy3DAsync_v2, _ptsz, copy_box, (const CUDA_MEMCPY3D *copy, CUstream stream), copy,
 	  stream, false)
 
-/* The contexts are not looked at: an address is good in all. */
 static CUresult copy_box_peer(bool ptds, const CUDA_MEMCPY3D_PEER *p, CUstream handle, bool sync)
 {
 	CUDA_MEMCPY3D c = {
@@ -150,7 +158,8 @@ static CUresult copy_box_peer(bool ptds, const CUDA_MEMCPY3D_PEER *p, CUstream h
 		.Depth = p->Depth,
 	};
 
-	return copy_box(ptds, &c, handle, sync);
+	return copy_box_between(ptds, &c, ctx_find(p->dstContext), ctx_find(p->srcContext), handle,
+				sync);
 }
 
 SIM_TWINS(cuMemcpy3DPeer, _ptds, copy_box_peer, (const CUDA_MEMCPY3D_PEER *copy), copy, NULL, true)

@@ -273,7 +273,7 @@ bool map_covers(CUdeviceptr start, size_t size)
 static bool reached(const struct sim_ctx *ctx, const struct sim_map *map, bool copy)
 {
 	if (map->kind == MAP_VMM)
-		return map->access[ctx->dev] == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+		return map->access[ctx->dev] != CU_MEM_ACCESS_FLAGS_PROT_NONE;
 	return copy || map->kind >= MAP_MANAGED || map->dev == ctx->dev ||
 	       ctx_accesses(ctx, map->ctx);
 }

@@ -392,6 +392,21 @@ unsigned int kernel_op_params(struct sim_op *op, void **params)
 	return k->nparams;
 }
 
+bool kernel_reaches(const struct sim_ctx *ctx, const struct sim_op *op)
+{
+	const struct sim_kernel *k = op->kernel.code;
+	CUdeviceptr ptr;
+
+	for (unsigned int i = 0; i < k->nparams; i++) {
+		if (k->sizes[i] != sizeof(ptr))
+			continue;
+		memcpy(&ptr, op->kernel.args + param_offset(k, i), sizeof(ptr));
+		if (map_find(ptr) && !map_reached(ctx, ptr, 1, false))
+			return false;
+	}
+	return true;
+}
+
 static CUresult launch_kernel(bool ptds, CUfunction f, uint64_t grid, uint64_t block,
 			      CUstream stream, void **params, void **extra)
 {

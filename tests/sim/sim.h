@@ -467,6 +467,8 @@ CUresult node_op_set(const struct sim_ctx *ctx, const CUDA_MEMSET_NODE_PARAMS *s
 /* module.c: a launch as an operation. The parameters as for cuLaunchKernel(). */
 CUresult kernel_op(CUfunction function, uint64_t grid, uint64_t block, void **params, void **extra,
 		   struct sim_op **op);
+/* False: a parameter points to memory of another device, without peer access. */
+bool kernel_reaches(const struct sim_ctx *ctx, const struct sim_op *op);
 /* Where the parameters lie in the operation's arguments; returns how many there are. */
 unsigned int kernel_op_params(struct sim_op *op, void **params);
 
@@ -496,6 +498,10 @@ void *surface_element(CUsurfObject surface, size_t x, size_t y);
 enum sim_direction { TO_DEVICE, TO_HOST, ON_DEVICE = -1 };
 CUresult copy_linear(struct sim_stream *s, CUdeviceptr dst, CUdeviceptr src, size_t size,
 		     enum sim_direction direction, bool sync);
+/* The same; each side needs to be reached by its own context alone. */
+CUresult copy_between(struct sim_stream *s, const struct sim_ctx *dst_ctx, CUdeviceptr dst,
+		      const struct sim_ctx *src_ctx, CUdeviceptr src, size_t size,
+		      enum sim_direction direction, bool sync);
 /* Which way a copy goes whose caller leaves that to the addresses. */
 enum sim_direction copy_direction(CUdeviceptr dst, CUdeviceptr src);
 

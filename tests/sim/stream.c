@@ -179,7 +179,9 @@ static void *worker(void *arg)
 			sim_wait(0);
 			continue;
 		}
-		if (op->kind <= OP_CALLBACK && s->ctx->active) {
+		if (op->kind == OP_KERNEL && s->ctx->active && !kernel_reaches(s->ctx, op)) {
+			result = CUDA_ERROR_ILLEGAL_ADDRESS;
+		} else if (op->kind <= OP_CALLBACK && s->ctx->active) {
 			pthread_mutex_unlock(&sim.lock);
 			result = op_run(op, status);
 			pthread_mutex_lock(&sim.lock);

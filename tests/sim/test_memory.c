@@ -325,6 +325,9 @@ START_TEST(test_copies_between_devices)
 	fails(cu.cuMemcpyDtoD_v2(here, mapped, 4096), CUDA_ERROR_INVALID_VALUE);
 	fails(cu.cuMemcpyHtoD_v2(mapped, &word, 4), CUDA_ERROR_INVALID_VALUE);
 	fails(cu.cuMemcpyDtoH_v2(&word, mapped, 4), CUDA_ERROR_INVALID_VALUE);
+	ok(cu.cuMemcpyPeer(here, primary, mapped, second, 4096));
+	ck_assert_uint_eq(word_at(here), 2);
+	fails(cu.cuMemcpyPeer(here, primary, mapped, primary, 4096), CUDA_ERROR_INVALID_VALUE);
 	ok(cu.cuCtxEnablePeerAccess(second, 0));
 	fails(cu.cuMemcpyDtoD_v2(here, mapped, 4096), CUDA_ERROR_INVALID_VALUE);
 	ok(cu.cuMemSetAccess(mapped, 2 * MIB, &access, 1));
@@ -332,6 +335,21 @@ START_TEST(test_copies_between_devices)
 	ck_assert_uint_eq(word_at(here), 2);
 	ok(cu.cuMemsetD32_v2(mapped, 8, 1));
 	ck_assert_uint_eq(word_at(mapped), 8);
+}
+END_TEST
+
+START_TEST(test_kernels_need_peer_access)
+{
+	CUdeviceptr plain, mapped;
+	CUcontext second = open_second(&plain, &mapped);
+
+	ok(cu.cuCtxEnablePeerAccess(second, 0));
+	ok(launch("increment", NULL, plain, 1, 0));
+	ok(cu.cuCtxSynchronize());
+	ck_assert_uint_eq(word_at(plain), 2);
+	ok(cu.cuCtxDisablePeerAccess(second));
+	ok(launch("increment", NULL, plain, 1, 0));
+	fails(cu.cuCtxSynchronize(), CUDA_ERROR_ILLEGAL_ADDRESS);
 }
 END_TEST
 
@@ -606,6 +624,7 @@ int main(void)
 	tcase_add_test(tcase, test_devices);
 	tcase_add_test(tcase, test_peer_access_is_a_contexts);
 	tcase_add_test(tcase, test_copies_between_devices);
+	tcase_add_test(tcase, test_kernels_need_peer_access);
 	tcase_add_test(tcase, test_devices_without_peers);
 	tcase_add_test(tcase, test_checkpoint_keeps_memory_and_holds_calls);
 	tcase_add_test_raise_signal(tcase, test_strict_checkpoint_aborts, SIGABRT);
