@@ -52,7 +52,8 @@ struct heap {
 struct device {
 	bool probed;
 	struct mapping_caps caps;
-	uint64_t users; /* other devices that may access the memory of this one, as bits */
+	uint64_t users;   /* other devices that may access the memory of this one, as bits */
+	uint64_t copiers; /* those of them that may because of copies */
 	struct vmem_stats stats;
 	struct region *cache; /* freed large regions, oldest first */
 	size_t cache_size;

@@ -59,7 +59,7 @@ static CUresult set_user(CUdevice dev, CUdevice user, bool on, CUdeviceptr end, 
 static CUresult update(CUdevice dev, CUdevice user)
 {
 	struct device *d = &vm.devices[dev];
-	bool on = has_peers(user, dev);
+	bool on = d->copiers >> user & 1 || has_peers(user, dev);
 	CUdeviceptr failed;
 	CUresult rc;
 
@@ -131,6 +131,23 @@ CUresult vmem_peer_disable(CUcontext ctx, CUcontext owner)
 	p = find(ctx, owner);
 	if (p)
 		rc = disable(p);
+	pthread_mutex_unlock(&vm.lock);
+	return rc;
+}
+
+CUresult vmem_copies_enable(CUdevice dev, CUdevice owner_dev)
+{
+	struct device *d;
+	CUresult rc;
+
+	if (dev < 0 || dev >= GPU_MAX || owner_dev < 0 || owner_dev >= GPU_MAX || dev == owner_dev)
+		return CUDA_ERROR_INVALID_VALUE;
+	d = &vm.devices[owner_dev];
+	pthread_mutex_lock(&vm.lock);
+	d->copiers |= 1UL << dev;
+	rc = update(owner_dev, dev);
+	if (rc != CUDA_SUCCESS)
+		d->copiers &= ~(1UL << dev);
 	pthread_mutex_unlock(&vm.lock);
 	return rc;
 }

@@ -149,6 +149,12 @@ void vmem_release_context(CUcontext ctx);
 CUresult vmem_peer_enable(CUcontext ctx, CUdevice dev, CUcontext owner, CUdevice owner_dev);
 CUresult vmem_peer_disable(CUcontext ctx, CUcontext owner);
 
+/*
+ * Allow copies that run on @dev access to all memory of @owner_dev, later allocations included, for
+ * good: kernels have the access, too. Doing it twice is no error.
+ */
+CUresult vmem_copies_enable(CUdevice dev, CUdevice owner_dev);
+
 /* Give back memory that no live allocation uses. */
 void vmem_trim(void);
 

@@ -15,8 +15,6 @@ CASES = {"free_waits": 1, "free_async": 1, "free_async_busy": 1, "free_captured"
          "green": 1, "fault": 1, "peer_copy": 2, "peer_contexts": 2}
 ENDED = "how the program ended"
 
-COPIES = ("cuMemcpy", "cuMemcpyAsync", "cuMemcpyDtoD", "cuMemcpyDtoDAsync", "cuMemcpy2D",
-          "cuMemcpy2DAsync", "cuMemcpy3D")
 # By case, the questions that cudaw answers otherwise than the driver alone [H200, 580.159].
 KNOWN = {
     "free_captured": {
@@ -36,8 +34,8 @@ KNOWN = {
     "attributes": {"cuIpcGetMemHandle of an inner pointer",
                    "the value of IS_LEGACY_CUDA_IPC_CAPABLE"},
     "green": {"it is", "cuMemFree of its memory then", ENDED},
-    "peer_copy": {*COPIES, "cuGraphAddMemcpyNode", "cuMemcpyDtoDAsync captured", "its launch",
-                  "cuMemcpyPeer", "cuMemcpyHtoD to the other GPU's memory"},
+    # After a copy between two GPUs each has access to the other's memory.
+    "peer_copy": {"cuMemsetD32 of the other GPU's memory", "synchronising after it"},
 }
 # And those that come out either way.
 SOMETIMES = {"full": {"cuStreamCreate on a GPU with 200 MiB freed, shown free"}}

@@ -3,10 +3,10 @@
 """The GPU test of the driver's answers, on the simulated driver: the cases of which it knows how the
 real one answers.
 """
-from simlib import SIM_DIR, shared
+from simlib import SIM_DIR, shared, unsanitized
 from gpulib import base_environment, main
 
-CASES = ("peer_contexts",)
+CASES = ("peer_contexts", "peer_copy")
 
 
 def environment():
@@ -14,5 +14,5 @@ def environment():
     return {**base_environment(), "CUDAW_SIM_DEVICES": "2", "LD_LIBRARY_PATH": SIM_DIR}
 
 
-main(*[(name, case) for name, case in shared("fidelity.py", gpu_count=lambda: 2, base_environment=environment)
+main(*[(name, unsanitized(case)) for name, case in shared("fidelity.py", gpu_count=lambda: 2, base_environment=environment)
        if name.split(", ")[-1].replace(" ", "_") in CASES])

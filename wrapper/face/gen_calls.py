@@ -23,10 +23,12 @@ CLASSES = ("pass", "bare", "hook", "wait", "gate")
 MODES = ("image", "check", "rewrite", "translated")
 WITH_WORDS = ("check", "rewrite")
 # Beside any class: see driver.calls.
-AGAIN, SYNCED = "again", "synced"
-BESIDE = (AGAIN, SYNCED)
+AGAIN, SYNCED, ACROSS, STAGED = "again", "synced", "across", "staged"
+BESIDE = (AGAIN, SYNCED, ACROSS, STAGED)
 HOOKS = ("bare", "hook", "image", "translated")
-STAGES = ("check", "before", "after", "synced")
+STAGES = ("check", "before", "after", "synced", "across")
+# What "across" adds for each parameter of these types.
+PLACES = {"CUstream": "across_stream", "CUcontext": "across_context"}
 
 COLUMNS = 100
 INCLUDES = '''\
@@ -34,6 +36,7 @@ INCLUDES = '''\
 #include "checkpoint/gate/gate.h"
 #include "vmem/translate.h"
 #include "wrapper/face/driver.h"
+#include "wrapper/hooks/across.h"
 #include "wrapper/hooks/memory.h"
 #include "wrapper/hooks/sync_memops.h"
 #include "wrapper/kernels/check.h"
@@ -48,6 +51,9 @@ INCLUDES = '''\
 
 # How driver.calls treats a function; uses and later are lists of (word, arguments).
 Rule = collections.namedtuple("Rule", "pattern kind uses later")
+# Why @step is taken once more: if there was no memory, or if the devices that the statements in
+# across add lack access. If they cannot get that, the call staged is made.
+Mend = collections.namedtuple("Mend", "step again across staged", defaults=([], None))
 # A word of driver.words: its parameters, and for each of STAGES a list of C.
 Word = collections.namedtuple("Word", "params stages")
 
@@ -115,13 +121,14 @@ def read_rules(path, words):
         fields = line.split(None, 2)
         kind, text = fields[0], "".join(fields[2:])
         if (len(fields) < 2 or kind not in CLASSES + MODES + BESIDE or
-                (kind in WITH_WORDS) != bool(text)):
+                (kind in WITH_WORDS) != bool(text) and kind != ACROSS):
             sys.exit(f"{path}:{number}: expected 'CLASS PATTERN' with a class of "
                      f"{', '.join(CLASSES + MODES + BESIDE)}, and words behind it if CLASS is "
                      f"{' or '.join(WITH_WORDS)}, found '{line}'")
         uses, _, later = re.sub(r"^then ", " then ", text).partition(" then ")
+        stages = (ACROSS,) if kind == ACROSS else ("check", "before")
         rules.append(Rule(fields[1], kind,
-                          read_uses(f"{path}:{number}", uses, words, ("check", "before")),
+                          read_uses(f"{path}:{number}", uses, words, stages),
                           read_uses(f"{path}:{number}", later, words, ("after",))))
     return rules
 
@@ -157,15 +164,40 @@ def classify(name, rules):
     return Rule(name, "pass", [], [])
 
 
-def is_beside(name, rules, kind):
+def is_beside(name, kind, rules):
     return any(rule.kind == kind and fnmatch.fnmatchcase(name, rule.pattern) for rule in rules)
 
 
 def synced_memory(name, rules):
     """The expressions of the memory that @name touches, if it is to wait for it."""
-    if not is_beside(name, rules, SYNCED):
+    if not is_beside(name, SYNCED, rules):
         return []
     return steps_of(name, classify(name, rules).uses, "synced")
+
+
+def places_of(prototype):
+    """Statements that add where a call runs, by the types of its parameters."""
+    return [f"{PLACES[kind]}(&across, {name});" for kind, name in
+            ((declaration.rsplit(None, 1)[0], name) for declaration, name in prototype)
+            if kind in PLACES]
+
+
+def steps_across(name, prototype, rules):
+    """Statements that add the devices that the call concerns, by the words of its line, or else of
+    the line that decides on it; none: it is not "across", or has no such words."""
+    for rule in rules:
+        if rule.kind == ACROSS and fnmatch.fnmatchcase(name, rule.pattern):
+            steps = steps_of(name, rule.uses or classify(name, rules).uses, ACROSS)
+            return steps and steps + places_of(prototype)
+    return []
+
+
+def staged_call(name, prototype):
+    """The call that makes a copy without access, if it is asynchronous in the parameter hStream."""
+    asynchronous = any(argument == "hStream" for _, argument in prototype)
+    how = ["ACROSS_ASYNC"] * asynchronous + ["ACROSS_PER_THREAD"] * name.endswith(("_ptds", "_ptsz"))
+    return (f"across_staged(&across, {'hStream' if asynchronous else 'NULL'}, "
+            f"{' | '.join(how) or '0'})")
 
 
 def last_parenthesis(text):
@@ -230,37 +262,52 @@ def blocks(steps):
     return result + ([block] if block else [])
 
 
-def body(steps, checks, again):
+def once_more(indent, mend):
+    """Statements that take the step of @mend once more if it failed for a reason that we mend."""
+    lines = []
+    if mend.again:
+        lines += ["\t" * indent + "if (ret == CUDA_ERROR_OUT_OF_MEMORY && memory_give_back())",
+                  *wrap(indent + 1, f"ret = {mend.step};")]
+    if mend.across:
+        lines += ["\t" * indent + "if (ret == CUDA_ERROR_INVALID_VALUE) {",
+                  "\t" * (indent + 1) + "struct across across = {0};", "",
+                  *["\t" * (indent + 1) + step for step in mend.across],
+                  "\t" * (indent + 1) + "if (across_grant(&across))",
+                  *wrap(indent + 2, f"ret = {mend.step};")]
+        if mend.staged:
+            lines += ["\t" * (indent + 1) + "else", *wrap(indent + 2, f"ret = {mend.staged};")]
+        lines += ["\t" * indent + "}"]
+    return lines
+
+
+def body(steps, checks, mend):
     """Statements that take @steps in turn until one fails; @checks come first, if checks are on. The
-    step @again is taken once more if it finds no memory."""
+    step of @mend is taken once more if need be."""
     lines = []
     for i, step in enumerate(checks):
         lines += ["\tif (!ret && check_is_on)" if i else "\tif (check_is_on)",
                   *wrap(2, f"ret = {step};")]
     for i, block in enumerate(blocks(steps)):
         code = [step if step.endswith(";") else f"ret = {step};" for step in block]
-        retried = again is not None and again in block
+        retried = mend.step in block
         guarded = bool(i or checks)
         brace = guarded and (len(code) > 1 or retried)
         lines += ["\tif (!ret)" + " {" * brace] * guarded
         lines += [line for step in code for line in wrap(1 + guarded, step)]
-        if retried:
-            lines += ["\t" * (1 + guarded) +
-                      "if (ret == CUDA_ERROR_OUT_OF_MEMORY && memory_give_back())",
-                      *wrap(2 + guarded, f"ret = {again};")]
+        lines += once_more(1 + guarded, mend) if retried else []
         lines += ["\t}"] * brace
     return lines
 
 
-def gated(prefix, name, prototype, steps, checks=(), gate="GATE_HOLD", again=None, synced=()):
+def gated(prefix, name, prototype, steps, mend, checks=(), gate="GATE_HOLD", synced=()):
     """A function that passes the gate and takes @steps, one of which is the real call, and @checks
-    before them if checks are on; @again is the step that is taken once more if there is no memory.
-    @synced: expressions; if one is true, the function waits for the default stream."""
+    before them if checks are on. @synced: expressions; if one is true, the function waits for the
+    default stream."""
     declarations = ", ".join(p for p, _ in prototype) or "void"
     static = "" if prefix == "call" else "static "
     copies = any("&copies" in step for step in steps)
     stream = "CU_STREAM_PER_THREAD" if name.endswith("_ptds") else "CU_STREAM_LEGACY"
-    taken = {"ret", "copies", "waits"} & {a for _, a in prototype}
+    taken = {"ret", "copies", "waits", "across"} & {a for _, a in prototype}
     if taken:
         sys.exit(f"cuda.h: {name} has a parameter '{taken.pop()}', as the generated code has a variable")
     return [*wrap(0, f"{static}CUresult {prefix}_{name}({declarations})"), "{",
@@ -270,30 +317,30 @@ def gated(prefix, name, prototype, steps, checks=(), gate="GATE_HOLD", again=Non
             f"\tif (!gate_enter({gate}))", "\t\treturn gate_refusal();",
             *["\tcopies_init(&copies);"] * copies,
             *[f"\twaits = {' || '.join(synced)};"] * bool(synced),
-            *body(steps, checks, again),
+            *body(steps, checks, mend),
             *["\tif (!ret && waits)", f"\t\tret = sync_memops_wait({stream});"] * bool(synced),
             *["\tcopies_free(&copies);"] * copies,
             "\tgate_exit();", "\treturn ret;", "}", ""]
 
 
-def functions_of_modes(name, prototype, rule, again, synced):
-    """Code, and the functions bound in the modes MODE_IMAGES, MODE_CHECK and MODE_TRANSLATED."""
+def functions_of_modes(name, prototype, rule, again, across, staged, synced):
+    """Code, and the functions bound in the modes MODE_IMAGES, MODE_CHECK and MODE_TRANSLATED. Where
+    addresses are translated, memory is the driver's own, and no copy needs access."""
     arguments = ", ".join(a for _, a in prototype)
     if rule.kind == "image":
         return [], f"(void *)hook_{name}, 0, 0"
     if rule.kind == "translated":
         hook = f"hook_{name}({arguments})"
-        return (gated("translated", name, prototype, [hook], again=again and hook),
+        return (gated("translated", name, prototype, [hook], Mend(hook, again)),
                 f"0, 0, (void *)translated_{name}")
     if rule.kind not in WITH_WORDS:
         return [], "0, 0, 0"
     call = f"real.{name}({arguments})"
     checks = steps_of(name, rule.uses, "check") if rule.kind == "check" else []
     steps = steps_of(name, rule.uses, "before") + [call] + steps_of(name, rule.later, "after")
-    again = call if again else None
-    code = (gated("checked", name, prototype, checks + [call], again=again, synced=synced)
+    code = (gated("checked", name, prototype, checks + [call], Mend(call, again, across, staged), synced=synced)
             if checks else [])
-    return (code + gated("translated", name, prototype, steps, checks, again=again, synced=synced),
+    return (code + gated("translated", name, prototype, steps, Mend(call, again), checks, synced=synced),
             f"0, {f'(void *)checked_{name}' if checks else '0'}, (void *)translated_{name}")
 
 
@@ -340,12 +387,14 @@ def main():
             continue
         target = f"hook_{name}" if kind == "hook" else f"real.{name}"
         arguments = ", ".join(a for _, a in prototype)
-        again, step = is_beside(name, rules, AGAIN), f"{target}({arguments})"
+        again, step = is_beside(name, AGAIN, rules), f"{target}({arguments})"
+        across = steps_across(name, prototype, rules)
         synced = synced_memory(name, rules)
-        functions += gated("call", name, prototype, [step], again=step if again else None, synced=synced,
-                           gate="GATE_WAIT" if kind == "wait" else "GATE_HOLD")
+        staged = staged_call(name, prototype) if is_beside(name, STAGED, rules) else None
+        functions += gated("call", name, prototype, [step], Mend(step, again, across, staged),
+                           synced=synced, gate="GATE_WAIT" if kind == "wait" else "GATE_HOLD")
         calls += wrap(0, f"CUresult call_{name}({declarations});")
-        code, in_modes = functions_of_modes(name, prototype, rule, again, synced)
+        code, in_modes = functions_of_modes(name, prototype, rule, again, across, staged, synced)
         functions += code
         table.append(f"\t{{(void *)call_{name}, (void **)&real.{name}}},")
         modes.append(f"\t{{{in_modes}}},")

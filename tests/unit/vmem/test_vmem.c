@@ -586,6 +586,34 @@ START_TEST(access_lasts_as_long_as_a_peer)
 }
 END_TEST
 
+START_TEST(copies_keep_their_access)
+{
+	CUdeviceptr ptr = alloc(2 * MB), other = alloc_on(ctx2, 1, 2 * MB);
+	const unsigned int both = 1 << 0 | 1 << 1;
+	unsigned int calls;
+
+	fake.fail_with = CUDA_ERROR_UNKNOWN;
+	fake.fail_at = fake.calls + 1;
+	ck_assert_int_eq(vmem_copies_enable(1, 0), CUDA_ERROR_UNKNOWN);
+	ck_assert_uint_eq(fake_users(ptr, 2 * MB), 1 << 0);
+	OK(vmem_copies_enable(1, 0));
+	calls = fake.calls;
+	OK(vmem_copies_enable(1, 0));
+	ck_assert_uint_eq(fake.calls, calls);
+	ck_assert_uint_eq(fake_users(ptr, 2 * MB), both);
+	ck_assert_uint_eq(fake_users(alloc(1), 2 * MB), both);
+	ck_assert_uint_eq(fake_users(other, 2 * MB), 1 << 1);
+	/* Peer access comes and goes beside it, and so does a pause. */
+	OK(vmem_peer_enable(ctx2, 1, ctx1, 0));
+	OK(vmem_peer_disable(ctx2, ctx1));
+	OK(vmem_region_unmap(ptr));
+	OK(vmem_region_map(ptr));
+	ck_assert_uint_eq(fake_users(ptr, 2 * MB), both);
+	ck_assert_int_eq(vmem_copies_enable(1, 1), CUDA_ERROR_INVALID_VALUE);
+	ck_assert_int_eq(vmem_copies_enable(64, 0), CUDA_ERROR_INVALID_VALUE);
+}
+END_TEST
+
 START_TEST(a_peer_is_enabled_everywhere_or_nowhere)
 {
 	CUdeviceptr a = alloc(2 * MB), b = alloc(4 * MB), c = alloc(6 * MB);
@@ -850,6 +878,7 @@ int main(void)
 	tcase_add_test(tc, what_the_driver_keeps_mapped_lives_on);
 	tcase_add_test(tc, peers_see_all_memory_of_the_device);
 	tcase_add_test(tc, access_lasts_as_long_as_a_peer);
+	tcase_add_test(tc, copies_keep_their_access);
 	tcase_add_test(tc, a_peer_is_enabled_everywhere_or_nowhere);
 	tcase_add_test(tc, addresses_merge_and_fit_best);
 	tcase_add_test(tc, addresses_come_in_smaller_segments_too);
