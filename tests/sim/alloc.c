@@ -159,7 +159,7 @@ SIM_EXPORT cuMemHostRegister_v2(void *ptr, size_t size, unsigned int flags)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (map_overlaps(map.start, size))
 		return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
-	map.ctx = ctx_current();
+	map.ctx = ctx_owner(ctx_current());
 	map.dev = map.ctx->dev;
 	map.flags = flags;
 	memset(map.access, CU_MEM_ACCESS_FLAGS_PROT_READWRITE, sizeof(map.access));

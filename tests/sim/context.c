@@ -25,6 +25,11 @@ static struct sim_ctx *ctx_to_use(CUcontext handle)
 	return ctx;
 }
 
+struct sim_ctx *ctx_owner(const struct sim_ctx *ctx)
+{
+	return ctx->whole ? ctx->whole : (struct sim_ctx *)ctx;
+}
+
 size_t ctx_bytes(CUdevice dev)
 {
 	size_t bytes = 0;
@@ -32,7 +37,7 @@ size_t ctx_bytes(CUdevice dev)
 	for (struct sim_object *o = sim.objects[KIND_CTX]; o; o = o->next) {
 		struct sim_ctx *ctx = (struct sim_ctx *)o;
 
-		if (ctx->active && ctx->dev == dev)
+		if (ctx->active && !ctx->whole && ctx->dev == dev)
 			bytes += sim.config.context + small_bytes(ctx);
 	}
 	return bytes;
@@ -51,7 +56,9 @@ static struct sim_ctx *ctx_new(CUdevice dev)
 
 static CUresult ctx_activate(struct sim_ctx *ctx)
 {
-	if (!account_charge(ctx->dev, sim.config.context))
+	size_t bytes = ctx->whole ? 0 : sim.config.context;
+
+	if (!account_charge(ctx->dev, bytes))
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	ctx->error = CUDA_SUCCESS;
 	ctx->id = ++sim.next_id;
@@ -61,7 +68,7 @@ static CUresult ctx_activate(struct sim_ctx *ctx)
 		return CUDA_SUCCESS;
 	}
 	ctx->active = false;
-	account_release(ctx->dev, sim.config.context);
+	account_release(ctx->dev, bytes);
 	return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
@@ -89,7 +96,7 @@ static void ctx_deactivate(struct sim_ctx *ctx)
 	while (ctx->peers)
 		peer_remove(&ctx->peers);
 	memory_release_context(ctx);
-	account_release(ctx->dev, sim.config.context);
+	account_release(ctx->dev, ctx->whole ? 0 : sim.config.context);
 }
 
 static CUresult ctx_push(struct sim_ctx *ctx)
@@ -135,7 +142,7 @@ static CUresult ctx_destroy(CUcontext handle)
 {
 	struct sim_ctx *ctx = ctx_to_use(handle);
 
-	if (!ctx || !ctx->active || ctx->primary)
+	if (!ctx || !ctx->active || ctx->primary || ctx->whole)
 		return CUDA_ERROR_INVALID_CONTEXT;
 	if (ctx == ctx_current())
 		sim_thread.depth--;
@@ -303,7 +310,7 @@ SIM_EXPORT cuCtxSynchronize_v2(CUcontext handle)
 /* The link to @owner among the peers of @ctx, or the end of its list. */
 static struct sim_peer **peer_link(struct sim_ctx *ctx, const struct sim_ctx *owner)
 {
-	struct sim_peer **link = &ctx->peers;
+	struct sim_peer **link = &ctx_owner(ctx)->peers;
 
 	while (*link && ((*link)->ctx != owner || (*link)->id != owner->id))
 		link = &(*link)->next;
@@ -321,7 +328,7 @@ SIM_EXPORT cuCtxEnablePeerAccess(CUcontext handle, unsigned int flags)
 	struct sim_peer *peer;
 
 	SIM_ENTER(cuCtxEnablePeerAccess, NEED_CONTEXT);
-	ctx = ctx_current();
+	ctx = ctx_owner(ctx_current());
 	owner = ctx_find(handle);
 	if (flags)
 		return CUDA_ERROR_INVALID_VALUE;
@@ -355,12 +362,11 @@ SIM_EXPORT cuCtxDisablePeerAccess(CUcontext handle)
 	return CUDA_SUCCESS;
 }
 
-SIM_EXPORT cuDevicePrimaryCtxRetain(CUcontext *handle, CUdevice dev)
+static CUresult primary_retain(CUdevice dev, struct sim_ctx **primary)
 {
 	struct sim_ctx *ctx;
 	CUresult result;
 
-	SIM_ENTER(cuDevicePrimaryCtxRetain, NEED_INIT);
 	if (dev < 0 || dev >= sim.config.devices)
 		return CUDA_ERROR_INVALID_DEVICE;
 	ctx = sim.primary[dev];
@@ -378,8 +384,51 @@ SIM_EXPORT cuDevicePrimaryCtxRetain(CUcontext *handle, CUdevice dev)
 			return result;
 	}
 	ctx->refs++;
-	*handle = (CUcontext)ctx;
+	*primary = ctx;
 	return CUDA_SUCCESS;
+}
+
+static void primary_release(struct sim_ctx *ctx)
+{
+	if (--ctx->refs == 0)
+		ctx_deactivate(ctx);
+}
+
+SIM_EXPORT cuDevicePrimaryCtxRetain(CUcontext *handle, CUdevice dev)
+{
+	struct sim_ctx *ctx;
+	CUresult result;
+
+	SIM_ENTER(cuDevicePrimaryCtxRetain, NEED_INIT);
+	result = primary_retain(dev, &ctx);
+	if (result == CUDA_SUCCESS)
+		*handle = (CUcontext)ctx;
+	return result;
+}
+
+CUresult ctx_new_green(CUdevice dev, struct sim_ctx **out)
+{
+	struct sim_ctx *ctx, *primary;
+	CUresult result = primary_retain(dev, &primary);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	ctx = ctx_new(dev);
+	if (ctx)
+		ctx->whole = primary;
+	result = ctx ? ctx_activate(ctx) : CUDA_ERROR_OUT_OF_MEMORY;
+	if (result == CUDA_SUCCESS)
+		*out = ctx;
+	else
+		primary_release(primary);
+	return result;
+}
+
+void ctx_end_green(struct sim_ctx *ctx)
+{
+	ctx_deactivate(ctx);
+	if (ctx->whole->active)
+		primary_release(ctx->whole);
 }
 
 static struct sim_ctx *primary_active(CUdevice dev)
@@ -397,8 +446,7 @@ SIM_EXPORT cuDevicePrimaryCtxRelease_v2(CUdevice dev)
 	ctx = primary_active(dev);
 	if (!ctx)
 		return CUDA_ERROR_INVALID_CONTEXT;
-	if (--ctx->refs == 0)
-		ctx_deactivate(ctx);
+	primary_release(ctx);
 	return CUDA_SUCCESS;
 }
 

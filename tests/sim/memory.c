@@ -346,7 +346,8 @@ static CUresult map_alloc(struct sim_map *map, struct sim_alloc *alloc)
 CUresult alloc_map(struct sim_ctx *ctx, struct sim_alloc *alloc, enum sim_map_kind kind,
 		   CUdeviceptr *ptr)
 {
-	struct sim_map map = {.size = alloc->size, .kind = kind, .ctx = ctx, .dev = alloc->dev};
+	struct sim_map map = {
+		.size = alloc->size, .kind = kind, .ctx = ctx_owner(ctx), .dev = alloc->dev};
 	CUresult result = map_alloc(&map, alloc);
 
 	if (result == CUDA_SUCCESS)
@@ -357,7 +358,7 @@ CUresult alloc_map(struct sim_ctx *ctx, struct sim_alloc *alloc, enum sim_map_ki
 static CUresult device_new(struct sim_ctx *ctx, size_t size, enum sim_map_kind kind,
 			   struct sim_ctx *small, CUdeviceptr *ptr)
 {
-	struct sim_map map = {.size = size, .kind = kind, .ctx = ctx, .dev = ctx->dev};
+	struct sim_map map = {.size = size, .kind = kind, .ctx = ctx_owner(ctx), .dev = ctx->dev};
 	struct sim_alloc *alloc;
 	CUresult result = new_alloc(ctx->dev, size, small, &alloc);
 
@@ -390,7 +391,7 @@ CUresult memory_new_small(struct sim_ctx *ctx, size_t size, CUdeviceptr *ptr)
 {
 	if (!size)
 		return CUDA_ERROR_INVALID_VALUE;
-	return device_new(ctx, size, MAP_DEVICE, size <= SIM_SMALL ? ctx : NULL, ptr);
+	return device_new(ctx, size, MAP_DEVICE, size <= SIM_SMALL ? ctx_owner(ctx) : NULL, ptr);
 }
 
 void memory_free(struct sim_map *map)

@@ -26,6 +26,7 @@
 	X(cuCtxDestroy, 4000, cuCtxDestroy_v2) \
 	X(cuCtxDisablePeerAccess, 4000, cuCtxDisablePeerAccess) \
 	X(cuCtxEnablePeerAccess, 4000, cuCtxEnablePeerAccess) \
+	X(cuCtxFromGreenCtx, 12040, cuCtxFromGreenCtx) \
 	X(cuCtxGetApiVersion, 3020, cuCtxGetApiVersion) \
 	X(cuCtxGetCurrent, 4000, cuCtxGetCurrent) \
 	X(cuCtxGetDevice, 2000, cuCtxGetDevice) \
@@ -44,6 +45,7 @@
 	X(cuDeviceGetAttribute, 2000, cuDeviceGetAttribute) \
 	X(cuDeviceGetCount, 2000, cuDeviceGetCount) \
 	X(cuDeviceGetDefaultMemPool, 11020, cuDeviceGetDefaultMemPool) \
+	X(cuDeviceGetDevResource, 12040, cuDeviceGetDevResource) \
 	X(cuDeviceGetGraphMemAttribute, 11040, cuDeviceGetGraphMemAttribute) \
 	X(cuDeviceGetMemPool, 11020, cuDeviceGetMemPool) \
 	X(cuDeviceGetName, 2000, cuDeviceGetName) \
@@ -56,6 +58,8 @@
 	X(cuDevicePrimaryCtxReset, 11000, cuDevicePrimaryCtxReset_v2) \
 	X(cuDevicePrimaryCtxRetain, 7000, cuDevicePrimaryCtxRetain) \
 	X(cuDevicePrimaryCtxSetFlags, 11000, cuDevicePrimaryCtxSetFlags_v2) \
+	X(cuDevResourceGenerateDesc, 12040, cuDevResourceGenerateDesc) \
+	X(cuDevSmResourceSplitByCount, 12040, cuDevSmResourceSplitByCount) \
 	X(cuDeviceSetMemPool, 11020, cuDeviceSetMemPool) \
 	X(cuDeviceTotalMem, 3020, cuDeviceTotalMem_v2) \
 	X(cuDestroyExternalMemory, 10000, cuDestroyExternalMemory) \
@@ -84,6 +88,9 @@
 	TWIN(cuGraphLaunch, 10000, cuGraphLaunch, cuGraphLaunch_ptsz) \
 	X(cuImportExternalMemory, 10000, cuImportExternalMemory) \
 	X(cuInit, 2000, cuInit) \
+	X(cuGreenCtxCreate, 12040, cuGreenCtxCreate) \
+	X(cuGreenCtxDestroy, 12040, cuGreenCtxDestroy) \
+	X(cuGreenCtxStreamCreate, 12050, cuGreenCtxStreamCreate) \
 	X(cuIpcCloseMemHandle, 4010, cuIpcCloseMemHandle) \
 	X(cuIpcGetMemHandle, 4010, cuIpcGetMemHandle) \
 	X(cuIpcOpenMemHandle, 11000, cuIpcOpenMemHandle_v2) \

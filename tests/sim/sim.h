@@ -64,6 +64,7 @@ enum sim_kind {
 	KIND_SURFACE,
 	KIND_EXTERNAL,
 	KIND_LINK,
+	KIND_GREEN,
 	KIND_COUNT
 };
 
@@ -92,6 +93,7 @@ struct sim_ctx {
 	struct sim_stream *streams;
 	size_t small; /* bytes of its small allocations, which lie in blocks of SIM_GRANULARITY */
 	struct sim_peer *peers;
+	struct sim_ctx *whole; /* of a green context: the primary one; else NULL */
 };
 
 /* The completion of one event record. */
@@ -403,6 +405,11 @@ _Noreturn void object_misused(const char *what);
 /* context.c */
 struct sim_ctx *ctx_current(void);
 struct sim_ctx *ctx_find(CUcontext handle);
+/* The context that has the memory which is allocated in this one. */
+struct sim_ctx *ctx_owner(const struct sim_ctx *ctx);
+/* The context of a new green one, which retains the primary one; and its end. */
+CUresult ctx_new_green(CUdevice dev, struct sim_ctx **ctx);
+void ctx_end_green(struct sim_ctx *ctx);
 /* True where the one may access the memory of the other. */
 bool ctx_accesses(const struct sim_ctx *ctx, const struct sim_ctx *owner);
 /* Bytes that active contexts use on @dev, in sum. */

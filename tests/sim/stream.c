@@ -262,6 +262,18 @@ static bool ctx_has_older(const struct sim_ctx *ctx, uint64_t ticket)
 	return false;
 }
 
+/* The green contexts of a primary one are among its parts. */
+static bool parts_have_older(const struct sim_ctx *ctx, uint64_t ticket)
+{
+	for (const struct sim_object *o = sim.objects[KIND_CTX]; o; o = o->next) {
+		const struct sim_ctx *part = (const struct sim_ctx *)o;
+
+		if ((part == ctx || part->whole == ctx) && ctx_has_older(part, ticket))
+			return true;
+	}
+	return false;
+}
+
 bool stream_busy(const struct sim_stream *s)
 {
 	return stream_has_older(s, UINT64_MAX);
@@ -283,7 +295,7 @@ CUresult ctx_wait(struct sim_ctx *ctx)
 {
 	uint64_t ticket = sim.ticket;
 
-	while (ctx_has_older(ctx, ticket))
+	while (parts_have_older(ctx, ticket))
 		sim_wait(0);
 	return ctx->error;
 }

@@ -410,6 +410,54 @@ START_TEST(test_foreign_objects)
 }
 END_TEST
 
+START_TEST(test_green_contexts)
+{
+	CUdevResource all, part;
+	CUdevResourceDesc desc;
+	CUcontext ctx, found;
+	unsigned int groups = 1, flags;
+	size_t before;
+	CUdeviceptr p, q;
+	CUgreenCtx green;
+	CUstream s;
+	int active;
+
+	open_context();
+	ok(cu.cuDeviceGetDevResource(0, &all, CU_DEV_RESOURCE_TYPE_SM));
+	ok(cu.cuDevSmResourceSplitByCount(&part, &groups, &all, NULL, 0, 10));
+	ck_assert_uint_eq(groups, 1);
+	ck_assert_uint_eq(part.sm.smCount, 16);
+	ok(cu.cuDevResourceGenerateDesc(&desc, &part, 1));
+	before = free_memory();
+	ok(cu.cuGreenCtxCreate(&green, desc, 0, CU_GREEN_CTX_DEFAULT_STREAM));
+	ok(cu.cuCtxFromGreenCtx(&ctx, green));
+	ck_assert_ptr_ne(ctx, primary);
+	ok(cu.cuCtxSetCurrent(ctx));
+	ok(cu.cuMemAlloc_v2(&p, MIB));
+	ok(cu.cuPointerGetAttribute(&found, CU_POINTER_ATTRIBUTE_CONTEXT, p));
+	ck_assert_ptr_eq(found, primary);
+	fails(cu.cuCtxDestroy_v2(ctx), CUDA_ERROR_INVALID_CONTEXT);
+	/* The primary context waits for it. */
+	ok(cu.cuGreenCtxStreamCreate(&s, green, CU_STREAM_NON_BLOCKING, 0));
+	ok(cu.cuMemsetD32Async(p, 5, 1, s));
+	ok(cu.cuCtxSetCurrent(primary));
+	ok(cu.cuCtxSynchronize());
+	ok(cu.cuStreamQuery(s));
+	ok(cu.cuStreamDestroy_v2(s));
+	/* Memory lives on, and so does the primary context as long as the green one. */
+	ok(cu.cuDevicePrimaryCtxRelease_v2(0));
+	ok(cu.cuDevicePrimaryCtxGetState(0, &flags, &active));
+	ck_assert_int_eq(active, 1);
+	ck_assert_uint_eq(word_at(p), 5);
+	ck_assert_uint_eq(free_memory(), before - MIB);
+	ok(cu.cuMemAlloc_v2(&q, MIB));
+	ok(cu.cuGreenCtxDestroy(green));
+	fails(cu.cuGreenCtxDestroy(green), CUDA_ERROR_INVALID_CONTEXT);
+	ok(cu.cuDevicePrimaryCtxGetState(0, &flags, &active));
+	ck_assert_int_eq(active, 0);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("simulated driver: kinds of memory");
@@ -425,6 +473,7 @@ int main(void)
 	tcase_add_test(tcase, test_ipc);
 	tcase_add_test(tcase, test_exported_memory);
 	tcase_add_test(tcase, test_foreign_objects);
+	tcase_add_test(tcase, test_green_contexts);
 	suite_add_tcase(suite, tcase);
 	return check_suite_run(suite);
 }

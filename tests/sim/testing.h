@@ -69,7 +69,9 @@
 	X(cuMemcpyAtoD_v2) X(cuMemcpyHtoA_v2) X(cuMemcpyAtoH_v2) X(cuLinkCreate_v2) \
 	X(cuLinkAddData_v2) X(cuLinkComplete) X(cuLinkDestroy) X(cuTensorMapEncodeTiled) \
 	X(cuTensorMapReplaceAddress) X(cuCtxEnablePeerAccess) X(cuCtxDisablePeerAccess) \
-	X(cuDeviceCanAccessPeer) X(cuMemcpyPeer)
+	X(cuDeviceCanAccessPeer) X(cuMemcpyPeer) X(cuDeviceGetDevResource) \
+	X(cuDevSmResourceSplitByCount) X(cuDevResourceGenerateDesc) X(cuGreenCtxCreate) \
+	X(cuGreenCtxDestroy) X(cuGreenCtxStreamCreate) X(cuCtxFromGreenCtx)
 /* clang-format on */
 
 struct driver {
