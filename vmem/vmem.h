@@ -91,10 +91,11 @@ struct vmem_region {
 int vmem_init(const struct cuda_driver *drv);
 
 /*
- * Allocate @size bytes (> 0) of @dev's memory for @ctx, aligned to 512 bytes at least. @ctx must
- * be current in the calling thread. vmem gives back the idle memory that it keeps before it returns
- * CUDA_ERROR_OUT_OF_MEMORY. CUDA_ERROR_NOT_SUPPORTED if the driver cannot map @dev's memory in
- * granules, or does not reserve the addresses that we need. *@ptr is untouched on failure.
+ * Allocate @size bytes (> 0) of @dev's memory for @ctx, aligned to 512 bytes at least. @ctx, or a
+ * green context of it, must be current in the calling thread. vmem gives back the idle memory that it
+ * keeps before it returns CUDA_ERROR_OUT_OF_MEMORY. CUDA_ERROR_NOT_SUPPORTED if the driver cannot map
+ * @dev's memory in granules, or does not reserve the addresses that we need. *@ptr is untouched on
+ * failure.
  */
 CUresult vmem_alloc(CUcontext ctx, CUdevice dev, size_t size, CUdeviceptr *ptr);
 

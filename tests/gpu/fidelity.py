@@ -33,7 +33,6 @@ KNOWN = {
     "pool_gives_back": {"the same while a pool of the program keeps half"},
     "attributes": {"cuIpcGetMemHandle of an inner pointer",
                    "the value of IS_LEGACY_CUDA_IPC_CAPABLE"},
-    "green": {"it is", "cuMemFree of its memory then", ENDED},
     # After a copy between two GPUs each has access to the other's memory.
     "peer_copy": {"cuMemsetD32 of the other GPU's memory", "synchronising after it"},
 }

@@ -5,6 +5,7 @@
  */
 #include "checkpoint/ledger/captures.h"
 #include "checkpoint/ledger/contexts.h"
+#include "checkpoint/ledger/green.h"
 #include "common/forks.h"
 #include "common/gpu.h"
 #include "vmem/context_gone.h"
@@ -245,6 +246,62 @@ CUresult hook_cuDevicePrimaryCtxReset_v2(CUdevice dev)
 	return reset_primary(dev, real.cuDevicePrimaryCtxReset_v2);
 }
 
+/* It retains the primary context of @dev. */
+CUresult hook_cuGreenCtxCreate(CUgreenCtx *phCtx, CUdevResourceDesc desc, CUdevice dev,
+			       unsigned int flags)
+{
+	CUresult result;
+
+	lock();
+	if (!green_reserve())
+		return unlocked(CUDA_ERROR_OUT_OF_MEMORY);
+	result = real.cuGreenCtxCreate(phCtx, desc, dev, flags);
+	if (!result)
+		green_add(*phCtx, primary_context(dev), dev);
+	return unlocked(result);
+}
+
+CUresult hook_cuCtxFromGreenCtx(CUcontext *pContext, CUgreenCtx hCtx)
+{
+	CUresult result = real.cuCtxFromGreenCtx(pContext, hCtx);
+
+	if (!result)
+		green_set_context(hCtx, *pContext);
+	return result;
+}
+
+static CUresult destroy_green(const struct green *g)
+{
+	CUcontext primary = primary_context(g->dev);
+	CUresult result;
+
+	captures_context_ending(g->ctx);
+	/* Its reference to the primary context may be the last one. */
+	if (!*references(g->dev))
+		ending(primary);
+	result = real.cuGreenCtxDestroy(g->handle);
+	if (result) {
+		captures_context_lives(g->ctx);
+		return lives(result, primary);
+	}
+	green_remove(g->handle);
+	captures_remove_context(g->ctx);
+	if (!primary || primary_context(g->dev))
+		return lives(result, primary);
+	context_gone(primary);
+	return unlocked(result);
+}
+
+CUresult hook_cuGreenCtxDestroy(CUgreenCtx hCtx)
+{
+	struct green g;
+
+	lock();
+	if (green_get(hCtx, &g))
+		return destroy_green(&g);
+	return unlocked(real.cuGreenCtxDestroy(hCtx));
+}
+
 static CUresult device_of(CUcontext ctx, CUdevice *dev)
 {
 	CUresult result = real.cuCtxPushCurrent_v2(ctx);
@@ -266,7 +323,7 @@ static CUresult peer_enabled(CUcontext peer)
 	if (!driver_table() || real.cuCtxGetCurrent(&ctx) || real.cuCtxGetDevice(&dev) ||
 	    device_of(peer, &owner))
 		return CUDA_SUCCESS;
-	result = vmem_peer_enable(ctx, dev, peer, owner);
+	result = vmem_peer_enable(green_owner(ctx), dev, green_owner(peer), owner);
 	if (result)
 		real.cuCtxDisablePeerAccess(peer);
 	return result;
@@ -286,5 +343,5 @@ CUresult hook_cuCtxDisablePeerAccess(CUcontext peerContext)
 
 	if (result || real.cuCtxGetCurrent(&ctx))
 		return result;
-	return vmem_peer_disable(ctx, peerContext);
+	return vmem_peer_disable(green_owner(ctx), green_owner(peerContext));
 }

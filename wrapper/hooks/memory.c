@@ -5,6 +5,7 @@
  */
 #include "wrapper/real.h"
 #include "checkpoint/ledger/driver_memory.h"
+#include "checkpoint/ledger/green.h"
 #include "vmem/addressing.h"
 #include "vmem/vmem.h"
 #include "wrapper/hooks/driver_memory.h"
@@ -87,7 +88,7 @@ CUresult hook_cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
 	/* For programs that need legacy IPC. */
 	if (addressing_asked() == ADDRESSING_NATIVE)
 		return alloc_native(dptr, bytesize);
-	result = alloc(ctx, dev, dptr, bytesize);
+	result = alloc(green_owner(ctx), dev, dptr, bytesize);
 	if (result != CUDA_ERROR_NOT_SUPPORTED)
 		return result;
 	pr_err_once("%s" NOT_MAPPED,
