@@ -10,9 +10,10 @@
  */
 #include "tests/programs/kernels.h"
 
-#define WORDS 100000
-#define LIFE  8 /* steps in one green context */
-#define LOST  (300UL << 20)
+#define WORDS    100000
+#define LIFE     8 /* steps in one green context */
+#define LOST     (300UL << 20)
+#define LAUNCHES 50 /* in a step */
 
 static struct kernels gpu;
 static CUgreenCtx green;
@@ -56,8 +57,10 @@ static void step(void)
 	if (owner != gpu.ctx || current != ctx)
 		step_die("memory of the green context belongs to another than the primary context");
 	CALL(cuMemsetD8Async(more, 1, 4 << 20, stream));
-	CALL(cuLaunchKernel(gpu.increment, 64, 1, 1, 256, 1, 1, 0, stream, args, NULL));
 	CALL(cuMemFree(more));
+	/* These may still run when a pause comes. */
+	for (int i = 0; i < LAUNCHES; i++)
+		CALL(cuLaunchKernel(gpu.increment, 64, 1, 1, 256, 1, 1, 0, stream, args, NULL));
 }
 
 static void verify(uint32_t value)
@@ -107,13 +110,15 @@ int main(int argc, char **argv)
 	for (k = 0; step_more(k); k++) {
 		step();
 		if (k % LIFE == LIFE - 1) {
+			CALL(cuStreamSynchronize(stream));
 			green_end();
-			verify((uint32_t)k + 1);
+			verify((uint32_t)(k + 1) * LAUNCHES);
 			green_new();
 		}
 		step_done(k);
 	}
-	verify((uint32_t)k);
+	CALL(cuStreamSynchronize(stream));
+	verify((uint32_t)k * LAUNCHES);
 	green_end();
 	CALL(cuMemFree(words));
 	printf("green: every word right\n");
