@@ -756,6 +756,24 @@ static void case_peer_copy(void)
 	say_result("synchronising after it", cuCtxSynchronize());
 }
 
+/* The first copy between the GPUs, and the next one, while a kernel of the source's GPU runs. */
+static void case_peer_busy(void)
+{
+	CUcontext second = other_context();
+	CUstream stream, copies;
+	CUdeviceptr from, to;
+
+	CALL(cuCtxSetCurrent(second));
+	to = alloc(WORDS * 4);
+	CALL(cuCtxSetCurrent(gpu.ctx));
+	stream = stream_new();
+	copies = stream_new();
+	from = alloc(WORDS * 4);
+	WAITS("cuMemcpyDtoDAsync to the other GPU beside a kernel",
+	      cuMemcpyDtoDAsync(to, from, WORDS * 4, copies));
+	WAITS("the same again", cuMemcpyDtoDAsync(to, from, WORDS * 4, copies));
+}
+
 static void case_peer_contexts(void)
 {
 	CUcontext second = other_context(), extra;
@@ -809,6 +827,7 @@ static const struct {
 	     {"green", case_green, 1},
 	     {"fault", case_fault, 1},
 	     {"peer_copy", case_peer_copy, 2},
+	     {"peer_busy", case_peer_busy, 2},
 	     {"peer_contexts", case_peer_contexts, 2}};
 
 int main(int argc, char **argv)
