@@ -38,7 +38,7 @@ size_t ctx_bytes(CUdevice dev)
 		struct sim_ctx *ctx = (struct sim_ctx *)o;
 
 		if (ctx->active && !ctx->whole && ctx->dev == dev)
-			bytes += sim.config.context + small_bytes(ctx);
+			bytes += sim.config.context + blocks_bytes(ctx);
 	}
 	return bytes;
 }

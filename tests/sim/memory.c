@@ -65,49 +65,15 @@ static bool poison(const struct sim_alloc *alloc)
 	return true;
 }
 
-static size_t blocks_of(size_t bytes)
-{
-	return SIM_ROUND(bytes, SIM_GRANULARITY);
-}
-
-size_t small_bytes(const struct sim_ctx *ctx)
-{
-	return blocks_of(ctx->small);
-}
-
-/* The bytes of a small allocation count by the blocks that are begun. */
-static bool charge(const struct sim_alloc *alloc)
-{
-	struct sim_ctx *ctx = alloc->small;
-	size_t more =
-		ctx ? blocks_of(ctx->small + alloc->size) - blocks_of(ctx->small) : alloc->size;
-
-	if (more && !account_charge(alloc->dev, more))
-		return false;
-	if (ctx)
-		ctx->small += alloc->size;
-	return true;
-}
-
-static void release(const struct sim_alloc *alloc)
-{
-	struct sim_ctx *ctx = alloc->small;
-	size_t less =
-		ctx ? blocks_of(ctx->small) - blocks_of(ctx->small - alloc->size) : alloc->size;
-
-	if (ctx)
-		ctx->small -= alloc->size;
-	if (less)
-		account_release(alloc->dev, less);
-}
-
 static void alloc_free(struct sim_alloc *alloc)
 {
 	if (!alloc->fd) {
 		fallocate(fds[alloc->dev], FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
 			  alloc->offset, (off_t)alloc->size);
-		if (!alloc->away)
-			release(alloc);
+		if (alloc->small)
+			block_give(alloc);
+		else if (!alloc->away)
+			account_release(alloc->dev, alloc->size);
 	} else if (alloc->fd > 0) {
 		close(alloc->fd);
 	}
@@ -148,7 +114,7 @@ static CUresult new_alloc(CUdevice dev, size_t size, struct sim_ctx *small, stru
 	alloc->size = SIM_ROUND(size, SIM_PAGE);
 	alloc->offset = next_offset[dev];
 	alloc->small = small;
-	if (!charge(alloc)) {
+	if (small ? !block_take(alloc) : !account_charge(dev, alloc->size)) {
 		free(alloc);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
@@ -355,12 +321,15 @@ CUresult alloc_map(struct sim_ctx *ctx, struct sim_alloc *alloc, enum sim_map_ki
 	return result;
 }
 
-static CUresult device_new(struct sim_ctx *ctx, size_t size, enum sim_map_kind kind,
-			   struct sim_ctx *small, CUdeviceptr *ptr)
+/* @blocks: count by blocks, which small ones share. */
+static CUresult device_new(struct sim_ctx *ctx, size_t size, enum sim_map_kind kind, bool blocks,
+			   CUdeviceptr *ptr)
 {
 	struct sim_map map = {.size = size, .kind = kind, .ctx = ctx_owner(ctx), .dev = ctx->dev};
+	bool small = blocks && size <= SIM_SMALL;
+	size_t bytes = blocks && !small ? SIM_ROUND(size, SIM_GRANULARITY) : size;
 	struct sim_alloc *alloc;
-	CUresult result = new_alloc(ctx->dev, size, small, &alloc);
+	CUresult result = new_alloc(ctx->dev, bytes, small ? ctx_owner(ctx) : NULL, &alloc);
 
 	if (result != CUDA_SUCCESS)
 		return result;
@@ -380,7 +349,7 @@ CUresult memory_new(struct sim_ctx *ctx, size_t size, enum sim_map_kind kind, CU
 	if (!size)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (kind != MAP_HOST)
-		return device_new(ctx, size, kind, NULL, ptr);
+		return device_new(ctx, size, kind, false, ptr);
 	result = map_somewhere(&map, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (result == CUDA_SUCCESS)
 		*ptr = map.start;
@@ -391,7 +360,7 @@ CUresult memory_new_small(struct sim_ctx *ctx, size_t size, CUdeviceptr *ptr)
 {
 	if (!size)
 		return CUDA_ERROR_INVALID_VALUE;
-	return device_new(ctx, size, MAP_DEVICE, size <= SIM_SMALL ? ctx_owner(ctx) : NULL, ptr);
+	return device_new(ctx, size, MAP_DEVICE, true, ptr);
 }
 
 void memory_free(struct sim_map *map)

@@ -91,7 +91,7 @@ struct sim_ctx {
 	unsigned long long id;
 	CUresult error; /* sticky */
 	struct sim_stream *streams;
-	size_t small; /* bytes of its small allocations, which lie in blocks of SIM_GRANULARITY */
+	struct sim_block *blocks; /* of SIM_GRANULARITY, which its small allocations share */
 	struct sim_peer *peers;
 	struct sim_ctx *whole; /* of a green context: the primary one; else NULL */
 };
@@ -235,7 +235,9 @@ struct sim_alloc {
 	off_t offset;
 	unsigned int handles; /* references held by the program */
 	unsigned int maps;
-	struct sim_ctx *small; /* its bytes are in the blocks of this context; NULL: its own */
+	struct sim_ctx *small; /* its bytes are in a block of this context; NULL: its own */
+	struct sim_block *block;
+	size_t first_unit; /* there */
 	int fd;    /* 0: the device's memfd; -1: no memory; else the memfd of another process */
 	bool away; /* managed memory that a prefetch has moved to the host */
 	CUmemAllocationProp prop;
@@ -445,12 +447,15 @@ void map_protect(struct sim_map *map, bool accessible);
 /* alloc.c: see that no registered host memory was unmapped. */
 void registered_check(void);
 CUresult memory_new(struct sim_ctx *ctx, size_t size, enum sim_map_kind kind, CUdeviceptr *ptr);
-/* The same for device memory; up to SIM_SMALL it takes its bytes from blocks of the context. */
+/* The same for cuMemAlloc: up to SIM_SMALL from blocks of the context, above that whole blocks. */
 CUresult memory_new_small(struct sim_ctx *ctx, size_t size, CUdeviceptr *ptr);
-/* Bytes of these blocks. */
-size_t small_bytes(const struct sim_ctx *ctx);
 void memory_free(struct sim_map *map);
 void memory_release_context(struct sim_ctx *ctx);
+
+/* blocks.c: place a small allocation in a block of its context, or take it out. False: no memory. */
+bool block_take(struct sim_alloc *alloc);
+void block_give(const struct sim_alloc *alloc);
+size_t blocks_bytes(const struct sim_ctx *ctx);
 
 /* pool.c: what memory_free() tells of an allocation from a pool. */
 void pool_freed(struct sim_pool *pool, size_t size);

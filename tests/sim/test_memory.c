@@ -203,7 +203,7 @@ START_TEST(test_small_allocations_share_blocks)
 	ok(cu.cuMemAlloc_v2(&small[1], MIB));
 	ck_assert_uint_eq(free_memory(), before - 2 * MIB);
 	ok(cu.cuMemAlloc_v2(&large, MIB + 4096));
-	ck_assert_uint_eq(free_memory(), before - 3 * MIB - 4096);
+	ck_assert_uint_eq(free_memory(), before - 4 * MIB);
 	ok(cu.cuMemFree_v2(large));
 	ok(cu.cuMemCreate(&handle, before - 2 * MIB, &prop, 0));
 	ok(cu.cuMemAlloc_v2(&small[2], 4096));
@@ -211,6 +211,28 @@ START_TEST(test_small_allocations_share_blocks)
 	ok(cu.cuMemRelease(handle));
 	for (int i = 0; i < 3; i++)
 		ok(cu.cuMemFree_v2(small[i]));
+	ck_assert_uint_eq(free_memory(), before);
+}
+END_TEST
+
+/* A block goes back when it is empty. */
+START_TEST(test_few_that_are_left_hold_blocks)
+{
+	CUdeviceptr p[2000];
+	size_t before;
+
+	open_context();
+	before = free_memory();
+	for (int i = 0; i < 2000; i++)
+		ok(cu.cuMemAlloc_v2(&p[i], 100 << 10));
+	/* 20 in each block, none across two. */
+	ck_assert_uint_eq(before - free_memory(), 100 * 2 * MIB);
+	for (int i = 0; i < 2000; i++)
+		if (i % 30)
+			ok(cu.cuMemFree_v2(p[i]));
+	ck_assert_uint_eq(before - free_memory(), 67 * 2 * MIB);
+	for (int i = 0; i < 2000; i += 30)
+		ok(cu.cuMemFree_v2(p[i]));
 	ck_assert_uint_eq(free_memory(), before);
 }
 END_TEST
@@ -620,6 +642,7 @@ int main(void)
 	tcase_add_test(tcase, test_kernel_after_unmap_faults);
 	tcase_add_test(tcase, test_allocations);
 	tcase_add_test(tcase, test_small_allocations_share_blocks);
+	tcase_add_test(tcase, test_few_that_are_left_hold_blocks);
 	tcase_add_test(tcase, test_injected_faults);
 	tcase_add_test(tcase, test_devices);
 	tcase_add_test(tcase, test_peer_access_is_a_contexts);
