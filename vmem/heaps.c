@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <utlist.h>
 
-#define SLAB_MIN VMEM_GRANULE
+_Static_assert(SLAB_MIN == VMEM_GRANULE, "a slab goes back by itself");
 
 static struct heap *heap_get(CUcontext ctx, CUdevice dev)
 {
@@ -23,16 +23,27 @@ static struct heap *heap_get(CUcontext ctx, CUdevice dev)
 	return heap;
 }
 
-/* Add a slab of about an eighth of the heap, so that few allocations hold little memory. */
-static CUresult heap_grow(struct heap *heap)
+/*
+ * A slab is a granule, as the driver's own blocks are, so that few allocations that are left hold no
+ * more memory than natively. If there is a gap behind each allocation, two of 1 MiB do not fit: then
+ * a slab is about an eighth of the heap.
+ */
+static size_t slab_size(const struct heap *heap)
 {
 	size_t size = SLAB_MIN;
+
+	while (heap->sa.gap && size < SLAB_MAX && size * 2 <= heap->size / 8)
+		size *= 2;
+	return size;
+}
+
+static CUresult heap_grow(struct heap *heap)
+{
+	size_t size = slab_size(heap);
 	struct region *r;
 	CUresult rc;
 
-	while (size < SLAB_MAX && size * 2 <= heap->size / 8)
-		size *= 2;
-	rc = region_new_or_trim(heap->ctx, heap->dev, size, &r);
+	rc = region_get(heap->ctx, heap->dev, size, &r);
 	if (rc == CUDA_ERROR_OUT_OF_MEMORY && size > SLAB_MIN) {
 		size = SLAB_MIN;
 		rc = region_new(heap->ctx, heap->dev, size, &r);
@@ -41,12 +52,12 @@ static CUresult heap_grow(struct heap *heap)
 		return rc;
 	r->slab = suballoc_add(&heap->sa, r->start, size);
 	if (!r->slab) {
-		region_set_idle(r, true);
-		region_release(r);
+		region_put(r);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
 	r->heap = heap;
 	heap->size += size;
+	vm.devices[heap->dev].slabs += size;
 	return CUDA_SUCCESS;
 }
 
@@ -64,7 +75,7 @@ CUresult heap_alloc(CUcontext ctx, CUdevice dev, size_t size, CUdeviceptr *ptr)
 			return rc;
 		suballoc_alloc(&heap->sa, size, vm.last_id + 1, &addr);
 	}
-	region_set_idle(space_find(&vm.space, addr), false);
+	region_use(space_find(&vm.space, addr));
 	*ptr = addr;
 	return CUDA_SUCCESS;
 }
@@ -79,12 +90,8 @@ CUresult heap_free(struct region *r, CUdeviceptr ptr)
 	device_forget(r->dev, 1, size);
 	if (slab_live(r->slab, NULL))
 		return CUDA_SUCCESS;
-	region_set_idle(r, true);
-	/* One empty slab stays for a program that allocates and frees one block repeatedly. */
-	if (heap->spare && heap->spare != r && heap->spare->idle)
-		region_release(r);
-	else
-		heap->spare = r;
+	/* It stays a slab while it is kept, for a program that allocates and frees repeatedly. */
+	region_put(r);
 	return CUDA_SUCCESS;
 }
 

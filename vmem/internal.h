@@ -5,7 +5,7 @@
  * Shared by the files behind vmem.h: the regions, and the state that one lock guards.
  *
  *	vmem.c		allocations, and the state		pausing.c	the pause engine's calls
- *	regions.c	regions: mapped, idle, cached		peers.c		access of other devices
+ *	regions.c	regions: mapped, idle, cached, joined	peers.c		access of other devices
  *	heaps.c		allocations below a granule	retired.c	freed, perhaps in use
  *
  * The functions here are for callers that hold the lock.
@@ -32,7 +32,10 @@ struct region {
 	size_t size;
 	struct heap *heap; /* of a slab */
 	bool mapped;
-	size_t left; /* bytes that a failed map left mapped; the region counts as not mapped */
+	/* The mapping that it is in: its own, or that of a run of slabs which were mapped at once. */
+	CUdeviceptr run;
+	size_t run_size;
+	size_t left; /* bytes of it that a failed map left; the region counts as not mapped */
 	bool idle;   /* it has no live allocation */
 	bool cached; /* it is in its device's cache */
 	struct region *prev, *next;
@@ -43,8 +46,6 @@ struct heap {
 	CUcontext ctx;
 	CUdevice dev;
 	size_t size; /* of all its slabs */
-	/* The slab that became empty last. It is kept, unless it is in use again. */
-	struct region *spare;
 	struct suballoc sa;
 	struct heap *next;
 };
@@ -55,7 +56,8 @@ struct device {
 	uint64_t users;   /* other devices that may access the memory of this one, as bits */
 	uint64_t copiers; /* those of them that may because of copies */
 	struct vmem_stats stats;
-	struct region *cache; /* freed large regions, oldest first */
+	size_t slabs;         /* bytes of all slabs */
+	struct region *cache; /* idle regions that are mapped, oldest first */
 	size_t cache_size;
 };
 
@@ -72,18 +74,37 @@ struct vmem_state {
 };
 extern struct vmem_state vm;
 
-void region_set_mapped(struct region *r, bool mapped);
 void region_set_idle(struct region *r, bool idle);
 
-/* Map or unmap @r, and unmap the rest of a failed region_map() of it. */
-CUresult region_map(struct region *r);
-CUresult region_unmap(struct region *r);
+/* Let @r be no slab any more; its allocations are gone. */
+void region_drop_slab(struct region *r);
 
-/* A mapped region of @size bytes, in granules. The second releases idle regions if need be. */
+/* The context of @r is gone, and maybe its memory with it. */
+void region_context_gone(struct region *r);
+
+/*
+ * Unmap the regions in [@start, @start + @size), which lie side by side and are whole runs, and the
+ * rest of a failed map; or map them, slabs in runs. What is unmapped or mapped already stays so. A
+ * failed map leaves nothing mapped that the driver unmaps.
+ */
+CUresult regions_unmap(CUdeviceptr start, size_t size);
+CUresult regions_map(CUdeviceptr start, size_t size);
+
+/*
+ * A mapped region of @size bytes, in granules. The second takes one from the cache, if there is one,
+ * and releases idle regions if there is no memory.
+ */
 CUresult region_new(CUcontext ctx, CUdevice dev, size_t size, struct region **region);
-CUresult region_new_or_trim(CUcontext ctx, CUdevice dev, size_t size, struct region **region);
+CUresult region_get(CUcontext ctx, CUdevice dev, size_t size, struct region **region);
 
-/* Unmap @r, which must have no live allocation, and forget it. On failure nothing changes. */
+/* An allocation comes to @r, or the last is gone: then @r is kept for the next, or released. */
+void region_use(struct region *r);
+void region_put(struct region *r);
+
+/*
+ * Unmap the run of @r and forget its regions. On failure nothing changes; CUDA_ERROR_NOT_PERMITTED
+ * if one of them has a live allocation.
+ */
 CUresult region_release(struct region *r);
 
 /* Release the idle regions of @dev, or of all devices if that is negative; returns their bytes. */
@@ -91,11 +112,6 @@ size_t regions_trim(CUdevice dev);
 
 /* The region at or above *@pos, which moves behind it; it may then be released. */
 struct region *region_next(CUdeviceptr *pos);
-
-/* Freed large regions that stay mapped for the next allocation of their size and context. */
-void cache_add(struct region *r);
-void cache_remove(struct region *r);
-struct region *cache_find(CUcontext ctx, CUdevice dev, size_t size);
 
 /* Read the abilities of @dev, once. */
 CUresult device_probe(CUdevice dev);

@@ -1,25 +1,41 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "vmem/internal.h"
 
+/*
+ * Slabs that are neighbours are one region to the pause engine, up to a multiple of SLAB_MAX. This
+ * depends on nothing that a pause changes.
+ */
+static bool continues(const struct region *last, const struct region *r)
+{
+	return last && last->slab && r->slab && last->start + last->size == r->start &&
+	       last->ctx == r->ctx && last->dev == r->dev && r->start % SLAB_MAX;
+}
+
 size_t vmem_regions(struct vmem_region *regions, size_t max)
 {
+	const struct region *r, *last = NULL;
 	CUdeviceptr pos = VMEM_BASE;
-	const struct region *r;
+	struct vmem_region *v = NULL;
 	size_t n = 0;
 
 	pthread_mutex_lock(&vm.lock);
 	while ((r = region_next(&pos))) {
 		if (r->idle && r->left)
 			continue;
-		if (n < max)
-			regions[n] = (struct vmem_region){
-				.start = r->start,
-				.size = r->size,
-				.ctx = r->ctx,
-				.dev = r->dev,
-				.mapped = r->mapped,
-			};
-		n++;
+		if (!continues(last, r)) {
+			v = n < max ? &regions[n] : NULL;
+			n++;
+			if (v)
+				*v = (struct vmem_region){.start = r->start,
+							  .ctx = r->ctx,
+							  .dev = r->dev,
+							  .mapped = true};
+		}
+		if (v) {
+			v->size += r->size;
+			v->mapped &= r->mapped;
+		}
+		last = r;
 	}
 	pthread_mutex_unlock(&vm.lock);
 	return n;
@@ -48,18 +64,21 @@ bool vmem_granule_live(CUdeviceptr granule)
 	return slab_overlaps(slab, granule - r->start, VMEM_GRANULE);
 }
 
-static CUresult region_change(CUdeviceptr start, bool mapped)
+static CUresult region_change(CUdeviceptr start, CUresult (*change)(CUdeviceptr, size_t))
 {
 	CUresult rc = CUDA_ERROR_INVALID_VALUE;
-	struct region *r;
+	const struct region *r, *last;
+	CUdeviceptr end;
 
 	pthread_mutex_lock(&vm.lock);
-	r = space_find(&vm.space, start);
-	if (r && r->start == start) {
-		if (!mapped)
-			rc = region_unmap(r);
-		else
-			rc = r->mapped ? CUDA_SUCCESS : region_map(r);
+	last = space_find(&vm.space, start);
+	if (last && last->start == start) {
+		end = start + last->size;
+		while ((r = space_find(&vm.space, end)) && continues(last, r)) {
+			end += r->size;
+			last = r;
+		}
+		rc = change(start, end - start);
 	}
 	pthread_mutex_unlock(&vm.lock);
 	return rc;
@@ -67,10 +86,10 @@ static CUresult region_change(CUdeviceptr start, bool mapped)
 
 CUresult vmem_region_unmap(CUdeviceptr start)
 {
-	return region_change(start, false);
+	return region_change(start, regions_unmap);
 }
 
 CUresult vmem_region_map(CUdeviceptr start)
 {
-	return region_change(start, true);
+	return region_change(start, regions_map);
 }

@@ -44,9 +44,9 @@ static CUresult set_user(CUdevice dev, CUdevice user, bool on, CUdeviceptr end, 
 	while ((r = region_next(&pos)) && r->start < end) {
 		CUresult rc;
 
-		if (r->dev != dev || !r->mapped)
+		if (r->dev != dev || !r->mapped || r->start != r->run)
 			continue;
-		rc = mapping_set_user(vm.drv, user, on, r->start, r->size);
+		rc = mapping_set_user(vm.drv, user, on, r->run, r->run_size);
 		if (rc != CUDA_SUCCESS) {
 			*failed = r->start;
 			return rc;

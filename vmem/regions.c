@@ -7,30 +7,62 @@
 #define LOG_PREFIX "vmem: "
 #include "common/log.h"
 
-void region_set_mapped(struct region *r, bool mapped)
+#define RUNS 128 /* of slabs that a resume maps, at least, before the runs become longer */
+
+/* Part of a run of slabs that were mapped at once, and so go back at once. */
+static bool is_joined(const struct region *r)
+{
+	return r->run_size > r->size;
+}
+
+/* What vmem_trim() would give back with @r. */
+static size_t spare_bytes(const struct region *r)
+{
+	return r->mapped && r->idle && !is_joined(r) ? r->size : 0;
+}
+
+static void set_mapped(struct region *r, bool mapped, CUdeviceptr run, size_t run_size)
 {
 	struct vmem_stats *st = &vm.devices[r->dev].stats;
-	size_t delta = mapped ? r->size : -r->size;
 
-	if (r->mapped == mapped)
-		return;
+	st->cached -= spare_bytes(r);
+	if (r->mapped != mapped)
+		st->mapped += mapped ? r->size : -r->size;
 	r->mapped = mapped;
-	st->mapped += delta;
-	if (r->idle)
-		st->cached += delta;
+	r->run = run;
+	r->run_size = run_size;
+	st->cached += spare_bytes(r);
 }
 
 void region_set_idle(struct region *r, bool idle)
 {
+	struct vmem_stats *st = &vm.devices[r->dev].stats;
+
 	if (r->idle == idle)
 		return;
+	st->cached -= spare_bytes(r);
 	r->idle = idle;
+	st->cached += spare_bytes(r);
 	mapping_use_changes(r->start, r->size);
-	if (r->mapped)
-		vm.devices[r->dev].stats.cached += idle ? r->size : -r->size;
 }
 
-static struct region *region_get(void)
+static struct region *region_at(CUdeviceptr at)
+{
+	return space_find(&vm.space, at);
+}
+
+/* The run of @r has no live allocation. */
+static bool run_is_idle(const struct region *r)
+{
+	CUdeviceptr end = r->run + r->run_size;
+
+	for (CUdeviceptr at = r->run; at < end; at += r->size)
+		if (!region_at(at)->idle)
+			return false;
+	return true;
+}
+
+static struct region *region_object(void)
 {
 	const size_t batch = 64;
 	struct region *r = vm.regions;
@@ -46,7 +78,7 @@ static struct region *region_get(void)
 	return r;
 }
 
-void cache_add(struct region *r)
+static void cache_add(struct region *r)
 {
 	struct device *d = &vm.devices[r->dev];
 
@@ -55,13 +87,23 @@ void cache_add(struct region *r)
 	r->cached = true;
 }
 
-void cache_remove(struct region *r)
+static void cache_remove(struct region *r)
 {
 	struct device *d = &vm.devices[r->dev];
 
 	DL_DELETE(d->cache, r);
 	d->cache_size -= r->size;
 	r->cached = false;
+}
+
+static struct region *cache_find(CUcontext ctx, CUdevice dev, size_t size)
+{
+	struct region *r;
+
+	DL_FOREACH(vm.devices[dev].cache, r)
+	if (r->size == size && r->ctx == ctx)
+		return r;
+	return NULL;
 }
 
 CUresult device_probe(CUdevice dev)
@@ -76,72 +118,187 @@ CUresult device_probe(CUdevice dev)
 	return rc;
 }
 
-/* Unmap the rest of a failed region_map(). */
+/* Unmap the rest of a failed map. */
 static CUresult unmap_left(struct region *r)
 {
-	CUresult rc = CUDA_SUCCESS;
-
-	if (r->left)
-		rc = mapping_unmap(vm.drv, r->start, r->left);
-	if (rc == CUDA_SUCCESS)
-		r->left = 0;
-	return rc;
-}
-
-CUresult region_map(struct region *r)
-{
-	const struct device *d = &vm.devices[r->dev];
-	CUresult rc = unmap_left(r);
-
-	if (rc != CUDA_SUCCESS)
-		return rc;
-	rc = mapping_map(vm.drv, r->dev, &d->caps, d->users | 1UL << r->dev, r->start, r->size,
-			 &r->left);
-	if (rc == CUDA_SUCCESS)
-		region_set_mapped(r, true);
-	return rc;
-}
-
-CUresult region_unmap(struct region *r)
-{
+	CUdeviceptr start = r->run, end = r->run + r->run_size;
 	CUresult rc;
 
-	if (!r->mapped)
-		return unmap_left(r);
-	rc = mapping_unmap(vm.drv, r->start, r->size);
-	if (rc == CUDA_SUCCESS)
-		region_set_mapped(r, false);
+	if (!r->left)
+		return CUDA_SUCCESS;
+	rc = mapping_unmap(vm.drv, start, r->left);
+	for (CUdeviceptr at = start; at < end && rc == CUDA_SUCCESS; at += r->size) {
+		struct region *each = region_at(at);
+
+		each->left = 0;
+		set_mapped(each, false, each->start, each->size);
+	}
 	return rc;
+}
+
+CUresult regions_unmap(CUdeviceptr start, size_t size)
+{
+	CUdeviceptr at = start, end = start + size;
+	CUresult rc = CUDA_SUCCESS;
+
+	while (at < end && rc == CUDA_SUCCESS) {
+		struct region *r = region_at(at);
+		CUdeviceptr first = at;
+
+		/* All mappings that follow each other, by one call. */
+		for (; at < end && region_at(at)->mapped; at += region_at(at)->size)
+			;
+		if (at == first) {
+			at += r->size;
+			rc = unmap_left(r);
+			continue;
+		}
+		rc = mapping_unmap(vm.drv, first, at - first);
+		while (first < at && rc == CUDA_SUCCESS) {
+			r = region_at(first);
+			first += r->size;
+			set_mapped(r, false, r->start, r->size);
+		}
+	}
+	return rc;
+}
+
+/* Map the regions in [@start, @start + @size) as one run, none of which is mapped. */
+static CUresult map_run(CUdeviceptr start, size_t size)
+{
+	struct region *r = region_at(start);
+	const struct device *d = &vm.devices[r->dev];
+	size_t left;
+	CUresult rc =
+		mapping_map(vm.drv, r->dev, &d->caps, d->users | 1UL << r->dev, start, size, &left);
+
+	if (rc != CUDA_SUCCESS && !left)
+		return rc;
+	for (CUdeviceptr at = start; at < start + size; at += r->size) {
+		r = region_at(at);
+		r->left = left;
+		set_mapped(r, rc == CUDA_SUCCESS, start, size);
+	}
+	return rc;
+}
+
+/*
+ * How much is mapped at once. A mapping of 2 MiB takes 40 us, and one of 32 MiB no more [H200], but
+ * it goes back only as a whole. So there are RUNS mappings before they become larger.
+ */
+static size_t run_bytes(const struct device *d)
+{
+	size_t size = SLAB_MIN;
+
+	while (size < SLAB_MAX && size * RUNS < d->slabs)
+		size *= 2;
+	return size;
+}
+
+/* A slab that a resume may map together with its neighbours. */
+static bool can_join(const struct region *r)
+{
+	return r && r->slab && !r->mapped && !r->idle;
+}
+
+CUresult regions_map(CUdeviceptr start, size_t size)
+{
+	CUdeviceptr end = start + size, next;
+	size_t most = run_bytes(&vm.devices[region_at(start)->dev]);
+	CUresult rc = CUDA_SUCCESS;
+
+	for (CUdeviceptr at = start; at < end && rc == CUDA_SUCCESS; at += region_at(at)->size)
+		rc = unmap_left(region_at(at));
+	for (CUdeviceptr at = start; at < end && rc == CUDA_SUCCESS; at = next) {
+		struct region *r = region_at(at);
+
+		next = at + r->size;
+		if (r->mapped)
+			continue;
+		while (can_join(r) && next < end && next - at < most && can_join(region_at(next)))
+			next += r->size;
+		rc = map_run(at, next - at);
+		if (rc == CUDA_SUCCESS && r->idle && !r->cached)
+			cache_add(r);
+	}
+	if (rc != CUDA_SUCCESS)
+		regions_unmap(start, size);
+	return rc;
+}
+
+void region_drop_slab(struct region *r)
+{
+	struct slab *slab = r->slab;
+
+	if (!slab)
+		return;
+	r->slab = NULL;
+	r->heap->size -= r->size;
+	vm.devices[r->dev].slabs -= r->size;
+	suballoc_remove(&r->heap->sa, slab);
+}
+
+/* Forget @r, which is unmapped. */
+static void forget(struct region *r)
+{
+	if (r->cached)
+		cache_remove(r);
+	region_drop_slab(r);
+	space_free(&vm.space, r->start, r->size + vm.gap);
+	LL_PREPEND(vm.regions, r);
 }
 
 CUresult region_release(struct region *r)
 {
-	CUresult rc = region_unmap(r);
+	CUdeviceptr start = r->run, end = r->run + r->run_size;
+	size_t size = r->size;
+	CUresult rc;
 
+	if (!run_is_idle(r))
+		return CUDA_ERROR_NOT_PERMITTED;
+	rc = regions_unmap(start, end - start);
 	if (rc != CUDA_SUCCESS) {
-		pr_debug("cannot unmap %zu bytes at %#llx: driver error %d", r->size,
-			 (unsigned long long)r->start, rc);
+		pr_debug("cannot unmap %llu bytes at %#llx: driver error %d", end - start, start,
+			 rc);
 		return rc;
 	}
+	for (CUdeviceptr at = start; at < end; at += size)
+		forget(region_at(at));
+	return CUDA_SUCCESS;
+}
+
+void region_context_gone(struct region *r)
+{
+	if (r->mapped && mapping_is_gone(r->start, r->size))
+		set_mapped(r, false, r->start, r->size);
+}
+
+void region_use(struct region *r)
+{
 	if (r->cached)
 		cache_remove(r);
-	if (r->slab) {
-		struct slab *slab = r->slab;
+	region_set_idle(r, false);
+}
 
-		r->slab = NULL;
-		r->heap->size -= r->size;
-		if (r->heap->spare == r)
-			r->heap->spare = NULL;
-		suballoc_remove(&r->heap->sa, slab);
+void region_put(struct region *r)
+{
+	struct device *d = &vm.devices[r->dev];
+
+	region_set_idle(r, true);
+	/* The memory of a run serves nothing but small allocations: it goes back as soon as it can. */
+	if (is_joined(r) || !r->mapped) {
+		region_release(r);
+		return;
 	}
-	space_free(&vm.space, r->start, r->size + vm.gap);
-	LL_PREPEND(vm.regions, r);
-	return CUDA_SUCCESS;
+	cache_add(r);
+	while (d->cache_size > VMEM_CACHE)
+		if (region_release(d->cache) != CUDA_SUCCESS)
+			break;
 }
 
 CUresult region_new(CUcontext ctx, CUdevice dev, size_t size, struct region **region)
 {
-	struct region *r = region_get();
+	struct region *r = region_object();
 	CUdeviceptr start;
 	CUresult rc = CUDA_ERROR_OUT_OF_MEMORY;
 
@@ -154,11 +311,13 @@ CUresult region_new(CUcontext ctx, CUdevice dev, size_t size, struct region **re
 		goto err_put;
 	r->start = start;
 	r->size = size;
+	r->run = start;
+	r->run_size = size;
 	r->ctx = ctx;
 	r->dev = dev;
 	r->idle = false;
 	r->left = 0;
-	rc = region_map(r);
+	rc = map_run(start, size);
 	if (r->left) {
 		/* The addresses are taken until regions_trim() has undone it. */
 		region_set_idle(r, true);
@@ -192,7 +351,7 @@ size_t regions_trim(CUdevice dev)
 	struct region *r;
 
 	while ((r = region_next(&pos))) {
-		size_t size = r->size;
+		size_t size = r->run_size;
 
 		if (r->idle && (dev < 0 || r->dev == dev) && region_release(r) == CUDA_SUCCESS)
 			released += size;
@@ -200,23 +359,21 @@ size_t regions_trim(CUdevice dev)
 	return released;
 }
 
-CUresult region_new_or_trim(CUcontext ctx, CUdevice dev, size_t size, struct region **region)
+CUresult region_get(CUcontext ctx, CUdevice dev, size_t size, struct region **region)
 {
-	CUresult rc = region_new(ctx, dev, size, region);
+	struct region *r = cache_find(ctx, dev, size);
+	CUresult rc;
 
+	if (r) {
+		region_drop_slab(r);
+		region_use(r);
+		*region = r;
+		return CUDA_SUCCESS;
+	}
+	rc = region_new(ctx, dev, size, region);
 	if (rc == CUDA_ERROR_OUT_OF_MEMORY && regions_trim(dev))
 		rc = region_new(ctx, dev, size, region);
 	return rc;
-}
-
-struct region *cache_find(CUcontext ctx, CUdevice dev, size_t size)
-{
-	struct region *r;
-
-	DL_FOREACH(vm.devices[dev].cache, r)
-	if (r->size == size && r->ctx == ctx)
-		return r;
-	return NULL;
 }
 
 void device_forget(CUdevice dev, size_t n, size_t size)

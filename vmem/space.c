@@ -242,6 +242,27 @@ static struct space_run *find_scattered(struct space *space, const struct cuda_d
 	return best_fit(space, size, true, place);
 }
 
+/*
+ * A granule comes from the end of the last run that has one. So slabs are neighbours, whatever is
+ * allocated in between, and a resume can map several of them at once.
+ */
+static struct space_run *last_granule(struct space *space, CUdeviceptr *place)
+{
+	struct space_run *run = space->runs + space->nruns - 1;
+
+	if (!space->nruns)
+		return NULL;
+	*place = run->start + run->size - VMEM_GRANULE;
+	return run;
+}
+
+/* The smallest free run with a place for @size bytes, or the last for a granule, or NULL. */
+static struct space_run *find_free(struct space *space, size_t size, CUdeviceptr *place)
+{
+	return size == VMEM_GRANULE ? last_granule(space, place)
+				    : best_fit(space, size, false, place);
+}
+
 /* The same for both kinds of space; if there is no such run, *@rc has the reason. */
 static struct space_run *find_run(struct space *space, const struct cuda_driver *drv, size_t size,
 				  CUdeviceptr *place, CUresult *rc)
@@ -249,11 +270,11 @@ static struct space_run *find_run(struct space *space, const struct cuda_driver 
 	struct space_run *run = space->scattered ? find_scattered(space, drv, size, place) : NULL;
 
 	if (!run)
-		run = best_fit(space, size, false, place);
+		run = find_free(space, size, place);
 	if (run)
 		return run;
 	*rc = reserve(space, drv, size);
-	return *rc == CUDA_SUCCESS ? best_fit(space, size, false, place) : NULL;
+	return *rc == CUDA_SUCCESS ? find_free(space, size, place) : NULL;
 }
 
 /* Take [@start, @start + @size) out of @run. */

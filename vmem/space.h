@@ -11,7 +11,8 @@
  *
  * The table has one pointer for each granule of the largest possible space; only the part in use
  * takes memory. Free runs of granules are an array sorted by address: best fit looks at all of
- * them, which is cheap beside the driver calls that follow.
+ * them, which is cheap beside the driver calls that follow. Single granules come from the end, so
+ * that they are neighbours.
  *
  * translate.h and the pointer checks recognise pointers by their value alone. A word of a kernel's
  * parameters may have a number in its lower half and the rest of an old pointer in its upper half;

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "vmem/suballoc.h"
 
+#include "common/forks.h"
+
 #include <assert.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 /* Bins up to 16 units are exact; above, each power of two is split into this many. */
 #define BIN_SPLIT_LOG 4
@@ -23,18 +26,23 @@ struct block {
 	struct block *prev, *next; /* of a free block: its neighbours in the bin */
 };
 
-/* One mmap(); only the records that are written take memory. */
+/* The heads lie behind the blocks. Only the records that are written take memory. */
 struct slab {
 	uint64_t start;
-	uint32_t units;
+	_Atomic uint32_t units; /* 0 in a removed slab */
 	uint32_t live;
 	size_t bytes;      /* of the live allocations, as asked for */
 	struct slab *next; /* of a removed slab */
-	_Atomic uint64_t heads[SLAB_UNITS / 64];
-	struct block blocks[SLAB_UNITS];
+	struct block blocks[];
 };
 
-static struct slab *removed;
+#define SIZES       5           /* of slabs */
+#define RECORDS_MIN (4UL << 20) /* one mmap() makes records of this size, at least */
+_Static_assert(SLAB_MAX == SLAB_MIN << (SIZES - 1), "sizes are powers of two");
+
+/* Records of removed slabs, by the size of the slab. */
+FORKS_LOCK(lock);
+static struct slab *removed[SIZES];
 
 static unsigned int log2_floor(uint32_t n)
 {
@@ -60,16 +68,22 @@ static unsigned int bin_for(uint32_t units)
 	return bin_of(units);
 }
 
+static _Atomic uint64_t *heads_of(const struct slab *slab, uint32_t units)
+{
+	return (_Atomic uint64_t *)(slab->blocks + units);
+}
+
 static bool is_head(const struct slab *slab, uint32_t unit)
 {
-	uint64_t word = atomic_load_explicit(&slab->heads[unit / 64], memory_order_relaxed);
+	const _Atomic uint64_t *heads = heads_of(slab, slab->units);
+	uint64_t word = atomic_load_explicit(&heads[unit / 64], memory_order_relaxed);
 
 	return word >> (unit % 64) & 1;
 }
 
 static void flip_head(struct slab *slab, uint32_t unit)
 {
-	_Atomic uint64_t *word = &slab->heads[unit / 64];
+	_Atomic uint64_t *word = &heads_of(slab, slab->units)[unit / 64];
 	uint64_t bits = atomic_load_explicit(word, memory_order_relaxed);
 
 	/* Release: a lookup that sees the bit sees the size and the id. Writers are serialised. */
@@ -127,38 +141,72 @@ static void set_units(struct slab *slab, uint32_t unit, uint32_t units)
 		slab->blocks[unit + units].before = units;
 }
 
-static struct slab *slab_get(void)
+/* Whole pages, since slab_put() drops them. */
+static size_t record_bytes(uint32_t units)
 {
-	struct slab *slab = removed;
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	size_t bytes = sizeof(struct slab) + units * sizeof(struct block) + units / 8;
 
-	if (slab) {
-		removed = slab->next;
-		return slab;
+	return (bytes + page - 1) / page * page;
+}
+
+static struct slab **removed_of(uint32_t units)
+{
+	return &removed[log2_floor(units) - log2_floor(SLAB_MIN / SUBALLOC_UNIT)];
+}
+
+/* Few mappings: the kernel limits their number. */
+static void make_records(uint32_t units)
+{
+	size_t bytes = record_bytes(units), count = RECORDS_MIN / bytes + 1;
+	char *mem = mmap(NULL, count * bytes, PROT_READ | PROT_WRITE,
+			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	if (mem == MAP_FAILED)
+		return;
+	/* With huge pages the records of a slab of 2 MiB would be as large as the slab. */
+	madvise(mem, count * bytes, MADV_NOHUGEPAGE);
+	while (count--) {
+		struct slab *slab = (struct slab *)(mem + count * bytes);
+
+		slab->next = *removed_of(units);
+		*removed_of(units) = slab;
 	}
-	slab = mmap(NULL, sizeof(*slab), PROT_READ | PROT_WRITE,
-		    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	if (slab == MAP_FAILED)
-		return NULL;
-	/* With a huge page the records of a slab of 2 MiB would be as large as the slab. */
-	madvise(slab, sizeof(*slab), MADV_NOHUGEPAGE);
+}
+
+static struct slab *slab_get(uint32_t units)
+{
+	struct slab *slab;
+
+	pthread_mutex_lock(&lock);
+	if (!*removed_of(units))
+		make_records(units);
+	slab = *removed_of(units);
+	if (slab)
+		*removed_of(units) = slab->next;
+	pthread_mutex_unlock(&lock);
 	return slab;
 }
 
 static void slab_put(struct slab *slab)
 {
+	uint32_t units = slab->units;
+
 	/* From here on the records read as zeros. Locked memory (mlockall) cannot be dropped. */
-	if (madvise(slab, sizeof(*slab), MADV_DONTNEED))
-		memset(slab, 0, sizeof(*slab));
-	slab->next = removed;
-	removed = slab;
+	if (madvise(slab, record_bytes(units), MADV_DONTNEED))
+		memset(slab, 0, record_bytes(units));
+	pthread_mutex_lock(&lock);
+	slab->next = *removed_of(units);
+	*removed_of(units) = slab;
+	pthread_mutex_unlock(&lock);
 }
 
 struct slab *suballoc_add(struct suballoc *sa, uint64_t start, size_t size)
 {
 	struct slab *slab;
 
-	assert(size && size <= SLAB_MAX && size % SUBALLOC_UNIT == 0);
-	slab = slab_get();
+	assert(size >= SLAB_MIN && size <= SLAB_MAX && (size & (size - 1)) == 0);
+	slab = slab_get((uint32_t)(size / SUBALLOC_UNIT));
 	if (!slab)
 		return NULL;
 	slab->start = start;
@@ -247,18 +295,25 @@ bool slab_lookup(const struct slab *slab, uint64_t offset, struct suballoc_info 
 	uint64_t unit = offset / SUBALLOC_UNIT;
 	uint64_t i = unit / 64;
 	uint64_t word, start;
+	const _Atomic uint64_t *heads;
 	const struct block *b;
+	uint32_t units;
 	size_t size;
 
-	/* The caller may hold a pointer that is freed meanwhile: trust only the bounds. */
-	if (unit >= SLAB_UNITS)
+	/*
+	 * The caller may hold a pointer that is freed meanwhile, and the slab may be removed: trust
+	 * only the bounds. They are 0 or those of all slabs that have these records.
+	 */
+	units = atomic_load_explicit(&slab->units, memory_order_relaxed);
+	if (unit >= units)
 		return false;
-	word = atomic_load_explicit(&slab->heads[i], memory_order_acquire);
+	heads = heads_of(slab, units);
+	word = atomic_load_explicit(&heads[i], memory_order_acquire);
 	word &= ~0UL >> (63 - unit % 64);
 	while (!word) {
 		if (!i--)
 			return false;
-		word = atomic_load_explicit(&slab->heads[i], memory_order_acquire);
+		word = atomic_load_explicit(&heads[i], memory_order_acquire);
 	}
 	unit = i * 64 + 63 - (unsigned int)__builtin_clzl(word);
 	start = unit * SUBALLOC_UNIT;
@@ -274,12 +329,13 @@ bool slab_lookup(const struct slab *slab, uint64_t offset, struct suballoc_info 
 
 bool slab_overlaps(const struct slab *slab, uint64_t offset, size_t size)
 {
+	const _Atomic uint64_t *heads = heads_of(slab, slab->units);
 	struct suballoc_info info;
 	uint64_t first = offset / SUBALLOC_UNIT / 64, last = (offset + size) / SUBALLOC_UNIT / 64;
 
 	/* An allocation that starts inside, or one that starts before and reaches inside. */
 	for (uint64_t i = first; i < last; i++)
-		if (atomic_load_explicit(&slab->heads[i], memory_order_acquire))
+		if (atomic_load_explicit(&heads[i], memory_order_acquire))
 			return true;
 	return slab_lookup(slab, offset, &info);
 }

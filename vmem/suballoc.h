@@ -20,15 +20,16 @@
  * block is large enough, so that both allocating and freeing (neighbours merge at once) take a
  * constant number of steps.
  *
- * Locking: the caller serialises everything in the process except slab_lookup() and
+ * Locking: the caller serialises everything of one suballoc except slab_lookup() and
  * slab_overlaps(), which may run at any time: suballoc_remove() keeps a slab's records for the next
- * slab, and never unmaps them.
+ * slab of its size, and never unmaps them. The records that are kept have a lock of their own.
  */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #define SUBALLOC_UNIT  512UL
+#define SLAB_MIN       (2UL << 20)
 #define SLAB_MAX       (32UL << 20)
 #define SLAB_UNITS     (SLAB_MAX / SUBALLOC_UNIT)
 #define SUBALLOC_NBINS 224 /* the bin of SLAB_UNITS is the first of the last group of 16 */
@@ -50,7 +51,7 @@ struct suballoc_info {
 };
 
 /*
- * Let @sa allocate from [@start, @start + @size), @size a multiple of the unit up to SLAB_MAX.
+ * Let @sa allocate from [@start, @start + @size), @size a power of two from SLAB_MIN to SLAB_MAX.
  * Returns the new slab; NULL and errno if host memory is short.
  */
 struct slab *suballoc_add(struct suballoc *sa, uint64_t start, size_t size);

@@ -13,19 +13,13 @@ static CUresult alloc_large(CUcontext ctx, CUdevice dev, size_t size, CUdevicept
 {
 	size_t rounded = (size + VMEM_GRANULE - 1) & ~(VMEM_GRANULE - 1);
 	struct region *r;
+	CUresult rc;
 
 	if (rounded < size)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	r = cache_find(ctx, dev, rounded);
-	if (r) {
-		cache_remove(r);
-		region_set_idle(r, false);
-	} else {
-		CUresult rc = region_new_or_trim(ctx, dev, rounded, &r);
-
-		if (rc != CUDA_SUCCESS)
-			return rc;
-	}
+	rc = region_get(ctx, dev, rounded, &r);
+	if (rc != CUDA_SUCCESS)
+		return rc;
 	r->id = vm.last_id + 1;
 	r->asked = size;
 	*ptr = r->start;
@@ -56,26 +50,19 @@ CUresult vmem_alloc(CUcontext ctx, CUdevice dev, size_t size, CUdeviceptr *ptr)
 
 static CUresult free_large(struct region *r, CUdeviceptr ptr)
 {
-	struct device *d = &vm.devices[r->dev];
 	size_t asked = r->asked;
 
 	if (ptr != r->start || !asked)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (r->size > VMEM_CACHE) {
-		CUresult rc = region_unmap(r);
+		CUresult rc = regions_unmap(r->start, r->size);
 
 		if (rc != CUDA_SUCCESS)
 			return rc;
 	}
 	r->asked = 0;
 	device_forget(r->dev, 1, asked);
-	region_set_idle(r, true);
-	if (!r->mapped)
-		return region_release(r);
-	cache_add(r);
-	while (d->cache_size > VMEM_CACHE)
-		if (region_release(d->cache) != CUDA_SUCCESS)
-			break;
+	region_put(r);
 	return CUDA_SUCCESS;
 }
 
@@ -213,15 +200,13 @@ void vmem_release_context(CUcontext ctx)
 			size_t bytes, live = slab_live(slab, &bytes);
 
 			device_forget(r->dev, live, bytes);
-			r->slab = NULL;
-			suballoc_remove(&r->heap->sa, slab);
+			region_drop_slab(r);
 		} else if (r->asked) {
 			device_forget(r->dev, 1, r->asked);
 			r->asked = 0;
 		}
 		region_set_idle(r, true);
-		if (r->mapped && mapping_is_gone(r->start, r->size))
-			region_set_mapped(r, false);
+		region_context_gone(r);
 		/* If this fails the region stays, and vmem_trim() tries again. */
 		region_release(r);
 	}

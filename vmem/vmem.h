@@ -10,7 +10,8 @@
  * with one owner (context, device) that is mapped and unmapped as a whole:
  *
  *	large region   one allocation of 2 MiB or more, rounded up to granules
- *	slab           2 to 32 MiB that suballoc.h cuts into allocations below 2 MiB
+ *	slab           a granule that suballoc.h cuts into allocations below 2 MiB; up to 32 MiB if
+ *	               there are gaps between allocations (vmem_watch())
  *
  *	segment (1 TiB of virtual addresses)
  *	| large region       | slab: a|b|  |c| | free | large region | free ...
@@ -23,9 +24,12 @@
  * captured graphs and inside device memory stay valid. translate.h is the other way, for drivers
  * that cannot map.
  *
- * A region without a live allocation is idle. One empty slab for each context and device, and freed
- * large regions of up to VMEM_CACHE bytes for each device, stay mapped for the next allocation of
- * their kind; vmem gives the rest back at once.
+ * A region without a live allocation is idle. Idle regions of up to VMEM_CACHE bytes for each device
+ * stay mapped for the next allocation of their size; vmem gives the rest back at once.
+ *
+ * To the pause engine slabs that are neighbours are one region of up to 32 MiB, and a resume maps
+ * them at once, in runs, since each mapping takes time. Such a run goes back when no allocation is
+ * left in it, and the next pause undoes it.
  *
  * Locking: one mutex serialises alloc, free and the calls that map or unmap, and is held across
  * driver calls (docs/architecture.md, "Locks across driver calls"). vmem_lookup() and
@@ -48,7 +52,7 @@
  * 606 us; in pieces of 64 MiB: 1,060 and 1,240 us]
  */
 #define VMEM_PIECE (1UL << 30)
-#define VMEM_CACHE (256UL << 20) /* freed large regions that stay mapped, for each device */
+#define VMEM_CACHE (256UL << 20) /* idle regions that stay mapped, for each device */
 /*
  * No driver or host mapping is here, nor anywhere from 0x1000_0000_0000 to 0x7e00_0000_0000 [H200,
  * driver 580]. The upper half of an address should be a number that programs do not use: otherwise

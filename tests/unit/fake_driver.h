@@ -13,7 +13,7 @@
 
 #define FAKE_DEVICES  3
 #define FAKE_NO_VMM   2 /* this device cannot map */
-#define FAKE_MAX_MAPS 4096
+#define FAKE_MAX_MAPS 8192
 #define FAKE_MUST(cond)                                            \
 	do {                                                       \
 		if (!(cond))                                       \

@@ -273,10 +273,13 @@ START_TEST(a_removed_slab_leaves_nothing_behind)
 	ck_assert(!slab_lookup(slab, 0, &info));
 
 	/* The next slab uses the same records, and sees none of the old ones. */
-	ck_assert_ptr_eq(suballoc_add(&sa, BASE + SLAB_MAX, SLAB_MAX), slab);
+	ck_assert_ptr_eq(suballoc_add(&sa, BASE + SLAB_MAX, 2UL << 20), slab);
 	ck_assert_uint_eq(slab_live(slab, NULL), 0);
-	ck_assert_ptr_eq(suballoc_alloc(&sa, SLAB_MAX, 2, &addr[0]), slab);
+	ck_assert_ptr_eq(suballoc_alloc(&sa, 2UL << 20, 2, &addr[0]), slab);
 	ck_assert_uint_eq(addr[0], BASE + SLAB_MAX);
+	/* One of another size does not. */
+	suballoc_remove(&sa, slab);
+	ck_assert_ptr_ne(suballoc_add(&sa, BASE, SLAB_MAX), slab);
 }
 END_TEST
 
