@@ -463,7 +463,7 @@ static void case_pool_gives_back(void)
 
 static void frag(size_t count, size_t size, size_t keep)
 {
-	CUdeviceptr *all = calloc(count, sizeof(*all));
+	CUdeviceptr *all = calloc(count, sizeof(*all)), rest;
 	size_t before, after, total, live = 0;
 
 	CALL(cuMemGetInfo(&before, &total));
@@ -475,8 +475,10 @@ static void frag(size_t count, size_t size, size_t keep)
 		else
 			live += size;
 	CALL(cuMemGetInfo(&after, &total));
-	fprintf(stderr, "%zu of %zu KiB, each %zu. kept: %zu KiB live, %zu MiB held\n", count,
-		size / (size_t)KIB, keep, live / (size_t)KIB, (size_t)((before - after) / MIB));
+	say("MiB held by %zu of %zu KiB, of which each %zu. is kept (%zu KiB): %zu", count,
+	    size / (size_t)KIB, keep, live / (size_t)KIB, (size_t)((before - after) / MIB));
+	say_result("nine tenths of what is free", cuMemAlloc(&rest, after / 10 * 9));
+	CALL(cuMemFree(rest));
 	for (size_t i = 0; i < count; i += keep)
 		CALL(cuMemFree(all[i]));
 	free(all);
@@ -488,7 +490,15 @@ static void case_frag(void)
 	frag(200000, 4 * KIB, 8000);
 	frag(20000, 700 * KIB, 300);
 	frag(3000, 1536 * KIB, 50);
-	say("done");
+}
+
+/* The same of less memory. */
+static void case_frag_few(void)
+{
+	frag(2000, 100 * KIB, 100);
+	frag(40000, 4 * KIB, 4000);
+	frag(300, 700 * KIB, 30);
+	frag(150, 1536 * KIB, 15);
 }
 
 /* ---- attributes ------------------------------------------------------------------------------ */
@@ -823,6 +833,7 @@ static const struct {
 	     {"captured_full", case_captured_full, 1},
 	     {"pool_gives_back", case_pool_gives_back, 1},
 	     {"frag", case_frag, 1},
+	     {"frag_few", case_frag_few, 1},
 	     {"attributes", case_attributes, 1},
 	     {"green", case_green, 1},
 	     {"fault", case_fault, 1},
