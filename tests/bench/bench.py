@@ -22,12 +22,22 @@ TARGETS = {
     "malloc_4KiB": 1.0,
     "malloc_1MiB": 1.0,
     "malloc_64MiB": 1.0,
+    "burst_1.5MiB": 1.0,
+    "burst_4MiB": 1.0,
+    "burst_32MiB": 1.0,
+    "burst_300MiB": 1.0,
+    "burst_mixed": 1.0,
+    "threads_4KiB": 1.0,
+    "threads_1MiB": 1.0,
+    "threads_4KiB_2gpus": 1.0,
+    "threads_1MiB_2gpus": 1.0,
     "train_eager": 1.01,
     "train_graph": 1.01,
 }
 BENCH_CALLS = os.path.join(BUILD, "tests", "bench", "bench_calls")
 SOURCES = (
     (BENCH_CALLS,),
+    ("bursts",),
     ("train.py", "--bench", "--steps", 50, "--modes", "eager"),
     ("train.py", "--bench", "--steps", 50, "--modes", "graph"),
 )
