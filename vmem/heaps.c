@@ -10,8 +10,8 @@ static struct heap *heap_get(CUcontext ctx, CUdevice dev)
 {
 	struct heap *heap;
 
-	for (heap = vm.heaps; heap; heap = heap->next)
-		if (heap->ctx == ctx && heap->dev == dev)
+	for (heap = vm.devices[dev].heaps; heap; heap = heap->next)
+		if (heap->ctx == ctx)
 			return heap;
 	heap = calloc(1, sizeof(*heap));
 	if (!heap)
@@ -19,7 +19,7 @@ static struct heap *heap_get(CUcontext ctx, CUdevice dev)
 	heap->ctx = ctx;
 	heap->dev = dev;
 	heap->sa.gap = vm.gap > 0;
-	LL_PREPEND(vm.heaps, heap);
+	LL_PREPEND(vm.devices[dev].heaps, heap);
 	return heap;
 }
 
@@ -64,16 +64,17 @@ static CUresult heap_grow(struct heap *heap)
 CUresult heap_alloc(CUcontext ctx, CUdevice dev, size_t size, CUdeviceptr *ptr)
 {
 	struct heap *heap = heap_get(ctx, dev);
+	unsigned long long id = ++vm.last_id;
 	uint64_t addr;
 
 	if (!heap)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	if (!suballoc_alloc(&heap->sa, size, vm.last_id + 1, &addr)) {
+	if (!suballoc_alloc(&heap->sa, size, id, &addr)) {
 		CUresult rc = heap_grow(heap);
 
 		if (rc != CUDA_SUCCESS)
 			return rc;
-		suballoc_alloc(&heap->sa, size, vm.last_id + 1, &addr);
+		suballoc_alloc(&heap->sa, size, id, &addr);
 	}
 	region_use(space_find(&vm.space, addr));
 	*ptr = addr;
@@ -95,15 +96,15 @@ CUresult heap_free(struct region *r, CUdeviceptr ptr)
 	return CUDA_SUCCESS;
 }
 
-void heaps_release_context(CUcontext ctx)
+void heap_release_context(CUcontext ctx, CUdevice dev)
 {
-	struct heap *heap, *next;
+	struct heap **heaps = &vm.devices[dev].heaps, *heap, *next;
 
-	LL_FOREACH_SAFE(vm.heaps, heap, next)
+	LL_FOREACH_SAFE(*heaps, heap, next)
 	{
 		if (heap->ctx != ctx)
 			continue;
-		LL_DELETE(vm.heaps, heap);
+		LL_DELETE(*heaps, heap);
 		free(heap);
 	}
 }

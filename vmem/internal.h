@@ -2,13 +2,16 @@
 #ifndef CUDAW_VMEM_INTERNAL_H
 #define CUDAW_VMEM_INTERNAL_H
 /*
- * Shared by the files behind vmem.h: the regions, and the state that one lock guards.
+ * Shared by the files behind vmem.h: the regions, and the state.
  *
  *	vmem.c		allocations, and the state		pausing.c	the pause engine's calls
  *	regions.c	regions: mapped, idle, cached, joined	peers.c		access of other devices
  *	heaps.c		allocations below a granule	retired.c	freed, perhaps in use
  *
- * The functions here are for callers that hold the lock.
+ * Locks: that of a device guards its regions, heaps, cache and statistics, and is held across driver
+ * calls. vm.lock guards the addresses, the region objects that are not in use, and the record of freed
+ * allocations; it is held for a moment, and taken last. Nobody holds the locks of two devices. The
+ * functions here are for callers that hold the lock of the device concerned, and not vm.lock.
  */
 #include "common/gpu.h"
 #include "vmem/mapping.h"
@@ -51,26 +54,28 @@ struct heap {
 };
 
 struct device {
+	pthread_mutex_t lock;
 	bool probed;
 	struct mapping_caps caps;
 	uint64_t users;   /* other devices that may access the memory of this one, as bits */
-	uint64_t copiers; /* those of them that may because of copies */
+	uint64_t copiers; /* those of them that may because of copies; under the lock of peers.c */
 	struct vmem_stats stats;
 	size_t slabs;         /* bytes of all slabs */
 	struct region *cache; /* idle regions that are mapped, oldest first */
 	size_t cache_size;
+	struct heap *heaps;
 };
 
 struct vmem_state {
-	pthread_mutex_t lock; /* guards all below, with the exceptions in vmem.h */
-	const struct cuda_driver *drv;
+	pthread_mutex_t lock;
 	struct space space;
-	struct device devices[GPU_MAX];
-	struct heap *heaps;
 	struct region *regions; /* objects not in use */
-	struct freed *freed;    /* NULL before vmem_watch() */
-	size_t gap;             /* addresses left free behind each region */
-	unsigned long long last_id;
+	/* Set before the first allocation: */
+	const struct cuda_driver *drv;
+	struct freed *freed; /* NULL before vmem_watch() */
+	size_t gap;          /* addresses left free behind each region */
+	_Atomic unsigned long long last_id;
+	struct device devices[GPU_MAX];
 };
 extern struct vmem_state vm;
 
@@ -107,11 +112,14 @@ void region_put(struct region *r);
  */
 CUresult region_release(struct region *r);
 
-/* Release the idle regions of @dev, or of all devices if that is negative; returns their bytes. */
+/* Release the idle regions of @dev; returns their bytes. */
 size_t regions_trim(CUdevice dev);
 
-/* The region at or above *@pos, which moves behind it; it may then be released. */
-struct region *region_next(CUdeviceptr *pos);
+/*
+ * The region of @dev, or of any device if that is negative, at or above *@pos, which moves behind
+ * it; it may then be released.
+ */
+struct region *region_next(CUdevice dev, CUdeviceptr *pos);
 
 /* Read the abilities of @dev, once. */
 CUresult device_probe(CUdevice dev);
@@ -123,7 +131,7 @@ void device_forget(CUdevice dev, size_t n, size_t size);
 CUresult heap_alloc(CUcontext ctx, CUdevice dev, size_t size, CUdeviceptr *ptr);
 CUresult heap_free(struct region *r, CUdeviceptr ptr);
 
-/* Forget the heaps of @ctx, whose slabs have no allocations any more. */
-void heaps_release_context(CUcontext ctx);
+/* Forget the heap of @ctx on @dev, whose slabs have no allocations any more. */
+void heap_release_context(CUcontext ctx, CUdevice dev);
 
 #endif

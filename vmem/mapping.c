@@ -8,32 +8,26 @@
 #include "common/log.h"
 #include "common/gpu.h"
 
-/* Handles that cuMemRelease() did not release. */
-static struct {
-	CUmemGenericAllocationHandle *handles;
-	size_t count, room;
-} unreleased;
-
 /* Make room for one more handle before it exists, so that none is lost. */
-static bool make_room(void)
+static bool make_room(struct mapping_caps *caps)
 {
-	size_t room = unreleased.count + 1;
+	size_t room = caps->nunreleased + 1;
 	CUmemGenericAllocationHandle *handles;
 
-	if (room <= unreleased.room)
+	if (room <= caps->max_unreleased)
 		return true;
-	handles = reallocarray(unreleased.handles, room, sizeof(*handles));
+	handles = reallocarray(caps->unreleased, room, sizeof(*handles));
 	if (!handles)
 		return false;
-	unreleased.handles = handles;
-	unreleased.room = room;
+	caps->unreleased = handles;
+	caps->max_unreleased = room;
 	return true;
 }
 
-void mapping_tidy(const struct cuda_driver *drv)
+void mapping_tidy(const struct cuda_driver *drv, struct mapping_caps *caps)
 {
-	while (unreleased.count && !drv->cuMemRelease(unreleased.handles[unreleased.count - 1]))
-		unreleased.count--;
+	while (caps->nunreleased && !drv->cuMemRelease(caps->unreleased[caps->nunreleased - 1]))
+		caps->nunreleased--;
 }
 
 CUresult mapping_probe(const struct cuda_driver *drv, CUdevice dev, struct mapping_caps *caps)
@@ -63,13 +57,13 @@ CUresult mapping_probe(const struct cuda_driver *drv, CUdevice dev, struct mappi
 	return CUDA_SUCCESS;
 }
 
-static CUresult map_piece(const struct cuda_driver *drv, const CUmemAllocationProp *prop,
-			  CUdeviceptr start, size_t size)
+static CUresult map_piece(const struct cuda_driver *drv, struct mapping_caps *caps,
+			  const CUmemAllocationProp *prop, CUdeviceptr start, size_t size)
 {
 	CUmemGenericAllocationHandle handle;
 	CUresult rc, released;
 
-	if (!make_room())
+	if (!make_room(caps))
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	rc = drv->cuMemCreate(&handle, size, prop, 0);
 	if (rc != CUDA_SUCCESS)
@@ -79,7 +73,7 @@ static CUresult map_piece(const struct cuda_driver *drv, const CUmemAllocationPr
 	released = drv->cuMemRelease(handle);
 	if (released != CUDA_SUCCESS) {
 		pr_warn("cannot release the handle of %zu bytes: driver error %d", size, released);
-		unreleased.handles[unreleased.count++] = handle;
+		caps->unreleased[caps->nunreleased++] = handle;
 	}
 	return rc;
 }
@@ -98,7 +92,7 @@ static CUresult grant(const struct cuda_driver *drv, uint64_t users, CUdeviceptr
 	return drv->cuMemSetAccess(start, size, desc, n);
 }
 
-CUresult mapping_map(const struct cuda_driver *drv, CUdevice dev, const struct mapping_caps *caps,
+CUresult mapping_map(const struct cuda_driver *drv, CUdevice dev, struct mapping_caps *caps,
 		     uint64_t users, CUdeviceptr start, size_t size, size_t *left)
 {
 	const CUmemAllocationProp prop = {
@@ -110,14 +104,14 @@ CUresult mapping_map(const struct cuda_driver *drv, CUdevice dev, const struct m
 	size_t done = 0, free, total;
 
 	*left = 0;
-	mapping_tidy(drv);
+	mapping_tidy(drv, caps);
 	/* A map that cannot succeed must not take all free memory from others for a moment. */
 	if (size > VMEM_PIECE && !drv->cuMemGetInfo_v2(&free, &total) && free < size)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	while (done < size && rc == CUDA_SUCCESS) {
 		size_t piece = size - done < caps->piece ? size - done : caps->piece;
 
-		rc = map_piece(drv, &prop, start + done, piece);
+		rc = map_piece(drv, caps, &prop, start + done, piece);
 		if (rc == CUDA_SUCCESS)
 			done += piece;
 	}
@@ -125,7 +119,7 @@ CUresult mapping_map(const struct cuda_driver *drv, CUdevice dev, const struct m
 		rc = grant(drv, users, start, size);
 	if (rc == CUDA_SUCCESS || !done)
 		return rc;
-	undone = mapping_unmap(drv, start, done);
+	undone = mapping_unmap(drv, caps, start, done);
 	if (undone != CUDA_SUCCESS) {
 		pr_warn("%zu bytes at %#llx stay mapped for now: driver error %d", done, start,
 			undone);
@@ -134,9 +128,10 @@ CUresult mapping_map(const struct cuda_driver *drv, CUdevice dev, const struct m
 	return rc;
 }
 
-CUresult mapping_unmap(const struct cuda_driver *drv, CUdeviceptr start, size_t size)
+CUresult mapping_unmap(const struct cuda_driver *drv, struct mapping_caps *caps, CUdeviceptr start,
+		       size_t size)
 {
-	mapping_tidy(drv);
+	mapping_tidy(drv, caps);
 	return drv->cuMemUnmap(start, size);
 }
 

@@ -11,33 +11,33 @@ static bool continues(const struct region *last, const struct region *r)
 	       last->ctx == r->ctx && last->dev == r->dev && r->start % SLAB_MAX;
 }
 
+static void add_region(struct vmem_region *v, const struct region *r, bool continued)
+{
+	if (!continued)
+		*v = (struct vmem_region){
+			.start = r->start, .ctx = r->ctx, .dev = r->dev, .mapped = true};
+	v->size += r->size;
+	v->mapped &= r->mapped;
+}
+
 size_t vmem_regions(struct vmem_region *regions, size_t max)
 {
 	const struct region *r, *last = NULL;
 	CUdeviceptr pos = VMEM_BASE;
-	struct vmem_region *v = NULL;
 	size_t n = 0;
 
-	pthread_mutex_lock(&vm.lock);
-	while ((r = region_next(&pos))) {
-		if (r->idle && r->left)
-			continue;
-		if (!continues(last, r)) {
-			v = n < max ? &regions[n] : NULL;
-			n++;
-			if (v)
-				*v = (struct vmem_region){.start = r->start,
-							  .ctx = r->ctx,
-							  .dev = r->dev,
-							  .mapped = true};
+	while ((r = region_next(-1, &pos))) {
+		struct device *d = &vm.devices[r->dev];
+
+		pthread_mutex_lock(&d->lock);
+		if (!r->idle || !r->left) {
+			n += !continues(last, r);
+			if (n <= max)
+				add_region(&regions[n - 1], r, continues(last, r));
+			last = r;
 		}
-		if (v) {
-			v->size += r->size;
-			v->mapped &= r->mapped;
-		}
-		last = r;
+		pthread_mutex_unlock(&d->lock);
 	}
-	pthread_mutex_unlock(&vm.lock);
 	return n;
 }
 
@@ -47,10 +47,13 @@ bool vmem_has_left(void)
 	const struct region *r;
 	bool found = false;
 
-	pthread_mutex_lock(&vm.lock);
-	while (!found && (r = region_next(&pos)))
+	while (!found && (r = region_next(-1, &pos))) {
+		struct device *d = &vm.devices[r->dev];
+
+		pthread_mutex_lock(&d->lock);
 		found = r->left && !r->idle;
-	pthread_mutex_unlock(&vm.lock);
+		pthread_mutex_unlock(&d->lock);
+	}
 	return found;
 }
 
@@ -66,21 +69,22 @@ bool vmem_granule_live(CUdeviceptr granule)
 
 static CUresult region_change(CUdeviceptr start, CUresult (*change)(CUdeviceptr, size_t))
 {
-	CUresult rc = CUDA_ERROR_INVALID_VALUE;
-	const struct region *r, *last;
+	const struct region *r, *last = space_find(&vm.space, start);
 	CUdeviceptr end;
+	struct device *d;
+	CUresult rc;
 
-	pthread_mutex_lock(&vm.lock);
-	last = space_find(&vm.space, start);
-	if (last && last->start == start) {
-		end = start + last->size;
-		while ((r = space_find(&vm.space, end)) && continues(last, r)) {
-			end += r->size;
-			last = r;
-		}
-		rc = change(start, end - start);
+	if (!last || last->start != start)
+		return CUDA_ERROR_INVALID_VALUE;
+	d = &vm.devices[last->dev];
+	pthread_mutex_lock(&d->lock);
+	end = start + last->size;
+	while ((r = space_find(&vm.space, end)) && continues(last, r)) {
+		end += r->size;
+		last = r;
 	}
-	pthread_mutex_unlock(&vm.lock);
+	rc = change(start, end - start);
+	pthread_mutex_unlock(&d->lock);
 	return rc;
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "vmem/internal.h"
 
+#include "common/forks.h"
 #include "vmem/context_gone.h"
 
 #include <stdlib.h>
@@ -13,7 +14,8 @@ struct peer {
 	struct peer *next;
 };
 
-static struct peer *peers; /* under vm.lock */
+FORKS_LOCK(lock);
+static struct peer *peers; /* under lock */
 
 static struct peer *find(CUcontext ctx, CUcontext owner)
 {
@@ -41,10 +43,10 @@ static CUresult set_user(CUdevice dev, CUdevice user, bool on, CUdeviceptr end, 
 	CUdeviceptr pos = VMEM_BASE;
 	struct region *r;
 
-	while ((r = region_next(&pos)) && r->start < end) {
+	while ((r = region_next(dev, &pos)) && r->start < end) {
 		CUresult rc;
 
-		if (r->dev != dev || !r->mapped || r->start != r->run)
+		if (!r->mapped || r->start != r->run)
 			continue;
 		rc = mapping_set_user(vm.drv, user, on, r->run, r->run_size);
 		if (rc != CUDA_SUCCESS) {
@@ -60,16 +62,18 @@ static CUresult update(CUdevice dev, CUdevice user)
 {
 	struct device *d = &vm.devices[dev];
 	bool on = d->copiers >> user & 1 || has_peers(user, dev);
+	CUresult rc = CUDA_SUCCESS;
 	CUdeviceptr failed;
-	CUresult rc;
 
-	if ((d->users >> user & 1) == on)
-		return CUDA_SUCCESS;
-	rc = set_user(dev, user, on, VMEM_BASE + SPACE_SIZE, &failed);
-	if (rc == CUDA_SUCCESS)
-		d->users ^= 1UL << user;
-	else
-		set_user(dev, user, !on, failed, &failed);
+	pthread_mutex_lock(&d->lock);
+	if ((d->users >> user & 1) != on) {
+		rc = set_user(dev, user, on, VMEM_BASE + SPACE_SIZE, &failed);
+		if (rc == CUDA_SUCCESS)
+			d->users ^= 1UL << user;
+		else
+			set_user(dev, user, !on, failed, &failed);
+	}
+	pthread_mutex_unlock(&d->lock);
 	return rc;
 }
 
@@ -102,9 +106,9 @@ CUresult vmem_peer_enable(CUcontext ctx, CUdevice dev, CUcontext owner, CUdevice
 	/* A device has access to its own memory anyway. */
 	if (dev == owner_dev)
 		return CUDA_SUCCESS;
-	pthread_mutex_lock(&vm.lock);
+	pthread_mutex_lock(&lock);
 	rc = enable(ctx, dev, owner, owner_dev);
-	pthread_mutex_unlock(&vm.lock);
+	pthread_mutex_unlock(&lock);
 	return rc;
 }
 
@@ -127,11 +131,11 @@ CUresult vmem_peer_disable(CUcontext ctx, CUcontext owner)
 	CUresult rc = CUDA_SUCCESS;
 	struct peer *p;
 
-	pthread_mutex_lock(&vm.lock);
+	pthread_mutex_lock(&lock);
 	p = find(ctx, owner);
 	if (p)
 		rc = disable(p);
-	pthread_mutex_unlock(&vm.lock);
+	pthread_mutex_unlock(&lock);
 	return rc;
 }
 
@@ -143,12 +147,12 @@ CUresult vmem_copies_enable(CUdevice dev, CUdevice owner_dev)
 	if (dev < 0 || dev >= GPU_MAX || owner_dev < 0 || owner_dev >= GPU_MAX || dev == owner_dev)
 		return CUDA_ERROR_INVALID_VALUE;
 	d = &vm.devices[owner_dev];
-	pthread_mutex_lock(&vm.lock);
+	pthread_mutex_lock(&lock);
 	d->copiers |= 1UL << dev;
 	rc = update(owner_dev, dev);
 	if (rc != CUDA_SUCCESS)
 		d->copiers &= ~(1UL << dev);
-	pthread_mutex_unlock(&vm.lock);
+	pthread_mutex_unlock(&lock);
 	return rc;
 }
 
@@ -157,7 +161,7 @@ static void forget_context(CUcontext ctx)
 {
 	struct peer *p, *next;
 
-	pthread_mutex_lock(&vm.lock);
+	pthread_mutex_lock(&lock);
 	LL_FOREACH_SAFE(peers, p, next)
 	{
 		if (p->ctx != ctx && p->owner != ctx)
@@ -166,6 +170,6 @@ static void forget_context(CUcontext ctx)
 		update(p->owner_dev, p->dev);
 		free(p);
 	}
-	pthread_mutex_unlock(&vm.lock);
+	pthread_mutex_unlock(&lock);
 }
 CONTEXT_GONE(forget_context);

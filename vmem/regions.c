@@ -62,22 +62,6 @@ static bool run_is_idle(const struct region *r)
 	return true;
 }
 
-static struct region *region_object(void)
-{
-	const size_t batch = 64;
-	struct region *r = vm.regions;
-
-	if (!r) {
-		r = calloc(batch, sizeof(*r));
-		for (size_t i = 0; r && i < batch; i++)
-			LL_PREPEND(vm.regions, &r[i]);
-		r = vm.regions;
-	}
-	if (r)
-		LL_DELETE(vm.regions, r);
-	return r;
-}
-
 static void cache_add(struct region *r)
 {
 	struct device *d = &vm.devices[r->dev];
@@ -121,12 +105,13 @@ CUresult device_probe(CUdevice dev)
 /* Unmap the rest of a failed map. */
 static CUresult unmap_left(struct region *r)
 {
+	struct mapping_caps *caps = &vm.devices[r->dev].caps;
 	CUdeviceptr start = r->run, end = r->run + r->run_size;
 	CUresult rc;
 
 	if (!r->left)
 		return CUDA_SUCCESS;
-	rc = mapping_unmap(vm.drv, start, r->left);
+	rc = mapping_unmap(vm.drv, caps, start, r->left);
 	for (CUdeviceptr at = start; at < end && rc == CUDA_SUCCESS; at += r->size) {
 		struct region *each = region_at(at);
 
@@ -138,6 +123,7 @@ static CUresult unmap_left(struct region *r)
 
 CUresult regions_unmap(CUdeviceptr start, size_t size)
 {
+	struct mapping_caps *caps = &vm.devices[region_at(start)->dev].caps;
 	CUdeviceptr at = start, end = start + size;
 	CUresult rc = CUDA_SUCCESS;
 
@@ -153,7 +139,7 @@ CUresult regions_unmap(CUdeviceptr start, size_t size)
 			rc = unmap_left(r);
 			continue;
 		}
-		rc = mapping_unmap(vm.drv, first, at - first);
+		rc = mapping_unmap(vm.drv, caps, first, at - first);
 		while (first < at && rc == CUDA_SUCCESS) {
 			r = region_at(first);
 			first += r->size;
@@ -167,7 +153,7 @@ CUresult regions_unmap(CUdeviceptr start, size_t size)
 static CUresult map_run(CUdeviceptr start, size_t size)
 {
 	struct region *r = region_at(start);
-	const struct device *d = &vm.devices[r->dev];
+	struct device *d = &vm.devices[r->dev];
 	size_t left;
 	CUresult rc =
 		mapping_map(vm.drv, r->dev, &d->caps, d->users | 1UL << r->dev, start, size, &left);
@@ -238,14 +224,49 @@ void region_drop_slab(struct region *r)
 	suballoc_remove(&r->heap->sa, slab);
 }
 
+/* An object with @size bytes of addresses, not mapped. */
+static CUresult region_take(CUcontext ctx, CUdevice dev, size_t size, struct region **region)
+{
+	const size_t batch = 64;
+	CUresult rc = CUDA_ERROR_OUT_OF_MEMORY;
+	CUdeviceptr start;
+	struct region *r;
+
+	pthread_mutex_lock(&vm.lock);
+	if (!vm.regions) {
+		r = calloc(batch, sizeof(*r));
+		for (size_t i = 0; r && i < batch; i++)
+			LL_PREPEND(vm.regions, &r[i]);
+	}
+	r = vm.regions;
+	if (r && size <= SPACE_SIZE)
+		rc = space_alloc(&vm.space, vm.drv, size + vm.gap, r, &start);
+	if (rc == CUDA_SUCCESS) {
+		LL_DELETE(vm.regions, r);
+		r->start = start;
+		r->size = size;
+		r->run = start;
+		r->run_size = size;
+		r->ctx = ctx;
+		r->dev = dev;
+		r->idle = false;
+		r->left = 0;
+		*region = r;
+	}
+	pthread_mutex_unlock(&vm.lock);
+	return rc;
+}
+
 /* Forget @r, which is unmapped. */
 static void forget(struct region *r)
 {
 	if (r->cached)
 		cache_remove(r);
 	region_drop_slab(r);
+	pthread_mutex_lock(&vm.lock);
 	space_free(&vm.space, r->start, r->size + vm.gap);
 	LL_PREPEND(vm.regions, r);
+	pthread_mutex_unlock(&vm.lock);
 }
 
 CUresult region_release(struct region *r)
@@ -298,65 +319,19 @@ void region_put(struct region *r)
 
 CUresult region_new(CUcontext ctx, CUdevice dev, size_t size, struct region **region)
 {
-	struct region *r = region_object();
-	CUdeviceptr start;
-	CUresult rc = CUDA_ERROR_OUT_OF_MEMORY;
-
-	if (!r)
-		return rc;
-	if (size > SPACE_SIZE)
-		goto err_put;
-	rc = space_alloc(&vm.space, vm.drv, size + vm.gap, r, &start);
-	if (rc != CUDA_SUCCESS)
-		goto err_put;
-	r->start = start;
-	r->size = size;
-	r->run = start;
-	r->run_size = size;
-	r->ctx = ctx;
-	r->dev = dev;
-	r->idle = false;
-	r->left = 0;
-	rc = map_run(start, size);
-	if (r->left) {
-		/* The addresses are taken until regions_trim() has undone it. */
-		region_set_idle(r, true);
-		return rc;
-	}
-	if (rc != CUDA_SUCCESS)
-		goto err_free;
-	*region = r;
-	return CUDA_SUCCESS;
-
-err_free:
-	space_free(&vm.space, start, size + vm.gap);
-err_put:
-	LL_PREPEND(vm.regions, r);
-	return rc;
-}
-
-struct region *region_next(CUdeviceptr *pos)
-{
-	struct region *r = space_next(&vm.space, *pos);
-
-	if (r)
-		*pos = r->start + r->size + vm.gap;
-	return r;
-}
-
-size_t regions_trim(CUdevice dev)
-{
-	CUdeviceptr pos = VMEM_BASE;
-	size_t released = 0;
 	struct region *r;
+	CUresult rc = region_take(ctx, dev, size, &r);
 
-	while ((r = region_next(&pos))) {
-		size_t size = r->run_size;
-
-		if (r->idle && (dev < 0 || r->dev == dev) && region_release(r) == CUDA_SUCCESS)
-			released += size;
-	}
-	return released;
+	if (rc != CUDA_SUCCESS)
+		return rc;
+	rc = map_run(r->start, size);
+	if (rc == CUDA_SUCCESS)
+		*region = r;
+	else if (r->left) /* the addresses are taken until regions_trim() has undone it */
+		region_set_idle(r, true);
+	else
+		forget(r);
+	return rc;
 }
 
 CUresult region_get(CUcontext ctx, CUdevice dev, size_t size, struct region **region)
@@ -374,6 +349,35 @@ CUresult region_get(CUcontext ctx, CUdevice dev, size_t size, struct region **re
 	if (rc == CUDA_ERROR_OUT_OF_MEMORY && regions_trim(dev))
 		rc = region_new(ctx, dev, size, region);
 	return rc;
+}
+
+struct region *region_next(CUdevice dev, CUdeviceptr *pos)
+{
+	struct region *r;
+
+	pthread_mutex_lock(&vm.lock);
+	do {
+		r = space_next(&vm.space, *pos);
+		if (r)
+			*pos = r->start + r->size + vm.gap;
+	} while (r && dev >= 0 && r->dev != dev);
+	pthread_mutex_unlock(&vm.lock);
+	return r;
+}
+
+size_t regions_trim(CUdevice dev)
+{
+	CUdeviceptr pos = VMEM_BASE;
+	size_t released = 0;
+	struct region *r;
+
+	while ((r = region_next(dev, &pos))) {
+		size_t size = r->run_size;
+
+		if (r->idle && region_release(r) == CUDA_SUCCESS)
+			released += size;
+	}
+	return released;
 }
 
 void device_forget(CUdevice dev, size_t n, size_t size)

@@ -6,8 +6,18 @@
 #include "vmem/freed.h"
 #include "vmem/retired.h"
 
-struct vmem_state vm = {.lock = PTHREAD_MUTEX_INITIALIZER};
+struct vmem_state vm = {
+	.lock = PTHREAD_MUTEX_INITIALIZER,
+	.devices = {[0 ... GPU_MAX - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER}},
+};
 FORKS_LOCK_IN(vm, lock);
+
+static void init_device_locks(void)
+{
+	for (int dev = 0; dev < GPU_MAX; dev++)
+		pthread_mutex_init(&vm.devices[dev].lock, NULL);
+}
+FORKS_CHILD(init_device_locks);
 
 static CUresult alloc_large(CUcontext ctx, CUdevice dev, size_t size, CUdeviceptr *ptr)
 {
@@ -20,7 +30,7 @@ static CUresult alloc_large(CUcontext ctx, CUdevice dev, size_t size, CUdevicept
 	rc = region_get(ctx, dev, rounded, &r);
 	if (rc != CUDA_SUCCESS)
 		return rc;
-	r->id = vm.last_id + 1;
+	r->id = ++vm.last_id;
 	r->asked = size;
 	*ptr = r->start;
 	return CUDA_SUCCESS;
@@ -28,23 +38,24 @@ static CUresult alloc_large(CUcontext ctx, CUdevice dev, size_t size, CUdevicept
 
 CUresult vmem_alloc(CUcontext ctx, CUdevice dev, size_t size, CUdeviceptr *ptr)
 {
+	struct device *d;
 	CUresult rc;
 
 	if (dev < 0 || dev >= GPU_MAX || !size)
 		return CUDA_ERROR_INVALID_VALUE;
-	pthread_mutex_lock(&vm.lock);
+	d = &vm.devices[dev];
+	pthread_mutex_lock(&d->lock);
 	rc = device_probe(dev);
-	if (rc == CUDA_SUCCESS && !vm.devices[dev].caps.vmm)
+	if (rc == CUDA_SUCCESS && !d->caps.vmm)
 		rc = CUDA_ERROR_NOT_SUPPORTED;
 	if (rc == CUDA_SUCCESS)
 		rc = size < VMEM_GRANULE ? heap_alloc(ctx, dev, size, ptr)
 					 : alloc_large(ctx, dev, size, ptr);
 	if (rc == CUDA_SUCCESS) {
-		vm.last_id++;
-		vm.devices[dev].stats.carried += size;
-		vm.devices[dev].stats.nalloc++;
+		d->stats.carried += size;
+		d->stats.nalloc++;
 	}
-	pthread_mutex_unlock(&vm.lock);
+	pthread_mutex_unlock(&d->lock);
 	return rc;
 }
 
@@ -66,28 +77,52 @@ static CUresult free_large(struct region *r, CUdeviceptr ptr)
 	return CUDA_SUCCESS;
 }
 
-/* With the lock held. */
+/* Lock the device whose memory is at @ptr; NULL if none is there. */
+static struct device *lock_device_of(CUdeviceptr ptr)
+{
+	const struct region *r = space_find(&vm.space, ptr);
+	struct device *d;
+
+	if (!r)
+		return NULL;
+	d = &vm.devices[r->dev];
+	pthread_mutex_lock(&d->lock);
+	/* If the memory was freed meanwhile, the region may be another device's now. */
+	if (space_find(&vm.space, ptr) == r && d == &vm.devices[r->dev])
+		return d;
+	pthread_mutex_unlock(&d->lock);
+	return NULL;
+}
+
+/* With the lock of the device held. */
 static CUresult free_at(CUdeviceptr ptr)
 {
 	struct region *r = space_find(&vm.space, ptr);
 
-	if (!r)
-		return CUDA_ERROR_INVALID_VALUE;
 	return r->slab ? heap_free(r, ptr) : free_large(r, ptr);
+}
+
+static void remember_freed(const struct vmem_info *info)
+{
+	pthread_mutex_lock(&vm.lock);
+	freed_add(vm.freed, info);
+	pthread_mutex_unlock(&vm.lock);
 }
 
 CUresult vmem_free(CUdeviceptr ptr)
 {
+	struct device *d = lock_device_of(ptr);
 	struct vmem_info info;
 	CUresult rc;
 	bool known;
 
-	pthread_mutex_lock(&vm.lock);
+	if (!d)
+		return CUDA_ERROR_INVALID_VALUE;
 	known = vm.freed && vmem_lookup(ptr, &info);
 	rc = free_at(ptr);
 	if (rc == CUDA_SUCCESS && known)
-		freed_add(vm.freed, &info);
-	pthread_mutex_unlock(&vm.lock);
+		remember_freed(&info);
+	pthread_mutex_unlock(&d->lock);
 	return rc;
 }
 
@@ -123,30 +158,33 @@ static bool lookup(CUdeviceptr ptr, struct vmem_info *info)
 
 CUresult vmem_retire(CUdeviceptr ptr, struct vmem_info *info)
 {
+	struct device *d = lock_device_of(ptr);
 	CUresult rc = CUDA_SUCCESS;
 
-	pthread_mutex_lock(&vm.lock);
+	if (!d)
+		return CUDA_ERROR_INVALID_VALUE;
 	if (!vmem_lookup(ptr, info) || info->start != ptr)
 		rc = CUDA_ERROR_INVALID_VALUE;
 	else if (!retired_add(info->id))
 		rc = CUDA_ERROR_OUT_OF_MEMORY;
 	else if (vm.freed)
-		freed_add(vm.freed, info);
-	pthread_mutex_unlock(&vm.lock);
+		remember_freed(info);
+	pthread_mutex_unlock(&d->lock);
 	return rc;
 }
 
 CUresult vmem_free_retired(const struct vmem_info *info)
 {
+	struct device *d = lock_device_of(info->start);
 	CUresult rc = CUDA_ERROR_INVALID_VALUE;
 	struct vmem_info now;
 
-	pthread_mutex_lock(&vm.lock);
-	if (lookup(info->start, &now) && now.id == info->id)
+	if (d && lookup(info->start, &now) && now.id == info->id)
 		rc = free_at(info->start);
 	if (rc == CUDA_SUCCESS || rc == CUDA_ERROR_INVALID_VALUE)
 		retired_remove(info->id);
-	pthread_mutex_unlock(&vm.lock);
+	if (d)
+		pthread_mutex_unlock(&d->lock);
 	return rc;
 }
 
@@ -185,13 +223,12 @@ bool vmem_lookup_freed(CUdeviceptr ptr, struct vmem_info *info)
 	return found;
 }
 
-void vmem_release_context(CUcontext ctx)
+static void release_on(CUdevice dev, CUcontext ctx)
 {
 	CUdeviceptr pos = VMEM_BASE;
 	struct region *r;
 
-	pthread_mutex_lock(&vm.lock);
-	while ((r = region_next(&pos))) {
+	while ((r = region_next(dev, &pos))) {
 		struct slab *slab = r->slab;
 
 		if (r->ctx != ctx)
@@ -199,10 +236,10 @@ void vmem_release_context(CUcontext ctx)
 		if (slab) {
 			size_t bytes, live = slab_live(slab, &bytes);
 
-			device_forget(r->dev, live, bytes);
+			device_forget(dev, live, bytes);
 			region_drop_slab(r);
 		} else if (r->asked) {
-			device_forget(r->dev, 1, r->asked);
+			device_forget(dev, 1, r->asked);
 			r->asked = 0;
 		}
 		region_set_idle(r, true);
@@ -210,18 +247,39 @@ void vmem_release_context(CUcontext ctx)
 		/* If this fails the region stays, and vmem_trim() tries again. */
 		region_release(r);
 	}
-	heaps_release_context(ctx);
-	pthread_mutex_unlock(&vm.lock);
+	heap_release_context(ctx, dev);
+}
+
+static void trim_on(CUdevice dev, CUcontext unused)
+{
+	(void)unused;
+	mapping_tidy(vm.drv, &vm.devices[dev].caps);
+	regions_trim(dev);
+}
+
+/* Call @change for each device that has been used. */
+static void change_devices(void (*change)(CUdevice, CUcontext), CUcontext ctx)
+{
+	for (CUdevice dev = 0; dev < GPU_MAX; dev++) {
+		struct device *d = &vm.devices[dev];
+
+		pthread_mutex_lock(&d->lock);
+		if (d->probed)
+			change(dev, ctx);
+		pthread_mutex_unlock(&d->lock);
+	}
+}
+
+void vmem_release_context(CUcontext ctx)
+{
+	change_devices(release_on, ctx);
 }
 
 CONTEXT_GONE(vmem_release_context);
 
 void vmem_trim(void)
 {
-	pthread_mutex_lock(&vm.lock);
-	mapping_tidy(vm.drv);
-	regions_trim(-1);
-	pthread_mutex_unlock(&vm.lock);
+	change_devices(trim_on, NULL);
 }
 
 void vmem_get_stats(struct vmem_stats *stats)
@@ -243,9 +301,9 @@ void vmem_get_device_stats(CUdevice dev, struct vmem_stats *stats)
 	*stats = (struct vmem_stats){0};
 	if (dev < 0 || dev >= GPU_MAX)
 		return;
-	pthread_mutex_lock(&vm.lock);
+	pthread_mutex_lock(&vm.devices[dev].lock);
 	*stats = vm.devices[dev].stats;
-	pthread_mutex_unlock(&vm.lock);
+	pthread_mutex_unlock(&vm.devices[dev].lock);
 }
 
 int vmem_init(const struct cuda_driver *drv)

@@ -31,8 +31,9 @@
  * them at once, in runs, since each mapping takes time. Such a run goes back when no allocation is
  * left in it, and the next pause undoes it.
  *
- * Locking: one mutex serialises alloc, free and the calls that map or unmap, and is held across
- * driver calls (docs/architecture.md, "Locks across driver calls"). vmem_lookup() and
+ * Locking: one mutex for each device serialises alloc, free and the calls that map or unmap its
+ * memory, and is held across driver calls (docs/architecture.md, "Locks across driver calls"); another
+ * guards the addresses for a moment. vmem_lookup() and
  * vmem_contains() take no lock: region objects are never returned to the system, and the record of
  * a live allocation does not change until it is freed. Only while there are retired allocations,
  * vmem_lookup() takes the lock of retired.h.

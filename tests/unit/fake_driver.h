@@ -10,6 +10,7 @@
 #include <check.h>
 #include <pthread.h>
 #include <string.h>
+#include <unistd.h>
 
 #define FAKE_DEVICES  3
 #define FAKE_NO_VMM   2 /* this device cannot map */
@@ -50,8 +51,9 @@ static struct {
 	CUresult fail_with;
 	CUresult unmap_fails; /* while it is not CUDA_SUCCESS */
 	size_t limit[FAKE_DEVICES], used[FAKE_DEVICES];
-	size_t reserve_max;     /* 0: no limit */
-	CUdeviceptr reserve_at; /* 0: as asked for */
+	bool slow[FAKE_DEVICES], waits[FAKE_DEVICES]; /* cuMemCreate() waits while it is slow */
+	size_t reserve_max;                           /* 0: no limit */
+	CUdeviceptr reserve_at;                       /* 0: as asked for */
 	CUdeviceptr reserved[16];
 	size_t reserved_size[16];
 	unsigned int nreserved;
@@ -149,10 +151,15 @@ static CUresult fake_get_info(size_t *free, size_t *total)
 static CUresult fake_create(CUmemGenericAllocationHandle *handle, size_t size,
 			    const CUmemAllocationProp *prop, unsigned long long flags)
 {
-	CUresult rc = fake_enter(FAKE_CREATE);
 	CUdevice dev = prop->location.id;
 	unsigned int i = 0;
+	CUresult rc;
 
+	while (__atomic_load_n(&fake.slow[dev], __ATOMIC_ACQUIRE)) {
+		__atomic_store_n(&fake.waits[dev], true, __ATOMIC_RELEASE);
+		usleep(100);
+	}
+	rc = fake_enter(FAKE_CREATE);
 	FAKE_MUST(prop->type == CU_MEM_ALLOCATION_TYPE_PINNED && !flags);
 	FAKE_MUST(prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE && dev < FAKE_DEVICES);
 	FAKE_MUST(size && size % VMEM_GRANULE == 0 && size <= VMEM_PIECE);

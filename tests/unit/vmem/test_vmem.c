@@ -999,6 +999,36 @@ START_TEST(threads)
 }
 END_TEST
 
+static void *alloc_slowly(void *arg)
+{
+	*(CUdeviceptr *)arg = alloc_on(ctx2, 1, 4 * MB);
+	return NULL;
+}
+
+/* While the driver makes memory of one device, nobody who wants another's waits. */
+START_TEST(devices_do_not_wait_for_each_other)
+{
+	CUdeviceptr kept = alloc_on(ctx2, 1, 4 * KB), small, large, slow;
+	struct vmem_stats st;
+	pthread_t thread;
+
+	fake.slow[1] = true;
+	ck_assert_int_eq(pthread_create(&thread, NULL, alloc_slowly, &slow), 0);
+	while (!__atomic_load_n(&fake.waits[1], __ATOMIC_ACQUIRE))
+		usleep(100);
+	small = alloc(4 * KB);
+	large = alloc(300 * MB);
+	check_info(kept, kept, 4 * KB, ctx2, 1);
+	vmem_get_device_stats(0, &st);
+	ck_assert_uint_eq(st.nalloc, 2);
+	OK(vmem_free(small));
+	OK(vmem_free(large));
+	__atomic_store_n(&fake.slow[1], false, __ATOMIC_RELEASE);
+	pthread_join(thread, NULL);
+	check_info(slow, slow, 4 * MB, ctx2, 1);
+}
+END_TEST
+
 /* {x, n} as a word of a kernel's parameters, with an n that may be a size or a stride. */
 START_TEST(sizes_are_no_pointers)
 {
@@ -1052,6 +1082,7 @@ int main(void)
 	tcase_add_test(tc, the_scenario_has_so_many_calls);
 	tcase_add_loop_test(tc, every_call_can_fail, 0, 2 * SCENARIO_CALLS);
 	tcase_add_test(tc, threads);
+	tcase_add_test(tc, devices_do_not_wait_for_each_other);
 	tcase_add_test(tc, sizes_are_no_pointers);
 	suite_add_tcase(s, tc);
 	return check_suite_run(s);
