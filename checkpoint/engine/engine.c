@@ -55,7 +55,11 @@ static int enter_quiet(struct engine_op *op, double deadline_ms)
 		release_find();
 	ret = quiet_enter(&q);
 	if (ret == -EIO)
-		return engine_fail_driver(&op->result, op->drv, "the program's contexts", q.error);
+		return engine_fail(
+			&op->result, END_FAILED,
+			"the program's CUDA context is in error (%s), which its next CUDA "
+			"call reports; the job runs on unchanged",
+			engine_error_name(op->drv, q.error));
 	if (ret == -ECANCELED || ret == -ETIME)
 		return engine_fail_wait(op, q.what);
 	return ret ? engine_fail(&op->result, END_FAILED, "drain: %s", strerror(-ret)) : 0;

@@ -51,6 +51,17 @@ SIM_EXPORT cuCheckpointProcessLock(int pid, CUcheckpointLockArgs *args)
 	return CUDA_SUCCESS;
 }
 
+/* A context in error has another error after the driver's checkpoint. */
+static void lose_errors(void)
+{
+	for (struct sim_object *o = sim.objects[KIND_CTX]; o; o = o->next) {
+		struct sim_ctx *ctx = (struct sim_ctx *)o;
+
+		if (ctx->error)
+			ctx->error = CUDA_ERROR_UNKNOWN;
+	}
+}
+
 /* Bytes that the process uses on @dev while it is not checkpointed. */
 static size_t used_on(CUdevice dev)
 {
@@ -102,6 +113,7 @@ SIM_EXPORT cuCheckpointProcessCheckpoint(int pid, CUcheckpointCheckpointArgs *ar
 		abort();
 	}
 	protect_all(false);
+	lose_errors();
 	for (CUdevice dev = 0; dev < sim.config.devices; dev++) {
 		bytes += used_on(dev);
 		account_release(dev, used_on(dev));

@@ -205,6 +205,12 @@ static void run_load_tile(const void *args)
 	}
 }
 
+static void run_assert_fails(const void *args)
+{
+	(void)args;
+	run_fail(CUDA_ERROR_ASSERT);
+}
+
 static void run_nothing(const void *args)
 {
 	(void)args;
@@ -228,6 +234,7 @@ const struct sim_kernel *kernel_table(size_t *count)
 		{"add_pair", run_add_pair, 1, {24}},
 		{"add_three", run_add_three, 1, {40}},
 		{"cluster_ranks", run_cluster_ranks, 3, {8, 8, 4}},
+		{"assert_fails", run_assert_fails, 0, {0}},
 		{"load_tile", run_load_tile, 4, {128, 8, 4, 4}},
 		{"_Z5eightPfPKfS1_PdPiPPvmi", run_nothing, 8, {8, 8, 8, 8, 8, 8, 8, 4}},
 	};

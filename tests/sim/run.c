@@ -21,13 +21,18 @@ static void on_fault(int sig, siginfo_t *info, void *ucontext)
 	struct sigaction *prev = &previous[sig == SIGBUS];
 
 	if (guard)
-		siglongjmp(*guard, 1);
+		siglongjmp(*guard, CUDA_ERROR_ILLEGAL_ADDRESS);
 	if (prev->sa_flags & SA_SIGINFO)
 		prev->sa_sigaction(sig, info, ucontext);
 	else if (prev->sa_handler != SIG_DFL && prev->sa_handler != SIG_IGN)
 		prev->sa_handler(sig);
 	else
 		signal(sig, SIG_DFL); /* the access is repeated, and ends the process */
+}
+
+void run_fail(CUresult error)
+{
+	siglongjmp(*guard, (int)error);
 }
 
 void run_init(void)
@@ -120,10 +125,11 @@ static bool poll_is_over(const struct sim_op *op)
 static CUresult run_guarded(struct sim_op *op)
 {
 	sigjmp_buf env;
+	int error = sigsetjmp(env, 1);
 
-	if (sigsetjmp(env, 1)) {
+	if (error) {
 		guard = NULL;
-		return CUDA_ERROR_ILLEGAL_ADDRESS;
+		return (CUresult)error;
 	}
 	guard = &env;
 	if (op->kind == OP_KERNEL)
