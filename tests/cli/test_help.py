@@ -9,7 +9,7 @@ from clilib import BUILD, CUDAW, LIMIT_S, cudaw, equal, contains, main
 
 TREE = os.path.join(os.path.dirname(__file__), "..", "..")
 COMMANDS = ["run", "ps", "pause", "resume", "doctor", "kernels", "trace", "snapshot", "restore",
-            "inspect", "verify"]
+            "inspect", "verify", "version"]
 
 
 def test_help_names_every_command():

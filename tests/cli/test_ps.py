@@ -58,7 +58,7 @@ def test_json_is_exact():
         "pause_ms": 1100.125, "pause_bytes": 33500000001,
         "pause_gbps": float(f"{33500000001 / 1e6 / 1100.125:.12g}"),
         "resume_ms": None, "resume_bytes": None, "resume_gbps": None,
-        "resume_phases": {}})
+        "resume_phases": {}, "schema": 1})
 
 
 def test_table():

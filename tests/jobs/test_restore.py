@@ -11,6 +11,7 @@ import subprocess
 from simlib import HELD, hold, let_go, shared
 from restorelib import Counting, directory, need_criu, nobody_writes_there, refused, stopped
 from detached import Detached
+from json_docs import check_documented
 from gpulib import CUDAW, base_environment, check, cudaw_ok, equal, main, until
 
 
@@ -25,7 +26,9 @@ def told(command, *args):
     """What it says in JSON; times are to the microsecond."""
     text = cudaw_ok(command, "--json", *args)
     check(not re.search(r"\d\.\d{4}", text), text)
-    return json.loads(text)
+    said = json.loads(text)
+    check_documented(command, said, every=command == "restore")
+    return said
 
 
 def a_job_goes_on_after_its_snapshot():

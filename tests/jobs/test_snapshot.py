@@ -9,6 +9,7 @@ import signal
 import time
 
 from simlib import MIB, not_by_tsan
+from json_docs import check_documented
 from gpulib import Job, check, cudaw, cudaw_ok, equal, main, until
 from snapshotjobs import LARGE_MIB, ask, contents, counter, finish, directory, told
 
@@ -251,6 +252,7 @@ def json_names_a_path_of_any_bytes():
     job, path = counter(), directory()
     said = json.loads(cudaw_ok("snapshot", "--gpu-only", "--json", job.pid,
                                os.fsdecode(os.fsencode(path) + b"-\xe9")))
+    check_documented("snapshot", said)
     equal(said["path"], path + "-?", "the path")
     finish(job)
 

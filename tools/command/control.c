@@ -5,6 +5,7 @@
 #include "common/text.h"
 #include "tools/job/coordinate.h"
 #include "tools/job/outcome.h"
+#include "tools/command/output.h"
 #include "tools/job/targets.h"
 #include "tools/report/progress.h"
 
@@ -20,6 +21,7 @@
 #define OPTIONS_HELP(timeout, as)                                                                 \
 	"  -a, --all              all jobs of the user; for root, of all users\n" timeout         \
 	"      --no-wait          return as soon as the jobs have accepted the request\n"         \
+	"  -j, --json             the outcome for each process, as a JSON array\n"                \
 	"  -h, --help             this text\n"                                                    \
 	"\n"                                                                                      \
 	"An ID or NAME means every process of the job. A number means the process of that PID,\n" \
@@ -95,7 +97,7 @@ static const struct verb trim_verb = {
 
 struct control {
 	const struct verb *verb;
-	bool no_wait;
+	bool no_wait, json;
 	long timeout_ms;     /* 0: none given */
 	const char *release; /* NULL: none given */
 	struct targets targets;
@@ -156,17 +158,40 @@ static bool under_way(const struct control *control, const struct job *job)
 	return control->no_wait && !job->end[0] && (!job->error || job->error == -ETIMEDOUT);
 }
 
+/* How a request ended for one process. */
+struct outcome {
+	const char *word; /* as docs/json.md has it */
+	int code;         /* the exit code for this process alone */
+	char why[PROTOCOL_MESSAGE];
+};
+
+static struct outcome judge(const struct control *control, struct job *job)
+{
+	struct outcome outcome = {.word = "done"};
+
+	if (under_way(control, job)) {
+		outcome.word = "begun";
+	} else if (coordinate_gave_up(job)) {
+		outcome.word = "spared";
+		outcome.code = EXIT_FAILED;
+		snprintf(outcome.why, sizeof(outcome.why), "%s", control->verb->spared);
+	} else if (!outcome_is_good(job)) {
+		outcome.word = "failed";
+		outcome.code = outcome_explain(job, outcome.why, sizeof(outcome.why));
+	} else if (job->continued && !transfer_of(control->verb, job)->known) {
+		outcome.word = "continued";
+		snprintf(outcome.why, sizeof(outcome.why),
+			 "it was stopped by a signal, not paused");
+	}
+	return outcome;
+}
+
 /* "paused 1234 (train): 31.2 GiB in 1.1 s, 28.3 GB/s" */
-static void report_success(const struct verb *verb, struct job *job)
+static void print_success(const struct verb *verb, struct job *job)
 {
 	const struct job_transfer *moved = transfer_of(verb, job);
 	char bytes[FORMAT_SIZE], took[FORMAT_SIZE], rate[FORMAT_SIZE];
 
-	if (job->continued && !moved->known) {
-		printf("continued %s: it was stopped by a signal, not paused\n",
-		       outcome_label(job));
-		return;
-	}
 	printf("%s %s", verb->done, outcome_label(job));
 	if (moved->known)
 		printf(": %s in %s, %s", format_bytes(bytes, moved->bytes),
@@ -179,20 +204,52 @@ static void report_success(const struct verb *verb, struct job *job)
 	putchar('\n');
 }
 
+static void print_outcome(const struct verb *verb, struct job *job, const struct outcome *outcome)
+{
+	if (!strcmp(outcome->word, "done"))
+		print_success(verb, job);
+	else
+		printf("%s %s%s%s\n", *outcome->why ? outcome->word : verb->doing,
+		       outcome_label(job), *outcome->why ? ": " : "", outcome->why);
+}
+
+static json_t *text_or_null(const char *text)
+{
+	return *text ? output_text(text) : json_null();
+}
+
+static json_t *outcome_json(const struct verb *verb, struct job *job, const struct outcome *outcome)
+{
+	json_t *object = json_pack("{s:s, s:i, s:o, s:o, s:s, s:i, s:o, s:o}", "request",
+				   verb->name, "pid", job->pid, "id", text_or_null(job->status.id),
+				   "name", text_or_null(job->status.name), "outcome", outcome->word,
+				   "code", outcome->code, "message", text_or_null(outcome->why),
+				   "note", text_or_null(job->note));
+
+	output_transfer(object, "", transfer_of(verb, job));
+	return object;
+}
+
+/* A failure is said on stderr, also if the outcomes are printed as JSON. */
 static void report(struct control *control, struct job **jobs, size_t n)
 {
+	const struct verb *verb = control->verb;
+	json_t *rows = json_array();
+
 	for (size_t i = 0; i < n; i++) {
-		if (under_way(control, jobs[i]))
-			printf("%s %s\n", control->verb->doing, outcome_label(jobs[i]));
-		else if (coordinate_gave_up(jobs[i]))
-			complain("%s %s: %s", control->verb->name, outcome_label(jobs[i]),
-				 control->verb->spared);
-		else if (!outcome_is_good(jobs[i]))
-			targets_fail(&control->targets,
-				     outcome_complain(control->verb->name, jobs[i]));
-		else
-			report_success(control->verb, jobs[i]);
+		const struct outcome outcome = judge(control, jobs[i]);
+
+		if (!strcmp(outcome.word, "failed"))
+			targets_fail(&control->targets, outcome.code);
+		if (outcome.code)
+			complain("%s %s: %s", verb->name, outcome_label(jobs[i]), outcome.why);
+		else if (!control->json)
+			print_outcome(verb, jobs[i], &outcome);
+		json_array_append_new(rows, outcome_json(verb, jobs[i], &outcome));
 	}
+	if (control->json)
+		output_json(rows);
+	json_decref(rows);
 }
 
 /* With --no-wait each process resumes on its own. */
@@ -220,8 +277,10 @@ static int run_control(struct control *control)
 			coordinate_mend(jobs, n, OUTCOME_SILENCE_MS);
 		report(control, jobs, n);
 		coordinate_end(jobs, n);
-	} else if (targets->all) {
-		complain("there are no jobs");
+	} else {
+		if (targets->all)
+			complain("there are no jobs");
+		report(control, jobs, 0);
 	}
 	free(jobs);
 	jobs_free(&targets->list);
@@ -235,6 +294,7 @@ static int cmd_control(int argc, char **argv, const struct verb *verb, const cha
 		{"timeout", required_argument, NULL, 't'},
 		{"release", required_argument, NULL, 'r'},
 		{"no-wait", no_argument, NULL, 'n'},
+		{"json", no_argument, NULL, 'j'},
 		{"help", no_argument, NULL, 'h'},
 		{NULL, 0, NULL, 0},
 	};
@@ -242,7 +302,7 @@ static int cmd_control(int argc, char **argv, const struct verb *verb, const cha
 		.verb = verb, .targets = {.verb = verb->name, .continues = verb == &resume_verb}};
 	int opt;
 
-	while ((opt = getopt_long(argc, argv, "at:h", options, NULL)) != -1) {
+	while ((opt = getopt_long(argc, argv, "at:jh", options, NULL)) != -1) {
 		switch (opt) {
 		case 'a':
 			control.targets.all = true;
@@ -267,6 +327,9 @@ static int cmd_control(int argc, char **argv, const struct verb *verb, const cha
 			break;
 		case 'n':
 			control.no_wait = true;
+			break;
+		case 'j':
+			control.json = true;
 			break;
 		case 'h':
 			fputs(help, stdout);

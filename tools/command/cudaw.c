@@ -32,6 +32,7 @@ static const struct command {
 	{"verify", cmd_verify, help_verify, "check every byte of a snapshot"},
 	{"kernels", cmd_kernels, help_kernels, "list the kernels in files and their parameters"},
 	{"trace", cmd_trace, help_trace, "summarise a trace that a job has written"},
+	{"version", cmd_version, help_version, "print the version"},
 };
 
 #define NCOMMANDS (sizeof(commands) / sizeof(commands[0]))
@@ -52,8 +53,8 @@ static const char intro[] =
 
 static const char outro[] =
 	"\n"
-	"'cudaw COMMAND --help' says more; so does 'man cudaw'. 'cudaw --version' ('-V', 'version')\n"
-	"prints the version.\n"
+	"'cudaw COMMAND --help' says more; so does 'man cudaw'. docs/json.md describes the output\n"
+	"of '--json', which every command except 'run' takes.\n"
 	"\n"
 	"Exit codes:\n"
 	"  0  done\n"
@@ -175,11 +176,6 @@ int main(int argc, char **argv)
 		fputs("Try 'cudaw --help'.\n", stderr);
 		return EXIT_USAGE;
 	}
-	if (!strcmp(argv[1], "--version") || !strcmp(argv[1], "-V") ||
-	    !strcmp(argv[1], "version")) {
-		puts("cudaw " CUDAW_VERSION);
-		return EXIT_DONE;
-	}
 	if (is_help(argv[1]) || (!strcmp(argv[1], "help") && argc == 2)) {
 		print_help();
 		return EXIT_DONE;
@@ -195,6 +191,8 @@ int main(int argc, char **argv)
 			fputs(command->help, stdout);
 		return command ? EXIT_DONE : EXIT_USAGE;
 	}
+	if (!strcmp(argv[1], "--version") || !strcmp(argv[1], "-V"))
+		argv[1] = "version";
 	command = find_command(argv[1]);
 	if (!command)
 		return EXIT_USAGE;

@@ -4,6 +4,7 @@
 #include "kparams/kparams.h"
 #include "tools/command/demangle.h"
 #include "tools/command/elf_file.h"
+#include "tools/command/output.h"
 #include "common/text.h"
 
 #include <errno.h>
@@ -136,6 +137,7 @@ static void print_json(const struct kp_kernel *kernel, const struct kp_image_inf
 			   "image", (json_int_t)info->offset, "name", names->name, "demangled",
 			   names->demangled, "size", (int)kernel->size, "exact_offsets",
 			   (int)kernel->exact_offsets, "params", params);
+	output_stamp(object);
 	json_dumpf(object, stdout, JSON_COMPACT);
 	json_decref(object);
 }

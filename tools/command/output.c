@@ -3,6 +3,7 @@
 
 #include "common/text.h"
 #include "tools/command/tools.h"
+#include "tools/job/jobs.h"
 
 #include <stdint.h>
 #include <stdio.h>
@@ -25,10 +26,44 @@ json_t *output_ms(double ms)
 	return json_real(ms < 1e12 ? (int64_t)(ms * 1e3 + 0.5) / 1e3 : ms);
 }
 
-int output_json(const json_t *root)
+void output_stamp(json_t *object)
 {
-	int error = json_dumpf(root, stdout, FLAGS);
+	json_object_set_new(object, "schema", json_integer(OUTPUT_SCHEMA));
+}
 
+static void set(json_t *object, const char *prefix, const char *key, json_t *value)
+{
+	char name[32];
+
+	snprintf(name, sizeof(name), "%s%s", prefix, key);
+	json_object_set_new(object, name, value);
+}
+
+void output_transfer(json_t *object, const char *prefix, const struct job_transfer *transfer)
+{
+	bool known = transfer->known;
+	json_t *phases = json_object();
+
+	for (int i = 0; i < transfer->nphases; i++)
+		json_object_set_new(phases, transfer->phases[i].name,
+				    json_real(transfer->phases[i].ms));
+	set(object, prefix, "ms", known ? json_real(transfer->ms) : json_null());
+	set(object, prefix, "bytes", known ? json_integer(transfer->bytes) : json_null());
+	set(object, prefix, "gbps",
+	    known ? json_real(rate_gbps(transfer->bytes, transfer->ms)) : json_null());
+	set(object, prefix, "phases", phases);
+}
+
+int output_json(json_t *root)
+{
+	int error;
+	json_t *object;
+	size_t i;
+
+	if (json_is_object(root))
+		output_stamp(root);
+	json_array_foreach(root, i, object) output_stamp(object);
+	error = json_dumpf(root, stdout, FLAGS);
 	putchar('\n');
 	return error ? EXIT_FAILED : EXIT_DONE;
 }

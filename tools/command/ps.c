@@ -141,27 +141,6 @@ static json_t *text_or_null(const char *text)
 	return *text ? json_string(text) : json_null();
 }
 
-static void set_transfer(json_t *object, const char *what, const struct job_transfer *transfer)
-{
-	json_t *phases = json_object();
-	char key[32];
-
-	snprintf(key, sizeof(key), "%s_ms", what);
-	json_object_set_new(object, key, transfer->known ? json_real(transfer->ms) : json_null());
-	snprintf(key, sizeof(key), "%s_bytes", what);
-	json_object_set_new(object, key,
-			    transfer->known ? json_integer(transfer->bytes) : json_null());
-	snprintf(key, sizeof(key), "%s_gbps", what);
-	json_object_set_new(object, key,
-			    transfer->known ? json_real(rate_gbps(transfer->bytes, transfer->ms))
-					    : json_null());
-	for (int i = 0; i < transfer->nphases; i++)
-		json_object_set_new(phases, transfer->phases[i].name,
-				    json_real(transfer->phases[i].ms));
-	snprintf(key, sizeof(key), "%s_phases", what);
-	json_object_set_new(object, key, phases);
-}
-
 /* Every key is always there; unknown values are null. */
 static json_t *job_object(const struct job *job)
 {
@@ -195,8 +174,8 @@ static json_t *job_object(const struct job *job)
 	json_object_set_new(object, "paused", json_integer(st->paused));
 	json_object_set_new(object, "spilled", json_integer(st->spilled));
 	json_object_set_new(object, "pool", json_integer(st->pool));
-	set_transfer(object, "pause", &st->pause);
-	set_transfer(object, "resume", &st->resume);
+	output_transfer(object, "pause_", &st->pause);
+	output_transfer(object, "resume_", &st->resume);
 	return object;
 }
 

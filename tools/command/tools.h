@@ -15,6 +15,7 @@
  *	restore.c	and back (restoring_checks.c, restoring.c)
  *	inspect.c	describe a snapshot
  *	verify.c	check every byte of a snapshot
+ *	version.c	the version
  *
  * They share settings.c (the variables that jobs read), opened.c (snapshots that the user names),
  * output.c (JSON) and demangle.c (C++ names).
@@ -49,6 +50,7 @@ int cmd_snapshot(int argc, char **argv);
 int cmd_restore(int argc, char **argv);
 int cmd_inspect(int argc, char **argv);
 int cmd_verify(int argc, char **argv);
+int cmd_version(int argc, char **argv);
 
 extern const char help_run[];
 extern const char help_ps[];
@@ -62,6 +64,7 @@ extern const char help_snapshot[];
 extern const char help_restore[];
 extern const char help_inspect[];
 extern const char help_verify[];
+extern const char help_version[];
 
 /* Refer to the help of subcommand @name on stderr. Returns EXIT_USAGE. */
 int usage_error(const char *name);

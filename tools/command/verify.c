@@ -3,6 +3,7 @@
 #include "tools/command/verify.h"
 #include "tools/command/tools.h"
 #include "tools/command/opened.h"
+#include "tools/command/output.h"
 
 #include "common/text.h"
 #include "checkpoint/snapshot/host_image.h"
@@ -19,11 +20,12 @@
 #define TICK_MS 100
 
 const char help_verify[] =
-	"Usage: cudaw verify DIR...\n"
+	"Usage: cudaw verify [--json] DIR...\n"
 	"\n"
 	"Read snapshots completely and compare all bytes with their checksums. Changes nothing and\n"
 	"needs no GPU.\n"
 	"\n"
+	"  -j, --json  the result for each directory, as a JSON array\n"
 	"  -h, --help  this text\n"
 	"\n"
 	"Exit codes: 0 intact; 1 no snapshot, or a damaged one; 2 wrong usage; 6 it is newer than\n"
@@ -76,52 +78,81 @@ int verify_memory(const struct snapshot *s, const char *path, struct snapshot_er
 	return reading.result;
 }
 
-static int verify(const char *path)
+/* What verify() found. */
+struct verified {
+	int code;     /* the exit code for this directory alone */
+	size_t bytes; /* that were read, of memory and of the process image */
+	double ms;
+};
+
+static struct verified verify(const char *path)
 {
-	char bytes[FORMAT_SIZE], took[FORMAT_SIZE], rate[FORMAT_SIZE];
+	struct verified found = {0};
 	struct snapshot_error error;
-	size_t size, image = 0;
+	size_t image = 0;
 	struct snapshot s;
 	double begin = clock_ms();
-	int ret = opened_open(path, &s), bad;
+	int bad;
 
-	if (ret)
-		return ret;
+	found.code = opened_open(path, &s);
+	if (found.code)
+		return found;
 	bad = verify_memory(&s, path, &error);
 	if (!bad && s.manifest.image)
 		bad = host_image_check(s.dir, s.manifest.index, NULL, &image, &error);
-	size = snapshot_memory_bytes(&s) + image;
 	if (bad)
-		ret = opened_refuse(path, bad, &error);
-	else
-		printf("%s is intact: %s read in %s, %s\n", path, format_bytes(bytes, size),
-		       format_duration(took, clock_ms() - begin),
-		       format_rate(rate, size, clock_ms() - begin));
+		found.code = opened_refuse(path, bad, &error);
+	found.bytes = snapshot_memory_bytes(&s) + image;
+	found.ms = clock_ms() - begin;
 	snapshot_close(&s);
+	return found;
+}
+
+static void print_text(const char *path, const struct verified *found)
+{
+	char bytes[FORMAT_SIZE], took[FORMAT_SIZE], rate[FORMAT_SIZE];
+
+	if (!found->code)
+		printf("%s is intact: %s read in %s, %s\n", path, format_bytes(bytes, found->bytes),
+		       format_duration(took, found->ms),
+		       format_rate(rate, found->bytes, found->ms));
+}
+
+static json_t *verified_json(const char *path, const struct verified *found)
+{
+	return json_pack("{s:o, s:b, s:i, s:I, s:o, s:f}", "path", output_text(path), "intact",
+			 !found->code, "code", found->code, "bytes", (json_int_t)found->bytes, "ms",
+			 output_ms(found->ms), "gbps", rate_gbps(found->bytes, found->ms));
+}
+
+static int verify_all(char **paths, int n, bool json)
+{
+	json_t *rows = json_array();
+	int ret = EXIT_DONE;
+
+	for (int i = 0; i < n; i++) {
+		struct verified found = verify(paths[i]);
+
+		if (!ret)
+			ret = found.code;
+		if (!json)
+			print_text(paths[i], &found);
+		json_array_append_new(rows, verified_json(paths[i], &found));
+	}
+	if (json)
+		output_json(rows);
+	json_decref(rows);
 	return ret;
 }
 
 int cmd_verify(int argc, char **argv)
 {
-	static const struct option options[] = {
-		{"help", no_argument, NULL, 'h'},
-		{NULL, 0, NULL, 0},
-	};
-	int opt, ret = EXIT_DONE;
+	bool json = false;
+	int code = json_option(argc, argv, "verify", help_verify, &json);
 
-	while ((opt = getopt_long(argc, argv, "h", options, NULL)) != -1) {
-		if (opt != 'h')
-			return usage_error("verify");
-		fputs(help_verify, stdout);
-		return EXIT_DONE;
-	}
+	if (code >= 0)
+		return code;
 	if (!names_given(argc, argv, "directory", false))
 		return usage_error("verify");
-	for (int i = optind; i < argc; i++) {
-		int one = verify(argv[i]);
-
-		if (!ret)
-			ret = one;
-	}
-	return ret;
+	return verify_all(argv + optind, argc - optind, json);
 }

@@ -61,27 +61,35 @@ bool outcome_is_good(const struct job *job)
 	return job->error ? job->error == -ECONNRESET && job->ready : !strcmp(job->end, END_OK);
 }
 
-int outcome_complain(const char *verb, const struct job *job)
+int outcome_explain(const struct job *job, char *text, size_t size)
 {
 	if (job_is_silent(job) && job_is_stopped(job)) {
-		complain("%s %s: " OUTCOME_STOPPED, verb, outcome_label(job));
+		snprintf(text, size, OUTCOME_STOPPED);
 		return EXIT_FAILED;
 	}
 	if (job->error == -ETIMEDOUT) {
-		complain("%s %s: no answer; the request may still succeed, see 'cudaw ps'", verb,
-			 outcome_label(job));
+		snprintf(text, size, "no answer; the request may still succeed, see 'cudaw ps'");
 		return EXIT_TIMEOUT;
 	}
 	if (job->error == -EACCES || job->error == -EPERM) {
-		complain("%s %s: not permitted", verb, outcome_label(job));
+		snprintf(text, size, "not permitted");
 		return EXIT_DENIED;
 	}
 	if (job->error) {
-		complain("%s %s: %s", verb, outcome_label(job), job_error_text(job->error));
+		snprintf(text, size, "%s", job_error_text(job->error));
 		return job_is_silent(job) ? EXIT_TIMEOUT : EXIT_FAILED;
 	}
-	complain("%s %s: %s", verb, outcome_label(job), job->message[0] ? job->message : job->end);
+	snprintf(text, size, "%s", job->message[0] ? job->message : job->end);
 	return exit_code_of(job->end);
+}
+
+int outcome_complain(const char *verb, const struct job *job)
+{
+	char text[PROTOCOL_MESSAGE];
+	int code = outcome_explain(job, text, sizeof(text));
+
+	complain("%s %s: %s", verb, outcome_label(job), text);
+	return code;
 }
 
 int outcome_ask(struct job *job, const char *verb, const char *doing, const char *request)

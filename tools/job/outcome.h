@@ -18,6 +18,9 @@ int outcome_line(struct job *job, const char *key, char *value);
 /* True if the job did what the request asks, or did it and has ended since. */
 bool outcome_is_good(const struct job *job);
 
+/* Why a request failed for @job, in @text. Returns the exit code. */
+int outcome_explain(const struct job *job, char *text, size_t size);
+
 /* Print why @verb failed for @job. Returns the exit code. */
 int outcome_complain(const char *verb, const struct job *job);
 
