@@ -61,7 +61,7 @@ static int enter_quiet(struct engine_op *op, double deadline_ms)
 			"call reports; the job runs on unchanged",
 			engine_error_name(op->drv, q.error));
 	if (ret == -ECANCELED || ret == -ETIME)
-		return engine_fail_wait(op, q.what);
+		return engine_fail_wait(op, q.what, " (--timeout waits longer)");
 	return ret ? engine_fail(&op->result, END_FAILED, "drain: %s", strerror(-ret)) : 0;
 }
 

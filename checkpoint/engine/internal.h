@@ -41,13 +41,13 @@ extern struct engine engine;
 
 /*
  * Results; the failures return -1. engine_fail_wait() is for a wait of @op that has ended early;
- * @what: "kernels did not end".
+ * @what: "kernels did not end"; @advice: to follow the message, or "".
  */
 int engine_fail(struct engine_result *result, const char *code, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 int engine_fail_driver(struct engine_result *result, const struct cuda_driver *drv,
 		       const char *what, CUresult error);
-int engine_fail_wait(struct engine_op *op, const char *what);
+int engine_fail_wait(struct engine_op *op, const char *what, const char *advice);
 const char *engine_error_name(const struct cuda_driver *drv, CUresult error);
 bool engine_is_cancelled(const struct engine_op *op);
 

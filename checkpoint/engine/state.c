@@ -72,12 +72,13 @@ bool engine_is_cancelled(const struct engine_op *op)
 	return __atomic_load_n(&op->progress.cancel, __ATOMIC_RELAXED);
 }
 
-int engine_fail_wait(struct engine_op *op, const char *what)
+int engine_fail_wait(struct engine_op *op, const char *what, const char *advice)
 {
 	if (engine_is_cancelled(op))
 		return engine_fail(&op->result, END_BUSY,
 				   "cancelled: a resume was asked for, or the process exits");
-	return engine_fail(&op->result, END_TIMEOUT, "%s in time", what);
+	return engine_fail(&op->result, END_TIMEOUT, "%s within %g s; the job runs on%s", what,
+			   op->timeout_ms / 1e3, advice);
 }
 
 /* A phase that came before gets the sum of the times. */

@@ -53,7 +53,7 @@ void engine_trim(struct engine_op *op)
 	if (!gate_wait_until_out(GATE_HOLD, start + op->timeout_ms, &op->progress.cancel)) {
 		quiet_name_call(GATE_HOLD, text);
 		gate_open();
-		engine_fail_wait(op, text);
+		engine_fail_wait(op, text, "");
 		return;
 	}
 	vmem_trim();
