@@ -206,7 +206,7 @@ def refused(path, why, **kwargs):
     for command in [["ps"], ["pause", "x"], ["resume", "--all"]]:
         result = cudaw(*command, env={"CUDAW_RUNTIME_DIR": path}, **kwargs)
         equal((result.code, result.out), (1, ""))
-        equal(result.err, f"cudaw: {path} cannot be used: {why}\n")
+        equal(result.err, f"cudaw: {path} cannot be used, and so jobs cannot be found: {why}\n")
 
 
 def test_hostile_directories_are_refused():
@@ -251,7 +251,7 @@ def test_root_sees_the_directories_of_all_users():
         os.chown(path, 12345, 12345)
         result = cudaw("ps", "--json", env=env)
         equal([found for found in json.loads(result.out) if found["pid"] == job.pid], [])
-        contains(result.err, f"{path} cannot be used: it belongs to another user")
+        contains(result.err, f"{path} cannot be used, and so jobs cannot be found: it belongs to another user")
     finally:
         shutil.rmtree(path)
 

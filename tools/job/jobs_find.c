@@ -15,6 +15,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define NO_JOBS_FOUND "%s cannot be used, and so jobs cannot be found: %s"
+
 /* The number before @suffix in @name, at most @max; -1: it has another form. */
 static long number_of(const char *name, const char *suffix, long max)
 {
@@ -241,7 +243,7 @@ static int add_path(struct job_list *list, const char *path, uid_t owner, bool n
 		return EXIT_DONE;
 	}
 	if (dir < 0) {
-		complain("%s cannot be used: %s", path, why);
+		complain(NO_JOBS_FOUND, path, why);
 		return EXIT_FAILED;
 	}
 	directory = add_directory(list, path, dir);
@@ -297,7 +299,7 @@ int jobs_find(struct job_list *list)
 	if (geteuid() == 0 && !dir) {
 		add_all_users(list);
 	} else if (rundir_path(geteuid(), path, sizeof(path), &why)) {
-		complain("%s cannot be used: %s", path, why);
+		complain(NO_JOBS_FOUND, path, why);
 		err = EXIT_FAILED;
 	} else {
 		err = add_path(list, path, owner, dir);
