@@ -5,10 +5,9 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#define MAX_PROCESSES 256 /* on one GPU */
 
 /*
  * From nvml.h (CUDA 13.0), which a toolkit may lack. NVML_SUCCESS is 0; nvmlMemory_t is in bytes.
@@ -22,6 +21,7 @@ typedef struct {
 	unsigned long long usedGpuMemory;
 	unsigned int gpuInstanceId, computeInstanceId;
 } nvmlProcessInfo_t;
+#define NVML_VALUE_NOT_AVAILABLE (~0ULL)
 
 static struct {
 	int (*init)(void);
@@ -103,17 +103,38 @@ int nvml_free_memory(const char *uuid, size_t *bytes)
 	return 0;
 }
 
-int nvml_process_memory(const char *uuid, size_t *bytes)
+static int by_bytes(const void *a, const void *b)
 {
-	nvmlProcessInfo_t infos[MAX_PROCESSES];
-	unsigned int count = MAX_PROCESSES;
+	const struct nvml_holder *x = a, *y = b;
+
+	return (x->bytes < y->bytes) - (x->bytes > y->bytes);
+}
+
+int nvml_holders(const char *uuid, struct nvml_holder holders[NVML_HOLDERS])
+{
+	nvmlProcessInfo_t infos[NVML_HOLDERS];
+	unsigned int count = NVML_HOLDERS;
 	nvmlDevice_t device;
+	int known = 0;
 
 	if (find_device(uuid, &device) || nvml.processes(device, &count, infos))
 		return -ENOSYS;
 	for (unsigned int i = 0; i < count; i++)
-		if (infos[i].pid == (unsigned int)getpid()) {
-			*bytes = infos[i].usedGpuMemory;
+		if (infos[i].usedGpuMemory != NVML_VALUE_NOT_AVAILABLE)
+			holders[known++] =
+				(struct nvml_holder){(pid_t)infos[i].pid, infos[i].usedGpuMemory};
+	qsort(holders, known, sizeof(*holders), by_bytes);
+	return known;
+}
+
+int nvml_process_memory(const char *uuid, size_t *bytes)
+{
+	struct nvml_holder holders[NVML_HOLDERS];
+	int count = nvml_holders(uuid, holders);
+
+	for (int i = 0; i < count; i++)
+		if (holders[i].pid == getpid()) {
+			*bytes = holders[i].bytes;
 			return 0;
 		}
 	return -ENOSYS;

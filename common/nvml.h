@@ -3,13 +3,14 @@
 #define CUDAW_NVML_H
 /*
  * Questions to NVML, which needs no context: how many GPUs there are, how much memory of a GPU is
- * free, and how much this process holds. The first question opens libnvidia-ml.so.1. Thread-safe.
+ * free, and which processes hold how much. The first question opens libnvidia-ml.so.1. Thread-safe.
  * In a process that the driver's checkpoint holds, these calls block until it is restored [H200,
  * driver 580.159]: see freemem.h.
  */
 #include <cuda.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/types.h>
 
 #define NVML_UUID_SIZE 41 /* "GPU-" and 32 digits with 4 dashes, and the terminating zero */
 
@@ -33,6 +34,20 @@ int nvml_free_memory(const char *uuid, size_t *bytes);
  * host's PIDs).
  */
 int nvml_process_memory(const char *uuid, size_t *bytes);
+
+/* A process that holds memory of a GPU. */
+struct nvml_holder {
+	pid_t pid; /* in a container perhaps the host's */
+	size_t bytes;
+};
+
+#define NVML_HOLDERS 256 /* on one GPU; further ones are left out */
+
+/*
+ * The processes with contexts on the GPU named @uuid, the largest first. Returns how many there
+ * are, or -ENOSYS as above. A process of which NVML does not know the bytes is left out.
+ */
+int nvml_holders(const char *uuid, struct nvml_holder holders[NVML_HOLDERS]);
 
 /*
  * The number of GPUs of this machine or container, whatever CUDA_VISIBLE_DEVICES says. Returns 0,

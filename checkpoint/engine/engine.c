@@ -51,8 +51,7 @@ static int enter_quiet(struct engine_op *op, double deadline_ms)
 			  .contexts = &engine.saved.contexts};
 	int ret;
 
-	if (release_wanted(op->drv, op->release))
-		release_find();
+	release_find(release_wanted(op->drv, op->release));
 	ret = quiet_enter(&q);
 	if (ret == -EIO)
 		return engine_fail(
@@ -166,9 +165,7 @@ static bool wait_for_memory(struct engine_op *op, double deadline_ms, unsigned i
 		return false;
 	}
 	if (deadline_ms && clock_ms() > deadline_ms) {
-		engine_fail(&op->result, END_TIMEOUT,
-			    "%.2f GiB of GPU memory did not come free in time",
-			    engine.saved.ngranules * VMEM_GRANULE / GIB);
+		engine_fail_lack(op);
 		return false;
 	}
 	usleep(*sleep_ms * 1000);
@@ -182,8 +179,9 @@ static CUresult regain_once(struct engine_op *op, const char **call)
 {
 	CUresult error;
 
+	engine.lack = (struct gpu_lack){.dev = -1};
 	if (engine.released) {
-		if (!release_fits(engine.saved.per_device))
+		if (!release_fits(engine.saved.per_device, &engine.lack))
 			return CUDA_ERROR_OUT_OF_MEMORY;
 		engine_set_phase(op, "restore", 0);
 		error = release_restore(op->drv, call);

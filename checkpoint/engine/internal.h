@@ -6,6 +6,7 @@
  *
  *	engine.c		pause and resume
  *	memory.c	GPU memory out and back, mapping, the driver's checkpoint
+ *	lack.c		a resume that finds too little GPU memory
  *	snapshot.c	to a snapshot and from it
  *	tidy.c		what is kept for the next pause, or given back
  *	state.c		the state below, results, phases
@@ -33,8 +34,9 @@ struct engine {
 	bool untidy;   /* engine_tidy() has something to do */
 	bool held;     /* the snapshot alone has the saved data */
 	size_t host, spilled, pool;
-	bool unsettled;  /* copies of the last transfer may still be under way */
-	size_t prepared; /* bytes that were mapped when memory was last made ready */
+	bool unsettled;       /* copies of the last transfer may still be under way */
+	struct gpu_lack lack; /* of the last attempt to resume */
+	size_t prepared;      /* bytes that were mapped when memory was last made ready */
 };
 
 extern struct engine engine;
@@ -79,9 +81,14 @@ int engine_place(struct engine_op *op, size_t slots, size_t pool_slots, size_t s
 
 /*
  * True if every device has enough free memory to map: an attempt that must fail would take memory
- * for a moment that another waiting job could use.
+ * for a moment that another waiting job could use. If one has not, it is in engine.lack.
  */
 bool engine_memory_is_free(const struct cuda_driver *drv);
+/*
+ * GPU memory did not come free in time: say which GPU lacks how much, and who has it. Returns -1.
+ * The job stays paused.
+ */
+int engine_fail_lack(struct engine_op *op);
 /*
  * Map what is not mapped: all or nothing, unless the driver fails to undo it. Unmap what is mapped.
  * They return the driver's error.

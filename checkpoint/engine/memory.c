@@ -217,6 +217,8 @@ bool engine_memory_is_free(const struct cuda_driver *drv)
 		asked[r->dev] = true;
 		enough = drv->cuCtxSetCurrent(r->ctx) || drv->cuMemGetInfo_v2(&free, &total) ||
 			 free >= needed[r->dev];
+		if (!enough)
+			engine.lack = (struct gpu_lack){r->dev, needed[r->dev], free};
 	}
 	drv->cuCtxSetCurrent(NULL);
 	return enough;

@@ -19,6 +19,7 @@
 #include "common/log.h"
 
 #define STACK_SIZE 65536
+#define LINE_SIZE  24 /* of a number */
 
 struct child {
 	char *argv[GPU_MAX + 2];
@@ -71,13 +72,13 @@ void freemem_find(void)
 	pthread_once(&once, find_program);
 }
 
-/* Run @child and read its answer, a number a line. */
-static int ask(struct child *child, int count, size_t *bytes)
+/* Run @child and read its answer, at most @size - 1 bytes. */
+static int run_child(struct child *child, char *answer, size_t size)
 {
-	char line[64];
-	int fds[2], found = 0, error = 0;
+	int fds[2], error = 0;
+	size_t length = 0;
+	ssize_t got;
 	pid_t pid;
-	FILE *f;
 
 	child->stack = malloc(2 * STACK_SIZE);
 	if (!child->stack || pipe2(fds, O_CLOEXEC)) {
@@ -90,47 +91,71 @@ static int ask(struct child *child, int count, size_t *bytes)
 	if (pid < 0)
 		error = -errno;
 	close(fds[1]);
-	f = fdopen(fds[0], "r");
-	if (!f)
-		error = -errno;
-	while (f && found < count && fgets(line, sizeof(line), f) &&
-	       sscanf(line, "%zu", &bytes[found]) == 1)
-		found++;
-	if (f)
-		fclose(f);
-	else
-		close(fds[0]);
+	while ((got = read(fds[0], answer + length, size - 1 - length)) > 0 ||
+	       (got < 0 && errno == EINTR))
+		length += got > 0 ? got : 0;
+	answer[length] = '\0';
+	close(fds[0]);
 	if (pid > 0)
 		waitpid(pid, NULL, __WCLONE);
 	free(child->stack);
-	if (error)
-		return error;
-	return found == count ? 0 : -ENOSYS;
+	return error;
 }
 
-int freemem_query(const struct gpu *gpus, int count, size_t *bytes)
+/* Run the program with the arguments of @child. 0 or a negative errno, as freemem_query(). */
+static int ask(struct child *child, char *answer, size_t size)
 {
 	char library_path[PATH_MAX];
 	const char *path = getenv("LD_LIBRARY_PATH");
-	struct child child = {.argv = {FREEMEM_PROGRAM}};
 	int error;
 
 	freemem_find();
-	if (count > GPU_MAX || access(program, X_OK)) {
+	if (access(program, X_OK)) {
 		pr_warn("%s is missing; free GPU memory is not checked", FREEMEM_PROGRAM);
 		return -ENOSYS;
 	}
-	for (int i = 0; i < count; i++)
-		child.argv[i + 1] = (char *)gpus[i].uuid;
+	child->argv[0] = FREEMEM_PROGRAM;
 	if (path) {
 		snprintf(library_path, sizeof(library_path), "LD_LIBRARY_PATH=%s", path);
-		child.envp[0] = library_path;
+		child->envp[0] = library_path;
 	}
-	error = ask(&child, count, bytes);
+	error = run_child(child, answer, size);
 	if (error != -EPERM && error != -EACCES)
 		return error;
 	/* A sandbox of the program (seccomp) denies it, and will always: do not wait for it. */
 	pr_warn("%s cannot be run (%s); free GPU memory is not checked", FREEMEM_PROGRAM,
 		strerrordesc_np(-error));
 	return -ENOSYS;
+}
+
+int freemem_query(const struct gpu *gpus, int count, size_t *bytes)
+{
+	char answer[GPU_MAX * LINE_SIZE], *line = answer, *end;
+	struct child child = {0};
+	int error;
+
+	if (count > GPU_MAX)
+		return -ENOSYS;
+	for (int i = 0; i < count; i++)
+		child.argv[i + 1] = (char *)gpus[i].uuid;
+	error = ask(&child, answer, sizeof(answer));
+	if (error)
+		return error;
+	for (int i = 0; i < count; i++, line = end) {
+		bytes[i] = strtoull(line, &end, 10);
+		if (end == line)
+			return -ENOSYS;
+	}
+	return 0;
+}
+
+void freemem_holders(const struct gpu *gpu, char *text, size_t size)
+{
+	char pid[LINE_SIZE];
+	struct child child = {.argv = {NULL, "--holders", (char *)gpu->uuid, pid}};
+
+	snprintf(pid, sizeof(pid), "%d", getpid());
+	if (ask(&child, text, size))
+		text[0] = '\0';
+	text[strcspn(text, "\n")] = '\0';
 }

@@ -2,12 +2,12 @@
 #ifndef CUDAW_FREEMEM_H
 #define CUDAW_FREEMEM_H
 /*
- * The free memory of the GPUs; a child process asks NVML for it.
+ * The free memory of the GPUs, and who has the rest; a child process asks NVML.
  *
  * While the driver's checkpoint holds this process, NVML blocks in it; and a driver restore that
  * runs out of memory cannot be tried again: it returns CUDA_ERROR_OPERATING_SYSTEM from then on
  * [H200, driver 580.159]. So another process asks before the restore: cudaw-freemem, a small
- * program in the directory of the faces (freemem_main.c), prints the free bytes of each UUID.
+ * program in the directory of the faces (freemem_main.c), prints the answer.
  *
  * The job gets no SIGCHLD for it, and its wait() does not see it. That holds for a process cloned
  * with exit signal 0, but only until execve(), which sets the signal to SIGCHLD. So a process of
@@ -30,5 +30,11 @@ void freemem_find(void);
  * error @bytes are undefined. Not for a thread of the program: it waits for the child.
  */
 int freemem_query(const struct gpu *gpus, int count, size_t *bytes);
+
+/*
+ * Put into @text which other processes have most of the memory of @gpu: "12 (train) has 3.0 GiB".
+ * Empty if that is not known. As above, not for a thread of the program.
+ */
+void freemem_holders(const struct gpu *gpu, char *text, size_t size);
 
 #endif

@@ -68,9 +68,10 @@ bool release_wanted(const struct cuda_driver *drv, enum release_choice choice)
 	       drv->cuCheckpointProcessRestore && drv->cuCheckpointProcessUnlock;
 }
 
-void release_find(void)
+void release_find(bool checkpoint)
 {
-	nvml_open();
+	if (checkpoint)
+		nvml_open();
 	freemem_find();
 }
 
@@ -295,7 +296,7 @@ static bool add_promised(size_t *bytes)
 	return any;
 }
 
-bool release_fits(const size_t *carried)
+bool release_fits(const size_t *carried, struct gpu_lack *lack)
 {
 	size_t needed[GPU_MAX], bytes[GPU_MAX], ngpus;
 	const struct gpu *gpus = devices_all(&ngpus);
@@ -314,8 +315,10 @@ bool release_fits(const size_t *carried)
 	if (error)
 		return error == -ENOSYS && !beside_others;
 	for (size_t dev = 0; dev < ngpus; dev++)
-		if (bytes[dev] < needed[dev])
+		if (bytes[dev] < needed[dev]) {
+			*lack = (struct gpu_lack){(int)dev, needed[dev], bytes[dev]};
 			return false;
+		}
 	return true;
 }
 

@@ -19,9 +19,9 @@ enum release_choice { RELEASE_AS_SET, RELEASE_ALL, RELEASE_MEMORY };
 /*
  * Find the libraries and programs that the other functions use. Call it before the gate closes: it
  * takes the loader's lock, and a thread in a library's constructor may hold that lock while it
- * waits at the gate.
+ * waits at the gate. @checkpoint: the driver's checkpoint is to follow.
  */
-void release_find(void);
+void release_find(bool checkpoint);
 
 /* True if @choice is the whole GPU (the default of CUDAW_RELEASE) and the driver can release it. */
 bool release_wanted(const struct cuda_driver *drv, enum release_choice choice);
@@ -59,13 +59,20 @@ unsigned int release_gpus(void);
  */
 const size_t *release_held(void);
 
+/* What a GPU lacks for a resume. */
+struct gpu_lack {
+	int dev;             /* -1: nothing, or it is not known which GPU lacks memory */
+	size_t needed, free; /* bytes; free is SIZE_MAX if it is not known */
+};
+
 /*
  * True if every GPU has enough free memory for release_restore() and @carried[dev] bytes after it,
  * beside the promises of other jobs that resume now; or if the free memory cannot be known, and
  * there are no such promises. Ask before every restore, with the lock held: a restore that runs out
- * of memory cannot be tried again, and the job is lost with its context.
+ * of memory cannot be tried again, and the job is lost with its context. If a GPU has not, it is in
+ * @lack.
  */
-bool release_fits(const size_t *carried);
+bool release_fits(const size_t *carried, struct gpu_lack *lack);
 
 /*
  * Keep other jobs from a resume on the GPUs on which this process held memory, without waiting: two

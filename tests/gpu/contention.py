@@ -16,7 +16,9 @@ def resume_waits_for_memory():
     other, _ = hog()
     done = cudaw("resume", "--timeout", 2, job.pid)
     equal(done.returncode, 5, "the exit code of a resume that times out")
-    check(done.stderr.strip(), "it says nothing on stderr")
+    print(f"# {done.stderr.strip()}")
+    check("GPU 0 (" in done.stderr and " GiB" in done.stderr and "the job stays paused" in done.stderr,
+          f"it does not say what is missing: {done.stderr!r}")
     equal(job.state(), "paused", "the state after it")
     job.send(signal.SIGUSR2)
     job.wait_state("waiting", timeout=20)

@@ -1,11 +1,19 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""On a full GPU, memory that the program has freed is there for every call, whoever keeps it."""
-import simlib  # noqa: F401 (the simulated driver)
-from gpulib import Job, check, equal, main
+"""On a full GPU, memory that the program has freed is there for every call, whoever keeps it; and
+a resume that gives up says which GPU lacks what, and who has it.
+"""
+import os
+import re
+import shutil
+import tempfile
+
+from simlib import MIB, not_by_tsan
+from gpulib import BUILD, SCRATCH, Job, check, cudaw, cudaw_ok, equal, hog, main
 
 CALLS = ("cuMemAlloc", "cuMemAllocPitch", "cuMemAllocAsync", "cuMemAllocFromPoolAsync", "cuMemCreate",
          "cuArrayCreate", "cuModuleLoadData", "cuStreamCreate", "cuCtxCreate")
+GPU = r"GPU 0 \(Simulated GPU, GPU-[0-9a-f-]{36}\)"
 
 
 def freed_memory_serves_every_call():
@@ -21,4 +29,61 @@ def the_default_pool_serves_an_allocation():
     equal(lines[0], "3/4 of the memory while the pool keeps half: CUDA_SUCCESS", "the first answer")
 
 
-main(freed_memory_serves_every_call, the_default_pool_serves_an_allocation)
+def gives_up(job, pattern):
+    """Its message has this form; it is in cudaw ps, too, and the job is as it was."""
+    done = cudaw("resume", "--timeout", 0.5, job.pid)
+    equal(done.returncode, 5, f"the exit code of cudaw resume ({done.stderr.strip()})")
+    message = done.stderr.strip().removeprefix(f"cudaw: resume {job.pid}: ")
+    check(re.fullmatch(pattern, message), f"it says {message!r}")
+    row = job.status()
+    equal((row["state"], row["reason"]), ("paused", f"resume: {message}"), "what cudaw ps says")
+
+
+def paused_job(release, **env):
+    job = Job("counter", "--mib", 512, "--steps", 1000000, "--step-ms", 5, env=env)
+    job.wait_steps(3)
+    cudaw_ok("pause", "--release", release, job.pid)
+    return job
+
+
+def goes_on(job, other):
+    other.discard()
+    job.resume()
+    check("every word right" in job.finish(), "the job did not verify its memory")
+
+
+def names_the_gpu(release, amount):
+    job = paused_job(release)
+    other, _ = hog()
+    gives_up(job, f"{GPU} {amount}, after 0.5 s; the job stays paused")
+    goes_on(job, other)
+
+
+def a_resume_names_the_gpu():
+    names_the_gpu("memory", r"lacks 0\.\d\d GiB of the 0\.50 GiB that are needed")
+
+
+def a_resume_of_the_context_names_the_gpu():
+    """Without NVML; what the context takes is a guess of 1 GiB."""
+    names_the_gpu("all", r"has less free than the 1\.50 GiB that are needed")
+
+
+def a_resume_names_who_has_the_memory():
+    libraries = tempfile.mkdtemp(dir=SCRATCH)
+    shutil.copy(f"{BUILD}/tests/preload/nvml.so", f"{libraries}/libnvidia-ml.so.1")
+    job = paused_job("all", LD_LIBRARY_PATH=libraries)
+    other, held = hog()
+    # A PID that nobody has, this job itself, and two that are not among the largest.
+    with open(os.path.join(libraries, "holders"), "w", encoding="ascii") as file:
+        file.write(f"{1 << 30} {100 * MIB}\n{job.pid} {99 * MIB}\n{1 << 30} {2 * MIB}\n"
+                   f"{other.pid} {held}\n{1 << 30} 9999\n{1 << 30} 999\n")
+    gives_up(job, f"{GPU} lacks 1.50 GiB of the 1.50 GiB that are needed, after 0.5 s; "
+             fr"{other.pid}( \(hog\))? has \d\.\d GiB, {1 << 30} has 100 MiB, {1 << 30} has 2.0 MiB, "
+             "2 more have the rest; the job stays paused")
+    os.unlink(os.path.join(libraries, "holders"))
+    goes_on(job, other)
+
+
+main(freed_memory_serves_every_call, the_default_pool_serves_an_allocation, a_resume_names_the_gpu,
+     not_by_tsan(a_resume_of_the_context_names_the_gpu),
+     not_by_tsan(a_resume_names_who_has_the_memory))

@@ -32,6 +32,7 @@
 static char free_path[PATH_MAX];
 static char base[64];
 static size_t carried[GPU_MAX];
+static struct gpu_lack lack;
 
 /* The driver's side of a checkpoint: a call while it is locked would not return. */
 static struct {
@@ -332,7 +333,7 @@ START_TEST(an_unlock_that_fails)
 	ck_assert(release_is_locked());
 	ck_assert_int_eq(release_unlock_process(&drv, &call), CUDA_ERROR_NOT_READY);
 	ck_assert_str_eq(call, "cuCheckpointProcessUnlock");
-	ck_assert(release_fits(carried)); /* the context is there */
+	ck_assert(release_fits(carried, &lack)); /* the context is there */
 	ck_assert_int_eq(release_restore(&drv, &call), CUDA_ERROR_NOT_READY);
 	ck_assert(release_is_locked());
 	process.checkpoint = process.unlock = CUDA_SUCCESS;
@@ -367,7 +368,7 @@ static pid_t stopped_job(size_t bytes, bool earlier)
 		if ((earlier ? rundir_lock(dir, LAST_LOCK) : release_lock(carried)) < 0)
 			_exit(2);
 		raise(SIGSTOP);
-		_exit(release_fits(carried));
+		_exit(release_fits(carried, &lack));
 	}
 	close(dir);
 	ck_assert_int_eq(waitpid(pid, &status, WUNTRACED), pid);
@@ -426,16 +427,19 @@ START_TEST(one_that_is_stopped_with_the_lock_is_passed)
 	ck_assert_int_lt(tries, 40);
 	/* What it was promised is left to it. */
 	set_free(20 * GB);
-	ck_assert(release_fits(carried));
+	ck_assert(release_fits(carried, &lack));
 	set_free(20 * GB - 1);
-	ck_assert(!release_fits(carried));
+	ck_assert(!release_fits(carried, &lack));
+	ck_assert_int_eq(lack.dev, 0);
+	ck_assert_uint_eq(lack.free, 20 * GB - 1);
+	ck_assert_uint_eq(lack.needed, 20 * GB);
 	/* And when it goes on, it leaves to us what we were promised meanwhile. */
 	ck_assert(!fits_when_continued(other));
 	set_free(9 * GB);
-	ck_assert(release_fits(carried));
+	ck_assert(release_fits(carried, &lack));
 	release_unlock();
 	ck_assert_int_eq(tries_until_locked(), 0);
-	ck_assert(release_fits(carried));
+	ck_assert(release_fits(carried, &lack));
 }
 END_TEST
 

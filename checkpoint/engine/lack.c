@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "checkpoint/engine/internal.h"
+#include "checkpoint/release/devices.h"
+#include "checkpoint/release/freemem.h"
+#include "vmem/vmem.h"
+
+#include <stdint.h>
+#include <stdio.h>
+
+/* If the driver said that memory is missing, but not where, and the job uses one GPU: it is there. */
+static struct gpu_lack guess(void)
+{
+	struct gpu_lack lack = {.dev = -1, .free = SIZE_MAX};
+
+	for (int dev = 0; dev < GPU_MAX; dev++) {
+		size_t needed = engine.saved.per_device[dev];
+
+		if (engine.released)
+			needed += release_held()[dev];
+		if (!needed)
+			continue;
+		if (lack.dev >= 0)
+			return (struct gpu_lack){.dev = -1};
+		lack.dev = dev;
+		lack.needed = needed;
+	}
+	return lack;
+}
+
+int engine_fail_lack(struct engine_op *op)
+{
+	const struct gpu_lack lack = engine.lack.dev < 0 ? guess() : engine.lack;
+	double needed = lack.needed / GIB, waited = op->timeout_ms / 1e3;
+	char amount[96], holders[160] = "";
+	const struct gpu *gpu;
+	size_t count;
+
+	if (lack.dev < 0)
+		return engine_fail(&op->result, END_TIMEOUT,
+				   "%.2f GiB of GPU memory did not come free within %g s; the job "
+				   "stays paused",
+				   saved_bytes(&engine.saved) / GIB, waited);
+	gpu = &devices_all(&count)[lack.dev];
+	freemem_holders(gpu, holders, sizeof(holders));
+	if (lack.free == SIZE_MAX)
+		snprintf(amount, sizeof(amount), "has less free than the %.2f GiB that are needed",
+			 needed);
+	else
+		snprintf(amount, sizeof(amount), "lacks %.2f GiB of the %.2f GiB that are needed",
+			 needed - lack.free / GIB, needed);
+	return engine_fail(&op->result, END_TIMEOUT,
+			   "GPU %d (%s, %s) %s, after %g s%s%s; the job "
+			   "stays paused",
+			   lack.dev, gpu->name, gpu->uuid, amount, waited, *holders ? "; " : "",
+			   holders);
+}
