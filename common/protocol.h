@@ -15,7 +15,8 @@
  *
  *	status			describe the job (keys below)
  *	pause [TIMEOUT_MS] [all|memory]	pause; TIMEOUT_MS bounds the wait for running kernels; the
- *				word stands for CUDAW_RELEASE
+ *				word stands for CUDAW_RELEASE. With "all" a job that is paused with
+ *				its context on the GPU releases that, too
  *	resume [TIMEOUT_MS]	resume; TIMEOUT_MS bounds the wait for GPU memory; 0 or
  *				none: no limit
  *	trim			give back the host and GPU memory that a running job keeps for later

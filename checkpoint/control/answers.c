@@ -162,6 +162,16 @@ static void say_end(const struct client *c, const struct engine_result *result)
 	server_say(c, "end %s%s%s", result->code, *result->message ? " " : "", result->message);
 }
 
+static const char *already(bool paused)
+{
+	if (!paused)
+		return "already running";
+	if (engine_is_released())
+		return "already paused, with nothing left on the GPU";
+	return engine_keeps_context() ? "already paused; its CUDA context stays on the GPU"
+				      : "already paused";
+}
+
 /* The answer to a pause or a resume; @last is the last result of its kind. */
 static void answer_change(const struct client *c, bool paused, const struct engine_result *result,
 			  const struct engine_result *last)
@@ -171,7 +181,7 @@ static void answer_change(const struct client *c, bool paused, const struct engi
 		return;
 	}
 	if (!result && !c->joined) {
-		server_say(c, "note %s", paused ? "already paused" : "already running");
+		server_say(c, "note %s", already(paused));
 	} else {
 		if (*last->note)
 			server_say(c, "note %s", last->note);

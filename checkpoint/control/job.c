@@ -62,6 +62,17 @@ static void finish(enum server_wait whom, const struct engine_result *result)
 	answers_finish(whom, result, &f);
 }
 
+/* The result of an operation that has no figures of a pause or a resume. */
+static void finish_note(enum server_wait whom, const struct engine_result *result)
+{
+	struct answers_facts f = job_facts();
+	struct engine_result bare = {0};
+
+	snprintf(bare.note, sizeof(bare.note), "%s", result->note);
+	f.pause = &bare;
+	answers_finish(whom, result, &f);
+}
+
 static void finish_with(enum server_wait whom, const char *code, const char *message)
 {
 	struct engine_result result = {.code = code};
@@ -91,6 +102,8 @@ static void give_answer(const struct control_action *action)
 		finish_with(action->whom, action->code, action->reason);
 	else if (action->answer == ANSWER_RESULT)
 		finish(action->whom, operation_result());
+	else if (action->answer == ANSWER_NOTE)
+		finish_note(action->whom, operation_result());
 	else if (action->answer == ANSWER_WRITTEN)
 		finish(action->whom, operation_written());
 	else
@@ -169,7 +182,7 @@ void job_settle(void)
 {
 	struct control_actions actions = {0};
 
-	control_decide(&state, engine_is_untidy(), &actions);
+	control_decide(&state, engine_is_untidy(), engine_keeps_context(), &actions);
 	perform_all(&actions);
 }
 
@@ -184,8 +197,10 @@ void job_end_operation(void)
 	const struct engine_result *result = operation_result(), *written = operation_written();
 	enum operation op = control_operation(&state);
 	bool pause = op == OP_PAUSE, writes = state.snapshot == SNAPSHOT_WRITTEN;
-	bool ok = !is_change(op) || !strcmp(result->code, END_OK);
-	const char *what = !pause ? "resume" : writes && state.order_pause ? "snapshot" : "pause";
+	bool ok = !(is_change(op) || op == OP_RELEASE) || !strcmp(result->code, END_OK);
+	const char *what = op == OP_RESUME               ? "resume"
+			   : writes && state.order_pause ? "snapshot"
+							 : "pause";
 	struct control_event event = {.kind = EV_ENDED,
 				      .code = result->code,
 				      .written = written->code,
@@ -197,6 +212,8 @@ void job_end_operation(void)
 	} else if (is_change(op)) {
 		last[pause] = *result;
 		snprintf(reason, sizeof(reason), "%s", result->note);
+	} else if (op == OP_RELEASE) {
+		reason[0] = '\0';
 	}
 	/* Nobody waits for an answer if a signal asked for the snapshot. */
 	if (writes && ok && strcmp(written->code, END_OK))
@@ -247,7 +264,7 @@ void job_send_news(void)
 		reported = true;
 		answers_report(&report);
 	}
-	if (is_change(op) || op == OP_SNAPSHOT)
+	if (is_change(op) || op == OP_SNAPSHOT || op == OP_RELEASE)
 		answers_progress(operation_progress());
 }
 

@@ -21,8 +21,8 @@
 #define READY_S         1     /* for the control thread to tell clients that the program runs */
 #define TRIM_TIMEOUT_MS 30000 /* for calls of the program to end */
 
-static const char *const names[] = {"do nothing",       "pause",  "resume", "trim",
-				    "write a snapshot", "tidy up"};
+static const char *const names[] = {
+	"do nothing", "pause", "resume", "trim", "write a snapshot", "release the rest", "tidy up"};
 static void (*wake)(void);
 static int cuda; /* the driver's CUDA version */
 
@@ -72,6 +72,10 @@ static void run(void)
 		break;
 	case OP_TRIM:
 		engine_trim(&now.engine);
+		break;
+	case OP_RELEASE:
+		engine_release_kept(&now.engine);
+		claims_drop();
 		break;
 	case OP_SNAPSHOT:
 		add_pause(&facts);
@@ -167,7 +171,7 @@ static void begin(enum operation op, const struct operation_options *options,
 	 */
 	if (options->writes && order->image)
 		e->release = RELEASE_ALL;
-	else if (op == OP_PAUSE)
+	else if (op == OP_PAUSE || op == OP_RELEASE)
 		e->release = options->release;
 	e->progress = (struct engine_progress){.phase = "start", .ready = await_ready_said};
 	if (options->hold) {

@@ -70,6 +70,10 @@ static const unsigned char moves[ACTIVITIES][EVENTS] = {
 		[EV_ENDED] = TO(IDLE),
 		[EV_NO_START] = TO(STARVED),
 	},
+	[ACTIVITY_RELEASING] = {
+		[EV_ENDED] = TO(IDLE),
+		[EV_NO_START] = TO(STARVED),
+	},
 	[ACTIVITY_TIDYING] = {
 		[EV_PAUSE] = CANCEL,
 		[EV_RESUME] = CANCEL,
@@ -193,6 +197,10 @@ static void wish(struct control_state *s, bool paused, enum wisher wisher,
 		forget_wishes(s);
 		forget_snapshot(s, END_BUSY, RESUME_CAME, actions);
 	}
+	if (!paused || how->options.release == RELEASE_MEMORY)
+		s->whole = false;
+	else if (how->options.release == RELEASE_ALL)
+		s->whole = true;
 	move(s, paused ? EV_PAUSE : EV_RESUME, actions);
 	s->options = how->options;
 	s->options.hold = how->client != 0;
@@ -353,7 +361,7 @@ static void end_change(struct control_state *s, const struct control_event *e,
 		s->ending = false;
 	if (again)
 		answer_code(actions, pause ? WAITS_RUNNING : WAITS_PAUSED, END_BUSY, SUPERSEDED);
-	else
+	else if (!s->whole || !e->paused || !ok) /* else control_decide() goes on, or answers */
 		answer(actions, pause ? WAITS_PAUSED : WAITS_RUNNING, ANSWER_RESULT);
 	if (failed)
 		answer(actions, WAITS_DONE, ANSWER_RESULT);
@@ -385,6 +393,8 @@ static void take_ended(struct control_state *s, const struct control_event *e,
 		end_change(s, e, actions);
 	else if (op == OP_TRIM)
 		answer(actions, WAITS_TRIMMED, ANSWER_RESULT);
+	else if (op == OP_RELEASE)
+		answer(actions, WAITS_PAUSED, ANSWER_NOTE);
 	move(s, EV_ENDED, actions);
 	s->hold = HOLD_NONE;
 	if (s->snapshot == SNAPSHOT_WRITTEN)
@@ -427,6 +437,8 @@ static void take_no_start(struct control_state *s, const struct control_event *e
 		forgo_change(s, e, actions);
 	else if (op == OP_TRIM)
 		answer_code(actions, WAITS_TRIMMED, END_FAILED, e->reason);
+	else if (op == OP_RELEASE)
+		answer_code(actions, WAITS_PAUSED, END_FAILED, e->reason);
 	move(s, EV_NO_START, actions);
 	s->hold = HOLD_NONE;
 }
@@ -490,6 +502,10 @@ static void start(struct control_state *s, enum activity activity, struct contro
 	s->timeout_ms = s->options.timeout_ms;
 	a->op = control_operation(s);
 	a->options = s->options;
+	if (s->whole) /* a later pause may not have said */
+		a->options.release = RELEASE_ALL;
+	if (activity == ACTIVITY_PAUSING || activity == ACTIVITY_RELEASING)
+		s->whole = false;
 	a->options.hold = s->hold == HOLD_OPEN;
 	a->options.writes =
 		s->snapshot == SNAPSHOT_ASKED && (a->op == OP_PAUSE || a->op == OP_SNAPSHOT);
@@ -516,7 +532,8 @@ static void refuse_all(struct control_state *s, struct control_actions *actions)
 		answer_code(actions, whom, END_FAILED, CANNOT_END);
 }
 
-void control_decide(struct control_state *s, bool untidy, struct control_actions *actions)
+void control_decide(struct control_state *s, bool untidy, bool kept,
+		    struct control_actions *actions)
 {
 	bool paused = s->rest != STATE_RUNNING;
 
@@ -533,7 +550,11 @@ void control_decide(struct control_state *s, bool untidy, struct control_actions
 		start(s, paused ? ACTIVITY_RESUMING : ACTIVITY_PAUSING, actions);
 	} else if (s->snapshot == SNAPSHOT_ASKED) {
 		start(s, ACTIVITY_WRITING, actions);
+	} else if (s->whole && kept && s->rest == STATE_PAUSED) {
+		s->holder = 0; /* the job is at rest: there is nothing to hold */
+		start(s, ACTIVITY_RELEASING, actions);
 	} else {
+		s->whole = false;
 		answer(actions, paused ? WAITS_PAUSED : WAITS_RUNNING, ANSWER_STATE);
 		answer_code(actions, paused ? WAITS_RUNNING : WAITS_PAUSED, END_BUSY, SUPERSEDED);
 		answer(actions, WAITS_DONE, ANSWER_STATE);

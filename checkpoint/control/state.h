@@ -17,6 +17,9 @@
  * started, those who wait for it get an error and it is forgotten. But nobody would repeat a wish
  * by signal: it is tried again at every EV_RETRY.
  *
+ * A job may be paused with its context on the GPU. A pause that asks for the whole GPU then releases
+ * the rest; if such a request comes during a pause, that is looked at when the pause is done.
+ *
  * An operation that was called off, and is asked for again before it has ended, begins again. All
  * who asked for it get the result of the second attempt.
  *
@@ -37,7 +40,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-enum operation { OP_NONE, OP_PAUSE, OP_RESUME, OP_TRIM, OP_SNAPSHOT, OP_TIDY };
+enum operation { OP_NONE, OP_PAUSE, OP_RESUME, OP_TRIM, OP_SNAPSHOT, OP_RELEASE, OP_TIDY };
 
 /*
  * OFF: called off, as the opposite is wanted. AGAIN: called off, and wanted again since.
@@ -55,6 +58,7 @@ enum operation { OP_NONE, OP_PAUSE, OP_RESUME, OP_TRIM, OP_SNAPSHOT, OP_TIDY };
 	X(RESUMING_AGAIN, OP_RESUME) \
 	X(TRIMMING, OP_TRIM)         \
 	X(WRITING, OP_SNAPSHOT)      \
+	X(RELEASING, OP_RELEASE)     \
 	X(TIDYING, OP_TIDY)          \
 	X(REFUSED, OP_NONE)
 
@@ -127,6 +131,7 @@ enum action_kind {
 
 enum action_answer {
 	ANSWER_RESULT,  /* with the result of the operation */
+	ANSWER_NOTE,    /* with it, but without figures */
 	ANSWER_WRITTEN, /* of the snapshot */
 	ANSWER_STATE,   /* the job is in that state already */
 };
@@ -181,6 +186,7 @@ struct control_state {
 	bool order_kept;               /* a signal asked for it: try again */
 
 	bool trim;   /* a trim is asked for */
+	bool whole;  /* a pause has asked for the whole GPU, and the job may be paused already */
 	bool ending; /* the program handles a signal that ends it */
 
 	enum hold_phase hold; /* of the operation under way */
@@ -197,9 +203,10 @@ int control_take(struct control_state *s, const struct control_event *event,
 
 /*
  * Begin what is wanted, or answer those who wait for a state that the job is already in. @untidy:
- * engine_is_untidy().
+ * engine_is_untidy(). @kept: engine_keeps_context().
  */
-void control_decide(struct control_state *s, bool untidy, struct control_actions *actions);
+void control_decide(struct control_state *s, bool untidy, bool kept,
+		    struct control_actions *actions);
 
 /* The operation under way. */
 enum operation control_operation(const struct control_state *s);

@@ -51,7 +51,7 @@ static int enter_quiet(struct engine_op *op, double deadline_ms)
 			  .contexts = &engine.saved.contexts};
 	int ret;
 
-	release_find(release_wanted(op->drv, op->release));
+	release_find();
 	ret = quiet_enter(&q);
 	if (ret == -EIO)
 		return engine_fail(
@@ -141,11 +141,12 @@ void engine_pause(struct engine_op *op)
 	if (take_memory(op, start + op->timeout_ms))
 		goto out;
 	if (engine.saves && op->order->image)
-		engine_release_all(op);
+		engine_release_all(op, &op->written);
 	else if (release_wanted(op->drv, op->release))
 		release_rest(op);
 	else
 		release_managed(op);
+	__atomic_store_n(&engine.contexts, engine.saved.contexts.count > 0, __ATOMIC_RELAXED);
 	__atomic_store_n(&engine.untidy,
 			 !engine.released && engine.saved.contexts.count && engine.saved.used_slots,
 			 __ATOMIC_RELAXED);
@@ -153,6 +154,21 @@ void engine_pause(struct engine_op *op)
 out:
 	if (op->order)
 		engine_write_end(op, start);
+}
+
+void engine_release_kept(struct engine_op *op)
+{
+	struct engine_result *result = &op->result;
+	double start = clock_ms();
+
+	engine_begin(op, result);
+	if (engine_check_carried(op, result) || engine_check_room(op) ||
+	    engine_release_all(op, result))
+		return;
+	__atomic_store_n(&engine.untidy, false, __ATOMIC_RELAXED);
+	snprintf(result->note, sizeof(result->note),
+		 "already paused; the rest of its GPU memory is given back now");
+	engine_succeed(op, start, 0);
 }
 
 /* Sleep between two attempts to get GPU memory. False when it is time to give up. */

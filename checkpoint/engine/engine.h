@@ -119,6 +119,12 @@ struct engine_op {
  */
 void engine_pause(struct engine_op *op);
 
+/*
+ * Release what a pause has left on the GPU, as if it had released everything. A failure leaves the
+ * job paused as it was.
+ */
+void engine_release_kept(struct engine_op *op);
+
 /* The timeout bounds the wait for GPU memory; 0: no limit. After it the job is paused as before. */
 void engine_resume(struct engine_op *op);
 
@@ -173,6 +179,9 @@ size_t engine_pool_bytes(void);
 
 /* True from the first unmap of a pause until the job runs again. */
 bool engine_is_paused(void);
+
+/* True if the job is paused, and its contexts are on the GPU. */
+bool engine_keeps_context(void);
 
 /* The directory of the snapshot that alone has the memory of a paused job; NULL: none. */
 const char *engine_held_in(void);

@@ -31,6 +31,7 @@ struct engine {
 	/* Other threads read these: write them atomically. */
 	bool paused;
 	bool released; /* the driver's checkpoint has the contexts, or the driver is locked */
+	bool contexts; /* the paused job has any */
 	bool untidy;   /* engine_tidy() has something to do */
 	bool held;     /* the snapshot alone has the saved data */
 	size_t host, spilled, pool;
@@ -100,8 +101,10 @@ CUresult engine_unmap(const struct cuda_driver *drv);
 CUresult engine_release(struct engine_op *op, const char **call);
 /* See that all can be carried through what @op releases. 0, or @result says what cannot. */
 int engine_check_carried(const struct engine_op *op, struct engine_result *result);
-/* Release the contexts, if the pause left them: for a process image. The result is op->written. */
-int engine_release_all(struct engine_op *op);
+/* Release the contexts, if the pause left them. 0, or @result says why not. */
+int engine_release_all(struct engine_op *op, struct engine_result *result);
+/* Whether host memory has room for the driver's checkpoint of a paused job. */
+int engine_check_room(struct engine_op *op);
 
 /*
  * A snapshot of what is being saved: begin to write what arrives. A failure fails the pause only if

@@ -122,6 +122,23 @@ int engine_place(struct engine_op *op, size_t slots, size_t pool_slots, size_t s
 	return 0;
 }
 
+static int fail_apart(struct engine_result *result, size_t apart, size_t missing)
+{
+	return engine_fail(
+		result, END_NOMEM,
+		"%.2f GiB of host memory needed for the driver's checkpoint (%.2f GiB are left to "
+		"others): %.2f GiB are missing",
+		apart / GIB, HOSTMEM_RESERVE / GIB, missing / GIB);
+}
+
+int engine_check_room(struct engine_op *op)
+{
+	size_t apart = release_host_bytes(&engine.saved.contexts), pool_slots, spill_slots;
+	size_t missing = saved_room(0, apart, &pool_slots, &spill_slots);
+
+	return missing ? fail_apart(&op->result, apart, missing) : 0;
+}
+
 /* Find room for all data that will be saved. */
 static int make_room(struct engine_op *op)
 {
@@ -132,11 +149,7 @@ static int make_room(struct engine_op *op)
 		apart = release_host_bytes(&engine.saved.contexts);
 	missing = saved_room(bytes > held ? bytes - held : 0, apart, &pool_slots, &spill_slots);
 	if (missing)
-		return engine_fail(
-			&op->result, END_NOMEM,
-			"%.2f GiB of host memory needed for the driver's checkpoint (%.2f GiB are "
-			"left to others): %.2f GiB are missing",
-			apart / GIB, HOSTMEM_RESERVE / GIB, missing / GIB);
+		return fail_apart(&op->result, apart, missing);
 	/* If it does not fit, it may fit without zeros. */
 	if (slots > pool_slots && engine.saved.kernels) {
 		if (engine_scan(op))
@@ -271,7 +284,7 @@ CUresult engine_release(struct engine_op *op, const char **call)
 	return error;
 }
 
-int engine_release_all(struct engine_op *op)
+int engine_release_all(struct engine_op *op, struct engine_result *result)
 {
 	const struct cuda_driver *drv = op->drv;
 	const char *call = "";
@@ -279,7 +292,7 @@ int engine_release_all(struct engine_op *op)
 	CUresult error = release_unlock_process(drv, &call);
 
 	if (error)
-		return engine_fail_driver(&op->written, drv, call, error);
+		return engine_fail_driver(result, drv, call, error);
 	if (was_locked)
 		__atomic_store_n(&engine.released, false, __ATOMIC_RELAXED);
 	if (engine.released || !engine.saved.contexts.count)
@@ -291,7 +304,6 @@ int engine_release_all(struct engine_op *op)
 		error = engine_release(op, &call);
 	if (!error)
 		return 0;
-	return engine_fail(&op->written, END_UNSUPPORTED,
-			   "the driver does not release the GPU: %s: %s", call,
-			   engine_error_name(drv, error));
+	return engine_fail(result, END_UNSUPPORTED, "the driver does not release the GPU: %s: %s",
+			   call, engine_error_name(drv, error));
 }

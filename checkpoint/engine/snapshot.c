@@ -234,7 +234,7 @@ void engine_snapshot(struct engine_op *op)
 	}
 	if (op->order->image && !engine.released && engine_check_carried(op, result))
 		return;
-	if ((op->order->image && engine_release_all(op)) ||
+	if ((op->order->image && engine_release_all(op, result)) ||
 	    begin_saving(op, engine.saved.used_slots))
 		return;
 	saving_close(&engine.saving, true);

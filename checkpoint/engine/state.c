@@ -37,6 +37,12 @@ bool engine_is_released(void)
 	return __atomic_load_n(&engine.released, __ATOMIC_RELAXED);
 }
 
+bool engine_keeps_context(void)
+{
+	return engine_is_paused() && !engine_is_released() &&
+	       __atomic_load_n(&engine.contexts, __ATOMIC_RELAXED);
+}
+
 const char *engine_held_in(void)
 {
 	return __atomic_load_n(&engine.held, __ATOMIC_ACQUIRE) ? engine.place.path : NULL;

@@ -68,10 +68,9 @@ bool release_wanted(const struct cuda_driver *drv, enum release_choice choice)
 	       drv->cuCheckpointProcessRestore && drv->cuCheckpointProcessUnlock;
 }
 
-void release_find(bool checkpoint)
+void release_find(void)
 {
-	if (checkpoint)
-		nvml_open();
+	nvml_open();
 	freemem_find();
 }
 

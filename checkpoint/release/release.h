@@ -19,9 +19,9 @@ enum release_choice { RELEASE_AS_SET, RELEASE_ALL, RELEASE_MEMORY };
 /*
  * Find the libraries and programs that the other functions use. Call it before the gate closes: it
  * takes the loader's lock, and a thread in a library's constructor may hold that lock while it
- * waits at the gate. @checkpoint: the driver's checkpoint is to follow.
+ * waits at the gate.
  */
-void release_find(bool checkpoint);
+void release_find(void);
 
 /* True if @choice is the whole GPU (the default of CUDAW_RELEASE) and the driver can release it. */
 bool release_wanted(const struct cuda_driver *drv, enum release_choice choice);

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """While a job is paused its GPU memory is really gone: to nvidia-smi and to other processes."""
-from gpulib import (Job, check, equal, figure, gpu_used, hog, idle_gpu_used, main, process_used,
+from gpulib import (Job, check, cudaw_ok, equal, figure, gpu_used, hog, idle_gpu_used, main, process_used,
                     until)
 
 MIB = 8192
@@ -66,4 +66,29 @@ def managed_memory_leaves_too():
     check("every word right" in job.finish(), "the job did not verify its memory")
 
 
-main(full_release, memory_release_leaves_the_context, managed_memory_leaves_too)
+def a_paused_job_gives_back_the_rest():
+    """If it is asked for; and what it has given back stays so."""
+    idle = idle_gpu_used()
+    job = counter()
+    cudaw_ok("pause", "--release", "memory", job.pid)
+    left = gpu_used() - idle
+    check(left > 0, "nothing is left on the GPU")
+    for args in (("--release", "memory"), ()):
+        equal(cudaw_ok("pause", *args, job.pid),
+              f"paused {job.pid}: already paused; its CUDA context stays on the GPU\n", "what it says")
+    equal(gpu_used() - idle, left, "the memory in use after that")
+    equal(cudaw_ok("pause", "--release", "all", job.pid),
+          f"paused {job.pid}: already paused; the rest of its GPU memory is given back now\n",
+          "what it says")
+    equal((job.state(), gpu_used() - idle), ("paused", 0), "the state, and the memory in use")
+    for args in (("--release", "memory"), ("--release", "all"), ()):
+        equal(cudaw_ok("pause", *args, job.pid),
+              f"paused {job.pid}: already paused, with nothing left on the GPU\n", "what it says")
+    job.check_still()
+    job.resume()
+    job.wait_steps(job.steps() + 3)
+    check("every word right" in job.finish(), "the job did not verify its memory")
+
+
+main(full_release, memory_release_leaves_the_context, managed_memory_leaves_too,
+     a_paused_job_gives_back_the_rest)

@@ -43,7 +43,8 @@ const char help_pause[] =
 		"  -t, --timeout SECONDS  let the job run on if its kernels do not end in time (30)\n"
 		"      --release WHAT     'all': leave nothing on the GPU; 'memory': leave the CUDA\n"
 		"                         context and the memory left to the driver there. The default\n"
-		"                         is CUDAW_RELEASE of the job\n",
+		"                         is CUDAW_RELEASE of the job. With 'all', a job that is\n"
+		"                         paused already gives back the rest, too\n",
 		"and the job runs on");
 
 const char help_resume[] =

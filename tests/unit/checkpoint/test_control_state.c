@@ -55,6 +55,7 @@ ROW(RESUMING_AGAIN, "RESUMING_OFF", ".", ".", ".", "RESUMING_OFF", ".", ".", "."
     "IDLE", ".", "."),
 ROW(TRIMMING, ".!", ".!", ".", ".", ".!", ".", ".", ".", ".", ".", ".", "IDLE", "STARVED", "."),
 ROW(WRITING, ".", ".!", ".!", ".", ".", ".!", ".", ".", ".", ".", ".", "IDLE", "STARVED", "."),
+ROW(RELEASING, ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", "IDLE", "STARVED", "."),
 ROW(TIDYING, ".!", ".!", ".", ".!", ".!", ".", ".!", ".", ".", ".", ".", "IDLE", "STARVED", "."),
 ROW(REFUSED, ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", "."),
 #undef ROW
@@ -66,12 +67,13 @@ static struct control_state state_in(enum activity activity)
 {
 	struct control_state s = {.activity = activity};
 	bool was_paused = control_operation(&s) == OP_RESUME || activity == ACTIVITY_WRITING ||
-			  activity == ACTIVITY_REFUSED;
+			  activity == ACTIVITY_RELEASING || activity == ACTIVITY_REFUSED;
 
 	s.rest = was_paused ? STATE_PAUSED : STATE_RUNNING;
 	s.wishes[WISHER_USER] = activity == ACTIVITY_PAUSING ||
 				activity == ACTIVITY_PAUSING_AGAIN ||
-				activity == ACTIVITY_RESUMING_OFF || activity == ACTIVITY_WRITING;
+				activity == ACTIVITY_RESUMING_OFF || activity == ACTIVITY_WRITING ||
+				activity == ACTIVITY_RELEASING;
 	if (activity == ACTIVITY_WRITING) {
 		s.snapshot = SNAPSHOT_WRITTEN;
 		s.order_image = true;
@@ -86,7 +88,8 @@ static struct control_event event_of(enum event_kind kind, const struct control_
 				      .code = END_OK,
 				      .written = END_OK,
 				      .reason = "",
-				      .paused = control_operation(s) == OP_PAUSE};
+				      .paused = control_operation(s) == OP_PAUSE ||
+						control_operation(s) == OP_RELEASE};
 }
 
 START_TEST(every_event_in_every_state)
@@ -129,16 +132,20 @@ struct model {
 	struct control_state s;
 	struct model_client clients[CLIENTS];
 	bool paused;    /* the engine's */
+	bool kept;      /* and its context is on the GPU */
+	bool all;       /* the operation releases it */
 	bool cancelled; /* the operation */
 	bool committed;
 	bool held;
 
 	/* Of what is to come of it all. */
 	bool last_paused; /* the last wish */
+	bool last_all;    /* or one before it, since the job ran: for the whole GPU */
 	int holder;       /* who may undo it: a client's number from 1 */
 };
 
 static bool starves; /* the next operation has no thread */
+static bool follows; /* whether the last wish wins */
 static const struct model *origin;
 static const char *step_name;
 
@@ -167,6 +174,11 @@ static void begin(struct model *m, const struct control_action *a)
 	REQUIRE(!under_way, "an operation is begun beside another one");
 	m->cancelled = m->committed = false;
 	m->held = a->options.hold;
+	m->all = a->options.release == RELEASE_ALL;
+	if (a->op == OP_RELEASE) {
+		REQUIRE(m->paused && m->kept && m->all, "nothing that was kept is released");
+		m->holder = 0; /* the job stays paused, whatever its client does */
+	}
 	if (!starves) {
 		under_way = true;
 		return;
@@ -193,6 +205,8 @@ static void perform(struct model *m, const struct control_actions *actions)
 			m->committed = true;
 			break;
 		case ACT_ANSWER:
+			if (a->whom == WAITS_PAUSED && a->answer == ANSWER_STATE && !a->code)
+				REQUIRE(!m->s.whole, "it is paused, but not as asked");
 			for (int c = 0; c < CLIENTS; c++)
 				if (m->clients[c].waits == a->whom)
 					m->clients[c] = (struct model_client){0};
@@ -207,7 +221,7 @@ static void decide(struct model *m)
 {
 	struct control_actions actions = {0};
 
-	control_decide(&m->s, false, &actions);
+	control_decide(&m->s, false, m->paused && m->kept, &actions);
 	perform(m, &actions);
 }
 
@@ -218,15 +232,25 @@ static void end(struct model *m, const char *code)
 	bool ok = !strcmp(code, END_OK);
 
 	under_way = false;
-	if (ok && op == OP_PAUSE)
+	if (ok && (op == OP_PAUSE || op == OP_RELEASE)) {
 		m->paused = true;
+		m->kept = !m->all;
+	}
 	if (ok && op == OP_RESUME)
-		m->paused = false;
+		m->paused = m->kept = false;
+	m->all = false;
 	take(m, (struct control_event){.kind = EV_ENDED,
 				       .code = code,
 				       .written = code,
 				       .reason = "",
 				       .paused = m->paused});
+}
+
+/* A resume takes back that the whole GPU was asked for; a pause that does not say so does not. */
+static void want(struct model *m, bool paused)
+{
+	m->last_paused = paused;
+	m->last_all &= paused;
 }
 
 /* What may happen in a model; each returns false where it cannot. */
@@ -239,7 +263,8 @@ static bool ask(struct model *m, enum server_wait waits, bool holds, struct cont
 		m->clients[c] = (struct model_client){waits, holds};
 		e.client = holds ? c + 1 : 0;
 		if (e.kind == EV_PAUSE || e.kind == EV_RESUME) {
-			m->last_paused = e.kind == EV_PAUSE;
+			want(m, e.kind == EV_PAUSE);
+			m->last_all |= e.options.release == RELEASE_ALL;
 			m->holder = e.client;
 		}
 		if (take(m, e))
@@ -263,7 +288,7 @@ static bool hang_up(struct model *m, int c, bool agreed)
 				.kind = EV_HOLDER_GONE, .client = c + 1, .agreed = agreed});
 	if (client.holds && m->holder == c + 1) {
 		if (client.waits == WAITS_PAUSED && !agreed)
-			m->last_paused = false;
+			want(m, false);
 		m->holder = 0;
 	}
 	return true;
@@ -277,7 +302,7 @@ static bool order(struct model *m, int c, enum event_kind kind)
 		return false;
 	take(m, (struct control_event){.kind = kind, .client = c + 1});
 	if (kind == EV_ABORT && m->holder == c + 1) {
-		m->last_paused = client.waits != WAITS_PAUSED;
+		want(m, client.waits != WAITS_PAUSED);
 		m->holder = 0;
 	}
 	/* Of several clients that hold, each may let it go on. */
@@ -289,10 +314,10 @@ static bool order(struct model *m, int c, enum event_kind kind)
 static bool signal_comes(struct model *m, enum event_kind kind)
 {
 	if (kind != EV_END) {
-		m->last_paused = kind == EV_PAUSE;
+		want(m, kind == EV_PAUSE);
 		m->holder = 0;
 	} else if (m->s.rest != STATE_RUNNING || control_operation(&m->s) == OP_PAUSE) {
-		m->last_paused = false;
+		want(m, false);
 		m->holder = 0;
 	}
 	take(m, (struct control_event){.kind = kind, .by_signal = true});
@@ -317,7 +342,8 @@ static bool finish(struct model *m, const char *code)
 #define SNAPSHOT_EVENT(with_pause, with_image) \
 	((struct control_event){.kind = EV_SNAPSHOT, .pause = with_pause, .image = with_image})
 
-#define PAUSE_EVENT ((struct control_event){.kind = EV_PAUSE})
+#define PAUSE_EVENT     ((struct control_event){.kind = EV_PAUSE})
+#define PAUSE_ALL_EVENT ((struct control_event){.kind = EV_PAUSE, .options.release = RELEASE_ALL})
 
 #define STEP_MAP(X)                                                                            \
 	X(ended, finish(m, END_OK))                                                            \
@@ -325,6 +351,7 @@ static bool finish(struct model *m, const char *code)
 	X(sigusr1, signal_comes(m, EV_PAUSE))                                                  \
 	X(sigusr2, signal_comes(m, EV_RESUME))                                                 \
 	X(pause, ask(m, WAITS_PAUSED, false, (struct control_event){.kind = EV_PAUSE}))        \
+	X(pause_all, ask(m, WAITS_PAUSED, false, PAUSE_ALL_EVENT))                             \
 	X(resume, ask(m, WAITS_RUNNING, false, (struct control_event){.kind = EV_RESUME}))     \
 	X(hold, ask(m, WAITS_PAUSED, true, (struct control_event){.kind = EV_PAUSE}))          \
 	X(regain, ask(m, WAITS_RUNNING, true, (struct control_event){.kind = EV_RESUME}))      \
@@ -416,6 +443,8 @@ static void quiesce(struct model *m, bool last_wins)
 		REQUIRE(m->clients[c].waits == WAITS_NOT, "a client is not answered");
 	if (last_wins)
 		REQUIRE(m->paused == m->last_paused, "the last wish is not what is");
+	if (last_wins && m->paused && m->last_all)
+		REQUIRE(!m->kept, "the whole GPU was asked for, and the context is kept");
 }
 
 /* ---- all states ---- */
@@ -441,6 +470,8 @@ static uint64_t key_of(const struct model *m)
 		       s->snapshot,
 		       s->snapshot ? s->order_pause + 2 * s->order_image + 4 * s->order_kept : 0,
 		       s->trim,
+		       s->whole,
+		       s->options.release,
 		       s->ending,
 		       s->hold,
 		       s->holder,
@@ -450,6 +481,9 @@ static uint64_t key_of(const struct model *m)
 		       m->clients[1].waits,
 		       m->clients[1].holds,
 		       m->paused,
+		       m->kept,
+		       m->all,
+		       follows && m->last_all,
 		       control_operation(s) == OP_NONE
 			       ? 0
 			       : 1 + m->cancelled + 2 * m->committed + 4 * m->held,
@@ -478,6 +512,7 @@ static void explore(enum step steps, bool last_wins)
 {
 	seen = calloc(SEEN_SIZE, sizeof(*seen));
 	queue = malloc(SEEN_SIZE / 2 * sizeof(*queue));
+	follows = last_wins;
 	ck_assert(seen && queue);
 	visit(&(struct model){0});
 	for (size_t i = 0; i < nqueue; i++) {

@@ -1,0 +1,84 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A job that is paused with its context on the GPU is asked to give that back, too: what a failure
+leaves, and what other requests do meanwhile. tests/gpu/released.py has the plain case.
+"""
+import subprocess
+import time
+
+from simlib import HELD, gpu_used, hold, let_go, not_by_tsan
+from gpulib import CUDAW, Job, base_environment, check, cudaw, cudaw_ok, equal, main, until
+
+MEMORY, ALL = ("--release", "memory"), ("--release", "all")
+
+
+def counter(*args, **env):
+    job = Job("counter", "--mib", 64, *args, "--steps", 1000000, "--step-ms", 5, env=env)
+    job.wait_steps(3)
+    return job
+
+
+def fails(job, code, text):
+    done = cudaw("pause", *ALL, job.pid)
+    equal(done.returncode, code, f"the exit code ({done.stderr.strip()})")
+    check(text in done.stderr, f"it says {done.stderr!r}")
+    equal(job.state(), "paused", "the state")
+    check(text in job.status()["reason"], "cudaw ps does not say why")
+
+
+def goes_on(job):
+    job.resume()
+    job.wait_steps(job.steps() + 3)
+    check("every word right" in job.finish(), "the job did not verify its memory")
+
+
+def what_cannot_be_carried_is_refused_by_name():
+    job = Job("memory_kinds", "--kind", "managed", "--steps", 1000000, "--step-ms", 5)
+    job.wait_steps(3)
+    cudaw_ok("pause", *MEMORY, job.pid)
+    fails(job, 6, "managed allocation")
+    job.resume()
+    job.finish()
+
+
+def a_driver_that_fails_leaves_it_paused():
+    job = counter(CUDAW_SIM_FAULT="cuCheckpointProcessCheckpoint:1:999")
+    cudaw_ok("pause", *MEMORY, job.pid)
+    fails(job, 6, "cuCheckpointProcessCheckpoint: CUDA_ERROR_UNKNOWN")
+    cudaw_ok("pause", *ALL, job.pid)
+    equal((gpu_used(), job.status()["reason"]), (0, None), "what it uses, and the reason")
+    goes_on(job)
+
+
+def a_request_that_comes_during_the_pause():
+    """Both clients are answered when the job has given back all."""
+    job = counter(**HELD)
+    hold("out")
+    clients = []
+    for release in (MEMORY, ALL):
+        clients.append(subprocess.Popen([CUDAW, "pause", *release, str(job.pid)], text=True,
+                                        env=base_environment(), stdout=subprocess.PIPE))
+        job.wait_state("pausing")
+        time.sleep(0.5)     # for the request to come
+    let_go("out")
+    for client in clients:
+        said, _ = client.communicate(timeout=30)
+        equal((client.returncode, gpu_used()), (0, 0), f"the exit code, and what it uses ({said})")
+    goes_on(job)
+
+
+def a_resume_waits_for_its_end():
+    job = counter(CUDAW_SIM_COPY_GBPS="0.05")
+    cudaw_ok("pause", *MEMORY, job.pid)
+    pause = subprocess.Popen([CUDAW, "pause", *ALL, str(job.pid)], text=True, env=base_environment(),
+                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    until(lambda: gpu_used() == 0, 10, "the driver's checkpoint is under way")
+    job.resume()
+    said, _ = pause.communicate(timeout=30)
+    check("given back now" in said, f"the pause said {said!r}")
+    job.wait_steps(job.steps() + 3)
+    check("every word right" in job.finish(), "the job did not verify its memory")
+
+
+main(*map(not_by_tsan, (what_cannot_be_carried_is_refused_by_name, a_driver_that_fails_leaves_it_paused,
+                        a_request_that_comes_during_the_pause, a_resume_waits_for_its_end)))
