@@ -196,8 +196,30 @@ def say(connection, *lines):
     connection.sendall("".join(line + "\n" for line in lines).encode())
 
 
+def alone():
+    """Run this script again as the first process of a PID namespace: a command without
+    CUDAW_RUNTIME_DIR finds the jobs of all processes that it sees, and those are of this test alone.
+    Returns in that process, or where none can be made. Root is one of a user namespace if need be."""
+    if os.environ.get("CUDAW_TEST_ALONE"):
+        return
+    for users in ([], ["--user", "--map-root-user"]):
+        inside = ["unshare", *users, "--pid", "--mount", "--fork", "--kill-child", "--mount-proc"]
+        if not shutil.which(inside[0]) or subprocess.run([*inside, "true"], check=False,
+                                                         stderr=subprocess.DEVNULL).returncode:
+            continue
+        os.environ["CUDAW_TEST_ALONE"] = "users" if users else "root"
+        os.execvp(inside[0], [*inside, sys.executable, *sys.argv])
+
+
+def needs_to_be_alone(root=False):
+    """root: with all user ids."""
+    how = os.environ.get("CUDAW_TEST_ALONE")
+    if not how or (root and how != "root"):
+        raise Skip("needs root" if how else "no PID namespace can be made")
+
+
 def main():
     """Run every function test_* of the calling script, in order, without settings of cudaw's."""
-    for key in [key for key in os.environ if key.startswith("CUDAW_")]:
+    for key in [key for key in os.environ if key.startswith("CUDAW_") and key != "CUDAW_TEST_ALONE"]:
         del os.environ[key]
     harness.main()

@@ -13,8 +13,8 @@ import subprocess
 import threading
 import time
 
-from clilib import (CUDAW, LIMIT_S, Directory, FakeJob, Result, Skip, contains, cudaw, equal,
-                    installed_copy, live_pid, main, scratch, silent, status)
+from clilib import (CUDAW, LIMIT_S, Directory, FakeJob, Result, Skip, alone, contains, cudaw, equal,
+                    installed_copy, live_pid, main, needs_to_be_alone, scratch, silent, status)
 
 ALICE, BOB = 2147000001, 2147000002     # users of nobody
 libc = ctypes.CDLL(None, use_errno=True)
@@ -31,7 +31,7 @@ class Machine:
     """A /tmp of its own for the command, with directories of several users."""
 
     def __init__(self):
-        needs_root()
+        needs_to_be_alone(root=True)
         self.tmp = scratch()
         installed_copy(f"{self.tmp}/installed", faces=False)
 
@@ -350,4 +350,5 @@ def test_text_that_turns_the_line_round():
 
 
 if __name__ == "__main__":
+    alone()
     main()

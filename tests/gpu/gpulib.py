@@ -126,9 +126,11 @@ def is_pending(pid, sig):
 
 
 def jobs():
-    """What `cudaw ps` says, by process. One that was not run for a second is asked again, twice."""
+    """What `cudaw ps` says of the processes that use CUDA, by process. One that was not run for a
+    second is asked again, twice."""
     for _ in range(3):
-        rows = {job["pid"]: job for job in json.loads(cudaw_ok("ps", "--json"))}
+        rows = {job["pid"]: job for job in json.loads(cudaw_ok("ps", "--json"))
+                if job["state"] != "starting"}
         if all(row["error"] != "no answer" for row in rows.values()):
             break
         print("# a job gave no answer", flush=True)

@@ -15,7 +15,9 @@
 const char help_ps[] =
 	"Usage: cudaw ps [--json]\n"
 	"\n"
-	"List the processes that use CUDA under cudaw: yours, or all users' for root.\n"
+	"List the processes that use CUDA under cudaw: yours, or all users' for root. Those in\n"
+	"containers are found too, and jobs that have not used CUDA yet. If CUDAW_RUNTIME_DIR is\n"
+	"set, only jobs with the same directory are listed.\n"
 	"\n"
 	"  -j, --json  exact figures (bytes, milliseconds), as a JSON array\n"
 	"  -h, --help  this text\n"
@@ -25,7 +27,8 @@ const char help_ps[] =
 	"  NAME       from 'cudaw run --name'\n"
 	"  PID, USER  the process\n"
 	"  GPU        ordinals of the devices it uses, as the process counts them\n"
-	"  STATE      running, pausing, paused, resuming, waiting (a resume waits for GPU memory),\n"
+	"  STATE      starting (it has made no CUDA call yet), running, pausing, paused, resuming,\n"
+	"             waiting (a resume waits for GPU memory),\n"
 	"             failed (a resume failed; the data is kept, resume it again), stopped (by a\n"
 	"             signal or a terminal: 'cudaw resume' continues it), or 'no answer'\n"
 	"  CARRIED    GPU memory that cudaw moves: a pause gives it back, a resume rebuilds it\n"
@@ -193,7 +196,7 @@ static int print_json(struct job **jobs, size_t n)
 
 static int list_jobs(struct job_list *list, bool json)
 {
-	struct job **jobs = calloc(list->n + 1, sizeof(*jobs));
+	struct job **jobs = calloc(list->n + list->nstarting + 1, sizeof(*jobs));
 	size_t n = 0;
 	int ret;
 
@@ -207,6 +210,8 @@ static int list_jobs(struct job_list *list, bool json)
 	for (size_t i = 0; i < list->n; i++)
 		if (!job_is_gone(&list->jobs[i]))
 			jobs[n++] = &list->jobs[i];
+	for (size_t i = 0; i < list->nstarting; i++)
+		jobs[n++] = &list->starting[i];
 	ret = json ? print_json(jobs, n) : print_table(jobs, n);
 	free(jobs);
 	return ret;

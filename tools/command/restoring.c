@@ -180,7 +180,7 @@ int restoring_run(struct restoring *r, struct job_transfer *resume)
 
 	if (make_runtime_dir(r) || make_socket_directories(r))
 		return EXIT_FAILED;
-	directory = (struct job_directory){r->runtime_dir, r->uid};
+	directory = (struct job_directory){.path = r->runtime_dir, .owner = r->uid};
 	images = host_image_open(r->snapshot.dir, index, &error);
 	if (images < 0)
 		return opened_refuse(r->path, images, &error);

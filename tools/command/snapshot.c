@@ -119,6 +119,12 @@ static int report(const struct taking *t)
 /* Whether this machine has what the snapshot needs; else a message. */
 static bool can_take(struct taking *t)
 {
+	if (t->job->directory->inside) {
+		complain("snapshot %d: its files are in another mount namespace, or it has another "
+			 "CUDAW_RUNTIME_DIR: %s; run the command as the job was run",
+			 t->job->pid, t->job->directory->path);
+		return false;
+	}
 	if (!t->gpu_only && !criu_find(&t->criu)) {
 		complain("%s; --gpu-only needs no CRIU", t->criu.why);
 		return false;

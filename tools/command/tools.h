@@ -22,10 +22,11 @@
  *
  * The directories that they use:
  *
- *	tools/job	jobs_find.c finds jobs, jobs.c talks to them, status.c parses the answers;
+ *	tools/job	jobs_find.c and scan.c find jobs, jobs.c talks to them, status.c parses the answers;
  *			targets.c and select.c: which jobs a command line means; outcome.c: how a
  *			request ended; coordinate.c and steps.c: several processes together
  *	tools/process	process.c identifies and signals processes, tree.c with their children;
+ *			limited.c and inside.c look into processes of other namespaces;
  *			criu.c runs CRIU, criu_files.c reads its images; needs.c and outside.c
  *			check what a restore and a snapshot need; probe.c asks the driver
  *	tools/report	exit codes, messages, the progress line

@@ -12,6 +12,10 @@
  * (SO_PEERCRED). It must have the PID of the name in its own PID namespace, and run as the owner of
  * the directory; else the socket is ignored. Every action on a job's process uses this identity
  * (tools/process/process.h), never the name. docs/security.md has the details.
+ *
+ * Jobs whose runtime directory the command does not see, or does not know, are found by their
+ * processes (scan.h). So are those that have not made a CUDA call yet: they do not listen, and
+ * nothing can be asked of them.
  */
 #include "common/protocol.h"
 #include "common/rundir.h"
@@ -25,6 +29,9 @@
 
 #define JOB_GPUS       64
 #define JOBS_STATUS_MS 1000 /* time for a job to send its status */
+
+/* In place of a state of protocol.h: the job does not listen yet. */
+#define JOB_STARTING "starting"
 
 /* In place of an errno. */
 #define JOB_STOPPED 4096 /* no answer because it is stopped (SIGSTOP) */
@@ -89,6 +96,7 @@ struct party;
 struct job_directory {
 	char *path;
 	uid_t owner;
+	bool inside; /* path is what the job's process sees (tools/process/inside.h) */
 };
 
 /* One process. */
@@ -128,6 +136,9 @@ struct job_list {
 	size_t n;
 	struct job_directory **directories;
 	size_t ndirectories;
+	/* Of these, status has id, name, command and state, and described is set. */
+	struct job *starting;
+	size_t nstarting;
 };
 
 /* One request for several jobs. */
@@ -150,9 +161,11 @@ struct job_request {
 };
 
 /*
- * Find the jobs in the runtime directory; for root, in those of all users. No request is sent yet,
- * but the identity of each listener is known, and sockets with a false name are ignored, with a
- * message. No directory means no jobs. Returns 0, or an exit code after a message.
+ * Find the jobs in the runtime directory; for root, in those of all users. Then find the user's, or
+ * for root all users' jobs that are there by their processes; CUDAW_RUNTIME_DIR narrows this to
+ * jobs that have the same. No request is sent yet, but the identity of each listener is known, and
+ * sockets with a false name are ignored, with a message. No directory means no jobs. Returns 0, or
+ * an exit code after a message.
  */
 int jobs_find(struct job_list *list);
 
@@ -165,10 +178,13 @@ void jobs_free(struct job_list *list);
  */
 int job_connect(struct job *job);
 
-/* The directory that its socket is in: a descriptor that the caller closes, or a negative errno. */
+/*
+ * The directory that its socket is in: a descriptor that the caller closes, or a negative errno:
+ * -EXDEV, only the job's process sees it.
+ */
 int job_open_directory(const struct job *job);
 
-/* Remove the socket of a job that has ended. */
+/* Remove the socket of a job that has ended, unless only the job's process sees it. */
 void job_unlink(const struct job *job);
 
 /*

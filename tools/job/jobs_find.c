@@ -2,6 +2,7 @@
 /* Finds the sockets in runtime directories, and identifies the processes that listen. */
 #include "tools/job/jobs.h"
 #include "common/settings.h"
+#include "tools/job/scan.h"
 #include "tools/report/report.h"
 
 #include <dirent.h>
@@ -126,13 +127,18 @@ int job_open_directory(const struct job *job)
 {
 	const char *why;
 
+	if (job->directory->inside)
+		return -EXDEV;
 	return rundir_open(job->directory->path, job->directory->owner, &why);
 }
 
 int job_connect(struct job *job)
 {
-	int dir = job_open_directory(job), fd;
+	int dir, fd;
 
+	if (job->directory->inside)
+		return checked(job, scan_connect(&job->process, job->directory->path));
+	dir = job_open_directory(job);
 	if (dir < 0)
 		return dir;
 	fd = connect_in(dir, job);
@@ -153,18 +159,23 @@ void job_unlink(const struct job *job)
 	close(dir);
 }
 
-static int add_job(struct job_list *list, const struct job *job)
+static int add_to(struct job **jobs, size_t *n, const struct job *job)
 {
-	struct job *jobs = list->jobs;
+	struct job *more = *jobs;
 
 	/* The room doubles. */
-	if (!(list->n & (list->n - 1)))
-		jobs = reallocarray(jobs, list->n ? 2 * list->n : 1, sizeof(*jobs));
-	if (!jobs)
+	if (!(*n & (*n - 1)))
+		more = reallocarray(more, *n ? 2 * *n : 1, sizeof(*more));
+	if (!more)
 		return -ENOMEM;
-	list->jobs = jobs;
-	jobs[list->n++] = *job;
+	*jobs = more;
+	more[(*n)++] = *job;
 	return 0;
+}
+
+static int add_job(struct job_list *list, const struct job *job)
+{
+	return add_to(&list->jobs, &list->n, job);
 }
 
 /* Add the jobs of @directory, which is open as @dir. Ignored sockets are counted. */
@@ -207,46 +218,42 @@ static int add_jobs(struct job_list *list, const struct job_directory *directory
 	return err;
 }
 
-static struct job_directory *add_directory(struct job_list *list, const char *path, int dir)
+static struct job_directory *add_directory(struct job_list *list, const char *path, uid_t owner)
 {
 	struct job_directory **directories =
 		reallocarray(list->directories, list->ndirectories + 1, sizeof(*directories));
 	struct job_directory *directory = directories ? calloc(1, sizeof(*directory)) : NULL;
-	struct stat st;
 
 	if (directories)
 		list->directories = directories;
-	if (!directory || fstat(dir, &st) || !(directory->path = strdup(path))) {
+	if (!directory || !(directory->path = strdup(path))) {
 		free(directory);
 		return NULL;
 	}
-	directory->owner = st.st_uid;
+	directory->owner = owner;
 	list->directories[list->ndirectories++] = directory;
 	return directory;
 }
 
 /*
  * Add the jobs of the directory @path of @owner. A missing directory is not an error: the first job
- * makes it. But one that the user has named may be misspelt.
+ * makes it.
  */
-static int add_path(struct job_list *list, const char *path, uid_t owner, bool named)
+static int add_path(struct job_list *list, const char *path, uid_t owner)
 {
 	struct job_directory *directory;
 	const char *why;
+	struct stat st;
 	int err;
 	int dir = rundir_open(path, owner, &why);
 
-	if (dir == -ENOENT) {
-		if (named)
-			complain("%s=%s: there is no such directory, and so there are no jobs",
-				 settings[SETTING_RUNTIME_DIR].name, path);
+	if (dir == -ENOENT)
 		return EXIT_DONE;
-	}
 	if (dir < 0) {
 		complain(NO_JOBS_FOUND, path, why);
 		return EXIT_FAILED;
 	}
-	directory = add_directory(list, path, dir);
+	directory = fstat(dir, &st) ? NULL : add_directory(list, path, st.st_uid);
 	err = directory ? add_jobs(list, directory, dir) : -ENOMEM;
 	close(dir);
 	if (!err)
@@ -274,7 +281,7 @@ static void add_all_users(struct job_list *list)
 		if (uid < 0)
 			continue;
 		snprintf(path, sizeof(path), RUNDIR_TMP "/%s", entry->d_name);
-		add_path(list, path, uid, false);
+		add_path(list, path, uid);
 	}
 	if (stream)
 		closedir(stream);
@@ -285,6 +292,92 @@ static int by_pid(const void *a, const void *b)
 	const struct job *x = a, *y = b;
 
 	return (x->pid > y->pid) - (x->pid < y->pid);
+}
+
+static bool is_known(const void *arg, const struct process *process)
+{
+	const struct job_list *list = arg;
+
+	for (size_t i = 0; i < list->n; i++)
+		if (list->jobs[i].seen && list->jobs[i].process.pid == process->pid &&
+		    list->jobs[i].process.start == process->start)
+			return true;
+	return false;
+}
+
+/* The directory of @sighting as it sees it. NULL: out of memory. */
+static struct job_directory *directory_of(struct job_list *list, const struct sighting *sighting)
+{
+	struct job_directory *directory;
+
+	for (size_t i = 0; i < list->ndirectories; i++) {
+		directory = list->directories[i];
+		if (directory->inside && directory->owner == sighting->process.uid &&
+		    !strcmp(directory->path, sighting->directory))
+			return directory;
+	}
+	directory = add_directory(list, sighting->directory, sighting->process.uid);
+	if (directory)
+		directory->inside = true;
+	return directory;
+}
+
+/* The jobs of a user take turns with those of another, in whatever directories they are. */
+static size_t turn_of(const struct job_list *list, uid_t owner)
+{
+	size_t turn = 0;
+
+	for (size_t i = 0; i < list->n; i++)
+		turn += list->jobs[i].directory->inside && list->jobs[i].directory->owner == owner;
+	return turn;
+}
+
+static int add_sighting(struct job_list *list, const struct sighting *sighting)
+{
+	const struct process *process = &sighting->process;
+	struct job job = {
+		.own_pid = process->own_pid,
+		.pid = process->pid,
+		.seen = true,
+		.process = *process,
+		.uid = process->uid,
+		.directory = directory_of(list, sighting),
+		.turn = turn_of(list, process->uid),
+		.fd = -1,
+	};
+
+	if (!job.directory)
+		return -ENOMEM;
+	if (sighting->kind == SIGHTING_JOB)
+		return job.turn < JOBS_IN_DIRECTORY ? add_job(list, &job) : 0;
+	job.described = true;
+	strcpy(job.status.id, sighting->id);
+	strcpy(job.status.name, sighting->name);
+	strcpy(job.status.command, sighting->command);
+	strcpy(job.status.state, JOB_STARTING);
+	return add_to(&list->starting, &list->nstarting, &job);
+}
+
+/* Add the jobs that are found by their processes; with @only, those of this directory. */
+static int add_by_processes(struct job_list *list, const char *only)
+{
+	struct scan scan = {
+		.owner = geteuid() == 0 ? RUNDIR_ANYONE : geteuid(),
+		.only = only,
+		.is_known = is_known,
+		.arg = list,
+	};
+	int err = scan_run(&scan);
+
+	for (size_t i = 0; i < scan.n && !err; i++)
+		if (scan.found[i].kind == SIGHTING_JOB ||
+		    (scan.found[i].kind == SIGHTING_STARTING && scan_stands_alone(&scan, i)))
+			err = add_sighting(list, &scan.found[i]);
+	free(scan.found);
+	if (!err)
+		return EXIT_DONE;
+	complain("looking for jobs among the processes: %s", strerror(-err));
+	return EXIT_FAILED;
 }
 
 int jobs_find(struct job_list *list)
@@ -302,8 +395,14 @@ int jobs_find(struct job_list *list)
 		complain(NO_JOBS_FOUND, path, why);
 		err = EXIT_FAILED;
 	} else {
-		err = add_path(list, path, owner, dir);
+		err = add_path(list, path, owner);
 	}
+	if (!err)
+		err = add_by_processes(list, dir ? path : NULL);
+	/* A directory that the user has named may be misspelt. */
+	if (!err && dir && !list->n && !list->nstarting && access(path, F_OK) && errno == ENOENT)
+		complain("%s=%s: there is no such directory, and so there are no jobs",
+			 settings[SETTING_RUNTIME_DIR].name, path);
 	if (err)
 		jobs_free(list);
 	else if (list->n)
@@ -319,5 +418,6 @@ void jobs_free(struct job_list *list)
 	}
 	free(list->directories);
 	free(list->jobs);
+	free(list->starting);
 	*list = (struct job_list){0};
 }

@@ -69,6 +69,19 @@ void tree_find(struct tree *tree, const struct process *root, uid_t owner)
 		;
 }
 
+bool tree_is_below(pid_t pid, pid_t ancestor)
+{
+	struct rundir_process process;
+
+	/* PIDs that are taken again meanwhile could make a circle. */
+	for (int depth = 0; depth < TREE_MAX && rundir_process(pid, &process); depth++) {
+		pid = process.parent;
+		if (pid == ancestor)
+			return true;
+	}
+	return false;
+}
+
 void tree_signal(const struct tree *tree, int signal)
 {
 	for (size_t i = tree->n; i-- > 0;) {

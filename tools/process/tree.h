@@ -33,6 +33,9 @@ void tree_find(struct tree *tree, const struct process *root, uid_t owner);
 
 bool tree_has(const struct tree *tree, pid_t pid);
 
+/* Whether @ancestor is the parent of the process @pid, or of a parent of it, and so on. */
+bool tree_is_below(pid_t pid, pid_t ancestor);
+
 /* Send a signal to all processes of the owner, the children first. */
 void tree_signal(const struct tree *tree, int signal);
 

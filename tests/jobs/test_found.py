@@ -1,0 +1,264 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs that are found by their processes: in containers, with runtime directories that the command
+does not know, before their first CUDA call; and what a hostile
+user leaves where root looks for them."""
+import contextlib
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+import harness  # noqa: E402
+from harness import BUILD, CUDAW, check, contains, equal, until  # noqa: E402
+from clilib import Result, alone, needs_to_be_alone, scratch  # noqa: E402
+
+COUNTER = f"{BUILD}/tests/programs/counter"
+ENDLESS = f"{COUNTER} --mib 16 --steps 1000000 --step-ms 20"
+PRIVATE_TMP = "mount -t tmpfs none /tmp && "
+USER = 2147000001   # nobody's
+SIM = os.environ.get("CUDAW_REAL_LIBCUDA", f"{BUILD}/tests/sim/libcuda.so.1")
+
+
+def cudaw(*args, env=None, limit=150):
+    done = subprocess.run([CUDAW, *args], env={**os.environ, **(env or {})}, text=True, timeout=limit,
+                          stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    return Result(done)
+
+
+def rows(env=None):
+    result = cudaw("ps", "--json", env=env)
+    equal(result.code, 0, f"the exit code of ps, which says {result.err!r}")
+    return {row["name"]: row for row in json.loads(result.out)}
+
+
+@contextlib.contextmanager
+def running(script, *unshare, env=None, as_user=None):
+    """A shell script in new namespaces; yields its PID here. All its processes end with it."""
+    needs_to_be_alone()
+    command = ["sh", "-c", script]
+    if unshare:
+        command = ["unshare", *unshare, *command]
+    if as_user:
+        command = ["setpriv", "--reuid", str(as_user), "--clear-groups", *command]
+    process = subprocess.Popen(command, env={**os.environ, "CUDAW_REAL_LIBCUDA": SIM, **(env or {})},
+                               stdout=subprocess.DEVNULL, start_new_session=True)
+    try:
+        yield process.pid
+    finally:
+        for pid in [process.pid, *below(process.pid)]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, 9)
+        process.wait()
+
+
+def below(pid):
+    """The descendants of a process."""
+    found = []
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
+        for child in file.read().split():
+            found += [int(child), *below(int(child))]
+    return found
+
+
+def job(name, options=ENDLESS):
+    return f"{CUDAW} run --name {name} -- {options}"
+
+
+def listed(name, state="running", env=None):
+    """Its row, when it is in the state."""
+    return until(lambda: (row := rows(env).get(name)) and row["state"] == state and row, 20,
+                 f"{name} is {state}")
+
+
+def pauses(word, row, code=0):
+    """Pause and resume it by this word."""
+    for verb, done in (("pause", "paused"), ("resume", "resumed")):
+        result = cudaw(verb, str(word))
+        equal((word, result.code), (word, code), f"cudaw {verb}, which says {result.err!r}: it")
+        if not code:
+            contains(result.out, f"{done} {row['pid']} ({row['name']})")
+
+
+# ---- containers
+
+def test_a_private_tmp():
+    with running(f"{PRIVATE_TMP} exec {job('private')}", "--mount") as pid:
+        row = listed("private")
+        equal(row["pid"], pid)
+        for word in ("private", row["id"], pid):
+            pauses(word, row)
+        equal(cudaw("pause", "--all").out.split(":")[0], f"paused {pid} (private)")
+        equal(listed("private", "paused")["pid"], pid)
+
+
+def test_a_pid_namespace():
+    script = f"{PRIVATE_TMP} echo 4999 > /proc/sys/kernel/ns_last_pid; {job('apart')} & wait"
+    with running(script, "--mount", "--pid", "--fork", "--mount-proc") as launcher:
+        row = listed("apart")
+        check(row["pid"] in below(launcher), f"{row['pid']} is not the PID here")
+        for word in ("apart", row["pid"], 5000):
+            pauses(word, row)
+        result = cudaw("snapshot", "--gpu-only", "apart", scratch() + "/new")
+        equal((result.code, result.out), (6, ""))
+        contains(result.err, "its files are in another mount namespace")
+
+
+def test_a_user_namespace():
+    """Root there is somebody else here."""
+    needs_to_be_alone(root=True)
+    namespaces = ("--user", "--map-root-user", "--mount", "--pid", "--fork", "--mount-proc")
+    with running(f"{PRIVATE_TMP} {job('users')}; true", *namespaces, as_user=USER):
+        row = listed("users")
+        equal(row["uid"], USER)
+        pauses("users", row)
+        pauses(row["pid"], row)
+
+
+def test_a_user_sees_no_other_users():
+    needs_to_be_alone(root=True)
+    with running(f"{PRIVATE_TMP} exec {job('mine')}", "--mount"):
+        row = listed("mine")
+        done = subprocess.run(["setpriv", "--reuid", str(USER), "--clear-groups", CUDAW, "ps", "--json"],
+                              text=True, capture_output=True, check=True)
+        equal((json.loads(done.stdout), done.stderr), ([], ""))
+        done = subprocess.run(["setpriv", "--reuid", str(USER), "--clear-groups", CUDAW, "pause",
+                               str(row["pid"])], text=True, capture_output=True, check=False)
+        equal((done.returncode, done.stdout), (4, ""))
+
+
+def test_another_runtime_directory():
+    directory, other = scratch(0o700), scratch(0o700)
+    with running(f"exec {job('there')}", env={"CUDAW_RUNTIME_DIR": directory}):
+        pauses("there", listed("there"))
+        # Whoever names a directory means the jobs of that directory.
+        equal(set(rows({"CUDAW_RUNTIME_DIR": directory})), {"there"})
+        equal(rows({"CUDAW_RUNTIME_DIR": other}), {})
+        equal(cudaw("pause", "there", env={"CUDAW_RUNTIME_DIR": other}).code, 3)
+
+
+# ---- before the first CUDA call
+
+def test_a_job_that_has_made_no_cuda_call():
+    fifo = os.path.join(scratch(), "go")
+    os.mkfifo(fifo)
+    script = f"sleep 1000 & read x < {fifo}; exec {ENDLESS}"
+    with running("exec " + job("early", f"sh -c '{script}'")) as pid:
+        row = listed("early", "starting")
+        equal((row["pid"], row["error"], row["gpu"], row["carried"]), (pid, None, [], 0))
+        contains(row["command"], "sh -c sleep 1000 & read")
+        until(lambda: len(below(pid)) == 1, 10, "its child runs")
+        equal(len(rows()), 1, "the number of rows")
+        for word in ("early", row["id"], pid):
+            equal((word, cudaw("pause", str(word)).code), (word, 3))
+        equal(cudaw("pause", "--all").code, 0)
+        with open(fifo, "w", encoding="ascii") as file:
+            file.write("go\n")
+        pauses("early", listed("early"))
+        equal(len(rows()), 1, "the number of rows later")
+
+
+def test_a_native_program_is_no_job():
+    native = {"LD_LIBRARY_PATH": os.path.dirname(SIM)}
+    with running(f"exec {ENDLESS}", env=native) as pid:
+        until(lambda: "libcuda" in open(f"/proc/{pid}/maps", encoding="ascii").read(), 20, "it is loaded")
+        equal(rows(), {})
+
+
+# ---- what a user may leave for root
+
+def test_a_link_in_the_path():
+    needs_to_be_alone()
+    script = (f"{PRIVATE_TMP} mkdir -m 700 /tmp/real /tmp/real/dir && ln -s real /tmp/link && "
+              f"exec {job('linked')}")
+    with running(script, "--mount", env={"CUDAW_RUNTIME_DIR": "/tmp/link/dir"}) as pid:
+        until(lambda: os.path.exists(f"/proc/{pid}/root/tmp/real/dir/{pid}.sock"), 20, "it listens")
+        listed("linked", "starting")
+        equal(cudaw("pause", "linked").code, 3)
+
+
+def moved_away(pid, replacement):
+    """A job with something else in place of its socket."""
+    path = f"/proc/{pid}/root/tmp/cudaw-0/{pid}.sock"
+    until(lambda: os.path.exists(path), 20, "it listens")
+    os.rename(path, path + ".away")
+    replacement(path)
+
+
+def test_another_file_in_place_of_the_socket():
+    for replacement in (os.mkfifo, os.mkdir, lambda path: os.symlink(path.rsplit("/", 1)[1] + ".away", path),
+                        lambda path: os.symlink("/etc/passwd", path)):
+        with running(f"{PRIVATE_TMP} exec {job('replaced')}", "--mount") as pid:
+            moved_away(pid, replacement)
+            equal((rows()["replaced"]["state"], cudaw("pause", "--all").out), ("starting", ""))
+
+
+def test_the_socket_of_another_process():
+    """A user can put it there: nothing that is meant for one job reaches the other."""
+    theirs, own = scratch(0o700), scratch(0o700)
+    with (running(f"exec {job('victim')}", env={"CUDAW_RUNTIME_DIR": theirs}) as victim,
+          running(f"exec {job('impostor')}", "--mount", env={"CUDAW_RUNTIME_DIR": own}) as impostor):
+        listed("victim"), listed("impostor")
+        subprocess.run(["nsenter", "--mount", f"--target={impostor}", "mount", "--bind",
+                        f"{theirs}/{victim}.sock", f"{own}/{impostor}.sock"], check=True)
+        equal({name: row["state"] for name, row in rows().items()},
+              {"victim": "running", "impostor": "starting"})
+        equal(cudaw("pause", "impostor").code, 3)
+
+
+HANG = """
+import ctypes, os, sys, time
+libc = ctypes.CDLL(None, use_errno=True)
+fd = os.open("/dev/fuse", os.O_RDWR)
+data = f"fd={fd},rootmode=40000,user_id=0,group_id=0,allow_other".encode()
+if libc.mount(b"fuse", b"/tmp/cudaw-0", b"fuse", 0, data):
+    sys.exit(os.strerror(ctypes.get_errno()))
+print("hangs", flush=True)
+time.sleep(1000)
+"""
+
+
+def test_a_mount_that_hangs():
+    """A file system in user space that answers nothing."""
+    needs_to_be_alone()
+    if not os.path.exists("/dev/fuse"):
+        raise harness.Skip("there is no /dev/fuse")
+    with (running(f"{PRIVATE_TMP} exec {job('hangs')}", "--mount") as pid,
+          running(f"{PRIVATE_TMP} exec {job('good')}", "--mount") as good):
+        listed("hangs"), listed("good")
+        server = subprocess.Popen(["nsenter", "--mount", f"--target={pid}", sys.executable, "-c", HANG],
+                                  stdout=subprocess.PIPE, text=True)
+        try:
+            if server.stdout.readline() != "hangs\n":
+                raise harness.Skip("no such mount can be made")
+            begin = time.monotonic()
+            result = cudaw("pause", "--all", limit=100)
+            took = time.monotonic() - begin
+            equal((result.code, result.out.split(":")[0]), (0, f"paused {good} (good)"))
+            contains(result.err, f"process {pid} of user 0 is left out")
+            check(took < 40, f"it took {took} s")
+        finally:
+            server.kill()
+            server.wait()
+
+
+def test_text_from_there_is_cleaned():
+    name = "a\33[31m\u202eb\nc"
+    script = f"{PRIVATE_TMP} exec sleep 1000"
+    with running(script, "--mount", env={"LD_PRELOAD": harness.faces() + "/libcuda.so.1",
+                                         "CUDAW_NAME": name, "CUDAW_JOB": "\33[2J" }):
+        until(lambda: "starting" in cudaw("ps").out, 20, "it is listed")
+        for result in (cudaw("ps"), cudaw("ps", "--json"), cudaw("pause", name)):
+            check(not re.search("\33|\\\\u001b|\u202e", result.out + result.err), repr(result))
+        equal([row["name"] for row in rows().values()], ["a?[31m???b?c"])
+
+
+if __name__ == "__main__":
+    alone()
+    for setting in [key for key in os.environ if key.startswith("CUDAW_") and key != "CUDAW_TEST_ALONE"]:
+        del os.environ[setting]
+    harness.main()

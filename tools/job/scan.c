@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/job/scan.h"
+
+#include "common/proc.h"
+#include "common/settings.h"
+#include "common/text.h"
+#include "tools/process/inside.h"
+#include "tools/process/limited.h"
+#include "tools/process/tree.h"
+#include "tools/report/report.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define DIRECTORIES 16 /* that one process is looked for in */
+
+/* The users of processes at which a child has hung, one entry for each. */
+static struct {
+	uid_t *uids;
+	size_t n;
+} hangs;
+
+static bool is_slow(uid_t uid)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < hangs.n; i++)
+		n += hangs.uids[i] == uid;
+	return n >= SCAN_HANGS;
+}
+
+static void note_hang(const struct process *process)
+{
+	uid_t *uids = reallocarray(hangs.uids, hangs.n + 1, sizeof(*uids));
+
+	if (uids) {
+		hangs.uids = uids;
+		uids[hangs.n++] = process->uid;
+	}
+	complain("process %d of user %u is left out: looking into its files or memory takes too "
+		 "long%s",
+		 process->pid, process->uid,
+		 is_slow(process->uid) ? "; this user's other processes are left out as well" : "");
+}
+
+/* What the child looks at, in memory that both processes see. */
+struct glance {
+	volatile unsigned int number; /* of looks, so that a new one is noticed */
+	struct process process;
+};
+
+struct scout {
+	const struct scan *scan;
+	struct glance *glance;
+	pid_t command, after;
+};
+
+static void command_of(pid_t pid, char *buf, size_t size)
+{
+	char path[64], text[256] = "";
+	ssize_t len;
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/%d/cmdline", pid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	len = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+	if (fd >= 0)
+		close(fd);
+	while (len > 0 && !text[len - 1])
+		len--;
+	for (ssize_t i = 0; i < len; i++)
+		text[i] = text[i] ? text[i] : ' ';
+	format_copy(buf, size, text);
+}
+
+static void setting_of(pid_t pid, enum setting_id setting, char *buf, size_t size)
+{
+	char value[256];
+
+	host_environment(pid, settings[setting].name, value, sizeof(value));
+	format_copy(buf, size, value);
+}
+
+/* CUDAW_RUNTIME_DIR of @pid as rundir_path() has it, without slashes at the end. */
+static void directory_of(pid_t pid, char *buf, size_t size)
+{
+	size_t len;
+
+	host_environment(pid, settings[SETTING_RUNTIME_DIR].name, buf, size);
+	for (len = strlen(buf); len > 1 && buf[len - 1] == '/';)
+		buf[--len] = '\0';
+}
+
+/* Whether @process itself listens in @directory. It does if it takes no more callers. */
+static bool listens_in(const struct process *process, const char *directory)
+{
+	int fd = inside_connect(process, directory);
+	struct ucred peer = {0};
+	socklen_t size = sizeof(peer);
+	bool listens = fd == -EAGAIN;
+
+	if (fd < 0)
+		return listens;
+	listens = !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) &&
+		  peer.pid == process->pid && process_is_there(process);
+	close(fd);
+	return listens;
+}
+
+/* Find the directory in which @sighting listens. False: it listens in none. */
+static bool find_directory(const struct scan *scan, struct sighting *sighting)
+{
+	const struct process *process = &sighting->process;
+	char found[DIRECTORIES][INSIDE_PATH];
+	size_t n = inside_listens(process, found, DIRECTORIES);
+
+	for (size_t i = 0; i < n; i++) {
+		/* The path did not fit into an address, so the job bound it by a descriptor. */
+		if (*found[i])
+			snprintf(sighting->directory, sizeof(sighting->directory), "%s", found[i]);
+		else
+			directory_of(process->pid, sighting->directory,
+				     sizeof(sighting->directory));
+		if ((!scan->only || !strcmp(sighting->directory, scan->only)) &&
+		    listens_in(process, sighting->directory))
+			return true;
+	}
+	return false;
+}
+
+/* Fill in the kind of @sighting. False: it is no job. */
+static bool look_inside(const struct scan *scan, struct sighting *sighting)
+{
+	pid_t pid = sighting->process.pid;
+	enum inside_face face;
+
+	if (scan->is_known(scan->arg, &sighting->process))
+		return true;
+	face = inside_face(pid);
+	sighting->kind = SIGHTING_JOB;
+	if (face == INSIDE_NONE)
+		return false;
+	if (find_directory(scan, sighting))
+		return true;
+	sighting->kind = SIGHTING_STARTING;
+	directory_of(pid, sighting->directory, sizeof(sighting->directory));
+	return face == INSIDE_FACE && (!scan->only || !strcmp(sighting->directory, scan->only));
+}
+
+static bool look_at(const struct scout *scout, pid_t pid, int fd)
+{
+	const struct scan *scan = scout->scan;
+	struct sighting s = {0};
+
+	if (pid <= scout->after || pid == scout->command || pid == getpid() ||
+	    !process_find(pid, &s.process) || !s.process.one_user ||
+	    (scan->owner != RUNDIR_ANYONE && s.process.uid != scan->owner) ||
+	    is_slow(s.process.uid))
+		return true;
+	scout->glance->process = s.process;
+	scout->glance->number++;
+	if (!look_inside(scan, &s))
+		return true;
+	setting_of(pid, SETTING_JOB, s.id, sizeof(s.id));
+	setting_of(pid, SETTING_NAME, s.name, sizeof(s.name));
+	command_of(pid, s.command, sizeof(s.command));
+	/* All this was of one process, unless another has its PID now. */
+	return !process_is_there(&s.process) || send(fd, &s, sizeof(s), MSG_NOSIGNAL) == sizeof(s);
+}
+
+/* In the child. */
+static void look_at_all(void *arg, int fd)
+{
+	const struct scout *scout = arg;
+	DIR *proc = opendir("/proc");
+	struct dirent *entry;
+
+	while (proc && (entry = readdir(proc)))
+		if (atoi(entry->d_name) > 0 && !look_at(scout, atoi(entry->d_name), fd))
+			break;
+	if (proc)
+		closedir(proc);
+}
+
+static int add(struct scan *scan, const struct sighting *sighting)
+{
+	struct sighting *found = scan->found;
+
+	/* The room doubles. */
+	if (!(scan->n & (scan->n - 1)))
+		found = reallocarray(found, scan->n ? 2 * scan->n : 1, sizeof(*found));
+	if (!found)
+		return -ENOMEM;
+	scan->found = found;
+	found[scan->n++] = *sighting;
+	return 0;
+}
+
+/* Take what the child sends. 0: it has looked at all; -ETIMEDOUT: it hangs. */
+static int take_all(struct scan *scan, const struct limited *child, const struct glance *glance)
+{
+	struct sighting sighting;
+	int err = 0;
+
+	while (!err) {
+		err = limited_wait(child, &glance->number);
+		if (err)
+			break;
+		if (recv(child->fd, &sighting, sizeof(sighting), 0) != sizeof(sighting))
+			return 0;
+		err = add(scan, &sighting);
+	}
+	return err;
+}
+
+int scan_run(struct scan *scan)
+{
+	struct glance *glance = mmap(NULL, sizeof(*glance), PROT_READ | PROT_WRITE,
+				     MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	struct scout scout = {.scan = scan, .glance = glance, .command = getpid()};
+	struct limited child;
+	int err;
+
+	if (glance == MAP_FAILED)
+		return -errno;
+	do {
+		glance->process.pid = 0;
+		err = limited_begin(&child, look_at_all, &scout);
+		if (err)
+			break;
+		err = take_all(scan, &child, glance);
+		limited_end(&child);
+		scout.after = glance->process.pid;
+		if (err == -ETIMEDOUT && scout.after)
+			note_hang(&glance->process);
+	} while (err == -ETIMEDOUT && scout.after);
+	munmap(glance, sizeof(*glance));
+	return err;
+}
+
+static bool same_id(const struct sighting *a, const struct sighting *b)
+{
+	return *a->id && !strcmp(a->id, b->id) && a->process.uid == b->process.uid;
+}
+
+bool scan_stands_alone(const struct scan *scan, size_t i)
+{
+	const struct sighting *it = &scan->found[i];
+
+	for (size_t k = 0; k < scan->n; k++) {
+		const struct sighting *other = &scan->found[k];
+		bool above = tree_is_below(it->process.pid, other->process.pid);
+		bool below = tree_is_below(other->process.pid, it->process.pid);
+
+		if (k == i)
+			continue;
+		if (other->kind != SIGHTING_STARTING
+			    ? same_id(it, other) || above || below
+			    : above || (same_id(it, other) && k < i && !below))
+			return false;
+	}
+	return true;
+}
+
+struct connection {
+	const struct process *process;
+	const char *directory;
+};
+
+static int connect_in_child(void *arg)
+{
+	const struct connection *c = arg;
+
+	return inside_connect(c->process, c->directory);
+}
+
+int scan_connect(const struct process *process, const char *directory)
+{
+	struct connection connection = {process, directory};
+	int fd = is_slow(process->uid) ? -ETIMEDOUT : limited_open(connect_in_child, &connection);
+
+	if (fd == -ETIMEDOUT && !is_slow(process->uid))
+		note_hang(process);
+	return fd;
+}

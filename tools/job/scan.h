@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CUDAW_SCAN_H
+#define CUDAW_SCAN_H
+/*
+ * Finds jobs by their processes, in /proc: those whose runtime directory this command does not see
+ * or does not know (a private /tmp, another mount namespace, another CUDAW_RUNTIME_DIR), and those
+ * that have not made a CUDA call yet, and so have no socket.
+ *
+ * A child process looks at them (tools/process/inside.h, limited.h). If it hangs at a process, that
+ * process is left out with a message, and a new child goes on with the next. After SCAN_HANGS of
+ * one user, this user's other processes are left out as well.
+ */
+#include "common/rundir.h"
+#include "tools/process/process.h"
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#define SCAN_HANGS 3
+
+enum sighting_kind {
+	SIGHTING_KNOWN,    /* a job that was known before */
+	SIGHTING_JOB,      /* it listens in directory */
+	SIGHTING_STARTING, /* our library is mapped, and it does not listen */
+};
+
+struct sighting {
+	enum sighting_kind kind;
+	struct process process;
+	/* Cleaned (format_copy()). From the environment that it was started with; empty: none. */
+	char id[RUNDIR_ID_SIZE], name[128];
+	char command[256];
+	char directory[PATH_MAX]; /* as the process sees it; not cleaned */
+};
+
+struct scan {
+	uid_t owner;      /* whose processes; RUNDIR_ANYONE */
+	const char *only; /* those with this runtime directory; NULL: all */
+	bool (*is_known)(const void *arg, const struct process *process);
+	const void *arg;
+
+	struct sighting *found; /* by scan_run(), in the order of PIDs; free(3) it */
+	size_t n;
+};
+
+/* Look at all processes. Returns 0 or a negative errno. */
+int scan_run(struct scan *scan);
+
+/*
+ * Whether found[@i], which is starting, stands for itself: no job has its ID or is its ancestor or
+ * descendant, and no other starting process is its ancestor or has its ID before it.
+ */
+bool scan_stands_alone(const struct scan *scan, size_t i);
+
+/* inside_connect() in a child with a time limit. A hang counts as those of the scan do. */
+int scan_connect(const struct process *process, const char *directory);
+
+#endif
