@@ -114,7 +114,7 @@ def test_a_name_of_two_jobs_lists_their_ids():
     directory = Directory()
     jobs = [FakeJob(directory, id=name, name="train") for name in ("aaaaaa", "bbbbbb", "bbbbbb")]
     result = cudaw("pause", "train")
-    equal((result.code, result.out), (3, ""))
+    equal((result.code, result.out), (2, ""))
     assert re.fullmatch("cudaw: 'train' is the name of 2 jobs: "
                         "(aaaaaa, bbbbbb|bbbbbb, aaaaaa); give an ID\n", result.err), result.err
     equal([job.requests for job in jobs], [[], [], []])

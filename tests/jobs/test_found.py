@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Jobs that are found by their processes: in containers, with runtime directories that the command
-does not know, before their first CUDA call; and what a hostile
+does not know, before their first CUDA call, by the PID of any of their processes; and what a hostile
 user leaves where root looks for them."""
 import contextlib
 import json
@@ -101,7 +101,7 @@ def test_a_pid_namespace():
     with running(script, "--mount", "--pid", "--fork", "--mount-proc") as launcher:
         row = listed("apart")
         check(row["pid"] in below(launcher), f"{row['pid']} is not the PID here")
-        for word in ("apart", row["pid"], 5000):
+        for word in ("apart", row["pid"], launcher, 5000):
             pauses(word, row)
         result = cudaw("snapshot", "--gpu-only", "apart", scratch() + "/new")
         equal((result.code, result.out), (6, ""))
@@ -141,6 +141,41 @@ def test_another_runtime_directory():
         equal(cudaw("pause", "there", env={"CUDAW_RUNTIME_DIR": other}).code, 3)
 
 
+# ---- the PID of any of its processes
+
+def test_the_pid_of_a_wrapper_or_a_child():
+    child = f"{COUNTER} --mib 16 --steps 1000000 --step-ms 20 & sleep 1000 & wait"
+    with running(f"cd /; {CUDAW} run --name wrapped -- sh -c '{child}'; true") as wrapper:
+        row = listed("wrapped")
+        processes = below(wrapper)
+        equal(len(processes), 3, f"the number of processes in {processes}")
+        for pid in [wrapper, *processes]:
+            pauses(pid, row)
+        result = cudaw("pause", "1")
+        equal((result.code, result.out), (3, ""), "the init of all, which says it")
+
+
+def test_a_process_above_two_jobs():
+    with running(f"{job('one')} & {job('two')} & wait") as wrapper:
+        ids = sorted(listed(name)["id"] for name in ("one", "two"))
+        result = cudaw("pause", str(wrapper))
+        equal((result.code, result.out), (2, ""))
+        found = re.fullmatch(f"cudaw: process {wrapper} belongs to 2 jobs: (.*), (.*); give an ID\n",
+                             result.err)
+        check(found and sorted(found.groups()) == ids, result.err)
+        equal({row["state"] for row in rows().values()}, {"running"})
+
+
+def test_a_stopped_job_is_continued_by_its_wrapper():
+    with running(f"{job('halted')}; true") as wrapper:
+        row = listed("halted")
+        os.kill(row["pid"], 19)
+        until(lambda: {r["error"] for r in rows().values()} == {"stopped"}, 20, "it is stopped")
+        equal(cudaw("pause", str(wrapper)).code, 1)
+        equal(cudaw("resume", str(wrapper)).code, 0)
+        listed("halted")
+
+
 # ---- before the first CUDA call
 
 def test_a_job_that_has_made_no_cuda_call():
@@ -153,8 +188,11 @@ def test_a_job_that_has_made_no_cuda_call():
         contains(row["command"], "sh -c sleep 1000 & read")
         until(lambda: len(below(pid)) == 1, 10, "its child runs")
         equal(len(rows()), 1, "the number of rows")
-        for word in ("early", row["id"], pid):
-            equal((word, cudaw("pause", str(word)).code), (word, 3))
+        for word in ("early", row["id"], pid, below(pid)[0]):
+            for verb in ("pause", "resume", "trim"):
+                result = cudaw(verb, str(word))
+                equal((verb, word, result.code, result.out), (verb, word, 3, ""))
+                contains(result.err, f"job {row['id']}, process {pid}, is starting")
         equal(cudaw("pause", "--all").code, 0)
         with open(fifo, "w", encoding="ascii") as file:
             file.write("go\n")

@@ -18,18 +18,21 @@
 #define TRIM_SILENCE_MS 60000 /* a trim reports no progress */
 #define GRACE_MS        2000  /* beside a --timeout, which the job itself keeps */
 
-#define OPTIONS_HELP(timeout, as)                                                                 \
-	"  -a, --all              all jobs of the user; for root, of all users\n" timeout         \
-	"      --no-wait          return as soon as the jobs have accepted the request\n"         \
-	"  -j, --json             the outcome for each process, as a JSON array\n"                \
-	"  -h, --help             this text\n"                                                    \
-	"\n"                                                                                      \
-	"An ID or NAME means every process of the job. A number means the process of that PID,\n" \
-	"if it runs under cudaw. After a second the progress is shown on a terminal.\n"           \
-	"Interrupting this command does not cancel the request.\n"                                \
-	"\n"                                                                                      \
-	"Exit codes: 0 done; 1 failed, " as "; 2 wrong usage; 3 no such job;\n"                   \
-	"4 not permitted; 5 timed out; 6 not supported. Of several failures, the first decides.\n"
+#define OPTIONS_HELP(timeout, as)                                                                     \
+	"  -a, --all              all jobs of the user; for root, of all users\n" timeout             \
+	"      --no-wait          return as soon as the jobs have accepted the request\n"             \
+	"  -j, --json             the outcome for each process, as a JSON array\n"                    \
+	"  -h, --help             this text\n"                                                        \
+	"\n"                                                                                          \
+	"An ID or NAME means every process of the job. So does the PID of a process that belongs\n"   \
+	"to the job without using the GPU: a wrapper script, a launcher, a child. The PID of a\n"     \
+	"process that uses the GPU means this process alone. A PID of another PID namespace is\n"     \
+	"understood if no process has it here. After a second the progress is shown on a terminal.\n" \
+	"Interrupting this command does not cancel the request.\n"                                    \
+	"\n"                                                                                          \
+	"Exit codes: 0 done; 1 failed, " as "; 2 wrong usage; 3 no such job, or it\n"                 \
+	"is starting; 4 not permitted; 5 timed out; 6 not supported.\n"                               \
+	"Of several failures, the first decides.\n"
 
 const char help_pause[] =
 	"Usage: cudaw pause [OPTION]... ID|NAME|PID...\n"

@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/job/select.h"
 
+#include "common/proc.h"
+#include "common/settings.h"
+#include "tools/process/tree.h"
 #include "tools/report/report.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <limits.h>
 #include <signal.h>
@@ -57,8 +61,122 @@ struct job *select_find_pid(const struct job_list *list, pid_t pid)
 	return pid >= 0 && is_free(pid) ? find_own_pid(list, pid, &n) : NULL;
 }
 
+size_t select_processes(pid_t pid, struct process *processes, size_t max)
+{
+	struct dirent *entry;
+	size_t n = 0;
+	DIR *proc;
+
+	if (pid < 0)
+		return 0;
+	if (!is_free(pid))
+		return process_find(pid, processes);
+	proc = opendir("/proc");
+	while (proc && n < max && (entry = readdir(proc)))
+		n += process_find(atoi(entry->d_name), &processes[n]) &&
+		     processes[n].own_pid == pid;
+	if (proc)
+		closedir(proc);
+	return n;
+}
+
+/* Whether @process was started with the ID of @job. */
+static bool has_id_of(const struct process *process, const struct job *job)
+{
+	char id[RUNDIR_ID_SIZE];
+
+	/* Any user can claim an ID. */
+	if (process->uid != job->uid)
+		return false;
+	host_environment(process->pid, settings[SETTING_JOB].name, id, sizeof(id));
+	return *id && !strcmp(id, job->status.id) && process_is_there(process);
+}
+
+bool select_relates(const struct job *job, const struct process *processes, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		const struct process *p = &processes[i];
+
+		if (!job->seen || !process_is_of(p, job->uid))
+			continue;
+		if (tree_is_below(p->pid, job->pid) || has_id_of(p, job) ||
+		    (p->pid != 1 && tree_is_below(job->pid, p->pid)))
+			return true;
+	}
+	return false;
+}
+
+static bool same_job(const struct job *a, const struct job *b)
+{
+	return a == b || (a->described && b->described && a->uid == b->uid &&
+			  !strcmp(a->status.id, b->status.id));
+}
+
+/* A text that grows as far as its room. */
+struct words {
+	char text[IDS_SIZE];
+	size_t len;
+};
+
+static void add_word(struct words *words, const char *word)
+{
+	size_t room = sizeof(words->text) - words->len;
+
+	words->len +=
+		snprintf(words->text + words->len, room, "%s%s", words->len ? ", " : "", word);
+	if (words->len >= sizeof(words->text))
+		words->len = sizeof(words->text) - 1;
+}
+
+/*
+ * The jobs that the process @pid belongs to: the first process of the first of them, and how many
+ * jobs there are, with their IDs, or PIDs for those that do not answer, in @ids.
+ */
+static struct job *find_related(const struct job_list *list, pid_t pid, size_t *njobs,
+				struct words *ids)
+{
+	struct process processes[SELECT_PROCESSES];
+	size_t n = select_processes(pid, processes, SELECT_PROCESSES);
+	struct job **found = calloc(list->n + 1, sizeof(*found)), *first;
+	char number[16];
+
+	*njobs = 0;
+	for (size_t i = 0; i < list->n && n && found; i++) {
+		struct job *job = &list->jobs[i];
+		bool again = false;
+
+		if (job_is_gone(job) || !select_relates(job, processes, n))
+			continue;
+		for (size_t k = 0; k < *njobs; k++)
+			again |= same_job(found[k], job);
+		if (again)
+			continue;
+		found[(*njobs)++] = job;
+		snprintf(number, sizeof(number), "%d", job->pid);
+		add_word(ids, job->described ? job->status.id : number);
+	}
+	first = *njobs ? found[0] : NULL;
+	free(found);
+	return first;
+}
+
+bool select_related(struct job_list *list, pid_t pid)
+{
+	struct words ids = {0};
+	size_t njobs;
+	struct job *first = find_related(list, pid, &njobs, &ids);
+
+	if (njobs != 1)
+		return false;
+	for (size_t i = 0; i < list->n; i++)
+		if (same_job(&list->jobs[i], first))
+			list->jobs[i].selected = true;
+	return true;
+}
+
 int select_explain_pid(const struct job_list *list, pid_t pid)
 {
+	struct words ids = {0};
 	struct process process;
 	struct job *job;
 	size_t n;
@@ -67,7 +185,12 @@ int select_explain_pid(const struct job_list *list, pid_t pid)
 	if (n > 1) {
 		complain("%d is the PID of %zu jobs in different PID namespaces; give an ID", pid,
 			 n);
-		return EXIT_NO_JOB;
+		return EXIT_USAGE;
+	}
+	find_related(list, pid, &n, &ids);
+	if (n > 1) {
+		complain("process %d belongs to %zu jobs: %s; give an ID", pid, n, ids.text);
+		return EXIT_USAGE;
 	}
 	if (is_free(pid)) {
 		complain("there is no process %d", pid);
@@ -105,31 +228,47 @@ static bool is_called(const struct job *job, const char *target, bool by_name)
 }
 
 /* The IDs of the jobs that have the name @target, in @ids. Returns how many there are. */
-static size_t ids_of(const struct job_list *list, const char *target, char *ids, size_t size)
+static size_t ids_of(const struct job_list *list, const char *target, struct words *ids)
 {
-	size_t n = 0, len = 0;
+	size_t n = 0;
 
-	ids[0] = '\0';
 	for (size_t i = 0; i < list->n; i++) {
 		const char *id = list->jobs[i].status.id;
 
-		if (!is_called(&list->jobs[i], target, true) || strstr(ids, id))
+		if (!is_called(&list->jobs[i], target, true) || strstr(ids->text, id))
 			continue;
 		n++;
-		len += snprintf(ids + len, size - len, "%s%s", n > 1 ? ", " : "", id);
-		if (len >= size)
-			len = size - 1;
+		add_word(ids, id);
 	}
 	return n;
 }
 
+/* The starting job that @target means. NULL: none. */
+static const struct job *find_starting(const struct job_list *list, const char *target)
+{
+	struct process processes[SELECT_PROCESSES];
+	size_t n = select_processes(select_pid_of(target), processes, SELECT_PROCESSES);
+
+	for (size_t i = 0; i < list->nstarting; i++) {
+		const struct job *job = &list->starting[i];
+
+		if (is_called(job, target, false) || is_called(job, target, true) ||
+		    select_relates(job, processes, n))
+			return job;
+		for (size_t k = 0; k < n; k++)
+			if (processes[k].pid == job->pid)
+				return job;
+	}
+	return NULL;
+}
+
 bool select_job(struct job_list *list, const char *target)
 {
-	char ids[IDS_SIZE];
+	struct words ids = {0};
 	bool found = false;
 
 	for (int by_name = 0; by_name < 2 && !found; by_name++) {
-		if (by_name && ids_of(list, target, ids, sizeof(ids)) > 1)
+		if (by_name && ids_of(list, target, &ids) > 1)
 			return false;
 		for (size_t i = 0; i < list->n; i++)
 			if (is_called(&list->jobs[i], target, by_name))
@@ -141,11 +280,19 @@ bool select_job(struct job_list *list, const char *target)
 int select_explain(const struct job_list *list, const char *target)
 {
 	pid_t pid = select_pid_of(target);
-	char ids[IDS_SIZE];
-	size_t silent = 0, n = ids_of(list, target, ids, sizeof(ids));
+	const struct job *starting = find_starting(list, target);
+	struct words ids = {0};
+	size_t silent = 0, n = ids_of(list, target, &ids);
 
 	if (n > 1) {
-		complain("'%s' is the name of %zu jobs: %s; give an ID", target, n, ids);
+		complain("'%s' is the name of %zu jobs: %s; give an ID", target, n, ids.text);
+		return EXIT_USAGE;
+	}
+	if (starting) {
+		complain("job %s, process %d, is starting: it has made no CUDA call yet, and has "
+			 "nothing on the GPU",
+			 *starting->status.id ? starting->status.id : "without an ID",
+			 starting->pid);
 		return EXIT_NO_JOB;
 	}
 	if (pid >= 0)

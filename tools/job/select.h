@@ -4,7 +4,8 @@
 /*
  * Finds the jobs of a list that a word of the command line means. A number is a PID first, and then
  * a name like any other word. IDs and names are only known of jobs that have been described
- * (jobs_describe()).
+ * (jobs_describe()). A number that is none of these may be the PID of another
+ * process of a job.
  */
 #include "tools/job/jobs.h"
 
@@ -25,6 +26,28 @@ bool select_pid(const struct job_list *list, pid_t pid);
  * none, or if several jobs have the name.
  */
 bool select_job(struct job_list *list, const char *target);
+
+/*
+ * The processes that have the number @pid: the process that has this PID here, or, if it is free
+ * here, those that have it in their own PID namespace. At most @max, in @processes. Returns their
+ * number.
+ */
+size_t select_processes(pid_t pid, struct process *processes, size_t max);
+
+#define SELECT_PROCESSES 64
+
+/*
+ * Whether one of @processes belongs to @job without being its process: it is an ancestor (a wrapper
+ * script, a launcher) or a descendant of that, or was started with the ID of the job. Process 1 is
+ * an ancestor of all.
+ */
+bool select_relates(const struct job *job, const struct process *processes, size_t n);
+
+/*
+ * Select all processes of the job that the process @pid belongs to. False if it belongs to no job,
+ * or to several.
+ */
+bool select_related(struct job_list *list, pid_t pid);
 
 /* Print why @target, or a process @pid, means no job. Returns the exit code. */
 int select_explain(const struct job_list *list, const char *target);

@@ -66,6 +66,22 @@ static bool is_part(const struct job *job, char **words, int n)
 	return false;
 }
 
+/* True if a word is the PID of a process that belongs to @job without being a job's own. */
+static bool is_related(const struct targets *targets, const struct job *job)
+{
+	struct process processes[SELECT_PROCESSES];
+
+	for (int i = 0; i < targets->nwords; i++) {
+		pid_t pid = select_pid_of(targets->words[i]);
+
+		if (!select_find_pid(&targets->list, pid) &&
+		    select_relates(job, processes,
+				   select_processes(pid, processes, SELECT_PROCESSES)))
+			return true;
+	}
+	return false;
+}
+
 /*
  * A stopped process answers nobody. A resume continues it, with its children, because an
  * interrupted snapshot stops them all; every other request leaves it out.
@@ -77,8 +93,9 @@ static void wake_stopped(struct targets *targets)
 	for (size_t i = 0; i < targets->list.n; i++) {
 		struct job *job = &targets->list.jobs[i];
 
-		if (!job_is_stopped(job) || !(job->selected || targets->all ||
-					      is_part(job, targets->words, targets->nwords)))
+		if (!job_is_stopped(job) ||
+		    !(job->selected || targets->all ||
+		      is_part(job, targets->words, targets->nwords) || is_related(targets, job)))
 			continue;
 		if (targets->continues) {
 			tree_find(&tree, &job->process, job->directory->owner);
@@ -171,7 +188,8 @@ static void select_words(struct targets *targets)
 		const char *word = targets->words[i];
 
 		if (!select_pid(list, select_pid_of(word)) && !select_job(list, word) &&
-		    !is_left_out(list, targets->words + i))
+		    !is_left_out(list, targets->words + i) &&
+		    !select_related(list, select_pid_of(word)))
 			targets_fail(targets, select_explain(list, word));
 	}
 	for (size_t i = 0; i < list->n; i++) {
