@@ -5,6 +5,7 @@ runtime directories that are not to be trusted."""
 import json
 import os
 import pwd
+import re
 import shutil
 import signal
 import socket
@@ -45,8 +46,10 @@ def test_json_is_exact():
                   pause_bytes=33500000001, pause_phase=["drain 0.250", "copy 1000"],
                   spilled=4096, pool=8192, reason="asked to", signals="USR1 is kept", snapshot="/disk/train",
                   addressing="translated GPU 3 has no virtual memory")
-    equal(only(ps_json()), {
-        "pid": job.pid, "uid": os.getuid(), "user": pwd.getpwuid(os.getuid()).pw_name,
+    row = only(ps_json())
+    assert 0 <= row["age_ms"] < 1000 * LIMIT_S, row
+    equal(row, {
+        "pid": job.pid, "own_pid": job.pid, "age_ms": row["age_ms"], "uid": os.getuid(), "user": pwd.getpwuid(os.getuid()).pw_name,
         "error": None, "id": "abc123", "name": "train", "command": "python train.py",
         "state": "paused", "reason": "asked to", "signals": "USR1 is kept", "addressing": "translated",
         "gpu": [{"ordinal": 0, "uuid": "GPU-aa", "name": "NVIDIA H200"},
@@ -64,14 +67,29 @@ def test_json_is_exact():
 def test_table():
     job = FakeJob(Directory(), name="train", gpu=["0 GPU-aa A", "3 GPU-bb B"], state="waiting",
                   managed=31 * GIB + GIB // 5, unmanaged=529 << 20, paused=100, spilled=20, pause_ms=1100,
-                  pause_bytes=31 * GIB, resume_ms=250, resume_bytes=8 * GIB)
+                  pause_bytes=31 * GIB, resume_ms=250, resume_bytes=8 * GIB, command="python t.py")
     head, row = cudaw("ps").out.splitlines()
     for title, value in [("ID", "abc123"), ("NAME", "train"), ("PID", str(job.pid)), ("GPU", "0,3"),
                          ("USER", pwd.getpwuid(os.getuid()).pw_name), ("STATE", "waiting"),
                          ("CARRIED", "31.2 GiB"), ("LEFT TO DRIVER", "529 MiB"), ("PAUSED", "120 B"),
-                         ("LAST PAUSE", "1.1 s, 30.3 GB/s"), ("LAST RESUME", "250 ms, 34.4 GB/s")]:
+                         ("LAST PAUSE", "1.1 s, 30.3 GB/s"), ("LAST RESUME", "250 ms, 34.4 GB/s"), ("COMMAND", "python t.py")]:
         at = (" " + head).index(" " + title)
         assert row[at:].startswith(value), f"{title} in {row!r}"
+
+
+def test_the_age_of_a_process():
+    job = FakeJob(Directory())
+    time.sleep(1.1)
+    assert 1000 < only(ps_json())["age_ms"] < 1000 * LIMIT_S
+    head, row = cudaw("ps").out.splitlines()
+    assert re.match(r"\d+(\.\d)? s ", row[head.index("AGE"):]), row
+    # In another PID namespace it is not seen.
+    inside = subprocess.run(["unshare", "-r", "--pid", "--fork", "--mount-proc", CUDAW, "ps", "--json"],
+                            text=True, capture_output=True, check=False)
+    if inside.returncode:
+        raise Skip("no PID namespace can be made")
+    row = only(json.loads(inside.stdout))
+    equal((row["pid"], row["own_pid"], row["age_ms"]), (job.pid, job.pid, None))
 
 
 def test_reasons_are_below_the_table():
@@ -90,7 +108,7 @@ def test_reasons_are_below_the_table():
 def test_table_without_what_was_not_said():
     FakeJob(Directory(), gpu=None)
     row = cudaw("ps").out.splitlines()[1].split()
-    equal((row[1], row[4], row[-2:]), ("-", "-", ["-", "-"]))
+    equal((row[1], row[4], row[-3:]), ("-", "-", ["-", "-", "./job"]))
 
 
 def test_several_jobs_by_pid():

@@ -101,6 +101,7 @@ def test_a_pid_namespace():
     with running(script, "--mount", "--pid", "--fork", "--mount-proc") as launcher:
         row = listed("apart")
         check(row["pid"] in below(launcher), f"{row['pid']} is not the PID here")
+        equal(row["own_pid"], 5000)
         for word in ("apart", row["pid"], launcher, 5000):
             pauses(word, row)
         result = cudaw("snapshot", "--gpu-only", "apart", scratch() + "/new")

@@ -31,17 +31,34 @@ const char help_ps[] =
 	"             waiting (a resume waits for GPU memory),\n"
 	"             failed (a resume failed; the data is kept, resume it again), stopped (by a\n"
 	"             signal or a terminal: 'cudaw resume' continues it), or 'no answer'\n"
+	"  AGE        since the process was started\n"
 	"  CARRIED    GPU memory that cudaw moves: a pause gives it back, a resume rebuilds it\n"
 	"  LEFT TO DRIVER  GPU memory that only the driver's own checkpoint can move\n"
 	"  PAUSED     bytes of a paused job in host memory and in its spill file\n"
 	"  LAST PAUSE, LAST RESUME  how long the last one took, and its rate\n"
+	"  COMMAND    the command line, cut\n"
 	"Below the table: why a job is in its state, or why the last request failed; which\n"
 	"signal does not pause or resume it; and why its addresses are translated if\n"
 	"CUDAW_ADDRESSING does not say so.\n"
 	"\n"
 	"Exit codes: 0 done, 1 the runtime directory cannot be used, 2 wrong usage.\n";
 
-enum column { ID, NAME, PID, USER, GPU, STATE, CARRIED, LEFT, PAUSED, PAUSE, RESUME, COLUMNS };
+enum column {
+	ID,
+	NAME,
+	PID,
+	USER,
+	GPU,
+	STATE,
+	AGE,
+	CARRIED,
+	LEFT,
+	PAUSED,
+	PAUSE,
+	RESUME,
+	COMMAND,
+	COLUMNS
+};
 
 #define CELL_SIZE 64
 
@@ -79,6 +96,8 @@ static void fill_row(struct row *row, const struct job *job)
 		strcpy(row->cell[i], "-");
 	snprintf(row->cell[PID], CELL_SIZE, "%d", job->pid);
 	user_name(job->uid, row->cell[USER], CELL_SIZE);
+	if (job->seen)
+		format_duration(row->cell[AGE], process_age_ms(&job->process));
 	if (!job->described) {
 		snprintf(row->cell[STATE], CELL_SIZE, "%s", job_error_text(job->error));
 		return;
@@ -95,12 +114,15 @@ static void fill_row(struct row *row, const struct job *job)
 	format_bytes(row->cell[PAUSED], st->paused + st->spilled);
 	fill_transfer(row->cell[PAUSE], &st->pause);
 	fill_transfer(row->cell[RESUME], &st->resume);
+	if (st->command[0])
+		format_copy(row->cell[COMMAND], CELL_SIZE, st->command);
 }
 
 static int print_table(struct job **jobs, size_t n)
 {
-	static const struct row head = {{"ID", "NAME", "PID", "USER", "GPU", "STATE", "CARRIED",
-					 "LEFT TO DRIVER", "PAUSED", "LAST PAUSE", "LAST RESUME"}};
+	static const struct row head = {{"ID", "NAME", "PID", "USER", "GPU", "STATE", "AGE",
+					 "CARRIED", "LEFT TO DRIVER", "PAUSED", "LAST PAUSE",
+					 "LAST RESUME", "COMMAND"}};
 	struct row *rows = calloc(n + 1, sizeof(*rows));
 	int width[COLUMNS] = {0};
 
@@ -159,6 +181,9 @@ static json_t *job_object(const struct job *job)
 		json_array_append_new(gpus, json_pack("{s:i, s:s, s:s}", "ordinal",
 						      st->gpus[i].ordinal, "uuid", st->gpus[i].uuid,
 						      "name", st->gpus[i].name));
+	json_object_set_new(object, "own_pid", json_integer(job->own_pid));
+	json_object_set_new(object, "age_ms",
+			    job->seen ? json_integer(process_age_ms(&job->process)) : json_null());
 	json_object_set_new(object, "gpu", gpus);
 	json_object_set_new(object, "id", text_or_null(st->id));
 	json_object_set_new(object, "name", text_or_null(st->name));

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 /*
@@ -94,6 +95,16 @@ bool process_is_there(const struct process *process)
 	struct process now;
 
 	return read_start(process->pid, &now) && now.start == process->start;
+}
+
+uint64_t process_age_ms(const struct process *process)
+{
+	uint64_t started = process->start * 1000 / sysconf(_SC_CLK_TCK), now;
+	struct timespec boot;
+
+	clock_gettime(CLOCK_BOOTTIME, &boot);
+	now = boot.tv_sec * 1000 + boot.tv_nsec / 1000000;
+	return now > started ? now - started : 0;
 }
 
 bool process_is_of(const struct process *process, uid_t owner)
