@@ -29,6 +29,8 @@ static struct {
 	int (*memory_info)(nvmlDevice_t device, nvmlMemory_t *memory);
 	int (*processes)(nvmlDevice_t device, unsigned int *count, nvmlProcessInfo_t *infos);
 	int (*count)(unsigned int *count); /* NULL: not known */
+	int (*by_index)(unsigned int index, nvmlDevice_t *device);
+	int (*uuid)(nvmlDevice_t device, char *text, unsigned int size);
 } nvml;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
@@ -44,6 +46,8 @@ static void open_library(void)
 	nvml.processes =
 		(__typeof__(nvml.processes))dlsym(lib, "nvmlDeviceGetComputeRunningProcesses_v3");
 	nvml.count = (__typeof__(nvml.count))dlsym(lib, "nvmlDeviceGetCount_v2");
+	nvml.by_index = (__typeof__(nvml.by_index))dlsym(lib, "nvmlDeviceGetHandleByIndex_v2");
+	nvml.uuid = (__typeof__(nvml.uuid))dlsym(lib, "nvmlDeviceGetUUID");
 	if (!nvml.init || !nvml.memory_info || !nvml.processes || nvml.init())
 		nvml.by_uuid = NULL;
 }
@@ -149,4 +153,15 @@ int nvml_device_count(unsigned int *count)
 		return -ENOSYS;
 	*count = found;
 	return 0;
+}
+
+int nvml_device_uuid(unsigned int index, char text[NVML_UUID_SIZE])
+{
+	nvmlDevice_t device;
+
+	nvml_open();
+	return !nvml.by_uuid || !nvml.by_index || !nvml.uuid || nvml.by_index(index, &device) ||
+			       nvml.uuid(device, text, NVML_UUID_SIZE)
+		       ? -ENOSYS
+		       : 0;
 }

@@ -55,4 +55,10 @@ int nvml_holders(const char *uuid, struct nvml_holder holders[NVML_HOLDERS]);
  */
 int nvml_device_count(unsigned int *count);
 
+/*
+ * The UUID of the GPU that NVML, and so nvidia-smi, gives the number @index. Returns 0, or -ENOSYS
+ * as above, or if there is no such GPU.
+ */
+int nvml_device_uuid(unsigned int index, char text[NVML_UUID_SIZE]);
+
 #endif

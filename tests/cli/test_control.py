@@ -4,13 +4,14 @@
 import os
 import pty
 import re
+import shutil
 import signal
 import subprocess
 import threading
 import time
 
-from clilib import (CUDAW, LIMIT_S, Directory, FakeJob, Skip, contains, cudaw, dead_pid, equal,
-                    installed_copy, live_pid, main, say, scratch, silent)
+from clilib import (BUILD, CUDAW, LIMIT_S, Directory, FakeJob, Skip, contains, cudaw, dead_pid,
+                    equal, installed_copy, live_pid, main, say, scratch, silent)
 
 GIB = 1 << 30
 
@@ -119,6 +120,93 @@ def test_a_name_of_two_jobs_lists_their_ids():
                         "(aaaaaa, bbbbbb|bbbbbb, aaaaaa); give an ID\n", result.err), result.err
     equal([job.requests for job in jobs], [[], [], []])
     equal(cudaw("pause", "aaaaaa").code, 0)
+
+
+def test_the_jobs_on_a_gpu():
+    directory = Directory()
+    first = FakeJob(directory, id="aaaaaa", gpu="0 GPU-aa11 A")
+    # A job is not paused in part.
+    part = FakeJob(directory, id="aaaaaa", gpu="0 GPU-bb22 B")
+    other = FakeJob(directory, id="bbbbbb", gpu=["0 GPU-bb22 B", "1 GPU-cc33 C"])
+    without = FakeJob(directory, id="cccccc", gpu=None)
+    jobs = (first, part, other, without)
+    for gpu, meant in [("GPU-aa11", (first, part)), ("gpu-AA", (first, part)),
+                       ("GPU-bb22", (first, part, other)), ("GPU-cc", (other,))]:
+        result = cudaw("resume", "--dry-run", "--gpu", gpu)
+        equal((gpu, result.code, result.out, result.err),
+              (gpu, 0, "".join(f"would resume {job.pid}\n" for job in jobs if job in meant), ""))
+    equal([job.requests for job in jobs], [[], [], [], []])
+    result = cudaw("pause", "--gpu", "GPU-dd44")
+    equal((result.code, result.out, result.err), (0, "", "cudaw: there are no such jobs\n"))
+    equal(cudaw("pause", "--all", "--gpu", "GPU-cc33").code, 0)
+    equal([job.requests for job in jobs], [[], [], ["pause"], []])
+
+
+def test_a_gpu_by_its_number():
+    """As NVML counts it, whatever the job does."""
+    directory = Directory()
+    job = FakeJob(directory, gpu="0 GPU-one A")
+    FakeJob(directory, id="bbbbbb", gpu="1 GPU-two A")
+    libraries = scratch()
+    shutil.copy(f"{BUILD}/tests/preload/nvml.so", f"{libraries}/libnvidia-ml.so.1")
+    env = {"LD_LIBRARY_PATH": libraries, "TEST_NVML_UUID": "GPU-one"}
+    equal(cudaw("pause", "--gpu", "1", "--dry-run", env=env).out, f"would pause {job.pid}\n")
+    for number in ("2", "4294967295"):
+        result = cudaw("pause", "--gpu", number, env=env)
+        equal((number, result.code, result.out), (number, 6, ""))
+        contains(result.err, f"--gpu {number}: NVML (libnvidia-ml.so.1) is missing or has no GPU")
+
+
+def test_the_jobs_of_a_user():
+    if os.getuid() != 0:
+        raise Skip("needs root")
+    directory = Directory()
+    os.chmod(directory.path, 0o777)
+    mine = FakeJob(directory, id="aaaaaa")
+    theirs = FakeJob(directory, id="bbbbbb", user=2147000001)
+    os.chmod(directory.path, 0o700)
+    for user, job in [("root", mine), ("0", mine), ("2147000001", theirs)]:
+        equal(cudaw("pause", "--dry-run", "--user", user).out, f"would pause {job.pid}\n")
+    # Another user's stopped job is not continued.
+    os.kill(mine.pid, signal.SIGSTOP)
+    equal(cudaw("resume", "--user", "2147000001").code, 0)
+    with open(f"/proc/{mine.pid}/stat", encoding="ascii") as file:
+        equal(file.read().split()[2], "T")
+    equal(cudaw("resume", "--dry-run", "--user", "0").out, f"would resume {mine.pid}\n")
+    with open(f"/proc/{mine.pid}/stat", encoding="ascii") as file:
+        equal(file.read().split()[2], "T")
+    equal((mine.requests, theirs.requests), ([], ["resume"]))
+
+
+def test_a_job_that_does_not_say_its_gpus():
+    directory = Directory()
+    deaf = FakeJob(directory, answers={"status": silent})
+    job = FakeJob(directory, id="bbbbbb", gpu="0 GPU-aa11 A")
+    result = cudaw("pause", "--gpu", "GPU-aa11")
+    equal((result.code, result.out), (5, f"paused {job.pid}\n"))
+    equal(result.err, f"cudaw: pause {deaf.pid}: its GPUs are unknown: no answer\n")
+
+
+def test_what_narrows_is_checked():
+    FakeJob(Directory())
+    for args, message in [(("--gpu", "GPU"), "--gpu 'GPU': expected the number of a GPU"),
+                          (("--gpu", ""), "--gpu '': expected"),
+                          (("--gpu", "GPU-" + 80 * "a"), "--gpu 'GPU-aaa"),
+                          (("--user", "nobody-of-this-name"), "there is no such user"),
+                          (("--user", "-1"), "there is no such user"),
+                          (("--user", "4294967295"), "there is no such user"),
+                          (("--user", "0", "abc123"), "--all, --gpu and --user take no ID"),
+                          (("--dry-run",), "expected an ID, NAME or PID, or --all")]:
+        result = cudaw("pause", *args)
+        equal((args, result.code, result.out), (args, 2, ""))
+        contains(result.err, message)
+
+
+def test_a_dry_run_of_single_jobs():
+    job = FakeJob(Directory(), name="train")
+    result = cudaw("pause", "--dry-run", "train", "nothing")
+    equal((result.code, result.out), (3, f"would pause {job.pid} (train)\n"))
+    equal(job.requests, [])
 
 
 def test_no_such_job():

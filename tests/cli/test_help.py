@@ -112,7 +112,7 @@ def test_usage_errors():
         (["run", "--frob", "true"], "unrecognized option '--frob'"),
         (["pause"], "expected an ID, NAME or PID, or --all"),
         (["resume"], "expected an ID, NAME or PID, or --all"),
-        (["pause", "--all", "x"], "--all takes no"),
+        (["pause", "--all", "x"], "take no ID"),
         (["pause", "--timeout", "soon", "x"], "--timeout soon: expected a number of seconds"),
         (["resume", "--timeout", "0", "x"], "--timeout 0: expected a number of seconds from 0.001 to 1000000"),
         (["pause", "--timeout", "-1", "x"], "--timeout -1: expected a number of seconds"),

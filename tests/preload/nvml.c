@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A libnvidia-ml.so.1 with TEST_NVML_COUNT GPUs, which all have TEST_NVML_FREE bytes free. What is
- * not set is not known. It is found by LD_LIBRARY_PATH rather than preloaded. If a file "holders"
- * lies beside it, with a line "PID BYTES" for each process on a GPU, no memory is free: a program
- * without these variables in its environment finds it, too.
+ * A libnvidia-ml.so.1 with TEST_NVML_COUNT GPUs, which all have TEST_NVML_FREE bytes free, and of
+ * which number 1 has the UUID TEST_NVML_UUID. What is not set is not known. It is found by
+ * LD_LIBRARY_PATH rather than preloaded. If a file "holders" lies beside it, with a line "PID BYTES"
+ * for each process on a GPU, no memory is free: a program without these variables in its environment
+ * finds it, too.
  */
 #include <dlfcn.h>
 #include <limits.h>
@@ -39,6 +40,8 @@ static FILE *open_holders(void)
 int nvmlInit_v2(void);
 int nvmlDeviceGetCount_v2(unsigned int *count);
 int nvmlDeviceGetHandleByUUID(const char *uuid, void **device);
+int nvmlDeviceGetHandleByIndex_v2(unsigned int index, void **device);
+int nvmlDeviceGetUUID(void *device, char *text, unsigned int size);
 int nvmlDeviceGetMemoryInfo(void *device, struct memory *memory);
 int nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned int *count,
 					    struct process *infos);
@@ -62,6 +65,18 @@ int nvmlDeviceGetCount_v2(unsigned int *count)
 int nvmlDeviceGetHandleByUUID(const char *uuid, void **device)
 {
 	*device = (void *)uuid;
+	return 0;
+}
+
+int nvmlDeviceGetHandleByIndex_v2(unsigned int index, void **device)
+{
+	*device = getenv("TEST_NVML_UUID");
+	return *device && index == 1 ? 0 : NOT_SUPPORTED;
+}
+
+int nvmlDeviceGetUUID(void *device, char *text, unsigned int size)
+{
+	snprintf(text, size, "%s", (const char *)device);
 	return 0;
 }
 

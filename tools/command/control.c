@@ -19,7 +19,10 @@
 #define GRACE_MS        2000  /* beside a --timeout, which the job itself keeps */
 
 #define OPTIONS_HELP(timeout, as)                                                                     \
-	"  -a, --all              all jobs of the user; for root, of all users\n" timeout             \
+	"  -a, --all              all jobs of the user; for root, of all users\n"                     \
+	"      --gpu N|UUID       all jobs that use this GPU, numbered as by nvidia-smi\n"            \
+	"      --user USER        all jobs of this user; with --gpu, those on this GPU\n"             \
+	"      --dry-run          only print which processes are meant\n" timeout                     \
 	"      --no-wait          return as soon as the jobs have accepted the request\n"             \
 	"  -j, --json             the outcome for each process, as a JSON array\n"                    \
 	"  -h, --help             this text\n"                                                        \
@@ -262,6 +265,12 @@ static bool goes_together(const struct control *control)
 	return control->verb->together && !(control->verb == &resume_verb && control->no_wait);
 }
 
+static void print_targets(const struct verb *verb, struct job **jobs, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		printf("would %s %s\n", verb->name, outcome_label(jobs[i]));
+}
+
 static int run_control(struct control *control)
 {
 	struct targets *targets = &control->targets;
@@ -272,7 +281,9 @@ static int run_control(struct control *control)
 	if (err)
 		return err;
 	jobs = targets_selected(targets, &n);
-	if (!jobs || (goes_together(control) && coordinate_begin(jobs, n))) {
+	if (jobs && n && targets->dry_run)
+		print_targets(control->verb, jobs, n);
+	else if (!jobs || (goes_together(control) && coordinate_begin(jobs, n))) {
 		complain("out of memory");
 		targets_fail(targets, EXIT_FAILED);
 	} else if (n) {
@@ -283,7 +294,9 @@ static int run_control(struct control *control)
 		coordinate_end(jobs, n);
 	} else {
 		if (targets->all)
-			complain("there are no jobs");
+			complain(targets->only.by_user || *targets->only.gpu
+					 ? "there are no such jobs"
+					 : "there are no jobs");
 		report(control, jobs, 0);
 	}
 	free(jobs);
@@ -291,10 +304,21 @@ static int run_control(struct control *control)
 	return targets->code;
 }
 
+/* Take the value of --gpu or --user, which mean all jobs that match. Returns an exit code. */
+static int narrow_by(int opt, struct targets *targets)
+{
+	targets->all = true;
+	return opt == 'g' ? narrow_to_gpu(&targets->only, optarg)
+			  : narrow_to_user(&targets->only, optarg);
+}
+
 static int cmd_control(int argc, char **argv, const struct verb *verb, const char *help)
 {
 	static const struct option options[] = {
 		{"all", no_argument, NULL, 'a'},
+		{"gpu", required_argument, NULL, 'g'},
+		{"user", required_argument, NULL, 'u'},
+		{"dry-run", no_argument, NULL, 'd'},
 		{"timeout", required_argument, NULL, 't'},
 		{"release", required_argument, NULL, 'r'},
 		{"no-wait", no_argument, NULL, 'n'},
@@ -304,12 +328,23 @@ static int cmd_control(int argc, char **argv, const struct verb *verb, const cha
 	};
 	struct control control = {
 		.verb = verb, .targets = {.verb = verb->name, .continues = verb == &resume_verb}};
-	int opt;
+	int opt, err;
 
 	while ((opt = getopt_long(argc, argv, "at:jh", options, NULL)) != -1) {
 		switch (opt) {
 		case 'a':
 			control.targets.all = true;
+			break;
+		case 'g':
+		case 'u':
+			err = narrow_by(opt, &control.targets);
+			if (err == EXIT_USAGE)
+				return usage_error(verb->name);
+			if (err)
+				return err;
+			break;
+		case 'd':
+			control.targets.dry_run = true;
 			break;
 		case 't':
 			if (verb == &trim_verb) {
@@ -343,7 +378,7 @@ static int cmd_control(int argc, char **argv, const struct verb *verb, const cha
 		}
 	}
 	if (control.targets.all == (optind < argc)) {
-		complain(control.targets.all ? "--all takes no ID, NAME or PID"
+		complain(control.targets.all ? "--all, --gpu and --user take no ID, NAME or PID"
 					     : "expected an ID, NAME or PID, or --all");
 		return usage_error(verb->name);
 	}

@@ -83,6 +83,15 @@ static bool is_related(const struct targets *targets, const struct job *job)
 }
 
 /*
+ * True if all jobs are meant, and @job may be one of them. A stopped process does not say which
+ * GPUs it uses.
+ */
+static bool is_among_all(const struct targets *targets, const struct job *job)
+{
+	return targets->all && !*targets->only.gpu && narrow_has_user(&targets->only, job);
+}
+
+/*
  * A stopped process answers nobody. A resume continues it, with its children, because an
  * interrupted snapshot stops them all; every other request leaves it out.
  */
@@ -94,12 +103,14 @@ static void wake_stopped(struct targets *targets)
 		struct job *job = &targets->list.jobs[i];
 
 		if (!job_is_stopped(job) ||
-		    !(job->selected || targets->all ||
+		    !(job->selected || is_among_all(targets, job) ||
 		      is_part(job, targets->words, targets->nwords) || is_related(targets, job)))
 			continue;
 		if (targets->continues) {
-			tree_find(&tree, &job->process, job->directory->owner);
-			tree_signal(&tree, SIGCONT);
+			if (!targets->dry_run) {
+				tree_find(&tree, &job->process, job->directory->owner);
+				tree_signal(&tree, SIGCONT);
+			}
 			job->continued = true;
 			if (process_can_signal())
 				continue;
@@ -175,6 +186,20 @@ static void spare_parts(struct targets *targets)
 	}
 }
 
+/* Select @job if all jobs are meant, and it is one of them. */
+static void select_all(struct targets *targets, struct job *job)
+{
+	if (!targets->all || !narrow_has_user(&targets->only, job))
+		return;
+	if (!*targets->only.gpu || narrow_has_gpu(&targets->only, &targets->list, job)) {
+		job->selected = true;
+	} else if (!job->described && !job_is_gone(job)) {
+		complain("%s %d: its GPUs are unknown: %s", targets->verb, job->pid,
+			 job_error_text(job->error));
+		targets_fail(targets, job_is_silent(job) ? EXIT_TIMEOUT : EXIT_FAILED);
+	}
+}
+
 static void select_words(struct targets *targets)
 {
 	struct job_list *list = &targets->list;
@@ -195,8 +220,7 @@ static void select_words(struct targets *targets)
 	for (size_t i = 0; i < list->n; i++) {
 		struct job *job = &list->jobs[i];
 
-		if (targets->all)
-			job->selected = true;
+		select_all(targets, job);
 		job->selected &= !job->left_out;
 		if (!job->selected || !job_is_gone(job))
 			continue;

@@ -7,13 +7,16 @@
  * processes without an answer are dealt with.
  */
 #include "tools/job/jobs.h"
+#include "tools/job/narrow.h"
 
 struct targets {
 	const char *verb; /* the subcommand, for messages */
 	char **words;
 	int nwords;
-	bool all;       /* all jobs, instead of @words */
-	bool continues; /* send SIGCONT to stopped processes, as a resume does */
+	bool all;           /* all jobs, instead of @words */
+	struct narrow only; /* of all */
+	bool continues;     /* send SIGCONT to stopped processes, as a resume does */
+	bool dry_run;       /* but not now: only find them */
 
 	struct job_list list; /* selected is set in those that are meant; free with jobs_free() */
 	int code;             /* exit code of the first failure; 0: none */
