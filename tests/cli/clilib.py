@@ -197,13 +197,16 @@ def say(connection, *lines):
 
 
 def alone():
-    """Run this script again as the first process of a PID namespace: a command without
-    CUDAW_RUNTIME_DIR finds the jobs of all processes that it sees, and those are of this test alone.
-    Returns in that process, or where none can be made. Root is one of a user namespace if need be."""
-    if os.environ.get("CUDAW_TEST_ALONE"):
+    """Run this script again as the first process of a PID namespace, with a /tmp of its own: a
+    command without CUDAW_RUNTIME_DIR finds the jobs of all processes and in all directories that it
+    sees, and those are of this test alone. Returns in that process, or where none can be made. Root
+    is one of a user namespace if need be."""
+    if os.environ.get("CUDAW_TEST_ALONE") or f"{BUILD}/".startswith("/tmp/"):
         return
+    own_tmp = ["sh", "-c", 'mount -t tmpfs none /tmp && exec "$@"', "sh"]
     for users in ([], ["--user", "--map-root-user"]):
-        inside = ["unshare", *users, "--pid", "--mount", "--fork", "--kill-child", "--mount-proc"]
+        inside = ["unshare", *users, "--pid", "--mount", "--fork", "--kill-child", "--mount-proc",
+                  *own_tmp]
         if not shutil.which(inside[0]) or subprocess.run([*inside, "true"], check=False,
                                                          stderr=subprocess.DEVNULL).returncode:
             continue
@@ -215,7 +218,7 @@ def needs_to_be_alone(root=False):
     """root: with all user ids."""
     how = os.environ.get("CUDAW_TEST_ALONE")
     if not how or (root and how != "root"):
-        raise Skip("needs root" if how else "no PID namespace can be made")
+        raise Skip("needs root" if how else "no PID namespace can be made, or the build is in /tmp")
 
 
 def main():
