@@ -281,12 +281,51 @@ static int connect_in_child(void *arg)
 	return inside_connect(c->process, c->directory);
 }
 
-int scan_connect(const struct process *process, const char *directory)
+/* limited_open() for @process, unless its user has had enough time. */
+static int open_for(const struct process *process, int (*work)(void *arg), void *arg)
 {
-	struct connection connection = {process, directory};
-	int fd = is_slow(process->uid) ? -ETIMEDOUT : limited_open(connect_in_child, &connection);
+	int fd = is_slow(process->uid) ? -ETIMEDOUT : limited_open(work, arg);
 
 	if (fd == -ETIMEDOUT && !is_slow(process->uid))
 		note_hang(process);
 	return fd;
+}
+
+int scan_connect(const struct process *process, const char *directory)
+{
+	struct connection connection = {process, directory};
+
+	return open_for(process, connect_in_child, &connection);
+}
+
+struct variable {
+	pid_t pid;
+	const char *name;
+	size_t size;
+};
+
+/* The value as the contents of a file in memory. */
+static int read_in_child(void *arg)
+{
+	const struct variable *variable = arg;
+	int fd = memfd_create(variable->name, MFD_CLOEXEC);
+	char *value = malloc(variable->size);
+
+	if (fd < 0 || !value)
+		return -ENOMEM;
+	host_environment(variable->pid, variable->name, value, variable->size);
+	return pwrite(fd, value, strlen(value), 0) < 0 ? -errno : fd;
+}
+
+void scan_environment(const struct process *process, const char *name, char *buf, size_t size)
+{
+	struct variable variable = {process->pid, name, size};
+	int fd = open_for(process, read_in_child, &variable);
+	ssize_t len = fd < 0 ? 0 : pread(fd, buf, size - 1, 0);
+
+	buf[len < 0 ? 0 : len] = '\0';
+	if (fd >= 0)
+		close(fd);
+	if (!process_is_there(process))
+		buf[0] = '\0';
 }

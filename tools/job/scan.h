@@ -56,4 +56,10 @@ bool scan_stands_alone(const struct scan *scan, size_t i);
 /* inside_connect() in a child with a time limit. A hang counts as those of the scan do. */
 int scan_connect(const struct process *process, const char *directory);
 
+/*
+ * The value of @name in the environment that @process was started with, in @buf; empty: none. Also
+ * read in a child, because the memory may be backed by a file system of the user's.
+ */
+void scan_environment(const struct process *process, const char *name, char *buf, size_t size);
+
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/job/select.h"
 
-#include "common/proc.h"
 #include "common/settings.h"
+#include "tools/job/scan.h"
 #include "tools/process/tree.h"
 #include "tools/report/report.h"
 
@@ -88,8 +88,8 @@ static bool has_id_of(const struct process *process, const struct job *job)
 	/* Any user can claim an ID. */
 	if (process->uid != job->uid)
 		return false;
-	host_environment(process->pid, settings[SETTING_JOB].name, id, sizeof(id));
-	return *id && !strcmp(id, job->status.id) && process_is_there(process);
+	scan_environment(process, settings[SETTING_JOB].name, id, sizeof(id));
+	return *id && !strcmp(id, job->status.id);
 }
 
 bool select_relates(const struct job *job, const struct process *processes, size_t n)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/job/targets.h"
 
-#include "common/proc.h"
 #include "common/settings.h"
 #include "tools/job/outcome.h"
+#include "tools/job/scan.h"
 #include "tools/job/select.h"
 #include "tools/process/tree.h"
 #include "tools/report/report.h"
@@ -46,11 +46,8 @@ static void describe(struct targets *targets, bool all)
 static void environment_of(const struct job *job, const char *name, char *buf, size_t size)
 {
 	buf[0] = '\0';
-	if (!job->seen)
-		return;
-	host_environment(job->pid, name, buf, size);
-	if (!process_is_there(&job->process))
-		buf[0] = '\0';
+	if (job->seen)
+		scan_environment(&job->process, name, buf, size);
 }
 
 /* True if @job was started as a process of one of the jobs that @words name. */
