@@ -86,6 +86,7 @@ static void configure(void)
 	c->fresh = env_flag("CUDAW_SIM_FRESH");
 	c->strict = env_flag("CUDAW_SIM_STRICT");
 	c->shared = env_copy("CUDAW_SIM_SHARED");
+	c->remote = env_copy("CUDAW_SIM_REMOTE");
 	c->hold[TO_DEVICE] = env_copy("CUDAW_SIM_HOLD_IN");
 	c->hold[TO_HOST] = env_copy("CUDAW_SIM_HOLD_OUT");
 	c->faults = env_copy("CUDAW_SIM_FAULT");

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The driver's checkpoint of the calling process (cuCheckpointProcess*).
+ * The driver's checkpoint (cuCheckpointProcess*), of the calling process or, by remote.c, of
+ * another one.
  *
  * From Lock to Unlock every other entry point waits at its door (SIM_ENTER), and is counted. A
  * thread that waits there while the checkpoint is taken is what crashes real drivers: with
@@ -14,12 +15,8 @@
 #include <string.h>
 #include <unistd.h>
 
-static CUresult check_process(int pid, CUprocessState state)
+static CUresult check_state(CUprocessState state)
 {
-	if (pid <= 0)
-		return CUDA_ERROR_INVALID_VALUE;
-	if (pid != getpid())
-		return CUDA_ERROR_NOT_SUPPORTED;
 	return sim.state == state ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_STATE;
 }
 
@@ -28,21 +25,18 @@ static bool quiet(void)
 	return !sim.inside && !streams_pending();
 }
 
-SIM_EXPORT cuCheckpointProcessLock(int pid, CUcheckpointLockArgs *args)
+static CUresult run_lock(unsigned int timeout_ms)
 {
-	uint64_t deadline = 0;
+	uint64_t deadline = timeout_ms ? sim_now() + timeout_ms * 1000000ull : 0;
 	CUresult result;
 
-	SIM_ENTER(cuCheckpointProcessLock, NEED_CHECKPOINT);
 	registered_check();
-	if (args && args->timeoutMs)
-		deadline = sim_now() + args->timeoutMs * 1000000ull;
 	sim.lockers++;
 	while (sim.state == CU_PROCESS_STATE_RUNNING && !quiet() &&
 	       (!deadline || sim_now() < deadline))
 		sim_wait(deadline);
 	sim.lockers--;
-	result = check_process(pid, CU_PROCESS_STATE_RUNNING);
+	result = check_state(CU_PROCESS_STATE_RUNNING);
 	if (result != CUDA_SUCCESS)
 		return result;
 	if (!quiet())
@@ -96,15 +90,12 @@ static void take_time(size_t bytes)
 		sim_wait(deadline);
 }
 
-SIM_EXPORT cuCheckpointProcessCheckpoint(int pid, CUcheckpointCheckpointArgs *args)
+static CUresult run_checkpoint(void)
 {
 	size_t bytes = 0;
 	char names[256];
-	CUresult result;
+	CUresult result = check_state(CU_PROCESS_STATE_LOCKED);
 
-	SIM_ENTER(cuCheckpointProcessCheckpoint, NEED_CHECKPOINT);
-	(void)args;
-	result = check_process(pid, CU_PROCESS_STATE_LOCKED);
 	if (result != CUDA_SUCCESS)
 		return result;
 	if (sim.held && sim.config.strict) {
@@ -177,14 +168,12 @@ static CUresult move_devices(const CUcheckpointRestoreArgs *args)
 	return CUDA_SUCCESS;
 }
 
-SIM_EXPORT cuCheckpointProcessRestore(int pid, CUcheckpointRestoreArgs *args)
+static CUresult run_restore(const CUcheckpointRestoreArgs *args)
 {
 	int before[SIM_MAX_DEVICES];
 	size_t bytes = 0;
-	CUresult result;
+	CUresult result = check_state(CU_PROCESS_STATE_CHECKPOINTED);
 
-	SIM_ENTER(cuCheckpointProcessRestore, NEED_CHECKPOINT);
-	result = check_process(pid, CU_PROCESS_STATE_CHECKPOINTED);
 	if (result != CUDA_SUCCESS)
 		return result;
 	memcpy(before, sim.gpu, sizeof(before));
@@ -204,13 +193,10 @@ SIM_EXPORT cuCheckpointProcessRestore(int pid, CUcheckpointRestoreArgs *args)
 	return CUDA_SUCCESS;
 }
 
-SIM_EXPORT cuCheckpointProcessUnlock(int pid, CUcheckpointUnlockArgs *args)
+static CUresult run_unlock(void)
 {
-	CUresult result;
+	CUresult result = check_state(CU_PROCESS_STATE_LOCKED);
 
-	SIM_ENTER(cuCheckpointProcessUnlock, NEED_CHECKPOINT);
-	(void)args;
-	result = check_process(pid, CU_PROCESS_STATE_LOCKED);
 	if (result != CUDA_SUCCESS)
 		return result;
 	sim.state = CU_PROCESS_STATE_RUNNING;
@@ -218,25 +204,95 @@ SIM_EXPORT cuCheckpointProcessUnlock(int pid, CUcheckpointUnlockArgs *args)
 	return CUDA_SUCCESS;
 }
 
+CUresult checkpoint_run(struct checkpoint_call *call, const CUcheckpointRestoreArgs *args)
+{
+	switch (call->op) {
+	case CHECKPOINT_LOCK:
+		return run_lock(call->timeout_ms);
+	case CHECKPOINT_TAKE:
+		return run_checkpoint();
+	case CHECKPOINT_RESTORE:
+		return run_restore(args);
+	case CHECKPOINT_UNLOCK:
+		return run_unlock();
+	case CHECKPOINT_STATE:
+		call->value = (int)sim.state;
+		return CUDA_SUCCESS;
+	case CHECKPOINT_THREAD:
+		call->value = getpid(); /* any thread of the process can restore it */
+		return CUDA_SUCCESS;
+	}
+	return CUDA_ERROR_INVALID_VALUE;
+}
+
+/* Run it in the process @pid. */
+static CUresult run_in(int pid, struct checkpoint_call *call, const CUcheckpointRestoreArgs *args)
+{
+	if (pid <= 0)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (pid == getpid())
+		return checkpoint_run(call, args);
+	/* Only a process that moves itself takes pairs of GPUs. */
+	if (!sim.config.remote || (args && args->gpuPairsCount))
+		return CUDA_ERROR_NOT_SUPPORTED;
+	return remote_call(pid, call);
+}
+
+SIM_EXPORT cuCheckpointProcessLock(int pid, CUcheckpointLockArgs *args)
+{
+	struct checkpoint_call call = {.op = CHECKPOINT_LOCK,
+				       .timeout_ms = args ? args->timeoutMs : 0};
+
+	SIM_ENTER(cuCheckpointProcessLock, NEED_CHECKPOINT);
+	return run_in(pid, &call, NULL);
+}
+
+SIM_EXPORT cuCheckpointProcessCheckpoint(int pid, CUcheckpointCheckpointArgs *args)
+{
+	struct checkpoint_call call = {.op = CHECKPOINT_TAKE};
+
+	SIM_ENTER(cuCheckpointProcessCheckpoint, NEED_CHECKPOINT);
+	(void)args;
+	return run_in(pid, &call, NULL);
+}
+
+SIM_EXPORT cuCheckpointProcessRestore(int pid, CUcheckpointRestoreArgs *args)
+{
+	struct checkpoint_call call = {.op = CHECKPOINT_RESTORE};
+
+	SIM_ENTER(cuCheckpointProcessRestore, NEED_CHECKPOINT);
+	return run_in(pid, &call, args);
+}
+
+SIM_EXPORT cuCheckpointProcessUnlock(int pid, CUcheckpointUnlockArgs *args)
+{
+	struct checkpoint_call call = {.op = CHECKPOINT_UNLOCK};
+
+	SIM_ENTER(cuCheckpointProcessUnlock, NEED_CHECKPOINT);
+	(void)args;
+	return run_in(pid, &call, NULL);
+}
+
 SIM_EXPORT cuCheckpointProcessGetState(int pid, CUprocessState *state)
 {
+	struct checkpoint_call call = {.op = CHECKPOINT_STATE};
 	CUresult result;
 
 	SIM_ENTER(cuCheckpointProcessGetState, NEED_CHECKPOINT);
-	result = check_process(pid, sim.state);
+	result = run_in(pid, &call, NULL);
 	if (result == CUDA_SUCCESS)
-		*state = sim.state;
+		*state = (CUprocessState)call.value;
 	return result;
 }
 
-/* Any thread of the process can restore it. */
 SIM_EXPORT cuCheckpointProcessGetRestoreThreadId(int pid, int *tid)
 {
+	struct checkpoint_call call = {.op = CHECKPOINT_THREAD};
 	CUresult result;
 
 	SIM_ENTER(cuCheckpointProcessGetRestoreThreadId, NEED_CHECKPOINT);
-	result = check_process(pid, sim.state);
+	result = run_in(pid, &call, NULL);
 	if (result == CUDA_SUCCESS)
-		*tid = pid;
+		*tid = call.value;
 	return result;
 }

@@ -145,7 +145,7 @@ SIM_EXPORT cuInit(unsigned int flags)
 		return CUDA_SUCCESS;
 	if (sim.config.devices < 1)
 		return CUDA_ERROR_NO_DEVICE;
-	if (account_init(&sim.config))
+	if (account_init(&sim.config) || remote_listen())
 		return CUDA_ERROR_OPERATING_SYSTEM;
 	sim.initialised = true;
 	return CUDA_SUCCESS;

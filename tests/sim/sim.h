@@ -42,6 +42,7 @@ struct sim_config {
 	bool fresh;
 	bool strict;
 	char *shared;
+	char *remote;  /* a directory */
 	char *hold[2]; /* files, by the direction of a copy */
 	char *faults;
 	char *count;
@@ -396,6 +397,30 @@ void sim_wait(uint64_t deadline);
 void sim_changed(void);
 uint64_t sim_now(void);            /* ns; no lock */
 unsigned long sim_thread_id(void); /* no lock */
+
+/* checkpoint.c: a call of cuCheckpointProcess*, run in the process that it is about. */
+enum checkpoint_op {
+	CHECKPOINT_LOCK,
+	CHECKPOINT_TAKE,
+	CHECKPOINT_RESTORE,
+	CHECKPOINT_UNLOCK,
+	CHECKPOINT_STATE,
+	CHECKPOINT_THREAD
+};
+
+struct checkpoint_call {
+	enum checkpoint_op op;
+	unsigned int timeout_ms;
+	int value; /* the answer to a question */
+	CUresult result;
+};
+
+CUresult checkpoint_run(struct checkpoint_call *call, const CUcheckpointRestoreArgs *args);
+
+/* remote.c: the same for another process, which must have called remote_listen(). */
+CUresult remote_call(int pid, struct checkpoint_call *call);
+/* Answer the calls of other processes, if CUDAW_SIM_REMOTE is set. 0 or a negative errno. */
+int remote_listen(void);
 
 /* object.c */
 void object_add(enum sim_kind kind, struct sim_object *obj);

@@ -602,6 +602,61 @@ START_TEST(test_restore_needs_memory)
 }
 END_TEST
 
+/* A process with a word in its memory; it ends well if it finds it there at the end of @order. */
+static _Noreturn void be_checkpointed(int ready, int order)
+{
+	CUdeviceptr p;
+	char byte = 0;
+
+	open_context();
+	ok(cu.cuMemAlloc_v2(&p, MIB));
+	ok(launch("iota", NULL, p, 1024, 5));
+	ck_assert_int_eq(write(ready, &byte, 1), 1);
+	ck_assert_int_eq(read(order, &byte, 1), 0);
+	_exit(word_at(p + 4092) == 5 * 2654435761u + 1023 ? 0 : 1);
+}
+
+START_TEST(test_checkpoint_of_another_process)
+{
+	char directory[] = "/tmp/cudaw-remote-XXXXXX", path[64], byte;
+	CUcheckpointLockArgs lock = {.timeoutMs = 5000};
+	CUprocessState state;
+	int ready[2], order[2], status;
+	pid_t pid;
+
+	ck_assert_ptr_nonnull(mkdtemp(directory));
+	setenv("CUDAW_SIM_REMOTE", directory, 1);
+	ck_assert_int_eq(pipe2(ready, O_CLOEXEC) | pipe2(order, O_CLOEXEC), 0);
+	pid = fork();
+	if (!pid) {
+		close(order[1]);
+		be_checkpointed(ready[1], order[0]);
+	}
+	ck_assert_int_eq(read(ready[0], &byte, 1), 1);
+	open_driver();
+	fails(cu.cuCheckpointProcessGetState(pid, &state), CUDA_ERROR_NOT_INITIALIZED);
+	ok(cu.cuInit(0));
+	fails(cu.cuCheckpointProcessLock(getppid(), &lock), CUDA_ERROR_INVALID_VALUE);
+	fails(cu.cuCheckpointProcessCheckpoint(pid, NULL), CUDA_ERROR_ILLEGAL_STATE);
+	ok(cu.cuCheckpointProcessLock(pid, &lock));
+	ok(cu.cuCheckpointProcessCheckpoint(pid, NULL));
+	ok(cu.cuCheckpointProcessGetState(pid, &state));
+	ck_assert_int_eq(state, CU_PROCESS_STATE_CHECKPOINTED);
+	close(order[1]);
+	usleep(50000);
+	ck_assert_int_eq(waitpid(pid, &status, WNOHANG), 0);
+	ok(cu.cuCheckpointProcessRestore(pid, NULL));
+	ok(cu.cuCheckpointProcessUnlock(pid, NULL));
+	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+	ck_assert_int_eq(status, 0);
+	snprintf(path, sizeof(path), "%s/%d", directory, pid);
+	unlink(path);
+	snprintf(path, sizeof(path), "%s/%d", directory, getpid());
+	unlink(path);
+	rmdir(directory);
+}
+END_TEST
+
 START_TEST(test_counts_are_written)
 {
 	char path[] = "/tmp/sim-count-XXXXXX", text[4096] = "";
@@ -653,6 +708,7 @@ int main(void)
 	tcase_add_test_raise_signal(tcase, test_strict_checkpoint_aborts, SIGABRT);
 	tcase_add_test(tcase, test_shared_device);
 	tcase_add_test(tcase, test_restore_needs_memory);
+	tcase_add_test(tcase, test_checkpoint_of_another_process);
 	tcase_add_test(tcase, test_counts_are_written);
 	suite_add_tcase(suite, tcase);
 	return check_suite_run(suite);
