@@ -131,17 +131,22 @@ int nvml_holders(const char *uuid, struct nvml_holder holders[NVML_HOLDERS])
 	return known;
 }
 
-int nvml_process_memory(const char *uuid, size_t *bytes)
+int nvml_memory_of(const char *uuid, pid_t pid, size_t *bytes)
 {
 	struct nvml_holder holders[NVML_HOLDERS];
 	int count = nvml_holders(uuid, holders);
 
 	for (int i = 0; i < count; i++)
-		if (holders[i].pid == getpid()) {
+		if (holders[i].pid == pid) {
 			*bytes = holders[i].bytes;
 			return 0;
 		}
 	return -ENOSYS;
+}
+
+int nvml_process_memory(const char *uuid, size_t *bytes)
+{
+	return nvml_memory_of(uuid, getpid(), bytes);
 }
 
 int nvml_device_count(unsigned int *count)

@@ -35,6 +35,9 @@ int nvml_free_memory(const char *uuid, size_t *bytes);
  */
 int nvml_process_memory(const char *uuid, size_t *bytes);
 
+/* The same for the process @pid. */
+int nvml_memory_of(const char *uuid, pid_t pid, size_t *bytes);
+
 /* A process that holds memory of a GPU. */
 struct nvml_holder {
 	pid_t pid; /* in a container perhaps the host's */

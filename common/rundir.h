@@ -8,6 +8,7 @@
  *	CUDAW_RUNTIME_DIR, or /tmp/cudaw-UID	mode 0700, owned by the user, not a symbolic link
  *	    PID.sock				mode 0600, one for each process that uses CUDA
  *	    GPU-UUID.lock			mode 0600, empty; see release_lock()
+ *	    PID.driver				mode 0600; see tools/process/record.h
  *	    host-memory.lock			mode 0600, empty; see claims.h
  *
  * /tmp is open to everybody, so a directory that another user made or can change is refused: that

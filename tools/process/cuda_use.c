@@ -1,0 +1,332 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/process/cuda_use.h"
+
+#include "common/find_file.h"
+#include "common/proc.h"
+#include "tools/process/descriptors.h"
+#include "tools/process/unix_sockets.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/openat2.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define DRIVER_STEM "libcuda.so"
+
+/* A file that a process maps: a line of proc_pid_maps(5). */
+struct mapped {
+	char shared, writable;
+	unsigned int major, minor;
+	unsigned long inode;
+	char path[PATH_MAX];
+};
+
+static FILE *open_maps(pid_t pid)
+{
+	char path[64];
+
+	snprintf(path, sizeof(path), "/proc/%d/maps", pid);
+	return fopen(path, "re");
+}
+
+/* The next mapped file. False at the end. */
+static bool next_mapped(FILE *maps, struct mapped *m)
+{
+	char line[PATH_MAX + 128];
+	int path = 0;
+
+	while (fgets(line, sizeof(line), maps)) {
+		line[strcspn(line, "\n")] = '\0';
+		if (sscanf(line, "%*x-%*x %*c%c%*c%c %*x %x:%x %lu %n", &m->writable, &m->shared,
+			   &m->major, &m->minor, &m->inode, &path) != 5 ||
+		    !m->inode)
+			continue;
+		snprintf(m->path, sizeof(m->path), "%s", line + path);
+		return true;
+	}
+	return false;
+}
+
+static bool is_stem(const char *name, const char *stem)
+{
+	return !strncmp(name, stem, strlen(stem));
+}
+
+/*
+ * Open the regular file at @path of the process @pid, for its path alone: the file system of another
+ * user's process may hold devices and links that root must not open.
+ */
+static int open_library(pid_t pid, const char *path)
+{
+	struct open_how how = {.flags = O_PATH | O_CLOEXEC | O_NOFOLLOW,
+			       .resolve = RESOLVE_IN_ROOT | RESOLVE_NO_SYMLINKS |
+					  RESOLVE_NO_MAGICLINKS};
+	char name[64];
+	struct stat st;
+	int root, fd;
+
+	snprintf(name, sizeof(name), "/proc/%d/root", pid);
+	root = open(name, O_PATH | O_CLOEXEC);
+	fd = root < 0 ? -1 : syscall(SYS_openat2, root, path, &how, sizeof(how));
+	if (root >= 0)
+		close(root);
+	if (fd >= 0 && (fstat(fd, &st) || !S_ISREG(st.st_mode))) {
+		close(fd);
+		return -1;
+	}
+	return fd;
+}
+
+/* What the library at @path, as the process @pid sees it, tells of the use of CUDA. */
+static enum cuda_use use_of_library(pid_t pid, const char *path)
+{
+	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+	enum cuda_use native = is_stem(name, DRIVER_STEM) ? CUDA_USE_NATIVE : CUDA_USE_NONE;
+	enum find_state state;
+	char opened[64];
+	int fd;
+
+	if (native == CUDA_USE_NONE && !find_is_runtime(name))
+		return CUDA_USE_NONE;
+	fd = open_library(pid, path);
+	/*
+	 * The file is gone, or cannot be read. NVIDIA's file has the driver's version in its name,
+	 * and ours has not.
+	 */
+	if (fd < 0)
+		return is_stem(name, FIND_DRIVER) ? CUDA_USE_CUDAW : native;
+	snprintf(opened, sizeof(opened), "/proc/self/fd/%d", fd);
+	state = find_file_state(opened, name);
+	close(fd);
+	return state == FIND_FACE ? CUDA_USE_CUDAW : native;
+}
+
+enum cuda_use cuda_use(pid_t pid)
+{
+	enum cuda_use use = CUDA_USE_NONE;
+	struct mapped m;
+	char last[PATH_MAX] = "";
+	FILE *maps = open_maps(pid);
+
+	if (!maps)
+		return errno == EACCES || errno == EPERM ? CUDA_USE_HIDDEN : CUDA_USE_NONE;
+	errno = 0;
+	while (use != CUDA_USE_CUDAW && next_mapped(maps, &m)) {
+		enum cuda_use found;
+
+		if (!strcmp(m.path, last))
+			continue;
+		strcpy(last, m.path);
+		found = use_of_library(pid, m.path);
+		if (found != CUDA_USE_NONE)
+			use = found;
+	}
+	if (use == CUDA_USE_NONE && ferror(maps) && errno == EACCES)
+		use = CUDA_USE_HIDDEN;
+	fclose(maps);
+	return use;
+}
+
+static bool is_ancestor(pid_t ancestor, pid_t pid)
+{
+	for (int depth = 0; depth < TREE_MAX && pid > 1; depth++)
+		if (!host_process(pid, &pid))
+			return false;
+		else if (pid == ancestor)
+			return true;
+	return false;
+}
+
+/* Files that a process maps shared and for writing; others cannot serve to agree on anything. */
+struct shared_files {
+	struct mapped *all;
+	size_t n;
+};
+
+static bool next_shared(FILE *maps, struct mapped *m)
+{
+	while (next_mapped(maps, m))
+		if (m->shared == 's' && m->writable == 'w' && !is_stem(m->path, "/dev/nvidia"))
+			return true;
+	return false;
+}
+
+static void shared_files_find(struct shared_files *files, pid_t pid)
+{
+	FILE *maps = open_maps(pid);
+	struct mapped m;
+
+	while (maps && next_shared(maps, &m)) {
+		struct mapped *all = reallocarray(files->all, files->n + 1, sizeof(*all));
+
+		if (!all)
+			break;
+		files->all = all;
+		files->all[files->n++] = m;
+	}
+	if (maps)
+		fclose(maps);
+}
+
+/* The path of one of @files that the process @pid maps too; NULL: it maps none. */
+static const char *shared_with(const struct shared_files *files, pid_t pid)
+{
+	FILE *maps = files->n ? open_maps(pid) : NULL;
+	const char *found = NULL;
+	struct mapped m;
+
+	while (maps && !found && next_shared(maps, &m))
+		for (size_t i = 0; i < files->n && !found; i++)
+			if (files->all[i].inode == m.inode && files->all[i].major == m.major &&
+			    files->all[i].minor == m.minor)
+				found = files->all[i].path;
+	if (maps)
+		fclose(maps);
+	return found;
+}
+
+/* The sockets at the other ends of those of a process. */
+struct far_ends {
+	ino_t *inodes;
+	size_t n;
+};
+
+static void far_ends_add(struct far_ends *ends, ino_t inode)
+{
+	ino_t *inodes = inode ? reallocarray(ends->inodes, ends->n + 1, sizeof(*inodes)) : NULL;
+
+	if (!inodes)
+		return;
+	ends->inodes = inodes;
+	ends->inodes[ends->n++] = inode;
+}
+
+struct connection {
+	char local[64], remote[64];
+	unsigned long inode;
+};
+
+static bool next_connection(FILE *table, struct connection *c)
+{
+	char line[512];
+
+	while (fgets(line, sizeof(line), table))
+		if (sscanf(line, " %*d: %63s %63s %*x %*s %*s %*s %*d %*d %lu", c->local, c->remote,
+			   &c->inode) == 3)
+			return true;
+	return false;
+}
+
+/*
+ * Add the far ends of the TCP connections among @mine that are in @table of the network namespace
+ * of @pid. proc_net_tcp(5) has the format.
+ */
+static void add_tcp(struct far_ends *ends, const struct descriptors *mine, pid_t pid,
+		    const char *table)
+{
+	struct connection c, other;
+	char path[64];
+	FILE *file, *again;
+
+	snprintf(path, sizeof(path), "/proc/%d/net/%s", pid, table);
+	file = fopen(path, "re");
+	again = file ? fopen(path, "re") : NULL;
+	while (again && next_connection(file, &c)) {
+		if (!c.inode || !descriptors_find(mine, DESCRIPTOR_SOCKET, c.inode, false, false))
+			continue;
+		rewind(again);
+		while (next_connection(again, &other))
+			if (!strcmp(other.local, c.remote) && !strcmp(other.remote, c.local))
+				far_ends_add(ends, other.inode);
+	}
+	if (again)
+		fclose(again);
+	if (file)
+		fclose(file);
+}
+
+static void far_ends_find(struct far_ends *ends, pid_t pid)
+{
+	struct descriptors mine = {0};
+	int netlink = unix_sockets_open();
+
+	descriptors_add_process(&mine, pid);
+	for (size_t i = 0; netlink >= 0 && i < mine.n; i++)
+		if (mine.all[i].kind == DESCRIPTOR_SOCKET)
+			far_ends_add(ends, unix_sockets_peer(netlink, mine.all[i].inode));
+	add_tcp(ends, &mine, pid, "tcp");
+	add_tcp(ends, &mine, pid, "tcp6");
+	if (netlink >= 0)
+		close(netlink);
+	free(mine.all);
+}
+
+static bool is_connected(const struct far_ends *ends, pid_t pid)
+{
+	struct descriptors its = {0};
+	bool found = false;
+
+	if (ends->n)
+		descriptors_add_process(&its, pid);
+	for (size_t i = 0; i < ends->n && !found; i++)
+		found = descriptors_find(&its, DESCRIPTOR_SOCKET, ends->inodes[i], false, false);
+	free(its.all);
+	return found;
+}
+
+/* Whether the process @other may share GPU memory with @pid, and how. */
+static bool is_peer(pid_t pid, pid_t other, const struct shared_files *files,
+		    const struct far_ends *ends, char *how, size_t size)
+{
+	const char *path;
+
+	if (is_ancestor(pid, other))
+		snprintf(how, size, "it is a descendant");
+	else if (is_ancestor(other, pid))
+		snprintf(how, size, "it is an ancestor");
+	else if (getpgid(pid) == getpgid(other))
+		snprintf(how, size, "both are in one process group");
+	else if ((path = shared_with(files, other)))
+		snprintf(how, size, "both write to %s", path);
+	else if (is_connected(ends, other))
+		snprintf(how, size, "a socket connects both");
+	else
+		return false;
+	return true;
+}
+
+pid_t cuda_use_peer(const struct process *process, char *how, size_t size)
+{
+	struct shared_files files = {0};
+	struct far_ends ends = {0};
+	DIR *proc = opendir("/proc");
+	struct dirent *entry;
+	pid_t peer = 0;
+
+	shared_files_find(&files, process->pid);
+	far_ends_find(&ends, process->pid);
+	while (proc && !peer && (entry = readdir(proc))) {
+		pid_t pid = isdigit((unsigned char)entry->d_name[0]) ? atoi(entry->d_name) : 0;
+		enum cuda_use use;
+
+		if (!pid || pid == process->pid || pid == getpid())
+			continue;
+		use = cuda_use(pid);
+		if ((use == CUDA_USE_NATIVE || use == CUDA_USE_CUDAW) &&
+		    is_peer(process->pid, pid, &files, &ends, how, size))
+			peer = pid;
+	}
+	if (proc)
+		closedir(proc);
+	free(files.all);
+	free(ends.inodes);
+	return peer;
+}

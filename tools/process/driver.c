@@ -1,0 +1,383 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/process/driver.h"
+
+#include "common/clock.h"
+#include "common/find.h"
+#include "common/hostmem.h"
+#include "common/nvml.h"
+#include "common/text.h"
+#include "tools/process/cuda_use.h"
+
+#include <ctype.h>
+#include <cuda.h>
+#include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define LOOK_MS 10
+
+/* NVML shows that memory is free some time after the driver has freed it. */
+#define SETTLE_MS 1000
+
+#define FUNCTIONS(X)                     \
+	X(cuInit)                        \
+	X(cuDeviceGetCount)              \
+	X(cuDeviceGetUuid_v2)            \
+	X(cuGetErrorName)                \
+	X(cuCheckpointProcessGetState)   \
+	X(cuCheckpointProcessLock)       \
+	X(cuCheckpointProcessCheckpoint) \
+	X(cuCheckpointProcessRestore)    \
+	X(cuCheckpointProcessUnlock)
+
+#define MEMBER(name) __typeof__(name) *name;
+static struct {
+	FUNCTIONS(MEMBER)
+} cu;
+#undef MEMBER
+
+static bool initialised; /* cuInit() has been tried */
+
+/* The answer if there is no memory for one. */
+static struct driver_answer no_answer = {.state = DRIVER_UNKNOWN};
+
+__attribute__((format(printf, 2, 3))) static void fail(struct driver_answer *answer,
+						       const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(answer->failure, sizeof(answer->failure), fmt, ap);
+	va_end(ap);
+}
+
+static bool load(struct driver_answer *answer)
+{
+	char path[PATH_MAX], why[192];
+	void *lib;
+
+	answer->unsupported = true;
+	if (find_real_driver(path, sizeof(path))) {
+		find_explain(FIND_DRIVER, why, sizeof(why));
+		fail(answer, "there is no driver: %s", why);
+		return false;
+	}
+	lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+	if (!lib) {
+		fail(answer, "the driver cannot be loaded: %s", dlerror());
+		return false;
+	}
+#define LOAD(name)                                                                             \
+	cu.name = (__typeof__(cu.name))dlsym(lib, #name);                                      \
+	if (!cu.name) {                                                                        \
+		fail(answer, "the driver has no %s, which came with r570 (CUDA 12.8)", #name); \
+		return false;                                                                  \
+	}
+	FUNCTIONS(LOAD)
+#undef LOAD
+	answer->unsupported = false;
+	return true;
+}
+
+/* Note the result of @call, unless an earlier one failed. True if it succeeded. */
+static bool succeeded(struct driver_answer *answer, const char *call, CUresult result)
+{
+	const char *name = NULL;
+
+	if (result == CUDA_SUCCESS)
+		return true;
+	if (*answer->call)
+		return false;
+	cu.cuGetErrorName(result, &name);
+	snprintf(answer->call, sizeof(answer->call), "%s", call);
+	snprintf(answer->error_name, sizeof(answer->error_name), "%s", name ? name : "?");
+	answer->error = result;
+	return false;
+}
+
+/* Without a context: no GPU memory is used. */
+static bool init(struct driver_answer *answer)
+{
+	initialised = true;
+	unsetenv("CUDA_VISIBLE_DEVICES");
+	return succeeded(answer, "cuInit", cu.cuInit(0));
+}
+
+/* cuInit takes up to seconds, so the driver is asked without it first. */
+static enum driver_state ask_state(pid_t pid)
+{
+	struct driver_answer ignored = {0};
+	CUprocessState state;
+	CUresult result = cu.cuCheckpointProcessGetState(pid, &state);
+
+	if (result == CUDA_ERROR_NOT_INITIALIZED && !initialised && init(&ignored))
+		result = cu.cuCheckpointProcessGetState(pid, &state);
+	return result == CUDA_SUCCESS ? (enum driver_state)state : DRIVER_UNKNOWN;
+}
+
+static void find_gpus(struct held *held)
+{
+	int count = 0;
+	CUuuid uuid;
+
+	cu.cuDeviceGetCount(&count);
+	for (int dev = 0; dev < count && dev < GPU_MAX; dev++)
+		if (cu.cuDeviceGetUuid_v2(&uuid, dev) == CUDA_SUCCESS)
+			nvml_uuid_text(&uuid, held->gpus[held->n++].uuid);
+}
+
+/* The free bytes of each GPU of @held. False if NVML does not tell. */
+static bool free_bytes(const struct held *held, size_t *bytes)
+{
+	for (int i = 0; i < held->n; i++)
+		if (nvml_free_memory(held->gpus[i].uuid, &bytes[i]))
+			return false;
+	return true;
+}
+
+/* What the process holds, by NVML. False if NVML does not list it, as in a container. */
+static bool listed_bytes(struct held *held, pid_t pid, size_t *sum)
+{
+	bool known = false;
+
+	*sum = 0;
+	for (int i = 0; i < held->n; i++) {
+		known |= !nvml_memory_of(held->gpus[i].uuid, pid, &held->gpus[i].bytes);
+		*sum += held->gpus[i].bytes;
+	}
+	return known;
+}
+
+/* Wait until memory becomes free, and take it for what the process held. False: none does. */
+static bool freed_bytes(struct held *held, const size_t *before)
+{
+	const double until = clock_ms() + SETTLE_MS;
+	size_t after[GPU_MAX];
+	bool any = false;
+
+	while (!any && clock_ms() < until && free_bytes(held, after)) {
+		for (int i = 0; i < held->n; i++) {
+			held->gpus[i].bytes = after[i] > before[i] ? after[i] - before[i] : 0;
+			any |= held->gpus[i].bytes > 0;
+		}
+		usleep(LOOK_MS * 1000);
+	}
+	return any;
+}
+
+/* Leave out the GPUs on which the process held nothing. */
+static void drop_unused(struct held *held)
+{
+	int n = 0;
+
+	for (int i = 0; i < held->n; i++)
+		if (held->gpus[i].bytes)
+			held->gpus[n++] = held->gpus[i];
+	held->n = n;
+}
+
+/* The driver puts the memory into that of the process; the kernel must not end it for that. */
+static bool has_room(struct driver_answer *answer, size_t bytes)
+{
+	size_t available = hostmem_machine_available();
+	char needed[FORMAT_SIZE], there[FORMAT_SIZE];
+
+	if (bytes + HOSTMEM_RESERVE <= available)
+		return true;
+	fail(answer, "it needs %s of host memory, and %s are available",
+	     format_bytes(needed, bytes), format_bytes(there, available));
+	return false;
+}
+
+static void unlock(struct driver_answer *answer, pid_t pid)
+{
+	CUcheckpointUnlockArgs args = {0};
+
+	succeeded(answer, "cuCheckpointProcessUnlock", cu.cuCheckpointProcessUnlock(pid, &args));
+}
+
+static void take(struct driver_answer *answer, const struct driver_work *work)
+{
+	CUcheckpointLockArgs lock = {.timeoutMs = work->timeout_ms};
+	CUcheckpointCheckpointArgs checkpoint = {0};
+	struct held *held = &answer->held;
+	size_t before[GPU_MAX], sum;
+	bool told, listed;
+	double begin;
+
+	if (!init(answer))
+		return;
+	find_gpus(held);
+	told = free_bytes(held, before);
+	listed = listed_bytes(held, work->pid, &sum);
+	if (listed && !has_room(answer, sum))
+		return;
+	begin = clock_ms();
+	if (!succeeded(answer, "cuCheckpointProcessLock",
+		       cu.cuCheckpointProcessLock(work->pid, &lock)))
+		return;
+	if (!succeeded(answer, "cuCheckpointProcessCheckpoint",
+		       cu.cuCheckpointProcessCheckpoint(work->pid, &checkpoint))) {
+		unlock(answer, work->pid);
+		return;
+	}
+	answer->ms = clock_ms() - begin;
+	/* Without a record the resume takes the host memory of the process for an upper bound. */
+	if (!listed && !(told && freed_bytes(held, before)))
+		return;
+	drop_unused(held);
+	record_write(work->record, held);
+}
+
+static void give_back(struct driver_answer *answer, const struct driver_work *work)
+{
+	CUcheckpointRestoreArgs restore = {0};
+	double begin = clock_ms();
+
+	if (!init(answer))
+		return;
+	if (ask_state(work->pid) == DRIVER_CHECKPOINTED &&
+	    !succeeded(answer, "cuCheckpointProcessRestore",
+		       cu.cuCheckpointProcessRestore(work->pid, &restore)))
+		return;
+	unlock(answer, work->pid);
+	answer->ms = clock_ms() - begin;
+	if (!*answer->call)
+		record_remove(work->record);
+}
+
+static void list(struct driver_answer *answer)
+{
+	DIR *proc = opendir("/proc");
+	struct dirent *entry;
+
+	while (proc && answer->nlisted < DRIVER_LISTED && (entry = readdir(proc))) {
+		struct driver_listed *found = &answer->listed[answer->nlisted];
+		pid_t pid = isdigit((unsigned char)entry->d_name[0]) ? atoi(entry->d_name) : 0;
+
+		/* A stopped process does not answer. */
+		if (!pid || pid == getpid() || !process_find(pid, &found->process) ||
+		    !process_is_of(&found->process, geteuid()) ||
+		    toupper((unsigned char)found->process.state) == 'T' ||
+		    cuda_use(pid) != CUDA_USE_NATIVE)
+			continue;
+		if (!cu.cuCheckpointProcessGetState && !load(answer))
+			break;
+		found->state = ask_state(pid);
+		answer->nlisted += found->state > DRIVER_RUNNING;
+	}
+	if (proc)
+		closedir(proc);
+}
+
+/* The child. */
+static void run(const struct driver_work *work)
+{
+	struct driver_answer *answer = work->answer;
+
+	if (work->op == DRIVER_LIST) {
+		list(answer);
+	} else if (load(answer)) {
+		if (work->op == DRIVER_GPUS && init(answer))
+			find_gpus(&answer->held);
+		else if (work->op == DRIVER_PAUSE)
+			take(answer, work);
+		else if (work->op == DRIVER_RESUME)
+			give_back(answer, work);
+		answer->state = ask_state(work->pid);
+	}
+	answer->done = true;
+}
+
+static bool only_asks(const struct driver_work *work)
+{
+	return work->op < DRIVER_PAUSE;
+}
+
+/* Nobody who reads the output of the command, or interrupts it, has to do with the child. */
+static void detach(const struct driver_work *work)
+{
+	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+
+	for (int fd = 0; null >= 0 && fd <= STDERR_FILENO; fd++)
+		dup2(null, fd);
+	if (only_asks(work))
+		return;
+	setsid();
+	signal(SIGTERM, SIG_IGN);
+	signal(SIGPIPE, SIG_IGN);
+}
+
+bool driver_begin(struct driver_work *work)
+{
+	work->child = -1;
+	work->answer = mmap(NULL, sizeof(*work->answer), PROT_READ | PROT_WRITE,
+			    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (work->answer == MAP_FAILED) {
+		fail(&no_answer, "%s", strerror(errno));
+		work->answer = &no_answer;
+		return false;
+	}
+	work->answer->state = DRIVER_UNKNOWN;
+	/* Otherwise both processes would write the buffers of stdio. */
+	fflush(NULL);
+	work->child = fork();
+	if (!work->child) {
+		detach(work);
+		run(work);
+		_exit(0);
+	}
+	if (work->child < 0)
+		fail(work->answer, "%s", strerror(errno));
+	return work->child > 0;
+}
+
+bool driver_await(struct driver_work *work, int ms)
+{
+	double until = clock_ms() + ms;
+	int status;
+
+	while (work->child > 0 && waitpid(work->child, &status, WNOHANG) == 0) {
+		if (clock_ms() >= until)
+			return false;
+		usleep(LOOK_MS * 1000);
+	}
+	work->child = -1;
+	if (!work->answer->done && !*work->answer->failure)
+		fail(work->answer, "the driver crashed in the process that asked it");
+	return true;
+}
+
+void driver_end(struct driver_work *work)
+{
+	if (work->child > 0 && only_asks(work)) {
+		kill(work->child, SIGKILL);
+		waitpid(work->child, NULL, 0);
+	}
+	if (work->answer != &no_answer)
+		munmap(work->answer, sizeof(*work->answer));
+}
+
+bool driver_ask(enum driver_op op, pid_t pid, int ms, struct driver_answer *answer)
+{
+	struct driver_work work = {.op = op, .pid = pid};
+	bool answered = driver_begin(&work) && driver_await(&work, ms);
+
+	*answer = *work.answer;
+	if (!answered && !*answer->failure) {
+		answer->silent = true;
+		fail(answer, "the driver does not answer within %d s", ms / 1000);
+	}
+	driver_end(&work);
+	return answered;
+}

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CUDAW_DRIVER_CALLS_H
+#define CUDAW_DRIVER_CALLS_H
+/*
+ * The driver's own checkpoint of other processes (cuCheckpointProcess*, r570 and later), for
+ * processes that do not run under cudaw.
+ *
+ * Child processes of the command make the calls. A driver that hangs or crashes does not take the
+ * command with it. A child that changes a process ignores the signals that interrupt the command,
+ * and has nothing of it open but the record and the locks that it inherits: if the command is
+ * interrupted, the child brings its work to the end.
+ */
+#include "tools/process/record.h"
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+/* CUprocessState, and no answer. */
+enum driver_state {
+	DRIVER_UNKNOWN = -1,
+	DRIVER_RUNNING,
+	DRIVER_LOCKED,
+	DRIVER_CHECKPOINTED,
+	DRIVER_FAILED,
+};
+
+enum driver_op {
+	DRIVER_ASK,    /* the state of @pid */
+	DRIVER_GPUS,   /* the GPUs of the machine, into held, without bytes */
+	DRIVER_LIST,   /* the processes that use CUDA without cudaw and are not running */
+	DRIVER_PAUSE,  /* lock and checkpoint @pid, and write the record */
+	DRIVER_RESUME, /* restore @pid if it is checkpointed, and unlock it */
+};
+
+#define DRIVER_LISTED 256
+
+struct driver_listed {
+	struct process process;
+	enum driver_state state;
+};
+
+/* What the child has found. */
+struct driver_answer {
+	bool done;
+	bool unsupported;  /* there is no driver, or it has no checkpoint */
+	bool silent;       /* there was no answer in time */
+	char failure[256]; /* why the driver was not asked; empty: it was */
+	char call[48];     /* the first call that failed; empty: none */
+	int error;         /* its CUresult */
+	char error_name[64];
+	enum driver_state state; /* at the end */
+	double ms;               /* of the checkpoint or restore, with the lock and unlock */
+	struct held held;
+	int nlisted; /* grows while the child works */
+	struct driver_listed listed[DRIVER_LISTED];
+};
+
+struct driver_work {
+	enum driver_op op;
+	pid_t pid;
+	unsigned int timeout_ms;     /* of a pause, for the lock */
+	const struct record *record; /* of a pause or resume */
+
+	struct driver_answer *answer; /* shared with the child */
+	pid_t child;
+};
+
+/* Start the child. False after a failure that is in @answer, which is always valid then. */
+bool driver_begin(struct driver_work *work);
+
+/* Wait at most @ms. True once the child has ended; the answer is complete. */
+bool driver_await(struct driver_work *work, int ms);
+
+/* Free the answer. A child that still asks is killed; a child that changes a process goes on. */
+void driver_end(struct driver_work *work);
+
+/* The whole of it, for a question. False: there was no answer within @ms. */
+bool driver_ask(enum driver_op op, pid_t pid, int ms, struct driver_answer *answer);
+
+#endif

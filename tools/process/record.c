@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/process/record.h"
+
+#include "common/rundir.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define SUFFIX ".driver"
+
+/* Lock the file @name, and see that it still has this name. */
+static int lock_named(int dir, const char *name)
+{
+	struct stat opened, named;
+	int fd;
+
+	for (;;) {
+		fd = rundir_lock(dir, name);
+		if (fd < 0 || (!fstat(fd, &opened) && !fstatat(dir, name, &named, 0) &&
+			       opened.st_ino == named.st_ino))
+			return fd;
+		close(fd);
+	}
+}
+
+int record_open(struct record *record, const struct process *process, const char **why)
+{
+	char path[PATH_MAX] = "";
+	int err = rundir_path(geteuid(), path, sizeof(path), why);
+
+	*record = (struct record){.dir = -1, .fd = -1, .start = process->start};
+	snprintf(record->path, sizeof(record->path), "%.*s", (int)sizeof(record->path) - 1, path);
+	snprintf(record->name, sizeof(record->name), "%d" SUFFIX, process->pid);
+	if (err)
+		return err;
+	record->dir = rundir_create(path, geteuid(), why);
+	if (record->dir < 0)
+		return record->dir;
+	record->fd = lock_named(record->dir, record->name);
+	if (record->fd >= 0)
+		return 0;
+	*why = strerrordesc_np(-record->fd);
+	close(record->dir);
+	return record->fd;
+}
+
+int record_write(const struct record *record, const struct held *held)
+{
+	char text[GPU_MAX * (NVML_UUID_SIZE + 32) + 64];
+	int len = snprintf(text, sizeof(text), "start %" PRIu64 "\n", record->start);
+
+	for (int i = 0; i < held->n; i++)
+		len += snprintf(text + len, sizeof(text) - len, "%s %zu\n", held->gpus[i].uuid,
+				held->gpus[i].bytes);
+	if (ftruncate(record->fd, 0) || pwrite(record->fd, text, len, 0) != len)
+		return errno ? -errno : -EIO;
+	return 0;
+}
+
+bool record_read(const struct record *record, struct held *held)
+{
+	char text[GPU_MAX * (NVML_UUID_SIZE + 32) + 64], *line = text, *end;
+	ssize_t len = pread(record->fd, text, sizeof(text) - 1, 0);
+	uint64_t start;
+
+	*held = (struct held){0};
+	text[len > 0 ? len : 0] = '\0';
+	if (sscanf(text, "start %" SCNu64, &start) != 1 || start != record->start)
+		return false;
+	while ((end = strchr(line, '\n')) && held->n < GPU_MAX) {
+		struct held_gpu *gpu = &held->gpus[held->n];
+
+		line = end + 1;
+		if (sscanf(line, "%40s %zu", gpu->uuid, &gpu->bytes) != 2)
+			break;
+		held->n++;
+	}
+	return held->n > 0;
+}
+
+void record_remove(const struct record *record)
+{
+	unlinkat(record->dir, record->name, 0);
+}
+
+void record_close(const struct record *record, bool clean)
+{
+	struct stat st;
+
+	if (clean && !fstat(record->fd, &st) && !st.st_size && st.st_nlink)
+		record_remove(record);
+	close(record->fd);
+	close(record->dir);
+}
+
+static pid_t pid_of(const char *name)
+{
+	char *end;
+	long pid = strtol(name, &end, 10);
+
+	return end != name && !strcmp(end, SUFFIX) && pid > 0 && pid <= INT_MAX ? pid : 0;
+}
+
+void record_prune(const struct record *record)
+{
+	int fd = openat(record->dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	struct dirent *entry;
+
+	while (dir && (entry = readdir(dir))) {
+		pid_t pid = pid_of(entry->d_name);
+		int lock;
+
+		if (!pid || rundir_start_time(pid))
+			continue;
+		lock = rundir_lock(record->dir, entry->d_name);
+		if (lock < 0)
+			continue;
+		unlinkat(record->dir, entry->d_name, 0);
+		close(lock);
+	}
+	if (dir)
+		closedir(dir);
+	else if (fd >= 0)
+		close(fd);
+}
