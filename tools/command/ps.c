@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/command/tools.h"
 
+#include "common/proc.h"
 #include "common/text.h"
 #include "tools/job/jobs.h"
+#include "tools/process/driver.h"
 #include "tools/command/output.h"
 
 #include <getopt.h>
@@ -15,9 +17,10 @@
 const char help_ps[] =
 	"Usage: cudaw ps [--json]\n"
 	"\n"
-	"List the processes that use CUDA under cudaw: yours, or all users' for root. Those in\n"
-	"containers are found too, and jobs that have not used CUDA yet. If CUDAW_RUNTIME_DIR is\n"
-	"set, only jobs with the same directory are listed.\n"
+	"List the processes that use CUDA under cudaw, and those that the driver has paused\n"
+	"('cudaw pause --driver'): yours, or all users' for root. Those in containers are found\n"
+	"too, and jobs that have not used CUDA yet. If CUDAW_RUNTIME_DIR is set, only jobs with\n"
+	"the same directory are listed.\n"
 	"\n"
 	"  -j, --json  exact figures (bytes, milliseconds), as a JSON array\n"
 	"  -h, --help  this text\n"
@@ -61,6 +64,7 @@ enum column {
 };
 
 #define CELL_SIZE 64
+#define DRIVER_MS 3000 /* for the driver's answers about other processes */
 
 struct row {
 	char cell[COLUMNS][CELL_SIZE];
@@ -100,6 +104,10 @@ static void fill_row(struct row *row, const struct job *job)
 		format_duration(row->cell[AGE], process_age_ms(&job->process));
 	if (!job->described) {
 		snprintf(row->cell[STATE], CELL_SIZE, "%s", job_error_text(job->error));
+		return;
+	}
+	if (job->by_driver) {
+		snprintf(row->cell[STATE], CELL_SIZE, "%s", st->state);
 		return;
 	}
 	snprintf(row->cell[ID], CELL_SIZE, "%s", st->id);
@@ -185,6 +193,7 @@ static json_t *job_object(const struct job *job)
 	json_object_set_new(object, "age_ms",
 			    job->seen ? json_integer(process_age_ms(&job->process)) : json_null());
 	json_object_set_new(object, "gpu", gpus);
+	json_object_set_new(object, "by_driver", json_boolean(job->by_driver));
 	json_object_set_new(object, "id", text_or_null(st->id));
 	json_object_set_new(object, "name", text_or_null(st->name));
 	json_object_set_new(object, "command", text_or_null(st->command));
@@ -219,13 +228,44 @@ static int print_json(struct job **jobs, size_t n)
 	return ret;
 }
 
+/* A row for a process that does not run under cudaw, and that the driver has paused. */
+static void describe_listed(struct job *job, const struct driver_listed *found)
+{
+	static const struct {
+		const char *state, *reason;
+	} texts[] = {
+		[DRIVER_LOCKED] = {"locked", "locked by the driver, as for a checkpoint; 'cudaw "
+					     "resume PID' unlocks it"},
+		[DRIVER_CHECKPOINTED] = {"paused", "paused by the driver's own checkpoint; 'cudaw "
+						   "resume PID' restores it"},
+		[DRIVER_FAILED] = {"failed", "the driver cannot bring it back"},
+	};
+	char path[64];
+
+	*job = (struct job){.pid = found->process.pid,
+			    .uid = found->process.uid,
+			    .process = found->process,
+			    .described = true,
+			    .by_driver = true};
+	snprintf(job->status.state, sizeof(job->status.state), "%s", texts[found->state].state);
+	snprintf(job->status.reason, sizeof(job->status.reason), "%s", texts[found->state].reason);
+	snprintf(path, sizeof(path), "/proc/%d/comm", job->pid);
+	host_read_line(path, job->status.command, sizeof(job->status.command));
+}
+
 static int list_jobs(struct job_list *list, bool json)
 {
-	struct job **jobs = calloc(list->n + list->nstarting + 1, sizeof(*jobs));
+	struct driver_answer answer;
+	struct job **jobs, *others;
 	size_t n = 0;
 	int ret;
 
-	if (!jobs) {
+	driver_ask(DRIVER_LIST, 0, DRIVER_MS, &answer);
+	jobs = calloc(list->n + list->nstarting + answer.nlisted + 1, sizeof(*jobs));
+	others = calloc(answer.nlisted + 1, sizeof(*others));
+	if (!jobs || !others) {
+		free(jobs);
+		free(others);
 		complain("out of memory");
 		return EXIT_FAILED;
 	}
@@ -237,8 +277,13 @@ static int list_jobs(struct job_list *list, bool json)
 			jobs[n++] = &list->jobs[i];
 	for (size_t i = 0; i < list->nstarting; i++)
 		jobs[n++] = &list->starting[i];
+	for (int i = 0; i < answer.nlisted; i++) {
+		describe_listed(&others[i], &answer.listed[i]);
+		jobs[n++] = &others[i];
+	}
 	ret = json ? print_json(jobs, n) : print_table(jobs, n);
 	free(jobs);
+	free(others);
 	return ret;
 }
 
