@@ -3,6 +3,7 @@
 #include "tools/command/tools.h"
 
 #include "common/text.h"
+#include "tools/command/paused_by_driver.h"
 #include "tools/job/coordinate.h"
 #include "tools/job/outcome.h"
 #include "tools/command/output.h"
@@ -50,7 +51,10 @@ const char help_pause[] =
 		"      --release WHAT     'all': leave nothing on the GPU; 'memory': leave the CUDA\n"
 		"                         context and the memory left to the driver there. The default\n"
 		"                         is CUDAW_RELEASE of the job. With 'all', a job that is\n"
-		"                         paused already gives back the rest, too\n",
+		"                         paused already gives back the rest, too\n"
+		"      --driver           processes that do not run under cudaw, by PID: the driver's own\n"
+		"                         checkpoint, at its speed, without the guarantees above. For\n"
+		"                         single processes; 'cudaw resume PID' restores them\n",
 		"and the job runs on");
 
 const char help_resume[] =
@@ -105,6 +109,7 @@ static const struct verb trim_verb = {
 struct control {
 	const struct verb *verb;
 	bool no_wait, json;
+	bool driver;         /* processes that do not run under cudaw */
 	long timeout_ms;     /* 0: none given */
 	const char *release; /* NULL: none given */
 	struct targets targets;
@@ -276,8 +281,12 @@ static int run_control(struct control *control)
 	struct targets *targets = &control->targets;
 	struct job **jobs;
 	size_t n;
-	int err = targets_find(targets);
+	int err;
 
+	if (control->verb == &resume_verb &&
+	    !paused_by_driver_resume(targets, control->timeout_ms, control->no_wait))
+		return targets->code;
+	err = targets_find(targets);
 	if (err)
 		return err;
 	jobs = targets_selected(targets, &n);
@@ -321,6 +330,7 @@ static int cmd_control(int argc, char **argv, const struct verb *verb, const cha
 		{"dry-run", no_argument, NULL, 'd'},
 		{"timeout", required_argument, NULL, 't'},
 		{"release", required_argument, NULL, 'r'},
+		{"driver", no_argument, NULL, 'D'},
 		{"no-wait", no_argument, NULL, 'n'},
 		{"json", no_argument, NULL, 'j'},
 		{"help", no_argument, NULL, 'h'},
@@ -364,6 +374,13 @@ static int cmd_control(int argc, char **argv, const struct verb *verb, const cha
 			}
 			control.release = optarg;
 			break;
+		case 'D':
+			if (verb != &pause_verb) {
+				complain("--driver is an option of pause only");
+				return usage_error(verb->name);
+			}
+			control.driver = true;
+			break;
 		case 'n':
 			control.no_wait = true;
 			break;
@@ -384,6 +401,14 @@ static int cmd_control(int argc, char **argv, const struct verb *verb, const cha
 	}
 	control.targets.words = argv + optind;
 	control.targets.nwords = argc - optind;
+	if (control.driver &&
+	    (control.targets.all || (control.release && !strcmp(control.release, "memory")))) {
+		complain("--driver takes no --all and no --release memory");
+		return usage_error(verb->name);
+	}
+	if (control.driver)
+		return paused_by_driver_pause(&control.targets, control.timeout_ms,
+					      control.no_wait);
 	return run_control(&control);
 }
 

@@ -7,6 +7,7 @@
 #include "common/text.h"
 #include "tools/command/opened.h"
 #include "tools/command/output.h"
+#include "tools/command/paused_by_driver.h"
 #include "tools/command/taking.h"
 #include "tools/job/targets.h"
 
@@ -146,6 +147,8 @@ static int run(struct taking *t, const char *path)
 
 	if (ret)
 		return opened_refuse(path, ret, &error);
+	if (paused_by_driver_refuse("snapshot", t->target))
+		return EXIT_UNSUPPORTED;
 	t->job = targets_find_one("snapshot", t->target, &t->list, &ret);
 	if (t->job)
 		jobs_describe(&t->job, 1);

@@ -7,7 +7,7 @@
  *
  *	run.c		start a program under cudaw
  *	ps.c		list jobs
- *	control.c	pause, resume and trim
+ *	control.c	pause, resume and trim (paused_by_driver.c: without cudaw in the process)
  *	doctor.c	what works on this machine
  *	kernels.c	the kernels in files
  *	trace.c		summarise a trace (tracestat.c reads it)
@@ -28,7 +28,8 @@
  *	tools/process	process.c identifies and signals processes, tree.c with their children;
  *			limited.c and inside.c look into processes of other namespaces;
  *			criu.c runs CRIU, criu_files.c reads its images; needs.c and outside.c
- *			check what a restore and a snapshot need; probe.c asks the driver
+ *			check what a restore and a snapshot need; probe.c asks the driver; driver.c
+ *			calls its checkpoint, with record.c, for processes that cuda_use.c finds
  *	tools/report	exit codes, messages, the progress line
  *
  * The requested output goes to stdout, everything else to stderr.

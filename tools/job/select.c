@@ -3,6 +3,7 @@
 
 #include "common/settings.h"
 #include "tools/job/scan.h"
+#include "tools/process/cuda_use.h"
 #include "tools/process/tree.h"
 #include "tools/report/report.h"
 
@@ -205,6 +206,10 @@ int select_explain_pid(const struct job_list *list, pid_t pid)
 		complain("process %d is not a cudaw job; the job that is %d in another PID "
 			 "namespace is %d here",
 			 pid, pid, job->pid);
+	else if (cuda_use(pid) == CUDA_USE_NATIVE)
+		complain("process %d is not a cudaw job: it uses CUDA without cudaw; 'cudaw pause "
+			 "--driver %d' asks the driver to pause it",
+			 pid, pid);
 	else
 		complain("process %d is not a cudaw job: it was not started with cudaw, or has not "
 			 "used CUDA yet",

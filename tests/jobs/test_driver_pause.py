@@ -1,0 +1,344 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""cudaw pause --driver: processes that do not run under cudaw, by the driver's own checkpoint."""
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+from simlib import BUILD, MIB, SCRATCH, gpus_used, is_stopped, shared
+from gpulib import (CUDAW, PATIENCE, RUNTIME_DIR, Job, base_environment, check, equal, main, until)
+
+REMOTE = os.path.join(SCRATCH, "remote")
+os.makedirs(REMOTE)
+os.environ["CUDAW_SIM_REMOTE"] = REMOTE     # of the jobs, and of the command
+
+# A checkpoint from outside finds threads of the program that wait in the driver, as it is meant to.
+os.environ["CUDAW_SIM_STRICT"] = "0"
+
+# Another tool than cudaw: makes one call of the driver, about the process argv[2].
+OTHER_TOOL = """
+import ctypes, os, sys
+lib = ctypes.CDLL(os.environ["CUDAW_REAL_LIBCUDA"])
+assert lib.cuInit(0) == 0
+for call in sys.argv[2:]:
+    assert getattr(lib, "cuCheckpointProcess" + call)(int(sys.argv[1]), None) == 0, call
+"""
+
+
+def command(*args, code=0, **env):
+    """Run the command; returns its stdout, or its stderr after a failure."""
+    done = subprocess.run([CUDAW] + [str(arg) for arg in args], capture_output=True, text=True,
+                          timeout=60 * PATIENCE, env={**base_environment(), **env})
+    equal(done.returncode, code, f"the exit code of cudaw {args} ({done.stderr.strip()})")
+    return done.stderr if code else done.stdout
+
+
+def other_tool(pid, *calls):
+    subprocess.run([sys.executable, "-c", OTHER_TOOL, str(pid), *calls], check=True, timeout=60)
+
+
+def has(text, *parts):
+    for part in parts:
+        check(part in text, f"{part!r} is not in {text!r}")
+
+
+def native(program="counter", *args, **env):
+    job = Job(program, *(args or ("--mib", 64, "--steps", 100000, "--step-ms", 5)), mode="native",
+              env=env)
+    job.wait_steps(3)
+    return job
+
+
+def is_running(job):
+    equal(job.status(), None, "its row of cudaw ps")
+    job.wait_steps(job.steps() + 3)
+
+
+def is_paused(job, state="paused"):
+    row = job.status()
+    equal((row["state"], row["by_driver"]), (state, True), "the state of cudaw ps")
+    job.check_still()
+
+
+def ends_well(job):
+    check("every word right" in job.finish(), "the job did not verify its memory")
+
+
+def records():
+    return [name for name in os.listdir(RUNTIME_DIR) if name.endswith(".driver")]
+
+
+def pause_and_resume():
+    job = native()
+    said = command("pause", job.pid, code=3)
+    has(said, f"'cudaw pause --driver {job.pid}'")
+    for _ in range(2):
+        check(sum(gpus_used()) > 64 * MIB, "the job uses no GPU memory")
+        said = command("pause", "--driver", job.pid)
+        has(said, f"paused {job.pid}: ", "at its speed and without cudaw's guarantees")
+        equal(sum(gpus_used()), 0, "the bytes in use on the GPU")
+        is_paused(job)
+        has(command("ps"), f"{job.pid}: paused by the driver's own checkpoint")
+        has(command("pause", "--driver", job.pid), "already paused")
+        command("resume", "--all")
+        is_paused(job)
+        has(command("resume", job.pid), f"resumed {job.pid}: ")
+        is_running(job)
+    command("resume", job.pid, code=3)
+    equal(records(), [], "the records that are left")
+    ends_well(job)
+
+
+def a_snapshot_is_refused():
+    job = native()
+    for _ in range(2):
+        said = command("snapshot", job.pid, os.path.join(SCRATCH, "no"), code=6)
+        has(said, f"snapshot {job.pid}: it does not run under cudaw")
+        command("pause", "--driver", job.pid)
+    command("resume", job.pid)
+    ends_well(job)
+
+
+def another_tool_paused_it():
+    job = native()
+    other_tool(job.pid, "Lock", "Checkpoint")
+    is_paused(job)
+    command("resume", job.pid)
+    is_running(job)
+    ends_well(job)
+
+
+def a_command_was_killed_after_the_lock():
+    job = native()
+    other_tool(job.pid, "Lock")
+    is_paused(job, "locked")
+    has(command("pause", "--driver", job.pid, code=1), "it is locked", "'cudaw resume PID' unlocks")
+    has(command("resume", job.pid), "it was only locked")
+    is_running(job)
+    ends_well(job)
+
+
+def each_step_fails():
+    """Each leaves the job running, or as the next resume can end it."""
+    job = native()
+    for call in "Lock", "Checkpoint":
+        said = command("pause", "--driver", job.pid, code=1,
+                       CUDAW_SIM_FAULT=f"cuCheckpointProcess{call}:1:304")
+        has(said, f"cuCheckpointProcess{call} fails with CUDA_ERROR_OPERATING_SYSTEM (304); "
+            "it runs on")
+        is_running(job)
+    said = command("pause", "--driver", job.pid, code=1,
+                   CUDAW_SIM_FAULT="cuCheckpointProcessCheckpoint:1:304,"
+                                   "cuCheckpointProcessUnlock:1:304")
+    has(said, "cuCheckpointProcessCheckpoint fails", "it is locked, and 'cudaw resume PID'")
+    command("resume", job.pid)
+    is_running(job)
+    has(command("pause", "--driver", job.pid, code=6,
+                CUDAW_SIM_FAULT="cuCheckpointProcessCheckpoint:1:801"), "it runs on")
+
+    command("pause", "--driver", job.pid)
+    for call, state in ("Restore", "paused"), ("Unlock", "locked"):
+        said = command("resume", job.pid, code=1,
+                       CUDAW_SIM_FAULT=f"cuCheckpointProcess{call}:1:304")
+        has(said, f"cuCheckpointProcess{call} fails", f"it is {state}, and 'cudaw resume PID'")
+        is_paused(job, state)
+    command("resume", job.pid)
+    is_running(job)
+    ends_well(job)
+
+
+def a_long_kernel():
+    job = Job("spin", "--steps", 100000, "--step-ms", 5, mode="native")
+    job.wait_line("spinning")
+    has(command("pause", "--driver", "--timeout", 0.3, job.pid, code=5), "did not end in time",
+        "it runs on")
+    is_running(job)
+    check("the kernel ended" in job.finish(), "the job did not end by itself")
+
+
+def with_nvml(free, process=""):
+    libraries = os.path.join(SCRATCH, "nvml")
+    os.makedirs(libraries, exist_ok=True)
+    shutil.copy(f"{BUILD}/tests/preload/nvml.so", f"{libraries}/libnvidia-ml.so.1")
+    return {"LD_LIBRARY_PATH": libraries, "TEST_NVML_FREE": str(free),
+            "TEST_NVML_PROCESS": process}
+
+
+def a_resume_waits_for_gpu_memory():
+    job = native()
+    size = 128 * MIB
+    said = command("pause", "--driver", job.pid, **with_nvml(0, f"{job.pid} {size}"))
+    has(said, f"paused {job.pid}: 128 MiB in ")
+    for option in ("--timeout", 0.3), ("--no-wait",):
+        said = command("resume", *option, job.pid, code=5, **with_nvml(size // 2))
+        has(said, "it needs 128 MiB of GPU-", "which has 64.0 MiB free", "it stays paused")
+        is_paused(job)
+    command("resume", job.pid, **with_nvml(size))
+    is_running(job)
+    # Nobody knows what a process needs that another tool has paused.
+    other_tool(job.pid, "Lock", "Checkpoint")
+    said = command("resume", "--timeout", 0.3, job.pid, code=5, **with_nvml(1 << 30))
+    has(said, "it needs at most", "it stays paused")
+    command("resume", job.pid, **with_nvml(1 << 40))
+    is_running(job)
+    ends_well(job)
+
+
+def too_little_host_memory():
+    job = native()
+    said = command("pause", "--driver", job.pid, code=1, **with_nvml(0, f"{job.pid} {1 << 50}"))
+    has(said, "of host memory", "it runs on")
+    is_running(job)
+    ends_well(job)
+
+
+def a_resume_takes_turns_with_jobs():
+    job = native()
+    command("pause", "--driver", job.pid, **with_nvml(0, f"{job.pid} {MIB}"))
+    with open(os.path.join(RUNTIME_DIR, records()[0]), encoding="ascii") as file:
+        gpu = file.read().splitlines()[1].split()[0]
+    lock = os.path.join(RUNTIME_DIR, f"{gpu}.lock")
+    with subprocess.Popen(["flock", lock, "sleep", "1000"]) as holder:
+        until(lambda: subprocess.run(["flock", "-n", lock, "true"], check=False).returncode, 10,
+              "another process has the lock")
+        said = command("resume", "--timeout", 0.3, job.pid, code=5, **with_nvml(1 << 40))
+        has(said, f"another job resumes on {gpu}")
+        subprocess.run(["pkill", "-P", str(holder.pid)], check=False)
+        holder.kill()
+    command("resume", job.pid, **with_nvml(1 << 40))
+    ends_well(job)
+
+
+def an_interrupted_command_brings_it_to_the_end():
+    job = native(CUDAW_SIM_COPY_GBPS="0.04")
+    for verb, state in (("pause", "--driver"), "paused"), (("resume",), None):
+        with subprocess.Popen([CUDAW, *verb, str(job.pid)], stdout=subprocess.PIPE,
+                              env=base_environment()) as process:
+            time.sleep(0.5)
+            process.send_signal(signal.SIGINT)
+            equal(process.wait(60), -signal.SIGINT, "how the command ended")
+            equal(process.stdout.read(), b"", "what the command said")
+        job.until(lambda s=state: (job.status() or {}).get("state") == s, 30, f"it is {state}")
+    is_running(job)
+    has(command("pause", "--driver", "--no-wait", job.pid), f"pausing {job.pid}\n")
+    has(command("resume", job.pid, code=1), "another command works on it")
+    job.wait_state("paused")
+    until(lambda: "resuming" in subprocess.run(
+        [CUDAW, "resume", "--no-wait", str(job.pid)], capture_output=True, text=True, check=False,
+        env=base_environment()).stdout, 10, "the record is free")
+    job.until(lambda: not job.status(), 30, "it runs")
+    ends_well(job)
+
+
+def wrong_targets():
+    job = native()
+    under = Job("counter", "--mib", 64, "--steps", 100000, "--step-ms", 5)
+    under.wait_steps(3)
+    for args, code, text in (
+            (["--driver", under.pid], 6, f"'cudaw pause {under.pid}'"),
+            (["--driver", os.getpid()], 3, "does not use CUDA"),
+            (["--driver", 2 ** 22 + 1], 3, "there is no process"),
+            (["--driver", "train"], 2, "expected a PID, not a name"),
+            (["--driver", "--all"], 2, "--all"),
+            (["--driver", "--release", "memory", job.pid], 2, "--release memory")):
+        has(command("pause", *args, code=code), text)
+    command("resume", "--driver", job.pid, code=2)
+    has(command("pause", "--driver", job.pid, code=6), f"process {under.pid} "
+        "(both are in one process group)", "it runs on")
+    under.pause()
+    equal(under.status()["by_driver"], False, "whether the driver paused the cudaw job")
+    under.resume()
+    ends_well(under)
+    job.send(signal.SIGSTOP)
+    until(lambda: is_stopped(job.pid), 10, "the job is stopped")
+    for verb in ("pause", "--driver"), ("resume",):
+        has(command(*verb, job.pid, code=1), "it is stopped")
+    job.send(signal.SIGCONT)
+    has(command("pause", "--driver", job.pid, code=6, CUDAW_REAL_LIBCUDA="/nowhere"),
+        "there is no driver")
+    is_running(job)
+    ends_well(job)
+
+
+# A process that loads the driver, with what it is given, and says so.
+CUDA_USER = """
+import ctypes, mmap, os, socket, sys
+lib = ctypes.CDLL(os.environ["CUDAW_REAL_LIBCUDA"])
+assert lib.cuInit(0) == 0
+kind, value = sys.argv[1:]
+if kind == "map":
+    shared = mmap.mmap(os.open(value, os.O_RDWR), 4096)
+elif kind == "connect":
+    end = socket.create_connection(("localhost", int(value)))
+elif kind == "accept":
+    end, _ = socket.socket(fileno=int(value)).accept()
+elif kind == "fork" and os.fork() == 0:
+    os.setsid()
+    sys.stdin.read()
+    os._exit(0)
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+class User:
+    """A process that uses CUDA natively, in a process group of its own."""
+
+    def __init__(self, kind="none", value="", fds=()):
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", CUDA_USER, kind, str(value)], stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE, pass_fds=fds, start_new_session=True,
+            env={**base_environment(), "CUDAW_SIM_SHARED": ""})
+        self.pid = self.process.pid
+
+    def ready(self):
+        equal(self.process.stdout.readline(), b"ready\n", "what the process says")
+
+    def end(self):
+        self.process.stdin.close()
+        self.process.wait(60)
+
+
+def refused_with_a_peer(how, *users):
+    for user in users:
+        user.ready()
+    for user, other in (users, users[::-1]):
+        has(command("pause", "--driver", user.pid, code=6), f"process {other.pid} ({how}")
+    for user in users:
+        user.end()
+
+
+def processes_that_may_share_gpu_memory():
+    users = User(), User()
+    for user in users:
+        user.ready()
+        command("pause", "--driver", user.pid)
+    for user in users:
+        command("resume", user.pid)
+        user.end()
+    with tempfile.NamedTemporaryFile(dir="/dev/shm") as file:
+        file.truncate(4096)
+        refused_with_a_peer(f"both write to {file.name})", User("map", file.name),
+                            User("map", file.name))
+    listener = socket.create_server(("localhost", 0))
+    server = User("accept", listener.fileno(), [listener.fileno()])
+    client = User("connect", listener.getsockname()[1])
+    refused_with_a_peer("a socket connects both)", server, client)
+    parent = User("fork")
+    parent.ready()
+    has(command("pause", "--driver", parent.pid, code=6), "(it is a descendant)")
+    parent.end()
+
+
+main(pause_and_resume, a_snapshot_is_refused, another_tool_paused_it,
+     a_command_was_killed_after_the_lock, each_step_fails, a_long_kernel,
+     a_resume_waits_for_gpu_memory, too_little_host_memory, a_resume_takes_turns_with_jobs,
+     an_interrupted_command_brings_it_to_the_end, wrong_targets,
+     processes_that_may_share_gpu_memory,
+     # NVML does not know the simulated GPU.
+     *shared("driver_pause.py", MIB=64, leave_out=("a_resume_waits_for_free_memory",)))
