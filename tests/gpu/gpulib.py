@@ -37,6 +37,7 @@ NEEDS = {
     "cublas_gemm": "libcublas.so.13",
     "cublas_batched": "libcublas.so.13",
     "cufft_run": "libcufft.so.12",
+    "nvjpeg": "libnvjpeg.so.13",
     "train.py": "torch",
     "finetune.py": "torch",
     "cupy_run.py": "cupy",
@@ -50,9 +51,10 @@ MODES = {"native": "natively", "run": "cudaw run", "path": "LD_LIBRARY_PATH alon
 
 def library_dir(name):
     """Where CUDA's library @name is: in the build, in a toolkit, or in a Python package."""
-    site = sysconfig.get_path("purelib")
+    sites = dict.fromkeys([sysconfig.get_path("purelib"), *filter(None, sys.path)])
     dirs = [os.path.join(BUILD, "tests", "libs"), "/usr/local/cuda/lib64"]
-    dirs += sorted(glob.glob(os.path.join(site, "nvidia", "*", "lib")))
+    for site in sites:
+        dirs += sorted(glob.glob(os.path.join(site, "nvidia", "*", "lib")))
     for directory in dirs:
         if os.path.exists(os.path.join(directory, name)):
             return directory
