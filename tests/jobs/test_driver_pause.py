@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 
-from simlib import BUILD, MIB, SCRATCH, gpus_used, is_stopped, shared
+from simlib import BUILD, MIB, SCRATCH, gpus_used, is_stopped, shared, unsanitized
 from gpulib import (CUDAW, PATIENCE, RUNTIME_DIR, Job, base_environment, check, equal, main, until)
 
 REMOTE = os.path.join(SCRATCH, "remote")
@@ -19,15 +19,6 @@ os.environ["CUDAW_SIM_REMOTE"] = REMOTE     # of the jobs, and of the command
 
 # A checkpoint from outside finds threads of the program that wait in the driver, as it is meant to.
 os.environ["CUDAW_SIM_STRICT"] = "0"
-
-# Another tool than cudaw: makes one call of the driver, about the process argv[2].
-OTHER_TOOL = """
-import ctypes, os, sys
-lib = ctypes.CDLL(os.environ["CUDAW_REAL_LIBCUDA"])
-assert lib.cuInit(0) == 0
-for call in sys.argv[2:]:
-    assert getattr(lib, "cuCheckpointProcess" + call)(int(sys.argv[1]), None) == 0, call
-"""
 
 
 def command(*args, code=0, **env):
@@ -38,8 +29,9 @@ def command(*args, code=0, **env):
     return done.stderr if code else done.stdout
 
 
-def other_tool(pid, *calls):
-    subprocess.run([sys.executable, "-c", OTHER_TOOL, str(pid), *calls], check=True, timeout=60)
+def other_tool(pid, steps):
+    """Another tool than cudaw locks the process, and checkpoints it as a second step."""
+    Job("drvckpt", "--pid", pid, "--until", steps, mode="native").result()
 
 
 def has(text, *parts):
@@ -106,7 +98,7 @@ def a_snapshot_is_refused():
 
 def another_tool_paused_it():
     job = native()
-    other_tool(job.pid, "Lock", "Checkpoint")
+    other_tool(job.pid, 2)
     is_paused(job)
     command("resume", job.pid)
     is_running(job)
@@ -115,7 +107,7 @@ def another_tool_paused_it():
 
 def a_command_was_killed_after_the_lock():
     job = native()
-    other_tool(job.pid, "Lock")
+    other_tool(job.pid, 1)
     is_paused(job, "locked")
     has(command("pause", "--driver", job.pid, code=1), "it is locked", "'cudaw resume PID' unlocks")
     has(command("resume", job.pid), "it was only locked")
@@ -181,7 +173,7 @@ def a_resume_waits_for_gpu_memory():
     command("resume", job.pid, **with_nvml(size))
     is_running(job)
     # Nobody knows what a process needs that another tool has paused.
-    other_tool(job.pid, "Lock", "Checkpoint")
+    other_tool(job.pid, 2)
     said = command("resume", "--timeout", 0.3, job.pid, code=5, **with_nvml(1 << 30))
     has(said, "it needs at most", "it stays paused")
     command("resume", job.pid, **with_nvml(1 << 40))
@@ -267,7 +259,7 @@ def wrong_targets():
 
 # A process that loads the driver, with what it is given, and says so.
 CUDA_USER = """
-import ctypes, mmap, os, socket, sys
+import ctypes, mmap, os, socket, subprocess, sys
 lib = ctypes.CDLL(os.environ["CUDAW_REAL_LIBCUDA"])
 assert lib.cuInit(0) == 0
 kind, value = sys.argv[1:]
@@ -277,8 +269,11 @@ elif kind == "connect":
     end = socket.create_connection(("localhost", int(value)))
 elif kind == "accept":
     end, _ = socket.socket(fileno=int(value)).accept()
+elif kind == "spawn":
+    child = subprocess.Popen([sys.executable, *sys.orig_argv[1:3], "none", ""], stdout=-1,
+                             start_new_session=True)
+    child.stdout.readline()
 elif kind == "fork" and os.fork() == 0:
-    os.setsid()
     sys.stdin.read()
     os._exit(0)
 print("ready", flush=True)
@@ -329,9 +324,15 @@ def processes_that_may_share_gpu_memory():
     server = User("accept", listener.fileno(), [listener.fileno()])
     client = User("connect", listener.getsockname()[1])
     refused_with_a_peer("a socket connects both)", server, client)
-    parent = User("fork")
+    parent = User("spawn")
     parent.ready()
     has(command("pause", "--driver", parent.pid, code=6), "(it is a descendant)")
+    parent.end()
+    # As a data loader: it has the parent's mappings, and no CUDA.
+    parent = User("fork")
+    parent.ready()
+    command("pause", "--driver", parent.pid)
+    command("resume", parent.pid)
     parent.end()
 
 
@@ -339,6 +340,6 @@ main(pause_and_resume, a_snapshot_is_refused, another_tool_paused_it,
      a_command_was_killed_after_the_lock, each_step_fails, a_long_kernel,
      a_resume_waits_for_gpu_memory, too_little_host_memory, a_resume_takes_turns_with_jobs,
      an_interrupted_command_brings_it_to_the_end, wrong_targets,
-     processes_that_may_share_gpu_memory,
+     unsanitized(processes_that_may_share_gpu_memory),
      # NVML does not know the simulated GPU.
      *shared("driver_pause.py", MIB=64, leave_out=("a_resume_waits_for_free_memory",)))

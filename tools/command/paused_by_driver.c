@@ -111,8 +111,6 @@ static int refuse_stopped(const char *verb, const struct process *process)
 static int find_native(const char *word, struct process *process)
 {
 	const pid_t pid = select_pid_of(word);
-	char how[256];
-	pid_t peer;
 
 	if (pid < 0) {
 		complain("pause --driver %s: expected a PID, not a name", word);
@@ -141,13 +139,23 @@ static int find_native(const char *word, struct process *process)
 	}
 	if (is_stopped(process))
 		return refuse_stopped("pause", process);
-	peer = cuda_use_peer(process, how, sizeof(how));
-	if (!peer)
+	return EXIT_DONE;
+}
+
+/* Whether the driver's checkpoint would break another process: 0, or an exit code after a message. */
+static int check_peer(pid_t pid)
+{
+	struct driver_answer answer;
+
+	driver_ask(DRIVER_PEER, pid, ASK_MS, &answer);
+	if (*answer.failure)
+		return report_failure("pause", pid, &answer);
+	if (!answer.peer)
 		return EXIT_DONE;
 	complain(
 		"pause %d: it may share GPU memory with process %d (%s), and the driver's checkpoint "
 		"would break both; it runs on",
-		pid, peer, how);
+		pid, answer.peer, answer.peer_how);
 	return EXIT_UNSUPPORTED;
 }
 
@@ -235,6 +243,8 @@ int paused_by_driver_pause(struct targets *targets, long timeout_ms, bool no_wai
 		struct record record;
 		int code = find_native(targets->words[i], &process);
 
+		if (!code)
+			code = check_peer(process.pid);
 		if (!code)
 			code = open_record("pause", &process, &record);
 		if (!code) {

@@ -303,7 +303,7 @@ static bool is_peer(pid_t pid, pid_t other, const struct shared_files *files,
 	return true;
 }
 
-pid_t cuda_use_peer(const struct process *process, char *how, size_t size)
+pid_t cuda_use_peer(const struct process *process, bool (*uses)(pid_t pid), char *how, size_t size)
 {
 	struct shared_files files = {0};
 	struct far_ends ends = {0};
@@ -321,7 +321,7 @@ pid_t cuda_use_peer(const struct process *process, char *how, size_t size)
 			continue;
 		use = cuda_use(pid);
 		if ((use == CUDA_USE_NATIVE || use == CUDA_USE_CUDAW) &&
-		    is_peer(process->pid, pid, &files, &ends, how, size))
+		    is_peer(process->pid, pid, &files, &ends, how, size) && uses(pid))
 			peer = pid;
 	}
 	if (proc)

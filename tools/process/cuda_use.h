@@ -18,16 +18,17 @@ enum cuda_use {
 	CUDA_USE_HIDDEN, /* /proc does not show it to this user */
 };
 
+/* A forked child maps what its parent does, and may not be able to use it. */
 enum cuda_use cuda_use(pid_t pid);
 
 /*
- * Another process that uses CUDA and may share GPU memory with @process, so that the driver's
+ * Another process that uses CUDA, as @uses confirms, and may share GPU memory with @process, so that the driver's
  * checkpoint of one of them alone would break both. From outside nobody can see such memory. So
  * this looks for the ways by which processes agree on it: the other is an ancestor or descendant,
  * is in the same process group, maps a file for writing that @process maps for writing, or is the
  * other end of one of its Unix or TCP sockets. Returns its PID and a text in @how ("they share
  * /dev/shm/x"); 0: there is none.
  */
-pid_t cuda_use_peer(const struct process *process, char *how, size_t size);
+pid_t cuda_use_peer(const struct process *process, bool (*uses)(pid_t pid), char *how, size_t size);
 
 #endif

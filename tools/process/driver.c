@@ -256,6 +256,25 @@ static void give_back(struct driver_answer *answer, const struct driver_work *wo
 		record_remove(work->record);
 }
 
+/* The driver knows no process that has only inherited its library, as the child of a fork. */
+static bool is_known(pid_t pid)
+{
+	struct process process;
+
+	/* A stopped process does not answer. */
+	return process_find(pid, &process) &&
+	       (toupper((unsigned char)process.state) == 'T' || ask_state(pid) != DRIVER_UNKNOWN);
+}
+
+static void find_peer(struct driver_answer *answer, pid_t pid)
+{
+	struct process process;
+
+	if (process_find(pid, &process))
+		answer->peer = cuda_use_peer(&process, is_known, answer->peer_how,
+					     sizeof(answer->peer_how));
+}
+
 static void list(struct driver_answer *answer)
 {
 	DIR *proc = opendir("/proc");
@@ -290,6 +309,8 @@ static void run(const struct driver_work *work)
 	} else if (load(answer)) {
 		if (work->op == DRIVER_GPUS && init(answer))
 			find_gpus(&answer->held);
+		else if (work->op == DRIVER_PEER)
+			find_peer(answer, work->pid);
 		else if (work->op == DRIVER_PAUSE)
 			take(answer, work);
 		else if (work->op == DRIVER_RESUME)

@@ -27,6 +27,7 @@ enum driver_state {
 enum driver_op {
 	DRIVER_ASK,    /* the state of @pid */
 	DRIVER_GPUS,   /* the GPUs of the machine, into held, without bytes */
+	DRIVER_PEER,   /* a process that may share GPU memory with @pid (cuda_use_peer()) */
 	DRIVER_LIST,   /* the processes that use CUDA without cudaw and are not running */
 	DRIVER_PAUSE,  /* lock and checkpoint @pid, and write the record */
 	DRIVER_RESUME, /* restore @pid if it is checkpointed, and unlock it */
@@ -51,6 +52,8 @@ struct driver_answer {
 	enum driver_state state; /* at the end */
 	double ms;               /* of the checkpoint or restore, with the lock and unlock */
 	struct held held;
+	pid_t peer; /* 0: none */
+	char peer_how[256];
 	int nlisted; /* grows while the child works */
 	struct driver_listed listed[DRIVER_LISTED];
 };
