@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """cudaw pause --driver: a process that does not run under cudaw gives the GPU back, and gets its
 memory again, by the driver's own checkpoint."""
+import os
 import time
 
-from gpulib import (Job, check, cudaw, cudaw_ok, equal, figure, gpu_used, hog, idle_gpu_used,
+from gpulib import (BUILD, Job, check, cudaw, cudaw_ok, equal, figure, gpu_used, hog, idle_gpu_used,
                     main, until)
 
 MIB = 8192
@@ -90,6 +91,22 @@ def a_long_kernel():
     check("spin: the kernel ended" in job.finish(), "the job did not end by itself")
 
 
+def strangers_on_one_gpu():
+    """Nothing that the driver itself does makes peers of them."""
+    idle = idle_gpu_used()
+    strangers = [Job("/usr/bin/setsid", os.path.join(BUILD, "tests", "programs", "counter"), "--mib",
+                     MIB // 4, "--steps", 1000000, "--step-ms", 5, mode="native") for _ in range(2)]
+    for job in strangers:
+        job.wait_steps(3)
+    cudaw_ok("pause", "--driver", *[job.pid for job in strangers], timeout=600)
+    until(lambda: gpu_used() <= idle, 5, "the GPU's memory is free")
+    for job in strangers:
+        row_of(job, "paused")
+    cudaw_ok("resume", *[job.pid for job in strangers], timeout=600)
+    for job in strangers:
+        ends_well(job)
+
+
 def what_it_refuses():
     job, under = counter(), counter(mode="run")
     for process, text in (job, "in one process group"), (under, f"'cudaw pause {under.pid}'"):
@@ -104,4 +121,4 @@ def what_it_refuses():
 
 
 main(the_gpu_is_given_back, a_resume_waits_for_free_memory, paused_by_another_tool, a_long_kernel,
-     what_it_refuses)
+     strangers_on_one_gpu, what_it_refuses)

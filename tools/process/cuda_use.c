@@ -47,7 +47,7 @@ static bool next_mapped(FILE *maps, struct mapped *m)
 		line[strcspn(line, "\n")] = '\0';
 		if (sscanf(line, "%*x-%*x %*c%c%*c%c %*x %x:%x %lu %n", &m->writable, &m->shared,
 			   &m->major, &m->minor, &m->inode, &path) != 5 ||
-		    !m->inode)
+		    line[path] != '/')
 			continue;
 		snprintf(m->path, sizeof(m->path), "%s", line + path);
 		return true;
@@ -69,7 +69,7 @@ static int open_library(pid_t pid, const char *path)
 	struct open_how how = {.flags = O_PATH | O_CLOEXEC | O_NOFOLLOW,
 			       .resolve = RESOLVE_IN_ROOT | RESOLVE_NO_SYMLINKS |
 					  RESOLVE_NO_MAGICLINKS};
-	char name[64];
+	char name[PATH_MAX + 64];
 	struct stat st;
 	int root, fd;
 
@@ -78,6 +78,11 @@ static int open_library(pid_t pid, const char *path)
 	fd = root < 0 ? -1 : syscall(SYS_openat2, root, path, &how, sizeof(how));
 	if (root >= 0)
 		close(root);
+	/* Linux before 5.6: a link on the way may lead to another regular file, and to no more. */
+	if (fd < 0 && root >= 0 && errno == ENOSYS) {
+		snprintf(name, sizeof(name), "/proc/%d/root%s", pid, path);
+		fd = open(name, O_PATH | O_CLOEXEC | O_NOFOLLOW);
+	}
 	if (fd >= 0 && (fstat(fd, &st) || !S_ISREG(st.st_mode))) {
 		close(fd);
 		return -1;
@@ -154,7 +159,8 @@ struct shared_files {
 static bool next_shared(FILE *maps, struct mapped *m)
 {
 	while (next_mapped(maps, m))
-		if (m->shared == 's' && m->writable == 'w' && !is_stem(m->path, "/dev/nvidia"))
+		if (m->shared == 's' && m->writable == 'w' && m->inode &&
+		    !is_stem(m->path, "/dev/nvidia"))
 			return true;
 	return false;
 }
