@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """cudaw pause --driver: processes that do not run under cudaw, by the driver's own checkpoint."""
+import fcntl
 import os
 import shutil
 import signal
@@ -195,13 +196,10 @@ def a_resume_takes_turns_with_jobs():
     with open(os.path.join(RUNTIME_DIR, records()[0]), encoding="ascii") as file:
         gpu = file.read().splitlines()[1].split()[0]
     lock = os.path.join(RUNTIME_DIR, f"{gpu}.lock")
-    with subprocess.Popen(["flock", lock, "sleep", "1000"]) as holder:
-        until(lambda: subprocess.run(["flock", "-n", lock, "true"], check=False).returncode, 10,
-              "another process has the lock")
+    with open(lock, "w", encoding="ascii") as holder:
+        fcntl.flock(holder, fcntl.LOCK_EX)
         said = command("resume", "--timeout", 0.3, job.pid, code=5, **with_nvml(1 << 40))
         has(said, f"another job resumes on {gpu}")
-        subprocess.run(["pkill", "-P", str(holder.pid)], check=False)
-        holder.kill()
     command("resume", job.pid, **with_nvml(1 << 40))
     ends_well(job)
 
@@ -210,9 +208,9 @@ def an_interrupted_command_brings_it_to_the_end():
     job = native(CUDAW_SIM_COPY_GBPS="0.04")
     for verb, state in (("pause", "--driver"), "paused"), (("resume",), None):
         with subprocess.Popen([CUDAW, *verb, str(job.pid)], stdout=subprocess.PIPE,
-                              env=base_environment()) as process:
+                              env=base_environment(), start_new_session=True) as process:
             time.sleep(0.5)
-            process.send_signal(signal.SIGINT)
+            os.killpg(process.pid, signal.SIGINT)    # as the terminal does
             equal(process.wait(60), -signal.SIGINT, "how the command ended")
             equal(process.stdout.read(), b"", "what the command said")
         job.until(lambda s=state: (job.status() or {}).get("state") == s, 30, f"it is {state}")
