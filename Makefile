@@ -91,7 +91,7 @@ GUESTS := $(patsubst %.c,$(O)/%,$(wildcard tests/guests/programs/*.c)) \
 	  $(if $(shell command -v go),$(patsubst %.go,$(O)/%-go,$(wildcard tests/guests/programs/*.go))) \
 	  $(if $(shell command -v javac),$(patsubst %.java,$(O)/%.class,$(wildcard tests/guests/programs/*.java)))
 
-.PHONY: all programs deps-guests check check-quick soak storm fuzz check-gpu check-abi check-layers check-format docs demo bench bench-launch bench-pause bench-snapshot sanitize sanitize-address sanitize-thread \
+.PHONY: all programs deps-guests check check-quick soak storm fuzz check-gpu check-real check-abi check-layers check-format docs demo bench bench-launch bench-pause bench-snapshot sanitize sanitize-address sanitize-thread \
 	install uninstall deps clean help
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -407,6 +407,12 @@ fuzz: $(FUZZ_TARGETS:%=$(O)/tests/fuzz/fuzz_%)
 check-gpu:
 	$(Q)BUILD=$(abspath $(O)) $(PYTHON) tests/runner.py --results $(RESULTS) --list tests/gpu/list \
 		$(ONLY:%=--only '%')
+
+## check-real: run real programs through 30 pauses each, on a GPU. PART=torch|models|libraries (all), CHECKED=1, ONLY=NAME
+# CHECKED: with CUDAW_CHECK=1 instead of pauses.
+check-real:
+	$(Q)BUILD=$(abspath $(O)) $(PYTHON) tests/real/real.py --results $(RESULTS) $(PART:%=--part %) \
+		$(if $(CHECKED),--check) $(ONLY:%=--only '%')
 
 ## check-layers: check that each directory includes only what docs/architecture.md lets it
 check-layers:
