@@ -84,6 +84,7 @@ C_PROGRAMS  := $(patsubst %.c,$(O)/%,$(wildcard tests/programs/*.c))
 CU_PROGRAMS := $(patsubst %.cu,$(O)/%,$(filter-out %/runtime.cu,$(wildcard tests/programs/*.cu tests/bench/*.cu))) \
 	       $(O)/tests/programs/static_rt $(O)/tests/programs/dynamic_rt
 BENCH_DISK := $(O)/tests/bench/bench_disk
+BENCH_TOUCH := $(O)/tests/bench/bench_touch
 PRELOADS := $(patsubst %.c,$(O)/%.so,$(wildcard tests/preload/*.c))
 # Programs that live badly with interposers, and the libraries that they load.
 GUESTS := $(patsubst %.c,$(O)/%,$(wildcard tests/guests/programs/*.c)) \
@@ -91,7 +92,7 @@ GUESTS := $(patsubst %.c,$(O)/%,$(wildcard tests/guests/programs/*.c)) \
 	  $(if $(shell command -v go),$(patsubst %.go,$(O)/%-go,$(wildcard tests/guests/programs/*.go))) \
 	  $(if $(shell command -v javac),$(patsubst %.java,$(O)/%.class,$(wildcard tests/guests/programs/*.java)))
 
-.PHONY: all programs deps-guests check check-quick soak storm fuzz check-gpu check-real check-abi check-layers check-format docs demo bench bench-launch bench-pause bench-snapshot sanitize sanitize-address sanitize-thread \
+.PHONY: all programs deps-guests check check-quick soak storm fuzz check-gpu check-real check-abi check-layers check-format docs demo bench bench-launch bench-pause bench-first-pause bench-snapshot sanitize sanitize-address sanitize-thread \
 	install uninstall deps clean help
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -100,7 +101,7 @@ GUESTS := $(patsubst %.c,$(O)/%,$(wildcard tests/guests/programs/*.c)) \
 all: $(DRIVER_FACE) $(FREEMEM) $(RUNTIME_FACES) $(COMMAND) $(SIM) $(SIMSMI)
 
 ## programs: build the test programs too, those with GPU code included (needs nvcc)
-programs: all $(SETTINGS_PAGE) $(UNIT_TESTS) $(MKSNAPSHOT) $(C_PROGRAMS) $(PRELOADS) $(GUESTS) $(CU_PROGRAMS) $(BENCH_DISK)
+programs: all $(SETTINGS_PAGE) $(UNIT_TESTS) $(MKSNAPSHOT) $(C_PROGRAMS) $(PRELOADS) $(GUESTS) $(CU_PROGRAMS) $(BENCH_DISK) $(BENCH_TOUCH)
 
 # ---- what the build needs -------------------------------------------------------------------
 
@@ -216,6 +217,11 @@ $(BENCH_DISK): tests/bench/bench_disk.c | $(O)/.deps
 	$(call say,CC,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) -std=gnu11 -D_GNU_SOURCE $(CFLAGS) $(WARN) $< -pthread -o $@
+
+$(BENCH_TOUCH): $(call c_objects,tests/bench/bench_touch.c) $(COMMON)
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $^ -ldl -pthread -o $@
 
 $(SIMSMI): $(call c_objects,tests/sim/simsmi.c)
 	$(call say,LD,$@)
@@ -450,6 +456,10 @@ bench-launch:
 ## bench-pause: measure pause and resume beside the driver's own checkpoint (needs a GPU, and "make programs")
 bench-pause:
 	$(Q)BUILD=$(abspath $(O)) $(PYTHON) tests/bench/bench_pause.py --results $(RESULTS)
+
+## bench-first-pause: measure a second job's first pause beside threads that touch fresh host memory. GIB=40
+bench-first-pause:
+	$(Q)BUILD=$(abspath $(O)) $(PYTHON) tests/bench/bench_first_pause.py $(GIB:%=--gib %) --results $(RESULTS)
 
 ## bench-snapshot: measure snapshots beside direct I/O (needs a GPU, and "make programs"). SIZE=32 (GiB) DIR=/on/the/disk
 bench-snapshot: SIZE ?= 32
