@@ -51,7 +51,8 @@ static int fill(char *start, size_t size, const char *buffer)
 static void *touch_main(void *arg)
 {
 	struct round *r = arg;
-	const char *buffer = buffers[__atomic_fetch_add(&threads_begun, 1, __ATOMIC_RELAXED) % THREADS];
+	const char *buffer =
+		buffers[__atomic_fetch_add(&threads_begun, 1, __ATOMIC_RELAXED) % THREADS];
 	size_t i;
 
 	while (workers_next(&r->workers, &i)) {
@@ -92,7 +93,8 @@ int main(void)
 	memset(buffers, 1, sizeof(buffers));
 	while (scanf("%zu %zu", &step, &size) == 2) {
 		if (!step || PIECE / MIB % step || touch(step * MIB, size * MIB)) {
-			fprintf(stderr, "bench_touch: %zu MiB in steps of %zu MiB failed\n", size, step);
+			fprintf(stderr, "bench_touch: %zu MiB in steps of %zu MiB failed\n", size,
+				step);
 			return 1;
 		}
 	}
