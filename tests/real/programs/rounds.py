@@ -34,10 +34,12 @@ def need(*packages):
 
 
 def library(name):
-    """CUDA's library @name: as the loader finds it, from the toolkit, or from a Python package."""
+    """CUDA's library @name: as the loader finds it, from the toolkit, or from a Python package, which
+    may have it under a name of its own, as libnvjpeg.36e11081.so.13."""
     site = sysconfig.get_path("purelib")
-    paths = [name, *glob.glob(f"/usr/local/cuda/lib64/{name}"),
-             *sorted(glob.glob(f"{site}/nvidia/*/lib/{name}"))]
+    stem, _, version = name.partition(".so.")
+    paths = [name, f"/usr/local/cuda/lib64/{name}", *sorted(glob.glob(f"{site}/nvidia/*/lib/{name}")),
+             *sorted(glob.glob(f"{site}/*.libs/{stem}.*.so.{version}"))]
     for path in paths:
         try:
             return ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
