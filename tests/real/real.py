@@ -31,7 +31,8 @@ from gpulib import RUNTIME_DIR, SCRATCH, Job, cudaw  # noqa: E402
 LIST = os.path.join(TESTS, "real", "list")
 GAPS_S = (0.02, 0.4)    # between a resume and the next pause
 HELD_S = (0.0, 0.1)     # between a pause and its resume
-RUN_S = 30              # for a program's own work, times PATIENCE
+RUN_S = 30              # for a program's own work, times PATIENCE, as the next
+COMMAND_S = 15          # for a pause or resume
 TAIL_LINES = 15
 
 
@@ -123,7 +124,7 @@ class Program:
 
     def pause_and_resume(self, job):
         """One attempt; True if the job was paused."""
-        paused = cudaw("pause", job.pid)
+        paused = cudaw("pause", job.pid, timeout=COMMAND_S)
         if paused.returncode:
             why = (paused.stderr.strip().splitlines() or ["it said nothing"])[-1]
             why = why.replace(str(job.pid), "PID")
@@ -131,7 +132,7 @@ class Program:
                 self.row.refused[f"exit code {paused.returncode}: {why}"] += 1
             return False
         time.sleep(self.random.uniform(*HELD_S))
-        resumed = cudaw("resume", job.pid)
+        resumed = cudaw("resume", job.pid, timeout=COMMAND_S)
         if resumed.returncode:
             time.sleep(1)       # a job that has ended says why by its exit status
             check(job.ended(), f"cudaw resume ended with {resumed.returncode}: {resumed.stderr}")
