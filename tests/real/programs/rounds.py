@@ -34,8 +34,8 @@ def need(*packages):
 
 
 def library(name):
-    """CUDA's library @name: as the loader finds it, from the toolkit, or from a Python package. Some
-    packages put a number into its name: libnvjpeg.36e11081.so.13."""
+    """CUDA's library @name, of the loader, the toolkit or a Python package. Some packages put a
+    number into its name: libnvjpeg.36e11081.so.13."""
     site = sysconfig.get_path("purelib")
     stem, _, version = name.partition(".so.")
     paths = [name, f"/usr/local/cuda/lib64/{name}",
