@@ -401,9 +401,9 @@ static int cmd_control(int argc, char **argv, const struct verb *verb, const cha
 	}
 	control.targets.words = argv + optind;
 	control.targets.nwords = argc - optind;
-	if (control.driver &&
-	    (control.targets.all || (control.release && !strcmp(control.release, "memory")))) {
-		complain("--driver takes no --all and no --release memory");
+	if (control.driver && (control.targets.all || control.targets.dry_run || control.json ||
+			       (control.release && !strcmp(control.release, "memory")))) {
+		complain("--driver takes no --all, --dry-run, --json and --release memory");
 		return usage_error(verb->name);
 	}
 	if (control.driver)
