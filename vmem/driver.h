@@ -52,7 +52,6 @@
 /* NULL if the driver is older than the release named. */
 #define CUDA_DRIVER_OPTIONAL(X)                           \
 	X(cuDeviceGetUuid_v2)            /* 11.4 */       \
-	X(cuMemPrefetchAsync_v2)         /* 12.2 */       \
 	X(cuCheckpointProcessLock)       /* 12.8, r570 */ \
 	X(cuCheckpointProcessCheckpoint) /* 12.8, r570 */ \
 	X(cuCheckpointProcessRestore)    /* 12.8, r570 */ \

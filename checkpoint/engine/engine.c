@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/engine/engine.h"
 #include "checkpoint/engine/internal.h"
-#include "checkpoint/engine/managed.h"
 #include "checkpoint/gate/gate.h"
 #include "checkpoint/gate/hold.h"
 #include "checkpoint/gate/quiet.h"
-#include "checkpoint/ledger/driver_memory.h"
 #include "checkpoint/release/release.h"
 #include "checkpoint/release/unsupported.h"
 #include "common/clock.h"
@@ -97,35 +95,18 @@ err_forget:
 	return -1;
 }
 
-/* Release what is left on the GPU. */
+/* Release what is left on the GPU, if it is wanted. */
 static void release_rest(struct engine_op *op)
 {
 	const char *call;
 	CUresult error;
 
-	if (!engine.saved.contexts.count)
+	if (!engine.saved.contexts.count || !release_wanted(op->drv, op->release))
 		return;
 	error = engine_release(op, &call);
 	if (error)
 		snprintf(op->result.note, sizeof(op->result.note),
 			 "the context stays on the GPU: %s: %s", call,
-			 engine_error_name(op->drv, error));
-}
-
-/* Managed memory leaves the GPU as well. If it cannot, the pause is as good as without it. */
-static void release_managed(struct engine_op *op)
-{
-	const struct context_list *contexts = &engine.saved.contexts;
-	CUresult error;
-	size_t bytes;
-
-	if (!contexts->count || !driver_memory_count(DRIVER_MEMORY_MANAGED))
-		return;
-	engine_set_phase(op, "managed", 0);
-	error = managed_to_host(op->drv, contexts->items[0].ctx, &bytes);
-	if (error)
-		snprintf(op->result.note, sizeof(op->result.note),
-			 "%.2f GiB of managed memory may stay on the GPU: %s", bytes / GIB,
 			 engine_error_name(op->drv, error));
 }
 
@@ -142,10 +123,8 @@ void engine_pause(struct engine_op *op)
 		goto out;
 	if (engine.saves && op->order->image)
 		engine_release_all(op, &op->written);
-	else if (release_wanted(op->drv, op->release))
-		release_rest(op);
 	else
-		release_managed(op);
+		release_rest(op);
 	__atomic_store_n(&engine.contexts, engine.saved.contexts.count > 0, __ATOMIC_RELAXED);
 	__atomic_store_n(&engine.untidy,
 			 !engine.released && engine.saved.contexts.count && engine.saved.used_slots,

@@ -28,8 +28,8 @@ struct entry {
 };
 
 FORKS_LOCK(lock);
-static struct entry *table; /* under lock */
-static size_t total;        /* written under lock, as the next */
+static struct entry *entries; /* under lock */
+static size_t total;          /* written under lock, as the next */
 static size_t counts[DRIVER_MEMORY_KINDS];
 
 /* Add an entry to the sums, or subtract it. */
@@ -54,7 +54,7 @@ static void add(enum driver_memory_kind kind, uint64_t handle, size_t size, CUco
 	e->ctx = ctx;
 	e->id = id;
 	pthread_mutex_lock(&lock);
-	HASH_REPLACE(hh, table, key, sizeof(e->key), e, old);
+	HASH_REPLACE(hh, entries, key, sizeof(e->key), e, old);
 	if (old)
 		account_locked(old, false);
 	noted = e->hh.tbl;
@@ -86,13 +86,13 @@ static struct entry *find_locked(enum driver_memory_kind kind, uint64_t handle)
 	struct key key = {handle, kind};
 	struct entry *e;
 
-	HASH_FIND(hh, table, &key, sizeof(key), e);
+	HASH_FIND(hh, entries, &key, sizeof(key), e);
 	return e;
 }
 
 static void remove_locked(struct entry *e)
 {
-	HASH_DELETE(hh, table, e);
+	HASH_DELETE(hh, entries, e);
 	account_locked(e, false);
 	free(e);
 }
@@ -137,7 +137,7 @@ void driver_memory_release_context(CUcontext ctx)
 	struct entry *e, *next;
 
 	pthread_mutex_lock(&lock);
-	HASH_ITER(hh, table, e, next)
+	HASH_ITER(hh, entries, e, next)
 	if (e->ctx == ctx)
 		remove_locked(e);
 	pthread_mutex_unlock(&lock);
@@ -157,7 +157,7 @@ static void tidy_dmabufs(void)
 	struct vmem_info info;
 
 	pthread_mutex_lock(&lock);
-	HASH_ITER(hh, table, e, next)
+	HASH_ITER(hh, entries, e, next)
 	if (e->key.kind == DRIVER_MEMORY_DMABUF &&
 	    (!vmem_lookup(e->key.handle, &info) || info.id != e->id))
 		remove_locked(e);
@@ -169,23 +169,4 @@ size_t driver_memory_count(enum driver_memory_kind kind)
 	if (kind == DRIVER_MEMORY_DMABUF && __atomic_load_n(&counts[kind], __ATOMIC_RELAXED))
 		tidy_dmabufs();
 	return __atomic_load_n(&counts[kind], __ATOMIC_RELAXED);
-}
-
-size_t driver_memory_list(enum driver_memory_kind kind, struct driver_memory_entry *entries,
-			  size_t max)
-{
-	struct entry *e, *next;
-	size_t n = 0;
-
-	pthread_mutex_lock(&lock);
-	HASH_ITER(hh, table, e, next)
-	{
-		if (e->key.kind != kind)
-			continue;
-		if (n < max)
-			entries[n] = (struct driver_memory_entry){e->key.handle, e->size};
-		n++;
-	}
-	pthread_mutex_unlock(&lock);
-	return n;
 }

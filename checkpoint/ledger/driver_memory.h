@@ -72,13 +72,4 @@ size_t driver_memory_total(void);
 /* The number of entries of one kind. */
 size_t driver_memory_count(enum driver_memory_kind kind);
 
-struct driver_memory_entry {
-	uint64_t handle;
-	size_t size;
-};
-
-/* Copies up to @max entries of one kind, and returns how many there are. */
-size_t driver_memory_list(enum driver_memory_kind kind, struct driver_memory_entry *entries,
-			  size_t max);
-
 #endif

@@ -54,7 +54,6 @@ int unsupported_check(const struct cuda_driver *drv, enum release_choice choice,
 	}
 	if (len < size)
 		snprintf(text + len, size - len, " cannot be carried%s",
-			 always ? ""
-				: "; 'cudaw pause --release memory' leaves them to the driver");
+			 always ? "" : "; 'cudaw pause --release memory' leaves them on the GPU");
 	return -ENOTSUP;
 }

@@ -8,8 +8,8 @@ MIB = 8192
 CONTEXT_MIB = 1024      # more than a context takes on any GPU
 
 
-def counter(*args, **options):
-    job = Job("counter", "--mib", MIB, "--steps", 1000000, "--step-ms", 5, *args, **options)
+def counter(**options):
+    job = Job("counter", "--mib", MIB, "--steps", 1000000, "--step-ms", 5, **options)
     job.wait_steps(3)
     return job
 
@@ -52,20 +52,6 @@ def memory_release_leaves_the_context():
     check("every word right" in job.finish(), "the job did not verify its memory")
 
 
-def managed_memory_leaves_too():
-    idle = idle_gpu_used()
-    job = counter("--managed", 1, env={"CUDAW_RELEASE": "memory"})
-    check(gpu_used() >= idle + MIB, f"the running job uses {gpu_used()} MiB, not {MIB}")
-    job.pause()
-    left = gpu_used() - idle
-    figure("left_while_paused", left, "MiB")
-    check(0 < left <= CONTEXT_MIB, f"{left} MiB are in use while paused")
-    check("managed" in job.status()["pause_phases"], "the pause has no phase for managed memory")
-    job.resume()
-    job.wait_steps(job.steps() + 3)
-    check("every word right" in job.finish(), "the job did not verify its memory")
-
-
 def a_paused_job_gives_back_the_rest():
     """If it is asked for; and what it has given back stays so."""
     idle = idle_gpu_used()
@@ -76,7 +62,9 @@ def a_paused_job_gives_back_the_rest():
     for args in (("--release", "memory"), ()):
         equal(cudaw_ok("pause", *args, job.pid),
               f"paused {job.pid}: already paused; its CUDA context stays on the GPU\n", "what it says")
-    equal(gpu_used() - idle, left, "the memory in use after that")
+    # The context grows by a few MiB at times [H200: 543, then 545].
+    again = gpu_used() - idle
+    check(left <= again <= left + 16, f"the memory in use after that is {again}, not {left}")
     equal(cudaw_ok("pause", "--release", "all", job.pid),
           f"paused {job.pid}: already paused; the rest of its GPU memory is given back now\n",
           "what it says")
@@ -90,5 +78,4 @@ def a_paused_job_gives_back_the_rest():
     check("every word right" in job.finish(), "the job did not verify its memory")
 
 
-main(full_release, memory_release_leaves_the_context, managed_memory_leaves_too,
-     a_paused_job_gives_back_the_rest)
+main(full_release, memory_release_leaves_the_context, a_paused_job_gives_back_the_rest)

@@ -4,9 +4,9 @@
  * step. At the end a kernel sums every word with its place and the host computes what the sum
  * must be, so that one word lost, changed or moved shows.
  *
- *	counter [--mib N] [--allocs N] [--managed N] [--verify N] [--steps N] [--step-ms N]
+ *	counter [--mib N] [--allocs N] [--verify N] [--steps N] [--step-ms N]
  *
- * --managed 1 takes managed memory. --verify 1 verifies after every step as well. No memory is allocated after the first one.
+ * --verify 1 does that after every step as well. No memory is allocated after the first one.
  */
 #include "tests/programs/kernels.h"
 
@@ -23,7 +23,7 @@ struct buffer {
 
 static unsigned long total_mib = 64;
 static unsigned long nbuffers = 16;
-static unsigned long managed, verify;
+static unsigned long verify;
 static CUdeviceptr sum_out; /* what checksum() writes; 0 before the first check */
 
 /* Half of the buffers, up to SMALL_MAX, take 4 KiB to 512 KiB; the others share what is left. */
@@ -39,8 +39,7 @@ static void buffers_alloc(struct buffer *buffers)
 		left -= bytes;
 		buffers[b].words = bytes / sizeof(uint32_t);
 		buffers[b].seed = (uint32_t)b + 1;
-		CALL(managed ? cuMemAllocManaged(&buffers[b].data, bytes, CU_MEM_ATTACH_GLOBAL)
-			     : cuMemAlloc_v2(&buffers[b].data, bytes));
+		CALL(cuMemAlloc_v2(&buffers[b].data, bytes));
 	}
 }
 
@@ -122,15 +121,13 @@ static void check_all(const struct kernels *kernels, struct buffer *buffers, uin
 
 int main(int argc, char **argv)
 {
-	const struct step_option options[] = {{"mib", &total_mib},
-					      {"allocs", &nbuffers},
-					      {"managed", &managed},
-					      {"verify", &verify}};
+	const struct step_option options[] = {
+		{"mib", &total_mib}, {"allocs", &nbuffers}, {"verify", &verify}};
 	struct kernels kernels;
 	struct buffer *buffers;
 	unsigned long steps;
 
-	step_parse(argc, argv, options, 4);
+	step_parse(argc, argv, options, 3);
 	if (!nbuffers || total_mib < nbuffers)
 		step_die("counter: needs a buffer, and 1 MiB for each");
 	buffers = calloc(nbuffers, sizeof(*buffers));

@@ -64,7 +64,7 @@ static size_t used_on(CUdevice dev)
 	for (struct sim_object *o = sim.objects[KIND_ALLOC]; o; o = o->next) {
 		struct sim_alloc *alloc = (struct sim_alloc *)o;
 
-		if (alloc->dev == dev && !alloc->fd && !alloc->small && !alloc->away)
+		if (alloc->dev == dev && !alloc->fd && !alloc->small)
 			bytes += alloc->size;
 	}
 	return bytes;

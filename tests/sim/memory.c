@@ -72,7 +72,7 @@ static void alloc_free(struct sim_alloc *alloc)
 			  alloc->offset, (off_t)alloc->size);
 		if (alloc->small)
 			block_give(alloc);
-		else if (!alloc->away)
+		else
 			account_release(alloc->dev, alloc->size);
 	} else if (alloc->fd > 0) {
 		close(alloc->fd);

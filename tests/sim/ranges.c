@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Calls that are told addresses and change little or nothing here: hints on ranges, texture
- * references and the parameters of launches before CUDA 4. They fail where no memory is.
+ * Calls that are told addresses and change nothing here: hints on ranges, texture references and
+ * the parameters of launches before CUDA 4. They fail where no memory is.
  */
 #define CUDA_ENABLE_DEPRECATED
 #include "tests/sim/sim.h"
@@ -41,30 +41,10 @@ static CUresult touch_one(bool ptds, CUdeviceptr ptr, size_t size)
 	return touch(ptds, &ptr, &size, 1);
 }
 
-/* Managed memory moves as a whole, at once. Kernels do not bring it back: a prefetch does. */
-static CUresult prefetch(bool ptds, CUdeviceptr ptr, size_t size, CUmemLocation location)
-{
-	bool away = location.type != CU_MEM_LOCATION_TYPE_DEVICE;
-	CUresult result = touch_one(ptds, ptr, size);
-	struct sim_alloc *alloc;
-
-	if (result != CUDA_SUCCESS || map_find(ptr)->kind != MAP_MANAGED)
-		return result;
-	alloc = map_find(ptr)->alloc;
-	if (alloc->small || alloc->away == away)
-		return CUDA_SUCCESS;
-	if (away)
-		account_release(alloc->dev, alloc->size);
-	else if (!account_charge(alloc->dev, alloc->size))
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	alloc->away = away;
-	return CUDA_SUCCESS;
-}
-
-SIM_TWINS(cuMemPrefetchAsync_v2, _ptsz, prefetch,
+SIM_TWINS(cuMemPrefetchAsync_v2, _ptsz, touch_one,
 	  (CUdeviceptr ptr, size_t size, CUmemLocation location, unsigned int flags,
 	   CUstream stream),
-	  ((void)flags, (void)stream, ptr), size, location)
+	  ((void)location, (void)flags, (void)stream, ptr), size)
 
 SIM_EXPORT cuMemAdvise_v2(CUdeviceptr ptr, size_t size, CUmem_advise advice, CUmemLocation location)
 {

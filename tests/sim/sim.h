@@ -239,8 +239,7 @@ struct sim_alloc {
 	struct sim_ctx *small; /* its bytes are in a block of this context; NULL: its own */
 	struct sim_block *block;
 	size_t first_unit; /* there */
-	int fd;    /* 0: the device's memfd; -1: no memory; else the memfd of another process */
-	bool away; /* managed memory that a prefetch has moved to the host */
+	int fd; /* 0: the device's memfd; -1: no memory; else the memfd of another process */
 	CUmemAllocationProp prop;
 };
 

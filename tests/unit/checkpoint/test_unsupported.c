@@ -51,7 +51,7 @@ START_TEST(test_shared_memory_is_refused_by_a_full_release)
 	ck_assert_str_eq(text, "2 allocations imported (cuIpcOpenMemHandle), "
 			       "1 allocation exported (cuMemExportToShareableHandle) "
 			       "cannot be carried; 'cudaw pause --release memory' "
-			       "leaves them to the driver");
+			       "leaves them on the GPU");
 	ck_assert_int_eq(unsupported_check(&drv, RELEASE_AS_SET, small, sizeof(small)), -ENOTSUP);
 	ck_assert_str_eq(small, "2 allocations i");
 	setenv("CUDAW_RELEASE", "memory", 1);
