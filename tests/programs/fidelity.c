@@ -161,26 +161,13 @@ static void case_free_async(void)
 }
 
 /* What is memory that a busy stream frees to other calls? */
+/* What the program asks of the freed memory itself is not valid: natively a second free hangs. */
 static void case_free_async_busy(void)
 {
 	CUstream stream = stream_new();
-	CUdeviceptr ptr, base, other = 0;
+	CUdeviceptr ptr, other = 0;
 	size_t free, total;
-	CUcontext ctx;
 
-	ptr = alloc(64 * MIB);
-	WAITS("cuMemFreeAsync, its stream busy, then again",
-	      (cuMemFreeAsync(ptr, stream), cuMemFreeAsync(ptr, stream)));
-	ptr = alloc(64 * MIB);
-	WAITS("cuMemFreeAsync, its stream busy, then cuMemFree",
-	      (cuMemFreeAsync(ptr, stream), cuMemFree(ptr)));
-	ptr = alloc(64 * MIB);
-	WAITS("cuMemFreeAsync, its stream busy, then cuMemGetAddressRange",
-	      (cuMemFreeAsync(ptr, stream), cuMemGetAddressRange(&base, NULL, ptr)));
-	ptr = alloc(64 * MIB);
-	WAITS("cuMemFreeAsync, its stream busy, then cuPointerGetAttribute",
-	      (cuMemFreeAsync(ptr, stream),
-	       cuPointerGetAttribute(&ctx, CU_POINTER_ATTRIBUTE_CONTEXT, ptr)));
 	CALL(cuMemGetInfo(&free, &total));
 	ptr = alloc(free / 4 * 3);
 	WAITS("cuMemFreeAsync, its stream busy, then an allocation that needs the memory",

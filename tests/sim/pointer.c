@@ -115,7 +115,7 @@ SIM_EXPORT cuPointerSetAttribute(const void *value, CUpointer_attribute attr, CU
 {
 	struct sim_map *map;
 
-	SIM_ENTER(cuPointerSetAttribute, NEED_CONTEXT);
+	SIM_ENTER(cuPointerSetAttribute, NEED_ANY);
 	map = map_find(ptr);
 	if (!value || attr != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS || !map || map->kind == MAP_VMM)
 		return CUDA_ERROR_INVALID_VALUE;

@@ -112,13 +112,9 @@ CUresult hook_cuPointerSetAttribute(const void *value, CUpointer_attribute attri
 				    CUdeviceptr ptr)
 {
 	struct vmem_info info;
-	CUresult result;
 
 	if (!value || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS || !vmem_contains(ptr))
 		return real.cuPointerSetAttribute(value, attribute, translate(ptr));
-	result = memory_sticky_error();
-	if (result)
-		return result;
 	if (!vmem_lookup(ptr, &info))
 		return CUDA_ERROR_INVALID_VALUE;
 	return sync_memops_set(&info, *(const unsigned int *)value) ? CUDA_SUCCESS
