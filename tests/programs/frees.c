@@ -9,6 +9,7 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
+#include <sys/mman.h>
 #include <stdbool.h>
 
 #define MIB        (UINT64_C(1) << 20)
@@ -81,8 +82,9 @@ static void busy(void)
 	CALL(cuModuleLoadData(&module, kernels_ptx));
 	CALL(cuModuleGetFunction(&spin_until, module, "spin_until"));
 	/* It outlives the context, since a thread may set it late. */
-	flag = aligned_alloc(4096, 4096);
-	*flag = 0;
+	flag = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (flag == MAP_FAILED)
+		step_die("frees: mmap: %s", strerror(errno));
 	CALL(cuMemHostRegister_v2((void *)flag, 4096, CU_MEMHOSTREGISTER_DEVICEMAP));
 	CALL(cuMemHostGetDevicePointer(&dev, (void *)flag, 0));
 	CALL(cuLaunchKernel(spin_until, 1, 1, 1, 1, 1, 1, 0, stream, args, NULL));

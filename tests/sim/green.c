@@ -18,7 +18,10 @@ struct green {
 
 struct CUdevResourceDesc_st {
 	unsigned int count;
+	CUdevResourceDesc next;
 };
+
+static CUdevResourceDesc descs; /* no call ends one */
 
 SIM_EXPORT cuDeviceGetDevResource(CUdevice dev, CUdevResource *resource, CUdevResourceType type)
 {
@@ -67,6 +70,8 @@ SIM_EXPORT cuDevResourceGenerateDesc(CUdevResourceDesc *desc, CUdevResource *res
 	if (!*desc)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	(*desc)->count = resources->sm.smCount;
+	(*desc)->next = descs;
+	descs = *desc;
 	return CUDA_SUCCESS;
 }
 
