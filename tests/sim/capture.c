@@ -145,6 +145,18 @@ static void capture_close(struct sim_capture *c)
 	free(c);
 }
 
+void capture_stream_ends(struct sim_stream *s)
+{
+	struct sim_capture *c = s->capture;
+	struct sim_graph *g;
+
+	if (!c || c->origin != s)
+		return;
+	g = c->graph;
+	capture_close(c);
+	graph_free(g);
+}
+
 static CUresult end_capture(bool ptds, CUstream stream, CUgraph *graph)
 {
 	struct sim_capture *c;

@@ -583,6 +583,8 @@ CUresult capture_check_unsafe(void);
 CUresult capture_check_synchronize(const struct sim_ctx *ctx);
 CUresult capture_add(struct sim_stream *stream, struct sim_op *op);
 void capture_invalidate(struct sim_ctx *ctx);
+/* The capture that began on the stream is over. */
+void capture_stream_ends(struct sim_stream *s);
 /* True where a blocking stream of the context captures: the legacy stream must not be used. */
 bool capture_blocks_legacy(const struct sim_ctx *ctx);
 

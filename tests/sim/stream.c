@@ -77,6 +77,7 @@ static void stream_unlink(struct sim_stream *s)
 
 void stream_close(struct sim_stream *s)
 {
+	capture_stream_ends(s);
 	object_remove(&s->obj);
 	s->closing = true;
 	if (s->started)
