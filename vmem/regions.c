@@ -224,20 +224,34 @@ void region_drop_slab(struct region *r)
 	suballoc_remove(&r->heap->sa, slab);
 }
 
+/* Objects are never returned to the system; the list keeps them in sight of leak checkers. */
+struct batch {
+	struct batch *next;
+	struct region regions[64];
+};
+static struct batch *batches; /* under vm.lock */
+
+static void add_batch(void)
+{
+	struct batch *batch = calloc(1, sizeof(*batch));
+
+	if (!batch)
+		return;
+	LL_PREPEND(batches, batch);
+	for (size_t i = 0; i < sizeof(batch->regions) / sizeof(*batch->regions); i++)
+		LL_PREPEND(vm.regions, &batch->regions[i]);
+}
+
 /* An object with @size bytes of addresses, not mapped. */
 static CUresult region_take(CUcontext ctx, CUdevice dev, size_t size, struct region **region)
 {
-	const size_t batch = 64;
 	CUresult rc = CUDA_ERROR_OUT_OF_MEMORY;
 	CUdeviceptr start;
 	struct region *r;
 
 	pthread_mutex_lock(&vm.lock);
-	if (!vm.regions) {
-		r = calloc(batch, sizeof(*r));
-		for (size_t i = 0; r && i < batch; i++)
-			LL_PREPEND(vm.regions, &r[i]);
-	}
+	if (!vm.regions)
+		add_batch();
 	r = vm.regions;
 	if (r && size <= SPACE_SIZE)
 		rc = space_alloc(&vm.space, vm.drv, size + vm.gap, r, &start);
