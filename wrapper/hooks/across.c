@@ -44,31 +44,6 @@ static bool is_device(CUmemorytype type)
 	return type == CU_MEMORYTYPE_DEVICE || type == CU_MEMORYTYPE_UNIFIED;
 }
 
-void across_copy_2d(struct across *a, const CUDA_MEMCPY2D_v2 *copy)
-{
-	if (!copy)
-		return;
-	side(a, copy->srcMemoryType, copy->srcDevice, copy->srcHost);
-	side(a, copy->dstMemoryType, copy->dstDevice, copy->dstHost);
-	if (!is_device(copy->srcMemoryType) || !is_device(copy->dstMemoryType))
-		return;
-	a->copy = (CUDA_MEMCPY3D_PEER){.srcXInBytes = copy->srcXInBytes,
-				       .srcY = copy->srcY,
-				       .srcMemoryType = CU_MEMORYTYPE_DEVICE,
-				       .srcDevice = copy->srcDevice,
-				       .srcPitch = copy->srcPitch,
-				       .srcHeight = copy->Height,
-				       .dstXInBytes = copy->dstXInBytes,
-				       .dstY = copy->dstY,
-				       .dstMemoryType = CU_MEMORYTYPE_DEVICE,
-				       .dstDevice = copy->dstDevice,
-				       .dstPitch = copy->dstPitch,
-				       .dstHeight = copy->Height,
-				       .WidthInBytes = copy->WidthInBytes,
-				       .Height = copy->Height,
-				       .Depth = 1};
-}
-
 void across_copy_3d(struct across *a, const CUDA_MEMCPY3D_v2 *copy)
 {
 	if (!copy)
@@ -94,6 +69,32 @@ void across_copy_3d(struct across *a, const CUDA_MEMCPY3D_v2 *copy)
 				       .WidthInBytes = copy->WidthInBytes,
 				       .Height = copy->Height,
 				       .Depth = copy->Depth};
+}
+
+void across_copy_2d(struct across *a, const CUDA_MEMCPY2D_v2 *copy)
+{
+	CUDA_MEMCPY3D_v2 solid;
+
+	if (!copy)
+		return;
+	solid = (CUDA_MEMCPY3D_v2){.srcXInBytes = copy->srcXInBytes,
+				   .srcY = copy->srcY,
+				   .srcMemoryType = copy->srcMemoryType,
+				   .srcHost = copy->srcHost,
+				   .srcDevice = copy->srcDevice,
+				   .srcPitch = copy->srcPitch,
+				   .srcHeight = copy->Height,
+				   .dstXInBytes = copy->dstXInBytes,
+				   .dstY = copy->dstY,
+				   .dstMemoryType = copy->dstMemoryType,
+				   .dstHost = copy->dstHost,
+				   .dstDevice = copy->dstDevice,
+				   .dstPitch = copy->dstPitch,
+				   .dstHeight = copy->Height,
+				   .WidthInBytes = copy->WidthInBytes,
+				   .Height = copy->Height,
+				   .Depth = 1};
+	across_copy_3d(a, &solid);
 }
 
 void across_copy_3d_peer(struct across *a, const CUDA_MEMCPY3D_PEER *copy)
