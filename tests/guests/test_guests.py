@@ -181,13 +181,14 @@ LIMITS = {"AS": 512 * MIB, "CORE": 0, "DATA": 64 * MIB, "FSIZE": 0, "LOCKS": 0, 
           "STACK": 256 << 10}
 # The kinds of exceptions.
 UNMANAGED = {"says": "cannot reserve .* addresses|no virtual memory at the addresses"}
-NO_TABLES = {"says": "lacks memory for its tables", "refused": "no job"}
+NO_TABLES = {"says": "lacks memory for its tables", "refused": "no job|could not make its socket"}
 NO_THREAD = {"says": "no thread", "refused": "no thread"}
-NO_SOCKET = {"says": "no socket in|cannot be paused", "refused": "no job"}
+NO_SOCKET = {"says": "no socket in|cannot be paused",
+             "refused": "no job|could not make its socket"}
 # Pinned memory is touched by madvise(), and what it does not hold is spilled to a locked file.
 NO_HOST_MEMORY = {"refused": "host memory ran out|the spill file"}
 # The settings of a job, and its name, are in its environment.
-NO_NAME = {"refused": "no job"}
+NO_NAME = {"refused": "no job|could not make its socket"}
 NO_ANSWER = {"refused": "do not|no job|descriptor"}
 LIMITED = {("before", "AS"): UNMANAGED, ("start", "AS"): UNMANAGED,
            ("before", "DATA"): NO_TABLES, ("start", "DATA"): NO_TABLES,

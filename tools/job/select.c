@@ -294,8 +294,8 @@ int select_explain(const struct job_list *list, const char *target)
 		return EXIT_USAGE;
 	}
 	if (starting) {
-		complain("job %s, process %d, is starting: it has made no CUDA call yet, and has "
-			 "nothing on the GPU",
+		complain("job %s, process %d, is starting: it has made no CUDA call yet, or could "
+			 "not make its socket (its stderr says why)",
 			 *starting->status.id ? starting->status.id : "without an ID",
 			 starting->pid);
 		return EXIT_NO_JOB;
