@@ -24,7 +24,7 @@ struct capture {
 };
 
 FORKS_LOCK(lock);
-static pthread_cond_t answered = PTHREAD_COND_INITIALIZER; /* no thread asks about an ending one */
+static pthread_cond_t answered = PTHREAD_COND_INITIALIZER; /* `asked` of one became less */
 static struct capture *captures;                           /* under lock; the newest first */
 static unsigned long count;                                /* under lock; also read without */
 
@@ -77,8 +77,7 @@ void captures_begun(struct capture *c, bool success)
 	pthread_mutex_lock(&lock);
 	c->asked = 0;
 	c->beginning = false;
-	if (c->ending)
-		pthread_cond_broadcast(&answered);
+	pthread_cond_broadcast(&answered);
 	if (!success)
 		remove_locked(c);
 	pthread_mutex_unlock(&lock);
@@ -204,14 +203,11 @@ static struct capture *ask(const struct cuda_driver *drv, struct capture *c, boo
 	pthread_mutex_lock(&lock);
 	c->asked--;
 	next = c->next;
-	if (c->ending) {
-		pthread_cond_broadcast(&answered);
-		*open |= !over;
-	} else if (!over) {
-		*open = true;
-	} else if (!c->asked) {
+	/* Whatever `ending` says now: captures_context_lives() sets it back while others wait. */
+	pthread_cond_broadcast(&answered);
+	*open |= !over;
+	if (over && !c->ending && !c->asked)
 		remove_locked(c);
-	}
 	return next;
 }
 

@@ -255,6 +255,26 @@ START_TEST(a_question_in_flight)
 }
 END_TEST
 
+/* A context that lives on, released by a third thread meanwhile, keeps nobody from ending it. */
+START_TEST(a_question_in_flight_while_a_context_lives_on)
+{
+	pthread_t asks, ends_it;
+
+	begin(0, 0);
+	slow = true;
+	pthread_create(&asks, NULL, ask, NULL);
+	while (__atomic_load_n(&questions, __ATOMIC_ACQUIRE) < 1)
+		usleep(100);
+	pthread_create(&ends_it, NULL, end_stream, NULL);
+	usleep(20000);
+	captures_context_lives(context(0));
+	__atomic_store_n(&slow, false, __ATOMIC_RELEASE);
+	pthread_join(ends_it, NULL);
+	pthread_join(asks, NULL);
+	ck_assert(!captures_open(&drv));
+}
+END_TEST
+
 static pthread_barrier_t barrier;
 
 /* Begins a capture of the thread's own stream, ends it where @arg says so, and stays a while. */
@@ -352,6 +372,7 @@ int main(void)
 	tcase_add_test(tc, one_that_ends_while_it_begins);
 	tcase_add_test(tc, those_of_a_context_that_may_end);
 	tcase_add_loop_test(tc, a_question_in_flight, 0, 2);
+	tcase_add_test(tc, a_question_in_flight_while_a_context_lives_on);
 	tcase_add_test(tc, streams_of_threads);
 	tcase_add_test(tc, one_among_many);
 	tcase_add_test(tc, a_forked_child_has_none);
