@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Works in a green context, by a stream of it, on memory that is allocated while the green context is
- * current. Every few steps the green context is destroyed and made anew; the memory stays.
+ * current. Every few steps the green context is destroyed and made anew; the memory stays, except
+ * that whose free the stream of the green context orders.
  *
  *	green [--last 1]
  *
@@ -13,6 +14,7 @@
 #define WORDS    100000
 #define LIFE     8 /* steps in one green context */
 #define LOST     (300UL << 20)
+#define LATE     (64UL << 20)
 #define LAUNCHES 50 /* in a step */
 
 static struct kernels gpu;
@@ -42,6 +44,30 @@ static void green_end(void)
 	CALL(cuStreamDestroy(stream));
 	CALL(cuCtxSetCurrent(gpu.ctx));
 	CALL(cuGreenCtxDestroy(green));
+}
+
+static size_t free_memory(void)
+{
+	size_t free, total;
+
+	CALL(cuMemGetInfo(&free, &total));
+	return free;
+}
+
+/* The green context may end before its work on the memory, which goes all the same. */
+static void end_with_late_free(void)
+{
+	size_t before = free_memory(), after;
+	CUdeviceptr late;
+
+	CALL(cuMemAlloc(&late, LATE));
+	CALL(cuMemsetD8Async(late, 1, LATE, stream));
+	CALL(cuMemFreeAsync(late, stream));
+	green_end();
+	CALL(cuCtxSynchronize());
+	after = free_memory();
+	if (after + LATE / 2 < before)
+		step_die("%zu bytes stayed when their green context ended", before - after);
 }
 
 static void step(void)
@@ -111,7 +137,7 @@ int main(int argc, char **argv)
 		step();
 		if (k % LIFE == LIFE - 1) {
 			CALL(cuStreamSynchronize(stream));
-			green_end();
+			end_with_late_free();
 			verify((uint32_t)(k + 1) * LAUNCHES);
 			green_new();
 		}

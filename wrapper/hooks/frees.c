@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wrapper/hooks/frees.h"
 #include "checkpoint/ledger/captures.h"
+#include "checkpoint/ledger/green.h"
 #include "common/forks.h"
 #include "common/uncancelled.h"
 #include "vmem/context_gone.h"
@@ -200,20 +201,52 @@ static CUresult record(CUstream stream, CUevent *event)
 	return result;
 }
 
+/* Replace @event by one of @ctx that follows it. On failure there is none. */
+static CUresult hand_over(CUevent *event, CUcontext ctx)
+{
+	CUevent old = *event;
+	CUstream stream;
+	bool pushed;
+	CUresult result = enter(ctx, &pushed);
+
+	if (!result)
+		result = real.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING);
+	if (!result) {
+		result = real.cuStreamWaitEvent(stream, old, 0);
+		if (!result)
+			result = record(stream, event);
+		/* It ends once it has done its work. */
+		real.cuStreamDestroy_v2(stream);
+	}
+	leave(pushed);
+	real.cuEventDestroy_v2(old);
+	return result;
+}
+
+/* With @ctx, that of @stream, current. The event of a green context would end before the memory. */
+static CUresult record_for_owner(CUstream stream, CUcontext ctx, CUcontext owner, CUevent *event)
+{
+	CUresult result = record(stream, event);
+
+	return result || ctx == owner ? result : hand_over(event, owner);
+}
+
 /* Free the allocation at @ptr after the work that @stream has; takes @r over. */
 static CUresult free_after(CUdeviceptr ptr, CUstream stream, struct retired *r)
 {
+	CUcontext ctx = NULL;
 	CUevent event;
 	bool pushed;
 	CUresult result;
 
-	real.cuCtxGetCurrent(&r->ctx);
+	real.cuCtxGetCurrent(&ctx);
 	/* The handles of default streams are small numbers, and stand for the current context's. */
 	if ((uintptr_t)stream > (uintptr_t)CU_STREAM_PER_THREAD)
-		real.cuStreamGetCtx(stream, &r->ctx);
-	result = enter(r->ctx, &pushed);
+		real.cuStreamGetCtx(stream, &ctx);
+	r->ctx = green_owner(ctx);
+	result = enter(ctx, &pushed);
 	if (!result)
-		result = record(stream, &event);
+		result = record_for_owner(stream, ctx, r->ctx, &event);
 	if (result) {
 		free(r);
 	} else {
