@@ -4,6 +4,7 @@
  * that no thread takes it for closed, and it is forgotten before the driver ends it.
  */
 #include "checkpoint/ledger/captures.h"
+#include "checkpoint/ledger/green.h"
 #include "vmem/translate.h"
 #include "wrapper/hooks/fence.h"
 #include "wrapper/real.h"
@@ -23,7 +24,7 @@ static struct capture *beginning(CUstream stream, bool into)
 	CUcontext ctx = NULL;
 
 	real.cuCtxGetCurrent(&ctx);
-	fence_before_capture(ctx);
+	fence_before_capture(green_owner(ctx));
 	return captures_begin(stream, ctx, into);
 }
 

@@ -101,7 +101,7 @@ static bool claim(CUcontext ctx)
 	return fresh;
 }
 
-/* Give @ctx, which is current, an anchor. The thread is in relaxed mode. */
+/* Give @ctx, to which new memory belongs, an anchor. The thread is in relaxed mode. */
 static void anchor(CUcontext ctx)
 {
 	CUdeviceptr ptr;

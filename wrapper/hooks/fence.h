@@ -17,9 +17,9 @@
 #include <cuda.h>
 
 /*
- * To be called before the driver begins a capture, with the current context @ctx or NULL. If other
- * threads are about to enter cuCtxSynchronize(), it waits a moment until they are inside: a capture
- * that begins then does not concern them.
+ * To be called before the driver begins a capture, with the current context @ctx, the primary one if
+ * that is a green one, or NULL. If other threads are about to enter cuCtxSynchronize(), it waits a
+ * moment until they are inside: a capture that begins then does not concern them.
  */
 void fence_before_capture(CUcontext ctx);
 
