@@ -38,4 +38,11 @@ def copies_between_GPUs_apart():
               f"{name}: the native job did not end well")
 
 
-main(*cases, copies_between_GPUs_apart)
+def copies_of_parts_of_a_row_between_GPUs_apart():
+    number = across["names"]().index("cuMemcpy2D") + 1
+    for env in (APART, {}):
+        job = gpulib.Job("across", "--call", number, "--row", 1, "--steps", 4, env=env)
+        check(across["GOOD"] in job.result(), "the job did not end well")
+
+
+main(*cases, copies_of_parts_of_a_row_between_GPUs_apart, copies_between_GPUs_apart)

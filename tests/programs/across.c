@@ -2,12 +2,13 @@
 /*
  * Copies between two GPUs without peer access, by one of the calls that copy.
  *
- *	across [--call N] [--list 1]
+ *	across [--call N] [--list 1] [--row 1]
  *
  * Each step allocates on both GPUs, copies from the first to the second by call N (0: by all in
  * turn), with the one or the other GPU's context current, and checks every byte. The first copy of
  * a process is the first that needs the one GPU to reach the other's memory, so each call should
- * have a process of its own. --list 1 prints the calls' names.
+ * have a process of its own. --list 1 prints the calls' names. With --row 1 cuMemcpy2D() copies two
+ * parts of one row, which need no pitch.
  */
 #include "tests/programs/kernels.h"
 
@@ -21,6 +22,7 @@ static CUstream streams[2];
 static unsigned char *host; /* pinned */
 static CUdeviceptr from, to;
 static int current; /* index of the current context */
+static unsigned long row;
 
 static void by_memcpy(void)
 {
@@ -80,11 +82,26 @@ static CUDA_MEMCPY2D rectangle(void)
 			       .Height = ROWS};
 }
 
+static void by_row(void)
+{
+	CUDA_MEMCPY2D copy = rectangle();
+
+	copy.srcPitch = copy.dstPitch = 0;
+	copy.WidthInBytes = SIZE / 2;
+	copy.Height = 1;
+	CALL(cuMemcpy2D(&copy));
+	copy.srcXInBytes = copy.dstXInBytes = SIZE / 2;
+	CALL(cuMemcpy2D(&copy));
+}
+
 static void by_2d(void)
 {
 	CUDA_MEMCPY2D copy = rectangle();
 
-	CALL(cuMemcpy2D(&copy));
+	if (row)
+		by_row();
+	else
+		CALL(cuMemcpy2D(&copy));
 }
 
 static void by_2d_unaligned(void)
@@ -363,9 +380,9 @@ static void setup(void)
 int main(int argc, char **argv)
 {
 	unsigned long call = 0, list = 0, k;
-	const struct step_option options[] = {{"call", &call}, {"list", &list}};
+	const struct step_option options[] = {{"call", &call}, {"list", &list}, {"row", &row}};
 
-	step_parse(argc, argv, options, 2);
+	step_parse(argc, argv, options, 3);
 	for (size_t i = 0; list && i < NCALLS; i++)
 		puts(calls[i].name);
 	if (list)

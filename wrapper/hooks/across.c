@@ -21,6 +21,7 @@ void across_linear(struct across *a, CUdeviceptr dst, CUdeviceptr src, size_t by
 {
 	across_range(a, dst);
 	across_range(a, src);
+	a->linear = true;
 	a->copy = (CUDA_MEMCPY3D_PEER){.srcMemoryType = CU_MEMORYTYPE_DEVICE,
 				       .srcDevice = src,
 				       .dstMemoryType = CU_MEMORYTYPE_DEVICE,
@@ -83,14 +84,14 @@ void across_copy_2d(struct across *a, const CUDA_MEMCPY2D_v2 *copy)
 				   .srcHost = copy->srcHost,
 				   .srcDevice = copy->srcDevice,
 				   .srcPitch = copy->srcPitch,
-				   .srcHeight = copy->Height,
+				   .srcHeight = copy->srcY + copy->Height,
 				   .dstXInBytes = copy->dstXInBytes,
 				   .dstY = copy->dstY,
 				   .dstMemoryType = copy->dstMemoryType,
 				   .dstHost = copy->dstHost,
 				   .dstDevice = copy->dstDevice,
 				   .dstPitch = copy->dstPitch,
-				   .dstHeight = copy->Height,
+				   .dstHeight = copy->dstY + copy->Height,
 				   .WidthInBytes = copy->WidthInBytes,
 				   .Height = copy->Height,
 				   .Depth = 1};
@@ -248,6 +249,5 @@ CUresult across_staged(struct across *a, CUstream stream, unsigned int how)
 	c->dstContext = owner_of(c->dstDevice);
 	if (!c->srcContext || !c->dstContext || c->srcContext == c->dstContext)
 		return CUDA_ERROR_INVALID_VALUE;
-	/* Only a linear copy has no pitch. */
-	return c->srcPitch || c->dstPitch ? copy_box(c, stream, how) : copy_linear(c, stream, how);
+	return a->linear ? copy_linear(c, stream, how) : copy_box(c, stream, how);
 }

@@ -26,6 +26,7 @@ struct across {
 	uint64_t users;  /* devices that may run it */
 	/* The whole of a copy; WidthInBytes is 0 if it is not known. */
 	CUDA_MEMCPY3D_PEER copy;
+	bool linear; /* it is one run of bytes */
 };
 
 void across_range(struct across *a, CUdeviceptr ptr);
