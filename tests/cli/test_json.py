@@ -65,6 +65,8 @@ def test_what_does_not_succeed():
           ["done", 0, None, "already paused"])
     equal([row["outcome"] for row in printed("pause", "--no-wait", "good")], ["begun"])
     equal(printed("pause", "nobody", code=3), [])
+    rows = printed("pause", "--dry-run", "--all")
+    equal([(row["outcome"], row["ms"], row["schema"]) for row in rows], [("meant", None, 1)] * 2)
 
 
 def test_doctor():

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """cudaw pause --driver: processes that do not run under cudaw, by the driver's own checkpoint."""
 import fcntl
+import json
 import os
 import shutil
 import signal
@@ -85,6 +86,46 @@ def pause_and_resume():
     command("resume", job.pid, code=3)
     equal(records(), [], "the records that are left")
     ends_well(job)
+
+
+def states():
+    return {row["pid"]: row["state"] for row in json.loads(command("ps", "--json"))}
+
+
+def json_and_dry_run():
+    job = User()
+    under = Job("counter", "--mib", 64, "--steps", 100000, "--step-ms", 5)
+    job.ready()
+    under.wait_steps(3)
+    row, = json.loads(command("pause", "--driver", "--dry-run", "--json", job.pid))
+    equal((row["request"], row["pid"], row["outcome"], row["ms"]), ("pause", job.pid, "meant", None))
+    equal(command("pause", "--driver", "--dry-run", job.pid), f"would pause {job.pid}\n")
+    equal(states(), {under.pid: "running"})
+    row, = json.loads(command("pause", "--driver", "--json", job.pid))
+    equal((row["outcome"], row["code"], row["message"], row["schema"]), ("done", 0, None, 1))
+    check(row["ms"] >= 0 and row["bytes"] != 0, f"no figures are in {row}")
+    under.pause()
+    # One word is for the driver, and one is a job.
+    words = [job.pid, under.pid]
+    equal(command("resume", "--dry-run", *words), "".join(f"would resume {pid}\n" for pid in words))
+    equal([(row["pid"], row["outcome"]) for row in
+           json.loads(command("resume", "--dry-run", "--json", *words))],
+          [(pid, "meant") for pid in words])
+    equal(states(), {pid: "paused" for pid in words})
+    rows = json.loads(command("resume", "--json", *words))
+    equal([(row["pid"], row["outcome"], row["schema"], sorted(row)) for row in rows],
+          [(pid, "done", 1, sorted(rows[0])) for pid in words])
+    equal(states(), {under.pid: "running"})
+    os.kill(job.pid, signal.SIGSTOP)
+    until(lambda: is_stopped(job.pid), 10, "the process is stopped")
+    done = subprocess.run([CUDAW, "resume", "--json", str(job.pid)], capture_output=True, text=True,
+                          timeout=60 * PATIENCE, check=False, env=base_environment())
+    row, = json.loads(done.stdout)
+    equal((done.returncode, row["outcome"], row["code"]), (1, "failed", 1))
+    has(row["message"], "it is stopped, and the driver cannot work on it")
+    os.kill(job.pid, signal.SIGCONT)
+    job.end()
+    ends_well(under)
 
 
 def a_snapshot_is_refused():
@@ -334,7 +375,7 @@ def processes_that_may_share_gpu_memory():
     parent.end()
 
 
-main(pause_and_resume, a_snapshot_is_refused, another_tool_paused_it,
+main(pause_and_resume, json_and_dry_run, a_snapshot_is_refused, another_tool_paused_it,
      a_command_was_killed_after_the_lock, each_step_fails, a_long_kernel,
      a_resume_waits_for_gpu_memory, too_little_host_memory, a_resume_takes_turns_with_jobs,
      an_interrupted_command_brings_it_to_the_end, wrong_targets,

@@ -113,6 +113,7 @@ struct control {
 	long timeout_ms;     /* 0: none given */
 	const char *release; /* NULL: none given */
 	struct targets targets;
+	json_t *rows; /* for --json */
 };
 
 static int first_line(struct job *job, const char *key, char *value)
@@ -242,11 +243,10 @@ static json_t *outcome_json(const struct verb *verb, struct job *job, const stru
 	return object;
 }
 
-/* A failure is said on stderr, also if the outcomes are printed as JSON. */
+/* A failure is said on stderr, also with --json. */
 static void report(struct control *control, struct job **jobs, size_t n)
 {
 	const struct verb *verb = control->verb;
-	json_t *rows = json_array();
 
 	for (size_t i = 0; i < n; i++) {
 		const struct outcome outcome = judge(control, jobs[i]);
@@ -257,11 +257,9 @@ static void report(struct control *control, struct job **jobs, size_t n)
 			complain("%s %s: %s", verb->name, outcome_label(jobs[i]), outcome.why);
 		else if (!control->json)
 			print_outcome(verb, jobs[i], &outcome);
-		json_array_append_new(rows, outcome_json(verb, jobs[i], &outcome));
+		if (control->json)
+			json_array_append_new(control->rows, outcome_json(verb, jobs[i], &outcome));
 	}
-	if (control->json)
-		output_json(rows);
-	json_decref(rows);
 }
 
 /* With --no-wait each process resumes on its own. */
@@ -270,28 +268,34 @@ static bool goes_together(const struct control *control)
 	return control->verb->together && !(control->verb == &resume_verb && control->no_wait);
 }
 
-static void print_targets(const struct verb *verb, struct job **jobs, size_t n)
+static void report_targets(struct control *control, struct job **jobs, size_t n)
 {
-	for (size_t i = 0; i < n; i++)
-		printf("would %s %s\n", verb->name, outcome_label(jobs[i]));
+	const struct verb *verb = control->verb;
+	const struct outcome outcome = {.word = "meant"};
+
+	for (size_t i = 0; i < n; i++) {
+		/* The figures are those of an earlier operation. */
+		*transfer_of(verb, jobs[i]) = (struct job_transfer){0};
+		if (control->json)
+			json_array_append_new(control->rows, outcome_json(verb, jobs[i], &outcome));
+		else
+			printf("would %s %s\n", verb->name, outcome_label(jobs[i]));
+	}
 }
 
-static int run_control(struct control *control)
+/* Returns 0, or an exit code if jobs cannot be found. */
+static int run_jobs(struct control *control)
 {
 	struct targets *targets = &control->targets;
 	struct job **jobs;
 	size_t n;
-	int err;
+	int err = targets_find(targets);
 
-	if (control->verb == &resume_verb &&
-	    !paused_by_driver_resume(targets, control->timeout_ms, control->no_wait))
-		return targets->code;
-	err = targets_find(targets);
 	if (err)
 		return err;
 	jobs = targets_selected(targets, &n);
 	if (jobs && n && targets->dry_run)
-		print_targets(control->verb, jobs, n);
+		report_targets(control, jobs, n);
 	else if (!jobs || (goes_together(control) && coordinate_begin(jobs, n))) {
 		complain("out of memory");
 		targets_fail(targets, EXIT_FAILED);
@@ -301,15 +305,32 @@ static int run_control(struct control *control)
 			coordinate_mend(jobs, n, OUTCOME_SILENCE_MS);
 		report(control, jobs, n);
 		coordinate_end(jobs, n);
-	} else {
-		if (targets->all)
-			complain(targets->only.by_user || *targets->only.gpu
-					 ? "there are no such jobs"
-					 : "there are no jobs");
-		report(control, jobs, 0);
+	} else if (targets->all) {
+		complain(targets->only.by_user || *targets->only.gpu ? "there are no such jobs"
+								     : "there are no jobs");
 	}
 	free(jobs);
 	jobs_free(&targets->list);
+	return EXIT_DONE;
+}
+
+static int run_control(struct control *control)
+{
+	struct targets *targets = &control->targets;
+	struct by_driver how = {.timeout_ms = control->timeout_ms, .no_wait = control->no_wait};
+	int err = EXIT_DONE;
+
+	control->rows = json_array();
+	if (control->json)
+		how.rows = control->rows;
+	if (control->driver)
+		paused_by_driver_pause(targets, &how);
+	else if (control->verb != &resume_verb || paused_by_driver_resume(targets, &how))
+		err = run_jobs(control);
+	if (control->json && (!err || json_array_size(control->rows)))
+		output_json(control->rows);
+	json_decref(control->rows);
+	targets_fail(targets, err);
 	return targets->code;
 }
 
@@ -401,14 +422,11 @@ static int cmd_control(int argc, char **argv, const struct verb *verb, const cha
 	}
 	control.targets.words = argv + optind;
 	control.targets.nwords = argc - optind;
-	if (control.driver && (control.targets.all || control.targets.dry_run || control.json ||
-			       (control.release && !strcmp(control.release, "memory")))) {
-		complain("--driver takes no --all, --dry-run, --json and --release memory");
+	if (control.driver &&
+	    (control.targets.all || (control.release && !strcmp(control.release, "memory")))) {
+		complain("--driver takes no --all, --gpu, --user and --release memory");
 		return usage_error(verb->name);
 	}
-	if (control.driver)
-		return paused_by_driver_pause(&control.targets, control.timeout_ms,
-					      control.no_wait);
 	return run_control(&control);
 }
 

@@ -5,6 +5,7 @@
 #include "common/nvml.h"
 #include "common/rundir.h"
 #include "common/text.h"
+#include "tools/command/output.h"
 #include "tools/job/outcome.h"
 #include "tools/job/select.h"
 #include "tools/process/cuda_use.h"
@@ -16,6 +17,7 @@
 #include <cuda.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -27,6 +29,87 @@
 #define LOOK_MS       200   /* between questions for free GPU memory */
 #define CONTEXT_GUESS (1UL << 30)
 #define WARNING       "by the driver's checkpoint, at its speed and without cudaw's guarantees"
+
+static const struct verb {
+	const char *name, *doing, *done;
+} pause_verb = {"pause", "pausing", "paused"}, resume_verb = {"resume", "resuming", "resumed"};
+
+/* How the request ends for one process. */
+struct outcome {
+	const struct verb *verb;
+	pid_t pid;
+	const char *word; /* as docs/json.md has it */
+	int code;         /* the exit code for this process alone */
+	char why[PROTOCOL_MESSAGE], note[256];
+	struct job_transfer moved;
+};
+
+/* Note and say why it failed. Returns @code. */
+__attribute__((format(printf, 3, 4))) static int failed(struct outcome *o, int code,
+							const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(o->why, sizeof(o->why), fmt, ap);
+	va_end(ap);
+	complain("%s %d: %s", o->verb->name, o->pid, o->why);
+	o->word = "failed";
+	return o->code = code;
+}
+
+/* It succeeded, with the remark @note. */
+static int succeeded(struct outcome *o, const char *note)
+{
+	snprintf(o->note, sizeof(o->note), "%s", note);
+	return EXIT_DONE;
+}
+
+static void print_outcome(const struct outcome *o)
+{
+	char bytes[FORMAT_SIZE], took[FORMAT_SIZE], rate[FORMAT_SIZE];
+	const struct job_transfer *moved = &o->moved;
+
+	if (!strcmp(o->word, "meant")) {
+		printf("would %s %d\n", o->verb->name, o->pid);
+	} else if (!strcmp(o->word, "begun")) {
+		printf("%s %d\n", o->verb->doing, o->pid);
+	} else {
+		printf("%s %d: ", o->verb->done, o->pid);
+		if (moved->known && moved->bytes)
+			printf("%s in %s, %s; ", format_bytes(bytes, moved->bytes),
+			       format_duration(took, moved->ms),
+			       format_rate(rate, moved->bytes, moved->ms));
+		else if (moved->known)
+			printf("in %s; ", format_duration(took, moved->ms));
+		puts(o->note);
+	}
+}
+
+static json_t *outcome_json(const struct outcome *o)
+{
+	json_t *object =
+		json_pack("{s:s, s:i, s:n, s:n, s:s, s:i}", "request", o->verb->name, "pid", o->pid,
+			  "id", "name", "outcome", o->word, "code", o->code);
+
+	json_object_set_new(object, "message", *o->why ? output_text(o->why) : json_null());
+	json_object_set_new(object, "note", *o->note ? output_text(o->note) : json_null());
+	output_transfer(object, "", &o->moved);
+	if (!o->moved.bytes) {
+		json_object_set_new(object, "bytes", json_null());
+		json_object_set_new(object, "gbps", json_null());
+	}
+	return object;
+}
+
+static void report(struct targets *targets, const struct by_driver *how, const struct outcome *o)
+{
+	targets_fail(targets, o->code);
+	if (how->rows)
+		json_array_append_new(how->rows, outcome_json(o));
+	else if (!o->code)
+		print_outcome(o);
+}
 
 static const char *state_text(enum driver_state state)
 {
@@ -45,30 +128,28 @@ static const char *state_text(enum driver_state state)
 	return "the driver does not tell its state; 'cudaw resume PID' asks again";
 }
 
-/* Say why the work on @pid failed. Returns the exit code; 0 if it did not fail. */
-static int report_failure(const char *verb, pid_t pid, const struct driver_answer *answer)
+/* Note and say why the driver failed. Returns the exit code; 0 if it did not fail. */
+static int driver_failed(struct outcome *o, const struct driver_answer *answer)
 {
-	if (*answer->failure) {
-		complain("%s %d: %s%s", verb, pid, answer->failure,
-			 answer->state == DRIVER_RUNNING ? "; it runs on" : "");
-		return answer->unsupported ? EXIT_UNSUPPORTED
-		       : answer->silent    ? EXIT_TIMEOUT
-					   : EXIT_FAILED;
-	}
+	if (*answer->failure)
+		return failed(o,
+			      answer->unsupported ? EXIT_UNSUPPORTED
+			      : answer->silent    ? EXIT_TIMEOUT
+						  : EXIT_FAILED,
+			      "%s%s", answer->failure,
+			      answer->state == DRIVER_RUNNING ? "; it runs on" : "");
 	if (!*answer->call)
 		return EXIT_DONE;
-	if (answer->error == CUDA_ERROR_NOT_READY) {
-		complain("%s %d: its kernels did not end in time; %s", verb, pid,
-			 state_text(answer->state));
-		return EXIT_TIMEOUT;
-	}
-	complain("%s %d: %s fails with %s (%d); %s", verb, pid, answer->call, answer->error_name,
-		 answer->error, state_text(answer->state));
-	return answer->error == CUDA_ERROR_NOT_SUPPORTED ? EXIT_UNSUPPORTED : EXIT_FAILED;
+	if (answer->error == CUDA_ERROR_NOT_READY)
+		return failed(o, EXIT_TIMEOUT, "its kernels did not end in time; %s",
+			      state_text(answer->state));
+	return failed(o, answer->error == CUDA_ERROR_NOT_SUPPORTED ? EXIT_UNSUPPORTED : EXIT_FAILED,
+		      "%s fails with %s (%d); %s", answer->call, answer->error_name, answer->error,
+		      state_text(answer->state));
 }
 
 /* Do @work, with the time shown. False: it goes on without us. */
-static bool work_through(struct driver_work *work, const char *doing, bool no_wait)
+static bool work_through(struct driver_work *work, struct outcome *o, bool no_wait)
 {
 	char label[16];
 
@@ -76,10 +157,10 @@ static bool work_through(struct driver_work *work, const char *doing, bool no_wa
 	if (!driver_begin(work))
 		return true;
 	if (no_wait) {
-		printf("%s %s\n", doing, label);
+		o->word = "begun";
 		return false;
 	}
-	progress_begin(doing);
+	progress_begin(o->verb->doing);
 	while (!driver_await(work, PROGRESS_MS))
 		progress_time(label);
 	progress_end();
@@ -100,11 +181,10 @@ static bool is_stopped(const struct process *process)
 	return toupper((unsigned char)process->state) == 'T';
 }
 
-static int refuse_stopped(const char *verb, const struct process *process)
+static int refuse_stopped(struct outcome *o)
 {
-	complain("%s %d: it is stopped, and the driver cannot work on it; SIGCONT continues it",
-		 verb, process->pid);
-	return EXIT_FAILED;
+	return failed(o, EXIT_FAILED,
+		      "it is stopped, and the driver cannot work on it; SIGCONT continues it");
 }
 
 /* The process of @word, if it can be paused so. Otherwise a message, and the exit code. */
@@ -137,33 +217,30 @@ static int find_native(const char *word, struct process *process)
 	case CUDA_USE_NATIVE:
 		break;
 	}
-	if (is_stopped(process))
-		return refuse_stopped("pause", process);
 	return EXIT_DONE;
 }
 
-/* Whether the driver's checkpoint would break another process: 0, or an exit code after a message. */
-static int check_peer(pid_t pid)
+/* Whether the driver's checkpoint would break another process: 0, or an exit code. */
+static int check_peer(struct outcome *o)
 {
 	struct driver_answer answer;
 
-	driver_ask(DRIVER_PEER, pid, ASK_MS, &answer);
+	driver_ask(DRIVER_PEER, o->pid, ASK_MS, &answer);
 	if (*answer.failure)
-		return report_failure("pause", pid, &answer);
+		return driver_failed(o, &answer);
 	if (!answer.peer)
 		return EXIT_DONE;
-	complain(
-		"pause %d: it may share GPU memory with process %d (%s), and the driver's checkpoint "
-		"would break both; it runs on",
-		pid, answer.peer, answer.peer_how);
-	return EXIT_UNSUPPORTED;
+	return failed(o, EXIT_UNSUPPORTED,
+		      "it may share GPU memory with process %d (%s), and the driver's checkpoint "
+		      "would break both; it runs on",
+		      answer.peer, answer.peer_how);
 }
 
 /*
  * Open and lock the record of @process. A command that was interrupted may be about to end its work.
- * 0, or an exit code after a message.
+ * 0, or an exit code.
  */
-static int open_record(const char *verb, const struct process *process, struct record *record)
+static int open_record(struct outcome *o, const struct process *process, struct record *record)
 {
 	double begin = clock_ms();
 	const char *why;
@@ -173,86 +250,90 @@ static int open_record(const char *verb, const struct process *process, struct r
 	       clock_ms() - begin < RECORD_MS)
 		usleep(LOOK_MS * 1000);
 	if (err == -EAGAIN)
-		complain("%s %d: another command works on it", verb, process->pid);
-	else if (err)
-		complain("%s %d: %s cannot be used: %s", verb, process->pid, record->path, why);
-	return err ? EXIT_FAILED : EXIT_DONE;
+		return failed(o, EXIT_FAILED, "another command works on it");
+	if (err)
+		return failed(o, EXIT_FAILED, "%s cannot be used: %s", record->path, why);
+	return EXIT_DONE;
 }
 
-/* Whether the driver can pause it now: -1, or an exit code after a message. */
-static int check_state(pid_t pid)
+/* Whether the driver can pause it now: -1, or an exit code. */
+static int check_state(struct outcome *o)
 {
 	struct driver_answer answer;
 
-	driver_ask(DRIVER_ASK, pid, ASK_MS, &answer);
+	driver_ask(DRIVER_ASK, o->pid, ASK_MS, &answer);
 	switch (answer.state) {
 	case DRIVER_RUNNING:
 		return -1;
 	case DRIVER_CHECKPOINTED:
-		printf("paused %d: already paused\n", pid);
-		return EXIT_DONE;
+		return succeeded(o, "already paused");
 	case DRIVER_UNKNOWN:
 		if (*answer.failure)
-			return report_failure("pause", pid, &answer);
-		complain("pause %d: the driver does not know it as a process that uses CUDA, or "
-			 "does not let you ask",
-			 pid);
-		return EXIT_UNSUPPORTED;
+			return driver_failed(o, &answer);
+		return failed(o, EXIT_UNSUPPORTED,
+			      "the driver does not know it as a process that uses CUDA, or does "
+			      "not let you ask");
 	case DRIVER_LOCKED:
 	case DRIVER_FAILED:
 		break;
 	}
-	complain("pause %d: %s", pid, state_text(answer.state));
-	return EXIT_FAILED;
+	return failed(o, EXIT_FAILED, "%s", state_text(answer.state));
 }
 
-static int pause_recorded(pid_t pid, const struct record *record, long timeout_ms, bool no_wait)
+static int pause_recorded(struct outcome *o, const struct record *record,
+			  const struct by_driver *how)
 {
 	struct driver_work work = {.op = DRIVER_PAUSE,
-				   .pid = pid,
-				   .timeout_ms = timeout_ms ? timeout_ms : TIMEOUT_MS,
+				   .pid = o->pid,
+				   .timeout_ms = how->timeout_ms ? how->timeout_ms : TIMEOUT_MS,
 				   .record = record};
-	char bytes[FORMAT_SIZE], took[FORMAT_SIZE], rate[FORMAT_SIZE];
-	int code = check_state(pid);
-	size_t sum;
+	int code = check_state(o);
 
 	if (code >= 0)
 		return code;
 	record_prune(record);
-	if (work_through(&work, "pausing", no_wait)) {
-		code = report_failure("pause", pid, work.answer);
-		sum = sum_of(&work.answer->held);
-		if (!code && sum)
-			printf("paused %d: %s in %s, %s; " WARNING "\n", pid,
-			       format_bytes(bytes, sum), format_duration(took, work.answer->ms),
-			       format_rate(rate, sum, work.answer->ms));
-		else if (!code)
-			printf("paused %d: in %s; " WARNING "\n", pid,
-			       format_duration(took, work.answer->ms));
-	} else {
-		code = EXIT_DONE;
+	code = EXIT_DONE;
+	if (work_through(&work, o, how->no_wait))
+		code = driver_failed(o, work.answer);
+	if (!code && strcmp(o->word, "begun") != 0) {
+		o->moved = (struct job_transfer){
+			.known = true, .ms = work.answer->ms, .bytes = sum_of(&work.answer->held)};
+		succeeded(o, WARNING);
 	}
 	driver_end(&work);
 	return code;
 }
 
-int paused_by_driver_pause(struct targets *targets, long timeout_ms, bool no_wait)
+static void pause_process(struct outcome *o, const struct process *process,
+			  const struct by_driver *how)
+{
+	struct record record;
+
+	if (is_stopped(process)) {
+		refuse_stopped(o);
+	} else if (!check_peer(o) && !open_record(o, process, &record)) {
+		pause_recorded(o, &record, how);
+		record_close(&record, !how->no_wait);
+	}
+}
+
+int paused_by_driver_pause(struct targets *targets, const struct by_driver *how)
 {
 	for (int i = 0; i < targets->nwords; i++) {
 		struct process process;
-		struct record record;
+		struct outcome o = {.verb = &pause_verb, .word = "done"};
 		int code = find_native(targets->words[i], &process);
 
-		if (!code)
-			code = check_peer(process.pid);
-		if (!code)
-			code = open_record("pause", &process, &record);
-		if (!code) {
-			code = pause_recorded(process.pid, &record, timeout_ms, no_wait);
-			record_close(&record, !no_wait);
-		}
-		if (code)
+		if (code) {
 			targets_fail(targets, code);
+			continue;
+		}
+		o.pid = process.pid;
+		if (targets->dry_run)
+			o.word = "meant";
+		else
+			pause_process(&o, &process, how);
+		report(targets, how, &o);
 	}
 	return targets->code;
 }
@@ -349,87 +430,83 @@ static void find_needs(pid_t pid, const struct record *record, struct held *need
 		needs->gpus[i].bytes = host_bytes(pid) + CONTEXT_GUESS;
 }
 
-/* Wait until @needs can be claimed. 0, or an exit code after a message. */
-static int await_memory(pid_t pid, const struct record *record, const struct held *needs,
-			long timeout_ms, bool no_wait, struct claim *claim)
+/* Wait until @needs can be claimed. 0, or an exit code. */
+static int await_memory(struct outcome *o, const struct record *record, const struct held *needs,
+			const struct by_driver *how, struct claim *claim)
 {
 	double begin = clock_ms();
 	char why[256], label[32];
 	bool claimed;
 
-	snprintf(label, sizeof(label), "%d", pid);
+	snprintf(label, sizeof(label), "%d", o->pid);
 	progress_begin("waiting for GPU memory for");
 	for (;;) {
 		claimed = claim_take(claim, record->dir, needs, why, sizeof(why));
-		if (claimed || no_wait || (timeout_ms && clock_ms() - begin >= timeout_ms))
+		if (claimed || how->no_wait ||
+		    (how->timeout_ms && clock_ms() - begin >= how->timeout_ms))
 			break;
 		progress_time(label);
 		usleep(LOOK_MS * 1000);
 	}
 	progress_end();
-	if (claimed)
-		return EXIT_DONE;
-	complain("resume %d: not enough GPU memory: %s; it stays paused", pid, why);
-	return EXIT_TIMEOUT;
+	return claimed ? EXIT_DONE
+		       : failed(o, EXIT_TIMEOUT, "not enough GPU memory: %s; it stays paused", why);
 }
 
-static int resume_recorded(pid_t pid, const struct record *record, long timeout_ms, bool no_wait)
+static int resume_recorded(struct outcome *o, const struct record *record,
+			   const struct by_driver *how)
 {
-	struct driver_work work = {.op = DRIVER_RESUME, .pid = pid, .record = record};
+	struct driver_work work = {.op = DRIVER_RESUME, .pid = o->pid, .record = record};
 	struct driver_answer before;
 	struct claim claim = {.n = 0};
 	struct held needs = {0};
-	char took[FORMAT_SIZE];
 	bool ended;
 	int code;
 
 	/* An earlier answer may be old: only now is the record locked. */
-	driver_ask(DRIVER_ASK, pid, ASK_MS, &before);
+	driver_ask(DRIVER_ASK, o->pid, ASK_MS, &before);
 	switch (before.state) {
 	case DRIVER_RUNNING:
-		printf("resumed %d: it runs already\n", pid);
-		return EXIT_DONE;
+		return succeeded(o, "it runs already");
 	case DRIVER_UNKNOWN:
 	case DRIVER_FAILED:
-		complain("resume %d: %s", pid,
-			 *before.failure ? before.failure : state_text(before.state));
-		return EXIT_FAILED;
+		return failed(o, EXIT_FAILED, "%s",
+			      *before.failure ? before.failure : state_text(before.state));
 	case DRIVER_CHECKPOINTED:
-		find_needs(pid, record, &needs);
-		code = await_memory(pid, record, &needs, timeout_ms, no_wait, &claim);
+		find_needs(o->pid, record, &needs);
+		code = await_memory(o, record, &needs, how, &claim);
 		if (code)
 			return code;
 		break;
 	case DRIVER_LOCKED:
 		break;
 	}
-	ended = work_through(&work, "resuming", no_wait);
-	code = ended ? report_failure("resume", pid, work.answer) : EXIT_DONE;
-	if (ended && !code) {
-		format_duration(took, work.answer->ms);
-		if (before.state == DRIVER_LOCKED)
-			printf("resumed %d: it was only locked\n", pid);
-		else
-			printf("resumed %d: by the driver's restore in %s\n", pid, took);
+	ended = work_through(&work, o, how->no_wait);
+	code = ended ? driver_failed(o, work.answer) : EXIT_DONE;
+	if (ended && !code && before.state == DRIVER_LOCKED) {
+		succeeded(o, "it was only locked");
+	} else if (ended && !code) {
+		o->moved = (struct job_transfer){.known = true,
+						 .ms = work.answer->ms,
+						 .bytes = needs.at_most ? 0 : sum_of(&needs)};
+		succeeded(o, "by the driver's restore");
 	}
 	claim_drop(&claim, ended);
 	driver_end(&work);
 	return code;
 }
 
-static int resume_process(const struct process *process, long timeout_ms, bool no_wait)
+static void resume_process(struct outcome *o, const struct process *process,
+			   const struct by_driver *how)
 {
 	struct record record;
-	int code;
 
-	if (is_stopped(process))
-		return refuse_stopped("resume", process);
-	code = open_record("resume", process, &record);
-	if (code)
-		return code;
-	code = resume_recorded(process->pid, &record, timeout_ms, no_wait);
-	record_close(&record, !no_wait);
-	return code;
+	if (is_stopped(process)) {
+		refuse_stopped(o);
+	} else if (!open_record(o, process, &record)) {
+		resume_recorded(o, &record, how);
+		record_close(&record, !how->no_wait);
+	}
 }
 
 /* Whether @word is the PID of a process of this user that uses CUDA without cudaw. */
@@ -461,19 +538,24 @@ static bool is_for_driver(const char *word, struct process *process)
 	return answer.state > DRIVER_RUNNING;
 }
 
-bool paused_by_driver_resume(struct targets *targets, long timeout_ms, bool no_wait)
+bool paused_by_driver_resume(struct targets *targets, const struct by_driver *how)
 {
 	struct process process;
-	int left = 0, code;
+	int left = 0;
 
 	for (int i = 0; i < targets->nwords; i++) {
+		struct outcome o = {.verb = &resume_verb, .word = "done"};
+
 		if (!is_for_driver(targets->words[i], &process)) {
 			targets->words[left++] = targets->words[i];
 			continue;
 		}
-		code = resume_process(&process, timeout_ms, no_wait);
-		if (code)
-			targets_fail(targets, code);
+		o.pid = process.pid;
+		if (targets->dry_run)
+			o.word = "meant";
+		else
+			resume_process(&o, &process, how);
+		report(targets, how, &o);
 	}
 	if (!targets->all && !left)
 		return false;

@@ -11,20 +11,28 @@
  */
 #include "tools/job/targets.h"
 
+#include <jansson.h>
 #include <stdbool.h>
 
+/* What a command line asks for, beside the processes. */
+struct by_driver {
+	long timeout_ms; /* for running kernels, or for GPU memory to come free; 0: the default */
+	bool no_wait;
+	json_t *rows; /* gets an object for each process; NULL: a line on stdout instead */
+};
+
 /*
- * Pause the processes that the words of @targets name. Returns an exit code, after a line for each
- * of them. @timeout_ms for running kernels; 0: the default.
+ * Pause the processes that the words of @targets name. Returns an exit code. The default time for
+ * running kernels is 30 s.
  */
-int paused_by_driver_pause(struct targets *targets, long timeout_ms, bool no_wait);
+int paused_by_driver_pause(struct targets *targets, const struct by_driver *how);
 
 /*
  * Resume those words of @targets that name processes which the driver has locked or checkpointed,
  * and take them out of the list. Failures are in targets->code. False if no word is left for the
- * jobs. @timeout_ms for GPU memory to come free; 0: no limit.
+ * jobs. By default there is no limit of time.
  */
-bool paused_by_driver_resume(struct targets *targets, long timeout_ms, bool no_wait);
+bool paused_by_driver_resume(struct targets *targets, const struct by_driver *how);
 
 /* Complain, as @verb refuses it, if @word is the PID of a process that uses CUDA without cudaw. */
 bool paused_by_driver_refuse(const char *verb, const char *word);
