@@ -142,6 +142,13 @@ def another_tool_paused_it():
     job = native()
     other_tool(job.pid, 2)
     is_paused(job)
+    row = job.status()
+    equal((row["own_pid"], row["id"], row["name"]), (job.pid, None, None))
+    has(row["command"], "counter --mib 64")
+    check(0 < row["age_ms"] < 1e6, f"its age is {row['age_ms']} ms")
+    line, = [line for line in command("ps").splitlines() if line.split()[2:3] == [str(job.pid)]]
+    has(line, "counter --mib 64")
+    check(line.split()[6] != "-", f"no age is in {line!r}")
     command("resume", job.pid)
     is_running(job)
     ends_well(job)

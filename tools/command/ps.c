@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/command/tools.h"
 
-#include "common/proc.h"
 #include "common/text.h"
 #include "tools/job/jobs.h"
 #include "tools/process/driver.h"
@@ -106,24 +105,22 @@ static void fill_row(struct row *row, const struct job *job)
 		snprintf(row->cell[STATE], CELL_SIZE, "%s", job_error_text(job->error));
 		return;
 	}
-	if (job->by_driver) {
-		snprintf(row->cell[STATE], CELL_SIZE, "%s", st->state);
+	snprintf(row->cell[STATE], CELL_SIZE, "%s", st->state);
+	if (st->command[0])
+		format_copy(row->cell[COMMAND], CELL_SIZE, st->command);
+	if (job->by_driver)
 		return;
-	}
 	snprintf(row->cell[ID], CELL_SIZE, "%s", st->id);
 	if (st->name[0])
 		format_copy(row->cell[NAME], CELL_SIZE, st->name);
 	for (int i = 0; i < st->ngpus && len < CELL_SIZE; i++)
 		len += snprintf(row->cell[GPU] + len, CELL_SIZE - len, "%s%d", i ? "," : "",
 				st->gpus[i].ordinal);
-	snprintf(row->cell[STATE], CELL_SIZE, "%s", st->state);
 	format_bytes(row->cell[CARRIED], st->carried);
 	format_bytes(row->cell[LEFT], st->left_to_driver);
 	format_bytes(row->cell[PAUSED], st->paused + st->spilled);
 	fill_transfer(row->cell[PAUSE], &st->pause);
 	fill_transfer(row->cell[RESUME], &st->resume);
-	if (st->command[0])
-		format_copy(row->cell[COMMAND], CELL_SIZE, st->command);
 }
 
 static int print_table(struct job **jobs, size_t n)
@@ -240,17 +237,17 @@ static void describe_listed(struct job *job, const struct driver_listed *found)
 						   "resume PID' restores it"},
 		[DRIVER_FAILED] = {"failed", "the driver cannot bring it back"},
 	};
-	char path[64];
 
 	*job = (struct job){.pid = found->process.pid,
+			    .own_pid = found->process.own_pid,
+			    .seen = true,
 			    .uid = found->process.uid,
 			    .process = found->process,
 			    .described = true,
 			    .by_driver = true};
 	snprintf(job->status.state, sizeof(job->status.state), "%s", texts[found->state].state);
 	snprintf(job->status.reason, sizeof(job->status.reason), "%s", texts[found->state].reason);
-	snprintf(path, sizeof(path), "/proc/%d/comm", job->pid);
-	host_read_line(path, job->status.command, sizeof(job->status.command));
+	strcpy(job->status.command, found->command);
 }
 
 static int list_jobs(struct job_list *list, bool json)

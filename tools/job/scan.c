@@ -11,7 +11,6 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -61,24 +60,6 @@ struct scout {
 	struct glance *glance;
 	pid_t command, after;
 };
-
-static void command_of(pid_t pid, char *buf, size_t size)
-{
-	char path[64], text[256] = "";
-	ssize_t len;
-	int fd;
-
-	snprintf(path, sizeof(path), "/proc/%d/cmdline", pid);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	len = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
-	if (fd >= 0)
-		close(fd);
-	while (len > 0 && !text[len - 1])
-		len--;
-	for (ssize_t i = 0; i < len; i++)
-		text[i] = text[i] ? text[i] : ' ';
-	format_copy(buf, size, text);
-}
 
 static void setting_of(pid_t pid, enum setting_id setting, char *buf, size_t size)
 {
@@ -170,7 +151,7 @@ static bool look_at(const struct scout *scout, pid_t pid, int fd)
 		return true;
 	setting_of(pid, SETTING_JOB, s.id, sizeof(s.id));
 	setting_of(pid, SETTING_NAME, s.name, sizeof(s.name));
-	command_of(pid, s.command, sizeof(s.command));
+	inside_command(pid, s.command, sizeof(s.command));
 	/* All this was of one process, unless another has its PID now. */
 	return !process_is_there(&s.process) || send(fd, &s, sizeof(s), MSG_NOSIGNAL) == sizeof(s);
 }

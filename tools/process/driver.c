@@ -7,6 +7,7 @@
 #include "common/nvml.h"
 #include "common/text.h"
 #include "tools/process/cuda_use.h"
+#include "tools/process/inside.h"
 
 #include <ctype.h>
 #include <cuda.h>
@@ -293,7 +294,10 @@ static void list(struct driver_answer *answer)
 		if (!cu.cuCheckpointProcessGetState && !load(answer))
 			break;
 		found->state = ask_state(pid);
-		answer->nlisted += found->state > DRIVER_RUNNING;
+		if (found->state <= DRIVER_RUNNING || found->state > DRIVER_FAILED)
+			continue;
+		inside_command(pid, found->command, sizeof(found->command));
+		answer->nlisted++;
 	}
 	if (proc)
 		closedir(proc);

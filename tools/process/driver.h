@@ -38,6 +38,7 @@ enum driver_op {
 struct driver_listed {
 	struct process process;
 	enum driver_state state;
+	char command[256]; /* its command line, cleaned */
 };
 
 /* What the child has found. */

@@ -2,6 +2,7 @@
 #include "tools/process/inside.h"
 
 #include "common/rundir.h"
+#include "common/text.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -60,6 +61,24 @@ enum inside_face inside_face(pid_t pid)
 	if (maps)
 		fclose(maps);
 	return found;
+}
+
+void inside_command(pid_t pid, char *buf, size_t size)
+{
+	char path[64], text[256] = "";
+	ssize_t len;
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/%d/cmdline", pid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	len = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+	if (fd >= 0)
+		close(fd);
+	while (len > 0 && !text[len - 1])
+		len--;
+	for (ssize_t i = 0; i < len; i++)
+		text[i] = text[i] ? text[i] : ' ';
+	format_copy(buf, size, text);
 }
 
 static bool is_among(char (*directories)[INSIDE_PATH], size_t n, const char *directory)

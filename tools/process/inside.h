@@ -23,6 +23,9 @@ enum inside_face { INSIDE_NONE, INSIDE_LIKELY, INSIDE_FACE };
 
 enum inside_face inside_face(pid_t pid);
 
+/* The beginning of its command line, cleaned (format_copy()); empty: not known. */
+void inside_command(pid_t pid, char *buf, size_t size);
+
 /*
  * The directories in which a process of the network namespace of @process listens on a socket that
  * has the name of @process's own: at most @max, in @directories. Returns their number. A path that
