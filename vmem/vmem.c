@@ -113,14 +113,13 @@ CUresult vmem_free(CUdeviceptr ptr)
 {
 	struct device *d = lock_device_of(ptr);
 	struct vmem_info info;
-	CUresult rc;
-	bool known;
+	CUresult rc = CUDA_ERROR_INVALID_VALUE;
 
 	if (!d)
-		return CUDA_ERROR_INVALID_VALUE;
-	known = vm.freed && vmem_lookup(ptr, &info);
-	rc = free_at(ptr);
-	if (rc == CUDA_SUCCESS && known)
+		return rc;
+	if (vmem_lookup(ptr, &info))
+		rc = free_at(ptr);
+	if (rc == CUDA_SUCCESS && vm.freed)
 		remember_freed(&info);
 	pthread_mutex_unlock(&d->lock);
 	return rc;

@@ -122,6 +122,8 @@ START_TEST(retired_allocations)
 	OK(vmem_retire(large, &second));
 	ck_assert_uint_eq(second.start, large);
 	ck_assert_int_eq(vmem_retire(large, &none), CUDA_ERROR_INVALID_VALUE);
+	ck_assert_int_eq(vmem_free(small), CUDA_ERROR_INVALID_VALUE);
+	ck_assert_int_eq(vmem_free(large), CUDA_ERROR_INVALID_VALUE);
 	check_none(small);
 	check_none(large + 1);
 	ck_assert_uint_ne(alloc(4 * MB), large);
