@@ -7,7 +7,7 @@ from gpulib import Job, check, main
 
 NATIVE = ("relaxed", "elsewhere", "full", "full-before", "beside", "ordered-captured")
 ALL = NATIVE + ("destroyed", "twice", "memory-short", "retained", "older", "ordered",
-                "ordered-short", "ordered-destroyed", "ordered-threads")
+                "ordered-short", "ordered-destroyed", "ordered-many", "ordered-threads")
 PAUSED = ("full-paused", "ordered-paused")
 
 

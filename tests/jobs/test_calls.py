@@ -6,7 +6,7 @@ capture; and what many of them leave behind.
 import os
 import time
 
-from simlib import SANITIZED, errors_of_cudaw, gpus_used, not_by_tsan, paused_and_resumed, shared
+from simlib import SANITIZED, SCRATCH, errors_of_cudaw, gpus_used, not_by_tsan, paused_and_resumed, shared
 from gpulib import Job, check, cudaw, equal, main, same_lines, seeded
 from leaks import check_no_leak, settled
 
@@ -103,6 +103,14 @@ def each_thread_has_a_stream_of_its_own():
     check("right" in job.result(), "the capture was broken")
 
 
+def ordered_frees_are_asked_about_a_few_at_a_time():
+    counts = os.path.join(SCRATCH, "counts")
+    check("right" in Job("frees", "ordered-many", env={"CUDAW_SIM_COUNT": counts}).result(), "frees")
+    with open(counts, encoding="ascii") as file:
+        asked = next(int(line.split()[1]) for line in file if line.startswith("cuEventQuery "))
+    check(asked < 30000, f"cuEventQuery() was called {asked} times for 1000 allocations")
+
+
 def unmanaged(job):
     return job.status()["unmanaged"]
 
@@ -150,4 +158,5 @@ main(threads_through_50_pauses, threads_in_several_contexts, several_devices,
      only_the_memory_is_released, not_by_tsan(each_device_is_given_back), while_a_capture_is_open,
      a_capture_that_does_not_end, captures_that_end_with_their_owner,
      each_thread_has_a_stream_of_its_own, native_addressing, a_release_that_fails_is_not_counted,
-     not_by_tsan(a_fork_while_the_driver_is_bound), nothing_leaks, *shared("frees.py"))
+     not_by_tsan(a_fork_while_the_driver_is_bound),
+     ordered_frees_are_asked_about_a_few_at_a_time, nothing_leaks, *shared("frees.py"))

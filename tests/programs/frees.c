@@ -352,6 +352,19 @@ static void ordered_paused(void)
 	SAME(alloc(4 * MIB), ptr);
 }
 
+/* However many frees are too early, an allocation asks about a few: the test counts the questions. */
+static void ordered_many(void)
+{
+	size_t before = free_memory();
+
+	busy();
+	for (int i = 0; i < 1000; i++)
+		CALL(cuMemFreeAsync(alloc(MIB / 8), stream));
+	*flag = 1;
+	CALL(cuStreamSynchronize(stream));
+	IS_FREE(before);
+}
+
 static void *order_often(void *arg)
 {
 	CUstream own;
@@ -486,6 +499,7 @@ static const struct {
 	{"ordered-destroyed", ordered_destroyed},
 	{"ordered-captured", ordered_captured},
 	{"ordered-paused", ordered_paused},
+	{"ordered-many", ordered_many},
 	{"ordered-threads", ordered_threads},
 	{"release", release},
 	{"context-gone", context_gone},

@@ -15,6 +15,8 @@
 #include <stdlib.h>
 #include <utlist.h>
 
+#define PATIENCE 16 /* with frees that are too early, in a collection that does not wait */
+
 /* An allocation that is retired. */
 struct retired {
 	struct vmem_info info;
@@ -27,7 +29,7 @@ struct retired {
 
 FORKS_LOCK(lock);
 static pthread_cond_t answered = PTHREAD_COND_INITIALIZER; /* no thread asks about one any more */
-static struct retired *list;                               /* under lock, the oldest first */
+static struct retired *list;                               /* under lock */
 static size_t count;                                       /* under lock; also read without */
 
 static void add(struct retired *r)
@@ -99,10 +101,9 @@ static bool finish(const struct retired *r, bool wait)
 	return !result;
 }
 
-/* With lock held; releases it meanwhile. @r may be gone afterwards. Returns the next one. */
-static struct retired *ask(struct retired *r, bool wait)
+/* With lock held; releases it meanwhile. True: @r is gone. *@next is the one behind it. */
+static bool ask(struct retired *r, bool wait, struct retired **next)
 {
-	struct retired *next;
 	bool done;
 
 	r->asked = true;
@@ -110,30 +111,56 @@ static struct retired *ask(struct retired *r, bool wait)
 	done = finish(r, wait);
 	pthread_mutex_lock(&lock);
 	r->asked = false;
-	next = r->next;
+	*next = r->next;
 	if (done)
 		remove_locked(r);
 	pthread_cond_broadcast(&answered);
-	return next;
+	return done;
 }
 
-void frees_collect(bool wait)
+/* With lock held. Each allocation asks about a few that are too early, and the next about others. */
+static void collect_passed(void)
 {
-	struct retired *r;
+	unsigned int early = 0;
+	struct retired *r = list, *next;
 
-	if (!__atomic_load_n(&count, __ATOMIC_RELAXED))
-		return;
-	pthread_mutex_lock(&lock);
-	for (r = list; r;) {
-		if (r->ending || (r->asked && !wait)) {
+	for (size_t left = count; r && left && early < PATIENCE; left--, r = next) {
+		if (r->ending || r->asked) {
+			next = r->next;
+		} else if (!ask(r, false, &next)) {
+			DL_DELETE(list, r);
+			DL_APPEND(list, r);
+			early++;
+		}
+	}
+}
+
+/* With lock held. */
+static void collect_all(void)
+{
+	struct retired *r = list;
+
+	while (r) {
+		if (r->ending) {
 			r = r->next;
 		} else if (r->asked) {
 			uncancelled_wait(&answered, &lock);
 			r = list;
 		} else {
-			r = ask(r, wait);
+			ask(r, true, &r);
 		}
 	}
+}
+
+void frees_collect(bool wait)
+{
+	if (!__atomic_load_n(&count, __ATOMIC_RELAXED))
+		return;
+	pthread_mutex_lock(&lock);
+	if (wait)
+		collect_all();
+	else
+		collect_passed();
 	pthread_mutex_unlock(&lock);
 }
 

@@ -23,7 +23,10 @@
 CUresult frees_now(CUdeviceptr ptr);
 CUresult frees_ordered(CUdeviceptr ptr, CUstream stream);
 
-/* Give back the memory of ordered frees whose streams have passed; @wait: of all, and wait. */
+/*
+ * Give back the memory of ordered frees whose streams have passed; @wait: of all, and wait. Without
+ * @wait this takes a bounded time: it asks about a few that have not passed, each time about others.
+ */
 void frees_collect(bool wait);
 
 /*
