@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/ledger/captures.h"
+#include "checkpoint/ledger/green.h"
 #include "common/uncancelled.h"
 #include "common/forks.h"
 #include "vmem/context_gone.h"
@@ -15,6 +16,7 @@
 struct capture {
 	CUstream stream;
 	CUcontext ctx;
+	CUcontext owner;    /* the primary context of a green ctx, or ctx: it ends with either */
 	pid_t tid;          /* of CU_STREAM_PER_THREAD; 0 for other streams */
 	unsigned int asked; /* threads in the driver for it; it stays in the list meanwhile */
 	bool beginning;     /* one of them begins it; no thread asks */
@@ -60,6 +62,7 @@ struct capture *captures_begin(CUstream stream, CUcontext ctx, bool into)
 	*c = (struct capture){
 		.stream = stream,
 		.ctx = ctx,
+		.owner = green_owner(ctx),
 		.tid = tid_for(stream),
 		.asked = 1,
 		.beginning = true,
@@ -107,13 +110,18 @@ bool captures_remove(CUstream stream)
 	return into;
 }
 
+static bool ends_with(const struct capture *c, CUcontext ctx)
+{
+	return c->ctx == ctx || c->owner == ctx;
+}
+
 /* With lock held: a capture of @ctx that a thread asks about. */
 static struct capture *find_asked(CUcontext ctx)
 {
 	struct capture *c;
 
 	DL_FOREACH(captures, c)
-	if (c->ctx == ctx && c->asked)
+	if (ends_with(c, ctx) && c->asked)
 		break;
 	return c;
 }
@@ -124,7 +132,7 @@ static void set_ending(CUcontext ctx, bool ending)
 	struct capture *c;
 
 	DL_FOREACH(captures, c)
-	if (c->ctx == ctx)
+	if (ends_with(c, ctx))
 		c->ending = ending;
 }
 
@@ -157,7 +165,7 @@ void captures_remove_context(CUcontext ctx)
 	pthread_mutex_lock(&lock);
 	end_questions(ctx);
 	DL_FOREACH_SAFE(captures, c, next)
-	if (c->ctx == ctx)
+	if (ends_with(c, ctx))
 		remove_locked(c);
 	pthread_mutex_unlock(&lock);
 }

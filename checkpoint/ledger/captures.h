@@ -32,8 +32,9 @@ void captures_begun(struct capture *c, bool success);
 bool captures_remove(CUstream stream);
 
 /*
- * captures_context_ending(): @ctx may end in the next call. Its captures count as open, without a
- * query, until one of the other functions says that @ctx lives on or has ended.
+ * captures_context_ending(): @ctx may end in the next call. Its captures, and those of its green
+ * contexts, count as open, without a query, until one of the other functions says that @ctx lives on
+ * or has ended.
  */
 void captures_context_ending(CUcontext ctx);
 void captures_context_lives(CUcontext ctx);

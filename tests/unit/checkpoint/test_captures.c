@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which captures are open, over a driver that is asked for one stream after the other. */
 #include "checkpoint/ledger/captures.h"
+#include "checkpoint/ledger/green.h"
 
 #include "tests/check_suite.h"
 
@@ -112,6 +113,23 @@ START_TEST(those_of_a_context_that_is_destroyed)
 		captures_remove(stream(n));
 	}
 	ck_assert(!captures_open(&drv));
+}
+END_TEST
+
+/* They end with the green context, and with the primary one. */
+START_TEST(those_of_a_green_context)
+{
+	ck_assert(green_reserve());
+	green_add((CUgreenCtx)1, context(0), 0);
+	green_set_context((CUgreenCtx)1, context(1));
+	for (unsigned int ctx = 0; ctx < 2; ctx++) {
+		begin(0, 1);
+		ck_assert(captures_open(&drv));
+		captures_context_ending(context(ctx));
+		captures_remove_context(context(ctx));
+		ck_assert(!captures_open(&drv));
+	}
+	green_remove((CUgreenCtx)1);
 }
 END_TEST
 
@@ -366,6 +384,7 @@ int main(void)
 	tcase_add_test(tc, open_until_all_have_ended);
 	tcase_add_test(tc, one_that_ended_unseen);
 	tcase_add_test(tc, those_of_a_context_that_is_destroyed);
+	tcase_add_test(tc, those_of_a_green_context);
 	tcase_add_test(tc, into_a_graph_that_was_there);
 	tcase_add_test(tc, two_thousand_captures);
 	tcase_add_test(tc, one_that_did_not_begin);
