@@ -257,6 +257,7 @@ def an_interrupted_command_brings_it_to_the_end():
     for verb, state in (("pause", "--driver"), "paused"), (("resume",), None):
         with subprocess.Popen([CUDAW, *verb, str(job.pid)], stdout=subprocess.PIPE,
                               env=base_environment(), start_new_session=True) as process:
+            until(records, 60, "the command has opened the record")
             time.sleep(0.5)
             os.killpg(process.pid, signal.SIGINT)    # as the terminal does
             equal(process.wait(60), -signal.SIGINT, "how the command ended")

@@ -252,39 +252,72 @@ def test_the_socket_of_another_process():
 
 
 HANG = """
-import ctypes, os, sys, time
+import ctypes, os, struct, sys
 libc = ctypes.CDLL(None, use_errno=True)
 fd = os.open("/dev/fuse", os.O_RDWR)
 data = f"fd={fd},rootmode=40000,user_id=0,group_id=0,allow_other".encode()
-if libc.mount(b"fuse", b"/tmp/cudaw-0", b"fuse", 0, data):
+if libc.mount(b"fuse", sys.argv[1].encode(), b"fuse", 0, data):
     sys.exit(os.strerror(ctypes.get_errno()))
 print("hangs", flush=True)
-time.sleep(1000)
+_, _, unique = struct.unpack("IIQ", os.read(fd, 1 << 20)[:16])
+os.write(fd, struct.pack("IiQIIIIII", 40, 0, unique, 7, 22, 0, 0, 0, 4096))    # FUSE_INIT
+while True:
+    os.read(fd, 1 << 20)    # who waits for an answer to a request that was read cannot be killed
 """
 
 
-def test_a_mount_that_hangs():
-    """A file system in user space that answers nothing."""
-    needs_to_be_alone()
+@contextlib.contextmanager
+def hanging(pid, path):
+    """A file system in user space that answers nothing, mounted where the process @pid sees it."""
     if not os.path.exists("/dev/fuse"):
         raise harness.Skip("there is no /dev/fuse")
+    server = subprocess.Popen(["nsenter", "--mount", f"--target={pid}", sys.executable, "-c", HANG, path],
+                              stdout=subprocess.PIPE, text=True)
+    try:
+        if server.stdout.readline() != "hangs\n":
+            raise harness.Skip("no such mount can be made")
+        yield
+    finally:
+        server.kill()
+        server.wait()
+
+
+def test_a_mount_that_hangs():
+    needs_to_be_alone()
     with (running(f"{PRIVATE_TMP} exec {job('hangs')}", "--mount") as pid,
           running(f"{PRIVATE_TMP} exec {job('good')}", "--mount") as good):
         listed("hangs"), listed("good")
-        server = subprocess.Popen(["nsenter", "--mount", f"--target={pid}", sys.executable, "-c", HANG],
-                                  stdout=subprocess.PIPE, text=True)
-        try:
-            if server.stdout.readline() != "hangs\n":
-                raise harness.Skip("no such mount can be made")
+        with hanging(pid, "/tmp/cudaw-0"):
             begin = time.monotonic()
             result = cudaw("pause", "--all", limit=100)
             took = time.monotonic() - begin
             equal((result.code, result.out.split(":")[0]), (0, f"paused {good} (good)"))
             contains(result.err, f"process {pid} of user 0 is left out")
             check(took < 40, f"it took {took} s")
-        finally:
-            server.kill()
-            server.wait()
+
+
+MAPS = """
+import mmap, sys, time
+with open("/tmp/x/libcuda.so.1", "rb") as file:
+    mapped = mmap.mmap(file.fileno(), 4096, prot=mmap.PROT_READ)
+time.sleep(1000)
+"""
+
+
+def test_a_library_on_a_mount_that_hangs():
+    """Of a process that does not run under cudaw: commands look at what its libraries are."""
+    script = f"{PRIVATE_TMP} mkdir /tmp/x && cp {SIM} /tmp/x/libcuda.so.1 && exec {sys.executable} -c '{MAPS}'"
+    with running(script, "--mount") as pid:
+        until(lambda: "libcuda" in open(f"/proc/{pid}/maps", encoding="ascii").read(), 20, "it is mapped")
+        with hanging(pid, "/tmp/x"):
+            for args, code in ((("ps",), 0), (("resume", pid), 3), (("pause", pid), 3),
+                               (("snapshot", pid, scratch() + "/no"), 3), (("pause", "--driver", pid), 5)):
+                begin = time.monotonic()
+                result = cudaw(*map(str, args), limit=60)
+                took = time.monotonic() - begin
+                equal((args, result.code), (args, code), f"the exit code, with {result.err!r}")
+                check(took < 40, f"{args} took {took} s")
+                contains(result.err, str(pid))
 
 
 def test_text_from_there_is_cleaned():

@@ -23,6 +23,7 @@
 #include <unistd.h>
 
 #define ASK_MS        10000 /* for the driver's answer; more than cuInit takes */
+#define PEER_MS       20000 /* with processes that cannot be looked at */
 #define GPUS_MS       60000 /* cuInit on a machine with many GPUs */
 #define TIMEOUT_MS    30000 /* of a pause */
 #define RECORD_MS     2000  /* for another command on the same process */
@@ -211,6 +212,9 @@ static int find_native(const char *word, struct process *process)
 	case CUDA_USE_HIDDEN:
 		complain("process %d cannot be looked into: %s", pid, strerror(EACCES));
 		return EXIT_DENIED;
+	case CUDA_USE_SLOW:
+		complain("process %d cannot be looked into: it takes too long", pid);
+		return EXIT_TIMEOUT;
 	case CUDA_USE_CUDAW:
 		complain("process %d runs under cudaw: 'cudaw pause %d' pauses it", pid, pid);
 		return EXIT_UNSUPPORTED;
@@ -225,7 +229,7 @@ static int check_peer(struct outcome *o)
 {
 	struct driver_answer answer;
 
-	driver_ask(DRIVER_PEER, o->pid, ASK_MS, &answer);
+	driver_ask(DRIVER_PEER, o->pid, PEER_MS, &answer);
 	if (*answer.failure)
 		return driver_failed(o, &answer);
 	if (!answer.peer)

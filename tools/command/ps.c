@@ -257,7 +257,12 @@ static int list_jobs(struct job_list *list, bool json)
 	size_t n = 0;
 	int ret;
 
-	driver_ask(DRIVER_LIST, 0, DRIVER_MS, &answer);
+	if (!driver_list(DRIVER_MS, &answer))
+		complain("the driver does not answer: processes that it has paused may be missing");
+	if (answer.slow)
+		complain("processes that the driver has paused may be missing: looking into "
+			 "process %d takes too long",
+			 answer.slow);
 	jobs = calloc(list->n + list->nstarting + answer.nlisted + 1, sizeof(*jobs));
 	others = calloc(answer.nlisted + 1, sizeof(*others));
 	if (!jobs || !others) {

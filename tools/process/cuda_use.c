@@ -4,6 +4,7 @@
 #include "common/find_file.h"
 #include "common/proc.h"
 #include "tools/process/descriptors.h"
+#include "tools/process/limited.h"
 #include "tools/process/unix_sockets.h"
 
 #include <ctype.h>
@@ -15,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -114,7 +116,7 @@ static enum cuda_use use_of_library(pid_t pid, const char *path)
 	return state == FIND_FACE ? CUDA_USE_CUDAW : native;
 }
 
-enum cuda_use cuda_use(pid_t pid)
+static enum cuda_use look_at(pid_t pid)
 {
 	enum cuda_use use = CUDA_USE_NONE;
 	struct mapped m;
@@ -138,6 +140,82 @@ enum cuda_use cuda_use(pid_t pid)
 		use = CUDA_USE_HIDDEN;
 	fclose(maps);
 	return use;
+}
+
+struct looks {
+	const pid_t *pids;
+	size_t n;
+};
+
+/* In the child. */
+static void look_and_send(void *arg, int to)
+{
+	const struct looks *looks = arg;
+	enum cuda_use use;
+
+	for (size_t i = 0; i < looks->n; i++) {
+		use = look_at(looks->pids[i]);
+		if (send(to, &use, sizeof(use), MSG_NOSIGNAL) != sizeof(use))
+			break;
+	}
+}
+
+/* Fill in @uses as far as a child gets. Returns how many; *@slow: it hangs at the next. */
+static size_t look_at_some(const pid_t *pids, size_t n, enum cuda_use *uses, bool *slow)
+{
+	struct looks looks = {pids, n};
+	struct limited child;
+	size_t done = 0;
+
+	*slow = false;
+	if (limited_begin(&child, look_and_send, &looks))
+		return 0;
+	while (done < n) {
+		*slow = limited_wait(&child, NULL) != 0;
+		if (*slow || recv(child.fd, &uses[done], sizeof(*uses), 0) != sizeof(*uses))
+			break;
+		done++;
+	}
+	limited_end(&child);
+	return done;
+}
+
+void cuda_use_all(const pid_t *pids, size_t n, enum cuda_use *uses)
+{
+	int hangs = 0;
+	bool slow;
+
+	for (size_t done = 0; done < n; done++) {
+		slow = hangs >= CUDA_USE_HANGS;
+		if (!slow)
+			done += look_at_some(pids + done, n - done, uses + done, &slow);
+		hangs += slow;
+		if (done < n)
+			uses[done] = slow ? CUDA_USE_SLOW : CUDA_USE_HIDDEN;
+	}
+}
+
+enum cuda_use cuda_use(pid_t pid)
+{
+	enum cuda_use use;
+
+	cuda_use_all(&pid, 1, &use);
+	return use;
+}
+
+size_t cuda_use_pids(pid_t *pids, size_t max)
+{
+	DIR *proc = opendir("/proc");
+	struct dirent *entry;
+	size_t n = 0;
+
+	while (proc && n < max && (entry = readdir(proc))) {
+		pids[n] = isdigit((unsigned char)entry->d_name[0]) ? atoi(entry->d_name) : 0;
+		n += pids[n] > 0;
+	}
+	if (proc)
+		closedir(proc);
+	return n;
 }
 
 static bool is_ancestor(pid_t ancestor, pid_t pid)
@@ -311,28 +389,27 @@ static bool is_peer(pid_t pid, pid_t other, const struct shared_files *files,
 
 pid_t cuda_use_peer(const struct process *process, bool (*uses)(pid_t pid), char *how, size_t size)
 {
+	pid_t *pids = calloc(CUDA_USE_PIDS, sizeof(*pids)), peer = 0;
+	enum cuda_use *use = calloc(CUDA_USE_PIDS, sizeof(*use));
+	size_t n = pids && use ? cuda_use_pids(pids, CUDA_USE_PIDS) : 0;
 	struct shared_files files = {0};
 	struct far_ends ends = {0};
-	DIR *proc = opendir("/proc");
-	struct dirent *entry;
-	pid_t peer = 0;
 
+	cuda_use_all(pids, n, use);
 	shared_files_find(&files, process->pid);
 	far_ends_find(&ends, process->pid);
-	while (proc && !peer && (entry = readdir(proc))) {
-		pid_t pid = isdigit((unsigned char)entry->d_name[0]) ? atoi(entry->d_name) : 0;
-		enum cuda_use use;
+	for (size_t i = 0; i < n && !peer; i++) {
+		/* A process that cannot be looked at may use CUDA. */
+		bool may = use[i] == CUDA_USE_NATIVE || use[i] == CUDA_USE_CUDAW ||
+			   use[i] == CUDA_USE_SLOW;
 
-		if (!pid || pid == process->pid || pid == getpid())
-			continue;
-		use = cuda_use(pid);
-		if ((use == CUDA_USE_NATIVE || use == CUDA_USE_CUDAW) &&
-		    is_peer(process->pid, pid, &files, &ends, how, size) && uses(pid))
-			peer = pid;
+		if (may && pids[i] != process->pid && pids[i] != getpid() &&
+		    is_peer(process->pid, pids[i], &files, &ends, how, size) && uses(pids[i]))
+			peer = pids[i];
 	}
-	if (proc)
-		closedir(proc);
 	free(files.all);
 	free(ends.inodes);
+	free(pids);
+	free(use);
 	return peer;
 }

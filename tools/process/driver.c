@@ -11,7 +11,6 @@
 
 #include <ctype.h>
 #include <cuda.h>
-#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -26,6 +25,7 @@
 #include <unistd.h>
 
 #define LOOK_MS 10
+#define END_MS  200 /* for a child that was killed to be gone */
 
 /* NVML shows that memory is free some time after the driver has freed it. */
 #define SETTLE_MS 1000
@@ -276,31 +276,21 @@ static void find_peer(struct driver_answer *answer, pid_t pid)
 					     sizeof(answer->peer_how));
 }
 
-static void list(struct driver_answer *answer)
+static void list(struct driver_answer *answer, const struct driver_work *work)
 {
-	DIR *proc = opendir("/proc");
-	struct dirent *entry;
-
-	while (proc && answer->nlisted < DRIVER_LISTED && (entry = readdir(proc))) {
+	for (size_t i = 0; i < work->nlook && answer->nlisted < DRIVER_LISTED; i++) {
 		struct driver_listed *found = &answer->listed[answer->nlisted];
-		pid_t pid = isdigit((unsigned char)entry->d_name[0]) ? atoi(entry->d_name) : 0;
 
 		/* A stopped process does not answer. */
-		if (!pid || pid == getpid() || !process_find(pid, &found->process) ||
-		    !process_is_of(&found->process, geteuid()) ||
-		    toupper((unsigned char)found->process.state) == 'T' ||
-		    cuda_use(pid) != CUDA_USE_NATIVE)
+		if (!process_find(work->look[i], &found->process) ||
+		    toupper((unsigned char)found->process.state) == 'T')
 			continue;
-		if (!cu.cuCheckpointProcessGetState && !load(answer))
-			break;
-		found->state = ask_state(pid);
+		found->state = ask_state(work->look[i]);
 		if (found->state <= DRIVER_RUNNING || found->state > DRIVER_FAILED)
 			continue;
-		inside_command(pid, found->command, sizeof(found->command));
+		inside_command(work->look[i], found->command, sizeof(found->command));
 		answer->nlisted++;
 	}
-	if (proc)
-		closedir(proc);
 }
 
 /* The child. */
@@ -308,10 +298,10 @@ static void run(const struct driver_work *work)
 {
 	struct driver_answer *answer = work->answer;
 
-	if (work->op == DRIVER_LIST) {
-		list(answer);
-	} else if (load(answer)) {
-		if (work->op == DRIVER_GPUS && init(answer))
+	if (load(answer)) {
+		if (work->op == DRIVER_LIST)
+			list(answer, work);
+		else if (work->op == DRIVER_GPUS && init(answer))
 			find_gpus(&answer->held);
 		else if (work->op == DRIVER_PEER)
 			find_peer(answer, work->pid);
@@ -319,7 +309,8 @@ static void run(const struct driver_work *work)
 			take(answer, work);
 		else if (work->op == DRIVER_RESUME)
 			give_back(answer, work);
-		answer->state = ask_state(work->pid);
+		if (work->pid)
+			answer->state = ask_state(work->pid);
 	}
 	answer->done = true;
 }
@@ -385,24 +376,69 @@ bool driver_await(struct driver_work *work, int ms)
 
 void driver_end(struct driver_work *work)
 {
+	/* One that hangs in another user's file system cannot be killed, and is left to init. */
 	if (work->child > 0 && only_asks(work)) {
 		kill(work->child, SIGKILL);
-		waitpid(work->child, NULL, 0);
+		for (int waited = 0; waited < END_MS && waitpid(work->child, NULL, WNOHANG) == 0;
+		     waited += LOOK_MS)
+			usleep(LOOK_MS * 1000);
 	}
 	if (work->answer != &no_answer)
 		munmap(work->answer, sizeof(*work->answer));
 }
 
-bool driver_ask(enum driver_op op, pid_t pid, int ms, struct driver_answer *answer)
+static bool ask(struct driver_work *work, int ms, struct driver_answer *answer)
 {
-	struct driver_work work = {.op = op, .pid = pid};
-	bool answered = driver_begin(&work) && driver_await(&work, ms);
+	bool answered = driver_begin(work) && driver_await(work, ms);
 
-	*answer = *work.answer;
+	*answer = *work->answer;
 	if (!answered && !*answer->failure) {
 		answer->silent = true;
 		fail(answer, "the driver does not answer within %d s", ms / 1000);
 	}
-	driver_end(&work);
+	driver_end(work);
+	return answered;
+}
+
+bool driver_ask(enum driver_op op, pid_t pid, int ms, struct driver_answer *answer)
+{
+	struct driver_work work = {.op = op, .pid = pid};
+
+	return ask(&work, ms, answer);
+}
+
+/* Leave in @pids those of this user. */
+static size_t keep_own(pid_t *pids, size_t n)
+{
+	struct process process;
+	size_t kept = 0;
+
+	for (size_t i = 0; i < n; i++)
+		if (process_find(pids[i], &process) && process_is_of(&process, geteuid()))
+			pids[kept++] = pids[i];
+	return kept;
+}
+
+bool driver_list(int ms, struct driver_answer *answer)
+{
+	pid_t *pids = calloc(CUDA_USE_PIDS, sizeof(*pids)), slow = 0;
+	enum cuda_use *uses = calloc(CUDA_USE_PIDS, sizeof(*uses));
+	struct driver_work work = {.op = DRIVER_LIST, .look = pids};
+	size_t n = pids && uses ? keep_own(pids, cuda_use_pids(pids, CUDA_USE_PIDS)) : 0;
+	bool answered = true;
+
+	cuda_use_all(pids, n, uses);
+	for (size_t i = 0; i < n; i++) {
+		if (uses[i] == CUDA_USE_NATIVE)
+			pids[work.nlook++] = pids[i];
+		else if (uses[i] == CUDA_USE_SLOW && !slow)
+			slow = pids[i];
+	}
+	*answer = (struct driver_answer){0};
+	if (work.nlook)
+		answered = ask(&work, ms, answer);
+	answer->slow = slow;
+	free(pids);
+	free(uses);
 	return answered;
 }

@@ -28,7 +28,7 @@ enum driver_op {
 	DRIVER_ASK,    /* the state of @pid */
 	DRIVER_GPUS,   /* the GPUs of the machine, into held, without bytes */
 	DRIVER_PEER,   /* a process that may share GPU memory with @pid (cuda_use_peer()) */
-	DRIVER_LIST,   /* the processes that use CUDA without cudaw and are not running */
+	DRIVER_LIST,   /* those of some processes that are not running: see driver_list() */
 	DRIVER_PAUSE,  /* lock and checkpoint @pid, and write the record */
 	DRIVER_RESUME, /* restore @pid if it is checkpointed, and unlock it */
 };
@@ -55,6 +55,7 @@ struct driver_answer {
 	struct held held;
 	pid_t peer; /* 0: none */
 	char peer_how[256];
+	pid_t slow;  /* of a list: the first process that is left out, as looking takes too long */
 	int nlisted; /* grows while the child works */
 	struct driver_listed listed[DRIVER_LISTED];
 };
@@ -64,6 +65,8 @@ struct driver_work {
 	pid_t pid;
 	unsigned int timeout_ms;     /* of a pause, for the lock */
 	const struct record *record; /* of a pause or resume */
+	const pid_t *look;           /* of a list: the processes to ask for */
+	size_t nlook;
 
 	struct driver_answer *answer; /* shared with the child */
 	pid_t child;
@@ -80,5 +83,11 @@ void driver_end(struct driver_work *work);
 
 /* The whole of it, for a question. False: there was no answer within @ms. */
 bool driver_ask(enum driver_op op, pid_t pid, int ms, struct driver_answer *answer);
+
+/*
+ * List the processes of this user, for root of all, that use CUDA without cudaw and that the driver
+ * has locked or checkpointed. False: the driver did not answer within @ms, and some may be missing.
+ */
+bool driver_list(int ms, struct driver_answer *answer);
 
 #endif
