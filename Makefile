@@ -531,6 +531,6 @@ clean:
 
 ## help: print this list
 help:
-	@sed -n 's/^## //p' $(firstword $(MAKEFILE_LIST)) | awk -F': ' '{printf "  %-16s%s\n", $$1, substr($$0, length($$1) + 3)}'
+	@sed -n 's/^## //p' $(firstword $(MAKEFILE_LIST)) | awk -F': ' '{printf "  %-18s%s\n", $$1, substr($$0, length($$1) + 3)}'
 
 -include $(shell test -d $(OBJ) && find $(OBJ) -name '*.d')

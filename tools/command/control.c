@@ -32,7 +32,6 @@
 	"to the job without using the GPU: a wrapper script, a launcher, a child. The PID of a\n"     \
 	"process that uses the GPU means this process alone. A PID of another PID namespace is\n"     \
 	"understood if no process has it here. After a second the progress is shown on a terminal.\n" \
-	"Interrupting this command does not cancel the request.\n"                                    \
 	"\n"                                                                                          \
 	"Exit codes: 0 done; 1 failed, " as "; 2 wrong usage; 3 no such job, or it\n"                 \
 	"is starting; 4 not permitted; 5 timed out; 6 not supported.\n"                               \
@@ -45,7 +44,8 @@ const char help_pause[] =
 	"until 'cudaw resume'. To a job this looks like GPU calls that take long.\n"
 	"\n"
 	"Processes of one job may wait for each other on the GPU, so they pause together or not at\n"
-	"all. If this command is interrupted before all are at rest, they run on.\n"
+	"all. If this command is interrupted before all are at rest, they run on. The pause of a\n"
+	"single process goes on if this command is interrupted.\n"
 	"\n" OPTIONS_HELP(
 		"  -t, --timeout SECONDS  let the job run on if its kernels do not end in time (30)\n"
 		"      --release WHAT     'all': leave nothing on the GPU; 'memory': leave the CUDA\n"
@@ -62,6 +62,7 @@ const char help_resume[] =
 	"\n"
 	"Give paused jobs their GPU memory back, at the same addresses and with the same contents,\n"
 	"and let them run on. If the GPU is full, this waits until enough memory is free.\n"
+	"Interrupting this command does not cancel the request.\n"
 	"\n" OPTIONS_HELP(
 		"  -t, --timeout SECONDS  leave the job paused if the GPU stays full so long (no limit)\n",
 		"and the job stays paused");
@@ -71,7 +72,8 @@ const char help_trim[] =
 	"\n"
 	"Release memory that running jobs keep for reuse: the host memory of the last pause,\n"
 	"pinned or not, and GPU memory that was freed and is kept for the next allocation. The\n"
-	"next pause, or the next allocations, are slower once.\n"
+	"next pause, or the next allocations, are slower once. Interrupting this command does not\n"
+	"cancel the request.\n"
 	"\n" OPTIONS_HELP("", "and the job is unchanged");
 
 struct verb {

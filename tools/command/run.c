@@ -28,7 +28,7 @@ const char help_run[] =
 	"\n"
 	"Start CMD so that it can be paused and resumed. CMD may be any program: one that uses\n"
 	"CUDA itself, or a script that starts them. All its processes are one job, with an id of\n"
-	"six hexadecimal digits (CUDAW_JOB); 'cudaw ps' shows it once CUDA is used.\n"
+	"six hexadecimal digits (CUDAW_JOB); 'cudaw ps' shows it.\n"
 	"\n"
 	"  -n, --name NAME   a name for the job (letters, digits, '.', '_' and '-')\n"
 	"  -t, --trace FILE  write what the job does with the GPU to FILE, which is replaced: JSON\n"

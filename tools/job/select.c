@@ -308,6 +308,6 @@ int select_explain(const struct job_list *list, const char *target)
 		complain("no job that answers is called '%s' (%zu do not answer; try a PID)",
 			 target, silent);
 	else
-		complain("there is no job '%s'; 'cudaw ps' lists those that use CUDA", target);
+		complain("there is no job '%s'; 'cudaw ps' lists the jobs", target);
 	return EXIT_NO_JOB;
 }
