@@ -56,6 +56,7 @@ def is_running(job):
 def is_paused(job, state="paused"):
     row = job.status()
     equal((row["state"], row["by_driver"]), (state, True), "the state of cudaw ps")
+    equal((row["carried"], row["pool"]), (None, None), "the amounts that nobody knows")
     job.check_still()
 
 

@@ -173,6 +173,12 @@ static json_t *text_or_null(const char *text)
 }
 
 /* Every key is always there; unknown values are null. */
+/* Nobody knows how much memory a process has that does not run under cudaw. */
+static json_t *amount(const struct job *job, uint64_t bytes)
+{
+	return job->by_driver ? json_null() : json_integer(bytes);
+}
+
 static json_t *job_object(const struct job *job)
 {
 	const struct job_status *st = &job->status;
@@ -201,14 +207,14 @@ static json_t *job_object(const struct job *job)
 	json_object_set_new(object, "addressing", text_or_null(st->addressing));
 	json_object_set_new(object, "snapshot",
 			    st->snapshot[0] ? output_text(st->snapshot) : json_null());
-	json_object_set_new(object, "carried", json_integer(st->carried));
-	json_object_set_new(object, "left_to_driver", json_integer(st->left_to_driver));
+	json_object_set_new(object, "carried", amount(job, st->carried));
+	json_object_set_new(object, "left_to_driver", amount(job, st->left_to_driver));
 	/* The names of earlier versions. */
-	json_object_set_new(object, "managed", json_integer(st->carried));
-	json_object_set_new(object, "unmanaged", json_integer(st->left_to_driver));
-	json_object_set_new(object, "paused", json_integer(st->paused));
-	json_object_set_new(object, "spilled", json_integer(st->spilled));
-	json_object_set_new(object, "pool", json_integer(st->pool));
+	json_object_set_new(object, "managed", amount(job, st->carried));
+	json_object_set_new(object, "unmanaged", amount(job, st->left_to_driver));
+	json_object_set_new(object, "paused", amount(job, st->paused));
+	json_object_set_new(object, "spilled", amount(job, st->spilled));
+	json_object_set_new(object, "pool", amount(job, st->pool));
 	output_transfer(object, "pause_", &st->pause);
 	output_transfer(object, "resume_", &st->resume);
 	return object;
