@@ -160,8 +160,7 @@ static void case_free_async(void)
 	say_result("cuMemFree of it then", cuMemFree(ptr));
 }
 
-/* What is memory that a busy stream frees to other calls? */
-/* What the program asks of the freed memory itself is not valid: natively a second free hangs. */
+/* A question about the freed memory itself is not valid: natively a second free hangs. */
 static void case_free_async_busy(void)
 {
 	CUstream stream = stream_new();
