@@ -20,7 +20,7 @@
 /* An allocation that is retired. */
 struct retired {
 	struct vmem_info info;
-	CUcontext ctx; /* whose work must end first; NULL: it has ended, with its context */
+	CUcontext ctx; /* whose work must end first, no green one; NULL: it has ended with that */
 	CUevent event; /* of ctx, which follows the work; NULL: all work of ctx */
 	bool asked;    /* a thread looks whether the work has ended; it stays in the list */
 	bool ending;   /* no thread may ask: ctx may end */
