@@ -191,6 +191,7 @@ def test_what_narrows_is_checked():
     FakeJob(Directory())
     for args, message in [(("--gpu", "GPU"), "--gpu 'GPU': expected the number of a GPU"),
                           (("--gpu", ""), "--gpu '': expected"),
+                          (("--gpu", "GPU-"), "--gpu 'GPU-': expected"),
                           (("--gpu", "GPU-" + 80 * "a"), "--gpu 'GPU-aaa"),
                           (("--user", "nobody-of-this-name"), "there is no such user"),
                           (("--user", "-1"), "there is no such user"),

@@ -44,7 +44,9 @@ int narrow_to_gpu(struct narrow *narrow, const char *text)
 	char uuid[NVML_UUID_SIZE];
 	unsigned long number;
 
-	if (!strncasecmp(text, "GPU-", strlen("GPU-")) && strlen(text) < sizeof(narrow->gpu)) {
+	/* "GPU-" alone, as of a script whose variable is empty, would mean all of them. */
+	if (!strncasecmp(text, "GPU-", strlen("GPU-")) && text[strlen("GPU-")] &&
+	    strlen(text) < sizeof(narrow->gpu)) {
 		strcpy(narrow->gpu, text);
 		return EXIT_DONE;
 	}
