@@ -32,7 +32,7 @@ static bool is_slow(uid_t uid)
 
 	for (size_t i = 0; i < hangs.n; i++)
 		n += hangs.uids[i] == uid;
-	return n >= SCAN_HANGS;
+	return n >= SCAN_HANGS || hangs.n >= SCAN_HANGS_IN_ALL;
 }
 
 static void note_hang(const struct process *process)
@@ -46,7 +46,9 @@ static void note_hang(const struct process *process)
 	complain("process %d of user %u is left out: looking into its files or memory takes too "
 		 "long%s",
 		 process->pid, process->uid,
-		 is_slow(process->uid) ? "; this user's other processes are left out as well" : "");
+		 hangs.n >= SCAN_HANGS_IN_ALL ? "; all further processes are left out as well"
+		 : is_slow(process->uid)      ? "; this user's other processes are left out as well"
+					      : "");
 }
 
 /* What the child looks at, in memory that both processes see. */

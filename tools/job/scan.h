@@ -8,7 +8,8 @@
  *
  * A child process looks at them (tools/process/inside.h, limited.h). If it hangs at a process, that
  * process is left out with a message, and a new child goes on with the next. After SCAN_HANGS of
- * one user, this user's other processes are left out as well.
+ * one user, this user's other processes are left out as well; after SCAN_HANGS_IN_ALL, those of all
+ * users, since one person may have many (subuid(5)).
  */
 #include "common/rundir.h"
 #include "tools/process/process.h"
@@ -17,7 +18,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#define SCAN_HANGS 3
+#define SCAN_HANGS        3
+#define SCAN_HANGS_IN_ALL 16
 
 enum sighting_kind {
 	SIGHTING_KNOWN,    /* a job that was known before */
