@@ -111,6 +111,10 @@ def ordered_frees_are_asked_about_a_few_at_a_time():
     check(asked < 30000, f"cuEventQuery() was called {asked} times for 1000 allocations")
 
 
+def ordered_frees_behind_others():
+    check("right" in Job("frees", "ordered-behind").result(), "frees ordered-behind")
+
+
 def unmanaged(job):
     return job.status()["unmanaged"]
 
@@ -159,4 +163,5 @@ main(threads_through_50_pauses, threads_in_several_contexts, several_devices,
      a_capture_that_does_not_end, captures_that_end_with_their_owner,
      each_thread_has_a_stream_of_its_own, native_addressing, a_release_that_fails_is_not_counted,
      not_by_tsan(a_fork_while_the_driver_is_bound),
-     ordered_frees_are_asked_about_a_few_at_a_time, nothing_leaks, *shared("frees.py"))
+     ordered_frees_are_asked_about_a_few_at_a_time, ordered_frees_behind_others,
+     nothing_leaks, *shared("frees.py"))

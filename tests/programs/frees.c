@@ -365,6 +365,23 @@ static void ordered_many(void)
 	IS_FREE(before);
 }
 
+/* Memory whose stream has passed is found behind many frees whose stream has not. */
+static void ordered_behind(void)
+{
+	size_t size = free_memory() / 4 * 3;
+	CUdeviceptr ptr = alloc(size);
+	CUstream own;
+
+	CALL(cuStreamCreate(&own, CU_STREAM_NON_BLOCKING));
+	busy();
+	for (int i = 0; i < 100; i++)
+		CALL(cuMemFreeAsync(alloc(MIB / 8), stream));
+	CALL(cuMemFreeAsync(ptr, own));
+	CALL(cuStreamSynchronize(own));
+	alloc(size);
+	*flag = 1;
+}
+
 static void *order_often(void *arg)
 {
 	CUstream own;
@@ -500,6 +517,7 @@ static const struct {
 	{"ordered-captured", ordered_captured},
 	{"ordered-paused", ordered_paused},
 	{"ordered-many", ordered_many},
+	{"ordered-behind", ordered_behind},
 	{"ordered-threads", ordered_threads},
 	{"release", release},
 	{"context-gone", context_gone},

@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <utlist.h>
 
-#define PATIENCE 16 /* with frees that are too early, in a collection that does not wait */
+#define PATIENCE 16 /* with frees that are too early, in a collection of FREES_FEW */
 
 /* An allocation that is retired. */
 struct retired {
@@ -118,19 +118,18 @@ static bool ask(struct retired *r, bool wait, struct retired **next)
 	return done;
 }
 
-/* With lock held. Each allocation asks about a few that are too early, and the next about others. */
-static void collect_passed(void)
+/* With lock held. Gives up after @patience that are too early; the next call asks about others. */
+static void collect_passed(size_t patience)
 {
-	unsigned int early = 0;
 	struct retired *r = list, *next;
 
-	for (size_t left = count; r && left && early < PATIENCE; left--, r = next) {
+	for (size_t left = count; r && left && patience; left--, r = next) {
 		if (r->ending || r->asked) {
 			next = r->next;
 		} else if (!ask(r, false, &next)) {
 			DL_DELETE(list, r);
 			DL_APPEND(list, r);
-			early++;
+			patience--;
 		}
 	}
 }
@@ -152,16 +151,17 @@ static void collect_all(void)
 	}
 }
 
-void frees_collect(bool wait)
+bool frees_collect(enum frees_effort effort)
 {
 	if (!__atomic_load_n(&count, __ATOMIC_RELAXED))
-		return;
+		return false;
 	pthread_mutex_lock(&lock);
-	if (wait)
+	if (effort == FREES_WAIT)
 		collect_all();
 	else
-		collect_passed();
+		collect_passed(effort == FREES_FEW ? PATIENCE : SIZE_MAX);
 	pthread_mutex_unlock(&lock);
+	return true;
 }
 
 /* As cudaFree() does: first wait for all work of the context, which may still use the memory. */
@@ -314,7 +314,7 @@ CUresult frees_now(CUdeviceptr ptr)
 
 	if (!vmem_lookup(ptr, &info) || info.start != ptr)
 		return CUDA_ERROR_INVALID_VALUE;
-	frees_collect(false);
+	frees_collect(FREES_FEW);
 	result = wait_and_free(&info);
 	return result == CUDA_ERROR_OUT_OF_MEMORY ? free_later(&info) : result;
 }

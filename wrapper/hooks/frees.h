@@ -24,10 +24,12 @@ CUresult frees_now(CUdeviceptr ptr);
 CUresult frees_ordered(CUdeviceptr ptr, CUstream stream);
 
 /*
- * Give back the memory of ordered frees whose streams have passed; @wait: of all, and wait. Without
- * @wait this takes a bounded time: it asks about a few that have not passed, each time about others.
+ * Give back the memory of ordered frees whose streams have passed. FREES_FEW takes a bounded time:
+ * it asks about a few that have not passed, each time about others. FREES_PASSED asks about all, and
+ * FREES_WAIT waits for all. False: there was none.
  */
-void frees_collect(bool wait);
+enum frees_effort { FREES_FEW, FREES_PASSED, FREES_WAIT };
+bool frees_collect(enum frees_effort effort);
 
 /*
  * @ctx (NULL: none) may end in the next call. Its events are left alone from now on, until the

@@ -32,7 +32,7 @@ bool memory_give_back(void)
 	if (!driver_table())
 		return false;
 	vmem_get_stats(&before);
-	frees_collect(true);
+	frees_collect(FREES_WAIT);
 	vmem_trim();
 	vmem_get_stats(&after);
 	return after.mapped < before.mapped;
@@ -51,10 +51,13 @@ static CUresult alloc(CUcontext ctx, CUdevice dev, CUdeviceptr *dptr, size_t byt
 {
 	CUresult result;
 
-	frees_collect(false);
+	frees_collect(FREES_FEW);
 	result = vmem_alloc(ctx, dev, bytesize, dptr);
+	if (result == CUDA_ERROR_OUT_OF_MEMORY && frees_collect(FREES_PASSED))
+		result = vmem_alloc(ctx, dev, bytesize, dptr);
+	/* Only now, since work that never ends may hold some. Other threads may have freed memory. */
 	if (result == CUDA_ERROR_OUT_OF_MEMORY) {
-		frees_collect(true);
+		frees_collect(FREES_WAIT);
 		result = vmem_alloc(ctx, dev, bytesize, dptr);
 	}
 	if (result == CUDA_ERROR_OUT_OF_MEMORY && pool_gives_back(dev))
@@ -132,7 +135,7 @@ CUresult hook_cuMemGetInfo_v2(size_t *free, size_t *total)
 	CUresult result;
 	CUdevice dev;
 
-	frees_collect(false);
+	frees_collect(FREES_FEW);
 	result = real.cuMemGetInfo_v2(free, total);
 	/* Memory that vmem keeps for the next allocation is free memory for the program. */
 	if (!result && free && driver_table() && !real.cuCtxGetDevice(&dev)) {
