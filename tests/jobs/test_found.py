@@ -144,6 +144,19 @@ def test_another_runtime_directory():
         equal(cudaw("pause", "there", env={"CUDAW_RUNTIME_DIR": other}).code, 3)
 
 
+def test_closed_standard_descriptors():
+    """No file or socket of the command takes their numbers."""
+    with running(f"{PRIVATE_TMP} exec {job('private')}", "--mount"):
+        listed("private")
+        for closed in ("<&-", "2>&-", "<&- 2>&-"):
+            done = subprocess.run(["sh", "-c", f'"$0" ps {closed}', CUDAW], text=True, check=True,
+                                  stdout=subprocess.PIPE)
+            contains(done.stdout, "private")
+        done = subprocess.run(["sh", "-c", '"$0" ps <&- >&-', CUDAW], text=True, check=False,
+                              stderr=subprocess.PIPE)
+        equal((done.returncode, done.stderr), (1, "cudaw: stdout: Bad file descriptor\n"))
+
+
 # ---- the PID of any of its processes
 
 def test_the_pid_of_a_wrapper_or_a_child():

@@ -6,6 +6,7 @@
 #include "tools/command/similar.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <getopt.h>
 #include <libgen.h>
 #include <limits.h>
@@ -166,10 +167,27 @@ static int said_all(int code)
 	return code ? code : EXIT_FAILED;
 }
 
+/*
+ * Keep the numbers of closed standard descriptors from what the command opens, which would get its
+ * output. Nothing can be written to them, and the program of 'cudaw run' finds them closed.
+ */
+static void fill_standard(void)
+{
+	int fd;
+
+	do
+		fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	while (fd >= 0 && fd <= STDERR_FILENO);
+	if (fd >= 0)
+		close(fd);
+}
+
 int main(int argc, char **argv)
 {
 	const struct command *command;
 	char name[32];
+
+	fill_standard();
 
 	if (argc < 2) {
 		complain("no command given");
