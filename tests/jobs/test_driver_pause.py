@@ -384,7 +384,7 @@ def processes_that_may_share_gpu_memory():
     parent.end()
 
 
-main(pause_and_resume, json_and_dry_run, a_snapshot_is_refused, another_tool_paused_it,
+main(pause_and_resume, unsanitized(json_and_dry_run), a_snapshot_is_refused, another_tool_paused_it,
      a_command_was_killed_after_the_lock, each_step_fails, a_long_kernel,
      a_resume_waits_for_gpu_memory, too_little_host_memory, a_resume_takes_turns_with_jobs,
      an_interrupted_command_brings_it_to_the_end, wrong_targets,
