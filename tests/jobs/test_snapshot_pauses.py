@@ -668,6 +668,7 @@ def a_command_that_is_ended_while_it_is_written_calls_it_off():
     job, path = Counting(), directory()
     cudaw_ok("snapshot", "--gpu-only", job.pid, path)
     before = contents(path)
+    goes_on(job)    # a step: without one there is nothing to copy
     for paused in (False, True):
         hold("out")
         snapshot = Snapshot(job, path=path)
