@@ -72,7 +72,7 @@ if SANITIZED:
 
     gpulib.job_command = job_command
 
-# A resume after a full release asks a child process for the free memory. TSan takes its clone() for
+# A resume after a full release, and one that gives up, ask a child process. TSan takes its clone() for
 # a fork, stops to see what synchronises the thread, and then reports races that are none.
 TSAN = SANITIZED == "thread"
 if TSAN:

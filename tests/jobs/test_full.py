@@ -84,7 +84,8 @@ def a_resume_names_who_has_the_memory():
     goes_on(job, other)
 
 
-main(freed_memory_serves_every_call, the_default_pool_serves_an_allocation, a_resume_names_the_gpu,
+main(freed_memory_serves_every_call, the_default_pool_serves_an_allocation,
+     not_by_tsan(a_resume_names_the_gpu),
      not_by_tsan(a_resume_of_the_context_names_the_gpu),
      skipped(a_resume_names_who_has_the_memory, "such jobs find cudaw by LD_LIBRARY_PATH")
      if SANITIZED else a_resume_names_who_has_the_memory)
