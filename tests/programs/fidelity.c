@@ -173,14 +173,15 @@ static void case_free_async_busy(void)
 	      (cuMemFreeAsync(ptr, stream), cuMemAlloc(&other, free / 4 * 3)));
 }
 
+static const struct {
+	const char *name;
+	CUstreamCaptureMode mode;
+} modes[] = {{"global", CU_STREAM_CAPTURE_MODE_GLOBAL},
+	     {"thread local", CU_STREAM_CAPTURE_MODE_THREAD_LOCAL},
+	     {"relaxed", CU_STREAM_CAPTURE_MODE_RELAXED}};
+
 static void case_free_captured(void)
 {
-	static const struct {
-		const char *name;
-		CUstreamCaptureMode mode;
-	} modes[] = {{"global", CU_STREAM_CAPTURE_MODE_GLOBAL},
-		     {"thread local", CU_STREAM_CAPTURE_MODE_THREAD_LOCAL},
-		     {"relaxed", CU_STREAM_CAPTURE_MODE_RELAXED}};
 	static const size_t sizes[] = {4 * KIB, 64 * MIB};
 	CUstream stream = stream_new();
 	char question[96];
@@ -206,12 +207,6 @@ static void case_free_captured(void)
 
 static void case_alloc_captured(void)
 {
-	static const struct {
-		const char *name;
-		CUstreamCaptureMode mode;
-	} modes[] = {{"global", CU_STREAM_CAPTURE_MODE_GLOBAL},
-		     {"thread local", CU_STREAM_CAPTURE_MODE_THREAD_LOCAL},
-		     {"relaxed", CU_STREAM_CAPTURE_MODE_RELAXED}};
 	CUstream stream = stream_new();
 	char question[96];
 
