@@ -21,6 +21,15 @@
 #define STACK_SIZE 65536
 #define LINE_SIZE  24 /* of a number */
 
+#ifdef __SANITIZE_THREAD__
+/*
+ * TSan takes clone() for a fork, and stops to see what synchronises the thread. glibc has the function
+ * under this name too, which TSan does not know; for the child it is the thread that waits for it.
+ */
+int __clone(int (*fn)(void *), void *stack, int flags, void *arg, ...);
+#define clone __clone
+#endif
+
 struct child {
 	char *argv[GPU_MAX + 2];
 	char *envp[2];
