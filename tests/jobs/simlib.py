@@ -72,11 +72,7 @@ if SANITIZED:
 
     gpulib.job_command = job_command
 
-# A resume after a full release, and one that gives up, ask a child process. TSan takes its clone() for
-# a fork, stops to see what synchronises the thread, and then reports races that are none.
 TSAN = SANITIZED == "thread"
-if TSAN:
-    os.environ["CUDAW_RELEASE"] = "memory"
 
 
 def each(count):
@@ -98,7 +94,7 @@ def unsanitized(case):
 
 
 def not_by_tsan(case):
-    """Mark a case that forks, or in which a pause is to release everything."""
+    """Mark a case whose program clones or forks: TSan then stops to see what synchronises it."""
     return skipped(case, "TSan does not follow a clone() or fork()") if TSAN else case
 
 

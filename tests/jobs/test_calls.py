@@ -159,7 +159,7 @@ def nothing_leaks():
 
 
 main(threads_through_50_pauses, threads_in_several_contexts, several_devices,
-     only_the_memory_is_released, not_by_tsan(each_device_is_given_back), while_a_capture_is_open,
+     only_the_memory_is_released, each_device_is_given_back, while_a_capture_is_open,
      a_capture_that_does_not_end, captures_that_end_with_their_owner,
      each_thread_has_a_stream_of_its_own, native_addressing, a_release_that_fails_is_not_counted,
      not_by_tsan(a_fork_while_the_driver_is_bound),

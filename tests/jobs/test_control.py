@@ -6,7 +6,7 @@ import signal
 import socket
 import time
 
-from simlib import is_stopped, not_by_tsan, paused_and_resumed, waits_for_memory
+from simlib import is_stopped, paused_and_resumed, waits_for_memory
 from gpulib import RUNTIME_DIR, Job, check, cudaw, cudaw_ok, equal, main, until
 
 
@@ -175,4 +175,4 @@ main(a_resume_continues_a_job_that_was_stopped_by_a_signal,
      a_hold_that_is_broken_off_leaves_the_job_running,
      a_resume_ends_a_pause_that_still_waits,
      contexts_come_and_go_across_pauses,
-     not_by_tsan(children_of_a_paused_process_exit))
+     children_of_a_paused_process_exit)

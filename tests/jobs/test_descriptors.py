@@ -7,7 +7,7 @@ import resource
 import signal
 import time
 
-from simlib import SCRATCH, TSAN, cpu_seconds, not_by_tsan, skipped
+from simlib import SCRATCH, TSAN, cpu_seconds, skipped
 from snapshotjobs import ask
 from gpulib import Job, check, cudaw, equal, hog, main, until
 
@@ -140,4 +140,4 @@ def robs(case):
 main(robs(the_socket_alone_is_closed), robs(no_descriptor_for_a_socket),
      clients_are_told_that_there_is_no_descriptor, a_limit_below_what_is_open,
      a_pause_that_can_not_see_the_host_memory,
-     not_by_tsan(a_resume_that_can_not_ask_for_gpu_memory))
+     a_resume_that_can_not_ask_for_gpu_memory)

@@ -16,5 +16,5 @@ def none_waits_in_the_driver():
 
 
 os.environ["CUDAW_SIM_COUNT"] = COUNTS     # of the last job
-main(*shared("first_calls.py", tsan_leaves_out=("after_a_release_of_the_whole_gpu",)),
+main(*shared("first_calls.py"),
      none_waits_in_the_driver)

@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import tempfile
 
-from simlib import HELD, SCRATCH, hold, let_go, not_by_tsan
+from simlib import HELD, SCRATCH, hold, let_go
 from gpulib import (BUILD, CUDAW, RUNTIME_DIR, Group, Job, base_environment, check, cudaw, cudaw_ok,
                     equal, main, until)
 from snapshotjobs import contents, directory
@@ -100,5 +100,4 @@ def after_a_directory_was_refused():
     job.discard()
 
 
-main(*map(not_by_tsan, (after_a_pause, while_a_snapshot_is_written, while_memory_is_on_disk,
-                        after_a_directory_was_refused)))
+main(after_a_pause, while_a_snapshot_is_written, while_memory_is_on_disk, after_a_directory_was_refused)

@@ -8,7 +8,7 @@ import re
 import shutil
 import tempfile
 
-from simlib import MIB, SANITIZED, not_by_tsan, skipped
+from simlib import MIB, SANITIZED, skipped
 from gpulib import BUILD, SCRATCH, Job, check, cudaw, cudaw_ok, equal, hog, main
 
 CALLS = ("cuMemAlloc", "cuMemAllocPitch", "cuMemAllocAsync", "cuMemAllocFromPoolAsync", "cuMemCreate",
@@ -85,7 +85,7 @@ def a_resume_names_who_has_the_memory():
 
 
 main(freed_memory_serves_every_call, the_default_pool_serves_an_allocation,
-     not_by_tsan(a_resume_names_the_gpu),
-     not_by_tsan(a_resume_of_the_context_names_the_gpu),
+     a_resume_names_the_gpu,
+     a_resume_of_the_context_names_the_gpu,
      skipped(a_resume_names_who_has_the_memory, "such jobs find cudaw by LD_LIBRARY_PATH")
      if SANITIZED else a_resume_names_who_has_the_memory)

@@ -6,7 +6,7 @@ import re
 import signal
 import time
 
-from simlib import MIB, SCRATCH, errors_of_cudaw, gpu_used, not_by_tsan, unsanitized, waits_for_memory
+from simlib import MIB, SCRATCH, errors_of_cudaw, gpu_used, unsanitized, waits_for_memory
 from gpulib import BUILD, Group, Job, check, cudaw, equal, hog, main
 
 COUNTER = os.path.join(BUILD, "tests", "programs", "counter")
@@ -139,4 +139,4 @@ main(unsanitized(too_little_host_memory),
      unsanitized(no_host_memory_but_a_disk), unsanitized(too_few_addresses),
      a_pause_cancels_a_waiting_resume,
      a_waiting_resume_by_the_command_ends_with_success, sigterm_while_waiting,
-     not_by_tsan(no_virtual_memory_management), the_gpu_is_full)
+     no_virtual_memory_management, the_gpu_is_full)

@@ -53,5 +53,4 @@ GROUPS = ("what_memory_does_not_hold_goes_to_disk", "a_pause_that_fits_is_not_ki
 
 # TSan runs with CUDAW_RELEASE=memory, which pins.
 main(lost_data_is_found, what_stays_pinned_is_kept, unsanitized(no_addresses_for_buffers),
-     *shared("pool.py", ZEROS_MIB=1200, sanitizers_leave_out=GROUPS,
-             tsan_leaves_out=("trim_says_what_was_not_pinned",)))
+     *shared("pool.py", ZEROS_MIB=1200, sanitizers_leave_out=GROUPS))

@@ -7,7 +7,7 @@ import socket
 import subprocess
 import time
 
-from simlib import SANITIZED, errors_of_cudaw, not_by_tsan, shared, unsanitized
+from simlib import SANITIZED, errors_of_cudaw, shared, unsanitized
 from gpulib import (BUILD, CUDAW, RUNTIME_DIR, Job, base_environment, check, cudaw, cudaw_ok, equal, hog,
                     jobs, main, until)
 
@@ -184,7 +184,7 @@ main(*shared("ranks.py", 2, PAUSES),
      a_second_command_is_turned_away,
      a_command_that_is_killed_between_two_commits,
      a_rank_that_is_stopped_spares_the_others,
-     not_by_tsan(a_pause_ends_a_resume_that_waits),
-     not_by_tsan(they_resume_together_or_not_at_all),
+     a_pause_ends_a_resume_that_waits,
+     they_resume_together_or_not_at_all,
      a_resume_whose_command_dies_goes_on,
      a_pause_of_one_rank_by_a_signal_comes_first)

@@ -6,7 +6,7 @@ leaves, and what other requests do meanwhile. tests/gpu/released.py has the plai
 import subprocess
 import time
 
-from simlib import HELD, gpu_used, hold, let_go, not_by_tsan
+from simlib import HELD, gpu_used, hold, let_go
 from gpulib import CUDAW, Job, base_environment, check, cudaw, cudaw_ok, equal, main, until
 
 MEMORY, ALL = ("--release", "memory"), ("--release", "all")
@@ -80,5 +80,5 @@ def a_resume_waits_for_its_end():
     check("every word right" in job.finish(), "the job did not verify its memory")
 
 
-main(*map(not_by_tsan, (what_cannot_be_carried_is_refused_by_name, a_driver_that_fails_leaves_it_paused,
-                        a_request_that_comes_during_the_pause, a_resume_waits_for_its_end)))
+main(what_cannot_be_carried_is_refused_by_name, a_driver_that_fails_leaves_it_paused,
+     a_request_that_comes_during_the_pause, a_resume_waits_for_its_end)

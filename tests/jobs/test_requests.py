@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 
-from simlib import cpu_seconds, not_by_tsan, unsanitized
+from simlib import cpu_seconds, unsanitized
 from snapshotjobs import ask, counter, finish, directory, told
 from gpulib import (CUDAW, RUNTIME_DIR, Job, base_environment, check, cudaw, cudaw_ok, equal, jobs,
                     main, until)
@@ -308,7 +308,6 @@ def a_program_that_has_the_numbers_of_ours():
     equal(program.returncode, 0, "the exit status")
 
 
-@not_by_tsan
 def a_directory_that_is_another_snapshots():
     """It is not taken, and the job stays what it was."""
     one, two, where, other = counter(16), counter(16), directory(), directory()

@@ -9,7 +9,7 @@ import re
 import subprocess
 import tempfile
 
-from simlib import SCRATCH, not_by_tsan
+from simlib import SCRATCH
 from gpulib import CUDAW, base_environment, check, cudaw_ok, equal, main
 from restorelib import (STAND_IN, Counting, Terminal, directory, need_criu, nobody_writes_there, pretended_criu,
                         refused, unheard)
@@ -56,7 +56,6 @@ exit 1
 """
 
 
-@not_by_tsan
 def a_dump_that_fails_does_no_harm():
     env = pretended_criu(FAILS)
     path = directory()
@@ -74,7 +73,6 @@ def a_dump_that_fails_does_no_harm():
     job.finish()
 
 
-@not_by_tsan
 def a_dump_that_fails_where_nobody_listens():
     """What is to be done then is done."""
     path = directory()
@@ -88,7 +86,6 @@ def a_dump_that_fails_where_nobody_listens():
     job.finish()
 
 
-@not_by_tsan
 def a_dump_that_fails_leaves_a_paused_job_paused():
     env = pretended_criu(FAILS)
     path = directory()
@@ -136,7 +133,6 @@ def a_terminal_shows_how_far_it_is():
     job.finish()
 
 
-@not_by_tsan
 def an_interrupt_that_comes_too_late_hides_nothing():
     """The job has ended, so the command says where it is."""
     job, path = Counting(), directory()

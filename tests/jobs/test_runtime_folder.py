@@ -9,7 +9,7 @@ import os
 import shutil
 import tempfile
 
-from simlib import MIB, SCRATCH, not_by_tsan, paused_and_resumed
+from simlib import MIB, SCRATCH, paused_and_resumed
 from gpulib import RUNTIME_DIR, Job, Skip, check, cudaw, equal, faces, main
 
 CLONE_NEWNS = 0x20000
@@ -109,5 +109,5 @@ def a_full_file_system():
         libc.umount2(RUNTIME_DIR.encode(), 2)
 
 
-main(not_by_tsan(another_job_is_stopped_with_the_lock),
-     not_by_tsan(another_job_is_stopped_before_it_takes_the_rest), a_full_file_system)
+main(another_job_is_stopped_with_the_lock,
+     another_job_is_stopped_before_it_takes_the_rest, a_full_file_system)

@@ -12,6 +12,6 @@ main(*shared("same.py", "counter", "--steps", 60, "--step-ms", 10),
                                                    "a_process_without_cuda_is_left_alone"),
              tsan_leaves_out=("a_job_that_forks",)),
      *shared("drain.py"),
-     *shared("released.py", MIB=MIB, tsan_leaves_out=("full_release", "a_paused_job_gives_back_the_rest")),
-     *shared("contention.py", MIB=MIB, tsan_leaves_out=("resume_waits_for_memory",)),
+     *shared("released.py", MIB=MIB),
+     *shared("contention.py", MIB=MIB),
      *shared("command.py", sanitizers_leave_out=("the_status_of_the_program",)))

@@ -8,7 +8,7 @@ import shutil
 import signal
 import time
 
-from simlib import MIB, not_by_tsan
+from simlib import MIB
 from json_docs import check_documented
 from gpulib import Job, check, cudaw, cudaw_ok, equal, main, until
 from snapshotjobs import LARGE_MIB, ask, contents, counter, finish, directory, told
@@ -183,7 +183,6 @@ def another_snapshot_is_refused():
         finish(one)
 
 
-@not_by_tsan
 def the_driver_is_told_of_other_gpus():
     """The simulated one refuses to go elsewhere, so what it says shows that it was asked to."""
     job = paused_into(directory())

@@ -9,7 +9,6 @@ import os
 import signal
 import time
 
-from simlib import not_by_tsan
 from gpulib import check, cudaw, cudaw_ok, equal, main, seeded, until
 from restorelib import Counting, Snapshot, directory
 from snapshotjobs import contents
@@ -22,7 +21,6 @@ def kill(job):
     os.kill(job.pid, signal.SIGKILL)
 
 
-@not_by_tsan
 def one_that_is_killed_while_criu_works():
     """Whether that fails then, or waits for ever; and is asked to end, which waits for the end."""
     for older in (True, False):

@@ -18,7 +18,7 @@ import subprocess
 import threading
 import time
 
-from simlib import HELD, MIB, SCRATCH, hold, is_stopped, let_go, not_by_tsan
+from simlib import HELD, MIB, SCRATCH, hold, is_stopped, let_go
 from detached import Detached
 from gpulib import (BUILD, CUDAW, RUNTIME_DIR, base_environment, check, cudaw, cudaw_ok, equal, hog,
                     is_pending, main, until)
@@ -53,7 +53,6 @@ def resumes_well(job):
     job.finish()
 
 
-@not_by_tsan
 def a_pause_while_criu_works_holds():
     for by in ("command", "signal"):
         job = Counting()
@@ -67,7 +66,6 @@ def a_pause_while_criu_works_holds():
         resumes_well(job)
 
 
-@not_by_tsan
 def without_one_the_job_goes_on():
     """Also where a pause was taken back, which has to wait for the snapshot."""
     job = Counting()
@@ -87,7 +85,6 @@ def without_one_the_job_goes_on():
     job.finish()
 
 
-@not_by_tsan
 def a_pause_before_it_holds():
     job = Counting()
     cudaw_ok("pause", job.pid)
@@ -99,7 +96,6 @@ def a_pause_before_it_holds():
     resumes_well(job)
 
 
-@not_by_tsan
 def a_pause_holds_where_criu_fails():
     job = Counting()
     snapshot = Snapshot(job).in_criu()
@@ -185,7 +181,6 @@ def waiting_for_memory(*options):
     return job, snapshot, other
 
 
-@not_by_tsan
 def a_pause_while_it_waits_for_memory_holds():
     job, snapshot, other = waiting_for_memory()
     cudaw_ok("pause", job.pid)
@@ -195,7 +190,6 @@ def a_pause_while_it_waits_for_memory_holds():
     resumes_well(job)
 
 
-@not_by_tsan
 def the_command_can_be_ended_while_the_job_waits_for_memory():
     """The snapshot is whole by then, and the memory no longer in it alone."""
     job, snapshot, other = waiting_for_memory()
@@ -224,7 +218,6 @@ def as_it_ends(job):
     threading.Timer(1, listener.close).start()
 
 
-@not_by_tsan
 def a_job_keeps_its_directory_without_a_lock():
     """Whoever is to add the image is not there yet, or any more; but for a job that is gone."""
     job, other, path = Counting(), Counting(), directory()
@@ -278,7 +271,6 @@ def as_it_was(job):
     os.rename(path + ".kept", path)
 
 
-@not_by_tsan
 def another_command_for_it_leaves_its_memory_alone():
     job, path = Counting(), directory()
     equal(ask(job, f"snapshot pause hold image none {path}")[-1], "end ok", "the answer")
@@ -290,7 +282,6 @@ def another_command_for_it_leaves_its_memory_alone():
     resumes_well(job)
 
 
-@not_by_tsan
 def a_stopped_job_keeps_its_directory():
     """As one that CRIU had stopped when the command was killed: nothing of it holds a lock."""
     job, other, path = Counting(), Counting(), directory()
@@ -308,7 +299,6 @@ def a_stopped_job_keeps_its_directory():
     other.finish()
 
 
-@not_by_tsan
 def an_incremental_one_goes_on_from_the_last_that_is_there():
     """Not from one that CRIU had failed to end, which has left nothing."""
     job, path = Detached("counter", "--mib", 32, "--step-ms", 1000000), directory()
@@ -339,7 +329,6 @@ exit 1
 """
 
 
-@not_by_tsan
 def a_connection_when_criu_begins_is_no_harm():
     """As of cudaw ps."""
     job, criu = Counting(), pretended_criu(MET_A_CONNECTION)
@@ -356,7 +345,6 @@ def a_connection_when_criu_begins_is_no_harm():
     job.finish()
 
 
-@not_by_tsan
 def a_resume_that_fails_leaves_the_directory_locked():
     job = Counting()
     snapshot = Snapshot(job).in_criu()
@@ -373,7 +361,6 @@ def a_resume_that_fails_leaves_the_directory_locked():
     resumes_well(job)
 
 
-@not_by_tsan
 def one_after_a_long_resume():
     """As after the longest: it read a snapshot, and waited for memory."""
     job, snapshot, other = waiting_for_memory("--json")
@@ -386,7 +373,6 @@ def one_after_a_long_resume():
     job.finish()
 
 
-@not_by_tsan
 def one_that_stops_the_job():
     """It has no resume, not even an earlier one; nor waits it for the parent to wait for the job."""
     unnamed = []
@@ -404,7 +390,6 @@ def one_that_stops_the_job():
     check(min(unnamed) < 2500, f"{unnamed} ms are of no phase")
 
 
-@not_by_tsan
 def one_that_ends_as_it_runs_on():
     """Its snapshot is whole, and it stayed not paused."""
     job = Detached("ends", "--steps", 1000000, "--step-ms", 2)
@@ -439,7 +424,6 @@ def locks(fd):
         return False
 
 
-@not_by_tsan
 def one_who_reads_in_the_gap_is_waited_for():
     """Between the job's writing and CRIU nobody has the directory's lock."""
     job = Counting()
@@ -463,7 +447,6 @@ def one_who_reads_in_the_gap_is_waited_for():
     job.finish()
 
 
-@not_by_tsan
 def one_that_is_continued_runs_on():
     """It would do again, when it is restored, what it does before it is ended."""
     job = Counting()
@@ -482,7 +465,6 @@ for i; do [ "$before" = --tree ] && kill -STOP $i; before=$i; done
 """
 
 
-@not_by_tsan
 def one_that_is_continued_at_the_commit_runs_on():
     """The snapshot is valid, but the job has gone on from there."""
     job, path = Counting(), directory()
@@ -496,7 +478,6 @@ def one_that_is_continued_at_the_commit_runs_on():
     job.finish()
 
 
-@not_by_tsan
 def one_that_criu_leaves_stopped_runs_on():
     for criu, why in ((STOPS + "exit 1", "CRIU: it failed"), (STOPS, "CRIU succeeded, but wrote no core-")):
         job, path = Counting(), directory()
@@ -507,7 +488,6 @@ def one_that_criu_leaves_stopped_runs_on():
         job.finish()
 
 
-@not_by_tsan
 def an_image_is_made_where_the_memory_is():
     """Also where the directory's path has become another's."""
     for _ in range(3):
@@ -529,7 +509,6 @@ def an_image_is_made_where_the_memory_is():
         job.finish()
 
 
-@not_by_tsan
 def a_signal_to_end_waits_for_it():
     """The program handles it, and needs the GPU for that."""
     job = Counting()
@@ -541,7 +520,6 @@ def a_signal_to_end_waits_for_it():
     snapshot.process.communicate(timeout=300)    # it may not have heard of the resume
 
 
-@not_by_tsan
 def a_resume_before_criu_begins_calls_it_off():
     """While the command sleeps the job goes on; what is in its directory is no image of it any more."""
     job = Counting()
@@ -574,7 +552,6 @@ def a_resume_under_way_goes_on_after_it():
     finish(job)
 
 
-@not_by_tsan
 def another_one_waits_for_its_end():
     job = Counting()
     snapshot = Snapshot(job).in_criu()
@@ -611,7 +588,6 @@ def logged(job, text):
     until(lambda: any(text in line for line in job.lines()), 10, f"the log says: {text}")
 
 
-@not_by_tsan
 def the_job_goes_on_when_the_command_is_killed():
     path = directory()
     job = Counting()
@@ -631,7 +607,6 @@ def the_job_goes_on_when_the_command_is_killed():
     job.finish()
 
 
-@not_by_tsan
 def a_paused_job_stays_so_when_the_command_is_killed():
     for before in (True, False):
         job = Counting()
@@ -662,7 +637,6 @@ def what_a_killed_command_asked_for_is_seen_through():
     finish(job)
 
 
-@not_by_tsan
 def a_command_that_is_ended_while_it_is_written_calls_it_off():
     """As nobody would add the image; but not a pause that others have asked for meanwhile."""
     job, path = Counting(), directory()

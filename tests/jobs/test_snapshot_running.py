@@ -10,7 +10,7 @@ import struct
 import subprocess
 import time
 
-from simlib import HELD, MIB, SCRATCH, hold, let_go, not_by_tsan, unsanitized
+from simlib import HELD, MIB, SCRATCH, hold, let_go, unsanitized
 from gpulib import (BUILD, CUDAW, Group, Job, Skip, base_environment, check, cudaw, cudaw_ok, equal,
                     main)
 from restorelib import WAITS, pretended_criu
@@ -210,7 +210,6 @@ def what_cannot_be_unmapped_runs_on():
     finish(job)
 
 
-@not_by_tsan
 def a_process_image_needs_the_whole_gpu():
     path = directory()
     job = counter(64, CUDAW_RELEASE="memory",

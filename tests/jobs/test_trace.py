@@ -10,7 +10,7 @@ import resource
 import signal
 import time
 
-from simlib import (SANITIZED, SCRATCH, errors_of_cudaw, is_stopped, not_by_tsan, shared,
+from simlib import (SANITIZED, SCRATCH, errors_of_cudaw, is_stopped, shared,
                     unsanitized)
 from gpulib import BUILD, Job, check, cudaw, cudaw_ok, equal, main, seeded, until
 
@@ -195,7 +195,6 @@ def an_option_of_run():
         check(done.returncode == 2 and why in done.stderr, f"{file}: {done.stderr}")
 
 
-@not_by_tsan
 def children():
     """A child that uses CUDA after an exec has a file of its own, one without CUDA has none."""
     job = run("forker", "--steps", 10)
