@@ -70,24 +70,22 @@ static void leave(bool pushed)
 }
 
 /* With the context of @r current: CUDA_SUCCESS once the work that may use the memory has ended. */
-static CUresult work_ended(const struct retired *r, bool wait)
+static CUresult work_ended(const struct retired *r)
 {
 	if (!r->ctx)
 		return CUDA_SUCCESS;
-	if (!r->event)
-		return fence_wait(r->ctx);
-	return wait ? real.cuEventSynchronize(r->event) : real.cuEventQuery(r->event);
+	return r->event ? real.cuEventQuery(r->event) : fence_wait(r->ctx);
 }
 
 /* False: it is too early, or the driver refuses. */
-static bool finish(const struct retired *r, bool wait)
+static bool finish(const struct retired *r)
 {
 	CUstreamCaptureMode mode = fence_relax();
 	bool pushed;
 	CUresult result = enter(r->ctx, &pushed);
 
 	if (!result)
-		result = work_ended(r, wait);
+		result = work_ended(r);
 	if (!result) {
 		result = vmem_free_retired(&r->info);
 		/* An invalid one has gone with its context. */
@@ -102,13 +100,13 @@ static bool finish(const struct retired *r, bool wait)
 }
 
 /* With lock held; releases it meanwhile. True: @r is gone. *@next is the one behind it. */
-static bool ask(struct retired *r, bool wait, struct retired **next)
+static bool ask(struct retired *r, struct retired **next)
 {
 	bool done;
 
 	r->asked = true;
 	pthread_mutex_unlock(&lock);
-	done = finish(r, wait);
+	done = finish(r);
 	pthread_mutex_lock(&lock);
 	r->asked = false;
 	*next = r->next;
@@ -126,7 +124,7 @@ static void collect_passed(size_t patience)
 	for (size_t left = count; r && left && patience; left--, r = next) {
 		if (r->ending || r->asked) {
 			next = r->next;
-		} else if (!ask(r, false, &next)) {
+		} else if (!ask(r, &next)) {
 			DL_DELETE(list, r);
 			DL_APPEND(list, r);
 			patience--;
@@ -135,20 +133,12 @@ static void collect_passed(size_t patience)
 }
 
 /* With lock held. */
-static void collect_all(void)
+static bool any_asked(void)
 {
-	struct retired *r = list;
+	const struct retired *r;
 
-	while (r) {
-		if (r->ending) {
-			r = r->next;
-		} else if (r->asked) {
-			uncancelled_wait(&answered, &lock);
-			r = list;
-		} else {
-			ask(r, true, &r);
-		}
-	}
+	DL_SEARCH_SCALAR(list, r, asked, true);
+	return r;
 }
 
 bool frees_collect(enum frees_effort effort)
@@ -156,10 +146,10 @@ bool frees_collect(enum frees_effort effort)
 	if (!__atomic_load_n(&count, __ATOMIC_RELAXED))
 		return false;
 	pthread_mutex_lock(&lock);
-	if (effort == FREES_WAIT)
-		collect_all();
-	else
-		collect_passed(effort == FREES_FEW ? PATIENCE : SIZE_MAX);
+	collect_passed(effort == FREES_FEW ? PATIENCE : SIZE_MAX);
+	/* Another thread may be giving back what the caller lacks. */
+	while (effort == FREES_PASSED && any_asked())
+		uncancelled_wait(&answered, &lock);
 	pthread_mutex_unlock(&lock);
 	return true;
 }

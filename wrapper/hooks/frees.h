@@ -25,10 +25,11 @@ CUresult frees_ordered(CUdeviceptr ptr, CUstream stream);
 
 /*
  * Give back the memory of ordered frees whose streams have passed. FREES_FEW takes a bounded time:
- * it asks about a few that have not passed, each time about others. FREES_PASSED asks about all, and
- * FREES_WAIT waits for all. False: there was none.
+ * it asks about a few that have not passed, each time about others. FREES_PASSED asks about all. Neither
+ * waits for a stream, as the driver does not if it lacks memory [H200: fidelity free_async_busy]. False:
+ * there was none.
  */
-enum frees_effort { FREES_FEW, FREES_PASSED, FREES_WAIT };
+enum frees_effort { FREES_FEW, FREES_PASSED };
 bool frees_collect(enum frees_effort effort);
 
 /*

@@ -32,7 +32,7 @@ bool memory_give_back(void)
 	if (!driver_table())
 		return false;
 	vmem_get_stats(&before);
-	frees_collect(FREES_WAIT);
+	frees_collect(FREES_PASSED);
 	vmem_trim();
 	vmem_get_stats(&after);
 	return after.mapped < before.mapped;
@@ -55,11 +55,6 @@ static CUresult alloc(CUcontext ctx, CUdevice dev, CUdeviceptr *dptr, size_t byt
 	result = vmem_alloc(ctx, dev, bytesize, dptr);
 	if (result == CUDA_ERROR_OUT_OF_MEMORY && frees_collect(FREES_PASSED))
 		result = vmem_alloc(ctx, dev, bytesize, dptr);
-	/* Only now, since work that never ends may hold some. Other threads may have freed memory. */
-	if (result == CUDA_ERROR_OUT_OF_MEMORY) {
-		frees_collect(FREES_WAIT);
-		result = vmem_alloc(ctx, dev, bytesize, dptr);
-	}
 	if (result == CUDA_ERROR_OUT_OF_MEMORY && pool_gives_back(dev))
 		result = vmem_alloc(ctx, dev, bytesize, dptr);
 	return result;
