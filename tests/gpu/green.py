@@ -23,15 +23,15 @@ def green_contexts_as_natively():
 
 
 def green_contexts_through_pauses():
-    paused(Job("green", "--steps", 100000, "--step-ms", 2))
+    paused(Job("green", "--late", 1, "--steps", 100000, "--step-ms", 2))
 
 
 def green_contexts_whose_context_stays():
-    paused(Job("green", "--steps", 100000, "--step-ms", 2, env={"CUDAW_RELEASE": "memory"}))
+    paused(Job("green", "--late", 1, "--steps", 100000, "--step-ms", 2, env={"CUDAW_RELEASE": "memory"}))
 
 
 def the_last_green_context_ends_the_primary_one():
-    job = Job("green", "--last", 1, "--steps", 100000, "--step-ms", 2)
+    job = Job("green", "--last", 1, "--late", 1, "--steps", 100000, "--step-ms", 2)
     job.wait_steps(10)
     equal(job.status()["carried"] < 100 * MIB, True, "the memory of the ended context is gone")
     paused(job)

@@ -4,7 +4,10 @@
  * current. Every few steps the green context is destroyed and made anew; the memory stays, except
  * that whose free the stream of the green context orders.
  *
- *	green [--last 1]
+ *	green [--last 1] [--late 1]
+ *
+ * With --late 1 a green context ends before the work that its stream orders before a free. The driver
+ * alone never gives that memory back [H200].
  *
  * With --last 1 there was a green context before that had the last reference to the primary context,
  * which ended with it, and all memory with that.
@@ -18,6 +21,7 @@
 #define LAUNCHES 50 /* in a step */
 
 static struct kernels gpu;
+static unsigned long late;
 static CUgreenCtx green;
 static CUcontext ctx;
 static CUstream stream;
@@ -54,15 +58,15 @@ static size_t free_memory(void)
 	return free;
 }
 
-/* The green context may end before its work on the memory, which goes all the same. */
+/* The memory goes all the same. */
 static void end_with_late_free(void)
 {
 	size_t before = free_memory(), after;
-	CUdeviceptr late;
+	CUdeviceptr freed;
 
-	CALL(cuMemAlloc(&late, LATE));
-	CALL(cuMemsetD8Async(late, 1, LATE, stream));
-	CALL(cuMemFreeAsync(late, stream));
+	CALL(cuMemAlloc(&freed, LATE));
+	CALL(cuMemsetD8Async(freed, 1, LATE, stream));
+	CALL(cuMemFreeAsync(freed, stream));
 	green_end();
 	CALL(cuCtxSynchronize());
 	after = free_memory();
@@ -121,9 +125,9 @@ static void end_with_primary(void)
 int main(int argc, char **argv)
 {
 	unsigned long last = 0, k;
-	const struct step_option options[] = {{"last", &last}};
+	const struct step_option options[] = {{"last", &last}, {"late", &late}};
 
-	step_parse(argc, argv, options, 1);
+	step_parse(argc, argv, options, 2);
 	kernels_init(&gpu);
 	if (last) {
 		end_with_primary();
@@ -137,7 +141,10 @@ int main(int argc, char **argv)
 		step();
 		if (k % LIFE == LIFE - 1) {
 			CALL(cuStreamSynchronize(stream));
-			end_with_late_free();
+			if (late)
+				end_with_late_free();
+			else
+				green_end();
 			verify((uint32_t)(k + 1) * LAUNCHES);
 			green_new();
 		}
