@@ -67,8 +67,8 @@ class Row:
     why: str = ""
 
 
-RESULTS = {"equal": True, "not comparable": True, "skipped": True, "differs": False,
-           "too few pauses": False, "failed": False}
+RESULTS = {"equal": True, "not comparable": True, "skipped": True, "fails natively": True,
+           "differs": False, "too few pauses": False, "failed": False}
 output = threading.Lock()
 
 
@@ -175,7 +175,11 @@ class Program:
     def runs(self):
         if time.monotonic() > self.end:
             raise Failure("not begun in time")
-        first = self.run("native")
+        try:
+            first = self.run("native")
+        except Failure as why:
+            self.row.why = str(why)
+            return "fails natively"
         with concurrent.futures.ThreadPoolExecutor(1) as pool:
             again = pool.submit(self.run, "native")
             self.row.under = self.run_under()
