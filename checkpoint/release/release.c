@@ -6,6 +6,7 @@
 #include "checkpoint/ledger/driver_memory.h"
 #include "checkpoint/release/devices.h"
 #include "checkpoint/release/freemem.h"
+#include "common/beside.h"
 #include "common/clock.h"
 #include "common/gpu.h"
 #include "common/nvml.h"
@@ -131,6 +132,7 @@ CUresult release_checkpoint(const struct cuda_driver *drv, const struct context_
 {
 	CUcheckpointLockArgs lock = {.timeoutMs = LOCK_TIMEOUT_MS};
 	CUcheckpointCheckpointArgs checkpoint = {0};
+	static char beside[BESIDE_SIZE];
 	const char *unlock;
 	CUresult error;
 
@@ -139,8 +141,14 @@ CUresult release_checkpoint(const struct cuda_driver *drv, const struct context_
 	error = drv->cuCheckpointProcessLock(getpid(), &lock);
 	if (error)
 		return error;
-	*call = "cuCheckpointProcessCheckpoint";
-	error = drv->cuCheckpointProcessCheckpoint(getpid(), &checkpoint);
+	/* Only now: a thread that is not inside the driver may have loaded it just before. */
+	if (beside_driver(getpid(), beside)) {
+		*call = beside;
+		error = CUDA_ERROR_NOT_SUPPORTED;
+	} else {
+		*call = "cuCheckpointProcessCheckpoint";
+		error = drv->cuCheckpointProcessCheckpoint(getpid(), &checkpoint);
+	}
 	process_locked = error != CUDA_SUCCESS;
 	if (process_locked)
 		release_unlock_process(drv, &unlock);

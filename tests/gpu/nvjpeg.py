@@ -3,10 +3,11 @@
 """nvJPEG is paused at each moment of its first two seconds, which has broken jobs whose pause was
 reported as done: each run ends right, or its pause is refused.
 
-    nvjpeg.py decode|encode all|memory|driver [RUNS]
+    nvjpeg.py decode|encode|hardware all|memory|driver [RUNS]
 
-all, memory: cudaw pause --release. driver: the driver's checkpoint alone, of a native process (cudaw
-pause --driver); it only counts what breaks.
+hardware: decoded by the JPEG hardware alone. all, memory: cudaw pause --release; the former leaves the
+context on the GPU once nvJPEG has loaded libnvcuvid (common/beside.h). driver: the driver's checkpoint
+alone, of a native process (cudaw pause --driver); it only counts what breaks.
 
 STEPS in the environment is the number of runs, before RUNS and 200; FROM and TO are the moments of
 the first and the last pause, in seconds after the start, 0 and 2.
@@ -25,8 +26,8 @@ NO_JOB = 3      # the exit code: the process has not begun to use CUDA
 
 
 def nvjpeg():
-    return Job("nvjpeg", "--encode", int(KIND == "encode"), "--steps", 1000000, "--step-ms", 2,
-               mode="native" if HOW == "driver" else "run")
+    return Job("nvjpeg", "--encode", int(KIND == "encode"), "--backend", 3 if KIND == "hardware" else 0,
+               "--steps", 1000000, "--step-ms", 2, mode="native" if HOW == "driver" else "run")
 
 
 def digest_of(job):

@@ -4,7 +4,9 @@
  * the same image decoded or encoded in each step. Which of them makes what at its creation is the
  * library's affair; "creating" and "created" are printed around it, for a test that pauses there.
  *
- *	nvjpeg [--encode 1] [--steps N] [--step-ms N]
+ *	nvjpeg [--encode 1] [--backend N] [--steps N] [--step-ms N]
+ *
+ * Backend 3 decodes by the hardware alone; 0 lets the library choose.
  *
  * No toolkit that has the library is needed to build it: the declarations are those of nvjpeg.h
  * (CUDA 13.0).
@@ -89,7 +91,7 @@ static struct {
 	int (*EncodeRetrieveBitstream)(void *, void *, unsigned char *, size_t *, cudaStream_t);
 } nvjpeg;
 
-static unsigned long encode;
+static unsigned long encode, backend;
 static void *handle, *state, *encoder, *params;
 static cudaStream_t stream;
 
@@ -155,7 +157,7 @@ static void create(void)
 	static struct dev_allocator dev = {dev_malloc, dev_free};
 	static struct pinned_allocator pinned = {pinned_malloc, pinned_free};
 
-	CALL(nvjpeg.CreateEx(0, &dev, &pinned, 0, &handle));
+	CALL(nvjpeg.CreateEx((int)backend, &dev, &pinned, 0, &handle));
 	CALL(nvjpeg.JpegStateCreate(handle, &state));
 	if (!encode)
 		return;
@@ -196,11 +198,11 @@ static uint64_t encode_once(unsigned char *pixels)
 
 int main(int argc, char **argv)
 {
-	const struct step_option options[] = {{"encode", &encode}};
+	const struct step_option options[] = {{"encode", &encode}, {"backend", &backend}};
 	unsigned char *pixels;
 	uint64_t first = 0, digest;
 
-	step_parse(argc, argv, options, 1);
+	step_parse(argc, argv, options, 2);
 	find_all();
 	CALL(cudaStreamCreate(&stream));
 	CALL(cudaMalloc(&pixels, PIXELS));

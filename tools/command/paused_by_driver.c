@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/command/paused_by_driver.h"
 
+#include "common/beside.h"
 #include "common/clock.h"
 #include "common/nvml.h"
 #include "common/rundir.h"
@@ -192,6 +193,7 @@ static int refuse_stopped(struct outcome *o)
 static int find_native(const char *word, struct process *process)
 {
 	const pid_t pid = select_pid_of(word);
+	char library[BESIDE_SIZE];
 
 	if (pid < 0) {
 		complain("pause --driver %s: expected a PID, not a name", word);
@@ -220,6 +222,12 @@ static int find_native(const char *word, struct process *process)
 		return EXIT_UNSUPPORTED;
 	case CUDA_USE_NATIVE:
 		break;
+	}
+	if (beside_driver(pid, library)) {
+		complain("process %d has loaded %s, whose work on the GPU the driver's checkpoint "
+			 "would break; it runs on",
+			 pid, library);
+		return EXIT_UNSUPPORTED;
 	}
 	return EXIT_DONE;
 }

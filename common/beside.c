@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "common/beside.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const stems[] = {"libnvcuvid.so", "libnvidia-encode.so"};
+
+static bool is_beside(const char *name)
+{
+	for (size_t i = 0; i < sizeof(stems) / sizeof(stems[0]); i++)
+		if (!strncmp(name, stems[i], strlen(stems[i])))
+			return true;
+	return false;
+}
+
+bool beside_driver(pid_t pid, char name[static BESIDE_SIZE])
+{
+	char path[64], *line = NULL, *slash;
+	size_t room = 0;
+	bool found = false;
+	FILE *maps;
+
+	snprintf(path, sizeof(path), "/proc/%d/maps", pid);
+	maps = fopen(path, "re");
+	while (maps && !found && getline(&line, &room, maps) > 0) {
+		line[strcspn(line, "\n")] = '\0';
+		slash = strrchr(line, '/');
+		found = slash && is_beside(slash + 1);
+		if (found)
+			snprintf(name, BESIDE_SIZE, "%.*s", BESIDE_SIZE - 1, slash + 1);
+	}
+	free(line);
+	if (maps)
+		fclose(maps);
+	return found;
+}

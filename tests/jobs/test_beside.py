@@ -1,0 +1,61 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A process that has loaded a library which works with the GPU beside the CUDA driver keeps its context,
+whose memory that library refers to (common/beside.h).
+"""
+import os
+import shutil
+import tempfile
+
+from simlib import BUILD, SCRATCH, gpu_used, unsanitized
+from gpulib import Job, check, cudaw, cudaw_ok, equal, main
+
+LIBRARY = os.path.join(SCRATCH, "libnvcuvid.so.1")
+shutil.copy(os.path.join(BUILD, "tests", "preload", "peer.so"), LIBRARY)     # any library does
+
+
+def loaded(**options):
+    job = Job("counter", "--mib", 64, "--steps", 1000000, "--step-ms", 5,
+              env={"LD_PRELOAD": LIBRARY}, **options)
+    job.wait_steps(3)
+    return job
+
+
+def goes_on(job):
+    job.wait_steps(job.steps() + 3)
+    check("every word right" in job.finish(), "the job did not verify its memory")
+
+
+@unsanitized
+def the_context_stays_and_the_pause_says_so():
+    job = loaded()
+    said = cudaw_ok("pause", "--release", "all", job.pid)
+    check("the context stays on the GPU: libnvcuvid.so.1" in said, f"it says {said!r}")
+    equal(gpu_used(), 64, "MiB in use: those of the context")
+    job.resume()
+    goes_on(job)
+
+
+@unsanitized
+def a_request_for_the_rest_is_refused_by_name():
+    job = loaded()
+    cudaw_ok("pause", "--release", "memory", job.pid)
+    done = cudaw("pause", "--release", "all", job.pid)
+    equal(done.returncode, 6, f"the exit code ({done.stderr.strip()})")
+    check("libnvcuvid.so.1" in done.stderr, f"it says {done.stderr!r}")
+    job.resume()
+    goes_on(job)
+
+
+@unsanitized
+def a_native_process_is_not_paused_by_the_driver():
+    os.environ["CUDAW_SIM_REMOTE"] = tempfile.mkdtemp(dir=SCRATCH)
+    job = loaded(mode="native")
+    done = cudaw("pause", "--driver", job.pid)
+    equal(done.returncode, 6, f"the exit code ({done.stderr.strip()})")
+    check("libnvcuvid.so.1" in done.stderr, f"it says {done.stderr!r}")
+    goes_on(job)
+
+
+main(the_context_stays_and_the_pause_says_so, a_request_for_the_rest_is_refused_by_name,
+     a_native_process_is_not_paused_by_the_driver)
