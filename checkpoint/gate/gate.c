@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #define ALL_ADMITS    (-(int)GATE_ADMITS)
+#define ALL_CLOSED    (GATE_CLOSED | GATE_HELD | GATE_SHUT | GATE_RESTS | ALL_ADMITS)
 #define FENCE_WAIT_MS 10  /* ten thousand times the delay of a store buffer */
 #define CHUNK_SLOTS   127 /* of 128 bytes each: 16 KiB with the header */
 
@@ -142,6 +143,8 @@ static bool pass_closed(enum gate_kind kind)
 {
 	int flags = __atomic_load_n(&gate_flags, __ATOMIC_SEQ_CST);
 
+	if (kind == GATE_ASK)
+		return !(flags & (GATE_SHUT | GATE_REFUSES));
 	while (flags & GATE_HELD && !(flags & GATE_REFUSES)) {
 		if (kind == GATE_WAIT)
 			return true;
@@ -157,6 +160,8 @@ static bool pass_closed(enum gate_kind kind)
 /* True if @flags would let a caller in. */
 static bool may_try(int flags, enum gate_kind kind)
 {
+	if (kind == GATE_ASK)
+		return !(flags & GATE_SHUT);
 	return !(flags & GATE_CLOSED) || flags >= GATE_ADMITS ||
 	       (flags & GATE_HELD && kind == GATE_WAIT);
 }
@@ -172,7 +177,7 @@ bool gate_enter_slow(enum gate_kind kind)
 		__atomic_signal_fence(__ATOMIC_SEQ_CST);
 		__atomic_store_n(self->inside, GATE_OUT, __ATOMIC_RELEASE);
 		int flags = __atomic_load_n(&gate_flags, __ATOMIC_ACQUIRE);
-		if (flags & GATE_REFUSES)
+		if (flags & GATE_REFUSES || (kind == GATE_ASK && flags & GATE_RESTS))
 			break;
 		if (!may_try(flags, kind)) {
 			futex_wait(&gate_flags, flags);
@@ -226,7 +231,7 @@ static void barrier(void)
 
 static void close_to(int flags)
 {
-	set_flags(flags, ALL_ADMITS | GATE_HELD);
+	set_flags(flags, ALL_CLOSED);
 	barrier();
 }
 
@@ -240,9 +245,19 @@ void gate_hold(void)
 	close_to(GATE_CLOSED | GATE_HELD);
 }
 
+void gate_shut(void)
+{
+	close_to(GATE_CLOSED | GATE_SHUT);
+}
+
+void gate_rest(void)
+{
+	set_flags(GATE_RESTS, 0);
+}
+
 void gate_open(void)
 {
-	set_flags(0, ALL_ADMITS | GATE_HELD | GATE_CLOSED);
+	set_flags(0, ALL_CLOSED);
 }
 
 unsigned int gate_admit(unsigned int calls, double deadline_ms, const bool *cancel)

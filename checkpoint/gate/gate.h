@@ -22,18 +22,22 @@
  * from its last destructors or inside a call. The kernel reports that the owner has ended, and the
  * slot goes to the next thread.
  *
- * Two kinds of being inside:
+ * Three kinds of being inside:
  *
  *	GATE_HOLD	the call submits work or touches memory. The pauser waits for it before
  *			it drains the GPU.
  *	GATE_WAIT	the call only waits for work that others submitted. It must not hold up
  *			the pause, which may be what it waits for; but it has to have left the driver
  *			before the driver's own checkpoint begins.
+ *	GATE_ASK	the call submits nothing, waits for nothing, and ends no context. It passes a
+ *			closed gate as well, until gate_shut(): a watchdog that asks for an event must
+ *			not wait as long as a kernel runs. From gate_rest() on it does not enter, and
+ *			its caller may answer it without the driver.
  *
  * A call inside another call of its thread (a profiler's callback, a signal handler, the cleanup of
  * a cancelled thread) always enters, as the pauser waits for the outer call. So a GATE_HOLD inside
- * a GATE_WAIT, which counts as the outer call does, may submit work: a pauser that drained the GPU
- * while waiters were inside drains it again when they have left.
+ * a GATE_WAIT or a GATE_ASK, which counts as the outer call does, may submit work: a pauser that
+ * drained the GPU while others were inside drains it again when they have left.
  *
  * A signal handler may run between any two steps of an entry. An entry sets "depth" after it has
  * made the mark and found the gate open. "Depth with a mark" means that the thread is inside: the
@@ -54,15 +58,17 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-enum gate_kind { GATE_OUT, GATE_HOLD, GATE_WAIT };
+enum gate_kind { GATE_OUT, GATE_HOLD, GATE_WAIT, GATE_ASK };
 
 /* Bits of gate_flags: each keeps callers from the fast path. */
 enum gate_flag {
-	GATE_CLOSED = 1,
+	GATE_CLOSED = 1, /* except to GATE_ASK */
 	GATE_REFUSES = 2,
 	GATE_FENCE = 4,   /* no membarrier: the caller executes the barrier */
 	GATE_HELD = 8,    /* closed, except to waiters and admitted calls */
-	GATE_ADMITS = 16, /* from this bit on: how many more calls are admitted */
+	GATE_SHUT = 16,   /* closed to GATE_ASK too */
+	GATE_RESTS = 32,  /* GATE_ASK does not wait */
+	GATE_ADMITS = 64, /* from this bit on: how many more calls are admitted */
 };
 
 struct gate_thread {
@@ -75,7 +81,10 @@ extern int gate_flags;
 
 bool gate_enter_slow(enum gate_kind kind);
 
-/* Enter, after waiting for an open gate. False: the call is refused with gate_refusal(). */
+/*
+ * Enter, after waiting for an open gate. False: the call is refused with gate_refusal(), or is a
+ * GATE_ASK while gate_rests().
+ */
 __attribute__((always_inline)) static inline bool gate_enter(enum gate_kind kind)
 {
 	struct gate_thread *self = &gate_self;
@@ -110,6 +119,13 @@ __attribute__((always_inline)) static inline void gate_exit(void)
 	__atomic_store_n(self->inside, GATE_OUT, __ATOMIC_RELEASE);
 }
 
+/* The process is at rest, and refuses no calls: a GATE_ASK may be answered without the driver. */
+static inline bool gate_rests(void)
+{
+	return (__atomic_load_n(&gate_flags, __ATOMIC_ACQUIRE) & (GATE_RESTS | GATE_REFUSES)) ==
+	       GATE_RESTS;
+}
+
 /*
  * The error for a call that gate_enter() refused: gate_refuse()'s, or CUDA_ERROR_OUT_OF_MEMORY if
  * the thread got no slot.
@@ -125,6 +141,15 @@ int gate_init(void);
 /* They return when the mark of every thread inside is visible: see gate_wait_until_out(). */
 void gate_close(void);
 void gate_open(void);
+
+/* With the gate closed: close it to GATE_ASK too. The mark of every thread inside is visible. */
+void gate_shut(void);
+
+/*
+ * With the gate shut, and all that the callers of GATE_ASK need for their answers at hand: let them
+ * answer, until the gate is opened.
+ */
+void gate_rest(void);
 
 /*
  * Close the gate to GATE_HOLD only: a call that only waits enters and returns, so that its thread

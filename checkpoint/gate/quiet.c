@@ -173,8 +173,12 @@ static int enter(struct quiet *q)
 			ret = wait_until_out(q, GATE_WAIT, q->deadline_ms);
 		if (ret)
 			return ret;
+		gate_shut();
+		ret = wait_until_out(q, GATE_ASK, q->deadline_ms);
+		if (ret)
+			return ret;
 	} while (captures_open(q->drv));
-	/* A call inside a waiting call may have launched work on an idle GPU. */
+	/* A call inside a call that waits or asks may have launched work on an idle GPU. */
 	ret = wait_until_idle(q, q->deadline_ms);
 	return !ret && cancelled(q) ? -ECANCELED : ret;
 }

@@ -16,7 +16,7 @@
 
 static const bool never;
 static bool stop;
-static unsigned int inside[3]; /* threads between gate_enter() and gate_exit(), by kind */
+static unsigned int inside[4]; /* threads between gate_enter() and gate_exit(), by kind */
 static unsigned int calls;
 static unsigned int refused;
 static pthread_t threads[CALLERS];
@@ -182,6 +182,53 @@ START_TEST(who_only_waits_is_waited_for_apart)
 }
 END_TEST
 
+/* It passes a closed gate, and a held one; it waits at a shut one, and not at rest. */
+START_TEST(who_asks_passes_until_the_gate_is_shut)
+{
+	pthread_t thread;
+
+	ck_assert_int_eq(gate_init(), 0);
+	gate_hold();
+	call(GATE_ASK);
+	gate_close();
+	call(GATE_ASK);
+	thread = staying(GATE_ASK);
+	ck_assert(wait_until_out(GATE_HOLD, SOON_MS));
+	ck_assert(wait_until_out(GATE_WAIT, SOON_MS));
+	gate_shut();
+	ck_assert(!wait_until_out(GATE_ASK, 50));
+	leave(thread);
+	ck_assert(wait_until_out(GATE_ASK, SOON_MS));
+	start(one_call, (void *)GATE_ASK);
+	usleep(2000);
+	ck_assert_uint_eq(get(&calls), 2);
+	ck_assert_uint_eq(get(&refused), 0);
+	gate_rest();
+	join();
+	ck_assert_uint_eq(get(&calls), 2);
+	ck_assert_uint_eq(get(&refused), CALLERS);
+	ck_assert(gate_rests());
+	gate_open();
+	ck_assert(!gate_rests());
+	call(GATE_ASK);
+	ck_assert_uint_eq(get(&calls), 3);
+}
+END_TEST
+
+/* A process that exits while it rests answers nothing. */
+START_TEST(a_gate_that_refuses_does_not_rest)
+{
+	ck_assert_int_eq(gate_init(), 0);
+	gate_close();
+	gate_shut();
+	gate_rest();
+	gate_refuse(CUDA_ERROR_DEINITIALIZED);
+	ck_assert(!gate_rests());
+	ck_assert(!gate_enter(GATE_ASK));
+	ck_assert_int_eq(gate_refusal(), CUDA_ERROR_DEINITIALIZED);
+}
+END_TEST
+
 START_TEST(a_call_that_does_not_return)
 {
 	pthread_t thread;
@@ -293,6 +340,8 @@ int main(void)
 	tcase_add_test(tc, nor_where_membarrier_is_refused);
 	tcase_add_test(tc, threads_come_and_go);
 	tcase_add_test(tc, who_only_waits_is_waited_for_apart);
+	tcase_add_test(tc, who_asks_passes_until_the_gate_is_shut);
+	tcase_add_test(tc, a_gate_that_refuses_does_not_rest);
 	tcase_add_test(tc, a_call_that_does_not_return);
 	tcase_add_test(tc, the_caller_is_not_waited_for);
 	tcase_add_test(tc, who_waits_at_the_gate_is_refused);

@@ -16,7 +16,7 @@
 
 static const bool never;
 static unsigned int work, drains; /* what the GPU has to do; how often it was waited for */
-static bool go;
+static bool go, busy;             /* busy: the GPU's work does not end */
 
 static CUresult get_count(int *count)
 {
@@ -32,6 +32,8 @@ static CUresult set_current(CUcontext ctx)
 
 static CUresult synchronize(void)
 {
+	while (__atomic_load_n(&busy, __ATOMIC_SEQ_CST))
+		usleep(100);
 	__atomic_store_n(&work, 0, __ATOMIC_SEQ_CST);
 	__atomic_add_fetch(&drains, 1, __ATOMIC_SEQ_CST);
 	return CUDA_SUCCESS;
@@ -141,6 +143,7 @@ static const struct {
 	 "a synchronising call in thread %d (fifteen letters) did not return"},
 	{GATE_HOLD, "two\nlines\x80", "a driver call in thread %d (two?lines?) did not return"},
 	{GATE_HOLD, "", "a driver call in thread %d () did not return"},
+	{GATE_ASK, "watchdog", "a driver call in thread %d (watchdog) did not return"},
 };
 
 START_TEST(the_thread_that_is_waited_for_is_named)
@@ -165,6 +168,58 @@ START_TEST(the_thread_that_is_waited_for_is_named)
 }
 END_TEST
 
+static unsigned int answers; /* calls of the watchdog that entered */
+
+/* Asks until the process rests. */
+static void *watches(void *arg)
+{
+	struct worker *me = arg;
+
+	while (gate_enter(GATE_ASK)) {
+		__atomic_add_fetch(&answers, 1, __ATOMIC_SEQ_CST);
+		__atomic_store_n(&me->inside, true, __ATOMIC_SEQ_CST);
+		gate_exit();
+	}
+	return NULL;
+}
+
+static void *enters_quiet(void *arg)
+{
+	ck_assert_int_eq(quiet_enter(arg), 0);
+	__atomic_store_n(&go, true, __ATOMIC_SEQ_CST);
+	return NULL;
+}
+
+/* A watchdog asks on while kernels run. It is out of the driver when the process is at rest. */
+START_TEST(who_asks_enters_until_the_process_rests)
+{
+	struct quiet q = quiet_within(SOON_MS);
+	struct worker worker = {.inside = false};
+	unsigned int before;
+	pthread_t engine;
+
+	set_up();
+	__atomic_store_n(&busy, true, __ATOMIC_SEQ_CST);
+	begin(&worker, watches);
+	ck_assert_int_eq(pthread_create(&engine, NULL, enters_quiet, &q), 0);
+	while (!(__atomic_load_n(&gate_flags, __ATOMIC_SEQ_CST) & GATE_CLOSED))
+		usleep(100);
+	before = __atomic_load_n(&answers, __ATOMIC_SEQ_CST);
+	while (__atomic_load_n(&answers, __ATOMIC_SEQ_CST) < before + 2)
+		usleep(100);
+	__atomic_store_n(&busy, false, __ATOMIC_SEQ_CST);
+	wait_for(&go);
+	before = __atomic_load_n(&answers, __ATOMIC_SEQ_CST);
+	usleep(2000);
+	ck_assert_uint_eq(__atomic_load_n(&answers, __ATOMIC_SEQ_CST), before);
+	ck_assert(!gate_rests());
+	gate_rest();
+	ck_assert(gate_rests());
+	pthread_join(worker.thread, NULL);
+	pthread_join(engine, NULL);
+}
+END_TEST
+
 START_TEST(nobody_is_named_where_none_is_inside)
 {
 	char text[QUIET_TEXT];
@@ -182,6 +237,7 @@ int main(void)
 	tcase_add_test(tc, what_a_call_inside_a_waiting_one_launched_is_waited_for);
 	tcase_add_loop_test(tc, the_thread_that_is_waited_for_is_named, 0,
 			    sizeof(stuck) / sizeof(stuck[0]));
+	tcase_add_test(tc, who_asks_enters_until_the_process_rests);
 	tcase_add_test(tc, nobody_is_named_where_none_is_inside);
 	suite_add_tcase(s, tc);
 	return check_suite_run(s);
