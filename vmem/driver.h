@@ -22,6 +22,7 @@
 	X(cuDevicePrimaryCtxRetain)      \
 	X(cuDevicePrimaryCtxRelease_v2)  \
 	X(cuDriverGetVersion)            \
+	X(cuEventQuery)                  \
 	X(cuGetErrorName)                \
 	X(cuMemAddressReserve)           \
 	X(cuMemAddressFree)              \
@@ -47,6 +48,7 @@
 	X(cuStreamSynchronize)           \
 	X(cuStreamDestroy_v2)            \
 	X(cuStreamIsCapturing)           \
+	X(cuStreamQuery)                 \
 	X(cuThreadExchangeStreamCaptureMode)
 
 /* NULL if the driver is older than the release named. */

@@ -4,6 +4,7 @@
 #include "checkpoint/gate/gate.h"
 #include "checkpoint/gate/hold.h"
 #include "checkpoint/gate/quiet.h"
+#include "checkpoint/ledger/queries.h"
 #include "checkpoint/release/release.h"
 #include "checkpoint/release/unsupported.h"
 #include "common/clock.h"
@@ -59,7 +60,11 @@ static int enter_quiet(struct engine_op *op, double deadline_ms)
 			engine_error_name(op->drv, q.error));
 	if (ret == -ECANCELED || ret == -ETIME)
 		return engine_fail_wait(op, q.what, " (--timeout waits longer)");
-	return ret ? engine_fail(&op->result, END_FAILED, "drain: %s", strerror(-ret)) : 0;
+	if (ret)
+		return engine_fail(&op->result, END_FAILED, "drain: %s", strerror(-ret));
+	queries_ask(op->drv);
+	gate_rest();
+	return 0;
 }
 
 /* A pause without the release. On failure the job runs on, unless that fails too (END_FAILED). */

@@ -24,6 +24,7 @@ static uint32_t *host; /* pinned */
 static uint64_t words = WORDS;
 static CUmodule module;
 static CUcontext other;
+static CUevent shared; /* which another process may record */
 
 static uint32_t word_at(size_t i)
 {
@@ -71,6 +72,12 @@ static void prepare_context(void)
 {
 	CALL(cuCtxCreate_v4(&other, NULL, 0, kernels.dev));
 	CALL(cuCtxSetCurrent(kernels.ctx));
+}
+
+static void prepare_shared(void)
+{
+	CALL(cuEventCreate(&shared, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING));
+	CALL(cuEventRecord(shared, stream));
 }
 
 static void event_elapsed(void)
@@ -267,6 +274,7 @@ ONE_CALL(stream_query, cuStreamQuery(stream))
 ONE_CALL(stream_wait_event, cuStreamWaitEvent(stream, end, 0))
 ONE_CALL(event_synchronize, cuEventSynchronize(end))
 ONE_CALL(event_query, cuEventQuery(end))
+ONE_CALL(event_query_shared, cuEventQuery(shared))
 ONE_CALL(event_record, cuEventRecord(end, stream))
 ONE_CALL(copy_out, cuMemcpyDtoH_v2(host, data, BYTES))
 ONE_CALL(copy_out_async, cuMemcpyDtoHAsync_v2(host, data, BYTES, stream))
@@ -299,6 +307,7 @@ static const struct {
 	FIRST(stream_wait_event),
 	FIRST(event_synchronize),
 	FIRST(event_query),
+	{"event_query_shared", event_query_shared, prepare_shared},
 	FIRST(event_record),
 	FIRST(event_elapsed),
 	FIRST(event_new),

@@ -5,6 +5,7 @@
  */
 #include "checkpoint/ledger/captures.h"
 #include "checkpoint/ledger/green.h"
+#include "checkpoint/ledger/queries.h"
 #include "vmem/translate.h"
 #include "wrapper/hooks/fence.h"
 #include "wrapper/real.h"
@@ -114,6 +115,7 @@ CUresult hook_cuStreamEndCapture_ptsz(CUstream hStream, CUgraph *phGraph)
 static void stream_gone(CUstream stream)
 {
 	captures_remove(stream);
+	queries_remove(QUERY_STREAM, stream);
 	windows_remove(stream);
 }
 

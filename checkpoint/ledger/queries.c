@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "checkpoint/ledger/queries.h"
+#include "common/forks.h"
+#include "vmem/context_gone.h"
+
+#include <pthread.h>
+#include <stddef.h>
+#include <stdlib.h>
+
+/* uthash would otherwise exit() the program when memory runs out. */
+#define HASH_NONFATAL_OOM 1
+#include <uthash.h>
+
+struct query {
+	const void *handle;
+	CUcontext ctx;
+	bool done; /* what the driver said in the latest queries_ask() */
+	UT_hash_handle hh;
+};
+
+FORKS_LOCK(lock);
+static struct query *tables[QUERY_KINDS]; /* under lock */
+
+static void remove_locked(enum query_kind kind, struct query *q)
+{
+	HASH_DELETE(hh, tables[kind], q);
+	free(q);
+}
+
+void queries_add(enum query_kind kind, const void *handle, CUcontext ctx)
+{
+	struct query *q = calloc(1, sizeof(*q)), *old = NULL;
+
+	if (!q)
+		return;
+	*q = (struct query){.handle = handle, .ctx = ctx};
+	pthread_mutex_lock(&lock);
+	HASH_REPLACE_PTR(tables[kind], handle, q, old);
+	if (!q->hh.tbl)
+		free(q); /* the table had no memory for it */
+	pthread_mutex_unlock(&lock);
+	free(old);
+}
+
+void queries_remove(enum query_kind kind, const void *handle)
+{
+	struct query *q;
+
+	pthread_mutex_lock(&lock);
+	HASH_FIND_PTR(tables[kind], &handle, q);
+	if (q)
+		remove_locked(kind, q);
+	pthread_mutex_unlock(&lock);
+}
+
+static bool ask(const struct cuda_driver *drv, enum query_kind kind, const struct query *q)
+{
+	if (kind == QUERY_EVENT)
+		return !drv->cuEventQuery((CUevent)q->handle);
+	return !drv->cuStreamQuery((CUstream)q->handle);
+}
+
+/* Without the lock: at rest no thread is inside a call that adds, removes or looks. */
+void queries_ask(const struct cuda_driver *drv)
+{
+	CUcontext current = NULL;
+
+	for (enum query_kind kind = 0; kind < QUERY_KINDS; kind++)
+		for (struct query *q = tables[kind]; q; q = q->hh.next) {
+			if (q->ctx != current && drv->cuCtxSetCurrent(q->ctx)) {
+				q->done = false;
+				continue;
+			}
+			current = q->ctx;
+			q->done = ask(drv, kind, q);
+		}
+	if (current)
+		drv->cuCtxSetCurrent(NULL);
+}
+
+bool queries_done(enum query_kind kind, const void *handle)
+{
+	const struct query *q;
+	bool done;
+
+	pthread_mutex_lock(&lock);
+	HASH_FIND_PTR(tables[kind], &handle, q);
+	done = q && q->done;
+	pthread_mutex_unlock(&lock);
+	return done;
+}
+
+static void forget_context(CUcontext ctx)
+{
+	struct query *q, *next;
+
+	pthread_mutex_lock(&lock);
+	for (enum query_kind kind = 0; kind < QUERY_KINDS; kind++)
+		HASH_ITER(hh, tables[kind], q, next)
+	if (q->ctx == ctx)
+		remove_locked(kind, q);
+	pthread_mutex_unlock(&lock);
+}
+CONTEXT_GONE(forget_context);
+
+static void forget_in_child(void)
+{
+	for (enum query_kind kind = 0; kind < QUERY_KINDS; kind++)
+		tables[kind] = NULL;
+}
+FORKS_CHILD(forget_in_child);

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CUDAW_QUERIES_H
+#define CUDAW_QUERIES_H
+/*
+ * The events and streams that a program may query while it is paused: those of this process alone,
+ * by handle.
+ *
+ * A watchdog thread asks every now and then whether an event has passed (PyTorch's does for each
+ * collective), and its program aborts if the watchdog does not return. At rest the answer cannot
+ * change, so a pause asks the driver for all of them once, before the driver is checkpointed.
+ *
+ * Not here, so that a query of it waits for the resume: an event that other processes may record,
+ * what belongs to a green context, and what another library created without our knowledge.
+ */
+#include "vmem/driver.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum query_kind { QUERY_EVENT, QUERY_STREAM, QUERY_KINDS };
+
+/* @handle has been created in @ctx. If there is no host memory for it, it is not known. */
+void queries_add(enum query_kind kind, const void *handle, CUcontext ctx);
+
+/* @handle is about to be destroyed. */
+void queries_remove(enum query_kind kind, const void *handle);
+
+/*
+ * With the process at rest, before the gate lets callers answer: ask the driver for all. The
+ * calling thread has no current context afterwards.
+ */
+void queries_ask(const struct cuda_driver *drv);
+
+/* At rest: true if the driver said that @handle is done. False: not known, or anything else. */
+bool queries_done(enum query_kind kind, const void *handle);
+
+#endif

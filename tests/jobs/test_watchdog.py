@@ -1,0 +1,21 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The watchdog of tests/gpu on the simulated driver, which counts the calls that wait in it."""
+import os
+
+from simlib import SCRATCH, shared
+from gpulib import equal, main
+
+COUNTS = os.path.join(SCRATCH, "counts")
+
+
+def none_waits_in_the_driver():
+    with open(COUNTS, encoding="ascii") as file:
+        blocked = [line.strip() for line in file if line.startswith("blocked:")]
+    equal(blocked, [], "the calls that waited inside the driver during its checkpoint")
+
+
+os.environ["CUDAW_SIM_COUNT"] = COUNTS     # of the last job
+os.environ["CUDAW_SIM_STRICT"] = "1"
+main(*shared("watchdog.py", tsan_leaves_out=("paused_with_the_whole_gpu_released",)),
+     none_waits_in_the_driver)

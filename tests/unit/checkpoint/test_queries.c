@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a pause knows of events and streams, over a driver that has an answer for each handle. */
+#include "checkpoint/ledger/queries.h"
+#include "vmem/context_gone.h"
+
+#include "tests/check_suite.h"
+
+#include <stdint.h>
+
+#define HANDLE(n)  ((void *)(uintptr_t)(n))
+#define CONTEXT(n) ((CUcontext)(uintptr_t)(n))
+
+enum { PASSED = 1, RUNNING, CAPTURED, DESTROYED };
+
+static CUcontext current;
+static CUcontext refused; /* this context cannot be made current */
+static unsigned int asked;
+
+static CUresult set_current(CUcontext ctx)
+{
+	if (ctx && ctx == refused)
+		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+	current = ctx;
+	return CUDA_SUCCESS;
+}
+
+static CUresult answer_of(uintptr_t handle)
+{
+	asked++;
+	ck_assert_ptr_nonnull(current);
+	switch (handle) {
+	case PASSED:
+		return CUDA_SUCCESS;
+	case RUNNING:
+		return CUDA_ERROR_NOT_READY;
+	case CAPTURED:
+		return CUDA_ERROR_CAPTURED_EVENT;
+	default:
+		ck_abort_msg("the driver is asked for handle %lu", handle);
+	}
+}
+
+static CUresult query_event(CUevent event)
+{
+	return answer_of((uintptr_t)event);
+}
+
+static CUresult query_stream(CUstream stream)
+{
+	return answer_of((uintptr_t)stream);
+}
+
+static const struct cuda_driver drv = {
+	.cuCtxSetCurrent = set_current,
+	.cuEventQuery = query_event,
+	.cuStreamQuery = query_stream,
+};
+
+START_TEST(only_what_is_done_has_an_answer)
+{
+	for (uintptr_t handle = PASSED; handle <= DESTROYED; handle++)
+		queries_add(QUERY_EVENT, HANDLE(handle), CONTEXT(1));
+	queries_remove(QUERY_EVENT, HANDLE(DESTROYED));
+	ck_assert(!queries_done(QUERY_EVENT, HANDLE(PASSED)));
+	queries_ask(&drv);
+	ck_assert_ptr_null(current);
+	ck_assert(queries_done(QUERY_EVENT, HANDLE(PASSED)));
+	ck_assert(!queries_done(QUERY_EVENT, HANDLE(RUNNING)));
+	ck_assert(!queries_done(QUERY_EVENT, HANDLE(CAPTURED)));
+	ck_assert(!queries_done(QUERY_EVENT, HANDLE(DESTROYED)));
+	ck_assert(!queries_done(QUERY_EVENT, NULL));
+}
+END_TEST
+
+START_TEST(an_event_is_no_stream)
+{
+	queries_add(QUERY_EVENT, HANDLE(PASSED), CONTEXT(1));
+	queries_ask(&drv);
+	ck_assert(!queries_done(QUERY_STREAM, HANDLE(PASSED)));
+	queries_add(QUERY_STREAM, HANDLE(PASSED), CONTEXT(1));
+	queries_remove(QUERY_EVENT, HANDLE(PASSED));
+	queries_ask(&drv);
+	ck_assert(queries_done(QUERY_STREAM, HANDLE(PASSED)));
+	ck_assert(!queries_done(QUERY_EVENT, HANDLE(PASSED)));
+}
+END_TEST
+
+/* The driver may give the handle of a destroyed event again, also if nobody saw the end. */
+START_TEST(a_handle_that_comes_again_is_new)
+{
+	queries_add(QUERY_EVENT, HANDLE(PASSED), CONTEXT(1));
+	queries_ask(&drv);
+	queries_add(QUERY_EVENT, HANDLE(PASSED), CONTEXT(2));
+	ck_assert(!queries_done(QUERY_EVENT, HANDLE(PASSED)));
+	queries_remove(QUERY_EVENT, HANDLE(PASSED));
+	asked = 0;
+	queries_ask(&drv);
+	ck_assert_uint_eq(asked, 0);
+}
+END_TEST
+
+START_TEST(what_a_context_had_goes_with_it)
+{
+	queries_add(QUERY_EVENT, HANDLE(DESTROYED), CONTEXT(1));
+	queries_add(QUERY_STREAM, HANDLE(DESTROYED), CONTEXT(1));
+	queries_add(QUERY_EVENT, HANDLE(PASSED), CONTEXT(2));
+	context_gone(CONTEXT(1));
+	queries_ask(&drv);
+	ck_assert(queries_done(QUERY_EVENT, HANDLE(PASSED)));
+	ck_assert(!queries_done(QUERY_EVENT, HANDLE(DESTROYED)));
+	ck_assert(!queries_done(QUERY_STREAM, HANDLE(DESTROYED)));
+}
+END_TEST
+
+/* It does not keep the answer of the pause before. */
+START_TEST(a_context_that_cannot_be_entered)
+{
+	queries_add(QUERY_EVENT, HANDLE(PASSED), CONTEXT(1));
+	queries_ask(&drv);
+	refused = CONTEXT(1);
+	queries_ask(&drv);
+	ck_assert(!queries_done(QUERY_EVENT, HANDLE(PASSED)));
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("queries");
+	TCase *tc = tcase_create("queries");
+
+	tcase_add_test(tc, only_what_is_done_has_an_answer);
+	tcase_add_test(tc, an_event_is_no_stream);
+	tcase_add_test(tc, a_handle_that_comes_again_is_new);
+	tcase_add_test(tc, what_a_context_had_goes_with_it);
+	tcase_add_test(tc, a_context_that_cannot_be_entered);
+	suite_add_tcase(s, tc);
+	return check_suite_run(s);
+}
