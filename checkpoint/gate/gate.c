@@ -37,6 +37,9 @@ struct chunk {
 __thread struct gate_thread gate_self __attribute__((tls_model("initial-exec")));
 int gate_flags;
 
+/* gate_call_later()'s, or NULL. */
+static __thread void (*later)(void) __attribute__((tls_model("initial-exec")));
+
 static struct chunk *chunks;
 static int refusal = CUDA_ERROR_DEINITIALIZED;
 
@@ -166,6 +169,28 @@ static bool may_try(int flags, enum gate_kind kind)
 	       (flags & GATE_HELD && kind == GATE_WAIT);
 }
 
+void gate_call_later(void (*call)(void))
+{
+	later = call;
+	__atomic_signal_fence(__ATOMIC_SEQ_CST);
+	gate_self.depth = GATE_OWES;
+}
+
+/* After an attempt to enter. */
+static void make_later_call(bool in)
+{
+	void (*call)(void) = later;
+
+	if (!call)
+		return;
+	if (in) {
+		later = NULL;
+		call();
+	} else {
+		gate_call_later(call);
+	}
+}
+
 bool gate_enter_slow(enum gate_kind kind)
 {
 	struct gate_thread *self = &gate_self;
@@ -191,6 +216,7 @@ bool gate_enter_slow(enum gate_kind kind)
 		__atomic_signal_fence(__ATOMIC_SEQ_CST);
 		in = __atomic_load_n(self->inside, __ATOMIC_RELAXED) != GATE_OUT;
 	}
+	make_later_call(in);
 	errno = saved_errno;
 	return in;
 }

@@ -71,9 +71,12 @@ enum gate_flag {
 	GATE_ADMITS = 64, /* from this bit on: how many more calls are admitted */
 };
 
+#define GATE_OWES (1u << 31) /* the thread is outside, and gate_call_later() was called */
+
 struct gate_thread {
 	int *inside; /* enum gate_kind, in a slot: read by the pauser; NULL before the first call */
-	unsigned int depth; /* nested calls: a profiler's callback may call the driver */
+	unsigned int
+		depth; /* nested calls: a profiler's callback may call the driver; or GATE_OWES */
 };
 
 extern __thread struct gate_thread gate_self __attribute__((tls_model("initial-exec")));
@@ -91,7 +94,8 @@ __attribute__((always_inline)) static inline bool gate_enter(enum gate_kind kind
 	int *inside = self->inside;
 
 	if (self->depth) {
-		if (__atomic_load_n(inside, __ATOMIC_RELAXED) == GATE_OUT)
+		if (self->depth == GATE_OWES ||
+		    __atomic_load_n(inside, __ATOMIC_RELAXED) == GATE_OUT)
 			return gate_enter_slow(kind);
 		self->depth++;
 		return true;
@@ -131,6 +135,16 @@ static inline bool gate_rests(void)
  * the thread got no slot.
  */
 CUresult gate_refusal(void);
+
+/*
+ * The calling thread, which is outside, makes @call when it next enters, inside the gate: what it
+ * was told at rest is made true in the driver. One call at a time; the later one counts.
+ *
+ * The next entry sees GATE_OWES in depth, and takes the slow path. If a signal handler asks for this
+ * in the middle of an entry, that entry may go by, and @call is made by a later one on the slow
+ * path.
+ */
+void gate_call_later(void (*call)(void));
 
 /*
  * Called once in a process, before the gate is closed for the first time. Returns 0, or a negative

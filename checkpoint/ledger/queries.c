@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/ledger/queries.h"
 #include "common/forks.h"
+#include "common/gpu.h"
 #include "vmem/context_gone.h"
 
 #include <pthread.h>
@@ -20,6 +21,13 @@ struct query {
 
 FORKS_LOCK(lock);
 static struct query *tables[QUERY_KINDS]; /* under lock */
+
+/* Written by queries_ask() alone, before callers may answer. */
+static struct primary {
+	bool known;
+	unsigned int flags;
+	int active;
+} primaries[GPU_MAX];
 
 static void remove_locked(enum query_kind kind, struct query *q)
 {
@@ -60,6 +68,20 @@ static bool ask(const struct cuda_driver *drv, enum query_kind kind, const struc
 	return !drv->cuStreamQuery((CUstream)q->handle);
 }
 
+static void ask_primaries(const struct cuda_driver *drv)
+{
+	int ndev = 0;
+
+	if (drv->cuDeviceGetCount(&ndev))
+		ndev = 0;
+	for (CUdevice dev = 0; dev < GPU_MAX; dev++) {
+		struct primary *p = &primaries[dev];
+
+		p->known =
+			dev < ndev && !drv->cuDevicePrimaryCtxGetState(dev, &p->flags, &p->active);
+	}
+}
+
 /* Without the lock: at rest no thread is inside a call that adds, removes or looks. */
 void queries_ask(const struct cuda_driver *drv)
 {
@@ -76,6 +98,7 @@ void queries_ask(const struct cuda_driver *drv)
 		}
 	if (current)
 		drv->cuCtxSetCurrent(NULL);
+	ask_primaries(drv);
 }
 
 bool queries_done(enum query_kind kind, const void *handle)
@@ -88,6 +111,15 @@ bool queries_done(enum query_kind kind, const void *handle)
 	done = q && q->done;
 	pthread_mutex_unlock(&lock);
 	return done;
+}
+
+bool queries_primary(CUdevice dev, unsigned int *flags, int *active)
+{
+	if (dev < 0 || dev >= GPU_MAX || !primaries[dev].known)
+		return false;
+	*flags = primaries[dev].flags;
+	*active = primaries[dev].active;
+	return true;
 }
 
 static void forget_context(CUcontext ctx)

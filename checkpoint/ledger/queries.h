@@ -3,7 +3,7 @@
 #define CUDAW_QUERIES_H
 /*
  * The events and streams that a program may query while it is paused: those of this process alone,
- * by handle.
+ * by handle. And the states of the devices' primary contexts.
  *
  * A watchdog thread asks every now and then whether an event has passed (PyTorch's does for each
  * collective), and its program aborts if the watchdog does not return. At rest the answer cannot
@@ -33,5 +33,8 @@ void queries_ask(const struct cuda_driver *drv);
 
 /* At rest: true if the driver said that @handle is done. False: not known, or anything else. */
 bool queries_done(enum query_kind kind, const void *handle);
+
+/* At rest: the state of the primary context of @dev. False: not known. */
+bool queries_primary(CUdevice dev, unsigned int *flags, int *active);
 
 #endif

@@ -80,6 +80,13 @@ static void prepare_shared(void)
 	CALL(cuEventRecord(shared, stream));
 }
 
+static void learn_current(void)
+{
+	CUcontext ctx;
+
+	CALL(cuCtxGetCurrent(&ctx));
+}
+
 static void event_elapsed(void)
 {
 	float ms = -1;
@@ -218,6 +225,61 @@ static void context_current(void)
 		step_die("first_calls: another context is current");
 }
 
+static void context_device(void)
+{
+	CUdevice dev = -1;
+
+	CALL(cuCtxGetDevice(&dev));
+	if (dev != kernels.dev)
+		step_die("first_calls: the context is of device %d", dev);
+}
+
+/* Only the driver knows whether the other one can be used. */
+static void context_other(void)
+{
+	CALL(cuCtxSetCurrent(other));
+	CALL(cuCtxSetCurrent(kernels.ctx));
+	CALL(cuCtxDestroy_v2(other));
+}
+
+static void primary_state(void)
+{
+	unsigned int flags = 99;
+	int active = -1;
+
+	CALL(cuDevicePrimaryCtxGetState(kernels.dev, &flags, &active));
+	if (flags == 99 || active != 1)
+		step_die("first_calls: flags %u, active %d", flags, active);
+}
+
+static void exchange(CUstreamCaptureMode mode, CUstreamCaptureMode old)
+{
+	CUstreamCaptureMode found = mode;
+
+	CALL(cuThreadExchangeStreamCaptureMode(&found));
+	if (found != old)
+		step_die("first_calls: the mode was %d, should be %d", found, old);
+}
+
+static void capture_mode(void)
+{
+	exchange(CU_STREAM_CAPTURE_MODE_RELAXED, CU_STREAM_CAPTURE_MODE_GLOBAL);
+	exchange(CU_STREAM_CAPTURE_MODE_GLOBAL, CU_STREAM_CAPTURE_MODE_RELAXED);
+}
+
+/* The mode that is set at rest holds for the calls after the resume. */
+static void capture_mode_kept(void)
+{
+	CUgraph graph;
+
+	exchange(CU_STREAM_CAPTURE_MODE_RELAXED, CU_STREAM_CAPTURE_MODE_GLOBAL);
+	CALL(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	CALL(cuEventQuery(begin));
+	CALL(cuStreamEndCapture(stream, &graph));
+	CALL(cuGraphDestroy(graph));
+	exchange(CU_STREAM_CAPTURE_MODE_GLOBAL, CU_STREAM_CAPTURE_MODE_RELAXED);
+}
+
 static void primary_retain(void)
 {
 	CUcontext ctx;
@@ -333,9 +395,14 @@ static const struct {
 	{"module_unload", module_unload, prepare_module},
 	FIRST(context_new),
 	{"context_destroy", context_destroy, prepare_context},
-	FIRST(context_set),
+	{"context_other", context_other, prepare_context},
+	{"context_set", context_set, learn_current},
 	FIRST(context_push),
-	FIRST(context_current),
+	{"context_current", context_current, learn_current},
+	{"context_device", context_device, context_device},
+	FIRST(primary_state),
+	FIRST(capture_mode),
+	FIRST(capture_mode_kept),
 	FIRST(primary_retain),
 	FIRST(device_attribute),
 	FIRST(thread_new),

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A program that aborts when its watchdog thread hangs, as PyTorch does (ProcessGroupNCCL): the
- * main thread launches kernels and records an event behind each. The watchdog asks for the events,
- * and counts its rounds. The monitor ends the program if the count stands still.
+ * main thread captures, launches kernels and records an event behind each. The watchdog asks for the
+ * events, and counts its rounds. The monitor ends the program if the count stands still.
  *
  *	--asks-ms N	between two rounds of the watchdog
  *	--patience-ms N	of the monitor
@@ -19,7 +19,7 @@
 #define EVENTS 16 /* that may be in the list */
 #define SEED   5u
 
-static unsigned long asks_ms = 20, patience_ms = 2000, words = 1 << 20, spin_ms;
+static unsigned long asks_ms = 10, patience_ms = 2000, words = 1 << 20, spin_ms;
 static struct kernels kernels;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -34,14 +34,62 @@ static bool stopped(void)
 	return __atomic_load_n(&stop, __ATOMIC_RELAXED);
 }
 
-/* True if @event has passed, asked as PyTorch asks. */
+static void exchange_mode(CUstreamCaptureMode mode, CUstreamCaptureMode old)
+{
+	CUstreamCaptureMode found = mode;
+
+	CALL(cuThreadExchangeStreamCaptureMode(&found));
+	if (found != old)
+		step_die("watchdog: the capture mode was %d, should be %d", found, old);
+}
+
+/* As the runtime does for cudaGetDevice(), and PyTorch before it sets a device back. */
+static void check_device(void)
+{
+	CUcontext ctx = NULL;
+	unsigned int flags;
+	CUdevice dev = -1;
+	int active = 0;
+
+	CALL(cuCtxGetCurrent(&ctx));
+	CALL(cuCtxGetDevice(&dev));
+	CALL(cuDevicePrimaryCtxGetState(kernels.dev, &flags, &active));
+	CALL(cuCtxSetCurrent(kernels.ctx));
+	if (ctx != kernels.ctx || dev != kernels.dev || !active)
+		step_die("watchdog: context %p, device %d, active %d", (void *)ctx, dev, active);
+}
+
+/*
+ * True if @event has passed, asked as PyTorch asks. The mode lets other threads capture meanwhile:
+ * in the mode that the thread had, the query would break their captures.
+ */
 static bool has_passed(CUevent event)
 {
-	CUresult result = cuEventQuery(event);
+	CUresult result;
 
+	check_device();
+	exchange_mode(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, CU_STREAM_CAPTURE_MODE_GLOBAL);
+	step_sleep_ms(asks_ms / 2);
+	result = cuEventQuery(event);
+	exchange_mode(CU_STREAM_CAPTURE_MODE_GLOBAL, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
 	if (result && result != CUDA_ERROR_NOT_READY)
 		step_die("watchdog: cuEventQuery: error %d", (int)result);
 	return !result;
+}
+
+static void ask_for_one(void)
+{
+	unsigned long at, end;
+
+	pthread_mutex_lock(&lock);
+	at = passed;
+	end = recorded;
+	pthread_mutex_unlock(&lock);
+	if (at == end || !has_passed(events[at % EVENTS]) || at + 1 == end)
+		return;
+	pthread_mutex_lock(&lock);
+	passed++;
+	pthread_mutex_unlock(&lock);
 }
 
 static void *watch(void *arg)
@@ -49,13 +97,9 @@ static void *watch(void *arg)
 	(void)arg;
 	CALL(cuCtxSetCurrent(kernels.ctx));
 	while (!stopped()) {
-		pthread_mutex_lock(&lock);
-		while (passed < recorded && has_passed(events[passed % EVENTS]) &&
-		       passed + 1 < recorded)
-			passed++;
-		pthread_mutex_unlock(&lock);
+		ask_for_one();
 		__atomic_add_fetch(&heartbeat, 1, __ATOMIC_RELAXED);
-		step_sleep_ms(asks_ms);
+		step_sleep_ms(asks_ms / 2);
 	}
 	return NULL;
 }
@@ -100,11 +144,24 @@ static void launch_spinning(CUstream stream)
 	CALL(cuLaunchKernel(kernels.spin_until, 1, 1, 1, 1, 1, 1, 0, stream, args, NULL));
 }
 
+/* In the mode that forbids the queries of threads that have not changed theirs. */
+static void capture(CUstream stream, void **args)
+{
+	CUgraph graph;
+
+	CALL(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	kernels_launch(kernels.increment, stream, args);
+	step_sleep_ms(asks_ms);
+	CALL(cuStreamEndCapture(stream, &graph));
+	CALL(cuGraphDestroy(graph));
+}
+
 static void step(CUstream stream, CUdeviceptr data)
 {
 	uint64_t count = words;
 	void *args[] = {&data, &count};
 
+	capture(stream, args);
 	while (!has_room())
 		step_sleep_ms(1);
 	if (spin_ms)

@@ -11,6 +11,7 @@
 #include "vmem/context_gone.h"
 #include "vmem/vmem.h"
 #include "wrapper/hooks/frees.h"
+#include "wrapper/hooks/thread.h"
 #include "wrapper/real.h"
 
 #include <pthread.h>
@@ -53,6 +54,7 @@ static CUresult created(CUresult result, const CUcontext *ctx, CUdevice dev)
 {
 	if (!result)
 		contexts_add(*ctx, dev);
+	thread_forget_context();
 	return unlocked(result);
 }
 

@@ -215,6 +215,42 @@ START_TEST(who_asks_passes_until_the_gate_is_shut)
 }
 END_TEST
 
+static unsigned int made; /* calls that were put off */
+
+static void put_off(void)
+{
+	ck_assert_int_eq(*gate_self.inside, GATE_HOLD);
+	ck_assert(gate_enter(GATE_HOLD)); /* it is inside */
+	gate_exit();
+	made++;
+}
+
+/* It is made once, by the first call that enters, which may be a fast one. */
+START_TEST(a_call_is_put_off_until_the_next_one_enters)
+{
+	ck_assert_int_eq(gate_init(), 0);
+	gate_close();
+	gate_shut();
+	gate_rest();
+	for (int i = 0; i < 3; i++) {
+		ck_assert(!gate_enter(GATE_ASK));
+		gate_call_later(put_off);
+	}
+	ck_assert(!gate_enter(GATE_ASK));
+	gate_open();
+	ck_assert_uint_eq(made, 0);
+	ck_assert(gate_enter(GATE_HOLD));
+	ck_assert_uint_eq(made, 1);
+	gate_exit();
+	ck_assert_int_eq(*gate_self.inside, GATE_OUT);
+	ck_assert(gate_enter(GATE_HOLD));
+	ck_assert_uint_eq(made, 1);
+	gate_exit();
+	gate_close();
+	ck_assert(wait_until_out(GATE_HOLD, SOON_MS));
+}
+END_TEST
+
 /* A process that exits while it rests answers nothing. */
 START_TEST(a_gate_that_refuses_does_not_rest)
 {
@@ -341,6 +377,7 @@ int main(void)
 	tcase_add_test(tc, threads_come_and_go);
 	tcase_add_test(tc, who_only_waits_is_waited_for_apart);
 	tcase_add_test(tc, who_asks_passes_until_the_gate_is_shut);
+	tcase_add_test(tc, a_call_is_put_off_until_the_next_one_enters);
 	tcase_add_test(tc, a_gate_that_refuses_does_not_rest);
 	tcase_add_test(tc, a_call_that_does_not_return);
 	tcase_add_test(tc, the_caller_is_not_waited_for);

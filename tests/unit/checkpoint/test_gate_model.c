@@ -9,6 +9,9 @@
  * own, and the gate's flags are changed by locked instructions. Each step of the model is one
  * access of gate_enter(), gate_enter_slow(), gate_exit() or the pauser.
  *
+ * At rest a call may be answered without entering. Its thread may then owe the driver a call
+ * (gate_call_later()), which is in its depth too.
+ *
  * In no state may the pauser hold the gate as quiet while a call is in the driver. A model that
  * finds no fault shows little, so the faults that the gate has had, or could have, are put in one
  * by one, and must be found.
@@ -65,7 +68,7 @@ enum fault {
 struct state {
 	struct thread {
 		uint32_t steps : 4 * FRAMES, frames : 2, depth : 3;
-		uint32_t mark : 1, buffer : BUFFER, stores : 2;
+		uint32_t mark : 1, buffer : BUFFER, stores : 2, owes : 1;
 	} threads[THREADS];
 	uint32_t pauser : 4, flags : 3;
 };
@@ -153,7 +156,7 @@ static bool thread_steps(struct thread *t, unsigned int flags)
 {
 	switch (step_of(t, t->frames - 1)) {
 	case BEGIN:
-		go_to(t, t->depth ? NESTED : fault == LOOK_FIRST ? LOOK : MARK);
+		go_to(t, t->owes ? SLOW : t->depth ? NESTED : fault == LOOK_FIRST ? LOOK : MARK);
 		return true;
 	case NESTED:
 		go_to(t, is_marked(t) || fault == DEPTH_ALONE ? NEST : SLOW);
@@ -170,6 +173,7 @@ static bool thread_steps(struct thread *t, unsigned int flags)
 		return true;
 	case DEPTH:
 		t->depth = 1;
+		t->owes = 0;
 		go_to(t, CHECK);
 		return true;
 	case CHECK:
@@ -177,6 +181,7 @@ static bool thread_steps(struct thread *t, unsigned int flags)
 		return true;
 	case SLOW:
 		t->depth = 0;
+		t->owes = 0;
 		go_to(t, SLOW_UNMARK);
 		return true;
 	case SLOW_UNMARK:
@@ -211,6 +216,16 @@ static bool thread_steps(struct thread *t, unsigned int flags)
 		return store_mark(t, 0);
 	}
 	return false;
+}
+
+/* It waits, and is answered at rest. */
+static bool is_answered(struct thread *t, unsigned int pauser)
+{
+	if (pauser != QUIET || step_of(t, t->frames - 1) != SLOW_WAIT)
+		return false;
+	t->owes = 1;
+	end_call(t);
+	return true;
 }
 
 /* @choice: at a quiet gate, open it, or refuse all callers for good. */
@@ -288,6 +303,10 @@ static void find_what_follows(const struct state *s)
 			find(&next);
 		next = *s;
 		if (thread_steps(t, s->flags))
+			find(&next);
+		next = *s;
+		if (!i &&
+		    is_answered(t, s->pauser)) /* one thread: else there are too many states */
 			find(&next);
 	}
 	for (unsigned int choice = 0; choice < 2; choice++) {

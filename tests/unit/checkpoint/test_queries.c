@@ -50,7 +50,22 @@ static CUresult query_stream(CUstream stream)
 	return answer_of((uintptr_t)stream);
 }
 
+static CUresult get_count(int *count)
+{
+	*count = 3;
+	return CUDA_SUCCESS;
+}
+
+static CUresult get_state(CUdevice dev, unsigned int *flags, int *active)
+{
+	*flags = 10 + dev;
+	*active = dev == 1;
+	return dev < 2 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+}
+
 static const struct cuda_driver drv = {
+	.cuDeviceGetCount = get_count,
+	.cuDevicePrimaryCtxGetState = get_state,
 	.cuCtxSetCurrent = set_current,
 	.cuEventQuery = query_event,
 	.cuStreamQuery = query_stream,
@@ -123,6 +138,25 @@ START_TEST(a_context_that_cannot_be_entered)
 }
 END_TEST
 
+START_TEST(the_states_of_primary_contexts)
+{
+	unsigned int flags;
+	int active;
+
+	ck_assert(!queries_primary(0, &flags, &active));
+	queries_ask(&drv);
+	for (CUdevice dev = 0; dev < 2; dev++) {
+		ck_assert(queries_primary(dev, &flags, &active));
+		ck_assert_uint_eq(flags, 10 + dev);
+		ck_assert_int_eq(active, dev);
+	}
+	ck_assert(!queries_primary(2, &flags, &active)); /* the driver failed */
+	ck_assert(!queries_primary(3, &flags, &active));
+	ck_assert(!queries_primary(-1, &flags, &active));
+	ck_assert(!queries_primary(1 << 30, &flags, &active));
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("queries");
@@ -133,6 +167,7 @@ int main(void)
 	tcase_add_test(tc, a_handle_that_comes_again_is_new);
 	tcase_add_test(tc, what_a_context_had_goes_with_it);
 	tcase_add_test(tc, a_context_that_cannot_be_entered);
+	tcase_add_test(tc, the_states_of_primary_contexts);
 	suite_add_tcase(s, tc);
 	return check_suite_run(s);
 }

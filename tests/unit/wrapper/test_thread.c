@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a thread is answered at rest, over a driver that keeps the state of one thread. */
+#include "vmem/context_gone.h"
+#include "wrapper/hooks/thread.h"
+#include "wrapper/real.h"
+
+#include "tests/check_suite.h"
+
+#include <stdint.h>
+
+#define CONTEXT(n) ((CUcontext)(uintptr_t)(n))
+
+static CUcontext current;
+
+static CUresult get_current(CUcontext *ctx)
+{
+	*ctx = current;
+	return CUDA_SUCCESS;
+}
+
+static CUresult set_current(CUcontext ctx)
+{
+	if (ctx == CONTEXT(99))
+		return CUDA_ERROR_INVALID_CONTEXT;
+	current = ctx;
+	return CUDA_SUCCESS;
+}
+
+/* Context n is of device n. */
+static CUresult get_device(CUdevice *dev)
+{
+	*dev = (CUdevice)(uintptr_t)current;
+	return current ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+}
+
+static CUresult pop_current(CUcontext *ctx)
+{
+	*ctx = current;
+	current = CONTEXT(1);
+	return CUDA_SUCCESS;
+}
+
+static void set_up(void)
+{
+	real.cuCtxGetCurrent = get_current;
+	real.cuCtxSetCurrent = set_current;
+	real.cuCtxPushCurrent_v2 = set_current;
+	real.cuCtxPopCurrent_v2 = pop_current;
+	real.cuCtxGetDevice = get_device;
+}
+
+static void ck_context(CUcontext ctx)
+{
+	CUcontext found = CONTEXT(77);
+	CUresult ret = CUDA_ERROR_UNKNOWN;
+
+	ck_assert(rest_cuCtxGetCurrent(&found, &ret));
+	ck_assert_int_eq(ret, CUDA_SUCCESS);
+	ck_assert_ptr_eq(found, ctx);
+	ret = CUDA_ERROR_UNKNOWN;
+	ck_assert(rest_cuCtxSetCurrent(ctx, &ret));
+	ck_assert_int_eq(ret, CUDA_SUCCESS);
+	ck_assert(!rest_cuCtxSetCurrent(CONTEXT(78), &ret));
+}
+
+static void ck_no_context(void)
+{
+	CUcontext ctx;
+	CUresult ret;
+
+	ck_assert(!rest_cuCtxGetCurrent(&ctx, &ret));
+	ck_assert(!rest_cuCtxSetCurrent(current, &ret));
+}
+
+static void ck_device(CUdevice dev)
+{
+	CUdevice found = -1;
+	CUresult ret = CUDA_ERROR_UNKNOWN;
+
+	ck_assert(rest_cuCtxGetDevice(&found, &ret));
+	ck_assert_int_eq(ret, CUDA_SUCCESS);
+	ck_assert_int_eq(found, dev);
+}
+
+static void ck_no_device(void)
+{
+	CUdevice dev;
+	CUresult ret;
+
+	ck_assert(!rest_cuCtxGetDevice(&dev, &ret));
+}
+
+static void learn_device(void)
+{
+	CUdevice dev;
+
+	ck_assert_int_eq(hook_cuCtxGetDevice(&dev), CUDA_SUCCESS);
+}
+
+START_TEST(a_thread_knows_what_the_driver_said)
+{
+	CUcontext ctx;
+
+	set_up();
+	ck_no_context();
+	ck_no_device();
+	hook_cuCtxGetCurrent(&ctx);
+	ck_context(NULL);
+	hook_cuCtxSetCurrent(CONTEXT(1));
+	ck_context(CONTEXT(1));
+	ck_no_device();
+	learn_device();
+	hook_cuCtxSetCurrent(CONTEXT(1));
+	hook_cuCtxGetCurrent(&ctx);
+	ck_context(CONTEXT(1));
+	ck_device(1);
+	hook_cuCtxSetCurrent(CONTEXT(2));
+	ck_context(CONTEXT(2));
+	ck_no_device();
+	ck_assert_int_eq(hook_cuCtxSetCurrent(CONTEXT(99)), CUDA_ERROR_INVALID_CONTEXT);
+	ck_no_context();
+}
+END_TEST
+
+/* The driver names the device first: it is that of the context named then. */
+START_TEST(a_device_without_a_known_context)
+{
+	CUcontext ctx;
+
+	set_up();
+	current = CONTEXT(3);
+	learn_device();
+	ck_device(3);
+	ck_no_context();
+	hook_cuCtxGetCurrent(&ctx);
+	ck_context(CONTEXT(3));
+	ck_device(3);
+}
+END_TEST
+
+START_TEST(pushes_and_pops_are_forgotten)
+{
+	CUcontext ctx;
+
+	set_up();
+	hook_cuCtxSetCurrent(CONTEXT(1));
+	learn_device();
+	hook_cuCtxPushCurrent_v2(CONTEXT(2));
+	ck_no_context();
+	ck_no_device();
+	hook_cuCtxGetCurrent(&ctx);
+	ck_context(CONTEXT(2));
+	hook_cuCtxPopCurrent_v2(&ctx);
+	ck_no_context();
+	hook_cuCtxGetCurrent(&ctx);
+	ck_context(CONTEXT(1));
+	thread_forget_context();
+	ck_no_context();
+}
+END_TEST
+
+/* A new context may have the handle of the old one. */
+START_TEST(nothing_is_known_after_the_end_of_a_context)
+{
+	CUcontext ctx;
+
+	set_up();
+	hook_cuCtxSetCurrent(CONTEXT(1));
+	learn_device();
+	context_gone(CONTEXT(2));
+	ck_no_context();
+	ck_no_device();
+	learn_device();
+	ck_no_context();
+	current = CONTEXT(2);
+	hook_cuCtxGetCurrent(&ctx);
+	ck_context(CONTEXT(2));
+}
+END_TEST
+
+/* _i: whether the context or the device shows it. No thread is answered from then on. */
+START_TEST(a_change_that_nobody_saw)
+{
+	CUcontext ctx;
+
+	set_up();
+	hook_cuCtxSetCurrent(CONTEXT(1));
+	learn_device();
+	current = CONTEXT(2);
+	if (_i)
+		learn_device();
+	else
+		hook_cuCtxGetCurrent(&ctx);
+	ck_no_context();
+	ck_no_device();
+	hook_cuCtxSetCurrent(CONTEXT(1));
+	ck_no_context();
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("thread");
+	TCase *tc = tcase_create("thread");
+
+	tcase_add_test(tc, a_thread_knows_what_the_driver_said);
+	tcase_add_test(tc, a_device_without_a_known_context);
+	tcase_add_test(tc, pushes_and_pops_are_forgotten);
+	tcase_add_test(tc, nothing_is_known_after_the_end_of_a_context);
+	tcase_add_loop_test(tc, a_change_that_nobody_saw, 0, 2);
+	suite_add_tcase(s, tc);
+	return check_suite_run(s);
+}

@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "wrapper/hooks/thread.h"
+#include "checkpoint/gate/gate.h"
+#include "checkpoint/ledger/queries.h"
+#include "vmem/context_gone.h"
+#include "wrapper/real.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#define LOG_PREFIX "thread: "
+#include "common/log.h"
+
+enum known { KNOWS_CONTEXT = 1, KNOWS_DEVICE = 2 };
+
+/* CU_STREAM_CAPTURE_MODE_GLOBAL, the mode of a new thread, is 0. */
+static __thread struct {
+	CUcontext ctx;
+	CUdevice dev;
+	unsigned int known;                    /* enum known */
+	unsigned int gone;                     /* contexts_gone when it became known */
+	CUstreamCaptureMode mode, driver_mode; /* they differ if the driver was not told yet */
+} self __attribute__((tls_model("initial-exec")));
+
+static unsigned int contexts_gone; /* a new context may have the handle of an old one */
+static bool unseen;                /* a current context has changed without a call that we see */
+
+void thread_forget_context(void)
+{
+	self.known = 0;
+}
+
+static void context_is_gone(CUcontext ctx)
+{
+	(void)ctx;
+	__atomic_add_fetch(&contexts_gone, 1, __ATOMIC_RELAXED);
+}
+CONTEXT_GONE(context_is_gone);
+
+static bool knows(enum known what)
+{
+	return self.known & what && self.gone == __atomic_load_n(&contexts_gone, __ATOMIC_RELAXED);
+}
+
+/* @keep: what else is known still holds. */
+static void learn(enum known what, bool keep)
+{
+	unsigned int gone = __atomic_load_n(&contexts_gone, __ATOMIC_RELAXED);
+
+	if (!keep || self.gone != gone)
+		self.known = 0;
+	self.known |= what;
+	self.gone = gone;
+}
+
+static void changed_unseen(void)
+{
+	if (!__atomic_exchange_n(&unseen, true, __ATOMIC_RELAXED))
+		pr_info("a current context has changed unseen: threads wait while the job is "
+			"paused");
+}
+
+/* The driver said so. */
+static void learn_context(CUcontext ctx)
+{
+	bool changed = self.ctx != ctx && knows(KNOWS_CONTEXT);
+
+	if (changed)
+		changed_unseen();
+	self.ctx = ctx;
+	learn(KNOWS_CONTEXT, !changed);
+}
+
+static void learn_device(CUdevice dev)
+{
+	if (self.dev != dev && knows(KNOWS_DEVICE))
+		changed_unseen();
+	self.dev = dev;
+	learn(KNOWS_DEVICE, true);
+}
+
+CUresult hook_cuCtxGetCurrent(CUcontext *pctx)
+{
+	CUresult result = real.cuCtxGetCurrent(pctx);
+
+	if (!result && pctx)
+		learn_context(*pctx);
+	return result;
+}
+
+CUresult hook_cuCtxSetCurrent(CUcontext ctx)
+{
+	CUresult result = real.cuCtxSetCurrent(ctx);
+	bool same = knows(KNOWS_CONTEXT) && self.ctx == ctx;
+
+	self.ctx = ctx;
+	learn(KNOWS_CONTEXT, same);
+	if (result)
+		thread_forget_context();
+	return result;
+}
+
+CUresult hook_cuCtxGetDevice(CUdevice *device)
+{
+	CUresult result = real.cuCtxGetDevice(device);
+
+	if (!result && device)
+		learn_device(*device);
+	return result;
+}
+
+CUresult hook_cuCtxPushCurrent(CUcontext ctx)
+{
+	thread_forget_context();
+	return real.cuCtxPushCurrent(ctx);
+}
+
+CUresult hook_cuCtxPushCurrent_v2(CUcontext ctx)
+{
+	thread_forget_context();
+	return real.cuCtxPushCurrent_v2(ctx);
+}
+
+CUresult hook_cuCtxPopCurrent(CUcontext *pctx)
+{
+	thread_forget_context();
+	return real.cuCtxPopCurrent(pctx);
+}
+
+CUresult hook_cuCtxPopCurrent_v2(CUcontext *pctx)
+{
+	thread_forget_context();
+	return real.cuCtxPopCurrent_v2(pctx);
+}
+
+CUresult hook_cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
+{
+	CUstreamCaptureMode wanted = mode ? *mode : self.mode;
+	CUresult result = real.cuThreadExchangeStreamCaptureMode(mode);
+
+	if (!result)
+		self.mode = self.driver_mode = wanted;
+	return result;
+}
+
+static bool is_known(enum known what)
+{
+	return knows(what) && !__atomic_load_n(&unseen, __ATOMIC_RELAXED);
+}
+
+bool rest_cuCtxGetCurrent(CUcontext *pctx, CUresult *ret)
+{
+	if (!pctx || !is_known(KNOWS_CONTEXT))
+		return false;
+	*pctx = self.ctx;
+	*ret = CUDA_SUCCESS;
+	return true;
+}
+
+/* Only if nothing changes: that another context can be made current the driver has to say. */
+bool rest_cuCtxSetCurrent(CUcontext ctx, CUresult *ret)
+{
+	*ret = CUDA_SUCCESS;
+	return is_known(KNOWS_CONTEXT) && self.ctx == ctx;
+}
+
+bool rest_cuCtxGetDevice(CUdevice *device, CUresult *ret)
+{
+	if (!device || !is_known(KNOWS_DEVICE))
+		return false;
+	*device = self.dev;
+	*ret = CUDA_SUCCESS;
+	return true;
+}
+
+bool rest_cuDevicePrimaryCtxGetState(CUdevice dev, unsigned int *flags, int *active, CUresult *ret)
+{
+	*ret = CUDA_SUCCESS;
+	return flags && active && queries_primary(dev, flags, active);
+}
+
+/* Tell the driver the mode that the thread has set at rest. */
+static void tell_mode(void)
+{
+	CUstreamCaptureMode mode = self.mode;
+
+	if (self.mode == self.driver_mode)
+		return;
+	real.cuThreadExchangeStreamCaptureMode(&mode);
+	self.driver_mode = self.mode;
+}
+
+bool rest_cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode, CUresult *ret)
+{
+	CUstreamCaptureMode wanted;
+
+	if (!mode || *mode > CU_STREAM_CAPTURE_MODE_RELAXED)
+		return false;
+	wanted = *mode;
+	*mode = self.mode;
+	self.mode = wanted;
+	if (self.mode != self.driver_mode)
+		gate_call_later(tell_mode);
+	*ret = CUDA_SUCCESS;
+	return true;
+}
