@@ -22,6 +22,7 @@
 	X(cuDevicePrimaryCtxRetain)      \
 	X(cuDevicePrimaryCtxRelease_v2)  \
 	X(cuDriverGetVersion)            \
+	X(cuEventDestroy_v2)             \
 	X(cuEventQuery)                  \
 	X(cuGetErrorName)                \
 	X(cuMemAddressReserve)           \

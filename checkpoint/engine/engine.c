@@ -24,11 +24,14 @@ void engine_set_moves(const struct engine_moves *told)
 }
 
 /* The program runs again, with its memory where it is now. */
-static void let_run(struct engine_result *result)
+static void let_run(struct engine_op *op)
 {
+	struct engine_result *result = &op->result;
+
 	if (engine.moves)
 		engine.moves->back(result->note, sizeof(result->note));
 	__atomic_store_n(&engine.paused, false, __ATOMIC_RELAXED);
+	queries_settle(op->drv);
 	gate_open();
 }
 
@@ -78,6 +81,7 @@ static int take_memory(struct engine_op *op, double deadline_ms)
 	if (engine.moves && engine.moves->leaving(result->message, sizeof(result->message))) {
 		result->code = END_UNSUPPORTED;
 		engine_forget();
+		queries_settle(op->drv);
 		gate_open();
 		return -1;
 	}
@@ -96,7 +100,7 @@ static int take_memory(struct engine_op *op, double deadline_ms)
 err_forget:
 	engine_write_drop();
 	engine_forget();
-	let_run(result);
+	let_run(op);
 	return -1;
 }
 
@@ -286,7 +290,7 @@ void engine_resume(struct engine_op *op)
 		return;
 	}
 	op->progress.ready();
-	let_run(result);
+	let_run(op);
 	engine_succeed(op, start, saved_bytes(&engine.saved));
 	engine_forget();
 }

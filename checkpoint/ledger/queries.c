@@ -11,16 +11,19 @@
 /* uthash would otherwise exit() the program when memory runs out. */
 #define HASH_NONFATAL_OOM 1
 #include <uthash.h>
+#include <utlist.h>
 
 struct query {
 	const void *handle;
 	CUcontext ctx;
 	bool done; /* what the driver said in the latest queries_ask() */
 	UT_hash_handle hh;
+	struct query *next; /* in destroyed */
 };
 
 FORKS_LOCK(lock);
 static struct query *tables[QUERY_KINDS]; /* under lock */
+static struct query *destroyed;           /* under lock: events that queries_settle() destroys */
 
 /* Written by queries_ask() alone, before callers may answer. */
 static struct primary {
@@ -113,6 +116,38 @@ bool queries_done(enum query_kind kind, const void *handle)
 	return done;
 }
 
+bool queries_destroy(CUevent event)
+{
+	struct query *q;
+
+	pthread_mutex_lock(&lock);
+	HASH_FIND_PTR(tables[QUERY_EVENT], &event, q);
+	if (q) {
+		HASH_DELETE(hh, tables[QUERY_EVENT], q);
+		LL_PREPEND(destroyed, q);
+	}
+	pthread_mutex_unlock(&lock);
+	return q;
+}
+
+void queries_settle(const struct cuda_driver *drv)
+{
+	struct query *list, *q, *next;
+
+	pthread_mutex_lock(&lock);
+	list = destroyed;
+	destroyed = NULL;
+	pthread_mutex_unlock(&lock);
+	LL_FOREACH_SAFE(list, q, next)
+	{
+		if (!drv->cuCtxSetCurrent(q->ctx))
+			drv->cuEventDestroy_v2((CUevent)q->handle);
+		free(q);
+	}
+	if (list)
+		drv->cuCtxSetCurrent(NULL);
+}
+
 bool queries_primary(CUdevice dev, unsigned int *flags, int *active)
 {
 	if (dev < 0 || dev >= GPU_MAX || !primaries[dev].known)
@@ -131,6 +166,11 @@ static void forget_context(CUcontext ctx)
 		HASH_ITER(hh, tables[kind], q, next)
 	if (q->ctx == ctx)
 		remove_locked(kind, q);
+	LL_FOREACH_SAFE(destroyed, q, next)
+	if (q->ctx == ctx) {
+		LL_DELETE(destroyed, q);
+		free(q);
+	}
 	pthread_mutex_unlock(&lock);
 }
 CONTEXT_GONE(forget_context);
@@ -139,5 +179,6 @@ static void forget_in_child(void)
 {
 	for (enum query_kind kind = 0; kind < QUERY_KINDS; kind++)
 		tables[kind] = NULL;
+	destroyed = NULL;
 }
 FORKS_CHILD(forget_in_child);

@@ -9,6 +9,9 @@
  * collective), and its program aborts if the watchdog does not return. At rest the answer cannot
  * change, so a pause asks the driver for all of them once, before the driver is checkpointed.
  *
+ * An event that is destroyed at rest goes before the program runs again. Until then the driver gives
+ * its handle to no other.
+ *
  * Not here, so that a query of it waits for the resume: an event that other processes may record,
  * what belongs to a green context, and what another library created without our knowledge.
  */
@@ -33,6 +36,12 @@ void queries_ask(const struct cuda_driver *drv);
 
 /* At rest: true if the driver said that @handle is done. False: not known, or anything else. */
 bool queries_done(enum query_kind kind, const void *handle);
+
+/* At rest: destroy @event at queries_settle(). False: not known. */
+bool queries_destroy(CUevent event);
+
+/* Before the gate opens: do what was put off. No context is current in the calling thread then. */
+void queries_settle(const struct cuda_driver *drv);
 
 /* At rest: the state of the primary context of @dev. False: not known. */
 bool queries_primary(CUdevice dev, unsigned int *flags, int *active);

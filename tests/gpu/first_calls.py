@@ -7,8 +7,8 @@ import time
 from gpulib import Job, check, main
 
 # Answered without a look at any device.
-NEVER_WAIT = ("error_name", "driver_version", "event_query", "stream_query", "context_set",
-              "context_current", "context_device", "primary_state", "capture_mode")
+NEVER_WAIT = ("error_name", "driver_version", "event_query", "event_destroy", "stream_query",
+              "context_set", "context_current", "context_device", "primary_state", "capture_mode")
 
 
 def said(job, what):

@@ -25,6 +25,7 @@ static uint64_t words = WORDS;
 static CUmodule module;
 static CUcontext other;
 static CUevent shared; /* which another process may record */
+static CUevent doomed; /* made by prepare_doomed() */
 
 static uint32_t word_at(size_t i)
 {
@@ -72,6 +73,12 @@ static void prepare_context(void)
 {
 	CALL(cuCtxCreate_v4(&other, NULL, 0, kernels.dev));
 	CALL(cuCtxSetCurrent(kernels.ctx));
+}
+
+static void prepare_doomed(void)
+{
+	CALL(cuEventCreate(&doomed, CU_EVENT_DEFAULT));
+	CALL(cuEventRecord(doomed, stream));
 }
 
 static void prepare_shared(void)
@@ -337,6 +344,7 @@ ONE_CALL(stream_wait_event, cuStreamWaitEvent(stream, end, 0))
 ONE_CALL(event_synchronize, cuEventSynchronize(end))
 ONE_CALL(event_query, cuEventQuery(end))
 ONE_CALL(event_query_shared, cuEventQuery(shared))
+ONE_CALL(event_destroy, cuEventDestroy_v2(doomed))
 ONE_CALL(event_record, cuEventRecord(end, stream))
 ONE_CALL(copy_out, cuMemcpyDtoH_v2(host, data, BYTES))
 ONE_CALL(copy_out_async, cuMemcpyDtoHAsync_v2(host, data, BYTES, stream))
@@ -370,6 +378,7 @@ static const struct {
 	FIRST(event_synchronize),
 	FIRST(event_query),
 	{"event_query_shared", event_query_shared, prepare_shared},
+	{"event_destroy", event_destroy, prepare_doomed},
 	FIRST(event_record),
 	FIRST(event_elapsed),
 	FIRST(event_new),

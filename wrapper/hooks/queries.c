@@ -74,3 +74,14 @@ bool rest_cuStreamQuery_ptsz(CUstream hStream, CUresult *ret)
 {
 	return answer(QUERY_STREAM, hStream, ret);
 }
+
+bool rest_cuEventDestroy(CUevent hEvent, CUresult *ret)
+{
+	*ret = CUDA_SUCCESS;
+	return queries_destroy(hEvent);
+}
+
+bool rest_cuEventDestroy_v2(CUevent hEvent, CUresult *ret)
+{
+	return rest_cuEventDestroy(hEvent, ret);
+}

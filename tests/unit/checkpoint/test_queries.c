@@ -50,6 +50,15 @@ static CUresult query_stream(CUstream stream)
 	return answer_of((uintptr_t)stream);
 }
 
+static uintptr_t destroyed; /* the sum of the handles */
+
+static CUresult destroy_event(CUevent event)
+{
+	ck_assert_ptr_nonnull(current);
+	destroyed += (uintptr_t)event;
+	return CUDA_SUCCESS;
+}
+
 static CUresult get_count(int *count)
 {
 	*count = 3;
@@ -67,6 +76,7 @@ static const struct cuda_driver drv = {
 	.cuDeviceGetCount = get_count,
 	.cuDevicePrimaryCtxGetState = get_state,
 	.cuCtxSetCurrent = set_current,
+	.cuEventDestroy_v2 = destroy_event,
 	.cuEventQuery = query_event,
 	.cuStreamQuery = query_stream,
 };
@@ -138,6 +148,38 @@ START_TEST(a_context_that_cannot_be_entered)
 }
 END_TEST
 
+START_TEST(what_is_destroyed_at_rest_goes_once)
+{
+	queries_add(QUERY_EVENT, HANDLE(4), CONTEXT(1));
+	queries_add(QUERY_EVENT, HANDLE(8), CONTEXT(2));
+	queries_add(QUERY_EVENT, HANDLE(16), CONTEXT(1));
+	queries_add(QUERY_STREAM, HANDLE(32), CONTEXT(1));
+	ck_assert(queries_destroy((CUevent)HANDLE(4)));
+	ck_assert(queries_destroy((CUevent)HANDLE(8)));
+	ck_assert(!queries_destroy((CUevent)HANDLE(8)));
+	ck_assert(!queries_destroy((CUevent)HANDLE(32)));
+	ck_assert(!queries_done(QUERY_EVENT, HANDLE(4)));
+	ck_assert_uint_eq(destroyed, 0);
+	queries_settle(&drv);
+	ck_assert_uint_eq(destroyed, 4 + 8);
+	ck_assert_ptr_null(current);
+	queries_settle(&drv);
+	ck_assert_uint_eq(destroyed, 4 + 8);
+}
+END_TEST
+
+START_TEST(a_destroyed_event_goes_with_its_context)
+{
+	queries_add(QUERY_EVENT, HANDLE(4), CONTEXT(1));
+	queries_add(QUERY_EVENT, HANDLE(8), CONTEXT(2));
+	queries_destroy((CUevent)HANDLE(4));
+	queries_destroy((CUevent)HANDLE(8));
+	context_gone(CONTEXT(1));
+	queries_settle(&drv);
+	ck_assert_uint_eq(destroyed, 8);
+}
+END_TEST
+
 START_TEST(the_states_of_primary_contexts)
 {
 	unsigned int flags;
@@ -167,6 +209,8 @@ int main(void)
 	tcase_add_test(tc, a_handle_that_comes_again_is_new);
 	tcase_add_test(tc, what_a_context_had_goes_with_it);
 	tcase_add_test(tc, a_context_that_cannot_be_entered);
+	tcase_add_test(tc, what_is_destroyed_at_rest_goes_once);
+	tcase_add_test(tc, a_destroyed_event_goes_with_its_context);
 	tcase_add_test(tc, the_states_of_primary_contexts);
 	suite_add_tcase(s, tc);
 	return check_suite_run(s);
