@@ -17,5 +17,7 @@ def none_waits_in_the_driver():
 
 os.environ["CUDAW_SIM_COUNT"] = COUNTS     # of the last job
 os.environ["CUDAW_SIM_STRICT"] = "1"
-main(*shared("watchdog.py", tsan_leaves_out=("paused_with_the_whole_gpu_released",)),
+main(*shared("watchdog.py", leave_out=("pytorch_with_the_context_on_the_gpu",
+                                       "pytorch_with_the_whole_gpu_released"),
+             tsan_leaves_out=("paused_with_the_whole_gpu_released",)),
      none_waits_in_the_driver)
