@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CUDAW_QUESTIONS_H
+#define CUDAW_QUESTIONS_H
+/*
+ * For programs that ask the driver questions: what a program says has nothing in it that differs from
+ * run to run, so that a native run and one under cudaw can be compared. A line of stdout is
+ * "QUESTION: ANSWER".
+ */
+#include <cuda.h>
+
+#include "tests/programs/kernels.h"
+
+#include <pthread.h>
+
+#define KIB    (UINT64_C(1) << 10)
+#define MIB    (UINT64_C(1) << 20)
+#define GIB    (UINT64_C(1) << 30)
+#define HOLD_S 1 /* how long the GPU is kept busy */
+
+static struct kernels gpu;
+
+static inline const char *name_of(CUresult result)
+{
+	const char *name = "unknown";
+
+	cuGetErrorName(result, &name);
+	return name;
+}
+
+__attribute__((format(printf, 1, 2))) static inline void say(const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	vprintf(fmt, ap);
+	va_end(ap);
+	putchar('\n');
+	fflush(stdout);
+}
+
+static inline void say_result(const char *question, CUresult result)
+{
+	say("%s: %s", question, name_of(result));
+}
+
+static inline double now_s(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return ts.tv_sec + ts.tv_nsec * 1e-9;
+}
+
+static inline CUdeviceptr alloc(size_t size)
+{
+	CUdeviceptr ptr;
+
+	CALL(cuMemAlloc(&ptr, size));
+	return ptr;
+}
+
+static inline CUstream stream_new(void)
+{
+	CUstream stream;
+
+	CALL(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	return stream;
+}
+
+static volatile uint32_t *flag; /* pinned; the kernel spins until it is not 0 */
+
+static inline void busy(CUstream stream)
+{
+	CUdeviceptr dev;
+	void *args[] = {&dev};
+
+	if (!flag)
+		CALL(cuMemHostAlloc((void **)&flag, 4096, CU_MEMHOSTALLOC_DEVICEMAP));
+	*flag = 0;
+	CALL(cuMemHostGetDevicePointer(&dev, (void *)flag, 0));
+	CALL(cuLaunchKernel(gpu.spin_until, 1, 1, 1, 1, 1, 1, 0, stream, args, NULL));
+}
+
+static inline void *end_busy_later(void *arg)
+{
+	usleep(HOLD_S * 1000000);
+	*flag = 1;
+	return arg;
+}
+
+/* Whether @call waits for the kernel: it returns after the helper thread ended that. */
+#define WAITS(question, call)                                                              \
+	do {                                                                               \
+		pthread_t helper_;                                                         \
+		double begin_ = now_s();                                                   \
+		CUresult result_;                                                          \
+		busy(stream);                                                              \
+		pthread_create(&helper_, NULL, end_busy_later, NULL);                      \
+		result_ = (call);                                                          \
+		say("%s: %s, %s", question, name_of(result_),                              \
+		    now_s() - begin_ > HOLD_S * 0.8 ? "waits for the kernel" : "returns"); \
+		pthread_join(helper_, NULL);                                               \
+		CALL(cuStreamSynchronize(stream));                                         \
+	} while (0)
+
+#endif
