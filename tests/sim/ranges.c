@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Calls that are told addresses and change nothing here: hints on ranges, texture references and
- * the parameters of launches before CUDA 4. They fail where no memory is.
+ * Calls that are told addresses and change nothing here: hints on ranges, attachments, texture
+ * references and the parameters of launches before CUDA 4. They fail where no memory is.
  */
 #define CUDA_ENABLE_DEPRECATED
 #include "tests/sim/sim.h"
@@ -68,6 +68,27 @@ SIM_EXPORT cuMemRangeGetAttributes(void **data, size_t *sizes, CUmem_range_attri
 	(void)data, (void)sizes, (void)attributes, (void)nattributes;
 	return touch(false, &ptr, &count, 1);
 }
+
+static CUresult attach(bool ptds, CUstream handle, CUdeviceptr ptr, size_t length,
+		       unsigned int flags)
+{
+	struct sim_map *map = map_find(ptr);
+	struct sim_stream *s;
+	CUresult result = stream_get(handle, ptds, &s);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (!map || map->kind != MAP_MANAGED || map->start != ptr ||
+	    (length && length != map->size) ||
+	    (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST &&
+	     (flags != CU_MEM_ATTACH_SINGLE || s->legacy)))
+		return CUDA_ERROR_INVALID_VALUE;
+	return CUDA_SUCCESS;
+}
+
+SIM_TWINS(cuStreamAttachMemAsync, _ptsz, attach,
+	  (CUstream stream, CUdeviceptr ptr, size_t length, unsigned int flags), stream, ptr,
+	  length, flags)
 
 SIM_EXPORT cuTexRefCreate(CUtexref *ref)
 {

@@ -193,6 +193,7 @@
 	X(cuPointerGetAttributes, 7000, cuPointerGetAttributes) \
 	X(cuPointerSetAttribute, 6000, cuPointerSetAttribute) \
 	TWIN(cuStreamAddCallback, 5000, cuStreamAddCallback, cuStreamAddCallback_ptsz) \
+	TWIN(cuStreamAttachMemAsync, 6000, cuStreamAttachMemAsync, cuStreamAttachMemAsync_ptsz) \
 	TWIN(cuStreamBatchMemOp, 11070, cuStreamBatchMemOp_v2, cuStreamBatchMemOp_v2_ptsz) \
 	TWIN(cuStreamBeginCapture, 10010, cuStreamBeginCapture_v2, cuStreamBeginCapture_v2_ptsz) \
 	X(cuStreamCreate, 2000, cuStreamCreate) \

@@ -223,6 +223,24 @@ START_TEST(test_nodes_of_any_type)
 }
 END_TEST
 
+START_TEST(test_attachments)
+{
+	CUdeviceptr managed;
+
+	open_with_words();
+	ok(cu.cuMemAllocManaged(&managed, BYTES, CU_MEM_ATTACH_HOST));
+	ok(cu.cuStreamAttachMemAsync(stream, managed, 0, CU_MEM_ATTACH_SINGLE));
+	ok(cu.cuStreamAttachMemAsync(NULL, managed, BYTES, CU_MEM_ATTACH_GLOBAL));
+	fails(cu.cuStreamAttachMemAsync(NULL, managed, 0, CU_MEM_ATTACH_SINGLE),
+	      CUDA_ERROR_INVALID_VALUE);
+	fails(cu.cuStreamAttachMemAsync(stream, managed, 4, CU_MEM_ATTACH_GLOBAL),
+	      CUDA_ERROR_INVALID_VALUE);
+	fails(cu.cuStreamAttachMemAsync(stream, managed, 0, 3), CUDA_ERROR_INVALID_VALUE);
+	fails(cu.cuStreamAttachMemAsync(stream, from, 0, CU_MEM_ATTACH_GLOBAL),
+	      CUDA_ERROR_INVALID_VALUE);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("simulated driver: calls");
@@ -236,6 +254,7 @@ int main(void)
 	tcase_add_test(tcase, test_linker);
 	tcase_add_test(tcase, test_tensor_maps);
 	tcase_add_test(tcase, test_nodes_of_any_type);
+	tcase_add_test(tcase, test_attachments);
 	suite_add_tcase(suite, tcase);
 	return check_suite_run(suite);
 }

@@ -64,7 +64,7 @@
 	X(cuGraphExecKernelNodeSetParams_v2) X(cuGraphExecMemcpyNodeSetParams) \
 	X(cuGraphExecMemsetNodeSetParams) X(cuGraphAddNode_v2) X(cuLaunchCooperativeKernel) \
 	X(cuStreamWaitValue32_v2) X(cuStreamWriteValue32_v2) X(cuStreamWaitValue64_v2) \
-	X(cuStreamBatchMemOp_v2) X(cuMemsetD2D8_v2) X(cuMemsetD2D16_v2) X(cuMemsetD2D32_v2) \
+	X(cuStreamBatchMemOp_v2) X(cuStreamAttachMemAsync) X(cuMemsetD2D8_v2) X(cuMemsetD2D16_v2) X(cuMemsetD2D32_v2) \
 	X(cuMemsetD2D32Async) X(cuMemcpy3DPeer) X(cuMemcpyBatchAsync_v2) X(cuMemcpyDtoA_v2) \
 	X(cuMemcpyAtoD_v2) X(cuMemcpyHtoA_v2) X(cuMemcpyAtoH_v2) X(cuLinkCreate_v2) \
 	X(cuLinkAddData_v2) X(cuLinkComplete) X(cuLinkDestroy) X(cuTensorMapEncodeTiled) \
