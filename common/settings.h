@@ -86,6 +86,11 @@ enum setting_reader { READ_BY_JOBS, READ_BY_COMMAND, READ_BY_BOTH, SET_BY_RUN, S
 	X(FABRIC, "CUDAW_FABRIC", A_WORD, WORDS("off", "driver"), "off", "off", READ_BY_JOBS,        \
 	  "driver: programs see that the GPU shares memory by fabric handles, across machines. No "  \
 	  "pause can carry that.")                                                                   \
+	X(MANAGED, "CUDAW_MANAGED", A_WORD, WORDS("driver", "host"), "driver", "driver",             \
+	  READ_BY_JOBS,                                                                              \
+	  "host: managed memory (cudaMallocManaged) is page-locked host memory, which the GPU "      \
+	  "reads and writes over the bus. So the job can be paused with CUDAW_RELEASE=all. "         \
+	  "driver: the driver moves managed memory between the host and the GPU.")                   \
 	X(CHECK, "CUDAW_CHECK", A_WORD, WORDS("0", "1", "warn", "strict"), "0", "1", READ_BY_JOBS,   \
 	  "1: launches, copies and sets with wrong pointers are named on standard error. Copies "    \
 	  "and sets, and launches with a pointer into freed memory, fail with "                      \

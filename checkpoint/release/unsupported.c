@@ -7,6 +7,10 @@
 #include <stdbool.h>
 #include <stdio.h>
 
+#define MANAGED_ADVICE                                                            \
+	"; a job that is started with CUDAW_MANAGED=host has its managed memory " \
+	"in host memory, where no pause has to carry it"
+
 static const struct {
 	enum driver_memory_kind kind;
 	bool always; /* false: only if the whole GPU is released */
@@ -53,7 +57,9 @@ int unsupported_check(const struct cuda_driver *drv, enum release_choice choice,
 						objects[i].call);
 	}
 	if (len < size)
-		snprintf(text + len, size - len, " cannot be carried%s",
-			 always ? "" : "; 'cudaw pause --release memory' leaves them on the GPU");
+		snprintf(text + len, size - len, " cannot be carried%s%s",
+			 always ? "" : "; 'cudaw pause --release memory' leaves them on the GPU",
+			 shared && driver_memory_count(DRIVER_MEMORY_MANAGED) ? MANAGED_ADVICE
+									      : "");
 	return -ENOTSUP;
 }

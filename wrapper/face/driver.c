@@ -122,6 +122,8 @@ static void *put_before(void *fn, const struct driver_call *call)
 
 static void *in_modes(void *fn, const struct mode_call *call, unsigned int modes)
 {
+	if (modes & MODE_MANAGED && call->managed)
+		return call->managed;
 	if (modes & MODE_TRANSLATED && call->translated)
 		return call->translated;
 	if (modes & MODE_CHECK && call->checked)

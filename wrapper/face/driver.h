@@ -15,6 +15,8 @@
  *	checked_NAME	passes the gate, checks its pointers and calls the real function
  *	translated_NAME	passes the gate, rewrites its pointers and calls the real function; or calls
  *			hook_NAME
+ *	served_NAME	passes the gate and calls managed_NAME (managed.h), for managed memory that is
+ *			served from host memory
  *
  * While a mode is on (modes.h), the functions of the mode are bound, so that a mode that is off
  * costs nothing.
@@ -31,7 +33,7 @@
 
 /* The functions that are bound instead while a mode is on (modes.h), or NULL. */
 struct mode_call {
-	void *images, *checked, *translated;
+	void *images, *checked, *translated, *managed;
 };
 
 /* In the order of the export list (generated). */

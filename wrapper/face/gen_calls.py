@@ -23,8 +23,8 @@ CLASSES = ("pass", "bare", "hook", "wait", "gate")
 MODES = ("image", "check", "rewrite", "translated")
 WITH_WORDS = ("check", "rewrite")
 # Beside any class: see driver.calls.
-AGAIN, SYNCED, ACROSS, STAGED, RESTS = "again", "synced", "across", "staged", "rests"
-BESIDE = (AGAIN, SYNCED, ACROSS, STAGED, RESTS)
+AGAIN, SYNCED, ACROSS, STAGED, RESTS, MANAGED = "again", "synced", "across", "staged", "rests", "managed"
+BESIDE = (AGAIN, SYNCED, ACROSS, STAGED, RESTS, MANAGED)
 HOOKS = ("bare", "hook", "image", "translated")
 STAGES = ("check", "before", "after", "synced", "across")
 # What "across" adds for each parameter of these types.
@@ -354,6 +354,12 @@ def functions_of_modes(name, prototype, rule, again, across, staged, synced):
             f"0, {f'(void *)checked_{name}' if checks else '0'}, (void *)translated_{name}")
 
 
+def function_of_managed(name, prototype):
+    """Code, and the function bound in MODE_MANAGED."""
+    step = f"managed_{name}({', '.join(a for _, a in prototype)})"
+    return (gated("served", name, prototype, [step], Mend(step, False)), f"(void *)served_{name}")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cuda-include", required=True)
@@ -384,7 +390,7 @@ def main():
             if kind in HOOKS + WITH_WORDS:
                 sys.exit(f"{args.cuda_include}/cuda.h does not declare {name}")
             table.append("\t{0, 0},")
-            modes.append("\t{0, 0, 0},")
+            modes.append("\t{0, 0, 0, 0},")
             continue
         prototype = prototypes[name]
         declarations = ", ".join(p for p, _ in prototype) or "void"
@@ -393,7 +399,7 @@ def main():
             hooks += wrap(0, f"CUresult hook_{name}({declarations});")
         if kind == "bare":
             table.append(f"\t{{(void *)hook_{name}, (void **)&real.{name}}},")
-            modes.append("\t{0, 0, 0},")
+            modes.append("\t{0, 0, 0, 0},")
             continue
         target = f"hook_{name}" if kind == "hook" else f"real.{name}"
         arguments = ", ".join(a for _, a in prototype)
@@ -411,8 +417,13 @@ def main():
         calls += wrap(0, f"CUresult call_{name}({declarations});")
         code, in_modes = functions_of_modes(name, prototype, rule, again, across, staged, synced)
         functions += code
+        served = "0"
+        if is_beside(name, MANAGED, rules):
+            hooks += wrap(0, f"CUresult managed_{name}({declarations});")
+            code, served = function_of_managed(name, prototype)
+            functions += code
         table.append(f"\t{{(void *)call_{name}, (void **)&real.{name}}},")
-        modes.append(f"\t{{{in_modes}}},")
+        modes.append(f"\t{{{in_modes}, {served}}},")
     header += ["};", "", "/* The real driver's functions; NULL: the driver lacks it. */",
                "extern struct real_calls real;", "",
                "/* The function behind each export while no mode is on: it passes the gate. */"] + calls

@@ -2,6 +2,7 @@
 #include "wrapper/face/modes.h"
 #include "common/settings.h"
 #include "vmem/addressing.h"
+#include "wrapper/hooks/managed.h"
 #include "wrapper/kernels/check.h"
 
 #include <string.h>
@@ -27,6 +28,6 @@ static unsigned int read_check(void)
 
 unsigned int modes_read(void)
 {
-	return read_check() |
+	return read_check() | (managed_is_served() ? MODE_MANAGED : 0) |
 	       (addressing_asked() == ADDRESSING_TRANSLATED ? MODE_TRANSLATED | MODE_IMAGES : 0);
 }

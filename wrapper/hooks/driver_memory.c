@@ -8,6 +8,7 @@
 #include "vmem/vmem.h"
 #include "wrapper/hooks/driver_memory.h"
 #include "wrapper/hooks/frees.h"
+#include "wrapper/hooks/managed.h"
 
 #include <stdint.h>
 
@@ -85,6 +86,8 @@ CUresult hook_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
 {
 	if (vmem_contains(dptr))
 		return frees_ordered(dptr, hStream);
+	if (managed_lookup(dptr, NULL))
+		return managed_free_ordered(dptr, hStream);
 	forget_pointer(dptr);
 	return real.cuMemFreeAsync(dptr, hStream);
 }
@@ -93,6 +96,8 @@ CUresult hook_cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream hStream)
 {
 	if (vmem_contains(dptr))
 		return frees_ordered(dptr, per_thread(hStream));
+	if (managed_lookup(dptr, NULL))
+		return managed_free_ordered(dptr, per_thread(hStream));
 	forget_pointer(dptr);
 	return real.cuMemFreeAsync_ptsz(dptr, hStream);
 }

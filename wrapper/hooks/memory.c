@@ -10,6 +10,7 @@
 #include "vmem/vmem.h"
 #include "wrapper/hooks/driver_memory.h"
 #include "wrapper/hooks/frees.h"
+#include "wrapper/hooks/managed.h"
 #include "wrapper/hooks/memory.h"
 
 #include <stdbool.h>
@@ -118,6 +119,8 @@ CUresult hook_cuMemFree_v2(CUdeviceptr dptr)
 
 	if (vmem_contains(dptr))
 		return frees_now(dptr);
+	if (managed_lookup(dptr, NULL))
+		return managed_free(dptr);
 	result = real.cuMemFree_v2(dptr);
 	if (!result)
 		forget_pointer(dptr);

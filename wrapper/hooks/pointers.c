@@ -7,6 +7,7 @@
 #include "checkpoint/ledger/driver_memory.h"
 #include "vmem/translate.h"
 #include "vmem/vmem.h"
+#include "wrapper/hooks/managed.h"
 #include "wrapper/hooks/memory.h"
 #include "wrapper/hooks/sync_memops.h"
 
@@ -15,15 +16,20 @@
 
 CUresult hook_cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr dptr)
 {
+	struct managed_info managed;
 	struct vmem_info info;
 	CUresult result;
 
-	if (!vmem_contains(dptr))
+	if (managed_lookup(dptr, &managed))
+		info = (struct vmem_info){.start = managed.start, .size = managed.size};
+	else if (!vmem_contains(dptr))
 		return real.cuMemGetAddressRange_v2(pbase, psize, dptr);
+	else if (!vmem_lookup(dptr, &info))
+		info.size = 0;
 	result = memory_sticky_error();
 	if (result)
 		return result;
-	if (!vmem_lookup(dptr, &info))
+	if (!info.size)
 		return CUDA_ERROR_NOT_FOUND;
 	if (pbase)
 		*pbase = info.start;
@@ -75,8 +81,12 @@ static bool pointer_attribute(void *data, CUpointer_attribute attribute, CUdevic
 
 CUresult hook_cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr)
 {
+	struct managed_info managed;
 	struct vmem_info info;
 
+	if (data && managed_lookup(ptr, &managed) &&
+	    managed_attribute(data, attribute, ptr, &managed))
+		return CUDA_SUCCESS;
 	if (!data || !vmem_contains(ptr))
 		return real.cuPointerGetAttribute(data, attribute, ptr);
 	if (!vmem_lookup(ptr, &info))
@@ -89,6 +99,7 @@ CUresult hook_cuPointerGetAttribute(void *data, CUpointer_attribute attribute, C
 CUresult hook_cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute *attributes,
 				     void **data, CUdeviceptr ptr)
 {
+	struct managed_info managed;
 	struct vmem_info info;
 	CUresult result;
 
@@ -100,6 +111,9 @@ CUresult hook_cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attri
 	if (vmem_contains(ptr) && !vmem_lookup(ptr, &info))
 		return real.cuPointerGetAttributes(numAttributes, attributes, data, 0);
 	result = real.cuPointerGetAttributes(numAttributes, attributes, data, translate(ptr));
+	if (!result && managed_lookup(ptr, &managed))
+		for (unsigned int i = 0; i < numAttributes; i++)
+			managed_attribute(data[i], attributes[i], ptr, &managed);
 	if (result || !vmem_contains(ptr))
 		return result;
 	for (unsigned int i = 0; i < numAttributes; i++)

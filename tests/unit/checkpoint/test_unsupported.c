@@ -64,6 +64,21 @@ START_TEST(test_shared_memory_is_refused_by_a_full_release)
 }
 END_TEST
 
+START_TEST(test_managed_memory_has_another_way)
+{
+	char text[512] = "";
+
+	driver_memory_add(DRIVER_MEMORY_MANAGED, 0x1000, 4096);
+	ck_assert_int_eq(unsupported_check(&drv, RELEASE_AS_SET, text, sizeof(text)), -ENOTSUP);
+	ck_assert_str_eq(text, "1 managed allocation (cuMemAllocManaged) cannot be carried; "
+			       "'cudaw pause --release memory' leaves them on the GPU; a job that "
+			       "is started with CUDAW_MANAGED=host has its managed memory in host "
+			       "memory, where no pause has to carry it");
+	driver_memory_remove(DRIVER_MEMORY_MANAGED, 0x1000);
+	ck_assert_int_eq(unsupported_check(&drv, RELEASE_AS_SET, text, sizeof(text)), 0);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("unsupported memory");
@@ -71,6 +86,7 @@ int main(void)
 
 	tcase_add_test(tcase, test_multicast_is_always_refused);
 	tcase_add_test(tcase, test_shared_memory_is_refused_by_a_full_release);
+	tcase_add_test(tcase, test_managed_memory_has_another_way);
 	suite_add_tcase(suite, tcase);
 	return check_suite_run(suite);
 }

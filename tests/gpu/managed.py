@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""managed.py: managed memory with CUDAW_MANAGED=host. The driver's answers are the native ones, but
+for the differences that are known (a row of KNOWN goes when its difference is gone); a job is paused
+in both ways of release; and what the GPU reads and writes in a second, beside the native figures.
+"""
+import os
+import subprocess
+
+from gpulib import (BUILD, CUDAW, Job, Skip, base_environment, check, equal, figure, gpu_count, gpu_used,
+                    idle_gpu_used, main, pause_at_random, same_lines)
+
+PROGRAM = os.path.join(BUILD, "tests", "programs", "managed")
+CASES = {"alloc": 1, "attributes": 1, "use": 1, "hints": 1, "batches": 1, "streams": 1, "free_async": 1,
+         "captured": 1, "fault": 1, "contexts": 1, "two_gpus": 2}
+ENDED = "how the program ended"
+HOST = {"CUDAW_MANAGED": "host"}
+STEPS, STEP_MS, STILL, PAUSES = 150, 10, 0.2, 5
+MIB, RATE_MIB = 2048, 4096
+CONTEXT = 1 << 30       # more than a context takes on any GPU
+
+# By case, the questions that are answered otherwise.
+KNOWN = {}
+
+
+def answers(case, *command, **env):
+    """What the program answers: a list of (question, answer), as questions come again."""
+    done = subprocess.run([*command, PROGRAM, case], capture_output=True, text=True, timeout=120,
+                          env={**base_environment(), **env})
+    rows = [tuple(line.rsplit(": ", 1)) for line in done.stdout.splitlines()]
+    return [*rows, (ENDED, str(done.returncode))]
+
+
+def compare(case):
+    def run():
+        if gpu_count() < CASES[case]:
+            raise Skip(f"{CASES[case]} GPUs needed, {gpu_count()} here")
+        native, served = answers(case), answers(case, CUDAW, "run", "--", **HOST)
+        different = {row[0] for row in set(native) ^ set(served)}
+        for row in native:
+            print(f"# natively: {': '.join(row)}")
+        for row in served:
+            if row not in native:
+                print(f"# cudaw:    {': '.join(row)}")
+        equal(sorted(different), sorted(KNOWN.get(case, ())), "what is answered otherwise")
+    return f"the driver's answers, {case}", run
+
+
+def paused(release):
+    """Nothing of it is on the GPU meanwhile."""
+    def case():
+        idle = idle_gpu_used()
+        args = "managed_run", "--mib", MIB, "--steps", STEPS, "--step-ms", STEP_MS
+        undisturbed = Job(*args, mode="native").result()
+        job = Job(*args, env={**HOST, "CUDAW_RELEASE": release})
+        job.wait_steps(2)
+        check(job.status()["left_to_driver"] < CONTEXT, "the managed memory is left to the driver")
+        rows = pause_at_random(job, PAUSES, STEPS, STILL)
+        check(all(rows), "the job ended before its last resume was done")
+        job.pause()
+        used = gpu_used() - idle
+        check(used == 0 if release == "all" else used < CONTEXT >> 20,
+              f"{used} MiB are in use while the job is paused")
+        job.resume()
+        same_lines(job.result(), undisturbed, f"after {PAUSES + 1} pauses")
+    return f"paused, {release}", case
+
+
+def rates():
+    for name, env in (("native", {}), ("host", HOST)):
+        job = Job("managed_run", "--mib", RATE_MIB, "--rate", 10, env=env,
+                  mode="native" if name == "native" else "run")
+        for line in job.result().splitlines():
+            what, value, unit = line.split()
+            figure(f"{name}_{what}", float(value), unit)
+
+
+main(*[compare(case) for case in CASES], *[paused(release) for release in ("all", "memory")],
+     ("what the GPU reads and writes in a second", rates))

@@ -1,0 +1,74 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""CUDAW_MANAGED=host on the simulated driver: managed memory from host memory, answered for as if it
+were the driver's, and no obstacle for a pause. managed.txt has the answers that are expected.
+"""
+import os
+
+from simlib import SANITIZED, errors_of_cudaw, not_by_tsan, paused_and_resumed, shared
+from gpulib import Job, check, cudaw, equal, main, same_lines
+
+HOST = {"CUDAW_MANAGED": "host"}
+ANSWERS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "managed.txt")
+
+
+def expected():
+    """{case: its answers}"""
+    with open(ANSWERS, encoding="ascii") as file:
+        sections = file.read().split("== ")[1:]
+    return dict(section.split("\n", 1) for section in sections)
+
+
+def answers_are_those_of_managed_memory(case, text):
+    def run():
+        job = Job("managed", case, env={**HOST, "CUDAW_SIM_DEVICES": "2"})
+        same_lines(job.result(), text, f"in the case {case}")
+        equal(errors_of_cudaw(job), [], "what cudaw says on stderr")
+    return f"managed {case}", run
+
+
+def the_driver_serves_it_without_the_setting():
+    """Then a pause that releases the GPU is refused, and its message names the setting."""
+    job = Job("managed_run", "--mib", 4, "--steps", 1000000, "--step-ms", 5)
+    job.wait_steps(3)
+    equal(job.status()["left_to_driver"], 4 << 20, "the bytes left to the driver")
+    done = cudaw("pause", "--release", "all", job.pid)
+    equal(done.returncode, 6, "the exit code of cudaw pause")
+    check("1 managed allocation (cuMemAllocManaged) cannot be carried" in done.stderr and
+          "CUDAW_MANAGED=host" in done.stderr, f"cudaw pause says {done.stderr!r}")
+    job.finish()
+
+
+def with_other_settings(**env):
+    job = Job("managed_run", "--mib", 4, "--steps", 1000000, "--step-ms", 5, env={**HOST, **env})
+    job.wait_steps(3)
+    equal(job.status()["left_to_driver"] < 4 << 20, True, "little is left to the driver")
+    paused_and_resumed(job, 2)
+    check("every word right" in job.finish(), "the job did not verify its memory")
+
+
+def with_translated_addresses():
+    with_other_settings(CUDAW_ADDRESSING="translated")
+
+
+def with_native_addresses_and_checks():
+    with_other_settings(CUDAW_ADDRESSING="native")
+    with_other_settings(CUDAW_CHECK="strict")
+
+
+def more_than_there_is():
+    """The allocation fails, and says why: no other process is killed for it."""
+    job = Job("managed_run", "--mib", 1 << 26, env=HOST)
+    job.wait_end()
+    equal(job.process.returncode, 1, "the exit code of the program")
+    check("error 2" in job.stderr(), f"the program says {job.stderr()!r}")
+    check(any("bytes of host memory are available" in line for line in errors_of_cudaw(job)),
+          f"cudaw says {errors_of_cudaw(job)}")
+
+
+main(*[answers_are_those_of_managed_memory(case, text) for case, text in expected().items()],
+     *[(name, not_by_tsan(case) if name.endswith(", all") else case)
+       for name, case in shared("managed.py", STEPS=120, STEP_MS=3, STILL=0.04, MIB=1 if SANITIZED else 8)
+       if name.startswith("paused")],
+     the_driver_serves_it_without_the_setting, with_translated_addresses,
+     with_native_addresses_and_checks, more_than_there_is)

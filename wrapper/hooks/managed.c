@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "wrapper/hooks/managed.h"
+#include "checkpoint/ledger/captures.h"
+#include "checkpoint/ledger/green.h"
+#include "common/hostmem.h"
+#include "common/settings.h"
+#include "wrapper/hooks/memory.h"
+#include "wrapper/real.h"
+
+#include <string.h>
+
+#define LOG_PREFIX "managed: "
+#include "common/log.h"
+
+bool managed_is_served(void)
+{
+	const char *word = setting_word(SETTING_MANAGED);
+
+	return word && !strcmp(word, "host");
+}
+
+#define LARGE (64UL << 20) /* a smaller allocation does not drain the machine */
+
+/*
+ * Host memory that is locked cannot be swapped out. A program that takes more than there is, as it
+ * may natively, must not wake the out-of-memory killer.
+ */
+static bool is_there(size_t size)
+{
+	size_t machine, cgroup, free;
+
+	if (size < LARGE)
+		return true;
+	machine = hostmem_machine_available();
+	cgroup = hostmem_cgroup_available();
+	free = machine < cgroup ? machine : cgroup;
+	if (size <= free && free - size >= HOSTMEM_RESERVE)
+		return true;
+	pr_err_once(
+		"CUDAW_MANAGED=host: an allocation of %zu bytes fails: %zu bytes of host memory are "
+		"available, of which %lu stay free",
+		size, free, HOSTMEM_RESERVE);
+	return false;
+}
+
+/* Natively the first access finds zeros, and programs may rely on it. */
+static CUresult alloc_host(size_t size, void **host)
+{
+	CUresult result;
+
+	if (!is_there(size))
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	/* With unified addressing all devices have it at the address that the host has. */
+	result = real.cuMemHostAlloc(host, size,
+				     CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP);
+	if (!result)
+		memset(*host, 0, size);
+	return result;
+}
+
+CUresult managed_cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int flags)
+{
+	struct managed_info info = {.size = bytesize};
+	CUresult result;
+	void *host;
+
+	/* The real driver refuses odd arguments. */
+	if (!dptr || !bytesize || (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST) ||
+	    real.cuCtxGetCurrent(&info.ctx) || !info.ctx || real.cuCtxGetDevice(&info.dev))
+		return real.cuMemAllocManaged(dptr, bytesize, flags);
+	result = memory_sticky_error();
+	if (!result)
+		result = alloc_host(bytesize, &host);
+	if (result)
+		return result;
+	info.ctx = green_owner(info.ctx);
+	info.start = (uintptr_t)host;
+	if (!managed_add(&info)) {
+		real.cuMemFreeHost(host);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	*dptr = info.start;
+	return CUDA_SUCCESS;
+}
+
+/* As cuMemFree() does, cuMemFreeHost() waits for the GPU. */
+CUresult managed_free(CUdeviceptr ptr)
+{
+	CUresult result;
+
+	if (!managed_ending(ptr))
+		return CUDA_ERROR_INVALID_VALUE;
+	result = real.cuMemFreeHost((void *)(uintptr_t)ptr);
+	managed_ended(ptr, !result);
+	return result;
+}
+
+CUresult managed_free_ordered(CUdeviceptr ptr, CUstream stream)
+{
+	CUstreamCaptureStatus status;
+	CUresult result = real.cuStreamIsCapturing(stream, &status);
+
+	if (!result && status != CU_STREAM_CAPTURE_STATUS_NONE)
+		result = CUDA_ERROR_INVALID_VALUE;
+	return result ? result : managed_free(ptr);
+}
+
+/* The program does not know that this is host memory. */
+CUresult managed_cuMemFreeHost(void *p)
+{
+	return managed_lookup((uintptr_t)p, NULL) ? CUDA_ERROR_INVALID_VALUE
+						  : real.cuMemFreeHost(p);
+}
+
+bool managed_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr,
+		       const struct managed_info *info)
+{
+	switch (attribute) {
+	case CU_POINTER_ATTRIBUTE_CONTEXT:
+		*(CUcontext *)data = info->ctx;
+		return true;
+	case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+		*(CUmemorytype *)data = CU_MEMORYTYPE_DEVICE;
+		return true;
+	case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+	case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+		*(CUdeviceptr *)data = ptr;
+		return true;
+	case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+		*(unsigned int *)data = 1;
+		return true;
+	case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+		*(int *)data = info->dev;
+		return true;
+	case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+		*(CUdeviceptr *)data = info->start;
+		return true;
+	case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+		*(size_t *)data = info->size;
+		return true;
+	default:
+		return false;
+	}
+}
