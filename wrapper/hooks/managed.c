@@ -64,8 +64,9 @@ CUresult managed_cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned 
 	CUresult result;
 	void *host;
 
-	/* The real driver refuses odd arguments. */
-	if (!dptr || !bytesize || (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST) ||
+	/* The real driver refuses odd arguments; if it lacks what a pause needs, it serves all. */
+	if (!driver_table() || !dptr || !bytesize ||
+	    (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST) ||
 	    real.cuCtxGetCurrent(&info.ctx) || !info.ctx || real.cuCtxGetDevice(&info.dev))
 		return real.cuMemAllocManaged(dptr, bytesize, flags);
 	result = memory_sticky_error();
