@@ -171,6 +171,10 @@ static void vmm_finish(void)
 	CALL(cuMemAddressFree(vmm.base, (PARTS + 1) * vmm.granule));
 }
 
+static void nothing(void)
+{
+}
+
 /* Managed memory, changed by the device and by the host in turn. */
 
 static void managed_setup(void)
@@ -193,6 +197,21 @@ static void managed_step(unsigned long k)
 static void managed_read(uint32_t *target)
 {
 	memcpy(target, (const void *)data, SIZE);
+}
+
+/* A __managed__ variable, which belongs to its module. */
+static void managed_var_setup(void)
+{
+	CUmodule module;
+	size_t size;
+
+	need(CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY, "the device has no managed memory");
+	CALL(cuModuleLoadData(&module, managed_ptx));
+	CALL(cuModuleGetGlobal_v2(&data, &size, module, "managed_words"));
+	if (size != SIZE)
+		step_die("memory_kinds: the variable has %zu bytes", size);
+	for (uint64_t i = 0; i < WORDS; i++)
+		((uint32_t *)data)[i] = word_after(i, 0);
 }
 
 static void plain_setup(void)
@@ -240,10 +259,6 @@ static void global_step(unsigned long k)
 	for (unsigned int i = 0; i < CONSTANTS; i++)
 		host[i]++;
 	upload(constants, host, sizeof(host));
-}
-
-static void nothing(void)
-{
 }
 
 /* Memory that a kernel got from malloc(). */
@@ -610,6 +625,7 @@ static const struct kind kinds[] = {
 	{"pool", NULL, pool_setup, pool_step, NULL, pool_finish},
 	{"vmm", NULL, vmm_setup, vmm_step, vmm_read, vmm_finish},
 	{"managed", NULL, managed_setup, managed_step, managed_read, plain_finish},
+	{"managed_var", NULL, managed_var_setup, managed_step, managed_read, nothing},
 	{"array", NULL, array_setup, boxes_step, boxes_read, array_finish},
 	{"mipmap", NULL, mipmap_setup, boxes_step, boxes_read, mipmap_finish},
 	{"texture", NULL, texture_setup, texture_step, texture_read, texture_finish},

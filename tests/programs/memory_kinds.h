@@ -139,6 +139,12 @@ static inline void allow(CUdeviceptr ptr, size_t size)
 	"	rem.u32 x, index, columns;\n"                        \
 	"	div.u32 y, index, columns;\n"
 
+static const char managed_ptx[] =
+	".version 6.4\n"
+	".target sm_75\n"
+	".address_size 64\n"
+	".visible .global .attribute(.managed) .align 4 .b32 managed_words[16384];\n";
+
 static const char kinds_ptx[] =
 	".version 6.4\n"
 	".target sm_75\n"

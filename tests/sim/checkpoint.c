@@ -70,7 +70,7 @@ static size_t used_on(CUdevice dev)
 	return bytes;
 }
 
-/* Managed memory belongs to the host as well, and stays accessible. */
+/* Host memory stays accessible. */
 static void protect_all(bool accessible)
 {
 	for (struct sim_map *map = map_next(NULL); map; map = map_next(map))
@@ -90,12 +90,24 @@ static void take_time(size_t bytes)
 		sim_wait(deadline);
 }
 
+static bool have_managed(void)
+{
+	struct sim_map *map = map_next(NULL);
+
+	while (map && map->kind != MAP_MANAGED)
+		map = map_next(map);
+	return map;
+}
+
+/* A process with managed memory is refused [H200, driver 580.159]. */
 static CUresult run_checkpoint(void)
 {
 	size_t bytes = 0;
 	char names[256];
 	CUresult result = check_state(CU_PROCESS_STATE_LOCKED);
 
+	if (result == CUDA_SUCCESS && have_managed())
+		result = CUDA_ERROR_NOT_SUPPORTED;
 	if (result != CUDA_SUCCESS)
 		return result;
 	if (sim.held && sim.config.strict) {

@@ -97,7 +97,8 @@ static void module_free(struct sim_module *m)
 		struct sim_map *map = map_find(g->ptr);
 
 		/* The end of the context, if that came first, has freed the memory already. */
-		if (map && map->kind == MAP_GLOBAL && map->start == g->ptr && map->ctx == m->ctx)
+		if (map && (map->kind == MAP_GLOBAL || map->kind == MAP_MANAGED) &&
+		    map->start == g->ptr && map->ctx == m->ctx)
 			memory_free(map);
 		m->globals = g->next;
 		free(g->name);
@@ -173,8 +174,11 @@ SIM_EXPORT cuModuleGetFunction(CUfunction *function, CUmodule module, const char
 	return function_get(module_find(module, false), name, function);
 }
 
-/* Bytes of the variable that the image declares; 0 where it declares none of that name. */
-static size_t global_size(const char *image, const char *name)
+/*
+ * Bytes of the variable that the image declares, and whether that is managed memory; 0 where it
+ * declares none of that name.
+ */
+static size_t global_size(const char *image, const char *name, bool *managed)
 {
 	for (const char *p = image; (p = find_word(p, name)); p++) {
 		const char *line = p, *type;
@@ -190,6 +194,8 @@ static size_t global_size(const char *image, const char *name)
 		for (type++; (type = strchr(type, '.')) && type < p; type++)
 			if (strchr("busf", type[1]) && isdigit((unsigned char)type[2]))
 				bits = strtoul(type + 2, NULL, 10);
+		type = strstr(line, ".attribute(.managed)");
+		*managed = type && type < p;
 		if (p[strlen(name)] == '[')
 			count = strtoul(p + strlen(name) + 1, NULL, 10);
 		return bits / 8 * count;
@@ -201,6 +207,7 @@ SIM_EXPORT cuModuleGetGlobal_v2(CUdeviceptr *ptr, size_t *size, CUmodule handle,
 {
 	struct sim_global *g;
 	struct sim_module *m;
+	bool managed = false;
 	CUresult result;
 
 	SIM_ENTER(cuModuleGetGlobal_v2, NEED_CONTEXT);
@@ -209,7 +216,7 @@ SIM_EXPORT cuModuleGetGlobal_v2(CUdeviceptr *ptr, size_t *size, CUmodule handle,
 		return CUDA_ERROR_INVALID_HANDLE;
 	for (g = m->globals; g && strcmp(g->name, name); g = g->next)
 		;
-	if (!g && !global_size(m->image, name))
+	if (!g && !global_size(m->image, name, &managed))
 		return CUDA_ERROR_NOT_FOUND;
 	if (!g) {
 		g = calloc(1, sizeof(*g));
@@ -219,8 +226,8 @@ SIM_EXPORT cuModuleGetGlobal_v2(CUdeviceptr *ptr, size_t *size, CUmodule handle,
 			free(g);
 			return CUDA_ERROR_OUT_OF_MEMORY;
 		}
-		g->size = global_size(m->image, name);
-		result = memory_new(m->ctx, g->size, MAP_GLOBAL, &g->ptr);
+		g->size = global_size(m->image, name, &managed);
+		result = memory_new(m->ctx, g->size, managed ? MAP_MANAGED : MAP_GLOBAL, &g->ptr);
 		if (result != CUDA_SUCCESS) {
 			free(g->name);
 			free(g);
