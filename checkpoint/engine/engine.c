@@ -115,8 +115,8 @@ static void release_rest(struct engine_op *op)
 	error = engine_release(op, &call);
 	if (error)
 		snprintf(op->result.note, sizeof(op->result.note),
-			 "the context stays on the GPU: %s: %s", call,
-			 engine_error_name(op->drv, error));
+			 "the context stays on the GPU: %s: %s%s", call,
+			 engine_error_name(op->drv, error), release_hint(error));
 }
 
 void engine_pause(struct engine_op *op)

@@ -155,6 +155,14 @@ CUresult release_checkpoint(const struct cuda_driver *drv, const struct context_
 	return error;
 }
 
+const char *release_hint(CUresult error)
+{
+	return error == CUDA_ERROR_NOT_SUPPORTED
+		       ? " (the program may have something that the driver cannot checkpoint, "
+			 "as __managed__ variables)"
+		       : "";
+}
+
 bool release_is_locked(void)
 {
 	return process_locked;

@@ -41,6 +41,9 @@ size_t release_host_bytes(const struct context_list *list);
 CUresult release_checkpoint(const struct cuda_driver *drv, const struct context_list *list,
 			    const char **call);
 
+/* What a person should know about the error of release_checkpoint(), or "". */
+const char *release_hint(CUresult error);
+
 /*
  * True if the driver did not unlock this process after a failed checkpoint or after a restore.
  * Until release_unlock_process() or release_restore() succeeds, no other driver call returns.

@@ -66,6 +66,18 @@ def paused(release):
     return f"paused, {release}", case
 
 
+def a_managed_variable():
+    """It is the driver's, whose checkpoint refuses it: the context stays on the GPU."""
+    args = "memory_kinds", "--kind", "managed_var", "--steps", STEPS, "--step-ms", STEP_MS
+    undisturbed = Job(*args, mode="native").result()
+    job = Job(*args, env=HOST)
+    rows = pause_at_random(job, 2, STEPS, STILL)
+    check(all(rows), "the job ended before its last resume was done")
+    print(f"# cudaw pause said: {job.said}")
+    check("__managed__ variables" in job.said, "the pause does not name the reason")
+    same_lines(job.result(), undisturbed, "after 2 pauses")
+
+
 def rates():
     for name, env in (("native", {}), ("host", HOST)):
         job = Job("managed_run", "--mib", RATE_MIB, "--rate", 10, env=env,
@@ -76,4 +88,4 @@ def rates():
 
 
 main(*[compare(case) for case in CASES], *[paused(release) for release in ("all", "memory")],
-     ("what the GPU reads and writes in a second", rates))
+     a_managed_variable, ("what the GPU reads and writes in a second", rates))

@@ -39,6 +39,21 @@ def the_driver_serves_it_without_the_setting():
     job.finish()
 
 
+def a_managed_variable_keeps_the_context_on_the_gpu():
+    """The driver has it, with the setting too; the pause says what may be the reason."""
+    job = Job("memory_kinds", "--kind", "managed_var", "--steps", 1000000, "--step-ms", 5, env=HOST)
+    job.wait_steps(3)
+    for _ in range(2):
+        done = cudaw("pause", "--release", "all", job.pid)
+        equal(done.returncode, 0, "the exit code of cudaw pause")
+        check("the context stays on the GPU" in done.stdout + done.stderr and
+              "__managed__ variables" in done.stdout + done.stderr, f"cudaw pause says {done}")
+        job.check_still()
+        job.resume()
+        job.wait_steps(job.steps() + 3)
+    check("every word right" in job.finish(), "the job did not verify its memory")
+
+
 def with_other_settings(**env):
     job = Job("managed_run", "--mib", 4, "--steps", 1000000, "--step-ms", 5, env={**HOST, **env})
     job.wait_steps(3)
@@ -70,5 +85,6 @@ main(*[answers_are_those_of_managed_memory(case, text) for case, text in expecte
      *[(name, not_by_tsan(case) if name.endswith(", all") else case)
        for name, case in shared("managed.py", STEPS=120, STEP_MS=3, STILL=0.04, MIB=1 if SANITIZED else 8)
        if name.startswith("paused")],
-     the_driver_serves_it_without_the_setting, with_translated_addresses,
+     the_driver_serves_it_without_the_setting,
+     not_by_tsan(a_managed_variable_keeps_the_context_on_the_gpu), with_translated_addresses,
      with_native_addresses_and_checks, more_than_there_is)
