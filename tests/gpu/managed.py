@@ -16,7 +16,7 @@ CASES = {"alloc": 1, "attributes": 1, "use": 1, "hints": 1, "batches": 1, "strea
 ENDED = "how the program ended"
 HOST = {"CUDAW_MANAGED": "host"}
 STEPS, STEP_MS, STILL, PAUSES = 150, 10, 0.2, 5
-MIB, RATE_MIB = 2048, 4096
+MIB, RATE_MIB = 1024, 4096
 CONTEXT = 1 << 30       # more than a context takes on any GPU
 
 # By case, the questions that are answered otherwise.

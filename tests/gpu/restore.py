@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""restore.py [--gpus] [--translated] PROGRAM [ARG]...: stopped at a random step, its snapshot copied
-and the original removed, the program goes on from the copy, twice in a row, and prints what the
-undisturbed native run prints. With --gpus it goes on on the other of two GPUs, and then back; with
---translated it has translated addresses. ARGs hold --steps N; an ARG LOG stands for a file that the
-program appends to, in which the same must be. Wants CRIU.
+"""restore.py [--gpus] [--translated] [--managed] PROGRAM [ARG]...: stopped at a random step, its
+snapshot copied and the original removed, the program goes on from the copy, twice in a row, and
+prints what the undisturbed native run prints. With --gpus it goes on on the other of two GPUs, and
+then back; with --translated it has translated addresses, and with --managed its managed memory is
+host memory. ARGs hold --steps N; an ARG LOG stands for a file that the program appends to, in which
+the same must be. Wants CRIU.
 """
 import json
 import os
@@ -19,7 +20,8 @@ from gpulib import (SCRATCH, Job, Skip, check, cudaw_ok, equal, figure, gpu_coun
 
 GPUS = sys.argv[1] == "--gpus"
 TRANSLATED = sys.argv[1 + GPUS] == "--translated"
-PROGRAM, *ARGS = sys.argv[1 + GPUS + TRANSLATED:]
+MANAGED = sys.argv[1 + GPUS + TRANSLATED] == "--managed"
+PROGRAM, *ARGS = sys.argv[1 + GPUS + TRANSLATED + MANAGED:]
 STEPS = int(ARGS[ARGS.index("--steps") + 1])
 
 
@@ -58,6 +60,8 @@ def same_output_from_snapshots():
     native = Job(PROGRAM, *run_args(logs[0]), mode="native").result(timeout=240)
     if TRANSLATED:
         os.environ["CUDAW_ADDRESSING"] = "translated"
+    if MANAGED:
+        os.environ["CUDAW_MANAGED"] = "host"
     rng = seeded()
     job = Detached(PROGRAM, *run_args(logs[1]))
     for number in (1, 2):

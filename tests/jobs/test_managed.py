@@ -6,7 +6,7 @@ were the driver's, and no obstacle for a pause. managed.txt has the answers that
 import os
 
 from simlib import SANITIZED, errors_of_cudaw, not_by_tsan, paused_and_resumed, shared
-from gpulib import Job, check, cudaw, equal, main, same_lines
+from gpulib import SCRATCH, Job, check, cudaw, cudaw_ok, equal, main, same_lines
 
 HOST = {"CUDAW_MANAGED": "host"}
 ANSWERS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "managed.txt")
@@ -71,6 +71,14 @@ def with_native_addresses_and_checks():
     with_other_settings(CUDAW_CHECK="strict")
 
 
+def a_snapshot_of_the_gpu_memory():
+    job = Job("managed_run", "--mib", 4, "--steps", 1000000, "--step-ms", 5, env=HOST)
+    job.wait_steps(3)
+    cudaw_ok("snapshot", "--gpu-only", job.pid, os.path.join(SCRATCH, "snapshot"))
+    job.wait_steps(job.steps() + 3)
+    check("every word right" in job.finish(), "the job did not verify its memory")
+
+
 def more_than_there_is():
     """The allocation fails, and says why: no other process is killed for it."""
     job = Job("managed_run", "--mib", 1 << 26, env=HOST)
@@ -87,4 +95,4 @@ main(*[answers_are_those_of_managed_memory(case, text) for case, text in expecte
        if name.startswith("paused")],
      the_driver_serves_it_without_the_setting,
      not_by_tsan(a_managed_variable_keeps_the_context_on_the_gpu), with_translated_addresses,
-     with_native_addresses_and_checks, more_than_there_is)
+     with_native_addresses_and_checks, not_by_tsan(a_snapshot_of_the_gpu_memory), more_than_there_is)
