@@ -48,6 +48,7 @@
 	X(cuStreamCreate)                \
 	X(cuStreamSynchronize)           \
 	X(cuStreamDestroy_v2)            \
+	X(cuPointerGetAttribute)         \
 	X(cuStreamIsCapturing)           \
 	X(cuStreamQuery)                 \
 	X(cuThreadExchangeStreamCaptureMode)

@@ -23,10 +23,13 @@ CLASSES = ("pass", "bare", "hook", "wait", "gate")
 MODES = ("image", "check", "rewrite", "translated")
 WITH_WORDS = ("check", "rewrite")
 # Beside any class: see driver.calls.
-AGAIN, SYNCED, ACROSS, STAGED, RESTS, MANAGED = "again", "synced", "across", "staged", "rests", "managed"
-BESIDE = (AGAIN, SYNCED, ACROSS, STAGED, RESTS, MANAGED)
+AGAIN, SYNCED, ACROSS, STAGED, RESTS, MANAGED, PEER, FOUND = (
+    "again", "synced", "across", "staged", "rests", "managed", "peer", "found")
+BESIDE = (AGAIN, SYNCED, ACROSS, STAGED, RESTS, MANAGED, PEER, FOUND)
+# Beside a class, with words of these lines alone.
+OWN_WORDS = (PEER, FOUND)
 HOOKS = ("bare", "hook", "image", "translated")
-STAGES = ("check", "before", "after", "synced", "across")
+STAGES = ("check", "before", "after", "synced", "across", "peer", "found")
 # What "across" adds for each parameter of these types.
 PLACES = {"CUstream": "across_stream", "CUcontext": "across_context"}
 
@@ -38,6 +41,7 @@ INCLUDES = '''\
 #include "wrapper/face/driver.h"
 #include "wrapper/hooks/across.h"
 #include "wrapper/hooks/memory.h"
+#include "wrapper/hooks/peers.h"
 #include "wrapper/hooks/sync_memops.h"
 #include "wrapper/kernels/check.h"
 #include "wrapper/translated/after.h"
@@ -54,6 +58,9 @@ Rule = collections.namedtuple("Rule", "pattern kind uses later")
 # Why @step is taken once more: if there was no memory, or if the devices that the statements in
 # across add lack access. If they cannot get that, the call staged is made.
 Mend = collections.namedtuple("Mend", "step again across staged", defaults=([], None))
+# C of words, by stages: if an expression of synced is true, the function waits for the default stream;
+# if one of peer is false, the call is refused; found are statements behind a call that succeeded.
+Beside = collections.namedtuple("Beside", "synced peer found", defaults=((), (), ()))
 # A word of driver.words: its parameters, and for each of STAGES a list of C.
 Word = collections.namedtuple("Word", "params stages")
 
@@ -121,12 +128,12 @@ def read_rules(path, words):
         fields = line.split(None, 2)
         kind, text = fields[0], "".join(fields[2:])
         if (len(fields) < 2 or kind not in CLASSES + MODES + BESIDE or
-                (kind in WITH_WORDS) != bool(text) and kind != ACROSS):
+                (kind in WITH_WORDS + OWN_WORDS) != bool(text) and kind != ACROSS):
             sys.exit(f"{path}:{number}: expected 'CLASS PATTERN' with a class of "
                      f"{', '.join(CLASSES + MODES + BESIDE)}, and words behind it if CLASS is "
-                     f"{' or '.join(WITH_WORDS)}, found '{line}'")
+                     f"{' or '.join(WITH_WORDS + OWN_WORDS)}, found '{line}'")
         uses, _, later = re.sub(r"^then ", " then ", text).partition(" then ")
-        stages = (ACROSS,) if kind == ACROSS else ("check", "before")
+        stages = (kind,) if kind in (ACROSS,) + OWN_WORDS else ("check", "before")
         rules.append(Rule(fields[1], kind,
                           read_uses(f"{path}:{number}", uses, words, stages),
                           read_uses(f"{path}:{number}", later, words, ("after",))))
@@ -173,6 +180,14 @@ def synced_memory(name, rules):
     if not is_beside(name, SYNCED, rules):
         return []
     return steps_of(name, classify(name, rules).uses, "synced")
+
+
+def own_words(name, kind, rules):
+    """The C of the words in the first line of @kind, one of OWN_WORDS, that matches @name."""
+    for rule in rules:
+        if rule.kind == kind and fnmatch.fnmatchcase(name, rule.pattern):
+            return steps_of(name, rule.uses, kind)
+    return []
 
 
 def places_of(prototype):
@@ -309,10 +324,10 @@ def enter(gate, rest):
             *["\t" + line for line in refused], "\t}"]
 
 
-def gated(prefix, name, prototype, steps, mend, checks=(), gate="GATE_HOLD", synced=(), rest=None):
+def gated(prefix, name, prototype, steps, mend, beside, checks=(), gate="GATE_HOLD", rest=None):
     """A function that passes the gate and takes @steps, one of which is the real call, and @checks
-    before them if checks are on. @synced: expressions; if one is true, the function waits for the
-    default stream. @rest: as for enter()."""
+    before them if checks are on. @rest: as for enter()."""
+    synced = beside.synced
     declarations = ", ".join(p for p, _ in prototype) or "void"
     static = "" if prefix == "call" else "static "
     copies = any("&copies" in step for step in steps)
@@ -325,15 +340,18 @@ def gated(prefix, name, prototype, steps, mend, checks=(), gate="GATE_HOLD", syn
             "\tCUresult ret = CUDA_SUCCESS;" if checks else "\tCUresult ret;",
             *["\tbool waits;"] * bool(synced), "",
             *enter(gate, rest),
+            *[line for step in beside.peer
+              for line in [*wrap(1, f"if (peers_are_known() && !{step})"), "\t\treturn gate_refusal();"]],
             *["\tcopies_init(&copies);"] * copies,
             *[f"\twaits = {' || '.join(synced)};"] * bool(synced),
             *body(steps, checks, mend),
             *["\tif (!ret && waits)", f"\t\tret = sync_memops_wait({stream});"] * bool(synced),
+            *[line for step in beside.found for line in ["\tif (!ret)", *wrap(2, step)]],
             *["\tcopies_free(&copies);"] * copies,
             "\tgate_exit();", "\treturn ret;", "}", ""]
 
 
-def functions_of_modes(name, prototype, rule, again, across, staged, synced):
+def functions_of_modes(name, prototype, rule, again, across, staged, beside):
     """Code, and the functions bound in the modes MODE_IMAGES, MODE_CHECK and MODE_TRANSLATED. Where
     addresses are translated, memory is the driver's own, and no copy needs access."""
     arguments = ", ".join(a for _, a in prototype)
@@ -341,23 +359,23 @@ def functions_of_modes(name, prototype, rule, again, across, staged, synced):
         return [], f"(void *)hook_{name}, 0, 0"
     if rule.kind == "translated":
         hook = f"hook_{name}({arguments})"
-        return (gated("translated", name, prototype, [hook], Mend(hook, again)),
+        return (gated("translated", name, prototype, [hook], Mend(hook, again), beside),
                 f"0, 0, (void *)translated_{name}")
     if rule.kind not in WITH_WORDS:
         return [], "0, 0, 0"
     call = f"real.{name}({arguments})"
     checks = steps_of(name, rule.uses, "check") if rule.kind == "check" else []
     steps = steps_of(name, rule.uses, "before") + [call] + steps_of(name, rule.later, "after")
-    code = (gated("checked", name, prototype, checks + [call], Mend(call, again, across, staged), synced=synced)
+    code = (gated("checked", name, prototype, checks + [call], Mend(call, again, across, staged), beside)
             if checks else [])
-    return (code + gated("translated", name, prototype, steps, Mend(call, again), checks, synced=synced),
+    return (code + gated("translated", name, prototype, steps, Mend(call, again), beside, checks),
             f"0, {f'(void *)checked_{name}' if checks else '0'}, (void *)translated_{name}")
 
 
 def function_of_managed(name, prototype):
     """Code, and the function bound in MODE_MANAGED."""
     step = f"managed_{name}({', '.join(a for _, a in prototype)})"
-    return (gated("served", name, prototype, [step], Mend(step, False)), f"(void *)served_{name}")
+    return (gated("served", name, prototype, [step], Mend(step, False), Beside()), f"(void *)served_{name}")
 
 
 def main():
@@ -405,17 +423,18 @@ def main():
         arguments = ", ".join(a for _, a in prototype)
         again, step = is_beside(name, AGAIN, rules), f"{target}({arguments})"
         across = steps_across(name, prototype, rules)
-        synced = synced_memory(name, rules)
+        beside = Beside(synced_memory(name, rules), own_words(name, PEER, rules),
+                        own_words(name, FOUND, rules))
         staged = staged_call(name, prototype) if is_beside(name, STAGED, rules) else None
         rest = None
         if is_beside(name, RESTS, rules):
             rest = f"rest_{name}({', '.join([a for _, a in prototype] + ['&ret'])})"
             declared = ", ".join([p for p, _ in prototype] + ["CUresult *ret"])
             rests += wrap(0, f"bool rest_{name}({declared});")
-        functions += gated("call", name, prototype, [step], Mend(step, again, across, staged),
-                           synced=synced, gate="GATE_WAIT" if kind == "wait" else "GATE_HOLD", rest=rest)
+        functions += gated("call", name, prototype, [step], Mend(step, again, across, staged), beside,
+                           gate="GATE_WAIT" if kind == "wait" else "GATE_HOLD", rest=rest)
         calls += wrap(0, f"CUresult call_{name}({declarations});")
-        code, in_modes = functions_of_modes(name, prototype, rule, again, across, staged, synced)
+        code, in_modes = functions_of_modes(name, prototype, rule, again, across, staged, beside)
         functions += code
         served = "0"
         if is_beside(name, MANAGED, rules):

@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "checkpoint/ledger/peers.h"
+#include "common/forks.h"
+#include "vmem/context_gone.h"
+#include "vmem/translate.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#define WAIT_MS    10
+#define RANKS_MOST 65536 /* a larger size is not a size */
+
+FORKS_LOCK(lock);
+/* All under lock. */
+static struct comm {
+	struct peers_comm known;
+	bool aimed;
+	uint64_t target;
+} comms[PEERS_COMMS];
+static size_t count;
+static uint32_t last_id;
+static bool aims, passed;
+
+static int turns; /* a futex: changes with the targets */
+
+/* With lock held. NULL: there is no room for one more. */
+static struct comm *find_or_add(const struct peers_launch *launch)
+{
+	for (size_t i = 0; i < count; i++)
+		if (comms[i].known.made.comm == launch->comm &&
+		    comms[i].known.made.kind == launch->kind)
+			return &comms[i];
+	if (count == PEERS_COMMS)
+		return NULL;
+	comms[count] = (struct comm){.known = {.made = *launch, .id = ++last_id}};
+	comms[count].known.made.count = 0;
+	return &comms[count++];
+}
+
+/* With lock held. The order of the ids stays. */
+static void forget(size_t i)
+{
+	count--;
+	for (; i < count; i++)
+		comms[i] = comms[i + 1];
+}
+
+static bool arrived(void)
+{
+	for (size_t i = 0; i < count; i++)
+		if (comms[i].aimed && comms[i].known.made.count < comms[i].target)
+			return false;
+	return true;
+}
+
+bool peers_try(const struct peers_launch *launches, size_t n, int *turn)
+{
+	bool may;
+
+	pthread_mutex_lock(&lock);
+	*turn = turns;
+	may = !aims || !arrived();
+	for (size_t i = 0; may && i < n; i++) {
+		struct comm *c = find_or_add(&launches[i]);
+
+		if (!c)
+			continue;
+		c->known.made.count += launches[i].count;
+		passed |= c->aimed && c->known.made.count > c->target;
+	}
+	pthread_mutex_unlock(&lock);
+	return may;
+}
+
+void peers_wait(int turn)
+{
+	struct timespec most = {.tv_nsec = WAIT_MS * 1000000L};
+	int saved_errno = errno;
+
+	syscall(SYS_futex, &turns, FUTEX_WAIT_PRIVATE, turn, &most, NULL, 0);
+	errno = saved_errno;
+}
+
+/* With lock held. */
+static void turn_over(void)
+{
+	__atomic_add_fetch(&turns, 1, __ATOMIC_RELAXED);
+	syscall(SYS_futex, &turns, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+}
+
+void peers_aim(const struct peers_target *targets, size_t n)
+{
+	pthread_mutex_lock(&lock);
+	aims = true;
+	passed = false;
+	for (size_t i = 0; i < count; i++) {
+		comms[i].aimed = false;
+		for (size_t k = 0; k < n; k++)
+			if (targets[k].id == comms[i].known.id) {
+				comms[i].aimed = true;
+				comms[i].target = targets[k].count;
+			}
+		passed |= comms[i].aimed && comms[i].known.made.count > comms[i].target;
+	}
+	turn_over();
+	pthread_mutex_unlock(&lock);
+}
+
+bool peers_arrived(void)
+{
+	bool have;
+
+	pthread_mutex_lock(&lock);
+	have = arrived();
+	pthread_mutex_unlock(&lock);
+	return have;
+}
+
+bool peers_passed(void)
+{
+	bool have;
+
+	pthread_mutex_lock(&lock);
+	have = passed;
+	passed = false;
+	pthread_mutex_unlock(&lock);
+	return have;
+}
+
+void peers_let_go(void)
+{
+	pthread_mutex_lock(&lock);
+	if (aims) {
+		aims = false;
+		turn_over();
+	}
+	pthread_mutex_unlock(&lock);
+}
+
+/*
+ * The first two words at @at, in @ctx, to @words. -ENOENT: no memory is there. Any other failure
+ * leaves them not known.
+ */
+static int read_words(const struct cuda_driver *drv, CUcontext ctx, CUdeviceptr at,
+		      uint32_t words[static 2])
+{
+	unsigned int type;
+	CUstream stream;
+	CUresult error;
+
+	at = translate(at);
+	if (drv->cuCtxSetCurrent(ctx))
+		return -EIO;
+	if (drv->cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, at)) {
+		drv->cuCtxSetCurrent(NULL);
+		return -ENOENT;
+	}
+	error = drv->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING);
+	if (!error) {
+		error = drv->cuMemcpyDtoHAsync_v2(words, at, 2 * sizeof(*words), stream);
+		if (!error)
+			error = drv->cuStreamSynchronize(stream);
+		drv->cuStreamDestroy_v2(stream);
+	}
+	drv->cuCtxSetCurrent(NULL);
+	return error ? -EIO : 0;
+}
+
+static bool has(const struct context_list *contexts, CUcontext ctx)
+{
+	for (size_t i = 0; i < contexts->count; i++)
+		if (contexts->items[i].ctx == ctx)
+			return true;
+	return false;
+}
+
+/* Put what was read of the communicator with @id into the table. */
+static void note(uint32_t id, int error, const uint32_t words[static 2])
+{
+	pthread_mutex_lock(&lock);
+	for (size_t i = 0; i < count; i++) {
+		if (comms[i].known.id != id)
+			continue;
+		comms[i].known.rank = words[0];
+		comms[i].known.size =
+			!error && words[0] < words[1] && words[1] <= RANKS_MOST ? words[1] : 0;
+		if (error == -ENOENT)
+			forget(i);
+		break;
+	}
+	pthread_mutex_unlock(&lock);
+}
+
+void peers_read(const struct cuda_driver *drv, const struct context_list *contexts)
+{
+	struct peers_comm list[PEERS_COMMS];
+	size_t n = peers_list(list);
+
+	for (size_t i = 0; i < n; i++) {
+		const struct peers_launch *made = &list[i].made;
+		uint32_t words[2] = {0};
+
+		if (made->kind == PEERS_OTHER || !has(contexts, made->ctx))
+			continue;
+		note(list[i].id, read_words(drv, made->ctx, made->comm, words), words);
+	}
+}
+
+/* How many contexts have communicators of @size ranks. */
+static size_t contexts_of(const struct peers_comm *list, size_t n, uint32_t size)
+{
+	size_t contexts = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		bool fresh = list[i].size == size;
+
+		for (size_t k = 0; fresh && k < i; k++)
+			fresh = list[k].size != size || list[k].made.ctx != list[i].made.ctx;
+		contexts += fresh;
+	}
+	return contexts;
+}
+
+uint32_t peers_outside(void)
+{
+	struct peers_comm list[PEERS_COMMS];
+	size_t n = peers_list(list);
+
+	for (size_t i = 0; i < n; i++)
+		if (list[i].size > 1 && contexts_of(list, n, list[i].size) < list[i].size)
+			return list[i].size;
+	return 0;
+}
+
+size_t peers_list(struct peers_comm list[static PEERS_COMMS])
+{
+	size_t n;
+
+	pthread_mutex_lock(&lock);
+	n = count;
+	for (size_t i = 0; i < n; i++)
+		list[i] = comms[i].known;
+	pthread_mutex_unlock(&lock);
+	return n;
+}
+
+static void forget_context(CUcontext ctx)
+{
+	pthread_mutex_lock(&lock);
+	for (size_t i = count; i-- > 0;)
+		if (comms[i].known.made.ctx == ctx)
+			forget(i);
+	pthread_mutex_unlock(&lock);
+}
+CONTEXT_GONE(forget_context);
+
+static void forget_in_child(void)
+{
+	count = 0;
+	aims = passed = false;
+}
+FORKS_CHILD(forget_in_child);

@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "wrapper/hooks/peers.h"
+#include "checkpoint/gate/gate.h"
+#include "checkpoint/ledger/peers.h"
+#include "common/forks.h"
+#include "common/settings.h"
+#include "wrapper/kernels/launch.h"
+#include "wrapper/real.h"
+
+#include <pthread.h>
+#include <stdint.h>
+#include <string.h>
+
+#define LOG_PREFIX "peers: "
+#include "common/log.h"
+
+#define FUNCTIONS 4096 /* a power of two; NCCL has a few hundred kernels */
+
+/* Parts of the names of kernels; the first that matches decides. */
+static const struct {
+	const char *part;
+	enum peers_kind kind;
+} kernels[] = {
+	{"ncclDevKernel_SendRecv", PEERS_SOME}, /* NCCL since 2.19 */
+	{"ncclDevKernel_", PEERS_ALL},
+	{"ncclKernel_SendRecv", PEERS_SOME}, /* before */
+	{"ncclKernel_", PEERS_ALL},
+	{"ncclSymk", PEERS_OTHER},            /* NCCL's symmetric memory */
+	{"cross_device_reduce", PEERS_OTHER}, /* vLLM, SGLang */
+	{"allreduce_fusion", PEERS_OTHER},    /* FlashInfer, TensorRT-LLM */
+	{"one_shot_all_reduce", PEERS_OTHER}, /* PyTorch's symmetric memory */
+	{"two_shot_all_reduce", PEERS_OTHER},
+	{"multimem_", PEERS_OTHER},
+	{"nvshmemi_", PEERS_OTHER},
+};
+
+bool peers_any;
+
+FORKS_LOCK(lock); /* for changes; look-ups take none */
+/* Open addressing. A function that is gone may have given its handle to one without a mark. */
+static struct {
+	const void *function;
+	enum peers_kind kind;
+} functions[FUNCTIONS];
+static size_t nfunctions;
+
+/* True if @name contains a part of the list @parts, which commas separate. */
+static bool is_listed(const char *parts, const char *name)
+{
+	while (*parts) {
+		size_t len = strcspn(parts, ",");
+
+		if (len && memmem(name, strlen(name), parts, len))
+			return true;
+		parts += len + (parts[len] == ',');
+	}
+	return false;
+}
+
+static enum peers_kind kind_of_name(const char *name)
+{
+	const char *own = setting_text(SETTING_PEER_KERNELS);
+
+	for (size_t i = 0; i < sizeof(kernels) / sizeof(kernels[0]); i++)
+		if (strstr(name, kernels[i].part))
+			return kernels[i].kind;
+	return own && is_listed(own, name) ? PEERS_OTHER : PEERS_NONE;
+}
+
+static size_t slot_of(const void *function)
+{
+	size_t slot = ((uintptr_t)function >> 4) * 0x9e3779b97f4a7c15UL >> 32;
+	const void *found;
+
+	for (;; slot++) {
+		found = __atomic_load_n(&functions[slot % FUNCTIONS].function, __ATOMIC_ACQUIRE);
+		if (!found || found == function)
+			return slot % FUNCTIONS;
+	}
+}
+
+static enum peers_kind kind_of(const void *function)
+{
+	return __atomic_load_n(&functions[slot_of(function)].kind, __ATOMIC_RELAXED);
+}
+
+static void mark(const void *function, enum peers_kind kind)
+{
+	size_t slot;
+
+	if (!function || (kind == PEERS_NONE && !peers_are_known()))
+		return;
+	pthread_mutex_lock(&lock);
+	slot = slot_of(function);
+	if (functions[slot].function || (kind != PEERS_NONE && nfunctions < FUNCTIONS / 2)) {
+		__atomic_store_n(&functions[slot].kind, kind, __ATOMIC_RELAXED);
+		nfunctions += !functions[slot].function;
+		__atomic_store_n(&functions[slot].function, function, __ATOMIC_RELEASE);
+		__atomic_store_n(&peers_any, true, __ATOMIC_RELAXED);
+	} else if (kind != PEERS_NONE) {
+		pr_warn("more than %d kernels wait for peers: the others are not counted",
+			FUNCTIONS / 2);
+	}
+	pthread_mutex_unlock(&lock);
+}
+
+void peers_named(const void *function, const char *name)
+{
+	mark(function, name ? kind_of_name(name) : PEERS_NONE);
+}
+
+void peers_shared(const void *function, const void *kernel)
+{
+	mark(function, kind_of(kernel));
+}
+
+void peers_functions(CUmodule module, const CUfunction *list, unsigned int n)
+{
+	unsigned int count = 0;
+	const char *name;
+
+	/* Fewer are given if the module has no more. */
+	if (real.cuModuleGetFunctionCount(&count, module))
+		return;
+	for (unsigned int i = 0; i < n && i < count; i++)
+		if (!real.cuFuncGetName(&name, list[i]))
+			peers_named(list[i], name);
+}
+
+void peers_kernels(CUlibrary library, const CUkernel *list, unsigned int n)
+{
+	unsigned int count = 0;
+	const char *name;
+
+	if (real.cuLibraryGetKernelCount(&count, library))
+		return;
+	for (unsigned int i = 0; i < n && i < count; i++)
+		if (!real.cuKernelGetName(&name, list[i]))
+			peers_named(list[i], name);
+}
+
+/* The first eight bytes of a kernel's parameters; 0: it has none. */
+static CUdeviceptr first_param(void **params, void **extra)
+{
+	CUdeviceptr first = 0;
+	size_t size;
+	char *buffer = params ? NULL : launch_packed(extra, &size);
+
+	if (params && params[0])
+		memcpy(&first, params[0], sizeof(first));
+	else if (buffer && size >= sizeof(first))
+		memcpy(&first, buffer, sizeof(first));
+	return first;
+}
+
+/* True if the work goes into a graph. An answer that is an error says that it does not. */
+static bool is_captured(CUstream stream)
+{
+	CUstreamCaptureStatus status;
+
+	return !real.cuStreamIsCapturing(stream, &status) &&
+	       status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+static bool pass(const struct peers_launch *launches, size_t n)
+{
+	int turn;
+
+	/* A call inside another call of its thread does not wait (gate.h). */
+	while (!peers_try(launches, n, &turn) && gate_self.depth == 1) {
+		gate_exit();
+		peers_wait(turn);
+		if (!gate_enter(GATE_HOLD))
+			return false;
+	}
+	return true;
+}
+
+bool peers_launch(CUfunction f, CUstream stream, void **params, void **extra)
+{
+	struct peers_launch launch = {.kind = kind_of(f), .count = 1};
+
+	if (launch.kind == PEERS_NONE || is_captured(stream))
+		return true;
+	if (launch.kind != PEERS_OTHER)
+		launch.comm = first_param(params, extra);
+	real.cuCtxGetCurrent(&launch.ctx);
+	return pass(&launch, 1);
+}
