@@ -56,10 +56,25 @@
  *	held stuck N		a call has not returned, or the GPU still works
  *
  * N is the number of calls that a step let in, if this line ends a step. A drained job moves only
- * by orders. A stuck job reports "held drained" when it drains. Orders are lines of the client:
+ * by orders. A stuck job reports "held drained" when it drains. Before such a line comes
+ *
+ *	peers ID:SIZE:COUNT[s]...	the communicators in which this process has launched
+ *				kernels that wait for other processes (checkpoint/ledger/peers.h),
+ *				in the order of their first launches: how many ranks each has (0:
+ *				not known), and how many launches there were; s: of kernels that not
+ *				all ranks launch, which count by themselves. No line: none is known
+ *
+ * Orders are lines of the client:
  *
  *	step N			let up to N more calls in, one after the other, until one gets
  *				stuck; answered by "held"
+ *	reach NUMBER ID:COUNT...	let all calls in until each of these communicators has had
+ *				so many launches; then hold again, and answer with "held drained 0
+ *				NUMBER" or "held stuck 0 NUMBER". Later "held" lines repeat the
+ *				number. If a count goes beyond COUNT meanwhile, a line "peers" says
+ *				so. A later "reach" takes the place of this one, and has the only
+ *				answer; a "step" ends it, with one answer to both. For jobs that have
+ *				sent "peers"
  *	commit			go on as a pause
  *	abort			run on; the answer ends with "end busy"
  *

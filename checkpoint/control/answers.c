@@ -4,6 +4,7 @@
 #include "checkpoint/engine/engine.h"
 #include "checkpoint/gate/hold.h"
 #include "checkpoint/ledger/driver_memory.h"
+#include "checkpoint/ledger/peers.h"
 #include "checkpoint/release/devices.h"
 #include "common/gpu.h"
 #include "common/nvml.h"
@@ -13,6 +14,7 @@
 #include "vmem/vmem.h"
 
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -149,12 +151,35 @@ void answers_ready(void)
 			server_say(c, "ready");
 }
 
+/* The value of "peers" (protocol.h); "" if there are none. */
+static void write_peers(char *text, size_t size)
+{
+	struct peers_comm list[PEERS_COMMS];
+	size_t n = peers_list(list), len = 0;
+
+	*text = '\0';
+	for (size_t i = 0; i < n && len < size; i++)
+		len += snprintf(text + len, size - len, "%s%u:%u:%llu%s", i ? " " : "", list[i].id,
+				list[i].size, (unsigned long long)list[i].made.count,
+				list[i].made.kind == PEERS_SOME ? "s" : "");
+}
+
 void answers_report(const struct hold_report *report)
 {
-	for (struct client *c = server_next(NULL); c; c = server_next(c))
-		if (c->holds)
-			server_say(c, "held %s %u", report->drained ? "drained" : "stuck",
-				   report->came);
+	char peers[PEERS_COMMS * 44], number[16] = "";
+
+	write_peers(peers, sizeof(peers));
+	if (report->reached)
+		snprintf(number, sizeof(number), " %u", report->reached);
+	for (struct client *c = server_next(NULL); c; c = server_next(c)) {
+		if (!c->holds)
+			continue;
+		if (*peers)
+			server_say(c, "peers %s", peers);
+		if (!report->runs)
+			server_say(c, "held %s %u%s", report->drained ? "drained" : "stuck",
+				   report->came, number);
+	}
 }
 
 static void say_end(const struct client *c, const struct engine_result *result)

@@ -126,12 +126,12 @@ static void take_order(struct client *c, const char *line)
 	struct request_order order;
 	const char *expected = request_parse_order(line, &order);
 
-	if (order.step) {
+	if (order.order.step || order.order.reach) {
 		if (job_now()->hold == HOLD_OPEN)
-			hold_give_order(operation_hold(), &(struct hold_order){.step = order.step});
+			hold_give_order(operation_hold(), &order.order);
 		return;
 	}
-	job_take(&(struct control_event){.kind = order.commit ? EV_COMMIT : EV_ABORT,
+	job_take(&(struct control_event){.kind = order.order.commit ? EV_COMMIT : EV_ABORT,
 					 .client = c->id});
 	if (!expected)
 		return;

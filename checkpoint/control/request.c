@@ -166,13 +166,38 @@ const char *request_parse(char *line, struct request *request)
 	return EXPECTED;
 }
 
+/* "NUMBER ID:COUNT..." */
+static bool parse_reach(struct hold_order *order, const char *text)
+{
+	unsigned long long count;
+	int len = 0;
+
+	if (sscanf(text, "%9u%n", &order->reach, &len) != 1)
+		return false;
+	for (text += len; *text; text += len) {
+		struct peers_target *target = &order->targets[order->ntargets];
+
+		if (order->ntargets == PEERS_COMMS ||
+		    sscanf(text, " %9u:%18llu%n", &target->id, &count, &len) != 2)
+			return false;
+		target->count = count;
+		order->ntargets++;
+	}
+	return order->reach && order->ntargets;
+}
+
 const char *request_parse_order(const char *line, struct request_order *order)
 {
 	int calls = strncmp(line, "step ", 5) ? 0 : parse_number(line + 5, 0);
 
-	*order = (struct request_order){.commit = !strcmp(line, "commit"),
+	*order = (struct request_order){.order.commit = !strcmp(line, "commit"),
 					.abort = !strcmp(line, "abort")};
 	if (calls > 0 && calls <= PROTOCOL_STEP)
-		order->step = calls;
-	return order->step || order->commit || order->abort ? NULL : "step N, commit or abort";
+		order->order.step = calls;
+	if (order->order.step || order->order.commit || order->abort)
+		return NULL;
+	if (!strncmp(line, "reach ", 6) && parse_reach(&order->order, line + 6))
+		return NULL;
+	order->order = (struct hold_order){0};
+	return "step N, reach N ID:COUNT..., commit or abort";
 }

@@ -6,6 +6,7 @@
  * its arguments. Nothing is carried out here.
  */
 #include "checkpoint/engine/order.h"
+#include "checkpoint/gate/hold.h"
 #include "checkpoint/release/release.h"
 #include "common/gpu.h"
 
@@ -44,8 +45,7 @@ const char *request_parse(char *line, struct request *request);
 
 /* A line of a client that holds. */
 struct request_order {
-	unsigned int step; /* calls to let through the gate; 0: none */
-	bool commit;
+	struct hold_order order;
 	bool abort;
 };
 

@@ -3,6 +3,8 @@
 #include "checkpoint/gate/gate.h"
 #include "common/clock.h"
 
+#include <string.h>
+
 void hold_init(struct hold *hold, void (*wake)(void))
 {
 	*hold = (struct hold){.wake = wake};
@@ -15,6 +17,13 @@ void hold_give_order(struct hold *hold, const struct hold_order *order)
 	pthread_mutex_lock(&hold->lock);
 	hold->order.step += order->step;
 	hold->order.commit |= order->commit;
+	if (order->reach) {
+		hold->order.reach = order->reach;
+		hold->order.ntargets = order->ntargets;
+		memcpy(hold->order.targets, order->targets, sizeof(order->targets));
+	} else if (order->step) {
+		hold->order.reach = 0;
+	}
 	pthread_cond_signal(&hold->ordered);
 	pthread_mutex_unlock(&hold->lock);
 }
@@ -46,11 +55,11 @@ bool hold_take_order(struct hold *hold, double wait_ms, struct hold_order *order
 	int timed_out = 0;
 
 	pthread_mutex_lock(&hold->lock);
-	while (!hold->order.step && !hold->order.commit && !timed_out)
+	while (!hold->order.step && !hold->order.commit && !hold->order.reach && !timed_out)
 		timed_out = pthread_cond_clockwait(&hold->ordered, &hold->lock, CLOCK_MONOTONIC,
 						   &until);
 	*order = hold->order;
-	hold->order.step = 0; /* a commit stays */
+	hold->order.step = hold->order.reach = 0; /* a commit stays */
 	pthread_mutex_unlock(&hold->lock);
-	return order->step || order->commit;
+	return order->step || order->commit || order->reach;
 }

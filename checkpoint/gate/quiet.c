@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/gate/quiet.h"
 #include "checkpoint/ledger/captures.h"
+#include "checkpoint/ledger/peers.h"
 #include "common/clock.h"
 
 #include <ctype.h>
@@ -12,6 +13,7 @@
 #define STUCK_MS  3    /* a GPU that is not idle by then is reported as busy */
 #define STEP_MS   5    /* how long the program has for the calls of a step */
 #define ORDER_MS  20   /* how often the GPU is checked while no order comes */
+#define LOOK_MS   0.5  /* how often the targets are looked at while they are not met */
 #define COMMIT_MS 5000 /* once all are ready, a short timeout must not end the pause */
 
 static bool cancelled(const struct quiet *q)
@@ -128,6 +130,31 @@ static bool is_late(struct quiet *q, bool drained)
 	return true;
 }
 
+/*
+ * Let the program run until it meets the targets of *@order, or gets another order than such one,
+ * which is put there. Returns drain()'s result.
+ */
+static int reach(struct quiet *q, struct hold_order *order)
+{
+	const struct hold_report runs = {.runs = true};
+	struct hold_order next = *order;
+
+	do {
+		if (next.reach) {
+			*order = next;
+			peers_aim(order->targets, order->ntargets);
+			gate_open();
+		}
+		if (cancelled(q) || is_late(q, true))
+			return give_up(q);
+		if (peers_passed())
+			hold_say(q->hold, &runs);
+	} while (!peers_arrived() && (!hold_take_order(q->hold, LOOK_MS, &next) || next.reach));
+	order->step = next.step;
+	order->commit = next.commit;
+	return drain(q, gate_hold, clock_ms() + STUCK_MS);
+}
+
 static int hold_until_commit(struct quiet *q)
 {
 	struct hold_report report = {0};
@@ -138,6 +165,8 @@ static int hold_until_commit(struct quiet *q)
 		if (ret && ret != -ETIME)
 			return ret;
 		report.drained = !ret;
+		if (!ret)
+			peers_read(q->drv, q->contexts);
 		hold_say(q->hold, &report);
 		report.came = 0;
 		/* While no order comes, check whether the stuck call returns. */
@@ -149,10 +178,18 @@ static int hold_until_commit(struct quiet *q)
 			if (ret != -ETIME && !report.drained)
 				break;
 		}
+		if (order.reach) {
+			ret = reach(q, &order);
+			if (ret == -ECANCELED || is_late(q, !ret))
+				return give_up(q);
+			report.reached = order.reach;
+		}
 		if (order.commit)
 			return 0;
-		if (order.step)
+		if (order.step) {
+			peers_let_go();
 			report.came = step(q, order.step, &ret);
+		}
 	}
 }
 
@@ -187,6 +224,7 @@ int quiet_enter(struct quiet *q)
 {
 	int ret = enter(q);
 
+	peers_let_go();
 	if (ret)
 		gate_open();
 	return ret;

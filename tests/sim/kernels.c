@@ -151,6 +151,26 @@ static void run_all_reduce(const void *args)
 	*a->data = *a->data * 1664525u + sum + a->round;
 }
 
+/* The layout is in tests/programs/peers.c. The first parameter is not looked at. */
+struct peer_comm {
+	uint32_t rank, size;
+	uint32_t *arrived; /* of each rank: the rounds that it has come to */
+	uint32_t round, sum;
+};
+
+static void run_peers_meet(const void *args)
+{
+	struct peer_comm *comm = ((struct peer_comm *const *)args)[1];
+	struct timespec pause = {.tv_nsec = 50000};
+
+	__atomic_store_n(&comm->arrived[comm->rank], comm->round + 1, __ATOMIC_RELEASE);
+	for (uint32_t i = 0; i < comm->size; i++)
+		while (__atomic_load_n(&comm->arrived[i], __ATOMIC_ACQUIRE) < comm->round + 1)
+			nanosleep(&pause, NULL);
+	comm->sum = comm->sum * 1664525u + comm->round;
+	comm->round++;
+}
+
 struct pair_args {
 	uint64_t n;
 	uint32_t *to;
@@ -230,6 +250,8 @@ const struct sim_kernel *kernel_table(size_t *count)
 		{"increment_surface", run_increment_surface, 3, {8, 8, 4}},
 		{"cudaw_digest", run_digest, 3, {8, 8, 8}},
 		{"all_reduce", run_all_reduce, 5, {8, 8, 4, 4, 4}},
+		{"ncclDevKernel_AllReduce_test", run_peers_meet, 2, {8, 8}},
+		{"ncclDevKernel_SendRecv_test", run_peers_meet, 2, {8, 8}},
 		{"_Z6upwardPjm", run_increment, 2, {8, 8}},
 		{"add_pair", run_add_pair, 1, {24}},
 		{"add_three", run_add_three, 1, {40}},

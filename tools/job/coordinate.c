@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/job/coordinate.h"
 
+#include "tools/job/reach.h"
 #include "tools/job/steps.h"
 #include "common/clock.h"
 
@@ -17,6 +18,9 @@ struct party {
 	struct party *next;
 	struct steps steps;
 	struct steps_rank *ranks;
+	struct reach reach;
+	struct reach_rank *reaching;
+	bool by_steps; /* the targets have not helped */
 	bool committed;
 	int token; /* an eventfd of all ranks; once written, they commit (protocol.h) */
 	const struct job *culprit; /* it failed, so the others must not commit; or NULL */
@@ -45,11 +49,13 @@ static int found_party(struct job **jobs, size_t n, struct job *first)
 	if (!party)
 		return -ENOMEM;
 	party->ranks = calloc(count, sizeof(*party->ranks));
+	party->reaching = calloc(count, sizeof(*party->reaching));
 	party->next = parties;
 	parties = party;
 	party->token = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (!party->ranks)
+	if (!party->ranks || !party->reaching)
 		return -ENOMEM;
+	reach_begin(&party->reach, party->reaching, count, clock_ms());
 	steps_begin(&party->steps, party->ranks, count, (uint32_t)getpid(), clock_ms());
 	count = 0;
 	for (size_t i = 0; i < n; i++)
@@ -84,6 +90,7 @@ void coordinate_end(struct job **jobs, size_t n)
 		if (party->token >= 0)
 			close(party->token);
 		free(party->ranks);
+		free(party->reaching);
 		free(party);
 	}
 }
@@ -92,14 +99,22 @@ int coordinate_take(struct job *job, const char *value)
 {
 	bool drained = !strncmp(value, "drained ", 8);
 	struct party *party = job->party;
-	unsigned int came;
+	unsigned int came, number = 0;
 
 	if (!party || (!drained && strncmp(value, "stuck ", 6)) ||
-	    sscanf(value, "%*s %u", &came) != 1)
+	    sscanf(value, "%*s %u %u", &came, &number) < 1)
 		return -EBADMSG;
-	if (!party->committed && !party->culprit)
+	if (!party->committed && !party->culprit &&
+	    reach_take_held(&party->reach, job->rank, number, clock_ms()))
 		steps_take(&party->steps, job->rank, drained, came, clock_ms());
 	return 0;
+}
+
+int coordinate_take_peers(struct job *job, const char *value)
+{
+	struct party *party = job->party;
+
+	return party ? reach_take_peers(&party->reach, job->rank, value, clock_ms()) : 0;
 }
 
 static bool ended_well(const struct job *job)
@@ -128,6 +143,31 @@ static void say_to_all(struct job **jobs, size_t n, const struct party *party, c
 			job_say(jobs[i], "%s", order);
 }
 
+/* Lead to rest by targets. False: steps are to be made. */
+static bool lead_by_targets(struct job **jobs, size_t n, struct party *party)
+{
+	enum reach_verdict verdict;
+	char text[REACH_TEXT];
+
+	if (party->by_steps || steps_are_over(&party->steps))
+		return false;
+	verdict = reach_next(&party->reach, &party->steps, clock_ms());
+	party->by_steps = verdict == REACH_OVER;
+	for (size_t i = 0; i < n; i++) {
+		if (jobs[i]->party != party)
+			continue;
+		if (verdict == REACH_GO && party->reaching[jobs[i]->rank].ordered) {
+			reach_write(&party->reach, jobs[i]->rank, text);
+			job_say(jobs[i], "%s", text);
+		} else if (party->by_steps && party->reaching[jobs[i]->rank].number &&
+			   party->ranks[jobs[i]->rank].asked) {
+			/* This ends its way to its targets. */
+			job_say(jobs[i], "step 1");
+		}
+	}
+	return !party->by_steps;
+}
+
 static void lead(struct job **jobs, size_t n, struct party *party)
 {
 	party->culprit = find_culprit(jobs, n, party);
@@ -135,6 +175,8 @@ static void lead(struct job **jobs, size_t n, struct party *party)
 		say_to_all(jobs, n, party, "abort");
 		return;
 	}
+	if (lead_by_targets(jobs, n, party))
+		return;
 	switch (steps_next(&party->steps, clock_ms())) {
 	case STEPS_READY:
 		party->committed = true;

@@ -4,8 +4,8 @@
 /*
  * Pauses and resumes the processes of one job, a party, together.
  *
- * Pause: each process is asked to hold. They come to rest by steps (steps.h). When all are at rest,
- * all are told to commit, and continue like ordinary pauses. If a process ends before the commit,
+ * Pause: each process is asked to hold. They come to rest by targets (reach.h), or else by steps
+ * (steps.h). When all are at rest, all are told to commit, and continue like ordinary pauses. If a process ends before the commit,
  * the others run on; if it fails afterwards, the others are resumed.
  *
  * Resume: each process is asked to regain its memory. When all have it, all are told to commit, and
@@ -26,8 +26,9 @@
 int coordinate_begin(struct job **jobs, size_t n);
 void coordinate_end(struct job **jobs, size_t n);
 
-/* Take the value of a "held" line. Returns 0 or -EBADMSG. */
+/* Take the value of a "held" or a "peers" line. Returns 0 or -EBADMSG. */
 int coordinate_take(struct job *job, const char *value);
+int coordinate_take_peers(struct job *job, const char *value);
 
 /* Send orders. Returns the milliseconds until the next call, @idle_ms if no job is held. */
 int coordinate_tick(struct job **jobs, size_t n, int idle_ms);

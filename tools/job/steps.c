@@ -78,6 +78,14 @@ static void step_drained(struct steps *steps)
 	}
 }
 
+bool steps_are_over(const struct steps *steps)
+{
+	for (size_t i = 0; i < steps->n; i++)
+		if (steps->ranks[i].asked || !steps->ranks[i].drained)
+			return false;
+	return true;
+}
+
 enum steps_verdict steps_next(struct steps *steps, int64_t now_ms)
 {
 	int64_t elapsed = now_ms - steps->begin_ms;

@@ -69,6 +69,9 @@ void steps_begin(struct steps *steps, struct steps_rank *ranks, size_t n, uint32
 /* A rank has answered: its last step let @came calls through. */
 void steps_take(struct steps *steps, size_t rank, bool drained, uint32_t came, int64_t now_ms);
 
+/* True if all are drained, and no answer is due. */
+bool steps_are_over(const struct steps *steps);
+
 /* A rank stays at rest: it gets no steps, and its answer is not awaited. */
 void steps_leave(struct steps *steps, size_t rank);
 

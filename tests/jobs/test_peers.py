@@ -1,0 +1,62 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs of several processes whose kernels wait for each other in communicators that cudaw knows."""
+import json
+import os
+import statistics
+import time
+
+from simlib import SANITIZED, errors_of_cudaw
+from gpulib import Job, check, cudaw_ok, equal, jobs, main
+
+SHAPES = {"data_parallel": 0, "pipeline": 1, "tensor_and_data": 2, "graphs": 3, "one_communicator": 4,
+          "pipeline_and_world": 5, "graphs_by_hand": 6}
+RESTS = 5 if SANITIZED else int(os.environ.get("RESTS", "40"))
+STEP_MS = 10
+
+
+def states():
+    return [row["state"] for row in jobs().values() if row["name"] == "peers"]
+
+
+def started(shape, ranks):
+    job = Job("peers", "--ranks", ranks, "--shape", SHAPES[shape], "--steps", 100000000, "--step-ms",
+              STEP_MS, name="peers")
+    job.until(lambda: len(states()) == ranks, 60, "all ranks use CUDA")
+    job.wait_steps(5)
+    return job
+
+
+def drain_ms(text):
+    """The longest that one of the processes took to come to rest."""
+    return max(row["phases"]["drain"] for row in json.loads(text))
+
+
+def rest_often(shape, ranks):
+    job = started(shape, ranks)
+    start, first = time.monotonic(), job.steps()
+    job.wait_steps(first + 20, timeout=60)
+    step_ms = (time.monotonic() - start) * 1000 / (job.steps() - first)
+    times, steps = [], []
+    for i in range(RESTS):
+        job.wait_steps(job.steps() + 1, timeout=60)
+        time.sleep(i % 7 * STEP_MS / 7000)
+        before = job.steps()
+        times.append(drain_ms(cudaw_ok("pause", "--json", "peers")))
+        steps.append(job.steps() - before)
+        equal(states(), ["paused"] * ranks, "the states after cudaw pause")
+        cudaw_ok("resume", "peers")
+    print(f"# {shape}, {ranks} ranks: a step takes {step_ms:.1f} ms; at rest after "
+          f"{statistics.median(times):.1f} ms in the median, {max(times):.1f} at the most; "
+          f"{statistics.median(steps)} steps, {max(steps)} at the most", flush=True)
+    check("every rank right" in job.finish(timeout=60), "not every rank verified its result")
+    equal(errors_of_cudaw(job), [], "what cudaw said on stderr")
+    return step_ms, times
+
+
+def cases():
+    for shape, ranks in (("data_parallel", 2), ("pipeline", 4), ("tensor_and_data", 4), ("graphs", 2)):
+        yield f"{shape} of {ranks} ranks", lambda shape=shape, ranks=ranks: rest_often(shape, ranks)
+
+
+main(*cases())

@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which targets ranks get, and when they are given up. */
+#include "tools/job/reach.h"
+
+#include "tests/check_suite.h"
+
+#include <errno.h>
+
+#define RANKS 4
+
+static struct {
+	struct steps steps;
+	struct steps_rank ranks[RANKS];
+	struct reach reach;
+	struct reach_rank reaching[RANKS];
+	int64_t now;
+} m;
+
+static void set_up(size_t n)
+{
+	steps_begin(&m.steps, m.ranks, n, 1, 0);
+	reach_begin(&m.reach, m.reaching, n, 0);
+}
+
+/* @rank says @peers, NULL: nothing, and that it is held; @number is of its last order. */
+static void answer(size_t rank, const char *peers, bool drained, uint32_t number)
+{
+	if (peers)
+		ck_assert_int_eq(reach_take_peers(&m.reach, rank, peers, m.now), 0);
+	if (reach_take_held(&m.reach, rank, number, m.now))
+		steps_take(&m.steps, rank, drained, 0, m.now);
+}
+
+static enum reach_verdict after(int ms)
+{
+	m.now += ms;
+	return reach_next(&m.reach, &m.steps, m.now);
+}
+
+static void check_order(size_t rank, const char *text)
+{
+	char order[REACH_TEXT];
+
+	ck_assert(m.reaching[rank].ordered);
+	reach_write(&m.reach, rank, order);
+	ck_assert_str_eq(order, text);
+}
+
+START_TEST(those_behind_are_given_the_count_of_those_ahead)
+{
+	set_up(2);
+	answer(0, "1:2:10", true, 0);
+	ck_assert_int_eq(after(1), REACH_WAIT); /* not all have answered */
+	answer(1, "4:0:13", false, 0);
+	ck_assert_int_eq(after(1), REACH_GO);
+	check_order(0, "reach 1 1:13");
+	ck_assert(!m.reaching[1].ordered);
+	ck_assert_int_eq(after(1), REACH_WAIT);
+	/* This crossed the order. */
+	answer(0, NULL, true, 0);
+	ck_assert(m.ranks[0].asked);
+	answer(0, "1:2:13", true, 1);
+	answer(1, NULL, true, 0);
+	ck_assert(steps_are_over(&m.steps));
+}
+END_TEST
+
+START_TEST(a_rank_that_passes_a_target_raises_it)
+{
+	set_up(2);
+	answer(0, "1:2:10 2:2:5", true, 0);
+	answer(1, "1:2:11 2:2:4", false, 0);
+	ck_assert_int_eq(after(1), REACH_GO);
+	check_order(0, "reach 1 1:11 2:5");
+	check_order(1, "reach 1 1:11 2:5");
+	/* On its way to the 11th of the first, rank 0 needs two of the second. */
+	ck_assert_int_eq(reach_take_peers(&m.reach, 0, "1:2:10 2:2:7", m.now), 0);
+	ck_assert_int_eq(after(1), REACH_GO);
+	ck_assert(m.reaching[0].ordered);
+	check_order(1, "reach 2 1:11 2:7");
+}
+END_TEST
+
+START_TEST(pairs_of_a_pipeline_come_to_the_same_count)
+{
+	set_up(3);
+	answer(0, "1:2:10s", true, 0);
+	answer(1, "1:2:10s 2:2:9s", true, 0);
+	answer(2, "1:2:10s", false, 0);
+	ck_assert_int_eq(after(1), REACH_WAIT); /* by their places all have theirs */
+	ck_assert_int_eq(after(30), REACH_WAIT);
+	ck_assert_int_eq(after(1), REACH_GO);
+	check_order(1, "reach 1 1:10 2:10");
+	ck_assert(!m.reaching[0].ordered && !m.reaching[2].ordered);
+}
+END_TEST
+
+START_TEST(all_go_on_to_their_next_launch_together)
+{
+	set_up(2);
+	answer(0, "1:2:3 2:9:70", false, 0);
+	answer(1, "1:2:3 2:8:10", false, 0);
+	ck_assert_int_eq(after(1), REACH_WAIT);
+	ck_assert_int_eq(after(30), REACH_WAIT);
+	ck_assert_int_eq(after(300), REACH_WAIT);
+	ck_assert_int_eq(after(1), REACH_GO);
+	check_order(0, "reach 1 1:4");
+	check_order(1, "reach 1 1:4");
+}
+END_TEST
+
+START_TEST(counts_that_are_far_apart_are_of_different_communicators)
+{
+	set_up(2);
+	answer(0, "1:2:10", true, 0);
+	answer(1, "1:2:5000", false, 0);
+	ck_assert_int_eq(after(1), REACH_WAIT);
+	ck_assert_int_eq(after(10000), REACH_OVER);
+	ck_assert_int_eq(after(1), REACH_OVER);
+}
+END_TEST
+
+START_TEST(ranks_without_communicators_go_by_steps)
+{
+	set_up(2);
+	answer(0, NULL, true, 0);
+	answer(1, "1:1:5", false, 0);
+	ck_assert_int_eq(after(0), REACH_OVER);
+}
+END_TEST
+
+START_TEST(a_target_that_is_not_met_is_given_up)
+{
+	set_up(2);
+	answer(0, "1:2:10", true, 0);
+	answer(1, "1:2:13", false, 0);
+	ck_assert_int_eq(after(1), REACH_GO);
+	ck_assert_int_eq(after(4000), REACH_WAIT);
+	ck_assert_int_eq(reach_take_peers(&m.reach, 0, "1:2:11", m.now), 0);
+	ck_assert_int_eq(after(4000), REACH_WAIT);
+	ck_assert_int_eq(after(4000), REACH_OVER);
+}
+END_TEST
+
+START_TEST(a_rank_that_left_needs_no_targets)
+{
+	set_up(3);
+	answer(0, "1:3:10", true, 0);
+	answer(1, "1:3:11", false, 0);
+	answer(2, "1:3:20", true, 0);
+	steps_leave(&m.steps, 2);
+	ck_assert_int_eq(after(1), REACH_GO);
+	check_order(0, "reach 1 1:11");
+}
+END_TEST
+
+static const char *const malformed[] = {"1", "1:2", "x:1:1", "1:1:1x", "1:2:3ss", "1:2:-"};
+
+START_TEST(a_line_that_is_malformed_is_refused)
+{
+	set_up(2);
+	ck_assert_int_eq(reach_take_peers(&m.reach, 0, malformed[_i], 0), -EBADMSG);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("reach");
+	TCase *tc = tcase_create("reach");
+
+	tcase_add_test(tc, those_behind_are_given_the_count_of_those_ahead);
+	tcase_add_test(tc, a_rank_that_passes_a_target_raises_it);
+	tcase_add_test(tc, pairs_of_a_pipeline_come_to_the_same_count);
+	tcase_add_test(tc, all_go_on_to_their_next_launch_together);
+	tcase_add_test(tc, counts_that_are_far_apart_are_of_different_communicators);
+	tcase_add_test(tc, ranks_without_communicators_go_by_steps);
+	tcase_add_test(tc, a_target_that_is_not_met_is_given_up);
+	tcase_add_test(tc, a_rank_that_left_needs_no_targets);
+	tcase_add_loop_test(tc, a_line_that_is_malformed_is_refused, 0,
+			    sizeof(malformed) / sizeof(malformed[0]));
+	suite_add_tcase(s, tc);
+	return check_suite_run(s);
+}

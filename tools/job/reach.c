@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/job/reach.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+/*
+ * How long all may have met their targets without all GPUs being idle, until the next way; they may
+ * just have much to do. By the way that has not helped.
+ */
+static const struct {
+	int ms;
+	int part; /* of the time since the beginning; 0: none of it */
+} patience[REACH_WAYS] = {{20, 0}, {200, 8}, {1000, 2}};
+
+#define STILL_MS 5000 /* no count changes, and a rank does not meet its targets */
+
+/* More than a CPU is ahead of another. */
+#define FAR_APART(most) (1024 + (most) / 8)
+
+void reach_begin(struct reach *reach, struct reach_rank *ranks, size_t n, int64_t now_ms)
+{
+	*reach = (struct reach){.ranks = ranks, .n = n, .begin_ms = now_ms, .change_ms = now_ms};
+	for (size_t i = 0; i < n; i++)
+		ranks[i] = (struct reach_rank){0};
+}
+
+static struct reach_comm *find(struct reach_rank *r, uint32_t id)
+{
+	for (size_t i = 0; i < r->n; i++)
+		if (r->comms[i].id == id)
+			return &r->comms[i];
+	return NULL;
+}
+
+int reach_take_peers(struct reach *reach, size_t rank, const char *value, int64_t now_ms)
+{
+	struct reach_rank *r = &reach->ranks[rank], before = *r;
+	unsigned long long made;
+	int len;
+
+	reach->stale = true;
+	for (r->n = 0; *value; value += len, r->n++) {
+		struct reach_comm *c = &r->comms[r->n], *old;
+
+		if (r->n == REACH_COMMS)
+			return -EBADMSG;
+		len = 0;
+		*c = (struct reach_comm){0};
+		if (sscanf(value, " %9u:%9u:%18llu%n", &c->id, &c->size, &made, &len) != 3)
+			return -EBADMSG;
+		c->made = made;
+		c->some = value[len] == 's';
+		len += c->some;
+		old = find(&before, c->id);
+		if (old) {
+			c->aimed = old->aimed;
+			c->target = old->target;
+		}
+		if (!old || old->made != c->made)
+			reach->change_ms = now_ms;
+	}
+	return 0;
+}
+
+bool reach_take_held(struct reach *reach, size_t rank, uint32_t number, int64_t now_ms)
+{
+	if (number < reach->ranks[rank].number)
+		return false;
+	reach->change_ms = now_ms;
+	return true;
+}
+
+/* The place of @c among the communicators of its kind in its process. */
+static size_t place_of(const struct reach_rank *r, const struct reach_comm *c, bool sized)
+{
+	size_t place = 0;
+
+	for (const struct reach_comm *other = r->comms; other < c; other++)
+		place += other->some == c->some && (!sized || other->size == c->size);
+	return place;
+}
+
+struct group {
+	struct reach *reach;
+	const struct reach_rank *r;
+	const struct reach_comm *c;
+};
+
+/* True if @d of @r is taken for the same communicator as @k, or for one of its like. */
+static bool belongs(const struct group *k, const struct reach_rank *r, const struct reach_comm *d)
+{
+	size_t world = k->reach->n;
+	bool sized = k->c->size && d->size;
+
+	if (d->some != k->c->some || (sized && d->size != k->c->size))
+		return false;
+	switch (k->reach->way) {
+	case REACH_PLACE:
+		return place_of(r, d, false) == place_of(k->r, k->c, false);
+	case REACH_SIZE:
+		return true;
+	default:
+		return sized && d->size == world && !d->some &&
+		       place_of(r, d, true) == place_of(k->r, k->c, true);
+	}
+}
+
+/*
+ * The target of @k; false: it gets none, since it has no partner or the counts are far apart. Which
+ * ranks belong to the world is known, so all of them have to be there.
+ */
+static bool find_target(const struct group *k, const struct steps *steps, uint64_t *target)
+{
+	uint64_t least = UINT64_MAX, most = 0;
+	size_t ranks = 0, needed = 0;
+
+	*target = 0;
+	for (size_t i = 0; i < k->reach->n; i++) {
+		const struct reach_rank *r = &k->reach->ranks[i];
+		bool any = false;
+
+		if (steps->ranks[i].left)
+			continue;
+		needed++;
+		for (const struct reach_comm *d = r->comms; d < r->comms + r->n; d++) {
+			if (!belongs(k, r, d))
+				continue;
+			any = true;
+			least = d->made < least ? d->made : least;
+			most = d->made > most ? d->made : most;
+			if (d->aimed && d->target > *target)
+				*target = d->target;
+		}
+		ranks += any;
+	}
+	if (most > *target)
+		*target = most;
+	if (k->reach->way != REACH_WORLD)
+		needed = 2;
+	return ranks >= needed && most - least <= FAR_APART(most);
+}
+
+/* Set the targets of all. */
+static void aim(struct reach *reach, const struct steps *steps)
+{
+	for (size_t i = 0; i < reach->n; i++) {
+		struct reach_rank *r = &reach->ranks[i];
+
+		for (struct reach_comm *c = r->comms; c < r->comms + r->n; c++) {
+			const struct group k = {reach, r, c};
+			uint64_t target;
+
+			if (!find_target(&k, steps, &target)) {
+				c->aimed = false;
+				continue;
+			}
+			r->fresh |= !c->aimed || c->target != target;
+			c->aimed = true;
+			c->target = target;
+		}
+	}
+}
+
+/* False: there is no communicator for @way. */
+static bool begin_way(struct reach *reach, enum reach_way way, int64_t now_ms)
+{
+	bool any = way != REACH_WORLD;
+
+	reach->way = way;
+	reach->stale = true;
+	reach->change_ms = now_ms;
+	for (size_t i = 0; i < reach->n; i++) {
+		struct reach_rank *r = &reach->ranks[i];
+
+		for (struct reach_comm *c = r->comms; c < r->comms + r->n; c++) {
+			c->aimed = way == REACH_WORLD && c->size == reach->n && !c->some;
+			c->target = c->made + 1;
+			any |= c->aimed;
+		}
+	}
+	return any;
+}
+
+/* True if another way than REACH_PLACE may differ from it. */
+static bool has_other_ways(const struct reach *reach)
+{
+	for (size_t i = 0; i < reach->n; i++)
+		if (reach->ranks[i].n > 1 ||
+		    (reach->ranks[i].n && reach->ranks[i].comms[0].size < reach->n))
+			return true;
+	return false;
+}
+
+static bool is_short(const struct reach_rank *r)
+{
+	for (const struct reach_comm *c = r->comms; c < r->comms + r->n; c++)
+		if (c->aimed && c->made < c->target)
+			return true;
+	return false;
+}
+
+static bool any_known(const struct reach *reach)
+{
+	size_t ranks = 0;
+
+	for (size_t i = 0; i < reach->n; i++)
+		ranks += reach->ranks[i].n > 0;
+	return ranks > 1;
+}
+
+/* Order the ranks that have not met their targets, unless they have these orders. */
+static bool order(struct reach *reach, struct steps *steps)
+{
+	bool any = false;
+
+	for (size_t i = 0; i < reach->n; i++) {
+		struct reach_rank *r = &reach->ranks[i];
+
+		r->ordered = !steps->ranks[i].left && is_short(r) &&
+			     (r->fresh || !steps->ranks[i].asked);
+		r->fresh = false;
+		if (!r->ordered)
+			continue;
+		r->number++;
+		steps->ranks[i].asked = true;
+		any = true;
+	}
+	return any;
+}
+
+static bool any_asked(const struct steps *steps)
+{
+	for (size_t i = 0; i < steps->n; i++)
+		if (steps->ranks[i].asked)
+			return true;
+	return false;
+}
+
+/* All have met their targets, and not all GPUs are idle. False: no way is left. */
+static bool try_next_way(struct reach *reach, int64_t now_ms)
+{
+	enum reach_way last = has_other_ways(reach) ? reach->way : REACH_WAYS - 1;
+	int64_t wait_ms = patience[last].ms;
+
+	if (patience[last].part)
+		wait_ms += (now_ms - reach->begin_ms) / patience[last].part;
+	if (now_ms - reach->change_ms < wait_ms)
+		return true;
+	return last + 1 < REACH_WAYS && begin_way(reach, last + 1, now_ms);
+}
+
+enum reach_verdict reach_next(struct reach *reach, struct steps *steps, int64_t now_ms)
+{
+	bool asked = any_asked(steps), goes_on;
+
+	if (reach->way == REACH_WAYS)
+		return REACH_OVER;
+	if (!reach->begun && asked)
+		return REACH_WAIT;
+	if (!reach->begun) {
+		reach->begun = true;
+		begin_way(reach, REACH_PLACE, now_ms);
+	}
+	if (reach->stale)
+		aim(reach, steps);
+	reach->stale = false;
+	if (order(reach, steps))
+		return REACH_GO;
+	if (!any_known(reach))
+		goes_on = false;
+	else if (asked)
+		goes_on = now_ms - reach->change_ms < STILL_MS;
+	else
+		goes_on = try_next_way(reach, now_ms);
+	if (goes_on)
+		return REACH_WAIT;
+	reach->way = REACH_WAYS;
+	return REACH_OVER;
+}
+
+void reach_write(const struct reach *reach, size_t rank, char text[static REACH_TEXT])
+{
+	const struct reach_rank *r = &reach->ranks[rank];
+	size_t len = snprintf(text, REACH_TEXT, "reach %u", r->number);
+
+	for (const struct reach_comm *c = r->comms; c < r->comms + r->n && len < REACH_TEXT; c++)
+		if (c->aimed)
+			len += snprintf(text + len, REACH_TEXT - len, " %u:%llu", c->id,
+					(unsigned long long)c->target);
+}

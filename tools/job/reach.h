@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CUDAW_REACH_H
+#define CUDAW_REACH_H
+/*
+ * How processes that wait for each other in known communicators come to rest together: by targets.
+ *
+ * Each held process ("rank") says how many launches it has made in each of its communicators
+ * (common/protocol.h). The target of a communicator is the largest count among its ranks. Each rank
+ * runs at full speed until it has met all its targets, and is held again. A rank that has to pass a
+ * target on the way raises it for the others. If all counts of a communicator are equal, no kernel
+ * in it waits for a launch that is held back. MANA brings MPI programs to rest in this way.
+ *
+ * The processes have no common name for a communicator, so the ways below guess which ones belong
+ * together. A wrong guess costs time: whether all GPUs are idle is always checked (steps.h), and if
+ * they are not after all targets were met, the next way follows. When the ways are used up, the
+ * ranks go by steps. Ranks without communicators do so at once.
+ *
+ *	REACH_PLACE	the communicators of the same size that were first used as the first, the
+ *			second, ... of their process: all processes run the same program
+ *	REACH_SIZE	all of the same size: the pairs of a pipeline
+ *	REACH_WORLD	the one that all ranks belong to: on to its next launch. Whatever was
+ *			launched before that has all its partners
+ *
+ * Counts of one communicator differ by what a CPU is ahead. If they differ by far more, the guess is
+ * wrong, and the communicator gets no target.
+ */
+#include "tools/job/steps.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define REACH_COMMS 64
+#define REACH_TEXT  2048 /* of an order: REACH_COMMS times "ID:COUNT" */
+
+struct reach_comm {
+	uint32_t id, size; /* a size of 0: not known */
+	bool some;         /* not all ranks launch its kernels */
+	bool aimed;        /* it has a target */
+	uint64_t made, target;
+};
+
+struct reach_rank {
+	struct reach_comm comms[REACH_COMMS];
+	size_t n;
+	uint32_t number; /* of its last order; 0: it had none */
+	bool ordered;    /* an order is to be sent now */
+	bool fresh;      /* a target has changed since its last order */
+};
+
+enum reach_way { REACH_PLACE, REACH_SIZE, REACH_WORLD, REACH_WAYS };
+
+struct reach {
+	struct reach_rank *ranks; /* the caller's */
+	size_t n;
+	bool begun;         /* all have told their counts */
+	enum reach_way way; /* REACH_WAYS: used up */
+	bool stale;         /* the targets are older than what is known */
+	int64_t begin_ms, change_ms;
+};
+
+enum reach_verdict {
+	REACH_WAIT,
+	REACH_GO,   /* the ranks that are ordered are to get their orders */
+	REACH_OVER, /* the ranks go by steps */
+};
+
+/* @steps has as many ranks. */
+void reach_begin(struct reach *reach, struct reach_rank *ranks, size_t n, int64_t now_ms);
+
+/* The value of a "peers" line of @rank. Returns 0 or -EBADMSG. */
+int reach_take_peers(struct reach *reach, size_t rank, const char *value, int64_t now_ms);
+
+/*
+ * A "held" line of @rank repeats @number. False: it was sent before the rank got its last order, and
+ * says nothing.
+ */
+bool reach_take_held(struct reach *reach, size_t rank, uint32_t number, int64_t now_ms);
+
+/*
+ * What to do now, unless all are at rest. Ranks that are ordered are asked (struct steps_rank).
+ * REACH_OVER once, and for ever after.
+ */
+enum reach_verdict reach_next(struct reach *reach, struct steps *steps, int64_t now_ms);
+
+/* The order for @rank. */
+void reach_write(const struct reach *reach, size_t rank, char text[static REACH_TEXT]);
+
+#endif
