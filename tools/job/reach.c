@@ -11,12 +11,13 @@
 static const struct {
 	int ms;
 	int part; /* of the time since the beginning; 0: none of it */
-} patience[REACH_WAYS] = {{20, 0}, {200, 8}, {1000, 2}};
+} patience[REACH_WAYS] = {{30, 4}, {200, 4}, {1000, 2}};
 
 #define STILL_MS 5000 /* no count changes, and a rank does not meet its targets */
 
-/* More than a CPU is ahead of another. */
-#define FAR_APART(most) (1024 + (most) / 8)
+/* No more than a CPU is ahead of another; and what pairs of a pipeline differ by. */
+#define ARE_NEAR(least, most)  ((most) - (least) <= 1024 + (most) / 8)
+#define ARE_ALIKE(least, most) ((most) - (least) <= (most) / 8)
 
 void reach_begin(struct reach *reach, struct reach_rank *ranks, size_t n, int64_t now_ms)
 {
@@ -138,7 +139,9 @@ static bool find_target(const struct group *k, const struct steps *steps, uint64
 		*target = most;
 	if (k->reach->way != REACH_WORLD)
 		needed = 2;
-	return ranks >= needed && most - least <= FAR_APART(most);
+	if (ranks < needed)
+		return false;
+	return k->reach->way == REACH_SIZE ? ARE_ALIKE(least, most) : ARE_NEAR(least, most);
 }
 
 /* Set the targets of all. */

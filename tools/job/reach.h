@@ -17,12 +17,12 @@
  *
  *	REACH_PLACE	the communicators of the same size that were first used as the first, the
  *			second, ... of their process: all processes run the same program
- *	REACH_SIZE	all of the same size: the pairs of a pipeline
+ *	REACH_SIZE	all of the same size, if their counts are much alike: the pairs of a pipeline
  *	REACH_WORLD	the one that all ranks belong to: on to its next launch. Whatever was
  *			launched before that has all its partners
  *
- * Counts of one communicator differ by what a CPU is ahead. If they differ by far more, the guess is
- * wrong, and the communicator gets no target.
+ * Counts of one communicator differ by what a CPU is ahead of another. If they differ by far more,
+ * the guess is wrong, and the communicator gets no target.
  */
 #include "tools/job/steps.h"
 

@@ -162,10 +162,16 @@ static bool is_captured(CUstream stream)
 	       status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
-static bool pass(const struct peers_launch *launches, size_t n)
+bool peers_pass(struct peers_launch *launches, size_t n, CUstream stream)
 {
+	CUcontext ctx = NULL;
 	int turn;
 
+	if (is_captured(stream))
+		return true;
+	real.cuCtxGetCurrent(&ctx);
+	for (size_t i = 0; i < n; i++)
+		launches[i].ctx = ctx;
 	/* A call inside another call of its thread does not wait (gate.h). */
 	while (!peers_try(launches, n, &turn) && gate_self.depth == 1) {
 		gate_exit();
@@ -176,14 +182,21 @@ static bool pass(const struct peers_launch *launches, size_t n)
 	return true;
 }
 
+bool peers_is_launch(const void *function, void **params, void **extra, struct peers_launch *launch)
+{
+	enum peers_kind kind = kind_of(function);
+
+	if (kind == PEERS_NONE)
+		return false;
+	*launch = (struct peers_launch){.kind = kind, .count = 1};
+	if (kind != PEERS_OTHER)
+		launch->comm = first_param(params, extra);
+	return true;
+}
+
 bool peers_launch(CUfunction f, CUstream stream, void **params, void **extra)
 {
-	struct peers_launch launch = {.kind = kind_of(f), .count = 1};
+	struct peers_launch launch;
 
-	if (launch.kind == PEERS_NONE || is_captured(stream))
-		return true;
-	if (launch.kind != PEERS_OTHER)
-		launch.comm = first_param(params, extra);
-	real.cuCtxGetCurrent(&launch.ctx);
-	return pass(&launch, 1);
+	return !peers_is_launch(f, params, extra, &launch) || peers_pass(&launch, 1, stream);
 }

@@ -10,6 +10,9 @@
  */
 #include <cuda.h>
 #include <stdbool.h>
+#include <stddef.h>
+
+struct peers_launch;
 
 extern bool peers_any; /* a function is marked; for peers_are_known() */
 
@@ -32,6 +35,14 @@ void peers_kernels(CUlibrary library, const CUkernel *list, unsigned int n);
  */
 bool peers_launch(CUfunction f, CUstream stream, void **params, void **extra);
 bool peers_launch_graph(CUgraphExec exec, CUstream stream);
+
+/*
+ * For peer_graphs.c: whether a launch of @function is a peer launch, which *@launch describes then;
+ * and the rest of the functions above: the work goes to @stream.
+ */
+bool peers_is_launch(const void *function, void **params, void **extra,
+		     struct peers_launch *launch);
+bool peers_pass(struct peers_launch *launches, size_t n, CUstream stream);
 
 /* @exec is an instance of @graph, or was updated to it; @exec is about to be destroyed. */
 void peers_instantiated(CUgraphExec exec, CUgraph graph);

@@ -88,10 +88,22 @@ START_TEST(pairs_of_a_pipeline_come_to_the_same_count)
 	answer(1, "1:2:10s 2:2:9s", true, 0);
 	answer(2, "1:2:10s", false, 0);
 	ck_assert_int_eq(after(1), REACH_WAIT); /* by their places all have theirs */
-	ck_assert_int_eq(after(30), REACH_WAIT);
+	ck_assert_int_eq(after(60), REACH_WAIT);
 	ck_assert_int_eq(after(1), REACH_GO);
 	check_order(1, "reach 1 1:10 2:10");
 	ck_assert(!m.reaching[0].ordered && !m.reaching[2].ordered);
+}
+END_TEST
+
+START_TEST(unlike_groups_of_one_size_have_targets_of_their_own)
+{
+	set_up(4);
+	for (size_t i = 0; i < 4; i++)
+		answer(i, "1:2:40 2:2:10", i > 0, 0);
+	ck_assert_int_eq(after(1), REACH_WAIT);
+	ck_assert_int_eq(after(60), REACH_WAIT);
+	for (int i = 0; i < 100; i++)
+		ck_assert_int_ne(after(1), REACH_GO);
 }
 END_TEST
 
@@ -101,8 +113,8 @@ START_TEST(all_go_on_to_their_next_launch_together)
 	answer(0, "1:2:3 2:9:70", false, 0);
 	answer(1, "1:2:3 2:8:10", false, 0);
 	ck_assert_int_eq(after(1), REACH_WAIT);
-	ck_assert_int_eq(after(30), REACH_WAIT);
-	ck_assert_int_eq(after(300), REACH_WAIT);
+	ck_assert_int_eq(after(60), REACH_WAIT);
+	ck_assert_int_eq(after(400), REACH_WAIT);
 	ck_assert_int_eq(after(1), REACH_GO);
 	check_order(0, "reach 1 1:4");
 	check_order(1, "reach 1 1:4");
@@ -171,6 +183,7 @@ int main(void)
 	tcase_add_test(tc, those_behind_are_given_the_count_of_those_ahead);
 	tcase_add_test(tc, a_rank_that_passes_a_target_raises_it);
 	tcase_add_test(tc, pairs_of_a_pipeline_come_to_the_same_count);
+	tcase_add_test(tc, unlike_groups_of_one_size_have_targets_of_their_own);
 	tcase_add_test(tc, all_go_on_to_their_next_launch_together);
 	tcase_add_test(tc, counts_that_are_far_apart_are_of_different_communicators);
 	tcase_add_test(tc, ranks_without_communicators_go_by_steps);
