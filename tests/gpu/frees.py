@@ -5,9 +5,10 @@ program does, and under cudaw.
 """
 from gpulib import Job, check, main
 
-NATIVE = ("relaxed", "elsewhere", "full", "full-before", "beside", "ordered-captured")
+NATIVE = ("relaxed", "elsewhere", "full", "full-before", "beside", "ordered-captured",
+          "ordered-short")
 ALL = NATIVE + ("destroyed", "twice", "memory-short", "retained", "older", "ordered",
-                "ordered-short", "ordered-destroyed", "ordered-many", "ordered-threads")
+                "ordered-destroyed", "ordered-many", "ordered-threads")
 PAUSED = ("full-paused", "ordered-paused")
 
 

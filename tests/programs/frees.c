@@ -289,18 +289,18 @@ static void ordered(void)
 	SAME(cuMemFree_v2(ptr), CUDA_ERROR_INVALID_VALUE);
 }
 
-/* If memory is short, an allocation waits for it. */
+/* If memory is short, an allocation does not wait for the stream, and gets it once that has passed. */
 static void ordered_short(void)
 {
 	size_t size = free_memory() / 4 * 3;
-	CUdeviceptr ptr = alloc(size);
-	pthread_t thread;
+	CUdeviceptr ptr = alloc(size), other;
 
 	busy();
 	CALL(cuMemFreeAsync(ptr, stream));
-	pthread_create(&thread, NULL, end_busy_later, NULL);
+	SAME(cuMemAlloc_v2(&other, size), CUDA_ERROR_OUT_OF_MEMORY);
+	end_busy_later(NULL);
+	CALL(cuStreamSynchronize(stream));
 	alloc(size);
-	pthread_join(thread, NULL);
 }
 
 /* It ends with its context, and with the stream's if that is another. */
