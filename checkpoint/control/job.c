@@ -186,10 +186,14 @@ void job_settle(void)
 	perform_all(&actions);
 }
 
-static void note_failure(const char *what, const char *message)
+/* @alone: nobody else is told. */
+static void note_failure(const char *what, const char *message, bool alone)
 {
 	snprintf(reason, sizeof(reason), "%s: %s", what, message);
-	pr_warn("%s", reason);
+	if (alone)
+		pr_err("%s", reason);
+	else
+		pr_warn("%s", reason);
 }
 
 void job_end_operation(void)
@@ -208,7 +212,8 @@ void job_end_operation(void)
 				      .reason = reason};
 
 	if (!ok) {
-		note_failure(what, result->message);
+		note_failure(what, result->message,
+			     state.by_signal && !strcmp(result->code, END_UNSUPPORTED));
 	} else if (is_change(op)) {
 		last[pause] = *result;
 		snprintf(reason, sizeof(reason), "%s", result->note);
@@ -217,7 +222,7 @@ void job_end_operation(void)
 	}
 	/* Nobody waits for an answer if a signal asked for the snapshot. */
 	if (writes && ok && strcmp(written->code, END_OK))
-		note_failure("snapshot", written->message);
+		note_failure("snapshot", written->message, false);
 	job_take(&event);
 }
 

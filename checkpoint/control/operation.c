@@ -164,6 +164,7 @@ static void begin(enum operation op, const struct operation_options *options,
 	if (options->writes)
 		now.order = *order;
 	e->order = options->writes ? &now.order : NULL;
+	e->alone = options->alone;
 	e->timeout_ms = op == OP_TRIM ? TRIM_TIMEOUT_MS : options->timeout_ms;
 	/*
 	 * An image needs the whole GPU released. Tidying up prepares for a pause like the last one,

@@ -204,6 +204,7 @@ static void wish(struct control_state *s, bool paused, enum wisher wisher,
 	move(s, paused ? EV_PAUSE : EV_RESUME, actions);
 	s->options = how->options;
 	s->options.hold = how->client != 0;
+	s->options.alone = how->by_signal;
 	s->by_signal = how->by_signal || (same && s->by_signal);
 	s->holder = how->client;
 	/* The same as an operation that a client holds: let it go on, or hold it too. */

@@ -91,6 +91,7 @@ struct operation_options {
 	int timeout_ms;
 	enum release_choice release;
 	bool hold;
+	bool alone;  /* a signal asks for it: nobody brings other processes to rest as well */
 	bool writes; /* OP_PAUSE and OP_SNAPSHOT write a snapshot */
 };
 

@@ -4,10 +4,13 @@
 #include "checkpoint/gate/gate.h"
 #include "checkpoint/gate/hold.h"
 #include "checkpoint/gate/quiet.h"
+#include "checkpoint/ledger/peers.h"
 #include "checkpoint/ledger/queries.h"
 #include "checkpoint/release/release.h"
 #include "checkpoint/release/unsupported.h"
 #include "common/clock.h"
+#include "common/rundir.h"
+#include "common/settings.h"
 #include "vmem/vmem.h"
 
 #include <errno.h>
@@ -70,13 +73,40 @@ static int enter_quiet(struct engine_op *op, double deadline_ms)
 	return 0;
 }
 
+/*
+ * Refuse to pause this process alone if kernels of others wait for its kernels. What is known of its
+ * communicators is only right now, as the program may have destroyed them.
+ */
+static int check_alone(struct engine_op *op)
+{
+	char id[RUNDIR_ID_SIZE];
+	const char *job = setting_text(SETTING_NAME);
+	uint32_t ranks;
+
+	if (!op->alone)
+		return 0;
+	peers_read(op->drv, &engine.saved.contexts);
+	ranks = peers_outside();
+	if (!ranks)
+		return 0;
+	rundir_job_id(id);
+	engine_forget();
+	queries_settle(op->drv);
+	gate_open();
+	return engine_fail(
+		&op->result, END_UNSUPPORTED,
+		"a signal pauses this process alone, and other processes wait for its kernels (a "
+		"communicator of %u ranks); the job runs on; 'cudaw pause %s' pauses all of them",
+		ranks, job ? job : id);
+}
+
 /* A pause without the release. On failure the job runs on, unless that fails too (END_FAILED). */
 static int take_memory(struct engine_op *op, double deadline_ms)
 {
 	struct engine_result *result = &op->result;
 	CUresult error;
 
-	if (enter_quiet(op, deadline_ms))
+	if (enter_quiet(op, deadline_ms) || check_alone(op))
 		return -1;
 	if (engine.moves && engine.moves->leaving(result->message, sizeof(result->message))) {
 		result->code = END_UNSUPPORTED;

@@ -95,6 +95,7 @@ void engine_set_moves(const struct engine_moves *moves);
 struct engine_op {
 	const struct cuda_driver *drv;
 	int timeout_ms;
+	bool alone; /* of a pause: a signal asks for it, and no other process pauses with it */
 	enum release_choice release;        /* what a pause gives back */
 	const struct snapshot_order *order; /* the snapshot to write; NULL: none */
 	struct snapshot_facts *facts;       /* of the snapshot; the engine adds what it knows */

@@ -2,7 +2,7 @@
 #include "checkpoint/ledger/peers.h"
 #include "common/forks.h"
 #include "vmem/context_gone.h"
-#include "vmem/translate.h"
+#include "vmem/vmem.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -142,6 +142,17 @@ void peers_let_go(void)
 	pthread_mutex_unlock(&lock);
 }
 
+/* Freed memory of vmem may stay mapped, for a later allocation. */
+static bool is_allocated(const struct cuda_driver *drv, CUdeviceptr at)
+{
+	struct vmem_info info;
+	unsigned int type;
+
+	if (vmem_contains(at))
+		return vmem_lookup(at, &info);
+	return !drv->cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, at);
+}
+
 /*
  * The first two words at @at, in @ctx, to @words. -ENOENT: no memory is there. Any other failure
  * leaves them not known.
@@ -149,14 +160,12 @@ void peers_let_go(void)
 static int read_words(const struct cuda_driver *drv, CUcontext ctx, CUdeviceptr at,
 		      uint32_t words[static 2])
 {
-	unsigned int type;
 	CUstream stream;
 	CUresult error;
 
-	at = translate(at);
 	if (drv->cuCtxSetCurrent(ctx))
 		return -EIO;
-	if (drv->cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, at)) {
+	if (!is_allocated(drv, at)) {
 		drv->cuCtxSetCurrent(NULL);
 		return -ENOENT;
 	}

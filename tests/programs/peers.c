@@ -12,7 +12,8 @@
  *	6	as 3, with a graph whose nodes are added one by one
  *
  * Between them are kernels that wait for nobody, and sleeps. A rank looks at its results after up to
- * --ahead steps. SIGINT to the first process, which uses no CUDA, ends the job at a step that is the
+ * --ahead steps. With --leave N the communicators end before step N, and the rest of the steps waits for
+ * nobody. SIGINT to the first process, which uses no CUDA, ends the job at a step that is the
  * same for all. Rank 0 prints the steps. At the end every rank compares its memory with what it
  * should have.
  */
@@ -99,7 +100,7 @@ static const char meet_ptx[] = ".version 6.4\n"
 
 static unsigned long nranks = 2;
 static unsigned long my_rank = MAX_RANKS; /* the first process has none */
-static unsigned long shared_fd, shape, ahead = 2;
+static unsigned long shared_fd, shape, ahead = 2, leave;
 static struct shared *shared;
 
 struct rank {
@@ -295,9 +296,8 @@ static void one_step(struct rank *r)
 	steps[shape](r);
 }
 
-static void check_result(const struct rank *r)
+static void check_comms(const struct rank *r)
 {
-	uint32_t *words = malloc(WORDS * sizeof(*words));
 	struct comm found;
 
 	for (uint32_t index = 0; index < COMMS; index++) {
@@ -314,6 +314,12 @@ static void check_result(const struct rank *r)
 				 " and %08" PRIx32,
 				 my_rank, index, found.round, found.sum, r->rounds[index], sum);
 	}
+}
+
+static void check_words(const struct rank *r)
+{
+	uint32_t *words = malloc(WORDS * sizeof(*words));
+
 	CALL(cuMemcpyDtoH_v2(words, r->words, WORDS * sizeof(*words)));
 	for (uint32_t i = 0; i < WORDS; i++)
 		if (words[i] != r->increments)
@@ -321,6 +327,14 @@ static void check_result(const struct rank *r)
 				 ", should be %" PRIu32,
 				 i, my_rank, words[i], r->increments);
 	free(words);
+}
+
+static void leave_all(struct rank *r)
+{
+	CALL(cuStreamSynchronize(r->stream));
+	check_comms(r);
+	CALL(cuMemFree_v2(r->comms));
+	r->comms = 0;
 }
 
 static int rank_main(void)
@@ -340,7 +354,12 @@ static int rank_main(void)
 		    step + (nranks + 1) * ahead < shared->stop_at)
 			__atomic_store_n(&shared->stop_at, step + (uint32_t)((nranks + 1) * ahead),
 					 __ATOMIC_RELEASE);
-		one_step(&r);
+		if (leave && step == leave)
+			leave_all(&r);
+		if (r.comms)
+			one_step(&r);
+		else
+			compute(&r);
 		step_sleep_ms(step_ms);
 		if (++since < ahead && next_random(&r) % 2)
 			continue;
@@ -352,18 +371,20 @@ static int rank_main(void)
 		}
 	}
 	CALL(cuStreamSynchronize(r.stream));
-	check_result(&r);
+	if (r.comms)
+		check_comms(&r);
+	check_words(&r);
 	return 0;
 }
 
 /* An own image for each rank: what a fork shares with its parent is not CUDA's to use. */
 static void start_rank(unsigned long rank)
 {
-	const unsigned long values[] = {nranks, rank, shared_fd, shape, ahead, step_ms};
-	char text[6][24], exe[] = "/proc/self/exe";
+	const unsigned long values[] = {nranks, rank, shared_fd, shape, ahead, leave, step_ms};
+	char text[7][24], exe[] = "/proc/self/exe";
 	pid_t pid;
 
-	for (int i = 0; i < 6; i++)
+	for (int i = 0; i < 7; i++)
 		snprintf(text[i], sizeof(text[i]), "%lu", values[i]);
 	pid = fork();
 	if (pid < 0)
@@ -372,20 +393,18 @@ static void start_rank(unsigned long rank)
 		return;
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	execl(exe, "peers", "--ranks", text[0], "--rank", text[1], "--fd", text[2], "--shape",
-	      text[3], "--ahead", text[4], "--step-ms", text[5], (char *)NULL);
+	      text[3], "--ahead", text[4], "--leave", text[5], "--step-ms", text[6], (char *)NULL);
 	step_die("peers: exec: %s", strerror(errno));
 }
 
 int main(int argc, char **argv)
 {
-	const struct step_option options[] = {{"ranks", &nranks},
-					      {"rank", &my_rank},
-					      {"fd", &shared_fd},
-					      {"shape", &shape},
-					      {"ahead", &ahead}};
+	const struct step_option options[] = {{"ranks", &nranks}, {"rank", &my_rank},
+					      {"fd", &shared_fd}, {"shape", &shape},
+					      {"ahead", &ahead},  {"leave", &leave}};
 	int status;
 
-	step_parse(argc, argv, options, 5);
+	step_parse(argc, argv, options, 6);
 	if (nranks < 1 || nranks > MAX_RANKS || shape >= SHAPES || !ahead)
 		step_die("peers: --ranks is 1 to %d, --shape 0 to %d", MAX_RANKS, SHAPES - 1);
 	if (my_rank < nranks)

@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Counts of launches, targets, and what is read of communicators, over a driver of a few words. */
+#include "checkpoint/ledger/peers.h"
+
+#include "tests/check_suite.h"
+
+#include <stdint.h>
+#include <string.h>
+
+#define COMMS 3
+
+/* What lies at the addresses 0x1000, 0x2000, ...; all zeros: no memory is there. */
+static uint32_t words[COMMS][2];
+
+static uint32_t *words_at(CUdeviceptr at)
+{
+	return words[at / 0x1000 - 1];
+}
+
+static CUresult get_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr at)
+{
+	(void)attribute;
+	if (!words_at(at)[1])
+		return CUDA_ERROR_INVALID_VALUE;
+	*(unsigned int *)data = CU_MEMORYTYPE_DEVICE;
+	return CUDA_SUCCESS;
+}
+
+static CUresult copy(void *to, CUdeviceptr from, size_t bytes, CUstream stream)
+{
+	(void)stream;
+	ck_assert_uint_ne(words_at(from)[1], 0);
+	memcpy(to, words_at(from), bytes);
+	return CUDA_SUCCESS;
+}
+
+static CUresult set_current(CUcontext ctx)
+{
+	(void)ctx;
+	return CUDA_SUCCESS;
+}
+
+static CUresult stream_create(CUstream *stream, unsigned int flags)
+{
+	ck_assert_uint_eq(flags, CU_STREAM_NON_BLOCKING);
+	*stream = NULL;
+	return CUDA_SUCCESS;
+}
+
+static CUresult stream_done(CUstream stream)
+{
+	(void)stream;
+	return CUDA_SUCCESS;
+}
+
+static const struct cuda_driver drv = {
+	.cuCtxSetCurrent = set_current,
+	.cuPointerGetAttribute = get_attribute,
+	.cuMemcpyDtoHAsync_v2 = copy,
+	.cuStreamCreate = stream_create,
+	.cuStreamSynchronize = stream_done,
+	.cuStreamDestroy_v2 = stream_done,
+};
+
+static struct context both[] = {{.ctx = (CUcontext)1}, {.ctx = (CUcontext)2}};
+static const struct context_list contexts = {.items = both, .count = 2};
+
+/* A launch in the communicator @comm, from 1, in the context @ctx. */
+static bool launch(unsigned int comm, uintptr_t ctx)
+{
+	const struct peers_launch one = {PEERS_ALL, comm * 0x1000, (CUcontext)ctx, 1};
+	int turn;
+
+	return peers_try(&one, 1, &turn);
+}
+
+static uint32_t outside(uint32_t rank, uint32_t size)
+{
+	words[0][0] = rank;
+	words[0][1] = size;
+	peers_read(&drv, &contexts);
+	return peers_outside();
+}
+
+START_TEST(launches_pass_until_all_targets_are_met)
+{
+	const struct peers_target targets[] = {{1, 2}, {2, 2}, {99, 5}};
+
+	ck_assert(launch(1, 1) && launch(2, 1) && launch(1, 1));
+	peers_aim(targets, 3);
+	ck_assert(!peers_arrived() && !peers_passed());
+	/* The second has to get on, whatever that takes of the first. */
+	ck_assert(launch(1, 1) && peers_passed() && !peers_passed());
+	ck_assert(launch(2, 1) && peers_arrived());
+	ck_assert(!launch(1, 1) && !launch(2, 1) && !launch(3, 1));
+	peers_let_go();
+	ck_assert(launch(1, 1));
+}
+END_TEST
+
+START_TEST(a_graph_counts_all_of_its_launches_or_none)
+{
+	const struct peers_launch two[] = {{PEERS_ALL, 0x1000, (CUcontext)1, 3},
+					   {PEERS_SOME, 0x1000, (CUcontext)1, 2}};
+	const struct peers_target target = {1, 3};
+	struct peers_comm list[PEERS_COMMS];
+	int turn;
+
+	ck_assert(peers_try(two, 2, &turn));
+	peers_aim(&target, 1);
+	ck_assert(!peers_try(two, 2, &turn));
+	ck_assert_uint_eq(peers_list(list), 2);
+	ck_assert_uint_eq(list[0].made.count, 3);
+	ck_assert_uint_eq(list[1].made.count, 2);
+}
+END_TEST
+
+START_TEST(a_communicator_of_several_ranks_has_peers)
+{
+	ck_assert_uint_eq(outside(0, 2), 0); /* nothing was launched */
+	launch(1, 1);
+	ck_assert_uint_eq(outside(1, 4), 4);
+	ck_assert_uint_eq(outside(0, 1), 0);
+	ck_assert_uint_eq(outside(4, 4), 0);        /* that is not a rank */
+	ck_assert_uint_eq(outside(0, 1u << 20), 0); /* nor this a size */
+	ck_assert_uint_eq(outside(0, 2), 2);
+}
+END_TEST
+
+START_TEST(ranks_that_may_all_be_in_this_process_are_no_peers)
+{
+	launch(1, 1);
+	launch(2, 2);
+	words[1][0] = 1;
+	words[1][1] = 2;
+	ck_assert_uint_eq(outside(0, 2), 0);
+}
+END_TEST
+
+START_TEST(a_communicator_whose_memory_is_freed_is_forgotten)
+{
+	struct peers_comm list[PEERS_COMMS];
+
+	launch(1, 1);
+	ck_assert_uint_eq(outside(0, 2), 2);
+	ck_assert_uint_eq(outside(0, 0), 0);
+	ck_assert_uint_eq(peers_list(list), 0);
+	/* The next at this address is another one. */
+	launch(1, 1);
+	ck_assert_uint_eq(outside(0, 2), 2);
+	ck_assert_uint_eq(peers_list(list), 1);
+	ck_assert_uint_eq(list[0].id, 2);
+	ck_assert_uint_eq(list[0].made.count, 1);
+}
+END_TEST
+
+START_TEST(launches_in_too_many_communicators_are_not_counted)
+{
+	struct peers_comm list[PEERS_COMMS];
+
+	for (unsigned int i = 1; i <= PEERS_COMMS + 5; i++)
+		ck_assert(launch(i, 1));
+	ck_assert_uint_eq(peers_list(list), PEERS_COMMS);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("peers");
+	TCase *tc = tcase_create("peers");
+
+	tcase_add_test(tc, launches_pass_until_all_targets_are_met);
+	tcase_add_test(tc, a_graph_counts_all_of_its_launches_or_none);
+	tcase_add_test(tc, a_communicator_of_several_ranks_has_peers);
+	tcase_add_test(tc, ranks_that_may_all_be_in_this_process_are_no_peers);
+	tcase_add_test(tc, a_communicator_whose_memory_is_freed_is_forgotten);
+	tcase_add_test(tc, launches_in_too_many_communicators_are_not_counted);
+	suite_add_tcase(s, tc);
+	return check_suite_run(s);
+}
