@@ -11,7 +11,7 @@
  *	5	as 1, and an all-reduce of all ranks at the end of each step
  *	6	as 3, with a graph whose nodes are added one by one
  *
- * Between them are kernels that wait for nobody, and sleeps. A rank looks at its results after up to
+ * Between them are --calls kernels in the mean that wait for nobody, and sleeps. A rank looks at its results after up to
  * --ahead steps. With --leave N the communicators end before step N, and the rest of the steps waits for
  * nobody. SIGINT to the first process, which uses no CUDA, ends the job at a step that is the
  * same for all. Rank 0 prints the steps. At the end every rank compares its memory with what it
@@ -100,7 +100,7 @@ static const char meet_ptx[] = ".version 6.4\n"
 
 static unsigned long nranks = 2;
 static unsigned long my_rank = MAX_RANKS; /* the first process has none */
-static unsigned long shared_fd, shape, ahead = 2, leave;
+static unsigned long shared_fd, shape, ahead = 2, leave, calls = 2;
 static struct shared *shared;
 
 struct rank {
@@ -182,7 +182,7 @@ static void compute(struct rank *r)
 {
 	void *args[] = {&r->words, &r->nwords};
 
-	for (uint32_t n = 1 + next_random(r) % 3; n > 0; n--, r->increments++)
+	for (uint32_t n = 1 + next_random(r) % (uint32_t)(2 * calls); n > 0; n--, r->increments++)
 		CALL(cuLaunchKernel(r->kernels.increment, 16, 1, 1, 256, 1, 1, 0, r->stream, args,
 				    NULL));
 	if (next_random(r) % 4 == 0)
@@ -380,11 +380,12 @@ static int rank_main(void)
 /* An own image for each rank: what a fork shares with its parent is not CUDA's to use. */
 static void start_rank(unsigned long rank)
 {
-	const unsigned long values[] = {nranks, rank, shared_fd, shape, ahead, leave, step_ms};
-	char text[7][24], exe[] = "/proc/self/exe";
+	const unsigned long values[] = {nranks, rank,  shared_fd, shape,
+					ahead,  leave, calls,     step_ms};
+	char text[8][24], exe[] = "/proc/self/exe";
 	pid_t pid;
 
-	for (int i = 0; i < 7; i++)
+	for (int i = 0; i < 8; i++)
 		snprintf(text[i], sizeof(text[i]), "%lu", values[i]);
 	pid = fork();
 	if (pid < 0)
@@ -393,19 +394,20 @@ static void start_rank(unsigned long rank)
 		return;
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	execl(exe, "peers", "--ranks", text[0], "--rank", text[1], "--fd", text[2], "--shape",
-	      text[3], "--ahead", text[4], "--leave", text[5], "--step-ms", text[6], (char *)NULL);
+	      text[3], "--ahead", text[4], "--leave", text[5], "--calls", text[6], "--step-ms",
+	      text[7], (char *)NULL);
 	step_die("peers: exec: %s", strerror(errno));
 }
 
 int main(int argc, char **argv)
 {
-	const struct step_option options[] = {{"ranks", &nranks}, {"rank", &my_rank},
-					      {"fd", &shared_fd}, {"shape", &shape},
-					      {"ahead", &ahead},  {"leave", &leave}};
+	const struct step_option options[] = {
+		{"ranks", &nranks}, {"rank", &my_rank}, {"fd", &shared_fd}, {"shape", &shape},
+		{"ahead", &ahead},  {"leave", &leave},  {"calls", &calls}};
 	int status;
 
-	step_parse(argc, argv, options, 6);
-	if (nranks < 1 || nranks > MAX_RANKS || shape >= SHAPES || !ahead)
+	step_parse(argc, argv, options, 7);
+	if (nranks < 1 || nranks > MAX_RANKS || shape >= SHAPES || !ahead || !calls)
 		step_die("peers: --ranks is 1 to %d, --shape 0 to %d", MAX_RANKS, SHAPES - 1);
 	if (my_rank < nranks)
 		return rank_main();

@@ -17,7 +17,7 @@ static const struct {
 
 /* No more than a CPU is ahead of another; and what pairs of a pipeline differ by. */
 #define ARE_NEAR(least, most)  ((most) - (least) <= 1024 + (most) / 8)
-#define ARE_ALIKE(least, most) ((most) - (least) <= (most) / 8)
+#define ARE_ALIKE(least, most) ((most) - (least) <= 8 + (most) / 8)
 
 void reach_begin(struct reach *reach, struct reach_rank *ranks, size_t n, int64_t now_ms)
 {

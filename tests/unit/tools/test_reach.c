@@ -99,7 +99,7 @@ START_TEST(unlike_groups_of_one_size_have_targets_of_their_own)
 {
 	set_up(4);
 	for (size_t i = 0; i < 4; i++)
-		answer(i, "1:2:40 2:2:10", i > 0, 0);
+		answer(i, "1:2:400 2:2:100", i > 0, 0);
 	ck_assert_int_eq(after(1), REACH_WAIT);
 	ck_assert_int_eq(after(60), REACH_WAIT);
 	for (int i = 0; i < 100; i++)
