@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <stddef.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* uthash would otherwise exit() the program when memory runs out. */
 #define HASH_NONFATAL_OOM 1
@@ -24,6 +25,9 @@ struct query {
 FORKS_LOCK(lock);
 static struct query *tables[QUERY_KINDS]; /* under lock */
 static struct query *destroyed;           /* under lock: events that queries_settle() destroys */
+
+static struct context *alive; /* under lock: of all at the latest rest */
+static size_t alive_count;
 
 /* Written by queries_ask() alone, before callers may answer. */
 static struct primary {
@@ -85,8 +89,24 @@ static void ask_primaries(const struct cuda_driver *drv)
 	}
 }
 
+/* Without memory for the list no context is known. */
+static void note_contexts(const struct context_list *contexts)
+{
+	size_t count = contexts->count;
+	struct context *list = count ? malloc(count * sizeof(*list)) : NULL, *old;
+
+	if (list)
+		memcpy(list, contexts->items, count * sizeof(*list));
+	pthread_mutex_lock(&lock);
+	old = alive;
+	alive = list;
+	alive_count = list ? count : 0;
+	pthread_mutex_unlock(&lock);
+	free(old);
+}
+
 /* Without the lock: at rest no thread is inside a call that adds, removes or looks. */
-void queries_ask(const struct cuda_driver *drv)
+void queries_ask(const struct cuda_driver *drv, const struct context_list *contexts)
 {
 	CUcontext current = NULL;
 
@@ -102,6 +122,7 @@ void queries_ask(const struct cuda_driver *drv)
 	if (current)
 		drv->cuCtxSetCurrent(NULL);
 	ask_primaries(drv);
+	note_contexts(contexts);
 }
 
 bool queries_done(enum query_kind kind, const void *handle)
@@ -138,14 +159,29 @@ void queries_settle(const struct cuda_driver *drv)
 	list = destroyed;
 	destroyed = NULL;
 	pthread_mutex_unlock(&lock);
+	if (!list)
+		return;
 	LL_FOREACH_SAFE(list, q, next)
 	{
 		if (!drv->cuCtxSetCurrent(q->ctx))
 			drv->cuEventDestroy_v2((CUevent)q->handle);
 		free(q);
 	}
-	if (list)
-		drv->cuCtxSetCurrent(NULL);
+	drv->cuCtxSetCurrent(NULL);
+}
+
+bool queries_context(CUcontext ctx, CUdevice *dev)
+{
+	bool found = false;
+
+	pthread_mutex_lock(&lock);
+	for (size_t i = 0; i < alive_count && !found; i++)
+		if (alive[i].ctx == ctx) {
+			*dev = alive[i].dev;
+			found = true;
+		}
+	pthread_mutex_unlock(&lock);
+	return found;
 }
 
 bool queries_primary(CUdevice dev, unsigned int *flags, int *active)
@@ -171,6 +207,9 @@ static void forget_context(CUcontext ctx)
 		LL_DELETE(destroyed, q);
 		free(q);
 	}
+	for (size_t i = alive_count; i-- > 0;)
+		if (alive[i].ctx == ctx)
+			alive[i] = alive[--alive_count];
 	pthread_mutex_unlock(&lock);
 }
 CONTEXT_GONE(forget_context);
@@ -180,5 +219,6 @@ static void forget_in_child(void)
 	for (enum query_kind kind = 0; kind < QUERY_KINDS; kind++)
 		tables[kind] = NULL;
 	destroyed = NULL;
+	alive_count = 0;
 }
 FORKS_CHILD(forget_in_child);

@@ -3,7 +3,7 @@
 #define CUDAW_QUERIES_H
 /*
  * The events and streams that a program may query while it is paused: those of this process alone,
- * by handle. And the states of the devices' primary contexts.
+ * by handle. And the contexts, and the states of the devices' primary contexts.
  *
  * A watchdog thread asks every now and then whether an event has passed (PyTorch's does for each
  * collective), and its program aborts if the watchdog does not return. At rest the answer cannot
@@ -15,6 +15,7 @@
  * Not here, so that a query of it waits for the resume: an event that other processes may record,
  * what belongs to a green context, and what another library created without our knowledge.
  */
+#include "checkpoint/ledger/contexts.h"
 #include "vmem/driver.h"
 
 #include <stdbool.h>
@@ -29,10 +30,11 @@ void queries_add(enum query_kind kind, const void *handle, CUcontext ctx);
 void queries_remove(enum query_kind kind, const void *handle);
 
 /*
- * With the process at rest, before the gate lets callers answer: ask the driver for all. The
- * calling thread has no current context afterwards.
+ * With the process at rest, before the gate lets callers answer: ask the driver for all, and take
+ * note of @contexts, which are all but green ones. The calling thread has no current context
+ * afterwards.
  */
-void queries_ask(const struct cuda_driver *drv);
+void queries_ask(const struct cuda_driver *drv, const struct context_list *contexts);
 
 /* At rest: true if the driver said that @handle is done. False: not known, or anything else. */
 bool queries_done(enum query_kind kind, const void *handle);
@@ -42,6 +44,9 @@ bool queries_destroy(CUevent event);
 
 /* Before the gate opens: do what was put off. No context is current in the calling thread then. */
 void queries_settle(const struct cuda_driver *drv);
+
+/* The device of @ctx. False: it was not there at the latest rest, is green, or has ended since. */
+bool queries_context(CUcontext ctx, CUdevice *dev);
 
 /* At rest: the state of the primary context of @dev. False: not known. */
 bool queries_primary(CUdevice dev, unsigned int *flags, int *active);

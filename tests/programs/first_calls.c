@@ -241,12 +241,27 @@ static void context_device(void)
 		step_die("first_calls: the context is of device %d", dev);
 }
 
-/* Only the driver knows whether the other one can be used. */
+/* The context that is set at rest holds for the calls after the resume. */
 static void context_other(void)
+{
+	CUcontext owner = NULL;
+	CUdeviceptr ptr;
+
+	CALL(cuCtxSetCurrent(other));
+	context_device();
+	CALL(cuMemAlloc_v2(&ptr, 4096));
+	CALL(cuPointerGetAttribute(&owner, CU_POINTER_ATTRIBUTE_CONTEXT, ptr));
+	if (owner != other)
+		step_die("first_calls: the memory is of another context");
+	CALL(cuMemFree_v2(ptr));
+	CALL(cuCtxSetCurrent(kernels.ctx));
+	CALL(cuCtxDestroy_v2(other));
+}
+
+static void context_set_other(void)
 {
 	CALL(cuCtxSetCurrent(other));
 	CALL(cuCtxSetCurrent(kernels.ctx));
-	CALL(cuCtxDestroy_v2(other));
 }
 
 static void primary_state(void)
@@ -405,6 +420,7 @@ static const struct {
 	FIRST(context_new),
 	{"context_destroy", context_destroy, prepare_context},
 	{"context_other", context_other, prepare_context},
+	{"context_set_other", context_set_other, prepare_context},
 	{"context_set", context_set, learn_current},
 	FIRST(context_push),
 	{"context_current", context_current, learn_current},

@@ -19,6 +19,7 @@ static __thread struct {
 	CUdevice dev;
 	unsigned int known;                    /* enum known */
 	unsigned int gone;                     /* contexts_gone when it became known */
+	bool set_at_rest;                      /* ctx: the driver was not told yet */
 	CUstreamCaptureMode mode, driver_mode; /* they differ if the driver was not told yet */
 } self __attribute__((tls_model("initial-exec")));
 
@@ -43,7 +44,7 @@ static bool knows(enum known what)
 }
 
 /* @keep: what else is known still holds. */
-static void learn(enum known what, bool keep)
+static void learn(unsigned int what, bool keep)
 {
 	unsigned int gone = __atomic_load_n(&contexts_gone, __ATOMIC_RELAXED);
 
@@ -109,6 +110,16 @@ CUresult hook_cuCtxGetDevice(CUdevice *device)
 	return result;
 }
 
+/* @ctx may be any context, or NULL: the current one. */
+CUresult hook_cuCtxGetDevice_v2(CUdevice *device, CUcontext ctx)
+{
+	CUresult result = real.cuCtxGetDevice_v2(device, ctx);
+
+	if (!result && device && (!ctx || (knows(KNOWS_CONTEXT) && self.ctx == ctx)))
+		learn_device(*device);
+	return result;
+}
+
 CUresult hook_cuCtxPushCurrent(CUcontext ctx)
 {
 	thread_forget_context();
@@ -157,11 +168,37 @@ bool rest_cuCtxGetCurrent(CUcontext *pctx, CUresult *ret)
 	return true;
 }
 
-/* Only if nothing changes: that another context can be made current the driver has to say. */
+/* Tell the driver what the thread has set at rest. */
+static void tell_driver(void)
+{
+	CUstreamCaptureMode mode = self.mode;
+	CUdevice dev;
+
+	/* Another thread may have ended the context meanwhile. */
+	if (self.set_at_rest && queries_context(self.ctx, &dev))
+		real.cuCtxSetCurrent(self.ctx);
+	self.set_at_rest = false;
+	if (self.mode != self.driver_mode)
+		real.cuThreadExchangeStreamCaptureMode(&mode);
+	self.driver_mode = self.mode;
+}
+
 bool rest_cuCtxSetCurrent(CUcontext ctx, CUresult *ret)
 {
+	bool same = is_known(KNOWS_CONTEXT) && self.ctx == ctx;
+	CUdevice dev;
+
 	*ret = CUDA_SUCCESS;
-	return is_known(KNOWS_CONTEXT) && self.ctx == ctx;
+	if (same)
+		return true;
+	if (__atomic_load_n(&unseen, __ATOMIC_RELAXED) || !queries_context(ctx, &dev))
+		return false;
+	self.ctx = ctx;
+	self.dev = dev;
+	learn(KNOWS_CONTEXT | KNOWS_DEVICE, false);
+	self.set_at_rest = true;
+	gate_call_later(tell_driver);
+	return true;
 }
 
 bool rest_cuCtxGetDevice(CUdevice *device, CUresult *ret)
@@ -173,21 +210,17 @@ bool rest_cuCtxGetDevice(CUdevice *device, CUresult *ret)
 	return true;
 }
 
+bool rest_cuCtxGetDevice_v2(CUdevice *device, CUcontext ctx, CUresult *ret)
+{
+	if (ctx && !(is_known(KNOWS_CONTEXT) && self.ctx == ctx))
+		return false;
+	return rest_cuCtxGetDevice(device, ret);
+}
+
 bool rest_cuDevicePrimaryCtxGetState(CUdevice dev, unsigned int *flags, int *active, CUresult *ret)
 {
 	*ret = CUDA_SUCCESS;
 	return flags && active && queries_primary(dev, flags, active);
-}
-
-/* Tell the driver the mode that the thread has set at rest. */
-static void tell_mode(void)
-{
-	CUstreamCaptureMode mode = self.mode;
-
-	if (self.mode == self.driver_mode)
-		return;
-	real.cuThreadExchangeStreamCaptureMode(&mode);
-	self.driver_mode = self.mode;
 }
 
 bool rest_cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode, CUresult *ret)
@@ -200,7 +233,7 @@ bool rest_cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode, CUresult 
 	*mode = self.mode;
 	self.mode = wanted;
 	if (self.mode != self.driver_mode)
-		gate_call_later(tell_mode);
+		gate_call_later(tell_driver);
 	*ret = CUDA_SUCCESS;
 	return true;
 }

@@ -81,13 +81,16 @@ static const struct cuda_driver drv = {
 	.cuStreamQuery = query_stream,
 };
 
+static struct context items[] = {{.ctx = CONTEXT(1), .dev = 5}, {.ctx = CONTEXT(2), .dev = 6}};
+static struct context_list contexts = {.items = items, .count = 2};
+
 START_TEST(only_what_is_done_has_an_answer)
 {
 	for (uintptr_t handle = PASSED; handle <= DESTROYED; handle++)
 		queries_add(QUERY_EVENT, HANDLE(handle), CONTEXT(1));
 	queries_remove(QUERY_EVENT, HANDLE(DESTROYED));
 	ck_assert(!queries_done(QUERY_EVENT, HANDLE(PASSED)));
-	queries_ask(&drv);
+	queries_ask(&drv, &contexts);
 	ck_assert_ptr_null(current);
 	ck_assert(queries_done(QUERY_EVENT, HANDLE(PASSED)));
 	ck_assert(!queries_done(QUERY_EVENT, HANDLE(RUNNING)));
@@ -100,11 +103,11 @@ END_TEST
 START_TEST(an_event_is_no_stream)
 {
 	queries_add(QUERY_EVENT, HANDLE(PASSED), CONTEXT(1));
-	queries_ask(&drv);
+	queries_ask(&drv, &contexts);
 	ck_assert(!queries_done(QUERY_STREAM, HANDLE(PASSED)));
 	queries_add(QUERY_STREAM, HANDLE(PASSED), CONTEXT(1));
 	queries_remove(QUERY_EVENT, HANDLE(PASSED));
-	queries_ask(&drv);
+	queries_ask(&drv, &contexts);
 	ck_assert(queries_done(QUERY_STREAM, HANDLE(PASSED)));
 	ck_assert(!queries_done(QUERY_EVENT, HANDLE(PASSED)));
 }
@@ -114,12 +117,12 @@ END_TEST
 START_TEST(a_handle_that_comes_again_is_new)
 {
 	queries_add(QUERY_EVENT, HANDLE(PASSED), CONTEXT(1));
-	queries_ask(&drv);
+	queries_ask(&drv, &contexts);
 	queries_add(QUERY_EVENT, HANDLE(PASSED), CONTEXT(2));
 	ck_assert(!queries_done(QUERY_EVENT, HANDLE(PASSED)));
 	queries_remove(QUERY_EVENT, HANDLE(PASSED));
 	asked = 0;
-	queries_ask(&drv);
+	queries_ask(&drv, &contexts);
 	ck_assert_uint_eq(asked, 0);
 }
 END_TEST
@@ -130,7 +133,7 @@ START_TEST(what_a_context_had_goes_with_it)
 	queries_add(QUERY_STREAM, HANDLE(DESTROYED), CONTEXT(1));
 	queries_add(QUERY_EVENT, HANDLE(PASSED), CONTEXT(2));
 	context_gone(CONTEXT(1));
-	queries_ask(&drv);
+	queries_ask(&drv, &contexts);
 	ck_assert(queries_done(QUERY_EVENT, HANDLE(PASSED)));
 	ck_assert(!queries_done(QUERY_EVENT, HANDLE(DESTROYED)));
 	ck_assert(!queries_done(QUERY_STREAM, HANDLE(DESTROYED)));
@@ -141,9 +144,9 @@ END_TEST
 START_TEST(a_context_that_cannot_be_entered)
 {
 	queries_add(QUERY_EVENT, HANDLE(PASSED), CONTEXT(1));
-	queries_ask(&drv);
+	queries_ask(&drv, &contexts);
 	refused = CONTEXT(1);
-	queries_ask(&drv);
+	queries_ask(&drv, &contexts);
 	ck_assert(!queries_done(QUERY_EVENT, HANDLE(PASSED)));
 }
 END_TEST
@@ -180,13 +183,37 @@ START_TEST(a_destroyed_event_goes_with_its_context)
 }
 END_TEST
 
+START_TEST(the_contexts_of_the_latest_rest)
+{
+	CUdevice dev;
+
+	ck_assert(!queries_context(CONTEXT(1), &dev));
+	queries_ask(&drv, &contexts);
+	ck_assert(queries_context(CONTEXT(1), &dev));
+	ck_assert_int_eq(dev, 5);
+	ck_assert(queries_context(CONTEXT(2), &dev));
+	ck_assert_int_eq(dev, 6);
+	ck_assert(!queries_context(CONTEXT(3), &dev));
+	ck_assert(!queries_context(NULL, &dev));
+	context_gone(CONTEXT(1));
+	ck_assert(!queries_context(CONTEXT(1), &dev));
+	ck_assert(queries_context(CONTEXT(2), &dev));
+	contexts.count = 1;
+	queries_ask(&drv, &contexts);
+	ck_assert(!queries_context(CONTEXT(2), &dev));
+	contexts.count = 0;
+	queries_ask(&drv, &contexts);
+	ck_assert(!queries_context(CONTEXT(1), &dev));
+}
+END_TEST
+
 START_TEST(the_states_of_primary_contexts)
 {
 	unsigned int flags;
 	int active;
 
 	ck_assert(!queries_primary(0, &flags, &active));
-	queries_ask(&drv);
+	queries_ask(&drv, &contexts);
 	for (CUdevice dev = 0; dev < 2; dev++) {
 		ck_assert(queries_primary(dev, &flags, &active));
 		ck_assert_uint_eq(flags, 10 + dev);
@@ -211,6 +238,7 @@ int main(void)
 	tcase_add_test(tc, a_context_that_cannot_be_entered);
 	tcase_add_test(tc, what_is_destroyed_at_rest_goes_once);
 	tcase_add_test(tc, a_destroyed_event_goes_with_its_context);
+	tcase_add_test(tc, the_contexts_of_the_latest_rest);
 	tcase_add_test(tc, the_states_of_primary_contexts);
 	suite_add_tcase(s, tc);
 	return check_suite_run(s);

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a thread is answered at rest, over a driver that keeps the state of one thread. */
+#include "checkpoint/gate/gate.h"
+#include "checkpoint/ledger/queries.h"
 #include "vmem/context_gone.h"
 #include "wrapper/hooks/thread.h"
 #include "wrapper/real.h"
@@ -40,8 +42,15 @@ static CUresult pop_current(CUcontext *ctx)
 	return CUDA_SUCCESS;
 }
 
+static CUresult get_device_of(CUdevice *dev, CUcontext ctx)
+{
+	*dev = (CUdevice)(uintptr_t)(ctx ? ctx : current);
+	return CUDA_SUCCESS;
+}
+
 static void set_up(void)
 {
+	real.cuCtxGetDevice_v2 = get_device_of;
 	real.cuCtxGetCurrent = get_current;
 	real.cuCtxSetCurrent = set_current;
 	real.cuCtxPushCurrent_v2 = set_current;
@@ -61,6 +70,12 @@ static void ck_context(CUcontext ctx)
 	ck_assert(rest_cuCtxSetCurrent(ctx, &ret));
 	ck_assert_int_eq(ret, CUDA_SUCCESS);
 	ck_assert(!rest_cuCtxSetCurrent(CONTEXT(78), &ret));
+}
+
+static CUresult no_devices(int *count)
+{
+	*count = 0;
+	return CUDA_SUCCESS;
 }
 
 static void ck_no_context(void)
@@ -159,6 +174,57 @@ START_TEST(pushes_and_pops_are_forgotten)
 }
 END_TEST
 
+START_TEST(the_device_of_a_context_that_is_named)
+{
+	CUresult ret;
+	CUdevice dev;
+
+	set_up();
+	hook_cuCtxSetCurrent(CONTEXT(1));
+	hook_cuCtxGetDevice_v2(&dev, CONTEXT(2));
+	ck_no_device();
+	hook_cuCtxGetDevice_v2(&dev, CONTEXT(1));
+	ck_device(1);
+	ck_assert(rest_cuCtxGetDevice_v2(&dev, CONTEXT(1), &ret));
+	ck_assert(!rest_cuCtxGetDevice_v2(&dev, CONTEXT(2), &ret));
+	hook_cuCtxSetCurrent(CONTEXT(2));
+	hook_cuCtxGetDevice_v2(&dev, NULL);
+	dev = -1;
+	ck_assert(rest_cuCtxGetDevice_v2(&dev, NULL, &ret));
+	ck_assert_int_eq(dev, 2);
+}
+END_TEST
+
+/* The driver is told by the thread's next call that enters. _i: the context has ended by then. */
+START_TEST(a_context_that_is_set_at_rest)
+{
+	const struct cuda_driver drv = {.cuDeviceGetCount = no_devices};
+	struct context items[] = {{.ctx = CONTEXT(4), .dev = 4}, {.ctx = CONTEXT(5), .dev = 5}};
+	const struct context_list contexts = {.items = items, .count = 2};
+	CUresult ret;
+
+	set_up();
+	ck_assert_int_eq(gate_init(), 0);
+	hook_cuCtxSetCurrent(CONTEXT(4));
+	gate_close();
+	gate_shut();
+	queries_ask(&drv, &contexts);
+	gate_rest();
+	ck_assert(!rest_cuCtxSetCurrent(CONTEXT(6), &ret));
+	ck_assert(!rest_cuCtxSetCurrent(NULL, &ret));
+	ck_assert(rest_cuCtxSetCurrent(CONTEXT(5), &ret));
+	ck_context(CONTEXT(5));
+	ck_device(5);
+	ck_assert_ptr_eq(current, CONTEXT(4));
+	gate_open();
+	if (_i)
+		context_gone(CONTEXT(5));
+	ck_assert(gate_enter(GATE_HOLD));
+	ck_assert_ptr_eq(current, _i ? CONTEXT(4) : CONTEXT(5));
+	gate_exit();
+}
+END_TEST
+
 /* A new context may have the handle of the old one. */
 START_TEST(nothing_is_known_after_the_end_of_a_context)
 {
@@ -206,6 +272,8 @@ int main(void)
 	tcase_add_test(tc, a_thread_knows_what_the_driver_said);
 	tcase_add_test(tc, a_device_without_a_known_context);
 	tcase_add_test(tc, pushes_and_pops_are_forgotten);
+	tcase_add_test(tc, the_device_of_a_context_that_is_named);
+	tcase_add_loop_test(tc, a_context_that_is_set_at_rest, 0, 2);
 	tcase_add_test(tc, nothing_is_known_after_the_end_of_a_context);
 	tcase_add_loop_test(tc, a_change_that_nobody_saw, 0, 2);
 	suite_add_tcase(s, tc);
