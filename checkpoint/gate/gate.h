@@ -75,8 +75,8 @@ enum gate_flag {
 
 struct gate_thread {
 	int *inside; /* enum gate_kind, in a slot: read by the pauser; NULL before the first call */
-	unsigned int
-		depth; /* nested calls: a profiler's callback may call the driver; or GATE_OWES */
+	/* Nested calls, as a profiler's callback may call the driver; or GATE_OWES. */
+	unsigned int depth;
 };
 
 extern __thread struct gate_thread gate_self __attribute__((tls_model("initial-exec")));
