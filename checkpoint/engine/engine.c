@@ -146,7 +146,7 @@ static void release_rest(struct engine_op *op)
 	if (error)
 		snprintf(op->result.note, sizeof(op->result.note),
 			 "the context stays on the GPU: %s: %s%s", call,
-			 engine_error_name(op->drv, error), release_hint(error));
+			 engine_error_name(op->drv, error), release_hint(call, error));
 }
 
 void engine_pause(struct engine_op *op)

@@ -305,5 +305,5 @@ int engine_release_all(struct engine_op *op, struct engine_result *result)
 	if (!error)
 		return 0;
 	return engine_fail(result, END_UNSUPPORTED, "the driver does not release the GPU: %s: %s%s",
-			   call, engine_error_name(drv, error), release_hint(error));
+			   call, engine_error_name(drv, error), release_hint(call, error));
 }

@@ -155,9 +155,9 @@ CUresult release_checkpoint(const struct cuda_driver *drv, const struct context_
 	return error;
 }
 
-const char *release_hint(CUresult error)
+const char *release_hint(const char *call, CUresult error)
 {
-	return error == CUDA_ERROR_NOT_SUPPORTED
+	return error == CUDA_ERROR_NOT_SUPPORTED && !strcmp(call, "cuCheckpointProcessCheckpoint")
 		       ? " (the program may have something that the driver cannot checkpoint, "
 			 "as __managed__ variables)"
 		       : "";

@@ -41,8 +41,8 @@ size_t release_host_bytes(const struct context_list *list);
 CUresult release_checkpoint(const struct cuda_driver *drv, const struct context_list *list,
 			    const char **call);
 
-/* What a person should know about the error of release_checkpoint(), or "". */
-const char *release_hint(CUresult error);
+/* What a person should know about the error and the *@call of release_checkpoint(), or "". */
+const char *release_hint(const char *call, CUresult error);
 
 /*
  * True if the driver did not unlock this process after a failed checkpoint or after a restore.
