@@ -9,7 +9,7 @@ STEPS, STEP_MS, STILL = 150, 10, 0.2
 KINDS = ("async", "pool", "vmm", "array", "mipmap", "texture", "global", "heap",
          "printf", "graph_mem", "graph_replay", "host", "ptds", "priority", "external",
          "dmabuf_gone")
-LEFT = ("managed", "ipc_out", "ipc_in", "vmm_out", "vmm_in", "dmabuf_vmm")
+LEFT = ("managed", "ipc_out", "ipc_in", "vmm_out", "vmm_in", "pool_out", "pool_in", "dmabuf_vmm")
 REFUSED = {
     "managed": "1 managed allocation (cuMemAllocManaged) cannot be carried",
     "multicast": "2 multicast objects (cuMulticastCreate) cannot be carried",
@@ -19,6 +19,8 @@ REFUSED = {
     "ipc_in": "1 allocation imported (cuIpcOpenMemHandle) cannot be carried",
     "vmm_out": "1 allocation exported (cuMemExportToShareableHandle) cannot be carried",
     "vmm_in": "1 allocation imported (cuMemImportFromShareableHandle) cannot be carried",
+    "pool_out": "1 pool exported (cuMemPoolExportToShareableHandle) cannot be carried",
+    "pool_in": "1 pool imported (cuMemPoolImportFromShareableHandle) cannot be carried",
 }
 native = {}         # what a native run of the kind printed
 UNSUPPORTED = 6     # the exit code of cudaw pause

@@ -646,6 +646,8 @@ static const struct kind kinds[] = {
 	{"ipc_in", ipc_in_start, ipc_in_setup, shared_step, NULL, ipc_in_finish},
 	{"vmm_out", vmm_out_start, vmm_out_setup, shared_step, NULL, vmm_shared_finish},
 	{"vmm_in", vmm_in_start, vmm_in_setup, shared_step, NULL, vmm_shared_finish},
+	{"pool_out", pool_out_start, pool_out_setup, NULL, NULL, pool_out_finish},
+	{"pool_in", pool_in_start, pool_in_setup, NULL, NULL, pool_in_finish},
 };
 
 static const struct kind *kind_named(const char *name)

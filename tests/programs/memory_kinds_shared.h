@@ -9,6 +9,8 @@
  *
  *	ipc_out, ipc_in		legacy IPC handles; the parent exports, or imports
  *	vmm_out, vmm_in		cuMemCreate() exported as a file descriptor
+ *	pool_out, pool_in	a pool exported as a file descriptor; no allocation is shared, and the
+ *				child only keeps its pool until the parent ends
  */
 #include "tests/programs/memory_kinds.h"
 
@@ -249,6 +251,64 @@ static inline void vmm_shared_finish(void)
 {
 	CALL(cuMemUnmap(data, exported.size));
 	CALL(cuMemAddressFree(data, exported.size));
+	child_end();
+}
+
+static CUmemoryPool shared_pool;
+
+static inline void pool_out_setup(void)
+{
+	CUmemPoolProps props = {
+		.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+		.handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+		.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = gpu.dev},
+	};
+	int fd;
+
+	need(CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, "the device has no memory pools");
+	CALL(cuMemPoolCreate(&shared_pool, &props));
+	CALL(cuMemPoolExportToShareableHandle(&fd, shared_pool,
+					      CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+	tell_fd(fd);
+	close(fd);
+	CALL(cuMemAllocFromPoolAsync(&data, SIZE, shared_pool, stream));
+	CALL(cuStreamSynchronize(stream));
+	upload_start(data);
+}
+
+static inline void pool_in_setup(void)
+{
+	int fd = hear_fd();
+
+	CALL(cuMemPoolImportFromShareableHandle(&shared_pool, (void *)(intptr_t)fd,
+						CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+	close(fd);
+	CALL(cuMemAlloc_v2(&data, SIZE));
+	upload_start(data);
+}
+
+static inline void pool_out_start(void)
+{
+	child_start(pool_in_setup);
+}
+
+static inline void pool_in_start(void)
+{
+	child_start(pool_out_setup);
+}
+
+static inline void pool_out_finish(void)
+{
+	CALL(cuMemFreeAsync(data, stream));
+	CALL(cuStreamSynchronize(stream));
+	CALL(cuMemPoolDestroy(shared_pool));
+	child_end();
+}
+
+static inline void pool_in_finish(void)
+{
+	CALL(cuMemFree_v2(data));
+	CALL(cuMemPoolDestroy(shared_pool));
 	child_end();
 }
 

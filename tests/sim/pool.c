@@ -7,6 +7,8 @@
 #include "tests/sim/sim.h"
 
 #include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 static struct sim_pool *pool_new(CUdevice dev)
 {
@@ -79,7 +81,7 @@ static CUresult alloc_from(struct sim_pool *pool, struct sim_stream *stream, CUd
 	struct sim_map *map;
 	CUresult result;
 
-	if (!pool)
+	if (!pool || pool->imported)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (stream->capture)
 		return graph_memory_alloc(stream->capture, stream->ctx, size, ptr);
@@ -153,14 +155,67 @@ SIM_EXPORT cuMemPoolCreate(CUmemoryPool *handle, const CUmemPoolProps *props)
 	SIM_ENTER(cuMemPoolCreate, NEED_HEALTHY);
 	if (!handle || !props || props->allocType != CU_MEM_ALLOCATION_TYPE_PINNED)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (props->location.type != CU_MEM_LOCATION_TYPE_DEVICE || props->handleTypes)
+	if (props->location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
+	    props->handleTypes & ~CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
 		return CUDA_ERROR_NOT_SUPPORTED;
 	if (props->location.id < 0 || props->location.id >= sim.config.devices)
 		return CUDA_ERROR_INVALID_DEVICE;
 	pool = pool_new(props->location.id);
 	if (!pool)
 		return CUDA_ERROR_OUT_OF_MEMORY;
+	pool->exportable = props->handleTypes;
 	*handle = (CUmemoryPool)pool;
+	return CUDA_SUCCESS;
+}
+
+/* What an exported pool is to another process. Its allocations cannot be imported here. */
+struct pool_record {
+	uint64_t magic;
+	CUdevice dev;
+};
+
+#define POOL_MAGIC 0x4c4f4f504d4953u /* "SIMPOOL" */
+
+SIM_EXPORT cuMemPoolExportToShareableHandle(void *out, CUmemoryPool handle,
+					    CUmemAllocationHandleType type,
+					    unsigned long long flags)
+{
+	struct pool_record record = {.magic = POOL_MAGIC};
+	struct sim_pool *pool;
+	int fd;
+
+	SIM_ENTER(cuMemPoolExportToShareableHandle, NEED_HEALTHY);
+	pool = pool_find(handle);
+	if (!out || flags || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || !pool ||
+	    !pool->exportable)
+		return CUDA_ERROR_INVALID_VALUE;
+	record.dev = pool->dev;
+	fd = memfd_create("simulated-gpu-pool", MFD_CLOEXEC);
+	if (fd < 0 || write(fd, &record, sizeof(record)) != sizeof(record)) {
+		close(fd);
+		return CUDA_ERROR_OPERATING_SYSTEM;
+	}
+	*(int *)out = fd;
+	return CUDA_SUCCESS;
+}
+
+SIM_EXPORT cuMemPoolImportFromShareableHandle(CUmemoryPool *out, void *handle,
+					      CUmemAllocationHandleType type,
+					      unsigned long long flags)
+{
+	struct pool_record record;
+	struct sim_pool *pool;
+
+	SIM_ENTER(cuMemPoolImportFromShareableHandle, NEED_HEALTHY);
+	if (!out || flags || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
+	    pread((int)(intptr_t)handle, &record, sizeof(record), 0) != sizeof(record) ||
+	    record.magic != POOL_MAGIC || record.dev < 0 || record.dev >= sim.config.devices)
+		return CUDA_ERROR_INVALID_VALUE;
+	pool = pool_new(record.dev);
+	if (!pool)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	pool->imported = true;
+	*out = (CUmemoryPool)pool;
 	return CUDA_SUCCESS;
 }
 

@@ -137,6 +137,8 @@
 	X(cuMemMap, 10020, cuMemMap) \
 	X(cuMemPoolCreate, 11020, cuMemPoolCreate) \
 	X(cuMemPoolDestroy, 11020, cuMemPoolDestroy) \
+	X(cuMemPoolExportToShareableHandle, 11020, cuMemPoolExportToShareableHandle) \
+	X(cuMemPoolImportFromShareableHandle, 11020, cuMemPoolImportFromShareableHandle) \
 	X(cuMemPoolGetAttribute, 11020, cuMemPoolGetAttribute) \
 	X(cuMemPoolSetAttribute, 11020, cuMemPoolSetAttribute) \
 	X(cuMemPoolTrimTo, 11020, cuMemPoolTrimTo) \

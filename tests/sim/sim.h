@@ -284,6 +284,8 @@ struct sim_pool {
 	struct sim_object obj; /* unlisted once it is destroyed; it lives on while allocations do */
 	CUdevice dev;
 	bool destroyed;
+	bool exportable;
+	bool imported;      /* of another process, which alone allocates from it */
 	uint64_t threshold; /* CU_MEMPOOL_ATTR_RELEASE_THRESHOLD */
 	int reuse[3];       /* the reuse policies, in the order of their numbers */
 	size_t used, high;

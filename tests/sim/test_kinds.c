@@ -3,6 +3,8 @@
 #include "tests/check_suite.h"
 #include "tests/sim/testing.h"
 
+#include <unistd.h>
+
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -16,6 +18,33 @@ static uint64_t pool_attribute(CUmemoryPool pool, CUmemPool_attribute attr)
 	ok(cu.cuMemPoolGetAttribute(pool, attr, &value));
 	return value;
 }
+
+START_TEST(test_pools_are_exported)
+{
+	const CUmemAllocationHandleType type = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+	CUmemPoolProps props = {
+		.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+		.handleTypes = type,
+		.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0},
+	};
+	CUmemoryPool pool, usual, imported;
+	CUdeviceptr p;
+	int fd;
+
+	open_context();
+	ok(cu.cuDeviceGetDefaultMemPool(&usual, 0));
+	ok(cu.cuMemPoolCreate(&pool, &props));
+	fails(cu.cuMemPoolExportToShareableHandle(&fd, usual, type, 0), CUDA_ERROR_INVALID_VALUE);
+	ok(cu.cuMemPoolExportToShareableHandle(&fd, pool, type, 0));
+	ok(cu.cuMemPoolImportFromShareableHandle(&imported, (void *)(intptr_t)fd, type, 0));
+	fails(cu.cuMemAllocFromPoolAsync(&p, MIB, imported, NULL), CUDA_ERROR_INVALID_VALUE);
+	ok(cu.cuMemPoolDestroy(imported));
+	close(fd);
+	fails(cu.cuMemPoolImportFromShareableHandle(&imported, (void *)(intptr_t)fd, type, 0),
+	      CUDA_ERROR_INVALID_VALUE);
+	ok(cu.cuMemPoolDestroy(pool));
+}
+END_TEST
 
 START_TEST(test_pools)
 {
@@ -465,6 +494,7 @@ int main(void)
 
 	tcase_set_timeout(tcase, 120);
 	tcase_add_test(tcase, test_pools);
+	tcase_add_test(tcase, test_pools_are_exported);
 	tcase_add_test(tcase, test_graph_memory);
 	tcase_add_test(tcase, test_arrays);
 	tcase_add_test(tcase, test_boxes);
