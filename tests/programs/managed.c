@@ -111,19 +111,20 @@ static void ask_attributes(const char *question, CUdeviceptr start, CUdeviceptr 
 	CUpointer_attribute wanted[ATTRIBUTES];
 	uint64_t values[ATTRIBUTES][2] = {0}, value[2];
 	void *places[ATTRIBUTES];
+	char at_once[64];
 
 	for (size_t i = 0; i < ATTRIBUTES; i++) {
 		memset(value, 0, sizeof(value));
-		say("%s %s: %s", question, attributes[i].name,
+		say("%s %s, the result: %s", question, attributes[i].name,
 		    name_of(cuPointerGetAttribute(value, attributes[i].attribute, ptr)));
 		say_attribute(question, i, value[0], start, ptr);
 		wanted[i] = attributes[i].attribute;
 		places[i] = values[i];
 	}
-	say("%s, all at once: %s", question,
-	    name_of(cuPointerGetAttributes(ATTRIBUTES, wanted, places, ptr)));
+	snprintf(at_once, sizeof(at_once), "%s, at once,", question);
+	say_result(at_once, cuPointerGetAttributes(ATTRIBUTES, wanted, places, ptr));
 	for (size_t i = 0; i < ATTRIBUTES; i++)
-		say_attribute(question, i, values[i][0], start, ptr);
+		say_attribute(at_once, i, values[i][0], start, ptr);
 }
 
 static void case_attributes(void)
@@ -142,7 +143,7 @@ static void case_attributes(void)
 	say_result("cuMemGetAddressRange", cuMemGetAddressRange(&base, &size, ptr + 12345));
 	say("its range: %zu bytes, from %s", size, where(base, ptr, 0));
 	say_result("cuMemGetAddressRange of 100 bytes", cuMemGetAddressRange(&base, &size, small));
-	say("its range: %zu bytes, from %s", size, where(base, small, 0));
+	say("the range of 100 bytes: %zu bytes, from %s", size, where(base, small, 0));
 	say_result("setting SYNC_MEMOPS",
 		   cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, ptr));
 	say_result("cuMemHostGetFlags", cuMemHostGetFlags(&flags, host_of(ptr)));
@@ -387,7 +388,7 @@ static void case_hints(void)
 	say_result("preferred: the host",
 		   cuMemAdvise(m, MIB, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, HOST));
 	say_range("the first quarter", m, MIB);
-	say_range("the whole", m, SIZE);
+	say_range("the whole with a quarter preferred elsewhere", m, SIZE);
 	say_result("preferred: nothing",
 		   cuMemAdvise(m, SIZE, CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION, NOWHERE));
 	say_result("not accessed by the GPU",
@@ -485,6 +486,7 @@ static void case_streams(void)
 	say_result("attaching more", cuStreamAttachMemAsync(s, m, SIZE + 1, CU_MEM_ATTACH_GLOBAL));
 	say_result("attaching by an inner pointer",
 		   cuStreamAttachMemAsync(s, m + MIB, 0, CU_MEM_ATTACH_GLOBAL));
+	CALL(cuStreamAttachMemAsync(s, m, 0, CU_MEM_ATTACH_GLOBAL));
 	CALL(cuCtxSynchronize());
 	GIVES(m, 1, count_up(m));
 	WAITS("an allocation beside a kernel", cuMemAllocManaged(&other, SIZE, 1));
@@ -511,37 +513,33 @@ static void case_free_async(void)
 	WAITS("cuMemFreeAsync behind a kernel", cuMemFreeAsync(m, stream));
 }
 
+/* In a capture on @s: the call's result, and how the capture ends. */
+#define CAPTURED(what, call)                                                                   \
+	do {                                                                                   \
+		CUgraph graph_ = NULL;                                                         \
+		CUresult result_;                                                              \
+		CALL(cuStreamBeginCapture(s, mode));                                           \
+		result_ = (call);                                                              \
+		say("%s in a %s capture: %s, its end %s", what, names[mode], name_of(result_), \
+		    name_of(cuStreamEndCapture(s, &graph_)));                                  \
+	} while (0)
+
 static void case_captured(void)
 {
 	static const char *const names[] = {"global", "thread local", "relaxed"};
-	CUdeviceptr m = managed(SIZE), other = 0;
+	CUdeviceptr m = managed(SIZE), other = 0, gone;
 	CUstream s = stream_new(), aside = stream_new();
-	CUgraph graph;
 
 	for (CUstreamCaptureMode mode = 0; mode <= CU_STREAM_CAPTURE_MODE_RELAXED; mode++) {
-		CUdeviceptr gone = managed(SIZE);
-
-		say("capture: %s", names[mode]);
-		CALL(cuStreamBeginCapture(s, mode));
-		say_result("cuMemAllocManaged",
-			   cuMemAllocManaged(&other, SIZE, CU_MEM_ATTACH_GLOBAL));
-		say_result("  the capture's end", cuStreamEndCapture(s, &graph));
-		CALL(cuStreamBeginCapture(s, mode));
-		say_result("cuMemFree", cuMemFree(gone));
-		say_result("  the capture's end", cuStreamEndCapture(s, &graph));
-		CALL(cuStreamBeginCapture(s, mode));
-		say_result("a prefetch aside", cuMemPrefetchAsync(m, SIZE, GPU, 0, aside));
-		say_result("advice", cuMemAdvise(m, SIZE, CU_MEM_ADVISE_SET_READ_MOSTLY, GPU));
-		say_result("  the capture's end", cuStreamEndCapture(s, &graph));
-		CALL(cuStreamBeginCapture(s, mode));
-		say_result("a prefetch", cuMemPrefetchAsync(m, SIZE, GPU, 0, s));
-		say_result("  the capture's end", cuStreamEndCapture(s, &graph));
-		CALL(cuStreamBeginCapture(s, mode));
-		say_result("an attachment", cuStreamAttachMemAsync(s, m, 0, CU_MEM_ATTACH_GLOBAL));
-		say_result("  the capture's end", cuStreamEndCapture(s, &graph));
-		CALL(cuStreamBeginCapture(s, mode));
-		say_result("cuMemFreeAsync", cuMemFreeAsync(m, s));
-		say_result("  the capture's end", cuStreamEndCapture(s, &graph));
+		CAPTURED("cuMemAllocManaged",
+			 cuMemAllocManaged(&other, SIZE, CU_MEM_ATTACH_GLOBAL));
+		gone = managed(SIZE);
+		CAPTURED("cuMemFree", cuMemFree(gone));
+		CAPTURED("a prefetch aside", cuMemPrefetchAsync(m, SIZE, GPU, 0, aside));
+		CAPTURED("advice", cuMemAdvise(m, SIZE, CU_MEM_ADVISE_SET_READ_MOSTLY, GPU));
+		CAPTURED("a prefetch", cuMemPrefetchAsync(m, SIZE, GPU, 0, s));
+		CAPTURED("an attachment", cuStreamAttachMemAsync(s, m, 0, CU_MEM_ATTACH_GLOBAL));
+		CAPTURED("cuMemFreeAsync", cuMemFreeAsync(m, s));
 	}
 }
 

@@ -34,6 +34,9 @@ static bool is_there(size_t size)
 	machine = hostmem_machine_available();
 	cgroup = hostmem_cgroup_available();
 	free = machine < cgroup ? machine : cgroup;
+	/* 0: the process lacks a descriptor or memory to find out. */
+	if (!free)
+		return true;
 	if (size <= free && free - size >= HOSTMEM_RESERVE)
 		return true;
 	pr_err_once(
