@@ -39,6 +39,8 @@ PROGRAMS = {
     "ranks": Program("ranks", ["--ranks", "2", *ENDLESS], "every word right", {"INT": 0}, "INT"),
     "capture": Program("capture", [*TERM_WORDS, *ENDLESS], "every word right", TERM_AND_INT, "INT"),
     "graph_nodes": Program("graph_nodes", [*TERM_WORDS, *ENDLESS], "c ", TERM_AND_INT, "INT"),
+    "managed": Program("managed_run", ["--mib", "4", *TERM_WORDS, *ENDLESS], "every word right",
+                       TERM_AND_INT, "INT"),
     "churn": Program("churn", ENDLESS, "as it was", {"INT": 0}, "INT"),
     "python": Program("ctypes_job.py", ["--spawn", *ENDLESS], "", {"TERM": TERM_EXIT}, "TERM"),
     "loader": Program("loader_job.py", ["--steps", "100", "--step-ms", "10"], "every step right",

@@ -28,12 +28,13 @@ def weighted(rng, table):
 
 # Programs by name, in deeds.py; two of three jobs on a GPU whose memory others take are counters.
 PROGRAMS = {0: [(3, "soak"), (3, "ranks"), (2, "capture"), (2, "graph_nodes"), (1, "churn"),
-                (1, "loader")],
+                (1, "loader"), (1, "managed")],
             1: [(5, "counter"), (3, "python")]}
 SETTINGS = {
     "CUDAW_RELEASE": [(2, None), (1, "memory"), (1, "all")],
     "CUDAW_ADDRESSING": [(4, None), (1, "translated")],
     "CUDAW_HOST_POOL": [(4, None), (1, "0")],
+    "CUDAW_MANAGED": [(1, "host")],
     "CUDAW_VERIFY": [(4, None), (1, "1")],
     "CUDAW_SIM_COPY_GBPS": [(2, None), (1, "1"), (1, "0.2")],
 }
