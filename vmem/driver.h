@@ -55,6 +55,7 @@
 
 /* NULL if the driver is older than the release named. */
 #define CUDA_DRIVER_OPTIONAL(X)                           \
+	X(cuMemRetainAllocationHandle)   /* 11.0 */       \
 	X(cuDeviceGetUuid_v2)            /* 11.4 */       \
 	X(cuCheckpointProcessLock)       /* 12.8, r570 */ \
 	X(cuCheckpointProcessCheckpoint) /* 12.8, r570 */ \

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "vmem/internal.h"
+#include "vmem/objects_internal.h"
+
+#include <stdlib.h>
 
 /*
  * Slabs that are neighbours are one region to the pause engine, up to a multiple of SLAB_MAX. This
@@ -20,7 +23,15 @@ static void add_region(struct vmem_region *v, const struct region *r, bool conti
 	v->mapped &= r->mapped;
 }
 
-size_t vmem_regions(struct vmem_region *regions, size_t max)
+static int compare_starts(const void *a, const void *b)
+{
+	const struct vmem_region *x = a, *y = b;
+
+	return x->start < y->start ? -1 : 1;
+}
+
+/* Those of vmem's own addresses. */
+static size_t own_regions(struct vmem_region *regions, size_t max)
 {
 	const struct region *r, *last = NULL;
 	CUdeviceptr pos = VMEM_BASE;
@@ -41,6 +52,16 @@ size_t vmem_regions(struct vmem_region *regions, size_t max)
 	return n;
 }
 
+size_t vmem_regions(struct vmem_region *regions, size_t max)
+{
+	size_t n = own_regions(regions, max);
+	size_t added = objects_regions(regions + n, n < max ? max - n : 0);
+
+	if (added && n + added <= max)
+		qsort(regions, n + added, sizeof(*regions), compare_starts);
+	return n + added;
+}
+
 bool vmem_has_left(void)
 {
 	CUdeviceptr pos = VMEM_BASE;
@@ -54,7 +75,7 @@ bool vmem_has_left(void)
 		found = r->left && !r->idle;
 		pthread_mutex_unlock(&d->lock);
 	}
-	return found;
+	return found || objects_have_left();
 }
 
 bool vmem_granule_live(CUdeviceptr granule)
@@ -62,6 +83,8 @@ bool vmem_granule_live(CUdeviceptr granule)
 	const struct region *r = space_find(&vm.space, granule);
 	const struct slab *slab = r ? r->slab : NULL;
 
+	if (!space_contains(&vm.space, granule))
+		return true;
 	if (!slab)
 		return r && r->asked;
 	return slab_overlaps(slab, granule - r->start, VMEM_GRANULE);
@@ -90,10 +113,14 @@ static CUresult region_change(CUdeviceptr start, CUresult (*change)(CUdeviceptr,
 
 CUresult vmem_region_unmap(CUdeviceptr start)
 {
+	if (!space_contains(&vm.space, start))
+		return objects_region_unmap(start);
 	return region_change(start, regions_unmap);
 }
 
 CUresult vmem_region_map(CUdeviceptr start)
 {
+	if (!space_contains(&vm.space, start))
+		return objects_region_map(start);
 	return region_change(start, regions_map);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "vmem/internal.h"
+#include "vmem/objects_internal.h"
 
 #include "common/forks.h"
 #include "vmem/context_gone.h"
@@ -303,6 +304,7 @@ void vmem_get_device_stats(CUdevice dev, struct vmem_stats *stats)
 	pthread_mutex_lock(&vm.devices[dev].lock);
 	*stats = vm.devices[dev].stats;
 	pthread_mutex_unlock(&vm.devices[dev].lock);
+	objects_get_stats(dev, stats);
 }
 
 int vmem_init(const struct cuda_driver *drv)

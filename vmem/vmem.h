@@ -181,6 +181,16 @@ void vmem_get_device_stats(CUdevice dev, struct vmem_stats *stats);
  * too: then vmem_has_left() is true, and the next vmem_region_unmap() or vmem_region_map() of the
  * region undoes it first. The region's context must be current in the calling thread.
  */
+/*
+ * The program's own objects (objects.h) are regions, too, from vmem_objects_hold() to
+ * vmem_objects_let_go(): each of those on @dev, whose bytes are then copied in @ctx, which must be
+ * current. The start of an object's region is where it is mapped; an object that is not mapped as a
+ * whole, or not accessible there, is mapped at addresses of ours meanwhile. If one cannot be mapped,
+ * the driver's error is returned. If a region_unmap() fails, an object may have lost some of its
+ * mappings: vmem_region_map() completes it, and vmem_has_left() is true until then.
+ */
+CUresult vmem_objects_hold(CUcontext ctx, CUdevice dev);
+void vmem_objects_let_go(void);
 size_t vmem_regions(struct vmem_region *regions, size_t max);
 bool vmem_granule_live(CUdeviceptr granule);
 bool vmem_has_left(void);

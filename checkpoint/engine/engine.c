@@ -33,6 +33,7 @@ static void let_run(struct engine_op *op)
 
 	if (engine.moves)
 		engine.moves->back(result->note, sizeof(result->note));
+	vmem_objects_let_go();
 	__atomic_store_n(&engine.paused, false, __ATOMIC_RELAXED);
 	queries_settle(op->drv);
 	gate_open();

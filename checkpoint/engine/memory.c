@@ -174,10 +174,28 @@ static int copy_out(struct engine_op *op)
 	return ret;
 }
 
+/* The program's own objects are among the regions from now on. */
+static CUresult hold_objects(const struct cuda_driver *drv)
+{
+	const struct context_list *list = &engine.saved.contexts;
+	CUresult error = CUDA_SUCCESS;
+
+	for (size_t i = 0; i < list->count && !error; i++) {
+		error = drv->cuCtxSetCurrent(list->items[i].ctx);
+		if (!error)
+			error = vmem_objects_hold(list->items[i].ctx, list->items[i].dev);
+	}
+	drv->cuCtxSetCurrent(NULL);
+	return error;
+}
+
 int engine_save(struct engine_op *op)
 {
+	CUresult error = hold_objects(op->drv);
 	int ret = -1;
 
+	if (error)
+		return engine_fail_driver(&op->result, op->drv, "memory of cuMemCreate", error);
 	if (saved_list(&engine.saved))
 		return engine_fail(&op->result, END_NOMEM, "out of memory");
 	engine_set_phase(op, "copy", engine.saved.ngranules * VMEM_GRANULE);
@@ -267,7 +285,8 @@ CUresult engine_unmap(const struct cuda_driver *drv)
 		error = drv->cuCtxSetCurrent(engine.saved.regions[i].ctx);
 		if (!error)
 			error = vmem_region_unmap(engine.saved.regions[i].start);
-		if (!error)
+		/* What is left is completed by the next map. */
+		if (!error || vmem_has_left())
 			engine.saved.regions[i].mapped = false;
 	}
 	drv->cuCtxSetCurrent(NULL);

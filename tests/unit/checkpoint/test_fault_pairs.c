@@ -19,6 +19,7 @@
 #include "checkpoint/gate/gate.h"
 #include "checkpoint/release/devices.h"
 #include "tests/sim/faults.h"
+#include "vmem/objects.h"
 #include "vmem/vmem.h"
 
 #include "tests/check_suite.h"
@@ -33,13 +34,16 @@
 #include <time.h>
 #include <unistd.h>
 
-#define NBUFFERS   4
+#define NBUFFERS   6
 #define SLICES     40
 #define HANG_S     60
 #define TIMEOUT_MS 5000 /* of a pause */
 #define WAIT_MS    30   /* of a resume that finds no memory */
 
-static const size_t sizes[NBUFFERS] = {6 << 20, 300000, 5 << 20, 1000};
+static const size_t sizes[NBUFFERS] = {6 << 20, 300000, 5 << 20, 1000, 4 << 20, 2 << 20};
+/* From here on, the program's own objects. */
+#define TWICE  4 /* mapped at two addresses; its handle is released */
+#define HIDDEN 5 /* not mapped, except while its bytes are checked */
 /* By their numbers: the kinds of pause. */
 static const struct {
 	const char *release, *verify;
@@ -49,7 +53,8 @@ static const struct {
 static struct cuda_driver drv;
 static __typeof__(sim_control) *control;
 static __typeof__(sim_used) *used;
-static CUdeviceptr buffers[NBUFFERS];
+static CUdeviceptr buffers[NBUFFERS], second;
+static CUmemGenericAllocationHandle hidden;
 
 static struct pair {
 	unsigned long at[SIM_FAULTS]; /* in the order of time, over all calls */
@@ -170,16 +175,32 @@ static unsigned char byte_at(int buffer, size_t i)
 	return (unsigned char)(i * 2654435761u >> 13) + buffer;
 }
 
+static void map_object(CUdeviceptr at, size_t size, CUmemGenericAllocationHandle handle)
+{
+	const CUmemAccessDesc desc = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE},
+				      .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+
+	MUST(!objects_map(at, size, 0, handle, 0), "%#llx is not mapped", at);
+	MUST(!objects_set_access(at, size, &desc, 1), "%#llx is not accessible", at);
+}
+
+static void check_buffer(int b, CUdeviceptr at)
+{
+	const unsigned char *bytes = (const unsigned char *)at;
+
+	for (size_t i = 0; i < sizes[b]; i += i % 4096 ? 97 : 1)
+		MUST(bytes[i] == byte_at(b, i), "byte %zu of buffer %d is %d, not %d", i, b,
+		     bytes[i], byte_at(b, i));
+}
+
 /* As the program sees it: the host may read what is mapped. */
 static void check_bytes(void)
 {
-	for (int b = 0; b < NBUFFERS; b++) {
-		const unsigned char *bytes = (const unsigned char *)buffers[b];
-
-		for (size_t i = 0; i < sizes[b]; i += i % 4096 ? 97 : 1)
-			MUST(bytes[i] == byte_at(b, i), "byte %zu of buffer %d is %d, not %d", i, b,
-			     bytes[i], byte_at(b, i));
-	}
+	map_object(buffers[HIDDEN], sizes[HIDDEN], hidden);
+	for (int b = 0; b < NBUFFERS; b++)
+		check_buffer(b, buffers[b]);
+	check_buffer(TWICE, second);
+	MUST(!objects_unmap(buffers[HIDDEN], sizes[HIDDEN]), "%s", "it is not unmapped");
 }
 
 static void nothing(void)
@@ -339,7 +360,46 @@ static void *symbol(void *library, const char *name)
 	return found;
 }
 
-/* The job: two contexts with two buffers each. */
+static void fill(int b)
+{
+	for (size_t i = 0; i < sizes[b]; i++)
+		((unsigned char *)buffers[b])[i] = byte_at(b, i);
+}
+
+static CUdeviceptr reserve(size_t size)
+{
+	CUdeviceptr at;
+
+	ck_assert_int_eq(drv.cuMemAddressReserve(&at, size, 0, 0, 0), 0);
+	return at;
+}
+
+static CUmemGenericAllocationHandle make_object(int b)
+{
+	const CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+					  .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
+	CUmemGenericAllocationHandle handle;
+
+	ck_assert_int_eq(drv.cuMemCreate(&handle, sizes[b], &prop, 0), 0);
+	ck_assert(objects_add(&handle, sizes[b], &prop));
+	buffers[b] = reserve(sizes[b]);
+	map_object(buffers[b], sizes[b], handle);
+	fill(b);
+	return handle;
+}
+
+static void make_objects(void)
+{
+	CUmemGenericAllocationHandle twice = make_object(TWICE);
+
+	second = reserve(sizes[TWICE]);
+	map_object(second, sizes[TWICE], twice);
+	ck_assert_int_eq(objects_release(twice), 0);
+	hidden = make_object(HIDDEN);
+	ck_assert_int_eq(objects_unmap(buffers[HIDDEN], sizes[HIDDEN]), 0);
+}
+
+/* The job: two contexts with two buffers each, and two objects. */
 static void start_job(void)
 {
 	const char *path = getenv("CUDAW_REAL_LIBCUDA"), *missing = "";
@@ -360,12 +420,12 @@ static void start_job(void)
 	ck_assert(contexts_reserve());
 	ck_assert_int_eq(create(&ctx[1], NULL, 0, 0), 0);
 	contexts_add(ctx[1], 0);
-	for (int b = 0; b < NBUFFERS; b++) {
+	for (int b = 0; b < TWICE; b++) {
 		ck_assert_int_eq(drv.cuCtxSetCurrent(ctx[b / 2]), 0);
 		ck_assert_int_eq(vmem_alloc(ctx[b / 2], 0, sizes[b], &buffers[b]), 0);
-		for (size_t i = 0; i < sizes[b]; i++)
-			((unsigned char *)buffers[b])[i] = byte_at(b, i);
+		fill(b);
 	}
+	make_objects();
 	drv.cuCtxSetCurrent(NULL);
 }
 

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CUDAW_OBJECTS_INTERNAL_H
+#define CUDAW_OBJECTS_INTERNAL_H
+/*
+ * What objects.c (the program's calls) and objects_pausing.c (the pause engine's) share. All of it
+ * is under the lock of the objects, except the counts of bytes.
+ */
+#include "vmem/objects.h"
+
+struct access {
+	struct access *next;
+	CUdeviceptr start;
+	size_t size;
+	CUmemLocation location;
+	CUmemAccess_flags flags;
+};
+
+struct mapping {
+	CUdeviceptr start;
+	size_t size, offset;
+	struct object *object;
+	struct mapping *next;  /* of the object */
+	struct access *access; /* in the order of the calls */
+	bool mapped;           /* by the driver; false: a pause has unmapped it */
+	bool window;           /* ours, for a pause: no other mapping shows the whole object */
+};
+
+struct object {
+	CUmemGenericAllocationHandle handle;   /* the program's */
+	CUmemGenericAllocationHandle driver_s; /* valid if held */
+	bool held;                             /* the driver has a reference of ours */
+	bool left;                             /* left to the driver */
+	bool away;                             /* a pause has given the memory back */
+	size_t size;
+	CUmemAllocationProp prop;
+	unsigned int refs;    /* of the program */
+	struct mapping *maps; /* the program's, and perhaps a window */
+	/* During a pause: where its bytes are copied from and to, in which context. */
+	struct mapping *home;
+	CUcontext ctx;
+	struct object *gone; /* the next of a list of dead ones */
+};
+
+extern struct objects {
+	pthread_mutex_t lock;
+	struct object **objects; /* in the order of their handles */
+	size_t nobjects, objects_room;
+	struct mapping **maps; /* in the order of their addresses */
+	size_t nmaps, maps_room;
+	CUmemGenericAllocationHandle last; /* the last handle that was given */
+	struct vmem_stats stats[GPU_MAX];  /* changed under the lock, by atomic stores */
+} objects;
+
+/* The index of the first mapping that ends after @ptr. */
+size_t mappings_index(CUdeviceptr ptr);
+/* The mapping at @ptr, or NULL. */
+struct mapping *mappings_find(CUdeviceptr ptr);
+/* Room for one more mapping; false: no memory. Then insert it, in the table and in its object. */
+bool mappings_reserve(void);
+void mappings_insert(struct mapping *m);
+/* Take it out of both, and free it. */
+void mappings_remove(struct mapping *m);
+
+/* Let the driver have a handle of the object, which is mapped or held; or none. */
+CUresult object_hold(struct object *o);
+CUresult object_unhold(struct object *o);
+
+/*
+ * If nothing keeps the object any more, take it out of the table, and put it on the list @gone. With
+ * no lock held, tell others of those on the list, and free them.
+ */
+void object_put(struct object *o, struct object **gone);
+void objects_tell_gone(struct object *gone);
+
+/* Count the object in the statistics, or its memory. @sign: 1 or -1. */
+void object_count(const struct object *o, int sign);
+void object_count_mapped(const struct object *o, int sign);
+
+/*
+ * For vmem.h: add to @stats; the functions of pausing.c, for addresses outside vmem's own.
+ */
+void objects_get_stats(CUdevice dev, struct vmem_stats *stats);
+size_t objects_regions(struct vmem_region *regions, size_t max);
+bool objects_have_left(void);
+CUresult objects_region_unmap(CUdeviceptr start);
+CUresult objects_region_map(CUdeviceptr start);
+
+#endif
