@@ -154,16 +154,11 @@ void handles_map(uint64_t handle, uint64_t ptr, size_t size)
 
 void handles_unmap(uint64_t ptr, size_t size)
 {
-	uint64_t at = ptr;
-	struct mapping *m;
+	struct mapping *m, *next;
 
 	pthread_mutex_lock(&lock);
-	while (at - ptr < size) {
-		HASH_FIND(hh, mappings, &at, sizeof(at), m);
-		if (!m)
-			break;
-		at += m->size;
+	HASH_ITER(hh, mappings, m, next)
+	if (m->ptr >= ptr && m->ptr - ptr < size)
 		forget_mapping_locked(m);
-	}
 	pthread_mutex_unlock(&lock);
 }

@@ -1,22 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The program's own memory handles, and memory that is shared: with other processes, with other
- * APIs, and among devices by multicast. The real driver serves all of it. It is noted, so that
- * `cudaw ps` can show it, and since a pause cannot carry some of it (unsupported.h).
+ * APIs, and among devices by multicast. Plain device memory has handles of ours, and is carried
+ * (vmem/objects.h). The real driver serves the rest. It is noted, so that `cudaw ps` can show it, and
+ * since a pause cannot carry some of it (unsupported.h).
  */
 #include "wrapper/real.h"
 #include "checkpoint/ledger/handles.h"
 #include "checkpoint/ledger/driver_memory.h"
+#include "vmem/addressing.h"
+#include "vmem/objects.h"
 #include "vmem/translate.h"
-#include "vmem/vmem.h"
 
 #include <stdint.h>
+
+OBJECT_GONE(handles_release);
+
+/* With translated or native addressing cudaw maps nothing, and leaves the mappings alone. */
+static bool carries_objects(void)
+{
+	return driver_table() && !translate_is_on() && addressing_asked() != ADDRESSING_NATIVE;
+}
 
 CUresult hook_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
 			  const CUmemAllocationProp *prop, unsigned long long flags)
 {
 	CUresult result = real.cuMemCreate(handle, size, prop, flags);
 
+	if (!result && carries_objects() && objects_add(handle, size, prop))
+		return result;
 	if (!result && prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE)
 		handles_add(*handle, DRIVER_MEMORY_VMM, size);
 	return result;
@@ -34,8 +46,11 @@ CUresult hook_cuMulticastCreate(CUmemGenericAllocationHandle *mcHandle,
 
 CUresult hook_cuMemRelease(CUmemGenericAllocationHandle handle)
 {
-	CUresult result = real.cuMemRelease(handle);
+	CUresult result;
 
+	if (objects_is_ours(handle))
+		return objects_release(handle);
+	result = real.cuMemRelease(handle);
 	if (!result)
 		handles_release(handle);
 	return result;
@@ -48,6 +63,9 @@ CUresult hook_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, 
 
 	if (vmem_contains((uintptr_t)addr))
 		return CUDA_ERROR_INVALID_VALUE;
+	result = handle ? objects_retain((uintptr_t)addr, handle) : CUDA_ERROR_NOT_FOUND;
+	if (result != CUDA_ERROR_NOT_FOUND)
+		return result;
 	result = real.cuMemRetainAllocationHandle(handle, addr);
 	if (!result)
 		handles_retain(*handle);
@@ -57,8 +75,11 @@ CUresult hook_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, 
 CUresult hook_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset,
 		       CUmemGenericAllocationHandle handle, unsigned long long flags)
 {
-	CUresult result = real.cuMemMap(ptr, size, offset, handle, flags);
+	CUresult result;
 
+	if (objects_is_ours(handle))
+		return objects_map(ptr, size, offset, handle, flags);
+	result = real.cuMemMap(ptr, size, offset, handle, flags);
 	if (!result)
 		handles_map(handle, ptr, size);
 	return result;
@@ -66,11 +87,71 @@ CUresult hook_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset,
 
 CUresult hook_cuMemUnmap(CUdeviceptr ptr, size_t size)
 {
-	CUresult result = real.cuMemUnmap(ptr, size);
+	CUresult result = driver_table() ? objects_unmap(ptr, size) : real.cuMemUnmap(ptr, size);
 
 	if (!result)
 		handles_unmap(ptr, size);
 	return result;
+}
+
+CUresult hook_cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc,
+			     size_t count)
+{
+	return driver_table() ? objects_set_access(ptr, size, desc, count)
+			      : real.cuMemSetAccess(ptr, size, desc, count);
+}
+
+CUresult hook_cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop,
+						     CUmemGenericAllocationHandle handle)
+{
+	CUresult result = objects_find(handle, &handle);
+
+	return result ? result : real.cuMemGetAllocationPropertiesFromHandle(prop, handle);
+}
+
+/* The object stays with the driver, as memory of others would. */
+static void leave(CUmemGenericAllocationHandle handle)
+{
+	size_t size = objects_leave(handle);
+
+	if (size)
+		handles_add(handle, DRIVER_MEMORY_VMM, size);
+}
+
+CUresult hook_cuMulticastBindMem(CUmemGenericAllocationHandle mcHandle, size_t mcOffset,
+				 CUmemGenericAllocationHandle memHandle, size_t memOffset,
+				 size_t size, unsigned long long flags)
+{
+	CUresult result = objects_find(memHandle, &memHandle);
+
+	return result ? result
+		      : real.cuMulticastBindMem(mcHandle, mcOffset, memHandle, memOffset, size,
+						flags);
+}
+
+/* Sparse arrays take memory of tile pools only, whose handles are the driver's. */
+static bool takes_objects(const CUarrayMapInfo *list, unsigned int count)
+{
+	for (unsigned int i = 0; list && i < count; i++)
+		if (list[i].memHandleType == CU_MEM_HANDLE_TYPE_GENERIC &&
+		    objects_is_ours(list[i].memHandle.memHandle))
+			return true;
+	return false;
+}
+
+CUresult hook_cuMemMapArrayAsync(CUarrayMapInfo *mapInfoList, unsigned int count, CUstream hStream)
+{
+	return takes_objects(mapInfoList, count)
+		       ? CUDA_ERROR_INVALID_VALUE
+		       : real.cuMemMapArrayAsync(mapInfoList, count, hStream);
+}
+
+CUresult hook_cuMemMapArrayAsync_ptsz(CUarrayMapInfo *mapInfoList, unsigned int count,
+				      CUstream hStream)
+{
+	return takes_objects(mapInfoList, count)
+		       ? CUDA_ERROR_INVALID_VALUE
+		       : real.cuMemMapArrayAsync_ptsz(mapInfoList, count, hStream);
 }
 
 CUresult hook_cuMemExportToShareableHandle(void *shareableHandle,
@@ -78,11 +159,16 @@ CUresult hook_cuMemExportToShareableHandle(void *shareableHandle,
 					   CUmemAllocationHandleType handleType,
 					   unsigned long long flags)
 {
-	CUresult result =
-		real.cuMemExportToShareableHandle(shareableHandle, handle, handleType, flags);
+	CUmemGenericAllocationHandle driver_s;
+	CUresult result = objects_find(handle, &driver_s);
 
 	if (!result)
-		handles_export(handle);
+		result = real.cuMemExportToShareableHandle(shareableHandle, driver_s, handleType,
+							   flags);
+	if (result)
+		return result;
+	leave(handle);
+	handles_export(handle);
 	return result;
 }
 
@@ -112,10 +198,21 @@ static void carried_dmabuf(CUdeviceptr ptr, size_t size)
 	}
 }
 
+/* A dma-buf of the memory exists. */
+static void leave_range(CUdeviceptr ptr, size_t size)
+{
+	CUdeviceptr end = ptr + size;
+	CUmemGenericAllocationHandle handle;
+
+	while (objects_next(&ptr, end, &handle))
+		leave(handle);
+}
+
 static void dmabuf_made(CUdeviceptr ptr, size_t size)
 {
 	CUdeviceptr base = ptr;
 
+	leave_range(ptr, size);
 	if (vmem_contains(ptr)) {
 		carried_dmabuf(ptr, size);
 	} else if (!handles_export_dmabuf(ptr, size)) {

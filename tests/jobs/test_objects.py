@@ -1,0 +1,31 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The GPU test of memory that the program maps by itself, on the simulated driver; and what a
+released handle is worth.
+"""
+from simlib import SANITIZED, shared
+from gpulib import Job, check, equal, main
+
+
+def released_handles_are_refused():
+    job = Job("objects", "--handles", 1, "--steps", 4)
+    lines = job.result().splitlines()
+    for expected in ("released: properties 1, map 1, release 1",
+                     "a mapped handle that was released: map 1, release 1"):
+        check(expected in lines, f"'{expected}' is not in {lines}")
+
+
+def none_of_it_is_counted_as_the_drivers():
+    job = Job("objects", "--steps", 1000000, "--step-ms", 20)
+    job.wait_steps(10)
+    status = job.status()
+    equal(status["unmanaged"], 0, "the bytes that are left to the driver")
+    check(status["managed"] >= 8 * (4 << 20), f"{status['managed']} bytes are carried")
+    job.pause()
+    job.resume()
+    check("every word right" in job.finish(), "the job did not verify its memory")
+
+
+main(*shared("objects.py", STEPS=120 if SANITIZED else 100, STEP_MS=3, STILL=0.04, CHUNK_MIB=4,
+             LEAST=8 * (4 << 20)),
+     released_handles_are_refused, none_of_it_is_counted_as_the_drivers)
