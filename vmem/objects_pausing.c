@@ -214,6 +214,32 @@ size_t objects_regions(struct vmem_region *regions, size_t max)
 	return n;
 }
 
+/* With the lock held: the object whose region starts there, or NULL. */
+static struct object *object_of_region(CUdeviceptr start)
+{
+	const struct mapping *m = mappings_find(start);
+
+	return m && m->object->home == m && m->start == start ? m->object : NULL;
+}
+
+size_t vmem_object_mappings(CUdeviceptr start, struct vmem_mapping *mappings, size_t max)
+{
+	const struct object *o;
+	size_t n = 0;
+
+	pthread_mutex_lock(&objects.lock);
+	o = object_of_region(start);
+	for (const struct mapping *m = o ? o->maps : NULL; m; m = m->next) {
+		if (m->window)
+			continue;
+		if (n < max)
+			mappings[n] = (struct vmem_mapping){m->start, m->size, m->offset};
+		n++;
+	}
+	pthread_mutex_unlock(&objects.lock);
+	return o ? n : SIZE_MAX;
+}
+
 static void set_away(struct object *o, bool away)
 {
 	if (o->away != away)
@@ -264,13 +290,12 @@ static CUresult object_map(struct object *o)
 
 static CUresult region_change(CUdeviceptr start, CUresult (*change)(struct object *))
 {
-	CUresult rc = CUDA_ERROR_INVALID_VALUE;
-	const struct mapping *m;
+	struct object *o;
+	CUresult rc;
 
 	pthread_mutex_lock(&objects.lock);
-	m = mappings_find(start);
-	if (m && m->object->home == m && m->start == start)
-		rc = change(m->object);
+	o = object_of_region(start);
+	rc = o ? change(o) : CUDA_ERROR_INVALID_VALUE;
 	pthread_mutex_unlock(&objects.lock);
 	return rc;
 }

@@ -191,6 +191,16 @@ void vmem_get_device_stats(CUdevice dev, struct vmem_stats *stats);
  */
 CUresult vmem_objects_hold(CUcontext ctx, CUdevice dev);
 void vmem_objects_let_go(void);
+/* A mapping that the program has made of an object. */
+struct vmem_mapping {
+	CUdeviceptr start;
+	size_t size, offset;
+};
+/*
+ * Copy up to @max mappings of the object whose region starts at @start, and return how many there
+ * are. SIZE_MAX: the region is no object's.
+ */
+size_t vmem_object_mappings(CUdeviceptr start, struct vmem_mapping *mappings, size_t max);
 size_t vmem_regions(struct vmem_region *regions, size_t max);
 bool vmem_granule_live(CUdeviceptr granule);
 bool vmem_has_left(void);

@@ -143,22 +143,76 @@ static void wait_for_writing(struct engine_op *op)
 	op->written.phases[op->written.nphases - 1].ms = s->ms;
 }
 
+/* What a snapshot says of the program's own objects; each list in one piece of memory. */
+struct object_lists {
+	struct snapshot_object *objects;
+	struct snapshot_mapping *mappings;
+	struct vmem_mapping *read; /* for one object */
+	size_t nobjects;
+};
+
+static void free_objects(struct object_lists *lists)
+{
+	free(lists->objects);
+	free(lists->mappings);
+	free(lists->read);
+}
+
+static int list_objects(const struct saved *saved, struct object_lists *lists)
+{
+	size_t count, all = 0, most = 0;
+
+	for (size_t i = 0; i < saved->nregions; i++) {
+		count = vmem_object_mappings(saved->regions[i].start, NULL, 0);
+		if (count == SIZE_MAX)
+			continue;
+		lists->nobjects++;
+		all += count;
+		most = count > most ? count : most;
+	}
+	lists->objects = calloc(lists->nobjects + 1, sizeof(*lists->objects));
+	lists->mappings = calloc(all + 1, sizeof(*lists->mappings));
+	lists->read = calloc(most + 1, sizeof(*lists->read));
+	if (!lists->objects || !lists->mappings || !lists->read)
+		return -ENOMEM;
+	lists->nobjects = all = 0;
+	for (size_t i = 0; i < saved->nregions; i++) {
+		struct snapshot_mapping *mappings = lists->mappings + all;
+
+		count = vmem_object_mappings(saved->regions[i].start, lists->read, most);
+		if (count == SIZE_MAX)
+			continue;
+		for (size_t m = 0; m < count; m++, all++)
+			mappings[m] = (struct snapshot_mapping){
+				lists->read[m].start, lists->read[m].size, lists->read[m].offset};
+		lists->objects[lists->nobjects++] =
+			(struct snapshot_object){saved->regions[i].start, mappings, count};
+	}
+	return 0;
+}
+
 static int commit_snapshot(struct engine_op *op)
 {
 	struct engine_result *result = &op->written;
 	struct snapshot_facts *facts = op->facts;
 	size_t count = engine.saved.contexts.count;
 	struct snapshot_context *contexts = calloc(count + 1, sizeof(*contexts));
+	struct object_lists lists = {0};
 	struct snapshot_totals totals;
 	int ret;
 
-	if (!contexts)
+	if (!contexts || list_objects(&engine.saved, &lists)) {
+		free(contexts);
+		free_objects(&lists);
 		return engine_fail(result, END_NOMEM, "out of memory");
+	}
 	for (size_t i = 0; i < count; i++)
 		contexts[i] = (struct snapshot_context){engine.saved.contexts.items[i].dev,
 							engine.saved.contexts.items[i].primary};
 	facts->contexts = contexts;
 	facts->ncontexts = count;
+	facts->objects = lists.objects;
+	facts->nobjects = lists.nobjects;
 	facts->gpus = engine.released ? release_gpus() : 0;
 	facts->held = engine.released ? release_held() : NULL;
 	for (size_t i = 0; i < result->nphases && facts->nphases < MANIFEST_PHASES; i++)
@@ -166,7 +220,10 @@ static int commit_snapshot(struct engine_op *op)
 			(struct snapshot_phase){result->phases[i].name, result->phases[i].ms};
 	ret = saving_commit(&engine.saving, facts, &engine.place, &totals);
 	facts->contexts = NULL;
+	facts->objects = NULL;
+	facts->nobjects = 0;
 	free(contexts);
+	free_objects(&lists);
 	if (ret)
 		return engine_write_fail(result);
 	snprintf(result->note, sizeof(result->note),

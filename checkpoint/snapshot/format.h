@@ -20,7 +20,8 @@
 #include <stdint.h>
 
 #define SNAPSHOT_FORMAT       "cudaw snapshot"
-#define SNAPSHOT_VERSION      1
+#define SNAPSHOT_VERSION      2 /* of a manifest with objects */
+#define SNAPSHOT_PLAIN        1 /* the version of one without, and of every index */
 #define SNAPSHOT_MANIFEST     "manifest.json"
 #define SNAPSHOT_MANIFEST_NEW "manifest.new"
 #define SNAPSHOT_IN_USE       "in-use"

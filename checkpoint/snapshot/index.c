@@ -11,7 +11,7 @@
 
 static bool is_newer(const struct snapshot_header *header)
 {
-	return header->version > SNAPSHOT_VERSION;
+	return header->version > SNAPSHOT_PLAIN;
 }
 
 static int check_header(const struct snapshot_header *header, size_t size, const char *name,
@@ -23,13 +23,13 @@ static int check_header(const struct snapshot_header *header, size_t size, const
 	if (is_newer(header))
 		return snapshot_fail(error, -ENOTSUP,
 				     "%s: version %u is newer than this cudaw, which knows %d",
-				     name, header->version, SNAPSHOT_VERSION);
-	if (header->version != SNAPSHOT_VERSION || header->chunk_size != SNAPSHOT_CHUNK ||
+				     name, header->version, SNAPSHOT_PLAIN);
+	if (header->version != SNAPSHOT_PLAIN || header->chunk_size != SNAPSHOT_CHUNK ||
 	    header->reserved)
 		return snapshot_fail(error, -EBADMSG,
 				     "%s: expected version %d with chunks of %lu bytes, found "
 				     "version %u with %u",
-				     name, SNAPSHOT_VERSION, SNAPSHOT_CHUNK, header->version,
+				     name, SNAPSHOT_PLAIN, SNAPSHOT_CHUNK, header->version,
 				     header->chunk_size);
 	if (header->nchunks != (size - sizeof(*header)) / sizeof(struct snapshot_chunk) ||
 	    size % sizeof(struct snapshot_chunk))

@@ -155,6 +155,51 @@ static int get_regions(struct snapshot_manifest *m, struct snapshot_error *error
 	return 0;
 }
 
+static int check_mappings(const json_t *object, struct snapshot_error *error)
+{
+	uint64_t address, size, offset;
+	json_t *array, *mapping;
+	size_t i;
+	int ret = get_array(object, "mappings", SNAPSHOT_CHUNKS_MAX, &array, error);
+
+	if (ret)
+		return ret;
+	json_array_foreach(array, i, mapping)
+	{
+		if (get_number(mapping, "address", INTEGER, &address, error) ||
+		    get_number(mapping, "size", INTEGER, &size, error) ||
+		    get_number(mapping, "offset", INTEGER, &offset, error))
+			return -EBADMSG;
+	}
+	return 0;
+}
+
+/* Each object is one of the regions, and both are in ascending order. */
+static int check_objects(const struct snapshot_manifest *m, struct snapshot_error *error)
+{
+	json_t *array, *object;
+	uint64_t address;
+	size_t i, region = 0;
+	int ret = get_array(m->root, "objects", m->nregions, &array, error);
+
+	if (ret)
+		return ret;
+	json_array_foreach(array, i, object)
+	{
+		if (get_number(object, "address", INTEGER, &address, error))
+			return -EBADMSG;
+		while (region < m->nregions && m->regions[region].address < address)
+			region++;
+		if (region == m->nregions || m->regions[region].address != address)
+			return bad(error, "objects", "the address of a region, ascending", object);
+		region++;
+		ret = check_mappings(object, error);
+		if (ret)
+			return ret;
+	}
+	return 0;
+}
+
 static int get_data(struct snapshot_manifest *m, struct snapshot_error *error)
 {
 	json_t *array, *object;
@@ -354,29 +399,28 @@ static int check_rest(const struct snapshot_manifest *m, struct snapshot_error *
 }
 
 /* Format and version come first: everything else may differ in another version. */
-static int check_format(const json_t *root, const char *text, size_t size,
+static int check_format(const json_t *root, const char *text, size_t size, uint64_t *version,
 			struct snapshot_error *error)
 {
 	const char *format = json_string_value(json_object_get(root, "format"));
 	bool sealed = snapshot_is_sealed(text, size);
-	uint64_t version;
 
 	if (!format || strcmp(format, SNAPSHOT_FORMAT))
 		return bad(error, "format", "\"" SNAPSHOT_FORMAT "\"",
 			   json_object_get(root, "format"));
-	if (get_number(root, "version", INT32_MAX, &version, error))
+	if (get_number(root, "version", INT32_MAX, version, error))
 		return -EBADMSG;
 	/*
 	 * A newer version ends with its checksum, too. If that does not match, the version itself
 	 * is damaged.
 	 */
-	if (version > SNAPSHOT_VERSION && sealed)
+	if (*version > SNAPSHOT_VERSION && sealed)
 		return snapshot_fail(error, -ENOTSUP,
 				     NAME ": version %" PRIu64 " is newer than this cudaw, which "
 					  "knows %d",
-				     version, SNAPSHOT_VERSION);
-	if (version < SNAPSHOT_VERSION)
-		return bad(error, "version", "1", json_object_get(root, "version"));
+				     *version, SNAPSHOT_VERSION);
+	if (*version < SNAPSHOT_PLAIN)
+		return bad(error, "version", "1 or 2", json_object_get(root, "version"));
 	if (!sealed)
 		return snapshot_fail(error, -EBADMSG,
 				     NAME ": damaged: its checksum is not that of its contents");
@@ -387,6 +431,7 @@ int snapshot_manifest_load(int dir, const char *name, struct snapshot_manifest *
 			   struct snapshot_error *error)
 {
 	struct snapshot_manifest m = {0};
+	uint64_t version = 0;
 	json_error_t json;
 	size_t size;
 	char *text;
@@ -403,7 +448,7 @@ int snapshot_manifest_load(int dir, const char *name, struct snapshot_manifest *
 		ret = snapshot_fail(error, -EBADMSG, NAME ": line %d: expected JSON: %.100s",
 				    json.line, json.text);
 	else
-		ret = check_format(m.root, text, size, error);
+		ret = check_format(m.root, text, size, &version, error);
 	free(text);
 	if (!ret)
 		ret = get_heads(&m, error);
@@ -411,6 +456,8 @@ int snapshot_manifest_load(int dir, const char *name, struct snapshot_manifest *
 		ret = get_devices(&m, error);
 	if (!ret)
 		ret = get_regions(&m, error);
+	if (!ret && version >= SNAPSHOT_VERSION)
+		ret = check_objects(&m, error);
 	if (!ret)
 		ret = get_data(&m, error);
 	if (!ret)

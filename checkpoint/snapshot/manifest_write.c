@@ -163,6 +163,28 @@ static void put_memory(struct json_out *out, const struct snapshot_manifest_part
 	json_close(out, '}');
 }
 
+static void put_objects(struct json_out *out, const struct snapshot_facts *facts)
+{
+	json_open(out, "objects", '[');
+	for (size_t i = 0; i < facts->nobjects; i++) {
+		const struct snapshot_object *object = &facts->objects[i];
+
+		json_open(out, NULL, '{');
+		json_number(out, "address", object->address);
+		json_open(out, "mappings", '[');
+		for (size_t m = 0; m < object->nmappings; m++) {
+			json_open(out, NULL, '{');
+			json_number(out, "address", object->mappings[m].address);
+			json_number(out, "size", object->mappings[m].size);
+			json_number(out, "offset", object->mappings[m].offset);
+			json_close(out, '}');
+		}
+		json_close(out, ']');
+		json_close(out, '}');
+	}
+	json_close(out, ']');
+}
+
 static void put_phases(struct json_out *out, const struct snapshot_facts *facts)
 {
 	json_open(out, "phases", '[');
@@ -276,13 +298,15 @@ static void put_all(struct json_out *out, const struct snapshot_manifest_parts *
 		sprintf(id + 2 * i, "%02x", parts->id[i]);
 	json_open(out, NULL, '{');
 	json_text(out, "format", SNAPSHOT_FORMAT);
-	json_number(out, "version", SNAPSHOT_VERSION);
+	json_number(out, "version", facts->nobjects ? SNAPSHOT_VERSION : SNAPSHOT_PLAIN);
 	json_text(out, "id", id);
 	json_text(out, "cudaw", CUDAW_VERSION);
 	json_number(out, "created", time(NULL));
 	put_process(out);
 	put_gpu(out, facts);
 	put_memory(out, parts);
+	if (facts->nobjects)
+		put_objects(out, facts);
 	put_phases(out, facts);
 	put_files(out);
 }

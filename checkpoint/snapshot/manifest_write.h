@@ -15,6 +15,19 @@ struct snapshot_context {
 	bool primary;
 };
 
+/* Where the program has mapped a part of an object. */
+struct snapshot_mapping {
+	uint64_t address;
+	size_t size, offset;
+};
+
+/* Memory that the program created and mapped by itself. Its bytes are those of a region. */
+struct snapshot_object {
+	uint64_t address; /* of the region */
+	const struct snapshot_mapping *mappings;
+	size_t nmappings;
+};
+
 /* A completed phase, and the time that it took. */
 struct snapshot_phase {
 	const char *name; /* a word of lower-case letters */
@@ -34,6 +47,8 @@ struct snapshot_facts {
 	const size_t *held;
 	const struct snapshot_context *contexts;
 	size_t ncontexts;
+	const struct snapshot_object *objects;
+	size_t nobjects;
 	struct snapshot_phase phases[MANIFEST_PHASES];
 	size_t nphases;
 };

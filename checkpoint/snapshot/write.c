@@ -183,7 +183,7 @@ static int plan_chunks(struct snapshot_writer *w, struct snapshot_error *error)
 		for (size_t at = 0; at < source->regions[r].size; at += SNAPSHOT_CHUNK, i++)
 			w->chunks[i].address = source->regions[r].address + at;
 	memcpy(w->header.magic, SNAPSHOT_MAGIC, sizeof(w->header.magic));
-	w->header.version = SNAPSHOT_VERSION;
+	w->header.version = SNAPSHOT_PLAIN;
 	w->header.chunk_size = SNAPSHOT_CHUNK;
 	w->header.nchunks = n;
 	if (getrandom(w->header.id, sizeof(w->header.id), 0) != sizeof(w->header.id))

@@ -204,12 +204,29 @@ def flip(path, at, bit):
 
 def test_a_newer_version_is_named():
     path = copy(GOLDEN, data=False)
-    edit_manifest(path, lambda m: m.update(version=2))
-    refused_by_both(path, "manifest.json: version 2 is newer than this cudaw, which knows 1",
+    edit_manifest(path, lambda m: m.update(version=3))
+    refused_by_both(path, "manifest.json: version 3 is newer than this cudaw, which knows 2",
                     code=6)
     path = copy(GOLDEN, data=False)
     edit_index_bytes(path, lambda data: data.__setitem__(slice(8, 12), b"\2\0\0\0"))
     refused_by_both(path, os.path.basename(index_of(path)), "version 2 is newer", code=6)
+
+
+def with_objects(m, *objects):
+    m.update(version=2, objects=list(objects))
+
+
+def test_objects():
+    """The first region is one, mapped at two addresses; the second is one that is not mapped."""
+    mappings = [{"address": BASE, "size": CHUNK, "offset": 0},
+                {"address": 1 << 45, "size": CHUNK, "offset": CHUNK}]
+    path = copy(GOLDEN)
+    regions = manifest(path)["regions"]
+    edit_manifest(path, lambda m: with_objects(
+        m, {"address": regions[0]["address"], "mappings": mappings},
+        {"address": regions[1]["address"], "mappings": []}))
+    is_whole(path)
+    equal(cudaw("inspect", path).code, 0)
 
 
 def test_a_version_that_is_damaged_is_damage():
@@ -258,6 +275,10 @@ def test_a_huge_manifest_is_not_read():
     refused_by_both(path, "expected at most", "found 1099511627776")
 
 
+def region_object(m, which, *mappings):
+    return {"address": m["regions"][which]["address"], "mappings": list(mappings)}
+
+
 def region(m, which, **fields):
     m["regions"][which].update(fields)
 
@@ -265,6 +286,16 @@ def region(m, which, **fields):
 FORGED = [
     (lambda m: m.update(regions=None), "regions: expected an array"),
     (lambda m: m.update(regions=[{}]), "address: expected an integer"),
+    (lambda m: m.update(version=2), "objects: expected an array"),
+    (lambda m: with_objects(m, {"mappings": []}), "address: expected an integer"),
+    (lambda m: with_objects(m, {"address": 4096, "mappings": []}), "objects: expected the address of"),
+    (lambda m: with_objects(m, region_object(m, 1), region_object(m, 0)), "objects: expected the"),
+    (lambda m: with_objects(m, *[region_object(m, 0)] * 2), "objects: expected the address of"),
+    (lambda m: with_objects(m, *[region_object(m, 0)] * 3), "objects: expected an array that is not"),
+    (lambda m: with_objects(m, {"address": BASE}), "mappings: expected an array"),
+    (lambda m: with_objects(m, region_object(m, 0, {})), "address: expected an integer"),
+    (lambda m: with_objects(m, region_object(m, 0, {"address": 0, "size": 1 << 61})),
+     "size: expected an integer"),
     (lambda m: m.update(devices={}), "devices: expected an array"),
     (lambda m: m.update(devices=m["devices"] * 1000), "devices: expected an array that is not too"),
     (lambda m: m["devices"][0].update(memory=-1), "memory: expected an integer from 0"),

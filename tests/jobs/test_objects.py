@@ -3,8 +3,11 @@
 """The GPU test of memory that the program maps by itself, on the simulated driver; and what a
 released handle is worth.
 """
-from simlib import SANITIZED, shared
-from gpulib import Job, check, equal, main
+import json
+import os
+
+from simlib import SANITIZED, SCRATCH, shared
+from gpulib import Job, check, cudaw_ok, equal, main
 
 
 def released_handles_are_refused():
@@ -26,6 +29,27 @@ def none_of_it_is_counted_as_the_drivers():
     check("every word right" in job.finish(), "the job did not verify its memory")
 
 
+def manifest_of(program, *args):
+    job, path = Job(program, *args), os.path.join(SCRATCH, program)
+    job.wait_steps(3)
+    cudaw_ok("snapshot", "--gpu-only", job.pid, path)
+    job.finish()
+    with open(os.path.join(path, "manifest.json"), encoding="utf-8") as file:
+        return json.load(file)
+
+
+def a_snapshot_names_them():
+    """The object of `twice` has two mappings, and that of `hidden` none."""
+    found = manifest_of("objects", "--steps", 1000000, "--step-ms", 20)
+    equal(found["version"], 2, "the version with objects")
+    regions = {region["address"] for region in found["regions"]}
+    check(all(o["address"] in regions for o in found["objects"]), "an object is no region")
+    counts = {len(o["mappings"]) for o in found["objects"]}
+    equal(counts, {0, 1, 2}, "how many mappings the objects have")
+    found = manifest_of("counter", "--steps", 1000000, "--step-ms", 20)
+    equal((found["version"], "objects" in found), (1, False), "the version without them")
+
+
 main(*shared("objects.py", STEPS=120 if SANITIZED else 100, STEP_MS=3, STILL=0.04, CHUNK_MIB=4,
              LEAST=8 * (4 << 20)),
-     released_handles_are_refused, none_of_it_is_counted_as_the_drivers)
+     a_snapshot_names_them, released_handles_are_refused, none_of_it_is_counted_as_the_drivers)
