@@ -32,6 +32,8 @@ RELEASE_SHARE = 1.05    # of the driver's checkpoint of a context alone
 SMALL_SECONDS = 0.010   # the first pause of a job of 64 MiB
 HOST_SPARE = 256 << 20  # host memory used beyond what is saved
 CYCLES = 3
+OBJECTS_SHARE = 1.03    # of the time of cudaMalloc's memory, if the whole GPU is released
+CHUNK_MIB = 20          # of PyTorch's expandable segments
 MEMORY = {"CUDAW_RELEASE": "memory", "CUDAW_HOST_POOL": "1T"}
 
 
@@ -43,9 +45,9 @@ def figures_of(program, *args):
     return {words[1]: float(words[2]) for words in lines if words[0] == "figure"}
 
 
-def start_job(mib, allocs=64, **options):
-    job = Job("counter", "--mib", mib, "--allocs", allocs, "--steps", 1000000, "--step-ms", 20,
-              **options)
+def start_job(mib, allocs=64, chunk_mib=0, **options):
+    job = Job("counter", "--mib", mib, "--allocs", allocs, "--chunk-mib", chunk_mib,
+              "--steps", 1000000, "--step-ms", 20, **options)
     job.wait_steps(2, timeout=120)
     return job
 
@@ -151,6 +153,12 @@ class Bench:
         Moved("resume", job)
         end_verified(job)
 
+    def objects(self, gib):
+        """Memory that the program creates and maps by itself."""
+        job = start_job(gib << 10, chunk_mib=CHUNK_MIB, env=MEMORY)
+        self.cycles(job, f"{gib} GiB of objects")
+        end_verified(job)
+
     def many(self):
         job = start_job(10000, allocs=10000, env=MEMORY)
         self.cycles(job, "10,000 x 1 MiB", share=MANY_SHARE * COPY_SHARE,
@@ -176,14 +184,7 @@ class Bench:
             alone.append(took["driver_lock"] + took["driver_checkpoint"])
         alone = statistics.median(alone)
         self.row("driver alone, pause, a context of its own", alone)
-        job = start_job(gib << 10)
-        pauses = [Moved("pause", job)]
-        resumes = [Moved("resume", job)]
-        for _ in range(CYCLES):
-            job.wait_steps(job.steps() + 2)
-            pauses.append(Moved("pause", job))
-            resumes.append(Moved("resume", job))
-        end_verified(job)
+        pauses, resumes = whole_cycles(start_job(gib << 10))
         size = f"{gib} GiB, whole GPU"
         self.moved(f"pause {size}, first of the process", pauses[0])
         self.moved(f"pause {size}, later", median(pauses[1:]))
@@ -191,6 +192,23 @@ class Bench:
         release = statistics.median(one.phases["release"] for one in pauses)
         self.row("of which the driver's part of a pause", release, None,
                  self.table.verdict(release, RELEASE_SHARE * alone))
+        plain = [median(pauses[1:]).seconds, median(resumes).seconds]
+        pauses, resumes = whole_cycles(start_job(gib << 10, chunk_mib=CHUNK_MIB))
+        for verb, moved, limit in zip(("pause", "resume"), (pauses[1:], resumes), plain):
+            seconds = median(moved).seconds
+            self.row(f"{verb} {gib} GiB of objects, whole GPU", seconds, median(moved).rate,
+                     self.table.verdict(seconds, OBJECTS_SHARE * limit))
+
+
+def whole_cycles(job):
+    """Pauses and resumes of the whole GPU, the first of the process among them; ends the job."""
+    pauses, resumes = [Moved("pause", job)], [Moved("resume", job)]
+    for _ in range(CYCLES):
+        job.wait_steps(job.steps() + 2)
+        pauses.append(Moved("pause", job))
+        resumes.append(Moved("resume", job))
+    end_verified(job)
+    return pauses, resumes
 
 
 def resident(job):
@@ -217,6 +235,7 @@ def main():
         for gib in sizes:
             bench.driver_alone(gib << 10)
             bench.memory(gib)
+        bench.objects(sizes[0])
         bench.many()
         bench.small()
         bench.everything(sizes[0])

@@ -4,9 +4,11 @@
  * step. At the end a kernel sums every word with its place and the host computes what the sum
  * must be, so that one word lost, changed or moved shows.
  *
- *	counter [--mib N] [--allocs N] [--verify N] [--steps N] [--step-ms N]
+ *	counter [--mib N] [--allocs N] [--chunk-mib N] [--verify N] [--steps N] [--step-ms N]
  *
- * --verify 1 does that after every step as well. No memory is allocated after the first one.
+ * --verify 1 does that after every step as well. No memory is allocated after the first one. With
+ * --chunk-mib the buffers lie side by side in chunks of that size, which the program creates and maps
+ * by itself, as PyTorch does with expandable segments.
  */
 #include "tests/programs/kernels.h"
 
@@ -24,7 +26,62 @@ struct buffer {
 static unsigned long total_mib = 64;
 static unsigned long nbuffers = 16;
 static unsigned long verify;
-static CUdeviceptr sum_out; /* what checksum() writes; 0 before the first check */
+static unsigned long chunk_mib; /* 0: cuMemAlloc() */
+static CUdeviceptr sum_out;     /* what checksum() writes; 0 before the first check */
+
+/* The chunks, which are one range of addresses. */
+static struct {
+	CUdeviceptr start;
+	size_t size, used; /* bytes mapped, and given to buffers */
+	CUmemGenericAllocationHandle *handles;
+} segment;
+
+static void segment_make(const struct kernels *kernels)
+{
+	const CUmemAllocationProp prop = {
+		.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+		.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = kernels->dev},
+	};
+	const CUmemAccessDesc access = {.location = prop.location,
+					.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+	/* A buffer begins at a multiple of 512, and the small ones are not in total_mib. */
+	const size_t chunk = chunk_mib << 20,
+		     bytes = (total_mib + 1) * (1UL << 20) + 512 * nbuffers;
+	const size_t count = (bytes + chunk - 1) / chunk;
+
+	segment.size = count * chunk;
+	segment.handles = calloc(count, sizeof(*segment.handles));
+	if (!segment.handles)
+		step_die("counter: out of memory");
+	CALL(cuMemAddressReserve(&segment.start, segment.size, 0, 0, 0));
+	for (size_t i = 0; i < count; i++) {
+		CALL(cuMemCreate(&segment.handles[i], chunk, &prop, 0));
+		CALL(cuMemMap(segment.start + i * chunk, chunk, 0, segment.handles[i], 0));
+	}
+	CALL(cuMemSetAccess(segment.start, segment.size, &access, 1));
+}
+
+static void segment_free(void)
+{
+	const size_t chunk = chunk_mib << 20;
+
+	for (size_t i = 0; i < segment.size / chunk; i++) {
+		CALL(cuMemUnmap(segment.start + i * chunk, chunk));
+		CALL(cuMemRelease(segment.handles[i]));
+	}
+	CALL(cuMemAddressFree(segment.start, segment.size));
+	free(segment.handles);
+}
+
+static void buffer_alloc(CUdeviceptr *data, uint64_t bytes)
+{
+	if (!chunk_mib) {
+		CALL(cuMemAlloc_v2(data, bytes));
+		return;
+	}
+	*data = segment.start + segment.used;
+	segment.used += (bytes + 511) & -512UL;
+}
 
 /* Half of the buffers, up to SMALL_MAX, take 4 KiB to 512 KiB; the others share what is left. */
 static void buffers_alloc(struct buffer *buffers)
@@ -39,7 +96,7 @@ static void buffers_alloc(struct buffer *buffers)
 		left -= bytes;
 		buffers[b].words = bytes / sizeof(uint32_t);
 		buffers[b].seed = (uint32_t)b + 1;
-		CALL(cuMemAlloc_v2(&buffers[b].data, bytes));
+		buffer_alloc(&buffers[b].data, bytes);
 	}
 }
 
@@ -122,18 +179,24 @@ static void check_all(const struct kernels *kernels, struct buffer *buffers, uin
 int main(int argc, char **argv)
 {
 	const struct step_option options[] = {
-		{"mib", &total_mib}, {"allocs", &nbuffers}, {"verify", &verify}};
+		{"mib", &total_mib},
+		{"allocs", &nbuffers},
+		{"verify", &verify},
+		{"chunk-mib", &chunk_mib},
+	};
 	struct kernels kernels;
 	struct buffer *buffers;
 	unsigned long steps;
 
-	step_parse(argc, argv, options, 3);
+	step_parse(argc, argv, options, 4);
 	if (!nbuffers || total_mib < nbuffers)
 		step_die("counter: needs a buffer, and 1 MiB for each");
 	buffers = calloc(nbuffers, sizeof(*buffers));
 	if (!buffers)
 		step_die("counter: out of memory");
 	kernels_init(&kernels);
+	if (chunk_mib)
+		segment_make(&kernels);
 	buffers_alloc(buffers);
 	for (unsigned long b = 0; b < nbuffers; b++) {
 		void *args[] = {&buffers[b].data, &buffers[b].words, &buffers[b].seed};
@@ -153,8 +216,10 @@ int main(int argc, char **argv)
 		step_done(steps);
 	}
 	check_all(&kernels, buffers, steps);
-	for (unsigned long b = 0; b < nbuffers; b++)
+	for (unsigned long b = 0; b < nbuffers && !chunk_mib; b++)
 		CALL(cuMemFree_v2(buffers[b].data));
+	if (chunk_mib)
+		segment_free();
 	CALL(cuMemFree_v2(sum_out));
 	free(buffers);
 	printf("counter: %lu steps, every word right\n", steps);
