@@ -7,7 +7,10 @@ import json
 import os
 
 from simlib import SANITIZED, SCRATCH, shared
-from gpulib import Job, check, cudaw_ok, equal, main
+from gpulib import Job, check, cudaw, cudaw_ok, equal, main
+
+UNSUPPORTED = 6     # the exit code of cudaw pause
+EXPORTED_STEPS = 60
 
 
 def released_handles_are_refused():
@@ -27,6 +30,37 @@ def none_of_it_is_counted_as_the_drivers():
     job.pause()
     job.resume()
     check("every word right" in job.finish(), "the job did not verify its memory")
+
+
+def exported_objects_stay_with_the_driver():
+    """Until the program frees them: then nothing of them is left."""
+    job = Job("objects", "--exports", EXPORTED_STEPS, "--steps", 1000000, "--step-ms", 20)
+    job.wait_steps(3)
+    equal(job.status()["unmanaged"], 2 * (4 << 20), "the bytes that are left to the driver")
+    done = cudaw("pause", job.pid)
+    equal(done.returncode, UNSUPPORTED, "the exit code of cudaw pause")
+    for reason in ("1 allocation exported (cuMemExportToShareableHandle)",
+                   "1 allocation exported (cuMemGetHandleForAddressRange)"):
+        check(reason in done.stderr, f"cudaw pause says {done.stderr!r}")
+    cudaw_ok("pause", "--release", "memory", job.pid)
+    job.resume()
+    check(job.steps() < EXPORTED_STEPS, "the machine is too slow for this test")
+    job.wait_steps(EXPORTED_STEPS + 3)
+    equal(job.status()["unmanaged"], 0, "the bytes that are left to the driver in the end")
+    job.pause()
+    job.resume()
+    check("every word right" in job.finish(), "the job did not verify its memory")
+
+
+def memory_of_a_gpu_without_a_context():
+    for release in ("all", "memory"):
+        job = Job("objects", "--other", 1, "--steps", 1000000, "--step-ms", 20,
+                  env={"CUDAW_SIM_DEVICES": "2", "CUDAW_RELEASE": release})
+        for _ in range(3):
+            job.wait_steps(job.steps() + 3)
+            job.pause()
+            job.resume()
+        check("every word right" in job.finish(), "the job did not verify its memory")
 
 
 def manifest_of(program, *args):
@@ -52,4 +86,5 @@ def a_snapshot_names_them():
 
 main(*shared("objects.py", STEPS=120 if SANITIZED else 100, STEP_MS=3, STILL=0.04, CHUNK_MIB=4,
              LEAST=8 * (4 << 20)),
-     a_snapshot_names_them, released_handles_are_refused, none_of_it_is_counted_as_the_drivers)
+     exported_objects_stay_with_the_driver, memory_of_a_gpu_without_a_context, a_snapshot_names_them,
+     released_handles_are_refused, none_of_it_is_counted_as_the_drivers)

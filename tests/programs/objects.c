@@ -14,7 +14,9 @@
  *	readable	a mapping that may only be read, if the driver knows such
  *
  * --chunk-mib N: the size of an object, an even number. --handles 1: also use handles after their
- * release, which the driver refuses.
+ * release, which the driver refuses. --exports N: have an object that is exported as a descriptor, and
+ * one that is exported as a dma-buf, until step N. --other 1: have an object on GPU 1, on which there
+ * is no context.
  */
 #include "tests/programs/kernels.h"
 
@@ -23,7 +25,7 @@
 #define NCHUNKS 8
 
 static unsigned long chunk_mib = 4;
-static unsigned long handles;
+static unsigned long handles, exports, other;
 static struct kernels kernels;
 static size_t size;     /* of a chunk */
 static uint32_t *words; /* of the host, for one chunk */
@@ -303,15 +305,64 @@ static void handles_step(unsigned long k)
 	       cuMemMap(reserve(size), size, 0, bare.handle, 0), cuMemRelease(bare.handle));
 }
 
-static void (*const steps[])(unsigned long) = {segments_step, sleeper_step,  scratch_step,
-					       twice_step,    parts_step,    hidden_step,
-					       bare_step,     readable_step, handles_step};
+static struct chunk exported[2];
+
+static void exports_step(unsigned long k)
+{
+	int fd;
+
+	if (!k && exports) {
+		prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+		for (int i = 0; i < 2; i++) {
+			make(&exported[i]);
+			map(&exported[i], reserve(size));
+			fill(&exported[i], new_seed());
+		}
+		prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_NONE;
+		CALL(cuMemExportToShareableHandle(&fd, exported[0].handle,
+						  CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+		close(fd);
+		CALL(cuMemGetHandleForAddressRange(&fd, exported[1].at, size,
+						   CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0));
+		close(fd);
+	}
+	for (int i = 0; i < 2 && k < exports; i++)
+		check(&exported[i], "exports");
+	for (int i = 0; i < 2 && exports && k == exports; i++) {
+		unmap(&exported[i]);
+		CALL(cuMemRelease(exported[i].handle));
+	}
+}
+
+static struct chunk far;
+
+static void other_step(unsigned long k)
+{
+	if (!other)
+		return;
+	if (!k) {
+		prop.location.id = 1;
+		make(&far);
+		prop.location.id = kernels.dev;
+		map(&far, reserve(size));
+	} else {
+		check(&far, "other");
+	}
+	fill(&far, new_seed());
+}
+
+static void (*const steps[])(unsigned long) = {
+	segments_step, sleeper_step,  scratch_step, twice_step,   parts_step, hidden_step,
+	bare_step,     readable_step, handles_step, exports_step, other_step};
 
 int main(int argc, char **argv)
 {
-	const struct step_option options[] = {{"chunk-mib", &chunk_mib}, {"handles", &handles}};
+	const struct step_option options[] = {{"chunk-mib", &chunk_mib},
+					      {"handles", &handles},
+					      {"exports", &exports},
+					      {"other", &other}};
 
-	step_parse(argc, argv, options, 2);
+	step_parse(argc, argv, options, 4);
 	kernels_init(&kernels);
 	prop = (CUmemAllocationProp){
 		.type = CU_MEM_ALLOCATION_TYPE_PINNED,

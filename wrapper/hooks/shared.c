@@ -198,24 +198,28 @@ static void carried_dmabuf(CUdeviceptr ptr, size_t size)
 	}
 }
 
-/* A dma-buf of the memory exists. */
-static void leave_range(CUdeviceptr ptr, size_t size)
+/* Objects in the range have a dma-buf from now on. False: there are none. */
+static bool leave_range(CUdeviceptr ptr, size_t size)
 {
 	CUdeviceptr end = ptr + size;
 	CUmemGenericAllocationHandle handle;
+	bool found = false;
 
-	while (objects_next(&ptr, end, &handle))
+	while (objects_next(&ptr, end, &handle)) {
 		leave(handle);
+		driver_memory_add(DRIVER_MEMORY_DMABUF_LEFT, handle, 0);
+		found = true;
+	}
+	return found;
 }
 
 static void dmabuf_made(CUdeviceptr ptr, size_t size)
 {
 	CUdeviceptr base = ptr;
 
-	leave_range(ptr, size);
 	if (vmem_contains(ptr)) {
 		carried_dmabuf(ptr, size);
-	} else if (!handles_export_dmabuf(ptr, size)) {
+	} else if (!leave_range(ptr, size) && !handles_export_dmabuf(ptr, size)) {
 		real.cuMemGetAddressRange_v2(&base, NULL, ptr);
 		driver_memory_add(DRIVER_MEMORY_DMABUF_LEFT, base, 0);
 	}
