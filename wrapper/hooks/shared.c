@@ -16,7 +16,10 @@
 
 OBJECT_GONE(handles_release);
 
-/* With translated or native addressing cudaw maps nothing, and leaves the mappings alone. */
+/*
+ * With native addressing cudaw leaves all mappings alone, and so it does with translated addresses:
+ * vmem does not call the driver then, but translate.h in its place.
+ */
 static bool carries_objects(void)
 {
 	return driver_table() && !translate_is_on() && addressing_asked() != ADDRESSING_NATIVE;
@@ -87,7 +90,7 @@ CUresult hook_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset,
 
 CUresult hook_cuMemUnmap(CUdeviceptr ptr, size_t size)
 {
-	CUresult result = driver_table() ? objects_unmap(ptr, size) : real.cuMemUnmap(ptr, size);
+	CUresult result = carries_objects() ? objects_unmap(ptr, size) : real.cuMemUnmap(ptr, size);
 
 	if (!result)
 		handles_unmap(ptr, size);
@@ -97,8 +100,8 @@ CUresult hook_cuMemUnmap(CUdeviceptr ptr, size_t size)
 CUresult hook_cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc,
 			     size_t count)
 {
-	return driver_table() ? objects_set_access(ptr, size, desc, count)
-			      : real.cuMemSetAccess(ptr, size, desc, count);
+	return carries_objects() ? objects_set_access(ptr, size, desc, count)
+				 : real.cuMemSetAccess(ptr, size, desc, count);
 }
 
 CUresult hook_cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop,
