@@ -329,12 +329,12 @@ CUresult objects_map(CUdeviceptr ptr, size_t size, size_t offset,
 	return rc;
 }
 
-/* After a call that failed, or named a part: whether the driver has unmapped it all the same. */
-static bool is_unmapped(const struct mapping *m)
+/* By the driver: whether no allocation that has a handle is mapped there. */
+static bool is_unmapped(CUdeviceptr ptr)
 {
 	CUmemGenericAllocationHandle handle;
 
-	if (vm.drv->cuMemRetainAllocationHandle(&handle, (void *)(uintptr_t)m->start))
+	if (vm.drv->cuMemRetainAllocationHandle(&handle, (void *)(uintptr_t)ptr))
 		return true;
 	vm.drv->cuMemRelease(handle);
 	return false;
@@ -354,7 +354,8 @@ CUresult objects_unmap(CUdeviceptr ptr, size_t size)
 		bool whole = m->start >= ptr && m->start + m->size <= ptr + size;
 		struct object *o = m->object;
 
-		if ((rc != CUDA_SUCCESS || !whole) && !is_unmapped(m)) {
+		/* After a call that failed, or named a part, the driver knows. */
+		if ((rc != CUDA_SUCCESS || !whole) && !is_unmapped(m->start)) {
 			i++;
 			continue;
 		}
@@ -464,4 +465,16 @@ bool objects_next(CUdeviceptr *ptr, CUdeviceptr end, CUmemGenericAllocationHandl
 	}
 	pthread_mutex_unlock(&objects.lock);
 	return m;
+}
+
+size_t objects_bytes(CUdeviceptr ptr)
+{
+	CUdeviceptr end = ptr;
+
+	pthread_mutex_lock(&objects.lock);
+	for (size_t i = mappings_index(ptr); i < objects.nmaps && objects.maps[i]->start <= end;
+	     i++)
+		end = objects.maps[i]->start + objects.maps[i]->size;
+	pthread_mutex_unlock(&objects.lock);
+	return end == ptr || is_unmapped(end) ? end - ptr : SIZE_MAX;
 }

@@ -58,6 +58,12 @@ size_t objects_leave(CUmemGenericAllocationHandle handle);
 /* The first object that is mapped in [*@ptr, @end), where *@ptr moves behind it. False: no more. */
 bool objects_next(CUdeviceptr *ptr, CUdeviceptr end, CUmemGenericAllocationHandle *handle);
 
+/*
+ * For pointer checks: the bytes that are mapped from @ptr on, without a gap. 0: no object is mapped
+ * at @ptr. SIZE_MAX: the objects there are followed by memory that is not an object's.
+ */
+size_t objects_bytes(CUdeviceptr ptr);
+
 /* @function is to be called with the handle of each object that is gone, with no lock held. */
 typedef void (*object_gone_fn)(uint64_t handle);
 #define OBJECT_GONE(function)                              \

@@ -35,6 +35,8 @@ WRONG = {
     "copy-in-from-freed": ("cuMemcpyHtoD_v2: srcHost", FREED),
     "copy-2d-from-freed": ("cuMemcpy2D_v2: srcHost", FREED),
     "set-past": ("cuMemsetD32_v2: dstDevice", "run 4 bytes past the end of allocation"),
+    "set-past-mapped": ("cuMemsetD8_v2: dstDevice",
+                        "run 4 bytes past the memory that the program has mapped"),
     "set-freed": ("cuMemsetD8Async: dstDevice", FREED),
 }
 # A valid program may pass these pointers and never follow them.
@@ -117,8 +119,9 @@ def native_memory_is_not_judged():
 
 if sys.argv[1:]:
     os.environ["CUDAW_ADDRESSING"] = sys.argv[1]
+    del WRONG["set-past-mapped"]    # the driver's own then
 main(*map(wrong, WRONG),
      *map(right, ("right-launches", "right-copies", "right-hosts", "right-batch",
-                  "right-queries")),
+                  "right-mapped", "right-queries")),
      without_libstdcxx_names_stay_mangled, a_warning_lets_the_call_go_on,
      without_checks_nothing_is_said, a_value_that_is_not_known, native_memory_is_not_judged)

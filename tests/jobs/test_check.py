@@ -40,8 +40,10 @@ def translated(case):
 
 # ASan's runtime brings libstdc++.
 CASES = shared("checks.py", sanitizers_leave_out=("without_libstdcxx_names_stay_mangled",))
+# With translated addresses the driver alone knows what the program maps.
+TRANSLATED = [case for case in CASES if not case[0].endswith("set-past-mapped")]
 
-main(*CASES, *map(translated, CASES),
+main(*CASES, *map(translated, TRANSLATED),
      *shared("checked.py", "counter", "--steps", 5),
      *shared("checked.py", "calls", "--all", 1, "--steps", 5),
      *shared("checked.py", "soak", "--steps", 5, "--threads", 4), pauses_go_on,

@@ -14,6 +14,7 @@
 
 #define WORDS 1024UL
 #define BYTES (WORDS * sizeof(uint32_t))
+#define CHUNK (2UL << 20)
 
 static const char wrong_ptx[] =
 	".version 6.4\n"
@@ -198,6 +199,28 @@ static CUresult copy_2d(CUmemorytype type, CUdeviceptr src, size_t height)
 	return cuMemcpy2D_v2(&copy);
 }
 
+/* @bytes from the start of two chunks of a reservation of three. */
+static CUresult set_mapped(size_t bytes)
+{
+	const CUmemAllocationProp prop = {
+		.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+		.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = w.kernels.dev},
+	};
+	const CUmemAccessDesc access = {.location = prop.location,
+					.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+	CUmemGenericAllocationHandle handle;
+	CUdeviceptr start;
+
+	CALL(cuMemAddressReserve(&start, 3 * CHUNK, 0, 0, 0));
+	for (int i = 0; i < 2; i++) {
+		CALL(cuMemCreate(&handle, CHUNK, &prop, 0));
+		CALL(cuMemMap(start + i * CHUNK, CHUNK, 0, handle, 0));
+		CALL(cuMemRelease(handle));
+	}
+	CALL(cuMemSetAccess(start, 2 * CHUNK, &access, 1));
+	return cuMemsetD8_v2(start, 7, bytes);
+}
+
 static CUDA_MEMCPY3D_BATCH_OP box(CUdeviceptr dst, CUdeviceptr src, size_t width)
 {
 	return (CUDA_MEMCPY3D_BATCH_OP){
@@ -334,6 +357,8 @@ static CUresult run_right(const char *name)
 		return copy_list();
 	if (!strcmp(name, "right-hosts"))
 		return copy_as_host();
+	if (!strcmp(name, "right-mapped"))
+		return set_mapped(2 * CHUNK);
 	if (!strcmp(name, "right-batch"))
 		return copy_large_batch();
 	if (!strcmp(name, "right-ranges"))
@@ -394,6 +419,7 @@ static CUresult run(const char *name)
 	CASE("copy-2d-from-freed", copy_2d(CU_MEMORYTYPE_HOST, w.freed, 1));
 	CASE("set-past", cuMemsetD32_v2(w.live, 7, WORDS + 1));
 	CASE("set-freed", cuMemsetD8Async(w.freed, 7, 1, NULL));
+	CASE("set-past-mapped", set_mapped(2 * CHUNK + 4));
 #undef CASE
 	return run_right(name);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wrapper/kernels/check.h"
+#include "vmem/objects.h"
 #include "vmem/vmem.h"
 #include "wrapper/kernels/images.h"
 #include "wrapper/kernels/launch.h"
@@ -131,13 +132,28 @@ static CUresult wrong_nowhere(const struct place *at, CUdeviceptr ptr, bool used
 	return wrong(at, ptr, used, "in no allocation that is remembered");
 }
 
+/* Memory that the program maps by itself: its allocator's blocks are not known, only the mappings. */
+static CUresult check_mapped(const struct place *at, CUdeviceptr ptr, size_t bytes)
+{
+	size_t left = objects_bytes(ptr);
+
+	if (!left || bytes <= left)
+		return CUDA_SUCCESS;
+	return wrong(at, ptr, true,
+		     "and its %zu bytes run %zu bytes past the memory that the program has mapped "
+		     "there",
+		     bytes, bytes - left);
+}
+
 static CUresult check_bytes(const struct place *at, CUdeviceptr ptr, size_t bytes)
 {
 	struct vmem_info info;
 	size_t left;
 
-	if (!bytes || !vmem_contains(ptr))
+	if (!bytes)
 		return CUDA_SUCCESS;
+	if (!vmem_contains(ptr))
+		return check_mapped(at, ptr, bytes);
 	if (!vmem_lookup(ptr, &info))
 		return wrong_nowhere(at, ptr, true, true);
 	left = info.size - (ptr - info.start);
