@@ -277,6 +277,9 @@ static struct chunk readable;
 
 static void readable_step(unsigned long k)
 {
+	static unsigned long long first;
+	unsigned long long flags;
+
 	if (!k) {
 		make(&readable);
 		map(&readable, reserve(size));
@@ -284,7 +287,11 @@ static void readable_step(unsigned long k)
 		CALL(cuCtxSynchronize());
 		printf("a mapping to be read: error %d\n",
 		       allow(readable.at, size, CU_MEM_ACCESS_FLAGS_PROT_READ));
+		CALL(cuMemGetAccess(&first, &prop.location, readable.at));
 	}
+	CALL(cuMemGetAccess(&flags, &prop.location, readable.at));
+	if (flags != first)
+		step_die("readable: the access is %llu, not %llu", flags, first);
 	check(&readable, "readable");
 }
 
