@@ -6,7 +6,8 @@ known programs use it: every word is right, and a run prints what the native one
 import os
 import shutil
 
-from gpulib import SCRATCH, Job, check, cudaw_ok, equal, main, pause_at_random, same_lines
+from gpulib import (SCRATCH, Job, check, cudaw, cudaw_ok, equal, hog, main, pause_at_random,
+                    same_lines)
 
 STEPS, STEP_MS, STILL, PAUSES = 200, 10, 0.2, 10
 CHUNK_MIB = 16
@@ -54,6 +55,22 @@ def a_pause_moves_the_bytes():
     check("every word right" in job.finish(), "the job did not verify its memory")
 
 
+def a_full_gpu_keeps_the_job_paused():
+    """The counter in chunks: the first resume finds too little memory, the second has it."""
+    for release in ("all", "memory"):
+        job = Job("counter", "--mib", 1024, "--chunk-mib", CHUNK_MIB, "--steps", 1000000,
+                  "--step-ms", STEP_MS, env={"CUDAW_RELEASE": release})
+        job.wait_steps(3)
+        job.pause()
+        other, _ = hog()
+        done = cudaw("resume", "--timeout", 1, job.pid)
+        equal(done.returncode, 5, "the exit code of a resume that times out")
+        equal(job.state(), "paused", "the state after it")
+        other.discard()
+        job.resume()
+        check("every word right" in job.finish(), "the job did not verify its memory")
+
+
 def snapshots_have_it():
     job, directory = held(), os.path.join(SCRATCH, "objects")
     for options in ((), ("--incremental",), ("--incremental",)):
@@ -66,4 +83,4 @@ def snapshots_have_it():
 
 
 main(*[carried(release) for release in ("all", "memory")], carried("memory", CUDAW_VERIFY="1"),
-     a_pause_moves_the_bytes, snapshots_have_it)
+     a_pause_moves_the_bytes, a_full_gpu_keeps_the_job_paused, snapshots_have_it)
