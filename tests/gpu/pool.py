@@ -94,9 +94,9 @@ def a_pool_is_made_ready():
         check("every word right" in job.finish(), "the job did not verify its memory")
 
 
-def counter_in(procs, mib, env=None):
+def counter_in(procs, mib, chunk_mib=0, env=None):
     job = Job("/bin/sh", "-c", f"echo $$ > {procs} && exec {COUNTER} --mib {mib} "
-              "--steps 1000000 --step-ms 2", env=env)
+              f"--chunk-mib {chunk_mib} --steps 1000000 --step-ms 2", env=env)
     job.wait_steps(2, timeout=60)
     return job
 
@@ -124,15 +124,17 @@ def what_memory_does_not_hold_goes_to_disk():
         check("GiB are missing" in done.stderr, f"stderr does not say how much: {done.stderr!r}")
         job.wait_steps(job.steps() + 2)
         job.finish()
-        job = counter_in(procs, 512, env=memory_only(CUDAW_SPILL_DIR=SCRATCH))
-        for _ in range(2):
-            job.pause()
-            status = job.status()
-            check(status["spilled"] >= 200 * MIB, f"{status['spilled']} bytes spilled")
-            check(status["paused"] <= 200 * MIB, f"{status['paused']} bytes in host memory")
-            job.resume()
-            equal(job.status()["spilled"], 0, "the bytes spilled while it runs")
-        check("every word right" in job.finish(), "the job did not verify its memory")
+        # cudaMalloc's memory, and memory that the program maps by itself.
+        for chunk_mib in (0, 16):
+            job = counter_in(procs, 512, chunk_mib, env=memory_only(CUDAW_SPILL_DIR=SCRATCH))
+            for _ in range(2):
+                job.pause()
+                status = job.status()
+                check(status["spilled"] >= 200 * MIB, f"{status['spilled']} bytes spilled")
+                check(status["paused"] <= 200 * MIB, f"{status['paused']} bytes in host memory")
+                job.resume()
+                equal(job.status()["spilled"], 0, "the bytes spilled while it runs")
+            check("every word right" in job.finish(), "the job did not verify its memory")
 
 
 def a_pause_that_fits_is_not_killed():
