@@ -144,7 +144,7 @@ CUresult release_checkpoint(const struct cuda_driver *drv, const struct context_
 	/* Only now: a thread that is not inside the driver may have loaded it just before. */
 	if (beside_driver(getpid(), beside)) {
 		*call = beside;
-		error = CUDA_ERROR_NOT_SUPPORTED;
+		error = CUDA_ERROR_NOT_PERMITTED;
 	} else {
 		*call = "cuCheckpointProcessCheckpoint";
 		error = drv->cuCheckpointProcessCheckpoint(getpid(), &checkpoint);
