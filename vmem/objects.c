@@ -376,23 +376,30 @@ static void clip(const struct mapping *m, CUdeviceptr ptr, size_t size, struct a
 	a->size = end - a->start;
 }
 
-/* Note the access, and forget the notes that it replaces. */
+/* Note the access, and forget the notes that it replaces. No access needs no note of its own. */
 static void access_note(struct mapping *m, struct access *noted)
 {
+	bool needed = noted->flags != CU_MEM_ACCESS_FLAGS_PROT_NONE;
 	struct access **p = &m->access, *a;
 
 	while ((a = *p)) {
-		if (a->location.type == noted->location.type &&
-		    a->location.id == noted->location.id && a->start >= noted->start &&
+		bool same = a->location.type == noted->location.type &&
+			    a->location.id == noted->location.id;
+
+		if (same && a->start >= noted->start &&
 		    a->start + a->size <= noted->start + noted->size) {
 			*p = a->next;
 			free(a);
 		} else {
+			needed |= same;
 			p = &a->next;
 		}
 	}
 	noted->next = NULL;
-	*p = noted;
+	if (needed)
+		*p = noted;
+	else
+		free(noted);
 }
 
 /* A note for each location of each mapping in the range; false: no memory for one. */

@@ -159,8 +159,11 @@ void vmem_objects_let_go(void)
 	for (size_t i = objects.nobjects; i-- > 0;) {
 		struct object *o = objects.objects[i];
 
-		if (o->home && o->home->window)
-			window_close(o->home, o->ctx);
+		for (struct mapping *m = o->maps, *next; m && o->ctx; m = next) {
+			next = m->next;
+			if (m->window)
+				window_close(m, o->ctx);
+		}
 		o->home = NULL;
 		o->ctx = NULL;
 		object_put(o, &gone);

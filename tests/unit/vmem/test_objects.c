@@ -197,6 +197,8 @@ START_TEST(mappings_come_back_with_their_access)
 	OK(objects_map(second, GRANULE, 0, handles[0], 0));
 	allow(at, NHANDLES * GRANULE, 0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
 	allow(at, GRANULE, 1, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+	allow(second, GRANULE, 0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+	allow(second, GRANULE, 0, CU_MEM_ACCESS_FLAGS_PROT_NONE);
 	allow(second, GRANULE, 1, CU_MEM_ACCESS_FLAGS_PROT_READ);
 	allow(at + 2 * GRANULE, GRANULE, 0, CU_MEM_ACCESS_FLAGS_PROT_READ);
 	for (int i = 0; i < 3; i++) {
