@@ -63,6 +63,17 @@ def memory_of_a_gpu_without_a_context():
         check("every word right" in job.finish(), "the job did not verify its memory")
 
 
+def threads_change_mappings_between_pauses():
+    for release in ("all", "memory"):
+        job = Job("objects", "--threads", 4, "--steps", 1000000, "--step-ms", 5,
+                  env={"CUDAW_RELEASE": release, "CUDAW_VERIFY": "1"})
+        for _ in range(10):
+            job.wait_steps(job.steps() + 3)
+            job.pause()
+            job.resume()
+        check("every word right" in job.finish(), "the job did not verify its memory")
+
+
 def manifest_of(program, *args):
     job, path = Job(program, *args), os.path.join(SCRATCH, program)
     job.wait_steps(3)
@@ -86,5 +97,6 @@ def a_snapshot_names_them():
 
 main(*shared("objects.py", STEPS=120 if SANITIZED else 100, STEP_MS=3, STILL=0.04, CHUNK_MIB=4,
              LEAST=8 * (4 << 20)),
-     exported_objects_stay_with_the_driver, memory_of_a_gpu_without_a_context, a_snapshot_names_them,
-     released_handles_are_refused, none_of_it_is_counted_as_the_drivers)
+     threads_change_mappings_between_pauses, exported_objects_stay_with_the_driver,
+     memory_of_a_gpu_without_a_context, a_snapshot_names_them, released_handles_are_refused,
+     none_of_it_is_counted_as_the_drivers)

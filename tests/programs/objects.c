@@ -16,16 +16,19 @@
  * --chunk-mib N: the size of an object, an even number. --handles 1: also use handles after their
  * release, which the driver refuses. --exports N: have an object that is exported as a descriptor, and
  * one that is exported as a dma-buf, until step N. --other 1: have an object on GPU 1, on which there
- * is no context.
+ * is no context. --threads N: N more threads make objects, check and free them.
  */
 #include "tests/programs/kernels.h"
 
 #include <inttypes.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 
 #define NCHUNKS 8
 
 static unsigned long chunk_mib = 4;
-static unsigned long handles, exports, other;
+static unsigned long handles, exports, other, nthreads;
 static struct kernels kernels;
 static size_t size;     /* of a chunk */
 static uint32_t *words; /* of the host, for one chunk */
@@ -362,14 +365,48 @@ static void (*const steps[])(unsigned long) = {
 	segments_step, sleeper_step,  scratch_step, twice_step,   parts_step, hidden_step,
 	bare_step,     readable_step, handles_step, exports_step, other_step};
 
+static atomic_bool ended;
+
+static void *thread_main(void *arg)
+{
+	const size_t bytes = 2UL << 20;
+	const CUdeviceptr at = reserve(bytes);
+	uint32_t value = 0, first, last;
+	CUmemGenericAllocationHandle handle, again;
+
+	(void)arg;
+	CALL(cuCtxSetCurrent(kernels.ctx));
+	while (!ended) {
+		value++;
+		CALL(cuMemCreate(&handle, bytes, &prop, 0));
+		CALL(cuMemMap(at, bytes, 0, handle, 0));
+		CALL(allow(at, bytes, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
+		CALL(cuMemRelease(handle));
+		CALL(cuMemsetD32_v2(at, value, bytes / sizeof(value)));
+		CALL(cuMemRetainAllocationHandle(&again, (void *)(uintptr_t)at));
+		if (again != handle)
+			step_die("threads: retained as another handle");
+		CALL(cuMemcpyDtoH_v2(&first, at, sizeof(first)));
+		CALL(cuMemcpyDtoH_v2(&last, at + bytes - sizeof(last), sizeof(last)));
+		if (first != value || last != value)
+			step_die("threads: %" PRIu32 " and %" PRIu32 ", not %" PRIu32, first, last,
+				 value);
+		CALL(cuMemUnmap(at, bytes));
+		CALL(cuMemRelease(again));
+	}
+	return NULL;
+}
+
 int main(int argc, char **argv)
 {
 	const struct step_option options[] = {{"chunk-mib", &chunk_mib},
 					      {"handles", &handles},
 					      {"exports", &exports},
-					      {"other", &other}};
+					      {"other", &other},
+					      {"threads", &nthreads}};
+	pthread_t *threads;
 
-	step_parse(argc, argv, options, 4);
+	step_parse(argc, argv, options, 5);
 	kernels_init(&kernels);
 	prop = (CUmemAllocationProp){
 		.type = CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -377,14 +414,23 @@ int main(int argc, char **argv)
 	};
 	size = chunk_mib << 20;
 	words = malloc(size);
-	if (!words)
+	threads = calloc(nthreads + 1, sizeof(*threads));
+	if (!words || !threads)
 		step_die("objects: out of memory");
 	for (unsigned long k = 0; step_more(k); k++) {
 		for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++)
 			steps[i](k);
 		CALL(cuCtxSynchronize());
+		/* The steps before change prop for a moment. */
+		for (unsigned long t = 0; !k && t < nthreads; t++)
+			if (pthread_create(&threads[t], NULL, thread_main, NULL))
+				step_die("objects: no thread");
 		step_done(k);
 	}
+	ended = true;
+	for (unsigned long t = 0; t < nthreads; t++)
+		pthread_join(threads[t], NULL);
+	free(threads);
 	puts("objects: every word right");
 	free(words);
 	return 0;
