@@ -10,9 +10,10 @@ import subprocess
 from gpulib import (BUILD, CUDAW, Job, Skip, base_environment, check, equal, figure, gpu_count, gpu_used,
                     idle_gpu_used, main, pause_at_random, same_lines)
 
-PROGRAM = os.path.join(BUILD, "tests", "programs", "managed")
+PROGRAMS = os.path.join(BUILD, "tests", "programs")
 CASES = {"alloc": 1, "attributes": 1, "use": 1, "hints": 1, "batches": 1, "streams": 1, "free_async": 1,
          "captured": 1, "fault": 1, "contexts": 1, "two_gpus": 2}
+RUNTIME = "by the runtime"
 ENDED = "how the program ended"
 HOST = {"CUDAW_MANAGED": "host"}
 STEPS, STEP_MS, STILL, PAUSES = 150, 10, 0.2, 5
@@ -25,15 +26,16 @@ KNOWN = {}
 
 def answers(case, *command, **env):
     """What the program answers: a list of (question, answer), as questions come again."""
-    done = subprocess.run([*command, PROGRAM, case], capture_output=True, text=True, timeout=120,
-                          env={**base_environment(), **env})
+    program, *args = ["managed_rt"] if case == RUNTIME else ["managed", case]
+    done = subprocess.run([*command, os.path.join(PROGRAMS, program), *args], capture_output=True,
+                          text=True, timeout=120, env={**base_environment(), **env})
     rows = [tuple(line.rsplit(": ", 1)) for line in done.stdout.splitlines()]
     return [*rows, (ENDED, str(done.returncode))]
 
 
 def compare(case):
     def run():
-        if gpu_count() < CASES[case]:
+        if gpu_count() < CASES.get(case, 1):
             raise Skip(f"{CASES[case]} GPUs needed, {gpu_count()} here")
         native, served = answers(case), answers(case, CUDAW, "run", "--", **HOST)
         different = {row[0] for row in set(native) ^ set(served)}
@@ -87,5 +89,5 @@ def rates():
             figure(f"{name}_{what}", float(value), unit)
 
 
-main(*[compare(case) for case in CASES], *[paused(release) for release in ("all", "memory")],
+main(*[compare(case) for case in (*CASES, RUNTIME)], *[paused(release) for release in ("all", "memory")],
      a_managed_variable, ("what the GPU reads and writes in a second", rates))

@@ -322,6 +322,7 @@ static void case_use(void)
 	    cuMemcpyDtoH(pinned, dev, SIZE) || pinned[1] != 0x05050505 ? "wrong" : "right");
 	say("cuMemcpyDtoH of managed memory: %s",
 	    cuMemcpyDtoH(pageable, m, SIZE) || pageable[1] != 0x05050505 ? "wrong" : "right");
+	free(pageable);
 }
 
 static const CUmemLocation NOWHERE = {CU_MEM_LOCATION_TYPE_INVALID, 0},
