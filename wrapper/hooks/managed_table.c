@@ -225,6 +225,35 @@ static void part_of(const struct entry *e, CUdeviceptr ptr, CUdeviceptr end, siz
 	*to = end < end_of(e) ? end - e->info.start : e->info.size;
 }
 
+static bool same_location(const CUmemLocation *a, const CUmemLocation *b)
+{
+	return a->type == b->type && a->id == b->id;
+}
+
+static bool same(const struct managed_hints *a, const struct managed_hints *b)
+{
+	return a->read_mostly == b->read_mostly && a->accessed_by == b->accessed_by &&
+	       same_location(&a->preferred, &b->preferred) &&
+	       same_location(&a->prefetched, &b->prefetched);
+}
+
+/* Programs prefetch large memory piece by piece: the list has to stay short. */
+static void merge(struct entry *e)
+{
+	struct stretch *s = e->stretches, *next;
+
+	while (s && s->next) {
+		next = s->next;
+		if (!same(&s->hints, &next->hints)) {
+			s = next;
+			continue;
+		}
+		s->end = next->end;
+		s->next = next->next;
+		free(next);
+	}
+}
+
 static CUresult change_entry(struct entry *e, size_t from, size_t to, managed_change_fn change,
 			     const void *arg)
 {
@@ -239,6 +268,7 @@ static CUresult change_entry(struct entry *e, size_t from, size_t to, managed_ch
 	for (struct stretch *s = e->stretches; s && s->end <= to; s = s->next)
 		if (s->end > from)
 			change(&s->hints, arg);
+	merge(e);
 	return CUDA_SUCCESS;
 }
 
@@ -260,7 +290,7 @@ CUresult managed_change(CUdeviceptr ptr, size_t size, managed_change_fn change, 
 
 static void common_location(CUmemLocation *both, const CUmemLocation *other)
 {
-	if (both->type != other->type || both->id != other->id)
+	if (!same_location(both, other))
 		*both = (CUmemLocation){0};
 }
 

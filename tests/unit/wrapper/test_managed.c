@@ -109,6 +109,18 @@ START_TEST(test_pages_keep_their_hints)
 }
 END_TEST
 
+/* In a list that grows with each piece this takes minutes. */
+START_TEST(test_pieces_in_a_row)
+{
+	const size_t pages = 400000;
+
+	add(BASE, pages * PAGE, CTX);
+	for (size_t i = 0; i < pages; i++)
+		set(BASE + i * PAGE, PAGE, 1);
+	ck_assert_uint_eq(bits_of(BASE, pages * PAGE), 1);
+}
+END_TEST
+
 START_TEST(test_a_free_that_fails)
 {
 	add(BASE, PAGE, CTX);
@@ -160,6 +172,7 @@ int main(void)
 	tcase_add_test(tcase, test_bytes_are_found);
 	tcase_add_test(tcase, test_ranges_are_covered);
 	tcase_add_test(tcase, test_pages_keep_their_hints);
+	tcase_add_test(tcase, test_pieces_in_a_row);
 	tcase_add_test(tcase, test_a_free_that_fails);
 	tcase_add_test(tcase, test_an_address_that_comes_again);
 	tcase_add_test(tcase, test_many);
