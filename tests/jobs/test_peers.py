@@ -1,21 +1,18 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Jobs of several processes whose kernels wait for each other in communicators that cudaw knows."""
-import json
 import os
 import signal
-import statistics
 import time
 
-from simlib import SANITIZED, errors_of_cudaw
+from simlib import SANITIZED, errors_of_cudaw, shared
 from gpulib import Job, check, cudaw_ok, equal, jobs, main, until
 
-SHAPES = {"data_parallel": 0, "pipeline": 1, "tensor_and_data": 2, "graphs": 3, "pipeline_and_world": 5,
-          "graphs_by_hand": 6}
-CASES = (("data_parallel", 2), ("pipeline", 4), ("tensor_and_data", 4), ("graphs", 2), ("graphs_by_hand", 2),
-         ("pipeline_and_world", 4), ("data_parallel", 16))
-RESTS = 5 if SANITIZED else int(os.environ.get("RESTS", "20"))
-STEP_MS = 10
+# Of tests/programs/peers.c.
+DATA, PIPELINE = 0, 1
+RESTS = 5 if SANITIZED else 20
+SHAPES = (("data_parallel", 2), ("pipeline", 4), ("tensor_and_data", 4), ("graphs", 2), ("graphs_by_hand", 2),
+          ("pipeline_and_world", 4), ("data_parallel", 16))
 
 
 def states():
@@ -23,41 +20,11 @@ def states():
 
 
 def started(shape, ranks, *options):
-    job = Job("peers", "--ranks", ranks, "--shape", SHAPES[shape], "--steps", 100000000, "--step-ms",
-              STEP_MS, *options, name="peers")
+    job = Job("peers", "--ranks", ranks, "--shape", shape, "--steps", 100000000, "--step-ms", 10, *options,
+              name="peers")
     job.until(lambda: len(states()) == ranks, 60, "all ranks use CUDA")
-    job.wait_steps(5)
+    job.wait_steps(5, timeout=60)
     return job
-
-
-def drain_ms(text):
-    """The longest that one of the processes took to come to rest."""
-    return max(row["phases"]["drain"] for row in json.loads(text))
-
-
-def rest_often(shape, ranks):
-    job = started(shape, ranks)
-    start, first = time.monotonic(), job.steps()
-    job.wait_steps(first + 20, timeout=60)
-    step_ms = (time.monotonic() - start) * 1000 / (job.steps() - first)
-    times, steps = [], []
-    for i in range(RESTS):
-        job.wait_steps(job.steps() + 1, timeout=60)
-        time.sleep(i % 7 * STEP_MS / 7000)
-        before = job.steps()
-        times.append(drain_ms(cudaw_ok("pause", "--json", "peers")))
-        steps.append(job.steps() - before)
-        equal(states(), ["paused"] * ranks, "the states after cudaw pause")
-        cudaw_ok("resume", "peers")
-    print(f"# {shape}, {ranks} ranks: a step takes {step_ms:.1f} ms; at rest after "
-          f"{statistics.median(times):.1f} ms in the median, {max(times):.1f} at the most; "
-          f"{statistics.median(steps)} steps, {max(steps)} at the most", flush=True)
-    check("every rank right" in job.finish(timeout=60), "not every rank verified its result")
-    equal(errors_of_cudaw(job), [], "what cudaw said on stderr")
-    # Half of them, since other programs of the machine may take a moment of any one.
-    check(statistics.median(times) < 2 * step_ms + 100,
-          f"half of the pauses took more than {statistics.median(times):.0f} ms to come to rest, and a "
-          f"step takes {step_ms:.0f} ms")
 
 
 def ranks_of_the_job():
@@ -65,7 +32,7 @@ def ranks_of_the_job():
 
 
 def a_signal_to_a_rank_with_peers_is_refused():
-    job = started("pipeline", 3)
+    job = started(PIPELINE, 3)
     for rank in ranks_of_the_job():
         said = len(errors_of_cudaw(job))
         os.kill(rank, signal.SIGUSR1)
@@ -84,7 +51,7 @@ def a_signal_to_a_rank_with_peers_is_refused():
 
 
 def a_signal_to_a_process_alone_pauses_it():
-    job = started("data_parallel", 1)
+    job = started(DATA, 1)
     os.kill(ranks_of_the_job()[0], signal.SIGUSR1)
     until(lambda: states() == ["paused"], 20, "it is paused")
     cudaw_ok("resume", "peers")
@@ -93,7 +60,7 @@ def a_signal_to_a_process_alone_pauses_it():
 
 
 def a_signal_after_the_communicators_have_ended_pauses_one_process():
-    job = started("data_parallel", 2, "--leave", 8)
+    job = started(DATA, 2, "--leave", 8)
     job.wait_steps(12, timeout=60)
     rank = ranks_of_the_job()[0]
     os.kill(rank, signal.SIGUSR1)
@@ -103,10 +70,6 @@ def a_signal_after_the_communicators_have_ended_pauses_one_process():
     equal(errors_of_cudaw(job), [], "what cudaw said on stderr")
 
 
-def cases():
-    for shape, ranks in CASES:
-        yield f"{shape} of {ranks} ranks", lambda shape=shape, ranks=ranks: rest_often(shape, ranks)
-
-
 main(a_signal_to_a_rank_with_peers_is_refused, a_signal_to_a_process_alone_pauses_it,
-     a_signal_after_the_communicators_have_ended_pauses_one_process, *cases())
+     a_signal_after_the_communicators_have_ended_pauses_one_process,
+     *(case for shape, ranks in SHAPES for case in shared("rests.py", shape, ranks, RESTS)))

@@ -1,0 +1,72 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""rests.py SHAPE RANKS COUNT: a job of processes whose kernels wait for each other in communicators
+that cudaw knows is paused COUNT times. Half of the pauses come to rest within two steps of the job
+and 100 ms, none times out, and every rank verifies its result. SHAPE is one of tests/programs/peers.c:
+all ranks share a GPU, and contexts stay there (see ranks.py). Or it is ddp, fsdp or tensor: a
+training with PyTorch and NCCL, a GPU for each rank, whose losses are those of a native run.
+"""
+import json
+import statistics
+import sys
+import time
+
+from gpulib import Job, check, cudaw_ok, equal, figure, jobs, main, same_lines
+
+SHAPES = {"data_parallel": 0, "pipeline": 1, "tensor_and_data": 2, "graphs": 3, "pipeline_and_world": 5,
+          "graphs_by_hand": 6}
+SHAPE, RANKS, COUNT = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+STEP_MS = 10
+TRAINING = ("nccl_training.py", "--kind", SHAPE, "--ranks", RANKS, "--steps", 60 * COUNT)
+
+
+def states():
+    return [row["state"] for row in jobs().values() if row["name"] == "peers"]
+
+
+def drain_ms(text):
+    """The longest that one of the processes took to come to rest."""
+    return max(row["phases"]["drain"] for row in json.loads(text))
+
+
+def step_ms_of(job):
+    start, first = time.monotonic(), job.steps()
+    job.wait_steps(first + 20, timeout=60)
+    return (time.monotonic() - start) * 1000 / (job.steps() - first)
+
+
+def rest_often(job):
+    job.until(lambda: len(states()) == RANKS, 120, "all ranks use CUDA")
+    job.wait_steps(5, timeout=60)
+    step_ms, times = step_ms_of(job), []
+    for i in range(COUNT):
+        job.wait_steps(job.steps() + 1, timeout=60)
+        time.sleep(i % 7 * step_ms / 7000)
+        times.append(drain_ms(cudaw_ok("pause", "--release", "memory", "--json", "peers")))
+        equal(states(), ["paused"] * RANKS, "the states after cudaw pause")
+        cudaw_ok("resume", "peers")
+    figure(f"step_{SHAPE}_{RANKS}", step_ms, "ms")
+    figure(f"rest_{SHAPE}_{RANKS}_median", statistics.median(times), "ms")
+    figure(f"rest_{SHAPE}_{RANKS}_most", max(times), "ms")
+    # Half of them, since other programs of the machine may take a moment of any one.
+    check(statistics.median(times) < 2 * step_ms + 100,
+          f"half of the pauses took more than {statistics.median(times):.0f} ms to come to rest, and a "
+          f"step takes {step_ms:.0f} ms")
+
+
+def ranks_come_to_rest():
+    job = Job("peers", "--ranks", RANKS, "--shape", SHAPES[SHAPE], "--steps", 100000000, "--step-ms",
+              STEP_MS, name="peers")
+    rest_often(job)
+    check("every rank right" in job.finish(timeout=60), "not every rank verified its result")
+
+
+def training_comes_to_rest():
+    native = Job(*TRAINING, mode="native").result(600)
+    job = Job(*TRAINING, name="peers")
+    rest_often(job)
+    same_lines(job.result(600), native, f"after {COUNT} pauses")
+
+
+main((f"{SHAPE} of {RANKS} ranks comes to rest {COUNT} times",
+      ranks_come_to_rest if SHAPE in SHAPES else training_comes_to_rest))
