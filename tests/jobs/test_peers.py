@@ -3,10 +3,11 @@
 """Jobs of several processes whose kernels wait for each other in communicators that cudaw knows."""
 import os
 import signal
+import socket
 import time
 
 from simlib import SANITIZED, errors_of_cudaw, shared
-from gpulib import Job, check, cudaw_ok, equal, jobs, main, until
+from gpulib import RUNTIME_DIR, Job, check, cudaw_ok, equal, jobs, main, until
 
 # Of tests/programs/peers.c.
 DATA, PIPELINE = 0, 1
@@ -70,6 +71,56 @@ def a_signal_after_the_communicators_have_ended_pauses_one_process():
     equal(errors_of_cudaw(job), [], "what cudaw said on stderr")
 
 
+def held(pid):
+    """A connection to one rank, which is held."""
+    client = socket.socket(socket.AF_UNIX)
+    client.settimeout(20)
+    client.connect(os.path.join(RUNTIME_DIR, f"{pid}.sock"))
+    client.sendall(b"hold 60000\n")
+    heard(client, b"held ")
+    return client
+
+
+def heard(client, words):
+    """What is said until a line with @words."""
+    text = b""
+    while words not in text:
+        part = client.recv(4096)
+        check(part, f"{words} was not said, but {text}")
+        text += part
+    return text
+
+
+def a_rank_on_its_way_to_targets_runs_on_when_the_command_dies():
+    job = started(DATA, 2)
+    clients = [held(pid) for pid in ranks_of_the_job()]
+    for client in clients:
+        client.sendall(b"reach 1 1:1000000\n")
+    job.wait_steps(job.steps() + 5, timeout=60)
+    equal(states(), ["pausing"] * 2, "the states on the way")
+    # A later order takes the place of the first, which it has passed.
+    clients[0].sendall(b"reach 2 1:1\n")
+    check(b"peers 1:" in heard(clients[0], b" 0 2\n"), "it did not say its counts")
+    clients[0].sendall(b"reach 3 1:1000000\n")
+    job.wait_steps(job.steps() + 5, timeout=60)
+    for client in clients:
+        client.close()
+    until(lambda: states() == ["running"] * 2, 20, "they run on")
+    check("every rank right" in job.finish(timeout=60), "not every rank verified its result")
+
+
+def orders_that_are_none_end_the_hold():
+    job = started(DATA, 2)
+    for order in (b"reach\n", b"reach 0 1:1\n", b"reach 1\n", b"reach 1 1\n", b"reach 1 1:x\n",
+                  b"reach 1" + b" 1:1" * 65 + b"\n"):
+        with held(ranks_of_the_job()[0]) as client:
+            client.sendall(order)
+            heard(client, b"end invalid")
+        until(lambda: states() == ["running"] * 2, 20, "they run on")
+    check("every rank right" in job.finish(timeout=60), "not every rank verified its result")
+
+
 main(a_signal_to_a_rank_with_peers_is_refused, a_signal_to_a_process_alone_pauses_it,
      a_signal_after_the_communicators_have_ended_pauses_one_process,
+     a_rank_on_its_way_to_targets_runs_on_when_the_command_dies, orders_that_are_none_end_the_hold,
      *(case for shape, ranks in SHAPES for case in shared("rests.py", shape, ranks, RESTS)))

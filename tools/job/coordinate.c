@@ -104,8 +104,9 @@ int coordinate_take(struct job *job, const char *value)
 	if (!party || (!drained && strncmp(value, "stuck ", 6)) ||
 	    sscanf(value, "%*s %u %u", &came, &number) < 1)
 		return -EBADMSG;
+	/* A step may have taken the place of an order to reach targets, which is not answered then. */
 	if (!party->committed && !party->culprit &&
-	    reach_take_held(&party->reach, job->rank, number, clock_ms()))
+	    (party->by_steps || reach_take_held(&party->reach, job->rank, number, clock_ms())))
 		steps_take(&party->steps, job->rank, drained, came, clock_ms());
 	return 0;
 }

@@ -34,6 +34,14 @@ static struct reach_comm *find(struct reach_rank *r, uint32_t id)
 	return NULL;
 }
 
+static void find_places(const struct reach_rank *r, struct reach_comm *c)
+{
+	for (const struct reach_comm *other = r->comms; other < c; other++) {
+		c->place += other->some == c->some;
+		c->sized += other->some == c->some && other->size == c->size;
+	}
+}
+
 int reach_take_peers(struct reach *reach, size_t rank, const char *value, int64_t now_ms)
 {
 	struct reach_rank *r = &reach->ranks[rank], before = *r;
@@ -53,6 +61,7 @@ int reach_take_peers(struct reach *reach, size_t rank, const char *value, int64_
 		c->made = made;
 		c->some = value[len] == 's';
 		len += c->some;
+		find_places(r, c);
 		old = find(&before, c->id);
 		if (old) {
 			c->aimed = old->aimed;
@@ -72,24 +81,13 @@ bool reach_take_held(struct reach *reach, size_t rank, uint32_t number, int64_t 
 	return true;
 }
 
-/* The place of @c among the communicators of its kind in its process. */
-static size_t place_of(const struct reach_rank *r, const struct reach_comm *c, bool sized)
-{
-	size_t place = 0;
-
-	for (const struct reach_comm *other = r->comms; other < c; other++)
-		place += other->some == c->some && (!sized || other->size == c->size);
-	return place;
-}
-
 struct group {
-	struct reach *reach;
-	const struct reach_rank *r;
+	const struct reach *reach;
 	const struct reach_comm *c;
 };
 
-/* True if @d of @r is taken for the same communicator as @k, or for one of its like. */
-static bool belongs(const struct group *k, const struct reach_rank *r, const struct reach_comm *d)
+/* True if @d is taken for the same communicator as @k, or for one of its like. */
+static bool belongs(const struct group *k, const struct reach_comm *d)
 {
 	size_t world = k->reach->n;
 	bool sized = k->c->size && d->size;
@@ -98,12 +96,11 @@ static bool belongs(const struct group *k, const struct reach_rank *r, const str
 		return false;
 	switch (k->reach->way) {
 	case REACH_PLACE:
-		return place_of(r, d, false) == place_of(k->r, k->c, false);
+		return d->place == k->c->place;
 	case REACH_SIZE:
 		return true;
 	default:
-		return sized && d->size == world && !d->some &&
-		       place_of(r, d, true) == place_of(k->r, k->c, true);
+		return sized && d->size == world && !d->some && d->sized == k->c->sized;
 	}
 }
 
@@ -125,7 +122,7 @@ static bool find_target(const struct group *k, const struct steps *steps, uint64
 			continue;
 		needed++;
 		for (const struct reach_comm *d = r->comms; d < r->comms + r->n; d++) {
-			if (!belongs(k, r, d))
+			if (!belongs(k, d))
 				continue;
 			any = true;
 			least = d->made < least ? d->made : least;
@@ -151,7 +148,7 @@ static void aim(struct reach *reach, const struct steps *steps)
 		struct reach_rank *r = &reach->ranks[i];
 
 		for (struct reach_comm *c = r->comms; c < r->comms + r->n; c++) {
-			const struct group k = {reach, r, c};
+			const struct group k = {reach, c};
 			uint64_t target;
 
 			if (!find_target(&k, steps, &target)) {
@@ -203,13 +200,16 @@ static bool is_short(const struct reach_rank *r)
 	return false;
 }
 
-static bool any_known(const struct reach *reach)
+/* True if targets make sense at all. */
+static bool are_known(const struct reach *reach)
 {
-	size_t ranks = 0;
+	size_t ranks = 0, comms = 0;
 
-	for (size_t i = 0; i < reach->n; i++)
+	for (size_t i = 0; i < reach->n; i++) {
 		ranks += reach->ranks[i].n > 0;
-	return ranks > 1;
+		comms += reach->ranks[i].n;
+	}
+	return ranks > 1 && comms <= REACH_MOST;
 }
 
 /* Order the ranks that have not met their targets, unless they have these orders. */
@@ -265,16 +265,15 @@ enum reach_verdict reach_next(struct reach *reach, struct steps *steps, int64_t 
 		reach->begun = true;
 		begin_way(reach, REACH_PLACE, now_ms);
 	}
-	if (reach->stale)
+	goes_on = are_known(reach);
+	if (goes_on && reach->stale)
 		aim(reach, steps);
 	reach->stale = false;
-	if (order(reach, steps))
+	if (goes_on && order(reach, steps))
 		return REACH_GO;
-	if (!any_known(reach))
-		goes_on = false;
-	else if (asked)
+	if (goes_on && asked)
 		goes_on = now_ms - reach->change_ms < STILL_MS;
-	else
+	else if (goes_on)
 		goes_on = try_next_way(reach, now_ms);
 	if (goes_on)
 		return REACH_WAIT;

@@ -32,10 +32,13 @@
 
 #define REACH_COMMS 64
 #define REACH_TEXT  2048 /* of an order: REACH_COMMS times "ID:COUNT" */
+#define REACH_MOST  2048 /* communicators of all ranks; with more they go by steps */
 
 struct reach_comm {
 	uint32_t id, size; /* a size of 0: not known */
 	bool some;         /* not all ranks launch its kernels */
+	size_t place;      /* among those of its kind in its process */
+	size_t sized;      /* among those of the same size, too */
 	bool aimed;        /* it has a target */
 	uint64_t made, target;
 };
