@@ -13,8 +13,8 @@ import time
 
 from gpulib import Job, check, cudaw_ok, equal, figure, jobs, main, same_lines
 
-SHAPES = {"data_parallel": 0, "pipeline": 1, "tensor_and_data": 2, "graphs": 3, "pipeline_and_world": 5,
-          "graphs_by_hand": 6}
+SHAPES = {"data_parallel": 0, "pipeline": 1, "tensor_and_data": 2, "graphs": 3, "one_communicator": 4,
+          "pipeline_and_world": 5, "graphs_by_hand": 6}
 SHAPE, RANKS, COUNT = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 STEP_MS = 10
 TRAINING = ("nccl_training.py", "--kind", SHAPE, "--ranks", RANKS, "--steps", 60 * COUNT)

@@ -13,7 +13,7 @@ from gpulib import RUNTIME_DIR, Job, check, cudaw_ok, equal, jobs, main, until
 DATA, PIPELINE = 0, 1
 RESTS = 5 if SANITIZED else 20
 SHAPES = (("data_parallel", 2), ("pipeline", 4), ("tensor_and_data", 4), ("graphs", 2), ("graphs_by_hand", 2),
-          ("pipeline_and_world", 4), ("data_parallel", 16))
+          ("pipeline_and_world", 4), ("one_communicator", 4), ("data_parallel", 16))
 
 
 def states():

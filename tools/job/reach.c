@@ -15,7 +15,7 @@ static const struct {
 
 #define STILL_MS 5000 /* no count changes, and a rank does not meet its targets */
 
-/* No more than a CPU is ahead of another; and what pairs of a pipeline differ by. */
+/* No more than a CPU is ahead of another; and than pairs of a pipeline differ by. */
 #define ARE_NEAR(least, most)  ((most) - (least) <= 1024 + (most) / 8)
 #define ARE_ALIKE(least, most) ((most) - (least) <= 8 + (most) / 8)
 
@@ -138,7 +138,9 @@ static bool find_target(const struct group *k, const struct steps *steps, uint64
 		needed = 2;
 	if (ranks < needed)
 		return false;
-	return k->reach->way == REACH_SIZE ? ARE_ALIKE(least, most) : ARE_NEAR(least, most);
+	/* Stages of a pipeline that share a communicator send and receive unlike often. */
+	return k->reach->way == REACH_SIZE || k->c->some ? ARE_ALIKE(least, most)
+							 : ARE_NEAR(least, most);
 }
 
 /* Set the targets of all. */
@@ -240,13 +242,24 @@ static bool any_asked(const struct steps *steps)
 	return false;
 }
 
+static bool any_aimed(const struct reach *reach)
+{
+	for (size_t i = 0; i < reach->n; i++)
+		for (size_t k = 0; k < reach->ranks[i].n; k++)
+			if (reach->ranks[i].comms[k].aimed)
+				return true;
+	return false;
+}
+
 /* All have met their targets, and not all GPUs are idle. False: no way is left. */
 static bool try_next_way(struct reach *reach, int64_t now_ms)
 {
 	enum reach_way last = has_other_ways(reach) ? reach->way : REACH_WAYS - 1;
 	int64_t wait_ms = patience[last].ms;
 
-	if (patience[last].part)
+	if (!any_aimed(reach))
+		wait_ms = 0;
+	else if (patience[last].part)
 		wait_ms += (now_ms - reach->begin_ms) / patience[last].part;
 	if (now_ms - reach->change_ms < wait_ms)
 		return true;
