@@ -187,10 +187,13 @@ static bool begin_way(struct reach *reach, enum reach_way way, int64_t now_ms)
 /* True if another way than REACH_PLACE may differ from it. */
 static bool has_other_ways(const struct reach *reach)
 {
-	for (size_t i = 0; i < reach->n; i++)
-		if (reach->ranks[i].n > 1 ||
-		    (reach->ranks[i].n && reach->ranks[i].comms[0].size < reach->n))
+	for (size_t i = 0; i < reach->n; i++) {
+		const struct reach_rank *r = &reach->ranks[i];
+
+		/* The size of the only one may not be known yet. */
+		if (r->n > 1 || (r->n && r->comms[0].size && r->comms[0].size < reach->n))
 			return true;
+	}
 	return false;
 }
 
