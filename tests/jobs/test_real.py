@@ -100,7 +100,8 @@ def test_a_call_that_the_checks_fail_is_found():
     past = """
 past = ctypes.c_uint64(data.value + 9)
 def one_round():
-    call(cuda.cuMemsetD8_v2(past, ctypes.c_ubyte(7), SIZE))
+    if "CUDAW_JOB" in os.environ:   # the driver alone fails it
+        call(cuda.cuMemsetD8_v2(past, ctypes.c_ubyte(7), SIZE))
     return "same"
 """
     careless = past.replace("call(cuda", "(cuda")
@@ -116,6 +117,14 @@ def one_round():
 def test_nothing_begins_after_the_limit():
     done, rows, _ = real({"right": DRIVER + RUN}, "--limit", "0")
     equal((done.returncode, rows["right"]), (1, ["", "", "0", "0", "failed: not begun in time"]))
+
+
+@unsanitized
+def test_a_program_that_fails_without_cudaw_is_named():
+    done, rows, _ = real({"right": DRIVER + RUN, "broken": DRIVER + "sys.exit('no such thing')\n"},
+                         "--pauses", "2")
+    equal((done.returncode, rows["broken"][-1]),
+          (0, "fails natively: the exit status of broken is 1, should be 0"))
 
 
 main()

@@ -9,9 +9,9 @@ import os
 import signal
 import time
 
+from snapshotjobs import contents
 from gpulib import check, cudaw, cudaw_ok, equal, main, seeded, until
 from restorelib import Counting, Snapshot, directory
-from snapshotjobs import contents
 
 KILLS = 60          # of jobs, and of commands, at the most
 KILLING_S = 12      # after which one that came in time is enough

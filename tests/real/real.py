@@ -178,13 +178,16 @@ class Program:
         try:
             first = self.run("native")
         except Failure as why:
-            self.row.why = str(why)
+            self.row.why = self.told(why)
             return "fails natively"
         with concurrent.futures.ThreadPoolExecutor(1) as pool:
             again = pool.submit(self.run, "native")
             self.row.under = self.run_under()
             self.row.native = again.result()
         return self.judge(first)
+
+    def told(self, why):
+        return " ".join(str(why).replace(self.entry.program, self.row.name).split())
 
     def __call__(self):
         row = self.row
@@ -194,7 +197,7 @@ class Program:
             row.result, row.why = "skipped", str(why)
         except Exception as why:    # whatever goes wrong is this program's failure
             row.result = "failed"
-            row.why = " ".join(str(why).replace(self.entry.program, row.name).split())
+            row.why = self.told(why)
         say(f"{row.result:14} {row.name:14} {row.pauses} pauses  {row.why}".rstrip())
         return row
 
