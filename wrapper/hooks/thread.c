@@ -96,7 +96,8 @@ CUresult hook_cuCtxSetCurrent(CUcontext ctx)
 
 	self.ctx = ctx;
 	learn(KNOWS_CONTEXT, same);
-	if (result)
+	/* NULL pops the current context: the one below is current then. */
+	if (result || !ctx)
 		thread_forget_context();
 	return result;
 }

@@ -225,6 +225,31 @@ START_TEST(a_context_that_is_set_at_rest)
 }
 END_TEST
 
+/* To make no context current is to pop: context 1 was below. */
+static CUresult set_or_pop(CUcontext ctx)
+{
+	return ctx ? set_current(ctx) : pop_current(&ctx);
+}
+
+START_TEST(no_context_is_current_only_if_the_driver_says_so)
+{
+	CUcontext ctx;
+
+	set_up();
+	real.cuCtxSetCurrent = set_or_pop;
+	hook_cuCtxPushCurrent_v2(CONTEXT(1));
+	hook_cuCtxPushCurrent_v2(CONTEXT(2));
+	hook_cuCtxGetCurrent(&ctx);
+	ck_context(CONTEXT(2));
+	learn_device();
+	hook_cuCtxSetCurrent(NULL);
+	ck_no_context();
+	ck_no_device();
+	hook_cuCtxGetCurrent(&ctx);
+	ck_context(CONTEXT(1));
+}
+END_TEST
+
 /* A new context may have the handle of the old one. */
 START_TEST(nothing_is_known_after_the_end_of_a_context)
 {
@@ -274,6 +299,7 @@ int main(void)
 	tcase_add_test(tc, pushes_and_pops_are_forgotten);
 	tcase_add_test(tc, the_device_of_a_context_that_is_named);
 	tcase_add_loop_test(tc, a_context_that_is_set_at_rest, 0, 2);
+	tcase_add_test(tc, no_context_is_current_only_if_the_driver_says_so);
 	tcase_add_test(tc, nothing_is_known_after_the_end_of_a_context);
 	tcase_add_loop_test(tc, a_change_that_nobody_saw, 0, 2);
 	suite_add_tcase(s, tc);
