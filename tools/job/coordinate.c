@@ -155,16 +155,11 @@ static bool lead_by_targets(struct job **jobs, size_t n, struct party *party)
 	verdict = reach_next(&party->reach, &party->steps, clock_ms());
 	party->by_steps = verdict == REACH_OVER;
 	for (size_t i = 0; i < n; i++) {
-		if (jobs[i]->party != party)
+		if (verdict == REACH_WAIT || jobs[i]->party != party ||
+		    !party->reaching[jobs[i]->rank].ordered)
 			continue;
-		if (verdict == REACH_GO && party->reaching[jobs[i]->rank].ordered) {
-			reach_write(&party->reach, jobs[i]->rank, text);
-			job_say(jobs[i], "%s", text);
-		} else if (party->by_steps && party->reaching[jobs[i]->rank].number &&
-			   party->ranks[jobs[i]->rank].asked) {
-			/* This ends its way to its targets. */
-			job_say(jobs[i], "step 1");
-		}
+		reach_write(&party->reach, jobs[i]->rank, text);
+		job_say(jobs[i], "%s", text);
 	}
 	return !party->by_steps;
 }

@@ -49,6 +49,7 @@ int reach_take_peers(struct reach *reach, size_t rank, const char *value, int64_
 	int len;
 
 	reach->stale = true;
+	r->told = true;
 	for (r->n = 0; *value; value += len, r->n++) {
 		struct reach_comm *c = &r->comms[r->n], *old;
 
@@ -75,7 +76,14 @@ int reach_take_peers(struct reach *reach, size_t rank, const char *value, int64_
 
 bool reach_take_held(struct reach *reach, size_t rank, uint32_t number, int64_t now_ms)
 {
-	if (number < reach->ranks[rank].number)
+	struct reach_rank *r = &reach->ranks[rank];
+
+	if (!r->told && r->n) {
+		r->n = 0;
+		reach->stale = true;
+	}
+	r->told = false;
+	if (number < r->number)
 		return false;
 	reach->change_ms = now_ms;
 	return true;
@@ -237,6 +245,18 @@ static bool order(struct reach *reach, struct steps *steps)
 	return any;
 }
 
+/* Order the ranks on their way to their targets to stop, and to answer. */
+static void stop(struct reach *reach, const struct steps *steps)
+{
+	for (size_t i = 0; i < reach->n; i++) {
+		struct reach_rank *r = &reach->ranks[i];
+
+		r->n = 0;
+		r->ordered = r->number && steps->ranks[i].asked;
+		r->number += r->ordered;
+	}
+}
+
 static bool any_asked(const struct steps *steps)
 {
 	for (size_t i = 0; i < steps->n; i++)
@@ -294,6 +314,7 @@ enum reach_verdict reach_next(struct reach *reach, struct steps *steps, int64_t 
 	if (goes_on)
 		return REACH_WAIT;
 	reach->way = REACH_WAYS;
+	stop(reach, steps);
 	return REACH_OVER;
 }
 
@@ -302,6 +323,9 @@ void reach_write(const struct reach *reach, size_t rank, char text[static REACH_
 	const struct reach_rank *r = &reach->ranks[rank];
 	size_t len = snprintf(text, REACH_TEXT, "reach %u", r->number);
 
+	/* A target that is met already. */
+	if (!r->n)
+		snprintf(text + len, REACH_TEXT - len, " 1:0");
 	for (const struct reach_comm *c = r->comms; c < r->comms + r->n && len < REACH_TEXT; c++)
 		if (c->aimed)
 			len += snprintf(text + len, REACH_TEXT - len, " %u:%llu", c->id,

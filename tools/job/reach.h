@@ -49,6 +49,7 @@ struct reach_rank {
 	uint32_t number; /* of its last order; 0: it had none */
 	bool ordered;    /* an order is to be sent now */
 	bool fresh;      /* a target has changed since its last order */
+	bool told;       /* it has named its communicators since it was last held */
 };
 
 enum reach_way { REACH_PLACE, REACH_SIZE, REACH_WORLD, REACH_WAYS };
@@ -65,7 +66,7 @@ struct reach {
 enum reach_verdict {
 	REACH_WAIT,
 	REACH_GO,   /* the ranks that are ordered are to get their orders */
-	REACH_OVER, /* the ranks go by steps */
+	REACH_OVER, /* the ranks go by steps; an order for some ends their way to their targets */
 };
 
 /* @steps has as many ranks. */
@@ -76,7 +77,7 @@ int reach_take_peers(struct reach *reach, size_t rank, const char *value, int64_
 
 /*
  * A "held" line of @rank repeats @number. False: it was sent before the rank got its last order, and
- * says nothing.
+ * says nothing. A rank has no communicators any more if no "peers" line came before its "held" line.
  */
 bool reach_take_held(struct reach *reach, size_t rank, uint32_t number, int64_t now_ms);
 

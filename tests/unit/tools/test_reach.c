@@ -57,10 +57,10 @@ START_TEST(those_behind_are_given_the_count_of_those_ahead)
 	ck_assert(!m.reaching[1].ordered);
 	ck_assert_int_eq(after(1), REACH_WAIT);
 	/* This crossed the order. */
-	answer(0, NULL, true, 0);
+	answer(0, "1:2:10", true, 0);
 	ck_assert(m.ranks[0].asked);
 	answer(0, "1:2:13", true, 1);
-	answer(1, NULL, true, 0);
+	answer(1, "4:0:13", true, 0);
 	ck_assert(steps_are_over(&m.steps));
 }
 END_TEST
@@ -160,6 +160,25 @@ START_TEST(a_target_that_is_not_met_is_given_up)
 	ck_assert_int_eq(reach_take_peers(&m.reach, 0, "1:2:11", m.now), 0);
 	ck_assert_int_eq(after(4000), REACH_WAIT);
 	ck_assert_int_eq(after(4000), REACH_OVER);
+	/* It is told to stop, and what it said before does not count as its answer. */
+	check_order(0, "reach 2 1:0");
+	answer(0, "1:2:13", true, 1);
+	ck_assert(m.ranks[0].asked);
+	answer(0, "1:2:13", true, 2);
+	ck_assert(!m.ranks[0].asked);
+}
+END_TEST
+
+/* It has freed them, and no longer names them. */
+START_TEST(a_rank_without_communicators_any_more_has_no_targets)
+{
+	set_up(2);
+	answer(0, "1:2:10", true, 0);
+	answer(1, "1:2:13", false, 0);
+	ck_assert_int_eq(after(1), REACH_GO);
+	answer(0, NULL, true, 1);
+	ck_assert_int_eq(after(1), REACH_OVER);
+	ck_assert(!m.ranks[0].asked);
 }
 END_TEST
 
@@ -198,6 +217,7 @@ int main(void)
 	tcase_add_test(tc, counts_that_are_far_apart_are_of_different_communicators);
 	tcase_add_test(tc, ranks_without_communicators_go_by_steps);
 	tcase_add_test(tc, a_target_that_is_not_met_is_given_up);
+	tcase_add_test(tc, a_rank_without_communicators_any_more_has_no_targets);
 	tcase_add_test(tc, a_rank_that_left_needs_no_targets);
 	tcase_add_loop_test(tc, a_line_that_is_malformed_is_refused, 0,
 			    sizeof(malformed) / sizeof(malformed[0]));
