@@ -71,10 +71,10 @@
  *	reach NUMBER ID:COUNT...	let all calls in until each of these communicators has had
  *				so many launches; then hold again, and answer with "held drained 0
  *				NUMBER" or "held stuck 0 NUMBER". Later "held" lines repeat the
- *				number. If a count goes beyond COUNT meanwhile, a line "peers" says
- *				so. A later "reach" takes the place of this one, and has the only
- *				answer; a "step" ends it, with one answer to both. For jobs that have
- *				sent "peers"
+ *				number. Meanwhile a line "peers" comes every now and then, and at
+ *				once if a count goes beyond COUNT. A later "reach" takes the place of
+ *				this one, and has the only answer; a "step" ends it, with one answer
+ *				to both. For jobs that have sent "peers"
  *	commit			go on as a pause
  *	abort			run on; the answer ends with "end busy"
  *

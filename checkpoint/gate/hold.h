@@ -6,9 +6,9 @@
  * processes (protocol.h), and the engine's thread (quiet.h), in the first phase of a pause of
  * processes that wait for each other on the GPU, and in the last phase of their resume. The engine
  * reports whether the GPU is idle, and gets orders. Each order to step has one answer, and so has the
- * last of several orders to reach targets. The engine also reports a GPU that becomes idle later, and
- * a process that goes beyond a target. In a resume the report is that the memory is back,
- * and the order is to commit.
+ * last of several orders to reach targets. The engine also reports a GPU that becomes idle later, a
+ * process that goes beyond a target, and every now and then one that is on its way. In a resume the
+ * report is that the memory is back, and the order is to commit.
  */
 #include "checkpoint/ledger/peers.h"
 

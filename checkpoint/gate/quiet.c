@@ -14,6 +14,7 @@
 #define STEP_MS   5    /* how long the program has for the calls of a step */
 #define ORDER_MS  20   /* how often the GPU is checked while no order comes */
 #define LOOK_MS   0.5  /* how often the targets are looked at while they are not met */
+#define NEWS_MS   500  /* how often the counts are reported while they are not */
 #define COMMIT_MS 5000 /* once all are ready, a short timeout must not end the pause */
 
 static bool cancelled(const struct quiet *q)
@@ -138,6 +139,7 @@ static int reach(struct quiet *q, struct hold_order *order)
 {
 	const struct hold_report runs = {.runs = true};
 	struct hold_order next = *order;
+	double news_ms = clock_ms() + NEWS_MS;
 
 	do {
 		if (next.reach) {
@@ -147,8 +149,10 @@ static int reach(struct quiet *q, struct hold_order *order)
 		}
 		if (cancelled(q) || is_late(q, true))
 			return give_up(q);
-		if (peers_passed())
+		if (peers_passed() || clock_ms() > news_ms) {
 			hold_say(q->hold, &runs);
+			news_ms = clock_ms() + NEWS_MS;
+		}
 	} while (!peers_arrived() && (!hold_take_order(q->hold, LOOK_MS, &next) || next.reach));
 	order->step = next.step;
 	order->commit = next.commit;

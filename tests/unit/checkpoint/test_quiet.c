@@ -220,6 +220,57 @@ START_TEST(who_asks_enters_until_the_process_rests)
 }
 END_TEST
 
+static void wake_nobody(void)
+{
+}
+
+static struct hold_report next_report(struct hold *hold)
+{
+	struct hold_report report;
+
+	while (!hold_take_report(hold, &report))
+		usleep(100);
+	return report;
+}
+
+/* Before a call that waits for other processes. */
+static void launch(void)
+{
+	const struct peers_launch one = {.kind = PEERS_OTHER, .count = 1};
+	int turn;
+
+	ck_assert(peers_try(&one, 1, &turn));
+}
+
+/* A step of the training may take long. The counts that move show that it is not stuck. */
+START_TEST(who_is_on_its_way_to_a_target_says_how_far)
+{
+	struct hold_order order = {.reach = 1, .targets = {{.id = 1, .count = 3}}, .ntargets = 1};
+	struct quiet q = quiet_within(SOON_MS);
+	struct hold_report report;
+	struct hold hold;
+	pthread_t engine;
+
+	set_up();
+	hold_init(&hold, wake_nobody);
+	q.hold = &hold;
+	launch();
+	ck_assert_int_eq(pthread_create(&engine, NULL, enters_quiet, &q), 0);
+	while (!next_report(&hold).drained)
+		;
+	hold_give_order(&hold, &order);
+	launch();
+	ck_assert(next_report(&hold).runs);
+	launch();
+	do
+		report = next_report(&hold);
+	while (report.runs || !report.drained);
+	ck_assert_uint_eq(report.reached, 1);
+	hold_give_order(&hold, &(struct hold_order){.commit = true});
+	pthread_join(engine, NULL);
+}
+END_TEST
+
 START_TEST(nobody_is_named_where_none_is_inside)
 {
 	char text[QUIET_TEXT];
@@ -238,6 +289,7 @@ int main(void)
 	tcase_add_loop_test(tc, the_thread_that_is_waited_for_is_named, 0,
 			    sizeof(stuck) / sizeof(stuck[0]));
 	tcase_add_test(tc, who_asks_enters_until_the_process_rests);
+	tcase_add_test(tc, who_is_on_its_way_to_a_target_says_how_far);
 	tcase_add_test(tc, nobody_is_named_where_none_is_inside);
 	suite_add_tcase(s, tc);
 	return check_suite_run(s);
