@@ -13,7 +13,7 @@ static const struct {
 	int part; /* of the time since the beginning; 0: none of it */
 } patience[REACH_WAYS] = {{30, 4}, {200, 4}, {1000, 2}};
 
-#define STILL_MS 5000 /* no count changes, and a rank does not meet its targets */
+#define STILL_MS 5000 /* a rank comes no nearer to one of its targets */
 
 /* No more than a CPU is ahead of another; and than pairs of a pipeline differ by. */
 #define ARE_NEAR(least, most)  ((most) - (least) <= 1024 + (most) / 8)
@@ -67,9 +67,10 @@ int reach_take_peers(struct reach *reach, size_t rank, const char *value, int64_
 		if (old) {
 			c->aimed = old->aimed;
 			c->target = old->target;
+			c->moved_ms = old->moved_ms;
 		}
 		if (!old || old->made != c->made)
-			reach->change_ms = now_ms;
+			reach->change_ms = c->moved_ms = now_ms;
 	}
 	return 0;
 }
@@ -151,14 +152,21 @@ static bool find_target(const struct group *k, const struct steps *steps, uint64
 							 : ARE_NEAR(least, most);
 }
 
+/* Launches are missing. */
+static bool lacks(const struct reach_comm *c)
+{
+	return c->aimed && c->made < c->target;
+}
+
 /* Set the targets of all. */
-static void aim(struct reach *reach, const struct steps *steps)
+static void aim(struct reach *reach, const struct steps *steps, int64_t now_ms)
 {
 	for (size_t i = 0; i < reach->n; i++) {
 		struct reach_rank *r = &reach->ranks[i];
 
 		for (struct reach_comm *c = r->comms; c < r->comms + r->n; c++) {
 			const struct group k = {reach, c};
+			bool was_short = lacks(c);
 			uint64_t target;
 
 			if (!find_target(&k, steps, &target)) {
@@ -168,6 +176,8 @@ static void aim(struct reach *reach, const struct steps *steps)
 			r->fresh |= !c->aimed || c->target != target;
 			c->aimed = true;
 			c->target = target;
+			if (!was_short)
+				c->moved_ms = now_ms;
 		}
 	}
 }
@@ -186,6 +196,7 @@ static bool begin_way(struct reach *reach, enum reach_way way, int64_t now_ms)
 		for (struct reach_comm *c = r->comms; c < r->comms + r->n; c++) {
 			c->aimed = way == REACH_WORLD && c->size == reach->n && !c->some;
 			c->target = c->made + 1;
+			c->moved_ms = now_ms;
 			any |= c->aimed;
 		}
 	}
@@ -208,8 +219,23 @@ static bool has_other_ways(const struct reach *reach)
 static bool is_short(const struct reach_rank *r)
 {
 	for (const struct reach_comm *c = r->comms; c < r->comms + r->n; c++)
-		if (c->aimed && c->made < c->target)
+		if (lacks(c))
 			return true;
+	return false;
+}
+
+/* A rank on its way has not come nearer to one of its targets for long. */
+static bool any_is_still(const struct reach *reach, const struct steps *steps, int64_t now_ms)
+{
+	for (size_t i = 0; i < reach->n; i++) {
+		const struct reach_rank *r = &reach->ranks[i];
+
+		if (!steps->ranks[i].asked)
+			continue;
+		for (const struct reach_comm *c = r->comms; c < r->comms + r->n; c++)
+			if (lacks(c) && now_ms - c->moved_ms >= STILL_MS)
+				return true;
+	}
 	return false;
 }
 
@@ -301,16 +327,15 @@ enum reach_verdict reach_next(struct reach *reach, struct steps *steps, int64_t 
 		reach->begun = true;
 		begin_way(reach, REACH_PLACE, now_ms);
 	}
-	goes_on = are_known(reach);
-	if (goes_on && reach->stale)
-		aim(reach, steps);
+	if (reach->stale)
+		aim(reach, steps, now_ms);
 	reach->stale = false;
-	if (goes_on && order(reach, steps))
+	if (!are_known(reach) || any_is_still(reach, steps, now_ms))
+		goes_on = false;
+	else if (order(reach, steps))
 		return REACH_GO;
-	if (goes_on && asked)
-		goes_on = now_ms - reach->change_ms < STILL_MS;
-	else if (goes_on)
-		goes_on = try_next_way(reach, now_ms);
+	else
+		goes_on = asked || try_next_way(reach, now_ms);
 	if (goes_on)
 		return REACH_WAIT;
 	reach->way = REACH_WAYS;

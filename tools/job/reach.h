@@ -12,8 +12,9 @@
  *
  * The processes have no common name for a communicator, so the ways below guess which ones belong
  * together. A wrong guess costs time: whether all GPUs are idle is always checked (steps.h), and if
- * they are not after all targets were met, the next way follows. When the ways are used up, the
- * ranks go by steps. Ranks without communicators do so at once.
+ * they are not after all targets were met, the next way follows. When the ways are used up, or a rank
+ * comes no nearer to a target for long, the ranks go by steps. Ranks without communicators do so at
+ * once.
  *
  *	REACH_PLACE	the communicators of the same size that were first used as the first, the
  *			second, ... of their process: all processes run the same program
@@ -41,6 +42,7 @@ struct reach_comm {
 	size_t sized;      /* among those of the same size, too */
 	bool aimed;        /* it has a target */
 	uint64_t made, target;
+	int64_t moved_ms; /* the latest launch that is known, or when the target was set */
 };
 
 struct reach_rank {

@@ -5,6 +5,7 @@
 #include "tests/check_suite.h"
 
 #include <errno.h>
+#include <stdio.h>
 
 #define RANKS 4
 
@@ -169,6 +170,29 @@ START_TEST(a_target_that_is_not_met_is_given_up)
 }
 END_TEST
 
+/* Rank 0 uses its first communicator no more, and all go on with the second. */
+START_TEST(a_target_that_is_not_met_while_others_are_is_given_up)
+{
+	enum reach_verdict verdict = REACH_WAIT;
+	char peers[32];
+
+	set_up(2);
+	answer(0, "1:2:1 2:2:100", true, 0);
+	answer(1, "1:2:2 2:2:100", false, 0);
+	ck_assert_int_eq(after(1), REACH_GO);
+	for (int i = 1; i < 100 && verdict != REACH_OVER; i++) {
+		snprintf(peers, sizeof(peers), "1:2:1 2:2:%d", 100 + 2 * i);
+		ck_assert_int_eq(reach_take_peers(&m.reach, 0, peers, m.now), 0);
+		verdict = after(50);
+		snprintf(peers, sizeof(peers), "1:2:2 2:2:%d", 101 + 2 * i);
+		answer(1, peers, false, m.reaching[1].number);
+		if (verdict != REACH_OVER)
+			verdict = after(50);
+	}
+	ck_assert_int_eq(verdict, REACH_OVER);
+}
+END_TEST
+
 /* It has freed them, and no longer names them. */
 START_TEST(a_rank_without_communicators_any_more_has_no_targets)
 {
@@ -217,6 +241,7 @@ int main(void)
 	tcase_add_test(tc, counts_that_are_far_apart_are_of_different_communicators);
 	tcase_add_test(tc, ranks_without_communicators_go_by_steps);
 	tcase_add_test(tc, a_target_that_is_not_met_is_given_up);
+	tcase_add_test(tc, a_target_that_is_not_met_while_others_are_is_given_up);
 	tcase_add_test(tc, a_rank_without_communicators_any_more_has_no_targets);
 	tcase_add_test(tc, a_rank_that_left_needs_no_targets);
 	tcase_add_loop_test(tc, a_line_that_is_malformed_is_refused, 0,
