@@ -423,6 +423,37 @@ static void ordered_threads(void)
 		pthread_join(threads[i], NULL);
 }
 
+static void *free_often(void *arg)
+{
+	CALL(cuCtxSetCurrent(arg));
+	while (!over)
+		CALL(cuMemFree_v2(alloc(4096)));
+	return arg;
+}
+
+/* As threads that free ask about frees, too, an allocation does not wait until none of them does. */
+static void ordered_asked(void)
+{
+	size_t size = free_memory();
+	pthread_t threads[64];
+	CUcontext other;
+	CUdeviceptr ptr;
+
+	busy();
+	for (int i = 0; i < 100; i++)
+		CALL(cuMemFreeAsync(alloc(MIB / 8), stream));
+	CALL(cuCtxCreate_v4(&other, NULL, 0, 0));
+	for (int i = 0; i < 64; i++)
+		pthread_create(&threads[i], NULL, free_often, other);
+	CALL(cuCtxSetCurrent(ctx));
+	for (int i = 0; i < 100; i++)
+		SAME(cuMemAlloc_v2(&ptr, size), CUDA_ERROR_OUT_OF_MEMORY);
+	over = true;
+	for (int i = 0; i < 64; i++)
+		pthread_join(threads[i], NULL);
+	*flag = 1;
+}
+
 static void retained(void)
 {
 	CUmemGenericAllocationHandle handle;
@@ -519,6 +550,7 @@ static const struct {
 	{"ordered-many", ordered_many},
 	{"ordered-behind", ordered_behind},
 	{"ordered-threads", ordered_threads},
+	{"ordered-asked", ordered_asked},
 	{"release", release},
 	{"context-gone", context_gone},
 	{"thread-gone", thread_gone},

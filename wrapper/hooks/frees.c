@@ -22,8 +22,10 @@ struct retired {
 	struct vmem_info info;
 	CUcontext ctx; /* whose work must end first, no green one; NULL: it has ended with that */
 	CUevent event; /* of ctx, which follows the work; NULL: all work of ctx */
-	bool asked;    /* a thread looks whether the work has ended; it stays in the list */
 	bool ending;   /* no thread may ask: ctx may end */
+	/* The number of the question whether the work has ended, which a thread asks; 0: none does.
+	 * Meanwhile it stays in the list. */
+	uint64_t asked;
 	struct retired *prev, *next;
 };
 
@@ -31,6 +33,7 @@ FORKS_LOCK(lock);
 static pthread_cond_t answered = PTHREAD_COND_INITIALIZER; /* no thread asks about one any more */
 static struct retired *list;                               /* under lock */
 static size_t count;                                       /* under lock; also read without */
+static uint64_t questions;                                 /* under lock; so many have begun */
 
 static void add(struct retired *r)
 {
@@ -104,11 +107,11 @@ static bool ask(struct retired *r, struct retired **next)
 {
 	bool done;
 
-	r->asked = true;
+	r->asked = ++questions;
 	pthread_mutex_unlock(&lock);
 	done = finish(r);
 	pthread_mutex_lock(&lock);
-	r->asked = false;
+	r->asked = 0;
 	*next = r->next;
 	if (done)
 		remove_locked(r);
@@ -132,23 +135,28 @@ static void collect_passed(size_t patience)
 	}
 }
 
-/* With lock held. */
-static bool any_asked(void)
+/* With lock held: whether one of the questions up to @last has no answer yet. */
+static bool any_asked(uint64_t last)
 {
 	const struct retired *r;
 
-	DL_SEARCH_SCALAR(list, r, asked, true);
+	DL_FOREACH(list, r)
+	if (r->asked && r->asked <= last)
+		break;
 	return r;
 }
 
 bool frees_collect(enum frees_effort effort)
 {
+	uint64_t last;
+
 	if (!__atomic_load_n(&count, __ATOMIC_RELAXED))
 		return false;
 	pthread_mutex_lock(&lock);
 	collect_passed(effort == FREES_FEW ? PATIENCE : SIZE_MAX);
-	/* Another thread may be giving back what the caller lacks. */
-	while (effort == FREES_PASSED && any_asked())
+	/* Another thread may be giving back what the caller lacks. New questions come all the time. */
+	last = questions;
+	while (effort == FREES_PASSED && any_asked(last))
 		uncancelled_wait(&answered, &lock);
 	pthread_mutex_unlock(&lock);
 	return true;
