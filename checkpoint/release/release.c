@@ -127,12 +127,14 @@ size_t release_host_bytes(const struct context_list *list)
 	return known ? sum : sum + driver_memory_total();
 }
 
+static const char checkpoint_call[] = "cuCheckpointProcessCheckpoint";
+static char beside[BESIDE_SIZE]; /* the library because of which there is no checkpoint */
+
 CUresult release_checkpoint(const struct cuda_driver *drv, const struct context_list *list,
 			    const char **call)
 {
 	CUcheckpointLockArgs lock = {.timeoutMs = LOCK_TIMEOUT_MS};
 	CUcheckpointCheckpointArgs checkpoint = {0};
-	static char beside[BESIDE_SIZE];
 	const char *unlock;
 	CUresult error;
 
@@ -146,7 +148,7 @@ CUresult release_checkpoint(const struct cuda_driver *drv, const struct context_
 		*call = beside;
 		error = CUDA_ERROR_NOT_PERMITTED;
 	} else {
-		*call = "cuCheckpointProcessCheckpoint";
+		*call = checkpoint_call;
 		error = drv->cuCheckpointProcessCheckpoint(getpid(), &checkpoint);
 	}
 	process_locked = error != CUDA_SUCCESS;
@@ -157,7 +159,9 @@ CUresult release_checkpoint(const struct cuda_driver *drv, const struct context_
 
 const char *release_hint(const char *call, CUresult error)
 {
-	return error == CUDA_ERROR_NOT_SUPPORTED && !strcmp(call, "cuCheckpointProcessCheckpoint")
+	if (call == beside)
+		return " (the driver's checkpoint would break the work of this library)";
+	return call == checkpoint_call && error == CUDA_ERROR_NOT_SUPPORTED
 		       ? " (the program may have something that the driver cannot checkpoint, "
 			 "as __managed__ variables)"
 		       : "";

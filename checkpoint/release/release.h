@@ -41,7 +41,7 @@ size_t release_host_bytes(const struct context_list *list);
 CUresult release_checkpoint(const struct cuda_driver *drv, const struct context_list *list,
 			    const char **call);
 
-/* What a person should know about the error and the *@call of release_checkpoint(), or "". */
+/* What a person should know about @error and the *@call of release_checkpoint(), or "". */
 const char *release_hint(const char *call, CUresult error);
 
 /*

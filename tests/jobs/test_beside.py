@@ -31,6 +31,7 @@ def the_context_stays_and_the_pause_says_so():
     job = loaded()
     said = cudaw_ok("pause", "--release", "all", job.pid)
     check("the context stays on the GPU: libnvcuvid.so.1" in said, f"it says {said!r}")
+    check("work of this library" in said and "__managed__" not in said, f"it says {said!r}")
     equal(gpu_used(), 64, "MiB in use: those of the context")
     job.resume()
     goes_on(job)
