@@ -63,7 +63,11 @@ def with_other_settings(**env):
 
 
 def with_translated_addresses():
+    """Also what the driver is told of other memory, in all forms of the calls."""
     with_other_settings(CUDAW_ADDRESSING="translated")
+    for case in ("hints", "batches"):
+        job = Job("managed", case, env={**HOST, "CUDAW_ADDRESSING": "translated"})
+        same_lines(job.result(), expected()[case], f"in the case {case}")
 
 
 def with_native_addresses_and_checks():

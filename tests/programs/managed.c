@@ -468,6 +468,9 @@ static void case_batches(void)
 	say_result("discards with flags", cuMemDiscardBatchAsync(ptrs, sizes, 2, 1, s));
 	say_result("discards in the NULL stream", cuMemDiscardBatchAsync(ptrs, sizes, 2, 0, NULL));
 	say_result("discards of cuMemAlloc's memory", cuMemDiscardBatchAsync(ptrs, sizes, 3, 0, s));
+	say_result("a prefetch of it alone",
+		   cuMemPrefetchBatchAsync(ptrs + 2, sizes, 1, where_to, indexes, 1, 0, s));
+	say_result("a discard of it alone", cuMemDiscardBatchAsync(ptrs + 2, sizes, 1, 0, s));
 	CALL(cuCtxSynchronize());
 }
 

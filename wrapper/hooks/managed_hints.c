@@ -6,7 +6,6 @@
  */
 #include "wrapper/hooks/managed.h"
 #include "wrapper/hooks/memory.h"
-#include "vmem/translate.h"
 #include "wrapper/real.h"
 
 #include <sched.h>
@@ -153,7 +152,7 @@ CUresult managed_cuMemAdvise_v2(CUdeviceptr devPtr, size_t count, CUmem_advise a
 	CUresult result;
 
 	if (!ours(devPtr))
-		return real.cuMemAdvise_v2(translate(devPtr), count, advice, location);
+		return real.cuMemAdvise_v2(devPtr, count, advice, location);
 	result = memory_sticky_error();
 	if (!result)
 		result = take_advice(advice, location, &taken);
@@ -163,7 +162,7 @@ CUresult managed_cuMemAdvise_v2(CUdeviceptr devPtr, size_t count, CUmem_advise a
 CUresult managed_cuMemAdvise(CUdeviceptr devPtr, size_t count, CUmem_advise advice, CUdevice device)
 {
 	if (!ours(devPtr))
-		return real.cuMemAdvise(translate(devPtr), count, advice, device);
+		return real.cuMemAdvise(devPtr, count, advice, device);
 	return managed_cuMemAdvise_v2(devPtr, count, advice, location_of(device));
 }
 
@@ -186,7 +185,7 @@ CUresult managed_cuMemPrefetchAsync(CUdeviceptr devPtr, size_t count, CUdevice d
 				    CUstream hStream)
 {
 	return ours(devPtr) ? prefetch(devPtr, count, location_of(dstDevice), 0, hStream)
-			    : real.cuMemPrefetchAsync(translate(devPtr), count, dstDevice, hStream);
+			    : real.cuMemPrefetchAsync(devPtr, count, dstDevice, hStream);
 }
 
 CUresult managed_cuMemPrefetchAsync_ptsz(CUdeviceptr devPtr, size_t count, CUdevice dstDevice,
@@ -194,24 +193,23 @@ CUresult managed_cuMemPrefetchAsync_ptsz(CUdeviceptr devPtr, size_t count, CUdev
 {
 	return ours(devPtr)
 		       ? prefetch(devPtr, count, location_of(dstDevice), 0, per_thread(hStream))
-		       : real.cuMemPrefetchAsync_ptsz(translate(devPtr), count, dstDevice, hStream);
+		       : real.cuMemPrefetchAsync_ptsz(devPtr, count, dstDevice, hStream);
 }
 
 CUresult managed_cuMemPrefetchAsync_v2(CUdeviceptr devPtr, size_t count, CUmemLocation location,
 				       unsigned int flags, CUstream hStream)
 {
 	return ours(devPtr) ? prefetch(devPtr, count, location, flags, hStream)
-			    : real.cuMemPrefetchAsync_v2(translate(devPtr), count, location, flags,
-							 hStream);
+			    : real.cuMemPrefetchAsync_v2(devPtr, count, location, flags, hStream);
 }
 
 CUresult managed_cuMemPrefetchAsync_v2_ptsz(CUdeviceptr devPtr, size_t count,
 					    CUmemLocation location, unsigned int flags,
 					    CUstream hStream)
 {
-	return ours(devPtr) ? prefetch(devPtr, count, location, flags, per_thread(hStream))
-			    : real.cuMemPrefetchAsync_v2_ptsz(translate(devPtr), count, location,
-							      flags, hStream);
+	return ours(devPtr)
+		       ? prefetch(devPtr, count, location, flags, per_thread(hStream))
+		       : real.cuMemPrefetchAsync_v2_ptsz(devPtr, count, location, flags, hStream);
 }
 
 /* A batch of prefetches or discards; without locations it only discards. */
@@ -279,12 +277,11 @@ static CUresult check_batch(const struct batch *b)
 /* Operation @i, on memory that the driver has. */
 static CUresult leave_to_driver(const struct batch *b, size_t i)
 {
-	CUdeviceptr ptr = translate(b->ptrs[i]);
 	size_t first = 0;
 
-	return b->prefetch ? b->prefetch(&ptr, &b->sizes[i], 1, batch_location(b, i), &first, 1,
-					 b->flags, b->stream)
-			   : b->discard(&ptr, &b->sizes[i], 1, b->flags, b->stream);
+	return b->prefetch ? b->prefetch(&b->ptrs[i], &b->sizes[i], 1, batch_location(b, i), &first,
+					 1, b->flags, b->stream)
+			   : b->discard(&b->ptrs[i], &b->sizes[i], 1, b->flags, b->stream);
 }
 
 /* What is discarded may have any value: also the one that it had. */
@@ -425,7 +422,7 @@ CUresult managed_cuMemRangeGetAttributes(void **data, size_t *dataSizes,
 
 	if (!ours(devPtr))
 		return real.cuMemRangeGetAttributes(data, dataSizes, attributes, numAttributes,
-						    translate(devPtr), count);
+						    devPtr, count);
 	if (!data || !dataSizes || !attributes || !numAttributes)
 		return CUDA_ERROR_INVALID_VALUE;
 	for (size_t i = 0; i < numAttributes; i++)
@@ -444,8 +441,7 @@ CUresult managed_cuMemRangeGetAttribute(void *data, size_t dataSize,
 					size_t count)
 {
 	if (!ours(devPtr))
-		return real.cuMemRangeGetAttribute(data, dataSize, attribute, translate(devPtr),
-						   count);
+		return real.cuMemRangeGetAttribute(data, dataSize, attribute, devPtr, count);
 	return managed_cuMemRangeGetAttributes(&data, &dataSize, &attribute, 1, devPtr, count);
 }
 
