@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/beside.h"
 
+#include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,24 +17,27 @@ static bool is_beside(const char *name)
 	return false;
 }
 
-bool beside_driver(pid_t pid, char name[static BESIDE_SIZE])
+int beside_driver(pid_t pid, char name[static BESIDE_SIZE])
 {
 	char path[64], *line = NULL, *slash;
 	size_t room = 0;
-	bool found = false;
+	int found = 0;
 	FILE *maps;
 
 	snprintf(path, sizeof(path), "/proc/%d/maps", pid);
 	maps = fopen(path, "re");
-	while (maps && !found && getline(&line, &room, maps) > 0) {
+	if (!maps)
+		return -errno;
+	while (!found && getline(&line, &room, maps) > 0) {
 		line[strcspn(line, "\n")] = '\0';
 		slash = strrchr(line, '/');
 		found = slash && is_beside(slash + 1);
 		if (found)
 			snprintf(name, BESIDE_SIZE, "%.*s", BESIDE_SIZE - 1, slash + 1);
 	}
+	if (!found && !feof(maps))
+		found = -errno;
 	free(line);
-	if (maps)
-		fclose(maps);
+	fclose(maps);
 	return found;
 }

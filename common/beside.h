@@ -12,13 +12,15 @@
  * [H200, driver 580.159: tests/gpu/nvjpeg.py]. libnvidia-encode, for video encoders, is built in the
  * same way; what a checkpoint does to it is not measured, since the H200 has no encoder.
  */
-#include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
 
 #define BESIDE_SIZE 64
 
-/* True if the process maps such a library; @name is its file's name then. */
-bool beside_driver(pid_t pid, char name[static BESIDE_SIZE]);
+/*
+ * 1 if the process maps such a library: @name is its file's name then. 0 if it maps none, or a
+ * negative errno if that cannot be seen.
+ */
+int beside_driver(pid_t pid, char name[static BESIDE_SIZE]);
 
 #endif

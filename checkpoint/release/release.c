@@ -137,6 +137,7 @@ CUresult release_checkpoint(const struct cuda_driver *drv, const struct context_
 	CUcheckpointCheckpointArgs checkpoint = {0};
 	const char *unlock;
 	CUresult error;
+	int found;
 
 	measure(list);
 	*call = "cuCheckpointProcessLock";
@@ -144,9 +145,10 @@ CUresult release_checkpoint(const struct cuda_driver *drv, const struct context_
 	if (error)
 		return error;
 	/* Only now: a thread that is not inside the driver may have loaded it just before. */
-	if (beside_driver(getpid(), beside)) {
-		*call = beside;
-		error = CUDA_ERROR_NOT_PERMITTED;
+	found = beside_driver(getpid(), beside);
+	if (found) {
+		*call = found > 0 ? beside : "/proc/self/maps cannot be read";
+		error = found > 0 ? CUDA_ERROR_NOT_PERMITTED : CUDA_ERROR_OPERATING_SYSTEM;
 	} else {
 		*call = checkpoint_call;
 		error = drv->cuCheckpointProcessCheckpoint(getpid(), &checkpoint);

@@ -35,8 +35,8 @@ size_t release_host_bytes(const struct context_list *list);
 /*
  * Lock and checkpoint this process, whose contexts are in @list. No thread may be inside the
  * driver. 0, or the driver's error: then the process is unchanged, or release_is_locked(), and
- * *@call names the function that failed, or the library because of which the process has to keep its
- * contexts (beside.h).
+ * *@call names the function that failed, or the reason why the process has to keep its contexts: a
+ * library (beside.h), or that nobody can see which it has.
  */
 CUresult release_checkpoint(const struct cuda_driver *drv, const struct context_list *list,
 			    const char **call);

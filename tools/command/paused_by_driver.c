@@ -194,6 +194,7 @@ static int find_native(const char *word, struct process *process)
 {
 	const pid_t pid = select_pid_of(word);
 	char library[BESIDE_SIZE];
+	int found;
 
 	if (pid < 0) {
 		complain("pause --driver %s: expected a PID, not a name", word);
@@ -223,7 +224,12 @@ static int find_native(const char *word, struct process *process)
 	case CUDA_USE_NATIVE:
 		break;
 	}
-	if (beside_driver(pid, library)) {
+	found = beside_driver(pid, library);
+	if (found < 0) {
+		complain("process %d cannot be looked into: %s", pid, strerror(-found));
+		return EXIT_FAILED;
+	}
+	if (found) {
 		complain("process %d has loaded %s, whose work on the GPU the driver's checkpoint "
 			 "would break; it runs on",
 			 pid, library);
