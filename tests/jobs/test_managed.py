@@ -5,7 +5,7 @@ were the driver's, and no obstacle for a pause. managed.txt has the answers that
 """
 import os
 
-from simlib import SANITIZED, errors_of_cudaw, not_by_tsan, paused_and_resumed, shared
+from simlib import SANITIZED, errors_of_cudaw, paused_and_resumed, shared
 from gpulib import SCRATCH, Job, check, cudaw, cudaw_ok, equal, main, same_lines
 
 HOST = {"CUDAW_MANAGED": "host"}
@@ -94,9 +94,9 @@ def more_than_there_is():
 
 
 main(*[answers_are_those_of_managed_memory(case, text) for case, text in expected().items()],
-     *[(name, not_by_tsan(case) if name.endswith(", all") else case)
+     *[(name, case)
        for name, case in shared("managed.py", STEPS=120, STEP_MS=3, STILL=0.04, MIB=1 if SANITIZED else 8)
        if name.startswith("paused")],
-     the_driver_serves_it_without_the_setting,
-     not_by_tsan(a_managed_variable_keeps_the_context_on_the_gpu), with_translated_addresses,
-     with_native_addresses_and_checks, not_by_tsan(a_snapshot_of_the_gpu_memory), more_than_there_is)
+     the_driver_serves_it_without_the_setting, a_managed_variable_keeps_the_context_on_the_gpu,
+     with_translated_addresses, with_native_addresses_and_checks, a_snapshot_of_the_gpu_memory,
+     more_than_there_is)
