@@ -8,6 +8,7 @@ import shutil
 import tempfile
 
 from simlib import BUILD, SCRATCH, gpu_used, unsanitized
+from snapshotjobs import ask
 from gpulib import Job, check, cudaw, cudaw_ok, equal, main
 
 LIBRARY = os.path.join(SCRATCH, "libnvcuvid.so.1")
@@ -49,6 +50,15 @@ def a_request_for_the_rest_is_refused_by_name():
 
 
 @unsanitized
+def a_snapshot_with_a_process_image_is_refused_by_name():
+    job, path = loaded(), tempfile.mkdtemp(dir=SCRATCH)
+    said = ask(job, f"snapshot pause image {path}")[-1]
+    check(said.startswith("end unsupported") and "libnvcuvid.so.1" in said, f"it says {said!r}")
+    job.wait_state("running")
+    goes_on(job)
+
+
+@unsanitized
 def a_native_process_is_not_paused_by_the_driver():
     os.environ["CUDAW_SIM_REMOTE"] = tempfile.mkdtemp(dir=SCRATCH)
     job = loaded(mode="native")
@@ -59,4 +69,4 @@ def a_native_process_is_not_paused_by_the_driver():
 
 
 main(the_context_stays_and_the_pause_says_so, a_request_for_the_rest_is_refused_by_name,
-     a_native_process_is_not_paused_by_the_driver)
+     a_snapshot_with_a_process_image_is_refused_by_name, a_native_process_is_not_paused_by_the_driver)
