@@ -12,7 +12,7 @@ from gpulib import (BUILD, CUDAW, Job, Skip, base_environment, check, equal, fig
 
 PROGRAMS = os.path.join(BUILD, "tests", "programs")
 CASES = {"alloc": 1, "attributes": 1, "use": 1, "hints": 1, "batches": 1, "streams": 1, "free_async": 1,
-         "captured": 1, "fault": 1, "contexts": 1, "two_gpus": 2}
+         "captured": 1, "fault": 1, "kept": 1, "contexts": 1, "two_gpus": 2}
 RUNTIME = "by the runtime"
 ENDED = "how the program ended"
 HOST = {"CUDAW_MANAGED": "host"}

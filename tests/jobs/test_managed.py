@@ -83,6 +83,12 @@ def a_snapshot_of_the_gpu_memory():
     check("every word right" in job.finish(), "the job did not verify its memory")
 
 
+def with_little_gpu_memory():
+    """The driver needs some for what maps the host memory: it gets what cudaw keeps."""
+    job = Job("managed", "kept", env={**HOST, "CUDAW_SIM_FAULT": "cuMemHostAlloc:1:2"})
+    equal(job.result(), "cuMemAllocManaged: CUDA_SUCCESS", "the answer")
+
+
 def more_than_there_is():
     """The allocation fails, and says why: no other process is killed for it."""
     job = Job("managed_run", "--mib", 1 << 26, env=HOST)
@@ -99,4 +105,4 @@ main(*[answers_are_those_of_managed_memory(case, text) for case, text in expecte
        if name.startswith("paused")],
      the_driver_serves_it_without_the_setting, a_managed_variable_keeps_the_context_on_the_gpu,
      with_translated_addresses, with_native_addresses_and_checks, a_snapshot_of_the_gpu_memory,
-     more_than_there_is)
+     with_little_gpu_memory, more_than_there_is)

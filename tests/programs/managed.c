@@ -565,6 +565,15 @@ static void case_fault(void)
 	say_result("cuMemFree", cuMemFree(m));
 }
 
+/* The GPU memory that cudaw keeps does not stand in the way. */
+static void case_kept(void)
+{
+	CUdeviceptr m;
+
+	CALL(cuMemFree(alloc(64 * MIB)));
+	say_result("cuMemAllocManaged", cuMemAllocManaged(&m, SIZE, CU_MEM_ATTACH_GLOBAL));
+}
+
 static void case_contexts(void)
 {
 	CUdeviceptr m, mine = managed(SIZE);
@@ -630,6 +639,7 @@ static const struct {
 	     {"free_async", case_free_async, 1},
 	     {"captured", case_captured, 1},
 	     {"fault", case_fault, 1},
+	     {"kept", case_kept, 1},
 	     {"contexts", case_contexts, 1},
 	     {"two_gpus", case_two_gpus, 2}};
 

@@ -372,11 +372,11 @@ def functions_of_modes(name, prototype, rule, again, across, staged, beside):
             f"0, {f'(void *)checked_{name}' if checks else '0'}, (void *)translated_{name}")
 
 
-def function_of_managed(name, prototype, rule):
+def function_of_managed(name, prototype, rule, again):
     """Code, and the function bound in MODE_MANAGED. It gets rewritten pointers, as the driver may get them."""
     step = f"managed_{name}({', '.join(a for _, a in prototype)})"
     steps = steps_of(name, rule.uses, "before") + [step]
-    return gated("served", name, prototype, steps, Mend(step, False), Beside()), f"(void *)served_{name}"
+    return gated("served", name, prototype, steps, Mend(step, again), Beside()), f"(void *)served_{name}"
 
 
 def main():
@@ -440,7 +440,7 @@ def main():
         served = "0"
         if is_beside(name, MANAGED, rules):
             hooks += wrap(0, f"CUresult managed_{name}({declarations});")
-            code, served = function_of_managed(name, prototype, rule)
+            code, served = function_of_managed(name, prototype, rule, again)
             functions += code
         table.append(f"\t{{(void *)call_{name}, (void **)&real.{name}}},")
         modes.append(f"\t{{{in_modes}, {served}}},")
