@@ -373,7 +373,7 @@ def functions_of_modes(name, prototype, rule, again, across, staged, beside):
 
 
 def function_of_managed(name, prototype, rule, again):
-    """Code, and the function bound in MODE_MANAGED. It gets rewritten pointers, as the driver may get them."""
+    """Code, and the function bound in MODE_MANAGED. Pointers are rewritten, as the driver may get them."""
     step = f"managed_{name}({', '.join(a for _, a in prototype)})"
     steps = steps_of(name, rule.uses, "before") + [step]
     return gated("served", name, prototype, steps, Mend(step, again), Beside()), f"(void *)served_{name}"
