@@ -87,7 +87,7 @@ CUresult hook_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
 	if (vmem_contains(dptr))
 		return frees_ordered(dptr, hStream);
 	if (managed_lookup(dptr, NULL))
-		return managed_free_ordered(dptr, hStream);
+		return managed_free_ordered(hStream);
 	forget_pointer(dptr);
 	return real.cuMemFreeAsync(dptr, hStream);
 }
@@ -97,7 +97,7 @@ CUresult hook_cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream hStream)
 	if (vmem_contains(dptr))
 		return frees_ordered(dptr, per_thread(hStream));
 	if (managed_lookup(dptr, NULL))
-		return managed_free_ordered(dptr, per_thread(hStream));
+		return managed_free_ordered(per_thread(hStream));
 	forget_pointer(dptr);
 	return real.cuMemFreeAsync_ptsz(dptr, hStream);
 }

@@ -99,14 +99,15 @@ CUresult managed_free(CUdeviceptr ptr)
 	return result;
 }
 
-CUresult managed_free_ordered(CUdeviceptr ptr, CUstream stream)
+CUresult managed_free_ordered(CUstream stream)
 {
 	CUstreamCaptureStatus status;
 	CUresult result = real.cuStreamIsCapturing(stream, &status);
 
-	if (!result && status != CU_STREAM_CAPTURE_STATUS_NONE)
-		result = CUDA_ERROR_INVALID_VALUE;
-	return result ? result : managed_free(ptr);
+	if (result)
+		return result;
+	return status == CU_STREAM_CAPTURE_STATUS_NONE ? CUDA_ERROR_NOT_SUPPORTED
+						       : CUDA_ERROR_INVALID_VALUE;
 }
 
 /* The program does not know that this is host memory. */
@@ -131,6 +132,7 @@ bool managed_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr pt
 		*(CUdeviceptr *)data = ptr;
 		return true;
 	case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+	case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
 		*(unsigned int *)data = 1;
 		return true;
 	case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:

@@ -81,9 +81,12 @@ bool managed_covers(CUdeviceptr ptr, size_t size);
 CUresult managed_change(CUdeviceptr ptr, size_t size, managed_change_fn change, const void *arg);
 CUresult managed_common(CUdeviceptr ptr, size_t size, struct managed_hints *hints);
 
-/* As cuMemFree() and cuMemFreeAsync(), for the table's memory. */
+/*
+ * As cuMemFree() and cuMemFreeAsync(), for the table's memory. The driver refuses the latter for managed
+ * memory [H200, 580.159].
+ */
 CUresult managed_free(CUdeviceptr ptr);
-CUresult managed_free_ordered(CUdeviceptr ptr, CUstream stream);
+CUresult managed_free_ordered(CUstream stream);
 
 /*
  * An attribute of @ptr, which is in the allocation @info, if the real driver, which sees host memory,

@@ -67,7 +67,7 @@ static CUresult take_location(CUmemLocation from, CUmemLocation *to)
 		result = check_device(from.id);
 		break;
 	case CU_MEM_LOCATION_TYPE_HOST:
-		from.id = 0;
+		from.id = CU_DEVICE_CPU;
 		result = CUDA_SUCCESS;
 		break;
 	case CU_MEM_LOCATION_TYPE_HOST_NUMA:
@@ -128,21 +128,22 @@ static void advise(struct managed_hints *hints, const void *arg)
 	}
 }
 
-/* Without a location for the advice that ignores it. */
+/* Advice that ignores the location refuses one without a type, too [H200]. */
 static CUresult take_advice(CUmem_advise advice, CUmemLocation location, struct advice *to)
 {
 	bool by = advice == CU_MEM_ADVISE_SET_ACCESSED_BY ||
 		  advice == CU_MEM_ADVISE_UNSET_ACCESSED_BY;
 
-	if (advice < CU_MEM_ADVISE_SET_READ_MOSTLY || advice > CU_MEM_ADVISE_UNSET_ACCESSED_BY)
+	if (advice < CU_MEM_ADVISE_SET_READ_MOSTLY || advice > CU_MEM_ADVISE_UNSET_ACCESSED_BY ||
+	    location.type == CU_MEM_LOCATION_TYPE_INVALID)
 		return CUDA_ERROR_INVALID_VALUE;
 	*to = (struct advice){.advice = advice};
 	if (by && location.type != CU_MEM_LOCATION_TYPE_DEVICE &&
 	    location.type != CU_MEM_LOCATION_TYPE_HOST)
 		return CUDA_ERROR_INVALID_VALUE;
-	return by || advice == CU_MEM_ADVISE_SET_PREFERRED_LOCATION
-		       ? take_location(location, &to->location)
-		       : CUDA_SUCCESS;
+	if (!by && advice != CU_MEM_ADVISE_SET_PREFERRED_LOCATION)
+		return CUDA_SUCCESS;
+	return take_location(location, &to->location) ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
 
 CUresult managed_cuMemAdvise_v2(CUdeviceptr devPtr, size_t count, CUmem_advise advice,
@@ -346,6 +347,11 @@ PREFETCH_BATCH(cuMemDiscardAndPrefetchBatchAsync_ptsz, per_thread(hStream))
 DISCARD_BATCH(cuMemDiscardBatchAsync, hStream)
 DISCARD_BATCH(cuMemDiscardBatchAsync_ptsz, per_thread(hStream))
 
+static int id_of(const CUmemLocation *location)
+{
+	return location->type == CU_MEM_LOCATION_TYPE_INVALID ? CU_DEVICE_INVALID : location->id;
+}
+
 /* A location as the calls before CUDA 12.2 name it. */
 static int device_of(const CUmemLocation *location)
 {
@@ -363,11 +369,11 @@ static void list_accessors(uint64_t accessed_by, int *devices, size_t room)
 {
 	size_t n = 0;
 
-	if (n < room && accessed_by & MANAGED_BY_HOST)
-		devices[n++] = CU_DEVICE_CPU;
 	for (int dev = 0; dev < MANAGED_DEVICES; dev++)
 		if (n < room && accessed_by & MANAGED_BY_DEVICE(dev))
 			devices[n++] = dev;
+	if (n < room && accessed_by & MANAGED_BY_HOST)
+		devices[n++] = CU_DEVICE_CPU;
 	while (n < room)
 		devices[n++] = CU_DEVICE_INVALID;
 }
@@ -403,13 +409,13 @@ static void range_attribute(int *data, size_t size, CUmem_range_attribute attrib
 		*data = (int)hints->preferred.type;
 		break;
 	case CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION_ID:
-		*data = hints->preferred.id;
+		*data = id_of(&hints->preferred);
 		break;
 	case CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION_TYPE:
 		*data = (int)hints->prefetched.type;
 		break;
 	default: /* CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION_ID */
-		*data = hints->prefetched.id;
+		*data = id_of(&hints->prefetched);
 	}
 }
 
