@@ -40,15 +40,16 @@ static void *answer(void *arg)
 
 static void *serve(void *unused)
 {
+	pthread_attr_t detached;
 	pthread_t thread;
 
+	pthread_attr_init(&detached);
+	pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
 	for (;;) {
 		int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
 
-		if (fd >= 0 && pthread_create(&thread, NULL, answer, (void *)(intptr_t)fd))
+		if (fd >= 0 && pthread_create(&thread, &detached, answer, (void *)(intptr_t)fd))
 			close(fd);
-		else if (fd >= 0)
-			pthread_detach(thread);
 	}
 	return unused;
 }
