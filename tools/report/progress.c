@@ -89,8 +89,8 @@ static void show(const char *who, const char *what)
 			 who + strlen(who) - (room - strlen("...")), what);
 	else
 		snprintf(line, sizeof(line), "%s %s:%s", watch.doing, who, what);
+	watch.shown = true; /* before: an interrupt may come as soon as the line is there */
 	fprintf(stderr, "\r%.*s\033[K", width, line);
-	watch.shown = true;
 }
 
 void progress_phase(const char *who, const char *phase, uint64_t done, uint64_t total, double rate)
