@@ -703,51 +703,26 @@ static void case_peer_contexts(void)
 	say_result("a kernel of the primary context, which has no access", cuCtxSynchronize());
 }
 
-static const struct {
-	const char *name;
-	void (*run)(void);
-	int gpus;
-} cases[] = {{"free_waits", case_free_waits, 1},
-	     {"free_async", case_free_async, 1},
-	     {"free_async_busy", case_free_async_busy, 1},
-	     {"free_captured", case_free_captured, 1},
-	     {"alloc_captured", case_alloc_captured, 1},
-	     {"full", case_full, 1},
-	     {"host_free", case_host_free, 1},
-	     {"full_captured", case_full_captured, 1},
-	     {"captured_full", case_captured_full, 1},
-	     {"pool_gives_back", case_pool_gives_back, 1},
-	     {"frag", case_frag, 1},
-	     {"frag_few", case_frag_few, 1},
-	     {"attributes", case_attributes, 1},
-	     {"green", case_green, 1},
-	     {"fault", case_fault, 1},
-	     {"peer_copy", case_peer_copy, 2},
-	     {"peer_busy", case_peer_busy, 2},
-	     {"peer_contexts", case_peer_contexts, 2}};
+static const struct questions cases[] = {{"free_waits", case_free_waits, 1},
+					 {"free_async", case_free_async, 1},
+					 {"free_async_busy", case_free_async_busy, 1},
+					 {"free_captured", case_free_captured, 1},
+					 {"alloc_captured", case_alloc_captured, 1},
+					 {"full", case_full, 1},
+					 {"host_free", case_host_free, 1},
+					 {"full_captured", case_full_captured, 1},
+					 {"captured_full", case_captured_full, 1},
+					 {"pool_gives_back", case_pool_gives_back, 1},
+					 {"frag", case_frag, 1},
+					 {"frag_few", case_frag_few, 1},
+					 {"attributes", case_attributes, 1},
+					 {"green", case_green, 1},
+					 {"fault", case_fault, 1},
+					 {"peer_copy", case_peer_copy, 2},
+					 {"peer_busy", case_peer_busy, 2},
+					 {"peer_contexts", case_peer_contexts, 2}};
 
 int main(int argc, char **argv)
 {
-	int count = 0;
-
-	if (argc != 2)
-		step_die("usage: %s CASE, or %s list", argv[0], argv[0]);
-	alarm(END_S);
-	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-		if (!strcmp(argv[1], "list")) {
-			printf("%s %d\n", cases[i].name, cases[i].gpus);
-			continue;
-		}
-		if (strcmp(argv[1], cases[i].name))
-			continue;
-		kernels_init(&gpu);
-		CALL(cuDeviceGetCount(&count));
-		if (count < cases[i].gpus) {
-			say("needs %d GPUs", cases[i].gpus);
-			return 77;
-		}
-		cases[i].run();
-		return 0;
-	}
-	return strcmp(argv[1], "list") ? 2 : 0;
+	return questions_ask(argc, argv, cases, sizeof(cases) / sizeof(cases[0]), END_S);
 }

@@ -626,45 +626,20 @@ static void case_two_gpus(void)
 	say_result("cuMemFree", cuMemFree(m));
 }
 
-static const struct {
-	const char *name;
-	void (*run)(void);
-	int gpus;
-} cases[] = {{"alloc", case_alloc, 1},
-	     {"attributes", case_attributes, 1},
-	     {"use", case_use, 1},
-	     {"hints", case_hints, 1},
-	     {"batches", case_batches, 1},
-	     {"streams", case_streams, 1},
-	     {"free_async", case_free_async, 1},
-	     {"captured", case_captured, 1},
-	     {"fault", case_fault, 1},
-	     {"kept", case_kept, 1},
-	     {"contexts", case_contexts, 1},
-	     {"two_gpus", case_two_gpus, 2}};
+static const struct questions cases[] = {{"alloc", case_alloc, 1},
+					 {"attributes", case_attributes, 1},
+					 {"use", case_use, 1},
+					 {"hints", case_hints, 1},
+					 {"batches", case_batches, 1},
+					 {"streams", case_streams, 1},
+					 {"free_async", case_free_async, 1},
+					 {"captured", case_captured, 1},
+					 {"fault", case_fault, 1},
+					 {"kept", case_kept, 1},
+					 {"contexts", case_contexts, 1},
+					 {"two_gpus", case_two_gpus, 2}};
 
 int main(int argc, char **argv)
 {
-	int count = 0;
-
-	if (argc != 2)
-		step_die("usage: %s CASE, or %s list", argv[0], argv[0]);
-	alarm(END_S);
-	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-		if (!strcmp(argv[1], "list")) {
-			printf("%s %d\n", cases[i].name, cases[i].gpus);
-			continue;
-		}
-		if (strcmp(argv[1], cases[i].name))
-			continue;
-		kernels_init(&gpu);
-		CALL(cuDeviceGetCount(&count));
-		if (count < cases[i].gpus) {
-			say("needs %d GPUs", cases[i].gpus);
-			return 77;
-		}
-		cases[i].run();
-		return 0;
-	}
-	return strcmp(argv[1], "list") ? 2 : 0;
+	return questions_ask(argc, argv, cases, sizeof(cases) / sizeof(cases[0]), END_S);
 }

@@ -103,4 +103,39 @@ static inline void *end_busy_later(void *arg)
 		CALL(cuStreamSynchronize(stream));                                         \
 	} while (0)
 
+/* A case: its questions, and how many GPUs they need. */
+struct questions {
+	const char *name;
+	void (*run)(void);
+	int gpus;
+};
+
+/* For main(): ask the questions of the case that is named, at most for @seconds, or list the cases. */
+static inline int questions_ask(int argc, char **argv, const struct questions *cases, size_t n,
+				unsigned int seconds)
+{
+	int count = 0;
+
+	if (argc != 2)
+		step_die("usage: %s CASE, or %s list", argv[0], argv[0]);
+	alarm(seconds);
+	for (size_t i = 0; i < n; i++) {
+		if (!strcmp(argv[1], "list")) {
+			printf("%s %d\n", cases[i].name, cases[i].gpus);
+			continue;
+		}
+		if (strcmp(argv[1], cases[i].name))
+			continue;
+		kernels_init(&gpu);
+		CALL(cuDeviceGetCount(&count));
+		if (count < cases[i].gpus) {
+			say("needs %d GPUs", cases[i].gpus);
+			return 77;
+		}
+		cases[i].run();
+		return 0;
+	}
+	return strcmp(argv[1], "list") ? 2 : 0;
+}
+
 #endif
