@@ -405,6 +405,25 @@ def pause_at_random(job, count, steps, still=0.2):
     return rows
 
 
+def answers(program, *args, under=(), env=None):
+    """What a program of questions.h answers: a list of (question, answer), as questions come again."""
+    done = subprocess.run([*under, os.path.join(BUILD, "tests", "programs", program), *args],
+                          capture_output=True, text=True, timeout=120, env=env or base_environment())
+    rows = [tuple(line.rsplit(": ", 1)) for line in done.stdout.splitlines()]
+    return [*rows, ("how the program ended", str(done.returncode))]
+
+
+def same_answers(native, wrapped, known=(), sometimes=()):
+    """Print both. Questions of @known have to be answered otherwise; those of @sometimes may be."""
+    different = {row[0] for row in set(native) ^ set(wrapped)} - set(sometimes)
+    for row in native:
+        print(f"# natively: {': '.join(row)}")
+    for row in wrapped:
+        if row not in native:
+            print(f"# cudaw:    {': '.join(row)}")
+    equal(sorted(different), sorted(known), "what is answered otherwise")
+
+
 def same_lines(found, native, what):
     """Fail with the first line of output that is not what the native run printed."""
     found, native = found.splitlines(), native.splitlines()

@@ -4,17 +4,12 @@
 for the differences that are known (a row of KNOWN goes when its difference is gone); a job is paused
 in both ways of release; and what the GPU reads and writes in a second, beside the native figures.
 """
-import os
-import subprocess
+from gpulib import (CUDAW, Job, Skip, answers, base_environment, check, figure, gpu_count, gpu_used,
+                    idle_gpu_used, main, pause_at_random, same_answers, same_lines)
 
-from gpulib import (BUILD, CUDAW, Job, Skip, base_environment, check, equal, figure, gpu_count, gpu_used,
-                    idle_gpu_used, main, pause_at_random, same_lines)
-
-PROGRAMS = os.path.join(BUILD, "tests", "programs")
 CASES = {"alloc": 1, "attributes": 1, "use": 1, "hints": 1, "batches": 1, "free_async": 1,
          "captured": 1, "fault": 1, "kept": 1, "contexts": 1, "two_gpus": 2}
 RUNTIME = "by the runtime"
-ENDED = "how the program ended"
 HOST = {"CUDAW_MANAGED": "host"}
 STEPS, STEP_MS, STILL, PAUSES = 150, 10, 0.2, 5
 MIB, RATE_MIB = 1024, 4096
@@ -34,27 +29,13 @@ KNOWN = {
 }
 
 
-def answers(case, *command, **env):
-    """What the program answers: a list of (question, answer), as questions come again."""
-    program, *args = ["managed_rt"] if case == RUNTIME else ["managed", case]
-    done = subprocess.run([*command, os.path.join(PROGRAMS, program), *args], capture_output=True,
-                          text=True, timeout=120, env={**base_environment(), **env})
-    rows = [tuple(line.rsplit(": ", 1)) for line in done.stdout.splitlines()]
-    return [*rows, (ENDED, str(done.returncode))]
-
-
 def compare(case):
     def run():
         if gpu_count() < CASES.get(case, 1):
             raise Skip(f"{CASES[case]} GPUs needed, {gpu_count()} here")
-        native, served = answers(case), answers(case, CUDAW, "run", "--", **HOST)
-        different = {row[0] for row in set(native) ^ set(served)}
-        for row in native:
-            print(f"# natively: {': '.join(row)}")
-        for row in served:
-            if row not in native:
-                print(f"# cudaw:    {': '.join(row)}")
-        equal(sorted(different), sorted(KNOWN.get(case, ())), "what is answered otherwise")
+        program = ("managed_rt",) if case == RUNTIME else ("managed", case)
+        same_answers(answers(*program), answers(*program, under=(CUDAW, "run", "--"),
+                                                env={**base_environment(), **HOST}), KNOWN.get(case, ()))
     return f"the driver's answers, {case}", run
 
 
