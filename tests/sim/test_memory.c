@@ -323,7 +323,8 @@ START_TEST(test_peer_access_is_a_contexts)
 	ok(cu.cuMemsetD32_v2(plain, 4, 1));
 	ok(cu.cuCtxDisablePeerAccess(second));
 	fails(cu.cuMemsetD32_v2(plain, 5, 1), CUDA_ERROR_INVALID_VALUE);
-	/* It ends with the peer, too. */
+	/* It ends with the peer, too, which must not be while a memset writes its memory. */
+	ok(cu.cuCtxSynchronize());
 	ok(cu.cuCtxEnablePeerAccess(second, 0));
 	ok(cu.cuDevicePrimaryCtxReset_v2(1));
 	ok(cu.cuDevicePrimaryCtxRetain(&second, 1));
