@@ -68,6 +68,15 @@ def send(pid, name):
         os.kill(pid, getattr(signal, f"SIG{name}"))
 
 
+def state_of(pid):
+    """R, S, T for one that a signal stopped, ... as proc(5) has it; X if there is none."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            return file.read().rpartition(")")[2].split()[0]
+    except OSError:
+        return "X"
+
+
 class StormJob:
     """A job of a slot, with the exit statuses that are right for it now."""
     numbers = itertools.count(1)
@@ -114,7 +123,13 @@ class StormJob:
 
     def goes_on(self):
         for pid in [self.job.pid, *descendants(self.job.pid)]:
-            send(pid, "CONT")
+            if state_of(pid) == "T":
+                send(pid, "CONT")
+
+    def has_leak_check(self):
+        """LSan stops the process for it by PTRACE_ATTACH, and waits for ever where a SIGCONT takes
+        that SIGSTOP back."""
+        return SANITIZED and self.told
 
     def judge(self):
         """It has ended, and must have ended right."""
@@ -260,7 +275,7 @@ class Deeds:
     def signals(self, plan, names, pause):
         job, pid = self.process(plan)
         for name in names:
-            if not job or job.ended():
+            if not job or job.ended() or job.has_leak_check():
                 return
             send(pid, name)
             time.sleep(pause)
