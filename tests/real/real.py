@@ -15,10 +15,12 @@ Several programs run at a time. The table of results is Markdown.
 import argparse
 import collections
 import concurrent.futures
+import contextlib
 import dataclasses
 import fnmatch
 import os
 import random
+import subprocess
 import sys
 import threading
 import time
@@ -31,6 +33,8 @@ from gpulib import RUNTIME_DIR, SCRATCH, Job, cudaw  # noqa: E402
 LIST = os.path.join(TESTS, "real", "list")
 GAPS_S = (0.02, 0.4)    # between a resume and the next pause
 HELD_S = (0.0, 0.1)     # between a pause and its resume
+END_S = 10              # from the hang-up of a job that ends to its end
+REFUSED = 6             # the exit code of a pause that would break the job
 RUN_S = 30              # for a program's own work, times PATIENCE, as the next
 COMMAND_S = 15          # for a pause or resume
 TAIL_LINES = 15
@@ -84,6 +88,13 @@ def read_list(path):
             for name, part, program, *args in filter(None, words)]
 
 
+def ended_soon(job):
+    """A job that ends hangs up before it is gone; it says why by its exit status."""
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        job.process.wait(END_S)
+    return job.ended()
+
+
 def last_lines(job):
     said = (["stdout:"] + job.lines[-3:] + ["stderr:"] + job.stderr().splitlines()[-TAIL_LINES:])
     return [f"#   {line}" for line in said]
@@ -128,14 +139,13 @@ class Program:
         if paused.returncode:
             why = (paused.stderr.strip().splitlines() or ["it said nothing"])[-1]
             why = why.replace(str(job.pid), "PID")
-            if not job.ended():
+            if paused.returncode == REFUSED or not ended_soon(job):
                 self.row.refused[f"exit code {paused.returncode}: {why}"] += 1
             return False
         time.sleep(self.random.uniform(*HELD_S))
         resumed = cudaw("resume", job.pid, timeout=COMMAND_S)
         if resumed.returncode:
-            time.sleep(1)       # a job that has ended says why by its exit status
-            check(job.ended(), f"cudaw resume ended with {resumed.returncode}: {resumed.stderr}")
+            check(ended_soon(job), f"cudaw resume ended with {resumed.returncode}: {resumed.stderr}")
         return True
 
     def pause_often(self, job):
