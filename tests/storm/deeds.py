@@ -15,7 +15,7 @@ import tempfile
 import threading
 import time
 
-from simlib import SANITIZED, SCRATCH, TSAN
+from simlib import SANITIZED, SCRATCH, TSAN, is_stopped
 from gpulib import CUDAW, RUNTIME_DIR, Job, base_environment, check
 import plans
 
@@ -68,15 +68,6 @@ def send(pid, name):
         os.kill(pid, getattr(signal, f"SIG{name}"))
 
 
-def state_of(pid):
-    """R, S, T for one that a signal stopped, ... as proc(5) has it; X if there is none."""
-    try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-            return file.read().rpartition(")")[2].split()[0]
-    except OSError:
-        return "X"
-
-
 class StormJob:
     """A job of a slot, with the exit statuses that are right for it now."""
     numbers = itertools.count(1)
@@ -123,8 +114,9 @@ class StormJob:
 
     def goes_on(self):
         for pid in [self.job.pid, *descendants(self.job.pid)]:
-            if state_of(pid) == "T":
-                send(pid, "CONT")
+            with contextlib.suppress(OSError):  # it has ended
+                if is_stopped(pid):
+                    send(pid, "CONT")
 
     def has_leak_check(self):
         """LSan stops the process for it by PTRACE_ATTACH, and waits for ever where a SIGCONT takes
