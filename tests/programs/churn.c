@@ -36,7 +36,7 @@ static void fork_and_wait(void)
 	if (pid < 0)
 		step_die("fork");
 	if (!pid)
-		exit(0);
+		step_exit_child(0);
 	for (int i = 0; i < 500; i++) {
 		if (waitpid(pid, &status, WNOHANG) == pid)
 			return;

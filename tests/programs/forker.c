@@ -31,7 +31,7 @@ static void plain_child(void)
 			kill(getpid(), signals[i]);
 	}
 	step_sleep_ms(100);
-	exit(0);
+	step_exit_child(0);
 }
 
 static void counter_child(void)
