@@ -163,7 +163,9 @@ const char *release_hint(const char *call, CUresult error)
 {
 	if (call == beside)
 		return " (the driver's checkpoint would break the work of this library)";
-	return call == checkpoint_call && error == CUDA_ERROR_NOT_SUPPORTED
+	/* The second is what driver 580.159 says of a process with __managed__ variables [H200]. */
+	return call == checkpoint_call &&
+			       (error == CUDA_ERROR_NOT_SUPPORTED || error == CUDA_ERROR_UNKNOWN)
 		       ? " (the program may have something that the driver cannot checkpoint, "
 			 "as __managed__ variables)"
 		       : "";

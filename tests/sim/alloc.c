@@ -49,10 +49,15 @@ SIM_EXPORT cuMemAllocPitch_v2(CUdeviceptr *ptr, size_t *pitch, size_t width, siz
 
 SIM_EXPORT cuMemAllocManaged(CUdeviceptr *ptr, size_t size, unsigned int flags)
 {
+	CUresult result;
+
 	SIM_ENTER(cuMemAllocManaged, NEED_CONTEXT);
 	if (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST)
 		return CUDA_ERROR_INVALID_VALUE;
-	return alloc_sync(size, MAP_MANAGED, ptr);
+	result = alloc_sync(size, MAP_MANAGED, ptr);
+	if (result == CUDA_SUCCESS)
+		map_find(*ptr)->flags = flags;
+	return result;
 }
 
 /* Freeing waits for the device, as programs expect of cuMemFree. */

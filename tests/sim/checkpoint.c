@@ -90,24 +90,26 @@ static void take_time(size_t bytes)
 		sim_wait(deadline);
 }
 
-static bool have_managed(void)
+/* A process with managed memory is refused, with __managed__ variables by another error [H200, driver 580.159]. */
+static CUresult refuse_managed(void)
 {
 	struct sim_map *map = map_next(NULL);
 
 	while (map && map->kind != MAP_MANAGED)
 		map = map_next(map);
-	return map;
+	if (!map)
+		return CUDA_SUCCESS;
+	return map->flags ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_UNKNOWN;
 }
 
-/* A process with managed memory is refused [H200, driver 580.159]. */
 static CUresult run_checkpoint(void)
 {
 	size_t bytes = 0;
 	char names[256];
 	CUresult result = check_state(CU_PROCESS_STATE_LOCKED);
 
-	if (result == CUDA_SUCCESS && have_managed())
-		result = CUDA_ERROR_NOT_SUPPORTED;
+	if (result == CUDA_SUCCESS)
+		result = refuse_managed();
 	if (result != CUDA_SUCCESS)
 		return result;
 	if (sim.held && sim.config.strict) {

@@ -264,7 +264,7 @@ struct sim_map {
 	struct sim_ctx *ctx;     /* NULL for MAP_VMM */
 	struct sim_pool *pool;   /* that it was allocated from, or NULL */
 	CUdevice dev;
-	unsigned int flags;
+	unsigned int flags; /* of the call that made it; 0: a variable's */
 	unsigned long long id;
 	unsigned char access[SIM_MAX_DEVICES]; /* CUmemAccess_flags */
 	bool sync_memops;
