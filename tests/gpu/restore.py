@@ -83,7 +83,8 @@ def same_output_from_snapshots():
         row = jobs()[job.pid]
         equal(row["state"], "running", "the state")
         equal(row["addressing"], "translated" if TRANSLATED else "mapped", "the addressing")
-        equal(row["gpu"][0]["uuid"], here[1 if GPUS else 0], "its GPU")
+        equal([gpu["uuid"] for gpu in row["gpu"]], [] if MANAGED else [here[1 if GPUS else 0]],
+              "the GPUs with memory that cudaw carries")
         job.wait_steps(steps + 1)
         shutil.rmtree(copy)
     same_lines("\n".join(job.wait_end()), native, "after two restores")
