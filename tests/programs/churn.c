@@ -37,7 +37,7 @@ static void fork_and_wait(void)
 		step_die("fork");
 	if (!pid)
 		step_exit_child(0);
-	for (int i = 0; i < 500; i++) {
+	for (int i = 0; i < 6000; i++) {
 		if (waitpid(pid, &status, WNOHANG) == pid)
 			return;
 		step_sleep_ms(10);
