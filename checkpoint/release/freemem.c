@@ -53,8 +53,12 @@ static int child_main(void *arg)
 {
 	struct child *child = arg;
 
-	if (dup2(child->out, STDOUT_FILENO) >= 0)
+	/* dup2() leaves FD_CLOEXEC if it is the same descriptor already. */
+	if (dup2(child->out, STDOUT_FILENO) >= 0 && !fcntl(STDOUT_FILENO, F_SETFD, 0)) {
+		/* The program's descriptors may use up the limit, which the child inherits. */
+		close_range(STDERR_FILENO + 1, ~0U, 0);
 		execve(program, child->argv, child->envp);
+	}
 	_exit(127);
 }
 

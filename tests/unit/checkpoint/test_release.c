@@ -443,6 +443,48 @@ START_TEST(one_that_is_stopped_with_the_lock_is_passed)
 }
 END_TEST
 
+/* freemem.c runs a child, which needs descriptors too. */
+START_TEST(a_program_that_leaves_descriptors_for_the_question_alone)
+{
+	const struct rlimit limit = {64, 64};
+	int last[2] = {-1, -1}, fd;
+
+#ifdef __SANITIZE_THREAD__
+	printf("# TSan takes the clone() in freemem.c for a fork\n");
+	return;
+#endif
+	pause_on(1 << 0);
+	carried[0] = 8 * GB;
+	set_free(GB);
+	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
+	while ((fd = dup(STDIN_FILENO)) >= 0) {
+		last[0] = last[1];
+		last[1] = fd;
+	}
+	close(last[0]);
+	close(last[1]);
+	ck_assert(!release_fits(carried, &lack));
+	ck_assert_uint_eq(lack.free, GB);
+}
+END_TEST
+
+/* The pipe for the answer then takes their numbers. */
+START_TEST(a_program_without_standard_descriptors)
+{
+#ifdef __SANITIZE_THREAD__
+	printf("# TSan takes the clone() in freemem.c for a fork\n");
+	return;
+#endif
+	pause_on(1 << 0);
+	carried[0] = 8 * GB;
+	set_free(GB);
+	close(STDIN_FILENO);
+	close(STDOUT_FILENO);
+	ck_assert(!release_fits(carried, &lack));
+	ck_assert_uint_eq(lack.free, GB);
+}
+END_TEST
+
 START_TEST(one_that_does_not_say_what_it_takes_is_waited_for)
 {
 	pid_t other;
@@ -500,6 +542,8 @@ int main(void)
 	tcase_add_test(tc, an_unusable_directory_locks_nothing);
 	tcase_add_test(tc, without_descriptors_it_waits);
 	tcase_add_test(tc, one_that_is_stopped_with_the_lock_is_passed);
+	tcase_add_test(tc, a_program_that_leaves_descriptors_for_the_question_alone);
+	tcase_add_test(tc, a_program_without_standard_descriptors);
 	tcase_add_test(tc, one_that_does_not_say_what_it_takes_is_waited_for);
 	tcase_add_test(tc, a_request_is_stronger_than_the_variable);
 	tcase_add_test(tc, a_restore_on_another_gpu);
