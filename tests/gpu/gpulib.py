@@ -408,7 +408,8 @@ def pause_at_random(job, count, steps, still=0.2):
 def answers(program, *args, under=(), env=None):
     """What a program of questions.h answers: a list of (question, answer), as questions come again."""
     done = subprocess.run([*under, os.path.join(BUILD, "tests", "programs", program), *args],
-                          capture_output=True, text=True, timeout=120, env=env or base_environment())
+                          capture_output=True, text=True, timeout=120 * PATIENCE,
+                          env=env or base_environment())
     rows = [tuple(line.rsplit(": ", 1)) for line in done.stdout.splitlines()]
     return [*rows, ("how the program ended", str(done.returncode))]
 

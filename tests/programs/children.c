@@ -287,7 +287,7 @@ int main(int argc, char **argv)
 	int status;
 
 	step_parse(argc, argv, options, 1);
-	alarm(60);
+	alarm(step_hang_s());
 	for (size_t i = 0; i < NUMBERS; i++)
 		signal(numbers[i], on_signal);
 	if (way == 12) {

@@ -30,6 +30,7 @@ static void *create_and_destroy(void *arg)
 
 static void fork_and_wait(void)
 {
+	double end = step_seconds() + step_hang_s();
 	pid_t pid = fork();
 	int status;
 
@@ -37,7 +38,7 @@ static void fork_and_wait(void)
 		step_die("fork");
 	if (!pid)
 		step_exit_child(0);
-	for (int i = 0; i < 6000; i++) {
+	while (step_seconds() < end) {
 		if (waitpid(pid, &status, WNOHANG) == pid)
 			return;
 		step_sleep_ms(10);

@@ -72,7 +72,7 @@ int main(void)
 	child = fork();
 	if (!child) {
 		dup2(err, 2);
-		alarm(10);
+		alarm(step_hang_s());
 		CALL(cuInit(0));
 		_exit(0);
 	}

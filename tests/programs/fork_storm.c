@@ -10,8 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define THREADS    2 /* of each kind */
-#define PATIENCE_S 60
+#define THREADS 2 /* of each kind */
 
 static void on_signal(int sig)
 {
@@ -67,7 +66,7 @@ static void *for_ever(void *what)
 
 static void await(pid_t pid, unsigned long i)
 {
-	double end = step_seconds() + PATIENCE_S;
+	double end = step_seconds() + step_hang_s();
 	int status = 0;
 	pid_t ended;
 

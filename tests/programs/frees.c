@@ -78,7 +78,7 @@ static void busy(void)
 	CUdeviceptr dev;
 	void *args[] = {&dev};
 
-	alarm(60); /* a case that takes longer hangs */
+	alarm(step_hang_s());
 	CALL(cuModuleLoadData(&module, kernels_ptx));
 	CALL(cuModuleGetFunction(&spin_until, module, "spin_until"));
 	/* It outlives the context, since a thread may set it late. */

@@ -110,15 +110,14 @@ struct questions {
 	int gpus;
 };
 
-/* For main(): ask the questions of the case that is named, at most for @seconds, or list the cases. */
-static inline int questions_ask(int argc, char **argv, const struct questions *cases, size_t n,
-				unsigned int seconds)
+/* For main(): ask the questions of the case that is named, or list the cases. */
+static inline int questions_ask(int argc, char **argv, const struct questions *cases, size_t n)
 {
 	int count = 0;
 
 	if (argc != 2)
 		step_die("usage: %s CASE, or %s list", argv[0], argv[0]);
-	alarm(seconds);
+	alarm(step_hang_s());
 	for (size_t i = 0; i < n; i++) {
 		if (!strcmp(argv[1], "list")) {
 			printf("%s %d\n", cases[i].name, cases[i].gpus);

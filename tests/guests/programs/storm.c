@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Children are made in each way, while two threads change signal handlers without end. Each child
- * changes one itself; one that is still there after LIMIT_S seconds hangs.
+ * changes one itself; one that is still there after step_hang_s() seconds hangs.
  */
 #include "tests/guests/programs/guest.h"
 
@@ -11,7 +11,6 @@
 #include <sys/wait.h>
 
 #define CHILDREN 300
-#define LIMIT_S  20
 
 extern char **environ;
 
@@ -93,7 +92,7 @@ static const struct {
 
 static void wait_for(pid_t pid, int number)
 {
-	double end = step_seconds() + LIMIT_S;
+	double end = step_seconds() + step_hang_s();
 	int status;
 	pid_t done;
 

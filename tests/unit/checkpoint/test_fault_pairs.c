@@ -36,7 +36,7 @@
 
 #define NBUFFERS   6
 #define SLICES     40
-#define HANG_S     60
+#define HANG_S     300  /* of a pair; sanitizers are slow */
 #define TIMEOUT_MS 5000 /* of a pause */
 #define WAIT_MS    30   /* of a resume that finds no memory */
 
