@@ -25,11 +25,12 @@ struct query {
 FORKS_LOCK(lock);
 static struct query *tables[QUERY_KINDS]; /* under lock */
 static struct query *destroyed;           /* under lock: events that queries_settle() destroys */
+static bool resting;                      /* under lock: from queries_ask() to queries_settle() */
 
 static struct context *alive; /* under lock: of all at the latest rest */
 static size_t alive_count;
 
-/* Written by queries_ask() alone, before callers may answer. */
+/* Written by queries_ask() alone, while not resting. */
 static struct primary {
 	bool known;
 	unsigned int flags;
@@ -89,8 +90,8 @@ static void ask_primaries(const struct cuda_driver *drv)
 	}
 }
 
-/* Without memory for the list no context is known. */
-static void note_contexts(const struct context_list *contexts)
+/* The answers are complete. Without memory for the list no context is known. */
+static void begin_rest(const struct context_list *contexts)
 {
 	size_t count = contexts->count;
 	struct context *list = count ? malloc(count * sizeof(*list)) : NULL, *old;
@@ -101,11 +102,15 @@ static void note_contexts(const struct context_list *contexts)
 	old = alive;
 	alive = list;
 	alive_count = list ? count : 0;
+	resting = true;
 	pthread_mutex_unlock(&lock);
 	free(old);
 }
 
-/* Without the lock: at rest no thread is inside a call that adds, removes or looks. */
+/*
+ * Without the lock: no thread is inside a call that adds or removes, and those that look find that
+ * the answers are not there yet.
+ */
 void queries_ask(const struct cuda_driver *drv, const struct context_list *contexts)
 {
 	CUcontext current = NULL;
@@ -122,16 +127,17 @@ void queries_ask(const struct cuda_driver *drv, const struct context_list *conte
 	if (current)
 		drv->cuCtxSetCurrent(NULL);
 	ask_primaries(drv);
-	note_contexts(contexts);
+	begin_rest(contexts);
 }
 
 bool queries_done(enum query_kind kind, const void *handle)
 {
-	const struct query *q;
+	const struct query *q = NULL;
 	bool done;
 
 	pthread_mutex_lock(&lock);
-	HASH_FIND_PTR(tables[kind], &handle, q);
+	if (resting)
+		HASH_FIND_PTR(tables[kind], &handle, q);
 	done = q && q->done;
 	pthread_mutex_unlock(&lock);
 	return done;
@@ -139,10 +145,11 @@ bool queries_done(enum query_kind kind, const void *handle)
 
 bool queries_destroy(CUevent event)
 {
-	struct query *q;
+	struct query *q = NULL;
 
 	pthread_mutex_lock(&lock);
-	HASH_FIND_PTR(tables[QUERY_EVENT], &event, q);
+	if (resting)
+		HASH_FIND_PTR(tables[QUERY_EVENT], &event, q);
 	if (q) {
 		HASH_DELETE(hh, tables[QUERY_EVENT], q);
 		LL_PREPEND(destroyed, q);
@@ -156,6 +163,7 @@ void queries_settle(const struct cuda_driver *drv)
 	struct query *list, *q, *next;
 
 	pthread_mutex_lock(&lock);
+	resting = false;
 	list = destroyed;
 	destroyed = NULL;
 	pthread_mutex_unlock(&lock);
@@ -186,11 +194,18 @@ bool queries_context(CUcontext ctx, CUdevice *dev)
 
 bool queries_primary(CUdevice dev, unsigned int *flags, int *active)
 {
-	if (dev < 0 || dev >= GPU_MAX || !primaries[dev].known)
+	bool known;
+
+	if (dev < 0 || dev >= GPU_MAX)
 		return false;
-	*flags = primaries[dev].flags;
-	*active = primaries[dev].active;
-	return true;
+	pthread_mutex_lock(&lock);
+	known = resting && primaries[dev].known;
+	if (known) {
+		*flags = primaries[dev].flags;
+		*active = primaries[dev].active;
+	}
+	pthread_mutex_unlock(&lock);
+	return known;
 }
 
 static void forget_context(CUcontext ctx)
@@ -219,6 +234,7 @@ static void forget_in_child(void)
 	for (enum query_kind kind = 0; kind < QUERY_KINDS; kind++)
 		tables[kind] = NULL;
 	destroyed = NULL;
+	resting = false;
 	alive_count = 0;
 }
 FORKS_CHILD(forget_in_child);

@@ -9,6 +9,10 @@
  * collective), and its program aborts if the watchdog does not return. At rest the answer cannot
  * change, so a pause asks the driver for all of them once, before the driver is checkpointed.
  *
+ * A thread may find the process at rest, and be suspended until the program runs again, or until the
+ * next pause. So each answer checks once more, under the lock, that this is a rest: from queries_ask()
+ * to queries_settle().
+ *
  * An event that is destroyed at rest goes before the program runs again. Until then the driver gives
  * its handle to no other.
  *
@@ -36,19 +40,22 @@ void queries_remove(enum query_kind kind, const void *handle);
  */
 void queries_ask(const struct cuda_driver *drv, const struct context_list *contexts);
 
-/* At rest: true if the driver said that @handle is done. False: not known, or anything else. */
+/* True if the driver said that @handle is done. False: not at rest, not known, or anything else. */
 bool queries_done(enum query_kind kind, const void *handle);
 
-/* At rest: destroy @event at queries_settle(). False: not known. */
+/* Destroy @event at queries_settle(). False: not at rest, or not known. */
 bool queries_destroy(CUevent event);
 
-/* Before the gate opens: do what was put off. No context is current in the calling thread then. */
+/*
+ * Before the gate opens: end the rest, and do what was put off. No context is current in the calling
+ * thread then.
+ */
 void queries_settle(const struct cuda_driver *drv);
 
 /* The device of @ctx. False: it was not there at the latest rest, is green, or has ended since. */
 bool queries_context(CUcontext ctx, CUdevice *dev);
 
-/* At rest: the state of the primary context of @dev. False: not known. */
+/* The state of the primary context of @dev. False: not at rest, or not known. */
 bool queries_primary(CUdevice dev, unsigned int *flags, int *active);
 
 #endif

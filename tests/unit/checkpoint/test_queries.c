@@ -153,6 +153,7 @@ END_TEST
 
 START_TEST(what_is_destroyed_at_rest_goes_once)
 {
+	queries_ask(&drv, &contexts);
 	queries_add(QUERY_EVENT, HANDLE(4), CONTEXT(1));
 	queries_add(QUERY_EVENT, HANDLE(8), CONTEXT(2));
 	queries_add(QUERY_EVENT, HANDLE(16), CONTEXT(1));
@@ -173,6 +174,7 @@ END_TEST
 
 START_TEST(a_destroyed_event_goes_with_its_context)
 {
+	queries_ask(&drv, &contexts);
 	queries_add(QUERY_EVENT, HANDLE(4), CONTEXT(1));
 	queries_add(QUERY_EVENT, HANDLE(8), CONTEXT(2));
 	queries_destroy((CUevent)HANDLE(4));
@@ -226,6 +228,25 @@ START_TEST(the_states_of_primary_contexts)
 }
 END_TEST
 
+/* A thread that found the process at rest, and was suspended until the program ran again. */
+START_TEST(no_answer_is_given_after_the_rest)
+{
+	unsigned int flags;
+	int active;
+
+	queries_add(QUERY_EVENT, HANDLE(PASSED), CONTEXT(1));
+	queries_ask(&drv, &contexts);
+	queries_settle(&drv);
+	ck_assert(!queries_done(QUERY_EVENT, HANDLE(PASSED)));
+	ck_assert(!queries_destroy((CUevent)HANDLE(PASSED)));
+	ck_assert(!queries_primary(0, &flags, &active));
+	queries_ask(&drv, &contexts);
+	ck_assert(queries_done(QUERY_EVENT, HANDLE(PASSED)));
+	ck_assert(queries_destroy((CUevent)HANDLE(PASSED)));
+	ck_assert(queries_primary(0, &flags, &active));
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("queries");
@@ -240,6 +261,7 @@ int main(void)
 	tcase_add_test(tc, a_destroyed_event_goes_with_its_context);
 	tcase_add_test(tc, the_contexts_of_the_latest_rest);
 	tcase_add_test(tc, the_states_of_primary_contexts);
+	tcase_add_test(tc, no_answer_is_given_after_the_rest);
 	suite_add_tcase(s, tc);
 	return check_suite_run(s);
 }
