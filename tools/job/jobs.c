@@ -73,6 +73,18 @@ static void hang_up(struct job *job, int error)
 	job->error = error;
 }
 
+/*
+ * If the job has hung up, its last lines may still be there to be heard: hear() finds the end behind
+ * them.
+ */
+static void check_sent(struct job *job, ssize_t sent, int len)
+{
+	bool hung_up = sent < 0 && (errno == EPIPE || errno == ECONNRESET);
+
+	if (sent != len && !hung_up)
+		hang_up(job, -EIO);
+}
+
 void job_say(struct job *job, const char *fmt, ...)
 {
 	char text[PROTOCOL_LINE];
@@ -88,8 +100,8 @@ void job_say(struct job *job, const char *fmt, ...)
 	}
 	text[len++] = '\n';
 	/* The socket has room for the few short lines of a conversation. */
-	if (job->fd >= 0 && send(job->fd, text, len, MSG_NOSIGNAL) != len)
-		hang_up(job, errno == EPIPE ? -ECONNRESET : -EIO);
+	if (job->fd >= 0)
+		check_sent(job, send(job->fd, text, len, MSG_NOSIGNAL), len);
 }
 
 /* The token is sent with the whole line, so it is there when the line is complete. */
@@ -116,8 +128,8 @@ static void say_with_token(struct job *job, const char *text)
 	cmsg->cmsg_type = SCM_RIGHTS;
 	cmsg->cmsg_len = CMSG_LEN(sizeof(int));
 	memcpy(CMSG_DATA(cmsg), &job->token, sizeof(job->token));
-	if (job->fd >= 0 && sendmsg(job->fd, &msg, MSG_NOSIGNAL) != len)
-		hang_up(job, errno == EPIPE ? -ECONNRESET : -EIO);
+	if (job->fd >= 0)
+		check_sent(job, sendmsg(job->fd, &msg, MSG_NOSIGNAL), len);
 }
 
 static void begin(struct job *job)

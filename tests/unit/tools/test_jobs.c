@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Conversations with a job, which a thread of this process plays. */
+#include "tools/job/jobs.h"
+#include "common/rundir.h"
+
+#include "tests/check_suite.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+static char path[] = "/tmp/cudaw-test-jobs-XXXXXX";
+static struct job_directory directory = {.path = path};
+static int listener;
+static pthread_t peer;
+
+/* Takes the request, gives the answer @arg, and hangs up. */
+static void *answer(void *arg)
+{
+	char request[64];
+	int fd = accept(listener, NULL, NULL);
+
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_gt(recv(fd, request, sizeof(request), 0), 0);
+	ck_assert_int_eq(send(fd, arg, strlen(arg), 0), (ssize_t)strlen(arg));
+	close(fd);
+	return NULL;
+}
+
+/* Gives an order, which comes too late. */
+static int line(struct job *job, const char *key, char *value)
+{
+	ck_assert_str_eq(key, "held");
+	ck_assert_str_eq(value, "drained 0");
+	ck_assert_int_eq(pthread_join(peer, NULL), 0);
+	job_say(job, "commit");
+	return 0;
+}
+
+/* The conversation with a job that gives @text as its answer. */
+static struct job ask(const char *text)
+{
+	static const struct job_request request = {.text = "hold", .limit_ms = 10000, .line = line};
+	struct job job = {.own_pid = getpid(), .directory = &directory}, *jobs[] = {&job};
+
+	ck_assert_ptr_nonnull(mkdtemp(path));
+	directory.owner = getuid();
+	setenv("CUDAW_RUNTIME_DIR", path, 1);
+	listener = rundir_listen(false);
+	ck_assert_int_ge(listener, 0);
+	ck_assert_int_eq(pthread_create(&peer, NULL, answer, (void *)text), 0);
+	jobs_ask(jobs, 1, &request);
+	close(listener);
+	rundir_unlink(getpid());
+	rmdir(path);
+	return job;
+}
+
+/* As a job whose time is over just before all are told to go on. */
+START_TEST(an_order_that_comes_too_late_hides_no_answer)
+{
+	struct job job = ask("held drained 0\nend timeout kernels did not end in time\n");
+
+	ck_assert_str_eq(job.end, END_TIMEOUT);
+	ck_assert_str_eq(job.message, "kernels did not end in time");
+	ck_assert_int_eq(job.error, 0);
+}
+END_TEST
+
+START_TEST(a_job_that_ends_before_its_answer)
+{
+	struct job job = ask("held drained 0\n");
+
+	ck_assert_str_eq(job.end, "");
+	ck_assert_int_eq(job.error, -ECONNRESET);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("jobs");
+	TCase *tc = tcase_create("jobs");
+
+	tcase_add_test(tc, an_order_that_comes_too_late_hides_no_answer);
+	tcase_add_test(tc, a_job_that_ends_before_its_answer);
+	suite_add_tcase(s, tc);
+	return check_suite_run(s);
+}
