@@ -231,6 +231,29 @@ static void full_before(void)
 	alloc(90 * MIB);
 }
 
+/*
+ * A thread frees, and there is no memory for its wait. A later allocation of another thread, which
+ * finds memory, does not wait instead: the kernel may wait for that thread.
+ */
+static void full_busy(void)
+{
+	CUdeviceptr first;
+	CUstream own;
+
+	alloc(4096); /* its block has room for another */
+	CALL(cuStreamCreate(&own, CU_STREAM_NON_BLOCKING));
+	busy();
+	first = fill();
+	CALL(cuStreamBeginCapture_v2(own, CU_STREAM_CAPTURE_MODE_RELAXED));
+	run_with(free_large, &first);
+	stream = own;
+	end();
+	alloc(4096);
+	free_memory();
+	*flag = 1;
+	alloc(100 * MIB);
+}
+
 /* A pause in between takes the whole GPU. */
 static void full_paused(void)
 {
@@ -540,6 +563,7 @@ static const struct {
 	{"elsewhere", elsewhere},
 	{"full", full},
 	{"full-before", full_before},
+	{"full-busy", full_busy},
 	{"full-paused", full_paused},
 	{"beside", beside},
 	{"ordered", ordered},

@@ -13,6 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <unistd.h>
 #include <utlist.h>
 
 #define PATIENCE 16 /* with frees that are too early, in a collection of FREES_FEW */
@@ -22,6 +23,7 @@ struct retired {
 	struct vmem_info info;
 	CUcontext ctx; /* whose work must end first, no green one; NULL: it has ended with that */
 	CUevent event; /* of ctx, which follows the work; NULL: all work of ctx */
+	pid_t thread;  /* that has freed it, and would have waited for all work of ctx; or 0 */
 	bool ending;   /* no thread may ask: ctx may end */
 	/* The number of the question whether the work has ended, which a thread asks; 0: none does.
 	 * Meanwhile it stays in the list. */
@@ -119,13 +121,27 @@ static bool ask(struct retired *r, struct retired **next)
 	return done;
 }
 
-/* With lock held. Gives up after @patience that are too early; the next call asks about others. */
-static void collect_passed(size_t patience)
+/*
+ * True if the question whether the work of @r has ended has an answer at once, or may be waited for.
+ * Work may wait for a thread, and then that thread must not wait for the work: natively only a free
+ * does. @freeing: the caller is about to wait for all work of that context; or NULL.
+ */
+static bool may_ask(const struct retired *r, enum frees_effort effort, CUcontext freeing)
 {
+	if (r->ending || r->asked)
+		return false;
+	return r->event || !r->ctx || r->ctx == freeing || effort == FREES_PASSED ||
+	       r->thread == gettid();
+}
+
+/* With lock held. Gives up after some that are too early; the next call asks about others. */
+static void collect_passed(enum frees_effort effort, CUcontext freeing)
+{
+	size_t patience = effort == FREES_FEW ? PATIENCE : SIZE_MAX;
 	struct retired *r = list, *next;
 
 	for (size_t left = count; r && left && patience; left--, r = next) {
-		if (r->ending || r->asked) {
+		if (!may_ask(r, effort, freeing)) {
 			next = r->next;
 		} else if (!ask(r, &next)) {
 			DL_DELETE(list, r);
@@ -146,20 +162,25 @@ static bool any_asked(uint64_t last)
 	return r;
 }
 
-bool frees_collect(enum frees_effort effort)
+static bool collect(enum frees_effort effort, CUcontext freeing)
 {
 	uint64_t last;
 
 	if (!__atomic_load_n(&count, __ATOMIC_RELAXED))
 		return false;
 	pthread_mutex_lock(&lock);
-	collect_passed(effort == FREES_FEW ? PATIENCE : SIZE_MAX);
+	collect_passed(effort, freeing);
 	/* Another thread may be giving back what the caller lacks. New questions come all the time. */
 	last = questions;
 	while (effort == FREES_PASSED && any_asked(last))
 		uncancelled_wait(&answered, &lock);
 	pthread_mutex_unlock(&lock);
 	return true;
+}
+
+bool frees_collect(enum frees_effort effort)
+{
+	return collect(effort, NULL);
 }
 
 /* As cudaFree() does: first wait for all work of the context, which may still use the memory. */
@@ -197,6 +218,7 @@ static CUresult free_later(const struct vmem_info *info)
 	if (!r)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	r->ctx = info->ctx;
+	r->thread = gettid();
 	return retire(info->start, r);
 }
 
@@ -312,7 +334,7 @@ CUresult frees_now(CUdeviceptr ptr)
 
 	if (!vmem_lookup(ptr, &info) || info.start != ptr)
 		return CUDA_ERROR_INVALID_VALUE;
-	frees_collect(FREES_FEW);
+	collect(FREES_FEW, info.ctx);
 	result = wait_and_free(&info);
 	return result == CUDA_ERROR_OUT_OF_MEMORY ? free_later(&info) : result;
 }

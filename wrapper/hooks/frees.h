@@ -10,7 +10,8 @@
  * frees_collect() frees the memory once the event has passed.
  *
  * If frees_now() cannot wait, because a capture is open and there is no memory for a fence, the
- * allocation is retired as well, and a later frees_collect() waits.
+ * allocation is retired as well. Its thread waits in a later call instead, or the next free in that
+ * context, or an allocation that finds no memory.
  *
  * Locking: one mutex guards the list of retired allocations, and is not held across driver calls.
  * The events belong to contexts, and the driver must not be asked about an event while its context
@@ -26,8 +27,8 @@ CUresult frees_ordered(CUdeviceptr ptr, CUstream stream);
 /*
  * Give back the memory of ordered frees whose streams have passed. FREES_FEW takes a bounded time:
  * it asks about a few that have not passed, each time about others. FREES_PASSED asks about all. Neither
- * waits for a stream, as the driver does not if it lacks memory [H200: fidelity free_async_busy]. False:
- * there was none.
+ * waits for a stream, as the driver does not if it lacks memory [H200: fidelity free_async_busy]. They
+ * wait for frees_now() if that could not, FREES_FEW only in its thread. False: there was none.
  */
 enum frees_effort { FREES_FEW, FREES_PASSED };
 bool frees_collect(enum frees_effort effort);
