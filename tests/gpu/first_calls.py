@@ -8,7 +8,8 @@ from gpulib import Job, check, main
 
 # Answered without a look at any device.
 NEVER_WAIT = ("error_name", "driver_version", "event_query", "event_destroy", "stream_query",
-              "context_set", "context_set_other", "context_current", "context_device", "primary_state", "capture_mode")
+              "context_set", "context_set_other", "context_push", "context_current", "context_device",
+              "primary_state", "capture_mode")
 
 
 def said(job, what):

@@ -701,6 +701,38 @@ static void case_peer_contexts(void)
 	say_result("a kernel of the primary context, which has no access", cuCtxSynchronize());
 }
 
+static void say_current(const char *when)
+{
+	CUcontext ctx = NULL;
+
+	CALL(cuCtxGetCurrent(&ctx));
+	say("  current %s: %s", when, !ctx ? "none" : ctx == gpu.ctx ? "the first" : "the second");
+}
+
+/* A thread's stack of contexts: how it ends, and whether it may hold none. */
+static void case_stack(void)
+{
+	CUcontext second, popped = NULL;
+
+	CALL(cuCtxCreate(&second, NULL, 0, gpu.dev));
+	say_result("pushing none", cuCtxPushCurrent(NULL));
+	say_current("then");
+	CALL(cuCtxSetCurrent(second));
+	CALL(cuCtxPushCurrent(gpu.ctx));
+	say_result("setting none over two", cuCtxSetCurrent(NULL));
+	say_current("then");
+	say_result("popping the second", cuCtxPopCurrent(&popped));
+	say("  popped: %s", popped == second ? "the second" : "another");
+	say_current("then");
+	say_result("setting none", cuCtxSetCurrent(NULL));
+	say_current("then");
+	say_result("setting none over none", cuCtxSetCurrent(NULL));
+	say_result("popping from none", cuCtxPopCurrent(&popped));
+	CALL(cuCtxSetCurrent(second));
+	say_result("popping what was set", cuCtxPopCurrent(&popped));
+	say_current("then");
+}
+
 static const struct questions cases[] = {{"free_waits", case_free_waits, 1},
 					 {"free_async", case_free_async, 1},
 					 {"free_async_busy", case_free_async_busy, 1},
@@ -716,6 +748,7 @@ static const struct questions cases[] = {{"free_waits", case_free_waits, 1},
 					 {"attributes", case_attributes, 1},
 					 {"green", case_green, 1},
 					 {"fault", case_fault, 1},
+					 {"stack", case_stack, 1},
 					 {"peer_copy", case_peer_copy, 2},
 					 {"peer_busy", case_peer_busy, 2},
 					 {"peer_contexts", case_peer_contexts, 2}};

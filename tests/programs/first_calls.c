@@ -215,12 +215,21 @@ static void context_new(void)
 	CALL(cuCtxDestroy_v2(other));
 }
 
+static void check_popped(CUcontext wanted)
+{
+	CUcontext ctx = NULL;
+
+	CALL(cuCtxPopCurrent_v2(&ctx));
+	if (ctx != wanted)
+		step_die("first_calls: another context is popped");
+}
+
 static void context_push(void)
 {
-	CUcontext ctx;
-
 	CALL(cuCtxPushCurrent_v2(kernels.ctx));
-	CALL(cuCtxPopCurrent_v2(&ctx));
+	check_popped(kernels.ctx);
+	CALL(cuCtxPushCurrent_v2(kernels.ctx));
+	CALL(cuCtxSetCurrent(NULL));
 }
 
 static void context_current(void)
@@ -241,20 +250,35 @@ static void context_device(void)
 		step_die("first_calls: the context is of device %d", dev);
 }
 
-/* The context that is set at rest holds for the calls after the resume. */
-static void context_other(void)
+static void check_other(void)
 {
 	CUcontext owner = NULL;
 	CUdeviceptr ptr;
 
-	CALL(cuCtxSetCurrent(other));
 	context_device();
 	CALL(cuMemAlloc_v2(&ptr, 4096));
 	CALL(cuPointerGetAttribute(&owner, CU_POINTER_ATTRIBUTE_CONTEXT, ptr));
 	if (owner != other)
 		step_die("first_calls: the memory is of another context");
 	CALL(cuMemFree_v2(ptr));
+}
+
+/* The context that is set at rest holds for the calls after the resume. */
+static void context_other(void)
+{
+	CALL(cuCtxSetCurrent(other));
+	check_other();
 	CALL(cuCtxSetCurrent(kernels.ctx));
+	CALL(cuCtxDestroy_v2(other));
+}
+
+/* So does one that is pushed, and the one below is current behind it. */
+static void context_push_other(void)
+{
+	CALL(cuCtxPushCurrent_v2(other));
+	check_other();
+	check_popped(other);
+	context_current();
 	CALL(cuCtxDestroy_v2(other));
 }
 
@@ -423,6 +447,7 @@ static const struct {
 	{"context_set_other", context_set_other, prepare_context},
 	{"context_set", context_set, learn_current},
 	FIRST(context_push),
+	{"context_push_other", context_push_other, prepare_context},
 	{"context_current", context_current, learn_current},
 	{"context_device", context_device, context_device},
 	FIRST(primary_state),

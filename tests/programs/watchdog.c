@@ -59,6 +59,30 @@ static void check_device(void)
 		step_die("watchdog: context %p, device %d, active %d", (void *)ctx, dev, active);
 }
 
+static void check_current(CUcontext wanted)
+{
+	CUcontext ctx = (CUcontext)&kernels;
+
+	CALL(cuCtxGetCurrent(&ctx));
+	if (ctx != wanted)
+		step_die("watchdog: context %p, should be %p", (void *)ctx, (void *)wanted);
+}
+
+/* What guards do that make a context current for a while. */
+static void check_stack(void)
+{
+	CUcontext ctx = NULL;
+
+	CALL(cuCtxPushCurrent(kernels.ctx));
+	CALL(cuCtxSetCurrent(NULL));
+	check_current(kernels.ctx);
+	CALL(cuCtxPopCurrent(&ctx));
+	check_current(NULL);
+	if (ctx != kernels.ctx)
+		step_die("watchdog: popped %p, should be %p", (void *)ctx, (void *)kernels.ctx);
+	CALL(cuCtxSetCurrent(kernels.ctx));
+}
+
 /*
  * True if @event has passed, asked as PyTorch asks. The mode lets other threads capture meanwhile:
  * in the mode that the thread had, the query would break their captures.
@@ -68,6 +92,7 @@ static bool has_passed(CUevent event)
 	CUresult result;
 
 	check_device();
+	check_stack();
 	exchange_mode(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, CU_STREAM_CAPTURE_MODE_GLOBAL);
 	step_sleep_ms(asks_ms / 2);
 	result = cuEventQuery(event);
@@ -95,6 +120,7 @@ static void ask_for_one(void)
 static void *watch(void *arg)
 {
 	(void)arg;
+	check_current(NULL);
 	CALL(cuCtxSetCurrent(kernels.ctx));
 	while (!stopped()) {
 		ask_for_one();

@@ -7,28 +7,45 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <string.h>
 
 #define LOG_PREFIX "thread: "
 #include "common/log.h"
 
-enum known { KNOWS_CONTEXT = 1, KNOWS_DEVICE = 2 };
+#define STACK 8 /* contexts that are known of a thread's stack */
 
-/* CU_STREAM_CAPTURE_MODE_GLOBAL, the mode of a new thread, is 0. */
+/* The mode of a new thread is 0, CU_STREAM_CAPTURE_MODE_GLOBAL. */
 static __thread struct {
-	CUcontext ctx;
-	CUdevice dev;
-	unsigned int known;                    /* enum known */
-	unsigned int gone;                     /* contexts_gone when it became known */
-	bool set_at_rest;                      /* ctx: the driver was not told yet */
+	/* The thread's stack of contexts. The last of @n is current; below the first are others,
+	 * unless @bottom. */
+	CUcontext stack[STACK];
+	unsigned int n;
+	bool bottom;
+	bool knows_dev;
+	CUdevice dev;      /* of the current context */
+	unsigned int gone; /* contexts_gone when it became known */
+
+	/* Until the driver is told: it has @same of the stack, and @pops above them. The next is set
+	 * in the place of the driver's current context if @sets; all others are pushed. */
+	bool owes;
+	unsigned int same, pops;
+	bool sets;
+
 	CUstreamCaptureMode mode, driver_mode; /* they differ if the driver was not told yet */
 } self __attribute__((tls_model("initial-exec")));
 
 static unsigned int contexts_gone; /* a new context may have the handle of an old one */
 static bool unseen;                /* a current context has changed without a call that we see */
 
+static void forget(void)
+{
+	self.n = 0;
+	self.bottom = self.knows_dev = self.owes = false;
+}
+
 void thread_forget_context(void)
 {
-	self.known = 0;
+	forget();
 }
 
 static void context_is_gone(CUcontext ctx)
@@ -38,24 +55,56 @@ static void context_is_gone(CUcontext ctx)
 }
 CONTEXT_GONE(context_is_gone);
 
-static bool knows(enum known what)
-{
-	return self.known & what && self.gone == __atomic_load_n(&contexts_gone, __ATOMIC_RELAXED);
-}
-
-/* @keep: what else is known still holds. */
-static void learn(unsigned int what, bool keep)
+/* False: what the driver has to be told was learnt before a context ended. */
+static bool is_fresh(void)
 {
 	unsigned int gone = __atomic_load_n(&contexts_gone, __ATOMIC_RELAXED);
 
-	if (!keep || self.gone != gone)
-		self.known = 0;
-	self.known |= what;
+	if (self.gone == gone)
+		return true;
+	if (self.owes)
+		return false;
+	forget();
 	self.gone = gone;
+	return true;
+}
+
+/* True if the current context is known, which may be none: *@ctx. */
+static bool knows_context(CUcontext *ctx)
+{
+	*ctx = self.n ? self.stack[self.n - 1] : NULL;
+	return self.n || self.bottom;
+}
+
+static void push(CUcontext ctx)
+{
+	if (self.n == STACK) {
+		self.bottom = false;
+		self.n--;
+		memmove(self.stack, self.stack + 1, self.n * sizeof(self.stack[0]));
+	}
+	self.stack[self.n++] = ctx;
+	self.knows_dev = false;
+}
+
+static void pop(void)
+{
+	if (self.n)
+		self.n--;
+	self.knows_dev = false;
+}
+
+/* @ctx takes the place of the current context. */
+static void replace(CUcontext ctx)
+{
+	if (self.n)
+		self.n--;
+	push(ctx);
 }
 
 static void changed_unseen(void)
 {
+	forget();
 	if (!__atomic_exchange_n(&unseen, true, __ATOMIC_RELAXED))
 		pr_info("a current context has changed unseen: threads wait while the job is "
 			"paused");
@@ -64,26 +113,64 @@ static void changed_unseen(void)
 /* The driver said so. */
 static void learn_context(CUcontext ctx)
 {
-	bool changed = self.ctx != ctx && knows(KNOWS_CONTEXT);
+	CUcontext old;
 
-	if (changed)
+	if (knows_context(&old)) {
+		if (old == ctx)
+			return;
 		changed_unseen();
-	self.ctx = ctx;
-	learn(KNOWS_CONTEXT, !changed);
+	}
+	if (ctx)
+		self.stack[self.n++] = ctx;
+	else
+		self.bottom = true;
 }
 
 static void learn_device(CUdevice dev)
 {
-	if (self.dev != dev && knows(KNOWS_DEVICE))
+	if (self.knows_dev && self.dev != dev)
 		changed_unseen();
 	self.dev = dev;
-	learn(KNOWS_DEVICE, true);
+	self.knows_dev = true;
+}
+
+/* Tell the driver what the thread has set at rest. Another thread may have ended a context since. */
+static void tell_driver(void)
+{
+	CUstreamCaptureMode mode = self.mode;
+	CUcontext ctx;
+	CUdevice dev;
+
+	for (; self.owes && self.pops; self.pops--)
+		real.cuCtxPopCurrent_v2(&ctx);
+	for (unsigned int i = self.same; self.owes && i < self.n; i++) {
+		if (!queries_context(self.stack[i], &dev))
+			continue;
+		if (self.sets && i == self.same)
+			real.cuCtxSetCurrent(self.stack[i]);
+		else
+			real.cuCtxPushCurrent_v2(self.stack[i]);
+	}
+	self.owes = false;
+	if (self.mode != self.driver_mode)
+		real.cuThreadExchangeStreamCaptureMode(&mode);
+	self.driver_mode = self.mode;
+}
+
+/* Before a call that reads or changes the stack. */
+static void catch_up(void)
+{
+	if (self.owes)
+		tell_driver();
+	is_fresh();
 }
 
 CUresult hook_cuCtxGetCurrent(CUcontext *pctx)
 {
-	CUresult result = real.cuCtxGetCurrent(pctx);
+	CUresult result;
 
+	catch_up();
+	result = real.cuCtxGetCurrent(pctx);
 	if (!result && pctx)
 		learn_context(*pctx);
 	return result;
@@ -91,21 +178,26 @@ CUresult hook_cuCtxGetCurrent(CUcontext *pctx)
 
 CUresult hook_cuCtxSetCurrent(CUcontext ctx)
 {
-	CUresult result = real.cuCtxSetCurrent(ctx);
-	bool same = knows(KNOWS_CONTEXT) && self.ctx == ctx;
+	CUcontext old;
+	CUresult result;
 
-	self.ctx = ctx;
-	learn(KNOWS_CONTEXT, same);
-	/* NULL pops the current context: the one below is current then. */
-	if (result || !ctx)
-		thread_forget_context();
+	catch_up();
+	result = real.cuCtxSetCurrent(ctx);
+	if (result)
+		forget();
+	else if (!ctx)
+		pop();
+	else if (!knows_context(&old) || old != ctx)
+		replace(ctx);
 	return result;
 }
 
 CUresult hook_cuCtxGetDevice(CUdevice *device)
 {
-	CUresult result = real.cuCtxGetDevice(device);
+	CUresult result;
 
+	catch_up();
+	result = real.cuCtxGetDevice(device);
 	if (!result && device)
 		learn_device(*device);
 	return result;
@@ -114,35 +206,60 @@ CUresult hook_cuCtxGetDevice(CUdevice *device)
 /* @ctx may be any context, or NULL: the current one. */
 CUresult hook_cuCtxGetDevice_v2(CUdevice *device, CUcontext ctx)
 {
-	CUresult result = real.cuCtxGetDevice_v2(device, ctx);
+	CUcontext current;
+	CUresult result;
 
-	if (!result && device && (!ctx || (knows(KNOWS_CONTEXT) && self.ctx == ctx)))
+	catch_up();
+	result = real.cuCtxGetDevice_v2(device, ctx);
+	if (!result && device && (!ctx || (knows_context(&current) && current == ctx)))
 		learn_device(*device);
 	return result;
 }
 
+/* The older names have rules of their own. */
 CUresult hook_cuCtxPushCurrent(CUcontext ctx)
 {
-	thread_forget_context();
+	catch_up();
+	forget();
 	return real.cuCtxPushCurrent(ctx);
-}
-
-CUresult hook_cuCtxPushCurrent_v2(CUcontext ctx)
-{
-	thread_forget_context();
-	return real.cuCtxPushCurrent_v2(ctx);
 }
 
 CUresult hook_cuCtxPopCurrent(CUcontext *pctx)
 {
-	thread_forget_context();
+	catch_up();
+	forget();
 	return real.cuCtxPopCurrent(pctx);
+}
+
+CUresult hook_cuCtxPushCurrent_v2(CUcontext ctx)
+{
+	CUresult result;
+
+	catch_up();
+	result = real.cuCtxPushCurrent_v2(ctx);
+	if (result || !ctx)
+		forget();
+	else
+		push(ctx);
+	return result;
 }
 
 CUresult hook_cuCtxPopCurrent_v2(CUcontext *pctx)
 {
-	thread_forget_context();
-	return real.cuCtxPopCurrent_v2(pctx);
+	CUcontext top;
+	CUresult result;
+	bool known;
+
+	catch_up();
+	known = knows_context(&top);
+	result = real.cuCtxPopCurrent_v2(pctx);
+	if (result)
+		forget();
+	else if (known && pctx && *pctx != top)
+		changed_unseen();
+	else
+		pop();
+	return result;
 }
 
 CUresult hook_cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
@@ -155,57 +272,101 @@ CUresult hook_cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
 	return result;
 }
 
-static bool is_known(enum known what)
+/* At rest: true if the thread may be answered from here. */
+static bool may_answer(void)
 {
-	return knows(what) && !__atomic_load_n(&unseen, __ATOMIC_RELAXED);
+	return !__atomic_load_n(&unseen, __ATOMIC_RELAXED) && is_fresh();
 }
 
 bool rest_cuCtxGetCurrent(CUcontext *pctx, CUresult *ret)
 {
-	if (!pctx || !is_known(KNOWS_CONTEXT))
+	CUcontext ctx;
+
+	if (!pctx || !may_answer() || !knows_context(&ctx))
 		return false;
-	*pctx = self.ctx;
+	*pctx = ctx;
 	*ret = CUDA_SUCCESS;
 	return true;
 }
 
-/* Tell the driver what the thread has set at rest. */
-static void tell_driver(void)
+/* Before the stack changes at rest. */
+static void owe(void)
 {
-	CUstreamCaptureMode mode = self.mode;
+	if (!self.owes) {
+		self.same = self.n;
+		self.pops = 0;
+		self.sets = false;
+		self.owes = true;
+	}
+	gate_call_later(tell_driver);
+}
+
+bool rest_cuCtxPopCurrent_v2(CUcontext *pctx, CUresult *ret)
+{
+	if (!may_answer() || !self.n)
+		return false;
+	owe();
+	if (pctx)
+		*pctx = self.stack[self.n - 1];
+	pop();
+	if (self.n < self.same) {
+		self.same--;
+		self.pops++;
+	} else if (self.n == self.same && self.sets) {
+		self.sets = false;
+		self.pops++;
+	}
+	*ret = CUDA_SUCCESS;
+	return true;
+}
+
+bool rest_cuCtxPushCurrent_v2(CUcontext ctx, CUresult *ret)
+{
 	CUdevice dev;
 
-	/* Another thread may have ended the context meanwhile. */
-	if (self.set_at_rest && queries_context(self.ctx, &dev))
-		real.cuCtxSetCurrent(self.ctx);
-	self.set_at_rest = false;
-	if (self.mode != self.driver_mode)
-		real.cuThreadExchangeStreamCaptureMode(&mode);
-	self.driver_mode = self.mode;
+	if (!may_answer() || self.n == STACK || !queries_context(ctx, &dev))
+		return false;
+	owe();
+	push(ctx);
+	*ret = CUDA_SUCCESS;
+	return true;
 }
 
 bool rest_cuCtxSetCurrent(CUcontext ctx, CUresult *ret)
 {
-	bool same = is_known(KNOWS_CONTEXT) && self.ctx == ctx;
+	CUcontext old;
 	CUdevice dev;
+	bool known;
 
-	*ret = CUDA_SUCCESS;
-	if (same)
-		return true;
-	if (__atomic_load_n(&unseen, __ATOMIC_RELAXED) || !queries_context(ctx, &dev))
+	if (!may_answer())
 		return false;
-	self.ctx = ctx;
-	self.dev = dev;
-	learn(KNOWS_CONTEXT | KNOWS_DEVICE, false);
-	self.set_at_rest = true;
-	gate_call_later(tell_driver);
+	known = knows_context(&old);
+	*ret = CUDA_SUCCESS;
+	if (known && old == ctx)
+		return true;
+	/* NULL pops the current context: the one below is current then. */
+	if (!ctx)
+		return rest_cuCtxPopCurrent_v2(NULL, ret);
+	if (!queries_context(ctx, &dev))
+		return false;
+	owe();
+	/* On an empty stack it is a push. */
+	if (self.n == self.same && !(known && !self.n)) {
+		self.sets = true;
+		self.same -= self.n > 0;
+	}
+	replace(ctx);
 	return true;
 }
 
 bool rest_cuCtxGetDevice(CUdevice *device, CUresult *ret)
 {
-	if (!device || !is_known(KNOWS_DEVICE))
+	CUcontext ctx;
+
+	if (!device || !may_answer() ||
+	    !(self.knows_dev || (knows_context(&ctx) && queries_context(ctx, &self.dev))))
 		return false;
+	self.knows_dev = true;
 	*device = self.dev;
 	*ret = CUDA_SUCCESS;
 	return true;
@@ -213,7 +374,9 @@ bool rest_cuCtxGetDevice(CUdevice *device, CUresult *ret)
 
 bool rest_cuCtxGetDevice_v2(CUdevice *device, CUcontext ctx, CUresult *ret)
 {
-	if (ctx && !(is_known(KNOWS_CONTEXT) && self.ctx == ctx))
+	CUcontext current;
+
+	if (ctx && !(knows_context(&current) && current == ctx))
 		return false;
 	return rest_cuCtxGetDevice(device, ret);
 }

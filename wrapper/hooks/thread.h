@@ -2,14 +2,15 @@
 #ifndef CUDAW_THREAD_H
 #define CUDAW_THREAD_H
 /*
- * What the driver keeps for each thread, as far as the calls of the thread have shown it: its
- * current context, the device of that, and its mode towards stream captures. At rest the thread is
- * answered from here.
+ * What the driver keeps for each thread, as far as the calls of the thread have shown it: the upper
+ * part of its stack of contexts, the device of the current one, and its mode towards stream captures.
+ * At rest the thread is answered from here, and what it changes is changed here: its next call that
+ * enters the gate tells the driver first.
  *
  * The CUDA runtime asks for the current context in many of its calls, so a query of an event needs
  * these answers as well.
  *
- * The current context may also be changed through tables of the driver (cuGetExportTable()). If a
+ * The stack may also be changed through tables of the driver (cuGetExportTable()). If a
  * context turns out to have changed unseen, no thread is answered from here any more.
  */
 

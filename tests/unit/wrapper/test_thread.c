@@ -9,9 +9,12 @@
 #include "tests/check_suite.h"
 
 #include <stdint.h>
+#include <stdlib.h>
 
 #define CONTEXT(n) ((CUcontext)(uintptr_t)(n))
 
+static CUcontext below[64]; /* the stack, without the current context */
+static size_t depth;
 static CUcontext current;
 
 static CUresult get_current(CUcontext *ctx)
@@ -20,10 +23,32 @@ static CUresult get_current(CUcontext *ctx)
 	return CUDA_SUCCESS;
 }
 
+static CUresult pop_current(CUcontext *ctx)
+{
+	if (!current)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	if (ctx)
+		*ctx = current;
+	current = depth ? below[--depth] : NULL;
+	return CUDA_SUCCESS;
+}
+
+/* To make no context current is to pop. */
 static CUresult set_current(CUcontext ctx)
 {
 	if (ctx == CONTEXT(99))
 		return CUDA_ERROR_INVALID_CONTEXT;
+	if (ctx)
+		current = ctx;
+	else
+		pop_current(NULL);
+	return CUDA_SUCCESS;
+}
+
+static CUresult push_current(CUcontext ctx)
+{
+	if (current)
+		below[depth++] = current;
 	current = ctx;
 	return CUDA_SUCCESS;
 }
@@ -33,13 +58,6 @@ static CUresult get_device(CUdevice *dev)
 {
 	*dev = (CUdevice)(uintptr_t)current;
 	return current ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
-}
-
-static CUresult pop_current(CUcontext *ctx)
-{
-	*ctx = current;
-	current = CONTEXT(1);
-	return CUDA_SUCCESS;
 }
 
 static CUresult get_device_of(CUdevice *dev, CUcontext ctx)
@@ -53,7 +71,7 @@ static void set_up(void)
 	real.cuCtxGetDevice_v2 = get_device_of;
 	real.cuCtxGetCurrent = get_current;
 	real.cuCtxSetCurrent = set_current;
-	real.cuCtxPushCurrent_v2 = set_current;
+	real.cuCtxPushCurrent_v2 = push_current;
 	real.cuCtxPopCurrent_v2 = pop_current;
 	real.cuCtxGetDevice = get_device;
 }
@@ -153,7 +171,7 @@ START_TEST(a_device_without_a_known_context)
 }
 END_TEST
 
-START_TEST(pushes_and_pops_are_forgotten)
+START_TEST(pushes_and_pops_are_known)
 {
 	CUcontext ctx;
 
@@ -161,15 +179,26 @@ START_TEST(pushes_and_pops_are_forgotten)
 	hook_cuCtxSetCurrent(CONTEXT(1));
 	learn_device();
 	hook_cuCtxPushCurrent_v2(CONTEXT(2));
-	ck_no_context();
-	ck_no_device();
-	hook_cuCtxGetCurrent(&ctx);
 	ck_context(CONTEXT(2));
+	ck_no_device();
+	hook_cuCtxPopCurrent_v2(&ctx);
+	ck_context(CONTEXT(1));
+	ck_no_device();
 	hook_cuCtxPopCurrent_v2(&ctx);
 	ck_no_context();
-	hook_cuCtxGetCurrent(&ctx);
-	ck_context(CONTEXT(1));
+	hook_cuCtxSetCurrent(CONTEXT(3));
 	thread_forget_context();
+	ck_no_context();
+}
+END_TEST
+
+START_TEST(a_pop_that_fails)
+{
+	CUcontext ctx;
+
+	set_up();
+	hook_cuCtxGetCurrent(&ctx);
+	ck_assert_int_eq(hook_cuCtxPopCurrent_v2(&ctx), CUDA_ERROR_INVALID_CONTEXT);
 	ck_no_context();
 }
 END_TEST
@@ -195,23 +224,30 @@ START_TEST(the_device_of_a_context_that_is_named)
 }
 END_TEST
 
+static void begin_rest(void)
+{
+	static const struct cuda_driver drv = {.cuDeviceGetCount = no_devices};
+	static struct context items[] = {{.ctx = CONTEXT(4), .dev = 4},
+					 {.ctx = CONTEXT(5), .dev = 5}};
+	static const struct context_list contexts = {.items = items, .count = 2};
+
+	gate_close();
+	gate_shut();
+	queries_ask(&drv, &contexts);
+	gate_rest();
+}
+
 /* The driver is told by the thread's next call that enters. _i: the context has ended by then. */
 START_TEST(a_context_that_is_set_at_rest)
 {
-	const struct cuda_driver drv = {.cuDeviceGetCount = no_devices};
-	struct context items[] = {{.ctx = CONTEXT(4), .dev = 4}, {.ctx = CONTEXT(5), .dev = 5}};
-	const struct context_list contexts = {.items = items, .count = 2};
 	CUresult ret;
 
 	set_up();
 	ck_assert_int_eq(gate_init(), 0);
 	hook_cuCtxSetCurrent(CONTEXT(4));
-	gate_close();
-	gate_shut();
-	queries_ask(&drv, &contexts);
-	gate_rest();
+	begin_rest();
 	ck_assert(!rest_cuCtxSetCurrent(CONTEXT(6), &ret));
-	ck_assert(!rest_cuCtxSetCurrent(NULL, &ret));
+	ck_assert(!rest_cuCtxPushCurrent_v2(CONTEXT(6), &ret));
 	ck_assert(rest_cuCtxSetCurrent(CONTEXT(5), &ret));
 	ck_context(CONTEXT(5));
 	ck_device(5);
@@ -225,21 +261,77 @@ START_TEST(a_context_that_is_set_at_rest)
 }
 END_TEST
 
-/* To make no context current is to pop: context 1 was below. */
-static CUresult set_or_pop(CUcontext ctx)
+/*
+ * Calls at rest, chosen at random, against a stack that makes them at once. Those that are not
+ * answered have no effect. The driver has the same stack afterwards. _i chooses the contexts that the
+ * thread has before, and how many of them are not known.
+ */
+START_TEST(any_calls_at_rest)
 {
-	return ctx ? set_current(ctx) : pop_current(&ctx);
+	CUcontext model[64], ctx;
+	size_t n = 0;
+	CUresult ret;
+
+	set_up();
+	srandom(_i);
+	ck_assert_int_eq(gate_init(), 0);
+	if (_i % 3 == 0)
+		hook_cuCtxGetCurrent(&ctx);
+	for (; n < (size_t)_i % 10; n++) {
+		model[n] = CONTEXT(4 + n % 2);
+		if ((int)n < _i % 3)
+			push_current(model[n]);
+		else
+			hook_cuCtxPushCurrent_v2(model[n]);
+	}
+	begin_rest();
+	for (int i = 0; i < 40; i++) {
+		CUcontext found = NULL, any = CONTEXT(4 + random() % 2);
+
+		switch (random() % 5) {
+		case 0:
+			if (rest_cuCtxPushCurrent_v2(any, &ret))
+				model[n++] = any;
+			break;
+		case 1:
+			if (rest_cuCtxSetCurrent(any, &ret)) {
+				n -= n > 0;
+				model[n++] = any;
+			}
+			break;
+		case 2:
+			if (rest_cuCtxSetCurrent(NULL, &ret))
+				n -= n > 0;
+			break;
+		case 3:
+			if (rest_cuCtxPopCurrent_v2(&found, &ret))
+				ck_assert_ptr_eq(found, model[--n]);
+			break;
+		default:
+			if (rest_cuCtxGetCurrent(&found, &ret))
+				ck_assert_ptr_eq(found, n ? model[n - 1] : NULL);
+			else /* of nine contexts the lowest is not known */
+				ck_assert(_i % 3 || _i % 10 == 9);
+		}
+	}
+	gate_open();
+	ck_assert(gate_enter(GATE_HOLD));
+	gate_exit();
+	while (n) {
+		ck_assert_ptr_eq(current, model[--n]);
+		pop_current(NULL);
+	}
+	ck_assert_ptr_null(current);
 }
+END_TEST
 
 START_TEST(no_context_is_current_only_if_the_driver_says_so)
 {
 	CUcontext ctx;
 
 	set_up();
-	real.cuCtxSetCurrent = set_or_pop;
-	hook_cuCtxPushCurrent_v2(CONTEXT(1));
+	push_current(CONTEXT(1));
 	hook_cuCtxPushCurrent_v2(CONTEXT(2));
-	hook_cuCtxGetCurrent(&ctx);
 	ck_context(CONTEXT(2));
 	learn_device();
 	hook_cuCtxSetCurrent(NULL);
@@ -247,6 +339,12 @@ START_TEST(no_context_is_current_only_if_the_driver_says_so)
 	ck_no_device();
 	hook_cuCtxGetCurrent(&ctx);
 	ck_context(CONTEXT(1));
+	hook_cuCtxSetCurrent(NULL);
+	ck_no_context();
+	hook_cuCtxGetCurrent(&ctx);
+	ck_context(NULL);
+	hook_cuCtxSetCurrent(NULL);
+	ck_context(NULL);
 }
 END_TEST
 
@@ -296,9 +394,11 @@ int main(void)
 
 	tcase_add_test(tc, a_thread_knows_what_the_driver_said);
 	tcase_add_test(tc, a_device_without_a_known_context);
-	tcase_add_test(tc, pushes_and_pops_are_forgotten);
+	tcase_add_test(tc, pushes_and_pops_are_known);
+	tcase_add_test(tc, a_pop_that_fails);
 	tcase_add_test(tc, the_device_of_a_context_that_is_named);
 	tcase_add_loop_test(tc, a_context_that_is_set_at_rest, 0, 2);
+	tcase_add_loop_test(tc, any_calls_at_rest, 0, 200);
 	tcase_add_test(tc, no_context_is_current_only_if_the_driver_says_so);
 	tcase_add_test(tc, nothing_is_known_after_the_end_of_a_context);
 	tcase_add_loop_test(tc, a_change_that_nobody_saw, 0, 2);
