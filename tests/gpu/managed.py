@@ -21,11 +21,6 @@ KNOWN = {
     "attributes": {"cuMemHostGetDevicePointer"},
     "hints": {"on node 0"},
     "batches": {"the second"},
-    "captured": {
-        *(f"advice in a {mode} capture" for mode in ("global", "thread local")),
-        *(f"{what} in a {mode} capture" for what in ("a prefetch", "an attachment")
-          for mode in ("global", "thread local", "relaxed")),
-    },
 }
 
 

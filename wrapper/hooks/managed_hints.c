@@ -5,6 +5,7 @@
  * so a stream gets no work.
  */
 #include "wrapper/hooks/managed.h"
+#include "checkpoint/ledger/captures.h"
 #include "wrapper/hooks/memory.h"
 #include "wrapper/real.h"
 
@@ -23,7 +24,10 @@ static CUstream per_thread(CUstream stream)
 	return stream ? stream : CU_STREAM_PER_THREAD;
 }
 
-/* The operation would be put into @stream. */
+/*
+ * The operation would be put into @stream, and no capture takes it. To query a stream that captures
+ * fails as well, and breaks the capture.
+ */
 static CUresult check_stream(CUstream stream)
 {
 	CUstreamCaptureStatus status;
@@ -32,7 +36,24 @@ static CUresult check_stream(CUstream stream)
 	if (!result)
 		result = real.cuStreamIsCapturing(stream, &status);
 	if (!result && status != CU_STREAM_CAPTURE_STATUS_NONE)
-		result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+		result = real.cuStreamQuery(stream);
+	/* The capture has ended meanwhile. */
+	return result == CUDA_ERROR_NOT_READY ? CUDA_SUCCESS : result;
+}
+
+/*
+ * Captures that forbid advice to this thread forbid queries of events, too: both fail, and break the
+ * capture.
+ */
+static CUresult check_captures(void)
+{
+	CUevent event;
+	CUresult result;
+
+	if (!captures_open(driver_table()) || real.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING))
+		return CUDA_SUCCESS;
+	result = real.cuEventQuery(event);
+	real.cuEventDestroy_v2(event);
 	return result;
 }
 
@@ -155,6 +176,8 @@ CUresult managed_cuMemAdvise_v2(CUdeviceptr devPtr, size_t count, CUmem_advise a
 	if (!ours(devPtr))
 		return real.cuMemAdvise_v2(devPtr, count, advice, location);
 	result = memory_sticky_error();
+	if (!result)
+		result = check_captures();
 	if (!result)
 		result = take_advice(advice, location, &taken);
 	return result ? result : managed_change(devPtr, count, advise, &taken);
