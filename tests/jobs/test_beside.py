@@ -64,9 +64,26 @@ def a_native_process_is_not_paused_by_the_driver():
     job = loaded(mode="native")
     done = cudaw("pause", "--driver", job.pid)
     equal(done.returncode, 6, f"the exit code ({done.stderr.strip()})")
-    check("libnvcuvid.so.1" in done.stderr, f"it says {done.stderr!r}")
+    check("libnvcuvid.so.1" in done.stderr and "; it runs on" in done.stderr,
+          f"it says {done.stderr!r}")
+    done = cudaw("pause", "--driver", "--dry-run", job.pid)
+    equal(done.returncode, 6, f"the exit code of a dry run ({done.stderr.strip()})")
+    goes_on(job)
+
+
+@unsanitized
+def a_native_process_that_is_paused_already():
+    os.environ["CUDAW_SIM_REMOTE"] = tempfile.mkdtemp(dir=SCRATCH)
+    job = loaded(mode="native")
+    Job("drvckpt", "--pid", job.pid, "--until", 2, mode="native").result()
+    said = cudaw_ok("pause", "--driver", job.pid)
+    check("already paused" in said, f"it says {said!r}")
+    done = cudaw("pause", "--driver", "--dry-run", job.pid)
+    check("it runs on" not in done.stderr, f"a dry run says {done.stderr!r}")
+    cudaw_ok("resume", job.pid)
     goes_on(job)
 
 
 main(the_context_stays_and_the_pause_says_so, a_request_for_the_rest_is_refused_by_name,
-     a_snapshot_with_a_process_image_is_refused_by_name, a_native_process_is_not_paused_by_the_driver)
+     a_snapshot_with_a_process_image_is_refused_by_name, a_native_process_is_not_paused_by_the_driver,
+     a_native_process_that_is_paused_already)

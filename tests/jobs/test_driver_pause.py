@@ -351,7 +351,8 @@ def refused_with_a_peer(how, *users):
     for user in users:
         user.ready()
     for user, other in (users, users[::-1]):
-        has(command("pause", "--driver", user.pid, code=6), f"process {other.pid} ({how}")
+        has(command("pause", "--driver", "--no-wait", user.pid, code=6), f"process {other.pid} ({how}")
+    equal(records(), [], "the records that are left")
     for user in users:
         user.end()
 

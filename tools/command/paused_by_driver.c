@@ -193,8 +193,6 @@ static int refuse_stopped(struct outcome *o)
 static int find_native(const char *word, struct process *process)
 {
 	const pid_t pid = select_pid_of(word);
-	char library[BESIDE_SIZE];
-	int found;
 
 	if (pid < 0) {
 		complain("pause --driver %s: expected a PID, not a name", word);
@@ -224,18 +222,23 @@ static int find_native(const char *word, struct process *process)
 	case CUDA_USE_NATIVE:
 		break;
 	}
-	found = beside_driver(pid, library);
-	if (found < 0) {
-		complain("process %d cannot be looked into: %s", pid, strerror(-found));
-		return EXIT_FAILED;
-	}
-	if (found) {
-		complain("process %d has loaded %s, whose work on the GPU the driver's checkpoint "
-			 "would break; it runs on",
-			 pid, library);
-		return EXIT_UNSUPPORTED;
-	}
 	return EXIT_DONE;
+}
+
+/* Whether the driver's checkpoint would break the work of a library: 0, or an exit code. */
+static int check_library(struct outcome *o, bool dry_run)
+{
+	char library[BESIDE_SIZE];
+	int found = beside_driver(o->pid, library);
+
+	if (found < 0)
+		return failed(o, EXIT_FAILED, "it cannot be looked into: %s", strerror(-found));
+	if (!found)
+		return EXIT_DONE;
+	return failed(o, EXIT_UNSUPPORTED,
+		      "it has loaded %s, whose work on the GPU the driver's checkpoint would "
+		      "break%s",
+		      library, dry_run ? "" : "; it runs on");
 }
 
 /* Whether the driver's checkpoint would break another process: 0, or an exit code. */
@@ -309,8 +312,12 @@ static int pause_recorded(struct outcome *o, const struct record *record,
 
 	if (code >= 0)
 		return code;
+	code = check_library(o, false);
+	if (!code)
+		code = check_peer(o);
+	if (code)
+		return code;
 	record_prune(record);
-	code = EXIT_DONE;
 	if (work_through(&work, o, how->no_wait))
 		code = driver_failed(o, work.answer);
 	if (!code && strcmp(o->word, "begun") != 0) {
@@ -329,9 +336,9 @@ static void pause_process(struct outcome *o, const struct process *process,
 
 	if (is_stopped(process)) {
 		refuse_stopped(o);
-	} else if (!check_peer(o) && !open_record(o, process, &record)) {
+	} else if (!open_record(o, process, &record)) {
 		pause_recorded(o, &record, how);
-		record_close(&record, !how->no_wait);
+		record_close(&record, strcmp(o->word, "begun") != 0);
 	}
 }
 
@@ -347,10 +354,10 @@ int paused_by_driver_pause(struct targets *targets, const struct by_driver *how)
 			continue;
 		}
 		o.pid = process.pid;
-		if (targets->dry_run)
-			o.word = "meant";
-		else
+		if (!targets->dry_run)
 			pause_process(&o, &process, how);
+		else if (!check_library(&o, true))
+			o.word = "meant";
 		report(targets, how, &o);
 	}
 	return targets->code;
@@ -523,7 +530,7 @@ static void resume_process(struct outcome *o, const struct process *process,
 		refuse_stopped(o);
 	} else if (!open_record(o, process, &record)) {
 		resume_recorded(o, &record, how);
-		record_close(&record, !how->no_wait);
+		record_close(&record, strcmp(o->word, "begun") != 0);
 	}
 }
 
