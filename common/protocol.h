@@ -67,7 +67,8 @@
  * Orders are lines of the client:
  *
  *	step N			let up to N more calls in, one after the other, until one gets
- *				stuck; answered by "held"
+ *				stuck, or has launched kernels that count with an "s"; answered by
+ *				"held"
  *	reach NUMBER ID:COUNT...	let all calls in until each of these communicators has had
  *				so many launches; then hold again, and answer with "held drained 0
  *				NUMBER" or "held stuck 0 NUMBER". Later "held" lines repeat the

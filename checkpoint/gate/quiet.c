@@ -108,17 +108,19 @@ static int drain(struct quiet *q, void (*close)(void), double until_ms)
 
 /*
  * Let up to @calls calls in, each when the GPU is done with the last one. So if the process gets
- * stuck, it is in the last call. Returns how many entered; *@ret is drain()'s result.
+ * stuck, it is in the last call. A launch of PEERS_SOME is the last one, too: the next may be for
+ * another process. Returns how many entered; *@ret is drain()'s result.
  */
 static unsigned int step(struct quiet *q, unsigned int calls, int *ret)
 {
 	unsigned int came = 0;
 
+	peers_paired();
 	do {
 		if (!gate_admit(1, clock_ms() + STEP_MS, q->cancel))
 			break;
 		*ret = drain(q, gate_hold, clock_ms() + STUCK_MS);
-	} while (++came < calls && !*ret);
+	} while (++came < calls && !*ret && !peers_paired());
 	return came;
 }
 

@@ -25,6 +25,7 @@ static struct comm {
 static size_t count;
 static uint32_t last_id;
 static bool aims, passed;
+static bool paired; /* a launch of PEERS_SOME was made */
 
 static int turns; /* a futex: changes with the targets */
 
@@ -68,6 +69,7 @@ bool peers_try(const struct peers_launch *launches, size_t n, int *turn)
 	for (size_t i = 0; may && i < n; i++) {
 		struct comm *c = find_or_add(&launches[i]);
 
+		paired |= launches[i].kind == PEERS_SOME;
 		if (!c)
 			continue;
 		c->known.made.count += launches[i].count;
@@ -128,6 +130,17 @@ bool peers_passed(void)
 	pthread_mutex_lock(&lock);
 	have = passed;
 	passed = false;
+	pthread_mutex_unlock(&lock);
+	return have;
+}
+
+bool peers_paired(void)
+{
+	bool have;
+
+	pthread_mutex_lock(&lock);
+	have = paired;
+	paired = false;
 	pthread_mutex_unlock(&lock);
 	return have;
 }
@@ -271,6 +284,6 @@ CONTEXT_GONE(forget_context);
 static void forget_in_child(void)
 {
 	count = 0;
-	aims = passed = false;
+	aims = passed = paired = false;
 }
 FORKS_CHILD(forget_in_child);

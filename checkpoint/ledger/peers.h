@@ -76,6 +76,9 @@ bool peers_arrived(void);
 /* True if a count went beyond its target since the last call. */
 bool peers_passed(void);
 
+/* True if a launch of PEERS_SOME was made since the last call. */
+bool peers_paired(void);
+
 /* Peer launches do not wait any more. */
 void peers_let_go(void);
 

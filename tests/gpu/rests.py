@@ -50,7 +50,7 @@ def rest_often(job):
     figure(f"rest_{SHAPE}_{RANKS}_median", statistics.median(times), "ms")
     figure(f"rest_{SHAPE}_{RANKS}_most", max(times), "ms")
     # Half of them, since other programs of the machine may take a moment of any one. Stages that share a
-    # communicator go by single calls.
+    # communicator go by single launches.
     check(SHAPE == "one_communicator" or statistics.median(times) < step_ms + LIMIT_MS,
           f"half of the pauses took more than {statistics.median(times):.0f} ms to come to rest, and a "
           f"step takes {step_ms:.0f} ms")

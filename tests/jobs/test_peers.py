@@ -15,7 +15,7 @@ RESTS = 5 if SANITIZED else 20
 # Beyond a step: 50 ms on a GPU. Here the processors that run the kernels are busy with other tests, too.
 LIMIT_MS = 50 * PATIENCE * (2 if SANITIZED else 1)
 SHAPES = (("data_parallel", 2), ("pipeline", 4), ("tensor_and_data", 4), ("graphs", 2), ("graphs_by_hand", 2),
-          ("pipeline_and_world", 4), ("one_communicator", 4), ("data_parallel", 16))
+          ("pipeline_and_world", 4), ("one_communicator", 4), ("one_communicator", 8), ("data_parallel", 16))
 
 
 def states():
@@ -126,4 +126,5 @@ main(a_signal_to_a_rank_with_peers_is_refused, a_signal_to_a_process_alone_pause
      a_signal_after_the_communicators_have_ended_pauses_one_process,
      a_rank_on_its_way_to_targets_runs_on_when_the_command_dies, orders_that_are_none_end_the_hold,
      *(case for shape, ranks in SHAPES for case in shared("rests.py", shape, ranks, RESTS,
-                                                               LIMIT_MS=LIMIT_MS)))
+                                                               LIMIT_MS=LIMIT_MS)),
+     *shared("rests.py", "one_communicator", 16, RESTS // 4, LIMIT_MS=LIMIT_MS))

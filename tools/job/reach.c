@@ -271,6 +271,26 @@ static bool order(struct reach *reach, struct steps *steps)
 	return any;
 }
 
+/*
+ * Tell @steps the launches that not all ranks make. No way has a target for them all: the ranks may
+ * be stages of a pipeline.
+ */
+static void hand_over(const struct reach *reach, struct steps *steps, int64_t now_ms)
+{
+	size_t pairing = 0;
+
+	for (size_t i = 0; i < reach->n; i++) {
+		const struct reach_rank *r = &reach->ranks[i];
+
+		for (const struct reach_comm *c = r->comms; c < r->comms + r->n; c++)
+			if (c->some)
+				steps->ranks[i].launches += c->made;
+		pairing += steps->ranks[i].launches > 0;
+	}
+	if (pairing > 1)
+		steps_begin_waves(steps, now_ms);
+}
+
 /* Order the ranks on their way to their targets to stop, and to answer. */
 static void stop(struct reach *reach, const struct steps *steps)
 {
@@ -339,6 +359,7 @@ enum reach_verdict reach_next(struct reach *reach, struct steps *steps, int64_t 
 	if (goes_on)
 		return REACH_WAIT;
 	reach->way = REACH_WAYS;
+	hand_over(reach, steps, now_ms);
 	stop(reach, steps);
 	return REACH_OVER;
 }

@@ -27,8 +27,20 @@
  * If groups of ranks have collectives of their own (pipelines), nobody may wait for a drained rank,
  * and the steps of all can chase each other in a circle. So after some chases a coin decides for
  * each rank whether it makes a step: each set of ranks gets its turn. This needs luck, and more of
- * it with more ranks: in the model of the unit test pipelines of up to 8 ranks are at rest within
- * 5 s, and some of 14 are not within 30 s.
+ * it with more ranks. If it takes long, waves follow.
+ *
+ * A wave: all ranks but one, the anchor, go on until they are stuck. If the ranks are a chain, and the
+ * anchor is at its end, then each waits for its neighbour on the side of the anchor, which has made
+ * one launch too few. From here on the ranks that were drained last make steps. The first is the
+ * anchor. Its launch frees its neighbour, whose next launches free the next one, and so on to the
+ * other end, where all are at rest. Or the last rank of this wave gets stuck, as it waits for the next
+ * batch of the pipeline. Then the ranks behind it do so, too, from the latest back to the anchor, and
+ * the next wave brings that batch. With an anchor in the middle there are two neighbours to free, and
+ * a launch for the wrong one leads to another wait. So another anchor follows after some turns.
+ *
+ * Ranks whose launches for others are known (reach.h) begin with waves: the ends of the pipeline have
+ * made half as many as the others, and each step is a launch. In the model of the unit test pipelines
+ * of 16 ranks are at rest within 2 s then, and else within 10 s.
  *
  * If nothing changes for a while, the needed call may be behind the gate of a stuck rank: in a
  * thread that must launch something before it answers the CPU of a drained rank, or on another
@@ -44,16 +56,25 @@ struct steps_rank {
 	bool drained;  /* as it last said, else stuck */
 	bool left;     /* it is at rest for good */
 	bool chased;   /* has been stuck since the chase began */
-	uint32_t made; /* calls since the chase began */
+	uint32_t made; /* calls since the chase began; after that, since it was stuck */
+	uint32_t turn; /* the steps' when it was drained, or made calls, last; 0: it made none */
 	uint32_t step; /* calls to let in now; 0: none */
+	uint64_t launches; /* that wait for some of the ranks, as far as known */
 };
+
+enum steps_way { STEPS_CHASE, STEPS_GATHER, STEPS_WAVE };
 
 struct steps {
 	struct steps_rank *ranks; /* the caller's */
 	size_t n;
-	uint32_t chases;
-	uint32_t random; /* not 0 */
-	int64_t begin_ms, news_ms, change_ms;
+	enum steps_way way;
+	uint32_t turns; /* of this way; the plain chases do not count */
+	uint32_t turn;  /* counts by 2 */
+	uint32_t chases, waves;
+	size_t anchor;
+	bool by_launches; /* a step ends with a launch that counts */
+	uint32_t random;  /* not 0 */
+	int64_t begin_ms, way_ms, news_ms, change_ms;
 };
 
 enum steps_verdict {
@@ -65,6 +86,12 @@ enum steps_verdict {
 /* All ranks are asked; @seed is for the coins. */
 void steps_begin(struct steps *steps, struct steps_rank *ranks, size_t n, uint32_t seed,
 		 int64_t now_ms);
+
+/*
+ * Begin with waves: the ranks may be stages of a pipeline. Their launches are set, and a step ends with
+ * such a launch.
+ */
+void steps_begin_waves(struct steps *steps, int64_t now_ms);
 
 /* A rank has answered: its last step let @came calls through. */
 void steps_take(struct steps *steps, size_t rank, bool drained, uint32_t came, int64_t now_ms);

@@ -164,6 +164,22 @@ START_TEST(launches_in_too_many_communicators_are_not_counted)
 }
 END_TEST
 
+START_TEST(a_launch_that_not_all_ranks_make_is_reported_once)
+{
+	const struct peers_launch some = {PEERS_SOME, 0x1000, (CUcontext)1, 1};
+	int turn;
+
+	ck_assert(launch(1, 1));
+	ck_assert(!peers_paired());
+	ck_assert(peers_try(&some, 1, &turn));
+	ck_assert(peers_paired());
+	ck_assert(!peers_paired());
+	peers_aim(NULL, 0);
+	ck_assert(!peers_try(&some, 1, &turn));
+	ck_assert(!peers_paired()); /* it waits */
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("peers");
@@ -175,6 +191,7 @@ int main(void)
 	tcase_add_test(tc, ranks_that_may_all_be_in_this_process_are_no_peers);
 	tcase_add_test(tc, a_communicator_whose_memory_is_freed_is_forgotten);
 	tcase_add_test(tc, launches_in_too_many_communicators_are_not_counted);
+	tcase_add_test(tc, a_launch_that_not_all_ranks_make_is_reported_once);
 	suite_add_tcase(s, tc);
 	return check_suite_run(s);
 }

@@ -103,6 +103,13 @@ START_TEST(stages_that_share_a_communicator_get_no_target)
 	answer(1, "1:3:202s", false, 0);
 	answer(2, "1:3:98s", true, 0);
 	ck_assert_int_eq(after(1), REACH_OVER);
+	/* The stages at the ends are known by that. */
+	ck_assert_int_eq(steps_next(&m.steps, m.now), STEPS_WAIT);
+	m.now += 10;
+	ck_assert_int_eq(steps_next(&m.steps, m.now), STEPS_GO);
+	ck_assert_uint_eq(m.steps.anchor, 0);
+	ck_assert_uint_eq(m.ranks[0].step, 0);
+	ck_assert_uint_gt(m.ranks[2].step, 0);
 }
 END_TEST
 

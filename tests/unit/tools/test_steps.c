@@ -40,6 +40,8 @@ struct rank {
 	int64_t moved_ms; /* when it last made one */
 };
 
+static bool pairs_are_known;
+
 static struct model {
 	void (*call)(int rank, uint32_t index, struct call *call);
 	int n;
@@ -174,11 +176,13 @@ static void run_freely(uint32_t ahead)
 static bool make_step(int i)
 {
 	struct rank *r = &m.ranks[i];
+	struct call c;
 
 	for (int k = 0; k < CALLS_PER_MS && r->left; k++) {
 		if ((!idle(r) && r->came) || !make_call(i))
 			break;
-		r->left--;
+		m.call(i, r->made - 1, &c);
+		r->left = c.group && pairs_are_known ? 0 : r->left - 1;
 		r->came++;
 		m.extra++;
 		r->moved_ms = m.now;
@@ -209,6 +213,18 @@ static void answer(struct steps *steps, int i)
 	r->came = 0;
 }
 
+static void tell_launches(struct steps *steps)
+{
+	struct call c;
+
+	for (int i = 0; i < m.n; i++)
+		for (uint32_t k = 0; k < m.ranks[i].made; k++) {
+			m.call(i, k, &c);
+			steps->ranks[i].launches += c.group != 0;
+		}
+	steps_begin_waves(steps, m.now);
+}
+
 /* Hold all; returns how long it took until all were at rest at once. */
 static int64_t come_to_rest(void)
 {
@@ -217,6 +233,8 @@ static int64_t come_to_rest(void)
 	int64_t begin = m.now;
 
 	steps_begin(&steps, ranks, (size_t)m.n, m.random, m.now);
+	if (pairs_are_known)
+		tell_launches(&steps);
 	for (;; m.now++) {
 		enum steps_verdict verdict;
 		int first = (int)draw((uint32_t)m.n);
@@ -239,7 +257,7 @@ static int64_t come_to_rest(void)
 	return m.now - begin;
 }
 
-static void check_programs(void (*call)(int, uint32_t, struct call *), uint32_t ahead,
+static void check_programs(void (*call)(int, uint32_t, struct call *), int n, uint32_t ahead,
 			   int64_t mean_limit_ms)
 {
 	int64_t sum = 0, most = 0, took;
@@ -249,9 +267,7 @@ static void check_programs(void (*call)(int, uint32_t, struct call *), uint32_t 
 		memset(&m, 0, sizeof(m));
 		m.call = call;
 		m.random = seed;
-		m.n = 2 + (int)draw(4) * 2;
-		if (m.n > RANKS_MAX)
-			m.n = RANKS_MAX;
+		m.n = n ? n : 2 + (int)draw(4) * 2;
 		run_freely(1 + draw(ahead));
 		took = come_to_rest();
 		sum += took;
@@ -319,6 +335,26 @@ static void pipeline(int rank, uint32_t index, struct call *c)
 	c->key = turn * 64 + (uint32_t)left;
 }
 
+/*
+ * Batches pass a pipeline of which all stages use one communicator forward and then back, with calls
+ * of their own in between.
+ */
+static void there_and_back(int rank, uint32_t index, struct call *c)
+{
+	bool first = rank == 0, last = rank == m.n - 1;
+	uint32_t parts = first || last ? 1 : 2, own = 2, batches = 4;
+	uint32_t period = 2 * batches * (parts + own), place = index % period;
+	uint32_t batch = place / (parts + own), part = place % (parts + own);
+	bool back = batch >= batches, before;
+
+	memset(c, 0, sizeof(*c));
+	if (part > 0 && part <= own)
+		return;
+	before = parts == 1 ? last : (part == 0) != back;
+	c->group = 3u << (before ? rank - 1 : rank);
+	c->key = (index / period * 2 * batches + batch) * 64 + (before ? rank - 1 : rank);
+}
+
 /* Rank 0 launches its part before the CPUs meet, the others after it. */
 static void meetings(int rank, uint32_t index, struct call *c)
 {
@@ -335,37 +371,47 @@ static void meetings(int rank, uint32_t index, struct call *c)
 
 START_TEST(ranks_of_one_group)
 {
-	check_programs(world, 20, 1000);
+	check_programs(world, 0, 20, 1000);
 }
 END_TEST
 
 START_TEST(ranks_that_are_far_ahead)
 {
-	check_programs(world, 1000, 3000);
+	check_programs(world, 0, 1000, 3000);
 }
 END_TEST
 
 START_TEST(ranks_whose_kernels_take_long)
 {
-	check_programs(world_with_long_kernels, 100, 3000);
+	check_programs(world_with_long_kernels, 0, 100, 3000);
 }
 END_TEST
 
 START_TEST(ranks_of_several_groups)
 {
-	check_programs(groups, 50, 3000);
+	check_programs(groups, 0, 50, 3000);
 }
 END_TEST
 
 START_TEST(ranks_of_a_pipeline)
 {
-	check_programs(pipeline, 20, 3000);
+	check_programs(pipeline, 0, 20, 3000);
+}
+END_TEST
+
+/* _i: they make known which launches wait for others. */
+START_TEST(ranks_of_long_pipelines)
+{
+	pairs_are_known = _i;
+	check_programs(pipeline, 16, 20, 3000);
+	for (int n = 4; n <= 16; n *= 2)
+		check_programs(there_and_back, n, 40, _i ? 2000 : 10000);
 }
 END_TEST
 
 START_TEST(ranks_whose_cpus_wait_too)
 {
-	check_programs(meetings, 50, 3000);
+	check_programs(meetings, 0, 50, 3000);
 }
 END_TEST
 
@@ -380,6 +426,7 @@ int main(void)
 	tcase_add_test(tc, ranks_whose_kernels_take_long);
 	tcase_add_test(tc, ranks_of_several_groups);
 	tcase_add_test(tc, ranks_of_a_pipeline);
+	tcase_add_loop_test(tc, ranks_of_long_pipelines, 0, 2);
 	tcase_add_test(tc, ranks_whose_cpus_wait_too);
 	suite_add_tcase(s, tc);
 	return check_suite_run(s);
