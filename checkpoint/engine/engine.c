@@ -86,7 +86,7 @@ static int check_alone(struct engine_op *op)
 
 	if (!op->alone)
 		return 0;
-	peers_read(op->drv, &engine.saved.contexts);
+	peers_read(op->drv, &engine.saved.contexts, true);
 	ranks = peers_outside();
 	if (!ranks)
 		return 0;

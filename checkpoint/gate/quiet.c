@@ -165,6 +165,7 @@ static int hold_until_commit(struct quiet *q)
 {
 	struct hold_report report = {0};
 	struct hold_order order;
+	bool read = false; /* in this hold */
 	int ret = drain(q, gate_hold, clock_ms() + STUCK_MS);
 
 	for (;;) {
@@ -172,7 +173,8 @@ static int hold_until_commit(struct quiet *q)
 			return ret;
 		report.drained = !ret;
 		if (!ret)
-			peers_read(q->drv, q->contexts);
+			peers_read(q->drv, q->contexts, !read);
+		read |= !ret;
 		hold_say(q->hold, &report);
 		report.came = 0;
 		/* While no order comes, check whether the stuck call returns. */

@@ -167,14 +167,13 @@ static bool is_allocated(const struct cuda_driver *drv, CUdeviceptr at)
 }
 
 /*
- * The first two words at @at, in @ctx, to @words. -ENOENT: no memory is there. Any other failure
- * leaves them not known.
+ * The first two words at @at, in @ctx, to @words, unless that is NULL. -ENOENT: no memory is there. Any
+ * other failure leaves them not known.
  */
-static int read_words(const struct cuda_driver *drv, CUcontext ctx, CUdeviceptr at,
-		      uint32_t words[static 2])
+static int read_words(const struct cuda_driver *drv, CUcontext ctx, CUdeviceptr at, uint32_t *words)
 {
 	CUstream stream;
-	CUresult error;
+	CUresult error = CUDA_SUCCESS;
 
 	if (drv->cuCtxSetCurrent(ctx))
 		return -EIO;
@@ -182,8 +181,9 @@ static int read_words(const struct cuda_driver *drv, CUcontext ctx, CUdeviceptr 
 		drv->cuCtxSetCurrent(NULL);
 		return -ENOENT;
 	}
-	error = drv->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING);
-	if (!error) {
+	if (words)
+		error = drv->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING);
+	if (words && !error) {
 		error = drv->cuMemcpyDtoHAsync_v2(words, at, 2 * sizeof(*words), stream);
 		if (!error)
 			error = drv->cuStreamSynchronize(stream);
@@ -202,15 +202,20 @@ static bool has(const struct context_list *contexts, CUcontext ctx)
 }
 
 /* Put what was read of the communicator with @id into the table. */
-static void note(uint32_t id, int error, const uint32_t words[static 2])
+static void note(uint32_t id, int error, const uint32_t *words)
 {
 	pthread_mutex_lock(&lock);
 	for (size_t i = 0; i < count; i++) {
-		if (comms[i].known.id != id)
+		struct peers_comm *c = &comms[i].known;
+
+		if (c->id != id)
 			continue;
-		comms[i].known.rank = words[0];
-		comms[i].known.size =
-			!error && words[0] < words[1] && words[1] <= RANKS_MOST ? words[1] : 0;
+		if (words) {
+			c->rank = words[0];
+			c->size = !error && words[0] < words[1] && words[1] <= RANKS_MOST ? words[1]
+											  : 0;
+			c->read = c->made.count;
+		}
 		if (error == -ENOENT)
 			forget(i);
 		break;
@@ -218,18 +223,20 @@ static void note(uint32_t id, int error, const uint32_t words[static 2])
 	pthread_mutex_unlock(&lock);
 }
 
-void peers_read(const struct cuda_driver *drv, const struct context_list *contexts)
+void peers_read(const struct cuda_driver *drv, const struct context_list *contexts, bool all)
 {
 	struct peers_comm list[PEERS_COMMS];
 	size_t n = peers_list(list);
 
 	for (size_t i = 0; i < n; i++) {
 		const struct peers_launch *made = &list[i].made;
-		uint32_t words[2] = {0};
+		uint32_t words[2] = {0}, *to = words;
 
 		if (made->kind == PEERS_OTHER || !has(contexts, made->ctx))
 			continue;
-		note(list[i].id, read_words(drv, made->ctx, made->comm, words), words);
+		if (!all && list[i].size && list[i].read == made->count)
+			to = NULL;
+		note(list[i].id, read_words(drv, made->ctx, made->comm, to), to);
 	}
 }
 

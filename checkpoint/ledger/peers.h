@@ -47,6 +47,7 @@ struct peers_comm {
 	struct peers_launch made;
 	uint32_t id;         /* counted from 1 in the order of the first launches */
 	uint32_t size, rank; /* a size of 0: not known */
+	uint64_t read;       /* what was made when they were read */
 };
 
 struct peers_target {
@@ -84,9 +85,10 @@ void peers_let_go(void);
 
 /*
  * Read the sizes and ranks of the communicators whose contexts are in @contexts, and forget those
- * whose memory is freed. The GPU is idle, and no call is inside the gate as GATE_HOLD.
+ * whose memory is freed. Unless @all, those are not read again in which nothing was launched since the
+ * last time. The GPU is idle, and no call is inside the gate as GATE_HOLD.
  */
-void peers_read(const struct cuda_driver *drv, const struct context_list *contexts);
+void peers_read(const struct cuda_driver *drv, const struct context_list *contexts, bool all);
 
 /*
  * The number of ranks of a communicator with ranks in other processes; 0: none is known. A

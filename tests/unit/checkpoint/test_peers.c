@@ -26,11 +26,14 @@ static CUresult get_attribute(void *data, CUpointer_attribute attribute, CUdevic
 	return CUDA_SUCCESS;
 }
 
+static unsigned int copies;
+
 static CUresult copy(void *to, CUdeviceptr from, size_t bytes, CUstream stream)
 {
 	(void)stream;
 	ck_assert_uint_ne(words_at(from)[1], 0);
 	memcpy(to, words_at(from), bytes);
+	copies++;
 	return CUDA_SUCCESS;
 }
 
@@ -78,7 +81,7 @@ static uint32_t outside(uint32_t rank, uint32_t size)
 {
 	words[0][0] = rank;
 	words[0][1] = size;
-	peers_read(&drv, &contexts);
+	peers_read(&drv, &contexts, true);
 	return peers_outside();
 }
 
@@ -164,6 +167,29 @@ START_TEST(launches_in_too_many_communicators_are_not_counted)
 }
 END_TEST
 
+START_TEST(what_is_known_is_read_again_after_a_launch)
+{
+	struct peers_comm list[PEERS_COMMS];
+
+	words[0][1] = words[1][1] = 8;
+	launch(1, 1);
+	launch(2, 1);
+	for (int i = 0; i < 3; i++)
+		peers_read(&drv, &contexts, false);
+	ck_assert_uint_eq(copies, 2);
+	launch(2, 1);
+	peers_read(&drv, &contexts, false);
+	ck_assert_uint_eq(copies, 3);
+	peers_read(&drv, &contexts, true);
+	ck_assert_uint_eq(copies, 5);
+	words[0][1] = 0; /* freed */
+	peers_read(&drv, &contexts, false);
+	ck_assert_uint_eq(copies, 5);
+	ck_assert_uint_eq(peers_list(list), 1);
+	ck_assert_uint_eq(list[0].size, 8);
+}
+END_TEST
+
 START_TEST(a_launch_that_not_all_ranks_make_is_reported_once)
 {
 	const struct peers_launch some = {PEERS_SOME, 0x1000, (CUcontext)1, 1};
@@ -191,6 +217,7 @@ int main(void)
 	tcase_add_test(tc, ranks_that_may_all_be_in_this_process_are_no_peers);
 	tcase_add_test(tc, a_communicator_whose_memory_is_freed_is_forgotten);
 	tcase_add_test(tc, launches_in_too_many_communicators_are_not_counted);
+	tcase_add_test(tc, what_is_known_is_read_again_after_a_launch);
 	tcase_add_test(tc, a_launch_that_not_all_ranks_make_is_reported_once);
 	suite_add_tcase(s, tc);
 	return check_suite_run(s);
