@@ -116,35 +116,3 @@ CUresult managed_cuMemFreeHost(void *p)
 	return managed_lookup((uintptr_t)p, NULL) ? CUDA_ERROR_INVALID_VALUE
 						  : real.cuMemFreeHost(p);
 }
-
-bool managed_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr,
-		       const struct managed_info *info)
-{
-	switch (attribute) {
-	case CU_POINTER_ATTRIBUTE_CONTEXT:
-		*(CUcontext *)data = info->ctx;
-		return true;
-	case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
-		*(CUmemorytype *)data = CU_MEMORYTYPE_DEVICE;
-		return true;
-	case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
-	case CU_POINTER_ATTRIBUTE_HOST_POINTER:
-		*(CUdeviceptr *)data = ptr;
-		return true;
-	case CU_POINTER_ATTRIBUTE_IS_MANAGED:
-	case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
-		*(unsigned int *)data = 1;
-		return true;
-	case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-		*(int *)data = info->dev;
-		return true;
-	case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-		*(CUdeviceptr *)data = info->start;
-		return true;
-	case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
-		*(size_t *)data = info->size;
-		return true;
-	default:
-		return false;
-	}
-}

@@ -88,11 +88,4 @@ CUresult managed_common(CUdeviceptr ptr, size_t size, struct managed_hints *hint
 CUresult managed_free(CUdeviceptr ptr);
 CUresult managed_free_ordered(CUstream stream);
 
-/*
- * An attribute of @ptr, which is in the allocation @info, if the real driver, which sees host memory,
- * has another answer. False: it has not.
- */
-bool managed_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr,
-		       const struct managed_info *info);
-
 #endif

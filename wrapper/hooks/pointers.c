@@ -14,18 +14,31 @@
 #define LOG_PREFIX "pointers: "
 #include "common/log.h"
 
-CUresult hook_cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr dptr)
+/* The allocation of managed memory that has @ptr, without an id. */
+static bool lookup_managed(CUdeviceptr ptr, struct vmem_info *info)
 {
 	struct managed_info managed;
+
+	if (!managed_lookup(ptr, &managed))
+		return false;
+	*info = (struct vmem_info){.start = managed.start,
+				   .size = managed.size,
+				   .ctx = managed.ctx,
+				   .dev = managed.dev};
+	return true;
+}
+
+CUresult hook_cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr dptr)
+{
 	struct vmem_info info;
 	CUresult result;
 
-	if (managed_lookup(dptr, &managed))
-		info = (struct vmem_info){.start = managed.start, .size = managed.size};
-	else if (!vmem_contains(dptr))
-		return real.cuMemGetAddressRange_v2(pbase, psize, dptr);
-	else if (!vmem_lookup(dptr, &info))
-		info.size = 0;
+	if (!lookup_managed(dptr, &info)) {
+		if (!vmem_contains(dptr))
+			return real.cuMemGetAddressRange_v2(pbase, psize, dptr);
+		if (!vmem_lookup(dptr, &info))
+			info.size = 0;
+	}
 	result = memory_sticky_error();
 	if (result)
 		return result;
@@ -38,12 +51,9 @@ CUresult hook_cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdevic
 	return CUDA_SUCCESS;
 }
 
-/*
- * The attributes for which the real driver, which sees whole regions, has wrong answers, and those
- * that frameworks ask for at every launch. False: ask the real driver.
- */
-static bool pointer_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr,
-			      const struct vmem_info *info)
+/* Those that allocations of every kind have alike. False: another one. */
+static bool common_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr,
+			     const struct vmem_info *info)
 {
 	switch (attribute) {
 	case CU_POINTER_ATTRIBUTE_CONTEXT:
@@ -54,16 +64,6 @@ static bool pointer_attribute(void *data, CUpointer_attribute attribute, CUdevic
 		return true;
 	case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
 		*(CUdeviceptr *)data = ptr;
-		return true;
-	case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
-		*(unsigned int *)data = sync_memops_of(ptr);
-		return true;
-	case CU_POINTER_ATTRIBUTE_BUFFER_ID:
-		/* The driver's ids count from 1; ours must differ from them. */
-		*(unsigned long long *)data = 1ULL << 62 | info->id;
-		return true;
-	case CU_POINTER_ATTRIBUTE_IS_MANAGED:
-		*(unsigned int *)data = 0;
 		return true;
 	case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
 		*(int *)data = info->dev;
@@ -79,13 +79,51 @@ static bool pointer_attribute(void *data, CUpointer_attribute attribute, CUdevic
 	}
 }
 
+/*
+ * The attributes for which the real driver, which sees whole regions, has wrong answers, and those
+ * that frameworks ask for at every launch. False: ask the real driver.
+ */
+static bool pointer_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr,
+			      const struct vmem_info *info)
+{
+	switch (attribute) {
+	case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+		*(unsigned int *)data = sync_memops_of(ptr);
+		return true;
+	case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+		/* The driver's ids count from 1; ours must differ from them. */
+		*(unsigned long long *)data = 1ULL << 62 | info->id;
+		return true;
+	case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+		*(unsigned int *)data = 0;
+		return true;
+	default:
+		return common_attribute(data, attribute, ptr, info);
+	}
+}
+
+/* The same for managed memory, which the real driver sees as host memory. */
+static bool managed_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr,
+			      const struct vmem_info *info)
+{
+	switch (attribute) {
+	case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+		*(CUdeviceptr *)data = ptr;
+		return true;
+	case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+	case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+		*(unsigned int *)data = 1;
+		return true;
+	default:
+		return common_attribute(data, attribute, ptr, info);
+	}
+}
+
 CUresult hook_cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr)
 {
-	struct managed_info managed;
 	struct vmem_info info;
 
-	if (data && managed_lookup(ptr, &managed) &&
-	    managed_attribute(data, attribute, ptr, &managed))
+	if (data && lookup_managed(ptr, &info) && managed_attribute(data, attribute, ptr, &info))
 		return CUDA_SUCCESS;
 	if (!data || !vmem_contains(ptr))
 		return real.cuPointerGetAttribute(data, attribute, ptr);
@@ -99,7 +137,6 @@ CUresult hook_cuPointerGetAttribute(void *data, CUpointer_attribute attribute, C
 CUresult hook_cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute *attributes,
 				     void **data, CUdeviceptr ptr)
 {
-	struct managed_info managed;
 	struct vmem_info info;
 	CUresult result;
 
@@ -111,9 +148,9 @@ CUresult hook_cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attri
 	if (vmem_contains(ptr) && !vmem_lookup(ptr, &info))
 		return real.cuPointerGetAttributes(numAttributes, attributes, data, 0);
 	result = real.cuPointerGetAttributes(numAttributes, attributes, data, translate(ptr));
-	if (!result && managed_lookup(ptr, &managed))
+	if (!result && lookup_managed(ptr, &info))
 		for (unsigned int i = 0; i < numAttributes; i++)
-			managed_attribute(data[i], attributes[i], ptr, &managed);
+			managed_attribute(data[i], attributes[i], ptr, &info);
 	if (result || !vmem_contains(ptr))
 		return result;
 	for (unsigned int i = 0; i < numAttributes; i++)
