@@ -18,14 +18,13 @@
  * should have.
  */
 #include "tests/programs/kernels.h"
+#include "tests/programs/many.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #define MAX_RANKS 16
@@ -377,34 +376,11 @@ static int rank_main(void)
 	return 0;
 }
 
-/* An own image for each rank: what a fork shares with its parent is not CUDA's to use. */
-static void start_rank(unsigned long rank)
-{
-	const unsigned long values[] = {nranks, rank,  shared_fd, shape,
-					ahead,  leave, calls,     step_ms};
-	char text[8][24], exe[] = "/proc/self/exe";
-	pid_t pid;
-
-	for (int i = 0; i < 8; i++)
-		snprintf(text[i], sizeof(text[i]), "%lu", values[i]);
-	pid = fork();
-	if (pid < 0)
-		step_die("peers: fork: %s", strerror(errno));
-	if (pid)
-		return;
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	execl(exe, "peers", "--ranks", text[0], "--rank", text[1], "--fd", text[2], "--shape",
-	      text[3], "--ahead", text[4], "--leave", text[5], "--calls", text[6], "--step-ms",
-	      text[7], (char *)NULL);
-	step_die("peers: exec: %s", strerror(errno));
-}
-
 int main(int argc, char **argv)
 {
 	const struct step_option options[] = {
 		{"ranks", &nranks}, {"rank", &my_rank}, {"fd", &shared_fd}, {"shape", &shape},
 		{"ahead", &ahead},  {"leave", &leave},  {"calls", &calls}};
-	int status;
 
 	step_parse(argc, argv, options, 7);
 	if (nranks < 1 || nranks > MAX_RANKS || shape >= SHAPES || !ahead || !calls)
@@ -416,17 +392,9 @@ int main(int argc, char **argv)
 		step_die("peers: memfd: %s", strerror(errno));
 	map_shared();
 	shared->stop_at = (uint32_t)step_count;
-	for (unsigned long rank = 0; rank < nranks; rank++)
-		start_rank(rank);
-	for (unsigned long left = nranks; left > 0;) {
-		pid_t pid = waitpid(-1, &status, WNOHANG);
-
-		if (pid > 0 && status)
-			step_die("peers: a rank ended with status 0x%x", status);
-		left -= pid > 0;
-		__atomic_store_n(&shared->stop, step_told, __ATOMIC_RELEASE);
-		usleep(2000);
-	}
+	for (my_rank = 0; my_rank < nranks; my_rank++)
+		many_start("peers", options, 7);
+	many_wait("peers", nranks, &shared->stop);
 	printf("peers: %" PRIu32 " steps, every rank right\n", shared->stop_at);
 	return 0;
 }

@@ -11,12 +11,12 @@
  * that is the same for all. Rank 0 prints the steps.
  */
 #include "tests/programs/kernels.h"
+#include "tests/programs/many.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <stdbool.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #define MAX_RANKS 16
@@ -267,31 +267,10 @@ static int rank_main(void)
 	return 0;
 }
 
-/* An own image for each rank: what a fork shares with its parent is not CUDA's to use. */
-static pid_t start_rank(unsigned long rank)
-{
-	char text[4][24], exe[] = "/proc/self/exe";
-	pid_t pid;
-
-	snprintf(text[0], sizeof(text[0]), "%lu", nranks);
-	snprintf(text[1], sizeof(text[1]), "%lu", rank);
-	snprintf(text[2], sizeof(text[2]), "%lu", shared_fd);
-	snprintf(text[3], sizeof(text[3]), "%lu", step_ms);
-	pid = fork();
-	if (pid < 0)
-		step_die("ranks: fork: %s", strerror(errno));
-	if (pid)
-		return pid;
-	execl(exe, "ranks", "--ranks", text[0], "--rank", text[1], "--fd", text[2], "--step-ms",
-	      text[3], (char *)NULL);
-	step_die("ranks: exec: %s", strerror(errno));
-}
-
 int main(int argc, char **argv)
 {
 	const struct step_option options[] = {
 		{"ranks", &nranks}, {"rank", &my_rank}, {"fd", &shared_fd}};
-	int status;
 
 	step_parse(argc, argv, options, 3);
 	if (nranks < 1 || nranks > MAX_RANKS)
@@ -303,17 +282,9 @@ int main(int argc, char **argv)
 		step_die("ranks: memfd: %s", strerror(errno));
 	map_shared();
 	shared->stop_at = (uint32_t)step_count;
-	for (unsigned long rank = 0; rank < nranks; rank++)
-		start_rank(rank);
-	for (unsigned long left = nranks; left > 0;) {
-		pid_t pid = waitpid(-1, &status, WNOHANG);
-
-		if (pid > 0 && status)
-			step_die("ranks: a rank ended with status 0x%x", status);
-		left -= pid > 0;
-		__atomic_store_n(&shared->stop, step_told, __ATOMIC_RELEASE);
-		usleep(2000);
-	}
+	for (my_rank = 0; my_rank < nranks; my_rank++)
+		many_start("ranks", options, 3);
+	many_wait("ranks", nranks, &shared->stop);
 	printf("ranks: %" PRIu32 " rounds, every word right\n", shared->stop_at);
 	return 0;
 }
