@@ -165,7 +165,7 @@ static int hold_until_commit(struct quiet *q)
 {
 	struct hold_report report = {0};
 	struct hold_order order;
-	bool read = false; /* in this hold */
+	bool known = false; /* the communicators were read in this hold */
 	int ret = drain(q, gate_hold, clock_ms() + STUCK_MS);
 
 	for (;;) {
@@ -173,8 +173,8 @@ static int hold_until_commit(struct quiet *q)
 			return ret;
 		report.drained = !ret;
 		if (!ret)
-			peers_read(q->drv, q->contexts, !read);
-		read |= !ret;
+			peers_read(q->drv, q->contexts, !known);
+		known |= !ret;
 		hold_say(q->hold, &report);
 		report.came = 0;
 		/* While no order comes, check whether the stuck call returns. */
