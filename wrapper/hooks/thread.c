@@ -134,24 +134,44 @@ static void learn_device(CUdevice dev)
 	self.knows_dev = true;
 }
 
-/* Tell the driver what the thread has set at rest. Another thread may have ended a context since. */
+/*
+ * Push @ctx, or set it if @sets. False: another thread has ended it since. Then a push is of the
+ * context that is current, so that the thread's pop takes it back and no more.
+ */
+static bool tell_context(CUcontext ctx, bool sets)
+{
+	CUcontext current;
+	CUdevice dev;
+
+	if (queries_context(ctx, &dev) &&
+	    !(sets ? real.cuCtxSetCurrent(ctx) : real.cuCtxPushCurrent_v2(ctx)))
+		return true;
+	if (!sets && !real.cuCtxGetCurrent(&current) && current)
+		real.cuCtxPushCurrent_v2(current);
+	return false;
+}
+
+static void tell_stack(void)
+{
+	bool told = true;
+	CUcontext ctx;
+
+	for (; self.pops; self.pops--)
+		real.cuCtxPopCurrent_v2(&ctx);
+	for (unsigned int i = self.same; i < self.n; i++)
+		told &= tell_context(self.stack[i], self.sets && i == self.same);
+	self.owes = false;
+	if (!told)
+		forget();
+}
+
+/* Tell the driver what the thread has set at rest. */
 static void tell_driver(void)
 {
 	CUstreamCaptureMode mode = self.mode;
-	CUcontext ctx;
-	CUdevice dev;
 
-	for (; self.owes && self.pops; self.pops--)
-		real.cuCtxPopCurrent_v2(&ctx);
-	for (unsigned int i = self.same; self.owes && i < self.n; i++) {
-		if (!queries_context(self.stack[i], &dev))
-			continue;
-		if (self.sets && i == self.same)
-			real.cuCtxSetCurrent(self.stack[i]);
-		else
-			real.cuCtxPushCurrent_v2(self.stack[i]);
-	}
-	self.owes = false;
+	if (self.owes)
+		tell_stack();
 	if (self.mode != self.driver_mode)
 		real.cuThreadExchangeStreamCaptureMode(&mode);
 	self.driver_mode = self.mode;

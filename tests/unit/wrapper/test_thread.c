@@ -16,6 +16,7 @@
 static CUcontext below[64]; /* the stack, without the current context */
 static size_t depth;
 static CUcontext current;
+static CUcontext ended; /* a stack may still have it */
 
 static CUresult get_current(CUcontext *ctx)
 {
@@ -38,6 +39,8 @@ static CUresult set_current(CUcontext ctx)
 {
 	if (ctx == CONTEXT(99))
 		return CUDA_ERROR_INVALID_CONTEXT;
+	if (ctx && ctx == ended)
+		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
 	if (ctx)
 		current = ctx;
 	else
@@ -47,6 +50,8 @@ static CUresult set_current(CUcontext ctx)
 
 static CUresult push_current(CUcontext ctx)
 {
+	if (ctx == ended)
+		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
 	if (current)
 		below[depth++] = current;
 	current = ctx;
@@ -262,6 +267,34 @@ START_TEST(a_context_that_is_set_at_rest)
 END_TEST
 
 /*
+ * A context that is pushed at rest ends before the driver is told. The thread's pop takes the push
+ * back, and no more. _i: cudaw does not see the end, and the driver refuses the push.
+ */
+START_TEST(a_context_that_is_pushed_at_rest_and_ends)
+{
+	CUcontext ctx;
+	CUresult ret;
+
+	set_up();
+	ck_assert_int_eq(gate_init(), 0);
+	hook_cuCtxSetCurrent(CONTEXT(4));
+	begin_rest();
+	ck_assert(rest_cuCtxPushCurrent_v2(CONTEXT(5), &ret));
+	gate_open();
+	ended = CONTEXT(5);
+	if (!_i)
+		context_gone(CONTEXT(5));
+	ck_assert(gate_enter(GATE_ASK));
+	ck_assert_int_eq(hook_cuCtxPopCurrent_v2(&ctx), CUDA_SUCCESS);
+	ck_assert_ptr_eq(current, CONTEXT(4));
+	hook_cuCtxGetCurrent(&ctx);
+	gate_exit();
+	begin_rest();
+	ck_context(CONTEXT(4));
+}
+END_TEST
+
+/*
  * Calls at rest, chosen at random, against a stack that makes them at once. Those that are not
  * answered have no effect. The driver has the same stack afterwards. _i chooses the contexts that the
  * thread has before, and how many of them are not known.
@@ -398,6 +431,7 @@ int main(void)
 	tcase_add_test(tc, a_pop_that_fails);
 	tcase_add_test(tc, the_device_of_a_context_that_is_named);
 	tcase_add_loop_test(tc, a_context_that_is_set_at_rest, 0, 2);
+	tcase_add_loop_test(tc, a_context_that_is_pushed_at_rest_and_ends, 0, 2);
 	tcase_add_loop_test(tc, any_calls_at_rest, 0, 200);
 	tcase_add_test(tc, no_context_is_current_only_if_the_driver_says_so);
 	tcase_add_test(tc, nothing_is_known_after_the_end_of_a_context);
