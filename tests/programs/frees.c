@@ -232,26 +232,48 @@ static void full_before(void)
 }
 
 /*
- * A thread frees, and there is no memory for its wait. A later allocation of another thread, which
- * finds memory, does not wait instead: the kernel may wait for that thread.
+ * A thread frees, and there is no memory for its wait. Later allocations that find memory do not wait
+ * instead: a kernel may wait for their thread.
  */
 static void full_busy(void)
 {
 	CUdeviceptr first;
+	size_t before;
 	CUstream own;
 
 	alloc(4096); /* its block has room for another */
 	CALL(cuStreamCreate(&own, CU_STREAM_NON_BLOCKING));
 	busy();
 	first = fill();
+	before = free_memory();
 	CALL(cuStreamBeginCapture_v2(own, CU_STREAM_CAPTURE_MODE_RELAXED));
 	run_with(free_large, &first);
 	stream = own;
 	end();
 	alloc(4096);
-	free_memory();
+	IS_FREE(before + 100 * MIB);
 	*flag = 1;
 	alloc(100 * MIB);
+}
+
+/* The same, with a kernel that the thread has launched after it freed. */
+static void full_then_busy(void)
+{
+	CUstream work = stream;
+	CUdeviceptr first;
+
+	alloc(4096);
+	CALL(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	first = fill();
+	begin();
+	CALL(cuMemFree_v2(first));
+	end();
+	stream = work;
+	busy();
+	alloc(4096);
+	free_memory();
+	*flag = 1;
+	alloc(90 * MIB);
 }
 
 /* A pause in between takes the whole GPU. */
@@ -564,6 +586,7 @@ static const struct {
 	{"full", full},
 	{"full-before", full_before},
 	{"full-busy", full_busy},
+	{"full-then-busy", full_then_busy},
 	{"full-paused", full_paused},
 	{"beside", beside},
 	{"ordered", ordered},

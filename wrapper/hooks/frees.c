@@ -13,7 +13,6 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
-#include <unistd.h>
 #include <utlist.h>
 
 #define PATIENCE 16 /* with frees that are too early, in a collection of FREES_FEW */
@@ -23,7 +22,6 @@ struct retired {
 	struct vmem_info info;
 	CUcontext ctx; /* whose work must end first, no green one; NULL: it has ended with that */
 	CUevent event; /* of ctx, which follows the work; NULL: all work of ctx */
-	pid_t thread;  /* that has freed it, and would have waited for all work of ctx; or 0 */
 	bool ending;   /* no thread may ask: ctx may end */
 	/* The number of the question whether the work has ended, which a thread asks; 0: none does.
 	 * Meanwhile it stays in the list. */
@@ -123,15 +121,15 @@ static bool ask(struct retired *r, struct retired **next)
 
 /*
  * True if the question whether the work of @r has ended has an answer at once, or may be waited for.
- * Work may wait for a thread, and then that thread must not wait for the work: natively only a free
- * does. @freeing: the caller is about to wait for all work of that context; or NULL.
+ * Work may wait for a thread, also for the one that has freed, and then that thread must not wait for
+ * the work: natively only a free does. @freeing: the caller is about to wait for all work of that
+ * context; or NULL.
  */
 static bool may_ask(const struct retired *r, enum frees_effort effort, CUcontext freeing)
 {
 	if (r->ending || r->asked)
 		return false;
-	return r->event || !r->ctx || r->ctx == freeing || effort == FREES_PASSED ||
-	       r->thread == gettid();
+	return r->event || !r->ctx || r->ctx == freeing || effort == FREES_PASSED;
 }
 
 /* With lock held. Gives up after some that are too early; the next call asks about others. */
@@ -183,6 +181,21 @@ bool frees_collect(enum frees_effort effort)
 	return collect(effort, NULL);
 }
 
+size_t frees_put_off(CUdevice dev)
+{
+	const struct retired *r;
+	size_t sum = 0;
+
+	if (!__atomic_load_n(&count, __ATOMIC_RELAXED))
+		return 0;
+	pthread_mutex_lock(&lock);
+	DL_FOREACH(list, r)
+	if (r->ctx && !r->event && !r->asked && r->info.dev == dev)
+		sum += r->info.size;
+	pthread_mutex_unlock(&lock);
+	return sum;
+}
+
 /* As cudaFree() does: first wait for all work of the context, which may still use the memory. */
 static CUresult wait_and_free(const struct vmem_info *info)
 {
@@ -218,7 +231,6 @@ static CUresult free_later(const struct vmem_info *info)
 	if (!r)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	r->ctx = info->ctx;
-	r->thread = gettid();
 	return retire(info->start, r);
 }
 

@@ -10,8 +10,8 @@
  * frees_collect() frees the memory once the event has passed.
  *
  * If frees_now() cannot wait, because a capture is open and there is no memory for a fence, the
- * allocation is retired as well. Its thread waits in a later call instead, or the next free in that
- * context, or an allocation that finds no memory.
+ * allocation is retired as well. The next free in that context waits instead, or an allocation that
+ * finds no memory.
  *
  * Locking: one mutex guards the list of retired allocations, and is not held across driver calls.
  * The events belong to contexts, and the driver must not be asked about an event while its context
@@ -19,6 +19,7 @@
  */
 #include <cuda.h>
 #include <stdbool.h>
+#include <stddef.h>
 
 /* Free the allocation that starts at @ptr, as cuMemFree() and cuMemFreeAsync() do. */
 CUresult frees_now(CUdeviceptr ptr);
@@ -27,11 +28,14 @@ CUresult frees_ordered(CUdeviceptr ptr, CUstream stream);
 /*
  * Give back the memory of ordered frees whose streams have passed. FREES_FEW takes a bounded time:
  * it asks about a few that have not passed, each time about others. FREES_PASSED asks about all. Neither
- * waits for a stream, as the driver does not if it lacks memory [H200: fidelity free_async_busy]. They
- * wait for frees_now() if that could not, FREES_FEW only in its thread. False: there was none.
+ * waits for a stream, as the driver does not if it lacks memory [H200: fidelity free_async_busy].
+ * FREES_PASSED waits for frees_now() if that could not. False: there was none.
  */
 enum frees_effort { FREES_FEW, FREES_PASSED };
 bool frees_collect(enum frees_effort effort);
+
+/* The bytes of @dev that FREES_PASSED would wait for: for the program they are free. */
+size_t frees_put_off(CUdevice dev);
 
 /*
  * @ctx (NULL: none) may end in the next call. Its events are left alone from now on, until the

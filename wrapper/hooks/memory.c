@@ -138,7 +138,7 @@ CUresult hook_cuMemGetInfo_v2(size_t *free, size_t *total)
 	/* Memory that vmem keeps for the next allocation is free memory for the program. */
 	if (!result && free && driver_table() && !real.cuCtxGetDevice(&dev)) {
 		vmem_get_device_stats(dev, &stats);
-		*free += stats.cached;
+		*free += stats.cached + frees_put_off(dev);
 	}
 	return result;
 }
