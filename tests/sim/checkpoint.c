@@ -64,7 +64,7 @@ static size_t used_on(CUdevice dev)
 	for (struct sim_object *o = sim.objects[KIND_ALLOC]; o; o = o->next) {
 		struct sim_alloc *alloc = (struct sim_alloc *)o;
 
-		if (alloc->dev == dev && !alloc->fd && !alloc->small)
+		if (alloc->dev == dev && alloc->fd >= 0 && !alloc->imported && !alloc->small)
 			bytes += alloc->size;
 	}
 	return bytes;
@@ -182,12 +182,29 @@ static CUresult move_devices(const CUcheckpointRestoreArgs *args)
 	return CUDA_SUCCESS;
 }
 
+/*
+ * A process that was checkpointed with an import, mapped or not, is never restored, and neither is one
+ * with memory of which it gave a legacy handle away [H200, driver 580.159].
+ */
+static bool have_shared(void)
+{
+	for (struct sim_object *o = sim.objects[KIND_ALLOC]; o; o = o->next) {
+		struct sim_alloc *alloc = (struct sim_alloc *)o;
+
+		if (alloc->imported || alloc->tainted)
+			return true;
+	}
+	return false;
+}
+
 static CUresult run_restore(const CUcheckpointRestoreArgs *args)
 {
 	int before[SIM_MAX_DEVICES];
 	size_t bytes = 0;
 	CUresult result = check_state(CU_PROCESS_STATE_CHECKPOINTED);
 
+	if (result == CUDA_SUCCESS && have_shared())
+		result = CUDA_ERROR_NOT_SUPPORTED;
 	if (result != CUDA_SUCCESS)
 		return result;
 	memcpy(before, sim.gpu, sizeof(before));

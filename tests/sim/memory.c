@@ -59,7 +59,8 @@ static bool poison(const struct sim_alloc *alloc)
 		len = whole ? sizeof(page) : SIM_PAGE;
 		if (len > alloc->size - done)
 			len = alloc->size - done;
-		if (pwrite(fds[alloc->dev], page, len, alloc->offset + (off_t)done) != (ssize_t)len)
+		if (pwrite(alloc_backing(alloc), page, len, alloc->offset + (off_t)done) !=
+		    (ssize_t)len)
 			return false;
 	}
 	return true;
@@ -67,16 +68,15 @@ static bool poison(const struct sim_alloc *alloc)
 
 static void alloc_free(struct sim_alloc *alloc)
 {
-	if (!alloc->fd) {
+	if (!alloc->fd)
 		fallocate(fds[alloc->dev], FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
 			  alloc->offset, (off_t)alloc->size);
-		if (alloc->small)
-			block_give(alloc);
-		else
-			account_release(alloc->dev, alloc->size);
-	} else if (alloc->fd > 0) {
+	else if (alloc->fd > 0)
 		close(alloc->fd);
-	}
+	if (alloc->small)
+		block_give(alloc);
+	else if (alloc->fd >= 0 && !alloc->imported)
+		account_release(alloc->dev, alloc->size);
 	object_remove(&alloc->obj);
 	free(alloc);
 }
@@ -87,38 +87,50 @@ static void alloc_free(struct sim_alloc *alloc)
  */
 static bool fill(const struct sim_alloc *alloc)
 {
+	off_t length = alloc->fd ? (off_t)alloc->size : next_offset[alloc->dev];
 	struct rlimit limit, most;
 	bool limited, filled;
 
 	getrlimit(RLIMIT_FSIZE, &limit);
 	most = (struct rlimit){limit.rlim_max, limit.rlim_max};
-	limited = limit.rlim_cur < (rlim_t)next_offset[alloc->dev];
+	limited = limit.rlim_cur < (rlim_t)length;
 	if (limited)
 		setrlimit(RLIMIT_FSIZE, &most);
-	filled = !ftruncate(fds[alloc->dev], next_offset[alloc->dev]) && poison(alloc);
+	filled = !ftruncate(alloc_backing(alloc), length) && poison(alloc);
 	if (limited)
 		setrlimit(RLIMIT_FSIZE, &limit);
 	return filled;
 }
 
-static CUresult new_alloc(CUdevice dev, size_t size, struct sim_ctx *small, struct sim_alloc **out)
+static CUresult out_of_memory(int fd)
+{
+	if (fd > 0)
+		close(fd);
+	return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* Takes over @fd, which is as struct sim_alloc has it. */
+static CUresult new_alloc(CUdevice dev, size_t size, struct sim_ctx *small, int fd,
+			  struct sim_alloc **out)
 {
 	struct sim_alloc *alloc;
 
 	if (size > sim.config.memory || alloc_fd(dev) < 0)
-		return CUDA_ERROR_OUT_OF_MEMORY;
+		return out_of_memory(fd);
 	alloc = calloc(1, sizeof(*alloc));
 	if (!alloc)
-		return CUDA_ERROR_OUT_OF_MEMORY;
+		return out_of_memory(fd);
 	alloc->dev = dev;
 	alloc->size = SIM_ROUND(size, SIM_PAGE);
-	alloc->offset = next_offset[dev];
+	alloc->offset = fd ? 0 : next_offset[dev];
 	alloc->small = small;
+	alloc->fd = fd;
 	if (small ? !block_take(alloc) : !account_charge(dev, alloc->size)) {
 		free(alloc);
-		return CUDA_ERROR_OUT_OF_MEMORY;
+		return out_of_memory(fd);
 	}
-	next_offset[dev] += (off_t)SIM_ROUND(size, SIM_GRANULARITY);
+	if (!fd)
+		next_offset[dev] += (off_t)SIM_ROUND(size, SIM_GRANULARITY);
 	object_add(KIND_ALLOC, &alloc->obj);
 	/* It grows as it is used: CRIU takes memory for the whole length of a file. */
 	if (!fill(alloc)) {
@@ -131,7 +143,14 @@ static CUresult new_alloc(CUdevice dev, size_t size, struct sim_ctx *small, stru
 
 CUresult alloc_new(CUdevice dev, size_t size, struct sim_alloc **alloc)
 {
-	return new_alloc(dev, size, NULL, alloc);
+	return new_alloc(dev, size, NULL, 0, alloc);
+}
+
+CUresult alloc_new_shareable(CUdevice dev, size_t size, struct sim_alloc **alloc)
+{
+	int fd = memfd_create("simulated-gpu-memory", MFD_CLOEXEC);
+
+	return fd < 0 ? CUDA_ERROR_OPERATING_SYSTEM : new_alloc(dev, size, NULL, fd, alloc);
 }
 
 void alloc_put(struct sim_alloc *alloc)
@@ -329,7 +348,7 @@ static CUresult device_new(struct sim_ctx *ctx, size_t size, enum sim_map_kind k
 	bool small = blocks && size <= SIM_SMALL;
 	size_t bytes = blocks && !small ? SIM_ROUND(size, SIM_GRANULARITY) : size;
 	struct sim_alloc *alloc;
-	CUresult result = new_alloc(ctx->dev, bytes, small ? ctx_owner(ctx) : NULL, &alloc);
+	CUresult result = new_alloc(ctx->dev, bytes, small ? ctx_owner(ctx) : NULL, 0, &alloc);
 
 	if (result != CUDA_SUCCESS)
 		return result;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Memory shared between processes: legacy IPC handles, and allocations exported as file
- * descriptors. Both carry a record that says where the bytes are: in which process, in which of
+ * Memory shared between processes. An allocation that can be exported has a memfd of its own; the
+ * exported descriptor is a duplicate of it, with a record behind the bytes, and keeps the memory as
+ * a GPU's does. A legacy IPC handle is a record of where the bytes are: in which process, in which of
  * its memfds. The importer opens that one; unlike with a GPU, the exporter must be alive then. What
  * is shared counts as used by the exporter alone. A dma-buf is such a record, which nobody opens.
  * Also here: memory of other APIs, which is plain
@@ -14,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define SHARE_MAGIC 0x48534d4953u /* "SIMSH" */
@@ -44,30 +46,40 @@ static struct share share_of(const struct sim_alloc *alloc)
 	};
 }
 
-static CUresult share_open(const struct share *share, struct sim_alloc **out)
+/* Takes over @fd, in which the bytes are. */
+static CUresult share_take(const struct share *share, int fd, struct sim_alloc **out)
 {
-	struct sim_alloc *alloc;
-	char path[64];
-	int fd;
+	struct sim_alloc *alloc = calloc(1, sizeof(*alloc));
 
-	if (share->magic != SHARE_MAGIC || share->dev < 0 || share->dev >= sim.config.devices)
-		return CUDA_ERROR_INVALID_VALUE;
-	snprintf(path, sizeof(path), "/proc/%d/fd/%d", share->pid, share->fd);
-	fd = open(path, O_RDWR | O_CLOEXEC);
-	if (fd < 0)
-		return CUDA_ERROR_MAP_FAILED;
-	alloc = calloc(1, sizeof(*alloc));
 	if (!alloc) {
 		close(fd);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
 	alloc->fd = fd;
+	alloc->imported = true;
 	alloc->dev = share->dev;
 	alloc->offset = (off_t)share->offset;
 	alloc->size = share->size;
 	object_add(KIND_ALLOC, &alloc->obj);
 	*out = alloc;
 	return CUDA_SUCCESS;
+}
+
+static bool share_is_valid(const struct share *share)
+{
+	return share->magic == SHARE_MAGIC && share->dev >= 0 && share->dev < sim.config.devices;
+}
+
+static CUresult share_open(const struct share *share, struct sim_alloc **out)
+{
+	char path[64];
+	int fd;
+
+	if (!share_is_valid(share))
+		return CUDA_ERROR_INVALID_VALUE;
+	snprintf(path, sizeof(path), "/proc/%d/fd/%d", share->pid, share->fd);
+	fd = open(path, O_RDWR | O_CLOEXEC);
+	return fd < 0 ? CUDA_ERROR_MAP_FAILED : share_take(share, fd, out);
 }
 
 SIM_EXPORT cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr ptr)
@@ -80,6 +92,7 @@ SIM_EXPORT cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr ptr)
 	if (!handle || !map || map->kind != MAP_DEVICE || map->pool)
 		return CUDA_ERROR_INVALID_VALUE;
 	share = share_of(map->alloc);
+	map->alloc->tainted = true;
 	memset(handle, 0, sizeof(*handle));
 	memcpy(handle, &share, sizeof(share));
 	return CUDA_SUCCESS;
@@ -137,6 +150,7 @@ SIM_EXPORT cuMemExportToShareableHandle(void *out, CUmemGenericAllocationHandle 
 					CUmemAllocationHandleType type, unsigned long long flags)
 {
 	struct sim_alloc *alloc = (struct sim_alloc *)handle;
+	struct share share;
 	int fd;
 
 	SIM_ENTER(cuMemExportToShareableHandle, NEED_HEALTHY);
@@ -145,7 +159,10 @@ SIM_EXPORT cuMemExportToShareableHandle(void *out, CUmemGenericAllocationHandle 
 	if (!out || flags || !object_known(KIND_ALLOC, alloc) || !alloc->handles ||
 	    !(alloc->prop.requestedHandleTypes & type))
 		return CUDA_ERROR_INVALID_VALUE;
-	fd = share_file(alloc);
+	share = share_of(alloc);
+	if (pwrite(alloc->fd, &share, sizeof(share), (off_t)alloc->size) != sizeof(share))
+		return CUDA_ERROR_OPERATING_SYSTEM;
+	fd = fcntl(alloc->fd, F_DUPFD_CLOEXEC, 0);
 	if (fd < 0)
 		return CUDA_ERROR_OPERATING_SYSTEM;
 	*(int *)out = fd;
@@ -173,16 +190,24 @@ SIM_EXPORT cuMemGetHandleForAddressRange(void *out, CUdeviceptr ptr, size_t size
 SIM_EXPORT cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *os_handle,
 					  CUmemAllocationHandleType type)
 {
+	int given = (int)(intptr_t)os_handle, fd;
 	struct sim_alloc *alloc;
 	struct share share;
+	struct stat st;
 	CUresult result;
 
 	SIM_ENTER(cuMemImportFromShareableHandle, NEED_HEALTHY);
 	if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
 		return CUDA_ERROR_NOT_SUPPORTED;
-	if (pread((int)(intptr_t)os_handle, &share, sizeof(share), 0) != sizeof(share))
+	if (fstat(given, &st) || st.st_size < (off_t)sizeof(share) ||
+	    pread(given, &share, sizeof(share), st.st_size - (off_t)sizeof(share)) !=
+		    sizeof(share) ||
+	    !share_is_valid(&share) || st.st_size != (off_t)(share.size + sizeof(share)))
 		return CUDA_ERROR_INVALID_VALUE;
-	result = share_open(&share, &alloc);
+	fd = fcntl(given, F_DUPFD_CLOEXEC, 0);
+	if (fd < 0)
+		return CUDA_ERROR_OPERATING_SYSTEM;
+	result = share_take(&share, fd, &alloc);
 	if (result != CUDA_SUCCESS)
 		return result;
 	alloc->handles = 1;

@@ -239,7 +239,9 @@ struct sim_alloc {
 	struct sim_ctx *small; /* its bytes are in a block of this context; NULL: its own */
 	struct sim_block *block;
 	size_t first_unit; /* there */
-	int fd; /* 0: the device's memfd; -1: no memory; else the memfd of another process */
+	int fd; /* 0: the device's memfd; -1: no memory; else a memfd of its own, or another process's */
+	bool imported; /* another process has made it */
+	bool tainted;  /* cuIpcGetMemHandle() was called for it */
 	CUmemAllocationProp prop;
 };
 
@@ -445,6 +447,8 @@ size_t ctx_bytes(CUdevice dev);
 
 /* memory.c: physical memory and the table of mapped ranges. */
 CUresult alloc_new(CUdevice dev, size_t size, struct sim_alloc **alloc);
+/* The same in a memfd of its own, which other processes can map. */
+CUresult alloc_new_shareable(CUdevice dev, size_t size, struct sim_alloc **alloc);
 /* Give the memory back where neither a handle nor a mapping is left. */
 void alloc_put(struct sim_alloc *alloc);
 int alloc_fd(CUdevice dev);

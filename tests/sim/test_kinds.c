@@ -408,6 +408,103 @@ START_TEST(test_exported_memory)
 }
 END_TEST
 
+static int export_of(CUmemGenericAllocationHandle handle)
+{
+	int fd;
+
+	ok(cu.cuMemExportToShareableHandle(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+					   0));
+	return fd;
+}
+
+static CUmemGenericAllocationHandle import_of(int fd)
+{
+	CUmemGenericAllocationHandle handle;
+
+	ok(cu.cuMemImportFromShareableHandle(&handle, (void *)(intptr_t)fd,
+					     CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+	close(fd);
+	return handle;
+}
+
+static CUdeviceptr map_of(CUmemGenericAllocationHandle handle)
+{
+	CUdeviceptr p;
+
+	ok(cu.cuMemAddressReserve(&p, 2 * MIB, 0, 0, 0));
+	ok(cu.cuMemMap(p, 2 * MIB, 0, handle, 0));
+	ok(allow(p, 2 * MIB));
+	return p;
+}
+
+/* The memory lives while anybody has a descriptor or a handle of it. */
+START_TEST(test_an_export_keeps_the_memory)
+{
+	CUmemAllocationProp prop = device_prop();
+	CUmemGenericAllocationHandle handle;
+	CUdeviceptr p, other;
+	int fd;
+
+	open_context();
+	prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+	ok(cu.cuMemCreate(&handle, 2 * MIB, &prop, 0));
+	p = map_of(handle);
+	ok(cu.cuMemsetD32_v2(p, 31, 1));
+	ok(cu.cuCtxSynchronize());
+	fd = export_of(handle);
+	ok(cu.cuMemUnmap(p, 2 * MIB));
+	ok(cu.cuMemRelease(handle));
+	ok(cu.cuMemCreate(&handle, 2 * MIB, &prop, 0));
+	other = map_of(handle);
+	ok(cu.cuMemsetD32_v2(other, 32, 1));
+	ok(cu.cuCtxSynchronize());
+	ck_assert_uint_eq(word_at(map_of(import_of(fd))), 31);
+}
+END_TEST
+
+static void checkpoint_and(CUresult restored)
+{
+	CUcheckpointLockArgs lock = {.timeoutMs = 100};
+
+	ok(cu.cuCheckpointProcessLock(getpid(), &lock));
+	ok(cu.cuCheckpointProcessCheckpoint(getpid(), NULL));
+	fails(cu.cuCheckpointProcessRestore(getpid(), NULL), restored);
+}
+
+START_TEST(test_an_import_is_not_restored)
+{
+	CUmemAllocationProp prop = device_prop();
+	CUmemGenericAllocationHandle handle;
+
+	open_context();
+	prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+	ok(cu.cuMemCreate(&handle, 2 * MIB, &prop, 0));
+	ok(cu.cuMemRelease(import_of(export_of(handle))));
+	checkpoint_and(CUDA_SUCCESS);
+	ok(cu.cuCheckpointProcessUnlock(getpid(), NULL));
+	import_of(export_of(handle));
+	checkpoint_and(CUDA_ERROR_NOT_SUPPORTED);
+	fails(cu.cuCheckpointProcessRestore(getpid(), NULL), CUDA_ERROR_NOT_SUPPORTED);
+}
+END_TEST
+
+START_TEST(test_a_legacy_export_is_not_restored)
+{
+	CUipcMemHandle handle;
+	CUdeviceptr p;
+
+	open_context();
+	ok(cu.cuMemAlloc_v2(&p, 4096));
+	ok(cu.cuIpcGetMemHandle(&handle, p));
+	ok(cu.cuMemFree_v2(p));
+	checkpoint_and(CUDA_SUCCESS);
+	ok(cu.cuCheckpointProcessUnlock(getpid(), NULL));
+	ok(cu.cuMemAlloc_v2(&p, 4096));
+	ok(cu.cuIpcGetMemHandle(&handle, p));
+	checkpoint_and(CUDA_ERROR_NOT_SUPPORTED);
+}
+END_TEST
+
 START_TEST(test_foreign_objects)
 {
 	CUDA_EXTERNAL_MEMORY_HANDLE_DESC desc = {
@@ -502,6 +599,9 @@ int main(void)
 	tcase_add_test(tcase, test_constant_memory);
 	tcase_add_test(tcase, test_ipc);
 	tcase_add_test(tcase, test_exported_memory);
+	tcase_add_test(tcase, test_an_export_keeps_the_memory);
+	tcase_add_test(tcase, test_an_import_is_not_restored);
+	tcase_add_test(tcase, test_a_legacy_export_is_not_restored);
 	tcase_add_test(tcase, test_foreign_objects);
 	tcase_add_test(tcase, test_green_contexts);
 	suite_add_tcase(suite, tcase);
