@@ -114,24 +114,32 @@ int rundir_create(const char *path, uid_t owner, const char **why)
 	return rundir_open(path, owner, why);
 }
 
-static void socket_name(pid_t pid, char *name, size_t size)
+static const struct {
+	const char *suffix;
+	int type;
+} kinds[] = {
+	[RUNDIR_CONTROL] = {RUNDIR_SUFFIX, SOCK_STREAM},
+	[RUNDIR_PEER] = {".peer", SOCK_SEQPACKET},
+};
+
+static void socket_name(enum rundir_socket kind, pid_t pid, char *name, size_t size)
 {
-	snprintf(name, size, "%d" RUNDIR_SUFFIX, pid);
+	snprintf(name, size, "%d%s", pid, kinds[kind].suffix);
 }
 
-static struct sockaddr_un socket_address(int dir, pid_t pid)
+static struct sockaddr_un socket_address(enum rundir_socket kind, int dir, pid_t pid)
 {
 	struct sockaddr_un addr = {.sun_family = AF_UNIX};
 
-	snprintf(addr.sun_path, sizeof(addr.sun_path), "/proc/self/fd/%d/%d" RUNDIR_SUFFIX, dir,
-		 pid);
+	snprintf(addr.sun_path, sizeof(addr.sun_path), "/proc/self/fd/%d/%d%s", dir, pid,
+		 kinds[kind].suffix);
 	return addr;
 }
 
-int rundir_connect(int dir, pid_t pid)
+int rundir_connect(enum rundir_socket kind, int dir, pid_t pid)
 {
-	struct sockaddr_un addr = socket_address(dir, pid);
-	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	struct sockaddr_un addr = socket_address(kind, dir, pid);
+	int fd = socket(AF_UNIX, kinds[kind].type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	int err;
 
 	if (fd < 0)
@@ -149,23 +157,23 @@ int rundir_connect(int dir, pid_t pid)
  * path if it is short enough. listen_in() notices a path that does not lead to @dir when it sets
  * the mode.
  */
-static struct sockaddr_un bound_address(int dir, const char *path)
+static struct sockaddr_un bound_address(enum rundir_socket kind, int dir, const char *path)
 {
 	struct sockaddr_un addr = {.sun_family = AF_UNIX};
 
-	if (snprintf(addr.sun_path, sizeof(addr.sun_path), "%s/%d" RUNDIR_SUFFIX, path, getpid()) <
-	    (int)sizeof(addr.sun_path))
+	if (snprintf(addr.sun_path, sizeof(addr.sun_path), "%s/%d%s", path, getpid(),
+		     kinds[kind].suffix) < (int)sizeof(addr.sun_path))
 		return addr;
-	return socket_address(dir, getpid());
+	return socket_address(kind, dir, getpid());
 }
 
 /*
  * Bind @fd to the socket of this process. If the name is taken, a dead process of the same PID left
  * it, unless a process answers: two PID namespaces (containers) may share the directory.
  */
-static int bind_socket(int fd, int dir, const char *path)
+static int bind_socket(enum rundir_socket kind, int fd, int dir, const char *path)
 {
-	struct sockaddr_un addr = bound_address(dir, path);
+	struct sockaddr_un addr = bound_address(kind, dir, path);
 	char name[32];
 	int peer;
 
@@ -174,31 +182,31 @@ static int bind_socket(int fd, int dir, const char *path)
 	if (errno != EADDRINUSE)
 		return -errno;
 
-	peer = rundir_connect(dir, getpid());
+	peer = rundir_connect(kind, dir, getpid());
 	if (peer != -ECONNREFUSED && peer != -ENOENT) {
 		if (peer >= 0)
 			close(peer);
 		return -EADDRINUSE;
 	}
-	socket_name(getpid(), name, sizeof(name));
+	socket_name(kind, getpid(), name, sizeof(name));
 	if (unlinkat(dir, name, 0) < 0 && errno != ENOENT)
 		return -errno;
 	return bind(fd, (struct sockaddr *)&addr, sizeof(addr)) < 0 ? -errno : 0;
 }
 
-static int listen_in(int dir, const char *path)
+static int listen_in(enum rundir_socket kind, int dir, const char *path)
 {
-	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	int fd = socket(AF_UNIX, kinds[kind].type | SOCK_CLOEXEC, 0);
 	char name[32];
 	int err;
 
 	if (fd < 0)
 		return -errno;
-	err = bind_socket(fd, dir, path);
+	err = bind_socket(kind, fd, dir, path);
 	if (err)
 		goto err_close;
 	/* umask(2) would affect other threads. The directory keeps other users out until then. */
-	socket_name(getpid(), name, sizeof(name));
+	socket_name(kind, getpid(), name, sizeof(name));
 	if (fchmodat(dir, name, 0600, 0) < 0 || listen(fd, 64) < 0) {
 		err = -errno;
 		unlinkat(dir, name, 0);
@@ -211,7 +219,7 @@ err_close:
 	return err;
 }
 
-int rundir_listen(bool quiet)
+int rundir_listen(enum rundir_socket kind, bool quiet)
 {
 	char path[PATH_MAX];
 	const char *why;
@@ -224,20 +232,20 @@ int rundir_listen(bool quiet)
 			pr_err("%s cannot be used: %s", path, why);
 		return dir;
 	}
-	fd = listen_in(dir, path);
+	fd = listen_in(kind, dir, path);
 	close(dir);
 	if (fd >= 0 || quiet)
 		return fd;
 	if (fd == -EADDRINUSE)
-		pr_err("%s/%d" RUNDIR_SUFFIX " is in use by another PID namespace: give each its "
-		       "own CUDAW_RUNTIME_DIR",
-		       path, getpid());
+		pr_err("%s/%d%s is in use by another PID namespace: give each its own "
+		       "CUDAW_RUNTIME_DIR",
+		       path, getpid(), kinds[kind].suffix);
 	else
 		pr_err("no socket in %s: %s", path, strerrordesc_np(-fd));
 	return fd;
 }
 
-void rundir_unlink(pid_t pid)
+void rundir_unlink(enum rundir_socket kind, pid_t pid)
 {
 	char path[PATH_MAX], name[32];
 	const char *why;
@@ -248,7 +256,7 @@ void rundir_unlink(pid_t pid)
 	dir = rundir_open(path, geteuid(), &why);
 	if (dir < 0)
 		return;
-	socket_name(pid, name, sizeof(name));
+	socket_name(kind, pid, name, sizeof(name));
 	unlinkat(dir, name, 0);
 	close(dir);
 }

@@ -7,6 +7,7 @@
  *
  *	CUDAW_RUNTIME_DIR, or /tmp/cudaw-UID	mode 0700, owned by the user, not a symbolic link
  *	    PID.sock				mode 0600, one for each process that uses CUDA
+ *	    PID.peer				mode 0600, one for each process that shares GPU memory
  *	    GPU-UUID.lock			mode 0600, empty; see release_lock()
  *	    PID.driver				mode 0600; see tools/process/record.h
  *	    host-memory.lock			mode 0600, empty; see claims.h
@@ -49,21 +50,27 @@ int rundir_open(const char *path, uid_t owner, const char **why);
 int rundir_create(const char *path, uid_t owner, const char **why);
 
 /*
+ * RUNDIR_CONTROL: the stream socket PID.sock, for the command. RUNDIR_PEER: PID.peer, for other
+ * processes that share GPU memory (checkpoint/sharing/peer.h), which keeps messages apart.
+ */
+enum rundir_socket { RUNDIR_CONTROL, RUNDIR_PEER };
+
+/*
  * Make the calling process's socket in its user's runtime directory, and listen. Returns the
  * descriptor (blocking, close-on-exec) or a negative errno, after one pr_err with the reason unless
  * @quiet. It replaces a socket that a dead process with the same PID left behind.
  */
-int rundir_listen(bool quiet);
+int rundir_listen(enum rundir_socket kind, bool quiet);
 
 /* Remove the socket of @pid, on exit. Harmless if there is none. */
-void rundir_unlink(pid_t pid);
+void rundir_unlink(enum rundir_socket kind, pid_t pid);
 
 /*
  * Connect to the socket of @pid in the directory @dir. Returns a non-blocking, close-on-exec
  * descriptor or a negative errno: -ENOENT no socket, -ECONNREFUSED no process listens, -EAGAIN too
  * many callers already wait.
  */
-int rundir_connect(int dir, pid_t pid);
+int rundir_connect(enum rundir_socket kind, int dir, pid_t pid);
 
 /*
  * Open the file @name in the directory @dir to lock it, after making it if it does not exist.

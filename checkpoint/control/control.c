@@ -192,7 +192,7 @@ static void on_exit_any(void)
 {
 	operation_see_through();
 	if (forks_is_ours() && started)
-		rundir_unlink(getpid());
+		rundir_unlink(RUNDIR_CONTROL, getpid());
 }
 
 static void begin_anew_in_child(void)
@@ -277,7 +277,7 @@ static bool begin(void)
 		"this job cannot be paused: no control thread: %s; the next cuInit() tries again",
 		strerror(-error));
 	server_close();
-	rundir_unlink(getpid());
+	rundir_unlink(RUNDIR_CONTROL, getpid());
 	return false;
 }
 

@@ -113,13 +113,13 @@ static int listen_alone(void)
 {
 	for (int tries = 0;; tries++) {
 		unsigned long mark = forks_mark();
-		int fd = rundir_listen(missing);
+		int fd = rundir_listen(RUNDIR_CONTROL, missing);
 
 		ownfd_set(&listener, fd);
 		reserve();
 		if (fd < 0 || !forks_came_since(mark) || tries == LISTEN_TRIES)
 			return fd;
-		rundir_unlink(getpid());
+		rundir_unlink(RUNDIR_CONTROL, getpid());
 		stop_listening();
 	}
 }

@@ -101,7 +101,7 @@ static void socket_name(const struct job *job, char name[32])
 
 static int connect_in(int dir, const struct job *job)
 {
-	int fd = rundir_connect(dir, job->own_pid);
+	int fd = rundir_connect(RUNDIR_CONTROL, dir, job->own_pid);
 	char name[32];
 
 	/* The socket of a process that has ended. */

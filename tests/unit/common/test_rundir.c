@@ -162,8 +162,8 @@ START_TEST(listen_and_connect)
 	umask(0277);
 	dir = open(base, O_RDONLY | O_DIRECTORY);
 	setenv("CUDAW_RUNTIME_DIR", base, 1);
-	ck_assert_int_eq(rundir_connect(dir, getpid()), -ENOENT);
-	server = rundir_listen(false);
+	ck_assert_int_eq(rundir_connect(RUNDIR_CONTROL, dir, getpid()), -ENOENT);
+	server = rundir_listen(RUNDIR_CONTROL, false);
 	ck_assert_int_ge(server, 0);
 	ck_assert_int_eq(fcntl(server, F_GETFD), FD_CLOEXEC);
 	snprintf(name, sizeof(name), "%d.sock", getpid());
@@ -171,16 +171,38 @@ START_TEST(listen_and_connect)
 	ck_assert(S_ISSOCK(st.st_mode));
 	ck_assert_uint_eq(st.st_mode & 07777, 0600);
 
-	client = rundir_connect(dir, getpid());
+	client = rundir_connect(RUNDIR_CONTROL, dir, getpid());
 	ck_assert_int_ge(client, 0);
 	ck_assert_int_ne(fcntl(client, F_GETFL) & O_NONBLOCK, 0);
 	ck_assert_int_ge(accept(server, NULL, NULL), 0);
 
 	/* A live socket of the same name belongs to another PID namespace: it is left alone. */
-	ck_assert_int_eq(rundir_listen(false), -EADDRINUSE);
-	ck_assert_int_ge(rundir_connect(dir, getpid()), 0);
-	rundir_unlink(getpid());
-	ck_assert_int_eq(rundir_connect(dir, getpid()), -ENOENT);
+	ck_assert_int_eq(rundir_listen(RUNDIR_CONTROL, false), -EADDRINUSE);
+	ck_assert_int_ge(rundir_connect(RUNDIR_CONTROL, dir, getpid()), 0);
+	rundir_unlink(RUNDIR_CONTROL, getpid());
+	ck_assert_int_eq(rundir_connect(RUNDIR_CONTROL, dir, getpid()), -ENOENT);
+}
+END_TEST
+
+START_TEST(both_kinds_of_sockets_stand_side_by_side)
+{
+	int dir = open(base, O_RDONLY | O_DIRECTORY), type;
+	socklen_t size = sizeof(type);
+	int control, peer, client;
+
+	setenv("CUDAW_RUNTIME_DIR", base, 1);
+	control = rundir_listen(RUNDIR_CONTROL, false);
+	peer = rundir_listen(RUNDIR_PEER, false);
+	ck_assert_int_ge(control, 0);
+	ck_assert_int_ge(peer, 0);
+	client = rundir_connect(RUNDIR_PEER, dir, getpid());
+	ck_assert_int_ge(client, 0);
+	ck_assert_int_eq(getsockopt(client, SOL_SOCKET, SO_TYPE, &type, &size), 0);
+	ck_assert_int_eq(type, SOCK_SEQPACKET);
+	ck_assert_int_ge(accept(peer, NULL, NULL), 0);
+	rundir_unlink(RUNDIR_PEER, getpid());
+	ck_assert_int_eq(rundir_connect(RUNDIR_PEER, dir, getpid()), -ENOENT);
+	ck_assert_int_ge(rundir_connect(RUNDIR_CONTROL, dir, getpid()), 0);
 }
 END_TEST
 
@@ -190,12 +212,12 @@ START_TEST(replaces_a_dead_socket)
 	int first;
 
 	setenv("CUDAW_RUNTIME_DIR", base, 1);
-	first = rundir_listen(false);
+	first = rundir_listen(RUNDIR_CONTROL, false);
 	ck_assert_int_ge(first, 0);
 	close(first);
-	ck_assert_int_eq(rundir_connect(dir, getpid()), -ECONNREFUSED);
-	ck_assert_int_ge(rundir_listen(false), 0);
-	ck_assert_int_ge(rundir_connect(dir, getpid()), 0);
+	ck_assert_int_eq(rundir_connect(RUNDIR_CONTROL, dir, getpid()), -ECONNREFUSED);
+	ck_assert_int_ge(rundir_listen(RUNDIR_CONTROL, false), 0);
+	ck_assert_int_ge(rundir_connect(RUNDIR_CONTROL, dir, getpid()), 0);
 }
 END_TEST
 
@@ -241,10 +263,10 @@ START_TEST(long_paths_work)
 	/* Longer than sockaddr_un holds. */
 	snprintf(path, sizeof(path), "%s/%0150d", base, 0);
 	setenv("CUDAW_RUNTIME_DIR", path, 1);
-	ck_assert_int_ge(rundir_listen(false), 0);
+	ck_assert_int_ge(rundir_listen(RUNDIR_CONTROL, false), 0);
 	dir = rundir_open(path, geteuid(), &reason);
 	ck_assert_int_ge(dir, 0);
-	ck_assert_int_ge(rundir_connect(dir, getpid()), 0);
+	ck_assert_int_ge(rundir_connect(RUNDIR_CONTROL, dir, getpid()), 0);
 }
 END_TEST
 
@@ -256,7 +278,7 @@ START_TEST(listen_fails_clearly)
 	strcpy(log, in_base("log"));
 	setenv("CUDAW_LOG_FILE", log, 1);
 	setenv("CUDAW_RUNTIME_DIR", in_base("no/dir"), 1);
-	ck_assert_int_eq(rundir_listen(false), -ENOENT);
+	ck_assert_int_eq(rundir_listen(RUNDIR_CONTROL, false), -ENOENT);
 	file = fopen(log, "r");
 	ck_assert_ptr_nonnull(file);
 	ck_assert_ptr_nonnull(fgets(line, sizeof(line), file));
@@ -367,6 +389,7 @@ int main(void)
 	tcase_add_test(tcase, names_who_took_the_place);
 	tcase_add_test(tcase, refuses_open_modes);
 	tcase_add_test(tcase, listen_and_connect);
+	tcase_add_test(tcase, both_kinds_of_sockets_stand_side_by_side);
 	tcase_add_test(tcase, replaces_a_dead_socket);
 	tcase_add_test(tcase, locks_exclude_and_end);
 	tcase_add_test(tcase, long_paths_work);

@@ -49,12 +49,12 @@ static struct job ask(const char *text)
 	ck_assert_ptr_nonnull(mkdtemp(path));
 	directory.owner = getuid();
 	setenv("CUDAW_RUNTIME_DIR", path, 1);
-	listener = rundir_listen(false);
+	listener = rundir_listen(RUNDIR_CONTROL, false);
 	ck_assert_int_ge(listener, 0);
 	ck_assert_int_eq(pthread_create(&peer, NULL, answer, (void *)text), 0);
 	jobs_ask(jobs, 1, &request);
 	close(listener);
-	rundir_unlink(getpid());
+	rundir_unlink(RUNDIR_CONTROL, getpid());
 	rmdir(path);
 	return job;
 }
