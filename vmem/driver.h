@@ -54,13 +54,15 @@
 	X(cuThreadExchangeStreamCaptureMode)
 
 /* NULL if the driver is older than the release named. */
-#define CUDA_DRIVER_OPTIONAL(X)                           \
-	X(cuMemRetainAllocationHandle)   /* 11.0 */       \
-	X(cuDeviceGetUuid_v2)            /* 11.4 */       \
-	X(cuCheckpointProcessLock)       /* 12.8, r570 */ \
-	X(cuCheckpointProcessCheckpoint) /* 12.8, r570 */ \
-	X(cuCheckpointProcessRestore)    /* 12.8, r570 */ \
-	X(cuCheckpointProcessUnlock)     /* 12.8, r570 */
+#define CUDA_DRIVER_OPTIONAL(X)                                          \
+	X(cuMemExportToShareableHandle)   /* 10.2, with cuMemCreate() */ \
+	X(cuMemImportFromShareableHandle) /* the same */                 \
+	X(cuMemRetainAllocationHandle)    /* 11.0 */                     \
+	X(cuDeviceGetUuid_v2)             /* 11.4 */                     \
+	X(cuCheckpointProcessLock)        /* 12.8, r570 */               \
+	X(cuCheckpointProcessCheckpoint)  /* 12.8, r570 */               \
+	X(cuCheckpointProcessRestore)     /* 12.8, r570 */               \
+	X(cuCheckpointProcessUnlock)      /* 12.8, r570 */
 
 #define CUDA_DRIVER_MEMBER(name) __typeof__(name) *name;
 struct cuda_driver {

@@ -50,8 +50,7 @@ static struct object *object_at(CUmemGenericAllocationHandle handle)
 	return o && o->handle == handle ? o : NULL;
 }
 
-/* The object, if the program has a reference; NULL: the handle is not valid. */
-static struct object *object_find(CUmemGenericAllocationHandle handle)
+struct object *object_find(CUmemGenericAllocationHandle handle)
 {
 	struct object *o = object_at(handle);
 
@@ -160,6 +159,20 @@ void objects_get_stats(CUdevice dev, struct vmem_stats *stats)
 	stats->nalloc += __atomic_load_n(&own->nalloc, __ATOMIC_RELAXED);
 }
 
+bool object_is_carried(const struct object *o)
+{
+	return !o->left && !o->import;
+}
+
+bool object_insert(struct object *o)
+{
+	if (!reserve((void **)&objects.objects, &objects.objects_room, objects.nobjects))
+		return false;
+	o->handle = HANDLE_TAG << HANDLE_BITS | ++objects.last;
+	objects.objects[objects.nobjects++] = o;
+	return true;
+}
+
 static bool is_plain(size_t size, const CUmemAllocationProp *prop)
 {
 	return prop->type == CU_MEM_ALLOCATION_TYPE_PINNED &&
@@ -180,10 +193,8 @@ bool objects_add(CUmemGenericAllocationHandle *handle, size_t size, const CUmemA
 	*o = (struct object){
 		.driver_s = *handle, .held = true, .size = size, .prop = *prop, .refs = 1};
 	pthread_mutex_lock(&objects.lock);
-	room = reserve((void **)&objects.objects, &objects.objects_room, objects.nobjects);
+	room = object_insert(o);
 	if (room) {
-		o->handle = HANDLE_TAG << HANDLE_BITS | ++objects.last;
-		objects.objects[objects.nobjects++] = o;
 		object_count(o, 1);
 		*handle = o->handle;
 	}
@@ -233,6 +244,14 @@ CUresult object_unhold(struct object *o)
 	return rc;
 }
 
+void object_unhold_again(struct object *o)
+{
+	CUresult rc = o->refs ? CUDA_SUCCESS : object_unhold(o);
+
+	if (rc != CUDA_SUCCESS)
+		pr_warn("cannot release the handle of %zu bytes: driver error %d", o->size, rc);
+}
+
 void object_put(struct object *o, struct object **gone)
 {
 	size_t i = object_index(o->handle);
@@ -247,7 +266,7 @@ void object_put(struct object *o, struct object **gone)
 	objects.nobjects--;
 	memmove(&objects.objects[i], &objects.objects[i + 1],
 		(objects.nobjects - i) * sizeof(*objects.objects));
-	if (!o->left)
+	if (object_is_carried(o))
 		object_count(o, -1);
 	o->gone = *gone;
 	*gone = o;
@@ -451,7 +470,8 @@ size_t objects_leave(CUmemGenericAllocationHandle handle)
 	o = object_at(handle);
 	if (o && !o->left) {
 		size = o->size;
-		object_count(o, -1);
+		if (object_is_carried(o))
+			object_count(o, -1);
 		o->left = true;
 	}
 	pthread_mutex_unlock(&objects.lock);

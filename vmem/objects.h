@@ -13,13 +13,18 @@
  *	  mapping	address, size, offset in the object
  *	    access	a part of the mapping, a location, its flags: in the order of the calls
  *
- * An object that others can reach, for example by an exported handle, is left to the driver from
- * then on (objects_leave()): a pause does not move it. Handles that are not ours go to the driver.
+ * Other processes under cudaw can have an object by its name (checkpoint/sharing). A process that has
+ * imported one does not save its bytes: a pause gives the import back, and a resume asks the exporter
+ * for it again. An object that others can reach in another way, for example by a dma-buf, is left to
+ * the driver from then on (objects_leave()): a pause does not move it. Handles that are not ours go to
+ * the driver.
  *
  * Locking: one lock guards all tables, and is held across the driver calls that change mappings,
  * since an address belongs to an object exactly while it is mapped. The statistics need no lock.
  */
 #include "vmem/vmem.h"
+
+#include <sys/types.h>
 
 /* True if @handle is one that objects_add() has made, alive or not. */
 bool objects_is_ours(CUmemGenericAllocationHandle handle);
@@ -63,6 +68,63 @@ bool objects_next(CUdeviceptr *ptr, CUdeviceptr end, CUmemGenericAllocationHandl
  * at @ptr. SIZE_MAX: the objects there are followed by memory that is not an object's.
  */
 size_t objects_bytes(CUdeviceptr ptr);
+
+/*
+ * The name of an object that other processes may have: the process that made it, one of the many that
+ * may have had its pid, and a number that nobody can guess.
+ */
+#define OBJECT_KEY 16
+struct object_name {
+	pid_t pid;
+	unsigned char instance[OBJECT_KEY];
+	unsigned char key[OBJECT_KEY];
+};
+
+/*
+ * Give the object the name @fresh, unless it has one, and put its name into *@name. The driver is
+ * asked for an export, which is closed again: its error is returned if it refuses.
+ */
+CUresult objects_share(CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type,
+		       unsigned long long flags, const struct object_name *fresh,
+		       struct object_name *name);
+
+/*
+ * For another process: a descriptor of the driver for the object of this process with that key, and
+ * its size. The caller closes it. CUDA_ERROR_INVALID_VALUE: there is none; CUDA_ERROR_NOT_READY: a
+ * pause has the memory.
+ */
+CUresult objects_export(const unsigned char key[OBJECT_KEY], int *fd, size_t *size);
+bool objects_have_key(const unsigned char key[OBJECT_KEY]);
+
+/* Between these, objects_export() gives nothing. */
+void objects_close_exports(void);
+void objects_open_exports(void);
+
+/*
+ * Import an object by its name: the record is made first, so that it counts while the exporter is
+ * asked. objects_import() takes the exporter's descriptor, and the number @build of what it exports;
+ * it also brings an import back that a pause has released, with its mappings. objects_import_drop()
+ * gives up.
+ */
+CUresult objects_import_begin(const struct object_name *name, CUmemGenericAllocationHandle *handle);
+CUresult objects_import(CUmemGenericAllocationHandle handle, int fd, size_t size, uint64_t build);
+void objects_import_drop(CUmemGenericAllocationHandle handle);
+
+/* An import that a pause gives back. */
+struct object_import {
+	CUmemGenericAllocationHandle handle;
+	struct object_name name;
+	uint64_t build;
+	bool away; /* a pause has released it */
+};
+/* The one after @import, in the order of their handles; the first if its handle is 0. */
+bool objects_next_import(struct object_import *import);
+
+/* Give all imports back to the driver. Those that are away already stay so. */
+CUresult objects_release_imports(void);
+
+/* How many objects with names, and imports, the driver still has, of those that a pause gives back. */
+size_t objects_shared_held(void);
 
 /* @function is to be called with the handle of each object that is gone, with no lock held. */
 typedef void (*object_gone_fn)(uint64_t handle);

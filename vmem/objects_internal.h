@@ -2,8 +2,9 @@
 #ifndef CUDAW_OBJECTS_INTERNAL_H
 #define CUDAW_OBJECTS_INTERNAL_H
 /*
- * What objects.c (the program's calls) and objects_pausing.c (the pause engine's) share. All of it
- * is under the lock of the objects, except the counts of bytes.
+ * What objects.c (the program's calls), objects_pausing.c (the pause engine's) and objects_shared.c
+ * (those of other processes) share. All of it is under the lock of the objects, except the counts of
+ * bytes.
  */
 #include "vmem/objects.h"
 
@@ -33,6 +34,10 @@ struct object {
 	bool away;                             /* a pause has given the memory back */
 	size_t size;
 	CUmemAllocationProp prop;
+	bool shared; /* other processes may know its name */
+	bool import; /* of another process's memory, which has the name there */
+	struct object_name name;
+	uint64_t build;       /* of an import: the exporter's number for what is imported */
 	unsigned int refs;    /* of the program */
 	struct mapping *maps; /* the program's, and perhaps a window */
 	/* During a pause: where its bytes are copied from and to, in which context. */
@@ -47,6 +52,7 @@ extern struct objects {
 	size_t nobjects, objects_room;
 	struct mapping **maps; /* in the order of their addresses */
 	size_t nmaps, maps_room;
+	bool closed;                       /* nothing is exported: a pause is under way */
 	CUmemGenericAllocationHandle last; /* the last handle that was given */
 	struct vmem_stats stats[GPU_MAX];  /* changed under the lock, by atomic stores */
 } objects;
@@ -64,6 +70,22 @@ void mappings_remove(struct mapping *m);
 /* Let the driver have a handle of the object, which is mapped or held; or none. */
 CUresult object_hold(struct object *o);
 CUresult object_unhold(struct object *o);
+/* The same after it was held for a moment only. If that fails, the next pause releases it. */
+void object_unhold_again(struct object *o);
+
+/*
+ * The object that the program has under @handle, or NULL; and one more object under a new handle,
+ * false: no memory.
+ */
+struct object *object_find(CUmemGenericAllocationHandle handle);
+bool object_insert(struct object *o);
+
+/* Map the mappings of an object that is held, where they are not mapped; unmap them. */
+CUresult object_map_all(struct object *o);
+CUresult object_unmap_all(struct object *o);
+
+/* True if a pause saves the object's bytes. */
+bool object_is_carried(const struct object *o);
 
 /*
  * If nothing keeps the object any more, take it out of the table, and put it on the list @gone. With

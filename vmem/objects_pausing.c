@@ -49,15 +49,6 @@ static CUresult allow(const struct mapping *m)
 	return rc;
 }
 
-/* A handle that was held for a moment only. If that fails, the next pause releases it. */
-static void unhold_again(struct object *o)
-{
-	CUresult rc = o->refs ? CUDA_SUCCESS : object_unhold(o);
-
-	if (rc != CUDA_SUCCESS)
-		pr_warn("cannot release the handle of %zu bytes: driver error %d", o->size, rc);
-}
-
 /* On success the object is mapped at @m. */
 static CUresult window_place(struct mapping *m)
 {
@@ -67,13 +58,13 @@ static CUresult window_place(struct mapping *m)
 	if (rc == CUDA_SUCCESS)
 		rc = vm.drv->cuMemAddressReserve(&m->start, m->size, VMEM_GRANULE, 0, 0);
 	if (rc != CUDA_SUCCESS) {
-		unhold_again(o);
+		object_unhold_again(o);
 		return rc;
 	}
 	rc = map_part(m);
 	if (rc != CUDA_SUCCESS) {
 		vm.drv->cuMemAddressFree(m->start, m->size);
-		unhold_again(o);
+		object_unhold_again(o);
 	}
 	return rc;
 }
@@ -124,7 +115,7 @@ CUresult vmem_objects_hold(CUcontext ctx, CUdevice dev)
 	for (size_t i = 0; i < objects.nobjects && rc == CUDA_SUCCESS; i++) {
 		struct object *o = objects.objects[i];
 
-		if (o->left || o->home || o->prop.location.id != dev)
+		if (!object_is_carried(o) || o->home || o->prop.location.id != dev)
 			continue;
 		o->ctx = ctx;
 		rc = choose_home(o);
@@ -145,7 +136,7 @@ static void window_close(struct mapping *m, CUcontext ctx)
 			m->start, rc);
 	} else {
 		vm.drv->cuMemAddressFree(m->start, m->size);
-		unhold_again(m->object);
+		object_unhold_again(m->object);
 		mappings_remove(m);
 	}
 	vm.drv->cuCtxSetCurrent(NULL);
@@ -250,7 +241,7 @@ static void set_away(struct object *o, bool away)
 	o->away = away;
 }
 
-static CUresult object_unmap(struct object *o)
+CUresult object_unmap_all(struct object *o)
 {
 	CUresult rc = CUDA_SUCCESS;
 
@@ -260,6 +251,27 @@ static CUresult object_unmap(struct object *o)
 		rc = vm.drv->cuMemUnmap(m->start, m->size);
 		m->mapped = rc != CUDA_SUCCESS;
 	}
+	return rc;
+}
+
+CUresult object_map_all(struct object *o)
+{
+	CUresult rc = CUDA_SUCCESS;
+
+	for (struct mapping *m = o->maps; m && rc == CUDA_SUCCESS; m = m->next) {
+		if (!m->mapped)
+			rc = map_part(m);
+		m->mapped = rc == CUDA_SUCCESS;
+		if (m->mapped)
+			rc = allow(m);
+	}
+	return rc;
+}
+
+static CUresult object_unmap(struct object *o)
+{
+	CUresult rc = object_unmap_all(o);
+
 	if (rc == CUDA_SUCCESS)
 		rc = object_unhold(o);
 	if (rc == CUDA_SUCCESS)
@@ -279,15 +291,10 @@ static CUresult object_map(struct object *o)
 		set_away(o, false);
 	}
 	rc = object_hold(o);
-	for (struct mapping *m = o->maps; m && rc == CUDA_SUCCESS; m = m->next) {
-		if (!m->mapped)
-			rc = map_part(m);
-		m->mapped = rc == CUDA_SUCCESS;
-		if (m->mapped)
-			rc = allow(m);
-	}
 	if (rc == CUDA_SUCCESS)
-		unhold_again(o);
+		rc = object_map_all(o);
+	if (rc == CUDA_SUCCESS)
+		object_unhold_again(o);
 	return rc;
 }
 

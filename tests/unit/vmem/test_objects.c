@@ -10,6 +10,7 @@
 
 #include <dlfcn.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #define GRANULE   VMEM_GRANULE
 #define NHANDLES  3
@@ -59,9 +60,8 @@ static CUmemAllocationProp plain(void)
 				     .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
 }
 
-static CUmemGenericAllocationHandle make(size_t size)
+static CUmemGenericAllocationHandle make_of(CUmemAllocationProp prop, size_t size)
 {
-	const CUmemAllocationProp prop = plain();
 	CUmemGenericAllocationHandle handle, real;
 
 	OK(drv.cuMemCreate(&handle, size, &prop, 0));
@@ -70,6 +70,11 @@ static CUmemGenericAllocationHandle make(size_t size)
 	ck_assert(objects_is_ours(handle));
 	ck_assert(!objects_is_ours(real));
 	return handle;
+}
+
+static CUmemGenericAllocationHandle make(size_t size)
+{
+	return make_of(plain(), size);
 }
 
 static CUdeviceptr reserve(size_t size)
@@ -260,6 +265,169 @@ START_TEST(what_is_left_to_the_driver_stays)
 }
 END_TEST
 
+#define POSIX_FD CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+
+static CUmemGenericAllocationHandle make_shareable(size_t size)
+{
+	CUmemAllocationProp prop = plain();
+
+	prop.requestedHandleTypes = POSIX_FD;
+	return make_of(prop, size);
+}
+
+/* The object gets a name, whose first byte is @name. */
+static struct object_name share(CUmemGenericAllocationHandle handle, unsigned char name)
+{
+	const struct object_name fresh = {.pid = 1, .instance = {9}, .key = {name}};
+	struct object_name given;
+
+	OK(objects_share(handle, POSIX_FD, 0, &fresh, &given));
+	return given;
+}
+
+static void import_again(CUmemGenericAllocationHandle handle, const struct object_name *name)
+{
+	size_t size;
+	int fd;
+
+	OK(objects_export(name->key, &fd, &size));
+	OK(objects_import(handle, fd, size, 1));
+	close(fd);
+}
+
+static CUmemGenericAllocationHandle import(const struct object_name *name)
+{
+	CUmemGenericAllocationHandle handle;
+
+	OK(objects_import_begin(name, &handle));
+	import_again(handle, name);
+	return handle;
+}
+
+static CUdeviceptr map(CUmemGenericAllocationHandle handle, size_t size)
+{
+	CUdeviceptr at = reserve(size);
+
+	OK(objects_map(at, size, 0, handle, 0));
+	allow(at, size, 0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+	return at;
+}
+
+static void write_word(CUdeviceptr at, uint32_t word)
+{
+	*(volatile uint32_t *)(uintptr_t)at = word;
+}
+
+static uint32_t read_word(CUdeviceptr at)
+{
+	return *(volatile uint32_t *)(uintptr_t)at;
+}
+
+START_TEST(a_name_stays_and_only_shareable_memory_has_one)
+{
+	CUmemGenericAllocationHandle handle = make_shareable(GRANULE), bare = make(GRANULE);
+	const struct object_name fresh = {.key = {7}};
+	struct object_name given;
+	size_t size;
+	int fd;
+
+	BAD(objects_share(bare, POSIX_FD, 0, &fresh, &given));
+	BAD(objects_share(handle, POSIX_FD, 1, &fresh, &given));
+	ck_assert(!objects_have_key(fresh.key));
+	share(handle, 1);
+	ck_assert_int_eq(share(handle, 2).key[0], 1);
+	BAD(objects_export(fresh.key, &fd, &size));
+	OK(objects_release(handle));
+	ck_assert(!objects_have_key((const unsigned char[OBJECT_KEY]){1}));
+}
+END_TEST
+
+START_TEST(an_import_shows_the_same_bytes_and_is_not_carried)
+{
+	CUmemGenericAllocationHandle own = make_shareable(2 * GRANULE), other;
+	const struct object_name name = share(own, 1);
+	CUdeviceptr at = map(own, 2 * GRANULE), there;
+
+	other = import(&name);
+	ck_assert_uint_ne(other, own);
+	there = map(other, 2 * GRANULE);
+	write_word(at + 4, 41);
+	ck_assert_uint_eq(read_word(there + 4), 41);
+	check_stats(2 * GRANULE, 2 * GRANULE, 1);
+	ck_assert_uint_eq(objects_shared_held(), 2);
+	OK(objects_unmap(there, 2 * GRANULE));
+	OK(objects_release(other));
+	ck_assert_uint_eq(last_gone, other);
+	ck_assert_uint_eq(objects_shared_held(), 1);
+}
+END_TEST
+
+START_TEST(a_pause_gives_imports_back_and_a_resume_gets_the_new_memory)
+{
+	CUmemGenericAllocationHandle own = make_shareable(GRANULE), other, bare;
+	const struct object_name name = share(own, 1);
+	struct object_import next = {0};
+	struct vmem_region region;
+	CUdeviceptr at = map(own, GRANULE), there, bare_there;
+	size_t size;
+	int fd;
+
+	other = import(&name);
+	there = map(other, GRANULE);
+	bare = import(&name);
+	bare_there = map(bare, GRANULE);
+	OK(objects_release(bare));
+	objects_close_exports();
+	ck_assert_int_eq(objects_export(name.key, &fd, &size), CUDA_ERROR_NOT_READY);
+	OK(vmem_objects_hold(ctx, 0));
+	ck_assert_uint_eq(vmem_regions(&region, 1), 1);
+	OK(objects_release_imports());
+	OK(vmem_region_unmap(region.start));
+	ck_assert_uint_eq(objects_shared_held(), 0);
+	OK(objects_release_imports());
+	OK(vmem_region_map(region.start));
+	vmem_objects_let_go();
+	objects_open_exports();
+	while (objects_next_import(&next)) {
+		ck_assert(next.away);
+		ck_assert_int_eq(next.name.key[0], 1);
+		import_again(next.handle, &next.name);
+	}
+	ck_assert_uint_eq(next.handle, bare);
+	write_word(at, 42);
+	ck_assert_uint_eq(read_word(there), 42);
+	ck_assert_uint_eq(read_word(bare_there), 42);
+	check_access(there, 0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+	OK(objects_release(other));
+	BAD(objects_release(bare));
+}
+END_TEST
+
+START_TEST(an_import_that_fails_leaves_nothing)
+{
+	CUmemGenericAllocationHandle own = make_shareable(GRANULE), other;
+	const struct object_name name = share(own, 1);
+	CUdeviceptr there;
+	size_t size;
+	int fd;
+
+	OK(objects_import_begin(&name, &other));
+	ck_assert_int_ne(objects_import(other, -1, GRANULE, 1), CUDA_SUCCESS);
+	BAD(objects_import(other, 0, 0, 1));
+	objects_import_drop(other);
+	BAD(objects_release(other));
+	other = import(&name);
+	there = map(other, GRANULE);
+	OK(objects_release_imports());
+	/* The exporter's memory has another size now: it is not that memory. */
+	OK(objects_export(name.key, &fd, &size));
+	BAD(objects_import(other, fd, 2 * size, 2));
+	OK(objects_import(other, fd, size, 2));
+	close(fd);
+	write_word(there, 43);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("objects");
@@ -271,6 +439,10 @@ int main(void)
 	tcase_add_test(tc, mappings_come_back_with_their_access);
 	tcase_add_test(tc, a_part_is_not_unmapped);
 	tcase_add_test(tc, what_is_left_to_the_driver_stays);
+	tcase_add_test(tc, a_name_stays_and_only_shareable_memory_has_one);
+	tcase_add_test(tc, an_import_shows_the_same_bytes_and_is_not_carried);
+	tcase_add_test(tc, a_pause_gives_imports_back_and_a_resume_gets_the_new_memory);
+	tcase_add_test(tc, an_import_that_fails_leaves_nothing);
 	suite_add_tcase(s, tc);
 	return check_suite_run(s);
 }
