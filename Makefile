@@ -69,7 +69,7 @@ CORE_LIBS    := $(KPARAMS_LIBS) -l:liburing.a
 # For the command and tests; the faces cannot have it (kparams/elf.h). Since 0.189 it needs libzstd too.
 ELF_LIBS     := -l:libelf.a -l:libz.a -l:libzstd.a
 
-FUZZ_TARGETS := container cubin elf ptx name snapshot
+FUZZ_TARGETS := container cubin elf ptx name snapshot ticket
 FUZZ_SECONDS ?= 60
 # Sanitizers make a search of the toolkit's libraries take minutes, and of one thread TSan says nothing.
 ONE_THREAD := $(addprefix tests/unit/,kparams/%.c tools/%.c vmem/test_suballoc.c vmem/test_translate.c wrapper/test_rewrite.c \
@@ -255,6 +255,8 @@ $(O)/tests/unit/kparams/%: $(OBJ)/tests/unit/kparams/%.o $(KPARAMS)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $(in_link_order) $$(pkg-config --libs check) $(KPARAMS_LIBS) -o $@
 
+$(O)/tests/fuzz/replay_ticket: $(OBJ)/checkpoint/sharing/format.o
+
 ELF_TESTS := $(addprefix $(O)/tests/unit/kparams/,test_elf test_elf_libs)
 $(ELF_TESTS) $(O)/tests/fuzz/replay_elf: $(OBJ)/tests/elf_oracle.o $(COMMON)
 $(ELF_TESTS): private KPARAMS_LIBS += $(ELF_LIBS)
@@ -286,6 +288,7 @@ $(O)/tests/fuzz/fuzz_%: tests/fuzz/%.c $(wildcard kparams/*.[ch]) tests/fuzz/fuz
 
 $(O)/tests/fuzz/fuzz_snapshot: $(wildcard common/*.c checkpoint/snapshot/*.c)
 $(O)/tests/fuzz/fuzz_elf: tests/elf_oracle.c common/buildid.c
+$(O)/tests/fuzz/fuzz_ticket: checkpoint/sharing/format.c
 
 $(O)/tests/sim/test_%: $(OBJ)/tests/sim/test_%.o
 	$(call say,LD,$@)

@@ -86,6 +86,11 @@ enum setting_reader { READ_BY_JOBS, READ_BY_COMMAND, READ_BY_BOTH, SET_BY_RUN, S
 	X(FABRIC, "CUDAW_FABRIC", A_WORD, WORDS("off", "driver"), "off", "off", READ_BY_JOBS,        \
 	  "driver: programs see that the GPU shares memory by fabric handles, across machines. No "  \
 	  "pause can carry that.")                                                                   \
+	X(EXPORT, "CUDAW_EXPORT", A_WORD, WORDS("ticket", "driver"), "ticket", "ticket",             \
+	  READ_BY_JOBS,                                                                              \
+	  "driver: a program that exports memory (cuMemExportToShareableHandle) gets the driver's "  \
+	  "descriptor, which programs and APIs that do not run under cudaw can import. ticket: it "  \
+	  "gets a descriptor that only processes under cudaw can import.")                           \
 	X(MANAGED, "CUDAW_MANAGED", A_WORD, WORDS("driver", "host"), "driver", "driver",             \
 	  READ_BY_JOBS,                                                                              \
 	  "host: managed memory (cudaMallocManaged) is page-locked host memory, which the GPU "      \

@@ -115,7 +115,8 @@ struct object_import {
 	CUmemGenericAllocationHandle handle;
 	struct object_name name;
 	uint64_t build;
-	bool away; /* a pause has released it */
+	bool away;    /* a pause has released it */
+	bool pending; /* objects_import() has not been called */
 };
 /* The one after @import, in the order of their handles; the first if its handle is 0. */
 bool objects_next_import(struct object_import *import);

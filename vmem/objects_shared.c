@@ -186,7 +186,8 @@ bool objects_next_import(struct object_import *import)
 
 		found = is_given_back(o) && o->handle > import->handle;
 		if (found)
-			*import = (struct object_import){o->handle, o->name, o->build, o->away};
+			*import = (struct object_import){o->handle, o->name, o->build, o->away,
+							 !o->size};
 	}
 	pthread_mutex_unlock(&objects.lock);
 	return found;

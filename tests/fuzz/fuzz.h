@@ -2,7 +2,7 @@
 #ifndef CUDAW_FUZZ_H
 #define CUDAW_FUZZ_H
 /*
- * Fuzz targets for the readers of kparams, and of snapshots. Each file beside this one has one:
+ * Fuzz targets for the readers of kparams, of snapshots, and of tickets. Each file beside this one has one:
  * "make fuzz" links it with libFuzzer, "make check" with replay.c, which runs the committed corpus
  * through it.
  */

@@ -6,13 +6,24 @@
  * since a pause cannot carry some of it (unsupported.h).
  */
 #include "wrapper/real.h"
+#include "checkpoint/gate/gate.h"
 #include "checkpoint/ledger/handles.h"
 #include "checkpoint/ledger/driver_memory.h"
+#include "checkpoint/sharing/sharing.h"
+#include "common/settings.h"
 #include "vmem/addressing.h"
 #include "vmem/objects.h"
 #include "vmem/translate.h"
 
+#include <errno.h>
 #include <stdint.h>
+#include <string.h>
+#include <unistd.h>
+
+#define LOG_PREFIX "shared: "
+#include "common/log.h"
+
+#define LOOK_MS 10 /* while the exporter of memory cannot give it */
 
 OBJECT_GONE(handles_release);
 
@@ -157,6 +168,13 @@ CUresult hook_cuMemMapArrayAsync_ptsz(CUarrayMapInfo *mapInfoList, unsigned int 
 		       : real.cuMemMapArrayAsync_ptsz(mapInfoList, count, hStream);
 }
 
+static bool exports_tickets(void)
+{
+	const char *word = setting_word(SETTING_EXPORT);
+
+	return !word || strcmp(word, "driver") != 0;
+}
+
 CUresult hook_cuMemExportToShareableHandle(void *shareableHandle,
 					   CUmemGenericAllocationHandle handle,
 					   CUmemAllocationHandleType handleType,
@@ -164,6 +182,17 @@ CUresult hook_cuMemExportToShareableHandle(void *shareableHandle,
 {
 	CUmemGenericAllocationHandle driver_s;
 	CUresult result = objects_find(handle, &driver_s);
+	int ticket = -1;
+
+	if (!result && shareableHandle && objects_is_ours(handle) && exports_tickets() &&
+	    handleType == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+		result = sharing_export(handle, handleType, flags, &ticket);
+	if (ticket >= 0) {
+		*(int *)shareableHandle = ticket;
+		leave(handle);
+		handles_export(handle);
+		return CUDA_SUCCESS;
+	}
 
 	if (!result)
 		result = real.cuMemExportToShareableHandle(shareableHandle, driver_s, handleType,
@@ -175,14 +204,77 @@ CUresult hook_cuMemExportToShareableHandle(void *shareableHandle,
 	return result;
 }
 
+static CUresult import_once(const struct object_name *name, CUmemGenericAllocationHandle *handle)
+{
+	CUresult result = *handle ? CUDA_SUCCESS : sharing_import_begin(name, handle);
+
+	if (!result)
+		result = sharing_import(name, *handle);
+	if (!result)
+		handles_add(*handle, DRIVER_MEMORY_VMM_IMPORT, objects_leave(*handle));
+	return result;
+}
+
+/*
+ * While a pause has the exporter's memory, the call waits, as all calls do while the GPU is given
+ * back: natively the import succeeds. It waits outside the gate, so that this process can be paused
+ * as well.
+ */
+static CUresult import_ticket(const struct object_name *name, CUmemGenericAllocationHandle *handle)
+{
+	CUmemGenericAllocationHandle made = 0;
+	CUresult result;
+
+	for (;;) {
+		if (!gate_enter(GATE_HOLD)) {
+			if (made)
+				objects_import_drop(made);
+			return gate_refusal();
+		}
+		result = import_once(name, &made);
+		gate_exit();
+		if (result != CUDA_ERROR_NOT_READY)
+			break;
+		usleep(LOOK_MS * 1000);
+	}
+	if (!result)
+		*handle = made;
+	return result;
+}
+
+static CUresult import_of_driver(CUmemGenericAllocationHandle *handle, void *os_handle,
+				 CUmemAllocationHandleType type)
+{
+	CUresult result;
+
+	if (!gate_enter(GATE_HOLD))
+		return gate_refusal();
+	result = real.cuMemImportFromShareableHandle(handle, os_handle, type);
+	if (!result)
+		handles_add(*handle, DRIVER_MEMORY_VMM_IMPORT, 0);
+	gate_exit();
+	return result;
+}
+
+/* Outside the gate. */
 CUresult hook_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *osHandle,
 					     CUmemAllocationHandleType shHandleType)
 {
-	CUresult result = real.cuMemImportFromShareableHandle(handle, osHandle, shHandleType);
+	struct object_name name;
+	int ticket = handle && shHandleType == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+			     ? ticket_read((int)(intptr_t)osHandle, &name)
+			     : -ENOENT;
 
-	if (!result)
-		handles_add(*handle, DRIVER_MEMORY_VMM_IMPORT, 0);
-	return result;
+	if (ticket == -ENOENT)
+		return import_of_driver(handle, osHandle, shHandleType);
+	if (!ticket && carries_objects())
+		return import_ticket(&name, handle);
+	pr_err("memory that another process exported cannot be imported: %s",
+	       ticket == -ENOTSUP ? "its process runs under another version of cudaw"
+	       : ticket           ? "the descriptor is damaged"
+				  : "this process runs with CUDAW_ADDRESSING=native or translated; "
+				    "start all processes of the job with CUDAW_EXPORT=driver");
+	return ticket ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_NOT_SUPPORTED;
 }
 
 /* The range may have parts of neighbours, as it begins and ends at pages. */

@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "checkpoint/sharing/format.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define TICKET_MAGIC  0x544b547761647563UL /* "cudawTKT" */
+#define REQUEST_MAGIC 0x4b53417761647563UL /* "cudawASK" */
+#define ANSWER_MAGIC  0x534e417761647563UL /* "cudawANS" */
+#define VERSION       1
+#define SEALS         (F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE)
+
+struct ticket {
+	uint64_t magic;
+	uint32_t version;
+	int32_t pid;
+	unsigned char instance[OBJECT_KEY];
+	unsigned char key[OBJECT_KEY];
+	unsigned char zero[16];
+};
+
+_Static_assert(sizeof(struct ticket) == 64, "the format of tickets");
+_Static_assert(sizeof(struct share_request) == 64, "the format of requests");
+_Static_assert(sizeof(struct share_process) == 20, "the format of answers");
+_Static_assert(offsetof(struct share_answer, peers) == 56, "the format of answers");
+
+int ticket_make(const struct object_name *name)
+{
+	struct ticket t = {.magic = TICKET_MAGIC, .version = VERSION, .pid = name->pid};
+	int fd = memfd_create("cudaw-ticket", MFD_CLOEXEC | MFD_ALLOW_SEALING), error;
+
+	if (fd < 0)
+		return -errno;
+	memcpy(t.instance, name->instance, sizeof(t.instance));
+	memcpy(t.key, name->key, sizeof(t.key));
+	if (write(fd, &t, sizeof(t)) == sizeof(t) && !fcntl(fd, F_ADD_SEALS, SEALS))
+		return fd;
+	error = errno ? -errno : -EIO;
+	close(fd);
+	return error;
+}
+
+int ticket_parse(const void *data, size_t size, struct object_name *name)
+{
+	static const unsigned char zero[sizeof((struct ticket){0}.zero)];
+	struct ticket t;
+
+	if (size != sizeof(t))
+		return -ENOENT;
+	memcpy(&t, data, sizeof(t));
+	if (t.magic != TICKET_MAGIC)
+		return -ENOENT;
+	if (t.version != VERSION)
+		return -ENOTSUP;
+	if (t.pid <= 0 || memcmp(t.zero, zero, sizeof(zero)))
+		return -EBADMSG;
+	name->pid = t.pid;
+	memcpy(name->instance, t.instance, sizeof(t.instance));
+	memcpy(name->key, t.key, sizeof(t.key));
+	return 0;
+}
+
+/* Only memfds have seals; a descriptor of the driver is neither read nor asked for more. */
+int ticket_read(int fd, struct object_name *name)
+{
+	unsigned char data[sizeof(struct ticket)];
+	struct stat st;
+	int seals, error;
+
+	if (fstat(fd, &st) || !S_ISREG(st.st_mode) || st.st_size != sizeof(data))
+		return -ENOENT;
+	seals = fcntl(fd, F_GET_SEALS);
+	if (seals < 0 || pread(fd, data, sizeof(data), 0) != sizeof(data))
+		return -ENOENT;
+	error = ticket_parse(data, sizeof(data), name);
+	return !error && (seals & SEALS) != SEALS ? -EBADMSG : error;
+}
+
+void share_request_begin(struct share_request *request, enum share_kind kind)
+{
+	*request = (struct share_request){.magic = REQUEST_MAGIC, .version = VERSION, .kind = kind};
+}
+
+void share_answer_begin(struct share_answer *answer)
+{
+	memset(answer, 0, offsetof(struct share_answer, peers));
+	answer->magic = ANSWER_MAGIC;
+	answer->version = VERSION;
+}
+
+size_t share_answer_size(const struct share_answer *answer)
+{
+	return offsetof(struct share_answer, peers) + answer->npeers * sizeof(answer->peers[0]);
+}
+
+int share_request_parse(const void *data, size_t size, struct share_request *request)
+{
+	struct share_request r;
+
+	if (size != sizeof(r))
+		return -EBADMSG;
+	memcpy(&r, data, sizeof(r));
+	if (r.magic != REQUEST_MAGIC)
+		return -EBADMSG;
+	if (r.version != VERSION)
+		return -ENOTSUP;
+	if (r.kind != SHARE_EXPORT && r.kind != SHARE_STATE)
+		return -EBADMSG;
+	*request = r;
+	return 0;
+}
+
+int share_answer_parse(const void *data, size_t size, struct share_answer *answer)
+{
+	const size_t head = offsetof(struct share_answer, peers);
+	struct share_answer a;
+
+	if (size < head)
+		return -EBADMSG;
+	memcpy(&a, data, head);
+	if (a.magic != ANSWER_MAGIC)
+		return -EBADMSG;
+	if (a.version != VERSION)
+		return -ENOTSUP;
+	if (a.result >= SHARE_RESULTS || a.stage >= SHARE_STAGES || a.vote >= SHARE_VOTES ||
+	    a.npeers > SHARE_PROCESSES || size != share_answer_size(&a))
+		return -EBADMSG;
+	memcpy(a.peers, (const unsigned char *)data + head, size - head);
+	for (uint32_t i = 0; i < a.npeers; i++)
+		if (a.peers[i].pid <= 0)
+			return -EBADMSG;
+	memcpy(answer, &a, size);
+	return 0;
+}

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CUDAW_SHARING_FORMAT_H
+#define CUDAW_SHARING_FORMAT_H
+/*
+ * What processes that share GPU memory give each other: tickets, in place of the driver's exported
+ * descriptors, and the messages of their sockets (peer.h). All of it comes from other processes, so
+ * it is checked here: sizes, magic numbers, versions and counts. Nothing in it is a path, and a
+ * ticket only names memory: size and contents are what the exporter says when it is asked.
+ *
+ * A ticket is a sealed memfd, which passes between processes like the driver's descriptor: by
+ * SCM_RIGHTS, fork(), pidfd_getfd() or /proc. Numbers are little-endian.
+ *
+ *	ticket	0	magic, 8 bytes
+ *		8	version, 4
+ *		12	pid of the exporter, 4
+ *		16	its instance, 16
+ *		32	key of the object, 16
+ *		48	zero, 16
+ */
+#include "vmem/objects.h"
+
+#include <stdint.h>
+
+#define SHARE_PROCESSES 256 /* that share memory with one process, directly or by others */
+
+/* One process of those that have had its pid. */
+struct share_process {
+	int32_t pid;
+	unsigned char instance[OBJECT_KEY];
+};
+
+/*
+ * Make a ticket. Returns its descriptor, close-on-exec, or a negative errno.
+ */
+int ticket_make(const struct object_name *name);
+
+/*
+ * Read the ticket @fd into *@name. -ENOENT: it is no ticket. -ENOTSUP: of another version. -EBADMSG:
+ * not as ticket_make() makes it. *@fd's offset stays.
+ */
+int ticket_read(int fd, struct object_name *name);
+int ticket_parse(const void *data, size_t size, struct object_name *name);
+
+enum share_kind {
+	SHARE_EXPORT = 1, /* give a descriptor of the object with the key */
+	SHARE_STATE,      /* only the rest of the answer; a key that is not zero: is it known? */
+};
+
+struct share_request {
+	uint64_t magic;
+	uint32_t version;
+	uint32_t kind;
+	unsigned char to[OBJECT_KEY], from[OBJECT_KEY]; /* instances */
+	unsigned char key[OBJECT_KEY];
+};
+
+enum share_result {
+	SHARE_OK,
+	SHARE_LATER,    /* a pause has the memory */
+	SHARE_UNKNOWN,  /* there is no object with that key any more */
+	SHARE_STRANGER, /* this is not the process that the request is for */
+	SHARE_FAILED,   /* the driver exports nothing */
+	SHARE_RESULTS
+};
+
+/* Stages of a pause and a resume, as sharing.h describes them. */
+enum share_stage {
+	SHARE_RUNNING,
+	SHARE_PAUSING,
+	SHARE_RESTING,
+	SHARE_SAVED,
+	SHARE_RELEASED,
+	SHARE_REBUILT,
+	SHARE_WHOLE,
+	SHARE_STAGES
+};
+
+/* Whether the process goes on from SAVED or WHOLE. */
+enum share_vote { SHARE_WAITS, SHARE_ON, SHARE_OFF, SHARE_VOTES };
+
+/* Sent up to the last of @npeers. */
+struct share_answer {
+	uint64_t magic;
+	uint32_t version;
+	uint32_t result;
+	uint32_t stage, vote;
+	uint64_t cycle; /* which pause */
+	uint64_t build; /* which memory is under the exported objects: each resume makes it anew */
+	uint64_t size;  /* of the exported object */
+	uint32_t holds; /* the process has imports from the one that asks */
+	uint32_t npeers;
+	struct share_process peers[SHARE_PROCESSES]; /* with which it shares memory directly */
+};
+
+/* Fill in what is the same in all messages. */
+void share_request_begin(struct share_request *request, enum share_kind kind);
+void share_answer_begin(struct share_answer *answer);
+
+/* The bytes to send. */
+size_t share_answer_size(const struct share_answer *answer);
+
+/* Take a message of @size bytes. 0, -EBADMSG, or -ENOTSUP for another version. */
+int share_request_parse(const void *data, size_t size, struct share_request *request);
+int share_answer_parse(const void *data, size_t size, struct share_answer *answer);
+
+#endif

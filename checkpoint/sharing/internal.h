@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CUDAW_SHARING_INTERNAL_H
+#define CUDAW_SHARING_INTERNAL_H
+/* What sharing.c (the program's calls, and answers to others) and stages.c (the engine's) share. */
+#include "checkpoint/sharing/sharing.h"
+
+#include <pthread.h>
+
+/* A process that takes part in a pause, as it last answered. */
+struct sharing_member {
+	struct share_process process;
+	uint64_t cycle; /* of its pause in which this process takes part */
+	enum { MEMBER_ANSWERS, MEMBER_SILENT, MEMBER_GONE } is;
+	struct share_answer answer; /* without the peers */
+};
+
+extern struct sharing {
+	pthread_mutex_t lock;
+	/* Under lock; only the engine's thread writes the rest. */
+	struct share_process importers[SHARE_PROCESSES]; /* which have got memory of this process */
+	uint32_t nimporters;
+
+	enum share_stage stage;
+	enum share_vote vote;
+	uint64_t cycle, build;
+	struct sharing_member members[SHARE_PROCESSES];
+	size_t nmembers;
+} sharing;
+
+bool sharing_lists(const struct share_process *list, size_t n, const struct share_process *one);
+
+/* The processes that share memory with this one directly, in @list; returns how many there are. */
+uint32_t sharing_list_peers(struct share_process list[SHARE_PROCESSES]);
+
+/*
+ * Ask the exporter for a descriptor. 0, or as peer_ask(); -EBUSY: a pause has the memory; -ENOENT: it
+ * is freed; -EIO: the driver does not export it.
+ */
+int sharing_fetch(const struct object_name *name, int *fd, struct share_answer *answer);
+
+#endif

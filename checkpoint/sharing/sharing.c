@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "checkpoint/sharing/sharing.h"
+#include "checkpoint/sharing/internal.h"
+#include "checkpoint/sharing/peer.h"
+#include "common/forks.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#define LOG_PREFIX "sharing: "
+#include "common/log.h"
+
+struct sharing sharing = {.lock = PTHREAD_MUTEX_INITIALIZER};
+FORKS_LOCK_IN(sharing, lock);
+
+static bool same(const struct share_process *a, const struct share_process *b)
+{
+	return a->pid == b->pid && !memcmp(a->instance, b->instance, sizeof(a->instance));
+}
+
+bool sharing_lists(const struct share_process *list, size_t n, const struct share_process *one)
+{
+	for (size_t i = 0; i < n; i++)
+		if (same(&list[i], one))
+			return true;
+	return false;
+}
+
+static void list_add(struct share_process *list, uint32_t *n, const struct share_process *one)
+{
+	if (!sharing_lists(list, *n, one) && *n < SHARE_PROCESSES)
+		list[(*n)++] = *one;
+}
+
+static struct share_process exporter_of(const struct object_name *name)
+{
+	struct share_process p = {.pid = name->pid};
+
+	memcpy(p.instance, name->instance, sizeof(p.instance));
+	return p;
+}
+
+uint32_t sharing_list_peers(struct share_process list[SHARE_PROCESSES])
+{
+	struct object_import import = {0};
+	uint32_t n;
+
+	pthread_mutex_lock(&sharing.lock);
+	n = sharing.nimporters;
+	memcpy(list, sharing.importers, n * sizeof(list[0]));
+	pthread_mutex_unlock(&sharing.lock);
+	while (objects_next_import(&import)) {
+		const struct share_process exporter = exporter_of(&import.name);
+
+		if (!peer_is_self(&exporter))
+			list_add(list, &n, &exporter);
+	}
+	return n;
+}
+
+static bool holds_imports_from(const unsigned char instance[OBJECT_KEY])
+{
+	struct object_import import = {0};
+
+	while (objects_next_import(&import))
+		if (!memcmp(import.name.instance, instance, OBJECT_KEY))
+			return true;
+	return false;
+}
+
+/*
+ * True if @from may have memory now. Before it gets any it is noted: a pause that begins then finds
+ * it, or has closed the exports.
+ */
+static bool may_export(const struct share_process *from)
+{
+	bool may;
+
+	pthread_mutex_lock(&sharing.lock);
+	may = sharing.stage <= SHARE_PAUSING;
+	for (size_t i = 0; i < sharing.nmembers && !may; i++)
+		may = sharing.stage >= SHARE_REBUILT && same(&sharing.members[i].process, from);
+	if (may)
+		list_add(sharing.importers, &sharing.nimporters, from);
+	may &= sharing_lists(sharing.importers, sharing.nimporters, from);
+	pthread_mutex_unlock(&sharing.lock);
+	return may;
+}
+
+static enum share_result export_to(const struct share_process *to,
+				   const unsigned char key[OBJECT_KEY], int *fd, uint64_t *size)
+{
+	size_t bytes;
+	CUresult result;
+
+	if (!may_export(to))
+		return SHARE_LATER;
+	result = objects_export(key, fd, &bytes);
+	if (result == CUDA_SUCCESS)
+		*size = bytes;
+	else if (result != CUDA_ERROR_NOT_READY && result != CUDA_ERROR_INVALID_VALUE)
+		pr_warn("process %d gets no memory: driver error %d", to->pid, result);
+	return result == CUDA_SUCCESS               ? SHARE_OK
+	       : result == CUDA_ERROR_NOT_READY     ? SHARE_LATER
+	       : result == CUDA_ERROR_INVALID_VALUE ? SHARE_UNKNOWN
+						    : SHARE_FAILED;
+}
+
+static void answer_request(const struct share_request *request, const struct share_process *from,
+			   struct share_answer *answer, int *fd)
+{
+	static const unsigned char none[OBJECT_KEY];
+
+	if (request->kind == SHARE_EXPORT)
+		answer->result = export_to(from, request->key, fd, &answer->size);
+	else if (memcmp(request->key, none, sizeof(none)) && !objects_have_key(request->key))
+		answer->result = SHARE_UNKNOWN;
+	answer->holds = holds_imports_from(from->instance);
+	answer->npeers = sharing_list_peers(answer->peers);
+	pthread_mutex_lock(&sharing.lock);
+	answer->stage = sharing.stage;
+	answer->vote = sharing.vote;
+	answer->cycle = sharing.cycle;
+	answer->build = sharing.build;
+	pthread_mutex_unlock(&sharing.lock);
+}
+
+CUresult sharing_export(CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type,
+			unsigned long long flags, int *fd)
+{
+	struct object_name name = {0};
+	CUresult result;
+
+	*fd = -1;
+	if (peer_start(answer_request) ||
+	    getrandom(name.key, sizeof(name.key), 0) != sizeof(name.key))
+		return CUDA_SUCCESS;
+	name.pid = peer_self()->pid;
+	memcpy(name.instance, peer_self()->instance, sizeof(name.instance));
+	result = objects_share(handle, type, flags, &name, &name);
+	if (result == CUDA_SUCCESS) {
+		*fd = ticket_make(&name);
+		if (*fd < 0)
+			pr_err("no ticket for memory to be shared: %s", strerror(-*fd));
+	}
+	return result;
+}
+
+int sharing_fetch(const struct object_name *name, int *fd, struct share_answer *answer)
+{
+	const struct share_process exporter = exporter_of(name);
+	struct share_request request;
+	int error;
+
+	share_request_begin(&request, SHARE_EXPORT);
+	memcpy(request.key, name->key, sizeof(request.key));
+	if (peer_is_self(&exporter)) {
+		size_t size = 0;
+
+		share_answer_begin(answer);
+		error = objects_export(name->key, fd, &size) ? -ENOENT : 0;
+		answer->size = size;
+		answer->build = sharing.build;
+		return error;
+	}
+	error = peer_ask(&exporter, &request, answer, fd);
+	if (error)
+		return error;
+	switch ((enum share_result)answer->result) {
+	case SHARE_OK:
+		return *fd < 0 ? -EBADMSG : 0;
+	case SHARE_LATER:
+		return -EBUSY;
+	case SHARE_UNKNOWN:
+		return -ENOENT;
+	default:
+		return -EIO;
+	}
+}
+
+CUresult sharing_import_begin(const struct object_name *name, CUmemGenericAllocationHandle *handle)
+{
+	return peer_start(answer_request) ? CUDA_ERROR_OPERATING_SYSTEM
+					  : objects_import_begin(name, handle);
+}
+
+CUresult sharing_import(const struct object_name *name, CUmemGenericAllocationHandle handle)
+{
+	struct share_answer answer;
+	int fd = -1, error = sharing_fetch(name, &fd, &answer);
+	CUresult result = CUDA_ERROR_INVALID_VALUE;
+
+	if (error == -EBUSY || error == -EAGAIN)
+		return CUDA_ERROR_NOT_READY;
+	if (error)
+		pr_err("memory of process %d cannot be imported: %s", name->pid,
+		       error == -ESRCH    ? "that process has ended, or is not in this "
+					    "CUDAW_RUNTIME_DIR"
+		       : error == -ENOENT ? "it has freed the memory"
+					  : strerror(-error));
+	else
+		result = objects_import(handle, fd, answer.size, answer.build);
+	if (fd >= 0)
+		close(fd);
+	if (result != CUDA_SUCCESS)
+		objects_import_drop(handle);
+	return result;
+}

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CUDAW_SHARING_H
+#define CUDAW_SHARING_H
+/*
+ * Memory that processes share by exported descriptors (cuMemExportToShareableHandle()), through
+ * pauses of all of them.
+ *
+ * The program gets tickets (format.h) in place of the driver's descriptors. A process that imports a
+ * ticket asks the exporter for a descriptor of the driver, which lives for that moment only. So at
+ * the driver's checkpoint nothing shared is alive, as its restore demands, and after it the exporter
+ * can make the memory anew, and the others can ask for it again.
+ *
+ * Processes that share memory, directly or by others, pause and resume together, in stages. Each
+ * asks the others how far they are; no command takes part, so none can leave them half way.
+ *
+ *	RUNNING
+ *	PAUSING		comes to rest
+ *	RESTING		at rest: saves its own memory, and exports nothing
+ *	SAVED		once all are: gives all memory back, imports first
+ *	RELEASED	once all are: the driver's checkpoint; paused
+ *	REBUILT		has made its own memory anew: gets its imports from those that are as far
+ *	WHOLE		has all its memory. Once all have: RUNNING
+ *
+ * A process goes on to the next stage when all have reached the one that the line names. From SAVED
+ * and from WHOLE there is no way back once one process has gone on: it would run with memory that
+ * the others lose. So a process says that it goes on (ON), and then asks all others once more; one
+ * that gives up says so (OFF), and then asks, too. Whichever of two speaks last sees the other, and
+ * stays. A process that does not answer may have gone on.
+ *
+ * A process that ends is not waited for. Memory that it exported is lost to the others if it was
+ * paused; if it ends before, its importers leave that memory to the driver, which a pause with
+ * CUDAW_RELEASE=all refuses by name.
+ *
+ * Locking: a lock for the tables, which is not held while others are asked, nor across a driver
+ * call. The engine's thread makes all calls except those of the first block.
+ */
+#include "checkpoint/sharing/format.h"
+
+#include <stdbool.h>
+
+/* For hooks, inside the gate. */
+
+/*
+ * Give the program's object a name, and make a ticket of it in *@fd. CUDA_SUCCESS with *@fd
+ * negative: no ticket can be made, and the reason has been said. Else the error of the driver, which
+ * does not export it.
+ */
+CUresult sharing_export(CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type,
+			unsigned long long flags, int *fd);
+
+/*
+ * Import what @name names: sharing_import_begin() makes the handle, and the caller repeats
+ * sharing_import() while it returns CUDA_ERROR_NOT_READY, as a pause has the exporter's memory, or
+ * that process is stopped. It should leave the gate in between. After another error the handle is
+ * gone.
+ */
+CUresult sharing_import_begin(const struct object_name *name, CUmemGenericAllocationHandle *handle);
+CUresult sharing_import(const struct object_name *name, CUmemGenericAllocationHandle handle);
+
+/* For the engine. */
+
+struct sharing_wait {
+	double deadline_ms; /* clock_ms(); 0: none */
+	const bool *cancel;
+	CUresult error; /* of the driver, after -EIO */
+	char text[160]; /* after a failure: which process is waited for, and why */
+};
+
+/* How many processes share memory with this one directly, as far as is known. Asks them. */
+size_t sharing_peers(void);
+
+/* A pause begins. Before the gate closes. */
+void sharing_pause(void);
+
+/*
+ * The process is at rest. On success all that share memory with it are. Imports whose exporter is
+ * gone, or has freed the memory, are left to the driver. -ENOTSUP: a process does not pause;
+ * -ETIME, -ECANCELED.
+ */
+int sharing_rest(struct sharing_wait *w);
+
+/* The process has saved its memory. On success all have, and there is no way back. */
+int sharing_saved(struct sharing_wait *w);
+
+/* The process has given its memory back. On success all have. */
+int sharing_released(struct sharing_wait *w);
+
+/* The process has made its own memory anew: get the imports. -ENOENT: their exporter is gone. */
+int sharing_rebuild(struct sharing_wait *w);
+
+/* The process is whole. On success all are, and there is no way back. */
+int sharing_whole(struct sharing_wait *w);
+
+/* A resume has failed before sharing_whole() succeeded: the process gives its memory back again. */
+void sharing_back(void);
+
+/* The process is about to run. */
+void sharing_run(void);
+
+/* True if other processes take part in the pause under way. */
+bool sharing_is_joint(void);
+
+#endif

@@ -1,0 +1,463 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "checkpoint/ledger/handles.h"
+#include "checkpoint/sharing/internal.h"
+#include "checkpoint/sharing/peer.h"
+#include "common/clock.h"
+
+#include <errno.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define LOG_PREFIX "sharing: "
+#include "common/log.h"
+
+#define LOOK_MS    2
+#define BEGIN_MS   3000   /* for the others to begin a pause */
+#define SAVED_MS   600000 /* for the others to save their memory */
+#define RELEASE_MS 30000  /* for the others to give it back */
+
+static void set_stage(enum share_stage stage)
+{
+	pthread_mutex_lock(&sharing.lock);
+	sharing.stage = stage;
+	sharing.vote = SHARE_WAITS;
+	pthread_mutex_unlock(&sharing.lock);
+}
+
+static void set_vote(enum share_vote vote)
+{
+	pthread_mutex_lock(&sharing.lock);
+	sharing.vote = vote;
+	pthread_mutex_unlock(&sharing.lock);
+}
+
+/* Ask for the state of a process; with @key, also whether it has that object. */
+static int ask_state(const struct share_process *process, const unsigned char *key,
+		     struct share_answer *answer)
+{
+	struct share_request request;
+	int fd, error;
+
+	share_request_begin(&request, SHARE_STATE);
+	if (key)
+		memcpy(request.key, key, sizeof(request.key));
+	error = peer_ask(process, &request, answer, &fd);
+	if (fd >= 0)
+		close(fd);
+	return error;
+}
+
+static void ask_member(struct sharing_member *m, struct share_answer *answer)
+{
+	int error = ask_state(&m->process, NULL, answer);
+
+	m->is = !error ? MEMBER_ANSWERS : error == -ESRCH ? MEMBER_GONE : MEMBER_SILENT;
+	if (!error)
+		memcpy(&m->answer, answer, offsetof(struct share_answer, peers));
+}
+
+/* Forget those that have got memory of this process, and have none any more. */
+static void forget_importers(void)
+{
+	struct share_process list[SHARE_PROCESSES];
+	struct share_answer answer;
+	uint32_t n;
+
+	pthread_mutex_lock(&sharing.lock);
+	n = sharing.nimporters;
+	memcpy(list, sharing.importers, n * sizeof(list[0]));
+	pthread_mutex_unlock(&sharing.lock);
+	for (uint32_t i = 0; i < n; i++) {
+		int error = ask_state(&list[i], NULL, &answer);
+
+		if (error != -ESRCH && (error || answer.holds))
+			continue;
+		pthread_mutex_lock(&sharing.lock);
+		for (uint32_t k = 0; k < sharing.nimporters; k++)
+			if (sharing_lists(&list[i], 1, &sharing.importers[k]))
+				sharing.importers[k--] = sharing.importers[--sharing.nimporters];
+		pthread_mutex_unlock(&sharing.lock);
+	}
+}
+
+size_t sharing_peers(void)
+{
+	struct share_process list[SHARE_PROCESSES];
+
+	forget_importers();
+	return sharing_list_peers(list);
+}
+
+bool sharing_is_joint(void)
+{
+	return sharing.nmembers;
+}
+
+static void add_members(const struct share_process *list, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		bool known = peer_is_self(&list[i]);
+
+		for (size_t k = 0; k < sharing.nmembers && !known; k++)
+			known = sharing_lists(&list[i], 1, &sharing.members[k].process);
+		if (known || sharing.nmembers == SHARE_PROCESSES)
+			continue;
+		pthread_mutex_lock(&sharing.lock);
+		sharing.members[sharing.nmembers++] = (struct sharing_member){.process = list[i]};
+		pthread_mutex_unlock(&sharing.lock);
+	}
+}
+
+static void drop_members(void)
+{
+	pthread_mutex_lock(&sharing.lock);
+	sharing.nmembers = 0;
+	pthread_mutex_unlock(&sharing.lock);
+}
+
+/* Find all that share memory with this process, directly or by others, and ask them. */
+static void gather(void)
+{
+	struct share_process list[SHARE_PROCESSES];
+	struct share_answer answer;
+
+	drop_members();
+	add_members(list, sharing_list_peers(list));
+	for (size_t i = 0; i < sharing.nmembers; i++) {
+		struct sharing_member *m = &sharing.members[i];
+
+		ask_member(m, &answer);
+		if (m->is != MEMBER_ANSWERS)
+			continue;
+		m->cycle = answer.cycle;
+		add_members(answer.peers, answer.npeers);
+	}
+}
+
+static void ask_all(void)
+{
+	struct share_answer answer;
+
+	for (size_t i = 0; i < sharing.nmembers; i++)
+		ask_member(&sharing.members[i], &answer);
+}
+
+/* STALE: this process has imports of memory that its exporter has made anew since. */
+enum verdict { GO_ON, NOT_YET, STALE, WITHDREW };
+
+/* A member that has not reached a stage, and what that means; NULL: all have. */
+static const struct sharing_member *find(enum verdict (*judge)(const struct sharing_member *),
+					 enum verdict *verdict)
+{
+	const struct sharing_member *found = NULL;
+
+	*verdict = GO_ON;
+	for (size_t i = 0; i < sharing.nmembers; i++) {
+		const struct sharing_member *m = &sharing.members[i];
+		enum verdict one = m->is == MEMBER_GONE     ? GO_ON
+				   : m->is == MEMBER_SILENT ? NOT_YET
+							    : judge(m);
+
+		if (one <= *verdict)
+			continue;
+		*verdict = one;
+		found = m;
+	}
+	return found;
+}
+
+static bool is_cancelled(const struct sharing_wait *w)
+{
+	return __atomic_load_n(w->cancel, __ATOMIC_RELAXED);
+}
+
+static int fail(struct sharing_wait *w, int error, const struct sharing_member *m, const char *why)
+{
+	snprintf(w->text, sizeof(w->text), "process %d, which shares memory with this one, %s",
+		 m->process.pid, m->is == MEMBER_SILENT ? "does not answer" : why);
+	return error;
+}
+
+void sharing_pause(void)
+{
+	set_stage(SHARE_PAUSING);
+}
+
+static enum verdict judge_resting(const struct sharing_member *m)
+{
+	return m->answer.stage == SHARE_RESTING || m->answer.stage == SHARE_SAVED ? GO_ON : NOT_YET;
+}
+
+/* The exporter does not have what was imported: nobody would save it. */
+static void leave_orphans(void)
+{
+	struct object_import import = {0};
+	struct share_answer answer;
+
+	while (objects_next_import(&import)) {
+		struct share_process exporter = {.pid = import.name.pid};
+		bool gone;
+
+		memcpy(exporter.instance, import.name.instance, sizeof(exporter.instance));
+		if (peer_is_self(&exporter)) {
+			gone = !objects_have_key(import.name.key);
+		} else {
+			int error = ask_state(&exporter, import.name.key, &answer);
+
+			gone = error == -ESRCH || (!error && answer.result == SHARE_UNKNOWN);
+		}
+		if (!gone || import.pending)
+			continue;
+		objects_leave(import.handle);
+		handles_add(import.handle, DRIVER_MEMORY_VMM_IMPORT, 0);
+	}
+}
+
+int sharing_rest(struct sharing_wait *w)
+{
+	double begin_ms = clock_ms() + BEGIN_MS;
+	const struct sharing_member *m;
+	enum verdict verdict;
+
+	objects_close_exports();
+	pthread_mutex_lock(&sharing.lock);
+	sharing.cycle++;
+	pthread_mutex_unlock(&sharing.lock);
+	set_stage(SHARE_RESTING);
+	for (;;) {
+		forget_importers();
+		gather();
+		m = find(judge_resting, &verdict);
+		if (!m)
+			break;
+		if (is_cancelled(w))
+			return fail(w, -ECANCELED, m, "has not come to rest");
+		if (m->is == MEMBER_ANSWERS && m->answer.stage == SHARE_RUNNING &&
+		    clock_ms() > begin_ms)
+			return fail(w, -ENOTSUP, m, "does not pause with it");
+		if (clock_ms() > w->deadline_ms)
+			return fail(w, -ETIME, m, "has not come to rest");
+		usleep(LOOK_MS * 1000);
+	}
+	leave_orphans();
+	return 0;
+}
+
+/* Get one import from its exporter, once that has made its memory anew. */
+static int import_again(struct sharing_wait *w, const struct object_import *import)
+{
+	struct share_answer answer;
+	int fd, error;
+
+	for (;;) {
+		fd = -1;
+		error = sharing_fetch(&import->name, &fd, &answer);
+		if (error != -EBUSY && error != -EAGAIN)
+			break;
+		snprintf(w->text, sizeof(w->text), "process %d, which has the memory, %s",
+			 import->name.pid, error == -EBUSY ? "has not resumed" : "does not answer");
+		if (is_cancelled(w))
+			return -ECANCELED;
+		if (w->deadline_ms && clock_ms() > w->deadline_ms)
+			return -ETIME;
+		usleep(LOOK_MS * 1000);
+	}
+	if (!error) {
+		w->error = objects_import(import->handle, fd, answer.size, answer.build);
+		error = w->error ? -EIO : 0;
+	}
+	if (fd >= 0)
+		close(fd);
+	if (error)
+		snprintf(w->text, sizeof(w->text), "memory of process %d: %s", import->name.pid,
+			 error == -ESRCH || error == -ENOENT ? "it has ended, or freed it"
+							     : strerror(-error));
+	return error;
+}
+
+static int import_all(struct sharing_wait *w)
+{
+	struct object_import import = {0};
+	int error = 0;
+
+	while (!error && objects_next_import(&import))
+		if (import.away && !import.pending)
+			error = import_again(w, &import);
+	return error;
+}
+
+static enum verdict judge_saved(const struct sharing_member *m)
+{
+	if (m->answer.cycle != m->cycle || m->answer.stage < SHARE_RESTING)
+		return WITHDREW;
+	if (m->answer.stage == SHARE_RESTING)
+		return NOT_YET;
+	return m->answer.stage == SHARE_SAVED && m->answer.vote == SHARE_OFF ? NOT_YET : GO_ON;
+}
+
+/* No way back: it has gone on, or may have. */
+static bool passed_saved(const struct sharing_member *m)
+{
+	return m->answer.cycle == m->cycle &&
+	       (m->answer.stage > SHARE_SAVED ||
+		(m->answer.stage == SHARE_SAVED && m->answer.vote == SHARE_ON));
+}
+
+/* True if all imports from the member are of what it has now. */
+static bool is_current(const struct sharing_member *m)
+{
+	struct object_import import = {0};
+
+	while (objects_next_import(&import))
+		if (import.name.pid == m->process.pid && import.build != m->answer.build &&
+		    !memcmp(import.name.instance, m->process.instance, OBJECT_KEY))
+			return false;
+	return true;
+}
+
+static enum verdict judge_whole(const struct sharing_member *m)
+{
+	if (m->answer.cycle != m->cycle || m->answer.stage < SHARE_RESTING)
+		return GO_ON; /* it has gone on, and runs, or pauses again */
+	if (m->answer.stage != SHARE_WHOLE || m->answer.vote == SHARE_OFF)
+		return NOT_YET;
+	return is_current(m) ? GO_ON : STALE;
+}
+
+static bool passed_whole(const struct sharing_member *m)
+{
+	return m->answer.cycle != m->cycle || m->answer.stage < SHARE_RESTING ||
+	       (m->answer.stage == SHARE_WHOLE && m->answer.vote == SHARE_ON);
+}
+
+/* True if this process may go back: nobody has gone on. */
+static bool withdraw(bool (*passed)(const struct sharing_member *))
+{
+	bool may = true;
+
+	set_vote(SHARE_OFF);
+	ask_all();
+	for (size_t i = 0; i < sharing.nmembers && may; i++) {
+		const struct sharing_member *m = &sharing.members[i];
+
+		may = m->is == MEMBER_GONE || (m->is == MEMBER_ANSWERS && !passed(m));
+	}
+	if (!may)
+		set_vote(SHARE_WAITS);
+	return may;
+}
+
+static int renew_imports(struct sharing_wait *w)
+{
+	w->error = objects_release_imports();
+	if (!w->error)
+		return import_all(w);
+	snprintf(w->text, sizeof(w->text), "imported memory cannot be given back");
+	return -EIO;
+}
+
+/* Go on together with all, or not at all. Without a way back for anybody on success. */
+static int agree(struct sharing_wait *w, double until_ms,
+		 enum verdict (*judge)(const struct sharing_member *),
+		 bool (*passed)(const struct sharing_member *))
+{
+	const struct sharing_member *m;
+	enum verdict verdict;
+	bool on = false;
+
+	for (;;) {
+		int error = 0;
+
+		ask_all();
+		m = find(judge, &verdict);
+		if (!m && on)
+			return 0;
+		on = !m;
+		set_vote(on ? SHARE_ON : SHARE_WAITS);
+		if (on)
+			continue;
+		if (verdict == STALE)
+			error = renew_imports(w);
+		else if (verdict == WITHDREW)
+			error = fail(w, -ECANCELED, m, "has given up its pause");
+		else if (is_cancelled(w))
+			error = fail(w, -ECANCELED, m, "was waited for");
+		else if (until_ms && clock_ms() > until_ms)
+			error = fail(w, -ETIME, m, "is not as far");
+		if (error && withdraw(passed))
+			return error;
+		usleep(LOOK_MS * 1000);
+	}
+}
+
+int sharing_saved(struct sharing_wait *w)
+{
+	set_stage(SHARE_SAVED);
+	return agree(w, clock_ms() + SAVED_MS, judge_saved, passed_saved);
+}
+
+static enum verdict judge_released(const struct sharing_member *m)
+{
+	return m->answer.cycle == m->cycle &&
+			       (m->answer.stage == SHARE_RESTING || m->answer.stage == SHARE_SAVED)
+		       ? NOT_YET
+		       : GO_ON;
+}
+
+int sharing_released(struct sharing_wait *w)
+{
+	double until_ms = clock_ms() + RELEASE_MS;
+	const struct sharing_member *m;
+	size_t held = objects_shared_held();
+	enum verdict verdict;
+
+	set_stage(SHARE_RELEASED);
+	if (held) {
+		snprintf(w->text, sizeof(w->text),
+			 "%zu shared allocation%s on a GPU without a context", held,
+			 held == 1 ? " is" : "s are");
+		return -EBUSY;
+	}
+	for (;;) {
+		ask_all();
+		m = find(judge_released, &verdict);
+		if (!m)
+			return 0;
+		if (is_cancelled(w))
+			return fail(w, -ECANCELED, m, "was waited for");
+		if (clock_ms() > until_ms)
+			return fail(w, -ETIME, m, "has not given its memory back");
+		usleep(LOOK_MS * 1000);
+	}
+}
+
+int sharing_rebuild(struct sharing_wait *w)
+{
+	pthread_mutex_lock(&sharing.lock);
+	sharing.build++;
+	pthread_mutex_unlock(&sharing.lock);
+	set_stage(SHARE_REBUILT);
+	objects_open_exports();
+	return import_all(w);
+}
+
+int sharing_whole(struct sharing_wait *w)
+{
+	set_stage(SHARE_WHOLE);
+	return agree(w, w->deadline_ms, judge_whole, passed_whole);
+}
+
+void sharing_back(void)
+{
+	objects_close_exports();
+	set_stage(SHARE_RELEASED);
+}
+
+void sharing_run(void)
+{
+	drop_members();
+	set_stage(SHARE_RUNNING);
+	objects_open_exports();
+}

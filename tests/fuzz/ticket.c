@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What processes that share memory give each other: tickets, requests and answers. */
+#include "tests/fuzz/fuzz.h"
+#include "checkpoint/sharing/format.h"
+
+const char fuzz_corpus[] = "tests/fuzz/corpus/ticket";
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	struct share_request request;
+	struct share_answer answer;
+	struct object_name name;
+
+	if (!ticket_parse(data, size, &name) && name.pid <= 0)
+		__builtin_trap();
+	if (!share_request_parse(data, size, &request) && !request.kind)
+		__builtin_trap();
+	if (share_answer_parse(data, size, &answer))
+		return 0;
+	if (answer.npeers > SHARE_PROCESSES || share_answer_size(&answer) != size)
+		__builtin_trap();
+	for (uint32_t i = 0; i < answer.npeers; i++)
+		if (answer.peers[i].pid <= 0)
+			__builtin_trap();
+	return 0;
+}

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Tickets as other processes may hand them to us: sealed ones of ours are read, all else is not. */
+#include "checkpoint/sharing/format.h"
+
+#include "tests/check_suite.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define TICKET 64
+
+static const struct object_name name = {.pid = 77, .instance = {1, 2, 3}, .key = {4, 5, 6}};
+
+START_TEST(a_ticket_is_read_by_whoever_has_it)
+{
+	struct object_name found;
+	int fd = ticket_make(&name), other;
+	char path[64];
+
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(fcntl(fd, F_GETFD), FD_CLOEXEC);
+	ck_assert_int_eq(lseek(fd, 7, SEEK_SET), 7);
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	other = open(path, O_RDONLY);
+	for (int i = 0; i < 2; i++) {
+		memset(&found, 0, sizeof(found));
+		ck_assert_int_eq(ticket_read(i ? other : fd, &found), 0);
+		ck_assert_int_eq(found.pid, 77);
+		ck_assert_mem_eq(found.instance, name.instance, OBJECT_KEY);
+		ck_assert_mem_eq(found.key, name.key, OBJECT_KEY);
+	}
+	ck_assert_int_eq(lseek(fd, 0, SEEK_CUR), 7);
+}
+END_TEST
+
+START_TEST(a_ticket_cannot_be_changed)
+{
+	int fd = ticket_make(&name);
+
+	ck_assert_int_eq(pwrite(fd, "x", 1, 0), -1);
+	ck_assert_int_eq(errno, EPERM);
+	ck_assert_int_eq(ftruncate(fd, 0), -1);
+	ck_assert_int_eq(fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE), -1);
+}
+END_TEST
+
+/* A memfd with @size bytes of a ticket, of which @at is changed; not sealed. */
+static int imitation(size_t size, int at)
+{
+	unsigned char data[2 * TICKET] = {0};
+	int real = ticket_make(&name), fd = memfd_create("imitation", MFD_ALLOW_SEALING);
+
+	ck_assert_int_eq(pread(real, data, TICKET, 0), TICKET);
+	close(real);
+	if (at >= 0)
+		data[at] ^= 0x80;
+	ck_assert_int_eq(write(fd, data, size), size);
+	return fd;
+}
+
+static void seal(int fd)
+{
+	ck_assert_int_eq(
+		fcntl(fd, F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE),
+		0);
+}
+
+START_TEST(imitations_are_refused)
+{
+	const struct {
+		size_t size;
+		int at, result;
+	} cases[] = {
+		{TICKET, 0, -ENOENT},   {TICKET, 8, -ENOTSUP},     {TICKET, 15, -EBADMSG},
+		{TICKET, 63, -EBADMSG}, {TICKET - 1, -1, -ENOENT}, {TICKET + 1, -1, -ENOENT},
+		{TICKET, -1, 0},        {TICKET, 20, 0},
+	};
+	struct object_name found;
+	int fd;
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		fd = imitation(cases[i].size, cases[i].at);
+		seal(fd);
+		ck_assert_msg(ticket_read(fd, &found) == cases[i].result, "case %zu", i);
+		close(fd);
+	}
+	ck_assert_int_eq(ticket_read(imitation(TICKET, -1), &found), -EBADMSG);
+}
+END_TEST
+
+START_TEST(other_files_are_none)
+{
+	struct object_name found;
+	int ends[2];
+
+	ck_assert_int_eq(pipe(ends), 0);
+	ck_assert_int_eq(ticket_read(ends[0], &found), -ENOENT);
+	ck_assert_int_eq(ticket_read(-1, &found), -ENOENT);
+	ck_assert_int_eq(ticket_read(open("/dev/null", O_RDWR), &found), -ENOENT);
+	ck_assert_int_eq(ticket_read(open("/dev/zero", O_RDWR), &found), -ENOENT);
+	ck_assert_int_eq(ticket_read(open("/", O_RDONLY | O_DIRECTORY), &found), -ENOENT);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("tickets");
+	TCase *tc = tcase_create("tickets");
+
+	tcase_add_test(tc, a_ticket_is_read_by_whoever_has_it);
+	tcase_add_test(tc, a_ticket_cannot_be_changed);
+	tcase_add_test(tc, imitations_are_refused);
+	tcase_add_test(tc, other_files_are_none);
+	suite_add_tcase(s, tc);
+	return check_suite_run(s);
+}
