@@ -8,6 +8,7 @@
 #include "checkpoint/ledger/queries.h"
 #include "checkpoint/release/release.h"
 #include "checkpoint/release/unsupported.h"
+#include "checkpoint/sharing/sharing.h"
 #include "common/clock.h"
 #include "common/rundir.h"
 #include "common/settings.h"
@@ -35,6 +36,16 @@ static void let_run(struct engine_op *op)
 		engine.moves->back(result->note, sizeof(result->note));
 	vmem_objects_let_go();
 	__atomic_store_n(&engine.paused, false, __ATOMIC_RELAXED);
+	sharing_run();
+	queries_settle(op->drv);
+	gate_open();
+}
+
+/* The same before anything was saved. */
+static void abandon(struct engine_op *op)
+{
+	engine_forget();
+	sharing_run();
 	queries_settle(op->drv);
 	gate_open();
 }
@@ -81,7 +92,6 @@ static int enter_quiet(struct engine_op *op, double deadline_ms)
 static int check_alone(struct engine_op *op)
 {
 	char id[RUNDIR_ID_SIZE];
-	const char *job = setting_text(SETTING_NAME);
 	uint32_t ranks;
 
 	if (!op->alone)
@@ -90,15 +100,11 @@ static int check_alone(struct engine_op *op)
 	ranks = peers_outside();
 	if (!ranks)
 		return 0;
-	rundir_job_id(id);
-	engine_forget();
-	queries_settle(op->drv);
-	gate_open();
 	return engine_fail(
 		&op->result, END_UNSUPPORTED,
 		"a signal pauses this process alone, and other processes wait for its kernels (a "
 		"communicator of %u ranks); the job runs on; 'cudaw pause %s' pauses all of them",
-		ranks, job ? job : id);
+		ranks, engine_job_name(id));
 }
 
 /* A pause without the release. On failure the job runs on, unless that fails too (END_FAILED). */
@@ -107,17 +113,24 @@ static int take_memory(struct engine_op *op, double deadline_ms)
 	struct engine_result *result = &op->result;
 	CUresult error;
 
-	if (enter_quiet(op, deadline_ms) || check_alone(op))
+	sharing_pause();
+	if (enter_quiet(op, deadline_ms)) {
+		sharing_run();
 		return -1;
+	}
+	/* What the others have freed, or ended with, is left to the driver by now. */
+	if (check_alone(op) || engine_check_shared(op, result) ||
+	    engine_meet_at_rest(op, deadline_ms) || engine_check_carried(op, result)) {
+		abandon(op);
+		return -1;
+	}
 	if (engine.moves && engine.moves->leaving(result->message, sizeof(result->message))) {
 		result->code = END_UNSUPPORTED;
-		engine_forget();
-		queries_settle(op->drv);
-		gate_open();
+		abandon(op);
 		return -1;
 	}
 	vmem_trim();
-	if (engine_save(op))
+	if (engine_save(op) || engine_meet_saved(op))
 		goto err_forget;
 	engine_set_phase(op, "unmap", 0);
 	__atomic_store_n(&engine.paused, true, __ATOMIC_RELAXED);
@@ -126,8 +139,10 @@ static int take_memory(struct engine_op *op, double deadline_ms)
 		return 0;
 	engine_fail_driver(result, op->drv, "unmap", error);
 	engine_write_drop();
-	if (engine_map(op->drv) || engine_load_back(op))
-		return -1; /* the data is kept: a resume may still succeed */
+	/* The data is kept: a resume may still succeed. The others are paused, and it must not run. */
+	if (sharing_is_joint() || engine_map(op->drv) || engine_load_back(op) ||
+	    engine_get_imports(op, 0))
+		return -1;
 err_forget:
 	engine_write_drop();
 	engine_forget();
@@ -163,7 +178,7 @@ void engine_pause(struct engine_op *op)
 		goto out;
 	if (engine.saves && op->order->image)
 		engine_release_all(op, &op->written);
-	else
+	else if (!engine_meet_released(op))
 		release_rest(op);
 	__atomic_store_n(&engine.contexts, engine.saved.contexts.count > 0, __ATOMIC_RELAXED);
 	__atomic_store_n(&engine.untidy,
@@ -181,8 +196,13 @@ void engine_release_kept(struct engine_op *op)
 	double start = clock_ms();
 
 	engine_begin(op, result);
-	if (engine_check_carried(op, result) || engine_check_room(op) ||
-	    engine_release_all(op, result))
+	if (engine_check_carried(op, result) || engine_check_room(op))
+		return;
+	if (engine_meet_released(op)) {
+		engine_fail(result, END_TIMEOUT, "%s", result->note);
+		return;
+	}
+	if (engine_release_all(op, result))
 		return;
 	__atomic_store_n(&engine.untidy, false, __ATOMIC_RELAXED);
 	snprintf(result->note, sizeof(result->note),
@@ -287,6 +307,7 @@ static CUresult step_back(struct engine_op *op, bool was_released)
 	const char *call;
 	CUresult error;
 
+	sharing_back();
 	if (engine.released || engine.unsettled)
 		return CUDA_SUCCESS;
 	engine_set_phase(op, "unmap", 0);
@@ -296,17 +317,24 @@ static CUresult step_back(struct engine_op *op, bool was_released)
 	return error;
 }
 
+/* The memory is mapped: copy it back, and get that of other processes. */
+static int load_all(struct engine_op *op, double deadline_ms)
+{
+	sharing_rebuilt();
+	return engine_load_back(op) ? -1 : engine_get_imports(op, deadline_ms);
+}
+
 void engine_resume(struct engine_op *op)
 {
 	struct engine_result *result = &op->result;
 	bool was_released = engine.released;
-	double start = clock_ms();
+	double start = clock_ms(), deadline_ms = op->timeout_ms ? start + op->timeout_ms : 0;
 	CUresult error;
 
 	engine_begin(op, result);
 	if (engine.held && engine_fetch(op))
 		return;
-	if (regain(op, op->timeout_ms ? start + op->timeout_ms : 0) || engine_load_back(op)) {
+	if (regain(op, deadline_ms) || load_all(op, deadline_ms)) {
 		step_back(op, was_released);
 		return;
 	}
@@ -318,6 +346,10 @@ void engine_resume(struct engine_op *op)
 			engine_fail(result, END_BUSY,
 				    "another process of the job did not resume, or a pause was "
 				    "asked for");
+		return;
+	}
+	if (engine_meet_whole(op, deadline_ms)) {
+		step_back(op, was_released);
 		return;
 	}
 	op->progress.ready();

@@ -7,6 +7,7 @@
  *	engine.c		pause and resume
  *	memory.c	GPU memory out and back, mapping, the driver's checkpoint
  *	lack.c		a resume that finds too little GPU memory
+ *	shared.c	memory that processes share
  *	snapshot.c	to a snapshot and from it
  *	tidy.c		what is kept for the next pause, or given back
  *	state.c		the state below, results, phases
@@ -18,6 +19,7 @@
 #include "checkpoint/engine/fetch.h"
 #include "checkpoint/engine/saved.h"
 #include "checkpoint/engine/saving.h"
+#include "common/rundir.h"
 #include "common/text.h"
 
 struct engine {
@@ -120,6 +122,21 @@ void engine_write_drop(void);
  * snapshot. The outcome is in op->written.
  */
 void engine_write_end(struct engine_op *op, double start);
+
+/*
+ * Memory that processes share (sharing.h). 0, or -1 with the result of @op: of the first three the job
+ * must run on, of the last two it stays paused. engine_meet_released() gives a note only: then the
+ * contexts stay on the GPU.
+ */
+int engine_check_shared(struct engine_op *op, struct engine_result *result);
+int engine_meet_at_rest(struct engine_op *op, double deadline_ms);
+int engine_meet_saved(struct engine_op *op);
+int engine_meet_released(struct engine_op *op);
+int engine_get_imports(struct engine_op *op, double deadline_ms);
+int engine_meet_whole(struct engine_op *op, double deadline_ms);
+
+/* The job's name for messages: as the user has set it, or its id, which is put into @id. */
+const char *engine_job_name(char id[RUNDIR_ID_SIZE]);
 
 /* Get what a snapshot holds back into host memory. */
 int engine_fetch(struct engine_op *op);

@@ -5,6 +5,7 @@
 #include "checkpoint/release/release.h"
 #include "common/hostmem.h"
 #include "common/settings.h"
+#include "vmem/objects.h"
 #include "vmem/vmem.h"
 
 #include <errno.h>
@@ -279,7 +280,7 @@ CUresult engine_map(const struct cuda_driver *drv)
 
 CUresult engine_unmap(const struct cuda_driver *drv)
 {
-	CUresult error = CUDA_SUCCESS;
+	CUresult error = objects_release_imports();
 
 	for (size_t i = 0; i < engine.saved.nregions && !error; i++) {
 		error = drv->cuCtxSetCurrent(engine.saved.regions[i].ctx);

@@ -7,6 +7,7 @@
 #include "checkpoint/release/release.h"
 #include "checkpoint/snapshot/dir.h"
 #include "checkpoint/snapshot/manifest_write.h"
+#include "checkpoint/sharing/sharing.h"
 #include "common/clock.h"
 
 #include <errno.h>
@@ -287,6 +288,12 @@ void engine_snapshot(struct engine_op *op)
 			    engine.held ? "the job is in a snapshot already, in %.400s"
 					: "the job is not paused%s",
 			    engine.held ? engine.place.path : "");
+		return;
+	}
+	if (sharing_is_joint()) {
+		engine_fail(
+			result, END_UNSUPPORTED,
+			"other processes share GPU memory with this one, which no snapshot has yet");
 		return;
 	}
 	if (op->order->image && !engine.released && engine_check_carried(op, result))

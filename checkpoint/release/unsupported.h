@@ -8,7 +8,7 @@
  * Multicast objects cannot be carried. Neither can memory of which the program has a dma-buf: a
  * device on the bus reads and writes it, whatever is mapped. With translated addressing textures on linear memory cannot
  * either: the driver keeps real addresses in them, which change. Memory that another process shares
- * stays in place with CUDAW_RELEASE=memory, which leaves it to the driver; with CUDAW_RELEASE=all
+ * otherwise than by tickets (checkpoint/sharing) stays in place with CUDAW_RELEASE=memory, which leaves it to the driver; with CUDAW_RELEASE=all
  * this process would have to give up memory that the other one still uses.
  */
 #include "checkpoint/release/release.h"

@@ -85,8 +85,14 @@ int sharing_saved(struct sharing_wait *w);
 /* The process has given its memory back. On success all have. */
 int sharing_released(struct sharing_wait *w);
 
-/* The process has made its own memory anew: get the imports. -ENOENT: their exporter is gone. */
-int sharing_rebuild(struct sharing_wait *w);
+/* The process has made its own memory anew: others may have it. */
+void sharing_rebuilt(void);
+
+/*
+ * Get the imports, once their exporters have made them anew. -ENOENT or -ESRCH: the exporter is gone;
+ * -EIO with w->error; -ETIME, -ECANCELED.
+ */
+int sharing_get_imports(struct sharing_wait *w);
 
 /* The process is whole. On success all are, and there is no way back. */
 int sharing_whole(struct sharing_wait *w);

@@ -277,7 +277,7 @@ static int import_again(struct sharing_wait *w, const struct object_import *impo
 	return error;
 }
 
-static int import_all(struct sharing_wait *w)
+int sharing_get_imports(struct sharing_wait *w)
 {
 	struct object_import import = {0};
 	int error = 0;
@@ -353,7 +353,7 @@ static int renew_imports(struct sharing_wait *w)
 {
 	w->error = objects_release_imports();
 	if (!w->error)
-		return import_all(w);
+		return sharing_get_imports(w);
 	snprintf(w->text, sizeof(w->text), "imported memory cannot be given back");
 	return -EIO;
 }
@@ -433,14 +433,13 @@ int sharing_released(struct sharing_wait *w)
 	}
 }
 
-int sharing_rebuild(struct sharing_wait *w)
+void sharing_rebuilt(void)
 {
 	pthread_mutex_lock(&sharing.lock);
 	sharing.build++;
 	pthread_mutex_unlock(&sharing.lock);
 	set_stage(SHARE_REBUILT);
 	objects_open_exports();
-	return import_all(w);
 }
 
 int sharing_whole(struct sharing_wait *w)

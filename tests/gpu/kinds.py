@@ -27,8 +27,8 @@ UNSUPPORTED = 6     # the exit code of cudaw pause
 
 
 def environment(kind, release):
-    """Legacy IPC takes the driver's own allocations."""
-    return {"CUDAW_RELEASE": release,
+    """Legacy IPC takes the driver's own allocations, and no pause its descriptors."""
+    return {"CUDAW_RELEASE": release, "CUDAW_EXPORT": "driver",
             "CUDAW_ADDRESSING": "native" if kind.startswith("ipc") else "mapped"}
 
 

@@ -20,7 +20,8 @@ COUNTED = {
 def counted(kind):
     def case():
         job = Job("memory_kinds", "--kind", kind, "--steps", 1000000, "--step-ms", 20,
-                  env={"CUDAW_ADDRESSING": "native" if kind.startswith("ipc") else "mapped"})
+                  env={"CUDAW_ADDRESSING": "native" if kind.startswith("ipc") else "mapped",
+                       "CUDAW_EXPORT": "driver"})
         job.wait_steps(3)
         # In the midst of a step there may be more.
         job.until(lambda: job.status()["unmanaged"] == COUNTED[kind], 5,

@@ -34,7 +34,8 @@ def none_of_it_is_counted_as_the_drivers():
 
 def exported_objects_stay_with_the_driver():
     """Until the program frees them: then nothing of them is left."""
-    job = Job("objects", "--exports", EXPORTED_STEPS, "--steps", 1000000, "--step-ms", 20)
+    job = Job("objects", "--exports", EXPORTED_STEPS, "--steps", 1000000, "--step-ms", 20,
+              env={"CUDAW_EXPORT": "driver"})
     job.wait_steps(3)
     equal(job.status()["unmanaged"], 2 * (4 << 20), "the bytes that are left to the driver")
     done = cudaw("pause", job.pid)

@@ -2,7 +2,8 @@
 /*
  * The program's own memory handles, and memory that is shared: with other processes, with other
  * APIs, and among devices by multicast. Plain device memory has handles of ours, and is carried
- * (vmem/objects.h). The real driver serves the rest. It is noted, so that `cudaw ps` can show it, and
+ * (vmem/objects.h), also if other processes under cudaw have it (checkpoint/sharing/sharing.h). The
+ * real driver serves the rest. It is noted, so that `cudaw ps` can show it, and
  * since a pause cannot carry some of it (unsupported.h).
  */
 #include "wrapper/real.h"
@@ -189,8 +190,6 @@ CUresult hook_cuMemExportToShareableHandle(void *shareableHandle,
 		result = sharing_export(handle, handleType, flags, &ticket);
 	if (ticket >= 0) {
 		*(int *)shareableHandle = ticket;
-		leave(handle);
-		handles_export(handle);
 		return CUDA_SUCCESS;
 	}
 
@@ -208,11 +207,7 @@ static CUresult import_once(const struct object_name *name, CUmemGenericAllocati
 {
 	CUresult result = *handle ? CUDA_SUCCESS : sharing_import_begin(name, handle);
 
-	if (!result)
-		result = sharing_import(name, *handle);
-	if (!result)
-		handles_add(*handle, DRIVER_MEMORY_VMM_IMPORT, objects_leave(*handle));
-	return result;
+	return result ? result : sharing_import(name, *handle);
 }
 
 /*

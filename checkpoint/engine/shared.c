@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Memory that processes share, in a pause and a resume: the stages of sharing.h, and their failures. */
+#include "checkpoint/engine/internal.h"
+#include "checkpoint/sharing/sharing.h"
+#include "common/rundir.h"
+#include "common/settings.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+static struct sharing_wait wait_of(const struct engine_op *op, double deadline_ms)
+{
+	return (struct sharing_wait){.deadline_ms = deadline_ms, .cancel = &op->progress.cancel};
+}
+
+const char *engine_job_name(char id[RUNDIR_ID_SIZE])
+{
+	const char *name = setting_text(SETTING_NAME);
+
+	rundir_job_id(id);
+	return name ? name : id;
+}
+
+/* The pause fails, and the job runs on. */
+static int fail_pause(struct engine_op *op, const struct sharing_wait *w, int error)
+{
+	char id[RUNDIR_ID_SIZE];
+
+	if (engine_is_cancelled(op))
+		return engine_fail_wait(op, "", "");
+	if (error == -ENOTSUP)
+		return engine_fail(&op->result, END_UNSUPPORTED,
+				   "%s; the job runs on; 'cudaw pause %s' pauses all processes of "
+				   "the job",
+				   w->text, engine_job_name(id));
+	return engine_fail(&op->result, error == -ETIME ? END_TIMEOUT : END_BUSY,
+			   "%s; the job runs on", w->text);
+}
+
+int engine_check_shared(struct engine_op *op, struct engine_result *result)
+{
+	char id[RUNDIR_ID_SIZE];
+	size_t peers = op->alone || op->order ? sharing_peers() : 0;
+
+	if (!peers)
+		return 0;
+	if (op->order)
+		return engine_fail(result, END_UNSUPPORTED,
+				   "%zu other process%s GPU memory with this one, which no "
+				   "snapshot has yet",
+				   peers, peers == 1 ? " shares" : "es share");
+	return engine_fail(result, END_UNSUPPORTED,
+			   "a signal pauses this process alone, and %zu other process%s GPU memory "
+			   "with it; the job runs on; 'cudaw pause %s' pauses all of them",
+			   peers, peers == 1 ? " shares" : "es share", engine_job_name(id));
+}
+
+int engine_meet_at_rest(struct engine_op *op, double deadline_ms)
+{
+	struct sharing_wait w = wait_of(op, deadline_ms);
+	int error = sharing_rest(&w);
+
+	return error ? fail_pause(op, &w, error) : 0;
+}
+
+int engine_meet_saved(struct engine_op *op)
+{
+	struct sharing_wait w = wait_of(op, 0);
+	int error = sharing_saved(&w);
+
+	return error ? fail_pause(op, &w, error) : 0;
+}
+
+int engine_meet_released(struct engine_op *op)
+{
+	struct sharing_wait w = wait_of(op, 0);
+
+	if (!sharing_released(&w))
+		return 0;
+	snprintf(op->result.note, sizeof(op->result.note), "the context stays on the GPU: %s",
+		 w.text);
+	return -1;
+}
+
+/* The resume fails; the job stays paused. */
+static int fail_resume(struct engine_op *op, const struct sharing_wait *w, int error)
+{
+	if (error == -EIO && w->error)
+		return engine_fail_driver(&op->result, op->drv, w->text, w->error);
+	if (engine_is_cancelled(op))
+		return engine_fail(&op->result, END_BUSY, "cancelled by a later request");
+	return engine_fail(&op->result, error == -ETIME ? END_TIMEOUT : END_FAILED,
+			   "%s; the job stays paused, and can be resumed again", w->text);
+}
+
+int engine_get_imports(struct engine_op *op, double deadline_ms)
+{
+	struct sharing_wait w = wait_of(op, deadline_ms);
+	int error;
+
+	engine_set_phase(op, "share", 0);
+	error = sharing_get_imports(&w);
+	return error ? fail_resume(op, &w, error) : 0;
+}
+
+int engine_meet_whole(struct engine_op *op, double deadline_ms)
+{
+	struct sharing_wait w = wait_of(op, deadline_ms);
+	int error = sharing_whole(&w);
+
+	return error ? fail_resume(op, &w, error) : 0;
+}

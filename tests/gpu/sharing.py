@@ -1,0 +1,154 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Processes that share GPU memory by exported descriptors are paused together: nothing of it stays on
+the GPU, and after the resume all of them see the same memory at the same addresses, word by word. On
+one GPU, and on two if the machine has them.
+"""
+import shutil
+import statistics
+import time
+
+from gpulib import (Job, check, cudaw, cudaw_ok, equal, figure, gpu_count, jobs, main, same_lines,
+                    seeded)
+
+STEPS, STEP_MS, STILL, PAUSES = 120, 10, 0.1, 5
+MIB, OBJECTS = 16, 48
+UNSUPPORTED = 6     # the exit code of cudaw pause
+FOREVER = 100000000
+native = {}
+
+
+def arguments(*extra, steps=STEPS, ranks=2):
+    return ("--ranks", ranks, "--objects", OBJECTS, "--mib", MIB, "--steps", steps, "--step-ms",
+            STEP_MS, *extra)
+
+
+def rows(name="sharing"):
+    return [row for row in jobs().values() if row["name"] == name]
+
+
+def states():
+    return {row["state"] for row in rows()}
+
+
+def started(*extra, ranks=2, env=None, steps=FOREVER):
+    job = Job("sharing", *arguments(*extra, steps=steps, ranks=ranks), name="sharing", env=env)
+    job.until(lambda: len(rows()) == ranks, 60, "all ranks use CUDA")
+    job.wait_steps(2)
+    return job
+
+
+def pause(release):
+    said = cudaw_ok("pause", "--release", release, "sharing")
+    equal(states(), {"paused"}, "the states after cudaw pause")
+    check("stays on the GPU" not in said or release == "memory", f"cudaw pause says {said!r}")
+
+
+def resume():
+    cudaw_ok("resume", "sharing")
+    equal(states(), {"running"}, "the states after cudaw resume")
+
+
+def verified(job):
+    check("every word right" in job.finish(), "not every rank verified its memory")
+
+
+def shared(what, release, *extra, ranks=2, count=PAUSES):
+    """Paused at random moments, it prints what the native run prints."""
+    def case():
+        job = Job("sharing", *arguments(*extra, ranks=ranks), name="sharing")
+        job.until(lambda: len(rows()) == ranks, 60, "all ranks use CUDA")
+        rng, times = seeded(), []
+        for step in sorted(rng.sample(range(1, STEPS * 3 // 5), count)):
+            job.wait_steps(step)
+            time.sleep(rng.uniform(0, 0.02))
+            pause(release)
+            job.check_still(STILL)
+            resume()
+            for row in rows():
+                times += [row["resume_phases"].get("share", 0)]
+        figure(f"share_{what.replace(' ', '_')}_{release}", statistics.median(times), "ms")
+        key = (what, ranks)
+        if key not in native:
+            native[key] = Job("sharing", *arguments(*extra, ranks=ranks), mode="native").result()
+        same_lines(job.result(), native[key], f"after {count} pauses")
+    return f"{what}, {release}", case
+
+
+def no_memory_is_left_to_the_driver():
+    job = started()
+    equal({row["unmanaged"] for row in rows()}, {0}, "the bytes that are left to the driver")
+    equal({row["managed"] for row in rows()}, {OBJECTS * MIB << 20}, "the bytes that are carried")
+    verified(job)
+
+
+def a_signal_to_one_is_refused():
+    job = started()
+    job.send(10)
+    job.until(lambda: any("pauses all of them" in (row["reason"] or "") for row in rows()), 30,
+              "the reason says so")
+    equal(states(), {"running"}, "the states after it")
+    verified(job)
+
+
+def what_the_exporter_freed_is_refused_by_name():
+    job = started("--frees", 3)
+    job.wait_steps(6)
+    done = cudaw("pause", "--release", "all", "sharing")
+    equal(done.returncode, UNSUPPORTED, "the exit code of cudaw pause")
+    check(f"{OBJECTS} allocations imported (cuMemImportFromShareableHandle)" in done.stderr,
+          f"cudaw pause says {done.stderr!r}")
+    equal(states(), {"running"}, "the states after it")
+    pause("memory")
+    resume()
+    verified(job)
+
+
+def an_exporter_that_ended_is_not_waited_for():
+    job = started("--leaves", 3, ranks=3)
+    job.wait_steps(6)
+    for release in ("all", "memory"):
+        pause(release)
+        resume()
+    verified(job)
+
+
+def descriptors_of_the_driver_are_refused_by_name():
+    job = started(env={"CUDAW_EXPORT": "driver"})
+    done = cudaw("pause", "--release", "all", "sharing")
+    equal(done.returncode, UNSUPPORTED, "the exit code of cudaw pause")
+    check(f"{OBJECTS} allocations exported (cuMemExportToShareableHandle)" in done.stderr,
+          f"cudaw pause says {done.stderr!r}")
+    pause("memory")
+    resume()
+    verified(job)
+
+
+def an_import_waits_for_a_paused_exporter():
+    """Rank 1 imports while rank 0 waits for stdin, as its only CUDA call after the pause."""
+    job = Job("sharing", *arguments("--waits", 1, steps=FOREVER), name="sharing")
+    job.wait_line("exported")
+    job.until(lambda: len(rows()) == 2, 60, "all ranks use CUDA")
+    cudaw_ok("pause", "sharing")
+    job.tell()
+    time.sleep(0.3)
+    equal(job.steps(), 0, "the steps while it is paused")
+    cudaw_ok("resume", "sharing")
+    job.wait_steps(3)
+    pause("all")
+    resume()
+    verified(job)
+
+
+CASES = [shared("two processes", release) for release in ("all", "memory")]
+CASES += [shared("a ring", release, "--ring", 1, ranks=3) for release in ("all", "memory")]
+CASES += [shared("their own imports", "all", "--self", 1),
+          shared("mappings alone", "all", "--bare", 1),
+          shared("late exports", "memory", "--late", STEPS // 4)]
+
+if shutil.which("nvidia-smi") and gpu_count() > 1:
+    CASES += [shared("two GPUs", release, "--gpus", 2) for release in ("all", "memory")]
+
+main(*CASES, no_memory_is_left_to_the_driver, a_signal_to_one_is_refused,
+     what_the_exporter_freed_is_refused_by_name, an_exporter_that_ended_is_not_waited_for,
+     descriptors_of_the_driver_are_refused_by_name, an_import_waits_for_a_paused_exporter)

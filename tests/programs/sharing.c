@@ -1,0 +1,343 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Processes that share GPU memory by exported descriptors, as NCCL's and symmetric memory's do:
+ * --ranks N of them, each with --objects N allocations of --mib N MiB. Each rank imports all
+ * allocations of the others (--ring 1: of the rank before it only, so that ranks know each other
+ * through others), and in each step changes those of the rank before it by a kernel; then every
+ * rank checks all that it can see, word by word. Rank 0 prints the steps.
+ *
+ * --gpus N: rank R uses GPU R % N. --self 1: each rank also imports its own allocations. --bare 1:
+ * handles are released once the memory is mapped. --late N: in step N each rank makes, exports and
+ * imports once more. --leaves N: in step N the last rank ends. --frees N: in step N the exporters free
+ * their memory, which the importers go on to use. --waits 1: rank 1 imports late, when rank 0 says so
+ * by a line on stdin.
+ */
+#include "tests/programs/kernels.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdbool.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define MAX_RANKS   8
+#define MAX_OBJECTS 128
+
+static unsigned long nranks = 2, nobjects = 4, mib = 4, ring, gpus = 1, self, bare, late, leaves,
+		     frees, waits;
+static unsigned long rank;
+static struct kernels kernels;
+static size_t size;
+static uint32_t *words;
+
+/* A socket to each other rank; of rank R to rank S, and the other end. */
+static int sockets[MAX_RANKS][MAX_RANKS];
+static bool alive[MAX_RANKS];
+
+struct shared {
+	CUmemGenericAllocationHandle handle;
+	CUdeviceptr at;
+};
+
+static struct shared own[MAX_OBJECTS], own_again[MAX_OBJECTS], imported[MAX_RANKS][MAX_OBJECTS];
+static unsigned long made; /* objects of each rank so far */
+
+static void say(unsigned long to, const void *data, size_t bytes, int fd)
+{
+	union {
+		struct cmsghdr head;
+		char room[CMSG_SPACE(sizeof(fd))];
+	} control = {.head = {.cmsg_len = CMSG_LEN(sizeof(fd)),
+			      .cmsg_level = SOL_SOCKET,
+			      .cmsg_type = SCM_RIGHTS}};
+	struct iovec text = {(void *)data, bytes};
+	struct msghdr message = {.msg_iov = &text, .msg_iovlen = 1};
+
+	if (fd >= 0) {
+		memcpy(CMSG_DATA(&control.head), &fd, sizeof(fd));
+		message.msg_control = &control;
+		message.msg_controllen = sizeof(control);
+	}
+	if (sendmsg(sockets[rank][to], &message, MSG_NOSIGNAL) != (ssize_t)bytes)
+		step_die("sharing: rank %lu is gone", to);
+}
+
+static int hear(unsigned long from, void *data, size_t bytes)
+{
+	union {
+		struct cmsghdr head;
+		char room[CMSG_SPACE(sizeof(int))];
+	} control;
+	struct iovec text = {data, bytes};
+	struct msghdr message = {.msg_iov = &text,
+				 .msg_iovlen = 1,
+				 .msg_control = &control,
+				 .msg_controllen = sizeof(control)};
+	ssize_t got;
+	int fd = -1;
+
+	do
+		got = recvmsg(sockets[rank][from], &message, MSG_CMSG_CLOEXEC);
+	while (got < 0 && errno == EINTR);
+	if (got != (ssize_t)bytes)
+		step_die("sharing: rank %lu is gone", from);
+	if (message.msg_controllen >= CMSG_LEN(sizeof(fd)))
+		memcpy(&fd, CMSG_DATA(&control.head), sizeof(fd));
+	return fd;
+}
+
+/* All ranks meet. Rank 0 decides whether they go on, and all hear it. */
+static bool meet(bool more)
+{
+	char byte = more;
+
+	for (unsigned long r = 1; r < nranks; r++)
+		if (!rank && alive[r])
+			hear(r, &(char){0}, 1);
+	if (rank) {
+		say(0, &byte, 1, -1);
+		hear(0, &byte, 1);
+	}
+	for (unsigned long r = 1; r < nranks; r++)
+		if (!rank && alive[r])
+			say(r, &byte, 1, -1);
+	return byte;
+}
+
+static unsigned long before(unsigned long r)
+{
+	do
+		r = (r + nranks - 1) % nranks;
+	while (!alive[r]);
+	return r;
+}
+
+static bool imports_from(unsigned long other)
+{
+	return other != rank && alive[other] && (!ring || other == before(rank));
+}
+
+static void map(struct shared *s)
+{
+	CUmemAccessDesc desc = {{CU_MEM_LOCATION_TYPE_DEVICE, kernels.dev},
+				CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+
+	CALL(cuMemAddressReserve(&s->at, size, 0, 0, 0));
+	CALL(cuMemMap(s->at, size, 0, s->handle, 0));
+	CALL(cuMemSetAccess(s->at, size, &desc, 1));
+	if (bare)
+		CALL(cuMemRelease(s->handle));
+}
+
+static void unmap(struct shared *s)
+{
+	CALL(cuMemUnmap(s->at, size));
+	if (!bare)
+		CALL(cuMemRelease(s->handle));
+	CALL(cuMemAddressFree(s->at, size));
+	s->at = 0;
+}
+
+static void fill(CUdeviceptr at, uint32_t seed)
+{
+	uint64_t count = size / sizeof(uint32_t);
+	void *args[] = {&at, &count, &seed};
+
+	kernels_launch(kernels.iota, NULL, args);
+}
+
+static void check(CUdeviceptr at, uint32_t seed, const char *what)
+{
+	CALL(cuMemcpyDtoH_v2(words, at, size));
+	for (size_t i = 0; i < size / sizeof(*words); i++)
+		if (words[i] != seed * 2654435761u + (uint32_t)i)
+			step_die("rank %lu, %s: word %zu is %" PRIu32 ", not %" PRIu32, rank, what,
+				 i, words[i], seed * 2654435761u + (uint32_t)i);
+}
+
+static uint32_t seed_of(unsigned long r, unsigned long i, unsigned long k)
+{
+	return (uint32_t)(k * 1000 + r * 100 + i + 1);
+}
+
+static void import(struct shared *s, int fd)
+{
+	CALL(cuMemImportFromShareableHandle(&s->handle, (void *)(intptr_t)fd,
+					    CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+	close(fd);
+	map(s);
+}
+
+static int export(const struct shared *s)
+{
+	int fd;
+
+	CALL(cuMemExportToShareableHandle(&fd, s->handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+					  0));
+	return fd;
+}
+
+/* Each rank makes one more allocation, and gives it to those that want it. */
+static void make_one(unsigned long k)
+{
+	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+				    .requestedHandleTypes =
+					    CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+				    .location = {CU_MEM_LOCATION_TYPE_DEVICE, kernels.dev}};
+	unsigned long i = made++;
+	int fd, tickets[MAX_RANKS];
+	char byte = 't';
+
+	CALL(cuMemCreate(&own[i].handle, size, &prop, 0));
+	fd = export(&own[i]);
+	map(&own[i]);
+	fill(own[i].at, seed_of(rank, i, k));
+	CALL(cuCtxSynchronize());
+	for (unsigned long r = 0; r < nranks; r++)
+		if (r != rank && alive[r])
+			say(r, &byte, 1, fd);
+	for (unsigned long r = 0; r < nranks; r++)
+		tickets[r] = r != rank && alive[r] ? hear(r, &byte, 1) : -1;
+	if (waits && !i && !rank) {
+		puts("exported");
+		fflush(stdout);
+		step_wait_byte();
+		say(1, &byte, 1, -1);
+	} else if (waits && !i && rank == 1) {
+		hear(0, &byte, 1);
+	}
+	for (unsigned long r = 0; r < nranks; r++)
+		if (tickets[r] >= 0 && imports_from(r))
+			import(&imported[r][i], tickets[r]);
+		else if (tickets[r] >= 0)
+			close(tickets[r]);
+	if (self)
+		import(&own_again[i], fd);
+	else
+		close(fd);
+}
+
+/* Of what each rank can see: the rank behind has changed it in step @k. */
+static void check_all(unsigned long k)
+{
+	for (unsigned long i = 0; i < made; i++) {
+		if (own[i].at)
+			check(own[i].at, seed_of(rank, i, k), "its own");
+		if (own_again[i].at)
+			check(own_again[i].at, seed_of(rank, i, k), "its own, imported");
+		for (unsigned long r = 0; r < nranks; r++)
+			if (imported[r][i].at)
+				check(imported[r][i].at, seed_of(r, i, k), "imported");
+	}
+}
+
+static void end_one(unsigned long other)
+{
+	alive[other] = false;
+	for (unsigned long i = 0; i < made; i++)
+		if (imported[other][i].at)
+			unmap(&imported[other][i]);
+}
+
+static void free_own(void)
+{
+	for (unsigned long i = 0; i < made; i++)
+		if (own[i].at)
+			unmap(&own[i]);
+}
+
+static void run(void)
+{
+	unsigned long k;
+
+	for (unsigned long i = 0; i < nobjects; i++)
+		make_one(0);
+	for (k = 0; meet(rank || step_more(k)); k++) {
+		if (late && k == late)
+			make_one(k);
+		if (leaves && k == leaves) {
+			if (rank == nranks - 1)
+				exit(0);
+			end_one(nranks - 1);
+		}
+		check_all(k);
+		if (frees && k == frees)
+			free_own();
+		meet(true);
+		for (unsigned long i = 0; i < made && imports_from(before(rank)); i++)
+			fill(imported[before(rank)][i].at, seed_of(before(rank), i, k + 1));
+		CALL(cuCtxSynchronize());
+		if (!rank)
+			step_done(k);
+	}
+	check_all(k);
+}
+
+static void start_ranks(void)
+{
+	for (unsigned long r = 0; r < nranks; r++)
+		for (unsigned long s = 0; s < r; s++) {
+			int ends[2];
+
+			if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends))
+				step_die("sharing: no socket");
+			sockets[r][s] = ends[0];
+			sockets[s][r] = ends[1];
+		}
+	fflush(stdout);
+	for (unsigned long r = 1; r < nranks && !rank; r++)
+		if (!fork())
+			rank = r;
+	for (unsigned long r = 0; r < nranks; r++)
+		for (unsigned long s = 0; s < nranks; s++)
+			if (r != rank && r != s)
+				close(sockets[r][s]);
+	for (unsigned long r = 0; r < nranks; r++)
+		alive[r] = true;
+	if (rank)
+		signal(SIGINT, SIG_IGN);
+}
+
+static void init(void)
+{
+	CUdevice dev;
+
+	kernels_init(&kernels);
+	if (rank % gpus == 0)
+		return;
+	/* The module is this context's. */
+	CALL(cuDeviceGet(&dev, (int)(rank % gpus)));
+	CALL(cuDevicePrimaryCtxRelease_v2(kernels.dev));
+	CALL(cuDevicePrimaryCtxRetain(&kernels.ctx, dev));
+	CALL(cuCtxSetCurrent(kernels.ctx));
+	kernels.dev = dev;
+	CALL(cuModuleLoadData(&kernels.module, kernels_ptx));
+	CALL(cuModuleGetFunction(&kernels.iota, kernels.module, "iota"));
+}
+
+int main(int argc, char **argv)
+{
+	const struct step_option options[] = {
+		{"ranks", &nranks},  {"objects", &nobjects}, {"mib", &mib},    {"ring", &ring},
+		{"gpus", &gpus},     {"self", &self},        {"bare", &bare},  {"late", &late},
+		{"leaves", &leaves}, {"frees", &frees},      {"waits", &waits}};
+	int status = 0, one;
+
+	step_parse(argc, argv, options, sizeof(options) / sizeof(options[0]));
+	if (nranks < 1 || nranks > MAX_RANKS || nobjects >= MAX_OBJECTS || !gpus)
+		step_die("sharing: bad numbers");
+	size = mib << 20;
+	words = malloc(size);
+	start_ranks();
+	init();
+	run();
+	if (rank)
+		return 0;
+	while (wait(&one) > 0)
+		status |= one;
+	if (status)
+		step_die("sharing: a rank failed");
+	puts("sharing: every word right");
+	return 0;
+}
