@@ -121,8 +121,10 @@ struct object_import {
 /* The one after @import, in the order of their handles; the first if its handle is 0. */
 bool objects_next_import(struct object_import *import);
 
-/* Give all imports back to the driver. Those that are away already stay so. */
-CUresult objects_release_imports(void);
+/*
+ * Give the imports from that process back to the driver; NULL: all. Those that are away already stay so.
+ */
+CUresult objects_release_imports(const unsigned char instance[OBJECT_KEY]);
 
 /* How many objects with names, and imports, the driver still has, of those that a pause gives back. */
 size_t objects_shared_held(void);

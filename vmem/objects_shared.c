@@ -193,14 +193,18 @@ bool objects_next_import(struct object_import *import)
 	return found;
 }
 
-CUresult objects_release_imports(void)
+CUresult objects_release_imports(const unsigned char instance[OBJECT_KEY])
 {
 	CUresult rc = CUDA_SUCCESS;
 
 	pthread_mutex_lock(&objects.lock);
-	for (size_t i = 0; i < objects.nobjects && rc == CUDA_SUCCESS; i++)
-		if (is_given_back(objects.objects[i]) && !objects.objects[i]->away)
-			rc = release_import(objects.objects[i]);
+	for (size_t i = 0; i < objects.nobjects && rc == CUDA_SUCCESS; i++) {
+		struct object *o = objects.objects[i];
+
+		if (is_given_back(o) && !o->away &&
+		    (!instance || !memcmp(o->name.instance, instance, OBJECT_KEY)))
+			rc = release_import(o);
+	}
 	pthread_mutex_unlock(&objects.lock);
 	return rc;
 }

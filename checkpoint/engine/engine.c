@@ -137,12 +137,16 @@ static int take_memory(struct engine_op *op, double deadline_ms)
 	error = engine_unmap(op->drv);
 	if (!error)
 		return 0;
+	/* All bytes are saved, and the others have no way back: the job is paused as well. */
+	if (sharing_is_joint()) {
+		snprintf(result->note, sizeof(result->note), "memory stays on the GPU: unmap: %s",
+			 engine_error_name(op->drv, error));
+		return 0;
+	}
 	engine_fail_driver(result, op->drv, "unmap", error);
 	engine_write_drop();
-	/* The data is kept: a resume may still succeed. The others are paused, and it must not run. */
-	if (sharing_is_joint() || engine_map(op->drv) || engine_load_back(op) ||
-	    engine_get_imports(op, 0))
-		return -1;
+	if (engine_map(op->drv) || engine_load_back(op) || engine_get_imports(op, 0))
+		return -1; /* the data is kept: a resume may still succeed */
 err_forget:
 	engine_write_drop();
 	engine_forget();

@@ -98,6 +98,8 @@ int engine_fail_lack(struct engine_op *op);
  */
 CUresult engine_map(const struct cuda_driver *drv);
 CUresult engine_unmap(const struct cuda_driver *drv);
+/* Give back what is imported from other processes, and is not yet; engine_unmap() begins with that. */
+CUresult engine_release_imports(const struct cuda_driver *drv);
 
 /* Have the driver checkpoint the contexts. Returns the error of the driver's function *@call. */
 CUresult engine_release(struct engine_op *op, const char **call);

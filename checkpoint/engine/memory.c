@@ -278,9 +278,17 @@ CUresult engine_map(const struct cuda_driver *drv)
 	return error;
 }
 
+CUresult engine_release_imports(const struct cuda_driver *drv)
+{
+	const struct context_list *list = &engine.saved.contexts;
+	CUresult error = list->count ? drv->cuCtxSetCurrent(list->items[0].ctx) : CUDA_SUCCESS;
+
+	return error ? error : objects_release_imports(NULL);
+}
+
 CUresult engine_unmap(const struct cuda_driver *drv)
 {
-	CUresult error = objects_release_imports();
+	CUresult error = engine_release_imports(drv);
 
 	for (size_t i = 0; i < engine.saved.nregions && !error; i++) {
 		error = drv->cuCtxSetCurrent(engine.saved.regions[i].ctx);

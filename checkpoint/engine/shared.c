@@ -99,7 +99,12 @@ int engine_get_imports(struct engine_op *op, double deadline_ms)
 	int error;
 
 	engine_set_phase(op, "share", 0);
+	/* An import that the pause could not give back is of the memory before. */
+	w.error = engine_release_imports(op->drv);
+	if (w.error)
+		return engine_fail_driver(&op->result, op->drv, "imported memory", w.error);
 	error = sharing_get_imports(&w);
+	op->drv->cuCtxSetCurrent(NULL);
 	return error ? fail_resume(op, &w, error) : 0;
 }
 

@@ -27,7 +27,7 @@ struct ticket {
 _Static_assert(sizeof(struct ticket) == 64, "the format of tickets");
 _Static_assert(sizeof(struct share_request) == 64, "the format of requests");
 _Static_assert(sizeof(struct share_process) == 20, "the format of answers");
-_Static_assert(offsetof(struct share_answer, peers) == 56, "the format of answers");
+_Static_assert(offsetof(struct share_answer, peers) == 64, "the format of answers");
 
 int ticket_make(const struct object_name *name)
 {
@@ -91,6 +91,7 @@ void share_answer_begin(struct share_answer *answer)
 	memset(answer, 0, offsetof(struct share_answer, peers));
 	answer->magic = ANSWER_MAGIC;
 	answer->version = VERSION;
+	answer->oldest = SHARE_NO_BUILD;
 }
 
 size_t share_answer_size(const struct share_answer *answer)

@@ -78,16 +78,18 @@ enum share_stage {
 /* Whether the process goes on from SAVED or WHOLE. */
 enum share_vote { SHARE_WAITS, SHARE_ON, SHARE_OFF, SHARE_VOTES };
 
-/* Sent up to the last of @npeers. */
+/* Sent up to the last of @npeers. Without imports @oldest is SHARE_NO_BUILD. */
+#define SHARE_NO_BUILD UINT64_MAX
 struct share_answer {
 	uint64_t magic;
 	uint32_t version;
 	uint32_t result;
 	uint32_t stage, vote;
-	uint64_t cycle; /* which pause */
-	uint64_t build; /* which memory is under the exported objects: each resume makes it anew */
-	uint64_t size;  /* of the exported object */
-	uint32_t holds; /* the process has imports from the one that asks */
+	uint64_t cycle;  /* which pause */
+	uint64_t build;  /* which memory is under the exported objects: each resume makes it anew */
+	uint64_t size;   /* of the exported object */
+	uint64_t oldest; /* build of its imports from the process that asks; 0: one is not there */
+	uint32_t holds;  /* it has such imports, or is about to have */
 	uint32_t npeers;
 	struct share_process peers[SHARE_PROCESSES]; /* with which it shares memory directly */
 };

@@ -11,6 +11,7 @@ struct sharing_member {
 	struct share_process process;
 	uint64_t cycle; /* of its pause in which this process takes part */
 	enum { MEMBER_ANSWERS, MEMBER_SILENT, MEMBER_GONE } is;
+	bool lost;                  /* it has ended with memory that this process has imported */
 	struct share_answer answer; /* without the peers */
 };
 

@@ -54,20 +54,26 @@ uint32_t sharing_list_peers(struct share_process list[SHARE_PROCESSES])
 	while (objects_next_import(&import)) {
 		const struct share_process exporter = exporter_of(&import.name);
 
-		if (!peer_is_self(&exporter))
+		if (!peer_is_self(&exporter) && !import.pending)
 			list_add(list, &n, &exporter);
 	}
 	return n;
 }
 
-static bool holds_imports_from(const unsigned char instance[OBJECT_KEY])
+/* What this process has imported from the one that asks. */
+static void describe_imports(const unsigned char instance[OBJECT_KEY], struct share_answer *answer)
 {
 	struct object_import import = {0};
 
-	while (objects_next_import(&import))
-		if (!memcmp(import.name.instance, instance, OBJECT_KEY))
-			return true;
-	return false;
+	while (objects_next_import(&import)) {
+		uint64_t build = import.away ? 0 : import.build;
+
+		if (memcmp(import.name.instance, instance, OBJECT_KEY) != 0)
+			continue;
+		answer->holds = 1;
+		if (!import.pending && build < answer->oldest)
+			answer->oldest = build;
+	}
 }
 
 /*
@@ -117,7 +123,7 @@ static void answer_request(const struct share_request *request, const struct sha
 		answer->result = export_to(from, request->key, fd, &answer->size);
 	else if (memcmp(request->key, none, sizeof(none)) && !objects_have_key(request->key))
 		answer->result = SHARE_UNKNOWN;
-	answer->holds = holds_imports_from(from->instance);
+	describe_imports(from->instance, answer);
 	answer->npeers = sharing_list_peers(answer->peers);
 	pthread_mutex_lock(&sharing.lock);
 	answer->stage = sharing.stage;
@@ -162,7 +168,9 @@ int sharing_fetch(const struct object_name *name, int *fd, struct share_answer *
 		share_answer_begin(answer);
 		error = objects_export(name->key, fd, &size) ? -ENOENT : 0;
 		answer->size = size;
+		pthread_mutex_lock(&sharing.lock);
 		answer->build = sharing.build;
+		pthread_mutex_unlock(&sharing.lock);
 		return error;
 	}
 	error = peer_ask(&exporter, &request, answer, fd);

@@ -144,21 +144,22 @@ static void ask_all(void)
 		ask_member(&sharing.members[i], &answer);
 }
 
-/* STALE: this process has imports of memory that its exporter has made anew since. */
-enum verdict { GO_ON, NOT_YET, STALE, WITHDREW };
+/*
+ * STALE: this process has imports of memory that its exporter has made anew since. LOST: it has imports
+ * of an exporter that has ended.
+ */
+enum verdict { GO_ON, NOT_YET, STALE, LOST, WITHDREW };
 
 /* A member that has not reached a stage, and what that means; NULL: all have. */
-static const struct sharing_member *find(enum verdict (*judge)(const struct sharing_member *),
-					 enum verdict *verdict)
+static struct sharing_member *find(enum verdict (*judge)(const struct sharing_member *),
+				   enum verdict *verdict)
 {
-	const struct sharing_member *found = NULL;
+	struct sharing_member *found = NULL;
 
 	*verdict = GO_ON;
 	for (size_t i = 0; i < sharing.nmembers; i++) {
-		const struct sharing_member *m = &sharing.members[i];
-		enum verdict one = m->is == MEMBER_GONE     ? GO_ON
-				   : m->is == MEMBER_SILENT ? NOT_YET
-							    : judge(m);
+		struct sharing_member *m = &sharing.members[i];
+		enum verdict one = m->is == MEMBER_SILENT ? NOT_YET : judge(m);
 
 		if (one <= *verdict)
 			continue;
@@ -187,7 +188,10 @@ void sharing_pause(void)
 
 static enum verdict judge_resting(const struct sharing_member *m)
 {
-	return m->answer.stage == SHARE_RESTING || m->answer.stage == SHARE_SAVED ? GO_ON : NOT_YET;
+	return m->is == MEMBER_GONE || m->answer.stage == SHARE_RESTING ||
+			       m->answer.stage == SHARE_SAVED
+		       ? GO_ON
+		       : NOT_YET;
 }
 
 /* The exporter does not have what was imported: nobody would save it. */
@@ -218,6 +222,7 @@ static void leave_orphans(void)
 int sharing_rest(struct sharing_wait *w)
 {
 	double begin_ms = clock_ms() + BEGIN_MS;
+	double deadline_ms = w->deadline_ms > begin_ms ? w->deadline_ms : begin_ms;
 	const struct sharing_member *m;
 	enum verdict verdict;
 
@@ -229,6 +234,11 @@ int sharing_rest(struct sharing_wait *w)
 	for (;;) {
 		forget_importers();
 		gather();
+		if (sharing.nmembers == SHARE_PROCESSES) {
+			snprintf(w->text, sizeof(w->text),
+				 "%d processes share memory with this one", SHARE_PROCESSES);
+			return -ENOTSUP;
+		}
 		m = find(judge_resting, &verdict);
 		if (!m)
 			break;
@@ -237,7 +247,7 @@ int sharing_rest(struct sharing_wait *w)
 		if (m->is == MEMBER_ANSWERS && m->answer.stage == SHARE_RUNNING &&
 		    clock_ms() > begin_ms)
 			return fail(w, -ENOTSUP, m, "does not pause with it");
-		if (clock_ms() > w->deadline_ms)
+		if (clock_ms() > deadline_ms)
 			return fail(w, -ETIME, m, "has not come to rest");
 		usleep(LOOK_MS * 1000);
 	}
@@ -288,8 +298,23 @@ int sharing_get_imports(struct sharing_wait *w)
 	return error;
 }
 
+/* True if this process has imports from it; if @build is given, of another than that. */
+static bool has_imports(const struct sharing_member *m, const uint64_t *build)
+{
+	struct object_import import = {0};
+
+	while (objects_next_import(&import))
+		if (import.name.pid == m->process.pid &&
+		    !memcmp(import.name.instance, m->process.instance, OBJECT_KEY) &&
+		    !import.pending && (!build || import.away || import.build != *build))
+			return true;
+	return false;
+}
+
 static enum verdict judge_saved(const struct sharing_member *m)
 {
+	if (m->is == MEMBER_GONE)
+		return !m->lost && has_imports(m, NULL) ? LOST : GO_ON;
 	if (m->answer.cycle != m->cycle || m->answer.stage < SHARE_RESTING)
 		return WITHDREW;
 	if (m->answer.stage == SHARE_RESTING)
@@ -305,25 +330,16 @@ static bool passed_saved(const struct sharing_member *m)
 		(m->answer.stage == SHARE_SAVED && m->answer.vote == SHARE_ON));
 }
 
-/* True if all imports from the member are of what it has now. */
-static bool is_current(const struct sharing_member *m)
-{
-	struct object_import import = {0};
-
-	while (objects_next_import(&import))
-		if (import.name.pid == m->process.pid && import.build != m->answer.build &&
-		    !memcmp(import.name.instance, m->process.instance, OBJECT_KEY))
-			return false;
-	return true;
-}
-
 static enum verdict judge_whole(const struct sharing_member *m)
 {
+	if (m->is == MEMBER_GONE)
+		return GO_ON;
 	if (m->answer.cycle != m->cycle || m->answer.stage < SHARE_RESTING)
 		return GO_ON; /* it has gone on, and runs, or pauses again */
-	if (m->answer.stage != SHARE_WHOLE || m->answer.vote == SHARE_OFF)
+	if (m->answer.stage != SHARE_WHOLE || m->answer.vote == SHARE_OFF ||
+	    (m->answer.oldest != SHARE_NO_BUILD && m->answer.oldest != sharing.build))
 		return NOT_YET;
-	return is_current(m) ? GO_ON : STALE;
+	return has_imports(m, &m->answer.build) ? STALE : GO_ON;
 }
 
 static bool passed_whole(const struct sharing_member *m)
@@ -349,9 +365,10 @@ static bool withdraw(bool (*passed)(const struct sharing_member *))
 	return may;
 }
 
-static int renew_imports(struct sharing_wait *w)
+/* Get what the member has made anew since it was imported. */
+static int renew_imports(struct sharing_wait *w, const struct sharing_member *m)
 {
-	w->error = objects_release_imports();
+	w->error = objects_release_imports(m->process.instance);
 	if (!w->error)
 		return sharing_get_imports(w);
 	snprintf(w->text, sizeof(w->text), "imported memory cannot be given back");
@@ -363,7 +380,7 @@ static int agree(struct sharing_wait *w, double until_ms,
 		 enum verdict (*judge)(const struct sharing_member *),
 		 bool (*passed)(const struct sharing_member *))
 {
-	const struct sharing_member *m;
+	struct sharing_member *m;
 	enum verdict verdict;
 	bool on = false;
 
@@ -379,15 +396,19 @@ static int agree(struct sharing_wait *w, double until_ms,
 		if (on)
 			continue;
 		if (verdict == STALE)
-			error = renew_imports(w);
+			error = renew_imports(w, m);
 		else if (verdict == WITHDREW)
 			error = fail(w, -ECANCELED, m, "has given up its pause");
+		else if (verdict == LOST)
+			error = fail(w, -ECANCELED, m, "has ended");
 		else if (is_cancelled(w))
 			error = fail(w, -ECANCELED, m, "was waited for");
 		else if (until_ms && clock_ms() > until_ms)
 			error = fail(w, -ETIME, m, "is not as far");
 		if (error && withdraw(passed))
 			return error;
+		/* Some have gone on, so this one does: its own memory is safe. */
+		m->lost |= verdict == LOST;
 		usleep(LOOK_MS * 1000);
 	}
 }
@@ -400,10 +421,9 @@ int sharing_saved(struct sharing_wait *w)
 
 static enum verdict judge_released(const struct sharing_member *m)
 {
-	return m->answer.cycle == m->cycle &&
-			       (m->answer.stage == SHARE_RESTING || m->answer.stage == SHARE_SAVED)
-		       ? NOT_YET
-		       : GO_ON;
+	if (m->is == MEMBER_GONE || m->answer.cycle != m->cycle)
+		return GO_ON;
+	return m->answer.stage == SHARE_RESTING || m->answer.stage == SHARE_SAVED ? NOT_YET : GO_ON;
 }
 
 int sharing_released(struct sharing_wait *w)
@@ -415,9 +435,8 @@ int sharing_released(struct sharing_wait *w)
 
 	set_stage(SHARE_RELEASED);
 	if (held) {
-		snprintf(w->text, sizeof(w->text),
-			 "%zu shared allocation%s on a GPU without a context", held,
-			 held == 1 ? " is" : "s are");
+		snprintf(w->text, sizeof(w->text), "%zu shared allocation%s on the GPU", held,
+			 held == 1 ? " stays" : "s stay");
 		return -EBUSY;
 	}
 	for (;;) {

@@ -105,7 +105,7 @@ def what_the_exporter_freed_is_refused_by_name():
 
 
 def an_exporter_that_ended_is_not_waited_for():
-    job = started("--leaves", 3, ranks=3)
+    job = Job("sharing", *arguments("--leaves", 3, ranks=3, steps=FOREVER), name="sharing")
     job.wait_steps(6)
     for release in ("all", "memory"):
         pause(release)

@@ -3,7 +3,247 @@
 """The GPU test of memory that processes share, on the simulated driver; and what happens when one of
 them fails, ends or is stopped in the middle of a pause or a resume.
 """
-from simlib import SANITIZED, shared
-from gpulib import main
+import os
+import signal
+import subprocess
+import time
 
-main(*shared("sharing.py", STEPS=60, STEP_MS=3, STILL=0.04, MIB=2, OBJECTS=4, PAUSES=3))
+from simlib import SANITIZED, SCRATCH, errors_of_cudaw, gpus_used, shared
+from gpulib import (CUDAW, RUNTIME_DIR, Job, base_environment, check, cudaw, cudaw_ok, equal, jobs,
+                    main, seeded, until)
+
+OBJECTS, MIB = 4, 2
+IDLE = (["running"] * 2, ["paused"] * 2)
+
+
+def rows():
+    return sorted((row for row in jobs().values() if row["name"] == "sharing"),
+                  key=lambda row: row["pid"])
+
+
+def states():
+    return [row["state"] for row in rows()]
+
+
+def started(*extra, ranks=2, **env):
+    job = Job("sharing", "--ranks", ranks, "--objects", OBJECTS, "--mib", MIB, "--steps", 100000000,
+              "--step-ms", 3, *extra, name="sharing", env=env)
+    job.until(lambda: len(rows()) == ranks, 30, "all ranks use CUDA")
+    job.wait_steps(3)
+    return job
+
+
+def goes_on(job):
+    equal(set(states()), {"running"}, "the states in the end")
+    job.wait_steps(job.steps() + 3)
+    check("every word right" in job.finish(), "not every rank verified its memory")
+
+
+def pauses_and_goes_on(job):
+    cudaw_ok("pause", "sharing")
+    equal(set(states()), {"paused"}, "the states after cudaw pause")
+    cudaw_ok("resume", "sharing")
+    goes_on(job)
+
+
+def other_rank(job):
+    """The process of rank 1."""
+    return next(row["pid"] for row in rows() if row["pid"] != job.pid)
+
+
+def asked(*args):
+    return subprocess.Popen([CUDAW, *args, "sharing"], env=base_environment(),
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def a_fault(what, fault, *words):
+    """Rank 1 fails in a pause before anybody has given memory back: all run on."""
+    def case():
+        job = started(SHARING_FAULT=fault)
+        done = cudaw("pause", "sharing")
+        check(done.returncode != 0, "the pause succeeded")
+        for word in words:
+            check(word in done.stderr, f"cudaw pause says {done.stderr!r}")
+        job.until(lambda: states() == ["running"] * 2, 20, "both ranks run")
+        pauses_and_goes_on(job)
+    return f"{what} fails in a pause", case
+
+
+def a_late_fault(what, fault):
+    """Rank 1 fails when there is no way back: the job is paused all the same, and says so."""
+    def case():
+        job = started(SHARING_FAULT=fault)
+        check("on the GPU" in cudaw_ok("pause", "sharing"), "the command does not say so")
+        equal(states(), ["paused"] * 2, "the states after it")
+        cudaw_ok("resume", "sharing")
+        pauses_and_goes_on(job)
+    return f"{what} fails after the last way back", case
+
+
+def a_resume_that_fails(what, fault, release):
+    """Nobody runs before all do, and the resume can be repeated."""
+    def case():
+        job = started(SHARING_FAULT=fault)
+        cudaw_ok("pause", "--release", release, "sharing")
+        used = gpus_used()
+        done = cudaw("resume", "--timeout", 20, "sharing")
+        check(done.returncode != 0, "the resume succeeded")
+        steps = job.steps()
+        job.until(lambda: set(states()) <= {"paused", "failed"}, 20, "both ranks are paused")
+        equal(gpus_used(), used, "the bytes on the GPU afterwards")
+        time.sleep(0.1)
+        equal(job.steps(), steps, "the steps meanwhile")
+        cudaw_ok("resume", "sharing")
+        pauses_and_goes_on(job)
+    return f"{what} fails in a resume, {release}", case
+
+
+def slow(**options):
+    """A job whose pause copies for more than a second."""
+    return started("--ballast", 128, CUDAW_SIM_COPY_GBPS="0.1", **options)
+
+
+def copies(command):
+    """A moment at which all ranks are in the midst of their copies."""
+    until(lambda: "pausing" in states(), 10, "the pause begins")
+    time.sleep(0.5)
+    equal(command.poll(), None, "the exit code of cudaw pause so far")
+
+
+def an_exporter_that_dies_in_a_pause_lets_the_others_run():
+    job = slow(ranks=3)
+    command = asked("pause")
+    copies(command)
+    os.kill(other_rank(job), signal.SIGKILL)
+    _, said = command.communicate(timeout=100)
+    equal(command.returncode, 1, f"the exit code of cudaw pause ({said})")
+    check("job runs on" in said, f"cudaw pause says {said!r}")
+    # The program misses the other rank, which it can only find out as it runs.
+    equal(job.wait_end(), 1, "the exit status of the program")
+
+
+def a_resume_in_the_midst_lets_all_run():
+    job = slow()
+    command = asked("pause")
+    copies(command)
+    cudaw_ok("resume", "sharing")
+    command.communicate(timeout=100)
+    goes_on(job)
+
+
+def a_command_that_is_killed_leaves_nobody_half_way():
+    job, rng = started(), seeded()
+    for turn in range(8):
+        verb = "pause" if states() == IDLE[0] else "resume"
+        command = asked(verb)
+        time.sleep(rng.uniform(0, 0.15))
+        command.kill()
+        command.communicate()
+        job.until(lambda: states() in IDLE, 30, f"turn {turn}: both run, or both are paused")
+    if "paused" in states():
+        cudaw_ok("resume", "sharing")
+    pauses_and_goes_on(job)
+
+
+def a_process_that_does_not_pause_is_named():
+    job = started()
+    done = cudaw("pause", job.pid)
+    equal(done.returncode, 6, "the exit code of cudaw pause")
+    for words in (f"process {other_rank(job)}", "'cudaw pause sharing' pauses all"):
+        check(words in done.stderr, f"cudaw pause says {done.stderr!r}")
+    pauses_and_goes_on(job)
+
+
+def one_that_resumes_alone_waits_for_the_other():
+    job = started()
+    cudaw_ok("pause", "sharing")
+    steps, other = job.steps(), other_rank(job)
+    job.send(signal.SIGUSR2)
+    time.sleep(0.5)
+    equal((states()[0], job.steps()), ("resuming", steps), "the first rank meanwhile")
+    job.send(signal.SIGUSR1)
+    job.until(lambda: states() == ["paused"] * 2, 20, "it is paused again")
+    job.send(signal.SIGUSR2)
+    time.sleep(0.1)
+    os.kill(other, signal.SIGUSR2)
+    job.until(lambda: states() == ["running"] * 2, 20, "both run")
+    pauses_and_goes_on(job)
+
+
+def a_stopped_process_is_waited_for():
+    job = started()
+    other = other_rank(job)
+    cudaw_ok("pause", "sharing")
+    os.kill(other, signal.SIGSTOP)
+    job.send(signal.SIGUSR2)
+    time.sleep(1.5)
+    os.kill(other, signal.SIGCONT)
+    os.kill(other, signal.SIGUSR2)
+    job.until(lambda: states() == ["running"] * 2, 20, "both run")
+    pauses_and_goes_on(job)
+
+
+def an_import_waits_where_its_process_can_be_paused():
+    """Rank 0 is paused alone, as nothing is shared yet, and then rank 1 imports its memory."""
+    job = Job("sharing", "--waits", 1, "--mib", MIB, "--objects", OBJECTS, "--steps", 100000000,
+              "--step-ms", 3, name="sharing")
+    job.wait_line("exported")
+    job.until(lambda: len(rows()) == 2, 30, "all ranks use CUDA")
+    other = other_rank(job)
+    cudaw_ok("pause", job.pid)
+    job.tell()
+    time.sleep(0.3)
+    cudaw_ok("pause", other)
+    equal(states(), ["paused"] * 2, "the states while the import waits")
+    cudaw_ok("resume", other)
+    time.sleep(0.3)
+    equal(job.steps(), 0, "the steps while the exporter is paused")
+    cudaw_ok("resume", job.pid)
+    job.wait_steps(3)
+    pauses_and_goes_on(job)
+
+
+def snapshots_are_refused_by_name():
+    job, path = started(), os.path.join(SCRATCH, "snapshot")
+    for paused in (False, True):
+        if paused:
+            cudaw_ok("pause", "sharing")
+        done = cudaw("snapshot", "--gpu-only", job.pid, path)
+        equal(done.returncode, 6, "the exit code of cudaw snapshot")
+        check("no snapshot has yet" in done.stderr, f"cudaw snapshot says {done.stderr!r}")
+    cudaw_ok("resume", "sharing")
+    pauses_and_goes_on(job)
+
+
+def two_gpus():
+    job = started("--gpus", 2, CUDAW_SIM_DEVICES="2")
+    for release in ("all", "memory"):
+        cudaw_ok("pause", "--release", release, "sharing")
+        cudaw_ok("resume", "sharing")
+    pauses_and_goes_on(job)
+
+
+def sockets_are_removed():
+    job = started()
+    sockets = {f"{row['pid']}.peer" for row in rows()}
+    equal(sockets & set(os.listdir(RUNTIME_DIR)), sockets, "the sockets of the ranks")
+    check("every word right" in job.finish(), "not every rank verified its memory")
+    equal(sockets & set(os.listdir(RUNTIME_DIR)), set(), "the sockets that are left")
+    equal(errors_of_cudaw(job), [], "what cudaw said on stderr")
+
+
+# The calls that rank 1 has made before: an export for its ticket and one for rank 0, an import.
+NEXT_EXPORT, NEXT_IMPORT = 2 * OBJECTS + 1, OBJECTS + 1
+
+main(*shared("sharing.py", STEPS=60, STEP_MS=3, STILL=0.04, MIB=MIB, OBJECTS=OBJECTS, PAUSES=3),
+     a_fault("a copy", "cuMemcpyDtoHAsync_v2:1:999", "copy"),
+     a_late_fault("the unmap of an import", "cuMemUnmap:1:999"),
+     a_late_fault("the unmap of its own", f"cuMemUnmap:{OBJECTS + 1}:999"),
+     a_late_fault("the driver's checkpoint", "cuCheckpointProcessCheckpoint:1:999"),
+     *[a_resume_that_fails("an import", f"cuMemImportFromShareableHandle:{NEXT_IMPORT + k}:999", r)
+       for k in (0, OBJECTS - 1) for r in ("all", "memory")],
+     a_resume_that_fails("an export", f"cuMemExportToShareableHandle:{NEXT_EXPORT}:999", "all"),
+     an_exporter_that_dies_in_a_pause_lets_the_others_run, a_resume_in_the_midst_lets_all_run,
+     a_command_that_is_killed_leaves_nobody_half_way, a_process_that_does_not_pause_is_named,
+     one_that_resumes_alone_waits_for_the_other, a_stopped_process_is_waited_for,
+     an_import_waits_where_its_process_can_be_paused, snapshots_are_refused_by_name, two_gpus, sockets_are_removed)

@@ -10,7 +10,7 @@
  * handles are released once the memory is mapped. --late N: in step N each rank makes, exports and
  * imports once more. --leaves N: in step N the last rank ends. --frees N: in step N the exporters free
  * their memory, which the importers go on to use. --waits 1: rank 1 imports late, when rank 0 says so
- * by a line on stdin.
+ * by a line on stdin. --ballast N: N MiB more in each rank, which a pause has to copy. SHARING_FAULT in the environment is rank 1's CUDAW_SIM_FAULT.
  */
 #include "tests/programs/kernels.h"
 
@@ -25,7 +25,7 @@
 #define MAX_OBJECTS 128
 
 static unsigned long nranks = 2, nobjects = 4, mib = 4, ring, gpus = 1, self, bare, late, leaves,
-		     frees, waits;
+		     frees, waits, ballast;
 static unsigned long rank;
 static struct kernels kernels;
 static size_t size;
@@ -249,8 +249,11 @@ static void free_own(void)
 
 static void run(void)
 {
+	CUdeviceptr more;
 	unsigned long k;
 
+	if (ballast)
+		CALL(cuMemAlloc_v2(&more, ballast << 20));
 	for (unsigned long i = 0; i < nobjects; i++)
 		make_one(0);
 	for (k = 0; meet(rank || step_more(k)); k++) {
@@ -303,6 +306,8 @@ static void init(void)
 {
 	CUdevice dev;
 
+	if (rank == 1 && getenv("SHARING_FAULT"))
+		setenv("CUDAW_SIM_FAULT", getenv("SHARING_FAULT"), 1);
 	kernels_init(&kernels);
 	if (rank % gpus == 0)
 		return;
@@ -319,9 +324,10 @@ static void init(void)
 int main(int argc, char **argv)
 {
 	const struct step_option options[] = {
-		{"ranks", &nranks},  {"objects", &nobjects}, {"mib", &mib},    {"ring", &ring},
-		{"gpus", &gpus},     {"self", &self},        {"bare", &bare},  {"late", &late},
-		{"leaves", &leaves}, {"frees", &frees},      {"waits", &waits}};
+		{"ranks", &nranks}, {"objects", &nobjects}, {"mib", &mib},
+		{"ring", &ring},    {"gpus", &gpus},        {"self", &self},
+		{"bare", &bare},    {"late", &late},        {"leaves", &leaves},
+		{"frees", &frees},  {"waits", &waits},      {"ballast", &ballast}};
 	int status = 0, one;
 
 	step_parse(argc, argv, options, sizeof(options) / sizeof(options[0]));

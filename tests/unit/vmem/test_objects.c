@@ -381,10 +381,10 @@ START_TEST(a_pause_gives_imports_back_and_a_resume_gets_the_new_memory)
 	ck_assert_int_eq(objects_export(name.key, &fd, &size), CUDA_ERROR_NOT_READY);
 	OK(vmem_objects_hold(ctx, 0));
 	ck_assert_uint_eq(vmem_regions(&region, 1), 1);
-	OK(objects_release_imports());
+	OK(objects_release_imports(NULL));
 	OK(vmem_region_unmap(region.start));
 	ck_assert_uint_eq(objects_shared_held(), 0);
-	OK(objects_release_imports());
+	OK(objects_release_imports(NULL));
 	OK(vmem_region_map(region.start));
 	vmem_objects_let_go();
 	objects_open_exports();
@@ -418,7 +418,7 @@ START_TEST(an_import_that_fails_leaves_nothing)
 	BAD(objects_release(other));
 	other = import(&name);
 	there = map(other, GRANULE);
-	OK(objects_release_imports());
+	OK(objects_release_imports(NULL));
 	/* The exporter's memory has another size now: it is not that memory. */
 	OK(objects_export(name.key, &fd, &size));
 	BAD(objects_import(other, fd, 2 * size, 2));
