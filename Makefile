@@ -73,7 +73,8 @@ FUZZ_TARGETS := container cubin elf ptx name snapshot ticket
 FUZZ_SECONDS ?= 60
 # Sanitizers make a search of the toolkit's libraries take minutes, and of one thread TSan says nothing.
 ONE_THREAD := $(addprefix tests/unit/,kparams/%.c tools/%.c vmem/test_suballoc.c vmem/test_translate.c wrapper/test_rewrite.c \
-	      checkpoint/test_control_state.c checkpoint/test_gate_model.c)
+	      checkpoint/test_control_state.c checkpoint/test_gate_model.c \
+	      checkpoint/test_sharing_model.c)
 # Nor do they bear a handler after each of their own instructions.
 UNIT_TESTS := $(patsubst tests/%.c,$(O)/tests/%,$(filter-out $(if $(SANITIZE),%_libs.c %/test_gate_handlers.c) \
 	      $(if $(filter thread,$(SANITIZE)),$(ONE_THREAD)),$(wildcard tests/unit/*/test_*.c tests/sim/test_*.c))) \

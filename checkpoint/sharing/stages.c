@@ -375,7 +375,12 @@ static int renew_imports(struct sharing_wait *w, const struct sharing_member *m)
 	return -EIO;
 }
 
-/* Go on together with all, or not at all. Without a way back for anybody on success. */
+/*
+ * Go on together with all, or not at all. Without a way back for anybody on success.
+ *
+ * tests/unit/checkpoint/test_sharing_model.c tries all interleavings of these steps and of withdraw().
+ * A change of a step here needs the same change there.
+ */
 static int agree(struct sharing_wait *w, double until_ms,
 		 enum verdict (*judge)(const struct sharing_member *),
 		 bool (*passed)(const struct sharing_member *))

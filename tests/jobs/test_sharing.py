@@ -170,6 +170,21 @@ def one_that_resumes_alone_waits_for_the_other():
     pauses_and_goes_on(job)
 
 
+def nobody_runs_before_all_are_whole():
+    """In a ring rank 0 has all that it imports from rank 2, which waits for rank 1."""
+    job = started("--ring", 1, ranks=3)
+    cudaw_ok("pause", "sharing")
+    first, second, third = sorted(row["pid"] for row in rows())
+    equal(first, job.pid, "the process of rank 0")
+    for pid in (first, third):
+        os.kill(pid, signal.SIGUSR2)
+    time.sleep(0.7)
+    equal(states(), ["resuming", "paused", "resuming"], "the states meanwhile")
+    os.kill(second, signal.SIGUSR2)
+    job.until(lambda: states() == ["running"] * 3, 20, "all run")
+    pauses_and_goes_on(job)
+
+
 def a_stopped_process_is_waited_for():
     job = started()
     other = other_rank(job)
@@ -245,5 +260,5 @@ main(*shared("sharing.py", STEPS=60, STEP_MS=3, STILL=0.04, MIB=MIB, OBJECTS=OBJ
      a_resume_that_fails("an export", f"cuMemExportToShareableHandle:{NEXT_EXPORT}:999", "all"),
      an_exporter_that_dies_in_a_pause_lets_the_others_run, a_resume_in_the_midst_lets_all_run,
      a_command_that_is_killed_leaves_nobody_half_way, a_process_that_does_not_pause_is_named,
-     one_that_resumes_alone_waits_for_the_other, a_stopped_process_is_waited_for,
+     one_that_resumes_alone_waits_for_the_other, nobody_runs_before_all_are_whole, a_stopped_process_is_waited_for,
      an_import_waits_where_its_process_can_be_paused, snapshots_are_refused_by_name, two_gpus, sockets_are_removed)

@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A model of how processes that share memory go on together (agree() and withdraw() in
+ * checkpoint/sharing/stages.c): every interleaving of three of them. Each step of the model is one
+ * question to another process, or one change of what a process answers.
+ *
+ * In no state may one process have gone on, and another one run. A model that finds no fault shows
+ * little, so the faults that the protocol could have are put in one by one, and must be found.
+ */
+#include "tests/check_suite.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PROCESSES 3
+#define STATES    (1u << 22)
+
+/* What a process answers. Before the stage, and behind it: it runs, or has gone on. */
+enum says { EARLY, WAITS, ON, OFF, RUNS, PASSED };
+
+enum step {
+	BEFORE,
+	LOOK,   /* ask the next one */
+	DECIDE, /* what to say after all have answered */
+	GIVE_UP,
+	ASK,    /* the next one, whether it has gone on */
+	RETURN, /* or stay */
+	END,
+};
+
+/* What the others have answered, so far. */
+enum verdict { ALL, NOT_YET, WITHDREW };
+
+enum fault {
+	NONE,
+	ONE_LOOK,  /* go on when all have come, without saying so and asking again */
+	NO_ASKING, /* give up without asking who has gone on */
+	ASK_FIRST, /* before saying so */
+};
+
+struct process {
+	uint8_t says, step, next, verdict, on, may;
+};
+
+struct state {
+	struct process p[PROCESSES];
+};
+
+static enum fault fault;
+static struct state *todo;
+static uint64_t *found;
+static size_t ntodo, nfound;
+static bool torn, all_passed, all_run;
+
+static uint64_t pack(const struct state *s)
+{
+	uint64_t bits = 1;
+
+	for (int i = 0; i < PROCESSES; i++) {
+		const struct process *p = &s->p[i];
+
+		bits = bits << 3 | p->says;
+		bits = bits << 3 | p->step;
+		bits = bits << 2 | p->next;
+		bits = bits << 2 | p->verdict;
+		bits = bits << 2 | p->on << 1 | p->may;
+	}
+	return bits;
+}
+
+static int count(const struct state *s, enum says says)
+{
+	int n = 0;
+
+	for (int i = 0; i < PROCESSES; i++)
+		n += s->p[i].says == says;
+	return n;
+}
+
+static void find(const struct state *s)
+{
+	uint64_t bits = pack(s);
+	size_t at = bits * 0x9e3779b97f4a7c15UL >> 42;
+
+	while (found[at] && found[at] != bits)
+		at = (at + 1) % STATES;
+	if (found[at])
+		return;
+	found[at] = bits;
+	ck_assert_uint_lt(++nfound, STATES / 2);
+	todo[ntodo++] = *s;
+	torn |= count(s, PASSED) && count(s, RUNS);
+	all_passed |= count(s, PASSED) == PROCESSES;
+	all_run |= count(s, RUNS) == PROCESSES;
+}
+
+static void go(const struct state *s, int i, struct process p)
+{
+	struct state next = *s;
+
+	next.p[i] = p;
+	find(&next);
+}
+
+static struct process at(struct process p, enum step step)
+{
+	p.step = step;
+	p.next = 0;
+	p.verdict = ALL;
+	p.may = 1;
+	return p;
+}
+
+/* The number of the @next one beside @i. */
+static int other(int i, int next)
+{
+	return next < i ? next : next + 1;
+}
+
+static void look(const struct state *s, int i, struct process p)
+{
+	enum says says = s->p[other(i, p.next)].says;
+	enum verdict verdict = says == RUNS                   ? WITHDREW
+			       : says == EARLY || says == OFF ? NOT_YET
+							      : ALL;
+
+	if (verdict > p.verdict)
+		p.verdict = verdict;
+	if (++p.next == PROCESSES - 1)
+		p.step = DECIDE;
+	go(s, i, p);
+}
+
+static void decide(const struct state *s, int i, struct process p)
+{
+	enum verdict verdict = p.verdict;
+
+	if (verdict == ALL && (p.on || fault == ONE_LOOK)) {
+		p.says = PASSED;
+		go(s, i, at(p, END));
+		return;
+	}
+	p.on = verdict == ALL;
+	p.says = p.on ? ON : WAITS;
+	/* It may be told at any time to give up, or find that it is late. */
+	if (verdict != WITHDREW)
+		go(s, i, at(p, LOOK));
+	if (verdict != ALL)
+		go(s, i, at(p, fault == ASK_FIRST ? ASK : GIVE_UP));
+}
+
+static void ask(const struct state *s, int i, struct process p)
+{
+	enum says says = s->p[other(i, p.next)].says;
+
+	p.may &= fault == NO_ASKING || (says != ON && says != PASSED);
+	if (++p.next == PROCESSES - 1)
+		p.step = RETURN;
+	go(s, i, p);
+}
+
+static void follow(const struct state *s, int i)
+{
+	struct process p = s->p[i];
+
+	switch ((enum step)p.step) {
+	case BEFORE:
+		p.says = WAITS;
+		go(s, i, at(p, LOOK));
+		p.says = RUNS;
+		go(s, i, at(p, END));
+		break;
+	case LOOK:
+		look(s, i, p);
+		break;
+	case DECIDE:
+		decide(s, i, p);
+		break;
+	case GIVE_UP:
+		p.says = OFF;
+		go(s, i, at(p, ASK));
+		break;
+	case ASK:
+		ask(s, i, p);
+		break;
+	case RETURN:
+		p.says = p.may ? RUNS : WAITS;
+		p.on = 0;
+		go(s, i, at(p, p.may ? END : LOOK));
+		break;
+	case END:
+		break;
+	}
+}
+
+static void explore(enum fault with)
+{
+	struct state first = {0};
+
+	fault = with;
+	found = calloc(STATES, sizeof(*found));
+	todo = malloc(STATES / 2 * sizeof(*todo));
+	ck_assert(found && todo);
+	for (int i = 0; i < PROCESSES; i++)
+		first.p[i] = at(first.p[i], BEFORE);
+	find(&first);
+	while (ntodo) {
+		struct state s = todo[--ntodo];
+
+		for (int i = 0; i < PROCESSES; i++)
+			follow(&s, i);
+	}
+	free(found);
+	free(todo);
+	ck_assert(all_passed && all_run);
+}
+
+START_TEST(all_go_on_or_none)
+{
+	explore(NONE);
+	ck_assert(!torn);
+}
+END_TEST
+
+START_TEST(each_fault_is_found)
+{
+	explore(ONE_LOOK + _i);
+	ck_assert(torn);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("sharing");
+	TCase *tc = tcase_create("model");
+
+	tcase_set_timeout(tc, 60);
+	tcase_add_test(tc, all_go_on_or_none);
+	tcase_add_loop_test(tc, each_fault_is_found, 0, ASK_FIRST);
+	suite_add_tcase(s, tc);
+	return check_suite_run(s);
+}
