@@ -11,14 +11,15 @@
  *	copy	find host memory and disk space, copy all carried memory there
  *	unmap	unmap it, which gives it back
  *	release	have the driver checkpoint what is left (CUDAW_RELEASE=all, the default, r570+)
+ * Processes that share memory wait for each other behind drain, copy and unmap (sharing.h).
  * A failure before unmap undoes what was done and lets the job run on. A failure of unmap maps and
  * copies back. A failure of release leaves the job paused with its context on the GPU, and a note
  * in the result says so.
  *
- * A resume does the reverse (restore, map, copy), and waits for GPU memory with back-off as long as
- * it has to. If it fails for another reason, the data stays where it is, and the resume can be
- * tried again. A resume that is held (hold.h) lets the program run when its peers have their memory
- * too, and gives the memory back if they do not get theirs.
+ * A resume does the reverse (restore, map, copy), gets the memory of other processes (share), and
+ * waits for GPU memory with back-off as long as it has to. If it fails for another reason, the data
+ * stays where it is, and the resume can be tried again. A resume that is held (hold.h) lets the program
+ * run when its peers have their memory too, and gives the memory back if they do not get theirs.
  *
  * With CUDAW_VERIFY=1 a resume lets the job run only if the GPU finds each granule unchanged.
  *
