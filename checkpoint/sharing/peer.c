@@ -193,12 +193,13 @@ FORKS_CHILD(begin_anew_in_child);
 
 static int start(peer_answer_fn answer)
 {
-	static bool unlinks;
+	static bool unlinks, said;
 	int fd, error;
 
 	if (getrandom(self.instance, sizeof(self.instance), 0) != sizeof(self.instance))
 		return -EIO;
-	fd = rundir_listen(RUNDIR_PEER, false);
+	fd = rundir_listen(RUNDIR_PEER, said);
+	said = true;
 	if (fd < 0)
 		return fd;
 	ownfd_set(&listener, fd);
@@ -207,7 +208,7 @@ static int start(peer_answer_fn answer)
 	answer_request = answer;
 	error = start_thread();
 	if (error) {
-		pr_err("no thread to share memory with other processes: %s", strerror(-error));
+		pr_err_once("no thread to share memory with other processes: %s", strerror(-error));
 		ownfd_close(&listener);
 		rundir_unlink(RUNDIR_PEER, getpid());
 		return error;

@@ -23,8 +23,8 @@ typedef void (*peer_answer_fn)(const struct share_request *request,
 			       int *fd);
 
 /*
- * Begin to answer by @answer, if that has not begun. 0, or a negative errno after an error message:
- * no other process can reach this one.
+ * Begin to answer by @answer, if that has not begun. 0, or a negative errno, the first time after an
+ * error message: no other process can reach this one.
  */
 int peer_start(peer_answer_fn answer);
 

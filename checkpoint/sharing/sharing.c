@@ -149,7 +149,7 @@ CUresult sharing_export(CUmemGenericAllocationHandle handle, CUmemAllocationHand
 	if (result == CUDA_SUCCESS) {
 		*fd = ticket_make(&name);
 		if (*fd < 0)
-			pr_err("no ticket for memory to be shared: %s", strerror(-*fd));
+			pr_err_once("no ticket for memory to be shared: %s", strerror(-*fd));
 	}
 	return result;
 }
