@@ -238,6 +238,16 @@ def two_gpus():
     pauses_and_goes_on(job)
 
 
+def without_sockets_the_driver_exports():
+    """The program runs as it does natively, and no pause was possible before either."""
+    directory = os.path.join(SCRATCH, "open")
+    os.mkdir(directory)
+    os.chmod(directory, 0o755)
+    job = Job("sharing", "--steps", 5, env={"CUDAW_RUNTIME_DIR": directory})
+    check("every word right" in job.result(), "not every rank verified its memory")
+    check("other users may enter it" in job.stderr(), "the reason is not said")
+
+
 def sockets_are_removed():
     job = started()
     sockets = {f"{row['pid']}.peer" for row in rows()}
@@ -261,4 +271,5 @@ main(*shared("sharing.py", STEPS=60, STEP_MS=3, STILL=0.04, MIB=MIB, OBJECTS=OBJ
      an_exporter_that_dies_in_a_pause_lets_the_others_run, a_resume_in_the_midst_lets_all_run,
      a_command_that_is_killed_leaves_nobody_half_way, a_process_that_does_not_pause_is_named,
      one_that_resumes_alone_waits_for_the_other, nobody_runs_before_all_are_whole, a_stopped_process_is_waited_for,
-     an_import_waits_where_its_process_can_be_paused, snapshots_are_refused_by_name, two_gpus, sockets_are_removed)
+     an_import_waits_where_its_process_can_be_paused, snapshots_are_refused_by_name, two_gpus,
+     without_sockets_the_driver_exports, sockets_are_removed)
