@@ -77,12 +77,12 @@ static void describe_imports(const unsigned char instance[OBJECT_KEY], struct sh
 }
 
 /*
- * True if @from may have memory now. Before it gets any it is noted: a pause that begins then finds
+ * Whether @from may have memory now. Before it gets any it is noted: a pause that begins then finds
  * it, or has closed the exports.
  */
-static bool may_export(const struct share_process *from)
+static enum share_result may_export(const struct share_process *from)
 {
-	bool may;
+	bool may, noted;
 
 	pthread_mutex_lock(&sharing.lock);
 	may = sharing.stage <= SHARE_PAUSING;
@@ -90,19 +90,20 @@ static bool may_export(const struct share_process *from)
 		may = sharing.stage >= SHARE_REBUILT && same(&sharing.members[i].process, from);
 	if (may)
 		list_add(sharing.importers, &sharing.nimporters, from);
-	may &= sharing_lists(sharing.importers, sharing.nimporters, from);
+	noted = sharing_lists(sharing.importers, sharing.nimporters, from);
 	pthread_mutex_unlock(&sharing.lock);
-	return may;
+	return !may ? SHARE_LATER : noted ? SHARE_OK : SHARE_FAILED;
 }
 
 static enum share_result export_to(const struct share_process *to,
 				   const unsigned char key[OBJECT_KEY], int *fd, uint64_t *size)
 {
+	enum share_result may = may_export(to);
 	size_t bytes;
 	CUresult result;
 
-	if (!may_export(to))
-		return SHARE_LATER;
+	if (may != SHARE_OK)
+		return may;
 	result = objects_export(key, fd, &bytes);
 	if (result == CUDA_SUCCESS)
 		*size = bytes;
@@ -119,18 +120,19 @@ static void answer_request(const struct share_request *request, const struct sha
 {
 	static const unsigned char none[OBJECT_KEY];
 
-	if (request->kind == SHARE_EXPORT)
-		answer->result = export_to(from, request->key, fd, &answer->size);
-	else if (memcmp(request->key, none, sizeof(none)) && !objects_have_key(request->key))
-		answer->result = SHARE_UNKNOWN;
-	describe_imports(from->instance, answer);
-	answer->npeers = sharing_list_peers(answer->peers);
+	/* First: memory that is exported below is not older than this build. */
 	pthread_mutex_lock(&sharing.lock);
 	answer->stage = sharing.stage;
 	answer->vote = sharing.vote;
 	answer->cycle = sharing.cycle;
 	answer->build = sharing.build;
 	pthread_mutex_unlock(&sharing.lock);
+	if (request->kind == SHARE_EXPORT)
+		answer->result = export_to(from, request->key, fd, &answer->size);
+	else if (memcmp(request->key, none, sizeof(none)) && !objects_have_key(request->key))
+		answer->result = SHARE_UNKNOWN;
+	describe_imports(from->instance, answer);
+	answer->npeers = sharing_list_peers(answer->peers);
 }
 
 CUresult sharing_export(CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type,
@@ -166,11 +168,11 @@ int sharing_fetch(const struct object_name *name, int *fd, struct share_answer *
 		size_t size = 0;
 
 		share_answer_begin(answer);
-		error = objects_export(name->key, fd, &size) ? -ENOENT : 0;
-		answer->size = size;
 		pthread_mutex_lock(&sharing.lock);
 		answer->build = sharing.build;
 		pthread_mutex_unlock(&sharing.lock);
+		error = objects_export(name->key, fd, &size) ? -ENOENT : 0;
+		answer->size = size;
 		return error;
 	}
 	error = peer_ask(&exporter, &request, answer, fd);

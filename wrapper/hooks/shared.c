@@ -205,8 +205,15 @@ CUresult hook_cuMemExportToShareableHandle(void *shareableHandle,
 
 static CUresult import_once(const struct object_name *name, CUmemGenericAllocationHandle *handle)
 {
-	CUresult result = *handle ? CUDA_SUCCESS : sharing_import_begin(name, handle);
+	CUresult result = CUDA_SUCCESS;
+	int count;
 
+	if (!*handle) {
+		/* Before cuInit() nothing is imported, and no thread may start. */
+		result = real.cuDeviceGetCount(&count);
+		if (!result)
+			result = sharing_import_begin(name, handle);
+	}
 	return result ? result : sharing_import(name, *handle);
 }
 
