@@ -8,11 +8,11 @@ import shutil
 import statistics
 import time
 
-from gpulib import (Job, check, cudaw, cudaw_ok, equal, figure, gpu_count, jobs, main, same_lines,
-                    seeded)
+from gpulib import (Job, check, cudaw, cudaw_ok, equal, figure, gpu_count, jobs, main, process_used,
+                    same_lines, seeded)
 
 STEPS, STEP_MS, STILL, PAUSES = 120, 10, 0.1, 5
-MIB, OBJECTS = 16, 48
+MIB, OBJECTS = 2, 48
 UNSUPPORTED = 6     # the exit code of cudaw pause
 FOREVER = 100000000
 native = {}
@@ -41,7 +41,9 @@ def started(*extra, ranks=2, env=None, steps=FOREVER):
 def pause(release):
     said = cudaw_ok("pause", "--release", release, "sharing")
     equal(states(), {"paused"}, "the states after cudaw pause")
-    check("stays on the GPU" not in said or release == "memory", f"cudaw pause says {said!r}")
+    check("on the GPU" not in said or release == "memory", f"cudaw pause says {said!r}")
+    used = {row["pid"]: process_used(row["pid"]) for row in rows() if release == "all"}
+    check(not any(used.values()), f"MiB that are still used, by process: {used}")
 
 
 def resume():
