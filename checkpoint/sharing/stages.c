@@ -311,23 +311,25 @@ static bool has_imports(const struct sharing_member *m, const uint64_t *build)
 	return false;
 }
 
+/*
+ * No way back: it has gone on, or may have. It counts on this process also in a later pause than the one
+ * in which this process has met it.
+ */
+static bool passed_saved(const struct sharing_member *m)
+{
+	return m->answer.stage > SHARE_SAVED ||
+	       (m->answer.stage == SHARE_SAVED && m->answer.vote == SHARE_ON);
+}
+
 static enum verdict judge_saved(const struct sharing_member *m)
 {
 	if (m->is == MEMBER_GONE)
 		return !m->lost && has_imports(m, NULL) ? LOST : GO_ON;
+	if (passed_saved(m))
+		return GO_ON;
 	if (m->answer.cycle != m->cycle || m->answer.stage < SHARE_RESTING)
 		return WITHDREW;
-	if (m->answer.stage == SHARE_RESTING)
-		return NOT_YET;
-	return m->answer.stage == SHARE_SAVED && m->answer.vote == SHARE_OFF ? NOT_YET : GO_ON;
-}
-
-/* No way back: it has gone on, or may have. */
-static bool passed_saved(const struct sharing_member *m)
-{
-	return m->answer.cycle == m->cycle &&
-	       (m->answer.stage > SHARE_SAVED ||
-		(m->answer.stage == SHARE_SAVED && m->answer.vote == SHARE_ON));
+	return m->answer.stage == SHARE_RESTING || m->answer.vote == SHARE_OFF ? NOT_YET : GO_ON;
 }
 
 static enum verdict judge_whole(const struct sharing_member *m)
@@ -420,8 +422,13 @@ static int agree(struct sharing_wait *w, double until_ms,
 
 int sharing_saved(struct sharing_wait *w)
 {
+	int error;
+
 	set_stage(SHARE_SAVED);
-	return agree(w, clock_ms() + SAVED_MS, judge_saved, passed_saved);
+	error = agree(w, clock_ms() + SAVED_MS, judge_saved, passed_saved);
+	for (size_t i = 0; i < sharing.nmembers; i++)
+		sharing.members[i].cycle = sharing.members[i].answer.cycle;
+	return error;
 }
 
 static enum verdict judge_released(const struct sharing_member *m)
