@@ -107,6 +107,13 @@ static int check_alone(struct engine_op *op)
 		ranks, engine_job_name(id));
 }
 
+/* The memory is mapped: copy it back, and get what is imported. */
+static int load_all(struct engine_op *op, double deadline_ms)
+{
+	sharing_rebuilt();
+	return engine_load_back(op) ? -1 : engine_get_imports(op, deadline_ms);
+}
+
 /* A pause without the release. On failure the job runs on, unless that fails too (END_FAILED). */
 static int take_memory(struct engine_op *op, double deadline_ms)
 {
@@ -145,8 +152,10 @@ static int take_memory(struct engine_op *op, double deadline_ms)
 	}
 	engine_fail_driver(result, op->drv, "unmap", error);
 	engine_write_drop();
-	if (engine_map(op->drv) || engine_load_back(op) || engine_get_imports(op, 0))
+	if (engine_map(op->drv) || load_all(op, 0)) {
+		sharing_back();
 		return -1; /* the data is kept: a resume may still succeed */
+	}
 err_forget:
 	engine_write_drop();
 	engine_forget();
@@ -319,13 +328,6 @@ static CUresult step_back(struct engine_op *op, bool was_released)
 	if (!error && was_released)
 		engine_release(op, &call);
 	return error;
-}
-
-/* The memory is mapped: copy it back, and get that of other processes. */
-static int load_all(struct engine_op *op, double deadline_ms)
-{
-	sharing_rebuilt();
-	return engine_load_back(op) ? -1 : engine_get_imports(op, deadline_ms);
 }
 
 void engine_resume(struct engine_op *op)

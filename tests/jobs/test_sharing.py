@@ -230,6 +230,14 @@ def snapshots_are_refused_by_name():
     pauses_and_goes_on(job)
 
 
+def a_pause_that_is_undone_gets_its_own_imports_back():
+    job = started("--self", 1, ranks=1, CUDAW_SIM_FAULT="cuMemUnmap:1:999")
+    done = cudaw("pause", "sharing")
+    check(done.returncode != 0, "the pause succeeded")
+    equal(states(), ["running"], "the states after it")
+    pauses_and_goes_on(job)
+
+
 def two_gpus():
     job = started("--gpus", 2, CUDAW_SIM_DEVICES="2")
     for release in ("all", "memory"):
@@ -272,4 +280,5 @@ main(*shared("sharing.py", STEPS=60, STEP_MS=3, STILL=0.04, MIB=MIB, OBJECTS=OBJ
      a_command_that_is_killed_leaves_nobody_half_way, a_process_that_does_not_pause_is_named,
      one_that_resumes_alone_waits_for_the_other, nobody_runs_before_all_are_whole, a_stopped_process_is_waited_for,
      an_import_waits_where_its_process_can_be_paused, snapshots_are_refused_by_name, two_gpus,
+     a_pause_that_is_undone_gets_its_own_imports_back,
      without_sockets_the_driver_exports, sockets_are_removed)

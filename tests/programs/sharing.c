@@ -270,6 +270,8 @@ static void run(void)
 		meet(true);
 		for (unsigned long i = 0; i < made && imports_from(before(rank)); i++)
 			fill(imported[before(rank)][i].at, seed_of(before(rank), i, k + 1));
+		for (unsigned long i = 0; i < made && nranks == 1; i++)
+			fill(own_again[i].at, seed_of(rank, i, k + 1));
 		CALL(cuCtxSynchronize());
 		if (!rank)
 			step_done(k);
@@ -331,7 +333,8 @@ int main(int argc, char **argv)
 	int status = 0, one;
 
 	step_parse(argc, argv, options, sizeof(options) / sizeof(options[0]));
-	if (nranks < 1 || nranks > MAX_RANKS || nobjects >= MAX_OBJECTS || !gpus)
+	if (nranks < 1 || (nranks == 1 && !self) || nranks > MAX_RANKS || nobjects >= MAX_OBJECTS ||
+	    !gpus)
 		step_die("sharing: bad numbers");
 	size = mib << 20;
 	words = malloc(size);

@@ -149,10 +149,10 @@ static void look(const struct state *s, int i, struct process p)
 {
 	const struct process *q = &s->p[other(i, p.next)];
 	bool known = q->again == p.known[p.next];
-	enum verdict verdict = has_passed(q, known)                         ? ALL
-			       : q->says == RUNS || !known                  ? WITHDREW
-			       : q->says == EARLY || q->says == OFF         ? NOT_YET
-									    : ALL;
+	enum verdict verdict = has_passed(q, known)                 ? ALL
+			       : q->says == RUNS || !known          ? WITHDREW
+			       : q->says == EARLY || q->says == OFF ? NOT_YET
+								    : ALL;
 
 	if (verdict > p.verdict)
 		p.verdict = verdict;
