@@ -110,13 +110,14 @@ CUresult objects_import_begin(const struct object_name *name, CUmemGenericAlloca
 CUresult objects_import(CUmemGenericAllocationHandle handle, int fd, size_t size, uint64_t build);
 void objects_import_drop(CUmemGenericAllocationHandle handle);
 
-/* An import that a pause gives back. */
+/* An import whose exporter has the memory, as far as is known. */
 struct object_import {
 	CUmemGenericAllocationHandle handle;
 	struct object_name name;
 	uint64_t build;
 	bool away;    /* a pause has released it */
 	bool pending; /* objects_import() has not been called */
+	bool left;    /* no pause can give it back, as others can reach it otherwise */
 };
 /* The one after @import, in the order of their handles; the first if its handle is 0. */
 bool objects_next_import(struct object_import *import);
@@ -125,6 +126,9 @@ bool objects_next_import(struct object_import *import);
  * Give the imports from that process back to the driver; NULL: all. Those that are away already stay so.
  */
 CUresult objects_release_imports(const unsigned char instance[OBJECT_KEY]);
+
+/* Its exporter does not have it any more: leave it to the driver. */
+void objects_import_orphan(CUmemGenericAllocationHandle handle);
 
 /* How many objects with names, and imports, the driver still has, of those that a pause gives back. */
 size_t objects_shared_held(void);

@@ -171,11 +171,6 @@ void objects_import_drop(CUmemGenericAllocationHandle handle)
 	objects_release(handle);
 }
 
-static bool is_given_back(const struct object *o)
-{
-	return o->import && !o->left;
-}
-
 bool objects_next_import(struct object_import *import)
 {
 	bool found = false;
@@ -184,13 +179,24 @@ bool objects_next_import(struct object_import *import)
 	for (size_t i = 0; i < objects.nobjects && !found; i++) {
 		const struct object *o = objects.objects[i];
 
-		found = is_given_back(o) && o->handle > import->handle;
+		found = o->import && !o->orphan && o->handle > import->handle;
 		if (found)
-			*import = (struct object_import){o->handle, o->name, o->build, o->away,
-							 !o->size};
+			*import = (struct object_import){o->handle, o->name,  o->build,
+							 o->away,   !o->size, o->left};
 	}
 	pthread_mutex_unlock(&objects.lock);
 	return found;
+}
+
+void objects_import_orphan(CUmemGenericAllocationHandle handle)
+{
+	struct object *o;
+
+	pthread_mutex_lock(&objects.lock);
+	o = find_import(handle);
+	if (o)
+		o->left = o->orphan = true;
+	pthread_mutex_unlock(&objects.lock);
 }
 
 CUresult objects_release_imports(const unsigned char instance[OBJECT_KEY])
@@ -201,7 +207,7 @@ CUresult objects_release_imports(const unsigned char instance[OBJECT_KEY])
 	for (size_t i = 0; i < objects.nobjects && rc == CUDA_SUCCESS; i++) {
 		struct object *o = objects.objects[i];
 
-		if (is_given_back(o) && !o->away &&
+		if (o->import && !o->left && !o->away &&
 		    (!instance || !memcmp(o->name.instance, instance, OBJECT_KEY)))
 			rc = release_import(o);
 	}

@@ -33,7 +33,10 @@ static int fail_pause(struct engine_op *op, const struct sharing_wait *w, int er
 				   "%s; the job runs on; 'cudaw pause %s' pauses all processes of "
 				   "the job",
 				   w->text, engine_job_name(id));
-	return engine_fail(&op->result, error == -ETIME ? END_TIMEOUT : END_BUSY,
+	return engine_fail(&op->result,
+			   error == -ETIME   ? END_TIMEOUT
+			   : error == -EPERM ? END_UNSUPPORTED
+					     : END_BUSY,
 			   "%s; the job runs on", w->text);
 }
 

@@ -74,8 +74,8 @@ void sharing_pause(void);
 
 /*
  * The process is at rest. On success all that share memory with it are. Imports whose exporter is
- * gone, or has freed the memory, are left to the driver. -ENOTSUP: a process does not pause;
- * -ETIME, -ECANCELED.
+ * gone, or has freed the memory, are left to the driver. -ENOTSUP: a process does not pause; -EPERM: an
+ * import cannot be given back; -ETIME, -ECANCELED.
  */
 int sharing_rest(struct sharing_wait *w);
 

@@ -194,8 +194,11 @@ static enum verdict judge_resting(const struct sharing_member *m)
 		       : NOT_YET;
 }
 
-/* The exporter does not have what was imported: nobody would save it. */
-static void leave_orphans(void)
+/*
+ * If the exporter does not have what was imported, nobody would save it: leave it to the driver. If it has,
+ * it is about to make the memory anew, so that what cannot be given back would be other memory then.
+ */
+static int check_imports(struct sharing_wait *w)
 {
 	struct object_import import = {0};
 	struct share_answer answer;
@@ -212,11 +215,20 @@ static void leave_orphans(void)
 
 			gone = error == -ESRCH || (!error && answer.result == SHARE_UNKNOWN);
 		}
+		if (!gone && import.left) {
+			snprintf(
+				w->text, sizeof(w->text),
+				"memory of process %d cannot be given back: others can reach it here "
+				"(a dma-buf, a multicast object or CUDAW_EXPORT=driver)",
+				import.name.pid);
+			return -EPERM;
+		}
 		if (!gone || import.pending)
 			continue;
-		objects_leave(import.handle);
+		objects_import_orphan(import.handle);
 		handles_add(import.handle, DRIVER_MEMORY_VMM_IMPORT, 0);
 	}
+	return 0;
 }
 
 int sharing_rest(struct sharing_wait *w)
@@ -251,8 +263,7 @@ int sharing_rest(struct sharing_wait *w)
 			return fail(w, -ETIME, m, "has not come to rest");
 		usleep(LOOK_MS * 1000);
 	}
-	leave_orphans();
-	return 0;
+	return check_imports(w);
 }
 
 /* Get one import from its exporter, once that has made its memory anew. */

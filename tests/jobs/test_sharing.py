@@ -238,6 +238,19 @@ def a_pause_that_is_undone_gets_its_own_imports_back():
     pauses_and_goes_on(job)
 
 
+def an_import_that_cannot_be_given_back_is_refused_by_name():
+    """A device on the bus may use what a dma-buf was made of, and the exporter cannot move it then."""
+    job = started("--dmabuf", 2, "--ring", 1, ranks=3)
+    for args in (("--release", "memory", "sharing"), ("--release", "memory", job.pid)):
+        done = cudaw("pause", *args)
+        equal(done.returncode, 6, f"the exit code of cudaw pause ({done.stderr!r})")
+    goes_on(job)
+    job = started("--dmabuf", 2)
+    done = cudaw("pause", "--release", "memory", "sharing")
+    check("a dma-buf" in done.stderr, f"cudaw pause says {done.stderr!r}")
+    goes_on(job)
+
+
 def two_gpus():
     job = started("--gpus", 2, CUDAW_SIM_DEVICES="2")
     for release in ("all", "memory"):
@@ -281,4 +294,5 @@ main(*shared("sharing.py", STEPS=60, STEP_MS=3, STILL=0.04, MIB=MIB, OBJECTS=OBJ
      one_that_resumes_alone_waits_for_the_other, nobody_runs_before_all_are_whole, a_stopped_process_is_waited_for,
      an_import_waits_where_its_process_can_be_paused, snapshots_are_refused_by_name, two_gpus,
      a_pause_that_is_undone_gets_its_own_imports_back,
+     an_import_that_cannot_be_given_back_is_refused_by_name,
      without_sockets_the_driver_exports, sockets_are_removed)

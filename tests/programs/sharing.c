@@ -10,7 +10,8 @@
  * handles are released once the memory is mapped. --late N: in step N each rank makes, exports and
  * imports once more. --leaves N: in step N the last rank ends. --frees N: in step N the exporters free
  * their memory, which the importers go on to use. --waits 1: rank 1 imports late, when rank 0 says so
- * by a line on stdin. --ballast N: N MiB more in each rank, which a pause has to copy. SHARING_FAULT in the environment is rank 1's CUDAW_SIM_FAULT.
+ * by a line on stdin. --dmabuf N: in step N each rank makes dma-bufs of the memory that it has imported.
+ * --ballast N: N MiB more in each rank, which a pause has to copy. SHARING_FAULT in the environment is rank 1's CUDAW_SIM_FAULT.
  */
 #include "tests/programs/kernels.h"
 
@@ -25,7 +26,7 @@
 #define MAX_OBJECTS 128
 
 static unsigned long nranks = 2, nobjects = 4, mib = 4, ring, gpus = 1, self, bare, late, leaves,
-		     frees, waits, ballast;
+		     frees, waits, ballast, dmabuf;
 static unsigned long rank;
 static struct kernels kernels;
 static size_t size;
@@ -247,6 +248,18 @@ static void free_own(void)
 			unmap(&own[i]);
 }
 
+static void make_dmabufs(void)
+{
+	int fd;
+
+	for (unsigned long r = 0; r < nranks; r++)
+		for (unsigned long i = 0; i < made; i++)
+			if (imported[r][i].at)
+				CALL(cuMemGetHandleForAddressRange(
+					&fd, imported[r][i].at, size,
+					CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0));
+}
+
 static void run(void)
 {
 	CUdeviceptr more;
@@ -264,6 +277,8 @@ static void run(void)
 				exit(0);
 			end_one(nranks - 1);
 		}
+		if (dmabuf && k == dmabuf)
+			make_dmabufs();
 		check_all(k);
 		if (frees && k == frees)
 			free_own();
@@ -329,7 +344,8 @@ int main(int argc, char **argv)
 		{"ranks", &nranks}, {"objects", &nobjects}, {"mib", &mib},
 		{"ring", &ring},    {"gpus", &gpus},        {"self", &self},
 		{"bare", &bare},    {"late", &late},        {"leaves", &leaves},
-		{"frees", &frees},  {"waits", &waits},      {"ballast", &ballast}};
+		{"frees", &frees},  {"waits", &waits},      {"ballast", &ballast},
+		{"dmabuf", &dmabuf}};
 	int status = 0, one;
 
 	step_parse(argc, argv, options, sizeof(options) / sizeof(options[0]));
