@@ -66,7 +66,10 @@ struct sharing_wait {
 	char text[160]; /* after a failure: which process is waited for, and why */
 };
 
-/* How many processes share memory with this one directly, as far as is known. Asks them. */
+/*
+ * How many processes share memory with this one directly. Asks them. From then on until sharing_run() or
+ * sharing_rebuilt() nothing is exported.
+ */
 size_t sharing_peers(void);
 
 /* A pause begins. Before the gate closes. */

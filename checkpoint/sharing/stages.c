@@ -86,6 +86,8 @@ size_t sharing_peers(void)
 {
 	struct share_process list[SHARE_PROCESSES];
 
+	/* One that gets memory after it has answered must not be forgotten. */
+	objects_close_exports();
 	forget_importers();
 	return sharing_list_peers(list);
 }
