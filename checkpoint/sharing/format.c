@@ -3,10 +3,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stddef.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #define TICKET_MAGIC  0x544b547761647563UL /* "cudawTKT" */
@@ -29,6 +32,29 @@ _Static_assert(sizeof(struct share_request) == 64, "the format of requests");
 _Static_assert(sizeof(struct share_process) == 20, "the format of answers");
 _Static_assert(offsetof(struct share_answer, peers) == 64, "the format of answers");
 
+/* False with errno. A limit of the file size raises a signal, which would end the program. */
+static bool write_ticket(int fd, const struct ticket *t)
+{
+	const struct timespec now = {0};
+	sigset_t limit, mask, pending;
+	bool was_pending, ok;
+	int error;
+
+	sigpending(&pending);
+	was_pending = sigismember(&pending, SIGXFSZ) == 1;
+	sigemptyset(&limit);
+	sigaddset(&limit, SIGXFSZ);
+	pthread_sigmask(SIG_BLOCK, &limit, &mask);
+	errno = EIO;
+	ok = write(fd, t, sizeof(*t)) == sizeof(*t);
+	error = errno;
+	if (!ok && error == EFBIG && !was_pending)
+		sigtimedwait(&limit, NULL, &now);
+	pthread_sigmask(SIG_SETMASK, &mask, NULL);
+	errno = error;
+	return ok;
+}
+
 int ticket_make(const struct object_name *name)
 {
 	struct ticket t = {.magic = TICKET_MAGIC, .version = VERSION, .pid = name->pid};
@@ -38,9 +64,9 @@ int ticket_make(const struct object_name *name)
 		return -errno;
 	memcpy(t.instance, name->instance, sizeof(t.instance));
 	memcpy(t.key, name->key, sizeof(t.key));
-	if (write(fd, &t, sizeof(t)) == sizeof(t) && !fcntl(fd, F_ADD_SEALS, SEALS))
+	if (write_ticket(fd, &t) && !fcntl(fd, F_ADD_SEALS, SEALS))
 		return fd;
-	error = errno ? -errno : -EIO;
+	error = -errno;
 	close(fd);
 	return error;
 }

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -47,6 +48,22 @@ START_TEST(a_ticket_cannot_be_changed)
 	ck_assert_int_eq(errno, EPERM);
 	ck_assert_int_eq(ftruncate(fd, 0), -1);
 	ck_assert_int_eq(fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE), -1);
+}
+END_TEST
+
+/* Natively an export writes no file, so that the limit does not matter. */
+START_TEST(a_limit_of_file_sizes_does_not_end_the_program)
+{
+	struct rlimit limit;
+	int made;
+
+	getrlimit(RLIMIT_FSIZE, &limit);
+	limit.rlim_cur = 0;
+	setrlimit(RLIMIT_FSIZE, &limit);
+	made = ticket_make(&name);
+	limit.rlim_cur = limit.rlim_max;
+	setrlimit(RLIMIT_FSIZE, &limit);
+	ck_assert_int_eq(made, -EFBIG);
 }
 END_TEST
 
@@ -115,6 +132,7 @@ int main(void)
 
 	tcase_add_test(tc, a_ticket_is_read_by_whoever_has_it);
 	tcase_add_test(tc, a_ticket_cannot_be_changed);
+	tcase_add_test(tc, a_limit_of_file_sizes_does_not_end_the_program);
 	tcase_add_test(tc, imitations_are_refused);
 	tcase_add_test(tc, other_files_are_none);
 	suite_add_tcase(s, tc);
