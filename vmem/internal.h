@@ -34,11 +34,11 @@ struct region {
 	struct slab *_Atomic slab; /* NULL in a large region */
 	size_t size;
 	struct heap *heap; /* of a slab */
-	bool mapped;
+	size_t mapped; /* bytes from its start; all or nothing, except in a large region at rest */
 	/* The mapping that it is in: its own, or that of a run of slabs which were mapped at once. */
 	CUdeviceptr run;
 	size_t run_size;
-	size_t left; /* bytes of it that a failed map left; the region counts as not mapped */
+	size_t left; /* bytes behind those mapped ones that a failed map left; they count as not mapped */
 	bool idle;   /* it has no live allocation */
 	bool cached; /* it is in its device's cache */
 	struct region *prev, *next;
@@ -94,6 +94,17 @@ void region_context_gone(struct region *r);
  */
 CUresult regions_unmap(CUdeviceptr start, size_t size);
 CUresult regions_map(CUdeviceptr start, size_t size);
+
+/* All of the region is mapped. */
+bool region_is_mapped(const struct region *r);
+
+/*
+ * Unmap what lies behind the first @keep bytes of a large region, or map it up to @size bytes. Both
+ * numbers are multiples of the device's pieces, or the size of the region. A failed map leaves what
+ * was mapped before.
+ */
+CUresult region_shrink(struct region *r, size_t keep);
+CUresult region_extend(struct region *r, size_t size);
 
 /*
  * A mapped region of @size bytes, in granules. The second takes one from the cache, if there is one,

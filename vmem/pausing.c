@@ -14,13 +14,29 @@ static bool continues(const struct region *last, const struct region *r)
 	       last->ctx == r->ctx && last->dev == r->dev && r->start % SLAB_MAX;
 }
 
-static void add_region(struct vmem_region *v, const struct region *r, bool continued)
+/* The size of the piece of @r that begins at @offset: a mapping of its own. */
+static size_t piece_size(const struct region *r, size_t offset)
 {
-	if (!continued)
-		*v = (struct vmem_region){
-			.start = r->start, .ctx = r->ctx, .dev = r->dev, .mapped = true};
-	v->size += r->size;
-	v->mapped &= r->mapped;
+	size_t piece = vm.devices[r->dev].caps.piece, left = r->size - offset;
+
+	return left < piece ? left : piece;
+}
+
+/* Add the pieces of @r to the @n regions, of which there is room for @max. Returns their number. */
+static size_t add_pieces(struct vmem_region *regions, size_t n, size_t max, const struct region *r)
+{
+	size_t size;
+
+	for (size_t at = 0; at < r->size; at += size, n++) {
+		size = piece_size(r, at);
+		if (n < max)
+			regions[n] = (struct vmem_region){.start = r->start + at,
+							  .size = size,
+							  .ctx = r->ctx,
+							  .dev = r->dev,
+							  .mapped = r->mapped >= at + size};
+	}
+	return n;
 }
 
 static int compare_starts(const void *a, const void *b)
@@ -42,9 +58,12 @@ static size_t own_regions(struct vmem_region *regions, size_t max)
 
 		pthread_mutex_lock(&d->lock);
 		if (!r->idle || !r->left) {
-			n += !continues(last, r);
-			if (n <= max)
-				add_region(&regions[n - 1], r, continues(last, r));
+			if (!continues(last, r)) {
+				n = add_pieces(regions, n, max, r);
+			} else if (n <= max) {
+				regions[n - 1].size += r->size;
+				regions[n - 1].mapped &= region_is_mapped(r);
+			}
 			last = r;
 		}
 		pthread_mutex_unlock(&d->lock);
@@ -90,23 +109,52 @@ bool vmem_granule_live(CUdeviceptr granule)
 	return slab_overlaps(slab, granule - r->start, VMEM_GRANULE);
 }
 
-static CUresult region_change(CUdeviceptr start, CUresult (*change)(CUdeviceptr, size_t))
+/* The slabs that are one region from @start on. */
+static CUresult slabs_change(struct region *first, CUresult (*change)(CUdeviceptr, size_t))
 {
-	const struct region *r, *last = space_find(&vm.space, start);
-	CUdeviceptr end;
-	struct device *d;
-	CUresult rc;
+	const struct region *r, *last = first;
+	CUdeviceptr end = first->start + first->size;
 
-	if (!last || last->start != start)
-		return CUDA_ERROR_INVALID_VALUE;
-	d = &vm.devices[last->dev];
-	pthread_mutex_lock(&d->lock);
-	end = start + last->size;
 	while ((r = space_find(&vm.space, end)) && continues(last, r)) {
 		end += r->size;
 		last = r;
 	}
-	rc = change(start, end - start);
+	return change(first->start, end - first->start);
+}
+
+static CUresult unmap_at(struct region *r, size_t offset)
+{
+	if (!offset && r->slab)
+		return slabs_change(r, regions_unmap);
+	if (r->mapped > offset + piece_size(r, offset))
+		return CUDA_ERROR_INVALID_VALUE;
+	return region_shrink(r, offset);
+}
+
+static CUresult map_at(struct region *r, size_t offset)
+{
+	size_t size = piece_size(r, offset);
+
+	/* Slabs are mapped in runs, and an idle region returns to the cache. */
+	if (!offset && size == r->size)
+		return slabs_change(r, regions_map);
+	return r->mapped < offset ? CUDA_ERROR_INVALID_VALUE : region_extend(r, offset + size);
+}
+
+static CUresult region_change(CUdeviceptr start, CUresult (*change)(struct region *, size_t))
+{
+	struct region *r = space_find(&vm.space, start);
+	struct device *d;
+	size_t offset;
+	CUresult rc = CUDA_ERROR_INVALID_VALUE;
+
+	if (!r)
+		return rc;
+	d = &vm.devices[r->dev];
+	pthread_mutex_lock(&d->lock);
+	offset = start - r->start;
+	if (!offset || (!r->slab && offset % d->caps.piece == 0))
+		rc = change(r, offset);
 	pthread_mutex_unlock(&d->lock);
 	return rc;
 }
@@ -115,12 +163,12 @@ CUresult vmem_region_unmap(CUdeviceptr start)
 {
 	if (!space_contains(&vm.space, start))
 		return objects_region_unmap(start);
-	return region_change(start, regions_unmap);
+	return region_change(start, unmap_at);
 }
 
 CUresult vmem_region_map(CUdeviceptr start)
 {
 	if (!space_contains(&vm.space, start))
 		return objects_region_map(start);
-	return region_change(start, regions_map);
+	return region_change(start, map_at);
 }

@@ -46,7 +46,7 @@ static CUresult set_user(CUdevice dev, CUdevice user, bool on, CUdeviceptr end, 
 	while ((r = region_next(dev, &pos)) && r->start < end) {
 		CUresult rc;
 
-		if (!r->mapped || r->start != r->run)
+		if (!region_is_mapped(r) || r->start != r->run)
 			continue;
 		rc = mapping_set_user(vm.drv, user, on, r->run, r->run_size);
 		if (rc != CUDA_SUCCESS) {

@@ -15,19 +15,23 @@ static bool is_joined(const struct region *r)
 	return r->run_size > r->size;
 }
 
+bool region_is_mapped(const struct region *r)
+{
+	return r->mapped == r->size;
+}
+
 /* What vmem_trim() would give back with @r. */
 static size_t spare_bytes(const struct region *r)
 {
-	return r->mapped && r->idle && !is_joined(r) ? r->size : 0;
+	return r->idle && !is_joined(r) ? r->mapped : 0;
 }
 
-static void set_mapped(struct region *r, bool mapped, CUdeviceptr run, size_t run_size)
+static void set_mapped(struct region *r, size_t mapped, CUdeviceptr run, size_t run_size)
 {
 	struct vmem_stats *st = &vm.devices[r->dev].stats;
 
 	st->cached -= spare_bytes(r);
-	if (r->mapped != mapped)
-		st->mapped += mapped ? r->size : -r->size;
+	st->mapped += mapped - r->mapped;
 	r->mapped = mapped;
 	r->run = run;
 	r->run_size = run_size;
@@ -111,12 +115,12 @@ static CUresult unmap_left(struct region *r)
 
 	if (!r->left)
 		return CUDA_SUCCESS;
-	rc = mapping_unmap(vm.drv, caps, start, r->left);
+	rc = mapping_unmap(vm.drv, caps, start + r->mapped, r->left);
 	for (CUdeviceptr at = start; at < end && rc == CUDA_SUCCESS; at += r->size) {
 		struct region *each = region_at(at);
 
 		each->left = 0;
-		set_mapped(each, false, each->start, each->size);
+		set_mapped(each, each->mapped, each->start, each->size);
 	}
 	return rc;
 }
@@ -132,20 +136,46 @@ CUresult regions_unmap(CUdeviceptr start, size_t size)
 		CUdeviceptr first = at;
 
 		/* All mappings that follow each other, by one call. */
-		for (; at < end && region_at(at)->mapped; at += region_at(at)->size)
+		for (; at < end && region_is_mapped(region_at(at)); at += region_at(at)->size)
 			;
 		if (at == first) {
 			at += r->size;
-			rc = unmap_left(r);
+			rc = region_shrink(r, 0);
 			continue;
 		}
 		rc = mapping_unmap(vm.drv, caps, first, at - first);
 		while (first < at && rc == CUDA_SUCCESS) {
 			r = region_at(first);
 			first += r->size;
-			set_mapped(r, false, r->start, r->size);
+			set_mapped(r, 0, r->start, r->size);
 		}
 	}
+	return rc;
+}
+
+CUresult region_shrink(struct region *r, size_t keep)
+{
+	CUresult rc = unmap_left(r);
+
+	if (rc != CUDA_SUCCESS || r->mapped <= keep)
+		return rc;
+	rc = mapping_unmap(vm.drv, &vm.devices[r->dev].caps, r->start + keep, r->mapped - keep);
+	if (rc == CUDA_SUCCESS)
+		set_mapped(r, keep, r->start, r->size);
+	return rc;
+}
+
+CUresult region_extend(struct region *r, size_t size)
+{
+	struct device *d = &vm.devices[r->dev];
+	CUresult rc = unmap_left(r);
+
+	if (rc != CUDA_SUCCESS || r->mapped >= size)
+		return rc;
+	rc = mapping_map(vm.drv, r->dev, &d->caps, d->users | 1UL << r->dev, r->start + r->mapped,
+			 size - r->mapped, &r->left);
+	if (rc == CUDA_SUCCESS)
+		set_mapped(r, size, r->start, r->size);
 	return rc;
 }
 
@@ -163,7 +193,7 @@ static CUresult map_run(CUdeviceptr start, size_t size)
 	for (CUdeviceptr at = start; at < start + size; at += r->size) {
 		r = region_at(at);
 		r->left = left;
-		set_mapped(r, rc == CUDA_SUCCESS, start, size);
+		set_mapped(r, rc == CUDA_SUCCESS ? r->size : 0, start, size);
 	}
 	return rc;
 }
@@ -199,7 +229,7 @@ CUresult regions_map(CUdeviceptr start, size_t size)
 		struct region *r = region_at(at);
 
 		next = at + r->size;
-		if (r->mapped)
+		if (region_is_mapped(r))
 			continue;
 		while (can_join(r) && next < end && next - at < most && can_join(region_at(next)))
 			next += r->size;
@@ -305,7 +335,7 @@ CUresult region_release(struct region *r)
 void region_context_gone(struct region *r)
 {
 	if (r->mapped && mapping_is_gone(r->start, r->size))
-		set_mapped(r, false, r->start, r->size);
+		set_mapped(r, 0, r->start, r->size);
 }
 
 void region_use(struct region *r)

@@ -7,7 +7,7 @@
  * One address space of our own, reserved with cuMemAddressReserve in segments from VMEM_BASE up,
  * split into granules of 2 MiB. A direct-indexed table maps a granule to the region that owns it,
  * so one load tells whether a pointer is ours, and its region. A region is a run of granules
- * with one owner (context, device) that is mapped and unmapped as a whole:
+ * with one owner (context, device), mapped and unmapped as a whole as the program allocates and frees:
  *
  *	large region   one allocation of 2 MiB or more, rounded up to granules
  *	slab           a granule that suballoc.h cuts into allocations below 2 MiB; up to 32 MiB if
@@ -29,7 +29,8 @@
  *
  * To the pause engine slabs that are neighbours are one region of up to 32 MiB, and a resume maps
  * them at once, in runs, since each mapping takes time. Such a run goes back when no allocation is
- * left in it, and the next pause undoes it.
+ * left in it, and the next pause undoes it. A region of more than VMEM_PIECE is several regions to
+ * the engine, one for each piece, so that it can be on the GPU in part.
  *
  * Locking: one mutex for each device serialises alloc, free and the calls that map or unmap its
  * memory, and is held across driver calls (docs/architecture.md, "Locks across driver calls"); another
@@ -177,9 +178,11 @@ void vmem_get_device_stats(CUdevice dev, struct vmem_stats *stats);
  * vmem_granule_live() tells whether an allocation has a part in the granule that starts there.
  * vmem_region_unmap() gives the region's memory back; vmem_region_map() puts fresh memory under
  * it. On a region that is unmapped or mapped already they do nothing and succeed. Both return the
- * driver's error. A failed map leaves the whole region unmapped, unless the driver fails to undo it
- * too: then vmem_has_left() is true, and the next vmem_region_unmap() or vmem_region_map() of the
- * region undoes it first. The region's context must be current in the calling thread.
+ * driver's error. Of an allocation with several regions the last one is unmapped first and mapped
+ * last; in another order the calls return CUDA_ERROR_INVALID_VALUE. A failed map leaves the whole
+ * region unmapped, unless the driver fails to undo it too: then vmem_has_left() is true, and the
+ * next vmem_region_unmap() or vmem_region_map() of the region undoes it first. The region's context
+ * must be current in the calling thread.
  */
 /*
  * The program's own objects (objects.h) are regions, too, from vmem_objects_hold() to

@@ -512,18 +512,81 @@ END_TEST
 
 START_TEST(a_failed_map_leaves_the_region_unmapped)
 {
-	CUdeviceptr ptr = alloc(VMEM_PIECE + 36 * MB);
+	CUdeviceptr ptr = alloc(VMEM_PIECE);
 	struct vmem_region region;
 
 	OK(vmem_region_unmap(ptr));
-	fake.limit[0] = VMEM_PIECE + 16 * MB; /* too little for it */
+	fake.limit[0] = VMEM_PIECE - 2 * MB; /* too little for it */
 	ck_assert_int_eq(vmem_region_map(ptr), CUDA_ERROR_OUT_OF_MEMORY);
 	ck_assert_uint_eq(vmem_regions(&region, 1), 1);
 	ck_assert(!region.mapped);
-	check_stats(VMEM_PIECE + 36 * MB, 0, 0, 1);
+	check_stats(VMEM_PIECE, 0, 0, 1);
 	fake.limit[0] = 0;
 	OK(vmem_region_map(ptr));
-	check_stats(VMEM_PIECE + 36 * MB, VMEM_PIECE + 36 * MB, 0, 1);
+	check_stats(VMEM_PIECE, VMEM_PIECE, 0, 1);
+}
+END_TEST
+
+/* Its last piece goes first and comes back last. */
+START_TEST(a_large_region_is_unmapped_in_part)
+{
+	size_t size = 2 * VMEM_PIECE + 36 * MB;
+	CUdeviceptr ptr = alloc(size), other = alloc(8 * MB);
+	struct vmem_region r[5];
+
+	OK(vmem_peer_enable(ctx3, 1, ctx1, 0));
+	ck_assert_uint_eq(vmem_regions(r, 5), 4);
+	for (int i = 0; i < 3; i++) {
+		ck_assert_uint_eq(r[i].start, ptr + i * VMEM_PIECE);
+		ck_assert_uint_eq(r[i].size, i < 2 ? VMEM_PIECE : 36 * MB);
+		ck_assert(r[i].mapped);
+	}
+	ck_assert_uint_eq(r[3].start, other);
+	ck_assert_int_eq(vmem_region_unmap(ptr), CUDA_ERROR_INVALID_VALUE);
+	ck_assert_int_eq(vmem_region_unmap(ptr + 2 * MB), CUDA_ERROR_INVALID_VALUE);
+	OK(vmem_region_unmap(r[2].start));
+	OK(vmem_region_unmap(r[1].start));
+	OK(vmem_region_unmap(r[1].start));
+	check_stats(size + 8 * MB, VMEM_PIECE + 8 * MB, 0, 2);
+	check_info(r[2].start, ptr, size, ctx1, 0);
+	ck_assert_uint_eq(vmem_regions(r, 5), 4);
+	ck_assert(r[0].mapped && !r[1].mapped && !r[2].mapped && r[3].mapped);
+	ck_assert_int_eq(vmem_region_map(r[2].start), CUDA_ERROR_INVALID_VALUE);
+	fake.limit[0] = 2 * VMEM_PIECE + 8 * MB; /* enough for one more, not for both */
+	OK(vmem_region_map(r[0].start));
+	OK(vmem_region_map(r[1].start));
+	ck_assert_int_eq(vmem_region_map(r[2].start), CUDA_ERROR_OUT_OF_MEMORY);
+	check_stats(size + 8 * MB, 2 * VMEM_PIECE + 8 * MB, 0, 2);
+	fake.limit[0] = 0;
+	OK(vmem_region_map(r[2].start));
+	check_stats(size + 8 * MB, size + 8 * MB, 0, 2);
+	ck_assert_uint_eq(fake_users(ptr, size), 1 << 0 | 1 << 1);
+	OK(vmem_free(ptr));
+	check_stats(8 * MB, 8 * MB, 0, 1);
+}
+END_TEST
+
+/* What a failed map of a piece has left is undone before the next attempt; other pieces stay. */
+START_TEST(a_piece_that_is_left_mapped)
+{
+	CUdeviceptr ptr = alloc(2 * VMEM_PIECE);
+
+	OK(vmem_region_unmap(ptr + VMEM_PIECE));
+	/* Create, map, release, and then the grant fails, and no unmap succeeds. */
+	fake.calls = 0;
+	fake.fail_at = 4;
+	fake.fail_with = CUDA_ERROR_UNKNOWN;
+	fake.unmap_fails = CUDA_ERROR_UNKNOWN;
+	ck_assert_int_eq(vmem_region_map(ptr + VMEM_PIECE), CUDA_ERROR_UNKNOWN);
+	ck_assert(vmem_has_left());
+	ck_assert_uint_eq(fake.used[0], 2 * VMEM_PIECE);
+	ck_assert_int_eq(vmem_region_map(ptr + VMEM_PIECE), CUDA_ERROR_UNKNOWN);
+	fake.unmap_fails = CUDA_SUCCESS;
+	OK(vmem_region_unmap(ptr + VMEM_PIECE));
+	ck_assert(!vmem_has_left());
+	check_stats(2 * VMEM_PIECE, VMEM_PIECE, 0, 1);
+	OK(vmem_region_map(ptr + VMEM_PIECE));
+	check_stats(2 * VMEM_PIECE, 2 * VMEM_PIECE, 0, 1);
 }
 END_TEST
 
@@ -823,7 +886,7 @@ START_TEST(addresses_come_in_smaller_segments_too)
 	alloc(24 * GB);
 	OK(vmem_free(tail));
 	OK(vmem_free(last));
-	ck_assert_uint_eq(vmem_regions(NULL, 0), 2);
+	ck_assert_uint_eq(vmem_regions(NULL, 0), (40 + 24) * GB / VMEM_PIECE);
 	last = alloc(40 * GB);
 	ck_assert_uint_eq(last, VMEM_BASE + 64 * GB);
 	tail = alloc(24 * GB);
@@ -889,7 +952,7 @@ END_TEST
 		}                                                             \
 	} while (0)
 
-#define SCENARIO_CALLS 48
+#define SCENARIO_CALLS 50
 
 static void scenario(void)
 {
@@ -899,8 +962,10 @@ static void scenario(void)
 	STEP(vmem_alloc(ctx1, 0, VMEM_PIECE + 36 * MB, &b));
 	STEP(vmem_alloc(ctx1, 0, 4 * VMEM_PIECE + MB, &c));
 	STEP(vmem_peer_enable(ctx2, 1, ctx1, 0));
+	STEP(vmem_region_unmap(b + VMEM_PIECE));
 	STEP(vmem_region_unmap(b));
 	STEP(vmem_region_map(b));
+	STEP(vmem_region_map(b + VMEM_PIECE));
 	STEP(vmem_peer_disable(ctx2, ctx1));
 	STEP(vmem_free(a));
 	STEP(vmem_free(b));
@@ -1065,6 +1130,8 @@ int main(void)
 	tcase_add_test(tc, out_of_memory_changes_nothing);
 	tcase_add_test(tc, pause_and_resume_keep_addresses);
 	tcase_add_test(tc, a_failed_map_leaves_the_region_unmapped);
+	tcase_add_test(tc, a_large_region_is_unmapped_in_part);
+	tcase_add_test(tc, a_piece_that_is_left_mapped);
 	tcase_add_loop_test(tc, a_failed_map_that_is_not_undone, 0, 2);
 	tcase_add_test(tc, a_failed_allocation_that_is_not_undone);
 	tcase_add_test(tc, a_handle_that_is_released_late);
