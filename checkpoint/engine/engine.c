@@ -114,13 +114,14 @@ static int load_all(struct engine_op *op, double deadline_ms)
 	return engine_load_back(op) ? -1 : engine_get_imports(op, deadline_ms);
 }
 
-/* A pause without the release. On failure the job runs on, unless that fails too (END_FAILED). */
-static int take_memory(struct engine_op *op, double deadline_ms)
+int engine_rest(struct engine_op *op, double deadline_ms)
 {
 	struct engine_result *result = &op->result;
-	CUresult error;
 
+	if (engine.paused)
+		return 0;
 	sharing_pause();
+	engine_set_phase(op, "drain", 0);
 	if (enter_quiet(op, deadline_ms)) {
 		sharing_run();
 		return -1;
@@ -137,29 +138,58 @@ static int take_memory(struct engine_op *op, double deadline_ms)
 		return -1;
 	}
 	vmem_trim();
-	if (engine_save(op) || engine_meet_saved(op))
-		goto err_forget;
+	return 0;
+}
+
+void engine_rest_ends(struct engine_op *op)
+{
+	engine_write_drop();
+	engine_forget();
+	let_run(op);
+}
+
+/*
+ * A pause without the release. On failure the job runs on, unless that fails too (END_FAILED); a
+ * job at rest keeps the rest of its memory on the GPU.
+ */
+static int take_memory(struct engine_op *op, double deadline_ms)
+{
+	bool was_paused = engine.paused;
+	CUresult error;
+
+	if (engine_rest(op, deadline_ms))
+		return -1;
+	/* A job at rest has met those that share memory with it before. */
+	if (engine_save(op) || (!was_paused && engine_meet_saved(op)))
+		goto err_save;
 	engine_set_phase(op, "unmap", 0);
 	__atomic_store_n(&engine.paused, true, __ATOMIC_RELAXED);
-	error = engine_unmap(op->drv);
+	error = engine_unmap(op->drv, 0);
 	if (!error)
 		return 0;
-	/* All bytes are saved, and the others have no way back: the job is paused as well. */
+	/*
+	 * All bytes are saved, and the others have no way back: the job is paused as well. All of
+	 * its memory counts as out, also that which is mapped: a resume copies it back.
+	 */
 	if (sharing_is_joint()) {
-		snprintf(result->note, sizeof(result->note), "memory stays on the GPU: unmap: %s",
-			 engine_error_name(op->drv, error));
+		engine.saved.in = 0;
+		snprintf(op->result.note, sizeof(op->result.note),
+			 "memory stays on the GPU: unmap: %s", engine_error_name(op->drv, error));
 		return 0;
 	}
-	engine_fail_driver(result, op->drv, "unmap", error);
+	engine_fail_driver(&op->result, op->drv, "unmap", error);
 	engine_write_drop();
+	if (was_paused)
+		return -1;
 	if (engine_map(op->drv) || load_all(op, 0)) {
 		sharing_back();
 		return -1; /* the data is kept: a resume may still succeed */
 	}
-err_forget:
-	engine_write_drop();
-	engine_forget();
-	let_run(op);
+err_save:
+	if (was_paused)
+		engine_write_drop();
+	else
+		engine_rest_ends(op);
 	return -1;
 }
 
@@ -178,26 +208,58 @@ static void release_rest(struct engine_op *op)
 			 engine_error_name(op->drv, error), release_hint(call, error));
 }
 
+void engine_paused(void)
+{
+	__atomic_store_n(&engine.contexts, engine.saved.contexts.count > 0, __ATOMIC_RELAXED);
+	__atomic_store_n(&engine.untidy,
+			 !engine.released && engine.saved.contexts.count && engine.saved.used_slots,
+			 __ATOMIC_RELAXED);
+	engine_publish();
+}
+
+/* The job is at rest, and all of its memory is out. The context may have to follow. */
+static void pause_rest(struct engine_op *op, double start)
+{
+	struct engine_result *result = &op->result;
+
+	if (!engine.released) {
+		if (engine_check_carried(op, result))
+			return;
+		if (release_wanted(op->drv, op->release) && engine_check_room(op))
+			return;
+		if (!engine_meet_released(op))
+			release_rest(op);
+		engine_paused();
+	}
+	engine_succeed(op, start, 0);
+}
+
 void engine_pause(struct engine_op *op)
 {
+	size_t in = engine.paused ? engine.saved.in : SIZE_MAX;
 	double start = clock_ms();
 
 	engine_begin(op, &op->result);
 	op->written.code = NULL;
+	if (engine_is_out()) {
+		pause_rest(op, start);
+		if (op->order && !strcmp(op->result.code, END_OK))
+			engine_snapshot(op);
+		else
+			op->written = op->result;
+		return;
+	}
 	if (engine_check_carried(op, &op->result))
 		goto out;
-	engine_set_phase(op, "drain", 0);
 	if (take_memory(op, start + op->timeout_ms))
 		goto out;
 	if (engine.saves && op->order->image)
 		engine_release_all(op, &op->written);
 	else if (!engine_meet_released(op))
 		release_rest(op);
-	__atomic_store_n(&engine.contexts, engine.saved.contexts.count > 0, __ATOMIC_RELAXED);
-	__atomic_store_n(&engine.untidy,
-			 !engine.released && engine.saved.contexts.count && engine.saved.used_slots,
-			 __ATOMIC_RELAXED);
-	engine_succeed(op, start, saved_bytes(&engine.saved));
+	engine_paused();
+	in = in < engine.saved.nregions ? in : engine.saved.nregions;
+	engine_succeed(op, start, saved_live(&engine.saved, 0, in) * VMEM_GRANULE);
 out:
 	if (op->order)
 		engine_write_end(op, start);
@@ -242,25 +304,34 @@ static bool wait_for_memory(struct engine_op *op, double deadline_ms, unsigned i
 	return true;
 }
 
+/* Restore the context, if it fits beside @needed bytes of each device. */
+static CUresult restore_once(struct engine_op *op, const size_t *needed, const char **call)
+{
+	CUresult error;
+
+	if (!engine.released)
+		return CUDA_SUCCESS;
+	if (!release_fits(needed, &engine.lack))
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	engine_set_phase(op, "restore", 0);
+	error = release_restore(op->drv, call);
+	__atomic_store_n(&engine.released, error != CUDA_SUCCESS, __ATOMIC_RELAXED);
+	return error;
+}
+
 /* Get context and memory back, if they fit. CUDA_ERROR_OUT_OF_MEMORY: they do not fit yet. */
-static CUresult regain_once(struct engine_op *op, const char **call)
+static CUresult regain_once(struct engine_op *op, const size_t *needed, bool map, const char **call)
 {
 	CUresult error;
 
 	engine.lack = (struct gpu_lack){.dev = -1};
-	if (engine.released) {
-		if (!release_fits(engine.saved.per_device, &engine.lack))
-			return CUDA_ERROR_OUT_OF_MEMORY;
-		engine_set_phase(op, "restore", 0);
-		error = release_restore(op->drv, call);
-		__atomic_store_n(&engine.released, error != CUDA_SUCCESS, __ATOMIC_RELAXED);
-		if (error)
-			return error;
-	}
+	error = restore_once(op, needed, call);
+	if (error || !map)
+		return error;
 	engine_set_phase(op, "map", 0);
 	if (vmem_has_left()) {
 		*call = "unmap";
-		error = engine_unmap(op->drv);
+		error = engine_unmap(op->drv, engine.saved.in);
 		if (error)
 			return error;
 	}
@@ -268,18 +339,22 @@ static CUresult regain_once(struct engine_op *op, const char **call)
 	return engine_memory_is_free(op->drv) ? engine_map(op->drv) : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* Get context and memory back, waiting for free memory as long as allowed. */
-static int regain(struct engine_op *op, double deadline_ms)
+int engine_regain(struct engine_op *op, double deadline_ms, bool map)
 {
+	size_t needed[GPU_MAX] = {0};
 	unsigned int sleep_ms = 20;
 	const char *call = "";
 
 	for (;;) {
-		/* No other job that waits for this GPU may take what this one was promised. */
-		int lock = release_lock(engine.saved.per_device);
-		CUresult error =
-			lock == -EAGAIN ? CUDA_ERROR_OUT_OF_MEMORY : regain_once(op, &call);
+		CUresult error;
+		int lock;
 
+		if (map)
+			engine_missing(needed);
+		/* No other job that waits for this GPU may take what this one was promised. */
+		lock = release_lock(needed);
+		error = lock == -EAGAIN ? CUDA_ERROR_OUT_OF_MEMORY
+					: regain_once(op, needed, map, &call);
 		release_unlock();
 		if (!error)
 			break;
@@ -312,54 +387,64 @@ static bool wait_for_peers(struct engine_op *op)
 }
 
 /*
- * Return to the state before the resume. No kernel has run, so the saved data is still valid. The
- * memory stays mapped if copies may still write to it. Returns the driver's error.
+ * Return to the state before the resume, in which the regions from @in on were out. No kernel has
+ * run, so the saved data is still valid. The memory stays mapped if copies may still write to it.
+ * Returns the driver's error.
  */
-static CUresult step_back(struct engine_op *op, bool was_released)
+static CUresult step_back(struct engine_op *op, size_t in, bool was_released)
 {
 	const char *call;
 	CUresult error;
 
+	engine.saved.in = in;
+	engine_publish();
 	sharing_back();
 	if (engine.released || engine.unsettled)
 		return CUDA_SUCCESS;
 	engine_set_phase(op, "unmap", 0);
-	error = engine_unmap(op->drv);
+	error = engine_unmap(op->drv, in);
 	if (!error && was_released)
 		engine_release(op, &call);
 	return error;
 }
 
-void engine_resume(struct engine_op *op)
+int engine_run_on(struct engine_op *op, size_t in, bool was_released, double deadline_ms)
 {
 	struct engine_result *result = &op->result;
-	bool was_released = engine.released;
-	double start = clock_ms(), deadline_ms = op->timeout_ms ? start + op->timeout_ms : 0;
 	CUresult error;
 
-	engine_begin(op, result);
+	if (wait_for_peers(op)) {
+		if (engine_meet_whole(op, deadline_ms)) {
+			step_back(op, in, was_released);
+			return -1;
+		}
+		op->progress.ready();
+		let_run(op);
+		return 0;
+	}
+	error = step_back(op, in, was_released);
+	if (error)
+		return engine_fail_driver(result, op->drv, "unmap", error);
+	return engine_fail(result, END_BUSY,
+			   "another process of the job did not resume, or a pause was asked for");
+}
+
+void engine_resume(struct engine_op *op)
+{
+	bool was_released = engine.released;
+	double start = clock_ms(), deadline_ms = op->timeout_ms ? start + op->timeout_ms : 0;
+	size_t in = engine.saved.in, bytes;
+
+	engine_begin(op, &op->result);
 	if (engine.held && engine_fetch(op))
 		return;
-	if (regain(op, deadline_ms) || load_all(op, deadline_ms)) {
-		step_back(op, was_released);
+	if (engine_regain(op, deadline_ms, true) || load_all(op, deadline_ms)) {
+		step_back(op, in, was_released);
 		return;
 	}
-	if (!wait_for_peers(op)) {
-		error = step_back(op, was_released);
-		if (error)
-			engine_fail_driver(result, op->drv, "unmap", error);
-		else
-			engine_fail(result, END_BUSY,
-				    "another process of the job did not resume, or a pause was "
-				    "asked for");
+	if (engine_run_on(op, in, was_released, deadline_ms))
 		return;
-	}
-	if (engine_meet_whole(op, deadline_ms)) {
-		step_back(op, was_released);
-		return;
-	}
-	op->progress.ready();
-	let_run(op);
-	engine_succeed(op, start, saved_bytes(&engine.saved));
+	bytes = saved_live(&engine.saved, in, engine.saved.nregions) * VMEM_GRANULE;
+	engine_succeed(op, start, bytes);
 	engine_forget();
 }

@@ -185,6 +185,9 @@ bool engine_is_paused(void);
 /* True if the job is paused, and its contexts are on the GPU. */
 bool engine_keeps_context(void);
 
+/* True if the job is paused, and a part of its memory is on the GPU. */
+bool engine_is_partly_out(void);
+
 /* The directory of the snapshot that alone has the memory of a paused job; NULL: none. */
 const char *engine_held_in(void);
 

@@ -6,6 +6,7 @@
  *
  *	engine.c		pause and resume
  *	memory.c	GPU memory out and back, mapping, the driver's checkpoint
+ *	parts.c		a part of it out, and back as room is granted
  *	lack.c		a resume that finds too little GPU memory
  *	shared.c	memory that processes share
  *	snapshot.c	to a snapshot and from it
@@ -35,6 +36,7 @@ struct engine {
 	bool released; /* the driver's checkpoint has the contexts, or the driver is locked */
 	bool contexts; /* the paused job has any */
 	bool untidy;   /* engine_tidy() has something to do */
+	bool partly;   /* a part of the memory of a paused job is on the GPU */
 	bool held;     /* the snapshot alone has the saved data */
 	size_t host, spilled, pool;
 	bool unsettled;       /* copies of the last transfer may still be under way */
@@ -71,14 +73,35 @@ void engine_publish(void);
 void engine_forget(void);
 
 /*
- * Copy everything out, and begin to write it to a snapshot if there is an order. On failure the
- * caller calls engine_write_drop(), and forgets what was saved.
+ * Bring the job to rest, unless it is: the phase "drain" of engine.h. On failure it runs on. Undo
+ * it; what was saved is forgotten.
+ */
+int engine_rest(struct engine_op *op, double deadline_ms);
+void engine_rest_ends(struct engine_op *op);
+/* Update what other threads read, and whether there is host memory to pin, after memory went out. */
+void engine_paused(void);
+/* True if the job is at rest, and no memory of it is mapped. */
+bool engine_is_out(void);
+
+/* List the regions, unless that is done, with the program's own objects among them. */
+int engine_list(struct engine_op *op);
+/*
+ * Copy everything out that is not saved yet, and begin to write all to a snapshot if there is an
+ * order. On failure the caller calls engine_write_drop(), and forgets what was saved if all of it
+ * is still on the GPU.
  */
 int engine_save(struct engine_op *op);
-/* Count the slots that engine_save() will need without zeros. The kernels must be loaded. */
-int engine_scan(struct engine_op *op);
-/* Copy it back, to where it is mapped again. */
+/* Its steps for the regions from @from on: before the copy, and after it if the first succeeded or not. */
+int engine_save_begin(struct engine_op *op, size_t from);
+void engine_save_end(struct engine_op *op);
+/* Count the slots that it will need without zeros. The kernels must be loaded. */
+int engine_scan(struct engine_op *op, size_t from);
+/* Copy everything back that is out, to where it is mapped again; the steps before and after it. */
 int engine_load_back(struct engine_op *op);
+int engine_load_begin(struct engine_op *op);
+int engine_load_end(struct engine_op *op);
+/* A transfer has ended. 0, or the result says why it failed. */
+int engine_end_transfer(struct engine_op *op, const struct transfer *transfer);
 /* Get room for @slots slots; saved_room() found the other two numbers. */
 int engine_place(struct engine_op *op, size_t slots, size_t pool_slots, size_t spill_slots);
 
@@ -92,14 +115,31 @@ bool engine_memory_is_free(const struct cuda_driver *drv);
  * The job stays paused.
  */
 int engine_fail_lack(struct engine_op *op);
+/* Bytes of the regions that are not mapped, by device. */
+void engine_missing(size_t needed[GPU_MAX]);
 /*
- * Map what is not mapped: all or nothing, unless the driver fails to undo it. Unmap what is mapped.
- * They return the driver's error.
+ * Map what is not mapped: all or nothing, unless the driver fails to undo it. Unmap the regions from
+ * @from on, which are saved, the last one first: they are out from then on. They return the driver's
+ * error. The other two do it for one region; a context stays current.
  */
 CUresult engine_map(const struct cuda_driver *drv);
-CUresult engine_unmap(const struct cuda_driver *drv);
+CUresult engine_unmap(const struct cuda_driver *drv, size_t from);
+CUresult engine_map_region(const struct cuda_driver *drv, size_t i);
+CUresult engine_unmap_region(const struct cuda_driver *drv, size_t i);
 /* Give back what is imported from other processes, and is not yet; engine_unmap() begins with that. */
 CUresult engine_release_imports(const struct cuda_driver *drv);
+
+/*
+ * Get the context back, and if @map is true the memory too, waiting for free memory until
+ * @deadline_ms (clock_ms(); 0: no limit).
+ */
+int engine_regain(struct engine_op *op, double deadline_ms, bool map);
+/*
+ * All memory has its contents again: let the program run, once its peers and those that share memory
+ * with it have theirs. If they do not get it until @deadline_ms, the regions from @in on are taken
+ * back, and the context if it @was_released.
+ */
+int engine_run_on(struct engine_op *op, size_t in, bool was_released, double deadline_ms);
 
 /* Have the driver checkpoint the contexts. Returns the error of the driver's function *@call. */
 CUresult engine_release(struct engine_op *op, const char **call);

@@ -11,9 +11,11 @@
 static struct gpu_lack guess(void)
 {
 	struct gpu_lack lack = {.dev = -1, .free = SIZE_MAX};
+	size_t missing[GPU_MAX];
 
+	engine_missing(missing);
 	for (int dev = 0; dev < GPU_MAX; dev++) {
-		size_t needed = engine.saved.per_device[dev];
+		size_t needed = missing[dev];
 
 		if (engine.released)
 			needed += release_held()[dev];

@@ -3,6 +3,7 @@
 #include "checkpoint/engine/transfer.h"
 #include "checkpoint/host/hostpool.h"
 #include "checkpoint/release/release.h"
+#include "common/gpu.h"
 #include "common/hostmem.h"
 #include "common/settings.h"
 #include "vmem/objects.h"
@@ -14,7 +15,6 @@
 
 #define LOG_PREFIX "engine: "
 #include "common/log.h"
-#include "common/gpu.h"
 
 /* Below this, finding zeros takes longer than copying them. */
 #define SCAN_BYTES (1UL << 30)
@@ -45,9 +45,11 @@ static int fail_transfer(struct engine_op *op, const struct transfer *t)
 	}
 }
 
-static int transfer(struct engine_op *op, enum transfer_direction direction, size_t *done)
+/* Of the regions from @from to @to, exclusive. */
+static int transfer(struct engine_op *op, enum transfer_direction direction, size_t from, size_t to,
+		    size_t *done)
 {
-	struct transfer t = saved_transfer(&engine.saved, op->drv, direction, done);
+	struct transfer t = saved_transfer(&engine.saved, op->drv, direction, from, to, done);
 
 	if (direction == TRANSFER_OUT && engine.saves) {
 		t.cancel = &engine.saving.stop;
@@ -55,29 +57,36 @@ static int transfer(struct engine_op *op, enum transfer_direction direction, siz
 		t.arg = &engine.saving;
 	}
 	transfer_run(&t);
-	engine.unsettled = t.unsettled;
-	if (direction != TRANSFER_IN)
-		engine.saved.used_slots = t.next_slot;
-	return fail_transfer(op, &t);
+	if (direction == TRANSFER_SCAN)
+		engine.saved.scanned_slots = t.next_slot;
+	return engine_end_transfer(op, &t);
 }
 
-int engine_scan(struct engine_op *op)
+int engine_end_transfer(struct engine_op *op, const struct transfer *t)
+{
+	engine.unsettled = t->unsettled;
+	return fail_transfer(op, t);
+}
+
+int engine_scan(struct engine_op *op, size_t from)
 {
 	size_t done = 0;
 
-	return transfer(op, TRANSFER_SCAN, &done);
+	return transfer(op, TRANSFER_SCAN, from, engine.saved.copied, &done);
 }
 
 /*
  * Kernels for digests: to check the data, to find zeros in much of it, or so that a later snapshot
- * can tell what has changed.
+ * can tell what has changed. All that is out has digests, or nothing has.
  */
 static int load_kernels(struct engine_op *op)
 {
 	bool verify = setting_enabled(SETTING_VERIFY);
+	bool first = engine.saved.copied == engine.saved.nregions;
 	CUresult error;
 
-	if (!verify && !op->order && saved_bytes(&engine.saved) < SCAN_BYTES)
+	if (first ? !verify && !op->order && saved_bytes(&engine.saved) < SCAN_BYTES
+		  : !engine.saved.digests)
 		return 0;
 	error = saved_load_kernels(&engine.saved, op->drv);
 	if (!error)
@@ -85,6 +94,7 @@ static int load_kernels(struct engine_op *op)
 	if (verify)
 		return engine_fail_driver(&op->result, op->drv, "CUDAW_VERIFY: loading the kernel",
 					  error);
+	saved_drop_digests(&engine.saved);
 	pr_debug("zeros are copied: no kernel to find them: driver error %d", error);
 	return 0;
 }
@@ -135,38 +145,44 @@ static int fail_apart(struct engine_result *result, size_t apart, size_t missing
 int engine_check_room(struct engine_op *op)
 {
 	size_t apart = release_host_bytes(&engine.saved.contexts), pool_slots, spill_slots;
-	size_t missing = saved_room(0, apart, &pool_slots, &spill_slots);
+	size_t missing = saved_room(&engine.saved, 0, apart, &pool_slots, &spill_slots);
 
 	return missing ? fail_apart(&op->result, apart, missing) : 0;
 }
 
-/* Find room for all data that will be saved. */
-static int make_room(struct engine_op *op)
+/* Find room for what will be saved, the regions from @from on. */
+static int make_room(struct engine_op *op, size_t from)
 {
-	size_t slots = engine.saved.nlive, pool_slots, spill_slots, apart = 0, missing;
-	size_t bytes = slots * VMEM_GRANULE, held = hostpool_held();
+	struct saved *saved = &engine.saved;
+	size_t slots = saved->used_slots + saved_live(saved, from, saved->copied);
+	size_t pool_slots, spill_slots, apart = 0, missing;
 
+	saved->scanned_slots = 0;
 	if (release_wanted(op->drv, op->release))
-		apart = release_host_bytes(&engine.saved.contexts);
-	missing = saved_room(bytes > held ? bytes - held : 0, apart, &pool_slots, &spill_slots);
+		apart = release_host_bytes(&saved->contexts);
+	missing = saved_room(saved, slots, apart, &pool_slots, &spill_slots);
 	if (missing)
 		return fail_apart(&op->result, apart, missing);
 	/* If it does not fit, it may fit without zeros. */
-	if (slots > pool_slots && engine.saved.kernels) {
-		if (engine_scan(op))
+	if (slots > pool_slots && saved->kernels) {
+		if (engine_scan(op, from))
 			return -1;
-		slots = engine.saved.used_slots;
+		slots = saved->scanned_slots;
 	}
 	return engine_place(op, slots, pool_slots, spill_slots);
 }
 
 static int copy_out(struct engine_op *op)
 {
-	int ret;
+	size_t *done = &op->progress.done;
+	int ret = 0;
 
 	if (op->order && engine_write_begin(op))
 		return -1;
-	ret = engine.saved.ngranules ? transfer(op, TRANSFER_OUT, &op->progress.done) : 0;
+	if (engine.saved.copied)
+		ret = transfer(op, TRANSFER_OUT, 0, engine.saved.copied, done);
+	if (!ret)
+		saved_settle(&engine.saved, 0);
 	/* The last moment to cancel the pause at no cost. */
 	if (!ret && engine.saves && __atomic_load_n(&engine.saving.stop, __ATOMIC_RELAXED))
 		ret = engine_write_fail(&op->result);
@@ -190,57 +206,105 @@ static CUresult hold_objects(const struct cuda_driver *drv)
 	return error;
 }
 
-int engine_save(struct engine_op *op)
+int engine_list(struct engine_op *op)
 {
-	CUresult error = hold_objects(op->drv);
-	int ret = -1;
+	CUresult error;
 
+	if (saved_is_listed(&engine.saved))
+		return 0;
+	error = hold_objects(op->drv);
 	if (error)
 		return engine_fail_driver(&op->result, op->drv, "memory of cuMemCreate", error);
 	if (saved_list(&engine.saved))
 		return engine_fail(&op->result, END_NOMEM, "out of memory");
-	engine_set_phase(op, "copy", engine.saved.ngranules * VMEM_GRANULE);
-	if (!engine.saved.ngranules)
-		return copy_out(op);
-	if (load_kernels(op))
-		return -1;
-	if (!make_room(op))
-		ret = copy_out(op);
+	return 0;
+}
+
+int engine_save_begin(struct engine_op *op, size_t from)
+{
+	size_t to = engine.saved.copied;
+	size_t bytes = from < to ? saved_region_bytes(&engine.saved, from, to) : 0;
+
+	engine_set_phase(op, "copy", bytes);
+	if (!bytes)
+		return 0;
+	return load_kernels(op) ? -1 : make_room(op, from);
+}
+
+void engine_save_end(struct engine_op *op)
+{
 	saved_unload_kernels(&engine.saved, op->drv);
 	engine_publish();
+}
+
+int engine_save(struct engine_op *op)
+{
+	int ret = engine_list(op);
+
+	if (ret)
+		return ret;
+	ret = engine_save_begin(op, 0);
+	if (!ret)
+		ret = copy_out(op);
+	engine_save_end(op);
 	return ret;
+}
+
+int engine_load_begin(struct engine_op *op)
+{
+	size_t bytes = saved_region_bytes(&engine.saved, engine.saved.in, engine.saved.nregions);
+	CUresult error;
+
+	engine_set_phase(op, "copy", bytes);
+	if (!bytes || !engine.saved.digests || !setting_enabled(SETTING_VERIFY))
+		return 0;
+	error = saved_load_kernels(&engine.saved, op->drv);
+	return error ? engine_fail_driver(&op->result, op->drv, "CUDAW_VERIFY: loading the kernel",
+					  error)
+		     : 0;
+}
+
+int engine_load_end(struct engine_op *op)
+{
+	CUresult error = CUDA_SUCCESS;
+
+	if (engine.moves)
+		error = engine.moves->copied(op->drv);
+	return error ? engine_fail_driver(&op->result, op->drv, "pointers in variables of modules",
+					  error)
+		     : 0;
 }
 
 int engine_load_back(struct engine_op *op)
 {
-	struct engine_result *result = &op->result;
-	CUresult error = CUDA_SUCCESS;
-	int ret;
+	struct saved *saved = &engine.saved;
+	int ret = engine_load_begin(op);
 
-	engine_set_phase(op, "copy", engine.saved.ngranules * VMEM_GRANULE);
-	if (engine.saved.digests && setting_enabled(SETTING_VERIFY)) {
-		error = saved_load_kernels(&engine.saved, op->drv);
-		if (error)
-			return engine_fail_driver(result, op->drv,
-						  "CUDAW_VERIFY: loading the kernel", error);
-	}
-	ret = transfer(op, TRANSFER_IN, &op->progress.done);
-	saved_unload_kernels(&engine.saved, op->drv);
-	if (!ret && engine.moves)
-		error = engine.moves->copied(op->drv);
-	return error ? engine_fail_driver(result, op->drv, "pointers in variables of modules",
-					  error)
-		     : ret;
+	if (ret)
+		return ret;
+	ret = transfer(op, TRANSFER_IN, saved->in, saved->nregions, &op->progress.done);
+	saved_unload_kernels(saved, op->drv);
+	if (!ret)
+		ret = engine_load_end(op);
+	if (!ret)
+		saved->in = saved->nregions;
+	return ret;
+}
+
+void engine_missing(size_t needed[GPU_MAX])
+{
+	memset(needed, 0, GPU_MAX * sizeof(*needed));
+	for (size_t i = 0; i < engine.saved.nregions; i++)
+		if (!engine.saved.regions[i].mapped)
+			needed[engine.saved.regions[i].dev] += engine.saved.regions[i].size;
 }
 
 bool engine_memory_is_free(const struct cuda_driver *drv)
 {
 	bool asked[GPU_MAX] = {false}, enough = true;
-	size_t needed[GPU_MAX] = {0}, free, total;
+	size_t needed[GPU_MAX], free, total;
 
-	for (size_t i = 0; i < engine.saved.nregions; i++)
-		if (!engine.saved.regions[i].mapped)
-			needed[engine.saved.regions[i].dev] += engine.saved.regions[i].size;
+	engine_missing(needed);
 	for (size_t i = 0; i < engine.saved.nregions && enough; i++) {
 		const struct vmem_region *r = &engine.saved.regions[i];
 
@@ -256,24 +320,47 @@ bool engine_memory_is_free(const struct cuda_driver *drv)
 	return enough;
 }
 
+CUresult engine_map_region(const struct cuda_driver *drv, size_t i)
+{
+	struct vmem_region *r = &engine.saved.regions[i];
+	CUresult error;
+
+	if (r->mapped)
+		return CUDA_SUCCESS;
+	error = drv->cuCtxSetCurrent(r->ctx);
+	if (!error)
+		error = vmem_region_map(r->start);
+	r->mapped = !error;
+	return error;
+}
+
+CUresult engine_unmap_region(const struct cuda_driver *drv, size_t i)
+{
+	struct vmem_region *r = &engine.saved.regions[i];
+	CUresult error = drv->cuCtxSetCurrent(r->ctx);
+
+	if (!error)
+		error = vmem_region_unmap(r->start);
+	/* What is left is completed by the next map. */
+	if (!error || vmem_has_left())
+		r->mapped = false;
+	if (!r->mapped && i < engine.saved.in)
+		engine.saved.in = i;
+	return error;
+}
+
 CUresult engine_map(const struct cuda_driver *drv)
 {
 	CUresult error = CUDA_SUCCESS;
 
-	for (size_t i = 0; i < engine.saved.nregions && !error; i++) {
-		if (engine.saved.regions[i].mapped)
-			continue;
-		error = drv->cuCtxSetCurrent(engine.saved.regions[i].ctx);
-		if (!error)
-			error = vmem_region_map(engine.saved.regions[i].start);
-		engine.saved.regions[i].mapped = !error;
-	}
+	for (size_t i = 0; i < engine.saved.nregions && !error; i++)
+		error = engine_map_region(drv, i);
 	/*
 	 * If this fails too, the regions say what is still mapped; the next try does not map it
 	 * again.
 	 */
 	if (error)
-		engine_unmap(drv);
+		engine_unmap(drv, engine.saved.in);
 	drv->cuCtxSetCurrent(NULL);
 	return error;
 }
@@ -286,18 +373,12 @@ CUresult engine_release_imports(const struct cuda_driver *drv)
 	return error ? error : objects_release_imports(NULL);
 }
 
-CUresult engine_unmap(const struct cuda_driver *drv)
+CUresult engine_unmap(const struct cuda_driver *drv, size_t from)
 {
 	CUresult error = engine_release_imports(drv);
 
-	for (size_t i = 0; i < engine.saved.nregions && !error; i++) {
-		error = drv->cuCtxSetCurrent(engine.saved.regions[i].ctx);
-		if (!error)
-			error = vmem_region_unmap(engine.saved.regions[i].start);
-		/* What is left is completed by the next map. */
-		if (!error || vmem_has_left())
-			engine.saved.regions[i].mapped = false;
-	}
+	for (size_t i = engine.saved.nregions; i-- > from && !error;)
+		error = engine_unmap_region(drv, i);
 	drv->cuCtxSetCurrent(NULL);
 	return error;
 }

@@ -21,6 +21,7 @@ static int get_regions(struct saved *s)
 	if (!s->regions)
 		return -ENOMEM;
 	vmem_regions(s->regions, s->nregions);
+	s->in = s->copied = s->nregions;
 	for (size_t i = 0; i < s->nregions; i++) {
 		s->per_device[s->regions[i].dev] += s->regions[i].size;
 		s->ngranules += s->regions[i].size / VMEM_GRANULE;
@@ -35,18 +36,21 @@ static int cut_pieces(struct saved *s)
 
 	limit = min(limit, TRANSFER_PIECE / VMEM_GRANULE);
 	s->pieces = calloc(s->ngranules / limit + s->nregions + 1, sizeof(*s->pieces));
-	if (!s->pieces)
+	s->first_piece = calloc(s->nregions + 1, sizeof(*s->first_piece));
+	if (!s->pieces || !s->first_piece)
 		return -ENOMEM;
 	for (size_t i = 0; i < s->nregions; i++) {
 		const struct vmem_region *r = &s->regions[i];
 		size_t left = r->size / VMEM_GRANULE;
 
+		s->first_piece[i] = s->npieces;
 		for (CUdeviceptr dev = r->start; left; left -= size, dev += size * VMEM_GRANULE) {
 			size = min(left, limit);
 			s->pieces[s->npieces++] = (struct transfer_piece){r->ctx, dev, first, size};
 			first += size;
 		}
 	}
+	s->first_piece[s->nregions] = s->npieces;
 	return 0;
 }
 
@@ -79,10 +83,16 @@ int saved_list(struct saved *s)
 	return error ? error : find_live(s);
 }
 
+bool saved_is_listed(const struct saved *s)
+{
+	return s->slots;
+}
+
 void saved_forget(struct saved *s)
 {
 	free(s->regions);
 	free(s->pieces);
+	free(s->first_piece);
 	free(s->slots);
 	free(s->digests);
 	free(s->kernels);
@@ -130,20 +140,39 @@ void saved_unload_kernels(struct saved *s, const struct cuda_driver *drv)
 	s->kernels = NULL;
 }
 
-size_t saved_room(size_t wanted, size_t apart, size_t *pool_slots, size_t *spill_slots)
+void saved_drop_digests(struct saved *s)
 {
-	size_t needed = HOSTMEM_RESERVE + apart, held = hostpool_held();
-	size_t available = claims_make(wanted + apart, HOSTMEM_RESERVE);
+	free(s->digests);
+	s->digests = NULL;
+}
 
-	*spill_slots = spill_space() / VMEM_GRANULE;
+static size_t used_spill(const struct saved *s)
+{
+	return s->used_slots > s->pool_slots ? s->used_slots - s->pool_slots : 0;
+}
+
+size_t saved_room(const struct saved *s, size_t slots, size_t apart, size_t *pool_slots,
+		  size_t *spill_slots)
+{
+	size_t needed = HOSTMEM_RESERVE + apart, wanted = slots * VMEM_GRANULE;
+	size_t held = saved_blocks(s) * HOSTPOOL_BLOCK + hostpool_held(saved_blocks(s));
+	size_t fresh = wanted > held ? wanted - held : 0;
+	size_t available = claims_make(fresh + apart, HOSTMEM_RESERVE);
+
+	*spill_slots = spill_space() / VMEM_GRANULE + used_spill(s);
 	if (available < needed) {
 		/* Giving back memory of the pool would help, but is not worth the code. */
 		*pool_slots = held / VMEM_GRANULE;
-		return apart ? needed - available : 0;
+	} else {
+		available -= needed;
+		*pool_slots =
+			available > SIZE_MAX - held ? SLOT_MAX : (available + held) / VMEM_GRANULE;
+		apart = 0;
 	}
-	available -= needed;
-	*pool_slots = available > SIZE_MAX - held ? SLOT_MAX : (available + held) / VMEM_GRANULE;
-	return 0;
+	/* What follows slots in the spill file is there, too. */
+	if (used_spill(s))
+		*pool_slots = s->pool_slots;
+	return apart ? needed - available : 0;
 }
 
 int saved_place(struct saved *s, size_t slots, size_t pool_slots)
@@ -160,21 +189,75 @@ int saved_place(struct saved *s, size_t slots, size_t pool_slots)
 	return hostpool_grow((s->pool_slots + block - 1) / block);
 }
 
+static size_t first_granule(const struct saved *s, size_t region)
+{
+	return region < s->nregions ? s->pieces[s->first_piece[region]].first : s->ngranules;
+}
+
 struct transfer saved_transfer(const struct saved *s, const struct cuda_driver *drv,
-			       enum transfer_direction direction, size_t *done)
+			       enum transfer_direction direction, size_t from, size_t to,
+			       size_t *done)
 {
 	return (struct transfer){
 		.drv = drv,
 		.direction = direction,
-		.pieces = s->pieces,
-		.count = s->npieces,
-		.bytes = s->ngranules * VMEM_GRANULE,
+		.pieces = s->pieces + s->first_piece[from],
+		.count = s->first_piece[to] - s->first_piece[from],
+		.bytes = saved_region_bytes(s, from, to),
 		.slots = s->slots,
 		.pool_slots = s->pool_slots,
 		.digests = s->kernels ? s->digests : NULL,
 		.kernels = s->kernels,
 		.done = done,
+		.next_slot = s->used_slots,
 	};
+}
+
+/* A transfer that failed has given slots to other regions, too: these are free again. */
+void saved_settle(struct saved *s, size_t copied)
+{
+	for (size_t i = first_granule(s, copied); i < first_granule(s, s->copied); i++)
+		if (s->slots[i] < SLOT_MAX && s->slots[i] >= s->used_slots)
+			s->used_slots = s->slots[i] + 1;
+	s->copied = copied;
+}
+
+size_t saved_region_bytes(const struct saved *s, size_t from, size_t to)
+{
+	return (first_granule(s, to) - first_granule(s, from)) * VMEM_GRANULE;
+}
+
+size_t saved_mapped_bytes(const struct saved *s)
+{
+	size_t bytes = 0;
+
+	for (size_t i = 0; i < s->nregions; i++)
+		bytes += s->regions[i].mapped ? s->regions[i].size : 0;
+	return bytes;
+}
+
+size_t saved_region_of(const struct saved *s, size_t piece)
+{
+	size_t low = 0, high = s->nregions;
+
+	while (high - low > 1) {
+		size_t mid = (low + high) / 2;
+
+		if (s->first_piece[mid] <= piece)
+			low = mid;
+		else
+			high = mid;
+	}
+	return low;
+}
+
+size_t saved_live(const struct saved *s, size_t from, size_t to)
+{
+	size_t live = 0;
+
+	for (size_t i = first_granule(s, from); i < first_granule(s, to); i++)
+		live += s->slots[i] != SLOT_NONE;
+	return live;
 }
 
 char *saved_slot(const struct saved *s, uint32_t slot, uint64_t *offset)

@@ -6,6 +6,13 @@
  * (transfer.h), with a slot for each granule that holds something. Made with the program held and
  * the GPU idle, by the engine's thread.
  *
+ * What is out is a stack: the regions from @in on. More regions go out from the end of the list, and
+ * come back from @in on, so what stays on the GPU never moves. The saved data of a region that came
+ * back stays valid until the program runs: if it goes out again, it is not copied again.
+ *
+ *	regions		| on the GPU      | on the GPU, and saved | out: saved alone |
+ *			0                 copied                  in                 nregions
+ *
  * Host memory comes first: what is available (hostmem.h) less HOSTMEM_RESERVE, and what the pool
  * already has. The rest goes to the spill file, if there is one.
  */
@@ -23,18 +30,26 @@ struct saved {
 	struct context_list contexts;
 	size_t per_device[GPU_MAX]; /* bytes of the regions */
 
+	size_t in, copied;
+
 	struct transfer_piece *pieces;
 	size_t npieces;
+	size_t *first_piece;     /* of each region; the last entry is npieces */
 	size_t ngranules, nlive; /* granules of the pieces, and those that an allocation lives in */
 	uint32_t *slots;
 	struct digest *digests;        /* of each granule; NULL: not taken */
 	struct digest_kernel *kernels; /* of each context, while digests are taken */
 	size_t pool_slots;             /* slots in host memory; the others are in the spill file */
-	size_t used_slots;             /* known after the copy */
+	size_t used_slots;             /* by the regions from @copied on */
+	size_t scanned_slots;          /* that all will have used, if they were counted; 0: not */
 };
 
-/* List the regions that vmem has now. 0 or -ENOMEM; saved_forget() undoes it in either case. */
+/*
+ * List the regions that vmem has now; all are on the GPU. 0 or -ENOMEM; saved_forget() undoes it in
+ * either case.
+ */
 int saved_list(struct saved *saved);
+bool saved_is_listed(const struct saved *saved);
 
 /* Free the lists. The data in the pool and in the spill file is lost. */
 void saved_forget(struct saved *saved);
@@ -47,22 +62,40 @@ void saved_forget(struct saved *saved);
 CUresult saved_load_kernels(struct saved *saved, const struct cuda_driver *drv);
 void saved_unload_kernels(struct saved *saved, const struct cuda_driver *drv);
 
+/* Some of the saved data has no digests: forget those of the rest, so that nobody relies on them. */
+void saved_drop_digests(struct saved *saved);
+
 /*
- * How many slots fit into host memory and into the spill file, if @apart bytes of host memory are
+ * How many slots fit into host memory and into the spill file, those in use included, if @apart bytes of host memory are
  * needed for something else. Returns how many bytes are missing for that. @apart and @wanted bytes
  * of fresh host memory are claimed (claims.h), as far as they are available.
  */
-size_t saved_room(size_t wanted, size_t apart, size_t *pool_slots, size_t *spill_slots);
+size_t saved_room(const struct saved *saved, size_t slots, size_t apart, size_t *pool_slots,
+		  size_t *spill_slots);
 
 /*
- * Get address space and disk space for @slots slots, of which @pool_slots may be host memory. 0, or
- * a negative errno.
+ * Get address space and disk space for @slots slots, those in use included, of which @pool_slots may
+ * be host memory. 0, or a negative errno.
  */
 int saved_place(struct saved *saved, size_t slots, size_t pool_slots);
 
-/* A transfer of all pieces. */
+/* A transfer of all pieces of the regions from @from to @to, exclusive. */
 struct transfer saved_transfer(const struct saved *saved, const struct cuda_driver *drv,
-			       enum transfer_direction direction, size_t *done);
+			       enum transfer_direction direction, size_t from, size_t to,
+			       size_t *done);
+
+/* The regions from @copied on are saved now. */
+void saved_settle(struct saved *saved, size_t copied);
+
+/* Bytes of the regions from @from to @to, exclusive; and of those of them that are mapped. */
+size_t saved_region_bytes(const struct saved *saved, size_t from, size_t to);
+size_t saved_mapped_bytes(const struct saved *saved);
+
+/* The region that a piece is of. */
+size_t saved_region_of(const struct saved *saved, size_t piece);
+
+/* Granules in which an allocation lives, of the regions from @from to @to, exclusive. */
+size_t saved_live(const struct saved *saved, size_t from, size_t to);
 
 /* Where the slot is in host memory; NULL: in the spill file, at *@offset. */
 char *saved_slot(const struct saved *saved, uint32_t slot, uint64_t *offset);

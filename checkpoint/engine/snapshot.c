@@ -29,7 +29,7 @@ int engine_fetch(struct engine_op *op)
 	int ret;
 
 	engine_set_phase(op, "read", engine.saved.ngranules * VMEM_GRANULE);
-	saved_room(engine.held_slots * VMEM_GRANULE, 0, &pool_slots, &spill_slots);
+	saved_room(&engine.saved, engine.held_slots, 0, &pool_slots, &spill_slots);
 	if (engine_place(op, engine.held_slots, pool_slots, spill_slots))
 		return -1;
 	/*
@@ -112,14 +112,14 @@ static int begin_saving(struct engine_op *op, size_t slots)
 
 int engine_write_begin(struct engine_op *op)
 {
-	size_t scanned = engine.saved.used_slots;
+	size_t scanned = engine.saved.scanned_slots;
 	int ret = begin_saving(op, scanned ? scanned : engine.saved.nlive);
 
 	/* Zeros are not written, and so far only the GPU can tell how many there are. */
 	if (ret == -ENOSPC && !scanned && engine.saved.kernels) {
-		if (engine_scan(op))
+		if (engine_scan(op, 0))
 			return -1;
-		ret = begin_saving(op, engine.saved.used_slots);
+		ret = begin_saving(op, engine.saved.scanned_slots);
 	}
 	if (!ret) {
 		op->written.code = NULL;
@@ -283,7 +283,7 @@ void engine_snapshot(struct engine_op *op)
 	double start = clock_ms();
 
 	engine_begin(op, result);
-	if (!engine.paused || engine.held) {
+	if (!engine.paused || engine.held || engine_is_partly_out()) {
 		engine_fail(result, END_BUSY,
 			    engine.held ? "the job is in a snapshot already, in %.400s"
 					: "the job is not paused%s",

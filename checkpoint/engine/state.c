@@ -32,6 +32,11 @@ bool engine_is_paused(void)
 	return __atomic_load_n(&engine.paused, __ATOMIC_RELAXED);
 }
 
+bool engine_is_partly_out(void)
+{
+	return engine_is_paused() && __atomic_load_n(&engine.partly, __ATOMIC_RELAXED);
+}
+
 bool engine_is_released(void)
 {
 	return __atomic_load_n(&engine.released, __ATOMIC_RELAXED);
@@ -46,6 +51,11 @@ bool engine_keeps_context(void)
 const char *engine_held_in(void)
 {
 	return __atomic_load_n(&engine.held, __ATOMIC_ACQUIRE) ? engine.place.path : NULL;
+}
+
+bool engine_is_out(void)
+{
+	return engine.paused && !saved_mapped_bytes(&engine.saved);
 }
 
 int engine_fail(struct engine_result *result, const char *code, const char *fmt, ...)
@@ -137,9 +147,10 @@ void engine_succeed(struct engine_op *op, double start, size_t bytes)
 
 void engine_publish(void)
 {
+	__atomic_store_n(&engine.partly, engine.saved.in > 0, __ATOMIC_RELAXED);
 	__atomic_store_n(&engine.host, saved_host_bytes(&engine.saved), __ATOMIC_RELAXED);
 	__atomic_store_n(&engine.spilled, saved_spilled_bytes(&engine.saved), __ATOMIC_RELAXED);
-	__atomic_store_n(&engine.pool, hostpool_held(), __ATOMIC_RELAXED);
+	__atomic_store_n(&engine.pool, hostpool_held(0), __ATOMIC_RELAXED);
 }
 
 void engine_forget(void)

@@ -118,7 +118,7 @@ static void prepare(struct engine_op *op)
 
 	vmem_get_stats(&stats);
 	__atomic_store_n(&engine.prepared, stats.mapped, __ATOMIC_RELAXED);
-	saved_room(0, 0, &pool_slots, &spill_slots);
+	saved_room(&engine.saved, 0, 0, &pool_slots, &spill_slots);
 	if (limit > pool_slots * VMEM_GRANULE)
 		limit = pool_slots * VMEM_GRANULE;
 	blocks = stats.mapped < limit ? (stats.mapped + HOSTPOOL_BLOCK - 1) / HOSTPOOL_BLOCK

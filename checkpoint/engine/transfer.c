@@ -371,9 +371,13 @@ static void *worker_main(void *arg)
 
 	w.drv->cuThreadExchangeStreamCaptureMode(&mode);
 	while (workers_next(&t->workers, &i)) {
-		const struct transfer_piece *p = &t->pieces[i];
-		int error = prepare(&w, p);
+		size_t piece = t->backwards ? t->count - 1 - i : i;
+		const struct transfer_piece *p = &t->pieces[piece];
+		int error;
 
+		if (t->await && !t->await(t->arg, piece))
+			break;
+		error = prepare(&w, p);
 		if (!error)
 			error = move_piece(&w, p);
 		if (error) {
@@ -381,8 +385,8 @@ static void *worker_main(void *arg)
 			continue;
 		}
 		__atomic_fetch_add(t->done, p->count * VMEM_GRANULE, __ATOMIC_RELAXED);
-		if (t->arrived && t->direction == TRANSFER_OUT)
-			t->arrived(t->arg, i);
+		if (t->arrived && t->direction != TRANSFER_SCAN)
+			t->arrived(t->arg, piece);
 	}
 	/* After a failure the device may still write to the memory that is given back here. */
 	if (__atomic_load_n(&t->workers.result, __ATOMIC_RELAXED) && w.ctx && !settle(&w)) {
@@ -403,7 +407,6 @@ int transfer_run(struct transfer *t)
 	_Static_assert(PIECE_GRANULES * sizeof(struct digest) <= PAGE,
 		       "the digests of a piece lie in a page");
 	t->workers = (struct workers){.count = t->count, .cancel = t->cancel};
-	t->next_slot = 0;
 	if (threads > TRANSFER_WORKERS)
 		threads = TRANSFER_WORKERS;
 	return workers_run(&t->workers, threads ? threads : 1, worker_main, t);

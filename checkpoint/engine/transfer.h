@@ -66,12 +66,14 @@ struct transfer {
 	const struct digest_kernel *kernels; /* of every context, if there are digests */
 	size_t *done;                        /* bytes finished, added to atomically */
 	const bool *cancel;                  /* set by others: stop; may be NULL */
-	/* OUT: the workers call it when a piece has arrived; may be NULL. */
-	void (*arrived)(void *arg, size_t piece);
+	bool backwards;                      /* begin with the last piece */
+	/* Before a piece is copied, wait until it may be; false: neither it nor those after it. */
+	bool (*await)(void *arg, size_t piece);   /* may be NULL */
+	void (*arrived)(void *arg, size_t piece); /* a piece has been copied; may be NULL */
 	void *arg;
+	size_t next_slot; /* the first that is free; transfer_run() takes as many as it needs */
 
 	/* The outcome of transfer_run(); its workers use these too. */
-	size_t next_slot; /* number of slots that were needed */
 	struct workers workers;
 	CUresult error;
 	CUdeviceptr differs; /* the granule that came back different */

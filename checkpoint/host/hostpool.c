@@ -53,11 +53,11 @@ const struct hostpool_block *hostpool_block(size_t i)
 	return &pool.blocks[i];
 }
 
-size_t hostpool_held(void)
+size_t hostpool_held(size_t first)
 {
 	size_t bytes = 0;
 
-	for (size_t i = 0; i < pool.count; i++)
+	for (size_t i = first; i < pool.count; i++)
 		bytes += pool.blocks[i].pinned || pool.blocks[i].present ? HOSTPOOL_BLOCK : 0;
 	return bytes;
 }

@@ -35,8 +35,8 @@ int hostpool_grow(size_t count);
 size_t hostpool_count(void);
 const struct hostpool_block *hostpool_block(size_t i);
 
-/* The bytes of pinned or present blocks, which the kernel cannot take back. */
-size_t hostpool_held(void);
+/* The bytes of pinned or present blocks from @first on, which the kernel cannot take back. */
+size_t hostpool_held(size_t first);
 
 /* The bytes of the pool, including those that the kernel could take back but has not. */
 size_t hostpool_resident(void);

@@ -113,10 +113,10 @@ START_TEST(relaxed_pages_are_left)
 	before = hostmem_cgroup_available();
 	ck_assert_int_eq(hostpool_grow(512 * MB / HOSTPOOL_BLOCK), 0);
 	ck_assert_int_eq(hostpool_populate(512 * MB / HOSTPOOL_BLOCK, NULL), 0);
-	held = hostpool_held();
+	held = hostpool_held(0);
 	used = hostmem_cgroup_available();
 	hostpool_relax();
-	ck_assert_uint_eq(hostpool_held(), 0);
+	ck_assert_uint_eq(hostpool_held(0), 0);
 	relaxed = hostmem_cgroup_available();
 	hostpool_drop();
 	leave_group();
@@ -174,7 +174,7 @@ START_TEST(what_stays_pinned_is_kept)
 		hostpool_unpin(&drv, NULL, 0);
 		hostpool_relax();
 		hostpool_drop();
-		ck_assert_uint_eq(hostpool_held(), HOSTPOOL_BLOCK);
+		ck_assert_uint_eq(hostpool_held(0), HOSTPOOL_BLOCK);
 		ck_assert(is_mapped(start));
 		ck_assert_int_eq(start[HOSTPOOL_BLOCK - 1], 7);
 	}
