@@ -21,6 +21,9 @@
  * stays where it is, and the resume can be tried again. A resume that is held (hold.h) lets the program
  * run when its peers have their memory too, and gives the memory back if they do not get theirs.
  *
+ * A yield takes a part of the memory, and a fill brings it back as room is granted; in between the
+ * job does not run. Such a job can be paused and resumed as any other.
+ *
  * With CUDAW_VERIFY=1 a resume lets the job run only if the GPU finds each granule unchanged.
  *
  * One thread at a time calls these functions, except the questions at the end, and never a thread
@@ -50,6 +53,10 @@ struct engine_progress {
 	struct hold *hold; /* set before it begins: where it waits for its peers; or NULL */
 	/* Set before a resume begins. Called when all is restored, before the program runs on. */
 	void (*ready)(void);
+	/* Of a yield: bytes that it has unmapped. Of a fill: bytes that are mapped now. */
+	size_t moved;
+	void (*tell)(void); /* set before it begins; called now and then when @moved has changed */
+	size_t room;        /* set by others: bytes that may be mapped during a fill */
 };
 
 #define ENGINE_PHASES 8
@@ -97,7 +104,9 @@ struct engine_op {
 	const struct cuda_driver *drv;
 	int timeout_ms;
 	bool alone; /* of a pause: a signal asks for it, and no other process pauses with it */
-	enum release_choice release;        /* what a pause gives back */
+	enum release_choice release; /* what a pause gives back */
+	size_t bytes;                /* of a yield */
+	size_t room;                 /* the engine's: the last progress.room that a fill saw */
 	const struct snapshot_order *order; /* the snapshot to write; NULL: none */
 	struct snapshot_facts *facts;       /* of the snapshot; the engine adds what it knows */
 
@@ -129,6 +138,23 @@ void engine_release_kept(struct engine_op *op);
 
 /* The timeout bounds the wait for GPU memory; 0: no limit. After it the job is paused as before. */
 void engine_resume(struct engine_op *op);
+
+/*
+ * Take at least op->bytes more of the memory off the GPU, or all that is there. A running job is
+ * brought to rest as by a pause, within the timeout; release must be RELEASE_MEMORY. Each region is
+ * unmapped as soon as it is copied, while others are being copied; always the same ones go first.
+ * If it fails before anything is unmapped, a job that ran runs on. Else the job keeps what is on the
+ * GPU, and stays at rest; nothing is lost.
+ */
+void engine_yield(struct engine_op *op);
+
+/*
+ * Bring memory back to a job at rest while less than progress.room is mapped; others raise that
+ * meanwhile. If the driver has no memory, it waits. When all is back, the job runs. The fill ends
+ * with END_OK, too, if no further room comes for a moment; a failure or a cancellation keeps on the
+ * GPU what is complete there.
+ */
+void engine_fill(struct engine_op *op);
 
 /*
  * Give back what the process keeps for later: host memory of the pool, and GPU memory that no

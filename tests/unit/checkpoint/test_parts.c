@@ -1,0 +1,581 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A job whose memory goes out in parts and comes back in parts, over the simulated driver in this
+ * process: yields, fills, pauses, resumes, trims and snapshots in random order, with a seed (SEED=
+ * plays it again). After each step the bytes on the GPU are those that the engine says, and whenever
+ * the job runs it has all its contents. Then each call of a yield and a fill fails, to the driver.
+ */
+#include "checkpoint/engine/engine.h"
+#include "checkpoint/engine/order.h"
+#include "checkpoint/gate/gate.h"
+#include "checkpoint/host/claims.h"
+#include "checkpoint/ledger/contexts.h"
+#include "checkpoint/release/devices.h"
+#include "checkpoint/snapshot/manifest_write.h"
+#include "tests/sim/faults.h"
+#include "vmem/objects.h"
+#include "vmem/vmem.h"
+
+#include "tests/check_suite.h"
+
+#include <dlfcn.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define MB         (1UL << 20)
+#define NBUFFERS   8
+#define LARGEST    (24 * MB)
+#define HANG_S     120
+#define TIMEOUT_MS 5000 /* of a pause, a yield and a resume */
+
+static const size_t sizes[NBUFFERS] = {6 * MB, 300000,  LARGEST,     1000,
+				       4 * MB, 10 * MB, LARGEST / 2, 2 * MB};
+/* From here on, the program's own objects. */
+#define TWICE  6 /* mapped at two addresses; its handle is released */
+#define HIDDEN 7 /* not mapped, except while its bytes are checked */
+
+static struct cuda_driver drv;
+static __typeof__(sim_control) *control;
+static __typeof__(sim_used) *used;
+static CUdeviceptr buffers[NBUFFERS], second;
+static CUmemGenericAllocationHandle hidden;
+static unsigned char generation; /* of the contents */
+static unsigned int seed;
+static char base[64], dir[96];
+
+/* ---- the job ---- */
+
+static unsigned char byte_at(int buffer, size_t i)
+{
+	return (unsigned char)((i * 2654435761u >> 13) + buffer * 31 + generation);
+}
+
+static void map_object(CUdeviceptr at, size_t size, CUmemGenericAllocationHandle handle)
+{
+	const CUmemAccessDesc desc = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE},
+				      .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+
+	ck_assert_int_eq(objects_map(at, size, 0, handle, 0), 0);
+	ck_assert_int_eq(objects_set_access(at, size, &desc, 1), 0);
+}
+
+static void check_buffer(int b, CUdeviceptr at)
+{
+	const unsigned char *bytes = (const unsigned char *)at;
+
+	for (size_t i = 0; i < sizes[b]; i += i % 4096 ? 997 : 1)
+		ck_assert_msg(bytes[i] == byte_at(b, i),
+			      "SEED=%u: byte %zu of buffer %d is %d, not %d", seed, i, b, bytes[i],
+			      byte_at(b, i));
+}
+
+static void fill(int b)
+{
+	for (size_t i = 0; i < sizes[b]; i += i % 4096 ? 997 : 1)
+		((unsigned char *)buffers[b])[i] = byte_at(b, i);
+}
+
+/* The job runs: check what it has, and change all of it. */
+static void run_a_step(void)
+{
+	map_object(buffers[HIDDEN], sizes[HIDDEN], hidden);
+	for (int b = 0; b < NBUFFERS; b++)
+		check_buffer(b, buffers[b]);
+	check_buffer(TWICE, second);
+	generation++;
+	for (int b = 0; b < NBUFFERS; b++)
+		fill(b);
+	ck_assert_int_eq(objects_unmap(buffers[HIDDEN], sizes[HIDDEN]), 0);
+}
+
+static CUdeviceptr reserve(size_t size)
+{
+	CUdeviceptr at;
+
+	ck_assert_int_eq(drv.cuMemAddressReserve(&at, size, 0, 0, 0), 0);
+	return at;
+}
+
+static CUmemGenericAllocationHandle make_object(int b)
+{
+	const CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+					  .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
+	CUmemGenericAllocationHandle handle;
+
+	ck_assert_int_eq(drv.cuMemCreate(&handle, sizes[b], &prop, 0), 0);
+	ck_assert(objects_add(&handle, sizes[b], &prop));
+	buffers[b] = reserve(sizes[b]);
+	map_object(buffers[b], sizes[b], handle);
+	fill(b);
+	return handle;
+}
+
+static void make_objects(void)
+{
+	CUmemGenericAllocationHandle twice = make_object(TWICE);
+
+	second = reserve(sizes[TWICE]);
+	map_object(second, sizes[TWICE], twice);
+	ck_assert_int_eq(objects_release(twice), 0);
+	hidden = make_object(HIDDEN);
+	ck_assert_int_eq(objects_unmap(buffers[HIDDEN], sizes[HIDDEN]), 0);
+}
+
+static void *symbol(void *library, const char *name)
+{
+	void *found = dlsym(library, name);
+
+	ck_assert_msg(found, "%s: %s", name, dlerror());
+	return found;
+}
+
+static void start_driver(CUcontext *primary, CUcontext *other)
+{
+	const char *path = getenv("CUDAW_REAL_LIBCUDA"), *missing = "";
+	void *library = dlopen(path, RTLD_NOW);
+	__typeof__(cuCtxCreate_v4) *create;
+
+	ck_assert_msg(library, "CUDAW_REAL_LIBCUDA=%s: %s", path, dlerror());
+	control = symbol(library, "sim_control");
+	used = symbol(library, "sim_used");
+	create = symbol(library, "cuCtxCreate_v4");
+	ck_assert_int_eq(cuda_driver_fill(&drv, library, &missing), 0);
+	ck_assert_int_eq(((__typeof__(cuInit) *)symbol(library, "cuInit"))(0), 0);
+	ck_assert_int_eq(gate_init(), 0);
+	ck_assert_int_eq(vmem_init(&drv), 0);
+	devices_find(&drv);
+	ck_assert_int_eq(drv.cuDevicePrimaryCtxRetain(primary, 0), 0);
+	ck_assert(contexts_reserve());
+	ck_assert_int_eq(create(other, NULL, 0, 0), 0);
+	contexts_add(*other, 0);
+}
+
+/* The job: two contexts with three buffers each, and two objects. */
+static void start_job(void)
+{
+	CUcontext ctx[2];
+
+	start_driver(&ctx[0], &ctx[1]);
+	for (int b = 0; b < TWICE; b++) {
+		ck_assert_int_eq(drv.cuCtxSetCurrent(ctx[b % 2]), 0);
+		ck_assert_int_eq(vmem_alloc(ctx[b % 2], 0, sizes[b], &buffers[b]), 0);
+		fill(b);
+	}
+	make_objects();
+	drv.cuCtxSetCurrent(NULL);
+}
+
+static void setup(void)
+{
+	const char *text = getenv("SEED");
+
+	strcpy(base, "/tmp/test-parts-XXXXXX");
+	ck_assert_ptr_nonnull(mkdtemp(base));
+	snprintf(dir, sizeof(dir), "%s/snapshot", base);
+	setenv("CUDAW_RUNTIME_DIR", base, 1);
+	setenv("CUDAW_SIM_STRICT", "1", 1);
+	seed = text ? (unsigned int)strtoul(text, NULL, 0)
+		    : (unsigned int)time(NULL) ^ (unsigned int)getpid();
+	srand(seed);
+	printf("# SEED=%u\n", seed);
+	fflush(stdout);
+	alarm(HANG_S);
+}
+
+static void teardown(void)
+{
+	char command[128];
+
+	snprintf(command, sizeof(command), "rm -rf %s", base);
+	ck_assert_int_eq(system(command), 0);
+}
+
+/* ---- operations ---- */
+
+static struct engine_op op;
+static size_t
+	raise_to; /* bytes of room that come when the fill tells that it has used what it had */
+
+static void nothing(void)
+{
+}
+
+static void told(void)
+{
+	if (raise_to > op.progress.room)
+		__atomic_store_n(&op.progress.room, raise_to, __ATOMIC_RELAXED);
+}
+
+static size_t mapped(void)
+{
+	struct vmem_stats stats;
+
+	vmem_get_stats(&stats);
+	return stats.mapped - stats.cached;
+}
+
+static void prepare(enum release_choice release)
+{
+	op = (struct engine_op){.drv = &drv,
+				.timeout_ms = TIMEOUT_MS,
+				.release = release,
+				.progress = {.ready = nothing, .tell = told}};
+}
+
+static const char *failure(const struct engine_result *result)
+{
+	return strcmp(result->code, END_OK) ? result->message : NULL;
+}
+
+static const char *yield(size_t bytes)
+{
+	prepare(RELEASE_MEMORY);
+	op.bytes = bytes;
+	engine_yield(&op);
+	claims_drop();
+	return failure(&op.result);
+}
+
+/* @more: room that comes later. */
+static const char *fill_up_to(size_t room, size_t more)
+{
+	prepare(RELEASE_MEMORY);
+	op.progress.room = room;
+	raise_to = more;
+	engine_fill(&op);
+	raise_to = 0;
+	claims_drop();
+	return failure(&op.result);
+}
+
+static const char *pause_job(enum release_choice release)
+{
+	prepare(release);
+	engine_pause(&op);
+	claims_drop();
+	return failure(&op.result);
+}
+
+static const char *resume_job(void)
+{
+	prepare(RELEASE_MEMORY);
+	engine_resume(&op);
+	claims_drop();
+	return failure(&op.result);
+}
+
+static void tidy(void)
+{
+	prepare(RELEASE_MEMORY);
+	if (engine_is_untidy())
+		engine_tidy(&op);
+}
+
+static const char *snapshot(bool pause, bool hold)
+{
+	static struct snapshot_order order;
+	struct snapshot_facts facts = {.cuda = 13000};
+
+	facts.devices = devices_all(&facts.ndevices);
+	order = (struct snapshot_order){
+		.hold = hold, .incremental = rand() % 2, .codec = SNAPSHOT_RAW};
+	strcpy(order.path, dir);
+	prepare(rand() % 2 ? RELEASE_ALL : RELEASE_MEMORY);
+	op.order = &order;
+	op.facts = &facts;
+	if (pause)
+		engine_pause(&op);
+	else
+		engine_snapshot(&op);
+	claims_drop();
+	return failure(&op.written);
+}
+
+#define OK(call)                                                                \
+	do {                                                                    \
+		const char *error_ = (call);                                    \
+		ck_assert_msg(!error_, "SEED=%u: %s: %s", seed, #call, error_); \
+	} while (0)
+
+/* ---- random order ---- */
+
+static size_t total;
+
+static size_t some_bytes(void)
+{
+	return rand() % 4 ? (size_t)rand() % total : total + LARGEST;
+}
+
+static size_t min(size_t a, size_t b)
+{
+	return a < b ? a : b;
+}
+
+static void do_yield(void)
+{
+	size_t bytes = some_bytes(), before = mapped(), there = used(), freed;
+	bool released = engine_is_released();
+
+	OK(yield(bytes));
+	freed = before - mapped();
+	ck_assert_uint_ge(freed, min(bytes, before));
+	ck_assert_uint_lt(freed, min(bytes, before) + LARGEST + 1);
+	ck_assert_uint_eq(op.progress.moved, freed);
+	ck_assert(engine_is_paused());
+	ck_assert_int_eq(engine_is_partly_out(), mapped() > 0);
+	ck_assert_int_eq(engine_is_released(), released);
+	ck_assert_uint_eq(there - used(), freed);
+}
+
+static void do_fill(void)
+{
+	size_t room = some_bytes(), more = rand() % 2 ? some_bytes() : 0, before = mapped();
+
+	if (!engine_is_paused())
+		return;
+	OK(fill_up_to(room, more));
+	room = more > room ? more : room;
+	ck_assert_uint_le(mapped(), room > before ? room : before);
+	ck_assert_uint_eq(op.progress.moved, mapped());
+	ck_assert_int_eq(engine_is_paused(), mapped() < total);
+	if (room >= total)
+		ck_assert(!engine_is_paused());
+	else if (!more)
+		ck_assert_uint_gt(mapped() + LARGEST, room);
+}
+
+static void do_pause(void)
+{
+	OK(pause_job(rand() % 2 ? RELEASE_ALL : RELEASE_MEMORY));
+	ck_assert_uint_eq(mapped(), 0);
+	ck_assert(!engine_is_partly_out());
+}
+
+static void do_resume(void)
+{
+	if (!engine_is_paused())
+		return;
+	OK(resume_job());
+	ck_assert(!engine_is_paused());
+	ck_assert_uint_eq(mapped(), total);
+}
+
+static void do_trim(void)
+{
+	size_t before = mapped();
+
+	prepare(RELEASE_MEMORY);
+	engine_trim(&op);
+	OK(failure(&op.result));
+	ck_assert_uint_eq(mapped(), before);
+}
+
+static void do_snapshot(void)
+{
+	bool hold = rand() % 2, held = engine_held_in() != NULL;
+	bool at_rest = engine_is_paused() && !engine_is_partly_out();
+	const char *error = snapshot(!at_rest || rand() % 2, hold);
+
+	/* The snapshot that alone has the memory cannot be written again. */
+	ck_assert_msg(!error == !held, "SEED=%u: %s", seed, error);
+	ck_assert_int_eq(engine_held_in() != NULL, hold || held);
+	ck_assert_uint_eq(mapped(), 0);
+}
+
+static void (*const deeds[])(void) = {do_yield, do_yield,  do_yield, do_fill,     do_fill, do_fill,
+				      do_pause, do_resume, do_trim,  do_snapshot, tidy};
+
+static void random_order(void)
+{
+	const char *limit = getenv("PARTS_SECONDS");
+	double seconds = limit ? strtod(limit, NULL) : 8;
+	time_t end = time(NULL) + (time_t)seconds;
+	unsigned long steps = 0;
+
+	start_job();
+	total = mapped();
+	/* In the first pause, memory is made that is kept. */
+	OK(pause_job(RELEASE_ALL));
+	OK(resume_job());
+	for (; time(NULL) < end; steps++) {
+		deeds[(size_t)rand() % (sizeof(deeds) / sizeof(*deeds))]();
+		if (!engine_is_paused())
+			run_a_step();
+		else if (rand() % 2)
+			tidy();
+	}
+	do_resume();
+	run_a_step();
+	printf("# SEED=%u: %lu steps\n", seed, steps);
+	fflush(stdout);
+}
+
+START_TEST(in_any_order)
+{
+	setenv("CUDAW_VERIFY", _i ? "1" : "0", 1);
+	random_order();
+}
+END_TEST
+
+/* What stays on the GPU is neither copied nor unmapped, and what comes back is not copied again. */
+START_TEST(the_same_regions_go_first)
+{
+	size_t first, room;
+
+	start_job();
+	total = mapped();
+	OK(yield(1));
+	first = op.progress.moved;
+	ck_assert_uint_gt(first, 0);
+	ck_assert_uint_eq(op.progress.done, first);
+	OK(yield(1));
+	ck_assert_uint_gt(op.progress.moved, 0);
+	room = total - first;
+	OK(fill_up_to(room, 0));
+	ck_assert_uint_eq(mapped(), room);
+	/* The saved data is still valid. */
+	OK(yield(1));
+	ck_assert_uint_eq(op.progress.done, 0);
+	OK(fill_up_to(total, 0));
+	ck_assert(!engine_is_paused());
+	run_a_step();
+	/* Now it is not. */
+	OK(yield(1));
+	ck_assert_uint_eq(op.progress.moved, first);
+	ck_assert_uint_eq(op.progress.done, first);
+	OK(resume_job());
+	run_a_step();
+}
+END_TEST
+
+/* An allocation of more than VMEM_PIECE goes out and comes back in pieces. */
+START_TEST(a_large_allocation)
+{
+	size_t size = VMEM_PIECE + 6 * MB;
+	CUdeviceptr large;
+	CUcontext ctx[2];
+	unsigned char *end;
+
+	start_driver(&ctx[0], &ctx[1]);
+	ck_assert_int_eq(drv.cuCtxSetCurrent(ctx[0]), 0);
+	ck_assert_int_eq(vmem_alloc(ctx[0], 0, size, &large), 0);
+	end = (unsigned char *)large + size;
+	memset(end - 6 * MB, 7, 6 * MB);
+	OK(yield(4 * MB));
+	ck_assert_uint_eq(op.progress.moved, 6 * MB);
+	ck_assert_uint_eq(mapped(), VMEM_PIECE);
+	OK(fill_up_to(size - 2 * MB, 0));
+	ck_assert_uint_eq(mapped(), VMEM_PIECE);
+	OK(fill_up_to(size, 0));
+	ck_assert(!engine_is_paused());
+	for (size_t i = 1; i <= 6 * MB; i += 4097)
+		ck_assert_int_eq(end[-i], 7);
+}
+END_TEST
+
+/* ---- faults ---- */
+
+static struct sim_faults driver; /* what it had failed when it was disarmed */
+static unsigned long calls;
+
+static void disarm(void)
+{
+	struct sim_faults none = {0};
+
+	control(&none, &driver);
+}
+
+/* Out in two parts, back in two parts; in between, what the job has is whole. */
+static void cycle(void)
+{
+	yield(total / 3);
+	yield(total / 3);
+	if (engine_is_paused())
+		fill_up_to(total / 2, total);
+	tidy();
+}
+
+static void armed_cycle(unsigned long at, bool for_good, CUresult result)
+{
+	struct sim_faults faults = {
+		.armed = true, .calls = &calls, .at = {at}, .for_good = for_good, .result = result};
+
+	calls = 0;
+	control(&faults, NULL);
+	cycle();
+	disarm();
+}
+
+static void check_after(unsigned long at, size_t left)
+{
+	const char *struck = driver.struck[0] ? driver.struck[0] : "nothing", *error;
+
+	if (engine_is_paused()) {
+		error = at % 2 ? resume_job() : fill_up_to(total, 0);
+		ck_assert_msg(!error, "call %lu (%s) failed; then: %s", at, struck, error);
+	}
+	ck_assert_msg(!engine_is_paused(), "call %lu (%s): it does not run", at, struck);
+	ck_assert_msg(mapped() == total, "call %lu (%s): %zu bytes are mapped, not %zu", at, struck,
+		      mapped(), total);
+	run_a_step();
+	error = pause_job(RELEASE_MEMORY);
+	ck_assert_msg(!error, "call %lu (%s): a later pause: %s", at, struck, error);
+	ck_assert_msg(used() == left, "call %lu (%s): a pause leaves %zu bytes, not %zu", at,
+		      struck, used(), left);
+	OK(resume_job());
+	tidy();
+}
+
+START_TEST(each_call_fails)
+{
+	bool verify = _i & 1, for_good = _i & 2;
+	unsigned long n, step = for_good ? 3 : 1;
+	size_t left;
+
+	setenv("CUDAW_VERIFY", verify ? "1" : "0", 1);
+	start_job();
+	total = mapped();
+	cycle();
+	tidy();
+	OK(pause_job(RELEASE_MEMORY));
+	left = used();
+	OK(resume_job());
+	tidy();
+	armed_cycle(0, false, CUDA_SUCCESS);
+	n = calls;
+	ck_assert_uint_gt(n, 50);
+	check_after(0, left);
+	for (unsigned long at = 1 + (unsigned long)rand() % step; at <= n; at += step) {
+		alarm(HANG_S);
+		armed_cycle(at, for_good, CUDA_ERROR_UNKNOWN);
+		check_after(at, left);
+	}
+	printf("# %lu calls\n", n);
+	fflush(stdout);
+}
+END_TEST
+
+static void add(Suite *s, const char *name, const TTest *test, int times)
+{
+	TCase *tc = tcase_create(name);
+
+	tcase_set_timeout(tc, 0);
+	tcase_add_checked_fixture(tc, setup, teardown);
+	tcase_add_loop_test(tc, test, 0, times);
+	suite_add_tcase(s, tc);
+}
+
+int main(void)
+{
+	Suite *s = suite_create("parts");
+
+	add(s, "same", the_same_regions_go_first, 1);
+	add(s, "large", a_large_allocation, 1);
+	add(s, "order", in_any_order, 2);
+	add(s, "faults", each_call_fails, 4);
+	return check_suite_run(s);
+}
