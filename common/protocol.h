@@ -96,6 +96,34 @@
  * client: a pause or a resume lets the process go on at once, a regain gets "held" again. Each
  * client that holds may send commit; only the last one can abort.
  *
+ * For a program that lets jobs take turns on a GPU:
+ *
+ *	yield BYTES [TIMEOUT_MS]	take at least BYTES more of the memory that cudaw carries off the
+ *				GPUs, or all that is there. A running job first comes to rest,
+ *				within TIMEOUT_MS
+ *	room BYTES		so much of it may be on the GPUs, in all; a later line says more
+ *
+ * The first yield of a client takes the lease of the job, which then does not run until all of its
+ * memory is back. One client can have the lease. Its connection stays open after an "end"; it sends
+ * no other requests. During a yield the job sends
+ *
+ *	freed BYTES		running total of this yield
+ *
+ * every 256 MiB and at its end, and then "end ok", or "end CODE ..." if not all was freed: a job of
+ * which nothing was freed runs on. After a room line the job takes memory back, and sends
+ *
+ *	mapped BYTES		all that is mapped now
+ *
+ * every 256 MiB and whenever there is no room for more. When all is back, it sends "ready" and "end
+ * ok", runs, and has its lease again. If it cannot take memory back, for another reason than that
+ * the GPU has none free, it sends "end failed ..." and keeps what it has; a further room line tries
+ * again. In parts, memory always goes in the same order, the last addresses first, and comes back in
+ * the opposite order.
+ *
+ * If the client disconnects, the job has its lease again, and resumes. The user's pause counts
+ * beside the lease: then all memory goes out, and nothing comes back before the user resumes the
+ * job. A signal that ends the program gives the lease back, too ("end busy ...").
+ *
  * A directory in a line is the rest of that line (snapshot_dir_check_path()).
  *
  * Keys of status. The names managed and unmanaged are historical: the first counts memory that
@@ -137,7 +165,7 @@
 	X(PAUSING, "pausing")                                     \
 	X(PAUSED, "paused")                                       \
 	X(RESUMING, "resuming")                                   \
-	X(WAITING, "waiting") /* a resume waits for GPU memory */ \
+	X(WAITING, "waiting") /* for GPU memory, or for a turn */ \
 	X(FAILED, "failed")   /* a resume failed; the data is kept, and it can be tried again */
 
 #define STATE_ENUM(name, text) STATE_##name,

@@ -135,7 +135,7 @@ void answers_progress(const struct engine_progress *progress)
 				    : __atomic_load_n(&progress->phase, __ATOMIC_ACQUIRE);
 
 	for (struct client *c = server_next(NULL); c; c = server_next(c)) {
-		if (c->waits == WAITS_NOT || c->waits == WAITS_TRIMMED)
+		if (c->waits == WAITS_NOT || c->waits == WAITS_TRIMMED || c->waits == WAITS_LEASE)
 			continue;
 		c->joined = true;
 		server_say(c, "progress %s %zu %zu", phase,
@@ -147,8 +147,15 @@ void answers_progress(const struct engine_progress *progress)
 void answers_ready(void)
 {
 	for (struct client *c = server_next(NULL); c; c = server_next(c))
-		if (c->waits == WAITS_RUNNING || c->waits == WAITS_DONE)
+		if (c->waits == WAITS_RUNNING || c->waits == WAITS_DONE || c->waits == WAITS_LEASE)
 			server_say(c, "ready");
+}
+
+void answers_moved(const char *what, size_t bytes)
+{
+	for (struct client *c = server_next(NULL); c; c = server_next(c))
+		if (c->waits == WAITS_LEASE)
+			server_say(c, "%s %zu", what, bytes);
 }
 
 /* The value of "peers" (protocol.h); "" if there are none. */
@@ -242,6 +249,10 @@ void answers_finish(enum server_wait whom, const struct engine_result *result,
 	for (struct client *c = server_next(NULL); c; c = server_next(c)) {
 		if (c->waits != whom)
 			continue;
+		if (whom == WAITS_LEASE) {
+			say_end(c, result);
+			continue;
+		}
 		if (whom == WAITS_PAUSED || whom == WAITS_RUNNING)
 			answer_change(c, whom == WAITS_PAUSED, result,
 				      whom == WAITS_PAUSED ? facts->pause : facts->resume);

@@ -26,11 +26,14 @@ void answers_status(const struct client *c, const struct answers_facts *facts);
 void answers_progress(const struct engine_progress *progress);
 void answers_ready(void);
 
+/* Tell the client that has the lease that @bytes are @what: "freed" or "mapped". */
+void answers_moved(const char *what, size_t bytes);
+
 /* Pass @report to the clients that hold the job. */
 void answers_report(const struct hold_report *report);
 
 /*
- * Answer the clients that wait for @whom, and end them. @result is that of the operation; NULL: the
+ * Answer the clients that wait for @whom, and end them, except that which has the lease. @result is that of the operation; NULL: the
  * job is already in the state that they wait for.
  */
 void answers_finish(enum server_wait whom, const struct engine_result *result,

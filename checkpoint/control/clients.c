@@ -83,11 +83,62 @@ static void take_move(struct client *c, const struct request *r)
 	server_end(c);
 }
 
+static bool has_lease(const struct client *c)
+{
+	return c->waits == WAITS_LEASE;
+}
+
+static const struct client *find_lease(void)
+{
+	struct client *c = server_next(NULL);
+
+	while (c && !has_lease(c))
+		c = server_next(c);
+	return c;
+}
+
+/* The first yield of a client takes the lease, which stays with the client until it disconnects. */
+static void take_yield(struct client *c, const struct request *r)
+{
+	const struct control_event event = {.kind = EV_YIELD,
+					    .options = {.timeout_ms = r->timeout_ms,
+							.release = RELEASE_MEMORY,
+							.alone = true,
+							.bytes = r->bytes}};
+
+	if (!has_lease(c) && find_lease()) {
+		turn_away(c, END_BUSY " another client has the lease");
+		return;
+	}
+	if (job_now()->lease == LEASE_ASKED || control_operation(job_now()) == OP_YIELD) {
+		server_say(c, "end " END_BUSY " another yield is under way");
+		return;
+	}
+	c->waits = WAITS_LEASE;
+	job_take(&event);
+}
+
+static void take_room(struct client *c, const struct request *r)
+{
+	if (!has_lease(c)) {
+		turn_away(c, END_BUSY " no yield has taken the lease");
+		return;
+	}
+	if (job_now()->lease == LEASE_OURS) {
+		server_say(c, "end " END_BUSY " the job has all of its memory, or takes it");
+		return;
+	}
+	job_take(&(struct control_event){.kind = EV_ROOM, .options.bytes = r->bytes});
+}
+
 static void take_request(struct client *c, char *line)
 {
 	static struct request request;
 	const char *expected = request_parse(line, &request);
 
+	if (!expected && has_lease(c) && request.word != REQUEST_YIELD &&
+	    request.word != REQUEST_ROOM)
+		expected = "yield or room, by the client that has the lease";
 	if (expected) {
 		server_say(c, "end " END_INVALID " expected %s, found %s", expected, line);
 		server_end(c);
@@ -117,6 +168,12 @@ static void take_request(struct client *c, char *line)
 		break;
 	case REQUEST_MOVED:
 		take_move(c, &request);
+		break;
+	case REQUEST_YIELD:
+		take_yield(c, &request);
+		break;
+	case REQUEST_ROOM:
+		take_room(c, &request);
 	}
 }
 
@@ -172,12 +229,15 @@ void clients_handle(void)
 		if (c->gone && !c->ended)
 			leave(c);
 	}
+	/* However its client went. */
+	if (job_now()->lease != LEASE_OURS && !find_lease())
+		job_take(&(struct control_event){.kind = EV_LEASE_BACK});
 }
 
 bool clients_wait(void)
 {
 	for (struct client *c = server_next(NULL); c; c = server_next(c))
-		if (c->waits != WAITS_NOT)
+		if (c->waits != WAITS_NOT && !has_lease(c))
 			return true;
 	return false;
 }

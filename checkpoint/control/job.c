@@ -22,12 +22,18 @@ static struct engine_result last[2]; /* [0] resume, [1] pause */
 static char reason[528];             /* a result's message with "resume: " before it */
 static struct hold_report report;    /* the last one of the operation under way */
 static bool reported;
+static size_t moved;    /* bytes that its lease was told of, by the operation under way */
 static double retry_ms; /* clock_ms() */
 static bool starved;    /* the last operation had no thread, which has been said */
 
 static bool is_change(enum operation op)
 {
 	return op == OP_PAUSE || op == OP_RESUME;
+}
+
+static bool is_part(enum operation op)
+{
+	return op == OP_YIELD || op == OP_FILL;
 }
 
 enum job_state job_state(void)
@@ -38,7 +44,9 @@ enum job_state job_state(void)
 	if (op == OP_PAUSE)
 		return __atomic_load_n(&progress->settled, __ATOMIC_RELAXED) ? STATE_PAUSED
 									     : STATE_PAUSING;
-	if (op == OP_RESUME)
+	if (op == OP_YIELD)
+		return STATE_PAUSING;
+	if (op == OP_RESUME || op == OP_FILL)
 		return __atomic_load_n(&progress->waiting, __ATOMIC_RELAXED) ? STATE_WAITING
 									     : STATE_RESUMING;
 	return state.rest;
@@ -48,7 +56,9 @@ struct answers_facts job_facts(void)
 {
 	struct answers_facts f = {job_state(), &last[1], &last[0], reason};
 
-	if (f.state == STATE_WAITING)
+	if (f.state == STATE_WAITING && state.lease != LEASE_OURS && !*reason)
+		snprintf(reason, sizeof(reason), "waits for its turn on the GPU");
+	else if (f.state == STATE_WAITING && state.lease == LEASE_OURS)
 		snprintf(reason, sizeof(reason), "resume: waits for %.2f GiB of GPU memory%s",
 			 engine_paused_bytes() / GIB,
 			 engine_is_released() ? ", and for the memory of the context" : "");
@@ -118,7 +128,8 @@ static void start(const struct control_action *action)
 
 	if (!error) {
 		starved = reported = false;
-		if (is_change(action->op))
+		moved = 0;
+		if (is_change(action->op) || is_part(action->op))
 			reason[0] = '\0';
 		return;
 	}
@@ -146,6 +157,9 @@ static void perform(const struct control_action *action)
 		break;
 	case ACT_COMMIT:
 		hold_give_order(operation_hold(), &commit);
+		break;
+	case ACT_ROOM:
+		operation_room(action->options.bytes);
 		break;
 	case ACT_REPORT:
 		if (reported)
@@ -196,27 +210,61 @@ static void note_failure(const char *what, const char *message, bool alone)
 		pr_warn("%s", reason);
 }
 
+/* Tell the lease how much a yield or a fill has moved. */
+static void send_moved(void)
+{
+	enum operation op = control_operation(&state);
+	size_t now = __atomic_load_n(&operation_progress()->moved, __ATOMIC_RELAXED);
+
+	if (!is_part(op) || now == moved)
+		return;
+	moved = now;
+	answers_moved(op == OP_YIELD ? "freed" : "mapped", now);
+}
+
+static const char *name_of(enum operation op, bool for_snapshot)
+{
+	if (op == OP_RESUME)
+		return "resume";
+	if (op == OP_YIELD)
+		return "yield";
+	if (op == OP_FILL)
+		return "fill";
+	return for_snapshot ? "snapshot" : "pause";
+}
+
+/* Something that failed, and was not just cancelled by the lease. */
+static bool is_failure(enum operation op, const char *code)
+{
+	if (is_part(op))
+		return strcmp(code, END_OK) && strcmp(code, END_BUSY);
+	return (is_change(op) || op == OP_RELEASE) && strcmp(code, END_OK);
+}
+
 void job_end_operation(void)
 {
 	const struct engine_result *result = operation_result(), *written = operation_written();
 	enum operation op = control_operation(&state);
 	bool pause = op == OP_PAUSE, writes = state.snapshot == SNAPSHOT_WRITTEN;
-	bool ok = !(is_change(op) || op == OP_RELEASE) || !strcmp(result->code, END_OK);
-	const char *what = op == OP_RESUME               ? "resume"
-			   : writes && state.order_pause ? "snapshot"
-							 : "pause";
+	bool ok = !is_failure(op, result->code);
+	const char *what = name_of(op, writes && state.order_pause);
 	struct control_event event = {.kind = EV_ENDED,
 				      .code = result->code,
 				      .written = written->code,
 				      .paused = engine_is_paused(),
+				      .partly = engine_is_partly_out(),
+				      .room = operation_seen_room(),
 				      .reason = reason};
 
+	send_moved();
 	if (!ok) {
 		note_failure(what, result->message,
 			     state.by_signal && !strcmp(result->code, END_UNSUPPORTED));
 	} else if (is_change(op)) {
 		last[pause] = *result;
 		snprintf(reason, sizeof(reason), "%s", result->note);
+	} else if (op == OP_FILL && !engine_is_paused()) {
+		last[0] = *result;
 	} else if (op == OP_RELEASE) {
 		reason[0] = '\0';
 	}
@@ -269,7 +317,8 @@ void job_send_news(void)
 		reported = true;
 		answers_report(&report);
 	}
-	if (is_change(op) || op == OP_SNAPSHOT || op == OP_RELEASE)
+	send_moved();
+	if (is_change(op) || is_part(op) || op == OP_SNAPSHOT || op == OP_RELEASE)
 		answers_progress(operation_progress());
 }
 

@@ -22,7 +22,8 @@
 #define TRIM_TIMEOUT_MS 30000 /* for calls of the program to end */
 
 static const char *const names[] = {
-	"do nothing", "pause", "resume", "trim", "write a snapshot", "release the rest", "tidy up"};
+	"do nothing",       "pause",   "resume", "trim", "write a snapshot",
+	"release the rest", "tidy up", "yield",  "fill"};
 static void (*wake)(void);
 static int cuda; /* the driver's CUDA version */
 
@@ -80,6 +81,14 @@ static void run(void)
 	case OP_SNAPSHOT:
 		add_pause(&facts);
 		engine_snapshot(&now.engine);
+		break;
+	case OP_YIELD:
+		engine_yield(&now.engine);
+		claims_drop();
+		break;
+	case OP_FILL:
+		engine_fill(&now.engine);
+		claims_drop();
 		break;
 	default:
 		engine_tidy(&now.engine);
@@ -174,7 +183,12 @@ static void begin(enum operation op, const struct operation_options *options,
 		e->release = RELEASE_ALL;
 	else if (op == OP_PAUSE || op == OP_RELEASE)
 		e->release = options->release;
-	e->progress = (struct engine_progress){.phase = "start", .ready = await_ready_said};
+	else if (op == OP_YIELD)
+		e->release = RELEASE_MEMORY;
+	e->bytes = options->bytes;
+	e->room = 0;
+	e->progress = (struct engine_progress){
+		.phase = "start", .ready = await_ready_said, .tell = wake, .room = options->bytes};
 	if (options->hold) {
 		hold_init(&now.hold, wake);
 		e->progress.hold = &now.hold;
@@ -204,7 +218,7 @@ int operation_start(enum operation op, const struct operation_options *options,
 	 * Handlers run in reverse order. Registered again at every pause, ours runs before those of
 	 * libraries that were loaded since the last pause, which may call CUDA.
 	 */
-	if (op == OP_PAUSE)
+	if (op == OP_PAUSE || op == OP_YIELD)
 		atexit(operation_see_through);
 out:
 	pthread_mutex_unlock(&lock);
@@ -214,6 +228,16 @@ out:
 void operation_cancel(void)
 {
 	__atomic_store_n(&now.engine.progress.cancel, true, __ATOMIC_RELAXED);
+}
+
+void operation_room(size_t bytes)
+{
+	__atomic_store_n(&now.engine.progress.room, bytes, __ATOMIC_RELAXED);
+}
+
+size_t operation_seen_room(void)
+{
+	return now.engine.room;
 }
 
 const struct engine_progress *operation_progress(void)

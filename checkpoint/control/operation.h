@@ -31,6 +31,9 @@ int operation_start(enum operation op, const struct operation_options *options,
 /* Tell it to give up, if it still can. */
 void operation_cancel(void);
 
+/* A fill has room for @bytes now. */
+void operation_room(size_t bytes);
+
 /* Its progress, and its hold; NULL: it is not held. */
 const struct engine_progress *operation_progress(void);
 struct hold *operation_hold(void);
@@ -39,6 +42,8 @@ struct hold *operation_hold(void);
 bool operation_take_end(void);
 const struct engine_result *operation_result(void);
 const struct engine_result *operation_written(void);
+/* The last room that a fill has seen. */
+size_t operation_seen_room(void);
 
 /* The order of the snapshot that it writes, or of the last one that was written. */
 const struct snapshot_order *operation_order(void);

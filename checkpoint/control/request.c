@@ -14,6 +14,7 @@
 #define EXPECTED                                                                                    \
 	"status, pause [MS] [all|memory], hold [MS] [all|memory], resume [MS], regain [MS], trim, " \
 	"snapshot ... /DIR or done /DIR"
+#define EXPECTED_YIELD "yield BYTES [MS], or room BYTES by the same client"
 #define EXPECTED_MOVED "moved [GPU-OLD=GPU-NEW]... /DIR"
 
 /* Milliseconds: @fallback if the text is empty, -1 if it is not a number. */
@@ -135,6 +136,26 @@ static bool parse_moved(struct request *r, char *argument)
 	return *text;
 }
 
+/* "BYTES" */
+static bool parse_room(struct request *r, char *text)
+{
+	char *end = text;
+
+	r->bytes = text && *text >= '0' && *text <= '9' ? strtoull(text, &end, 10) : 0;
+	return end != text && !*end;
+}
+
+/* "BYTES [MS]" */
+static bool parse_yield(struct request *r, char *text)
+{
+	char *space = text ? strchr(text, ' ') : NULL;
+
+	if (space)
+		*space++ = '\0';
+	r->timeout_ms = parse_number(space ? space : "", CONTROL_PAUSE_TIMEOUT_MS);
+	return parse_room(r, text) && r->timeout_ms >= 0;
+}
+
 static const struct row {
 	const char *text;
 	enum request_word word;
@@ -150,6 +171,8 @@ static const struct row {
 	{"snapshot", REQUEST_SNAPSHOT, parse_snapshot, EXPECTED},
 	{"done", REQUEST_DONE, parse_done, EXPECTED},
 	{"moved", REQUEST_MOVED, parse_moved, EXPECTED_MOVED},
+	{"yield", REQUEST_YIELD, parse_yield, EXPECTED_YIELD},
+	{"room", REQUEST_ROOM, parse_room, EXPECTED_YIELD},
 };
 
 const char *request_parse(char *line, struct request *request)

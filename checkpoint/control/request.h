@@ -24,6 +24,8 @@ enum request_word {
 	REQUEST_SNAPSHOT,
 	REQUEST_DONE,
 	REQUEST_MOVED,
+	REQUEST_YIELD,
+	REQUEST_ROOM,
 };
 
 struct request {
@@ -33,6 +35,7 @@ struct request {
 	enum release_choice release;
 	struct snapshot_order order; /* of a snapshot */
 	const char *path;            /* of done and moved; in the line */
+	size_t bytes;                /* of yield and room */
 	CUcheckpointGpuPair pairs[GPU_MAX];
 	size_t npairs;
 };

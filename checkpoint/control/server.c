@@ -325,6 +325,12 @@ static void refuse_line(struct client *c, const char *why)
 	c->len = 0;
 }
 
+/* It has sent its request, and has nothing more to say. */
+static bool is_silent(const struct client *c)
+{
+	return c->waits != WAITS_NOT && c->waits != WAITS_LEASE && !c->holds;
+}
+
 static void read_client(struct client *c)
 {
 	ssize_t n = receive(c);
@@ -335,7 +341,7 @@ static void read_client(struct client *c)
 		c->gone = true;
 		return;
 	}
-	if (c->waits && !c->holds)
+	if (is_silent(c))
 		return; /* no further line is expected */
 	if (memchr(c->line + c->len, '\0', n)) {
 		refuse_line(c, "a line contains a NUL byte");
@@ -373,7 +379,7 @@ char *server_line(struct client *c)
 	char *newline = memchr(c->line, '\n', c->len);
 	size_t size;
 
-	if (!newline || c->ended || (c->waits && !c->holds))
+	if (!newline || c->ended || is_silent(c))
 		return NULL;
 	size = newline + 1 - c->line;
 	memcpy(line, c->line, size);

@@ -33,7 +33,8 @@ enum server_wait {
 	WAITS_RUNNING,
 	WAITS_TRIMMED,
 	WAITS_WRITTEN,
-	WAITS_DONE
+	WAITS_DONE,
+	WAITS_LEASE, /* it has the lease, or had it: its lines are yields and rooms */
 };
 
 struct client {
@@ -89,7 +90,8 @@ struct client *server_next(const struct client *previous);
 
 /*
  * The next whole line of @c, without its newline, valid until the next call; NULL: none. After a
- * request there is no further line until it is answered, unless the client holds the job.
+ * request there is no further line until it is answered, unless the client holds the job or has its
+ * lease.
  */
 char *server_line(struct client *c);
 

@@ -9,6 +9,8 @@
 #define UNDO_TIMEOUT_MS 30000 /* of the pause that undoes a resume */
 #define SUPERSEDED      "superseded by a later request"
 #define RESUME_CAME     "superseded by a later resume"
+#define NO_TURN         "the job waits for its turn on the GPU, and runs as soon as it has room"
+#define PROGRAM_ENDS    "a signal ends the program, which needs its GPU memory for that"
 #define REQUESTER_GONE  "the requester disconnected"
 #define CANNOT_END                                                                             \
 	"a signal was to end the program while it was paused, and there was no GPU memory to " \
@@ -30,6 +32,9 @@ static const unsigned char moves[ACTIVITIES][EVENTS] = {
 		[EV_SNAPSHOT] = TO(IDLE),
 		[EV_DONE] = TO(IDLE),
 		[EV_RETRY] = TO(IDLE),
+		[EV_YIELD] = TO(IDLE),
+		[EV_ROOM] = TO(IDLE),
+		[EV_LEASE_BACK] = TO(IDLE),
 	},
 	[ACTIVITY_PAUSING] = {
 		[EV_RESUME] = TO(PAUSING_OFF) | CANCEL,
@@ -47,6 +52,7 @@ static const unsigned char moves[ACTIVITIES][EVENTS] = {
 	[ACTIVITY_RESUMING] = {
 		[EV_PAUSE] = TO(RESUMING_OFF) | CANCEL,
 		[EV_END] = TO(RESUMING_AGAIN) | CANCEL,
+		[EV_YIELD] = TO(RESUMING_OFF) | CANCEL,
 		[EV_ENDED] = TO(IDLE),
 		[EV_NO_START] = TO(STARVED),
 	},
@@ -56,11 +62,13 @@ static const unsigned char moves[ACTIVITIES][EVENTS] = {
 	},
 	[ACTIVITY_RESUMING_AGAIN] = {
 		[EV_PAUSE] = TO(RESUMING_OFF),
+		[EV_YIELD] = TO(RESUMING_OFF),
 		[EV_ENDED] = TO(IDLE),
 	},
 	[ACTIVITY_TRIMMING] = {
 		[EV_PAUSE] = CANCEL,
 		[EV_RESUME] = CANCEL,
+		[EV_YIELD] = CANCEL,
 		[EV_ENDED] = TO(IDLE),
 		[EV_NO_START] = TO(STARVED),
 	},
@@ -80,6 +88,26 @@ static const unsigned char moves[ACTIVITIES][EVENTS] = {
 		[EV_TRIM] = CANCEL,
 		[EV_SNAPSHOT] = CANCEL,
 		[EV_DONE] = CANCEL,
+		[EV_YIELD] = CANCEL,
+		[EV_ROOM] = CANCEL,
+		[EV_LEASE_BACK] = CANCEL,
+		[EV_ENDED] = TO(IDLE),
+		[EV_NO_START] = TO(STARVED),
+	},
+	[ACTIVITY_YIELDING] = {
+		[EV_END] = CANCEL,
+		[EV_LEASE_BACK] = CANCEL,
+		[EV_ENDED] = TO(IDLE),
+		[EV_NO_START] = TO(STARVED),
+	},
+	[ACTIVITY_FILLING] = {
+		[EV_PAUSE] = CANCEL,
+		[EV_END] = CANCEL,
+		[EV_TRIM] = CANCEL,
+		[EV_SNAPSHOT] = CANCEL,
+		[EV_DONE] = CANCEL,
+		[EV_YIELD] = CANCEL,
+		[EV_LEASE_BACK] = CANCEL,
 		[EV_ENDED] = TO(IDLE),
 		[EV_NO_START] = TO(STARVED),
 	},
@@ -193,6 +221,9 @@ static void wish(struct control_state *s, bool paused, enum wisher wisher,
 
 	if (paused) {
 		s->wishes[wisher] = true;
+		/* The rest of its memory goes out as well. */
+		if (s->rest == STATE_FAILED && s->partly)
+			s->rest = STATE_WAITING;
 	} else {
 		forget_wishes(s);
 		forget_snapshot(s, END_BUSY, RESUME_CAME, actions);
@@ -264,9 +295,12 @@ static void take_end(struct control_state *s, struct control_actions *actions)
 	enum operation op = control_operation(s);
 
 	if (s->activity == ACTIVITY_REFUSED ||
-	    (op != OP_RESUME && op != OP_PAUSE && s->rest == STATE_RUNNING))
+	    (op != OP_RESUME && op != OP_PAUSE && op != OP_YIELD && s->rest == STATE_RUNNING))
 		return;
 	s->ending = true;
+	if (s->lease != LEASE_OURS && op != OP_YIELD)
+		answer_code(actions, WAITS_LEASE, END_BUSY, PROGRAM_ENDS);
+	s->lease = LEASE_OURS;
 	if (s->timeout_ms != END_PATIENCE_MS)
 		move(s, EV_END, actions);
 	wish(s, false, WISHER_USER, &how, actions);
@@ -326,9 +360,9 @@ static void give_up(struct control_state *s, const struct control_event *e,
 {
 	if (control_operation(s) == OP_PAUSE) {
 		forget_snapshot(s, e->code, e->reason, actions);
-		if (!e->paused)
+		if (!e->paused || s->lease != LEASE_OURS)
 			forget_wishes(s);
-	} else if (e->paused) {
+	} else if (e->paused && s->lease == LEASE_OURS) {
 		accept_paused(s);
 	}
 	/* Before the snapshot is done, the snapshot alone prevented the resume. */
@@ -336,6 +370,17 @@ static void give_up(struct control_state *s, const struct control_event *e,
 		s->activity = ACTIVITY_REFUSED;
 		act(actions, ACT_REFUSE)->reason = CANNOT_END;
 	}
+}
+
+/* @good: it has not failed for good. */
+static enum job_state rest_after(const struct control_state *s, const struct control_event *e,
+				 bool good)
+{
+	if (!e->paused)
+		return STATE_RUNNING;
+	if (good)
+		return e->partly ? STATE_WAITING : STATE_PAUSED;
+	return s->lease == LEASE_OURS ? STATE_FAILED : STATE_WAITING;
 }
 
 /* A pause or a resume has ended. */
@@ -350,10 +395,7 @@ static void end_change(struct control_state *s, const struct control_event *e,
 	bool failed =
 		!pause && !ok && !again && !wants_paused(s) && s->snapshot != SNAPSHOT_CLOSING;
 
-	if (!e->paused)
-		s->rest = STATE_RUNNING;
-	else
-		s->rest = ok || (!pause && patient) ? STATE_PAUSED : STATE_FAILED;
+	s->rest = rest_after(s, e, ok || (!pause && patient));
 	if (!ok && !again)
 		give_up(s, e, actions);
 	if (ok && !pause && s->snapshot >= SNAPSHOT_OPEN)
@@ -368,6 +410,29 @@ static void end_change(struct control_state *s, const struct control_event *e,
 		answer(actions, WAITS_DONE, ANSWER_RESULT);
 	if (!again && wanted)
 		s->holder = 0; /* it is answered */
+}
+
+/* A yield or a fill has ended. */
+static void end_part(struct control_state *s, const struct control_event *e,
+		     struct control_actions *actions)
+{
+	bool fill = control_operation(s) == OP_FILL, ok = !strcmp(e->code, END_OK);
+	bool cancelled = !strcmp(e->code, END_BUSY);
+
+	if (!e->paused) {
+		s->rest = STATE_RUNNING;
+		s->ending = false;
+		if (s->lease == LEASE_GONE)
+			s->lease = LEASE_OURS;
+	} else if (!wants_paused(s) || s->rest == STATE_RUNNING) {
+		s->rest = STATE_WAITING;
+	}
+	if (fill && e->paused && s->lease == LEASE_GONE)
+		s->fill |= cancelled || e->room != s->room;
+	if (fill && ok && !e->paused)
+		answer(actions, WAITS_RUNNING, ANSWER_RESULT);
+	if (!fill || !e->paused || (!ok && !cancelled))
+		answer(actions, WAITS_LEASE, ANSWER_RESULT);
 }
 
 /* The operation that wrote the snapshot has ended. */
@@ -390,8 +455,11 @@ static void take_ended(struct control_state *s, const struct control_event *e,
 {
 	enum operation op = control_operation(s);
 
+	s->partly = e->partly;
 	if (op == OP_PAUSE || op == OP_RESUME)
 		end_change(s, e, actions);
+	else if (op == OP_YIELD || op == OP_FILL)
+		end_part(s, e, actions);
 	else if (op == OP_TRIM)
 		answer(actions, WAITS_TRIMMED, ANSWER_RESULT);
 	else if (op == OP_RELEASE)
@@ -425,6 +493,14 @@ static void forgo_change(struct control_state *s, const struct control_event *e,
 	accept_paused(s);
 }
 
+static void forgo_yield(struct control_state *s, const struct control_event *e,
+			struct control_actions *actions)
+{
+	answer_code(actions, WAITS_LEASE, END_FAILED, e->reason);
+	if (s->rest == STATE_RUNNING)
+		s->lease = LEASE_OURS;
+}
+
 static void take_no_start(struct control_state *s, const struct control_event *e,
 			  struct control_actions *actions)
 {
@@ -440,8 +516,37 @@ static void take_no_start(struct control_state *s, const struct control_event *e
 		answer_code(actions, WAITS_TRIMMED, END_FAILED, e->reason);
 	else if (op == OP_RELEASE)
 		answer_code(actions, WAITS_PAUSED, END_FAILED, e->reason);
+	else if (op == OP_YIELD)
+		forgo_yield(s, e, actions);
+	else if (op == OP_FILL)
+		s->fill = true;
 	move(s, EV_NO_START, actions);
 	s->hold = HOLD_NONE;
+}
+
+static void take_yield(struct control_state *s, const struct control_event *e,
+		       struct control_actions *actions)
+{
+	if (s->ending || s->activity == ACTIVITY_REFUSED) {
+		answer_code(actions, WAITS_LEASE, END_BUSY, PROGRAM_ENDS);
+		return;
+	}
+	s->lease = LEASE_ASKED;
+	s->yield = e->options;
+	s->room = 0;
+	s->fill = false;
+	move(s, EV_YIELD, actions);
+}
+
+static void give_room(struct control_state *s, size_t bytes, struct control_actions *actions)
+{
+	if (s->lease == LEASE_OURS)
+		return;
+	s->room = bytes;
+	s->fill = true;
+	if (s->activity == ACTIVITY_FILLING)
+		act(actions, ACT_ROOM)->options.bytes = bytes;
+	move(s, EV_ROOM, actions);
 }
 
 int control_take(struct control_state *s, const struct control_event *e,
@@ -472,6 +577,7 @@ int control_take(struct control_state *s, const struct control_event *e,
 	case EV_MOVED:
 		s->wishes[WISHER_USER] = wants_paused(s);
 		s->wishes[WISHER_SNAPSHOT] = false;
+		s->lease = LEASE_OURS;
 		if (s->snapshot >= SNAPSHOT_OPEN)
 			s->snapshot = SNAPSHOT_NONE;
 		break;
@@ -485,6 +591,18 @@ int control_take(struct control_state *s, const struct control_event *e,
 		break;
 	case EV_NO_START:
 		take_no_start(s, e, actions);
+		break;
+	case EV_YIELD:
+		take_yield(s, e, actions);
+		break;
+	case EV_ROOM:
+		give_room(s, e->options.bytes, actions);
+		break;
+	case EV_LEASE_BACK:
+		s->lease = LEASE_OURS;
+		if (!wants_paused(s)) /* a resume follows */
+			s->options = (struct operation_options){0};
+		move(s, EV_LEASE_BACK, actions);
 		break;
 	case EV_RETRY:
 	case EVENTS:
@@ -503,6 +621,15 @@ static void start(struct control_state *s, enum activity activity, struct contro
 	s->timeout_ms = s->options.timeout_ms;
 	a->op = control_operation(s);
 	a->options = s->options;
+	if (activity == ACTIVITY_YIELDING) {
+		a->options = s->yield;
+		s->timeout_ms = s->yield.timeout_ms;
+		return;
+	}
+	if (activity == ACTIVITY_FILLING) {
+		a->options = (struct operation_options){.bytes = s->room};
+		return;
+	}
 	if (s->whole) /* a later pause may not have said */
 		a->options.release = RELEASE_ALL;
 	if (activity == ACTIVITY_PAUSING || activity == ACTIVITY_RELEASING)
@@ -536,7 +663,7 @@ static void refuse_all(struct control_state *s, struct control_actions *actions)
 void control_decide(struct control_state *s, bool untidy, bool kept,
 		    struct control_actions *actions)
 {
-	bool paused = s->rest != STATE_RUNNING;
+	bool paused, waits;
 
 	if (s->activity == ACTIVITY_REFUSED)
 		refuse_all(s, actions);
@@ -544,10 +671,20 @@ void control_decide(struct control_state *s, bool untidy, bool kept,
 		return;
 	if (s->snapshot == SNAPSHOT_CLOSING)
 		close_snapshot(s, actions);
+	waits = s->lease == LEASE_GONE && !wants_paused(s);
+	if (waits && s->rest == STATE_PAUSED)
+		s->rest = STATE_WAITING;
+	paused = s->rest != STATE_RUNNING && (s->rest != STATE_WAITING || !wants_paused(s));
 	if (s->trim) {
 		s->trim = false;
 		start(s, ACTIVITY_TRIMMING, actions);
-	} else if (wants_paused(s) != paused) {
+	} else if (s->lease == LEASE_ASKED) {
+		s->lease = LEASE_GONE;
+		start(s, ACTIVITY_YIELDING, actions);
+	} else if (waits && s->fill) {
+		s->fill = false;
+		start(s, ACTIVITY_FILLING, actions);
+	} else if (wants_paused(s) != paused && !waits) {
 		start(s, paused ? ACTIVITY_RESUMING : ACTIVITY_PAUSING, actions);
 	} else if (s->snapshot == SNAPSHOT_ASKED) {
 		start(s, ACTIVITY_WRITING, actions);
@@ -556,8 +693,10 @@ void control_decide(struct control_state *s, bool untidy, bool kept,
 		start(s, ACTIVITY_RELEASING, actions);
 	} else {
 		s->whole = false;
-		answer(actions, paused ? WAITS_PAUSED : WAITS_RUNNING, ANSWER_STATE);
-		answer_code(actions, paused ? WAITS_RUNNING : WAITS_PAUSED, END_BUSY, SUPERSEDED);
+		if (!waits)
+			answer(actions, paused ? WAITS_PAUSED : WAITS_RUNNING, ANSWER_STATE);
+		answer_code(actions, WAITS_RUNNING, END_BUSY, waits ? NO_TURN : SUPERSEDED);
+		answer_code(actions, WAITS_PAUSED, END_BUSY, SUPERSEDED);
 		answer(actions, WAITS_DONE, ANSWER_STATE);
 		s->holder = 0;
 		if (untidy)

@@ -5,12 +5,13 @@
  * What the control thread knows and decides, but not how it is done: no I/O, no threads, no clock.
  * It takes events and gives back actions, so that a test can try every event in every state.
  *
- * The state has four parts:
+ * The state has five parts:
  *	activity  the operation under way, and whether it is still wanted (the table in state.c)
  *	rest      the job as the last operation left it
  *	wishes    who wants the job paused, one entry each; it must be paused while one of them
  *		  does. The last request of the user wins: a resume clears all entries
  *	snapshot  the stage of the snapshot that somebody asked for
+ *	lease     whether the job may run, beside the user's wish
  *
  * control_take() changes what is wanted. When all events that came together are taken,
  * control_decide() starts what is missing. If an operation cannot begin, because no thread can be
@@ -27,6 +28,11 @@
  * pause meanwhile. The requester of a snapshot says when it is done, as others make the process
  * image. If the requester has ended without a word, that means the same.
  *
+ * A user's pause and the lease are two inputs. A job that the user wants paused is out with all of
+ * its memory, whoever has the lease. A job without the lease that the user wants to run has a part
+ * out, waits, and gets memory back as room comes. If a signal ends the program, the lease is its own
+ * again.
+ *
  * The client that asked for an operation may hold it (hold.h), and gives orders. If the client
  * aborts or disconnects, its request is undone, or goes on alone. The hold ends when somebody asks
  * for the same without a hold, which lets the operation go on. Somebody may also hold it too: each
@@ -40,7 +46,17 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-enum operation { OP_NONE, OP_PAUSE, OP_RESUME, OP_TRIM, OP_SNAPSHOT, OP_RELEASE, OP_TIDY };
+enum operation {
+	OP_NONE,
+	OP_PAUSE,
+	OP_RESUME,
+	OP_TRIM,
+	OP_SNAPSHOT,
+	OP_RELEASE,
+	OP_TIDY,
+	OP_YIELD,
+	OP_FILL,
+};
 
 /*
  * OFF: called off, as the opposite is wanted. AGAIN: called off, and wanted again since.
@@ -60,6 +76,8 @@ enum operation { OP_NONE, OP_PAUSE, OP_RESUME, OP_TRIM, OP_SNAPSHOT, OP_RELEASE,
 	X(WRITING, OP_SNAPSHOT)      \
 	X(RELEASING, OP_RELEASE)     \
 	X(TIDYING, OP_TIDY)          \
+	X(YIELDING, OP_YIELD)        \
+	X(FILLING, OP_FILL)          \
 	X(REFUSED, OP_NONE)
 
 #define ACTIVITY_ENUM(name, op) ACTIVITY_##name,
@@ -80,7 +98,10 @@ enum activity { ACTIVITY_MAP(ACTIVITY_ENUM) ACTIVITIES };
 	X(HOLDER_GONE) /* it disconnected */                                                \
 	X(ENDED)       /* the operation has ended */                                        \
 	X(NO_START)    /* the operation could not begin */                                  \
-	X(RETRY)       /* a moment has passed */
+	X(RETRY)       /* a moment has passed */                                            \
+	X(YIELD)       /* the lease goes: take memory off the GPU */                        \
+	X(ROOM)        /* memory may come back */                                           \
+	X(LEASE_BACK)  /* whoever had the lease is gone */
 
 #define EVENT_ENUM(name) EV_##name,
 enum event_kind { EVENT_MAP(EVENT_ENUM) EVENTS };
@@ -91,14 +112,15 @@ struct operation_options {
 	int timeout_ms;
 	enum release_choice release;
 	bool hold;
-	bool alone;  /* a signal asks for it: nobody brings other processes to rest as well */
-	bool writes; /* OP_PAUSE and OP_SNAPSHOT write a snapshot */
+	bool alone;   /* a signal asks for it: nobody brings other processes to rest as well */
+	bool writes;  /* OP_PAUSE and OP_SNAPSHOT write a snapshot */
+	size_t bytes; /* OP_YIELD takes at least so many, OP_FILL has room for so many */
 };
 
 struct control_event {
 	enum event_kind kind;
 
-	/* PAUSE, RESUME, and SNAPSHOT for its own pause. */
+	/* PAUSE, RESUME, SNAPSHOT for its own pause, YIELD and ROOM. */
 	struct operation_options options;
 	bool by_signal;      /* nobody would hear of a failure: try again */
 	unsigned int client; /* that holds; of COMMIT, ABORT and HOLDER_GONE too; 0: nobody */
@@ -112,7 +134,8 @@ struct control_event {
 
 	/* ENDED: the code of the operation, and that of the snapshot that it wrote. */
 	const char *code, *written;
-	bool paused; /* engine_is_paused() */
+	bool paused, partly; /* engine_is_paused(), engine_is_partly_out() */
+	size_t room;         /* the last that the fill has seen */
 
 	/* ENDED and NO_START: why it failed, for those who wait for what was to follow. */
 	const char *reason;
@@ -123,6 +146,7 @@ enum action_kind {
 	ACT_START,  /* @op with @options; EV_NO_START if that fails */
 	ACT_CANCEL, /* the operation under way */
 	ACT_COMMIT, /* order the operation to go on */
+	ACT_ROOM,   /* the fill under way has room for @options.bytes */
 	ACT_REPORT, /* repeat the last report of the operation, for the client that holds it now */
 	ACT_ANSWER, /* those who wait for @whom, and end them: with @code and @reason; with a */
 		    /* @code of NULL as @answer says */
@@ -168,6 +192,16 @@ enum snapshot_stage {
 	SNAPSHOT_CLOSING, /* done; control_decide() has yet to act */
 };
 
+/*
+ * A yield takes the lease; then the job runs only when there is room for all of its memory, or when
+ * the lease comes back.
+ */
+enum lease {
+	LEASE_OURS,
+	LEASE_ASKED, /* a yield is to begin */
+	LEASE_GONE,
+};
+
 enum hold_phase {
 	HOLD_NONE,
 	HOLD_OPEN,
@@ -176,7 +210,9 @@ enum hold_phase {
 
 struct control_state {
 	enum activity activity;
-	enum job_state rest; /* RUNNING, PAUSED or FAILED */
+	/* RUNNING; PAUSED, with nothing on the GPU; WAITING, with a part of the memory; or FAILED. */
+	enum job_state rest;
+	bool partly; /* a job that has FAILED has a part of its memory on the GPU */
 
 	bool wishes[WISHERS];
 	struct operation_options options; /* of the last wish */
@@ -185,6 +221,11 @@ struct control_state {
 	enum snapshot_stage snapshot;
 	bool order_pause, order_image; /* of that snapshot */
 	bool order_kept;               /* a signal asked for it: try again */
+
+	enum lease lease;
+	struct operation_options yield; /* that is asked for */
+	size_t room;                    /* bytes that may be mapped without the lease */
+	bool fill;                      /* no fill has used that room */
 
 	bool trim;   /* a trim is asked for */
 	bool whole;  /* a pause has asked for the whole GPU, and the job may be paused already */

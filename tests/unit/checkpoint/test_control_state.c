@@ -33,31 +33,41 @@ static const char *const event_names[] = {
 /* clang-format off */
 static const char *const table[ACTIVITIES][EVENTS + 1] = {
 #define ROW(name, pause, resume, end, trim, snapshot, call_off, done, moved, commit, abort, gone, \
-	    ended, no_start, retry) \
+	    ended, no_start, retry, yield, room, back) \
 	[ACTIVITY_##name] = {pause, resume, end, trim, snapshot, call_off, done, moved, commit, abort, \
-			     gone, ended, no_start, retry, "end"}
+			     gone, ended, no_start, retry, yield, room, back, "end"}
 /*
  * PAUSE RESUME END TRIM SNAPSHOT CALL_OFF DONE MOVED COMMIT ABORT HOLDER_GONE ENDED NO_START RETRY
+ * YIELD ROOM LEASE_BACK
  */
-ROW(IDLE, ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", "."),
-ROW(STARVED, "IDLE", "IDLE", ".", "IDLE", "IDLE", ".", "IDLE", ".", ".", ".", ".", ".", ".", "IDLE"),
+ROW(IDLE, ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", "."),
+ROW(STARVED, "IDLE", "IDLE", ".", "IDLE", "IDLE", ".", "IDLE", ".", ".", ".", ".", ".", ".", "IDLE",
+    "IDLE", "IDLE", "IDLE"),
 ROW(PAUSING, ".", "PAUSING_OFF!", "PAUSING_OFF!", ".", ".", ".", ".", ".", ".", ".", ".", "IDLE",
-    "STARVED", "."),
+    "STARVED", ".", ".", ".", "."),
 ROW(PAUSING_OFF, "PAUSING_AGAIN", ".", ".", ".", "PAUSING_AGAIN", ".", ".", ".", ".", ".", ".",
-    "IDLE", ".", "."),
+    "IDLE", ".", ".", ".", ".", "."),
 ROW(PAUSING_AGAIN, ".", "PAUSING_OFF", "PAUSING_OFF", ".", ".", ".", ".", ".", ".", ".", ".", "IDLE",
-    ".", "."),
+    ".", ".", ".", ".", "."),
 ROW(RESUMING, "RESUMING_OFF!", ".", "RESUMING_AGAIN!", ".", "RESUMING_OFF!", ".", ".", ".", ".", ".",
-    ".", "IDLE", "STARVED", "."),
+    ".", "IDLE", "STARVED", ".", "RESUMING_OFF!", ".", "."),
 ROW(RESUMING_OFF, ".", "RESUMING_AGAIN", "RESUMING_AGAIN", ".", ".", ".", ".", ".", ".", ".", ".",
-    "IDLE", ".", "."),
+    "IDLE", ".", ".", ".", ".", "."),
 ROW(RESUMING_AGAIN, "RESUMING_OFF", ".", ".", ".", "RESUMING_OFF", ".", ".", ".", ".", ".", ".",
-    "IDLE", ".", "."),
-ROW(TRIMMING, ".!", ".!", ".", ".", ".!", ".", ".", ".", ".", ".", ".", "IDLE", "STARVED", "."),
-ROW(WRITING, ".", ".!", ".!", ".", ".", ".!", ".", ".", ".", ".", ".", "IDLE", "STARVED", "."),
-ROW(RELEASING, ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", "IDLE", "STARVED", "."),
-ROW(TIDYING, ".!", ".!", ".", ".!", ".!", ".", ".!", ".", ".", ".", ".", "IDLE", "STARVED", "."),
-ROW(REFUSED, ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", "."),
+    "IDLE", ".", ".", "RESUMING_OFF", ".", "."),
+ROW(TRIMMING, ".!", ".!", ".", ".", ".!", ".", ".", ".", ".", ".", ".", "IDLE", "STARVED", ".", ".!",
+    ".", "."),
+ROW(WRITING, ".", ".!", ".!", ".", ".", ".!", ".", ".", ".", ".", ".", "IDLE", "STARVED", ".", ".",
+    ".", "."),
+ROW(RELEASING, ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", "IDLE", "STARVED", ".", ".",
+    ".", "."),
+ROW(TIDYING, ".!", ".!", ".", ".!", ".!", ".", ".!", ".", ".", ".", ".", "IDLE", "STARVED", ".", ".!",
+    ".!", ".!"),
+ROW(YIELDING, ".", ".", ".!", ".", ".", ".", ".", ".", ".", ".", ".", "IDLE", "STARVED", ".", ".",
+    ".", ".!"),
+ROW(FILLING, ".!", ".", ".!", ".!", ".!", ".", ".!", ".", ".", ".", ".", "IDLE", "STARVED", ".", ".!",
+    ".", ".!"),
+ROW(REFUSED, ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", "."),
 #undef ROW
 };
 /* clang-format on */
@@ -68,8 +78,15 @@ static struct control_state state_in(enum activity activity)
 	struct control_state s = {.activity = activity};
 	bool was_paused = control_operation(&s) == OP_RESUME || activity == ACTIVITY_WRITING ||
 			  activity == ACTIVITY_RELEASING || activity == ACTIVITY_REFUSED;
+	bool parts = activity == ACTIVITY_YIELDING || activity == ACTIVITY_FILLING;
 
 	s.rest = was_paused ? STATE_PAUSED : STATE_RUNNING;
+	if (activity == ACTIVITY_FILLING)
+		s.rest = STATE_WAITING;
+	/* With the room of a starved fill. */
+	s.lease = parts || activity == ACTIVITY_STARVED || activity == ACTIVITY_TIDYING
+			  ? LEASE_GONE
+			  : LEASE_OURS;
 	s.wishes[WISHER_USER] = activity == ACTIVITY_PAUSING ||
 				activity == ACTIVITY_PAUSING_AGAIN ||
 				activity == ACTIVITY_RESUMING_OFF || activity == ACTIVITY_WRITING ||
@@ -121,7 +138,8 @@ END_TEST
 
 /* ---- the model: a job, its operation, and clients ---- */
 
-#define CLIENTS 2
+#define CLIENTS  2
+#define ALL_ROOM 2 /* less is not enough for all of the memory */
 
 struct model_client {
 	enum server_wait waits; /* WAITS_NOT: this one is free */
@@ -132,6 +150,9 @@ struct model {
 	struct control_state s;
 	struct model_client clients[CLIENTS];
 	bool paused;    /* the engine's */
+	bool partly;    /* and a part of the memory is on the GPU */
+	bool room;      /* of the fill under way, for all */
+	bool due;       /* a yield is to be answered */
 	bool kept;      /* and its context is on the GPU */
 	bool all;       /* the operation releases it */
 	bool cancelled; /* the operation */
@@ -146,6 +167,7 @@ struct model {
 
 static bool starves; /* the next operation has no thread */
 static bool follows; /* whether the last wish wins */
+static int nclients; /* that come */
 static const struct model *origin;
 static const char *step_name;
 
@@ -174,6 +196,7 @@ static void begin(struct model *m, const struct control_action *a)
 	REQUIRE(!under_way, "an operation is begun beside another one");
 	m->cancelled = m->committed = false;
 	m->held = a->options.hold;
+	m->room = a->op == OP_FILL && a->options.bytes == ALL_ROOM;
 	m->all = a->options.release == RELEASE_ALL;
 	if (a->op == OP_RELEASE) {
 		REQUIRE(m->paused && m->kept && m->all, "nothing that was kept is released");
@@ -204,7 +227,13 @@ static void perform(struct model *m, const struct control_actions *actions)
 			REQUIRE(under_way && m->held, "nothing that is held is committed");
 			m->committed = true;
 			break;
+		case ACT_ROOM:
+			REQUIRE(control_operation(&m->s) == OP_FILL,
+				"there is no fill for the room");
+			m->room = a->options.bytes == ALL_ROOM;
+			break;
 		case ACT_ANSWER:
+			m->due &= a->whom != WAITS_LEASE;
 			if (a->whom == WAITS_PAUSED && a->answer == ANSWER_STATE && !a->code)
 				REQUIRE(!m->s.whole, "it is paused, but not as asked");
 			for (int c = 0; c < CLIENTS; c++)
@@ -223,6 +252,11 @@ static void decide(struct model *m)
 
 	control_decide(&m->s, false, m->paused && m->kept, &actions);
 	perform(m, &actions);
+	if (m->s.activity != ACTIVITY_IDLE)
+		return;
+	REQUIRE(m->s.lease != LEASE_GONE || m->paused, "it runs without the lease");
+	REQUIRE(m->s.rest != STATE_PAUSED || (m->paused && !m->partly), "not all of it is out");
+	REQUIRE(m->s.rest != STATE_WAITING || m->s.lease == LEASE_GONE, "it waits for nothing");
 }
 
 /* The operation ends: as it should, or with @code. */
@@ -233,17 +267,24 @@ static void end(struct model *m, const char *code)
 
 	under_way = false;
 	if (ok && (op == OP_PAUSE || op == OP_RELEASE)) {
+		m->kept = (!m->paused || m->kept) && !m->all;
 		m->paused = true;
-		m->kept = !m->all;
+		m->partly = false;
 	}
-	if (ok && op == OP_RESUME)
-		m->paused = m->kept = false;
+	if (ok && (op == OP_RESUME || (op == OP_FILL && m->room)))
+		m->paused = m->kept = m->partly = false;
+	else if (ok && op == OP_FILL)
+		m->partly = m->kept = true;
+	if (ok && op == OP_YIELD && !m->paused)
+		m->paused = m->partly = m->kept = true;
 	m->all = false;
 	take(m, (struct control_event){.kind = EV_ENDED,
 				       .code = code,
 				       .written = code,
 				       .reason = "",
-				       .paused = m->paused});
+				       .paused = m->paused,
+				       .partly = m->partly,
+				       .room = m->room ? ALL_ROOM : 1});
 }
 
 /* A resume takes back that the whole GPU was asked for; a pause that does not say so does not. */
@@ -257,7 +298,7 @@ static void want(struct model *m, bool paused)
 
 static bool ask(struct model *m, enum server_wait waits, bool holds, struct control_event e)
 {
-	for (int c = 0; c < CLIENTS; c++) {
+	for (int c = 0; c < nclients; c++) {
 		if (m->clients[c].waits != WAITS_NOT)
 			continue;
 		m->clients[c] = (struct model_client){waits, holds};
@@ -324,6 +365,32 @@ static bool signal_comes(struct model *m, enum event_kind kind)
 	return true;
 }
 
+static bool yields(struct model *m)
+{
+	if (m->s.lease == LEASE_ASKED || control_operation(&m->s) == OP_YIELD)
+		return false;
+	m->due = true;
+	take(m, (struct control_event){.kind = EV_YIELD});
+	return true;
+}
+
+static bool gets_room(struct model *m, size_t bytes)
+{
+	if (m->s.lease == LEASE_OURS)
+		return false;
+	take(m, (struct control_event){.kind = EV_ROOM, .options.bytes = bytes});
+	return true;
+}
+
+static bool loses_lease(struct model *m)
+{
+	if (m->s.lease == LEASE_OURS)
+		return false;
+	m->due = false;
+	take(m, (struct control_event){.kind = EV_LEASE_BACK});
+	return true;
+}
+
 /* Something that holds waits for orders, which nothing else can take the place of. */
 static bool waits_for_orders(const struct model *m)
 {
@@ -383,7 +450,14 @@ static bool finish(struct model *m, const char *code)
 	  (starves = ask(m, WAITS_WRITTEN, false, SNAPSHOT_EVENT(true, true))))                \
 	X(trim_without_thread,                                                                 \
 	  (starves = ask(m, WAITS_TRIMMED, false, (struct control_event){.kind = EV_TRIM})))   \
-	X(ended_without_thread, (starves = finish(m, END_OK)))
+	X(ended_without_thread, (starves = finish(m, END_OK)))                                 \
+	/* From here on the job may be without its lease. */                                   \
+	X(yield, yields(m))                                                                    \
+	X(room, gets_room(m, 1))                                                               \
+	X(room_for_all, gets_room(m, ALL_ROOM))                                                \
+	X(lease_back, loses_lease(m))                                                          \
+	X(yield_without_thread, (starves = yields(m)))                                         \
+	X(room_without_thread, (starves = gets_room(m, ALL_ROOM)))
 
 #define STEP_ENUM(name, call) STEP_##name,
 enum step { STEP_MAP(STEP_ENUM) STEPS };
@@ -419,6 +493,11 @@ static bool make_step(struct model *m, enum step step)
 /* Nobody asks for anything any more: it comes to an end, in which nobody waits. */
 static void quiesce(struct model *m, bool last_wins)
 {
+	/* The lease comes back, or all of the memory does. */
+	if (m->s.lease == LEASE_GONE && m->s.room != ALL_ROOM) {
+		loses_lease(m);
+		decide(m);
+	}
 	for (int i = 0; under_way || m->s.activity == ACTIVITY_STARVED || m->s.trim ||
 			m->s.snapshot == SNAPSHOT_OPEN;
 	     i++) {
@@ -441,6 +520,7 @@ static void quiesce(struct model *m, bool last_wins)
 		"something is left to be done");
 	for (int c = 0; c < CLIENTS; c++)
 		REQUIRE(m->clients[c].waits == WAITS_NOT, "a client is not answered");
+	REQUIRE(!m->due, "a yield is not answered");
 	if (last_wins)
 		REQUIRE(m->paused == m->last_paused, "the last wish is not what is");
 	if (last_wins && m->paused && m->last_all)
@@ -473,6 +553,12 @@ static uint64_t key_of(const struct model *m)
 		       s->whole,
 		       s->options.release,
 		       s->ending,
+		       s->lease,
+		       s->lease ? s->fill + 2 * (int)s->room : 0,
+		       s->partly,
+		       m->partly,
+		       control_operation(s) == OP_FILL && m->room,
+		       m->due,
 		       s->hold,
 		       s->holder,
 		       control_operation(s) == OP_NONE ? 0 : s->timeout_ms,
@@ -507,21 +593,32 @@ static void visit(const struct model *m)
 	queue[nqueue++] = *m;
 }
 
-/* All models that the first @steps steps lead to, from one of which it runs. */
-static void explore(enum step steps, bool last_wins)
+static bool is_in(enum step step, enum step steps, bool lease)
+{
+	/* There are fewer states without holds, with one client, and with one kind of snapshot. */
+	if (lease && ((step >= STEP_hold && step <= STEP_hang_up_agreed) ||
+		      step == STEP_snapshot_as_it_is || step == STEP_snapshot_without_thread ||
+		      step == STEP_done_without_thread || step == STEP_hold_without_thread))
+		return step == STEP_hang_up_1;
+	return step < steps || (lease && step >= STEP_yield);
+}
+
+/* All models that the first @steps steps lead to, from one of which it runs; and with the lease. */
+static void explore(enum step steps, bool last_wins, bool lease)
 {
 	seen = calloc(SEEN_SIZE, sizeof(*seen));
 	queue = malloc(SEEN_SIZE / 2 * sizeof(*queue));
 	follows = last_wins;
+	nclients = lease ? 1 : CLIENTS;
 	ck_assert(seen && queue);
 	visit(&(struct model){0});
 	for (size_t i = 0; i < nqueue; i++) {
 		origin = &queue[i];
-		for (enum step step = 0; step < steps; step++) {
+		for (enum step step = 0; step < STEPS; step++) {
 			struct model m = queue[i];
 
 			under_way = control_operation(&m.s) != OP_NONE;
-			if (!make_step(&m, step))
+			if (!is_in(step, steps, lease) || !make_step(&m, step))
 				continue;
 			visit(&m);
 			quiesce(&m, last_wins);
@@ -534,13 +631,20 @@ static void explore(enum step steps, bool last_wins)
 
 START_TEST(the_last_wish_wins)
 {
-	explore(STEP_snapshot, true);
+	explore(STEP_snapshot, true, false);
 }
 END_TEST
 
 START_TEST(nobody_waits_for_ever)
 {
-	explore(STEPS, false);
+	explore(STEP_yield, false, false);
+}
+END_TEST
+
+/* Beside all that a user may want. */
+START_TEST(nobody_waits_for_ever_with_a_lease)
+{
+	explore(STEP_yield, false, true);
 }
 END_TEST
 
@@ -552,6 +656,7 @@ int main(void)
 	tcase_add_test(tcase, every_event_in_every_state);
 	tcase_add_test(tcase, the_last_wish_wins);
 	tcase_add_test(tcase, nobody_waits_for_ever);
+	tcase_add_test(tcase, nobody_waits_for_ever_with_a_lease);
 	suite_add_tcase(suite, tcase);
 	return check_suite_run(suite);
 }

@@ -1,0 +1,362 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs whose memory goes out and comes back in parts (yield and room of protocol.h), beside the
+commands of their user."""
+import os
+import signal
+import socket
+import time
+
+from simlib import MIB, SANITIZED, SCRATCH, process_used
+from gpulib import (BUILD, RUNTIME_DIR, Group, Job, check, cudaw, cudaw_ok, equal, figure, hog, main,
+                    seeded)
+
+PATIENCE_S = 60
+SIZE_MIB = 96
+EVERYTHING = 1 << 40
+COUNTER = os.path.join(BUILD, "tests", "programs", "counter")
+
+
+class Lease:
+    """A client that has the lease of a job."""
+
+    def __init__(self, job):
+        self.socket = socket.socket(socket.AF_UNIX)
+        self.socket.settimeout(PATIENCE_S)
+        self.socket.connect(os.path.join(RUNTIME_DIR, f"{job.pid}.sock"))
+        self.lines = self.socket.makefile("r", encoding="utf-8")
+        self.seen = []
+
+    def send(self, line):
+        self.socket.sendall(f"{line}\n".encode())
+
+    def read(self):
+        line = self.lines.readline()
+        check(line, f"the job closed the connection after {self.seen}")
+        self.seen.append(line.rstrip("\n"))
+        return self.seen[-1]
+
+    def until(self, word):
+        """The rest of the next line that begins with @word."""
+        while True:
+            key, _, value = self.read().partition(" ")
+            if key == word:
+                return value
+
+    def last(self, word):
+        """The last number that came with @word."""
+        return [int(line.split()[1]) for line in self.seen if line.startswith(word + " ")][-1]
+
+    def take(self, size):
+        """Returns how many bytes were freed."""
+        self.seen.clear()
+        self.send(f"yield {size}")
+        equal(self.until("end"), "ok", "the end of a yield")
+        return self.last("freed") if any(s.startswith("freed") for s in self.seen) else 0
+
+    def fill(self, size=EVERYTHING):
+        """Room for all: the job runs."""
+        self.seen.clear()
+        self.send(f"room {size}")
+        equal(self.until("end"), "ok", "the end of a fill")
+        check("ready" in self.seen, f"no 'ready' in {self.seen}")
+        return self.last("mapped")
+
+    def hang_up(self):
+        self.lines.close()
+        self.socket.close()
+
+
+def started(program="counter", *args, **env):
+    if program == "counter":
+        args += ("--mib", SIZE_MIB, "--allocs", 12, "--verify", 1)
+    job = Job(program, *args, "--steps", 1000000, "--step-ms", 2, env=env)
+    job.wait_steps(3)
+    return job
+
+
+def finish(job):
+    job.wait_steps(job.steps() + 3)
+    check("every word right" in job.finish(), "the job did not verify its memory")
+
+
+def out_in_parts_and_back_in_parts():
+    job = started()
+    lease, before = Lease(job), process_used(job.pid)
+    freed = lease.take(20 * MIB)
+    check(20 * MIB <= freed < 40 * MIB, f"{freed} bytes were freed")
+    equal(process_used(job.pid), before - (freed >> 20), "the MiB on the GPU after a yield")
+    job.check_still()
+    equal(job.state(), "waiting", "the state of a job that has yielded")
+    more = lease.take(20 * MIB)
+    check(20 * MIB <= more < 40 * MIB, f"{more} bytes were freed then")
+    equal(process_used(job.pid), before - (freed >> 20) - (more >> 20), "the MiB after two yields")
+    job.check_still()
+    lease.send(f"room {(SIZE_MIB - 20) * MIB}")
+    mapped = int(lease.until("mapped"))
+    check((SIZE_MIB - 40) * MIB < mapped <= (SIZE_MIB - 20) * MIB, f"{mapped} bytes are mapped")
+    time.sleep(0.3)
+    job.check_still()
+    equal(job.state(), "waiting", "the state of a job that has room for a part")
+    lease.fill()
+    equal(process_used(job.pid), before, "the MiB on the GPU in the end")
+    finish(job)
+
+
+def room_that_grows_during_the_fill():
+    job = started()
+    lease = Lease(job)
+    lease.take(EVERYTHING)
+    for mib in range(0, SIZE_MIB, 8):
+        lease.send(f"room {mib * MIB}")
+        time.sleep(0.01)
+    check(process_used(job.pid) < 2 * SIZE_MIB, "it has more than it has room for")
+    job.check_still()
+    lease.fill()
+    finish(job)
+
+
+def the_users_pause_wins():
+    for release in ("all", "memory"):
+        job = started()
+        lease = Lease(job)
+        lease.take(20 * MIB)
+        cudaw_ok("pause", "--release", release, job.pid)
+        equal(job.state(), "paused", "the state after cudaw pause")
+        equal(process_used(job.pid) or 0, 0 if release == "all" else 64, "the MiB on the GPU")
+        lease.send(f"room {EVERYTHING}")
+        time.sleep(0.3)
+        equal(job.state(), "paused", "the state of a paused job that has room")
+        job.check_still()
+        cudaw_ok("resume", job.pid)
+        equal(lease.until("end"), "ok", "the end of the fill")
+        finish(job)
+
+
+def a_resume_waits_for_its_turn():
+    job = started()
+    lease = Lease(job)
+    lease.take(20 * MIB)
+    job.pause()
+    done = cudaw("resume", job.pid)
+    check(done.returncode, "cudaw resume succeeds for a job that has no turn")
+    check("waits for its turn" in done.stderr, f"cudaw resume says {done.stderr!r}")
+    equal(job.state(), "waiting", "the state after it")
+    job.check_still()
+    lease.fill()
+    finish(job)
+
+
+def a_lease_that_is_lost_comes_back():
+    """While it waits; while it yields; and while the user has it paused."""
+    job = started()
+    for moment in ("waiting", "yielding", "paused"):
+        lease = Lease(job)
+        if moment == "yielding":
+            lease.send(f"yield {EVERYTHING}")
+        else:
+            lease.take(20 * MIB)
+        if moment == "paused":
+            job.pause()
+        lease.hang_up()
+        if moment == "paused":
+            time.sleep(0.2)
+            equal(job.state(), "paused", "the state of a job that its user has paused")
+            job.resume()
+        job.wait_state("running")
+        job.wait_steps(job.steps() + 3)
+    finish(job)
+
+
+def a_part_is_out_while_memory_is_not_there():
+    job = started()
+    lease = Lease(job)
+    lease.take(20 * MIB)
+    other, _ = hog()
+    lease.send(f"room {EVERYTHING}")
+    job.wait_state("waiting")
+    time.sleep(0.3)
+    job.check_still()
+    other.discard()
+    equal(lease.until("end"), "ok", "the end of the fill")
+    finish(job)
+
+
+def snapshots():
+    for release in ("all", "memory"):
+        job = started(CUDAW_RELEASE=release)
+        lease = Lease(job)
+        lease.take(20 * MIB)
+        path = os.path.join(SCRATCH, f"snapshot-{release}")
+        cudaw_ok("snapshot", "--gpu-only", job.pid, path)
+        cudaw_ok("verify", path)
+        equal(job.state(), "waiting", "the state after a snapshot of a job that has yielded")
+        job.check_still()
+        lease.fill()
+        finish(job)
+
+
+def trims_change_nothing():
+    job = started()
+    lease = Lease(job)
+    freed = lease.take(20 * MIB)
+    before = process_used(job.pid)
+    cudaw_ok("trim", job.pid)
+    equal(process_used(job.pid), before, "the MiB on the GPU after a trim")
+    check(freed + lease.take(1) > freed, "nothing is freed after a trim")
+    lease.fill()
+    finish(job)
+
+
+def signals_reach_the_program():
+    """SIGINT is handled by the program, which needs the GPU for its end; SIGKILL is not."""
+    job = started()
+    lease = Lease(job)
+    lease.take(20 * MIB)
+    check("every word right" in job.finish(), "the job did not verify its memory")
+    job = started()
+    lease = Lease(job)
+    lease.take(20 * MIB)
+    job.send(signal.SIGKILL)
+    job.wait_end()
+    equal(process_used(job.pid), None, "the MiB of a job that was killed")
+    job.discard()
+
+
+def kernels_that_do_not_end():
+    job = Job("spin", "--steps", 1000000, "--step-ms", 2)
+    job.wait_steps(3)
+    lease = Lease(job)
+    lease.send(f"yield {MIB} 100")
+    check(lease.until("end").startswith("timeout"), f"the job answered {lease.seen}")
+    equal(job.state(), "running", "the state after a yield that timed out")
+    job.wait_steps(job.steps() + 3)
+    job.finish()
+
+
+def what_a_client_must_not_say():
+    job = started()
+    lease, other = Lease(job), Lease(job)
+    other.send("room 5")
+    check(other.until("end").startswith("busy"), f"a room without a yield: {other.seen}")
+    lease.take(MIB)
+    other = Lease(job)
+    other.send("yield 5")
+    check(other.until("end").startswith("busy"), f"a second lease: {other.seen}")
+    for line in ("yield", "yield x", "yield -1", "yield 5 x", "room", "room 1 2"):
+        other = Lease(job)
+        other.send(line)
+        check(other.until("end").startswith("invalid"), f"'{line}': {other.seen}")
+    lease.send("status")
+    check(lease.until("end").startswith("invalid"), f"a status by the lease: {lease.seen}")
+    job.wait_state("running")
+    finish(job)
+
+
+def on_a_disk():
+    """Part after part into the spill file, and back."""
+    with Group(256 * MIB) as procs:
+        job = Job("/bin/sh", "-c", f"echo $$ > {procs} && exec {COUNTER} --mib 32 --allocs 8 "
+                  "--verify 1 --steps 1000000 --step-ms 2",
+                  env={"CUDAW_RELEASE": "memory", "CUDAW_SPILL_DIR": SCRATCH})
+        job.wait_steps(3)
+        lease = Lease(job)
+        for _ in range(3):
+            first = lease.take(4 * MIB)
+            spilled = job.status()["spilled"]
+            check(spilled >= first, f"{spilled} bytes spilled of {first}")
+            lease.take(4 * MIB)
+            check(job.status()["spilled"] >= spilled + 4 * MIB, "the second part is not on disk")
+            job.pause()
+            cudaw("resume", job.pid)
+            lease.fill()
+            job.wait_steps(job.steps() + 3)
+        finish(job)
+
+
+def both_ways_at_once():
+    """One job gives as much as the other one takes: the time of the longer way, not of both."""
+    rate = {"CUDAW_SIM_COPY_GBPS": "0.1", "CUDAW_RELEASE": "memory"}
+    jobs = [started(**rate), started(**rate)]
+    leases = [Lease(job) for job in jobs]
+    leases[1].take(EVERYTHING)
+    leases[1].fill()        # the first time, memory is made that is kept
+    leases[1].take(EVERYTHING)
+    start = time.monotonic()
+    leases[0].take(EVERYTHING)
+    out = time.monotonic() - start
+    start = time.monotonic()
+    leases[1].fill()
+    back = time.monotonic() - start
+    for lease in leases:
+        lease.seen.clear()
+    start = time.monotonic()
+    leases[1].send(f"yield {EVERYTHING}")
+    leases[0].send(f"room {EVERYTHING}")
+    for lease in leases:
+        equal(lease.until("end"), "ok", "the end of a hand-over")
+    both = time.monotonic() - start
+    for name, value in (("out", out), ("back", back), ("both at once", both)):
+        figure(name, value, "s")
+    check(both < 0.8 * (out + back), f"{both:.2f} s for both, {out:.2f} and {back:.2f} s alone")
+    leases[1].fill()
+    for job in jobs:
+        finish(job)
+
+
+PROGRAMS = (("counter", ()), ("counter", ("--chunk-mib", 8)), ("objects", ()),
+            ("soak", ("--threads", 8)))
+
+
+def at_random(program, args):
+    rng = seeded()
+    job = started(program, *args)
+    lease = Lease(job)
+    gone = user = False
+    for _ in range(12 if SANITIZED else 25):
+        deed = rng.choice(("take", "take", "room", "fill", "pause", "resume", "trim", "snapshot",
+                           "hang up"))
+        if deed == "take":
+            lease.take(rng.randrange(SIZE_MIB * MIB))
+            gone = True
+        elif deed == "room" and gone:
+            lease.send(f"room {rng.randrange(16) * MIB}")
+        elif deed == "fill" and gone and not user:
+            lease.fill()
+            gone = False
+        elif deed == "pause":
+            cudaw_ok("pause", "--release", rng.choice(("all", "memory")), job.pid)
+            user = True
+        elif deed == "resume":
+            done = cudaw("resume", job.pid)
+            check((done.returncode == 0) or gone, f"cudaw resume says {done.stderr!r}")
+            user = False
+        elif deed == "trim":
+            cudaw_ok("trim", job.pid)
+        elif deed == "snapshot":
+            cudaw_ok("snapshot", "--gpu-only", job.pid, os.path.join(SCRATCH, f"at-random-{job.pid}"))
+        elif deed == "hang up":
+            lease.hang_up()
+            lease, gone = Lease(job), False
+            if not user:
+                job.wait_state("running")
+        if gone or user:
+            job.check_still(0.02)
+        else:
+            job.wait_steps(job.steps() + 2)
+    lease.hang_up()
+    if user:
+        job.resume()
+    job.wait_state("running")
+    job.wait_steps(job.steps() + 3)
+    job.finish()
+
+
+main(out_in_parts_and_back_in_parts, room_that_grows_during_the_fill, the_users_pause_wins,
+     a_resume_waits_for_its_turn, a_lease_that_is_lost_comes_back,
+     a_part_is_out_while_memory_is_not_there, snapshots, trims_change_nothing,
+     signals_reach_the_program, kernels_that_do_not_end, what_a_client_must_not_say, on_a_disk,
+     both_ways_at_once,
+     *((f"at random: {' '.join(map(str, (program, *args)))}",
+        lambda program=program, args=args: at_random(program, args))
+       for program, args in PROGRAMS))
