@@ -109,12 +109,13 @@
  *
  *	freed BYTES		running total of this yield
  *
- * every 256 MiB and at its end, and then "end ok", or "end CODE ..." if not all was freed: a job of
- * which nothing was freed runs on. After a room line the job takes memory back, and sends
+ * every 256 MiB and at its end. Then comes
  *
  *	mapped BYTES		all that is mapped now
  *
- * every 256 MiB and whenever there is no room for more. When all is back, it sends "ready" and "end
+ * and "end ok", or "end CODE ..." if less was freed and more is there. A job of which nothing was
+ * freed after a failure runs on, and sends no "mapped". After a room line the job takes memory back,
+ * and sends "mapped" every 256 MiB and whenever there is no room for more. When all is back, it sends "ready" and "end
  * ok", runs, and has its lease again. If it cannot take memory back, for another reason than that
  * the GPU has none free, it sends "end failed ..." and keeps what it has; a further room line tries
  * again. In parts, memory always goes in the same order, the last addresses first, and comes back in

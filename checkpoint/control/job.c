@@ -257,6 +257,8 @@ void job_end_operation(void)
 				      .reason = reason};
 
 	send_moved();
+	if (op == OP_YIELD && engine_is_paused())
+		answers_moved("mapped", operation_mapped());
 	if (!ok) {
 		note_failure(what, result->message,
 			     state.by_signal && !strcmp(result->code, END_UNSUPPORTED));

@@ -240,6 +240,11 @@ size_t operation_seen_room(void)
 	return now.engine.room;
 }
 
+size_t operation_mapped(void)
+{
+	return now.engine.mapped;
+}
+
 const struct engine_progress *operation_progress(void)
 {
 	return &now.engine.progress;

@@ -42,8 +42,9 @@ struct hold *operation_hold(void);
 bool operation_take_end(void);
 const struct engine_result *operation_result(void);
 const struct engine_result *operation_written(void);
-/* The last room that a fill has seen. */
+/* The last room that a fill has seen; the bytes that a yield has left on the GPU. */
 size_t operation_seen_room(void);
+size_t operation_mapped(void);
 
 /* The order of the snapshot that it writes, or of the last one that was written. */
 const struct snapshot_order *operation_order(void);

@@ -107,6 +107,7 @@ struct engine_op {
 	enum release_choice release; /* what a pause gives back */
 	size_t bytes;                /* of a yield */
 	size_t room;                 /* the engine's: the last progress.room that a fill saw */
+	size_t mapped;               /* the engine's: bytes that a yield has left on the GPU */
 	const struct snapshot_order *order; /* the snapshot to write; NULL: none */
 	struct snapshot_facts *facts;       /* of the snapshot; the engine adds what it knows */
 

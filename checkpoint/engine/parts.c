@@ -213,6 +213,7 @@ void engine_yield(struct engine_op *op)
 	int ret;
 
 	engine_begin(op, &op->result);
+	op->mapped = 0;
 	/* The driver's checkpoint may hold the context: then no driver call can be made. */
 	if (engine_is_out()) {
 		engine_succeed(op, start, 0);
@@ -233,6 +234,7 @@ void engine_yield(struct engine_op *op)
 		return;
 	}
 	engine_paused();
+	op->mapped = saved_mapped_bytes(saved);
 	if (!ret)
 		engine_succeed(op, start, op->progress.moved);
 }

@@ -4,67 +4,14 @@
 commands of their user."""
 import os
 import signal
-import socket
 import time
 
 from simlib import MIB, SANITIZED, SCRATCH, process_used
-from gpulib import (BUILD, RUNTIME_DIR, Group, Job, check, cudaw, cudaw_ok, equal, figure, hog, main,
-                    seeded)
+from gpulib import BUILD, Group, Job, check, cudaw, cudaw_ok, equal, figure, hog, main, seeded
+from lease import EVERYTHING, Lease
 
-PATIENCE_S = 60
 SIZE_MIB = 96
-EVERYTHING = 1 << 40
 COUNTER = os.path.join(BUILD, "tests", "programs", "counter")
-
-
-class Lease:
-    """A client that has the lease of a job."""
-
-    def __init__(self, job):
-        self.socket = socket.socket(socket.AF_UNIX)
-        self.socket.settimeout(PATIENCE_S)
-        self.socket.connect(os.path.join(RUNTIME_DIR, f"{job.pid}.sock"))
-        self.lines = self.socket.makefile("r", encoding="utf-8")
-        self.seen = []
-
-    def send(self, line):
-        self.socket.sendall(f"{line}\n".encode())
-
-    def read(self):
-        line = self.lines.readline()
-        check(line, f"the job closed the connection after {self.seen}")
-        self.seen.append(line.rstrip("\n"))
-        return self.seen[-1]
-
-    def until(self, word):
-        """The rest of the next line that begins with @word."""
-        while True:
-            key, _, value = self.read().partition(" ")
-            if key == word:
-                return value
-
-    def last(self, word):
-        """The last number that came with @word."""
-        return [int(line.split()[1]) for line in self.seen if line.startswith(word + " ")][-1]
-
-    def take(self, size):
-        """Returns how many bytes were freed."""
-        self.seen.clear()
-        self.send(f"yield {size}")
-        equal(self.until("end"), "ok", "the end of a yield")
-        return self.last("freed") if any(s.startswith("freed") for s in self.seen) else 0
-
-    def fill(self, size=EVERYTHING):
-        """Room for all: the job runs."""
-        self.seen.clear()
-        self.send(f"room {size}")
-        equal(self.until("end"), "ok", "the end of a fill")
-        check("ready" in self.seen, f"no 'ready' in {self.seen}")
-        return self.last("mapped")
-
-    def hang_up(self):
-        self.lines.close()
-        self.socket.close()
 
 
 def started(program="counter", *args, **env):
@@ -85,11 +32,13 @@ def out_in_parts_and_back_in_parts():
     lease, before = Lease(job), process_used(job.pid)
     freed = lease.take(20 * MIB)
     check(20 * MIB <= freed < 40 * MIB, f"{freed} bytes were freed")
+    left = lease.last("mapped")
     equal(process_used(job.pid), before - (freed >> 20), "the MiB on the GPU after a yield")
     job.check_still()
     equal(job.state(), "waiting", "the state of a job that has yielded")
     more = lease.take(20 * MIB)
     check(20 * MIB <= more < 40 * MIB, f"{more} bytes were freed then")
+    equal(lease.last("mapped"), left - more, "the bytes that are mapped")
     equal(process_used(job.pid), before - (freed >> 20) - (more >> 20), "the MiB after two yields")
     job.check_still()
     lease.send(f"room {(SIZE_MIB - 20) * MIB}")

@@ -325,6 +325,7 @@ static void do_yield(void)
 	ck_assert_uint_ge(freed, min(bytes, before));
 	ck_assert_uint_lt(freed, min(bytes, before) + LARGEST + 1);
 	ck_assert_uint_eq(op.progress.moved, freed);
+	ck_assert_uint_eq(op.mapped, mapped());
 	ck_assert(engine_is_paused());
 	ck_assert_int_eq(engine_is_partly_out(), mapped() > 0);
 	ck_assert_int_eq(engine_is_released(), released);
