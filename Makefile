@@ -93,7 +93,7 @@ GUESTS := $(patsubst %.c,$(O)/%,$(wildcard tests/guests/programs/*.c)) \
 	  $(if $(shell command -v go),$(patsubst %.go,$(O)/%-go,$(wildcard tests/guests/programs/*.go))) \
 	  $(if $(shell command -v javac),$(patsubst %.java,$(O)/%.class,$(wildcard tests/guests/programs/*.java)))
 
-.PHONY: all programs deps-guests check check-quick soak storm fuzz check-gpu check-real check-abi check-layers check-format docs demo bench bench-launch bench-pause bench-first-pause bench-snapshot sanitize sanitize-address sanitize-thread \
+.PHONY: all programs deps-guests check check-quick soak storm fuzz check-gpu check-real check-abi check-layers check-format docs demo bench bench-launch bench-pause bench-first-pause bench-share bench-snapshot sanitize sanitize-address sanitize-thread \
 	install uninstall deps clean help
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -460,6 +460,10 @@ bench-launch:
 ## bench-pause: measure pause and resume beside the driver's own checkpoint (needs a GPU, and "make programs")
 bench-pause:
 	$(Q)BUILD=$(abspath $(O)) $(PYTHON) tests/bench/bench_pause.py --results $(RESULTS)
+
+## bench-share: measure jobs that exchange GPU memory (needs a GPU, and "make programs"). PART=probe,beside,handover
+bench-share:
+	$(Q)BUILD=$(abspath $(O)) $(PYTHON) tests/bench/bench_share.py $(PART:%=--part %) --results $(RESULTS)
 
 ## bench-first-pause: measure a second job's first pause beside threads that touch fresh host memory. GIB=40
 bench-first-pause:
