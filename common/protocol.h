@@ -123,7 +123,8 @@
  *
  * If the client disconnects, the job has its lease again, and resumes. The user's pause counts
  * beside the lease: then all memory goes out, and nothing comes back before the user resumes the
- * job. A signal that ends the program gives the lease back, too ("end busy ...").
+ * job. A signal that ends the program gives the lease back, too ("end busy ..."). If somebody asks
+ * for a snapshot with "image", the job ends the connection.
  *
  * A directory in a line is the rest of that line (snapshot_dir_check_path()).
  *

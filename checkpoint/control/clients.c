@@ -43,10 +43,28 @@ static void take_change(struct client *c, const struct request *r)
 	job_take(&event);
 }
 
+static bool has_lease(const struct client *c)
+{
+	return c->waits == WAITS_LEASE;
+}
+
+static struct client *find_lease(void)
+{
+	struct client *c = server_next(NULL);
+
+	while (c && !has_lease(c))
+		c = server_next(c);
+	return c;
+}
+
 static void take_snapshot(struct client *c, const struct request *r)
 {
+	struct client *lease = find_lease();
 	struct caller asks;
 
+	/* A process image cannot have connections to others. */
+	if (lease && r->order.image)
+		turn_away(lease, END_BUSY " a process image of the job is to be made");
 	caller_find(ownfd_get(&c->own), &asks);
 	if (job_want_snapshot(&r->order, r->timeout_ms, &asks))
 		turn_away(c, END_BUSY " another snapshot is under way, or being read back");
@@ -81,20 +99,6 @@ static void take_move(struct client *c, const struct request *r)
 		server_say(c, "end " END_OK);
 	}
 	server_end(c);
-}
-
-static bool has_lease(const struct client *c)
-{
-	return c->waits == WAITS_LEASE;
-}
-
-static const struct client *find_lease(void)
-{
-	struct client *c = server_next(NULL);
-
-	while (c && !has_lease(c))
-		c = server_next(c);
-	return c;
 }
 
 /* The first yield of a client takes the lease, which stays with the client until it disconnects. */

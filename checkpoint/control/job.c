@@ -267,6 +267,7 @@ void job_end_operation(void)
 		snprintf(reason, sizeof(reason), "%s", result->note);
 	} else if (op == OP_FILL && !engine_is_paused()) {
 		last[0] = *result;
+		snprintf(reason, sizeof(reason), "%s", result->note);
 	} else if (op == OP_RELEASE) {
 		reason[0] = '\0';
 	}

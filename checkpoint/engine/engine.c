@@ -102,7 +102,7 @@ static int check_alone(struct engine_op *op)
 		return 0;
 	return engine_fail(
 		&op->result, END_UNSUPPORTED,
-		"a signal pauses this process alone, and other processes wait for its kernels (a "
+		"this process alone is asked to stop, and other processes wait for its kernels (a "
 		"communicator of %u ranks); the job runs on; 'cudaw pause %s' pauses all of them",
 		ranks, engine_job_name(id));
 }

@@ -103,7 +103,7 @@ void engine_set_moves(const struct engine_moves *moves);
 struct engine_op {
 	const struct cuda_driver *drv;
 	int timeout_ms;
-	bool alone; /* of a pause: a signal asks for it, and no other process pauses with it */
+	bool alone; /* of a pause or a yield: no other process of the job is asked for it as well */
 	enum release_choice release; /* what a pause gives back */
 	size_t bytes;                /* of a yield */
 	size_t room;                 /* the engine's: the last progress.room that a fill saw */

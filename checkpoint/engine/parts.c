@@ -208,6 +208,7 @@ static int push(struct engine_op *op, size_t from)
 void engine_yield(struct engine_op *op)
 {
 	struct saved *saved = &engine.saved;
+	bool was_paused = engine.paused;
 	double start = clock_ms();
 	size_t from;
 	int ret;
@@ -229,7 +230,7 @@ void engine_yield(struct engine_op *op)
 			ret = push(op, from);
 		engine_save_end(op);
 	}
-	if (ret && saved->in == saved->nregions) {
+	if (ret && !was_paused && saved->in == saved->nregions) {
 		engine_rest_ends(op);
 		return;
 	}

@@ -10,7 +10,7 @@ EVERYTHING = 1 << 40
 
 
 class Lease:
-    """A client that has the lease of a job."""
+    """A client that has the lease of a job, or of another process with a pid."""
 
     def __init__(self, job):
         self.socket = socket.socket(socket.AF_UNIX)

@@ -5,9 +5,10 @@ commands of their user."""
 import os
 import signal
 import time
+from types import SimpleNamespace
 
 from simlib import MIB, SANITIZED, SCRATCH, process_used
-from gpulib import BUILD, Group, Job, check, cudaw, cudaw_ok, equal, figure, hog, main, seeded
+from gpulib import BUILD, Group, Job, check, cudaw, cudaw_ok, equal, figure, hog, jobs, main, seeded
 from lease import EVERYTHING, Lease
 
 SIZE_MIB = 96
@@ -145,6 +146,22 @@ def snapshots():
         finish(job)
 
 
+def a_process_image_has_no_lease():
+    job = started()
+    lease, asks = Lease(job), Lease(job)
+    lease.take(20 * MIB)
+    path = os.path.join(SCRATCH, "image")
+    asks.send(f"snapshot pause image {path}")
+    equal(asks.until("end"), "ok", "the end of the snapshot")
+    check(lease.until("end").startswith("busy"), f"the lease hears {lease.seen}")
+    equal(lease.lines.readline(), "", "what follows on the lease's connection")
+    equal(job.state(), "paused", "the state of a job whose image is to be made")
+    asks = Lease(job)
+    asks.send(f"done {path}")
+    equal(asks.until("end"), "ok", "the end of the request")
+    finish(job)
+
+
 def trims_change_nothing():
     job = started()
     lease = Lease(job)
@@ -181,6 +198,20 @@ def kernels_that_do_not_end():
     equal(job.state(), "running", "the state after a yield that timed out")
     job.wait_steps(job.steps() + 3)
     job.finish()
+
+
+def one_process_of_several():
+    """Other processes would wait for its kernels."""
+    job = Job("peers", "--ranks", 2, "--shape", 0, "--steps", 100000000, "--step-ms", 10)
+    job.wait_steps(5)
+    for rank in jobs().values():
+        lease = Lease(SimpleNamespace(**rank))
+        lease.send(f"yield {MIB}")
+        answer = lease.until("end")
+        check(answer.startswith("unsupported") and "this process alone" in answer,
+              f"the process answered {answer!r}")
+        equal(jobs()[rank["pid"]]["state"], "running", "the state after it")
+    check("every rank right" in job.finish(), "not every rank verified its result")
 
 
 def what_a_client_must_not_say():
@@ -253,13 +284,14 @@ def both_ways_at_once():
         finish(job)
 
 
-PROGRAMS = (("counter", ()), ("counter", ("--chunk-mib", 8)), ("objects", ()),
-            ("soak", ("--threads", 8)))
+PROGRAMS = (("counter", (), {}), ("counter", (), {"CUDAW_ADDRESSING": "translated"}),
+            ("counter", (), {"CUDAW_VERIFY": "1"}), ("counter", ("--chunk-mib", 8), {}),
+            ("objects", (), {}), ("soak", ("--threads", 8), {}))
 
 
-def at_random(program, args):
+def at_random(program, args, env):
     rng = seeded()
-    job = started(program, *args)
+    job = started(program, *args, **env)
     lease = Lease(job)
     gone = user = False
     for _ in range(12 if SANITIZED else 25):
@@ -303,9 +335,10 @@ def at_random(program, args):
 
 main(out_in_parts_and_back_in_parts, room_that_grows_during_the_fill, the_users_pause_wins,
      a_resume_waits_for_its_turn, a_lease_that_is_lost_comes_back,
-     a_part_is_out_while_memory_is_not_there, snapshots, trims_change_nothing,
-     signals_reach_the_program, kernels_that_do_not_end, what_a_client_must_not_say, on_a_disk,
+     a_part_is_out_while_memory_is_not_there, snapshots, a_process_image_has_no_lease, trims_change_nothing,
+     signals_reach_the_program, kernels_that_do_not_end, one_process_of_several,
+     what_a_client_must_not_say, on_a_disk,
      both_ways_at_once,
-     *((f"at random: {' '.join(map(str, (program, *args)))}",
-        lambda program=program, args=args: at_random(program, args))
-       for program, args in PROGRAMS))
+     *((f"at random: {' '.join(map(str, (program, *args, *env)))}",
+        lambda program=program, args=args, env=env: at_random(program, args, env))
+       for program, args, env in PROGRAMS))

@@ -4,6 +4,9 @@
  * process: yields, fills, pauses, resumes, trims and snapshots in random order, with a seed (SEED=
  * plays it again). After each step the bytes on the GPU are those that the engine says, and whenever
  * the job runs it has all its contents. Then each call of a yield and a fill fails, to the driver.
+ *
+ * Each of these takes PARTS_SECONDS (8), and begins with a random call; with PARTS_SECONDS=0 all calls
+ * fail.
  */
 #include "checkpoint/engine/engine.h"
 #include "checkpoint/engine/order.h"
@@ -390,11 +393,16 @@ static void do_snapshot(void)
 static void (*const deeds[])(void) = {do_yield, do_yield,  do_yield, do_fill,     do_fill, do_fill,
 				      do_pause, do_resume, do_trim,  do_snapshot, tidy};
 
-static void random_order(void)
+static long limit_s(void)
 {
 	const char *limit = getenv("PARTS_SECONDS");
-	double seconds = limit ? strtod(limit, NULL) : 8;
-	time_t end = time(NULL) + (time_t)seconds;
+
+	return limit ? strtol(limit, NULL, 10) : 8;
+}
+
+static void random_order(void)
+{
+	time_t end = time(NULL) + limit_s();
 	unsigned long steps = 0;
 
 	start_job();
@@ -534,7 +542,8 @@ static void check_after(unsigned long at, size_t left)
 START_TEST(each_call_fails)
 {
 	bool verify = _i & 1, for_good = _i & 2;
-	unsigned long n, step = for_good ? 3 : 1;
+	unsigned long n, first, tried = 0;
+	time_t end;
 	size_t left;
 
 	setenv("CUDAW_VERIFY", verify ? "1" : "0", 1);
@@ -550,12 +559,16 @@ START_TEST(each_call_fails)
 	n = calls;
 	ck_assert_uint_gt(n, 50);
 	check_after(0, left);
-	for (unsigned long at = 1 + (unsigned long)rand() % step; at <= n; at += step) {
+	first = (unsigned long)rand() % n;
+	end = time(NULL) + limit_s();
+	for (; tried < n && (!limit_s() || time(NULL) < end); tried++) {
+		unsigned long at = (first + tried) % n + 1;
+
 		alarm(HANG_S);
 		armed_cycle(at, for_good, CUDA_ERROR_UNKNOWN);
 		check_after(at, left);
 	}
-	printf("# %lu calls\n", n);
+	printf("# SEED=%u: %lu of %lu calls\n", seed, tried, n);
 	fflush(stdout);
 }
 END_TEST
