@@ -17,11 +17,11 @@ static size_t min(size_t a, size_t b)
 static int get_regions(struct saved *s)
 {
 	s->nregions = vmem_regions(NULL, 0);
+	s->in = s->copied = s->nregions;
 	s->regions = calloc(s->nregions + 1, sizeof(*s->regions));
 	if (!s->regions)
 		return -ENOMEM;
 	vmem_regions(s->regions, s->nregions);
-	s->in = s->copied = s->nregions;
 	for (size_t i = 0; i < s->nregions; i++) {
 		s->per_device[s->regions[i].dev] += s->regions[i].size;
 		s->ngranules += s->regions[i].size / VMEM_GRANULE;

@@ -3,7 +3,8 @@
  * The engine over the simulated driver, in one process: each two calls of a pause and a resume
  * fail, to the driver and to the system (memory, mappings, threads), once or for good. Whatever
  * fails, the job runs on with all bytes, or is paused or failed with all bytes, and a resume works
- * when nothing fails any more; and then a pause gives back as much as ever.
+ * when nothing fails any more; and then a pause gives back as much as ever. The same for yields that
+ * take the memory in two parts, and a fill.
  *
  * There are many thousand pairs. PAIRS=all takes each, and PAIRS=K/N the part K of N, so that several
  * processors can share them; else neighbours in time are taken, from a random one on, and then
@@ -47,9 +48,12 @@ static const size_t sizes[NBUFFERS] = {6 << 20, 300000, 5 << 20, 1000, 4 << 20, 
 /* By their numbers: the kinds of pause. */
 static const struct {
 	const char *release, *verify;
-} kinds[] = {{"all", "0"}, {"memory", "0"}, {"memory", "1"}};
+	bool parts;
+} kinds[] = {
+	{"all", "0", false}, {"memory", "0", false}, {"memory", "1", false}, {"memory", "0", true}};
 #define NKINDS ((int)(sizeof(kinds) / sizeof(kinds[0])))
 
+static bool in_parts;
 static struct cuda_driver drv;
 static __typeof__(sim_control) *control;
 static __typeof__(sim_used) *used;
@@ -207,29 +211,50 @@ static void nothing(void)
 {
 }
 
+static struct engine_op op;
+
+static void prepare(int timeout_ms)
+{
+	op = (struct engine_op){.drv = &drv,
+				.timeout_ms = timeout_ms,
+				.progress = {.ready = nothing, .tell = nothing, .room = SIZE_MAX}};
+}
+
+static const char *yield(int timeout_ms, size_t bytes)
+{
+	prepare(timeout_ms);
+	op.release = RELEASE_MEMORY;
+	op.bytes = bytes;
+	engine_yield(&op);
+	return strcmp(op.result.code, END_OK) ? op.result.message : NULL;
+}
+
 static const char *pause_job(int timeout_ms)
 {
-	static struct engine_op op;
-
-	op = (struct engine_op){.drv = &drv, .timeout_ms = timeout_ms, .progress.ready = nothing};
+	if (in_parts) {
+		yield(timeout_ms, sizes[0]);
+		return yield(timeout_ms, SIZE_MAX);
+	}
+	prepare(timeout_ms);
 	engine_pause(&op);
 	return strcmp(op.result.code, END_OK) ? op.result.message : NULL;
 }
 
+/* A fill has no time limit: it would wait for memory that never comes. */
 static const char *resume_job(int timeout_ms)
 {
-	static struct engine_op op;
-
-	op = (struct engine_op){.drv = &drv, .timeout_ms = timeout_ms, .progress.ready = nothing};
-	engine_resume(&op);
+	prepare(timeout_ms);
+	if (in_parts && (timeout_ms != WAIT_MS || pair.result != CUDA_ERROR_OUT_OF_MEMORY))
+		engine_fill(&op);
+	else
+		engine_resume(&op);
 	return strcmp(op.result.code, END_OK) ? op.result.message : NULL;
 }
 
 /* As the control thread does between two operations. */
 static void tidy(void)
 {
-	struct engine_op op = {.drv = &drv};
-
+	prepare(0);
 	if (engine_is_untidy())
 		engine_tidy(&op);
 }
@@ -474,6 +499,7 @@ START_TEST(each_two_calls_fail)
 		return;
 	setenv("CUDAW_RELEASE", kinds[kind].release, 1);
 	setenv("CUDAW_VERIFY", kinds[kind].verify, 1);
+	in_parts = kinds[kind].parts;
 	seed = text ? (unsigned int)strtoul(text, NULL, 0)
 		    : (unsigned int)time(NULL) ^ (unsigned int)getpid();
 	srand(seed);
@@ -492,8 +518,9 @@ START_TEST(each_two_calls_fail)
 		try_neighbours(n, left, &tried, start + limit_s * 3 / 4);
 		try_some(n, left, &tried, start + limit_s);
 	}
-	printf("# CUDAW_RELEASE=%s CUDAW_VERIFY=%s SEED=%u: %lu pairs of %lu calls in %.1f s\n",
-	       kinds[kind].release, kinds[kind].verify, seed, tried, n, seconds() - start);
+	printf("# CUDAW_RELEASE=%s CUDAW_VERIFY=%s%s SEED=%u: %lu pairs of %lu calls in %.1f s\n",
+	       kinds[kind].release, kinds[kind].verify, in_parts ? " in parts" : "", seed, tried, n,
+	       seconds() - start);
 	fflush(stdout);
 }
 END_TEST
