@@ -115,11 +115,11 @@
  *
  * and "end ok", or "end CODE ..." if less was freed and more is there. A job of which nothing was
  * freed after a failure runs on, and sends no "mapped". After a room line the job takes memory back,
- * and sends "mapped" every 256 MiB and whenever there is no room for more. When all is back, it sends "ready" and "end
- * ok", runs, and has its lease again. If it cannot take memory back, for another reason than that
- * the GPU has none free, it sends "end failed ..." and keeps what it has; a further room line tries
- * again. In parts, memory always goes in the same order, the last addresses first, and comes back in
- * the opposite order.
+ * and sends "mapped" every 256 MiB and whenever there is no room for more. When all is back, it
+ * sends "ready" and "end ok", runs, and has its lease again. If it cannot take memory back, for
+ * another reason than that the GPU has none free, it sends "end failed ..." and keeps what it has; a
+ * further room line tries again. Memory always goes in the same order, the last addresses first, and
+ * comes back in the opposite order. Bytes count on all GPUs of the process together.
  *
  * If the client disconnects, the job has its lease again, and resumes. The user's pause counts
  * beside the lease: then all memory goes out, and nothing comes back before the user resumes the

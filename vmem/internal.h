@@ -38,7 +38,7 @@ struct region {
 	/* The mapping that it is in: its own, or that of a run of slabs which were mapped at once. */
 	CUdeviceptr run;
 	size_t run_size;
-	size_t left; /* bytes behind those mapped ones that a failed map left; they count as not mapped */
+	size_t left; /* bytes behind @mapped that a failed map left; they count as not mapped */
 	bool idle;   /* it has no live allocation */
 	bool cached; /* it is in its device's cache */
 	struct region *prev, *next;

@@ -33,8 +33,8 @@ void answers_moved(const char *what, size_t bytes);
 void answers_report(const struct hold_report *report);
 
 /*
- * Answer the clients that wait for @whom, and end them, except that which has the lease. @result is that of the operation; NULL: the
- * job is already in the state that they wait for.
+ * Answer the clients that wait for @whom, and end them, except the client that has the lease.
+ * @result is that of the operation; NULL: the job is already in the state that they wait for.
  */
 void answers_finish(enum server_wait whom, const struct engine_result *result,
 		    const struct answers_facts *facts);

@@ -681,7 +681,7 @@ void control_decide(struct control_state *s, bool untidy, bool kept,
 	} else if (s->lease == LEASE_ASKED) {
 		s->lease = LEASE_GONE;
 		start(s, ACTIVITY_YIELDING, actions);
-	} else if (waits && s->fill) {
+	} else if (waits && s->fill && s->snapshot != SNAPSHOT_ASKED) {
 		s->fill = false;
 		start(s, ACTIVITY_FILLING, actions);
 	} else if (wants_paused(s) != paused && !waits) {

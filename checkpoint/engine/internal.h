@@ -78,7 +78,7 @@ void engine_forget(void);
  */
 int engine_rest(struct engine_op *op, double deadline_ms);
 void engine_rest_ends(struct engine_op *op);
-/* Update what other threads read, and whether there is host memory to pin, after memory went out. */
+/* Memory went out: update what other threads read, and whether there is host memory to pin. */
 void engine_paused(void);
 /* True if the job is at rest, and no memory of it is mapped. */
 bool engine_is_out(void);
@@ -91,7 +91,7 @@ int engine_list(struct engine_op *op);
  * is still on the GPU.
  */
 int engine_save(struct engine_op *op);
-/* Its steps for the regions from @from on: before the copy, and after it if the first succeeded or not. */
+/* Its step before the copy of the regions from @from on; and that after it, in any case. */
 int engine_save_begin(struct engine_op *op, size_t from);
 void engine_save_end(struct engine_op *op);
 /* Count the slots that it will need without zeros. The kernels must be loaded. */

@@ -22,10 +22,8 @@ static int get_regions(struct saved *s)
 	if (!s->regions)
 		return -ENOMEM;
 	vmem_regions(s->regions, s->nregions);
-	for (size_t i = 0; i < s->nregions; i++) {
-		s->per_device[s->regions[i].dev] += s->regions[i].size;
+	for (size_t i = 0; i < s->nregions; i++)
 		s->ngranules += s->regions[i].size / VMEM_GRANULE;
-	}
 	return 0;
 }
 

@@ -28,9 +28,7 @@ struct saved {
 	struct vmem_region *regions; /* in address order */
 	size_t nregions;
 	struct context_list contexts;
-	size_t per_device[GPU_MAX]; /* bytes of the regions */
-
-	size_t in, copied;
+	size_t in, copied; /* indices of regions, as above */
 
 	struct transfer_piece *pieces;
 	size_t npieces;
@@ -62,13 +60,14 @@ void saved_forget(struct saved *saved);
 CUresult saved_load_kernels(struct saved *saved, const struct cuda_driver *drv);
 void saved_unload_kernels(struct saved *saved, const struct cuda_driver *drv);
 
-/* Some of the saved data has no digests: forget those of the rest, so that nobody relies on them. */
+/* Some of the saved data will have no digests: forget those that were taken. */
 void saved_drop_digests(struct saved *saved);
 
 /*
- * How many slots fit into host memory and into the spill file, those in use included, if @apart bytes of host memory are
- * needed for something else. Returns how many bytes are missing for that. @apart and @wanted bytes
- * of fresh host memory are claimed (claims.h), as far as they are available.
+ * How many slots fit into host memory and into the spill file, those in use included, if @apart
+ * bytes of host memory are needed for something else. Returns how many bytes are missing for that.
+ * @apart bytes of fresh host memory, and those that @slots slots need, are claimed (claims.h), as
+ * far as they are available.
  */
 size_t saved_room(const struct saved *saved, size_t slots, size_t apart, size_t *pool_slots,
 		  size_t *spill_slots);
