@@ -7,7 +7,7 @@ import signal
 import time
 from types import SimpleNamespace
 
-from simlib import MIB, SANITIZED, SCRATCH, process_used
+from simlib import MIB, SANITIZED, SCRATCH, process_used, shared
 from gpulib import BUILD, Group, Job, check, cudaw, cudaw_ok, equal, figure, hog, jobs, main, seeded
 from lease import EVERYTHING, Lease
 
@@ -333,7 +333,11 @@ def at_random(program, args, env):
     job.finish()
 
 
-main(out_in_parts_and_back_in_parts, room_that_grows_during_the_fill, the_users_pause_wins,
+GPU_TESTS = (("counter", "--mib", 40, "--allocs", 8, "--steps", 60, "--step-ms", 5),
+             ("objects", "--steps", 60, "--step-ms", 5))
+
+main(*(case for program in GPU_TESTS for case in shared("parts.py", *program, STILL=0.03)),
+     out_in_parts_and_back_in_parts, room_that_grows_during_the_fill, the_users_pause_wins,
      a_resume_waits_for_its_turn, a_lease_that_is_lost_comes_back,
      a_part_is_out_while_memory_is_not_there, snapshots, a_process_image_has_no_lease, trims_change_nothing,
      signals_reach_the_program, kernels_that_do_not_end, one_process_of_several,
