@@ -301,7 +301,8 @@ static void take_end(struct control_state *s, struct control_actions *actions)
 	if (s->lease != LEASE_OURS && op != OP_YIELD)
 		answer_code(actions, WAITS_LEASE, END_BUSY, PROGRAM_ENDS);
 	s->lease = LEASE_OURS;
-	if (s->timeout_ms != END_PATIENCE_MS)
+	/* A resume that has this patience may go on. */
+	if (op != OP_RESUME || s->timeout_ms != END_PATIENCE_MS)
 		move(s, EV_END, actions);
 	wish(s, false, WISHER_USER, &how, actions);
 }
@@ -602,6 +603,9 @@ int control_take(struct control_state *s, const struct control_event *e,
 		s->lease = LEASE_OURS;
 		if (!wants_paused(s)) /* a resume follows */
 			s->options = (struct operation_options){0};
+		/* It is the one that the yield has called off. */
+		if (!wants_paused(s) && s->activity == ACTIVITY_RESUMING_OFF)
+			s->activity = ACTIVITY_RESUMING_AGAIN;
 		move(s, EV_LEASE_BACK, actions);
 		break;
 	case EV_RETRY:

@@ -136,6 +136,54 @@ START_TEST(every_event_in_every_state)
 }
 END_TEST
 
+/* ---- the lease ---- */
+
+static size_t count(const struct control_actions *actions, enum action_kind kind)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < actions->n; i++)
+		n += actions->list[i].kind == kind;
+	return n;
+}
+
+/* A yield calls a resume off, and its client is gone before the resume has ended. */
+START_TEST(a_resume_outlives_the_lease)
+{
+	struct control_state s = {.activity = ACTIVITY_RESUMING, .rest = STATE_PAUSED};
+	const struct control_event ended = {
+		.kind = EV_ENDED, .code = END_BUSY, .written = END_OK, .reason = "", .paused = true};
+	struct control_actions actions = {0};
+
+	control_take(&s, &(struct control_event){.kind = EV_YIELD}, &actions);
+	ck_assert_uint_eq(count(&actions, ACT_CANCEL), 1);
+	control_take(&s, &(struct control_event){.kind = EV_LEASE_BACK}, &actions);
+	control_take(&s, &ended, &actions);
+	ck_assert(!s.wishes[WISHER_USER]);
+	control_decide(&s, false, false, &actions);
+	ck_assert_int_eq(s.activity, ACTIVITY_RESUMING);
+}
+END_TEST
+
+/* Whatever timeouts were asked for: a signal ends the program, which cannot wait for the lease. */
+START_TEST(a_signal_calls_off_what_the_lease_asked_for)
+{
+	static const enum activity under_way[] = {ACTIVITY_YIELDING, ACTIVITY_FILLING};
+
+	for (int i = 0; i < 2; i++) {
+		struct control_state s = {.activity = under_way[i],
+					  .rest = i ? STATE_WAITING : STATE_RUNNING,
+					  .lease = LEASE_GONE,
+					  .timeout_ms = 10000};
+		struct control_actions actions = {0};
+
+		control_take(&s, &(struct control_event){.kind = EV_END}, &actions);
+		ck_assert_uint_eq(count(&actions, ACT_CANCEL), 1);
+		ck_assert_int_eq(s.lease, LEASE_OURS);
+	}
+}
+END_TEST
+
 /* ---- the model: a job, its operation, and clients ---- */
 
 #define CLIENTS  2
@@ -654,6 +702,8 @@ int main(void)
 	TCase *tcase = tcase_create("control_state");
 
 	tcase_add_test(tcase, every_event_in_every_state);
+	tcase_add_test(tcase, a_resume_outlives_the_lease);
+	tcase_add_test(tcase, a_signal_calls_off_what_the_lease_asked_for);
 	tcase_add_test(tcase, the_last_wish_wins);
 	tcase_add_test(tcase, nobody_waits_for_ever);
 	tcase_add_test(tcase, nobody_waits_for_ever_with_a_lease);
