@@ -151,8 +151,11 @@ static size_t count(const struct control_actions *actions, enum action_kind kind
 START_TEST(a_resume_outlives_the_lease)
 {
 	struct control_state s = {.activity = ACTIVITY_RESUMING, .rest = STATE_PAUSED};
-	const struct control_event ended = {
-		.kind = EV_ENDED, .code = END_BUSY, .written = END_OK, .reason = "", .paused = true};
+	const struct control_event ended = {.kind = EV_ENDED,
+					    .code = END_BUSY,
+					    .written = END_OK,
+					    .reason = "",
+					    .paused = true};
 	struct control_actions actions = {0};
 
 	control_take(&s, &(struct control_event){.kind = EV_YIELD}, &actions);
