@@ -146,6 +146,21 @@ def snapshots():
         finish(job)
 
 
+def a_fill_that_fails_waits_for_another_room():
+    job = started(CUDAW_SIM_FAULT="cuCheckpointProcessRestore:1:999")
+    lease = Lease(job)
+    lease.take(20 * MIB)
+    cudaw_ok("pause", "--release", "all", job.pid)
+    cudaw("resume", job.pid)
+    lease.send(f"room {EVERYTHING}")
+    check(lease.until("end").startswith("failed"), f"the lease hears {lease.seen}")
+    time.sleep(0.5)
+    equal(job.state(), "waiting", "the state after a fill that failed")
+    job.check_still()
+    lease.fill()
+    finish(job)
+
+
 def a_process_image_has_no_lease():
     job = started()
     lease, asks = Lease(job), Lease(job)
@@ -339,7 +354,8 @@ GPU_TESTS = (("counter", "--mib", 40, "--allocs", 8, "--steps", 60, "--step-ms",
 main(*(case for program in GPU_TESTS for case in shared("parts.py", *program, STILL=0.03)),
      out_in_parts_and_back_in_parts, room_that_grows_during_the_fill, the_users_pause_wins,
      a_resume_waits_for_its_turn, a_lease_that_is_lost_comes_back,
-     a_part_is_out_while_memory_is_not_there, snapshots, a_process_image_has_no_lease, trims_change_nothing,
+     a_part_is_out_while_memory_is_not_there, snapshots, a_fill_that_fails_waits_for_another_room,
+     a_process_image_has_no_lease, trims_change_nothing,
      signals_reach_the_program, kernels_that_do_not_end, one_process_of_several,
      what_a_client_must_not_say, on_a_disk,
      both_ways_at_once,
