@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/engine/internal.h"
 #include "checkpoint/engine/transfer.h"
+#include "checkpoint/sharing/sharing.h"
 #include "common/clock.h"
 #include "vmem/vmem.h"
 
@@ -147,7 +148,7 @@ static int transfer_beside(struct parts *p, struct transfer *t, void *(*beside)(
 	return engine_end_transfer(p->op, t);
 }
 
-/* The last region first, each as soon as it is saved. */
+/* Imports first, then the last region first, each as soon as it is saved. */
 static void *unmap_main(void *arg)
 {
 	struct parts *p = arg;
@@ -155,6 +156,7 @@ static void *unmap_main(void *arg)
 	struct saved *saved = &engine.saved;
 	size_t moved = 0;
 
+	p->error = engine_release_imports(drv);
 	for (size_t i = saved->nregions; i-- > p->from && !p->error && is_copied(p, i);) {
 		bool was_mapped = saved->regions[i].mapped;
 
@@ -205,6 +207,20 @@ static int push(struct engine_op *op, size_t from)
 	return ret;
 }
 
+/* The yield has failed before anything was out: the program runs on. */
+static int run_on(struct engine_op *op)
+{
+	if (engine.paused) {
+		sharing_rebuilt();
+		if (engine_get_imports(op, 0)) {
+			sharing_back();
+			return -1;
+		}
+	}
+	engine_rest_ends(op);
+	return 0;
+}
+
 void engine_yield(struct engine_op *op)
 {
 	struct saved *saved = &engine.saved;
@@ -230,10 +246,8 @@ void engine_yield(struct engine_op *op)
 			ret = push(op, from);
 		engine_save_end(op);
 	}
-	if (ret && !was_paused && saved->in == saved->nregions) {
-		engine_rest_ends(op);
+	if (ret && !was_paused && saved->in == saved->nregions && !run_on(op))
 		return;
-	}
 	engine_paused();
 	op->mapped = saved_mapped_bytes(saved);
 	if (!ret)
@@ -340,6 +354,17 @@ static int pop(struct engine_op *op)
 	return ret;
 }
 
+/* All memory is mapped, with its contents. */
+static int end_fill(struct engine_op *op, size_t in, bool was_released)
+{
+	sharing_rebuilt();
+	if (!engine_load_end(op) && !engine_get_imports(op, 0) &&
+	    !engine_run_on(op, in, was_released, 0))
+		return 0;
+	sharing_back();
+	return -1;
+}
+
 void engine_fill(struct engine_op *op)
 {
 	struct saved *saved = &engine.saved;
@@ -357,7 +382,7 @@ void engine_fill(struct engine_op *op)
 	saved_unload_kernels(saved, op->drv);
 	engine_publish();
 	if (!ret && saved->in == saved->nregions)
-		ret = engine_load_end(op) || engine_run_on(op, in, was_released, 0) ? -1 : 0;
+		ret = end_fill(op, in, was_released);
 	if (ret)
 		return;
 	engine_succeed(op, start, saved_live(saved, in, saved->in) * VMEM_GRANULE);

@@ -52,10 +52,11 @@ int engine_check_shared(struct engine_op *op, struct engine_result *result)
 				   "%zu other process%s GPU memory with this one, which no "
 				   "snapshot has yet",
 				   peers, peers == 1 ? " shares" : "es share");
-	return engine_fail(result, END_UNSUPPORTED,
-			   "a signal pauses this process alone, and %zu other process%s GPU memory "
-			   "with it; the job runs on; 'cudaw pause %s' pauses all of them",
-			   peers, peers == 1 ? " shares" : "es share", engine_job_name(id));
+	return engine_fail(
+		result, END_UNSUPPORTED,
+		"this process alone is asked to stop, and %zu other process%s GPU memory "
+		"with it; the job runs on; 'cudaw pause %s' pauses all of them",
+		peers, peers == 1 ? " shares" : "es share", engine_job_name(id));
 }
 
 int engine_meet_at_rest(struct engine_op *op, double deadline_ms)

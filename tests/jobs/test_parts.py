@@ -229,6 +229,54 @@ def one_process_of_several():
     check("every rank right" in job.finish(), "not every rank verified its result")
 
 
+def sharing(*args, **env):
+    job = Job("sharing", "--objects", 4, "--mib", 2, "--steps", 100000000, "--step-ms", 3, *args,
+              env=env)
+    job.wait_steps(3)
+    return job
+
+
+def one_that_shares_memory():
+    """The others use its memory."""
+    job = sharing("--ranks", 2)
+    for rank in jobs().values():
+        lease = Lease(SimpleNamespace(**rank))
+        lease.send(f"yield {MIB}")
+        answer = lease.until("end")
+        check(answer.startswith("unsupported") and "GPU memory with it" in answer,
+              f"the process answered {answer!r}")
+        equal(jobs()[rank["pid"]]["state"], "running", "the state after it")
+    check("every word right" in job.finish(), "not every rank verified its memory")
+
+
+def one_that_imports_its_own_memory():
+    job = sharing("--ranks", 1, "--self", 1)
+    lease, before = Lease(job), process_used(job.pid)
+    for size in (4 * MIB, EVERYTHING):
+        freed = lease.take(size)
+        equal(process_used(job.pid), before - (freed >> 20), "the MiB on the GPU after a yield")
+        job.check_still()
+        lease.fill()
+        equal(process_used(job.pid), before, "the MiB on the GPU after the fill")
+        job.wait_steps(job.steps() + 3)
+    check("every word right" in job.finish(), "the job did not verify its memory")
+
+
+def one_that_imports_its_own_memory_and_runs_on():
+    """The first unmap is of an import; the fifth is of memory, and the imports are back by then."""
+    for unmap in (1, 5):
+        job = sharing("--ranks", 1, "--self", 1, CUDAW_SIM_FAULT=f"cuMemUnmap:{unmap}:999")
+        lease, before = Lease(job), process_used(job.pid)
+        lease.send(f"yield {EVERYTHING}")
+        check(lease.until("end").startswith("failed"), f"the job answered {lease.seen}")
+        equal(job.state(), "running", "the state after it")
+        job.wait_steps(job.steps() + 3)
+        lease.take(EVERYTHING)
+        lease.fill()
+        equal(process_used(job.pid), before, "the MiB on the GPU after the fill")
+        check("every word right" in job.finish(), "the job did not verify its memory")
+
+
 def what_a_client_must_not_say():
     job = started()
     lease, other = Lease(job), Lease(job)
@@ -357,6 +405,8 @@ main(*(case for program in GPU_TESTS for case in shared("parts.py", *program, ST
      a_part_is_out_while_memory_is_not_there, snapshots, a_fill_that_fails_waits_for_another_room,
      a_process_image_has_no_lease, trims_change_nothing,
      signals_reach_the_program, kernels_that_do_not_end, one_process_of_several,
+     one_that_shares_memory, one_that_imports_its_own_memory,
+     one_that_imports_its_own_memory_and_runs_on,
      what_a_client_must_not_say, on_a_disk,
      both_ways_at_once,
      *((f"at random: {' '.join(map(str, (program, *args, *env)))}",
