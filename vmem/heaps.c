@@ -89,7 +89,7 @@ CUresult heap_free(struct region *r, CUdeviceptr ptr)
 	if (!size)
 		return CUDA_ERROR_INVALID_VALUE;
 	device_forget(r->dev, 1, size);
-	if (slab_live(r->slab, NULL))
+	if (!slab_is_free(r->slab))
 		return CUDA_SUCCESS;
 	/* It stays a slab while it is kept, for a program that allocates and frees repeatedly. */
 	region_put(r);

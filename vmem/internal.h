@@ -39,7 +39,7 @@ struct region {
 	CUdeviceptr run;
 	size_t run_size;
 	size_t left; /* bytes behind @mapped that a failed map left; they count as not mapped */
-	bool idle;   /* it has no live allocation */
+	bool idle;   /* it has no live allocation, and no kept memory */
 	bool cached; /* it is in its device's cache */
 	struct region *prev, *next;
 };

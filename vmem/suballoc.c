@@ -30,9 +30,10 @@ struct block {
 struct slab {
 	uint64_t start;
 	_Atomic uint32_t units; /* 0 in a removed slab */
-	uint32_t live;
-	size_t bytes;      /* of the live allocations, as asked for */
-	struct slab *next; /* of a removed slab */
+	uint32_t live;          /* allocations */
+	uint32_t kept;          /* blocks, whose size is 0: no lookup finds them */
+	size_t bytes;           /* of the live allocations, as asked for */
+	struct slab *next;      /* of a removed slab */
 	struct block blocks[];
 };
 
@@ -224,6 +225,13 @@ void suballoc_remove(struct suballoc *sa, struct slab *slab)
 	slab_put(slab);
 }
 
+/* Release: a lookup that sees the size sees the id. */
+static void set_allocation(struct block *b, size_t size, uint64_t id)
+{
+	atomic_store_explicit(&b->id, id, memory_order_relaxed);
+	atomic_store_explicit(&b->size, (uint32_t)size, memory_order_release);
+}
+
 struct slab *suballoc_alloc(struct suballoc *sa, size_t size, uint64_t id, uint64_t *addr)
 {
 	uint32_t units = (uint32_t)((size + sa->gap + SUBALLOC_UNIT - 1) / SUBALLOC_UNIT);
@@ -244,8 +252,7 @@ struct slab *suballoc_alloc(struct suballoc *sa, size_t size, uint64_t id, uint6
 		set_units(slab, unit + units, rest);
 		bin_insert(sa, slab, unit + units);
 	}
-	atomic_store_explicit(&b->size, (uint32_t)size, memory_order_relaxed);
-	atomic_store_explicit(&b->id, id, memory_order_relaxed);
+	set_allocation(b, size, id);
 	flip_head(slab, unit);
 	slab->live++;
 	slab->bytes += size;
@@ -253,17 +260,32 @@ struct slab *suballoc_alloc(struct suballoc *sa, size_t size, uint64_t id, uint6
 	return slab;
 }
 
-size_t suballoc_free(struct suballoc *sa, struct slab *slab, uint64_t addr)
+/* The block at @addr, live or kept; NULL: none starts there. */
+static struct block *block_at(const struct slab *slab, uint64_t addr)
 {
 	uint64_t offset = addr - slab->start;
 	uint32_t unit = (uint32_t)(offset / SUBALLOC_UNIT);
-	uint32_t units, next;
-	size_t size;
 
 	if (offset % SUBALLOC_UNIT || offset / SUBALLOC_UNIT >= slab->units || !is_head(slab, unit))
+		return NULL;
+	return (struct block *)&slab->blocks[unit];
+}
+
+static size_t size_of(const struct block *b)
+{
+	return atomic_load_explicit(&b->size, memory_order_acquire);
+}
+
+size_t suballoc_free(struct suballoc *sa, struct slab *slab, uint64_t addr)
+{
+	struct block *b = block_at(slab, addr);
+	uint32_t units, next, unit;
+	size_t size = b ? size_of(b) : 0;
+
+	if (!size)
 		return 0;
+	unit = (uint32_t)(b - slab->blocks);
 	flip_head(slab, unit);
-	size = atomic_load_explicit(&slab->blocks[unit].size, memory_order_relaxed);
 	slab->live--;
 	slab->bytes -= size;
 
@@ -283,11 +305,52 @@ size_t suballoc_free(struct suballoc *sa, struct slab *slab, uint64_t addr)
 	return size;
 }
 
+size_t suballoc_keep(struct slab *slab, uint64_t addr)
+{
+	struct block *b = block_at(slab, addr);
+	size_t size = b ? size_of(b) : 0;
+
+	if (!size)
+		return 0;
+	set_allocation(b, 0, 0);
+	slab->live--;
+	slab->bytes -= size;
+	slab->kept++;
+	return size;
+}
+
+size_t suballoc_room(const struct suballoc *sa, const struct slab *slab, uint64_t addr)
+{
+	const struct block *b = block_at(slab, addr);
+
+	return b ? b->units * SUBALLOC_UNIT - sa->gap : 0;
+}
+
+bool suballoc_reuse(const struct suballoc *sa, struct slab *slab, uint64_t addr, size_t size,
+		    uint64_t id)
+{
+	struct block *b = block_at(slab, addr);
+
+	if (!b || size_of(b))
+		return false;
+	assert(size && size <= suballoc_room(sa, slab, addr));
+	set_allocation(b, size, id);
+	slab->live++;
+	slab->bytes += size;
+	slab->kept--;
+	return true;
+}
+
 size_t slab_live(const struct slab *slab, size_t *bytes)
 {
 	if (bytes)
 		*bytes = slab->bytes;
 	return slab->live;
+}
+
+bool slab_is_free(const struct slab *slab)
+{
+	return !slab->live && !slab->kept;
 }
 
 bool slab_lookup(const struct slab *slab, uint64_t offset, struct suballoc_info *info)
@@ -318,7 +381,7 @@ bool slab_lookup(const struct slab *slab, uint64_t offset, struct suballoc_info 
 	unit = i * 64 + 63 - (unsigned int)__builtin_clzl(word);
 	start = unit * SUBALLOC_UNIT;
 	b = &slab->blocks[unit];
-	size = atomic_load_explicit(&b->size, memory_order_relaxed);
+	size = size_of(b);
 	if (offset - start >= size)
 		return false;
 	info->offset = start;
@@ -335,7 +398,9 @@ bool slab_overlaps(const struct slab *slab, uint64_t offset, size_t size)
 
 	/* An allocation that starts inside, or one that starts before and reaches inside. */
 	for (uint64_t i = first; i < last; i++)
-		if (atomic_load_explicit(&heads[i], memory_order_acquire))
-			return true;
+		for (uint64_t word = atomic_load_explicit(&heads[i], memory_order_acquire); word;
+		     word &= word - 1)
+			if (size_of(&slab->blocks[i * 64 + (unsigned int)__builtin_ctzl(word)]))
+				return true;
 	return slab_lookup(slab, offset, &info);
 }

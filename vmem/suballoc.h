@@ -12,8 +12,9 @@
  *	blocks  | allocated     | free                  | allocated     | free
  *	heads   |1      |0      |0      |0      |0      |1      |0      |0
  *
- * `heads` has a bit for each unit at which an allocation starts. It tells live blocks from free
- * ones, and lets an interior pointer find its allocation by looking for the nearest bit below.
+ * `heads` has a bit for each unit at which an allocation starts, or a kept block (suballoc_keep()). It
+ * tells these from free ones, and lets an interior pointer find its allocation by looking for the
+ * nearest bit below.
  *
  * Free blocks of all slabs of one suballoc hang in bins by size, as in TLSF: exact up to 15 units,
  * then 16 bins to a power of two. A request takes the first block of the first bin in which every
@@ -72,8 +73,25 @@ struct slab *suballoc_alloc(struct suballoc *sa, size_t size, uint64_t id, uint6
  */
 size_t suballoc_free(struct suballoc *sa, struct slab *slab, uint64_t addr);
 
+/*
+ * Keep the block of the allocation that starts at @addr for later ones: the allocation lives no more,
+ * and the block is not free. Returns the size that was asked for; 0 if no live allocation starts
+ * there.
+ */
+size_t suballoc_keep(struct slab *slab, uint64_t addr);
+
+/* A new allocation in a kept block, whose room is enough. False: no kept block starts there. */
+bool suballoc_reuse(const struct suballoc *sa, struct slab *slab, uint64_t addr, size_t size,
+		    uint64_t id);
+
+/* How many bytes an allocation in the block at @addr may have, which is live or kept; else 0. */
+size_t suballoc_room(const struct suballoc *sa, const struct slab *slab, uint64_t addr);
+
 /* How many allocations live in @slab; *@bytes, if not NULL, becomes the sum of their sizes. */
 size_t slab_live(const struct slab *slab, size_t *bytes);
+
+/* True if @slab has neither a live allocation nor a kept block. */
+bool slab_is_free(const struct slab *slab);
 
 /* Describe the live allocation that @offset points into; false if there is none. No lock. */
 bool slab_lookup(const struct slab *slab, uint64_t offset, struct suballoc_info *info);

@@ -188,6 +188,101 @@ CUresult vmem_free_retired(const struct vmem_info *info)
 	return rc;
 }
 
+/* With the lock of the device held: of the allocation of @size bytes that starts at @ptr. */
+static void keep_at(CUdeviceptr ptr, size_t size)
+{
+	struct region *r = space_find(&vm.space, ptr);
+
+	if (r->slab)
+		suballoc_keep(r->slab, ptr);
+	else
+		r->asked = 0;
+	device_forget(r->dev, 1, size);
+}
+
+CUresult vmem_keep(CUdeviceptr ptr)
+{
+	struct device *d = lock_device_of(ptr);
+	CUresult rc = CUDA_ERROR_INVALID_VALUE;
+	struct vmem_info info;
+
+	if (!d)
+		return rc;
+	if (vmem_lookup(ptr, &info) && info.start == ptr) {
+		keep_at(ptr, info.size);
+		if (vm.freed)
+			remember_freed(&info);
+		rc = CUDA_SUCCESS;
+	}
+	pthread_mutex_unlock(&d->lock);
+	return rc;
+}
+
+size_t vmem_room(CUdeviceptr ptr)
+{
+	struct device *d = lock_device_of(ptr);
+	const struct region *r;
+	size_t room = 0;
+
+	if (!d)
+		return 0;
+	r = space_find(&vm.space, ptr);
+	if (r->slab)
+		room = suballoc_room(&r->heap->sa, r->slab, ptr);
+	else if (!r->idle && r->start == ptr)
+		room = r->size;
+	pthread_mutex_unlock(&d->lock);
+	return room;
+}
+
+/* With the lock of the device held. */
+static CUresult reuse_at(CUdeviceptr ptr, size_t size)
+{
+	struct region *r = space_find(&vm.space, ptr);
+	struct device *d = &vm.devices[r->dev];
+
+	if (r->slab) {
+		if (!suballoc_reuse(&r->heap->sa, r->slab, ptr, size, ++vm.last_id))
+			return CUDA_ERROR_INVALID_VALUE;
+	} else {
+		if (r->idle || r->asked || r->start != ptr)
+			return CUDA_ERROR_INVALID_VALUE;
+		r->id = ++vm.last_id;
+		r->asked = size;
+	}
+	d->stats.carried += size;
+	d->stats.nalloc++;
+	return CUDA_SUCCESS;
+}
+
+CUresult vmem_reuse(CUdeviceptr ptr, size_t size)
+{
+	struct device *d = lock_device_of(ptr);
+	CUresult rc;
+
+	if (!d)
+		return CUDA_ERROR_INVALID_VALUE;
+	rc = reuse_at(ptr, size);
+	pthread_mutex_unlock(&d->lock);
+	return rc;
+}
+
+CUresult vmem_free_kept(CUdeviceptr ptr)
+{
+	struct device *d = lock_device_of(ptr);
+	CUresult rc, unused;
+
+	if (!d)
+		return CUDA_ERROR_INVALID_VALUE;
+	/* An allocation of a byte, for the moment in which it is freed. */
+	unused = reuse_at(ptr, 1);
+	rc = unused == CUDA_SUCCESS ? free_at(ptr) : unused;
+	if (unused == CUDA_SUCCESS && rc != CUDA_SUCCESS)
+		keep_at(ptr, 1);
+	pthread_mutex_unlock(&d->lock);
+	return rc;
+}
+
 bool vmem_contains(CUdeviceptr ptr)
 {
 	return space_contains(&vm.space, ptr);

@@ -123,6 +123,19 @@ CUresult vmem_retire(CUdeviceptr ptr, struct vmem_info *info);
 /* As vmem_free(). CUDA_ERROR_INVALID_VALUE if the allocation has gone with its context. */
 CUresult vmem_free_retired(const struct vmem_info *info);
 
+/*
+ * Keep the memory of the allocation that starts at @ptr for later ones: the program has freed it,
+ * vmem_lookup() finds it no more, and a pause does not save it. It stays mapped, and is no cached
+ * memory. vmem_reuse() puts a new allocation of @size bytes there, which must not be more than
+ * vmem_room() says of an allocation or of kept memory. vmem_free_kept() frees the memory; the GPU must be
+ * done with it, and if the driver fails to unmap, it stays kept. CUDA_ERROR_INVALID_VALUE if @ptr is
+ * not the start of a live allocation, or not of kept memory: it may have gone with its context.
+ */
+CUresult vmem_keep(CUdeviceptr ptr);
+size_t vmem_room(CUdeviceptr ptr);
+CUresult vmem_reuse(CUdeviceptr ptr, size_t size);
+CUresult vmem_free_kept(CUdeviceptr ptr);
+
 /* True if @ptr lies in the address space of vmem, live or not. No lock. */
 bool vmem_contains(CUdeviceptr ptr);
 

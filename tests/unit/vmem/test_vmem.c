@@ -136,6 +136,78 @@ START_TEST(retired_allocations)
 }
 END_TEST
 
+/* Its memory waits for the next allocation there, and is nobody's until then. */
+static void keep_one(size_t size, size_t room)
+{
+	CUdeviceptr ptr = alloc(size), other = alloc(size);
+	struct vmem_info before, after;
+
+	ck_assert_uint_eq(vmem_room(ptr), room);
+	ck_assert(vmem_lookup(ptr, &before));
+	ck_assert_int_eq(vmem_keep(ptr + 512), CUDA_ERROR_INVALID_VALUE);
+	ck_assert_int_eq(vmem_reuse(ptr, 1), CUDA_ERROR_INVALID_VALUE);
+	ck_assert_int_eq(vmem_free_kept(ptr), CUDA_ERROR_INVALID_VALUE);
+	OK(vmem_keep(ptr));
+	check_none(ptr);
+	ck_assert_int_eq(vmem_keep(ptr), CUDA_ERROR_INVALID_VALUE);
+	ck_assert_int_eq(vmem_free(ptr), CUDA_ERROR_INVALID_VALUE);
+	OK(vmem_free(other));
+	vmem_trim();
+	ck_assert(!vmem_granule_live(ptr & ~(VMEM_GRANULE - 1)));
+	check_stats(0, room < VMEM_GRANULE ? VMEM_GRANULE : room, 0, 0);
+	/* A pause unmaps it, and a resume maps it. */
+	OK(vmem_region_unmap(ptr & ~(VMEM_GRANULE - 1)));
+	OK(vmem_region_map(ptr & ~(VMEM_GRANULE - 1)));
+	ck_assert_uint_eq(vmem_room(ptr), room);
+	OK(vmem_reuse(ptr, room));
+	check_info(ptr + room - 1, ptr, room, ctx1, 0);
+	ck_assert(vmem_lookup(ptr, &after));
+	ck_assert_uint_gt(after.id, before.id);
+	ck_assert(vmem_granule_live(ptr & ~(VMEM_GRANULE - 1)));
+	OK(vmem_keep(ptr));
+	OK(vmem_free_kept(ptr));
+	ck_assert_int_eq(vmem_free_kept(ptr), CUDA_ERROR_INVALID_VALUE);
+	vmem_trim();
+	check_stats(0, 0, 0, 0);
+}
+
+START_TEST(kept_memory)
+{
+	keep_one(1000, 1024);
+	keep_one(3 * MB, 4 * MB);
+	keep_one(VMEM_CACHE + 1, VMEM_CACHE + VMEM_GRANULE);
+}
+END_TEST
+
+START_TEST(kept_memory_goes_with_its_context)
+{
+	CUdeviceptr small = alloc(4 * KB), live = alloc(4 * KB), large = alloc(4 * MB);
+
+	OK(vmem_keep(small));
+	OK(vmem_keep(large));
+	check_stats(4 * KB, 6 * MB, 0, 1);
+	context_gone(ctx1);
+	check_stats(0, 0, 0, 0);
+	check_none(live);
+	ck_assert_int_eq(vmem_reuse(small, 1), CUDA_ERROR_INVALID_VALUE);
+	ck_assert_int_eq(vmem_free_kept(large), CUDA_ERROR_INVALID_VALUE);
+}
+END_TEST
+
+START_TEST(kept_memory_that_is_not_unmapped_stays_kept)
+{
+	CUdeviceptr ptr = alloc(VMEM_CACHE + 1);
+
+	OK(vmem_keep(ptr));
+	fake.unmap_fails = CUDA_ERROR_UNKNOWN;
+	ck_assert_int_eq(vmem_free_kept(ptr), CUDA_ERROR_UNKNOWN);
+	fake.unmap_fails = CUDA_SUCCESS;
+	check_none(ptr);
+	check_stats(0, VMEM_CACHE + VMEM_GRANULE, 0, 0);
+	OK(vmem_free_kept(ptr));
+}
+END_TEST
+
 START_TEST(a_retired_allocation_that_goes_with_its_context)
 {
 	CUdeviceptr ptr = alloc(4 * MB);
@@ -1115,6 +1187,9 @@ int main(void)
 	tcase_add_test(tc, ids_are_unique);
 	tcase_add_test(tc, retired_allocations);
 	tcase_add_test(tc, a_retired_allocation_that_goes_with_its_context);
+	tcase_add_test(tc, kept_memory);
+	tcase_add_test(tc, kept_memory_goes_with_its_context);
+	tcase_add_test(tc, kept_memory_that_is_not_unmapped_stays_kept);
 	tcase_add_test(tc, bad_arguments);
 	tcase_add_test(tc, slabs_are_blocks_of_the_drivers_size);
 	tcase_add_loop_test(tc, few_that_are_left_hold_little, 0, 4);
