@@ -6,6 +6,7 @@
 #include "common/uncancelled.h"
 #include "vmem/context_gone.h"
 #include "vmem/vmem.h"
+#include "wrapper/hooks/current.h"
 #include "wrapper/hooks/fence.h"
 #include "wrapper/real.h"
 
@@ -50,28 +51,6 @@ static void remove_locked(struct retired *r)
 	free(r);
 }
 
-/* Make @ctx (NULL: any) current. *@pushed: leave() has to make the old one current again. */
-static CUresult enter(CUcontext ctx, bool *pushed)
-{
-	CUcontext current = NULL;
-	CUresult result;
-
-	*pushed = false;
-	if (!ctx || (!real.cuCtxGetCurrent(&current) && current == ctx))
-		return CUDA_SUCCESS;
-	result = real.cuCtxPushCurrent_v2(ctx);
-	*pushed = !result;
-	return result;
-}
-
-static void leave(bool pushed)
-{
-	CUcontext ctx;
-
-	if (pushed)
-		real.cuCtxPopCurrent_v2(&ctx);
-}
-
 /* With the context of @r current: CUDA_SUCCESS once the work that may use the memory has ended. */
 static CUresult work_ended(const struct retired *r)
 {
@@ -85,7 +64,7 @@ static bool finish(const struct retired *r)
 {
 	CUstreamCaptureMode mode = fence_relax();
 	bool pushed;
-	CUresult result = enter(r->ctx, &pushed);
+	CUresult result = current_enter(r->ctx, &pushed);
 
 	if (!result)
 		result = work_ended(r);
@@ -97,7 +76,7 @@ static bool finish(const struct retired *r)
 	}
 	if (!result && r->event)
 		real.cuEventDestroy_v2(r->event);
-	leave(pushed);
+	current_leave(pushed);
 	fence_unrelax(mode);
 	return !result;
 }
@@ -201,11 +180,11 @@ static CUresult wait_and_free(const struct vmem_info *info)
 {
 	CUstreamCaptureMode mode = fence_relax();
 	bool pushed;
-	CUresult result = enter(info->ctx, &pushed);
+	CUresult result = current_enter(info->ctx, &pushed);
 
 	if (!result)
 		result = fence_wait(info->ctx);
-	leave(pushed);
+	current_leave(pushed);
 	if (!result)
 		result = vmem_free(info->start);
 	fence_unrelax(mode);
@@ -234,8 +213,7 @@ static CUresult free_later(const struct vmem_info *info)
 	return retire(info->start, r);
 }
 
-/* In a capture the driver refuses memory of cuMemAlloc(), and the capture stays valid [H200]. */
-static CUresult refuse_captured(CUstream stream)
+CUresult frees_refuse_captured(CUstream stream)
 {
 	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
 	CUresult result = CUDA_SUCCESS;
@@ -266,7 +244,7 @@ static CUresult hand_over(CUevent *event, CUcontext ctx)
 	CUevent old = *event;
 	CUstream stream;
 	bool pushed;
-	CUresult result = enter(ctx, &pushed);
+	CUresult result = current_enter(ctx, &pushed);
 
 	if (!result)
 		result = real.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING);
@@ -277,7 +255,7 @@ static CUresult hand_over(CUevent *event, CUcontext ctx)
 		/* It ends once it has done its work. */
 		real.cuStreamDestroy_v2(stream);
 	}
-	leave(pushed);
+	current_leave(pushed);
 	real.cuEventDestroy_v2(old);
 	return result;
 }
@@ -303,7 +281,7 @@ static CUresult free_after(CUdeviceptr ptr, CUstream stream, struct retired *r)
 	if ((uintptr_t)stream > (uintptr_t)CU_STREAM_PER_THREAD)
 		real.cuStreamGetCtx(stream, &ctx);
 	r->ctx = green_owner(ctx);
-	result = enter(ctx, &pushed);
+	result = current_enter(ctx, &pushed);
 	if (!result)
 		result = record_for_owner(stream, ctx, r->ctx, &event);
 	if (result) {
@@ -314,7 +292,7 @@ static CUresult free_after(CUdeviceptr ptr, CUstream stream, struct retired *r)
 		if (result)
 			real.cuEventDestroy_v2(event);
 	}
-	leave(pushed);
+	current_leave(pushed);
 	return result;
 }
 
@@ -327,7 +305,7 @@ CUresult frees_ordered(CUdeviceptr ptr, CUstream stream)
 
 	if (!vmem_lookup(ptr, &info) || info.start != ptr)
 		return CUDA_ERROR_INVALID_VALUE;
-	result = refuse_captured(stream);
+	result = frees_refuse_captured(stream);
 	if (result)
 		return result;
 	r = calloc(1, sizeof(*r));

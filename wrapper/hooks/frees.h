@@ -26,6 +26,12 @@ CUresult frees_now(CUdeviceptr ptr);
 CUresult frees_ordered(CUdeviceptr ptr, CUstream stream);
 
 /*
+ * In a capture the driver refuses memory of cuMemAlloc(), and the capture stays valid [H200]. The same
+ * holds here for all memory of vmem: CUDA_ERROR_INVALID_VALUE.
+ */
+CUresult frees_refuse_captured(CUstream stream);
+
+/*
  * Give back the memory of ordered frees whose streams have passed. FREES_FEW takes a bounded time:
  * it asks about a few that have not passed, each time about others. FREES_PASSED asks about all. Neither
  * waits for a stream, as the driver does not if it lacks memory [H200: fidelity free_async_busy].
