@@ -6,6 +6,7 @@
 #include "vmem/context_gone.h"
 #include "vmem/freed.h"
 #include "vmem/retired.h"
+#include "vmem/trimming.h"
 
 struct vmem_state vm = {
 	.lock = PTHREAD_MUTEX_INITIALIZER,
@@ -374,6 +375,7 @@ CONTEXT_GONE(vmem_release_context);
 
 void vmem_trim(void)
 {
+	trimming_run();
 	change_devices(trim_on, NULL);
 }
 

@@ -175,7 +175,7 @@ CUresult vmem_peer_disable(CUcontext ctx, CUcontext owner);
  */
 CUresult vmem_copies_enable(CUdevice dev, CUdevice owner_dev);
 
-/* Give back memory that no live allocation uses. */
+/* Give back memory that no live allocation uses, and kept memory that is not needed (trimming.h). */
 void vmem_trim(void);
 
 void vmem_get_stats(struct vmem_stats *stats);
