@@ -86,6 +86,17 @@ void contexts_remove(CUcontext ctx)
 	pthread_mutex_unlock(&lock);
 }
 
+bool contexts_created(CUcontext ctx)
+{
+	bool found = false;
+
+	pthread_mutex_lock(&lock);
+	for (size_t i = 0; i < created.count && !found; i++)
+		found = created.items[i].ctx == ctx;
+	pthread_mutex_unlock(&lock);
+	return found;
+}
+
 void contexts_ending(CUcontext ctx)
 {
 	if (!ctx)

@@ -35,6 +35,9 @@ bool contexts_reserve(void);
 void contexts_add(CUcontext ctx, CUdevice dev);
 void contexts_remove(CUcontext ctx);
 
+/* True if the program created @ctx: it is no primary one. */
+bool contexts_created(CUcontext ctx);
+
 /*
  * @ctx (NULL: none) may end in the next call. This waits until no drain is inside it, and thus for
  * the GPU's work in it, as the end of a context does. No later drain makes it current.

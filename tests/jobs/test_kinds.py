@@ -10,7 +10,7 @@ SIZE = 64 << 10
 # The bytes that a job has. With native addressing the plain memory is unmanaged as well; the
 # levels of a mipmap are taken for as much again as the first one, which has 16 KiB.
 COUNTED = {
-    "async": SIZE, "pool": SIZE, "vmm": 0, "managed": SIZE, "array": SIZE // 2,
+    "async": 0, "pool": 0, "vmm": 0, "managed": SIZE, "array": SIZE // 2,
     "mipmap": SIZE // 2, "graph_mem": 2 * SIZE, "external": SIZE, "ipc_out": 2 * SIZE,
     "ipc_in": 2 * SIZE, "vmm_out": 2 * MIB, "vmm_in": 2 * MIB, "graph_replay": 0,
     "dmabuf": 0, "dmabuf_vmm": 2 * MIB,

@@ -733,6 +733,10 @@ static void case_stack(void)
 	say_current("then");
 }
 
+/* ---- stream-ordered allocations ----------------------------------------------------------- */
+
+#include "tests/programs/fidelity_pools.h"
+
 static const struct questions cases[] = {{"free_waits", case_free_waits, 1},
 					 {"free_async", case_free_async, 1},
 					 {"free_async_busy", case_free_async_busy, 1},
@@ -743,6 +747,14 @@ static const struct questions cases[] = {{"free_waits", case_free_waits, 1},
 					 {"full_captured", case_full_captured, 1},
 					 {"captured_full", case_captured_full, 1},
 					 {"pool_gives_back", case_pool_gives_back, 1},
+					 {"pool_order", case_pool_order, 1},
+					 {"pool_reuse", case_pool_reuse, 1},
+					 {"pool_numbers", case_pool_numbers, 1},
+					 {"pool_pointers", case_pool_pointers, 1},
+					 {"pool_ends", case_pool_ends, 1},
+					 {"pool_captured", case_pool_captured, 1},
+					 {"pool_full", case_pool_full, 1},
+					 {"pool_context", case_pool_context, 1},
 					 {"frag", case_frag, 1},
 					 {"frag_few", case_frag_few, 1},
 					 {"attributes", case_attributes, 1},

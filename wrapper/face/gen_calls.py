@@ -18,7 +18,7 @@ import re
 import subprocess
 import sys
 
-CLASSES = ("pass", "bare", "hook", "wait", "gate")
+CLASSES = ("pass", "bare", "hook", "wait", "wait_hook", "gate")
 # Treated so only in a mode (wrapper/face/modes.h), and otherwise as "gate".
 MODES = ("image", "check", "rewrite", "translated")
 WITH_WORDS = ("check", "rewrite")
@@ -28,7 +28,7 @@ AGAIN, SYNCED, ACROSS, STAGED, RESTS, MANAGED, PEER, FOUND = (
 BESIDE = (AGAIN, SYNCED, ACROSS, STAGED, RESTS, MANAGED, PEER, FOUND)
 # Beside a class, with words of these lines alone.
 OWN_WORDS = (PEER, FOUND)
-HOOKS = ("bare", "hook", "image", "translated")
+HOOKS = ("bare", "hook", "wait_hook", "image", "translated")
 STAGES = ("check", "before", "after", "synced", "across", "peer", "found")
 # What "across" adds for each parameter of these types.
 PLACES = {"CUstream": "across_stream", "CUcontext": "across_context"}
@@ -420,7 +420,7 @@ def main():
             table.append(f"\t{{(void *)hook_{name}, (void **)&real.{name}}},")
             modes.append("\t{0, 0, 0, 0},")
             continue
-        target = f"hook_{name}" if kind == "hook" else f"real.{name}"
+        target = f"hook_{name}" if kind in ("hook", "wait_hook") else f"real.{name}"
         arguments = ", ".join(a for _, a in prototype)
         again, step = is_beside(name, AGAIN, rules), f"{target}({arguments})"
         across = steps_across(name, prototype, rules)
@@ -433,7 +433,7 @@ def main():
             declared = ", ".join([p for p, _ in prototype] + ["CUresult *ret"])
             rests += wrap(0, f"bool rest_{name}({declared});")
         functions += gated("call", name, prototype, [step], Mend(step, again, across, staged), beside,
-                           gate="GATE_WAIT" if kind == "wait" else "GATE_HOLD", rest=rest)
+                           gate="GATE_WAIT" if kind in ("wait", "wait_hook") else "GATE_HOLD", rest=rest)
         calls += wrap(0, f"CUresult call_{name}({declarations});")
         code, in_modes = functions_of_modes(name, prototype, rule, again, across, staged, beside)
         functions += code

@@ -8,6 +8,7 @@
 #include "checkpoint/ledger/queries.h"
 #include "vmem/translate.h"
 #include "wrapper/hooks/fence.h"
+#include "wrapper/hooks/pools.h"
 #include "wrapper/real.h"
 #include "wrapper/translated/graphs.h"
 #include "wrapper/translated/windows.h"
@@ -24,9 +25,13 @@ static struct capture *beginning(CUstream stream, bool into)
 {
 	CUcontext ctx = NULL;
 
+	struct capture *c;
+
 	real.cuCtxGetCurrent(&ctx);
 	fence_before_capture(green_owner(ctx));
-	return captures_begin(stream, ctx, into);
+	c = captures_begin(stream, ctx, into);
+	pools_before_capture();
+	return c;
 }
 
 static CUresult begun(struct capture *c, CUresult result)
@@ -117,6 +122,7 @@ static void stream_gone(CUstream stream)
 	captures_remove(stream);
 	queries_remove(QUERY_STREAM, stream);
 	windows_remove(stream);
+	pools_stream_ending(stream);
 }
 
 CUresult hook_cuStreamDestroy(CUstream hStream)

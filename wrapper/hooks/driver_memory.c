@@ -3,12 +3,8 @@
  * Allocations that are left to the driver: it serves them, and they are counted.
  */
 #include "wrapper/real.h"
-#include "checkpoint/ledger/captures.h"
 #include "checkpoint/ledger/driver_memory.h"
-#include "vmem/vmem.h"
 #include "wrapper/hooks/driver_memory.h"
-#include "wrapper/hooks/frees.h"
-#include "wrapper/hooks/managed.h"
 
 #include <stdint.h>
 
@@ -33,73 +29,6 @@ CUresult hook_cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int
 {
 	return add_pointer(real.cuMemAllocManaged(dptr, bytesize, flags), DRIVER_MEMORY_MANAGED,
 			   dptr, bytesize);
-}
-
-/*
- * An allocation on a stream that is being captured becomes a node of a graph, which has no memory
- * before it is launched.
- */
-static CUresult add_ordered(CUresult result, const CUdeviceptr *ptr, size_t size, CUstream stream)
-{
-	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-
-	if (!result && captures_open(driver_table()))
-		real.cuStreamIsCapturing(stream, &status);
-	if (status == CU_STREAM_CAPTURE_STATUS_NONE)
-		return add_pointer(result, DRIVER_MEMORY_POOL, ptr, size);
-	graphs_have_memory();
-	return result;
-}
-
-static CUstream per_thread(CUstream stream)
-{
-	return stream ? stream : CU_STREAM_PER_THREAD;
-}
-
-CUresult hook_cuMemAllocAsync(CUdeviceptr *dptr, size_t bytesize, CUstream hStream)
-{
-	return add_ordered(real.cuMemAllocAsync(dptr, bytesize, hStream), dptr, bytesize, hStream);
-}
-
-CUresult hook_cuMemAllocAsync_ptsz(CUdeviceptr *dptr, size_t bytesize, CUstream hStream)
-{
-	return add_ordered(real.cuMemAllocAsync_ptsz(dptr, bytesize, hStream), dptr, bytesize,
-			   per_thread(hStream));
-}
-
-CUresult hook_cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool,
-				      CUstream hStream)
-{
-	return add_ordered(real.cuMemAllocFromPoolAsync(dptr, bytesize, pool, hStream), dptr,
-			   bytesize, hStream);
-}
-
-CUresult hook_cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool,
-					   CUstream hStream)
-{
-	return add_ordered(real.cuMemAllocFromPoolAsync_ptsz(dptr, bytesize, pool, hStream), dptr,
-			   bytesize, per_thread(hStream));
-}
-
-/* cuMemFreeAsync() also takes memory of cuMemAlloc(). */
-CUresult hook_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
-{
-	if (vmem_contains(dptr))
-		return frees_ordered(dptr, hStream);
-	if (managed_lookup(dptr, NULL))
-		return managed_free_ordered(hStream);
-	forget_pointer(dptr);
-	return real.cuMemFreeAsync(dptr, hStream);
-}
-
-CUresult hook_cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream hStream)
-{
-	if (vmem_contains(dptr))
-		return frees_ordered(dptr, per_thread(hStream));
-	if (managed_lookup(dptr, NULL))
-		return managed_free_ordered(per_thread(hStream));
-	forget_pointer(dptr);
-	return real.cuMemFreeAsync_ptsz(dptr, hStream);
 }
 
 bool pool_gives_back(CUdevice dev)

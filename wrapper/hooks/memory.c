@@ -12,6 +12,7 @@
 #include "wrapper/hooks/frees.h"
 #include "wrapper/hooks/managed.h"
 #include "wrapper/hooks/memory.h"
+#include "wrapper/hooks/pools.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -34,6 +35,7 @@ bool memory_give_back(void)
 		return false;
 	vmem_get_stats(&before);
 	frees_collect(FREES_PASSED);
+	pools_collect(FREES_PASSED);
 	vmem_trim();
 	vmem_get_stats(&after);
 	return after.mapped < before.mapped;
@@ -48,13 +50,21 @@ static CUresult alloc_native(CUdeviceptr *dptr, size_t bytesize)
 	return result;
 }
 
-static CUresult alloc(CUcontext ctx, CUdevice dev, CUdeviceptr *dptr, size_t bytesize)
+/* True: there was some. */
+static bool collect(enum frees_effort effort)
+{
+	bool frees = frees_collect(effort);
+
+	return pools_collect(effort) || frees;
+}
+
+CUresult memory_alloc(CUcontext ctx, CUdevice dev, size_t bytesize, CUdeviceptr *dptr)
 {
 	CUresult result;
 
 	frees_collect(FREES_FEW);
 	result = vmem_alloc(ctx, dev, bytesize, dptr);
-	if (result == CUDA_ERROR_OUT_OF_MEMORY && frees_collect(FREES_PASSED))
+	if (result == CUDA_ERROR_OUT_OF_MEMORY && collect(FREES_PASSED))
 		result = vmem_alloc(ctx, dev, bytesize, dptr);
 	if (result == CUDA_ERROR_OUT_OF_MEMORY && pool_gives_back(dev))
 		result = vmem_alloc(ctx, dev, bytesize, dptr);
@@ -87,7 +97,7 @@ CUresult hook_cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
 	/* For programs that need legacy IPC. */
 	if (addressing_asked() == ADDRESSING_NATIVE)
 		return alloc_native(dptr, bytesize);
-	result = alloc(green_owner(ctx), dev, dptr, bytesize);
+	result = memory_alloc(green_owner(ctx), dev, bytesize, dptr);
 	if (result != CUDA_ERROR_NOT_SUPPORTED)
 		return result;
 	pr_err_once("%s" NOT_MAPPED,
@@ -118,7 +128,7 @@ CUresult hook_cuMemFree_v2(CUdeviceptr dptr)
 	CUresult result;
 
 	if (vmem_contains(dptr))
-		return frees_now(dptr);
+		return pools_free_now(dptr);
 	if (managed_lookup(dptr, NULL))
 		return managed_free(dptr);
 	result = real.cuMemFree_v2(dptr);

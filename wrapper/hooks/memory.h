@@ -4,6 +4,7 @@
 
 #include <cuda.h>
 #include <stdbool.h>
+#include <stddef.h>
 
 /*
  * Give back the device memory that is kept for later allocations: that of stream-ordered frees, for
@@ -11,6 +12,12 @@
  * there was none.
  */
 bool memory_give_back(void);
+
+/*
+ * Allocate @size bytes of @dev's memory as vmem_alloc(). If there is none, memory whose free has passed
+ * is given back first.
+ */
+CUresult memory_alloc(CUcontext ctx, CUdevice dev, size_t size, CUdeviceptr *ptr);
 
 /*
  * The error that the current context has for good after a kernel's fault, as the driver's own calls

@@ -388,17 +388,6 @@ CUresult hook_cuMemPoolImportFromShareableHandle(CUmemoryPool *pool_out, void *h
 	return result;
 }
 
-CUresult hook_cuMemPoolDestroy(CUmemoryPool pool)
-{
-	CUresult result = real.cuMemPoolDestroy(pool);
-
-	if (!result) {
-		driver_memory_remove(DRIVER_MEMORY_POOL_EXPORT, (uintptr_t)pool);
-		driver_memory_remove(DRIVER_MEMORY_POOL_IMPORT, (uintptr_t)pool);
-	}
-	return result;
-}
-
 CUresult hook_cuImportExternalMemory(CUexternalMemory *extMem_out,
 				     const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *memHandleDesc)
 {

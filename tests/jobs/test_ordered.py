@@ -1,0 +1,100 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Stream-ordered allocations and memory pools are carried, and no memory is used again before its
+stream has passed: ordered.c checks every word, the cases of fidelity.c ask.
+"""
+from simlib import MIB, SANITIZED, shared
+from gpulib import Job, check, cudaw_ok, equal, main
+
+STEPS = 60 if SANITIZED else 200
+ORDER = """\
+  its own stream gets it at once: yes
+  another stream gets it while the first is busy: no
+  the other stream's memory has its contents: yes
+"""
+ANSWERS = {
+    "pool_order": "".join(f"in {where}\n{ORDER}" for where in (
+        "a pool of the program", "the default pool", "the legacy stream", "the thread's stream",
+        "a stream beside the thread's")),
+    "pool_reuse": "".join(f"after {how} synchronisation another stream gets it: yes\n"
+                          "  the pool has no more memory than before: yes\n"
+                          for how in ("a stream", "a context", "an event", "no")),
+    "pool_ends": """\
+a busy stream ends: CUDA_SUCCESS
+the device's pool ends: CUDA_SUCCESS
+the device has its default pool: yes
+the end of the default pool: CUDA_ERROR_INVALID_VALUE
+an allocation after it: CUDA_SUCCESS
+memory of the pool that ended has its contents: yes
+memory of the default pool, too: yes
+a free of the memory whose pool ended: CUDA_SUCCESS
+an allocation of that pool: CUDA_ERROR_INVALID_VALUE
+""",
+    "pool_captured": """\
+beside a capture: CUDA_SUCCESS
+freed beside it: CUDA_SUCCESS
+its end: CUDA_SUCCESS
+nodes: 1
+the graph's memory has its contents: yes
+a free of it outside: CUDA_SUCCESS
+a free in a capture of memory from before: CUDA_ERROR_INVALID_VALUE
+the end of that: CUDA_SUCCESS
+freed then: CUDA_SUCCESS
+""",
+}
+# Of many answers; they name what is asked.
+SOME_ANSWERS = {
+    "pool_numbers": (
+        "with 64 MiB and 1000 bytes, KiB used: 65537", "freed, KiB used: 1",
+        "freed, KiB used at most: 65537", "synchronised, more is reserved than used: yes",
+        "trimmed, more is reserved than used: no", "reset, KiB used at most: 1",
+        "64 MiB freed are still the pool's: yes", "after a synchronisation: no",
+        "more than the threshold is reserved after a synchronisation: no"),
+    "pool_pointers": (
+        "MEMPOOL_HANDLE: CUDA_SUCCESS", "  it is the pool: yes", "RANGE_SIZE: CUDA_SUCCESS",
+        "  the value: 3145733", "cuMemFreeAsync inside the memory: CUDA_ERROR_INVALID_VALUE",
+        "cuMemFree of it: CUDA_SUCCESS", "more than the GPU has: CUDA_ERROR_OUT_OF_MEMORY"),
+    "pool_context": (
+        "an allocation in a stream of another context: CUDA_SUCCESS",
+        "its free in the own one: CUDA_SUCCESS", "the context's end: CUDA_SUCCESS",
+        "an allocation after it: CUDA_SUCCESS", "synchronising: CUDA_SUCCESS"),
+}
+
+
+def answers(name):
+    def case():
+        equal(Job("fidelity", name).result(), ANSWERS[name].rstrip(), "the answers")
+    return name.replace("_", " "), case
+
+
+def some_answers(name):
+    def case():
+        lines = Job("fidelity", name).result().splitlines()
+        missing = [line for line in SOME_ANSWERS[name] if line not in lines]
+        check(not missing, f"missing: {missing}, found {lines}")
+    return name.replace("_", " "), case
+
+
+def the_memory_is_carried():
+    job = Job("ordered", "--mib", 48, "--steps", 1000000, "--step-ms", 5)
+    job.wait_steps(5)
+    check(job.status()["carried"] >= 48 * MIB, f"{job.status()['carried']} bytes are carried")
+    equal(job.status()["left_to_driver"], 0, "what is left to the driver")
+    job.finish()
+
+
+def trim_gives_back_what_pools_keep():
+    """The program sleeps with a pool that keeps what it has freed."""
+    job = Job("ordered", "--mib", 4, "--threads", 1, "--keep-mib", 96, "--steps", 1000000,
+              "--step-ms", 300)
+    job.wait_steps(2)
+    said = cudaw_ok("trim", job.pid)
+    given = float(said.split("GiB of host memory and ")[1].split()[0])
+    check(given >= 0.09, f"cudaw trim says {said!r}")
+    check("every word right" in job.finish(), "the job did not verify its memory")
+
+
+main(*map(answers, ANSWERS), *map(some_answers, SOME_ANSWERS), the_memory_is_carried,
+     trim_gives_back_what_pools_keep,
+     *shared("pauses.py", 6, "ordered", "--steps", STEPS, "--step-ms", 2),
+     *shared("checked.py", "ordered", "--steps", 30, "--threads", 1))

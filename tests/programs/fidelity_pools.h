@@ -1,0 +1,364 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CUDAW_FIDELITY_POOLS_H
+#define CUDAW_FIDELITY_POOLS_H
+/* The cases of fidelity.c about stream-ordered allocations and memory pools. */
+
+#define POOL_SIZE (4 * MIB)
+
+static CUmemoryPool pool_new(cuuint64_t threshold)
+{
+	CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+				.location = {CU_MEM_LOCATION_TYPE_DEVICE, gpu.dev}};
+	CUmemoryPool pool;
+
+	CALL(cuMemPoolCreate(&pool, &props));
+	CALL(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold));
+	return pool;
+}
+
+static CUdeviceptr pool_alloc(CUmemoryPool pool, size_t size, CUstream stream)
+{
+	CUdeviceptr ptr;
+
+	CALL(cuMemAllocFromPoolAsync(&ptr, size, pool, stream));
+	return ptr;
+}
+
+static cuuint64_t pool_number(CUmemoryPool pool, CUmemPool_attribute attr)
+{
+	cuuint64_t value = 0;
+
+	CALL(cuMemPoolGetAttribute(pool, attr, &value));
+	return value;
+}
+
+static cuuint64_t pool_reserved(CUmemoryPool pool)
+{
+	return pool_number(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
+}
+
+static const char *yes(int is)
+{
+	return is ? "yes" : "no";
+}
+
+static void end_busy(void)
+{
+	*flag = 1;
+}
+
+/* Ask whether all words at @ptr are @value. */
+static void say_words(const char *question, CUdeviceptr ptr, size_t size, uint32_t value)
+{
+	uint32_t *copy = malloc(size);
+	size_t wrong = 0;
+
+	CALL(cuMemcpyDtoH(copy, ptr, size));
+	for (size_t i = 0; i < size / 4; i++)
+		wrong += copy[i] != value;
+	say("%s: %s", question, wrong ? "no" : "yes");
+	free(copy);
+}
+
+/* Freed memory goes to whom the streams order behind the free, and to nobody else. */
+static void pool_order(const char *what, CUmemoryPool pool, CUstream stream, CUstream other)
+{
+	CUdeviceptr first = pool_alloc(pool, POOL_SIZE, stream), again, apart;
+
+	say("in %s", what);
+	busy(stream);
+	CALL(cuMemsetD32Async(first, 1, POOL_SIZE / 4, stream));
+	CALL(cuMemFreeAsync(first, stream));
+	again = pool_alloc(pool, POOL_SIZE, stream);
+	say("  its own stream gets it at once: %s", yes(again == first));
+	CALL(cuMemsetD32Async(again, 2, POOL_SIZE / 4, stream));
+	CALL(cuMemFreeAsync(again, stream));
+	apart = pool_alloc(pool, POOL_SIZE, other);
+	say("  another stream gets it while the first is busy: %s", yes(apart == first));
+	CALL(cuMemsetD32Async(apart, 3, POOL_SIZE / 4, other));
+	CALL(cuStreamSynchronize(other));
+	end_busy();
+	CALL(cuStreamSynchronize(stream));
+	say_words("  the other stream's memory has its contents", apart, POOL_SIZE, 3);
+	CALL(cuMemFreeAsync(apart, other));
+	CALL(cuStreamSynchronize(other));
+}
+
+static void case_pool_order(void)
+{
+	CUstream stream = stream_new(), other = stream_new();
+	CUmemoryPool usual, own = pool_new(UINT64_MAX);
+
+	CALL(cuDeviceGetDefaultMemPool(&usual, gpu.dev));
+	pool_order("a pool of the program", own, stream, other);
+	pool_order("the default pool", usual, stream, other);
+	pool_order("the legacy stream", own, CU_STREAM_LEGACY, other);
+	pool_order("the thread's stream", own, CU_STREAM_PER_THREAD, other);
+	pool_order("a stream beside the thread's", own, stream, CU_STREAM_PER_THREAD);
+}
+
+/* What other streams get, once the work has ended: by a synchronisation, and by looking. */
+static void case_pool_reuse(void)
+{
+	static const char *const hows[] = {"a stream", "a context", "an event", "no"};
+	CUstream stream = stream_new(), other = stream_new();
+	CUevent event;
+
+	CALL(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+	for (int how = 0; how < 4; how++) {
+		CUmemoryPool pool = pool_new(UINT64_MAX);
+		CUdeviceptr ptr = pool_alloc(pool, POOL_SIZE, stream), next;
+		cuuint64_t reserved;
+
+		CALL(cuMemsetD32Async(ptr, 1, POOL_SIZE / 4, stream));
+		CALL(cuMemFreeAsync(ptr, stream));
+		CALL(cuEventRecord(event, stream));
+		if (how == 0)
+			CALL(cuStreamSynchronize(stream));
+		if (how == 1)
+			CALL(cuCtxSynchronize());
+		if (how == 2)
+			CALL(cuEventSynchronize(event));
+		while (cuStreamQuery(stream))
+			;
+		reserved = pool_reserved(pool);
+		next = pool_alloc(pool, POOL_SIZE, other);
+		say("after %s synchronisation another stream gets it: %s", hows[how],
+		    yes(next == ptr));
+		say("  the pool has no more memory than before: %s",
+		    yes(pool_reserved(pool) == reserved));
+		CALL(cuMemFreeAsync(next, other));
+		CALL(cuStreamSynchronize(other));
+		CALL(cuMemPoolDestroy(pool));
+	}
+}
+
+static void say_pool(const char *when, CUmemoryPool pool)
+{
+	cuuint64_t used = pool_number(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT);
+	cuuint64_t high = pool_number(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH);
+
+	say("%s, KiB used: %zu", when, (size_t)(used / KIB));
+	say("%s, KiB used at most: %zu", when, (size_t)(high / KIB));
+	say("%s, more is reserved than used: %s", when, yes(pool_reserved(pool) > used));
+	say("%s, less was reserved than now: %s", when,
+	    yes(pool_number(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH) < pool_reserved(pool)));
+}
+
+static void case_pool_numbers(void)
+{
+	CUmemoryPool pool = pool_new(256 * MIB), none = pool_new(0);
+	CUstream stream = stream_new();
+	CUdeviceptr ptr, small;
+	cuuint64_t zero = 0, one = 1;
+
+	say_pool("at first", pool);
+	ptr = pool_alloc(pool, 64 * MIB, stream);
+	small = pool_alloc(pool, 1000, stream);
+	say_pool("with 64 MiB and 1000 bytes", pool);
+	CALL(cuMemFreeAsync(ptr, stream));
+	say_pool("freed", pool);
+	CALL(cuStreamSynchronize(stream));
+	say_pool("synchronised", pool);
+	CALL(cuMemPoolTrimTo(pool, 0));
+	say_pool("trimmed", pool);
+	CALL(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH, &zero));
+	CALL(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, &zero));
+	say_pool("reset", pool);
+	say_result("setting the highest amount",
+		   cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH, &one));
+	CALL(cuMemFreeAsync(small, stream));
+	ptr = pool_alloc(none, 64 * MIB, stream);
+	CALL(cuMemFreeAsync(ptr, stream));
+	say("64 MiB freed are still the pool's: %s", yes(pool_reserved(none) >= 64 * MIB));
+	CALL(cuStreamSynchronize(stream));
+	say("after a synchronisation: %s", yes(pool_reserved(none) >= 64 * MIB));
+	ptr = pool_alloc(pool, 512 * MIB, stream);
+	CALL(cuMemFreeAsync(ptr, stream));
+	CALL(cuCtxSynchronize());
+	say("more than the threshold is reserved after a synchronisation: %s",
+	    yes(pool_reserved(pool) > 256 * MIB));
+}
+
+static void case_pool_pointers(void)
+{
+	static const struct {
+		const char *name;
+		CUpointer_attribute attribute;
+	} asked[] = {
+		{"CONTEXT", CU_POINTER_ATTRIBUTE_CONTEXT},
+		{"MEMORY_TYPE", CU_POINTER_ATTRIBUTE_MEMORY_TYPE},
+		{"IS_MANAGED", CU_POINTER_ATTRIBUTE_IS_MANAGED},
+		{"DEVICE_ORDINAL", CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL},
+		{"IS_LEGACY_CUDA_IPC_CAPABLE", CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE},
+		{"ALLOWED_HANDLE_TYPES", CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES},
+		{"RANGE_SIZE", CU_POINTER_ATTRIBUTE_RANGE_SIZE}};
+	CUmemoryPool pool = pool_new(0), found = NULL;
+	CUstream stream = stream_new();
+	CUdeviceptr ptr = pool_alloc(pool, 3 * MIB + 5, stream), base = 0, none = 1;
+	CUmemGenericAllocationHandle handle;
+	unsigned int on = 1;
+	CUipcMemHandle ipc;
+	size_t size = 0;
+
+	for (size_t i = 0; i < sizeof(asked) / sizeof(asked[0]); i++) {
+		uint64_t value = 0;
+
+		say_result(asked[i].name, cuPointerGetAttribute(&value, asked[i].attribute, ptr));
+		if (asked[i].attribute == CU_POINTER_ATTRIBUTE_CONTEXT)
+			say("  the value: %s", value == (uintptr_t)gpu.ctx ? "the context"
+					       : value                     ? "another"
+									   : "none");
+		else
+			say("  the value: %zu", (size_t)value);
+	}
+	say_result("MEMPOOL_HANDLE",
+		   cuPointerGetAttribute(&found, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, ptr + 7));
+	say("  it is the pool: %s", yes(found == pool));
+	say_result("SYNC_MEMOPS",
+		   cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, ptr));
+	say_result("cuMemGetAddressRange", cuMemGetAddressRange(&base, &size, ptr + 9));
+	say("  the size: %zu", size);
+	say_result("cuIpcGetMemHandle", cuIpcGetMemHandle(&ipc, ptr));
+	say_result("cuMemRetainAllocationHandle",
+		   cuMemRetainAllocationHandle(&handle, (void *)(uintptr_t)ptr));
+	say_result("no bytes", cuMemAllocAsync(&none, 0, stream));
+	say("  the pointer: %s", none == 1 ? "as before" : none ? "another" : "0");
+	say_result("cuMemFreeAsync of 0", cuMemFreeAsync(0, stream));
+	say_result("cuMemFreeAsync inside the memory", cuMemFreeAsync(ptr + 512, stream));
+	say_result("cuMemFree of it", cuMemFree(ptr));
+	say_result("more than the GPU has", cuMemAllocFromPoolAsync(&ptr, 1UL << 44, pool, stream));
+}
+
+/* Pools and streams that end before the memory. */
+static void case_pool_ends(void)
+{
+	CUstream stream = stream_new(), other = stream_new(), third = stream_new();
+	CUmemoryPool pool = pool_new(UINT64_MAX), usual, current = NULL;
+	CUdeviceptr live = pool_alloc(pool, POOL_SIZE, stream), ptr;
+
+	ptr = pool_alloc(pool, POOL_SIZE, stream);
+	busy(stream);
+	CALL(cuMemsetD32Async(live, 1, POOL_SIZE / 4, stream));
+	CALL(cuMemsetD32Async(ptr, 1, POOL_SIZE / 4, stream));
+	CALL(cuMemFreeAsync(ptr, stream));
+	say_result("a busy stream ends", cuStreamDestroy(stream));
+	ptr = pool_alloc(pool, POOL_SIZE, other);
+	CALL(cuMemsetD32Async(ptr, 2, POOL_SIZE / 4, other));
+	CALL(cuDeviceGetDefaultMemPool(&usual, gpu.dev));
+	CALL(cuDeviceSetMemPool(gpu.dev, pool));
+	say_result("the device's pool ends", cuMemPoolDestroy(pool));
+	CALL(cuDeviceGetMemPool(&current, gpu.dev));
+	say("the device has its default pool: %s", yes(current == usual));
+	say_result("the end of the default pool", cuMemPoolDestroy(usual));
+	say_result("an allocation after it", cuMemAllocAsync(&live, POOL_SIZE, third));
+	CALL(cuMemsetD32Async(live, 3, POOL_SIZE / 4, third));
+	CALL(cuStreamSynchronize(third));
+	CALL(cuStreamSynchronize(other));
+	end_busy();
+	CALL(cuCtxSynchronize());
+	say_words("memory of the pool that ended has its contents", ptr, POOL_SIZE, 2);
+	say_words("memory of the default pool, too", live, POOL_SIZE, 3);
+	say_result("a free of the memory whose pool ended", cuMemFreeAsync(ptr, other));
+	say_result("an allocation of that pool",
+		   cuMemAllocFromPoolAsync(&ptr, POOL_SIZE, NULL, other));
+}
+
+static void case_pool_captured(void)
+{
+	CUstream stream = stream_new(), other = stream_new();
+	CUmemoryPool pool = pool_new(UINT64_MAX);
+	CUdeviceptr before = pool_alloc(pool, POOL_SIZE, stream), beside, inside;
+	CUdeviceptr freed = pool_alloc(pool, POOL_SIZE, other);
+	CUgraphExec exec;
+	CUgraph graph = NULL;
+	size_t nodes = 0;
+
+	CALL(cuMemFreeAsync(freed, other));
+	CALL(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	CALL(cuMemAllocAsync(&inside, POOL_SIZE, stream));
+	CALL(cuMemsetD32Async(inside, 7, POOL_SIZE / 4, stream));
+	say_result("beside a capture", cuMemAllocFromPoolAsync(&beside, POOL_SIZE, pool, other));
+	CALL(cuMemsetD32Async(beside, 8, POOL_SIZE / 4, other));
+	say_result("freed beside it", cuMemFreeAsync(beside, other));
+	say_result("its end", cuStreamEndCapture(stream, &graph));
+	CALL(cuGraphGetNodes(graph, NULL, &nodes));
+	say("nodes: %zu", nodes);
+	CALL(cuGraphInstantiate(&exec, graph, 0));
+	CALL(cuGraphLaunch(exec, stream));
+	CALL(cuStreamSynchronize(stream));
+	say_words("the graph's memory has its contents", inside, POOL_SIZE, 7);
+	say_result("a free of it outside", cuMemFreeAsync(inside, stream));
+	CALL(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+	say_result("a free in a capture of memory from before", cuMemFreeAsync(before, stream));
+	say_result("the end of that", cuStreamEndCapture(stream, &graph));
+	say_result("freed then", cuMemFreeAsync(before, stream));
+	CALL(cuCtxSynchronize());
+}
+
+static void *end_busy_soon(void *arg)
+{
+	usleep(HOLD_S * 1000000);
+	end_busy();
+	return arg;
+}
+
+/* A GPU that is full of memory which was freed in a busy stream. */
+static void case_pool_full(void)
+{
+	CUstream stream = stream_new(), other = stream_new();
+	CUmemoryPool pool = pool_new(UINT64_MAX), second = pool_new(0);
+	CUdeviceptr ptr;
+	size_t free, total;
+	pthread_t helper;
+
+	CALL(cuMemGetInfo(&free, &total));
+	ptr = pool_alloc(pool, free / 4 * 3, stream);
+	busy(stream);
+	CALL(cuMemsetD32Async(ptr, 1, MIB, stream));
+	CALL(cuMemFreeAsync(ptr, stream));
+	pthread_create(&helper, NULL, end_busy_soon, NULL);
+	say_result("its own stream, as much",
+		   cuMemAllocFromPoolAsync(&ptr, free / 4 * 3, pool, stream));
+	CALL(cuMemFreeAsync(ptr, stream));
+	say_result("another stream, half", cuMemAllocFromPoolAsync(&ptr, free / 2, pool, other));
+	CALL(cuMemFreeAsync(ptr, other));
+	say_result("another pool, half", cuMemAllocFromPoolAsync(&ptr, free / 2, second, other));
+	CALL(cuMemFreeAsync(ptr, other));
+	pthread_join(helper, NULL);
+	CALL(cuCtxSynchronize());
+	say_result("cuMemAlloc of half", cuMemAlloc(&ptr, free / 2));
+	CALL(cuMemFree(ptr));
+}
+
+/* Memory of a context that the program created, and the end of the context. */
+static void case_pool_context(void)
+{
+	CUstream stream = stream_new();
+	CUdeviceptr ptr, usual;
+	uint32_t word = 0;
+	CUcontext ctx;
+
+	CALL(cuCtxCreate(&ctx, NULL, 0, gpu.dev));
+	CALL(cuMemAllocAsync(&ptr, POOL_SIZE, NULL));
+	CALL(cuMemsetD32Async(ptr, 5, POOL_SIZE / 4, NULL));
+	say_result("an allocation in a stream of another context",
+		   cuMemAllocAsync(&usual, POOL_SIZE, stream));
+	say_result("its free in the own one", cuMemFreeAsync(usual, NULL));
+	CALL(cuCtxSynchronize());
+	say_result("the context's end", cuCtxDestroy(ctx));
+	CALL(cuCtxSetCurrent(gpu.ctx));
+	say_result("a copy of its memory", cuMemcpyDtoH(&word, ptr, 4));
+	say("  the word: %u", word);
+	say_result("the free of its memory", cuMemFreeAsync(ptr, stream));
+	CALL(cuMemAllocAsync(&ptr, POOL_SIZE, stream));
+	CALL(cuStreamSynchronize(stream));
+	say_result("the primary context's reset", cuDevicePrimaryCtxReset(gpu.dev));
+	CALL(cuDevicePrimaryCtxRetain(&gpu.ctx, gpu.dev));
+	CALL(cuCtxSetCurrent(gpu.ctx));
+	say_result("an allocation after it", cuMemAllocAsync(&ptr, POOL_SIZE, NULL));
+	say_result("a set of it", cuMemsetD32Async(ptr, 6, POOL_SIZE / 4, NULL));
+	say_result("synchronising", cuCtxSynchronize());
+}
+
+#endif

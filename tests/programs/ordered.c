@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Stream-ordered memory, passed between streams and threads, with every word checked:
+ *
+ *	ordered [--threads N] [--mib N] [--keep-mib N] [--steps N] [--step-ms N]
+ *
+ * Each thread takes allocations of mixed sizes from the default pool and from one of its own, in
+ * streams of its own, in one that all threads share, and in its default stream; fills them there;
+ * and later sums them up and frees them in another stream, which waits for the first one by an
+ * event. Memory that another allocation gets too early has wrong words. Now and then a stream ends
+ * while memory that was freed in it is on its way, and a pool with memory. --mib is a larger
+ * allocation that lives to the end, --keep-mib free memory that a pool keeps.
+ */
+#include "tests/programs/kernels.h"
+
+#include <pthread.h>
+
+#define SLOTS       24
+#define OPS         48 /* of each thread in a step */
+#define WORDS_MAX   (UINT64_C(1) << 19)
+#define KEEP        (UINT64_C(16) << 20) /* what a pool keeps */
+#define COUNT(list) (sizeof(list) / sizeof((list)[0]))
+
+/* An allocation, filled by iota(seed). */
+struct slot {
+	CUdeviceptr ptr;
+	uint64_t words;
+	uint32_t seed;
+	unsigned int stream; /* that it was allocated in */
+};
+
+struct worker {
+	pthread_t thread;
+	uint64_t random;
+	CUstream streams[4];
+	CUevent event;
+	CUmemoryPool pool;
+	CUdeviceptr sums; /* of OPS */
+	uint64_t expected[OPS];
+	unsigned int checked; /* of them */
+	struct slot slots[SLOTS];
+};
+
+static struct kernels gpu;
+static CUstream common;
+static unsigned long nthreads = 3, mib = 8, keep_mib;
+static int ended; /* atomic */
+
+static uint64_t next(struct worker *w)
+{
+	w->random ^= w->random << 13;
+	w->random ^= w->random >> 7;
+	w->random ^= w->random << 17;
+	return w->random;
+}
+
+static CUmemoryPool pool_new(cuuint64_t keep)
+{
+	CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+				.location = {CU_MEM_LOCATION_TYPE_DEVICE, gpu.dev}};
+	CUmemoryPool pool;
+
+	CALL(cuMemPoolCreate(&pool, &props));
+	CALL(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &keep));
+	return pool;
+}
+
+static uint64_t sum_of(const struct slot *s)
+{
+	uint64_t sum = 0;
+
+	for (uint64_t i = 0; i < s->words; i++)
+		sum += (uint64_t)(uint32_t)(s->seed * 2654435761U + (uint32_t)i) * (2 * i + 1);
+	return sum;
+}
+
+/* Few sizes come again and again, as in a program; some are any. */
+static uint64_t words_of(struct worker *w)
+{
+	static const uint32_t usual[] = {64, 1000, 1024, 16384, 65536, 262144, 524288};
+	uint64_t any = next(w);
+
+	return any % 4 ? usual[any / 4 % COUNT(usual)] : 1 + any / 4 % (WORDS_MAX / 8);
+}
+
+static void fill(struct worker *w, struct slot *s)
+{
+	void *args[] = {&s->ptr, &s->words, &s->seed};
+
+	s->stream = (unsigned int)(next(w) % COUNT(w->streams));
+	s->words = words_of(w);
+	s->seed = (uint32_t)next(w);
+	if (next(w) % 2)
+		CALL(cuMemAllocAsync(&s->ptr, s->words * 4, w->streams[s->stream]));
+	else
+		CALL(cuMemAllocFromPoolAsync(&s->ptr, s->words * 4, w->pool,
+					     w->streams[s->stream]));
+	CALL(cuLaunchKernel(gpu.iota, 64, 1, 1, 256, 1, 1, 0, w->streams[s->stream], args, NULL));
+}
+
+static void check_and_free(struct worker *w, struct slot *s)
+{
+	unsigned int to = (unsigned int)(next(w) % COUNT(w->streams));
+	CUdeviceptr out = w->sums + w->checked * sizeof(uint64_t);
+	void *args[] = {&s->ptr, &s->words, &out};
+
+	if (to != s->stream) {
+		CALL(cuEventRecord(w->event, w->streams[s->stream]));
+		CALL(cuStreamWaitEvent(w->streams[to], w->event, 0));
+	}
+	CALL(cuMemsetD32Async(out, 0, 2, w->streams[to]));
+	CALL(cuLaunchKernel(gpu.checksum, 64, 1, 1, 256, 1, 1, 0, w->streams[to], args, NULL));
+	CALL(cuMemFreeAsync(s->ptr, w->streams[to]));
+	w->expected[w->checked++] = sum_of(s);
+	s->ptr = 0;
+}
+
+static void check_sums(struct worker *w)
+{
+	uint64_t sums[OPS];
+
+	for (size_t i = 0; i < COUNT(w->streams); i++)
+		CALL(cuStreamSynchronize(w->streams[i]));
+	CALL(cuMemcpyDtoH(sums, w->sums, sizeof(sums)));
+	for (unsigned int i = 0; i < w->checked; i++)
+		if (sums[i] != w->expected[i])
+			step_die("ordered: memory has changed: its sum is %llx, not %llx",
+				 (unsigned long long)sums[i], (unsigned long long)w->expected[i]);
+	w->checked = 0;
+}
+
+/* A stream ends with what was freed in it on its way; what it has allocated is another's then. */
+static void replace_stream(struct worker *w)
+{
+	CALL(cuEventRecord(w->event, w->streams[0]));
+	CALL(cuStreamDestroy(w->streams[0]));
+	CALL(cuStreamCreate(&w->streams[0], CU_STREAM_NON_BLOCKING));
+	CALL(cuStreamWaitEvent(w->streams[0], w->event, 0));
+}
+
+static void replace_pool(struct worker *w)
+{
+	CALL(cuMemPoolDestroy(w->pool));
+	w->pool = pool_new(KEEP);
+}
+
+static void work(struct worker *w)
+{
+	for (unsigned int i = 0; i < OPS; i++) {
+		struct slot *s = &w->slots[next(w) % SLOTS];
+
+		if (s->ptr)
+			check_and_free(w, s);
+		else
+			fill(w, s);
+	}
+	if (next(w) % 4 == 0)
+		replace_stream(w);
+	if (next(w) % 8 == 0)
+		replace_pool(w);
+	check_sums(w);
+}
+
+static void start(struct worker *w, uint64_t seed)
+{
+	w->random = seed * 0x9e3779b97f4a7c15 + 1;
+	CALL(cuCtxSetCurrent(gpu.ctx));
+	CALL(cuStreamCreate(&w->streams[0], CU_STREAM_NON_BLOCKING));
+	CALL(cuStreamCreate(&w->streams[1], CU_STREAM_DEFAULT));
+	w->streams[2] = common;
+	w->streams[3] = CU_STREAM_PER_THREAD;
+	CALL(cuEventCreate(&w->event, CU_EVENT_DISABLE_TIMING));
+	CALL(cuMemAlloc(&w->sums, OPS * sizeof(uint64_t)));
+	w->pool = pool_new(KEEP);
+}
+
+static void finish(struct worker *w)
+{
+	for (size_t i = 0; i < SLOTS; i++)
+		if (w->slots[i].ptr)
+			check_and_free(w, &w->slots[i]);
+	check_sums(w);
+	CALL(cuMemPoolDestroy(w->pool));
+}
+
+static void keep_free_memory(void)
+{
+	CUmemoryPool pool = pool_new(UINT64_MAX);
+	CUdeviceptr ptr;
+
+	CALL(cuMemAllocFromPoolAsync(&ptr, (size_t)keep_mib << 20, pool, common));
+	CALL(cuMemFreeAsync(ptr, common));
+	CALL(cuStreamSynchronize(common));
+}
+
+static void *run(void *arg)
+{
+	struct worker *w = arg;
+
+	start(w, (uintptr_t)w);
+	while (!__atomic_load_n(&ended, __ATOMIC_RELAXED)) {
+		work(w);
+		step_sleep_ms(1);
+	}
+	finish(w);
+	return NULL;
+}
+
+int main(int argc, char **argv)
+{
+	const struct step_option options[] = {
+		{"threads", &nthreads}, {"mib", &mib}, {"keep-mib", &keep_mib}};
+	struct slot kept = {.seed = 5};
+	struct worker *workers;
+	unsigned long k;
+
+	step_parse(argc, argv, options, 3);
+	kernels_init(&gpu);
+	workers = calloc(nthreads, sizeof(*workers));
+	CALL(cuStreamCreate(&common, CU_STREAM_NON_BLOCKING));
+	start(&workers[0], 1);
+	if (keep_mib)
+		keep_free_memory();
+	kept.words = (uint64_t)mib << 18;
+	CALL(cuMemAllocAsync(&kept.ptr, kept.words * 4, common));
+	kernels_launch(gpu.iota, common, (void *[]){&kept.ptr, &kept.words, &kept.seed});
+	for (unsigned long i = 1; i < nthreads; i++)
+		if (pthread_create(&workers[i].thread, NULL, run, &workers[i]))
+			step_die("ordered: no thread");
+	for (k = 0; step_more(k); k++) {
+		work(&workers[0]);
+		step_done(k);
+	}
+	__atomic_store_n(&ended, 1, __ATOMIC_RELAXED);
+	for (unsigned long i = 1; i < nthreads; i++)
+		pthread_join(workers[i].thread, NULL);
+	kept.stream = 2;
+	check_and_free(&workers[0], &kept);
+	finish(&workers[0]);
+	printf("ordered: every word right\n");
+	return 0;
+}

@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The calls of stream-ordered allocations and of memory pools: pools.c serves them from vmem's memory,
+ * or the driver does, and its memory is counted. The waits are here as well, since they show which
+ * frees have passed.
+ */
+#include "wrapper/real.h"
+#include "checkpoint/ledger/captures.h"
+#include "checkpoint/ledger/driver_memory.h"
+#include "vmem/vmem.h"
+#include "wrapper/hooks/driver_memory.h"
+#include "wrapper/hooks/fence.h"
+#include "wrapper/hooks/managed.h"
+#include "wrapper/hooks/pools.h"
+
+#include <stdint.h>
+
+/*
+ * Of the driver's memory. An allocation on a stream that is being captured becomes a node of a graph,
+ * which has no memory before it is launched.
+ */
+static CUresult add_ordered(CUresult result, const CUdeviceptr *ptr, size_t size, CUstream stream)
+{
+	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+
+	if (!result && captures_open(driver_table()))
+		real.cuStreamIsCapturing(stream, &status);
+	if (status != CU_STREAM_CAPTURE_STATUS_NONE)
+		graphs_have_memory();
+	else if (!result)
+		driver_memory_add(DRIVER_MEMORY_POOL, *ptr, size);
+	return result;
+}
+
+static CUstream per_thread(CUstream stream)
+{
+	return stream ? stream : CU_STREAM_PER_THREAD;
+}
+
+CUresult hook_cuMemAllocAsync(CUdeviceptr *dptr, size_t bytesize, CUstream hStream)
+{
+	CUresult result = pools_alloc(dptr, bytesize, NULL, hStream);
+
+	return result == CUDA_ERROR_NOT_SUPPORTED
+		       ? add_ordered(real.cuMemAllocAsync(dptr, bytesize, hStream), dptr, bytesize,
+				     hStream)
+		       : result;
+}
+
+CUresult hook_cuMemAllocAsync_ptsz(CUdeviceptr *dptr, size_t bytesize, CUstream hStream)
+{
+	CUresult result = pools_alloc(dptr, bytesize, NULL, per_thread(hStream));
+
+	return result == CUDA_ERROR_NOT_SUPPORTED
+		       ? add_ordered(real.cuMemAllocAsync_ptsz(dptr, bytesize, hStream), dptr,
+				     bytesize, per_thread(hStream))
+		       : result;
+}
+
+CUresult hook_cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool,
+				      CUstream hStream)
+{
+	CUresult result = pools_alloc(dptr, bytesize, &pool, hStream);
+
+	return result == CUDA_ERROR_NOT_SUPPORTED
+		       ? add_ordered(real.cuMemAllocFromPoolAsync(dptr, bytesize, pool, hStream),
+				     dptr, bytesize, hStream)
+		       : result;
+}
+
+CUresult hook_cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool,
+					   CUstream hStream)
+{
+	CUresult result = pools_alloc(dptr, bytesize, &pool, per_thread(hStream));
+
+	return result == CUDA_ERROR_NOT_SUPPORTED
+		       ? add_ordered(
+				 real.cuMemAllocFromPoolAsync_ptsz(dptr, bytesize, pool, hStream),
+				 dptr, bytesize, per_thread(hStream))
+		       : result;
+}
+
+/* cuMemFreeAsync() also takes memory of cuMemAlloc(). */
+CUresult hook_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
+{
+	if (vmem_contains(dptr))
+		return pools_free_ordered(dptr, hStream);
+	if (managed_lookup(dptr, NULL))
+		return managed_free_ordered(hStream);
+	forget_pointer(dptr);
+	return real.cuMemFreeAsync(dptr, hStream);
+}
+
+CUresult hook_cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream hStream)
+{
+	if (vmem_contains(dptr))
+		return pools_free_ordered(dptr, per_thread(hStream));
+	if (managed_lookup(dptr, NULL))
+		return managed_free_ordered(per_thread(hStream));
+	forget_pointer(dptr);
+	return real.cuMemFreeAsync_ptsz(dptr, hStream);
+}
+
+CUresult hook_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProps)
+{
+	CUresult result = real.cuMemPoolCreate(pool, poolProps);
+
+	if (!result)
+		pools_created(*pool, poolProps);
+	return result;
+}
+
+CUresult hook_cuMemPoolDestroy(CUmemoryPool pool)
+{
+	CUresult result = real.cuMemPoolDestroy(pool);
+
+	if (!result) {
+		driver_memory_remove(DRIVER_MEMORY_POOL_EXPORT, (uintptr_t)pool);
+		driver_memory_remove(DRIVER_MEMORY_POOL_IMPORT, (uintptr_t)pool);
+		pools_destroyed(pool);
+	}
+	return result;
+}
+
+CUresult hook_cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value)
+{
+	CUresult result = real.cuMemPoolSetAttribute(pool, attr, value);
+
+	if (!result)
+		pools_attribute_set(pool, attr, value);
+	return result;
+}
+
+CUresult hook_cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value)
+{
+	CUresult result = real.cuMemPoolGetAttribute(pool, attr, value);
+
+	if (!result)
+		pools_add_to_attribute(pool, attr, value);
+	return result;
+}
+
+CUresult hook_cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesToKeep)
+{
+	CUresult result = real.cuMemPoolTrimTo(pool, minBytesToKeep);
+
+	if (!result)
+		pools_trim_to(pool, minBytesToKeep);
+	return result;
+}
+
+/* Access to vmem's memory is given to whole devices, for good. */
+static CUresult give_access(CUdevice dev, const CUmemAccessDesc *map, size_t count)
+{
+	CUstreamCaptureMode mode = fence_relax();
+	CUresult result = CUDA_SUCCESS;
+
+	for (size_t i = 0; i < count && !result; i++)
+		if (map[i].location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
+		    map[i].location.id != dev && map[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE)
+			result = vmem_copies_enable(map[i].location.id, dev);
+	fence_unrelax(mode);
+	return result;
+}
+
+CUresult hook_cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *map, size_t count)
+{
+	CUresult result = real.cuMemPoolSetAccess(pool, map, count);
+	CUdevice dev;
+
+	if (!result && pools_device(pool, &dev))
+		result = give_access(dev, map, count);
+	return result;
+}
+
+CUresult hook_cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool)
+{
+	CUresult result = real.cuDeviceSetMemPool(dev, pool);
+
+	if (!result)
+		pools_device_changed();
+	return result;
+}
+
+CUresult hook_cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type, CUmemoryPool pool)
+{
+	CUresult result = real.cuMemSetMemPool(location, type, pool);
+
+	if (!result)
+		pools_device_changed();
+	return result;
+}
+
+CUresult hook_cuStreamSynchronize(CUstream hStream)
+{
+	uint64_t turn = pools_now();
+	CUresult result = real.cuStreamSynchronize(hStream);
+
+	if (!result)
+		pools_stream_passed(hStream, turn);
+	return result;
+}
+
+CUresult hook_cuStreamSynchronize_ptsz(CUstream hStream)
+{
+	uint64_t turn = pools_now();
+	CUresult result = real.cuStreamSynchronize_ptsz(hStream);
+
+	if (!result)
+		pools_stream_passed(per_thread(hStream), turn);
+	return result;
+}
+
+CUresult hook_cuCtxSynchronize(void)
+{
+	uint64_t turn = pools_now();
+	CUresult result = real.cuCtxSynchronize();
+
+	if (!result)
+		pools_context_passed(NULL, turn);
+	return result;
+}
+
+CUresult hook_cuCtxSynchronize_v2(CUcontext ctx)
+{
+	uint64_t turn = pools_now();
+	CUresult result = real.cuCtxSynchronize_v2(ctx);
+
+	if (!result)
+		pools_context_passed(ctx, turn);
+	return result;
+}
+
+CUresult hook_cuEventSynchronize(CUevent hEvent)
+{
+	CUresult result = real.cuEventSynchronize(hEvent);
+
+	if (!result)
+		pools_some_passed();
+	return result;
+}

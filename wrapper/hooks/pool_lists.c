@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "wrapper/hooks/pool_lists.h"
+
+#include <utlist.h>
+
+#define UNIT      512
+#define SPLIT_LOG 4
+#define SPLIT     (1U << SPLIT_LOG)
+#define UNITS_MAX ((1UL << 29) - 1)
+#define PATIENCE  16 /* with blocks of the size's own bin that are too small */
+
+static unsigned int bin_of(size_t units)
+{
+	unsigned int log;
+
+	if (units < SPLIT)
+		return (unsigned int)units;
+	if (units > UNITS_MAX)
+		units = UNITS_MAX;
+	log = 63 - (unsigned int)__builtin_clzl(units);
+	return (log - SPLIT_LOG + 1) * SPLIT +
+	       (unsigned int)(units >> (log - SPLIT_LOG) & (SPLIT - 1));
+}
+_Static_assert((28 - SPLIT_LOG + 2) * SPLIT <= POOL_BINS, "there is a bin for UNITS_MAX");
+
+void pool_list_put(struct pool_list *list, struct pool_block *b)
+{
+	b->list = list;
+	DL_APPEND(list->first, b);
+	DL_PREPEND2(list->bins[bin_of(b->room / UNIT)], b, before, more);
+}
+
+void pool_list_remove(struct pool_block *b)
+{
+	struct pool_list *list = b->list;
+
+	DL_DELETE(list->first, b);
+	DL_DELETE2(list->bins[bin_of(b->room / UNIT)], b, before, more);
+	b->list = NULL;
+}
+
+struct pool_block *pool_list_find(const struct pool_list *list, size_t size)
+{
+	size_t units = size / UNIT + (size % UNIT > 0);
+	unsigned int bin = bin_of(units), patience = PATIENCE;
+	struct pool_block *b;
+
+	for (b = list->bins[bin]; b && patience; b = b->more, patience--)
+		if (b->room >= size)
+			return b;
+	return units < SPLIT || bin + 1 == POOL_BINS ? NULL : list->bins[bin + 1];
+}

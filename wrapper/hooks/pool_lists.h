@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CUDAW_HOOKS_POOL_LISTS_H
+#define CUDAW_HOOKS_POOL_LISTS_H
+/*
+ * The memory of pools that is free for later allocations: blocks by size, in the order in which they
+ * came. For pools.c, which serialises everything; nothing here calls the driver.
+ *
+ * A block is memory of vmem that has one allocation after the other. A list has its free blocks in
+ * bins by size, as suballoc.h: exact below 16 units of 512 bytes, then 16 bins to a power of two. So
+ * a block is at most an eighth larger than the allocation that it is given to, and the last one that
+ * was freed is found at once by an allocation of its size.
+ */
+#include <cuda.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+/* uthash would otherwise exit() the program when memory runs out. */
+#define HASH_NONFATAL_OOM 1
+#include <uthash.h>
+
+#define POOL_BINS 432 /* the last one has all blocks from 256 GiB on */
+
+struct pool;
+struct pool_list;
+
+struct pool_block {
+	CUdeviceptr ptr;
+	size_t room; /* bytes that an allocation may have */
+	CUcontext ctx;
+	struct pool *pool;
+	struct pool_list *list;           /* NULL: it has an allocation */
+	bool moving;                      /* a thread takes it from or to a list */
+	uint64_t turn;                    /* when it was freed */
+	struct pool_block *prev, *next;   /* in the list, oldest first */
+	struct pool_block *before, *more; /* in its bin, newest first */
+	UT_hash_handle hh;
+};
+
+/* Zeros are an empty list. */
+struct pool_list {
+	struct pool_block *first;
+	struct pool_block *bins[POOL_BINS];
+};
+
+/* Add @b as the newest one. */
+void pool_list_put(struct pool_list *list, struct pool_block *b);
+
+void pool_list_remove(struct pool_block *b);
+
+/* A block for an allocation of @size bytes, which stays in the list; NULL if there is none. */
+struct pool_block *pool_list_find(const struct pool_list *list, size_t size);
+
+#endif
