@@ -16,6 +16,12 @@ ANSWERS = {
     "pool_order": "".join(f"in {where}\n{ORDER}" for where in (
         "a pool of the program", "the default pool", "the legacy stream", "the thread's stream",
         "a stream beside the thread's")),
+    "pool_legacy": "".join(f"freed in {where} stream, a stream apart gets it: no\n" * looks +
+                           f"freed in {where} stream, it is the same memory: yes\n"
+                           "  the later memory has its contents: yes\n" +
+                           "  that of the stream apart, too: yes\n" * bool(looks)
+                           for looks in (0, 3)
+                           for where in ("the legacy", "a blocking", "the thread's")),
     "pool_reuse": "".join(f"after {how} synchronisation another stream gets it: yes\n"
                           "  the pool has no more memory than before: yes\n"
                           for how in ("a stream", "a context", "an event", "no")),

@@ -97,6 +97,52 @@ static void case_pool_order(void)
 	pool_order("a stream beside the thread's", own, stream, CU_STREAM_PER_THREAD);
 }
 
+/*
+ * The legacy stream and blocking streams wait for each other's work, and so for frees in it: the memory
+ * of a busy stream is freed in another one, and allocated there.
+ */
+static void pool_legacy(const char *what, CUstream before, CUstream freed, CUstream after,
+			int looks)
+{
+	CUmemoryPool pool = pool_new(UINT64_MAX);
+	CUdeviceptr first = pool_alloc(pool, POOL_SIZE, before), apart = 0, again;
+	CUstream other = stream_new();
+
+	CALL(cuStreamSynchronize(before));
+	busy(before);
+	CALL(cuMemsetD32Async(first, 1, POOL_SIZE / 4, before));
+	CALL(cuMemFreeAsync(first, freed));
+	for (int i = 0; i < looks; i++) {
+		apart = pool_alloc(pool, POOL_SIZE, other);
+		CALL(cuMemsetD32Async(apart, 2, POOL_SIZE / 4, other));
+		CALL(cuStreamSynchronize(other));
+		say("%s, a stream apart gets it: %s", what, yes(apart == first));
+	}
+	again = pool_alloc(pool, POOL_SIZE, freed);
+	CALL(cuMemsetD32Async(again, 3, POOL_SIZE / 4, after));
+	step_sleep_ms(20);
+	end_busy();
+	CALL(cuCtxSynchronize());
+	say("%s, it is the same memory: %s", what, yes(again == first));
+	say_words("  the later memory has its contents", again, POOL_SIZE, 3);
+	if (looks)
+		say_words("  that of the stream apart, too", apart, POOL_SIZE, 2);
+}
+
+static void case_pool_legacy(void)
+{
+	CUstream one, two;
+
+	CALL(cuStreamCreate(&one, CU_STREAM_DEFAULT));
+	CALL(cuStreamCreate(&two, CU_STREAM_DEFAULT));
+	for (int looks = 0; looks < 4; looks += 3) {
+		pool_legacy("freed in the legacy stream", one, CU_STREAM_LEGACY, two, looks);
+		pool_legacy("freed in a blocking stream", CU_STREAM_LEGACY, one, one, looks);
+		pool_legacy("freed in the thread's stream", CU_STREAM_LEGACY, CU_STREAM_PER_THREAD,
+			    CU_STREAM_PER_THREAD, looks);
+	}
+}
+
 /* What other streams get, once the work has ended: by a synchronisation, and by looking. */
 static void case_pool_reuse(void)
 {

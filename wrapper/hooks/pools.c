@@ -62,11 +62,13 @@ struct order {
 	CUcontext ctx;
 	CUdevice dev;
 	bool served;        /* allocations in it, and free blocks */
+	bool apart;         /* CU_STREAM_NON_BLOCKING: it waits for no other stream by itself */
 	bool gone;          /* the stream has ended; the order is in no table */
 	bool ending;        /* no thread may use the stream or the event from now on */
 	bool asking;        /* a thread asks the driver about the stream and the event */
 	unsigned int users; /* threads that use it without the lock, for a moment */
 	CUevent event;      /* of ctx; NULL before the first one */
+	CUevent mark;       /* of ctx; what a free records, and nobody asks about; or NULL */
 	uint64_t recorded;  /* the frees up to this turn precede the event; 0: it is not recorded */
 	uint64_t passed;    /* the frees up to this turn have passed */
 	size_t count;       /* free blocks */
@@ -279,7 +281,8 @@ static struct order *order_object(CUcontext ctx)
 	struct order *o;
 
 	LL_FOREACH(orders, o)
-	if (o->gone && !o->count && !o->users && !o->asking && (!o->event || o->ctx == ctx)) {
+	if (o->gone && !o->count && !o->users && !o->asking &&
+	    (o->ctx == ctx || (!o->event && !o->mark))) {
 		o->gone = false;
 		o->passed = 0;
 		o->recorded = 0;
@@ -292,7 +295,7 @@ static struct order *order_object(CUcontext ctx)
 }
 
 /* With lock held: @ctx is that of @key. */
-static void order_add(const struct key *key, CUcontext ctx, CUdevice dev, bool served)
+static void order_add(const struct key *key, CUcontext ctx, CUdevice dev, bool served, bool apart)
 {
 	struct order *o = order_object(ctx);
 
@@ -302,6 +305,7 @@ static void order_add(const struct key *key, CUcontext ctx, CUdevice dev, bool s
 	o->ctx = ctx;
 	o->dev = dev;
 	o->served = served;
+	o->apart = apart;
 	HASH_ADD(hh, table, key, sizeof(o->key), o);
 	o->gone = !o->hh.tbl;
 }
@@ -309,15 +313,17 @@ static void order_add(const struct key *key, CUcontext ctx, CUdevice dev, bool s
 /* Without lock: learn about a stream. */
 static void order_learn(CUstream stream, const struct key *key, CUcontext ctx)
 {
+	unsigned int flags = CU_STREAM_DEFAULT;
 	CUdevice dev = 0;
 	bool served;
 
-	if (!key->ctx && real.cuStreamGetCtx(stream, &ctx))
+	if (!key->ctx &&
+	    (real.cuStreamGetCtx(stream, &ctx) || real.cuStreamGetFlags(stream, &flags)))
 		return;
 	served = get_device(ctx, &dev) && is_served(stream, ctx);
 	pthread_mutex_lock(&lock);
 	if (!order_find(key))
-		order_add(key, ctx, dev, served);
+		order_add(key, ctx, dev, served, flags & CU_STREAM_NON_BLOCKING);
 	pthread_mutex_unlock(&lock);
 }
 
@@ -403,7 +409,7 @@ static bool record(struct order *o)
 	return done;
 }
 
-/* The same: whether all work of the stream has ended. */
+/* The same: whether all work of the stream has ended, but not that of streams it waits for by itself. */
 static bool is_idle(const struct order *o)
 {
 	bool idle, pushed;
@@ -430,7 +436,7 @@ static uint64_t ask_driver(struct order *o, enum effort effort, bool usable, uin
 
 	if (*recorded && look && !real.cuEventQuery(o->event))
 		passed = *recorded;
-	if (!*recorded && look && usable && is_idle(o))
+	if (!*recorded && look && usable && o->apart && is_idle(o))
 		passed = now;
 	/* What was freed after the event needs another one. */
 	if (effort != LOOK && usable && passed < now && passed >= *recorded && record(o))
@@ -720,6 +726,37 @@ static void put(struct order *o, struct waiting *w, struct pool_block *b)
 }
 
 /*
+ * Without lock, in a stream in use: make a free an operation of the stream. The legacy stream and the
+ * streams that are not apart from it wait for each other's operations. So a free in the one is ordered
+ * after earlier work of the others, and their later work after the free, only if there is one.
+ */
+static CUresult mark_free(struct order *o)
+{
+	CUstreamCaptureMode mode;
+	CUevent mark = NULL;
+	CUresult result;
+	bool pushed;
+
+	if (o->apart)
+		return CUDA_SUCCESS;
+	mode = fence_relax();
+	result = current_enter(o->ctx, &pushed);
+	if (!result && !__atomic_load_n(&o->mark, __ATOMIC_ACQUIRE)) {
+		CUevent none = NULL;
+
+		result = real.cuEventCreate(&mark, CU_EVENT_DISABLE_TIMING);
+		if (!result && !__atomic_compare_exchange_n(&o->mark, &none, mark, false,
+							    __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+			real.cuEventDestroy_v2(mark);
+	}
+	if (!result)
+		result = real.cuEventRecord(o->mark, o->key.stream);
+	current_leave(pushed);
+	fence_unrelax(mode);
+	return result;
+}
+
+/*
  * With lock held; releases it meanwhile. Free the allocation of @b in @o. No other thread can record
  * an event in the default stream of this one, so it does that itself.
  */
@@ -727,15 +764,18 @@ static CUresult free_in(struct order *o, struct waiting *w, struct pool_block *b
 {
 	CUresult result;
 
+	CUresult marked;
+
 	b->moving = true;
 	o->users++;
 	pthread_mutex_unlock(&lock);
-	result = vmem_keep(b->ptr);
+	marked = mark_free(o);
+	result = marked ? marked : vmem_keep(b->ptr);
 	pthread_mutex_lock(&lock);
 	b->moving = false;
 	if (!result) {
 		put(o, w, b);
-	} else { /* it has gone with its context */
+	} else if (!marked) { /* it has gone with its context */
 		b->pool->used -= b->room;
 		block_remove(b);
 		free(b);
@@ -1148,6 +1188,7 @@ static void context_ended(CUcontext ctx)
 		o->gone = true;
 		o->ending = false;
 		o->event = NULL;
+		o->mark = NULL;
 		o->recorded = 0;
 		o->count = 0;
 		o->ctx = NULL;

@@ -10,7 +10,9 @@
  * - Neither call waits. The memory may be used by work that is ordered after the allocation in its
  *   stream, and until the free in the stream of that.
  * - A later allocation in the stream of the free may have the memory at once: the stream orders the
- *   two. This needs no call of the driver.
+ *   two. If the stream is CU_STREAM_NON_BLOCKING, this needs no call of the driver. In other streams a
+ *   free records an event: by an operation there it is ordered with the streams that wait for each
+ *   other by themselves.
  * - An allocation in another stream may have it once the free has passed. A synchronisation shows
  *   that (pools_now() and the functions behind it), or an event that is recorded in the stream of the
  *   free when another stream looks for memory (REUSE_ALLOW_OPPORTUNISTIC). No dependency is inserted
