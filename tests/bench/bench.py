@@ -16,12 +16,15 @@ from benchlib import Table, need
 
 from gpulib import BUILD, SCRATCH, Job, Skip, check
 
-# The most that wrapped may take of native.
+# The most that wrapped may take of native. A free in the default stream is an event more under cudaw,
+# and has no target.
 TARGETS = {
     "launch": 1.02,
     "malloc_4KiB": 1.0,
     "malloc_1MiB": 1.0,
     "malloc_64MiB": 1.0,
+    "malloc_async": 1.1,
+    "malloc_async_64MiB": 1.1,
     "burst_1.5MiB": 1.0,
     "burst_4MiB": 1.0,
     "burst_32MiB": 1.0,
@@ -96,7 +99,7 @@ def race(table, source, rounds, pairs, traced):
                    for side in (0, 1)]
         ratio = medians[1] / medians[0]
         table.add(name, f"{medians[0]:.3f} {unit}", f"{medians[1]:.3f} {unit}", f"{ratio:.3f}",
-                  "traced" if traced else table.verdict(ratio, TARGETS[name]))
+                  "traced" if traced else table.verdict(ratio, TARGETS[name]) if name in TARGETS else "none")
         for kind, median in zip(("native", "wrapped"), medians):
             table.figure(f"{name}_{kind}", median, unit)
         table.figure(f"{name}_ratio", ratio, "x")

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What single calls cost: the launch of an empty kernel, and cudaMalloc with cudaFree of several
- * sizes. Runs one round for each line that it reads and prints the median of each, so that a
+ * What single calls cost: the launch of an empty kernel, cudaMalloc with cudaFree of several sizes,
+ * and cudaMallocAsync with cudaFreeAsync in a stream of their own and in the default one. Runs one round for each line that it reads and prints the median of each, so that a
  * native and a wrapped one can be timed in turns.
  */
 #include "tests/programs/step.h"
@@ -60,13 +60,34 @@ static void time_mallocs(const char *name, size_t size)
 	print_median(name, times, MALLOCS);
 }
 
+/* Pairs of calls of which no single one could be timed. */
+static void time_mallocs_async(const char *name, size_t size, cudaStream_t stream)
+{
+	static double times[BATCHES];
+	void *data;
+
+	for (int b = 0; b < BATCHES; b++) {
+		const double start = step_seconds();
+
+		for (int i = 0; i < MALLOCS; i++) {
+			CALL(cudaMallocAsync(&data, size, stream));
+			CALL(cudaFreeAsync(data, stream));
+		}
+		times[b] = (step_seconds() - start) / MALLOCS;
+		CALL(cudaStreamSynchronize(stream));
+	}
+	print_median(name, times, BATCHES);
+}
+
 int main(void)
 {
 	char line[64];
+	cudaStream_t stream;
 	void *held;
 
 	/* Some memory in use, as a real program has. */
 	CALL(cudaMalloc(&held, 1 << 20));
+	CALL(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
 	empty<<<1, 1>>>();
 	CALL(cudaDeviceSynchronize());
 	printf("ready\n");
@@ -76,6 +97,9 @@ int main(void)
 		time_mallocs("malloc_4KiB", 4UL << 10);
 		time_mallocs("malloc_1MiB", 1UL << 20);
 		time_mallocs("malloc_64MiB", 64UL << 20);
+		time_mallocs_async("malloc_async", 64UL << 10, stream);
+		time_mallocs_async("malloc_async_64MiB", 64UL << 20, stream);
+		time_mallocs_async("malloc_async_default", 64UL << 10, 0);
 		printf("done\n");
 		fflush(stdout);
 	}
