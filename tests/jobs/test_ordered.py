@@ -47,6 +47,16 @@ a free in a capture of memory from before: CUDA_ERROR_INVALID_VALUE
 the end of that: CUDA_SUCCESS
 freed then: CUDA_SUCCESS
 """,
+    "pool_access": """\
+access at first: 0
+cuMemPoolSetAccess: CUDA_SUCCESS
+access then: 3
+a set of earlier memory by the other GPU: CUDA_SUCCESS
+a set of later memory: CUDA_SUCCESS
+synchronising: CUDA_SUCCESS
+the earlier memory has its contents: yes
+the later memory, too: yes
+""",
 }
 # Of many answers; they name what is asked.
 SOME_ANSWERS = {
@@ -69,7 +79,7 @@ SOME_ANSWERS = {
 
 def answers(name):
     def case():
-        equal(Job("fidelity", name).result(), ANSWERS[name].rstrip(), "the answers")
+        equal(Job("fidelity", name, env={"CUDAW_SIM_DEVICES": "2"}).result(), ANSWERS[name].rstrip(), "the answers")
     return name.replace("_", " "), case
 
 

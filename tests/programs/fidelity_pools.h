@@ -407,4 +407,34 @@ static void case_pool_context(void)
 	say_result("synchronising", cuCtxSynchronize());
 }
 
+/* Memory of a pool that another GPU may access, allocated before and after it was allowed. */
+static void case_pool_access(void)
+{
+	CUmemAccessDesc desc = {.location = {CU_MEM_LOCATION_TYPE_DEVICE, 1},
+				.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+	CUmemAccess_flags flags = CU_MEM_ACCESS_FLAGS_PROT_NONE;
+	CUstream stream = stream_new();
+	CUmemoryPool pool = pool_new(0);
+	CUdeviceptr before = pool_alloc(pool, POOL_SIZE, stream), after;
+	CUcontext far;
+
+	CALL(cuStreamSynchronize(stream));
+	CALL(cuMemPoolGetAccess(&flags, pool, &desc.location));
+	say("access at first: %d", (int)flags);
+	say_result("cuMemPoolSetAccess", cuMemPoolSetAccess(pool, &desc, 1));
+	CALL(cuMemPoolGetAccess(&flags, pool, &desc.location));
+	say("access then: %d", (int)flags);
+	after = pool_alloc(pool, POOL_SIZE, stream);
+	CALL(cuStreamSynchronize(stream));
+	CALL(cuDevicePrimaryCtxRetain(&far, 1));
+	CALL(cuCtxSetCurrent(far));
+	say_result("a set of earlier memory by the other GPU",
+		   cuMemsetD32(before, 7, POOL_SIZE / 4));
+	say_result("a set of later memory", cuMemsetD32(after, 8, POOL_SIZE / 4));
+	say_result("synchronising", cuCtxSynchronize());
+	CALL(cuCtxSetCurrent(gpu.ctx));
+	say_words("the earlier memory has its contents", before, POOL_SIZE, 7);
+	say_words("the later memory, too", after, POOL_SIZE, 8);
+}
+
 #endif

@@ -312,6 +312,44 @@ SIM_EXPORT cuMemPoolSetAttribute(CUmemoryPool handle, CUmemPool_attribute attr, 
 	}
 }
 
+static bool is_device(const CUmemLocation *location)
+{
+	return location->type == CU_MEM_LOCATION_TYPE_DEVICE && location->id >= 0 &&
+	       location->id < sim.config.devices;
+}
+
+/* The pool's own device always has access. */
+SIM_EXPORT cuMemPoolSetAccess(CUmemoryPool handle, const CUmemAccessDesc *map, size_t count)
+{
+	struct sim_pool *pool;
+
+	SIM_ENTER(cuMemPoolSetAccess, NEED_HEALTHY);
+	pool = pool_find(handle);
+	if (!pool || (count && !map))
+		return CUDA_ERROR_INVALID_VALUE;
+	for (size_t i = 0; i < count; i++)
+		if (!is_device(&map[i].location) ||
+		    (map[i].location.id == pool->dev && !map[i].flags))
+			return CUDA_ERROR_INVALID_DEVICE;
+	for (size_t i = 0; i < count; i++)
+		pool->access[map[i].location.id] = (unsigned char)map[i].flags;
+	return CUDA_SUCCESS;
+}
+
+SIM_EXPORT cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool handle,
+			      CUmemLocation *location)
+{
+	const struct sim_pool *pool;
+
+	SIM_ENTER(cuMemPoolGetAccess, NEED_HEALTHY);
+	pool = pool_find(handle);
+	if (!pool || !flags || !location || !is_device(location))
+		return CUDA_ERROR_INVALID_VALUE;
+	*flags = location->id == pool->dev ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+					   : (CUmemAccess_flags)pool->access[location->id];
+	return CUDA_SUCCESS;
+}
+
 static CUresult give_pool(CUmemoryPool *handle, CUdevice dev,
 			  struct sim_pool *(*which)(CUdevice dev))
 {

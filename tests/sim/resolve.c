@@ -142,6 +142,8 @@
 	X(cuMemPoolGetAttribute, 11020, cuMemPoolGetAttribute) \
 	X(cuMemPoolSetAttribute, 11020, cuMemPoolSetAttribute) \
 	X(cuMemPoolTrimTo, 11020, cuMemPoolTrimTo) \
+	X(cuMemPoolSetAccess, 11020, cuMemPoolSetAccess) \
+	X(cuMemPoolGetAccess, 11020, cuMemPoolGetAccess) \
 	TWIN(cuMemPrefetchAsync, 12020, cuMemPrefetchAsync_v2, cuMemPrefetchAsync_v2_ptsz) \
 	X(cuMemRelease, 10020, cuMemRelease) \
 	X(cuMemRetainAllocationHandle, 11000, cuMemRetainAllocationHandle) \

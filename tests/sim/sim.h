@@ -290,6 +290,7 @@ struct sim_pool {
 	bool imported;      /* of another process, which alone allocates from it */
 	uint64_t threshold; /* CU_MEMPOOL_ATTR_RELEASE_THRESHOLD */
 	int reuse[3];       /* the reuse policies, in the order of their numbers */
+	unsigned char access[SIM_MAX_DEVICES]; /* CUmemAccess_flags of other devices */
 	size_t used, high;
 	size_t kept; /* bytes that no allocation has */
 };

@@ -46,7 +46,8 @@
 	X(cuCheckpointProcessRestore) X(cuCheckpointProcessUnlock) X(cuCheckpointProcessGetState) \
 	X(cuGetProcAddress_v2) X(cuGetErrorName) \
 	X(cuMemPoolCreate) X(cuMemPoolExportToShareableHandle) \
-	X(cuMemPoolImportFromShareableHandle) X(cuMemPoolDestroy) X(cuMemPoolTrimTo) X(cuMemPoolGetAttribute) \
+	X(cuMemPoolImportFromShareableHandle) X(cuMemPoolDestroy) X(cuMemPoolTrimTo) \
+	X(cuMemPoolSetAccess) X(cuMemPoolGetAccess) X(cuMemPoolGetAttribute) \
 	X(cuMemPoolSetAttribute) X(cuMemAllocFromPoolAsync) X(cuDeviceGetDefaultMemPool) \
 	X(cuDeviceGetMemPool) X(cuDeviceSetMemPool) X(cuDeviceGetGraphMemAttribute) \
 	X(cuArrayCreate_v2) X(cuArray3DCreate_v2) X(cuArrayDestroy) X(cuArray3DGetDescriptor_v2) \
