@@ -684,7 +684,10 @@ CUresult pools_alloc(CUdeviceptr *ptr, size_t size, const CUmemoryPool *pool, CU
 
 /* ---- frees ---------------------------------------------------------------------------------- */
 
-/* With lock held: the allocation at @ptr becomes that of vmem alone. NULL: it is of no pool. */
+/*
+ * With lock held: the allocation at @ptr becomes that of vmem alone. NULL: it is of no pool. Until
+ * withdrawn() the object of the pool stays that of this pool.
+ */
 static struct pool_block *withdraw(CUdeviceptr ptr)
 {
 	struct pool_block *b = block_find(ptr);
@@ -692,22 +695,22 @@ static struct pool_block *withdraw(CUdeviceptr ptr)
 	if (!b || b->list || b->moving)
 		return NULL;
 	b->pool->used -= b->room;
+	b->pool->blocks++;
 	block_remove(b);
 	return b;
 }
 
-/* Free the memory at @ptr, which is or was of a pool, by @result of frees.c. */
+/* The free of @b (NULL: of other memory) by vmem alone had @result; if it failed, @b lives on. */
 static CUresult withdrawn(struct pool_block *b, CUresult result)
 {
-	bool back = !b || !result;
+	bool back;
 
-	if (back) {
-		free(b);
+	if (!b)
 		return result;
-	}
 	pthread_mutex_lock(&lock);
-	/* It lives on. Without host memory it is of no pool any more. */
-	back = block_add(b);
+	b->pool->blocks--;
+	/* Without host memory it is of no pool any more. */
+	back = result && block_add(b);
 	pthread_mutex_unlock(&lock);
 	if (!back)
 		free(b);
@@ -1183,6 +1186,8 @@ static void context_ended(CUcontext ctx)
 	{
 		if (o->ctx != ctx)
 			continue;
+		if (o->served)
+			current[o->dev].known = false;
 		if (!o->gone)
 			HASH_DELETE(hh, table, o);
 		o->gone = true;
