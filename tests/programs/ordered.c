@@ -237,6 +237,7 @@ int main(int argc, char **argv)
 	kept.stream = 2;
 	check_and_free(&workers[0], &kept);
 	finish(&workers[0]);
+	free(workers);
 	printf("ordered: every word right\n");
 	return 0;
 }

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The free memory of pools, by size. */
+#include "tests/check_suite.h"
+#include "wrapper/hooks/pool_lists.h"
+
+#define KB (1UL << 10)
+#define MB (1UL << 20)
+
+static struct pool_list list;
+
+static struct pool_block *put(struct pool_block *b, size_t room)
+{
+	b->room = room;
+	pool_list_put(&list, b);
+	return b;
+}
+
+START_TEST(the_last_one_of_a_size_comes_first)
+{
+	struct pool_block a = {0}, b = {0}, c = {0};
+
+	ck_assert_ptr_null(pool_list_find(&list, 1));
+	put(&a, 64 * KB);
+	put(&b, 64 * KB);
+	put(&c, 64 * KB);
+	ck_assert_ptr_eq(list.first, &a);
+	ck_assert_ptr_eq(pool_list_find(&list, 64 * KB), &c);
+	pool_list_remove(&c);
+	ck_assert_ptr_null(c.list);
+	ck_assert_ptr_eq(pool_list_find(&list, 64 * KB - 1), &b);
+	pool_list_remove(&a);
+	ck_assert_ptr_eq(list.first, &b);
+	pool_list_remove(&b);
+	ck_assert_ptr_null(list.first);
+	ck_assert_ptr_null(pool_list_find(&list, 64 * KB));
+}
+END_TEST
+
+/* Whatever the sizes, a block is large enough, and at most an eighth larger. */
+START_TEST(a_block_fits)
+{
+	static const size_t rooms[] = {512,         1024,        8 * KB,           9 * KB,
+				       100 * KB,    2 * MB,      66 * MB,          1UL << 30,
+				       300UL << 30, 512UL << 30, (1UL << 30) + 512};
+
+	for (size_t i = 0; i < sizeof(rooms) / sizeof(rooms[0]); i++) {
+		struct pool_block b = {0};
+		size_t room = rooms[i];
+
+		put(&b, room);
+		ck_assert_ptr_eq(pool_list_find(&list, room), &b);
+		ck_assert_ptr_null(pool_list_find(&list, room + 1));
+		if (room < 8 * KB)
+			ck_assert_ptr_null(pool_list_find(&list, room - 512));
+		else if (room <= 256UL << 30)
+			ck_assert_ptr_null(pool_list_find(&list, room / 8 * 7 - 512));
+		ck_assert_ptr_null(pool_list_find(&list, SIZE_MAX));
+		pool_list_remove(&b);
+	}
+}
+END_TEST
+
+/* Blocks of the size's own bin that are too small hide those of the next one for a while only. */
+START_TEST(the_next_bin_serves)
+{
+	struct pool_block small[20] = {0}, large = {0};
+
+	put(&large, 36 * MB);
+	for (size_t i = 0; i < 20; i++)
+		put(&small[i], 34 * MB);
+	ck_assert_ptr_eq(pool_list_find(&list, 35 * MB), &large);
+	for (size_t i = 0; i < 20; i++)
+		pool_list_remove(&small[i]);
+	pool_list_remove(&large);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("free memory of pools");
+	TCase *tc = tcase_create("lists");
+
+	tcase_add_test(tc, the_last_one_of_a_size_comes_first);
+	tcase_add_test(tc, a_block_fits);
+	tcase_add_test(tc, the_next_bin_serves);
+	suite_add_tcase(suite, tc);
+	return check_suite_run(suite);
+}
