@@ -57,6 +57,12 @@ synchronising: CUDA_SUCCESS
 the earlier memory has its contents: yes
 the later memory, too: yes
 """,
+    "pool_access_usual": """\
+cuMemPoolSetAccess: CUDA_SUCCESS
+a set by the other GPU: CUDA_SUCCESS
+synchronising: CUDA_SUCCESS
+the memory has its contents: yes
+""",
 }
 # Of many answers; they name what is asked.
 SOME_ANSWERS = {

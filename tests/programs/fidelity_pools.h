@@ -437,4 +437,26 @@ static void case_pool_access(void)
 	say_words("the later memory, too", after, POOL_SIZE, 8);
 }
 
+/* Access to the default pool, allowed before the program has allocated anything. */
+static void case_pool_access_usual(void)
+{
+	CUmemAccessDesc desc = {.location = {CU_MEM_LOCATION_TYPE_DEVICE, 1},
+				.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+	CUstream stream = stream_new();
+	CUmemoryPool usual;
+	CUdeviceptr ptr;
+	CUcontext far;
+
+	CALL(cuDeviceGetDefaultMemPool(&usual, gpu.dev));
+	say_result("cuMemPoolSetAccess", cuMemPoolSetAccess(usual, &desc, 1));
+	CALL(cuMemAllocAsync(&ptr, POOL_SIZE, stream));
+	CALL(cuStreamSynchronize(stream));
+	CALL(cuDevicePrimaryCtxRetain(&far, 1));
+	CALL(cuCtxSetCurrent(far));
+	say_result("a set by the other GPU", cuMemsetD32(ptr, 7, POOL_SIZE / 4));
+	say_result("synchronising", cuCtxSynchronize());
+	CALL(cuCtxSetCurrent(gpu.ctx));
+	say_words("the memory has its contents", ptr, POOL_SIZE, 7);
+}
+
 #endif

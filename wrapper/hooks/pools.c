@@ -1063,7 +1063,7 @@ void pools_trim_to(CUmemoryPool handle, size_t keep)
 	pthread_mutex_unlock(&lock);
 }
 
-bool pools_device(CUmemoryPool handle, CUdevice *dev)
+static bool find_device(CUmemoryPool handle, CUdevice *dev)
 {
 	const struct pool *p;
 
@@ -1073,6 +1073,21 @@ bool pools_device(CUmemoryPool handle, CUdevice *dev)
 		*dev = p->dev;
 	pthread_mutex_unlock(&lock);
 	return p;
+}
+
+/* A default pool is unknown before the first allocation on its device. */
+bool pools_device(CUmemoryPool handle, CUdevice *dev)
+{
+	CUmemoryPool usual;
+
+	if (find_device(handle, dev))
+		return true;
+	if (!driver_table())
+		return false;
+	for (CUdevice d = 0; d < GPU_MAX && !real.cuDeviceGetDefaultMemPool(&usual, d); d++)
+		if (usual == handle)
+			device_learn(d);
+	return find_device(handle, dev);
 }
 
 bool pools_handle_of(CUdeviceptr ptr, CUmemoryPool *handle)
