@@ -63,6 +63,13 @@ a set by the other GPU: CUDA_SUCCESS
 synchronising: CUDA_SUCCESS
 the memory has its contents: yes
 """,
+    "pool_free_busy": """\
+cuMemFree while another stream is busy: CUDA_SUCCESS
+  it has waited: no
+  the pool has it for an allocation: yes
+freed once more: CUDA_SUCCESS
+freed twice: CUDA_ERROR_INVALID_VALUE
+""",
 }
 # Of many answers; they name what is asked.
 SOME_ANSWERS = {

@@ -459,4 +459,24 @@ static void case_pool_access_usual(void)
 	say_words("the memory has its contents", ptr, POOL_SIZE, 7);
 }
 
+/* A free without an order comes after the memory's last use, and does not wait for other work. */
+static void case_pool_free_busy(void)
+{
+	CUstream stream = stream_new(), other = stream_new();
+	CUmemoryPool pool = pool_new(UINT64_MAX);
+	CUdeviceptr ptr = pool_alloc(pool, POOL_SIZE, stream), again;
+
+	CALL(cuMemsetD32Async(ptr, 1, POOL_SIZE / 4, stream));
+	CALL(cuStreamSynchronize(stream));
+	busy(other);
+	say_result("cuMemFree while another stream is busy", cuMemFree(ptr));
+	say("  it has waited: %s", yes(cuStreamQuery(other) == CUDA_SUCCESS));
+	again = pool_alloc(pool, POOL_SIZE, stream);
+	say("  the pool has it for an allocation: %s", yes(again == ptr));
+	end_busy();
+	CALL(cuCtxSynchronize());
+	say_result("freed once more", cuMemFree(again));
+	say_result("freed twice", cuMemFree(again));
+}
+
 #endif

@@ -60,7 +60,7 @@ SIM_EXPORT cuMemAllocManaged(CUdeviceptr *ptr, size_t size, unsigned int flags)
 	return result;
 }
 
-/* Freeing waits for the device, as programs expect of cuMemFree. */
+/* Freeing waits for the device, as programs expect of cuMemFree; but not if it is memory of a pool. */
 SIM_EXPORT cuMemFree_v2(CUdeviceptr ptr)
 {
 	struct sim_map *map;
@@ -73,7 +73,7 @@ SIM_EXPORT cuMemFree_v2(CUdeviceptr ptr)
 	if (!map || map->start != ptr || (map->kind != MAP_DEVICE && map->kind != MAP_MANAGED))
 		return CUDA_ERROR_INVALID_VALUE;
 	result = capture_check_unsafe();
-	if (result == CUDA_SUCCESS)
+	if (result == CUDA_SUCCESS && !map->pool)
 		result = ctx_wait(map->ctx);
 	if (result != CUDA_SUCCESS)
 		return result;

@@ -835,14 +835,48 @@ CUresult pools_free_ordered(CUdeviceptr ptr, CUstream stream)
 	return w ? result : withdrawn(b, frees_ordered(ptr, stream));
 }
 
+/* With lock held; releases it meanwhile. Free the allocation of @b, with which all work has ended. */
+static CUresult free_ended(struct pool_block *b)
+{
+	struct pool *p = b->pool;
+	CUresult result;
+
+	b->moving = true;
+	pthread_mutex_unlock(&lock);
+	result = vmem_keep(b->ptr);
+	pthread_mutex_lock(&lock);
+	b->moving = false;
+	p->used -= b->room;
+	if (result) { /* it has gone with its context */
+		block_remove(b);
+		free(b);
+		return result;
+	}
+	pool_list_put(&p->passed, b);
+	count_free(1);
+	if (!p->handle)
+		pool_shrink(p, 0);
+	return CUDA_SUCCESS;
+}
+
 CUresult pools_free_now(CUdeviceptr ptr)
 {
 	struct pool_block *b;
+	CUresult result;
 
 	pthread_mutex_lock(&lock);
-	b = withdraw(ptr);
+	b = block_find(ptr);
 	pthread_mutex_unlock(&lock);
-	return withdrawn(b, frees_now(ptr));
+	if (!b)
+		return frees_now(ptr);
+	result = memory_sticky_error();
+	if (result)
+		return result;
+	pthread_mutex_lock(&lock);
+	b = block_find(ptr);
+	result = b && !b->list && !b->moving ? free_ended(b) : CUDA_ERROR_INVALID_VALUE;
+	pthread_mutex_unlock(&lock);
+	return result;
 }
 
 /* ---- synchronisations ----------------------------------------------------------------------- */

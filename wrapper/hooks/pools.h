@@ -50,8 +50,9 @@
 CUresult pools_alloc(CUdeviceptr *ptr, size_t size, const CUmemoryPool *pool, CUstream stream);
 
 /*
- * As cuMemFreeAsync() and cuMemFree() of memory of vmem, whether it is of pools_alloc() or not. As
- * frees_now(), the second waits for the GPU.
+ * As cuMemFreeAsync() and cuMemFree() of memory of vmem, whether it is of pools_alloc() or not. The
+ * second waits for the GPU, as frees_now(), except for memory of pools_alloc(): the program may free it
+ * so only after all work that uses it has ended.
  */
 CUresult pools_free_ordered(CUdeviceptr ptr, CUstream stream);
 CUresult pools_free_now(CUdeviceptr ptr);
