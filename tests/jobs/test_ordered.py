@@ -70,6 +70,7 @@ cuMemFree while another stream is busy: CUDA_SUCCESS
 freed once more: CUDA_SUCCESS
 freed twice: CUDA_ERROR_INVALID_VALUE
 """,
+    "pool_seeks": "captures that broke: 0\n",
 }
 # Of many answers; they name what is asked.
 SOME_ANSWERS = {

@@ -479,4 +479,49 @@ static void case_pool_free_busy(void)
 	say_result("freed twice", cuMemFree(again));
 }
 
+struct seeker {
+	CUmemoryPool pool;
+	CUstream stream;
+	int ended; /* atomic */
+};
+
+/* Allocates again and again, from a pool that has given back what this thread freed. */
+static void *seek(void *arg)
+{
+	struct seeker *s = arg;
+
+	CALL(cuCtxSetCurrent(gpu.ctx));
+	while (!__atomic_load_n(&s->ended, __ATOMIC_RELAXED)) {
+		CALL(cuMemFree(pool_alloc(s->pool, POOL_SIZE, s->stream)));
+		CALL(cuStreamSynchronize(s->stream));
+	}
+	return NULL;
+}
+
+/* Another thread looks for memory that was freed in the legacy stream while captures begin and end. */
+static void case_pool_seeks(void)
+{
+	struct seeker seeker = {.pool = pool_new(0), .stream = stream_new()};
+	CUstream stream;
+	pthread_t thread;
+	CUgraph graph;
+	int broken = 0;
+
+	CALL(cuStreamCreate(&stream, CU_STREAM_DEFAULT));
+	CALL(pthread_create(&thread, NULL, seek, &seeker) ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS);
+	for (int i = 0; i < 1000; i++) {
+		CUdeviceptr more[2];
+
+		for (int k = 0; k < 2; k++)
+			more[k] = pool_alloc(seeker.pool, POOL_SIZE, CU_STREAM_LEGACY);
+		for (int k = 0; k < 2; k++)
+			CALL(cuMemFreeAsync(more[k], CU_STREAM_LEGACY));
+		CALL(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+		broken += cuStreamEndCapture(stream, &graph) != CUDA_SUCCESS;
+	}
+	__atomic_store_n(&seeker.ended, 1, __ATOMIC_RELAXED);
+	pthread_join(thread, NULL);
+	say("captures that broke: %d", broken);
+}
+
 #endif

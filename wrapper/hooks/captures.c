@@ -94,9 +94,17 @@ CUresult hook_cuStreamBeginCaptureToGraph_ptsz(CUstream hStream, CUgraph hGraph,
 		 : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+/* Before the driver ends a capture. */
+static bool ending(CUstream stream)
+{
+	pools_capture_ending();
+	return captures_remove(stream);
+}
+
 /* A graph that existed before the capture is known, or belongs to a node (graphs.h). */
 static CUresult captured(CUresult result, const CUgraph *graph, bool into)
 {
+	pools_capture_ended();
 	if (!result && !into && translate_is_on())
 		graphs_add(*graph);
 	return result;
@@ -105,14 +113,14 @@ static CUresult captured(CUresult result, const CUgraph *graph, bool into)
 /* The capture is over in any case: a call that fails has broken it. */
 CUresult hook_cuStreamEndCapture(CUstream hStream, CUgraph *phGraph)
 {
-	bool into = captures_remove(hStream);
+	bool into = ending(hStream);
 
 	return captured(real.cuStreamEndCapture(hStream, phGraph), phGraph, into);
 }
 
 CUresult hook_cuStreamEndCapture_ptsz(CUstream hStream, CUgraph *phGraph)
 {
-	bool into = captures_remove(per_thread(hStream));
+	bool into = ending(per_thread(hStream));
 
 	return captured(real.cuStreamEndCapture_ptsz(hStream, phGraph), phGraph, into);
 }

@@ -92,6 +92,7 @@ static struct {
 } current[GPU_MAX];          /* the pools of the devices */
 static uint64_t changes;     /* of them */
 static size_t recording;     /* threads that may record an event in a stream; without lock */
+static size_t ends;          /* of captures, that threads are in; without lock */
 static unsigned int threads; /* that were given a number; without lock */
 static __thread unsigned int thread_self __attribute__((tls_model("initial-exec")));
 
@@ -388,6 +389,15 @@ static bool has_waiting(const struct order *o, const struct pool *p)
 	return w && w->list.first;
 }
 
+/* A capture that ends is forgotten before the driver has ended it. */
+static bool capturing(void)
+{
+	bool open = captures_open(driver_table());
+
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	return open || __atomic_load_n(&ends, __ATOMIC_SEQ_CST);
+}
+
 /*
  * Record the event of @o, which is asking or has users. The calling thread is in relaxed mode. False:
  * the driver refuses, or a capture is open: the event would become part of it.
@@ -398,7 +408,7 @@ static bool record(struct order *o)
 	bool done, pushed;
 
 	__atomic_add_fetch(&recording, 1, __ATOMIC_SEQ_CST);
-	done = !captures_open(driver_table()) && !current_enter(o->ctx, &pushed);
+	done = !capturing() && !current_enter(o->ctx, &pushed);
 	if (done) {
 		done = event || !real.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING);
 		done = done && !real.cuEventRecord(event, o->key.stream);
@@ -415,7 +425,7 @@ static bool is_idle(const struct order *o)
 	bool idle, pushed;
 
 	__atomic_add_fetch(&recording, 1, __ATOMIC_SEQ_CST);
-	idle = !captures_open(driver_table()) && !current_enter(o->ctx, &pushed);
+	idle = !capturing() && !current_enter(o->ctx, &pushed);
 	if (idle) {
 		idle = !real.cuStreamQuery(o->key.stream);
 		current_leave(pushed);
@@ -1263,6 +1273,16 @@ void pools_before_capture(void)
 		sched_yield();
 }
 
+void pools_capture_ending(void)
+{
+	__atomic_add_fetch(&ends, 1, __ATOMIC_SEQ_CST);
+}
+
+void pools_capture_ended(void)
+{
+	__atomic_sub_fetch(&ends, 1, __ATOMIC_SEQ_CST);
+}
+
 static void forget_in_child(void)
 {
 	pthread_cond_init(&changed, NULL);
@@ -1272,5 +1292,6 @@ static void forget_in_child(void)
 	table = NULL;
 	nfree = 0;
 	recording = 0;
+	ends = 0;
 }
 FORKS_CHILD(forget_in_child);

@@ -103,4 +103,8 @@ void pools_context_lives(CUcontext ctx);
  */
 void pools_before_capture(void);
 
+/* A capture ends between the two, whether it counts as open or not. */
+void pools_capture_ending(void);
+void pools_capture_ended(void);
+
 #endif
