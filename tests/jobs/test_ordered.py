@@ -71,6 +71,7 @@ freed once more: CUDA_SUCCESS
 freed twice: CUDA_ERROR_INVALID_VALUE
 """,
     "pool_seeks": "captures that broke: 0\n",
+    "pool_full_ends": "the stream's end: CUDA_SUCCESS\n",
 }
 # Of many answers; they name what is asked.
 SOME_ANSWERS = {

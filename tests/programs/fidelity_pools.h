@@ -524,4 +524,33 @@ static void case_pool_seeks(void)
 	say("captures that broke: %d", broken);
 }
 
+/* Another thread needs the memory that is freed in a busy stream: this keeps nobody from ending that. */
+static void *alloc_half(void *arg)
+{
+	CUdeviceptr ptr;
+
+	CALL(cuCtxSetCurrent(gpu.ctx));
+	cuMemAlloc(&ptr, *(size_t *)arg / 2);
+	return NULL;
+}
+
+static void case_pool_full_ends(void)
+{
+	CUstream stream = stream_new();
+	CUmemoryPool pool = pool_new(UINT64_MAX);
+	size_t free, total;
+	pthread_t thread;
+	CUdeviceptr ptr;
+
+	CALL(cuMemGetInfo(&free, &total));
+	ptr = pool_alloc(pool, free / 4 * 3, stream);
+	busy(stream);
+	CALL(cuMemFreeAsync(ptr, stream));
+	CALL(pthread_create(&thread, NULL, alloc_half, &free) ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS);
+	step_sleep_ms(100);
+	say_result("the stream's end", cuStreamDestroy(stream));
+	end_busy();
+	pthread_join(thread, NULL);
+}
+
 #endif
