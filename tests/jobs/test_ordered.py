@@ -71,6 +71,8 @@ freed once more: CUDA_SUCCESS
 freed twice: CUDA_ERROR_INVALID_VALUE
 """,
     "pool_seeks": "captures that broke: 0\n",
+    "pool_waits": "the stream that waits is idle: no\n" +
+                  3 * "another stream gets its memory: no\n",
     "pool_full_ends": "the stream's end: CUDA_SUCCESS\n",
 }
 # Of many answers; they name what is asked.

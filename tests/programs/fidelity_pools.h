@@ -553,4 +553,27 @@ static void case_pool_full_ends(void)
 	pthread_join(thread, NULL);
 }
 
+/* The memory of a busy stream is freed in one that has nothing to do except to wait for that one. */
+static void case_pool_waits(void)
+{
+	CUstream stream = stream_new(), waiting = stream_new(), other = stream_new();
+	CUmemoryPool pool = pool_new(UINT64_MAX);
+	CUdeviceptr ptr = pool_alloc(pool, POOL_SIZE, stream);
+	CUevent event;
+
+	CALL(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+	CALL(cuStreamSynchronize(stream));
+	busy(stream);
+	CALL(cuMemsetD32Async(ptr, 1, POOL_SIZE / 4, stream));
+	CALL(cuEventRecord(event, stream));
+	CALL(cuStreamWaitEvent(waiting, event, 0));
+	CALL(cuMemFreeAsync(ptr, waiting));
+	say("the stream that waits is idle: %s", yes(cuStreamQuery(waiting) == CUDA_SUCCESS));
+	for (int i = 0; i < 3; i++)
+		say("another stream gets its memory: %s",
+		    yes(pool_alloc(pool, POOL_SIZE, other) == ptr));
+	end_busy();
+	CALL(cuCtxSynchronize());
+}
+
 #endif
