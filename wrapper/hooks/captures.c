@@ -8,7 +8,7 @@
 #include "checkpoint/ledger/queries.h"
 #include "vmem/translate.h"
 #include "wrapper/hooks/fence.h"
-#include "wrapper/hooks/pools.h"
+#include "wrapper/hooks/pool_orders.h"
 #include "wrapper/real.h"
 #include "wrapper/translated/graphs.h"
 #include "wrapper/translated/windows.h"
@@ -30,7 +30,7 @@ static struct capture *beginning(CUstream stream, bool into)
 	real.cuCtxGetCurrent(&ctx);
 	fence_before_capture(green_owner(ctx));
 	c = captures_begin(stream, ctx, into);
-	pools_before_capture();
+	orders_before_capture();
 	return c;
 }
 
@@ -97,14 +97,14 @@ CUresult hook_cuStreamBeginCaptureToGraph_ptsz(CUstream hStream, CUgraph hGraph,
 /* Before the driver ends a capture. */
 static bool ending(CUstream stream)
 {
-	pools_capture_ending();
+	orders_capture_ending();
 	return captures_remove(stream);
 }
 
 /* A graph that existed before the capture is known, or belongs to a node (graphs.h). */
 static CUresult captured(CUresult result, const CUgraph *graph, bool into)
 {
-	pools_capture_ended();
+	orders_capture_ended();
 	if (!result && !into && translate_is_on())
 		graphs_add(*graph);
 	return result;
@@ -130,7 +130,7 @@ static void stream_gone(CUstream stream)
 	captures_remove(stream);
 	queries_remove(QUERY_STREAM, stream);
 	windows_remove(stream);
-	pools_stream_ending(stream);
+	orders_stream_ending(stream);
 }
 
 CUresult hook_cuStreamDestroy(CUstream hStream)

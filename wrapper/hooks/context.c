@@ -11,7 +11,7 @@
 #include "vmem/context_gone.h"
 #include "vmem/vmem.h"
 #include "wrapper/hooks/frees.h"
-#include "wrapper/hooks/pools.h"
+#include "wrapper/hooks/pool_orders.h"
 #include "wrapper/hooks/thread.h"
 #include "wrapper/real.h"
 
@@ -94,7 +94,7 @@ static void ending(CUcontext ctx)
 	contexts_ending(ctx);
 	captures_context_ending(ctx);
 	frees_context_ending(ctx);
-	pools_context_ending(ctx);
+	orders_context_ending(ctx);
 }
 
 static void lock_to_end(CUcontext ctx)
@@ -108,7 +108,7 @@ static CUresult lives(CUresult result, CUcontext ctx)
 {
 	captures_context_lives(ctx);
 	frees_context_lives(ctx);
-	pools_context_lives(ctx);
+	orders_context_lives(ctx);
 	return unlocked(result);
 }
 

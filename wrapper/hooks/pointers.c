@@ -9,7 +9,7 @@
 #include "vmem/vmem.h"
 #include "wrapper/hooks/managed.h"
 #include "wrapper/hooks/memory.h"
-#include "wrapper/hooks/pools.h"
+#include "wrapper/hooks/pool_objects.h"
 #include "wrapper/hooks/sync_memops.h"
 
 #define LOG_PREFIX "pointers: "
@@ -76,7 +76,7 @@ static bool common_attribute(void *data, CUpointer_attribute attribute, CUdevice
 		*(size_t *)data = info->size;
 		return true;
 	case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
-		return pools_handle_of(info->start, data);
+		return pool_handle_of(info->start, data);
 	default:
 		return false;
 	}

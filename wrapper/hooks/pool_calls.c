@@ -11,6 +11,8 @@
 #include "wrapper/hooks/driver_memory.h"
 #include "wrapper/hooks/fence.h"
 #include "wrapper/hooks/managed.h"
+#include "wrapper/hooks/pool_objects.h"
+#include "wrapper/hooks/pool_orders.h"
 #include "wrapper/hooks/pools.h"
 
 #include <stdint.h>
@@ -106,7 +108,7 @@ CUresult hook_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProp
 	CUresult result = real.cuMemPoolCreate(pool, poolProps);
 
 	if (!result)
-		pools_created(*pool, poolProps);
+		pool_created(*pool, poolProps);
 	return result;
 }
 
@@ -127,7 +129,7 @@ CUresult hook_cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attr,
 	CUresult result = real.cuMemPoolSetAttribute(pool, attr, value);
 
 	if (!result)
-		pools_attribute_set(pool, attr, value);
+		pool_attribute_set(pool, attr, value);
 	return result;
 }
 
@@ -136,7 +138,7 @@ CUresult hook_cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attr,
 	CUresult result = real.cuMemPoolGetAttribute(pool, attr, value);
 
 	if (!result)
-		pools_add_to_attribute(pool, attr, value);
+		pool_attribute_add(pool, attr, value);
 	return result;
 }
 
@@ -168,7 +170,7 @@ CUresult hook_cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *map, 
 	CUresult result = real.cuMemPoolSetAccess(pool, map, count);
 	CUdevice dev;
 
-	if (!result && pools_device(pool, &dev))
+	if (!result && pool_device(pool, &dev))
 		result = give_access(dev, map, count);
 	return result;
 }
@@ -178,7 +180,7 @@ CUresult hook_cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool)
 	CUresult result = real.cuDeviceSetMemPool(dev, pool);
 
 	if (!result)
-		pools_device_changed();
+		pool_device_changed();
 	return result;
 }
 
@@ -187,13 +189,13 @@ CUresult hook_cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type,
 	CUresult result = real.cuMemSetMemPool(location, type, pool);
 
 	if (!result)
-		pools_device_changed();
+		pool_device_changed();
 	return result;
 }
 
 CUresult hook_cuStreamSynchronize(CUstream hStream)
 {
-	uint64_t turn = pools_now();
+	uint64_t turn = orders_now();
 	CUresult result = real.cuStreamSynchronize(hStream);
 
 	if (!result)
@@ -203,7 +205,7 @@ CUresult hook_cuStreamSynchronize(CUstream hStream)
 
 CUresult hook_cuStreamSynchronize_ptsz(CUstream hStream)
 {
-	uint64_t turn = pools_now();
+	uint64_t turn = orders_now();
 	CUresult result = real.cuStreamSynchronize_ptsz(hStream);
 
 	if (!result)
@@ -213,7 +215,7 @@ CUresult hook_cuStreamSynchronize_ptsz(CUstream hStream)
 
 CUresult hook_cuCtxSynchronize(void)
 {
-	uint64_t turn = pools_now();
+	uint64_t turn = orders_now();
 	CUresult result = real.cuCtxSynchronize();
 
 	if (!result)
@@ -223,7 +225,7 @@ CUresult hook_cuCtxSynchronize(void)
 
 CUresult hook_cuCtxSynchronize_v2(CUcontext ctx)
 {
-	uint64_t turn = pools_now();
+	uint64_t turn = orders_now();
 	CUresult result = real.cuCtxSynchronize_v2(ctx);
 
 	if (!result)

@@ -1,0 +1,335 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "wrapper/hooks/pool_objects.h"
+#include "common/forks.h"
+#include "common/gpu.h"
+#include "vmem/vmem.h"
+#include "wrapper/real.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <utlist.h>
+
+pthread_mutex_t pools_lock = PTHREAD_MUTEX_INITIALIZER;
+FORKS_ENTRY(forks_pools_lock) = {.lock = &pools_lock};
+
+/* Under pools_lock: */
+struct pool *pools;
+static struct pool_block *blocks; /* by address */
+static size_t nfree;              /* blocks that are free; also read without */
+static struct {
+	CUmemoryPool pool;
+	bool known;
+} current[GPU_MAX];      /* the pools of the devices */
+static uint64_t changes; /* of them */
+
+struct pool *pool_find(CUmemoryPool handle)
+{
+	struct pool *p;
+
+	LL_SEARCH_SCALAR(pools, p, handle, handle);
+	return handle ? p : NULL;
+}
+
+static struct pool *pool_object(void)
+{
+	struct pool *p;
+
+	LL_FOREACH(pools, p)
+	if (!p->handle && !p->blocks) {
+		p->reserved_high = 0;
+		p->used_high = 0;
+		return p;
+	}
+	p = calloc(1, sizeof(*p));
+	if (p)
+		LL_PREPEND(pools, p);
+	return p;
+}
+
+/* With pools_lock held: the pool @handle is one that is served here. No memory: the driver serves it. */
+static void pool_add(CUmemoryPool handle, CUdevice dev, cuuint64_t threshold, bool any_stream)
+{
+	struct pool *p = pool_find(handle);
+
+	/* The end of an earlier one with this handle is not noted yet. */
+	if (p)
+		p->handle = NULL;
+	p = pool_object();
+	if (!p)
+		return;
+	p->handle = handle;
+	p->dev = dev;
+	p->threshold = threshold;
+	p->any_stream = any_stream;
+}
+
+void pool_uses(struct pool *p, size_t size)
+{
+	p->used += size;
+	if (p->used_high < p->used)
+		p->used_high = p->used;
+}
+
+static void pool_reserves(struct pool *p, size_t size)
+{
+	p->reserved += size;
+	if (p->reserved_high < p->reserved)
+		p->reserved_high = p->reserved;
+}
+
+size_t pool_keeps(const struct pool *p)
+{
+	return p->handle ? p->threshold : 0;
+}
+
+bool pool_has_too_much(const struct pool *p)
+{
+	return p->reserved > p->used && p->reserved > pool_keeps(p);
+}
+
+void pool_count_free(ptrdiff_t more)
+{
+	__atomic_store_n(&nfree, nfree + (size_t)more, __ATOMIC_RELAXED);
+}
+
+struct pool_block *pool_block_find(CUdeviceptr ptr)
+{
+	struct pool_block *b;
+
+	HASH_FIND(hh, blocks, &ptr, sizeof(ptr), b);
+	return b;
+}
+
+bool pool_block_add(struct pool_block *b)
+{
+	HASH_ADD(hh, blocks, ptr, sizeof(b->ptr), b);
+	if (!b->hh.tbl)
+		return false;
+	b->pool->blocks++;
+	pool_reserves(b->pool, b->room);
+	pool_uses(b->pool, b->room);
+	return true;
+}
+
+void pool_block_remove(struct pool_block *b)
+{
+	HASH_DELETE(hh, blocks, b);
+	b->pool->blocks--;
+	b->pool->reserved -= b->room;
+}
+
+/* Releases lock meanwhile. False: the driver does not unmap it. */
+static bool block_free(struct pool_block *b)
+{
+	struct pool *p = b->pool;
+	CUresult result;
+
+	b->moving = true;
+	pool_list_remove(b);
+	pool_count_free(-1);
+	pthread_mutex_unlock(&pools_lock);
+	result = vmem_free_kept(b->ptr);
+	pthread_mutex_lock(&pools_lock);
+	b->moving = false;
+	/* An invalid one has gone with its context. */
+	if (result && result != CUDA_ERROR_INVALID_VALUE) {
+		pool_list_put(&p->passed, b);
+		pool_count_free(1);
+		return false;
+	}
+	pool_block_remove(b);
+	free(b);
+	return true;
+}
+
+bool pool_shrink(struct pool *p, size_t keep)
+{
+	bool freed = false;
+
+	while (p->reserved > keep && p->passed.first && block_free(p->passed.first))
+		freed = true;
+	return freed;
+}
+
+void pool_device_learn(CUdevice dev)
+{
+	cuuint64_t before, threshold = 0;
+	CUmemoryPool pool = NULL, usual = NULL;
+	int any_stream = 0;
+
+	pthread_mutex_lock(&pools_lock);
+	before = changes;
+	pthread_mutex_unlock(&pools_lock);
+	if (!real.cuDeviceGetMemPool || real.cuDeviceGetMemPool(&pool, dev) ||
+	    real.cuDeviceGetDefaultMemPool(&usual, dev)) {
+		pool = NULL;
+		usual = NULL;
+	}
+	if (usual) {
+		real.cuMemPoolGetAttribute(usual, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold);
+		real.cuMemPoolGetAttribute(usual, CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC,
+					   &any_stream);
+	}
+	pthread_mutex_lock(&pools_lock);
+	if (usual && !pool_find(usual))
+		pool_add(usual, dev, threshold, any_stream);
+	if (changes == before) {
+		current[dev].pool = pool;
+		current[dev].known = true;
+	}
+	pthread_mutex_unlock(&pools_lock);
+}
+
+static bool is_plain(const CUmemPoolProps *props)
+{
+	return props->allocType == CU_MEM_ALLOCATION_TYPE_PINNED &&
+	       props->location.type == CU_MEM_LOCATION_TYPE_DEVICE && !props->handleTypes &&
+	       !props->maxSize && !props->usage;
+}
+
+void pool_created(CUmemoryPool handle, const CUmemPoolProps *props)
+{
+	if (!is_plain(props))
+		return;
+	pthread_mutex_lock(&pools_lock);
+	pool_add(handle, props->location.id, 0, true);
+	pthread_mutex_unlock(&pools_lock);
+}
+
+void pool_device_changed(void)
+{
+	pthread_mutex_lock(&pools_lock);
+	for (CUdevice dev = 0; dev < GPU_MAX; dev++)
+		current[dev].known = false;
+	changes++;
+	pthread_mutex_unlock(&pools_lock);
+}
+
+void pool_attribute_set(CUmemoryPool handle, CUmemPool_attribute attr, const void *value)
+{
+	struct pool *p;
+
+	pthread_mutex_lock(&pools_lock);
+	p = pool_find(handle);
+	if (p && attr == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD)
+		p->threshold = *(const cuuint64_t *)value;
+	else if (p && attr == CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC)
+		p->any_stream = *(const int *)value;
+	else if (p && attr == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH)
+		p->reserved_high = p->reserved;
+	else if (p && attr == CU_MEMPOOL_ATTR_USED_MEM_HIGH)
+		p->used_high = p->used;
+	pthread_mutex_unlock(&pools_lock);
+}
+
+static size_t amount(const struct pool *p, CUmemPool_attribute attr)
+{
+	switch (attr) {
+	case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
+		return p->reserved;
+	case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
+		return p->reserved_high;
+	case CU_MEMPOOL_ATTR_USED_MEM_CURRENT:
+		return p->used;
+	case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
+		return p->used_high;
+	default:
+		return 0;
+	}
+}
+
+void pool_attribute_add(CUmemoryPool handle, CUmemPool_attribute attr, void *value)
+{
+	const struct pool *p;
+	size_t size;
+
+	pthread_mutex_lock(&pools_lock);
+	p = pool_find(handle);
+	size = p ? amount(p, attr) : 0;
+	pthread_mutex_unlock(&pools_lock);
+	if (size)
+		*(cuuint64_t *)value += size;
+}
+
+static bool find_device(CUmemoryPool handle, CUdevice *dev)
+{
+	const struct pool *p;
+
+	pthread_mutex_lock(&pools_lock);
+	p = pool_find(handle);
+	if (p)
+		*dev = p->dev;
+	pthread_mutex_unlock(&pools_lock);
+	return p;
+}
+
+/* A default pool is unknown before the first allocation on its device. */
+bool pool_device(CUmemoryPool handle, CUdevice *dev)
+{
+	CUmemoryPool usual;
+
+	if (find_device(handle, dev))
+		return true;
+	if (!driver_table())
+		return false;
+	for (CUdevice d = 0; d < GPU_MAX && !real.cuDeviceGetDefaultMemPool(&usual, d); d++)
+		if (usual == handle)
+			pool_device_learn(d);
+	return find_device(handle, dev);
+}
+
+bool pool_handle_of(CUdeviceptr ptr, CUmemoryPool *handle)
+{
+	const struct pool_block *b;
+
+	pthread_mutex_lock(&pools_lock);
+	b = pool_block_find(ptr);
+	if (b)
+		*handle = b->pool->handle;
+	pthread_mutex_unlock(&pools_lock);
+	return b;
+}
+
+struct pool *pool_of_device(CUdevice dev, bool *known)
+{
+	*known = current[dev].known;
+	return pool_find(current[dev].pool);
+}
+
+void pool_device_forget(CUdevice dev)
+{
+	current[dev].known = false;
+}
+
+/* The thread that moves one finds that its memory has gone. */
+void pool_blocks_forget(CUcontext ctx)
+{
+	struct pool_block *b, *next;
+
+	HASH_ITER(hh, blocks, b, next)
+	{
+		if (b->ctx != ctx || b->moving)
+			continue;
+		if (b->list) {
+			pool_list_remove(b);
+			pool_count_free(-1);
+		} else {
+			b->pool->used -= b->room;
+		}
+		pool_block_remove(b);
+		free(b);
+	}
+}
+
+bool pool_none_is_free(void)
+{
+	return !__atomic_load_n(&nfree, __ATOMIC_RELAXED);
+}
+
+static void forget_in_child(void)
+{
+	pools = NULL;
+	blocks = NULL;
+	nfree = 0;
+}
+FORKS_CHILD(forget_in_child);

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CUDAW_HOOKS_POOL_OBJECTS_H
+#define CUDAW_HOOKS_POOL_OBJECTS_H
+/*
+ * The memory pools that are served from vmem's memory (pools.h), and their blocks: which handle is
+ * which pool, its attributes, and the amounts of memory that it has.
+ *
+ * The handle of a pool is that of a real pool of the driver, which serves what is not served here, and
+ * answers for the policies. The numbers of a pool's memory are the sum of both.
+ *
+ * Locking: pools_lock guards pools, blocks, and what pool_orders.h and pools.c have. It is held across
+ * no driver call and no call of vmem. Functions whose comment names it are called with it held; the
+ * others take it.
+ */
+#include "wrapper/hooks/pool_lists.h"
+
+#include <cuda.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Objects are never freed: that of a destroyed pool is used again once it has no blocks. */
+struct pool {
+	CUmemoryPool handle; /* NULL: destroyed */
+	CUdevice dev;
+	bool any_stream; /* REUSE_ALLOW_OPPORTUNISTIC */
+	cuuint64_t threshold;
+	size_t blocks, reserved, used; /* the last two in bytes */
+	size_t reserved_high, used_high;
+	struct pool_list passed; /* free blocks whose frees have passed */
+	struct pool *next;
+};
+
+extern pthread_mutex_t pools_lock;
+extern struct pool *pools; /* all; under pools_lock */
+
+/*
+ * The program made the pool @handle, or set its attribute; or it has set a device's pool. To be called
+ * after the driver's own call has succeeded. For pools that are unknown they do nothing.
+ */
+void pool_created(CUmemoryPool handle, const CUmemPoolProps *props);
+void pool_attribute_set(CUmemoryPool handle, CUmemPool_attribute attr, const void *value);
+void pool_device_changed(void);
+
+/* Add to the driver's answer what is served here, if @attr is an amount of memory. */
+void pool_attribute_add(CUmemoryPool handle, CUmemPool_attribute attr, void *value);
+
+/* The device of the pool @handle; false: it is not served here. */
+bool pool_device(CUmemoryPool handle, CUdevice *dev);
+
+/* The pool of the allocation that starts at @ptr; false: it is of none. */
+bool pool_handle_of(CUdeviceptr ptr, CUmemoryPool *handle);
+
+/* Without pools_lock: learn which pools @dev has. The program may have set another one meanwhile. */
+void pool_device_learn(CUdevice dev);
+
+/* With pools_lock held: the pool of @dev, which *@known says; NULL: the driver serves it. */
+struct pool *pool_of_device(CUdevice dev, bool *known);
+
+/* With pools_lock held: the pools of @dev have gone with its primary context. */
+void pool_device_forget(CUdevice dev);
+
+/* With pools_lock held; NULL: the driver serves it. */
+struct pool *pool_find(CUmemoryPool handle);
+
+/* With pools_lock held: @p has as many bytes more in allocations. */
+void pool_uses(struct pool *p, size_t size);
+
+/* With pools_lock held: how much free memory @p may keep over a synchronisation, and whether it has more. */
+size_t pool_keeps(const struct pool *p);
+bool pool_has_too_much(const struct pool *p);
+
+/*
+ * With pools_lock held; releases it meanwhile. Free blocks whose frees have passed until @p has @keep
+ * bytes. False: there was none.
+ */
+bool pool_shrink(struct pool *p, size_t keep);
+
+/* With pools_lock held. */
+struct pool_block *pool_block_find(CUdeviceptr ptr);
+
+/* With pools_lock held: @b is a block with an allocation. False: no host memory. */
+bool pool_block_add(struct pool_block *b);
+
+/* With pools_lock held: @b, in no list, is one no more. */
+void pool_block_remove(struct pool_block *b);
+
+/* With pools_lock held: the memory of @ctx has gone with it. */
+void pool_blocks_forget(CUcontext ctx);
+
+/* With pools_lock held: so many more blocks are free. Without it: whether none is. */
+void pool_count_free(ptrdiff_t more);
+bool pool_none_is_free(void);
+
+#endif

@@ -1,0 +1,511 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "wrapper/hooks/pool_orders.h"
+#include "checkpoint/ledger/captures.h"
+#include "checkpoint/ledger/contexts.h"
+#include "checkpoint/ledger/green.h"
+#include "common/clock.h"
+#include "common/forks.h"
+#include "common/gpu.h"
+#include "common/uncancelled.h"
+#include "vmem/context_gone.h"
+#include "wrapper/hooks/current.h"
+#include "wrapper/hooks/fence.h"
+#include "wrapper/real.h"
+
+#include <sched.h>
+#include <stdlib.h>
+#include <utlist.h>
+
+#define ASK_AT_MOST 4  /* streams, for one allocation */
+#define RECORD_MS   50 /* a thread that called the driver is inside it by then */
+
+/* The free blocks of one pool that were freed in one stream. */
+struct waiting {
+	const struct pool *pool;
+	struct pool_list list;
+	struct waiting *next;
+};
+
+static pthread_cond_t changed =
+	PTHREAD_COND_INITIALIZER; /* an order has fewer users, or nobody asks */
+/* Under pools_lock: */
+static struct order *orders, *table; /* all; by key */
+static uint64_t turn;                /* of the last free; also read without */
+static size_t recording;     /* threads that may record an event in a stream; without lock */
+static size_t ends;          /* of captures, that threads are in; without lock */
+static unsigned int threads; /* that were given a number; without lock */
+static __thread unsigned int thread_self __attribute__((tls_model("initial-exec")));
+
+struct key order_key(CUstream stream, CUcontext ctx)
+{
+	if ((uintptr_t)stream > (uintptr_t)CU_STREAM_PER_THREAD)
+		return (struct key){.stream = stream};
+	if (stream != CU_STREAM_PER_THREAD)
+		return (struct key){.stream = CU_STREAM_LEGACY, .ctx = ctx};
+	if (!thread_self)
+		thread_self = __atomic_add_fetch(&threads, 1, __ATOMIC_RELAXED);
+	return (struct key){.stream = stream, .ctx = ctx, .thread = thread_self};
+}
+
+struct order *order_find(const struct key *key)
+{
+	struct order *o;
+
+	HASH_FIND(hh, table, key, sizeof(*key), o);
+	return o;
+}
+
+/* Nobody uses its stream from another thread than this one. */
+static bool is_own(const struct order *o)
+{
+	return !o->key.thread || o->key.thread == thread_self;
+}
+
+/* Memory is left to the driver if its context is one that ends before the device's primary one. */
+static bool is_served(CUstream stream, CUcontext ctx)
+{
+	CUgreenCtx green = NULL;
+
+	if (real.cuStreamGetGreenCtx && (uintptr_t)stream > (uintptr_t)CU_STREAM_PER_THREAD &&
+	    !real.cuStreamGetGreenCtx(stream, &green) && green)
+		return false;
+	return green_owner(ctx) == ctx && !contexts_created(ctx);
+}
+
+static bool device_of(CUcontext ctx, CUdevice *dev)
+{
+	bool pushed, got = !current_enter(ctx, &pushed) && !real.cuCtxGetDevice(dev);
+
+	current_leave(pushed);
+	return got && *dev >= 0 && *dev < GPU_MAX;
+}
+
+/* An event belongs to its context: that of another one cannot be recorded. */
+static struct order *order_object(CUcontext ctx)
+{
+	struct order *o;
+
+	LL_FOREACH(orders, o)
+	if (o->gone && !o->count && !o->users && !o->asking &&
+	    (o->ctx == ctx || (!o->event && !o->mark))) {
+		o->gone = false;
+		o->passed = 0;
+		o->recorded = 0;
+		return o;
+	}
+	o = calloc(1, sizeof(*o));
+	if (o)
+		LL_PREPEND(orders, o);
+	return o;
+}
+
+/* With pools_lock held: @ctx is that of @key. */
+static void order_add(const struct key *key, CUcontext ctx, CUdevice dev, bool served, bool apart)
+{
+	struct order *o = order_object(ctx);
+
+	if (!o)
+		return;
+	o->key = *key;
+	o->ctx = ctx;
+	o->dev = dev;
+	o->served = served;
+	o->apart = apart;
+	HASH_ADD(hh, table, key, sizeof(o->key), o);
+	o->gone = !o->hh.tbl;
+}
+
+void order_learn(CUstream stream, const struct key *key, CUcontext ctx)
+{
+	unsigned int flags = CU_STREAM_DEFAULT;
+	CUdevice dev = 0;
+	bool served;
+
+	if (!key->ctx &&
+	    (real.cuStreamGetCtx(stream, &ctx) || real.cuStreamGetFlags(stream, &flags)))
+		return;
+	served = device_of(ctx, &dev) && is_served(stream, ctx);
+	pthread_mutex_lock(&pools_lock);
+	if (!order_find(key))
+		order_add(key, ctx, dev, served, flags & CU_STREAM_NON_BLOCKING);
+	pthread_mutex_unlock(&pools_lock);
+}
+
+static struct waiting *waiting_find(const struct order *o, const struct pool *p)
+{
+	struct waiting *w;
+
+	LL_SEARCH_SCALAR(o->waiting, w, pool, p);
+	return w;
+}
+
+struct pool_list *order_list(struct order *o, struct pool *p)
+{
+	struct waiting *w = waiting_find(o, p);
+
+	if (!w) {
+		w = calloc(1, sizeof(*w));
+		if (!w)
+			return NULL;
+		w->pool = p;
+		LL_PREPEND(o->waiting, w);
+	}
+	return &w->list;
+}
+
+struct pool_block *order_block_find(const struct order *o, const struct pool *p, size_t size)
+{
+	const struct waiting *w = o->count ? waiting_find(o, p) : NULL;
+
+	return w ? pool_list_find(&w->list, size) : NULL;
+}
+
+/* With pools_lock held: the frees of @o up to @until have passed. */
+static void note_passed(struct order *o, uint64_t until)
+{
+	if (o->passed < until)
+		o->passed = until;
+	if (o->recorded <= o->passed)
+		o->recorded = 0;
+}
+
+/* Move the blocks of @o and @p whose frees have passed to @p. */
+static void settle(struct order *o, struct pool *p)
+{
+	struct waiting *w = waiting_find(o, p);
+	struct pool_block *b;
+
+	while (w && (b = w->list.first) && b->turn <= o->passed) {
+		pool_list_remove(b);
+		o->count--;
+		pool_list_put(&p->passed, b);
+	}
+}
+
+void orders_settle(struct pool *p)
+{
+	struct order *o;
+
+	LL_FOREACH(orders, o)
+	if (o->count)
+		settle(o, p);
+}
+
+static bool has_waiting(const struct order *o, const struct pool *p)
+{
+	const struct waiting *w = o->count ? waiting_find(o, p) : NULL;
+
+	return w && w->list.first;
+}
+
+/* A capture that ends is forgotten before the driver has ended it. */
+static bool capturing(void)
+{
+	bool open = captures_open(driver_table());
+
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	return open || __atomic_load_n(&ends, __ATOMIC_SEQ_CST);
+}
+
+/*
+ * Record the event of @o, which is asking or has users. The calling thread is in relaxed mode. False:
+ * the driver refuses, or a capture is open: the event would become part of it.
+ */
+static bool record(struct order *o)
+{
+	CUevent event = o->event;
+	bool done, pushed;
+
+	__atomic_add_fetch(&recording, 1, __ATOMIC_SEQ_CST);
+	done = !capturing() && !current_enter(o->ctx, &pushed);
+	if (done) {
+		done = event || !real.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING);
+		done = done && !real.cuEventRecord(event, o->key.stream);
+		current_leave(pushed);
+	}
+	__atomic_sub_fetch(&recording, 1, __ATOMIC_RELEASE);
+	o->event = event;
+	return done;
+}
+
+/* The same: whether all work of the stream has ended, but not that of streams it waits for by itself. */
+static bool is_idle(const struct order *o)
+{
+	bool idle, pushed;
+
+	__atomic_add_fetch(&recording, 1, __ATOMIC_SEQ_CST);
+	idle = !capturing() && !current_enter(o->ctx, &pushed);
+	if (idle) {
+		idle = !real.cuStreamQuery(o->key.stream);
+		current_leave(pushed);
+	}
+	__atomic_sub_fetch(&recording, 1, __ATOMIC_RELEASE);
+	return idle;
+}
+
+/* The same. Returns the turn up to which they have; *@recorded is that of the event. */
+static uint64_t ask_driver(struct order *o, enum order_effort effort, bool usable, uint64_t now,
+			   uint64_t *recorded)
+{
+	bool look = effort != ORDER_RECORD;
+	uint64_t passed = 0;
+
+	if (*recorded && look && !real.cuEventQuery(o->event))
+		passed = *recorded;
+	if (!*recorded && look && usable && o->apart && is_idle(o))
+		passed = now;
+	/* What was freed after the event needs another one. */
+	if (effort != ORDER_LOOK && usable && passed < now && passed >= *recorded && record(o))
+		*recorded = now;
+	return passed;
+}
+
+void order_ask(struct order *o, enum order_effort effort)
+{
+	uint64_t now = turn, recorded, passed;
+	CUstreamCaptureMode mode;
+	bool usable;
+
+	if (o->asking || o->ending)
+		return;
+	recorded = o->recorded;
+	usable = !o->gone && is_own(o);
+	o->asking = true;
+	pthread_mutex_unlock(&pools_lock);
+	mode = fence_relax();
+	passed = ask_driver(o, effort, usable, now, &recorded);
+	fence_unrelax(mode);
+	pthread_mutex_lock(&pools_lock);
+	o->recorded = recorded;
+	note_passed(o, passed);
+	o->asking = false;
+	pthread_cond_broadcast(&changed);
+}
+
+void order_end_use(struct order *o)
+{
+	o->users--;
+	pthread_cond_broadcast(&changed);
+}
+
+CUresult order_mark_free(struct order *o)
+{
+	CUstreamCaptureMode mode;
+	CUevent mark = NULL;
+	CUresult result;
+	bool pushed;
+
+	if (o->apart)
+		return CUDA_SUCCESS;
+	mode = fence_relax();
+	result = current_enter(o->ctx, &pushed);
+	if (!result && !__atomic_load_n(&o->mark, __ATOMIC_ACQUIRE)) {
+		CUevent none = NULL;
+
+		result = real.cuEventCreate(&mark, CU_EVENT_DISABLE_TIMING);
+		if (!result && !__atomic_compare_exchange_n(&o->mark, &none, mark, false,
+							    __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+			real.cuEventDestroy_v2(mark);
+	}
+	if (!result)
+		result = real.cuEventRecord(o->mark, o->key.stream);
+	current_leave(pushed);
+	fence_unrelax(mode);
+	return result;
+}
+
+void order_put(struct order *o, struct pool_list *list, struct pool_block *b)
+{
+	b->turn = turn + 1;
+	__atomic_store_n(&turn, b->turn, __ATOMIC_RELEASE);
+	pool_list_put(list, b);
+	o->count++;
+	pool_count_free(1);
+}
+
+void order_take(struct order *o, struct pool_block *b)
+{
+	if (b->list != &b->pool->passed)
+		o->count--;
+	pool_list_remove(b);
+	pool_count_free(-1);
+}
+
+void orders_ask(const struct pool *p, enum order_effort effort)
+{
+	struct order *o;
+
+	LL_FOREACH(orders, o)
+	if (p ? has_waiting(o, p) : o->count)
+		order_ask(o, effort);
+}
+
+void orders_ask_for(struct pool *p, size_t size)
+{
+	unsigned int left = ASK_AT_MOST;
+	struct order *o;
+
+	LL_FOREACH(orders, o)
+	{
+		if (!order_block_find(o, p, size))
+			continue;
+		order_ask(o, ORDER_LOOK_AND_RECORD);
+		settle(o, p);
+		if (!--left || pool_list_find(&p->passed, size))
+			return;
+	}
+}
+
+uint64_t orders_now(void)
+{
+	return __atomic_load_n(&turn, __ATOMIC_ACQUIRE);
+}
+
+void order_passed(const struct key *key, uint64_t until)
+{
+	struct order *o = order_find(key);
+
+	if (o)
+		note_passed(o, until);
+}
+
+void orders_context_passed(CUcontext ctx, uint64_t until)
+{
+	struct order *o;
+
+	LL_FOREACH(orders, o)
+	if (o->ctx == ctx)
+		note_passed(o, until);
+}
+
+/* With pools_lock held; releases it while it waits: until no thread uses @o, which is ending. */
+static void end_users(struct order *o)
+{
+	while (o->users || o->asking)
+		uncancelled_wait(&changed, &pools_lock);
+}
+
+void orders_stream_ending(CUstream stream)
+{
+	struct key key = order_key(stream, NULL);
+	CUstreamCaptureMode mode;
+	struct order *o;
+	uint64_t now;
+	bool recorded;
+
+	/* The default streams end with their context, or with their thread. */
+	if (key.stream != stream || key.thread)
+		return;
+	pthread_mutex_lock(&pools_lock);
+	o = order_find(&key);
+	if (o) {
+		o->ending = true;
+		end_users(o);
+		HASH_DELETE(hh, table, o);
+		now = turn;
+		if (o->count && o->recorded < now && o->passed < now) {
+			o->users++;
+			pthread_mutex_unlock(&pools_lock);
+			mode = fence_relax();
+			recorded = record(o);
+			fence_unrelax(mode);
+			pthread_mutex_lock(&pools_lock);
+			o->users--;
+			o->recorded = recorded ? now : o->recorded;
+		}
+		o->gone = true;
+		o->ending = false;
+	}
+	pthread_mutex_unlock(&pools_lock);
+}
+
+/* With pools_lock held. */
+static void set_ending(CUcontext ctx, bool ending)
+{
+	struct order *o;
+
+	LL_FOREACH(orders, o)
+	if (o->ctx == ctx)
+		o->ending = ending;
+}
+
+void orders_context_ending(CUcontext ctx)
+{
+	struct order *o;
+
+	if (!ctx)
+		return;
+	pthread_mutex_lock(&pools_lock);
+	set_ending(ctx, true);
+	LL_FOREACH(orders, o)
+	if (o->ctx == ctx)
+		end_users(o);
+	pthread_mutex_unlock(&pools_lock);
+}
+
+void orders_context_lives(CUcontext ctx)
+{
+	pthread_mutex_lock(&pools_lock);
+	set_ending(ctx, false);
+	pthread_mutex_unlock(&pools_lock);
+}
+
+/* Its memory has gone with it, and its streams and events. */
+static void context_ended(CUcontext ctx)
+{
+	struct order *o;
+
+	pthread_mutex_lock(&pools_lock);
+	pool_blocks_forget(ctx);
+	LL_FOREACH(orders, o)
+	{
+		if (o->ctx != ctx)
+			continue;
+		if (o->served)
+			pool_device_forget(o->dev);
+		if (!o->gone)
+			HASH_DELETE(hh, table, o);
+		o->gone = true;
+		o->ending = false;
+		o->event = NULL;
+		o->mark = NULL;
+		o->recorded = 0;
+		o->count = 0;
+		o->ctx = NULL;
+	}
+	pthread_mutex_unlock(&pools_lock);
+}
+
+CONTEXT_GONE(context_ended);
+
+void orders_before_capture(void)
+{
+	double until;
+
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	if (!__atomic_load_n(&recording, __ATOMIC_SEQ_CST))
+		return;
+	until = clock_ms() + RECORD_MS;
+	while (__atomic_load_n(&recording, __ATOMIC_SEQ_CST) && clock_ms() < until)
+		sched_yield();
+}
+
+void orders_capture_ending(void)
+{
+	__atomic_add_fetch(&ends, 1, __ATOMIC_SEQ_CST);
+}
+
+void orders_capture_ended(void)
+{
+	__atomic_sub_fetch(&ends, 1, __ATOMIC_SEQ_CST);
+}
+
+static void forget_in_child(void)
+{
+	pthread_cond_init(&changed, NULL);
+	orders = NULL;
+	table = NULL;
+	recording = 0;
+	ends = 0;
+}
+FORKS_CHILD(forget_in_child);

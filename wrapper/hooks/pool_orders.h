@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CUDAW_HOOKS_POOL_ORDERS_H
+#define CUDAW_HOOKS_POOL_ORDERS_H
+/*
+ * The streams in which memory of pools is allocated and freed, the free blocks that wait there, and
+ * how far the frees of each stream have passed.
+ *
+ * A block that is free belongs to the stream in which it was freed, or, once the free has passed, to
+ * its pool alone. Blocks are numbered by turns in the order of their frees, over all streams; so one
+ * number says which frees of a stream have passed. An event shows that, or a synchronisation.
+ *
+ * Locking: pools_lock (pool_objects.h), which is held across no driver call. The driver must not be
+ * asked about a stream or an event while it ends: see orders_stream_ending() and
+ * orders_context_ending(). Nor may an event be recorded in a stream that captures: see
+ * orders_before_capture().
+ */
+#include "wrapper/hooks/pool_objects.h"
+
+#include <cuda.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct waiting;
+
+/* Names a stream. The default streams are those of a context, or of a context and a thread. */
+struct key {
+	CUstream stream;
+	CUcontext ctx;       /* of a default stream, else NULL */
+	unsigned int thread; /* of CU_STREAM_PER_THREAD, else 0 */
+	unsigned int zero;
+};
+
+/*
+ * A stream, in which frees and allocations are ordered. Objects are never freed: that of a stream that
+ * has ended is used again once it has no blocks.
+ */
+struct order {
+	struct key key;
+	CUcontext ctx;
+	CUdevice dev;
+	bool served;        /* allocations in it, and free blocks */
+	bool apart;         /* CU_STREAM_NON_BLOCKING: it waits for no other stream by itself */
+	bool gone;          /* the stream has ended; the order is in no table */
+	bool ending;        /* no thread may use the stream or the event from now on */
+	bool asking;        /* a thread asks the driver about the stream and the event */
+	unsigned int users; /* threads that use it without the lock, for a moment */
+	CUevent event;      /* of ctx; NULL before the first one */
+	CUevent mark;       /* of ctx; what a free records, and nobody asks about; or NULL */
+	uint64_t recorded;  /* the frees up to this turn precede the event; 0: it is not recorded */
+	uint64_t passed;    /* the frees up to this turn have passed */
+	size_t count;       /* free blocks */
+	struct waiting *waiting;
+	struct order *next;
+	UT_hash_handle hh;
+};
+
+/* Which frees of a stream have passed: look; look, and record an event for later; or only record it. */
+enum order_effort { ORDER_LOOK, ORDER_LOOK_AND_RECORD, ORDER_RECORD };
+
+/* The key of @stream, with @ctx current. */
+struct key order_key(CUstream stream, CUcontext ctx);
+
+/* With pools_lock held; NULL: it is unknown. */
+struct order *order_find(const struct key *key);
+
+/* Without pools_lock: learn about a stream. */
+void order_learn(CUstream stream, const struct key *key, CUcontext ctx);
+
+/*
+ * With pools_lock held: a block of @p for @size bytes that is free in @o; NULL: there is none. And the
+ * list of such blocks; NULL: no host memory.
+ */
+struct pool_block *order_block_find(const struct order *o, const struct pool *p, size_t size);
+struct pool_list *order_list(struct order *o, struct pool *p);
+
+/*
+ * With pools_lock held: @b, in no list, was freed in @o, and is free in @list of it. And @b, in a list
+ * of @o or of its pool, is free no more.
+ */
+void order_put(struct order *o, struct pool_list *list, struct pool_block *b);
+void order_take(struct order *o, struct pool_block *b);
+
+/* With pools_lock held: a thread has used @o without it, and counted itself in its users. */
+void order_end_use(struct order *o);
+
+/*
+ * Without pools_lock, in a stream in use: make a free an operation of the stream. The legacy stream and
+ * the streams that are not apart from it wait for each other's operations. So a free in the one is
+ * ordered after earlier work of the others, and their later work after the free, only if there is one.
+ */
+CUresult order_mark_free(struct order *o);
+
+/* With pools_lock held; releases it meanwhile: learn which frees of @o have passed. */
+void order_ask(struct order *o, enum order_effort effort);
+
+/* The same, of the orders with free blocks of @p (NULL: any). */
+void orders_ask(const struct pool *p, enum order_effort effort);
+
+/*
+ * The same, of a few orders with a free block of @p for @size bytes, until one has passed to the pool:
+ * look, and record.
+ */
+void orders_ask_for(struct pool *p, size_t size);
+
+/* With pools_lock held: move the blocks of @p whose frees have passed to the pool. */
+void orders_settle(struct pool *p);
+
+/*
+ * orders_now() is to be called before a wait of the driver. With pools_lock held, and after the wait's
+ * success: the frees up to that turn have passed in the stream with @key, or in @ctx.
+ */
+uint64_t orders_now(void);
+void order_passed(const struct key *key, uint64_t turn);
+void orders_context_passed(CUcontext ctx, uint64_t turn);
+
+/* @stream ends in the next call. Its free blocks wait for an event from now on. */
+void orders_stream_ending(CUstream stream);
+
+/* As frees_context_ending() and frees_context_lives(). */
+void orders_context_ending(CUcontext ctx);
+void orders_context_lives(CUcontext ctx);
+
+/*
+ * A capture is about to begin, and counts as open (captures.h). Waits a moment until no thread
+ * records an event in a stream: it would become part of the capture.
+ */
+void orders_before_capture(void);
+
+/* A capture ends between the two, whether it counts as open or not. */
+void orders_capture_ending(void);
+void orders_capture_ended(void);
+
+#endif
