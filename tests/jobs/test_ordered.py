@@ -12,6 +12,16 @@ ORDER = """\
   another stream gets it while the first is busy: no
   the other stream's memory has its contents: yes
 """
+FULL = """\
+its own stream, as much: CUDA_SUCCESS
+another stream, half: CUDA_SUCCESS
+  the first is still busy: yes
+  so is the other: yes
+another pool, half: CUDA_ERROR_OUT_OF_MEMORY
+  the pointer: 0
+the other stream's memory has its contents: yes
+cuMemAlloc of half: CUDA_SUCCESS
+"""
 ANSWERS = {
     "pool_order": "".join(f"in {where}\n{ORDER}" for where in (
         "a pool of the program", "the default pool", "the legacy stream", "the thread's stream",
@@ -73,6 +83,11 @@ freed twice: CUDA_ERROR_INVALID_VALUE
     "pool_seeks": "captures that broke: 0\n",
     "pool_waits": "the stream that waits is idle: no\n" +
                   3 * "another stream gets its memory: no\n",
+    "pool_full": "".join(f"in {where} stream\n{FULL}" for where in ("a", "the thread's", "the legacy")),
+    "pool_pieces": """\
+half, of pieces that its own stream frees: CUDA_SUCCESS, waits for the kernel
+half, of pieces that another stream frees: CUDA_SUCCESS, waits for the kernel
+""",
     "pool_full_ends": "the stream's end: CUDA_SUCCESS\n",
 }
 # Of many answers; they name what is asked.

@@ -342,39 +342,79 @@ static void case_pool_captured(void)
 	CALL(cuCtxSynchronize());
 }
 
-static void *end_busy_soon(void *arg)
+/*
+ * A GPU that is full of memory which was freed in a busy stream. Nobody ends the work before the calls
+ * have returned. A call that fails makes the pointer 0, or leaves it.
+ */
+static void pool_full(const char *what, CUstream stream)
 {
-	usleep(HOLD_S * 1000000);
-	end_busy();
-	return arg;
-}
-
-/* A GPU that is full of memory which was freed in a busy stream. */
-static void case_pool_full(void)
-{
-	CUstream stream = stream_new(), other = stream_new();
+	CUstream other = stream_new();
 	CUmemoryPool pool = pool_new(UINT64_MAX), second = pool_new(0);
-	CUdeviceptr ptr;
+	CUdeviceptr ptr, none = 1;
 	size_t free, total;
-	pthread_t helper;
 
+	say("in %s", what);
 	CALL(cuMemGetInfo(&free, &total));
 	ptr = pool_alloc(pool, free / 4 * 3, stream);
 	busy(stream);
-	CALL(cuMemsetD32Async(ptr, 1, MIB, stream));
+	CALL(cuMemsetD32Async(ptr, 1, MIB / 4, stream));
 	CALL(cuMemFreeAsync(ptr, stream));
-	pthread_create(&helper, NULL, end_busy_soon, NULL);
 	say_result("its own stream, as much",
 		   cuMemAllocFromPoolAsync(&ptr, free / 4 * 3, pool, stream));
+	CALL(cuMemsetD32Async(ptr, 2, MIB / 4, stream));
 	CALL(cuMemFreeAsync(ptr, stream));
 	say_result("another stream, half", cuMemAllocFromPoolAsync(&ptr, free / 2, pool, other));
+	CALL(cuMemsetD32Async(ptr, 3, MIB / 4, other));
+	say("  the first is still busy: %s", yes(cuStreamQuery(stream) == CUDA_ERROR_NOT_READY));
+	say("  so is the other: %s", yes(cuStreamQuery(other) == CUDA_ERROR_NOT_READY));
+	say_result("another pool, half", cuMemAllocFromPoolAsync(&none, free / 2, second, other));
+	say("  the pointer: %s", none == 1 ? "as before" : none ? "another" : "0");
+	end_busy();
+	CALL(cuStreamSynchronize(other));
+	say_words("the other stream's memory has its contents", ptr, MIB, 3);
 	CALL(cuMemFreeAsync(ptr, other));
-	say_result("another pool, half", cuMemAllocFromPoolAsync(&ptr, free / 2, second, other));
-	CALL(cuMemFreeAsync(ptr, other));
-	pthread_join(helper, NULL);
 	CALL(cuCtxSynchronize());
 	say_result("cuMemAlloc of half", cuMemAlloc(&ptr, free / 2));
 	CALL(cuMemFree(ptr));
+	CALL(cuMemPoolDestroy(pool));
+	CALL(cuMemPoolDestroy(second));
+	CALL(cuStreamDestroy(other));
+}
+
+static void case_pool_full(void)
+{
+	pool_full("a stream", stream_new());
+	pool_full("the thread's stream", CU_STREAM_PER_THREAD);
+	pool_full("the legacy stream", CU_STREAM_LEGACY);
+}
+
+/* The same with pieces, each of which is too small for a later allocation. */
+static void case_pool_pieces(void)
+{
+	CUstream stream = stream_new(), other = stream_new();
+	CUmemoryPool pool = pool_new(UINT64_MAX);
+	CUdeviceptr piece[4], ptr = 0;
+	size_t free, total;
+
+	CALL(cuMemGetInfo(&free, &total));
+	for (int i = 0; i < 4; i++)
+		piece[i] = pool_alloc(pool, free / 5, stream);
+	WAITS("half, of pieces that its own stream frees",
+	      (cuMemFreeAsync(piece[0], stream), cuMemFreeAsync(piece[1], stream),
+	       cuMemFreeAsync(piece[2], stream), cuMemFreeAsync(piece[3], stream),
+	       cuMemAllocFromPoolAsync(&ptr, free / 2, pool, stream)));
+	CALL(cuMemFreeAsync(ptr, stream));
+	CALL(cuStreamSynchronize(stream));
+	CALL(cuMemPoolTrimTo(pool, 0));
+	for (int i = 0; i < 4; i++)
+		piece[i] = pool_alloc(pool, free / 5, stream);
+	ptr = 0;
+	WAITS("half, of pieces that another stream frees",
+	      (cuMemFreeAsync(piece[0], stream), cuMemFreeAsync(piece[1], stream),
+	       cuMemFreeAsync(piece[2], stream), cuMemFreeAsync(piece[3], stream),
+	       cuMemAllocFromPoolAsync(&ptr, free / 2, pool, other)));
+	CALL(cuMemFreeAsync(ptr, other));
+	CALL(cuCtxSynchronize());
 }
 
 /* Memory of a context that the program created, and the end of the context. */

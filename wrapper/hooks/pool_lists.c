@@ -39,9 +39,14 @@ void pool_list_remove(struct pool_block *b)
 	b->list = NULL;
 }
 
+static size_t units_of(size_t size)
+{
+	return size / UNIT + (size % UNIT > 0);
+}
+
 struct pool_block *pool_list_find(const struct pool_list *list, size_t size)
 {
-	size_t units = size / UNIT + (size % UNIT > 0);
+	size_t units = units_of(size);
 	unsigned int bin = bin_of(units), patience = PATIENCE;
 	struct pool_block *b;
 
@@ -49,4 +54,15 @@ struct pool_block *pool_list_find(const struct pool_list *list, size_t size)
 		if (b->room >= size)
 			return b;
 	return units < SPLIT || bin + 1 == POOL_BINS ? NULL : list->bins[bin + 1];
+}
+
+struct pool_block *pool_list_find_any(const struct pool_list *list, size_t size)
+{
+	struct pool_block *b;
+
+	for (unsigned int bin = bin_of(units_of(size)); bin < POOL_BINS; bin++)
+		for (b = list->bins[bin]; b; b = b->more)
+			if (b->room >= size)
+				return b;
+	return NULL;
 }

@@ -50,4 +50,7 @@ void pool_list_remove(struct pool_block *b);
 /* A block for an allocation of @size bytes, which stays in the list; NULL if there is none. */
 struct pool_block *pool_list_find(const struct pool_list *list, size_t size);
 
+/* The same, however large the block is. */
+struct pool_block *pool_list_find_any(const struct pool_list *list, size_t size);
+
 #endif

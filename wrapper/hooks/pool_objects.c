@@ -46,8 +46,11 @@ static struct pool *pool_object(void)
 	return p;
 }
 
-/* With pools_lock held: the pool @handle is one that is served here. No memory: the driver serves it. */
-static void pool_add(CUmemoryPool handle, CUdevice dev, cuuint64_t threshold, bool any_stream)
+/*
+ * With pools_lock held: the pool @handle, with the attributes of a new one, is served here. NULL: no
+ * host memory.
+ */
+static struct pool *pool_add(CUmemoryPool handle, CUdevice dev)
 {
 	struct pool *p = pool_find(handle);
 
@@ -56,11 +59,13 @@ static void pool_add(CUmemoryPool handle, CUdevice dev, cuuint64_t threshold, bo
 		p->handle = NULL;
 	p = pool_object();
 	if (!p)
-		return;
+		return NULL;
 	p->handle = handle;
 	p->dev = dev;
-	p->threshold = threshold;
-	p->any_stream = any_stream;
+	p->threshold = 0;
+	p->any_stream = true;
+	p->dependencies = true;
+	return p;
 }
 
 void pool_uses(struct pool *p, size_t size)
@@ -153,9 +158,10 @@ bool pool_shrink(struct pool *p, size_t keep)
 
 void pool_device_learn(CUdevice dev)
 {
+	int any_stream = 0, dependencies = 0;
 	cuuint64_t before, threshold = 0;
 	CUmemoryPool pool = NULL, usual = NULL;
-	int any_stream = 0;
+	struct pool *p;
 
 	pthread_mutex_lock(&pools_lock);
 	before = changes;
@@ -169,10 +175,16 @@ void pool_device_learn(CUdevice dev)
 		real.cuMemPoolGetAttribute(usual, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold);
 		real.cuMemPoolGetAttribute(usual, CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC,
 					   &any_stream);
+		real.cuMemPoolGetAttribute(usual, CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES,
+					   &dependencies);
 	}
 	pthread_mutex_lock(&pools_lock);
-	if (usual && !pool_find(usual))
-		pool_add(usual, dev, threshold, any_stream);
+	p = usual && !pool_find(usual) ? pool_add(usual, dev) : NULL;
+	if (p) {
+		p->threshold = threshold;
+		p->any_stream = any_stream;
+		p->dependencies = dependencies;
+	}
 	if (changes == before) {
 		current[dev].pool = pool;
 		current[dev].known = true;
@@ -192,7 +204,7 @@ void pool_created(CUmemoryPool handle, const CUmemPoolProps *props)
 	if (!is_plain(props))
 		return;
 	pthread_mutex_lock(&pools_lock);
-	pool_add(handle, props->location.id, 0, true);
+	pool_add(handle, props->location.id);
 	pthread_mutex_unlock(&pools_lock);
 }
 
@@ -215,6 +227,8 @@ void pool_attribute_set(CUmemoryPool handle, CUmemPool_attribute attr, const voi
 		p->threshold = *(const cuuint64_t *)value;
 	else if (p && attr == CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC)
 		p->any_stream = *(const int *)value;
+	else if (p && attr == CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES)
+		p->dependencies = *(const int *)value;
 	else if (p && attr == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH)
 		p->reserved_high = p->reserved;
 	else if (p && attr == CU_MEMPOOL_ATTR_USED_MEM_HIGH)

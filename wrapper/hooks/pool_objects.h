@@ -23,7 +23,8 @@
 struct pool {
 	CUmemoryPool handle; /* NULL: destroyed */
 	CUdevice dev;
-	bool any_stream; /* REUSE_ALLOW_OPPORTUNISTIC */
+	bool any_stream;   /* REUSE_ALLOW_OPPORTUNISTIC */
+	bool dependencies; /* REUSE_ALLOW_INTERNAL_DEPENDENCIES */
 	cuuint64_t threshold;
 	size_t blocks, reserved, used; /* the last two in bytes */
 	size_t reserved_high, used_high;

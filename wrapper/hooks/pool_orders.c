@@ -21,6 +21,7 @@
 
 /* The free blocks of one pool that were freed in one stream. */
 struct waiting {
+	struct order *order;
 	const struct pool *pool;
 	struct pool_list list;
 	struct waiting *next;
@@ -131,6 +132,12 @@ void order_learn(CUstream stream, const struct key *key, CUcontext ctx)
 	pthread_mutex_unlock(&pools_lock);
 }
 
+/* Of a list that is no pool's. */
+static struct waiting *waiting_of(struct pool_list *list)
+{
+	return (struct waiting *)((char *)list - offsetof(struct waiting, list));
+}
+
 static struct waiting *waiting_find(const struct order *o, const struct pool *p)
 {
 	struct waiting *w;
@@ -147,10 +154,18 @@ struct pool_list *order_list(struct order *o, struct pool *p)
 		w = calloc(1, sizeof(*w));
 		if (!w)
 			return NULL;
+		w->order = o;
 		w->pool = p;
 		LL_PREPEND(o->waiting, w);
 	}
 	return &w->list;
+}
+
+static struct pool_block *block_any(const struct order *o, const struct pool *p, size_t size)
+{
+	const struct waiting *w = o->count ? waiting_find(o, p) : NULL;
+
+	return w ? pool_list_find_any(&w->list, size) : NULL;
 }
 
 struct pool_block *order_block_find(const struct order *o, const struct pool *p, size_t size)
@@ -323,10 +338,10 @@ void order_put(struct order *o, struct pool_list *list, struct pool_block *b)
 	pool_count_free(1);
 }
 
-void order_take(struct order *o, struct pool_block *b)
+void order_take(struct pool_block *b)
 {
 	if (b->list != &b->pool->passed)
-		o->count--;
+		waiting_of(b->list)->order->count--;
 	pool_list_remove(b);
 	pool_count_free(-1);
 }
@@ -354,6 +369,85 @@ void orders_ask_for(struct pool *p, size_t size)
 		if (!--left || pool_list_find(&p->passed, size))
 			return;
 	}
+}
+
+/* Without pools_lock: work of the stream of @o waits for @event from now on. */
+static bool wait_in(const struct order *o, CUevent event)
+{
+	bool done, pushed;
+
+	if (current_enter(o->ctx, &pushed))
+		return false;
+	done = !real.cuStreamWaitEvent(o->key.stream, event, CU_EVENT_WAIT_DEFAULT);
+	current_leave(pushed);
+	return done;
+}
+
+/*
+ * With pools_lock held; releases it meanwhile: later work of @o comes after the frees of @from, whose
+ * event nobody asks about, up to the turn that is returned. That is @least at least; 0: the driver
+ * refuses.
+ */
+static uint64_t follow(struct order *o, struct order *from, uint64_t least)
+{
+	bool has_event = from->recorded >= least, usable = !from->gone && is_own(from), done;
+	uint64_t until = has_event ? from->recorded : turn;
+	CUstreamCaptureMode mode;
+
+	from->asking = true;
+	pthread_mutex_unlock(&pools_lock);
+	mode = fence_relax();
+	if (!has_event && from->mark) {
+		done = wait_in(o, from->mark);
+	} else {
+		has_event = has_event || (usable && record(from));
+		done = has_event && wait_in(o, from->event);
+	}
+	fence_unrelax(mode);
+	pthread_mutex_lock(&pools_lock);
+	if (has_event)
+		from->recorded = until;
+	from->asking = false;
+	pthread_cond_broadcast(&changed);
+	return done ? until : 0;
+}
+
+/* The same, for a block of @from. Other threads may take one meanwhile: then it is NULL. */
+static struct pool_block *block_behind(struct order *o, struct order *from, const struct pool *p,
+				       size_t size)
+{
+	struct pool_block *b;
+	uint64_t until;
+
+	while (from->asking)
+		uncancelled_wait(&changed, &pools_lock);
+	b = from->ending ? NULL : block_any(from, p, size);
+	if (!b || o == from)
+		return b;
+	until = follow(o, from, b->turn);
+	b = block_any(from, p, size);
+	return b && b->turn <= until ? b : NULL;
+}
+
+struct pool_block *order_block_behind(struct order *o, struct pool *p, size_t size)
+{
+	struct pool_block *b = block_behind(o, o, p, size);
+	struct order *from;
+
+	for (from = orders; from && !b; from = from->next)
+		if (from->count)
+			b = block_behind(o, from, p, size);
+	return b;
+}
+
+bool orders_have(const struct pool *p)
+{
+	const struct order *o;
+
+	LL_FOREACH(orders, o)
+	if (has_waiting(o, p))
+		break;
+	return o;
 }
 
 uint64_t orders_now(void)

@@ -76,10 +76,10 @@ struct pool_list *order_list(struct order *o, struct pool *p);
 
 /*
  * With pools_lock held: @b, in no list, was freed in @o, and is free in @list of it. And @b, in a list
- * of @o or of its pool, is free no more.
+ * of an order or of its pool, is free no more.
  */
 void order_put(struct order *o, struct pool_list *list, struct pool_block *b);
-void order_take(struct order *o, struct pool_block *b);
+void order_take(struct pool_block *b);
 
 /* With pools_lock held: a thread has used @o without it, and counted itself in its users. */
 void order_end_use(struct order *o);
@@ -102,6 +102,16 @@ void orders_ask(const struct pool *p, enum order_effort effort);
  * look, and record.
  */
 void orders_ask_for(struct pool *p, size_t size);
+
+/*
+ * With pools_lock held; releases it meanwhile. A free block of @p for @size bytes, however large it is,
+ * whose free has not passed: later work of @o, which is in use, comes after the free. If it was freed in
+ * another stream, that of @o waits for it from now on. NULL: there is none.
+ */
+struct pool_block *order_block_behind(struct order *o, struct pool *p, size_t size);
+
+/* With pools_lock held: whether frees of @p have not passed. */
+bool orders_have(const struct pool *p);
 
 /* With pools_lock held: move the blocks of @p whose frees have passed to the pool. */
 void orders_settle(struct pool *p);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wrapper/hooks/pools.h"
 #include "checkpoint/ledger/captures.h"
+#include "common/clock.h"
 #include "vmem/addressing.h"
 #include "vmem/translate.h"
 #include "vmem/trimming.h"
@@ -12,7 +13,10 @@
 #include "wrapper/real.h"
 
 #include <stdlib.h>
+#include <time.h>
 #include <utlist.h>
+
+#define WAIT_MS 10000 /* work on the GPU may itself wait for the program */
 
 /*
  * Locks, if it succeeds: the stream and the pool of an allocation. CUDA_ERROR_NOT_SUPPORTED: the
@@ -109,10 +113,35 @@ static CUresult alloc_block(CUcontext ctx, struct pool *p, size_t size, CUdevice
 	return CUDA_SUCCESS;
 }
 
-static CUresult alloc_in(CUstream stream, CUcontext ctx, const CUmemoryPool *handle, size_t size,
-			 CUdeviceptr *ptr)
+/*
+ * With pools_lock held; releases it: @b becomes an allocation in @o; NULL: none. The use of @o and of
+ * @p ends.
+ */
+static CUresult reuse(struct order *o, struct pool *p, struct pool_block *b, size_t size,
+		      CUdeviceptr *ptr)
 {
 	CUdeviceptr at = 0;
+	CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+
+	if (b) {
+		order_take(b);
+		pool_uses(p, b->room);
+		at = b->ptr;
+	}
+	order_end_use(o);
+	p->blocks--;
+	pthread_mutex_unlock(&pools_lock);
+	if (at)
+		result = vmem_reuse(at, size);
+	if (!result)
+		*ptr = at;
+	return result;
+}
+
+/* Memory that is free in @o or its pool, or more of vmem's. */
+static CUresult alloc_at_once(CUstream stream, CUcontext ctx, const CUmemoryPool *handle,
+			      size_t size, CUdeviceptr *ptr)
+{
 	struct pool_block *b;
 	struct order *o;
 	struct pool *p;
@@ -123,25 +152,89 @@ static CUresult alloc_in(CUstream stream, CUcontext ctx, const CUmemoryPool *han
 	o->users++;
 	p->blocks++; /* the object stays that of this pool */
 	b = find_free(o, p, size);
-	if (b) {
-		order_take(o, b);
-		pool_uses(p, b->room);
-		at = b->ptr;
-	}
+	if (b)
+		return reuse(o, p, b, size, ptr);
 	ctx = o->ctx;
 	order_end_use(o);
-	p->blocks -= b != NULL;
 	pthread_mutex_unlock(&pools_lock);
-	if (b) {
-		result = vmem_reuse(at, size);
-		if (!result)
-			*ptr = at;
-		return result;
-	}
 	result = alloc_block(ctx, p, size, ptr);
 	pthread_mutex_lock(&pools_lock);
 	p->blocks--;
 	pthread_mutex_unlock(&pools_lock);
+	return result;
+}
+
+/* Cancellation points must not be in a call of the driver. */
+static void nap(void)
+{
+	const struct timespec ms = {.tv_nsec = 1000000};
+	int state;
+
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
+	nanosleep(&ms, NULL);
+	pthread_setcancelstate(state, NULL);
+}
+
+/* With pools_lock held; releases it meanwhile. Wait until frees of @p have passed; false: it is late. */
+static bool wait_for_frees(struct pool *p, double until_ms)
+{
+	bool late;
+
+	while (!(late = clock_ms() >= until_ms) && !p->passed.first && orders_have(p)) {
+		pthread_mutex_unlock(&pools_lock);
+		nap();
+		pthread_mutex_lock(&pools_lock);
+		orders_ask(p, ORDER_LOOK_AND_RECORD);
+		orders_settle(p);
+	}
+	return !late && p->passed.first;
+}
+
+/*
+ * The GPU is full: memory whose free has not passed. If no block is large enough, *@again says that
+ * some have passed since, whose memory may do together.
+ */
+static CUresult alloc_behind(CUstream stream, CUcontext ctx, const CUmemoryPool *handle,
+			     size_t size, CUdeviceptr *ptr, double until_ms, bool *again)
+{
+	struct pool_block *b;
+	struct order *o;
+	struct pool *p;
+	CUresult result = lock_places(stream, ctx, handle, &o, &p);
+
+	*again = false;
+	if (result)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	o->users++;
+	p->blocks++;
+	b = p->dependencies ? order_block_behind(o, p, size) : NULL;
+	if (b)
+		return reuse(o, p, b, size, ptr);
+	order_end_use(o);
+	*again = p->dependencies && wait_for_frees(p, until_ms);
+	p->blocks--;
+	pthread_mutex_unlock(&pools_lock);
+	return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* Without memory the driver makes the pointer 0 [H200: fidelity pool_full frees it then]. */
+static CUresult alloc_in(CUstream stream, CUcontext ctx, const CUmemoryPool *handle, size_t size,
+			 CUdeviceptr *ptr)
+{
+	CUresult result = alloc_at_once(stream, ctx, handle, size, ptr);
+	double until_ms;
+	bool again;
+
+	if (result != CUDA_ERROR_OUT_OF_MEMORY)
+		return result;
+	until_ms = clock_ms() + WAIT_MS;
+	do {
+		result = alloc_behind(stream, ctx, handle, size, ptr, until_ms, &again);
+		if (again)
+			result = alloc_at_once(stream, ctx, handle, size, ptr);
+	} while (result == CUDA_ERROR_OUT_OF_MEMORY && again);
+	if (result == CUDA_ERROR_OUT_OF_MEMORY)
+		*ptr = 0;
 	return result;
 }
 

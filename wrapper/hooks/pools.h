@@ -14,10 +14,13 @@
  *   free records an event: by an operation there it is ordered with the streams that wait for each
  *   other by themselves.
  * - An allocation in another stream may have it once the free has passed. A synchronisation shows
- *   that (pools_stream_passed()), or an event that is recorded in the stream of the
- *   free when another stream looks for memory (REUSE_ALLOW_OPPORTUNISTIC). No dependency is inserted
- *   into streams, and none that the program makes by events is followed: the two policies for this
- *   allow it and ask for nothing.
+ *   that (pools_stream_passed()), or an event that is recorded in the stream of the free when another
+ *   stream looks for memory (REUSE_ALLOW_OPPORTUNISTIC). No dependency that the program makes by events
+ *   is followed: the policy for this allows it and asks for nothing.
+ * - If the GPU is full, another stream may have it before that: the stream is made to wait for the free
+ *   (REUSE_ALLOW_INTERNAL_DEPENDENCIES). The driver cuts its blocks as they are needed; here a block is
+ *   given as a whole, or several whose frees have passed are unmapped for a larger one. So if no block
+ *   is large enough, the allocation waits for frees, for some seconds at most.
  * - A pool keeps freed memory up to its release threshold. What is more goes back at the next
  *   synchronisation, to vmem, which keeps some of it for any allocation.
  * - Memory outlives its pool. A destroyed pool gives it back when it is freed.

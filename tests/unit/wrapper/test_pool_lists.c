@@ -75,6 +75,31 @@ START_TEST(the_next_bin_serves)
 }
 END_TEST
 
+/* On a full GPU the smallest bin with a block that is large enough serves, also the one of the size. */
+START_TEST(any_larger_block_serves)
+{
+	struct pool_block small[20] = {0}, right = {0}, larger = {0}, largest = {0};
+
+	put(&right, 35 * MB);
+	for (size_t i = 0; i < 20; i++)
+		put(&small[i], 34 * MB);
+	put(&largest, 600UL << 30);
+	put(&larger, 4096 * MB);
+	ck_assert_ptr_eq(pool_list_find_any(&list, 1), &small[19]);
+	ck_assert_ptr_null(pool_list_find(&list, 35 * MB));
+	ck_assert_ptr_eq(pool_list_find_any(&list, 35 * MB), &right);
+	ck_assert_ptr_eq(pool_list_find_any(&list, 36 * MB), &larger);
+	ck_assert_ptr_eq(pool_list_find_any(&list, 600UL << 30), &largest);
+	ck_assert_ptr_null(pool_list_find_any(&list, (600UL << 30) + 1));
+	ck_assert_ptr_null(pool_list_find_any(&list, SIZE_MAX));
+	for (size_t i = 0; i < 20; i++)
+		pool_list_remove(&small[i]);
+	pool_list_remove(&right);
+	pool_list_remove(&larger);
+	pool_list_remove(&largest);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("free memory of pools");
@@ -83,6 +108,7 @@ int main(void)
 	tcase_add_test(tc, the_last_one_of_a_size_comes_first);
 	tcase_add_test(tc, a_block_fits);
 	tcase_add_test(tc, the_next_bin_serves);
+	tcase_add_test(tc, any_larger_block_serves);
 	suite_add_tcase(suite, tc);
 	return check_suite_run(suite);
 }
