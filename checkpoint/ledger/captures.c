@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/ledger/captures.h"
 #include "checkpoint/ledger/green.h"
+#include "common/threads.h"
 #include "common/uncancelled.h"
 #include "common/forks.h"
 #include "vmem/context_gone.h"
 
-#include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -172,15 +171,6 @@ void captures_remove_context(CUcontext ctx)
 
 CONTEXT_GONE(captures_remove_context);
 
-static bool thread_ended(pid_t tid)
-{
-	int saved = errno;
-	bool ended = tgkill(getpid(), tid, 0) && errno == ESRCH;
-
-	errno = saved;
-	return ended;
-}
-
 static bool is_over(const struct cuda_driver *drv, const struct capture *c)
 {
 	CUstreamCaptureStatus status;
@@ -190,7 +180,7 @@ static bool is_over(const struct cuda_driver *drv, const struct capture *c)
 	 * In this thread CU_STREAM_PER_THREAD names another stream, so the driver cannot be asked.
 	 */
 	if (c->tid && c->tid != gettid())
-		return thread_ended(c->tid);
+		return threads_ended(c->tid);
 	result = drv->cuStreamIsCapturing(c->stream, &status);
 	/* That this thread has no context says nothing about the stream. */
 	return result ? result != CUDA_ERROR_INVALID_CONTEXT

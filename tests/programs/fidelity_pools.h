@@ -593,6 +593,38 @@ static void case_pool_full_ends(void)
 	pthread_join(thread, NULL);
 }
 
+/* Uses memory in the default stream of the thread, and ends. */
+static void *use_and_end(void *pool)
+{
+	CUdeviceptr ptrs[4];
+
+	CALL(cuCtxSetCurrent(gpu.ctx));
+	for (int i = 0; i < 4; i++) {
+		ptrs[i] = pool_alloc(pool, POOL_SIZE, CU_STREAM_PER_THREAD);
+		CALL(cuMemsetD32Async(ptrs[i], 1, POOL_SIZE / 4, CU_STREAM_PER_THREAD));
+	}
+	for (int i = 0; i < 4; i++)
+		CALL(cuMemFreeAsync(ptrs[i], CU_STREAM_PER_THREAD));
+	while (cuStreamQuery(CU_STREAM_PER_THREAD) == CUDA_ERROR_NOT_READY)
+		;
+	return NULL;
+}
+
+/* Threads come and go, and nobody waits for their streams. */
+static void case_pool_threads(void)
+{
+	CUmemoryPool pool = pool_new(UINT64_MAX);
+	pthread_t thread;
+
+	for (int i = 0; i < 40; i++) {
+		CALL(pthread_create(&thread, NULL, use_and_end, pool) ? CUDA_ERROR_UNKNOWN
+								      : CUDA_SUCCESS);
+		pthread_join(thread, NULL);
+	}
+	say("after 40 threads the pool has memory for more than 10: %s",
+	    yes(pool_reserved(pool) > 10 * 4 * POOL_SIZE));
+}
+
 /* The memory of a busy stream is freed in one that has nothing to do except to wait for that one. */
 static void case_pool_waits(void)
 {

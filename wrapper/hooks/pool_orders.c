@@ -6,6 +6,7 @@
 #include "common/clock.h"
 #include "common/forks.h"
 #include "common/gpu.h"
+#include "common/threads.h"
 #include "common/uncancelled.h"
 #include "vmem/context_gone.h"
 #include "wrapper/hooks/current.h"
@@ -100,14 +101,30 @@ static struct order *order_object(CUcontext ctx)
 	return o;
 }
 
+/* With pools_lock held: the streams of threads that have ended. */
+static void end_threads(void)
+{
+	struct order *o;
+
+	LL_FOREACH(orders, o)
+	if (o->tid && !o->gone && !o->ending && !o->users && !o->asking && threads_ended(o->tid)) {
+		HASH_DELETE(hh, table, o);
+		o->gone = true;
+	}
+}
+
 /* With pools_lock held: @ctx is that of @key. */
 static void order_add(const struct key *key, CUcontext ctx, CUdevice dev, bool served, bool apart)
 {
-	struct order *o = order_object(ctx);
+	struct order *o;
 
+	if (key->thread)
+		end_threads();
+	o = order_object(ctx);
 	if (!o)
 		return;
 	o->key = *key;
+	o->tid = key->thread ? gettid() : 0;
 	o->ctx = ctx;
 	o->dev = dev;
 	o->served = served;
@@ -262,12 +279,15 @@ static bool is_idle(const struct order *o)
 static uint64_t ask_driver(struct order *o, enum order_effort effort, bool usable, uint64_t now,
 			   uint64_t *recorded)
 {
+	CUevent mark = __atomic_load_n(&o->mark, __ATOMIC_ACQUIRE);
 	bool look = effort != ORDER_RECORD;
 	uint64_t passed = 0;
 
 	if (*recorded && look && !real.cuEventQuery(o->event))
 		passed = *recorded;
 	if (!*recorded && look && usable && o->apart && is_idle(o))
+		passed = now;
+	if (look && mark && !real.cuEventQuery(mark))
 		passed = now;
 	/* What was freed after the event needs another one. */
 	if (effort != ORDER_LOOK && usable && passed < now && passed >= *recorded && record(o))

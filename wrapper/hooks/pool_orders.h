@@ -20,6 +20,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 struct waiting;
 
@@ -33,12 +34,14 @@ struct key {
 
 /*
  * A stream, in which frees and allocations are ordered. Objects are never freed: that of a stream that
- * has ended is used again once it has no blocks.
+ * has ended is used again once it has no blocks. CU_STREAM_PER_THREAD ends with its thread, which is
+ * noticed when another thread uses its own one for the first time.
  */
 struct order {
 	struct key key;
 	CUcontext ctx;
 	CUdevice dev;
+	pid_t tid;          /* of CU_STREAM_PER_THREAD, else 0 */
 	bool served;        /* allocations in it, and free blocks */
 	bool apart;         /* CU_STREAM_NON_BLOCKING: it waits for no other stream by itself */
 	bool gone;          /* the stream has ended; the order is in no table */
@@ -46,7 +49,7 @@ struct order {
 	bool asking;        /* a thread asks the driver about the stream and the event */
 	unsigned int users; /* threads that use it without the lock, for a moment */
 	CUevent event;      /* of ctx; NULL before the first one */
-	CUevent mark;       /* of ctx; what a free records, and nobody asks about; or NULL */
+	CUevent mark;       /* of ctx; unless apart, each free records it first; or NULL */
 	uint64_t recorded;  /* the frees up to this turn precede the event; 0: it is not recorded */
 	uint64_t passed;    /* the frees up to this turn have passed */
 	size_t count;       /* free blocks */

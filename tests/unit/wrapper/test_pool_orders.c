@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The streams of stream-ordered allocations, over a driver whose events pass when a test says so. */
+#include "calls.h"
+#include "tests/check_suite.h"
+#include "vmem/context_gone.h"
+#include "wrapper/hooks/pool_orders.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+#define HANDLE(n) ((void *)(uintptr_t)(0x1000 + 16 * (n)))
+#define CONTEXT   HANDLE(1)
+#define STREAM(n) ((CUstream)HANDLE(100 + (n)))
+#define SIZE      ((size_t)2 << 20)
+
+/* An event, and the stream in which it was recorded last. */
+struct event {
+	CUstream stream;
+	bool passed;
+};
+
+static unsigned int flags; /* of each stream */
+static CUevent waited;     /* by the last cuStreamWaitEvent() */
+static CUstream waits;     /* in it */
+static unsigned int records;
+
+static CUresult get_current(CUcontext *ctx)
+{
+	*ctx = CONTEXT;
+	return CUDA_SUCCESS;
+}
+
+static CUresult get_device(CUdevice *dev)
+{
+	*dev = 0;
+	return CUDA_SUCCESS;
+}
+
+static CUresult stream_ctx(CUstream stream, CUcontext *ctx)
+{
+	(void)stream;
+	return get_current(ctx);
+}
+
+static CUresult stream_flags(CUstream stream, unsigned int *found)
+{
+	(void)stream;
+	*found = flags;
+	return CUDA_SUCCESS;
+}
+
+/* Work never ends by itself. */
+static CUresult stream_query(CUstream stream)
+{
+	(void)stream;
+	return CUDA_ERROR_NOT_READY;
+}
+
+static CUresult event_create(CUevent *event, unsigned int how)
+{
+	ck_assert_uint_eq(how, CU_EVENT_DISABLE_TIMING);
+	*event = calloc(1, sizeof(struct event));
+	return CUDA_SUCCESS;
+}
+
+static CUresult event_record(CUevent event, CUstream stream)
+{
+	*(struct event *)event = (struct event){.stream = stream};
+	records++;
+	return CUDA_SUCCESS;
+}
+
+static CUresult event_query(CUevent event)
+{
+	return ((struct event *)event)->passed ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
+
+static CUresult wait_event(CUstream stream, CUevent event, unsigned int how)
+{
+	ck_assert_uint_eq(how, CU_EVENT_WAIT_DEFAULT);
+	waits = stream;
+	waited = event;
+	return CUDA_SUCCESS;
+}
+
+static struct pool pool;
+
+static void setup(void)
+{
+	real.cuCtxGetCurrent = get_current;
+	real.cuCtxGetDevice = get_device;
+	real.cuStreamGetCtx = stream_ctx;
+	real.cuStreamGetFlags = stream_flags;
+	real.cuStreamQuery = stream_query;
+	real.cuEventCreate = event_create;
+	real.cuEventRecord = event_record;
+	real.cuEventQuery = event_query;
+	real.cuStreamWaitEvent = wait_event;
+	flags = CU_STREAM_NON_BLOCKING;
+	pool = (struct pool){.handle = HANDLE(2), .dependencies = true};
+}
+
+static struct order *order_of(CUstream stream)
+{
+	struct key key = order_key(stream, CONTEXT);
+
+	order_learn(stream, &key, CONTEXT);
+	return order_find(&key);
+}
+
+/* A block of the pool that is freed in @o. */
+static struct pool_block *freed(struct order *o)
+{
+	struct pool_block *b = calloc(1, sizeof(*b));
+
+	*b = (struct pool_block){.room = SIZE, .ctx = CONTEXT, .pool = &pool};
+	ck_assert_int_eq(order_mark_free(o), CUDA_SUCCESS);
+	order_put(o, order_list(o, &pool), b);
+	return b;
+}
+
+static void passes(CUevent event)
+{
+	ck_assert_ptr_nonnull(event);
+	((struct event *)event)->passed = true;
+}
+
+/* What the pool has, as far as an event in a stream shows it. */
+static struct pool_block *look(void)
+{
+	struct pool_block *b;
+
+	pthread_mutex_lock(&pools_lock);
+	orders_ask(&pool, ORDER_LOOK_AND_RECORD);
+	orders_settle(&pool);
+	b = pool_list_find(&pool.passed, SIZE);
+	pthread_mutex_unlock(&pools_lock);
+	return b;
+}
+
+START_TEST(an_event_shows_that_frees_have_passed)
+{
+	struct order *o = order_of(STREAM(0));
+	struct pool_block *b = freed(o), *later;
+
+	ck_assert_uint_eq(records, 0);
+	ck_assert_ptr_null(look());
+	ck_assert_uint_eq(records, 1);
+	later = freed(o);
+	ck_assert_ptr_null(look());
+	ck_assert_uint_eq(records, 1);
+	passes(o->event);
+	ck_assert_ptr_eq(look(), b);
+	order_take(b);
+	ck_assert_uint_eq(records, 2);
+	ck_assert_ptr_null(look());
+	passes(o->event);
+	ck_assert_ptr_eq(look(), later);
+	ck_assert_uint_eq(o->count, 0);
+}
+END_TEST
+
+struct thread {
+	struct order *order;
+	struct pool_block *blocks[3];
+};
+
+static void *free_in_own_stream(void *arg)
+{
+	struct thread *t = arg;
+
+	t->order = order_of(CU_STREAM_PER_THREAD);
+	for (size_t i = 0; i < 3; i++)
+		t->blocks[i] = freed(t->order);
+	return NULL;
+}
+
+static void run_thread(struct thread *t)
+{
+	pthread_t thread;
+
+	ck_assert_int_eq(pthread_create(&thread, NULL, free_in_own_stream, t), 0);
+	pthread_join(thread, NULL);
+}
+
+/* Nobody can record an event there any more. */
+START_TEST(frees_of_a_thread_that_has_ended_pass)
+{
+	struct thread t;
+
+	flags = CU_STREAM_DEFAULT;
+	run_thread(&t);
+	ck_assert_ptr_null(look());
+	ck_assert_ptr_eq(((struct event *)t.order->mark)->stream, CU_STREAM_PER_THREAD);
+	passes(t.order->mark);
+	for (size_t i = 3; i--;) {
+		ck_assert_ptr_eq(look(), t.blocks[i]);
+		order_take(t.blocks[i]);
+	}
+	ck_assert_ptr_null(look());
+}
+END_TEST
+
+/* The kernel may say for a moment that a thread is still there after it was joined. */
+START_TEST(threads_that_have_ended_leave_nothing)
+{
+	struct order *orders[5] = {NULL};
+	struct thread t;
+	size_t n = 0;
+
+	flags = CU_STREAM_DEFAULT;
+	for (int i = 0; i < 40; i++) {
+		size_t k = 0;
+
+		run_thread(&t);
+		while (k < n && orders[k] != t.order)
+			k++;
+		orders[k] = t.order;
+		n += k == n;
+		ck_assert_uint_lt(n, 5);
+		ck_assert_uint_eq(t.order->count, 3);
+		passes(t.order->mark);
+		for (k = 0; k < 3; k++)
+			order_take(look());
+	}
+}
+END_TEST
+
+static struct pool_block *take_behind(struct order *o, size_t size)
+{
+	struct pool_block *b;
+
+	pthread_mutex_lock(&pools_lock);
+	o->users++;
+	b = order_block_behind(o, &pool, size);
+	if (b)
+		order_take(b);
+	order_end_use(o);
+	pthread_mutex_unlock(&pools_lock);
+	return b;
+}
+
+START_TEST(a_stream_waits_for_the_free)
+{
+	struct order *busy = order_of(STREAM(0)), *o = order_of(STREAM(1));
+	struct pool_block *b = freed(busy), *second = freed(busy), *own;
+
+	ck_assert_ptr_null(take_behind(o, SIZE + 1));
+	ck_assert_ptr_null(waited);
+	ck_assert_ptr_eq(take_behind(o, SIZE), second);
+	ck_assert_ptr_eq(waits, STREAM(1));
+	ck_assert_ptr_eq(waited, busy->event);
+	ck_assert_ptr_eq(((struct event *)waited)->stream, STREAM(0));
+	ck_assert_uint_eq(records, 1);
+	/* The event follows this free as well. */
+	waited = NULL;
+	ck_assert_ptr_eq(take_behind(o, 1), b);
+	ck_assert_ptr_eq(waited, busy->event);
+	ck_assert_uint_eq(records, 1);
+	ck_assert_uint_eq(busy->count, 0);
+	/* The stream's own memory needs no event. */
+	own = freed(o);
+	waited = NULL;
+	ck_assert_ptr_eq(take_behind(o, SIZE), own);
+	ck_assert_ptr_null(waited);
+}
+END_TEST
+
+/* What a thread has freed in its default stream: the event that each free records does. */
+START_TEST(a_stream_waits_for_a_thread_that_has_ended)
+{
+	struct order *o = order_of(STREAM(1));
+	struct thread t;
+
+	flags = CU_STREAM_DEFAULT;
+	run_thread(&t);
+	records = 0;
+	ck_assert_ptr_eq(take_behind(o, SIZE), t.blocks[2]);
+	ck_assert_ptr_eq(waited, t.order->mark);
+	ck_assert_uint_eq(records, 0);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("streams of stream-ordered allocations");
+	TCase *tc = tcase_create("orders");
+
+	tcase_add_checked_fixture(tc, setup, NULL);
+	tcase_add_test(tc, an_event_shows_that_frees_have_passed);
+	tcase_add_test(tc, frees_of_a_thread_that_has_ended_pass);
+	tcase_add_test(tc, threads_that_have_ended_leave_nothing);
+	tcase_add_test(tc, a_stream_waits_for_the_free);
+	tcase_add_test(tc, a_stream_waits_for_a_thread_that_has_ended);
+	suite_add_tcase(suite, tc);
+	return check_suite_run(suite);
+}
