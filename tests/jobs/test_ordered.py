@@ -50,7 +50,7 @@ an allocation of that pool: CUDA_ERROR_INVALID_VALUE
 beside a capture: CUDA_SUCCESS
 freed beside it: CUDA_SUCCESS
 its end: CUDA_SUCCESS
-nodes: 1
+nodes: 2
 the graph's memory has its contents: yes
 a free of it outside: CUDA_SUCCESS
 a free in a capture of memory from before: CUDA_ERROR_INVALID_VALUE

@@ -2,7 +2,7 @@
 /*
  * Allocation nodes of graphs. Unlike a GPU's, the memory is there from the capture of its
  * allocation until the last graph with that node is destroyed, and a free does nothing, in the
- * graph or later: the next launch allocates the same bytes again.
+ * graph or later: the next launch allocates the same bytes again. The nodes of both do nothing.
  */
 #include "tests/sim/sim.h"
 
@@ -14,6 +14,7 @@ CUresult graph_memory_alloc(struct sim_capture *c, struct sim_ctx *ctx, size_t s
 			    CUdeviceptr *ptr)
 {
 	struct sim_graph_memory *m = c->graph->memory;
+	struct sim_node *node;
 	CUresult result;
 
 	if (c->invalid)
@@ -35,18 +36,19 @@ CUresult graph_memory_alloc(struct sim_capture *c, struct sim_ctx *ctx, size_t s
 	used[ctx->dev] += size;
 	if (high[ctx->dev] < used[ctx->dev])
 		high[ctx->dev] = used[ctx->dev];
-	return CUDA_SUCCESS;
+	return node_new(c->graph, CU_GRAPH_NODE_TYPE_MEM_ALLOC, NULL, &node);
 }
 
 CUresult graph_memory_free(struct sim_capture *c, CUdeviceptr ptr)
 {
 	const struct sim_graph_memory *m = c->graph->memory;
+	struct sim_node *node;
 
 	if (c->invalid)
 		return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
 	for (size_t i = 0; m && i < m->count; i++)
 		if (m->ptrs[i] == ptr)
-			return CUDA_SUCCESS;
+			return node_new(c->graph, CU_GRAPH_NODE_TYPE_MEM_FREE, NULL, &node);
 	return CUDA_ERROR_NOT_SUPPORTED;
 }
 
