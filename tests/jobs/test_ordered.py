@@ -88,6 +88,11 @@ freed twice: CUDA_ERROR_INVALID_VALUE
 half, of pieces that its own stream frees: CUDA_SUCCESS, waits for the kernel
 half, of pieces that another stream frees: CUDA_SUCCESS, waits for the kernel
 """,
+    "pool_captured_ends": """\
+the end of a stream that captures: CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
+  nodes of the capture: 1
+another stream gets the memory: yes
+""",
     "pool_threads": "after 40 threads the pool has memory for more than 10: no\n",
     "pool_full_ends": "the stream's end: CUDA_SUCCESS\n",
 }

@@ -625,6 +625,36 @@ static void case_pool_threads(void)
 	    yes(pool_reserved(pool) > 10 * 4 * POOL_SIZE));
 }
 
+/* A stream ends, or not, while it captures and has memory that was freed in it before. */
+static void case_pool_captured_ends(void)
+{
+	CUstream stream = stream_new(), other = stream_new();
+	CUmemoryPool pool = pool_new(UINT64_MAX);
+	CUdeviceptr ptr = pool_alloc(pool, POOL_SIZE, stream), inside;
+	int got = 0;
+	CUresult result;
+	CUgraph graph;
+	size_t nodes = 0;
+
+	busy(stream);
+	CALL(cuMemFreeAsync(ptr, stream));
+	CALL(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+	result = cuStreamDestroy(stream);
+	say_result("the end of a stream that captures", result);
+	if (result) {
+		CALL(cuMemAllocAsync(&inside, POOL_SIZE, stream));
+		CALL(cuStreamEndCapture(stream, &graph));
+		CALL(cuGraphGetNodes(graph, NULL, &nodes));
+		say("  nodes of the capture: %zu", nodes);
+	}
+	end_busy();
+	for (int i = 0; i < 100 && !got; i++) {
+		step_sleep_ms(5);
+		got = pool_alloc(pool, POOL_SIZE, other) == ptr;
+	}
+	say("another stream gets the memory: %s", yes(got));
+}
+
 /* The memory of a busy stream is freed in one that has nothing to do except to wait for that one. */
 static void case_pool_waits(void)
 {

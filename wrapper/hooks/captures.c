@@ -30,7 +30,7 @@ static struct capture *beginning(CUstream stream, bool into)
 	real.cuCtxGetCurrent(&ctx);
 	fence_before_capture(green_owner(ctx));
 	c = captures_begin(stream, ctx, into);
-	orders_before_capture();
+	orders_before_capture(stream);
 	return c;
 }
 
@@ -125,22 +125,43 @@ CUresult hook_cuStreamEndCapture_ptsz(CUstream hStream, CUgraph *phGraph)
 	return captured(real.cuStreamEndCapture_ptsz(hStream, phGraph), phGraph, into);
 }
 
-static void stream_gone(CUstream stream)
+/* The driver has refused to end a stream that captures: the capture goes on. */
+static void capture_lives(CUstream stream, bool into)
 {
-	captures_remove(stream);
+	CUcontext ctx = NULL;
+	struct capture *c;
+
+	real.cuStreamGetCtx(stream, &ctx);
+	c = captures_begin(stream, ctx, into);
+	if (c)
+		captures_begun(c, true);
+}
+
+static CUresult destroy(CUstream stream, CUresult (*in_driver)(CUstream))
+{
+	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+	bool into,
+		known = captures_open(driver_table()) && !real.cuStreamIsCapturing(stream, &status);
+	struct order *o;
+	CUresult result;
+
+	into = captures_remove(stream);
 	queries_remove(QUERY_STREAM, stream);
 	windows_remove(stream);
-	orders_stream_ending(stream);
+	o = orders_stream_ending(stream);
+	result = in_driver(stream);
+	orders_stream_ended(o, result);
+	if (result && known && status != CU_STREAM_CAPTURE_STATUS_NONE)
+		capture_lives(stream, into);
+	return result;
 }
 
 CUresult hook_cuStreamDestroy(CUstream hStream)
 {
-	stream_gone(hStream);
-	return real.cuStreamDestroy(hStream);
+	return destroy(hStream, real.cuStreamDestroy);
 }
 
 CUresult hook_cuStreamDestroy_v2(CUstream hStream)
 {
-	stream_gone(hStream);
-	return real.cuStreamDestroy_v2(hStream);
+	return destroy(hStream, real.cuStreamDestroy_v2);
 }

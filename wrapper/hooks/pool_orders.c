@@ -239,24 +239,32 @@ static bool capturing(void)
 	return open || __atomic_load_n(&ends, __ATOMIC_SEQ_CST);
 }
 
-/*
- * Record the event of @o, which is asking or has users. The calling thread is in relaxed mode. False:
- * the driver refuses, or a capture is open: the event would become part of it.
- */
-static bool record(struct order *o)
+/* Record the event of @o, which is asking. The calling thread is in relaxed mode. */
+static bool record_event(struct order *o)
 {
 	CUevent event = o->event;
 	bool done, pushed;
 
-	__atomic_add_fetch(&recording, 1, __ATOMIC_SEQ_CST);
-	done = !capturing() && !current_enter(o->ctx, &pushed);
-	if (done) {
-		done = event || !real.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING);
-		done = done && !real.cuEventRecord(event, o->key.stream);
-		current_leave(pushed);
-	}
-	__atomic_sub_fetch(&recording, 1, __ATOMIC_RELEASE);
+	if (current_enter(o->ctx, &pushed))
+		return false;
+	done = event || !real.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING);
+	done = done && !real.cuEventRecord(event, o->key.stream);
+	current_leave(pushed);
 	o->event = event;
+	return done;
+}
+
+/*
+ * The same. False: the driver refuses, or a capture is open: while the driver is called, another thread
+ * may make the stream part of it, and the event with it.
+ */
+static bool record(struct order *o)
+{
+	bool done;
+
+	__atomic_add_fetch(&recording, 1, __ATOMIC_SEQ_CST);
+	done = !capturing() && record_event(o);
+	__atomic_sub_fetch(&recording, 1, __ATOMIC_RELEASE);
 	return done;
 }
 
@@ -297,7 +305,7 @@ static uint64_t ask_driver(struct order *o, enum order_effort effort, bool usabl
 
 void order_ask(struct order *o, enum order_effort effort)
 {
-	uint64_t now = turn, recorded, passed;
+	uint64_t now = o->last, recorded, passed;
 	CUstreamCaptureMode mode;
 	bool usable;
 
@@ -353,6 +361,7 @@ void order_put(struct order *o, struct pool_list *list, struct pool_block *b)
 {
 	b->turn = turn + 1;
 	__atomic_store_n(&turn, b->turn, __ATOMIC_RELEASE);
+	o->last = b->turn;
 	pool_list_put(list, b);
 	o->count++;
 	pool_count_free(1);
@@ -411,7 +420,7 @@ static bool wait_in(const struct order *o, CUevent event)
 static uint64_t follow(struct order *o, struct order *from, uint64_t least)
 {
 	bool has_event = from->recorded >= least, usable = !from->gone && is_own(from), done;
-	uint64_t until = has_event ? from->recorded : turn;
+	uint64_t until = has_event ? from->recorded : from->last;
 	CUstreamCaptureMode mode;
 
 	from->asking = true;
@@ -499,36 +508,86 @@ static void end_users(struct order *o)
 		uncancelled_wait(&changed, &pools_lock);
 }
 
-void orders_stream_ending(CUstream stream)
+static bool is_capturing(CUstream stream)
+{
+	CUstreamCaptureStatus status;
+
+	return real.cuStreamIsCapturing(stream, &status) || status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+/*
+ * With pools_lock held; releases it meanwhile: an event for the last frees of @o, whose event nobody
+ * asks about. No other thread may use the stream, so none makes it part of an open capture.
+ */
+static void record_last(struct order *o)
+{
+	uint64_t last = o->last;
+	CUstreamCaptureMode mode;
+	bool recorded;
+
+	if (!o->count || o->recorded >= last || o->passed >= last)
+		return;
+	o->asking = true;
+	pthread_mutex_unlock(&pools_lock);
+	mode = fence_relax();
+	recorded = !is_capturing(o->key.stream) && record_event(o);
+	fence_unrelax(mode);
+	pthread_mutex_lock(&pools_lock);
+	if (recorded)
+		o->recorded = last;
+	o->asking = false;
+	pthread_cond_broadcast(&changed);
+}
+
+struct order *orders_stream_ending(CUstream stream)
 {
 	struct key key = order_key(stream, NULL);
-	CUstreamCaptureMode mode;
 	struct order *o;
-	uint64_t now;
-	bool recorded;
 
 	/* The default streams end with their context, or with their thread. */
 	if (key.stream != stream || key.thread)
-		return;
+		return NULL;
 	pthread_mutex_lock(&pools_lock);
 	o = order_find(&key);
 	if (o) {
 		o->ending = true;
 		end_users(o);
+		record_last(o);
 		HASH_DELETE(hh, table, o);
-		now = turn;
-		if (o->count && o->recorded < now && o->passed < now) {
-			o->users++;
-			pthread_mutex_unlock(&pools_lock);
-			mode = fence_relax();
-			recorded = record(o);
-			fence_unrelax(mode);
-			pthread_mutex_lock(&pools_lock);
-			o->users--;
-			o->recorded = recorded ? now : o->recorded;
-		}
 		o->gone = true;
 		o->ending = false;
+		o->users++; /* the object stays that of this stream */
+	}
+	pthread_mutex_unlock(&pools_lock);
+	return o;
+}
+
+void orders_stream_ended(struct order *o, bool lives)
+{
+	if (!o)
+		return;
+	pthread_mutex_lock(&pools_lock);
+	order_end_use(o);
+	if (lives && o->ctx && !order_find(&o->key)) {
+		HASH_ADD(hh, table, key, sizeof(o->key), o);
+		o->gone = !o->hh.tbl;
+	}
+	pthread_mutex_unlock(&pools_lock);
+}
+
+/* In other streams each free has recorded an event. */
+static void record_before_capture(CUstream stream)
+{
+	struct key key = order_key(stream, NULL);
+	struct order *o;
+
+	pthread_mutex_lock(&pools_lock);
+	o = order_find(&key);
+	if (o && o->apart) {
+		while (o->asking)
+			uncancelled_wait(&changed, &pools_lock);
+		if (!o->ending && !o->gone)
+			record_last(o);
 	}
 	pthread_mutex_unlock(&pools_lock);
 }
@@ -592,10 +651,12 @@ static void context_ended(CUcontext ctx)
 
 CONTEXT_GONE(context_ended);
 
-void orders_before_capture(void)
+void orders_before_capture(CUstream stream)
 {
 	double until;
 
+	if (!pool_none_is_free())
+		record_before_capture(stream);
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 	if (!__atomic_load_n(&recording, __ATOMIC_SEQ_CST))
 		return;

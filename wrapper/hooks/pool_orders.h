@@ -50,6 +50,7 @@ struct order {
 	unsigned int users; /* threads that use it without the lock, for a moment */
 	CUevent event;      /* of ctx; NULL before the first one */
 	CUevent mark;       /* of ctx; unless apart, each free records it first; or NULL */
+	uint64_t last;      /* the turn of the last free */
 	uint64_t recorded;  /* the frees up to this turn precede the event; 0: it is not recorded */
 	uint64_t passed;    /* the frees up to this turn have passed */
 	size_t count;       /* free blocks */
@@ -127,18 +128,23 @@ uint64_t orders_now(void);
 void order_passed(const struct key *key, uint64_t turn);
 void orders_context_passed(CUcontext ctx, uint64_t turn);
 
-/* @stream ends in the next call. Its free blocks wait for an event from now on. */
-void orders_stream_ending(CUstream stream);
+/*
+ * @stream ends in the next call: its free blocks wait for an event from now on. After the call, what
+ * the first function returned is to be passed to the second. @lives: the driver has refused.
+ */
+struct order *orders_stream_ending(CUstream stream);
+void orders_stream_ended(struct order *o, bool lives);
 
 /* As frees_context_ending() and frees_context_lives(). */
 void orders_context_ending(CUcontext ctx);
 void orders_context_lives(CUcontext ctx);
 
 /*
- * A capture is about to begin, and counts as open (captures.h). Waits a moment until no thread
- * records an event in a stream: it would become part of the capture.
+ * A capture on @stream is about to begin, and counts as open (captures.h). Waits a moment until no
+ * thread records an event in a stream: it would become part of the capture. For what was freed in
+ * @stream, an event is recorded before the capture.
  */
-void orders_before_capture(void);
+void orders_before_capture(CUstream stream);
 
 /* A capture ends between the two, whether it counts as open or not. */
 void orders_capture_ending(void);

@@ -20,8 +20,9 @@ struct event {
 };
 
 static unsigned int flags; /* of each stream */
-static CUevent waited;     /* by the last cuStreamWaitEvent() */
-static CUstream waits;     /* in it */
+static CUstream captured;
+static CUevent waited; /* by the last cuStreamWaitEvent() */
+static CUstream waits; /* in it */
 static unsigned int records;
 
 static CUresult get_current(CUcontext *ctx)
@@ -56,6 +57,13 @@ static CUresult stream_query(CUstream stream)
 	return CUDA_ERROR_NOT_READY;
 }
 
+static CUresult is_capturing(CUstream stream, CUstreamCaptureStatus *status)
+{
+	*status = stream == captured ? CU_STREAM_CAPTURE_STATUS_ACTIVE
+				     : CU_STREAM_CAPTURE_STATUS_NONE;
+	return CUDA_SUCCESS;
+}
+
 static CUresult event_create(CUevent *event, unsigned int how)
 {
 	ck_assert_uint_eq(how, CU_EVENT_DISABLE_TIMING);
@@ -65,6 +73,7 @@ static CUresult event_create(CUevent *event, unsigned int how)
 
 static CUresult event_record(CUevent event, CUstream stream)
 {
+	ck_assert_ptr_ne(stream, captured);
 	*(struct event *)event = (struct event){.stream = stream};
 	records++;
 	return CUDA_SUCCESS;
@@ -92,6 +101,7 @@ static void setup(void)
 	real.cuStreamGetCtx = stream_ctx;
 	real.cuStreamGetFlags = stream_flags;
 	real.cuStreamQuery = stream_query;
+	real.cuStreamIsCapturing = is_capturing;
 	real.cuEventCreate = event_create;
 	real.cuEventRecord = event_record;
 	real.cuEventQuery = event_query;
@@ -281,6 +291,80 @@ START_TEST(a_stream_waits_for_a_thread_that_has_ended)
 }
 END_TEST
 
+START_TEST(a_stream_ends)
+{
+	struct order *o = order_of(STREAM(0));
+	struct key key = o->key;
+	struct pool_block *b = freed(o);
+
+	ck_assert_ptr_eq(orders_stream_ending(STREAM(0)), o);
+	ck_assert_ptr_null(order_find(&key));
+	ck_assert_uint_eq(records, 1);
+	orders_stream_ended(o, false);
+	ck_assert_ptr_null(order_find(&key));
+	ck_assert_ptr_ne(order_of(STREAM(0)), o);
+	passes(o->event);
+	ck_assert_ptr_eq(look(), b);
+	/* Another stream has the object now. */
+	order_take(b);
+	ck_assert_ptr_eq(order_of(STREAM(1)), o);
+	ck_assert_ptr_null(orders_stream_ending(STREAM(2)));
+	orders_stream_ended(NULL, false);
+}
+END_TEST
+
+START_TEST(the_driver_refuses_to_end_a_stream)
+{
+	struct order *o = order_of(STREAM(0));
+	struct pool_block *b = freed(o);
+
+	ck_assert_ptr_eq(orders_stream_ending(STREAM(0)), o);
+	orders_stream_ended(o, true);
+	ck_assert_ptr_eq(order_of(STREAM(0)), o);
+	ck_assert_ptr_eq(order_block_find(o, &pool, SIZE), b);
+	/* Meanwhile another thread has learned about a stream with this handle. */
+	ck_assert_ptr_eq(orders_stream_ending(STREAM(0)), o);
+	ck_assert_ptr_ne(order_of(STREAM(0)), o);
+	orders_stream_ended(o, true);
+	ck_assert_ptr_ne(order_of(STREAM(0)), o);
+}
+END_TEST
+
+START_TEST(frees_before_a_capture_pass)
+{
+	struct order *o = order_of(STREAM(0));
+	struct pool_block *b = freed(o);
+
+	orders_before_capture(STREAM(1));
+	ck_assert_uint_eq(records, 0);
+	orders_before_capture(STREAM(0));
+	ck_assert_uint_eq(records, 1);
+	captured = STREAM(0);
+	orders_before_capture(STREAM(0));
+	orders_stream_ended(orders_stream_ending(STREAM(0)), false);
+	ck_assert_uint_eq(records, 1);
+	passes(o->event);
+	ck_assert_ptr_eq(look(), b);
+}
+END_TEST
+
+/* It has become part of a capture by an event: none can be recorded for its frees. */
+START_TEST(a_stream_ends_that_captures)
+{
+	struct order *o = order_of(STREAM(0));
+
+	freed(o);
+	captured = STREAM(0);
+	orders_stream_ended(orders_stream_ending(STREAM(0)), false);
+	ck_assert_uint_eq(records, 0);
+	ck_assert_ptr_null(look());
+	pthread_mutex_lock(&pools_lock);
+	orders_context_passed(CONTEXT, orders_now());
+	pthread_mutex_unlock(&pools_lock);
+	ck_assert_ptr_nonnull(look());
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("streams of stream-ordered allocations");
@@ -292,6 +376,10 @@ int main(void)
 	tcase_add_test(tc, threads_that_have_ended_leave_nothing);
 	tcase_add_test(tc, a_stream_waits_for_the_free);
 	tcase_add_test(tc, a_stream_waits_for_a_thread_that_has_ended);
+	tcase_add_test(tc, a_stream_ends);
+	tcase_add_test(tc, the_driver_refuses_to_end_a_stream);
+	tcase_add_test(tc, frees_before_a_capture_pass);
+	tcase_add_test(tc, a_stream_ends_that_captures);
 	suite_add_tcase(suite, tc);
 	return check_suite_run(suite);
 }
