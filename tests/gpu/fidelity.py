@@ -26,6 +26,11 @@ KNOWN = {
         "  of 64 MiB",
         *(f"the end of the {mode} capture" for mode in ("global", "thread local")),
     },
+    "pool_captured": {
+        *(f"{what} a global capture" for what in ("beside", "freed beside")),
+        "the end of the global capture",
+        "nodes of the global capture",
+    },
     "full_captured": {"an allocation in its place"},
     "attributes": {"cuIpcGetMemHandle of an inner pointer",
                    "the value of IS_LEGACY_CUDA_IPC_CAPABLE"},

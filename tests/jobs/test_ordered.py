@@ -22,6 +22,14 @@ another pool, half: CUDA_ERROR_OUT_OF_MEMORY
 the other stream's memory has its contents: yes
 cuMemAlloc of half: CUDA_SUCCESS
 """
+CAPTURED = """\
+beside a {mode} capture: CUDA_SUCCESS
+freed beside a {mode} capture: CUDA_SUCCESS
+the end of the {mode} capture: CUDA_SUCCESS
+nodes of the {mode} capture: 2
+the graph's memory has its contents: yes
+a free of it outside: CUDA_SUCCESS
+"""
 ANSWERS = {
     "pool_order": "".join(f"in {where}\n{ORDER}" for where in (
         "a pool of the program", "the default pool", "the legacy stream", "the thread's stream",
@@ -46,17 +54,12 @@ memory of the default pool, too: yes
 a free of the memory whose pool ended: CUDA_SUCCESS
 an allocation of that pool: CUDA_ERROR_INVALID_VALUE
 """,
-    "pool_captured": """\
-beside a capture: CUDA_SUCCESS
-freed beside it: CUDA_SUCCESS
-its end: CUDA_SUCCESS
-nodes: 2
-the graph's memory has its contents: yes
-a free of it outside: CUDA_SUCCESS
+    "pool_captured": f"""\
+{CAPTURED.format(mode="relaxed")}\
 a free in a capture of memory from before: CUDA_ERROR_INVALID_VALUE
 the end of that: CUDA_SUCCESS
 freed then: CUDA_SUCCESS
-""",
+{CAPTURED.format(mode="global")}""",
     "pool_access": """\
 access at first: 0
 cuMemPoolSetAccess: CUDA_SUCCESS
@@ -99,14 +102,16 @@ another stream gets the memory: yes
 # Of many answers; they name what is asked.
 SOME_ANSWERS = {
     "pool_numbers": (
-        "with 64 MiB and 1000 bytes, KiB used: 65537", "freed, KiB used: 1",
-        "freed, KiB used at most: 65537", "synchronised, more is reserved than used: yes",
-        "trimmed, more is reserved than used: no", "reset, KiB used at most: 1",
+        "with 64 MiB and 1000 bytes, KiB used: 65536", "freed, KiB used: 0",
+        "freed, KiB used at most: 65536", "synchronised, more is reserved than used: yes",
+        "trimmed, more is reserved than used: yes", "reset, KiB used at most: 0",
         "64 MiB freed are still the pool's: yes", "after a synchronisation: no",
         "more than the threshold is reserved after a synchronisation: no"),
     "pool_pointers": (
-        "MEMPOOL_HANDLE: CUDA_SUCCESS", "  it is the pool: yes", "RANGE_SIZE: CUDA_SUCCESS",
-        "  the value: 3145733", "cuMemFreeAsync inside the memory: CUDA_ERROR_INVALID_VALUE",
+        "  the value: none", "MEMPOOL_HANDLE: CUDA_SUCCESS", "  it is the pool: yes",
+        "RANGE_SIZE: CUDA_SUCCESS", "  the value: 3145733", "no bytes: CUDA_SUCCESS",
+        "cuMemFreeAsync of 0: CUDA_SUCCESS",
+        "cuMemFreeAsync inside the memory: CUDA_ERROR_INVALID_VALUE",
         "cuMemFree of it: CUDA_SUCCESS", "more than the GPU has: CUDA_ERROR_OUT_OF_MEMORY"),
     "pool_context": (
         "an allocation in a stream of another context: CUDA_SUCCESS",

@@ -310,36 +310,54 @@ static void case_pool_ends(void)
 		   cuMemAllocFromPoolAsync(&ptr, POOL_SIZE, NULL, other));
 }
 
-static void case_pool_captured(void)
+/* Another stream allocates and frees beside a capture, which has memory of its own. */
+static void pool_captured(const char *what, CUstreamCaptureMode mode)
 {
 	CUstream stream = stream_new(), other = stream_new();
 	CUmemoryPool pool = pool_new(UINT64_MAX);
-	CUdeviceptr before = pool_alloc(pool, POOL_SIZE, stream), beside, inside;
-	CUdeviceptr freed = pool_alloc(pool, POOL_SIZE, other);
-	CUgraphExec exec;
+	CUdeviceptr beside = 0, inside, freed = pool_alloc(pool, POOL_SIZE, other);
 	CUgraph graph = NULL;
+	CUgraphExec exec;
 	size_t nodes = 0;
+	CUresult result;
 
 	CALL(cuMemFreeAsync(freed, other));
-	CALL(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	CALL(cuStreamBeginCapture(stream, mode));
 	CALL(cuMemAllocAsync(&inside, POOL_SIZE, stream));
 	CALL(cuMemsetD32Async(inside, 7, POOL_SIZE / 4, stream));
-	say_result("beside a capture", cuMemAllocFromPoolAsync(&beside, POOL_SIZE, pool, other));
-	CALL(cuMemsetD32Async(beside, 8, POOL_SIZE / 4, other));
-	say_result("freed beside it", cuMemFreeAsync(beside, other));
-	say_result("its end", cuStreamEndCapture(stream, &graph));
+	result = cuMemAllocFromPoolAsync(&beside, POOL_SIZE, pool, other);
+	say("beside a %s capture: %s", what, name_of(result));
+	if (!result) {
+		CALL(cuMemsetD32Async(beside, 8, POOL_SIZE / 4, other));
+		say("freed beside a %s capture: %s", what, name_of(cuMemFreeAsync(beside, other)));
+	}
+	result = cuStreamEndCapture(stream, &graph);
+	say("the end of the %s capture: %s", what, name_of(result));
+	if (result)
+		return;
 	CALL(cuGraphGetNodes(graph, NULL, &nodes));
-	say("nodes: %zu", nodes);
+	say("nodes of the %s capture: %zu", what, nodes);
 	CALL(cuGraphInstantiate(&exec, graph, 0));
 	CALL(cuGraphLaunch(exec, stream));
 	CALL(cuStreamSynchronize(stream));
 	say_words("the graph's memory has its contents", inside, POOL_SIZE, 7);
 	say_result("a free of it outside", cuMemFreeAsync(inside, stream));
+}
+
+static void case_pool_captured(void)
+{
+	CUstream stream = stream_new();
+	CUmemoryPool pool = pool_new(UINT64_MAX);
+	CUdeviceptr before = pool_alloc(pool, POOL_SIZE, stream);
+	CUgraph graph = NULL;
+
+	pool_captured("relaxed", CU_STREAM_CAPTURE_MODE_RELAXED);
 	CALL(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
 	say_result("a free in a capture of memory from before", cuMemFreeAsync(before, stream));
 	say_result("the end of that", cuStreamEndCapture(stream, &graph));
 	say_result("freed then", cuMemFreeAsync(before, stream));
 	CALL(cuCtxSynchronize());
+	pool_captured("global", CU_STREAM_CAPTURE_MODE_GLOBAL);
 }
 
 /*

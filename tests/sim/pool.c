@@ -75,6 +75,7 @@ void pool_freed(struct sim_pool *pool, size_t size)
 		free(pool);
 }
 
+/* No bytes are no memory; and without memory the pointer becomes 0 [H200: fidelity pool_pointers, pool_full]. */
 static CUresult alloc_from(struct sim_pool *pool, struct sim_stream *stream, CUdeviceptr *ptr,
 			   size_t size)
 {
@@ -85,6 +86,9 @@ static CUresult alloc_from(struct sim_pool *pool, struct sim_stream *stream, CUd
 		return CUDA_ERROR_INVALID_VALUE;
 	if (stream->capture)
 		return graph_memory_alloc(stream->capture, stream->ctx, size, ptr);
+	*ptr = 0;
+	if (!size)
+		return CUDA_SUCCESS;
 	pool_keep(pool, pool->kept > size ? pool->kept - size : 0);
 	result = memory_new(stream->ctx, size, MAP_DEVICE, ptr);
 	if (result != CUDA_SUCCESS)
@@ -135,6 +139,8 @@ static CUresult free_async(bool ptds, CUdeviceptr ptr, CUstream handle)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (stream->capture)
 		return graph_memory_free(stream->capture, ptr);
+	if (!ptr)
+		return CUDA_SUCCESS;
 	if (!map || map->start != ptr || (map->kind != MAP_DEVICE && map->kind != MAP_GRAPH))
 		return CUDA_ERROR_INVALID_VALUE;
 	if (map->kind == MAP_GRAPH)

@@ -56,9 +56,12 @@ CUresult hook_cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdevic
 static bool common_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr,
 			     const struct vmem_info *info)
 {
+	CUmemoryPool pool;
+
 	switch (attribute) {
 	case CU_POINTER_ATTRIBUTE_CONTEXT:
-		*(CUcontext *)data = info->ctx;
+		/* Memory of pools has none [H200: fidelity pool_pointers]. */
+		*(CUcontext *)data = pool_handle_of(info->start, &pool) ? NULL : info->ctx;
 		return true;
 	case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
 		*(CUmemorytype *)data = CU_MEMORYTYPE_DEVICE;

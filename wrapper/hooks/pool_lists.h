@@ -26,6 +26,7 @@ struct pool_list;
 struct pool_block {
 	CUdeviceptr ptr;
 	size_t room; /* bytes that an allocation may have */
+	size_t size; /* of its allocation, as the program asked for it */
 	CUcontext ctx;
 	struct pool *pool;
 	struct pool_list *list;           /* NULL: it has an allocation */

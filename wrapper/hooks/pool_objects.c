@@ -68,13 +68,6 @@ static struct pool *pool_add(CUmemoryPool handle, CUdevice dev)
 	return p;
 }
 
-void pool_uses(struct pool *p, size_t size)
-{
-	p->used += size;
-	if (p->used_high < p->used)
-		p->used_high = p->used;
-}
-
 static void pool_reserves(struct pool *p, size_t size)
 {
 	p->reserved += size;
@@ -89,12 +82,41 @@ size_t pool_keeps(const struct pool *p)
 
 bool pool_has_too_much(const struct pool *p)
 {
-	return p->reserved > p->used && p->reserved > pool_keeps(p);
+	return p->idle && p->reserved > pool_keeps(p);
 }
 
-void pool_count_free(ptrdiff_t more)
+void pool_block_use(struct pool_block *b, size_t size)
+{
+	struct pool *p = b->pool;
+
+	b->size = size;
+	p->used += size;
+	if (p->used_high < p->used)
+		p->used_high = p->used;
+}
+
+void pool_block_end_use(struct pool_block *b)
+{
+	b->pool->used -= b->size;
+}
+
+static void count_free(ptrdiff_t more)
 {
 	__atomic_store_n(&nfree, nfree + (size_t)more, __ATOMIC_RELAXED);
+}
+
+void pool_block_put(struct pool_list *list, struct pool_block *b)
+{
+	pool_list_put(list, b);
+	b->pool->idle += b->room;
+	count_free(1);
+}
+
+void pool_block_take(struct pool_block *b)
+{
+	pool_list_remove(b);
+	b->pool->idle -= b->room;
+	count_free(-1);
 }
 
 struct pool_block *pool_block_find(CUdeviceptr ptr)
@@ -112,7 +134,7 @@ bool pool_block_add(struct pool_block *b)
 		return false;
 	b->pool->blocks++;
 	pool_reserves(b->pool, b->room);
-	pool_uses(b->pool, b->room);
+	pool_block_use(b, b->size);
 	return true;
 }
 
@@ -130,16 +152,14 @@ static bool block_free(struct pool_block *b)
 	CUresult result;
 
 	b->moving = true;
-	pool_list_remove(b);
-	pool_count_free(-1);
+	pool_block_take(b);
 	pthread_mutex_unlock(&pools_lock);
 	result = vmem_free_kept(b->ptr);
 	pthread_mutex_lock(&pools_lock);
 	b->moving = false;
 	/* An invalid one has gone with its context. */
 	if (result && result != CUDA_ERROR_INVALID_VALUE) {
-		pool_list_put(&p->passed, b);
-		pool_count_free(1);
+		pool_block_put(&p->passed, b);
 		return false;
 	}
 	pool_block_remove(b);
@@ -324,12 +344,10 @@ void pool_blocks_forget(CUcontext ctx)
 	{
 		if (b->ctx != ctx || b->moving)
 			continue;
-		if (b->list) {
-			pool_list_remove(b);
-			pool_count_free(-1);
-		} else {
-			b->pool->used -= b->room;
-		}
+		if (b->list)
+			pool_block_take(b);
+		else
+			pool_block_end_use(b);
 		pool_block_remove(b);
 		free(b);
 	}

@@ -26,7 +26,9 @@ struct pool {
 	bool any_stream;   /* REUSE_ALLOW_OPPORTUNISTIC */
 	bool dependencies; /* REUSE_ALLOW_INTERNAL_DEPENDENCIES */
 	cuuint64_t threshold;
-	size_t blocks, reserved, used; /* the last two in bytes */
+	size_t blocks;
+	/* Bytes: of the blocks, of those that are free, and of the allocations as they were asked for. */
+	size_t reserved, idle, used;
 	size_t reserved_high, used_high;
 	struct pool_list passed; /* free blocks whose frees have passed */
 	struct pool *next;
@@ -64,9 +66,6 @@ void pool_device_forget(CUdevice dev);
 /* With pools_lock held; NULL: the driver serves it. */
 struct pool *pool_find(CUmemoryPool handle);
 
-/* With pools_lock held: @p has as many bytes more in allocations. */
-void pool_uses(struct pool *p, size_t size);
-
 /* With pools_lock held: how much free memory @p may keep over a synchronisation, and whether it has more. */
 size_t pool_keeps(const struct pool *p);
 bool pool_has_too_much(const struct pool *p);
@@ -80,7 +79,7 @@ bool pool_shrink(struct pool *p, size_t keep);
 /* With pools_lock held. */
 struct pool_block *pool_block_find(CUdeviceptr ptr);
 
-/* With pools_lock held: @b is a block with an allocation. False: no host memory. */
+/* With pools_lock held: @b is a block with an allocation of its size. False: no host memory. */
 bool pool_block_add(struct pool_block *b);
 
 /* With pools_lock held: @b, in no list, is one no more. */
@@ -89,8 +88,16 @@ void pool_block_remove(struct pool_block *b);
 /* With pools_lock held: the memory of @ctx has gone with it. */
 void pool_blocks_forget(CUcontext ctx);
 
-/* With pools_lock held: so many more blocks are free. Without it: whether none is. */
-void pool_count_free(ptrdiff_t more);
+/*
+ * With pools_lock held. @b gets an allocation of @size bytes, or has none any more; and it goes into
+ * @list or out of its list, as a free block.
+ */
+void pool_block_use(struct pool_block *b, size_t size);
+void pool_block_end_use(struct pool_block *b);
+void pool_block_put(struct pool_list *list, struct pool_block *b);
+void pool_block_take(struct pool_block *b);
+
+/* Without pools_lock: no block is free. */
 bool pool_none_is_free(void);
 
 #endif

@@ -362,17 +362,15 @@ void order_put(struct order *o, struct pool_list *list, struct pool_block *b)
 	b->turn = turn + 1;
 	__atomic_store_n(&turn, b->turn, __ATOMIC_RELEASE);
 	o->last = b->turn;
-	pool_list_put(list, b);
+	pool_block_put(list, b);
 	o->count++;
-	pool_count_free(1);
 }
 
 void order_take(struct pool_block *b)
 {
 	if (b->list != &b->pool->passed)
 		waiting_of(b->list)->order->count--;
-	pool_list_remove(b);
-	pool_count_free(-1);
+	pool_block_take(b);
 }
 
 void orders_ask(const struct pool *p, enum order_effort effort)

@@ -72,7 +72,7 @@ static struct pool_block *find_free(const struct order *o, struct pool *p, size_
 
 	if (!b)
 		b = pool_list_find(&p->passed, size);
-	if (b || p->reserved == p->used)
+	if (b || !p->idle)
 		return b;
 	orders_settle(p);
 	b = pool_list_find(&p->passed, size);
@@ -100,7 +100,8 @@ static CUresult alloc_block(CUcontext ctx, struct pool *p, size_t size, CUdevice
 		free(b);
 		return result;
 	}
-	*b = (struct pool_block){.ptr = at, .room = vmem_room(at), .ctx = ctx, .pool = p};
+	*b = (struct pool_block){
+		.ptr = at, .room = vmem_room(at), .size = size, .ctx = ctx, .pool = p};
 	pthread_mutex_lock(&pools_lock);
 	added = pool_block_add(b);
 	pthread_mutex_unlock(&pools_lock);
@@ -125,7 +126,7 @@ static CUresult reuse(struct order *o, struct pool *p, struct pool_block *b, siz
 
 	if (b) {
 		order_take(b);
-		pool_uses(p, b->room);
+		pool_block_use(b, size);
 		at = b->ptr;
 	}
 	order_end_use(o);
@@ -270,7 +271,7 @@ static struct pool_block *withdraw(CUdeviceptr ptr)
 
 	if (!b || b->list || b->moving)
 		return NULL;
-	b->pool->used -= b->room;
+	pool_block_end_use(b);
 	b->pool->blocks++;
 	pool_block_remove(b);
 	return b;
@@ -309,10 +310,10 @@ static CUresult free_in(struct order *o, struct pool_list *list, struct pool_blo
 	pthread_mutex_lock(&pools_lock);
 	b->moving = false;
 	if (!result) {
-		b->pool->used -= b->room;
+		pool_block_end_use(b);
 		order_put(o, list, b);
 	} else if (!marked) { /* it has gone with its context */
-		b->pool->used -= b->room;
+		pool_block_end_use(b);
 		pool_block_remove(b);
 		free(b);
 	}
@@ -379,14 +380,13 @@ static CUresult free_ended(struct pool_block *b)
 	result = vmem_keep(b->ptr);
 	pthread_mutex_lock(&pools_lock);
 	b->moving = false;
-	p->used -= b->room;
+	pool_block_end_use(b);
 	if (result) { /* it has gone with its context */
 		pool_block_remove(b);
 		free(b);
 		return result;
 	}
-	pool_list_put(&p->passed, b);
-	pool_count_free(1);
+	pool_block_put(&p->passed, b);
 	if (!p->handle)
 		pool_shrink(p, 0);
 	return CUDA_SUCCESS;
