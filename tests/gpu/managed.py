@@ -8,6 +8,7 @@ from gpulib import (CUDAW, Job, Skip, answers, base_environment, check, figure, 
                     idle_gpu_used, main, pause_at_random, same_answers, same_lines)
 
 CASES = {"alloc": 1, "attributes": 1, "use": 1, "hints": 1, "batches": 1, "free_async": 1,
+         "attach_0": 1, "attach_0_null": 1, "streams": 1,
          "captured": 1, "fault": 1, "kept": 1, "contexts": 1, "two_gpus": 2}
 RUNTIME = "by the runtime"
 HOST = {"CUDAW_MANAGED": "host"}
@@ -15,12 +16,13 @@ STEPS, STEP_MS, STILL, PAUSES = 150, 10, 0.2, 5
 MIB, RATE_MIB = 1024, 4096
 CONTEXT = 1 << 30       # more than a context takes on any GPU
 
-# By case, the questions that are answered otherwise [H200, 580.159]. "streams" is not compared yet: the
-# program dies there natively.
+# By case, the questions that are answered otherwise [H200, 580.159]. With flags 0, which are not valid,
+# cuStreamAttachMemAsync() ends the program natively.
 KNOWN = {
     "attributes": {"cuMemHostGetDevicePointer"},
     "hints": {"on node 0"},
     "batches": {"the second"},
+    "attach_0": {"attaching with flags 0", "how the program ended"},
 }
 
 

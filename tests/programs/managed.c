@@ -473,12 +473,28 @@ static void case_batches(void)
 	CALL(cuCtxSynchronize());
 }
 
+/* No valid flags: on an H200 the first of these calls ends the program, so each has a case of its own. */
+static void case_attach_0(void)
+{
+	CUdeviceptr m = managed(SIZE);
+
+	say_result("attaching with flags 0", cuStreamAttachMemAsync(stream_new(), m, 0, 0));
+}
+
+static void case_attach_0_null(void)
+{
+	CUdeviceptr m = managed(SIZE);
+
+	say_result("attaching to the NULL stream with flags 0",
+		   cuStreamAttachMemAsync(NULL, m, SIZE, 0));
+}
+
 static void case_streams(void)
 {
 	CUdeviceptr m = managed(SIZE), other;
 	CUstream stream = stream_new(), s = stream_new();
 
-	for (unsigned int flags = 0; flags <= 5; flags++) {
+	for (unsigned int flags = 1; flags <= 5; flags++) {
 		say("attaching with flags %u: %s", flags,
 		    name_of(cuStreamAttachMemAsync(s, m, 0, flags)));
 		say("attaching to the NULL stream with flags %u: %s", flags,
@@ -630,6 +646,8 @@ static const struct questions cases[] = {{"alloc", case_alloc, 1},
 					 {"use", case_use, 1},
 					 {"hints", case_hints, 1},
 					 {"batches", case_batches, 1},
+					 {"attach_0", case_attach_0, 1},
+					 {"attach_0_null", case_attach_0_null, 1},
 					 {"streams", case_streams, 1},
 					 {"free_async", case_free_async, 1},
 					 {"captured", case_captured, 1},
