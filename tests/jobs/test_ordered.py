@@ -7,6 +7,7 @@ from simlib import MIB, SANITIZED, shared
 from gpulib import Job, check, cudaw_ok, equal, main
 
 STEPS = 60 if SANITIZED else 200
+BUSY = 2    # see ordered.c
 ORDER = """\
   its own stream gets it at once: yes
   another stream gets it while the first is busy: no
@@ -135,7 +136,7 @@ def some_answers(name):
 
 
 def the_memory_is_carried():
-    job = Job("ordered", "--mib", 48, "--steps", 1000000, "--step-ms", 5)
+    job = Job("ordered", "--mib", 48, "--steps", 1000000, "--step-ms", 5, "--streams-end", BUSY)
     job.wait_steps(5)
     check(job.status()["carried"] >= 48 * MIB, f"{job.status()['carried']} bytes are carried")
     equal(job.status()["left_to_driver"], 0, "what is left to the driver")
@@ -155,5 +156,6 @@ def trim_gives_back_what_pools_keep():
 
 main(*map(answers, ANSWERS), *map(some_answers, SOME_ANSWERS), the_memory_is_carried,
      trim_gives_back_what_pools_keep,
-     *shared("pauses.py", 6, "ordered", "--steps", STEPS, "--step-ms", 2),
+     *shared("pauses.py", 6, "ordered", "--steps", STEPS, "--step-ms", 2,
+             "--streams-end", BUSY, "--pools-end", BUSY),
      *shared("checked.py", "ordered", "--steps", 30, "--threads", 1))

@@ -118,6 +118,7 @@ static inline int questions_ask(int argc, char **argv, const struct questions *c
 	if (argc != 2)
 		step_die("usage: %s CASE, or %s list", argv[0], argv[0]);
 	alarm(step_hang_s());
+	step_tell_crashes();
 	for (size_t i = 0; i < n; i++) {
 		if (!strcmp(argv[1], "list")) {
 			printf("%s %d\n", cases[i].name, cases[i].gpus);

@@ -54,13 +54,38 @@ __attribute__((noreturn, format(printf, 1, 2))) static inline void step_die(cons
 	exit(1);
 }
 
+/* The last call of CALL in this thread, for step_tell_crashes(). */
+static __thread const char *step_call __attribute__((unused));
+
 /* For calls that return CUresult, cudaError_t or a library's status: 0 is success in all. */
 #define CALL(call)                                                                         \
 	do {                                                                               \
-		int code_ = (int)(call);                                                   \
+		int code_ = (step_call = #call, (int)(call));                              \
 		if (code_)                                                                 \
 			step_die("%s:%d: %s: error %d", __FILE__, __LINE__, #call, code_); \
 	} while (0)
+
+/* A crash of the driver leaves no other trace. The kernel ends the program after this. */
+static inline void step_on_crash(int sig)
+{
+	const char *call = step_call ? step_call : "no call: a thread of the driver";
+	char text[512];
+	int length = snprintf(text, sizeof(text), "signal %d in thread %d, in or after: %s\n", sig,
+			      (int)gettid(), call);
+
+	(void)!write(STDERR_FILENO, text, (size_t)length);
+}
+
+/* Say in which call a thread dies by SIGSEGV. */
+static inline void step_tell_crashes(void)
+{
+	struct sigaction action;
+
+	memset(&action, 0, sizeof(action));
+	action.sa_handler = step_on_crash;
+	action.sa_flags = (int)SA_RESETHAND;
+	sigaction(SIGSEGV, &action, NULL);
+}
 
 static inline void step_sleep_ms(unsigned long ms)
 {
