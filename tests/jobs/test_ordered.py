@@ -88,6 +88,11 @@ freed twice: CUDA_ERROR_INVALID_VALUE
     "pool_waits": "the stream that waits is idle: no\n" +
                   3 * "another stream gets its memory: no\n",
     "pool_full": "".join(f"in {where} stream\n{FULL}" for where in ("a", "the thread's", "the legacy")),
+    "pool_full_apart": """\
+another stream, half: CUDA_ERROR_OUT_OF_MEMORY
+  the first is still busy: yes
+  so is the other: no
+""",
     "pool_pieces": """\
 half, of pieces that its own stream frees: CUDA_SUCCESS, waits for the kernel
 half, of pieces that another stream frees: CUDA_SUCCESS, waits for the kernel

@@ -406,6 +406,27 @@ static void case_pool_full(void)
 	pool_full("the legacy stream", CU_STREAM_LEGACY);
 }
 
+/* The same in a pool that inserts no dependencies between streams. */
+static void case_pool_full_apart(void)
+{
+	CUstream stream = stream_new(), other = stream_new();
+	CUmemoryPool pool = pool_new(UINT64_MAX);
+	size_t free, total;
+	CUdeviceptr ptr;
+	int no = 0;
+
+	CALL(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, &no));
+	CALL(cuMemGetInfo(&free, &total));
+	ptr = pool_alloc(pool, free / 4 * 3, stream);
+	busy(stream);
+	CALL(cuMemFreeAsync(ptr, stream));
+	say_result("another stream, half", cuMemAllocFromPoolAsync(&ptr, free / 2, pool, other));
+	say("  the first is still busy: %s", yes(cuStreamQuery(stream) == CUDA_ERROR_NOT_READY));
+	say("  so is the other: %s", yes(cuStreamQuery(other) == CUDA_ERROR_NOT_READY));
+	end_busy();
+	CALL(cuCtxSynchronize());
+}
+
 /* The same with pieces, each of which is too small for a later allocation. */
 static void case_pool_pieces(void)
 {

@@ -24,7 +24,6 @@ static CUstream per_thread(CUstream stream)
 static struct capture *beginning(CUstream stream, bool into)
 {
 	CUcontext ctx = NULL;
-
 	struct capture *c;
 
 	real.cuCtxGetCurrent(&ctx);
@@ -140,18 +139,19 @@ static void capture_lives(CUstream stream, bool into)
 static CUresult destroy(CUstream stream, CUresult (*in_driver)(CUstream))
 {
 	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-	bool into,
-		known = captures_open(driver_table()) && !real.cuStreamIsCapturing(stream, &status);
 	struct order *o;
 	CUresult result;
+	bool into;
 
+	if (captures_open(driver_table()) && real.cuStreamIsCapturing(stream, &status))
+		status = CU_STREAM_CAPTURE_STATUS_NONE;
 	into = captures_remove(stream);
 	queries_remove(QUERY_STREAM, stream);
 	windows_remove(stream);
 	o = orders_stream_ending(stream);
 	result = in_driver(stream);
 	orders_stream_ended(o, result);
-	if (result && known && status != CU_STREAM_CAPTURE_STATUS_NONE)
+	if (result && status != CU_STREAM_CAPTURE_STATUS_NONE)
 		capture_lives(stream, into);
 	return result;
 }
