@@ -33,6 +33,7 @@ static pthread_cond_t changed =
 /* Under pools_lock: */
 static struct order *orders, *table; /* all; by key */
 static uint64_t turn;                /* of the last free; also read without */
+static unsigned int enders;          /* threads in end_users() */
 static size_t recording;     /* threads that may record an event in a stream; without lock */
 static size_t ends;          /* of captures, that threads are in; without lock */
 static unsigned int threads; /* that were given a number; without lock */
@@ -49,12 +50,27 @@ struct key order_key(CUstream stream, CUcontext ctx)
 	return (struct key){.stream = stream, .ctx = ctx, .thread = thread_self};
 }
 
+/* Each allocation and each free looks its stream up: uthash would hash byte by byte. */
+static unsigned int hash_of(const struct key *key)
+{
+	uint64_t sum = (uintptr_t)key->stream + 3 * (uintptr_t)key->ctx + 5 * (uint64_t)key->thread;
+
+	return (unsigned int)(sum * 0x9e3779b97f4a7c15 >> 32);
+}
+
 struct order *order_find(const struct key *key)
 {
 	struct order *o;
 
-	HASH_FIND(hh, table, key, sizeof(*key), o);
+	HASH_FIND_BYHASHVALUE(hh, table, key, sizeof(*key), hash_of(key), o);
 	return o;
+}
+
+/* Without host memory it is gone. */
+static void table_add(struct order *o)
+{
+	HASH_ADD_BYHASHVALUE(hh, table, key, sizeof(o->key), hash_of(&o->key), o);
+	o->gone = !o->hh.tbl;
 }
 
 /* Nobody uses its stream from another thread than this one. */
@@ -129,8 +145,7 @@ static void order_add(const struct key *key, CUcontext ctx, CUdevice dev, bool s
 	o->dev = dev;
 	o->served = served;
 	o->apart = apart;
-	HASH_ADD(hh, table, key, sizeof(o->key), o);
-	o->gone = !o->hh.tbl;
+	table_add(o);
 }
 
 void order_learn(CUstream stream, const struct key *key, CUcontext ctx)
@@ -328,7 +343,8 @@ void order_ask(struct order *o, enum order_effort effort)
 void order_end_use(struct order *o)
 {
 	o->users--;
-	pthread_cond_broadcast(&changed);
+	if (enders)
+		pthread_cond_broadcast(&changed);
 }
 
 CUresult order_mark_free(struct order *o)
@@ -502,8 +518,10 @@ void orders_context_passed(CUcontext ctx, uint64_t until)
 /* With pools_lock held; releases it while it waits: until no thread uses @o, which is ending. */
 static void end_users(struct order *o)
 {
+	enders++;
 	while (o->users || o->asking)
 		uncancelled_wait(&changed, &pools_lock);
+	enders--;
 }
 
 static bool is_capturing(CUstream stream)
@@ -566,10 +584,8 @@ void orders_stream_ended(struct order *o, bool lives)
 		return;
 	pthread_mutex_lock(&pools_lock);
 	order_end_use(o);
-	if (lives && o->ctx && !order_find(&o->key)) {
-		HASH_ADD(hh, table, key, sizeof(o->key), o);
-		o->gone = !o->hh.tbl;
-	}
+	if (lives && o->ctx && !order_find(&o->key))
+		table_add(o);
 	pthread_mutex_unlock(&pools_lock);
 }
 
@@ -678,6 +694,7 @@ static void forget_in_child(void)
 	pthread_cond_init(&changed, NULL);
 	orders = NULL;
 	table = NULL;
+	enders = 0;
 	recording = 0;
 	ends = 0;
 }

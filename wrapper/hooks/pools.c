@@ -19,6 +19,22 @@
 #define WAIT_MS 10000 /* work on the GPU may itself wait for the program */
 
 /*
+ * With pools_lock held: the pool of an allocation in @o; NULL: the driver has to serve it, or, if *@known
+ * is false, the pools of the device are unknown.
+ */
+static struct pool *pool_for(const struct order *o, const CUmemoryPool *handle, bool *known)
+{
+	struct pool *p = handle ? pool_find(*handle) : NULL, *usual;
+
+	*known = true;
+	if (!p) {
+		usual = pool_of_device(o->dev, known);
+		p = handle ? NULL : usual;
+	}
+	return p && p->dev == o->dev ? p : NULL;
+}
+
+/*
  * Locks, if it succeeds: the stream and the pool of an allocation. CUDA_ERROR_NOT_SUPPORTED: the
  * driver has to serve it.
  */
@@ -31,7 +47,7 @@ static CUresult lock_places(CUstream stream, CUcontext ctx, const CUmemoryPool *
 	for (;;) {
 		struct pool *p = NULL;
 		struct order *o;
-		bool known;
+		bool known = true;
 		CUdevice dev;
 
 		pthread_mutex_lock(&pools_lock);
@@ -42,20 +58,16 @@ static CUresult lock_places(CUstream stream, CUcontext ctx, const CUmemoryPool *
 			asked_stream = true;
 			continue;
 		}
-		if (o && o->served) {
+		if (o && o->served)
+			p = pool_for(o, handle, &known);
+		if (!known && !asked_device) {
 			dev = o->dev;
-			p = pool_of_device(dev, &known);
-			if (handle)
-				p = pool_find(*handle);
-			known |= handle && p;
-		}
-		if (o && o->served && !known && !asked_device) {
 			pthread_mutex_unlock(&pools_lock);
 			pool_device_learn(dev);
 			asked_device = true;
 			continue;
 		}
-		if (p && p->dev == o->dev) {
+		if (p) {
 			*order = o;
 			*pool = p;
 			return CUDA_SUCCESS;
