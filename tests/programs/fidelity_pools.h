@@ -645,7 +645,7 @@ static void *use_and_end(void *pool)
 	for (int i = 0; i < 4; i++)
 		CALL(cuMemFreeAsync(ptrs[i], CU_STREAM_PER_THREAD));
 	while (cuStreamQuery(CU_STREAM_PER_THREAD) == CUDA_ERROR_NOT_READY)
-		;
+		step_sleep_ms(1);
 	return NULL;
 }
 
