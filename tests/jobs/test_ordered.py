@@ -93,6 +93,11 @@ another stream, half: CUDA_ERROR_OUT_OF_MEMORY
   the first is still busy: yes
   so is the other: no
 """,
+    "pool_full_captured": """\
+beside a capture, half: CUDA_ERROR_OUT_OF_MEMORY
+  it returns at once: yes
+  the capture's end: CUDA_SUCCESS
+""",
     "pool_pieces": """\
 half, of pieces that its own stream frees: CUDA_SUCCESS, waits for the kernel
 half, of pieces that another stream frees: CUDA_SUCCESS, waits for the kernel

@@ -427,6 +427,31 @@ static void case_pool_full_apart(void)
 	CALL(cuCtxSynchronize());
 }
 
+/* The same beside a capture. A call that fails returns before it could wait for long. */
+static void case_pool_full_captured(void)
+{
+	CUstream stream = stream_new(), other = stream_new(), captured = stream_new();
+	CUmemoryPool pool = pool_new(UINT64_MAX);
+	CUdeviceptr ptr, half = 0;
+	size_t free, total;
+	CUgraph graph;
+	double begin;
+
+	CALL(cuMemGetInfo(&free, &total));
+	ptr = pool_alloc(pool, free / 4 * 3, stream);
+	busy(stream);
+	CALL(cuMemFreeAsync(ptr, stream));
+	CALL(cuStreamBeginCapture(captured, CU_STREAM_CAPTURE_MODE_RELAXED));
+	begin = now_s();
+	say_result("beside a capture, half", cuMemAllocFromPoolAsync(&half, free / 2, pool, other));
+	say("  it returns at once: %s", yes(now_s() - begin < 5));
+	say_result("  the capture's end", cuStreamEndCapture(captured, &graph));
+	CALL(half ? CUDA_SUCCESS : cuMemAllocFromPoolAsync(&half, free / 2, pool, other));
+	end_busy();
+	CALL(cuMemFreeAsync(half, other));
+	CALL(cuCtxSynchronize());
+}
+
 /* The same with pieces, each of which is too small for a later allocation. */
 static void case_pool_pieces(void)
 {

@@ -240,7 +240,8 @@ static CUresult alloc_in(CUstream stream, CUcontext ctx, const CUmemoryPool *han
 
 	if (result != CUDA_ERROR_OUT_OF_MEMORY)
 		return result;
-	until_ms = clock_ms() + WAIT_MS;
+	/* Beside a capture no event can be recorded that would show what has passed. */
+	until_ms = captures_open(driver_table()) ? 0 : clock_ms() + WAIT_MS;
 	do {
 		result = alloc_behind(stream, ctx, handle, size, ptr, until_ms, &again);
 		if (again)
