@@ -628,6 +628,36 @@ static void case_pool_seeks(void)
 	say("captures that broke: %d", broken);
 }
 
+/* Other threads allocate without a pool what this one gives back: it is theirs. */
+static void *alloc_plain(void *arg)
+{
+	struct seeker *s = arg;
+	CUdeviceptr ptr;
+
+	CALL(cuCtxSetCurrent(gpu.ctx));
+	while (!__atomic_load_n(&s->ended, __ATOMIC_RELAXED)) {
+		CALL(cuMemAlloc(&ptr, POOL_SIZE));
+		CALL(cuMemFree(ptr));
+	}
+	return NULL;
+}
+
+static void case_pool_plain(void)
+{
+	struct seeker seeker = {.pool = pool_new(0), .stream = stream_new()};
+	pthread_t threads[4];
+
+	for (int i = 0; i < 4; i++)
+		CALL(pthread_create(&threads[i], NULL, i % 2 ? alloc_plain : seek, &seeker)
+			     ? CUDA_ERROR_UNKNOWN
+			     : CUDA_SUCCESS);
+	step_sleep_ms(2000);
+	__atomic_store_n(&seeker.ended, 1, __ATOMIC_RELAXED);
+	for (int i = 0; i < 4; i++)
+		pthread_join(threads[i], NULL);
+	say("all memory was freed: yes");
+}
+
 /* Another thread needs the memory that is freed in a busy stream: this keeps nobody from ending that. */
 static void *alloc_half(void *arg)
 {

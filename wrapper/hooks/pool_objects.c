@@ -145,26 +145,30 @@ void pool_block_remove(struct pool_block *b)
 	b->pool->reserved -= b->room;
 }
 
-/* Releases lock meanwhile. False: the driver does not unmap it. */
+/*
+ * Releases lock meanwhile. False: the driver does not unmap it. Any allocation may have the memory at once
+ * after vmem_free_kept(), so it is that of no block before.
+ */
 static bool block_free(struct pool_block *b)
 {
 	struct pool *p = b->pool;
 	CUresult result;
 
-	b->moving = true;
 	pool_block_take(b);
+	pool_block_remove(b);
+	p->blocks++; /* the object stays that of this pool */
 	pthread_mutex_unlock(&pools_lock);
 	result = vmem_free_kept(b->ptr);
 	pthread_mutex_lock(&pools_lock);
-	b->moving = false;
-	/* An invalid one has gone with its context. */
-	if (result && result != CUDA_ERROR_INVALID_VALUE) {
-		pool_block_put(&p->passed, b);
-		return false;
+	p->blocks--;
+	b->size = 0;
+	/* An invalid one has gone with its context. Without host memory it stays mapped. */
+	if (!result || result == CUDA_ERROR_INVALID_VALUE || !pool_block_add(b)) {
+		free(b);
+		return true;
 	}
-	pool_block_remove(b);
-	free(b);
-	return true;
+	pool_block_put(&p->passed, b);
+	return false;
 }
 
 bool pool_shrink(struct pool *p, size_t keep)
