@@ -108,6 +108,10 @@ the end of a stream that captures: CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
 another stream gets the memory: yes
 """,
     "pool_threads": "after 40 threads the pool has memory for more than 10: no\n",
+    "pool_too_much": """\
+more than the GPU has free, beside a busy stream: CUDA_ERROR_OUT_OF_MEMORY
+  it returns at once: yes
+""",
     "pool_plain": "all memory was freed: yes\n",
     "pool_full_ends": "the stream's end: CUDA_SUCCESS\n",
 }

@@ -481,6 +481,26 @@ static void case_pool_pieces(void)
 	CALL(cuCtxSynchronize());
 }
 
+/* More than there is: to wait for the pool's memory would not help. */
+static void case_pool_too_much(void)
+{
+	CUstream stream = stream_new();
+	CUmemoryPool pool = pool_new(UINT64_MAX);
+	CUdeviceptr ptr = pool_alloc(pool, POOL_SIZE, stream);
+	size_t free, total;
+	double begin;
+
+	CALL(cuMemGetInfo(&free, &total));
+	busy(stream);
+	CALL(cuMemFreeAsync(ptr, stream));
+	begin = now_s();
+	say_result("more than the GPU has free, beside a busy stream",
+		   cuMemAllocFromPoolAsync(&ptr, free + 64 * MIB, pool, stream));
+	say("  it returns at once: %s", yes(now_s() - begin < 5));
+	end_busy();
+	CALL(cuCtxSynchronize());
+}
+
 /* Memory of a context that the program created, and the end of the context. */
 static void case_pool_context(void)
 {

@@ -188,6 +188,22 @@ static void nap(void)
 	pthread_setcancelstate(state, NULL);
 }
 
+/*
+ * With pools_lock held; releases it meanwhile. Whether the free memory of @p, on the device of @ctx, makes
+ * @size bytes together with that of the device.
+ */
+static bool would_do(const struct pool *p, CUcontext ctx, size_t size)
+{
+	size_t free = 0, total;
+	bool pushed, known;
+
+	pthread_mutex_unlock(&pools_lock);
+	known = !current_enter(ctx, &pushed) && !real.cuMemGetInfo_v2(&free, &total);
+	current_leave(pushed);
+	pthread_mutex_lock(&pools_lock);
+	return known && size <= free + p->idle;
+}
+
 /* With pools_lock held; releases it meanwhile. Wait until frees of @p have passed; false: it is late. */
 static bool wait_for_frees(struct pool *p, double until_ms)
 {
@@ -223,8 +239,9 @@ static CUresult alloc_behind(CUstream stream, CUcontext ctx, const CUmemoryPool 
 	b = p->dependencies ? order_block_behind(o, p, size) : NULL;
 	if (b)
 		return reuse(o, p, b, size, ptr);
+	ctx = o->ctx;
 	order_end_use(o);
-	*again = p->dependencies && wait_for_frees(p, until_ms);
+	*again = p->dependencies && would_do(p, ctx, size) && wait_for_frees(p, until_ms);
 	p->blocks--;
 	pthread_mutex_unlock(&pools_lock);
 	return CUDA_ERROR_OUT_OF_MEMORY;
