@@ -357,14 +357,16 @@ def at_random(program, args, env):
     job = started(program, *args, **env)
     lease = Lease(job)
     gone = user = False
+    freed = left = 0
     for _ in range(12 if SANITIZED else 25):
         deed = rng.choice(("take", "take", "room", "fill", "pause", "resume", "trim", "snapshot",
                            "hang up"))
         if deed == "take":
-            lease.take(rng.randrange(SIZE_MIB * MIB))
-            gone = True
+            freed = lease.take(rng.randrange(SIZE_MIB * MIB))
+            left, gone = lease.last("mapped"), True
         elif deed == "room" and gone:
-            lease.send(f"room {rng.randrange(16) * MIB}")
+            # Never for all of its memory: then it would run.
+            lease.send(f"room {left + rng.randrange(freed or 1)}")
         elif deed == "fill" and gone and not user:
             lease.fill()
             gone = False
