@@ -34,6 +34,8 @@ KNOWN = {
         "nodes of the global capture",
     },
     "full_captured": {"an allocation in its place"},
+    "pool_full_captured": {"beside a capture, half"},
+    "pool_pieces": {f"half, of pieces that {whose} stream frees" for whose in ("its own", "another")},
     "attributes": {"cuIpcGetMemHandle of an inner pointer",
                    "the value of IS_LEGACY_CUDA_IPC_CAPABLE"},
     # After a copy between two GPUs each has access to the other's memory.

@@ -23,6 +23,7 @@ KNOWN = {
     "hints": {"on node 0"},
     "batches": {"the second"},
     "attach_0": {"attaching with flags 0", "how the program ended"},
+    "attach_0_null": {"attaching to the NULL stream with flags 0", "how the program ended"},
 }
 
 
