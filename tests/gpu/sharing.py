@@ -77,9 +77,8 @@ def shared(what, release, *extra, ranks=2, count=PAUSES):
     return f"{what}, {release}", case
 
 
-def no_memory_is_left_to_the_driver():
+def all_memory_is_carried():
     job = started()
-    equal({row["unmanaged"] for row in rows()}, {0}, "the bytes that are left to the driver")
     equal({row["managed"] for row in rows()}, {OBJECTS * MIB << 20}, "the bytes that are carried")
     verified(job)
 
@@ -151,6 +150,6 @@ CASES += [shared("their own imports", "all", "--self", 1),
 if shutil.which("nvidia-smi") and gpu_count() > 1:
     CASES += [shared("two GPUs", release, "--gpus", 2) for release in ("all", "memory")]
 
-main(*CASES, no_memory_is_left_to_the_driver, a_signal_to_one_is_refused,
+main(*CASES, all_memory_is_carried, a_signal_to_one_is_refused,
      what_the_exporter_freed_is_refused_by_name, an_exporter_that_ended_is_not_waited_for,
      descriptors_of_the_driver_are_refused_by_name, an_import_waits_for_a_paused_exporter)
