@@ -6,7 +6,8 @@ real one answers.
 from simlib import SIM_DIR, shared, unsanitized
 from gpulib import base_environment, main
 
-CASES = ("free_async", "free_async_busy", "green", "peer_busy", "peer_contexts", "peer_copy")
+CASES = ("free_async", "free_async_busy", "green", "peer_busy", "peer_contexts", "peer_copy",
+         "stack")
 
 
 def environment():
