@@ -73,10 +73,15 @@ static void table_add(struct order *o)
 	o->gone = !o->hh.tbl;
 }
 
-/* Nobody uses its stream from another thread than this one. */
-static bool is_own(const struct order *o)
+/*
+ * An event may be recorded in its stream at any time, by any thread. In CU_STREAM_PER_THREAD no other
+ * thread can. In the legacy stream an event makes the streams that are not apart wait for each other's
+ * work of that moment, which may need later work of theirs. In both a free records one: it is an
+ * operation there anyway.
+ */
+static bool is_open(const struct order *o)
 {
-	return !o->key.thread || o->key.thread == thread_self;
+	return !o->key.ctx;
 }
 
 /* Memory is left to the driver if its context is one that ends before the device's primary one. */
@@ -327,7 +332,7 @@ void order_ask(struct order *o, enum order_effort effort)
 	if (o->asking || o->ending)
 		return;
 	recorded = o->recorded;
-	usable = !o->gone && is_own(o);
+	usable = !o->gone && (is_open(o) || effort == ORDER_RECORD);
 	o->asking = true;
 	pthread_mutex_unlock(&pools_lock);
 	mode = fence_relax();
@@ -433,7 +438,7 @@ static bool wait_in(const struct order *o, CUevent event)
  */
 static uint64_t follow(struct order *o, struct order *from, uint64_t least)
 {
-	bool has_event = from->recorded >= least, usable = !from->gone && is_own(from), done;
+	bool has_event = from->recorded >= least, usable = !from->gone && is_open(from), done;
 	uint64_t until = has_event ? from->recorded : from->last;
 	CUstreamCaptureMode mode;
 

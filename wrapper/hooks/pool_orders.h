@@ -59,7 +59,10 @@ struct order {
 	UT_hash_handle hh;
 };
 
-/* Which frees of a stream have passed: look; look, and record an event for later; or only record it. */
+/*
+ * Which frees of a stream have passed: look; look, and record an event for later; or only record it.
+ * In the default streams only the thread that frees there records events, with ORDER_RECORD.
+ */
 enum order_effort { ORDER_LOOK, ORDER_LOOK_AND_RECORD, ORDER_RECORD };
 
 /* The key of @stream, with @ctx current. */

@@ -325,8 +325,8 @@ static CUresult withdrawn(struct pool_block *b, CUresult result)
 }
 
 /*
- * With pools_lock held; releases it meanwhile. Free the allocation of @b in @o. No other thread can record
- * an event in the default stream of this one, so it does that itself.
+ * With pools_lock held; releases it meanwhile. Free the allocation of @b in @o. Nobody else may record an
+ * event in a default stream.
  */
 static CUresult free_in(struct order *o, struct pool_list *list, struct pool_block *b)
 {
@@ -347,7 +347,7 @@ static CUresult free_in(struct order *o, struct pool_list *list, struct pool_blo
 		pool_block_remove(b);
 		free(b);
 	}
-	if (!result && o->key.thread && !o->recorded)
+	if (!result && o->key.ctx && !o->recorded)
 		order_ask(o, ORDER_RECORD);
 	order_end_use(o);
 	return result;

@@ -170,6 +170,33 @@ START_TEST(an_event_shows_that_frees_have_passed)
 }
 END_TEST
 
+/* Between the streams that wait for it an event of another moment would order what nobody has ordered. */
+START_TEST(the_legacy_stream_gets_events_by_frees_alone)
+{
+	struct order *o;
+	struct pool_block *b, *later;
+
+	flags = CU_STREAM_DEFAULT;
+	o = order_of(CU_STREAM_LEGACY);
+	b = freed(o);
+	ck_assert_uint_eq(records, 1);
+	ck_assert_ptr_null(look());
+	ck_assert_uint_eq(records, 1);
+	pthread_mutex_lock(&pools_lock);
+	order_ask(o, ORDER_RECORD);
+	pthread_mutex_unlock(&pools_lock);
+	ck_assert_uint_eq(records, 2);
+	later = freed(o);
+	passes(o->event);
+	ck_assert_ptr_eq(look(), b);
+	order_take(b);
+	ck_assert_ptr_null(look());
+	ck_assert_uint_eq(records, 3);
+	passes(o->mark);
+	ck_assert_ptr_eq(look(), later);
+}
+END_TEST
+
 struct thread {
 	struct order *order;
 	struct pool_block *blocks[3];
@@ -372,6 +399,7 @@ int main(void)
 
 	tcase_add_checked_fixture(tc, setup, NULL);
 	tcase_add_test(tc, an_event_shows_that_frees_have_passed);
+	tcase_add_test(tc, the_legacy_stream_gets_events_by_frees_alone);
 	tcase_add_test(tc, frees_of_a_thread_that_has_ended_pass);
 	tcase_add_test(tc, threads_that_have_ended_leave_nothing);
 	tcase_add_test(tc, a_stream_waits_for_the_free);
