@@ -114,12 +114,13 @@ CUresult hook_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProp
 
 CUresult hook_cuMemPoolDestroy(CUmemoryPool pool)
 {
+	uint64_t id = pool_id(pool);
 	CUresult result = real.cuMemPoolDestroy(pool);
 
 	if (!result) {
 		driver_memory_remove(DRIVER_MEMORY_POOL_EXPORT, (uintptr_t)pool);
 		driver_memory_remove(DRIVER_MEMORY_POOL_IMPORT, (uintptr_t)pool);
-		pools_destroyed(pool);
+		pools_destroyed(id);
 	}
 	return result;
 }

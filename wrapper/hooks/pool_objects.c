@@ -21,6 +21,7 @@ static struct {
 	bool known;
 } current[GPU_MAX];      /* the pools of the devices */
 static uint64_t changes; /* of them */
+static uint64_t last_id;
 
 struct pool *pool_find(CUmemoryPool handle)
 {
@@ -28,6 +29,28 @@ struct pool *pool_find(CUmemoryPool handle)
 
 	LL_SEARCH_SCALAR(pools, p, handle, handle);
 	return handle ? p : NULL;
+}
+
+uint64_t pool_id(CUmemoryPool handle)
+{
+	const struct pool *p;
+	uint64_t id;
+
+	pthread_mutex_lock(&pools_lock);
+	p = pool_find(handle);
+	id = p ? p->id : 0;
+	pthread_mutex_unlock(&pools_lock);
+	return id;
+}
+
+struct pool *pool_end(uint64_t id)
+{
+	struct pool *p;
+
+	LL_SEARCH_SCALAR(pools, p, id, id);
+	if (p)
+		p->handle = NULL;
+	return p;
 }
 
 static struct pool *pool_object(void)
@@ -61,6 +84,7 @@ static struct pool *pool_add(CUmemoryPool handle, CUdevice dev)
 	if (!p)
 		return NULL;
 	p->handle = handle;
+	p->id = ++last_id;
 	p->dev = dev;
 	p->threshold = 0;
 	p->any_stream = true;

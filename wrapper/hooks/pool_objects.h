@@ -18,10 +18,12 @@
 #include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 /* Objects are never freed: that of a destroyed pool is used again once it has no blocks. */
 struct pool {
 	CUmemoryPool handle; /* NULL: destroyed */
+	uint64_t id;         /* of the pool, which has the object no longer than its blocks */
 	CUdevice dev;
 	bool any_stream;   /* REUSE_ALLOW_OPPORTUNISTIC */
 	bool dependencies; /* REUSE_ALLOW_INTERNAL_DEPENDENCIES */
@@ -65,6 +67,14 @@ void pool_device_forget(CUdevice dev);
 
 /* With pools_lock held; NULL: the driver serves it. */
 struct pool *pool_find(CUmemoryPool handle);
+
+/*
+ * The pool @handle, for the time in which the driver may give the handle to another one; 0: it is not
+ * served here. And, with pools_lock held, the pool of that id has ended; NULL: its object has gone to
+ * another one.
+ */
+uint64_t pool_id(CUmemoryPool handle);
+struct pool *pool_end(uint64_t id);
 
 /* With pools_lock held: how much free memory @p may keep over a synchronisation, and whether it has more. */
 size_t pool_keeps(const struct pool *p);

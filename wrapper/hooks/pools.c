@@ -530,14 +530,13 @@ static void trimming(void)
 }
 VMEM_TRIMMING(trimming);
 
-void pools_destroyed(CUmemoryPool handle)
+void pools_destroyed(uint64_t id)
 {
 	struct pool *p;
 
 	pthread_mutex_lock(&pools_lock);
-	p = pool_find(handle);
+	p = pool_end(id);
 	if (p) {
-		p->handle = NULL;
 		orders_settle(p);
 		pool_shrink(p, 0);
 	}

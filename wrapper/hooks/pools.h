@@ -53,10 +53,10 @@ CUresult pools_free_ordered(CUdeviceptr ptr, CUstream stream);
 CUresult pools_free_now(CUdeviceptr ptr);
 
 /*
- * The program destroyed the pool @handle, or trimmed it. To be called after the driver's own call has
- * succeeded. For pools that are unknown they do nothing.
+ * The program destroyed the pool that had @id before (pool_id()), or trimmed the pool @handle. To be
+ * called after the driver's own call has succeeded. For pools that are unknown they do nothing.
  */
-void pools_destroyed(CUmemoryPool handle);
+void pools_destroyed(uint64_t id);
 void pools_trim_to(CUmemoryPool handle, size_t keep);
 
 /*

@@ -392,6 +392,37 @@ START_TEST(a_stream_ends_that_captures)
 }
 END_TEST
 
+/* The driver gives the handle of a pool to another one before the end of the first is noted. */
+START_TEST(a_pool_has_the_handle_of_one_that_ends)
+{
+	const CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+				      .location.type = CU_MEM_LOCATION_TYPE_DEVICE};
+	struct pool *first, *second;
+	uint64_t id;
+
+	pool_created(HANDLE(3), &props);
+	first = pool_find(HANDLE(3));
+	id = pool_id(HANDLE(3));
+	ck_assert_uint_ne(id, 0);
+	first->blocks++;
+	pool_created(HANDLE(3), &props);
+	second = pool_find(HANDLE(3));
+	ck_assert_ptr_ne(second, first);
+	pthread_mutex_lock(&pools_lock);
+	ck_assert_ptr_eq(pool_end(id), first);
+	ck_assert_ptr_eq(pool_find(HANDLE(3)), second);
+	ck_assert_ptr_null(pool_end(0));
+	/* The next one gets its object. */
+	first->blocks--;
+	pthread_mutex_unlock(&pools_lock);
+	pool_created(HANDLE(4), &props);
+	ck_assert_ptr_eq(pool_find(HANDLE(4)), first);
+	ck_assert_ptr_null(pool_end(id));
+	ck_assert_ptr_eq(pool_find(HANDLE(4)), first);
+	ck_assert_uint_eq(pool_id(HANDLE(5)), 0);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("streams of stream-ordered allocations");
@@ -408,6 +439,7 @@ int main(void)
 	tcase_add_test(tc, the_driver_refuses_to_end_a_stream);
 	tcase_add_test(tc, frees_before_a_capture_pass);
 	tcase_add_test(tc, a_stream_ends_that_captures);
+	tcase_add_test(tc, a_pool_has_the_handle_of_one_that_ends);
 	suite_add_tcase(suite, tc);
 	return check_suite_run(suite);
 }
