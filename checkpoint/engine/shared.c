@@ -100,8 +100,11 @@ static int fail_resume(struct engine_op *op, const struct sharing_wait *w, int e
 int engine_get_imports(struct engine_op *op, double deadline_ms)
 {
 	struct sharing_wait w = wait_of(op, deadline_ms);
+	struct object_import import = {0};
 	int error;
 
+	if (!objects_next_import(&import))
+		return 0;
 	engine_set_phase(op, "share", 0);
 	/* An import that the pause could not give back is of the memory before. */
 	w.error = engine_release_imports(op->drv);
