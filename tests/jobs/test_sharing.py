@@ -117,7 +117,8 @@ def an_exporter_that_dies_in_a_pause_lets_the_others_run():
     os.kill(other_rank(job), signal.SIGKILL)
     _, said = command.communicate(timeout=100)
     equal(command.returncode, 1, f"the exit code of cudaw pause ({said})")
-    check("job runs on" in said, f"cudaw pause says {said!r}")
+    # Which rank sees the end first depends on the machine.
+    check("runs on" in said, f"cudaw pause says {said!r}")
     # The program misses the other rank, which it can only find out as it runs.
     equal(job.wait_end(), 1, "the exit status of the program")
 
