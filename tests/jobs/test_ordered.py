@@ -84,6 +84,12 @@ cuMemFree while another stream is busy: CUDA_SUCCESS
 freed once more: CUDA_SUCCESS
 freed twice: CUDA_ERROR_INVALID_VALUE
 """,
+    "pool_free_unused": "".join(f"in a stream{state}\n"
+                                "  its own stream gets it at once: yes\n"
+                                "  cuMemFree of it, unused: CUDA_SUCCESS\n"
+                                "  another stream's memory has its contents: yes\n"
+                                "  once the work has ended, another stream has got it: yes\n"
+                                for state in ("", " that has ended")),
     "pool_seeks": "captures that broke: 0\n",
     "pool_waits": "the stream that waits is idle: no\n" +
                   3 * "another stream gets its memory: no\n",

@@ -603,6 +603,46 @@ static void case_pool_free_busy(void)
 	say_result("freed twice", cuMemFree(again));
 }
 
+/*
+ * Memory that was freed behind a kernel is allocated again in the kernel's stream, and freed without an
+ * order before any work has used it. The work before the first free still uses it.
+ */
+static void pool_free_unused(const char *what, int ends)
+{
+	CUstream stream = stream_new(), other = stream_new();
+	CUmemoryPool pool = pool_new(UINT64_MAX);
+	CUdeviceptr first = pool_alloc(pool, POOL_SIZE, stream), again, apart, late;
+
+	say("%s", what);
+	CALL(cuStreamSynchronize(stream));
+	busy(stream);
+	CALL(cuMemsetD32Async(first, 1, POOL_SIZE / 4, stream));
+	CALL(cuMemFreeAsync(first, stream));
+	again = pool_alloc(pool, POOL_SIZE, stream);
+	say("  its own stream gets it at once: %s", yes(again == first));
+	if (ends)
+		CALL(cuStreamDestroy(stream));
+	say_result("  cuMemFree of it, unused", cuMemFree(again));
+	apart = pool_alloc(pool, POOL_SIZE, other);
+	CALL(cuMemsetD32Async(apart, 3, POOL_SIZE / 4, other));
+	CALL(cuStreamSynchronize(other));
+	end_busy();
+	CALL(cuCtxSynchronize());
+	say_words("  another stream's memory has its contents", apart, POOL_SIZE, 3);
+	late = pool_alloc(pool, POOL_SIZE, other);
+	say("  once the work has ended, another stream has got it: %s",
+	    yes(apart == first || late == first));
+	CALL(cuMemFree(late));
+	CALL(cuMemFree(apart));
+	CALL(cuMemPoolDestroy(pool));
+}
+
+static void case_pool_free_unused(void)
+{
+	pool_free_unused("in a stream", 0);
+	pool_free_unused("in a stream that has ended", 1);
+}
+
 struct seeker {
 	CUmemoryPool pool;
 	CUstream stream;

@@ -25,8 +25,12 @@ _Static_assert((28 - SPLIT_LOG + 2) * SPLIT <= POOL_BINS, "there is a bin for UN
 
 void pool_list_put(struct pool_list *list, struct pool_block *b)
 {
+	struct pool_block *first = list->first, *behind = first ? first->prev : NULL;
+
+	while (behind && behind->turn > b->turn)
+		behind = behind == first ? NULL : behind->prev;
 	b->list = list;
-	DL_APPEND(list->first, b);
+	DL_APPEND_ELEM(list->first, behind, b);
 	DL_PREPEND2(list->bins[bin_of(b->room / UNIT)], b, before, more);
 }
 

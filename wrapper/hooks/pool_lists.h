@@ -20,6 +20,7 @@
 
 #define POOL_BINS 432 /* the last one has all blocks from 256 GiB on */
 
+struct order;
 struct pool;
 struct pool_list;
 
@@ -31,8 +32,9 @@ struct pool_block {
 	struct pool *pool;
 	struct pool_list *list;           /* NULL: it has an allocation */
 	bool moving;                      /* a thread takes it from or to a list */
-	uint64_t turn;                    /* when it was freed */
-	struct pool_block *prev, *next;   /* in the list, oldest first */
+	uint64_t turn;                    /* of its last free; 0: that has passed */
+	struct order *from;               /* in which that free was; NULL: it has passed */
+	struct pool_block *prev, *next;   /* in the list, by turns */
 	struct pool_block *before, *more; /* in its bin, newest first */
 	UT_hash_handle hh;
 };
@@ -43,7 +45,7 @@ struct pool_list {
 	struct pool_block *bins[POOL_BINS];
 };
 
-/* Add @b as the newest one. */
+/* Add @b, behind those with its turn or an earlier one. */
 void pool_list_put(struct pool_list *list, struct pool_block *b);
 
 void pool_list_remove(struct pool_block *b);

@@ -363,14 +363,17 @@ void pool_device_forget(CUdevice dev)
 	current[dev].known = false;
 }
 
-/* The thread that moves one finds that its memory has gone. */
+/* The thread that moves one finds that its memory has gone. The streams end with the context. */
 void pool_blocks_forget(CUcontext ctx)
 {
 	struct pool_block *b, *next;
 
 	HASH_ITER(hh, blocks, b, next)
 	{
-		if (b->ctx != ctx || b->moving)
+		if (b->ctx != ctx)
+			continue;
+		b->from = NULL;
+		if (b->moving)
 			continue;
 		if (b->list)
 			pool_block_take(b);

@@ -22,7 +22,6 @@
 
 /* The free blocks of one pool that were freed in one stream. */
 struct waiting {
-	struct order *order;
 	const struct pool *pool;
 	struct pool_list list;
 	struct waiting *next;
@@ -169,12 +168,6 @@ void order_learn(CUstream stream, const struct key *key, CUcontext ctx)
 	pthread_mutex_unlock(&pools_lock);
 }
 
-/* Of a list that is no pool's. */
-static struct waiting *waiting_of(struct pool_list *list)
-{
-	return (struct waiting *)((char *)list - offsetof(struct waiting, list));
-}
-
 static struct waiting *waiting_find(const struct order *o, const struct pool *p)
 {
 	struct waiting *w;
@@ -191,7 +184,6 @@ struct pool_list *order_list(struct order *o, struct pool *p)
 		w = calloc(1, sizeof(*w));
 		if (!w)
 			return NULL;
-		w->order = o;
 		w->pool = p;
 		LL_PREPEND(o->waiting, w);
 	}
@@ -221,6 +213,14 @@ static void note_passed(struct order *o, uint64_t until)
 		o->recorded = 0;
 }
 
+void order_let_go(struct pool_block *b)
+{
+	if (b->from)
+		b->from->count--;
+	b->from = NULL;
+	b->turn = 0;
+}
+
 /* Move the blocks of @o and @p whose frees have passed to @p. */
 static void settle(struct order *o, struct pool *p)
 {
@@ -229,7 +229,7 @@ static void settle(struct order *o, struct pool *p)
 
 	while (w && (b = w->list.first) && b->turn <= o->passed) {
 		pool_list_remove(b);
-		o->count--;
+		order_let_go(b);
 		pool_list_put(&p->passed, b);
 	}
 }
@@ -380,18 +380,25 @@ CUresult order_mark_free(struct order *o)
 
 void order_put(struct order *o, struct pool_list *list, struct pool_block *b)
 {
+	order_let_go(b);
 	b->turn = turn + 1;
 	__atomic_store_n(&turn, b->turn, __ATOMIC_RELEASE);
+	b->from = o;
 	o->last = b->turn;
-	pool_block_put(list, b);
 	o->count++;
+	pool_block_put(list, b);
 }
 
-void order_take(struct pool_block *b)
+void order_put_back(struct pool_block *b)
 {
-	if (b->list != &b->pool->passed)
-		waiting_of(b->list)->order->count--;
-	pool_block_take(b);
+	struct order *o = b->from;
+
+	if (o && b->turn > o->passed) {
+		pool_block_put(&waiting_find(o, b->pool)->list, b);
+	} else {
+		order_let_go(b);
+		pool_block_put(&b->pool->passed, b);
+	}
 }
 
 void orders_ask(const struct pool *p, enum order_effort effort)

@@ -9,6 +9,9 @@
  * its pool alone. Blocks are numbered by turns in the order of their frees, over all streams; so one
  * number says which frees of a stream have passed. An event shows that, or a synchronisation.
  *
+ * A block that has an allocation again before that is known still belongs to the stream of its last free:
+ * cuMemFree() says that no work uses this allocation, and nothing about the earlier one's.
+ *
  * Locking: pools_lock (pool_objects.h), which is held across no driver call. The driver must not be
  * asked about a stream or an event while it ends: see orders_stream_ending() and
  * orders_context_ending(). Nor may an event be recorded in a stream that captures: see
@@ -53,7 +56,7 @@ struct order {
 	uint64_t last;      /* the turn of the last free */
 	uint64_t recorded;  /* the frees up to this turn precede the event; 0: it is not recorded */
 	uint64_t passed;    /* the frees up to this turn have passed */
-	size_t count;       /* free blocks */
+	size_t count;       /* blocks whose last free was in it, and is not known to have passed */
 	struct waiting *waiting;
 	struct order *next;
 	UT_hash_handle hh;
@@ -82,11 +85,12 @@ struct pool_block *order_block_find(const struct order *o, const struct pool *p,
 struct pool_list *order_list(struct order *o, struct pool *p);
 
 /*
- * With pools_lock held: @b, in no list, was freed in @o, and is free in @list of it. And @b, in a list
- * of an order or of its pool, is free no more.
+ * With pools_lock held: @b, in no list, was freed in @o, and is free in @list of it. Or no work uses its
+ * allocation any more, and it is free as it was before that. Or it is memory of its stream no more.
  */
 void order_put(struct order *o, struct pool_list *list, struct pool_block *b);
-void order_take(struct pool_block *b);
+void order_put_back(struct pool_block *b);
+void order_let_go(struct pool_block *b);
 
 /* With pools_lock held: a thread has used @o without it, and counted itself in its users. */
 void order_end_use(struct order *o);

@@ -137,7 +137,7 @@ static CUresult reuse(struct order *o, struct pool *p, struct pool_block *b, siz
 	CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
 
 	if (b) {
-		order_take(b);
+		pool_block_take(b);
 		pool_block_use(b, size);
 		at = b->ptr;
 	}
@@ -303,6 +303,7 @@ static struct pool_block *withdraw(CUdeviceptr ptr)
 		return NULL;
 	pool_block_end_use(b);
 	b->pool->blocks++;
+	order_let_go(b);
 	pool_block_remove(b);
 	return b;
 }
@@ -344,6 +345,7 @@ static CUresult free_in(struct order *o, struct pool_list *list, struct pool_blo
 		order_put(o, list, b);
 	} else if (!marked) { /* it has gone with its context */
 		pool_block_end_use(b);
+		order_let_go(b);
 		pool_block_remove(b);
 		free(b);
 	}
@@ -412,11 +414,12 @@ static CUresult free_ended(struct pool_block *b)
 	b->moving = false;
 	pool_block_end_use(b);
 	if (result) { /* it has gone with its context */
+		order_let_go(b);
 		pool_block_remove(b);
 		free(b);
 		return result;
 	}
-	pool_block_put(&p->passed, b);
+	order_put_back(b);
 	if (!p->handle)
 		pool_shrink(p, 0);
 	return CUDA_SUCCESS;

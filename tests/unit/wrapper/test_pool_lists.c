@@ -36,6 +36,26 @@ START_TEST(the_last_one_of_a_size_comes_first)
 }
 END_TEST
 
+START_TEST(the_list_is_in_the_order_of_frees)
+{
+	struct pool_block a = {.turn = 1}, b = {.turn = 3}, c = {.turn = 3}, d = {.turn = 7};
+
+	put(&b, MB);
+	put(&d, MB);
+	put(&a, MB);
+	put(&c, MB);
+	ck_assert_ptr_eq(list.first, &a);
+	ck_assert_ptr_eq(a.next, &b);
+	ck_assert_ptr_eq(b.next, &c);
+	ck_assert_ptr_eq(c.next, &d);
+	ck_assert_ptr_null(d.next);
+	ck_assert_ptr_eq(a.prev, &d);
+	while (list.first)
+		pool_list_remove(list.first);
+	ck_assert_ptr_null(pool_list_find(&list, MB));
+}
+END_TEST
+
 /* Whatever the sizes, a block is large enough, and at most an eighth larger. */
 START_TEST(a_block_fits)
 {
@@ -106,6 +126,7 @@ int main(void)
 	TCase *tc = tcase_create("lists");
 
 	tcase_add_test(tc, the_last_one_of_a_size_comes_first);
+	tcase_add_test(tc, the_list_is_in_the_order_of_frees);
 	tcase_add_test(tc, a_block_fits);
 	tcase_add_test(tc, the_next_bin_serves);
 	tcase_add_test(tc, any_larger_block_serves);

@@ -161,7 +161,7 @@ START_TEST(an_event_shows_that_frees_have_passed)
 	ck_assert_uint_eq(records, 1);
 	passes(o->event);
 	ck_assert_ptr_eq(look(), b);
-	order_take(b);
+	pool_block_take(b);
 	ck_assert_uint_eq(records, 2);
 	ck_assert_ptr_null(look());
 	passes(o->event);
@@ -189,7 +189,7 @@ START_TEST(the_legacy_stream_gets_events_by_frees_alone)
 	later = freed(o);
 	passes(o->event);
 	ck_assert_ptr_eq(look(), b);
-	order_take(b);
+	pool_block_take(b);
 	ck_assert_ptr_null(look());
 	ck_assert_uint_eq(records, 3);
 	passes(o->mark);
@@ -232,7 +232,7 @@ START_TEST(frees_of_a_thread_that_has_ended_pass)
 	passes(t.order->mark);
 	for (size_t i = 3; i--;) {
 		ck_assert_ptr_eq(look(), t.blocks[i]);
-		order_take(t.blocks[i]);
+		pool_block_take(t.blocks[i]);
 	}
 	ck_assert_ptr_null(look());
 }
@@ -258,7 +258,7 @@ START_TEST(threads_that_have_ended_leave_nothing)
 		ck_assert_uint_eq(t.order->count, 3);
 		passes(t.order->mark);
 		for (k = 0; k < 3; k++)
-			order_take(look());
+			pool_block_take(look());
 	}
 }
 END_TEST
@@ -271,7 +271,7 @@ static struct pool_block *take_behind(struct order *o, size_t size)
 	o->users++;
 	b = order_block_behind(o, &pool, size);
 	if (b)
-		order_take(b);
+		pool_block_take(b);
 	order_end_use(o);
 	pthread_mutex_unlock(&pools_lock);
 	return b;
@@ -294,7 +294,8 @@ START_TEST(a_stream_waits_for_the_free)
 	ck_assert_ptr_eq(take_behind(o, 1), b);
 	ck_assert_ptr_eq(waited, busy->event);
 	ck_assert_uint_eq(records, 1);
-	ck_assert_uint_eq(busy->count, 0);
+	/* Until that is known to have passed, they are memory of the first stream. */
+	ck_assert_uint_eq(busy->count, 2);
 	/* The stream's own memory needs no event. */
 	own = freed(o);
 	waited = NULL;
@@ -318,6 +319,54 @@ START_TEST(a_stream_waits_for_a_thread_that_has_ended)
 }
 END_TEST
 
+/* It is allocated again in its stream, and freed before any work has used it. */
+static void put_back_unused(struct pool_block *b)
+{
+	pthread_mutex_lock(&pools_lock);
+	pool_block_take(b);
+	order_put_back(b);
+	pthread_mutex_unlock(&pools_lock);
+}
+
+START_TEST(unused_memory_is_free_as_before)
+{
+	struct order *o = order_of(STREAM(0));
+	struct pool_block *first = freed(o), *second = freed(o);
+
+	put_back_unused(first);
+	ck_assert_uint_eq(o->count, 2);
+	ck_assert_ptr_null(look());
+	ck_assert_ptr_eq(order_block_find(o, &pool, SIZE), first);
+	/* A later free does not keep the event from showing that this one has passed. */
+	freed(o);
+	passes(o->event);
+	ck_assert_ptr_eq(look(), second);
+	pool_block_take(second);
+	ck_assert_ptr_eq(look(), first);
+	put_back_unused(first);
+	ck_assert_ptr_eq(look(), first);
+	ck_assert_uint_eq(o->count, 1);
+}
+END_TEST
+
+/* The stream has ended meanwhile, with an event, and its object is no other stream's. */
+START_TEST(unused_memory_outlives_its_stream)
+{
+	struct order *o = order_of(STREAM(0));
+	struct pool_block *b = freed(o);
+
+	pool_block_take(b);
+	orders_stream_ended(orders_stream_ending(STREAM(0)), false);
+	ck_assert_uint_eq(records, 1);
+	ck_assert_ptr_ne(order_of(STREAM(1)), o);
+	order_put_back(b);
+	ck_assert_ptr_null(look());
+	passes(o->event);
+	ck_assert_ptr_eq(look(), b);
+	ck_assert_ptr_eq(order_of(STREAM(2)), o);
+}
+END_TEST
+
 START_TEST(a_stream_ends)
 {
 	struct order *o = order_of(STREAM(0));
@@ -333,7 +382,7 @@ START_TEST(a_stream_ends)
 	passes(o->event);
 	ck_assert_ptr_eq(look(), b);
 	/* Another stream has the object now. */
-	order_take(b);
+	pool_block_take(b);
 	ck_assert_ptr_eq(order_of(STREAM(1)), o);
 	ck_assert_ptr_null(orders_stream_ending(STREAM(2)));
 	orders_stream_ended(NULL, false);
@@ -435,6 +484,8 @@ int main(void)
 	tcase_add_test(tc, threads_that_have_ended_leave_nothing);
 	tcase_add_test(tc, a_stream_waits_for_the_free);
 	tcase_add_test(tc, a_stream_waits_for_a_thread_that_has_ended);
+	tcase_add_test(tc, unused_memory_is_free_as_before);
+	tcase_add_test(tc, unused_memory_outlives_its_stream);
 	tcase_add_test(tc, a_stream_ends);
 	tcase_add_test(tc, the_driver_refuses_to_end_a_stream);
 	tcase_add_test(tc, frees_before_a_capture_pass);
