@@ -3,7 +3,7 @@
 """Stream-ordered allocations and memory pools are carried, and no memory is used again before its
 stream has passed: ordered.c checks every word, the cases of fidelity.c ask.
 """
-from simlib import MIB, SANITIZED, shared
+from simlib import MIB, SANITIZED, process_used, shared
 from gpulib import Job, check, cudaw_ok, equal, main
 
 STEPS = 60 if SANITIZED else 200
@@ -175,8 +175,20 @@ def trim_gives_back_what_pools_keep():
     check("every word right" in job.finish(), "the job did not verify its memory")
 
 
+def a_resume_needs_no_memory_for_what_pools_keep():
+    job = Job("ordered", "--mib", 4, "--threads", 1, "--keep-mib", 96, "--steps", 1000000,
+              "--step-ms", 20)
+    job.wait_steps(2)
+    before = process_used(job.pid)
+    job.pause()
+    job.resume()
+    after = process_used(job.pid)
+    check(after < before - 64, f"{before} MiB before the pause, {after} after the resume")
+    check("every word right" in job.finish(), "the job did not verify its memory")
+
+
 main(*map(answers, ANSWERS), *map(some_answers, SOME_ANSWERS), the_memory_is_carried,
-     trim_gives_back_what_pools_keep,
+     trim_gives_back_what_pools_keep, a_resume_needs_no_memory_for_what_pools_keep,
      *shared("pauses.py", 6, "ordered", "--steps", STEPS, "--step-ms", 2,
              "--streams-end", BUSY, "--pools-end", BUSY),
      *shared("checked.py", "ordered", "--steps", 30, "--threads", 1))

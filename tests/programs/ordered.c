@@ -202,14 +202,17 @@ static void finish(struct worker *w)
 	CALL(cuMemPoolDestroy(w->pool));
 }
 
+/* Nobody synchronises the stream in which it was freed. */
 static void keep_free_memory(void)
 {
 	CUmemoryPool pool = pool_new(UINT64_MAX);
+	CUstream stream;
 	CUdeviceptr ptr;
 
-	CALL(cuMemAllocFromPoolAsync(&ptr, (size_t)keep_mib << 20, pool, common));
-	CALL(cuMemFreeAsync(ptr, common));
-	CALL(cuStreamSynchronize(common));
+	CALL(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	CALL(cuMemAllocFromPoolAsync(&ptr, (size_t)keep_mib << 20, pool, stream));
+	CALL(cuMemsetD32Async(ptr, 1, (size_t)keep_mib << 18, stream));
+	CALL(cuMemFreeAsync(ptr, stream));
 }
 
 static void *run(void *arg)

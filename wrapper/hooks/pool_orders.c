@@ -313,7 +313,7 @@ static uint64_t ask_driver(struct order *o, enum order_effort effort, bool usabl
 
 	if (*recorded && look && !real.cuEventQuery(o->event))
 		passed = *recorded;
-	if (!*recorded && look && usable && o->apart && is_idle(o))
+	if (look && usable && passed < now && passed >= *recorded && o->apart && is_idle(o))
 		passed = now;
 	if (look && mark && !real.cuEventQuery(mark))
 		passed = now;

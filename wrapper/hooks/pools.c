@@ -522,12 +522,13 @@ bool pools_collect(enum frees_effort effort)
 	return freed;
 }
 
-/* vmem gives back what nobody uses: so do pools, as far as it is known. */
+/* vmem gives back what nobody uses: so do pools. In a pause all work on the GPU has ended. */
 static void trimming(void)
 {
 	if (pool_none_is_free())
 		return;
 	pthread_mutex_lock(&pools_lock);
+	orders_ask(NULL, ORDER_LOOK);
 	free_passed();
 	pthread_mutex_unlock(&pools_lock);
 }

@@ -20,6 +20,7 @@ struct event {
 };
 
 static unsigned int flags; /* of each stream */
+static bool idle;          /* are all streams */
 static CUstream captured;
 static CUevent waited; /* by the last cuStreamWaitEvent() */
 static CUstream waits; /* in it */
@@ -54,7 +55,7 @@ static CUresult stream_flags(CUstream stream, unsigned int *found)
 static CUresult stream_query(CUstream stream)
 {
 	(void)stream;
-	return CUDA_ERROR_NOT_READY;
+	return idle ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
 static CUresult is_capturing(CUstream stream, CUstreamCaptureStatus *status)
@@ -167,6 +168,27 @@ START_TEST(an_event_shows_that_frees_have_passed)
 	passes(o->event);
 	ck_assert_ptr_eq(look(), later);
 	ck_assert_uint_eq(o->count, 0);
+}
+END_TEST
+
+/* What was freed behind the event, too: no other one is needed. */
+START_TEST(an_idle_stream_shows_that_frees_have_passed)
+{
+	struct order *o = order_of(STREAM(0));
+
+	freed(o);
+	ck_assert_ptr_null(look());
+	freed(o);
+	idle = true;
+	pthread_mutex_lock(&pools_lock);
+	order_ask(o, ORDER_LOOK);
+	ck_assert_uint_eq(o->passed, 0);
+	passes(o->event);
+	order_ask(o, ORDER_LOOK);
+	orders_settle(&pool);
+	pthread_mutex_unlock(&pools_lock);
+	ck_assert_uint_eq(o->count, 0);
+	ck_assert_uint_eq(records, 1);
 }
 END_TEST
 
@@ -479,6 +501,7 @@ int main(void)
 
 	tcase_add_checked_fixture(tc, setup, NULL);
 	tcase_add_test(tc, an_event_shows_that_frees_have_passed);
+	tcase_add_test(tc, an_idle_stream_shows_that_frees_have_passed);
 	tcase_add_test(tc, the_legacy_stream_gets_events_by_frees_alone);
 	tcase_add_test(tc, frees_of_a_thread_that_has_ended_pass);
 	tcase_add_test(tc, threads_that_have_ended_leave_nothing);
