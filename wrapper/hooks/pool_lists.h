@@ -28,7 +28,7 @@ struct pool_block {
 	CUdeviceptr ptr;
 	size_t room; /* bytes that an allocation may have */
 	size_t size; /* of its allocation, as the program asked for it */
-	CUcontext ctx;
+	CUcontext ctx; /* NULL: its memory has gone while it was moving */
 	struct pool *pool;
 	struct pool_list *list;           /* NULL: it has an allocation */
 	bool moving;                      /* a thread takes it from or to a list */

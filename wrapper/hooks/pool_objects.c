@@ -363,7 +363,7 @@ void pool_device_forget(CUdevice dev)
 	current[dev].known = false;
 }
 
-/* The thread that moves one finds that its memory has gone. The streams end with the context. */
+/* The thread that moves one finds that it has no context any more. The streams end with the context. */
 void pool_blocks_forget(CUcontext ctx)
 {
 	struct pool_block *b, *next;
@@ -373,8 +373,10 @@ void pool_blocks_forget(CUcontext ctx)
 		if (b->ctx != ctx)
 			continue;
 		b->from = NULL;
-		if (b->moving)
+		if (b->moving) {
+			b->ctx = NULL;
 			continue;
+		}
 		if (b->list)
 			pool_block_take(b);
 		else

@@ -413,7 +413,7 @@ static CUresult free_ended(struct pool_block *b)
 	pthread_mutex_lock(&pools_lock);
 	b->moving = false;
 	pool_block_end_use(b);
-	if (result) { /* it has gone with its context */
+	if (result || !b->ctx) { /* it has gone with its context */
 		order_let_go(b);
 		pool_block_remove(b);
 		free(b);

@@ -463,6 +463,26 @@ START_TEST(a_stream_ends_that_captures)
 }
 END_TEST
 
+/* The thread finds it out once it has the lock again: it must not put the memory into a list. */
+START_TEST(a_context_ends_while_a_thread_frees_its_memory)
+{
+	struct pool_block b = {
+		.ptr = 512, .room = SIZE, .size = SIZE, .ctx = CONTEXT, .pool = &pool};
+	struct order *o = order_of(STREAM(0));
+
+	ck_assert(pool_block_add(&b));
+	order_put(o, order_list(o, &pool), &b);
+	pool_block_take(&b);
+	b.moving = true;
+	context_gone(CONTEXT);
+	ck_assert_ptr_null(b.ctx);
+	ck_assert_ptr_eq(pool_block_find(512), &b);
+	order_let_go(&b);
+	pool_block_remove(&b);
+	ck_assert_uint_eq(o->count, 0);
+}
+END_TEST
+
 /* The driver gives the handle of a pool to another one before the end of the first is noted. */
 START_TEST(a_pool_has_the_handle_of_one_that_ends)
 {
@@ -513,6 +533,7 @@ int main(void)
 	tcase_add_test(tc, the_driver_refuses_to_end_a_stream);
 	tcase_add_test(tc, frees_before_a_capture_pass);
 	tcase_add_test(tc, a_stream_ends_that_captures);
+	tcase_add_test(tc, a_context_ends_while_a_thread_frees_its_memory);
 	tcase_add_test(tc, a_pool_has_the_handle_of_one_that_ends);
 	suite_add_tcase(suite, tc);
 	return check_suite_run(suite);
