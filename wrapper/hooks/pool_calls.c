@@ -115,13 +115,15 @@ CUresult hook_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProp
 CUresult hook_cuMemPoolDestroy(CUmemoryPool pool)
 {
 	uint64_t id = pool_id(pool);
-	CUresult result = real.cuMemPoolDestroy(pool);
+	CUresult result;
 
-	if (!result) {
-		driver_memory_remove(DRIVER_MEMORY_POOL_EXPORT, (uintptr_t)pool);
-		driver_memory_remove(DRIVER_MEMORY_POOL_IMPORT, (uintptr_t)pool);
+	driver_memory_ending(DRIVER_MEMORY_POOL_EXPORT, (uintptr_t)pool);
+	driver_memory_ending(DRIVER_MEMORY_POOL_IMPORT, (uintptr_t)pool);
+	result = real.cuMemPoolDestroy(pool);
+	driver_memory_ended(DRIVER_MEMORY_POOL_EXPORT, (uintptr_t)pool, !result);
+	driver_memory_ended(DRIVER_MEMORY_POOL_IMPORT, (uintptr_t)pool, !result);
+	if (!result)
 		pools_destroyed(id);
-	}
 	return result;
 }
 

@@ -26,8 +26,8 @@ struct pool_list;
 
 struct pool_block {
 	CUdeviceptr ptr;
-	size_t room; /* bytes that an allocation may have */
-	size_t size; /* of its allocation, as the program asked for it */
+	size_t room;   /* bytes that an allocation may have */
+	size_t size;   /* of its allocation, as the program asked for it */
 	CUcontext ctx; /* NULL: its memory has gone while it was moving */
 	struct pool *pool;
 	struct pool_list *list;           /* NULL: it has an allocation */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The streams of stream-ordered allocations, over a driver whose events pass when a test says so. */
 #include "calls.h"
+#include "checkpoint/ledger/driver_memory.h"
 #include "tests/check_suite.h"
 #include "vmem/context_gone.h"
 #include "wrapper/hooks/pool_orders.h"
@@ -514,6 +515,34 @@ START_TEST(a_pool_has_the_handle_of_one_that_ends)
 }
 END_TEST
 
+/* Before the call has returned, another thread has a pool with the handle, and exports it. */
+static CUresult pool_destroy(CUmemoryPool handle)
+{
+	driver_memory_add(DRIVER_MEMORY_POOL_EXPORT, (uintptr_t)handle, 0);
+	return CUDA_SUCCESS;
+}
+
+static CUresult pool_destroy_refused(CUmemoryPool handle)
+{
+	(void)handle;
+	return CUDA_ERROR_INVALID_VALUE;
+}
+
+START_TEST(an_export_ends_with_its_own_pool)
+{
+	driver_memory_add(DRIVER_MEMORY_POOL_EXPORT, (uintptr_t)HANDLE(3), 0);
+	driver_memory_add(DRIVER_MEMORY_POOL_IMPORT, (uintptr_t)HANDLE(3), 0);
+	real.cuMemPoolDestroy = pool_destroy_refused;
+	ck_assert_int_eq(hook_cuMemPoolDestroy(HANDLE(3)), CUDA_ERROR_INVALID_VALUE);
+	ck_assert_uint_eq(driver_memory_count(DRIVER_MEMORY_POOL_EXPORT), 1);
+	ck_assert_uint_eq(driver_memory_count(DRIVER_MEMORY_POOL_IMPORT), 1);
+	real.cuMemPoolDestroy = pool_destroy;
+	ck_assert_int_eq(hook_cuMemPoolDestroy(HANDLE(3)), CUDA_SUCCESS);
+	ck_assert_uint_eq(driver_memory_count(DRIVER_MEMORY_POOL_EXPORT), 1);
+	ck_assert_uint_eq(driver_memory_count(DRIVER_MEMORY_POOL_IMPORT), 0);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("streams of stream-ordered allocations");
@@ -535,6 +564,7 @@ int main(void)
 	tcase_add_test(tc, a_stream_ends_that_captures);
 	tcase_add_test(tc, a_context_ends_while_a_thread_frees_its_memory);
 	tcase_add_test(tc, a_pool_has_the_handle_of_one_that_ends);
+	tcase_add_test(tc, an_export_ends_with_its_own_pool);
 	suite_add_tcase(suite, tc);
 	return check_suite_run(suite);
 }
