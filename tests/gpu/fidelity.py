@@ -10,6 +10,7 @@ CASES = {"free_waits": 1, "free_async": 1, "free_async_busy": 1, "free_captured"
          "pool_gives_back": 1, "attributes": 1, "pool_order": 1, "pool_legacy": 1, "pool_reuse": 1,
          "pool_numbers": 1, "pool_pointers": 1, "pool_ends": 1, "pool_captured": 1, "pool_full": 1,
          "pool_full_apart": 1, "pool_full_captured": 1, "pool_pieces": 1, "pool_too_much": 1,
+         "pool_pieces_synced": 1, "pool_pieces_calls": 1,
          "pool_context": 1, "pool_access": 2, "pool_access_usual": 2, "pool_free_busy": 1,
          "pool_free_unused": 1, "pool_seeks": 1, "pool_plain": 1, "pool_full_ends": 1,
          "pool_captured_ends": 1, "pool_waits": 1, "pool_threads": 1, "green": 1, "fault": 1,

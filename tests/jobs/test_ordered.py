@@ -31,6 +31,7 @@ nodes of the {mode} capture: 2
 the graph's memory has its contents: yes
 a free of it outside: CUDA_SUCCESS
 """
+PIECES = "the pieces are freed: yes\nhalf: CUDA_SUCCESS\n"
 ANSWERS = {
     "pool_order": "".join(f"in {where}\n{ORDER}" for where in (
         "a pool of the program", "the default pool", "the legacy stream", "the thread's stream",
@@ -114,6 +115,8 @@ the end of a stream that captures: CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
 another stream gets the memory: yes
 """,
     "pool_threads": "after 40 threads the pool has memory for more than 10: no\n",
+    "pool_pieces_synced": "allocations that failed: 0\n",
+    "pool_pieces_calls": PIECES,
     "pool_too_much": """\
 more than the GPU has free, beside a busy stream: CUDA_ERROR_OUT_OF_MEMORY
   it returns at once: yes
@@ -187,7 +190,8 @@ def a_resume_needs_no_memory_for_what_pools_keep():
     check("every word right" in job.finish(), "the job did not verify its memory")
 
 
-main(*map(answers, ANSWERS), *map(some_answers, SOME_ANSWERS), the_memory_is_carried,
+main(*map(answers, ANSWERS), *map(some_answers, SOME_ANSWERS),
+     the_memory_is_carried,
      trim_gives_back_what_pools_keep, a_resume_needs_no_memory_for_what_pools_keep,
      *shared("pauses.py", 6, "ordered", "--steps", STEPS, "--step-ms", 2,
              "--streams-end", BUSY, "--pools-end", BUSY),

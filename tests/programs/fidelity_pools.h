@@ -481,6 +481,85 @@ static void case_pool_pieces(void)
 	CALL(cuCtxSynchronize());
 }
 
+/* Free four pieces in @stream, which is busy. Returns a size for which all of them are needed, or three. */
+static size_t pieces_free(CUmemoryPool pool, CUstream stream)
+{
+	CUdeviceptr piece[4];
+	size_t free, total;
+
+	CALL(cuMemGetInfo(&free, &total));
+	for (int i = 0; i < 4; i++)
+		piece[i] = pool_alloc(pool, free / 5, stream);
+	CALL(cuStreamSynchronize(stream));
+	busy(stream);
+	for (int i = 0; i < 4; i++)
+		CALL(cuMemFreeAsync(piece[i], stream));
+	return free / 2;
+}
+
+static void *synchronise(void *stream)
+{
+	CALL(cuCtxSetCurrent(gpu.ctx));
+	CALL(cuStreamSynchronize(stream));
+	return NULL;
+}
+
+static void *end_busy_soon(void *arg)
+{
+	step_sleep_ms(20);
+	end_busy();
+	return arg;
+}
+
+static void *call_and_end_busy(void *arg)
+{
+	CALL(cuCtxSetCurrent(gpu.ctx));
+	step_sleep_ms(2000);
+	stream_new();
+	end_busy();
+	return arg;
+}
+
+/* The same while another thread waits for the stream: its synchronisation gives the pieces back. */
+static void case_pool_pieces_synced(void)
+{
+	CUstream stream = stream_new(), other = stream_new();
+	int failed = 0;
+
+	for (int i = 0; i < 30; i++) {
+		CUmemoryPool pool = pool_new(0);
+		size_t half = pieces_free(pool, stream);
+		pthread_t waiting, ending;
+		CUdeviceptr ptr = 0;
+
+		pthread_create(&waiting, NULL, synchronise, stream);
+		pthread_create(&ending, NULL, end_busy_soon, NULL);
+		failed += cuMemAllocFromPoolAsync(&ptr, half, pool, other) != CUDA_SUCCESS;
+		pthread_join(waiting, NULL);
+		pthread_join(ending, NULL);
+		CALL(ptr ? cuMemFreeAsync(ptr, other) : CUDA_SUCCESS);
+		CALL(cuStreamSynchronize(other));
+		CALL(cuMemPoolDestroy(pool));
+	}
+	say("allocations that failed: %d", failed);
+}
+
+/* The work ends only once another thread has made one more call. */
+static void case_pool_pieces_calls(void)
+{
+	CUstream stream = stream_new(), other = stream_new();
+	CUmemoryPool pool = pool_new(UINT64_MAX);
+	size_t half = pieces_free(pool, stream);
+	pthread_t calling;
+	CUdeviceptr ptr = 0;
+
+	pthread_create(&calling, NULL, call_and_end_busy, NULL);
+	say("the pieces are freed: yes");
+	say_result("half", cuMemAllocFromPoolAsync(&ptr, half, pool, other));
+	pthread_join(calling, NULL);
+	CALL(cuCtxSynchronize());
+}
+
 /* More than there is: to wait for the pool's memory would not help. */
 static void case_pool_too_much(void)
 {

@@ -177,15 +177,23 @@ static CUresult alloc_at_once(CUstream stream, CUcontext ctx, const CUmemoryPool
 	return result;
 }
 
+/* Of an allocation that waits for frees. */
+struct patience {
+	double left_ms;
+	bool had; /* the pool had free memory at the last look */
+};
+
 /* Cancellation points must not be in a call of the driver. */
-static void nap(void)
+static void nap(struct patience *patience)
 {
 	const struct timespec ms = {.tv_nsec = 1000000};
+	double begin = clock_ms();
 	int state;
 
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
 	nanosleep(&ms, NULL);
 	pthread_setcancelstate(state, NULL);
+	patience->left_ms -= clock_ms() - begin;
 }
 
 /*
@@ -204,19 +212,23 @@ static bool would_do(const struct pool *p, CUcontext ctx, size_t size)
 	return known && size <= free + p->idle;
 }
 
-/* With pools_lock held; releases it meanwhile. Wait until frees of @p have passed; false: it is late. */
-static bool wait_for_frees(struct pool *p, double until_ms)
+/*
+ * With pools_lock held; releases it meanwhile. Wait until frees of @p have passed, whose memory another
+ * thread may have given back by then. False: there were none, or it is late.
+ */
+static bool wait_for_frees(struct pool *p, struct patience *patience)
 {
-	bool late;
+	bool had = patience->had;
 
-	while (!(late = clock_ms() >= until_ms) && !p->passed.first && orders_have(p)) {
+	patience->had = p->passed.first || orders_have(p);
+	while (patience->left_ms > 0 && !p->passed.first && orders_have(p)) {
 		pthread_mutex_unlock(&pools_lock);
-		nap();
+		nap(patience);
 		pthread_mutex_lock(&pools_lock);
 		orders_ask(p, ORDER_LOOK_AND_RECORD);
 		orders_settle(p);
 	}
-	return !late && p->passed.first;
+	return patience->left_ms > 0 && (had || patience->had);
 }
 
 /*
@@ -224,7 +236,7 @@ static bool wait_for_frees(struct pool *p, double until_ms)
  * some have passed since, whose memory may do together.
  */
 static CUresult alloc_behind(CUstream stream, CUcontext ctx, const CUmemoryPool *handle,
-			     size_t size, CUdeviceptr *ptr, double until_ms, bool *again)
+			     size_t size, CUdeviceptr *ptr, struct patience *patience, bool *again)
 {
 	struct pool_block *b;
 	struct order *o;
@@ -241,7 +253,7 @@ static CUresult alloc_behind(CUstream stream, CUcontext ctx, const CUmemoryPool 
 		return reuse(o, p, b, size, ptr);
 	ctx = o->ctx;
 	order_end_use(o);
-	*again = p->dependencies && would_do(p, ctx, size) && wait_for_frees(p, until_ms);
+	*again = p->dependencies && would_do(p, ctx, size) && wait_for_frees(p, patience);
 	p->blocks--;
 	pthread_mutex_unlock(&pools_lock);
 	return CUDA_ERROR_OUT_OF_MEMORY;
@@ -252,15 +264,15 @@ static CUresult alloc_in(CUstream stream, CUcontext ctx, const CUmemoryPool *han
 			 CUdeviceptr *ptr)
 {
 	CUresult result = alloc_at_once(stream, ctx, handle, size, ptr);
-	double until_ms;
+	struct patience patience = {.had = true};
 	bool again;
 
 	if (result != CUDA_ERROR_OUT_OF_MEMORY)
 		return result;
 	/* Beside a capture no event can be recorded that would show what has passed. */
-	until_ms = captures_open(driver_table()) ? 0 : clock_ms() + WAIT_MS;
+	patience.left_ms = captures_open(driver_table()) ? 0 : WAIT_MS;
 	do {
-		result = alloc_behind(stream, ctx, handle, size, ptr, until_ms, &again);
+		result = alloc_behind(stream, ctx, handle, size, ptr, &patience, &again);
 		if (again)
 			result = alloc_at_once(stream, ctx, handle, size, ptr);
 	} while (result == CUDA_ERROR_OUT_OF_MEMORY && again);
