@@ -123,6 +123,12 @@ __attribute__((always_inline)) static inline void gate_exit(void)
 	__atomic_store_n(self->inside, GATE_OUT, __ATOMIC_RELEASE);
 }
 
+/* A pause has begun, or tries to: the calls of other threads wait. */
+static inline bool gate_is_closed(void)
+{
+	return __atomic_load_n(&gate_flags, __ATOMIC_RELAXED) & GATE_CLOSED;
+}
+
 /* The process is at rest, and refuses no calls: a GATE_ASK may be answered without the driver. */
 static inline bool gate_rests(void)
 {

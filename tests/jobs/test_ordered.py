@@ -4,7 +4,7 @@
 stream has passed: ordered.c checks every word, the cases of fidelity.c ask.
 """
 from simlib import MIB, SANITIZED, process_used, shared
-from gpulib import Job, check, cudaw_ok, equal, main
+from gpulib import Job, check, cudaw, cudaw_ok, equal, main
 
 STEPS = 60 if SANITIZED else 200
 BUSY = 2    # see ordered.c
@@ -159,6 +159,15 @@ def some_answers(name):
     return name.replace("_", " "), case
 
 
+def a_pause_takes_no_time_of_an_allocation_that_waits():
+    """The work that it waits for goes on after the pause has given up."""
+    job = Job("fidelity", "pool_pieces_calls")
+    job.wait_line("the pieces are freed: yes")
+    said = cudaw("pause", "--timeout", 12, job.pid)
+    equal(said.returncode, 5, f"the exit status of the pause, which says {said.stderr!r}")
+    equal(job.result(), PIECES.rstrip(), "the answers")
+
+
 def the_memory_is_carried():
     job = Job("ordered", "--mib", 48, "--steps", 1000000, "--step-ms", 5, "--streams-end", BUSY)
     job.wait_steps(5)
@@ -191,7 +200,7 @@ def a_resume_needs_no_memory_for_what_pools_keep():
 
 
 main(*map(answers, ANSWERS), *map(some_answers, SOME_ANSWERS),
-     the_memory_is_carried,
+     a_pause_takes_no_time_of_an_allocation_that_waits, the_memory_is_carried,
      trim_gives_back_what_pools_keep, a_resume_needs_no_memory_for_what_pools_keep,
      *shared("pauses.py", 6, "ordered", "--steps", STEPS, "--step-ms", 2,
              "--streams-end", BUSY, "--pools-end", BUSY),

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wrapper/hooks/pools.h"
+#include "checkpoint/gate/gate.h"
 #include "checkpoint/ledger/captures.h"
 #include "common/clock.h"
 #include "vmem/addressing.h"
@@ -183,7 +184,10 @@ struct patience {
 	bool had; /* the pool had free memory at the last look */
 };
 
-/* Cancellation points must not be in a call of the driver. */
+/*
+ * Cancellation points must not be in a call of the driver. A pause that begins keeps others from the
+ * calls that the work may wait for, and gives up at its own timeout: this time does not count.
+ */
 static void nap(struct patience *patience)
 {
 	const struct timespec ms = {.tv_nsec = 1000000};
@@ -193,7 +197,8 @@ static void nap(struct patience *patience)
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
 	nanosleep(&ms, NULL);
 	pthread_setcancelstate(state, NULL);
-	patience->left_ms -= clock_ms() - begin;
+	if (!gate_is_closed())
+		patience->left_ms -= clock_ms() - begin;
 }
 
 /*
