@@ -8,7 +8,6 @@
 #include "tests/programs/kernels.h"
 
 #include <pthread.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #define WORDS (16UL << 20)
@@ -28,23 +27,15 @@ static void *create_and_destroy(void *arg)
 	return NULL;
 }
 
-static void fork_and_wait(void)
+static void fork_and_wait(unsigned long number)
 {
-	double end = step_seconds() + step_hang_s();
 	pid_t pid = fork();
-	int status;
 
 	if (pid < 0)
 		step_die("fork");
 	if (!pid)
 		step_exit_child(0);
-	while (step_seconds() < end) {
-		if (waitpid(pid, &status, WNOHANG) == pid)
-			return;
-		step_sleep_ms(10);
-	}
-	kill(pid, SIGKILL);
-	step_die("a child hangs in exit()");
+	step_await_child(pid, number);
 }
 
 static void check(CUdeviceptr ptr)
@@ -76,7 +67,7 @@ int main(int argc, char **argv)
 		CALL(pthread_create(&thread, NULL, create_and_destroy, NULL));
 	for (unsigned long k = 0; step_more(k); k++) {
 		if (forks)
-			fork_and_wait();
+			fork_and_wait(k);
 		else
 			check(ptr);
 		step_done(k);

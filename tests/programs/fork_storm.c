@@ -7,7 +7,6 @@
 #include "tests/programs/kernels.h"
 
 #include <pthread.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #define THREADS 2 /* of each kind */
@@ -64,22 +63,6 @@ static void *for_ever(void *what)
 	return NULL;
 }
 
-static void await(pid_t pid, unsigned long i)
-{
-	double end = step_seconds() + step_hang_s();
-	int status = 0;
-	pid_t ended;
-
-	while (!(ended = waitpid(pid, &status, WNOHANG)) && step_seconds() < end)
-		usleep(50);
-	if (!ended) {
-		kill(pid, SIGKILL);
-		step_die("fork_storm: child %lu does not end", i);
-	}
-	if (status)
-		step_die("fork_storm: child %lu ended with status %#x", i, status);
-}
-
 int main(int argc, char **argv)
 {
 	unsigned long forks = 1000;
@@ -104,7 +87,7 @@ int main(int argc, char **argv)
 				use_cuda();
 			_exit(0);
 		}
-		await(pid, i);
+		step_await_child(pid, i);
 	}
 	printf("fork_storm: %lu children ended\n", forks);
 	return 0;

@@ -29,6 +29,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -115,6 +116,30 @@ static inline double step_seconds(void)
 
 	clock_gettime(CLOCK_MONOTONIC, &now);
 	return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+/* Wait for child @number. A child that hangs is killed, and one that fails ends the program, too. */
+static inline void step_await_child(pid_t pid, unsigned long number)
+{
+	double end = step_seconds() + step_hang_s();
+	unsigned int sleep_us = 50;
+	int status;
+	pid_t ended;
+
+	while (!(ended = waitpid(pid, &status, WNOHANG)) && step_seconds() < end) {
+		usleep(sleep_us);
+		if (sleep_us < 10000)
+			sleep_us *= 2;
+	}
+	if (!ended) {
+		kill(pid, SIGKILL);
+		waitpid(pid, &status, 0);
+		step_die("child %lu hangs", number);
+	}
+	if (ended < 0)
+		step_die("child %lu: waitpid: %s", number, strerror(errno));
+	if (status)
+		step_die("child %lu ended with status %#x", number, status);
 }
 
 /*

@@ -8,7 +8,6 @@
 #include <pthread.h>
 #include <spawn.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 
 #define CHILDREN 300
 
@@ -90,23 +89,6 @@ static const struct {
 	{"posix_spawn", by_posix_spawn, CHILDREN / 10},
 };
 
-static void wait_for(pid_t pid, int number)
-{
-	double end = step_seconds() + step_hang_s();
-	int status;
-	pid_t done;
-
-	while (!(done = waitpid(pid, &status, WNOHANG)) && step_seconds() < end)
-		usleep(200);
-	if (done != pid) {
-		kill(pid, SIGKILL);
-		waitpid(pid, &status, 0);
-		step_die("child %d hangs", number);
-	}
-	if (status)
-		step_die("child %d ended with %#x", number, status);
-}
-
 int main(int argc, char **argv)
 {
 	int signals[] = {SIGTERM, SIGUSR1};
@@ -126,7 +108,7 @@ int main(int argc, char **argv)
 		if (!pid)
 			change_and_exit();
 		MUST(pid);
-		wait_for(pid, i);
+		step_await_child(pid, (unsigned long)i);
 	}
 	stop = 1;
 	for (int i = 0; i < 2; i++)
