@@ -3,6 +3,7 @@
 #include "checkpoint/sharing/internal.h"
 #include "checkpoint/sharing/peer.h"
 #include "common/forks.h"
+#include "common/rundir.h"
 
 #include <errno.h>
 #include <string.h>
@@ -76,6 +77,14 @@ static void describe_imports(const unsigned char instance[OBJECT_KEY], struct sh
 	}
 }
 
+/* With the lock held. A pause asks all importers; here those go whose place another one needs. */
+static void forget_ended(void)
+{
+	for (uint32_t i = 0; i < sharing.nimporters; i++)
+		if (!rundir_start_time(sharing.importers[i].pid))
+			sharing.importers[i--] = sharing.importers[--sharing.nimporters];
+}
+
 /*
  * Whether @from may have memory now. Before it gets any it is noted: a pause that begins then finds
  * it, or has closed the exports.
@@ -88,6 +97,8 @@ static enum share_result may_export(const struct share_process *from)
 	may = sharing.stage <= SHARE_PAUSING;
 	for (size_t i = 0; i < sharing.nmembers && !may; i++)
 		may = sharing.stage >= SHARE_REBUILT && same(&sharing.members[i].process, from);
+	if (may && sharing.nimporters == SHARE_PROCESSES)
+		forget_ended();
 	if (may)
 		list_add(sharing.importers, &sharing.nimporters, from);
 	noted = sharing_lists(sharing.importers, sharing.nimporters, from);

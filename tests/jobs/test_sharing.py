@@ -279,6 +279,10 @@ def sockets_are_removed():
     equal(errors_of_cudaw(job), [], "what cudaw said on stderr")
 
 
+def memory_is_imported_by_any_number_of_processes_in_turn():
+    check("300 processes" in Job("importers", "--count", 300).result(), "not all have imported it")
+
+
 # The calls that rank 1 has made before: an export for its ticket and one for rank 0, an import.
 NEXT_EXPORT, NEXT_IMPORT = 2 * OBJECTS + 1, OBJECTS + 1
 
@@ -296,4 +300,5 @@ main(*shared("sharing.py", STEPS=60, STEP_MS=3, STILL=0.04, MIB=MIB, OBJECTS=OBJ
      an_import_waits_where_its_process_can_be_paused, snapshots_are_refused_by_name, two_gpus,
      a_pause_that_is_undone_gets_its_own_imports_back,
      an_import_that_cannot_be_given_back_is_refused_by_name,
+     memory_is_imported_by_any_number_of_processes_in_turn,
      without_sockets_the_driver_exports, sockets_are_removed)
