@@ -226,14 +226,17 @@ static bool wait_for_frees(struct pool *p, struct patience *patience)
 	bool had = patience->had;
 
 	patience->had = p->passed.first || orders_have(p);
-	while (patience->left_ms > 0 && !p->passed.first && orders_have(p)) {
+	if (patience->left_ms <= 0 || (!had && !patience->had))
+		return false;
+	/* At least once: the driver may refuse again and again to give back what has passed. */
+	do {
 		pthread_mutex_unlock(&pools_lock);
 		nap(patience);
 		pthread_mutex_lock(&pools_lock);
 		orders_ask(p, ORDER_LOOK_AND_RECORD);
 		orders_settle(p);
-	}
-	return patience->left_ms > 0 && (had || patience->had);
+	} while (patience->left_ms > 0 && !p->passed.first && orders_have(p));
+	return patience->left_ms > 0;
 }
 
 /*
