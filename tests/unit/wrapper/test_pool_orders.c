@@ -120,11 +120,15 @@ static struct order *order_of(CUstream stream)
 	return order_find(&key);
 }
 
+static struct pool_block blocks[256];
+static size_t nblocks;
+
 /* A block of the pool that is freed in @o. */
 static struct pool_block *freed(struct order *o)
 {
-	struct pool_block *b = calloc(1, sizeof(*b));
+	struct pool_block *b = &blocks[nblocks++];
 
+	ck_assert_uint_le(nblocks, sizeof(blocks) / sizeof(blocks[0]));
 	*b = (struct pool_block){.room = SIZE, .ctx = CONTEXT, .pool = &pool};
 	ck_assert_int_eq(order_mark_free(o), CUDA_SUCCESS);
 	order_put(o, order_list(o, &pool), b);
