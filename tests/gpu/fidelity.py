@@ -37,6 +37,9 @@ KNOWN = {
     "full_captured": {"an allocation in its place"},
     "pool_full_captured": {"beside a capture, half"},
     "pool_pieces": {f"half, of pieces that {whose} stream frees" for whose in ("its own", "another")},
+    # The driver fails all of them, and gives memory that work still uses to another stream.
+    "pool_pieces_synced": {"allocations that failed"},
+    "pool_free_unused": {"  another stream's memory has its contents"},
     "attributes": {"cuIpcGetMemHandle of an inner pointer",
                    "the value of IS_LEGACY_CUDA_IPC_CAPABLE"},
     # After a copy between two GPUs each has access to the other's memory.
