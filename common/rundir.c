@@ -237,8 +237,8 @@ int rundir_listen(enum rundir_socket kind, bool quiet)
 	if (fd >= 0 || quiet)
 		return fd;
 	if (fd == -EADDRINUSE)
-		pr_err("%s/%d%s is in use by another PID namespace: give each its own "
-		       "CUDAW_RUNTIME_DIR",
+		pr_err("%s/%d%s is in use by another PID namespace: give each its "
+		       "own CUDAW_RUNTIME_DIR",
 		       path, getpid(), kinds[kind].suffix);
 	else
 		pr_err("no socket in %s: %s", path, strerrordesc_np(-fd));

@@ -217,8 +217,8 @@ CUresult sharing_import(const struct object_name *name, CUmemGenericAllocationHa
 		return CUDA_ERROR_NOT_READY;
 	if (error)
 		pr_err("memory of process %d cannot be imported: %s", name->pid,
-		       error == -ESRCH    ? "that process has ended, or is not in this "
-					    "CUDAW_RUNTIME_DIR"
+		       error == -ESRCH    ? "that process has ended, or is not in "
+					    "this CUDAW_RUNTIME_DIR"
 		       : error == -ENOENT ? "it has freed the memory"
 					  : strerror(-error));
 	else
