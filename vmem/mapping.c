@@ -37,7 +37,7 @@ CUresult mapping_probe(const struct cuda_driver *drv, CUdevice dev, struct mappi
 		.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = dev},
 	};
 	size_t granularity = 0;
-	int vmm = 0, rdma = 0;
+	int vmm = 0, rdma = 0, exportable = 0;
 	CUresult rc;
 
 	rc = drv->cuDeviceGetAttribute(
@@ -52,7 +52,12 @@ CUresult mapping_probe(const struct cuda_driver *drv, CUdevice dev, struct mappi
 		    &rdma, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED, dev))
 		rdma = 0;
 	caps->vmm = granularity && VMEM_GRANULE % granularity == 0;
+	if (drv->cuDeviceGetAttribute(
+		    &exportable, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
+		    dev))
+		exportable = 0;
 	caps->rdma = rdma;
+	caps->exportable = exportable && !translate_is_on();
 	caps->piece = translate_is_on() ? SIZE_MAX : VMEM_PIECE;
 	return CUDA_SUCCESS;
 }
@@ -95,8 +100,11 @@ static CUresult grant(const struct cuda_driver *drv, uint64_t users, CUdeviceptr
 CUresult mapping_map(const struct cuda_driver *drv, CUdevice dev, struct mapping_caps *caps,
 		     uint64_t users, CUdeviceptr start, size_t size, size_t *left)
 {
+	/* Memory cannot be made exportable later, when the program shares it by a legacy handle. */
 	const CUmemAllocationProp prop = {
 		.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+		.requestedHandleTypes = caps->exportable ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+							 : CU_MEM_HANDLE_TYPE_NONE,
 		.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = dev},
 		.allocFlags.gpuDirectRDMACapable = caps->rdma,
 	};

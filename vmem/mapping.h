@@ -13,9 +13,10 @@
 #include "vmem/vmem.h"
 
 struct mapping_caps {
-	bool vmm;     /* the device can map memory by our granule */
-	bool rdma;    /* memory can be created for GPUDirect RDMA */
-	size_t piece; /* bytes created and mapped at once, at most */
+	bool vmm;        /* the device can map memory by our granule */
+	bool rdma;       /* memory can be created for GPUDirect RDMA */
+	bool exportable; /* and for export to other processes */
+	size_t piece;    /* bytes created and mapped at once, at most */
 	/* Handles that the driver did not release. */
 	CUmemGenericAllocationHandle *unreleased;
 	size_t nunreleased, max_unreleased;

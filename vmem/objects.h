@@ -78,6 +78,7 @@ struct object_name {
 	pid_t pid;
 	unsigned char instance[OBJECT_KEY];
 	unsigned char key[OBJECT_KEY];
+	bool legacy; /* to be imported by a legacy IPC handle */
 };
 
 /*
@@ -89,11 +90,14 @@ CUresult objects_share(CUmemGenericAllocationHandle handle, CUmemAllocationHandl
 		       struct object_name *name);
 
 /*
- * For another process: a descriptor of the driver for the object of this process with that key, and
- * its size. The caller closes it. CUDA_ERROR_INVALID_VALUE: there is none; CUDA_ERROR_NOT_READY: a
+ * For another process: a descriptor of the driver for the object of this process with that key, or
+ * for the part of an allocation that has it (shared.h). The caller closes it. CUDA_ERROR_INVALID_VALUE: there is none; CUDA_ERROR_NOT_READY: a
  * pause has the memory.
  */
-CUresult objects_export(const unsigned char key[OBJECT_KEY], int *fd, size_t *size);
+struct object_memory {
+	size_t size, offset; /* where it begins in what the descriptor is for */
+};
+CUresult objects_export(const unsigned char key[OBJECT_KEY], int *fd, struct object_memory *memory);
 bool objects_have_key(const unsigned char key[OBJECT_KEY]);
 
 /* Between these, objects_export() gives nothing. */
@@ -107,7 +111,8 @@ void objects_open_exports(void);
  * gives up.
  */
 CUresult objects_import_begin(const struct object_name *name, CUmemGenericAllocationHandle *handle);
-CUresult objects_import(CUmemGenericAllocationHandle handle, int fd, size_t size, uint64_t build);
+CUresult objects_import(CUmemGenericAllocationHandle handle, int fd,
+			const struct object_memory *memory, uint64_t build);
 void objects_import_drop(CUmemGenericAllocationHandle handle);
 
 /* An import whose exporter has the memory, as far as is known. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "vmem/internal.h"
 #include "vmem/objects_internal.h"
+#include "vmem/shared.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -51,28 +52,36 @@ bool objects_have_key(const unsigned char key[OBJECT_KEY])
 	pthread_mutex_lock(&objects.lock);
 	have = find_key(key);
 	pthread_mutex_unlock(&objects.lock);
-	return have;
+	return have || shared_has(key);
 }
 
-CUresult objects_export(const unsigned char key[OBJECT_KEY], int *fd, size_t *size)
+static CUresult export_object(struct object *o, int *fd, struct object_memory *memory)
+{
+	CUresult rc = o->away ? CUDA_ERROR_NOT_READY : object_hold(o);
+
+	if (rc != CUDA_SUCCESS)
+		return rc;
+	rc = vm.drv->cuMemExportToShareableHandle(fd, o->driver_s,
+						  CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+	*memory = (struct object_memory){.size = o->size};
+	object_unhold_again(o);
+	return rc;
+}
+
+/* The lock of a device is taken inside that of the objects: no export is under way once it is closed. */
+CUresult objects_export(const unsigned char key[OBJECT_KEY], int *fd, struct object_memory *memory)
 {
 	struct object *o;
 	CUresult rc;
 
 	pthread_mutex_lock(&objects.lock);
 	o = find_key(key);
-	if (!o)
+	if (!o && !shared_has(key))
 		rc = CUDA_ERROR_INVALID_VALUE;
-	else if (objects.closed || o->away)
+	else if (objects.closed)
 		rc = CUDA_ERROR_NOT_READY;
 	else
-		rc = object_hold(o);
-	if (rc == CUDA_SUCCESS) {
-		rc = vm.drv->cuMemExportToShareableHandle(
-			fd, o->driver_s, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
-		*size = o->size;
-		object_unhold_again(o);
-	}
+		rc = o ? export_object(o, fd, memory) : shared_export(key, fd, memory);
 	pthread_mutex_unlock(&objects.lock);
 	return rc;
 }
@@ -149,17 +158,20 @@ static CUresult import_and_map(struct object *o, int fd)
 	return rc;
 }
 
-CUresult objects_import(CUmemGenericAllocationHandle handle, int fd, size_t size, uint64_t build)
+CUresult objects_import(CUmemGenericAllocationHandle handle, int fd,
+			const struct object_memory *memory, uint64_t build)
 {
 	CUresult rc = CUDA_ERROR_INVALID_VALUE;
 	struct object *o;
 
 	pthread_mutex_lock(&objects.lock);
 	o = find_import(handle);
-	if (o && o->away && size && (!o->size || o->size == size))
+	if (o && o->away && memory->size && (!o->size || o->size == memory->size)) {
+		o->offset = memory->offset;
 		rc = import_and_map(o, fd);
+	}
 	if (rc == CUDA_SUCCESS) {
-		o->size = size;
+		o->size = memory->size;
 		o->build = build;
 	}
 	pthread_mutex_unlock(&objects.lock);

@@ -234,7 +234,7 @@ CUresult regions_map(CUdeviceptr start, size_t size)
 		while (can_join(r) && next < end && next - at < most && can_join(region_at(next)))
 			next += r->size;
 		rc = map_run(at, next - at);
-		if (rc == CUDA_SUCCESS && r->idle && !r->cached)
+		if (rc == CUDA_SUCCESS && r->idle && !r->cached && !r->shared)
 			cache_add(r);
 	}
 	if (rc != CUDA_SUCCESS)
@@ -294,6 +294,7 @@ static CUresult region_take(CUcontext ctx, CUdevice dev, size_t size, struct reg
 		r->ctx = ctx;
 		r->dev = dev;
 		r->idle = false;
+		r->shared = false;
 		r->left = 0;
 		*region = r;
 	}
@@ -350,8 +351,11 @@ void region_put(struct region *r)
 	struct device *d = &vm.devices[r->dev];
 
 	region_set_idle(r, true);
-	/* The memory of a run serves nothing but small allocations: it goes back as soon as it can. */
-	if (is_joined(r) || !r->mapped) {
+	/*
+	 * The memory of a run serves nothing but small allocations: it goes back as soon as it can.
+	 * Shared memory serves no other allocation: processes that have it go on to use it.
+	 */
+	if (is_joined(r) || !r->mapped || r->shared) {
 		region_release(r);
 		return;
 	}

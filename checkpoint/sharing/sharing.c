@@ -106,19 +106,29 @@ static enum share_result may_export(const struct share_process *from)
 	return !may ? SHARE_LATER : noted ? SHARE_OK : SHARE_FAILED;
 }
 
+static CUresult export_memory(const unsigned char key[OBJECT_KEY], int *fd,
+			      struct share_answer *answer)
+{
+	struct object_memory memory = {0};
+	CUresult result = objects_export(key, fd, &memory);
+
+	answer->size = memory.size;
+	answer->offset = memory.offset;
+	return result;
+}
+
 static enum share_result export_to(const struct share_process *to,
-				   const unsigned char key[OBJECT_KEY], int *fd, uint64_t *size)
+				   const unsigned char key[OBJECT_KEY], int *fd,
+				   struct share_answer *answer)
 {
 	enum share_result may = may_export(to);
-	size_t bytes;
 	CUresult result;
 
 	if (may != SHARE_OK)
 		return may;
-	result = objects_export(key, fd, &bytes);
-	if (result == CUDA_SUCCESS)
-		*size = bytes;
-	else if (result != CUDA_ERROR_NOT_READY && result != CUDA_ERROR_INVALID_VALUE)
+	result = export_memory(key, fd, answer);
+	if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY &&
+	    result != CUDA_ERROR_INVALID_VALUE)
 		pr_warn("process %d gets no memory: driver error %d", to->pid, result);
 	return result == CUDA_SUCCESS               ? SHARE_OK
 	       : result == CUDA_ERROR_NOT_READY     ? SHARE_LATER
@@ -139,25 +149,42 @@ static void answer_request(const struct share_request *request, const struct sha
 	answer->build = sharing.build;
 	pthread_mutex_unlock(&sharing.lock);
 	if (request->kind == SHARE_EXPORT)
-		answer->result = export_to(from, request->key, fd, &answer->size);
+		answer->result = export_to(from, request->key, fd, answer);
 	else if (memcmp(request->key, none, sizeof(none)) && !objects_have_key(request->key))
 		answer->result = SHARE_UNKNOWN;
 	describe_imports(from->instance, answer);
 	answer->npeers = sharing_list_peers(answer->peers);
 }
 
+bool sharing_name(struct object_name *name)
+{
+	struct object_name made = {0};
+
+	if (peer_start(answer_request) ||
+	    getrandom(made.key, sizeof(made.key), 0) != sizeof(made.key))
+		return false;
+	made.pid = peer_self()->pid;
+	memcpy(made.instance, peer_self()->instance, sizeof(made.instance));
+	*name = made;
+	return true;
+}
+
+bool sharing_is_own(const struct object_name *name)
+{
+	const struct share_process exporter = exporter_of(name);
+
+	return peer_is_self(&exporter);
+}
+
 CUresult sharing_export(CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type,
 			unsigned long long flags, int *fd)
 {
-	struct object_name name = {0};
+	struct object_name name;
 	CUresult result;
 
 	*fd = -1;
-	if (peer_start(answer_request) ||
-	    getrandom(name.key, sizeof(name.key), 0) != sizeof(name.key))
+	if (!sharing_name(&name))
 		return CUDA_SUCCESS;
-	name.pid = peer_self()->pid;
-	memcpy(name.instance, peer_self()->instance, sizeof(name.instance));
 	result = objects_share(handle, type, flags, &name, &name);
 	if (result == CUDA_SUCCESS) {
 		*fd = ticket_make(&name);
@@ -176,15 +203,11 @@ int sharing_fetch(const struct object_name *name, int *fd, struct share_answer *
 	share_request_begin(&request, SHARE_EXPORT);
 	memcpy(request.key, name->key, sizeof(request.key));
 	if (peer_is_self(&exporter)) {
-		size_t size = 0;
-
 		share_answer_begin(answer);
 		pthread_mutex_lock(&sharing.lock);
 		answer->build = sharing.build;
 		pthread_mutex_unlock(&sharing.lock);
-		error = objects_export(name->key, fd, &size) ? -ENOENT : 0;
-		answer->size = size;
-		return error;
+		return export_memory(name->key, fd, answer) ? -ENOENT : 0;
 	}
 	error = peer_ask(&exporter, &request, answer, fd);
 	if (error)
@@ -207,6 +230,14 @@ CUresult sharing_import_begin(const struct object_name *name, CUmemGenericAlloca
 					  : objects_import_begin(name, handle);
 }
 
+CUresult sharing_take(CUmemGenericAllocationHandle handle, int fd,
+		      const struct share_answer *answer)
+{
+	const struct object_memory memory = {answer->size, answer->offset};
+
+	return objects_import(handle, fd, &memory, answer->build);
+}
+
 CUresult sharing_import(const struct object_name *name, CUmemGenericAllocationHandle handle)
 {
 	struct share_answer answer;
@@ -222,7 +253,7 @@ CUresult sharing_import(const struct object_name *name, CUmemGenericAllocationHa
 		       : error == -ENOENT ? "it has freed the memory"
 					  : strerror(-error));
 	else
-		result = objects_import(handle, fd, answer.size, answer.build);
+		result = sharing_take(handle, fd, &answer);
 	if (fd >= 0)
 		close(fd);
 	if (result != CUDA_SUCCESS)

@@ -49,6 +49,14 @@ CUresult sharing_export(CUmemGenericAllocationHandle handle, CUmemAllocationHand
 			unsigned long long flags, int *fd);
 
 /*
+ * A new name for memory of this process. False: it cannot be shared, and the reason has been said.
+ */
+bool sharing_name(struct object_name *name);
+
+/* True if @name is of memory of this process. */
+bool sharing_is_own(const struct object_name *name);
+
+/*
  * Import what @name names: sharing_import_begin() makes the handle, and the caller repeats
  * sharing_import() while it returns CUDA_ERROR_NOT_READY, as a pause has the exporter's memory, or
  * that process is stopped. It should leave the gate in between. After another error the handle is

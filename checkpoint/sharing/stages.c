@@ -228,7 +228,10 @@ static int check_imports(struct sharing_wait *w)
 		if (!gone || import.pending)
 			continue;
 		objects_import_orphan(import.handle);
-		handles_add(import.handle, DRIVER_MEMORY_VMM_IMPORT, 0);
+		handles_add(import.handle,
+			    import.name.legacy ? DRIVER_MEMORY_IPC_IMPORT
+					       : DRIVER_MEMORY_VMM_IMPORT,
+			    0);
 	}
 	return 0;
 }
@@ -288,7 +291,7 @@ static int import_again(struct sharing_wait *w, const struct object_import *impo
 		usleep(LOOK_MS * 1000);
 	}
 	if (!error) {
-		w->error = objects_import(import->handle, fd, answer.size, answer.build);
+		w->error = sharing_take(import->handle, fd, &answer);
 		error = w->error ? -EIO : 0;
 	}
 	if (fd >= 0)

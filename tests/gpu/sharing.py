@@ -92,17 +92,19 @@ def a_signal_to_one_is_refused():
     verified(job)
 
 
-def what_the_exporter_freed_is_refused_by_name():
-    job = started("--frees", 3)
-    job.wait_steps(6)
-    done = cudaw("pause", "--release", "all", "sharing")
-    equal(done.returncode, UNSUPPORTED, "the exit code of cudaw pause")
-    check(f"{OBJECTS} allocations imported (cuMemImportFromShareableHandle)" in done.stderr,
-          f"cudaw pause says {done.stderr!r}")
-    equal(states(), {"running"}, "the states after it")
-    pause("memory")
-    resume()
-    verified(job)
+def what_the_exporter_freed_is_refused_by_name(call, *extra):
+    def case():
+        job = started(*extra)
+        job.wait_steps(6)
+        done = cudaw("pause", "--release", "all", "sharing")
+        equal(done.returncode, UNSUPPORTED, "the exit code of cudaw pause")
+        check(f"{OBJECTS} allocations imported ({call})" in done.stderr,
+              f"cudaw pause says {done.stderr!r}")
+        equal(states(), {"running"}, "the states after it")
+        pause("memory")
+        resume()
+        verified(job)
+    return f"what the exporter freed is refused by name, {call}", case
 
 
 def an_exporter_that_ended_is_not_waited_for():
@@ -143,6 +145,12 @@ def an_import_waits_for_a_paused_exporter():
 
 CASES = [shared("two processes", release) for release in ("all", "memory")]
 CASES += [shared("a ring", release, "--ring", 1, ranks=3) for release in ("all", "memory")]
+CASES += [shared("legacy handles", release, "--ipc", 1) for release in ("all", "memory")]
+CASES += [shared("small allocations", release, "--ipc", 1, "--kib", 300)
+          for release in ("all", "memory")]
+CASES += [what_the_exporter_freed_is_refused_by_name(*row) for row in (
+    ("cuMemImportFromShareableHandle", "--frees", 3),
+    ("cuIpcOpenMemHandle", "--frees", 3, "--late", 5, "--ipc", 1))]
 CASES += [shared("their own imports", "all", "--self", 1),
           shared("mappings alone", "all", "--bare", 1),
           shared("late exports", "memory", "--late", STEPS // 4)]
@@ -151,5 +159,5 @@ if shutil.which("nvidia-smi") and gpu_count() > 1:
     CASES += [shared("two GPUs", release, "--gpus", 2) for release in ("all", "memory")]
 
 main(*CASES, all_memory_is_carried, a_signal_to_one_is_refused,
-     what_the_exporter_freed_is_refused_by_name, an_exporter_that_ended_is_not_waited_for,
+     an_exporter_that_ended_is_not_waited_for,
      descriptors_of_the_driver_are_refused_by_name, an_import_waits_for_a_paused_exporter)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Processes that share GPU memory by exported descriptors, as NCCL's and symmetric memory's do:
- * --ranks N of them, each with --objects N allocations of --mib N MiB. Each rank imports all
+ * --ranks N of them, each with --objects N allocations of --mib N MiB. --ipc 1: by
+ * legacy IPC handles of cuMemAlloc's memory instead, of --kib N KiB if given. Each rank imports all
  * allocations of the others (--ring 1: of the rank before it only, so that ranks know each other
  * through others), and in each step changes those of the rank before it by a kernel; then every
  * rank checks all that it can see, word by word. Rank 0 prints the steps.
@@ -26,7 +27,7 @@
 #define MAX_OBJECTS 128
 
 static unsigned long nranks = 2, nobjects = 4, mib = 4, ring, gpus = 1, self, bare, late, leaves,
-		     frees, waits, ballast, dmabuf;
+		     frees, waits, ballast, dmabuf, ipc, kib;
 static unsigned long rank;
 static struct kernels kernels;
 static size_t size;
@@ -39,6 +40,13 @@ static bool alive[MAX_RANKS];
 struct shared {
 	CUmemGenericAllocationHandle handle;
 	CUdeviceptr at;
+	bool opened;
+};
+
+/* What ranks say to each other of an allocation, beside a descriptor. */
+union message {
+	char byte;
+	CUipcMemHandle ipc;
 };
 
 static struct shared own[MAX_OBJECTS], own_again[MAX_OBJECTS], imported[MAX_RANKS][MAX_OBJECTS];
@@ -133,6 +141,11 @@ static void map(struct shared *s)
 
 static void unmap(struct shared *s)
 {
+	if (ipc) {
+		CALL(s->opened ? cuIpcCloseMemHandle(s->at) : cuMemFree_v2(s->at));
+		s->at = 0;
+		return;
+	}
 	CALL(cuMemUnmap(s->at, size));
 	if (!bare)
 		CALL(cuMemRelease(s->handle));
@@ -170,6 +183,12 @@ static void import(struct shared *s, int fd)
 	map(s);
 }
 
+static void open_ipc(struct shared *s, const union message *message)
+{
+	CALL(cuIpcOpenMemHandle_v2(&s->at, message->ipc, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+	s->opened = true;
+}
+
 static int export(const struct shared *s)
 {
 	int fd;
@@ -179,43 +198,66 @@ static int export(const struct shared *s)
 	return fd;
 }
 
-/* Each rank makes one more allocation, and gives it to those that want it. */
-static void make_one(unsigned long k)
+static int make_exported(struct shared *s)
 {
 	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
 				    .requestedHandleTypes =
 					    CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
 				    .location = {CU_MEM_LOCATION_TYPE_DEVICE, kernels.dev}};
+	int fd;
+
+	CALL(cuMemCreate(&s->handle, size, &prop, 0));
+	fd = export(s);
+	map(s);
+	return fd;
+}
+
+static int make_ipc(struct shared *s, union message *message)
+{
+	CALL(cuMemAlloc_v2(&s->at, size));
+	CALL(cuIpcGetMemHandle(&message->ipc, s->at));
+	return -1;
+}
+
+static void wait_to_import(void)
+{
+	if (!rank) {
+		puts("exported");
+		fflush(stdout);
+		step_wait_byte();
+		say(1, &(char){'t'}, 1, -1);
+	} else if (rank == 1) {
+		hear(0, &(char){0}, 1);
+	}
+}
+
+/* Each rank makes one more allocation, and gives it to those that want it. */
+static void make_one(unsigned long k)
+{
+	union message said = {.byte = 't'}, heard[MAX_RANKS];
 	unsigned long i = made++;
 	int fd, tickets[MAX_RANKS];
-	char byte = 't';
 
-	CALL(cuMemCreate(&own[i].handle, size, &prop, 0));
-	fd = export(&own[i]);
-	map(&own[i]);
+	fd = ipc ? make_ipc(&own[i], &said) : make_exported(&own[i]);
 	fill(own[i].at, seed_of(rank, i, k));
 	CALL(cuCtxSynchronize());
 	for (unsigned long r = 0; r < nranks; r++)
 		if (r != rank && alive[r])
-			say(r, &byte, 1, fd);
+			say(r, &said, sizeof(said), fd);
 	for (unsigned long r = 0; r < nranks; r++)
-		tickets[r] = r != rank && alive[r] ? hear(r, &byte, 1) : -1;
-	if (waits && !i && !rank) {
-		puts("exported");
-		fflush(stdout);
-		step_wait_byte();
-		say(1, &byte, 1, -1);
-	} else if (waits && !i && rank == 1) {
-		hear(0, &byte, 1);
-	}
+		tickets[r] = r != rank && alive[r] ? hear(r, &heard[r], sizeof(said)) : -1;
+	if (waits && !i)
+		wait_to_import();
 	for (unsigned long r = 0; r < nranks; r++)
-		if (tickets[r] >= 0 && imports_from(r))
+		if (ipc && imports_from(r))
+			open_ipc(&imported[r][i], &heard[r]);
+		else if (tickets[r] >= 0 && imports_from(r))
 			import(&imported[r][i], tickets[r]);
 		else if (tickets[r] >= 0)
 			close(tickets[r]);
 	if (self)
 		import(&own_again[i], fd);
-	else
+	else if (fd >= 0)
 		close(fd);
 }
 
@@ -341,18 +383,18 @@ static void init(void)
 int main(int argc, char **argv)
 {
 	const struct step_option options[] = {
-		{"ranks", &nranks}, {"objects", &nobjects}, {"mib", &mib},
-		{"ring", &ring},    {"gpus", &gpus},        {"self", &self},
-		{"bare", &bare},    {"late", &late},        {"leaves", &leaves},
-		{"frees", &frees},  {"waits", &waits},      {"ballast", &ballast},
-		{"dmabuf", &dmabuf}};
+		{"ranks", &nranks},  {"objects", &nobjects}, {"mib", &mib},
+		{"ring", &ring},     {"gpus", &gpus},        {"self", &self},
+		{"bare", &bare},     {"late", &late},        {"leaves", &leaves},
+		{"frees", &frees},   {"waits", &waits},      {"ballast", &ballast},
+		{"dmabuf", &dmabuf}, {"ipc", &ipc},          {"kib", &kib}};
 	int status = 0, one;
 
 	step_parse(argc, argv, options, sizeof(options) / sizeof(options[0]));
 	if (nranks < 1 || (nranks == 1 && !self) || nranks > MAX_RANKS || nobjects >= MAX_OBJECTS ||
-	    !gpus)
+	    !gpus || (ipc && self))
 		step_die("sharing: bad numbers");
-	size = mib << 20;
+	size = kib ? kib << 10 : mib << 20;
 	words = malloc(size);
 	start_ranks();
 	init();

@@ -4,16 +4,13 @@
  * vmem's address space goes to the real driver.
  */
 #include "wrapper/real.h"
-#include "checkpoint/ledger/driver_memory.h"
+#include "vmem/shared.h"
 #include "vmem/translate.h"
 #include "vmem/vmem.h"
 #include "wrapper/hooks/managed.h"
 #include "wrapper/hooks/memory.h"
 #include "wrapper/hooks/pool_objects.h"
 #include "wrapper/hooks/sync_memops.h"
-
-#define LOG_PREFIX "pointers: "
-#include "common/log.h"
 
 /* The allocation of managed memory that has @ptr, without an id. */
 static bool lookup_managed(CUdeviceptr ptr, struct vmem_info *info)
@@ -92,6 +89,8 @@ static bool common_attribute(void *data, CUpointer_attribute attribute, CUdevice
 static bool pointer_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr,
 			      const struct vmem_info *info)
 {
+	CUmemoryPool pool;
+
 	switch (attribute) {
 	case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
 		*(unsigned int *)data = sync_memops_of(ptr);
@@ -102,6 +101,12 @@ static bool pointer_attribute(void *data, CUpointer_attribute attribute, CUdevic
 		return true;
 	case CU_POINTER_ATTRIBUTE_IS_MANAGED:
 		*(unsigned int *)data = 0;
+		return true;
+	case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+		*(unsigned long long *)data = CU_MEM_HANDLE_TYPE_NONE;
+		return true;
+	case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+		*(bool *)data = vmem_can_share(info->dev) && !pool_handle_of(info->start, &pool);
 		return true;
 	default:
 		return common_attribute(data, attribute, ptr, info);
@@ -176,20 +181,4 @@ CUresult hook_cuPointerSetAttribute(const void *value, CUpointer_attribute attri
 		return CUDA_ERROR_INVALID_VALUE;
 	return sync_memops_set(&info, *(const unsigned int *)value) ? CUDA_SUCCESS
 								    : CUDA_ERROR_OUT_OF_MEMORY;
-}
-
-CUresult hook_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr)
-{
-	CUdeviceptr base = dptr;
-	CUresult result;
-
-	if (vmem_contains(dptr))
-		pr_err_once("cuIpcGetMemHandle: memory under cudaw cannot be shared between "
-			    "processes by a legacy IPC handle");
-	result = real.cuIpcGetMemHandle(pHandle, dptr);
-	if (!result) {
-		real.cuMemGetAddressRange_v2(&base, NULL, dptr);
-		driver_memory_add(DRIVER_MEMORY_IPC_EXPORT, base, 0);
-	}
-	return result;
 }

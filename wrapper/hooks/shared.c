@@ -15,6 +15,8 @@
 #include "vmem/addressing.h"
 #include "vmem/objects.h"
 #include "vmem/translate.h"
+#include "wrapper/hooks/ipc.h"
+#include "wrapper/hooks/shared.h"
 
 #include <errno.h>
 #include <stdint.h>
@@ -28,11 +30,7 @@
 
 OBJECT_GONE(handles_release);
 
-/*
- * With native addressing cudaw leaves all mappings alone, and so it does with translated addresses:
- * vmem does not call the driver then, but translate.h in its place.
- */
-static bool carries_objects(void)
+bool shared_carries(void)
 {
 	return driver_table() && !translate_is_on() && addressing_asked() != ADDRESSING_NATIVE;
 }
@@ -42,7 +40,7 @@ CUresult hook_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
 {
 	CUresult result = real.cuMemCreate(handle, size, prop, flags);
 
-	if (!result && carries_objects() && objects_add(handle, size, prop))
+	if (!result && shared_carries() && objects_add(handle, size, prop))
 		return result;
 	if (!result && prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE)
 		handles_add(*handle, DRIVER_MEMORY_VMM, size);
@@ -76,7 +74,7 @@ CUresult hook_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, 
 {
 	CUresult result;
 
-	if (vmem_contains((uintptr_t)addr))
+	if (vmem_contains((uintptr_t)addr) || ipc_has((uintptr_t)addr))
 		return CUDA_ERROR_INVALID_VALUE;
 	result = handle ? objects_retain((uintptr_t)addr, handle) : CUDA_ERROR_NOT_FOUND;
 	if (result != CUDA_ERROR_NOT_FOUND)
@@ -102,7 +100,7 @@ CUresult hook_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset,
 
 CUresult hook_cuMemUnmap(CUdeviceptr ptr, size_t size)
 {
-	CUresult result = carries_objects() ? objects_unmap(ptr, size) : real.cuMemUnmap(ptr, size);
+	CUresult result = shared_carries() ? objects_unmap(ptr, size) : real.cuMemUnmap(ptr, size);
 
 	if (!result)
 		handles_unmap(ptr, size);
@@ -112,8 +110,8 @@ CUresult hook_cuMemUnmap(CUdeviceptr ptr, size_t size)
 CUresult hook_cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc,
 			     size_t count)
 {
-	return carries_objects() ? objects_set_access(ptr, size, desc, count)
-				 : real.cuMemSetAccess(ptr, size, desc, count);
+	return shared_carries() ? objects_set_access(ptr, size, desc, count)
+				: real.cuMemSetAccess(ptr, size, desc, count);
 }
 
 CUresult hook_cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop,
@@ -217,12 +215,7 @@ static CUresult import_once(const struct object_name *name, CUmemGenericAllocati
 	return result ? result : sharing_import(name, *handle);
 }
 
-/*
- * While a pause has the exporter's memory, the call waits, as all calls do while the GPU is given
- * back: natively the import succeeds. It waits outside the gate, so that this process can be paused
- * as well.
- */
-static CUresult import_ticket(const struct object_name *name, CUmemGenericAllocationHandle *handle)
+CUresult shared_import(const struct object_name *name, CUmemGenericAllocationHandle *handle)
 {
 	CUmemGenericAllocationHandle made = 0;
 	CUresult result;
@@ -262,15 +255,15 @@ static CUresult import_of_driver(CUmemGenericAllocationHandle *handle, void *os_
 CUresult hook_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *osHandle,
 					     CUmemAllocationHandleType shHandleType)
 {
-	struct object_name name;
+	struct object_name name = {0};
 	int ticket = handle && shHandleType == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
 			     ? ticket_read((int)(intptr_t)osHandle, &name)
 			     : -ENOENT;
 
 	if (ticket == -ENOENT)
 		return import_of_driver(handle, osHandle, shHandleType);
-	if (!ticket && carries_objects())
-		return import_ticket(&name, handle);
+	if (!ticket && shared_carries())
+		return shared_import(&name, handle);
 	pr_err("memory that another process exported cannot be imported: %s",
 	       ticket == -ENOTSUP ? "its process runs under another version of cudaw"
 	       : ticket           ? "the descriptor is damaged"
@@ -331,36 +324,6 @@ CUresult hook_cuMemGetHandleForAddressRange(void *handle, CUdeviceptr dptr, size
 
 	if (!result)
 		dmabuf_made(dptr, size);
-	return result;
-}
-
-static CUresult ipc_opened(CUresult result, const CUdeviceptr *ptr)
-{
-	size_t size = 0;
-
-	if (!result) {
-		real.cuMemGetAddressRange_v2(NULL, &size, *ptr);
-		driver_memory_add(DRIVER_MEMORY_IPC_IMPORT, *ptr, size);
-	}
-	return result;
-}
-
-CUresult hook_cuIpcOpenMemHandle(CUdeviceptr *pdptr, CUipcMemHandle handle, unsigned int Flags)
-{
-	return ipc_opened(real.cuIpcOpenMemHandle(pdptr, handle, Flags), pdptr);
-}
-
-CUresult hook_cuIpcOpenMemHandle_v2(CUdeviceptr *pdptr, CUipcMemHandle handle, unsigned int Flags)
-{
-	return ipc_opened(real.cuIpcOpenMemHandle_v2(pdptr, handle, Flags), pdptr);
-}
-
-CUresult hook_cuIpcCloseMemHandle(CUdeviceptr dptr)
-{
-	CUresult result = real.cuIpcCloseMemHandle(dptr);
-
-	if (!result)
-		driver_memory_remove(DRIVER_MEMORY_IPC_IMPORT, dptr);
 	return result;
 }
 

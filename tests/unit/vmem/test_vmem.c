@@ -1024,7 +1024,7 @@ END_TEST
 		}                                                             \
 	} while (0)
 
-#define SCENARIO_CALLS 50
+#define SCENARIO_CALLS 51
 
 static void scenario(void)
 {

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "vmem/shared.h"
+#include "vmem/internal.h"
+
+#include <string.h>
+
+#define LOG_PREFIX "vmem: "
+#include "common/log.h"
+
+bool vmem_can_share(CUdevice dev)
+{
+	bool can;
+
+	pthread_mutex_lock(&vm.devices[dev].lock);
+	can = vm.devices[dev].caps.exportable && vm.drv->cuMemExportToShareableHandle &&
+	      vm.drv->cuMemRetainAllocationHandle;
+	pthread_mutex_unlock(&vm.devices[dev].lock);
+	return can;
+}
+
+void shared_key_piece(unsigned char key[OBJECT_KEY], uint32_t piece)
+{
+	memcpy(key + SHARED_PIECE_AT, &piece, sizeof(piece));
+}
+
+static uint32_t piece_of(const unsigned char key[OBJECT_KEY])
+{
+	uint32_t piece;
+
+	memcpy(&piece, key + SHARED_PIECE_AT, sizeof(piece));
+	return piece;
+}
+
+CUresult vmem_share(CUdeviceptr ptr, const unsigned char fresh[OBJECT_KEY],
+		    struct vmem_shared *shared)
+{
+	struct vmem_info info, now;
+	CUresult rc = CUDA_ERROR_INVALID_VALUE;
+	struct device *d;
+
+	if (!vmem_lookup(ptr, &info) || !vmem_can_share(info.dev))
+		return rc;
+	d = &vm.devices[info.dev];
+	pthread_mutex_lock(&d->lock);
+	if (vmem_lookup(ptr, &now) && now.id == info.id) {
+		struct region *r = space_find(&vm.space, ptr);
+
+		if (!r->shared) {
+			memcpy(r->key, fresh, sizeof(r->key));
+			shared_key_piece(r->key, 0);
+			r->shared = true;
+		}
+		memcpy(shared->key, r->key, sizeof(r->key));
+		shared->size = r->size;
+		shared->offset = info.start - r->start;
+		rc = CUDA_SUCCESS;
+	}
+	pthread_mutex_unlock(&d->lock);
+	return rc;
+}
+
+static bool has_key(const struct region *r, const unsigned char key[OBJECT_KEY])
+{
+	return r->shared && !r->idle && !memcmp(r->key, key, SHARED_PIECE_AT) &&
+	       piece_of(key) < (r->size + VMEM_PIECE - 1) / VMEM_PIECE;
+}
+
+/* The device whose region has a piece with that key, locked; NULL: none has. */
+static struct device *lock_region(const unsigned char key[OBJECT_KEY], struct region **region)
+{
+	CUdeviceptr pos = VMEM_BASE;
+	struct region *r;
+
+	while ((r = region_next(-1, &pos))) {
+		struct device *d = &vm.devices[r->dev];
+
+		pthread_mutex_lock(&d->lock);
+		if (d == &vm.devices[r->dev] && has_key(r, key)) {
+			*region = r;
+			return d;
+		}
+		pthread_mutex_unlock(&d->lock);
+	}
+	return NULL;
+}
+
+bool shared_has(const unsigned char key[OBJECT_KEY])
+{
+	struct region *r;
+	struct device *d = lock_region(key, &r);
+
+	if (d)
+		pthread_mutex_unlock(&d->lock);
+	return d;
+}
+
+/* The memory that is mapped from @start on. */
+static CUresult export_mapped(CUdeviceptr start, int *fd)
+{
+	CUmemGenericAllocationHandle handle;
+	CUresult rc = vm.drv->cuMemRetainAllocationHandle(&handle, (void *)(uintptr_t)start);
+	CUresult released;
+
+	if (rc != CUDA_SUCCESS)
+		return rc;
+	rc = vm.drv->cuMemExportToShareableHandle(fd, handle,
+						  CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+	released = vm.drv->cuMemRelease(handle);
+	if (released != CUDA_SUCCESS)
+		pr_warn("cannot release the handle of shared memory: driver error %d", released);
+	return rc;
+}
+
+CUresult shared_export(const unsigned char key[OBJECT_KEY], int *fd, struct object_memory *memory)
+{
+	size_t at = (size_t)piece_of(key) * VMEM_PIECE;
+	struct region *r;
+	struct device *d = lock_region(key, &r);
+	CUresult rc = CUDA_ERROR_NOT_READY;
+
+	if (!d)
+		return CUDA_ERROR_INVALID_VALUE;
+	memory->size = r->size - at < VMEM_PIECE ? r->size - at : VMEM_PIECE;
+	/* A slab may be in a mapping with others. */
+	memory->offset = r->slab ? r->start - r->run : 0;
+	if (r->mapped >= at + memory->size)
+		rc = export_mapped(r->slab ? r->run : r->start + at, fd);
+	pthread_mutex_unlock(&d->lock);
+	return rc;
+}

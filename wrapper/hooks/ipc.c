@@ -1,0 +1,426 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "wrapper/hooks/ipc.h"
+#include "checkpoint/gate/gate.h"
+#include "checkpoint/ledger/driver_memory.h"
+#include "checkpoint/sharing/sharing.h"
+#include "common/forks.h"
+#include "vmem/context_gone.h"
+#include "vmem/shared.h"
+#include "wrapper/hooks/fence.h"
+#include "wrapper/hooks/memory.h"
+#include "wrapper/hooks/pool_objects.h"
+#include "wrapper/hooks/shared.h"
+#include "wrapper/real.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <utlist.h>
+
+#define LOG_PREFIX "ipc: "
+#include "common/log.h"
+
+#define MAGIC       0x4350497761647563UL /* "cudawIPC" */
+#define VERSION     1
+#define REGION_MAX  (1UL << 40) /* as vmem reserves addresses */
+#define LAZY_ACCESS CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS
+
+struct ipc_handle {
+	uint64_t magic;
+	uint32_t version;
+	int32_t pid;
+	unsigned char instance[OBJECT_KEY], key[OBJECT_KEY];
+	uint64_t size, offset;
+};
+_Static_assert(sizeof(struct ipc_handle) == sizeof(CUipcMemHandle), "the format of handles");
+
+/* A handle that the program has opened in a context, so many times. */
+struct opened {
+	struct ipc_handle handle;
+	CUcontext ctx;
+	CUdeviceptr start;
+	unsigned int count;
+	struct opened *next;
+};
+
+FORKS_LOCK(lock);
+static struct opened *list; /* under lock */
+
+static void forget_in_child(void)
+{
+	list = NULL;
+}
+FORKS_CHILD(forget_in_child);
+
+static CUresult get_of_driver(CUipcMemHandle *handle, CUdeviceptr ptr)
+{
+	CUdeviceptr base = ptr;
+	CUresult result = real.cuIpcGetMemHandle(handle, ptr);
+
+	if (!result) {
+		real.cuMemGetAddressRange_v2(&base, NULL, ptr);
+		driver_memory_add(DRIVER_MEMORY_IPC_EXPORT, base, 0);
+	}
+	return result;
+}
+
+CUresult hook_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr)
+{
+	struct ipc_handle made = {.magic = MAGIC, .version = VERSION};
+	struct vmem_shared shared;
+	struct object_name name;
+	struct vmem_info info;
+	CUmemoryPool pool;
+	CUresult result;
+
+	if (!pHandle || !vmem_lookup(dptr, &info) || !shared_carries() ||
+	    pool_handle_of(info.start, &pool))
+		return get_of_driver(pHandle, dptr);
+	result = memory_sticky_error();
+	if (result)
+		return result;
+	if (!sharing_name(&name))
+		return CUDA_ERROR_OPERATING_SYSTEM;
+	result = vmem_share(dptr, name.key, &shared);
+	if (result)
+		return result;
+	made.pid = name.pid;
+	memcpy(made.instance, name.instance, sizeof(made.instance));
+	memcpy(made.key, shared.key, sizeof(made.key));
+	made.size = shared.size;
+	made.offset = shared.offset;
+	memcpy(pHandle, &made, sizeof(made));
+	return CUDA_SUCCESS;
+}
+
+/* 0; -ENOENT: the handle is the driver's; -ENOTSUP: of another version; -EBADMSG: damaged. */
+static int handle_read(const CUipcMemHandle *raw, struct ipc_handle *handle)
+{
+	memcpy(handle, raw, sizeof(*handle));
+	if (handle->magic != MAGIC)
+		return -ENOENT;
+	if (handle->version != VERSION)
+		return -ENOTSUP;
+	return handle->pid <= 0 || !handle->size || handle->size > REGION_MAX ||
+			       handle->size % VMEM_GRANULE || handle->offset >= handle->size
+		       ? -EBADMSG
+		       : 0;
+}
+
+static size_t piece_size(const struct ipc_handle *handle, uint32_t piece)
+{
+	size_t left = handle->size - piece * VMEM_PIECE;
+
+	return left < VMEM_PIECE ? left : VMEM_PIECE;
+}
+
+static uint32_t piece_count(const struct ipc_handle *handle)
+{
+	return (uint32_t)((handle->size + VMEM_PIECE - 1) / VMEM_PIECE);
+}
+
+static void unmap(CUdeviceptr start, size_t size)
+{
+	CUresult result = objects_unmap(start, size);
+
+	if (!result)
+		result = real.cuMemAddressFree(start, size);
+	if (result)
+		pr_warn("%zu bytes stay mapped at %#llx: driver error %d", size, start, result);
+}
+
+/* The pieces, side by side, for the device @dev. */
+static CUresult map_at(CUdeviceptr start, const struct ipc_handle *handle,
+		       const CUmemGenericAllocationHandle *pieces, CUdevice dev)
+{
+	const CUmemAccessDesc desc = {{CU_MEM_LOCATION_TYPE_DEVICE, dev},
+				      CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+	CUresult result = CUDA_SUCCESS;
+	uint32_t n = 0;
+
+	for (; n < piece_count(handle) && !result; n++)
+		result =
+			objects_map(start + n * VMEM_PIECE, piece_size(handle, n), 0, pieces[n], 0);
+	if (!result)
+		result = objects_set_access(start, handle->size, &desc, 1);
+	/* Of a part, the first pieces are mapped. */
+	for (uint32_t i = 0; i < n && result; i++)
+		objects_unmap(start + i * VMEM_PIECE, piece_size(handle, i));
+	return result;
+}
+
+static CUresult map(const struct ipc_handle *handle, const CUmemGenericAllocationHandle *pieces,
+		    CUdevice dev, CUdeviceptr *start)
+{
+	CUresult result = real.cuMemAddressReserve(start, handle->size, VMEM_GRANULE, 0, 0);
+
+	if (result)
+		return result;
+	result = map_at(*start, handle, pieces, dev);
+	if (result)
+		real.cuMemAddressFree(*start, handle->size);
+	return result;
+}
+
+static struct opened *find_locked(const struct ipc_handle *handle, CUcontext ctx)
+{
+	struct opened *o;
+
+	LL_FOREACH(list, o)
+	if (o->ctx == ctx && !memcmp(&o->handle, handle, sizeof(*handle)))
+		return o;
+	return NULL;
+}
+
+/* True: it is open in that context already, now once more. */
+static bool open_again(const struct ipc_handle *handle, CUcontext ctx, CUdeviceptr *ptr)
+{
+	struct opened *o;
+
+	pthread_mutex_lock(&lock);
+	o = find_locked(handle, ctx);
+	if (o) {
+		o->count++;
+		*ptr = o->start + handle->offset;
+	}
+	pthread_mutex_unlock(&lock);
+	return o;
+}
+
+/* Another thread may have opened it meanwhile. */
+static void add(struct opened *made, CUdeviceptr *ptr)
+{
+	struct opened *o;
+
+	pthread_mutex_lock(&lock);
+	o = find_locked(&made->handle, made->ctx);
+	if (o)
+		o->count++;
+	else
+		LL_PREPEND(list, made);
+	*ptr = (o ? o : made)->start + made->handle.offset;
+	pthread_mutex_unlock(&lock);
+	if (!o)
+		return;
+	unmap(made->start, made->handle.size);
+	free(made);
+}
+
+/* Inside the gate: the mapping keeps the memory, and the references go. */
+static CUresult finish(struct opened *made, CUmemGenericAllocationHandle *pieces, uint32_t got,
+		       CUdevice dev, CUresult result)
+{
+	if (!result)
+		result = map(&made->handle, pieces, dev, &made->start);
+	while (got)
+		objects_release(pieces[--got]);
+	return result;
+}
+
+/* Outside the gate. */
+static CUresult import_pieces(const struct ipc_handle *handle, CUmemGenericAllocationHandle *pieces,
+			      uint32_t *got)
+{
+	struct object_name name = {.pid = handle->pid, .legacy = true};
+	CUresult result = CUDA_SUCCESS;
+
+	memcpy(name.instance, handle->instance, sizeof(name.instance));
+	memcpy(name.key, handle->key, sizeof(name.key));
+	for (*got = 0; *got < piece_count(handle) && !result; *got += !result) {
+		shared_key_piece(name.key, *got);
+		result = shared_import(&name, &pieces[*got]);
+	}
+	return result;
+}
+
+static CUresult open_anew(const struct ipc_handle *handle, CUcontext ctx, CUdevice dev,
+			  CUdeviceptr *ptr)
+{
+	CUmemGenericAllocationHandle *pieces = calloc(piece_count(handle), sizeof(*pieces));
+	struct opened *made = calloc(1, sizeof(*made));
+	CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+	uint32_t got = 0;
+
+	if (made && pieces) {
+		*made = (struct opened){.handle = *handle, .ctx = ctx, .count = 1};
+		result = import_pieces(handle, pieces, &got);
+	}
+	if (made && gate_enter(GATE_HOLD)) {
+		result = finish(made, pieces, got, dev, result);
+		if (!result) {
+			add(made, ptr);
+			made = NULL;
+		}
+		gate_exit();
+	} else if (!result) {
+		result = gate_refusal();
+	}
+	free(made);
+	free(pieces);
+	return result;
+}
+
+static CUresult open_ours(CUdeviceptr *ptr, const struct ipc_handle *handle, unsigned int flags)
+{
+	struct object_name name = {.pid = handle->pid};
+	CUcontext ctx = NULL;
+	CUresult result;
+	CUdevice dev;
+
+	memcpy(name.instance, handle->instance, sizeof(name.instance));
+	if (!ptr || flags != LAZY_ACCESS)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!gate_enter(GATE_HOLD))
+		return gate_refusal();
+	result = real.cuCtxGetCurrent(&ctx);
+	if (!result)
+		result = ctx ? real.cuCtxGetDevice(&dev) : CUDA_ERROR_INVALID_CONTEXT;
+	gate_exit();
+	if (result)
+		return result;
+	if (sharing_is_own(&name))
+		return CUDA_ERROR_INVALID_CONTEXT;
+	return open_again(handle, ctx, ptr) ? CUDA_SUCCESS : open_anew(handle, ctx, dev, ptr);
+}
+
+typedef CUresult (*open_fn)(CUdeviceptr *ptr, CUipcMemHandle handle, unsigned int flags);
+
+static CUresult open_of_driver(open_fn open, CUdeviceptr *ptr, CUipcMemHandle handle,
+			       unsigned int flags)
+{
+	size_t size = 0;
+	CUresult result;
+
+	if (!gate_enter(GATE_HOLD))
+		return gate_refusal();
+	result = open(ptr, handle, flags);
+	if (!result) {
+		real.cuMemGetAddressRange_v2(NULL, &size, *ptr);
+		driver_memory_add(DRIVER_MEMORY_IPC_IMPORT, *ptr, size);
+	}
+	gate_exit();
+	return result;
+}
+
+static CUresult open_any(open_fn open, CUdeviceptr *ptr, CUipcMemHandle raw, unsigned int flags)
+{
+	struct ipc_handle handle;
+	int error = handle_read(&raw, &handle);
+
+	if (error == -ENOENT)
+		return open_of_driver(open, ptr, raw, flags);
+	if (!error && shared_carries())
+		return open_ours(ptr, &handle, flags);
+	pr_err("memory of another process cannot be opened: %s",
+	       error == -ENOTSUP ? "that process runs under another version of cudaw"
+	       : error           ? "the handle is damaged"
+				 : "this process runs with CUDAW_ADDRESSING=native or translated, "
+				   "and that one without; start both in the same way");
+	return error ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_NOT_SUPPORTED;
+}
+
+/* Outside the gate, as it may wait for the exporter. */
+CUresult hook_cuIpcOpenMemHandle(CUdeviceptr *pdptr, CUipcMemHandle handle, unsigned int Flags)
+{
+	return open_any(real.cuIpcOpenMemHandle, pdptr, handle, Flags);
+}
+
+CUresult hook_cuIpcOpenMemHandle_v2(CUdeviceptr *pdptr, CUipcMemHandle handle, unsigned int Flags)
+{
+	return open_any(real.cuIpcOpenMemHandle_v2, pdptr, handle, Flags);
+}
+
+static struct opened *find_at_locked(CUdeviceptr ptr)
+{
+	struct opened *o;
+
+	LL_FOREACH(list, o)
+	if (o->start + o->handle.offset == ptr)
+		return o;
+	return NULL;
+}
+
+bool ipc_has(CUdeviceptr ptr)
+{
+	struct opened *o;
+
+	pthread_mutex_lock(&lock);
+	LL_FOREACH(list, o)
+	if (ptr - o->start < o->handle.size)
+		break;
+	pthread_mutex_unlock(&lock);
+	return o;
+}
+
+/* Natively a close waits for the GPU. */
+static CUresult wait_for_work(void)
+{
+	CUstreamCaptureMode mode;
+	CUcontext ctx = NULL;
+	CUresult result = real.cuCtxGetCurrent(&ctx);
+
+	if (result || !ctx)
+		return result ? result : CUDA_ERROR_INVALID_CONTEXT;
+	mode = fence_relax();
+	result = fence_wait(ctx);
+	fence_unrelax(mode);
+	return result;
+}
+
+static bool is_ours(CUdeviceptr ptr)
+{
+	bool ours;
+
+	pthread_mutex_lock(&lock);
+	ours = find_at_locked(ptr);
+	pthread_mutex_unlock(&lock);
+	return ours;
+}
+
+CUresult hook_cuIpcCloseMemHandle(CUdeviceptr dptr)
+{
+	CUresult result;
+	struct opened *o;
+
+	if (!is_ours(dptr)) {
+		result = real.cuIpcCloseMemHandle(dptr);
+		if (!result)
+			driver_memory_remove(DRIVER_MEMORY_IPC_IMPORT, dptr);
+		return result;
+	}
+	result = wait_for_work();
+	if (result)
+		return result;
+	pthread_mutex_lock(&lock);
+	o = find_at_locked(dptr);
+	if (!o)
+		result = CUDA_ERROR_INVALID_VALUE;
+	else if (--o->count)
+		o = NULL;
+	else
+		LL_DELETE(list, o);
+	pthread_mutex_unlock(&lock);
+	if (o)
+		unmap(o->start, o->handle.size);
+	free(o);
+	return result;
+}
+
+static void close_all_of(CUcontext ctx)
+{
+	struct opened *o, *next, *gone = NULL;
+
+	pthread_mutex_lock(&lock);
+	LL_FOREACH_SAFE(list, o, next)
+	if (o->ctx == ctx) {
+		LL_DELETE(list, o);
+		LL_PREPEND(gone, o);
+	}
+	pthread_mutex_unlock(&lock);
+	LL_FOREACH_SAFE(gone, o, next)
+	{
+		unmap(o->start, o->handle.size);
+		free(o);
+	}
+}
+CONTEXT_GONE(close_all_of);
