@@ -68,7 +68,7 @@ static bool poison(const struct sim_alloc *alloc)
 
 static void alloc_free(struct sim_alloc *alloc)
 {
-	if (!alloc->fd)
+	if (!alloc->fd && !alloc->exported)
 		fallocate(fds[alloc->dev], FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
 			  alloc->offset, (off_t)alloc->size);
 	else if (alloc->fd > 0)
@@ -144,13 +144,6 @@ static CUresult new_alloc(CUdevice dev, size_t size, struct sim_ctx *small, int 
 CUresult alloc_new(CUdevice dev, size_t size, struct sim_alloc **alloc)
 {
 	return new_alloc(dev, size, NULL, 0, alloc);
-}
-
-CUresult alloc_new_shareable(CUdevice dev, size_t size, struct sim_alloc **alloc)
-{
-	int fd = memfd_create("simulated-gpu-memory", MFD_CLOEXEC);
-
-	return fd < 0 ? CUDA_ERROR_OPERATING_SYSTEM : new_alloc(dev, size, NULL, fd, alloc);
 }
 
 void alloc_put(struct sim_alloc *alloc)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Memory shared between processes. An allocation that can be exported has a memfd of its own; the
- * exported descriptor is a duplicate of it, with a record behind the bytes, and keeps the memory as
- * a GPU's does. A legacy IPC handle is a record of where the bytes are: in which process, in which of
- * its memfds. The importer opens that one; unlike with a GPU, the exporter must be alive then. What
+ * Memory shared between processes. A legacy IPC handle, and the file of an exported
+ * descriptor, have a record of where the bytes are: in which process, in which of its memfds. The
+ * importer opens that one; unlike with a GPU, the exporter must be alive then. Bytes that were exported
+ * stay when the exporter frees them. What
  * is shared counts as used by the exporter alone. A dma-buf is such a record, which nobody opens.
  * Also here: memory of other APIs, which is plain
  * memory of the device, and multicast objects, which can only be created and released.
@@ -150,7 +150,6 @@ SIM_EXPORT cuMemExportToShareableHandle(void *out, CUmemGenericAllocationHandle 
 					CUmemAllocationHandleType type, unsigned long long flags)
 {
 	struct sim_alloc *alloc = (struct sim_alloc *)handle;
-	struct share share;
 	int fd;
 
 	SIM_ENTER(cuMemExportToShareableHandle, NEED_HEALTHY);
@@ -159,12 +158,10 @@ SIM_EXPORT cuMemExportToShareableHandle(void *out, CUmemGenericAllocationHandle 
 	if (!out || flags || !object_known(KIND_ALLOC, alloc) || !alloc->handles ||
 	    !(alloc->prop.requestedHandleTypes & type))
 		return CUDA_ERROR_INVALID_VALUE;
-	share = share_of(alloc);
-	if (pwrite(alloc->fd, &share, sizeof(share), (off_t)alloc->size) != sizeof(share))
-		return CUDA_ERROR_OPERATING_SYSTEM;
-	fd = fcntl(alloc->fd, F_DUPFD_CLOEXEC, 0);
+	fd = share_file(alloc);
 	if (fd < 0)
 		return CUDA_ERROR_OPERATING_SYSTEM;
+	alloc->exported = true;
 	*(int *)out = fd;
 	return CUDA_SUCCESS;
 }
@@ -190,7 +187,7 @@ SIM_EXPORT cuMemGetHandleForAddressRange(void *out, CUdeviceptr ptr, size_t size
 SIM_EXPORT cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *os_handle,
 					  CUmemAllocationHandleType type)
 {
-	int given = (int)(intptr_t)os_handle, fd;
+	int given = (int)(intptr_t)os_handle;
 	struct sim_alloc *alloc;
 	struct share share;
 	struct stat st;
@@ -199,15 +196,10 @@ SIM_EXPORT cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, 
 	SIM_ENTER(cuMemImportFromShareableHandle, NEED_HEALTHY);
 	if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
 		return CUDA_ERROR_NOT_SUPPORTED;
-	if (fstat(given, &st) || st.st_size < (off_t)sizeof(share) ||
-	    pread(given, &share, sizeof(share), st.st_size - (off_t)sizeof(share)) !=
-		    sizeof(share) ||
-	    !share_is_valid(&share) || st.st_size != (off_t)(share.size + sizeof(share)))
+	if (fstat(given, &st) || st.st_size != sizeof(share) ||
+	    pread(given, &share, sizeof(share), 0) != sizeof(share))
 		return CUDA_ERROR_INVALID_VALUE;
-	fd = fcntl(given, F_DUPFD_CLOEXEC, 0);
-	if (fd < 0)
-		return CUDA_ERROR_OPERATING_SYSTEM;
-	result = share_take(&share, fd, &alloc);
+	result = share_open(&share, &alloc);
 	if (result != CUDA_SUCCESS)
 		return result;
 	alloc->handles = 1;

@@ -241,6 +241,7 @@ struct sim_alloc {
 	size_t first_unit; /* there */
 	int fd; /* 0: the device's memfd; -1: no memory; else a memfd of its own, or another process's */
 	bool imported; /* another process has made it */
+	bool exported; /* others may have it: its bytes stay when it is freed here */
 	bool tainted;  /* cuIpcGetMemHandle() was called for it */
 	CUmemAllocationProp prop;
 };
@@ -449,7 +450,6 @@ size_t ctx_bytes(CUdevice dev);
 /* memory.c: physical memory and the table of mapped ranges. */
 CUresult alloc_new(CUdevice dev, size_t size, struct sim_alloc **alloc);
 /* The same in a memfd of its own, which other processes can map. */
-CUresult alloc_new_shareable(CUdevice dev, size_t size, struct sim_alloc **alloc);
 /* Give the memory back where neither a handle nor a mapping is left. */
 void alloc_put(struct sim_alloc *alloc);
 int alloc_fd(CUdevice dev);

@@ -138,9 +138,7 @@ SIM_EXPORT cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
 		return result;
 	if (!size || !aligned(size) || flags)
 		return CUDA_ERROR_INVALID_VALUE;
-	result = (prop->requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
-			  ? alloc_new_shareable
-			  : alloc_new)(prop->location.id, size, &alloc);
+	result = alloc_new(prop->location.id, size, &alloc);
 	if (result != CUDA_SUCCESS)
 		return result;
 	alloc->handles = 1;
