@@ -37,7 +37,10 @@ struct region {
 	size_t size;
 	struct heap *heap; /* of a slab */
 	size_t mapped; /* bytes from its start; all or nothing, except in a large region at rest */
-	/* The mapping that it is in: its own, or that of a run of slabs which were mapped at once. */
+	/*
+	 * The mapping that it is in: its own, or that of a run of slabs which were mapped at once. A
+	 * run that is shared stays one while it is not mapped.
+	 */
 	CUdeviceptr run;
 	size_t run_size;
 	size_t left; /* bytes behind @mapped that a failed map left; they count as not mapped */

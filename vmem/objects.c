@@ -337,9 +337,9 @@ CUresult objects_map(CUdeviceptr ptr, size_t size, size_t offset,
 	pthread_mutex_lock(&objects.lock);
 	m->object = object_find(handle);
 	if (m->object)
-		rc = mappings_reserve() ? vm.drv->cuMemMap(ptr, size, m->object->offset + offset,
-							   m->object->driver_s, flags)
-					: CUDA_ERROR_OUT_OF_MEMORY;
+		rc = mappings_reserve()
+			     ? vm.drv->cuMemMap(ptr, size, offset, m->object->driver_s, flags)
+			     : CUDA_ERROR_OUT_OF_MEMORY;
 	if (rc == CUDA_SUCCESS)
 		mappings_insert(m);
 	pthread_mutex_unlock(&objects.lock);

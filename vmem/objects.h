@@ -91,13 +91,10 @@ CUresult objects_share(CUmemGenericAllocationHandle handle, CUmemAllocationHandl
 
 /*
  * For another process: a descriptor of the driver for the object of this process with that key, or
- * for the part of an allocation that has it (shared.h). The caller closes it. CUDA_ERROR_INVALID_VALUE: there is none; CUDA_ERROR_NOT_READY: a
- * pause has the memory.
+ * for the part of an allocation that has it (shared.h), and its size. The caller closes it.
+ * CUDA_ERROR_INVALID_VALUE: there is none; CUDA_ERROR_NOT_READY: a pause has the memory.
  */
-struct object_memory {
-	size_t size, offset; /* where it begins in what the descriptor is for */
-};
-CUresult objects_export(const unsigned char key[OBJECT_KEY], int *fd, struct object_memory *memory);
+CUresult objects_export(const unsigned char key[OBJECT_KEY], int *fd, size_t *size);
 bool objects_have_key(const unsigned char key[OBJECT_KEY]);
 
 /* Between these, objects_export() gives nothing. */
@@ -111,8 +108,7 @@ void objects_open_exports(void);
  * gives up.
  */
 CUresult objects_import_begin(const struct object_name *name, CUmemGenericAllocationHandle *handle);
-CUresult objects_import(CUmemGenericAllocationHandle handle, int fd,
-			const struct object_memory *memory, uint64_t build);
+CUresult objects_import(CUmemGenericAllocationHandle handle, int fd, size_t size, uint64_t build);
 void objects_import_drop(CUmemGenericAllocationHandle handle);
 
 /* An import whose exporter has the memory, as far as is known. */

@@ -38,7 +38,6 @@ struct object {
 	bool import; /* of another process's memory, which has the name there */
 	bool orphan; /* an import whose exporter does not have it any more */
 	struct object_name name;
-	size_t offset;        /* of an import: where it begins in what the driver has imported */
 	uint64_t build;       /* of an import: the exporter's number for what is imported */
 	unsigned int refs;    /* of the program */
 	struct mapping *maps; /* the program's, and perhaps a window */

@@ -28,8 +28,7 @@ static bool shows_all(const struct mapping *m)
 
 static CUresult map_part(const struct mapping *m)
 {
-	return vm.drv->cuMemMap(m->start, m->size, m->object->offset + m->offset,
-				m->object->driver_s, 0);
+	return vm.drv->cuMemMap(m->start, m->size, m->offset, m->object->driver_s, 0);
 }
 
 /* Allow what the program has allowed, in its order. Locations of one range go in one call. */

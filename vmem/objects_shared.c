@@ -55,7 +55,7 @@ bool objects_have_key(const unsigned char key[OBJECT_KEY])
 	return have || shared_has(key);
 }
 
-static CUresult export_object(struct object *o, int *fd, struct object_memory *memory)
+static CUresult export_object(struct object *o, int *fd, size_t *size)
 {
 	CUresult rc = o->away ? CUDA_ERROR_NOT_READY : object_hold(o);
 
@@ -63,13 +63,13 @@ static CUresult export_object(struct object *o, int *fd, struct object_memory *m
 		return rc;
 	rc = vm.drv->cuMemExportToShareableHandle(fd, o->driver_s,
 						  CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
-	*memory = (struct object_memory){.size = o->size};
+	*size = o->size;
 	object_unhold_again(o);
 	return rc;
 }
 
 /* The lock of a device is taken inside that of the objects: no export is under way once it is closed. */
-CUresult objects_export(const unsigned char key[OBJECT_KEY], int *fd, struct object_memory *memory)
+CUresult objects_export(const unsigned char key[OBJECT_KEY], int *fd, size_t *size)
 {
 	struct object *o;
 	CUresult rc;
@@ -81,7 +81,7 @@ CUresult objects_export(const unsigned char key[OBJECT_KEY], int *fd, struct obj
 	else if (objects.closed)
 		rc = CUDA_ERROR_NOT_READY;
 	else
-		rc = o ? export_object(o, fd, memory) : shared_export(key, fd, memory);
+		rc = o ? export_object(o, fd, size) : shared_export(key, fd, size);
 	pthread_mutex_unlock(&objects.lock);
 	return rc;
 }
@@ -158,20 +158,17 @@ static CUresult import_and_map(struct object *o, int fd)
 	return rc;
 }
 
-CUresult objects_import(CUmemGenericAllocationHandle handle, int fd,
-			const struct object_memory *memory, uint64_t build)
+CUresult objects_import(CUmemGenericAllocationHandle handle, int fd, size_t size, uint64_t build)
 {
 	CUresult rc = CUDA_ERROR_INVALID_VALUE;
 	struct object *o;
 
 	pthread_mutex_lock(&objects.lock);
 	o = find_import(handle);
-	if (o && o->away && memory->size && (!o->size || o->size == memory->size)) {
-		o->offset = memory->offset;
+	if (o && o->away && size && (!o->size || o->size == size))
 		rc = import_and_map(o, fd);
-	}
 	if (rc == CUDA_SUCCESS) {
-		o->size = memory->size;
+		o->size = size;
 		o->build = build;
 	}
 	pthread_mutex_unlock(&objects.lock);

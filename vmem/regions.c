@@ -38,6 +38,15 @@ static void set_mapped(struct region *r, size_t mapped, CUdeviceptr run, size_t 
 	st->cached += spare_bytes(r);
 }
 
+/*
+ * @r is in no mapping with others any more. A run that is shared stays one: other processes have
+ * mapped it as a whole, and map it so again.
+ */
+static void set_alone(struct region *r, size_t mapped)
+{
+	set_mapped(r, mapped, r->shared ? r->run : r->start, r->shared ? r->run_size : r->size);
+}
+
 void region_set_idle(struct region *r, bool idle)
 {
 	struct vmem_stats *st = &vm.devices[r->dev].stats;
@@ -120,7 +129,7 @@ static CUresult unmap_left(struct region *r)
 		struct region *each = region_at(at);
 
 		each->left = 0;
-		set_mapped(each, each->mapped, each->start, each->size);
+		set_alone(each, each->mapped);
 	}
 	return rc;
 }
@@ -147,7 +156,7 @@ CUresult regions_unmap(CUdeviceptr start, size_t size)
 		while (first < at && rc == CUDA_SUCCESS) {
 			r = region_at(first);
 			first += r->size;
-			set_mapped(r, 0, r->start, r->size);
+			set_alone(r, 0);
 		}
 	}
 	return rc;
@@ -214,7 +223,7 @@ static size_t run_bytes(const struct device *d)
 /* A slab that a resume may map together with its neighbours. */
 static bool can_join(const struct region *r)
 {
-	return r && r->slab && !r->mapped && !r->idle;
+	return r && r->slab && !r->mapped && !r->idle && !r->shared;
 }
 
 CUresult regions_map(CUdeviceptr start, size_t size)
@@ -228,7 +237,7 @@ CUresult regions_map(CUdeviceptr start, size_t size)
 	for (CUdeviceptr at = start; at < end && rc == CUDA_SUCCESS; at = next) {
 		struct region *r = region_at(at);
 
-		next = at + r->size;
+		next = r->shared ? r->run + r->run_size : at + r->size;
 		if (region_is_mapped(r))
 			continue;
 		while (can_join(r) && next < end && next - at < most && can_join(region_at(next)))

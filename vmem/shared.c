@@ -31,6 +31,20 @@ static uint32_t piece_of(const unsigned char key[OBJECT_KEY])
 	return piece;
 }
 
+/* All regions of the run get the key, as each of them may outlive the others' allocations. */
+static void name_run(const struct region *of, const unsigned char fresh[OBJECT_KEY])
+{
+	CUdeviceptr end = of->run + of->run_size;
+	struct region *r;
+
+	for (CUdeviceptr at = of->run; at < end; at += r->size) {
+		r = space_find(&vm.space, at);
+		memcpy(r->key, fresh, sizeof(r->key));
+		shared_key_piece(r->key, 0);
+		r->shared = true;
+	}
+}
+
 CUresult vmem_share(CUdeviceptr ptr, const unsigned char fresh[OBJECT_KEY],
 		    struct vmem_shared *shared)
 {
@@ -45,14 +59,11 @@ CUresult vmem_share(CUdeviceptr ptr, const unsigned char fresh[OBJECT_KEY],
 	if (vmem_lookup(ptr, &now) && now.id == info.id) {
 		struct region *r = space_find(&vm.space, ptr);
 
-		if (!r->shared) {
-			memcpy(r->key, fresh, sizeof(r->key));
-			shared_key_piece(r->key, 0);
-			r->shared = true;
-		}
+		if (!r->shared)
+			name_run(r, fresh);
 		memcpy(shared->key, r->key, sizeof(r->key));
-		shared->size = r->size;
-		shared->offset = info.start - r->start;
+		shared->size = r->run_size;
+		shared->offset = info.start - r->run;
 		rc = CUDA_SUCCESS;
 	}
 	pthread_mutex_unlock(&d->lock);
@@ -62,7 +73,7 @@ CUresult vmem_share(CUdeviceptr ptr, const unsigned char fresh[OBJECT_KEY],
 static bool has_key(const struct region *r, const unsigned char key[OBJECT_KEY])
 {
 	return r->shared && !r->idle && !memcmp(r->key, key, SHARED_PIECE_AT) &&
-	       piece_of(key) < (r->size + VMEM_PIECE - 1) / VMEM_PIECE;
+	       piece_of(key) < (r->run_size + VMEM_PIECE - 1) / VMEM_PIECE;
 }
 
 /* The device whose region has a piece with that key, locked; NULL: none has. */
@@ -111,7 +122,7 @@ static CUresult export_mapped(CUdeviceptr start, int *fd)
 	return rc;
 }
 
-CUresult shared_export(const unsigned char key[OBJECT_KEY], int *fd, struct object_memory *memory)
+CUresult shared_export(const unsigned char key[OBJECT_KEY], int *fd, size_t *size)
 {
 	size_t at = (size_t)piece_of(key) * VMEM_PIECE;
 	struct region *r;
@@ -120,11 +131,10 @@ CUresult shared_export(const unsigned char key[OBJECT_KEY], int *fd, struct obje
 
 	if (!d)
 		return CUDA_ERROR_INVALID_VALUE;
-	memory->size = r->size - at < VMEM_PIECE ? r->size - at : VMEM_PIECE;
-	/* A slab may be in a mapping with others. */
-	memory->offset = r->slab ? r->start - r->run : 0;
-	if (r->mapped >= at + memory->size)
-		rc = export_mapped(r->slab ? r->run : r->start + at, fd);
+	*size = r->run_size - at < VMEM_PIECE ? r->run_size - at : VMEM_PIECE;
+	/* A run of several regions is mapped as a whole. */
+	if (region_is_mapped(r) || r->mapped >= at + *size)
+		rc = export_mapped(r->run + at, fd);
 	pthread_mutex_unlock(&d->lock);
 	return rc;
 }

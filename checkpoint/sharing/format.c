@@ -30,7 +30,7 @@ struct ticket {
 _Static_assert(sizeof(struct ticket) == 64, "the format of tickets");
 _Static_assert(sizeof(struct share_request) == 64, "the format of requests");
 _Static_assert(sizeof(struct share_process) == 20, "the format of answers");
-_Static_assert(offsetof(struct share_answer, peers) == 72, "the format of answers");
+_Static_assert(offsetof(struct share_answer, peers) == 64, "the format of answers");
 
 /* False with errno. A limit of the file size raises a signal, which would end the program. */
 static bool write_ticket(int fd, const struct ticket *t)

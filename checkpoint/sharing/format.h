@@ -88,7 +88,6 @@ struct share_answer {
 	uint64_t cycle;  /* which pause */
 	uint64_t build;  /* which memory is under the exported objects: each resume makes it anew */
 	uint64_t size;   /* of the exported object */
-	uint64_t offset; /* where it begins in what the descriptor is for */
 	uint64_t oldest; /* build of its imports from the process that asks; 0: one is not there */
 	uint32_t holds;  /* it has such imports, or is about to have */
 	uint32_t npeers;

@@ -39,8 +39,4 @@ uint32_t sharing_list_peers(struct share_process list[SHARE_PROCESSES]);
  */
 int sharing_fetch(const struct object_name *name, int *fd, struct share_answer *answer);
 
-/* Import what a descriptor is for that came with @answer. */
-CUresult sharing_take(CUmemGenericAllocationHandle handle, int fd,
-		      const struct share_answer *answer);
-
 #endif

@@ -106,29 +106,19 @@ static enum share_result may_export(const struct share_process *from)
 	return !may ? SHARE_LATER : noted ? SHARE_OK : SHARE_FAILED;
 }
 
-static CUresult export_memory(const unsigned char key[OBJECT_KEY], int *fd,
-			      struct share_answer *answer)
-{
-	struct object_memory memory = {0};
-	CUresult result = objects_export(key, fd, &memory);
-
-	answer->size = memory.size;
-	answer->offset = memory.offset;
-	return result;
-}
-
 static enum share_result export_to(const struct share_process *to,
-				   const unsigned char key[OBJECT_KEY], int *fd,
-				   struct share_answer *answer)
+				   const unsigned char key[OBJECT_KEY], int *fd, uint64_t *size)
 {
 	enum share_result may = may_export(to);
+	size_t bytes;
 	CUresult result;
 
 	if (may != SHARE_OK)
 		return may;
-	result = export_memory(key, fd, answer);
-	if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY &&
-	    result != CUDA_ERROR_INVALID_VALUE)
+	result = objects_export(key, fd, &bytes);
+	if (result == CUDA_SUCCESS)
+		*size = bytes;
+	else if (result != CUDA_ERROR_NOT_READY && result != CUDA_ERROR_INVALID_VALUE)
 		pr_warn("process %d gets no memory: driver error %d", to->pid, result);
 	return result == CUDA_SUCCESS               ? SHARE_OK
 	       : result == CUDA_ERROR_NOT_READY     ? SHARE_LATER
@@ -149,7 +139,7 @@ static void answer_request(const struct share_request *request, const struct sha
 	answer->build = sharing.build;
 	pthread_mutex_unlock(&sharing.lock);
 	if (request->kind == SHARE_EXPORT)
-		answer->result = export_to(from, request->key, fd, answer);
+		answer->result = export_to(from, request->key, fd, &answer->size);
 	else if (memcmp(request->key, none, sizeof(none)) && !objects_have_key(request->key))
 		answer->result = SHARE_UNKNOWN;
 	describe_imports(from->instance, answer);
@@ -203,11 +193,15 @@ int sharing_fetch(const struct object_name *name, int *fd, struct share_answer *
 	share_request_begin(&request, SHARE_EXPORT);
 	memcpy(request.key, name->key, sizeof(request.key));
 	if (peer_is_self(&exporter)) {
+		size_t size = 0;
+
 		share_answer_begin(answer);
 		pthread_mutex_lock(&sharing.lock);
 		answer->build = sharing.build;
 		pthread_mutex_unlock(&sharing.lock);
-		return export_memory(name->key, fd, answer) ? -ENOENT : 0;
+		error = objects_export(name->key, fd, &size) ? -ENOENT : 0;
+		answer->size = size;
+		return error;
 	}
 	error = peer_ask(&exporter, &request, answer, fd);
 	if (error)
@@ -230,14 +224,6 @@ CUresult sharing_import_begin(const struct object_name *name, CUmemGenericAlloca
 					  : objects_import_begin(name, handle);
 }
 
-CUresult sharing_take(CUmemGenericAllocationHandle handle, int fd,
-		      const struct share_answer *answer)
-{
-	const struct object_memory memory = {answer->size, answer->offset};
-
-	return objects_import(handle, fd, &memory, answer->build);
-}
-
 CUresult sharing_import(const struct object_name *name, CUmemGenericAllocationHandle handle)
 {
 	struct share_answer answer;
@@ -253,7 +239,7 @@ CUresult sharing_import(const struct object_name *name, CUmemGenericAllocationHa
 		       : error == -ENOENT ? "it has freed the memory"
 					  : strerror(-error));
 	else
-		result = sharing_take(handle, fd, &answer);
+		result = objects_import(handle, fd, answer.size, answer.build);
 	if (fd >= 0)
 		close(fd);
 	if (result != CUDA_SUCCESS)

@@ -291,7 +291,7 @@ static int import_again(struct sharing_wait *w, const struct object_import *impo
 		usleep(LOOK_MS * 1000);
 	}
 	if (!error) {
-		w->error = sharing_take(import->handle, fd, &answer);
+		w->error = objects_import(import->handle, fd, answer.size, answer.build);
 		error = w->error ? -EIO : 0;
 	}
 	if (fd >= 0)

@@ -107,6 +107,24 @@ def what_the_exporter_freed_is_refused_by_name(call, *extra):
     return f"what the exporter freed is refused by name, {call}", case
 
 
+def small_allocations_are_shared_after_a_resume():
+    """A resume maps many small allocations at once, and memory of one such mapping is shared then."""
+    for release in ("memory", "all"):
+        late = 40
+        job = Job("sharing", *arguments("--ipc", 1, "--kib", 300, "--ballast", 320, "--late", late,
+                                        steps=FOREVER), name="sharing")
+        job.wait_steps(2)
+        pause("memory")
+        resume()
+        check(job.steps() < late, "the pause is too late")
+        job.wait_steps(late + 2)
+        for _ in range(2):
+            pause(release)
+            resume()
+            job.wait_steps(job.steps() + 2)
+        verified(job)
+
+
 def an_exporter_that_ended_is_not_waited_for():
     job = Job("sharing", *arguments("--leaves", 3, ranks=3, steps=FOREVER), name="sharing")
     job.wait_steps(6)
@@ -159,5 +177,6 @@ if shutil.which("nvidia-smi") and gpu_count() > 1:
     CASES += [shared("two GPUs", release, "--gpus", 2) for release in ("all", "memory")]
 
 main(*CASES, all_memory_is_carried, a_signal_to_one_is_refused,
+     small_allocations_are_shared_after_a_resume,
      an_exporter_that_ended_is_not_waited_for,
      descriptors_of_the_driver_are_refused_by_name, an_import_waits_for_a_paused_exporter)

@@ -12,7 +12,9 @@
  * imports once more. --leaves N: in step N the last rank ends. --frees N: in step N the exporters free
  * their memory, which the importers go on to use. --waits 1: rank 1 imports late, when rank 0 says so
  * by a line on stdin. --dmabuf N: in step N each rank makes dma-bufs of the memory that it has imported.
- * --ballast N: N MiB more in each rank, which a pause has to copy. SHARING_FAULT in the environment is rank 1's CUDAW_SIM_FAULT.
+ * --ballast N: N MiB more in each rank, which a pause has to copy. With --kib N they are allocations
+ * of that size, and those that are shared late are some of them. SHARING_FAULT in the environment is
+ * rank 1's CUDAW_SIM_FAULT.
  */
 #include "tests/programs/kernels.h"
 
@@ -32,6 +34,8 @@ static unsigned long rank;
 static struct kernels kernels;
 static size_t size;
 static uint32_t *words;
+static CUdeviceptr *small; /* the allocations of the ballast */
+static unsigned long nsmall;
 
 /* A socket to each other rank; of rank R to rank S, and the other end. */
 static int sockets[MAX_RANKS][MAX_RANKS];
@@ -214,7 +218,11 @@ static int make_exported(struct shared *s)
 
 static int make_ipc(struct shared *s, union message *message)
 {
-	CALL(cuMemAlloc_v2(&s->at, size));
+	/* Of the ballast, from the middle, so that the shared blocks have neighbours. */
+	if (nsmall && made > nobjects)
+		s->at = small[nsmall / 2 + 4 * made];
+	else
+		CALL(cuMemAlloc_v2(&s->at, size));
 	CALL(cuIpcGetMemHandle(&message->ipc, s->at));
 	return -1;
 }
@@ -302,17 +310,28 @@ static void make_dmabufs(void)
 					CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0));
 }
 
+static void make_ballast(void)
+{
+	size_t piece = kib ? size : ballast << 20;
+	unsigned long count = (ballast << 20) / piece;
+
+	small = calloc(count, sizeof(*small));
+	for (unsigned long i = 0; i < count; i++)
+		CALL(cuMemAlloc_v2(&small[i], piece));
+	nsmall = kib ? count : 0;
+}
+
 static void run(void)
 {
-	CUdeviceptr more;
 	unsigned long k;
 
 	if (ballast)
-		CALL(cuMemAlloc_v2(&more, ballast << 20));
+		make_ballast();
 	for (unsigned long i = 0; i < nobjects; i++)
 		make_one(0);
 	for (k = 0; meet(rank || step_more(k)); k++) {
-		if (late && k == late)
+		/* Of a ballast several, so that some are of one block, and some of neighbours. */
+		for (unsigned long i = 0; late && k == late && i < (nsmall ? 8 : 1); i++)
 			make_one(k);
 		if (leaves && k == leaves) {
 			if (rank == nranks - 1)
@@ -391,8 +410,8 @@ int main(int argc, char **argv)
 	int status = 0, one;
 
 	step_parse(argc, argv, options, sizeof(options) / sizeof(options[0]));
-	if (nranks < 1 || (nranks == 1 && !self) || nranks > MAX_RANKS || nobjects >= MAX_OBJECTS ||
-	    !gpus || (ipc && self))
+	if (nranks < 1 || (nranks == 1 && !self) || nranks > MAX_RANKS ||
+	    nobjects + 8 > MAX_OBJECTS || !gpus || (ipc && self))
 		step_die("sharing: bad numbers");
 	size = kib ? kib << 10 : mib << 20;
 	words = malloc(size);

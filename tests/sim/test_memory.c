@@ -50,6 +50,7 @@ START_TEST(test_memory_lives_until_released_and_unmapped)
 	ok(cu.cuMemMap(p, 4 * MIB, 0, handle, 0));
 	fails(cu.cuMemMap(p + 2 * MIB, 4 * MIB, 0, handle, 0), CUDA_ERROR_INVALID_VALUE);
 	fails(cu.cuMemMap(p + 8 * MIB, 2 * MIB, 0, handle, 0), CUDA_ERROR_INVALID_VALUE);
+	fails(cu.cuMemMap(p + 4 * MIB, 2 * MIB, 2 * MIB, handle, 0), CUDA_ERROR_NOT_SUPPORTED);
 	ok(allow(p, 4 * MIB));
 	ok(cu.cuMemsetD32_v2(p, 7, MIB));
 	ok(cu.cuMemRelease(handle));

@@ -203,9 +203,13 @@ SIM_EXPORT cuMemMap(CUdeviceptr ptr, size_t size, size_t offset,
 
 	SIM_ENTER(cuMemMap, NEED_HEALTHY);
 	map.alloc = handle_find(handle);
-	if (!map.alloc || map.alloc->fd < 0 || !size || !aligned(ptr) || !aligned(size) || offset ||
-	    flags || size > map.alloc->size)
+	if (!map.alloc || map.alloc->fd < 0 || !size || !aligned(ptr) || !aligned(size) ||
+	    !aligned(offset) || flags || offset > map.alloc->size ||
+	    size > map.alloc->size - offset)
 		return CUDA_ERROR_INVALID_VALUE;
+	/* [H200, driver 580.159] */
+	if (offset)
+		return CUDA_ERROR_NOT_SUPPORTED;
 	if (!reservation_find(ptr, size) || map_overlaps(ptr, size))
 		return CUDA_ERROR_INVALID_VALUE;
 	map.dev = map.alloc->dev;

@@ -287,11 +287,11 @@ static struct object_name share(CUmemGenericAllocationHandle handle, unsigned ch
 
 static void import_again(CUmemGenericAllocationHandle handle, const struct object_name *name)
 {
-	struct object_memory memory = {0};
+	size_t size;
 	int fd;
 
-	OK(objects_export(name->key, &fd, &memory));
-	OK(objects_import(handle, fd, &memory, 1));
+	OK(objects_export(name->key, &fd, &size));
+	OK(objects_import(handle, fd, size, 1));
 	close(fd);
 }
 
@@ -328,7 +328,7 @@ START_TEST(a_name_stays_and_only_shareable_memory_has_one)
 	CUmemGenericAllocationHandle handle = make_shareable(GRANULE), bare = make(GRANULE);
 	const struct object_name fresh = {.key = {7}};
 	struct object_name given;
-	struct object_memory memory = {0};
+	size_t size;
 	int fd;
 
 	BAD(objects_share(bare, POSIX_FD, 0, &fresh, &given));
@@ -336,7 +336,7 @@ START_TEST(a_name_stays_and_only_shareable_memory_has_one)
 	ck_assert(!objects_have_key(fresh.key));
 	share(handle, 1);
 	ck_assert_int_eq(share(handle, 2).key[0], 1);
-	BAD(objects_export(fresh.key, &fd, &memory));
+	BAD(objects_export(fresh.key, &fd, &size));
 	OK(objects_release(handle));
 	ck_assert(!objects_have_key((const unsigned char[OBJECT_KEY]){1}));
 }
@@ -369,7 +369,7 @@ START_TEST(a_pause_gives_imports_back_and_a_resume_gets_the_new_memory)
 	struct object_import next = {0};
 	struct vmem_region region;
 	CUdeviceptr at = map(own, GRANULE), there, bare_there;
-	struct object_memory memory = {0};
+	size_t size;
 	int fd;
 
 	other = import(&name);
@@ -378,7 +378,7 @@ START_TEST(a_pause_gives_imports_back_and_a_resume_gets_the_new_memory)
 	bare_there = map(bare, GRANULE);
 	OK(objects_release(bare));
 	objects_close_exports();
-	ck_assert_int_eq(objects_export(name.key, &fd, &memory), CUDA_ERROR_NOT_READY);
+	ck_assert_int_eq(objects_export(name.key, &fd, &size), CUDA_ERROR_NOT_READY);
 	OK(vmem_objects_hold(ctx, 0));
 	ck_assert_uint_eq(vmem_regions(&region, 1), 1);
 	OK(objects_release_imports(NULL));
@@ -407,23 +407,22 @@ START_TEST(an_import_that_fails_leaves_nothing)
 {
 	CUmemGenericAllocationHandle own = make_shareable(GRANULE), other;
 	const struct object_name name = share(own, 1);
-	const struct object_memory granule = {.size = GRANULE}, twice = {.size = 2 * GRANULE};
-	struct object_memory memory = {0};
 	CUdeviceptr there;
+	size_t size;
 	int fd;
 
 	OK(objects_import_begin(&name, &other));
-	ck_assert_int_ne(objects_import(other, -1, &granule, 1), CUDA_SUCCESS);
-	BAD(objects_import(other, 0, &memory, 1));
+	ck_assert_int_ne(objects_import(other, -1, GRANULE, 1), CUDA_SUCCESS);
+	BAD(objects_import(other, 0, 0, 1));
 	objects_import_drop(other);
 	BAD(objects_release(other));
 	other = import(&name);
 	there = map(other, GRANULE);
 	OK(objects_release_imports(NULL));
 	/* The exporter's memory has another size now: it is not that memory. */
-	OK(objects_export(name.key, &fd, &memory));
-	BAD(objects_import(other, fd, &twice, 2));
-	OK(objects_import(other, fd, &memory, 2));
+	OK(objects_export(name.key, &fd, &size));
+	BAD(objects_import(other, fd, 2 * size, 2));
+	OK(objects_import(other, fd, size, 2));
 	close(fd);
 	write_word(there, 43);
 }
