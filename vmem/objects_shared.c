@@ -235,5 +235,5 @@ size_t objects_shared_held(void)
 		n += o->shared && !o->left && !o->away;
 	}
 	pthread_mutex_unlock(&objects.lock);
-	return n;
+	return n + shared_held();
 }

@@ -138,3 +138,19 @@ CUresult shared_export(const unsigned char key[OBJECT_KEY], int *fd, size_t *siz
 	pthread_mutex_unlock(&d->lock);
 	return rc;
 }
+
+size_t shared_held(void)
+{
+	CUdeviceptr pos = VMEM_BASE;
+	struct region *r;
+	size_t n = 0;
+
+	while ((r = region_next(-1, &pos))) {
+		struct device *d = &vm.devices[r->dev];
+
+		pthread_mutex_lock(&d->lock);
+		n += r->shared && r->start == r->run && (r->mapped || r->left);
+		pthread_mutex_unlock(&d->lock);
+	}
+	return n;
+}

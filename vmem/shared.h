@@ -41,8 +41,9 @@ CUresult vmem_share(CUdeviceptr ptr, const unsigned char fresh[OBJECT_KEY],
 /* The key of a piece. */
 void shared_key_piece(unsigned char key[OBJECT_KEY], uint32_t piece);
 
-/* As objects_have_key() and objects_export(), for pieces of runs. */
+/* As objects_have_key(), objects_export() and objects_shared_held(), for regions. */
 bool shared_has(const unsigned char key[OBJECT_KEY]);
 CUresult shared_export(const unsigned char key[OBJECT_KEY], int *fd, size_t *size);
+size_t shared_held(void);
 
 #endif
