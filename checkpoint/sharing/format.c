@@ -15,7 +15,9 @@
 #define TICKET_MAGIC  0x544b547761647563UL /* "cudawTKT" */
 #define REQUEST_MAGIC 0x4b53417761647563UL /* "cudawASK" */
 #define ANSWER_MAGIC  0x534e417761647563UL /* "cudawANS" */
+#define IPC_MAGIC     0x4350497761647563UL /* "cudawIPC" */
 #define VERSION       1
+#define RUN_MAX       (1UL << 40) /* as vmem reserves addresses */
 #define SEALS         (F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE)
 
 struct ticket {
@@ -28,6 +30,7 @@ struct ticket {
 };
 
 _Static_assert(sizeof(struct ticket) == 64, "the format of tickets");
+_Static_assert(sizeof(struct ipc_handle) == sizeof(CUipcMemHandle), "the format of handles");
 _Static_assert(sizeof(struct share_request) == 64, "the format of requests");
 _Static_assert(sizeof(struct share_process) == 20, "the format of answers");
 _Static_assert(offsetof(struct share_answer, peers) == 64, "the format of answers");
@@ -105,6 +108,31 @@ int ticket_read(int fd, struct object_name *name)
 		return -ENOENT;
 	error = ticket_parse(data, sizeof(data), name);
 	return !error && (seals & SEALS) != SEALS ? -EBADMSG : error;
+}
+
+struct ipc_handle ipc_handle_make(const struct object_name *name)
+{
+	struct ipc_handle handle = {.magic = IPC_MAGIC, .version = VERSION, .pid = name->pid};
+
+	memcpy(handle.instance, name->instance, sizeof(handle.instance));
+	memcpy(handle.key, name->key, sizeof(handle.key));
+	return handle;
+}
+
+int ipc_handle_parse(const void *data, struct ipc_handle *handle)
+{
+	struct ipc_handle h;
+
+	memcpy(&h, data, sizeof(h));
+	if (h.magic != IPC_MAGIC)
+		return -ENOENT;
+	if (h.version != VERSION)
+		return -ENOTSUP;
+	if (h.pid <= 0 || !h.size || h.size > RUN_MAX || h.size % VMEM_GRANULE ||
+	    h.offset >= h.size)
+		return -EBADMSG;
+	*handle = h;
+	return 0;
 }
 
 void share_request_begin(struct share_request *request, enum share_kind kind)

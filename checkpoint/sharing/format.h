@@ -3,8 +3,8 @@
 #define CUDAW_SHARING_FORMAT_H
 /*
  * What processes that share GPU memory give each other: tickets, in place of the driver's exported
- * descriptors, and the messages of their sockets (peer.h). All of it comes from other processes, so
- * it is checked here: sizes, magic numbers, versions and counts. Nothing in it is a path, and a
+ * descriptors, legacy IPC handles, and the messages of their sockets (peer.h). All of it comes from
+ * other processes, so it is checked here: sizes, magic numbers, versions and counts. Nothing in it is a path, and a
  * ticket only names memory: size and contents are what the exporter says when it is asked.
  *
  * A ticket is a sealed memfd, which passes between processes like the driver's descriptor: by
@@ -16,6 +16,17 @@
  *		16	its instance, 16
  *		32	key of the object, 16
  *		48	zero, 16
+ *
+ * A legacy IPC handle (cuIpcGetMemHandle()) begins in the same way, and a program passes its 64 bytes
+ * as it likes.
+ *
+ *	handle	0	magic, 8 bytes
+ *		8	version, 4
+ *		12	pid of the exporter, 4
+ *		16	its instance, 16
+ *		32	key of the first piece of the run, 16 (vmem/shared.h)
+ *		48	size of the run, 8
+ *		56	offset of the allocation in it, 8
  */
 #include "vmem/objects.h"
 
@@ -40,6 +51,20 @@ int ticket_make(const struct object_name *name);
  */
 int ticket_read(int fd, struct object_name *name);
 int ticket_parse(const void *data, size_t size, struct object_name *name);
+
+struct ipc_handle {
+	uint64_t magic;
+	uint32_t version;
+	int32_t pid;
+	unsigned char instance[OBJECT_KEY], key[OBJECT_KEY];
+	uint64_t size, offset;
+};
+
+/* A handle of the memory @name, whose size and offset are 0. */
+struct ipc_handle ipc_handle_make(const struct object_name *name);
+
+/* Read 64 bytes. -ENOENT: the handle is the driver's. -ENOTSUP, -EBADMSG: as ticket_read(). */
+int ipc_handle_parse(const void *data, struct ipc_handle *handle);
 
 enum share_kind {
 	SHARE_EXPORT = 1, /* give a descriptor of the object with the key */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What processes that share memory give each other: tickets, requests and answers. */
+/* What processes that share memory give each other: tickets, handles, requests and answers. */
 #include "tests/fuzz/fuzz.h"
 #include "checkpoint/sharing/format.h"
 
@@ -10,8 +10,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct share_request request;
 	struct share_answer answer;
 	struct object_name name;
+	struct ipc_handle handle;
 
 	if (!ticket_parse(data, size, &name) && name.pid <= 0)
+		__builtin_trap();
+	if (size == sizeof(handle) && !ipc_handle_parse(data, &handle) &&
+	    (handle.pid <= 0 || handle.offset >= handle.size || handle.size % VMEM_GRANULE))
 		__builtin_trap();
 	if (!share_request_parse(data, size, &request) && !request.kind)
 		__builtin_trap();

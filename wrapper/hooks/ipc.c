@@ -2,6 +2,7 @@
 #include "wrapper/hooks/ipc.h"
 #include "checkpoint/gate/gate.h"
 #include "checkpoint/ledger/driver_memory.h"
+#include "checkpoint/sharing/format.h"
 #include "checkpoint/sharing/sharing.h"
 #include "common/forks.h"
 #include "vmem/context_gone.h"
@@ -20,19 +21,7 @@
 #define LOG_PREFIX "ipc: "
 #include "common/log.h"
 
-#define MAGIC       0x4350497761647563UL /* "cudawIPC" */
-#define VERSION     1
-#define REGION_MAX  (1UL << 40) /* as vmem reserves addresses */
 #define LAZY_ACCESS CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS
-
-struct ipc_handle {
-	uint64_t magic;
-	uint32_t version;
-	int32_t pid;
-	unsigned char instance[OBJECT_KEY], key[OBJECT_KEY];
-	uint64_t size, offset;
-};
-_Static_assert(sizeof(struct ipc_handle) == sizeof(CUipcMemHandle), "the format of handles");
 
 /* A handle that the program has opened in a context, so many times. */
 struct opened {
@@ -66,7 +55,7 @@ static CUresult get_of_driver(CUipcMemHandle *handle, CUdeviceptr ptr)
 
 CUresult hook_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr)
 {
-	struct ipc_handle made = {.magic = MAGIC, .version = VERSION};
+	struct ipc_handle made;
 	struct vmem_shared shared;
 	struct object_name name;
 	struct vmem_info info;
@@ -84,27 +73,12 @@ CUresult hook_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr)
 	result = vmem_share(dptr, name.key, &shared);
 	if (result)
 		return result;
-	made.pid = name.pid;
-	memcpy(made.instance, name.instance, sizeof(made.instance));
-	memcpy(made.key, shared.key, sizeof(made.key));
+	memcpy(name.key, shared.key, sizeof(name.key));
+	made = ipc_handle_make(&name);
 	made.size = shared.size;
 	made.offset = shared.offset;
 	memcpy(pHandle, &made, sizeof(made));
 	return CUDA_SUCCESS;
-}
-
-/* 0; -ENOENT: the handle is the driver's; -ENOTSUP: of another version; -EBADMSG: damaged. */
-static int handle_read(const CUipcMemHandle *raw, struct ipc_handle *handle)
-{
-	memcpy(handle, raw, sizeof(*handle));
-	if (handle->magic != MAGIC)
-		return -ENOENT;
-	if (handle->version != VERSION)
-		return -ENOTSUP;
-	return handle->pid <= 0 || !handle->size || handle->size > REGION_MAX ||
-			       handle->size % VMEM_GRANULE || handle->offset >= handle->size
-		       ? -EBADMSG
-		       : 0;
 }
 
 static size_t piece_size(const struct ipc_handle *handle, uint32_t piece)
@@ -305,7 +279,7 @@ static CUresult open_of_driver(open_fn open, CUdeviceptr *ptr, CUipcMemHandle ha
 static CUresult open_any(open_fn open, CUdeviceptr *ptr, CUipcMemHandle raw, unsigned int flags)
 {
 	struct ipc_handle handle;
-	int error = handle_read(&raw, &handle);
+	int error = ipc_handle_parse(&raw, &handle);
 
 	if (error == -ENOENT)
 		return open_of_driver(open, ptr, raw, flags);

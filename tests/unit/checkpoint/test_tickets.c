@@ -125,6 +125,50 @@ START_TEST(other_files_are_none)
 }
 END_TEST
 
+/* A handle of 4 MiB, with the allocation at 1 MiB. */
+static struct ipc_handle handle_with(size_t at, uint64_t xor)
+{
+	struct ipc_handle handle = ipc_handle_make(&name);
+	uint64_t changed;
+
+	handle.size = 4UL << 20;
+	handle.offset = 1UL << 20;
+	memcpy(&changed, (char *)&handle + at, sizeof(changed));
+	changed ^= xor;
+	memcpy((char *)&handle + at, &changed, sizeof(changed));
+	return handle;
+}
+
+START_TEST(handles_are_checked)
+{
+	const struct {
+		size_t at;
+		uint64_t xor ;
+		int result;
+	} cases[] = {
+		{0, 0, 0},
+		{0, 1, -ENOENT},           /* another magic */
+		{8, 2, -ENOTSUP},          /* another version */
+		{8, 1UL << 63, -EBADMSG},  /* a negative pid */
+		{8, 77UL << 32, -EBADMSG}, /* none */
+		{48, 4UL << 20, -EBADMSG}, /* no bytes */
+		{48, 1, -EBADMSG},         /* no whole granules */
+		{48, 1UL << 41, -EBADMSG}, /* too many */
+		{56, 5UL << 20, -EBADMSG}, /* an offset behind them */
+		{56, 1UL << 63, -EBADMSG},
+		{40, 1, 0}, /* another key */
+	};
+	struct ipc_handle handle, found;
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		handle = handle_with(cases[i].at, cases[i].xor);
+		memset(&found, 0, sizeof(found));
+		ck_assert_msg(ipc_handle_parse(&handle, &found) == cases[i].result, "case %zu", i);
+		ck_assert_int_eq(found.pid, cases[i].result ? 0 : 77);
+	}
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("tickets");
@@ -135,6 +179,7 @@ int main(void)
 	tcase_add_test(tc, a_limit_of_file_sizes_does_not_end_the_program);
 	tcase_add_test(tc, imitations_are_refused);
 	tcase_add_test(tc, other_files_are_none);
+	tcase_add_test(tc, handles_are_checked);
 	suite_add_tcase(s, tc);
 	return check_suite_run(s);
 }
