@@ -76,6 +76,9 @@
  *				once if a count goes beyond COUNT. A later "reach" takes the place of
  *				this one, and has the only answer; a "step" ends it, with one answer
  *				to both. For jobs that have sent "peers"
+ *	shares PID		the process PID, as the client sees it, uses a GPU of this process,
+ *				and has sent "peers", too: a pause that would release the whole GPU
+ *				ends with "end unsupported" (checkpoint/release/unsupported.h)
  *	commit			go on as a pause
  *	abort			run on; the answer ends with "end busy"
  *

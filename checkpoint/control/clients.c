@@ -8,6 +8,7 @@
 #include "checkpoint/control/server.h"
 #include "checkpoint/engine/engine.h"
 #include "checkpoint/gate/hold.h"
+#include "checkpoint/ledger/peers.h"
 #include "common/ownfd.h"
 #include "common/protocol.h"
 
@@ -190,6 +191,10 @@ static void take_order(struct client *c, const char *line)
 	if (order.order.step || order.order.reach) {
 		if (job_now()->hold == HOLD_OPEN)
 			hold_give_order(operation_hold(), &order.order);
+		return;
+	}
+	if (order.shares) {
+		peers_share_gpu(order.shares);
 		return;
 	}
 	job_take(&(struct control_event){.kind = order.order.commit ? EV_COMMIT : EV_ABORT,

@@ -5,6 +5,7 @@
 #include "checkpoint/gate/gate.h"
 #include "checkpoint/gate/hold.h"
 #include "checkpoint/host/claims.h"
+#include "checkpoint/ledger/peers.h"
 #include "checkpoint/release/devices.h"
 #include "checkpoint/snapshot/manifest_write.h"
 #include "common/forks.h"
@@ -191,6 +192,8 @@ static void begin(enum operation op, const struct operation_options *options,
 		.phase = "start", .ready = await_ready_said, .tell = wake, .room = options->bytes};
 	if (options->hold) {
 		hold_init(&now.hold, wake);
+		if (op == OP_PAUSE)
+			peers_share_gpu(0);
 		e->progress.hold = &now.hold;
 	}
 }

@@ -27,6 +27,8 @@ static uint32_t last_id;
 static bool aims, passed;
 static bool paired; /* a launch of PEERS_SOME was made */
 
+static pid_t sharing_gpu;
+
 static int turns; /* a futex: changes with the targets */
 
 /* With lock held. NULL: there is no room for one more. */
@@ -264,6 +266,16 @@ uint32_t peers_outside(void)
 		if (list[i].size > 1 && contexts_of(list, n, list[i].size) < list[i].size)
 			return list[i].size;
 	return 0;
+}
+
+void peers_share_gpu(pid_t pid)
+{
+	__atomic_store_n(&sharing_gpu, pid, __ATOMIC_RELAXED);
+}
+
+pid_t peers_sharing_gpu(void)
+{
+	return __atomic_load_n(&sharing_gpu, __ATOMIC_RELAXED);
 }
 
 size_t peers_list(struct peers_comm list[static PEERS_COMMS])

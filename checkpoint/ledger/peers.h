@@ -24,6 +24,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #define PEERS_COMMS 64 /* launches in further communicators are not counted */
 
@@ -96,6 +97,13 @@ void peers_read(const struct cuda_driver *drv, const struct context_list *contex
  * count. As of the last peers_read().
  */
 uint32_t peers_outside(void);
+
+/*
+ * The process @pid of the same job uses a GPU of this process, and has communicators, too. 0: none
+ * does, or it is not known. Of the last pause of several processes.
+ */
+void peers_share_gpu(pid_t pid);
+pid_t peers_sharing_gpu(void);
 
 /* Copies what is known, by ids; returns how many. */
 size_t peers_list(struct peers_comm list[static PEERS_COMMS]);

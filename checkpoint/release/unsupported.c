@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/release/unsupported.h"
 #include "checkpoint/ledger/driver_memory.h"
+#include "checkpoint/ledger/peers.h"
 #include "vmem/driver.h"
 
 #include <errno.h>
@@ -35,6 +36,20 @@ static const struct {
 
 #define NOBJECTS (sizeof(objects) / sizeof(objects[0]))
 
+/* Contexts that must stay on the GPU. */
+static int check_contexts(const struct cuda_driver *drv, enum release_choice choice, char *text,
+			  size_t size)
+{
+	if (!peers_sharing_gpu() || !peers_outside() || !release_wanted(drv, choice))
+		return 0;
+	snprintf(text, size,
+		 "kernels of this process and of process %d wait for other processes, and both use "
+		 "the same GPU: after a full release the driver fails them (error 719); "
+		 "'cudaw pause --release memory' leaves the CUDA contexts on the GPU",
+		 peers_sharing_gpu());
+	return -ENOTSUP;
+}
+
 int unsupported_check(const struct cuda_driver *drv, enum release_choice choice, char *text,
 		      size_t size)
 {
@@ -46,7 +61,7 @@ int unsupported_check(const struct cuda_driver *drv, enum release_choice choice,
 			*(objects[i].always ? &always : &shared) = true;
 	shared = shared && release_wanted(drv, choice);
 	if (!always && !shared)
-		return 0;
+		return check_contexts(drv, choice, text, size);
 	for (size_t i = 0; i < NOBJECTS; i++) {
 		size_t count = driver_memory_count(objects[i].kind);
 

@@ -10,6 +10,12 @@
  * either: the driver keeps real addresses in them, which change. Memory that another process shares
  * otherwise than by tickets (checkpoint/sharing) stays in place with CUDAW_RELEASE=memory, which leaves it to the driver; with CUDAW_RELEASE=all
  * this process would have to give up memory that the other one still uses.
+ *
+ * Nor can the contexts of processes that share a GPU if their kernels wait for those of other
+ * processes (peers.h). In a context which the driver has restored it cannot interrupt a kernel: as
+ * soon as another context of the GPU has work, a kernel that runs for more than about 5 s ends with
+ * error 719 (Xid 109), and two that wait for each other always do [H200, driver 580.159.04:
+ * tests/programs/restored_probe.c].
  */
 #include "checkpoint/release/release.h"
 

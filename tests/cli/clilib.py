@@ -177,7 +177,8 @@ def obey(job, connection, verb="pause"):
         if order == "abort":
             say(connection, "end busy cancelled")
             return
-        say(connection, f"held drained {order.split()[1]}")
+        if order.startswith("step "):
+            say(connection, f"held drained {order.split()[1]}")
 
 
 def at_rest(job, connection):

@@ -49,6 +49,24 @@ def test_all_make_a_call_where_nothing_changes():
     equal([job.requests for job in jobs], [["hold", "step 1", "commit"]] * 2)
 
 
+def test_ranks_that_wait_for_others_hear_who_shares_their_gpu():
+    directory = Directory()
+
+    def peers(job, connection):
+        say(connection, "peers 1:2:5")
+        say(connection, "held drained 0")
+        obey(job, connection)
+
+    one = FakeJob(directory, answers={"hold": peers})
+    two = FakeJob(directory, answers={"hold": peers})
+    alone = FakeJob(directory, answers={"hold": peers}, gpu="1 GPU-5678 Simulated GPU")
+    without = FakeJob(directory)
+    equal(cudaw("pause", "abc123").code, 0)
+    equal(one.requests, ["hold", f"shares {two.pid}", "commit"])
+    equal(two.requests, ["hold", f"shares {one.pid}", "commit"])
+    equal([alone.requests, without.requests], [["hold", "commit"]] * 2)
+
+
 def test_if_one_can_not_the_others_run_on():
     for end, code, message in [("timeout kernels did not end in time", 5, "kernels did not end"),
                                ("nomem 31 GiB needed", 1, "31 GiB needed"),

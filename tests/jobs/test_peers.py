@@ -7,10 +7,11 @@ import socket
 import time
 
 from simlib import SANITIZED, errors_of_cudaw, shared
-from gpulib import PATIENCE, RUNTIME_DIR, Job, check, cudaw_ok, equal, jobs, main, until
+from gpulib import PATIENCE, RUNTIME_DIR, Job, check, cudaw, cudaw_ok, equal, jobs, main, until
 
 # Of tests/programs/peers.c.
 DATA, PIPELINE = 0, 1
+UNSUPPORTED = 6     # the exit code of cudaw pause
 RESTS = 5 if SANITIZED else 20
 # Beyond a step: 50 ms on a GPU. Here the processors that run the kernels are busy with other tests, too.
 LIMIT_MS = 50 * PATIENCE * (2 if SANITIZED else 1)
@@ -45,10 +46,31 @@ def a_signal_to_a_rank_with_peers_is_refused():
         check(f"[{rank}]" in line and "(a communicator of " in line and "'cudaw pause peers'" in line,
               f"it said {line!r}")
     equal(len(errors_of_cudaw(job)), 3, "lines on stderr")
-    cudaw_ok("pause", "peers")
+    cudaw_ok("pause", "--release", "memory", "peers")
     os.kill(ranks_of_the_job()[0], signal.SIGUSR1)
     time.sleep(0.2)
     equal(states(), ["paused"] * 3, "the states of paused ranks after a signal")
+    cudaw_ok("resume", "peers")
+    check("every rank right" in job.finish(timeout=60), "not every rank verified its result")
+
+
+def refused(job, state):
+    """A full release, since the ranks wait for each other on the same GPU."""
+    done = cudaw("pause", "--release", "all", "peers")
+    equal(done.returncode, UNSUPPORTED, "the exit code of cudaw pause")
+    ranks = sorted(ranks_of_the_job())
+    for rank, other in zip(ranks, reversed(ranks)):
+        line = next((line for line in done.stderr.splitlines() if f" {rank} (peers): " in line), "")
+        check(f"process {other} wait for other processes" in line and "--release memory" in line,
+              f"cudaw pause says {done.stderr!r}")
+    equal(states(), [state] * 2, "the states after it")
+
+
+def contexts_of_ranks_that_share_a_gpu_are_not_released():
+    job = started(DATA, 2)
+    refused(job, "running")
+    cudaw_ok("pause", "--release", "memory", "peers")
+    refused(job, "paused")
     cudaw_ok("resume", "peers")
     check("every rank right" in job.finish(timeout=60), "not every rank verified its result")
 
@@ -122,7 +144,8 @@ def orders_that_are_none_end_the_hold():
     check("every rank right" in job.finish(timeout=60), "not every rank verified its result")
 
 
-main(a_signal_to_a_rank_with_peers_is_refused, a_signal_to_a_process_alone_pauses_it,
+main(a_signal_to_a_rank_with_peers_is_refused, contexts_of_ranks_that_share_a_gpu_are_not_released,
+     a_signal_to_a_process_alone_pauses_it,
      a_signal_after_the_communicators_have_ended_pauses_one_process,
      a_rank_on_its_way_to_targets_runs_on_when_the_command_dies, orders_that_are_none_end_the_hold,
      *(case for shape, ranks in SHAPES for case in shared("rests.py", shape, ranks, RESTS,

@@ -144,6 +144,31 @@ static void say_to_all(struct job **jobs, size_t n, const struct party *party, c
 			job_say(jobs[i], "%s", order);
 }
 
+static bool share_gpu(const struct job *a, const struct job *b)
+{
+	for (int i = 0; i < a->status.ngpus; i++)
+		for (int j = 0; j < b->status.ngpus; j++)
+			if (!strcmp(a->status.gpus[i].uuid, b->status.gpus[j].uuid))
+				return true;
+	return false;
+}
+
+/* Tell the processes that wait for others, and share a GPU with one that does so, too (protocol.h). */
+static void tell_of_sharing(struct job **jobs, size_t n, const struct party *party)
+{
+	for (size_t i = 0; i < n; i++) {
+		if (jobs[i]->party != party || !party->reaching[jobs[i]->rank].n)
+			continue;
+		for (size_t k = 0; k < n; k++) {
+			if (k == i || jobs[k]->party != party ||
+			    !party->reaching[jobs[k]->rank].n || !share_gpu(jobs[i], jobs[k]))
+				continue;
+			job_say(jobs[i], "shares %d", jobs[k]->pid);
+			break;
+		}
+	}
+}
+
 /* Lead to rest by targets. False: steps are to be made. */
 static bool lead_by_targets(struct job **jobs, size_t n, struct party *party)
 {
@@ -175,6 +200,7 @@ static void lead(struct job **jobs, size_t n, struct party *party)
 		return;
 	switch (steps_next(&party->steps, clock_ms())) {
 	case STEPS_READY:
+		tell_of_sharing(jobs, n, party);
 		party->committed = true;
 		/* From here on all commit, even if this process is killed between two lines. */
 		if (party->token >= 0)
