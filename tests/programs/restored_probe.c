@@ -13,6 +13,7 @@
  *	--beside 1	both processes at once; else one after the other, each step
  *	--apart-ms N	the second is restored and unlocked so long after the first is unlocked
  *	--alone 1	the second process is not taken through them
+ *	--idle 1	the second process runs no kernels
  *	--fresh 1	go on in a new stream; 2: in a new context
  *
  * Prints "rank R, cycle C: CALL: ERROR" for the first call that fails in a process, and "every call
@@ -79,7 +80,7 @@ static const char probe_ptx[] =
 
 static unsigned long my_rank = RANKS; /* the first process has none */
 static unsigned long shared_fd, words, again, beside, apart_ms;
-static unsigned long alone, fresh;
+static unsigned long alone, idle, fresh;
 static unsigned long cycles = 3, kernels = 50, spin_ms = 20;
 static struct control *control;
 static uint32_t *pages; /* of the words that kernels wait for */
@@ -128,11 +129,12 @@ static bool works(struct rank *r, const char *call, CUresult result)
 
 static bool enlist(struct rank *r)
 {
-	return !words ||
-	       (works(r, "cuMemHostRegister",
-		      cuMemHostRegister_v2(pages, PAGE, CU_MEMHOSTREGISTER_DEVICEMAP | CU_MEMHOSTREGISTER_PORTABLE)) &&
-		works(r, "cuMemHostGetDevicePointer",
-		      cuMemHostGetDevicePointer_v2(&r->words, pages, 0)));
+	return !words || (works(r, "cuMemHostRegister",
+				cuMemHostRegister_v2(pages, PAGE,
+						     CU_MEMHOSTREGISTER_DEVICEMAP |
+							     CU_MEMHOSTREGISTER_PORTABLE)) &&
+			  works(r, "cuMemHostGetDevicePointer",
+				cuMemHostGetDevicePointer_v2(&r->words, pages, 0)));
 }
 
 static bool run_one(struct rank *r)
@@ -158,7 +160,7 @@ static bool run_one(struct rank *r)
 
 static bool run_cycle(struct rank *r)
 {
-	for (unsigned long i = 0; i < kernels; i++)
+	for (unsigned long i = 0; i < kernels && !(idle && my_rank); i++)
 		if (!run_one(r))
 			return false;
 	return !again || !words || works(r, "cuMemHostUnregister", cuMemHostUnregister(pages));
@@ -196,7 +198,8 @@ static void rank_run(void)
 	kernels_init(&r.base);
 	load(&r);
 	if (words == 1)
-		pages = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		pages = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+			     0);
 	if (!enlist(&r))
 		return;
 	for (r.cycle = 0; r.cycle < cycles; r.cycle++) {
@@ -257,9 +260,9 @@ static void for_both(void *(*step)(void *), unsigned long between_ms)
 int main(int argc, char **argv)
 {
 	const struct step_option options[] = {
-		{"rank", &my_rank}, {"fd", &shared_fd},   {"words", &words},
-		{"again", &again},  {"beside", &beside},  {"apart-ms", &apart_ms},
-		{"alone", &alone}, {"fresh", &fresh},
+		{"rank", &my_rank},  {"fd", &shared_fd},    {"words", &words},
+		{"again", &again},   {"beside", &beside},   {"apart-ms", &apart_ms},
+		{"alone", &alone},   {"idle", &idle},       {"fresh", &fresh},
 		{"cycles", &cycles}, {"kernels", &kernels}, {"spin-ms", &spin_ms}};
 	const int count = sizeof(options) / sizeof(options[0]);
 	bool failed = false;
