@@ -76,10 +76,15 @@ def base_environment():
     return env
 
 
+def shares_gpu(program):
+    """True if all its ranks share a GPU (tests/programs/nccl_rank.py)."""
+    return program.startswith("nccl_") and "TEST_NCCL" in os.environ
+
+
 def job_command(program, args, mode, name=None):
     """The command line and the environment that start @program in one of MODES."""
     need = NEEDS.get(program, "")
-    gpus = GPUS_NEEDED.get(program, 0)
+    gpus = 0 if shares_gpu(program) else GPUS_NEEDED.get(program, 0)
     if gpus and gpu_count() < gpus:
         raise Skip(f"{gpus} GPUs needed, {gpu_count()} here")
     env = base_environment()

@@ -10,12 +10,12 @@ import statistics
 import sys
 import time
 
-from gpulib import Job, check, cudaw_ok, equal, figure, jobs, main, same_lines, seeded
+from gpulib import Job, check, cudaw_ok, equal, figure, jobs, main, same_lines, seeded, shares_gpu
 
 RANKS, COUNT = int(sys.argv[1]), int(sys.argv[2])
 NCCL = sys.argv[3:] == ["nccl"]
-RELEASE = ["--release", "memory"] if sys.argv[3:] == ["memory"] else []
 TRAINING = ("nccl_ranks.py", "--ranks", RANKS, "--steps", 100 * COUNT, "--step-ms", 5)
+RELEASE = ["--release", "memory"] if sys.argv[3:] == ["memory"] or shares_gpu(TRAINING[0]) else []
 
 
 def states():

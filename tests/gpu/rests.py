@@ -1,24 +1,30 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""rests.py SHAPE RANKS COUNT: a job of processes whose kernels wait for each other in communicators
+"""rests.py SHAPE RANKS COUNT [TRANSPORT]: a job of processes whose kernels wait for each other in communicators
 that cudaw knows is paused COUNT times. Half of the pauses come to rest within a step of the job
 and 50 ms, none times out, and every rank verifies its result. SHAPE is one of tests/programs/peers.c: all
 ranks share a GPU, and contexts stay there (see ranks.py). Or it is ddp, fsdp or tensor: a
-training with PyTorch and NCCL, a GPU for each rank, whose losses are those of a native run.
+training with PyTorch and NCCL, a GPU for each rank (or one for all: tests/programs/nccl_rank.py),
+whose losses are those of a native run. NCCL takes TRANSPORT then: host (the default), cumem or ipc.
 """
 import json
+import os
+import re
 import statistics
 import sys
 import time
 
-from gpulib import Job, check, cudaw_ok, equal, figure, jobs, main, same_lines
+from gpulib import Job, check, cudaw_ok, equal, figure, jobs, main, same_lines, scratch
 
 SHAPES = {"data_parallel": 0, "pipeline": 1, "tensor_and_data": 2, "graphs": 3, "one_communicator": 4,
           "pipeline_and_world": 5, "graphs_by_hand": 6}
 SHAPE, RANKS, COUNT = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 STEP_MS = 10
 LIMIT_MS = 50           # beyond a step
-TRAINING = ("nccl_training.py", "--kind", SHAPE, "--ranks", RANKS, "--steps", 60 * COUNT)
+TRANSPORT = (sys.argv[4:] or ["host"])[0]
+TRAINING = ("nccl_training.py", "--kind", SHAPE, "--ranks", RANKS, "--steps", 60 * COUNT,
+            "--transport", TRANSPORT)
+SAYS = {"host": "SHM/", "cumem": "P2P/CUMEM", "ipc": "P2P/IPC"}     # NCCL, in its log
 
 
 def states():
@@ -64,10 +70,17 @@ def ranks_come_to_rest():
 
 
 def training_comes_to_rest():
+    log = scratch(0o700)
     native = Job(*TRAINING, mode="native").result(600)
-    job = Job(*TRAINING, name="peers")
+    job = Job(*TRAINING, name="peers",
+              env={"NCCL_DEBUG": "INFO", "NCCL_DEBUG_FILE": os.path.join(log, "nccl.%p")})
     rest_often(job)
     same_lines(job.result(600), native, f"after {COUNT} pauses")
+    ways = set()
+    for name in os.listdir(log):
+        with open(os.path.join(log, name), encoding="utf-8") as file:
+            ways |= set(re.findall(r" via (\S+)", file.read()))
+    check(ways and all(way.startswith(SAYS[TRANSPORT]) for way in ways), f"NCCL went via {ways}")
 
 
 main((f"{SHAPE} of {RANKS} ranks comes to rest {COUNT} times",

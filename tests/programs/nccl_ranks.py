@@ -12,12 +12,9 @@ import sys
 import tempfile
 import time
 
+import nccl_rank
+
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-# Memory that processes share or that is multicast is not among what cudaw moves: NCCL is to copy
-# through host memory.
-for name, value in (("NCCL_NVLS_ENABLE", "0"), ("NCCL_P2P_DISABLE", "1"),
-                    ("NCCL_CUMEM_ENABLE", "0"), ("NCCL_CUMEM_HOST_ENABLE", "0")):
-    os.environ.setdefault(name, value)
 
 
 def parse():
@@ -25,17 +22,19 @@ def parse():
     parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--step-ms", type=float, default=0)
     parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--transport", choices=nccl_rank.TRANSPORTS, default="host")
     parser.add_argument("--rank", type=int)
     parser.add_argument("--store")
     return parser.parse_args()
 
 
 def train(args):
+    gpu = nccl_rank.device_of(args.rank)
     import torch
     import torch.distributed as dist
     from torch import nn
 
-    device = torch.device("cuda", args.rank)
+    device = torch.device("cuda", gpu)
     torch.cuda.set_device(device)
     dist.init_process_group("nccl", init_method=f"file://{args.store}", rank=args.rank,
                             world_size=args.ranks)
@@ -72,6 +71,7 @@ def train(args):
 
 def main():
     args = parse()
+    nccl_rank.choose(args.transport)
     if args.rank is not None:
         train(args)
         return

@@ -10,11 +10,9 @@ import subprocess
 import sys
 import tempfile
 
+import nccl_rank
+
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-# As in nccl_ranks.py: NCCL is to copy through host memory.
-for name, value in (("NCCL_NVLS_ENABLE", "0"), ("NCCL_P2P_DISABLE", "1"),
-                    ("NCCL_CUMEM_ENABLE", "0"), ("NCCL_CUMEM_HOST_ENABLE", "0")):
-    os.environ.setdefault(name, value)
 
 
 def parse():
@@ -22,6 +20,7 @@ def parse():
     parser.add_argument("--kind", choices=("ddp", "fsdp", "tensor"), required=True)
     parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--transport", choices=nccl_rank.TRANSPORTS, default="host")
     parser.add_argument("--rank", type=int)
     parser.add_argument("--store")
     return parser.parse_args()
@@ -34,7 +33,7 @@ def shared_model(args, device):
     blocks = [nn.Sequential(nn.Linear(512, 2048), nn.GELU(), nn.Linear(2048, 512)) for _ in range(8)]
     model = nn.Sequential(*blocks).to(device)
     if args.kind == "ddp":
-        return nn.parallel.DistributedDataParallel(model, device_ids=[args.rank])
+        return nn.parallel.DistributedDataParallel(model, device_ids=[device.index])
     mesh = init_device_mesh("cuda", (args.ranks,))
     if args.kind == "fsdp":
         from torch.distributed.fsdp import fully_shard
@@ -52,10 +51,11 @@ def shared_model(args, device):
 
 
 def train(args):
+    gpu = nccl_rank.device_of(args.rank)
     import torch
     import torch.distributed as dist
 
-    device = torch.device("cuda", args.rank)
+    device = torch.device("cuda", gpu)
     torch.cuda.set_device(device)
     torch.use_deterministic_algorithms(True)
     dist.init_process_group("nccl", init_method=f"file://{args.store}", rank=args.rank,
@@ -84,6 +84,7 @@ def train(args):
 
 def main():
     args = parse()
+    nccl_rank.choose(args.transport)
     if args.rank is not None:
         train(args)
         return
