@@ -190,10 +190,10 @@ static void begin(enum operation op, const struct operation_options *options,
 	e->room = options->bytes;
 	e->progress = (struct engine_progress){
 		.phase = "start", .ready = await_ready_said, .tell = wake, .room = options->bytes};
+	if (op == OP_PAUSE)
+		peers_share_gpu(0);
 	if (options->hold) {
 		hold_init(&now.hold, wake);
-		if (op == OP_PAUSE)
-			peers_share_gpu(0);
 		e->progress.hold = &now.hold;
 	}
 }

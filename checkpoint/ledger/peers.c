@@ -268,9 +268,21 @@ uint32_t peers_outside(void)
 	return 0;
 }
 
+/* A communicator whose size could not be read may have ranks anywhere. */
+static bool may_be_outside(void)
+{
+	struct peers_comm list[PEERS_COMMS];
+	size_t n = peers_list(list);
+
+	for (size_t i = 0; i < n; i++)
+		if (!list[i].size)
+			return true;
+	return peers_outside();
+}
+
 void peers_share_gpu(pid_t pid)
 {
-	__atomic_store_n(&sharing_gpu, pid, __ATOMIC_RELAXED);
+	__atomic_store_n(&sharing_gpu, pid && may_be_outside() ? pid : 0, __ATOMIC_RELAXED);
 }
 
 pid_t peers_sharing_gpu(void)

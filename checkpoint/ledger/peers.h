@@ -99,10 +99,12 @@ void peers_read(const struct cuda_driver *drv, const struct context_list *contex
 uint32_t peers_outside(void);
 
 /*
- * The process @pid of the same job uses a GPU of this process, and has communicators, too. 0: none
- * does, or it is not known. Of the last pause of several processes.
+ * At rest, before a pause goes on: the process @pid of the same job uses a GPU of this process, and has
+ * communicators, too. 0, when a pause begins: none is known to.
  */
 void peers_share_gpu(pid_t pid);
+
+/* That process, if this one has communicators with ranks in other processes; 0: none. */
 pid_t peers_sharing_gpu(void);
 
 /* Copies what is known, by ids; returns how many. */

@@ -40,7 +40,7 @@ static const struct {
 static int check_contexts(const struct cuda_driver *drv, enum release_choice choice, char *text,
 			  size_t size)
 {
-	if (!peers_sharing_gpu() || !peers_outside() || !release_wanted(drv, choice))
+	if (!peers_sharing_gpu() || !release_wanted(drv, choice))
 		return 0;
 	snprintf(text, size,
 		 "kernels of this process and of process %d wait for other processes, and both use "

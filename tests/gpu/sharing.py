@@ -107,6 +107,16 @@ def what_the_exporter_freed_is_refused_by_name(call, *extra):
     return f"what the exporter freed is refused by name, {call}", case
 
 
+def the_rest_is_released_later():
+    job = started("--ipc", 1)
+    for _ in range(2):
+        pause("memory")
+        pause("all")
+        resume()
+        job.wait_steps(job.steps() + 2)
+    verified(job)
+
+
 def small_allocations_are_shared_after_a_resume():
     """A resume maps many small allocations at once, and memory of one such mapping is shared then."""
     for release in ("memory", "all"):
@@ -177,6 +187,6 @@ if shutil.which("nvidia-smi") and gpu_count() > 1:
     CASES += [shared("two GPUs", release, "--gpus", 2) for release in ("all", "memory")]
 
 main(*CASES, all_memory_is_carried, a_signal_to_one_is_refused,
-     small_allocations_are_shared_after_a_resume,
+     the_rest_is_released_later, small_allocations_are_shared_after_a_resume,
      an_exporter_that_ended_is_not_waited_for,
      descriptors_of_the_driver_are_refused_by_name, an_import_waits_for_a_paused_exporter)
