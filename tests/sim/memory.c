@@ -253,6 +253,7 @@ static bool reached(const struct sim_ctx *ctx, const struct sim_map *map, bool c
 	if (map->kind == MAP_VMM)
 		return map->access[ctx->dev] != CU_MEM_ACCESS_FLAGS_PROT_NONE;
 	return copy || map->kind >= MAP_MANAGED || map->dev == ctx->dev ||
+	       (map->kind == MAP_IMPORTED && map->ctx == ctx_owner(ctx)) ||
 	       (map->pool && map->pool->access[ctx->dev]) || ctx_accesses(ctx, map->ctx);
 }
 

@@ -57,6 +57,8 @@ static CUresult share_take(const struct share *share, int fd, struct sim_alloc *
 	}
 	alloc->fd = fd;
 	alloc->imported = true;
+	alloc->from = share->pid;
+	alloc->from_fd = share->fd;
 	alloc->dev = share->dev;
 	alloc->offset = (off_t)share->offset;
 	alloc->size = share->size;
@@ -98,9 +100,24 @@ SIM_EXPORT cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr ptr)
 	return CUDA_SUCCESS;
 }
 
+/* What the current context has opened by the same handle. */
+static struct sim_map *find_opened(const struct share *share)
+{
+	const struct sim_ctx *ctx = ctx_owner(ctx_current());
+	struct sim_map *map = NULL;
+
+	while ((map = map_next(map)))
+		if (map->kind == MAP_IMPORTED && map->ctx == ctx &&
+		    map->alloc->from == share->pid && map->alloc->from_fd == share->fd &&
+		    map->alloc->offset == (off_t)share->offset)
+			break;
+	return map;
+}
+
 SIM_EXPORT cuIpcOpenMemHandle_v2(CUdeviceptr *ptr, CUipcMemHandle handle, unsigned int flags)
 {
 	struct sim_alloc *alloc;
+	struct sim_map *opened;
 	struct share share;
 	CUresult result;
 
@@ -108,11 +125,23 @@ SIM_EXPORT cuIpcOpenMemHandle_v2(CUdeviceptr *ptr, CUipcMemHandle handle, unsign
 	if (!ptr || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS)
 		return CUDA_ERROR_INVALID_VALUE;
 	memcpy(&share, &handle, sizeof(share));
+	if (!share_is_valid(&share))
+		return CUDA_ERROR_INVALID_VALUE;
+	if (share.pid == getpid())
+		return CUDA_ERROR_INVALID_CONTEXT;
+	opened = find_opened(&share);
+	if (opened) {
+		opened->opened++;
+		*ptr = opened->start;
+		return CUDA_SUCCESS;
+	}
 	result = share_open(&share, &alloc);
 	if (result != CUDA_SUCCESS)
 		return result;
 	result = alloc_map(ctx_current(), alloc, MAP_IMPORTED, ptr);
-	if (result != CUDA_SUCCESS)
+	if (result == CUDA_SUCCESS)
+		map_find(*ptr)->opened = 1;
+	else
 		alloc_put(alloc);
 	return result;
 }
@@ -128,7 +157,7 @@ SIM_EXPORT cuIpcCloseMemHandle(CUdeviceptr ptr)
 		return CUDA_ERROR_INVALID_VALUE;
 	result = ctx_wait(map->ctx);
 	map = map_find(ptr);
-	if (result == CUDA_SUCCESS && map && map->start == ptr)
+	if (result == CUDA_SUCCESS && map && map->start == ptr && !--map->opened)
 		memory_free(map);
 	return result;
 }

@@ -240,7 +240,8 @@ struct sim_alloc {
 	struct sim_block *block;
 	size_t first_unit; /* there */
 	int fd; /* 0: the device's memfd; -1: no memory; else a memfd of its own, or another process's */
-	bool imported; /* another process has made it */
+	bool imported; /* another process has made it: */
+	int from, from_fd;
 	bool exported; /* others may have it: its bytes stay when it is freed here */
 	bool tainted;  /* cuIpcGetMemHandle() was called for it */
 	CUmemAllocationProp prop;
@@ -271,6 +272,7 @@ struct sim_map {
 	unsigned long long id;
 	unsigned char access[SIM_MAX_DEVICES]; /* CUmemAccess_flags */
 	bool sync_memops;
+	unsigned int opened; /* so many times (MAP_IMPORTED) */
 };
 
 struct sim_array {
