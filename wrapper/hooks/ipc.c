@@ -2,11 +2,13 @@
 #include "wrapper/hooks/ipc.h"
 #include "checkpoint/gate/gate.h"
 #include "checkpoint/ledger/driver_memory.h"
+#include "checkpoint/ledger/green.h"
 #include "checkpoint/sharing/format.h"
 #include "checkpoint/sharing/sharing.h"
 #include "common/forks.h"
 #include "vmem/context_gone.h"
 #include "vmem/shared.h"
+#include "wrapper/hooks/current.h"
 #include "wrapper/hooks/fence.h"
 #include "wrapper/hooks/memory.h"
 #include "wrapper/hooks/pool_objects.h"
@@ -26,7 +28,7 @@
 /* A handle that the program has opened in a context, so many times. */
 struct opened {
 	struct ipc_handle handle;
-	CUcontext ctx;
+	CUcontext ctx; /* no green one */
 	CUdeviceptr start;
 	unsigned int count;
 	struct opened *next;
@@ -254,6 +256,7 @@ static CUresult open_ours(CUdeviceptr *ptr, const struct ipc_handle *handle, uns
 		return result;
 	if (sharing_is_own(&name))
 		return CUDA_ERROR_INVALID_CONTEXT;
+	ctx = green_owner(ctx);
 	return open_again(handle, ctx, ptr) ? CUDA_SUCCESS : open_anew(handle, ctx, dev, ptr);
 }
 
@@ -326,43 +329,51 @@ bool ipc_has(CUdeviceptr ptr)
 	return o;
 }
 
-/* Natively a close waits for the GPU. */
-static CUresult wait_for_work(void)
+/* As natively: for all work of the context that has opened the memory. */
+static CUresult wait_for_work(CUcontext ctx)
 {
 	CUstreamCaptureMode mode;
-	CUcontext ctx = NULL;
-	CUresult result = real.cuCtxGetCurrent(&ctx);
+	CUcontext current = NULL;
+	CUresult result = real.cuCtxGetCurrent(&current);
+	bool pushed;
 
-	if (result || !ctx)
+	if (result || !current)
 		return result ? result : CUDA_ERROR_INVALID_CONTEXT;
 	mode = fence_relax();
-	result = fence_wait(ctx);
+	result = current_enter(ctx, &pushed);
+	if (!result)
+		result = fence_wait(ctx);
+	current_leave(pushed);
 	fence_unrelax(mode);
 	return result;
 }
 
-static bool is_ours(CUdeviceptr ptr)
+/* The context that has opened what starts at @ptr; NULL: it is not ours. */
+static CUcontext context_of(CUdeviceptr ptr)
 {
-	bool ours;
+	const struct opened *o;
+	CUcontext ctx;
 
 	pthread_mutex_lock(&lock);
-	ours = find_at_locked(ptr);
+	o = find_at_locked(ptr);
+	ctx = o ? o->ctx : NULL;
 	pthread_mutex_unlock(&lock);
-	return ours;
+	return ctx;
 }
 
 CUresult hook_cuIpcCloseMemHandle(CUdeviceptr dptr)
 {
+	CUcontext ctx = context_of(dptr);
 	CUresult result;
 	struct opened *o;
 
-	if (!is_ours(dptr)) {
+	if (!ctx) {
 		result = real.cuIpcCloseMemHandle(dptr);
 		if (!result)
 			driver_memory_remove(DRIVER_MEMORY_IPC_IMPORT, dptr);
 		return result;
 	}
-	result = wait_for_work();
+	result = wait_for_work(ctx);
 	if (result)
 		return result;
 	pthread_mutex_lock(&lock);
