@@ -126,9 +126,14 @@ int engine_rest(struct engine_op *op, double deadline_ms)
 		sharing_run();
 		return -1;
 	}
-	/* What the others have freed, or ended with, is left to the driver by now. */
-	if (check_alone(op) || engine_check_shared(op, result) ||
-	    engine_meet_at_rest(op, deadline_ms) || engine_check_carried(op, result)) {
+	if (check_alone(op) || engine_check_shared(op, result)) {
+		abandon(op);
+		return -1;
+	}
+	/* From the meeting on, the others count on all that this process has shared, and still has. */
+	vmem_trim();
+	/* What the others have freed, or ended with, is left to the driver after it. */
+	if (engine_meet_at_rest(op, deadline_ms) || engine_check_carried(op, result)) {
 		abandon(op);
 		return -1;
 	}
@@ -137,7 +142,6 @@ int engine_rest(struct engine_op *op, double deadline_ms)
 		abandon(op);
 		return -1;
 	}
-	vmem_trim();
 	return 0;
 }
 

@@ -104,7 +104,8 @@ def what_the_exporter_freed_is_refused_by_name(call, *extra):
         pause("memory")
         resume()
         verified(job)
-    return f"what the exporter freed is refused by name, {call}", case
+    kind = ", beside a pool" if "--pooled" in extra else ""
+    return f"what the exporter freed is refused by name, {call}{kind}", case
 
 
 def the_rest_is_released_later():
@@ -178,7 +179,8 @@ CASES += [shared("small allocations", release, "--ipc", 1, "--kib", 300)
           for release in ("all", "memory")]
 CASES += [what_the_exporter_freed_is_refused_by_name(*row) for row in (
     ("cuMemImportFromShareableHandle", "--frees", 3),
-    ("cuIpcOpenMemHandle", "--frees", 3, "--late", 5, "--ipc", 1))]
+    ("cuIpcOpenMemHandle", "--frees", 3, "--late", 5, "--ipc", 1),
+    ("cuIpcOpenMemHandle", "--frees", 3, "--ipc", 1, "--kib", 300, "--pooled", 1))]
 CASES += [shared("their own imports", "all", "--self", 1),
           shared("mappings alone", "all", "--bare", 1),
           shared("late exports", "memory", "--late", STEPS // 4)]

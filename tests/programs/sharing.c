@@ -12,6 +12,7 @@
  * imports once more. --leaves N: in step N the last rank ends. --frees N: in step N the exporters free
  * their memory, which the importers go on to use. --waits 1: rank 1 imports late, when rank 0 says so
  * by a line on stdin. --dmabuf N: in step N each rank makes dma-bufs of the memory that it has imported.
+ * --pooled 1: the default pool of each rank keeps memory beside what is shared.
  * --ballast N: N MiB more in each rank, which a pause has to copy. With --kib N they are allocations
  * of that size, and those that are shared late are some of them. SHARING_FAULT in the environment is
  * rank 1's CUDAW_SIM_FAULT.
@@ -29,7 +30,7 @@
 #define MAX_OBJECTS 128
 
 static unsigned long nranks = 2, nobjects = 4, mib = 4, ring, gpus = 1, self, bare, late, leaves,
-		     frees, waits, ballast, dmabuf, ipc, kib;
+		     frees, waits, ballast, dmabuf, ipc, kib, pooled;
 static unsigned long rank;
 static struct kernels kernels;
 static size_t size;
@@ -321,6 +322,18 @@ static void make_ballast(void)
 	nsmall = kib ? count : 0;
 }
 
+static void keep_pooled(void)
+{
+	cuuint64_t all = UINT64_MAX;
+	CUmemoryPool pool;
+	CUdeviceptr at;
+
+	CALL(cuDeviceGetDefaultMemPool(&pool, kernels.dev));
+	CALL(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &all));
+	CALL(cuMemAllocAsync(&at, 4096, NULL));
+	CALL(cuMemFreeAsync(at, NULL));
+}
+
 static void run(void)
 {
 	unsigned long k;
@@ -329,6 +342,8 @@ static void run(void)
 		make_ballast();
 	for (unsigned long i = 0; i < nobjects; i++)
 		make_one(0);
+	if (pooled)
+		keep_pooled();
 	for (k = 0; meet(rank || step_more(k)); k++) {
 		/* Of a ballast several, so that some are of one block, and some of neighbours. */
 		for (unsigned long i = 0; late && k == late && i < (nsmall ? 8 : 1); i++)
@@ -406,7 +421,8 @@ int main(int argc, char **argv)
 		{"ring", &ring},     {"gpus", &gpus},        {"self", &self},
 		{"bare", &bare},     {"late", &late},        {"leaves", &leaves},
 		{"frees", &frees},   {"waits", &waits},      {"ballast", &ballast},
-		{"dmabuf", &dmabuf}, {"ipc", &ipc},          {"kib", &kib}};
+		{"dmabuf", &dmabuf}, {"ipc", &ipc},          {"kib", &kib},
+		{"pooled", &pooled}};
 	int status = 0, one;
 
 	step_parse(argc, argv, options, sizeof(options) / sizeof(options[0]));
