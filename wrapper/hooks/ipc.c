@@ -8,6 +8,7 @@
 #include "common/forks.h"
 #include "vmem/context_gone.h"
 #include "vmem/shared.h"
+#include "vmem/translate.h"
 #include "wrapper/hooks/current.h"
 #include "wrapper/hooks/fence.h"
 #include "wrapper/hooks/memory.h"
@@ -64,12 +65,17 @@ CUresult hook_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr)
 	CUmemoryPool pool;
 	CUresult result;
 
-	if (!pHandle || !vmem_lookup(dptr, &info) || !shared_carries() ||
-	    pool_handle_of(info.start, &pool))
+	if (!pHandle || !vmem_lookup(dptr, &info) || pool_handle_of(info.start, &pool))
 		return get_of_driver(pHandle, dptr);
 	result = memory_sticky_error();
 	if (result)
 		return result;
+	if (!vmem_can_share(info.dev)) {
+		pr_err_once("cuIpcGetMemHandle: memory cannot be shared between processes, as %s",
+			    translate_is_on() ? "its addresses are translated"
+					      : "the driver does not export it");
+		return CUDA_ERROR_INVALID_VALUE;
+	}
 	if (!sharing_name(&name))
 		return CUDA_ERROR_OPERATING_SYSTEM;
 	result = vmem_share(dptr, name.key, &shared);

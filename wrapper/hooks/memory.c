@@ -94,7 +94,7 @@ CUresult hook_cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
 	result = memory_sticky_error();
 	if (result)
 		return result;
-	/* For programs that need legacy IPC. */
+	/* For programs that share memory with processes outside cudaw. */
 	if (addressing_asked() == ADDRESSING_NATIVE)
 		return alloc_native(dptr, bytesize);
 	result = memory_alloc(green_owner(ctx), dev, bytesize, dptr);
