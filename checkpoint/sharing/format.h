@@ -4,8 +4,9 @@
 /*
  * What processes that share GPU memory give each other: tickets, in place of the driver's exported
  * descriptors, legacy IPC handles, and the messages of their sockets (peer.h). All of it comes from
- * other processes, so it is checked here: sizes, magic numbers, versions and counts. Nothing in it is a path, and a
- * ticket only names memory: size and contents are what the exporter says when it is asked.
+ * other processes, so it is checked here: sizes, magic numbers, versions and counts. Nothing in it is
+ * a path, and a ticket only names memory: size and contents are what the exporter says when it is
+ * asked. The size in a handle says how many pieces to ask for.
  *
  * A ticket is a sealed memfd, which passes between processes like the driver's descriptor: by
  * SCM_RIGHTS, fork(), pidfd_getfd() or /proc. Numbers are little-endian.
