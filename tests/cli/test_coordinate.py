@@ -105,6 +105,17 @@ def test_a_failure_after_the_commit_resumes_the_others():
     equal((bad.requests, good.requests), (["hold", "commit"], ["hold", "commit", "resume"]))
 
 
+def test_a_failure_leaves_those_paused_that_were():
+    """They were to give back the rest of their memory."""
+    directory = Directory()
+    refuses = FakeJob(directory, state="paused", answers={"hold": ["end unsupported it has a context"]})
+    gives = FakeJob(directory, state="paused", answers={"hold": ["note already paused", "end ok"]})
+    result = cudaw("pause", "--release", "all", "abc123")
+    equal((result.code, result.out), (6, f"paused {gives.pid}: already paused\n"))
+    equal(result.err, f"cudaw: pause {refuses.pid}: it has a context\n")
+    equal([job.requests for job in (refuses, gives)], [["hold all"]] * 2)
+
+
 def test_a_silence_after_the_commit_ends():
     directory = Directory()
     bad = FakeJob(directory, answers={"pause": ["end failed unmap: error 700"]})

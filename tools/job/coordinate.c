@@ -235,10 +235,16 @@ bool coordinate_is_over(const struct job *job)
 	return !job->party || job->party->committed;
 }
 
+/* Before this command asked it to pause. */
+static bool was_paused(const struct job *job)
+{
+	return job->described && !strcmp(job->status.state, "paused");
+}
+
 bool coordinate_gave_up(const struct job *job)
 {
 	return job->party && job->party->culprit && job->party->culprit != job && !job->error &&
-	       (!strcmp(job->end, END_BUSY) || !strcmp(job->end, END_OK));
+	       (!strcmp(job->end, END_BUSY) || (!strcmp(job->end, END_OK) && !was_paused(job)));
 }
 
 static int skip_line(struct job *job, const char *key, char *value)
@@ -258,7 +264,8 @@ void coordinate_mend(struct job **jobs, size_t n, int silence_ms)
 		if (jobs[i]->party && jobs[i]->party->committed && !ended_well(jobs[i]))
 			jobs[i]->party->culprit = jobs[i];
 	for (size_t i = 0; again && i < n; i++)
-		if (jobs[i]->party && jobs[i]->party->culprit && ended_well(jobs[i]))
+		if (jobs[i]->party && jobs[i]->party->culprit && ended_well(jobs[i]) &&
+		    !was_paused(jobs[i]))
 			again[count++] = jobs[i];
 	jobs_ask(again, count, &request);
 	free(again);

@@ -42,7 +42,8 @@ bool coordinate_is_over(const struct job *job);
 bool coordinate_gave_up(const struct job *job);
 
 /*
- * When all have ended: resume the jobs that paused while another job of their party failed.
+ * When all have ended: resume the jobs that this pause has paused while another job of their party
+ * failed. Jobs that were paused before stay so.
  * coordinate_gave_up() is true for them then, unless they were silent for @silence_ms.
  */
 void coordinate_mend(struct job **jobs, size_t n, int silence_ms);
