@@ -177,6 +177,7 @@ CASES += [shared("a ring", release, "--ring", 1, ranks=3) for release in ("all",
 CASES += [shared("legacy handles", release, "--ipc", 1) for release in ("all", "memory")]
 CASES += [shared("small allocations", release, "--ipc", 1, "--kib", 300)
           for release in ("all", "memory")]
+CASES += [shared("events", release, "--ipc", 1, "--events", 3) for release in ("all", "memory")]
 CASES += [what_the_exporter_freed_is_refused_by_name(*row) for row in (
     ("cuMemImportFromShareableHandle", "--frees", 3),
     ("cuIpcOpenMemHandle", "--frees", 3, "--late", 5, "--ipc", 1),

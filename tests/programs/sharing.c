@@ -13,6 +13,8 @@
  * their memory, which the importers go on to use. --waits 1: rank 1 imports late, when rank 0 says so
  * by a line on stdin. --dmabuf N: in step N each rank makes dma-bufs of the memory that it has imported.
  * --pooled 1: the default pool of each rank keeps memory beside what is shared.
+ * --events N: the ranks do not wait for the end of their kernels, but each records an interprocess event
+ * behind them, in turn one of N, and the streams of the others wait for it before they read.
  * --ballast N: N MiB more in each rank, which a pause has to copy. With --kib N they are allocations
  * of that size, and those that are shared late are some of them. SHARING_FAULT in the environment is
  * rank 1's CUDAW_SIM_FAULT.
@@ -28,9 +30,10 @@
 
 #define MAX_RANKS   8
 #define MAX_OBJECTS 128
+#define MAX_EVENTS  64
 
 static unsigned long nranks = 2, nobjects = 4, mib = 4, ring, gpus = 1, self, bare, late, leaves,
-		     frees, waits, ballast, dmabuf, ipc, kib, pooled;
+		     frees, waits, ballast, dmabuf, ipc, kib, pooled, nevents;
 static unsigned long rank;
 static struct kernels kernels;
 static size_t size;
@@ -56,6 +59,7 @@ union message {
 
 static struct shared own[MAX_OBJECTS], own_again[MAX_OBJECTS], imported[MAX_RANKS][MAX_OBJECTS];
 static unsigned long made; /* objects of each rank so far */
+static CUevent events[MAX_RANKS][MAX_EVENTS];
 
 static void say(unsigned long to, const void *data, size_t bytes, int fd)
 {
@@ -334,12 +338,47 @@ static void keep_pooled(void)
 	CALL(cuMemFreeAsync(at, NULL));
 }
 
+static void make_events(void)
+{
+	CUipcEventHandle handle;
+
+	for (unsigned long i = 0; i < nevents; i++) {
+		CALL(cuEventCreate(&events[rank][i],
+				   CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING));
+		CALL(cuIpcGetEventHandle(&handle, events[rank][i]));
+		for (unsigned long r = 0; r < nranks; r++)
+			if (r != rank)
+				say(r, &handle, sizeof(handle), -1);
+		for (unsigned long r = 0; r < nranks; r++)
+			if (r != rank) {
+				hear(r, &handle, sizeof(handle));
+				CALL(cuIpcOpenEventHandle(&events[r][i], handle));
+			}
+	}
+}
+
+/* The kernels of step @k of all ranks come before what this rank does next. */
+static void order_after_all(unsigned long k)
+{
+	if (!nevents) {
+		CALL(cuCtxSynchronize());
+		return;
+	}
+	CALL(cuEventRecord(events[rank][k % nevents], NULL));
+	/* A wait is for the latest record so far. */
+	meet(true);
+	for (unsigned long r = 0; r < nranks; r++)
+		if (r != rank && alive[r])
+			CALL(cuStreamWaitEvent(NULL, events[r][k % nevents], 0));
+}
+
 static void run(void)
 {
 	unsigned long k;
 
 	if (ballast)
 		make_ballast();
+	make_events();
 	for (unsigned long i = 0; i < nobjects; i++)
 		make_one(0);
 	if (pooled)
@@ -363,7 +402,7 @@ static void run(void)
 			fill(imported[before(rank)][i].at, seed_of(before(rank), i, k + 1));
 		for (unsigned long i = 0; i < made && nranks == 1; i++)
 			fill(own_again[i].at, seed_of(rank, i, k + 1));
-		CALL(cuCtxSynchronize());
+		order_after_all(k);
 		if (!rank)
 			step_done(k);
 	}
@@ -422,12 +461,12 @@ int main(int argc, char **argv)
 		{"bare", &bare},     {"late", &late},        {"leaves", &leaves},
 		{"frees", &frees},   {"waits", &waits},      {"ballast", &ballast},
 		{"dmabuf", &dmabuf}, {"ipc", &ipc},          {"kib", &kib},
-		{"pooled", &pooled}};
+		{"pooled", &pooled}, {"events", &nevents}};
 	int status = 0, one;
 
 	step_parse(argc, argv, options, sizeof(options) / sizeof(options[0]));
 	if (nranks < 1 || (nranks == 1 && !self) || nranks > MAX_RANKS ||
-	    nobjects + 8 > MAX_OBJECTS || !gpus || (ipc && self))
+	    nobjects + 8 > MAX_OBJECTS || nevents > MAX_EVENTS || !gpus || (ipc && self))
 		step_die("sharing: bad numbers");
 	size = kib ? kib << 10 : mib << 20;
 	words = malloc(size);

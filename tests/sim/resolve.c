@@ -92,7 +92,9 @@
 	X(cuGreenCtxDestroy, 12040, cuGreenCtxDestroy) \
 	X(cuGreenCtxStreamCreate, 12050, cuGreenCtxStreamCreate) \
 	X(cuIpcCloseMemHandle, 4010, cuIpcCloseMemHandle) \
+	X(cuIpcGetEventHandle, 4010, cuIpcGetEventHandle) \
 	X(cuIpcGetMemHandle, 4010, cuIpcGetMemHandle) \
+	X(cuIpcOpenEventHandle, 4010, cuIpcOpenEventHandle) \
 	X(cuIpcOpenMemHandle, 11000, cuIpcOpenMemHandle_v2) \
 	X(cuKernelGetFunction, 12000, cuKernelGetFunction) \
 	X(cuKernelGetName, 12030, cuKernelGetName) \

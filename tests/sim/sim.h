@@ -97,11 +97,26 @@ struct sim_ctx {
 	struct sim_ctx *whole; /* of a green context: the primary one; else NULL */
 };
 
+/* What the processes that have an interprocess event share: how often it was recorded, and the latest
+ * of these records that is complete. */
+struct sim_records {
+	_Atomic uint64_t made, done;
+};
+
+/* An interprocess event, as this process has it mapped. */
+struct sim_shared_event {
+	int refs; /* the event's, and one for each mark */
+	int fd;
+	struct sim_records *records;
+};
+
 /* The completion of one event record. */
 struct sim_mark {
 	int refs;
 	bool done;
 	uint64_t ns;
+	struct sim_shared_event *shared; /* of an interprocess event; else NULL */
+	uint64_t number;                 /* there, the record that it stands for */
 };
 
 enum sim_op_kind {
@@ -178,7 +193,8 @@ struct sim_stream {
 
 struct sim_event {
 	struct sim_object obj;
-	struct sim_mark *mark; /* NULL until recorded */
+	struct sim_mark *mark;           /* NULL until recorded, and in an interprocess event */
+	struct sim_shared_event *shared; /* NULL, except in an interprocess event */
 	unsigned int flags;
 	struct sim_capture *capture; /* last recorded in a capture that is still open */
 };
@@ -583,6 +599,10 @@ void run_init(void);
 
 /* event.c */
 struct sim_mark *mark_get(struct sim_mark *mark);
+bool mark_is_done(const struct sim_mark *mark);
+void mark_complete(struct sim_mark *mark);
+/* When to look again at a mark that is not done; 0: no other process completes it. */
+uint64_t mark_deadline(const struct sim_mark *mark);
 void mark_put(struct sim_mark *mark);
 
 /* capture.c */

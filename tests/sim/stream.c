@@ -132,7 +132,7 @@ static bool op_blocked(const struct sim_stream *s, const struct sim_op *op)
 {
 	if (!s->ctx->active)
 		return false;
-	if (op->kind == OP_WAIT && !op->mark->done)
+	if (op->kind == OP_WAIT && !mark_is_done(op->mark))
 		return true;
 	for (const struct sim_stream *t = s->ctx->streams; t; t = t->next) {
 		bool ordered = (s->legacy && t->blocking) || (s->blocking && t->legacy);
@@ -150,10 +150,8 @@ static void op_complete(struct sim_stream *s, struct sim_op *op, CUresult result
 
 	if (result != CUDA_SUCCESS && s->ctx->error == CUDA_SUCCESS)
 		s->ctx->error = result;
-	if (op->kind == OP_RECORD) {
-		op->mark->done = true;
-		op->mark->ns = sim_now();
-	}
+	if (op->kind == OP_RECORD)
+		mark_complete(op->mark);
 	if (op->kind == OP_FREE) {
 		map = map_find(op->free);
 		if (map && map->start == op->free)
@@ -177,7 +175,7 @@ static void *worker(void *arg)
 		CUresult result = CUDA_SUCCESS, status = s->ctx->error;
 
 		if (!op || op_blocked(s, op)) {
-			sim_wait(0);
+			sim_wait(op && op->kind == OP_WAIT ? mark_deadline(op->mark) : 0);
 			continue;
 		}
 		if (op->kind == OP_KERNEL && s->ctx->active && !kernel_reaches(s->ctx, op)) {

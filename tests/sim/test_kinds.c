@@ -7,6 +7,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 
 #define SIDE 64U
@@ -290,13 +291,13 @@ START_TEST(test_constant_memory)
 }
 END_TEST
 
-/* Run @importer in a process of its own; what the parent writes to *@fd it reads from its own. */
+/* Run @importer in a process of its own; *@fd is the parent's end of a socket, whose other end it gets. */
 static pid_t start_importer(void (*importer)(int fd), int *fd)
 {
 	int ends[2];
 	pid_t pid;
 
-	ck_assert_int_eq(pipe(ends), 0);
+	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
 	pid = fork();
 	if (!pid) {
 		open_context();
@@ -505,6 +506,61 @@ START_TEST(test_a_legacy_export_is_not_restored)
 }
 END_TEST
 
+/* The exporter's record waits for a host function, which ends when this process says so. */
+static void import_event(int fd)
+{
+	CUipcEventHandle handle;
+	CUevent event;
+	CUstream s;
+
+	ck_assert_int_eq(read(fd, &handle, sizeof(handle)), sizeof(handle));
+	ok(cu.cuIpcOpenEventHandle(&event, handle));
+	ok(cu.cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
+	ok(cu.cuStreamWaitEvent(s, event, 0));
+	fails(cu.cuEventQuery(event), CUDA_ERROR_NOT_READY);
+	fails(cu.cuStreamQuery(s), CUDA_ERROR_NOT_READY);
+	ck_assert_int_eq(write(fd, "", 1), 1);
+	ok(cu.cuEventSynchronize(event));
+	ok(cu.cuStreamSynchronize(s));
+	ok(cu.cuEventQuery(event));
+	ok(cu.cuEventDestroy_v2(event));
+}
+
+static void CUDA_CB read_byte(void *fd)
+{
+	char byte;
+
+	ck_assert_int_eq(read(*(int *)fd, &byte, 1), 1);
+}
+
+START_TEST(test_ipc_event)
+{
+	CUipcEventHandle handle;
+	CUevent event, plain;
+	pid_t pid;
+	int fd;
+
+	pid = start_importer(import_event, &fd);
+	open_context();
+	fails(cu.cuEventCreate(&event, CU_EVENT_INTERPROCESS), CUDA_ERROR_INVALID_VALUE);
+	ok(cu.cuEventCreate(&plain, CU_EVENT_DISABLE_TIMING));
+	fails(cu.cuIpcGetEventHandle(&handle, plain), CUDA_ERROR_INVALID_HANDLE);
+	ok(cu.cuEventCreate(&event, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING));
+	ok(cu.cuIpcGetEventHandle(&handle, event));
+	ok(cu.cuEventQuery(event));
+	ok(cu.cuLaunchHostFunc(NULL, read_byte, &fd));
+	ok(cu.cuEventRecord(event, NULL));
+	ck_assert_int_eq(write(fd, &handle, sizeof(handle)), sizeof(handle));
+	join(pid);
+	ok(cu.cuEventQuery(event));
+	checkpoint_and(CUDA_SUCCESS);
+	ok(cu.cuCheckpointProcessUnlock(getpid(), NULL));
+	ok(cu.cuEventRecord(event, NULL));
+	ok(cu.cuEventSynchronize(event));
+	ok(cu.cuEventDestroy_v2(event));
+}
+END_TEST
+
 START_TEST(test_foreign_objects)
 {
 	CUDA_EXTERNAL_MEMORY_HANDLE_DESC desc = {
@@ -598,6 +654,7 @@ int main(void)
 	tcase_add_test(tcase, test_textures_and_surfaces);
 	tcase_add_test(tcase, test_constant_memory);
 	tcase_add_test(tcase, test_ipc);
+	tcase_add_test(tcase, test_ipc_event);
 	tcase_add_test(tcase, test_exported_memory);
 	tcase_add_test(tcase, test_an_export_keeps_the_memory);
 	tcase_add_test(tcase, test_an_import_is_not_restored);

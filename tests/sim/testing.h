@@ -35,6 +35,7 @@
 	X(cuStreamCreate) X(cuStreamDestroy_v2) X(cuStreamSynchronize) X(cuStreamQuery) \
 	X(cuStreamSynchronize_ptsz) X(cuStreamQuery_ptsz) \
 	X(cuStreamWaitEvent) X(cuStreamAddCallback) X(cuLaunchHostFunc) X(cuEventCreate) \
+	X(cuIpcGetEventHandle) X(cuIpcOpenEventHandle) \
 	X(cuEventRecord) X(cuEventQuery) X(cuEventSynchronize) X(cuEventElapsedTime_v2) \
 	X(cuEventDestroy_v2) X(cuStreamBeginCapture_v2) X(cuStreamEndCapture) \
 	X(cuStreamIsCapturing) X(cuThreadExchangeStreamCaptureMode) \
