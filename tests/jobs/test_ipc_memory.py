@@ -1,11 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """The GPU test of memory that another process shares by a legacy IPC handle, on the simulated driver."""
-import os
-import subprocess
-
 from simlib import SIM_DIR, shared, unsanitized
-from gpulib import BUILD, CUDAW, base_environment, check, main
+from gpulib import Job, base_environment, check, equal, main
 
 
 def environment():
@@ -14,10 +11,9 @@ def environment():
 
 
 def translated_memory_is_refused_by_name():
-    program = os.path.join(BUILD, "tests", "programs", "ipc_memory")
-    done = subprocess.run([CUDAW, "run", "--", program, "large"], capture_output=True, text=True,
-                          env={**base_environment(), "CUDAW_ADDRESSING": "translated"}, timeout=120)
-    check("as its addresses are translated" in done.stderr, f"cudaw says {done.stderr!r}")
+    job = Job("ipc_memory", "large", env={"CUDAW_ADDRESSING": "translated"})
+    equal(job.wait_end(), 1, "the exit status of the program")
+    check("as its addresses are translated" in job.stderr(), f"cudaw says {job.stderr()!r}")
 
 
 main(translated_memory_is_refused_by_name,
