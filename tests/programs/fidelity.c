@@ -737,6 +737,10 @@ static void case_stack(void)
 
 #include "tests/programs/fidelity_pools.h"
 
+/* ---- legacy IPC ---------------------------------------------------------------------------- */
+
+#include "tests/programs/fidelity_ipc.h"
+
 static const struct questions cases[] = {{"free_waits", case_free_waits, 1},
 					 {"free_async", case_free_async, 1},
 					 {"free_async_busy", case_free_async_busy, 1},
@@ -775,6 +779,15 @@ static const struct questions cases[] = {{"free_waits", case_free_waits, 1},
 					 {"frag", case_frag, 1},
 					 {"frag_few", case_frag_few, 1},
 					 {"attributes", case_attributes, 1},
+					 {"ipc_get", case_ipc_get, 1},
+					 {"ipc", case_ipc, 1},
+					 {"ipc_opener", case_ipc_opener, 1},
+					 {"ipc_outlives", case_ipc_outlives, 1},
+					 {"ipc_outlives_opener", case_ipc_outlives_opener, 1},
+					 {"ipc_wrong", case_ipc_wrong, 1},
+					 {"ipc_wrong_opener", case_ipc_wrong_opener, 1},
+					 {"ipc_events", case_ipc_events, 1},
+					 {"ipc_events_opener", case_ipc_events_opener, 1},
 					 {"green", case_green, 1},
 					 {"fault", case_fault, 1},
 					 {"stack", case_stack, 1},

@@ -25,18 +25,22 @@
 #include "common/log.h"
 
 #define LAZY_ACCESS CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS
+#define IDS         (1ULL << 61) /* above those of allocations */
 
 /* A handle that the program has opened in a context, so many times. */
 struct opened {
 	struct ipc_handle handle;
 	CUcontext ctx; /* no green one */
 	CUdeviceptr start;
+	unsigned long long id;
 	unsigned int count;
 	struct opened *next;
 };
 
 FORKS_LOCK(lock);
-static struct opened *list; /* under lock */
+static struct opened *list;              /* under lock */
+static unsigned long long next_id = IDS; /* under lock */
+static bool used;                        /* the list had an entry */
 
 static void forget_in_child(void)
 {
@@ -176,10 +180,13 @@ static void add(struct opened *made, CUdeviceptr *ptr)
 
 	pthread_mutex_lock(&lock);
 	o = find_locked(&made->handle, made->ctx);
-	if (o)
+	if (o) {
 		o->count++;
-	else
+	} else {
+		made->id = next_id++;
 		LL_PREPEND(list, made);
+		__atomic_store_n(&used, true, __ATOMIC_RELEASE);
+	}
 	*ptr = (o ? o : made)->start + made->handle.offset;
 	pthread_mutex_unlock(&lock);
 	if (!o)
@@ -323,14 +330,19 @@ static struct opened *find_at_locked(CUdeviceptr ptr)
 	return NULL;
 }
 
-bool ipc_has(CUdeviceptr ptr)
+bool ipc_lookup(CUdeviceptr ptr, struct vmem_info *info)
 {
 	struct opened *o;
 
+	if (!__atomic_load_n(&used, __ATOMIC_ACQUIRE) || vmem_contains(ptr))
+		return false;
 	pthread_mutex_lock(&lock);
 	LL_FOREACH(list, o)
 	if (ptr - o->start < o->handle.size)
 		break;
+	if (o && info)
+		*info = (struct vmem_info){
+			.start = o->start, .size = o->handle.size, .ctx = o->ctx, .id = o->id};
 	pthread_mutex_unlock(&lock);
 	return o;
 }

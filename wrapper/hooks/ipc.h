@@ -6,10 +6,12 @@
  * (checkpoint/sharing/format.h), and a process that opens them imports it piece by piece. Other
  * handles are the driver's.
  */
-#include <cuda.h>
-#include <stdbool.h>
+#include "vmem/vmem.h"
 
-/* True if @ptr is in memory that the program has opened, and cudaw carries. */
-bool ipc_has(CUdeviceptr ptr);
+/*
+ * True if @ptr is in memory that the program has opened, and cudaw carries. @info, unless it is NULL,
+ * is the memory around it that the handle shows, except the device. Its id is no allocation's.
+ */
+bool ipc_lookup(CUdeviceptr ptr, struct vmem_info *info);
 
 #endif

@@ -7,6 +7,7 @@
 #include "vmem/shared.h"
 #include "vmem/translate.h"
 #include "vmem/vmem.h"
+#include "wrapper/hooks/ipc.h"
 #include "wrapper/hooks/managed.h"
 #include "wrapper/hooks/memory.h"
 #include "wrapper/hooks/pool_objects.h"
@@ -31,7 +32,7 @@ CUresult hook_cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdevic
 	struct vmem_info info;
 	CUresult result;
 
-	if (!lookup_managed(dptr, &info)) {
+	if (!lookup_managed(dptr, &info) && !ipc_lookup(dptr, &info)) {
 		if (!vmem_contains(dptr))
 			return real.cuMemGetAddressRange_v2(pbase, psize, dptr);
 		if (!vmem_lookup(dptr, &info))
@@ -130,11 +131,41 @@ static bool managed_attribute(void *data, CUpointer_attribute attribute, CUdevic
 	}
 }
 
+/*
+ * The same for memory that is open by legacy IPC, of which the real driver sees pieces that belong to
+ * no context.
+ */
+static bool opened_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr,
+			     const struct vmem_info *info)
+{
+	switch (attribute) {
+	case CU_POINTER_ATTRIBUTE_CONTEXT:
+		*(CUcontext *)data = info->ctx;
+		return true;
+	case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+		*(CUdeviceptr *)data = info->start;
+		return true;
+	case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+		*(size_t *)data = info->size;
+		return true;
+	case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+		*(unsigned int *)data = sync_memops_of(ptr);
+		return true;
+	case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+		*(unsigned long long *)data = CU_MEM_HANDLE_TYPE_NONE;
+		return true;
+	default:
+		return false;
+	}
+}
+
 CUresult hook_cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr)
 {
 	struct vmem_info info;
 
 	if (data && lookup_managed(ptr, &info) && managed_attribute(data, attribute, ptr, &info))
+		return CUDA_SUCCESS;
+	if (data && ipc_lookup(ptr, &info) && opened_attribute(data, attribute, ptr, &info))
 		return CUDA_SUCCESS;
 	if (!data || !vmem_contains(ptr))
 		return real.cuPointerGetAttribute(data, attribute, ptr);
@@ -162,6 +193,9 @@ CUresult hook_cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attri
 	if (!result && lookup_managed(ptr, &info))
 		for (unsigned int i = 0; i < numAttributes; i++)
 			managed_attribute(data[i], attributes[i], ptr, &info);
+	if (!result && ipc_lookup(ptr, &info))
+		for (unsigned int i = 0; i < numAttributes; i++)
+			opened_attribute(data[i], attributes[i], ptr, &info);
 	if (result || !vmem_contains(ptr))
 		return result;
 	for (unsigned int i = 0; i < numAttributes; i++)
@@ -175,9 +209,10 @@ CUresult hook_cuPointerSetAttribute(const void *value, CUpointer_attribute attri
 {
 	struct vmem_info info;
 
-	if (!value || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS || !vmem_contains(ptr))
+	if (!value || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS ||
+	    (!vmem_contains(ptr) && !ipc_lookup(ptr, &info)))
 		return real.cuPointerSetAttribute(value, attribute, translate(ptr));
-	if (!vmem_lookup(ptr, &info))
+	if (vmem_contains(ptr) && !vmem_lookup(ptr, &info))
 		return CUDA_ERROR_INVALID_VALUE;
 	return sync_memops_set(&info, *(const unsigned int *)value) ? CUDA_SUCCESS
 								    : CUDA_ERROR_OUT_OF_MEMORY;

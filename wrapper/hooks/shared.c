@@ -74,7 +74,7 @@ CUresult hook_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, 
 {
 	CUresult result;
 
-	if (vmem_contains((uintptr_t)addr) || ipc_has((uintptr_t)addr))
+	if (vmem_contains((uintptr_t)addr) || ipc_lookup((uintptr_t)addr, NULL))
 		return CUDA_ERROR_INVALID_VALUE;
 	result = handle ? objects_retain((uintptr_t)addr, handle) : CUDA_ERROR_NOT_FOUND;
 	if (result != CUDA_ERROR_NOT_FOUND)

@@ -2,6 +2,7 @@
 #include "wrapper/hooks/sync_memops.h"
 #include "checkpoint/ledger/captures.h"
 #include "common/forks.h"
+#include "wrapper/hooks/ipc.h"
 #include "wrapper/real.h"
 
 #include <pthread.h>
@@ -21,6 +22,11 @@ FORKS_LOCK(lock);
 static struct marked *table;      /* under lock */
 static unsigned int tidy_at = 64; /* entries; under lock */
 bool sync_memops_used;
+
+static bool lookup(CUdeviceptr ptr, struct vmem_info *info)
+{
+	return vmem_contains(ptr) ? vmem_lookup(ptr, info) : ipc_lookup(ptr, info);
+}
 
 static struct marked *find_locked(unsigned long long id)
 {
@@ -45,7 +51,7 @@ static void tidy_locked(void)
 	if (HASH_COUNT(table) < tidy_at)
 		return;
 	HASH_ITER(hh, table, m, next)
-	if (!vmem_lookup(m->start, &info) || info.id != m->id)
+	if (!lookup(m->start, &info) || info.id != m->id)
 		remove_locked(m);
 	tidy_at = 2 * HASH_COUNT(table) + 64;
 }
@@ -88,7 +94,7 @@ bool sync_memops_find(CUdeviceptr ptr)
 	struct vmem_info info;
 	bool found;
 
-	if (!vmem_contains(ptr) || !vmem_lookup(ptr, &info))
+	if (!lookup(ptr, &info))
 		return false;
 	pthread_mutex_lock(&lock);
 	found = find_locked(info.id);

@@ -2,7 +2,7 @@
 #ifndef CUDAW_SYNC_MEMOPS_H
 #define CUDAW_SYNC_MEMOPS_H
 /*
- * CU_POINTER_ATTRIBUTE_SYNC_MEMOPS of vmem's allocations: on such memory, copies and sets without a
+ * CU_POINTER_ATTRIBUTE_SYNC_MEMOPS of vmem's allocations, and of memory that is open by legacy IPC: on such memory, copies and sets without a
  * stream return when the GPU has done them. Otherwise some of them return earlier, so that a device
  * on the bus (GPUDirect RDMA) could read old data. The driver has the attribute for memory of its
  * own cuMemAlloc() only, so cudaw keeps it and waits. The table is in host memory, under the ids of
@@ -15,10 +15,10 @@
 extern bool sync_memops_used;
 bool sync_memops_find(CUdeviceptr ptr);
 
-/* Set the attribute of the live allocation @info, or clear it. False: no host memory. */
+/* Set the attribute of the live allocation or open memory @info, or clear it. False: no host memory. */
 bool sync_memops_set(const struct vmem_info *info, bool on);
 
-/* True if @ptr points into an allocation of vmem that has the attribute. */
+/* True if @ptr points into memory that has the attribute. */
 static inline bool sync_memops_of(CUdeviceptr ptr)
 {
 	return __atomic_load_n(&sync_memops_used, __ATOMIC_RELAXED) && sync_memops_find(ptr);
