@@ -24,6 +24,7 @@ struct share {
 	uint64_t magic;
 	int pid, fd;
 	CUdevice dev;
+	int unused; /* no padding, so that two handles of an allocation are equal */
 	uint64_t offset, size;
 };
 
