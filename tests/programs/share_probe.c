@@ -18,6 +18,7 @@
  *			the restore fails (NOT_SUPPORTED), for good
  *	share_resident	exportable memory that was never exported is carried by the driver
  *	events, events_live	interprocess events work after a restore, also those that lived through it
+ *	events_one_gpu, events_alone	not run yet
  *	pages, pages_private, pages_again	kernels that wait for the other process through host
  *			pages which both registered: right after each restore
  *	creates		exportable memory: 1 GiB in 1.07 ms, 0.25 ms if it is not; 2 MiB in 60 and 100 us
@@ -487,9 +488,53 @@ static void run_share(const struct mode *mode)
  * ---- interprocess events ------------------------------------------------------------------------
  */
 
-static void run_events(bool live)
+static const struct event_mode {
+	const char *name;
+	bool live;    /* the event is there at the checkpoint */
+	bool one_gpu; /* both use the first GPU */
+	bool alone;   /* one process is checkpointed while the other uses the event */
+} event_modes[] = {
+	{.name = "events"},
+	{.name = "events_live", .live = true},
+	{.name = "events_one_gpu", .live = true, .one_gpu = true},
+	{.name = "events_alone", .live = true, .one_gpu = true, .alone = true},
+};
+
+/* What a process can do with the event while the other one is checkpointed. */
+static void use_event(CUevent event)
+{
+	say("query: %s", name_of(cuEventQuery(event)));
+	say("wait: %s, done: %s", name_of(cuStreamWaitEvent(NULL, event, 0)),
+	    name_of(cuCtxSynchronize()));
+	say("record: %s, done: %s", name_of(cuEventRecord(event, NULL)),
+	    name_of(cuEventSynchronize(event)));
+}
+
+static bool checkpoint_alone(CUevent event)
+{
+	bool ok = true;
+
+	for (int turn = 0; turn < 2; turn++) {
+		together();
+		if (rank_ == turn)
+			ok &= checkpoint_out();
+		together();
+		if (rank_ != turn)
+			use_event(event);
+		together();
+		if (rank_ == turn)
+			ok = ok && checkpoint_in();
+		together();
+		if (rank_ == turn)
+			use_event(event);
+	}
+	return ok;
+}
+
+static void run_events(const struct event_mode *mode)
 {
 	CUevent event = NULL, opened = NULL;
+	bool live = mode->live;
 
 	if (!rank_) {
 		CALL(cuEventCreate(&event, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING));
@@ -512,7 +557,8 @@ static void run_events(bool live)
 			CALL(cuEventDestroy(event));
 	}
 	together();
-	if (!checkpoint_out() || (together(), !checkpoint_in())) {
+	if (mode->alone ? !checkpoint_alone(rank_ ? opened : event)
+			: !checkpoint_out() || (together(), !checkpoint_in())) {
 		say("result: the driver refused");
 		return;
 	}
@@ -773,10 +819,14 @@ static void run(const char *name, const char *argument)
 		run_share(&modes[i]);
 		return;
 	}
-	if (!strcmp(name, "events") || !strcmp(name, "events_live")) {
-		init_on(rank_);
-		run_events(name[6]);
-	} else if (!strncmp(name, "pages", 5)) {
+	for (size_t i = 0; i < sizeof(event_modes) / sizeof(event_modes[0]); i++) {
+		if (strcmp(name, event_modes[i].name))
+			continue;
+		init_on(event_modes[i].one_gpu ? 0 : rank_);
+		run_events(&event_modes[i]);
+		return;
+	}
+	if (!strncmp(name, "pages", 5)) {
 		init_on(0);
 		run_pages(strcmp(name, "pages_private") != 0, !strcmp(name, "pages_again"));
 	} else if (!strcmp(name, "handover")) {
