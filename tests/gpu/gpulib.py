@@ -46,6 +46,7 @@ NEEDS = {
     "nccl_ranks.py": "torch",
     "nccl_watchdog.py": "torch",
     "nccl_training.py": "torch",
+    "torch_queue.py": "torch",
 }
 GPUS_NEEDED = {"two_gpus.py": 2, "nccl_ranks.py": 2, "nccl_training.py": 2, "across": 2}
 MODES = {"native": "natively", "run": "cudaw run", "path": "LD_LIBRARY_PATH alone"}
