@@ -10,6 +10,7 @@
 #include "tests/sim/sim.h"
 
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -75,10 +76,17 @@ bool mark_is_done(const struct sim_mark *mark)
 
 void mark_complete(struct sim_mark *mark)
 {
+	uint64_t done;
+
 	mark->done = true;
 	mark->ns = sim_now();
-	if (mark->shared && mark->shared->records->done < mark->number)
-		mark->shared->records->done = mark->number;
+	if (!mark->shared)
+		return;
+	/* Another process may complete a later one just now. */
+	done = mark->shared->records->done;
+	while (done < mark->number &&
+	       !atomic_compare_exchange_weak(&mark->shared->records->done, &done, mark->number))
+		;
 }
 
 uint64_t mark_deadline(const struct sim_mark *mark)
