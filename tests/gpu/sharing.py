@@ -18,9 +18,9 @@ FOREVER = 100000000
 native = {}
 
 
-def arguments(*extra, steps=STEPS, ranks=2):
-    return ("--ranks", ranks, "--objects", OBJECTS, "--mib", MIB, "--steps", steps, "--step-ms",
-            STEP_MS, *extra)
+def arguments(*extra, steps=None, ranks=2):
+    return ("--ranks", ranks, "--objects", OBJECTS, "--mib", MIB, "--steps", steps or STEPS,
+            "--step-ms", STEP_MS, *extra)
 
 
 def rows(name="sharing"):
@@ -55,13 +55,13 @@ def verified(job):
     check("every word right" in job.finish(), "not every rank verified its memory")
 
 
-def shared(what, release, *extra, ranks=2, count=PAUSES):
+def shared(what, release, *extra, ranks=2):
     """Paused at random moments, it prints what the native run prints."""
     def case():
         job = Job("sharing", *arguments(*extra, ranks=ranks), name="sharing")
         job.until(lambda: len(rows()) == ranks, 60, "all ranks use CUDA")
         rng, times = seeded(), []
-        for step in sorted(rng.sample(range(1, STEPS * 3 // 5), count)):
+        for step in sorted(rng.sample(range(1, STEPS * 3 // 5), PAUSES)):
             job.wait_steps(step)
             time.sleep(rng.uniform(0, 0.02))
             pause(release)
@@ -73,7 +73,7 @@ def shared(what, release, *extra, ranks=2, count=PAUSES):
         key = (what, ranks)
         if key not in native:
             native[key] = Job("sharing", *arguments(*extra, ranks=ranks), mode="native").result()
-        same_lines(job.result(), native[key], f"after {count} pauses")
+        same_lines(job.result(), native[key], f"after {PAUSES} pauses")
     return f"{what}, {release}", case
 
 
