@@ -14,6 +14,7 @@
  *	--apart-ms N	the second is restored and unlocked so long after the first is unlocked
  *	--alone 1	the second process is not taken through them
  *	--idle 1	the second process runs no kernels
+ *	--single 1	there is no second process
  *	--fresh 1	go on in a new stream; 2: in a new context
  *
  * Prints "rank R, cycle C: CALL: ERROR" for the first call that fails in a process, and "every call
@@ -80,7 +81,7 @@ static const char probe_ptx[] =
 
 static unsigned long my_rank = RANKS; /* the first process has none */
 static unsigned long shared_fd, words, again, beside, apart_ms;
-static unsigned long alone, idle, fresh;
+static unsigned long alone, idle, single, fresh;
 static unsigned long cycles = 3, kernels = 50, spin_ms = 20;
 static struct control *control;
 static uint32_t *pages; /* of the words that kernels wait for */
@@ -241,7 +242,7 @@ static void for_both(void *(*step)(void *), unsigned long between_ms)
 {
 	pthread_t thread;
 
-	if (alone) {
+	if (alone || single) {
 		step(&control->pid[0]);
 		return;
 	}
@@ -260,14 +261,16 @@ static void for_both(void *(*step)(void *), unsigned long between_ms)
 int main(int argc, char **argv)
 {
 	const struct step_option options[] = {
-		{"rank", &my_rank},  {"fd", &shared_fd},    {"words", &words},
-		{"again", &again},   {"beside", &beside},   {"apart-ms", &apart_ms},
-		{"alone", &alone},   {"idle", &idle},       {"fresh", &fresh},
-		{"cycles", &cycles}, {"kernels", &kernels}, {"spin-ms", &spin_ms}};
+		{"rank", &my_rank},   {"fd", &shared_fd},  {"words", &words},
+		{"again", &again},    {"beside", &beside}, {"apart-ms", &apart_ms},
+		{"alone", &alone},    {"idle", &idle},     {"single", &single},
+		{"fresh", &fresh},    {"cycles", &cycles}, {"kernels", &kernels},
+		{"spin-ms", &spin_ms}};
 	const int count = sizeof(options) / sizeof(options[0]);
-	bool failed = false;
+	unsigned long ranks;
 
 	step_parse(argc, argv, options, count);
+	ranks = single ? 1 : RANKS;
 	if (my_rank == RANKS) {
 		shared_fd = (unsigned long)memfd_create("restored_probe", 0);
 		if (ftruncate((int)shared_fd, 2 * PAGE))
@@ -279,11 +282,11 @@ int main(int argc, char **argv)
 		rank_run();
 		return 0;
 	}
-	for (my_rank = 0; my_rank < RANKS; my_rank++)
+	for (my_rank = 0; my_rank < ranks; my_rank++)
 		many_start("restored_probe", options, count);
 	CALL(cuInit(0));
-	for (uint32_t cycle = 0; cycle < cycles && !failed; cycle++) {
-		for (int i = 0; i < RANKS; i++)
+	for (uint32_t cycle = 0; cycle < cycles; cycle++) {
+		for (unsigned long i = 0; i < ranks; i++)
 			while (get(&control->rested[i]) <= cycle && !get(&control->failed[i]))
 				usleep(500);
 		if (get(&control->failed[0]) || get(&control->failed[1]))
@@ -293,7 +296,7 @@ int main(int argc, char **argv)
 		set(&control->go, cycle + 1);
 	}
 	set(&control->go, UINT32_MAX);
-	many_wait("restored_probe", RANKS, &control->stop);
+	many_wait("restored_probe", ranks, &control->stop);
 	if (get(&control->failed[0]) || get(&control->failed[1]))
 		return 1;
 	printf("every call succeeded\n");

@@ -18,7 +18,7 @@
  *			the restore fails (NOT_SUPPORTED), for good
  *	share_resident	exportable memory that was never exported is carried by the driver
  *	events, events_live	interprocess events work after a restore, also those that lived through it
- *	events_one_gpu, events_alone	not run yet
+ *	events_one_gpu, events_alone	so do those on one GPU, and if one of the two goes through it alone
  *	pages, pages_private, pages_again	kernels that wait for the other process through host
  *			pages which both registered: right after each restore
  *	creates		exportable memory: 1 GiB in 1.07 ms, 0.25 ms if it is not; 2 MiB in 60 and 100 us
