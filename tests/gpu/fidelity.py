@@ -41,6 +41,8 @@ KNOWN = {
     # The driver fails all of them, and gives memory that work still uses to another stream.
     "pool_pieces_synced": {"allocations that failed"},
     "pool_free_unused": {"  another stream's memory has its contents"},
+    "ipc_outlives": {"opening freed memory"},
+    "ipc_wrong": {"opening with a wrong first byte"},
     # After a copy between two GPUs each has access to the other's memory.
     "peer_copy": {"cuMemsetD32 of the other GPU's memory", "synchronising after it"},
 }
