@@ -47,6 +47,23 @@ static bool check_word(const struct setting *setting, const char *value, char *w
 	return false;
 }
 
+/* 0: @value is no weight. */
+static int parse_weight(const char *value)
+{
+	size_t weight;
+
+	/* No size of so few bytes ends with a letter. */
+	if (!size_parse(value, &weight) || weight > SETTING_WEIGHT_MAX)
+		return 0;
+	return weight;
+}
+
+static bool is_socket(const char *value)
+{
+	return !strcmp(value, "off") || !strcmp(value, "user") || !strcmp(value, "node") ||
+	       *value == '/';
+}
+
 bool setting_check(const struct setting *setting, const char *value, char *why)
 {
 	const char *expected = NULL;
@@ -56,6 +73,10 @@ bool setting_check(const struct setting *setting, const char *value, char *why)
 		return check_word(setting, value, why);
 	if (setting->kind == A_SIZE && !size_parse(value, &size))
 		expected = "a number of bytes, as 8G";
+	if (setting->kind == A_SOCKET && !is_socket(value))
+		expected = "off, user, node or an absolute path";
+	if (setting->kind == A_WEIGHT && !parse_weight(value))
+		expected = "a whole number from 1 to 100";
 	if (setting->kind == A_SIGNAL && signal_parse(value) < 0)
 		expected = "a signal's name, a number or none";
 	if (expected)
@@ -96,6 +117,20 @@ void setting_size(enum setting_id id, size_t *size)
 
 	if (value && is_usable(id, value))
 		size_parse(value, size);
+}
+
+const char *setting_socket(enum setting_id id)
+{
+	const char *value = setting_text(id);
+
+	return value && is_usable(id, value) && strcmp(value, "off") != 0 ? value : NULL;
+}
+
+int setting_weight(enum setting_id id)
+{
+	const char *value = setting_text(id);
+
+	return parse_weight(value && is_usable(id, value) ? value : settings[id].preset);
 }
 
 int setting_signal(enum setting_id id)

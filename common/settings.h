@@ -26,6 +26,8 @@ enum setting_kind {
 	A_NEW_DIRECTORY, /* exists, or its parent does */
 	A_FILE,          /* exists, or its directory does */
 	A_NEW_FILE,      /* is made in a directory that exists */
+	A_SOCKET,        /* of a daemon: off, user, node or an absolute path */
+	A_WEIGHT,        /* a whole number from 1 to SETTING_WEIGHT_MAX */
 	A_TEXT,          /* its reader checks it */
 };
 
@@ -109,6 +111,15 @@ enum setting_reader { READ_BY_JOBS, READ_BY_COMMAND, READ_BY_BOTH, SET_BY_RUN, S
 	  READ_BY_JOBS,                                                                              \
 	  "A file for a trace, as cudaw run --trace sets it (an absolute path then). A file that "   \
 	  "exists is not touched; FILE.PID is written instead.")                                     \
+	X(SHARE, "CUDAW_SHARE", A_SOCKET, NO_WORDS, "off", "off is used", READ_BY_JOBS,              \
+	  "Take turns on the GPU with other jobs, as cudawd decides. user: the daemon of the user, " \
+	  "in CUDAW_RUNTIME_DIR. node: that of the machine. Or the absolute path of its socket. "    \
+	  "off: ask nobody.")                                                                        \
+	X(SHARE_CLASS, "CUDAW_SHARE_CLASS", A_WORD, WORDS("interactive", "batch"), "batch", "batch", \
+	  READ_BY_JOBS, "With CUDAW_SHARE: jobs of the class interactive come before those of batch.") \
+	X(SHARE_WEIGHT, "CUDAW_SHARE_WEIGHT", A_WEIGHT, NO_WORDS, "1", "1 is used", READ_BY_JOBS,    \
+	  "With CUDAW_SHARE: a whole number from 1 to 100. Among jobs of a class one of weight 2 "   \
+	  "gets the GPU for twice as long as one of weight 1.")                                      \
 	X(REAL_LIBCUDART, "CUDAW_REAL_LIBCUDART", A_TEXT, NO_WORDS, "found by search", NULL,         \
 	  READ_BY_JOBS, "The path of the real libcudart.so.")                                        \
 	X(LOG, "CUDAW_LOG", A_WORD, WORDS("error", "warn", "info", "debug"), "error", "error",       \
@@ -134,6 +145,8 @@ enum setting_id { SETTINGS_MAP(SETTING_ID) SETTINGS };
 
 #define SETTING_WORDS 5 /* in words[], with the NULL at its end */
 #define SETTING_WHY   512
+
+#define SETTING_WEIGHT_MAX 100
 
 struct setting {
 	const char *name;
@@ -162,12 +175,18 @@ bool setting_enabled(enum setting_id id);
 /* The value of an A_SIZE in *@size, which stays as it is if the setting gives none. */
 void setting_size(enum setting_id id, size_t *size);
 
+/* The value of an A_SOCKET; NULL: off. */
+const char *setting_socket(enum setting_id id);
+
+/* The number of an A_WEIGHT. */
+int setting_weight(enum setting_id id);
+
 /* The number of an A_SIGNAL; 0: no signal. */
 int setting_signal(enum setting_id id);
 
 /*
- * Whether @value is one of @setting's words, a size or a signal, as its kind says; other kinds take
- * any. If not, @why, of SETTING_WHY bytes, says what was expected and what is used instead.
+ * Whether @value is one of @setting's words, a size, a socket, a weight or a signal, as its kind
+ * says; other kinds take any. If not, @why, of SETTING_WHY bytes, says what was expected and what is used instead.
  */
 bool setting_check(const struct setting *setting, const char *value, char *why);
 

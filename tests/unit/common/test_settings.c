@@ -68,7 +68,8 @@ START_TEST(presets_are_usable)
 
 		ck_assert_int_eq(s->kind == A_WORD, s->words[0] != NULL);
 		ck_assert_int_eq(s->kind == A_TEXT || s->instead || s->kind == A_WORD, 1);
-		if (s->kind == A_WORD || s->kind == A_SIGNAL)
+		if (s->kind == A_WORD || s->kind == A_SIGNAL || s->kind == A_SOCKET ||
+		    s->kind == A_WEIGHT)
 			ck_assert_msg(setting_check(s, s->preset, why), "%s: %s", s->name, why);
 		if (s->kind == A_WORD && s->instead)
 			ck_assert_msg(setting_check(s, s->instead, why), "%s: %s", s->name, why);
@@ -86,12 +87,16 @@ START_TEST(what_is_not_set_has_no_value)
 			set(SETTING_RELEASE, "");
 			set(SETTING_VERIFY, "");
 			set(SETTING_HOST_POOL, "");
+			set(SETTING_SHARE, "");
+			set(SETTING_SHARE_WEIGHT, "");
 		}
 		ck_assert_ptr_null(setting_text(SETTING_NAME));
 		ck_assert_ptr_null(setting_word(SETTING_RELEASE));
 		ck_assert_int_eq(setting_enabled(SETTING_VERIFY), false);
 		setting_size(SETTING_HOST_POOL, &size);
 		ck_assert_uint_eq(size, 7);
+		ck_assert_ptr_null(setting_socket(SETTING_SHARE));
+		ck_assert_int_eq(setting_weight(SETTING_SHARE_WEIGHT), 1);
 	}
 	ck_assert_int_eq(setting_signal(SETTING_SIGNAL_PAUSE), SIGUSR1);
 	ck_assert_int_eq(setting_signal(SETTING_SIGNAL_RESUME), SIGUSR2);
@@ -118,7 +123,26 @@ START_TEST(values_are_read)
 	ck_assert_uint_eq(size, 8UL << 30);
 	ck_assert_int_eq(setting_signal(SETTING_SIGNAL_PAUSE), SIGHUP);
 	ck_assert_int_eq(setting_signal(SETTING_SIGNAL_RESUME), 0);
+	set(SETTING_SHARE, "off");
+	ck_assert_ptr_null(setting_socket(SETTING_SHARE));
+	set(SETTING_SHARE, "node");
+	ck_assert_str_eq(setting_socket(SETTING_SHARE), "node");
+	set(SETTING_SHARE, "/run/x.sock");
+	ck_assert_str_eq(setting_socket(SETTING_SHARE), "/run/x.sock");
+	set(SETTING_SHARE_WEIGHT, "100");
+	ck_assert_int_eq(setting_weight(SETTING_SHARE_WEIGHT), 100);
 	check_log("");
+}
+END_TEST
+
+START_TEST(wrong_weights)
+{
+	static const char *const wrong[] = {"0", "101", "1K", "-1", "1.5", "two", " 2"};
+	char why[SETTING_WHY];
+
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
+		ck_assert_msg(!setting_check(&settings[SETTING_SHARE_WEIGHT], wrong[i], why),
+			      "'%s' is a weight", wrong[i]);
 }
 END_TEST
 
@@ -134,6 +158,8 @@ START_TEST(wrong_values_are_logged_once)
 	set(SETTING_HOST_POOL, "8g");
 	set(SETTING_SIGNAL_PAUSE, "SIGKILL");
 	set(SETTING_SIGNAL_RESUME, "");
+	set(SETTING_SHARE, "run/x.sock");
+	set(SETTING_SHARE_WEIGHT, "0");
 	for (int i = 0; i < 2; i++) {
 		ck_assert_str_eq(setting_word(SETTING_RELEASE), "all");
 		ck_assert_ptr_null(setting_word(SETTING_ADDRESSING));
@@ -143,6 +169,8 @@ START_TEST(wrong_values_are_logged_once)
 		ck_assert_uint_eq(size, 7);
 		ck_assert_int_eq(setting_signal(SETTING_SIGNAL_PAUSE), SIGUSR1);
 		ck_assert_int_eq(setting_signal(SETTING_SIGNAL_RESUME), SIGUSR2);
+		ck_assert_ptr_null(setting_socket(SETTING_SHARE));
+		ck_assert_int_eq(setting_weight(SETTING_SHARE_WEIGHT), 1);
 	}
 	check_log("CUDAW_RELEASE=mem: expected all or memory; all is used\n"
 		  "CUDAW_ADDRESSING=real: expected mapped, translated or native; "
@@ -153,7 +181,10 @@ START_TEST(wrong_values_are_logged_once)
 		  "CUDAW_SIGNAL_PAUSE=SIGKILL: expected a signal's name, a number or none; "
 		  "USR1 is used\n"
 		  "CUDAW_SIGNAL_RESUME=: expected a signal's name, a number or none; "
-		  "USR2 is used\n");
+		  "USR2 is used\n"
+		  "CUDAW_SHARE=run/x.sock: expected off, user, node or an absolute path; "
+		  "off is used\n"
+		  "CUDAW_SHARE_WEIGHT=0: expected a whole number from 1 to 100; 1 is used\n");
 }
 END_TEST
 
@@ -202,6 +233,7 @@ int main(void)
 	tcase_add_test(tc, presets_are_usable);
 	tcase_add_test(tc, what_is_not_set_has_no_value);
 	tcase_add_test(tc, values_are_read);
+	tcase_add_test(tc, wrong_weights);
 	tcase_add_test(tc, wrong_values_are_logged_once);
 	tcase_add_test(tc, a_wrong_level_of_the_log_is_error);
 	tcase_add_test(tc, sizes_are_read);
