@@ -41,6 +41,9 @@ int gate_flags;
 static __thread void (*later)(void) __attribute__((tls_model("initial-exec")));
 
 static struct chunk *chunks;
+static void (*wake)(void); /* gate_set_wake()'s, or NULL */
+/* How often the gate was opened; and what that was, plus 1, when a call had to wait last. */
+static unsigned int openings, waited;
 static int refusal = CUDA_ERROR_DEINITIALIZED;
 
 static int robust_init(pthread_mutex_t *mutex)
@@ -169,6 +172,60 @@ static bool may_try(int flags, enum gate_kind kind)
 	       (flags & GATE_HELD && kind == GATE_WAIT);
 }
 
+static void wake_other(void)
+{
+	void (*call)(void) = __atomic_load_n(&wake, __ATOMIC_ACQUIRE);
+
+	if (call)
+		call();
+}
+
+/* A call has come. */
+static void note_use(void)
+{
+	if (__atomic_fetch_and(&gate_flags, ~GATE_WATCHED, __ATOMIC_SEQ_CST) & GATE_WATCHED)
+		wake_other();
+}
+
+/* A call has to wait. The gate had been opened @era times before the caller saw it closed. */
+static void note_waiter(unsigned int era)
+{
+	unsigned int last = __atomic_load_n(&waited, __ATOMIC_RELAXED);
+
+	while ((int)(era + 1 - last) > 0)
+		if (__atomic_compare_exchange_n(&waited, &last, era + 1, false, __ATOMIC_SEQ_CST,
+						__ATOMIC_RELAXED)) {
+			wake_other();
+			return;
+		}
+}
+
+void gate_set_wake(void (*call)(void))
+{
+	__atomic_store_n(&wake, call, __ATOMIC_RELEASE);
+}
+
+void gate_watch(void)
+{
+	__atomic_fetch_or(&gate_flags, GATE_WATCHED, __ATOMIC_SEQ_CST);
+}
+
+void gate_unwatch(void)
+{
+	__atomic_fetch_and(&gate_flags, ~GATE_WATCHED, __ATOMIC_SEQ_CST);
+}
+
+bool gate_is_unused(void)
+{
+	return __atomic_load_n(&gate_flags, __ATOMIC_SEQ_CST) & GATE_WATCHED;
+}
+
+bool gate_has_waiter(void)
+{
+	return gate_is_closed() && __atomic_load_n(&waited, __ATOMIC_SEQ_CST) ==
+					   __atomic_load_n(&openings, __ATOMIC_SEQ_CST) + 1;
+}
+
 void gate_call_later(void (*call)(void))
 {
 	later = call;
@@ -201,10 +258,16 @@ bool gate_enter_slow(enum gate_kind kind)
 		self->depth = 0;
 		__atomic_signal_fence(__ATOMIC_SEQ_CST);
 		__atomic_store_n(self->inside, GATE_OUT, __ATOMIC_RELEASE);
-		int flags = __atomic_load_n(&gate_flags, __ATOMIC_ACQUIRE);
+		unsigned int era = __atomic_load_n(&openings, __ATOMIC_SEQ_CST);
+		int flags = __atomic_load_n(&gate_flags, __ATOMIC_SEQ_CST);
 		if (flags & GATE_REFUSES || (kind == GATE_ASK && flags & GATE_RESTS))
 			break;
+		if (flags & GATE_WATCHED && kind != GATE_ASK) {
+			note_use();
+			continue;
+		}
 		if (!may_try(flags, kind)) {
+			note_waiter(era);
 			futex_wait(&gate_flags, flags);
 			continue;
 		}
@@ -284,6 +347,7 @@ void gate_rest(void)
 void gate_open(void)
 {
 	set_flags(0, ALL_CLOSED);
+	__atomic_fetch_add(&openings, 1, __ATOMIC_SEQ_CST);
 }
 
 unsigned int gate_admit(unsigned int calls, double deadline_ms, const bool *cancel)

@@ -51,6 +51,10 @@
  *
  * One thread at a time closes and opens the gate (the engine's). The gate makes no CUDA call.
  *
+ * Another thread may want to know whether calls come at all. It sets a flag (gate_watch()), and the
+ * next call clears it, on the slow path. So calls that nobody watches pay nothing, and others pay
+ * once for each look.
+ *
  * tests/unit/checkpoint/test_gate_model.c tries all interleavings of these steps. A change of a
  * step here needs the same change there.
  */
@@ -68,7 +72,8 @@ enum gate_flag {
 	GATE_HELD = 8,    /* closed, except to waiters and admitted calls */
 	GATE_SHUT = 16,   /* closed to GATE_ASK too */
 	GATE_RESTS = 32,  /* GATE_ASK does not wait */
-	GATE_ADMITS = 64, /* from this bit on: how many more calls are admitted */
+	GATE_WATCHED = 64, /* no call has come since gate_watch() */
+	GATE_ADMITS = 128, /* from this bit on: how many more calls are admitted */
 };
 
 #define GATE_OWES (1u << 31) /* the thread is outside, and gate_call_later() was called */
@@ -121,6 +126,12 @@ __attribute__((always_inline)) static inline void gate_exit(void)
 		return;
 	__atomic_signal_fence(__ATOMIC_SEQ_CST);
 	__atomic_store_n(self->inside, GATE_OUT, __ATOMIC_RELEASE);
+}
+
+/* The calling thread is inside by a call within another call. */
+static inline bool gate_is_nested(void)
+{
+	return gate_self.depth > 1;
 }
 
 /* A pause has begun, or tries to: the calls of other threads wait. */
@@ -189,6 +200,22 @@ unsigned int gate_admit(unsigned int calls, double deadline_ms, const bool *canc
  * @deadline_ms (see clock_ms()) passes first, or *@cancel becomes true.
  */
 bool gate_wait_until_out(enum gate_kind kind, double deadline_ms, const bool *cancel);
+
+/*
+ * @wake is called by the first call that comes after gate_watch(), and by the first that has to wait
+ * while the gate is closed. It must be async-signal-safe.
+ */
+void gate_set_wake(void (*wake)(void));
+
+/* From now on notice whether a call comes, or no more. A GATE_ASK does not count. Any thread. */
+void gate_watch(void);
+void gate_unwatch(void);
+
+/* True if no call has come since gate_watch(). */
+bool gate_is_unused(void);
+
+/* True if the gate is closed, and a call has come that waits. */
+bool gate_has_waiter(void);
 
 /*
  * The id of one thread other than the caller that is inside as @kind; 0 if there is none. A thread

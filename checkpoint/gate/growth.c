@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "checkpoint/gate/growth.h"
+#include "common/forks.h"
+#include "common/threads.h"
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define SLOTS 64
+
+/* The stage of a wait, in the lowest bits of a slot's word; the serial is above. */
+enum stage { ASKED, TOLD, ROOM, REFUSED, STAGES };
+
+static struct slot {
+	uint32_t word; /* 0: nobody waits */
+	pid_t tid;     /* of the owner; 0: free */
+	CUdevice dev;
+	size_t bytes;
+} slots[SLOTS];
+
+static uint32_t serials;
+static void (*wake)(void); /* NULL: no allocation waits */
+
+/* What the calling thread waits for. */
+static __thread struct slot *my_slot __attribute__((tls_model("initial-exec")));
+static __thread uint32_t my_serial __attribute__((tls_model("initial-exec")));
+
+static uint32_t word_of(uint32_t serial, enum stage stage)
+{
+	return serial * STAGES + stage;
+}
+
+static void futex(uint32_t *word, int op, uint32_t value)
+{
+	int saved = errno;
+
+	syscall(SYS_futex, word, op, value, NULL, NULL, 0);
+	errno = saved;
+}
+
+void growth_begin(void (*call)(void))
+{
+	__atomic_store_n(&wake, call, __ATOMIC_RELEASE);
+}
+
+void growth_end(void)
+{
+	__atomic_store_n(&wake, NULL, __ATOMIC_SEQ_CST);
+	growth_answer_all(false);
+}
+
+bool growth_is_on(void)
+{
+	return __atomic_load_n(&wake, __ATOMIC_RELAXED) != NULL;
+}
+
+/* The thread's own slot, if it left a wait, or one that nobody has. NULL: there is none. */
+static struct slot *take_slot(pid_t self)
+{
+	struct slot *found = NULL;
+
+	for (struct slot *s = slots; s < slots + SLOTS; s++)
+		if (__atomic_load_n(&s->tid, __ATOMIC_ACQUIRE) == self)
+			return s;
+	for (struct slot *s = slots; s < slots + SLOTS && !found; s++) {
+		pid_t owner = __atomic_load_n(&s->tid, __ATOMIC_ACQUIRE);
+
+		if ((!owner || threads_ended(owner)) &&
+		    __atomic_compare_exchange_n(&s->tid, &owner, self, false, __ATOMIC_SEQ_CST,
+						__ATOMIC_RELAXED))
+			found = s;
+	}
+	return found;
+}
+
+bool growth_ask(CUdevice dev, size_t bytes)
+{
+	void (*call)(void) = __atomic_load_n(&wake, __ATOMIC_SEQ_CST);
+	uint32_t serial;
+	struct slot *s;
+
+	s = call ? take_slot(gettid()) : NULL;
+	if (!s)
+		return false;
+	do {
+		serial = __atomic_add_fetch(&serials, 1, __ATOMIC_RELAXED) & (UINT32_MAX / STAGES);
+	} while (!serial);
+	__atomic_store_n(&s->word, 0, __ATOMIC_SEQ_CST);
+	__atomic_store_n(&s->dev, dev, __ATOMIC_RELAXED);
+	__atomic_store_n(&s->bytes, bytes, __ATOMIC_RELAXED);
+	__atomic_store_n(&s->word, word_of(serial, ASKED), __ATOMIC_SEQ_CST);
+	my_slot = s;
+	my_serial = serial;
+	/* growth_end() may not have seen it. */
+	if (!__atomic_load_n(&wake, __ATOMIC_SEQ_CST))
+		growth_answer(serial, false);
+	call();
+	return true;
+}
+
+bool growth_wait(void)
+{
+	struct slot *s = my_slot;
+	const uint32_t serial = my_serial;
+	uint32_t word = __atomic_load_n(&s->word, __ATOMIC_ACQUIRE);
+	pid_t self = gettid();
+
+	while (word == word_of(serial, ASKED) || word == word_of(serial, TOLD)) {
+		futex(&s->word, FUTEX_WAIT_PRIVATE, word);
+		word = __atomic_load_n(&s->word, __ATOMIC_ACQUIRE);
+	}
+	/* A signal handler's wait may have taken the slot over, and another thread then. */
+	if (word / STAGES != serial ||
+	    !__atomic_compare_exchange_n(&s->word, &word, 0, false, __ATOMIC_SEQ_CST,
+					 __ATOMIC_RELAXED))
+		return true;
+	__atomic_compare_exchange_n(&s->tid, &self, 0, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED);
+	return word % STAGES == ROOM;
+}
+
+bool growth_next(struct growth *growth)
+{
+	for (struct slot *s = slots; s < slots + SLOTS; s++) {
+		uint32_t word = __atomic_load_n(&s->word, __ATOMIC_SEQ_CST);
+
+		if (!word || word % STAGES != ASKED)
+			continue;
+		*growth = (struct growth){word / STAGES, __atomic_load_n(&s->dev, __ATOMIC_RELAXED),
+					  __atomic_load_n(&s->bytes, __ATOMIC_RELAXED)};
+		/* If it is another wait by now, the numbers may be, too. */
+		if (__atomic_compare_exchange_n(&s->word, &word, word_of(word / STAGES, TOLD),
+						false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED))
+			return true;
+	}
+	return false;
+}
+
+bool growth_waits(void)
+{
+	for (struct slot *s = slots; s < slots + SLOTS; s++) {
+		uint32_t word = __atomic_load_n(&s->word, __ATOMIC_ACQUIRE);
+
+		if (word && word % STAGES <= TOLD &&
+		    !threads_ended(__atomic_load_n(&s->tid, __ATOMIC_RELAXED)))
+			return true;
+	}
+	return false;
+}
+
+/* @serial 0: whichever waits there. */
+static void answer(struct slot *s, uint32_t serial, bool room)
+{
+	uint32_t word = __atomic_load_n(&s->word, __ATOMIC_ACQUIRE);
+
+	while (word && (!serial || word / STAGES == serial) && word % STAGES <= TOLD)
+		if (__atomic_compare_exchange_n(
+			    &s->word, &word, word_of(word / STAGES, room ? ROOM : REFUSED), false,
+			    __ATOMIC_SEQ_CST, __ATOMIC_ACQUIRE)) {
+			futex(&s->word, FUTEX_WAKE_PRIVATE, INT32_MAX);
+			return;
+		}
+}
+
+void growth_answer(unsigned int serial, bool room)
+{
+	for (struct slot *s = slots; s < slots + SLOTS && serial; s++)
+		answer(s, serial, room);
+}
+
+void growth_answer_all(bool room)
+{
+	for (struct slot *s = slots; s < slots + SLOTS; s++)
+		answer(s, 0, room);
+}
+
+/* A signal handler that forked may return to a wait. */
+static void forget_in_child(void)
+{
+	wake = NULL;
+	memset(slots, 0, sizeof(slots));
+}
+FORKS_CHILD(forget_in_child);

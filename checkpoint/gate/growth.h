@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CUDAW_GROWTH_H
+#define CUDAW_GROWTH_H
+/*
+ * Allocations that wait for room: the driver has no memory for them, and others may give some
+ * (control/share.h). Their threads wait outside the gate, so that the process itself can be paused,
+ * or give its memory away, meanwhile.
+ *
+ * A waiting thread may end, run a signal handler that allocates too, or leave by longjmp(). So what
+ * it waits for is in a table of slots that is never freed, under a serial that is not used twice. A
+ * slot whose owner has ended, or waits anew, is taken over. A thread that finds its slot taken over
+ * tries its allocation again, and may then wait again.
+ *
+ *	program's thread				control thread
+ *	growth_ask(), inside the gate			growth_next(): tells others
+ *	growth_wait(), outside				growth_answer()
+ *
+ * No lock is taken. Signal handlers may call all functions.
+ */
+#include <cuda.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Allocations may wait from now on; @wake wakes the control thread. */
+void growth_begin(void (*wake)(void));
+
+/* No allocation waits from now on, and those that do try again, and fail. */
+void growth_end(void);
+
+/* True if allocations may wait. */
+bool growth_is_on(void);
+
+/*
+ * An allocation of @bytes on @dev is to wait. False: it must not wait, and fails. With true
+ * growth_wait() has to follow, outside the gate.
+ */
+bool growth_ask(CUdevice dev, size_t bytes);
+
+/*
+ * Wait for the answer. Either way the allocation may be tried once more; false: if that fails, it
+ * has failed.
+ */
+bool growth_wait(void);
+
+struct growth {
+	unsigned int serial;
+	CUdevice dev;
+	size_t bytes;
+};
+
+/* The next allocation that nobody has been told of. False: there is none. */
+bool growth_next(struct growth *growth);
+
+/* True if an allocation waits. */
+bool growth_waits(void);
+
+/* Let the allocation of @serial try again, or fail. One that does not wait any more is no error. */
+void growth_answer(unsigned int serial, bool room);
+
+/* The same for all; if they may try, they ask anew when that fails. */
+void growth_answer_all(bool room);
+
+#endif
