@@ -23,13 +23,13 @@ CLASSES = ("pass", "bare", "hook", "wait", "wait_hook", "gate")
 MODES = ("image", "check", "rewrite", "translated")
 WITH_WORDS = ("check", "rewrite")
 # Beside any class: see driver.calls.
-AGAIN, SYNCED, ACROSS, STAGED, RESTS, MANAGED, PEER, FOUND = (
-    "again", "synced", "across", "staged", "rests", "managed", "peer", "found")
-BESIDE = (AGAIN, SYNCED, ACROSS, STAGED, RESTS, MANAGED, PEER, FOUND)
+AGAIN, SYNCED, ACROSS, STAGED, RESTS, MANAGED, PEER, FOUND, ROOM = (
+    "again", "synced", "across", "staged", "rests", "managed", "peer", "found", "room")
+BESIDE = (AGAIN, SYNCED, ACROSS, STAGED, RESTS, MANAGED, PEER, FOUND, ROOM)
 # Beside a class, with words of these lines alone.
-OWN_WORDS = (PEER, FOUND)
+OWN_WORDS = (PEER, FOUND, ROOM)
 HOOKS = ("bare", "hook", "wait_hook", "image", "translated")
-STAGES = ("check", "before", "after", "synced", "across", "peer", "found")
+STAGES = ("check", "before", "after", "synced", "across", "peer", "found", "room")
 # What "across" adds for each parameter of these types.
 PLACES = {"CUstream": "across_stream", "CUcontext": "across_context"}
 
@@ -37,9 +37,11 @@ COLUMNS = 100
 INCLUDES = '''\
 #include "calls.h"
 #include "checkpoint/gate/gate.h"
+#include "checkpoint/gate/growth.h"
 #include "vmem/translate.h"
 #include "wrapper/face/driver.h"
 #include "wrapper/hooks/across.h"
+#include "wrapper/hooks/driver_memory.h"
 #include "wrapper/hooks/memory.h"
 #include "wrapper/hooks/peers.h"
 #include "wrapper/hooks/sync_memops.h"
@@ -55,9 +57,10 @@ INCLUDES = '''\
 
 # How driver.calls treats a function; uses and later are lists of (word, arguments).
 Rule = collections.namedtuple("Rule", "pattern kind uses later")
-# Why @step is taken once more: if there was no memory, or if the devices that the statements in
-# across add lack access. If they cannot get that, the call staged is made.
-Mend = collections.namedtuple("Mend", "step again across staged", defaults=([], None))
+# Why @step is taken once more: if there was no memory, and with an expression in room after a wait
+# for others to give some; or if the devices that the statements in across add lack access. If they
+# cannot get that, the call staged is made.
+Mend = collections.namedtuple("Mend", "step again room across staged", defaults=([], None))
 # C of words, by stages: if an expression of synced is true, the function waits for the default stream;
 # if one of peer is false, the call is refused; found are statements behind a call that succeeded.
 Beside = collections.namedtuple("Beside", "synced peer found", defaults=((), (), ()))
@@ -283,6 +286,14 @@ def once_more(indent, mend):
     if mend.again:
         lines += ["\t" * indent + "if (ret == CUDA_ERROR_OUT_OF_MEMORY && memory_give_back())",
                   *wrap(indent + 1, f"ret = {mend.step};")]
+    for room in mend.room:
+        lines += ["\t" * indent + "for (bool more = true;",
+                  *wrap(indent, f"     more && ret == CUDA_ERROR_OUT_OF_MEMORY && {room};) {{"),
+                  "\t" * (indent + 1) + "gate_exit();",
+                  "\t" * (indent + 1) + "more = growth_wait();",
+                  "\t" * (indent + 1) + "if (!gate_enter(GATE_HOLD))",
+                  "\t" * (indent + 2) + "return gate_refusal();",
+                  *wrap(indent + 1, f"ret = {mend.step};"), "\t" * indent + "}"]
     if mend.across:
         lines += ["\t" * indent + "if (ret == CUDA_ERROR_INVALID_VALUE) {",
                   "\t" * (indent + 1) + "struct across across = {0};", "",
@@ -332,7 +343,7 @@ def gated(prefix, name, prototype, steps, mend, beside, checks=(), gate="GATE_HO
     static = "" if prefix == "call" else "static "
     copies = any("&copies" in step for step in steps)
     stream = "CU_STREAM_PER_THREAD" if name.endswith("_ptds") else "CU_STREAM_LEGACY"
-    taken = {"ret", "copies", "waits", "across"} & {a for _, a in prototype}
+    taken = {"ret", "copies", "waits", "across", "more"} & {a for _, a in prototype}
     if taken:
         sys.exit(f"cuda.h: {name} has a parameter '{taken.pop()}', as the generated code has a variable")
     return [*wrap(0, f"{static}CUresult {prefix}_{name}({declarations})"), "{",
@@ -351,7 +362,7 @@ def gated(prefix, name, prototype, steps, mend, beside, checks=(), gate="GATE_HO
             "\tgate_exit();", "\treturn ret;", "}", ""]
 
 
-def functions_of_modes(name, prototype, rule, again, across, staged, beside):
+def functions_of_modes(name, prototype, rule, again, room, across, staged, beside):
     """Code, and the functions bound in the modes MODE_IMAGES, MODE_CHECK and MODE_TRANSLATED. Where
     addresses are translated, memory is the driver's own, and no copy needs access."""
     arguments = ", ".join(a for _, a in prototype)
@@ -359,24 +370,24 @@ def functions_of_modes(name, prototype, rule, again, across, staged, beside):
         return [], f"(void *)hook_{name}, 0, 0"
     if rule.kind == "translated":
         hook = f"hook_{name}({arguments})"
-        return (gated("translated", name, prototype, [hook], Mend(hook, again), beside),
+        return (gated("translated", name, prototype, [hook], Mend(hook, again, room), beside),
                 f"0, 0, (void *)translated_{name}")
     if rule.kind not in WITH_WORDS:
         return [], "0, 0, 0"
     call = f"real.{name}({arguments})"
     checks = steps_of(name, rule.uses, "check") if rule.kind == "check" else []
     steps = steps_of(name, rule.uses, "before") + [call] + steps_of(name, rule.later, "after")
-    code = (gated("checked", name, prototype, checks + [call], Mend(call, again, across, staged), beside)
-            if checks else [])
-    return (code + gated("translated", name, prototype, steps, Mend(call, again), beside, checks),
+    code = (gated("checked", name, prototype, checks + [call], Mend(call, again, room, across, staged),
+                  beside) if checks else [])
+    return (code + gated("translated", name, prototype, steps, Mend(call, again, room), beside, checks),
             f"0, {f'(void *)checked_{name}' if checks else '0'}, (void *)translated_{name}")
 
 
-def function_of_managed(name, prototype, rule, again):
+def function_of_managed(name, prototype, rule, again, room):
     """Code, and the function bound in MODE_MANAGED. Pointers are rewritten, as the driver may get them."""
     step = f"managed_{name}({', '.join(a for _, a in prototype)})"
     steps = steps_of(name, rule.uses, "before") + [step]
-    return gated("served", name, prototype, steps, Mend(step, again), Beside()), f"(void *)served_{name}"
+    return gated("served", name, prototype, steps, Mend(step, again, room), Beside()), f"(void *)served_{name}"
 
 
 def main():
@@ -423,6 +434,7 @@ def main():
         target = f"hook_{name}" if kind in ("hook", "wait_hook") else f"real.{name}"
         arguments = ", ".join(a for _, a in prototype)
         again, step = is_beside(name, AGAIN, rules), f"{target}({arguments})"
+        room = own_words(name, ROOM, rules)
         across = steps_across(name, prototype, rules)
         beside = Beside(synced_memory(name, rules), own_words(name, PEER, rules),
                         own_words(name, FOUND, rules))
@@ -432,15 +444,16 @@ def main():
             rest = f"rest_{name}({', '.join([a for _, a in prototype] + ['&ret'])})"
             declared = ", ".join([p for p, _ in prototype] + ["CUresult *ret"])
             rests += wrap(0, f"bool rest_{name}({declared});")
-        functions += gated("call", name, prototype, [step], Mend(step, again, across, staged), beside,
-                           gate="GATE_WAIT" if kind in ("wait", "wait_hook") else "GATE_HOLD", rest=rest)
+        functions += gated("call", name, prototype, [step], Mend(step, again, room, across, staged),
+                           beside, gate="GATE_WAIT" if kind in ("wait", "wait_hook") else "GATE_HOLD", rest=rest)
         calls += wrap(0, f"CUresult call_{name}({declarations});")
-        code, in_modes = functions_of_modes(name, prototype, rule, again, across, staged, beside)
+        code, in_modes = functions_of_modes(name, prototype, rule, again, room, across, staged,
+                                            beside)
         functions += code
         served = "0"
         if is_beside(name, MANAGED, rules):
             hooks += wrap(0, f"CUresult managed_{name}({declarations});")
-            code, served = function_of_managed(name, prototype, rule, again)
+            code, served = function_of_managed(name, prototype, rule, again, room)
             functions += code
         table.append(f"\t{{(void *)call_{name}, (void **)&real.{name}}},")
         modes.append(f"\t{{{in_modes}, {served}}},")

@@ -70,22 +70,31 @@ static size_t at_least_1(size_t n)
 	return n ? n : 1;
 }
 
+size_t array_bytes(const CUDA_ARRAY_DESCRIPTOR *d)
+{
+	return d->Width * at_least_1(d->Height) * d->NumChannels * format_bytes(d->Format);
+}
+
 CUresult hook_cuArrayCreate_v2(CUarray *pHandle, const CUDA_ARRAY_DESCRIPTOR *pAllocateArray)
 {
-	const CUDA_ARRAY_DESCRIPTOR *d = pAllocateArray;
-	CUresult result = real.cuArrayCreate_v2(pHandle, d);
+	CUresult result = real.cuArrayCreate_v2(pHandle, pAllocateArray);
 
 	if (!result)
 		driver_memory_add(DRIVER_MEMORY_ARRAY, (uintptr_t)*pHandle,
-				  d->Width * at_least_1(d->Height) * d->NumChannels *
-					  format_bytes(d->Format));
+				  array_bytes(pAllocateArray));
 	return result;
 }
 
-static size_t array3d_bytes(const CUDA_ARRAY3D_DESCRIPTOR *d)
+size_t array3d_bytes(const CUDA_ARRAY3D_DESCRIPTOR *d)
 {
 	return d->Width * at_least_1(d->Height) * at_least_1(d->Depth) * d->NumChannels *
 	       format_bytes(d->Format);
+}
+
+/* All smaller levels together are at most the first one's size again. */
+size_t mipmapped_bytes(const CUDA_ARRAY3D_DESCRIPTOR *d, unsigned int levels)
+{
+	return array3d_bytes(d) * (levels > 1 ? 2 : 1);
 }
 
 CUresult hook_cuArray3DCreate_v2(CUarray *pHandle, const CUDA_ARRAY3D_DESCRIPTOR *pAllocateArray)
@@ -111,11 +120,9 @@ CUresult hook_cuMipmappedArrayCreate(CUmipmappedArray *pHandle,
 	CUresult result =
 		real.cuMipmappedArrayCreate(pHandle, pMipmappedArrayDesc, numMipmapLevels);
 
-	/* All smaller levels together are at most the first one's size again. */
 	if (!result)
 		driver_memory_add(DRIVER_MEMORY_ARRAY, (uintptr_t)*pHandle,
-				  array3d_bytes(pMipmappedArrayDesc) *
-					  (numMipmapLevels > 1 ? 2 : 1));
+				  mipmapped_bytes(pMipmappedArrayDesc, numMipmapLevels));
 	return result;
 }
 

@@ -4,6 +4,7 @@
 /* Shared by the hooks of memory that is left to the driver. */
 #include <cuda.h>
 #include <stdbool.h>
+#include <stddef.h>
 
 /* The allocation of the real driver at @ptr is freed, or about to be. */
 void forget_pointer(CUdeviceptr ptr);
@@ -14,6 +15,11 @@ void forget_pointer(CUdeviceptr ptr);
  * alone, as another thread may destroy them meanwhile.
  */
 bool pool_gives_back(CUdevice dev);
+
+/* Bytes of arrays, without what the driver adds. */
+size_t array_bytes(const CUDA_ARRAY_DESCRIPTOR *d);
+size_t array3d_bytes(const CUDA_ARRAY3D_DESCRIPTOR *d);
+size_t mipmapped_bytes(const CUDA_ARRAY3D_DESCRIPTOR *d, unsigned int levels);
 
 /* There is a graph with allocation nodes: launches note the memory of graphs from now on. */
 void graphs_have_memory(void);

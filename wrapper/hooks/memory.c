@@ -4,6 +4,8 @@
  * goes to the real driver.
  */
 #include "wrapper/real.h"
+#include "checkpoint/gate/gate.h"
+#include "checkpoint/ledger/captures.h"
 #include "checkpoint/ledger/driver_memory.h"
 #include "checkpoint/ledger/green.h"
 #include "vmem/addressing.h"
@@ -71,6 +73,34 @@ CUresult memory_alloc(CUcontext ctx, CUdevice dev, size_t bytesize, CUdeviceptr 
 	return result;
 }
 
+bool memory_waits(CUdevice dev, size_t bytes)
+{
+	return growth_is_on() && bytes && !gate_is_nested() && !captures_open(driver_table()) &&
+	       growth_ask(dev, bytes);
+}
+
+bool memory_waits_here(size_t bytes)
+{
+	CUdevice dev;
+
+	return growth_is_on() && !real.cuCtxGetDevice(&dev) && memory_waits(dev, bytes);
+}
+
+static size_t pitch_of(size_t width)
+{
+	return (width + PITCH - 1) & ~(PITCH - 1);
+}
+
+size_t memory_pitched(size_t width, size_t height)
+{
+	return pitch_of(width) * height;
+}
+
+size_t memory_of_device(size_t size, const CUmemAllocationProp *prop)
+{
+	return prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE ? size : 0;
+}
+
 CUresult memory_sticky_error(void)
 {
 	size_t bytes, total;
@@ -108,7 +138,7 @@ CUresult hook_cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
 CUresult hook_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInBytes,
 				 size_t Height, unsigned int ElementSizeBytes)
 {
-	size_t pitch = (WidthInBytes + PITCH - 1) & ~(PITCH - 1), size;
+	size_t pitch = pitch_of(WidthInBytes), size;
 	bool valid = ElementSizeBytes == 4 || ElementSizeBytes == 8 || ElementSizeBytes == 16;
 	CUresult result;
 

@@ -2,6 +2,8 @@
 #ifndef CUDAW_HOOKS_MEMORY_H
 #define CUDAW_HOOKS_MEMORY_H
 
+#include "checkpoint/gate/growth.h"
+
 #include <cuda.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -18,6 +20,18 @@ bool memory_give_back(void);
  * is given back first.
  */
 CUresult memory_alloc(CUcontext ctx, CUdevice dev, size_t size, CUdeviceptr *ptr);
+
+/*
+ * The driver has no memory for an allocation of @bytes (0: that is no device memory) by the call that
+ * the thread makes, inside the gate. True: growth_wait() has to follow, outside the gate. A call
+ * within another call does not wait, nor does any while a stream is captured, as a pause would have to
+ * wait for the end of the capture.
+ */
+#define MEMORY_CONTEXT (640UL << 20) /* more than a context takes [H200: 0.52 GiB] */
+bool memory_waits(CUdevice dev, size_t bytes);
+bool memory_waits_here(size_t bytes);
+size_t memory_pitched(size_t width, size_t height);
+size_t memory_of_device(size_t size, const CUmemAllocationProp *prop);
 
 /*
  * The error that the current context has for good after a kernel's fault, as the driver's own calls
