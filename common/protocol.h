@@ -159,6 +159,7 @@
  */
 
 #define PROTOCOL_VERSION 1
+#define PROTOCOL_SHARE   1    /* between a job and the daemon */
 #define PROTOCOL_LINE    4096 /* the longest line, newline included */
 #define PROTOCOL_MESSAGE 512  /* the longest message of an "end", its NUL included */
 #define PROTOCOL_WORDS   64   /* of a line, the most beside a directory and GPUs */

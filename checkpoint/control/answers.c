@@ -24,7 +24,23 @@ static const char *const state_names[] = {
 #undef STATE_NAME
 };
 
-static void say_command(const struct client *c)
+const char *answers_state_name(enum job_state state)
+{
+	return state_names[state];
+}
+
+void answers_say_name(const struct client *c)
+{
+	char id[RUNDIR_ID_SIZE];
+
+	rundir_job_id(id);
+	server_say(c, "id %s", id);
+	if (setting_text(SETTING_NAME))
+		server_say(c, "name %s", setting_text(SETTING_NAME));
+	server_say(c, "pid %d", getpid());
+}
+
+void answers_say_command(const struct client *c)
 {
 	char command[201];
 	int fd = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
@@ -90,18 +106,14 @@ void answers_status(const struct client *c, const struct answers_facts *facts)
 {
 	const struct gpu *devices;
 	struct vmem_stats stats;
-	char id[RUNDIR_ID_SIZE], unreachable[SIGNALS_REACH_TEXT];
+	char unreachable[SIGNALS_REACH_TEXT];
 	const char *addressing, *why;
 	size_t count;
 
-	rundir_job_id(id);
 	server_say(c, "protocol %d", PROTOCOL_VERSION);
-	server_say(c, "id %s", id);
-	if (setting_text(SETTING_NAME))
-		server_say(c, "name %s", setting_text(SETTING_NAME));
-	server_say(c, "pid %d", getpid());
+	answers_say_name(c);
 	server_say(c, "uid %u", geteuid());
-	say_command(c);
+	answers_say_command(c);
 	server_say(c, "state %s", state_names[facts->state]);
 	devices = devices_all(&count);
 	for (size_t i = 0; i < count; i++) {

@@ -19,6 +19,11 @@ struct answers_facts {
 	const char *reason; /* empty: none */
 };
 
+/* Parts of the status: the job's id, its name and the pid; the command. The word of a state. */
+void answers_say_name(const struct client *c);
+void answers_say_command(const struct client *c);
+const char *answers_state_name(enum job_state state);
+
 /* Send the whole status. */
 void answers_status(const struct client *c, const struct answers_facts *facts);
 

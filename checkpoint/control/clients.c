@@ -6,6 +6,7 @@
 #include "checkpoint/control/operation.h"
 #include "checkpoint/control/request.h"
 #include "checkpoint/control/server.h"
+#include "checkpoint/control/share.h"
 #include "checkpoint/engine/engine.h"
 #include "checkpoint/gate/hold.h"
 #include "checkpoint/ledger/peers.h"
@@ -42,6 +43,8 @@ static void take_change(struct client *c, const struct request *r)
 	c->waits = pause ? WAITS_PAUSED : WAITS_RUNNING;
 	c->holds = r->hold;
 	job_take(&event);
+	if (!pause)
+		share_resumed();
 }
 
 static bool has_lease(const struct client *c)
@@ -232,7 +235,7 @@ void clients_handle(void)
 		while ((line = server_line(c))) {
 			if (c->holds)
 				take_order(c, line);
-			else
+			else if (!share_is_daemon(c) || !share_take_line(line))
 				take_request(c, line);
 		}
 		if (c->gone && !c->ended)

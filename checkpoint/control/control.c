@@ -5,12 +5,14 @@
 #include "checkpoint/control/job.h"
 #include "checkpoint/control/operation.h"
 #include "checkpoint/control/server.h"
+#include "checkpoint/control/share.h"
 #include "checkpoint/control/signals.h"
 #include "checkpoint/control/signals_reach.h"
 #include "checkpoint/control/signals_take.h"
 #include "checkpoint/control/wake.h"
 #include "checkpoint/engine/engine.h"
 #include "checkpoint/gate/gate.h"
+#include "checkpoint/gate/growth.h"
 #include "checkpoint/host/spill.h"
 #include "checkpoint/release/devices.h"
 #include "common/clock.h"
@@ -68,7 +70,7 @@ static int less(int a, int b)
 /* How long to sleep when nothing happens. */
 static int patience_ms(void)
 {
-	int ms = server_patience_ms();
+	int ms = less(server_patience_ms(), share_patience_ms());
 
 	if (clients_wait())
 		ms = less(ms, PROGRESS_MS);
@@ -178,6 +180,7 @@ static void look_once(void)
 	clients_handle();
 	job_settle();
 	job_send_news();
+	share_look();
 	server_sweep();
 }
 
@@ -190,6 +193,8 @@ static void *control_main(void *arg)
 
 static void on_exit_any(void)
 {
+	if (forks_is_ours())
+		growth_end();
 	operation_see_through();
 	if (forks_is_ours() && started)
 		rundir_unlink(RUNDIR_CONTROL, getpid());
@@ -204,6 +209,7 @@ static void begin_anew_in_child(void)
 	/* The driver does the same in the child of a process that has used it. */
 	gate_refuse(CUDA_ERROR_NOT_INITIALIZED);
 	server_close();
+	share_after_fork();
 	forked_let_go();
 	spill_close();
 	wake_close();
@@ -260,6 +266,7 @@ static bool prepare(const struct cuda_driver *driver)
 	operation_init(driver, wake_up);
 	devices_find(driver);
 	server_init();
+	share_init(wake_up);
 	watch_forks();
 	atexit(on_exit_any);
 	return true;

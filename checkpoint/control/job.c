@@ -22,6 +22,7 @@ static struct engine_result last[2]; /* [0] resume, [1] pause */
 static char reason[528];             /* a result's message with "resume: " before it */
 static struct hold_report report;    /* the last one of the operation under way */
 static bool reported;
+static bool rested;     /* the last probe found the job with nothing to do */
 static size_t moved;    /* bytes that its lease was told of, by the operation under way */
 static double retry_ms; /* clock_ms() */
 static bool starved;    /* the last operation had no thread, which has been said */
@@ -256,6 +257,7 @@ void job_end_operation(void)
 				      .room = operation_seen_room(),
 				      .reason = reason};
 
+	rested = op == OP_PROBE && !strcmp(result->code, END_OK);
 	send_moved();
 	if (op == OP_YIELD && engine_is_paused())
 		answers_moved("mapped", operation_mapped());
@@ -275,6 +277,18 @@ void job_end_operation(void)
 	if (writes && ok && strcmp(written->code, END_OK))
 		note_failure("snapshot", written->message, false);
 	job_take(&event);
+}
+
+void job_probe(void)
+{
+	rested = false;
+	job_take(&(struct control_event){.kind = EV_PROBE});
+	job_settle();
+}
+
+bool job_came_to_rest(void)
+{
+	return rested;
 }
 
 void job_look_for_caller(void)

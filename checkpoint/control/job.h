@@ -38,6 +38,13 @@ void job_retry(void);
 /* See whether the process that is to finish a snapshot has ended without a word. */
 void job_look_for_caller(void);
 
+/*
+ * Bring the job to rest for a moment (EV_PROBE); when no probe is under way any more, whether the last
+ * one found it with nothing to do.
+ */
+void job_probe(void);
+bool job_came_to_rest(void);
+
 /* Tell clients how far the operation is. */
 void job_send_news(void);
 

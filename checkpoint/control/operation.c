@@ -20,11 +20,12 @@
 #include <unistd.h>
 
 #define READY_S         1     /* for the control thread to tell clients that the program runs */
+#define PROBE_TIMEOUT_MS 20   /* for the GPU to end what it does */
 #define TRIM_TIMEOUT_MS 30000 /* for calls of the program to end */
 
 static const char *const names[] = {
 	"do nothing",       "pause",   "resume", "trim", "write a snapshot",
-	"release the rest", "tidy up", "yield",  "fill"};
+	"release the rest", "tidy up", "yield",  "fill", "probe"};
 static void (*wake)(void);
 static int cuda; /* the driver's CUDA version */
 
@@ -86,6 +87,9 @@ static void run(void)
 	case OP_YIELD:
 		engine_yield(&now.engine);
 		claims_drop();
+		break;
+	case OP_PROBE:
+		engine_probe(&now.engine);
 		break;
 	case OP_FILL:
 		engine_fill(&now.engine);
@@ -175,7 +179,9 @@ static void begin(enum operation op, const struct operation_options *options,
 		now.order = *order;
 	e->order = options->writes ? &now.order : NULL;
 	e->alone = options->alone;
-	e->timeout_ms = op == OP_TRIM ? TRIM_TIMEOUT_MS : options->timeout_ms;
+	e->timeout_ms = op == OP_TRIM	 ? TRIM_TIMEOUT_MS
+			: op == OP_PROBE ? PROBE_TIMEOUT_MS
+					 : options->timeout_ms;
 	/*
 	 * An image needs the whole GPU released. Tidying up prepares for a pause like the last one,
 	 * and keeps its choice.

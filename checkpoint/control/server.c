@@ -62,8 +62,11 @@ void server_say(const struct client *c, const char *fmt, ...)
 		if (line[i] == '\n')
 			line[i] = ' ';
 	line[len++] = '\n';
-	if (send(ownfd_get(&c->own), line, len, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
-		pr_debug("send: %s", strerror(errno));
+	if (send(ownfd_get(&c->own), line, len, MSG_NOSIGNAL | MSG_DONTWAIT) == len)
+		return;
+	pr_debug("send: %s", strerror(errno));
+	if (c->adopted)
+		clients[c - clients].gone = true;
 }
 
 void server_end(struct client *c)
@@ -223,7 +226,8 @@ static bool same_user(int fd)
 	       (peer.uid == geteuid() || peer.uid == 0);
 }
 
-static void take_in(int fd, const char *refusal)
+/* A slot must be free. */
+static struct client *add(int fd)
 {
 	struct client *c = clients;
 
@@ -233,9 +237,30 @@ static void take_in(int fd, const char *refusal)
 			     .own = OWNFD_NONE,
 			     .id = ++last_id,
 			     .token = OWNFD_NONE,
-			     .since_ms = clock_ms(),
-			     .refusal = refusal};
+			     .since_ms = clock_ms()};
 	ownfd_set(&c->own, fd);
+	return c;
+}
+
+struct client *server_adopt(int fd)
+{
+	struct client *c;
+
+	if (count_clients() >= SERVER_CLIENTS) {
+		close(fd);
+		return NULL;
+	}
+	c = add(fd);
+	c->adopted = true;
+	c->waits = WAITS_LEASE;
+	return c;
+}
+
+static void take_in(int fd, const char *refusal)
+{
+	struct client *c = add(fd);
+
+	c->refusal = refusal;
 	if (same_user(fd))
 		return;
 	server_say(c, "end " END_DENIED " this job belongs to another user");

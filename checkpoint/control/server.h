@@ -43,6 +43,7 @@ struct client {
 	unsigned int id;
 	bool gone; /* it disconnected, or sent no valid line: handle its other lines, then end it */
 	bool ended;          /* the next server_sweep() closes it */
+	bool adopted;        /* we made the connection: it must not lose a line */
 	const char *refusal; /* not NULL: the reason why it is turned away */
 	double since_ms;     /* clock_ms() when it connected */
 	struct ownfd token;  /* a descriptor that came with its lines, closed with it */
@@ -74,6 +75,13 @@ bool server_is_lost(void);
  */
 bool server_reopen(void);
 
+/*
+ * A connection that this process has made, to a peer that was checked, as one more client. It waits
+ * as WAITS_LEASE, and keeps its slot until it disconnects, or does not read what it is sent. NULL:
+ * no slot is free; then @fd is closed.
+ */
+struct client *server_adopt(int fd);
+
 /* Put the descriptors to poll into @fds, at most SERVER_FDS, and return their number. */
 int server_poll_fds(struct pollfd *fds);
 
@@ -95,7 +103,10 @@ struct client *server_next(const struct client *previous);
  */
 char *server_line(struct client *c);
 
-/* Send a line. A client that does not read loses the line: it must not hold up the job. */
+/*
+ * Send a line. A client that does not read loses the line: it must not hold up the job. One that was
+ * adopted is gone then.
+ */
 void server_say(const struct client *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* The descriptor that came with @c's lines; -1: none, or the program has closed it. */

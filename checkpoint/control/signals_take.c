@@ -2,8 +2,10 @@
 #include "checkpoint/control/signals_take.h"
 #include "checkpoint/control/job.h"
 #include "checkpoint/control/request.h"
+#include "checkpoint/control/share.h"
 #include "checkpoint/control/signals.h"
 #include "checkpoint/engine/engine.h"
+#include "checkpoint/gate/growth.h"
 #include "checkpoint/snapshot/codec.h"
 #include "checkpoint/snapshot/dir.h"
 #include "common/settings.h"
@@ -48,10 +50,14 @@ void signals_take(void)
 	case WISH_RESUME:
 		event.kind = EV_RESUME;
 		job_take(&event);
+		share_resumed();
 		break;
 	case WISH_NONE:
 		break;
 	}
-	if (signals_take_end())
-		job_take(&(struct control_event){.kind = EV_END});
+	if (!signals_take_end())
+		return;
+	job_take(&(struct control_event){.kind = EV_END});
+	/* The program may have to get on for its end. */
+	growth_answer_all(false);
 }

@@ -111,6 +111,15 @@ static const unsigned char moves[ACTIVITIES][EVENTS] = {
 		[EV_ENDED] = TO(IDLE),
 		[EV_NO_START] = TO(STARVED),
 	},
+	[ACTIVITY_PROBING] = {
+		[EV_PAUSE] = CANCEL,
+		[EV_RESUME] = CANCEL,
+		[EV_TRIM] = CANCEL,
+		[EV_SNAPSHOT] = CANCEL,
+		[EV_YIELD] = CANCEL,
+		[EV_ENDED] = TO(IDLE),
+		[EV_NO_START] = TO(STARVED),
+	},
 };
 /* clang-format on */
 
@@ -125,8 +134,7 @@ enum operation control_operation(const struct control_state *s)
 	return operations[s->activity];
 }
 
-/* True if somebody wants the job paused. */
-static bool wants_paused(const struct control_state *s)
+bool control_wants_paused(const struct control_state *s)
 {
 	for (int i = 0; i < WISHERS; i++)
 		if (s->wishes[i])
@@ -217,7 +225,7 @@ static void commit(struct control_state *s, struct control_actions *actions)
 static void wish(struct control_state *s, bool paused, enum wisher wisher,
 		 const struct control_event *how, struct control_actions *actions)
 {
-	bool same = wants_paused(s) == paused;
+	bool same = control_wants_paused(s) == paused;
 
 	if (paused) {
 		s->wishes[wisher] = true;
@@ -259,7 +267,7 @@ static int take_snapshot(struct control_state *s, const struct control_event *e,
 {
 	if (s->snapshot != SNAPSHOT_NONE || (control_operation(s) == OP_RESUME && e->held))
 		return -EBUSY;
-	if (e->pause && !wants_paused(s))
+	if (e->pause && !control_wants_paused(s))
 		wish(s, true, WISHER_SNAPSHOT, e, actions);
 	else
 		move(s, EV_SNAPSHOT, actions);
@@ -312,7 +320,7 @@ static void undo(struct control_state *s, struct control_actions *actions)
 {
 	const struct control_event how = {.options.timeout_ms = UNDO_TIMEOUT_MS};
 
-	if (wants_paused(s))
+	if (control_wants_paused(s))
 		wish_to_run(s, 0, actions);
 	else
 		wish(s, true, WISHER_USER, &how, actions);
@@ -325,7 +333,7 @@ static void take_holder(struct control_state *s, const struct control_event *e,
 		commit(s, actions);
 	else if (e->client != s->holder || !e->client)
 		return;
-	else if (e->kind == EV_ABORT || (wants_paused(s) && !e->agreed))
+	else if (e->kind == EV_ABORT || (control_wants_paused(s) && !e->agreed))
 		undo(s, actions);
 	else
 		commit(s, actions);
@@ -351,7 +359,7 @@ static void accept_paused(struct control_state *s)
 {
 	if (!is_unfinished(s))
 		s->wishes[WISHER_USER] = true;
-	else if (!wants_paused(s))
+	else if (!control_wants_paused(s))
 		s->wishes[WISHER_SNAPSHOT] = true;
 }
 
@@ -389,12 +397,12 @@ static void end_change(struct control_state *s, const struct control_event *e,
 		       struct control_actions *actions)
 {
 	bool pause = control_operation(s) == OP_PAUSE, again = is_wanted_still(s, e);
-	bool wanted = wants_paused(s) == pause;
+	bool wanted = control_wants_paused(s) == pause;
 	bool ok = !strcmp(e->code, END_OK);
 	bool patient = !strcmp(e->code, END_TIMEOUT) || !strcmp(e->code, END_BUSY);
 	/* False if a pause has ended the resume, or if another resume follows. */
 	bool failed =
-		!pause && !ok && !again && !wants_paused(s) && s->snapshot != SNAPSHOT_CLOSING;
+		!pause && !ok && !again && !control_wants_paused(s) && s->snapshot != SNAPSHOT_CLOSING;
 
 	s->rest = rest_after(s, e, ok || (!pause && patient));
 	if (!ok && !again)
@@ -425,7 +433,7 @@ static void end_part(struct control_state *s, const struct control_event *e,
 		s->ending = false;
 		if (s->lease == LEASE_GONE)
 			s->lease = LEASE_OURS;
-	} else if (!wants_paused(s) || s->rest == STATE_RUNNING) {
+	} else if (!control_wants_paused(s) || s->rest == STATE_RUNNING) {
 		s->rest = STATE_WAITING;
 	}
 	if (fill && e->paused && s->lease == LEASE_GONE)
@@ -444,7 +452,7 @@ static void end_writing(struct control_state *s, const struct control_event *e,
 		s->snapshot = s->order_pause || s->order_image ? SNAPSHOT_OPEN : SNAPSHOT_NONE;
 	} else {
 		s->snapshot = SNAPSHOT_NONE;
-		if (wants_paused(s) && !s->wishes[WISHER_USER])
+		if (control_wants_paused(s) && !s->wishes[WISHER_USER])
 			wish_to_run(s, 0, actions);
 		s->wishes[WISHER_SNAPSHOT] = false;
 	}
@@ -576,7 +584,7 @@ int control_take(struct control_state *s, const struct control_event *e,
 		move(s, EV_DONE, actions);
 		break;
 	case EV_MOVED:
-		s->wishes[WISHER_USER] = wants_paused(s);
+		s->wishes[WISHER_USER] = control_wants_paused(s);
 		s->wishes[WISHER_SNAPSHOT] = false;
 		s->lease = LEASE_OURS;
 		if (s->snapshot >= SNAPSHOT_OPEN)
@@ -601,12 +609,15 @@ int control_take(struct control_state *s, const struct control_event *e,
 		break;
 	case EV_LEASE_BACK:
 		s->lease = LEASE_OURS;
-		if (!wants_paused(s)) /* a resume follows */
+		if (!control_wants_paused(s)) /* a resume follows */
 			s->options = (struct operation_options){0};
 		/* It is the one that the yield has called off. */
-		if (!wants_paused(s) && s->activity == ACTIVITY_RESUMING_OFF)
+		if (!control_wants_paused(s) && s->activity == ACTIVITY_RESUMING_OFF)
 			s->activity = ACTIVITY_RESUMING_AGAIN;
 		move(s, EV_LEASE_BACK, actions);
+		break;
+	case EV_PROBE:
+		s->probe = true;
 		break;
 	case EV_RETRY:
 	case EVENTS:
@@ -675,10 +686,10 @@ void control_decide(struct control_state *s, bool untidy, bool kept,
 		return;
 	if (s->snapshot == SNAPSHOT_CLOSING)
 		close_snapshot(s, actions);
-	waits = s->lease == LEASE_GONE && !wants_paused(s);
+	waits = s->lease == LEASE_GONE && !control_wants_paused(s);
 	if (waits && s->rest == STATE_PAUSED)
 		s->rest = STATE_WAITING;
-	paused = s->rest != STATE_RUNNING && (s->rest != STATE_WAITING || !wants_paused(s));
+	paused = s->rest != STATE_RUNNING && (s->rest != STATE_WAITING || !control_wants_paused(s));
 	if (s->trim) {
 		s->trim = false;
 		start(s, ACTIVITY_TRIMMING, actions);
@@ -688,7 +699,7 @@ void control_decide(struct control_state *s, bool untidy, bool kept,
 	} else if (waits && s->fill && s->snapshot != SNAPSHOT_ASKED) {
 		s->fill = false;
 		start(s, ACTIVITY_FILLING, actions);
-	} else if (wants_paused(s) != paused && !waits) {
+	} else if (control_wants_paused(s) != paused && !waits) {
 		start(s, paused ? ACTIVITY_RESUMING : ACTIVITY_PAUSING, actions);
 	} else if (s->snapshot == SNAPSHOT_ASKED) {
 		start(s, ACTIVITY_WRITING, actions);
@@ -705,5 +716,8 @@ void control_decide(struct control_state *s, bool untidy, bool kept,
 		s->holder = 0;
 		if (untidy)
 			start(s, ACTIVITY_TIDYING, actions);
+		else if (s->probe && s->rest == STATE_RUNNING)
+			start(s, ACTIVITY_PROBING, actions);
 	}
+	s->probe = false;
 }

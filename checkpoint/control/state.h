@@ -56,6 +56,7 @@ enum operation {
 	OP_TIDY,
 	OP_YIELD,
 	OP_FILL,
+	OP_PROBE,
 };
 
 /*
@@ -78,6 +79,7 @@ enum operation {
 	X(TIDYING, OP_TIDY)          \
 	X(YIELDING, OP_YIELD)        \
 	X(FILLING, OP_FILL)          \
+	X(PROBING, OP_PROBE)         \
 	X(REFUSED, OP_NONE)
 
 #define ACTIVITY_ENUM(name, op) ACTIVITY_##name,
@@ -101,7 +103,8 @@ enum activity { ACTIVITY_MAP(ACTIVITY_ENUM) ACTIVITIES };
 	X(RETRY)       /* a moment has passed */                                            \
 	X(YIELD)       /* the lease goes: take memory off the GPU */                        \
 	X(ROOM)        /* memory may come back */                                           \
-	X(LEASE_BACK)  /* whoever had the lease is gone */
+	X(LEASE_BACK)  /* whoever had the lease is gone */                                  \
+	X(PROBE)       /* see whether a running job has nothing to do, unless it has */
 
 #define EVENT_ENUM(name) EV_##name,
 enum event_kind { EVENT_MAP(EVENT_ENUM) EVENTS };
@@ -228,6 +231,7 @@ struct control_state {
 	bool fill;                      /* no fill has used that room */
 
 	bool trim;   /* a trim is asked for */
+	bool probe;  /* a probe is, unless anything else is */
 	bool whole;  /* a pause has asked for the whole GPU, and the job may be paused already */
 	bool ending; /* the program handles a signal that ends it */
 
@@ -252,6 +256,9 @@ void control_decide(struct control_state *s, bool untidy, bool kept,
 
 /* The operation under way. */
 enum operation control_operation(const struct control_state *s);
+
+/* True if the user, or a snapshot, wants the job paused. */
+bool control_wants_paused(const struct control_state *s);
 
 /* True if a snapshot is written, and its requester has yet to say that it is done. */
 bool control_awaits_done(const struct control_state *s);

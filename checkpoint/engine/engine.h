@@ -30,6 +30,7 @@
  * of the program.
  */
 #include "checkpoint/release/release.h"
+#include "common/gpu.h"
 #include "common/protocol.h"
 
 #include <cuda.h>
@@ -165,6 +166,12 @@ void engine_fill(struct engine_op *op);
 void engine_trim(struct engine_op *op);
 
 /*
+ * Bring a running job to rest, and let it run on. END_OK: no call was inside, and the GPU had done all
+ * work, or did so within the timeout.
+ */
+void engine_probe(struct engine_op *op);
+
+/*
  * Write a paused job's memory to a snapshot. If the order says hold, the host memory is given back,
  * and a resume reads the snapshot first. If the order says image, the driver's checkpoint is taken
  * unless the pause took it. A failure leaves the job paused as it was.
@@ -195,6 +202,12 @@ int engine_lock_place(struct snapshot_error *error);
  */
 bool engine_is_untidy(void);
 void engine_tidy(struct engine_op *op);
+
+/*
+ * Bytes of a job at rest that are not on the GPU, by device; of a running one none. While no operation
+ * is under way that moves memory.
+ */
+void engine_missing(size_t needed[GPU_MAX]);
 
 /* True if CUDAW_PREPARE is set: look for work of engine_tidy() from time to time. */
 bool engine_prepares(void);

@@ -115,8 +115,6 @@ bool engine_memory_is_free(const struct cuda_driver *drv);
  * The job stays paused.
  */
 int engine_fail_lack(struct engine_op *op);
-/* Bytes of the regions that are not mapped, by device. */
-void engine_missing(size_t needed[GPU_MAX]);
 /*
  * Map what is not mapped: all or nothing, unless the driver fails to undo it. Unmap the regions from
  * @from on, which are saved, the last one first: they are out from then on. They return the driver's

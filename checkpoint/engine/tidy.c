@@ -72,6 +72,27 @@ void engine_trim(struct engine_op *op)
 	engine_succeed(op, start, 0);
 }
 
+void engine_probe(struct engine_op *op)
+{
+	double start = clock_ms();
+	struct context_list list = {0};
+	struct quiet q = {.drv = op->drv,
+			  .deadline_ms = start + op->timeout_ms,
+			  .cancel = &op->progress.cancel,
+			  .contexts = &list};
+	int ret;
+
+	engine_begin(op, &op->result);
+	ret = quiet_enter(&q);
+	if (!ret)
+		gate_open();
+	contexts_free(&list);
+	if (ret)
+		engine_fail_wait(op, q.what, "");
+	else
+		engine_succeed(op, start, 0);
+}
+
 bool engine_prepares(void)
 {
 	return setting_enabled(SETTING_PREPARE);

@@ -33,41 +33,43 @@ static const char *const event_names[] = {
 /* clang-format off */
 static const char *const table[ACTIVITIES][EVENTS + 1] = {
 #define ROW(name, pause, resume, end, trim, snapshot, call_off, done, moved, commit, abort, gone, \
-	    ended, no_start, retry, yield, room, back) \
+	    ended, no_start, retry, yield, room, back, probe) \
 	[ACTIVITY_##name] = {pause, resume, end, trim, snapshot, call_off, done, moved, commit, abort, \
-			     gone, ended, no_start, retry, yield, room, back, "end"}
+			     gone, ended, no_start, retry, yield, room, back, probe, "end"}
 /*
  * PAUSE RESUME END TRIM SNAPSHOT CALL_OFF DONE MOVED COMMIT ABORT HOLDER_GONE ENDED NO_START RETRY
- * YIELD ROOM LEASE_BACK
+ * YIELD ROOM LEASE_BACK PROBE
  */
-ROW(IDLE, ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", "."),
+ROW(IDLE, ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", "."),
 ROW(STARVED, "IDLE", "IDLE", ".", "IDLE", "IDLE", ".", "IDLE", ".", ".", ".", ".", ".", ".", "IDLE",
-    "IDLE", "IDLE", "IDLE"),
+    "IDLE", "IDLE", "IDLE", "."),
 ROW(PAUSING, ".", "PAUSING_OFF!", "PAUSING_OFF!", ".", ".", ".", ".", ".", ".", ".", ".", "IDLE",
-    "STARVED", ".", ".", ".", "."),
+    "STARVED", ".", ".", ".", ".", "."),
 ROW(PAUSING_OFF, "PAUSING_AGAIN", ".", ".", ".", "PAUSING_AGAIN", ".", ".", ".", ".", ".", ".",
-    "IDLE", ".", ".", ".", ".", "."),
+    "IDLE", ".", ".", ".", ".", ".", "."),
 ROW(PAUSING_AGAIN, ".", "PAUSING_OFF", "PAUSING_OFF", ".", ".", ".", ".", ".", ".", ".", ".", "IDLE",
-    ".", ".", ".", ".", "."),
+    ".", ".", ".", ".", ".", "."),
 ROW(RESUMING, "RESUMING_OFF!", ".", "RESUMING_AGAIN!", ".", "RESUMING_OFF!", ".", ".", ".", ".", ".",
-    ".", "IDLE", "STARVED", ".", "RESUMING_OFF!", ".", "."),
+    ".", "IDLE", "STARVED", ".", "RESUMING_OFF!", ".", ".", "."),
 ROW(RESUMING_OFF, ".", "RESUMING_AGAIN", "RESUMING_AGAIN", ".", ".", ".", ".", ".", ".", ".", ".",
-    "IDLE", ".", ".", ".", ".", "."),
+    "IDLE", ".", ".", ".", ".", ".", "."),
 ROW(RESUMING_AGAIN, "RESUMING_OFF", ".", ".", ".", "RESUMING_OFF", ".", ".", ".", ".", ".", ".",
-    "IDLE", ".", ".", "RESUMING_OFF", ".", "."),
+    "IDLE", ".", ".", "RESUMING_OFF", ".", ".", "."),
 ROW(TRIMMING, ".!", ".!", ".", ".", ".!", ".", ".", ".", ".", ".", ".", "IDLE", "STARVED", ".", ".!",
-    ".", "."),
+    ".", ".", "."),
 ROW(WRITING, ".", ".!", ".!", ".", ".", ".!", ".", ".", ".", ".", ".", "IDLE", "STARVED", ".", ".",
-    ".", "."),
+    ".", ".", "."),
 ROW(RELEASING, ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", "IDLE", "STARVED", ".", ".",
-    ".", "."),
+    ".", ".", "."),
 ROW(TIDYING, ".!", ".!", ".", ".!", ".!", ".", ".!", ".", ".", ".", ".", "IDLE", "STARVED", ".", ".!",
-    ".!", ".!"),
+    ".!", ".!", "."),
 ROW(YIELDING, ".", ".", ".!", ".", ".", ".", ".", ".", ".", ".", ".", "IDLE", "STARVED", ".", ".",
-    ".", ".!"),
+    ".", ".!", "."),
 ROW(FILLING, ".!", ".", ".!", ".!", ".!", ".", ".!", ".", ".", ".", ".", "IDLE", "STARVED", ".", ".!",
-    ".", ".!"),
-ROW(REFUSED, ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", "."),
+    ".", ".!", "."),
+ROW(PROBING, ".!", ".!", ".", ".!", ".!", ".", ".", ".", ".", ".", ".", "IDLE", "STARVED", ".", ".!",
+    ".", ".", "."),
+ROW(REFUSED, ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", "."),
 #undef ROW
 };
 /* clang-format on */

@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "checkpoint/control/share.h"
+#include "checkpoint/control/answers.h"
+#include "checkpoint/control/job.h"
+#include "checkpoint/control/operation.h"
+#include "checkpoint/control/server.h"
+#include "checkpoint/control/share_idle.h"
+#include "checkpoint/control/share_needs.h"
+#include "checkpoint/engine/engine.h"
+#include "checkpoint/gate/gate.h"
+#include "checkpoint/gate/growth.h"
+#include "checkpoint/ledger/peers.h"
+#include "checkpoint/release/devices.h"
+#include "common/clock.h"
+#include "common/daemon.h"
+#include "common/protocol.h"
+#include "common/settings.h"
+#include "vmem/vmem.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LOG_PREFIX "share: "
+#include "common/log.h"
+
+#define LOOK_MS      50   /* while the process has no GPU memory, or somebody waits for it */
+#define CALM_MS      1000 /* while nobody does */
+#define RETRY_MS     100  /* until the daemon is tried again; later longer */
+#define RETRY_MAX_MS 5000
+#define WELCOME_MS   2000 /* that an allocation waits for the daemon's welcome */
+
+static struct {
+	const char *which; /* CUDAW_SHARE; NULL: off, or left for good */
+	struct client *c;  /* the connection; NULL: none */
+	unsigned int id;   /* of it */
+	double since_ms;   /* when it was made; clock_ms() */
+	bool welcome;
+	double retry_ms, patience_ms;
+	bool said_why; /* there is no daemon, or it refuses the job */
+
+	bool watched;
+	enum job_state state; /* that was said */
+	enum operation op;    /* that was under way at the last look */
+	bool resumed, wanted; /* while the lease is gone: the user resumed it; "want" was said */
+} share;
+
+void share_init(void (*wake)(void))
+{
+	memset(&share, 0, sizeof(share));
+	share.which = setting_socket(SETTING_SHARE);
+	if (!share.which)
+		return;
+	gate_set_wake(wake);
+	growth_begin(wake);
+}
+
+void share_after_fork(void)
+{
+	memset(&share, 0, sizeof(share));
+}
+
+bool share_is_daemon(const struct client *c)
+{
+	return c == share.c && c->id == share.id;
+}
+
+void share_resumed(void)
+{
+	share.resumed = true;
+}
+
+static void say_once(const char *what, const char *why)
+{
+	if (!share.said_why)
+		pr_warn("%s (CUDAW_SHARE=%s): %s: the job takes no turns", what, share.which, why);
+	share.said_why = true;
+}
+
+/* Not again, as the daemon would refuse it again, or the job could not do its part. */
+static void leave_for_good(void)
+{
+	share.which = NULL;
+	growth_end();
+	gate_unwatch();
+	gate_set_wake(NULL);
+}
+
+static void introduce(void)
+{
+	const char *class = setting_word(SETTING_SHARE_CLASS);
+	const struct client *c = share.c;
+
+	server_say(c, "share %d", PROTOCOL_SHARE);
+	answers_say_name(c);
+	answers_say_command(c);
+	server_say(c, "class %s", class ? class : settings[SETTING_SHARE_CLASS].preset);
+	server_say(c, "weight %d", setting_weight(SETTING_SHARE_WEIGHT));
+	share_needs_say(c, true);
+	share.state = job_state();
+	server_say(c, "state %s", answers_state_name(share.state));
+	server_say(c, "joined");
+}
+
+/* A moment at which a connection does no harm, and the process can do what the daemon will ask. */
+static bool may_join(void)
+{
+	const struct control_state *s = job_now();
+
+	return s->lease == LEASE_OURS && s->snapshot == SNAPSHOT_NONE && !peers_outside();
+}
+
+static void try_again_later(void)
+{
+	share.patience_ms = share.patience_ms * 2 < RETRY_MS ? RETRY_MS : share.patience_ms * 2;
+	if (share.patience_ms > RETRY_MAX_MS)
+		share.patience_ms = RETRY_MAX_MS;
+	share.retry_ms = clock_ms() + share.patience_ms;
+}
+
+static void join(void)
+{
+	const char *why;
+	int fd;
+
+	if (clock_ms() < share.retry_ms || !may_join())
+		return;
+	fd = daemon_connect(share.which, &why);
+	if (fd >= 0)
+		share.c = server_adopt(fd);
+	if (!share.c) {
+		try_again_later();
+		say_once("no daemon", fd < 0 ? why : "all connections are in use");
+		return;
+	}
+	share.id = share.c->id;
+	share.since_ms = clock_ms();
+	share.welcome = share.watched = share.wanted = false;
+	introduce();
+}
+
+/* The connection is gone, and the lease with it (clients.c). */
+static void notice_loss(void)
+{
+	if (share.c->used && share.c->id == share.id && !share.c->ended)
+		return;
+	share.c = NULL;
+	share_idle_stop();
+	try_again_later();
+	if (share.welcome)
+		pr_info("the connection to the daemon has ended");
+	growth_answer_all(true);
+}
+
+static void take_end(const char *answer)
+{
+	say_once("the daemon refuses the job", answer);
+	if (!strncmp(answer, END_INVALID, strlen(END_INVALID)))
+		leave_for_good();
+	server_end(share.c);
+}
+
+bool share_take_line(const char *line)
+{
+	unsigned int number = 0;
+	char word[16] = "", rest[8];
+
+	if (sscanf(line, "%15s", word) != 1)
+		return true;
+	if (!strcmp(word, "yield") || !strcmp(word, "room"))
+		return false;
+	sscanf(line, "%*s %7s", rest);
+	sscanf(line, "%*s %u", &number);
+	if (!strcmp(word, "welcome")) {
+		share.welcome = true;
+		share.said_why = false;
+		share.patience_ms = 0;
+		share_idle_set(number);
+	} else if (!strcmp(word, "watch") || !strcmp(word, "unwatch")) {
+		share.watched = *word == 'w';
+	} else if (!strcmp(word, "try") || !strcmp(word, "no")) {
+		growth_answer(number, *word == 't');
+	} else if (!strcmp(word, "end")) {
+		take_end(line + strcspn(line, " ") + (strchr(line, ' ') != NULL));
+	}
+	/* Others are of a later version. */
+	return true;
+}
+
+/* It wants to run: once while the lease is gone. */
+static void say_want(void)
+{
+	const struct control_state *s = job_now();
+
+	if (s->lease == LEASE_OURS) {
+		share.resumed = share.wanted = false;
+		return;
+	}
+	if (share.wanted || s->activity != ACTIVITY_IDLE || s->lease != LEASE_GONE ||
+	    control_wants_paused(s) || !(share.resumed || gate_has_waiter() || growth_waits()))
+		return;
+	share.wanted = true;
+	server_say(share.c, "want");
+}
+
+static bool is_part(enum operation op)
+{
+	return op == OP_YIELD || op == OP_FILL;
+}
+
+/* What has changed since the last look. */
+static void say_news(void)
+{
+	enum operation op = control_operation(job_now());
+	enum job_state state = job_state();
+	bool part_ended = is_part(share.op) && op != share.op;
+
+	if (share.op == OP_YIELD && part_ended &&
+	    !strcmp(operation_result()->code, END_UNSUPPORTED)) {
+		say_once("a yield failed", operation_result()->message);
+		leave_for_good();
+		server_end(share.c);
+		return;
+	}
+	share.op = op;
+	share_needs_say(share.c, part_ended || state != share.state);
+	if (state != share.state) {
+		share.state = state;
+		server_say(share.c, "state %s", answers_state_name(state));
+	}
+	say_want();
+	share_idle_look(share.c, share.watched);
+}
+
+static void pass_growths(void)
+{
+	const struct gpu *devices;
+	struct growth growth;
+	size_t count;
+
+	devices = devices_all(&count);
+	while (growth_next(&growth)) {
+		if (growth.dev < 0 || (size_t)growth.dev >= count) {
+			growth_answer(growth.serial, false);
+			continue;
+		}
+		share_needs_say(share.c, true);
+		server_say(share.c, "grow %u %s %zu", growth.serial, devices[growth.dev].uuid,
+			   growth.bytes);
+	}
+}
+
+static bool has_memory(void)
+{
+	struct vmem_stats stats;
+
+	vmem_get_stats(&stats);
+	return stats.carried > 0;
+}
+
+void share_look(void)
+{
+	bool grows;
+
+	if (!share.which)
+		return;
+	grows = growth_waits();
+	if (share.c)
+		notice_loss();
+	if (!share.c && (grows || has_memory()))
+		join();
+	if (share.c && share.welcome) {
+		say_news();
+		if (share.c && !share.c->ended)
+			pass_growths();
+	} else if (grows && (!share.c || clock_ms() - share.since_ms > WELCOME_MS)) {
+		growth_answer_all(false);
+	}
+}
+
+int share_patience_ms(void)
+{
+	double left;
+
+	if (!share.which)
+		return -1;
+	if (share.c)
+		return share.watched || !share.welcome ? LOOK_MS : CALM_MS;
+	left = share.retry_ms - clock_ms();
+	return left > LOOK_MS ? (int)left + 1 : LOOK_MS;
+}

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CUDAW_SHARE_H
+#define CUDAW_SHARE_H
+/*
+ * The job's side of cudawd, which lets jobs take turns on a GPU (CUDAW_SHARE, protocol.h). When the
+ * process first has GPU memory, or finds none, it connects to the daemon and introduces itself. The
+ * connection is then a client of server.h that has the lease: yield and room come as from any other
+ * client. Beside them, this module
+ *	- reports how much GPU memory the job has, and how much it needs to run,
+ *	- says when the job wants to run and has no lease,
+ *	- while the daemon asks for it, says when the job makes no calls,
+ *	- passes on allocations that wait for room (growth.h), and the answers to them.
+ *
+ * Nothing waits for the daemon, except such allocations. Without it, or if it goes, the job runs as
+ * if CUDAW_SHARE were not set, and tries to reach it from time to time. A process that cannot stop
+ * alone, because others wait for its kernels or use its memory, does not join, or leaves.
+ *
+ * Only the control thread calls it, except share_init() and share_after_fork().
+ */
+#include <stdbool.h>
+
+struct client;
+
+/* Before the control thread begins. @wake is wake_up(). */
+void share_init(void (*wake)(void));
+void share_after_fork(void);
+
+/* True if @c is the connection to the daemon. */
+bool share_is_daemon(const struct client *c);
+
+/* A line of the daemon. False: it is a request, as of other clients. */
+bool share_take_line(const char *line);
+
+/* The user wants the job to run. */
+void share_resumed(void);
+
+/* After the lines and events of this turn of the control thread: say what is new. */
+void share_look(void);
+
+/* How long to sleep at most when nothing happens; -1: no limit. */
+int share_patience_ms(void);
+
+#endif

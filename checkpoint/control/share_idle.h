@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CUDAW_SHARE_IDLE_H
+#define CUDAW_SHARE_IDLE_H
+/*
+ * Whether the job makes no calls: the lines "idle" and "busy" of protocol.h. The gate notices
+ * whether a call comes (gate_watch()). If none has come for long enough, and none is inside, the job
+ * is brought to rest for a moment (EV_PROBE): only if the GPU has done all of its work, too, the job
+ * is idle. Control thread.
+ */
+#include <stdbool.h>
+
+struct client;
+
+/* A job is idle after @ms without calls. */
+void share_idle_set(unsigned int ms);
+
+/* Look, and tell @c. @watched: somebody waits for the job's memory. */
+void share_idle_look(const struct client *c, bool watched);
+
+/* Nobody is to be told any more. */
+void share_idle_stop(void);
+
+#endif

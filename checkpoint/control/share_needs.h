@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CUDAW_SHARE_NEEDS_H
+#define CUDAW_SHARE_NEEDS_H
+/* How much GPU memory the job has, and needs to run: the lines "need" of protocol.h. */
+#include <stdbool.h>
+
+struct client;
+
+/*
+ * Tell @c about each GPU with memory of the job. Unless @all, only what has changed. While memory
+ * moves nothing is said: the lines of the yield or fill say it. Control thread.
+ */
+void share_needs_say(const struct client *c, bool all);
+
+#endif
