@@ -2,7 +2,7 @@
 #ifndef CUDAW_PROTOCOL_H
 #define CUDAW_PROTOCOL_H
 /*
- * The protocol between a job and the cudaw command.
+ * The protocol between a job and the cudaw command, and between a job and the daemon cudawd.
  *
  * Every process that uses CUDA under cudaw listens on a stream socket RUNDIR/PID.sock, mode 0600.
  * RUNDIR is CUDAW_RUNTIME_DIR, or /tmp/cudaw-UID. It is not in XDG_RUNTIME_DIR, which goes away
@@ -128,6 +128,47 @@
  * beside the lease: then all memory goes out, and nothing comes back before the user resumes the
  * job. A signal that ends the program gives the lease back, too ("end busy ..."). If somebody asks
  * for a snapshot with "image", the job ends the connection.
+ *
+ * With CUDAW_SHARE a job connects to a daemon that lets jobs take turns, cudawd (daemon.h), once it has
+ * GPU memory or finds none. From then on the daemon is a client that has the lease. The job begins:
+ *
+ *	share VERSION		PROTOCOL_SHARE
+ *	id ID, name NAME, pid PID, command TEXT		as in its status; the pid is that of its namespace
+ *	class interactive|batch
+ *	weight N		from 1 to 100
+ *	need UUID MAPPED TOTAL	bytes of memory that cudaw carries on that GPU: mapped now, and when the
+ *				job runs. A line for each GPU with such memory
+ *	state STATE
+ *	joined			the end of the introduction
+ *
+ * The daemon answers
+ *
+ *	welcome IDLE_MS		the job takes turns; it is idle after so many ms without calls
+ *	end CODE MESSAGE	or it does not. After "end invalid" the job does not come back
+ *
+ * and sends, beside yield and room,
+ *
+ *	watch, unwatch		somebody waits for memory, or nobody: whether the job is idle matters
+ *	try SERIAL, no SERIAL	the allocation may be tried again, or fails
+ *
+ * The job sends, beside what belongs to yield and room,
+ *
+ *	need, state		when they change: need within a second, or 100 ms while it is watched. All
+ *				needs come before "grow", behind the end of a yield or fill, and before a
+ *				new state. None comes while memory moves. 0 0: nothing is left there
+ *	want			once while the lease is gone: the program waits in a call, or the user has
+ *				resumed the job
+ *	idle MS			while it is watched: no call has come for so long, none is inside, and the
+ *				GPU has done all work
+ *	busy			the program calls again, after "idle", and the job has its lease
+ *	grow SERIAL UUID BYTES	an allocation of so many bytes waits in its thread: the driver has no
+ *				memory. Only calls of the program that allocate device memory, or make
+ *				a context, wait. After "try" one that finds none again gets a new serial.
+ *				Its thread may be gone when the answer comes
+ *
+ * A connection that ends means: no daemon. Allocations that wait are tried once more, and fail.
+ * Nothing else waits for the daemon. The job connects again from time to time. Each side skips
+ * lines with keys that it does not know. Both check the other's user.
  *
  * A directory in a line is the rest of that line (snapshot_dir_check_path()).
  *

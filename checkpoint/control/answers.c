@@ -156,10 +156,11 @@ void answers_progress(const struct engine_progress *progress)
 	}
 }
 
-void answers_ready(void)
+void answers_ready(bool fill)
 {
 	for (struct client *c = server_next(NULL); c; c = server_next(c))
-		if (c->waits == WAITS_RUNNING || c->waits == WAITS_DONE || c->waits == WAITS_LEASE)
+		if (c->waits == WAITS_RUNNING || c->waits == WAITS_DONE ||
+		    (c->waits == WAITS_LEASE && fill))
 			server_say(c, "ready");
 }
 

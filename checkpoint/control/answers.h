@@ -27,9 +27,12 @@ const char *answers_state_name(enum job_state state);
 /* Send the whole status. */
 void answers_status(const struct client *c, const struct answers_facts *facts);
 
-/* Tell the clients that wait how far the operation is; that the program is about to run on. */
+/*
+ * Tell the clients that wait how far the operation is; that the program is about to run on, after a
+ * @fill or otherwise.
+ */
 void answers_progress(const struct engine_progress *progress);
-void answers_ready(void);
+void answers_ready(bool fill);
 
 /* Tell the client that has the lease that @bytes are @what: "freed" or "mapped". */
 void answers_moved(const char *what, size_t bytes);

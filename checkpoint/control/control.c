@@ -168,7 +168,7 @@ static void look_once(void)
 {
 	sleep_and_read();
 	if (operation_is_ready()) {
-		answers_ready();
+		answers_ready(control_operation(job_now()) == OP_FILL);
 		operation_say_ready();
 	}
 	if (operation_take_end())

@@ -22,6 +22,7 @@ static struct engine_result last[2]; /* [0] resume, [1] pause */
 static char reason[528];             /* a result's message with "resume: " before it */
 static struct hold_report report;    /* the last one of the operation under way */
 static bool reported;
+static bool bound;      /* the last yield could not stop the process alone */
 static bool rested;     /* the last probe found the job with nothing to do */
 static size_t moved;    /* bytes that its lease was told of, by the operation under way */
 static double retry_ms; /* clock_ms() */
@@ -257,6 +258,8 @@ void job_end_operation(void)
 				      .room = operation_seen_room(),
 				      .reason = reason};
 
+	if (op == OP_YIELD)
+		bound = !strcmp(result->code, END_UNSUPPORTED);
 	rested = op == OP_PROBE && !strcmp(result->code, END_OK);
 	send_moved();
 	if (op == OP_YIELD && engine_is_paused())
@@ -284,6 +287,11 @@ void job_probe(void)
 	rested = false;
 	job_take(&(struct control_event){.kind = EV_PROBE});
 	job_settle();
+}
+
+bool job_cannot_yield(void)
+{
+	return bound;
 }
 
 bool job_came_to_rest(void)

@@ -45,6 +45,9 @@ void job_look_for_caller(void);
 void job_probe(void);
 bool job_came_to_rest(void);
 
+/* The last yield found that the process cannot stop alone. */
+bool job_cannot_yield(void);
+
 /* Tell clients how far the operation is. */
 void job_send_news(void);
 

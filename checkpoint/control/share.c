@@ -2,7 +2,6 @@
 #include "checkpoint/control/share.h"
 #include "checkpoint/control/answers.h"
 #include "checkpoint/control/job.h"
-#include "checkpoint/control/operation.h"
 #include "checkpoint/control/server.h"
 #include "checkpoint/control/share_idle.h"
 #include "checkpoint/control/share_needs.h"
@@ -25,7 +24,7 @@
 #define LOG_PREFIX "share: "
 #include "common/log.h"
 
-#define LOOK_MS      50   /* while the process has no GPU memory, or somebody waits for it */
+#define LOOK_MS      100  /* while the process has no GPU memory, or somebody waits for it */
 #define CALM_MS      1000 /* while nobody does */
 #define RETRY_MS     100  /* until the daemon is tried again; later longer */
 #define RETRY_MAX_MS 5000
@@ -216,9 +215,8 @@ static void say_news(void)
 	enum job_state state = job_state();
 	bool part_ended = is_part(share.op) && op != share.op;
 
-	if (share.op == OP_YIELD && part_ended &&
-	    !strcmp(operation_result()->code, END_UNSUPPORTED)) {
-		say_once("a yield failed", operation_result()->message);
+	if (job_cannot_yield()) {
+		say_once("a yield failed", "others wait for this process, or share its memory");
 		leave_for_good();
 		server_end(share.c);
 		return;

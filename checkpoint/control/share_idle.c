@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-#define LOOK_MS      50   /* between two looks whether a call has come */
+#define LOOK_MS      100  /* between two looks whether a call has come */
 #define PROBE_MAX_MS 5000 /* the longest time between two probes of a job that makes no calls */
 
 static struct {
