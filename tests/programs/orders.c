@@ -90,7 +90,7 @@ static void make(const char *how, size_t bytes)
 	CUresult result = allocate(how, &ptr, bytes);
 
 	if (result) {
-		printf("%s: error %d\n", how, result);
+		printf("%s: error %d\n", children ? "child" : how, result);
 		return;
 	}
 	if (ptr && count < MEMORY_MAX) {
@@ -186,7 +186,7 @@ static void obey(const struct kernels *kernels, const char *order, size_t number
 		make(order, number * MIB);
 	} else if (!strcmp(order, "fork")) {
 		soon(fork_here);
-		make(children ? "child" : order, number * MIB);
+		make(order, number * MIB);
 		if (children) {
 			fflush(stdout);
 			_exit(0);
