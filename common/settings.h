@@ -115,8 +115,9 @@ enum setting_reader { READ_BY_JOBS, READ_BY_COMMAND, READ_BY_BOTH, SET_BY_RUN, S
 	  "Take turns on the GPU with other jobs, as cudawd decides. user: the daemon of the user, " \
 	  "in CUDAW_RUNTIME_DIR. node: that of the machine. Or the absolute path of its socket. "    \
 	  "off: ask nobody.")                                                                        \
-	X(SHARE_CLASS, "CUDAW_SHARE_CLASS", A_WORD, WORDS("interactive", "batch"), "batch", "batch", \
-	  READ_BY_JOBS, "With CUDAW_SHARE: jobs of the class interactive come before those of batch.") \
+	X(SHARE_CLASS, "CUDAW_SHARE_CLASS", A_WORD, WORDS("interactive", "batch"), "batch",          \
+	  "batch", READ_BY_JOBS,                                                                     \
+	  "With CUDAW_SHARE: jobs of the class interactive come before those of batch.")             \
 	X(SHARE_WEIGHT, "CUDAW_SHARE_WEIGHT", A_WEIGHT, NO_WORDS, "1", "1 is used", READ_BY_JOBS,    \
 	  "With CUDAW_SHARE: a whole number from 1 to 100. Among jobs of a class one of weight 2 "   \
 	  "gets the GPU for twice as long as one of weight 1.")                                      \

@@ -19,9 +19,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#define READY_S         1     /* for the control thread to tell clients that the program runs */
-#define PROBE_TIMEOUT_MS 20   /* for the GPU to end what it does */
-#define TRIM_TIMEOUT_MS 30000 /* for calls of the program to end */
+#define READY_S          1     /* for the control thread to tell clients that the program runs */
+#define PROBE_TIMEOUT_MS 20    /* for the GPU to end what it does */
+#define TRIM_TIMEOUT_MS  30000 /* for calls of the program to end */
 
 static const char *const names[] = {
 	"do nothing",       "pause",   "resume", "trim", "write a snapshot",
@@ -179,7 +179,7 @@ static void begin(enum operation op, const struct operation_options *options,
 		now.order = *order;
 	e->order = options->writes ? &now.order : NULL;
 	e->alone = options->alone;
-	e->timeout_ms = op == OP_TRIM	 ? TRIM_TIMEOUT_MS
+	e->timeout_ms = op == OP_TRIM    ? TRIM_TIMEOUT_MS
 			: op == OP_PROBE ? PROBE_TIMEOUT_MS
 					 : options->timeout_ms;
 	/*

@@ -401,8 +401,8 @@ static void end_change(struct control_state *s, const struct control_event *e,
 	bool ok = !strcmp(e->code, END_OK);
 	bool patient = !strcmp(e->code, END_TIMEOUT) || !strcmp(e->code, END_BUSY);
 	/* False if a pause has ended the resume, or if another resume follows. */
-	bool failed =
-		!pause && !ok && !again && !control_wants_paused(s) && s->snapshot != SNAPSHOT_CLOSING;
+	bool failed = !pause && !ok && !again && !control_wants_paused(s) &&
+		      s->snapshot != SNAPSHOT_CLOSING;
 
 	s->rest = rest_after(s, e, ok || (!pause && patient));
 	if (!ok && !again)

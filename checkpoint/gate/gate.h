@@ -68,10 +68,10 @@ enum gate_kind { GATE_OUT, GATE_HOLD, GATE_WAIT, GATE_ASK };
 enum gate_flag {
 	GATE_CLOSED = 1, /* except to GATE_ASK */
 	GATE_REFUSES = 2,
-	GATE_FENCE = 4,   /* no membarrier: the caller executes the barrier */
-	GATE_HELD = 8,    /* closed, except to waiters and admitted calls */
-	GATE_SHUT = 16,   /* closed to GATE_ASK too */
-	GATE_RESTS = 32,  /* GATE_ASK does not wait */
+	GATE_FENCE = 4,    /* no membarrier: the caller executes the barrier */
+	GATE_HELD = 8,     /* closed, except to waiters and admitted calls */
+	GATE_SHUT = 16,    /* closed to GATE_ASK too */
+	GATE_RESTS = 32,   /* GATE_ASK does not wait */
 	GATE_WATCHED = 64, /* no call has come since gate_watch() */
 	GATE_ADMITS = 128, /* from this bit on: how many more calls are admitted */
 };

@@ -157,9 +157,9 @@ static void answer(struct slot *s, uint32_t serial, bool room)
 	uint32_t word = __atomic_load_n(&s->word, __ATOMIC_ACQUIRE);
 
 	while (word && (!serial || word / STAGES == serial) && word % STAGES <= TOLD)
-		if (__atomic_compare_exchange_n(
-			    &s->word, &word, word_of(word / STAGES, room ? ROOM : REFUSED), false,
-			    __ATOMIC_SEQ_CST, __ATOMIC_ACQUIRE)) {
+		if (__atomic_compare_exchange_n(&s->word, &word,
+						word_of(word / STAGES, room ? ROOM : REFUSED),
+						false, __ATOMIC_SEQ_CST, __ATOMIC_ACQUIRE)) {
 			futex(&s->word, FUTEX_WAKE_PRIVATE, INT32_MAX);
 			return;
 		}

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The gate while it is held: who gets in, and how many. */
+/* The gate while it is held: who gets in, and how many. What others learn of calls that come. */
 #include "checkpoint/gate/gate.h"
 
 #include "tests/check_suite.h"
@@ -109,6 +109,74 @@ START_TEST(nobody_comes_after_the_deadline)
 }
 END_TEST
 
+static unsigned int wakes;
+
+static void wake(void)
+{
+	__atomic_add_fetch(&wakes, 1, __ATOMIC_RELAXED);
+}
+
+static void call(enum gate_kind kind)
+{
+	ck_assert(gate_enter(kind));
+	gate_exit();
+}
+
+START_TEST(a_watched_gate_notices_the_first_call)
+{
+	gate_set_wake(wake);
+	call(GATE_HOLD);
+	gate_watch();
+	ck_assert(gate_is_unused());
+	call(GATE_ASK);
+	ck_assert(gate_is_unused());
+	ck_assert_uint_eq(wakes, 0);
+	for (unsigned int i = 1; i <= 3; i++) {
+		gate_watch();
+		call(i == 2 ? GATE_WAIT : GATE_HOLD);
+		call(GATE_HOLD);
+		ck_assert(!gate_is_unused());
+		ck_assert_uint_eq(wakes, i);
+	}
+	gate_watch();
+	gate_close();
+	ck_assert(gate_is_unused());
+	gate_open();
+	ck_assert(gate_is_unused());
+	gate_unwatch();
+	call(GATE_HOLD);
+	ck_assert_uint_eq(wakes, 3);
+}
+END_TEST
+
+START_TEST(a_closed_gate_notices_who_waits)
+{
+	pthread_t threads[CALLERS];
+
+	gate_set_wake(wake);
+	for (unsigned int round = 0; round < 20; round++) {
+		gate_close();
+		usleep(1000);
+		ck_assert(!gate_has_waiter());
+		ck_assert_uint_eq(__atomic_load_n(&wakes, __ATOMIC_RELAXED), round);
+		__atomic_store_n(&stop, false, __ATOMIC_RELAXED);
+		for (int i = 0; i < CALLERS; i++)
+			pthread_create(&threads[i], NULL, caller, NULL);
+		while (!gate_has_waiter())
+			usleep(100);
+		gate_shut(); /* all look again */
+		usleep(1000);
+		ck_assert(gate_has_waiter());
+		ck_assert_uint_eq(__atomic_load_n(&wakes, __ATOMIC_RELAXED), round + 1);
+		__atomic_store_n(&stop, true, __ATOMIC_RELAXED);
+		gate_open();
+		ck_assert(!gate_has_waiter());
+		for (int i = 0; i < CALLERS; i++)
+			pthread_join(threads[i], NULL);
+	}
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("gate");
@@ -117,6 +185,8 @@ int main(void)
 	tcase_add_test(tc, as_many_come_as_are_admitted);
 	tcase_add_test(tc, who_waits_goes_in_and_out_until_it_is_closed);
 	tcase_add_test(tc, nobody_comes_after_the_deadline);
+	tcase_add_test(tc, a_watched_gate_notices_the_first_call);
+	tcase_add_test(tc, a_closed_gate_notices_who_waits);
 	suite_add_tcase(s, tc);
 	return check_suite_run(s);
 }

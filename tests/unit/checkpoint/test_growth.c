@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Allocations that wait for room: the table of waits, and threads that leave it in all ways. */
+#include "checkpoint/gate/growth.h"
+
+#include "tests/check_suite.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define THREADS 100 /* more than there are slots */
+
+static unsigned int wakes;
+
+static void wake(void)
+{
+	__atomic_add_fetch(&wakes, 1, __ATOMIC_RELAXED);
+}
+
+static struct growth next(void)
+{
+	struct growth growth;
+
+	while (!growth_next(&growth))
+		usleep(100);
+	return growth;
+}
+
+static void *wait_for(void *bytes)
+{
+	return (void *)(size_t)(growth_ask(3, (size_t)bytes) ? 1 + growth_wait() : 0);
+}
+
+static pthread_t begin(size_t bytes)
+{
+	pthread_t thread;
+
+	ck_assert_int_eq(pthread_create(&thread, NULL, wait_for, (void *)bytes), 0);
+	return thread;
+}
+
+/* 0: it did not wait; 1: the try that follows is its last; 2: it may wait again. */
+static int end(pthread_t thread)
+{
+	void *result;
+
+	pthread_join(thread, &result);
+	return (int)(size_t)result;
+}
+
+START_TEST(nobody_waits_unless_it_is_on)
+{
+	ck_assert(!growth_is_on());
+	ck_assert(!growth_ask(0, 1));
+	growth_begin(wake);
+	ck_assert(growth_is_on());
+	ck_assert(!growth_waits());
+	growth_end();
+	ck_assert(!growth_ask(0, 1));
+}
+END_TEST
+
+START_TEST(answers_reach_those_that_asked)
+{
+	pthread_t threads[3];
+	struct growth g[3];
+
+	growth_begin(wake);
+	for (int i = 0; i < 3; i++) {
+		threads[i] = begin(10 + i);
+		g[i] = next();
+		ck_assert_int_eq(g[i].dev, 3);
+		ck_assert_uint_eq(g[i].bytes, 10 + i);
+	}
+	ck_assert_uint_eq(wakes, 3);
+	ck_assert(!growth_next(&g[0]) && growth_waits());
+	growth_answer(g[1].serial, false);
+	ck_assert_int_eq(end(threads[1]), 1);
+	growth_answer(g[0].serial + 1000, true);
+	growth_answer(0, true);
+	growth_answer(g[2].serial, true);
+	ck_assert_int_eq(end(threads[2]), 2);
+	ck_assert(growth_waits());
+	growth_end();
+	ck_assert_int_eq(end(threads[0]), 1);
+	ck_assert(!growth_waits());
+}
+END_TEST
+
+/* One that was answered before it waits, too. */
+START_TEST(the_wait_may_be_over_before_it_begins)
+{
+	growth_begin(wake);
+	ck_assert(growth_ask(0, 1));
+	growth_answer(next().serial, true);
+	ck_assert(growth_wait());
+	ck_assert(growth_ask(0, 1));
+	growth_end();
+	ck_assert(!growth_wait());
+}
+END_TEST
+
+static void *ask_alone(void *arg)
+{
+	ck_assert(growth_ask(0, 1));
+	return arg;
+}
+
+/* Threads that end without waiting leave slots to others. */
+START_TEST(slots_of_ended_threads)
+{
+	growth_begin(wake);
+	for (int i = 0; i < THREADS; i++) {
+		pthread_t thread;
+
+		pthread_create(&thread, NULL, ask_alone, NULL);
+		pthread_join(thread, NULL);
+	}
+	ck_assert(!growth_waits());
+}
+END_TEST
+
+START_TEST(a_full_table)
+{
+	pthread_t threads[THREADS];
+	int waited = 0;
+
+	growth_begin(wake);
+	for (int i = 0; i < THREADS; i++)
+		threads[i] = begin(1);
+	while (__atomic_load_n(&wakes, __ATOMIC_RELAXED) < 64)
+		usleep(100);
+	usleep(50000);
+	growth_end();
+	for (int i = 0; i < THREADS; i++)
+		waited += end(threads[i]) != 0;
+	ck_assert_int_eq(waited, 64);
+}
+END_TEST
+
+static sigjmp_buf away;
+static pthread_t waiting;
+
+static void leave(int sig)
+{
+	(void)sig;
+	siglongjmp(away, 1);
+}
+
+static void wait_too(int sig)
+{
+	(void)sig;
+	ck_assert(growth_ask(0, 2));
+	ck_assert(growth_wait());
+}
+
+/* Have the thread that waits run its handler; answer the wait of that. */
+static void *interrupt(void *nested)
+{
+	ck_assert_uint_eq(next().bytes, 1);
+	usleep(5000);
+	pthread_kill(waiting, SIGUSR1);
+	if (nested) {
+		struct growth g = next();
+
+		ck_assert_uint_eq(g.bytes, 2);
+		growth_answer(g.serial, true);
+	}
+	return NULL;
+}
+
+static pthread_t begin_to_interrupt(void (*handler)(int), void *nested)
+{
+	pthread_t thread;
+
+	signal(SIGUSR1, handler);
+	waiting = pthread_self();
+	pthread_create(&thread, NULL, interrupt, nested);
+	return thread;
+}
+
+START_TEST(a_wait_that_is_left_by_longjmp)
+{
+	growth_begin(wake);
+	for (volatile int i = 0; i < THREADS; i++) {
+		volatile pthread_t helper = begin_to_interrupt(leave, NULL);
+
+		if (!sigsetjmp(away, 1)) {
+			ck_assert(growth_ask(0, 1));
+			growth_wait();
+			ck_abort_msg("the wait ended");
+		}
+		pthread_join(helper, NULL);
+		ck_assert(growth_waits());
+	}
+	ck_assert(growth_ask(0, 2));
+	growth_answer(next().serial, true);
+	ck_assert(growth_wait());
+	ck_assert(!growth_waits());
+}
+END_TEST
+
+START_TEST(a_wait_in_a_handler)
+{
+	pthread_t helper;
+
+	growth_begin(wake);
+	for (int i = 0; i < THREADS; i++) {
+		helper = begin_to_interrupt(wait_too, &helper);
+		ck_assert(growth_ask(0, 1));
+		ck_assert(growth_wait()); /* it may ask again */
+		pthread_join(helper, NULL);
+		ck_assert(!growth_waits());
+	}
+}
+END_TEST
+
+START_TEST(a_child_has_no_waits)
+{
+	int status;
+
+	growth_begin(wake);
+	ck_assert(growth_ask(0, 1));
+	if (!fork()) {
+		/* As a handler in that wait would return to it. */
+		growth_wait();
+		_exit(growth_waits() || growth_is_on() || growth_ask(0, 1));
+	}
+	wait(&status);
+	ck_assert_int_eq(status, 0);
+	ck_assert(growth_waits());
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("growth");
+	TCase *tc = tcase_create("growth");
+
+	tcase_set_timeout(tc, 30);
+	tcase_add_test(tc, nobody_waits_unless_it_is_on);
+	tcase_add_test(tc, answers_reach_those_that_asked);
+	tcase_add_test(tc, the_wait_may_be_over_before_it_begins);
+	tcase_add_test(tc, slots_of_ended_threads);
+	tcase_add_test(tc, a_full_table);
+	tcase_add_test(tc, a_wait_that_is_left_by_longjmp);
+	tcase_add_test(tc, a_wait_in_a_handler);
+	tcase_add_test(tc, a_child_has_no_waits);
+	suite_add_tcase(s, tc);
+	return check_suite_run(s);
+}
