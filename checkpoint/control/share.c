@@ -149,7 +149,7 @@ static void notice_loss(void)
 	try_again_later();
 	if (share.welcome)
 		pr_info("the connection to the daemon has ended");
-	growth_answer_all(true);
+	growth_refuse_all();
 }
 
 static void take_end(const char *answer)
@@ -273,7 +273,7 @@ void share_look(void)
 		if (share.c && !share.c->ended)
 			pass_growths();
 	} else if (grows && (!share.c || clock_ms() - share.since_ms > WELCOME_MS)) {
-		growth_answer_all(false);
+		growth_refuse_all();
 	}
 }
 

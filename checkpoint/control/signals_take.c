@@ -59,5 +59,5 @@ void signals_take(void)
 		return;
 	job_take(&(struct control_event){.kind = EV_END});
 	/* The program may have to get on for its end. */
-	growth_answer_all(false);
+	growth_refuse_all();
 }

@@ -50,7 +50,7 @@ void growth_begin(void (*call)(void))
 void growth_end(void)
 {
 	__atomic_store_n(&wake, NULL, __ATOMIC_SEQ_CST);
-	growth_answer_all(false);
+	growth_refuse_all();
 }
 
 bool growth_is_on(void)
@@ -171,10 +171,10 @@ void growth_answer(unsigned int serial, bool room)
 		answer(s, serial, room);
 }
 
-void growth_answer_all(bool room)
+void growth_refuse_all(void)
 {
 	for (struct slot *s = slots; s < slots + SLOTS; s++)
-		answer(s, 0, room);
+		answer(s, 0, false);
 }
 
 /* A signal handler that forked may return to a wait. */

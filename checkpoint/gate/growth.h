@@ -57,7 +57,7 @@ bool growth_waits(void);
 /* Let the allocation of @serial try again, or fail. One that does not wait any more is no error. */
 void growth_answer(unsigned int serial, bool room);
 
-/* The same for all; if they may try, they ask anew when that fails. */
-void growth_answer_all(bool room);
+/* The same for all that wait: they fail, unless one more try succeeds. */
+void growth_refuse_all(void);
 
 #endif
