@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The job's side of cudawd (CUDAW_SHARE), with a stand-in for the daemon."""
 import os
+import resource
 import select
 import signal
 import time
@@ -223,6 +224,28 @@ def the_daemon_comes_and_goes():
     orders.finish()
 
 
+def no_descriptor_is_left():
+    """The job runs as without the daemon, and joins when it has a descriptor."""
+    path = os.path.join(SCRATCH, "later.sock")
+    job = Job("counter", "--steps", 1000000, "--step-ms", 2,
+              env={"CUDAW_SHARE": path, "CUDAW_LOG": "warn"})
+    job.wait_steps(3)
+    most = max(int(number) for number in os.listdir(f"/proc/{job.pid}/fd")) + 1
+    saved = resource.prlimit(job.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(job.pid, resource.RLIMIT_NOFILE, (most, saved[1]))
+    daemon = Daemon(path)
+    before = job.steps()
+    equal(select.select([daemon.socket], [], [], 1)[0], [], "the connections without a descriptor")
+    check(job.steps() > before, "the job does not go on")
+    resource.prlimit(job.pid, resource.RLIMIT_NOFILE, saved)
+    lease = daemon.member()
+    check(lease.take(EVERYTHING) > 0, "nothing was freed")
+    lease.fill()
+    equal(job.stderr().count("share: "), 1, "the warnings")
+    finish(job)
+    daemon.end()
+
+
 def the_users_pause():
     """It counts beside the lease; a resume of a job without the lease says that it wants to run."""
     orders = Orders()
@@ -405,6 +428,6 @@ def a_process_that_others_wait_for():
 
 main(introduction, turns, growth_waits_for_room, growth_that_is_the_first_need, without_a_daemon,
      unless_it_is_asked_to, refused, the_daemon_of_another_user, the_daemon_comes_and_goes,
-     the_users_pause, idle_and_busy, steps_are_not_idle, growth_beside_other_things,
+     no_descriptor_is_left, the_users_pause, idle_and_busy, steps_are_not_idle, growth_beside_other_things,
      growth_of_a_thread_that_is_cancelled, growth_of_a_signal_handler, the_end_of_a_job_that_waits, a_process_image_has_no_daemon,
      a_process_that_others_wait_for)

@@ -189,6 +189,35 @@ START_TEST(a_signal_calls_off_what_the_lease_asked_for)
 }
 END_TEST
 
+/* ---- probes ---- */
+
+/* Only a job that runs, and of which nothing else is wanted, is looked at. */
+START_TEST(a_probe_comes_last)
+{
+	static const struct {
+		struct control_state s;
+		enum activity then;
+	} cases[] = {
+		{{.rest = STATE_RUNNING}, ACTIVITY_PROBING},
+		{{.rest = STATE_RUNNING, .trim = true}, ACTIVITY_TRIMMING},
+		{{.rest = STATE_RUNNING, .wishes = {true}}, ACTIVITY_PAUSING},
+		{{.rest = STATE_RUNNING, .lease = LEASE_ASKED}, ACTIVITY_YIELDING},
+		{{.rest = STATE_PAUSED, .wishes = {true}}, ACTIVITY_IDLE},
+		{{.rest = STATE_WAITING, .lease = LEASE_GONE}, ACTIVITY_IDLE},
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct control_state s = cases[i].s;
+		struct control_actions actions = {0};
+
+		control_take(&s, &(struct control_event){.kind = EV_PROBE}, &actions);
+		control_decide(&s, false, false, &actions);
+		ck_assert_int_eq(s.activity, cases[i].then);
+		ck_assert(!s.probe); /* it is not made up for later */
+	}
+}
+END_TEST
+
 /* ---- the model: a job, its operation, and clients ---- */
 
 #define CLIENTS  2
@@ -709,6 +738,7 @@ int main(void)
 	tcase_add_test(tcase, every_event_in_every_state);
 	tcase_add_test(tcase, a_resume_outlives_the_lease);
 	tcase_add_test(tcase, a_signal_calls_off_what_the_lease_asked_for);
+	tcase_add_test(tcase, a_probe_comes_last);
 	tcase_add_test(tcase, the_last_wish_wins);
 	tcase_add_test(tcase, nobody_waits_for_ever);
 	tcase_add_test(tcase, nobody_waits_for_ever_with_a_lease);

@@ -4,6 +4,7 @@
 
 #include "tests/check_suite.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -151,9 +152,12 @@ static void leave(int sig)
 
 static void wait_too(int sig)
 {
+	int saved_errno = errno;
+
 	(void)sig;
 	ck_assert(growth_ask(0, 2));
 	ck_assert(growth_wait());
+	errno = saved_errno;
 }
 
 /* Have the thread that waits run its handler; answer the wait of that. */
