@@ -1,0 +1,530 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/daemon/ledger.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FIRST_HANDOVER_MS 500   /* until one is measured */
+#define BACK_OFF_MS       10000 /* for a member that did not come to rest */
+#define BACK_OFF_MAX_MS   40000
+#define RETRY_MS          1000 /* for a member that could not take memory back */
+#define PROMISE_MS        1000 /* for an allocation to show in what the member has */
+
+struct turns *turns_new(const struct turns_settings *settings)
+{
+	struct turns *t = calloc(1, sizeof(*t));
+
+	if (t) {
+		t->settings = *settings;
+		t->handover_ms = FIRST_HANDOVER_MS;
+	}
+	return t;
+}
+
+void turns_free(struct turns *t)
+{
+	free(t);
+}
+
+struct member *ledger_find(struct turns *t, uint32_t id)
+{
+	FOR_EACH_MEMBER(t, m)
+	if (m->id == id)
+		return m;
+	return NULL;
+}
+
+bool ledger_uses(const struct member *m, int gpu)
+{
+	const struct need *n = &m->need[gpu];
+
+	if (n->mapped || n->total)
+		return true;
+	for (int i = 0; i < m->ngrows; i++)
+		if (m->grows[i].gpu == gpu)
+			return true;
+	return false;
+}
+
+bool ledger_has_one_gpu(const struct member *m)
+{
+	int n = 0;
+
+	for (int g = 0; g < TURNS_GPUS; g++)
+		n += ledger_uses(m, g);
+	return n <= 1;
+}
+
+uint64_t ledger_mapped(const struct member *m)
+{
+	uint64_t sum = 0;
+
+	for (int g = 0; g < TURNS_GPUS; g++)
+		sum += m->need[g].mapped;
+	return sum;
+}
+
+static uint64_t total_of(const struct member *m)
+{
+	uint64_t sum = 0;
+
+	for (int g = 0; g < TURNS_GPUS; g++)
+		sum += m->need[g].total;
+	return sum;
+}
+
+uint64_t ledger_wanted(const struct member *m, int gpu)
+{
+	const struct need *n = &m->need[gpu];
+	uint64_t bytes = n->total > n->mapped || m->phase != PHASE_RUNS ? n->total : n->mapped;
+
+	for (int i = 0; i < m->ngrows; i++)
+		if (m->grows[i].gpu == gpu)
+			bytes += m->grows[i].bytes;
+	return bytes;
+}
+
+/*
+ * Room counts on all GPUs together: a member with several gets it for all at once, or none. It may
+ * use its room until it has ended the yield that takes it.
+ */
+uint64_t ledger_held(const struct member *m, int gpu)
+{
+	const struct need *n = &m->need[gpu];
+	uint64_t room = 0;
+
+	if (m->phase != PHASE_RUNS)
+		room = ledger_has_one_gpu(m) ? (n->total ? m->room : 0) : m->room ? n->total : 0;
+	return (room > n->mapped ? room : n->mapped) + n->promised;
+}
+
+int64_t ledger_free(const struct turns *t, int gpu)
+{
+	int64_t bytes = (int64_t)t->capacity[gpu];
+
+	FOR_EACH_MEMBER(t, m)
+	bytes -= (int64_t)ledger_held(m, gpu);
+	return bytes;
+}
+
+static bool is_active(const struct member *m)
+{
+	return m->phase == PHASE_RUNS && !m->idle && !m->paused && !m->ngrows;
+}
+
+/* The share of the time that @m had: the least of its GPUs', each divided by those that ran there. */
+static double share_of(const struct turns *t, const struct member *m)
+{
+	int most = 1;
+
+	for (int g = 0; g < TURNS_GPUS; g++) {
+		int n = 0;
+
+		if (!ledger_uses(m, g))
+			continue;
+		FOR_EACH_MEMBER(t, other)
+		n += is_active(other) && ledger_uses(other, g);
+		most = n > most ? n : most;
+	}
+	return 1.0 / most;
+}
+
+void ledger_advance(struct turns *t, double now)
+{
+	double passed = now - t->now;
+
+	if (passed <= 0)
+		return;
+	t->now = now;
+	FOR_EACH_MEMBER(t, m)
+	{
+		if (is_active(m))
+			m->vtime += passed * share_of(t, m) / m->weight;
+		if (now - m->promised_at >= PROMISE_MS)
+			for (int g = 0; g < TURNS_GPUS; g++)
+				m->need[g].promised = 0;
+	}
+}
+
+void ledger_set_phase(struct member *m, enum phase phase, double now)
+{
+	m->phase = phase;
+	m->phase_since = m->progress_at = now;
+	if (phase == PHASE_RUNS) {
+		m->wants = m->given = m->woken = false;
+		m->room = 0;
+		m->wait_since = m->ngrows ? now : 0;
+	}
+}
+
+void ledger_end_handover(struct turns *t, struct member *m)
+{
+	m->slot = false;
+	for (int g = 0; g < TURNS_GPUS; g++)
+		if (t->slot[g] == m->id)
+			t->slot[g] = 0;
+	FOR_EACH_MEMBER(t, other)
+	if (other->leaves_for == m->id)
+		other->leaves_for = 0;
+}
+
+bool ledger_order(struct turns *t, const struct turns_order *order)
+{
+	if (t->norders == sizeof(t->orders) / sizeof(t->orders[0]))
+		return false;
+	t->orders[t->norders++] = *order;
+	return true;
+}
+
+void turns_capacity(struct turns *t, int gpu, uint64_t bytes)
+{
+	t->capacity[gpu] = bytes;
+}
+
+/* The least virtual time of those that run or want to; @m's own if there is none. */
+static double least_vtime(struct turns *t, const struct member *m)
+{
+	double least = -1;
+
+	FOR_EACH_MEMBER(t, other)
+	if (other != m && (is_active(other) || other->wants) && (least < 0 || other->vtime < least))
+		least = other->vtime;
+	return least < 0 ? m->vtime : least;
+}
+
+uint32_t turns_join(struct turns *t, enum turns_class class, int weight, double now)
+{
+	ledger_advance(t, now);
+	for (struct member *m = t->members; m < t->members + TURNS_MEMBERS; m++) {
+		if (m->id)
+			continue;
+		do {
+			t->last_id++;
+		} while (!t->last_id || ledger_find(t, t->last_id));
+		*m = (struct member){.class = class, .weight = weight, .phase_since = now};
+		m->vtime = least_vtime(t, m);
+		m->id = t->last_id;
+		if (m - t->members >= t->nmembers)
+			t->nmembers = (int)(m - t->members) + 1;
+		return m->id;
+	}
+	return 0;
+}
+
+void turns_leave(struct turns *t, uint32_t id, double now)
+{
+	struct member *m = ledger_find(t, id);
+
+	ledger_advance(t, now);
+	if (!m)
+		return;
+	if (m->leaves_for) {
+		struct member *entrant = ledger_find(t, m->leaves_for);
+
+		if (entrant)
+			entrant->progress_at = now;
+	}
+	ledger_end_handover(t, m);
+	*m = (struct member){.id = 0};
+}
+
+static void progress(struct turns *t, struct member *m, double now)
+{
+	struct member *entrant = m->leaves_for ? ledger_find(t, m->leaves_for) : NULL;
+
+	m->progress_at = now;
+	if (entrant)
+		entrant->progress_at = now;
+}
+
+void turns_need(struct turns *t, uint32_t id, int gpu, uint64_t mapped, uint64_t total, double now)
+{
+	struct member *m = ledger_find(t, id);
+	struct need *n;
+
+	ledger_advance(t, now);
+	if (!m)
+		return;
+	n = &m->need[gpu];
+	if (mapped > n->mapped) {
+		n->promised -= mapped - n->mapped < n->promised ? mapped - n->mapped : n->promised;
+		/* An allocation that was let through before the yield. */
+		if (m->phase == PHASE_LEAVING)
+			m->yield_from += mapped - n->mapped;
+	}
+	n->mapped = mapped;
+	n->total = total;
+}
+
+/* A member with one GPU says there what it has in all. */
+static void set_mapped(struct member *m, uint64_t bytes)
+{
+	if (!ledger_has_one_gpu(m))
+		return;
+	for (int g = 0; g < TURNS_GPUS; g++)
+		if (ledger_uses(m, g))
+			m->need[g].mapped = bytes;
+}
+
+void turns_mapped(struct turns *t, uint32_t id, uint64_t bytes, double now)
+{
+	struct member *m = ledger_find(t, id);
+
+	ledger_advance(t, now);
+	if (!m)
+		return;
+	set_mapped(m, bytes);
+	progress(t, m, now);
+}
+
+void turns_freed(struct turns *t, uint32_t id, uint64_t bytes, double now)
+{
+	struct member *m = ledger_find(t, id);
+
+	ledger_advance(t, now);
+	if (!m || m->phase != PHASE_LEAVING)
+		return;
+	m->freed = bytes;
+	set_mapped(m, bytes < m->yield_from ? m->yield_from - bytes : 0);
+	progress(t, m, now);
+}
+
+static void start_to_wait(struct member *m, double now)
+{
+	if (m->wait_since <= 0)
+		m->wait_since = now;
+}
+
+/* For the time that it did not want the GPU it gets one turn's credit at most. */
+static void limit_credit(struct turns *t, struct member *m)
+{
+	double least = least_vtime(t, m) - policy_quantum(t);
+
+	if (m->vtime < least)
+		m->vtime = least;
+}
+
+void turns_want(struct turns *t, uint32_t id, double now)
+{
+	struct member *m = ledger_find(t, id);
+
+	ledger_advance(t, now);
+	if (!m || m->phase == PHASE_RUNS)
+		return;
+	limit_credit(t, m);
+	m->wants = true;
+	m->woken = m->idle;
+	m->idle = false;
+	start_to_wait(m, now);
+}
+
+void turns_idle(struct turns *t, uint32_t id, bool idle, double now)
+{
+	struct member *m = ledger_find(t, id);
+
+	ledger_advance(t, now);
+	if (!m)
+		return;
+	if (m->idle && !idle)
+		limit_credit(t, m);
+	m->idle = idle;
+}
+
+void turns_paused(struct turns *t, uint32_t id, bool paused, double now)
+{
+	struct member *m = ledger_find(t, id);
+
+	ledger_advance(t, now);
+	if (!m)
+		return;
+	/* What it had room for is taken back: its user may let it run at any time. */
+	if (paused && !m->paused)
+		m->takes_all = true;
+	m->paused = paused;
+	if (!paused)
+		return;
+	m->wants = m->woken = m->given = false;
+	m->wait_since = 0;
+	if (m->phase == PHASE_ENTERS)
+		ledger_set_phase(m, PHASE_OUT, now);
+	if (m->slot)
+		ledger_end_handover(t, m);
+}
+
+void turns_grow(struct turns *t, uint32_t id, uint64_t serial, int gpu, uint64_t bytes, double now)
+{
+	struct member *m = ledger_find(t, id);
+
+	ledger_advance(t, now);
+	if (!m)
+		return;
+	if (m->ngrows == TURNS_GROWS) {
+		ledger_order(t,
+			     &(struct turns_order){.kind = TURNS_NO, .id = id, .serial = serial});
+		return;
+	}
+	m->grows[m->ngrows++] = (struct grow){.serial = serial, .gpu = gpu, .bytes = bytes};
+	m->idle = false;
+	start_to_wait(m, now);
+}
+
+/* It does not get, or give, memory for a while: each time twice as long. */
+static void back_off(struct member *m, double first_ms, double now)
+{
+	m->back_off = m->back_off < first_ms ? first_ms : m->back_off * 2;
+	if (m->back_off > BACK_OFF_MAX_MS)
+		m->back_off = BACK_OFF_MAX_MS;
+	m->asked_until = now + m->back_off;
+}
+
+static void end_yield(struct turns *t, struct member *m, enum turns_end end, double now)
+{
+	bool kept_all = end != TURNS_OK && !m->freed;
+
+	progress(t, m, now);
+	m->leaves_for = 0;
+	if (end != TURNS_OK)
+		back_off(m, BACK_OFF_MS, now);
+	else
+		m->back_off = 0;
+	m->room = 0;
+	if (end == TURNS_OK)
+		m->takes_all = false;
+	/* Nothing was freed of a member that ran: it runs on. */
+	ledger_set_phase(m, kept_all && m->ran ? PHASE_RUNS : PHASE_OUT, now);
+}
+
+static void end_fill(struct turns *t, struct member *m, enum turns_end end, double now)
+{
+	if (end != TURNS_OK) {
+		ledger_end_handover(t, m);
+		ledger_set_phase(m, PHASE_OUT, now);
+		m->room = ledger_mapped(m);
+		back_off(m, RETRY_MS, now);
+		return;
+	}
+	if (m->phase == PHASE_ENTERS && m->turn_at > 0)
+		t->handover_ms += (now - m->turn_at - t->handover_ms) / 4;
+	ledger_end_handover(t, m);
+	m->back_off = 0;
+	m->handovers++;
+	ledger_set_phase(m, PHASE_RUNS, now);
+}
+
+void turns_ended(struct turns *t, uint32_t id, enum turns_end end, double now)
+{
+	struct member *m = ledger_find(t, id);
+
+	ledger_advance(t, now);
+	if (!m || m->phase == PHASE_RUNS)
+		return;
+	if (m->phase == PHASE_LEAVING)
+		end_yield(t, m, end, now);
+	else
+		end_fill(t, m, end, now);
+}
+
+void turns_give(struct turns *t, uint32_t id, double now)
+{
+	struct member *m = ledger_find(t, id);
+
+	ledger_advance(t, now);
+	if (m && m->phase == PHASE_RUNS)
+		m->given = true;
+}
+
+static const char *state_of(const struct member *m)
+{
+	if (m->paused)
+		return "paused";
+	switch (m->phase) {
+	case PHASE_RUNS:
+		return m->ngrows ? "waits" : m->idle ? "idle" : "runs";
+	case PHASE_LEAVING:
+		return "leaving";
+	case PHASE_ENTERS:
+		return "enters";
+	case PHASE_OUT:
+		break;
+	}
+	return m->wants ? "waits" : "out";
+}
+
+/* The member whose memory @m waits for. */
+static uint32_t waits_for(struct turns *t, const struct member *m)
+{
+	const struct member *found = NULL;
+
+	FOR_EACH_MEMBER(t, other)
+	{
+		bool meets = false;
+
+		for (int g = 0; g < TURNS_GPUS; g++)
+			meets |= ledger_uses(m, g) && ledger_uses(other, g);
+		if (other == m || !meets)
+			continue;
+		if (other->leaves_for == m->id)
+			return other->id;
+		if (is_active(other) && (!found || other->phase_since < found->phase_since))
+			found = other;
+	}
+	return found ? found->id : 0;
+}
+
+static bool anybody_waits(struct turns *t)
+{
+	FOR_EACH_MEMBER(t, m)
+	if (m->wait_since > 0 && !m->paused)
+		return true;
+	return false;
+}
+
+bool turns_look(struct turns *t, uint32_t id, double now, struct turns_view *view)
+{
+	struct member *m = ledger_find(t, id);
+	double left;
+
+	ledger_advance(t, now);
+	if (!m)
+		return false;
+	left = m->phase_since + policy_quantum(t) - now;
+	*view = (struct turns_view){
+		.state = state_of(m),
+		.granted = m->phase == PHASE_RUNS || m->room < ledger_mapped(m) ? ledger_mapped(m)
+										: m->room,
+		.mapped = ledger_mapped(m),
+		.total = total_of(m),
+		.wait_ms = m->wait_since > 0 ? now - m->wait_since : 0,
+		.left_ms = is_active(m) && left > 0 && anybody_waits(t) ? left : 0,
+		.handovers = m->handovers,
+		.waits_for = m->wait_since > 0 ? waits_for(t, m) : 0};
+	return true;
+}
+
+void turns_check(const struct turns *t)
+{
+	for (int g = 0; g < TURNS_GPUS; g++) {
+		bool found = !t->slot[g];
+
+		FOR_EACH_MEMBER(t, m)
+		if (m->id == t->slot[g]) {
+			found = true;
+			assert(m->slot && !m->paused);
+			assert(m->phase == PHASE_ENTERS || (m->phase == PHASE_RUNS && m->ngrows));
+		}
+		assert(found);
+	}
+	FOR_EACH_MEMBER(t, m)
+	{
+		bool found = !m->slot;
+
+		assert(m->weight >= 1);
+		assert(m->phase != PHASE_ENTERS || (m->wants && !m->paused));
+		assert(m->phase == PHASE_LEAVING || !m->leaves_for);
+		assert(m->phase != PHASE_RUNS || !m->room);
+		for (int g = 0; g < TURNS_GPUS; g++)
+			found |= t->slot[g] == m->id;
+		assert(found);
+	}
+}

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CUDAW_LEDGER_H
+#define CUDAW_LEDGER_H
+/*
+ * The books of turns.h, for ledger.c and policy.c alone.
+ */
+#include "tools/daemon/turns.h"
+
+enum phase {
+	PHASE_RUNS,    /* with all of its memory; what it allocates it takes unasked */
+	PHASE_LEAVING, /* a yield is under way */
+	PHASE_OUT,     /* it does not run */
+	PHASE_ENTERS,  /* it has the turn, and gets room as there is some */
+};
+
+struct need {
+	uint64_t mapped, total;
+	uint64_t promised; /* to allocations that were told to try again, and are not in @mapped */
+};
+
+struct grow {
+	uint64_t serial, bytes;
+	int gpu;
+};
+
+struct member {
+	uint32_t id; /* 0: the place is free */
+	enum turns_class class;
+	int weight;
+	enum phase phase;
+	double vtime; /* milliseconds of GPU / weight */
+	struct need need[TURNS_GPUS];
+
+	bool wants, idle, paused, given, watched;
+	bool slot;           /* it has its GPUs for a hand-over */
+	bool takes_all;      /* its user has paused it, and its lease is to be taken */
+	bool ran;            /* of PHASE_LEAVING: it ran before */
+	bool woken;          /* it wants to run again after it was idle */
+	uint64_t room;       /* bytes that it may have while it does not run */
+	uint64_t yield_from; /* what it had when its yield began */
+	uint64_t freed;      /* by that yield, so far */
+	uint32_t leaves_for; /* of PHASE_LEAVING: who gets the memory; 0: nobody */
+	struct grow grows[TURNS_GROWS];
+	int ngrows;
+
+	double phase_since, wait_since;
+	double promised_at;
+	double progress_at; /* something has moved in its hand-over */
+	double turn_at;     /* its hand-over began */
+	double asked_until; /* it is not asked for memory, or given a turn, before */
+	double back_off;
+	unsigned handovers;
+};
+
+struct turns {
+	struct turns_settings settings;
+	uint64_t capacity[TURNS_GPUS];
+	uint32_t slot[TURNS_GPUS]; /* the member that is handed memory there; 0: none */
+	struct member members[TURNS_MEMBERS];
+	int nmembers; /* places that were ever used */
+	uint32_t last_id;
+	double now;         /* of the last event */
+	double handover_ms; /* measured, averaged */
+	struct turns_order orders[TURNS_MEMBERS * 2];
+	size_t norders;
+};
+
+#define FOR_EACH_MEMBER(t, m)                                                                      \
+	for (__typeof__(&(t)->members[0]) m = (t)->members; m < (t)->members + (t)->nmembers; m++) \
+		if (m->id)
+
+struct member *ledger_find(struct turns *t, uint32_t id);
+bool ledger_uses(const struct member *m, int gpu);
+bool ledger_has_one_gpu(const struct member *m);
+uint64_t ledger_mapped(const struct member *m);
+/* With its allocations that wait. */
+uint64_t ledger_wanted(const struct member *m, int gpu);
+/* Bytes on @gpu that nobody else may have. */
+uint64_t ledger_held(const struct member *m, int gpu);
+/* May be negative: others have taken memory. */
+int64_t ledger_free(const struct turns *t, int gpu);
+
+/* Charge the time since the last event. */
+void ledger_advance(struct turns *t, double now);
+void ledger_set_phase(struct member *m, enum phase phase, double now);
+/* Give the GPUs of @m's hand-over to others. */
+void ledger_end_handover(struct turns *t, struct member *m);
+/* False if there is no place for it. */
+bool ledger_order(struct turns *t, const struct turns_order *order);
+
+double policy_quantum(const struct turns *t);
+
+#endif

@@ -1,0 +1,460 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/daemon/ledger.h"
+
+#include <assert.h>
+#include <string.h>
+
+#define QUANTUM_HANDOVERS   20 /* at most a twentieth of the time goes to hand-overs */
+#define QUANTUM_MIN_MS      10000
+#define QUANTUM_MAX_MS      120000
+#define RESIDENCE_MIN_MS    2000
+#define RESIDENCE_HANDOVERS 5
+#define WOKEN_LEAD_MS       1000  /* that a member which was idle must be behind in virtual time */
+#define REST_MS             2000  /* for the kernels of a member that is to leave */
+#define STUCK_MS            5000  /* without news, until others may have a hand-over beside it */
+#define GIVEN_MS            10000 /* for which a member that gives its turn stays willing to */
+#define LOOK_MS             100   /* between looks at the clock while somebody waits */
+
+double policy_quantum(const struct turns *t)
+{
+	double ms = t->settings.quantum_ms > 0 ? t->settings.quantum_ms
+					       : QUANTUM_HANDOVERS * t->handover_ms;
+
+	if (t->settings.quantum_ms > 0)
+		return ms;
+	return ms < QUANTUM_MIN_MS ? QUANTUM_MIN_MS : ms > QUANTUM_MAX_MS ? QUANTUM_MAX_MS : ms;
+}
+
+static double residence(const struct turns *t)
+{
+	double ms = RESIDENCE_HANDOVERS * t->handover_ms;
+
+	if (t->settings.residence_ms > 0)
+		return t->settings.residence_ms;
+	return ms < RESIDENCE_MIN_MS ? RESIDENCE_MIN_MS : ms;
+}
+
+static bool is_out(const struct member *m)
+{
+	return m->phase == PHASE_OUT || m->phase == PHASE_ENTERS;
+}
+
+static bool wants_turn(const struct turns *t, const struct member *m)
+{
+	if (m->paused || m->slot || t->now < m->asked_until)
+		return false;
+	return (is_out(m) && m->wants) || (m->phase == PHASE_RUNS && m->ngrows);
+}
+
+static bool share_gpu(const struct member *a, const struct member *b)
+{
+	for (int g = 0; g < TURNS_GPUS; g++)
+		if (ledger_uses(a, g) && ledger_uses(b, g))
+			return true;
+	return false;
+}
+
+/* It has waited for longer than a turn of each member that it may wait for, and one more, takes. */
+static bool is_starved(const struct turns *t, const struct member *m)
+{
+	double turns = 1;
+
+	FOR_EACH_MEMBER(t, x)
+	{
+		if (x != m && share_gpu(x, m))
+			turns += x->weight > m->weight ? (double)x->weight / m->weight : 1;
+	}
+	return m->wait_since > 0 && t->now - m->wait_since > turns * policy_quantum(t);
+}
+
+/* True if @a is served before @b. */
+static bool precedes(const struct turns *t, const struct member *a, const struct member *b)
+{
+	double step = policy_quantum(t) / 4;
+	int64_t turn_a = (int64_t)(a->vtime / step), turn_b = (int64_t)(b->vtime / step);
+	bool starved_a = is_starved(t, a), starved_b = is_starved(t, b);
+
+	if (a->class != b->class)
+		return a->class > b->class;
+	if (starved_a != starved_b)
+		return starved_a;
+	if (starved_a && a->wait_since != b->wait_since)
+		return a->wait_since < b->wait_since;
+	if (turn_a != turn_b)
+		return turn_a < turn_b;
+	if (a->wait_since != b->wait_since)
+		return a->wait_since < b->wait_since;
+	return a->id < b->id;
+}
+
+/* Bytes that @e lacks on @gpu; for an allocation that waits, those of the allocation. */
+static int64_t lacks(const struct turns *t, const struct member *e, int gpu)
+{
+	int64_t bytes = 0;
+
+	if (!ledger_uses(e, gpu))
+		return 0;
+	if (e->phase == PHASE_RUNS)
+		bytes = e->grows[0].gpu == gpu ? (int64_t)e->grows[0].bytes : 0;
+	else
+		bytes = (int64_t)ledger_wanted(e, gpu) - (int64_t)ledger_held(e, gpu);
+	return bytes - ledger_free(t, gpu);
+}
+
+/* True if running @x may be stopped for @e. @head: nobody waits before @e. */
+static bool may_stop(const struct turns *t, const struct member *e, const struct member *x,
+		     bool head)
+{
+	double ran = t->now - x->phase_since, quantum = policy_quantum(t);
+	bool due = x->vtime >= e->vtime - quantum / 8;
+
+	if (e->class != x->class)
+		return e->class > x->class;
+	/* Both wait for long, so that neither uses what it has: the first one gets it. */
+	if (x->ngrows && t->now - x->wait_since >= residence(t) && precedes(t, e, x))
+		return true;
+	if (x->given || (ran >= quantum && due))
+		return true;
+	if (ran < residence(t))
+		return false;
+	return (e->woken && x->vtime > e->vtime + WOKEN_LEAD_MS) || (head && is_starved(t, e));
+}
+
+/* How gladly @x's memory is taken for @e: 0 not at all; else the higher, the sooner. */
+static int rank_victim(const struct turns *t, const struct member *e, const struct member *x,
+		       bool head)
+{
+	if (x == e || x->slot || t->now < x->asked_until || x->phase == PHASE_LEAVING)
+		return 0;
+	if (is_out(x))
+		return x->paused ? 0 : x->wants ? 3 : 4;
+	if (x->paused)
+		return 0;
+	if (x->idle && !x->ngrows)
+		return 2;
+	return may_stop(t, e, x, head);
+}
+
+static bool slots_are_free(const struct turns *t, const struct member *m)
+{
+	for (int g = 0; g < TURNS_GPUS; g++)
+		if (ledger_uses(m, g) && t->slot[g])
+			return false;
+	return true;
+}
+
+struct choice {
+	struct member *victim[TURNS_MEMBERS];
+	uint64_t bytes[TURNS_MEMBERS];
+	size_t n;
+};
+
+static struct member *best_victim(struct turns *t, const struct member *e, bool head,
+				  const struct choice *c, const int64_t *missing)
+{
+	struct member *best = NULL;
+	int best_rank = 0;
+
+	FOR_EACH_MEMBER(t, x)
+	{
+		int rank = rank_victim(t, e, x, head);
+		bool helps = false, chosen = false;
+
+		for (size_t i = 0; i < c->n; i++)
+			chosen |= c->victim[i] == x;
+		for (int g = 0; g < TURNS_GPUS; g++)
+			helps |= missing[g] > 0 && ledger_held(x, g);
+		if (!rank || chosen || !helps || !slots_are_free(t, x))
+			continue;
+		if (rank > best_rank || (rank == best_rank && x->vtime > best->vtime)) {
+			best = x;
+			best_rank = rank;
+		}
+	}
+	return best;
+}
+
+/* What is still missing where @x gives up @bytes. */
+static uint64_t give_up(const struct member *x, int64_t *missing)
+{
+	uint64_t bytes = TURNS_ALL;
+
+	for (int g = 0; g < TURNS_GPUS; g++) {
+		uint64_t held = ledger_held(x, g);
+
+		if (!held)
+			continue;
+		if (ledger_has_one_gpu(x) && missing[g] > 0 && (uint64_t)missing[g] < held)
+			bytes = (uint64_t)missing[g];
+		missing[g] -= (int64_t)(bytes < held ? bytes : held);
+	}
+	return bytes;
+}
+
+/* Choose who gives up how much for @e. False if it is not enough. */
+static bool choose(struct turns *t, const struct member *e, bool head, struct choice *c)
+{
+	int64_t missing[TURNS_GPUS];
+	bool enough;
+
+	c->n = 0;
+	for (int g = 0; g < TURNS_GPUS; g++)
+		missing[g] = lacks(t, e, g);
+	for (;;) {
+		struct member *x;
+
+		enough = true;
+		for (int g = 0; g < TURNS_GPUS; g++)
+			enough &= missing[g] <= 0;
+		if (enough)
+			return true;
+		x = best_victim(t, e, head, c, missing);
+		if (!x)
+			return false;
+		c->bytes[c->n] = give_up(x, missing);
+		c->victim[c->n++] = x;
+	}
+}
+
+static void order_yield(struct turns *t, struct member *x, uint64_t bytes, uint32_t entrant)
+{
+	if (!ledger_order(t, &(struct turns_order){.kind = TURNS_YIELD,
+						   .id = x->id,
+						   .bytes = bytes,
+						   .timeout_ms = REST_MS}))
+		return;
+	x->ran = x->phase == PHASE_RUNS;
+	if (x->room <= ledger_mapped(x))
+		x->room = 0;
+	ledger_set_phase(x, PHASE_LEAVING, t->now);
+	x->yield_from = ledger_mapped(x);
+	x->freed = 0;
+	x->leaves_for = entrant;
+	x->given = false;
+	/* It waits from when it says so. */
+	if (x->ran && !x->ngrows)
+		x->wait_since = 0;
+}
+
+static void order_answer(struct turns *t, struct member *m, int i, enum turns_order_kind kind)
+{
+	struct grow *g = &m->grows[i];
+
+	if (!ledger_order(t, &(struct turns_order){.kind = kind, .id = m->id, .serial = g->serial}))
+		return;
+	if (kind == TURNS_TRY) {
+		m->need[g->gpu].promised += g->bytes;
+		m->promised_at = t->now;
+	}
+	m->ngrows--;
+	memmove(g, g + 1, (size_t)(m->ngrows - i) * sizeof(*g));
+	if (!m->ngrows && m->phase == PHASE_RUNS)
+		m->wait_since = 0;
+}
+
+/* Give @e what is free. */
+static void grant(struct turns *t, struct member *e)
+{
+	uint64_t wanted = 0, room;
+	int64_t most = INT64_MAX;
+
+	for (int g = 0; g < TURNS_GPUS; g++) {
+		int64_t bytes = ledger_free(t, g);
+
+		if (!ledger_uses(e, g))
+			continue;
+		wanted += e->need[g].total;
+		/* For its allocations that wait, too, or it would have to give way again. */
+		if (lacks(t, e, g) > 0 && (!ledger_has_one_gpu(e) || bytes <= 0))
+			return;
+		most = bytes < most ? bytes : most;
+	}
+	room = e->room > ledger_mapped(e) ? e->room : ledger_mapped(e);
+	if (ledger_has_one_gpu(e) && wanted > room + (uint64_t)most)
+		wanted = room + (uint64_t)most;
+	if (wanted <= e->room && e->turn_at > 0)
+		return;
+	if (wanted < room)
+		wanted = room;
+	if (ledger_order(t,
+			 &(struct turns_order){.kind = TURNS_ROOM, .id = e->id, .bytes = wanted}))
+		e->room = wanted;
+}
+
+static bool somebody_leaves_for(struct turns *t, const struct member *e)
+{
+	FOR_EACH_MEMBER(t, x)
+	if (x->leaves_for == e->id)
+		return true;
+	return false;
+}
+
+static bool has_all_room(const struct member *e)
+{
+	uint64_t total = 0;
+
+	for (int g = 0; g < TURNS_GPUS; g++)
+		total += e->need[g].total;
+	return e->room >= total;
+}
+
+/* One step of the hand-over to @e. */
+static void hand_over(struct turns *t, struct member *e)
+{
+	bool leaving = somebody_leaves_for(t, e);
+	double limit = STUCK_MS + (leaving ? REST_MS : 0);
+
+	if (e->phase == PHASE_RUNS) {
+		if (e->ngrows && lacks(t, e, e->grows[0].gpu) <= 0) {
+			order_answer(t, e, 0, TURNS_TRY);
+			ledger_end_handover(t, e);
+			return;
+		}
+		if (!e->ngrows) {
+			ledger_end_handover(t, e);
+			return;
+		}
+	} else {
+		grant(t, e);
+	}
+	/* Those who were asked have given less than was hoped for: choose again. */
+	if (!leaving && (e->phase == PHASE_RUNS || !has_all_room(e)))
+		ledger_end_handover(t, e);
+	else if (t->now - e->progress_at > limit)
+		ledger_end_handover(t, e);
+}
+
+static void begin(struct turns *t, struct member *e, const struct choice *c)
+{
+	bool anew = e->phase != PHASE_ENTERS;
+
+	for (int g = 0; g < TURNS_GPUS; g++)
+		if (ledger_uses(e, g)) {
+			t->slot[g] = e->id;
+			e->slot = true;
+		}
+	e->progress_at = t->now;
+	if (e->phase == PHASE_OUT) {
+		ledger_set_phase(e, PHASE_ENTERS, t->now);
+		e->turn_at = 0;
+	}
+	for (size_t i = 0; i < c->n; i++)
+		order_yield(t, c->victim[i], c->bytes[i], e->id);
+	hand_over(t, e);
+	if (anew)
+		e->turn_at = t->now;
+}
+
+/* An entrant whose hand-over got stuck, and that has all the room it needs. */
+static bool only_waits(struct turns *t, const struct member *e)
+{
+	if (e->phase != PHASE_ENTERS || !has_all_room(e))
+		return false;
+	for (int g = 0; g < TURNS_GPUS; g++)
+		if (lacks(t, e, g) > 0)
+			return false;
+	return true;
+}
+
+static void serve(struct turns *t)
+{
+	struct member *queue[TURNS_MEMBERS];
+	static struct choice choice;
+	size_t n = 0;
+
+	FOR_EACH_MEMBER(t, m)
+	{
+		size_t i = n;
+
+		if (!wants_turn(t, m) || only_waits(t, m))
+			continue;
+		for (; i && precedes(t, m, queue[i - 1]); i--)
+			queue[i] = queue[i - 1];
+		queue[i] = m;
+		n++;
+	}
+	for (size_t i = 0; i < n; i++) {
+		bool head = true;
+
+		for (size_t j = 0; j < i; j++)
+			head &= !share_gpu(queue[i], queue[j]);
+		if (!wants_turn(t, queue[i]) || !slots_are_free(t, queue[i]) ||
+		    t->norders + TURNS_MEMBERS > sizeof(t->orders) / sizeof(t->orders[0]))
+			continue;
+		if (choose(t, queue[i], head, &choice))
+			begin(t, queue[i], &choice);
+	}
+}
+
+/* Allocations that no hand-over can make room for. */
+static void refuse_growth(struct turns *t, struct member *m)
+{
+	for (int i = m->ngrows; i-- > 0;) {
+		const struct grow *g = &m->grows[i];
+		uint64_t has =
+			m->phase == PHASE_RUNS ? m->need[g->gpu].mapped : m->need[g->gpu].total;
+
+		if (g->bytes > t->capacity[g->gpu] || has > t->capacity[g->gpu] - g->bytes)
+			order_answer(t, m, i, TURNS_NO);
+	}
+}
+
+/* Tell the members that share a GPU with somebody who waits. */
+static void watch(struct turns *t)
+{
+	FOR_EACH_MEMBER(t, m)
+	{
+		bool on = false;
+
+		FOR_EACH_MEMBER(t, other)
+		on |= other != m && other->wait_since > 0 && !other->paused && share_gpu(m, other);
+		if (on != m->watched &&
+		    ledger_order(t,
+				 &(struct turns_order){.kind = TURNS_WATCH, .id = m->id, .on = on}))
+			m->watched = on;
+	}
+}
+
+static void tidy(struct turns *t, struct member *m)
+{
+	refuse_growth(t, m);
+	if (m->given && t->now - m->phase_since > GIVEN_MS && !m->watched)
+		m->given = false;
+	/* Its lease is taken, so that its user's resume waits for its turn. */
+	if (m->paused && m->takes_all && m->phase != PHASE_LEAVING && t->now >= m->asked_until)
+		order_yield(t, m, TURNS_ALL, 0);
+}
+
+static void make_orders(struct turns *t)
+{
+	FOR_EACH_MEMBER(t, m)
+	tidy(t, m);
+	FOR_EACH_MEMBER(t, m)
+	if (m->slot)
+		hand_over(t, m);
+	serve(t);
+	watch(t);
+}
+
+size_t turns_decide(struct turns *t, double now, struct turns_order *out, size_t max)
+{
+	size_t n;
+
+	ledger_advance(t, now);
+	if (!t->norders)
+		make_orders(t);
+	n = t->norders < max ? t->norders : max;
+	memcpy(out, t->orders, n * sizeof(*out));
+	t->norders -= n;
+	memmove(t->orders, t->orders + n, t->norders * sizeof(*out));
+	return n;
+}
+
+double turns_next(struct turns *t, double now)
+{
+	ledger_advance(t, now);
+	FOR_EACH_MEMBER(t, m)
+	if (m->wait_since > 0 || m->slot || m->takes_all || m->given)
+		return LOOK_MS;
+	return -1;
+}

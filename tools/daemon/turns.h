@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CUDAW_TURNS_H
+#define CUDAW_TURNS_H
+/*
+ * Who may have how much of the GPUs' memory, and whose turn it is: the books and the policy of
+ * cudawd. No I/O, no threads, no clock: events go in, orders come out, so that a test can try any
+ * schedule. One thread at a time.
+ *
+ * A member is a process. It runs with all of its memory on its GPUs, or it is out: it has given up a
+ * part of its memory, and does not run until there is room for all. Bytes are of the memory that
+ * cudaw carries (common/protocol.h). All times are milliseconds of one clock that never goes back.
+ *
+ * What holds at any time:
+ *	- a grant never exceeds what is free: it takes only what nobody has, or has given back
+ *	- a member runs only with room for all of its memory, on all of its GPUs
+ *	- there is one hand-over at a time on a GPU; it is finished, not reversed
+ *	- a member that its user has paused gets nothing
+ *	- nobody is stopped while nobody waits
+ * turns_check() asserts these.
+ *
+ * Fairness is by virtual time: the time that a member ran, divided by its weight, and shared by the
+ * members that ran on the GPU at once. Members that fit together are left alone, the driver divides
+ * the GPU between them.
+ */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define TURNS_GPUS    16
+#define TURNS_MEMBERS 256
+#define TURNS_GROWS   64                  /* allocations of a member that wait at once */
+#define TURNS_ALL     (UINT64_C(1) << 62) /* of a yield: everything */
+
+/* The higher one is served first, and takes the GPU from the lower one without waiting for a turn. */
+enum turns_class {
+	TURNS_BATCH,
+	TURNS_INTERACTIVE,
+};
+
+enum turns_end {
+	TURNS_OK,
+	TURNS_TIMEOUT, /* its kernels did not end */
+	TURNS_NOMEM,   /* too little host memory */
+	TURNS_FAILED,
+};
+
+enum turns_order_kind {
+	TURNS_YIELD, /* give back @bytes, or more; come to rest within @timeout_ms first */
+	TURNS_ROOM,  /* so many bytes may be on its GPUs, in all */
+	TURNS_TRY,   /* the allocation @serial may try again */
+	TURNS_NO,    /* the allocation @serial fails */
+	TURNS_WATCH, /* @on: somebody waits for memory, so that idleness is worth telling */
+};
+
+struct turns_order {
+	enum turns_order_kind kind;
+	uint32_t id;
+	uint64_t bytes;
+	uint64_t serial;
+	int timeout_ms;
+	bool on;
+};
+
+struct turns_settings {
+	double quantum_ms;   /* a turn; 0: 20 times the hand-over that was measured, 10 to 120 s */
+	double residence_ms; /* nobody of the same class is stopped sooner; 0: 2 s, or 5 hand-overs */
+};
+
+/* A member as `cudaw share` shows it. */
+struct turns_view {
+	const char *state; /* runs, idle, leaving, out, waits, enters or paused */
+	uint64_t granted;  /* bytes that it may have on its GPUs */
+	uint64_t mapped, total;
+	double wait_ms;     /* it wants to run, or to grow, since then; 0: it does not */
+	double left_ms;     /* of its turn, if somebody waits for it; else 0 */
+	unsigned handovers; /* turns that it got */
+	uint32_t waits_for; /* the member whose memory it waits for; 0: nobody's */
+};
+
+struct turns;
+
+/* NULL if there is no memory. */
+struct turns *turns_new(const struct turns_settings *settings);
+void turns_free(struct turns *t);
+
+/* Bytes that the members together may have on @gpu. */
+void turns_capacity(struct turns *t, int gpu, uint64_t bytes);
+
+/* A new member, which runs; 0 if there are too many. @weight: 1 to 100. */
+uint32_t turns_join(struct turns *t, enum turns_class class, int weight, double now);
+/* It has ended: all it had is free. Unknown members are ignored, here and below. */
+void turns_leave(struct turns *t, uint32_t id, double now);
+
+/* On @gpu it has @mapped, and @total when it runs. */
+void turns_need(struct turns *t, uint32_t id, int gpu, uint64_t mapped, uint64_t total, double now);
+/* A call waits in a member that is out. */
+void turns_want(struct turns *t, uint32_t id, double now);
+void turns_idle(struct turns *t, uint32_t id, bool idle, double now);
+/* Its user has paused it, or lets it run again. */
+void turns_paused(struct turns *t, uint32_t id, bool paused, double now);
+/* The allocation @serial waits for @bytes. */
+void turns_grow(struct turns *t, uint32_t id, uint64_t serial, int gpu, uint64_t bytes, double now);
+/* Running total of its yield; and all that it has on its GPUs. */
+void turns_freed(struct turns *t, uint32_t id, uint64_t bytes, double now);
+void turns_mapped(struct turns *t, uint32_t id, uint64_t bytes, double now);
+/* The end of its yield, or of its fill: TURNS_OK then means that it runs. */
+void turns_ended(struct turns *t, uint32_t id, enum turns_end end, double now);
+/* Its user gives its turn to those who wait. */
+void turns_give(struct turns *t, uint32_t id, double now);
+
+/* Orders that are to be carried out now, at most @max; call it until it returns 0. */
+size_t turns_decide(struct turns *t, double now, struct turns_order *out, size_t max);
+/* Milliseconds after which to call it again though nothing has happened; negative: not needed. */
+double turns_next(struct turns *t, double now);
+
+/* False if there is no such member. */
+bool turns_look(struct turns *t, uint32_t id, double now, struct turns_view *view);
+/* Assert what is said above. */
+void turns_check(const struct turns *t);
+
+#endif
