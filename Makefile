@@ -314,7 +314,7 @@ $(O)/tests/programs/digests: $(call c_objects,tests/programs/digests.c checkpoin
 $(O)/tests/preload/%.so: tests/preload/%.c | $(O)/.deps
 	$(call say,CC,$@)
 	@mkdir -p $(@D)
-	$(Q)$(CC) -std=gnu11 -D_GNU_SOURCE -I$(CUDA_HOME)/include $(CFLAGS) $(WARN) -fvisibility=hidden -fPIC -shared $< -o $@
+	$(Q)$(CC) -std=gnu11 -D_GNU_SOURCE -I. -I$(CUDA_HOME)/include $(CFLAGS) $(WARN) -fvisibility=hidden -fPIC -shared $< -o $@
 
 # Guests that do not use CUDA must not load it natively either.
 $(O)/tests/guests/programs/%: tests/guests/programs/%.c tests/guests/programs/guest.h $(PROGRAM_HEADERS) | $(O)/.deps

@@ -96,15 +96,23 @@ static int find_device(const char *uuid, nvmlDevice_t *device)
 	return !nvml.by_uuid || nvml.by_uuid(uuid, device) ? -ENOSYS : 0;
 }
 
-int nvml_free_memory(const char *uuid, size_t *bytes)
+int nvml_memory(const char *uuid, size_t *total, size_t *free)
 {
 	nvmlDevice_t device;
 	nvmlMemory_t info;
 
 	if (find_device(uuid, &device) || nvml.memory_info(device, &info))
 		return -ENOSYS;
-	*bytes = info.free;
+	*total = info.total;
+	*free = info.free;
 	return 0;
+}
+
+int nvml_free_memory(const char *uuid, size_t *bytes)
+{
+	size_t total;
+
+	return nvml_memory(uuid, &total, bytes);
 }
 
 static int by_bytes(const void *a, const void *b)

@@ -28,6 +28,9 @@ bool nvml_uuid_parse(const char *text, CUuuid *uuid);
  */
 int nvml_free_memory(const char *uuid, size_t *bytes);
 
+/* The same, and the bytes that the GPU has. */
+int nvml_memory(const char *uuid, size_t *total, size_t *free);
+
 /*
  * The bytes that this process holds on the GPU named @uuid, its context included. Returns 0, or
  * -ENOSYS as above, or if NVML does not list this process (in a container it may know only the
