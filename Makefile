@@ -46,6 +46,7 @@ DRIVER_FACE   := $(LIBDIR)/libcuda.so.1
 RUNTIME_FACES := $(RUNTIMES:%=$(LIBDIR)/libcudart.so.%)
 FREEMEM       := $(LIBDIR)/cudaw-freemem
 COMMAND       := $(O)/bin/cudaw
+DAEMON        := $(O)/bin/cudawd
 SIM           := $(O)/tests/sim/libcuda.so.1
 SIMSMI        := $(O)/tests/sim/simsmi
 # Writes the table of settings into pages; not installed.
@@ -69,7 +70,7 @@ CORE_LIBS    := $(KPARAMS_LIBS) -l:liburing.a
 # For the command and tests; the faces cannot have it (kparams/elf.h). Since 0.189 it needs libzstd too.
 ELF_LIBS     := -l:libelf.a -l:libz.a -l:libzstd.a
 
-FUZZ_TARGETS := container cubin elf ptx name snapshot ticket
+FUZZ_TARGETS := container cubin elf ptx name snapshot ticket share
 FUZZ_SECONDS ?= 60
 # Sanitizers make a search of the toolkit's libraries take minutes, and of one thread TSan says nothing.
 ONE_THREAD := $(addprefix tests/unit/,kparams/%.c tools/%.c vmem/test_suballoc.c vmem/test_translate.c wrapper/test_rewrite.c \
@@ -98,8 +99,8 @@ GUESTS := $(patsubst %.c,$(O)/%,$(wildcard tests/guests/programs/*.c)) \
 .DELETE_ON_ERROR:
 .SECONDARY:
 
-## all: build the faces, the command and the simulated driver (the default)
-all: $(DRIVER_FACE) $(FREEMEM) $(RUNTIME_FACES) $(COMMAND) $(SIM) $(SIMSMI)
+## all: build the faces, the command, the daemon and the simulated driver (the default)
+all: $(DRIVER_FACE) $(FREEMEM) $(RUNTIME_FACES) $(COMMAND) $(DAEMON) $(SIM) $(SIMSMI)
 
 ## programs: build the test programs too, those with GPU code included (needs nvcc)
 programs: all $(SETTINGS_PAGE) $(UNIT_TESTS) $(MKSNAPSHOT) $(C_PROGRAMS) $(PRELOADS) $(GUESTS) $(CU_PROGRAMS) $(BENCH_DISK) $(BENCH_TOUCH)
@@ -172,7 +173,7 @@ $(call c_objects,wrapper/*/*.c tests/unit/*.c tests/unit/*/*.c): | $(GEN)/calls.
 $(COMMON): $(call c_objects,common/*.c)
 $(KPARAMS): $(call c_objects,kparams/*.c)
 $(SNAPSHOT): $(call c_objects,checkpoint/snapshot/*.c)
-$(TOOLS): $(filter-out %/cudaw.o %_main.o,$(call c_objects,tools/*/*.c))
+$(TOOLS): $(filter-out %/cudaw.o %/daemon/main.o %_main.o,$(call c_objects,tools/*/*.c))
 
 $(OBJ)/%.a:
 	$(call say,AR,$@)
@@ -203,6 +204,11 @@ $(COMMAND): $(OBJ)/tools/command/cudaw.o $(TOOLS) $(CORE)
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $(LDFLAGS) $^ -l:libjansson.a $(ELF_LIBS) $(CORE_LIBS) -ldl -pthread -o $@
+
+$(DAEMON): $(call c_objects,tools/daemon/*.c) $(COMMON)
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $(LDFLAGS) $^ -ldl -pthread -o $@
 
 $(SETTINGS_PAGE): $(OBJ)/tools/command/settings_main.o $(TOOLS) $(COMMON)
 	$(call say,LD,$@)
@@ -257,6 +263,7 @@ $(O)/tests/unit/kparams/%: $(OBJ)/tests/unit/kparams/%.o $(KPARAMS)
 	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $(in_link_order) $$(pkg-config --libs check) $(KPARAMS_LIBS) -o $@
 
 $(O)/tests/fuzz/replay_ticket: $(OBJ)/checkpoint/sharing/format.o
+$(O)/tests/fuzz/replay_share: $(OBJ)/tools/daemon/lines.o
 
 ELF_TESTS := $(addprefix $(O)/tests/unit/kparams/,test_elf test_elf_libs)
 $(ELF_TESTS) $(O)/tests/fuzz/replay_elf: $(OBJ)/tests/elf_oracle.o $(COMMON)
@@ -290,6 +297,7 @@ $(O)/tests/fuzz/fuzz_%: tests/fuzz/%.c $(wildcard kparams/*.[ch]) tests/fuzz/fuz
 $(O)/tests/fuzz/fuzz_snapshot: $(wildcard common/*.c checkpoint/snapshot/*.c)
 $(O)/tests/fuzz/fuzz_elf: tests/elf_oracle.c common/buildid.c
 $(O)/tests/fuzz/fuzz_ticket: checkpoint/sharing/format.c
+$(O)/tests/fuzz/fuzz_share: tools/daemon/lines.c common/nvml.c
 
 $(O)/tests/sim/test_%: $(OBJ)/tests/sim/test_%.o
 	$(call say,LD,$@)
@@ -520,16 +528,16 @@ $(error PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)': expected paths without spaces, 
 endif
 endif
 
-## install: install the command, the faces (in a versioned directory) and the man page. PREFIX= DESTDIR=
+## install: install the command, the daemon, the faces (in a versioned directory) and the man page. PREFIX= DESTDIR=
 install: all
 	install -d $(INSTALLED)/bin $(INSTALLED)/lib/cudaw-$(VERSION) $(INSTALLED)/share/man/man1
-	install -m 755 $(COMMAND) $(INSTALLED)/bin/cudaw
+	install -m 755 $(COMMAND) $(DAEMON) $(INSTALLED)/bin/
 	install -m 755 $(DRIVER_FACE) $(FREEMEM) $(RUNTIME_FACES) $(INSTALLED)/lib/cudaw-$(VERSION)/
 	install -m 644 tools/cudaw.1 $(INSTALLED)/share/man/man1/cudaw.1
 
 ## uninstall: remove what install put there. PREFIX= DESTDIR=
 uninstall:
-	rm -f $(INSTALLED)/bin/cudaw $(INSTALLED)/share/man/man1/cudaw.1
+	rm -f $(INSTALLED)/bin/cudaw $(INSTALLED)/bin/cudawd $(INSTALLED)/share/man/man1/cudaw.1
 	rm -f $(patsubst $(LIBDIR)/%,$(INSTALLED)/lib/cudaw-$(VERSION)/%,$(DRIVER_FACE) $(FREEMEM) $(RUNTIME_FACES))
 	-test ! -d $(INSTALLED)/lib/cudaw-$(VERSION) || rmdir $(INSTALLED)/lib/cudaw-$(VERSION)
 

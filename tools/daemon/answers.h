@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CUDAW_DAEMON_ANSWERS_H
+#define CUDAW_DAEMON_ANSWERS_H
+/*
+ * The daemon's answers to commands, which connect as members do and send one line:
+ *
+ *	list		describe the GPUs and the members
+ *	events		the last events, oldest first
+ *	events follow	the same, and then each one when it comes, until the command disconnects
+ *	give WORD	members whose id, name or PID is WORD give their turn to those who wait
+ *	launch		the program of this process may become a member: the daemon does not end
+ *			before the process does
+ *
+ * The answer to "list":
+ *
+ *	daemon PID VERSION
+ *	gpu UUID TOTAL USED OTHERS CAPACITY	bytes; TOTAL 0: NVML does not know it
+ *	member NUMBER PID UID STATE		the lines up to the next "member" belong to it. PID: as
+ *						the daemon sees it, 0 if it does not; STATE: a word
+ *						of the ledger (turns.h)
+ *	id ID, name NAME, command TEXT, class CLASS, weight N
+ *	need UUID MAPPED TOTAL			a GPU; bytes that are there, and that it needs
+ *	turn WAITS LEFT TURNS NUMBER		milliseconds that it waits, and that its turn lasts at
+ *						least, 0: not; how many turns it got; the member
+ *						that it waits for, or 0
+ *
+ * An event is a line "event NUMBER UNIX_MS KIND PID UID ID NAME TEXT"; "-" stands for no NAME.
+ * The names and commands of another user's members are left out, except for root. All answers end
+ * with a line "end".
+ */
+#include "tools/daemon/lines.h"
+#include "tools/daemon/peers.h"
+
+#include <stdbool.h>
+
+/* Take the first line of a command. False: it is none. */
+bool answers_take(struct peer *peer, const struct line *line, double now);
+
+/* Give those who follow the events that are new to them. */
+void answers_follow(void);
+
+#endif

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CUDAW_DAEMON_GPUS_H
+#define CUDAW_DAEMON_GPUS_H
+/*
+ * The GPUs on which members have memory, and how much of each the members may have together: all,
+ * except a margin and what others have. Others are contexts, memory that cudaw does not carry, and
+ * processes that are no members: what NVML says is used, beyond what the members say they have.
+ *
+ * A member's own memory grows a moment before the member says so. So what others have counts as
+ * more only if two samples in a row say so.
+ *
+ * The capacity of a GPU of which NVML knows nothing has no limit: its jobs run as without a daemon.
+ */
+#include "common/gpu.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct daemon_gpu {
+	char uuid[NVML_UUID_SIZE];
+	size_t total, used; /* as NVML has it; 0: not known */
+	size_t other;       /* what others have */
+	size_t capacity;
+	bool known;      /* it was sampled, or nobody knows it */
+	bool asked;      /* a sample is under way */
+	double asked_ms; /* the last one; 0: never */
+};
+
+/* @mapped: what the members have on the GPU @gpu; negative while that changes quickly. */
+void gpus_init(size_t margin, long (*mapped)(int gpu));
+
+/* The number of the GPU @uuid, which is added if it is new; -1: there are too many. */
+int gpus_find(const char *uuid);
+
+/* The GPU @index; NULL: there are no more. */
+const struct daemon_gpu *gpus_get(int index);
+
+/* A member has left, that had @mapped bytes on @gpu: others have them, until a sample says else. */
+void gpus_leave(int gpu, size_t mapped);
+
+/* Look at all GPUs that were not looked at for @age_ms. */
+void gpus_sample(double age_ms, double now);
+
+/* Take the samples that have come. */
+void gpus_take(void);
+
+/*
+ * Whether nothing is to be waited for: no sample is under way, or for so long that NVML seems to
+ * hang.
+ */
+bool gpus_are_settled(double now);
+
+#define GPUS_PATIENCE_MS 3000 /* for a sample */
+
+#endif

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CUDAW_MEMBERS_H
+#define CUDAW_MEMBERS_H
+/*
+ * The members: what they say (common/protocol.h) goes to the ledger (turns.h), and its decisions go to
+ * them. A member that owes an answer and says nothing for silence_ms is dropped: it has its
+ * lease again then, and its memory counts as that of others.
+ */
+#include "common/gpu.h"
+#include "common/protocol.h"
+#include "common/rundir.h"
+#include "tools/daemon/lines.h"
+#include "tools/daemon/peers.h"
+#include "tools/daemon/turns.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct members_settings {
+	struct turns_settings turns;
+	double idle_ms;    /* without a call: idle */
+	double silence_ms; /* of a member that owes an answer */
+	size_t margin;     /* of a GPU's memory that nobody gets */
+};
+
+struct member_need {
+	bool told;
+	size_t mapped, total;
+};
+
+enum member_hand {
+	HAND_NONE,
+	HAND_OUT, /* it was told to give memory */
+	HAND_IN,  /* it was given room */
+};
+
+struct member {
+	struct peer *peer; /* NULL: a free slot */
+	uint32_t id;       /* in the ledger; 0: not joined yet */
+	char job[RUNDIR_ID_SIZE];
+	char name[65];     /* empty: none */
+	char command[201]; /* cleaned */
+	pid_t own_pid;     /* in its own PID namespace */
+	enum turns_class class;
+	int weight;
+	enum job_state state;
+	struct member_need need[GPU_MAX];
+	bool waits_alone; /* it joined without all of its memory, and has its lease */
+	enum member_hand hand;
+	bool moved;      /* its memory moves, or has moved since it said what it needs */
+	double since_ms; /* of the hand-over under way */
+	double heard_ms; /* its last line then, or when a line is to come at the earliest */
+	size_t freed;    /* by its last yield */
+};
+
+/* Returns 0 or a negative errno. */
+int members_init(const struct members_settings *settings);
+
+/* A line of @peer, whose first line was "share". False: it is malformed. */
+bool members_take(struct peer *peer, const struct line *line, double now);
+
+/* The connection of @peer has ended. */
+void members_leave(struct peer *peer);
+
+/* Tell the members what is decided now. */
+void members_decide(double now);
+
+/* Milliseconds until members_decide() is due; negative: not before something happens. */
+double members_patience(double now);
+
+/* The next member that has joined, after @previous or the first for NULL; NULL: there are no more. */
+const struct member *members_next(const struct member *previous);
+
+/* What the ledger says of a member. */
+void members_look(const struct member *member, double now, struct turns_view *view);
+
+/* The user gives the turn of @member to those who wait. */
+void members_give(const struct member *member, double now);
+
+#endif
