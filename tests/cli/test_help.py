@@ -8,7 +8,7 @@ import subprocess
 from clilib import BUILD, CUDAW, LIMIT_S, cudaw, equal, contains, main
 
 TREE = os.path.join(os.path.dirname(__file__), "..", "..")
-COMMANDS = ["run", "ps", "pause", "resume", "doctor", "kernels", "trace", "snapshot", "restore",
+COMMANDS = ["run", "ps", "pause", "resume", "share", "yield", "events", "doctor", "kernels", "trace", "snapshot", "restore",
             "inspect", "verify", "version"]
 
 
@@ -110,6 +110,11 @@ def test_usage_errors():
         (["run", "--name", "", "true"], "--name '': expected 1 to 64 letters"),
         (["run", "--name", "x" * 65, "true"], "expected 1 to 64 letters"),
         (["run", "--frob", "true"], "unrecognized option '--frob'"),
+        (["run", "--class", "first", "true"], "--class 'first': expected"),
+        (["run", "--weight", "0", "true"], "--weight '0': expected a whole number from 1 to 100"),
+        (["share", "extra"], "takes no argument: 'extra'"),
+        (["events", "extra"], "takes no argument: 'extra'"),
+        (["yield"], "expected a job"),
         (["pause"], "expected an ID, NAME or PID, or --all"),
         (["resume"], "expected an ID, NAME or PID, or --all"),
         (["pause", "--all", "x"], "take no ID"),

@@ -12,7 +12,8 @@ from json_docs import check_documented, page, section
 from snapshotlib import write
 
 FIXTURES = os.path.join(os.path.dirname(__file__), "..", "kparams", "fixtures")
-COMMANDS = ["run", "ps", "pause", "resume", "trim", "doctor", "snapshot", "restore", "inspect", "verify",
+COMMANDS = ["run", "ps", "pause", "resume", "trim", "share", "yield",
+            "events", "doctor", "snapshot", "restore", "inspect", "verify",
             "kernels", "trace", "version"]
 FIGURES = ["pause_ms 250.125", "pause_bytes 8", "pause_phase copy 200.5", "resume_ms 9",
            "resume_bytes 8", "resume_phase copy 5"]

@@ -5,6 +5,7 @@
 #include "common/settings.h"
 #include "tools/command/elf_file.h"
 #include "tools/command/settings.h"
+#include "tools/process/cudawd.h"
 #include "tools/process/faces.h"
 
 #include <errno.h>
@@ -34,6 +35,12 @@ const char help_run[] =
 	"  -t, --trace FILE  write what the job does with the GPU to FILE, which is replaced: JSON\n"
 	"                    for Perfetto, chrome://tracing and 'cudaw trace'. The job's first\n"
 	"                    process that uses CUDA writes FILE, the others FILE.PID\n"
+	"      --share       take turns on the GPU with the user's other jobs of that kind, if they\n"
+	"                    do not fit together. cudawd, which decides, is started if it does not\n"
+	"                    run; it ends after the last job. 'cudaw share' shows who runs\n"
+	"      --class C     with --share: 'interactive' jobs come before 'batch' ones (batch)\n"
+	"      --weight N    with --share: 1 to 100; a job of weight 2 gets the GPU for twice as\n"
+	"                    long as one of weight 1 (1)\n"
 	"  -h, --help        this text\n"
 	"\n"
 	"CMD replaces cudaw, with the same PID and terminal, and its exit code is that of CMD.\n"
@@ -185,15 +192,44 @@ static void warn_of_setting(void *arg, const char *variable, const char *value, 
 	complain("warning: %s=%s: %s", variable, value, why);
 }
 
+/* False after a message. */
+static bool set_checked(enum setting_id id, const char *option, const char *value)
+{
+	char why[SETTING_WHY];
+
+	if (!*value || !setting_check(&settings[id], value, why)) {
+		complain("%s '%s': %s", option, value, *value ? why : "it is empty");
+		return false;
+	}
+	setenv(settings[id].name, value, 1);
+	return true;
+}
+
+/* A daemon that the user has chosen by CUDAW_SHARE stays. Without one, the job runs as ever. */
+static void join_others(void)
+{
+	const char *chosen = setting_socket(SETTING_SHARE), *why;
+
+	if (chosen && strcmp(chosen, "user") != 0)
+		return;
+	setenv(settings[SETTING_SHARE].name, "user", 1);
+	if (cudawd_launch(&why))
+		complain("warning: cudawd cannot be started: %s; the job takes no turns", why);
+}
+
 int cmd_run(int argc, char **argv)
 {
 	static const struct option options[] = {
 		{"name", required_argument, NULL, 'n'},
 		{"trace", required_argument, NULL, 't'},
+		{"share", no_argument, NULL, 's'},
+		{"class", required_argument, NULL, 'c'},
+		{"weight", required_argument, NULL, 'w'},
 		{"help", no_argument, NULL, 'h'},
 		{NULL, 0, NULL, 0},
 	};
 	const char *trace = NULL;
+	bool share = false;
 	int opt, err;
 
 	/* '+': the words after CMD belong to CMD. */
@@ -211,6 +247,17 @@ int cmd_run(int argc, char **argv)
 		case 't':
 			trace = optarg;
 			break;
+		case 's':
+			share = true;
+			break;
+		case 'c':
+			if (!set_checked(SETTING_SHARE_CLASS, "--class", optarg))
+				return usage_error("run");
+			break;
+		case 'w':
+			if (!set_checked(SETTING_SHARE_WEIGHT, "--weight", optarg))
+				return usage_error("run");
+			break;
 		case 'h':
 			fputs(help_run, stdout);
 			return EXIT_DONE;
@@ -222,6 +269,8 @@ int cmd_run(int argc, char **argv)
 		complain("expected a program to run");
 		return usage_error("run");
 	}
+	if (share)
+		join_others();
 	err = preload_face();
 	if (err)
 		return err;

@@ -11,6 +11,7 @@
  *	doctor.c	what works on this machine
  *	kernels.c	the kernels in files
  *	trace.c		summarise a trace (tracestat.c reads it)
+ *	share.c, yield.c, events.c	ask cudawd (cudawd_errors.c: if it does not answer)
  *	snapshot.c	a job into a directory (taking_checks.c, taking.c)
  *	restore.c	and back (restoring_checks.c, restoring.c)
  *	inspect.c	describe a snapshot
@@ -52,6 +53,9 @@ int cmd_snapshot(int argc, char **argv);
 int cmd_restore(int argc, char **argv);
 int cmd_inspect(int argc, char **argv);
 int cmd_verify(int argc, char **argv);
+int cmd_share(int argc, char **argv);
+int cmd_yield(int argc, char **argv);
+int cmd_events(int argc, char **argv);
 int cmd_version(int argc, char **argv);
 
 extern const char help_run[];
@@ -66,6 +70,9 @@ extern const char help_snapshot[];
 extern const char help_restore[];
 extern const char help_inspect[];
 extern const char help_verify[];
+extern const char help_share[];
+extern const char help_yield[];
+extern const char help_events[];
 extern const char help_version[];
 
 /* Refer to the help of subcommand @name on stderr. Returns EXIT_USAGE. */

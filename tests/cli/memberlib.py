@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""cudawd, and stand-ins for its members, which speak the lines of common/protocol.h."""
+import os
+import shutil
+import socket
+import subprocess
+import threading
+
+from harness import BUILD, ends_with_us, scratch, until
+
+CUDAWD = os.path.join(BUILD, "bin", "cudawd")
+UUID = "GPU-63756461-772d-7369-6d75-6c6174656400"
+MIB = 1 << 20
+TOTAL = 1000 * MIB
+MARGIN = 100 * MIB
+CAPACITY = TOTAL - MARGIN
+WAIT_S = 30
+
+
+def nvml_environment(path):
+    """For a daemon whose NVML takes the GPU's memory from the file @path."""
+    libraries = scratch()
+    shutil.copy(f"{BUILD}/tests/preload/nvml.so", f"{libraries}/libnvidia-ml.so.1")
+    return {"LD_LIBRARY_PATH": libraries, "TEST_NVML_FILE": path}
+
+
+def say_memory(path, used):
+    """What the daemon's NVML says is used."""
+    with open(path + ".new", "w", encoding="ascii") as file:
+        file.write(f"{TOTAL} {TOTAL - used}\n")
+    os.rename(path + ".new", path)
+
+
+def connect(path):
+    connection = socket.socket(socket.AF_UNIX)
+    connection.connect(path)    # waits where too many others do
+    connection.settimeout(WAIT_S)
+    return connection
+
+
+class Daemon:
+    """A cudawd of the user in the runtime directory, with options."""
+
+    def __init__(self, directory, *options):
+        self.path = os.path.join(directory.path, "cudawd.sock")
+        self.memory = os.path.join(directory.path, "memory")
+        say_memory(self.memory, 0)
+        self.process = subprocess.Popen(
+            [CUDAWD, "--margin", str(MARGIN), *options], stderr=subprocess.PIPE, text=True,
+            env={**os.environ, **nvml_environment(self.memory)})
+        ends_with_us(self.process)
+        until(lambda: self.answers() or self.process.poll() is not None, 5, "cudawd answers")
+
+    def answers(self):
+        try:
+            connect(self.path).close()
+            return True
+        except OSError:
+            return False
+
+    def ask(self, request):
+        """The lines of its answer to a command."""
+        with connect(self.path) as connection:
+            connection.sendall(f"{request}\n".encode())
+            with connection.makefile("r", encoding="utf-8") as lines:
+                return [line.rstrip("\n") for line in lines]
+
+    def wait_end(self):
+        self.process.wait(WAIT_S)
+        return self.process.returncode, self.process.stderr.read()
+
+
+class Member:
+    """
+    A member that runs with @size bytes on one GPU. It does what it is told by itself, and notes each
+    line that it hears; the members that have a @book write there how much they have had together at
+    most. With obeys=False it only listens. @lines: its introduction.
+    """
+
+    def __init__(self, daemon, size=0, name="job", obeys=True, book=None, state="running",
+                 mapped=None, lines=None):
+        self.connection = connect(daemon.path)
+        self.heard = []
+        self.book = {} if book is None else book
+        self.name, self.total, self.obeys = name, size, obeys
+        self.grows, self.mapped = 0, 0
+        mapped = size if mapped is None else mapped
+        self.note_mapped(mapped)
+        self.closed = False
+        self.say(*(lines or ("share 1", f"id abc{len(name):03x}", f"name {name}", "pid 7",
+                             f"command ./{name} --size", f"need {UUID} {mapped} {size}",
+                             f"state {state}", "joined")))
+        threading.Thread(target=self.listen, daemon=True).start()
+
+    def note_mapped(self, mapped):
+        self.mapped = mapped
+        self.book[self] = mapped
+        self.book["most"] = max(self.book.get("most", 0),
+                                sum(size for key, size in self.book.items() if key != "most"))
+
+    def say(self, *lines):
+        self.connection.sendall("".join(f"{line}\n" for line in lines).encode())
+
+    def listen(self):
+        try:
+            with self.connection.makefile("r", encoding="utf-8") as lines:
+                for line in lines:
+                    self.heard.append(line.rstrip("\n"))
+                    if self.obeys:
+                        self.obey(*line.split())
+        except (OSError, ValueError):
+            pass
+        self.closed = True
+
+    def obey(self, word, *rest):
+        if word == "yield":
+            self.give(min(int(rest[0]), self.mapped))
+        elif word == "room" and self.mapped < self.total:
+            self.take(min(int(rest[0]), self.total))
+
+        elif word == "try":
+            self.total += self.grows
+            self.note_mapped(self.mapped + self.grows)
+            self.say(self.need())
+
+    def need(self):
+        return f"need {UUID} {self.mapped} {self.total}"
+
+    def grow(self, size):
+        """An allocation waits."""
+        self.grows = size
+        self.say(f"grow 1 {UUID} {size}")
+
+    def give(self, size):
+        self.say("state waiting")
+        left = self.mapped - size
+        for mapped in range(self.mapped, left, -64 * MIB):
+            self.note_mapped(mapped)
+            self.say(f"freed {left + size - mapped}")
+        self.note_mapped(left)
+        self.say(f"freed {size}", f"mapped {self.mapped}", "end ok", self.need(), "want")
+
+    def take(self, mapped):
+        self.note_mapped(mapped)
+        self.say(f"mapped {mapped}")
+        if mapped == self.total:
+            self.say("ready", "end ok", self.need(), "state running")
+
+    def wait(self, word, count=1):
+        """The line that is the @count-th with this word."""
+        def found():
+            lines = [line for line in self.heard if line.split()[0] == word]
+            return lines[count - 1] if len(lines) >= count else None
+        return until(found, 5, f"{self.name}: '{word}' {count} times, heard {self.heard}")
+
+    def count(self, word):
+        return sum(line.split()[0] == word for line in self.heard)
+
+    def hang_up(self):
+        try:
+            self.connection.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
+        self.connection.close()
+        self.book.pop(self, None)

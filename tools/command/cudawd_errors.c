@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/command/cudawd_errors.h"
+
+#include "tools/report/report.h"
+
+#include <errno.h>
+#include <string.h>
+
+int cudawd_explain(int err, const char *where)
+{
+	switch (-err) {
+	case ECONNREFUSED:
+		complain("%s: no cudawd answers; 'cudaw run --share' starts it", where);
+		return EXIT_FAILED;
+	case ETIMEDOUT:
+		complain("%s: no answer", where);
+		return EXIT_TIMEOUT;
+	case EACCES:
+		complain("%s: it belongs to another user", where);
+		return EXIT_DENIED;
+	case EPROTO:
+	case ENOENT:
+		complain("%s: this cudawd is of another version than this command", where);
+		return EXIT_FAILED;
+	default:
+		complain("%s: %s", where, strerror(-err));
+		return EXIT_FAILED;
+	}
+}

@@ -1,0 +1,355 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cudaw share: who takes turns on which GPU, as the daemon says. */
+#include "tools/command/tools.h"
+
+#include "common/nvml.h"
+#include "common/text.h"
+#include "tools/command/cudawd_errors.h"
+#include "tools/command/output.h"
+#include "tools/process/cudawd.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <getopt.h>
+#include <jansson.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char help_share[] =
+	"Usage: cudaw share [--json]\n"
+	"\n"
+	"Show the jobs that take turns on GPUs ('cudaw run --share'): who is on which GPU, who\n"
+	"waits, and for whom. A job whose processes share GPU memory, or wait for each other on\n"
+	"the GPU, takes no turns, and is not shown.\n"
+	"\n"
+	"  -j, --json  exact figures (bytes, milliseconds), as a JSON object\n"
+	"  -h, --help  this text\n"
+	"\n"
+	"Columns:\n"
+	"  ID, NAME, PID  the process, as 'cudaw ps' shows it\n"
+	"  USER           whose it is\n"
+	"  CLASS, WEIGHT  from 'cudaw run --class' and '--weight'\n"
+	"  STATE          runs, idle (it makes no GPU calls), leaving (it gives memory away), out\n"
+	"                 (a part of its memory is not on the GPU, and it does not need it), waits\n"
+	"                 (it needs it), enters (it gets it back), paused (by its user)\n"
+	"  ON GPU, NEEDS  its memory that is on the GPUs, and that is there when it runs\n"
+	"  WAITS, FOR     how long it has waited for its turn, and for which process\n"
+	"  TURN LEFT      how long its turn lasts at least, if others wait\n"
+	"  TURNS          how many it got\n"
+	"  COMMAND        the command line, cut\n"
+	"\n"
+	"Exit codes: 0 done; 1 no cudawd answers; 2 wrong usage; 4 not permitted; 5 no answer in\n"
+	"time.\n";
+
+#define SHARE_GPUS 64
+
+struct share_gpu {
+	char uuid[NVML_UUID_SIZE];
+	uint64_t total, used, others, capacity;
+};
+
+struct share_need {
+	char uuid[NVML_UUID_SIZE];
+	uint64_t mapped, total;
+};
+
+struct share_member {
+	uint32_t number, waits_for;
+	int pid;
+	uid_t uid;
+	char state[16], id[16], name[65], class[16], command[201];
+	int weight;
+	struct share_need needs[SHARE_GPUS];
+	int nneeds;
+	double wait_ms, left_ms;
+	unsigned int turns;
+};
+
+struct share_list {
+	int pid;
+	char version[32];
+	struct share_gpu gpus[SHARE_GPUS];
+	int ngpus;
+	struct share_member *members;
+	int nmembers;
+};
+
+static void add_gpu(struct share_list *list, const char *text)
+{
+	struct share_gpu gpu;
+
+	if (list->ngpus < SHARE_GPUS &&
+	    sscanf(text, "%40s %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64, gpu.uuid, &gpu.total,
+		   &gpu.used, &gpu.others, &gpu.capacity) == 5)
+		list->gpus[list->ngpus++] = gpu;
+}
+
+static int add_member(struct share_list *list, const char *text)
+{
+	struct share_member member = {0}, *grown;
+
+	if (sscanf(text, "%" SCNu32 " %d %u %15s", &member.number, &member.pid, &member.uid,
+		   member.state) != 4)
+		return -EPROTO;
+	grown = reallocarray(list->members, list->nmembers + 1, sizeof(member));
+	if (!grown)
+		return -ENOMEM;
+	list->members = grown;
+	grown[list->nmembers++] = member;
+	return 0;
+}
+
+static void add_need(struct share_member *member, const char *text)
+{
+	struct share_need need;
+
+	if (member->nneeds < SHARE_GPUS &&
+	    sscanf(text, "%40s %" SCNu64 " %" SCNu64, need.uuid, &need.mapped, &need.total) == 3)
+		member->needs[member->nneeds++] = need;
+}
+
+static void describe(struct share_member *member, const char *key, const char *value)
+{
+	if (!strcmp(key, "id"))
+		format_copy(member->id, sizeof(member->id), value);
+	else if (!strcmp(key, "name"))
+		format_copy(member->name, sizeof(member->name), value);
+	else if (!strcmp(key, "command"))
+		format_copy(member->command, sizeof(member->command), value);
+	else if (!strcmp(key, "class"))
+		format_copy(member->class, sizeof(member->class), value);
+	else if (!strcmp(key, "weight"))
+		member->weight = atoi(value);
+	else if (!strcmp(key, "need"))
+		add_need(member, value);
+	else if (!strcmp(key, "turn"))
+		sscanf(value, "%lf %lf %u %" SCNu32, &member->wait_ms, &member->left_ms,
+		       &member->turns, &member->waits_for);
+}
+
+static int take_line(void *arg, char *line)
+{
+	struct share_list *list = arg;
+	char *value = strchr(line, ' ');
+
+	if (!value)
+		return 0;
+	*value++ = '\0';
+	if (!strcmp(line, "member"))
+		return add_member(list, value);
+	if (!strcmp(line, "daemon"))
+		sscanf(value, "%d %31s", &list->pid, list->version);
+	else if (!strcmp(line, "gpu"))
+		add_gpu(list, value);
+	else if (list->nmembers)
+		describe(&list->members[list->nmembers - 1], line, value);
+	return 0;
+}
+
+static const struct share_member *awaited(const struct share_list *list,
+					  const struct share_member *member)
+{
+	for (int i = 0; i < list->nmembers; i++)
+		if (list->members[i].number == member->waits_for)
+			return &list->members[i];
+	return NULL;
+}
+
+static uint64_t sum_of(const struct share_member *member, bool total)
+{
+	uint64_t sum = 0;
+
+	for (int i = 0; i < member->nneeds; i++)
+		sum += total ? member->needs[i].total : member->needs[i].mapped;
+	return sum;
+}
+
+/* ---- for people */
+
+enum column {
+	ID,
+	NAME,
+	PID,
+	USER,
+	CLASS,
+	WEIGHT,
+	STATE,
+	ON_GPU,
+	NEEDS,
+	WAITS,
+	FOR,
+	LEFT,
+	TURNS,
+	COMMAND,
+	COLUMNS
+};
+
+#define CELL_SIZE 64
+
+struct row {
+	char cell[COLUMNS][CELL_SIZE];
+};
+
+static void user_name(uid_t uid, char *cell)
+{
+	struct passwd *pw = getpwuid(uid);
+
+	if (pw)
+		snprintf(cell, CELL_SIZE, "%s", pw->pw_name);
+	else
+		snprintf(cell, CELL_SIZE, "%u", uid);
+}
+
+static void fill_row(struct row *row, const struct share_list *list, const struct share_member *m)
+{
+	const struct share_member *other = awaited(list, m);
+
+	for (int i = 0; i < COLUMNS; i++)
+		strcpy(row->cell[i], "-");
+	if (m->id[0])
+		snprintf(row->cell[ID], CELL_SIZE, "%s", m->id);
+	if (m->name[0])
+		snprintf(row->cell[NAME], CELL_SIZE, "%.63s", m->name);
+	if (m->pid)
+		snprintf(row->cell[PID], CELL_SIZE, "%d", m->pid);
+	user_name(m->uid, row->cell[USER]);
+	snprintf(row->cell[CLASS], CELL_SIZE, "%s", m->class);
+	snprintf(row->cell[WEIGHT], CELL_SIZE, "%d", m->weight);
+	snprintf(row->cell[STATE], CELL_SIZE, "%s", m->state);
+	format_bytes(row->cell[ON_GPU], sum_of(m, false));
+	format_bytes(row->cell[NEEDS], sum_of(m, true));
+	if (m->wait_ms > 0)
+		format_duration(row->cell[WAITS], m->wait_ms);
+	if (other)
+		snprintf(row->cell[FOR], CELL_SIZE, "%d", other->pid);
+	if (m->left_ms > 0)
+		format_duration(row->cell[LEFT], m->left_ms);
+	snprintf(row->cell[TURNS], CELL_SIZE, "%u", m->turns);
+	if (m->command[0])
+		format_copy(row->cell[COMMAND], CELL_SIZE, m->command);
+}
+
+static int print_members(const struct share_list *list)
+{
+	static const struct row head = {{"ID", "NAME", "PID", "USER", "CLASS", "WEIGHT", "STATE",
+					 "ON GPU", "NEEDS", "WAITS", "FOR", "TURN LEFT", "TURNS",
+					 "COMMAND"}};
+	struct row *rows = calloc(list->nmembers + 1, sizeof(*rows));
+	int width[COLUMNS] = {0};
+
+	if (!rows) {
+		complain("out of memory");
+		return EXIT_FAILED;
+	}
+	rows[0] = head;
+	for (int i = 0; i < list->nmembers; i++)
+		fill_row(&rows[i + 1], list, &list->members[i]);
+	for (int i = 0; i <= list->nmembers; i++)
+		for (int c = 0; c < COLUMNS; c++)
+			if ((int)strlen(rows[i].cell[c]) > width[c])
+				width[c] = strlen(rows[i].cell[c]);
+	for (int i = 0; i <= list->nmembers; i++) {
+		for (int c = 0; c < COLUMNS - 1; c++)
+			printf("%-*s  ", width[c], rows[i].cell[c]);
+		puts(rows[i].cell[COLUMNS - 1]);
+	}
+	free(rows);
+	return EXIT_DONE;
+}
+
+static void print_gpu(const struct share_gpu *gpu)
+{
+	char capacity[FORMAT_SIZE], total[FORMAT_SIZE], others[FORMAT_SIZE];
+
+	if (gpu->total)
+		printf("%s: %s of %s for the jobs; others have %s\n", gpu->uuid,
+		       format_bytes(capacity, gpu->capacity), format_bytes(total, gpu->total),
+		       format_bytes(others, gpu->others));
+	else
+		printf("%s: NVML does not know it, so nobody takes turns there\n", gpu->uuid);
+}
+
+/* ---- for programs */
+
+static json_t *text_or_null(const char *text)
+{
+	return *text ? json_string(text) : json_null();
+}
+
+static json_t *ms_or_null(double ms)
+{
+	return ms > 0 ? output_ms(ms) : json_null();
+}
+
+static json_t *member_json(const struct share_list *list, const struct share_member *m)
+{
+	const struct share_member *other = awaited(list, m);
+	json_t *needs = json_array();
+	char user[CELL_SIZE];
+
+	user_name(m->uid, user);
+	for (int i = 0; i < m->nneeds; i++)
+		json_array_append_new(needs, json_pack("{s:s, s:I, s:I}", "uuid", m->needs[i].uuid,
+						       "mapped", (json_int_t)m->needs[i].mapped,
+						       "total", (json_int_t)m->needs[i].total));
+	return json_pack("{s:i, s:i, s:s, s:o, s:o, s:o, s:s, s:i, s:s, s:o, s:o, s:o, s:o, s:i}",
+			 "pid", m->pid, "uid", (int)m->uid, "user", user, "id", text_or_null(m->id),
+			 "name", text_or_null(m->name), "command", text_or_null(m->command),
+			 "class", m->class, "weight", m->weight, "state", m->state, "gpu", needs,
+			 "wait_ms", ms_or_null(m->wait_ms), "left_ms", ms_or_null(m->left_ms),
+			 "waits_for", other ? json_integer(other->pid) : json_null(), "turns",
+			 (int)m->turns);
+}
+
+static int print_json(const struct share_list *list)
+{
+	json_t *gpus = json_array(), *members = json_array(), *root;
+	int ret;
+
+	for (int i = 0; i < list->ngpus; i++) {
+		const struct share_gpu *gpu = &list->gpus[i];
+
+		json_array_append_new(gpus, json_pack("{s:s, s:I, s:I, s:I, s:I}", "uuid",
+						      gpu->uuid, "total", (json_int_t)gpu->total,
+						      "used", (json_int_t)gpu->used, "others",
+						      (json_int_t)gpu->others, "capacity",
+						      (json_int_t)gpu->capacity));
+	}
+	for (int i = 0; i < list->nmembers; i++)
+		json_array_append_new(members, member_json(list, &list->members[i]));
+	root = json_pack("{s:i, s:s, s:o, s:o}", "pid", list->pid, "version", list->version, "gpus",
+			 gpus, "members", members);
+	ret = output_json(root);
+	json_decref(root);
+	return ret;
+}
+
+static int print_all(const struct share_list *list, bool json)
+{
+	if (json)
+		return print_json(list);
+	for (int i = 0; i < list->ngpus; i++)
+		print_gpu(&list->gpus[i]);
+	return print_members(list);
+}
+
+int cmd_share(int argc, char **argv)
+{
+	struct share_list list = {0};
+	char where[PATH_MAX] = "";
+	bool json = false;
+	int code = json_option(argc, argv, "share", help_share, &json), err;
+
+	if (code >= 0)
+		return code;
+	if (optind < argc) {
+		complain("share takes no argument: '%s'", argv[optind]);
+		return usage_error("share");
+	}
+	err = cudawd_ask("list", CUDAWD_MS, take_line, &list, where);
+	code = err ? cudawd_explain(err, where) : print_all(&list, json);
+	free(list.members);
+	return code;
+}

@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/process/cudawd.h"
+#include "common/clock.h"
+#include "common/daemon.h"
+#include "common/protocol.h"
+#include "common/rundir.h"
+#include "common/settings.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define START_MS  3000 /* for a daemon that was started to answer */
+#define RETRY_US  10000
+#define LOG_NAME  "cudawd.log" /* in the runtime directory */
+#define FILE_MODE 0600
+
+/* Open the runtime directory. Returns a descriptor or a negative errno, with *@why set. */
+static int open_rundir(char path[PATH_MAX], const char **why)
+{
+	int err = rundir_path(geteuid(), path, PATH_MAX, why);
+
+	return err ? err : rundir_create(path, geteuid(), why);
+}
+
+/* The path of the socket that @which means, for messages. */
+static void say_where(const char *which, char where[PATH_MAX])
+{
+	const char *why;
+
+	if (!strcmp(which, "user") && !rundir_path(geteuid(), where, PATH_MAX, &why) &&
+	    strlen(where) + sizeof("/" DAEMON_NAME) <= PATH_MAX)
+		strcat(where, "/" DAEMON_NAME);
+	else
+		snprintf(where, PATH_MAX, "%s", strcmp(which, "node") ? which : DAEMON_NODE);
+}
+
+/* Wait until @fd can be read. Returns 0 or a negative errno. */
+static int wait_for(int fd, int patience_ms)
+{
+	struct pollfd poll_fd = {.fd = fd, .events = POLLIN};
+	int ready = poll(&poll_fd, 1, patience_ms);
+
+	if (ready < 0)
+		return -errno;
+	return ready ? 0 : -ETIMEDOUT;
+}
+
+static int end_of(const char *text)
+{
+	if (!strcmp(text, END_OK))
+		return 0;
+	if (!strncmp(text, END_INVALID " ", sizeof(END_INVALID)))
+		return -ENOENT;
+	return strncmp(text, END_DENIED " ", sizeof(END_DENIED)) ? -EPROTO : -EACCES;
+}
+
+static int hear(int fd, int patience_ms, cudawd_line line, void *arg)
+{
+	char buf[PROTOCOL_LINE], *newline;
+	size_t len = 0;
+	int ret = 0;
+
+	for (;;) {
+		ssize_t got;
+
+		while ((newline = memchr(buf, '\n', len))) {
+			*newline = '\0';
+			if (!strncmp(buf, "end ", 4))
+				return end_of(buf + 4);
+			ret = line ? line(arg, buf) : 0;
+			if (ret)
+				return ret;
+			len -= newline + 1 - buf;
+			memmove(buf, newline + 1, len);
+		}
+		if (len == sizeof(buf))
+			return -EPROTO;
+		ret = wait_for(fd, patience_ms);
+		if (ret)
+			return ret;
+		got = recv(fd, buf + len, sizeof(buf) - len, 0);
+		if (got <= 0)
+			return got ? -errno : -ECONNREFUSED;
+		len += got;
+	}
+}
+
+static int talk(int fd, const char *request, int patience_ms, cudawd_line line, void *arg)
+{
+	char text[PROTOCOL_LINE];
+	int len = snprintf(text, sizeof(text), "%s\n", request);
+	int ret = 0;
+
+	if (len >= (int)sizeof(text))
+		ret = -ENAMETOOLONG;
+	else if (send(fd, text, len, MSG_NOSIGNAL) != len)
+		ret = -ECONNREFUSED;
+	else
+		ret = hear(fd, patience_ms, line, arg);
+	close(fd);
+	return ret;
+}
+
+int cudawd_ask(const char *request, int patience_ms, cudawd_line line, void *arg,
+	       char where[PATH_MAX])
+{
+	const char *which = setting_socket(SETTING_SHARE), *why;
+	int fd;
+
+	which = which ? which : "user";
+	say_where(which, where);
+	fd = daemon_connect(which, &why);
+	if (fd == -ENOENT)
+		fd = -ECONNREFUSED;
+	return fd < 0 ? fd : talk(fd, request, patience_ms, line, arg);
+}
+
+/* The program, beside this one. */
+static int find_program(char path[PATH_MAX])
+{
+	char exe[PATH_MAX];
+	ssize_t len = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
+
+	if (len < 0)
+		return -errno;
+	exe[len] = '\0';
+	return snprintf(path, PATH_MAX, "%s/" CUDAWD_PROGRAM, dirname(exe)) >= PATH_MAX
+		       ? -ENAMETOOLONG
+		       : 0;
+}
+
+/*
+ * In the grandchild: become the daemon, which has nothing of ours: neither descriptors nor session,
+ * directory or signal mask. What it says goes to a file.
+ */
+static void become_daemon(const char *program, int dir)
+{
+	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+	int out = openat(dir, LOG_NAME, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC,
+			 FILE_MODE);
+	sigset_t none;
+
+	if (null < 0 || chdir("/"))
+		_exit(1);
+	dup2(null, STDIN_FILENO);
+	dup2(null, STDOUT_FILENO);
+	dup2(out < 0 ? null : out, STDERR_FILENO);
+	close_range(STDERR_FILENO + 1, ~0U, 0);
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+	execl(program, CUDAWD_PROGRAM, "--user", (char *)NULL);
+	_exit(1);
+}
+
+static int start(const char *program, int dir)
+{
+	pid_t pid = fork();
+
+	if (pid < 0)
+		return -errno;
+	if (pid == 0) {
+		setsid();
+		if (fork() == 0)
+			become_daemon(program, dir);
+		_exit(0);
+	}
+	while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+		;
+	return 0;
+}
+
+static int say_launch(void)
+{
+	const char *why;
+	int fd = daemon_connect("user", &why);
+
+	if (fd == -ENOENT)
+		return -ECONNREFUSED;
+	return fd < 0 ? fd : talk(fd, "launch", CUDAWD_MS, NULL, NULL);
+}
+
+int cudawd_launch(const char **why)
+{
+	char path[PATH_MAX], program[PATH_MAX];
+	int dir = open_rundir(path, why), err;
+	double until;
+
+	if (dir < 0)
+		return dir;
+	err = say_launch();
+	if (err == -ECONNREFUSED) {
+		err = find_program(program);
+		if (!err && access(program, X_OK))
+			err = -errno;
+		if (!err)
+			err = start(program, dir);
+		until = clock_ms() + START_MS;
+		while (!err && (err = say_launch()) == -ECONNREFUSED && clock_ms() < until) {
+			usleep(RETRY_US);
+			err = 0;
+		}
+	}
+	close(dir);
+	*why = err == -ECONNREFUSED ? "it does not answer" : strerror(-err);
+	return err;
+}

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CUDAW_CUDAWD_H
+#define CUDAW_CUDAWD_H
+/*
+ * cudawd, as the command calls and starts it: the one that CUDAW_SHARE names, or else the user's
+ * own one. tools/daemon/answers.h has the lines.
+ */
+#include <limits.h>
+#include <stddef.h>
+
+#define CUDAWD_PROGRAM "cudawd" /* in the directory of the command */
+#define CUDAWD_MS      3000     /* for its answer */
+
+/* A line of the answer, without its newline. Returns 0, or another value that ends the conversation. */
+typedef int (*cudawd_line)(void *arg, char *line);
+
+/*
+ * Send @request, and call @line for each line of the answer except "end ok". @patience_ms: from one
+ * line to the next; negative: no limit. Returns 0; the value that @line returned; or a negative
+ * errno: -ECONNREFUSED no daemon answers, -ENOENT or -EACCES the daemon has answered with "end
+ * invalid" or "end denied", -EPROTO with another end, -ETIMEDOUT. @where gets the path of the socket.
+ */
+int cudawd_ask(const char *request, int patience_ms, cudawd_line line, void *arg,
+	       char where[PATH_MAX]);
+
+/*
+ * Tell the user's own daemon that the program of this process may become a member, and start the
+ * daemon if none answers. Returns 0, or a negative errno with *@why set.
+ */
+int cudawd_launch(const char **why);
+
+#endif
