@@ -73,7 +73,7 @@ ELF_LIBS     := -l:libelf.a -l:libz.a -l:libzstd.a
 FUZZ_TARGETS := container cubin elf ptx name snapshot ticket share
 FUZZ_SECONDS ?= 60
 # Sanitizers make a search of the toolkit's libraries take minutes, and of one thread TSan says nothing.
-ONE_THREAD := $(addprefix tests/unit/,kparams/%.c tools/%.c vmem/test_suballoc.c vmem/test_translate.c wrapper/test_rewrite.c \
+ONE_THREAD := $(addprefix tests/unit/,kparams/%.c tools/%.c daemon/%.c vmem/test_suballoc.c vmem/test_translate.c wrapper/test_rewrite.c \
 	      checkpoint/test_control_state.c checkpoint/test_gate_model.c \
 	      checkpoint/test_sharing_model.c)
 # Nor do they bear a handler after each of their own instructions.
@@ -268,6 +268,12 @@ $(O)/tests/fuzz/replay_share: $(OBJ)/tools/daemon/lines.o
 ELF_TESTS := $(addprefix $(O)/tests/unit/kparams/,test_elf test_elf_libs)
 $(ELF_TESTS) $(O)/tests/fuzz/replay_elf: $(OBJ)/tests/elf_oracle.o $(COMMON)
 $(ELF_TESTS): private KPARAMS_LIBS += $(ELF_LIBS)
+
+# The daemon's books and policy.
+$(O)/tests/unit/daemon/%: $(OBJ)/tests/unit/daemon/%.o $(TOOLS) $(COMMON)
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $^ $$(pkg-config --libs check) -ldl -pthread -o $@
 
 # Parts of the command.
 $(O)/tests/unit/tools/%: $(OBJ)/tests/unit/tools/%.o $(TOOLS) $(CORE)
