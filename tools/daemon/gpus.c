@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/daemon/gpus.h"
 #include "tools/daemon/sampler.h"
+#include "tools/daemon/turns.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -11,8 +12,8 @@
 /* Without NVML: more than any GPU has, and sums of it do not overflow. */
 #define NO_LIMIT ((size_t)1 << 60)
 
-static struct daemon_gpu gpus[GPU_MAX];
-static size_t last_other[GPU_MAX]; /* of the sample before */
+static struct daemon_gpu gpus[TURNS_GPUS];
+static size_t last_other[TURNS_GPUS]; /* of the sample before */
 static int ngpus;
 static size_t margin;
 static long (*mapped_on)(int gpu);
@@ -28,7 +29,7 @@ int gpus_find(const char *uuid)
 	for (int i = 0; i < ngpus; i++)
 		if (!strcmp(gpus[i].uuid, uuid))
 			return i;
-	if (ngpus == GPU_MAX)
+	if (ngpus == TURNS_GPUS)
 		return -1;
 	gpus[ngpus].capacity = NO_LIMIT;
 	snprintf(gpus[ngpus].uuid, sizeof(gpus[ngpus].uuid), "%s", uuid);

@@ -180,7 +180,7 @@ static void join(struct member *m, double now)
 		return;
 	}
 	m->peer->kind = PEER_MEMBER;
-	for (int gpu = 0; gpu < GPU_MAX; gpu++)
+	for (int gpu = 0; gpu < TURNS_GPUS; gpu++)
 		if (m->need[gpu].told)
 			turns_need(turns, m->id, gpu, m->need[gpu].mapped, m->need[gpu].total, now);
 	m->waits_alone = m->state != STATE_RUNNING;
@@ -286,7 +286,7 @@ static void set_mapped(struct member *m, size_t bytes)
 {
 	struct member_need *only = NULL;
 
-	for (int gpu = 0; gpu < GPU_MAX; gpu++) {
+	for (int gpu = 0; gpu < TURNS_GPUS; gpu++) {
 		if (!m->need[gpu].total)
 			continue;
 		if (only)

@@ -44,7 +44,7 @@ struct member {
 	enum turns_class class;
 	int weight;
 	enum job_state state;
-	struct member_need need[GPU_MAX];
+	struct member_need need[TURNS_GPUS];
 	bool waits_alone; /* it joined without all of its memory, and has its lease */
 	enum member_hand hand;
 	bool moved;      /* its memory moves, or has moved since it said what it needs */
