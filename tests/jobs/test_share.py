@@ -29,7 +29,8 @@ def start_daemon(*options):
     env = {**base_environment(), "LD_LIBRARY_PATH": libraries,
            "TEST_NVML_FILE": os.environ["CUDAW_SIM_SHARED"]}
     process = ends_with_us(subprocess.Popen(
-        [CUDAWD, "--margin", f"{MARGIN_MIB}M", "--quantum", "0.5", "--residence", "0.2", *options],
+        [CUDAWD, "--margin", f"{MARGIN_MIB}M", "--quantum", "0.5", "--residence", "0.2", "--linger", "60",
+         *options],
         env=env))
     daemons.append(process)
     until(lambda: cudaw("share").returncode == 0, 5, "cudawd answers")
