@@ -196,8 +196,8 @@ def test_what_is_not_expected():
 
 
 def test_more_gpus_than_there_can_be():
-    member = Member(started(), lines=("share 1", "id abcdef", "pid 7",
-                                      *(f"need GPU-{number} 0 0" for number in range(64))))
+    needs = [f"need GPU-00000000-0000-0000-0000-{number:012x} 0 0" for number in range(64)]
+    member = Member(started(), lines=("share 1", "id abcdef", "pid 7", *needs))
     equal(member.wait("end"), "end unsupported there are too many GPUs")
     equal(rows()["members"], [])
 
@@ -210,7 +210,7 @@ def test_another_version_is_refused_by_name():
 
 def test_peers_that_say_nothing():
     """They are dropped; nor do they keep others out."""
-    daemon = started()
+    daemon = started("--linger", "60")
     silent = [connect(daemon.path) for _ in range(300)]
     silent[0].settimeout(30)
     equal(silent[0].recv(1), b"")
