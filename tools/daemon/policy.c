@@ -191,6 +191,24 @@ static uint64_t give_up(const struct member *x, int64_t *missing)
 	return bytes;
 }
 
+/*
+ * True if nobody but @e and the @c->n chosen has memory on @gpu. Then the driver decides whether there
+ * is enough: the books keep a margin, and count what others have as it was.
+ */
+static bool has_alone(struct turns *t, const struct member *e, int gpu, const struct choice *c)
+{
+	FOR_EACH_MEMBER(t, x)
+	{
+		bool counts = x != e && ledger_held(x, gpu);
+
+		for (size_t i = 0; c && i < c->n; i++)
+			counts &= c->victim[i] != x || c->bytes[i] < ledger_held(x, gpu);
+		if (counts)
+			return false;
+	}
+	return true;
+}
+
 /* Choose who gives up how much for @e. False if it is not enough. */
 static bool choose(struct turns *t, const struct member *e, bool head, struct choice *c)
 {
@@ -205,7 +223,8 @@ static bool choose(struct turns *t, const struct member *e, bool head, struct ch
 
 		enough = true;
 		for (int g = 0; g < TURNS_GPUS; g++)
-			enough &= missing[g] <= 0;
+			enough &= missing[g] <= 0 ||
+				  (e->phase != PHASE_RUNS && has_alone(t, e, g, c));
 		if (enough)
 			return true;
 		x = best_victim(t, e, head, c, missing);
@@ -264,6 +283,8 @@ static void grant(struct turns *t, struct member *e)
 		if (!ledger_uses(e, g))
 			continue;
 		wanted += e->need[g].total;
+		if (has_alone(t, e, g, NULL))
+			continue;
 		/* For its allocations that wait, too, or it would have to give way again. */
 		if (lacks(t, e, g) > 0 && (!ledger_has_one_gpu(e) || bytes <= 0))
 			return;
@@ -351,7 +372,7 @@ static bool only_waits(struct turns *t, const struct member *e)
 	if (e->phase != PHASE_ENTERS || !has_all_room(e))
 		return false;
 	for (int g = 0; g < TURNS_GPUS; g++)
-		if (lacks(t, e, g) > 0)
+		if (lacks(t, e, g) > 0 && !has_alone(t, e, g, NULL))
 			return false;
 	return true;
 }
