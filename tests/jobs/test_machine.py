@@ -167,7 +167,7 @@ def install_and_uninstall():
         listed = {os.path.relpath(os.path.join(directory, file), prefix)
                   for directory, _, files in os.walk(prefix) for file in files}
         libraries = {f"lib/{os.path.basename(faces())}/{file}" for file in os.listdir(faces())}
-        equal(listed, {"bin/cudaw", "share/man/man1/cudaw.1"} | libraries, "what is installed")
+        equal(listed, {"bin/cudaw", "bin/cudawd", "share/man/man1/cudaw.1"} | libraries, "what is installed")
         done = subprocess.run([command, "run", "--", program("counter"), "--steps", "3"],
                               capture_output=True, text=True, timeout=150)
         equal(done.returncode, 0, f"the exit status of a job ({done.stderr.strip()})")

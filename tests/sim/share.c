@@ -21,6 +21,7 @@
 #define SHARE_MAGIC 0x48534d4953u /* "SIMSH" */
 
 struct share {
+	uint64_t ignored; /* the driver opens a handle with a wrong first byte */
 	uint64_t magic;
 	int pid, fd;
 	CUdevice dev;
