@@ -7,7 +7,7 @@ import select
 import signal
 import time
 
-from simlib import MIB, SCRATCH
+from simlib import MIB, SCRATCH, TSAN, skipped
 from gpulib import PATIENCE, Job, Skip, check, cudaw, cudaw_ok, equal, hog, main
 from lease import EVERYTHING, Lease
 from sharelib import IDLE_MS, Daemon, member
@@ -426,8 +426,13 @@ def a_process_that_others_wait_for():
     daemon.end()
 
 
+GROWTH_OF_A_HANDLER = growth_of_a_signal_handler
+if TSAN:
+    GROWTH_OF_A_HANDLER = skipped(growth_of_a_signal_handler,
+                                  "the simulated driver allocates, and TSan reports that in a handler")
+
 main(introduction, turns, growth_waits_for_room, growth_that_is_the_first_need, without_a_daemon,
      unless_it_is_asked_to, refused, the_daemon_of_another_user, the_daemon_comes_and_goes,
      no_descriptor_is_left, the_users_pause, idle_and_busy, steps_are_not_idle, growth_beside_other_things,
-     growth_of_a_thread_that_is_cancelled, growth_of_a_signal_handler, the_end_of_a_job_that_waits, a_process_image_has_no_daemon,
-     a_process_that_others_wait_for)
+     growth_of_a_thread_that_is_cancelled, GROWTH_OF_A_HANDLER, the_end_of_a_job_that_waits,
+     a_process_image_has_no_daemon, a_process_that_others_wait_for)
