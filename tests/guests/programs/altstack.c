@@ -47,6 +47,9 @@ static void take_stack(size_t size)
 	/* Its lowest byte is the first one above the unmapped page. */
 	stack.ss_sp = low = area + page;
 	high = low + size;
+	/* The dynamic linker saves all registers on the stack when a function is called first. */
+	if (!sigsetjmp(back, 1))
+		siglongjmp(back, 1);
 	MUST(sigaltstack(&stack, NULL));
 }
 
