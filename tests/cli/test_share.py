@@ -152,16 +152,20 @@ def test_one_that_cannot_give_runs_on():
 
 def test_memory_of_others_counts():
     """No more fits than they leave; and it is noticed when they go."""
-    daemon = started()
-    say_memory(daemon.memory, 500 * MIB)
+    daemon, little = started(), 60 * MIB
+    say_memory(daemon.memory, 500 * MIB + little)
+    other = Member(daemon, little, "other", lines=(
+        "share 1", "id abcdef", "name other", "pid 7", "class interactive",
+        f"need {UUID} {little} {little}", "state running", "joined"))
+    other.wait("welcome")
     member = Member(daemon, SIZE, "job", state="waiting", mapped=0)
     member.wait("yield")
     time.sleep(0.5)
-    check(member.mapped <= CAPACITY - 500 * MIB, f"{member.mapped} bytes are mapped")
+    check(member.mapped <= CAPACITY - 500 * MIB - little, f"{member.mapped} bytes are mapped")
     equal(row("job")["state"] in ("waits", "enters"), True)
-    equal(rows()["gpus"], [{"uuid": UUID, "total": TOTAL, "used": 500 * MIB, "others": 500 * MIB,
+    equal(rows()["gpus"], [{"uuid": UUID, "total": TOTAL, "used": 500 * MIB + little, "others": 500 * MIB,
                             "capacity": CAPACITY - 500 * MIB}])
-    say_memory(daemon.memory, 0)
+    say_memory(daemon.memory, little)
     until(lambda: member.mapped == SIZE, 5, "the member has its memory")
 
 
