@@ -34,7 +34,8 @@ DEFINES  := -D_GNU_SOURCE -D__CUDA_API_VERSION_INTERNAL -DCUDAW_VERSION='"$(VERS
 COMPILE   = $(CC) -std=gnu11 $(DEFINES) $(CPPFLAGS) $(CFLAGS) $(SANFLAGS) $(WARN) -fvisibility=hidden -fPIC \
 	    -MMD -MP
 # The faces live in other programs: nothing undefined, never unloaded, no CUDA library needed.
-LINK_FACE = $(CC) -shared $(CFLAGS) $(SANFLAGS) $(LDFLAGS) -pthread -Wl,-z,nodelete -Wl,-z,relro \
+# All at once: a function that is linked when it is first called takes more than a small signal stack has.
+LINK_FACE = $(CC) -shared $(CFLAGS) $(SANFLAGS) $(LDFLAGS) -pthread -Wl,-z,nodelete -Wl,-z,relro -Wl,-z,now \
 	    $(if $(SANITIZE),,-Wl,-z,defs) -Wl,--build-id
 
 LIBDIR := $(O)/lib/cudaw-$(VERSION)
