@@ -169,7 +169,7 @@ $(OBJ)/gen/%.o: $(GEN)/%.c
 	$(Q)$(COMPILE) -I$(GEN) -c $< -o $@
 
 # The generated headers come before anything that may include them.
-$(call c_objects,wrapper/*/*.c tests/unit/*.c tests/unit/*/*.c): | $(GEN)/calls.c $(GEN)/libcuda.S
+$(call c_objects,wrapper/*/*.c tests/unit/*.c tests/unit/*/*.c) $(OBJ)/gen/trace_calls.o: | $(GEN)/calls.c $(GEN)/libcuda.S
 
 $(COMMON): $(call c_objects,common/*.c)
 $(KPARAMS): $(call c_objects,kparams/*.c)
