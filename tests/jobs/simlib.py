@@ -7,6 +7,8 @@ SANITIZE in the environment says that everything was built with sanitizers. A li
 preloaded would come before their runtime, so jobs are then started by LD_LIBRARY_PATH alone, and
 programs that were not built so (Python, the shell, nvcc's) are left out: see unsanitized().
 """
+import contextlib
+import glob
 import itertools
 import os
 import runpy
@@ -169,20 +171,36 @@ HOLD = {way: os.path.join(SCRATCH, f"hold-{way}") for way in ("out", "in")}
 HELD = {f"CUDAW_SIM_HOLD_{way.upper()}": path for way, path in HOLD.items()}
 
 
-def hold(way):
-    """The copies off ("out") or onto ("in") the GPU wait, of jobs with HELD in their environment."""
-    with open(HOLD[way], "w", encoding="ascii"):
-        pass
+def hold(way, after=0):
+    """The copies off ("out") or onto ("in") the GPU wait, of jobs with HELD in their environment, behind the
+    next ones, of which there are @after."""
+    for pid in held_back(way):  # one that looked as an earlier hold ended
+        os.unlink(f"{HOLD[way]}.{pid}")
+    with open(HOLD[way] + ".new", "w", encoding="ascii") as file:
+        file.write("x" * after)
+    os.rename(HOLD[way] + ".new", HOLD[way])
+
+
+def held_back(way):
+    """The processes whose copies wait."""
+    return {int(path.rpartition(".")[2]) for path in glob.glob(HOLD[way] + ".[0-9]*")}
+
+
+def passed(way):
+    """All copies that a hold lets through have begun."""
+    return not os.path.getsize(HOLD[way])
 
 
 def let_go(way):
     os.unlink(HOLD[way])
+    for pid in held_back(way):
+        os.unlink(f"{HOLD[way]}.{pid}")
 
 
 def let_all_go(_good):
-    for path in HOLD.values():
+    for way, path in HOLD.items():
         if os.path.exists(path):
-            os.unlink(path)
+            let_go(way)
 
 
 after_case.append(let_all_go)

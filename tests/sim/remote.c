@@ -29,6 +29,8 @@ static void *answer(void *arg)
 	struct checkpoint_call call;
 
 	if (recv(fd, &call, sizeof(call), MSG_WAITALL) == sizeof(call)) {
+		if (call.op == CHECKPOINT_TAKE || call.op == CHECKPOINT_RESTORE)
+			wait_while_held(call.op == CHECKPOINT_TAKE ? TO_HOST : TO_DEVICE);
 		pthread_mutex_lock(&sim.lock);
 		call.result = checkpoint_run(&call, NULL);
 		pthread_mutex_unlock(&sim.lock);

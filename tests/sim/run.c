@@ -6,9 +6,12 @@
  */
 #include "tests/sim/sim.h"
 
+#include <limits.h>
 #include <setjmp.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -76,12 +79,36 @@ static void sleep_until(uint64_t deadline)
 		clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &ts, NULL);
 }
 
-static void wait_while_held(const struct sim_op *op)
+/* Whether the file @hold, if there is one, lets one more copy through. */
+static bool takes_byte(const char *hold)
 {
-	const char *hold = op->copy.direction < 0 ? NULL : sim.config.hold[op->copy.direction];
+	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	struct stat st;
+	bool had;
 
-	while (hold && !access(hold, F_OK))
+	pthread_mutex_lock(&lock);
+	had = !stat(hold, &st) && st.st_size && !truncate(hold, st.st_size - 1);
+	pthread_mutex_unlock(&lock);
+	return had;
+}
+
+/* Who waits says so by a file, without a descriptor, which the program might close. */
+static void say_held(const char *hold)
+{
+	char path[PATH_MAX];
+
+	snprintf(path, sizeof(path), "%s.%d", hold, (int)getpid());
+	mknod(path, S_IFREG | 0600, 0);
+}
+
+void wait_while_held(int direction)
+{
+	const char *hold = direction < 0 ? NULL : sim.config.hold[direction];
+
+	while (hold && !access(hold, F_OK) && !takes_byte(hold)) {
+		say_held(hold);
 		usleep(2000);
+	}
 }
 
 static void run_set(const struct sim_op *op)
@@ -161,7 +188,7 @@ CUresult op_run(struct sim_op *op, CUresult status)
 		return CUDA_SUCCESS;
 	}
 	if (op->kind == OP_COPY)
-		wait_while_held(op);
+		wait_while_held(op->copy.direction);
 	result = run_guarded(op);
 	sleep_until(deadline);
 	return result;

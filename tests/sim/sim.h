@@ -593,6 +593,8 @@ void op_free(struct sim_op *op);
 /* run.c */
 /* Run a kernel, copy, set or host function; an illegal access is an error. No lock. */
 CUresult op_run(struct sim_op *op, CUresult status);
+/* Wait while the file exists that holds copies of the direction (README.md). No lock. */
+void wait_while_held(int direction);
 /* For a kernel: end it with @error, which is the context's from then on. */
 _Noreturn void run_fail(CUresult error);
 void run_init(void);

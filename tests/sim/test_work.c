@@ -446,12 +446,15 @@ START_TEST(test_copies_wait_while_held)
 	void *host;
 
 	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(write(fd, "x", 1), 1);
 	close(fd);
 	setenv("CUDAW_SIM_HOLD_IN", hold, 1);
 	open_context();
 	ok(cu.cuMemAlloc_v2(&p, 4096));
 	ok(cu.cuMemHostAlloc(&host, 4096, 0));
 	ok(cu.cuMemsetD8_v2(p, 1, 4096));
+	ok(cu.cuMemcpyHtoDAsync_v2(p, host, 4096, NULL));
+	ok(cu.cuStreamSynchronize(NULL));
 	ok(cu.cuMemcpyHtoDAsync_v2(p, host, 4096, NULL));
 	usleep(20000);
 	fails(cu.cuStreamQuery(NULL), CUDA_ERROR_NOT_READY);
