@@ -216,6 +216,9 @@ $(SETTINGS_PAGE): $(OBJ)/tools/command/settings_main.o $(TOOLS) $(COMMON)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $(LDFLAGS) $^ -pthread -o $@
 
+# Its kernels are loops over memory, and take a good part of the time of most tests.
+$(OBJ)/tests/sim/kernels.o: private CFLAGS += -O3
+
 $(SIM): $(SIM_OBJS)
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
@@ -380,9 +383,12 @@ RUN_TESTS = BUILD=$(abspath $(O)) CUDA_HOME=$(CUDA_HOME) CUDAW_REAL_LIBCUDA=$(ab
 # With sanitizers the face cannot be preloaded, which test_run.py and the guests are about, and a driver that crashes
 # or too little address space, in test_doctor.py, is reported by them.
 NOT_SANITIZED := tests/cli/test_run.py tests/cli/test_doctor.py $(wildcard tests/guests/test_*.py)
-# The command alone, in one thread.
+# The command and cudawd have one thread each. In the programs of these tests of jobs one thread makes all calls: how
+# the threads of a pause go with it is what the others are about.
 ifeq ($(SANITIZE),thread)
-NOT_SANITIZED += tests/cli/test_kernels.py tests/cli/test_snapshot_read.py tests/cli/test_ps.py
+NOT_SANITIZED += $(filter-out %_write.py,$(wildcard tests/cli/test_*.py)) \
+	$(addprefix tests/jobs/test_,$(addsuffix .py,across allocfaults asserts calls driver_pause frag full given_back green \
+	kinds managed memory ordered pointers restore_refused snapshot snapshot_faults translated))
 endif
 # The longest tests come first and the unit tests last, so that no long one runs alone at the end.
 PY_TESTS := $(wildcard tests/guests/test_*.py tests/jobs/test_translated.py tests/cli/test_snapshot_write.py)
@@ -490,13 +496,14 @@ bench-snapshot:
 	$(Q)BUILD=$(abspath $(O)) $(PYTHON) tests/bench/bench_snapshot.py --size $(SIZE) $(if $(DIR),--dir $(DIR)) \
 		--results $(RESULTS)
 
-ifeq ($(SANITIZE),thread)
-# TSan makes loops over memory ten times as slow, and those of programs and kernels are not what is tested.
-$(C_PROGRAMS): private SANFLAGS := $(shell $(CC) -print-file-name=libtsan_preinit.o) -ltsan
-$(OBJ)/tests/sim/kernels.o: private SANFLAGS :=
-endif
-
 ifdef SANITIZE
+# Sanitizers make loops over memory up to ten times as slow, and those of programs, kernels and copies are not what is
+# tested. The programs have the runtime alone.
+RUNTIME := $(if $(filter thread,$(SANITIZE)),tsan,asan)
+LOOPS := $(filter-out %/digests,$(C_PROGRAMS)) $(OBJ)/tests/sim/kernels.o $(OBJ)/tests/sim/bulk.o
+$(LOOPS): private SANFLAGS :=
+$(filter $(C_PROGRAMS),$(LOOPS)): private SANFLAGS := $(shell $(CC) -print-file-name=lib$(RUNTIME)_preinit.o) -l$(RUNTIME)
+
 # Programs at a fixed address: a position-independent one may come to lie at VMEM_BASE.
 $(C_PROGRAMS) $(addprefix $(O)/tests/unit/,vmem/test_shared vmem/test_translate wrapper/test_rewrite checkpoint/test_fault_pairs checkpoint/test_parts): private CFLAGS += -no-pie
 # In test_trace the linker makes a lea, which sets no flags, of the add (GOTTPOFF) whose flags UBSan's
@@ -508,6 +515,7 @@ ifdef SANITIZE
 # A report ends the process that it is of. TSan's own handlers would come to our sigaction() before
 # TSan can run anything.
 export UBSAN_OPTIONS = halt_on_error=1:print_stacktrace=1
+export LSAN_OPTIONS = suppressions=$(CURDIR)/tests/lsan-suppressions:print_suppressions=0
 export TSAN_OPTIONS = halt_on_error=1:atexit_sleep_ms=0:handle_segv=0:handle_sigbus=0:handle_sigill=0:handle_sigfpe=0:handle_abort=0
 endif
 

@@ -78,8 +78,9 @@ TSAN = SANITIZED == "thread"
 
 
 def each(count):
-    """The numbers of so many calls: all, or for TSan, which takes long, the first and the last."""
-    return sorted({1, count}) if TSAN and count else range(1, count + 1)
+    """The numbers of so many calls: all, or with sanitizers, which take long, some from first to last."""
+    most = 2 if TSAN else 8 if SANITIZED else count
+    return [1 + i * (count - 1) // (most - 1) for i in range(most)] if count > most else range(1, count + 1)
 
 
 def skipped(case, why):

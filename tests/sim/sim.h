@@ -619,6 +619,10 @@ void capture_stream_ends(struct sim_stream *s);
 /* True where a blocking stream of the context captures: the legacy stream must not be used. */
 bool capture_blocks_legacy(const struct sim_ctx *ctx);
 
+/* bulk.c: dst and src may overlap; a width of 1, 2 or 4 bytes. No lock. */
+void bulk_copy(void *dst, const void *src, size_t size);
+void bulk_fill(void *dst, uint32_t value, unsigned int width, size_t count);
+
 /* kernels.c */
 const struct sim_kernel *kernel_table(size_t *count);
 
