@@ -20,6 +20,9 @@ import tempfile
 import time
 import traceback
 
+# No settings of the user's who runs the tests.
+os.environ["XDG_CONFIG_HOME"] = "/nonexistent"
+
 TESTS = os.path.dirname(os.path.abspath(__file__))
 sys.path.extend(os.path.join(TESTS, room) for room in ("cli", "gpu", "jobs"))
 
@@ -58,11 +61,23 @@ def until(condition, timeout, what):
     timeout *= PATIENCE
     end = time.monotonic() + timeout
     while True:
+        late = time.monotonic() >= end  # before it looks: it may be held up behind that
         value = condition()
         if value:
             return value
-        check(time.monotonic() < end, f"not within {timeout} s: {what}")
+        check(not late, f"not within {timeout} s: {what}")
         time.sleep(0.02)
+
+
+def answered(ps):
+    """The rows of `cudaw ps --json` that ps() gives. The command waits a second for a process: one that was
+    not run for so long is asked again."""
+    for _ in range(2 * PATIENCE):
+        rows = ps()
+        if all(row["error"] != "no answer" for row in rows):
+            break
+        print("# a job gave no answer", flush=True)
+    return rows
 
 
 # ---- resources of a run

@@ -28,7 +28,7 @@ import sys
 import tempfile
 import time
 
-TAIL_LINES = 30
+TAIL_LINES = 60
 LOOK_S = 0.5    # between looks at how busy the processors are
 SKIP_STATUS = 77
 POINT = re.compile(r"(not )?ok\b(?: +\d+)? *-? *((?:\\#|[^#])*?) *(?:# *(skip)\b *(.*))?$", re.IGNORECASE)

@@ -5,16 +5,20 @@ $BUILD/bin/cudaw, and fake jobs that speak common/protocol.h.
 """
 import os
 import shutil
+import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
+import time
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 import harness  # noqa: E402
 from harness import (BUILD, CUDAW, Skip, contains, ends_with_us, equal,  # noqa: E402, F401
-                     faces, scratch)
+                     faces, scratch, until)
+from proclib import state  # noqa: E402
 
 FACES = faces()
 LIMIT_S = 150  # for one run of the command, which takes a second where the machine is idle
@@ -69,6 +73,11 @@ def dead_pid():
     process = subprocess.Popen(["true"])
     process.wait()
     return process.pid
+
+
+def stop(pid):
+    os.kill(pid, signal.SIGSTOP)
+    until(lambda: state(pid) in "TZX", 10, f"process {pid} stops")
 
 
 def status(pid, **fields):
@@ -195,6 +204,11 @@ def back(job, connection):
 
 def say(connection, *lines):
     connection.sendall("".join(line + "\n" for line in lines).encode())
+
+
+def caller(connection):
+    """The PID of the process that has called a job."""
+    return struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
 
 
 def alone():

@@ -14,7 +14,8 @@ import threading
 import time
 
 from clilib import (CUDAW, LIMIT_S, Directory, FakeJob, Result, Skip, alone, contains, cudaw, equal,
-                    installed_copy, live_pid, main, needs_to_be_alone, scratch, silent, status)
+                    installed_copy, live_pid, main, needs_to_be_alone, scratch, silent, state, status,
+                    stop)
 
 ALICE, BOB = 2147000001, 2147000002     # users of nobody
 libc = ctypes.CDLL(None, use_errno=True)
@@ -57,17 +58,6 @@ class Machine:
 def left_out(path, pid):
     return (f"cudaw: {path}: 1 socket is ignored, as {pid}.sock: the process that listens has another "
             "PID, or is not the directory owner's\n")
-
-
-def state(pid):
-    with open(f"/proc/{pid}/stat", encoding="ascii") as file:
-        return file.read().rsplit(")", 1)[1].split()[0]
-
-
-def stop(pid):
-    os.kill(pid, signal.SIGSTOP)
-    while state(pid) != "T":
-        time.sleep(0.01)
 
 
 def test_a_socket_named_after_another_process():
@@ -137,6 +127,20 @@ def test_an_id_is_a_claim_of_its_user():
     contains(result.out, f"paused {job.pid}\n")
     equal((job.requests, deaf.requests), (["pause", "pause"], []))
     equal(refuses.requests, [])    # it is of the job of the one that is deaf
+
+
+def test_root_sees_the_directories_of_all_users():
+    machine = Machine()
+    directory = machine.directory(ALICE)
+    job = FakeJob(directory, user=ALICE, name="theirs")
+    equal([(row["name"], row["pid"]) for row in json.loads(machine.cudaw("ps", "--json").out)],
+          [("theirs", job.pid)])
+    # A directory that another user made in this one's name.
+    os.chown(directory.path, BOB, BOB)
+    result = machine.cudaw("ps", "--json")
+    equal(json.loads(result.out), [])
+    contains(result.err, f"/tmp/cudaw-{ALICE} cannot be used, and so jobs cannot be found: it belongs to "
+                         "another user")
 
 
 def test_a_process_of_another_user_in_a_directory():

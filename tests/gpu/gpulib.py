@@ -11,6 +11,7 @@ import glob
 import importlib.util
 import json
 import os
+import select
 import shutil
 import signal
 import subprocess
@@ -24,7 +25,7 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 from harness import (BUILD, CUDAW, PATIENCE, SKIP_STATUS, TESTS, Failure, Skip,  # noqa: E402, F401
-                     after_case, check, equal, faces, figure, main, scratch, seeded, until)
+                     after_case, answered, check, equal, faces, figure, main, scratch, seeded, until)
 
 SOURCES = os.path.join(TESTS, "programs")
 SCRATCH = scratch(0o700)
@@ -125,7 +126,7 @@ def cudaw_ok(*args, **options):
 
 
 def proc_status(pid):
-    """/proc/PID/status, by its keys."""
+    """/proc/PID/status, by its keys; of a thread, too."""
     with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as file:
         return {key: value.strip() for key, value in (line.split(":", 1) for line in file)}
 
@@ -135,16 +136,21 @@ def is_pending(pid, sig):
     return bool(int(proc_status(pid)["ShdPnd"], 16) >> (sig - 1) & 1)
 
 
+def threads_of(pid):
+    """For proc_status()."""
+    return [f"{pid}/task/{thread}" for thread in os.listdir(f"/proc/{pid}/task")]
+
+
+def is_blocked(thread, sig):
+    """The signal does not reach the thread now, as while its own handler runs there."""
+    return bool(int(proc_status(thread)["SigBlk"], 16) >> (sig - 1) & 1)
+
+
 def jobs():
-    """What `cudaw ps` says of the processes that use CUDA, by process. One that was not run for a
-    second is asked again, twice."""
-    for _ in range(3):
-        rows = {job["pid"]: job for job in json.loads(cudaw_ok("ps", "--json"))
-                if job["state"] != "starting"}
-        if all(row["error"] != "no answer" for row in rows.values()):
-            break
-        print("# a job gave no answer", flush=True)
-    return rows
+    """What `cudaw ps` says of the processes that use CUDA, by process."""
+    rows = answered(lambda: [row for row in json.loads(cudaw_ok("ps", "--json"))
+                             if row["state"] != "starting"])
+    return {row["pid"]: row for row in rows}
 
 
 class Job:
@@ -164,22 +170,37 @@ class Job:
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         stderr=self.errors)
         self.pid = self.process.pid     # cudaw run becomes the program, so this is the job
+        self.reading = threading.Lock()     # held from the pipe to @lines
         self.reader = threading.Thread(target=self.read, daemon=True)
         self.reader.start()
         self.alive.append(self)
 
     def read(self):
-        for line in self.process.stdout:
-            self.lines.append(line.rstrip("\n"))
+        fd, chunk, rest = self.process.stdout.fileno(), True, b""
+        poll = select.poll()
+        poll.register(fd, select.POLLIN)
+        while chunk:
+            poll.poll()
+            with self.reading:
+                chunk = os.read(fd, 1 << 16)
+                *lines, rest = (rest + chunk).split(b"\n")
+                for line in lines:
+                    self.take(line.decode(errors="replace"))
+        if rest:
+            self.take(rest.decode(errors="replace"))
 
-    def unread(self):
-        """How many bytes of its output read() has not taken from the pipe."""
-        found = fcntl.ioctl(self.process.stdout, termios.FIONREAD, bytes(4))
-        return int.from_bytes(found, sys.byteorder)
+    def take(self, line):
+        self.lines.append(line)
+
+    def is_read(self):
+        """All that it has printed by now is in @lines."""
+        with self.reading:
+            return not any(fcntl.ioctl(self.process.stdout, termios.FIONREAD, bytes(4)))
 
     def stderr(self):
-        self.errors.seek(0)
-        return self.errors.read().decode(errors="replace")
+        # The job writes at the offset of this same open file: a seek would have it write over what it said.
+        fd = self.errors.fileno()
+        return os.pread(fd, os.fstat(fd).st_size, 0).decode(errors="replace")
 
     def ended(self):
         return self.process.poll() is not None
@@ -190,6 +211,7 @@ class Job:
             value = condition()
             if not value and self.ended():
                 self.skip_if_it_did()
+                value = condition()     # it may have come true just before the end
             check(value or not self.ended(),
                   f"{self.program} ended with {self.process.returncode} before: {what}")
             return value
@@ -237,17 +259,18 @@ class Job:
         """Give it the line on stdin that it waits for."""
         self.process.stdin.write("\n")
 
-    def check_still(self, seconds=0.2):
+    def check_still(self, seconds=0.2, spare=1):
         """It makes no step, once what it printed before has come. One is let pass: its GPU work may
         have been done before the pause.
         """
         for _ in range(50 * PATIENCE):
-            before, unread = self.steps(), self.unread()
+            before = self.steps()
             time.sleep(0.03)
-            if self.steps() == before and not unread:
+            if self.is_read() and self.steps() == before:
                 break
         time.sleep(seconds)
-        check(self.steps() <= before + 1, f"{self.program} goes on while it is paused")
+        until(self.is_read, 10, "what it has printed is read")
+        check(self.steps() <= before + spare, f"{self.program} goes on while it is paused")
 
     def wait_end(self, timeout=60):
         """Returns its exit status, as subprocess counts it."""
@@ -344,8 +367,9 @@ def hog(*args):
     return job, int(job.lines[0].split()[1])
 
 
-# Each version's directory of groups, and its file for the limit.
-CGROUPS = (("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max"))
+# Each version's directory of groups, and its files for the limit and for what is used.
+CGROUPS = (("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
+           ("/sys/fs/cgroup", "memory.max", "memory.current"))
 
 
 class Group:
@@ -360,24 +384,36 @@ class Group:
             self.paths.append(os.path.join(self.paths[0], "job"))
             os.mkdir(self.paths[1])
 
-    @staticmethod
-    def made(limit):
-        for directory, limit_file in CGROUPS:
+    def made(self, limit):
+        for directory, limit_file, used_file in CGROUPS:
             path = os.path.join(directory, f"cudaw-test-{os.getpid()}")
+            self.limit_file, self.used_file = os.path.join(path, limit_file), os.path.join(path, used_file)
             try:
                 os.mkdir(path)
             except OSError:
                 continue
             try:
-                with open(os.path.join(path, limit_file), "w", encoding="ascii") as file:
-                    file.write(str(limit))
+                self.set_limit(limit)
                 return path
             except OSError:
                 os.rmdir(path)
         raise Skip("no memory cgroup can be made here (it takes root and a writable hierarchy)")
 
+    def set_limit(self, limit):
+        with open(self.limit_file, "w", encoding="ascii") as file:
+            file.write(str(limit))
+
+    def used(self):
+        with open(self.used_file, encoding="ascii") as file:
+            return int(file.read())
+
+    def command(self, program, *args):
+        """For Job: a program of tests/programs, which is in the group before it begins."""
+        return ("/bin/sh", "-c", 'echo $$ > "$0" && exec "$@"', os.path.join(self.paths[-1], "cgroup.procs"),
+                os.path.join(BUILD, "tests", "programs", program), *args)
+
     def __enter__(self):
-        return os.path.join(self.paths[-1], "cgroup.procs")
+        return self
 
     def __exit__(self, *_):
         def gone():

@@ -18,27 +18,28 @@ def resources(pid):
                      int(status["VmSize"].split()[0]) >> 10, int(status["RssAnon"].split()[0]) >> 10)
 
 
-def settled(pid):
-    """resources() once the threads of an operation have ended."""
+def settled(pid, before=None):
+    """resources() once the process has come to rest. The threads of an operation and the connections of
+    commands end by and by: it has no more descriptors and threads than @before."""
     last = [resources(pid)]
 
-    def still():
+    def at_rest():
         time.sleep(0.1)
-        last.append(resources(pid))
-        return last[-3:] == last[-1:] * 3
-    return until(lambda: still() and last[-1], 10, "the process has come to rest")
+        last.append(now := resources(pid))
+        return last[-3:] == [now] * 3 and (
+            not before or now.descriptors <= before.descriptors and now.threads <= before.threads)
+    until(at_rest, 10, f"the process is at rest, with no more descriptors and threads than {before}")
+    return last[-1]
 
 
 def check_no_leak(before, after, space, memory, counted_by_us=True):
     """
-    There are no more descriptors and threads. The C library's arenas come and go with the threads, so a
-    few mappings more are no leak; @space and @memory are the MiB that may have come. Sanitizers
-    have memory of their own, which grows: then only what is @counted_by_us is looked at.
+    Of what settled() returned, which has looked at descriptors and threads. The C library's arenas
+    come and go with the threads, so a few mappings more are no leak; @space and @memory are the MiB
+    that may have come. Sanitizers have memory of their own, which grows: only what is
+    @counted_by_us is looked at.
     """
     print(f"# before {before}, after {after}", flush=True)
-    check(after.descriptors <= before.descriptors,
-          f"{before.descriptors} descriptors became {after.descriptors}")
-    check(after.threads <= before.threads, f"{before.threads} threads became {after.threads}")
     if not counted_by_us:
         return
     check(after.mappings <= before.mappings + 20,

@@ -39,6 +39,11 @@ class Lease:
         """The last number that came with @word."""
         return [int(line.split()[1]) for line in self.seen if line.startswith(word + " ")][-1]
 
+    def phase(self, name):
+        """How many seconds that phase of the last yield took."""
+        words = (line.split() for line in self.seen if line.startswith("yield_phase "))
+        return next(float(ms) / 1000 for _, phase, ms in words if phase == name)
+
     def take(self, size):
         """Returns how many bytes were freed; self.last("mapped") is what is left."""
         self.seen.clear()

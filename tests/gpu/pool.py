@@ -94,22 +94,18 @@ def a_pool_is_made_ready():
         check("every word right" in job.finish(), "the job did not verify its memory")
 
 
-def counter_in(procs, mib, chunk_mib=0, env=None):
-    job = Job("/bin/sh", "-c", f"echo $$ > {procs} && exec {COUNTER} --mib {mib} "
-              f"--chunk-mib {chunk_mib} --steps 1000000 --step-ms 2", env=env)
+def counter_in(group, mib, chunk_mib=0, env=None):
+    job = Job(*group.command("counter", "--mib", mib, "--chunk-mib", chunk_mib, "--steps", 1000000,
+                             "--step-ms", 2), env=env)
     job.wait_steps(2, timeout=60)
     return job
 
 
 def used_by_group(mib):
     """What the group of a running job of @mib has in use."""
-    with Group(1 << 40) as procs:
-        job = counter_in(procs, mib)
-        directory = os.path.dirname(procs)
-        for name in ("memory.usage_in_bytes", "memory.current"):
-            if os.path.exists(os.path.join(directory, name)):
-                with open(os.path.join(directory, name), encoding="ascii") as file:
-                    used = int(file.read())
+    with Group(1 << 40) as group:
+        job = counter_in(group, mib)
+        used = group.used()
         job.finish()
     return used
 
@@ -117,8 +113,8 @@ def used_by_group(mib):
 def what_memory_does_not_hold_goes_to_disk():
     # 256 MiB are left alone, so there are about 144 MiB for 512, and for the driver's checkpoint.
     limit = used_by_group(512) + 400 * MIB
-    with Group(limit) as procs:
-        job = counter_in(procs, 512)
+    with Group(limit) as group:
+        job = counter_in(group, 512)
         done = cudaw("pause", job.pid)
         equal(done.returncode, 1, "the exit code of a pause that does not fit")
         check("GiB are missing" in done.stderr, f"stderr does not say how much: {done.stderr!r}")
@@ -126,7 +122,7 @@ def what_memory_does_not_hold_goes_to_disk():
         job.finish()
         # cudaMalloc's memory, and memory that the program maps by itself.
         for chunk_mib in (0, 16):
-            job = counter_in(procs, 512, chunk_mib, env=memory_only(CUDAW_SPILL_DIR=SCRATCH))
+            job = counter_in(group, 512, chunk_mib, env=memory_only(CUDAW_SPILL_DIR=SCRATCH))
             for _ in range(2):
                 job.pause()
                 status = job.status()
@@ -139,8 +135,8 @@ def what_memory_does_not_hold_goes_to_disk():
 
 def a_pause_that_fits_is_not_killed():
     """With what the driver's checkpoint takes: 512 MiB at the most, for a context."""
-    with Group(used_by_group(512) + 512 * MIB + (256 + 512 + 64) * MIB) as procs:
-        job = counter_in(procs, 512)
+    with Group(used_by_group(512) + 512 * MIB + (256 + 512 + 64) * MIB) as group:
+        job = counter_in(group, 512)
         job.pause()
         job.resume()
         check("every word right" in job.finish(), "the job did not verify its memory")
@@ -148,7 +144,7 @@ def a_pause_that_fits_is_not_killed():
 
 def a_full_disk_is_said():
     """A file system of 64 MiB, in a mount namespace of the job's own."""
-    with Group(used_by_group(512) + 400 * MIB) as procs:
+    with Group(used_by_group(512) + 400 * MIB) as group:
         directory = os.path.join(SCRATCH, "small")
         os.makedirs(directory, exist_ok=True)
         mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "none", directory],
@@ -156,7 +152,7 @@ def a_full_disk_is_said():
         if mounted.returncode:
             directory = "/nonexistent"
         try:
-            job = counter_in(procs, 512, env=memory_only(CUDAW_SPILL_DIR=directory))
+            job = counter_in(group, 512, env=memory_only(CUDAW_SPILL_DIR=directory))
             done = cudaw("pause", job.pid)
             equal(done.returncode, 1, "the exit code of a pause that does not fit")
             check("GiB are missing" in done.stderr, f"stderr: {done.stderr!r}")

@@ -27,9 +27,9 @@ MEMORY_SLACK = 64 + 16
 STREAMS_MIB = 16
 
 
-def held(job):
+def held(job, before=None):
     """What the paused job holds, and what is in use on the GPU."""
-    found = settled(job.pid)
+    found = settled(job.pid, before and before[0])
     return found, gpu_used()
 
 
@@ -58,7 +58,7 @@ def soak(cycles, release):
         if number == warm:
             before = held(job)
         if number == cycles - 1:
-            after = held(job)
+            after = held(job, before)
         job.resume(by)
         rows.append(job.status())
     job.wait_steps(job.steps() + 5)

@@ -5,7 +5,7 @@ import json
 import os
 import sys
 
-from gpulib import SCRATCH, Job, Skip, check, cudaw_ok, equal, main
+from gpulib import SCRATCH, Job, Skip, check, cudaw_ok, equal, main, proc_status
 
 SHAPES = sys.argv[1:] == ["shapes"]
 BYTES = 1 << 20     # of the buffer of tests/programs/traced.c
@@ -98,6 +98,8 @@ def pauses():
     job.wait_steps(5)
     job.pause()
     job.check_still(0.3)
+    # Its sleep after a step is over by then: it sleeps in the call that waits for the resume.
+    job.until(lambda: proc_status(job.pid)["State"].startswith("S"), 10, "a call waits for the resume")
     job.resume()
     job.wait_steps(job.steps() + 5)
     job.finish()

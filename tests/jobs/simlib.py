@@ -20,7 +20,7 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 from harness import BUILD, TESTS, Failure, Skip, after_case, check, equal  # noqa: E402
 import gpulib  # noqa: E402
-from gpulib import SCRATCH, cudaw, proc_status  # noqa: E402
+from gpulib import SCRATCH, cudaw, proc_status, threads_of  # noqa: E402
 
 GPU_TESTS = os.path.join(TESTS, "gpu")
 REPOSITORY = os.path.dirname(TESTS)
@@ -164,8 +164,22 @@ def cpu_seconds(pid):
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def kept_descriptors(pid):
+    """What its descriptors are of, by number; of those that stay: a job looks into a file of /proc for a
+    moment, by itself too."""
+    found = {}
+    for name in os.listdir(f"/proc/{pid}/fd"):
+        with contextlib.suppress(FileNotFoundError):
+            found[int(name)] = os.readlink(f"/proc/{pid}/fd/{name}")
+    return {number: link for number, link in found.items() if not link.startswith("/proc/")}
+
+
 def is_stopped(pid):
-    return proc_status(pid)["State"].startswith("T")
+    """All of its threads are: each stops when it is run next."""
+    try:
+        return all(proc_status(thread)["State"].startswith("T") for thread in threads_of(pid))
+    except (FileNotFoundError, ProcessLookupError):
+        return False        # a thread has ended meanwhile
 
 
 HOLD = {way: os.path.join(SCRATCH, f"hold-{way}") for way in ("out", "in")}

@@ -12,7 +12,6 @@ import struct
 from simlib import SANITIZED, SCRATCH, TSAN, ask, each, unsanitized
 from gpulib import BUILD, Failure, Group, Job, check, equal, faces, main
 
-HOLD = os.path.join(BUILD, "tests", "programs", "hold")
 LIBRARY = os.path.join(BUILD, "tests", "preload", "failalloc.so")
 HEAD, CALL = struct.Struct("=4I"), struct.Struct("=28sI")   # struct control
 RIGHT = "hold: every byte right"
@@ -54,14 +53,14 @@ class Control:
         return HEAD.unpack_from(self.shared)[3] > 0
 
 
-def holding(release, procs=None):
-    """A job, in the control group of @procs."""
+def holding(release, group=None):
+    """A job, in the control group @group."""
     control = Control()
     env = {**control.env, "CUDAW_RELEASE": release}
     args = ("--until-eof", 1)
-    if procs:
+    if group:
         env["CUDAW_SPILL_DIR"] = SCRATCH
-        job = Job("/bin/sh", "-c", f"echo $$ > {procs} && exec {HOLD} \"$@\"", "hold", *args, env=env)
+        job = Job(*group.command("hold", *args), env=env)
     else:
         job = Job("hold", *args, env=env)
     job.wait_line("holding")
@@ -94,9 +93,9 @@ def end(job):
     job.result(20)
 
 
-def count_calls(release, pauses, procs=None):
+def count_calls(release, pauses, group=None):
     """What the last of so many pauses, with its resume, calls how often."""
-    job, control = holding(release, procs)
+    job, control = holding(release, group)
     for _ in range(pauses):
         equal(one_fault(job, control, "malloc", 0), False, "that a call failed")
         counts = control.counts()
@@ -104,11 +103,11 @@ def count_calls(release, pauses, procs=None):
     return counts
 
 
-def fail_in_first_pauses(call, count, release, procs=None):
+def fail_in_first_pauses(call, count, release, group=None):
     """Each fault meets a process that was not paused before."""
     hits = 0
     for nth in each(count):
-        job, control = holding(release, procs)
+        job, control = holding(release, group)
         try:
             hits += one_fault(job, control, call, nth)
             end(job)
@@ -125,10 +124,10 @@ def first_pauses(call, count, release):
 
 
 def the_spill_file_fails():
-    with Group(SPILLING_MIB << 20) as procs:
-        counts = count_calls("memory", 1, procs)
+    with Group(SPILLING_MIB << 20) as group:
+        counts = count_calls("memory", 1, group)
         for call in OF_THE_SPILL_FILE:
-            fail_in_first_pauses(call, counts[call], "memory", procs)
+            fail_in_first_pauses(call, counts[call], "memory", group)
 
 
 def later_pauses(counts, release):

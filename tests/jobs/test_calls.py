@@ -153,7 +153,7 @@ def nothing_leaks():
     before = settled(job.pid)
     paused_and_resumed(job, 50)
     # A copy of the job's 16 MiB would show.
-    check_no_leak(before, settled(job.pid), 400, 8, counted_by_us=not SANITIZED)
+    check_no_leak(before, settled(job.pid, before), 400, 8, counted_by_us=not SANITIZED)
     job.tell()
     check("every byte right" in job.result(), "the job did not verify its memory")
 

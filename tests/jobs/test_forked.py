@@ -78,9 +78,8 @@ def while_a_snapshot_is_written():
 
 
 def while_memory_is_on_disk():
-    program = os.path.join(BUILD, "tests", "programs", "forker")
-    with Group(256 << 20) as procs:
-        job = started(Job("/bin/sh", "-c", f"echo $$ > {procs} && exec {program} {OPTIONS}",
+    with Group(256 << 20) as group:
+        job = started(Job(*group.command("forker", *OPTIONS.split()),
                           env={"CUDAW_RELEASE": "memory", "CUDAW_SPILL_DIR": SCRATCH}))
         job.pause()
         check(of(job.pid, f"{SCRATCH}/#"), "the job has no file there")

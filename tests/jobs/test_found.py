@@ -14,8 +14,9 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 import harness  # noqa: E402
-from harness import BUILD, CUDAW, check, contains, equal, until  # noqa: E402
+from harness import BUILD, CUDAW, answered, check, contains, equal, until  # noqa: E402
 from clilib import Result, alone, needs_to_be_alone, scratch  # noqa: E402
+from proclib import is_zombie  # noqa: E402
 
 COUNTER = f"{BUILD}/tests/programs/counter"
 ENDLESS = f"{COUNTER} --mib 16 --steps 1000000 --step-ms 20"
@@ -31,9 +32,12 @@ def cudaw(*args, env=None, limit=150):
 
 
 def rows(env=None):
-    result = cudaw("ps", "--json", env=env)
-    equal(result.code, 0, f"the exit code of ps, which says {result.err!r}")
-    return {row["name"]: row for row in json.loads(result.out)}
+    """By name."""
+    def ps():
+        result = cudaw("ps", "--json", env=env)
+        equal(result.code, 0, f"the exit code of ps, which says {result.err!r}")
+        return json.loads(result.out)
+    return {row["name"]: row for row in answered(ps)}
 
 
 @contextlib.contextmanager
@@ -52,10 +56,12 @@ def running(script, *unshare, env=None, as_user=None):
     try:
         yield process.pid
     finally:
-        for pid in [process.pid, *below(process.pid)]:
+        pids = [process.pid, *below(process.pid)]
+        for pid in pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, 9)
         process.wait()
+        until(lambda: all(map(is_zombie, pids)), 20, "its processes have ended")
 
 
 def below(pid):
@@ -163,8 +169,7 @@ def test_the_pid_of_a_wrapper_or_a_child():
     child = f"{COUNTER} --mib 16 --steps 1000000 --step-ms 20 & sleep 1000 & wait"
     with running(f"cd /; {CUDAW} run --name wrapped -- sh -c '{child}'; true") as wrapper:
         row = listed("wrapped")
-        processes = below(wrapper)
-        equal(len(processes), 3, f"the number of processes in {processes}")
+        processes = until(lambda: len(pids := below(wrapper)) == 3 and pids, 20, "its shell has two children")
         for pid in [wrapper, *processes]:
             pauses(pid, row)
         result = cudaw("pause", "1")

@@ -6,24 +6,24 @@ import re
 import signal
 import time
 
-from simlib import MIB, SCRATCH, errors_of_cudaw, gpu_used, unsanitized, waits_for_memory
-from gpulib import BUILD, Group, Job, check, cudaw, equal, hog, main
+from simlib import (HELD, MIB, SCRATCH, errors_of_cudaw, gpu_used, hold, let_go, unsanitized,
+                    waits_for_memory)
+from gpulib import BUILD, Group, Job, check, cudaw, cudaw_ok, equal, hog, main
 
 COUNTER = os.path.join(BUILD, "tests", "programs", "counter")
 HOSTMEM_RESERVE = 256 * MIB     # as common/hostmem.h has it
 ENDLESS = ("--steps", 1000000, "--step-ms", 2)
 
 
-def counter_in(procs, mib, **env):
-    job = Job("/bin/sh", "-c", f"echo $$ > {procs} && exec {COUNTER} --mib {mib} "
-              "--steps 1000000 --step-ms 2", env=env)
+def counter_in(group, mib, **env):
+    job = Job(*group.command("counter", "--mib", mib, *ENDLESS), env=env)
     job.wait_steps(3)
     return job
 
 
-def refused_for_host_memory(procs):
+def refused_for_host_memory(group):
     """In words and figures; and the job runs on."""
-    job = counter_in(procs, 768, CUDAW_RELEASE="memory")
+    job = counter_in(group, 768, CUDAW_RELEASE="memory")
     done = cudaw("pause", job.pid)
     equal(done.returncode, 1, f"the exit code of cudaw pause ({done.stderr.strip()})")
     figures = re.search(r"([\d.]+) GiB to be saved, ([\d.]+) GiB of host memory available .*"
@@ -39,23 +39,23 @@ def refused_for_host_memory(procs):
 
 def too_little_host_memory():
     """The simulated GPU's memory is shared memory of the group: page cache, but not free."""
-    with Group(1400 * MIB) as procs:
-        job = counter_in(procs, 64)
+    with Group(1400 * MIB) as group:
+        job = counter_in(group, 64)
         job.pause()
         job.resume()
         job.finish()
-        refused_for_host_memory(procs)
+        refused_for_host_memory(group)
 
 
 def too_little_host_memory_for_the_group_around():
-    with Group(1400 * MIB, inner=True) as procs:
-        refused_for_host_memory(procs)
+    with Group(1400 * MIB, inner=True) as group:
+        refused_for_host_memory(group)
 
 
 def no_host_memory_but_a_disk():
     """What is left alone is not there itself: all that is saved goes to disk."""
-    with Group(HOSTMEM_RESERVE) as procs:
-        job = counter_in(procs, 32, CUDAW_RELEASE="memory", CUDAW_SPILL_DIR=SCRATCH)
+    with Group(HOSTMEM_RESERVE) as group:
+        job = counter_in(group, 32, CUDAW_RELEASE="memory", CUDAW_SPILL_DIR=SCRATCH)
         job.pause()
         status = job.status()
         equal(status["paused"], 0, "the bytes in host memory")

@@ -3,7 +3,6 @@
 """Clients that hang up, stop, stay silent or crowd, and operations that cannot begin: whoever asks
 is answered, once, and the last wish wins."""
 import contextlib
-import glob
 import os
 import resource
 import signal
@@ -12,33 +11,12 @@ import subprocess
 import sys
 import time
 
-from simlib import cpu_seconds, unsanitized
-from snapshotjobs import ask, counter, finish, directory, told
+from simlib import cpu_seconds, kept_descriptors, unsanitized
+from snapshotjobs import ask, connected, counter, directory, end_of, finish, told
 from gpulib import (CUDAW, RUNTIME_DIR, Job, base_environment, check, cudaw, cudaw_ok, equal, jobs,
                     main, until)
 
 ALL_CLIENTS = 32
-
-
-def connected(job, request=b""):
-    client = socket.socket(socket.AF_UNIX)
-    client.settimeout(20)
-    client.connect(os.path.join(RUNTIME_DIR, f"{job.pid}.sock"))
-    client.sendall(request)
-    return client
-
-
-def lines(client):
-    """The rest of the answer; what there is where it does not end."""
-    text = b""
-    with contextlib.suppress(socket.timeout):
-        while chunk := client.recv(65536):
-            text += chunk
-    return text.decode().splitlines()
-
-
-def end_of(client):
-    return (lines(client) or ["nothing"])[-1]
 
 
 def held(job, request):
@@ -140,15 +118,11 @@ def lines_that_are_none():
     finish(job)
 
 
-def descriptors_of(job):
-    return sorted(os.readlink(path) for path in glob.glob(f"/proc/{job.pid}/fd/*"))
-
-
 def descriptors_that_come_with_a_request():
     """However many come, in whatever order, none is left."""
     job = counter(16)
     equal(ask(job, "status")[-1], "end ok", "the answer without one")
-    before = descriptors_of(job)
+    before = kept_descriptors(job.pid)
     with open("/dev/null", "rb") as file:
         for count in (1, 2, 3, 20):
             client = connected(job)
@@ -156,7 +130,7 @@ def descriptors_that_come_with_a_request():
                 socket.send_fds(client, [part], [file.fileno()] * count)
             equal(end_of(client), "end ok", f"the answer with {count} descriptors")
             client.close()
-    until(lambda: descriptors_of(job) == before, 10, "its descriptors are those of before")
+    until(lambda: kept_descriptors(job.pid) == before, 10, "its descriptors are those of before")
     finish(job)
 
 

@@ -6,12 +6,13 @@ import os
 import random
 import shutil
 import signal
+import subprocess
 import time
 
-from simlib import MIB
+from simlib import HELD, MIB, hold, let_go, passed, unsanitized
 from json_docs import check_documented
-from gpulib import Job, check, cudaw, cudaw_ok, equal, main, until
-from snapshotjobs import LARGE_MIB, ask, contents, counter, finish, directory, told
+from gpulib import BUILD, Group, Job, check, cudaw, cudaw_ok, equal, main, until
+from snapshotjobs import LARGE_MIB, ask, contents, counter, finish, directory, no_host_memory, told
 
 
 def paused_into(path, mib=64, **env):

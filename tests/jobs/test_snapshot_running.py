@@ -12,8 +12,8 @@ import time
 
 from simlib import HELD, MIB, SCRATCH, hold, let_go, unsanitized
 from gpulib import (BUILD, CUDAW, Group, Job, Skip, base_environment, check, cudaw, cudaw_ok, equal,
-                    main)
-from restorelib import WAITS, pretended_criu
+                    main, until)
+from restorelib import IMAGE, WAITS, pretended_criu
 from snapshotjobs import LARGE_MIB, ask, contents, counter, finish, directory, told
 
 
@@ -37,18 +37,26 @@ def refused(job, path, message):
     return done.stderr
 
 
+def in_files(path):
+    """Bytes of data that are in the files."""
+    return sum(os.path.getsize(f"{path}/{name}") for name in contents(path) if name.startswith("data-"))
+
+
 def what_runs_is_written_while_it_is_copied():
-    job = counter(256, CUDAW_SIM_COPY_GBPS="0.1")
+    job = counter(256, CUDAW_HOST_POOL="0", **HELD)     # a copy is 1 MiB, where nothing is pinned
     path = directory()
-    said = taken(job, path, "--timeout", "1000000")
-    phases = {phase["name"]: phase["ms"] for phase in said["phases"]}
-    equal([name for name in phases if name != "release"], ["drain", "copy", "unmap", "write"],
-          "the phases")
-    resume = {phase["name"]: phase["ms"] for phase in said["resume"]}
-    equal([name for name in resume if name != "restore"], ["map", "copy"],
-          "the phases of the resume")
-    check(sum(phases.values()) + sum(resume.values()) > said["ms"],
-          f"in {said['ms']} ms were {phases} and {resume}")
+    hold("out", after=200)
+    command = subprocess.Popen([CUDAW, "snapshot", "--gpu-only", "--json", "--timeout", "1000000",
+                                str(job.pid), path], env=base_environment(), stdout=subprocess.PIPE)
+    until(lambda: in_files(path) >= 64 * MIB, 30, "it is being written")
+    equal(job.state(), "pausing", "the state while it is still copied")
+    let_go("out")
+    said = json.loads(command.communicate(timeout=300)[0])
+    equal(job.state(), "running", "the state")
+    cudaw_ok("verify", path)
+    for what, without, names in (("phases", "release", ["drain", "copy", "unmap", "write"]),
+                                 ("resume", "restore", ["map", "copy"])):
+        equal([phase["name"] for phase in said[what] if phase["name"] != without], names, f"the {what}")
     totals = said["totals"]
     check(totals["bytes"] >= 256 * MIB, f"totals are {totals}")
     equal(sum(totals[key] for key in ("zero", "duplicate", "unchanged", "written")),
@@ -170,14 +178,21 @@ def what_a_killed_one_left_makes_room_first():
     finish(job)
 
 
+COUNTER = os.path.join(BUILD, "tests", "programs", "counter")
+
+
+def in_a_pid_namespace(*options):
+    """The start of a command line."""
+    unshare = ["/usr/bin/unshare", "--pid", "--fork", "--kill-child", *options]
+    if not os.path.exists(unshare[0]) or subprocess.run([*unshare, "true"], check=False).returncode:
+        raise Skip("no PID namespace can be made")
+    return unshare
+
+
 @unsanitized
 def one_of_another_pid_namespace_is_not_taken_for_another():
     """Its number there is that of another process here."""
-    unshare = ["/usr/bin/unshare", "--pid", "--fork", "--kill-child"]
-    if not os.path.exists(unshare[0]) or subprocess.run([*unshare, "true"], check=False).returncode:
-        raise Skip("no PID namespace can be made")
-    job = Job(*unshare, os.path.join(BUILD, "tests", "programs", "counter"), "--steps", 1000000,
-              "--step-ms", 2, name="apart")
+    job = Job(*in_a_pid_namespace(), COUNTER, "--steps", 1000000, "--step-ms", 2, name="apart")
     job.wait_steps(3)
     path = directory()
     done = subprocess.run([CUDAW, "snapshot", "apart", path], check=False, text=True, timeout=100,
@@ -273,29 +288,15 @@ def one_at_a_time():
     finish(job)
 
 
-def limit_memory(procs, more):
-    """Give the group of that file so many bytes beyond what it uses now."""
-    for used, limit in (("memory.usage_in_bytes", "memory.limit_in_bytes"),
-                        ("memory.current", "memory.max")):
-        names = [os.path.join(os.path.dirname(procs), name) for name in (used, limit)]
-        if os.path.exists(names[0]):
-            with open(names[0], encoding="ascii") as file:
-                now = int(file.read())
-            with open(names[1], "w", encoding="ascii") as file:
-                file.write(str(now + more))
-
-
 @unsanitized
 def what_goes_to_disk_is_read_back_from_there():
     """While more is still being written there."""
     path = directory()
-    program = os.path.join(BUILD, "tests", "programs", "counter")
-    with Group(1 << 40) as procs:
-        job = Job("/bin/sh", "-c", f"echo $$ > {procs} && exec {program} --mib 256 "
-                  "--steps 1000000 --step-ms 2",
+    with Group(1 << 40) as group:
+        job = Job(*group.command("counter", "--mib", 256, "--steps", 1000000, "--step-ms", 2),
                   env={"CUDAW_SPILL_DIR": SCRATCH, "CUDAW_RELEASE": "memory"})
         job.wait_steps(3)
-        limit_memory(procs, (256 + 144) * MIB)
+        group.set_limit(group.used() + (256 + 144) * MIB)
         for stays in ("", "hold "):
             equal(ask(job, f"snapshot pause {stays}{path}")[-1], "end ok", "the answer")
             spilled = int(told(job, "spilled"))

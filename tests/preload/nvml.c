@@ -3,10 +3,11 @@
  * A libnvidia-ml.so.1 with TEST_NVML_COUNT GPUs, which all have TEST_NVML_FREE bytes free, of which
  * number 1 has the UUID TEST_NVML_UUID, and on which TEST_NVML_PROCESS, a PID and bytes, is a process.
  * What is not set is not known. It is found by LD_LIBRARY_PATH rather than preloaded. If a file
- * "holders" lies beside it, with a line "PID BYTES" for each process on a GPU, no memory is free: a
- * program without these variables in its environment finds it, too. With TEST_NVML_FILE, a file
- * "TOTAL FREE" of bytes, all GPUs have so much; if it is a file of CUDAW_SIM_SHARED, they are the
- * simulated ones.
+ * "holders" lies beside it, with a line "PID BYTES" for each process on a GPU, no memory is free, or
+ * if it is empty, 1 TiB: a program without these variables in its environment finds it, too. With
+ * TEST_NVML_FILE, a file "TOTAL FREE" of bytes, all GPUs have so much; if it is a file of
+ * CUDAW_SIM_SHARED, they are the simulated ones. With TEST_NVML_MS it takes so many milliseconds to look. With TEST_NVML_ONLY, a UUID, it
+ * knows no other.
  */
 #include "tests/sim/account.h"
 
@@ -20,6 +21,7 @@
 #include <unistd.h>
 
 #define NOT_SUPPORTED 3 /* NVML_ERROR_NOT_SUPPORTED */
+#define NOT_FOUND     6 /* NVML_ERROR_NOT_FOUND */
 
 struct memory {
 	unsigned long long total, free, used;
@@ -108,8 +110,10 @@ int nvmlDeviceGetCount_v2(unsigned int *count)
 
 int nvmlDeviceGetHandleByUUID(const char *uuid, void **device)
 {
+	const char *only = getenv("TEST_NVML_ONLY");
+
 	*device = (void *)uuid;
-	return 0;
+	return only && strcmp(only, uuid) ? NOT_FOUND : 0;
 }
 
 int nvmlDeviceGetHandleByIndex_v2(unsigned int index, void **device)
@@ -126,12 +130,14 @@ int nvmlDeviceGetUUID(void *device, char *text, unsigned int size)
 
 int nvmlDeviceGetMemoryInfo(void *device, struct memory *memory)
 {
-	const char *bytes = getenv("TEST_NVML_FREE");
+	const char *bytes = getenv("TEST_NVML_FREE"), *ms = getenv("TEST_NVML_MS");
 	FILE *holders = open_holders();
 
+	if (ms)
+		usleep(strtoul(ms, NULL, 10) * 1000);
 	if (holders) {
+		bytes = fgetc(holders) == EOF ? "1099511627776" : "0";
 		fclose(holders);
-		bytes = "0";
 	}
 	if (file_memory(device, memory))
 		return 0;

@@ -17,6 +17,7 @@ import time
 
 from simlib import SANITIZED, SCRATCH, TSAN, is_stopped
 from gpulib import CUDAW, RUNTIME_DIR, Job, base_environment, check
+from proclib import descendants, send
 import plans
 
 STAND_IN = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "jobs",
@@ -50,22 +51,6 @@ SLOTS = range(plans.SLOTS)
 if SANITIZED:   # Python cannot be built so
     SLOTS = range(3)    # all take several times as long
     PROGRAMS["python"], PROGRAMS["loader"] = PROGRAMS["counter"], PROGRAMS["capture"]
-
-
-def descendants(pid):
-    """The processes that it has started, and those that they have."""
-    found = []
-    with contextlib.suppress(OSError):
-        for task in os.listdir(f"/proc/{pid}/task"):
-            with open(f"/proc/{pid}/task/{task}/children", encoding="ascii") as file:
-                for child in map(int, file.read().split()):
-                    found += [child, *descendants(child)]
-    return found
-
-
-def send(pid, name):
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, getattr(signal, f"SIG{name}"))
 
 
 class StormJob:

@@ -27,8 +27,9 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 from harness import BUILD, PATIENCE, Failure, check, main, until  # noqa: E402
 from simlib import SANITIZED, SCRATCH, TSAN  # noqa: E402
 from gpulib import cudaw  # noqa: E402
+from proclib import descendants, is_zombie, stacks  # noqa: E402
 import plans  # noqa: E402
-from deeds import Command, Deeds, asked, descendants  # noqa: E402
+from deeds import Command, Deeds, asked  # noqa: E402
 
 SEED = os.environ.get("SEED") or str(random.SystemRandom().randrange(1 << 32))
 SECONDS = float(os.environ.get("STORM_SECONDS") or 60)
@@ -211,22 +212,6 @@ def plan_text(plan):
     return f"{plan.what} slot {plan.slot} process {plan.process}: {plan.args}"
 
 
-def is_zombie(pid):
-    try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-            return file.read().rpartition(")")[2].split()[0] in "ZX"
-    except OSError:
-        return True
-
-
-def text_of(*command, limit=60):
-    try:
-        return subprocess.run(command, capture_output=True, text=True, timeout=limit, check=False,
-                              stdin=subprocess.DEVNULL, errors="replace").stdout
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return f"{error}\n"
-
-
 def processes_text(deeds):
     """Each job and command that is alive: its threads' stacks, what it said and its log."""
     try:
@@ -241,12 +226,6 @@ def processes_text(deeds):
         if not command.ended():
             text += f"\n==== {command}\n" + stacks(command.process.pid)
     return text
-
-
-def stacks(pid):
-    with_gdb = shutil.which("gdb") and text_of("gdb", "-p", str(pid), "-batch", "-nx", "-ex",
-                                                "thread apply all backtrace 20")
-    return f"-- {pid}\n" + (with_gdb or text_of("cat", f"/proc/{pid}/status"))
 
 
 def the_seed_decides():

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What /proc and gdb tell of processes."""
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+
+
+def descendants(pid):
+    """The processes that it has started, and those that they have."""
+    found = []
+    with contextlib.suppress(OSError):
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{task}/children", encoding="ascii") as file:
+                for child in map(int, file.read().split()):
+                    found += [child, *descendants(child)]
+    return found
+
+
+def send(pid, name):
+    """A signal by its name without SIG; to nobody if the process has ended."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, getattr(signal, f"SIG{name}"))
+
+
+def state(pid):
+    """The letter that /proc has; X: there is no such process."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            return file.read().rpartition(")")[2].split()[0]
+    except OSError:
+        return "X"
+
+
+def is_zombie(pid):
+    return state(pid) in "ZX"
+
+
+def text_of(*command, limit=60):
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=limit, check=False,
+                              stdin=subprocess.DEVNULL, errors="replace").stdout
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"{error}\n"
+
+
+def stacks(pid):
+    with_gdb = shutil.which("gdb") and text_of("gdb", "-p", str(pid), "-batch", "-nx", "-ex",
+                                               "thread apply all backtrace 20")
+    return f"-- {pid}\n" + (with_gdb or text_of("cat", f"/proc/{pid}/status"))
