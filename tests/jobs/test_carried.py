@@ -17,7 +17,7 @@ import tempfile
 from simlib import SCRATCH, unsanitized
 from detached import Detached
 import gpulib
-from gpulib import BUILD, RUNTIME_DIR, Job, Skip, check, cudaw, cudaw_ok, equal, jobs, main, until
+from gpulib import BUILD, Job, Skip, check, cudaw, cudaw_ok, equal, jobs, main, until
 from restorelib import (Counting, Terminal, allow_stand_in, criu_after, directory, goes_on, need_criu,
                         refused, stands_in, stopped, why_not)
 
@@ -131,14 +131,12 @@ def a_descriptor_under_way():
 
 def a_child_that_uses_the_gpu():
     job = Job("forker", "--steps", 2000, "--step-ms", 5)
-    child = until(lambda: [pid for pid in subprocess.run(
-        ["pgrep", "-P", str(job.pid), "counter"], capture_output=True, text=True,
-        check=False).stdout.split() if os.path.exists(f"{RUNTIME_DIR}/{pid}.sock")], 20, "the child")[0]
+    child = until(lambda: jobs().keys() - {job.pid}, 20, "the child").pop()
     said = refused("snapshot", "--stop", job.pid, directory(), code=6)
     check(f"its child {child} uses the GPU as well" in said, said)
     equal(job.state(), "running", "the state")
     job.discard()
-    os.kill(int(child), 9)
+    os.kill(child, 9)
 
 
 def a_job_of_several_processes():
@@ -235,13 +233,26 @@ def nothing_is_started_where_a_file_has_changed():
     goes_on(job, path)
 
 
+class Loading(Detached):
+    """A data loader. It makes 200 steps, and stays until wait_end()."""
+
+    def __init__(self, *args):
+        self.end = os.path.join(tempfile.mkdtemp(dir=SCRATCH), "end")
+        super().__init__("loader_job.py", "--steps", 200, "--step-ms", 10, "--stay", self.end, *args)
+        self.wait_steps(3)
+
+    def wait_end(self, timeout=120):
+        with open(self.end, "w", encoding="ascii"):
+            pass
+        return super().wait_end(timeout)
+
+
 @unsanitized
 def mapped_data_may_change_until_the_job_is_stopped():
     """It grows, or goes, when all but the image is written."""
     mapped = os.path.join(SCRATCH, "loader_job-mapped")
     for change in (f"truncate -s 4M {mapped}", f"rm {mapped}"):
-        job = Detached("loader_job.py", "--steps", 200, "--step-ms", 10)
-        job.wait_steps(3)
+        job = Loading()
         path = directory()
         refused("snapshot", "--stop", job.pid, path, code=0, env=criu_after("dump", change))
         check(job.is_gone(), "the job is still there")
@@ -325,8 +336,7 @@ def record_locks_are_kept():
     To close a file drops all that a process has on it: nothing of ours may open what it maps. CRIU
     does, so a restored job has only those on other files.
     """
-    job = Detached("loader_job.py", "--steps", 200, "--step-ms", 10)
-    job.wait_steps(3)
+    job = Loading()
     path, mapped = (os.path.join(SCRATCH, f"loader_job-{name}") for name in ("locked", "mapped"))
     check(is_locked(path) and is_locked(mapped), "the job has no lock")
     for _ in range(2):
@@ -387,7 +397,7 @@ def everything_that_a_data_loader_has():
     """Twice in a row; and the directory of its sockets is made again."""
     need_criu()
     log = os.path.join(tempfile.mkdtemp(dir=SCRATCH), "steps")
-    job = Detached("loader_job.py", "--steps", 200, "--step-ms", 10, "--log", log)
+    job = Loading("--log", log)
     for count in (20, 100):
         job.wait_steps(count)
         path = directory()

@@ -9,7 +9,7 @@ import socket
 import sys
 
 from simlib import SANITIZED, errors_of_cudaw, not_by_tsan, unsanitized
-from gpulib import RUNTIME_DIR, Job, check, equal, main, until
+from gpulib import RUNTIME_DIR, Job, check, equal, main, proc_status, until
 
 WAYS = ("vfork that resets handlers", "vfork that is ended by a signal",
         "vfork that handles signals otherwise", "vfork that gets signals",
@@ -96,6 +96,8 @@ def python_ends(name):
     for mode in ("native", "run"):
         job = Job(sys.executable, "-c", PYTHON, name, mode=mode)
         job.wait_line("ready")
+        # It says where it was interrupted.
+        job.until(lambda j=job: proc_status(j.pid)["State"].startswith("S"), 10, "it sleeps")
         job.send(getattr(signal, f"SIG{name}"))
         ends.append((job.wait_end(10), job.discard()))
     return ends

@@ -46,8 +46,7 @@ def draining():
 
 def requested(job, *requests):
     """Send them so that the job finds all when it looks; returns their clients, in that order."""
-    # It hears the last one that connected first.
-    clients = [connected(job) for _ in requests][::-1]
+    clients = [connected(job) for _ in requests]
     job.state()     # an answer to a later connection
     job.send(signal.SIGSTOP)
     until(lambda: is_stopped(job.pid), 10, "the job is stopped")

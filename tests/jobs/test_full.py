@@ -80,8 +80,8 @@ def a_resume_names_who_has_the_memory():
     gives_up(job, f"{GPU} lacks 1.50 GiB of the 1.50 GiB that are needed, after 0.5 s; "
              fr"{other.pid}( \(hog\))? has \d\.\d GiB, {1 << 30} has 100 MiB, {1 << 30} has 2.0 MiB, "
              "2 more have the rest; the job stays paused")
-    os.unlink(os.path.join(libraries, "holders"))
-    goes_on(job, other)
+    with open(os.path.join(libraries, "holders"), "w", encoding="ascii"):
+        goes_on(job, other)
 
 
 main(freed_memory_serves_every_call, the_default_pool_serves_an_allocation,

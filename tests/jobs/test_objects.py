@@ -10,7 +10,8 @@ from simlib import SANITIZED, SCRATCH, shared
 from gpulib import Job, check, cudaw, cudaw_ok, equal, main
 
 UNSUPPORTED = 6     # the exit code of cudaw pause
-EXPORTED_STEPS = 60
+EXPORTED_STEPS = 3
+LEAST = 7 * (4 << 20)   # as in objects.py, for the chunks of the jobs here
 
 
 def released_handles_are_refused():
@@ -26,17 +27,25 @@ def none_of_it_is_counted_as_the_drivers():
     job.wait_steps(10)
     status = job.status()
     equal(status["unmanaged"], 0, "the bytes that are left to the driver")
-    check(status["managed"] >= 8 * (4 << 20), f"{status['managed']} bytes are carried")
+    check(status["managed"] >= LEAST, f"{status['managed']} bytes are carried")
     job.pause()
     job.resume()
     check("every word right" in job.finish(), "the job did not verify its memory")
 
 
+def make_steps(job, count):
+    """Of a job with --each-line 1: it rests between two steps then."""
+    wanted = job.steps() + count
+    for _ in range(count):
+        job.tell()
+    job.wait_steps(wanted)
+
+
 def exported_objects_stay_with_the_driver():
     """Until the program frees them: then nothing of them is left."""
-    job = Job("objects", "--exports", EXPORTED_STEPS, "--steps", 1000000, "--step-ms", 20,
+    job = Job("objects", "--exports", EXPORTED_STEPS, "--steps", 1000000, "--each-line", 1,
               env={"CUDAW_EXPORT": "driver"})
-    job.wait_steps(3)
+    make_steps(job, EXPORTED_STEPS)
     equal(job.status()["unmanaged"], 2 * (4 << 20), "the bytes that are left to the driver")
     done = cudaw("pause", job.pid)
     equal(done.returncode, UNSUPPORTED, "the exit code of cudaw pause")
@@ -45,8 +54,7 @@ def exported_objects_stay_with_the_driver():
         check(reason in done.stderr, f"cudaw pause says {done.stderr!r}")
     cudaw_ok("pause", "--release", "memory", job.pid)
     job.resume()
-    check(job.steps() < EXPORTED_STEPS, "the machine is too slow for this test")
-    job.wait_steps(EXPORTED_STEPS + 3)
+    make_steps(job, 3)
     equal(job.status()["unmanaged"], 0, "the bytes that are left to the driver in the end")
     job.pause()
     job.resume()
@@ -68,16 +76,16 @@ def threads_change_mappings_between_pauses():
     for release in ("all", "memory"):
         job = Job("objects", "--threads", 4, "--steps", 1000000, "--step-ms", 5,
                   env={"CUDAW_RELEASE": release, "CUDAW_VERIFY": "1"})
-        for _ in range(10):
+        for _ in range(4 if SANITIZED else 10):
             job.wait_steps(job.steps() + 3)
             job.pause()
             job.resume()
         check("every word right" in job.finish(), "the job did not verify its memory")
 
 
-def manifest_of(program, *args):
-    job, path = Job(program, *args), os.path.join(SCRATCH, program)
-    job.wait_steps(3)
+def manifest_of(program):
+    job, path = Job(program, "--steps", 1000000, "--each-line", 1), os.path.join(SCRATCH, program)
+    make_steps(job, 3)
     cudaw_ok("snapshot", "--gpu-only", job.pid, path)
     job.finish()
     with open(os.path.join(path, "manifest.json"), encoding="utf-8") as file:
@@ -85,19 +93,19 @@ def manifest_of(program, *args):
 
 
 def a_snapshot_names_them():
-    """The object of `twice` has two mappings, and that of `hidden` none."""
-    found = manifest_of("objects", "--steps", 1000000, "--step-ms", 20)
+    """The object of `twice` has two mappings, and that of `hidden`, between two steps, none."""
+    found = manifest_of("objects")
     equal(found["version"], 2, "the version with objects")
     regions = {region["address"] for region in found["regions"]}
     check(all(o["address"] in regions for o in found["objects"]), "an object is no region")
     counts = {len(o["mappings"]) for o in found["objects"]}
     equal(counts, {0, 1, 2}, "how many mappings the objects have")
-    found = manifest_of("counter", "--steps", 1000000, "--step-ms", 20)
+    found = manifest_of("counter")
     equal((found["version"], "objects" in found), (1, False), "the version without them")
 
 
 main(*shared("objects.py", STEPS=120 if SANITIZED else 100, STEP_MS=3, STILL=0.04, CHUNK_MIB=4,
-             LEAST=8 * (4 << 20)),
+             LEAST=LEAST, HELD_MIB=128 if SANITIZED else 1024, PAUSES=5 if SANITIZED else 10),
      threads_change_mappings_between_pauses, exported_objects_stay_with_the_driver,
      memory_of_a_gpu_without_a_context, a_snapshot_names_them, released_handles_are_refused,
      none_of_it_is_counted_as_the_drivers)

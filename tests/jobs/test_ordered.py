@@ -3,8 +3,10 @@
 """Stream-ordered allocations and memory pools are carried, and no memory is used again before its
 stream has passed: ordered.c checks every word, the cases of fidelity.c ask.
 """
+import subprocess
+
 from simlib import MIB, SANITIZED, process_used, shared
-from gpulib import Job, check, cudaw, cudaw_ok, equal, main, until
+from gpulib import CUDAW, Job, base_environment, check, cudaw_ok, equal, main, until
 
 STEPS = 60 if SANITIZED else 200
 BUSY = 2    # see ordered.c
@@ -163,8 +165,12 @@ def a_pause_takes_no_time_of_an_allocation_that_waits():
     """The work that it waits for goes on after the pause has given up."""
     job = Job("fidelity", "pool_pieces_calls")
     job.wait_line("the pieces are freed: yes")
-    said = cudaw("pause", "--timeout", 12, job.pid)
-    equal(said.returncode, 5, f"the exit status of the pause, which says {said.stderr!r}")
+    pause = subprocess.Popen([CUDAW, "pause", "--timeout", "12", str(job.pid)], text=True,
+                             env=base_environment(), stderr=subprocess.PIPE)
+    job.wait_state("pausing")
+    job.tell()      # the call that ends the work comes two seconds later, and waits for the pause
+    said = pause.communicate(timeout=60)[1]
+    equal(pause.returncode, 5, f"the exit status of the pause, which says {said!r}")
     equal(job.result(), PIECES.rstrip(), "the answers")
 
 

@@ -6,7 +6,7 @@ import signal
 import socket
 import time
 
-from simlib import SANITIZED, errors_of_cudaw, shared
+from simlib import SANITIZED, TSAN, errors_of_cudaw, shared
 from gpulib import PATIENCE, RUNTIME_DIR, Job, check, cudaw, cudaw_ok, equal, jobs, main, until
 
 # Of tests/programs/peers.c.
@@ -87,7 +87,8 @@ def a_signal_to_a_process_alone_pauses_it():
 def a_signal_after_the_communicators_have_ended_pauses_one_process():
     job = started(DATA, 2, "--leave", 8)
     job.wait_steps(12, timeout=60)
-    rank = ranks_of_the_job()[0]
+    # The one that says its steps: the other one may not have come so far.
+    rank = next(pid for pid, row in jobs().items() if "--rank 0 " in row["command"])
     os.kill(rank, signal.SIGUSR1)
     until(lambda: jobs()[rank]["state"] == "paused", 20, "it is paused")
     cudaw_ok("resume", "peers")
@@ -150,4 +151,5 @@ main(a_signal_to_a_rank_with_peers_is_refused, contexts_of_ranks_that_share_a_gp
      a_rank_on_its_way_to_targets_runs_on_when_the_command_dies, orders_that_are_none_end_the_hold,
      *(case for shape, ranks in SHAPES for case in shared("rests.py", shape, ranks, RESTS,
                                                                LIMIT_MS=LIMIT_MS)),
-     *shared("rests.py", "one_communicator", 16, RESTS // 4, LIMIT_MS=LIMIT_MS))
+     # Under TSan two processors do not run 16 stages, one send after the other, within the pause's 30 s.
+     *([] if TSAN else shared("rests.py", "one_communicator", 16, RESTS // 4, LIMIT_MS=LIMIT_MS)))

@@ -4,6 +4,7 @@
 Jobs, and commands, that are killed while a snapshot is made: the directory has the one before, or the
 new one, and a job that was not killed goes on.
 """
+import collections
 import json
 import os
 import signal
@@ -44,17 +45,20 @@ def one_that_is_killed_while_criu_works():
                 cudaw_ok("verify", path)
 
 
-def moments(job, path, enough):
-    """A snapshot is made there, and many moments while another one is: seconds from its begin."""
+def moments(job, path, found, wanted):
+    """A snapshot is made there, and many moments while another one is: seconds from its begin. After one that
+    was not @found to be as @wanted they come sooner, and later again after one that was."""
     rng = seeded()
     begin = time.monotonic()
     cudaw_ok("snapshot", "--gpu-only", job.pid, path)
-    took = time.monotonic() - begin
+    most = longest = (time.monotonic() - begin) * 1.2
     end = time.monotonic() + KILLING_S
     for _ in range(KILLS):
-        if time.monotonic() > end and enough():
+        if time.monotonic() > end and found[wanted]:
             break
-        yield rng.uniform(0, took * 1.2)
+        before = found[wanted]
+        yield rng.uniform(0, most)
+        most = min(most * 1.25, longest) if found[wanted] > before else most * 0.8
 
 
 def process_of(path):
@@ -65,7 +69,7 @@ def process_of(path):
 def jobs_killed_at_any_moment():
     path, last = directory(), Counting()
     found = {"old": 0, "new": 0}
-    for moment in moments(last, path, lambda: found["old"]):
+    for moment in moments(last, path, found, "old"):
         job, owner, before = Counting(), process_of(path), contents(path)
         snapshot = Snapshot(job, "--gpu-only", path=path)
         time.sleep(moment)
@@ -89,19 +93,19 @@ def jobs_killed_at_any_moment():
 def commands_killed_at_any_moment():
     """What they had asked for is seen through."""
     path, job = directory(), Counting()
-    codes = set()
-    for moment in moments(job, path, lambda: -signal.SIGKILL in codes):
+    codes = collections.Counter()
+    for moment in moments(job, path, codes, -signal.SIGKILL):
         snapshot = Snapshot(job, "--gpu-only", path=path)
         time.sleep(moment)
         snapshot.process.kill()
         snapshot.process.communicate()
-        codes.add(snapshot.process.returncode)
+        codes[snapshot.process.returncode] += 1
         verified = until(lambda: (done := cudaw("verify", path)) and
                          "another process" not in done.stderr and done, 20, "it is written")
         equal(verified.returncode, 0, f"the exit code of cudaw verify ({verified.stderr.strip()})")
         until(lambda: job.state() == "running", 20, "the job runs on")
         job.wait_steps(job.steps() + 2)
-    check(-signal.SIGKILL in codes, "no command was killed in time")
+    check(codes[-signal.SIGKILL], "no command was killed in time")
     job.finish()
 
 

@@ -165,12 +165,13 @@ def two_wait_for_memory(room_for):
             job.wait_state("waiting")
         rest.discard()
         if room_for == 1:
-            until(lambda: sorted(job.state() for job in pair) == ["running", "waiting"], 20,
+            until(lambda: {job.state() for job in pair} == {"running", "waiting"}, 20,
                   "one of the two runs")
             time.sleep(1)
-            equal(sorted(job.state() for job in pair), ["running", "waiting"], "the states later")
-            pair.sort(key=lambda job: job.state())
-            goes_on(pair.pop(0))
+            equal({job.state() for job in pair}, {"running", "waiting"}, "the states later")
+            runs = next(job for job in pair if job.state() == "running")
+            pair.remove(runs)
+            goes_on(runs)
         for job in pair:
             job.wait_state("running")
             goes_on(job)

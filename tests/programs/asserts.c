@@ -13,7 +13,7 @@
 #include <pthread.h>
 
 #define MIB    (1UL << 20)
-#define HIT_MS 300 /* until the assertion was hit */
+#define HIT_MS 300 /* until the assertion was hit, once the stream has come to it */
 
 /* What nvcc makes of "assert(0)", with empty texts. */
 static const char assert_ptx[] =
@@ -95,6 +95,11 @@ static CUresult next_call(unsigned long then, const struct kernels *kernels, CUd
 	return cuCtxSynchronize();
 }
 
+static void has_come(void *come)
+{
+	__atomic_store_n((int *)come, 1, __ATOMIC_RELEASE);
+}
+
 int main(int argc, char **argv)
 {
 	unsigned long mib = 64, then = THEN_SYNCHRONISE;
@@ -104,6 +109,7 @@ int main(int argc, char **argv)
 	CUdeviceptr data = 0;
 	void *none[1] = {NULL};
 	CUmodule module;
+	int come = 0;
 
 	step_parse(argc, argv, options, 2);
 	kernels_init(&kernels);
@@ -114,7 +120,10 @@ int main(int argc, char **argv)
 		CALL(cuMemsetD32_v2(data, 1, mib * MIB / 4));
 	}
 	CALL(cuCtxSynchronize());
+	CALL(cuLaunchHostFunc(NULL, has_come, &come));
 	CALL(cuLaunchKernel(assert_fails, 1, 1, 1, 1, 1, 1, 0, NULL, none, NULL));
+	while (!__atomic_load_n(&come, __ATOMIC_ACQUIRE))
+		step_sleep_ms(1);
 	step_sleep_ms(HIT_MS);
 	puts("asserted");
 	fflush(stdout);

@@ -514,6 +514,9 @@ static void *end_busy_soon(void *arg)
 static void *call_and_end_busy(void *arg)
 {
 	CALL(cuCtxSetCurrent(gpu.ctx));
+	/* A test may have something to do first: see step.h. */
+	if (getenv("STEP_LINGER"))
+		step_wait_byte();
 	step_sleep_ms(2000);
 	stream_new();
 	end_busy();
@@ -881,8 +884,9 @@ static void case_pool_captured_ends(void)
 		say("  nodes of the capture: %zu", nodes);
 	}
 	end_busy();
-	for (int i = 0; i < 100 && !got; i++) {
-		step_sleep_ms(5);
+	/* The work has 20 s for its end. */
+	for (int i = 0; i < 400 && !got; i++) {
+		step_sleep_ms(50);
 		got = pool_alloc(pool, POOL_SIZE, other) == ptr;
 	}
 	say("another stream gets the memory: %s", yes(got));

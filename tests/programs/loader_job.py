@@ -161,6 +161,7 @@ def main():
     parser.add_argument("--step-ms", type=float, default=0)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--log", default=os.devnull, help="append the steps to this file")
+    parser.add_argument("--stay", help="after the steps, wait with all that it has until there is this file")
     args = parser.parse_args()
     gpu, things = Gpu(), Things()
     loader = Loader(args.workers, args.steps)
@@ -173,6 +174,8 @@ def main():
                 raise SystemExit(f"loader_job: wrong in step {k + 1}")
             for file in (sys.stdout, log):
                 print("step", k + 1, file=file, flush=True)
+    while args.stay and not os.path.exists(args.stay):
+        time.sleep(0.01)
     loader.end()
     print("loader_job: every step right")
 

@@ -25,7 +25,7 @@ static inline void many_start(const char *name, const struct step_option *option
 {
 	char names[MANY_OPTIONS][24], values[MANY_OPTIONS][24], exe[] = "/proc/self/exe";
 	char *argv[2 * MANY_OPTIONS + 4] = {(char *)name, "--step-ms", values[0]};
-	pid_t pid;
+	pid_t parent = getpid(), pid;
 
 	snprintf(values[0], sizeof(values[0]), "%lu", step_ms);
 	for (int i = 1; i <= count && i < MANY_OPTIONS; i++) {
@@ -40,6 +40,8 @@ static inline void many_start(const char *name, const struct step_option *option
 	if (pid)
 		return;
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (getppid() != parent) /* it has ended before that */
+		_exit(1);
 	execv(exe, argv);
 	step_die("%s: exec: %s", name, strerror(errno));
 }

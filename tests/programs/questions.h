@@ -11,11 +11,12 @@
 #include "tests/programs/kernels.h"
 
 #include <pthread.h>
+#include <stdbool.h>
 
-#define KIB    (UINT64_C(1) << 10)
-#define MIB    (UINT64_C(1) << 20)
-#define GIB    (UINT64_C(1) << 30)
-#define HOLD_S 1 /* how long the GPU is kept busy */
+#define KIB         (UINT64_C(1) << 10)
+#define MIB         (UINT64_C(1) << 20)
+#define GIB         (UINT64_C(1) << 30)
+#define HOLD_SLEEPS 1000 /* of a millisecond: how long the GPU is kept busy */
 
 static struct kernels gpu;
 
@@ -81,26 +82,40 @@ static inline void busy(CUstream stream)
 	CALL(cuLaunchKernel(gpu.spin_until, 1, 1, 1, 1, 1, 1, 0, stream, args, NULL));
 }
 
-static inline void *end_busy_later(void *arg)
+enum { CALL_ASKED, CALL_RETURNED, CALL_WAITS };
+
+/*
+ * End the kernel when the call has returned; or, as the call waits for that, after many short sleeps.
+ * What holds up the whole process for long is one of them.
+ */
+static inline void *end_busy_later(void *call)
 {
-	usleep(HOLD_S * 1000000);
+	int asked = CALL_ASKED;
+
+	for (int i = 0; i < HOLD_SLEEPS && __atomic_load_n((int *)call, __ATOMIC_ACQUIRE) == asked;
+	     i++)
+		usleep(1000);
+	__atomic_compare_exchange_n((int *)call, &asked, CALL_WAITS, false, __ATOMIC_ACQ_REL,
+				    __ATOMIC_ACQUIRE);
 	*flag = 1;
-	return arg;
+	return NULL;
 }
 
 /* Whether @call waits for the kernel: it returns after the helper thread ended that. */
-#define WAITS(question, call)                                                              \
-	do {                                                                               \
-		pthread_t helper_;                                                         \
-		double begin_ = now_s();                                                   \
-		CUresult result_;                                                          \
-		busy(stream);                                                              \
-		pthread_create(&helper_, NULL, end_busy_later, NULL);                      \
-		result_ = (call);                                                          \
-		say("%s: %s, %s", question, name_of(result_),                              \
-		    now_s() - begin_ > HOLD_S * 0.8 ? "waits for the kernel" : "returns"); \
-		pthread_join(helper_, NULL);                                               \
-		CALL(cuStreamSynchronize(stream));                                         \
+#define WAITS(question, call)                                                                  \
+	do {                                                                                   \
+		pthread_t helper_;                                                             \
+		int call_ = CALL_ASKED;                                                        \
+		CUresult result_;                                                              \
+		busy(stream);                                                                  \
+		pthread_create(&helper_, NULL, end_busy_later, &call_);                        \
+		result_ = (call);                                                              \
+		say("%s: %s, %s", question, name_of(result_),                                  \
+		    __atomic_exchange_n(&call_, CALL_RETURNED, __ATOMIC_ACQ_REL) == CALL_WAITS \
+			    ? "waits for the kernel"                                           \
+			    : "returns");                                                      \
+		pthread_join(helper_, NULL);                                                   \
+		CALL(cuStreamSynchronize(stream));                                             \
 	} while (0)
 
 static unsigned int left_s; /* once the work has been ended */

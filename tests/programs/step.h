@@ -15,6 +15,7 @@
  *
  *	--steps N	how many steps
  *	--step-ms N	sleep so long after each
+ *	--each-line 1	make a step for each byte on stdin, and end with stdin
  *	--start-line 1	say "before CUDA", and make the first CUDA call when a line comes on stdin
  *	--term-exit N	on SIGTERM call exit(N) from the handler, as careless programs do
  *
@@ -40,6 +41,7 @@ struct step_option {
 
 static unsigned long step_count = 50;
 static unsigned long step_ms;
+static unsigned long step_each_line;
 static unsigned long step_start_line;
 static unsigned long step_term_exit;
 static volatile sig_atomic_t step_told;
@@ -207,9 +209,8 @@ static inline void step_set(const char *name, const char *text, const struct ste
 static inline void step_parse(int argc, char **argv, const struct step_option *extra, int count)
 {
 	const struct step_option common[] = {
-		{"steps", &step_count},
-		{"step-ms", &step_ms},
-		{"start-line", &step_start_line},
+		{"steps", &step_count},         {"step-ms", &step_ms},
+		{"each-line", &step_each_line}, {"start-line", &step_start_line},
 		{"term-exit", &step_term_exit},
 	};
 	const int ncommon = (int)(sizeof(common) / sizeof(common[0]));
@@ -243,7 +244,7 @@ static inline void step_parse(int argc, char **argv, const struct step_option *e
 /* True where step @k (from 0) is still to be done. */
 static inline int step_more(unsigned long k)
 {
-	if (k < step_count)
+	if (k < step_count && (!step_each_line || step_wait_byte()))
 		return !step_told;
 	while (getenv("STEP_LINGER") && step_wait_byte())
 		;

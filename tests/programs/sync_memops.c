@@ -6,11 +6,15 @@
  *	sync_memops [--plain 1] [--hold-ms N] [--steps N] [--step-ms N]
  *
  *	--plain 1	make each call on memory without the attribute too
- *	--hold-ms N	how long the kernel runs
+ *	--hold-ms N	how long the kernel runs beside a call that waits
+ *
+ * Beside a call that is to return at once the kernel runs until that has returned, however late the
+ * thread gets to it.
  */
 #include "tests/programs/kernels.h"
 
 #include <pthread.h>
+#include <stdbool.h>
 
 #define WORDS 1024U
 #define SIZE  (WORDS * sizeof(uint32_t))
@@ -115,14 +119,20 @@ static const struct {
 
 #define NCALLS (sizeof(calls) / sizeof(calls[0]))
 
+static bool waits;    /* the call is to wait for the kernel */
+static bool returned; /* atomic: it has returned */
+
 static void *end_kernel(void *arg)
 {
-	step_sleep_ms(hold_ms);
+	unsigned long left_ms = waits ? hold_ms : step_hang_s() * 1000 / 2;
+
+	while (left_ms-- && !__atomic_load_n(&returned, __ATOMIC_RELAXED))
+		step_sleep_ms(1);
 	*flag = 1;
 	return arg;
 }
 
-static void beside_a_kernel(size_t call, CUdeviceptr ptr, const char *what)
+static void beside_a_kernel(size_t call, CUdeviceptr ptr, bool marked)
 {
 	CUdeviceptr dev;
 	void *args[] = {&dev};
@@ -130,12 +140,17 @@ static void beside_a_kernel(size_t call, CUdeviceptr ptr, const char *what)
 	int waited;
 
 	*flag = 0;
+	/* A copy from pageable memory always waits. */
+	waits = marked || calls[call].make == copy_htod;
+	__atomic_store_n(&returned, false, __ATOMIC_RELAXED);
 	CALL(cuMemHostGetDevicePointer(&dev, (void *)flag, 0));
 	CALL(cuLaunchKernel(gpu.spin_until, 1, 1, 1, 1, 1, 1, 0, NULL, args, NULL));
 	pthread_create(&helper, NULL, end_kernel, NULL);
 	CALL(calls[call].make(ptr));
 	waited = *flag != 0;
-	printf("%s %s memory %s\n", calls[call].name, what, waited ? "waits" : "returns");
+	__atomic_store_n(&returned, true, __ATOMIC_RELAXED);
+	printf("%s %s memory %s\n", calls[call].name, marked ? "marked" : "plain",
+	       waited ? "waits" : "returns");
 	pthread_join(helper, NULL);
 	CALL(cuCtxSynchronize());
 }
@@ -188,9 +203,9 @@ int main(int argc, char **argv)
 	for (unsigned long k = 0; step_more(k); k++) {
 		size_t call = k % NCALLS;
 
-		beside_a_kernel(call, k % 2 ? large : marked, "marked");
+		beside_a_kernel(call, k % 2 ? large : marked, true);
 		if (plain_too)
-			beside_a_kernel(call, plain, "plain");
+			beside_a_kernel(call, plain, false);
 		printf("marked: %u %u, plain: %u %u\n", get(marked), get(large + 12345), get(plain),
 		       get(from));
 		step_done(k);

@@ -36,9 +36,9 @@ def by_subprocess():
 def interrupt():
     """Ctrl-C after a subprocess: KeyboardInterrupt, and the exit status that goes with it."""
     subprocess.run(["true"], check=True)
-    signal.setitimer(signal.ITIMER_REAL, 0.1)
     signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), signal.SIGINT))
     try:
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
         time.sleep(60)
     except KeyboardInterrupt:
         say("interrupted")
@@ -53,8 +53,8 @@ def interrupt_group():
                           stdout=subprocess.PIPE) as process:
         process.stdout.readline()
         signal.signal(signal.SIGALRM, lambda *_: os.killpg(0, signal.SIGINT))
-        signal.setitimer(signal.ITIMER_REAL, 0.1)
         try:
+            signal.setitimer(signal.ITIMER_REAL, 0.1)
             process.wait()
         except KeyboardInterrupt:
             say("interrupted; the child ended with", process.wait())

@@ -29,10 +29,30 @@ static void memory_of_a_rank(void)
 	guest_memory_point(&memory);
 }
 
+/* The rank of that number has come as far as the others, who wait for it here. */
+static void await_rank(const char *number)
+{
+	const char *directory = getenv("TMPDIR");
+	char path[4096];
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/guest-rank-%d", directory ? directory : "/tmp",
+		 (int)getppid());
+	if (!strcmp(rank(), number)) {
+		MUST(fd = open(path, O_CREAT | O_WRONLY, 0600));
+		close(fd);
+	} else {
+		while (unlink(path))
+			step_sleep_ms(1);
+	}
+}
+
+/* The launcher ends the other one, which has said its name. */
 static void fails(void)
 {
 	printf("rank %s\n", rank());
 	fflush(stdout);
+	await_rank("0");
 	if (!strcmp(rank(), "1"))
 		exit(3);
 	step_sleep_ms(60000);
@@ -41,23 +61,12 @@ static void fails(void)
 /* The launcher passes SIGUSR2 on to both, once both handle it. */
 static void is_told(void)
 {
-	const char *directory = getenv("TMPDIR");
-	char path[4096];
-	int fd;
-
-	snprintf(path, sizeof(path), "%s/guest-rank-%d", directory ? directory : "/tmp",
-		 (int)getppid());
 	signal(SIGUSR2, on_signal);
 	printf("rank %s\n", rank());
 	fflush(stdout);
-	if (strcmp(rank(), "0")) {
-		MUST(fd = open(path, O_CREAT | O_WRONLY, 0600));
-		close(fd);
-	} else {
-		while (unlink(path))
-			step_sleep_ms(1);
+	await_rank("1");
+	if (!strcmp(rank(), "0"))
 		kill(getppid(), SIGUSR2);
-	}
 	while (!told)
 		step_sleep_ms(1);
 	printf("rank %s was told by %d\n", rank(), (int)told);

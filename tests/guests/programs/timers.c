@@ -88,9 +88,17 @@ static void interval_timers(void)
 
 static void by_alarm(void)
 {
+	sigset_t set, none;
+
+	/* It comes while the program waits, however late that is. */
+	sigemptyset(&none);
+	sigemptyset(&set);
+	sigaddset(&set, SIGALRM);
+	MUST(sigprocmask(SIG_BLOCK, &set, NULL));
 	signal(SIGALRM, on_signal);
 	alarm(1);
-	pause();
+	sigsuspend(&none);
+	MUST(sigprocmask(SIG_UNBLOCK, &set, NULL));
 	printf("the alarm has fired %d times\n", (int)fired);
 	signal(SIGALRM, SIG_DFL);
 	alarm(1);

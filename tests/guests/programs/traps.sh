@@ -24,7 +24,6 @@ kill -INT $!
 kill -HUP $!
 wait $!
 echo "another one: $line, $?"
-rm "$ready"
 yes | head -n 2
 echo one two three | tr ' ' '\n' | sort -r | while read -r word; do echo "$word"; done
 exec 3<<END
@@ -35,8 +34,13 @@ echo "$line"
 exec 3<&-
 timeout -s TERM 0.2 sleep 1000
 echo "timeout: $?"
-timeout -s USR2 0.2 sh -c 'trap "echo told; exit 4" USR2; while :; do sleep 0.05; done'
-echo "timeout: $?"
+# The time is up when the trap is set: timeout's own alarm tells it so.
+timeout -s USR2 1000 sh -c 'trap "echo told; exit 4" USR2; echo ready >"$0"; while :; do sleep 0.05; done' "$ready" &
+read -r line <"$ready"
+kill -ALRM $!
+wait $!
+echo "timeout: $line, $?"
+rm "$ready"
 (ulimit -n 8; echo "few files: $(echo here)")
 trap - TERM
 kill -TERM $$

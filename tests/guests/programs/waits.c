@@ -6,12 +6,14 @@
 #include "tests/guests/programs/guest.h"
 
 #include <pthread.h>
+#include <semaphore.h>
 #include <sys/signalfd.h>
 
 static const int signals[] = {SIGTERM, SIGINT, SIGUSR1, SIGUSR2, SIGHUP, SIGCHLD};
 #define NSIGNALS (sizeof(signals) / sizeof(signals[0]))
 
 static volatile sig_atomic_t got;
+static sem_t taken;
 
 static void on_signal(int sig)
 {
@@ -104,6 +106,7 @@ static void *take_main(void *arg)
 	do {
 		CALL(sigwait(set, &sig));
 		printf("the thread took signal %d\n", sig);
+		MUST(sem_post(&taken));
 	} while (sig != SIGTERM);
 	return NULL;
 }
@@ -117,8 +120,11 @@ static void by_a_thread(void)
 
 	block(&set);
 	guest_memory_init(&memory);
+	MUST(sem_init(&taken, 0, 0));
 	CALL(pthread_create(&thread, NULL, take_main, &set));
 	kill(getpid(), SIGHUP);
+	/* The two threads' lines come in the same order in each run. */
+	MUST(sem_wait(&taken));
 	guest_point();
 	guest_memory_step(&memory);
 	kill(getpid(), SIGTERM);

@@ -37,9 +37,9 @@
 
 #define NBUFFERS   6
 #define SLICES     40
-#define HANG_S     300  /* of a pair; sanitizers are slow */
-#define TIMEOUT_MS 5000 /* of a pause */
-#define WAIT_MS    30   /* of a resume that finds no memory */
+#define HANG_S     300   /* of a pair; sanitizers are slow */
+#define TIMEOUT_MS 60000 /* of a pause: none is to end by it */
+#define WAIT_MS    30    /* of a resume that finds no memory */
 
 static const size_t sizes[NBUFFERS] = {6 << 20, 300000, 5 << 20, 1000, 4 << 20, 2 << 20};
 /* From here on, the program's own objects. */

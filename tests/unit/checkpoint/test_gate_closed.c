@@ -6,13 +6,14 @@
 #include "common/clock.h"
 
 #include <errno.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #define CALLERS 8
-#define SOON_MS 5000
+#define HANG_MS 30000 /* for threads that have next to nothing to do, on any machine */
 
 static const bool never;
 static bool stop;
@@ -95,14 +96,14 @@ static void close_and_open(int times)
 		unsigned int before;
 
 		gate_close();
-		ck_assert(wait_until_out(GATE_HOLD, SOON_MS));
+		ck_assert(wait_until_out(GATE_HOLD, HANG_MS));
 		before = get(&calls);
 		ck_assert_uint_eq(get(&inside[GATE_HOLD]), 0);
 		usleep(500);
 		ck_assert_uint_eq(get(&inside[GATE_HOLD]), 0);
 		ck_assert_uint_eq(get(&calls), before);
 		gate_open();
-		for (int ms = 0; get(&calls) == before && ms < SOON_MS; ms++)
+		for (int ms = 0; get(&calls) == before && ms < HANG_MS; ms++)
 			usleep(1000);
 		ck_assert_uint_gt(get(&calls), before);
 	}
@@ -175,10 +176,10 @@ START_TEST(who_only_waits_is_waited_for_apart)
 	ck_assert_int_eq(gate_init(), 0);
 	thread = staying(GATE_WAIT);
 	gate_close();
-	ck_assert(wait_until_out(GATE_HOLD, SOON_MS));
+	ck_assert(wait_until_out(GATE_HOLD, HANG_MS));
 	ck_assert(!wait_until_out(GATE_WAIT, 50));
 	leave(thread);
-	ck_assert(wait_until_out(GATE_WAIT, SOON_MS));
+	ck_assert(wait_until_out(GATE_WAIT, HANG_MS));
 }
 END_TEST
 
@@ -193,12 +194,12 @@ START_TEST(who_asks_passes_until_the_gate_is_shut)
 	gate_close();
 	call(GATE_ASK);
 	thread = staying(GATE_ASK);
-	ck_assert(wait_until_out(GATE_HOLD, SOON_MS));
-	ck_assert(wait_until_out(GATE_WAIT, SOON_MS));
+	ck_assert(wait_until_out(GATE_HOLD, HANG_MS));
+	ck_assert(wait_until_out(GATE_WAIT, HANG_MS));
 	gate_shut();
 	ck_assert(!wait_until_out(GATE_ASK, 50));
 	leave(thread);
-	ck_assert(wait_until_out(GATE_ASK, SOON_MS));
+	ck_assert(wait_until_out(GATE_ASK, HANG_MS));
 	start(one_call, (void *)GATE_ASK);
 	usleep(2000);
 	ck_assert_uint_eq(get(&calls), 2);
@@ -247,7 +248,7 @@ START_TEST(a_call_is_put_off_until_the_next_one_enters)
 	ck_assert_uint_eq(made, 1);
 	gate_exit();
 	gate_close();
-	ck_assert(wait_until_out(GATE_HOLD, SOON_MS));
+	ck_assert(wait_until_out(GATE_HOLD, HANG_MS));
 }
 END_TEST
 
@@ -277,8 +278,7 @@ START_TEST(a_call_that_does_not_return)
 	start_ms = clock_ms();
 	ck_assert(!wait_until_out(GATE_HOLD, 50));
 	ck_assert_double_ge(clock_ms(), start_ms + 50);
-	ck_assert(!gate_wait_until_out(GATE_HOLD, clock_ms() + SOON_MS, &cancel));
-	ck_assert_double_lt(clock_ms(), start_ms + SOON_MS);
+	ck_assert(!gate_wait_until_out(GATE_HOLD, INFINITY, &cancel));
 	gate_open();
 	leave(thread);
 }
@@ -290,7 +290,7 @@ START_TEST(the_caller_is_not_waited_for)
 	ck_assert_int_eq(gate_init(), 0);
 	ck_assert(gate_enter(GATE_HOLD));
 	gate_close();
-	ck_assert(wait_until_out(GATE_HOLD, SOON_MS));
+	ck_assert(wait_until_out(GATE_HOLD, HANG_MS));
 	ck_assert(gate_enter(GATE_HOLD));
 	gate_exit();
 	gate_exit();
@@ -357,7 +357,7 @@ START_TEST(a_forked_child_has_a_gate_of_its_own)
 			_exit(1);
 		gate_exit();
 		gate_close();
-		_exit(wait_until_out(GATE_HOLD, SOON_MS) ? 0 : 2);
+		_exit(wait_until_out(GATE_HOLD, HANG_MS) ? 0 : 2);
 	}
 	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
 	ck_assert_int_eq(status, 0);

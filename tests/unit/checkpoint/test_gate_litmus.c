@@ -22,7 +22,7 @@
 #define LOAD_MS 1000
 #define BEHIND  16
 #define LOOKS   1000 /* at a closed gate, each of all callers */
-#define SOON_MS 30000
+#define HANG_MS 30000
 
 static const bool never;
 static bool stop;
@@ -85,7 +85,7 @@ static unsigned int calls_unseen(void (*before)(void))
 		ncallers = ncallers < 1 ? 1 : CALLERS;
 	for (int i = 0; i < ncallers; i++)
 		ck_assert_int_eq(pthread_create(&threads[i], NULL, caller, &callers[i]), 0);
-	while (clock_ms() < until_ms) {
+	do {
 		unsigned int returned = calls(false);
 
 		/* So that the gate closes under callers at full speed, at any moment of theirs. */
@@ -94,7 +94,7 @@ static unsigned int calls_unseen(void (*before)(void))
 		closed++;
 		before();
 		gate_close();
-		ck_assert(gate_wait_until_out(GATE_HOLD, clock_ms() + SOON_MS, &never));
+		ck_assert(gate_wait_until_out(GATE_HOLD, clock_ms() + HANG_MS, &never));
 		returned = calls(false);
 		for (int i = 0; i < LOOKS; i++)
 			if (calls(true) != returned) {
@@ -102,11 +102,10 @@ static unsigned int calls_unseen(void (*before)(void))
 				break;
 			}
 		gate_open();
-	}
+	} while (clock_ms() < until_ms);
 	__atomic_store_n(&stop, true, __ATOMIC_RELAXED);
 	for (int i = 0; i < ncallers; i++)
 		pthread_join(threads[i], NULL);
-	ck_assert_uint_gt(closed, 0);
 	return unseen;
 }
 

@@ -33,7 +33,7 @@
 #define NBUFFERS   8
 #define LARGEST    (24 * MB)
 #define HANG_S     120
-#define TIMEOUT_MS 5000 /* of a pause, a yield and a resume */
+#define TIMEOUT_MS 60000 /* of a pause, a yield and a resume: nothing here is to end by it */
 
 static const size_t sizes[NBUFFERS] = {6 * MB, 300000,  LARGEST,     1000,
 				       4 * MB, 10 * MB, LARGEST / 2, 2 * MB};

@@ -15,7 +15,7 @@
 
 #define FILE_SIZE (1 << 20)
 
-static char path[64];
+static char directory[] = "/tmp/cudaw-trace-XXXXXX", path[64];
 static char text[FILE_SIZE]; /* of the trace, as read_trace() found it */
 static const char *function_name, *kernel_name;
 static int names_asked;
@@ -52,7 +52,8 @@ static CUresult exchange_mode(CUstreamCaptureMode *mode)
 
 static void setup(void)
 {
-	snprintf(path, sizeof(path), "/tmp/cudaw-trace-%d", getpid());
+	ck_assert_ptr_nonnull(mkdtemp(directory));
+	snprintf(path, sizeof(path), "%s/trace", directory);
 	setenv("CUDAW_TRACE", path, 1);
 	real.cuFuncGetName = get_function_name;
 	real.cuKernelGetName = get_kernel_name;
@@ -64,6 +65,7 @@ static void setup(void)
 static void teardown(void)
 {
 	unlink(path);
+	rmdir(directory);
 }
 
 static void read_trace(void)
