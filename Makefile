@@ -45,6 +45,8 @@ RUNTIMES := 13 12 11.0
 
 DRIVER_FACE   := $(LIBDIR)/libcuda.so.1
 RUNTIME_FACES := $(RUNTIMES:%=$(LIBDIR)/libcudart.so.%)
+# For programs that open libcuda.so; "cudaw run" uses the second.
+FACE_LINKS    := $(LIBDIR)/libcuda.so $(LIBDIR)/link/libcuda.so
 FREEMEM       := $(LIBDIR)/cudaw-freemem
 COMMAND       := $(O)/bin/cudaw
 DAEMON        := $(O)/bin/cudawd
@@ -101,7 +103,7 @@ GUESTS := $(patsubst %.c,$(O)/%,$(wildcard tests/guests/programs/*.c)) \
 .SECONDARY:
 
 ## all: build the faces, the command, the daemon and the simulated driver (the default)
-all: $(DRIVER_FACE) $(FREEMEM) $(RUNTIME_FACES) $(COMMAND) $(DAEMON) $(SIM) $(SIMSMI)
+all: $(DRIVER_FACE) $(FACE_LINKS) $(FREEMEM) $(RUNTIME_FACES) $(COMMAND) $(DAEMON) $(SIM) $(SIMSMI)
 
 ## programs: build the test programs too, those with GPU code included (needs nvcc)
 programs: all $(SETTINGS_PAGE) $(UNIT_TESTS) $(MKSNAPSHOT) $(C_PROGRAMS) $(PRELOADS) $(GUESTS) $(CU_PROGRAMS) $(BENCH_DISK) $(BENCH_TOUCH)
@@ -184,6 +186,11 @@ $(DRIVER_FACE): $(DRIVER_OBJS) $(GEN)/libcuda.S $(CORE)
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
 	$(Q)$(LINK_FACE) -Wl,-soname,libcuda.so.1 -Wl,--version-script,$(GEN)/libcuda.map $^ $(CORE_LIBS) -ldl -o $@
+
+$(FACE_LINKS): $(DRIVER_FACE)
+	$(call say,LN,$@)
+	@mkdir -p $(@D)
+	$(Q)ln -srf $< $@
 
 $(FREEMEM): $(call c_objects,checkpoint/release/freemem_main.c) $(COMMON)
 	$(call say,LD,$@)
@@ -539,6 +546,7 @@ sanitize-thread:
 # ---- installing -----------------------------------------------------------------------------
 
 INSTALLED = $(DESTDIR)$(PREFIX)
+PAGES    := $(wildcard docs/*.md docs/*.svg)
 
 # The shell would split the one, and LD_PRELOAD the other.
 ifneq ($(filter install uninstall,$(MAKECMDGOALS)),)
@@ -552,12 +560,20 @@ install: all
 	install -d $(INSTALLED)/bin $(INSTALLED)/lib/cudaw-$(VERSION) $(INSTALLED)/share/man/man1
 	install -m 755 $(COMMAND) $(DAEMON) $(INSTALLED)/bin/
 	install -m 755 $(DRIVER_FACE) $(FREEMEM) $(RUNTIME_FACES) $(INSTALLED)/lib/cudaw-$(VERSION)/
+	install -d $(INSTALLED)/lib/cudaw-$(VERSION)/link
+	cp -P $(LIBDIR)/libcuda.so $(INSTALLED)/lib/cudaw-$(VERSION)/
+	cp -P $(LIBDIR)/link/libcuda.so $(INSTALLED)/lib/cudaw-$(VERSION)/link/
 	install -m 644 tools/cudaw.1 $(INSTALLED)/share/man/man1/cudaw.1
+	install -d $(INSTALLED)/share/doc/cudaw
+	install -m 644 $(PAGES) $(INSTALLED)/share/doc/cudaw/
 
 ## uninstall: remove what install put there. PREFIX= DESTDIR=
 uninstall:
 	rm -f $(INSTALLED)/bin/cudaw $(INSTALLED)/bin/cudawd $(INSTALLED)/share/man/man1/cudaw.1
-	rm -f $(patsubst $(LIBDIR)/%,$(INSTALLED)/lib/cudaw-$(VERSION)/%,$(DRIVER_FACE) $(FREEMEM) $(RUNTIME_FACES))
+	rm -f $(patsubst $(LIBDIR)/%,$(INSTALLED)/lib/cudaw-$(VERSION)/%,$(DRIVER_FACE) $(FACE_LINKS) $(FREEMEM) $(RUNTIME_FACES))
+	rm -f $(PAGES:docs/%=$(INSTALLED)/share/doc/cudaw/%)
+	-test ! -d $(INSTALLED)/share/doc/cudaw || rmdir $(INSTALLED)/share/doc/cudaw
+	-test ! -d $(INSTALLED)/lib/cudaw-$(VERSION)/link || rmdir $(INSTALLED)/lib/cudaw-$(VERSION)/link
 	-test ! -d $(INSTALLED)/lib/cudaw-$(VERSION) || rmdir $(INSTALLED)/lib/cudaw-$(VERSION)
 
 ## clean: remove everything that was built

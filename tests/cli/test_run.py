@@ -54,6 +54,16 @@ def test_the_library_is_loaded():
     contains(maps.out, os.path.realpath(FACE))
 
 
+def test_a_program_that_opens_the_unversioned_name_gets_it():
+    """As Numba does; natively that is a link, often to another file than the face."""
+    program = "import ctypes; ctypes.CDLL('libcuda.so'); print(open('/proc/self/maps').read())"
+    maps = cudaw("run", sys.executable, "-c", program)
+    equal({line.split()[-1] for line in maps.out.splitlines() if "libcuda.so" in line}, {os.path.realpath(FACE)})
+    link = os.path.join(os.path.dirname(FACE), "link")
+    for old, new in (None, link), ("", link), ("/a:/b", f"{link}:/a:/b"):
+        equal(environment(env={"LD_LIBRARY_PATH": old})["LD_LIBRARY_PATH"], new)
+
+
 def test_wrong_settings_are_said_at_once():
     directory = scratch()
     for name, value, why in [

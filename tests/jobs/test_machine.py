@@ -159,15 +159,21 @@ def make(target, destination):
     equal(done.returncode, 0, f"the exit status of make {target} ({done.stderr.strip()})")
 
 
+def files_in(top):
+    return {os.path.relpath(os.path.join(directory, file), top)
+            for directory, _, files in os.walk(top) for file in files}
+
+
 def install_and_uninstall():
     with tempfile.TemporaryDirectory(dir=SCRATCH) as root:
         make("install", root)
         prefix = os.path.join(root, "opt", "cudaw")
         command = os.path.join(prefix, "bin", "cudaw")
-        listed = {os.path.relpath(os.path.join(directory, file), prefix)
-                  for directory, _, files in os.walk(prefix) for file in files}
-        libraries = {f"lib/{os.path.basename(faces())}/{file}" for file in os.listdir(faces())}
-        equal(listed, {"bin/cudaw", "bin/cudawd", "share/man/man1/cudaw.1"} | libraries, "what is installed")
+        libraries = {f"lib/{os.path.basename(faces())}/{file}" for file in files_in(faces())}
+        pages = {f"share/doc/cudaw/{page}" for page in files_in(os.path.join(REPOSITORY, "docs"))}
+        equal(files_in(prefix),
+              {"bin/cudaw", "bin/cudawd", "share/man/man1/cudaw.1"} | libraries | pages,
+              "what is installed")
         done = subprocess.run([command, "run", "--", program("counter"), "--steps", "3"],
                               capture_output=True, text=True, timeout=150)
         equal(done.returncode, 0, f"the exit status of a job ({done.stderr.strip()})")
@@ -175,7 +181,8 @@ def install_and_uninstall():
         make("uninstall", root)
         left = [file for _, _, files in os.walk(root) for file in files]
         equal(left, [], "the files left behind")
-        equal(os.listdir(os.path.join(prefix, "lib")), [], "the directories left behind")
+        for directory in "lib", "share/doc":
+            equal(os.listdir(os.path.join(prefix, directory)), [], "the directories left behind")
 
 
 main(*[without_a_driver(mode) for mode in ("run", "path")],

@@ -112,17 +112,37 @@ static void warn_if_not_loadable(const char *cmd)
 			 why);
 }
 
-/* Put our driver face first in LD_PRELOAD. Returns an exit code, 0 for success. */
+/* Put @first before the other paths of the variable @name. Returns an exit code, 0 for success. */
+static int prepend(const char *name, const char *first)
+{
+	const char *old = getenv(name);
+	char *value;
+
+	if (asprintf(&value, "%s%s%s", first, old && *old ? ":" : "", old ? old : "") < 0) {
+		complain("out of memory");
+		return EXIT_NO_FACE;
+	}
+	setenv(name, value, 1);
+	free(value);
+	return 0;
+}
+
+/*
+ * Put our driver face first in LD_PRELOAD. A program that opens libcuda.so (Numba) would get another file:
+ * first in LD_LIBRARY_PATH is a directory with a link to the face that has this name. Returns an exit code, 0
+ * for success.
+ */
 static int preload_face(void)
 {
-	const char *old = getenv("LD_PRELOAD"), *why;
-	char face[PATH_MAX], *value;
-	int err = faces_directory(face, sizeof(face) - strlen("/libcuda.so.1"));
+	const char *why;
+	char face[PATH_MAX], link[PATH_MAX];
+	int code, err = faces_directory(face, sizeof(face) - strlen("/libcuda.so.1"));
 
 	if (err) {
 		complain("cannot find where cudaw is installed: %s", strerror(-err));
 		return EXIT_NO_FACE;
 	}
+	strcat(strcpy(link, face), "/link");
 	strcat(face, "/libcuda.so.1");
 	if (access(face, R_OK) < 0) {
 		complain("%s: %s; the installation of cudaw is incomplete", face, strerror(errno));
@@ -133,13 +153,8 @@ static int preload_face(void)
 		complain("%s: %s", face, why);
 		return EXIT_NO_FACE;
 	}
-	if (asprintf(&value, "%s%s%s", face, old && *old ? ":" : "", old ? old : "") < 0) {
-		complain("out of memory");
-		return EXIT_NO_FACE;
-	}
-	setenv("LD_PRELOAD", value, 1);
-	free(value);
-	return 0;
+	code = prepend("LD_PRELOAD", face);
+	return code ? code : prepend("LD_LIBRARY_PATH", link);
 }
 
 static void set_fresh_job(void)
