@@ -66,15 +66,20 @@ CUresult heap_alloc(CUcontext ctx, CUdevice dev, size_t size, CUdeviceptr *ptr)
 	struct heap *heap = heap_get(ctx, dev);
 	unsigned long long id = ++vm.last_id;
 	uint64_t addr;
+	bool got;
 
 	if (!heap)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	if (!suballoc_alloc(&heap->sa, size, id, &addr)) {
+	got = suballoc_alloc(&heap->sa, size, id, &addr);
+	if (!got) {
 		CUresult rc = heap_grow(heap);
 
-		if (rc != CUDA_SUCCESS)
+		if (rc == CUDA_SUCCESS)
+			got = suballoc_alloc(&heap->sa, size, id, &addr);
+		else if (rc == CUDA_ERROR_OUT_OF_MEMORY)
+			got = suballoc_alloc_any(&heap->sa, size, id, &addr);
+		if (!got)
 			return rc;
-		suballoc_alloc(&heap->sa, size, id, &addr);
 	}
 	region_use(space_find(&vm.space, addr));
 	*ptr = addr;

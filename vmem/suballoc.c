@@ -12,6 +12,7 @@
 /* Bins up to 16 units are exact; above, each power of two is split into this many. */
 #define BIN_SPLIT_LOG 4
 #define BIN_SPLIT     (1U << BIN_SPLIT_LOG)
+#define PATIENCE      16 /* with blocks of the request's own bin that are too small */
 
 /*
  * The members that slab_lookup() reads are atomic and apart from the rest. A lookup of an address
@@ -59,14 +60,6 @@ static unsigned int bin_of(uint32_t units)
 	log = log2_floor(units);
 	return (log - BIN_SPLIT_LOG + 1) * BIN_SPLIT +
 	       ((units >> (log - BIN_SPLIT_LOG)) & (BIN_SPLIT - 1));
-}
-
-/* The first bin whose every block has at least @units. */
-static unsigned int bin_for(uint32_t units)
-{
-	if (units >= BIN_SPLIT)
-		units += (1U << (log2_floor(units) - BIN_SPLIT_LOG)) - 1;
-	return bin_of(units);
 }
 
 static _Atomic uint64_t *heads_of(const struct slab *slab, uint32_t units)
@@ -132,6 +125,18 @@ static struct block *bin_first(const struct suballoc *sa, unsigned int bin)
 		word = sa->nonempty[i];
 	}
 	return sa->bins[i * 64 + (unsigned int)__builtin_ctzl(word)];
+}
+
+/* A free block of @units at least: every block above the bin of @units has more. */
+static struct block *block_find(const struct suballoc *sa, uint32_t units, size_t patience)
+{
+	unsigned int bin = bin_of(units);
+	struct block *b;
+
+	for (b = sa->bins[bin]; b && patience; b = b->next, patience--)
+		if (b->units >= units)
+			return b;
+	return bin_first(sa, bin + 1);
 }
 
 /* Make [@unit, @unit + @units) one block, and tell the block behind it. */
@@ -232,7 +237,8 @@ static void set_allocation(struct block *b, size_t size, uint64_t id)
 	atomic_store_explicit(&b->size, (uint32_t)size, memory_order_release);
 }
 
-struct slab *suballoc_alloc(struct suballoc *sa, size_t size, uint64_t id, uint64_t *addr)
+static struct slab *alloc(struct suballoc *sa, size_t size, uint64_t id, uint64_t *addr,
+			  size_t patience)
 {
 	uint32_t units = (uint32_t)((size + sa->gap + SUBALLOC_UNIT - 1) / SUBALLOC_UNIT);
 	struct block *b;
@@ -240,7 +246,7 @@ struct slab *suballoc_alloc(struct suballoc *sa, size_t size, uint64_t id, uint6
 	uint32_t unit, rest;
 
 	assert(size && size + sa->gap <= SLAB_MAX);
-	b = bin_first(sa, bin_for(units));
+	b = block_find(sa, units, patience);
 	if (!b)
 		return NULL;
 	bin_remove(sa, b);
@@ -258,6 +264,16 @@ struct slab *suballoc_alloc(struct suballoc *sa, size_t size, uint64_t id, uint6
 	slab->bytes += size;
 	*addr = slab->start + unit * SUBALLOC_UNIT;
 	return slab;
+}
+
+struct slab *suballoc_alloc(struct suballoc *sa, size_t size, uint64_t id, uint64_t *addr)
+{
+	return alloc(sa, size, id, addr, PATIENCE);
+}
+
+struct slab *suballoc_alloc_any(struct suballoc *sa, size_t size, uint64_t id, uint64_t *addr)
+{
+	return alloc(sa, size, id, addr, SIZE_MAX);
 }
 
 /* The block at @addr, live or kept; NULL: none starts there. */

@@ -17,9 +17,10 @@
  * nearest bit below.
  *
  * Free blocks of all slabs of one suballoc hang in bins by size, as in TLSF: exact up to 15 units,
- * then 16 bins to a power of two. A request takes the first block of the first bin in which every
- * block is large enough, so that both allocating and freeing (neighbours merge at once) take a
- * constant number of steps.
+ * then 16 bins to a power of two. A request takes a block of its own bin if one of the first few is
+ * large enough, as one is that an allocation of this size has left. Otherwise it takes the first
+ * block of the bins above, where every block is large enough. So both allocating and freeing
+ * (neighbours merge at once) take a bounded number of steps.
  *
  * Locking: the caller serialises everything of one suballoc except slab_lookup() and
  * slab_overlaps(), which may run at any time: suballoc_remove() keeps a slab's records for the next
@@ -63,9 +64,11 @@ void suballoc_remove(struct suballoc *sa, struct slab *slab);
 /*
  * Allocate @size bytes, 1 to SLAB_MAX, and remember @id. Returns the slab that they are in and the
  * address in *@addr; NULL if no slab has room. A slab just added, of a power of two of at least
- * @size bytes and the gap, always has room.
+ * @size bytes and the gap, always has room. The first function may miss a block that is hardly
+ * large enough, behind others that are not; the second looks at all blocks of that bin.
  */
 struct slab *suballoc_alloc(struct suballoc *sa, size_t size, uint64_t id, uint64_t *addr);
+struct slab *suballoc_alloc_any(struct suballoc *sa, size_t size, uint64_t id, uint64_t *addr);
 
 /*
  * Free the allocation of @slab that starts at @addr. Returns the size that was asked for; 0 if no

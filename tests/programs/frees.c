@@ -206,6 +206,20 @@ static CUdeviceptr fill(void)
 	return first;
 }
 
+/* What a small allocation has given back is there for the next one of its size. */
+static void full_small(void)
+{
+	CUdeviceptr ptr, ptrs[20]; /* a block of 2 MiB has as many */
+
+	for (int i = 0; i < 20; i++)
+		ptrs[i] = alloc(100000);
+	fill();
+	while (!cuMemAlloc_v2(&ptr, 100000))
+		;
+	CALL(cuMemFree_v2(ptrs[10]));
+	alloc(100000);
+}
+
 /* Full since the capture began, or before: then the memory is free when the capture has ended. */
 static void full(void)
 {
@@ -588,6 +602,7 @@ static const struct {
 	{"full-busy", full_busy},
 	{"full-then-busy", full_then_busy},
 	{"full-paused", full_paused},
+	{"full-small", full_small},
 	{"beside", beside},
 	{"ordered", ordered},
 	{"ordered-short", ordered_short},
