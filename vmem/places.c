@@ -59,12 +59,14 @@ int places_add(CUdeviceptr real, CUdeviceptr start, size_t size)
 	return ret;
 }
 
-void places_remove(CUdeviceptr real)
+void places_remove(CUdeviceptr real, CUdeviceptr start)
 {
 	size_t at;
 
 	pthread_mutex_lock(&lock);
 	at = up_to(real);
+	while (at && places[at - 1].real == real && places[at - 1].start != start)
+		at--;
 	if (at && places[at - 1].real == real) {
 		count--;
 		memmove(&places[at - 1], &places[at], (count - at + 1) * sizeof(*places));

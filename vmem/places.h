@@ -13,8 +13,8 @@
 /* Record that the @size bytes at @real back those at @start. 0 or -ENOMEM. */
 int places_add(CUdeviceptr real, CUdeviceptr start, size_t size);
 
-/* Forget the memory at @real, if it is known. */
-void places_remove(CUdeviceptr real);
+/* Forget that @real backs @start. By then it may back other memory, too. */
+void places_remove(CUdeviceptr real, CUdeviceptr start);
 
 struct place {
 	CUdeviceptr real, start;

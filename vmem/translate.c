@@ -96,7 +96,7 @@ static CUresult map(CUdeviceptr ptr, size_t size, size_t offset,
 
 void translate_forget(CUdeviceptr ptr, size_t size)
 {
-	places_remove(translate(ptr));
+	places_remove(translate(ptr), ptr);
 	set_real(ptr, size, 0);
 }
 

@@ -8,13 +8,21 @@
 
 #include <stdint.h>
 
-void forget_pointer(CUdeviceptr ptr)
+static const enum driver_memory_kind of_pointers[] = {DRIVER_MEMORY_DEVICE, DRIVER_MEMORY_MANAGED,
+						      DRIVER_MEMORY_POOL, DRIVER_MEMORY_IPC_EXPORT,
+						      DRIVER_MEMORY_DMABUF_LEFT};
+
+void pointer_ending(CUdeviceptr ptr)
 {
-	driver_memory_remove(DRIVER_MEMORY_DEVICE, ptr);
-	driver_memory_remove(DRIVER_MEMORY_MANAGED, ptr);
-	driver_memory_remove(DRIVER_MEMORY_POOL, ptr);
-	driver_memory_remove(DRIVER_MEMORY_IPC_EXPORT, ptr);
-	driver_memory_remove(DRIVER_MEMORY_DMABUF_LEFT, ptr);
+	for (size_t i = 0; i < sizeof(of_pointers) / sizeof(of_pointers[0]); i++)
+		driver_memory_ending(of_pointers[i], ptr);
+}
+
+CUresult pointer_ended(CUresult result, CUdeviceptr ptr)
+{
+	for (size_t i = 0; i < sizeof(of_pointers) / sizeof(of_pointers[0]); i++)
+		driver_memory_ended(of_pointers[i], ptr, !result);
+	return result;
 }
 
 static CUresult add_pointer(CUresult result, enum driver_memory_kind kind, const CUdeviceptr *ptr,
@@ -107,10 +115,16 @@ CUresult hook_cuArray3DCreate_v2(CUarray *pHandle, const CUDA_ARRAY3D_DESCRIPTOR
 	return result;
 }
 
+static CUresult array_ended(CUresult result, uint64_t handle)
+{
+	driver_memory_ended(DRIVER_MEMORY_ARRAY, handle, !result);
+	return result;
+}
+
 CUresult hook_cuArrayDestroy(CUarray hArray)
 {
-	driver_memory_remove(DRIVER_MEMORY_ARRAY, (uintptr_t)hArray);
-	return real.cuArrayDestroy(hArray);
+	driver_memory_ending(DRIVER_MEMORY_ARRAY, (uintptr_t)hArray);
+	return array_ended(real.cuArrayDestroy(hArray), (uintptr_t)hArray);
 }
 
 CUresult hook_cuMipmappedArrayCreate(CUmipmappedArray *pHandle,
@@ -128,6 +142,7 @@ CUresult hook_cuMipmappedArrayCreate(CUmipmappedArray *pHandle,
 
 CUresult hook_cuMipmappedArrayDestroy(CUmipmappedArray hMipmappedArray)
 {
-	driver_memory_remove(DRIVER_MEMORY_ARRAY, (uintptr_t)hMipmappedArray);
-	return real.cuMipmappedArrayDestroy(hMipmappedArray);
+	driver_memory_ending(DRIVER_MEMORY_ARRAY, (uintptr_t)hMipmappedArray);
+	return array_ended(real.cuMipmappedArrayDestroy(hMipmappedArray),
+			   (uintptr_t)hMipmappedArray);
 }

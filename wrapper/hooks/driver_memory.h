@@ -6,8 +6,12 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* The allocation of the real driver at @ptr is freed, or about to be. */
-void forget_pointer(CUdeviceptr ptr);
+/*
+ * The next call frees the allocation of the real driver at @ptr, and had @result, which is returned.
+ * Another thread may have got memory at the same address by then.
+ */
+void pointer_ending(CUdeviceptr ptr);
+CUresult pointer_ended(CUresult result, CUdeviceptr ptr);
 
 /*
  * The default pool of @dev gives back the memory that no allocation has, as it does natively if a

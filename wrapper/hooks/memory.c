@@ -155,16 +155,12 @@ CUresult hook_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t Width
 
 CUresult hook_cuMemFree_v2(CUdeviceptr dptr)
 {
-	CUresult result;
-
 	if (vmem_contains(dptr))
 		return pools_free_now(dptr);
 	if (managed_lookup(dptr, NULL))
 		return managed_free(dptr);
-	result = real.cuMemFree_v2(dptr);
-	if (!result)
-		forget_pointer(dptr);
-	return result;
+	pointer_ending(dptr);
+	return pointer_ended(real.cuMemFree_v2(dptr), dptr);
 }
 
 CUresult hook_cuMemGetInfo_v2(size_t *free, size_t *total)

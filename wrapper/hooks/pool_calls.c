@@ -89,8 +89,8 @@ CUresult hook_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
 		return pools_free_ordered(dptr, hStream);
 	if (managed_lookup(dptr, NULL))
 		return managed_free_ordered(hStream);
-	forget_pointer(dptr);
-	return real.cuMemFreeAsync(dptr, hStream);
+	pointer_ending(dptr);
+	return pointer_ended(real.cuMemFreeAsync(dptr, hStream), dptr);
 }
 
 CUresult hook_cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream hStream)
@@ -99,8 +99,8 @@ CUresult hook_cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream hStream)
 		return pools_free_ordered(dptr, per_thread(hStream));
 	if (managed_lookup(dptr, NULL))
 		return managed_free_ordered(per_thread(hStream));
-	forget_pointer(dptr);
-	return real.cuMemFreeAsync_ptsz(dptr, hStream);
+	pointer_ending(dptr);
+	return pointer_ended(real.cuMemFreeAsync_ptsz(dptr, hStream), dptr);
 }
 
 CUresult hook_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProps)
