@@ -83,7 +83,9 @@ struct vmem_state {
 	struct freed *freed; /* NULL before vmem_watch() */
 	size_t gap;          /* addresses left free behind each region */
 	_Atomic unsigned long long last_id;
-	struct device devices[GPU_MAX];
+	/* So often has memory become free. Each launch reads it, and the locks of devices lie apart. */
+	_Alignas(64) _Atomic unsigned long long given_back;
+	_Alignas(64) struct device devices[GPU_MAX];
 };
 extern struct vmem_state vm;
 

@@ -30,6 +30,8 @@ static void set_mapped(struct region *r, size_t mapped, CUdeviceptr run, size_t 
 {
 	struct vmem_stats *st = &vm.devices[r->dev].stats;
 
+	if (mapped < r->mapped)
+		vmem_note_given_back();
 	st->cached -= spare_bytes(r);
 	st->mapped += mapped - r->mapped;
 	r->mapped = mapped;

@@ -100,8 +100,11 @@ static struct device *lock_device_of(CUdeviceptr ptr)
 static CUresult free_at(CUdeviceptr ptr)
 {
 	struct region *r = space_find(&vm.space, ptr);
+	CUresult rc = r->slab ? heap_free(r, ptr) : free_large(r, ptr);
 
-	return r->slab ? heap_free(r, ptr) : free_large(r, ptr);
+	if (rc == CUDA_SUCCESS)
+		vmem_note_given_back();
+	return rc;
 }
 
 static void remember_freed(const struct vmem_info *info)
@@ -377,6 +380,16 @@ void vmem_trim(void)
 {
 	trimming_run();
 	change_devices(trim_on, NULL);
+}
+
+unsigned long long vmem_given_back(void)
+{
+	return vm.given_back;
+}
+
+void vmem_note_given_back(void)
+{
+	vm.given_back++;
 }
 
 void vmem_get_stats(struct vmem_stats *stats)

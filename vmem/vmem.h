@@ -178,6 +178,14 @@ CUresult vmem_copies_enable(CUdevice dev, CUdevice owner_dev);
 /* Give back memory that no live allocation uses, and kept memory that is not needed (trimming.h). */
 void vmem_trim(void);
 
+/*
+ * A number that rises whenever memory has become free, for a later allocation or at the driver. A
+ * caller that has given back memory which is not vmem's raises it, too. So a thread that finds no
+ * memory sees whether another thread has given some back since it began to look. No lock.
+ */
+unsigned long long vmem_given_back(void);
+void vmem_note_given_back(void);
+
 void vmem_get_stats(struct vmem_stats *stats);
 /* The same for one device. */
 void vmem_get_device_stats(CUdevice dev, struct vmem_stats *stats);

@@ -24,6 +24,10 @@ def freed_memory_serves_every_call():
               f"{call}: {found or lines}")
 
 
+def what_a_thread_gives_back_serves_another():
+    equal(Job("fidelity", "full_threads").result(), "rounds in which a call failed: 0", "the answers")
+
+
 def the_default_pool_serves_an_allocation():
     lines = Job("fidelity", "pool_gives_back").result().splitlines()
     equal(lines[0], "3/4 of the memory while the pool keeps half: CUDA_SUCCESS", "the first answer")
@@ -84,7 +88,8 @@ def a_resume_names_who_has_the_memory():
         goes_on(job, other)
 
 
-main(freed_memory_serves_every_call, the_default_pool_serves_an_allocation,
+main(freed_memory_serves_every_call, what_a_thread_gives_back_serves_another,
+     the_default_pool_serves_an_allocation,
      a_resume_names_the_gpu,
      a_resume_of_the_context_names_the_gpu,
      skipped(a_resume_names_who_has_the_memory, "such jobs find cudaw by LD_LIBRARY_PATH")

@@ -283,6 +283,45 @@ static void case_full(void)
 	}
 }
 
+static pthread_barrier_t both;
+
+static void *want_array_at_once(void *result)
+{
+	CUDA_ARRAY_DESCRIPTOR desc = {4096, 4096, CU_AD_FORMAT_UNSIGNED_INT32, 1};
+	CUarray array;
+
+	CALL(cuCtxSetCurrent(gpu.ctx));
+	pthread_barrier_wait(&both);
+	*(CUresult *)result = cuArrayCreate(&array, &desc);
+	pthread_barrier_wait(&both);
+	CALL(*(CUresult *)result ? CUDA_SUCCESS : cuArrayDestroy(array));
+	return NULL;
+}
+
+/* Two threads find no memory at once: what the one gives back is there for the other, too. */
+static void case_full_threads(void)
+{
+	CUdeviceptr pieces[100]; /* together they are enough for both */
+	CUresult results[2];
+	int failed = 0;
+
+	pthread_barrier_init(&both, NULL, 2);
+	for (int i = 0; i < 10; i++) {
+		pthread_t second;
+
+		for (int k = 0; k < 100; k++)
+			pieces[k] = alloc(2 * MIB);
+		fill();
+		for (int k = 0; k < 100; k++)
+			CALL(cuMemFree(pieces[k]));
+		pthread_create(&second, NULL, want_array_at_once, &results[1]);
+		want_array_at_once(&results[0]);
+		pthread_join(second, NULL);
+		failed += results[0] || results[1];
+	}
+	say("rounds in which a call failed: %d", failed);
+}
+
 static void captured_when_full(CUstream stream)
 {
 	CUgraph graph;
@@ -747,6 +786,7 @@ static const struct questions cases[] = {{"free_waits", case_free_waits, 1},
 					 {"free_captured", case_free_captured, 1},
 					 {"alloc_captured", case_alloc_captured, 1},
 					 {"full", case_full, 1},
+					 {"full_threads", case_full_threads, 1},
 					 {"host_free", case_host_free, 1},
 					 {"full_captured", case_full_captured, 1},
 					 {"captured_full", case_captured_full, 1},

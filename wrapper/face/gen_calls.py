@@ -354,6 +354,7 @@ def gated(prefix, name, prototype, steps, mend, beside, checks=(), gate="GATE_HO
             *[line for step in beside.peer
               for line in [*wrap(1, f"if (peers_are_known() && !{step})"), "\t\treturn gate_refusal();"]],
             *["\tcopies_init(&copies);"] * copies,
+            *["\tmemory_try_begins();"] * mend.again,
             *[f"\twaits = {' || '.join(synced)};"] * bool(synced),
             *body(steps, checks, mend),
             *["\tif (!ret && waits)", f"\t\tret = sync_memops_wait({stream});"] * bool(synced),

@@ -4,6 +4,7 @@
  */
 #include "wrapper/real.h"
 #include "checkpoint/ledger/driver_memory.h"
+#include "vmem/vmem.h"
 #include "wrapper/hooks/driver_memory.h"
 
 #include <stdint.h>
@@ -39,22 +40,21 @@ CUresult hook_cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int
 			   dptr, bytesize);
 }
 
-bool pool_gives_back(CUdevice dev)
+void pool_gives_back(CUdevice dev)
 {
 	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
 	cuuint64_t reserved = 0, used = 0;
 	CUmemoryPool pool;
-	bool given;
 
 	/* Drivers before 11.2 have no pools. */
 	if (!real.cuMemPoolTrimTo || real.cuDeviceGetDefaultMemPool(&pool, dev) ||
 	    real.cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved) ||
 	    real.cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used) ||
 	    reserved <= used || real.cuThreadExchangeStreamCaptureMode(&mode))
-		return false;
-	given = !real.cuMemPoolTrimTo(pool, 0);
+		return;
+	if (!real.cuMemPoolTrimTo(pool, 0))
+		vmem_note_given_back();
 	real.cuThreadExchangeStreamCaptureMode(&mode);
-	return given;
 }
 
 static size_t format_bytes(CUarray_format format)

@@ -15,10 +15,10 @@ CUresult pointer_ended(CUresult result, CUdeviceptr ptr);
 
 /*
  * The default pool of @dev gives back the memory that no allocation has, as it does natively if a
- * cuMemAlloc() finds no other. False: there was none. The pools that the program created are left
+ * cuMemAlloc() finds no other: vmem_given_back() rises. The pools that the program created are left
  * alone, as another thread may destroy them meanwhile.
  */
-bool pool_gives_back(CUdevice dev);
+void pool_gives_back(CUdevice dev);
 
 /* Bytes of arrays, without what the driver adds. */
 size_t array_bytes(const CUDA_ARRAY_DESCRIPTOR *d);

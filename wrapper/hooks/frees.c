@@ -139,12 +139,12 @@ static bool any_asked(uint64_t last)
 	return r;
 }
 
-static bool collect(enum frees_effort effort, CUcontext freeing)
+static void collect(enum frees_effort effort, CUcontext freeing)
 {
 	uint64_t last;
 
 	if (!__atomic_load_n(&count, __ATOMIC_RELAXED))
-		return false;
+		return;
 	pthread_mutex_lock(&lock);
 	collect_passed(effort, freeing);
 	/* Another thread may be giving back what the caller lacks. New questions come all the time. */
@@ -152,12 +152,11 @@ static bool collect(enum frees_effort effort, CUcontext freeing)
 	while (effort == FREES_PASSED && any_asked(last))
 		uncancelled_wait(&answered, &lock);
 	pthread_mutex_unlock(&lock);
-	return true;
 }
 
-bool frees_collect(enum frees_effort effort)
+void frees_collect(enum frees_effort effort)
 {
-	return collect(effort, NULL);
+	collect(effort, NULL);
 }
 
 size_t frees_put_off(CUdevice dev)

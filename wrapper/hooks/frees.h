@@ -32,13 +32,14 @@ CUresult frees_ordered(CUdeviceptr ptr, CUstream stream);
 CUresult frees_refuse_captured(CUstream stream);
 
 /*
- * Give back the memory of ordered frees whose streams have passed. FREES_FEW takes a bounded time:
+ * Give back the memory of ordered frees whose streams have passed. FREES_FEW takes a bounded time,
+ * unless addresses are translated and the driver frees memory meanwhile, which waits for its context:
  * it asks about a few that have not passed, each time about others. FREES_PASSED asks about all. Neither
  * waits for a stream, as the driver does not if it lacks memory [H200: fidelity free_async_busy].
- * FREES_PASSED waits for frees_now() if that could not. False: there was none.
+ * FREES_PASSED waits for frees_now() if that could not.
  */
 enum frees_effort { FREES_FEW, FREES_PASSED };
-bool frees_collect(enum frees_effort effort);
+void frees_collect(enum frees_effort effort);
 
 /* The bytes of @dev that FREES_PASSED would wait for: for the program they are free. */
 size_t frees_put_off(CUdevice dev);

@@ -27,20 +27,30 @@
 	"the program runs, but its memory stays on the GPU during a pause unless " \
 	"the driver moves it; with CUDAW_ADDRESSING=translated cudaw can"
 
+#define TRIES 4     /* of an allocation, at most: other threads may give back memory all the time */
 #define PITCH 512UL /* of cuMemAllocPitch_v2 on every device since sm_20 [H200: 512] */
+
+/* vmem_given_back() before the thread's last try to take memory. */
+static __thread unsigned long long seen __attribute__((tls_model("initial-exec")));
+
+void memory_try_begins(void)
+{
+	seen = vmem_given_back();
+}
+
+static void collect(void)
+{
+	frees_collect(FREES_PASSED);
+	pools_collect();
+}
 
 bool memory_give_back(void)
 {
-	struct vmem_stats before, after;
-
 	if (!driver_table())
 		return false;
-	vmem_get_stats(&before);
-	frees_collect(FREES_PASSED);
-	pools_collect(FREES_PASSED);
+	collect();
 	vmem_trim();
-	vmem_get_stats(&after);
-	return after.mapped < before.mapped;
+	return vmem_given_back() != seen;
 }
 
 static CUresult alloc_native(CUdeviceptr *dptr, size_t bytesize)
@@ -52,24 +62,29 @@ static CUresult alloc_native(CUdeviceptr *dptr, size_t bytesize)
 	return result;
 }
 
-/* True: there was some. */
-static bool collect(enum frees_effort effort)
+/*
+ * Give back memory of @dev that is kept; of the driver's pool at the @first time only if there is no other.
+ * False: there was none, nor did another thread.
+ */
+static bool is_given_back(CUdevice dev, bool first)
 {
-	bool frees = frees_collect(effort);
-
-	return pools_collect(effort) || frees;
+	collect();
+	if (!first || vmem_given_back() == seen)
+		pool_gives_back(dev);
+	return vmem_given_back() != seen;
 }
 
 CUresult memory_alloc(CUcontext ctx, CUdevice dev, size_t bytesize, CUdeviceptr *dptr)
 {
+	unsigned int tries = TRIES;
 	CUresult result;
 
 	frees_collect(FREES_FEW);
-	result = vmem_alloc(ctx, dev, bytesize, dptr);
-	if (result == CUDA_ERROR_OUT_OF_MEMORY && collect(FREES_PASSED))
+	do {
+		memory_try_begins();
 		result = vmem_alloc(ctx, dev, bytesize, dptr);
-	if (result == CUDA_ERROR_OUT_OF_MEMORY && pool_gives_back(dev))
-		result = vmem_alloc(ctx, dev, bytesize, dptr);
+	} while (result == CUDA_ERROR_OUT_OF_MEMORY && --tries &&
+		 is_given_back(dev, tries == TRIES - 1));
 	return result;
 }
 

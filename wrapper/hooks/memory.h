@@ -9,10 +9,12 @@
 #include <stddef.h>
 
 /*
- * Give back the device memory that is kept for later allocations: that of stream-ordered frees, for
- * whose streams this waits, and memory that no allocation uses. To be called inside the gate. False:
- * there was none.
+ * The second function gives back the device memory that is kept for later allocations: that of
+ * stream-ordered frees whose streams have passed, and memory that no allocation uses. It waits for no
+ * stream, but for other threads that do the same. To be called inside the gate. True: some has become
+ * free since the thread called the first function, by whichever thread.
  */
+void memory_try_begins(void);
 bool memory_give_back(void);
 
 /*

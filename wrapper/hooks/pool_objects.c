@@ -2,6 +2,7 @@
 #include "wrapper/hooks/pool_objects.h"
 #include "common/forks.h"
 #include "common/gpu.h"
+#include "common/uncancelled.h"
 #include "vmem/vmem.h"
 #include "wrapper/real.h"
 
@@ -15,7 +16,10 @@ FORKS_ENTRY(forks_pools_lock) = {.lock = &pools_lock};
 /* Under pools_lock: */
 struct pool *pools;
 static struct pool_block *blocks; /* by address */
-static size_t nfree;              /* blocks that are free; also read without */
+static size_t nfree;              /* blocks that are free, or being given back; also read without */
+static struct pool_giver *givers; /* those that began first come first */
+static uint64_t last_giver;       /* so many have begun */
+static pthread_cond_t given = PTHREAD_COND_INITIALIZER; /* there are fewer givers */
 static struct {
 	CUmemoryPool pool;
 	bool known;
@@ -169,6 +173,30 @@ void pool_block_remove(struct pool_block *b)
 	b->pool->reserved -= b->room;
 }
 
+void pool_giver_begins(struct pool_giver *giver)
+{
+	giver->number = ++last_giver;
+	DL_APPEND(givers, giver);
+}
+
+void pool_giver_ends(struct pool_giver *giver)
+{
+	/* The child of a fork() in a handler has forgotten it, and returns here. */
+	if (givers)
+		DL_DELETE(givers, giver);
+	pthread_cond_broadcast(&given);
+}
+
+bool pool_givers_wait(void)
+{
+	uint64_t last = last_giver;
+	bool any = givers;
+
+	while (givers && givers->number <= last)
+		uncancelled_wait(&given, &pools_lock);
+	return any;
+}
+
 /*
  * Releases lock meanwhile. False: the driver does not unmap it. Any allocation may have the memory at once
  * after vmem_free_kept(), so it is that of no block before.
@@ -176,14 +204,19 @@ void pool_block_remove(struct pool_block *b)
 static bool block_free(struct pool_block *b)
 {
 	struct pool *p = b->pool;
+	struct pool_giver giver;
 	CUresult result;
 
+	count_free(1); /* first, as it is read without the lock */
 	pool_block_take(b);
 	pool_block_remove(b);
 	p->blocks++; /* the object stays that of this pool */
+	pool_giver_begins(&giver);
 	pthread_mutex_unlock(&pools_lock);
 	result = vmem_free_kept(b->ptr);
 	pthread_mutex_lock(&pools_lock);
+	pool_giver_ends(&giver);
+	count_free(-1);
 	p->blocks--;
 	b->size = 0;
 	/* An invalid one has gone with its context. Without host memory it stays mapped. */
@@ -195,13 +228,10 @@ static bool block_free(struct pool_block *b)
 	return false;
 }
 
-bool pool_shrink(struct pool *p, size_t keep)
+void pool_shrink(struct pool *p, size_t keep)
 {
-	bool freed = false;
-
 	while (p->reserved > keep && p->passed.first && block_free(p->passed.first))
-		freed = true;
-	return freed;
+		;
 }
 
 void pool_device_learn(CUdevice dev)
@@ -393,8 +423,10 @@ bool pool_none_is_free(void)
 
 static void forget_in_child(void)
 {
+	pthread_cond_init(&given, NULL);
 	pools = NULL;
 	blocks = NULL;
 	nfree = 0;
+	givers = NULL;
 }
 FORKS_CHILD(forget_in_child);

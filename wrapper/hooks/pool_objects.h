@@ -82,9 +82,22 @@ bool pool_has_too_much(const struct pool *p);
 
 /*
  * With pools_lock held; releases it meanwhile. Free blocks whose frees have passed until @p has @keep
- * bytes. False: there was none.
+ * bytes.
  */
-bool pool_shrink(struct pool *p, size_t keep);
+void pool_shrink(struct pool *p, size_t keep);
+
+/*
+ * With pools_lock held. Between the first two functions a thread gives back memory without the lock,
+ * or asks whether it may. pool_givers_wait() waits for the threads that have begun by then, and
+ * releases the lock meanwhile; none of them waits for work on the GPU. False: there are none.
+ */
+struct pool_giver {
+	uint64_t number;
+	struct pool_giver *prev, *next;
+};
+void pool_giver_begins(struct pool_giver *giver);
+void pool_giver_ends(struct pool_giver *giver);
+bool pool_givers_wait(void);
 
 /* With pools_lock held. */
 struct pool_block *pool_block_find(CUdeviceptr ptr);
@@ -107,7 +120,7 @@ void pool_block_end_use(struct pool_block *b);
 void pool_block_put(struct pool_list *list, struct pool_block *b);
 void pool_block_take(struct pool_block *b);
 
-/* Without pools_lock: no block is free. */
+/* Without pools_lock: no block is free, nor being given back. */
 bool pool_none_is_free(void);
 
 #endif

@@ -326,6 +326,7 @@ static uint64_t ask_driver(struct order *o, enum order_effort effort, bool usabl
 void order_ask(struct order *o, enum order_effort effort)
 {
 	uint64_t now = o->last, recorded, passed;
+	struct pool_giver giver;
 	CUstreamCaptureMode mode;
 	bool usable;
 
@@ -334,6 +335,7 @@ void order_ask(struct order *o, enum order_effort effort)
 	recorded = o->recorded;
 	usable = !o->gone && (is_open(o) || effort == ORDER_RECORD);
 	o->asking = true;
+	pool_giver_begins(&giver);
 	pthread_mutex_unlock(&pools_lock);
 	mode = fence_relax();
 	passed = ask_driver(o, effort, usable, now, &recorded);
@@ -341,6 +343,7 @@ void order_ask(struct order *o, enum order_effort effort)
 	pthread_mutex_lock(&pools_lock);
 	o->recorded = recorded;
 	note_passed(o, passed);
+	pool_giver_ends(&giver);
 	o->asking = false;
 	pthread_cond_broadcast(&changed);
 }
@@ -550,12 +553,14 @@ static bool is_capturing(CUstream stream)
 static void record_last(struct order *o)
 {
 	uint64_t last = o->last;
+	struct pool_giver giver;
 	CUstreamCaptureMode mode;
 	bool recorded;
 
 	if (!o->count || o->recorded >= last || o->passed >= last)
 		return;
 	o->asking = true;
+	pool_giver_begins(&giver);
 	pthread_mutex_unlock(&pools_lock);
 	mode = fence_relax();
 	recorded = !is_capturing(o->key.stream) && record_event(o);
@@ -563,6 +568,7 @@ static void record_last(struct order *o)
 	pthread_mutex_lock(&pools_lock);
 	if (recorded)
 		o->recorded = last;
+	pool_giver_ends(&giver);
 	o->asking = false;
 	pthread_cond_broadcast(&changed);
 }

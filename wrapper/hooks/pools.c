@@ -284,8 +284,10 @@ static CUresult alloc_in(CUstream stream, CUcontext ctx, const CUmemoryPool *han
 		if (again)
 			result = alloc_at_once(stream, ctx, handle, size, ptr);
 	} while (result == CUDA_ERROR_OUT_OF_MEMORY && again);
-	if (result == CUDA_ERROR_OUT_OF_MEMORY)
+	if (result == CUDA_ERROR_OUT_OF_MEMORY) {
 		*ptr = 0;
+		memory_try_begins(); /* what has become free until now was looked at */
+	}
 	return result;
 }
 
@@ -515,31 +517,29 @@ void pools_some_passed(void)
 	pthread_mutex_unlock(&pools_lock);
 }
 
-/* With pools_lock held; releases it meanwhile. False: there was none. */
-static bool free_passed(void)
+/* With pools_lock held; releases it meanwhile. */
+static void free_passed(enum order_effort effort)
 {
-	bool freed = false;
 	struct pool *p;
 
+	orders_ask(NULL, effort);
 	LL_FOREACH(pools, p)
 	{
 		orders_settle(p);
-		freed |= pool_shrink(p, 0);
+		pool_shrink(p, 0);
 	}
-	return freed;
 }
 
-bool pools_collect(enum frees_effort effort)
+void pools_collect(void)
 {
-	bool freed;
-
-	if (effort == FREES_FEW || pool_none_is_free())
-		return false;
+	if (pool_none_is_free())
+		return;
 	pthread_mutex_lock(&pools_lock);
-	orders_ask(NULL, ORDER_LOOK_AND_RECORD);
-	freed = free_passed();
+	free_passed(ORDER_LOOK_AND_RECORD);
+	/* Another thread may ask about what the caller lacks, and give it back after that. */
+	for (int left = 2; left && pool_givers_wait(); left--)
+		free_passed(ORDER_LOOK_AND_RECORD);
 	pthread_mutex_unlock(&pools_lock);
-	return freed;
 }
 
 /* vmem gives back what nobody uses: so do pools. In a pause all work on the GPU has ended. */
@@ -548,8 +548,7 @@ static void trimming(void)
 	if (pool_none_is_free())
 		return;
 	pthread_mutex_lock(&pools_lock);
-	orders_ask(NULL, ORDER_LOOK);
-	free_passed();
+	free_passed(ORDER_LOOK);
 	pthread_mutex_unlock(&pools_lock);
 }
 VMEM_TRIMMING(trimming);

@@ -67,7 +67,7 @@ void pools_stream_passed(CUstream stream, uint64_t turn);
 void pools_context_passed(CUcontext ctx, uint64_t turn);
 void pools_some_passed(void);
 
-/* Give back free memory, as frees_collect(); FREES_FEW does nothing. False: there was none. */
-bool pools_collect(enum frees_effort effort);
+/* Give back free memory, as frees_collect(FREES_PASSED) does. */
+void pools_collect(void);
 
 #endif
