@@ -115,6 +115,24 @@ def ordered_frees_behind_others():
     check("right" in Job("frees", "ordered-behind").result(), "frees ordered-behind")
 
 
+def a_pool_gives_a_stream_what_it_has_freed():
+    check("right" in Job("frees", "ordered-alone").result(), "frees ordered-alone")
+
+
+def frees_for_which_there_are_no_events():
+    for count in range(1, 5):
+        job = Job("frees", "ordered-eventless", env={"CUDAW_SIM_FAULT": f"cuEventCreate:{count}:2"})
+        check("right" in job.result(), f"frees ordered-eventless, fault {count}")
+    for count in range(1, 3):
+        job = Job("frees", "ordered-eventless-end", env={"CUDAW_SIM_FAULT": f"cuEventCreate:{count}:2"})
+        check("right" in job.result(), f"frees ordered-eventless-end, fault {count}")
+
+
+def freed_memory_is_there_for_variables():
+    job = Job("frees", "variable", env={"CUDAW_SIM_FAULT": "cuModuleGetGlobal_v2:1:2"})
+    check("right" in job.result(), "frees variable")
+
+
 def unmanaged(job):
     return job.status()["unmanaged"]
 
@@ -164,4 +182,5 @@ main(threads_through_50_pauses, threads_in_several_contexts, several_devices,
      each_thread_has_a_stream_of_its_own, native_addressing, a_release_that_fails_is_not_counted,
      not_by_tsan(a_fork_while_the_driver_is_bound),
      ordered_frees_are_asked_about_a_few_at_a_time, ordered_frees_behind_others,
-     nothing_leaks, *shared("frees.py"))
+     a_pool_gives_a_stream_what_it_has_freed, frees_for_which_there_are_no_events,
+     freed_memory_is_there_for_variables, nothing_leaks, *shared("frees.py"))

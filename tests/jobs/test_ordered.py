@@ -37,7 +37,7 @@ PIECES = "the pieces are freed: yes\nhalf: CUDA_SUCCESS\n"
 ANSWERS = {
     "pool_order": "".join(f"in {where}\n{ORDER}" for where in (
         "a pool of the program", "the default pool", "the legacy stream", "the thread's stream",
-        "a stream beside the thread's")),
+        "a stream beside the thread's", "a stream after the end of a blocking one")),
     "pool_legacy": "".join(f"freed in {where} stream, a stream apart gets it: no\n" * looks +
                            f"freed in {where} stream, it is the same memory: yes\n"
                            "  the later memory has its contents: yes\n" +

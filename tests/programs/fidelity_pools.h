@@ -86,7 +86,7 @@ static void pool_order(const char *what, CUmemoryPool pool, CUstream stream, CUs
 
 static void case_pool_order(void)
 {
-	CUstream stream = stream_new(), other = stream_new();
+	CUstream stream = stream_new(), other = stream_new(), blocking;
 	CUmemoryPool usual, own = pool_new(UINT64_MAX);
 
 	CALL(cuDeviceGetDefaultMemPool(&usual, gpu.dev));
@@ -95,6 +95,13 @@ static void case_pool_order(void)
 	pool_order("the legacy stream", own, CU_STREAM_LEGACY, other);
 	pool_order("the thread's stream", own, CU_STREAM_PER_THREAD, other);
 	pool_order("a stream beside the thread's", own, stream, CU_STREAM_PER_THREAD);
+	CALL(cuStreamCreate(&blocking, CU_STREAM_DEFAULT));
+	own = pool_new(UINT64_MAX);
+	CALL(cuMemFreeAsync(pool_alloc(own, POOL_SIZE, blocking), blocking));
+	CALL(cuStreamSynchronize(blocking));
+	CALL(cuStreamDestroy(blocking));
+	CALL(cuMemFreeAsync(pool_alloc(own, POOL_SIZE, other), other));
+	pool_order("a stream after the end of a blocking one", own, stream_new(), other);
 }
 
 /*

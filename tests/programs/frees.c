@@ -441,6 +441,90 @@ static void ordered_behind(void)
 	*flag = 1;
 }
 
+/* Pools serve a primary context alone. */
+static void primary(void)
+{
+	CALL(cuDevicePrimaryCtxRetain(&ctx, 0));
+	CALL(cuCtxSetCurrent(ctx));
+	CALL(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+}
+
+static CUdeviceptr alloc_ordered(size_t size)
+{
+	CUdeviceptr ptr;
+
+	CALL(cuMemAllocAsync(&ptr, size, stream));
+	return ptr;
+}
+
+/* Memory that was freed in the same stream, of a pool that makes no stream wait for another. */
+static void ordered_alone(void)
+{
+	CUmemoryPool pool;
+	CUdeviceptr ptr;
+	size_t quarter;
+	int none = 0;
+
+	primary();
+	quarter = free_memory() / 4;
+	CALL(cuDeviceGetDefaultMemPool(&pool, 0));
+	CALL(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, &none));
+	ptr = alloc_ordered(3 * quarter);
+	busy();
+	CALL(cuMemFreeAsync(ptr, stream));
+	alloc_ordered(2 * quarter);
+	*flag = 1;
+}
+
+/* Frees for which the GPU has no memory for events. */
+static void ordered_eventless(void)
+{
+	size_t before;
+
+	primary();
+	before = free_memory();
+	for (int i = 0; i < 4; i++) {
+		if (i % 2)
+			stream = NULL;
+		CALL(cuMemFreeAsync(alloc_ordered(8 * MIB), stream));
+		CALL(cuMemFreeAsync(alloc(8 * MIB), stream));
+	}
+	CALL(cuCtxSynchronize());
+	alloc(before / 2);
+}
+
+/* A stream ends with a free in it, and the GPU has no memory for the event. */
+static void ordered_eventless_end(void)
+{
+	size_t size;
+
+	primary();
+	busy();
+	size = free_memory() / 4 * 3;
+	CALL(cuMemFreeAsync(alloc_ordered(size), stream));
+	CALL(cuStreamDestroy_v2(stream));
+	*flag = 1;
+	CALL(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	alloc_ordered(size);
+}
+
+/* The first call for a variable loads its code; what cudaw keeps of freed memory is free for that. */
+static void variable(void)
+{
+	static const char image[] = ".version 6.0\n"
+				    ".target sm_50\n"
+				    ".address_size 64\n"
+				    ".visible .global .align 4 .u32 words[1024];\n";
+	CUdeviceptr words;
+	CUmodule module;
+	size_t size;
+
+	CALL(cuModuleLoadData(&module, image));
+	CALL(cuMemFree_v2(alloc(100 * MIB)));
+	CALL(cuModuleGetGlobal_v2(&words, &size, module, "words"));
+	SAME(size, 4096);
+}
+
 static void *order_often(void *arg)
 {
 	CUstream own;
@@ -611,6 +695,10 @@ static const struct {
 	{"ordered-paused", ordered_paused},
 	{"ordered-many", ordered_many},
 	{"ordered-behind", ordered_behind},
+	{"ordered-alone", ordered_alone},
+	{"ordered-eventless", ordered_eventless},
+	{"ordered-eventless-end", ordered_eventless_end},
+	{"variable", variable},
 	{"ordered-threads", ordered_threads},
 	{"ordered-asked", ordered_asked},
 	{"release", release},

@@ -283,7 +283,10 @@ static CUresult free_after(CUdeviceptr ptr, CUstream stream, struct retired *r)
 	result = current_enter(ctx, &pushed);
 	if (!result)
 		result = record_for_owner(stream, ctx, r->ctx, &event);
-	if (result) {
+	/* For an event, which the driver does not need: the whole context of the stream is waited for. */
+	if (result == CUDA_ERROR_OUT_OF_MEMORY) {
+		result = retire(ptr, r);
+	} else if (result) {
 		free(r);
 	} else {
 		r->event = event;

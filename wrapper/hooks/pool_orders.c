@@ -74,13 +74,13 @@ static void table_add(struct order *o)
 
 /*
  * An event may be recorded in its stream at any time, by any thread. In CU_STREAM_PER_THREAD no other
- * thread can. In the legacy stream an event makes the streams that are not apart wait for each other's
- * work of that moment, which may need later work of theirs. In both a free records one: it is an
- * operation there anyway.
+ * thread can. In the legacy stream, and in those that are not apart from it, an event waits for work of
+ * the others of that moment, which may need later work of the program. There a free records one: it is an
+ * operation of the stream anyway.
  */
 static bool is_open(const struct order *o)
 {
-	return !o->key.ctx;
+	return o->apart;
 }
 
 /* Memory is left to the driver if its context is one that ends before the device's primary one. */
@@ -108,7 +108,7 @@ static struct order *order_object(CUcontext ctx)
 	struct order *o;
 
 	LL_FOREACH(orders, o)
-	if (o->gone && !o->count && !o->users && !o->asking &&
+	if (o->gone && !o->count && !o->users && !o->asking && !o->ending &&
 	    (o->ctx == ctx || (!o->event && !o->mark))) {
 		o->gone = false;
 		o->passed = 0;
@@ -133,8 +133,9 @@ static void end_threads(void)
 	}
 }
 
-/* With pools_lock held: @ctx is that of @key. */
-static void order_add(const struct key *key, CUcontext ctx, CUdevice dev, bool served, bool apart)
+/* With pools_lock held: @ctx is that of @key. NULL: no host memory. */
+static struct order *order_add(const struct key *key, CUcontext ctx, CUdevice dev, bool served,
+			       bool apart)
 {
 	struct order *o;
 
@@ -142,7 +143,7 @@ static void order_add(const struct key *key, CUcontext ctx, CUdevice dev, bool s
 		end_threads();
 	o = order_object(ctx);
 	if (!o)
-		return;
+		return NULL;
 	o->key = *key;
 	o->tid = key->thread ? gettid() : 0;
 	o->ctx = ctx;
@@ -150,11 +151,29 @@ static void order_add(const struct key *key, CUcontext ctx, CUdevice dev, bool s
 	o->served = served;
 	o->apart = apart;
 	table_add(o);
+	return o;
 }
 
+/* NULL: the driver refuses. */
+static CUevent event_new(CUcontext ctx)
+{
+	CUstreamCaptureMode mode = fence_relax();
+	CUevent event = NULL;
+	bool pushed;
+
+	if (!current_enter(ctx, &pushed))
+		real.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING);
+	current_leave(pushed);
+	fence_unrelax(mode);
+	return event;
+}
+
+/* The event of a stream that is apart is there before it is needed: the GPU may be full by then. */
 void order_learn(CUstream stream, const struct key *key, CUcontext ctx)
 {
 	unsigned int flags = CU_STREAM_DEFAULT;
+	struct order *o = NULL;
+	CUevent event = NULL;
 	CUdevice dev = 0;
 	bool served;
 
@@ -162,10 +181,18 @@ void order_learn(CUstream stream, const struct key *key, CUcontext ctx)
 	    (real.cuStreamGetCtx(stream, &ctx) || real.cuStreamGetFlags(stream, &flags)))
 		return;
 	served = device_of(ctx, &dev) && is_served(stream, ctx);
+	if (served && flags & CU_STREAM_NON_BLOCKING)
+		event = event_new(ctx);
 	pthread_mutex_lock(&pools_lock);
 	if (!order_find(key))
-		order_add(key, ctx, dev, served, flags & CU_STREAM_NON_BLOCKING);
+		o = order_add(key, ctx, dev, served, flags & CU_STREAM_NON_BLOCKING);
+	if (o && !o->event) {
+		o->event = event;
+		event = NULL;
+	}
 	pthread_mutex_unlock(&pools_lock);
+	if (event)
+		real.cuEventDestroy_v2(event);
 }
 
 static struct waiting *waiting_find(const struct order *o, const struct pool *p)
@@ -303,11 +330,17 @@ static bool is_idle(const struct order *o)
 	return idle;
 }
 
+/* The event that each free in @o has recorded; NULL: none does. @o may have been another stream before. */
+static CUevent mark_of(const struct order *o)
+{
+	return o->apart ? NULL : __atomic_load_n(&o->mark, __ATOMIC_ACQUIRE);
+}
+
 /* The same. Returns the turn up to which they have; *@recorded is that of the event. */
 static uint64_t ask_driver(struct order *o, enum order_effort effort, bool usable, uint64_t now,
 			   uint64_t *recorded)
 {
-	CUevent mark = __atomic_load_n(&o->mark, __ATOMIC_ACQUIRE);
+	CUevent mark = mark_of(o);
 	bool look = effort != ORDER_RECORD;
 	uint64_t passed = 0;
 
@@ -450,13 +483,14 @@ static uint64_t follow(struct order *o, struct order *from, uint64_t least)
 {
 	bool has_event = from->recorded >= least, usable = !from->gone && is_open(from), done;
 	uint64_t until = has_event ? from->recorded : from->last;
+	CUevent mark = mark_of(from);
 	CUstreamCaptureMode mode;
 
 	from->asking = true;
 	pthread_mutex_unlock(&pools_lock);
 	mode = fence_relax();
-	if (!has_event && from->mark) {
-		done = wait_in(o, from->mark);
+	if (!has_event && mark) {
+		done = wait_in(o, mark);
 	} else {
 		has_event = has_event || (usable && record(from));
 		done = has_event && wait_in(o, from->event);
@@ -492,7 +526,7 @@ struct pool_block *order_block_behind(struct order *o, struct pool *p, size_t si
 	struct pool_block *b = block_behind(o, o, p, size);
 	struct order *from;
 
-	for (from = orders; from && !b; from = from->next)
+	for (from = p->dependencies ? orders : NULL; from && !b; from = from->next)
 		if (from->count)
 			b = block_behind(o, from, p, size);
 	return b;
@@ -548,14 +582,15 @@ static bool is_capturing(CUstream stream)
 
 /*
  * With pools_lock held; releases it meanwhile: an event for the last frees of @o, whose event nobody
- * asks about. No other thread may use the stream, so none makes it part of an open capture.
+ * asks about, unless they have passed. No other thread may use the stream, so none makes it part of an
+ * open capture.
  */
 static void record_last(struct order *o)
 {
+	bool recorded = false, passed = false;
 	uint64_t last = o->last;
 	struct pool_giver giver;
 	CUstreamCaptureMode mode;
-	bool recorded;
 
 	if (!o->count || o->recorded >= last || o->passed >= last)
 		return;
@@ -563,11 +598,16 @@ static void record_last(struct order *o)
 	pool_giver_begins(&giver);
 	pthread_mutex_unlock(&pools_lock);
 	mode = fence_relax();
-	recorded = !is_capturing(o->key.stream) && record_event(o);
+	if (!is_capturing(o->key.stream)) {
+		passed = o->apart && is_idle(o);
+		recorded = !passed && record_event(o);
+	}
 	fence_unrelax(mode);
 	pthread_mutex_lock(&pools_lock);
 	if (recorded)
 		o->recorded = last;
+	if (passed)
+		note_passed(o, last);
 	pool_giver_ends(&giver);
 	o->asking = false;
 	pthread_cond_broadcast(&changed);

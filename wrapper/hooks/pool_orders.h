@@ -51,7 +51,7 @@ struct order {
 	bool ending;        /* no thread may use the stream or the event from now on */
 	bool asking;        /* a thread asks the driver about the stream and the event */
 	unsigned int users; /* threads that use it without the lock, for a moment */
-	CUevent event;      /* of ctx; NULL before the first one */
+	CUevent event;      /* of ctx; NULL: the driver has made none yet */
 	CUevent mark;       /* of ctx; unless apart, each free records it first; or NULL */
 	uint64_t last;      /* the turn of the last free */
 	uint64_t recorded;  /* the frees up to this turn precede the event; 0: it is not recorded */
@@ -64,7 +64,7 @@ struct order {
 
 /*
  * Which frees of a stream have passed: look; look, and record an event for later; or only record it.
- * In the default streams only the thread that frees there records events, with ORDER_RECORD.
+ * In streams that are not apart only a free records events, with ORDER_RECORD.
  */
 enum order_effort { ORDER_LOOK, ORDER_LOOK_AND_RECORD, ORDER_RECORD };
 
@@ -117,7 +117,7 @@ void orders_ask_for(struct pool *p, size_t size);
 /*
  * With pools_lock held; releases it meanwhile. A free block of @p for @size bytes, however large it is,
  * whose free has not passed: later work of @o, which is in use, comes after the free. If it was freed in
- * another stream, that of @o waits for it from now on. NULL: there is none.
+ * another stream, which @p must allow, that of @o waits for it from now on. NULL: there is none.
  */
 struct pool_block *order_block_behind(struct order *o, struct pool *p, size_t size);
 

@@ -256,7 +256,7 @@ static CUresult alloc_behind(CUstream stream, CUcontext ctx, const CUmemoryPool 
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	o->users++;
 	p->blocks++;
-	b = p->dependencies ? order_block_behind(o, p, size) : NULL;
+	b = order_block_behind(o, p, size);
 	if (b)
 		return reuse(o, p, b, size, ptr);
 	ctx = o->ctx;
@@ -348,8 +348,8 @@ static CUresult withdrawn(struct pool_block *b, CUresult result)
 }
 
 /*
- * With pools_lock held; releases it meanwhile. Free the allocation of @b in @o. Nobody else may record an
- * event in a default stream.
+ * With pools_lock held; releases it meanwhile. Free the allocation of @b in @o. Only this may record an
+ * event in a stream that is not apart.
  */
 static CUresult free_in(struct order *o, struct pool_list *list, struct pool_block *b)
 {
@@ -371,7 +371,7 @@ static CUresult free_in(struct order *o, struct pool_list *list, struct pool_blo
 		pool_block_remove(b);
 		free(b);
 	}
-	if (!result && o->key.ctx && !o->recorded)
+	if (!result && !o->apart && !o->recorded)
 		order_ask(o, ORDER_RECORD);
 	order_end_use(o);
 	return result;
@@ -402,6 +402,7 @@ CUresult pools_free_ordered(CUdeviceptr ptr, CUstream stream)
 	struct pool_block *b;
 	struct order *o;
 	CUresult result = memory_sticky_error();
+	bool apart;
 
 	if (!result)
 		result = frees_refuse_captured(stream);
@@ -417,10 +418,12 @@ CUresult pools_free_ordered(CUdeviceptr ptr, CUstream stream)
 		list = order_list(o, b->pool);
 	if (list)
 		result = free_in(o, list, b);
-	else
+	/* The pool needs an event for the free, and the GPU may have no memory for one. */
+	apart = !list || result == CUDA_ERROR_OUT_OF_MEMORY;
+	if (apart)
 		b = withdraw(ptr);
 	pthread_mutex_unlock(&pools_lock);
-	return list ? result : withdrawn(b, frees_ordered(ptr, stream));
+	return apart ? withdrawn(b, frees_ordered(ptr, stream)) : result;
 }
 
 /* With pools_lock held; releases it meanwhile. Free the allocation of @b, with which all work has ended. */

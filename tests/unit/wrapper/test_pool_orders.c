@@ -2,12 +2,16 @@
 /* The streams of stream-ordered allocations, over a driver whose events pass when a test says so. */
 #include "calls.h"
 #include "checkpoint/ledger/driver_memory.h"
+#include "common/threads.h"
 #include "tests/check_suite.h"
 #include "vmem/context_gone.h"
 #include "wrapper/hooks/pool_orders.h"
+#include "wrapper/hooks/pools.h"
 
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #define HANDLE(n) ((void *)(uintptr_t)(0x1000 + 16 * (n)))
 #define CONTEXT   HANDLE(1)
@@ -26,10 +30,14 @@ static CUstream captured;
 static CUevent waited; /* by the last cuStreamWaitEvent() */
 static CUstream waits; /* in it */
 static unsigned int records;
+static bool full;             /* is the GPU: it has no memory for events */
+static sem_t *asked, *answer; /* if set, of the first cuEventQuery() */
+
+static CUcontext current = CONTEXT;
 
 static CUresult get_current(CUcontext *ctx)
 {
-	*ctx = CONTEXT;
+	*ctx = current;
 	return CUDA_SUCCESS;
 }
 
@@ -66,10 +74,23 @@ static CUresult is_capturing(CUstream stream, CUstreamCaptureStatus *status)
 	return CUDA_SUCCESS;
 }
 
+/* An event that ends with its context is not destroyed. */
 static CUresult event_create(CUevent *event, unsigned int how)
 {
+	static struct event events[256];
+	static size_t n;
+
 	ck_assert_uint_eq(how, CU_EVENT_DISABLE_TIMING);
-	*event = calloc(1, sizeof(struct event));
+	if (full)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	ck_assert_uint_lt(n, sizeof(events) / sizeof(events[0]));
+	*event = (CUevent)&events[n++];
+	return CUDA_SUCCESS;
+}
+
+static CUresult event_destroy(CUevent event)
+{
+	*(struct event *)event = (struct event){0};
 	return CUDA_SUCCESS;
 }
 
@@ -83,6 +104,13 @@ static CUresult event_record(CUevent event, CUstream stream)
 
 static CUresult event_query(CUevent event)
 {
+	sem_t *first = asked;
+
+	asked = NULL;
+	if (first) {
+		sem_post(first);
+		sem_wait(answer);
+	}
 	return ((struct event *)event)->passed ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
@@ -105,6 +133,7 @@ static void setup(void)
 	real.cuStreamQuery = stream_query;
 	real.cuStreamIsCapturing = is_capturing;
 	real.cuEventCreate = event_create;
+	real.cuEventDestroy_v2 = event_destroy;
 	real.cuEventRecord = event_record;
 	real.cuEventQuery = event_query;
 	real.cuStreamWaitEvent = wait_event;
@@ -198,13 +227,13 @@ START_TEST(an_idle_stream_shows_that_frees_have_passed)
 END_TEST
 
 /* Between the streams that wait for it an event of another moment would order what nobody has ordered. */
-START_TEST(the_legacy_stream_gets_events_by_frees_alone)
+START_TEST(streams_that_wait_for_others_get_events_by_frees_alone)
 {
 	struct order *o;
 	struct pool_block *b, *later;
 
 	flags = CU_STREAM_DEFAULT;
-	o = order_of(CU_STREAM_LEGACY);
+	o = order_of(_i ? STREAM(0) : CU_STREAM_LEGACY);
 	b = freed(o);
 	ck_assert_uint_eq(records, 1);
 	ck_assert_ptr_null(look());
@@ -225,6 +254,7 @@ START_TEST(the_legacy_stream_gets_events_by_frees_alone)
 END_TEST
 
 struct thread {
+	pid_t tid;
 	struct order *order;
 	struct pool_block *blocks[3];
 };
@@ -233,6 +263,7 @@ static void *free_in_own_stream(void *arg)
 {
 	struct thread *t = arg;
 
+	t->tid = gettid();
 	t->order = order_of(CU_STREAM_PER_THREAD);
 	for (size_t i = 0; i < 3; i++)
 		t->blocks[i] = freed(t->order);
@@ -245,6 +276,9 @@ static void run_thread(struct thread *t)
 
 	ck_assert_int_eq(pthread_create(&thread, NULL, free_in_own_stream, t), 0);
 	pthread_join(thread, NULL);
+	/* The kernel may say for a moment that a thread is still there after it was joined. */
+	while (!threads_ended(t->tid))
+		usleep(100);
 }
 
 /* Nobody can record an event there any more. */
@@ -265,26 +299,20 @@ START_TEST(frees_of_a_thread_that_has_ended_pass)
 }
 END_TEST
 
-/* The kernel may say for a moment that a thread is still there after it was joined. */
 START_TEST(threads_that_have_ended_leave_nothing)
 {
-	struct order *orders[5] = {NULL};
+	struct order *first = NULL;
 	struct thread t;
-	size_t n = 0;
 
 	flags = CU_STREAM_DEFAULT;
 	for (int i = 0; i < 40; i++) {
-		size_t k = 0;
-
 		run_thread(&t);
-		while (k < n && orders[k] != t.order)
-			k++;
-		orders[k] = t.order;
-		n += k == n;
-		ck_assert_uint_lt(n, 5);
+		if (!first)
+			first = t.order;
+		ck_assert_ptr_eq(t.order, first);
 		ck_assert_uint_eq(t.order->count, 3);
 		passes(t.order->mark);
-		for (k = 0; k < 3; k++)
+		for (int k = 0; k < 3; k++)
 			pool_block_take(look());
 	}
 }
@@ -303,6 +331,47 @@ static struct pool_block *take_behind(struct order *o, size_t size)
 	pthread_mutex_unlock(&pools_lock);
 	return b;
 }
+
+static void *collect(void *arg)
+{
+	pools_collect();
+	*(bool *)arg = pool_none_is_free();
+	return NULL;
+}
+
+/* Another thread is still asking about it: memory is given back before the caller looks again. */
+START_TEST(a_thread_waits_for_one_that_asks)
+{
+	const CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+				      .location.type = CU_MEM_LOCATION_TYPE_DEVICE};
+	struct order *o = order_of(STREAM(0));
+	struct pool_block *b = calloc(1, sizeof(*b));
+	bool none[2] = {false, false};
+	pthread_t threads[2];
+	sem_t first, may;
+
+	pool_created(HANDLE(3), &props);
+	*b = (struct pool_block){
+		.ptr = 512, .room = SIZE, .ctx = CONTEXT, .pool = pool_find(HANDLE(3))};
+	ck_assert(pool_block_add(b));
+	order_put(o, order_list(o, b->pool), b);
+	pools_collect();
+	passes(o->event);
+	sem_init(&first, 0, 0);
+	sem_init(&may, 0, 0);
+	answer = &may;
+	asked = &first;
+	ck_assert_int_eq(pthread_create(&threads[0], NULL, collect, &none[0]), 0);
+	sem_wait(&first);
+	ck_assert_int_eq(pthread_create(&threads[1], NULL, collect, &none[1]), 0);
+	usleep(50000);
+	sem_post(&may);
+	for (int i = 0; i < 2; i++)
+		pthread_join(threads[i], NULL);
+	ck_assert(none[0]);
+	ck_assert(none[1]);
+}
+END_TEST
 
 START_TEST(a_stream_waits_for_the_free)
 {
@@ -413,6 +482,74 @@ START_TEST(a_stream_ends)
 	ck_assert_ptr_eq(order_of(STREAM(1)), o);
 	ck_assert_ptr_null(orders_stream_ending(STREAM(2)));
 	orders_stream_ended(NULL, false);
+}
+END_TEST
+
+START_TEST(a_stream_ends_on_a_full_gpu)
+{
+	struct order *o = order_of(STREAM(0));
+	struct pool_block *b = freed(o);
+
+	full = true;
+	orders_stream_ended(orders_stream_ending(STREAM(0)), false);
+	ck_assert_ptr_null(look());
+	passes(o->event);
+	ck_assert_ptr_eq(look(), b);
+}
+END_TEST
+
+START_TEST(an_idle_stream_ends)
+{
+	struct order *o = order_of(STREAM(0));
+	struct pool_block *b = freed(o);
+
+	idle = true;
+	orders_stream_ended(orders_stream_ending(STREAM(0)), false);
+	ck_assert_uint_eq(records, 0);
+	ck_assert_ptr_eq(look(), b);
+}
+END_TEST
+
+/* The event of its frees says nothing of the frees of a stream that records none. */
+START_TEST(a_stream_ends_that_others_wait_for)
+{
+	struct order *other = order_of(STREAM(2)), *o;
+	struct pool_block *b;
+
+	flags = CU_STREAM_DEFAULT;
+	o = order_of(STREAM(0));
+	b = freed(o);
+	passes(o->mark);
+	ck_assert_ptr_eq(look(), b);
+	pool_block_take(b);
+	orders_stream_ended(orders_stream_ending(STREAM(0)), false);
+	flags = CU_STREAM_NON_BLOCKING;
+	ck_assert_ptr_eq(order_of(STREAM(1)), o);
+	b = freed(o);
+	ck_assert_ptr_null(look());
+	/* Nor do other streams wait for it. */
+	ck_assert_ptr_eq(take_behind(other, SIZE), b);
+	ck_assert_ptr_eq(waited, o->event);
+	ck_assert_ptr_eq(((struct event *)waited)->stream, STREAM(1));
+}
+END_TEST
+
+/* Its object may be that of a stream in another context only once the context has ended. */
+START_TEST(a_stream_has_ended_in_a_context_that_ends)
+{
+	struct order *o, *other;
+
+	flags = CU_STREAM_DEFAULT;
+	o = order_of(STREAM(0));
+	orders_stream_ended(orders_stream_ending(STREAM(0)), false);
+	orders_context_ending(CONTEXT);
+	current = HANDLE(9);
+	other = order_of(STREAM(1));
+	ck_assert(!other->ending);
+	context_gone(CONTEXT);
+	ck_assert_ptr_eq(other->ctx, HANDLE(9));
+	ck_assert_ptr_eq(order_of(STREAM(2)), o);
+	ck_assert(!o->ending);
 }
 END_TEST
 
@@ -555,14 +692,19 @@ int main(void)
 	tcase_add_checked_fixture(tc, setup, NULL);
 	tcase_add_test(tc, an_event_shows_that_frees_have_passed);
 	tcase_add_test(tc, an_idle_stream_shows_that_frees_have_passed);
-	tcase_add_test(tc, the_legacy_stream_gets_events_by_frees_alone);
+	tcase_add_loop_test(tc, streams_that_wait_for_others_get_events_by_frees_alone, 0, 2);
 	tcase_add_test(tc, frees_of_a_thread_that_has_ended_pass);
 	tcase_add_test(tc, threads_that_have_ended_leave_nothing);
+	tcase_add_test(tc, a_thread_waits_for_one_that_asks);
 	tcase_add_test(tc, a_stream_waits_for_the_free);
 	tcase_add_test(tc, a_stream_waits_for_a_thread_that_has_ended);
 	tcase_add_test(tc, unused_memory_is_free_as_before);
 	tcase_add_test(tc, unused_memory_outlives_its_stream);
 	tcase_add_test(tc, a_stream_ends);
+	tcase_add_test(tc, a_stream_ends_on_a_full_gpu);
+	tcase_add_test(tc, an_idle_stream_ends);
+	tcase_add_test(tc, a_stream_ends_that_others_wait_for);
+	tcase_add_test(tc, a_stream_has_ended_in_a_context_that_ends);
 	tcase_add_test(tc, the_driver_refuses_to_end_a_stream);
 	tcase_add_test(tc, frees_before_a_capture_pass);
 	tcase_add_test(tc, a_stream_ends_that_captures);
