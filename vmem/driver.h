@@ -12,6 +12,7 @@
 
 /* Present in every driver that has virtual memory management (CUDA 10.2, r440, or later). */
 #define CUDA_DRIVER_REQUIRED(X)          \
+	X(cuCtxGetCurrent)               \
 	X(cuCtxSetCurrent)               \
 	X(cuCtxSynchronize)              \
 	X(cuDeviceGetCount)              \

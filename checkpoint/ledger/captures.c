@@ -34,13 +34,14 @@ static pid_t tid_for(CUstream stream)
 	return stream == CU_STREAM_PER_THREAD ? gettid() : 0;
 }
 
-static struct capture *find(CUstream stream)
+/* A thread has a CU_STREAM_PER_THREAD in each context. */
+static struct capture *find(CUstream stream, CUcontext ctx)
 {
 	pid_t tid = tid_for(stream);
 	struct capture *c;
 
 	DL_FOREACH(captures, c)
-	if (c->stream == stream && c->tid == tid)
+	if (c->stream == stream && c->tid == tid && (!tid || c->ctx == ctx))
 		break;
 	return c;
 }
@@ -85,7 +86,7 @@ void captures_begun(struct capture *c, bool success)
 	pthread_mutex_unlock(&lock);
 }
 
-bool captures_remove(CUstream stream)
+bool captures_remove(CUstream stream, CUcontext ctx)
 {
 	bool newest = true, into = false;
 	struct capture *c;
@@ -94,7 +95,7 @@ bool captures_remove(CUstream stream)
 		return false;
 	pthread_mutex_lock(&lock);
 	/* Others of the stream ended unseen. Another thread may remove them during a wait. */
-	while ((c = find(stream))) {
+	while ((c = find(stream, ctx))) {
 		if (c->asked) {
 			c->ending = true;
 			uncancelled_wait(&answered, &lock);
@@ -174,13 +175,17 @@ CONTEXT_GONE(captures_remove_context);
 static bool is_over(const struct cuda_driver *drv, const struct capture *c)
 {
 	CUstreamCaptureStatus status;
+	CUcontext ctx = NULL;
 	CUresult result;
 
 	/*
-	 * In this thread CU_STREAM_PER_THREAD names another stream, so the driver cannot be asked.
+	 * CU_STREAM_PER_THREAD names another stream in this thread, or in the context that is current, so the
+	 * driver cannot be asked.
 	 */
 	if (c->tid && c->tid != gettid())
 		return threads_ended(c->tid);
+	if (c->tid && (drv->cuCtxGetCurrent(&ctx) || ctx != c->ctx))
+		return false;
 	result = drv->cuStreamIsCapturing(c->stream, &status);
 	/* That this thread has no context says nothing about the stream. */
 	return result ? result != CUDA_ERROR_INVALID_CONTEXT

@@ -20,16 +20,16 @@ struct capture;
  * A capture on @stream, of @ctx, begins; @into: it goes into an existing graph. captures_begin() is
  * called before the driver begins the capture, and captures_begun() after that, with the driver's
  * success. In between the capture counts as open, and functions that end it wait. NULL without host
- * memory. CU_STREAM_PER_THREAD is the stream of the calling thread.
+ * memory. CU_STREAM_PER_THREAD is the stream of the calling thread in @ctx, which is current.
  */
 struct capture *captures_begin(CUstream stream, CUcontext ctx, bool into);
 void captures_begun(struct capture *c, bool success);
 
 /*
- * The capture on @stream ends, or the stream is about to be destroyed. Returns whether the capture
- * goes into an existing graph.
+ * The capture on @stream ends, with @ctx current, or the stream is about to be destroyed. Returns whether
+ * the capture goes into an existing graph.
  */
-bool captures_remove(CUstream stream);
+bool captures_remove(CUstream stream, CUcontext ctx);
 
 /*
  * captures_context_ending(): @ctx may end in the next call. Its captures, and those of its green

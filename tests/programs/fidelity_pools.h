@@ -899,6 +899,62 @@ static void case_pool_captured_ends(void)
 	say("another stream gets the memory: %s", yes(got));
 }
 
+static CUgraph ended;
+
+static void *end_capture(void *stream)
+{
+	CALL(cuCtxSetCurrent(gpu.ctx));
+	say("another thread ends it: %s", name_of(cuStreamEndCapture(stream, &ended)));
+	return NULL;
+}
+
+/* Allocate and free in @stream, which captures, and end that: the graph has both. */
+static void say_captured(const char *what, CUstream stream)
+{
+	CUdeviceptr ptr;
+	CUresult result = cuMemAllocAsync(&ptr, POOL_SIZE, stream);
+	CUgraph graph = NULL;
+	size_t nodes = 0;
+
+	if (!result)
+		result = cuMemFreeAsync(ptr, stream);
+	say("%s, memory is allocated and freed: %s", what, name_of(result));
+	say("  the end of the capture: %s", name_of(cuStreamEndCapture(stream, &graph)));
+	if (graph)
+		CALL(cuGraphGetNodes(graph, NULL, &nodes));
+	say("  nodes of the graph: %zu", nodes);
+}
+
+/* A capture that goes on while something else ends: what another thread, or context, has to do with it. */
+static void case_pool_captured_beside(void)
+{
+	CUstream stream = stream_new(), mine = CU_STREAM_PER_THREAD;
+	pthread_t thread;
+	CUcontext other;
+	CUgraph graph;
+
+	CALL(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+	pthread_create(&thread, NULL, end_capture, stream);
+	pthread_join(thread, NULL);
+	say_captured("after another thread's try", stream);
+
+	CALL(cuCtxCreate(&other, NULL, 0, gpu.dev));
+	CALL(cuCtxSetCurrent(gpu.ctx));
+	CALL(cuStreamBeginCapture_v2(mine, CU_STREAM_CAPTURE_MODE_RELAXED));
+	CALL(cuCtxSetCurrent(other));
+	CALL(cuStreamBeginCapture_v2(mine, CU_STREAM_CAPTURE_MODE_RELAXED));
+	say("the capture in another context ends: %s", name_of(cuStreamEndCapture(mine, &graph)));
+	CALL(cuCtxSetCurrent(gpu.ctx));
+	say_captured("after that", mine);
+
+	CALL(cuStreamBeginCapture_v2(mine, CU_STREAM_CAPTURE_MODE_RELAXED));
+	CALL(cuCtxSetCurrent(other));
+	stream = stream_new();
+	CALL(cuMemFreeAsync(pool_alloc(pool_new(0), POOL_SIZE, stream), stream));
+	CALL(cuCtxSetCurrent(gpu.ctx));
+	say_captured("after an allocation in another context", mine);
+}
+
 /* The memory of a busy stream is freed in one that has nothing to do except to wait for that one. */
 static void case_pool_waits(void)
 {

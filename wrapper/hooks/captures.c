@@ -20,13 +20,20 @@ static CUstream per_thread(CUstream stream)
 	return stream ? stream : CU_STREAM_PER_THREAD;
 }
 
+static CUcontext current(void)
+{
+	CUcontext ctx = NULL;
+
+	real.cuCtxGetCurrent(&ctx);
+	return ctx;
+}
+
 /* Before the driver begins a capture. NULL: no host memory for one more. */
 static struct capture *beginning(CUstream stream, bool into)
 {
-	CUcontext ctx = NULL;
+	CUcontext ctx = current();
 	struct capture *c;
 
-	real.cuCtxGetCurrent(&ctx);
 	fence_before_capture(green_owner(ctx));
 	c = captures_begin(stream, ctx, into);
 	orders_before_capture(stream);
@@ -97,62 +104,70 @@ CUresult hook_cuStreamBeginCaptureToGraph_ptsz(CUstream hStream, CUgraph hGraph,
 static bool ending(CUstream stream)
 {
 	orders_capture_ending();
-	return captures_remove(stream);
+	return captures_remove(stream, current());
 }
 
-/* A graph that existed before the capture is known, or belongs to a node (graphs.h). */
-static CUresult captured(CUresult result, const CUgraph *graph, bool into)
+/* The driver has refused to end it, or its stream. */
+static void capture_lives(CUstream stream, CUcontext ctx, bool into)
 {
+	struct capture *c = captures_begin(stream, ctx, into);
+
+	if (c)
+		captures_begun(c, true);
+}
+
+/*
+ * A graph that existed before the capture is known, or belongs to a node (graphs.h). A call that fails has
+ * ended the capture, or not: one that only another thread may end goes on.
+ */
+static CUresult captured(CUresult result, CUstream stream, const CUgraph *graph, bool into)
+{
+	CUstreamCaptureStatus status;
+
+	if (result && !real.cuStreamIsCapturing(stream, &status) &&
+	    status != CU_STREAM_CAPTURE_STATUS_NONE)
+		capture_lives(stream, current(), into);
 	orders_capture_ended();
 	if (!result && !into && translate_is_on())
 		graphs_add(*graph);
 	return result;
 }
 
-/* The capture is over in any case: a call that fails has broken it. */
 CUresult hook_cuStreamEndCapture(CUstream hStream, CUgraph *phGraph)
 {
 	bool into = ending(hStream);
 
-	return captured(real.cuStreamEndCapture(hStream, phGraph), phGraph, into);
+	return captured(real.cuStreamEndCapture(hStream, phGraph), hStream, phGraph, into);
 }
 
 CUresult hook_cuStreamEndCapture_ptsz(CUstream hStream, CUgraph *phGraph)
 {
-	bool into = ending(per_thread(hStream));
+	CUstream stream = per_thread(hStream);
+	bool into = ending(stream);
 
-	return captured(real.cuStreamEndCapture_ptsz(hStream, phGraph), phGraph, into);
-}
-
-/* The driver has refused to end a stream that captures: the capture goes on. */
-static void capture_lives(CUstream stream, bool into)
-{
-	CUcontext ctx = NULL;
-	struct capture *c;
-
-	real.cuStreamGetCtx(stream, &ctx);
-	c = captures_begin(stream, ctx, into);
-	if (c)
-		captures_begun(c, true);
+	return captured(real.cuStreamEndCapture_ptsz(hStream, phGraph), stream, phGraph, into);
 }
 
 static CUresult destroy(CUstream stream, CUresult (*in_driver)(CUstream))
 {
 	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+	CUcontext ctx = NULL;
 	struct order *o;
 	CUresult result;
 	bool into;
 
 	if (captures_open(driver_table()) && real.cuStreamIsCapturing(stream, &status))
 		status = CU_STREAM_CAPTURE_STATUS_NONE;
-	into = captures_remove(stream);
+	into = captures_remove(stream, current());
 	queries_remove(QUERY_STREAM, stream);
 	windows_remove(stream);
 	o = orders_stream_ending(stream);
 	result = in_driver(stream);
 	orders_stream_ended(o, result);
-	if (result && status != CU_STREAM_CAPTURE_STATUS_NONE)
-		capture_lives(stream, into);
+	if (result && status != CU_STREAM_CAPTURE_STATUS_NONE) {
+		real.cuStreamGetCtx(stream, &ctx);
+		capture_lives(stream, ctx, into);
+	}
 	return result;
 }
 

@@ -10,6 +10,7 @@
 #include "common/clock.h"
 #include "vmem/translate.h"
 #include "wrapper/hooks/driver_memory.h"
+#include "wrapper/hooks/fence.h"
 #include "wrapper/real.h"
 #include "wrapper/translated/before.h"
 #include "wrapper/translated/graphs.h"
@@ -31,13 +32,20 @@ void graphs_have_memory(void)
 /* Note the memory that the graphs of the current device hold. */
 static void ask(void)
 {
+	CUstreamCaptureMode mode;
 	cuuint64_t bytes;
+	CUresult result;
 	CUdevice dev;
 
-	if (captures_open(driver_table()) || real.cuCtxGetDevice(&dev) ||
-	    real.cuDeviceGetGraphMemAttribute(dev, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, &bytes))
+	if (captures_open(driver_table()) || real.cuCtxGetDevice(&dev))
 		return;
-	driver_memory_add(DRIVER_MEMORY_GRAPH, (uint64_t)dev, bytes);
+	/* Another thread may begin one now. */
+	mode = fence_relax();
+	result = real.cuDeviceGetGraphMemAttribute(dev, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT,
+						   &bytes);
+	fence_unrelax(mode);
+	if (!result)
+		driver_memory_add(DRIVER_MEMORY_GRAPH, (uint64_t)dev, bytes);
 }
 
 static CUresult launched(CUresult result)

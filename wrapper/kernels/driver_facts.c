@@ -2,7 +2,10 @@
 #include "wrapper/kernels/driver_facts.h"
 #include "wrapper/real.h"
 
-/* Returns how many @params there are, or -1. */
+/*
+ * Returns how many @params there are, or -1. The questions need no current context, and a capture of
+ * the global mode goes on beside them [H200, driver 580.159].
+ */
 static int ask_params(enum images_kind kind, CUfunction function, struct kp_param *params)
 {
 	CUkernel kernel = (CUkernel)function;

@@ -15,7 +15,8 @@
 /* What the driver says of a stream; streams are numbers from 0x1000. */
 static CUresult results[STREAMS];
 static bool gone[STREAMS]; /* destroyed: the driver crashes */
-static bool slow;          /* it does not answer */
+static bool slow;          /* it does not answer, except to threads that are in a hurry */
+static __thread bool hurry;
 static unsigned int questions;
 static CUstreamCaptureStatus statuses[STREAMS];
 
@@ -36,7 +37,7 @@ static CUresult is_capturing(CUstream handle, CUstreamCaptureStatus *status)
 	ck_assert_uint_lt(n, STREAMS);
 	ck_assert(!__atomic_load_n(&gone[n], __ATOMIC_ACQUIRE));
 	__atomic_add_fetch(&questions, 1, __ATOMIC_RELEASE);
-	while (__atomic_load_n(&slow, __ATOMIC_ACQUIRE))
+	while (__atomic_load_n(&slow, __ATOMIC_ACQUIRE) && !hurry)
 		usleep(100);
 	for (volatile int i = 0; i < 100; i++) /* a moment for the stream to go in */
 		;
@@ -45,7 +46,16 @@ static CUresult is_capturing(CUstream handle, CUstreamCaptureStatus *status)
 	return results[n];
 }
 
-static const struct cuda_driver drv = {.cuStreamIsCapturing = is_capturing};
+static CUcontext current;
+
+static CUresult get_current(CUcontext *ctx)
+{
+	*ctx = current;
+	return CUDA_SUCCESS;
+}
+
+static const struct cuda_driver drv = {.cuStreamIsCapturing = is_capturing,
+				       .cuCtxGetCurrent = get_current};
 
 static void add_into(CUstream s, CUcontext ctx, bool into)
 {
@@ -74,8 +84,8 @@ START_TEST(open_until_all_have_ended)
 	begin(1, 0); /* known already */
 	for (unsigned int n = 0; n < 3; n++) {
 		ck_assert(captures_open(&drv));
-		captures_remove(stream(n));
-		captures_remove(stream(n));
+		captures_remove(stream(n), context(0));
+		captures_remove(stream(n), context(0));
 	}
 	ck_assert(!captures_open(&drv));
 }
@@ -110,7 +120,7 @@ START_TEST(those_of_a_context_that_is_destroyed)
 	captures_remove_context(context(1));
 	for (unsigned int n = 0; n < 10; n += 2) {
 		ck_assert(captures_open(&drv));
-		captures_remove(stream(n));
+		captures_remove(stream(n), context(0));
 	}
 	ck_assert(!captures_open(&drv));
 }
@@ -138,13 +148,13 @@ START_TEST(into_a_graph_that_was_there)
 {
 	begin(0, 0);
 	add_into(stream(1), context(0), true);
-	ck_assert(!captures_remove(stream(0)));
-	ck_assert(captures_remove(stream(1)));
-	ck_assert(!captures_remove(stream(1)));
+	ck_assert(!captures_remove(stream(0), context(0)));
+	ck_assert(captures_remove(stream(1), context(0)));
+	ck_assert(!captures_remove(stream(1), context(0)));
 	/* One that ended unseen says nothing of the next. */
 	add_into(stream(1), context(0), true);
 	begin(1, 0);
-	ck_assert(!captures_remove(stream(1)));
+	ck_assert(!captures_remove(stream(1), context(0)));
 	ck_assert(!captures_open(&drv));
 }
 END_TEST
@@ -156,9 +166,9 @@ START_TEST(two_thousand_captures)
 		begin(n, 0);
 	ck_assert(captures_open(&drv));
 	for (unsigned int n = 0; n < STREAMS - 1; n++)
-		captures_remove(stream(n));
+		captures_remove(stream(n), context(0));
 	ck_assert(captures_open(&drv));
-	captures_remove(stream(STREAMS - 1));
+	captures_remove(stream(STREAMS - 1), context(0));
 	ck_assert(!captures_open(&drv));
 }
 END_TEST
@@ -176,14 +186,14 @@ START_TEST(one_that_did_not_begin)
 	begin(0, 0);
 	captures_begun(captures_begin(stream(0), context(0), true), false);
 	ck_assert(captures_open(&drv));
-	ck_assert(!captures_remove(stream(0)));
+	ck_assert(!captures_remove(stream(0), context(0)));
 	ck_assert(!captures_open(&drv));
 }
 END_TEST
 
 static void *end_into(void *arg)
 {
-	*(bool *)arg = captures_remove(stream(0));
+	*(bool *)arg = captures_remove(stream(0), context(0));
 	return NULL;
 }
 
@@ -214,7 +224,7 @@ START_TEST(those_of_a_context_that_may_end)
 	ck_assert(captures_open(&drv));
 	ck_assert_uint_eq(questions, 1); /* of stream 1 */
 	captures_context_lives(context(0));
-	captures_remove(stream(1));
+	captures_remove(stream(1), context(0));
 	ck_assert(captures_open(&drv));
 	ck_assert_uint_eq(questions, 2);
 	captures_context_ending(context(0));
@@ -233,7 +243,7 @@ static void *ask(void *arg)
 static void *end_stream(void *arg)
 {
 	(void)arg;
-	captures_remove(stream(0));
+	captures_remove(stream(0), context(0));
 	__atomic_store_n(&gone[0], true, __ATOMIC_RELEASE);
 	return NULL;
 }
@@ -245,6 +255,19 @@ static void *end_context(void *arg)
 	__atomic_store_n(&gone[0], true, __ATOMIC_RELEASE);
 	captures_remove_context(context(0));
 	return NULL;
+}
+
+/* Wait until somebody ends the only one that is open: nobody asks about it any more. */
+static void await_end(void)
+{
+	unsigned int before;
+
+	hurry = true;
+	do {
+		before = __atomic_load_n(&questions, __ATOMIC_ACQUIRE);
+		ck_assert(captures_open(&drv));
+	} while (__atomic_load_n(&questions, __ATOMIC_ACQUIRE) != before);
+	hurry = false;
 }
 
 static void *(*const enders[])(void *) = {end_stream, end_context};
@@ -261,10 +284,9 @@ START_TEST(a_question_in_flight)
 	while (__atomic_load_n(&questions, __ATOMIC_ACQUIRE) < 2)
 		usleep(100);
 	pthread_create(&ends_it, NULL, enders[_i], NULL);
+	await_end();
 	usleep(20000);
 	ck_assert(!__atomic_load_n(&gone[0], __ATOMIC_ACQUIRE));
-	ck_assert(captures_open(&drv));
-	ck_assert_uint_eq(questions, 2);
 	__atomic_store_n(&slow, false, __ATOMIC_RELEASE);
 	pthread_join(ends_it, NULL);
 	for (int i = 0; i < 2; i++)
@@ -284,7 +306,7 @@ START_TEST(a_question_in_flight_while_a_context_lives_on)
 	while (__atomic_load_n(&questions, __ATOMIC_ACQUIRE) < 1)
 		usleep(100);
 	pthread_create(&ends_it, NULL, end_stream, NULL);
-	usleep(20000);
+	await_end();
 	captures_context_lives(context(0));
 	__atomic_store_n(&slow, false, __ATOMIC_RELEASE);
 	pthread_join(ends_it, NULL);
@@ -302,7 +324,7 @@ static void *per_thread(void *arg)
 	pthread_barrier_wait(&barrier);
 	pthread_barrier_wait(&barrier);
 	if (arg)
-		captures_remove(CU_STREAM_PER_THREAD);
+		captures_remove(CU_STREAM_PER_THREAD, context(0));
 	pthread_barrier_wait(&barrier);
 	pthread_barrier_wait(&barrier);
 	return NULL;
@@ -317,7 +339,7 @@ START_TEST(streams_of_threads)
 	pthread_create(&ends, NULL, per_thread, &barrier);
 	pthread_create(&stays, NULL, per_thread, NULL);
 	pthread_barrier_wait(&barrier);
-	captures_remove(CU_STREAM_PER_THREAD); /* ours: there is none */
+	captures_remove(CU_STREAM_PER_THREAD, context(0)); /* ours: there is none */
 	ck_assert(captures_open(&drv));
 	pthread_barrier_wait(&barrier);
 	pthread_barrier_wait(&barrier);
@@ -326,8 +348,23 @@ START_TEST(streams_of_threads)
 	pthread_join(ends, NULL);
 	pthread_join(stays, NULL);
 	/* The one that was left open cannot be ended by anybody now. */
-	for (int i = 0; i < 1000 && captures_open(&drv); i++)
+	while (captures_open(&drv))
 		usleep(1000);
+}
+END_TEST
+
+/* A thread has one in each context, and the driver tells of that of the current one. */
+START_TEST(a_thread_has_a_stream_in_each_context)
+{
+	for (unsigned int n = 0; n < 2; n++)
+		add_into(CU_STREAM_PER_THREAD, context(n), n);
+	ck_assert(captures_remove(CU_STREAM_PER_THREAD, context(1)));
+	current = context(1);
+	ck_assert(captures_open(&drv));
+	ck_assert_uint_eq(questions, 0);
+	ck_assert(!captures_remove(CU_STREAM_PER_THREAD, context(1)));
+	ck_assert(captures_open(&drv));
+	captures_remove(CU_STREAM_PER_THREAD, context(0));
 	ck_assert(!captures_open(&drv));
 }
 END_TEST
@@ -338,7 +375,7 @@ static void *churn(void *arg)
 
 	for (int i = 0; i < 20000; i++) {
 		begin(first + i % 8, first);
-		captures_remove(stream(first + i % 8));
+		captures_remove(stream(first + i % 8), context(0));
 	}
 	return NULL;
 }
@@ -355,7 +392,7 @@ START_TEST(one_among_many)
 		ck_assert(captures_open(&drv));
 	for (int i = 0; i < 4; i++)
 		pthread_join(threads[i], NULL);
-	captures_remove(stream(0));
+	captures_remove(stream(0), context(0));
 	ck_assert(!captures_open(&drv));
 }
 END_TEST
@@ -371,7 +408,7 @@ START_TEST(a_forked_child_has_none)
 		_exit(captures_open(&drv));
 	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
 	ck_assert_int_eq(status, 0);
-	captures_remove(stream(0));
+	captures_remove(stream(0), context(0));
 }
 END_TEST
 
@@ -393,6 +430,7 @@ int main(void)
 	tcase_add_loop_test(tc, a_question_in_flight, 0, 2);
 	tcase_add_test(tc, a_question_in_flight_while_a_context_lives_on);
 	tcase_add_test(tc, streams_of_threads);
+	tcase_add_test(tc, a_thread_has_a_stream_in_each_context);
 	tcase_add_test(tc, one_among_many);
 	tcase_add_test(tc, a_forked_child_has_none);
 	suite_add_tcase(s, tc);
