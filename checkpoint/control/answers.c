@@ -3,6 +3,7 @@
 #include "checkpoint/control/signals_reach.h"
 #include "checkpoint/engine/engine.h"
 #include "checkpoint/gate/hold.h"
+#include "checkpoint/ledger/contexts.h"
 #include "checkpoint/ledger/driver_memory.h"
 #include "checkpoint/ledger/peers.h"
 #include "checkpoint/release/devices.h"
@@ -118,7 +119,7 @@ void answers_status(const struct client *c, const struct answers_facts *facts)
 	devices = devices_all(&count);
 	for (size_t i = 0; i < count; i++) {
 		vmem_get_device_stats(i, &stats);
-		if (stats.carried)
+		if (stats.carried || contexts_on((CUdevice)i))
 			server_say(c, "gpu %zu %s %s", i, devices[i].uuid, devices[i].name);
 	}
 	addressing = addressing_name(&why);

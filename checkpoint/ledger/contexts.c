@@ -15,6 +15,7 @@
 
 FORKS_LOCK(lock);
 static struct context_list created; /* under lock */
+static bool primaries[GPU_MAX];     /* that are active; under lock */
 
 /* The drain under way, under lock. Its thread outlives an abandoned wait. */
 static struct {
@@ -93,6 +94,27 @@ bool contexts_created(CUcontext ctx)
 	pthread_mutex_lock(&lock);
 	for (size_t i = 0; i < created.count && !found; i++)
 		found = created.items[i].ctx == ctx;
+	pthread_mutex_unlock(&lock);
+	return found;
+}
+
+void contexts_set_primary(CUdevice dev, bool active)
+{
+	if (dev < 0 || dev >= GPU_MAX)
+		return;
+	pthread_mutex_lock(&lock);
+	primaries[dev] = active;
+	pthread_mutex_unlock(&lock);
+}
+
+bool contexts_on(CUdevice dev)
+{
+	bool found;
+
+	pthread_mutex_lock(&lock);
+	found = dev >= 0 && dev < GPU_MAX && primaries[dev];
+	for (size_t i = 0; i < created.count && !found; i++)
+		found = created.items[i].dev == dev;
 	pthread_mutex_unlock(&lock);
 	return found;
 }

@@ -38,6 +38,12 @@ void contexts_remove(CUcontext ctx);
 /* True if the program created @ctx: it is no primary one. */
 bool contexts_created(CUcontext ctx);
 
+/* The program has retained the primary context of @dev, or that has ended. */
+void contexts_set_primary(CUdevice dev, bool active);
+
+/* True if there is a context on @dev. Asks no driver. */
+bool contexts_on(CUdevice dev);
+
 /*
  * @ctx (NULL: none) may end in the next call. This waits until no drain is inside it, and thus for
  * the GPU's work in it, as the end of a context does. No later drain makes it current.

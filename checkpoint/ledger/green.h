@@ -13,7 +13,7 @@
 
 struct green {
 	CUgreenCtx handle;
-	CUcontext ctx; /* NULL before cuCtxFromGreenCtx() */
+	CUcontext ctx; /* of cuCtxFromGreenCtx(); NULL before that */
 	CUcontext primary;
 	CUdevice dev;
 };

@@ -36,8 +36,12 @@ def a_release_that_is_not_the_last():
     job.wait_line("released")
     job.tell()
     job.wait_line("the kernel ended")
+    equal(len(job.status()["gpu"]), 1, "the GPUs on which it has a context, though no memory")
     job.pause()
     cudaw_ok("resume", job.pid)
+    job.tell()
+    job.wait_line("ended")
+    equal(job.status()["gpu"], [], "the GPUs after the end of its context")
     job.tell()
     check("primary_again: right" in job.result(), "the job did not end right")
 

@@ -21,7 +21,7 @@
 #define LAUNCHES 50 /* in a step */
 
 static struct kernels gpu;
-static unsigned long late;
+static unsigned long late, made;
 static CUgreenCtx green;
 static CUcontext ctx;
 static CUstream stream;
@@ -38,8 +38,12 @@ static void green_new(void)
 	CALL(cuDevSmResourceSplitByCount(&part, &groups, &all, NULL, 0, 16));
 	CALL(cuDevResourceGenerateDesc(&desc, &part, 1));
 	CALL(cuGreenCtxCreate(&green, desc, gpu.dev, CU_GREEN_CTX_DEFAULT_STREAM));
-	CALL(cuCtxFromGreenCtx(&ctx, green));
 	CALL(cuGreenCtxStreamCreate(&stream, green, CU_STREAM_NON_BLOCKING, 0));
+	/* Its context may be asked for in two ways. */
+	if (made++ % 2)
+		CALL(cuCtxFromGreenCtx(&ctx, green));
+	else
+		CALL(cuStreamGetCtx(stream, &ctx));
 	CALL(cuCtxSetCurrent(ctx));
 }
 

@@ -6,7 +6,7 @@
  * in the new context.
  *
  * With --shared 1 the kernel runs in the primary context, of which the program has two references:
- * it gives one up while the kernel runs, and the other one at the end.
+ * it gives one up while the kernel runs, and the other one at the end, before a last line.
  */
 #include "tests/programs/kernels.h"
 
@@ -51,6 +51,7 @@ static void shared(struct kernels *kernels)
 	CALL(cuCtxSynchronize());
 	wait_line("the kernel ended");
 	CALL(cuDevicePrimaryCtxRelease_v2(kernels->dev));
+	wait_line("ended");
 	printf("primary_again: right\n");
 }
 

@@ -181,10 +181,15 @@ CUresult hook_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
 	count = references(dev);
 	result = real.cuDevicePrimaryCtxRetain(pctx, dev);
 	*count += !result;
+	if (!result)
+		contexts_set_primary(dev, true);
 	return unlocked(result);
 }
 
-/* The primary context of @dev; NULL: it is not active, and must not become so here. */
+/*
+ * The primary context of @dev; NULL: it is not active, and must not become so here. A kernel's fault
+ * does not fail the question [H200, driver 580.159].
+ */
 static CUcontext primary_context(CUdevice dev)
 {
 	CUcontext ctx = NULL;
@@ -193,6 +198,13 @@ static CUcontext primary_context(CUdevice dev)
 		return NULL;
 	real.cuDevicePrimaryCtxRelease_v2(dev);
 	return ctx;
+}
+
+static CUresult primary_ended(CUdevice dev, CUcontext ctx)
+{
+	contexts_set_primary(dev, false);
+	context_gone(ctx);
+	return unlocked(CUDA_SUCCESS);
 }
 
 static CUresult release_primary(CUdevice dev, CUresult (*release)(CUdevice dev))
@@ -211,8 +223,7 @@ static CUresult release_primary(CUdevice dev, CUresult (*release)(CUdevice dev))
 	*count -= !result && *count;
 	if (result || !ctx || primary_context(dev))
 		return lives(result, ctx);
-	context_gone(ctx);
-	return unlocked(result);
+	return primary_ended(dev, ctx);
 }
 
 CUresult hook_cuDevicePrimaryCtxRelease(CUdevice dev)
@@ -237,8 +248,7 @@ static CUresult reset_primary(CUdevice dev, CUresult (*reset)(CUdevice dev))
 	if (result || !ctx)
 		return lives(result, ctx);
 	*references(dev) = 0;
-	context_gone(ctx);
-	return unlocked(result);
+	return primary_ended(dev, ctx);
 }
 
 CUresult hook_cuDevicePrimaryCtxReset(CUdevice dev)
@@ -251,21 +261,6 @@ CUresult hook_cuDevicePrimaryCtxReset_v2(CUdevice dev)
 	return reset_primary(dev, real.cuDevicePrimaryCtxReset_v2);
 }
 
-/* It retains the primary context of @dev. */
-CUresult hook_cuGreenCtxCreate(CUgreenCtx *phCtx, CUdevResourceDesc desc, CUdevice dev,
-			       unsigned int flags)
-{
-	CUresult result;
-
-	lock();
-	if (!green_reserve())
-		return unlocked(CUDA_ERROR_OUT_OF_MEMORY);
-	result = real.cuGreenCtxCreate(phCtx, desc, dev, flags);
-	if (!result)
-		green_add(*phCtx, primary_context(dev), dev);
-	return unlocked(result);
-}
-
 CUresult hook_cuCtxFromGreenCtx(CUcontext *pContext, CUgreenCtx hCtx)
 {
 	CUresult result = real.cuCtxFromGreenCtx(pContext, hCtx);
@@ -273,6 +268,27 @@ CUresult hook_cuCtxFromGreenCtx(CUcontext *pContext, CUgreenCtx hCtx)
 	if (!result)
 		green_set_context(hCtx, *pContext);
 	return result;
+}
+
+/*
+ * It retains the primary context of @dev. We ask for its own context at once: the program may get that from a
+ * stream, too.
+ */
+CUresult hook_cuGreenCtxCreate(CUgreenCtx *phCtx, CUdevResourceDesc desc, CUdevice dev,
+			       unsigned int flags)
+{
+	CUcontext ctx;
+	CUresult result;
+
+	lock();
+	if (!green_reserve())
+		return unlocked(CUDA_ERROR_OUT_OF_MEMORY);
+	result = real.cuGreenCtxCreate(phCtx, desc, dev, flags);
+	if (!result) {
+		green_add(*phCtx, primary_context(dev), dev);
+		hook_cuCtxFromGreenCtx(&ctx, *phCtx);
+	}
+	return unlocked(result);
 }
 
 static CUresult destroy_green(const struct green *g)
@@ -293,8 +309,7 @@ static CUresult destroy_green(const struct green *g)
 	captures_remove_context(g->ctx);
 	if (!primary || primary_context(g->dev))
 		return lives(result, primary);
-	context_gone(primary);
-	return unlocked(result);
+	return primary_ended(g->dev, primary);
 }
 
 CUresult hook_cuGreenCtxDestroy(CUgreenCtx hCtx)
