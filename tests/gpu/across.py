@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Copies between two GPUs without peer access work by each call, as natively, and through pauses."""
+"""Copies between two GPUs without peer access work by each call, as natively, and through pauses; also
+those of memory that another process shares by a legacy IPC handle.
+"""
 import os
 import subprocess
 
-from gpulib import BUILD, Job, check, job_command, main
+from gpulib import BUILD, Job, check, cudaw_ok, job_command, main
 
 GOOD = "across: every byte right"
 PAUSES = 6
@@ -17,9 +19,9 @@ def names():
     return subprocess.run(command, capture_output=True, text=True, env=env, check=True).stdout.splitlines()
 
 
-def copies(number, **options):
+def copies(number, *extra, **options):
     """A process whose first copy between the GPUs is made by this call."""
-    return Job("across", "--call", number, "--steps", 4, **options)
+    return Job("across", "--call", number, "--steps", 4, *extra, **options)
 
 
 def by_call(number, name):
@@ -40,5 +42,29 @@ def copies_between_GPUs_through_pauses():
     check(GOOD in job.finish(), "the job did not end well")
 
 
+def of_opened_memory(gpu):
+    """Each call in turn, with either context current, from memory that was opened just before."""
+    def case():
+        for mode in ("native", "run"):
+            job = Job("across", "--opened", gpu, "--steps", 2 * len(names()), mode=mode)
+            check(GOOD in job.result(), f"the job did not end well, {mode}")
+    return f"copies of memory that GPU {gpu} has opened", case
+
+
+def of_opened_memory_through_pauses(gpu):
+    """The access that the first copies have got comes back."""
+    def case():
+        job = Job("across", "--opened", gpu, "--kept", 1, "--steps", 100000, "--step-ms", 2, name="across")
+        for release in ("all", "memory"):
+            job.wait_steps(job.steps() + 2)
+            cudaw_ok("pause", "--release", release, "across")
+            job.check_still(0.1)
+            cudaw_ok("resume", "across")
+            job.wait_steps(job.steps() + 2 * len(names()))
+        check(GOOD in job.finish(), "the job did not end well")
+    return f"copies of memory that GPU {gpu} has opened, through pauses", case
+
+
 main(*[by_call(number, name) for number, name in enumerate(names(), 1)],
-     copies_between_GPUs_through_pauses)
+     copies_between_GPUs_through_pauses,
+     *[make(gpu) for make in (of_opened_memory, of_opened_memory_through_pauses) for gpu in (1, 2)])

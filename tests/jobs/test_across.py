@@ -26,16 +26,20 @@ def is_staged(name):
     return name.startswith(STAGED) and not any(word in name for word in NOT_STAGED)
 
 
-def copies_between_GPUs_apart():
+def copies_between_GPUs_apart(*extra):
     for number, name in enumerate(across["names"](), 1):
-        job = across["copies"](number, env=APART)
+        job = across["copies"](number, *extra, env=APART)
         if is_staged(name):
             check(across["GOOD"] in job.result(), f"{name}: the job did not end well")
         else:
             equal(job.wait_end(), 1, f"{name}: the exit status")
             check(job.discard().rstrip().endswith("error 1"), f"{name}: it said something else")
-        check(across["GOOD"] in across["copies"](number, mode="native", env=APART).result(),
+        check(across["GOOD"] in across["copies"](number, *extra, mode="native", env=APART).result(),
               f"{name}: the native job did not end well")
+
+
+def copies_of_opened_memory_between_GPUs_apart():
+    copies_between_GPUs_apart("--opened", 1)
 
 
 def copies_of_parts_of_a_row_between_GPUs_apart():
@@ -45,4 +49,5 @@ def copies_of_parts_of_a_row_between_GPUs_apart():
         check(across["GOOD"] in job.result(), "the job did not end well")
 
 
-main(*cases, copies_of_parts_of_a_row_between_GPUs_apart, copies_between_GPUs_apart)
+main(*cases, copies_of_parts_of_a_row_between_GPUs_apart, copies_between_GPUs_apart,
+     copies_of_opened_memory_between_GPUs_apart)

@@ -2,15 +2,21 @@
 /*
  * Copies between two GPUs without peer access, by one of the calls that copy.
  *
- *	across [--call N] [--list 1] [--row 1]
+ *	across [--call N] [--list 1] [--row 1] [--opened N [--kept 1]]
  *
  * Each step allocates on both GPUs, copies from the first to the second by call N (0: by all in
  * turn), with the one or the other GPU's context current, and checks every byte. The first copy of
  * a process is the first that needs the one GPU to reach the other's memory, so each call should
  * have a process of its own. --list 1 prints the calls' names. With --row 1 cuMemcpy2D() copies two
  * parts of one row, which need no pitch.
+ *
+ * With --opened N the first GPU's memory is that of another process, and each step opens it by its
+ * legacy IPC handle with the first (1) or the second (2) GPU's context current, so that each copy is
+ * the first of its memory. --kept 1: it stays open.
  */
 #include "tests/programs/kernels.h"
+
+#include <sys/socket.h>
 
 #define ROW  4096U
 #define ROWS 256U
@@ -22,7 +28,8 @@ static CUstream streams[2];
 static unsigned char *host; /* pinned */
 static CUdeviceptr from, to;
 static int current; /* index of the current context */
-static unsigned long row;
+static unsigned long row, opened, kept;
+static CUipcMemHandle handle;
 
 static void by_memcpy(void)
 {
@@ -339,14 +346,60 @@ static void check(const char *name, unsigned char value)
 			step_die("%s: byte %zu is %u, should be %u", name, i, host[i], value);
 }
 
+/* In the other process, until this one ends. */
+static void export(int to_parent)
+{
+	char end;
+
+	kernels_init(&gpu);
+	CALL(cuMemAlloc(&from, SIZE));
+	CALL(cuIpcGetMemHandle(&handle, from));
+	if (write(to_parent, &handle, sizeof(handle)) == sizeof(handle))
+		(void)!read(to_parent, &end, 1);
+	exit(0);
+}
+
+/* Before the first CUDA call. */
+static void start_exporter(void)
+{
+	int ends[2];
+
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends))
+		step_die("socketpair: %s", strerror(errno));
+	if (!fork()) {
+		close(ends[0]);
+		export(ends[1]);
+	}
+	close(ends[1]);
+	if (read(ends[0], &handle, sizeof(handle)) != sizeof(handle))
+		step_die("the other process has ended");
+}
+
+static void make_from(unsigned char value)
+{
+	in_context(opened == 2);
+	if (!opened)
+		CALL(cuMemAlloc(&from, SIZE));
+	else if (!from)
+		CALL(cuIpcOpenMemHandle(&from, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+	CALL(cuMemsetD8(from, value, SIZE));
+	CALL(cuCtxSynchronize());
+}
+
+static void end_from(void)
+{
+	if (kept)
+		return;
+	in_context(opened == 2);
+	CALL(opened ? cuIpcCloseMemHandle(from) : cuMemFree(from));
+	from = 0;
+}
+
 static void step(unsigned long k, unsigned long call)
 {
 	unsigned char value = (unsigned char)(k + 1);
 
-	in_context(0);
-	CALL(cuMemAlloc(&from, SIZE));
-	CALL(cuMemsetD8(from, value, SIZE));
-	CALL(cuCtxSynchronize());
+	make_from(value);
 	in_context(1);
 	CALL(cuMemAlloc(&to, SIZE));
 	CALL(cuMemsetD8(to, 0, SIZE));
@@ -356,8 +409,7 @@ static void step(unsigned long k, unsigned long call)
 	CALL(cuCtxSynchronize());
 	check(calls[call].name, value);
 	CALL(cuMemFree(to));
-	in_context(0);
-	CALL(cuMemFree(from));
+	end_from();
 }
 
 static void setup(void)
@@ -380,15 +432,21 @@ static void setup(void)
 int main(int argc, char **argv)
 {
 	unsigned long call = 0, list = 0, k;
-	const struct step_option options[] = {{"call", &call}, {"list", &list}, {"row", &row}};
+	const struct step_option options[] = {{"call", &call},
+					      {"list", &list},
+					      {"row", &row},
+					      {"opened", &opened},
+					      {"kept", &kept}};
 
-	step_parse(argc, argv, options, 3);
+	step_parse(argc, argv, options, 5);
 	for (size_t i = 0; list && i < NCALLS; i++)
 		puts(calls[i].name);
 	if (list)
 		return 0;
 	if (call > NCALLS)
 		step_die("--call: at most %zu", NCALLS);
+	if (opened)
+		start_exporter();
 	setup();
 	for (k = 0; step_more(k); k++) {
 		step(k, call ? call - 1 : k % NCALLS);

@@ -2,6 +2,7 @@
 #include "wrapper/hooks/across.h"
 #include "common/gpu.h"
 #include "vmem/vmem.h"
+#include "wrapper/hooks/ipc.h"
 #include "wrapper/real.h"
 
 static uint64_t bit(CUdevice dev)
@@ -15,6 +16,8 @@ void across_range(struct across *a, CUdeviceptr ptr)
 
 	if (vmem_lookup(ptr, &info))
 		a->owners |= bit(info.dev);
+	else if (ipc_lookup(ptr, &info))
+		a->opened |= bit(info.dev);
 }
 
 void across_linear(struct across *a, CUdeviceptr dst, CUdeviceptr src, size_t bytes)
@@ -163,33 +166,40 @@ void across_context(struct across *a, CUcontext ctx)
 	real.cuCtxPopCurrent_v2(&ctx);
 }
 
-/* True if @dev can copy from and to the memory of @owner now. */
-static bool grant(CUdevice dev, CUdevice owner)
+/* True if @dev can copy from and to more of the memory of @owner now. */
+static bool grant(const struct across *a, CUdevice dev, CUdevice owner)
 {
-	int can = 0;
+	bool granted = false;
+	int can = dev == owner;
 
-	return dev != owner && !real.cuDeviceCanAccessPeer(&can, dev, owner) && can &&
-	       vmem_copies_enable(dev, owner) == CUDA_SUCCESS;
+	if (!can && (real.cuDeviceCanAccessPeer(&can, dev, owner) || !can))
+		return false;
+	if (a->owners & bit(owner) && dev != owner)
+		granted = vmem_copies_enable(dev, owner) == CUDA_SUCCESS;
+	if (a->opened & bit(owner))
+		granted |= ipc_copies_enable(dev, owner);
+	return granted;
 }
 
 bool across_grant(struct across *a)
 {
 	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	uint64_t touched = a->owners | a->opened;
 	bool granted = false;
 
-	if (!a->owners)
+	if (!touched)
 		return false;
 	current_device(a);
-	a->users |= a->owners;
-	if (a->users == a->owners && !(a->owners & (a->owners - 1)))
+	a->users |= touched;
+	if (!a->opened && a->users == touched && !(touched & (touched - 1)))
 		return false;
 	/* An open capture must not forbid the calls that give access, nor be broken by them. */
 	if (real.cuThreadExchangeStreamCaptureMode(&mode))
 		return false;
 	for (CUdevice owner = 0; owner < GPU_MAX; owner++)
 		for (CUdevice dev = 0; dev < GPU_MAX; dev++)
-			if (a->owners & bit(owner) && a->users & bit(dev))
-				granted |= grant(dev, owner);
+			if (touched & bit(owner) && a->users & bit(dev))
+				granted |= grant(a, dev, owner);
 	real.cuThreadExchangeStreamCaptureMode(&mode);
 	return granted;
 }
@@ -200,7 +210,7 @@ static CUcontext owner_of(CUdeviceptr ptr)
 	struct vmem_info info;
 	CUcontext ctx = NULL;
 
-	if (vmem_lookup(ptr, &info))
+	if (vmem_lookup(ptr, &info) || ipc_lookup(ptr, &info))
 		return info.ctx;
 	if (real.cuPointerGetAttribute(&ctx, CU_POINTER_ATTRIBUTE_CONTEXT, ptr))
 		return NULL;
@@ -243,7 +253,7 @@ CUresult across_staged(struct across *a, CUstream stream, unsigned int how)
 {
 	CUDA_MEMCPY3D_PEER *c = &a->copy;
 
-	if (!a->owners || !c->WidthInBytes)
+	if (!(a->owners | a->opened) || !c->WidthInBytes)
 		return CUDA_ERROR_INVALID_VALUE;
 	c->srcContext = owner_of(c->srcDevice);
 	c->dstContext = owner_of(c->dstDevice);

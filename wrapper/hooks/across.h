@@ -11,10 +11,13 @@
  * by cuMemcpyPeer() or cuMemcpy3DPeer(), which need access for neither device. (PyTorch and llama.cpp
  * rely on that for mapped memory; we have not seen it.)
  *
+ * Memory that is open by legacy IPC is mapped, too, for the device that was current at the open. Here
+ * even a copy on the device that has the memory may lack access.
+ *
  * Sets are not among these calls: they need peer access natively, too.
  *
  * These are the functions that driver.words names under "across". Each adds to @a the devices that
- * one argument of the call concerns. Memory that vmem does not know is left out.
+ * one argument of the call concerns. Memory that neither vmem nor ipc.h knows is left out.
  */
 #include <cuda.h>
 #include <stdbool.h>
@@ -22,7 +25,8 @@
 #include <stdint.h>
 
 struct across {
-	uint64_t owners; /* devices whose memory the call touches, as bits */
+	uint64_t owners; /* devices of which the call touches allocations, as bits */
+	uint64_t opened; /* devices of which it touches memory that is open by legacy IPC */
 	uint64_t users;  /* devices that may run it */
 	/* The whole of a copy; WidthInBytes is 0 if it is not known. */
 	CUDA_MEMCPY3D_PEER copy;
@@ -46,8 +50,8 @@ void across_stream(struct across *a, CUstream stream);
 void across_context(struct across *a, CUcontext ctx);
 
 /*
- * Let the devices, and that of the current context, copy from and to each other's memory, if they
- * are able to access it. False: no device needs that, or is able to.
+ * Let the devices, and that of the current context, copy from and to each other's memory, and to
+ * opened memory, if they are able to access it. False: no device needs that, or is able to.
  */
 bool across_grant(struct across *a);
 

@@ -30,7 +30,10 @@
 /* A handle that the program has opened in a context, so many times. */
 struct opened {
 	struct ipc_handle handle;
-	CUcontext ctx; /* no green one */
+	CUcontext ctx;    /* no green one */
+	CUdevice user;    /* for which it was opened */
+	CUdevice dev;     /* that has the memory; CU_DEVICE_INVALID: not known */
+	uint64_t copiers; /* other devices that have access, as bits */
 	CUdeviceptr start;
 	unsigned long long id;
 	unsigned int count;
@@ -115,12 +118,18 @@ static void unmap(CUdeviceptr start, size_t size)
 		pr_warn("%zu bytes stay mapped at %#llx: driver error %d", size, start, result);
 }
 
+static CUresult allow(CUdeviceptr start, size_t size, CUdevice dev)
+{
+	const CUmemAccessDesc desc = {{CU_MEM_LOCATION_TYPE_DEVICE, dev},
+				      CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+
+	return objects_set_access(start, size, &desc, 1);
+}
+
 /* The pieces, side by side, for the device @dev. */
 static CUresult map_at(CUdeviceptr start, const struct ipc_handle *handle,
 		       const CUmemGenericAllocationHandle *pieces, CUdevice dev)
 {
-	const CUmemAccessDesc desc = {{CU_MEM_LOCATION_TYPE_DEVICE, dev},
-				      CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
 	CUresult result = CUDA_SUCCESS;
 	uint32_t n = 0;
 
@@ -128,23 +137,34 @@ static CUresult map_at(CUdeviceptr start, const struct ipc_handle *handle,
 		result =
 			objects_map(start + n * VMEM_PIECE, piece_size(handle, n), 0, pieces[n], 0);
 	if (!result)
-		result = objects_set_access(start, handle->size, &desc, 1);
+		result = allow(start, handle->size, dev);
 	/* Of a part, the first pieces are mapped. */
 	for (uint32_t i = 0; i < n && result; i++)
 		objects_unmap(start + i * VMEM_PIECE, piece_size(handle, i));
 	return result;
 }
 
-static CUresult map(const struct ipc_handle *handle, const CUmemGenericAllocationHandle *pieces,
-		    CUdevice dev, CUdeviceptr *start)
+static CUdevice device_of(CUdeviceptr ptr)
 {
-	CUresult result = real.cuMemAddressReserve(start, handle->size, VMEM_GRANULE, 0, 0);
+	int dev;
+
+	return real.cuPointerGetAttribute(&dev, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, ptr)
+		       ? CU_DEVICE_INVALID
+		       : dev;
+}
+
+static CUresult map(struct opened *made, const CUmemGenericAllocationHandle *pieces)
+{
+	size_t size = made->handle.size;
+	CUresult result = real.cuMemAddressReserve(&made->start, size, VMEM_GRANULE, 0, 0);
 
 	if (result)
 		return result;
-	result = map_at(*start, handle, pieces, dev);
+	result = map_at(made->start, &made->handle, pieces, made->user);
 	if (result)
-		real.cuMemAddressFree(*start, handle->size);
+		real.cuMemAddressFree(made->start, size);
+	else
+		made->dev = device_of(made->start);
 	return result;
 }
 
@@ -197,10 +217,10 @@ static void add(struct opened *made, CUdeviceptr *ptr)
 
 /* Inside the gate: the mapping keeps the memory, and the references go. */
 static CUresult finish(struct opened *made, CUmemGenericAllocationHandle *pieces, uint32_t got,
-		       CUdevice dev, CUresult result)
+		       CUresult result)
 {
 	if (!result)
-		result = map(&made->handle, pieces, dev, &made->start);
+		result = map(made, pieces);
 	while (got)
 		objects_release(pieces[--got]);
 	return result;
@@ -231,11 +251,11 @@ static CUresult open_anew(const struct ipc_handle *handle, CUcontext ctx, CUdevi
 	uint32_t got = 0;
 
 	if (made && pieces) {
-		*made = (struct opened){.handle = *handle, .ctx = ctx, .count = 1};
+		*made = (struct opened){.handle = *handle, .ctx = ctx, .user = dev, .count = 1};
 		result = import_pieces(handle, pieces, &got);
 	}
 	if (made && gate_enter(GATE_HOLD)) {
-		result = finish(made, pieces, got, dev, result);
+		result = finish(made, pieces, got, result);
 		if (!result) {
 			add(made, ptr);
 			made = NULL;
@@ -341,10 +361,33 @@ bool ipc_lookup(CUdeviceptr ptr, struct vmem_info *info)
 	if (ptr - o->start < o->handle.size)
 		break;
 	if (o && info)
-		*info = (struct vmem_info){
-			.start = o->start, .size = o->handle.size, .ctx = o->ctx, .id = o->id};
+		*info = (struct vmem_info){.start = o->start,
+					   .size = o->handle.size,
+					   .ctx = o->ctx,
+					   .dev = o->dev,
+					   .id = o->id};
 	pthread_mutex_unlock(&lock);
 	return o;
+}
+
+/* What is on the list is mapped, so the lock is held while the access changes. */
+bool ipc_copies_enable(CUdevice dev, CUdevice owner)
+{
+	const uint64_t copier = UINT64_C(1) << dev;
+	bool enabled = false;
+	struct opened *o;
+
+	pthread_mutex_lock(&lock);
+	LL_FOREACH(list, o)
+	{
+		if (o->dev != owner || o->user == dev)
+			continue;
+		if (!(o->copiers & copier) && !allow(o->start, o->handle.size, dev))
+			o->copiers |= copier;
+		enabled |= o->copiers & copier;
+	}
+	pthread_mutex_unlock(&lock);
+	return enabled;
 }
 
 /* As natively: for all work of the context that has opened the memory. */

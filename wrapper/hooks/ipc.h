@@ -10,8 +10,15 @@
 
 /*
  * True if @ptr is in memory that the program has opened, and cudaw carries. @info, unless it is NULL,
- * is the memory around it that the handle shows, except the device. Its id is no allocation's.
+ * is the memory around it that the handle shows. Its id is no allocation's; its device is
+ * CU_DEVICE_INVALID if the driver does not say which one has the memory.
  */
 bool ipc_lookup(CUdeviceptr ptr, struct vmem_info *info);
+
+/*
+ * Allow copies that run on @dev access to all memory of @owner that is open now; kernels have the
+ * access, too. False: there is none to which the open has not given it, or the driver refuses.
+ */
+bool ipc_copies_enable(CUdevice dev, CUdevice owner);
 
 #endif
