@@ -278,13 +278,14 @@ static void carried_dmabuf(CUdeviceptr ptr, size_t size)
 	CUdeviceptr at = ptr, end = ptr + size;
 	struct vmem_info info;
 
+	/* Allocations start at multiples of 512. */
 	while (at < end) {
 		if (vmem_lookup(at, &info)) {
 			driver_memory_add_dmabuf(&info);
-			at = info.start + info.size;
+			at = (info.start + info.size + 511) & ~511ULL;
+		} else {
+			at = (at | 511) + 1;
 		}
-		/* Allocations start at multiples of 512. */
-		at = (at | 511) + 1;
 	}
 }
 
