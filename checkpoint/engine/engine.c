@@ -4,6 +4,7 @@
 #include "checkpoint/gate/gate.h"
 #include "checkpoint/gate/hold.h"
 #include "checkpoint/gate/quiet.h"
+#include "checkpoint/host/hostpool.h"
 #include "checkpoint/ledger/peers.h"
 #include "checkpoint/ledger/queries.h"
 #include "checkpoint/release/release.h"
@@ -205,6 +206,9 @@ static void release_rest(struct engine_op *op)
 
 	if (!engine.saved.contexts.count || !release_wanted(op->drv, op->release))
 		return;
+	/* A snapshot gives host memory back, when the driver can no more be called. */
+	if (op->order && op->order->hold)
+		hostpool_unpin(op->drv, engine.saved.contexts.items[0].ctx, 0);
 	error = engine_release(op, &call);
 	if (error)
 		snprintf(op->result.note, sizeof(op->result.note),
@@ -229,7 +233,7 @@ static void pause_rest(struct engine_op *op, double start)
 	if (!engine.released) {
 		if (engine_check_carried(op, result))
 			return;
-		if (release_wanted(op->drv, op->release) && engine_check_room(op))
+		if (release_wanted(op->drv, op->release) && engine_check_room(result))
 			return;
 		if (!engine_meet_released(op))
 			release_rest(op);
@@ -275,7 +279,7 @@ void engine_release_kept(struct engine_op *op)
 	double start = clock_ms();
 
 	engine_begin(op, result);
-	if (engine_check_carried(op, result) || engine_check_room(op))
+	if (engine_check_carried(op, result) || engine_check_room(result))
 		return;
 	if (engine_meet_released(op)) {
 		engine_fail(result, END_TIMEOUT, "%s", result->note);

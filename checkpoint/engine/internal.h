@@ -146,7 +146,7 @@ int engine_check_carried(const struct engine_op *op, struct engine_result *resul
 /* Release the contexts, if the pause left them. 0, or @result says why not. */
 int engine_release_all(struct engine_op *op, struct engine_result *result);
 /* Whether host memory has room for the driver's checkpoint of a paused job. */
-int engine_check_room(struct engine_op *op);
+int engine_check_room(struct engine_result *result);
 
 /*
  * A snapshot of what is being saved: begin to write what arrives. A failure fails the pause only if

@@ -142,12 +142,12 @@ static int fail_apart(struct engine_result *result, size_t apart, size_t missing
 		apart / GIB, HOSTMEM_RESERVE / GIB, missing / GIB);
 }
 
-int engine_check_room(struct engine_op *op)
+int engine_check_room(struct engine_result *result)
 {
 	size_t apart = release_host_bytes(&engine.saved.contexts), pool_slots, spill_slots;
 	size_t missing = saved_room(&engine.saved, 0, apart, &pool_slots, &spill_slots);
 
-	return missing ? fail_apart(&op->result, apart, missing) : 0;
+	return missing ? fail_apart(result, apart, missing) : 0;
 }
 
 /* Find room for what will be saved, the regions from @from on. */
@@ -161,6 +161,12 @@ static int make_room(struct engine_op *op, size_t from)
 	if (release_wanted(op->drv, op->release))
 		apart = release_host_bytes(&saved->contexts);
 	missing = saved_room(saved, slots, apart, &pool_slots, &spill_slots);
+	/* Pages of a resume just before have not been given back yet (engine_tidy()). */
+	if ((missing || slots > pool_slots) && saved->copied == saved->nregions &&
+	    __atomic_load_n(&engine.untidy, __ATOMIC_RELAXED)) {
+		hostpool_relax(false);
+		missing = saved_room(saved, slots, apart, &pool_slots, &spill_slots);
+	}
 	if (missing)
 		return fail_apart(&op->result, apart, missing);
 	/* If it does not fit, it may fit without zeros. */
@@ -227,7 +233,7 @@ int engine_save_begin(struct engine_op *op, size_t from)
 
 	engine_set_phase(op, "copy", bytes);
 	if (!bytes)
-		return 0;
+		return release_wanted(op->drv, op->release) ? engine_check_room(&op->result) : 0;
 	return load_kernels(op) ? -1 : make_room(op, from);
 }
 

@@ -296,7 +296,8 @@ void engine_snapshot(struct engine_op *op)
 			"other processes share GPU memory with this one, which no snapshot has yet");
 		return;
 	}
-	if (op->order->image && !engine.released && engine_check_carried(op, result))
+	if (op->order->image && !engine.released &&
+	    (engine_check_carried(op, result) || engine_check_room(result)))
 		return;
 	if ((op->order->image && engine_release_all(op, result)) ||
 	    begin_saving(op, engine.saved.used_slots))

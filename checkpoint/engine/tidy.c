@@ -61,7 +61,7 @@ void engine_trim(struct engine_op *op)
 	if (ctx)
 		hostpool_unpin(op->drv, ctx, 0);
 	gate_open();
-	hostpool_relax();
+	hostpool_relax(true);
 	hostpool_drop();
 	engine_publish();
 	vmem_get_stats(&after);
@@ -167,7 +167,7 @@ void engine_tidy(struct engine_op *op)
 	else if (engine_prepares())
 		prepare(op);
 	else if (limit)
-		hostpool_relax();
+		hostpool_relax(true);
 	else
 		hostpool_drop();
 	engine_publish();

@@ -112,9 +112,20 @@ int hostpool_populate(size_t count, const bool *cancel)
 	return error;
 }
 
+/*
+ * The program's captures may forbid the calls that pin and unpin to threads of other modes, and break by
+ * them.
+ */
+static bool enter(const struct cuda_driver *drv, CUcontext ctx)
+{
+	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+
+	return !drv->cuThreadExchangeStreamCaptureMode(&mode) && !drv->cuCtxSetCurrent(ctx);
+}
+
 void hostpool_pin(const struct cuda_driver *drv, CUcontext ctx, size_t count, const bool *cancel)
 {
-	if (drv->cuCtxSetCurrent(ctx))
+	if (!enter(drv, ctx))
 		return;
 	for (size_t i = 0; i < count && !(cancel && __atomic_load_n(cancel, __ATOMIC_RELAXED)); i++)
 		if (!pool.blocks[i].pinned)
@@ -136,7 +147,7 @@ bool hostpool_unregister(const struct cuda_driver *drv, void *start)
 
 void hostpool_unpin(const struct cuda_driver *drv, CUcontext ctx, size_t first)
 {
-	if (drv->cuCtxSetCurrent(ctx))
+	if (!enter(drv, ctx))
 		return;
 	for (size_t i = first; i < pool.count; i++)
 		if (pool.blocks[i].pinned)
@@ -144,11 +155,13 @@ void hostpool_unpin(const struct cuda_driver *drv, CUcontext ctx, size_t first)
 	drv->cuCtxSetCurrent(NULL);
 }
 
-void hostpool_relax(void)
+void hostpool_relax(bool ready)
 {
 	for (size_t i = 0; i < pool.count; i++) {
 		struct hostpool_block *b = &pool.blocks[i];
 
+		if (b->present && !ready)
+			continue;
 		b->present = false;
 		if (!b->pinned && madvise(b->start, HOSTPOOL_BLOCK, MADV_FREE))
 			pr_debug("MADV_FREE: %s", strerror(errno));

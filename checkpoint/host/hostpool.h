@@ -49,7 +49,8 @@ int hostpool_populate(size_t count, const bool *cancel);
 
 /*
  * Pin the first @count blocks with @ctx, or unpin those from @first on. No thread of the program
- * may destroy @ctx meanwhile. A block that the driver does not pin or unpin stays as it is.
+ * may destroy @ctx meanwhile. A block that the driver does not pin or unpin stays as it is. The
+ * calling thread's capture mode is relaxed then.
  */
 void hostpool_pin(const struct cuda_driver *drv, CUcontext ctx, size_t count, const bool *cancel);
 void hostpool_unpin(const struct cuda_driver *drv, CUcontext ctx, size_t first);
@@ -61,8 +62,11 @@ void hostpool_unpin(const struct cuda_driver *drv, CUcontext ctx, size_t first);
  */
 bool hostpool_unregister(const struct cuda_driver *drv, void *start);
 
-/* Let the kernel take the pages of unpinned blocks when it needs them. */
-void hostpool_relax(void);
+/*
+ * Let the kernel take the pages of unpinned blocks when it needs them. @ready: also of those that
+ * hostpool_populate() made present.
+ */
+void hostpool_relax(bool ready);
 
 /* Give back the unpinned blocks after the last pinned block. */
 void hostpool_drop(void);

@@ -64,6 +64,30 @@ def no_host_memory_but_a_disk():
         check("every word right" in job.finish(), "the job did not verify its memory")
 
 
+def a_pause_that_ends_a_resume():
+    """The host memory of the one is free for the other."""
+    with Group(1000 * MIB) as group:
+        job = counter_in(group, 256, CUDAW_RELEASE="memory", CUDAW_HOST_POOL="0", CUDAW_SIM_COPY_GBPS="0.3",
+                         **HELD)
+        for _ in range(3):
+            job.pause()
+            hold("in")
+            job.send(signal.SIGUSR2)
+            job.wait_state("resuming")
+            cudaw_ok("pause", "--no-wait", job.pid)
+            let_go("in")
+            job.wait_state("paused")
+            job.resume()
+        check("every word right" in job.finish(), "the job did not verify its memory")
+
+
+def captures_while_host_memory_is_prepared():
+    """Pinning is forbidden beside a global capture, and would break it."""
+    job = Job("capture", "--capture-ms", 100, "--global", 1, "--grow-mib", 64, "--steps", 30,
+              env={"CUDAW_PREPARE": "1", "CUDAW_RELEASE": "memory"})
+    check("every word right" in job.result(), "the job did not verify its memory")
+
+
 def too_few_addresses():
     """Under ulimit -v the program has the memory that it would get natively."""
     job = Job("/bin/sh", "-c", f"ulimit -v 60000000 && exec {COUNTER} --mib 64 "
@@ -136,7 +160,8 @@ def the_gpu_is_full():
 
 main(unsanitized(too_little_host_memory),
      unsanitized(too_little_host_memory_for_the_group_around),
-     unsanitized(no_host_memory_but_a_disk), unsanitized(too_few_addresses),
+     unsanitized(no_host_memory_but_a_disk), unsanitized(a_pause_that_ends_a_resume),
+     captures_while_host_memory_is_prepared, unsanitized(too_few_addresses),
      a_pause_cancels_a_waiting_resume,
      a_waiting_resume_by_the_command_ends_with_success, sigterm_while_waiting,
      no_virtual_memory_management, the_gpu_is_full)

@@ -133,6 +133,24 @@ def with_the_context_left_on_the_gpu():
     finish(job)
 
 
+def what_an_earlier_pause_has_pinned_is_given_back():
+    """It stays pinned while the job runs."""
+    path = directory()
+    job = counter(CUDAW_SNAPSHOT_DIR=path)
+
+    def pinned():
+        cudaw_ok("pause", "--release", "memory", job.pid)
+        cudaw_ok("resume", job.pid)
+        job.wait_steps(job.steps() + 20)    # what is not pinned does not count after that
+        return told(job, "pool") != "0"
+    until(pinned, 30, "host memory is pinned")
+    job.pause("signal")
+    until(lambda: told(job, "snapshot") == path, 30, "the job is in its snapshot")
+    equal((told(job, "paused"), told(job, "pool")), ("0", "0"), "the host memory it keeps")
+    job.resume("signal")
+    finish(job)
+
+
 def a_damaged_snapshot_leaves_the_job_paused():
     path = directory()
     job = paused_into(path)
@@ -299,8 +317,10 @@ if __name__ == "__main__":
     main(a_signal_pauses_into_a_snapshot, the_second_one_writes_what_changed,
          it_is_paused_once_the_gpu_is_free, a_signal_pauses_into_a_compressed_snapshot,
          a_wrong_codec_is_told_and_the_snapshot_written, the_command_compresses,
-         with_the_context_left_on_the_gpu, a_damaged_snapshot_leaves_the_job_paused,
-         what_a_job_is_in_is_not_overwritten, another_snapshot_is_refused,
+         with_the_context_left_on_the_gpu, what_an_earlier_pause_has_pinned_is_given_back,
+         a_damaged_snapshot_leaves_the_job_paused,
+         what_a_job_is_in_is_not_overwritten,
+         another_snapshot_is_refused,
          the_driver_is_told_of_other_gpus,
          a_snapshot_that_cannot_be_written_keeps_the_memory,
          a_signal_while_it_is_written_resumes, a_path_that_no_request_can_name_is_refused,

@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
+ *	capture [--capture-ms N] [--capture-line 1] [--global 1] [--grow-mib N]
+ *
  * A stream capture in every step that stays open for --capture-ms, with --capture-line 1 until a
  * line comes on stdin or its end, during which memory is allocated
  * and freed, as frameworks do; then its graph is launched. A pause must wait for the end of the
- * capture, since waiting for the GPU during one would break it.
+ * capture, since waiting for the GPU during one would break it. With --global 1 captures are of the
+ * global mode, and nothing is freed. With --grow-mib so much more is allocated before each.
  */
 #include "tests/programs/kernels.h"
 
 #define WORDS (UINT64_C(1) << 20)
 
-static unsigned long capture_ms = 50, capture_line;
+static unsigned long capture_ms = 50, capture_line, global, grow_mib;
 
 static CUgraphExec capture(const struct kernels *kernels, CUstream stream, CUdeviceptr data)
 {
@@ -19,12 +22,14 @@ static CUgraphExec capture(const struct kernels *kernels, CUstream stream, CUdev
 	CUgraph graph;
 	void *args[] = {&data, &words};
 
-	CALL(cuMemAlloc_v2(&temporary, WORDS));
-	CALL(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+	CALL(cuMemAlloc_v2(&temporary, grow_mib ? grow_mib << 20 : WORDS));
+	CALL(cuStreamBeginCapture_v2(stream, global ? CU_STREAM_CAPTURE_MODE_GLOBAL
+						    : CU_STREAM_CAPTURE_MODE_RELAXED));
 	printf("capturing\n");
 	fflush(stdout);
 	CALL(cuLaunchKernel(kernels->increment, 64, 1, 1, 256, 1, 1, 0, stream, args, NULL));
-	CALL(cuMemFree_v2(temporary));
+	if (!global)
+		CALL(cuMemFree_v2(temporary));
 	step_sleep_ms(capture_ms);
 	if (capture_line)
 		step_wait_byte();
@@ -40,6 +45,8 @@ int main(int argc, char **argv)
 	const struct step_option options[] = {
 		{"capture-ms", &capture_ms},
 		{"capture-line", &capture_line},
+		{"global", &global},
+		{"grow-mib", &grow_mib},
 	};
 	uint32_t *host = malloc(WORDS * sizeof(uint32_t));
 	struct kernels kernels;
@@ -47,7 +54,7 @@ int main(int argc, char **argv)
 	CUstream stream;
 	unsigned long k;
 
-	step_parse(argc, argv, options, 2);
+	step_parse(argc, argv, options, 4);
 	kernels_init(&kernels);
 	CALL(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	CALL(cuMemAlloc_v2(&data, WORDS * sizeof(uint32_t)));

@@ -164,6 +164,9 @@ SIM_EXPORT cuMemHostRegister_v2(void *ptr, size_t size, unsigned int flags)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (map_overlaps(map.start, size))
 		return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+	/* As vLLM has seen for cudaHostRegister() beside a capture [vllm-project/vllm, issue 46933]. */
+	if (capture_check_unsafe())
+		return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 	map.ctx = ctx_owner(ctx_current());
 	map.dev = map.ctx->dev;
 	map.flags = flags;

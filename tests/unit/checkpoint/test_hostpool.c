@@ -115,7 +115,7 @@ START_TEST(relaxed_pages_are_left)
 	ck_assert_int_eq(hostpool_populate(512 * MB / HOSTPOOL_BLOCK, NULL), 0);
 	held = hostpool_held(0);
 	used = hostmem_cgroup_available();
-	hostpool_relax();
+	hostpool_relax(true);
 	ck_assert_uint_eq(hostpool_held(0), 0);
 	relaxed = hostmem_cgroup_available();
 	hostpool_drop();
@@ -128,6 +128,12 @@ END_TEST
 
 /* What the driver answers to cuMemHostUnregister. */
 static CUresult answer;
+
+static CUresult exchange(CUstreamCaptureMode *mode)
+{
+	ck_assert_int_eq(*mode, CU_STREAM_CAPTURE_MODE_RELAXED);
+	return CUDA_SUCCESS;
+}
 
 static CUresult set_current(CUcontext ctx)
 {
@@ -157,6 +163,7 @@ static bool is_mapped(const void *start)
 START_TEST(what_stays_pinned_is_kept)
 {
 	static const struct cuda_driver drv = {.cuCtxSetCurrent = set_current,
+					       .cuThreadExchangeStreamCaptureMode = exchange,
 					       .cuMemHostRegister_v2 = pin,
 					       .cuMemHostUnregister = unpin};
 	static const CUresult answers[] = {CUDA_ERROR_UNKNOWN, CUDA_ERROR_INVALID_CONTEXT,
@@ -172,7 +179,7 @@ START_TEST(what_stays_pinned_is_kept)
 	for (int i = 0; i < 2; i++) {
 		answer = answers[i];
 		hostpool_unpin(&drv, NULL, 0);
-		hostpool_relax();
+		hostpool_relax(true);
 		hostpool_drop();
 		ck_assert_uint_eq(hostpool_held(0), HOSTPOOL_BLOCK);
 		ck_assert(is_mapped(start));
