@@ -39,20 +39,25 @@ static int open_unnamed(const char *dir)
 int spill_open(size_t size)
 {
 	const char *dir = setting_text(SETTING_SPILL_DIR);
+	bool fresh = spill.fd < 0;
 	int error = 0;
 
 	if (!dir)
 		return -ENOENT;
-	if (ownfd_get(&spill) < 0)
+	/* The program has closed it, and what is out with it. */
+	if (ownfd_is_lost(&spill))
+		return -EBADF;
+	if (fresh)
 		ownfd_set(&spill, open_unnamed(dir));
 	if (ownfd_get(&spill) < 0)
 		error = errno;
 	else
 		error = posix_fallocate(ownfd_get(&spill), 0, size);
-	if (error) {
+	if (error)
 		pr_err("CUDAW_SPILL_DIR=%s: no file of %zu bytes: %s", dir, size, strerror(error));
+	/* Another one may have a part of the job, and keeps that. */
+	if (error && fresh)
 		spill_close();
-	}
 	return -error;
 }
 

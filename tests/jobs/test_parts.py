@@ -325,33 +325,15 @@ def on_a_disk():
         finish(job)
 
 
-def both_ways_at_once():
-    """One job gives as much as the other one takes: the time of the longer way, not of both."""
-    rate = {"CUDAW_SIM_COPY_GBPS": "0.1", "CUDAW_RELEASE": "memory"}
-    jobs = [started(**rate), started(**rate)]
-    leases = [Lease(job) for job in jobs]
-    leases[1].take(EVERYTHING)
-    leases[1].fill()        # the first time, memory is made that is kept
-    leases[1].take(EVERYTHING)
-    start = time.monotonic()
-    leases[0].take(EVERYTHING)
-    out = time.monotonic() - start
-    start = time.monotonic()
-    leases[1].fill()
-    back = time.monotonic() - start
-    for lease in leases:
-        lease.seen.clear()
-    start = time.monotonic()
-    leases[1].send(f"yield {EVERYTHING}")
-    leases[0].send(f"room {EVERYTHING}")
-    for lease in leases:
-        equal(lease.until("end"), "ok", "the end of a hand-over")
-    both = time.monotonic() - start
-    for name, value in (("out", out), ("back", back), ("both at once", both)):
-        figure(name, value, "s")
-    check(both < 0.8 * (out + back), f"{both:.2f} s for both, {out:.2f} and {back:.2f} s alone")
-    leases[1].fill()
-    for job in jobs:
+def a_part_for_which_the_disk_has_no_room():
+    """What is on disk already stays there."""
+    with Group(256 * MIB) as group:
+        job, lease = spilling(group)
+        lease.take(4 * MIB)
+        resource.prlimit(job.pid, resource.RLIMIT_FSIZE, (8 * MIB, resource.RLIM_INFINITY))
+        lease.send(f"yield {12 * MIB}")
+        check(lease.until("end").startswith("nomem"), f"the second part ends: {lease.seen[-1]}")
+        lease.fill()
         finish(job)
 
 
@@ -446,7 +428,7 @@ main(*(case for program in GPU_TESTS for case in shared("parts.py", *program, ST
      signals_reach_the_program, kernels_that_do_not_end, one_process_of_several,
      one_that_shares_memory, one_that_imports_its_own_memory,
      one_that_imports_its_own_memory_and_runs_on,
-     what_a_client_must_not_say, on_a_disk,
+     what_a_client_must_not_say, on_a_disk, a_part_for_which_the_disk_has_no_room,
      both_ways_at_once,
      *((f"at random: {' '.join(map(str, (program, *args, *env)))}",
         lambda program=program, args=args, env=env: at_random(program, args, env))
