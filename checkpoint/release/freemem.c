@@ -22,6 +22,10 @@
 #define STACK_SIZE 65536
 #define LINE_SIZE  24 /* of a number */
 
+/* Of the child and its parent, if the program could not be run. */
+#define EXIT_DENIED_TO_US 126
+#define EXIT_NOT_RUN      127
+
 #ifdef __SANITIZE_THREAD__
 /*
  * TSan takes clone() for a fork, and stops to see what synchronises the thread. glibc has the function
@@ -48,6 +52,11 @@ struct child {
 static char program[PATH_MAX];
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
+static int exit_status(int error)
+{
+	return error == EPERM || error == EACCES ? EXIT_DENIED_TO_US : EXIT_NOT_RUN;
+}
+
 /* In the child, which shares our memory. Its parent waits until it calls execve(). */
 static int child_main(void *arg)
 {
@@ -59,7 +68,7 @@ static int child_main(void *arg)
 		close_range(STDERR_FILENO + 1, ~0U, 0);
 		execve(program, child->argv, child->envp);
 	}
-	_exit(127);
+	_exit(exit_status(errno));
 }
 
 /* In the parent of the child, which shares our memory too. The caller waits until it ends. */
@@ -68,10 +77,13 @@ static int parent_main(void *arg)
 	struct child *child = arg;
 	pid_t pid = clone(child_main, child->stack + 2 * STACK_SIZE,
 			  CLONE_VM | CLONE_VFORK | SIGCHLD, child);
+	int status;
 
-	if (pid > 0)
-		waitpid(pid, NULL, 0);
-	_exit(0);
+	if (pid < 0)
+		_exit(exit_status(errno));
+	if (waitpid(pid, &status, 0) != pid || !WIFEXITED(status))
+		_exit(EXIT_NOT_RUN);
+	_exit(WEXITSTATUS(status));
 }
 
 static void find_program(void)
@@ -92,10 +104,18 @@ void freemem_find(void)
 	pthread_once(&once, find_program);
 }
 
+/* There was an answer before: what keeps us from another one will pass, as an upgrade of NVML does. */
+static bool answered;
+
+static int no_way(void)
+{
+	return answered ? -EAGAIN : -ENOSYS;
+}
+
 /* Run @child and read its answer, at most @size - 1 bytes. */
 static int run_child(struct child *child, char *answer, size_t size)
 {
-	int fds[2], error = 0;
+	int fds[2], error = 0, status = 0;
 	size_t length = 0;
 	ssize_t got;
 	pid_t pid;
@@ -116,8 +136,9 @@ static int run_child(struct child *child, char *answer, size_t size)
 		length += got > 0 ? got : 0;
 	answer[length] = '\0';
 	close(fds[0]);
-	if (pid > 0)
-		waitpid(pid, NULL, __WCLONE);
+	if (pid > 0 && waitpid(pid, &status, __WCLONE) == pid && WIFEXITED(status) &&
+	    WEXITSTATUS(status) >= EXIT_DENIED_TO_US)
+		error = WEXITSTATUS(status) == EXIT_DENIED_TO_US ? -EPERM : -EAGAIN;
 	free(child->stack);
 	return error;
 }
@@ -131,8 +152,8 @@ static int ask(struct child *child, char *answer, size_t size)
 
 	freemem_find();
 	if (access(program, X_OK)) {
-		pr_warn("%s is missing; free GPU memory is not checked", FREEMEM_PROGRAM);
-		return -ENOSYS;
+		pr_warn("%s is missing", FREEMEM_PROGRAM);
+		return no_way();
 	}
 	child->argv[0] = FREEMEM_PROGRAM;
 	if (path) {
@@ -164,8 +185,9 @@ int freemem_query(const struct gpu *gpus, int count, size_t *bytes)
 	for (int i = 0; i < count; i++, line = end) {
 		bytes[i] = strtoull(line, &end, 10);
 		if (end == line)
-			return -ENOSYS;
+			return no_way();
 	}
+	answered = true;
 	return 0;
 }
 

@@ -75,6 +75,15 @@ void release_find(void)
 	freemem_find();
 }
 
+static bool has_context(const struct context_list *list, size_t dev)
+{
+	for (size_t i = 0; i < list->count; i++)
+		if ((size_t)list->items[i].dev == dev)
+			return true;
+	return false;
+}
+
+/* The driver may have memory of the program on a device without a context, too. */
 static void measure(const struct context_list *list)
 {
 	size_t ngpus;
@@ -83,14 +92,10 @@ static void measure(const struct context_list *list)
 	memset(held, 0, sizeof(held));
 	if (nvml_device_count(&machine_gpus))
 		machine_gpus = 0;
-	for (size_t i = 0; i < list->count; i++) {
-		CUdevice dev = list->items[i].dev;
-
-		if ((size_t)dev >= ngpus || held[dev])
-			continue;
+	for (size_t dev = 0; dev < ngpus; dev++)
 		if (nvml_process_memory(gpus[dev].uuid, &held[dev]))
-			held[dev] = CONTEXT_GUESS;
-	}
+			held[dev] =
+				has_context(list, dev) ? CONTEXT_GUESS + driver_memory_total() : 0;
 }
 
 /* What the process holds on @dev beyond vmem's; -ENOSYS if NVML does not know the process. */
@@ -109,16 +114,14 @@ static int unmapped_bytes(CUdevice dev, size_t *bytes)
 
 size_t release_host_bytes(const struct context_list *list)
 {
-	bool asked[GPU_MAX] = {false}, known = true;
-	size_t sum = 0, bytes;
+	bool known = true;
+	size_t sum = 0, ngpus;
 
-	for (size_t i = 0; i < list->count; i++) {
-		CUdevice dev = list->items[i].dev;
+	devices_all(&ngpus);
+	for (size_t dev = 0; dev < ngpus; dev++) {
+		size_t bytes = 0;
 
-		if (dev >= GPU_MAX || asked[dev])
-			continue;
-		asked[dev] = true;
-		if (unmapped_bytes(dev, &bytes)) {
+		if (unmapped_bytes((CUdevice)dev, &bytes) && has_context(list, dev)) {
 			bytes = HOST_GUESS;
 			known = false;
 		}

@@ -59,7 +59,8 @@ unsigned int release_gpus(void);
 /*
  * Bytes by device (GPU_MAX entries) that this process held at the last checkpoint, beyond what vmem
  * had mapped: contexts, and memory left to the driver. 1 GiB, a guess, if NVML does not know them.
- * Valid until the next checkpoint. The engine's thread.
+ * Valid until the next checkpoint. The engine's thread, or the control thread while no operation moves
+ * memory.
  */
 const size_t *release_held(void);
 

@@ -6,6 +6,7 @@ from gpulib import (Job, check, cudaw_ok, equal, figure, gpu_used, hog, idle_gpu
 
 MIB = 8192
 CONTEXT_MIB = 1024      # more than a context takes on any GPU
+CLIENT_MIB = 8          # more than the driver has for a process without one
 
 
 def counter(**options):
@@ -52,6 +53,25 @@ def memory_release_leaves_the_context():
     check("every word right" in job.finish(), "the job did not verify its memory")
 
 
+def one_that_has_no_context():
+    """The driver keeps 4 MiB of each GPU while a process that has initialised CUDA is there [H200]."""
+    idle = idle_gpu_used()
+    job = Job("hold", "--initialised", 1)
+    job.wait_line("initialised")
+    job.pause()
+    left = gpu_used() - idle
+    figure("used_without_context", left, "MiB")
+    check(left <= CLIENT_MIB, f"{left} MiB are in use while paused")
+    job.resume()
+    job.tell()
+    job.wait_line("holding")
+    job.pause()
+    equal(gpu_used() - idle, 0, "the memory in use while paused, in MiB")
+    job.resume()
+    job.tell()
+    check("every byte right" in job.result(), "the job did not verify its memory")
+
+
 def a_paused_job_gives_back_the_rest():
     """If it is asked for; and what it has given back stays so."""
     idle = idle_gpu_used()
@@ -78,4 +98,5 @@ def a_paused_job_gives_back_the_rest():
     check("every word right" in job.finish(), "the job did not verify its memory")
 
 
-main(full_release, memory_release_leaves_the_context, a_paused_job_gives_back_the_rest)
+main(full_release, memory_release_leaves_the_context, one_that_has_no_context,
+     a_paused_job_gives_back_the_rest)

@@ -5,7 +5,8 @@
  * a resume. --verify 0 leaves out the end, so that the calls before it can be counted; --until-eof
  * 1 verifies at every line and ends when no more come; --zeros N adds a buffer of N MiB of zeros.
  * --close-listener 1 closes the last of the listening sockets that the process has, before it says
- * that it holds.
+ * that it holds. --initialised 1: first it only initialises CUDA, says "initialised", and waits for a
+ * line, without any context.
  */
 #include "tests/programs/kernels.h"
 
@@ -20,6 +21,7 @@ static unsigned long verify = 1;
 static unsigned long zeros;
 static unsigned long until_eof;
 static unsigned long close_listener;
+static unsigned long initialised;
 
 static void fill(const struct kernels *kernels, CUdeviceptr *data, size_t size, uint32_t seed)
 {
@@ -73,17 +75,31 @@ static void close_last_listener(void)
 	step_die("hold: no socket listens");
 }
 
+static void wait_without_context(void)
+{
+	char line[16];
+
+	CALL(cuInit(0));
+	printf("initialised\n");
+	fflush(stdout);
+	if (!fgets(line, sizeof(line), stdin))
+		step_die("hold: nobody is there any more");
+}
+
 int main(int argc, char **argv)
 {
 	const struct step_option options[] = {{"verify", &verify},
 					      {"zeros", &zeros},
 					      {"until-eof", &until_eof},
-					      {"close-listener", &close_listener}};
+					      {"close-listener", &close_listener},
+					      {"initialised", &initialised}};
 	CUdeviceptr data[NBUFFERS], zero = 0;
 	struct kernels kernels;
 	char line[16];
 
-	step_parse(argc, argv, options, 4);
+	step_parse(argc, argv, options, 5);
+	if (initialised)
+		wait_without_context();
 	kernels_init(&kernels);
 	for (size_t b = 0; b < NBUFFERS; b++)
 		fill(&kernels, &data[b], sizes[b], (uint32_t)b + 1);

@@ -465,6 +465,24 @@ static void check_that_it_is_seen(void)
 	ck_assert_uint_eq(lack.free, GB);
 }
 
+/* NVML knew once, and will again: to restore without an answer could lose the job. */
+START_TEST(an_answer_that_does_not_come_any_more_is_waited_for)
+{
+	if (!child_can_be_asked())
+		return;
+	pause_on(1 << 0);
+	carried[0] = 8 * GB;
+	unlink(free_path);
+	ck_assert(release_fits(carried, &lack));
+	set_free(20 * GB);
+	ck_assert(release_fits(carried, &lack));
+	unlink(free_path);
+	ck_assert(!release_fits(carried, &lack));
+	set_free(20 * GB);
+	ck_assert(release_fits(carried, &lack));
+}
+END_TEST
+
 /* The child needs descriptors, too. */
 START_TEST(a_program_that_leaves_descriptors_for_the_question_alone)
 {
@@ -554,6 +572,7 @@ int main(void)
 	tcase_add_test(tc, an_unusable_directory_locks_nothing);
 	tcase_add_test(tc, without_descriptors_it_waits);
 	tcase_add_test(tc, one_that_is_stopped_with_the_lock_is_passed);
+	tcase_add_test(tc, an_answer_that_does_not_come_any_more_is_waited_for);
 	tcase_add_test(tc, a_program_that_leaves_descriptors_for_the_question_alone);
 	tcase_add_test(tc, a_program_without_standard_descriptors);
 	tcase_add_test(tc, one_that_does_not_say_what_it_takes_is_waited_for);
