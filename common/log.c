@@ -1,33 +1,49 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/log.h"
+#include "common/ownfd.h"
 #include "common/settings.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 static const char *const level_names[] = {"error", "warn", "info", "debug"};
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static enum log_level max_level = LOG_ERROR;
-static int log_fd = STDERR_FILENO;
+static struct ownfd file = OWNFD_NONE;
+static char path[PATH_MAX]; /* of it, as the program may change its environment; "": stderr */
+
+static void open_file(void)
+{
+	ownfd_set(&file, open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+}
 
 static void setup(void)
 {
 	/* Not setting_word(), which logs a word that it does not know. */
-	const char *level = setting_text(SETTING_LOG);
-	const char *path = setting_text(SETTING_LOG_FILE);
+	const char *level = setting_text(SETTING_LOG), *name;
 
 	for (int i = LOG_ERROR; level && i <= LOG_DEBUG; i++)
 		if (!strcmp(level, level_names[i]))
 			max_level = i;
-	if (path) {
-		int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-		if (fd >= 0)
-			log_fd = fd;
-	}
+	name = setting_text(SETTING_LOG_FILE);
+	if (!name || strlen(name) >= sizeof(path))
+		return;
+	strcpy(path, name);
+	open_file();
+	if (file.fd < 0)
+		path[0] = '\0';
+}
+
+void log_restored(void)
+{
+	if (*path && ownfd_is_lost(&file))
+		open_file();
 }
 
 int log_enabled(enum log_level level)
@@ -40,7 +56,7 @@ void log_msg(enum log_level level, const char *fmt, ...)
 {
 	char line[1024];
 	va_list ap;
-	int len;
+	int len, fd;
 
 	if (!log_enabled(level))
 		return;
@@ -52,6 +68,8 @@ void log_msg(enum log_level level, const char *fmt, ...)
 	if (len > (int)sizeof(line) - 2)
 		len = sizeof(line) - 2;
 	line[len++] = '\n';
-	if (write(log_fd, line, len) < 0)
-		return; /* there is no other place to report it */
+	fd = *path ? ownfd_get(&file) : STDERR_FILENO;
+	/* write() is a cancellation point. If it fails, there is no other place to report it. */
+	if (fd >= 0)
+		syscall(SYS_write, fd, line, len);
 }

@@ -4,7 +4,8 @@
 /*
  * Messages of the injected libraries. cudaw is a guest in the program's process, so only errors
  * reach stderr by default. CUDAW_LOG=error|warn|info|debug sets the level. CUDAW_LOG_FILE=path sets
- * the destination, which is opened for append on the first message.
+ * the destination, which is opened for append on the first message. If the program closes that file,
+ * messages are lost.
  *
  * Every file defines LOG_PREFIX ("vmem: ") before it includes this header. A message is one line
  * without a newline. Any thread may log, but not a signal handler.
@@ -13,6 +14,9 @@
 enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG };
 
 void log_msg(enum log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* In a restored process image, where the file may be another one at the same path: open it again. */
+void log_restored(void);
 
 /* True if a message of this level would be written. For messages that are costly to make. */
 int log_enabled(enum log_level level);

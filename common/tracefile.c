@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/tracefile.h"
+#include "common/ownfd.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -25,11 +26,11 @@
 
 static struct {
 	pthread_mutex_t lock;
-	bool open;  /* written under lock */
-	int fd;     /* -1: none */
+	bool open; /* written under lock */
+	struct ownfd own;
 	off_t size; /* of the file; 0 before the first event */
 	char path[PATH_MAX];
-} file = {.lock = PTHREAD_MUTEX_INITIALIZER, .fd = -1};
+} file = {.lock = PTHREAD_MUTEX_INITIALIZER, .own = OWNFD_NONE};
 
 bool tracefile_is_open(void)
 {
@@ -39,9 +40,7 @@ bool tracefile_is_open(void)
 static void close_locked(void)
 {
 	__atomic_store_n(&file.open, false, __ATOMIC_RELAXED);
-	if (file.fd >= 0)
-		close(file.fd);
-	file.fd = -1;
+	ownfd_close(&file.own);
 }
 
 /* A child that uses CUDA has a trace of its own, and writes nothing into this one. */
@@ -80,7 +79,7 @@ static int create(const char *path)
 static int write_at(const char *data, size_t len, off_t at)
 {
 	while (len) {
-		ssize_t n = syscall(SYS_pwrite64, file.fd, data, len, at);
+		ssize_t n = syscall(SYS_pwrite64, file.own.fd, data, len, at);
 
 		if (n < 0)
 			return -errno;
@@ -105,7 +104,7 @@ static void drop_signal(int sig)
 /* Give the file its former length and end. */
 static void undo(void)
 {
-	if (!ftruncate(file.fd, file.size) && file.size)
+	if (!ftruncate(file.own.fd, file.size) && file.size)
 		write_at(END, END_SIZE, file.size - END_SIZE);
 }
 
@@ -142,7 +141,9 @@ static int append_safely(char *line, size_t len)
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &mask);
 	pthread_mutex_lock(&file.lock);
-	if (file.fd >= 0)
+	if (ownfd_is_lost(&file.own))
+		error = -EBADF;
+	else if (ownfd_get(&file.own) >= 0)
 		error = append(line, len);
 	if (error == -EFBIG)
 		drop_signal(SIGXFSZ);
@@ -162,7 +163,7 @@ int tracefile_open(const char *path, char *line, size_t len)
 	if (fd < 0)
 		return fd;
 	pthread_atfork(NULL, NULL, after_fork_child);
-	file.fd = fd;
+	ownfd_set(&file.own, fd);
 	error = append_safely(line, len);
 	if (!error)
 		__atomic_store_n(&file.open, true, __ATOMIC_RELEASE);

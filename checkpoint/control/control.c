@@ -110,7 +110,7 @@ static bool take_restored(void)
 	own_start = start;
 	wake_take_restored();
 	server_take_restored();
-	signals_notify(wake_writer());
+	log_restored();
 	return true;
 }
 
@@ -129,10 +129,8 @@ static bool look_for_lost(void)
 	pipe_lost = wake_is_lost();
 	server_lost = server_reopen();
 	if (pipe_lost) {
-		signals_notify(-1);
 		wake_close();
-		if (!wake_open())
-			signals_notify(wake_writer());
+		wake_open();
 	}
 	robbed |= pipe_lost || server_lost;
 	return pipe_lost || server_lost;
@@ -277,7 +275,7 @@ static bool begin(void)
 	int error = start_thread();
 
 	if (!error) {
-		signals_notify(wake_writer());
+		wake_up(); /* a signal may have come before there was a pipe */
 		return true;
 	}
 	pr_err_once(

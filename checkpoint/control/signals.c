@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/control/signals.h"
+#include "checkpoint/control/wake.h"
 #include "common/forks.h"
-#include "common/ownfd.h"
 #include "common/settings.h"
 
 #include <errno.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdbool.h>
-#include <unistd.h>
 
 #define LOG_PREFIX "signals: "
 #include "common/log.h"
@@ -30,21 +29,10 @@ struct chained {
 };
 
 static struct chained chain[NSIG];
-static struct ownfd notify_own = OWNFD_NONE;
 static int last_wish;
 static int ends;
 /* Spin lock of sigaction(), taken with all signals blocked: the signal that is set, or 0. */
 static int writer;
-
-static void notify(void)
-{
-	int fd = ownfd_get(&notify_own);
-	char byte = 0;
-
-	/* A full pipe still has bytes that wake the control thread. */
-	if (fd >= 0 && write(fd, &byte, 1) < 0)
-		return;
-}
 
 static void handler(int sig, siginfo_t *info, void *ucontext);
 
@@ -208,7 +196,7 @@ static void note(const struct chained *c)
 		__atomic_store_n(&last_wish, c->wish, __ATOMIC_RELEASE);
 	else
 		__atomic_fetch_add(&ends, 1, __ATOMIC_RELEASE);
-	notify();
+	wake_up();
 }
 
 static void handler(int sig, siginfo_t *info, void *ucontext)
@@ -266,7 +254,6 @@ static void begin_anew_in_child(void)
 {
 	int sig = writer;
 
-	ownfd_set(&notify_own, -1);
 	last_wish = WISH_NONE;
 	ends = 0;
 	writer = 0;
@@ -279,14 +266,6 @@ void signals_init(void)
 {
 	take(SETTING_SIGNAL_PAUSE, WISH_PAUSE);
 	take(SETTING_SIGNAL_RESUME, WISH_RESUME);
-}
-
-void signals_notify(int fd)
-{
-	ownfd_set(&notify_own, fd);
-	/* A wish may have been noted before there was a descriptor. */
-	if (fd >= 0 && __atomic_load_n(&last_wish, __ATOMIC_ACQUIRE))
-		notify();
 }
 
 int signals_for(enum signal_wish wish)

@@ -46,9 +46,6 @@ int signals_for(enum signal_wish wish);
 /* True if the kernel still has our handler for @sig. */
 bool signals_is_installed(int sig);
 
-/* From now on write a byte to @fd for each wish or request to end that is noted; -1: stop. */
-void signals_notify(int fd);
-
 /* The last wish since the previous call. */
 enum signal_wish signals_take_wish(void);
 

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 static struct ownfd ends[2] = {OWNFD_NONE, OWNFD_NONE};
@@ -27,21 +28,21 @@ void wake_close(void)
 
 void wake_up(void)
 {
-	int fd = wake_writer();
+	int fd = ownfd_get(&ends[1]), saved_errno = errno;
 	char byte = 0;
 
-	if (fd >= 0 && write(fd, &byte, 1) < 0)
-		return; /* the pipe is full: the thread wakes up */
+	/*
+	 * write() is a cancellation point, and threads of the program call this in driver calls and in
+	 * handlers of signals, which may come in the midst of malloc().
+	 */
+	if (fd >= 0)
+		syscall(SYS_write, fd, &byte, 1); /* if the pipe is full, the thread wakes up */
+	errno = saved_errno;
 }
 
 int wake_reader(void)
 {
 	return ownfd_get(&ends[0]);
-}
-
-int wake_writer(void)
-{
-	return ownfd_get(&ends[1]);
 }
 
 void wake_drain(void)

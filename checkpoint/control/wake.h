@@ -14,12 +14,11 @@
 int wake_open(void);
 void wake_close(void);
 
-/* Wake the control thread. Any thread. */
+/* Wake the control thread, if there is a pipe. Any thread, and signal handlers. errno stays. */
 void wake_up(void);
 
-/* The end to poll, and the end to write to, for signals_notify(); -1: none. */
+/* The end to poll; -1: none. */
 int wake_reader(void);
-int wake_writer(void);
 
 /* Read all that is in the pipe. */
 void wake_drain(void);

@@ -176,6 +176,10 @@ def sigkill_does_not_block_the_next_start():
     check("every word right" in job.finish(), "the job did not verify its memory")
 
 
+def a_cancelled_thread_ends_where_it_says():
+    check("handlers: got 0 and 0" in handling("--cancel", 1).finish(), "the last line")
+
+
 early = [handlers(how) for how in HOW if HOW[how] != 4]
 early.append((handlers(list(HOW)[3])[0], unsanitized(handlers(list(HOW)[3])[1])))
 
@@ -184,7 +188,7 @@ main(*shared("signals.py", leave_out=("while_a_capture_is_open",),
      *early, other_signals, a_signal_by_number, no_signal, nonsense_for_a_signal,
      one_signal_for_both, unsanitized(sigterm_that_pauses_and_was_handled_before_cudaw),
      a_one_shot_handler_that_raises_again, a_handler_too_big_for_the_alternate_stack,
-     sighup_does_not_resume, unsanitized(a_set_uid_program),
+     a_cancelled_thread_ends_where_it_says, sighup_does_not_resume, unsanitized(a_set_uid_program),
      exit_while_paused_before_cuda, sigkill_does_not_block_the_next_start,
      *shared("exits.py", leave_out=("sigterm_with_such_a_handler_and_the_runtime",),
              sanitizers_leave_out=("sigterm_with_a_handler_in_python",)))

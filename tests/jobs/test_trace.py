@@ -238,8 +238,28 @@ def batches():
                   "cuMemDiscardAndPrefetchBatchAsync": ("memory", 4096)}, "the batches")
 
 
+@unsanitized
+def a_program_that_closes_its_file():
+    """Nothing is written into the program's own file in its place."""
+    clean()
+    when, own = os.path.join(SCRATCH, "closes.now"), os.path.join(SCRATCH, "closes.own")
+    with open(own, "wb") as file:
+        file.write(bytes(64 * PAGE))
+    job = Job("counter", "--mib", 64, *ENDLESS, "--step-ms", 5,
+              env={"CUDAW_TRACE": FILE, "CLOSES_WHEN": when, "CLOSES_WHAT": FILE, "CLOSES_OPENS": own,
+                   "LD_PRELOAD": os.path.join(BUILD, "tests", "preload", "closes.so")})
+    job.wait_steps(3)
+    with open(when, "wb"):
+        until(lambda: not os.path.exists(when), 10, "the file is closed")
+    job.wait_steps(job.steps() + 5)
+    check("every word right" in job.finish(), "the job did not verify its memory")
+    check("Bad file descriptor; the trace ends here" in job.stderr(), f"it says {job.stderr()!r}")
+    with open(own, "rb") as file:
+        equal(file.read(), bytes(64 * PAGE), "the program's own file")
+
+
 main(every_call_is_there_once, threads, killed_at_any_moment, events_keep_to_their_pages,
      a_file_of_limited_size, a_file_that_can_not_be_made, files_that_are_there, an_option_of_run,
-     children, a_call_that_fails, a_launch_that_is_refused, batches,
+     a_program_that_closes_its_file, children, a_call_that_fails, a_launch_that_is_refused, batches,
      *shared("trace.py", leave_out=("every kernel of static_rt has a name and parameters",
                                     "every kernel of dynamic_rt has a name and parameters")))

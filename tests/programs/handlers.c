@@ -14,9 +14,14 @@
  *
  *	--term 1	one-shot: the handler raises the signal again, for the default to end the program
  *	--term 2	with more stack than there is on the alternate one, which it did not ask for
+ *
+ * --cancel 1: a thread gets SIGUSR2 while it is cancelled, and far from a cancellation point. It ends at its
+ * own one, as a handler that is called in malloc(), say, must not end it.
  */
 #include "tests/programs/kernels.h"
 
+#include <pthread.h>
+#include <stdbool.h>
 #include <unistd.h>
 
 #define BYTES (4 << 20)
@@ -25,7 +30,7 @@ enum how { BY_NOTHING, BY_SIGNAL, BY_SIGINFO, BY_IGNORING, BY_EARLY, BY_ONE_SHOT
 enum term { TERM_BY_NOTHING, TERM_ONE_SHOT, TERM_BIG };
 
 static const int numbers[] = {SIGUSR1, SIGUSR2};
-static unsigned long how, term;
+static unsigned long how, term, cancel;
 static volatile sig_atomic_t got[2], odd;
 
 static void on_signal(int sig)
@@ -133,15 +138,41 @@ static int is_as_installed(const struct sigaction *act, int i)
 	}
 }
 
+static bool signalled, reached;
+
+static void *busy(void *arg)
+{
+	while (!__atomic_load_n(&signalled, __ATOMIC_ACQUIRE))
+		;
+	__atomic_store_n(&reached, true, __ATOMIC_RELEASE);
+	pthread_testcancel();
+	return arg;
+}
+
+static void signal_cancelled(void)
+{
+	pthread_t thread;
+	void *result;
+
+	pthread_create(&thread, NULL, busy, NULL);
+	pthread_cancel(thread);
+	pthread_kill(thread, SIGUSR2);
+	usleep(50000);
+	__atomic_store_n(&signalled, true, __ATOMIC_RELEASE);
+	pthread_join(thread, &result);
+	if (result != PTHREAD_CANCELED || !reached)
+		step_die("handlers: the thread has ended before its cancellation point");
+}
+
 int main(int argc, char **argv)
 {
-	const struct step_option options[] = {{"how", &how}, {"term", &term}};
+	const struct step_option options[] = {{"how", &how}, {"term", &term}, {"cancel", &cancel}};
 	static unsigned char host[BYTES];
 	struct kernels kernels;
 	struct sigaction act;
 	CUdeviceptr data;
 
-	step_parse(argc, argv, options, 2);
+	step_parse(argc, argv, options, sizeof(options) / sizeof(options[0]));
 	install();
 	install_others();
 	kernels_init(&kernels);
@@ -154,6 +185,8 @@ int main(int argc, char **argv)
 				step_die("handlers: byte %zu is %u in step %lu", i, host[i], k);
 		step_done(k);
 	}
+	if (cancel)
+		signal_cancelled();
 	for (int i = 0; i < 2; i++)
 		if (sigaction(numbers[i], NULL, &act) || !is_as_installed(&act, i))
 			step_die("handlers: sigaction() tells of another handler");

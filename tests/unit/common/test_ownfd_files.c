@@ -5,6 +5,9 @@
 
 #include "tests/check_suite.h"
 
+#define LOG_PREFIX "test: "
+#include "common/log.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
@@ -95,6 +98,26 @@ START_TEST(the_file_of_claims)
 }
 END_TEST
 
+START_TEST(the_log)
+{
+	char path[sizeof(directory) + sizeof("/log")];
+	struct stat st;
+
+	snprintf(path, sizeof(path), "%s/log", directory);
+	setenv("CUDAW_LOG_FILE", path, 1);
+	pr_err("it is ours");
+	rob();
+	pr_err("it is the program's");
+	is_left_alone();
+	ck_assert_int_eq(unlink(path), 0);
+	log_restored();
+	pr_err("it is ours again");
+	is_left_alone();
+	ck_assert_int_eq(stat(path, &st), 0);
+	ck_assert_int_gt(st.st_size, 0);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("ownfd_files");
@@ -103,6 +126,7 @@ int main(void)
 	tcase_add_checked_fixture(tc, setup, teardown);
 	tcase_add_test(tc, a_spill_file);
 	tcase_add_test(tc, the_file_of_claims);
+	tcase_add_test(tc, the_log);
 	suite_add_tcase(s, tc);
 	return check_suite_run(s);
 }
