@@ -36,6 +36,7 @@ struct chunk {
 
 __thread struct gate_thread gate_self __attribute__((tls_model("initial-exec")));
 int gate_flags;
+static int changes; /* of gate_flags, which may soon be the same again: waiters sleep on this */
 
 /* gate_call_later()'s, or NULL. */
 static __thread void (*later)(void) __attribute__((tls_model("initial-exec")));
@@ -127,9 +128,10 @@ static bool take_slot(void)
 	return slot;
 }
 
-static void futex_wait(int *word, int value)
+/* Sleep until the flags have changed since there were @seen changes. */
+static void await_change(int seen)
 {
-	syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
+	syscall(SYS_futex, &changes, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
 }
 
 /* Returns the former flags. */
@@ -140,7 +142,8 @@ static int set_flags(int set, int clear)
 	while (!__atomic_compare_exchange_n(&gate_flags, &old, (old & ~clear) | set, false,
 					    __ATOMIC_SEQ_CST, __ATOMIC_RELAXED))
 		;
-	syscall(SYS_futex, &gate_flags, FUTEX_WAKE_PRIVATE, 0x7fffffff, NULL, NULL, 0);
+	__atomic_fetch_add(&changes, 1, __ATOMIC_SEQ_CST);
+	syscall(SYS_futex, &changes, FUTEX_WAKE_PRIVATE, 0x7fffffff, NULL, NULL, 0);
 	return old;
 }
 
@@ -258,6 +261,7 @@ bool gate_enter_slow(enum gate_kind kind)
 		self->depth = 0;
 		__atomic_signal_fence(__ATOMIC_SEQ_CST);
 		__atomic_store_n(self->inside, GATE_OUT, __ATOMIC_RELEASE);
+		int seen = __atomic_load_n(&changes, __ATOMIC_SEQ_CST);
 		unsigned int era = __atomic_load_n(&openings, __ATOMIC_SEQ_CST);
 		int flags = __atomic_load_n(&gate_flags, __ATOMIC_SEQ_CST);
 		if (flags & GATE_REFUSES || (kind == GATE_ASK && flags & GATE_RESTS))
@@ -268,7 +272,7 @@ bool gate_enter_slow(enum gate_kind kind)
 		}
 		if (!may_try(flags, kind)) {
 			note_waiter(era);
-			futex_wait(&gate_flags, flags);
+			await_change(seen);
 			continue;
 		}
 		__atomic_store_n(self->inside, kind, __ATOMIC_SEQ_CST);

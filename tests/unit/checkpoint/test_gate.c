@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #define CALLERS 8
-#define SOON_MS 5000
+#define HANG_MS 30000 /* for threads that have next to nothing to do, on any machine */
 
 static const bool never;
 static unsigned int came[2]; /* calls of CALLERS threads in all, by whether they only wait */
@@ -36,7 +36,7 @@ static unsigned int calls(bool waits)
 
 static void still(void)
 {
-	ck_assert(gate_wait_until_out(GATE_HOLD, clock_ms() + SOON_MS, &never));
+	ck_assert(gate_wait_until_out(GATE_HOLD, clock_ms() + HANG_MS, &never));
 }
 
 START_TEST(as_many_come_as_are_admitted)
@@ -50,7 +50,7 @@ START_TEST(as_many_come_as_are_admitted)
 		pthread_create(&threads[i], NULL, caller, NULL);
 	for (unsigned int n = 0; n < 200; n++) {
 		before = calls(false);
-		ck_assert_uint_eq(gate_admit(n % 5, clock_ms() + SOON_MS, &never), n % 5);
+		ck_assert_uint_eq(gate_admit(n % 5, clock_ms() + HANG_MS, &never), n % 5);
 		still();
 		ck_assert_uint_eq(calls(false), before + n % 5);
 	}
@@ -79,7 +79,7 @@ START_TEST(who_waits_goes_in_and_out_until_it_is_closed)
 	while (calls(true) < 1000)
 		usleep(100);
 	gate_close();
-	ck_assert(gate_wait_until_out(GATE_WAIT, clock_ms() + SOON_MS, &never));
+	ck_assert(gate_wait_until_out(GATE_WAIT, clock_ms() + HANG_MS, &never));
 	before = calls(true);
 	usleep(2000);
 	ck_assert_uint_eq(calls(true), before);
@@ -96,7 +96,7 @@ START_TEST(nobody_comes_after_the_deadline)
 
 	gate_hold();
 	ck_assert_uint_eq(gate_admit(3, clock_ms() + 1, &never), 0);
-	ck_assert_uint_eq(gate_admit(3, clock_ms() + SOON_MS, &cancel), 0);
+	ck_assert_uint_eq(gate_admit(3, clock_ms() + HANG_MS, &cancel), 0);
 	pthread_create(&thread, NULL, caller, NULL);
 	usleep(2000);
 	ck_assert_uint_eq(calls(false), 0);
@@ -114,6 +114,13 @@ static unsigned int wakes;
 static void wake(void)
 {
 	__atomic_add_fetch(&wakes, 1, __ATOMIC_RELAXED);
+}
+
+/* A waiter is there before it wakes anybody. */
+static void await_wakes(unsigned int count)
+{
+	while (__atomic_load_n(&wakes, __ATOMIC_RELAXED) < count)
+		usleep(100);
 }
 
 static void call(enum gate_kind kind)
@@ -162,8 +169,8 @@ START_TEST(a_closed_gate_notices_who_waits)
 		__atomic_store_n(&stop, false, __ATOMIC_RELAXED);
 		for (int i = 0; i < CALLERS; i++)
 			pthread_create(&threads[i], NULL, caller, NULL);
-		while (!gate_has_waiter())
-			usleep(100);
+		await_wakes(round + 1);
+		ck_assert(gate_has_waiter());
 		gate_shut(); /* all look again */
 		usleep(1000);
 		ck_assert(gate_has_waiter());
@@ -177,6 +184,42 @@ START_TEST(a_closed_gate_notices_who_waits)
 }
 END_TEST
 
+static int turns[2][2]; /* pipes: from the caller to the test, and back */
+
+/* The caller is about to sleep: the gate is opened and closed before it does. */
+static void wake_before_the_turn(void)
+{
+	char byte;
+
+	if (__atomic_fetch_add(&wakes, 1, __ATOMIC_RELAXED))
+		return;
+	ck_assert_int_eq(write(turns[0][1], "", 1), 1);
+	ck_assert_int_eq(read(turns[1][0], &byte, 1), 1);
+}
+
+START_TEST(one_that_waits_since_before_is_noticed_again)
+{
+	pthread_t thread;
+	char byte;
+
+	ck_assert(!pipe(turns[0]) && !pipe(turns[1]));
+	gate_set_wake(wake_before_the_turn);
+	gate_close();
+	pthread_create(&thread, NULL, caller, NULL);
+	ck_assert_int_eq(read(turns[0][0], &byte, 1), 1);
+	gate_open();
+	gate_close();
+	ck_assert(!gate_has_waiter());
+	ck_assert_int_eq(write(turns[1][1], "", 1), 1);
+	await_wakes(2);
+	ck_assert(gate_has_waiter());
+	ck_assert_uint_eq(__atomic_load_n(&wakes, __ATOMIC_RELAXED), 2);
+	__atomic_store_n(&stop, true, __ATOMIC_RELAXED);
+	gate_open();
+	pthread_join(thread, NULL);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("gate");
@@ -187,6 +230,7 @@ int main(void)
 	tcase_add_test(tc, nobody_comes_after_the_deadline);
 	tcase_add_test(tc, a_watched_gate_notices_the_first_call);
 	tcase_add_test(tc, a_closed_gate_notices_who_waits);
+	tcase_add_test(tc, one_that_waits_since_before_is_noticed_again);
 	suite_add_tcase(s, tc);
 	return check_suite_run(s);
 }
