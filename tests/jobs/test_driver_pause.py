@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """cudaw pause --driver: processes that do not run under cudaw, by the driver's own checkpoint."""
+import contextlib
 import fcntl
 import json
 import os
@@ -12,8 +13,11 @@ import sys
 import tempfile
 import time
 
-from simlib import BUILD, MIB, SCRATCH, gpus_used, is_stopped, shared, unsanitized
-from gpulib import (CUDAW, PATIENCE, RUNTIME_DIR, Job, base_environment, check, equal, main, until)
+from simlib import (BUILD, HELD, MIB, SCRATCH, gpus_used, hold, is_stopped, let_go, process_used, shared,
+                    unsanitized)
+from proclib import descendants, send
+from gpulib import (CUDAW, PATIENCE, RUNTIME_DIR, Failure, Job, base_environment, check, equal, jobs, main,
+                    until)
 
 REMOTE = os.path.join(SCRATCH, "remote")
 os.makedirs(REMOTE)
@@ -90,7 +94,7 @@ def pause_and_resume():
 
 
 def states():
-    return {row["pid"]: row["state"] for row in json.loads(command("ps", "--json"))}
+    return {pid: row["state"] for pid, row in jobs().items()}
 
 
 def json_and_dry_run():
@@ -231,6 +235,69 @@ def a_resume_waits_for_gpu_memory():
     ends_well(job)
 
 
+def session_below(pid):
+    """The process that pauses or resumes, which is in a session of its own; those that ask are not."""
+    for child in descendants(pid):
+        with contextlib.suppress(ProcessLookupError):
+            if os.getsid(child) == child:
+                return child
+    return None
+
+
+def memory_in_parts(held_up):
+    """@held_up: the command is, while the later parts become free."""
+    def case():
+        """NVML does not list the process: what becomes free is taken for what it held."""
+        free, job = os.path.join(SCRATCH, "free"), native()
+
+        def becomes(size):
+            with open(f"{free}.new", "w", encoding="ascii") as file:
+                file.write(f"{1 << 40} {size}")
+            os.rename(f"{free}.new", free)
+
+        def pauses():
+            """False if this machine was too slow for the parts to follow one another, or for the first to
+            follow the checkpoint: the command waits for that for a second."""
+            becomes(0)
+            looks = [time.monotonic()]
+
+            def is_given_back():
+                looks.append(time.monotonic())
+                return not process_used(job.pid)
+
+            with subprocess.Popen([CUDAW, "pause", "--driver", str(job.pid)], env=env) as pause:
+                until(is_given_back, 20, "its memory is given back")
+                worker, times = session_below(pause.pid), []
+                for mib in (32, 64, 96):
+                    becomes(mib * MIB)
+                    times.append(time.monotonic())
+                    time.sleep(0.05)
+                    if held_up and worker and mib == 32:
+                        send(worker, "STOP")
+                if held_up and worker:
+                    time.sleep(0.4)
+                    send(worker, "CONT")
+            equal(pause.returncode, 0, "the exit code of cudaw pause")
+            # By the last look but one it was not given back.
+            in_time = max(b - a for a, b in zip(times, times[1:])) < 0.15
+            return worker and in_time and times[0] - looks[-2] < 0.8
+
+        env = {**base_environment(), **with_nvml(0), "TEST_NVML_FILE": free}
+        for _ in range(20):
+            if pauses():
+                break
+            becomes(1 << 40)
+            command("resume", job.pid, **env)
+        else:
+            raise Failure("this machine is too slow for this test")
+        becomes(64 * MIB)
+        has(command("resume", "--timeout", 0.3, job.pid, code=5, **env), "it needs 96.0 MiB of GPU-")
+        becomes(96 * MIB)
+        command("resume", job.pid, **env)
+        ends_well(job)
+    return "memory that becomes free part after part" + (", held up" if held_up else ""), case
+
+
 def too_little_host_memory():
     job = native()
     said = command("pause", "--driver", job.pid, code=1, **with_nvml(0, f"{job.pid} {1 << 50}"))
@@ -254,19 +321,22 @@ def a_resume_takes_turns_with_jobs():
 
 
 def an_interrupted_command_brings_it_to_the_end():
-    job = native(CUDAW_SIM_COPY_GBPS="0.04")
-    for verb, state in (("pause", "--driver"), "paused"), (("resume",), None):
+    job = native(**HELD)
+    for verb, way, state in (("pause", "--driver"), "out", "paused"), (("resume",), "in", None):
+        hold(way)
         with subprocess.Popen([CUDAW, *verb, str(job.pid)], stdout=subprocess.PIPE,
                               env=base_environment(), start_new_session=True) as process:
-            until(records, 60, "the command has opened the record")
-            time.sleep(0.5)
+            until(lambda p=process: session_below(p.pid), 60, "the driver is called")
             os.killpg(process.pid, signal.SIGINT)    # as the terminal does
             equal(process.wait(60), -signal.SIGINT, "how the command ended")
             equal(process.stdout.read(), b"", "what the command said")
+        let_go(way)
         job.until(lambda s=state: (job.status() or {}).get("state") == s, 30, f"it is {state}")
     is_running(job)
+    hold("out")
     has(command("pause", "--driver", "--no-wait", job.pid), f"pausing {job.pid}\n")
     has(command("resume", job.pid, code=1), "another command works on it")
+    let_go("out")
     job.wait_state("paused")
     until(lambda: "resuming" in subprocess.run(
         [CUDAW, "resume", "--no-wait", str(job.pid)], capture_output=True, text=True, check=False,
@@ -387,8 +457,8 @@ def processes_that_may_share_gpu_memory():
 
 main(pause_and_resume, unsanitized(json_and_dry_run), a_snapshot_is_refused, another_tool_paused_it,
      a_command_was_killed_after_the_lock, each_step_fails, a_long_kernel,
-     a_resume_waits_for_gpu_memory, too_little_host_memory, a_resume_takes_turns_with_jobs,
-     an_interrupted_command_brings_it_to_the_end, wrong_targets,
+     a_resume_waits_for_gpu_memory, memory_in_parts(False), memory_in_parts(True), too_little_host_memory,
+     a_resume_takes_turns_with_jobs, an_interrupted_command_brings_it_to_the_end, wrong_targets,
      unsanitized(processes_that_may_share_gpu_memory),
      # NVML does not know the simulated GPU; and its processes all write to one file.
      *shared("driver_pause.py", MIB=64, leave_out=("a_resume_waits_for_free_memory",

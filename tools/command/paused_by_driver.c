@@ -440,19 +440,20 @@ static size_t host_bytes(pid_t pid)
 
 /*
  * What the restore of @pid takes: as the pause recorded it; or, if another program has paused it,
- * at most its host memory and a context, on any GPU.
+ * at most its host memory and a context, on any GPU. False: nobody says which GPUs there are.
  */
-static void find_needs(pid_t pid, const struct record *record, struct held *needs)
+static bool find_needs(pid_t pid, const struct record *record, struct held *needs)
 {
 	struct driver_answer answer;
 
 	if (record_read(record, needs))
-		return;
+		return true;
 	driver_ask(DRIVER_GPUS, pid, GPUS_MS, &answer);
 	*needs = answer.held;
 	needs->at_most = true;
 	for (int i = 0; i < needs->n; i++)
 		needs->gpus[i].bytes = host_bytes(pid) + CONTEXT_GUESS;
+	return needs->n > 0;
 }
 
 /* Wait until @needs can be claimed. 0, or an exit code. */
@@ -498,7 +499,9 @@ static int resume_recorded(struct outcome *o, const struct record *record,
 		return failed(o, EXIT_FAILED, "%s",
 			      *before.failure ? before.failure : state_text(before.state));
 	case DRIVER_CHECKPOINTED:
-		find_needs(o->pid, record, &needs);
+		if (!find_needs(o->pid, record, &needs))
+			return failed(o, EXIT_FAILED,
+				      "cannot ask which GPUs there are; it stays paused");
 		code = await_memory(o, record, &needs, how, &claim);
 		if (code)
 			return code;

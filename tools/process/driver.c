@@ -29,6 +29,7 @@
 
 /* NVML shows that memory is free some time after the driver has freed it. */
 #define SETTLE_MS 1000
+#define QUIET_MS  200 /* and part after part, no further apart than this */
 
 #define FUNCTIONS(X)                     \
 	X(cuInit)                        \
@@ -159,21 +160,31 @@ static bool listed_bytes(struct held *held, pid_t pid, size_t *sum)
 	return known;
 }
 
-/* Wait until memory becomes free, and take it for what the process held. False: none does. */
+/*
+ * Wait until memory becomes free and no more does, and take it for what the process held. False: none
+ * becomes free. The last look comes after the time is up, however long we were held up.
+ */
 static bool freed_bytes(struct held *held, const size_t *before)
 {
 	const double until = clock_ms() + SETTLE_MS;
+	double changed = 0, looked;
 	size_t after[GPU_MAX];
-	bool any = false;
 
-	while (!any && clock_ms() < until && free_bytes(held, after)) {
+	for (int i = 0; i < held->n; i++)
+		held->gpus[i].bytes = 0;
+	do {
+		looked = clock_ms();
+		if (!free_bytes(held, after))
+			break;
 		for (int i = 0; i < held->n; i++) {
-			held->gpus[i].bytes = after[i] > before[i] ? after[i] - before[i] : 0;
-			any |= held->gpus[i].bytes > 0;
+			if (after[i] <= before[i] + held->gpus[i].bytes)
+				continue;
+			held->gpus[i].bytes = after[i] - before[i];
+			changed = looked;
 		}
 		usleep(LOOK_MS * 1000);
-	}
-	return any;
+	} while (looked < (changed ? changed + QUIET_MS : until));
+	return changed;
 }
 
 /* Leave out the GPUs on which the process held nothing. */
