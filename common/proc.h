@@ -9,7 +9,7 @@
 /* The first line of the file at @path, without its newline. Returns 0 or a negative errno. */
 int host_read_line(const char *path, char *buf, size_t size);
 
-/* True if the kernel has the membarrier(2) command that the gate needs. */
+/* True if the kernel has the membarrier(2) command that the gate prefers. */
 bool host_has_membarrier(void);
 
 /* The word in brackets of transparent_hugepage/enabled; empty if there is none. */

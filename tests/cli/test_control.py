@@ -122,6 +122,14 @@ def test_a_name_of_two_jobs_lists_their_ids():
     equal(cudaw("pause", "aaaaaa").code, 0)
 
 
+def test_an_id_that_begins_another_one():
+    """A job that lies about its ID is not taken for a process of the other one."""
+    directory = Directory()
+    jobs = [FakeJob(directory, id=name, name="train") for name in ("abc123", "abc", "abc123")]
+    equal(cudaw("pause", "train").code, 2)
+    equal([job.requests for job in jobs], [[], [], []])
+
+
 def test_the_jobs_on_a_gpu():
     directory = Directory()
     first = FakeJob(directory, id="aaaaaa", gpu="0 GPU-aa11 A")
@@ -327,6 +335,8 @@ def test_malformed_answers():
                             (b"progress\nend ok\n", "malformed answer"),
                             (b"pause_ms 0x10\nend ok\n", "malformed answer"),
                             (b"pause_bytes 1.5\nend ok\n", "malformed answer"),
+                            (b"pause_bytes 9223372036854775808\nend ok\n", "malformed answer"),
+                            (b"pause_ms " + b"9" * 400 + b"\nend ok\n", "malformed answer"),
                             (b"x" * 5000, "malformed answer"),
                             (b"\nend ok\n", "malformed answer"),
                             (b"end\n", "malformed answer"),
@@ -357,9 +367,9 @@ def test_no_wait():
     directory = Directory()
     job = FakeJob(directory, answers={"pause": long, "resume": ["end busy a pause is under way"]})
     quick = FakeJob(directory, id="bbbbbb")
-    deaf = FakeJob(directory, id="cccccc", answers={"pause": silent})
+    deaf = FakeJob(directory, id="cccccc", answers={"pause": silent, "trim": silent})
     took = []
-    # Without the progress it would take a second; on a loaded machine any single run may.
+    # On a loaded machine any single run may take a second.
     while len(took) < 3 or (min(took) >= 0.9 and len(took) < 30):
         begin = time.monotonic()
         equal(cudaw("pause", "--no-wait", "abc123").out, f"pausing {job.pid}\n")
@@ -367,8 +377,11 @@ def test_no_wait():
     assert min(took) < 0.9, took
     equal(cudaw("pause", "--no-wait", "bbbbbb").out, f"paused {quick.pid}\n")
     equal(cudaw("resume", "--no-wait", "abc123").code, 1)
-    equal(cudaw("pause", "--no-wait", "cccccc").out, f"pausing {deaf.pid}\n")
-    equal((job.requests, deaf.requests), (["pause"] * len(took) + ["resume"], ["pause"]))
+    equal(cudaw("trim", "--no-wait", "cccccc").out, f"trimming {deaf.pid}\n")
+    result = cudaw("pause", "--no-wait", "--timeout", "0.1", "cccccc")
+    equal((result.code, result.out), (5, ""))
+    contains(result.err, f"pause {deaf.pid}: no answer")
+    equal((job.requests, deaf.requests), (["pause"] * len(took) + ["resume"], ["trim", "pause 100"]))
 
 
 seen_enough = threading.Event()

@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TRIM_SILENCE_MS 60000 /* a trim reports no progress */
+#define TRIM_SILENCE_MS 60000
 #define GRACE_MS        2000  /* beside a --timeout, which the job itself keeps */
 
 #define OPTIONS_HELP(timeout, as)                                                                     \
@@ -79,6 +79,7 @@ const char help_trim[] =
 struct verb {
 	const char *name, *doing, *done;
 	int silence_ms;
+	bool mute;            /* it says nothing before its end */
 	const char *together; /* the request to several processes of one job; NULL: the same */
 	const char *spared;   /* the outcome for a process whose job failed in another one */
 };
@@ -106,6 +107,7 @@ static const struct verb trim_verb = {
 	.doing = "trimming",
 	.done = "trimmed",
 	.silence_ms = TRIM_SILENCE_MS,
+	.mute = true,
 };
 
 struct control {
@@ -157,7 +159,8 @@ static void send_request(const struct control *control, struct job **jobs, size_
 	request.silence = true;
 	if (control->no_wait) {
 		request.line = first_line;
-		request.limit_ms = JOBS_STATUS_MS;
+		if (control->verb->mute)
+			request.limit_ms = JOBS_STATUS_MS;
 	}
 	/* The figures of an earlier operation are not the outcome of this one. */
 	for (size_t i = 0; i < n; i++)
@@ -167,10 +170,16 @@ static void send_request(const struct control *control, struct job **jobs, size_
 	progress_end();
 }
 
-/* With --no-wait, a job that accepted the request and still works on it is a success. */
+/*
+ * With --no-wait, a job that accepted the request and still works on it is a success. One that is silent
+ * has accepted nothing, unless the verb is mute; but a process that was told to commit does so by itself.
+ */
 static bool under_way(const struct control *control, const struct job *job)
 {
-	return control->no_wait && !job->end[0] && (!job->error || job->error == -ETIMEDOUT);
+	bool committed = job->party && coordinate_is_over(job);
+
+	return control->no_wait && !job->end[0] &&
+	       (!job->error || (job->error == -ETIMEDOUT && (committed || control->verb->mute)));
 }
 
 /* How a request ended for one process. */

@@ -10,6 +10,7 @@
 #include <getopt.h>
 #include <libgen.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -67,7 +68,7 @@ static const char outro[] =
 	"  3  no such job, or it is starting\n"
 	"  4  not permitted: the job is another user's\n"
 	"  5  timed out, or a job gave no answer\n"
-	"  6  not supported on this machine\n"
+	"  6  not supported on this machine, or for this job; the message says which\n"
 	"'cudaw run' exits with the code of its program, or with 125 if cudaw's library is missing,\n"
 	"126 if the program cannot be run, 127 if it is not found.\n"
 	"\n"
@@ -221,6 +222,9 @@ int main(int argc, char **argv)
 		fputs(command->help, stdout);
 		return EXIT_DONE;
 	}
+	/* The caller may ignore it, and then the ends of our children could not be asked for. */
+	if (command->main != cmd_run)
+		signal(SIGCHLD, SIG_DFL);
 	/* getopt(3) puts it in front of its messages. */
 	snprintf(name, sizeof(name), "cudaw %s", command->name);
 	argv[1] = name;

@@ -245,12 +245,10 @@ static void check_kernel(struct report *report)
 	char pages[32];
 
 	finding = add(report, "membarrier", "%s", host_has_membarrier() ? "yes" : "absent");
-	if (!host_has_membarrier()) {
-		because(finding, NO,
-			"the kernel is older than 4.14, or a seccomp filter forbids it: "
-			"running GPU calls cannot be held");
-		rule_out(report, finding);
-	}
+	if (!host_has_membarrier())
+		because(finding, WARN,
+			"the kernel is older than 4.14, or a seccomp filter forbids it: each "
+			"CUDA call has one memory barrier more");
 	host_huge_pages(pages, sizeof(pages));
 	finding = add(report, "huge pages", "%s", pages[0] ? pages : "absent");
 	if (!pages[0] || !strcmp(pages, "never"))

@@ -232,18 +232,27 @@ static bool is_called(const struct job *job, const char *target, bool by_name)
 	       !strcmp(by_name ? job->status.name : job->status.id, target);
 }
 
+/* True if a process before number @i of @list is of the same job, and has its name. */
+static bool is_counted(const struct job_list *list, size_t i)
+{
+	const struct job *job = &list->jobs[i];
+
+	for (const struct job *other = list->jobs; other < job; other++)
+		if (same_job(other, job) && !strcmp(other->status.name, job->status.name))
+			return true;
+	return false;
+}
+
 /* The IDs of the jobs that have the name @target, in @ids. Returns how many there are. */
 static size_t ids_of(const struct job_list *list, const char *target, struct words *ids)
 {
 	size_t n = 0;
 
 	for (size_t i = 0; i < list->n; i++) {
-		const char *id = list->jobs[i].status.id;
-
-		if (!is_called(&list->jobs[i], target, true) || strstr(ids->text, id))
+		if (!is_called(&list->jobs[i], target, true) || is_counted(list, i))
 			continue;
 		n++;
-		add_word(ids, id);
+		add_word(ids, list->jobs[i].status.id);
 	}
 	return n;
 }

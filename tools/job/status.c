@@ -10,6 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define MS_MOST 1e12 /* of a pause: more than 30 years; JSON has no infinity */
+
+/* JSON's numbers are signed. */
 static int take_number(const char *text, uint64_t *value)
 {
 	char *end;
@@ -18,7 +21,7 @@ static int take_number(const char *text, uint64_t *value)
 		return -EBADMSG;
 	errno = 0;
 	*value = strtoull(text, &end, 10);
-	return errno || *end ? -EBADMSG : 0;
+	return errno || *end || *value > INT64_MAX ? -EBADMSG : 0;
 }
 
 /* ORDINAL UUID NAME */
@@ -61,7 +64,7 @@ static int take_ms(const char *text, double *ms)
 	if (!isdigit((unsigned char)*text) || text[strspn(text, "0123456789.")])
 		return -EBADMSG;
 	*ms = strtod(text, &end);
-	return *end ? -EBADMSG : 0;
+	return *end || *ms > MS_MOST ? -EBADMSG : 0;
 }
 
 static int take_text(char *buf, size_t size, const char *text)

@@ -82,8 +82,7 @@ static bool is_suitable(struct criu *criu)
 	if (is_permitted(criu))
 		return true;
 	snprintf(criu->why, sizeof(criu->why),
-		 "%.300s is not permitted to make process images: run as root, or give it 'setcap "
-		 "cap_checkpoint_restore+eip'",
+		 "%.300s is not permitted to make process images: run the command as root",
 		 criu->path);
 	return false;
 }

@@ -137,7 +137,7 @@ static void await_child(struct probing *p)
 	struct pollfd pfd = {.fd = p->fd, .events = POLLIN};
 	char *failure = p->shared->failure;
 	size_t size = sizeof(p->shared->failure);
-	int status;
+	int status = 0;
 
 	if (poll(&pfd, 1, PROBE_MS) == 0)
 		kill(p->pid, SIGKILL);
