@@ -225,6 +225,8 @@ enum job_state { STATE_MAP(STATE_ENUM) };
 #define END_NOMEM       "nomem"       /* too little host memory; nothing was changed */
 #define END_UNSUPPORTED "unsupported" /* this driver or device cannot do it */
 #define END_BUSY        "busy"        /* another pause or resume is under way */
+#define END_AGAIN       "again"       /* not now, but soon: the request is to be repeated */
+#define END_TURN        "turn"        /* a resume: the job runs when it gets its turn */
 #define END_DENIED      "denied"      /* neither the same user nor root */
 #define END_INVALID     "invalid"     /* not a request */
 #define END_FAILED      "failed"      /* anything else, in MESSAGE */

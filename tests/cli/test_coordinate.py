@@ -2,13 +2,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """cudaw pause of a job of several processes: together or not at all."""
 import threading
+import time
 
-from clilib import FakeJob, Directory, cudaw, equal, contains, main, obey, orders, say, silent
+from clilib import (FakeJob, Directory, at_rest, back, cudaw, equal, contains, main, obey, orders, say,
+                    silent)
+from harness import check, until
 
 
 def test_all_commit_when_all_are_at_rest():
     directory = Directory()
     stuck, launched, drained = (threading.Event() for _ in range(3))
+    took = []
 
     def ahead(job, connection):
         say(connection, "held stuck 0")
@@ -20,8 +24,10 @@ def test_all_commit_when_all_are_at_rest():
 
     def behind(job, connection):
         stuck.wait(60)
+        begin = time.monotonic()
         say(connection, "held drained 0")
         order = next(orders(job, connection))
+        took.append(time.monotonic() - begin)
         launched.set()
         drained.wait(60)
         say(connection, f"held drained {order.split()[1]}")
@@ -30,7 +36,12 @@ def test_all_commit_when_all_are_at_rest():
     one = FakeJob(directory, name="train", answers={"hold": ahead})
     two = FakeJob(directory, name="train", answers={"hold": behind})
     result = cudaw("pause", "--timeout", "9", "train")
-    equal((result.code, result.err, one.requests), (0, "", ["hold 9000", "commit"]))
+    equal((result.code, result.err), (0, ""))
+    # After 200 ms without a change, if it is held up so long, all make a step.
+    first, *between, last = one.requests
+    equal((first, last), ("hold 9000", "commit"))
+    check(not between or (took[0] >= 0.19 and all(order.startswith("step ") for order in between)),
+          f"what came between, after {took[0]} s, is {between}")
     equal(two.requests, ["hold 9000", "step 1", "commit"])
     equal(sorted(result.out.splitlines()), sorted(f"paused {job.pid} (train)" for job in (one, two)))
 
@@ -105,6 +116,53 @@ def test_a_failure_after_the_commit_resumes_the_others():
     equal((bad.requests, good.requests), (["hold", "commit"], ["hold", "commit", "resume"]))
 
 
+def test_a_failure_after_the_commit_resumes_the_others_together():
+    directory = Directory()
+    FakeJob(directory, answers={"pause": ["end failed unmap: error 700"]})
+    begun = threading.Event()
+
+    def late(job, connection):
+        begun.wait(60)
+        back(job, connection)
+
+    def early(job, connection):
+        say(connection, "held drained 0")
+        begun.set()
+        obey(job, connection, "resume")
+
+    one, two = FakeJob(directory, answers={"regain": late}), FakeJob(directory, answers={"regain": early})
+    result = cudaw("pause", "abc123")
+    equal((result.code, result.out), (1, ""))
+    for job in (one, two):
+        contains(result.err, f"cudaw: pause {job.pid}: it runs on")
+        equal(job.requests, ["hold", "commit", "regain", "commit"])
+
+
+def test_a_failure_after_the_commit_does_not_wait_for_memory():
+    directory = Directory()
+    FakeJob(directory, answers={"pause": ["end failed unmap: error 700"]})
+
+    def waits(job, connection):
+        while not job.over.wait(0.1):
+            say(connection, "progress waiting 0 0")
+
+    def holds(job, connection):
+        ends = threading.Thread(target=back, args=(job, connection), daemon=True)
+        ends.start()
+        while ends.is_alive() and len(job.requests) < 4:
+            say(connection, "progress peers 0 0")
+            time.sleep(0.1)
+        ends.join()
+
+    one, two = FakeJob(directory, answers={"regain": holds}), FakeJob(directory, answers={"regain": waits})
+    begin = time.monotonic()
+    result = cudaw("pause", "--timeout", "5", "abc123")
+    check(time.monotonic() - begin < 40, f"it took {time.monotonic() - begin:.1f} s")
+    contains(result.err, f"cudaw: pause {one.pid}: it runs on")
+    contains(result.err, f"cudaw: pause {two.pid}: it was paused, waits for GPU memory")
+    equal(one.requests[-2:], ["regain", "commit"])
+
+
 def test_a_failure_leaves_those_paused_that_were():
     """They were to give back the rest of their memory."""
     directory = Directory()
@@ -124,6 +182,21 @@ def test_a_silence_after_the_commit_ends():
     equal((result.code, result.out, mute.requests), (1, "", ["hold", "commit", "resume"]))
     contains(result.err, f"cudaw: pause {bad.pid}: unmap: error 700")
     contains(result.err, f"cudaw: pause {mute.pid}: no answer; the request may still succeed")
+
+
+def test_a_failure_lets_a_resume_go_on():
+    """Kernels of the one that failed may wait for it."""
+    directory = Directory()
+    bad = FakeJob(directory, answers={"hold": ["end timeout no"]})
+    waits = FakeJob(directory, state="waiting", answers={"hold": ["note already paused", "end ok"],
+                                                         "resume": silent})
+    result = cudaw("pause", "abc123")
+    equal((result.code, result.out), (5, ""))
+    contains(result.err, f"cudaw: pause {bad.pid}: no")
+    contains(result.err, f"cudaw: pause {waits.pid}: it runs on, as not all of its job could be paused")
+    # The command does not wait until it has read that.
+    until(lambda: len(waits.requests) > 1, 10, "the job is asked to resume")
+    equal((bad.requests, waits.requests), (["hold"], ["hold", "resume"]))
 
 
 def test_one_that_is_paused_already_is_at_rest():
@@ -168,6 +241,25 @@ def test_no_wait_waits_for_the_commit():
     equal((result.code, sorted(result.out.splitlines())),
        (0, sorted(f"pausing {job.pid}" for job in jobs)))
     equal([job.requests for job in jobs], [["hold", "commit"]] * 2)
+
+
+def test_what_another_command_has_done_is_not_undone():
+    """It has paused the one meanwhile, and is about to pause the other."""
+    directory = Directory()
+    paused = FakeJob(directory, answers={"hold": ["note already paused", "end ok"]})
+    busy = FakeJob(directory, answers={"hold": ["end busy a pause is under way"]})
+    result = cudaw("pause", "abc123")
+    equal((result.code, result.out), (1, f"paused {paused.pid}: already paused\n"))
+    contains(result.err, f"pause {busy.pid}: a pause is under way")
+    equal((paused.requests, busy.requests), (["hold"], ["hold"]))
+
+
+def test_no_wait_reports_a_process_that_does_not_answer():
+    directory = Directory()
+    deaf, _ = FakeJob(directory, answers={"hold": silent}), FakeJob(directory)
+    result = cudaw("pause", "--no-wait", "--timeout", "0.1", "abc123")
+    equal((result.code, result.out), (5, ""))
+    contains(result.err, f"pause {deaf.pid}: no answer")
 
 
 def test_a_part_that_is_not_heard_from():

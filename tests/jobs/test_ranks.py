@@ -7,7 +7,7 @@ import socket
 import subprocess
 import time
 
-from simlib import SANITIZED, errors_of_cudaw, shared, unsanitized
+from simlib import HELD, SANITIZED, errors_of_cudaw, held_back, hold, is_stopped, let_go, shared, unsanitized
 from gpulib import (BUILD, CUDAW, RUNTIME_DIR, Job, base_environment, check, cudaw, cudaw_ok, equal, hog,
                     jobs, main, until)
 
@@ -107,8 +107,31 @@ def a_rank_that_is_stopped_spares_the_others():
     done = cudaw("pause", "still")
     equal(done.returncode, 1, f"the exit code of cudaw pause ({done.stderr})")
     check(f"{rank}: it is stopped" in done.stderr, f"it said {done.stderr!r}")
-    equal(states_of("still"), ["running"], "the states of those that answer")
+    until(lambda: states_of("still") == ["running"], 20, "those that answer run")
     cudaw_ok("resume", "still")
+    goes_on(job)
+
+
+def a_rank_that_is_silent_after_the_commit_resumes_later():
+    """The other one runs on after 10 s, and waits for it."""
+    job = Job("ranks", "--ranks", 2, "--steps", 100000000, "--step-ms", 1, name="silent", env=HELD)
+    job.until(lambda: len(ranks_of("silent")) == 2, 30, "all ranks use CUDA")
+    job.wait_steps(3)
+    hold("out")
+    pause = subprocess.Popen([CUDAW, "pause", "silent"], env=base_environment(), stdout=subprocess.PIPE,
+                             stderr=subprocess.PIPE, text=True)
+    ranks = ranks_of("silent")
+    until(lambda: held_back("out") == set(ranks), 20, "they have come to rest, and copy")
+    os.kill(ranks[1], signal.SIGSTOP)
+    until(lambda: is_stopped(ranks[1]), 10, "it is stopped")
+    begin = time.monotonic()
+    let_go("out")
+    _, said = pause.communicate(timeout=60)
+    check(time.monotonic() - begin < 25, "the command waited for its time limit of 30 s")
+    equal(pause.returncode, 1, f"the exit code of cudaw pause ({said})")
+    check(f"{ranks[1]} (silent): it is stopped" in said, f"it said {said!r}")
+    os.kill(ranks[1], signal.SIGCONT)
+    until(lambda: states_of("silent") == ["running"] * 2, 20, "both run")
     goes_on(job)
 
 
@@ -187,4 +210,5 @@ main(*shared("ranks.py", 2, PAUSES),
      a_pause_ends_a_resume_that_waits,
      they_resume_together_or_not_at_all,
      a_resume_whose_command_dies_goes_on,
+     a_rank_that_is_silent_after_the_commit_resumes_later,
      a_pause_of_one_rank_by_a_signal_comes_first)

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/job/coordinate.h"
 
-#include "tools/job/reach.h"
-#include "tools/job/steps.h"
+#include "tools/job/rest.h"
 #include "common/clock.h"
 
 #include <errno.h>
@@ -12,15 +11,12 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#define LOOK_MS 2 /* while jobs are held */
+#define LOOK_MS  2   /* while jobs are held */
+#define LATER_MS 100 /* for a request to a job that is silent */
 
 struct party {
 	struct party *next;
-	struct steps steps;
-	struct steps_rank *ranks;
-	struct reach reach;
-	struct reach_rank *reaching;
-	bool by_steps; /* the targets have not helped */
+	struct rest rest;
 	bool committed;
 	int token; /* an eventfd of all ranks; once written, they commit (protocol.h) */
 	const struct job *culprit; /* it failed, so the others must not commit; or NULL */
@@ -48,15 +44,11 @@ static int found_party(struct job **jobs, size_t n, struct job *first)
 	party = calloc(1, sizeof(*party));
 	if (!party)
 		return -ENOMEM;
-	party->ranks = calloc(count, sizeof(*party->ranks));
-	party->reaching = calloc(count, sizeof(*party->reaching));
 	party->next = parties;
 	parties = party;
 	party->token = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (!party->ranks || !party->reaching)
+	if (rest_init(&party->rest, count, (uint32_t)getpid(), clock_ms()))
 		return -ENOMEM;
-	reach_begin(&party->reach, party->reaching, count, clock_ms());
-	steps_begin(&party->steps, party->ranks, count, (uint32_t)getpid(), clock_ms());
 	count = 0;
 	for (size_t i = 0; i < n; i++)
 		if (same_job(jobs[i], first)) {
@@ -89,38 +81,37 @@ void coordinate_end(struct job **jobs, size_t n)
 		parties = party->next;
 		if (party->token >= 0)
 			close(party->token);
-		free(party->ranks);
-		free(party->reaching);
+		rest_fini(&party->rest);
 		free(party);
 	}
 }
 
 int coordinate_take(struct job *job, const char *value)
 {
-	bool drained = !strncmp(value, "drained ", 8);
 	struct party *party = job->party;
-	unsigned int came, number = 0;
 
-	if (!party || (!drained && strncmp(value, "stuck ", 6)) ||
-	    sscanf(value, "%*s %u %u", &came, &number) < 1)
+	if (!party)
 		return -EBADMSG;
-	/* A step may have taken the place of an order to reach targets, which is not answered then. */
-	if (!party->committed && !party->culprit &&
-	    (party->by_steps || reach_take_held(&party->reach, job->rank, number, clock_ms())))
-		steps_take(&party->steps, job->rank, drained, came, clock_ms());
-	return 0;
+	if (party->committed || party->culprit)
+		return 0;
+	return rest_take_held(&party->rest, job->rank, value, clock_ms());
 }
 
 int coordinate_take_peers(struct job *job, const char *value)
 {
 	struct party *party = job->party;
 
-	return party ? reach_take_peers(&party->reach, job->rank, value, clock_ms()) : 0;
+	return party ? rest_take_peers(&party->rest, job->rank, value, clock_ms()) : 0;
+}
+
+static bool ended_with(const struct job *job, const char *end)
+{
+	return job->fd < 0 && !job->error && !strcmp(job->end, end);
 }
 
 static bool ended_well(const struct job *job)
 {
-	return job->fd < 0 && !job->error && !strcmp(job->end, END_OK);
+	return ended_with(job, END_OK);
 }
 
 /* A job of the party that ended before all were ready, or NULL. */
@@ -129,10 +120,10 @@ static const struct job *find_culprit(struct job **jobs, size_t n, struct party 
 	for (size_t i = 0; i < n; i++) {
 		if (jobs[i]->party != party || jobs[i]->fd >= 0 || jobs[i]->queued)
 			continue;
-		if (!ended_well(jobs[i]))
+		if (!ended_well(jobs[i]) && !ended_with(jobs[i], END_TURN))
 			return jobs[i];
-		/* It was already paused, or running. */
-		steps_leave(&party->steps, jobs[i]->rank);
+		/* It was already paused, or running, or waits for its turn. */
+		rest_leave(&party->rest, jobs[i]->rank);
 	}
 	return NULL;
 }
@@ -157,11 +148,12 @@ static bool share_gpu(const struct job *a, const struct job *b)
 static void tell_of_sharing(struct job **jobs, size_t n, const struct party *party)
 {
 	for (size_t i = 0; i < n; i++) {
-		if (jobs[i]->party != party || !party->reaching[jobs[i]->rank].n)
+		if (jobs[i]->party != party || !rest_has_peers(&party->rest, jobs[i]->rank))
 			continue;
 		for (size_t k = 0; k < n; k++) {
 			if (k == i || jobs[k]->party != party ||
-			    !party->reaching[jobs[k]->rank].n || !share_gpu(jobs[i], jobs[k]))
+			    !rest_has_peers(&party->rest, jobs[k]->rank) ||
+			    !share_gpu(jobs[i], jobs[k]))
 				continue;
 			job_say(jobs[i], "shares %d", jobs[k]->pid);
 			break;
@@ -169,24 +161,13 @@ static void tell_of_sharing(struct job **jobs, size_t n, const struct party *par
 	}
 }
 
-/* Lead to rest by targets. False: steps are to be made. */
-static bool lead_by_targets(struct job **jobs, size_t n, struct party *party)
+static void give_orders(struct job **jobs, size_t n, const struct party *party)
 {
-	enum reach_verdict verdict;
 	char text[REACH_TEXT];
 
-	if (party->by_steps || steps_are_over(&party->steps))
-		return false;
-	verdict = reach_next(&party->reach, &party->steps, clock_ms());
-	party->by_steps = verdict == REACH_OVER;
-	for (size_t i = 0; i < n; i++) {
-		if (verdict == REACH_WAIT || jobs[i]->party != party ||
-		    !party->reaching[jobs[i]->rank].ordered)
-			continue;
-		reach_write(&party->reach, jobs[i]->rank, text);
-		job_say(jobs[i], "%s", text);
-	}
-	return !party->by_steps;
+	for (size_t i = 0; i < n; i++)
+		if (jobs[i]->party == party && rest_order(&party->rest, jobs[i]->rank, text))
+			job_say(jobs[i], "%s", text);
 }
 
 static void lead(struct job **jobs, size_t n, struct party *party)
@@ -196,10 +177,8 @@ static void lead(struct job **jobs, size_t n, struct party *party)
 		say_to_all(jobs, n, party, "abort");
 		return;
 	}
-	if (lead_by_targets(jobs, n, party))
-		return;
-	switch (steps_next(&party->steps, clock_ms())) {
-	case STEPS_READY:
+	switch (rest_next(&party->rest, clock_ms())) {
+	case REST_READY:
 		tell_of_sharing(jobs, n, party);
 		party->committed = true;
 		/* From here on all commit, even if this process is killed between two lines. */
@@ -207,12 +186,10 @@ static void lead(struct job **jobs, size_t n, struct party *party)
 			eventfd_write(party->token, 1);
 		say_to_all(jobs, n, party, "commit");
 		break;
-	case STEPS_GO:
-		for (size_t i = 0; i < n; i++)
-			if (jobs[i]->party == party && party->ranks[jobs[i]->rank].step)
-				job_say(jobs[i], "step %u", party->ranks[jobs[i]->rank].step);
+	case REST_GO:
+		give_orders(jobs, n, party);
 		break;
-	case STEPS_WAIT:
+	case REST_WAIT:
 		break;
 	}
 }
@@ -244,7 +221,10 @@ static bool was_paused(const struct job *job)
 bool coordinate_gave_up(const struct job *job)
 {
 	return job->party && job->party->culprit && job->party->culprit != job && !job->error &&
-	       (!strcmp(job->end, END_BUSY) || (!strcmp(job->end, END_OK) && !was_paused(job)));
+	       (!strcmp(job->end, END_BUSY) ||
+		/* A pause is undone. Before the commit it had been paused, or resumed, by others. */
+		(job->party->committed &&
+		 (!strcmp(job->end, END_TURN) || (!strcmp(job->end, END_OK) && !was_paused(job)))));
 }
 
 static int skip_line(struct job *job, const char *key, char *value)
@@ -253,20 +233,126 @@ static int skip_line(struct job *job, const char *key, char *value)
 	return 0;
 }
 
-void coordinate_mend(struct job **jobs, size_t n, int silence_ms)
+/*
+ * A job that has said nothing since the commit, as it is stopped, say, will pause later, and nobody
+ * would resume it. It finds the request then, and the command does not wait for that.
+ */
+static void resume_later(struct job **jobs, size_t n)
 {
 	const struct job_request request = {
-		.text = "resume", .limit_ms = silence_ms, .silence = true, .line = skip_line};
+		.text = "resume", .limit_ms = LATER_MS, .line = skip_line};
+
+	jobs_ask(jobs, n, &request);
+	for (size_t i = 0; i < n; i++)
+		if (!jobs[i]->error)
+			jobs[i]->error = -ETIMEDOUT;
+}
+
+/* Its resume was under way when this command asked it to pause, and so it said at once that it is. */
+static bool was_resuming(const struct job *job)
+{
+	return job->described &&
+	       (!strcmp(job->status.state, "waiting") || !strcmp(job->status.state, "resuming"));
+}
+
+/* The others do not pause, and kernels of theirs may wait for these: they go on with their resume. */
+static void go_on_resuming(struct job **jobs, size_t n)
+{
 	struct job **again = calloc(n + 1, sizeof(*again));
 	size_t count = 0;
 
-	for (size_t i = 0; i < n; i++)
-		if (jobs[i]->party && jobs[i]->party->committed && !ended_well(jobs[i]))
-			jobs[i]->party->culprit = jobs[i];
-	for (size_t i = 0; again && i < n; i++)
-		if (jobs[i]->party && jobs[i]->party->culprit && ended_well(jobs[i]) &&
-		    !was_paused(jobs[i]))
+	for (size_t i = 0; again && i < n; i++) {
+		const struct party *party = jobs[i]->party;
+
+		if (party && party->culprit && !party->committed && ended_well(jobs[i]) &&
+		    was_resuming(jobs[i]))
 			again[count++] = jobs[i];
-	jobs_ask(again, count, &request);
+	}
+	resume_later(again, count);
+	for (size_t i = 0; i < count; i++) {
+		again[i]->error = 0;
+		strcpy(again[i]->end, END_BUSY);
+	}
+	free(again);
+}
+
+static double mend_ms; /* clock_ms(): from then on a mend waits for no memory */
+
+static bool waits_for_memory(const struct job *job)
+{
+	return job->fd >= 0 && !strcmp(job->progress.phase, "waiting");
+}
+
+static int mend_line(struct job *job, const char *key, char *value)
+{
+	if (!strcmp(key, "held"))
+		return rest_take_held(&job->party->rest, job->rank, value, clock_ms());
+	if (strcmp(key, "progress"))
+		return 0;
+	if (job_progress_take(job, value))
+		return -EBADMSG;
+	if (!waits_for_memory(job) || clock_ms() < mend_ms)
+		return 0;
+	strcpy(job->end, END_TIMEOUT);
+	strcpy(job->message, "it was paused, waits for GPU memory, and runs when that is free");
+	return 1;
+}
+
+/* When each one has its memory, or has ended, those that have it run on. */
+static int mend_tick(struct job **jobs, size_t n)
+{
+	for (struct party *party = parties; party; party = party->next) {
+		bool all = true;
+
+		for (size_t i = 0; i < n; i++)
+			if (jobs[i]->party == party)
+				all &= !jobs[i]->queued &&
+				       (jobs[i]->fd < 0 ||
+					rest_is_drained(&party->rest, jobs[i]->rank));
+		for (size_t i = 0; i < n && all; i++)
+			if (jobs[i]->party == party) {
+				job_say(jobs[i], "commit");
+				rest_leave(&party->rest, jobs[i]->rank);
+			}
+	}
+	return LOOK_MS;
+}
+
+/* Resume those that the pause has paused, together: kernels of theirs may wait for each other. */
+static void mend(struct job **jobs, size_t n, int silence_ms)
+{
+	const struct job_request request = {.text = "resume",
+					    .party_text = n > 1 ? "regain" : NULL,
+					    .limit_ms = silence_ms,
+					    .silence = true,
+					    .line = mend_line,
+					    .tick = mend_tick};
+
+	for (size_t i = 0; i < n; i++)
+		rest_ask(&jobs[i]->party->rest, jobs[i]->rank);
+	mend_ms = clock_ms() + silence_ms;
+	jobs_ask(jobs, n, &request);
+}
+
+void coordinate_mend(struct job **jobs, size_t n, int silence_ms)
+{
+	struct job **again = calloc(n + 1, sizeof(*again));
+	size_t count = 0;
+
+	go_on_resuming(jobs, n);
+	for (size_t i = 0; i < n; i++) {
+		if (!jobs[i]->party || !jobs[i]->party->committed || ended_well(jobs[i]))
+			continue;
+		jobs[i]->party->culprit = jobs[i];
+		if (again && job_is_silent(jobs[i]) && !was_paused(jobs[i]))
+			again[count++] = jobs[i];
+	}
+	resume_later(again, count);
+	count = 0;
+	for (size_t i = 0; again && i < n; i++)
+		if (jobs[i]->party && jobs[i]->party->committed && jobs[i]->party->culprit &&
+		    ended_well(jobs[i]) && !was_paused(jobs[i]))
+			again[count++] = jobs[i];
+	mend(again, count, silence_ms);
 	free(again);
 }

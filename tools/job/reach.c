@@ -297,7 +297,8 @@ static void stop(struct reach *reach, const struct steps *steps)
 	for (size_t i = 0; i < reach->n; i++) {
 		struct reach_rank *r = &reach->ranks[i];
 
-		r->n = 0;
+		for (struct reach_comm *c = r->comms; c < r->comms + r->n; c++)
+			c->aimed = false;
 		r->ordered = r->number && steps->ranks[i].asked;
 		r->number += r->ordered;
 	}
@@ -367,13 +368,13 @@ enum reach_verdict reach_next(struct reach *reach, struct steps *steps, int64_t 
 void reach_write(const struct reach *reach, size_t rank, char text[static REACH_TEXT])
 {
 	const struct reach_rank *r = &reach->ranks[rank];
-	size_t len = snprintf(text, REACH_TEXT, "reach %u", r->number);
+	size_t len = snprintf(text, REACH_TEXT, "reach %u", r->number), bare = len;
 
-	/* A target that is met already. */
-	if (!r->n)
-		snprintf(text + len, REACH_TEXT - len, " 1:0");
 	for (const struct reach_comm *c = r->comms; c < r->comms + r->n && len < REACH_TEXT; c++)
 		if (c->aimed)
 			len += snprintf(text + len, REACH_TEXT - len, " %u:%llu", c->id,
 					(unsigned long long)c->target);
+	/* A target that is met already. */
+	if (len == bare)
+		snprintf(text + len, REACH_TEXT - len, " 1:0");
 }

@@ -11,6 +11,8 @@
 #define PATIENCE_MS(elapsed) \
 	(200 + (elapsed) / 8) /* without a change, until all ranks make a step */
 
+#define EARLY_MS 200 /* for the answer of a rank that was drained before it saw the order */
+
 #define PLAIN_CHASES 3 /* before a coin decides which ranks make a step */
 
 /* How many turns each way takes until the next one follows; the plain chases take any number. */
@@ -34,6 +36,8 @@ void steps_begin(struct steps *steps, struct steps_rank *ranks, size_t n, uint32
 void steps_take(struct steps *steps, size_t rank, bool drained, uint32_t came, int64_t now_ms)
 {
 	struct steps_rank *r = &steps->ranks[rank];
+	/* A stuck rank answers a step otherwise: this is no answer, and it may yet let a call in. */
+	bool early = r->asked && r->step && !r->drained && drained && !came;
 
 	if (r->drained != drained)
 		steps->change_ms = now_ms;
@@ -42,7 +46,8 @@ void steps_take(struct steps *steps, size_t rank, bool drained, uint32_t came, i
 		r->turn = !r->drained ? steps->turn + 1 : came ? steps->turn : 0;
 	if (!r->drained && steps->way == STEPS_WAVE)
 		r->made = 0;
-	r->asked = false;
+	r->asked = early;
+	r->early_ms = early ? now_ms : 0;
 	r->drained = drained;
 	r->chased &= !drained;
 	r->made += came;
@@ -227,10 +232,15 @@ enum steps_verdict steps_next(struct steps *steps, int64_t now_ms)
 	size_t drained = 0;
 
 	for (size_t i = 0; i < steps->n; i++) {
-		if (steps->ranks[i].asked)
+		struct steps_rank *r = &steps->ranks[i];
+
+		/* Of two reports in a row only the later one may come: it was the answer. */
+		r->asked &= !r->early_ms || now_ms - r->early_ms < EARLY_MS;
+		if (r->asked)
 			return STEPS_WAIT;
-		steps->ranks[i].step = 0;
-		drained += steps->ranks[i].drained;
+		r->early_ms = 0;
+		r->step = 0;
+		drained += r->drained;
 	}
 	if (drained == steps->n)
 		return STEPS_READY;

@@ -52,13 +52,14 @@
 #include <stdint.h>
 
 struct steps_rank {
-	bool asked;    /* its answer is due */
-	bool drained;  /* as it last said, else stuck */
-	bool left;     /* it is at rest for good */
-	bool chased;   /* has been stuck since the chase began */
-	uint32_t made; /* calls since the chase began; after that, since it was stuck */
-	uint32_t turn; /* the steps' when it was drained, or made calls, last; 0: it made none */
-	uint32_t step; /* calls to let in now; 0: none */
+	bool asked;       /* its answer is due */
+	bool drained;     /* as it last said, else stuck */
+	bool left;        /* it is at rest for good */
+	bool chased;      /* has been stuck since the chase began */
+	uint32_t made;    /* calls since the chase began; after that, since it was stuck */
+	uint32_t turn;    /* the steps' when it was drained, or made calls, last; 0: it made none */
+	uint32_t step;    /* calls to let in now; 0: none */
+	int64_t early_ms; /* it is asked, and was drained then, before it saw the order; or 0 */
 	uint64_t launches; /* that wait for some of the ranks, as far as known */
 };
 

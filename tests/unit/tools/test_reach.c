@@ -177,6 +177,20 @@ START_TEST(a_target_that_is_not_met_is_given_up)
 }
 END_TEST
 
+/* What a rank has said of its communicators holds, also if it gets no more orders. */
+START_TEST(targets_that_are_given_up_leave_the_communicators_known)
+{
+	set_up(2);
+	answer(0, "1:2:10", true, 0);
+	answer(1, "1:2:5000", false, 0);
+	ck_assert_int_eq(after(1), REACH_OVER);
+	ck_assert_uint_eq(m.reaching[0].n, 1);
+	/* It has freed them since. */
+	answer(0, NULL, true, 0);
+	ck_assert_uint_eq(m.reaching[0].n, 0);
+}
+END_TEST
+
 /* Rank 0 uses its first communicator no more, and all go on with the second. */
 START_TEST(a_target_that_is_not_met_while_others_are_is_given_up)
 {
@@ -248,6 +262,7 @@ int main(void)
 	tcase_add_test(tc, counts_that_are_far_apart_are_of_different_communicators);
 	tcase_add_test(tc, ranks_without_communicators_go_by_steps);
 	tcase_add_test(tc, a_target_that_is_not_met_is_given_up);
+	tcase_add_test(tc, targets_that_are_given_up_leave_the_communicators_known);
 	tcase_add_test(tc, a_target_that_is_not_met_while_others_are_is_given_up);
 	tcase_add_test(tc, a_rank_without_communicators_any_more_has_no_targets);
 	tcase_add_test(tc, a_rank_that_left_needs_no_targets);

@@ -415,12 +415,42 @@ START_TEST(ranks_whose_cpus_wait_too)
 }
 END_TEST
 
+/* The kernel of a stuck rank ends before the rank sees its order. */
+START_TEST(a_report_that_comes_before_the_answer)
+{
+	static const struct {
+		bool drained;
+		uint32_t came;
+		int64_t at; /* 0: it has come with the report */
+		int64_t next;
+		enum steps_verdict verdict;
+	} answers[] = {
+		{true, 0, 1002, 1002, STEPS_READY}, {true, 1, 1002, 1002, STEPS_READY},
+		{false, 1, 1002, 1002, STEPS_WAIT}, {false, 0, 0, 1001, STEPS_WAIT},
+		{false, 0, 0, 1200, STEPS_READY},
+	};
+	struct steps_rank ranks[2];
+	struct steps steps;
+
+	steps_begin(&steps, ranks, 2, 1, 0);
+	steps_take(&steps, 0, true, 0, 0);
+	steps_take(&steps, 1, false, 0, 0);
+	ck_assert_int_eq(steps_next(&steps, 1000), STEPS_GO);
+	steps_take(&steps, 1, true, 0, 1000);
+	steps_take(&steps, 0, true, 1, 1001);
+	ck_assert_int_eq(steps_next(&steps, 1001), STEPS_WAIT);
+	if (answers[_i].at)
+		steps_take(&steps, 1, answers[_i].drained, answers[_i].came, answers[_i].at);
+	ck_assert_int_eq(steps_next(&steps, answers[_i].next), answers[_i].verdict);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("steps");
 	TCase *tc = tcase_create("steps");
 
-	tcase_set_timeout(tc, 180);
+	tcase_set_timeout(tc, 120);
 	tcase_add_test(tc, ranks_of_one_group);
 	tcase_add_test(tc, ranks_that_are_far_ahead);
 	tcase_add_test(tc, ranks_whose_kernels_take_long);
@@ -428,6 +458,7 @@ int main(void)
 	tcase_add_test(tc, ranks_of_a_pipeline);
 	tcase_add_loop_test(tc, ranks_of_long_pipelines, 0, 2);
 	tcase_add_test(tc, ranks_whose_cpus_wait_too);
+	tcase_add_loop_test(tc, a_report_that_comes_before_the_answer, 0, 5);
 	suite_add_tcase(s, tc);
 	return check_suite_run(s);
 }
