@@ -55,7 +55,7 @@ int engine_check_carried(const struct engine_op *op, struct engine_result *resul
 {
 	if (!unsupported_check(op->drv, op->release, result->message, sizeof(result->message)))
 		return 0;
-	result->code = END_UNSUPPORTED;
+	result->code = sharing_may_close() ? END_AGAIN : END_UNSUPPORTED;
 	return -1;
 }
 

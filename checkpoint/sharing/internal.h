@@ -26,6 +26,7 @@ extern struct sharing {
 	uint64_t cycle, build;
 	struct sharing_member members[SHARE_PROCESSES];
 	size_t nmembers;
+	double orphan_ms; /* clock_ms() when the last import of a freed object was found; 0: none yet */
 } sharing;
 
 bool sharing_lists(const struct share_process *list, size_t n, const struct share_process *one);

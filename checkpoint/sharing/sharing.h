@@ -90,6 +90,13 @@ void sharing_pause(void);
  */
 int sharing_rest(struct sharing_wait *w);
 
+/*
+ * True for some seconds after sharing_rest() has found imports that are left to the driver: the program may
+ * be about to close them, as NCCL does when a communicator is destroyed, where each rank frees its own
+ * memory first.
+ */
+bool sharing_may_close(void);
+
 /* The process has saved its memory. On success all have, and there is no way back. */
 int sharing_saved(struct sharing_wait *w);
 

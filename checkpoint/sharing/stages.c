@@ -17,6 +17,7 @@
 #define BEGIN_MS   3000   /* for the others to begin a pause */
 #define SAVED_MS   600000 /* for the others to save their memory */
 #define RELEASE_MS 30000  /* for the others to give it back */
+#define CLOSE_MS   5000   /* for imports to be closed whose memory has been freed */
 
 static void set_stage(enum share_stage stage)
 {
@@ -97,14 +98,19 @@ bool sharing_is_joint(void)
 	return sharing.nmembers;
 }
 
+static struct sharing_member *find_member(const struct share_process *process)
+{
+	for (size_t i = 0; i < sharing.nmembers; i++)
+		if (sharing_lists(process, 1, &sharing.members[i].process))
+			return &sharing.members[i];
+	return NULL;
+}
+
 static void add_members(const struct share_process *list, uint32_t n)
 {
 	for (uint32_t i = 0; i < n; i++) {
-		bool known = peer_is_self(&list[i]);
-
-		for (size_t k = 0; k < sharing.nmembers && !known; k++)
-			known = sharing_lists(&list[i], 1, &sharing.members[k].process);
-		if (known || sharing.nmembers == SHARE_PROCESSES)
+		if (peer_is_self(&list[i]) || find_member(&list[i]) ||
+		    sharing.nmembers == SHARE_PROCESSES)
 			continue;
 		pthread_mutex_lock(&sharing.lock);
 		sharing.members[sharing.nmembers++] = (struct sharing_member){.process = list[i]};
@@ -197,26 +203,42 @@ static enum verdict judge_resting(const struct sharing_member *m)
 }
 
 /*
+ * True if the exporter of an import has ended, or has not the memory any more. It takes seconds to find
+ * that a process has ended which has become another program: it is asked once.
+ */
+static bool is_orphan(const struct object_name *name)
+{
+	struct share_process exporter = {.pid = name->pid};
+	struct sharing_member *m;
+	struct share_answer answer;
+	int error;
+
+	memcpy(exporter.instance, name->instance, sizeof(exporter.instance));
+	if (peer_is_self(&exporter))
+		return !objects_have_key(name->key);
+	m = find_member(&exporter);
+	if (m && m->is == MEMBER_GONE)
+		return true;
+	error = ask_state(&exporter, name->key, &answer);
+	if (m && error == -ESRCH)
+		m->is = MEMBER_GONE;
+	return error == -ESRCH || (!error && answer.result == SHARE_UNKNOWN);
+}
+
+/*
  * If the exporter does not have what was imported, nobody would save it: leave it to the driver. If it has,
  * it is about to make the memory anew, so that what cannot be given back would be other memory then.
  */
 static int check_imports(struct sharing_wait *w)
 {
 	struct object_import import = {0};
-	struct share_answer answer;
 
 	while (objects_next_import(&import)) {
-		struct share_process exporter = {.pid = import.name.pid};
 		bool gone;
 
-		memcpy(exporter.instance, import.name.instance, sizeof(exporter.instance));
-		if (peer_is_self(&exporter)) {
-			gone = !objects_have_key(import.name.key);
-		} else {
-			int error = ask_state(&exporter, import.name.key, &answer);
-
-			gone = error == -ESRCH || (!error && answer.result == SHARE_UNKNOWN);
-		}
+		if (is_cancelled(w))
+			return -ECANCELED;
+		gone = is_orphan(&import.name);
 		if (!gone && import.left) {
 			snprintf(
 				w->text, sizeof(w->text),
@@ -228,12 +250,18 @@ static int check_imports(struct sharing_wait *w)
 		if (!gone || import.pending)
 			continue;
 		objects_import_orphan(import.handle);
+		sharing.orphan_ms = clock_ms();
 		handles_add(import.handle,
 			    import.name.legacy ? DRIVER_MEMORY_IPC_IMPORT
 					       : DRIVER_MEMORY_VMM_IMPORT,
 			    0);
 	}
 	return 0;
+}
+
+bool sharing_may_close(void)
+{
+	return sharing.orphan_ms && clock_ms() - sharing.orphan_ms < CLOSE_MS;
 }
 
 int sharing_rest(struct sharing_wait *w)

@@ -294,6 +294,62 @@ def test_none_resumes_where_one_can_not():
     equal((bad.requests, good.requests), (["regain"], ["regain", "abort"]))
 
 
+def test_one_that_waits_for_its_turn_stops_no_others():
+    directory = Directory()
+    turn = "end turn it runs as soon as it has room"
+    one, two = (FakeJob(directory, answers={"regain": [turn]}) for _ in range(2))
+    done = cudaw("resume", "abc123")
+    equal(done.code, 1)
+    for job in (one, two):
+        contains(done.err, f"resume {job.pid}: it runs as soon as it has room")
+        equal(job.requests, ["regain"])
+    other = FakeJob(directory)
+    done = cudaw("resume", "abc123")
+    equal((done.code, other.requests), (1, ["regain", "commit"]))
+
+
+AGAIN = "end again it comes to rest for a turn"
+
+
+def times(count):
+    """Answers a request with "again" so many times, and then as ever."""
+    def answer(job, connection):
+        if sum(request == "hold" for request in job.requests) <= count:
+            say(connection, AGAIN)
+        else:
+            at_rest(job, connection)
+    return answer
+
+
+def test_a_pause_that_is_possible_soon_is_asked_for_again():
+    directory = Directory()
+    late, other = FakeJob(directory, answers={"hold": times(2)}), FakeJob(directory)
+    done = cudaw("pause", "abc123")
+    equal((done.code, done.err), (0, ""))
+    equal([sum(request.startswith("hold") for request in job.requests) for job in (late, other)], [3, 3])
+    equal(late.requests[-1], "commit")
+
+
+def test_it_is_asked_for_until_the_time_is_up():
+    directory = Directory()
+    late, other = FakeJob(directory, answers={"hold": [AGAIN]}), FakeJob(directory)
+    begin = time.monotonic()
+    done = cudaw("pause", "--timeout", "1", "abc123")
+    check(1 <= time.monotonic() - begin < 15, f"it took {time.monotonic() - begin:.1f} s")
+    equal(done.code, 1)
+    contains(done.err, f"pause {late.pid}: it comes to rest for a turn")
+    contains(done.err, f"pause {other.pid}: it runs on")
+    equal(cudaw("pause", "--no-wait", "abc123").code, 1)
+
+
+def test_it_is_not_asked_for_where_another_process_fails():
+    directory = Directory()
+    late, bad = (FakeJob(directory, answers={"hold": [end]}) for end in (AGAIN, "end nomem too little"))
+    done = cudaw("pause", "abc123")
+    equal((done.code, late.requests, bad.requests), (1, ["hold"], ["hold"]))
+    contains(done.err, f"pause {bad.pid}: too little")
+
+
 def test_a_resume_that_nobody_waits_for_has_no_phases():
     directory = Directory()
     jobs = [FakeJob(directory) for _ in range(2)]

@@ -15,6 +15,7 @@ STEPS, STEP_MS, STILL, PAUSES = 120, 10, 0.1, 5
 MIB, OBJECTS = 2, 48
 UNSUPPORTED = 6     # the exit code of cudaw pause
 FOREVER = 100000000
+MANY = 60000        # lines that a pipe holds
 native = {}
 
 
@@ -108,6 +109,17 @@ def what_the_exporter_freed_is_refused_by_name(call, *extra):
     return f"what the exporter freed is refused by name, {call}{kind}", case
 
 
+def what_is_about_to_be_closed_is_waited_for():
+    """As when ranks destroy a communicator: the exporters have freed what the importers close next."""
+    job = started("--frees", 3, "--closes", 10)
+    job.wait_steps(5)
+    pause("all")
+    check(job.steps() >= 10, f"the job is paused in step {job.steps()}")
+    resume()
+    job.wait_steps(job.steps() + 2)
+    verified(job)
+
+
 def the_rest_is_released_later():
     job = started("--ipc", 1)
     for _ in range(2):
@@ -121,14 +133,15 @@ def the_rest_is_released_later():
 def small_allocations_are_shared_after_a_resume():
     """A resume maps many small allocations at once, and memory of one such mapping is shared then."""
     for release in ("memory", "all"):
-        late = 40
-        job = Job("sharing", *arguments("--ipc", 1, "--kib", 300, "--ballast", 320, "--late", late,
-                                        steps=FOREVER), name="sharing")
+        # It makes a step for each line that it gets.
+        job = Job("sharing", *arguments("--ipc", 1, "--kib", 300, "--ballast", 320, "--late", 4,
+                                        "--each-line", 1, steps=FOREVER), name="sharing")
+        job.process.stdin.write("\n" * 2)
         job.wait_steps(2)
         pause("memory")
         resume()
-        check(job.steps() < late, "the pause is too late")
-        job.wait_steps(late + 2)
+        job.process.stdin.write("\n" * MANY)
+        job.wait_steps(6)
         for _ in range(2):
             pause(release)
             resume()
@@ -190,6 +203,7 @@ if shutil.which("nvidia-smi") and gpu_count() > 1:
     CASES += [shared("two GPUs", release, "--gpus", 2) for release in ("all", "memory")]
 
 main(*CASES, all_memory_is_carried, a_signal_to_one_is_refused,
-     the_rest_is_released_later, small_allocations_are_shared_after_a_resume,
+     what_is_about_to_be_closed_is_waited_for, the_rest_is_released_later,
+     small_allocations_are_shared_after_a_resume,
      an_exporter_that_ended_is_not_waited_for,
      descriptors_of_the_driver_are_refused_by_name, an_import_waits_for_a_paused_exporter)

@@ -9,8 +9,10 @@
  *
  * --gpus N: rank R uses GPU R % N. --self 1: each rank also imports its own allocations. --bare 1:
  * handles are released once the memory is mapped. --late N: in step N each rank makes, exports and
- * imports once more. --leaves N: in step N the last rank ends. --frees N: in step N the exporters free
- * their memory, which the importers go on to use. --waits 1: rank 1 imports late, when rank 0 says so
+ * imports once more. --leaves N: in step N the last rank ends. --execs N: in step N it becomes another
+ * program, and the others keep its memory mapped, and do not use it. --frees N: in step N the exporters free
+ * their memory, which the importers go on to use. --closes N: in step N each rank closes what it has imported,
+ * frees its own, and all is made anew, as for a new communicator. --waits 1: rank 1 imports late, when rank 0 says so
  * by a line on stdin. --dmabuf N: in step N each rank makes dma-bufs of the memory that it has imported.
  * --pooled 1: the default pool of each rank keeps memory beside what is shared.
  * --events N: the ranks do not wait for the end of their kernels, but each records an interprocess event
@@ -33,7 +35,7 @@
 #define MAX_EVENTS  64
 
 static unsigned long nranks = 2, nobjects = 4, mib = 4, ring, gpus = 1, self, bare, late, leaves,
-		     frees, waits, ballast, dmabuf, ipc, kib, pooled, nevents;
+		     execs, frees, closes, waits, ballast, dmabuf, ipc, kib, pooled, nevents;
 static unsigned long rank;
 static struct kernels kernels;
 static size_t size;
@@ -288,9 +290,8 @@ static void check_all(unsigned long k)
 	}
 }
 
-static void end_one(unsigned long other)
+static void end_imports(unsigned long other)
 {
-	alive[other] = false;
 	for (unsigned long i = 0; i < made; i++)
 		if (imported[other][i].at)
 			unmap(&imported[other][i]);
@@ -301,6 +302,19 @@ static void free_own(void)
 	for (unsigned long i = 0; i < made; i++)
 		if (own[i].at)
 			unmap(&own[i]);
+}
+
+static void make_anew(unsigned long k)
+{
+	unsigned long count = made;
+
+	for (unsigned long r = 0; r < nranks; r++)
+		if (r != rank)
+			end_imports(r);
+	free_own();
+	made = 0;
+	for (unsigned long i = 0; i < count; i++)
+		make_one(k);
 }
 
 static void make_dmabufs(void)
@@ -390,8 +404,17 @@ static void run(void)
 		if (leaves && k == leaves) {
 			if (rank == nranks - 1)
 				exit(0);
-			end_one(nranks - 1);
+			alive[nranks - 1] = false;
+			end_imports(nranks - 1);
 		}
+		if (execs && k == execs) {
+			if (rank == nranks - 1)
+				execlp("sleep", "sleep", "60", NULL);
+			alive[nranks - 1] = false;
+			memset(imported[nranks - 1], 0, sizeof(imported[0]));
+		}
+		if (closes && k == closes)
+			make_anew(k);
 		if (dmabuf && k == dmabuf)
 			make_dmabufs();
 		check_all(k);
@@ -461,7 +484,8 @@ int main(int argc, char **argv)
 		{"bare", &bare},     {"late", &late},        {"leaves", &leaves},
 		{"frees", &frees},   {"waits", &waits},      {"ballast", &ballast},
 		{"dmabuf", &dmabuf}, {"ipc", &ipc},          {"kib", &kib},
-		{"pooled", &pooled}, {"events", &nevents}};
+		{"pooled", &pooled}, {"events", &nevents},   {"closes", &closes},
+		{"execs", &execs}};
 	int status = 0, one;
 
 	step_parse(argc, argv, options, sizeof(options) / sizeof(options[0]));

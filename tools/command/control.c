@@ -2,6 +2,7 @@
 /* cudaw pause, resume and trim: the request to all processes that are meant, and the outcome. */
 #include "tools/command/tools.h"
 
+#include "common/clock.h"
 #include "common/text.h"
 #include "tools/command/paused_by_driver.h"
 #include "tools/job/coordinate.h"
@@ -15,9 +16,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define TRIM_SILENCE_MS 60000
 #define GRACE_MS        2000  /* beside a --timeout, which the job itself keeps */
+#define AGAIN_MS        30000 /* without a --timeout: how long a pause is asked for again */
+#define RUN_MS          100 /* between two requests; twice as long each time, so that the job gets on */
+#define RUN_MOST_MS     800
 
 #define OPTIONS_HELP(timeout, as)                                                                     \
 	"  -a, --all              all jobs of the user; for root, of all users\n"                     \
@@ -279,6 +284,49 @@ static bool goes_together(const struct control *control)
 	return control->verb->together && !(control->verb == &resume_verb && control->no_wait);
 }
 
+/* Bring those that cannot pause now, but soon, to the front. Returns how many there are. */
+static size_t find_again(struct job **jobs, size_t n)
+{
+	size_t again = 0;
+
+	for (size_t i = 0; i < n; i++)
+		if (coordinate_asks_again(jobs, n, jobs[i])) {
+			struct job *job = jobs[i];
+
+			jobs[i] = jobs[again];
+			jobs[again++] = job;
+		}
+	return again;
+}
+
+/* Returns 0 or -ENOMEM. The order of @jobs changes. */
+static int ask_and_report(struct control *control, struct job **jobs, size_t n)
+{
+	const long timeout_ms = control->timeout_ms;
+	double end_ms = clock_ms() + (timeout_ms ? timeout_ms : AGAIN_MS), left_ms;
+
+	for (useconds_t run_ms = RUN_MS;; run_ms += run_ms < RUN_MOST_MS ? run_ms : 0) {
+		size_t again = 0;
+
+		if (goes_together(control) && coordinate_begin(jobs, n))
+			return -ENOMEM;
+		send_request(control, jobs, n);
+		if (control->verb == &pause_verb && !control->no_wait) {
+			coordinate_mend(jobs, n, OUTCOME_SILENCE_MS);
+			again = clock_ms() < end_ms ? find_again(jobs, n) : 0;
+		}
+		report(control, jobs + again, n - again);
+		coordinate_end(jobs, n);
+		if (!again)
+			return 0;
+		n = again;
+		left_ms = end_ms - clock_ms();
+		if (timeout_ms)
+			control->timeout_ms = left_ms > RUN_MS ? left_ms : RUN_MS;
+		usleep(run_ms * 1000);
+	}
+}
+
 static void report_targets(struct control *control, struct job **jobs, size_t n)
 {
 	const struct verb *verb = control->verb;
@@ -307,16 +355,10 @@ static int run_jobs(struct control *control)
 	jobs = targets_selected(targets, &n);
 	if (jobs && n && targets->dry_run)
 		report_targets(control, jobs, n);
-	else if (!jobs || (goes_together(control) && coordinate_begin(jobs, n))) {
+	else if (!jobs || (n && ask_and_report(control, jobs, n))) {
 		complain("out of memory");
 		targets_fail(targets, EXIT_FAILED);
-	} else if (n) {
-		send_request(control, jobs, n);
-		if (control->verb == &pause_verb && !control->no_wait)
-			coordinate_mend(jobs, n, OUTCOME_SILENCE_MS);
-		report(control, jobs, n);
-		coordinate_end(jobs, n);
-	} else if (targets->all) {
+	} else if (!n && targets->all) {
 		complain(targets->only.by_user || *targets->only.gpu ? "there are no such jobs"
 								     : "there are no jobs");
 	}

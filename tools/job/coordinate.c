@@ -227,6 +227,34 @@ bool coordinate_gave_up(const struct job *job)
 		 (!strcmp(job->end, END_TURN) || (!strcmp(job->end, END_OK) && !was_paused(job)))));
 }
 
+/*
+ * False for an end that another request would not change. "unsupported" may be a consequence: others that share
+ * memory with the process that has ended do not pause without it.
+ */
+static bool may_pass(const char *end)
+{
+	static const char *const ends[] = {END_AGAIN, END_BUSY, END_OK, END_TURN, END_UNSUPPORTED};
+
+	for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++)
+		if (!strcmp(end, ends[i]))
+			return true;
+	return false;
+}
+
+bool coordinate_asks_again(struct job **jobs, size_t n, const struct job *job)
+{
+	bool again = false;
+
+	for (size_t i = 0; i < n; i++) {
+		if (jobs[i] != job && (!job->party || jobs[i]->party != job->party))
+			continue;
+		if (jobs[i]->error || !may_pass(jobs[i]->end))
+			return false;
+		again |= !strcmp(jobs[i]->end, END_AGAIN);
+	}
+	return again;
+}
+
 static int skip_line(struct job *job, const char *key, char *value)
 {
 	(void)job, (void)key, (void)value;

@@ -41,6 +41,9 @@ bool coordinate_is_over(const struct job *job);
 /* True if the job ended only because another job of its party failed. */
 bool coordinate_gave_up(const struct job *job);
 
+/* True if the job, or another one of its party, has ended with END_AGAIN, and none has failed for good. */
+bool coordinate_asks_again(struct job **jobs, size_t n, const struct job *job);
+
 /*
  * When all have ended: resume the jobs that this pause has paused, or of which it has ended the
  * resume, while another job of their party failed. Those of a party run on together.
