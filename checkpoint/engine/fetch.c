@@ -22,7 +22,7 @@ int snapshot_place_lock(struct snapshot_place *place, struct snapshot_error *err
 	if (dir < 0)
 		return dir;
 	snapshot_place_unlock(place);
-	place->dir = dir;
+	ownfd_set(&place->dir, dir);
 	return 0;
 }
 
@@ -60,15 +60,17 @@ int snapshot_place_move(struct snapshot_place *place, const char *path,
 	snapshot_index_free(&index);
 	snapshot_place_unlock(place);
 	strcpy(place->path, path);
-	place->dir = dir;
+	ownfd_set(&place->dir, dir);
 	return 0;
 }
 
 void snapshot_place_unlock(struct snapshot_place *place)
 {
-	if (place->dir >= 0)
-		snapshot_dir_close(place->dir);
-	place->dir = -1;
+	int dir = ownfd_get(&place->dir);
+
+	if (dir >= 0)
+		snapshot_dir_close(dir);
+	ownfd_set(&place->dir, -1);
 }
 
 static int compare_pieces(const void *a, const void *b)
@@ -125,8 +127,8 @@ int snapshot_saved_fetch(const struct saved *s, const struct snapshot_place *pla
 
 	what.cancel = cancel;
 	what.index = &index;
-	what.dir = place->dir;
-	ret = load_index(place, place->dir, &index, error);
+	what.dir = ownfd_get(&place->dir);
+	ret = load_index(place, what.dir, &index, error);
 	if (ret)
 		return ret;
 	if (index.nchunks != s->ngranules)

@@ -5,6 +5,8 @@
  * A snapshot of what a pause took off the GPU (saved.h): where it is, and fetching it back into
  * host memory. saving.h writes it. For the engine's thread; no driver call is made.
  */
+#include "common/ownfd.h"
+
 #include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -14,13 +16,13 @@ struct saved;
 struct snapshot_error;
 
 /*
- * Where a snapshot of ours is. While @dir is not -1 the directory is locked, so that nobody writes
+ * Where a snapshot of ours is. While there is a @dir the directory is locked, so that nobody writes
  * another snapshot over data that this process has nowhere else. A process image must not have the
  * directory open: a restore would open it at the same path.
  */
 struct snapshot_place {
 	char path[PATH_MAX];
-	int dir;
+	struct ownfd dir;
 	uint32_t index;
 	uint8_t id[16];
 };

@@ -214,7 +214,7 @@ int saving_commit(struct saving *s, const struct snapshot_facts *facts,
 		return ret;
 	*totals = *snapshot_totals(s->writer);
 	snapshot_place_unlock(place);
-	place->dir = dir;
+	ownfd_set(&place->dir, dir);
 	place->index = snapshot_number(s->writer);
 	memcpy(place->id, snapshot_id(s->writer), sizeof(place->id));
 	memcpy(place->path, s->order->path, sizeof(place->path));

@@ -23,7 +23,7 @@ int engine_fetch(struct engine_op *op)
 {
 	struct engine_progress *progress = &op->progress;
 	struct engine_result *result = &op->result;
-	bool locked = engine.place.dir >= 0;
+	bool locked = ownfd_get(&engine.place.dir) >= 0;
 	size_t pool_slots, spill_slots;
 	struct snapshot_error error;
 	int ret;
@@ -48,7 +48,7 @@ int engine_fetch(struct engine_op *op)
 	if (ret)
 		return engine_fail(result, ret == -EAGAIN ? END_BUSY : END_FAILED, "%.255s: %.250s",
 				   engine.place.path, error.text);
-	snapshot_dir_vacate(engine.place.dir, getpid());
+	snapshot_dir_vacate(ownfd_get(&engine.place.dir), getpid());
 	snapshot_place_unlock(&engine.place);
 	engine.saved.used_slots = engine.held_slots;
 	__atomic_store_n(&engine.held, false, __ATOMIC_RELEASE);

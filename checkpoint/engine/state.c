@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-struct engine engine = {.place = {.dir = -1}};
+struct engine engine = {.place = {.dir = OWNFD_NONE}};
 
 size_t engine_paused_bytes(void)
 {

@@ -48,40 +48,48 @@ void snapshot_io_free_buffer(char *buffer)
  * Some file systems accept O_DIRECT, but then refuse the request. True if a retry without it makes
  * sense.
  */
-static bool turn_direct_off(int fd)
+static bool turn_direct_off(const struct ownfd *file)
 {
-	int flags = fcntl(fd, F_GETFL);
+	int fd = ownfd_get(file), flags = fd < 0 ? -1 : fcntl(fd, F_GETFL);
 
 	return flags >= 0 && (flags & O_DIRECT) && !fcntl(fd, F_SETFL, flags & ~O_DIRECT);
 }
 
-int snapshot_io_write(int fd, const void *data, size_t size, uint64_t offset)
+int snapshot_io_write(const struct ownfd *file, const void *data, size_t size, uint64_t offset)
 {
 	for (size_t at = 0; at < size;) {
-		ssize_t n = pwrite(fd, (const char *)data + at, size - at, offset + at);
+		int fd = ownfd_get(file);
+		ssize_t n;
 
+		if (fd < 0)
+			return -EBADF;
+		n = pwrite(fd, (const char *)data + at, size - at, offset + at);
 		if (n > 0)
 			at += n;
 		else if (n == 0)
 			return -ENOSPC;
-		else if (errno != EINTR && (errno != EINVAL || !turn_direct_off(fd)))
+		else if (errno != EINTR && (errno != EINVAL || !turn_direct_off(file)))
 			return -errno;
 	}
 	return 0;
 }
 
-ssize_t snapshot_io_read(int fd, void *data, size_t size, uint64_t offset)
+ssize_t snapshot_io_read(const struct ownfd *file, void *data, size_t size, uint64_t offset)
 {
 	size_t at = 0;
 
 	while (at < size) {
-		ssize_t n = pread(fd, (char *)data + at, size - at, offset + at);
+		int fd = ownfd_get(file);
+		ssize_t n;
 
+		if (fd < 0)
+			return -EBADF;
+		n = pread(fd, (char *)data + at, size - at, offset + at);
 		if (n > 0)
 			at += n;
 		else if (n == 0)
 			break;
-		else if (errno != EINTR && (errno != EINVAL || !turn_direct_off(fd)))
+		else if (errno != EINTR && (errno != EINVAL || !turn_direct_off(file)))
 			return -errno;
 	}
 	return at;
@@ -108,6 +116,7 @@ int snapshot_io_read_file(int dir, const char *name, size_t most, char **data, s
 			  struct snapshot_error *error)
 {
 	int fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	struct ownfd file;
 	size_t expected = 0;
 	ssize_t n;
 	char *text;
@@ -115,6 +124,7 @@ int snapshot_io_read_file(int dir, const char *name, size_t most, char **data, s
 
 	if (fd < 0)
 		return snapshot_fail(error, -errno, "%s: %s", name, strerror(errno));
+	ownfd_set(&file, fd);
 	ret = check_file(fd, name, most, &expected, error);
 	if (ret)
 		goto out;
@@ -123,7 +133,7 @@ int snapshot_io_read_file(int dir, const char *name, size_t most, char **data, s
 		ret = snapshot_fail(error, -ENOMEM, "%s: no memory for %zu bytes", name, expected);
 		goto out;
 	}
-	n = snapshot_io_read(fd, text, expected, 0);
+	n = snapshot_io_read(&file, text, expected, 0);
 	if (n != (ssize_t)expected) {
 		ret = snapshot_fail(error, n < 0 ? n : -EBADMSG,
 				    "%s: expected %zu bytes, found %zd", name, expected, n);
@@ -134,13 +144,14 @@ int snapshot_io_read_file(int dir, const char *name, size_t most, char **data, s
 	*data = text;
 	*size = expected;
 out:
-	close(fd);
+	ownfd_close(&file);
 	return ret;
 }
 
 int snapshot_io_write_file(int dir, const char *name, const void *data, size_t size,
 			   struct snapshot_error *error)
 {
+	struct ownfd file;
 	struct stat st;
 	int fd, ret;
 
@@ -153,10 +164,12 @@ int snapshot_io_write_file(int dir, const char *name, const void *data, size_t s
 		unlinkat(dir, name, 0);
 	fd = openat(dir, name, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC,
 		    0600);
-	ret = fd < 0 ? -errno : snapshot_io_write(fd, data, size, 0);
+	if (fd < 0)
+		return snapshot_fail(error, -errno, "%s: %s", name, strerror(errno));
+	ownfd_set(&file, fd);
+	ret = snapshot_io_write(&file, data, size, 0);
 	if (!ret && fsync(fd))
 		ret = -errno;
-	if (fd >= 0)
-		close(fd);
+	ownfd_close(&file);
 	return ret ? snapshot_fail(error, ret, "%s: %s", name, strerror(-ret)) : 0;
 }

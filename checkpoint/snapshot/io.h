@@ -8,6 +8,7 @@
  * Each thread writes a file of its own, with some requests of 2 MiB in flight (queue.h).
  */
 #include "checkpoint/snapshot/format.h"
+#include "common/ownfd.h"
 
 #include <sys/types.h>
 
@@ -26,10 +27,10 @@ void snapshot_io_free_buffer(char *buffer);
 /*
  * Write or read @size bytes at @offset, multiples of SNAPSHOT_ALIGN. Writing returns 0 or a
  * negative errno. Reading returns the bytes read, which are fewer only at the end of the file, or a
- * negative errno.
+ * negative errno. -EBADF: the program has closed the file.
  */
-int snapshot_io_write(int fd, const void *data, size_t size, uint64_t offset);
-ssize_t snapshot_io_read(int fd, void *data, size_t size, uint64_t offset);
+int snapshot_io_write(const struct ownfd *file, const void *data, size_t size, uint64_t offset);
+ssize_t snapshot_io_read(const struct ownfd *file, void *data, size_t size, uint64_t offset);
 
 /*
  * Read a whole small file. It is refused if it is larger than @most or not a regular file. The

@@ -8,6 +8,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define MISSES_MAX 4    /* then one chunk of 17 is compressed */
@@ -15,7 +16,7 @@
 
 void snapshot_lane_init(struct snapshot_lane *lane, uint32_t number)
 {
-	*lane = (struct snapshot_lane){.number = number, .fd = -1};
+	*lane = (struct snapshot_lane){.number = number, .file = OWNFD_NONE};
 }
 
 static int open_file(struct snapshot_lanes *lanes, struct snapshot_lane *lane,
@@ -24,14 +25,20 @@ static int open_file(struct snapshot_lanes *lanes, struct snapshot_lane *lane,
 	char name[SNAPSHOT_NAME_SIZE];
 	int fd;
 
-	if (lane->fd >= 0)
+	if (lane->file.fd >= 0)
 		return 0;
 	snapshot_name(SNAPSHOT_DATA, lane->number, name);
-	fd = snapshot_io_open(lanes->dir, name, O_WRONLY | O_CREAT | O_EXCL);
+	fd = snapshot_io_open(ownfd_get(lanes->dir), name, O_WRONLY | O_CREAT | O_EXCL);
 	if (fd < 0)
 		return snapshot_fail(error, fd, "%s: %s", name, strerror(-fd));
-	lane->fd = fd;
+	ownfd_set(&lane->file, fd);
 	return 0;
+}
+
+/* The program has closed the file, and another one may have its number. */
+static int say_closed(const struct snapshot_lane *lane, struct snapshot_error *error)
+{
+	return snapshot_fail(error, -EBADF, "data-%u: the program has closed it", lane->number);
 }
 
 /* Free the slot of a request that is done. Returns 0, or the reason of its failure. */
@@ -39,6 +46,8 @@ static int take_done(struct snapshot_lanes *lanes, struct snapshot_lane *lane,
 		     struct snapshot_request *request, struct snapshot_error *error)
 {
 	((struct snapshot_slot *)request)->in_flight = false;
+	if (request->result == -EBADF)
+		return say_closed(lane, error);
 	if (request->result < 0)
 		return snapshot_fail(error, request->result, "data-%u: writing at %" PRIu64 ": %s",
 				     lane->number, request->offset, strerror(-request->result));
@@ -138,13 +147,29 @@ int snapshot_lane_put(struct snapshot_lanes *lanes, struct snapshot_lane *lane,
 	}
 	request = &slot->request;
 	request->write = true;
-	request->fd = lane->fd;
+	request->file = &lane->file;
 	request->data = (char *)data;
 	request->size = snapshot_padded(chunk->stored);
 	request->offset = lane->size;
 	lane->size += request->size;
 	slot->in_flight = true;
 	snapshot_queue_submit(&lanes->queue, &lane->flight, request);
+	return 0;
+}
+
+/* All is in the file, and on the disk. */
+static int sync_file(struct snapshot_lane *lane, struct snapshot_error *error)
+{
+	struct stat st;
+	int fd = ownfd_get(&lane->file);
+
+	if (fd < 0)
+		return say_closed(lane, error);
+	if (fsync(fd) || fstat(fd, &st))
+		return snapshot_fail(error, -errno, "data-%u: %s", lane->number, strerror(errno));
+	if ((size_t)st.st_size != lane->size)
+		return snapshot_fail(error, -EIO, "data-%u: expected %zu bytes, found %zu",
+				     lane->number, lane->size, (size_t)st.st_size);
 	return 0;
 }
 
@@ -161,8 +186,8 @@ int snapshot_lane_finish(struct snapshot_lanes *lanes, struct snapshot_lane *lan
 		if (!ret)
 			ret = one;
 	}
-	if (!ret && !failed && lane->fd >= 0 && fsync(lane->fd))
-		ret = snapshot_fail(error, -errno, "data-%u: %s", lane->number, strerror(errno));
+	if (!ret && !failed && lane->file.fd >= 0)
+		ret = sync_file(lane, error);
 	return ret;
 }
 
@@ -171,11 +196,9 @@ void snapshot_lane_fini(struct snapshot_lanes *lanes, struct snapshot_lane *lane
 	char name[SNAPSHOT_NAME_SIZE];
 
 	snapshot_name(SNAPSHOT_DATA, lane->number, name);
-	if (lane->fd >= 0) {
-		close(lane->fd);
-		if (!kept)
-			unlinkat(lanes->dir, name, 0);
-	}
+	if (lane->file.fd >= 0 && !kept)
+		unlinkat(ownfd_get(lanes->dir), name, 0);
+	ownfd_close(&lane->file);
 	for (size_t i = 0; i < SNAPSHOT_DEPTH_MOST; i++)
 		snapshot_io_free_buffer(lane->slots[i].buffer);
 	snapshot_io_free_buffer(lane->buffer);

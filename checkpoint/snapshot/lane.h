@@ -13,10 +13,11 @@
  */
 #include "checkpoint/snapshot/codec.h"
 #include "checkpoint/snapshot/queue.h"
+#include "common/ownfd.h"
 
 /* The state that the lanes of one snapshot share. */
 struct snapshot_lanes {
-	int dir;
+	const struct ownfd *dir;
 	enum snapshot_codec codec; /* to try; SNAPSHOT_RAW: none */
 	size_t *done;              /* bytes of stored chunks, added to atomically */
 	struct snapshot_queue queue;
@@ -35,9 +36,9 @@ struct snapshot_slot {
 /* Used by one thread. */
 struct snapshot_lane {
 	uint32_t number;
-	int fd;       /* -1: not made yet */
-	size_t size;  /* of the file, chunks in flight included */
-	char *buffer; /* for the thread's next chunk; NULL: not needed yet */
+	struct ownfd file; /* none: not made yet */
+	size_t size;       /* of the file, chunks in flight included */
+	char *buffer;      /* for the thread's next chunk; NULL: not needed yet */
 	struct snapshot_slot slots[SNAPSHOT_DEPTH_MOST];
 	struct snapshot_flight flight; /* made and ended by the thread */
 	struct snapshot_packer packer;

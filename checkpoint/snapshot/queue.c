@@ -151,14 +151,16 @@ size_t snapshot_flight_depth(const struct snapshot_queue *q, const struct snapsh
 
 static bool submit(struct snapshot_flight *f, struct snapshot_request *r)
 {
-	struct io_uring_sqe *sqe = f->ringed && !f->broken ? io_uring_get_sqe(&f->ring) : NULL;
+	int fd = ownfd_get(r->file);
+	struct io_uring_sqe *sqe =
+		f->ringed && !f->broken && fd >= 0 ? io_uring_get_sqe(&f->ring) : NULL;
 
 	if (!sqe)
 		return false;
 	if (r->write)
-		io_uring_prep_write(sqe, r->fd, r->data, r->size, r->offset);
+		io_uring_prep_write(sqe, fd, r->data, r->size, r->offset);
 	else
-		io_uring_prep_read(sqe, r->fd, r->data, r->size, r->offset);
+		io_uring_prep_read(sqe, fd, r->data, r->size, r->offset);
 	io_uring_sqe_set_data(sqe, r);
 	/*
 	 * A request that the kernel refuses stays in the ring, which must not be submitted again.
@@ -174,9 +176,9 @@ static ssize_t do_rest(const struct snapshot_request *r, size_t done)
 	ssize_t ret;
 
 	if (r->write)
-		ret = snapshot_io_write(r->fd, data, r->size - done, r->offset + done);
+		ret = snapshot_io_write(r->file, data, r->size - done, r->offset + done);
 	else
-		ret = snapshot_io_read(r->fd, data, r->size - done, r->offset + done);
+		ret = snapshot_io_read(r->file, data, r->size - done, r->offset + done);
 	if (ret < 0)
 		return ret;
 	return r->write ? (ssize_t)r->size : (ssize_t)done + ret;

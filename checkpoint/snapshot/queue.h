@@ -13,6 +13,8 @@
  * thread that submitted. Hence a ring lives no longer than its thread; threads of the program and
  * the engine have none; and a child that the program forks meanwhile closes it.
  */
+#include "common/ownfd.h"
+
 #include <liburing.h>
 #include <pthread.h>
 #include <stdbool.h>
@@ -26,12 +28,13 @@
 struct snapshot_request {
 	/* Set by the submitter; offset, size and data are multiples of SNAPSHOT_ALIGN. */
 	bool write;
-	int fd;
+	const struct ownfd *file; /* looked at directly before each system call */
 	void *data;
 	size_t size;
 	uint64_t offset;
 
-	ssize_t result; /* once done: bytes, all of them for a write; or a negative errno */
+	/* Once done: bytes, all of them for a write; or a negative errno: -EBADF: the file is closed. */
+	ssize_t result;
 	struct snapshot_request *next;
 };
 

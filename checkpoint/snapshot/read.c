@@ -41,8 +41,8 @@ struct reader {
 	struct snapshot_flight flight;
 	struct snapshot_unpacker unpacker;
 	char *chunk; /* for decompressed data; NULL: not needed yet */
-	int fd;
-	uint32_t file; /* the number of the file behind fd */
+	struct ownfd file;
+	uint32_t number; /* of the file */
 };
 
 static int need_buffer(char **buffer, struct snapshot_error *error)
@@ -59,19 +59,20 @@ static const struct snapshot_chunk *chunk_at(const struct job *job, size_t place
 	return &index->chunks[index->order[job->places[place]]];
 }
 
-static int open_data(struct reader *r, uint32_t file, struct snapshot_error *error)
+static int open_data(struct reader *r, uint32_t number, struct snapshot_error *error)
 {
 	char name[SNAPSHOT_NAME_SIZE];
 	struct stat st;
+	int fd;
 
-	if (r->fd >= 0)
-		close(r->fd);
-	snapshot_name(SNAPSHOT_DATA, file, name);
-	r->file = file;
-	r->fd = snapshot_io_open(r->job->what->dir, name, O_RDONLY);
-	if (r->fd < 0)
-		return snapshot_fail(error, r->fd, "%s: %s", name, strerror(-r->fd));
-	if (fstat(r->fd, &st) || !S_ISREG(st.st_mode))
+	ownfd_close(&r->file);
+	snapshot_name(SNAPSHOT_DATA, number, name);
+	r->number = number;
+	fd = snapshot_io_open(r->job->what->dir, name, O_RDONLY);
+	if (fd < 0)
+		return snapshot_fail(error, fd, "%s: %s", name, strerror(-fd));
+	ownfd_set(&r->file, fd);
+	if (fstat(fd, &st) || !S_ISREG(st.st_mode))
 		return snapshot_fail(error, -EBADMSG, "%s: it is not a regular file", name);
 	return 0;
 }
@@ -186,7 +187,7 @@ static int ask_for(struct reader *r, size_t place, struct snapshot_error *error)
 {
 	const struct snapshot_chunk *chunk = chunk_at(r->job, place);
 	struct slot *slot = r->slots;
-	bool opened = r->fd >= 0 && r->file == chunk->file;
+	bool opened = r->file.fd >= 0 && r->number == chunk->file;
 	int ret = take_done(r, opened ? snapshot_flight_depth(&r->job->queue, &r->flight) - 1 : 0,
 			    error);
 
@@ -200,7 +201,7 @@ static int ask_for(struct reader *r, size_t place, struct snapshot_error *error)
 		return ret;
 	slot->place = place;
 	slot->in_flight = true;
-	slot->request.fd = r->fd;
+	slot->request.file = &r->file;
 	slot->request.data = slot->buffer;
 	slot->request.size = snapshot_padded(chunk->stored);
 	slot->request.offset = chunk->offset;
@@ -212,8 +213,7 @@ static void reader_fini(struct reader *r)
 {
 	while (snapshot_queue_take(&r->job->queue, &r->flight, true))
 		;
-	if (r->fd >= 0)
-		close(r->fd);
+	ownfd_close(&r->file);
 	for (size_t i = 0; i < SNAPSHOT_DEPTH_MOST; i++)
 		snapshot_io_free_buffer(r->slots[i].buffer);
 	snapshot_io_free_buffer(r->chunk);
@@ -224,7 +224,7 @@ static void reader_fini(struct reader *r)
 static void *read_main(void *arg)
 {
 	struct job *job = arg;
-	struct reader r = {.job = job, .fd = -1};
+	struct reader r = {.job = job, .file = OWNFD_NONE};
 	struct snapshot_error error;
 	int ret = 0;
 	size_t place;

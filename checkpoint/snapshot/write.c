@@ -23,7 +23,7 @@
 #include <unistd.h>
 
 struct snapshot_writer {
-	int dir;
+	struct ownfd dir;
 	bool finished;
 	uint32_t first; /* the index's number, and the first lane's; the others follow */
 	struct snapshot_header header;
@@ -43,6 +43,12 @@ struct snapshot_writer {
 	pthread_mutex_t lock; /* of known, totals and error */
 	struct snapshot_error *error;
 };
+
+/* -1 if the program has closed it. */
+static int dir_of(const struct snapshot_writer *w)
+{
+	return ownfd_get(&w->dir);
+}
 
 /*
  * The last two snapshots that this process wrote. An incremental one can build on them, in the same
@@ -116,34 +122,34 @@ int snapshot_begin(const char *path, bool incremental, enum snapshot_codec codec
 	struct snapshot_writer *w = calloc(1, sizeof(*w));
 	struct snapshot_error ignored;
 	struct written base;
-	int ret;
+	int dir, ret;
 
 	if (!w)
 		return snapshot_fail(error, -ENOMEM, "out of memory");
 	pthread_mutex_init(&w->lock, NULL);
 	pthread_mutex_init(&w->shared.lock, NULL);
 	w->shared.codec = codec;
-	w->dir = snapshot_dir_create(path, geteuid(), getpid(), error);
-	if (w->dir < 0) {
-		ret = w->dir;
+	dir = snapshot_dir_create(path, geteuid(), getpid(), error);
+	if (dir < 0) {
 		free(w);
-		return ret;
+		return dir;
 	}
-	ret = faccessat(w->dir, SNAPSHOT_MANIFEST, F_OK, 0) ? make_empty(w->dir, error) : 0;
+	ownfd_set(&w->dir, dir);
+	ret = faccessat(dir, SNAPSHOT_MANIFEST, F_OK, 0) ? make_empty(dir, error) : 0;
 	if (!ret)
-		ret = snapshot_dir_numbers(w->dir, SNAPSHOT_IO_THREADS, &w->first, error);
-	w->shared.dir = w->dir;
+		ret = snapshot_dir_numbers(dir, SNAPSHOT_IO_THREADS, &w->first, error);
+	w->shared.dir = &w->dir;
 	for (uint32_t i = 0; i < SNAPSHOT_IO_THREADS; i++)
 		snapshot_lane_init(&w->lanes[i], w->first + i);
 	/* If the previous index is damaged, everything is written. */
-	if (!ret && incremental && find_written(w->dir, &base)) {
-		snapshot_index_load(w->dir, base.index, &w->old, &ignored);
+	if (!ret && incremental && find_written(dir, &base)) {
+		snapshot_index_load(dir, base.index, &w->old, &ignored);
 		last = base;
 	}
-	if (!ret && snapshot_known_init(&w->known, w->dir, &w->old))
+	if (!ret && snapshot_known_init(&w->known, dir, &w->old))
 		ret = snapshot_fail(error, -ENOMEM, "out of memory");
 	if (!ret && !w->old.nchunks)
-		ret = check_room(w->dir, bytes, codec, error);
+		ret = check_room(dir, bytes, codec, error);
 	if (ret)
 		snapshot_end(w);
 	else
@@ -326,7 +332,7 @@ static int write_index(struct snapshot_writer *w, struct snapshot_error *error)
 	memcpy(data, &w->header, sizeof(w->header));
 	w->index_hash = hash_bytes(data, size);
 	snapshot_name(SNAPSHOT_INDEX, w->first, name);
-	ret = snapshot_io_write_file(w->dir, name, data, size, error);
+	ret = snapshot_io_write_file(dir_of(w), name, data, size, error);
 	free(data);
 	return ret;
 }
@@ -424,7 +430,7 @@ static int list_files(struct snapshot_writer *w, uint32_t *files, size_t *sizes,
 		if (*count && files[*count - 1] == files[i])
 			continue;
 		snapshot_name(SNAPSHOT_DATA, files[i], name);
-		if (fstatat(w->dir, name, &st, AT_SYMLINK_NOFOLLOW))
+		if (fstatat(dir_of(w), name, &st, AT_SYMLINK_NOFOLLOW))
 			return snapshot_fail(error, -errno, "%s: %s", name, strerror(errno));
 		files[*count] = files[i];
 		sizes[(*count)++] = st.st_size;
@@ -443,26 +449,26 @@ static int commit(struct snapshot_writer *w, const struct snapshot_manifest_part
 	if (!text)
 		return snapshot_fail(error, -ENOMEM, "out of memory");
 	block_signals(&signals);
-	ret = snapshot_io_write_file(w->dir, SNAPSHOT_MANIFEST_NEW, text, size, error);
+	ret = snapshot_io_write_file(dir_of(w), SNAPSHOT_MANIFEST_NEW, text, size, error);
 	unblock_signals(&signals);
 	if (!ret && !parts->image)
-		ret = snapshot_dir_commit(w->dir, error);
+		ret = snapshot_dir_commit(dir_of(w), error);
 	if (!ret) {
 		w->finished = true;
 		earlier = last;
 		last = (struct written){w->first, hash_bytes(text, size)};
 	}
 	if (!ret && !parts->image)
-		ret = snapshot_dir_sync(w->dir, error);
+		ret = snapshot_dir_sync(dir_of(w), error);
 	if (!ret && !parts->image)
-		snapshot_dir_clean(w->dir, is_named, parts);
+		snapshot_dir_clean(dir_of(w), is_named, parts);
 	free(text);
 	return ret;
 }
 
 int snapshot_occupy(struct snapshot_writer *w, struct snapshot_error *error)
 {
-	return snapshot_dir_occupy(w->dir, error);
+	return snapshot_dir_occupy(dir_of(w), error);
 }
 
 uint32_t snapshot_number(const struct snapshot_writer *w)
@@ -504,17 +510,18 @@ int snapshot_finish(struct snapshot_writer *w, const struct snapshot_facts *fact
 
 int snapshot_keep(struct snapshot_writer *w, struct snapshot_error *error)
 {
-	int dir = w->dir, ret = snapshot_dir_share(dir, error);
+	int dir = dir_of(w), ret = snapshot_dir_share(dir, error);
 
 	if (ret)
 		return ret;
-	w->dir = -1;
+	ownfd_set(&w->dir, -1);
 	return dir;
 }
 
 void snapshot_end(struct snapshot_writer *w)
 {
 	char name[SNAPSHOT_NAME_SIZE];
+	int dir;
 
 	if (!w)
 		return;
@@ -522,12 +529,13 @@ void snapshot_end(struct snapshot_writer *w)
 		snapshot_lane_fini(&w->shared, &w->lanes[i], w->finished);
 	snapshot_name(SNAPSHOT_INDEX, w->first, name);
 	if (!w->finished) {
-		unlinkat(w->dir, name, 0);
-		unlinkat(w->dir, SNAPSHOT_MANIFEST_NEW, 0);
-		snapshot_dir_vacate(w->dir, getpid());
+		unlinkat(dir_of(w), name, 0);
+		unlinkat(dir_of(w), SNAPSHOT_MANIFEST_NEW, 0);
+		snapshot_dir_vacate(dir_of(w), getpid());
 	}
-	if (w->dir >= 0)
-		snapshot_dir_close(w->dir);
+	dir = dir_of(w);
+	if (dir >= 0)
+		snapshot_dir_close(dir);
 	snapshot_known_free(&w->known);
 	snapshot_index_free(&w->old);
 	pthread_mutex_destroy(&w->shared.lock);

@@ -171,6 +171,93 @@ def a_damaged_snapshot_leaves_the_job_paused():
     finish(job)
 
 
+def data_rests(path):
+    """There is some, and it does not become more."""
+    def sizes():
+        return [os.path.getsize(f"{path}/{name}") for name in contents(path) if name.startswith("data-")]
+    before = sizes()
+    time.sleep(0.3)
+    return before and sizes() == before
+
+
+def a_program_that_closes_its_files_fails_it():
+    """Nothing is written into the program's own file in their place, and the job keeps its memory."""
+    path = directory()
+    when, own = path + ".now", path + ".own"
+    with open(own, "wb") as file:
+        file.write(bytes(64 * MIB))
+    job = counter(64, CUDAW_SNAPSHOT_DIR=path, CLOSES_WHEN=when, CLOSES_WHAT=path + "/data-",
+                  CLOSES_OPENS=own, LD_PRELOAD=os.path.join(BUILD, "tests", "preload", "closes.so"),
+                  **HELD)
+    hold("out", after=60)   # of 66, of which 8 make a piece that is written
+    job.send(signal.SIGUSR1)
+    until(lambda: passed("out"), 20, "the other copies wait")
+    until(lambda: data_rests(path), 20, "all is written that was copied")
+    with open(when, "wb"):
+        until(lambda: not os.path.exists(when), 10, "the files are closed")
+    let_go("out")
+    job.wait_state("paused")
+    until(lambda: "the program has closed it" in (job.status()["reason"] or ""), 10, "the reason is told")
+    equal(told(job, "snapshot"), None, "where the job is")
+    with open(own, "rb") as file:
+        check(file.read() == bytes(64 * MIB), "something was written into the program's own file")
+    job.resume()
+    finish(job)
+
+
+def a_copy_in_its_place_is_read():
+    """The directory that the job has locked is gone."""
+    path = directory()
+    job = paused_into(path)
+    shutil.copytree(path, path + ".copy")
+    shutil.rmtree(path)
+    os.rename(path + ".copy", path)
+    job.resume()
+    finish(job)
+
+
+def a_resume_that_could_not_read_it_is_repeated():
+    """What the first attempt has read takes no room from the second."""
+    with Group(1100 * MIB) as group:
+        path = directory()
+        job = Job(*group.command("counter", "--mib", 256, "--steps", 1000000, "--step-ms", 2),
+                  env={"CUDAW_SNAPSHOT_DIR": path, "CUDAW_RELEASE": "memory"})
+        job.wait_steps(3)
+        job.pause("signal")
+        until(lambda: told(job, "snapshot") == path, 20, "the job is in the snapshot")
+        group.set_limit(700 * MIB)
+        data = f"{path}/{sorted(name for name in os.listdir(path) if name.startswith('data'))[-1]}"
+        with open(data, "r+b") as file:
+            file.seek(-4096, os.SEEK_END)
+            byte = file.read(1)
+            for wrong in (True, False):
+                file.seek(-4096, os.SEEK_END)
+                file.write(bytes([byte[0] ^ wrong]))
+                file.flush()
+                equal(cudaw("resume", job.pid).returncode, int(wrong), "the exit code of cudaw resume")
+        finish(job)
+
+
+def a_resume_waits_for_host_memory():
+    """Other jobs have taken what this one gave back."""
+    path = directory()
+    job = paused_into(path)
+    with no_host_memory():
+        job.send(signal.SIGUSR2)
+        job.wait_state("waiting")
+        reason = job.status()["reason"]
+        check("GiB of host memory, to read the snapshot" in reason, f"the reason is {reason!r}")
+        job.pause()
+        equal(told(job, "snapshot"), path, "where it is after a pause that ended the wait")
+        done = cudaw("resume", "--timeout", 0.1, job.pid)
+        check("are missing" in done.stderr, f"stderr is {done.stderr!r}")
+        equal((job.state(), told(job, "snapshot")), ("paused", path), "the state, and where, after that")
+        job.send(signal.SIGUSR2)
+        job.wait_state("waiting")
+    job.wait_state("running")
+    finish(job)
+
+
 def what_a_job_is_in_is_not_overwritten():
     path = directory()
     job = paused_into(path)
@@ -319,6 +406,7 @@ if __name__ == "__main__":
          a_wrong_codec_is_told_and_the_snapshot_written, the_command_compresses,
          with_the_context_left_on_the_gpu, what_an_earlier_pause_has_pinned_is_given_back,
          a_damaged_snapshot_leaves_the_job_paused,
+         unsanitized(a_program_that_closes_its_files_fails_it),
          what_a_job_is_in_is_not_overwritten,
          another_snapshot_is_refused,
          the_driver_is_told_of_other_gpus,

@@ -490,6 +490,41 @@ START_TEST(a_cancelled_write_leaves_nothing)
 }
 END_TEST
 
+/* The descriptor of what @path names. */
+static int find_descriptor(const char *path)
+{
+	struct stat wanted, found;
+	int fd = 3;
+
+	ck_assert_int_eq(stat(path, &wanted), 0);
+	while (fstat(fd, &found) || found.st_ino != wanted.st_ino || found.st_dev != wanted.st_dev)
+		ck_assert_int_lt(fd++, 1024);
+	return fd;
+}
+
+/* The program has closed the directory, and one of its own has the number. */
+START_TEST(another_directory_is_left_alone)
+{
+	char other[80], name[100];
+	struct snapshot_writer *w;
+	int fd, own;
+
+	snprintf(other, sizeof(other), "%s/other", base);
+	ck_assert_int_eq(mkdir(other, 0700), 0);
+	snprintf(name, sizeof(name), "%s/manifest.new", other);
+	close(open(name, O_WRONLY | O_CREAT, 0600));
+	ck_assert_int_eq(snapshot_begin(directory, false, SNAPSHOT_RAW, 0, &w, &error), 0);
+	fd = find_descriptor(directory);
+	own = open(other, O_RDONLY | O_DIRECTORY);
+	ck_assert_int_eq(dup2(own, fd), fd);
+	snapshot_end(w);
+	ck_assert_int_eq(access(name, F_OK), 0);
+	ck_assert_int_ge(fcntl(fd, F_GETFD), 0);
+	close(fd);
+	close(own);
+}
+END_TEST
+
 static size_t syncs;
 static bool sync_fails; /* of a directory, once its manifest is the new one */
 
@@ -732,6 +767,7 @@ int main(void)
 	tcase_add_test(tc, contents_may_come_later);
 	tcase_add_test(tc, a_child_has_no_file_of_it);
 	tcase_add_test(tc, a_cancelled_write_leaves_nothing);
+	tcase_add_test(tc, another_directory_is_left_alone);
 	tcase_add_test(tc, a_directory_that_cannot_be_synced_keeps_both);
 	tcase_add_test(tc, a_cancelled_write_is_not_synced);
 	tcase_add_test(tc, a_pipe_in_the_manifests_place_is_replaced);

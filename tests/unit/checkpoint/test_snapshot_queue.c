@@ -21,15 +21,21 @@
 static struct snapshot_queue queue;
 static struct snapshot_flight flight;
 static char *memory;
-static int file;
+static struct ownfd file;
+
+static int new_file(void)
+{
+	char path[] = "/tmp/test-queue-XXXXXX";
+	int fd = mkstemp(path);
+
+	ck_assert_int_ge(fd, 0);
+	unlink(path);
+	return fd;
+}
 
 static void setup(void)
 {
-	char path[] = "/tmp/test-queue-XXXXXX";
-
-	file = mkstemp(path);
-	ck_assert_int_ge(file, 0);
-	unlink(path);
+	ownfd_set(&file, new_file());
 	memory = aligned_alloc(SNAPSHOT_ALIGN, REQUESTS * SIZE);
 	for (size_t i = 0; i < REQUESTS * SIZE; i++)
 		memory[i] = i / 7;
@@ -38,7 +44,7 @@ static void setup(void)
 static void teardown(void)
 {
 	free(memory);
-	close(file);
+	close(file.fd);
 }
 
 static bool ringed; /* whether there is to be a ring */
@@ -88,7 +94,7 @@ static void submit_all(bool write)
 {
 	for (size_t i = 0; i < REQUESTS; i++) {
 		requests[i] = (struct snapshot_request){.write = write,
-							.fd = file,
+							.file = &file,
 							.data = memory + i * SIZE,
 							.size = SIZE,
 							.offset = i * SIZE};
@@ -145,7 +151,7 @@ static void read_past_the_end(void)
 {
 	submit_all(true);
 	take_all(SIZE);
-	ck_assert_int_eq(ftruncate(file, REQUESTS * SIZE - 100), 0);
+	ck_assert_int_eq(ftruncate(file.fd, REQUESTS * SIZE - 100), 0);
 	submit_all(false);
 	for (struct snapshot_request *r; (r = snapshot_queue_take(&queue, &flight, true));)
 		ck_assert_int_eq(r->result, r == &requests[REQUESTS - 1] ? SIZE - 100 : SIZE);
@@ -161,12 +167,12 @@ END_TEST
 
 static void write_to_nowhere(void)
 {
-	int good = file;
+	struct ownfd good = file;
 
-	file = open("/dev/full", O_WRONLY);
+	ownfd_set(&file, open("/dev/full", O_WRONLY));
 	submit_all(true);
 	take_all(-ENOSPC);
-	close(file);
+	close(file.fd);
 	submit_all(true);
 	take_all(-EBADF);
 	file = good;
@@ -176,6 +182,26 @@ START_TEST(errors_are_told)
 {
 	begin(_i);
 	in_thread(write_to_nowhere);
+	snapshot_queue_fini(&queue);
+}
+END_TEST
+
+/* The program has closed ours, and its own has the number. */
+static void write_when_another_has_the_number(void)
+{
+	int other = new_file();
+
+	ck_assert_int_eq(dup2(other, file.fd), file.fd);
+	submit_all(true);
+	take_all(-EBADF);
+	ck_assert_int_eq(lseek(other, 0, SEEK_END), 0);
+	close(other);
+}
+
+START_TEST(nothing_goes_into_another_file)
+{
+	begin(_i);
+	in_thread(write_when_another_has_the_number);
 	snapshot_queue_fini(&queue);
 }
 END_TEST
@@ -337,6 +363,7 @@ int main(void)
 	tcase_add_test(tc, no_filter_is_provoked);
 	tcase_add_loop_test(tc, a_short_read_says_how_much, 0, 2);
 	tcase_add_loop_test(tc, errors_are_told, 0, 2);
+	tcase_add_loop_test(tc, nothing_goes_into_another_file, 0, 2);
 	tcase_add_loop_test(tc, a_size_limit_is_an_error, 0, 2);
 	tcase_add_test(tc, a_ring_that_breaks_is_done_without);
 	tcase_add_test(tc, its_owner_gets_no_ring);
