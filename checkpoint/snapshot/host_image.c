@@ -212,7 +212,10 @@ int host_image_seal(int dir, uint32_t number, double ms, size_t *bytes,
 		goto out;
 	snapshot_seal(text, size, seal);
 	fputs(seal, out.file);
-	fflush(out.file);
+	if (fflush(out.file) || ferror(out.file)) {
+		ret = snapshot_fail(error, -ENOMEM, "out of memory");
+		goto out;
+	}
 	ret = snapshot_io_write_file(directory, LIST, text, size, error);
 	if (!ret && fsync(directory))
 		ret = snapshot_fail(error, -errno, "%s", strerror(errno));

@@ -57,7 +57,7 @@ static int dir_of(const struct snapshot_writer *w)
  */
 static struct written {
 	uint32_t index;
-	struct hash128 manifest;
+	struct hash128 index_hash, manifest; /* of the files */
 } last, earlier;
 
 /* True if the manifest there is one that we wrote, byte for byte; @written is then that one. */
@@ -116,11 +116,24 @@ static int make_empty(int dir, struct snapshot_error *error)
 	return 0;
 }
 
+/*
+ * Load the index of @base. If it is damaged, or another than the one that was written, everything is
+ * written anew.
+ */
+static void load_base(struct snapshot_writer *w, const struct written *base)
+{
+	struct snapshot_error ignored;
+
+	if (snapshot_index_load(dir_of(w), base->index, &w->old, &ignored))
+		return;
+	if (!hash_equal(w->old.file_hash, base->index_hash))
+		snapshot_index_free(&w->old);
+}
+
 int snapshot_begin(const char *path, bool incremental, enum snapshot_codec codec, size_t bytes,
 		   struct snapshot_writer **writer, struct snapshot_error *error)
 {
 	struct snapshot_writer *w = calloc(1, sizeof(*w));
-	struct snapshot_error ignored;
 	struct written base;
 	int dir, ret;
 
@@ -141,9 +154,8 @@ int snapshot_begin(const char *path, bool incremental, enum snapshot_codec codec
 	w->shared.dir = &w->dir;
 	for (uint32_t i = 0; i < SNAPSHOT_IO_THREADS; i++)
 		snapshot_lane_init(&w->lanes[i], w->first + i);
-	/* If the previous index is damaged, everything is written. */
 	if (!ret && incremental && find_written(dir, &base)) {
-		snapshot_index_load(dir, base.index, &w->old, &ignored);
+		load_base(w, &base);
 		last = base;
 	}
 	if (!ret && snapshot_known_init(&w->known, dir, &w->old))
@@ -413,13 +425,34 @@ static int compare_numbers(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
+/*
+ * Put the size of a data file in *@size. One that is kept is synced: the directory may be a copy of
+ * ours, which nobody has synced. Returns 0 or a negative errno.
+ */
+static int settle_file(const struct snapshot_writer *w, uint32_t number, size_t *size,
+		       struct snapshot_error *error)
+{
+	char name[SNAPSHOT_NAME_SIZE];
+	struct stat st;
+	int fd, ret = 0;
+
+	snapshot_name(SNAPSHOT_DATA, number, name);
+	fd = openat(dir_of(w), name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	if (fd < 0 || fstat(fd, &st) || (number < w->first && fsync(fd)))
+		ret = snapshot_fail(error, -errno, "%s: %s", name, strerror(errno));
+	else
+		*size = st.st_size;
+	if (fd >= 0)
+		close(fd);
+	return ret;
+}
+
 /* The files of the chunks, by number. Returns 0 or a negative errno. */
 static int list_files(struct snapshot_writer *w, uint32_t *files, size_t *sizes, size_t *count,
 		      struct snapshot_error *error)
 {
-	char name[SNAPSHOT_NAME_SIZE];
-	struct stat st;
 	size_t n = 0;
+	int ret;
 
 	for (size_t i = 0; i < w->header.nchunks; i++)
 		if (w->chunks[i].codec != SNAPSHOT_ZERO)
@@ -429,11 +462,10 @@ static int list_files(struct snapshot_writer *w, uint32_t *files, size_t *sizes,
 	for (size_t i = 0; i < n; i++) {
 		if (*count && files[*count - 1] == files[i])
 			continue;
-		snapshot_name(SNAPSHOT_DATA, files[i], name);
-		if (fstatat(dir_of(w), name, &st, AT_SYMLINK_NOFOLLOW))
-			return snapshot_fail(error, -errno, "%s: %s", name, strerror(errno));
-		files[*count] = files[i];
-		sizes[(*count)++] = st.st_size;
+		ret = settle_file(w, files[i], &sizes[*count], error);
+		if (ret)
+			return ret;
+		files[(*count)++] = files[i];
 	}
 	return 0;
 }
@@ -456,7 +488,7 @@ static int commit(struct snapshot_writer *w, const struct snapshot_manifest_part
 	if (!ret) {
 		w->finished = true;
 		earlier = last;
-		last = (struct written){w->first, hash_bytes(text, size)};
+		last = (struct written){w->first, w->index_hash, hash_bytes(text, size)};
 	}
 	if (!ret && !parts->image)
 		ret = snapshot_dir_sync(dir_of(w), error);

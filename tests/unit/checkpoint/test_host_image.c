@@ -99,6 +99,30 @@ START_TEST(what_was_sealed_is_whole)
 }
 END_TEST
 
+static int flushes; /* until one finds no memory */
+
+/* Comes before the C library's. */
+int fflush(FILE *file)
+{
+	if (flushes && !--flushes)
+		return EOF;
+	return fflush_unlocked(file);
+}
+
+/* The first flush is before the seal, the second one after it. */
+START_TEST(a_list_that_is_not_whole_is_no_seal)
+{
+	size_t bytes;
+
+	for (int i = 1; i <= 2; i++) {
+		flushes = i;
+		ck_assert_int_eq(host_image_seal(dir, NUMBER, 1.5, &bytes, &error), -ENOMEM);
+		ck_assert_str_eq(error.text, "out of memory");
+		ck_assert_int_eq(faccessat(directory, "host.json", F_OK, 0), -1);
+	}
+}
+END_TEST
+
 START_TEST(an_empty_directory_is_whole)
 {
 	size_t bytes = 1;
@@ -213,6 +237,7 @@ int main(void)
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_set_timeout(tcase, 20);
 	tcase_add_test(tcase, what_was_sealed_is_whole);
+	tcase_add_test(tcase, a_list_that_is_not_whole_is_no_seal);
 	tcase_add_test(tcase, an_empty_directory_is_whole);
 	tcase_add_test(tcase, a_damaged_file_is_refused);
 	tcase_add_test(tcase, a_file_of_another_size_is_refused);

@@ -219,6 +219,15 @@ START_TEST(digests_tell_what_is_unchanged)
 }
 END_TEST
 
+static void put_copy_in_its_place(void)
+{
+	char command[512];
+
+	snprintf(command, sizeof(command), "cp -a %s %s.copy && rm -r %s && mv %s.copy %s",
+		 directory, directory, directory, directory, directory);
+	ck_assert_int_eq(system(command), 0);
+}
+
 /* The job may go on from a copy, elsewhere. */
 START_TEST(a_copy_can_be_gone_on_from)
 {
@@ -228,9 +237,7 @@ START_TEST(a_copy_can_be_gone_on_from)
 
 	take_digests(digests);
 	ck_assert_int_eq(write_all(digests, &totals), 0);
-	snprintf(command, sizeof(command), "cp -a %s %s.copy && rm -r %s && mv %s.copy %s",
-		 directory, directory, directory, directory, directory);
-	ck_assert_int_eq(system(command), 0);
+	put_copy_in_its_place();
 	ck_assert_int_eq(write_all(digests, &totals), 0);
 	ck_assert_uint_eq(totals.unchanged, (CHUNKS - 1) * SNAPSHOT_CHUNK);
 	assert_read_back();
@@ -239,6 +246,28 @@ START_TEST(a_copy_can_be_gone_on_from)
 	ck_assert_int_eq(system(command), 0);
 	ck_assert_int_eq(write_all(digests, &totals), 0);
 	ck_assert_uint_eq(totals.unchanged, 0);
+}
+END_TEST
+
+/* Its chunks are in other places, or have other contents. */
+START_TEST(an_index_of_another_snapshot_is_not_used)
+{
+	struct hash128 digests[CHUNKS];
+	struct snapshot_totals totals;
+	char command[256];
+
+	take_digests(digests);
+	ck_assert_int_eq(write_all(digests, &totals), 0);
+	snprintf(command, sizeof(command), "mv %s %s.other", directory, directory);
+	ck_assert_int_eq(system(command), 0);
+	memory[2 * SNAPSHOT_CHUNK] ^= 1;
+	ck_assert_int_eq(write_all(digests, &totals), 0);
+	snprintf(command, sizeof(command), "cp %s.other/index-1 %s", directory, directory);
+	ck_assert_int_eq(system(command), 0);
+	memory[2 * SNAPSHOT_CHUNK] ^= 1;
+	ck_assert_int_eq(write_all(digests, &totals), 0);
+	ck_assert_uint_eq(totals.unchanged, 0);
+	assert_read_back();
 }
 END_TEST
 
@@ -526,7 +555,9 @@ START_TEST(another_directory_is_left_alone)
 END_TEST
 
 static size_t syncs;
-static bool sync_fails; /* of a directory, once its manifest is the new one */
+static bool sync_fails;  /* of a directory, once its manifest is the new one */
+static ino_t sync_inode; /* look whether this file is synced */
+static bool inode_synced;
 
 static bool is_committed(int fd)
 {
@@ -540,7 +571,11 @@ static bool is_committed(int fd)
 /* Comes before the C library's. */
 int fsync(int fd)
 {
+	struct stat st;
+
 	__atomic_fetch_add(&syncs, 1, __ATOMIC_RELAXED);
+	if (sync_inode && !fstat(fd, &st) && st.st_ino == sync_inode)
+		inode_synced = true;
 	if (sync_fails && is_committed(fd)) {
 		errno = EIO;
 		return -1;
@@ -761,6 +796,7 @@ int main(void)
 	tcase_add_loop_test(tc, without_io_uring, ENOSYS, ENOSYS + 1);
 	tcase_add_test(tc, digests_tell_what_is_unchanged);
 	tcase_add_test(tc, a_copy_can_be_gone_on_from);
+	tcase_add_test(tc, an_index_of_another_snapshot_is_not_used);
 	tcase_add_test(tc, a_digest_without_contents_is_refused);
 	tcase_add_test(tc, a_kept_directory_is_not_written);
 	tcase_add_test(tc, contents_may_come_from_a_file);
