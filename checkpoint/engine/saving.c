@@ -203,8 +203,8 @@ int saving_commit(struct saving *s, const struct snapshot_facts *facts,
 {
 	int dir = -1, ret = s->result;
 
-	/* A process image must not have the directory open, so no lock can be kept. */
-	if (!ret && s->order->image && s->order->hold)
+	/* The lock does not do: see in_use.h. */
+	if (!ret && s->order->hold)
 		ret = snapshot_occupy(s->writer, &s->error);
 	if (!ret)
 		ret = snapshot_finish(s->writer, facts, s->order->image, &s->error);

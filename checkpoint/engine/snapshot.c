@@ -5,7 +5,7 @@
 #include "checkpoint/host/hostpool.h"
 #include "checkpoint/host/spill.h"
 #include "checkpoint/release/release.h"
-#include "checkpoint/snapshot/dir.h"
+#include "checkpoint/snapshot/in_use.h"
 #include "checkpoint/snapshot/manifest_write.h"
 #include "checkpoint/sharing/sharing.h"
 #include "common/clock.h"
@@ -48,7 +48,7 @@ int engine_fetch(struct engine_op *op)
 	if (ret)
 		return engine_fail(result, ret == -EAGAIN ? END_BUSY : END_FAILED, "%.255s: %.250s",
 				   engine.place.path, error.text);
-	snapshot_dir_vacate(ownfd_get(&engine.place.dir), getpid());
+	snapshot_in_use_clear(ownfd_get(&engine.place.dir), getpid());
 	snapshot_place_unlock(&engine.place);
 	engine.saved.used_slots = engine.held_slots;
 	__atomic_store_n(&engine.held, false, __ATOMIC_RELEASE);
@@ -312,6 +312,16 @@ int engine_lock_place(struct snapshot_error *error)
 	return engine.held ? snapshot_place_lock(&engine.place, error) : 0;
 }
 
+/* If that fails, as in a directory that is read-only, the job goes on without it. */
+static void occupy_place(void)
+{
+	int dir = ownfd_get(&engine.place.dir);
+	struct snapshot_error ignored;
+
+	if (!snapshot_in_use_check(dir, getpid(), &ignored))
+		snapshot_in_use_set(dir, &ignored);
+}
+
 int engine_moved(const char *path, const CUcheckpointGpuPair *pairs, size_t count,
 		 struct snapshot_error *error)
 {
@@ -320,7 +330,9 @@ int engine_moved(const char *path, const CUcheckpointGpuPair *pairs, size_t coun
 	if (!engine.held)
 		return snapshot_fail(error, -ENOENT, "the job is in no snapshot");
 	ret = snapshot_place_move(&engine.place, path, error);
-	if (!ret)
-		release_remap(pairs, count);
-	return ret;
+	if (ret)
+		return ret;
+	occupy_place();
+	release_remap(pairs, count);
+	return 0;
 }

@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/snapshot/dir.h"
+#include "checkpoint/snapshot/in_use.h"
 #include "common/forked.h"
 #include "common/protocol.h"
 #include "common/rundir.h"
-#include "checkpoint/snapshot/io.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
 #include <limits.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -147,90 +146,6 @@ static int check_process(int dir, const char *manifest, pid_t pid, struct snapsh
 			     other, other);
 }
 
-struct user {
-	pid_t pid;
-	unsigned long long start; /* rundir_start_time() */
-	unsigned long dev, ino;   /* of the directory: a copy has no user */
-};
-
-/* False if the directory has no such file, or the file is not a snapshot's. */
-static bool read_user(int dir, struct user *user)
-{
-	char head[HEAD_SIZE];
-
-	read_head(dir, SNAPSHOT_IN_USE, head);
-	return sscanf(head, SNAPSHOT_FORMAT " %d %llu %lu %lu\n", &user->pid, &user->start,
-		      &user->dev, &user->ino) == 4;
-}
-
-/*
- * True if the process has ended, or its id now belongs to another process, or the directory @st is
- * a copy of the one that it uses. A process that cannot be seen is not gone, nor is a process of
- * which only the first thread has ended.
- */
-static bool is_gone(const struct user *user, const struct stat *st)
-{
-	struct rundir_process p;
-
-	if (user->dev != st->st_dev || user->ino != st->st_ino ||
-	    (kill(user->pid, 0) && errno == ESRCH))
-		return true;
-	return rundir_process(user->pid, &p) &&
-	       (p.start != user->start || (p.state == 'Z' && p.threads < 2));
-}
-
-static int check_user(int dir, pid_t pid, struct snapshot_error *error)
-{
-	struct user user;
-	struct stat st;
-
-	if (fstatat(dir, SNAPSHOT_IN_USE, &st, AT_SYMLINK_NOFOLLOW))
-		return 0;
-	if (read_user(dir, &user)) {
-		bool gone = !fstat(dir, &st) && is_gone(&user, &st);
-
-		if (!gone && user.pid != pid)
-			return snapshot_fail(
-				error, -EBUSY,
-				"%d may have its memory in it; 'cudaw resume %d' first", user.pid,
-				user.pid);
-		if (!gone)
-			return 0;
-	} else if (!S_ISREG(st.st_mode) || st.st_size) {
-		return snapshot_fail(error, -ENOTEMPTY,
-				     "expected a new or empty directory or a snapshot, "
-				     "found " SNAPSHOT_IN_USE " in it");
-	}
-	/* The process has ended, or was killed right after it had made the file. */
-	unlinkat(dir, SNAPSHOT_IN_USE, 0);
-	return 0;
-}
-
-int snapshot_dir_occupy(int dir, struct snapshot_error *error)
-{
-	unsigned long long start = rundir_start_time(getpid());
-	struct stat st;
-	char text[128];
-	int size;
-
-	if (!start || start == RUNDIR_START_UNKNOWN)
-		return snapshot_fail(error, -EAGAIN,
-				     "/proc does not have the start time of this process");
-	if (fstat(dir, &st))
-		return snapshot_fail(error, -errno, "%s", strerror(errno));
-	size = snprintf(text, sizeof(text), SNAPSHOT_FORMAT " %d %llu %lu %lu\n", getpid(), start,
-			(unsigned long)st.st_dev, (unsigned long)st.st_ino);
-	return snapshot_io_write_file(dir, SNAPSHOT_IN_USE, text, size, error);
-}
-
-void snapshot_dir_vacate(int dir, pid_t pid)
-{
-	struct user user;
-
-	if (read_user(dir, &user) && user.pid == pid)
-		unlinkat(dir, SNAPSHOT_IN_USE, 0);
-}
-
 /* Without a manifest or manifest.new, the file @part may not belong to a snapshot. */
 static int check_manifests(int dir, const char *part, pid_t pid, struct snapshot_error *error)
 {
@@ -277,7 +192,7 @@ static int check_entries(int dir, pid_t pid, struct snapshot_error *error)
 	closedir(entries);
 	if (!ret)
 		ret = check_manifests(dir, part, pid, error);
-	return ret ? ret : check_user(dir, pid, error);
+	return ret ? ret : snapshot_in_use_check(dir, pid, error);
 }
 
 int snapshot_dir_create(const char *path, uid_t owner, pid_t pid, struct snapshot_error *error)

@@ -29,21 +29,13 @@ int snapshot_dir_open(const char *path, struct snapshot_error *error);
 /*
  * Open the directory at @path to write, with an exclusive lock. It is made if it does not exist,
  * and closed to others (0700). A directory is refused if it has files that do not belong to a
- * snapshot; if @owner does not own it; if a process other than @pid occupies it; or if it is the
- * snapshot of a stopped process, which may have its memory there.
+ * snapshot; if @owner does not own it; if a process other than @pid may use it (in_use.h); or if it
+ * is the snapshot of a stopped process, which may have its memory there.
  */
 int snapshot_dir_create(const char *path, uid_t owner, pid_t pid, struct snapshot_error *error);
 
 /* Make the lock of @dir a shared one. Returns 0 or a negative errno; then there is no lock. */
 int snapshot_dir_share(int dir, struct snapshot_error *error);
-
-/*
- * Mark a locked directory as the only place of this process's memory. No other process writes there
- * until snapshot_dir_vacate() with this process's id, or its end, even without a lock. Processes of
- * the same PID namespace see the mark. Returns 0 or a negative errno.
- */
-int snapshot_dir_occupy(int dir, struct snapshot_error *error);
-void snapshot_dir_vacate(int dir, pid_t pid);
 
 void snapshot_dir_close(int dir);
 

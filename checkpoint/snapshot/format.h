@@ -8,7 +8,7 @@
  *	DIR/index-N		the place of each chunk of GPU memory: the structs below
  *	DIR/data-N		chunks
  *	DIR/host-N/		the process image, if there is one
- *	DIR/in-use		the process whose memory is only there, without a lock
+ *	DIR/in-use		the process whose memory is only there (in_use.h)
  *
  * Numbers are little-endian. N is decimal and never used twice in a directory, so that a file is
  * written only once: the files that the old manifest names stay complete until the new manifest has

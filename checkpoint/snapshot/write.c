@@ -2,6 +2,7 @@
 #include "checkpoint/snapshot/write.h"
 #include "checkpoint/snapshot/manifest_write.h"
 #include "checkpoint/snapshot/dir.h"
+#include "checkpoint/snapshot/in_use.h"
 #include "checkpoint/snapshot/io.h"
 #include "checkpoint/snapshot/known.h"
 #include "checkpoint/snapshot/lane.h"
@@ -500,7 +501,7 @@ static int commit(struct snapshot_writer *w, const struct snapshot_manifest_part
 
 int snapshot_occupy(struct snapshot_writer *w, struct snapshot_error *error)
 {
-	return snapshot_dir_occupy(dir_of(w), error);
+	return snapshot_in_use_set(dir_of(w), error);
 }
 
 uint32_t snapshot_number(const struct snapshot_writer *w)
@@ -535,6 +536,9 @@ int snapshot_finish(struct snapshot_writer *w, const struct snapshot_facts *fact
 		snapshot_fail(error, ret, "out of memory");
 	if (!ret)
 		ret = commit(w, &parts, facts, error);
+	/* Also of the new snapshot, if only its sync failed: the memory stays where it is. */
+	if (ret)
+		snapshot_in_use_clear(dir_of(w), getpid());
 	free(files);
 	free(sizes);
 	return ret;
@@ -544,8 +548,11 @@ int snapshot_keep(struct snapshot_writer *w, struct snapshot_error *error)
 {
 	int dir = dir_of(w), ret = snapshot_dir_share(dir, error);
 
-	if (ret)
+	/* The memory then stays where it is. */
+	if (ret) {
+		snapshot_in_use_clear(dir, getpid());
 		return ret;
+	}
 	ownfd_set(&w->dir, -1);
 	return dir;
 }
@@ -563,7 +570,7 @@ void snapshot_end(struct snapshot_writer *w)
 	if (!w->finished) {
 		unlinkat(dir_of(w), name, 0);
 		unlinkat(dir_of(w), SNAPSHOT_MANIFEST_NEW, 0);
-		snapshot_dir_vacate(dir_of(w), getpid());
+		snapshot_in_use_clear(dir_of(w), getpid());
 	}
 	dir = dir_of(w);
 	if (dir >= 0)

@@ -102,15 +102,16 @@ struct snapshot_facts; /* manifest_write.h */
 
 /*
  * Write the manifest and make it the directory's. After a failure the previous snapshot is there;
- * or, if only the final sync of the directory failed, the new one, and the files of both. @image:
- * leave it as manifest.new, which names host-N with the index's number: the process that puts the
- * process image there commits (snapshot_dir_commit(), snapshot_dir_sync()) and cleans up.
+ * or, if only the final sync of the directory failed, the new one, and the files of both; and
+ * snapshot_occupy() is undone. @image: leave it as manifest.new, which names host-N with the index's
+ * number: the process that puts the process image there commits (snapshot_dir_commit(),
+ * snapshot_dir_sync()) and cleans up.
  */
 int snapshot_finish(struct snapshot_writer *writer, const struct snapshot_facts *facts, bool image,
 		    struct snapshot_error *error);
 
 /*
- * Before snapshot_finish(): call snapshot_dir_occupy(), if the memory will be only in that snapshot.
+ * Before snapshot_finish(): call snapshot_in_use_set(), if the memory will be only in that snapshot.
  */
 int snapshot_occupy(struct snapshot_writer *writer, struct snapshot_error *error);
 
@@ -120,7 +121,8 @@ const uint8_t *snapshot_id(const struct snapshot_writer *writer);
 
 /*
  * Take over the directory of a finished snapshot, with a lock that has excluded other writers
- * since, and still does. Returns a descriptor, which the caller closes, or a negative errno.
+ * since, and still does. Returns a descriptor, which the caller closes, or a negative errno: then
+ * snapshot_occupy() is undone.
  */
 int snapshot_keep(struct snapshot_writer *writer, struct snapshot_error *error);
 

@@ -273,6 +273,55 @@ def what_a_job_is_in_is_not_overwritten():
     finish(job)
 
 
+def other_machines_see_that_it_is_in_use():
+    """They do not see its lock, on some file systems."""
+    path = directory()
+    job = paused_into(path)
+    check("in-use" in contents(path), f"the directory has {contents(path)}")
+    job.resume()
+    check("in-use" not in contents(path), f"the directory of a job that runs has {contents(path)}")
+    job.pause("signal")
+    until(lambda: told(job, "snapshot") == path, 30, "the job is in its snapshot again")
+    with open(f"{path}/in-use", encoding="ascii") as file:
+        words = file.read().split(" ")
+    job.discard()
+    other = counter()
+    words[6:] = ["another-boot", *words[7:9], "-", "elsewhere\n"]
+    with open(f"{path}/in-use", "r+", encoding="ascii") as file:
+        file.truncate()
+        file.write(" ".join(words))
+    done = cudaw("snapshot", "--gpu-only", other.pid, path)
+    equal(done.returncode, 1, f"the exit code ({done.stderr.strip()})")
+    check("on elsewhere, may have its memory in it" in done.stderr, f"stderr is {done.stderr!r}")
+    os.remove(f"{path}/in-use")
+    cudaw_ok("snapshot", "--gpu-only", other.pid, path)
+    finish(other)
+
+
+def so_is_one_that_the_job_has_moved_to():
+    """The file that came with the copy names the other directory."""
+    path = directory()
+    job, copy = paused_into(path), path + ".copy"
+    subprocess.run(["cp", "-a", path, copy], check=True)
+    equal(ask(job, f"moved {copy}"), ["end ok"], "the answer")
+    with open(f"{copy}/in-use", encoding="ascii") as file:
+        words = file.read().split(" ")
+    equal((words[2], words[5]), (str(job.pid), str(os.stat(copy).st_ino)), "the process, and the directory")
+    job.resume()
+    check("in-use" not in contents(copy), f"the directory of a job that runs has {contents(copy)}")
+    finish(job)
+
+
+def a_job_that_was_killed_leaves_its_directory():
+    path = directory()
+    job = paused_into(path)
+    job.discard()
+    other = counter()
+    cudaw_ok("snapshot", "--gpu-only", other.pid, path)
+    check("in-use" not in contents(path), f"the directory has {contents(path)}")
+    finish(other)
+
+
 def another_snapshot_is_refused():
     job, other = paused_into(directory()), paused_into(directory())
     path = told(job, "snapshot")
@@ -408,7 +457,8 @@ if __name__ == "__main__":
          a_damaged_snapshot_leaves_the_job_paused,
          unsanitized(a_program_that_closes_its_files_fails_it),
          what_a_job_is_in_is_not_overwritten,
-         another_snapshot_is_refused,
+         other_machines_see_that_it_is_in_use, so_is_one_that_the_job_has_moved_to,
+         a_job_that_was_killed_leaves_its_directory, another_snapshot_is_refused,
          the_driver_is_told_of_other_gpus,
          a_snapshot_that_cannot_be_written_keeps_the_memory,
          a_signal_while_it_is_written_resumes, a_path_that_no_request_can_name_is_refused,

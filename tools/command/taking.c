@@ -3,6 +3,7 @@
 
 #include "checkpoint/snapshot/dir.h"
 #include "checkpoint/snapshot/host_image.h"
+#include "checkpoint/snapshot/in_use.h"
 #include "checkpoint/snapshot/manifest_read.h"
 #include "common/clock.h"
 #include "common/proc.h"
@@ -143,7 +144,7 @@ static int dump(struct taking *t, int dir, uint32_t index, struct snapshot_error
 static void end_job(const struct taking *t, int dir, const struct tree *tree)
 {
 	tree_kill(tree);
-	snapshot_dir_vacate(dir, t->job->own_pid);
+	snapshot_in_use_clear(dir, t->job->own_pid);
 	job_unlink(t->job);
 }
 

@@ -75,6 +75,8 @@ static void take_digests(struct hash128 *digests)
 		digests[i] = take_digest(i);
 }
 
+static bool occupies; /* the memory will be only in the snapshot */
+
 /* Write all of memory; with @digests, incrementally, and only what the directory does not have. */
 static int write_all(const struct hash128 *digests, struct snapshot_totals *totals)
 {
@@ -98,6 +100,8 @@ static int write_all(const struct hash128 *digests, struct snapshot_totals *tota
 	ret = snapshot_write(w, &source, &done, NULL, &error);
 	if (!ret)
 		ck_assert_uint_eq(done, CHUNKS * SNAPSHOT_CHUNK);
+	if (!ret && occupies)
+		ret = snapshot_occupy(w, &error);
 	if (!ret)
 		ret = snapshot_finish(w, &facts, false, &error);
 	*totals = *snapshot_totals(w);
@@ -611,6 +615,46 @@ START_TEST(a_directory_that_cannot_be_synced_keeps_both)
 }
 END_TEST
 
+/* The memory stays where it is, so others may write there. */
+START_TEST(a_directory_that_cannot_be_synced_is_not_in_use)
+{
+	struct snapshot_totals totals;
+	char path[128];
+
+	snprintf(path, sizeof(path), "%s/" SNAPSHOT_IN_USE, directory);
+	occupies = true;
+	ck_assert_int_eq(write_all(NULL, &totals), 0);
+	ck_assert_int_eq(access(path, F_OK), 0);
+	sync_fails = true;
+	ck_assert_int_eq(write_all(NULL, &totals), -EIO);
+	ck_assert_int_eq(access(path, F_OK), -1);
+}
+END_TEST
+
+/* Whoever copied the directory has not synced what is kept from there, perhaps. */
+START_TEST(what_is_kept_of_a_copy_is_synced)
+{
+	struct hash128 digests[CHUNKS];
+	struct snapshot_totals totals;
+	char path[128] = "";
+	struct stat st;
+
+	take_digests(digests);
+	ck_assert_int_eq(write_all(digests, &totals), 0);
+	put_copy_in_its_place();
+	for (int i = 1; i <= SNAPSHOT_IO_THREADS; i++) {
+		snprintf(path, sizeof(path), "%s/data-%d", directory, i);
+		if (!stat(path, &st) && st.st_size)
+			break;
+	}
+	sync_inode = st.st_ino;
+	ck_assert_int_eq(write_all(digests, &totals), 0);
+	ck_assert_uint_eq(totals.unchanged, (CHUNKS - 1) * SNAPSHOT_CHUNK);
+	ck_assert_int_eq(access(path, F_OK), 0);
+	ck_assert(inode_synced);
+}
+END_TEST
+
 /* At the chunk in the middle; those before it may be written. */
 static int cancel_in_the_middle(void *arg, size_t chunk)
 {
@@ -805,6 +849,8 @@ int main(void)
 	tcase_add_test(tc, a_cancelled_write_leaves_nothing);
 	tcase_add_test(tc, another_directory_is_left_alone);
 	tcase_add_test(tc, a_directory_that_cannot_be_synced_keeps_both);
+	tcase_add_test(tc, a_directory_that_cannot_be_synced_is_not_in_use);
+	tcase_add_test(tc, what_is_kept_of_a_copy_is_synced);
 	tcase_add_test(tc, a_cancelled_write_is_not_synced);
 	tcase_add_test(tc, a_pipe_in_the_manifests_place_is_replaced);
 	tcase_add_test(tc, a_manifest_of_any_size_is_not_read);
