@@ -82,6 +82,9 @@
  *	commit			go on as a pause
  *	abort			run on; the answer ends with "end busy"
  *
+ * A hold may call off a resume that waits for memory. The job is at rest then, and stays paused or goes
+ * on with the resume, as the client orders; it is "held drained", and TIMEOUT_MS does not end that.
+ *
  * A client that disconnects before it sends commit means abort. The end of TIMEOUT_MS does as well.
  *
  * A client that holds several processes may be killed between two commits. So that all processes
@@ -93,11 +96,17 @@
  * connections. Jobs that do not know it ignore it.
  *
  * regain sends "held drained 0" when the memory is back; commit lets the program run, abort takes
- * the memory again. A client that disconnects means commit.
+ * the memory again. A client that disconnects means commit. A job without its lease (below) answers
+ * resume and regain with "end turn": the request is done, and the job runs when it gets its turn.
  *
  * A pause, resume or regain that wants the state which another client holds takes over from that
  * client: a pause or a resume lets the process go on at once, a regain gets "held" again. Each
- * client that holds may send commit; only the last one can abort.
+ * client that holds may send commit; only the last one can abort. A pause by signal does not take
+ * over: the process stays held, and after an abort it is paused alone, or the signal is refused.
+ *
+ * A regain that finds a resume which nobody holds gets "held" as well, when the memory is back, and
+ * does not stop it. If that resume would wait longer for memory than TIMEOUT_MS, it begins again as
+ * the regain.
  *
  * For a program that lets jobs take turns on a GPU:
  *

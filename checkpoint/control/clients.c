@@ -8,7 +8,6 @@
 #include "checkpoint/control/server.h"
 #include "checkpoint/control/share.h"
 #include "checkpoint/engine/engine.h"
-#include "checkpoint/gate/hold.h"
 #include "checkpoint/ledger/peers.h"
 #include "common/ownfd.h"
 #include "common/protocol.h"
@@ -32,7 +31,8 @@ static void take_change(struct client *c, const struct request *r)
 		.options = {.timeout_ms = r->timeout_ms, .release = r->release},
 		.client = r->hold ? c->id : 0};
 
-	if (pause && r->hold && job_state() == STATE_PAUSING) {
+	if (pause && r->hold && job_state() == STATE_PAUSING &&
+	    control_operation(job_now()) != OP_NONE) {
 		turn_away(c, END_BUSY " another pause is under way");
 		return;
 	}
@@ -192,8 +192,7 @@ static void take_order(struct client *c, const char *line)
 	const char *expected = request_parse_order(line, &order);
 
 	if (order.order.step || order.order.reach) {
-		if (job_now()->hold == HOLD_OPEN)
-			hold_give_order(operation_hold(), &order.order);
+		job_give_order(&order.order);
 		return;
 	}
 	if (order.shares) {

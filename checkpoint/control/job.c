@@ -46,7 +46,7 @@ enum job_state job_state(void)
 	if (op == OP_PAUSE)
 		return __atomic_load_n(&progress->settled, __ATOMIC_RELAXED) ? STATE_PAUSED
 									     : STATE_PAUSING;
-	if (op == OP_YIELD)
+	if (op == OP_YIELD || (op == OP_NONE && state.hold == HOLD_OPEN))
 		return STATE_PAUSING;
 	if (op == OP_RESUME || op == OP_FILL)
 		return __atomic_load_n(&progress->waiting, __ATOMIC_RELAXED) ? STATE_WAITING
@@ -146,6 +146,13 @@ static void start(const struct control_action *action)
 	job_take(&event);
 }
 
+/* There is no operation that could. @reached: the number of the targets that it was to reach. */
+static void report_rest(unsigned int reached)
+{
+	report = (struct hold_report){.drained = true, .reached = reached};
+	answers_report(&report);
+}
+
 static void perform(const struct control_action *action)
 {
 	static const struct hold_order commit = {.commit = true};
@@ -166,6 +173,9 @@ static void perform(const struct control_action *action)
 	case ACT_REPORT:
 		if (reported)
 			answers_report(&report);
+		break;
+	case ACT_REST:
+		report_rest(0);
 		break;
 	case ACT_ANSWER:
 		give_answer(action);
@@ -192,6 +202,16 @@ int job_take(const struct control_event *event)
 
 	perform_all(&actions);
 	return ret;
+}
+
+void job_give_order(const struct hold_order *order)
+{
+	if (state.hold != HOLD_OPEN)
+		return;
+	if (control_operation(&state) == OP_NONE)
+		report_rest(order->reach ? order->reach : report.reached);
+	else
+		hold_give_order(operation_hold(), order);
 }
 
 void job_settle(void)
@@ -343,7 +363,8 @@ void job_send_news(void)
 		answers_report(&report);
 	}
 	send_moved();
-	if (is_change(op) || is_part(op) || op == OP_SNAPSHOT || op == OP_RELEASE)
+	if (is_change(op) || is_part(op) || op == OP_SNAPSHOT || op == OP_RELEASE ||
+	    state.hold == HOLD_OPEN)
 		answers_progress(operation_progress());
 }
 

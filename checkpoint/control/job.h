@@ -11,6 +11,7 @@
 #include "checkpoint/control/caller.h"
 #include "checkpoint/control/state.h"
 
+struct hold_order;
 struct snapshot_order;
 
 /* Until an operation that had no thread is tried again. */
@@ -25,6 +26,9 @@ int job_take(const struct control_event *event);
  */
 int job_want_snapshot(const struct snapshot_order *order, int timeout_ms,
 		      const struct caller *asks);
+
+/* Pass an order to step, or to reach targets, to what is held. */
+void job_give_order(const struct hold_order *order);
 
 /* Begin what is wanted, or tell those who wait for it that it is so already. */
 void job_settle(void);

@@ -198,10 +198,13 @@ static void begin(enum operation op, const struct operation_options *options,
 		.phase = "start", .ready = await_ready_said, .tell = wake, .room = options->bytes};
 	if (op == OP_PAUSE)
 		peers_share_gpu(0);
-	if (options->hold) {
+	/* A resume reports to clients that come during it and hold other processes, too. */
+	if (options->hold || op == OP_RESUME) {
 		hold_init(&now.hold, wake);
 		e->progress.hold = &now.hold;
 	}
+	if (op == OP_RESUME && !options->hold)
+		hold_give_order(&now.hold, &(struct hold_order){.commit = true});
 }
 
 int operation_start(enum operation op, const struct operation_options *options,

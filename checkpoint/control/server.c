@@ -392,10 +392,13 @@ void server_receive(const struct pollfd *fds, int count)
 
 struct client *server_next(const struct client *previous)
 {
-	for (int i = previous ? previous - clients - 1 : SERVER_SLOTS - 1; i >= 0; i--)
-		if (clients[i].used && !clients[i].ended)
-			return &clients[i];
-	return NULL;
+	struct client *next = NULL;
+
+	for (struct client *c = clients; c < clients + SERVER_SLOTS; c++)
+		if (c->used && !c->ended && (!previous || c->id > previous->id) &&
+		    (!next || c->id < next->id))
+			next = c;
+	return next;
 }
 
 char *server_line(struct client *c)

@@ -92,7 +92,8 @@ int server_patience_ms(void);
 void server_receive(const struct pollfd *fds, int count);
 
 /*
- * The next client that has not been ended, the last slot first. NULL: start; or there is no more.
+ * The next client that has not been ended, in the order in which they connected: of requests that have
+ * come meanwhile the last one counts. NULL: start; or there is no more.
  */
 struct client *server_next(const struct client *previous);
 

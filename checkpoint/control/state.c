@@ -211,14 +211,27 @@ static bool is_wanted(const struct control_state *s)
 	return s->activity == ACTIVITY_PAUSING || s->activity == ACTIVITY_RESUMING;
 }
 
+static void let_go_on(struct control_state *s, struct control_actions *actions)
+{
+	s->hold = HOLD_COMMITTED;
+	act(actions, ACT_COMMIT);
+}
+
 static void commit(struct control_state *s, struct control_actions *actions)
 {
 	s->holder = 0;
 	s->options.hold = false;
-	if (s->hold != HOLD_OPEN || !is_wanted(s))
-		return;
-	s->hold = HOLD_COMMITTED;
-	act(actions, ACT_COMMIT);
+	if (s->hold == HOLD_OPEN && is_wanted(s))
+		let_go_on(s, actions);
+}
+
+/* True if nobody holds the resume under way, and it would wait longer than the client that asks. */
+static bool is_too_patient(const struct control_state *s, const struct control_event *how)
+{
+	int ms = how->options.timeout_ms;
+
+	return s->activity == ACTIVITY_RESUMING && s->hold != HOLD_OPEN && !s->ending &&
+	       how->client && ms && (!s->timeout_ms || s->timeout_ms > ms);
 }
 
 /* The last wish wins: that the job runs, or that it is paused, which @wisher wants. */
@@ -241,18 +254,31 @@ static void wish(struct control_state *s, bool paused, enum wisher wisher,
 	else if (how->options.release == RELEASE_ALL)
 		s->whole = true;
 	move(s, paused ? EV_PAUSE : EV_RESUME, actions);
+	/* It begins again, held. The others of the client may have no room because of this one. */
+	if (is_too_patient(s, how))
+		move(s, EV_END, actions);
 	s->options = how->options;
 	s->options.hold = how->client != 0;
 	s->options.alone = how->by_signal;
 	s->by_signal = how->by_signal || (same && s->by_signal);
-	s->holder = how->client;
-	/* The same as an operation that a client holds: let it go on, or hold it too. */
-	if (!is_wanted(s) || s->hold != HOLD_OPEN)
+	/* The client that holds goes on with it: others may wait for this process. */
+	if (how->by_signal && s->activity == ACTIVITY_PAUSING && s->hold == HOLD_OPEN)
 		return;
-	if (how->client)
-		act(actions, ACT_REPORT);
-	else
+	s->undoes = !same || (s->holder && s->undoes);
+	s->holder = how->client;
+	/* It is at rest, held by another client (control_decide()). */
+	if (paused && how->client && s->activity == ACTIVITY_IDLE && s->hold == HOLD_OPEN)
+		act(actions, ACT_REST);
+	/*
+	 * The same as an operation that a client holds: let it go on, or hold it too. A resume that
+	 * nobody holds is not stopped, but others that the client holds wait for its report.
+	 */
+	if (!is_wanted(s))
+		return;
+	if (!how->client)
 		commit(s, actions);
+	else if (s->hold == HOLD_OPEN || !paused)
+		act(actions, ACT_REPORT);
 }
 
 static void wish_to_run(struct control_state *s, int timeout_ms, struct control_actions *actions)
@@ -315,12 +341,28 @@ static void take_end(struct control_state *s, struct control_actions *actions)
 	wish(s, false, WISHER_USER, &how, actions);
 }
 
+/*
+ * The client that holds has given up a pause that a signal wants as well. It begins again for this
+ * process alone, which the engine refuses if others wait for its kernels.
+ */
+static void leave_to_signal(struct control_state *s, struct control_actions *actions)
+{
+	answer_code(actions, WAITS_PAUSED, END_BUSY, SUPERSEDED);
+	s->holder = 0;
+	s->options.hold = false;
+	s->options.alone = true;
+	move(s, EV_RESUME, actions);
+	move(s, EV_PAUSE, actions);
+}
+
 /* Undo what the client that holds has asked for. */
 static void undo(struct control_state *s, struct control_actions *actions)
 {
 	const struct control_event how = {.options.timeout_ms = UNDO_TIMEOUT_MS};
 
-	if (control_wants_paused(s))
+	if (control_wants_paused(s) && s->by_signal)
+		leave_to_signal(s, actions);
+	else if (control_wants_paused(s))
 		wish_to_run(s, 0, actions);
 	else
 		wish(s, true, WISHER_USER, &how, actions);
@@ -333,7 +375,7 @@ static void take_holder(struct control_state *s, const struct control_event *e,
 		commit(s, actions);
 	else if (e->client != s->holder || !e->client)
 		return;
-	else if (e->kind == EV_ABORT || (control_wants_paused(s) && !e->agreed))
+	else if (s->undoes && (e->kind == EV_ABORT || (control_wants_paused(s) && !e->agreed)))
 		undo(s, actions);
 	else
 		commit(s, actions);
@@ -459,6 +501,13 @@ static void end_writing(struct control_state *s, const struct control_event *e,
 	answer(actions, WAITS_WRITTEN, ANSWER_WRITTEN);
 }
 
+static void end_release(struct control_state *s, struct control_actions *actions)
+{
+	answer(actions, WAITS_PAUSED, ANSWER_NOTE);
+	if (control_wants_paused(s))
+		s->holder = 0; /* it is answered */
+}
+
 static void take_ended(struct control_state *s, const struct control_event *e,
 		       struct control_actions *actions)
 {
@@ -472,7 +521,7 @@ static void take_ended(struct control_state *s, const struct control_event *e,
 	else if (op == OP_TRIM)
 		answer(actions, WAITS_TRIMMED, ANSWER_RESULT);
 	else if (op == OP_RELEASE)
-		answer(actions, WAITS_PAUSED, ANSWER_NOTE);
+		end_release(s, actions);
 	move(s, EV_ENDED, actions);
 	s->hold = HOLD_NONE;
 	if (s->snapshot == SNAPSHOT_WRITTEN)
@@ -609,8 +658,11 @@ int control_take(struct control_state *s, const struct control_event *e,
 		break;
 	case EV_LEASE_BACK:
 		s->lease = LEASE_OURS;
-		if (!control_wants_paused(s)) /* a resume follows */
+		/* A resume follows, of which nobody would hear that it could not begin. */
+		if (!control_wants_paused(s)) {
 			s->options = (struct operation_options){0};
+			s->by_signal = true;
+		}
 		/* It is the one that the yield has called off. */
 		if (!control_wants_paused(s) && s->activity == ACTIVITY_RESUMING_OFF)
 			s->activity = ACTIVITY_RESUMING_AGAIN;
@@ -700,17 +752,27 @@ void control_decide(struct control_state *s, bool untidy, bool kept,
 		s->fill = false;
 		start(s, ACTIVITY_FILLING, actions);
 	} else if (control_wants_paused(s) != paused && !waits) {
+		if (paused) /* it may have been held */
+			answer_code(actions, WAITS_PAUSED, END_BUSY, SUPERSEDED);
 		start(s, paused ? ACTIVITY_RESUMING : ACTIVITY_PAUSING, actions);
 	} else if (s->snapshot == SNAPSHOT_ASKED) {
 		start(s, ACTIVITY_WRITING, actions);
+	} else if (control_wants_paused(s) && s->holder && s->undoes) {
+		/* It was to run, and runs if its client gives up. */
+		if (s->hold != HOLD_OPEN)
+			act(actions, ACT_REST);
+		s->hold = HOLD_OPEN;
 	} else if (s->whole && kept && s->rest == STATE_PAUSED) {
 		s->holder = 0; /* the job is at rest: there is nothing to hold */
 		start(s, ACTIVITY_RELEASING, actions);
 	} else {
 		s->whole = false;
-		if (!waits)
+		s->hold = HOLD_NONE;
+		if (waits)
+			answer_code(actions, WAITS_RUNNING, END_TURN, NO_TURN);
+		else
 			answer(actions, paused ? WAITS_PAUSED : WAITS_RUNNING, ANSWER_STATE);
-		answer_code(actions, WAITS_RUNNING, END_BUSY, waits ? NO_TURN : SUPERSEDED);
+		answer_code(actions, WAITS_RUNNING, END_BUSY, SUPERSEDED);
 		answer_code(actions, WAITS_PAUSED, END_BUSY, SUPERSEDED);
 		answer(actions, WAITS_DONE, ANSWER_STATE);
 		s->holder = 0;

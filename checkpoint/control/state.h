@@ -16,7 +16,7 @@
  * control_take() changes what is wanted. When all events that came together are taken,
  * control_decide() starts what is missing. If an operation cannot begin, because no thread can be
  * started, those who wait for it get an error and it is forgotten. But nobody would repeat a wish
- * by signal: it is tried again at every EV_RETRY.
+ * by signal, or that the job runs when its lease is back: these are tried again at every EV_RETRY.
  *
  * A job may be paused with its context on the GPU. A pause that asks for the whole GPU then releases
  * the rest; if such a request comes during a pause, that is looked at when the pause is done.
@@ -33,11 +33,14 @@
  * out, waits, and gets memory back as room comes. If a signal ends the program, the lease is its own
  * again.
  *
- * The client that asked for an operation may hold it (hold.h), and gives orders. If the client
- * aborts or disconnects, its request is undone, or goes on alone. The hold ends when somebody asks
- * for the same without a hold, which lets the operation go on. Somebody may also hold it too: each
- * of them may let it go on, but only the last one can undo it. So a client that is stuck cannot
- * keep others from a pause or a resume.
+ * The client that asked for an operation may hold it (hold.h), and gives orders. So may the client
+ * that has the lease; if it aborts a yield, the job runs on. If another client aborts or disconnects,
+ * its request is undone if it has changed what is wanted, or goes on alone. The hold ends when
+ * somebody asks for the same without a hold, which lets the operation go on. Somebody may also hold
+ * it too: each of them may let it go on, but only the last one can undo it. So a client that is stuck
+ * cannot keep others from a pause or a resume. A signal that wants a held pause does not end the
+ * hold; if the pause is undone, it begins again as the signal's. A held pause that calls off a resume
+ * finds the job at rest: it is held all the same, without an operation, as others may give up.
  */
 #include "common/protocol.h"
 #include "checkpoint/release/release.h"
@@ -151,6 +154,7 @@ enum action_kind {
 	ACT_COMMIT, /* order the operation to go on */
 	ACT_ROOM,   /* the fill under way has room for @options.bytes */
 	ACT_REPORT, /* repeat the last report of the operation, for the client that holds it now */
+	ACT_REST,   /* tell those who hold the job that it is at rest, without an operation */
 	ACT_ANSWER, /* those who wait for @whom, and end them: with @code and @reason; with a */
 		    /* @code of NULL as @answer says */
 	ACT_LOCK,   /* the directory of the snapshot that alone has the job's memory */
@@ -219,7 +223,7 @@ struct control_state {
 
 	bool wishes[WISHERS];
 	struct operation_options options; /* of the last wish */
-	bool by_signal;                   /* a signal asked for what is wanted */
+	bool by_signal;                   /* it is tried again if it cannot begin */
 
 	enum snapshot_stage snapshot;
 	bool order_pause, order_image; /* of that snapshot */
@@ -235,8 +239,9 @@ struct control_state {
 	bool whole;  /* a pause has asked for the whole GPU, and the job may be paused already */
 	bool ending; /* the program handles a signal that ends it */
 
-	enum hold_phase hold; /* of the operation under way */
+	enum hold_phase hold; /* of the operation under way; IDLE: a paused job is held */
 	unsigned int holder;  /* the client that can undo what it asked for; 0: none */
+	bool undoes;          /* before those who hold, the opposite was wanted */
 	int timeout_ms;       /* of the operation under way */
 };
 

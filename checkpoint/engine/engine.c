@@ -384,7 +384,10 @@ static bool wait_for_peers(struct engine_op *op)
 
 	if (!hold)
 		return true;
-	engine_set_phase(op, "peers", 0);
+	/* A resume that nobody holds has its order from the beginning. */
+	hold_take_order(hold, 0, &order);
+	if (!order.commit)
+		engine_set_phase(op, "peers", 0);
 	hold_say(hold, &ready);
 	while (!order.commit) {
 		hold_take_order(hold, PEERS_LOOK_MS, &order);

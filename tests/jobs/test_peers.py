@@ -96,14 +96,17 @@ def a_signal_after_the_communicators_have_ended_pauses_one_process():
     equal(errors_of_cudaw(job), [], "what cudaw said on stderr")
 
 
-def held(pid):
-    """A connection to one rank, which is held."""
+def asked_to_hold(pid):
+    """A connection to one rank, which is held, and what it said."""
     client = socket.socket(socket.AF_UNIX)
     client.settimeout(20)
     client.connect(os.path.join(RUNTIME_DIR, f"{pid}.sock"))
     client.sendall(b"hold 60000\n")
-    heard(client, b"held ")
-    return client
+    return client, heard(client, b"held ")
+
+
+def held(pid):
+    return asked_to_hold(pid)[0]
 
 
 def heard(client, words):
@@ -134,6 +137,23 @@ def a_rank_on_its_way_to_targets_runs_on_when_the_command_dies():
     check("every rank right" in job.finish(timeout=60), "not every rank verified its result")
 
 
+def a_signal_to_a_rank_that_is_held_is_refused():
+    """It stays held, as the others may wait for its kernels. Later nobody but the signal wants its pause."""
+    job = started(DATA, 2)
+    clients = {pid: asked_to_hold(pid) for pid in ranks_of_the_job()}
+    # The one that is behind, if one is, could be paused at once.
+    rank = max(clients, key=lambda pid: b"held drained" in clients[pid][1])
+    os.kill(rank, signal.SIGUSR1)
+    time.sleep(0.5)
+    equal(states(), ["pausing"] * 2, "the states after the signal")
+    for client, _ in clients.values():
+        client.close()
+    until(lambda: errors_of_cudaw(job), 20, "the signal is refused")
+    check("'cudaw pause peers'" in errors_of_cudaw(job)[0], f"it said {errors_of_cudaw(job)}")
+    until(lambda: states() == ["running"] * 2, 20, "they run on")
+    check("every rank right" in job.finish(timeout=60), "not every rank verified its result")
+
+
 def orders_that_are_none_end_the_hold():
     job = started(DATA, 2)
     for order in (b"reach\n", b"reach 0 1:1\n", b"reach 1\n", b"reach 1 1\n", b"reach 1 1:x\n",
@@ -148,7 +168,8 @@ def orders_that_are_none_end_the_hold():
 main(a_signal_to_a_rank_with_peers_is_refused, contexts_of_ranks_that_share_a_gpu_are_not_released,
      a_signal_to_a_process_alone_pauses_it,
      a_signal_after_the_communicators_have_ended_pauses_one_process,
-     a_rank_on_its_way_to_targets_runs_on_when_the_command_dies, orders_that_are_none_end_the_hold,
+     a_rank_on_its_way_to_targets_runs_on_when_the_command_dies,
+     a_signal_to_a_rank_that_is_held_is_refused, orders_that_are_none_end_the_hold,
      *(case for shape, ranks in SHAPES for case in shared("rests.py", shape, ranks, RESTS,
                                                                LIMIT_MS=LIMIT_MS)),
      # Under TSan two processors do not run 16 stages, one send after the other, within the pause's 30 s.

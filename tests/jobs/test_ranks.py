@@ -99,6 +99,30 @@ def a_pause_ends_a_resume_that_waits():
     goes_on(job)
 
 
+def a_pause_that_is_interrupted_lets_a_resume_go_on():
+    """One rank runs, and comes to rest for the other one only, which waits for memory."""
+    job = started(2, "half")
+    cudaw_ok("pause", "half")
+    other, _ = hog("--mib", 4096 - 64 - 100)
+    cudaw_ok("resume", "--no-wait", "half")
+    for how in (signal.SIGINT, signal.SIGKILL):
+        until(lambda: sorted(states_of("half")) == ["running", "waiting"], 20, "one of them runs")
+        pause = subprocess.Popen([CUDAW, "pause", "half"], env=base_environment(),
+                                 stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        until(lambda: states_of("half") == ["pausing"] * 2 or pause.poll() == 0, 20,
+              "both are held")
+        pause.send_signal(how)
+        pause.wait(100)
+        until(lambda: sorted(states_of("half")) in (["running", "waiting"], ["paused"] * 2), 20,
+              "the pause has ended")
+        if "paused" in states_of("half"):   # the one that ran was at rest by chance
+            cudaw_ok("resume", "--no-wait", "half")
+    until(lambda: sorted(states_of("half")) == ["running", "waiting"], 20, "one of them runs")
+    other.discard()
+    all_run_on()
+    goes_on(job)
+
+
 def a_rank_that_is_stopped_spares_the_others():
     job = started(2, "still")
     rank = ranks_of("still")[1]
@@ -208,6 +232,7 @@ main(*shared("ranks.py", 2, PAUSES),
      a_command_that_is_killed_between_two_commits,
      a_rank_that_is_stopped_spares_the_others,
      a_pause_ends_a_resume_that_waits,
+     a_pause_that_is_interrupted_lets_a_resume_go_on,
      they_resume_together_or_not_at_all,
      a_resume_whose_command_dies_goes_on,
      a_rank_that_is_silent_after_the_commit_resumes_later,

@@ -4,9 +4,9 @@
 leaves, and what other requests do meanwhile. tests/gpu/released.py has the plain case.
 """
 import subprocess
-import time
 
 from simlib import HELD, gpu_used, hold, let_go
+from snapshotjobs import connected, end_of
 from gpulib import CUDAW, Job, base_environment, check, cudaw, cudaw_ok, equal, main, until
 
 MEMORY, ALL = ("--release", "memory"), ("--release", "all")
@@ -54,16 +54,11 @@ def a_request_that_comes_during_the_pause():
     """Both clients are answered when the job has given back all."""
     job = counter(**HELD)
     hold("out")
-    clients = []
-    for release in (MEMORY, ALL):
-        clients.append(subprocess.Popen([CUDAW, "pause", *release, str(job.pid)], text=True,
-                                        env=base_environment(), stdout=subprocess.PIPE))
-        job.wait_state("pausing")
-        time.sleep(0.5)     # for the request to come
+    clients = [connected(job, f"pause {release}\n".encode()) for release in ("memory", "all")]
+    equal(job.state(), "pausing", "the state, which is told after both have been heard")
     let_go("out")
     for client in clients:
-        said, _ = client.communicate(timeout=30)
-        equal((client.returncode, gpu_used()), (0, 0), f"the exit code, and what it uses ({said})")
+        equal((end_of(client), gpu_used()), ("end ok", 0), "the answer, and what it uses")
     goes_on(job)
 
 

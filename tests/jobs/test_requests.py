@@ -108,6 +108,18 @@ def a_pause_takes_over_from_one_that_is_stuck():
     finish(job)
 
 
+def requests_that_wait_are_taken_in_order():
+    """They come while the process is stopped: the last one counts."""
+    job = counter()
+    job.send(signal.SIGSTOP)
+    pause, resume = connected(job, b"pause\n"), connected(job, b"resume\n")
+    job.send(signal.SIGCONT)
+    equal(end_of(resume), "end ok", "the answer to the resume")
+    end_of(pause)
+    equal(job.state(), "running", "the state")
+    finish(job)
+
+
 def lines_that_are_none():
     job = counter(16)
     for request in (b"sta\0tus\n", b"\0\n", b"pause\0", b"done /tmp\0x\n"):
@@ -298,8 +310,8 @@ def a_directory_that_is_another_snapshots():
 
 main(requesters_of_a_pending_snapshot_that_hang_up, a_regain_while_a_snapshot_is_pending,
      a_resume_takes_over_from_one_that_is_stuck, a_first_holder_no_longer_undoes_a_resume,
-     a_pause_takes_over_from_one_that_is_stuck, lines_that_are_none,
-     descriptors_that_come_with_a_request, silent_clients_make_room,
+     a_pause_takes_over_from_one_that_is_stuck, requests_that_wait_are_taken_in_order,
+     lines_that_are_none, descriptors_that_come_with_a_request, silent_clients_make_room,
      one_is_turned_away_where_all_wait, unsanitized(operations_that_get_no_thread),
      unsanitized(a_control_thread_that_comes_late),
      unsanitized(a_program_that_closes_what_is_not_its_own),

@@ -8,17 +8,25 @@ import signal
 import subprocess
 import time
 
-from simlib import SANITIZED, SCRATCH, errors_of_cudaw, gpus_used, shared
-from gpulib import (CUDAW, RUNTIME_DIR, Job, base_environment, check, cudaw, cudaw_ok, equal, jobs,
-                    main, seeded, until)
+from simlib import (HELD, SCRATCH, errors_of_cudaw, gpus_used, held_back, hold, kept_descriptors, let_go,
+                    shared)
+from gpulib import (CUDAW, RUNTIME_DIR, Job, base_environment, check, cudaw, cudaw_ok, equal, hog, jobs, main,
+                    proc_status, seeded, until)
 
 OBJECTS, MIB = 4, 2
 IDLE = (["running"] * 2, ["paused"] * 2)
+MANY = 60000        # lines that a pipe holds
+
+
+with open("/proc/sys/kernel/pid_max", encoding="ascii") as limit:
+    PIDS = int(limit.read())    # after the last comes the first again
 
 
 def rows():
+    """Of the ranks in their order: each is younger than the one before."""
+    first = next(job.pid for job in Job.alive if job.program == "sharing")
     return sorted((row for row in jobs().values() if row["name"] == "sharing"),
-                  key=lambda row: row["pid"])
+                  key=lambda row: (row["pid"] - first) % PIDS)
 
 
 def states():
@@ -28,6 +36,7 @@ def states():
 def started(*extra, ranks=2, **env):
     job = Job("sharing", "--ranks", ranks, "--objects", OBJECTS, "--mib", MIB, "--steps", 100000000,
               "--step-ms", 3, *extra, name="sharing", env=env)
+    job.process.stdin.write("\n" * 3)   # with --each-line it makes as many steps
     job.until(lambda: len(rows()) == ranks, 30, "all ranks use CUDA")
     job.wait_steps(3)
     return job
@@ -88,47 +97,66 @@ def a_resume_that_fails(what, fault, release):
         used = gpus_used()
         done = cudaw("resume", "--timeout", 20, "sharing")
         check(done.returncode != 0, "the resume succeeded")
-        steps = job.steps()
         job.until(lambda: set(states()) <= {"paused", "failed"}, 20, "both ranks are paused")
         equal(gpus_used(), used, "the bytes on the GPU afterwards")
-        time.sleep(0.1)
-        equal(job.steps(), steps, "the steps meanwhile")
+        job.check_still(0.1, spare=0)
         cudaw_ok("resume", "sharing")
         pauses_and_goes_on(job)
     return f"{what} fails in a resume, {release}", case
 
 
-def slow(**options):
-    """A job whose pause copies for more than a second."""
-    return started("--ballast", 128, CUDAW_SIM_COPY_GBPS="0.1", **options)
-
-
-def copies(command):
-    """A moment at which all ranks are in the midst of their copies."""
-    until(lambda: "pausing" in states(), 10, "the pause begins")
-    time.sleep(0.5)
-    equal(command.poll(), None, "the exit code of cudaw pause so far")
+def amid_copies(deed, **options):
+    """What is done to a job while all its ranks copy for a pause; returns it, and the command that pauses it.
+    No rank copies by itself: rank 0 waits for a line, and the others for rank 0."""
+    job = started("--each-line", 1, "--ballast", 128, **HELD, **options)
+    hold("out")
+    command = asked("pause")
+    until(lambda: held_back("out") >= {row["pid"] for row in rows()}, 20, "all ranks copy")
+    deed(job)
+    let_go("out")
+    return job, command
 
 
 def an_exporter_that_dies_in_a_pause_lets_the_others_run():
-    job = slow(ranks=3)
-    command = asked("pause")
-    copies(command)
-    os.kill(other_rank(job), signal.SIGKILL)
+    job, command = amid_copies(lambda job: os.kill(other_rank(job), signal.SIGKILL), ranks=3)
     _, said = command.communicate(timeout=100)
     equal(command.returncode, 1, f"the exit code of cudaw pause ({said})")
     # Which rank sees the end first depends on the machine.
     check("runs on" in said, f"cudaw pause says {said!r}")
     # The program misses the other rank, which it can only find out as it runs.
+    job.tell()
     equal(job.wait_end(), 1, "the exit status of the program")
 
 
+def waits_on(command):
+    """The sockets of a command that sleeps; none of another one."""
+    if not proc_status(command.pid)["State"].startswith("S"):
+        return set()
+    return {link for number, link in kept_descriptors(command.pid).items()
+            if number > 2 and link.startswith("socket:")}
+
+
+def resume_is_heard(command):
+    """By all ranks: on sockets that were there before, it does not wait for a status, which has been told."""
+    before = waits_on(command)
+    equal(states(), ["pausing"] * 2, "the states meanwhile")
+    return len(before) >= 2 and waits_on(command) == before
+
+
 def a_resume_in_the_midst_lets_all_run():
-    job = slow()
-    command = asked("pause")
-    copies(command)
-    cudaw_ok("resume", "sharing")
-    command.communicate(timeout=100)
+    resumes = []
+
+    def resume(_job):
+        resumes.append(asked("resume"))
+        until(lambda: resume_is_heard(resumes[0]), 20, "both ranks hear of the resume")
+        states()    # which are told after what was asked before
+    job, command = amid_copies(resume)
+    _, said = command.communicate(timeout=100)
+    equal(command.returncode, 1, f"the exit code of cudaw pause ({said})")
+    check("a resume was asked for" in said, f"cudaw pause says {said!r}")
+    _, said = resumes[0].communicate(timeout=100)
+    equal(resumes[0].returncode, 0, f"the exit code of cudaw resume ({said})")
+    job.process.stdin.write("\n" * MANY)
     goes_on(job)
 
 
@@ -158,10 +186,11 @@ def a_process_that_does_not_pause_is_named():
 def one_that_resumes_alone_waits_for_the_other():
     job = started()
     cudaw_ok("pause", "sharing")
-    steps, other = job.steps(), other_rank(job)
+    other = other_rank(job)
     job.send(signal.SIGUSR2)
-    time.sleep(0.5)
-    equal((states()[0], job.steps()), ("resuming", steps), "the first rank meanwhile")
+    job.until(lambda: states()[0] == "resuming", 20, "the first rank resumes")
+    job.check_still(0.5)
+    equal(states()[0], "resuming", "the first rank meanwhile")
     job.send(signal.SIGUSR1)
     job.until(lambda: states() == ["paused"] * 2, 20, "it is paused again")
     job.send(signal.SIGUSR2)
@@ -171,16 +200,55 @@ def one_that_resumes_alone_waits_for_the_other():
     pauses_and_goes_on(job)
 
 
+def a_resume_of_all_finds_one_that_resumes_alone():
+    """It has its memory, or waits for that of the other one, which the command holds."""
+    job = started()
+    for seconds in (0, 0.5):
+        cudaw_ok("pause", "sharing")
+        job.send(signal.SIGUSR2)
+        time.sleep(seconds)
+        cudaw_ok("resume", "sharing")
+        equal(set(states()), {"running"}, f"the states after cudaw resume, {seconds} s later")
+    pauses_and_goes_on(job)
+
+
+def a_resume_of_all_follows_one_that_failed_for_one():
+    """Without a wait each goes by itself, and the one that has its memory waits for the one that failed."""
+    job = started(SHARING_FAULT=f"cuMemImportFromShareableHandle:{NEXT_IMPORT}:999")
+    cudaw_ok("pause", "sharing")
+    cudaw_ok("resume", "--no-wait", "sharing")
+    job.until(lambda: sorted(states()) == ["failed", "resuming"], 20, "one has failed, the other one waits")
+    cudaw_ok("resume", "sharing")
+    pauses_and_goes_on(job)
+
+
+def a_resume_of_all_that_finds_one_has_a_time_limit():
+    """The one that resumes alone waits for memory without one; the command's holds for it, too."""
+    job = started()
+    cudaw_ok("pause", "sharing")
+    other, _ = hog()
+    job.send(signal.SIGUSR2)
+    job.until(lambda: "waiting" in states(), 20, "one waits for memory")
+    done = cudaw("resume", "--timeout", 1, "sharing")
+    equal(done.returncode, 5, f"the exit code of cudaw resume ({done.stderr})")
+    job.until(lambda: set(states()) == {"paused"}, 20, "both are paused")
+    other.discard()
+    cudaw_ok("resume", "sharing")
+    goes_on(job)
+
+
 def nobody_runs_before_all_are_whole():
     """In a ring rank 0 has all that it imports from rank 2, which waits for rank 1."""
     job = started("--ring", 1, ranks=3)
     cudaw_ok("pause", "sharing")
-    first, second, third = sorted(row["pid"] for row in rows())
+    first, second, third = (row["pid"] for row in rows())
     equal(first, job.pid, "the process of rank 0")
     for pid in (first, third):
         os.kill(pid, signal.SIGUSR2)
-    time.sleep(0.7)
-    equal(states(), ["resuming", "paused", "resuming"], "the states meanwhile")
+    apart = ["resuming", "paused", "resuming"]
+    job.until(lambda: states() == apart, 20, "two of them resume")
+    time.sleep(0.5)
+    equal(states(), apart, "the states meanwhile")
     os.kill(second, signal.SIGUSR2)
     job.until(lambda: states() == ["running"] * 3, 20, "all run")
     pauses_and_goes_on(job)
@@ -252,6 +320,18 @@ def an_import_that_cannot_be_given_back_is_refused_by_name():
     goes_on(job)
 
 
+def an_exporter_that_became_another_program_is_asked_once():
+    job = started("--execs", 200, "--objects", 30, ranks=3)
+    exporter = rows()[-1]["pid"]
+    job.wait_steps(202)
+    begin = time.monotonic()
+    cudaw_ok("pause", "--release", "memory", "sharing")
+    os.kill(exporter, signal.SIGKILL)
+    check(time.monotonic() - begin < 45, f"the pause took {time.monotonic() - begin:.1f} s")
+    cudaw_ok("resume", "sharing")
+    job.wait_steps(job.steps() + 3)
+
+
 def two_gpus():
     job = started("--gpus", 2, CUDAW_SIM_DEVICES="2")
     for release in ("all", "memory"):
@@ -296,9 +376,12 @@ main(*shared("sharing.py", STEPS=60, STEP_MS=3, STILL=0.04, MIB=MIB, OBJECTS=OBJ
      a_resume_that_fails("an export", f"cuMemExportToShareableHandle:{NEXT_EXPORT}:999", "all"),
      an_exporter_that_dies_in_a_pause_lets_the_others_run, a_resume_in_the_midst_lets_all_run,
      a_command_that_is_killed_leaves_nobody_half_way, a_process_that_does_not_pause_is_named,
-     one_that_resumes_alone_waits_for_the_other, nobody_runs_before_all_are_whole, a_stopped_process_is_waited_for,
+     one_that_resumes_alone_waits_for_the_other, a_resume_of_all_finds_one_that_resumes_alone,
+     a_resume_of_all_follows_one_that_failed_for_one, a_resume_of_all_that_finds_one_has_a_time_limit,
+     nobody_runs_before_all_are_whole, a_stopped_process_is_waited_for,
      an_import_waits_where_its_process_can_be_paused, snapshots_are_refused_by_name, two_gpus,
      a_pause_that_is_undone_gets_its_own_imports_back,
      an_import_that_cannot_be_given_back_is_refused_by_name,
+     an_exporter_that_became_another_program_is_asked_once,
      memory_is_imported_by_any_number_of_processes_in_turn,
      without_sockets_the_driver_exports, sockets_are_removed)

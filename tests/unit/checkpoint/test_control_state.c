@@ -170,6 +170,23 @@ START_TEST(a_resume_outlives_the_lease)
 }
 END_TEST
 
+/* Nobody has asked for the resume, and nobody would ask again. */
+START_TEST(a_lease_that_is_back_waits_for_a_thread)
+{
+	struct control_state s = {.rest = STATE_WAITING, .lease = LEASE_GONE};
+	struct control_actions actions = {0};
+
+	control_take(&s, &(struct control_event){.kind = EV_LEASE_BACK}, &actions);
+	control_decide(&s, false, false, &actions);
+	ck_assert_int_eq(s.activity, ACTIVITY_RESUMING);
+	control_take(&s, &(struct control_event){.kind = EV_NO_START, .reason = ""}, &actions);
+	ck_assert(!s.wishes[WISHER_USER]);
+	control_take(&s, &(struct control_event){.kind = EV_RETRY}, &actions);
+	control_decide(&s, false, false, &actions);
+	ck_assert_int_eq(s.activity, ACTIVITY_RESUMING);
+}
+END_TEST
+
 /* Whatever timeouts were asked for: a signal ends the program, which cannot wait for the lease. */
 START_TEST(a_signal_calls_off_what_the_lease_asked_for)
 {
@@ -186,6 +203,142 @@ START_TEST(a_signal_calls_off_what_the_lease_asked_for)
 		ck_assert_uint_eq(count(&actions, ACT_CANCEL), 1);
 		ck_assert_int_eq(s.lease, LEASE_OURS);
 	}
+}
+END_TEST
+
+/* A resume for all processes of a job is given up, as it fails for one: the others are as before. */
+START_TEST(a_resume_that_is_given_up_pauses_nobody_else)
+{
+	static const enum activity under_way[] = {ACTIVITY_YIELDING, ACTIVITY_FILLING,
+						  ACTIVITY_PROBING};
+
+	for (int i = 0; i < 6; i++) {
+		bool paused = i % 2;
+		struct control_state s = {
+			.activity = under_way[i / 2], .wishes = {paused}, .lease = LEASE_GONE};
+		struct control_actions actions = {0};
+
+		control_take(&s, &(struct control_event){.kind = EV_RESUME, .client = 1}, &actions);
+		ck_assert(!control_wants_paused(&s));
+		control_take(&s, &(struct control_event){.kind = EV_ABORT, .client = 1}, &actions);
+		ck_assert_int_eq(control_wants_paused(&s), paused);
+	}
+}
+END_TEST
+
+/* ---- holds ---- */
+
+static const struct control_action *find(const struct control_actions *actions,
+					 enum action_kind kind)
+{
+	for (size_t i = 0; i < actions->n; i++)
+		if (actions->list[i].kind == kind)
+			return &actions->list[i];
+	ck_abort_msg("there is no action %d", kind);
+}
+
+static const struct control_state held_pause = {.activity = ACTIVITY_PAUSING,
+						.wishes = {[WISHER_USER] = true},
+						.hold = HOLD_OPEN,
+						.holder = 1,
+						.undoes = true};
+
+/* Others may wait for the kernels of the process that is held. */
+START_TEST(a_signal_does_not_let_a_held_pause_go_on)
+{
+	struct control_state s = held_pause;
+	struct control_actions actions = {0};
+
+	control_take(&s, &(struct control_event){.kind = EV_PAUSE, .by_signal = true}, &actions);
+	ck_assert_uint_eq(actions.n, 0);
+	control_take(&s, &(struct control_event){.kind = EV_COMMIT, .client = 1}, &actions);
+	ck_assert_uint_eq(count(&actions, ACT_COMMIT), 1);
+}
+END_TEST
+
+/* The client that holds gives up, or is gone: the signal is as good as one that comes now. */
+START_TEST(a_signal_outlives_a_held_pause)
+{
+	const struct control_event ended = {
+		.kind = EV_ENDED, .code = END_BUSY, .written = END_OK, .reason = ""};
+	enum event_kind ends[] = {EV_ABORT, EV_HOLDER_GONE};
+	struct control_state s = held_pause;
+	struct control_actions actions = {0}, then = {0};
+	const struct operation_options *options;
+
+	control_take(&s, &(struct control_event){.kind = EV_PAUSE, .by_signal = true}, &actions);
+	control_take(&s, &(struct control_event){.kind = ends[_i], .client = 1}, &actions);
+	ck_assert_uint_eq(count(&actions, ACT_CANCEL), 1);
+	ck_assert_str_eq(find(&actions, ACT_ANSWER)->code, END_BUSY);
+	control_take(&s, &ended, &actions);
+	control_decide(&s, false, false, &then);
+	ck_assert_int_eq(s.activity, ACTIVITY_PAUSING);
+	options = &find(&then, ACT_START)->options;
+	ck_assert(options->alone && !options->hold);
+}
+END_TEST
+
+/* A client waits for the report of a resume, which it does not hold. */
+START_TEST(a_resume_that_is_not_held_reports)
+{
+	static const enum hold_phase holds[] = {HOLD_NONE, HOLD_COMMITTED};
+	struct control_state s = {
+		.activity = ACTIVITY_RESUMING, .rest = STATE_PAUSED, .hold = holds[_i]};
+	struct control_actions actions = {0};
+
+	control_take(&s, &(struct control_event){.kind = EV_RESUME, .client = 1}, &actions);
+	ck_assert_uint_eq(actions.n, 1);
+	ck_assert_int_eq(actions.list[0].kind, ACT_REPORT);
+}
+END_TEST
+
+/* The end of a resume that was cancelled. */
+static const struct control_event called_off = {
+	.kind = EV_ENDED, .code = END_BUSY, .written = END_OK, .reason = "", .paused = true};
+
+/* The client has another patience: all whom it holds give up at the same time. */
+START_TEST(a_resume_without_a_limit_begins_again_with_it)
+{
+	struct control_state s = {.activity = ACTIVITY_RESUMING, .rest = STATE_PAUSED};
+	struct control_actions actions = {0}, then = {0};
+	const struct operation_options *options;
+
+	control_take(
+		&s,
+		&(struct control_event){.kind = EV_RESUME, .client = 1, .options.timeout_ms = 1000},
+		&actions);
+	ck_assert_uint_eq(count(&actions, ACT_CANCEL), 1);
+	control_take(&s, &called_off, &actions);
+	control_decide(&s, false, false, &then);
+	ck_assert_int_eq(s.activity, ACTIVITY_RESUMING);
+	options = &find(&then, ACT_START)->options;
+	ck_assert(options->hold);
+	ck_assert_int_eq(options->timeout_ms, 1000);
+}
+END_TEST
+
+/* The client is gone before others of the job are at rest: the job is to run, as it was. */
+START_TEST(a_hold_that_ends_a_resume_can_be_undone)
+{
+	struct control_state s = {.activity = ACTIVITY_RESUMING, .rest = STATE_PAUSED};
+	struct control_actions actions = {0}, rests = {0}, then = {0};
+
+	control_take(&s, &(struct control_event){.kind = EV_PAUSE, .client = 1}, &actions);
+	ck_assert_uint_eq(count(&actions, ACT_CANCEL), 1);
+	control_take(&s, &called_off, &actions);
+	control_decide(&s, false, false, &rests);
+	control_decide(&s, false, false, &rests);
+	ck_assert_uint_eq(rests.n, 1);
+	ck_assert_int_eq(rests.list[0].kind, ACT_REST);
+	/* Another client holds it as well, and is told so. */
+	control_take(&s, &(struct control_event){.kind = EV_PAUSE, .client = 2}, &rests);
+	ck_assert_uint_eq(rests.n, 2);
+	ck_assert_int_eq(rests.list[1].kind, ACT_REST);
+	control_take(&s, &(struct control_event){.kind = EV_HOLDER_GONE, .client = 1}, &then);
+	ck_assert_uint_eq(then.n, 0);
+	control_take(&s, &(struct control_event){.kind = EV_HOLDER_GONE, .client = 2}, &then);
+	control_decide(&s, false, false, &then);
+	ck_assert_int_eq(s.activity, ACTIVITY_RESUMING);
 }
 END_TEST
 
@@ -245,6 +398,7 @@ struct model {
 	bool last_paused; /* the last wish */
 	bool last_all;    /* or one before it, since the job ran: for the whole GPU */
 	int holder;       /* who may undo it: a client's number from 1 */
+	bool undoes;      /* there is something to undo */
 };
 
 static bool starves; /* the next operation has no thread */
@@ -376,6 +530,11 @@ static void want(struct model *m, bool paused)
 	m->last_all &= paused;
 }
 
+static bool somebody_holds(const struct model *m)
+{
+	return m->holder && m->clients[m->holder - 1].holds;
+}
+
 /* What may happen in a model; each returns false where it cannot. */
 
 static bool ask(struct model *m, enum server_wait waits, bool holds, struct control_event e)
@@ -383,13 +542,15 @@ static bool ask(struct model *m, enum server_wait waits, bool holds, struct cont
 	for (int c = 0; c < nclients; c++) {
 		if (m->clients[c].waits != WAITS_NOT)
 			continue;
-		m->clients[c] = (struct model_client){waits, holds};
 		e.client = holds ? c + 1 : 0;
 		if (e.kind == EV_PAUSE || e.kind == EV_RESUME) {
+			m->undoes = m->last_paused != (e.kind == EV_PAUSE) ||
+				    (m->undoes && somebody_holds(m));
 			want(m, e.kind == EV_PAUSE);
 			m->last_all |= e.options.release == RELEASE_ALL;
 			m->holder = e.client;
 		}
+		m->clients[c] = (struct model_client){waits, holds};
 		if (take(m, e))
 			m->clients[c] = (struct model_client){0}; /* it is turned away */
 		return true;
@@ -410,7 +571,7 @@ static bool hang_up(struct model *m, int c, bool agreed)
 		take(m, (struct control_event){
 				.kind = EV_HOLDER_GONE, .client = c + 1, .agreed = agreed});
 	if (client.holds && m->holder == c + 1) {
-		if (client.waits == WAITS_PAUSED && !agreed)
+		if (client.waits == WAITS_PAUSED && !agreed && m->undoes)
 			want(m, false);
 		m->holder = 0;
 	}
@@ -425,7 +586,8 @@ static bool order(struct model *m, int c, enum event_kind kind)
 		return false;
 	take(m, (struct control_event){.kind = kind, .client = c + 1});
 	if (kind == EV_ABORT && m->holder == c + 1) {
-		want(m, client.waits != WAITS_PAUSED);
+		if (m->undoes)
+			want(m, client.waits != WAITS_PAUSED);
 		m->holder = 0;
 	}
 	/* Of several clients that hold, each may let it go on. */
@@ -581,10 +743,10 @@ static void quiesce(struct model *m, bool last_wins)
 		decide(m);
 	}
 	for (int i = 0; under_way || m->s.activity == ACTIVITY_STARVED || m->s.trim ||
-			m->s.snapshot == SNAPSHOT_OPEN;
+			m->s.snapshot == SNAPSHOT_OPEN || m->s.hold == HOLD_OPEN;
 	     i++) {
 		REQUIRE(i < 20, "it does not come to an end");
-		if (under_way && waits_for_orders(m)) {
+		if (under_way ? waits_for_orders(m) : m->s.hold == HOLD_OPEN) {
 			/* There is somebody to give them, or to hang up. */
 			REQUIRE(m->s.holder && m->clients[m->s.holder - 1].holds,
 				"it waits for the orders of nobody");
@@ -656,7 +818,9 @@ static uint64_t key_of(const struct model *m)
 			       ? 0
 			       : 1 + m->cancelled + 2 * m->committed + 4 * m->held,
 		       m->last_paused,
-		       m->holder};
+		       m->holder,
+		       s->holder && s->undoes,
+		       follows && m->holder && m->undoes};
 
 	return hash_bytes(words, sizeof(words)).low | 1;
 }
@@ -737,7 +901,14 @@ int main(void)
 
 	tcase_add_test(tcase, every_event_in_every_state);
 	tcase_add_test(tcase, a_resume_outlives_the_lease);
+	tcase_add_test(tcase, a_lease_that_is_back_waits_for_a_thread);
 	tcase_add_test(tcase, a_signal_calls_off_what_the_lease_asked_for);
+	tcase_add_test(tcase, a_resume_that_is_given_up_pauses_nobody_else);
+	tcase_add_test(tcase, a_signal_does_not_let_a_held_pause_go_on);
+	tcase_add_loop_test(tcase, a_signal_outlives_a_held_pause, 0, 2);
+	tcase_add_loop_test(tcase, a_resume_that_is_not_held_reports, 0, 2);
+	tcase_add_test(tcase, a_resume_without_a_limit_begins_again_with_it);
+	tcase_add_test(tcase, a_hold_that_ends_a_resume_can_be_undone);
 	tcase_add_test(tcase, a_probe_comes_last);
 	tcase_add_test(tcase, the_last_wish_wins);
 	tcase_add_test(tcase, nobody_waits_for_ever);
