@@ -72,8 +72,10 @@ KPARAMS_LIBS := -l:liblz4.a -l:libzstd.a
 CORE_LIBS    := $(KPARAMS_LIBS) -l:liburing.a
 # For the command and tests; the faces cannot have it (kparams/elf.h). Since 0.189 it needs libzstd too.
 ELF_LIBS     := -l:libelf.a -l:libz.a -l:libzstd.a
+# For the daemon and tests of it.
+INI_LIBS     := -l:libinih.a
 
-FUZZ_TARGETS := container cubin elf ptx name snapshot ticket share
+FUZZ_TARGETS := container cubin elf ptx name snapshot ticket share conf
 FUZZ_SECONDS ?= 60
 # Sanitizers make a search of the toolkit's libraries take minutes, and of one thread TSan says nothing.
 ONE_THREAD := $(addprefix tests/unit/,kparams/%.c tools/%.c daemon/%.c vmem/test_suballoc.c vmem/test_translate.c wrapper/test_rewrite.c \
@@ -111,7 +113,7 @@ programs: all $(SETTINGS_PAGE) $(UNIT_TESTS) $(MKSNAPSHOT) $(C_PROGRAMS) $(PRELO
 # ---- what the build needs -------------------------------------------------------------------
 
 PACKAGES := gcc libc6-dev python3 pkg-config check libjansson-dev uthash-dev binutils util-linux \
-	    liblz4-dev libzstd-dev libxxhash-dev liburing-dev libelf-dev zlib1g-dev
+	    liblz4-dev libzstd-dev libxxhash-dev liburing-dev libelf-dev zlib1g-dev libinih-dev
 
 ## deps: install the Debian or Ubuntu packages that the build needs, and CUDA's headers, if they are missing
 # First all that is missing is looked for; then it is installed.
@@ -216,7 +218,7 @@ $(COMMAND): $(OBJ)/tools/command/cudaw.o $(TOOLS) $(CORE)
 $(DAEMON): $(call c_objects,tools/daemon/*.c) $(COMMON)
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $(LDFLAGS) $^ -ldl -pthread -o $@
+	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $(LDFLAGS) $^ $(INI_LIBS) -ldl -pthread -o $@
 
 $(SETTINGS_PAGE): $(OBJ)/tools/command/settings_main.o $(TOOLS) $(COMMON)
 	$(call say,LD,$@)
@@ -278,6 +280,7 @@ $(O)/tests/unit/kparams/%: $(OBJ)/tests/unit/kparams/%.o $(KPARAMS)
 
 $(O)/tests/fuzz/replay_ticket: $(OBJ)/checkpoint/sharing/format.o
 $(O)/tests/fuzz/replay_share: $(OBJ)/tools/daemon/lines.o
+$(O)/tests/fuzz/replay_conf: $(OBJ)/tools/daemon/conf.o
 
 ELF_TESTS := $(addprefix $(O)/tests/unit/kparams/,test_elf test_elf_libs)
 $(ELF_TESTS) $(O)/tests/fuzz/replay_elf: $(OBJ)/tests/elf_oracle.o $(COMMON)
@@ -287,7 +290,7 @@ $(ELF_TESTS): private KPARAMS_LIBS += $(ELF_LIBS)
 $(O)/tests/unit/daemon/%: $(OBJ)/tests/unit/daemon/%.o $(TOOLS) $(COMMON)
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $^ $$(pkg-config --libs check) -ldl -pthread -o $@
+	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $^ $$(pkg-config --libs check) $(INI_LIBS) -ldl -pthread -o $@
 
 # Parts of the command.
 $(O)/tests/unit/tools/%: $(OBJ)/tests/unit/tools/%.o $(TOOLS) $(CORE)
@@ -300,7 +303,7 @@ $(O)/tests/unit/checkpoint/test_host_image: $(OBJ)/tests/unit/checkpoint/test_ho
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $^ $$(pkg-config --libs check) $(CORE_LIBS) -l:libjansson.a -ldl -pthread -o $@
 
-FUZZ_LIBS := $(ELF_LIBS) $(CORE_LIBS) -l:libjansson.a -ldl -pthread
+FUZZ_LIBS := $(ELF_LIBS) $(CORE_LIBS) $(INI_LIBS) -l:libjansson.a -ldl -pthread
 
 $(O)/tests/fuzz/replay_%: $(OBJ)/tests/fuzz/%.o $(OBJ)/tests/fuzz/replay.o $(CORE)
 	$(call say,LD,$@)
@@ -318,6 +321,7 @@ $(O)/tests/fuzz/fuzz_snapshot: $(wildcard common/*.c checkpoint/snapshot/*.c)
 $(O)/tests/fuzz/fuzz_elf: tests/elf_oracle.c common/buildid.c
 $(O)/tests/fuzz/fuzz_ticket: checkpoint/sharing/format.c
 $(O)/tests/fuzz/fuzz_share: tools/daemon/lines.c common/nvml.c
+$(O)/tests/fuzz/fuzz_conf: tools/daemon/conf.c $(addprefix common/,conf_file.c log.c nvml.c ownfd.c settings.c signal_name.c size.c)
 
 $(O)/tests/sim/test_%: $(OBJ)/tests/sim/test_%.o
 	$(call say,LD,$@)
