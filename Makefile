@@ -215,7 +215,7 @@ $(COMMAND): $(OBJ)/tools/command/cudaw.o $(TOOLS) $(CORE)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $(LDFLAGS) $^ -l:libjansson.a $(ELF_LIBS) $(CORE_LIBS) -ldl -pthread -o $@
 
-$(DAEMON): $(call c_objects,tools/daemon/*.c) $(COMMON)
+$(DAEMON): $(call c_objects,tools/daemon/*.c tools/job/reach.c tools/job/rest.c tools/job/steps.c) $(COMMON)
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $(LDFLAGS) $^ $(INI_LIBS) -ldl -pthread -o $@
@@ -287,6 +287,7 @@ $(ELF_TESTS) $(O)/tests/fuzz/replay_elf: $(OBJ)/tests/elf_oracle.o $(COMMON)
 $(ELF_TESTS): private KPARAMS_LIBS += $(ELF_LIBS)
 
 # The daemon's books and policy.
+$(patsubst %.c,$(O)/%,$(wildcard tests/unit/daemon/test_turns*.c)): $(OBJ)/tests/unit/daemon/turns_world.o
 $(O)/tests/unit/daemon/%: $(OBJ)/tests/unit/daemon/%.o $(TOOLS) $(COMMON)
 	$(call say,LD,$@)
 	@mkdir -p $(@D)

@@ -110,10 +110,10 @@
  *
  * For a program that lets jobs take turns on a GPU:
  *
- *	yield BYTES [TIMEOUT_MS]	take at least BYTES more of the memory that cudaw carries off the
+ *	yield BYTES [TIMEOUT_MS] [hold]	take at least BYTES more of the memory that cudaw carries off the
  *				GPUs, or all that is there. A running job first comes to rest,
  *				within TIMEOUT_MS
- *	room BYTES		so much of it may be on the GPUs, in all; a later line says more
+ *	room BYTES [hold]	so much of it may be on the GPUs, in all; a later line says more
  *
  * The first yield of a client takes the lease of the job, which then does not run until all of its
  * memory is back. One client can have the lease. Its connection stays open after an "end"; it sends
@@ -125,13 +125,27 @@
  *
  *	mapped BYTES		all that is mapped now
  *
- * and "end ok", or "end CODE ..." if less was freed and more is there. A job of which nothing was
- * freed after a failure runs on, and sends no "mapped". After a room line the job takes memory back,
- * and sends "mapped" every 256 MiB and whenever there is no room for more. When all is back, it
- * sends "ready" and "end ok", runs, and has its lease again. If it cannot take memory back, for
- * another reason than that the GPU has none free, it sends "end failed ..." and keeps what it has; a
- * further room line tries again. Memory always goes in the same order, the last addresses first, and
- * comes back in the opposite order. Bytes count on all GPUs of the process together.
+ * and yield_ms, yield_bytes and yield_phase, as of a pause, and "end ok", or "end CODE ..." if less was
+ * freed and more is there. A job of which nothing was
+ * freed after a failure runs on, and sends no "mapped". After a room line the job takes memory
+ * back, and sends "mapped" every 256 MiB and whenever there is no room for more. When all is back,
+ * it sends "ready" and "end ok", runs, and has its lease again. If it cannot take memory back, for
+ * another reason than that the GPU has none free, it sends "end failed ..." and keeps what it has;
+ * a further room line tries again. An "end" that answers a room line, and the "held" of a fill (below), come
+ * directly behind the line
+ *
+ *	filled
+ *
+ * as they may cross a yield, which is answered next. A fill that a yield calls off has no answer. During a
+ * yield and a fill progress lines come, too, also while the fill waits for memory that others have. Memory
+ * always goes in the same order, the last addresses first, and comes back in the opposite order. Bytes count
+ * on all GPUs of the process together.
+ *
+ * With "hold" the job comes to rest as for "hold", and runs on as for "regain", together with
+ * others: it sends "held" and "peers", and takes the orders step, reach and commit; a yield also
+ * takes abort, which ends it with "end busy". A fill sends "held drained 0" alone, and again if it was called
+ * off, for a trim, say, and has its memory back once more. A yield with "hold" takes all memory, and frees it
+ * when the processes that share memory have all saved theirs. Orders that come after the "end" are ignored.
  *
  * If the client disconnects, the job has its lease again, and resumes. The user's pause counts
  * beside the lease: then all memory goes out, and nothing comes back before the user resumes the
@@ -146,7 +160,8 @@
  *	class interactive|batch
  *	weight N		from 1 to 100
  *	need UUID MAPPED TOTAL	bytes of memory that cudaw carries on that GPU: mapped now, and when the
- *				job runs. A line for each GPU with such memory
+ *				job runs, with its context if that was released. A line for each GPU
+ *				with such memory
  *	state STATE
  *	joined			the end of the introduction
  *
@@ -157,7 +172,9 @@
  *
  * and sends, beside yield and room,
  *
+ *	idle IDLE_MS		from now on it is idle after so many ms
  *	watch, unwatch		somebody waits for memory, or nobody: whether the job is idle matters
+ *	pong			the answer to "ping"
  *	try SERIAL, no SERIAL	the allocation may be tried again, or fails
  *
  * The job sends, beside what belongs to yield and room,
@@ -170,13 +187,22 @@
  *	idle MS			while it is watched: no call has come for so long, none is inside, and the
  *				GPU has done all work
  *	busy			the program calls again, after "idle", and the job has its lease
+ *	ends			a signal ends the program, and has given the lease back: the job takes all
+ *				of its memory as soon as there is room, if that is within 10 s
  *	grow SERIAL UUID BYTES	an allocation of so many bytes waits in its thread: the driver has no
  *				memory. Only calls of the program that allocate device memory, or make
  *				a context, wait. After "try" one that finds none again gets a new serial.
- *				Its thread may be gone when the answer comes
+ *				If tries fail for 10 s, it fails. Its thread may be gone when the answer
+ *				comes
+ *	pinned SERIAL UUID BYTES	the same, during a stream capture: the job cannot come to rest
+ *				before the answer. Of the jobs on a GPU one waits so, others get "no"
  *
- * A connection that ends means: no daemon. Allocations that wait are tried once more, and fail.
- * Nothing else waits for the daemon. The job connects again from time to time. Each side skips
+ *	ping			something waits for the daemon, which has said nothing for 2 s: it
+ *				answers "pong"
+ *
+ * A connection that ends means: no daemon. So does a ping without an answer for 8 s. Allocations that wait are tried once more, and fail.
+ * Nothing else waits for the daemon. The job connects again, at least every 5 s; if it could not come to
+ * rest alone, at multiples of 5 s of CLOCK_MONOTONIC, as the other processes of its job do. Each side skips
  * lines with keys that it does not know. Both check the other's user.
  *
  * A directory in a line is the rest of that line (snapshot_dir_check_path()).

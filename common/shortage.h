@@ -8,7 +8,7 @@
 /* True if @error, a negative errno, is a lack of descriptors or memory: retry later. */
 static inline bool is_shortage(int error)
 {
-	return error == -EMFILE || error == -ENFILE || error == -ENOMEM;
+	return error == -EMFILE || error == -ENFILE || error == -ENOMEM || error == -ENOBUFS;
 }
 
 #endif

@@ -148,7 +148,7 @@ void answers_progress(const struct engine_progress *progress)
 				    : __atomic_load_n(&progress->phase, __ATOMIC_ACQUIRE);
 
 	for (struct client *c = server_next(NULL); c; c = server_next(c)) {
-		if (c->waits == WAITS_NOT || c->waits == WAITS_TRIMMED || c->waits == WAITS_LEASE)
+		if (c->waits == WAITS_NOT || c->waits == WAITS_TRIMMED)
 			continue;
 		c->joined = true;
 		server_say(c, "progress %s %zu %zu", phase,
@@ -172,6 +172,20 @@ void answers_moved(const char *what, size_t bytes)
 			server_say(c, "%s %zu", what, bytes);
 }
 
+void answers_yielded(const struct engine_result *result)
+{
+	for (struct client *c = server_next(NULL); c; c = server_next(c))
+		if (c->waits == WAITS_LEASE)
+			say_last(c, "yield", result);
+}
+
+void answers_filled(void)
+{
+	for (struct client *c = server_next(NULL); c; c = server_next(c))
+		if (c->waits == WAITS_LEASE)
+			server_say(c, "filled");
+}
+
 /* The value of "peers" (protocol.h); "" if there are none. */
 static void write_peers(char *text, size_t size)
 {
@@ -185,18 +199,21 @@ static void write_peers(char *text, size_t size)
 				list[i].made.kind == PEERS_SOME ? "s" : "");
 }
 
-void answers_report(const struct hold_report *report)
+void answers_report(const struct hold_report *report, enum operation op)
 {
+	bool lease = control_is_part(op);
 	char peers[PEERS_COMMS * 44], number[16] = "";
 
 	write_peers(peers, sizeof(peers));
 	if (report->reached)
 		snprintf(number, sizeof(number), " %u", report->reached);
 	for (struct client *c = server_next(NULL); c; c = server_next(c)) {
-		if (!c->holds)
+		if (!c->holds || (c->waits == WAITS_LEASE) != lease)
 			continue;
-		if (*peers)
+		if (*peers && op != OP_FILL)
 			server_say(c, "peers %s", peers);
+		if (!report->runs && op == OP_FILL)
+			server_say(c, "filled");
 		if (!report->runs)
 			server_say(c, "held %s %u%s", report->drained ? "drained" : "stuck",
 				   report->came, number);

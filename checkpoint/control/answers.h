@@ -6,6 +6,7 @@
  * thread calls it.
  */
 #include "checkpoint/control/server.h"
+#include "checkpoint/control/state.h"
 
 struct engine_progress;
 struct engine_result;
@@ -37,8 +38,17 @@ void answers_ready(bool fill);
 /* Tell the client that has the lease that @bytes are @what: "freed" or "mapped". */
 void answers_moved(const char *what, size_t bytes);
 
-/* Pass @report to the clients that hold the job. */
-void answers_report(const struct hold_report *report);
+/* Tell it how long the phases of the yield that has ended took. */
+void answers_yielded(const struct engine_result *result);
+
+/* Tell it that the end that follows is that of a fill. */
+void answers_filled(void);
+
+/*
+ * Pass @report, that of @op, to the clients that hold the job: of a yield or a fill to the one that has the
+ * lease, else to others.
+ */
+void answers_report(const struct hold_report *report, enum operation op);
 
 /*
  * Answer the clients that wait for @whom, and end them, except the client that has the lease.

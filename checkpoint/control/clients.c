@@ -33,7 +33,9 @@ static void take_change(struct client *c, const struct request *r)
 
 	if (pause && r->hold && job_state() == STATE_PAUSING &&
 	    control_operation(job_now()) != OP_NONE) {
-		turn_away(c, END_BUSY " another pause is under way");
+		turn_away(c, control_is_part(control_operation(job_now()))
+				     ? END_AGAIN " it comes to rest for a turn"
+				     : END_BUSY " another pause is under way");
 		return;
 	}
 	if (r->hold && c->token_lost) {
@@ -111,7 +113,8 @@ static void take_yield(struct client *c, const struct request *r)
 	const struct control_event event = {.kind = EV_YIELD,
 					    .options = {.timeout_ms = r->timeout_ms,
 							.release = RELEASE_MEMORY,
-							.alone = true,
+							.hold = r->hold,
+							.alone = !r->hold,
 							.bytes = r->bytes}};
 
 	if (!has_lease(c) && find_lease()) {
@@ -123,6 +126,7 @@ static void take_yield(struct client *c, const struct request *r)
 		return;
 	}
 	c->waits = WAITS_LEASE;
+	c->holds = r->hold;
 	job_take(&event);
 }
 
@@ -133,10 +137,13 @@ static void take_room(struct client *c, const struct request *r)
 		return;
 	}
 	if (job_now()->lease == LEASE_OURS) {
+		server_say(c, "filled");
 		server_say(c, "end " END_BUSY " the job has all of its memory, or takes it");
 		return;
 	}
-	job_take(&(struct control_event){.kind = EV_ROOM, .options.bytes = r->bytes});
+	c->holds = r->hold;
+	job_take(&(struct control_event){.kind = EV_ROOM,
+					 .options = {.bytes = r->bytes, .hold = r->hold}});
 }
 
 static void take_request(struct client *c, char *line)
@@ -185,12 +192,20 @@ static void take_request(struct client *c, char *line)
 	}
 }
 
-/* A line of the client that holds the job. */
+/* True if the operation under way is the one that @c holds. */
+static bool holds_this(const struct client *c)
+{
+	return c->holds && has_lease(c) == control_is_part(control_operation(job_now()));
+}
+
+/* A line of a client that holds the job, or did so. */
 static void take_order(struct client *c, const char *line)
 {
 	struct request_order order;
 	const char *expected = request_parse_order(line, &order);
 
+	if (!expected && !holds_this(c) && (has_lease(c) || !(order.order.commit || order.abort)))
+		return;
 	if (order.order.step || order.order.reach) {
 		job_give_order(&order.order);
 		return;
@@ -200,7 +215,8 @@ static void take_order(struct client *c, const char *line)
 		return;
 	}
 	job_take(&(struct control_event){.kind = order.order.commit ? EV_COMMIT : EV_ABORT,
-					 .client = c->id});
+					 .client = c->id,
+					 .by_lease = has_lease(c)});
 	if (!expected)
 		return;
 	server_say(c, "end " END_INVALID " expected %s, found %s", expected, line);
@@ -220,10 +236,18 @@ static void leave(struct client *c)
 {
 	if (c->waits == WAITS_WRITTEN)
 		job_take(&(struct control_event){.kind = EV_CALL_OFF});
-	else if (c->holds)
+	else if (c->holds && !has_lease(c))
 		job_take(&(struct control_event){
 			.kind = EV_HOLDER_GONE, .client = c->id, .agreed = is_agreed(c)});
 	server_end(c);
+}
+
+/* A client that has the lease may send an order when its operation has just ended. */
+static bool is_order(const struct client *c, const char *line)
+{
+	struct request_order order;
+
+	return has_lease(c) ? !request_parse_order(line, &order) : c->holds;
 }
 
 void clients_handle(void)
@@ -232,7 +256,7 @@ void clients_handle(void)
 
 	for (struct client *c = server_next(NULL); c; c = server_next(c)) {
 		while ((line = server_line(c))) {
-			if (c->holds)
+			if (is_order(c, line))
 				take_order(c, line);
 			else if (!share_is_daemon(c) || !share_take_line(line))
 				take_request(c, line);
@@ -247,8 +271,10 @@ void clients_handle(void)
 
 bool clients_wait(void)
 {
+	bool part = control_is_part(control_operation(job_now()));
+
 	for (struct client *c = server_next(NULL); c; c = server_next(c))
-		if (c->waits != WAITS_NOT && !has_lease(c))
+		if (c->waits != WAITS_NOT && (!has_lease(c) || part))
 			return true;
 	return false;
 }

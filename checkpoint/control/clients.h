@@ -11,7 +11,7 @@
 /* Take all lines that came since the last call. */
 void clients_handle(void);
 
-/* True if a client waits for an answer. */
+/* True if a client waits for an answer, or has the lease, and is told how far a yield or a fill is. */
 bool clients_wait(void);
 
 #endif

@@ -264,7 +264,6 @@ static bool prepare(const struct cuda_driver *driver)
 	operation_init(driver, wake_up);
 	devices_find(driver);
 	server_init();
-	share_init(wake_up);
 	watch_forks();
 	atexit(on_exit_any);
 	return true;
@@ -272,12 +271,15 @@ static bool prepare(const struct cuda_driver *driver)
 
 static bool begin(void)
 {
-	int error = start_thread();
+	int error;
 
+	share_init(wake_up);
+	error = start_thread();
 	if (!error) {
 		wake_up(); /* a signal may have come before there was a pipe */
 		return true;
 	}
+	growth_end(); /* nobody would answer */
 	pr_err_once(
 		"this job cannot be paused: no control thread: %s; the next cuInit() tries again",
 		strerror(-error));

@@ -33,11 +33,6 @@ static bool is_change(enum operation op)
 	return op == OP_PAUSE || op == OP_RESUME;
 }
 
-static bool is_part(enum operation op)
-{
-	return op == OP_YIELD || op == OP_FILL;
-}
-
 enum job_state job_state(void)
 {
 	const struct engine_progress *progress = operation_progress();
@@ -108,6 +103,12 @@ static void lock_snapshot(void)
 	finish(WAITS_DONE, &result);
 }
 
+static void finish_fill(enum server_wait whom)
+{
+	answers_filled();
+	finish(whom, operation_result());
+}
+
 static void give_answer(const struct control_action *action)
 {
 	if (action->code)
@@ -116,6 +117,8 @@ static void give_answer(const struct control_action *action)
 		finish(action->whom, operation_result());
 	else if (action->answer == ANSWER_NOTE)
 		finish_note(action->whom, operation_result());
+	else if (action->answer == ANSWER_FILL)
+		finish_fill(action->whom);
 	else if (action->answer == ANSWER_WRITTEN)
 		finish(action->whom, operation_written());
 	else
@@ -131,7 +134,7 @@ static void start(const struct control_action *action)
 	if (!error) {
 		starved = reported = false;
 		moved = 0;
-		if (is_change(action->op) || is_part(action->op))
+		if (is_change(action->op) || control_is_part(action->op))
 			reason[0] = '\0';
 		return;
 	}
@@ -150,7 +153,7 @@ static void start(const struct control_action *action)
 static void report_rest(unsigned int reached)
 {
 	report = (struct hold_report){.drained = true, .reached = reached};
-	answers_report(&report);
+	answers_report(&report, OP_PAUSE);
 }
 
 static void perform(const struct control_action *action)
@@ -172,7 +175,7 @@ static void perform(const struct control_action *action)
 		break;
 	case ACT_REPORT:
 		if (reported)
-			answers_report(&report);
+			answers_report(&report, control_operation(&state));
 		break;
 	case ACT_REST:
 		report_rest(0);
@@ -238,7 +241,7 @@ static void send_moved(void)
 	enum operation op = control_operation(&state);
 	size_t now = __atomic_load_n(&operation_progress()->moved, __ATOMIC_RELAXED);
 
-	if (!is_part(op) || now == moved)
+	if (!control_is_part(op) || now == moved)
 		return;
 	moved = now;
 	answers_moved(op == OP_YIELD ? "freed" : "mapped", now);
@@ -258,7 +261,7 @@ static const char *name_of(enum operation op, bool for_snapshot)
 /* Something that failed, and was not just cancelled by the lease. */
 static bool is_failure(enum operation op, const char *code)
 {
-	if (is_part(op))
+	if (control_is_part(op))
 		return strcmp(code, END_OK) && strcmp(code, END_BUSY);
 	return (is_change(op) || op == OP_RELEASE) && strcmp(code, END_OK);
 }
@@ -284,6 +287,8 @@ void job_end_operation(void)
 	send_moved();
 	if (op == OP_YIELD && engine_is_paused())
 		answers_moved("mapped", operation_mapped());
+	if (op == OP_YIELD && !strcmp(result->code, END_OK))
+		answers_yielded(result);
 	if (!ok) {
 		note_failure(what, result->message,
 			     state.by_signal && !strcmp(result->code, END_UNSUPPORTED));
@@ -309,9 +314,12 @@ void job_probe(void)
 	job_settle();
 }
 
-bool job_cannot_yield(void)
+bool job_refused_yield(void)
 {
-	return bound;
+	bool refused = bound;
+
+	bound = false;
+	return refused;
 }
 
 bool job_came_to_rest(void)
@@ -358,12 +366,12 @@ void job_send_news(void)
 	enum operation op = control_operation(&state);
 	struct hold *hold = operation_hold();
 
-	if (is_change(op) && hold && hold_take_report(hold, &report)) {
+	if ((is_change(op) || control_is_part(op)) && hold && hold_take_report(hold, &report)) {
 		reported = true;
-		answers_report(&report);
+		answers_report(&report, op);
 	}
 	send_moved();
-	if (is_change(op) || is_part(op) || op == OP_SNAPSHOT || op == OP_RELEASE ||
+	if (is_change(op) || control_is_part(op) || op == OP_SNAPSHOT || op == OP_RELEASE ||
 	    state.hold == HOLD_OPEN)
 		answers_progress(operation_progress());
 }

@@ -49,8 +49,8 @@ void job_look_for_caller(void);
 void job_probe(void);
 bool job_came_to_rest(void);
 
-/* The last yield found that the process cannot stop alone. */
-bool job_cannot_yield(void);
+/* True once after a yield that could not stop the process alone. */
+bool job_refused_yield(void);
 
 /* Tell clients how far the operation is. */
 void job_send_news(void);

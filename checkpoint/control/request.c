@@ -14,7 +14,7 @@
 #define EXPECTED                                                                                    \
 	"status, pause [MS] [all|memory], hold [MS] [all|memory], resume [MS], regain [MS], trim, " \
 	"snapshot ... /DIR or done /DIR"
-#define EXPECTED_YIELD "yield BYTES [MS], or room BYTES by the same client"
+#define EXPECTED_YIELD "yield BYTES [MS] [hold], or room BYTES [hold] by the same client"
 #define EXPECTED_MOVED "moved [GPU-OLD=GPU-NEW]... /DIR"
 
 /* Milliseconds: @fallback if the text is empty, -1 if it is not a number. */
@@ -136,20 +136,34 @@ static bool parse_moved(struct request *r, char *argument)
 	return *text;
 }
 
-/* "BYTES" */
+/* Cut "hold" from the end of @text. False: it is not there. */
+static bool cut_hold(char *text)
+{
+	char *space = text ? strrchr(text, ' ') : NULL;
+
+	if (!space || strcmp(space, " hold") != 0)
+		return false;
+	*space = '\0';
+	return true;
+}
+
+/* "BYTES [hold]" */
 static bool parse_room(struct request *r, char *text)
 {
 	char *end = text;
 
+	r->hold |= cut_hold(text);
 	r->bytes = text && *text >= '0' && *text <= '9' ? strtoull(text, &end, 10) : 0;
 	return end != text && !*end;
 }
 
-/* "BYTES [MS]" */
+/* "BYTES [MS] [hold]" */
 static bool parse_yield(struct request *r, char *text)
 {
-	char *space = text ? strchr(text, ' ') : NULL;
+	char *space;
 
+	r->hold = cut_hold(text);
+	space = text ? strchr(text, ' ') : NULL;
 	if (space)
 		*space++ = '\0';
 	r->timeout_ms = parse_number(space ? space : "", CONTROL_PAUSE_TIMEOUT_MS);

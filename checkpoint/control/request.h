@@ -30,7 +30,7 @@ enum request_word {
 
 struct request {
 	enum request_word word;
-	bool hold; /* of a pause or a resume: a client holds the operation (hold.h) */
+	bool hold; /* a client holds the operation (hold.h) */
 	int timeout_ms;
 	enum release_choice release;
 	struct snapshot_order order; /* of a snapshot */

@@ -283,7 +283,7 @@ static int accept_or_starve(void)
 {
 	int fd = accept4(ownfd_get(&listener), NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
-	if (fd >= 0 || (errno != EMFILE && errno != ENFILE)) {
+	if (fd >= 0 || !is_shortage(-errno)) {
 		starved = false;
 	} else if (!starved) {
 		starved = true;

@@ -8,18 +8,20 @@
 #include "checkpoint/engine/engine.h"
 #include "checkpoint/gate/gate.h"
 #include "checkpoint/gate/growth.h"
-#include "checkpoint/ledger/peers.h"
 #include "checkpoint/release/devices.h"
 #include "common/clock.h"
 #include "common/daemon.h"
+#include "common/forks.h"
 #include "common/protocol.h"
 #include "common/settings.h"
 #include "vmem/vmem.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #define LOG_PREFIX "share: "
 #include "common/log.h"
@@ -28,21 +30,28 @@
 #define CALM_MS      1000 /* while nobody does */
 #define RETRY_MS     100  /* until the daemon is tried again; later longer */
 #define RETRY_MAX_MS 5000
+#define RETRY_MIN_MS 1000 /* until it would be asked again for what it could not do */
+#define PING_MS      2000 /* of silence, while something waits for the daemon */
+#define SILENT_MS    8000 /* after a ping: it hangs */
 #define WELCOME_MS   2000 /* that an allocation waits for the daemon's welcome */
 
 static struct {
-	const char *which; /* CUDAW_SHARE; NULL: off, or left for good */
+	const char *which; /* the daemon; NULL: none, or left for good */
 	struct client *c;  /* the connection; NULL: none */
 	unsigned int id;   /* of it */
 	double since_ms;   /* when it was made; clock_ms() */
 	bool welcome;
 	double retry_ms, patience_ms;
-	bool said_why; /* there is no daemon, or it refuses the job */
+	bool meets;      /* it could not come to rest alone */
+	double heard_ms; /* its last line; clock_ms() */
+	double ping_ms;  /* a "ping" without an answer since; 0: none */
+	bool said_why;   /* there is no daemon, or it refuses the job */
 
 	bool watched;
 	enum job_state state; /* that was said */
 	enum operation op;    /* that was under way at the last look */
 	bool resumed, wanted; /* while the lease is gone: the user resumed it; "want" was said */
+	bool ends;            /* a signal ends the program, and "ends" was said */
 } share;
 
 void share_init(void (*wake)(void))
@@ -73,7 +82,7 @@ void share_resumed(void)
 static void say_once(const char *what, const char *why)
 {
 	if (!share.said_why)
-		pr_warn("%s (CUDAW_SHARE=%s): %s: the job takes no turns", what, share.which, why);
+		pr_warn("%s (%s): %s: the job takes no turns", what, share.which, why);
 	share.said_why = true;
 }
 
@@ -86,6 +95,12 @@ static void leave_for_good(void)
 	gate_set_wake(NULL);
 }
 
+static void leave(void)
+{
+	leave_for_good();
+	server_end(share.c);
+}
+
 static void introduce(void)
 {
 	const char *class = setting_word(SETTING_SHARE_CLASS);
@@ -96,18 +111,30 @@ static void introduce(void)
 	answers_say_command(c);
 	server_say(c, "class %s", class ? class : settings[SETTING_SHARE_CLASS].preset);
 	server_say(c, "weight %d", setting_weight(SETTING_SHARE_WEIGHT));
-	share_needs_say(c, true);
+	share_needs_introduce(c);
 	share.state = job_state();
 	server_say(c, "state %s", answers_state_name(share.state));
 	server_say(c, "joined");
 }
 
-/* A moment at which a connection does no harm, and the process can do what the daemon will ask. */
+/* A moment at which a connection does no harm. Only one client may have the lease. */
 static bool may_join(void)
 {
 	const struct control_state *s = job_now();
 
-	return s->lease == LEASE_OURS && s->snapshot == SNAPSHOT_NONE && !peers_outside();
+	for (const struct client *c = server_next(NULL); c; c = server_next(c))
+		if (c->waits == WAITS_LEASE)
+			return false;
+	return s->lease == LEASE_OURS && s->snapshot == SNAPSHOT_NONE;
+}
+
+/*
+ * The processes of a job can come to rest only if all of them have joined. So those that could not
+ * come back at the same moments.
+ */
+static double next_meeting(void)
+{
+	return (floor((clock_ms() + RETRY_MIN_MS) / RETRY_MAX_MS) + 1) * RETRY_MAX_MS;
 }
 
 static void try_again_later(void)
@@ -116,14 +143,19 @@ static void try_again_later(void)
 	if (share.patience_ms > RETRY_MAX_MS)
 		share.patience_ms = RETRY_MAX_MS;
 	share.retry_ms = clock_ms() + share.patience_ms;
+	if (share.meets)
+		share.retry_ms = next_meeting();
+	share.meets = false;
 }
 
 static void join(void)
 {
+	unsigned long mark = forks_mark();
 	const char *why;
 	int fd;
 
-	if (clock_ms() < share.retry_ms || !may_join())
+	/* Without a daemon an allocation fails, so that it is worth a try at any time. */
+	if ((clock_ms() < share.retry_ms && !growth_waits()) || !may_join())
 		return;
 	fd = daemon_connect(share.which, &why);
 	if (fd >= 0)
@@ -134,9 +166,17 @@ static void join(void)
 		return;
 	}
 	share.id = share.c->id;
-	share.since_ms = clock_ms();
-	share.welcome = share.watched = share.wanted = false;
-	introduce();
+	share.since_ms = share.heard_ms = clock_ms();
+	share.ping_ms = 0;
+	share.welcome = share.watched = share.wanted = share.ends = false;
+	/*
+	 * The child of a fork that came meanwhile has the connection without knowing it, and would keep
+	 * it after our end. The next one is ours alone.
+	 */
+	if (forks_came_since(mark))
+		shutdown(fd, SHUT_RDWR);
+	else
+		introduce();
 }
 
 /* The connection is gone, and the lease with it (clients.c). */
@@ -157,24 +197,30 @@ static void take_end(const char *answer)
 	say_once("the daemon refuses the job", answer);
 	if (!strncmp(answer, END_INVALID, strlen(END_INVALID)))
 		leave_for_good();
+	/* What it could not do, it would soon be asked for again. */
+	if (share.welcome)
+		share.patience_ms = RETRY_MAX_MS;
 	server_end(share.c);
 }
 
 bool share_take_line(const char *line)
 {
 	unsigned int number = 0;
-	char word[16] = "", rest[8];
+	char word[16] = "";
 
+	share.heard_ms = clock_ms();
+	share.ping_ms = 0;
 	if (sscanf(line, "%15s", word) != 1)
 		return true;
 	if (!strcmp(word, "yield") || !strcmp(word, "room"))
 		return false;
-	sscanf(line, "%*s %7s", rest);
 	sscanf(line, "%*s %u", &number);
 	if (!strcmp(word, "welcome")) {
 		share.welcome = true;
 		share.said_why = false;
 		share.patience_ms = 0;
+		share_idle_set(number);
+	} else if (!strcmp(word, "idle")) {
 		share_idle_set(number);
 	} else if (!strcmp(word, "watch") || !strcmp(word, "unwatch")) {
 		share.watched = *word == 'w';
@@ -192,20 +238,27 @@ static void say_want(void)
 {
 	const struct control_state *s = job_now();
 
-	if (s->lease == LEASE_OURS) {
+	/* The daemon forgets what a paused job wanted. */
+	if (s->lease == LEASE_OURS || control_wants_paused(s)) {
 		share.resumed = share.wanted = false;
 		return;
 	}
 	if (share.wanted || s->activity != ACTIVITY_IDLE || s->lease != LEASE_GONE ||
-	    control_wants_paused(s) || !(share.resumed || gate_has_waiter() || growth_waits()))
+	    !(share.resumed || gate_has_waiter() || growth_waits()))
 		return;
 	share.wanted = true;
 	server_say(share.c, "want");
 }
 
-static bool is_part(enum operation op)
+/* A signal ends the program, which takes its memory back for that: once for each time. */
+static void say_ends(void)
 {
-	return op == OP_YIELD || op == OP_FILL;
+	const struct control_state *s = job_now();
+	bool ends = s->ending && control_operation(s) == OP_RESUME;
+
+	if (ends && !share.ends)
+		server_say(share.c, "ends");
+	share.ends = ends;
 }
 
 /* What has changed since the last look. */
@@ -213,12 +266,18 @@ static void say_news(void)
 {
 	enum operation op = control_operation(job_now());
 	enum job_state state = job_state();
-	bool part_ended = is_part(share.op) && op != share.op;
+	bool part_ended = control_is_part(share.op) && op != share.op;
 
-	if (job_cannot_yield()) {
-		say_once("a yield failed", "others wait for this process, or share its memory");
-		leave_for_good();
+	/* The others may join later. */
+	if (job_refused_yield()) {
+		say_once("a yield failed", "processes that the daemon does not know wait for this "
+					   "one, or share its memory");
+		share.meets = true;
 		server_end(share.c);
+		return;
+	}
+	if (job_now()->activity == ACTIVITY_REFUSED) {
+		leave();
 		return;
 	}
 	share.op = op;
@@ -228,7 +287,36 @@ static void say_news(void)
 		server_say(share.c, "state %s", answers_state_name(state));
 	}
 	say_want();
+	say_ends();
 	share_idle_look(share.c, share.watched);
+}
+
+/* An allocation waits for it; or the job for its turn, or for the other processes of the job. */
+static bool awaits_daemon(void)
+{
+	const struct control_state *s = job_now();
+
+	if (control_is_part(control_operation(s)))
+		return s->hold != HOLD_NONE;
+	return s->activity == ACTIVITY_IDLE && !control_wants_paused(s) &&
+	       (s->lease != LEASE_OURS || growth_waits());
+}
+
+/* A daemon that hangs, while something waits for it, counts as gone. */
+static void look_for_silence(void)
+{
+	double now = clock_ms();
+
+	if (!awaits_daemon()) {
+		share.ping_ms = 0;
+	} else if (share.ping_ms && now - share.ping_ms > SILENT_MS) {
+		pr_warn("the daemon has not answered for %d s: the job goes on without it",
+			(PING_MS + SILENT_MS) / 1000);
+		server_end(share.c);
+	} else if (!share.ping_ms && now - share.heard_ms > PING_MS) {
+		share.ping_ms = now;
+		server_say(share.c, "ping");
+	}
 }
 
 static void pass_growths(void)
@@ -244,8 +332,8 @@ static void pass_growths(void)
 			continue;
 		}
 		share_needs_say(share.c, true);
-		server_say(share.c, "grow %u %s %zu", growth.serial, devices[growth.dev].uuid,
-			   growth.bytes);
+		server_say(share.c, "%s %u %s %zu", growth.pinned ? "pinned" : "grow",
+			   growth.serial, devices[growth.dev].uuid, growth.bytes);
 	}
 }
 
@@ -270,8 +358,10 @@ void share_look(void)
 		join();
 	if (share.c && share.welcome) {
 		say_news();
-		if (share.c && !share.c->ended)
+		if (!share.c->ended)
 			pass_growths();
+		if (!share.c->ended)
+			look_for_silence();
 	} else if (grows && (!share.c || clock_ms() - share.since_ms > WELCOME_MS)) {
 		growth_refuse_all();
 	}

@@ -2,7 +2,7 @@
 #ifndef CUDAW_SHARE_H
 #define CUDAW_SHARE_H
 /*
- * The job's side of cudawd, which lets jobs take turns on a GPU (CUDAW_SHARE, protocol.h). When the
+ * The job's side of cudawd, which lets jobs take turns on a GPU (conf_file_daemon(), protocol.h). When the
  * process first has GPU memory, or finds none, it connects to the daemon and introduces itself. The
  * connection is then a client of server.h that has the lease: yield and room come as from any other
  * client. Beside them, this module
@@ -12,8 +12,9 @@
  *	- passes on allocations that wait for room (growth.h), and the answers to them.
  *
  * Nothing waits for the daemon, except such allocations. Without it, or if it goes, the job runs as
- * if CUDAW_SHARE were not set, and tries to reach it from time to time. A process that cannot stop
- * alone, because others wait for its kernels or use its memory, does not join, or leaves.
+ * if there were none to join, and tries to reach it from time to time. A process that cannot stop,
+ * because processes that the daemon does not know wait for its kernels or use its memory, leaves for
+ * some seconds.
  *
  * Only the control thread calls it, except share_init() and share_after_fork().
  */

@@ -69,6 +69,9 @@ void share_idle_look(const struct client *c, bool watched)
 	double now = clock_ms();
 
 	if (!runs() || !(watched || idle.said)) {
+		/* After something else than a yield and a pause it is not idle before it says so again. */
+		if (idle.said && job_now()->lease == LEASE_OURS && !control_wants_paused(job_now()))
+			server_say(c, "busy");
 		if (idle.since_ms)
 			share_idle_stop();
 		return;

@@ -12,4 +12,10 @@ struct client;
  */
 void share_needs_say(const struct client *c, bool all);
 
+/*
+ * The same in the introduction to a daemon: while memory moves, because the job has lost the one before
+ * and takes its memory back by itself, it still needs what it has told that one. Control thread.
+ */
+void share_needs_introduce(const struct client *c);
+
 #endif

@@ -96,6 +96,7 @@ static const unsigned char moves[ACTIVITIES][EVENTS] = {
 	},
 	[ACTIVITY_YIELDING] = {
 		[EV_END] = CANCEL,
+		[EV_ABORT] = CANCEL,
 		[EV_LEASE_BACK] = CANCEL,
 		[EV_ENDED] = TO(IDLE),
 		[EV_NO_START] = TO(STARVED),
@@ -132,6 +133,11 @@ static const enum operation operations[ACTIVITIES] = {
 enum operation control_operation(const struct control_state *s)
 {
 	return operations[s->activity];
+}
+
+bool control_is_part(enum operation op)
+{
+	return op == OP_YIELD || op == OP_FILL;
 }
 
 bool control_wants_paused(const struct control_state *s)
@@ -368,10 +374,24 @@ static void undo(struct control_state *s, struct control_actions *actions)
 		wish(s, true, WISHER_USER, &how, actions);
 }
 
+/* An order of the client that has the lease. */
+static void take_lease_order(struct control_state *s, const struct control_event *e,
+			     struct control_actions *actions)
+{
+	if (s->hold != HOLD_OPEN || !control_is_part(control_operation(s)))
+		return;
+	if (e->kind == EV_COMMIT)
+		let_go_on(s, actions);
+	else
+		move(s, EV_ABORT, actions);
+}
+
 static void take_holder(struct control_state *s, const struct control_event *e,
 			struct control_actions *actions)
 {
-	if (e->kind == EV_COMMIT)
+	if (e->by_lease)
+		take_lease_order(s, e, actions);
+	else if (e->kind == EV_COMMIT)
 		commit(s, actions);
 	else if (e->client != s->holder || !e->client)
 		return;
@@ -483,7 +503,7 @@ static void end_part(struct control_state *s, const struct control_event *e,
 	if (fill && ok && !e->paused)
 		answer(actions, WAITS_RUNNING, ANSWER_RESULT);
 	if (!fill || !e->paused || (!ok && !cancelled))
-		answer(actions, WAITS_LEASE, ANSWER_RESULT);
+		answer(actions, WAITS_LEASE, fill ? ANSWER_FILL : ANSWER_RESULT);
 }
 
 /* The operation that wrote the snapshot has ended. */
@@ -516,7 +536,7 @@ static void take_ended(struct control_state *s, const struct control_event *e,
 	s->partly = e->partly;
 	if (op == OP_PAUSE || op == OP_RESUME)
 		end_change(s, e, actions);
-	else if (op == OP_YIELD || op == OP_FILL)
+	else if (control_is_part(op))
 		end_part(s, e, actions);
 	else if (op == OP_TRIM)
 		answer(actions, WAITS_TRIMMED, ANSWER_RESULT);
@@ -596,14 +616,16 @@ static void take_yield(struct control_state *s, const struct control_event *e,
 	move(s, EV_YIELD, actions);
 }
 
-static void give_room(struct control_state *s, size_t bytes, struct control_actions *actions)
+static void give_room(struct control_state *s, const struct operation_options *options,
+		      struct control_actions *actions)
 {
 	if (s->lease == LEASE_OURS)
 		return;
-	s->room = bytes;
+	s->room = options->bytes;
+	s->room_holds = options->hold;
 	s->fill = true;
 	if (s->activity == ACTIVITY_FILLING)
-		act(actions, ACT_ROOM)->options.bytes = bytes;
+		act(actions, ACT_ROOM)->options.bytes = s->room;
 	move(s, EV_ROOM, actions);
 }
 
@@ -654,7 +676,7 @@ int control_take(struct control_state *s, const struct control_event *e,
 		take_yield(s, e, actions);
 		break;
 	case EV_ROOM:
-		give_room(s, e->options.bytes, actions);
+		give_room(s, &e->options, actions);
 		break;
 	case EV_LEASE_BACK:
 		s->lease = LEASE_OURS;
@@ -681,27 +703,28 @@ int control_take(struct control_state *s, const struct control_event *e,
 static void start(struct control_state *s, enum activity activity, struct control_actions *actions)
 {
 	struct control_action *a = act(actions, ACT_START);
-	bool change = activity == ACTIVITY_PAUSING || activity == ACTIVITY_RESUMING;
 
 	s->activity = activity;
-	s->hold = change && s->options.hold ? HOLD_OPEN : HOLD_NONE;
-	s->timeout_ms = s->options.timeout_ms;
 	a->op = control_operation(s);
-	a->options = s->options;
-	if (activity == ACTIVITY_YIELDING) {
+	if (activity == ACTIVITY_YIELDING)
 		a->options = s->yield;
+	else if (activity == ACTIVITY_FILLING)
+		a->options = (struct operation_options){.bytes = s->room, .hold = s->room_holds};
+	else
+		a->options = s->options;
+	a->options.hold &= is_wanted(s) || control_is_part(a->op);
+	/* Until it is done, others make the image: none that has an operation under way. */
+	a->options.awaits_lock = s->snapshot != SNAPSHOT_OPEN;
+	s->hold = a->options.hold ? HOLD_OPEN : HOLD_NONE;
+	s->timeout_ms = s->options.timeout_ms;
+	if (activity == ACTIVITY_YIELDING)
 		s->timeout_ms = s->yield.timeout_ms;
+	if (control_is_part(a->op))
 		return;
-	}
-	if (activity == ACTIVITY_FILLING) {
-		a->options = (struct operation_options){.bytes = s->room};
-		return;
-	}
 	if (s->whole) /* a later pause may not have said */
 		a->options.release = RELEASE_ALL;
 	if (activity == ACTIVITY_PAUSING || activity == ACTIVITY_RELEASING)
 		s->whole = false;
-	a->options.hold = s->hold == HOLD_OPEN;
 	a->options.writes =
 		s->snapshot == SNAPSHOT_ASKED && (a->op == OP_PAUSE || a->op == OP_SNAPSHOT);
 	if (a->options.writes)

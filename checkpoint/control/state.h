@@ -118,9 +118,10 @@ struct operation_options {
 	int timeout_ms;
 	enum release_choice release;
 	bool hold;
-	bool alone;   /* a signal asks for it: nobody brings other processes to rest as well */
-	bool writes;  /* OP_PAUSE and OP_SNAPSHOT write a snapshot */
-	size_t bytes; /* OP_YIELD takes at least so many, OP_FILL has room for so many */
+	bool alone;       /* a signal asks for it: nobody brings other processes to rest as well */
+	bool writes;      /* OP_PAUSE and OP_SNAPSHOT write a snapshot */
+	bool awaits_lock; /* OP_RESUME and OP_FILL: of the snapshot that has the memory */
+	size_t bytes;     /* OP_YIELD takes at least so many, OP_FILL has room for so many */
 };
 
 struct control_event {
@@ -130,6 +131,7 @@ struct control_event {
 	struct operation_options options;
 	bool by_signal;      /* nobody would hear of a failure: try again */
 	unsigned int client; /* that holds; of COMMIT, ABORT and HOLDER_GONE too; 0: nobody */
+	bool by_lease;       /* COMMIT and ABORT: the client has the lease */
 
 	/* SNAPSHOT */
 	bool pause, image; /* as struct snapshot_order has them */
@@ -164,6 +166,7 @@ enum action_kind {
 enum action_answer {
 	ANSWER_RESULT,  /* with the result of the operation */
 	ANSWER_NOTE,    /* with it, but without figures */
+	ANSWER_FILL,    /* with it, for a room line */
 	ANSWER_WRITTEN, /* of the snapshot */
 	ANSWER_STATE,   /* the job is in that state already */
 };
@@ -232,6 +235,7 @@ struct control_state {
 	enum lease lease;
 	struct operation_options yield; /* that is asked for */
 	size_t room;                    /* bytes that may be mapped without the lease */
+	bool room_holds;                /* a fill that uses it is held before the job runs */
 	bool fill;                      /* no fill has used that room */
 
 	bool trim;   /* a trim is asked for */
@@ -261,6 +265,9 @@ void control_decide(struct control_state *s, bool untidy, bool kept,
 
 /* The operation under way. */
 enum operation control_operation(const struct control_state *s);
+
+/* True for a yield and a fill. */
+bool control_is_part(enum operation op);
 
 /* True if the user, or a snapshot, wants the job paused. */
 bool control_wants_paused(const struct control_state *s);

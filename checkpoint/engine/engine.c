@@ -153,11 +153,7 @@ void engine_rest_ends(struct engine_op *op)
 	let_run(op);
 }
 
-/*
- * A pause without the release. On failure the job runs on, unless that fails too (END_FAILED); a
- * job at rest keeps the rest of its memory on the GPU.
- */
-static int take_memory(struct engine_op *op, double deadline_ms)
+int engine_take_memory(struct engine_op *op, double deadline_ms)
 {
 	bool was_paused = engine.paused;
 	CUresult error;
@@ -259,7 +255,7 @@ void engine_pause(struct engine_op *op)
 	}
 	if (engine_check_carried(op, &op->result))
 		goto out;
-	if (take_memory(op, start + op->timeout_ms))
+	if (engine_take_memory(op, start + op->timeout_ms))
 		goto out;
 	if (engine.saves && op->order->image)
 		engine_release_all(op, &op->written);
@@ -344,7 +340,14 @@ static CUresult regain_once(struct engine_op *op, const size_t *needed, bool map
 			return error;
 	}
 	*call = "map";
-	return engine_memory_is_free(op->drv) ? engine_map(op->drv) : CUDA_ERROR_OUT_OF_MEMORY;
+	if (engine_memory_is_free(op->drv))
+		return engine_map(op->drv);
+	if (engine.saved.in == engine.saved.copied || engine.unsettled)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	/* Others may wait for what is saved as well. */
+	*call = "unmap";
+	error = engine_unmap(op->drv, engine.saved.copied);
+	return error ? error : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 int engine_regain(struct engine_op *op, double deadline_ms, bool map)
@@ -444,12 +447,15 @@ void engine_resume(struct engine_op *op)
 {
 	bool was_released = engine.released;
 	double start = clock_ms(), deadline_ms = op->timeout_ms ? start + op->timeout_ms : 0;
-	size_t in = engine.saved.in, bytes;
+	size_t in, bytes;
+	int ret;
 
 	engine_begin(op, &op->result);
 	if (engine.held && engine_fetch(op))
 		return;
-	if (engine_regain(op, deadline_ms, true) || load_all(op, deadline_ms)) {
+	ret = engine_regain(op, deadline_ms, true);
+	in = engine.saved.in;
+	if (ret || load_all(op, deadline_ms)) {
 		step_back(op, in, was_released);
 		return;
 	}

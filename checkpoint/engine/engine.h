@@ -146,7 +146,7 @@ void engine_resume(struct engine_op *op);
  * brought to rest as by a pause, within the timeout; release must be RELEASE_MEMORY. Each region is
  * unmapped as soon as it is copied, while others are being copied; always the same ones go first.
  * If it fails before anything is unmapped, a job that ran runs on. Else the job keeps what is on the
- * GPU, and stays at rest; nothing is lost.
+ * GPU, and stays at rest; nothing is lost. With progress.hold all memory goes, whatever op->bytes is.
  */
 void engine_yield(struct engine_op *op);
 

@@ -133,6 +133,11 @@ CUresult engine_release_imports(const struct cuda_driver *drv);
  */
 int engine_regain(struct engine_op *op, double deadline_ms, bool map);
 /*
+ * A pause without the release. 0, or -1: the job runs on, unless that fails too (END_FAILED); a
+ * job at rest keeps the rest of its memory on the GPU.
+ */
+int engine_take_memory(struct engine_op *op, double deadline_ms);
+/*
  * All memory has its contents again: let the program run, once its peers and those that share memory
  * with it have theirs. If they do not get it until @deadline_ms, the regions from @in on are taken
  * back, and the context if it @was_released.

@@ -221,6 +221,26 @@ static int run_on(struct engine_op *op)
 	return 0;
 }
 
+/* Several processes yield: whoever shares memory with others gives it back when all have saved theirs. */
+static void yield_together(struct engine_op *op, double start)
+{
+	const struct saved *saved = &engine.saved;
+	size_t before = engine.paused ? saved_mapped_bytes(saved) : SIZE_MAX;
+	int ret = engine_take_memory(op, start + op->timeout_ms);
+
+	if (!engine.paused)
+		return;
+	if (!ret)
+		engine_meet_released(op);
+	engine_paused();
+	op->mapped = saved_mapped_bytes(saved);
+	if (before == SIZE_MAX)
+		before = saved_region_bytes(saved, 0, saved->nregions);
+	__atomic_store_n(&op->progress.moved, before - op->mapped, __ATOMIC_RELAXED);
+	if (!ret)
+		engine_succeed(op, start, before - op->mapped);
+}
+
 void engine_yield(struct engine_op *op)
 {
 	struct saved *saved = &engine.saved;
@@ -236,7 +256,13 @@ void engine_yield(struct engine_op *op)
 		engine_succeed(op, start, 0);
 		return;
 	}
-	if (engine_check_carried(op, &op->result) || engine_rest(op, start + op->timeout_ms))
+	if (engine_check_carried(op, &op->result))
+		return;
+	if (op->progress.hold) {
+		yield_together(op, start);
+		return;
+	}
+	if (engine_rest(op, start + op->timeout_ms))
 		return;
 	ret = engine_list(op);
 	if (!ret) {

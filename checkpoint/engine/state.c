@@ -55,7 +55,7 @@ const char *engine_held_in(void)
 
 bool engine_is_out(void)
 {
-	return engine.paused && !saved_mapped_bytes(&engine.saved);
+	return engine.paused && (engine.released || !saved_mapped_bytes(&engine.saved));
 }
 
 int engine_fail(struct engine_result *result, const char *code, const char *fmt, ...)

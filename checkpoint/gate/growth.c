@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/gate/growth.h"
+#include "common/clock.h"
 #include "common/forks.h"
 #include "common/threads.h"
 
@@ -10,7 +11,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define SLOTS 64
+#define SLOTS    64
+#define QUICK_MS 2000  /* between two answers of a daemon that sees no lack */
+#define VAIN_MS  10000 /* of such answers, until the allocation fails */
 
 /* The stage of a wait, in the lowest bits of a slot's word; the serial is above. */
 enum stage { ASKED, TOLD, ROOM, REFUSED, STAGES };
@@ -20,6 +23,7 @@ static struct slot {
 	pid_t tid;     /* of the owner; 0: free */
 	CUdevice dev;
 	size_t bytes;
+	bool pinned;
 } slots[SLOTS];
 
 static uint32_t serials;
@@ -77,7 +81,7 @@ static struct slot *take_slot(pid_t self)
 	return found;
 }
 
-bool growth_ask(CUdevice dev, size_t bytes)
+bool growth_ask(CUdevice dev, size_t bytes, bool pinned)
 {
 	void (*call)(void) = __atomic_load_n(&wake, __ATOMIC_SEQ_CST);
 	uint32_t serial;
@@ -92,6 +96,7 @@ bool growth_ask(CUdevice dev, size_t bytes)
 	__atomic_store_n(&s->word, 0, __ATOMIC_SEQ_CST);
 	__atomic_store_n(&s->dev, dev, __ATOMIC_RELAXED);
 	__atomic_store_n(&s->bytes, bytes, __ATOMIC_RELAXED);
+	__atomic_store_n(&s->pinned, pinned, __ATOMIC_RELAXED);
 	__atomic_store_n(&s->word, word_of(serial, ASKED), __ATOMIC_SEQ_CST);
 	my_slot = s;
 	my_serial = serial;
@@ -102,7 +107,8 @@ bool growth_ask(CUdevice dev, size_t bytes)
 	return true;
 }
 
-bool growth_wait(void)
+/* False: the allocation is refused. */
+static bool await_answer(void)
 {
 	struct slot *s = my_slot;
 	const uint32_t serial = my_serial;
@@ -122,6 +128,19 @@ bool growth_wait(void)
 	return word % STAGES == ROOM;
 }
 
+void growth_wait(struct growth_try *try)
+{
+	double now;
+
+	try->more = await_answer();
+	now = clock_ms();
+	/* Before it failed again, the process may have been out for long. */
+	if (now - try->last_ms > QUICK_MS)
+		try->since_ms = now;
+	try->last_ms = now;
+	try->more &= now - try->since_ms <= VAIN_MS;
+}
+
 bool growth_next(struct growth *growth)
 {
 	for (struct slot *s = slots; s < slots + SLOTS; s++) {
@@ -130,7 +149,8 @@ bool growth_next(struct growth *growth)
 		if (!word || word % STAGES != ASKED)
 			continue;
 		*growth = (struct growth){word / STAGES, __atomic_load_n(&s->dev, __ATOMIC_RELAXED),
-					  __atomic_load_n(&s->bytes, __ATOMIC_RELAXED)};
+					  __atomic_load_n(&s->bytes, __ATOMIC_RELAXED),
+					  __atomic_load_n(&s->pinned, __ATOMIC_RELAXED)};
 		/* If it is another wait by now, the numbers may be, too. */
 		if (__atomic_compare_exchange_n(&s->word, &word, word_of(word / STAGES, TOLD),
 						false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED))

@@ -31,21 +31,32 @@ void growth_end(void);
 bool growth_is_on(void);
 
 /*
- * An allocation of @bytes on @dev is to wait. False: it must not wait, and fails. With true
- * growth_wait() has to follow, outside the gate.
+ * An allocation of @bytes on @dev is to wait. @pinned: a stream is captured, so that the process cannot
+ * give memory away meanwhile. False: it must not wait, and fails. With true growth_wait() has to
+ * follow, outside the gate.
  */
-bool growth_ask(CUdevice dev, size_t bytes);
+bool growth_ask(CUdevice dev, size_t bytes, bool pinned);
+
+/* The tries of one allocation. */
+struct growth_try {
+	bool more;                /* it may wait again */
+	double since_ms, last_ms; /* clock_ms(): tries fail at once since then; the last answer */
+};
+
+#define GROWTH_TRY ((struct growth_try){.more = true})
 
 /*
- * Wait for the answer. Either way the allocation may be tried once more; false: if that fails, it
- * has failed.
+ * Wait for the answer. Either way the allocation may be tried once more; if try->more is false then, and
+ * that fails, it has failed. It is false, too, if others say for 10 s that there is room, and each try
+ * fails: it is not GPU memory that is missing, but host memory, or addresses.
  */
-bool growth_wait(void);
+void growth_wait(struct growth_try *try);
 
 struct growth {
 	unsigned int serial;
 	CUdevice dev;
 	size_t bytes;
+	bool pinned;
 };
 
 /* The next allocation that nobody has been told of. False: there is none. */

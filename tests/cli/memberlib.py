@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """cudawd, and stand-ins for its members, which speak the lines of common/protocol.h."""
+import itertools
 import os
 import shutil
 import socket
@@ -41,13 +42,13 @@ def connect(path):
 class Daemon:
     """A cudawd of the user in the runtime directory, with options."""
 
-    def __init__(self, directory, *options):
+    def __init__(self, directory, *options, **env):
         self.path = os.path.join(directory.path, "cudawd.sock")
         self.memory = os.path.join(directory.path, "memory")
         say_memory(self.memory, 0)
         self.process = subprocess.Popen(
             [CUDAWD, "--margin", str(MARGIN), *options], stderr=subprocess.PIPE, text=True,
-            env={**os.environ, **nvml_environment(self.memory)})
+            env={**os.environ, **nvml_environment(self.memory), **env})
         ends_with_us(self.process)
         until(lambda: self.answers() or self.process.poll() is not None, 5, "cudawd answers")
 
@@ -70,6 +71,14 @@ class Daemon:
         return self.process.returncode, self.process.stderr.read()
 
 
+numbers = itertools.count(1)
+
+
+def a_job():
+    """A job of its own: those of one ID take turns together."""
+    return f"id {next(numbers):06x}"
+
+
 class Member:
     """
     A member that runs with @size bytes on one GPU. It does what it is told by itself, and notes each
@@ -87,7 +96,7 @@ class Member:
         mapped = size if mapped is None else mapped
         self.note_mapped(mapped)
         self.closed = False
-        self.say(*(lines or ("share 1", f"id abc{len(name):03x}", f"name {name}", "pid 7",
+        self.say(*(lines or ("share 1", a_job(), f"name {name}", "pid 7",
                              f"command ./{name} --size", f"need {UUID} {mapped} {size}",
                              f"state {state}", "joined")))
         threading.Thread(target=self.listen, daemon=True).start()
@@ -144,7 +153,7 @@ class Member:
         self.note_mapped(mapped)
         self.say(f"mapped {mapped}")
         if mapped == self.total:
-            self.say("ready", "end ok", self.need(), "state running")
+            self.say("ready", "filled", "end ok", self.need(), "state running")
 
     def wait(self, word, count=1):
         """The line that is the @count-th with this word."""

@@ -1,21 +1,27 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """cudawd, with stand-ins for jobs, and the commands that ask it."""
+import glob
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
+import threading
 import time
 
 from clilib import BUILD, CUDAW, Directory, contains, cudaw, ends_with_us, equal, main
-from harness import check, until
+from harness import TESTS, check, until
 from json_docs import check_documented
-from memberlib import CAPACITY, CUDAWD, MIB, TOTAL, UUID, Daemon, Member, connect, say_memory
+from memberlib import CAPACITY, CUDAWD, MIB, TOTAL, UUID, Daemon, Member, a_job, connect, say_memory
 
-QUICK = ("--quantum", "0.2", "--residence", "0.05", "--linger", "0.3")
+LINGER_S = 1
+QUICK = ("--quantum", "0.2", "--residence", "0.05", "--linger", "60")
 SANITIZED = bool(os.environ.get("SANITIZE"))    # the shell cannot load what is built so
 SIZE = 600 * MIB    # two do not fit
+# In the daemon's source.
+KIND = re.compile(r'(?:\bnote\(|events_add\(|rules_note\(peer, (?:.* : )?)"([^"]*)"')
 
 
 def started(*options):
@@ -52,7 +58,7 @@ def hear_all(connection):
 def test_two_that_do_not_fit_take_turns():
     daemon, book = started(), {}
     first = Member(daemon, SIZE, "first", book=book)
-    equal(first.wait("welcome"), "welcome 1000")
+    equal(first.wait("welcome"), "welcome 500")
     second = Member(daemon, 0, "second", book=book)
     second.wait("welcome")
     time.sleep(0.3)
@@ -64,6 +70,9 @@ def test_two_that_do_not_fit_take_turns():
         until(lambda: second.mapped == SIZE, 5, "the second has its memory")
         second.wait("yield", turn)
         until(lambda: first.mapped == SIZE, 5, "the first has its memory")
+    # Its turns take much less to begin, those that are held up aside.
+    until(lambda: any(200 <= int(line.split()[1]) < 500 for line in first.heard if line.startswith("idle ")),
+          5, "the first may idle for a shorter time")
     check(book["most"] <= CAPACITY, f"{book['most']} bytes were mapped of {CAPACITY}")
     first.hang_up()
     until(lambda: second.mapped == SIZE, 5, "the second has its memory")
@@ -78,7 +87,7 @@ def test_two_that_fit_are_left_alone():
     for member in members:
         member.wait("welcome")
     time.sleep(0.5)
-    equal([member.heard for member in members], [["welcome 1000"]] * 2)
+    equal([member.heard for member in members], [["welcome 500"]] * 2)
 
 
 def test_one_that_gives_is_killed():
@@ -150,6 +159,90 @@ def test_one_that_cannot_give_runs_on():
     until(lambda: second.mapped == SIZE, 5, "the second has its memory")
 
 
+def a_fill():
+    """The second has room for all that it has."""
+    daemon = started()
+    first = Member(daemon, SIZE, "first")
+    first.wait("welcome")
+    second = Member(daemon, SIZE, "second", state="waiting", mapped=0, obeys=False)
+    second.wait("yield")
+    second.give(0)
+    until(lambda: f"room {SIZE}" in second.heard, 5, "the second has room")
+    return first, second
+
+
+def test_a_yield_that_crosses_the_end_of_a_fill():
+    """The answer to the room is none to the yield."""
+    first, second = a_fill()
+    second.say("state paused")
+    second.wait("yield", 2)
+    second.take(SIZE)
+    time.sleep(0.3)
+    equal((first.mapped, second.count("yield")), (CAPACITY - SIZE, 2))
+    second.give(SIZE)
+    until(lambda: first.mapped == SIZE, 5, "the first has its memory")
+    gave = [event["text"] for event in events() if event["event"] == "gave" and event["name"] == "second"]
+    equal([text.split(" in ")[0] for text in gave], ["0 B", "600 MiB"])
+
+
+def two_of_a_job():
+    """Which get room, and the bytes of each."""
+    daemon, job, half = started(), a_job(), SIZE // 2
+    one = Member(daemon, SIZE, "one")
+    one.wait("welcome")
+    pair = [Member(daemon, half, "many", mapped=0, obeys=False, lines=(
+        "share 1", job, "name many", "pid 7", "command ./many", f"need {UUID} 0 {half}", "state waiting",
+        "joined")) for _ in range(2)]
+    for member in pair:
+        member.wait("yield")
+        member.give(0)
+    for member in pair:
+        equal(member.wait("room"), f"room {half} hold")
+    return *pair, half
+
+
+def test_a_yield_that_crosses_a_fill_at_rest():
+    """It is not at rest for the yield yet."""
+    first, second, _ = two_of_a_job()
+    second.say("state paused")
+    first.wait("yield", 2)
+    first.say("filled", "held drained 0")
+    second.say("held drained 0")
+    time.sleep(0.3)
+    equal([member.count("commit") for member in (first, second)], [0, 0])
+    first.say("held drained 0")
+    first.wait("commit")
+    second.wait("commit")
+
+
+def test_one_that_has_all_of_its_memory():
+    """Whatever the daemon thinks, it needs no room, and the others of its job go on."""
+    first, second, half = two_of_a_job()
+    second.note_mapped(half)
+    second.say("filled", "end busy the job has all of its memory, or takes it", second.need(),
+               "state running")
+    first.say("filled", "held drained 0")
+    first.wait("commit")
+    first.take(half)
+    until(lambda: {(member["name"], member["state"]) for member in rows()["members"]} ==
+          {("one", "waits"), ("many", "runs")}, 5, "both run")
+
+
+def test_one_with_room_for_a_part_owes_no_answer():
+    """It has taken that part, and waits for more."""
+    daemon = started("--silence", "0.5")
+    first = Member(daemon, SIZE, "first", obeys=False)
+    first.wait("welcome")
+    second = Member(daemon, SIZE, "second", state="waiting", mapped=0)
+    first.wait("yield")
+    first.say("end timeout kernels did not end")
+    until(lambda: second.mapped == CAPACITY - SIZE, 5, "the second has what there is")
+    time.sleep(1.5)
+    check(not second.closed, f"the second has heard {second.heard}")
+    first.hang_up()
+    until(lambda: second.mapped == SIZE, 5, "the second has its memory")
+
+
 def test_memory_of_others_counts():
     """No more fits than they leave; and it is noticed when they go."""
     daemon, little = started(), 60 * MIB
@@ -164,9 +257,101 @@ def test_memory_of_others_counts():
     check(member.mapped <= CAPACITY - 500 * MIB - little, f"{member.mapped} bytes are mapped")
     equal(row("job")["state"] in ("waits", "enters"), True)
     equal(rows()["gpus"], [{"uuid": UUID, "total": TOTAL, "used": 500 * MIB + little, "others": 500 * MIB,
-                            "capacity": CAPACITY - 500 * MIB}])
+                            "capacity": CAPACITY - 500 * MIB, "state": "shared"}])
     say_memory(daemon.memory, little)
     until(lambda: member.mapped == SIZE, 5, "the member has its memory")
+
+
+def test_memory_of_others_while_one_is_paused():
+    """What it has is not known before it says so: nobody gets what it may have given back."""
+    daemon = started()
+    say_memory(daemon.memory, SIZE + 300 * MIB)
+    first = Member(daemon, SIZE, "first", obeys=False)
+    first.wait("welcome")
+    until(lambda: rows()["gpus"][0]["others"] == 300 * MIB, 5, "the daemon knows what others have")
+    first.say("state pausing", "progress drain 0 0")
+    second = Member(daemon, 0, "second")
+    second.grow(CAPACITY - 300 * MIB)
+    say_memory(daemon.memory, SIZE + 200 * MIB)
+    until(lambda: rows()["gpus"][0]["others"] == 200 * MIB, 5, "the daemon sees what others have")
+    first.say(f"progress copy 0 {SIZE}")
+    say_memory(daemon.memory, 200 * MIB)
+    time.sleep(1)
+    equal((rows()["gpus"][0]["others"], second.mapped), (200 * MIB, 0))
+    first.say(f"need {UUID} 0 {SIZE}", "state paused")
+    until(lambda: second.mapped == CAPACITY - 300 * MIB, 5, "the second has its memory")
+
+
+def test_an_nvml_that_takes_long():
+    """The daemon decides by what it has learned, and need not know more at once."""
+    daemon = Daemon(Directory(), *QUICK, TEST_NVML_MS="400")
+    first = Member(daemon, SIZE, "first")
+    first.wait("welcome")
+    second = Member(daemon, 0, "second")
+    second.grow(SIZE)
+    for turn in (1, 2):
+        until(lambda: second.mapped == SIZE, 10, f"the second has its memory, turn {turn}")
+        until(lambda: first.mapped == SIZE, 10, f"the first has its memory, turn {turn}")
+
+
+def test_many_that_come_and_go():
+    """Each makes the daemon look at its two GPUs, which it looks at one after the other."""
+    daemon = Daemon(Directory(), *QUICK, TEST_NVML_MS="150")
+    other = Member(daemon, lines=["share 1", a_job(), f"need {UUID[:-2]}01 0 {MIB}", "state running",
+                                  "joined"])
+    other.wait("welcome")
+    first, second = Member(daemon, SIZE, "first"), Member(daemon, 0, "second")
+    second.wait("welcome")
+    done = threading.Event()
+
+    def come_and_go():
+        while not done.is_set():
+            with connect(daemon.path) as connection:
+                connection.sendall(b"share 1\nstate running\njoined\n")
+                connection.recv(100)
+
+    threading.Thread(target=come_and_go, daemon=True).start()
+    try:
+        second.grow(SIZE)
+        until(lambda: second.mapped == SIZE, 5, "the second has its memory")
+        until(lambda: first.mapped == SIZE, 5, "the first has its memory")
+    finally:
+        done.set()
+
+
+def test_growth_while_others_are_not_known():
+    """The daemon has counted the second's memory as that of others, and cannot look again for a while."""
+    daemon = started()
+    say_memory(daemon.memory, CAPACITY)
+    first = Member(daemon, 400 * MIB, "first", obeys=False)
+    first.wait("welcome")
+    until(lambda: rows()["gpus"][0]["others"] == CAPACITY - 400 * MIB, 5, "the others are known")
+    first.say("state paused")
+    first.wait("yield")
+    second = Member(daemon, CAPACITY - 400 * MIB, "second")
+    second.wait("welcome")
+    second.grow(50 * MIB)
+    time.sleep(3)
+    equal(second.count("no"), 0, "refusals")
+    say_memory(daemon.memory, CAPACITY - 400 * MIB)
+    first.say(f"freed {400 * MIB}", "mapped 0", "end ok", f"need {UUID} 0 {400 * MIB}")
+    equal(second.wait("try"), "try 1")
+
+
+def test_memory_of_others_during_a_fill():
+    """A job that waits for memory of others says all the time that it waits: nothing moves meanwhile."""
+    daemon = started()
+    member = Member(daemon, SIZE, obeys=False, state="waiting", mapped=0)
+    member.wait("yield")
+    member.say("mapped 0", "end ok", f"need {UUID} 0 {SIZE}", "want")
+    member.wait("room")
+    member.say("state resuming")
+    say_memory(daemon.memory, 500 * MIB)
+
+    def others_are_seen():
+        member.say("progress memory 0 0")
+        return rows()["gpus"][0]["others"] == 500 * MIB
+    until(others_are_seen, 5, "the daemon sees what others have")
 
 
 def test_growth():
@@ -187,7 +372,10 @@ def test_what_is_not_expected():
     for lines in (["share x"], ["hello"], ["share"], ["share 1", "list"], ["share 1", "need GPU-1 2 3"],
                   ["share 1", "weight 0"], ["share 1", "weight 101"], ["share 1", "class first"],
                   ["share 1", "state asleep"], ["share 1", "want"], ["share 1", "share 1"],
-                  ["share 1", "joined", "joined"], ["share 1", "joined", f"need {UUID} -1 2"],
+                  ["share 1", "joined", "joined"], ["share 1", "joined", "weight 2"],
+                  ["share 1", "joined", "class interactive"], ["share 1", "joined", "name other"],
+                  ["share 1", "joined", "id 123456"], ["share 1", "joined", "command other"],
+                  ["share 1", "joined", f"need {UUID} -1 2"],
                   ["events often"], ["\0"], ["x" * 5000]):
         with connect(daemon.path) as connection:
             connection.sendall("".join(f"{line}\n" for line in lines).encode())
@@ -199,11 +387,106 @@ def test_what_is_not_expected():
     equal(len(rows()["members"]), 1)
 
 
+def invented(count):
+    """UUIDs of GPUs that do not exist."""
+    return [f"GPU-00000000-0000-0000-0000-{number:012x}" for number in range(count)]
+
+
 def test_more_gpus_than_there_can_be():
-    needs = [f"need GPU-00000000-0000-0000-0000-{number:012x} 0 0" for number in range(64)]
+    needs = [f"need {uuid} 0 0" for uuid in invented(64)]
     member = Member(started(), lines=("share 1", "id abcdef", "pid 7", *needs))
     equal(member.wait("end"), "end unsupported there are too many GPUs")
     equal(rows()["members"], [])
+
+
+def knows_one():
+    """A daemon whose NVML knows one GPU."""
+    return Daemon(Directory(), *QUICK, TEST_NVML_ONLY=UUID)
+
+
+def liar(daemon, gpus=16):
+    """A member with memory on so many GPUs, of which NVML has said that it knows none."""
+    uuids = invented(gpus)
+    needs = [f"need {uuid} {1 << 40} {1 << 40}" for uuid in uuids]
+    member = Member(daemon, name="liar", obeys=False,
+                    lines=("share 1", a_job(), "name liar", *needs, "state running", "joined"))
+    # As its memory seems to move, what NVML says counts less.
+    member.say("ends", f"grow 1 {uuids[0]} 1")
+    member.wait("try")
+    return member
+
+
+def hears_why(member, uuid):
+    equal(member.wait("end"), f"end unsupported NVML does not know {uuid}, and there are too many GPUs")
+    until(lambda: member.closed, 5, "the connection ends")
+
+
+def test_gpus_that_do_not_exist():
+    """They make way for one that does, and the jobs that told of them end."""
+    daemon = knows_one()
+    uuids = invented(16)
+    joining = Member(daemon, lines=("share 1", f"need {uuids[0]} 0 0"))
+    other = Member(daemon, lines=("share 1", a_job(), f"need {uuids[1]} 0 0", "state running", "joined"))
+    joined = liar(daemon)
+    first = Member(daemon, SIZE, "first")
+    first.wait("welcome")
+    for member in (joining, joined):
+        hears_why(member, uuids[0])
+    dropped, = [event for event in events() if event["event"] == "dropped"]
+    equal((dropped["name"], dropped["text"]),
+          ("liar", f"NVML does not know {uuids[0]}, and there are too many GPUs"))
+    second = Member(daemon, 0, "second")
+    second.grow(SIZE)
+    for turn in (1, 2):
+        until(lambda: second.mapped == SIZE, 5, f"the second has its memory, turn {turn}")
+        until(lambda: first.mapped == SIZE, 5, f"the first has its memory, turn {turn}")
+    equal((other.closed, len(rows()["members"])), (False, 3))
+
+
+def test_a_drain_beside_gpus_that_do_not_exist():
+    daemon = knows_one()
+    member = liar(daemon)
+    equal(daemon.ask(f"drain {UUID}"), ["end ok"])
+    hears_why(member, invented(1)[0])
+    # It stays drained, whatever jobs tell of.
+    needs = [f"need {uuid} 0 0" for uuid in invented(16)]
+    Member(daemon, lines=("share 1", *needs)).wait("end")
+    equal([gpu["state"] for gpu in rows()["gpus"] if gpu["uuid"] == UUID], ["drained"])
+
+
+def test_one_gpu_too_many():
+    """The job that tells of it is the one that ends."""
+    for line in (f"need {UUID} 0 0", f"grow 2 {UUID} 1", f"pinned 2 {UUID} 1"):
+        member = liar(knows_one())
+        member.say(line, "ping")
+        hears_why(member, invented(1)[0])
+        equal((member.count("pong"), rows()["members"]), (0, []))
+
+
+def test_a_gpu_whose_memory_moves():
+    """NVML knows it, even if the daemon has not taken the first answer yet."""
+    daemon = knows_one()
+    mover = Member(daemon, lines=("share 1", a_job(), "state running", "joined"))
+    mover.say(f"need {UUID} 0 0", "ends", "ping")
+    mover.wait("pong")
+    uuids = invented(16)
+    other = liar(daemon, 15)
+    other.say(f"need {uuids[15]} 0 0")
+    hears_why(other, uuids[0])
+    equal(mover.closed, False)
+
+
+def test_growth_keeps_its_gpu():
+    """Nobody else has told of the GPU, and NVML has said nothing of it yet."""
+    daemon = Daemon(Directory(), *QUICK, TEST_NVML_MS="150")
+    member = Member(daemon, lines=["share 1", a_job(), "state running", "joined"])
+    member.wait("welcome")
+    member.grow(SIZE)
+    member.say("ping")
+    member.wait("pong")
+    other = Member(daemon, lines=("share 1", *(f"need {uuid} 0 0" for uuid in invented(16)), "joined"))
+    equal(other.wait("end"), "end unsupported there are too many GPUs")
+    equal(member.wait("try"), "try 1")
 
 
 def test_another_version_is_refused_by_name():
@@ -214,7 +497,7 @@ def test_another_version_is_refused_by_name():
 
 def test_peers_that_say_nothing():
     """They are dropped; nor do they keep others out."""
-    daemon = started("--linger", "60")
+    daemon = started()
     silent = [connect(daemon.path) for _ in range(300)]
     silent[0].settimeout(30)
     equal(silent[0].recv(1), b"")
@@ -257,10 +540,14 @@ def test_it_ends_after_its_last_member():
     daemon = started()
     member = Member(daemon)
     member.wait("welcome")
-    time.sleep(0.6)
+    equal(cudaw("share", "set", f"linger={LINGER_S}").code, 0)
+    time.sleep(2 * LINGER_S)    # it hears nothing meanwhile
     equal(daemon.process.poll(), None)
+    left = time.monotonic()
     member.hang_up()
     equal(daemon.wait_end()[0], 0)
+    lingered = time.monotonic() - left
+    check(lingered >= LINGER_S, f"it ended {lingered:.2f} s after its last member")
     check(not os.path.exists(daemon.path), "its socket is still there")
 
 
@@ -357,6 +644,30 @@ def test_events():
     contains(cudaw("events").out, f"{os.getpid()} (job)  joined: ./job --size\n")
     daemon.process.terminate()
     equal(follow.wait(30), 1)
+
+
+def test_events_have_their_words():
+    """Whatever a job says, an event has one ID and one name."""
+    daemon = started()
+    for lines in (["command ./job"], ["id a b c", "name d e", "command ./job"]):
+        Member(daemon, lines=["share 1", *lines, "joined"]).wait("welcome")
+    equal([[event[key] for key in ("event", "id", "name", "text")] for event in events()],
+          [["joined", None, None, "./job"], ["joined", "a_b_c", "d_e", "./job"]])
+
+
+def test_kinds_of_events():
+    """All that the daemon's source has are single words, which the page and the help explain."""
+    sources = ""
+    for path in glob.glob(os.path.join(TESTS, "..", "tools", "daemon", "*.c")):
+        with open(path, encoding="utf-8") as file:
+            sources += file.read()
+    kinds = set(KIND.findall(sources))
+    check({"joined", "set", "undrained"} <= kinds, f"the kinds are {kinds}")
+    with open(os.path.join(TESTS, "..", "docs", "json.md"), encoding="utf-8") as file:
+        page = file.read().partition("| `event` | ")[2].partition("\n")[0]
+    explained = set(re.findall(r"\b[a-z]+\b", cudaw("events", "--help").out))
+    equal(sorted(kinds - set(re.findall(r"`(\w+)`", page))), [], "the kinds that docs/json.md has not")
+    equal(sorted(kinds - explained), [], "the kinds that the help has not")
 
 
 def test_no_daemon():

@@ -8,50 +8,21 @@ import json
 import os
 import re
 import statistics
-import subprocess
 import sys
 import time
 
 import gpulib
-from gpulib import (BUILD, RUNTIME_DIR, Job, Skip, after_case, base_environment, check, cudaw, cudaw_ok,
-                    equal, figure, hog, main, same_lines)
-from harness import ends_with_us, until
+from gpulib import Job, Skip, check, cudaw_ok, figure, main, same_lines
+from daemons import end_daemons, leave, members, start_daemon
+from harness import until
 
 COUNT = int(sys.argv[1]) if len(sys.argv) > 1 else 20
-CUDAWD = os.path.join(BUILD, "bin", "cudawd")
 MIB, GIB = 1 << 20, 1 << 30
-daemons = []
-
-
-def start_daemon(quantum="0.3"):
-    os.makedirs(RUNTIME_DIR, mode=0o700, exist_ok=True)
-    daemons.append(ends_with_us(subprocess.Popen(
-        [CUDAWD, "--quantum", quantum, "--residence", "0.2"], env=base_environment())))
-    until(lambda: cudaw("share").returncode == 0, 10, "cudawd answers")
-
-
-def end_daemons(_good):
-    while daemons:
-        daemon = daemons.pop()
-        daemon.kill()
-        daemon.wait()
-
-
-after_case.append(end_daemons)
-
-
-def members():
-    return {row["pid"]: row for row in json.loads(cudaw_ok("share", "--json"))["members"]}
+TURNS = ("--quantum", "0.3", "--residence", "0.2")
 
 
 def started(name, program, *args):
     return Job(program, *args, name=name, env={"CUDAW_SHARE": "user", "CUDAW_RELEASE": "memory"})
-
-
-def leave(mib):
-    """Take the GPU's memory but for @mib."""
-    free = int(gpulib.smi("gpu=memory.free")[0][0])
-    return hog("--mib", free - mib)[0]
 
 
 def turns():
@@ -68,7 +39,7 @@ def taking_turns(free_mib, program, *args):
     def case():
         native = Job(program, *args, mode="native").result(100)
         other = leave(free_mib)
-        start_daemon()
+        start_daemon(*TURNS)
         both, most = two(program, *args), [0]
 
         def ended():
@@ -86,12 +57,12 @@ def taking_turns(free_mib, program, *args):
 def through_kills():
     """Of the daemon, while they take turns, and then of one of the two."""
     other = leave(4 * 1024)
-    start_daemon()
+    start_daemon(*TURNS)
     first, second = two("counter", "--mib", 2 * 1024, "--allocs", 16, "--steps", 1000000, "--step-ms", 5)
     for _ in range(3):
         until(lambda: turns() >= 3, 60, "three turns")
         end_daemons(True)
-        start_daemon()
+        start_daemon(*TURNS)
         until(lambda: len(members()) == 2, 30, "both have joined the new daemon")
         steps = [job.steps() for job in (first, second)]
         until(lambda: all(job.steps() > before for job, before in zip((first, second), steps)), 30,
@@ -100,6 +71,44 @@ def through_kills():
     first.wait_steps(first.steps() + 50)
     check("every word right" in first.finish(timeout=60), "the first did not verify its memory")
     other.discard()
+
+
+def size_beside_others():
+    """MiB of a job that fits, with its context, but not beside the members that are there."""
+    share = json.loads(cudaw_ok("share", "--json"))
+    total = sum(gpu["total"] for row in share["members"] for gpu in row["gpu"])
+    return (share["gpus"][0]["capacity"] - total // 2) // MIB - 700
+
+
+def together(free_mib, program, *args):
+    """A job of two processes and one of one, which take turns: the two are out, and run, together. A job
+    that holds the rest of the GPU leaves @free_mib."""
+    def case():
+        if program.startswith("nccl_") and "TEST_NCCL" not in os.environ:
+            raise Skip("TEST_NCCL names no NCCL that lets ranks share a GPU")
+        native = Job(program, *args, mode="native").result(120)
+        other = leave(free_mib)
+        start_daemon(*TURNS)
+        many = started("many", program, *args)
+        until(lambda: len(members()) == 2, 60, "both processes have joined")
+        time.sleep(2)       # they allocate
+        one = started("one", "counter", "--mib", size_beside_others(), "--allocs", 16, "--steps", 1000000,
+                      "--step-ms", 5)
+        most = [0]
+
+        def ended():
+            most.append(max(row["turns"] for row in [{"turns": 0}, *members().values()]
+                            if row.get("name") != "one"))
+            return many.ended()
+        many.process.stdin.close()
+        until(ended, 200, "the job of two processes makes all its steps")
+        same_lines(many.result(60), native, "of a job of two processes that takes turns")
+        figure(f"turns_together_{os.path.splitext(program)[0]}", max(most), "")
+        check(max(most) >= COUNT, f"it had {max(most)} turns, not {COUNT}")
+        one.wait_steps(one.steps() + 20, timeout=60)
+        check("every word right" in one.finish(timeout=60), "the other did not verify its memory")
+        other.discard()
+    return f"{program} {' '.join(map(str, args))}", case
 
 
 def rate(jobs, until_true):
@@ -113,7 +122,7 @@ def large_jobs():
     """Of 80 GiB each: how long a turn takes to begin, and what the turns leave of one job's speed alone."""
     if int(gpulib.smi("gpu=memory.total")[0][0]) < 120 * 1024:
         raise Skip("a GPU of 120 GiB needed")
-    start_daemon("10")
+    start_daemon("--quantum", "10", "--residence", "0.2")
     arguments = ("counter", "--mib", 80 * 1024, "--allocs", 64, "--steps", 1000000, "--step-ms", 20)
     first = started("first", *arguments)
     first.wait_steps(2, timeout=120)
@@ -130,4 +139,7 @@ def large_jobs():
     check("every word right" in first.finish(timeout=240), "a job did not verify its memory")
 
 
-main(taking_turns(5 * 1024, "finetune.py", "--gib", 2, "--steps", 2000), through_kills, large_jobs)
+main(taking_turns(5 * 1024, "finetune.py", "--gib", 2, "--steps", 2000),
+     together(6 * 1024, "nccl_training.py", "--kind", "ddp", "--ranks", 2, "--steps", 300, "--transport",
+              "cumem"),
+     through_kills, large_jobs)

@@ -2,6 +2,7 @@
 """A stand-in for cudawd: it says what a test wants said, and nothing by itself."""
 import os
 import socket
+import time
 
 import simlib    # noqa: F401  pylint: disable=unused-import
 from gpulib import PATIENCE, RUNTIME_DIR, Job, check, equal
@@ -19,6 +20,18 @@ class Member(Lease):
         self.lines = self.socket.makefile("r", encoding="utf-8")
         self.seen = []
         self.introduction = []
+        self.grown = []     # serial and bytes of growths that came before they were asked for
+
+    def read(self):
+        """The next line; a daemon that does not hang answers to a ping."""
+        deadline = time.monotonic() + 4 * PATIENCE
+        while (line := super().read()) == "ping":
+            check(time.monotonic() < deadline, f"nothing but pings comes after {self.seen}")
+            self.send("pong")
+        if line.startswith("grow "):
+            _, serial, _, size = line.split()
+            self.grown.append((int(serial), int(size)))
+        return line
 
     def introduced(self):
         """Read the introduction."""
@@ -39,8 +52,14 @@ class Member(Lease):
         return tuple(int(word) for word in self.until("need").split()[1:])
 
     def grow(self):
-        """The serial and the bytes of the next growth."""
-        serial, _, size = self.until("grow").split()
+        """The serial and the bytes of the next growth, which may have come before the end of a fill."""
+        while not self.grown:
+            self.read()
+        return self.grown.pop(0)
+
+    def pinned(self):
+        """The serial and the bytes of the next growth during a capture."""
+        serial, _, size = self.until("pinned").split()
         return int(serial), int(size)
 
     def quiet(self, word, seconds):

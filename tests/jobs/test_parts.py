@@ -35,6 +35,7 @@ def out_in_parts_and_back_in_parts():
     freed = lease.take(20 * MIB)
     check(20 * MIB <= freed < 40 * MIB, f"{freed} bytes were freed")
     left = lease.last("mapped")
+    check(lease.phase("drain") > 0 and lease.phase("copy") > 0, f"the phases are of {lease.seen}")
     equal(process_used(job.pid), before - (freed >> 20), "the MiB on the GPU after a yield")
     job.check_still()
     equal(job.state(), "waiting", "the state of a job that has yielded")
@@ -96,6 +97,23 @@ def a_resume_waits_for_its_turn():
     check("waits for its turn" in done.stderr, f"cudaw resume says {done.stderr!r}")
     equal(job.state(), "waiting", "the state after it")
     job.check_still()
+    lease.fill()
+    finish(job)
+
+
+def a_resume_that_is_given_up_pauses_nobody():
+    """As cudaw gives it up if it fails for another process of the job."""
+    job = started()
+    lease, user = Lease(job), Lease(job)
+    lease.send(f"yield {EVERYTHING} 60000 hold")
+    while lease.until("held") != "drained 0":
+        pass
+    user.send("regain\nabort")
+    equal(job.state(), "pausing", "the state during the yield")
+    lease.send("commit")
+    equal(lease.until("end"), "ok", "the end of the yield")
+    check(user.until("end").startswith("turn "), f"the resume hears {user.seen}")
+    equal(job.state(), "waiting", "the state after it")
     lease.fill()
     finish(job)
 
@@ -422,7 +440,8 @@ GPU_TESTS = (("counter", "--mib", 40, "--allocs", 8, "--steps", 60, "--step-ms",
 
 main(*(case for program in GPU_TESTS for case in shared("parts.py", *program, STILL=0.03)),
      out_in_parts_and_back_in_parts, room_that_grows_during_the_fill, the_users_pause_wins,
-     a_resume_waits_for_its_turn, a_lease_that_is_lost_comes_back,
+     a_resume_waits_for_its_turn, a_resume_that_is_given_up_pauses_nobody,
+     a_lease_that_is_lost_comes_back,
      a_part_is_out_while_memory_is_not_there, snapshots, a_fill_that_fails_waits_for_another_room,
      a_process_image_has_no_lease, trims_change_nothing,
      signals_reach_the_program, kernels_that_do_not_end, one_process_of_several,

@@ -203,7 +203,8 @@ def operations_that_get_no_thread():
 
 # Its threads have large stacks, for which there is no address space at first.
 LATE = """
-import ctypes, resource, sys
+import ctypes, resource, signal, sys
+signal.alarm(60)
 cuda = ctypes.CDLL("libcuda.so.1")
 saved = resource.getrlimit(resource.RLIMIT_AS)
 with open("/proc/self/statm") as file:
@@ -211,6 +212,9 @@ with open("/proc/self/statm") as file:
 resource.setrlimit(resource.RLIMIT_AS, (size + (768 << 20), saved[1]))
 print(cuda.cuInit(0), flush=True)
 resource.setrlimit(resource.RLIMIT_AS, saved)
+context, memory = ctypes.c_void_p(), ctypes.c_uint64()
+print(cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0), cuda.cuCtxSetCurrent(context),
+      cuda.cuMemAlloc_v2(ctypes.byref(memory), ctypes.c_size_t(1 << 50)), flush=True)
 sys.stdin.readline()
 print(cuda.cuInit(0), flush=True)
 sys.stdin.readline()
@@ -218,12 +222,15 @@ sys.stdin.readline()
 
 
 def a_control_thread_that_comes_late():
-    """It is tried again by the next cuInit(), and is not missed by the program."""
+    """It is tried again by the next cuInit(), and is not missed by the program: nor by an allocation
+    that would wait for a daemon's answer."""
     late = subprocess.Popen(["sh", "-c", 'ulimit -s 2000000; exec "$@"', "sh", CUDAW, "run", "--",
-                             sys.executable, "-c", LATE], env=base_environment(), text=True,
-                            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                             sys.executable, "-c", LATE], env={**base_environment(), "CUDAW_SHARE": "user"},
+                            text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                            stderr=subprocess.PIPE)
     try:
         equal(late.stdout.readline(), "0\n", "what the first cuInit() returns")
+        equal(late.stdout.readline(), "0 0 2\n", "what its calls return")
         check(late.pid not in jobs(), "it has a control thread")
         print(file=late.stdin, flush=True)
         equal(late.stdout.readline(), "0\n", "what the second cuInit() returns")

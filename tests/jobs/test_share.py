@@ -1,61 +1,19 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Real jobs that do not fit together take turns, as cudawd decides."""
-import json
-import os
-import shutil
 import signal
-import subprocess
 import time
 
-from simlib import MIB, SCRATCH, process_used
-from gpulib import (BUILD, RUNTIME_DIR, Job, after_case, base_environment, check, cudaw, cudaw_ok,
-                    equal, main)
-from harness import ends_with_us, until
+from simlib import process_used, unsanitized
+from gpulib import Job, check, cudaw_ok, equal, figure, main
+from harness import until
+from turnslib import ENV, FOREVER, counting, events, finish, members, start_daemon, take_turns
 
-CUDAWD = os.path.join(BUILD, "bin", "cudawd")
-MEMORY_MIB, CONTEXT_MIB, MARGIN_MIB = 288, 16, 16
 SIZE_MIB = 140      # two do not fit
-STEPS = 120
-daemons = []
 
 
-def start_daemon(*options):
-    """Its NVML knows the simulated GPU; the jobs have none."""
-    libraries = os.path.join(SCRATCH, "nvml")
-    os.makedirs(libraries, exist_ok=True)
-    shutil.copy(f"{BUILD}/tests/preload/nvml.so", f"{libraries}/libnvidia-ml.so.1")
-    os.makedirs(RUNTIME_DIR, mode=0o700, exist_ok=True)
-    env = {**base_environment(), "LD_LIBRARY_PATH": libraries,
-           "TEST_NVML_FILE": os.environ["CUDAW_SIM_SHARED"]}
-    process = ends_with_us(subprocess.Popen(
-        [CUDAWD, "--margin", f"{MARGIN_MIB}M", "--quantum", "0.5", "--residence", "0.2", "--linger", "60",
-         *options],
-        env=env))
-    daemons.append(process)
-    until(lambda: cudaw("share").returncode == 0, 5, "cudawd answers")
-    return process
-
-
-def end_daemons(_good):
-    while daemons:
-        daemon = daemons.pop()
-        daemon.kill()
-        daemon.wait()
-
-
-after_case.append(end_daemons)
-
-
-def members():
-    return {row["pid"]: row for row in json.loads(cudaw_ok("share", "--json"))["members"]}
-
-
-def started(name, size=SIZE_MIB):
-    return Job("counter", "--mib", size, "--allocs", 12, "--verify", 1, "--steps", STEPS, "--step-ms", 2,
-               name=name, env={"CUDAW_SHARE": "user", "CUDAW_RELEASE": "memory",
-                               "CUDAW_SIM_MEMORY": str(MEMORY_MIB * MIB),
-                               "CUDAW_SIM_CONTEXT": str(CONTEXT_MIB * MIB)})
+def started(name, size=SIZE_MIB, **env):
+    return counting(name, size, FOREVER, **env)
 
 
 def two():
@@ -65,29 +23,40 @@ def two():
     return first, started("second")
 
 
-def take_turns(jobs, steps=3):
-    """Each of them makes so many more steps."""
-    wanted = [(job, job.steps() + steps) for job in jobs]
-    for job, count in wanted:
-        job.wait_steps(count)
-
-
-def finish(job):
-    """It makes all its steps: a signal would end it out of its turn."""
-    check("every word right" in job.result(), "the job did not verify its memory")
-
-
 def two_that_do_not_fit():
     start_daemon()
     jobs = two()
     for _ in range(4):
         take_turns(jobs)
     check(sum(row["turns"] for row in members().values()) >= 2, f"the turns are {members()}")
-    kinds = {json.loads(line)["event"] for line in cudaw_ok("events", "--json").splitlines()}
-    check({"joined", "grows", "gives", "gave", "runs"} <= kinds, f"the events are {kinds}")
+    for kind in ("joined", "grows", "gives", "gave", "runs"):
+        check(events(kind), f"there is no event '{kind}'")
     for job in jobs:
         finish(job)
     until(lambda: not members(), 5, "both have left")
+
+
+def told(job, order, answer):
+    job.process.stdin.write(f"{order}\n")
+    job.wait_line(answer)
+
+
+def two_whose_captures_wait():
+    """Neither can give way: the one that came later is refused; and it is stopped for the other."""
+    start_daemon("--quantum", "60", "--idle", "60")     # the second keeps its memory until its capture
+    jobs = []
+    for name in ("first", "second"):
+        jobs.append(Job("orders", name=name, env=ENV))
+        told(jobs[-1], f"alloc {SIZE_MIB * 3 // 4}", "alloc: ok")
+        until(lambda: jobs[-1].pid in members(), 5, "it has joined")
+    jobs[0].process.stdin.write("capture 60\n")
+    until(lambda: members()[jobs[0].pid]["state"] == "waits", 5, "the first waits")
+    told(jobs[1], "capture 60", "capture: error 2")
+    cudaw_ok("share", "set", "quantum=0.5")
+    jobs[0].wait_line("capture: ok")
+    for job in jobs:
+        told(job, "check", "check: every word right")
+        job.result()
 
 
 def two_that_fit():
@@ -95,7 +64,10 @@ def two_that_fit():
     jobs = [started(name, 60) for name in ("first", "second")]
     take_turns(jobs, 20)
     time.sleep(1)
-    equal([(row["state"], row["turns"]) for row in members().values()], [("runs", 0)] * 2)
+    # One that gets no processor for a while seems idle.
+    until(lambda: [row["state"] for row in members().values()] == ["runs"] * 2, 5, "both run")
+    equal([row["turns"] for row in members().values()], [0, 0], "their turns")
+    equal(events("gives"), [], "who was asked for memory")
     for job in jobs:
         finish(job)
 
@@ -130,4 +102,44 @@ def one_is_killed():
         finish(first)
 
 
-main(two_that_do_not_fit, two_that_fit, the_daemon_is_killed, one_is_killed)
+def out_for_good(name):
+    """A job out of its turn: the other one is of a higher class."""
+    first = started(name) if name != "python" else Job("ctypes_job.py", "--mib", SIZE_MIB, "--steps", FOREVER,
+                                                       env=ENV)
+    first.wait_steps(3)
+    until(lambda: first.pid in members(), 5, "it has joined")
+    second = started("second", CUDAW_SHARE_CLASS="interactive")
+    until(lambda: members()[first.pid]["state"] == "waits", 10, "it is out")
+    return first, second
+
+
+def interrupted_out_of_its_turn():
+    """Its handler gets the GPU at once: natively, it would have had it."""
+    start_daemon("--quantum", "30")
+    for paused in (False, True):
+        first, second = out_for_good("first")
+        if paused:
+            first.pause()
+            time.sleep(2)   # the daemon sees that its context is gone, too
+        start = time.monotonic()
+        first.send(signal.SIGINT)
+        check("every word right" in first.result(), "the job did not verify its memory")
+        figure(f"{'paused' if paused else 'out'}, to the end after SIGINT", time.monotonic() - start, "s")
+        check("every word right" in second.finish(), "the other one did not verify its memory")
+
+
+def a_python_job_interrupted_out_of_its_turn():
+    """Its handlers run when the call in which it waits returns."""
+    start_daemon("--quantum", "30")
+    for sig, status in ((signal.SIGINT, -signal.SIGINT), (signal.SIGTERM, 7)):
+        first, second = out_for_good("python")
+        start = time.monotonic()
+        first.send(sig)
+        equal(first.wait_end(8), status, "its exit status")
+        check(time.monotonic() - start < 9, "its calls failed, after 10 s")
+        first.discard()
+        check("every word right" in second.finish(), "the other one did not verify its memory")
+
+
+main(interrupted_out_of_its_turn, unsanitized(a_python_job_interrupted_out_of_its_turn), two_that_do_not_fit,
+     two_whose_captures_wait, two_that_fit, the_daemon_is_killed, one_is_killed)

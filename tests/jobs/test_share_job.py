@@ -1,18 +1,21 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """The job's side of cudawd (CUDAW_SHARE), with a stand-in for the daemon."""
+import contextlib
 import os
 import resource
 import select
 import signal
 import time
 
-from simlib import MIB, SCRATCH, TSAN, skipped
-from gpulib import PATIENCE, Job, Skip, check, cudaw, cudaw_ok, equal, hog, main
+from simlib import MIB, SCRATCH, TSAN, kept_descriptors, skipped, unsanitized
+from gpulib import BUILD, PATIENCE, Job, Skip, check, cudaw, cudaw_ok, equal, hog, main
 from lease import EVERYTHING, Lease
-from sharelib import IDLE_MS, Daemon, member
+from sharelib import IDLE_MS, Daemon, Member, member
 
 SIZE_MIB = 48
+MEETINGS_S = 5      # of the processes of a job that could not come to rest alone
+CONTEXT_MIB = 64    # of the simulated GPU; without NVML the job takes a guess, which is more
 
 
 def counting(**env):
@@ -58,6 +61,23 @@ def turns():
     finish(job)
 
 
+def a_released_job_needs_room_for_its_context():
+    job, lease = counting()
+    left = lease.take(20 * MIB) and lease.last("mapped")
+    _, total = lease.need()
+    cudaw_ok("pause", "--release", "all", job.pid)
+    mapped, with_context = lease.need()
+    while mapped:
+        mapped, with_context = lease.need()
+    check(with_context >= total + CONTEXT_MIB * MIB,
+          f"without a context it needs {with_context - total} more")
+    equal(cudaw("resume", "--no-wait", job.pid).returncode, 1, "the exit code of a resume out of its turn")
+    lease.fill()
+    while (need := lease.need()) != (total, total):
+        check(need[1] in (total, with_context), f"it needs {need}")
+    finish(job)
+
+
 class Orders:
     """A job that allocates as it is told, and its connection to the stand-in."""
 
@@ -91,6 +111,11 @@ class Orders:
         self.silent()
         return serial
 
+    def interrupt(self):
+        """Run the handler of SIGALRM in the call that waits."""
+        self.silent()
+        self.job.send(signal.SIGALRM)
+
     def finish(self, helped=lambda: None):
         self.send("check")
         helped()
@@ -112,6 +137,58 @@ def growth_waits_for_room():
         orders.lease.send(f"try {serial}")
         equal(orders.answer(), f"{how}: ok", "an allocation that has room")
         orders.finish()
+
+
+def growth_that_room_does_not_help():
+    """What is missing may be host memory: it fails after 10 s, but not if it has waited for room."""
+    orders = Orders()
+    other, _ = hog()
+
+    def tries(seconds):
+        end = time.monotonic() + seconds
+        while time.monotonic() < end and len(orders.job.lines) == orders.answered:
+            # After the last try the answer may come late, and then it asks for no other.
+            if not orders.lease.grown and not select.select([orders.lease.socket], [], [], 0.2)[0]:
+                continue
+            serial, _ = orders.lease.grow()
+            orders.lease.send(f"try {serial}")
+            time.sleep(0.2)
+
+    orders.send("alloc 64")
+    tries(7)
+    serial, _ = orders.lease.grow()
+    orders.silent(2.5)
+    orders.lease.send(f"try {serial}")
+    tries(7)
+    orders.silent()
+    tries(100)      # it ends much sooner, if no two tries are 2 s apart
+    check(len(orders.job.lines) > orders.answered, "it does not end")
+    equal(orders.answer(), "alloc: error 2", "an allocation that room does not help")
+    other.discard()
+    orders.obeys("alloc 64", "alloc: ok")
+    orders.finish()
+
+
+def growth_during_a_capture():
+    """It says so, as the job cannot come to rest; and the capture is good afterwards."""
+    orders = Orders()
+    other, _ = hog()
+    orders.send("capture 64")
+    serial, asked = orders.lease.pinned()
+    equal(asked, 64 * MIB, "the bytes that it asks for")
+    orders.silent()
+    orders.lease.send(f"yield {EVERYTHING} 100")
+    check(orders.lease.until("end").startswith("timeout"), f"the job answered {orders.lease.seen}")
+    orders.lease.send(f"no {serial}")
+    equal(orders.answer(), "capture: error 2", "an allocation that is refused")
+    orders.send("capture 64")
+    serial, _ = orders.lease.pinned()
+    other.discard()
+    orders.lease.send(f"try {serial}")
+    equal(orders.answer(), "capture: ok", "an allocation that has room")
+    orders.lease.take(EVERYTHING)
+    orders.lease.fill()
+    orders.finish()
 
 
 def growth_that_is_the_first_need():
@@ -169,11 +246,12 @@ def refused():
                   env={"CUDAW_SHARE": daemon.path, "CUDAW_LOG": "warn"})
         first = daemon.joined()
         first.send(f"end {answer}")
-        equal(first.lines.readline(), "", "what the job sends then")
-        came = select.select([daemon.socket], [], [], 1)[0]
-        equal(bool(came), again, f"whether it comes again after 'end {answer}'")
-        if came:
+        while line := first.lines.readline():
+            check(line.startswith("need "), f"the job says {line!r} then")
+        if again:
             daemon.member()
+        else:
+            equal(select.select([daemon.socket], [], [], 1)[0], [], f"who comes again after 'end {answer}'")
         check(answer in job.stderr(), f"the log has no '{answer}'")
         equal(job.stderr().count("refuses"), 1, "the warnings")
         finish(job)
@@ -185,20 +263,28 @@ def the_daemon_of_another_user():
         raise Skip("takes root")
     path = os.path.join(SCRATCH, "other.sock")
     daemon = Daemon(path)
+    done, ready = os.pipe()
     listening = os.fork()
     if not listening:
-        os.setuid(65534)
-        daemon.socket.listen(16)    # SO_PEERCRED is who did that last
-        time.sleep(60)
-        os._exit(0)
-    time.sleep(0.1)
-    job = Job("counter", "--steps", 1000000, "--step-ms", 2,
-              env={"CUDAW_SHARE": path, "CUDAW_LOG": "warn"})
-    job.until(lambda: "another user" in job.stderr(), 10, "the warning")
-    connection = daemon.socket.accept()[0]
-    equal(connection.recv(100), b"", "what it tells the other user")
-    os.kill(listening, signal.SIGKILL)
-    os.waitpid(listening, 0)
+        try:
+            os.setuid(65534)
+            daemon.socket.listen(16)    # SO_PEERCRED is who did that last
+            os.write(ready, b".")
+            signal.pause()
+        finally:
+            os._exit(1)
+    os.close(ready)
+    try:
+        equal(os.read(done, 1), b".", "what the other user says when it listens")
+        job = Job("counter", "--steps", 1000000, "--step-ms", 2,
+                  env={"CUDAW_SHARE": path, "CUDAW_LOG": "warn"})
+        job.until(lambda: "another user" in job.stderr(), 10, "the warning")
+        connection = daemon.socket.accept()[0]
+        equal(connection.recv(100), b"", "what it tells the other user")
+    finally:
+        os.kill(listening, signal.SIGKILL)
+        os.waitpid(listening, 0)
+        os.close(done)
     finish(job)
     daemon.end()
 
@@ -224,25 +310,187 @@ def the_daemon_comes_and_goes():
     orders.finish()
 
 
+def growth_that_a_new_daemon_sees_first():
+    """The job tries seldom to find a daemon that has been away for long; an allocation tries at once."""
+    daemon = Daemon()
+    orders = Orders(daemon=daemon)
+    orders.lease.hang_up()
+    daemon.end()
+    time.sleep(4)       # tries: 0.1 s, 0.3 s, ... 3.1 s, 6.3 s
+    other, _ = hog()
+    daemon = Daemon()
+    orders.send("alloc 64")
+    orders.lease = daemon.member()
+    serial, asked = orders.lease.grow()
+    equal(asked, 64 * MIB, "the bytes that it asks for")
+    other.discard()
+    orders.lease.send(f"try {serial}")
+    equal(orders.answer(), "alloc: ok", "an allocation that has room")
+    daemon.end()
+    orders.finish()
+
+
+def the_daemon_hangs():
+    """While an allocation waits, and while the job is out; not while it answers."""
+    daemon = Daemon()
+    orders = Orders(daemon=daemon)
+    other, _ = hog()
+    orders.waits("alloc 64", 64 * MIB)
+    for _ in range(6):
+        equal(orders.lease.lines.readline(), "ping\n", "what it says of the silence")
+        orders.lease.send("pong")
+    orders.silent()
+    equal(orders.answer(), "alloc: error 2", "an allocation that waits for a daemon that hangs")
+    other.discard()
+    orders.lease = daemon.member()
+    orders.lease.take(EVERYTHING)
+    orders.send("alloc 8")
+    equal(orders.answer(), "alloc: ok", "the job that is out when its daemon hangs")
+    daemon.member()
+    daemon.end()
+    orders.finish()
+
+
+def the_daemon_hangs_while_it_leads():
+    """The job has its memory back, or is at rest, and is not told to go on as the others do."""
+    daemon = Daemon()
+    orders = Orders(daemon=daemon)
+
+    def goes_on():
+        start = time.monotonic()
+        orders.send("alloc 8")
+        orders.silent()
+        equal(orders.answer(), "alloc: ok", "the job whose daemon hangs")
+        took = time.monotonic() - start
+        check(took < 20, f"it goes on after {took:.1f} s")
+
+    orders.lease.take(EVERYTHING)
+    orders.lease.send(f"room {EVERYTHING} hold")
+    equal(orders.lease.until("held"), "drained 0", "what it says when all is back")
+    equal(orders.lease.seen[-2], "filled", "the line before it")
+    goes_on()
+    orders.lease = daemon.member()
+    orders.lease.send(f"yield {EVERYTHING} 100000 hold")
+    while orders.lease.until("held") != "drained 0":
+        pass
+    goes_on()
+    daemon.member()
+    daemon.end()
+    orders.finish()
+
+
+def a_yield_that_crosses_the_end_of_a_fill():
+    """It calls the fill off, or comes too late for that; then the job answers both."""
+    daemon = Daemon()
+    orders = Orders(daemon=daemon)
+    lease = orders.lease
+    lease.take(EVERYTHING)
+    late = 0
+    for i in range(30):
+        lease.send(f"room {EVERYTHING} hold")
+        lease.until("held")
+        lease.seen.clear()
+        lease.send("commit")
+        time.sleep(i % 10 / 1e4)
+        lease.send(f"yield {EVERYTHING} 100000 hold")
+        end = lease.until("end")
+        if "filled" in lease.seen:
+            late += 1
+            equal(end, "ok", "the end of the fill")
+            while lease.until("held") != "drained 0":
+                pass
+            lease.send("commit")
+            end = lease.until("end")
+        equal(end, "ok", "the end of the yield")
+    print(f"# {late} of 30 came too late")
+    lease.fill()
+    orders.finish()
+    daemon.end()
+
+
+def descriptors_beside_tries(job):
+    """Without those that its tries to connect take for a moment."""
+    looks = []
+    for _ in range(10):
+        looks.append(kept_descriptors(job.pid))
+        time.sleep(0.01)
+    return {number for look in looks for number, link in look.items()
+            if not link.startswith("socket:") or all(other.get(number) == link for other in looks)}
+
+
 def no_descriptor_is_left():
     """The job runs as without the daemon, and joins when it has a descriptor."""
     path = os.path.join(SCRATCH, "later.sock")
     job = Job("counter", "--steps", 1000000, "--step-ms", 2,
               env={"CUDAW_SHARE": path, "CUDAW_LOG": "warn"})
     job.wait_steps(3)
-    most = max(int(number) for number in os.listdir(f"/proc/{job.pid}/fd")) + 1
+    most = max(descriptors_beside_tries(job)) + 1
     saved = resource.prlimit(job.pid, resource.RLIMIT_NOFILE)
     resource.prlimit(job.pid, resource.RLIMIT_NOFILE, (most, saved[1]))
     daemon = Daemon(path)
     before = job.steps()
     equal(select.select([daemon.socket], [], [], 1)[0], [], "the connections without a descriptor")
-    check(job.steps() > before, "the job does not go on")
+    job.wait_steps(before + 1)
     resource.prlimit(job.pid, resource.RLIMIT_NOFILE, saved)
     lease = daemon.member()
     check(lease.take(EVERYTHING) > 0, "nothing was freed")
     lease.fill()
     equal(job.stderr().count("share: "), 1, "the warnings")
     finish(job)
+    daemon.end()
+
+
+def another_client_has_the_lease():
+    """The daemon would not hear of what it does."""
+    path = os.path.join(SCRATCH, "late.sock")
+    job = Job("counter", "--mib", 8, "--allocs", 4, "--verify", 1, "--steps", 1000000, "--step-ms", 2,
+              env={"CUDAW_SHARE": path})
+    job.wait_steps(3)
+    other = Lease(job)
+    other.take(EVERYTHING)
+    other.fill()
+    daemon = Daemon(path)
+    equal(select.select([daemon.socket], [], [], 6)[0], [], "the connections beside another lease")
+    other.hang_up()
+    lease = daemon.member()
+    lease.take(EVERYTHING)
+    lease.fill()
+    finish(job)
+    daemon.end()
+
+
+def it_is_left_alone():
+    """It is not asked again at once for what it could not do."""
+    job, lease = counting()
+    daemon = Daemon()
+    lease.send("end timeout it could not rest with its job")
+    equal(select.select([daemon.socket], [], [], 3)[0], [], "the connections of a job that is let go")
+    daemon.member()
+    finish(job)
+    daemon.end()
+
+
+def a_fork_beside_its_connection():
+    """The daemon hears that the job ends, though a child of it lives on."""
+    alive = os.path.join(SCRATCH, "alive")
+    with open(alive, "w", encoding="utf-8"):
+        pass
+    daemon = Daemon()
+    job = Job("counter", "--steps", 1000000, "--step-ms", 2,
+              env={"CUDAW_SHARE": "user", "TEST_FORKS": alive,
+                   "LD_PRELOAD": os.path.join(BUILD, "tests", "preload", "forks.so")})
+    first = Member(daemon.socket.accept()[0])
+    equal(first.lines.readline(), "", "what the job says on a connection that a child has")
+    lease = daemon.member()
+    job.wait_steps(3)
+    job.send(signal.SIGKILL)
+    job.wait_end()
+    lease.socket.settimeout(PATIENCE)
+    with contextlib.suppress(ConnectionResetError):     # it has not read all that was said
+        while lease.lines.readline():
+            pass
+    os.unlink(alive)
+    job.discard()
     daemon.end()
 
 
@@ -284,10 +532,15 @@ def idle_and_busy():
     orders.obeys("alloc 2", "alloc: ok")
     lease.until("busy")
     lease.until("idle")
+    lease.send("idle 1000")     # longer than it is held up before the kernel begins
     orders.obeys("spin", "spin: ok")
     lease.until("busy")
-    lease.quiet("idle", 0.6)    # a kernel runs, and no call comes
+    lease.quiet("idle", 1.5)    # a kernel runs, and no call comes
+    lease.send(f"idle {IDLE_MS}")
     orders.obeys("end", "end: ok")
+    lease.until("idle")
+    cudaw_ok("trim", orders.job.pid)
+    lease.until("busy")
     lease.until("idle")
     lease.take(EVERYTHING)
     lease.quiet("want", 0.3)
@@ -304,10 +557,25 @@ def idle_and_busy():
     orders.finish()
 
 
+def how_soon_it_is_idle_changes():
+    orders = Orders()
+    lease = orders.lease
+    lease.send("idle 1500")
+    lease.send("watch")
+    lease.quiet("idle", 1.2)
+    check(int(lease.until("idle")) >= 1500, f"it says {lease.seen[-1]} too early")
+    lease.send(f"idle {IDLE_MS}")
+    orders.obeys("alloc 2", "alloc: ok")
+    lease.until("busy")
+    check(IDLE_MS <= int(lease.until("idle")) < 1500, f"it says {lease.seen[-1]} too late")
+    orders.finish()
+
+
 def steps_are_not_idle():
     job, lease = counting()
+    lease.send("idle 1000")     # longer than it is held up between two of them
     lease.send("watch")
-    lease.quiet("idle", 0.5)
+    lease.quiet("idle", 1.5)
     finish(job)
 
 
@@ -336,10 +604,12 @@ def growth_beside_other_things():
     for _ in range(3):      # more often than there are slots would take long
         orders.send("leave 64")
         serial, _ = lease.grow()
+        orders.interrupt()
         equal(orders.answer(), "leave: left", "a call that a signal handler leaves")
     lease.send(f"try {serial}")
     orders.send("fork 64")
     serial, _ = lease.grow()
+    orders.interrupt()
     equal(orders.answer(), "child: error 3", "the call in a child that a signal handler forked")
     lease.send(f"no {serial}")
     equal(orders.answer(), "fork: error 2", "the call in the parent")
@@ -368,6 +638,7 @@ def growth_of_a_signal_handler():
     other, _ = hog()
     orders.send("nested 64")
     first, _ = orders.lease.grow()
+    orders.interrupt()
     second, asked = orders.lease.grow()
     equal(asked, 2 * MIB, "what the handler asks for")
     other.discard()
@@ -411,17 +682,21 @@ def a_process_image_has_no_daemon():
 
 
 def a_process_that_others_wait_for():
+    """It leaves, and comes back at the same moments as the others, who may not have joined."""
     daemon = Daemon()
     job = Job("peers", "--ranks", 2, "--shape", 0, "--steps", 100000000, "--step-ms", 10,
               env={"CUDAW_SHARE": daemon.path})
     ranks = [daemon.member() for _ in range(2)]
     job.wait_steps(5)
+    time.sleep((MEETINGS_S * 1.5 - time.monotonic() % MEETINGS_S) % MEETINGS_S)
     for rank in ranks:
         rank.send(f"yield {MIB}")
         check(rank.until("end").startswith("unsupported"), f"the process answers {rank.seen}")
         while rank.lines.readline():
             pass
-    equal(select.select([daemon.socket], [], [], 0.7)[0], [], "the connections afterwards")
+    for _ in ranks:
+        daemon.member()
+        check(time.monotonic() % MEETINGS_S < MEETINGS_S / 3, "one joins at another moment")
     check("every rank right" in job.finish(), "not every rank verified its result")
     daemon.end()
 
@@ -431,8 +706,12 @@ if TSAN:
     GROWTH_OF_A_HANDLER = skipped(growth_of_a_signal_handler,
                                   "the simulated driver allocates, and TSan reports that in a handler")
 
-main(introduction, turns, growth_waits_for_room, growth_that_is_the_first_need, without_a_daemon,
+main(introduction, turns, growth_waits_for_room, growth_that_room_does_not_help, growth_during_a_capture,
+     a_released_job_needs_room_for_its_context, growth_that_is_the_first_need, without_a_daemon,
      unless_it_is_asked_to, refused, the_daemon_of_another_user, the_daemon_comes_and_goes,
-     no_descriptor_is_left, the_users_pause, idle_and_busy, steps_are_not_idle, growth_beside_other_things,
+     growth_that_a_new_daemon_sees_first, the_daemon_hangs, the_daemon_hangs_while_it_leads,
+     a_yield_that_crosses_the_end_of_a_fill, another_client_has_the_lease, it_is_left_alone,
+     unsanitized(a_fork_beside_its_connection), no_descriptor_is_left, the_users_pause, idle_and_busy,
+     how_soon_it_is_idle_changes, steps_are_not_idle, growth_beside_other_things,
      growth_of_a_thread_that_is_cancelled, GROWTH_OF_A_HANDLER, the_end_of_a_job_that_waits,
      a_process_image_has_no_daemon, a_process_that_others_wait_for)

@@ -13,8 +13,6 @@ import subprocess
 import sys
 import time
 
-SIZE = 8 << 20
-
 
 def call(result):
     if result:
@@ -24,10 +22,12 @@ def call(result):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=50)
+    parser.add_argument("--mib", type=int, default=8)
     parser.add_argument("--step-ms", type=float, default=0)
     parser.add_argument("--tell-signals", action="store_true", help="handle SIGUSR1 and SIGUSR2")
     parser.add_argument("--spawn", action="store_true", help="run another program in every step")
     args = parser.parse_args()
+    size = args.mib << 20
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))
     if args.tell_signals:
         for number in (signal.SIGUSR1, signal.SIGUSR2):
@@ -35,15 +35,15 @@ def main():
     cuda = ctypes.CDLL("libcuda.so.1")
     context = ctypes.c_void_p()
     data = ctypes.c_uint64()
-    host = ctypes.create_string_buffer(SIZE)
+    host = ctypes.create_string_buffer(size)
     call(cuda.cuInit(0))
     call(cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0))
     call(cuda.cuCtxSetCurrent(context))
-    call(cuda.cuMemAlloc_v2(ctypes.byref(data), ctypes.c_size_t(SIZE)))
+    call(cuda.cuMemAlloc_v2(ctypes.byref(data), ctypes.c_size_t(size)))
     for k in range(args.steps):
-        call(cuda.cuMemsetD8_v2(data, ctypes.c_ubyte(k & 255), ctypes.c_size_t(SIZE)))
-        call(cuda.cuMemcpyDtoH_v2(host, data, ctypes.c_size_t(SIZE)))
-        if host.raw != bytes([k & 255]) * SIZE:
+        call(cuda.cuMemsetD8_v2(data, ctypes.c_ubyte(k & 255), ctypes.c_size_t(size)))
+        call(cuda.cuMemcpyDtoH_v2(host, data, ctypes.c_size_t(size)))
+        if host.raw != bytes([k & 255]) * size:
             raise SystemExit(f"ctypes_job: wrong in step {k + 1}")
         if args.spawn:
             subprocess.run(["true"], check=True)

@@ -3,12 +3,13 @@
  * Does what lines on stdin say, one after the other, and answers each on stdout:
  *
  *	alloc MIB	allocate and fill: by cuMemAlloc(). "alloc: ok", or "alloc: error N"
+ *	capture MIB	the same during a capture of this thread, which has to be good in the end
  *	async MIB, create MIB, pitch MIB, array MIB	the same by other calls
- *	leave MIB	the same, but a signal handler leaves the call by longjmp() after 0.2 s. "leave: left"
- *	nested MIB	the same, and a signal handler allocates 2 MiB during the call, after 0.2 s
+ *	leave MIB	the same, but the handler of SIGALRM leaves the call by longjmp(). "leave: left"
+ *	nested MIB	the same, and the handler of SIGALRM allocates 2 MiB during the call
  *	thread MIB	the same in a thread, and the answer comes at "join"
  *	cancel		cancel that thread; its call is no cancellation point
- *	fork MIB	the same; after 0.2 s a signal handler forks. The child says how its call ended, too
+ *	fork MIB	the same; the handler of SIGALRM forks. The child says how its call ended, too
  *	free		free all
  *	check		"check: every word right": the memory has what was put there
  *	spin, end	launch a kernel that does not end; let it end, and wait for that
@@ -19,7 +20,6 @@
 
 #include <pthread.h>
 #include <setjmp.h>
-#include <sys/time.h>
 
 #define MEMORY_MAX 64
 #define MIB        (1UL << 20)
@@ -69,12 +69,37 @@ static CUresult array(size_t bytes)
 	return cuArrayCreate(&made, &how);
 }
 
+/* The memory is filled by what was captured. */
+static CUresult capture(CUdeviceptr *ptr, size_t bytes)
+{
+	CUgraphExec exec;
+	CUstream stream;
+	CUgraph graph;
+	CUresult result;
+
+	CALL(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	CALL(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+	result = cuMemAlloc(ptr, bytes);
+	if (!result)
+		CALL(cuMemsetD32Async(*ptr, 0x1000 + count, bytes / 4, stream));
+	CALL(cuStreamEndCapture(stream, &graph));
+	CALL(cuGraphInstantiate(&exec, graph, 0));
+	CALL(cuGraphLaunch(exec, stream));
+	CALL(cuStreamSynchronize(stream));
+	CALL(cuGraphExecDestroy(exec));
+	CALL(cuGraphDestroy(graph));
+	CALL(cuStreamDestroy(stream));
+	return result;
+}
+
 static CUresult allocate(const char *how, CUdeviceptr *ptr, size_t bytes)
 {
 	size_t pitch;
 
 	if (!strcmp(how, "async"))
 		return cuMemAllocAsync(ptr, bytes, NULL);
+	if (!strcmp(how, "capture"))
+		return capture(ptr, bytes);
 	if (!strcmp(how, "create"))
 		return create(ptr, bytes);
 	if (!strcmp(how, "pitch"))
@@ -97,7 +122,8 @@ static void make(const char *how, size_t bytes)
 		memory[count].ptr = ptr;
 		memory[count].bytes = bytes;
 		memory[count].word = 0x1000 + count;
-		CALL(cuMemsetD32(ptr, memory[count].word, bytes / 4));
+		if (strcmp(how, "capture"))
+			CALL(cuMemsetD32(ptr, memory[count].word, bytes / 4));
 		count++;
 	}
 	printf("%s: ok\n", how);
@@ -120,15 +146,6 @@ static void fork_here(int sig)
 	(void)sig;
 	if (!fork())
 		children = 1;
-}
-
-/* Call @handler after 0.2 s. */
-static void soon(void (*handler)(int))
-{
-	const struct itimerval when = {.it_value = {.tv_usec = 200000}};
-
-	signal(SIGALRM, handler);
-	setitimer(ITIMER_REAL, &when, NULL);
 }
 
 static void *in_thread(void *arg)
@@ -179,13 +196,13 @@ static void obey(const struct kernels *kernels, const char *order, size_t number
 			printf("leave: left\n");
 			return;
 		}
-		soon(leave);
+		signal(SIGALRM, leave);
 		make(order, number * MIB);
 	} else if (!strcmp(order, "nested")) {
-		soon(allocate_too);
+		signal(SIGALRM, allocate_too);
 		make(order, number * MIB);
 	} else if (!strcmp(order, "fork")) {
-		soon(fork_here);
+		signal(SIGALRM, fork_here);
 		make(order, number * MIB);
 		if (children) {
 			fflush(stdout);

@@ -12,7 +12,7 @@
  *	6	as 3, with a graph whose nodes are added one by one
  *
  * Between them are --calls kernels in the mean that wait for nobody, and sleeps. A rank looks at its results after up to
- * --ahead steps. With --leave N the communicators end before step N, and the rest of the steps waits for
+ * --ahead steps. --ballast N: N MiB more in each rank, which no kernel changes. With --leave N the communicators end before step N, and the rest of the steps waits for
  * nobody. SIGINT to the first process, which uses no CUDA, ends the job at a step that is the
  * same for all. Rank 0 prints the steps. At the end every rank compares its memory with what it
  * should have.
@@ -31,6 +31,9 @@
 #define COMMS     64
 #define WORDS     (1u << 14)
 #define BATCHES   4 /* in a step */
+
+#define BALLAST_WORDS (ballast << 18)
+#define BALLAST_WORD  (0xb0000000u + (uint32_t)my_rank)
 
 enum shape { DATA, PIPELINE, GRID, GRAPH, ONE_COMM, PIPELINE_AND_WORLD, GRAPH_BY_HAND, SHAPES };
 
@@ -99,7 +102,7 @@ static const char meet_ptx[] = ".version 6.4\n"
 
 static unsigned long nranks = 2;
 static unsigned long my_rank = MAX_RANKS; /* the first process has none */
-static unsigned long shared_fd, shape, ahead = 2, leave, calls = 2;
+static unsigned long shared_fd, shape, ahead = 2, leave, calls = 2, ballast;
 static struct shared *shared;
 
 struct rank {
@@ -107,7 +110,8 @@ struct rank {
 	CUfunction all_reduce, send_recv;
 	CUstream stream;
 	CUdeviceptr shared; /* as the GPU sees it */
-	CUdeviceptr comms;  /* an array by index; those of other ranks are not used */
+	CUdeviceptr ballast;
+	CUdeviceptr comms; /* an array by index; those of other ranks are not used */
 	uint32_t rounds[COMMS];
 	CUdeviceptr words;
 	uint64_t nwords;
@@ -171,6 +175,10 @@ static void rank_init(struct rank *r)
 	r->nwords = WORDS;
 	CALL(cuMemAlloc_v2(&r->words, WORDS * sizeof(uint32_t)));
 	CALL(cuMemsetD32_v2(r->words, 0, WORDS));
+	if (ballast) {
+		CALL(cuMemAlloc_v2(&r->ballast, BALLAST_WORDS * sizeof(uint32_t)));
+		CALL(cuMemsetD32_v2(r->ballast, BALLAST_WORD, BALLAST_WORDS));
+	}
 	join_all(r);
 	/* Those were on another stream. */
 	CALL(cuCtxSynchronize());
@@ -315,16 +323,15 @@ static void check_comms(const struct rank *r)
 	}
 }
 
-static void check_words(const struct rank *r)
+static void check_each(CUdeviceptr at, size_t n, uint32_t right, const char *what)
 {
-	uint32_t *words = malloc(WORDS * sizeof(*words));
+	uint32_t *words = malloc(n * sizeof(*words));
 
-	CALL(cuMemcpyDtoH_v2(words, r->words, WORDS * sizeof(*words)));
-	for (uint32_t i = 0; i < WORDS; i++)
-		if (words[i] != r->increments)
-			step_die("peers: word %" PRIu32 " of rank %lu is %" PRIu32
-				 ", should be %" PRIu32,
-				 i, my_rank, words[i], r->increments);
+	CALL(cuMemcpyDtoH_v2(words, at, n * sizeof(*words)));
+	for (size_t i = 0; i < n; i++)
+		if (words[i] != right)
+			step_die("peers: %s %zu of rank %lu is %" PRIu32 ", should be %" PRIu32,
+				 what, i, my_rank, words[i], right);
 	free(words);
 }
 
@@ -372,7 +379,9 @@ static int rank_main(void)
 	CALL(cuStreamSynchronize(r.stream));
 	if (r.comms)
 		check_comms(&r);
-	check_words(&r);
+	check_each(r.words, WORDS, r.increments, "word");
+	if (r.ballast)
+		check_each(r.ballast, BALLAST_WORDS, BALLAST_WORD, "word of the ballast");
 	return 0;
 }
 
@@ -380,9 +389,9 @@ int main(int argc, char **argv)
 {
 	const struct step_option options[] = {
 		{"ranks", &nranks}, {"rank", &my_rank}, {"fd", &shared_fd}, {"shape", &shape},
-		{"ahead", &ahead},  {"leave", &leave},  {"calls", &calls}};
+		{"ahead", &ahead},  {"leave", &leave},  {"calls", &calls},  {"ballast", &ballast}};
 
-	step_parse(argc, argv, options, 7);
+	step_parse(argc, argv, options, 8);
 	if (nranks < 1 || nranks > MAX_RANKS || shape >= SHAPES || !ahead || !calls)
 		step_die("peers: --ranks is 1 to %d, --shape 0 to %d", MAX_RANKS, SHAPES - 1);
 	if (my_rank < nranks)
@@ -393,7 +402,7 @@ int main(int argc, char **argv)
 	map_shared();
 	shared->stop_at = (uint32_t)step_count;
 	for (my_rank = 0; my_rank < nranks; my_rank++)
-		many_start("peers", options, 7);
+		many_start("peers", options, 8);
 	many_wait("peers", nranks, &shared->stop);
 	printf("peers: %" PRIu32 " steps, every rank right\n", shared->stop_at);
 	return 0;

@@ -18,6 +18,10 @@ int cudawd_explain(int err, const char *where)
 	case EACCES:
 		complain("%s: it belongs to another user", where);
 		return EXIT_DENIED;
+	case EBUSY:
+		complain("%s: you or others have too many connections to this cudawd; try later",
+			 where);
+		return EXIT_FAILED;
 	case EPROTO:
 	case ENOENT:
 		complain("%s: this cudawd is of another version than this command", where);

@@ -121,6 +121,7 @@ static int go_on(struct restoring *r, const struct job_directory *directory,
 	struct job job = {.own_pid = pid, .pid = pid, .directory = directory, .fd = -1};
 	char request[PROTOCOL_LINE];
 	double begin = clock_ms();
+	bool stays;
 	int ret;
 
 	make_request(r, request, sizeof(request));
@@ -132,11 +133,13 @@ static int go_on(struct restoring *r, const struct job_directory *directory,
 	job.status.resume = (struct job_transfer){0};
 	if (!ret && !r->paused)
 		ret = outcome_ask(&job, "restore", "restoring", "resume");
-	r->left = ret && !job.error && !strcmp(job.end, END_BUSY);
-	if (r->left)
+	stays = ret && !job.error && !strcmp(job.end, END_BUSY);
+	if (stays)
 		complain("%d stays paused", job.pid);
+	r->left = stays || (ret && !job.error && !strcmp(job.end, END_TURN));
 	*resume = job.status.resume;
-	return ret;
+	/* It is the restore that failed, whatever the job says. */
+	return !ret || ret == EXIT_UNSUPPORTED ? ret : EXIT_FAILED;
 }
 
 /* Now, by the clock of struct process's start. */

@@ -3,6 +3,7 @@
 #include "tools/daemon/events.h"
 #include "tools/daemon/gpus.h"
 #include "tools/daemon/members.h"
+#include "tools/daemon/rules.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -14,13 +15,20 @@ static bool may_see(const struct peer *peer, uid_t uid)
 	return peer->uid == 0 || peer->uid == uid;
 }
 
+static const char *state_of(const struct daemon_gpu *gpu)
+{
+	if (!rules_share(gpu->uuid))
+		return "excluded";
+	return gpu->drained ? "drained" : "shared";
+}
+
 static void say_gpus(struct peer *peer)
 {
 	const struct daemon_gpu *gpu;
 
 	for (int i = 0; (gpu = gpus_get(i)); i++)
-		peer_say(peer, "gpu %s %zu %zu %zu %zu", gpu->uuid, gpu->total, gpu->used,
-			 gpu->other, gpu->capacity);
+		peer_say(peer, "gpu %s %zu %zu %zu %zu %s", gpu->uuid, gpu->total, gpu->used,
+			 gpu->other, gpu->capacity, state_of(gpu));
 }
 
 static void say_member(struct peer *peer, const struct member *m, double now)
@@ -59,8 +67,9 @@ static void say_event(struct peer *peer, const struct event *event)
 	bool seen = may_see(peer, event->uid);
 
 	peer_say(peer, "event %" PRIu64 " %" PRIu64 " %s %d %u %s %s %s", event->number,
-		 event->unix_ms, event->kind, event->pid, event->uid, seen ? event->id : "-",
-		 seen && event->name[0] ? event->name : "-", seen ? event->text : "-");
+		 event->unix_ms, event->kind, event->pid, event->uid,
+		 seen && event->id[0] ? event->id : "-", seen && event->name[0] ? event->name : "-",
+		 seen ? event->text : "-");
 }
 
 static void say_events(struct peer *peer)
@@ -88,20 +97,48 @@ static bool is_meant(const struct member *m, const char *word)
 	return !strcmp(word, m->job) || !strcmp(word, m->name) || !strcmp(word, pid);
 }
 
-/* Returns the last line. */
+/*
+ * Other users choose the names and IDs of their jobs, so that one of theirs counts only if no other is
+ * meant. Returns the last line.
+ */
 static const char *give(struct peer *peer, const char *word, double now)
 {
-	const char *end = "end " END_INVALID " no member of the daemon has this id, name or PID";
+	bool given = false, denied = false;
 
 	for (const struct member *m = members_next(NULL); m; m = members_next(m)) {
+		bool mine = may_see(peer, m->peer->uid);
+
 		if (!is_meant(m, word))
 			continue;
-		if (!may_see(peer, m->peer->uid))
-			return "end " END_DENIED " the job belongs to another user";
-		members_give(m, now);
-		end = "end " END_OK;
+		given |= mine;
+		denied |= !mine;
+		if (mine)
+			members_give(m, now);
 	}
-	return end;
+	if (given)
+		return "end " END_OK;
+	return denied ? "end " END_DENIED " the job belongs to another user"
+		      : "end " END_INVALID " no member of the daemon has this id, name or PID";
+}
+
+/* Of the daemon's user or root. Returns the last line. */
+static const char *obey(struct peer *peer, const struct line *line)
+{
+	char why[RULES_WHY];
+
+	if (!may_see(peer, geteuid()))
+		return "end " END_DENIED " this is for the daemon's user and root";
+	if (line->word == LINE_SET && rules_set(peer, line->text, why)) {
+		peer_say(peer, "note %s", why);
+		return "end " END_INVALID " nothing was set";
+	}
+	if (line->word != LINE_SET && gpus_drain(line->uuid, line->word == LINE_DRAIN)) {
+		peer_say(peer, "note the daemon has as many GPUs as it can");
+		return "end " END_INVALID " nothing was drained";
+	}
+	if (line->word != LINE_SET)
+		rules_note(peer, line->word == LINE_DRAIN ? "drained" : "undrained", line->uuid);
+	return "end " END_OK;
 }
 
 bool answers_take(struct peer *peer, const struct line *line, double now)
@@ -124,6 +161,11 @@ bool answers_take(struct peer *peer, const struct line *line, double now)
 		break;
 	case LINE_GIVE:
 		end = give(peer, line->text, now);
+		break;
+	case LINE_SET:
+	case LINE_DRAIN:
+	case LINE_UNDRAIN:
+		end = obey(peer, line);
 		break;
 	default:
 		return false;

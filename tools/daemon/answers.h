@@ -8,13 +8,17 @@
  *	events		the last events, oldest first
  *	events follow	the same, and then each one when it comes, until the command disconnects
  *	give WORD	members whose id, name or PID is WORD give their turn to those who wait
+ *	set KEY=VALUE...	settings (conf.h), until the daemon ends. If one is wrong, a line
+ *			"note TEXT" says why, and none is taken
+ *	drain UUID	nobody gets a turn on that GPU any more; undrain UUID: they do again
  *	launch		the program of this process may become a member: the daemon does not end
  *			before the process does
  *
- * The answer to "list":
+ * set, drain and undrain are for the daemon's user and root. The answer to "list":
  *
  *	daemon PID VERSION
- *	gpu UUID TOTAL USED OTHERS CAPACITY	bytes; TOTAL 0: NVML does not know it
+ *	gpu UUID TOTAL USED OTHERS CAPACITY STATE	bytes; TOTAL 0: NVML does not know it;
+ *						STATE: shared, drained, or excluded by the settings
  *	member NUMBER PID UID STATE		the lines up to the next "member" belong to it. PID: as
  *						the daemon sees it, 0 if it does not; STATE: a word
  *						of the ledger (turns.h)

@@ -1,44 +1,85 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/daemon/gpus.h"
+#include "tools/daemon/rules.h"
 #include "tools/daemon/sampler.h"
 #include "tools/daemon/turns.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
 #define LOG_PREFIX "gpus: "
 #include "common/log.h"
 
-/* Without NVML: more than any GPU has, and sums of it do not overflow. */
+/* Without NVML, or if it is not shared: more than any GPU has, and sums of it do not overflow. */
 #define NO_LIMIT ((size_t)1 << 60)
 
 static struct daemon_gpu gpus[TURNS_GPUS];
 static size_t last_other[TURNS_GPUS]; /* of the sample before */
 static int ngpus;
-static size_t margin;
 static long (*mapped_on)(int gpu);
+static bool (*is_used)(int gpu);
+static void (*end_users)(int gpu);
 
-void gpus_init(size_t keep, long (*mapped)(int gpu))
+void gpus_init(long (*mapped)(int gpu), bool (*used)(int gpu), void (*end)(int gpu))
 {
-	margin = keep;
 	mapped_on = mapped;
+	is_used = used;
+	end_users = end;
 }
 
-int gpus_find(const char *uuid)
+static int index_of(const char *uuid)
 {
 	for (int i = 0; i < ngpus; i++)
 		if (!strcmp(gpus[i].uuid, uuid))
 			return i;
-	if (ngpus == TURNS_GPUS)
+	return -1;
+}
+
+/* A place for one more GPU; -1: there is none. Any user may have told of GPUs that do not exist. */
+static int find_place(void)
+{
+	if (ngpus < TURNS_GPUS)
+		return ngpus++;
+	for (int i = 0; i < ngpus; i++)
+		if (!gpus[i].total && !gpus[i].drained && !is_used(i))
+			return i;
+	for (int i = 0; i < ngpus; i++) {
+		if (!gpus[i].unknown || gpus[i].total || gpus[i].drained)
+			continue;
+		end_users(i);
+		return i;
+	}
+	return -1;
+}
+
+int gpus_find(const char *uuid)
+{
+	int i = index_of(uuid);
+
+	if (i >= 0)
+		return i;
+	i = find_place();
+	if (i < 0)
 		return -1;
-	gpus[ngpus].capacity = NO_LIMIT;
-	snprintf(gpus[ngpus].uuid, sizeof(gpus[ngpus].uuid), "%s", uuid);
-	return ngpus++;
+	gpus[i] = (struct daemon_gpu){.capacity = NO_LIMIT, .size = NO_LIMIT};
+	snprintf(gpus[i].uuid, sizeof(gpus[i].uuid), "%s", uuid);
+	return i;
 }
 
 const struct daemon_gpu *gpus_get(int index)
 {
 	return index < ngpus ? &gpus[index] : NULL;
+}
+
+int gpus_drain(const char *uuid, bool drained)
+{
+	int i = gpus_find(uuid);
+
+	if (i < 0)
+		return -ENOSPC;
+	gpus[i].drained = drained;
+	return 0;
 }
 
 static void give_up(struct daemon_gpu *gpu)
@@ -49,10 +90,15 @@ static void give_up(struct daemon_gpu *gpu)
 
 void gpus_sample(double age_ms, double now)
 {
+	bool under_way = false;
+
+	for (int i = 0; i < ngpus; i++)
+		under_way |= gpus[i].asked;
 	for (int i = 0; i < ngpus; i++) {
 		struct daemon_gpu *gpu = &gpus[i];
+		bool again = gpu->asked_ms > 0;
 
-		if (gpu->asked || (gpu->asked_ms && now - gpu->asked_ms < age_ms))
+		if (gpu->asked || (again && (under_way || now - gpu->asked_ms < age_ms)))
 			continue;
 		gpu->asked_ms = now;
 		gpu->asked = true;
@@ -64,9 +110,13 @@ void gpus_sample(double age_ms, double now)
 static void set_others(int i, size_t other)
 {
 	struct daemon_gpu *gpu = &gpus[i];
+	size_t margin = rules_value(CONF_MARGIN);
 
 	gpu->other = other;
+	gpu->size = gpu->total > margin ? gpu->total - margin : 0;
 	gpu->capacity = gpu->total > other + margin ? gpu->total - other - margin : 0;
+	if (!rules_share(gpu->uuid))
+		gpu->capacity = NO_LIMIT;
 }
 
 void gpus_leave(int i, size_t mapped)
@@ -85,6 +135,8 @@ static void take_sample(int i, const struct sample *sample)
 	long mapped = mapped_on(i);
 
 	give_up(gpu);
+	gpu->unknown = !sample->total;
+	gpu->unsure = mapped < 0;
 	if (!sample->total || sample->free > sample->total || mapped < 0)
 		return;
 	other = used > (size_t)mapped ? used - mapped : 0;
@@ -100,7 +152,7 @@ void gpus_take(void)
 	int got;
 
 	while ((got = sampler_take(&sample)) > 0) {
-		int i = gpus_find(sample.uuid);
+		int i = index_of(sample.uuid);
 
 		if (i >= 0)
 			take_sample(i, &sample);

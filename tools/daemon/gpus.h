@@ -9,7 +9,8 @@
  * A member's own memory grows a moment before the member says so. So what others have counts as
  * more only if two samples in a row say so.
  *
- * The capacity of a GPU of which NVML knows nothing has no limit: its jobs run as without a daemon.
+ * The capacity of a GPU of which NVML knows nothing, or that is not shared (rules.h), has no limit: its
+ * jobs run as without a daemon.
  */
 #include "common/gpu.h"
 
@@ -21,24 +22,41 @@ struct daemon_gpu {
 	size_t total, used; /* as NVML has it; 0: not known */
 	size_t other;       /* what others have */
 	size_t capacity;
+	size_t size;     /* what it were if others had nothing */
+	bool drained;    /* nobody gets a turn there */
+	bool unsure;     /* memory moves, and other is that of an earlier moment */
 	bool known;      /* it was sampled, or nobody knows it */
+	bool unknown;    /* NVML has said so */
 	bool asked;      /* a sample is under way */
 	double asked_ms; /* the last one; 0: never */
 };
 
-/* @mapped: what the members have on the GPU @gpu; negative while that changes quickly. */
-void gpus_init(size_t margin, long (*mapped)(int gpu));
+/*
+ * @mapped: what the members have on the GPU @gpu; negative while that changes quickly. @used: whether a
+ * member, or a process that is about to be one, has told of it. @end: end all of these.
+ */
+void gpus_init(long (*mapped)(int gpu), bool (*used)(int gpu), void (*end)(int gpu));
 
-/* The number of the GPU @uuid, which is added if it is new; -1: there are too many. */
+/*
+ * The number of the GPU @uuid, which is added if it is new; -1: there are too many. One that is not used,
+ * of which NVML has not told, and that is not drained, makes way for it; or else one that is used, if NVML
+ * has said that it does not know it: its users end, of whom the caller may be one.
+ */
 int gpus_find(const char *uuid);
 
 /* The GPU @index; NULL: there are no more. */
 const struct daemon_gpu *gpus_get(int index);
 
+/* Drain the GPU @uuid, or end that. Returns 0, or -ENOSPC: there are too many GPUs. */
+int gpus_drain(const char *uuid, bool drained);
+
 /* A member has left, that had @mapped bytes on @gpu: others have them, until a sample says else. */
 void gpus_leave(int gpu, size_t mapped);
 
-/* Look at all GPUs that were not looked at for @age_ms. */
+/*
+ * Look at all GPUs that were not looked at for @age_ms; but at those that were looked at before only when
+ * no sample is under way, so that there are moments without any.
+ */
 void gpus_sample(double age_ms, double now);
 
 /* Take the samples that have come. */

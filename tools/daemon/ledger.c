@@ -6,10 +6,12 @@
 #include <string.h>
 
 #define FIRST_HANDOVER_MS 500   /* until one is measured */
+#define REST_MS           2000  /* for the kernels of a member that is to leave, at first */
+#define REST_MAX_MS       16000 /* and when that was too short, each time twice as long */
 #define BACK_OFF_MS       10000 /* for a member that did not come to rest */
-#define BACK_OFF_MAX_MS   40000
-#define RETRY_MS          1000 /* for a member that could not take memory back */
-#define PROMISE_MS        1000 /* for an allocation to show in what the member has */
+#define BACK_OFF_RESTS    20    /* at most so many times what it had for its kernels */
+#define RETRY_MS          1000  /* for a member that could not take memory back */
+#define PROMISE_MS        2000  /* for an allocation to show in what the member has */
 
 struct turns *turns_new(const struct turns_settings *settings)
 {
@@ -27,6 +29,11 @@ void turns_free(struct turns *t)
 	free(t);
 }
 
+void turns_set(struct turns *t, const struct turns_settings *settings)
+{
+	t->settings = *settings;
+}
+
 struct member *ledger_find(struct turns *t, uint32_t id)
 {
 	FOR_EACH_MEMBER(t, m)
@@ -39,7 +46,7 @@ bool ledger_uses(const struct member *m, int gpu)
 {
 	const struct need *n = &m->need[gpu];
 
-	if (n->mapped || n->total)
+	if (n->mapped || n->total || n->promised)
 		return true;
 	for (int i = 0; i < m->ngrows; i++)
 		if (m->grows[i].gpu == gpu)
@@ -56,6 +63,16 @@ bool ledger_has_one_gpu(const struct member *m)
 	return n <= 1;
 }
 
+double ledger_pinned_at(const struct member *m)
+{
+	double first = 0;
+
+	for (int i = 0; i < m->ngrows; i++)
+		if (m->grows[i].pinned_at > 0 && (first <= 0 || m->grows[i].pinned_at < first))
+			first = m->grows[i].pinned_at;
+	return first;
+}
+
 uint64_t ledger_mapped(const struct member *m)
 {
 	uint64_t sum = 0;
@@ -63,6 +80,14 @@ uint64_t ledger_mapped(const struct member *m)
 	for (int g = 0; g < TURNS_GPUS; g++)
 		sum += m->need[g].mapped;
 	return sum;
+}
+
+bool ledger_is_on_drained(const struct turns *t, const struct member *m)
+{
+	for (int g = 0; g < TURNS_GPUS; g++)
+		if (t->drained[g] && m->need[g].mapped)
+			return true;
+	return false;
 }
 
 static uint64_t total_of(const struct member *m)
@@ -96,6 +121,8 @@ uint64_t ledger_held(const struct member *m, int gpu)
 
 	if (m->phase != PHASE_RUNS)
 		room = ledger_has_one_gpu(m) ? (n->total ? m->room : 0) : m->room ? n->total : 0;
+	if (m->ending)
+		room = n->total;
 	return (room > n->mapped ? room : n->mapped) + n->promised;
 }
 
@@ -110,7 +137,7 @@ int64_t ledger_free(const struct turns *t, int gpu)
 
 static bool is_active(const struct member *m)
 {
-	return m->phase == PHASE_RUNS && !m->idle && !m->paused && !m->ngrows;
+	return m->phase == PHASE_RUNS && !m->idle && !m->paused && !m->ngrows && !m->ending;
 }
 
 /* The share of the time that @m had: the least of its GPUs', each divided by those that ran there. */
@@ -147,14 +174,30 @@ void ledger_advance(struct turns *t, double now)
 	}
 }
 
+/* When the first of its allocations began to wait; 0: none waits. */
+static double waits_since(const struct member *m)
+{
+	double first = 0;
+
+	for (int i = 0; i < m->ngrows; i++)
+		if (first <= 0 || m->grows[i].since < first)
+			first = m->grows[i].since;
+	return first;
+}
+
 void ledger_set_phase(struct member *m, enum phase phase, double now)
 {
 	m->phase = phase;
 	m->phase_since = m->progress_at = now;
+	m->ending = false;
+	/* What an allocation was promised it cannot take while its member is out, and asks for anew. */
+	for (int g = 0; g < TURNS_GPUS && phase == PHASE_OUT; g++)
+		m->need[g].promised = 0;
 	if (phase == PHASE_RUNS) {
 		m->wants = m->given = m->woken = false;
 		m->room = 0;
-		m->wait_since = m->ngrows ? now : 0;
+		/* An allocation keeps its place among those who wait. */
+		m->wait_since = waits_since(m);
 	}
 }
 
@@ -180,6 +223,29 @@ bool ledger_order(struct turns *t, const struct turns_order *order)
 void turns_capacity(struct turns *t, int gpu, uint64_t bytes)
 {
 	t->capacity[gpu] = bytes;
+}
+
+void turns_size(struct turns *t, int gpu, uint64_t bytes)
+{
+	t->size[gpu] = bytes;
+}
+
+void turns_unsure(struct turns *t, int gpu, bool unsure)
+{
+	t->unsure[gpu] = unsure;
+}
+
+void turns_expect(struct turns *t, double until_ms)
+{
+	if (until_ms > t->expects_until)
+		t->expects_until = until_ms;
+}
+
+void turns_drain(struct turns *t, int gpu, bool drained)
+{
+	FOR_EACH_MEMBER(t, m)
+	m->takes_all &= m->paused || drained || !t->drained[gpu];
+	t->drained[gpu] = drained;
 }
 
 /* The least virtual time of those that run or want to; @m's own if there is none. */
@@ -227,6 +293,10 @@ void turns_leave(struct turns *t, uint32_t id, double now)
 	}
 	ledger_end_handover(t, m);
 	*m = (struct member){.id = 0};
+	/* There may be room now for one that could not give, or take back, what it has. */
+	FOR_EACH_MEMBER(t, other)
+	if (other->phase == PHASE_OUT)
+		other->asked_until = 0;
 }
 
 static void progress(struct turns *t, struct member *m, double now)
@@ -236,6 +306,14 @@ static void progress(struct turns *t, struct member *m, double now)
 	m->progress_at = now;
 	if (entrant)
 		entrant->progress_at = now;
+}
+
+static bool lacks_memory(const struct member *m)
+{
+	for (int g = 0; g < TURNS_GPUS; g++)
+		if (m->need[g].mapped < m->need[g].total)
+			return true;
+	return false;
 }
 
 void turns_need(struct turns *t, uint32_t id, int gpu, uint64_t mapped, uint64_t total, double now)
@@ -253,8 +331,13 @@ void turns_need(struct turns *t, uint32_t id, int gpu, uint64_t mapped, uint64_t
 		if (m->phase == PHASE_LEAVING)
 			m->yield_from += mapped - n->mapped;
 	}
+	m->takes_all |= t->drained[gpu] && m->phase == PHASE_RUNS && !n->mapped && mapped;
 	n->mapped = mapped;
 	n->total = total;
+	if (m->ending && !lacks_memory(m)) {
+		ledger_set_phase(m, PHASE_RUNS, now);
+		m->safe_until = now + policy_quantum(t);
+	}
 }
 
 /* A member with one GPU says there what it has in all. */
@@ -290,6 +373,20 @@ void turns_freed(struct turns *t, uint32_t id, uint64_t bytes, double now)
 	progress(t, m, now);
 }
 
+void turns_progress(struct turns *t, uint32_t id, double now)
+{
+	struct member *m = ledger_find(t, id);
+
+	ledger_advance(t, now);
+	if (m)
+		progress(t, m, now);
+}
+
+int ledger_rest_ms(const struct member *m)
+{
+	return m->rest_ms ? m->rest_ms : REST_MS;
+}
+
 static void start_to_wait(struct member *m, double now)
 {
 	if (m->wait_since <= 0)
@@ -310,7 +407,7 @@ void turns_want(struct turns *t, uint32_t id, double now)
 	struct member *m = ledger_find(t, id);
 
 	ledger_advance(t, now);
-	if (!m || m->phase == PHASE_RUNS)
+	if (!m || m->phase == PHASE_RUNS || m->wants)
 		return;
 	limit_credit(t, m);
 	m->wants = true;
@@ -331,6 +428,15 @@ void turns_idle(struct turns *t, uint32_t id, bool idle, double now)
 	m->idle = idle;
 }
 
+int turns_idle_limit(struct turns *t, uint32_t id)
+{
+	struct member *m = ledger_find(t, id);
+
+	if (m && !m->idle_limit)
+		m->idle_limit = policy_idle_limit(t, m);
+	return m ? m->idle_limit : 0;
+}
+
 void turns_paused(struct turns *t, uint32_t id, bool paused, double now)
 {
 	struct member *m = ledger_find(t, id);
@@ -342,9 +448,14 @@ void turns_paused(struct turns *t, uint32_t id, bool paused, double now)
 	if (paused && !m->paused)
 		m->takes_all = true;
 	m->paused = paused;
-	if (!paused)
+	if (!paused) {
+		/* Nothing was taken, and it runs on. */
+		m->takes_all &= m->phase != PHASE_RUNS || ledger_is_on_drained(t, m);
+		if (m->ngrows)
+			start_to_wait(m, now);
 		return;
-	m->wants = m->woken = m->given = false;
+	}
+	m->wants = m->woken = m->given = m->ending = false;
 	m->wait_since = 0;
 	if (m->phase == PHASE_ENTERS)
 		ledger_set_phase(m, PHASE_OUT, now);
@@ -364,29 +475,83 @@ void turns_grow(struct turns *t, uint32_t id, uint64_t serial, int gpu, uint64_t
 			     &(struct turns_order){.kind = TURNS_NO, .id = id, .serial = serial});
 		return;
 	}
-	m->grows[m->ngrows++] = (struct grow){.serial = serial, .gpu = gpu, .bytes = bytes};
+	m->grows[m->ngrows++] =
+		(struct grow){.serial = serial, .bytes = bytes, .gpu = gpu, .since = now};
 	m->idle = false;
 	start_to_wait(m, now);
+}
+
+void ledger_end_grow(struct member *m, int i)
+{
+	m->ngrows--;
+	memmove(m->grows + i, m->grows + i + 1, (size_t)(m->ngrows - i) * sizeof(*m->grows));
+	if (!m->ngrows && !m->ending && m->phase == PHASE_RUNS)
+		m->wait_since = 0;
+}
+
+void turns_forget(struct turns *t, uint32_t id, uint64_t first, uint64_t last, double now)
+{
+	struct member *m = ledger_find(t, id);
+
+	ledger_advance(t, now);
+	if (!m)
+		return;
+	for (int i = m->ngrows; i-- > 0;)
+		if (m->grows[i].serial >= first && m->grows[i].serial <= last)
+			ledger_end_grow(m, i);
+	if (m->slot && m->phase == PHASE_RUNS && !m->ngrows && !m->ending)
+		ledger_end_handover(t, m);
+}
+
+void turns_pinned(struct turns *t, uint32_t id, uint64_t serial, double now)
+{
+	struct member *m = ledger_find(t, id);
+
+	ledger_advance(t, now);
+	for (int i = 0; m && i < m->ngrows; i++)
+		if (m->grows[i].serial == serial)
+			m->grows[i].pinned_at = now;
+}
+
+void turns_ends(struct turns *t, uint32_t id, double now)
+{
+	struct member *m = ledger_find(t, id);
+
+	ledger_advance(t, now);
+	if (!m)
+		return;
+	ledger_end_handover(t, m);
+	m->leaves_for = 0;
+	m->paused = m->takes_all = m->idle = false;
+	m->asked_until = 0;
+	ledger_set_phase(m, PHASE_RUNS, now);
+	m->ending = lacks_memory(m);
+	if (m->ending)
+		start_to_wait(m, now);
 }
 
 /* It does not get, or give, memory for a while: each time twice as long. */
 static void back_off(struct member *m, double first_ms, double now)
 {
+	double most = BACK_OFF_RESTS * ledger_rest_ms(m);
+
 	m->back_off = m->back_off < first_ms ? first_ms : m->back_off * 2;
-	if (m->back_off > BACK_OFF_MAX_MS)
-		m->back_off = BACK_OFF_MAX_MS;
+	if (m->back_off > most)
+		m->back_off = most;
 	m->asked_until = now + m->back_off;
 }
 
 static void end_yield(struct turns *t, struct member *m, enum turns_end end, double now)
 {
-	bool kept_all = end != TURNS_OK && !m->freed;
+	bool kept_all = end != TURNS_OK && end != TURNS_LEFT && !m->freed;
 
 	progress(t, m, now);
 	m->leaves_for = 0;
 	if (end != TURNS_OK)
 		back_off(m, BACK_OFF_MS, now);
-	else
+	if (end == TURNS_TIMEOUT && ledger_rest_ms(m) < REST_MAX_MS)
+		m->rest_ms = 2 * ledger_rest_ms(m);
+	if (end == TURNS_OK)
 		m->back_off = 0;
 	m->room = 0;
 	if (end == TURNS_OK)
@@ -404,8 +569,12 @@ static void end_fill(struct turns *t, struct member *m, enum turns_end end, doub
 		back_off(m, RETRY_MS, now);
 		return;
 	}
-	if (m->phase == PHASE_ENTERS && m->turn_at > 0)
-		t->handover_ms += (now - m->turn_at - t->handover_ms) / 4;
+	if (m->phase == PHASE_ENTERS && m->turn_at > 0) {
+		double took = now - m->turn_at;
+
+		t->handover_ms += (took - t->handover_ms) / 4;
+		m->entered_ms += m->entered_ms > 0 ? (took - m->entered_ms) / 4 : took;
+	}
 	ledger_end_handover(t, m);
 	m->back_off = 0;
 	m->handovers++;
@@ -430,8 +599,10 @@ void turns_give(struct turns *t, uint32_t id, double now)
 	struct member *m = ledger_find(t, id);
 
 	ledger_advance(t, now);
-	if (m && m->phase == PHASE_RUNS)
-		m->given = true;
+	if (!m || m->phase != PHASE_RUNS)
+		return;
+	m->given = true;
+	m->given_at = now;
 }
 
 static const char *state_of(const struct member *m)
@@ -440,7 +611,7 @@ static const char *state_of(const struct member *m)
 		return "paused";
 	switch (m->phase) {
 	case PHASE_RUNS:
-		return m->ngrows ? "waits" : m->idle ? "idle" : "runs";
+		return m->ngrows || m->ending ? "waits" : m->idle ? "idle" : "runs";
 	case PHASE_LEAVING:
 		return "leaving";
 	case PHASE_ENTERS:
@@ -511,7 +682,8 @@ void turns_check(const struct turns *t)
 		if (m->id == t->slot[g]) {
 			found = true;
 			assert(m->slot && !m->paused);
-			assert(m->phase == PHASE_ENTERS || (m->phase == PHASE_RUNS && m->ngrows));
+			assert(m->phase == PHASE_ENTERS ||
+			       (m->phase == PHASE_RUNS && (m->ngrows || m->ending)));
 		}
 		assert(found);
 	}
@@ -523,6 +695,7 @@ void turns_check(const struct turns *t)
 		assert(m->phase != PHASE_ENTERS || (m->wants && !m->paused));
 		assert(m->phase == PHASE_LEAVING || !m->leaves_for);
 		assert(m->phase != PHASE_RUNS || !m->room);
+		assert(m->phase == PHASE_RUNS || !m->ending);
 		for (int g = 0; g < TURNS_GPUS; g++)
 			found |= t->slot[g] == m->id;
 		assert(found);

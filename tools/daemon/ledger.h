@@ -21,6 +21,8 @@ struct need {
 struct grow {
 	uint64_t serial, bytes;
 	int gpu;
+	double since;
+	double pinned_at; /* 0: it does not keep the member from giving memory */
 };
 
 struct member {
@@ -32,29 +34,38 @@ struct member {
 	struct need need[TURNS_GPUS];
 
 	bool wants, idle, paused, given, watched;
-	bool slot;           /* it has its GPUs for a hand-over */
-	bool takes_all;      /* its user has paused it, and its lease is to be taken */
-	bool ran;            /* of PHASE_LEAVING: it ran before */
-	bool woken;          /* it wants to run again after it was idle */
-	uint64_t room;       /* bytes that it may have while it does not run */
-	uint64_t yield_from; /* what it had when its yield began */
-	uint64_t freed;      /* by that yield, so far */
-	uint32_t leaves_for; /* of PHASE_LEAVING: who gets the memory; 0: nobody */
-	struct grow grows[TURNS_GROWS];
+	bool slot;      /* it has its GPUs for a hand-over */
+	bool takes_all; /* its user has paused it, or its GPU is drained: its lease is to be taken */
+	bool ran;       /* of PHASE_LEAVING: it ran before */
+	bool woken;     /* it wants to run again after it was idle */
+	bool ending;    /* of PHASE_RUNS: it takes what it lacks by itself (turns_ends()) */
+	bool told;      /* of @room, since it entered */
+	uint64_t room;  /* bytes that it may have while it does not run */
+	uint64_t yield_from;            /* what it had when its yield began */
+	uint64_t freed;                 /* by that yield, so far */
+	uint32_t leaves_for;            /* of PHASE_LEAVING: who gets the memory; 0: nobody */
+	struct grow grows[TURNS_GROWS]; /* in the order of their beginning on each GPU */
 	int ngrows;
 
 	double phase_since, wait_since;
 	double promised_at;
+	double given_at;
 	double progress_at; /* something has moved in its hand-over */
-	double turn_at;     /* its hand-over began */
+	double turn_at;     /* its hand-over began; 0: one that was broken off */
+	double entered_ms;  /* how long its turns take to begin, averaged; 0: it had none */
+	int idle_limit;     /* milliseconds, as it was told; 0: not yet */
+	int rest_ms;        /* for its kernels, when it is to leave; 0: not yet told */
 	double asked_until; /* it is not asked for memory, or given a turn, before */
 	double back_off;
+	double safe_until; /* a signal has ended it, and it is not stopped before */
 	unsigned handovers;
 };
 
 struct turns {
 	struct turns_settings settings;
-	uint64_t capacity[TURNS_GPUS];
+	uint64_t capacity[TURNS_GPUS], size[TURNS_GPUS];
+	bool drained[TURNS_GPUS], unsure[TURNS_GPUS];
+	double expects_until;
 	uint32_t slot[TURNS_GPUS]; /* the member that is handed memory there; 0: none */
 	struct member members[TURNS_MEMBERS];
 	int nmembers; /* places that were ever used */
@@ -72,7 +83,10 @@ struct turns {
 struct member *ledger_find(struct turns *t, uint32_t id);
 bool ledger_uses(const struct member *m, int gpu);
 bool ledger_has_one_gpu(const struct member *m);
+/* When the first allocation began to wait that keeps @m from giving memory; 0: none does. */
+double ledger_pinned_at(const struct member *m);
 uint64_t ledger_mapped(const struct member *m);
+bool ledger_is_on_drained(const struct turns *t, const struct member *m);
 /* With its allocations that wait. */
 uint64_t ledger_wanted(const struct member *m, int gpu);
 /* Bytes on @gpu that nobody else may have. */
@@ -83,11 +97,17 @@ int64_t ledger_free(const struct turns *t, int gpu);
 /* Charge the time since the last event. */
 void ledger_advance(struct turns *t, double now);
 void ledger_set_phase(struct member *m, enum phase phase, double now);
+/* Number @i of @m's allocations does not wait any more. */
+void ledger_end_grow(struct member *m, int i);
 /* Give the GPUs of @m's hand-over to others. */
 void ledger_end_handover(struct turns *t, struct member *m);
 /* False if there is no place for it. */
 bool ledger_order(struct turns *t, const struct turns_order *order);
 
+/* How long the kernels of @m may take when it is to leave. */
+int ledger_rest_ms(const struct member *m);
+
 double policy_quantum(const struct turns *t);
+int policy_idle_limit(const struct turns *t, const struct member *m);
 
 #endif

@@ -15,7 +15,6 @@
 	X(SHARE, "share", "n")       \
 	X(ID, "id", "t")             \
 	X(NAME, "name", "t")         \
-	X(PID, "pid", "n")           \
 	X(COMMAND, "command", "t")   \
 	X(CLASS, "class", "t")       \
 	X(WEIGHT, "weight", "n")     \
@@ -26,16 +25,25 @@
 	X(IDLE, "idle", "n")         \
 	X(BUSY, "busy", "")          \
 	X(GROW, "grow", "nun")       \
+	X(PINNED, "pinned", "nun")   \
+	X(ENDS, "ends", "")          \
+	X(PING, "ping", "")          \
 	X(FREED, "freed", "n")       \
 	X(MAPPED, "mapped", "n")     \
 	X(READY, "ready", "")        \
+	X(FILLED, "filled", "")      \
+	X(HELD, "held", "t")         \
+	X(PEERS, "peers", "t")       \
 	X(END, "end", "t")           \
 	X(PROGRESS, "progress", "t") \
 	X(NOTE, "note", "t")         \
 	X(LAUNCH, "launch", "")      \
 	X(LIST, "list", "")          \
 	X(EVENTS, "events", "o")     \
-	X(GIVE, "give", "t")
+	X(GIVE, "give", "t")         \
+	X(SET, "set", "t")           \
+	X(DRAIN, "drain", "u")       \
+	X(UNDRAIN, "undrain", "u")
 
 #define LINE_ENUM(id, word, form) LINE_##id,
 enum line_word { LINE_MAP(LINE_ENUM) LINE_WORDS };

@@ -9,10 +9,11 @@
  * Nothing depends on the daemon: if it ends, each member has its lease again.
  */
 #include "common/clock.h"
-#include "common/size.h"
+#include "common/daemon.h"
 #include "tools/daemon/answers.h"
 #include "tools/daemon/members.h"
 #include "tools/daemon/peers.h"
+#include "tools/daemon/rules.h"
 #include "tools/daemon/sampler.h"
 #include "tools/daemon/socket.h"
 
@@ -32,15 +33,22 @@ static const char help[] =
 	"      --user             on cudawd.sock in the runtime directory, for this user; it ends\n"
 	"                         after the last member (the default)\n"
 	"      --socket PATH      on PATH; if root runs it, for all users\n"
+	"      --conf FILE        settings, in place of cudaw.conf in /etc, or in ~/.config; see\n"
+	"                         cudaw(1)\n"
 	"      --quantum SECONDS  how long a turn lasts; by default 20 times as long as it takes to\n"
 	"                         begin it, but 10 to 120 s\n"
-	"      --residence SECONDS  nobody has to give its turn before (2)\n"
-	"      --idle SECONDS     a job that makes no GPU call for so long is idle (1)\n"
+	"      --residence SECONDS  the least time of a turn; by default 5 times as long as it takes\n"
+	"                         to begin it, but at least 2 s\n"
+	"      --idle SECONDS     a job that makes no GPU call for so long is idle; by default as long\n"
+	"                         as its turns take to begin, but 0.2 to 5 s\n"
 	"      --silence SECONDS  a job that owes an answer for so long is left alone (10)\n"
 	"      --linger SECONDS   with --user, the time until it ends (5)\n"
 	"      --margin BYTES     memory of each GPU that nobody gets (256M)\n"
+	"      --jobs-per-user N  that may take turns; of a daemon for all users (32)\n"
 	"  -h, --help             this text\n"
 	"  -V, --version          the version\n"
+	"\n"
+	"Options count before the file of settings, which SIGHUP reads again.\n"
 	"\n"
 	"Exit codes: 0 ended by a signal, or after the last member; 1 failed; 2 wrong usage.\n";
 
@@ -48,16 +56,18 @@ enum { EXIT_USAGE = 2 };
 
 struct options {
 	const char *path; /* of the socket; NULL: the default */
-	double linger_ms;
-	struct members_settings members;
+	const char *conf; /* the file of settings; NULL: the default */
+	struct conf_values values;
 };
 
-static volatile sig_atomic_t stop;
+static volatile sig_atomic_t stop, reread;
 
 static void on_signal(int sig)
 {
-	(void)sig;
-	stop = 1;
+	if (sig == SIGHUP)
+		reread = 1;
+	else
+		stop = 1;
 }
 
 static void take_line(struct peer *peer, char *text)
@@ -98,64 +108,65 @@ static void wait_for_peers(double patience_ms)
 		peers_handle(fds, count, clock_ms());
 }
 
-/* Until a signal comes, or, with @users_own, nobody needs the daemon for @linger_ms. */
-static void serve(const struct options *options, bool users_own)
+static void read_rules_again(void)
 {
-	double needed_ms = clock_ms();
+	reread = 0;
+	rules_reread();
+}
+
+/* Until a signal comes, or, with @users_own, nobody needs the daemon for CONF_LINGER. */
+static void serve(bool users_own)
+{
+	bool needed = true; /* until the wait that has just ended */
+	double needed_ms = 0;
 
 	while (!stop) {
-		double now = clock_ms(), patience;
+		double now = clock_ms(), linger = rules_value(CONF_LINGER), patience;
 
+		if (reread)
+			read_rules_again();
 		members_decide(now);
 		answers_follow();
-		if (peers_next(NULL))
+		if (needed)
 			needed_ms = now;
-		if (users_own && now - needed_ms >= options->linger_ms)
+		if (users_own && now - needed_ms >= linger)
 			return;
+		needed = peers_next(NULL);
 		patience = sooner(members_patience(now), peers_patience(now));
-		if (users_own && !peers_next(NULL))
-			patience = sooner(patience, needed_ms + options->linger_ms - now);
+		if (users_own && !needed)
+			patience = sooner(patience, needed_ms + linger - now);
 		wait_for_peers(patience);
 	}
 }
 
-static bool take_seconds(const char *option, const char *text, double *ms)
-{
-	char *end;
-	double seconds = strtod(text, &end);
+/* Of options with a key of conf.h, getopt_long(3) returns the key plus this. */
+#define FIRST_KEY 256
 
-	if (end != text && (!*end || !strcmp(end, "s")) && seconds >= 0.001 && seconds <= 1e6) {
-		*ms = seconds * 1000;
+static bool take_key(struct options *options, enum conf_key key, const char *text)
+{
+	if (conf_take(&options->values, key, text))
 		return true;
-	}
-	fprintf(stderr, "cudawd: --%s %s: expected a number of seconds from 0.001 to 1000000\n",
-		option, text);
+	fprintf(stderr, "cudawd: --%s %s: expected %s\n", conf_names[key], text,
+		conf_expected(key));
 	return false;
 }
 
 /* Returns -1, or an exit code. */
 static int parse(int argc, char **argv, struct options *options)
 {
-	static const struct option names[] = {
-		{"user", no_argument, NULL, 'u'},
+	struct option names[CONF_KEYS + 6] = {
+		[CONF_KEYS] = {"user", no_argument, NULL, 'u'},
 		{"socket", required_argument, NULL, 'S'},
-		{"quantum", required_argument, NULL, 'q'},
-		{"residence", required_argument, NULL, 'r'},
-		{"idle", required_argument, NULL, 'i'},
-		{"silence", required_argument, NULL, 's'},
-		{"linger", required_argument, NULL, 'l'},
-		{"margin", required_argument, NULL, 'm'},
+		{"conf", required_argument, NULL, 'c'},
 		{"help", no_argument, NULL, 'h'},
 		{"version", no_argument, NULL, 'V'},
-		{NULL, 0, NULL, 0},
 	};
-	struct members_settings *members = &options->members;
 	bool good = true;
-	int opt, index = 0;
+	int opt;
 
-	while (good && (opt = getopt_long(argc, argv, "hV", names, &index)) != -1) {
-		const char *name = names[index].name;
-
+	for (int i = 0; i < CONF_KEYS; i++)
+		names[i] = (struct option){conf_names[i], required_argument, NULL, FIRST_KEY + i};
+	while (good && (opt = getopt_long(argc, argv, "hV", names, NULL)) != -1) {
 		switch (opt) {
 		case 'u':
 			options->path = NULL;
@@ -163,25 +174,8 @@ static int parse(int argc, char **argv, struct options *options)
 		case 'S':
 			options->path = optarg;
 			break;
-		case 'q':
-			good = take_seconds(name, optarg, &members->turns.quantum_ms);
-			break;
-		case 'r':
-			good = take_seconds(name, optarg, &members->turns.residence_ms);
-			break;
-		case 'i':
-			good = take_seconds(name, optarg, &members->idle_ms);
-			break;
-		case 's':
-			good = take_seconds(name, optarg, &members->silence_ms);
-			break;
-		case 'l':
-			good = take_seconds(name, optarg, &options->linger_ms);
-			break;
-		case 'm':
-			good = size_parse(optarg, &members->margin);
-			if (!good)
-				fprintf(stderr, "cudawd: --margin %s: expected a size\n", optarg);
+		case 'c':
+			options->conf = optarg;
 			break;
 		case 'h':
 			fputs(help, stdout);
@@ -190,7 +184,7 @@ static int parse(int argc, char **argv, struct options *options)
 			puts("cudawd " CUDAW_VERSION);
 			return EXIT_SUCCESS;
 		default:
-			good = false;
+			good = opt >= FIRST_KEY && take_key(options, opt - FIRST_KEY, optarg);
 		}
 	}
 	if (good && optind == argc)
@@ -209,35 +203,48 @@ static void catch_signals(void)
 	sigemptyset(&ends);
 	sigaddset(&ends, SIGTERM);
 	sigaddset(&ends, SIGINT);
+	sigaddset(&ends, SIGHUP);
 	sigprocmask(SIG_BLOCK, &ends, NULL);
 	sigaction(SIGTERM, &action, NULL);
 	sigaction(SIGINT, &action, NULL);
+	sigaction(SIGHUP, &action, NULL);
+	/* Who reads what we say may have ended. */
+	signal(SIGPIPE, SIG_IGN);
 	/* The child that asks NVML needs no wait(2). */
 	signal(SIGCHLD, SIG_IGN);
 }
 
+/* That of the machine, or what may stand in for it. */
+static bool is_node(const struct options *options, const struct daemon_socket *opened)
+{
+	const char *path = options->path ? options->path : "";
+
+	return opened->everybody || !strncmp(path, DAEMON_NODE_DIR, strlen(DAEMON_NODE_DIR));
+}
+
 int main(int argc, char **argv)
 {
-	struct options options = {.linger_ms = 5000,
-				  .members = {.turns = {.residence_ms = 2000},
-					      .idle_ms = 1000,
-					      .silence_ms = 10000,
-					      .margin = 256UL << 20}};
 	const struct peer_actions actions = {.line = take_line, .gone = members_leave};
+	struct options options = {.path = NULL};
 	struct daemon_socket opened;
 	int code = parse(argc, argv, &options);
 
 	if (code >= 0)
 		return code;
-	if (members_init(&options.members)) {
-		fputs("cudawd: out of memory\n", stderr);
-		return EXIT_FAILURE;
-	}
 	if (socket_open(options.path, &opened))
 		return EXIT_FAILURE;
+	code = EXIT_FAILURE;
+	if (rules_init(&options.values, options.conf, is_node(&options, &opened)))
+		goto out;
+	if (members_init()) {
+		fputs("cudawd: out of memory\n", stderr);
+		goto out;
+	}
 	catch_signals();
 	peers_init(opened.fd, opened.everybody, &actions);
-	serve(&options, opened.users_own);
+	serve(opened.users_own);
+	code = EXIT_SUCCESS;
+out:
 	socket_remove();
-	return EXIT_SUCCESS;
+	return code;
 }

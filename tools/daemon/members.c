@@ -5,6 +5,8 @@
 #include "common/text.h"
 #include "tools/daemon/events.h"
 #include "tools/daemon/gpus.h"
+#include "tools/daemon/parties.h"
+#include "tools/daemon/rules.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -13,14 +15,14 @@
 #define LOG_PREFIX "members: "
 #include "common/log.h"
 
-#define WAIT_AGE_MS 250  /* of a sample, while somebody waits */
-#define CALM_MS     500  /* without a line from a member whose memory moves */
-#define FRESH_MS    20   /* of one that a decision is made by */
-#define ONLY_NEW_MS 1e15 /* GPUs that were never looked at */
-#define ORDERS      64
+#define WAIT_AGE_MS 250   /* of a sample, while somebody waits */
+#define CALM_MS     500   /* without news of the memory of a member whose memory moves */
+#define FRESH_MS    20    /* of one that a decision is made by */
+#define ONLY_NEW_MS 1e15  /* GPUs that were never looked at */
+#define RETURN_MS   7000  /* for a job that has lost its connection to join again (protocol.h) */
+#define ENDS_MS     10000 /* for which a program that a signal ends may take memory */
 
-static struct turns *turns;
-static struct members_settings conf;
+static struct parties *parties;
 static struct member members[PEERS_MAX];
 
 static struct event_subject subject_of(const struct member *m)
@@ -36,6 +38,15 @@ static struct event_subject subject_of(const struct member *m)
 		events_add(kind, &subject_, __VA_ARGS__);            \
 	} while (0)
 
+/* It may have another part of its memory on the GPUs than it has said. */
+static bool is_unsure(const struct member *m, double calm_ms)
+{
+	/* It says so at the end of a pause, and in full at that of a yield. */
+	if ((m->state == STATE_PAUSING && !m->drains) || (m->hand == HAND_OUT && m->freed))
+		return true;
+	return m->moved && m->moved_ms > calm_ms;
+}
+
 /* Of all members on @gpu; -1 while memory moves there, or has moved since they said so. */
 static long mapped_on(int gpu)
 {
@@ -45,20 +56,56 @@ static long mapped_on(int gpu)
 	for (const struct member *m = members_next(NULL); m; m = members_next(m)) {
 		if (!m->need[gpu].told)
 			continue;
-		if (m->moved && m->heard_ms > calm_ms)
+		if (is_unsure(m, calm_ms))
 			return -1;
 		sum += (long)m->need[gpu].mapped;
 	}
 	return sum;
 }
 
-int members_init(const struct members_settings *with)
+static void refuse(struct peer *peer, const char *code, const char *why)
 {
-	conf = *with;
-	turns = turns_new(&conf.turns);
-	if (!turns)
+	peer_say(peer, "end %s %s", code, why);
+	peer_end(peer);
+}
+
+static bool is_used(int gpu)
+{
+	for (const struct member *m = members; m < members + PEERS_MAX; m++)
+		if (m->peer && m->need[gpu].told)
+			return true;
+	return false;
+}
+
+/*
+ * Nobody takes turns on a GPU that NVML does not know. So any user can tell of one, but not keep others
+ * out.
+ */
+static void end_users(int gpu)
+{
+	char why[80 + NVML_UUID_SIZE];
+
+	snprintf(why, sizeof(why), "NVML does not know %s, and there are too many GPUs",
+		 gpus_get(gpu)->uuid);
+	for (struct member *m = members; m < members + PEERS_MAX; m++) {
+		if (!m->peer || !m->need[gpu].told)
+			continue;
+		if (m->id)
+			note("dropped", m, "%s", why);
+		refuse(m->peer, END_UNSUPPORTED, why);
+		/* At once, as its memory must not count on the GPU that comes. */
+		members_leave(m->peer);
+	}
+}
+
+int members_init(void)
+{
+	parties = parties_new(&(struct turns_settings){0});
+	if (!parties)
 		return -ENOMEM;
-	gpus_init(conf.margin, mapped_on);
+	turns_expect(parties_turns(parties),
+		     clock_ms() + RETURN_MS); /* those of an earlier daemon */
+	gpus_init(mapped_on, is_used, end_users);
 	return 0;
 }
 
@@ -78,12 +125,6 @@ static struct member *find_id(uint32_t id)
 	return NULL;
 }
 
-static void refuse(struct peer *peer, const char *code, const char *why)
-{
-	peer_say(peer, "end %s %s", code, why);
-	peer_end(peer);
-}
-
 static bool begin(struct peer *peer, const struct line *line)
 {
 	struct member *m = members;
@@ -98,6 +139,10 @@ static bool begin(struct peer *peer, const struct line *line)
 		peer_end(peer);
 		return true;
 	}
+	if (!peer_may_be_job(peer)) {
+		refuse(peer, END_BUSY, "the user has as many jobs as one may have here");
+		return true;
+	}
 	/* There are as many as peers. */
 	while (m->peer)
 		m++;
@@ -107,14 +152,16 @@ static bool begin(struct peer *peer, const struct line *line)
 }
 
 /*
- * A member that was not running when it joined waits for memory by itself: its lease is taken as if
- * its user had paused it, so that it waits for its turn. A job is pausing when it yields, too.
+ * A member that was not running when it joined, or that its user has resumed while others of its job
+ * run, waits for memory by itself: its lease is taken as if its user had paused it, so that it waits for
+ * its turn. A job is pausing when it yields, too.
  */
 static void tell_paused(struct member *m, double now)
 {
 	m->waits_alone &= m->state != STATE_RUNNING;
 	if (m->state != STATE_PAUSING)
-		turns_paused(turns, m->id, m->state == STATE_PAUSED || m->waits_alone, now);
+		parties_paused(parties, m->id, m->state == STATE_PAUSED,
+			       m->waits_alone && m->state != STATE_PAUSED, now);
 }
 
 static bool take_state(struct member *m, const char *word, double now)
@@ -129,6 +176,10 @@ static bool take_state(struct member *m, const char *word, double now)
 		if (strcmp(names[i], word) != 0)
 			continue;
 		m->state = i;
+		m->drains = false;
+		m->ends &= i != STATE_RUNNING && i != STATE_PAUSED;
+		m->waits_alone |= i == STATE_WAITING && m->hand == HAND_NONE && m->id && !m->ends &&
+				  !parties_is_out(parties, m->id);
 		if (m->id)
 			tell_paused(m, now);
 		return true;
@@ -140,6 +191,8 @@ static bool take_need(struct member *m, const struct line *line, double now)
 {
 	int gpu = gpus_find(line->uuid);
 
+	if (!m->peer)
+		return true; /* its GPU has made way, and it has ended */
 	if (gpu < 0) {
 		refuse(m->peer, END_UNSUPPORTED, "there are too many GPUs");
 		return true;
@@ -147,7 +200,7 @@ static bool take_need(struct member *m, const struct line *line, double now)
 	m->need[gpu] = (struct member_need){true, line->number[0], line->number[1]};
 	m->moved &= m->hand != HAND_NONE;
 	if (m->id)
-		turns_need(turns, m->id, gpu, line->number[0], line->number[1], now);
+		parties_need(parties, m->id, gpu, line->number[0], line->number[1], now);
 	return true;
 }
 
@@ -163,18 +216,19 @@ static bool take_weight(struct member *m, uint64_t weight)
 	return weight >= 1 && weight <= SETTING_WEIGHT_MAX;
 }
 
-/* A word: in lines to commands it is one of several. */
-static void take_name(struct member *m, const char *name)
+/* In lines to commands it is one of several. */
+static void take_word(char *buf, size_t size, const char *text)
 {
-	format_copy(m->name, sizeof(m->name), name);
-	for (char *p = m->name; *p; p++)
+	format_copy(buf, size, text);
+	for (char *p = buf; *p; p++)
 		if (*p == ' ')
 			*p = '_';
 }
 
 static void join(struct member *m, double now)
 {
-	m->id = turns_join(turns, m->class, m->weight, now);
+	rules_limit(m);
+	m->id = parties_join(parties, m->peer->uid, m->job, m->class, m->weight, now);
 	if (!m->id) {
 		refuse(m->peer, END_BUSY, "the daemon has as many members as it can");
 		return;
@@ -182,39 +236,33 @@ static void join(struct member *m, double now)
 	m->peer->kind = PEER_MEMBER;
 	for (int gpu = 0; gpu < TURNS_GPUS; gpu++)
 		if (m->need[gpu].told)
-			turns_need(turns, m->id, gpu, m->need[gpu].mapped, m->need[gpu].total, now);
+			parties_need(parties, m->id, gpu, m->need[gpu].mapped, m->need[gpu].total,
+				     now);
 	m->waits_alone = m->state != STATE_RUNNING;
 	tell_paused(m, now);
 	gpus_sample(FRESH_MS, now);
-	peer_say(m->peer, "welcome %.0f", conf.idle_ms);
+	peer_say(m->peer, "welcome %d", parties_idle_limit(parties, m->id));
 	note("joined", m, "%s", m->command);
 }
 
-/* A line of the introduction, or one that comes later as well. False: it is malformed. */
+/* The phase of an operation, and how far it is. */
+static void take_progress(struct member *m, const char *text)
+{
+	m->drains = !strncmp(text, "start ", 6) || !strncmp(text, "drain ", 6) ||
+		    !strncmp(text, "waiting ", 8);
+}
+
+/* A line that comes in the introduction, and later as well. False: it is malformed. */
 static bool take_fact(struct member *m, const struct line *line, double now)
 {
 	switch (line->word) {
-	case LINE_ID:
-		format_copy(m->job, sizeof(m->job), line->text);
-		return true;
-	case LINE_NAME:
-		take_name(m, line->text);
-		return true;
-	case LINE_PID:
-		m->own_pid = (pid_t)line->number[0];
-		return true;
-	case LINE_COMMAND:
-		format_copy(m->command, sizeof(m->command), line->text);
-		return true;
-	case LINE_CLASS:
-		return take_class(m, line->text);
-	case LINE_WEIGHT:
-		return take_weight(m, line->number[0]);
 	case LINE_NEED:
 		return take_need(m, line, now);
 	case LINE_STATE:
 		return take_state(m, line->text, now);
 	case LINE_PROGRESS:
+		take_progress(m, line->text);
+		return true;
 	case LINE_NOTE:
 	case LINE_READY:
 	case LINE_WORDS:
@@ -224,17 +272,47 @@ static bool take_fact(struct member *m, const struct line *line, double now)
 	}
 }
 
+/* A line of the introduction. False: it is malformed. */
+static bool take_introduction(struct member *m, const struct line *line, double now)
+{
+	switch (line->word) {
+	case LINE_ID:
+		take_word(m->job, sizeof(m->job), line->text);
+		return true;
+	case LINE_NAME:
+		take_word(m->name, sizeof(m->name), line->text);
+		return true;
+	case LINE_COMMAND:
+		format_copy(m->command, sizeof(m->command), line->text);
+		return true;
+	case LINE_CLASS:
+		return take_class(m, line->text);
+	case LINE_WEIGHT:
+		return take_weight(m, line->number[0]);
+	case LINE_JOINED:
+		join(m, now);
+		return true;
+	default:
+		return take_fact(m, line, now);
+	}
+}
+
 static void take_grow(struct member *m, const struct line *line, double now)
 {
 	int gpu = gpus_find(line->uuid);
 	char bytes[FORMAT_SIZE];
 
-	if (gpu < 0) {
+	if (!m->peer)
+		return; /* its GPU has made way, and it has ended */
+	if (gpu < 0 || !rules_share(line->uuid)) {
 		peer_say(m->peer, "no %lu", line->number[0]);
 		return;
 	}
+	m->need[gpu].told = true; /* it may have no memory there yet */
 	note("grows", m, "an allocation of %s waits", format_bytes(bytes, line->number[1]));
-	turns_grow(turns, m->id, line->number[0], gpu, line->number[1], now);
+	parties_grow(parties, m->id, line->number[0], gpu, line->number[1], now);
+	if (line->word == LINE_PINNED)
+		parties_pinned(parties, m->id, line->number[0], now);
 	gpus_sample(FRESH_MS, now);
 }
 
@@ -252,6 +330,11 @@ static enum turns_end end_of(const char *text)
 	return TURNS_FAILED;
 }
 
+static bool is_busy(const char *text)
+{
+	return !strncmp(text, END_BUSY " ", sizeof(END_BUSY));
+}
+
 static void note_end(const struct member *m, enum turns_end end, const char *text, double now)
 {
 	char bytes[FORMAT_SIZE], took[FORMAT_SIZE], cleaned[EVENT_TEXT];
@@ -267,18 +350,32 @@ static void note_end(const struct member *m, enum turns_end end, const char *tex
 		note("runs", m, "it has its memory back after %s", took);
 }
 
-/* The end of a yield or a fill. Others concern nobody here. */
+/* The end of a yield or a fill. Others concern nobody here: that of a fill may cross a yield. */
 static void take_end(struct member *m, const char *text, double now)
 {
 	enum turns_end end = end_of(text);
+	bool filled = m->filled;
 
-	if (m->hand == HAND_NONE)
+	m->filled = false;
+	if (m->hand == HAND_NONE || (m->hand == HAND_OUT && filled))
 		return;
+	/* It has its lease, and so all of its memory, or takes it. */
+	if (filled && is_busy(text))
+		end = TURNS_OK;
 	note_end(m, end, text, now);
 	m->hand = HAND_NONE;
-	turns_ended(turns, m->id, end, now);
-	m->waits_alone = false;
+	parties_ended(parties, m->id, end, now);
+	m->waits_alone &= end != TURNS_OK;
 	tell_paused(m, now);
+}
+
+/* That of a fill may cross a yield, which calls the fill off. False: it is malformed. */
+static bool take_held(struct member *m, const char *text, double now)
+{
+	bool filled = m->filled;
+
+	m->filled = false;
+	return (m->hand == HAND_OUT && filled) || !parties_held(parties, m->id, text, now);
 }
 
 /* All that it has now. Of which GPU is known if it has one. */
@@ -301,26 +398,46 @@ static bool take_report(struct member *m, const struct line *line, double now)
 {
 	switch (line->word) {
 	case LINE_WANT:
-		turns_want(turns, m->id, now);
+		parties_want(parties, m->id, now);
 		return true;
 	case LINE_IDLE:
 	case LINE_BUSY:
-		turns_idle(turns, m->id, line->word == LINE_IDLE, now);
+		parties_idle(parties, m->id, line->word == LINE_IDLE, now);
 		return true;
 	case LINE_GROW:
+	case LINE_PINNED:
 		take_grow(m, line, now);
+		return true;
+	case LINE_ENDS:
+		note("ends", m, "a signal ends it, and it takes its memory back for that");
+		m->hand = HAND_NONE;
+		m->waits_alone = false;
+		m->ends = true;
+		m->moved = true;
+		m->heard_ms = m->moved_ms = now + ENDS_MS;
+		parties_ends(parties, m->id, now);
+		return true;
+	case LINE_PING:
+		peer_say(m->peer, "pong");
 		return true;
 	case LINE_FREED:
 		m->freed = line->number[0];
-		turns_freed(turns, m->id, line->number[0], now);
+		parties_freed(parties, m->id, line->number[0], now);
 		return true;
 	case LINE_MAPPED:
 		set_mapped(m, line->number[0]);
-		turns_mapped(turns, m->id, line->number[0], now);
+		parties_mapped(parties, m->id, line->number[0], now);
+		return true;
+	case LINE_FILLED:
+		m->filled = true;
 		return true;
 	case LINE_END:
 		take_end(m, line->text, now);
 		return true;
+	case LINE_HELD:
+		return take_held(m, line->text, now);
+	case LINE_PEERS:
+		return !parties_peers(parties, m->id, line->text, now);
 	default:
 		return take_fact(m, line, now);
 	}
@@ -332,13 +449,22 @@ bool members_take(struct peer *peer, const struct line *line, double now)
 
 	if (!m)
 		return begin(peer, line);
-	m->heard_ms = now > m->heard_ms ? now : m->heard_ms;
-	if (m->id)
-		return take_report(m, line, now);
-	if (line->word != LINE_JOINED)
-		return take_fact(m, line, now);
-	join(m, now);
-	return true;
+	/* A ping asks, and answers nothing. */
+	if (line->word != LINE_PING && now > m->heard_ms)
+		m->heard_ms = now;
+	/* A fill that waits for memory sends progress lines, too. */
+	if (line->word != LINE_PING && line->word != LINE_PROGRESS && now > m->moved_ms)
+		m->moved_ms = now;
+	return (m->id ? take_report : take_introduction)(m, line, now);
+}
+
+static size_t total_of(const struct member *m)
+{
+	size_t sum = 0;
+
+	for (int gpu = 0; gpu < TURNS_GPUS; gpu++)
+		sum += m->need[gpu].total;
+	return sum;
 }
 
 void members_leave(struct peer *peer)
@@ -348,13 +474,15 @@ void members_leave(struct peer *peer)
 
 	if (m->id) {
 		note("left", m, "%s", m->command);
-		turns_leave(turns, m->id, now);
+		parties_leave(parties, m->id, now);
 		for (int gpu = 0; gpus_get(gpu); gpu++)
 			gpus_leave(gpu, m->need[gpu].mapped);
+		gpus_sample(0, now);
+		if (total_of(m))
+			turns_expect(parties_turns(parties), now + RETURN_MS);
 	}
 	*m = (struct member){0};
 	peer->member = NULL;
-	gpus_sample(0, now);
 }
 
 static void begin_hand(struct member *m, enum member_hand hand, double now)
@@ -363,37 +491,58 @@ static void begin_hand(struct member *m, enum member_hand hand, double now)
 		m->since_ms = now;
 	m->hand = hand;
 	m->moved = true;
-	m->heard_ms = now;
+	m->heard_ms = m->moved_ms = now;
 }
 
-static void give_order(const struct turns_order *order, double now)
+static void order_yield(struct member *m, const struct party_order *order, double now)
+{
+	char bytes[FORMAT_SIZE], timeout[16] = "";
+
+	if (order->bytes == TURNS_ALL)
+		note("gives", m, "all");
+	else
+		note("gives", m, "up to %s", format_bytes(bytes, order->bytes));
+	begin_hand(m, HAND_OUT, now);
+	m->freed = 0;
+	m->heard_ms += order->timeout_ms;
+	if (order->timeout_ms)
+		snprintf(timeout, sizeof(timeout), " %d", order->timeout_ms);
+	peer_say(m->peer, "yield %lu%s%s", order->bytes, timeout, order->hold ? " hold" : "");
+}
+
+static void give_order(const struct party_order *order, void *arg)
 {
 	struct member *m = find_id(order->id);
-	char bytes[FORMAT_SIZE];
+	double now = *(double *)arg;
 
 	switch (order->kind) {
-	case TURNS_YIELD:
-		note("gives", m, "up to %s", format_bytes(bytes, order->bytes));
-		begin_hand(m, HAND_OUT, now);
-		m->freed = 0;
-		m->heard_ms += order->timeout_ms;
-		if (order->timeout_ms)
-			peer_say(m->peer, "yield %lu %d", order->bytes, order->timeout_ms);
-		else
-			peer_say(m->peer, "yield %lu", order->bytes);
+	case PARTY_YIELD:
+		order_yield(m, order, now);
 		return;
-	case TURNS_ROOM:
+	case PARTY_ROOM:
 		begin_hand(m, HAND_IN, now);
-		peer_say(m->peer, "room %lu", order->bytes);
+		m->room = order->bytes;
+		peer_say(m->peer, "room %lu%s", order->bytes, order->hold ? " hold" : "");
 		return;
-	case TURNS_TRY:
-	case TURNS_NO:
-		if (order->kind == TURNS_NO)
+	case PARTY_SAY:
+		m->heard_ms = now > m->heard_ms ? now : m->heard_ms;
+		peer_say(m->peer, "%s", order->text);
+		return;
+	case PARTY_TRY:
+	case PARTY_NO:
+		if (order->kind == PARTY_NO)
 			note("refused", m, "there is no memory for the allocation");
-		peer_say(m->peer, "%s %lu", order->kind == TURNS_TRY ? "try" : "no", order->serial);
+		peer_say(m->peer, "%s %lu", order->kind == PARTY_TRY ? "try" : "no", order->serial);
 		return;
-	case TURNS_WATCH:
+	case PARTY_WATCH:
 		peer_say(m->peer, order->on ? "watch" : "unwatch");
+		return;
+	case PARTY_LIMIT:
+		peer_say(m->peer, "idle %d", order->timeout_ms);
+		return;
+	case PARTY_LET_GO:
+		note("dropped", m, "it cannot follow the other processes of its job");
+		refuse(m->peer, END_TIMEOUT, "it could not rest with its job");
 	}
 }
 
@@ -405,12 +554,17 @@ static bool is_giving(void)
 	return false;
 }
 
-/* A member that takes memory waits for those who give. */
+/* A member that takes memory waits for those who give, and for room for all that it has. */
 static double silence_left(const struct member *m, double now)
 {
-	if (m->hand == HAND_NONE || (m->hand == HAND_IN && is_giving()))
+	double left;
+
+	if (m->hand == HAND_NONE ||
+	    (m->hand == HAND_IN && (is_giving() || m->room < total_of(m))) ||
+	    parties_waits(parties, m->id))
 		return -1;
-	return m->heard_ms + conf.silence_ms > now ? m->heard_ms + conf.silence_ms - now : 0;
+	left = m->heard_ms + rules_value(CONF_SILENCE) - now;
+	return left > 0 ? left : 0;
 }
 
 static void drop_silent(double now)
@@ -425,21 +579,27 @@ static void drop_silent(double now)
 
 void members_decide(double now)
 {
-	struct turns_order orders[ORDERS];
-	size_t n;
-
+	struct turns *turns = parties_turns(parties);
 	const struct daemon_gpu *gpu;
 
 	drop_silent(now);
 	gpus_take();
-	gpus_sample(turns_next(turns, now) < 0 ? ONLY_NEW_MS : WAIT_AGE_MS, now);
+	gpus_sample(ONLY_NEW_MS, now);
+	turns_set(turns, &(struct turns_settings){.quantum_ms = rules_value(CONF_QUANTUM),
+						  .residence_ms = rules_value(CONF_RESIDENCE),
+						  .idle_ms = rules_value(CONF_IDLE)});
 	if (!gpus_are_settled(now))
 		return;
-	for (int i = 0; (gpu = gpus_get(i)); i++)
+	for (int i = 0; (gpu = gpus_get(i)); i++) {
 		turns_capacity(turns, i, gpu->capacity);
-	while ((n = turns_decide(turns, now, orders, ORDERS)))
-		for (size_t i = 0; i < n; i++)
-			give_order(&orders[i], now);
+		turns_size(turns, i, gpu->size);
+		turns_unsure(turns, i, gpu->unsure);
+		turns_drain(turns, i, gpu->drained);
+	}
+	parties_decide(parties, now, give_order, &now);
+	/* For the next decision, which waits for them. */
+	if (parties_next(parties, now) >= 0)
+		gpus_sample(WAIT_AGE_MS, now);
 }
 
 static double sooner(double a, double b)
@@ -449,7 +609,7 @@ static double sooner(double a, double b)
 
 double members_patience(double now)
 {
-	double next = turns_next(turns, now);
+	double next = parties_next(parties, now);
 
 	if (next >= 0)
 		next = sooner(next, WAIT_AGE_MS);
@@ -463,11 +623,11 @@ double members_patience(double now)
 
 void members_look(const struct member *member, double now, struct turns_view *view)
 {
-	turns_look(turns, member->id, now, view);
+	parties_look(parties, member->id, now, view);
 }
 
 void members_give(const struct member *member, double now)
 {
 	note("asked", member, "its user gives its turn away");
-	turns_give(turns, member->id, now);
+	parties_give(parties, member->id, now);
 }

@@ -3,7 +3,7 @@
 #define CUDAW_MEMBERS_H
 /*
  * The members: what they say (common/protocol.h) goes to the ledger (turns.h), and its decisions go to
- * them. A member that owes an answer and says nothing for silence_ms is dropped: it has its
+ * them. A member that owes an answer and says nothing for so long (CONF_SILENCE) is dropped: it has its
  * lease again then, and its memory counts as that of others.
  */
 #include "common/gpu.h"
@@ -15,13 +15,6 @@
 
 #include <stdbool.h>
 #include <stddef.h>
-
-struct members_settings {
-	struct turns_settings turns;
-	double idle_ms;    /* without a call: idle */
-	double silence_ms; /* of a member that owes an answer */
-	size_t margin;     /* of a GPU's memory that nobody gets */
-};
 
 struct member_need {
 	bool told;
@@ -40,21 +33,25 @@ struct member {
 	char job[RUNDIR_ID_SIZE];
 	char name[65];     /* empty: none */
 	char command[201]; /* cleaned */
-	pid_t own_pid;     /* in its own PID namespace */
 	enum turns_class class;
 	int weight;
 	enum job_state state;
 	struct member_need need[TURNS_GPUS];
-	bool waits_alone; /* it joined without all of its memory, and has its lease */
+	bool waits_alone; /* for memory: it has its lease */
+	bool ends;        /* a signal ends its program, for which it takes its memory back */
 	enum member_hand hand;
+	bool drains;     /* its operation has not begun to move memory */
 	bool moved;      /* its memory moves, or has moved since it said what it needs */
+	double moved_ms; /* the last news of that */
 	double since_ms; /* of the hand-over under way */
 	double heard_ms; /* its last line then, or when a line is to come at the earliest */
 	size_t freed;    /* by its last yield */
+	size_t room;     /* that it was given last, of HAND_IN */
+	bool filled;     /* its next "held" or "end" is that of a fill */
 };
 
 /* Returns 0 or a negative errno. */
-int members_init(const struct members_settings *settings);
+int members_init(void);
 
 /* A line of @peer, whose first line was "share". False: it is malformed. */
 bool members_take(struct peer *peer, const struct line *line, double now);

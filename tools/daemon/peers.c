@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/daemon/peers.h"
 #include "common/clock.h"
+#include "common/shortage.h"
+#include "tools/daemon/rules.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -122,11 +124,43 @@ static void send_unsent(struct peer *peer)
 	memmove(peer->unsent, peer->unsent + sent, peer->unsent_len);
 }
 
+/* Connections of the user, or only those of jobs, without @peer; 0 for those who have no bound. */
+static int count_others(const struct peer *peer, bool jobs)
+{
+	int count = 0;
+
+	for (const struct peer *p = peers_next(NULL); p && everybody && peer->uid;
+	     p = peers_next(p))
+		count += p != peer && p->uid == peer->uid && (!jobs || p->member);
+	return count;
+}
+
+static int count_free(void)
+{
+	int count = PEERS_MAX;
+
+	for (const struct peer *p = peers_next(NULL); p; p = peers_next(p))
+		count--;
+	return count;
+}
+
+bool peer_may_be_job(const struct peer *peer)
+{
+	return count_others(peer, true) < (int)rules_value(CONF_JOBS_PER_USER);
+}
+
+static void turn_away(struct peer *peer, const char *code, const char *why)
+{
+	peer_say(peer, "end %s %s", code, why);
+	peer_end(peer);
+}
+
 static void take_in(int fd, double now)
 {
 	struct peer *peer = find_free();
 	struct ucred ucred;
 	socklen_t len = sizeof(ucred);
+	bool ours;
 
 	if (!peer || getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &ucred, &len)) {
 		close(fd);
@@ -138,9 +172,17 @@ static void take_in(int fd, double now)
 			      .uid = ucred.uid,
 			      .pid = ucred.pid,
 			      .since_ms = now};
-	if (!everybody && peer->uid != geteuid() && peer->uid != 0) {
-		peer_say(peer, "end " END_DENIED " this daemon belongs to another user");
-		peer_end(peer);
+	ours = peer->uid == geteuid() || peer->uid == 0;
+	if (!ours && !everybody) {
+		turn_away(peer, END_DENIED, "this daemon belongs to another user");
+		return;
+	}
+	if (!ours && count_free() < PEERS_KEPT) {
+		turn_away(peer, END_BUSY, "the daemon has as many connections as it can");
+		return;
+	}
+	if (count_others(peer, false) >= (int)rules_value(CONF_JOBS_PER_USER) + PEER_COMMANDS) {
+		turn_away(peer, END_BUSY, "the user has as many connections as one may have");
 		return;
 	}
 	/* A child of the process may keep the connection open beyond its end. */
@@ -158,16 +200,10 @@ static void let_in(double now)
 			take_in(fd, now);
 			continue;
 		}
-		if (errno == EMFILE || errno == ENFILE)
+		if (is_shortage(-errno))
 			full_until_ms = now + SHORT_MS;
 		return;
 	}
-}
-
-static void refuse_line(struct peer *peer, const char *why)
-{
-	peer_say(peer, "end " END_INVALID " %s", why);
-	peer_end(peer);
 }
 
 static void take_lines(struct peer *peer)
@@ -182,12 +218,12 @@ static void take_lines(struct peer *peer)
 		peer->len -= size;
 		memmove(peer->line, newline + 1, peer->len);
 		if (strlen(line) != size - 1)
-			refuse_line(peer, "a line contains a NUL byte");
+			turn_away(peer, END_INVALID, "a line contains a NUL byte");
 		else
 			act.line(peer, line);
 	}
 	if (peer->len == sizeof(peer->line))
-		refuse_line(peer, "a line is longer than 4096 bytes");
+		turn_away(peer, END_INVALID, "a line is longer than 4096 bytes");
 }
 
 static void read_peer(struct peer *peer)

@@ -6,7 +6,10 @@
  * length of their lines, and what is kept for a peer that does not read. A peer that says nothing
  * at first is dropped after PEER_SILENT_MS.
  *
- * Whoever connects is known by SO_PEERCRED. The daemon of a user takes this user and root.
+ * Whoever connects is known by SO_PEERCRED. The daemon of a user takes this user and root. That of a
+ * machine takes from each user but root as many jobs as its settings say (CONF_JOBS_PER_USER), and
+ * beside them PEER_COMMANDS connections. The last PEERS_KEPT places are for the daemon's user and root:
+ * others are turned away, for which they have such a place for a moment.
  */
 #include "common/protocol.h"
 
@@ -17,8 +20,10 @@
 #include <sys/types.h>
 
 #define PEERS_MAX      256
+#define PEERS_KEPT     8
 #define PEER_SILENT_MS 5000
 #define PEER_UNREAD    (256 << 10) /* bytes */
+#define PEER_COMMANDS  8
 
 struct member;
 
@@ -72,6 +77,9 @@ void peer_say(struct peer *peer, const char *fmt, ...) __attribute__((format(pri
 
 /* Close the connection of @peer when all is sent. It gets no more lines, and none of it is read. */
 void peer_end(struct peer *peer);
+
+/* Whether the user of @peer, which is no job yet, may have one more. */
+bool peer_may_be_job(const struct peer *peer);
 
 /* The next peer after @previous, or the first for NULL; NULL: there is none. */
 struct peer *peers_next(const struct peer *previous);

@@ -2,6 +2,7 @@
 #include "tools/daemon/ledger.h"
 
 #include <assert.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define QUANTUM_HANDOVERS   20 /* at most a twentieth of the time goes to hand-overs */
@@ -9,10 +10,14 @@
 #define QUANTUM_MAX_MS      120000
 #define RESIDENCE_MIN_MS    2000
 #define RESIDENCE_HANDOVERS 5
+#define IDLE_MIN_MS         200
+#define IDLE_MAX_MS         5000
 #define WOKEN_LEAD_MS       1000  /* that a member which was idle must be behind in virtual time */
-#define REST_MS             2000  /* for the kernels of a member that is to leave */
 #define STUCK_MS            5000  /* without news, until others may have a hand-over beside it */
 #define GIVEN_MS            10000 /* for which a member that gives its turn stays willing to */
+#define OTHERS_MS           2000  /* for others that have memory to join */
+#define OTHERS_MOST_MS      10000 /* the same where some may come back (turns_expect()) */
+#define ENDS_LOST_MS        12000 /* for a program that a signal ends; it gives up before */
 #define LOOK_MS             100   /* between looks at the clock while somebody waits */
 
 double policy_quantum(const struct turns *t)
@@ -25,13 +30,24 @@ double policy_quantum(const struct turns *t)
 	return ms < QUANTUM_MIN_MS ? QUANTUM_MIN_MS : ms > QUANTUM_MAX_MS ? QUANTUM_MAX_MS : ms;
 }
 
+int policy_idle_limit(const struct turns *t, const struct member *m)
+{
+	double ms = m->entered_ms > 0 ? m->entered_ms : t->handover_ms;
+
+	if (t->settings.idle_ms > 0)
+		ms = t->settings.idle_ms;
+	else
+		ms = ms < IDLE_MIN_MS ? IDLE_MIN_MS : ms > IDLE_MAX_MS ? IDLE_MAX_MS : ms;
+	return (int)ms;
+}
+
 static double residence(const struct turns *t)
 {
 	double ms = RESIDENCE_HANDOVERS * t->handover_ms;
 
 	if (t->settings.residence_ms > 0)
 		return t->settings.residence_ms;
-	return ms < RESIDENCE_MIN_MS ? RESIDENCE_MIN_MS : ms;
+	return ms < RESIDENCE_MIN_MS ? RESIDENCE_MIN_MS : ms > QUANTUM_MAX_MS ? QUANTUM_MAX_MS : ms;
 }
 
 static bool is_out(const struct member *m)
@@ -39,11 +55,22 @@ static bool is_out(const struct member *m)
 	return m->phase == PHASE_OUT || m->phase == PHASE_ENTERS;
 }
 
+/* It would get a turn, or its first memory, on a drained GPU. */
+static bool is_kept_out(const struct turns *t, const struct member *m)
+{
+	for (int g = 0; g < TURNS_GPUS; g++)
+		if (t->drained[g] && ledger_uses(m, g) && (is_out(m) || !m->need[g].mapped))
+			return true;
+	return false;
+}
+
 static bool wants_turn(const struct turns *t, const struct member *m)
 {
-	if (m->paused || m->slot || t->now < m->asked_until)
+	if (m->paused || m->slot || is_kept_out(t, m))
 		return false;
-	return (is_out(m) && m->wants) || (m->phase == PHASE_RUNS && m->ngrows);
+	/* One that runs and could not give its memory may need that of its allocation to come to rest. */
+	return (is_out(m) && m->wants && t->now >= m->asked_until) ||
+	       (m->phase == PHASE_RUNS && (m->ngrows || m->ending));
 }
 
 static bool share_gpu(const struct member *a, const struct member *b)
@@ -74,6 +101,8 @@ static bool precedes(const struct turns *t, const struct member *a, const struct
 	int64_t turn_a = (int64_t)(a->vtime / step), turn_b = (int64_t)(b->vtime / step);
 	bool starved_a = is_starved(t, a), starved_b = is_starved(t, b);
 
+	if (a->ending != b->ending)
+		return a->ending;
 	if (a->class != b->class)
 		return a->class > b->class;
 	if (starved_a != starved_b)
@@ -90,14 +119,17 @@ static bool precedes(const struct turns *t, const struct member *a, const struct
 /* Bytes that @e lacks on @gpu; for an allocation that waits, those of the allocation. */
 static int64_t lacks(const struct turns *t, const struct member *e, int gpu)
 {
-	int64_t bytes = 0;
+	int64_t bytes;
 
 	if (!ledger_uses(e, gpu))
 		return 0;
-	if (e->phase == PHASE_RUNS)
-		bytes = e->grows[0].gpu == gpu ? (int64_t)e->grows[0].bytes : 0;
-	else
+	if (e->phase == PHASE_RUNS && !e->ending) {
+		if (e->grows[0].gpu != gpu)
+			return 0;
+		bytes = (int64_t)e->grows[0].bytes;
+	} else {
 		bytes = (int64_t)ledger_wanted(e, gpu) - (int64_t)ledger_held(e, gpu);
+	}
 	return bytes - ledger_free(t, gpu);
 }
 
@@ -106,29 +138,38 @@ static bool may_stop(const struct turns *t, const struct member *e, const struct
 		     bool head)
 {
 	double ran = t->now - x->phase_since, quantum = policy_quantum(t);
-	bool due = x->vtime >= e->vtime - quantum / 8;
+	double waited = t->now - x->wait_since;
+	/* At a tie, a heavy one that may run without a break would lose a turn. */
+	bool due = x->vtime >= e->vtime + quantum / 16;
 
+	/* @e cannot give way, and @x does not use what it has. */
+	if (x->ngrows && ledger_pinned_at(e) > 0)
+		return true;
+	if (e->ending || x->given)
+		return true;
 	if (e->class != x->class)
 		return e->class > x->class;
 	/* Both wait for long, so that neither uses what it has: the first one gets it. */
-	if (x->ngrows && t->now - x->wait_since >= residence(t) && precedes(t, e, x))
-		return true;
-	if (x->given || (ran >= quantum && due))
+	if (x->ngrows && waited >= residence(t) && ran >= residence(t) && precedes(t, e, x))
 		return true;
 	if (ran < residence(t))
 		return false;
-	return (e->woken && x->vtime > e->vtime + WOKEN_LEAD_MS) || (head && is_starved(t, e));
+	return (ran >= quantum && due) || (e->woken && x->vtime > e->vtime + WOKEN_LEAD_MS) ||
+	       (head && is_starved(t, e));
 }
 
 /* How gladly @x's memory is taken for @e: 0 not at all; else the higher, the sooner. */
 static int rank_victim(const struct turns *t, const struct member *e, const struct member *x,
 		       bool head)
 {
-	if (x == e || x->slot || t->now < x->asked_until || x->phase == PHASE_LEAVING)
+	if (x == e || x->slot || t->now < x->asked_until || x->phase == PHASE_LEAVING ||
+	    x->ending || t->now < x->safe_until)
+		return 0;
+	if (ledger_pinned_at(x) > 0)
 		return 0;
 	if (is_out(x))
 		return x->paused ? 0 : x->wants ? 3 : 4;
-	if (x->paused)
+	if (x->paused || (ledger_is_on_drained(t, x) && !x->given && !x->ngrows))
 		return 0;
 	if (x->idle && !x->ngrows)
 		return 2;
@@ -224,7 +265,7 @@ static bool choose(struct turns *t, const struct member *e, bool head, struct ch
 		enough = true;
 		for (int g = 0; g < TURNS_GPUS; g++)
 			enough &= missing[g] <= 0 ||
-				  (e->phase != PHASE_RUNS && has_alone(t, e, g, c));
+				  ((e->phase != PHASE_RUNS || e->ending) && has_alone(t, e, g, c));
 		if (enough)
 			return true;
 		x = best_victim(t, e, head, c, missing);
@@ -235,12 +276,38 @@ static bool choose(struct turns *t, const struct member *e, bool head, struct ch
 	}
 }
 
+/*
+ * The same; for a member that runs, for the first of its allocations on each GPU. The one for which
+ * there is enough becomes the first of all.
+ */
+static bool choose_for(struct turns *t, struct member *e, bool head, struct choice *c)
+{
+	bool seen[TURNS_GPUS] = {false};
+
+	if (e->phase != PHASE_RUNS || e->ending)
+		return choose(t, e, head, c);
+	for (int i = 0; i < e->ngrows; i++) {
+		struct grow g = e->grows[i];
+
+		if (seen[g.gpu])
+			continue;
+		seen[g.gpu] = true;
+		memmove(e->grows + 1, e->grows, (size_t)i * sizeof(g));
+		e->grows[0] = g;
+		if (choose(t, e, head, c))
+			return true;
+		memmove(e->grows, e->grows + 1, (size_t)i * sizeof(g));
+		e->grows[i] = g;
+	}
+	return false;
+}
+
 static void order_yield(struct turns *t, struct member *x, uint64_t bytes, uint32_t entrant)
 {
 	if (!ledger_order(t, &(struct turns_order){.kind = TURNS_YIELD,
 						   .id = x->id,
 						   .bytes = bytes,
-						   .timeout_ms = REST_MS}))
+						   .timeout_ms = ledger_rest_ms(x)}))
 		return;
 	x->ran = x->phase == PHASE_RUNS;
 	if (x->room <= ledger_mapped(x))
@@ -265,10 +332,7 @@ static void order_answer(struct turns *t, struct member *m, int i, enum turns_or
 		m->need[g->gpu].promised += g->bytes;
 		m->promised_at = t->now;
 	}
-	m->ngrows--;
-	memmove(g, g + 1, (size_t)(m->ngrows - i) * sizeof(*g));
-	if (!m->ngrows && m->phase == PHASE_RUNS)
-		m->wait_since = 0;
+	ledger_end_grow(m, i);
 }
 
 /* Give @e what is free. */
@@ -293,21 +357,26 @@ static void grant(struct turns *t, struct member *e)
 	room = e->room > ledger_mapped(e) ? e->room : ledger_mapped(e);
 	if (ledger_has_one_gpu(e) && wanted > room + (uint64_t)most)
 		wanted = room + (uint64_t)most;
-	if (wanted <= e->room && e->turn_at > 0)
+	if (wanted <= e->room && e->told)
 		return;
 	if (wanted < room)
 		wanted = room;
-	if (ledger_order(t,
-			 &(struct turns_order){.kind = TURNS_ROOM, .id = e->id, .bytes = wanted}))
-		e->room = wanted;
+	if (!ledger_order(t,
+			  &(struct turns_order){.kind = TURNS_ROOM, .id = e->id, .bytes = wanted}))
+		return;
+	e->room = wanted;
+	e->told = true;
 }
 
-static bool somebody_leaves_for(struct turns *t, const struct member *e)
+/* How long those that leave for @e may go without news; 0: nobody does. */
+static int rest_of_leaving(struct turns *t, const struct member *e)
 {
+	int most = 0;
+
 	FOR_EACH_MEMBER(t, x)
-	if (x->leaves_for == e->id)
-		return true;
-	return false;
+	if (x->leaves_for == e->id && ledger_rest_ms(x) > most)
+		most = ledger_rest_ms(x);
+	return most;
 }
 
 static bool has_all_room(const struct member *e)
@@ -319,11 +388,27 @@ static bool has_all_room(const struct member *e)
 	return e->room >= total;
 }
 
+/* Others have come to have what @e was told it may have. */
+static bool is_overdrawn(struct turns *t, const struct member *e)
+{
+	for (int g = 0; g < TURNS_GPUS; g++)
+		if (ledger_uses(e, g) && ledger_free(t, g) < 0 && !has_alone(t, e, g, NULL))
+			return true;
+	return false;
+}
+
+/* It ends before @e has its memory, and does not count among those that show how long one takes. */
+static void break_off(struct turns *t, struct member *e)
+{
+	e->turn_at = 0;
+	ledger_end_handover(t, e);
+}
+
 /* One step of the hand-over to @e. */
 static void hand_over(struct turns *t, struct member *e)
 {
-	bool leaving = somebody_leaves_for(t, e);
-	double limit = STUCK_MS + (leaving ? REST_MS : 0);
+	int leaving = rest_of_leaving(t, e);
+	double limit = STUCK_MS + leaving;
 
 	if (e->phase == PHASE_RUNS) {
 		if (e->ngrows && lacks(t, e, e->grows[0].gpu) <= 0) {
@@ -331,18 +416,18 @@ static void hand_over(struct turns *t, struct member *e)
 			ledger_end_handover(t, e);
 			return;
 		}
-		if (!e->ngrows) {
+		if (!e->ngrows && !e->ending) {
 			ledger_end_handover(t, e);
 			return;
 		}
 	} else {
 		grant(t, e);
 	}
-	/* Those who were asked have given less than was hoped for: choose again. */
-	if (!leaving && (e->phase == PHASE_RUNS || !has_all_room(e)))
-		ledger_end_handover(t, e);
+	/* Those who were asked have given less than was hoped for, or others took it: choose again. */
+	if (!leaving && (e->phase == PHASE_RUNS || !has_all_room(e) || is_overdrawn(t, e)))
+		break_off(t, e);
 	else if (t->now - e->progress_at > limit)
-		ledger_end_handover(t, e);
+		break_off(t, e);
 }
 
 static void begin(struct turns *t, struct member *e, const struct choice *c)
@@ -357,7 +442,7 @@ static void begin(struct turns *t, struct member *e, const struct choice *c)
 	e->progress_at = t->now;
 	if (e->phase == PHASE_OUT) {
 		ledger_set_phase(e, PHASE_ENTERS, t->now);
-		e->turn_at = 0;
+		e->told = false;
 	}
 	for (size_t i = 0; i < c->n; i++)
 		order_yield(t, c->victim[i], c->bytes[i], e->id);
@@ -402,9 +487,24 @@ static void serve(struct turns *t)
 		if (!wants_turn(t, queue[i]) || !slots_are_free(t, queue[i]) ||
 		    t->norders + TURNS_MEMBERS > sizeof(t->orders) / sizeof(t->orders[0]))
 			continue;
-		if (choose(t, queue[i], head, &choice))
+		if (choose_for(t, queue[i], head, &choice))
 			begin(t, queue[i], &choice);
 	}
+}
+
+static bool fits(uint64_t bytes, uint64_t has, uint64_t most)
+{
+	return bytes <= most && has <= most - bytes;
+}
+
+/* Nobody joins any more whose memory now counts as that of others. */
+static bool has_waited(const struct turns *t, const struct grow *g)
+{
+	double ms = t->now - g->since;
+
+	if (t->unsure[g->gpu])
+		return false;
+	return ms >= OTHERS_MOST_MS || (ms >= OTHERS_MS && t->now >= t->expects_until);
 }
 
 /* Allocations that no hand-over can make room for. */
@@ -415,9 +515,34 @@ static void refuse_growth(struct turns *t, struct member *m)
 		uint64_t has =
 			m->phase == PHASE_RUNS ? m->need[g->gpu].mapped : m->need[g->gpu].total;
 
-		if (g->bytes > t->capacity[g->gpu] || has > t->capacity[g->gpu] - g->bytes)
+		if (fits(g->bytes, has, t->capacity[g->gpu]))
+			continue;
+		if (!fits(g->bytes, has, t->size[g->gpu]) || has_waited(t, g))
 			order_answer(t, m, i, TURNS_NO);
 	}
+}
+
+/*
+ * @m and another member on its GPUs wait so that neither can give memory, and may wait for each other:
+ * the one that came later goes on without.
+ */
+static void refuse_pinned(struct turns *t, struct member *m)
+{
+	double since = ledger_pinned_at(m);
+	bool later = false;
+
+	if (since <= 0)
+		return;
+	FOR_EACH_MEMBER(t, x)
+	{
+		double other = ledger_pinned_at(x);
+
+		later |= x != m && other > 0 && share_gpu(m, x) &&
+			 (other < since || (other <= since && x->id < m->id));
+	}
+	for (int i = m->ngrows; later && i-- > 0;)
+		if (m->grows[i].pinned_at > 0)
+			order_answer(t, m, i, TURNS_NO);
 }
 
 /* Tell the members that share a GPU with somebody who waits. */
@@ -436,13 +561,37 @@ static void watch(struct turns *t)
 	}
 }
 
+/* Its lease is to be taken, so that it waits for its turn when it may run again. */
+static bool is_to_leave(const struct turns *t, const struct member *m)
+{
+	return m->takes_all && m->phase != PHASE_LEAVING &&
+	       (m->paused || (m->phase == PHASE_RUNS && ledger_is_on_drained(t, m)));
+}
+
+/* One that has changed by less than a tenth is as good as before, unless it was set. */
+static void tell_limit(struct turns *t, struct member *m)
+{
+	int limit = policy_idle_limit(t, m), change = abs(limit - m->idle_limit);
+
+	if (!m->idle_limit || !change || (t->settings.idle_ms <= 0 && change < m->idle_limit / 10))
+		return;
+	if (ledger_order(t, &(struct turns_order){
+				    .kind = TURNS_LIMIT, .id = m->id, .timeout_ms = limit}))
+		m->idle_limit = limit;
+}
+
 static void tidy(struct turns *t, struct member *m)
 {
 	refuse_growth(t, m);
-	if (m->given && t->now - m->phase_since > GIVEN_MS && !m->watched)
+	refuse_pinned(t, m);
+	tell_limit(t, m);
+	/* It is stopped, perhaps. */
+	if (m->ending && t->now - m->phase_since > ENDS_LOST_MS)
+		ledger_set_phase(m, PHASE_RUNS, t->now);
+	if (m->given && t->now - m->given_at > GIVEN_MS && !m->watched)
 		m->given = false;
-	/* Its lease is taken, so that its user's resume waits for its turn. */
-	if (m->paused && m->takes_all && m->phase != PHASE_LEAVING && t->now >= m->asked_until)
+	m->takes_all |= m->given && ledger_is_on_drained(t, m);
+	if (is_to_leave(t, m) && t->now >= m->asked_until)
 		order_yield(t, m, TURNS_ALL, 0);
 }
 
@@ -475,7 +624,7 @@ double turns_next(struct turns *t, double now)
 {
 	ledger_advance(t, now);
 	FOR_EACH_MEMBER(t, m)
-	if (m->wait_since > 0 || m->slot || m->takes_all || m->given)
+	if (m->wait_since > 0 || m->slot || is_to_leave(t, m) || m->given)
 		return LOOK_MS;
 	return -1;
 }

@@ -37,7 +37,7 @@ static void child_main(int fd)
 {
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (dup2(fd, STDIN_FILENO) >= 0) {
-		close_range(STDERR_FILENO + 1, ~0U, 0);
+		closefrom(STDERR_FILENO + 1);
 		answer_all(STDIN_FILENO);
 	}
 	_exit(0);

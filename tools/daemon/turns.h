@@ -42,6 +42,7 @@ enum turns_end {
 	TURNS_TIMEOUT, /* its kernels did not end */
 	TURNS_NOMEM,   /* too little host memory */
 	TURNS_FAILED,
+	TURNS_LEFT, /* of a yield: all of its processes are out, or have been let go */
 };
 
 enum turns_order_kind {
@@ -50,6 +51,7 @@ enum turns_order_kind {
 	TURNS_TRY,   /* the allocation @serial may try again */
 	TURNS_NO,    /* the allocation @serial fails */
 	TURNS_WATCH, /* @on: somebody waits for memory, so that idleness is worth telling */
+	TURNS_LIMIT, /* it is idle after @timeout_ms without calls (turns_idle_limit()) */
 };
 
 struct turns_order {
@@ -64,6 +66,7 @@ struct turns_order {
 struct turns_settings {
 	double quantum_ms;   /* a turn; 0: 20 times the hand-over that was measured, 10 to 120 s */
 	double residence_ms; /* nobody of the same class is stopped sooner; 0: 2 s, or 5 hand-overs */
+	double idle_ms;      /* without calls, until a member is idle; 0: see turns_idle_limit() */
 };
 
 /* A member as `cudaw share` shows it. */
@@ -82,9 +85,34 @@ struct turns;
 /* NULL if there is no memory. */
 struct turns *turns_new(const struct turns_settings *settings);
 void turns_free(struct turns *t);
+/* From now on. */
+void turns_set(struct turns *t, const struct turns_settings *settings);
 
 /* Bytes that the members together may have on @gpu. */
 void turns_capacity(struct turns *t, int gpu, uint64_t bytes);
+/*
+ * Bytes that they could have if others had nothing there; at first, the capacity. An allocation that fits
+ * into this alone waits for a moment: the others may be members that have yet to join.
+ */
+void turns_size(struct turns *t, int gpu, uint64_t bytes);
+
+/*
+ * While @unsure, the capacity is that of an earlier moment, and what members have that joined since may count
+ * as that of others: no allocation fails for its size alone.
+ */
+void turns_unsure(struct turns *t, int gpu, bool unsure);
+
+/*
+ * Processes that have lost their connection, and whose memory counts as that of others, may join again until
+ * then: before that, and for at most 10 s, no allocation fails for its size alone.
+ */
+void turns_expect(struct turns *t, double until_ms);
+
+/*
+ * While @gpu is drained, nobody gets a turn there. Members that run there are left alone until they
+ * give their turn, wait for an allocation, or end; those that come to have memory there give it.
+ */
+void turns_drain(struct turns *t, int gpu, bool drained);
 
 /* A new member, which runs; 0 if there are too many. @weight: 1 to 100. */
 uint32_t turns_join(struct turns *t, enum turns_class class, int weight, double now);
@@ -96,16 +124,37 @@ void turns_need(struct turns *t, uint32_t id, int gpu, uint64_t mapped, uint64_t
 /* A call waits in a member that is out. */
 void turns_want(struct turns *t, uint32_t id, double now);
 void turns_idle(struct turns *t, uint32_t id, bool idle, double now);
+/*
+ * After how many milliseconds without calls the member is idle, as it was told: as long as its turns
+ * take to begin, but 200 ms to 5 s. For so long the GPU may be left to it, as that costs others no more
+ * than a hand-over. It joins with the limit that this returns, and TURNS_LIMIT says when it changes.
+ */
+int turns_idle_limit(struct turns *t, uint32_t id);
 /* Its user has paused it, or lets it run again. */
 void turns_paused(struct turns *t, uint32_t id, bool paused, double now);
 /* The allocation @serial waits for @bytes. */
 void turns_grow(struct turns *t, uint32_t id, uint64_t serial, int gpu, uint64_t bytes, double now);
+/* The allocations with serials from @first to @last do not wait any more. */
+void turns_forget(struct turns *t, uint32_t id, uint64_t first, uint64_t last, double now);
+/*
+ * The allocation @serial that waits keeps the member from giving memory. Of the members that share a
+ * GPU one waits so: the others' fail.
+ */
+void turns_pinned(struct turns *t, uint32_t id, uint64_t serial, double now);
+/*
+ * A signal ends its program, which needs all of its memory for that: it runs in the books, takes the
+ * memory as soon as it is free, and others make room for it before all else, for the 10 s in which it
+ * takes it (common/protocol.h). It is not stopped for one turn then.
+ */
+void turns_ends(struct turns *t, uint32_t id, double now);
 /* Running total of its yield; and all that it has on its GPUs. */
 void turns_freed(struct turns *t, uint32_t id, uint64_t bytes, double now);
 void turns_mapped(struct turns *t, uint32_t id, uint64_t bytes, double now);
+/* Some of its memory has moved; how much is told later, at once. */
+void turns_progress(struct turns *t, uint32_t id, double now);
 /* The end of its yield, or of its fill: TURNS_OK then means that it runs. */
 void turns_ended(struct turns *t, uint32_t id, enum turns_end end, double now);
-/* Its user gives its turn to those who wait. */
+/* Its user gives its turn to those who wait, or come to wait within 10 s, whatever their class. */
 void turns_give(struct turns *t, uint32_t id, double now);
 
 /* Orders that are to be carried out now, at most @max; call it until it returns 0. */

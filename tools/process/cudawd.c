@@ -59,6 +59,8 @@ static int end_of(const char *text)
 		return 0;
 	if (!strncmp(text, END_INVALID " ", sizeof(END_INVALID)))
 		return -ENOENT;
+	if (!strncmp(text, END_BUSY " ", sizeof(END_BUSY)))
+		return -EBUSY;
 	return strncmp(text, END_DENIED " ", sizeof(END_DENIED)) ? -EPROTO : -EACCES;
 }
 
@@ -97,14 +99,13 @@ static int talk(int fd, const char *request, int patience_ms, cudawd_line line, 
 {
 	char text[PROTOCOL_LINE];
 	int len = snprintf(text, sizeof(text), "%s\n", request);
-	int ret = 0;
+	int ret = -ENAMETOOLONG;
 
-	if (len >= (int)sizeof(text))
-		ret = -ENAMETOOLONG;
-	else if (send(fd, text, len, MSG_NOSIGNAL) != len)
-		ret = -ECONNREFUSED;
-	else
+	if (len < (int)sizeof(text)) {
+		/* If the daemon has turned us away, its answer is there all the same. */
+		send(fd, text, len, MSG_NOSIGNAL);
 		ret = hear(fd, patience_ms, line, arg);
+	}
 	close(fd);
 	return ret;
 }
@@ -153,7 +154,7 @@ static void become_daemon(const char *program, int dir)
 	dup2(null, STDIN_FILENO);
 	dup2(null, STDOUT_FILENO);
 	dup2(out < 0 ? null : out, STDERR_FILENO);
-	close_range(STDERR_FILENO + 1, ~0U, 0);
+	closefrom(STDERR_FILENO + 1);
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	execl(program, CUDAWD_PROGRAM, "--user", (char *)NULL);
@@ -209,6 +210,8 @@ int cudawd_launch(const char **why)
 		}
 	}
 	close(dir);
-	*why = err == -ECONNREFUSED ? "it does not answer" : strerror(-err);
+	*why = err == -ECONNREFUSED ? "it does not answer; see " LOG_NAME
+				      " in the runtime directory"
+				    : strerror(-err);
 	return err;
 }

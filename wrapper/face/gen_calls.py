@@ -287,10 +287,10 @@ def once_more(indent, mend):
         lines += ["\t" * indent + "if (ret == CUDA_ERROR_OUT_OF_MEMORY && memory_give_back())",
                   *wrap(indent + 1, f"ret = {mend.step};")]
     for room in mend.room:
-        lines += ["\t" * indent + "for (bool more = true;",
-                  *wrap(indent, f"     more && ret == CUDA_ERROR_OUT_OF_MEMORY && {room};) {{"),
+        lines += ["\t" * indent + "for (struct growth_try try = GROWTH_TRY;",
+                  *wrap(indent, f"     try.more && ret == CUDA_ERROR_OUT_OF_MEMORY && {room};) {{"),
                   "\t" * (indent + 1) + "gate_exit();",
-                  "\t" * (indent + 1) + "more = growth_wait();",
+                  "\t" * (indent + 1) + "growth_wait(&try);",
                   "\t" * (indent + 1) + "if (!gate_enter(GATE_HOLD))",
                   "\t" * (indent + 2) + "return gate_refusal();",
                   *wrap(indent + 1, f"ret = {mend.step};"), "\t" * indent + "}"]

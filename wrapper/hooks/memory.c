@@ -90,8 +90,8 @@ CUresult memory_alloc(CUcontext ctx, CUdevice dev, size_t bytesize, CUdeviceptr 
 
 bool memory_waits(CUdevice dev, size_t bytes)
 {
-	return growth_is_on() && bytes && !gate_is_nested() && !captures_open(driver_table()) &&
-	       growth_ask(dev, bytes);
+	return growth_is_on() && bytes && !gate_is_nested() &&
+	       growth_ask(dev, bytes, captures_open(driver_table()));
 }
 
 bool memory_waits_here(size_t bytes)

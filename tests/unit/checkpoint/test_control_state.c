@@ -317,6 +317,26 @@ START_TEST(a_resume_without_a_limit_begins_again_with_it)
 }
 END_TEST
 
+/* Of its snapshot; but a process image with a resume under way would be of no use. */
+START_TEST(a_resume_awaits_the_lock_once_the_snapshot_is_done)
+{
+	static const enum event_kind kinds[] = {EV_RESUME, EV_DONE};
+
+	for (int i = 0; i < 2; i++) {
+		struct control_state s = {.rest = STATE_PAUSED,
+					  .wishes = {[WISHER_SNAPSHOT] = true},
+					  .snapshot = SNAPSHOT_OPEN};
+		struct control_actions actions = {0};
+
+		control_take(&s, &(struct control_event){.kind = kinds[i], .matches = true},
+			     &actions);
+		control_decide(&s, false, false, &actions);
+		ck_assert_int_eq(s.activity, ACTIVITY_RESUMING);
+		ck_assert_int_eq(find(&actions, ACT_START)->options.awaits_lock, i);
+	}
+}
+END_TEST
+
 /* The client is gone before others of the job are at rest: the job is to run, as it was. */
 START_TEST(a_hold_that_ends_a_resume_can_be_undone)
 {
@@ -908,6 +928,7 @@ int main(void)
 	tcase_add_loop_test(tcase, a_signal_outlives_a_held_pause, 0, 2);
 	tcase_add_loop_test(tcase, a_resume_that_is_not_held_reports, 0, 2);
 	tcase_add_test(tcase, a_resume_without_a_limit_begins_again_with_it);
+	tcase_add_test(tcase, a_resume_awaits_the_lock_once_the_snapshot_is_done);
 	tcase_add_test(tcase, a_hold_that_ends_a_resume_can_be_undone);
 	tcase_add_test(tcase, a_probe_comes_last);
 	tcase_add_test(tcase, the_last_wish_wins);

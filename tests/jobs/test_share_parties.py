@@ -1,0 +1,144 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs of several processes take turns with others, as cudawd decides: they are out, or run, together."""
+import os
+import signal
+import time
+
+import simlib  # noqa: F401
+from gpulib import check, cudaw, cudaw_ok, main
+from harness import until
+from turnslib import FOREVER, counting, finish, members, ranks, rows, start_daemon, take_turns
+
+
+def states(name):
+    return [row["state"] for row in rows(name)]
+
+
+def are_together():
+    """The processes of a job are never apart, but for a moment."""
+    until(lambda: len(set(states("many"))) == 1, 5, "its processes are in one state")
+
+
+def take_many_turns(*jobs, count=4):
+    for _ in range(count):
+        take_turns(jobs)
+        are_together()
+
+
+def sharing():
+    return ranks("many", "sharing", 2, "--objects", 4, "--mib", 8, "--ballast", 40)
+
+
+def peers(shape=0):
+    return ranks("many", "peers", 2, "--shape", shape, "--ballast", 60)
+
+
+def goes_on(many):
+    """It ends at the same step in all of its processes, and looks at every word."""
+    many.wait_steps(many.steps() + 3)
+    many.finish()
+
+
+def processes_that_share_memory():
+    start_daemon()
+    many, one = sharing(), counting("one", 140, FOREVER)
+    take_many_turns(many, one)
+    check(all(row["turns"] for row in members().values()), f"the turns are {members()}")
+    finish(one)
+    goes_on(many)
+
+
+def processes_that_wait_for_each_other():
+    start_daemon()
+    for shape in (0, 1, 3):
+        many, one = peers(shape), counting("one", 140, FOREVER)
+        take_many_turns(many, one, count=3)
+        finish(one)
+        goes_on(many)
+
+
+def the_user_pauses_one_of_two_jobs():
+    start_daemon()
+    many, one = sharing(), counting("one", 140, FOREVER)
+    take_many_turns(many, one, count=2)
+    for _ in range(2):
+        cudaw_ok("pause", "many")    # also while its processes come to rest for the daemon
+        until(lambda: states("many") == ["paused"] * 2, 5, "both are paused")
+        take_turns([one], 20)
+        cudaw("resume", "many")      # it waits for its turn
+        take_many_turns(many, one, count=2)
+    finish(one)
+    goes_on(many)
+
+
+def the_user_pauses_one_process():
+    """Alone, as no other one waits for it. The others run on, but once they are out they wait for it."""
+    start_daemon()
+    same = {"mode": "path", "CUDAW_JOB": "abc123", "CUDAW_NAME": "many", "CUDAW_SIM_COPY_GBPS": "0.3"}
+    first, second, one = (counting("many", 70, FOREVER, **same), counting("many", 70, FOREVER, **same),
+                          counting("one", 140, FOREVER))
+    for moment in ("runs", "waits", "enters", "runs", "waits", "enters"):
+        take_turns([first, second, one])
+        until(lambda: set(states("many")) == {moment}, 30, f"its processes are in the state {moment}")
+        cudaw_ok("pause", first.pid)
+        take_turns([one])
+        cudaw("resume", first.pid)   # it may have to wait for its turn
+        take_turns([first, second, one])
+    check("silent" not in cudaw_ok("events"), "one of them was left alone")
+    for each in (one, first, second):
+        finish(each)
+
+
+def the_processes_are_killed():
+    """And the others are ended, as launchers do: whatever they were doing, the memory is free."""
+    start_daemon()
+    for moment in ("leaving", "waits", "enters"):
+        many, one = sharing(), counting("one", 140, FOREVER)
+        take_many_turns(many, one, count=1)
+        until(lambda: moment in states("many"), 30, f"it is {moment}")
+        pids = [row["pid"] for row in rows("many")]
+        os.kill(pids[0], signal.SIGKILL)
+        time.sleep(0.2)
+        for pid in pids[1:]:
+            os.kill(pid, signal.SIGTERM)
+        many.process.wait()
+        many.discard()
+        take_turns([one], 20)
+        finish(one)
+        until(lambda: not members(), 10, "all have left")
+
+
+def a_process_joins_while_its_job_is_out():
+    start_daemon()
+    same = {"mode": "path", "CUDAW_JOB": "abc123", "CUDAW_NAME": "many"}
+    first, one = counting("many", 140, FOREVER, **same), counting("one", 140, FOREVER)
+    take_turns([first, one])
+    until(lambda: states("many") == ["waits"], 20, "the first is out")
+    # Its context fits into what the daemon keeps back.
+    second = counting("many", 20, FOREVER, CUDAW_SIM_CONTEXT=str(4 << 20), **same)
+    until(lambda: len(states("many")) == 2, 10, "the second has joined")
+    take_many_turns(first, second, one)
+    for each in (one, first, second):
+        finish(each)
+
+
+def the_daemon_is_killed():
+    daemon = start_daemon()
+    many, one = sharing(), counting("one", 140, FOREVER)
+    for _ in range(3):
+        take_many_turns(many, one, count=1)
+        time.sleep(0.2)
+        daemon.kill()
+        daemon.wait()
+        time.sleep(0.5)
+        daemon = start_daemon()
+        until(lambda: len(members()) == 3, 10, "all have joined again")
+        take_turns([many, one])
+    finish(one)
+    goes_on(many)
+
+
+main(processes_that_share_memory, processes_that_wait_for_each_other, the_user_pauses_one_of_two_jobs,
+     the_user_pauses_one_process, the_processes_are_killed, a_process_joins_while_its_job_is_out,
+     the_daemon_is_killed)

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Shared by the tests of cudawd with real jobs on the simulated GPU."""
+import json
+import os
+import shutil
+
+from simlib import MIB, SCRATCH
+from gpulib import BUILD, Job, check, cudaw_ok
+import daemons
+from harness import until
+from daemons import listed, members  # noqa: F401
+
+FOREVER = 100000000
+MEMORY_MIB, CONTEXT_MIB, MARGIN_MIB = 288, 16, 16
+ENV = {"CUDAW_SHARE": "user", "CUDAW_RELEASE": "memory", "CUDAW_SIM_MEMORY": str(MEMORY_MIB * MIB),
+       "CUDAW_SIM_CONTEXT": str(CONTEXT_MIB * MIB)}
+
+
+def start_daemon(*options):
+    """Its NVML knows the simulated GPU; the jobs have none."""
+    libraries = os.path.join(SCRATCH, "nvml")
+    os.makedirs(libraries, exist_ok=True)
+    shutil.copy(f"{BUILD}/tests/preload/nvml.so", f"{libraries}/libnvidia-ml.so.1")
+    return daemons.start_daemon("--margin", f"{MARGIN_MIB}M", "--quantum", "0.5", "--residence", "0.2",
+                                "--linger", "600", *options,
+                                env={"LD_LIBRARY_PATH": libraries,
+                                     "TEST_NVML_FILE": os.environ["CUDAW_SIM_SHARED"]})
+
+
+def started(name, program, *args, mode="run", **env):
+    job = Job(program, *args, mode=mode, name=name, env={**ENV, **env})
+    job.name = name
+    return job
+
+
+def counting(name, mib, steps, allocs=12, **options):
+    return started(name, "counter", "--mib", mib, "--allocs", allocs, "--verify", 1, "--steps", steps,
+                   "--step-ms", 2, **options)
+
+
+def ranks(name, program, count, *args, **options):
+    """A job of @count processes; each of them has joined."""
+    job = started(name, program, "--ranks", count, *args, "--steps", FOREVER, "--step-ms", 2, **options)
+    job.until(lambda: len(rows(name)) == count, 30, "all its processes have joined")
+    return job
+
+
+def rows(name):
+    """The members of this name."""
+    return [row for row in listed() if row["name"] == name]
+
+
+def events(kind, name=None):
+    """What was said of this kind, of the jobs of this name or of all."""
+    found = [json.loads(line) for line in cudaw_ok("events", "--json").splitlines()]
+    return [event for event in found if event["event"] == kind and name in (None, event["name"])]
+
+
+def take_turns(jobs, steps=3):
+    """Each of them makes so many more steps."""
+    wanted = [(job, job.steps() + steps) for job in jobs]
+    for job, count in wanted:
+        job.wait_steps(count)
+
+
+def finish(job):
+    """It verifies its memory, and ends. In its turn, as it would get the others' memory for that."""
+    until(lambda: members()[job.pid]["state"] in ("runs", "idle"), 60, "it has its turn")
+    check("every word right" in job.finish(), "the job did not verify its memory")

@@ -1,0 +1,819 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Jobs of several processes in the books of cudawd: random lives of processes that do as
+ * common/protocol.h says, or fail, and some cases by hand.
+ */
+#include "tools/daemon/parties.h"
+
+#include "tests/check_suite.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MIB       (1UL << 20)
+#define CAPACITY  (100 * MIB)
+#define GPUS      2
+#define PROCESSES 8
+#define JOBS      3
+#define QUEUED    256
+
+enum does { RUNS, YIELDS, OUT, FILLS };
+
+/* What a process does next, a while after it got an order. */
+enum act { NOTHING, SAYS_HELD, ENDS_YIELD, ENDS_FILL, FAILS };
+
+struct proc {
+	uint32_t id; /* 0: there is none */
+	int job;
+	uint64_t total[GPUS], mapped[GPUS];
+	enum does does;
+	enum act act;
+	bool holds, was_out;
+	bool tells; /* its needs, and what it wants, a moment after the end */
+	bool idle;
+	int grows; /* that wait */
+	uint64_t bytes;
+	int went_out, went_in;
+};
+
+static struct {
+	struct parties *parties;
+	struct proc procs[PROCESSES];
+	double now;
+	unsigned int seed;
+	unsigned int failing; /* of 100 orders */
+	struct {
+		struct party_order order;
+		char text[64];
+	} queue[QUEUED];
+	size_t n;
+	int gone; /* that were let go */
+} w;
+
+static unsigned int draw(unsigned int n)
+{
+	return (unsigned int)rand_r(&w.seed) % n;
+}
+
+static struct proc *find(uint32_t id)
+{
+	for (struct proc *p = w.procs; p < w.procs + PROCESSES; p++)
+		if (p->id == id)
+			return p;
+	return NULL;
+}
+
+static uint64_t sum(const uint64_t *bytes)
+{
+	uint64_t all = 0;
+
+	for (int g = 0; g < GPUS; g++)
+		all += bytes[g];
+	return all;
+}
+
+static void tell_need(const struct proc *p)
+{
+	for (int g = 0; g < GPUS; g++)
+		if (p->total[g])
+			parties_need(w.parties, p->id, g, p->mapped[g], p->total[g], w.now);
+}
+
+static void join(struct proc *p, int job, uint64_t total)
+{
+	char name[8];
+
+	snprintf(name, sizeof(name), "%06d", job);
+	*p = (struct proc){.job = job, .total = {total}, .mapped = {total}};
+	p->id = parties_join(w.parties, 1000, name, TURNS_BATCH, 1, w.now);
+	ck_assert_uint_ne(p->id, 0);
+	tell_need(p);
+	parties_paused(w.parties, p->id, false, false, w.now);
+}
+
+/* An allocation that waits: its serial says what it is. */
+static void grow_on(struct proc *p, uint32_t gpu, uint32_t mib)
+{
+	p->grows++;
+	parties_grow(w.parties, p->id, gpu << 16 | mib, (int)gpu, mib * MIB, w.now);
+}
+
+static void grow(struct proc *p, uint32_t mib)
+{
+	grow_on(p, 0, mib);
+}
+
+static void leave(struct proc *p)
+{
+	parties_leave(w.parties, p->id, w.now);
+	*p = (struct proc){0};
+}
+
+static void keep(const struct party_order *order, void *arg)
+{
+	(void)arg;
+	ck_assert_uint_lt(w.n, QUEUED);
+	w.queue[w.n].order = *order;
+	if (order->text)
+		snprintf(w.queue[w.n].text, sizeof(w.queue[0].text), "%s", order->text);
+	w.n++;
+}
+
+static enum act next(enum act act)
+{
+	return draw(100) < w.failing ? FAILS : act;
+}
+
+static void take_text(struct proc *p, const char *text)
+{
+	if (p->does != YIELDS && p->does != FILLS)
+		return;
+	if (!strcmp(text, "commit"))
+		p->act = p->does == YIELDS ? next(ENDS_YIELD) : ENDS_FILL;
+	else
+		p->act = strcmp(text, "abort") ? SAYS_HELD : FAILS;
+}
+
+/* Another job, or it is out itself, and a process that has joined is to follow. */
+static bool somebody_waits(int job)
+{
+	for (struct proc *p = w.procs; p < w.procs + PROCESSES; p++)
+		if (p->id && ((p->job != job && p->grows) || p->does != RUNS))
+			return true;
+	return false;
+}
+
+static void carry_out(const struct party_order *o, const char *text)
+{
+	struct proc *p = find(o->id);
+
+	ck_assert_ptr_nonnull(p);
+	switch (o->kind) {
+	case PARTY_YIELD:
+		ck_assert(p->does != YIELDS);
+		ck_assert_msg(p->does != RUNS || p->idle || somebody_waits(p->job),
+			      "stopped while nobody waits");
+		ck_assert(o->bytes >= sum(p->mapped) || sum(p->mapped) == p->mapped[0] ||
+			  !p->mapped[0]);
+		/* One that is out has nothing to come to rest for. */
+		p->act = p->does == RUNS ? next(o->hold ? SAYS_HELD : ENDS_YIELD) : ENDS_YIELD;
+		p->was_out = p->does != RUNS;
+		p->does = YIELDS;
+		p->holds = o->hold;
+		p->bytes = o->bytes < sum(p->mapped) ? o->bytes : sum(p->mapped);
+		break;
+	case PARTY_ROOM:
+		if (p->does != OUT && p->does != FILLS)
+			break;
+		p->does = FILLS;
+		p->holds = o->hold;
+		p->bytes = o->bytes;
+		if (p->bytes >= sum(p->total))
+			p->act = next(p->holds ? SAYS_HELD : ENDS_FILL);
+		break;
+	case PARTY_SAY:
+		take_text(p, text);
+		break;
+	case PARTY_TRY:
+		p->grows--;
+		p->total[o->serial >> 16] += (o->serial & 0xffff) * MIB;
+		p->mapped[o->serial >> 16] += (o->serial & 0xffff) * MIB;
+		tell_need(p);
+		break;
+	case PARTY_NO:
+		p->grows--;
+		break;
+	case PARTY_LET_GO:
+		w.gone++;
+		leave(p);
+		break;
+	default:
+		break;
+	}
+}
+
+static void decide(void)
+{
+	do {
+		w.n = 0;
+		parties_decide(w.parties, w.now, keep, NULL);
+		parties_check(w.parties);
+		for (size_t i = 0; i < w.n; i++)
+			if (find(w.queue[i].order.id))
+				carry_out(&w.queue[i].order, w.queue[i].text);
+	} while (w.n);
+}
+
+static void end_yield(struct proc *p)
+{
+	uint64_t left = p->bytes;
+
+	for (int g = 0; g < GPUS; g++) {
+		uint64_t part = left < p->mapped[g] ? left : p->mapped[g];
+
+		p->mapped[g] -= part;
+		left -= part;
+	}
+	p->does = OUT;
+	p->went_out++;
+	parties_freed(w.parties, p->id, p->bytes, w.now);
+	parties_mapped(w.parties, p->id, sum(p->mapped), w.now);
+	parties_ended(w.parties, p->id, TURNS_OK, w.now);
+	p->tells = true;
+}
+
+static void end_fill(struct proc *p)
+{
+	memcpy(p->mapped, p->total, sizeof(p->mapped));
+	p->does = RUNS;
+	p->idle = false;
+	p->went_in++;
+	parties_mapped(w.parties, p->id, sum(p->mapped), w.now);
+	parties_ended(w.parties, p->id, TURNS_OK, w.now);
+	p->tells = true;
+}
+
+static void act(struct proc *p)
+{
+	enum act what = p->act;
+
+	p->act = NOTHING;
+	switch (what) {
+	case SAYS_HELD:
+		ck_assert_int_eq(parties_held(w.parties, p->id, "drained 0", w.now), 0);
+		break;
+	case ENDS_YIELD:
+		end_yield(p);
+		break;
+	case ENDS_FILL:
+		end_fill(p);
+		break;
+	case FAILS:
+		p->does = p->does == YIELDS && !p->was_out ? RUNS : OUT;
+		parties_ended(w.parties, p->id, TURNS_FAILED, w.now);
+		p->tells = true;
+		break;
+	case NOTHING:
+		break;
+	}
+}
+
+static void tell(struct proc *p)
+{
+	p->tells = false;
+	tell_need(p);
+	if (p->does == OUT)
+		parties_want(w.parties, p->id, w.now);
+}
+
+static void tick(double ms)
+{
+	w.now += ms;
+	for (struct proc *p = w.procs; p < w.procs + PROCESSES; p++) {
+		if (p->id && p->tells)
+			tell(p);
+		if (p->id && p->act && draw(2))
+			act(p);
+	}
+	decide();
+}
+
+static void begin(unsigned int seed, unsigned int failing)
+{
+	const struct turns_settings settings = {.quantum_ms = 1000, .residence_ms = 100};
+
+	memset(&w, 0, sizeof(w));
+	w.seed = seed;
+	w.failing = failing;
+	w.now = 1000;
+	w.parties = parties_new(&settings);
+	ck_assert_ptr_nonnull(w.parties);
+	for (int g = 0; g < GPUS; g++)
+		turns_capacity(parties_turns(w.parties), g, CAPACITY);
+}
+
+static void end(void)
+{
+	parties_free(w.parties);
+}
+
+/* The processes of a job of which nothing is under way run, or are out, all of them. */
+static void check_together(void)
+{
+	int runs[JOBS] = {0}, out[JOBS] = {0}, busy[JOBS] = {0};
+
+	for (struct proc *p = w.procs; p < w.procs + PROCESSES; p++) {
+		if (!p->id)
+			continue;
+		busy[p->job] += p->act || p->does == YIELDS || p->does == FILLS;
+		runs[p->job] += p->does == RUNS;
+		out[p->job] += p->does == OUT;
+	}
+	for (int j = 0; j < JOBS; j++)
+		ck_assert_msg(busy[j] || !runs[j] || !out[j], "%d of job %d run, and %d are out",
+			      runs[j], j, out[j]);
+}
+
+START_TEST(two_jobs_take_turns)
+{
+	begin(1, 0);
+	join(&w.procs[0], 0, 40 * MIB);
+	join(&w.procs[1], 0, 30 * MIB);
+	join(&w.procs[2], 1, 30 * MIB);
+	grow(&w.procs[2], 40);
+	for (int i = 0; i < 2000; i++) {
+		tick(10);
+		check_together();
+	}
+	for (int i = 0; i < 2; i++)
+		ck_assert_int_ge(w.procs[i].went_out, 1);
+	ck_assert_int_eq(w.procs[0].went_out, w.procs[1].went_out);
+	end();
+}
+END_TEST
+
+/* Its process that cannot rest is why the whole job runs on. */
+START_TEST(one_that_fails_keeps_its_job_running)
+{
+	begin(2, 0);
+	join(&w.procs[0], 0, 40 * MIB);
+	join(&w.procs[1], 0, 30 * MIB);
+	join(&w.procs[2], 1, 30 * MIB);
+	grow(&w.procs[2], 40);
+	for (int i = 0; i < 100 && w.procs[1].does != YIELDS; i++)
+		tick(10);
+	ck_assert_int_eq(w.procs[1].does, YIELDS);
+	w.procs[1].act = FAILS;
+	for (int i = 0; i < 20; i++)
+		tick(10);
+	for (int i = 0; i < 2; i++) {
+		ck_assert_int_eq(w.procs[i].does, RUNS);
+		ck_assert_uint_eq(w.procs[i].mapped[0], w.procs[i].total[0]);
+	}
+	ck_assert_int_eq(w.gone, 0);
+	end();
+}
+END_TEST
+
+/* Neither is it made room for, nor does it keep its job from giving memory. */
+START_TEST(what_an_ended_process_waited_for_is_forgotten)
+{
+	begin(3, 0);
+	join(&w.procs[0], 0, 10 * MIB);
+	join(&w.procs[1], 0, 50 * MIB);
+	join(&w.procs[2], 1, 40 * MIB);
+	grow(&w.procs[0], 40);
+	parties_pinned(w.parties, w.procs[0].id, 40, w.now);
+	tick(10);
+	leave(&w.procs[0]);
+	for (int i = 0; i < 500; i++)
+		tick(10);
+	ck_assert_int_eq(w.procs[2].went_out, 0);
+	grow(&w.procs[2], 40);
+	for (int i = 0; i < 500; i++)
+		tick(10);
+	ck_assert_uint_eq(w.procs[2].total[0], 80 * MIB);
+	end();
+}
+END_TEST
+
+/* The one that a signal ends has refused its own. */
+START_TEST(a_signal_to_one_leaves_the_growth_of_others)
+{
+	begin(4, 0);
+	join(&w.procs[0], 0, 20 * MIB);
+	join(&w.procs[1], 0, 30 * MIB);
+	join(&w.procs[2], 1, 50 * MIB);
+	grow(&w.procs[0], 10);
+	grow(&w.procs[1], 30);
+	tick(10);
+	parties_ends(w.parties, w.procs[0].id, w.now);
+	for (int i = 0; i < 1000; i++)
+		tick(10);
+	ck_assert_uint_eq(w.procs[0].total[0], 20 * MIB);
+	ck_assert_uint_eq(w.procs[1].total[0], 60 * MIB);
+	end();
+}
+END_TEST
+
+/* The others have said once that they want to run. */
+START_TEST(what_others_want_outlives_one_that_is_paused)
+{
+	begin(5, 0);
+	join(&w.procs[0], 0, 40 * MIB);
+	join(&w.procs[1], 0, 30 * MIB);
+	join(&w.procs[2], 1, 30 * MIB);
+	grow(&w.procs[2], 40);
+	for (int i = 0; i < 1000 && w.procs[2].total[0] < 70 * MIB; i++)
+		tick(10);
+	ck_assert_int_eq(w.procs[0].does, OUT);
+	parties_paused(w.parties, w.procs[1].id, true, false, w.now);
+	for (int i = 0; i < 500; i++)
+		tick(10);
+	ck_assert_int_eq(w.procs[0].does, OUT);
+	leave(&w.procs[1]);
+	for (int i = 0; i < 500 && w.procs[0].does != RUNS; i++)
+		tick(10);
+	ck_assert_int_eq(w.procs[0].does, RUNS);
+	end();
+}
+END_TEST
+
+static bool is_ordered(enum party_order_kind kind, uint32_t id)
+{
+	w.n = 0;
+	parties_decide(w.parties, w.now, keep, NULL);
+	for (size_t i = 0; i < w.n; i++)
+		if (w.queue[i].order.kind == kind && w.queue[i].order.id == id)
+			return true;
+	return false;
+}
+
+static void wait_for_order(enum party_order_kind kind, uint32_t id)
+{
+	for (int i = 0; !is_ordered(kind, id); i++) {
+		ck_assert_int_lt(i, 2000);
+		w.now += 10;
+	}
+}
+
+/* What a process has on each of two GPUs. */
+static void need_two(uint32_t id, uint64_t mapped, uint64_t total)
+{
+	for (int g = 0; g < 2; g++)
+		parties_need(w.parties, id, g, mapped, total, w.now);
+}
+
+static void end_move(uint32_t id, uint64_t mapped)
+{
+	parties_mapped(w.parties, id, mapped, w.now);
+	parties_ended(w.parties, id, TURNS_OK, w.now);
+}
+
+/* What it has on each of them is known at the end of a yield and of a fill, before it says so. */
+START_TEST(one_on_two_gpus_takes_turns)
+{
+	uint32_t two, one;
+
+	begin(6, 0);
+	two = parties_join(w.parties, 1000, "two", TURNS_BATCH, 1, w.now);
+	need_two(two, 60 * MIB, 60 * MIB);
+	one = parties_join(w.parties, 1000, "one", TURNS_BATCH, 1, w.now);
+	parties_need(w.parties, one, 0, 40 * MIB, 40 * MIB, w.now);
+	parties_grow(w.parties, one, 1, 0, 30 * MIB, w.now);
+	wait_for_order(PARTY_YIELD, two);
+	end_move(two, 0);
+	ck_assert(!is_ordered(PARTY_YIELD, two));
+	need_two(two, 0, 60 * MIB);
+	parties_need(w.parties, one, 0, 70 * MIB, 70 * MIB, w.now);
+	parties_want(w.parties, two, w.now);
+	wait_for_order(PARTY_YIELD, one);
+	parties_freed(w.parties, one, 30 * MIB, w.now);
+	end_move(one, 40 * MIB);
+	parties_want(w.parties, one, w.now);
+	ck_assert(is_ordered(PARTY_ROOM, two));
+	end_move(two, 120 * MIB);
+	/* The other one's turn has not come. */
+	ck_assert(!is_ordered(PARTY_ROOM, one));
+	parties_check(w.parties);
+	end();
+}
+END_TEST
+
+/* The room that was too little for both is enough for the other one. */
+START_TEST(one_of_two_ends_while_they_get_room)
+{
+	begin(7, 0);
+	join(&w.procs[0], 0, 20 * MIB);
+	join(&w.procs[1], 0, 40 * MIB);
+	join(&w.procs[2], 1, 40 * MIB);
+	grow(&w.procs[2], 30);
+	for (int i = 0; i < 1000 && w.procs[2].total[0] < 70 * MIB; i++)
+		tick(10);
+	for (int i = 0; i < 1000 && w.procs[2].does != YIELDS; i++)
+		tick(10);
+	ck_assert_int_eq(w.procs[0].does, OUT);
+	leave(&w.procs[1]);
+	for (int i = 0; i < 100; i++)
+		tick(10);
+	ck_assert_int_eq(w.procs[0].does, RUNS);
+	end();
+}
+END_TEST
+
+static void fail_move(uint32_t id)
+{
+	wait_for_order(PARTY_YIELD, id);
+	parties_ended(w.parties, id, TURNS_TIMEOUT, w.now);
+}
+
+/* Two processes of a job are to go out for an allocation of another job, and the first one is out. */
+static void begin_two(uint32_t *first, uint32_t *second, uint32_t *other)
+{
+	*first = parties_join(w.parties, 1000, "two", TURNS_BATCH, 1, w.now);
+	parties_need(w.parties, *first, 0, 30 * MIB, 30 * MIB, w.now);
+	*second = parties_join(w.parties, 1000, "two", TURNS_BATCH, 1, w.now);
+	parties_need(w.parties, *second, 0, 30 * MIB, 30 * MIB, w.now);
+	*other = parties_join(w.parties, 1000, "other", TURNS_BATCH, 1, w.now);
+	parties_need(w.parties, *other, 0, 40 * MIB, 40 * MIB, w.now);
+	parties_grow(w.parties, *other, 1, 0, 30 * MIB, w.now);
+	wait_for_order(PARTY_YIELD, *first);
+	end_move(*first, 0);
+}
+
+/* The one that is out already comes back at once, and nobody is let go. */
+START_TEST(one_that_is_out_comes_back_if_the_other_one_fails)
+{
+	uint32_t first, second, other;
+
+	begin(9, 0);
+	begin_two(&first, &second, &other);
+	parties_ended(w.parties, second, TURNS_NOMEM, w.now);
+	ck_assert(is_ordered(PARTY_ROOM, first));
+	for (size_t i = 0; i < w.n; i++)
+		ck_assert_int_eq(w.queue[i].order.kind, PARTY_ROOM);
+	end_move(first, 30 * MIB);
+	ck_assert(!is_ordered(PARTY_LET_GO, second));
+	ck_assert(!is_ordered(PARTY_YIELD, first));
+	parties_check(w.parties);
+	end();
+}
+END_TEST
+
+/*
+ * One is out when it joins, as an earlier daemon has left it, and the other one runs, and cannot rest
+ * without it. The first one gives nothing, and gets its turn all the same.
+ */
+START_TEST(one_that_was_out_gets_its_turn_when_the_other_is_let_go)
+{
+	uint32_t out, runs;
+
+	begin(8, 0);
+	out = parties_join(w.parties, 1000, "two", TURNS_BATCH, 1, w.now);
+	parties_need(w.parties, out, 0, 0, 30 * MIB, w.now);
+	parties_paused(w.parties, out, false, true, w.now);
+	runs = parties_join(w.parties, 1000, "two", TURNS_BATCH, 1, w.now);
+	parties_need(w.parties, runs, 0, 30 * MIB, 30 * MIB, w.now);
+	fail_move(runs);
+	end_move(out, 0);
+	parties_paused(w.parties, out, false, false, w.now);
+	parties_want(w.parties, out, w.now);
+	fail_move(runs);
+	end_move(out, 0);
+	wait_for_order(PARTY_LET_GO, runs);
+	parties_leave(w.parties, runs, w.now);
+	wait_for_order(PARTY_ROOM, out);
+	end_move(out, 30 * MIB);
+	parties_check(w.parties);
+	end();
+}
+END_TEST
+
+START_TEST(one_that_cannot_give_is_not_idle)
+{
+	struct turns_view view;
+	uint32_t idle, grows;
+
+	begin(9, 0);
+	idle = parties_join(w.parties, 1000, "idle", TURNS_INTERACTIVE, 1, w.now);
+	parties_need(w.parties, idle, 0, 60 * MIB, 60 * MIB, w.now);
+	grows = parties_join(w.parties, 1000, "grows", TURNS_BATCH, 1, w.now);
+	parties_need(w.parties, grows, 0, 30 * MIB, 30 * MIB, w.now);
+	parties_grow(w.parties, grows, 1, 0, 30 * MIB, w.now);
+	parties_idle(w.parties, idle, true, w.now);
+	fail_move(idle);
+	w.now += 10;
+	ck_assert(!is_ordered(PARTY_YIELD, idle));
+	parties_look(w.parties, idle, w.now, &view);
+	ck_assert_str_eq(view.state, "runs");
+	end();
+}
+END_TEST
+
+/* A launcher without memory does so at the second request, and nothing is freed. */
+START_TEST(one_that_was_out_gets_its_turn_when_the_other_follows)
+{
+	uint32_t out, runs;
+
+	begin(10, 0);
+	runs = parties_join(w.parties, 1000, "two", TURNS_BATCH, 1, w.now);
+	out = parties_join(w.parties, 1000, "two", TURNS_BATCH, 1, w.now);
+	parties_need(w.parties, out, 0, 0, 30 * MIB, w.now);
+	parties_paused(w.parties, out, false, true, w.now);
+	fail_move(runs);
+	end_move(out, 0);
+	parties_paused(w.parties, out, false, false, w.now);
+	parties_want(w.parties, out, w.now);
+	wait_for_order(PARTY_YIELD, runs);
+	end_move(runs, 0);
+	wait_for_order(PARTY_ROOM, out);
+	parties_check(w.parties);
+	end();
+}
+END_TEST
+
+/* Both are out, and there is room for both. */
+static void have_room(uint32_t *first, uint32_t *second)
+{
+	uint32_t other;
+
+	begin_two(first, second, &other);
+	end_move(*second, 0);
+	parties_want(w.parties, *first, w.now);
+	parties_leave(w.parties, other, w.now);
+	wait_for_order(PARTY_ROOM, *second);
+}
+
+/* A trim has called off the fill of one that had its memory back, and the commit has come to nobody. */
+START_TEST(one_that_is_held_again_runs_with_its_job)
+{
+	uint32_t first, second;
+
+	begin(12, 0);
+	have_room(&first, &second);
+	ck_assert_int_eq(parties_held(w.parties, first, "drained 0", w.now), 0);
+	ck_assert(!is_ordered(PARTY_SAY, first));
+	ck_assert_int_eq(parties_held(w.parties, second, "drained 0", w.now), 0);
+	ck_assert(is_ordered(PARTY_SAY, first));
+	end_move(second, 30 * MIB);
+	ck_assert(!is_ordered(PARTY_SAY, first));
+	ck_assert_int_eq(parties_held(w.parties, first, "drained 0", w.now), 0);
+	ck_assert(is_ordered(PARTY_SAY, first));
+	ck_assert_str_eq(w.queue[0].text, "commit");
+	end_move(first, 30 * MIB);
+	parties_check(w.parties);
+	end();
+}
+END_TEST
+
+/* Its user pauses it while it has room. It is out as before, and gets room again. */
+START_TEST(one_that_gives_nothing_while_it_has_room_gets_it_again)
+{
+	uint32_t one, other;
+
+	begin(13, 0);
+	one = parties_join(w.parties, 1000, "one", TURNS_BATCH, 1, w.now);
+	parties_need(w.parties, one, 0, 0, 60 * MIB, w.now);
+	parties_paused(w.parties, one, false, true, w.now);
+	other = parties_join(w.parties, 1000, "other", TURNS_BATCH, 1, w.now);
+	parties_need(w.parties, other, 0, 30 * MIB, 30 * MIB, w.now);
+	wait_for_order(PARTY_YIELD, one);
+	end_move(one, 0);
+	parties_paused(w.parties, one, false, false, w.now);
+	parties_want(w.parties, one, w.now);
+	wait_for_order(PARTY_ROOM, one);
+	parties_paused(w.parties, one, true, false, w.now);
+	wait_for_order(PARTY_YIELD, one);
+	parties_ended(w.parties, one, TURNS_FAILED, w.now);
+	parties_paused(w.parties, one, false, false, w.now);
+	parties_want(w.parties, one, w.now);
+	wait_for_order(PARTY_ROOM, one);
+	parties_check(w.parties);
+	end();
+}
+END_TEST
+
+/* It gives no end of its fill then. What both have got is taken back, and their turn comes when it may. */
+START_TEST(one_that_is_paused_while_its_job_gets_room)
+{
+	uint32_t first, second, other;
+
+	begin(11, 0);
+	begin_two(&first, &second, &other);
+	end_move(second, 0);
+	parties_want(w.parties, first, w.now);
+	parties_need(w.parties, other, 0, 70 * MIB, 70 * MIB, w.now);
+	wait_for_order(PARTY_YIELD, other);
+	parties_freed(w.parties, other, 70 * MIB, w.now);
+	end_move(other, 0);
+	parties_need(w.parties, other, 0, 0, 70 * MIB, w.now);
+	parties_want(w.parties, other, w.now);
+	wait_for_order(PARTY_ROOM, second);
+	ck_assert_int_eq(parties_held(w.parties, second, "drained 0", w.now), 0);
+	parties_paused(w.parties, first, true, false, w.now);
+	wait_for_order(PARTY_YIELD, second);
+	end_move(first, 0);
+	end_move(second, 0);
+	wait_for_order(PARTY_ROOM, other);
+	end_move(other, 70 * MIB);
+	parties_paused(w.parties, first, false, false, w.now);
+	parties_want(w.parties, first, w.now);
+	parties_want(w.parties, second, w.now);
+	wait_for_order(PARTY_YIELD, other);
+	end_move(other, 0);
+	wait_for_order(PARTY_ROOM, first);
+	parties_check(w.parties);
+	end();
+}
+END_TEST
+
+/* A process of the job gives or takes memory: if it fails, the others take theirs back. */
+static bool is_moving(int job)
+{
+	for (struct proc *p = w.procs; p < w.procs + PROCESSES; p++)
+		if (p->id && p->job == job && (p->does == YIELDS || p->does == FILLS))
+			return true;
+	return false;
+}
+
+/* The memory of GPU 0 that one more process can have, in a job that can run with it. */
+static bool has_place(int job)
+{
+	uint64_t has = MIB, needs = MIB;
+
+	for (struct proc *p = w.procs; p < w.procs + PROCESSES; p++) {
+		has += p->id ? is_moving(p->job) ? p->total[0] : p->mapped[0] : 0;
+		needs += p->id && p->job == job ? p->total[0] : 0;
+	}
+	return has <= CAPACITY && needs <= CAPACITY;
+}
+
+static void live(struct proc *p)
+{
+	int job = (int)draw(JOBS);
+
+	if (!p->id && !draw(4) && has_place(job))
+		join(p, job, MIB);
+	else if (p->id && !draw(60))
+		leave(p);
+	else if (!p->id || p->does != RUNS)
+		return;
+	else if (!draw(4))
+		grow_on(p, draw(GPUS), 1 + draw(40));
+	else if (!p->grows && !draw(4)) {
+		p->idle = !p->idle;
+		parties_idle(w.parties, p->id, p->idle, w.now);
+	}
+}
+
+/* No more is on a GPU than it has. */
+static void check_memory(void)
+{
+	for (int g = 0; g < GPUS; g++) {
+		uint64_t has = 0;
+
+		for (struct proc *p = w.procs; p < w.procs + PROCESSES; p++)
+			has += p->id ? p->mapped[g] : 0;
+		ck_assert_msg(has <= CAPACITY, "%lu MiB are on GPU %d of %lu", has / MIB, g,
+			      CAPACITY / MIB);
+	}
+}
+
+/* Whoever is out runs again when nothing happens any more. */
+static void settle(void)
+{
+	int out = 1;
+
+	w.failing = 0;
+	for (struct proc *p = w.procs; p < w.procs + PROCESSES; p++)
+		p->went_in = 0;
+	for (int i = 0; i < 20000 && out; i++) {
+		tick(20);
+		check_memory();
+		out = 0;
+		for (struct proc *p = w.procs; p < w.procs + PROCESSES; p++)
+			out += p->id && p->does != RUNS && !p->went_in;
+	}
+	ck_assert_msg(!out, "%d processes never ran again", out);
+}
+
+START_TEST(any_lives)
+{
+	begin((unsigned int)_i + 1, _i % 2 ? 10 : 0);
+	for (int i = 0; i < 600; i++) {
+		live(&w.procs[draw(PROCESSES)]);
+		tick(20);
+		check_together();
+		check_memory();
+	}
+	settle();
+	end();
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("parties");
+	TCase *cases = tcase_create("cases"), *lives = tcase_create("lives");
+
+	tcase_add_test(cases, two_jobs_take_turns);
+	tcase_add_test(cases, one_that_fails_keeps_its_job_running);
+	tcase_add_test(cases, what_an_ended_process_waited_for_is_forgotten);
+	tcase_add_test(cases, a_signal_to_one_leaves_the_growth_of_others);
+	tcase_add_test(cases, what_others_want_outlives_one_that_is_paused);
+	tcase_add_test(cases, one_on_two_gpus_takes_turns);
+	tcase_add_test(cases, one_of_two_ends_while_they_get_room);
+	tcase_add_test(cases, one_that_is_out_comes_back_if_the_other_one_fails);
+	tcase_add_test(cases, one_that_was_out_gets_its_turn_when_the_other_is_let_go);
+	tcase_add_test(cases, one_that_was_out_gets_its_turn_when_the_other_follows);
+	tcase_add_test(cases, one_that_cannot_give_is_not_idle);
+	tcase_add_test(cases, one_that_is_paused_while_its_job_gets_room);
+	tcase_add_test(cases, one_that_is_held_again_runs_with_its_job);
+	tcase_add_test(cases, one_that_gives_nothing_while_it_has_room_gets_it_again);
+	tcase_add_loop_test(lives, any_lives, 0, 300);
+	tcase_set_timeout(lives, 60);
+	suite_add_tcase(suite, cases);
+	suite_add_tcase(suite, lives);
+	return check_suite_run(suite);
+}

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CUDAW_PARTY_H
+#define CUDAW_PARTY_H
+/*
+ * What parties.c, which takes events, and rounds.c, which gives orders, know of the processes of a job.
+ */
+#include "common/rundir.h"
+#include "tools/daemon/parties.h"
+#include "tools/job/rest.h"
+
+enum round_kind {
+	ROUND_NONE,
+	ROUND_OUT,
+	ROUND_IN,
+};
+
+struct process {
+	uint32_t id; /* 0: the place is free */
+	struct party *party;
+	uint64_t mapped[TURNS_GPUS], total[TURNS_GPUS];
+	bool paused, idle, watched;
+	bool waits_alone; /* for its memory; also paused then */
+	bool wants;       /* since its lease is gone; it says so once */
+	bool out;         /* it does not run, for its turn */
+	bool asked;       /* it has a part in the round under way, and has not ended it */
+	bool held;        /* it has its memory back, and waits for the others */
+	bool failed;
+	uint64_t freed; /* by its last yield */
+	size_t rank;    /* in the round */
+};
+
+/*
+ * What the ledger has ordered. If a process fails, the others go back to where they were (UNDONE). If
+ * that fails as well, all are to be out, and those that cannot are let go (FORCED).
+ */
+enum attempt { ATTEMPT_FIRST, ATTEMPT_UNDONE, ATTEMPT_FORCED };
+
+struct party {
+	uint32_t member; /* in the ledger; 0: the place is free */
+	unsigned int user;
+	char job[RUNDIR_ID_SIZE];
+	bool watched;
+	bool out;          /* its processes are to be out */
+	bool was;          /* they were before the ledger's order */
+	bool waited_alone; /* one did then: that cannot be undone */
+
+	bool owed;  /* the ledger waits for the end of its order */
+	bool fresh; /* no round was begun for it */
+	enum attempt attempt;
+	enum turns_end end; /* the first failure of the order */
+	bool fails;         /* a process has failed in the round under way */
+	int timeout_ms;
+	uint64_t bytes;
+	bool short_of; /* the ledger has given @bytes of room, too little for all of its processes */
+
+	enum round_kind round;
+	bool together; /* the job has several processes */
+	bool committed, aborted;
+	struct rest rest; /* of a ROUND_OUT of several */
+};
+
+struct parties {
+	struct turns *turns;
+	struct process processes[TURNS_MEMBERS];
+	struct party parties[TURNS_MEMBERS];
+	uint32_t last_id;
+
+	void (*give)(const struct party_order *, void *); /* of parties_decide() */
+	void *arg;
+};
+
+#define FOR_EACH_OF(p, party_, m)                                                         \
+	for (struct process *m = (p)->processes; m < (p)->processes + TURNS_MEMBERS; m++) \
+		if (m->id && m->party == (party_))
+#define FOR_EACH_PARTY(p, party)                                                                \
+	for (struct party *party = (p)->parties; party < (p)->parties + TURNS_MEMBERS; party++) \
+		if (party->member)
+
+struct process *parties_find(struct parties *p, uint32_t id);
+struct party *parties_find_member(struct parties *p, uint32_t member);
+/* How many processes the job has. */
+size_t party_count(struct parties *p, const struct party *party);
+/* The bytes of all GPUs. */
+uint64_t party_sum(const uint64_t *bytes);
+/* Tell the ledger. */
+void party_tell_needs(struct parties *p, const struct party *party, double now);
+void party_tell_idle(struct parties *p, const struct party *party, double now);
+void party_tell_paused(struct parties *p, const struct party *party, double now);
+void party_end_round(struct party *party);
+
+#endif

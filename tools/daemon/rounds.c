@@ -1,0 +1,380 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A round takes the processes of a job off the GPU, or brings them back, together. If one of them
+ * fails, a second round brings the others back to where they were.
+ */
+#include "tools/daemon/party.h"
+
+#define LOOK_MS 2 /* while processes come to rest */
+#define ORDERS  64
+
+static void give(struct parties *p, const struct party_order *order)
+{
+	p->give(order, p->arg);
+}
+
+static void say_to_asked(struct parties *p, const struct party *party, const char *text)
+{
+	FOR_EACH_OF(p, party, m)
+	if (m->asked)
+		give(p, &(struct party_order){.kind = PARTY_SAY, .id = m->id, .text = text});
+}
+
+static void say_orders(struct parties *p, const struct party *party)
+{
+	char text[REACH_TEXT];
+
+	FOR_EACH_OF(p, party, m)
+	if (m->asked && rest_order(&party->rest, m->rank, text))
+		give(p, &(struct party_order){.kind = PARTY_SAY, .id = m->id, .text = text});
+}
+
+/* Those who take their memory back are to give it up again. */
+static void stop_taking(struct parties *p, struct party *party)
+{
+	FOR_EACH_OF(p, party, m)
+	{
+		/* One alone is asked in any case. If it cannot give, it has its room, or refuses it. */
+		m->out &= !m->asked || !party->together;
+		m->asked = m->held = false;
+	}
+	party_end_round(party);
+}
+
+/* All have their memory, or had it: one whose fill was called off has it only now. */
+static void let_run(struct parties *p, const struct party *party)
+{
+	FOR_EACH_OF(p, party, m)
+	{
+		if (!m->asked || !m->held)
+			continue;
+		m->held = false;
+		give(p, &(struct party_order){.kind = PARTY_SAY, .id = m->id, .text = "commit"});
+	}
+}
+
+static void commit(struct parties *p, struct party *party)
+{
+	party->committed = true;
+	if (party->round == ROUND_IN)
+		let_run(p, party);
+	else
+		say_to_asked(p, party, "commit");
+}
+
+/* Bring the processes to rest, or let them run on, together. */
+static void lead(struct parties *p, struct party *party, double now)
+{
+	bool all_held = true;
+
+	if (party->committed && party->round == ROUND_IN)
+		let_run(p, party);
+	if (party->committed || party->aborted)
+		return;
+	FOR_EACH_OF(p, party, m)
+	all_held &= m->held || !m->asked;
+	if (party->round == ROUND_IN) {
+		if (party->fails)
+			stop_taking(p, party);
+		else if (all_held)
+			commit(p, party);
+		return;
+	}
+	if (party->fails) {
+		party->aborted = true;
+		say_to_asked(p, party, "abort");
+		return;
+	}
+	switch (rest_next(&party->rest, (int64_t)now)) {
+	case REST_READY:
+		commit(p, party);
+		break;
+	case REST_GO:
+		say_orders(p, party);
+		break;
+	case REST_WAIT:
+		break;
+	}
+}
+
+static bool any_asked(struct parties *p, const struct party *party)
+{
+	FOR_EACH_OF(p, party, m)
+	if (m->asked)
+		return true;
+	return false;
+}
+
+static void order_process(struct parties *p, const struct party *party, const struct process *m)
+{
+	struct party_order order = {.id = m->id, .hold = party->together};
+
+	if (party->round == ROUND_OUT) {
+		order.kind = PARTY_YIELD;
+		order.bytes = party->together ? TURNS_ALL : party->bytes;
+		order.timeout_ms = party->timeout_ms;
+	} else {
+		order.kind = PARTY_ROOM;
+		order.bytes = party->together ? party_sum(m->total) : party->bytes;
+	}
+	give(p, &order);
+}
+
+/* Ask those who are not where the job is to be; for a new order to give memory, all. */
+static void begin_round(struct parties *p, struct party *party, double now)
+{
+	size_t n = 0;
+
+	party->together = party_count(p, party) > 1;
+	FOR_EACH_OF(p, party, m)
+	{
+		m->asked = m->out != party->out || (party->fresh && party->out);
+		m->held = m->failed = false;
+		m->rank = n;
+		n += m->asked;
+		if (m->asked && party->out)
+			m->freed = 0;
+	}
+	party->fresh = party->fails = false;
+	if (!n)
+		return;
+	party->round = party->out ? ROUND_OUT : ROUND_IN;
+	if (party->together && party->out && rest_init(&party->rest, n, p->last_id, (int64_t)now)) {
+		party_end_round(party);
+		FOR_EACH_OF(p, party, m)
+		m->asked = false;
+		return;
+	}
+	FOR_EACH_OF(p, party, m)
+	if (m->asked)
+		order_process(p, party, m);
+}
+
+/* Processes that could not follow their job do so on their own. */
+static void let_go(struct parties *p, const struct party *party)
+{
+	FOR_EACH_OF(p, party, m)
+	if (m->failed && m->out != party->out)
+		give(p, &(struct party_order){.kind = PARTY_LET_GO, .id = m->id});
+}
+
+/* A round of several processes has ended, and some have failed. */
+static void take_failure(struct parties *p, struct party *party)
+{
+	bool first = party->owed && party->attempt == ATTEMPT_FIRST && party->was != party->out;
+
+	if (first && !party->waited_alone) {
+		party->attempt = ATTEMPT_UNDONE;
+		party->out = party->was;
+	} else if (first || (party->owed && party->attempt == ATTEMPT_UNDONE && !party->out)) {
+		party->attempt = ATTEMPT_FORCED;
+		party->out = true;
+		party->end = TURNS_LEFT;
+		FOR_EACH_OF(p, party, m)
+		m->failed = false;
+	} else {
+		let_go(p, party);
+	}
+}
+
+/* What the ledger has ordered is done, or has failed and is undone. */
+static void answer_ledger(struct parties *p, struct party *party, double now)
+{
+	uint64_t freed = 0;
+
+	FOR_EACH_OF(p, party, m)
+	{
+		freed += m->out ? m->freed : 0;
+		m->idle &= m->out;
+	}
+	if (party->together && party->out)
+		turns_freed(p->turns, party->member, freed, now);
+	party->owed = false;
+	party_tell_needs(p, party, now);
+	turns_ended(p->turns, party->member, party->end, now);
+	party_tell_idle(p, party, now);
+	party->end = TURNS_OK;
+	party_tell_paused(p, party, now);
+}
+
+/* A job of one process that has failed is where it says. */
+static void end_alone(struct parties *p, struct party *party)
+{
+	party->out = false;
+	FOR_EACH_OF(p, party, m)
+	party->out |= m->out;
+}
+
+/* The round was not for the ledger's new order, which asks all again. */
+static void forget_failures(struct parties *p, struct party *party)
+{
+	party->end = TURNS_OK;
+	FOR_EACH_OF(p, party, m)
+	m->failed = false;
+}
+
+static void take_order(struct parties *p, struct party *party, bool out, uint64_t bytes)
+{
+	if (!party->owed) {
+		party->was = party->out;
+		party->waited_alone = false;
+		FOR_EACH_OF(p, party, m)
+		party->waited_alone |= m->waits_alone;
+	}
+	party->out = out;
+	party->owed = party->fresh = true;
+	party->attempt = ATTEMPT_FIRST;
+	party->end = TURNS_OK;
+	party->bytes = bytes;
+	party->short_of = false;
+}
+
+/* Several processes get their room when there is enough for all. */
+static bool is_enough(struct parties *p, const struct party *party)
+{
+	uint64_t total = 0;
+
+	FOR_EACH_OF(p, party, m)
+	total += party_sum(m->total);
+	return party_count(p, party) == 1 || party->bytes >= total;
+}
+
+/* True if something has changed. */
+static bool advance(struct parties *p, struct party *party, double now)
+{
+	bool any = false;
+
+	if (party->round != ROUND_NONE) {
+		if (party->together)
+			lead(p, party, now);
+		if (any_asked(p, party))
+			return false;
+		party_end_round(party);
+		if (party->fresh)
+			forget_failures(p, party);
+		else if (party->fails && party->together)
+			take_failure(p, party);
+		else if (party->fails)
+			end_alone(p, party);
+		if (!party->owed)
+			party->end = TURNS_OK;
+		return true;
+	}
+	/* There may be enough because a process has ended. */
+	if (party->short_of && is_enough(p, party))
+		take_order(p, party, false, party->bytes);
+	FOR_EACH_OF(p, party, m)
+	any |= m->out != party->out && !m->failed;
+	if (party->fresh || any) {
+		begin_round(p, party, now);
+		return party->round != ROUND_NONE;
+	}
+	if (!party->owed)
+		return false;
+	answer_ledger(p, party, now);
+	return true;
+}
+
+static void take_yield(struct parties *p, struct party *party, const struct turns_order *order)
+{
+	if (party->round == ROUND_IN)
+		stop_taking(p, party);
+	take_order(p, party, true, order->bytes);
+	party->timeout_ms = order->timeout_ms;
+}
+
+static void take_room(struct parties *p, struct party *party, const struct turns_order *order)
+{
+	if (party->round == ROUND_IN && !party->together) {
+		party->bytes = order->bytes;
+		FOR_EACH_OF(p, party, m)
+		if (m->asked)
+			order_process(p, party, m);
+	} else if (party->out) {
+		party->bytes = order->bytes;
+		party->short_of = true;
+	}
+}
+
+/* The answer to an allocation that waits. */
+static void pass_answer(struct parties *p, const struct turns_order *order)
+{
+	struct process *m = parties_find(p, (uint32_t)(order->serial >> 32));
+
+	if (m)
+		give(p,
+		     &(struct party_order){.kind = order->kind == TURNS_TRY ? PARTY_TRY : PARTY_NO,
+					   .id = m->id,
+					   .serial = (uint32_t)order->serial});
+}
+
+static void pass_limit(struct parties *p, const struct party *party, int ms)
+{
+	FOR_EACH_OF(p, party, m)
+	give(p, &(struct party_order){.kind = PARTY_LIMIT, .id = m->id, .timeout_ms = ms});
+}
+
+static void pass_order(struct parties *p, const struct turns_order *order)
+{
+	struct party *party = parties_find_member(p, order->id);
+
+	if (!party)
+		return;
+	switch (order->kind) {
+	case TURNS_YIELD:
+		take_yield(p, party, order);
+		break;
+	case TURNS_ROOM:
+		take_room(p, party, order);
+		break;
+	case TURNS_TRY:
+	case TURNS_NO:
+		pass_answer(p, order);
+		break;
+	case TURNS_WATCH:
+		party->watched = order->on;
+		break;
+	case TURNS_LIMIT:
+		pass_limit(p, party, order->timeout_ms);
+	}
+}
+
+static void watch(struct parties *p)
+{
+	for (struct process *m = p->processes; m < p->processes + TURNS_MEMBERS; m++) {
+		if (!m->id || m->watched == m->party->watched)
+			continue;
+		m->watched = m->party->watched;
+		give(p, &(struct party_order){.kind = PARTY_WATCH, .id = m->id, .on = m->watched});
+	}
+}
+
+void parties_decide(struct parties *p, double now,
+		    void (*give_order)(const struct party_order *, void *), void *arg)
+{
+	struct turns_order orders[ORDERS];
+	bool changed;
+	size_t n;
+
+	p->give = give_order;
+	p->arg = arg;
+	do {
+		changed = false;
+		FOR_EACH_PARTY(p, party)
+		changed |= advance(p, party, now);
+		n = turns_decide(p->turns, now, orders, ORDERS);
+		for (size_t i = 0; i < n; i++)
+			pass_order(p, &orders[i]);
+	} while (n || changed);
+	watch(p);
+}
+
+double parties_next(struct parties *p, double now)
+{
+	double next = turns_next(p->turns, now);
+
+	FOR_EACH_PARTY(p, party)
+	if (party->rest.ranks && !party->committed && !party->aborted)
+		return LOOK_MS;
+	return next;
+}
