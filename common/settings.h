@@ -111,10 +111,10 @@ enum setting_reader { READ_BY_JOBS, READ_BY_COMMAND, READ_BY_BOTH, SET_BY_RUN, S
 	  READ_BY_JOBS,                                                                              \
 	  "A file for a trace, as cudaw run --trace sets it (an absolute path then). A file that "   \
 	  "exists is not touched; FILE.PID is written instead.")                                     \
-	X(SHARE, "CUDAW_SHARE", A_SOCKET, NO_WORDS, "off", "off is used", READ_BY_JOBS,              \
+	X(SHARE, "CUDAW_SHARE", A_SOCKET, NO_WORDS, "off", "off is used", READ_BY_BOTH,              \
 	  "Take turns on the GPU with other jobs, as cudawd decides. user: the daemon of the user, " \
-	  "in CUDAW_RUNTIME_DIR. node: that of the machine. Or the absolute path of its socket. "    \
-	  "off: ask nobody.")                                                                        \
+	  "in CUDAW_RUNTIME_DIR. node: that of the machine; the default if /etc/cudaw.conf has it "  \
+	  "(docs/sharing.md). Or the absolute path of its socket. off: ask nobody.")                 \
 	X(SHARE_CLASS, "CUDAW_SHARE_CLASS", A_WORD, WORDS("interactive", "batch"), "batch",          \
 	  "batch", READ_BY_JOBS,                                                                     \
 	  "With CUDAW_SHARE: jobs of the class interactive come before those of batch.")             \

@@ -10,6 +10,7 @@
 #include "checkpoint/gate/growth.h"
 #include "checkpoint/release/devices.h"
 #include "common/clock.h"
+#include "common/conf_file.h"
 #include "common/daemon.h"
 #include "common/forks.h"
 #include "common/protocol.h"
@@ -57,7 +58,7 @@ static struct {
 void share_init(void (*wake)(void))
 {
 	memset(&share, 0, sizeof(share));
-	share.which = setting_socket(SETTING_SHARE);
+	share.which = conf_file_daemon();
 	if (!share.which)
 		return;
 	gate_set_wake(wake);

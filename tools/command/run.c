@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/command/tools.h"
 
+#include "common/conf_file.h"
 #include "common/rundir.h"
 #include "common/settings.h"
 #include "tools/command/elf_file.h"
@@ -220,10 +221,10 @@ static bool set_checked(enum setting_id id, const char *option, const char *valu
 	return true;
 }
 
-/* A daemon that the user has chosen by CUDAW_SHARE stays. Without one, the job runs as ever. */
+/* A daemon that the user or the machine has chosen stays. Without one, the job runs as ever. */
 static void join_others(void)
 {
-	const char *chosen = setting_socket(SETTING_SHARE), *why;
+	const char *chosen = conf_file_daemon(), *why;
 
 	if (chosen && strcmp(chosen, "user") != 0)
 		return;

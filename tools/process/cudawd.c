@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/process/cudawd.h"
 #include "common/clock.h"
+#include "common/conf_file.h"
 #include "common/daemon.h"
 #include "common/protocol.h"
 #include "common/rundir.h"
@@ -113,7 +114,7 @@ static int talk(int fd, const char *request, int patience_ms, cudawd_line line, 
 int cudawd_ask(const char *request, int patience_ms, cudawd_line line, void *arg,
 	       char where[PATH_MAX])
 {
-	const char *which = setting_socket(SETTING_SHARE), *why;
+	const char *which = conf_file_daemon(), *why;
 	int fd;
 
 	which = which ? which : "user";

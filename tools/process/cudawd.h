@@ -2,8 +2,8 @@
 #ifndef CUDAW_CUDAWD_H
 #define CUDAW_CUDAWD_H
 /*
- * cudawd, as the command calls and starts it: the one that CUDAW_SHARE names, or else the user's
- * own one. tools/daemon/answers.h has the lines.
+ * cudawd, as the command calls and starts it: the one that jobs join (conf_file_daemon()), or else
+ * the user's own one. tools/daemon/answers.h has the lines.
  */
 #include <limits.h>
 #include <stddef.h>
