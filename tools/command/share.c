@@ -6,6 +6,7 @@
 #include "common/text.h"
 #include "tools/command/cudawd_errors.h"
 #include "tools/command/output.h"
+#include "tools/command/share_orders.h"
 #include "tools/process/cudawd.h"
 
 #include <errno.h>
@@ -19,10 +20,19 @@
 
 const char help_share[] =
 	"Usage: cudaw share [--json]\n"
+	"       cudaw share set KEY=VALUE...\n"
+	"       cudaw share drain|undrain GPU\n"
 	"\n"
 	"Show the jobs that take turns on GPUs ('cudaw run --share'): who is on which GPU, who\n"
-	"waits, and for whom. A job whose processes share GPU memory, or wait for each other on\n"
-	"the GPU, takes no turns, and is not shown.\n"
+	"waits, and for whom. The processes of a job are out, or run, together.\n"
+	"\n"
+	"  set            change settings of cudawd until it ends: quantum, residence, idle,\n"
+	"                 silence and linger (seconds), margin (bytes), jobs-per-user\n"
+	"  drain          let nobody get a turn on the GPU, a number or UUID, any more. Those that\n"
+	"                 run there are left alone until they end, or 'cudaw yield' asks them\n"
+	"  undrain        let them again\n"
+	"\n"
+	"These are for the user of cudawd, and root.\n"
 	"\n"
 	"  -j, --json  exact figures (bytes, milliseconds), as a JSON object\n"
 	"  -h, --help  this text\n"
@@ -41,13 +51,14 @@ const char help_share[] =
 	"  COMMAND        the command line, cut\n"
 	"\n"
 	"Exit codes: 0 done; 1 no cudawd answers; 2 wrong usage; 4 not permitted; 5 no answer in\n"
-	"time.\n";
+	"time; 6 NVML does not know the GPU.\n";
 
 #define SHARE_GPUS 64
 
 struct share_gpu {
 	char uuid[NVML_UUID_SIZE];
 	uint64_t total, used, others, capacity;
+	char state[16];
 };
 
 struct share_need {
@@ -78,11 +89,11 @@ struct share_list {
 
 static void add_gpu(struct share_list *list, const char *text)
 {
-	struct share_gpu gpu;
+	struct share_gpu gpu = {.state = "shared"}; /* earlier daemons have no other */
 
 	if (list->ngpus < SHARE_GPUS &&
-	    sscanf(text, "%40s %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64, gpu.uuid, &gpu.total,
-		   &gpu.used, &gpu.others, &gpu.capacity) == 5)
+	    sscanf(text, "%40s %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %15s", gpu.uuid,
+		   &gpu.total, &gpu.used, &gpu.others, &gpu.capacity, gpu.state) >= 5)
 		list->gpus[list->ngpus++] = gpu;
 }
 
@@ -263,10 +274,13 @@ static void print_gpu(const struct share_gpu *gpu)
 {
 	char capacity[FORMAT_SIZE], total[FORMAT_SIZE], others[FORMAT_SIZE];
 
-	if (gpu->total)
-		printf("%s: %s of %s for the jobs; others have %s\n", gpu->uuid,
+	if (!strcmp(gpu->state, "excluded"))
+		printf("%s: excluded by cudaw.conf, so nobody takes turns there\n", gpu->uuid);
+	else if (gpu->total)
+		printf("%s: %s of %s for the jobs; others have %s%s\n", gpu->uuid,
 		       format_bytes(capacity, gpu->capacity), format_bytes(total, gpu->total),
-		       format_bytes(others, gpu->others));
+		       format_bytes(others, gpu->others),
+		       strcmp(gpu->state, "drained") ? "" : "; drained: nobody gets a turn");
 	else
 		printf("%s: NVML does not know it, so nobody takes turns there\n", gpu->uuid);
 }
@@ -311,11 +325,12 @@ static int print_json(const struct share_list *list)
 	for (int i = 0; i < list->ngpus; i++) {
 		const struct share_gpu *gpu = &list->gpus[i];
 
-		json_array_append_new(gpus, json_pack("{s:s, s:I, s:I, s:I, s:I}", "uuid",
-						      gpu->uuid, "total", (json_int_t)gpu->total,
-						      "used", (json_int_t)gpu->used, "others",
-						      (json_int_t)gpu->others, "capacity",
-						      (json_int_t)gpu->capacity));
+		json_array_append_new(gpus,
+				      json_pack("{s:s, s:I, s:I, s:I, s:I, s:s}", "uuid", gpu->uuid,
+						"total", (json_int_t)gpu->total, "used",
+						(json_int_t)gpu->used, "others",
+						(json_int_t)gpu->others, "capacity",
+						(json_int_t)gpu->capacity, "state", gpu->state));
 	}
 	for (int i = 0; i < list->nmembers; i++)
 		json_array_append_new(members, member_json(list, &list->members[i]));
@@ -344,10 +359,8 @@ int cmd_share(int argc, char **argv)
 
 	if (code >= 0)
 		return code;
-	if (optind < argc) {
-		complain("share takes no argument: '%s'", argv[optind]);
-		return usage_error("share");
-	}
+	if (optind < argc)
+		return share_order(argc, argv, json);
 	err = cudawd_ask("list", CUDAWD_MS, take_line, &list, where);
 	code = err ? cudawd_explain(err, where) : print_all(&list, json);
 	free(list.members);

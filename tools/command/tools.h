@@ -12,6 +12,7 @@
  *	kernels.c	the kernels in files
  *	trace.c		summarise a trace (tracestat.c reads it)
  *	share.c, yield.c, events.c	ask cudawd (cudawd_errors.c: if it does not answer)
+ *	share_orders.c	give it orders: cudaw share set, drain and undrain
  *	snapshot.c	a job into a directory (taking_checks.c, taking.c)
  *	restore.c	and back (restoring_checks.c, restoring.c)
  *	inspect.c	describe a snapshot
