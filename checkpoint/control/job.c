@@ -55,6 +55,10 @@ struct answers_facts job_facts(void)
 
 	if (f.state == STATE_WAITING && state.lease != LEASE_OURS && !*reason)
 		snprintf(reason, sizeof(reason), "waits for its turn on the GPU");
+	else if (f.state == STATE_WAITING && state.lease == LEASE_OURS && engine_held_in())
+		snprintf(reason, sizeof(reason),
+			 "resume: waits for %.2f GiB of host memory, to read the snapshot",
+			 engine_held_bytes() / GIB);
 	else if (f.state == STATE_WAITING && state.lease == LEASE_OURS)
 		snprintf(reason, sizeof(reason), "resume: waits for %.2f GiB of GPU memory%s",
 			 engine_paused_bytes() / GIB,

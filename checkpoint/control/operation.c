@@ -179,6 +179,7 @@ static void begin(enum operation op, const struct operation_options *options,
 		now.order = *order;
 	e->order = options->writes ? &now.order : NULL;
 	e->alone = options->alone;
+	e->awaits_lock = options->awaits_lock;
 	e->timeout_ms = op == OP_TRIM    ? TRIM_TIMEOUT_MS
 			: op == OP_PROBE ? PROBE_TIMEOUT_MS
 					 : options->timeout_ms;

@@ -289,23 +289,20 @@ void engine_release_kept(struct engine_op *op)
 	engine_succeed(op, start, 0);
 }
 
-/* Sleep between two attempts to get GPU memory. False when it is time to give up. */
-static bool wait_for_memory(struct engine_op *op, double deadline_ms, unsigned int *sleep_ms)
+int engine_wait_for_memory(struct engine_op *op, double deadline_ms, unsigned int *sleep_ms)
 {
 	engine_set_phase(op, "memory", 0);
 	__atomic_store_n(&op->progress.waiting, true, __ATOMIC_RELAXED);
 	if (engine_is_cancelled(op)) {
 		engine_fail(&op->result, END_BUSY, "cancelled by a later request");
-		return false;
+		return -ECANCELED;
 	}
-	if (deadline_ms && clock_ms() > deadline_ms) {
-		engine_fail_lack(op);
-		return false;
-	}
+	if (deadline_ms && clock_ms() > deadline_ms)
+		return -ETIME;
 	usleep(*sleep_ms * 1000);
 	if (*sleep_ms < 1000)
 		*sleep_ms *= 2;
-	return true;
+	return 0;
 }
 
 /* Restore the context, if it fits beside @needed bytes of each device. */
@@ -353,12 +350,12 @@ static CUresult regain_once(struct engine_op *op, const size_t *needed, bool map
 int engine_regain(struct engine_op *op, double deadline_ms, bool map)
 {
 	size_t needed[GPU_MAX] = {0};
-	unsigned int sleep_ms = 20;
+	unsigned int sleep_ms = ENGINE_FIRST_WAIT_MS;
 	const char *call = "";
 
 	for (;;) {
 		CUresult error;
-		int lock;
+		int lock, ret;
 
 		if (map)
 			engine_missing(needed);
@@ -371,7 +368,10 @@ int engine_regain(struct engine_op *op, double deadline_ms, bool map)
 			break;
 		if (error != CUDA_ERROR_OUT_OF_MEMORY)
 			return engine_fail_driver(&op->result, op->drv, call, error);
-		if (!wait_for_memory(op, deadline_ms, &sleep_ms))
+		ret = engine_wait_for_memory(op, deadline_ms, &sleep_ms);
+		if (ret == -ETIME)
+			engine_fail_lack(op);
+		if (ret)
 			return -1;
 	}
 	__atomic_store_n(&op->progress.waiting, false, __ATOMIC_RELAXED);
@@ -451,7 +451,7 @@ void engine_resume(struct engine_op *op)
 	int ret;
 
 	engine_begin(op, &op->result);
-	if (engine.held && engine_fetch(op))
+	if (engine.held && engine_fetch(op, deadline_ms))
 		return;
 	ret = engine_regain(op, deadline_ms, true);
 	in = engine.saved.in;

@@ -17,9 +17,10 @@
  * in the result says so.
  *
  * A resume does the reverse (restore, map, copy), gets the memory of other processes (share), and
- * waits for GPU memory with back-off as long as it has to. If it fails for another reason, the data
- * stays where it is, and the resume can be tried again. A resume that is held (hold.h) lets the program
- * run when its peers have their memory too, and gives the memory back if they do not get theirs.
+ * waits for GPU memory with back-off as long as it has to. If a snapshot alone has the data, it waits
+ * for host memory before that. If it fails for another reason, the data stays where it is, and the
+ * resume can be tried again. A resume that is held (hold.h) lets the program run when its peers have
+ * their memory too, and gives the memory back if they do not get theirs.
  *
  * A yield takes a part of the memory, and a fill brings it back as room is granted; in between the
  * job does not run. Such a job can be paused and resumed as any other.
@@ -48,7 +49,7 @@ struct engine_progress {
 	const char *phase; /* as above; "memory" while a resume waits for it; "write" or "read" */
 	size_t done;       /* bytes */
 	size_t total;
-	bool waiting;      /* a resume waits for GPU memory */
+	bool waiting;      /* a resume waits for GPU memory, or for host memory */
 	bool settled;      /* a pause is done, and only its snapshot is still being written */
 	bool cancel;       /* set by others: give up if that is still possible */
 	struct hold *hold; /* set before it begins: where it waits for its peers; or NULL */
@@ -105,6 +106,7 @@ struct engine_op {
 	const struct cuda_driver *drv;
 	int timeout_ms;
 	bool alone; /* of a pause or a yield: no other process of the job is asked for it as well */
+	bool awaits_lock; /* of a resume or a fill: others get a moment to leave its snapshot */
 	enum release_choice release; /* what a pause gives back */
 	size_t bytes;                /* of a yield */
 	size_t room;                 /* the engine's: the last progress.room that a fill saw */
@@ -138,7 +140,7 @@ void engine_pause(struct engine_op *op);
  */
 void engine_release_kept(struct engine_op *op);
 
-/* The timeout bounds the wait for GPU memory; 0: no limit. After it the job is paused as before. */
+/* The timeout bounds the wait for memory; 0: no limit. After it the job is paused as before. */
 void engine_resume(struct engine_op *op);
 
 /*
@@ -228,8 +230,12 @@ bool engine_keeps_context(void);
 /* True if the job is paused, and a part of its memory is on the GPU. */
 bool engine_is_partly_out(void);
 
-/* The directory of the snapshot that alone has the memory of a paused job; NULL: none. */
+/*
+ * The directory of the snapshot that alone has the memory of a paused job; NULL: none. Then
+ * engine_held_bytes() says how much host memory or disk space it takes when it is read.
+ */
 const char *engine_held_in(void);
+size_t engine_held_bytes(void);
 
 /*
  * True while the driver's checkpoint holds the context, or the driver did not unlock the process

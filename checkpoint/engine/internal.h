@@ -102,7 +102,8 @@ int engine_load_begin(struct engine_op *op);
 int engine_load_end(struct engine_op *op);
 /* A transfer has ended. 0, or the result says why it failed. */
 int engine_end_transfer(struct engine_op *op, const struct transfer *transfer);
-/* Get room for @slots slots; saved_room() found the other two numbers. */
+/* Get room for @slots slots; saved_room() found the other two numbers. Whether there is enough. */
+bool engine_has_room(size_t slots, size_t pool_slots, size_t spill_slots);
 int engine_place(struct engine_op *op, size_t slots, size_t pool_slots, size_t spill_slots);
 
 /*
@@ -126,6 +127,13 @@ CUresult engine_map_region(const struct cuda_driver *drv, size_t i);
 CUresult engine_unmap_region(const struct cuda_driver *drv, size_t i);
 /* Give back what is imported from other processes, and is not yet; engine_unmap() begins with that. */
 CUresult engine_release_imports(const struct cuda_driver *drv);
+
+/*
+ * Sleep between two attempts to get memory; *@sleep_ms begins with ENGINE_FIRST_WAIT_MS. 0;
+ * -ECANCELED with a result; or -ETIME without one after @deadline_ms (clock_ms(); 0: no limit).
+ */
+#define ENGINE_FIRST_WAIT_MS 20
+int engine_wait_for_memory(struct engine_op *op, double deadline_ms, unsigned int *sleep_ms);
 
 /*
  * Get the context back, and if @map is true the memory too, waiting for free memory until
@@ -183,7 +191,10 @@ int engine_meet_whole(struct engine_op *op, double deadline_ms);
 /* The job's name for messages: as the user has set it, or its id, which is put into @id. */
 const char *engine_job_name(char id[RUNDIR_ID_SIZE]);
 
-/* Get what a snapshot holds back into host memory. */
-int engine_fetch(struct engine_op *op);
+/*
+ * Get what a snapshot holds back into host memory, waiting for free host memory until @deadline_ms
+ * (clock_ms(); 0: no limit).
+ */
+int engine_fetch(struct engine_op *op, double deadline_ms);
 
 #endif

@@ -120,11 +120,16 @@ static int fail_room(struct engine_result *result, size_t slots, size_t pool_slo
 		need / GIB, host / GIB, HOSTMEM_RESERVE / GIB, (need - host) / GIB);
 }
 
+bool engine_has_room(size_t slots, size_t pool_slots, size_t spill_slots)
+{
+	return slots <= pool_slots || slots - pool_slots <= spill_slots;
+}
+
 int engine_place(struct engine_op *op, size_t slots, size_t pool_slots, size_t spill_slots)
 {
 	int error;
 
-	if (slots > pool_slots && slots - pool_slots > spill_slots)
+	if (!engine_has_room(slots, pool_slots, spill_slots))
 		return fail_room(&op->result, slots, pool_slots, spill_slots);
 	error = saved_place(&engine.saved, slots, pool_slots);
 	if (error)

@@ -400,7 +400,7 @@ void engine_fill(struct engine_op *op)
 	int ret;
 
 	engine_begin(op, &op->result);
-	if ((engine.held && engine_fetch(op)) || engine_regain(op, 0, false))
+	if ((engine.held && engine_fetch(op, 0)) || engine_regain(op, 0, false))
 		return;
 	ret = engine_load_begin(op);
 	if (!ret)

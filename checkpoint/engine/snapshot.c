@@ -18,28 +18,106 @@
 
 /* How often the progress of the writing is updated. */
 #define PROGRESS_MS 50
+#define LOCK_MS     5000 /* for other processes to finish reading the directory */
 
-int engine_fetch(struct engine_op *op)
+/* Read what is in the directory, which is locked. */
+static int fetch(struct engine_op *op, struct snapshot_error *error)
 {
 	struct engine_progress *progress = &op->progress;
+
+	return snapshot_saved_fetch(&engine.saved, &engine.place, &progress->done,
+				    &progress->cancel, error);
+}
+
+/*
+ * The directory that was locked cannot be read. If another one is at its path, and has the same
+ * snapshot, lock that: a copy may have taken its place.
+ */
+static bool lock_copy(void)
+{
+	struct snapshot_error ignored;
+	char path[PATH_MAX];
+
+	strcpy(path, engine.place.path);
+	return !snapshot_place_move(&engine.place, path, &ignored);
+}
+
+/*
+ * Get room for what the snapshot holds. A job that ran gave its host memory back for the snapshot
+ * alone, and other jobs may have taken it since: they give it back when they resume.
+ */
+static int find_room(struct engine_op *op, double deadline_ms)
+{
+	unsigned int sleep_ms = ENGINE_FIRST_WAIT_MS;
+	size_t pool_slots, spill_slots;
+	int ret = 0;
+
+	saved_room(&engine.saved, engine.held_slots, 0, &pool_slots, &spill_slots);
+	while (!engine_has_room(engine.held_slots, pool_slots, spill_slots)) {
+		/* Two jobs that each claim a part, and wait for the rest, would wait for ever. */
+		claims_drop();
+		ret = engine_wait_for_memory(op, deadline_ms, &sleep_ms);
+		if (ret == -ECANCELED)
+			return -1;
+		if (ret)
+			break;
+		saved_room(&engine.saved, engine.held_slots, 0, &pool_slots, &spill_slots);
+	}
+	if (engine_place(op, engine.held_slots, pool_slots, spill_slots)) {
+		if (ret == -ETIME)
+			op->result.code = END_TIMEOUT;
+		return -1;
+	}
+	__atomic_store_n(&op->progress.waiting, false, __ATOMIC_RELAXED);
+	return 0;
+}
+
+/*
+ * Lock the directory. Another process may have got it first, as for a backup. 0 or a negative errno;
+ * -ECANCELED without an error.
+ */
+static int lock_in_time(const struct engine_op *op, double deadline_ms,
+			struct snapshot_error *error)
+{
+	int left = op->awaits_lock ? LOCK_MS : 0, ret;
+
+	while ((ret = engine_lock_place(error)) == -EAGAIN && left > 0 &&
+	       (!deadline_ms || clock_ms() < deadline_ms)) {
+		if (engine_is_cancelled(op))
+			return -ECANCELED;
+		usleep(ENGINE_FIRST_WAIT_MS * 1000);
+		left -= ENGINE_FIRST_WAIT_MS;
+	}
+	return ret;
+}
+
+int engine_fetch(struct engine_op *op, double deadline_ms)
+{
 	struct engine_result *result = &op->result;
 	bool locked = ownfd_get(&engine.place.dir) >= 0;
-	size_t pool_slots, spill_slots;
 	struct snapshot_error error;
 	int ret;
 
-	engine_set_phase(op, "read", engine.saved.ngranules * VMEM_GRANULE);
-	saved_room(&engine.saved, engine.held_slots, 0, &pool_slots, &spill_slots);
-	if (engine_place(op, engine.held_slots, pool_slots, spill_slots))
-		return -1;
 	/*
-	 * A directory that was locked stays locked if this fails: nothing else has the job's
-	 * memory.
+	 * A directory that was locked, or a copy of it, stays locked if this fails: nothing else has
+	 * the job's memory.
 	 */
-	ret = locked ? 0 : engine_lock_place(&error);
+	ret = locked ? 0 : lock_in_time(op, deadline_ms, &error);
+	if (!ret && find_room(op, deadline_ms))
+		return -1;
+	engine_set_phase(op, "read", engine.saved.ngranules * VMEM_GRANULE);
 	if (!ret)
-		ret = snapshot_saved_fetch(&engine.saved, &engine.place, &progress->done,
-					   &progress->cancel, &error);
+		ret = fetch(op, &error);
+	if (ret && ret != -ECANCELED && locked && lock_copy()) {
+		op->progress.done = 0;
+		ret = fetch(op, &error);
+	}
+	/* What was read so far is of no use, and another attempt needs the room. */
+	if (ret) {
+		hostpool_drop();
+		spill_close();
+		engine_publish();
+	}
 	/* Unless another directory is in its place: the right one may come back. */
 	if (!locked && (ret == -ENOENT || ret == -ESTALE))
 		snapshot_place_unlock(&engine.place);

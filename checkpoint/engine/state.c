@@ -53,6 +53,11 @@ const char *engine_held_in(void)
 	return __atomic_load_n(&engine.held, __ATOMIC_ACQUIRE) ? engine.place.path : NULL;
 }
 
+size_t engine_held_bytes(void)
+{
+	return engine.held_slots * VMEM_GRANULE;
+}
+
 bool engine_is_out(void)
 {
 	return engine.paused && (engine.released || !saved_mapped_bytes(&engine.saved));

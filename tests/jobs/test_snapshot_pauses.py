@@ -18,13 +18,13 @@ import subprocess
 import threading
 import time
 
-from simlib import HELD, MIB, SCRATCH, hold, is_stopped, let_go
+from simlib import HELD, MIB, SCRATCH, held_back, hold, is_stopped, let_go
 from detached import Detached
 from gpulib import (BUILD, CUDAW, RUNTIME_DIR, base_environment, check, cudaw, cudaw_ok, equal, hog,
                     is_pending, main, until)
 from restorelib import (IMAGE, Counting, Snapshot, directory, nobody_writes_there, pretended_criu,
                         refused)
-from snapshotjobs import ask, contents, counter, finish, told
+from snapshotjobs import ask, contents, counter, finish, no_host_memory, told
 
 os.environ["CUDAW_LOG"] = "warn"
 BUSY = "end busy another snapshot is under way, or being read back"
@@ -187,6 +187,31 @@ def a_pause_while_it_waits_for_memory_holds():
     check("; it stays paused" in snapshot.end(), "it is not said")
     equal((job.state(), told(job, "snapshot")), ("paused", None), "the state, and where")
     other.discard()
+    resumes_well(job)
+
+
+def a_job_waits_for_the_host_memory_that_it_gave_for_it():
+    """Nobody has asked for a pause, so the job runs on by itself."""
+    job = Counting()
+    snapshot = Snapshot(job).in_criu()
+    with no_host_memory():
+        snapshot.let_criu_go()
+        until(lambda: job.state() == "waiting", 10, "it waits")
+    snapshot.end()
+    goes_on(job)
+    job.finish()
+
+
+def a_pause_while_it_waits_for_host_memory_holds():
+    job = Counting()
+    snapshot = Snapshot(job).in_criu()
+    with no_host_memory():
+        snapshot.let_criu_go()
+        until(lambda: job.state() == "waiting", 10, "it waits")
+        cudaw_ok("pause", job.pid)
+        check("; it stays paused" in snapshot.end(), "it is not said")
+        equal((job.state(), told(job, "snapshot")), ("paused", snapshot.path), "the state, and where")
+    nobody_writes_there(snapshot.path)
     resumes_well(job)
 
 
@@ -447,6 +472,39 @@ def one_who_reads_in_the_gap_is_waited_for():
     job.finish()
 
 
+def one_who_waits_for_its_end_is_waited_for():
+    """As a backup may, who then has the lock before the job."""
+    job = Counting()
+    snapshot = Snapshot(job).in_criu()
+    reader = os.open(snapshot.path, os.O_RDONLY)
+    waits = threading.Thread(target=fcntl.flock, args=(reader, fcntl.LOCK_EX))
+    waits.start()
+    snapshot.let_criu_go()
+    waits.join()
+    time.sleep(0.5)
+    os.close(reader)
+    snapshot.end()
+    goes_on(job)
+    job.finish()
+
+
+def one_who_locks_it_before_the_command_ends_is_no_harm():
+    """The snapshot is complete, and the job has read its memory back."""
+    job = Counting()
+    snapshot = Snapshot(job).in_criu()
+    hold("in")
+    snapshot.let_criu_go()
+    until(lambda: held_back("in") == {job.pid}, 30, "its memory goes back to the GPU")
+    reader = os.open(snapshot.path, os.O_RDONLY)
+    fcntl.flock(reader, fcntl.LOCK_EX)
+    let_go("in")
+    snapshot.end()
+    os.close(reader)
+    cudaw_ok("verify", snapshot.path)
+    goes_on(job)
+    job.finish()
+
+
 def one_that_is_continued_runs_on():
     """It would do again, when it is restored, what it does before it is ended."""
     job = Counting()
@@ -669,13 +727,16 @@ if __name__ == "__main__":
          a_pause_holds_where_criu_fails, a_pause_under_way_holds, a_pause_while_it_is_written_holds,
          a_pause_holds_where_the_disk_is_full, a_pause_while_it_resumes_holds,
          a_pause_while_it_waits_for_memory_holds,
+         a_job_waits_for_the_host_memory_that_it_gave_for_it,
+         a_pause_while_it_waits_for_host_memory_holds,
          the_command_can_be_ended_while_the_job_waits_for_memory,
          a_job_keeps_its_directory_without_a_lock,
          another_command_for_it_leaves_its_memory_alone, a_stopped_job_keeps_its_directory,
          an_incremental_one_goes_on_from_the_last_that_is_there,
          a_connection_when_criu_begins_is_no_harm, a_resume_that_fails_leaves_the_directory_locked,
          one_after_a_long_resume, one_that_stops_the_job, one_that_ends_as_it_runs_on,
-         one_who_reads_in_the_gap_is_waited_for, one_that_is_continued_runs_on,
+         one_who_reads_in_the_gap_is_waited_for, one_who_waits_for_its_end_is_waited_for,
+         one_who_locks_it_before_the_command_ends_is_no_harm, one_that_is_continued_runs_on,
          one_that_is_continued_at_the_commit_runs_on, one_that_criu_leaves_stopped_runs_on,
          an_image_is_made_where_the_memory_is, a_signal_to_end_waits_for_it,
          a_resume_before_criu_begins_calls_it_off,

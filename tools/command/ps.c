@@ -30,7 +30,7 @@ const char help_ps[] =
 	"  PID, USER  the process\n"
 	"  GPU        ordinals of the devices it uses, as the process counts them\n"
 	"  STATE      starting (it has made no CUDA call yet), running, pausing, paused, resuming,\n"
-	"             waiting (a resume waits for GPU memory), failed (a resume failed; the data is\n"
+	"             waiting (a resume waits for memory), failed (a resume failed; the data is\n"
 	"             kept, resume it again), stopped (by a signal or a terminal: 'cudaw resume'\n"
 	"             continues it), locked (by the driver, as for a checkpoint: 'cudaw resume\n"
 	"             PID' unlocks it), or 'no answer'\n"

@@ -12,12 +12,14 @@
 #include "tools/job/targets.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <getopt.h>
 #include <libgen.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 const char help_snapshot[] =
 	"Usage: cudaw snapshot [OPTION]... ID|NAME|PID DIR\n"
@@ -61,9 +63,9 @@ static int absolute(const char *path, char *result, struct snapshot_error *error
 }
 
 /* The phases of the manifest, then CRIU's. */
-static json_t *phases_of(const struct taking *t, const struct snapshot *s)
+static json_t *phases_of(const struct taking *t, const struct snapshot_manifest *m)
 {
-	json_t *phases = json_deep_copy(json_object_get(s->manifest.root, "phases"));
+	json_t *phases = json_deep_copy(json_object_get(m->root, "phases"));
 
 	if (!t->gpu_only)
 		json_array_append_new(phases, json_pack("{s:s, s:o}", "name", "criu", "ms",
@@ -84,36 +86,47 @@ static json_t *resume_of(const struct taking *t)
 	return phases;
 }
 
+/* Without the lock, which others may have by now, as for a backup: the manifest came there in one step. */
+static int load_manifest(const struct taking *t, struct snapshot_manifest *m)
+{
+	struct snapshot_error error;
+	int dir = open(t->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int ret = dir < 0 ? snapshot_fail(&error, -errno, "%s", strerror(errno))
+			  : snapshot_manifest_load(dir, SNAPSHOT_MANIFEST, m, &error);
+
+	if (dir >= 0)
+		close(dir);
+	return ret ? opened_refuse(t->path, ret, &error) : EXIT_DONE;
+}
+
 static int report(const struct taking *t)
 {
 	char bytes[FORMAT_SIZE], written[FORMAT_SIZE], stored[FORMAT_SIZE], image[FORMAT_SIZE];
-	struct snapshot s;
-	int ret = opened_open(t->path, &s);
+	struct snapshot_manifest m;
+	int ret = load_manifest(t, &m);
 
 	if (ret)
 		return ret;
 	if (t->json) {
-		json_t *object = json_pack("{s:i, s:o, s:b, s:b, s:o, s:O, s:I, s:o, s:o}", "pid",
-					   t->job->pid, "path", output_text(t->path), "stopped",
-					   (int)t->stop, "paused", (int)t->stays_paused, "ms",
-					   output_ms(t->ms), "totals",
-					   json_object_get(s.manifest.root, "totals"), "image",
-					   (json_int_t)t->image_bytes, "phases", phases_of(t, &s),
-					   "resume", resume_of(t));
+		json_t *object = json_pack(
+			"{s:i, s:o, s:b, s:b, s:o, s:O, s:I, s:o, s:o}", "pid", t->job->pid, "path",
+			output_text(t->path), "stopped", (int)t->stop, "paused",
+			(int)t->stays_paused, "ms", output_ms(t->ms), "totals",
+			json_object_get(m.root, "totals"), "image", (json_int_t)t->image_bytes,
+			"phases", phases_of(t, &m), "resume", resume_of(t));
 
 		output_json(object);
 		json_decref(object);
 	} else {
 		printf("%d is in %s: %s of GPU memory, %s of it written as %s, %s of processes%s\n",
-		       t->job->pid, t->path, format_bytes(bytes, s.manifest.totals.bytes),
-		       format_bytes(written, s.manifest.totals.written),
-		       format_bytes(stored, s.manifest.totals.stored),
-		       format_bytes(image, t->image_bytes),
+		       t->job->pid, t->path, format_bytes(bytes, m.totals.bytes),
+		       format_bytes(written, m.totals.written),
+		       format_bytes(stored, m.totals.stored), format_bytes(image, t->image_bytes),
 		       t->stop           ? "; it is stopped"
 		       : t->stays_paused ? "; it stays paused, and only the snapshot has its memory"
 					 : "");
 	}
-	snapshot_close(&s);
+	snapshot_manifest_free(&m);
 	return EXIT_DONE;
 }
 
