@@ -546,6 +546,23 @@ def one_that_criu_leaves_stopped_runs_on():
         job.finish()
 
 
+def a_program_that_is_replaced_meanwhile_fails_it():
+    """The image would be of the new program, and the GPU memory of the old one."""
+    for itself, options in ((0, ()), (0, ("--stop",)), (1, ("--stop",))):
+        job = Detached("execs", "--itself", itself, "--steps", 1000000, "--step-ms", 2)
+        job.wait_steps(3)
+        snapshot = Snapshot(job, *options).in_criu()
+        os.kill(job.pid, signal.SIGWINCH)
+        until(lambda: job.command_line() == "sleep\0" "1000\0", 10, "another program runs")
+        if options:
+            os.kill(job.pid, signal.SIGSTOP)    # as CRIU does
+        snapshot.let_criu_go()
+        said = snapshot.end(1)
+        check("manifest.json" not in contents(snapshot.path), f"the snapshot was committed: {said}")
+        check("it has started another program meanwhile" in said, said)
+        os.kill(job.pid, signal.SIGKILL)
+
+
 def an_image_is_made_where_the_memory_is():
     """Also where the directory's path has become another's."""
     for _ in range(3):
@@ -738,7 +755,8 @@ if __name__ == "__main__":
          one_who_reads_in_the_gap_is_waited_for, one_who_waits_for_its_end_is_waited_for,
          one_who_locks_it_before_the_command_ends_is_no_harm, one_that_is_continued_runs_on,
          one_that_is_continued_at_the_commit_runs_on, one_that_criu_leaves_stopped_runs_on,
-         an_image_is_made_where_the_memory_is, a_signal_to_end_waits_for_it,
+         a_program_that_is_replaced_meanwhile_fails_it, an_image_is_made_where_the_memory_is,
+         a_signal_to_end_waits_for_it,
          a_resume_before_criu_begins_calls_it_off,
          a_resume_under_way_goes_on_after_it, another_one_waits_for_its_end,
          ends_that_make_no_sense,

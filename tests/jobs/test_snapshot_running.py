@@ -205,6 +205,24 @@ def one_of_another_pid_namespace_is_not_taken_for_another():
     job.discard()
 
 
+@unsanitized
+def an_id_may_have_seven_digits():
+    """As many as /proc/sys/kernel/pid_max allows; the command runs in the job's PID namespace."""
+    path, log = directory(), directory()
+    script = f"""echo 1000000 > /proc/sys/kernel/ns_last_pid || exit 77
+                 {CUDAW} run -- {COUNTER} --steps 1000000 --step-ms 2 > {log} 2>&1 &
+                 until grep -sq "step 3" {log}; do sleep 0.02; done
+                 {CUDAW} snapshot $! {path}"""
+    criu = pretended_criu('[ "$1" = --version ] && { echo Version: 4.2; exit; }' + IMAGE)
+    done = subprocess.run([*in_a_pid_namespace("--mount-proc"), "sh", "-c", script], check=False,
+                          text=True, timeout=100, capture_output=True, env={**base_environment(), **criu})
+    if done.returncode == 77:
+        raise Skip(f"no process can have such an id: {done.stderr.strip()}")
+    equal(done.returncode, 0, f"the exit code ({done.stderr.strip()})")
+    check(done.stdout.startswith("1000001 is in "), done.stdout)
+    cudaw_ok("verify", path)
+
+
 def a_copy_that_fails_is_no_harm():
     """In the middle of it, and the older snapshot stays. Where nothing is pinned a copy is 1 MiB."""
     path = directory()
@@ -313,6 +331,7 @@ if __name__ == "__main__":
          what_was_changed_is_written_anew,
          a_full_disk_is_no_harm, a_directory_of_others_is_no_harm,
          what_a_killed_one_left_makes_room_first,
-         one_of_another_pid_namespace_is_not_taken_for_another, a_copy_that_fails_is_no_harm,
+         one_of_another_pid_namespace_is_not_taken_for_another, an_id_may_have_seven_digits,
+         a_copy_that_fails_is_no_harm,
          what_cannot_be_unmapped_runs_on, a_process_image_needs_the_whole_gpu,
          a_resume_calls_it_off, one_at_a_time, what_goes_to_disk_is_read_back_from_there)

@@ -9,6 +9,7 @@
 #include "common/proc.h"
 #include "common/protocol.h"
 #include "tools/job/outcome.h"
+#include "tools/process/program.h"
 #include "tools/report/report.h"
 
 #include <errno.h>
@@ -123,7 +124,7 @@ static int seal(struct taking *t, int dir, const struct snapshot_manifest *m, st
 /* CRIU, into the directory that host_image_make() has made in @dir. 0 or a negative errno. */
 static int dump(struct taking *t, int dir, uint32_t index, struct snapshot_error *error)
 {
-	char path[PATH_MAX + SNAPSHOT_NAME_SIZE + 1], name[SNAPSHOT_NAME_SIZE];
+	char path[PATH_MAX + SNAPSHOT_NAME_SIZE + 1], name[SNAPSHOT_NAME_SIZE], core[32];
 	int images = host_image_open(dir, index, error), ret = 0;
 
 	if (images < 0)
@@ -133,9 +134,9 @@ static int dump(struct taking *t, int dir, uint32_t index, struct snapshot_error
 	if (!criu_dump(&t->criu, images, path, t->job->pid, t->stop))
 		ret = snapshot_fail(error, -EIO, "%s", t->criu.why);
 	/* CRIU's exit status alone does not prove that there is an image of the job. */
-	snprintf(name, sizeof(name), "core-%d.img", t->job->pid);
-	if (!ret && faccessat(images, name, F_OK, 0))
-		ret = snapshot_fail(error, -EIO, "CRIU succeeded, but wrote no %s", name);
+	snprintf(core, sizeof(core), "core-%d.img", t->job->pid);
+	if (!ret && faccessat(images, core, F_OK, 0))
+		ret = snapshot_fail(error, -EIO, "CRIU succeeded, but wrote no %s", core);
 	close(images);
 	return ret;
 }
@@ -148,19 +149,48 @@ static void end_job(const struct taking *t, int dir, const struct tree *tree)
 	job_unlink(t->job);
 }
 
+/*
+ * After CRIU, which goes by the PID: whether the processes of @tree, found now, are those that the
+ * image is to have, and the job's still runs the program @before, whose memory the directory has.
+ * 0 or a negative errno.
+ */
+static int check_unchanged(const struct taking *t, const struct program *before,
+			   const struct tree *tree, struct snapshot_error *error)
+{
+	struct program now;
+	int ret = program_find(t->job->pid, &now);
+
+	/* If the job still runs, the PID was the job's all the time. */
+	if (!process_is_there(&t->job->process))
+		return snapshot_fail(error, -ESRCH, "it has ended");
+	if (ret)
+		return snapshot_fail(error, ret, "the program that it runs cannot be found: %s",
+				     strerror(-ret));
+	if (!program_is_same(before, &now))
+		return snapshot_fail(error, -EBUSY,
+				     "it has started another program meanwhile (execve), and its "
+				     "GPU memory is lost");
+	return taking_check_tree(tree, error);
+}
+
 /* Write the image and commit, in the directory open and locked as @dir. 0 or a negative errno. */
 static int add_image(struct taking *t, int dir, const struct snapshot_manifest *m,
 		     struct snapshot_error *error)
 {
 	double begin = clock_ms();
+	struct program program;
 	struct tree tree;
 	int ret;
 
 	if (m->pid != t->job->own_pid || !m->image)
 		return snapshot_fail(error, -EBUSY, "another snapshot was written there meanwhile");
+	ret = program_find(t->job->pid, &program);
+	if (ret)
+		return snapshot_fail(error, ret, "the program that it runs cannot be found: %s",
+				     strerror(-ret));
 	/*
 	 * A job whose memory is in the directory cannot resume while the directory is locked; it may
-	 * have resumed before.
+	 * have resumed before. Its answer also shows that this was its program.
 	 */
 	jobs_describe(&t->job, 1);
 	if (t->job->error)
@@ -174,10 +204,9 @@ static int add_image(struct taking *t, int dir, const struct snapshot_manifest *
 		return ret;
 	ret = dump(t, dir, m->index, error);
 	t->criu_ms = clock_ms() - begin;
-	/* CRIU goes by the PID. If the job still runs, the PID was the job's all the time. */
-	if (!ret && !process_is_there(&t->job->process))
-		ret = snapshot_fail(error, -ESRCH, "it has ended");
 	tree_find(&tree, &t->job->process, t->job->directory->owner);
+	if (!ret)
+		ret = check_unchanged(t, &program, &tree, error);
 	if (!ret)
 		ret = seal(t, dir, m, &tree, error);
 	/* CRIU may have failed after it stopped the processes. */

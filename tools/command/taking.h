@@ -45,6 +45,9 @@ int taking_fail(const struct taking *t, const char *why);
  */
 int taking_check_processes(const struct taking *t, struct tree *tree, struct snapshot_error *error);
 
+/* The part of it that only needs @tree: of one user, and all found. 0 or a negative errno. */
+int taking_check_tree(const struct tree *tree, struct snapshot_error *error);
+
 /*
  * Whether another job has its memory in the directory. Nobody holds the directory's lock between a
  * job's writing and CRIU, nor for a job that is stopped. The writer refuses the directory as well;

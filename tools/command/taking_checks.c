@@ -44,6 +44,17 @@ static int check_alone(const struct taking *t, struct snapshot_error *error)
 	return 0;
 }
 
+int taking_check_tree(const struct tree *tree, struct snapshot_error *error)
+{
+	if (tree->foreign)
+		return snapshot_fail(error, -ENOTSUP,
+				     "its process %d runs as another user, as under sudo",
+				     tree->foreign);
+	if (tree->cut)
+		return snapshot_fail(error, -ENOTSUP, "it has more than %d processes", TREE_MAX);
+	return 0;
+}
+
 int taking_check_processes(const struct taking *t, struct tree *tree, struct snapshot_error *error)
 {
 	char why[sizeof(error->text)], name[32];
@@ -56,10 +67,8 @@ int taking_check_processes(const struct taking *t, struct tree *tree, struct sna
 				     "process %d: run 'cudaw snapshot' there",
 				     t->job->own_pid);
 	tree_find(tree, &t->job->process, t->job->directory->owner);
-	if (tree->foreign)
-		return snapshot_fail(error, -ENOTSUP,
-				     "its process %d runs as another user, as under sudo",
-				     tree->foreign);
+	if (taking_check_tree(tree, error))
+		return -ENOTSUP;
 	for (size_t i = 1; i < tree->n; i++) {
 		snprintf(name, sizeof(name), "%d" RUNDIR_SUFFIX, tree->pids[i]);
 		directory = job_open_directory(t->job);
