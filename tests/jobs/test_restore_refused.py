@@ -187,9 +187,37 @@ def the_runtime_directory_is_the_jobs_owners():
     goes_on(job, path)
 
 
+def links_of_the_jobs_user_are_refused():
+    """Root would open what they point to."""
+    job, path = stopped()
+    if os.getuid() != 0:
+        raise Skip("it takes root")
+    own, where = job.log + ".own", os.path.dirname(job.log)
+    os.rename(job.log, own)
+    os.symlink(own, job.log)
+    os.lchown(job.log, 12345, -1)
+    os.symlink(where, where + ".link")
+    os.lchown(where + ".link", 12345, -1)
+    expected = "expected no symbolic link that other users than root can make, found"
+    for cwd, said in [
+            (os.getcwd(), f"the job has {job.log} open: {expected} {job.log}\n"),
+            (where + ".link", f"the job's working directory {where}.link: {expected} {where}.link\n")]:
+        snapshotlib.edit_manifest(path, lambda m: m["process"].update(uid=12345, cwd=cwd))
+        check(said in refused("restore", path), f"it is not said: {said}")
+    snapshotlib.edit_manifest(path, lambda m: m["process"].update(cwd=os.getcwd()))
+    os.lchown(job.log, 0, -1)
+    check("it belongs to another user" in refused("restore", path), "a link of root is refused")
+    os.lchown(job.log, 12345, -1)
+    snapshotlib.edit_manifest(path, lambda m: m["process"].update(uid=0))
+    if stands_in():
+        goes_on(job, path)
+    os.rename(own, job.log)
+    goes_on(job, path)
+
+
 if __name__ == "__main__":
     allow_stand_in()
     main(nothing_is_started_that_cannot_go_on, wrong_gpus_are_named, other_gpus_are_asked_for,
          damage_is_found_before_anything_is_started, a_path_that_no_request_can_name,
          the_same_process_id_is_needed, the_ids_of_its_threads_are_needed,
-         the_runtime_directory_is_the_jobs_owners)
+         the_runtime_directory_is_the_jobs_owners, links_of_the_jobs_user_are_refused)

@@ -12,6 +12,7 @@
 #include "tools/report/report.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <libgen.h>
 #include <stdio.h>
 #include <string.h>
@@ -22,6 +23,50 @@
 #define ANSWER_MS 10000 /* for a restored process to take its first request */
 #define RETRY_US  20000
 
+/* Whether the user @uid may make directories in @dir: it is the user's, or as /tmp. */
+static bool is_for(int dir, uid_t uid)
+{
+	struct stat st;
+
+	return !fstat(dir, &st) && (st.st_uid == uid || (st.st_uid == 0 && st.st_mode & S_ISVTX));
+}
+
+/* Give @name in the directory @parent, made just now, to @uid, who may have put a link there. */
+static bool give(int parent, const char *name, uid_t uid)
+{
+	int dir = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	struct stat st;
+	bool given;
+
+	if (dir < 0)
+		return false;
+	given = !fstat(dir, &st) && (st.st_uid != geteuid() || !fchown(dir, uid, -1));
+	close(dir);
+	return given;
+}
+
+/*
+ * Make a directory for the user @uid, who may have put links in the way of root. 0 or a negative errno. The
+ * path is absolute.
+ */
+static int make_directory(const char *path, uid_t uid)
+{
+	const char *name = strrchr(path, '/') + 1;
+	char parent[PATH_MAX];
+	int dir, error = 0;
+
+	snprintf(parent, sizeof(parent), "%s", path);
+	dir = open(dirname(parent), O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (dir < 0)
+		return -errno;
+	if (!is_for(dir, uid))
+		error = -EACCES;
+	else if (mkdirat(dir, name, 0700) || !give(dir, name, uid))
+		error = -errno;
+	close(dir);
+	return error;
+}
+
 /*
  * Make the directories of sockets that the processes listen on. Python's data loaders have one of
  * their own in /tmp, which they remove when they end.
@@ -31,13 +76,15 @@ static int make_socket_directories(const struct restoring *r)
 	for (size_t i = 0; i < r->files.n; i++) {
 		const struct criu_file *file = &r->files.list[i];
 		char path[PATH_MAX], *directory;
+		int error;
 
 		snprintf(path, sizeof(path), "%s", file->path);
 		directory = dirname(path);
 		if (!file->socket || !access(directory, F_OK))
 			continue;
-		if (mkdir(directory, 0700) || chown(directory, file->uid, -1)) {
-			complain("%s: %s", directory, strerror(errno));
+		error = make_directory(directory, file->uid);
+		if (error) {
+			complain("%s: %s", directory, strerror(-error));
 			return EXIT_FAILED;
 		}
 	}

@@ -5,6 +5,7 @@
 #include "common/nvml.h"
 #include "common/text.h"
 #include "common/proc.h"
+#include "tools/process/links.h"
 #include "tools/report/report.h"
 #include "common/find.h"
 #include "common/gpu.h"
@@ -20,6 +21,7 @@
 
 #define NOT_CHOSEN (-1)
 #define KIND_SIZE  192
+#define WHY_SIZE   (PATH_MAX + 100)
 
 static int check_file(const struct snapshot *s, const json_t *file)
 {
@@ -65,15 +67,43 @@ int needs_files(const struct snapshot *s)
 	return ret;
 }
 
+/*
+ * What CRIU will find at @path. The user of a job that root restores may have put links there, to
+ * what only root may open. 0, or a negative errno and @why.
+ */
+static int look_at(const struct snapshot *s, const char *path, struct stat *st, char why[WHY_SIZE])
+{
+	const json_t *process = json_object_get(s->manifest.root, "process");
+	bool of_user = json_integer_value(json_object_get(process, "uid")) != 0;
+	char link[PATH_MAX] = "";
+	int ret;
+
+	if (geteuid() == 0 && of_user)
+		ret = links_stat(path, st, link);
+	else
+		ret = stat(path, st) ? -errno : 0;
+	if (*link)
+		snprintf(why, WHY_SIZE,
+			 "expected no symbolic link that other users than root can make, found %s",
+			 link);
+	else
+		snprintf(why, WHY_SIZE, "%s", strerror(-ret));
+	return ret;
+}
+
 /* Whether the file is as CRIU requires it; of a socket, whether its directory can be made. */
 static int check_opened(const struct snapshot *s, const struct criu_file *file)
 {
-	char path[PATH_MAX];
+	char path[PATH_MAX], why[WHY_SIZE];
 	struct stat st;
+	int ret;
 
 	snprintf(path, sizeof(path), "%s", file->path);
-	if (stat(file->socket ? dirname(dirname(path)) : path, &st)) {
-		complain("%s: the job has %s open: %s", s->path, file->path, strerror(errno));
+	ret = look_at(s, file->socket ? dirname(path) : path, &st, why);
+	if (ret == -ENOENT && file->socket)
+		ret = look_at(s, dirname(path), &st, why);
+	if (ret) {
+		complain("%s: the job has %s open: %s", s->path, file->path, why);
 		return EXIT_FAILED;
 	}
 	if (file->mode && file->mode != st.st_mode) {
@@ -94,12 +124,13 @@ static int check_opened(const struct snapshot *s, const struct criu_file *file)
 static int check_cwd(const struct snapshot *s)
 {
 	const json_t *process = json_object_get(s->manifest.root, "process");
-	char path[PATH_MAX];
+	char path[PATH_MAX], why[WHY_SIZE];
+	struct stat st;
 
 	snapshot_manifest_bytes(process, "cwd", path, sizeof(path));
-	if (!*path || !access(path, F_OK))
+	if (!*path || !look_at(s, path, &st, why))
 		return EXIT_DONE;
-	complain("%s: the job's working directory %s: %s", s->path, path, strerror(errno));
+	complain("%s: the job's working directory %s: %s", s->path, path, why);
 	return EXIT_FAILED;
 }
 

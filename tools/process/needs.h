@@ -23,7 +23,8 @@ int needs_files(const struct snapshot *snapshot);
 
 /*
  * Whether the open files of the processes are as CRIU requires them, the working directory exists,
- * and standard input is a terminal if the processes have one. The image of @files has been checked.
+ * and standard input is a terminal if the processes have one. For root, the paths to files of
+ * another user's job must have no links of users (links.h). The image of @files has been checked.
  * An exit code.
  */
 int needs_opened(const struct snapshot *snapshot, const struct criu_files *files);
