@@ -425,12 +425,16 @@ check: all $(SETTINGS_PAGE) $(UNIT_TESTS) $(MKSNAPSHOT) $(C_PROGRAMS) $(PRELOADS
 check-quick: all $(UNIT_TESTS) $(C_PROGRAMS) $(PRELOADS)
 	$(Q)$(CHECK) $(LONG_UNIT_TESTS) $(QUICK) $(filter-out $(LONG_UNIT_TESTS),$(UNIT_TESTS))
 
-## soak: 64 threads through SOAK_CYCLES=1000 pauses of either kind, and all pairs of faults, on the simulated driver
+## soak: 64 threads through SOAK_CYCLES=1000 pauses of either kind, turns with kills, and all pairs of faults
+# SHARE_SOAK="HANDOVERS KILLS DAEMONS" SEED=new
 soak: SOAK_CYCLES ?= 1000
 soak: export SOAK_CYCLES := $(SOAK_CYCLES)
+soak: SHARE_SOAK ?= 500 200 50
+soak: export SHARE_SOAK := $(SHARE_SOAK)
 soak: export PAIRS := all
-soak: all $(C_PROGRAMS) $(O)/tests/unit/checkpoint/test_fault_pairs
-	$(Q)$(RUN_TESTS) --timeout 14400 --results $(RESULTS)/soak tests/jobs/test_soak.py $(O)/tests/unit/checkpoint/test_fault_pairs
+soak: all $(C_PROGRAMS) $(PRELOADS) $(O)/tests/unit/checkpoint/test_fault_pairs
+	$(Q)$(RUN_TESTS) --timeout 14400 --results $(RESULTS)/soak tests/jobs/test_soak.py tests/jobs/test_share_soak.py \
+		$(O)/tests/unit/checkpoint/test_fault_pairs
 
 ## storm: jobs, commands, signals and clients at random, on the simulated driver. SEED=new STORM_SECONDS=60
 storm: STORM_SECONDS ?= 60
