@@ -65,7 +65,14 @@ def library_dir(name):
     raise Skip(f"no {name} on this machine")
 
 
+def visible_gpus():
+    """The GPUs that programs see, as nvidia-smi counts them; empty: all of them."""
+    return list(filter(None, os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")))
+
+
 def gpu_count():
+    if visible_gpus():
+        return len(visible_gpus())
     done = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True)
     return done.stdout.count("GPU ")
 
@@ -323,20 +330,21 @@ def discard_jobs(good=True):
 after_case.append(discard_jobs)
 
 
-def smi(query):
-    """The rows that nvidia-smi answers, as lists of words."""
+def smi(query, gpu=0):
+    """The rows that nvidia-smi answers of a GPU that a program sees as @gpu, as lists of words."""
     if not shutil.which("nvidia-smi"):
         raise Skip("no nvidia-smi on this machine")
-    done = subprocess.run(["nvidia-smi", "--id=0", f"--query-{query}",
+    number = visible_gpus()[gpu] if visible_gpus() else gpu
+    done = subprocess.run(["nvidia-smi", f"--id={number}", f"--query-{query}",
                            "--format=csv,noheader,nounits"], capture_output=True, text=True,
                           timeout=30 * PATIENCE)
     equal(done.returncode, 0, "the exit status of nvidia-smi")
     return [[word.strip() for word in row.split(",")] for row in done.stdout.splitlines()]
 
 
-def gpu_used():
+def gpu_used(gpu=0):
     """MiB in use on the GPU."""
-    return int(smi("gpu=memory.used")[0][0])
+    return int(smi("gpu=memory.used", gpu)[0][0])
 
 
 def process_used(pid):

@@ -1,44 +1,74 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""ranks.py RANKS COUNT [memory|nccl]: a job of processes whose kernels wait for each other is paused
-COUNT times, at random moments, and every rank verifies its result. With memory, contexts stay on
+"""ranks.py RANKS COUNT [memory | PROGRAM [ARGUMENT]...]: a job of processes whose kernels wait for each other
+is paused COUNT times, at random moments, and every rank verifies its result. With memory, contexts stay on
 the GPU: where the processes share one, and pages of registered host memory, their kernels fail
 (error 719) after the driver's restore [H200, driver 580.159; one process alone, or other jobs
-beside it, do not]. With nccl they train a network, a GPU each, and every loss is the native one.
+beside it, do not]. With a PROGRAM they train a network with NCCL, a GPU each; every loss is the native
+one, and while the job is paused its GPUs are as empty as before it.
 """
 import statistics
 import sys
 import time
 
-from gpulib import Job, check, cudaw_ok, equal, figure, jobs, main, same_lines, seeded, shares_gpu
+from gpulib import (Job, check, cudaw_ok, equal, figure, gpu_count, gpu_used, jobs, main, same_lines, seeded,
+                    shares_gpu, until)
 
 RANKS, COUNT = int(sys.argv[1]), int(sys.argv[2])
-NCCL = sys.argv[3:] == ["nccl"]
-TRAINING = ("nccl_ranks.py", "--ranks", RANKS, "--steps", 100 * COUNT, "--step-ms", 5)
-RELEASE = ["--release", "memory"] if sys.argv[3:] == ["memory"] or shares_gpu(TRAINING[0]) else []
+MEMORY = sys.argv[3:] == ["memory"]
+TRAINING = [] if MEMORY else sys.argv[3:]
+STEPS = 150 * COUNT
+CLIENT_MIB = 4          # of each GPU, for a process that has only initialised CUDA [H200, H100]
+RELEASE = ["--release", "memory"] if MEMORY or (TRAINING and shares_gpu(TRAINING[0])) else []
 
 
 def states():
     return [row["state"] for row in jobs().values() if row["name"] == "ranks"]
 
 
-def paused_together(job):
-    """Pause and resume the job COUNT times."""
-    rng, times = seeded(), []
-    job.until(lambda: len(states()) == RANKS, 60, "all ranks use CUDA")
+def used():
+    """MiB in use on each GPU."""
+    return [gpu_used(gpu) for gpu in range(gpu_count())]
+
+
+def emptied(idle):
+    """Wait until used() is @idle, but for what the driver has for a launcher that uses CUDA."""
+    spare = CLIENT_MIB if len(states()) > RANKS else 0
+    seen = []
+
+    def is_idle():
+        seen.append(used())
+        return all(before <= now <= before + spare for before, now in zip(idle, seen[-1]))
+    try:
+        until(is_idle, 5, f"{idle} MiB are in use on the GPUs, as before the job")
+    finally:
+        if seen[-1] != idle:
+            print(f"# in use: {seen[-1]} MiB")
+
+
+def paused_together(job, idle=None):
+    """Pause and resume the job COUNT times; @idle: what used() is meanwhile."""
+    rng, times, shares = seeded(), [], []
+    # A launcher may use CUDA too.
+    job.until(lambda: len(states()) >= RANKS, 60, "all ranks use CUDA")
     for _ in range(COUNT):
         job.wait_steps(job.steps() + 2)
         time.sleep(rng.uniform(0, 0.05))
         start = time.monotonic()
         cudaw_ok("pause", *RELEASE, "ranks")
         times.append((time.monotonic() - start) * 1000)
-        equal(states(), ["paused"] * RANKS, "the states after cudaw pause")
+        equal(set(states()), {"paused"}, "the states after cudaw pause")
         job.check_still(0.05)
+        if idle:
+            emptied(idle)
         cudaw_ok("resume", "ranks")
-        equal(states(), ["running"] * RANKS, "the states after cudaw resume")
-    kind = "nccl" if NCCL else "simple"
+        equal(set(states()), {"running"}, "the states after cudaw resume")
+        shares += [row["resume_phases"].get("share", 0) for row in jobs().values()]
+    kind = "_".join(word.strip("-") for word in TRAINING) or "simple"
     figure(f"pause_{RANKS}_{kind}_ranks_median", statistics.median(times), "ms")
     figure(f"pause_{RANKS}_{kind}_ranks_most", max(times), "ms")
+    if any(shares):
+        figure(f"share_{RANKS}_{kind}_most", max(shares), "ms")
 
 
 def ranks_pause_together():
@@ -48,11 +78,13 @@ def ranks_pause_together():
 
 
 def training_goes_on_as_it_was():
-    native = Job(*TRAINING, mode="native").result()
-    job = Job(*TRAINING, name="ranks")
-    paused_together(job)
+    arguments = (*TRAINING, "--ranks", RANKS, "--steps", STEPS)
+    native = Job(*arguments, mode="native").result()
+    idle = [] if RELEASE else used()
+    job = Job(*arguments, name="ranks")
+    paused_together(job, idle)
     same_lines(job.result(), native, f"after {COUNT} pauses")
 
 
-main((f"{RANKS} ranks are paused together {COUNT} times",
-      training_goes_on_as_it_was if NCCL else ranks_pause_together))
+main((f"{' '.join(TRAINING)} {RANKS} ranks are paused together {COUNT} times".lstrip(),
+      training_goes_on_as_it_was if TRAINING else ranks_pause_together))

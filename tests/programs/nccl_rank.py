@@ -7,8 +7,9 @@ refuse that.
 import ctypes
 import os
 
-# NVLS is left out always: it needs multicast objects.
+# NVLS is left out always: it needs multicast objects. "default" is what NCCL chooses by itself.
 TRANSPORTS = {
+    "default": {},
     "host": {"NCCL_P2P_DISABLE": "1", "NCCL_CUMEM_ENABLE": "0", "NCCL_CUMEM_HOST_ENABLE": "0"},
     "cumem": {"NCCL_P2P_LEVEL": "SYS", "NCCL_CUMEM_ENABLE": "1"},
     "ipc": {"NCCL_P2P_LEVEL": "SYS", "NCCL_CUMEM_ENABLE": "0", "NCCL_CUMEM_HOST_ENABLE": "0"},

@@ -1,8 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """A training on --ranks GPUs, a process each, with NCCL below PyTorch's own ways to share the work:
---kind ddp (DistributedDataParallel), fsdp (FSDP2) or tensor (tensor parallel). Rank 0 prints
-"step K LOSS", an exact hexadecimal float.
+--kind ddp (DistributedDataParallel), fsdp (FSDP2) or tensor (tensor parallel); or graph: each step,
+all_reduce included, is replayed as a CUDA graph. Rank 0 prints "step K LOSS", an exact hexadecimal float.
+
+--transport is one of nccl_rank.py. --launcher torchrun: PyTorch's own launcher starts the ranks.
+--visible: each rank sees its GPU alone (CUDA_VISIBLE_DEVICES). --groups N: every N steps the losses are
+summed in a new communicator, and the old one is destroyed; with --split it is split from the first one.
 """
 import argparse
 import os
@@ -17,11 +21,15 @@ os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 def parse():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kind", choices=("ddp", "fsdp", "tensor"), required=True)
+    parser.add_argument("--kind", choices=("ddp", "fsdp", "tensor", "graph"), required=True)
     parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--transport", choices=nccl_rank.TRANSPORTS, default="host")
-    parser.add_argument("--rank", type=int)
+    parser.add_argument("--launcher", choices=("own", "torchrun"), default="own")
+    parser.add_argument("--visible", action="store_true")
+    parser.add_argument("--groups", type=int, default=0)
+    parser.add_argument("--split", action="store_true")
+    parser.add_argument("--rank", type=int, default=os.environ.get("RANK"))
     parser.add_argument("--store")
     return parser.parse_args()
 
@@ -32,6 +40,8 @@ def shared_model(args, device):
 
     blocks = [nn.Sequential(nn.Linear(512, 2048), nn.GELU(), nn.Linear(2048, 512)) for _ in range(8)]
     model = nn.Sequential(*blocks).to(device)
+    if args.kind == "graph":
+        return model
     if args.kind == "ddp":
         return nn.parallel.DistributedDataParallel(model, device_ids=[device.index])
     mesh = init_device_mesh("cuda", (args.ranks,))
@@ -50,35 +60,91 @@ def shared_model(args, device):
     return model
 
 
+def step_of(args, device):
+    """A function that makes a step with an input, and returns this rank's loss; for graph, that of all."""
+    import torch
+    import torch.distributed as dist
+
+    model = shared_model(args, device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+
+    def step(x):
+        loss = (model(x) - x.roll(1, dims=1)).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        if args.kind == "graph":
+            for parameter in model.parameters():
+                dist.all_reduce(parameter.grad, op=dist.ReduceOp.AVG)
+        optimizer.step()
+        total = loss.detach().clone()
+        if args.kind == "graph":
+            dist.all_reduce(total)
+        return total
+
+    return captured(step, torch.ones(64, 512, device=device)) if args.kind == "graph" else step
+
+
+def captured(step, x):
+    """The step as a CUDA graph that reads @x."""
+    import torch
+
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            step(x)
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        total = step(x)
+
+    def replay(given):
+        x.copy_(given)
+        graph.replay()
+        return total.clone()
+
+    return replay
+
+
+def begin(args, device):
+    import torch.distributed as dist
+
+    own = {"init_method": f"file://{args.store}", "rank": args.rank, "world_size": args.ranks}
+    # A group that knows its device makes others by ncclCommSplit().
+    dist.init_process_group("nccl", **({} if args.launcher == "torchrun" else own),
+                            **({"device_id": device} if args.split else {}))
+
+
 def train(args):
-    gpu = nccl_rank.device_of(args.rank)
+    gpu = 0 if args.visible else nccl_rank.device_of(args.rank)
     import torch
     import torch.distributed as dist
 
     device = torch.device("cuda", gpu)
     torch.cuda.set_device(device)
     torch.use_deterministic_algorithms(True)
-    dist.init_process_group("nccl", init_method=f"file://{args.store}", rank=args.rank,
-                            world_size=args.ranks)
+    begin(args, device)
     torch.manual_seed(1)
-    model = shared_model(args, device)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    step = step_of(args, device)
     # The ranks of a tensor-parallel model all see the same data.
     torch.manual_seed(100 + (0 if args.kind == "tensor" else args.rank))
     inputs = torch.randn(8, 64, 512, device=device)
+    group = None
     for k in range(args.steps):
-        x = inputs[k % len(inputs)]
-        loss = (model(x) - x.roll(1, dims=1)).square().mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        total = loss.detach().clone()
-        dist.all_reduce(total)
+        if args.groups and k % args.groups == 0:
+            if group:
+                dist.destroy_process_group(group)
+            group = dist.new_group(list(range(args.ranks)))
+        total = step(inputs[k % len(inputs)])
+        if args.kind != "graph":
+            dist.all_reduce(total, group=group)
         # The ranks look at their results at different steps, so that they run ahead of each other.
         if args.rank == 0 or k % (3 + args.rank) == 0:
             total = total.item()
         if args.rank == 0:
             print("step", k + 1, total.hex(), flush=True)
+    # NCCL waits for the end of the graphs that use a communicator.
+    del step
     dist.destroy_process_group()
 
 
@@ -88,9 +154,17 @@ def main():
     if args.rank is not None:
         train(args)
         return
+    if args.launcher == "torchrun":
+        os.execv(sys.executable, [sys.executable, "-m", "torch.distributed.run", "--standalone",
+                                  "--nproc-per-node", str(args.ranks), *sys.argv])
     with tempfile.TemporaryDirectory() as directory:
         command = [sys.executable, __file__, *sys.argv[1:], "--store", os.path.join(directory, "store")]
-        ranks = [subprocess.Popen([*command, "--rank", str(rank)]) for rank in range(args.ranks)]
+        ranks = []
+        gpus = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+        for rank in range(args.ranks):
+            gpu = gpus[rank] if rank < len(gpus) and gpus[rank] else str(rank)
+            visible = {"CUDA_VISIBLE_DEVICES": gpu} if args.visible else {}
+            ranks.append(subprocess.Popen([*command, "--rank", str(rank)], env={**os.environ, **visible}))
         failed = [rank.wait() for rank in ranks].count(0) != args.ranks
     print("nccl_training:", "failed" if failed else "all ranks have ended")
     sys.exit(failed)
