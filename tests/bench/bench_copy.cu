@@ -1,13 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The ceiling of any pause: plain copies between the GPU and pinned host memory, each way. */
+/*
+ * The ceiling of any pause: plain copies between the GPU and pinned host memory, each way. With --gpus N,
+ * of so many GPUs at once; the rate is that of all together.
+ */
 #include "tests/programs/step.h"
 
 #include <cuda_runtime.h>
 
-#define SIZE  (4UL << 30)
-#define TIMES 3
+#define SIZE     (4UL << 30)
+#define TIMES    3
+#define MAX_GPUS 16
 
-static void time_copies(const char *name, void *to, const void *from, cudaMemcpyKind kind)
+static unsigned long gpus = 1;
+static void *device[MAX_GPUS], *host[MAX_GPUS];
+
+static void time_copies(const char *name, void **to, void **from, cudaMemcpyKind kind)
 {
 	double best = 0;
 
@@ -15,24 +22,39 @@ static void time_copies(const char *name, void *to, const void *from, cudaMemcpy
 		const double start = step_seconds();
 		double rate;
 
-		CALL(cudaMemcpy(to, from, SIZE, kind));
-		rate = SIZE / (step_seconds() - start) / 1e9;
+		for (unsigned long gpu = 0; gpu < gpus; gpu++) {
+			CALL(cudaSetDevice((int)gpu));
+			CALL(cudaMemcpyAsync(to[gpu], from[gpu], SIZE, kind, 0));
+		}
+		for (unsigned long gpu = 0; gpu < gpus; gpu++) {
+			CALL(cudaSetDevice((int)gpu));
+			CALL(cudaDeviceSynchronize());
+		}
+		rate = (double)gpus * SIZE / (step_seconds() - start) / 1e9;
 		if (rate > best)
 			best = rate;
 	}
 	printf("figure %s %.2f GB/s\n", name, best);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
-	void *device, *host;
+	const struct step_option options[] = {{"gpus", &gpus}};
 
-	CALL(cudaMalloc(&device, SIZE));
-	CALL(cudaHostAlloc(&host, SIZE, cudaHostAllocDefault));
-	memset(host, 1, SIZE);
+	step_parse(argc, argv, options, 1);
+	if (!gpus || gpus > MAX_GPUS)
+		step_die("bench_copy: expected 1 to %d GPUs, found %lu", MAX_GPUS, gpus);
+	for (unsigned long gpu = 0; gpu < gpus; gpu++) {
+		CALL(cudaSetDevice((int)gpu));
+		CALL(cudaMalloc(&device[gpu], SIZE));
+		CALL(cudaHostAlloc(&host[gpu], SIZE, cudaHostAllocDefault));
+		memset(host[gpu], 1, SIZE);
+	}
 	time_copies("copy_to_gpu", device, host, cudaMemcpyHostToDevice);
 	time_copies("copy_to_host", host, device, cudaMemcpyDeviceToHost);
-	CALL(cudaFreeHost(host));
-	CALL(cudaFree(device));
+	for (unsigned long gpu = 0; gpu < gpus; gpu++) {
+		CALL(cudaFreeHost(host[gpu]));
+		CALL(cudaFree(device[gpu]));
+	}
 	return 0;
 }

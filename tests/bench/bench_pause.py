@@ -10,10 +10,14 @@ Times are those from the request on the job's socket to its answer. The command'
 none of them; it has a line of its own. The driver's checkpoint comes first, also because a virtual
 machine gets its memory from its host at the first use: what is measured is memory that it has.
 
+With --gpus N, a job of N processes, a GPU each, instead: the whole command's time, beside plain copies of
+all these GPUs at once.
+
 BUILD is the build directory. Exit status: 1 where a target is missed.
 """
 import argparse
 import os
+import re
 import socket
 import statistics
 import subprocess
@@ -34,6 +38,7 @@ HOST_SPARE = 256 << 20  # host memory used beyond what is saved
 CYCLES = 3
 OBJECTS_SHARE = 1.03    # of the time of cudaMalloc's memory, if the whole GPU is released
 CHUNK_MIB = 20          # of PyTorch's expandable segments
+RANKS_SHARE = 0.90      # of plain copies of several GPUs at once
 MEMORY = {"CUDAW_RELEASE": "memory", "CUDAW_HOST_POOL": "1T"}
 
 
@@ -106,8 +111,8 @@ class Bench:
         self.row(what, moved.seconds, moved.rate,
                  self.table.at_least(moved.rate, least) if least else "")
 
-    def copies(self):
-        rates = figures_of("bench/bench_copy")
+    def copies(self, gpus=1):
+        rates = figures_of("bench/bench_copy", "--gpus", gpus)
         self.ceiling = {"pause": rates["copy_to_host"], "resume": rates["copy_to_gpu"]}
         for name, rate in rates.items():
             self.table.add(f"plain pinned {name.replace('_', ' ')}", "", f"{rate:.1f} GB/s", "")
@@ -200,6 +205,53 @@ class Bench:
                      self.table.verdict(seconds, OBJECTS_SHARE * limit))
 
 
+    def one_process(self, sizes):
+        for gib in sizes:
+            self.driver_alone(gib << 10)
+            self.memory(gib)
+        self.objects(sizes[0])
+        self.many()
+        self.small()
+        self.everything(sizes[0])
+
+    def ranks(self, gib, gpus):
+        """Processes of one job, each with @gib on a GPU of its own."""
+        same = {**MEMORY, "CUDAW_JOB": "abc123", "CUDAW_NAME": "ranks"}
+        ranks = [start_job(gib << 10, mode="path", env={**same, "CUDA_VISIBLE_DEVICES": str(gpu)})
+                 for gpu in range(gpus)]
+        size = f"{gpus} x {gib} GiB"
+        self.together(f"pause {size}, first of the processes", "pause", ranks)
+        until(lambda: all(rank.status()["pool"] >= rank.status()["paused"] for rank in ranks), 60,
+              "the pools are pinned")
+        self.nodes(ranks)
+        self.together(f"resume {size}, first", "resume", ranks)
+        for number in range(1, CYCLES + 1):
+            for verb in ("pause", "resume"):
+                self.together(f"{verb} {size}, {number}", verb, ranks, RANKS_SHARE)
+                time.sleep(1)
+        for rank in ranks:
+            end_verified(rank)
+
+    def nodes(self, ranks):
+        """Where the host memory of the ranks is: copies to another node's memory may be slower."""
+        found = [nodes_of(rank.process.pid) for rank in ranks]
+        if all(found):
+            self.table.add("host memory of the processes, by node", "; ".join(
+                ", ".join(f"{node} {size >> 30} GiB" for node, size in sorted(rank.items()))
+                for rank in found), "", "")
+
+    def together(self, what, verb, ranks, share=None):
+        start = time.monotonic()
+        cudaw_ok(verb, "ranks", timeout=120)
+        seconds = time.monotonic() - start
+        rate = sum(rank.status()[f"{verb}_bytes"] for rank in ranks) / 1e9 / seconds
+        self.row(what, seconds, rate,
+                 self.table.at_least(rate, share * self.ceiling[verb]) if share else "")
+        slowest = max((rank.status() for rank in ranks), key=lambda row: row[f"{verb}_ms"])
+        phases = ", ".join(f"{name} {ms:.0f}" for name, ms in slowest[f"{verb}_phases"].items())
+        self.table.add(f"  of the slowest process: {phases}", f"{slowest[f'{verb}_ms']:.1f} ms", "", "")
+
+
 def whole_cycles(job):
     """Pauses and resumes of the whole GPU, the first of the process among them; ends the job."""
     pauses, resumes = [Moved("pause", job)], [Moved("resume", job)]
@@ -209,6 +261,22 @@ def whole_cycles(job):
         resumes.append(Moved("resume", job))
     end_verified(job)
     return pauses, resumes
+
+
+def nodes_of(pid):
+    """Bytes of the process by the machine's node; empty if the kernel does not say."""
+    found = {}
+    try:
+        with open(f"/proc/{pid}/numa_maps", encoding="ascii") as file:
+            for line in file:
+                words = dict(word.partition("=")[::2] for word in line.split())
+                for name, pages in words.items():
+                    if re.fullmatch("N[0-9]+", name):
+                        size = int(pages) * int(words["kernelpagesize_kB"]) << 10
+                        found[name] = found.get(name, 0) + size
+    except OSError:
+        pass
+    return found
 
 
 def resident(job):
@@ -222,6 +290,7 @@ def resident(job):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n", maxsplit=1)[0])
     parser.add_argument("--gib", default="32,100", help="what the jobs hold (32,100)")
+    parser.add_argument("--gpus", type=int, default=1, help="of a job of so many processes (1)")
     parser.add_argument("--results", metavar="DIR", help="write DIR/results.json")
     args = parser.parse_args()
     need("bench/bench_copy", "programs/counter", "programs/drvckpt")
@@ -231,14 +300,11 @@ def main():
 
     try:
         idle_gpu_used()
-        bench.copies()
-        for gib in sizes:
-            bench.driver_alone(gib << 10)
-            bench.memory(gib)
-        bench.objects(sizes[0])
-        bench.many()
-        bench.small()
-        bench.everything(sizes[0])
+        bench.copies(args.gpus)
+        if args.gpus > 1:
+            bench.ranks(sizes[0], args.gpus)
+        else:
+            bench.one_process(sizes)
     except Skip as skip:
         print(f"skipped: {skip}")
         return 77

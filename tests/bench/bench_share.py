@@ -7,12 +7,16 @@ Parts:
   probe     two native processes exchange memory in parts of three sizes, on a GPU that is full: rate
             each way, and the longest driver call
   beside    the same beside a third process that computes: how many steps it makes meanwhile
-  handover  two jobs that do not fit together: the time from the request, the drain included, to the
-            moment at which the other job runs
+  handover  two jobs that do not fit together: the time from the moment at which the GPU has done the
+            work of the one to that at which the other runs, and how long the work took beside it
+  turns, interactive, fairness, fit, alone: jobs that take turns under cudawd (share_turns.py)
+
+Each part prints its figures as a line of JSON, too.
 
 BUILD is the build directory. Exit status: 1 where a target is missed.
 """
 import argparse
+import json
 import subprocess
 import sys
 import time
@@ -21,9 +25,10 @@ from benchlib import Table, need
 
 from bench_pause import figures_of
 import gpulib
-from gpulib import Job, Skip, check, hog, idle_gpu_used, job_command
+from gpulib import Failure, Job, Skip, check, hog, idle_gpu_used, job_command
 from harness import ends_with_us
 from lease import EVERYTHING, Lease
+import share_turns
 
 MIB, GIB = 1 << 20, 1 << 30
 PART_MIB = (64, 256, 1024)
@@ -129,7 +134,7 @@ class Bench:
             self.show_turn(f"hand-over {number}", *times[-1])
             gives, takes = takes, gives
             time.sleep(self.args.rest)
-        seconds, moved = sorted(times[2:] or times)[len(times[2:] or times) // 2]
+        seconds, moved, _ = sorted(times[2:] or times)[len(times[2:] or times) // 2]
         rate = moved / 1e9 / seconds
         self.row("median from the third on", f"{seconds:.3f} s", f"{rate:.1f} GB/s", "",
                  self.table.at_least(rate, HANDOVER_RATE))
@@ -139,9 +144,9 @@ class Bench:
         takes.lease.hang_up()   # takes has its memory when gives has ended
         takes.end()
 
-    def show_turn(self, what, seconds, moved):
+    def show_turn(self, what, seconds, moved, drain):
         self.row(what, f"{seconds:.3f} s", f"{moved / 1e9 / seconds:.1f} GB/s",
-                 f"{moved / GIB:.1f} GiB out and in")
+                 f"{moved / GIB:.1f} GiB out and in; drain {drain * 1000:.0f} ms")
 
 
 class Turn:
@@ -168,8 +173,8 @@ def free_bytes():
 
 
 def hand_over(gives, takes):
-    """The room of the one grows by what the other has freed. Returns the seconds, and the bytes that
-    went out and came in."""
+    """The room of the one grows by what the other has freed. Returns the seconds from the end of the
+    drain, the bytes that went out and came in, and the seconds of the drain."""
     free = free_bytes()
     room, needed = takes.mapped + free, takes.out - free
     for turn in (gives, takes):
@@ -188,9 +193,11 @@ def hand_over(gives, takes):
             break
     takes.lease.send(f"room {EVERYTHING}")
     check(takes.lease.until("end") == "ok", f"a fill ends: {takes.lease.seen[-1]}")
+    end = time.monotonic()
     gives.mapped = gives.lease.last("mapped")
     moved, takes.out = gives.out + takes.out, 0
-    return time.monotonic() - start, moved
+    drain = gives.lease.phase("drain")
+    return end - start - drain, moved, drain
 
 
 class Steps:
@@ -216,6 +223,21 @@ class Steps:
         return self.alone, self.shared
 
 
+def run_parts(bench, args):
+    exchanges = {"probe": bench.probe, "beside": bench.beside, "handover": bench.handover}
+    turns = share_turns.Turns(bench, args)
+    parts = {**exchanges, "turns": turns.turns, "interactive": turns.interactive,
+             "fairness": turns.fairness, "fit": turns.fit, "alone": turns.alone_step}
+    idle_gpu_used()
+    if any(part in exchanges for part in args.part.split(",")):
+        bench.ceiling()
+    for part in args.part.split(","):
+        begun = len(bench.table.figures)
+        parts[part]()
+        figures = {row["name"]: row["value"] for row in bench.table.figures[begun:]}
+        print(json.dumps({"part": part, **figures}), flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n", maxsplit=1)[0])
     parser.add_argument("--part", default="probe,beside,handover", help="which, with commas (all)")
@@ -223,19 +245,19 @@ def main():
     parser.add_argument("--exchange-gib", type=float, default=22, help="of the native processes (22)")
     parser.add_argument("--turns", type=int, default=8, help="hand-overs (8)")
     parser.add_argument("--rest", type=float, default=1, help="seconds between them (1)")
+    share_turns.add_options(parser)
     parser.add_argument("--results", metavar="DIR", help="write DIR/results.json")
     args = parser.parse_args()
     need("bench/bench_copy", "programs/counter", "programs/exchange")
     table = Table("", "time", "rates", "longest", "target")
     try:
-        idle_gpu_used()
-        bench = Bench(table, args)
-        bench.ceiling()
-        for part in args.part.split(","):
-            getattr(bench, part)()
+        run_parts(Bench(table, args), args)
     except Skip as skip:
         print(f"skipped: {skip}")
         return 77
+    except Failure:
+        gpulib.discard_jobs(good=False)
+        raise
     finally:
         table.show()
         table.write(args.results)

@@ -35,7 +35,7 @@ class Table:
         """The cell that holds @value against the most that it may be."""
         met = value <= most
         self.missed += not met
-        return f"{'ok' if met else 'MISSED'} (<= {most:.3g})"
+        return f"{'ok' if met else 'MISSED'} (<= {most:.4g})"
 
     def at_least(self, value, least):
         """The same for the least that it may be."""

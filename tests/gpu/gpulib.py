@@ -41,15 +41,18 @@ NEEDS = {
     "nvjpeg": "libnvjpeg.so.13",
     "train.py": "torch",
     "finetune.py": "torch",
+    "large_train.py": "torch",
     "cupy_run.py": "cupy",
     "jax_run.py": "jax",
     "two_gpus.py": "torch",
     "nccl_ranks.py": "torch",
     "nccl_watchdog.py": "torch",
     "nccl_training.py": "torch",
+    "nccl_reduce.py": "torch",
     "torch_queue.py": "torch",
 }
-GPUS_NEEDED = {"two_gpus.py": 2, "nccl_ranks.py": 2, "nccl_training.py": 2, "across": 2}
+GPUS_NEEDED = {"two_gpus.py": 2, "nccl_ranks.py": 2, "nccl_training.py": 2, "nccl_reduce.py": 2,
+               "across": 2}
 MODES = {"native": "natively", "run": "cudaw run", "path": "LD_LIBRARY_PATH alone"}
 
 

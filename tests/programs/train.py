@@ -193,7 +193,8 @@ def run(mode, args):
 
 
 def bench(mode, args):
-    """One round of --steps steps for each line of input; prints milliseconds a step."""
+    """One round of --steps steps for each line of input; prints the last loss, and milliseconds a
+    step."""
     training = Training(mode, args)
     for k in range(20):
         training.step(k)
@@ -202,9 +203,10 @@ def bench(mode, args):
     for _ in sys.stdin:
         start = time.perf_counter()
         for k in range(args.steps):
-            training.step(k)
+            loss = training.step(k)
         torch.cuda.synchronize()
         milliseconds = (time.perf_counter() - start) / args.steps * 1e3
+        print(f"loss train_{mode} {loss.item().hex()}")
         print(f"round train_{mode} {milliseconds:.4f} ms\ndone", flush=True)
 
 
