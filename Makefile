@@ -486,8 +486,8 @@ docs: $(SETTINGS_PAGE)
 	$(Q)cp $(O)/settings.md docs/settings.md
 	$(Q)cp $(O)/cudaw.1 tools/cudaw.1
 
-## demo: a job counts on the GPU, is paused and resumed, and its result verified
-demo: all $(O)/tests/programs/counter $(O)/tests/programs/hog
+## demo: a job counts on the GPU, is paused and resumed, and its result verified; two that do not fit take turns
+demo: all $(O)/tests/programs/counter $(O)/tests/programs/hog $(O)/tests/preload/nvml.so
 	$(Q)BUILD=$(abspath $(O)) tests/demo
 
 ## bench: measure the cost of the wrapper beside a native run (needs a GPU, and "make programs")
