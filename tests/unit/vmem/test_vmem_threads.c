@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Several threads at once. */
+#include "tests/check_suite.h"
+#include "tests/unit/vmem/allocating.h"
+
+#include <stdatomic.h>
+
+#define THREADS 8
+
+static CUdeviceptr _Atomic shared[THREADS];
+static atomic_bool done;
+
+/* Allocate and free in one of two contexts on one of two devices; look all of it up. */
+static void *churn(void *arg)
+{
+	int t = (int)(intptr_t)arg;
+	CUcontext ctx = t % 2 ? CTX2 : CTX1;
+	CUdeviceptr ptrs[16] = {0};
+	size_t sizes[16];
+	uint64_t seed = (uint64_t)t + 1;
+
+	for (int i = 0; i < 5000; i++) {
+		struct vmem_info info;
+		int k;
+
+		seed = seed * 6364136223846793005 + 1442695040888963407;
+		k = (int)(seed >> 60);
+		if (ptrs[k]) {
+			FAKE_MUST(vmem_lookup(ptrs[k] + sizes[k] - 1, &info));
+			FAKE_MUST(info.start == ptrs[k] && info.size == sizes[k]);
+			FAKE_MUST(info.ctx == ctx && info.dev == t % 2);
+			FAKE_MUST(vmem_free(ptrs[k]) == CUDA_SUCCESS);
+			ptrs[k] = 0;
+			continue;
+		}
+		sizes[k] = seed >> 32 & 1023 ? 1 + (seed >> 34) % (64 * KB) : 3 * MB;
+		FAKE_MUST(vmem_alloc(ctx, t % 2, sizes[k], &ptrs[k]) == CUDA_SUCCESS);
+		atomic_store(&shared[t], ptrs[k]);
+	}
+	for (int k = 0; k < 16; k++)
+		if (ptrs[k])
+			FAKE_MUST(vmem_free(ptrs[k]) == CUDA_SUCCESS);
+	return NULL;
+}
+
+/* Look up what may be freed meanwhile: it is found or not, but nothing breaks. */
+static void *watch(void *arg)
+{
+	(void)arg;
+	while (!atomic_load(&done))
+		for (int t = 0; t < THREADS; t++) {
+			CUdeviceptr ptr = atomic_load(&shared[t]);
+			struct vmem_info info;
+
+			if (ptr && vmem_lookup(ptr, &info))
+				FAKE_MUST(info.size <= 3 * MB && info.dev < 2);
+		}
+	return NULL;
+}
+
+START_TEST(threads)
+{
+	pthread_t churners[THREADS], watchers[2];
+
+	for (intptr_t i = 0; i < THREADS; i++)
+		ck_assert_int_eq(pthread_create(&churners[i], NULL, churn, (void *)i), 0);
+	for (int i = 0; i < 2; i++)
+		ck_assert_int_eq(pthread_create(&watchers[i], NULL, watch, NULL), 0);
+	for (int i = 0; i < THREADS; i++)
+		pthread_join(churners[i], NULL);
+	atomic_store(&done, true);
+	for (int i = 0; i < 2; i++)
+		pthread_join(watchers[i], NULL);
+	vmem_trim();
+	check_stats(0, 0, 0, 0);
+}
+END_TEST
+
+static void *alloc_slowly(void *arg)
+{
+	*(CUdeviceptr *)arg = alloc_on(CTX2, 1, 4 * MB);
+	return NULL;
+}
+
+/* While the driver makes memory of one device, nobody who wants another's waits. */
+START_TEST(devices_do_not_wait_for_each_other)
+{
+	CUdeviceptr kept = alloc_on(CTX2, 1, 4 * KB), small, large, slow;
+	struct vmem_stats st;
+	pthread_t thread;
+
+	fake.slow[1] = true;
+	ck_assert_int_eq(pthread_create(&thread, NULL, alloc_slowly, &slow), 0);
+	while (!__atomic_load_n(&fake.waits[1], __ATOMIC_ACQUIRE))
+		usleep(100);
+	small = alloc(4 * KB);
+	large = alloc(300 * MB);
+	check_info(kept, kept, 4 * KB, CTX2, 1);
+	vmem_get_device_stats(0, &st);
+	ck_assert_uint_eq(st.nalloc, 2);
+	OK(vmem_free(small));
+	OK(vmem_free(large));
+	__atomic_store_n(&fake.slow[1], false, __ATOMIC_RELEASE);
+	pthread_join(thread, NULL);
+	check_info(slow, slow, 4 * MB, CTX2, 1);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("vmem_threads");
+	TCase *tc = tcase_create("vmem_threads");
+
+	tcase_add_checked_fixture(tc, setup, NULL);
+	tcase_set_timeout(tc, 60);
+	tcase_add_test(tc, threads);
+	tcase_add_test(tc, devices_do_not_wait_for_each_other);
+	suite_add_tcase(s, tc);
+	return check_suite_run(s);
+}
