@@ -80,7 +80,7 @@ enum setting_reader { READ_BY_JOBS, READ_BY_COMMAND, READ_BY_BOTH, SET_BY_RUN, S
 	  "mapped: the GPU maps memory at addresses that stay. translated: cudaw puts the real "     \
 	  "addresses into every call and into graphs; the default if a visible device has no "       \
 	  "virtual memory management. native: the program's memory is left to the driver, for "      \
-	  "programs that share it by legacy IPC.")                                                   \
+	  "programs that share it by legacy IPC with processes that do not run under cudaw.")        \
 	X(MULTICAST, "CUDAW_MULTICAST", A_WORD, WORDS("off", "driver"), "off", "off",                \
 	  READ_BY_JOBS,                                                                              \
 	  "driver: programs see that the GPU has multicast objects (NVLS). No pause can carry "      \
