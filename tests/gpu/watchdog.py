@@ -10,13 +10,13 @@ import time
 from gpulib import Job, check, main
 
 PAUSE_S = float(sys.argv[1]) if len(sys.argv) > 1 else 6
-PATIENCE_MS = 2000      # of the monitor
+PATIENCE = 200          # rounds of the monitor, which take 2 s at least
 TORCH_S = float(sys.argv[2]) if len(sys.argv) > 2 else 12
 HEARTBEAT_S = 5         # the same of PyTorch's
 
 
 def watched(*args, **env):
-    return Job("watchdog", "--steps", 1000000, "--step-ms", 2, "--patience-ms", PATIENCE_MS, *args,
+    return Job("watchdog", "--steps", 1000000, "--step-ms", 2, "--patience", PATIENCE, *args,
                env=env)
 
 
@@ -59,7 +59,7 @@ def pytorch_with_the_whole_gpu_released():
 
 
 def while_a_pause_waits_for_a_kernel():
-    job = watched("--spin-ms", 2 * PATIENCE_MS)
+    job = watched("--spin-ms", 2 * 10 * PATIENCE)
     job.wait_line("spinning")
     job.pause()
     job.resume()

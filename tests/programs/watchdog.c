@@ -2,10 +2,11 @@
 /*
  * A program that aborts when its watchdog thread hangs, as PyTorch does (ProcessGroupNCCL): the
  * main thread captures, launches kernels and records an event behind each. The watchdog asks for the
- * events, and counts its rounds. The monitor ends the program if the count stands still.
+ * events, and counts its rounds. The monitor ends the program if the count stands still for so many
+ * rounds of its own: what holds up the whole process holds up the monitor, too.
  *
  *	--asks-ms N	between two rounds of the watchdog
- *	--patience-ms N	of the monitor
+ *	--patience N	rounds of the monitor, which sleeps for 10 ms in each
  *	--words N	of device memory
  *	--spin-ms N	of each step a kernel runs so long
  *
@@ -19,7 +20,7 @@
 #define EVENTS 16 /* that may be in the list */
 #define SEED   5u
 
-static unsigned long asks_ms = 10, patience_ms = 2000, words = 1 << 20, spin_ms;
+static unsigned long asks_ms = 10, patience = 200, words = 1 << 20, spin_ms;
 static struct kernels kernels;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -132,17 +133,15 @@ static void *watch(void *arg)
 
 static void *monitor(void *arg)
 {
-	unsigned long last = 0;
-	double moved = step_seconds();
+	unsigned long last = 0, rounds = 0;
 
 	(void)arg;
 	while (!stopped()) {
 		unsigned long now = __atomic_load_n(&heartbeat, __ATOMIC_RELAXED);
 
-		if (now != last)
-			moved = step_seconds();
-		else if (step_seconds() > moved + (double)patience_ms / 1000)
-			step_die("watchdog: it hangs for more than %lu ms", patience_ms);
+		rounds = now == last ? rounds + 1 : 0;
+		if (rounds > patience)
+			step_die("watchdog: it hangs for more than %lu rounds", patience);
 		last = now;
 		step_sleep_ms(10);
 	}
@@ -223,7 +222,7 @@ int main(int argc, char **argv)
 {
 	const struct step_option options[] = {
 		{"asks-ms", &asks_ms},
-		{"patience-ms", &patience_ms},
+		{"patience", &patience},
 		{"words", &words},
 		{"spin-ms", &spin_ms},
 	};
