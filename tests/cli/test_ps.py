@@ -11,7 +11,7 @@ import socket
 import subprocess
 import time
 
-from clilib import (CUDAW, LIMIT_S, Directory, FakeJob, Skip, caller, contains, cudaw, dead_pid,
+from clilib import (CUDAW, LIMIT_S, Directory, FakeJob, Skip, alone, caller, contains, cudaw, dead_pid,
                     equal, installed_copy, live_pid, main, say, scratch, silent, status, stop)
 
 GIB = 1 << 30
@@ -252,4 +252,5 @@ def test_directory_of_another_user_is_refused():
 
 
 if __name__ == "__main__":
+    alone()     # the command looks into each process for those that the driver has paused
     main()
