@@ -18,6 +18,17 @@ def descendants(pid):
     return found
 
 
+def with_environment(line):
+    """The processes that live and were started with this NAME=VALUE in their environment, or forked by such a
+    one: also those whose parent has ended."""
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/environ", "rb") as file:
+            if line.encode() in file.read().split(b"\0"):
+                found.append(int(pid))
+    return found
+
+
 def send(pid, name):
     """A signal by its name without SIG; to nobody if the process has ended."""
     with contextlib.suppress(ProcessLookupError):

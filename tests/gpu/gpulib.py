@@ -9,6 +9,7 @@ import atexit
 import fcntl
 import glob
 import importlib.util
+import itertools
 import json
 import os
 import select
@@ -26,6 +27,7 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 from harness import (BUILD, CUDAW, PATIENCE, SKIP_STATUS, TESTS, Failure, Skip,  # noqa: E402, F401
                      after_case, answered, check, equal, faces, figure, main, scratch, seeded, until)
+from proclib import descendants, is_zombie, send, with_environment  # noqa: E402
 
 SOURCES = os.path.join(TESTS, "programs")
 SCRATCH = scratch(0o700)
@@ -168,15 +170,18 @@ class Job:
     all its steps waits for the end of stdin, which wait_end() brings.
     """
     alive = []
+    numbers = itertools.count(1)
 
     def __init__(self, program, *args, mode="run", name=None, env=None):
         command, environment = job_command(program, args, mode, name)
+        self.mark = f"TEST_JOB={os.getpid()}.{next(self.numbers)}"
         self.program = program
         self.lines = []
         self.said = ""      # by cudaw pause
         self.errors = tempfile.TemporaryFile()
         self.process = subprocess.Popen(command, text=True, bufsize=1,
-                                        env={**environment, "STEP_LINGER": "1", **(env or {})},
+                                        env={**environment, "STEP_LINGER": "1", **(env or {}),
+                                             "TEST_JOB": self.mark.partition("=")[2]},
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         stderr=self.errors)
         self.pid = self.process.pid     # cudaw run becomes the program, so this is the job
@@ -312,10 +317,22 @@ class Job:
         return self.result(timeout)
 
     def discard(self):
-        """End it however it is; on stderr it may have said why a case failed."""
+        """End it however it is, and all that it has started: its ranks outlive the first of them. On stderr it
+        may have said why a case failed."""
+        below, killed = descendants(self.pid), set()
+
+        def have_ended():
+            """One that is killed may just have started another one."""
+            new = {*below, *with_environment(self.mark)} - killed
+            for pid in new:
+                send(pid, "KILL")
+            killed.update(new)
+            return not new and all(map(is_zombie, killed))
+
         if not self.ended():
             self.process.kill()
         self.process.wait()
+        until(have_ended, 10, f"{self.program} and all that it has started have ended")
         self.alive.remove(self)
         return self.stderr()
 

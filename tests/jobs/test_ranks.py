@@ -10,6 +10,7 @@ import time
 from simlib import HELD, SANITIZED, errors_of_cudaw, held_back, hold, is_stopped, let_go, shared, unsanitized
 from gpulib import (BUILD, CUDAW, RUNTIME_DIR, Job, base_environment, check, cudaw, cudaw_ok, equal, hog,
                     jobs, main, until)
+from proclib import is_zombie
 
 
 def ranks_of(name):
@@ -222,6 +223,22 @@ def a_command_that_is_killed_between_two_commits():
     goes_on(job)
 
 
+def a_discarded_job_leaves_no_rank():
+    """Not even if its first process has ended, whose children the others were: they would be there in the
+    cases after it."""
+    job = Job("sharing", "--ranks", 3, "--steps", 100000000, "--step-ms", 1, name="left")
+    job.until(lambda: len(ranks_of("left")) == 3, 30, "all ranks use CUDA")
+    others = set(ranks_of("left")) - {job.pid}
+    for pid in others:      # which would see the end of the first one, and may end as well
+        os.kill(pid, signal.SIGSTOP)
+        until(lambda p=pid: is_stopped(p), 10, "it is stopped")
+    job.send(signal.SIGKILL)
+    job.process.wait()
+    equal((len(others), {pid for pid in others if is_stopped(pid)}), (2, others), "the ranks that are left")
+    job.discard()
+    equal({pid for pid in others if not is_zombie(pid)}, set(), "the ranks after it")
+
+
 PAUSES = 5 if SANITIZED else 20
 
 main(*shared("ranks.py", 2, PAUSES),
@@ -236,4 +253,4 @@ main(*shared("ranks.py", 2, PAUSES),
      they_resume_together_or_not_at_all,
      a_resume_whose_command_dies_goes_on,
      a_rank_that_is_silent_after_the_commit_resumes_later,
-     a_pause_of_one_rank_by_a_signal_comes_first)
+     a_pause_of_one_rank_by_a_signal_comes_first, a_discarded_job_leaves_no_rank)
