@@ -274,6 +274,12 @@ class Job:
         """Give it the line on stdin that it waits for."""
         self.process.stdin.write("\n")
 
+    def make_steps(self, count):
+        """Of a job with --each-line 1: it rests between two steps then."""
+        wanted = self.steps() + count
+        self.process.stdin.write("\n" * count)
+        self.wait_steps(wanted)
+
     def check_still(self, seconds=0.2, spare=1):
         """It makes no step, once what it printed before has come. One is let pass: its GPU work may
         have been done before the pause.
