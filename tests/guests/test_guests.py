@@ -14,12 +14,13 @@ import os
 import re
 import shutil
 import sys
+import tempfile
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 from harness import BUILD, SKIP_STATUS, Failure, Skip, check, equal, main  # noqa: E402
 from simlib import errors_of_cudaw  # noqa: E402
-from gpulib import Job, cudaw, same_lines  # noqa: E402
+from gpulib import SCRATCH, Job, cudaw, same_lines  # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 SCRIPTS = os.path.join(HERE, "programs")
@@ -122,7 +123,10 @@ def outcome_of(guest, mode, name=None):
     """Run it, in a group of its own; @name: pause and resume the job, too."""
     program, *args = guest.command
     program, *first = found(program)
-    env = {key: resolved(value) for key, value in guest.env.items()}
+    # Open MPI has its files in one directory there, with the PID of mpirun in the name; the last one that
+    # ends removes what is above it, which another one may just have made.
+    env = {"TMPDIR": tempfile.mkdtemp(dir=SCRATCH),
+           **{key: resolved(value) for key, value in guest.env.items()}}
     job = Run(program, *first, *map(resolved, args), mode=mode, name=name, env=env)
     try:
         if name:
