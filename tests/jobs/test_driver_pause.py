@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 
-from simlib import (BUILD, HELD, MIB, SCRATCH, gpus_used, hold, is_stopped, let_go, process_used, shared,
+from simlib import (BUILD, HELD, MIB, SCRATCH, gpus_used, held_back, hold, is_stopped, let_go, process_used, shared,
                     unsanitized)
 from proclib import descendants, send
 from gpulib import (CUDAW, PATIENCE, RUNTIME_DIR, Failure, Job, base_environment, check, equal, jobs, main,
@@ -326,7 +326,7 @@ def an_interrupted_command_brings_it_to_the_end():
         hold(way)
         with subprocess.Popen([CUDAW, *verb, str(job.pid)], stdout=subprocess.PIPE,
                               env=base_environment(), start_new_session=True) as process:
-            until(lambda p=process: session_below(p.pid), 60, "the driver is called")
+            until(lambda w=way: job.pid in held_back(w), 60, "the driver copies")
             os.killpg(process.pid, signal.SIGINT)    # as the terminal does
             equal(process.wait(60), -signal.SIGINT, "how the command ended")
             equal(process.stdout.read(), b"", "what the command said")
