@@ -47,7 +47,7 @@ class Daemon:
         self.memory = os.path.join(directory.path, "memory")
         say_memory(self.memory, 0)
         self.process = subprocess.Popen(
-            [CUDAWD, "--margin", str(MARGIN), *options], stderr=subprocess.PIPE, text=True,
+            [CUDAWD, "--margin", str(MARGIN), "--linger", "60", *options], stderr=subprocess.PIPE, text=True,
             env={**os.environ, **nvml_environment(self.memory), **env})
         ends_with_us(self.process)
         until(lambda: self.answers() or self.process.poll() is not None, 5, "cudawd answers")

@@ -11,13 +11,13 @@ import subprocess
 import threading
 import time
 
-from clilib import BUILD, CUDAW, Directory, contains, cudaw, ends_with_us, equal, main
+from clilib import BUILD, CUDAW, Directory, contains, cudaw, ends_with_us, equal, main, scratch
 from harness import TESTS, check, until
 from json_docs import check_documented
 from memberlib import CAPACITY, CUDAWD, MIB, TOTAL, UUID, Daemon, Member, a_job, connect, say_memory
 
 LINGER_S = 1
-QUICK = ("--quantum", "0.2", "--residence", "0.05", "--linger", "60")
+QUICK = ("--quantum", "0.2", "--residence", "0.05")
 SANITIZED = bool(os.environ.get("SANITIZE"))    # the shell cannot load what is built so
 SIZE = 600 * MIB    # two do not fit
 # In the daemon's source.
@@ -137,6 +137,8 @@ def test_one_that_is_silent_is_left_alone():
     # As natively: the memory is not there.
     equal(second.wait("no"), "no 1")
     check("silent" in [event["event"] for event in events()], "no event tells it")
+    # The second is told to do something only now.
+    equal(cudaw("share", "set", "silence=60").code, 0)
     say_memory(daemon.memory, 0)
     time.sleep(0.1)     # older samples count no more
     second.grow(SIZE)
@@ -230,15 +232,17 @@ def test_one_that_has_all_of_its_memory():
 
 def test_one_with_room_for_a_part_owes_no_answer():
     """It has taken that part, and waits for more."""
-    daemon = started("--silence", "0.5")
+    daemon = started("--silence", "60")
     first = Member(daemon, SIZE, "first", obeys=False)
     first.wait("welcome")
     second = Member(daemon, SIZE, "second", state="waiting", mapped=0)
     first.wait("yield")
     first.say("end timeout kernels did not end")
-    until(lambda: second.mapped == CAPACITY - SIZE, 5, "the second has what there is")
+    until(lambda: row("second")["gpu"][0]["mapped"] == CAPACITY - SIZE, 5, "the second has what there is")
+    equal(cudaw("share", "set", "silence=0.5").code, 0)
     time.sleep(1.5)
     check(not second.closed, f"the second has heard {second.heard}")
+    equal(cudaw("share", "set", "silence=60").code, 0)
     first.hang_up()
     until(lambda: second.mapped == SIZE, 5, "the second has its memory")
 
@@ -524,7 +528,7 @@ def test_those_who_do_not_read_are_dropped():
 
 def test_there_is_one_daemon():
     directory = Directory()
-    daemon = Daemon(directory, "--linger", "20")
+    daemon = Daemon(directory)
     second = Daemon(directory)
     code, said = second.wait_end()
     equal(code, 1)
@@ -678,15 +682,23 @@ def test_no_daemon():
         contains(result.err, f"{directory.path}/cudawd.sock: no cudawd answers")
 
 
+def lingering():
+    """The environment of a command that starts a daemon, which does not end before the next one asks it."""
+    home = scratch()
+    with open(os.path.join(home, "cudaw.conf"), "w", encoding="ascii") as file:
+        file.write("[share]\nlinger = 60\n")
+    return {"XDG_CONFIG_HOME": home}
+
+
 def test_run_starts_it():
     """One, by however many; without anything of its parent's; it ends after the last of them."""
     if SANITIZED:
         return
-    directory = Directory()
+    directory, env = Directory(), {**os.environ, **lingering()}
     read, write = os.pipe()
     jobs = [ends_with_us(subprocess.Popen([CUDAW, "run", "--share", "--class", "interactive", "--weight",
                                            "2", "--", "sh", "-c", "env | grep CUDAW_SHARE; sleep 3"],
-                                          pass_fds=[write], stdout=subprocess.PIPE, text=True))
+                                          pass_fds=[write], stdout=subprocess.PIPE, text=True, env=env))
             for _ in range(3)]
     os.close(write)
     for job in jobs:
@@ -709,7 +721,7 @@ def test_run_says_how_to_join():
         return
     Directory()
     result = cudaw("run", "--share", "--class", "interactive", "--weight", "2", "--", "sh", "-c",
-                   "env | grep CUDAW_SHARE | sort")
+                   "env | grep CUDAW_SHARE | sort", env=lingering())
     equal(result.out, "CUDAW_SHARE=user\nCUDAW_SHARE_CLASS=interactive\nCUDAW_SHARE_WEIGHT=2\n")
     equal(cudaw("run", "--share", "true", env={"CUDAW_SHARE": "/no/such"}).code, 0)
     os.kill(rows()["pid"], signal.SIGTERM)
