@@ -36,30 +36,32 @@ def drain_ms(text):
     return max(row["phases"]["drain"] for row in json.loads(text))
 
 
-def step_ms_of(job):
+def step_ms_of(job, steps):
     start, first = time.monotonic(), job.steps()
-    job.wait_steps(first + 20, timeout=60)
+    job.wait_steps(first + steps, timeout=60)
     return (time.monotonic() - start) * 1000 / (job.steps() - first)
 
 
 def rest_often(job):
     job.until(lambda: len(states()) == RANKS, 120, "all ranks use CUDA")
     job.wait_steps(5, timeout=60)
-    step_ms, times = step_ms_of(job), []
+    times, steps, soon = [], [], 0
     for i in range(COUNT):
-        job.wait_steps(job.steps() + 1, timeout=60)
-        time.sleep(i % 7 * step_ms / 7000)
+        # Before each pause: how much of a processor the job gets changes in between.
+        steps.append(step_ms_of(job, 20))
+        time.sleep(i % 7 * steps[-1] / 7000)
         times.append(drain_ms(cudaw_ok("pause", "--release", "memory", "--json", "peers")))
+        soon += times[-1] < steps[-1] + LIMIT_MS
         equal(states(), ["paused"] * RANKS, "the states after cudaw pause")
         cudaw_ok("resume", "peers")
-    figure(f"step_{SHAPE}_{RANKS}", step_ms, "ms")
+    figure(f"step_{SHAPE}_{RANKS}", statistics.median(steps), "ms")
     figure(f"rest_{SHAPE}_{RANKS}_median", statistics.median(times), "ms")
     figure(f"rest_{SHAPE}_{RANKS}_most", max(times), "ms")
     # Half of them, since other programs of the machine may take a moment of any one. Stages that share a
     # communicator go by single launches.
-    check(SHAPE == "one_communicator" or statistics.median(times) < step_ms + LIMIT_MS,
-          f"half of the pauses took more than {statistics.median(times):.0f} ms to come to rest, and a "
-          f"step takes {step_ms:.0f} ms")
+    check(SHAPE == "one_communicator" or 2 * soon >= COUNT,
+          f"{soon} of {COUNT} pauses came to rest in time: they took {[round(ms) for ms in times]} ms, and "
+          f"the steps before them {[round(ms) for ms in steps]} ms")
 
 
 def ranks_come_to_rest():
