@@ -182,6 +182,11 @@ def is_stopped(pid):
         return False        # a thread has ended meanwhile
 
 
+def is_quiet(pid):
+    """None of its threads has anything to do, as when all that it did has ended, or waits."""
+    return all(proc_status(thread)["State"].startswith("S") for thread in threads_of(pid))
+
+
 HOLD = {way: os.path.join(SCRATCH, f"hold-{way}") for way in ("out", "in")}
 HELD = {f"CUDAW_SIM_HOLD_{way.upper()}": path for way, path in HOLD.items()}
 
@@ -204,6 +209,12 @@ def held_back(way):
 def passed(way):
     """All copies that a hold lets through have begun."""
     return not os.path.getsize(HOLD[way])
+
+
+def let_through(way):
+    """One of the copies that wait."""
+    with open(HOLD[way], "a", encoding="ascii") as file:
+        file.write("x")
 
 
 def let_go(way):

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Snapshots of running jobs, which are written while memory is still being copied off the GPU."""
+import concurrent.futures
 import json
 import os
 import random
@@ -10,7 +11,7 @@ import struct
 import subprocess
 import time
 
-from simlib import HELD, MIB, SCRATCH, hold, let_go, unsanitized
+from simlib import HELD, MIB, SCRATCH, hold, is_quiet, let_go, let_through, passed, unsanitized
 from gpulib import (BUILD, CUDAW, Group, Job, Skip, base_environment, check, cudaw, cudaw_ok, equal,
                     main, until)
 from restorelib import IMAGE, WAITS, pretended_criu
@@ -129,10 +130,18 @@ def what_was_changed_is_written_anew():
 def a_full_disk_is_no_harm():
     """The write fails while memory is still being copied out: the job is not even unmapped."""
     path = directory()
-    job = counter(64, CUDAW_SIM_COPY_GBPS="0.05")
+    job = counter(64, CUDAW_HOST_POOL="0", **HELD)      # a copy is 1 MiB, where nothing is pinned
     resource.prlimit(job.pid, resource.RLIMIT_FSIZE, (MIB, resource.RLIM_INFINITY))
     for _ in range(2):
-        said = refused(job, path, path)     # of several requests in flight, any may end first
+        hold("out", after=32)
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            snapshot = pool.submit(refused, job, path, path)    # of several requests in flight, any may end first
+            # After each copy it has the time to write, and to see that it cannot.
+            while not snapshot.done():
+                until(lambda s=snapshot: s.done() or passed("out") and is_quiet(job.pid), 30, "it waits for a copy")
+                let_through("out")
+        let_go("out")
+        said = snapshot.result()
         check(re.search(r"data-\d+: writing at \d+: File too large", said), f"it says {said!r}")
     equal(told(job, "pause_ms"), None, "the time of the last pause")
     finish(job)
