@@ -154,15 +154,18 @@ def own_cases():
             if name.startswith("test_") and inspect.isfunction(function)]
 
 
+def is_wanted(name):
+    """TEST_CASES in the environment has patterns of the cases that are run alone, with "_" for spaces."""
+    patterns = os.environ.get("TEST_CASES", "").split()
+    return not patterns or any(fnmatch.fnmatch(name.replace(" ", "_"), pattern) for pattern in patterns)
+
+
 def main(*cases):
-    """Run the cases, functions or (name, function) pairs, and exit; without any, own_cases().
-    TEST_CASES in the environment has patterns: of the cases, with "_" for spaces in their names,
-    those are run alone."""
+    """Run the cases that are wanted, functions or (name, function) pairs, and exit; without any,
+    own_cases()."""
     named = [case if isinstance(case, tuple) else (case.__name__.replace("_", " "), case)
              for case in cases or own_cases()]
-    if patterns := os.environ.get("TEST_CASES", "").split():
-        named = [case for case in named
-                 if any(fnmatch.fnmatch(case[0].replace(" ", "_"), p) for p in patterns)]
+    named = [case for case in named if is_wanted(case[0])]
     print(f"1..{len(named)}", flush=True)
     failed = 0
     for number, (name, function) in enumerate(named, 1):
