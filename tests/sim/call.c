@@ -89,6 +89,8 @@ static void configure(void)
 	c->remote = env_copy("CUDAW_SIM_REMOTE");
 	c->hold[TO_DEVICE] = env_copy("CUDAW_SIM_HOLD_IN");
 	c->hold[TO_HOST] = env_copy("CUDAW_SIM_HOLD_OUT");
+	c->hold[IN_A_CALL] = env_copy("CUDAW_SIM_HOLD_CALL");
+	c->held = env_copy("CUDAW_SIM_HELD_CALL");
 	c->faults = env_copy("CUDAW_SIM_FAULT");
 	c->count = env_copy("CUDAW_SIM_COUNT");
 	configured = true;
@@ -160,6 +162,16 @@ static void wait_for_unlock(struct sim_site *site)
 	site->waiting--;
 }
 
+/* As if the caller came later: neither the lock nor a place inside is held. */
+static void wait_before(const struct sim_site *site)
+{
+	if (!sim.config.held || strcmp(sim.config.held, site->name) != 0)
+		return;
+	pthread_mutex_unlock(&sim.lock);
+	wait_while_held(IN_A_CALL);
+	pthread_mutex_lock(&sim.lock);
+}
+
 static CUresult check_context(enum sim_need need)
 {
 	struct sim_ctx *ctx = sim_thread.depth ? sim_thread.stack[sim_thread.depth - 1] : NULL;
@@ -185,6 +197,7 @@ CUresult sim_enter(struct sim_site *site, struct sim_scope *scope, enum sim_need
 		site->next = sites;
 		sites = site;
 	}
+	wait_before(site);
 	site->calls++;
 	sim_thread.call = site->name;
 	/* Host functions and callbacks must not call the driver. */

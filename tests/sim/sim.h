@@ -43,7 +43,8 @@ struct sim_config {
 	bool strict;
 	char *shared;
 	char *remote;  /* a directory */
-	char *hold[2]; /* files, by the direction of a copy */
+	char *hold[3]; /* files, by the direction of a copy; the last one for the calls of: */
+	char *held;    /* a function */
 	char *faults;
 	char *count;
 };
@@ -556,7 +557,7 @@ void *surface_element(CUsurfObject surface, size_t x, size_t y);
 /*
  * copy.c: one run of bytes, on the stream; waited for where @sync or the host's memory ask for it.
  */
-enum sim_direction { TO_DEVICE, TO_HOST, ON_DEVICE = -1 };
+enum sim_direction { TO_DEVICE, TO_HOST, IN_A_CALL, ON_DEVICE = -1 };
 CUresult copy_linear(struct sim_stream *s, CUdeviceptr dst, CUdeviceptr src, size_t size,
 		     enum sim_direction direction, bool sync);
 /* The same; each side needs to be reached by its own context alone. */
@@ -593,7 +594,7 @@ void op_free(struct sim_op *op);
 /* run.c */
 /* Run a kernel, copy, set or host function; an illegal access is an error. No lock. */
 CUresult op_run(struct sim_op *op, CUresult status);
-/* Wait while the file exists that holds copies of the direction (README.md). No lock. */
+/* Wait while the file exists that holds copies of the direction, or calls (README.md). No lock. */
 void wait_while_held(int direction);
 /* For a kernel: end it with @error, which is the context's from then on. */
 _Noreturn void run_fail(CUresult error);

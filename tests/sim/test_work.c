@@ -3,6 +3,10 @@
 #include "tests/check_suite.h"
 #include "tests/sim/testing.h"
 
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+
 static volatile uint32_t *flag;
 
 static void open_with_flag(void)
@@ -463,6 +467,43 @@ START_TEST(test_copies_wait_while_held)
 }
 END_TEST
 
+static void *synchronise(void *ctx)
+{
+	ok(cu.cuCtxSetCurrent(ctx));
+	ok(cu.cuCtxSynchronize());
+	return NULL;
+}
+
+START_TEST(test_calls_wait_while_held)
+{
+	static char hold[] = "/tmp/sim-hold-XXXXXX";
+	int fd = mkstemp(hold);
+	char held[64];
+	pthread_t thread;
+	CUcontext ctx;
+
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(write(fd, "x", 1), 1);
+	close(fd);
+	snprintf(held, sizeof(held), "%s.%d", hold, (int)getpid());
+	setenv("CUDAW_SIM_HOLD_CALL", hold, 1);
+	setenv("CUDAW_SIM_HELD_CALL", "cuCtxSynchronize", 1);
+	open_context();
+	ok(cu.cuCtxGetCurrent(&ctx));
+	ok(cu.cuCtxSynchronize());
+	ck_assert_int_ne(access(held, F_OK), 0);
+	ck_assert_int_eq(pthread_create(&thread, NULL, synchronise, ctx), 0);
+	while (access(held, F_OK))
+		usleep(1000);
+	/* Other calls go on. */
+	ok(cu.cuCtxGetCurrent(&ctx));
+	ck_assert_int_eq(pthread_tryjoin_np(thread, NULL), EBUSY);
+	unlink(hold);
+	ck_assert_int_eq(pthread_join(thread, NULL), 0);
+	unlink(held);
+}
+END_TEST
+
 START_TEST(test_copy_rate)
 {
 	CUdeviceptr p;
@@ -508,6 +549,7 @@ int main(void)
 	tcase_add_test(tcase, test_context_destroy);
 	tcase_add_test(tcase, test_get_proc_address);
 	tcase_add_test(tcase, test_copies_wait_while_held);
+	tcase_add_test(tcase, test_calls_wait_while_held);
 	tcase_add_test(tcase, test_copy_rate);
 	suite_add_tcase(suite, tcase);
 	return check_suite_run(suite);
