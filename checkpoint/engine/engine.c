@@ -443,7 +443,7 @@ int engine_run_on(struct engine_op *op, size_t in, bool was_released, double dea
 			   "another process of the job did not resume, or a pause was asked for");
 }
 
-void engine_resume(struct engine_op *op)
+static void resume(struct engine_op *op)
 {
 	bool was_released = engine.released;
 	double start = clock_ms(), deadline_ms = op->timeout_ms ? start + op->timeout_ms : 0;
@@ -464,4 +464,11 @@ void engine_resume(struct engine_op *op)
 	bytes = saved_live(&engine.saved, in, engine.saved.nregions) * VMEM_GRANULE;
 	engine_succeed(op, start, bytes);
 	engine_forget();
+}
+
+void engine_resume(struct engine_op *op)
+{
+	sharing_resume();
+	resume(op);
+	engine_end_shared(op);
 }

@@ -187,6 +187,8 @@ int engine_meet_saved(struct engine_op *op);
 int engine_meet_released(struct engine_op *op);
 int engine_get_imports(struct engine_op *op, double deadline_ms);
 int engine_meet_whole(struct engine_op *op, double deadline_ms);
+/* A resume or a fill has ended: if it has failed for good, tell those that wait for this process. */
+void engine_end_shared(const struct engine_op *op);
 
 /* The job's name for messages: as the user has set it, or its id, which is put into @id. */
 const char *engine_job_name(char id[RUNDIR_ID_SIZE]);

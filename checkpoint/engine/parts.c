@@ -391,7 +391,7 @@ static int end_fill(struct engine_op *op, size_t in, bool was_released)
 	return -1;
 }
 
-void engine_fill(struct engine_op *op)
+static void fill(struct engine_op *op)
 {
 	struct saved *saved = &engine.saved;
 	bool was_released = engine.released;
@@ -414,4 +414,11 @@ void engine_fill(struct engine_op *op)
 	engine_succeed(op, start, saved_live(saved, in, saved->in) * VMEM_GRANULE);
 	if (saved->in == saved->nregions)
 		engine_forget();
+}
+
+void engine_fill(struct engine_op *op)
+{
+	sharing_resume();
+	fill(op);
+	engine_end_shared(op);
 }

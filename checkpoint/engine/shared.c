@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <string.h>
 
 static struct sharing_wait wait_of(const struct engine_op *op, double deadline_ms)
 {
@@ -121,4 +122,15 @@ int engine_meet_whole(struct engine_op *op, double deadline_ms)
 	int error = sharing_whole(&w);
 
 	return error ? fail_resume(op, &w, error) : 0;
+}
+
+/* A cancelled one may be followed by another one, and a time limit is of this process alone. */
+void engine_end_shared(const struct engine_op *op)
+{
+	static const char *const others[] = {END_OK, END_BUSY, END_TIMEOUT};
+
+	for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
+		if (!strcmp(op->result.code, others[i]))
+			return;
+	sharing_failed();
 }

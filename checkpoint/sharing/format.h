@@ -101,7 +101,10 @@ enum share_stage {
 	SHARE_STAGES
 };
 
-/* Whether the process goes on from SAVED or WHOLE. */
+/*
+ * Whether the process goes on from SAVED or WHOLE. Of one that is RELEASED, OFF says that its resume has failed,
+ * and that no other one has begun.
+ */
 enum share_vote { SHARE_WAITS, SHARE_ON, SHARE_OFF, SHARE_VOTES };
 
 /* Sent up to the last of @npeers. Without imports @oldest is SHARE_NO_BUILD. */

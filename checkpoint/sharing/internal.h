@@ -11,7 +11,8 @@ struct sharing_member {
 	struct share_process process;
 	uint64_t cycle; /* of its pause in which this process takes part */
 	enum { MEMBER_ANSWERS, MEMBER_SILENT, MEMBER_GONE } is;
-	bool lost;                  /* it has ended with memory that this process has imported */
+	bool lost;        /* it has ended with memory that this process has imported */
+	double failed_ms; /* clock_ms(): since when its resume has failed, as far as seen; or 0 */
 	struct share_answer answer; /* without the peers */
 };
 
@@ -26,6 +27,7 @@ extern struct sharing {
 	uint64_t cycle, build;
 	struct sharing_member members[SHARE_PROCESSES];
 	size_t nmembers;
+	bool follows;     /* the resume gives up because that of a member has failed */
 	double orphan_ms; /* clock_ms() when the last import of a freed object was found; 0: none yet */
 } sharing;
 

@@ -27,6 +27,9 @@
  * that gives up says so (OFF), and then asks, too. Whichever of two speaks last sees the other, and
  * stays. A process that does not answer may have gone on.
  *
+ * If a process cannot resume, it is RELEASED again, and says so: the others, which nothing else would tell
+ * that they wait in vain, give up, too. One that is only paused is waited for.
+ *
  * A process that ends is not waited for. Memory that it exported is lost to the others if it was
  * paused; if it ends before, its importers leave that memory to the driver, which a pause with
  * CUDAW_RELEASE=all refuses by name.
@@ -103,20 +106,26 @@ int sharing_saved(struct sharing_wait *w);
 /* The process has given its memory back. On success all have. */
 int sharing_released(struct sharing_wait *w);
 
+/* A resume begins. */
+void sharing_resume(void);
+
 /* The process has made its own memory anew: others may have it. */
 void sharing_rebuilt(void);
 
 /*
  * Get the imports, once their exporters have made them anew. -ENOENT or -ESRCH: the exporter is gone;
- * -EIO with w->error; -ETIME, -ECANCELED.
+ * -EIO with w->error; -ENOLINK: the resume of another process has failed; -ETIME, -ECANCELED.
  */
 int sharing_get_imports(struct sharing_wait *w);
 
-/* The process is whole. On success all are, and there is no way back. */
+/* The process is whole. On success all are, and there is no way back. Else as sharing_get_imports(). */
 int sharing_whole(struct sharing_wait *w);
 
 /* A resume has failed before sharing_whole() succeeded: the process gives its memory back again. */
 void sharing_back(void);
+
+/* Behind it, unless the resume was cancelled or has met its time limit: the others need not wait. */
+void sharing_failed(void);
 
 /* The process is about to run. */
 void sharing_run(void);

@@ -14,7 +14,8 @@
 #include "common/log.h"
 
 #define LOOK_MS    2
-#define BEGIN_MS   3000   /* for the others to begin a pause */
+#define STATE_MS   100    /* between two looks at all while one is waited for */
+#define BEGIN_MS   3000   /* for the others to begin a pause, or a resume after one that failed */
 #define SAVED_MS   600000 /* for the others to save their memory */
 #define RELEASE_MS 30000  /* for the others to give it back */
 #define CLOSE_MS   5000   /* for imports to be closed whose memory has been freed */
@@ -50,6 +51,13 @@ static int ask_state(const struct share_process *process, const unsigned char *k
 	return error;
 }
 
+/* In the pause in which this process takes part. */
+static bool says_failed(const struct sharing_member *m)
+{
+	return m->answer.cycle == m->cycle && m->answer.stage == SHARE_RELEASED &&
+	       m->answer.vote == SHARE_OFF;
+}
+
 static void ask_member(struct sharing_member *m, struct share_answer *answer)
 {
 	int error = ask_state(&m->process, NULL, answer);
@@ -57,6 +65,10 @@ static void ask_member(struct sharing_member *m, struct share_answer *answer)
 	m->is = !error ? MEMBER_ANSWERS : error == -ESRCH ? MEMBER_GONE : MEMBER_SILENT;
 	if (!error)
 		memcpy(&m->answer, answer, offsetof(struct share_answer, peers));
+	if (error || !says_failed(m))
+		m->failed_ms = 0;
+	else if (!m->failed_ms)
+		m->failed_ms = clock_ms();
 }
 
 /* Forget those that have got memory of this process, and have none any more. */
@@ -154,9 +166,9 @@ static void ask_all(void)
 
 /*
  * STALE: this process has imports of memory that its exporter has made anew since. LOST: it has imports
- * of an exporter that has ended.
+ * of an exporter that has ended. FAILED: its resume has, and it has not begun another one in time.
  */
-enum verdict { GO_ON, NOT_YET, STALE, LOST, WITHDREW };
+enum verdict { GO_ON, NOT_YET, STALE, LOST, WITHDREW, FAILED };
 
 /* A member that has not reached a stage, and what that means; NULL: all have. */
 static struct sharing_member *find(enum verdict (*judge)(const struct sharing_member *),
@@ -299,10 +311,40 @@ int sharing_rest(struct sharing_wait *w)
 	return check_imports(w);
 }
 
+/* Those that are asked to resume together with this one may have failed before, and begin a moment later. */
+static enum verdict judge_failed(const struct sharing_member *m)
+{
+	return m->failed_ms && clock_ms() - m->failed_ms > BEGIN_MS ? FAILED : GO_ON;
+}
+
+static int fail_with(struct sharing_wait *w, const struct sharing_member *m)
+{
+	sharing.follows = true;
+	return fail(w, -ENOLINK, m, "has failed to resume");
+}
+
+/*
+ * -ENOLINK: the resume of a member has failed. Nobody runs without it, and the exporter that this process
+ * waits for may itself have given up because of it. Not at each look, as all members do so.
+ */
+static int check_failed(struct sharing_wait *w, double *asked_ms)
+{
+	const struct sharing_member *m;
+	enum verdict verdict;
+
+	if (clock_ms() - *asked_ms < STATE_MS)
+		return 0;
+	ask_all();
+	*asked_ms = clock_ms();
+	m = find(judge_failed, &verdict);
+	return verdict == FAILED ? fail_with(w, m) : 0;
+}
+
 /* Get one import from its exporter, once that has made its memory anew. */
 static int import_again(struct sharing_wait *w, const struct object_import *import)
 {
 	struct share_answer answer;
+	double asked_ms = 0;
 	int fd, error;
 
 	for (;;) {
@@ -316,6 +358,8 @@ static int import_again(struct sharing_wait *w, const struct object_import *impo
 			return -ECANCELED;
 		if (w->deadline_ms && clock_ms() > w->deadline_ms)
 			return -ETIME;
+		if (check_failed(w, &asked_ms))
+			return -ENOLINK;
 		usleep(LOOK_MS * 1000);
 	}
 	if (!error) {
@@ -382,6 +426,8 @@ static enum verdict judge_whole(const struct sharing_member *m)
 		return GO_ON;
 	if (m->answer.cycle != m->cycle || m->answer.stage < SHARE_RESTING)
 		return GO_ON; /* it has gone on, and runs, or pauses again */
+	if (judge_failed(m) == FAILED)
+		return FAILED;
 	if (m->answer.stage != SHARE_WHOLE || m->answer.vote == SHARE_OFF ||
 	    (m->answer.oldest != SHARE_NO_BUILD && m->answer.oldest != sharing.build))
 		return NOT_YET;
@@ -452,6 +498,8 @@ static int agree(struct sharing_wait *w, double until_ms,
 			error = fail(w, -ECANCELED, m, "has given up its pause");
 		else if (verdict == LOST)
 			error = fail(w, -ECANCELED, m, "has ended");
+		else if (verdict == FAILED)
+			error = fail_with(w, m);
 		else if (is_cancelled(w))
 			error = fail(w, -ECANCELED, m, "was waited for");
 		else if (until_ms && clock_ms() > until_ms)
@@ -508,6 +556,17 @@ int sharing_released(struct sharing_wait *w)
 	}
 }
 
+void sharing_resume(void)
+{
+	for (size_t i = 0; i < sharing.nmembers; i++)
+		sharing.members[i].failed_ms = 0;
+	sharing.follows = false;
+	pthread_mutex_lock(&sharing.lock);
+	if (sharing.stage == SHARE_RELEASED)
+		sharing.vote = SHARE_WAITS;
+	pthread_mutex_unlock(&sharing.lock);
+}
+
 void sharing_rebuilt(void)
 {
 	pthread_mutex_lock(&sharing.lock);
@@ -527,6 +586,15 @@ void sharing_back(void)
 {
 	objects_close_exports();
 	set_stage(SHARE_RELEASED);
+}
+
+/* One that follows another one says nothing: it is waited for as before, once the other one resumes. */
+void sharing_failed(void)
+{
+	pthread_mutex_lock(&sharing.lock);
+	if (sharing.stage == SHARE_RELEASED && !sharing.follows)
+		sharing.vote = SHARE_OFF;
+	pthread_mutex_unlock(&sharing.lock);
 }
 
 void sharing_run(void)

@@ -187,13 +187,13 @@ def is_quiet(pid):
     return all(proc_status(thread)["State"].startswith("S") for thread in threads_of(pid))
 
 
-HOLD = {way: os.path.join(SCRATCH, f"hold-{way}") for way in ("out", "in")}
+HOLD = {way: os.path.join(SCRATCH, f"hold-{way}") for way in ("out", "in", "call")}
 HELD = {f"CUDAW_SIM_HOLD_{way.upper()}": path for way, path in HOLD.items()}
 
 
 def hold(way, after=0):
     """The copies off ("out") or onto ("in") the GPU wait, of jobs with HELD in their environment, behind the
-    next ones, of which there are @after."""
+    next ones, of which there are @after. "call": so do calls of the function CUDAW_SIM_HELD_CALL."""
     for pid in held_back(way):  # one that looked as an earlier hold ended
         os.unlink(f"{HOLD[way]}.{pid}")
     with open(HOLD[way] + ".new", "w", encoding="ascii") as file:

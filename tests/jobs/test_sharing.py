@@ -128,6 +128,28 @@ def an_exporter_that_dies_in_a_pause_lets_the_others_run():
     equal(job.wait_end(), 1, "the exit status of the program")
 
 
+def an_exporter_that_dies_late_in_a_pause_holds_up_nobody():
+    """All have given their memory back, and cannot run on without that of rank 1. In the ring rank 2 imports
+    from it, and cannot resume; rank 0 imports from rank 2 alone. No rank waits for a word of rank 1."""
+    started("--ring", 1, "--each-line", 1, ranks=3, CUDAW_SIM_HELD_CALL="cuCheckpointProcessLock", **HELD)
+    first, exporter, last = (row["pid"] for row in rows())
+    hold("call")
+    command = asked("pause")
+    until(lambda: held_back("call") == {first, exporter, last}, 20, "all have given their memory back")
+    os.kill(exporter, signal.SIGKILL)
+    let_go("call")
+    try:
+        _, said = command.communicate(timeout=60)
+        equal(command.returncode, 1, f"the exit code of cudaw pause ({said})")
+        for words in (f"{exporter} (sharing): it ended without an answer",
+                      f"{last} (sharing): memory of process {exporter}: it has ended",
+                      f"{first} (sharing): process {last}, which shares memory with this one, has failed to resume"):
+            check(words in said, f"cudaw pause says {said!r}, not {words!r}")
+        equal(states(), ["failed"] * 2, "the states after it")
+    finally:
+        os.kill(last, signal.SIGKILL)   # else it stays, as it waits for a resume that cannot be
+
+
 def waits_on(command):
     """The sockets of a command that sleeps; none of another one."""
     if not proc_status(command.pid)["State"].startswith("S"):
@@ -212,13 +234,32 @@ def a_resume_of_all_finds_one_that_resumes_alone():
     pauses_and_goes_on(job)
 
 
-def a_resume_of_all_follows_one_that_failed_for_one():
-    """Without a wait each goes by itself, and the one that has its memory waits for the one that failed."""
+def nobody_waits_for_one_that_failed_to_resume():
+    """Without a wait each goes by itself. Rank 0 has all memory but that of rank 1, or all, and gives up."""
     job = started(SHARING_FAULT=f"cuMemImportFromShareableHandle:{NEXT_IMPORT}:999")
     cudaw_ok("pause", "sharing")
+    other = other_rank(job)
     cudaw_ok("resume", "--no-wait", "sharing")
-    job.until(lambda: sorted(states()) == ["failed", "resuming"], 20, "one has failed, the other one waits")
+    job.until(lambda: states() == ["failed"] * 2, 30, "both have failed")
+    reason = jobs()[job.pid]["reason"]
+    check(f"process {other}, which shares memory with this one, has failed to resume" in reason, reason)
     cudaw_ok("resume", "sharing")
+    pauses_and_goes_on(job)
+
+
+def one_that_gave_up_is_waited_for():
+    """It can resume once the one that failed does, which is asked first, and alone."""
+    job = started(SHARING_FAULT=f"cuMemImportFromShareableHandle:{NEXT_IMPORT}:999")
+    cudaw_ok("pause", "sharing")
+    other = other_rank(job)
+    cudaw_ok("resume", "--no-wait", "sharing")
+    job.until(lambda: states() == ["failed"] * 2, 30, "both have failed")
+    os.kill(other, signal.SIGUSR2)
+    job.until(lambda: states() == ["failed", "resuming"], 20, "the one that failed resumes")
+    job.check_still(4)      # longer than one that failed is waited for
+    equal(states(), ["failed", "resuming"], "the states meanwhile")
+    job.send(signal.SIGUSR2)
+    job.until(lambda: states() == ["running"] * 2, 20, "both run")
     pauses_and_goes_on(job)
 
 
@@ -374,10 +415,12 @@ main(*shared("sharing.py", STEPS=60, STEP_MS=3, STILL=0.04, MIB=MIB, OBJECTS=OBJ
      *[a_resume_that_fails("an import", f"cuMemImportFromShareableHandle:{NEXT_IMPORT + k}:999", r)
        for k in (0, OBJECTS - 1) for r in ("all", "memory")],
      a_resume_that_fails("an export", f"cuMemExportToShareableHandle:{NEXT_EXPORT}:999", "all"),
-     an_exporter_that_dies_in_a_pause_lets_the_others_run, a_resume_in_the_midst_lets_all_run,
+     an_exporter_that_dies_in_a_pause_lets_the_others_run,
+     an_exporter_that_dies_late_in_a_pause_holds_up_nobody, a_resume_in_the_midst_lets_all_run,
      a_command_that_is_killed_leaves_nobody_half_way, a_process_that_does_not_pause_is_named,
      one_that_resumes_alone_waits_for_the_other, a_resume_of_all_finds_one_that_resumes_alone,
-     a_resume_of_all_follows_one_that_failed_for_one, a_resume_of_all_that_finds_one_has_a_time_limit,
+     nobody_waits_for_one_that_failed_to_resume, one_that_gave_up_is_waited_for,
+     a_resume_of_all_that_finds_one_has_a_time_limit,
      nobody_runs_before_all_are_whole, a_stopped_process_is_waited_for,
      an_import_waits_where_its_process_can_be_paused, snapshots_are_refused_by_name, two_gpus,
      a_pause_that_is_undone_gets_its_own_imports_back,
