@@ -20,6 +20,12 @@ struct party {
 	bool committed;
 	int token; /* an eventfd of all ranks; once written, they commit (protocol.h) */
 	const struct job *culprit; /* it failed, so the others must not commit; or NULL */
+
+	/* In a mend. */
+	double further_ms; /* clock_ms() when one of its processes last got further, or ended */
+	size_t open;       /* processes that have not ended */
+	bool stuck;        /* none has got further in time: all end for that */
+	const struct job *missing; /* the last one that has not resumed; before that, the culprit */
 };
 
 static struct party *parties;
@@ -304,26 +310,68 @@ static void go_on_resuming(struct job **jobs, size_t n)
 	free(again);
 }
 
-static double mend_ms; /* clock_ms(): from then on a mend waits for no memory */
+static double mend_ms;      /* clock_ms(): from then on a mend waits for no memory */
+static int mend_silence_ms; /* and so long for parties of which no process gets further */
 
 static bool waits_for_memory(const struct job *job)
 {
 	return job->fd >= 0 && !strcmp(job->progress.phase, "waiting");
 }
 
-static int mend_line(struct job *job, const char *key, char *value)
+/* A process says ten times a second how far it is, also while it gets no further. */
+static int mend_progress(struct job *job, const char *value)
 {
-	if (!strcmp(key, "held"))
-		return rest_take_held(&job->party->rest, job->rank, value, clock_ms());
-	if (strcmp(key, "progress"))
-		return 0;
+	const struct job_progress before = job->progress;
+
 	if (job_progress_take(job, value))
 		return -EBADMSG;
-	if (!waits_for_memory(job) || clock_ms() < mend_ms)
+	if (strcmp(before.phase, job->progress.phase) || before.done != job->progress.done)
+		job->party->further_ms = clock_ms();
+	return 0;
+}
+
+static int mend_line(struct job *job, const char *key, char *value)
+{
+	struct party *party = job->party;
+
+	if (!strcmp(key, "held"))
+		return rest_take_held(&party->rest, job->rank, value, clock_ms());
+	if (strcmp(key, "progress"))
 		return 0;
+	if (mend_progress(job, value))
+		return -EBADMSG;
+	if (waits_for_memory(job) && clock_ms() >= mend_ms) {
+		strcpy(job->message,
+		       "it was paused, waits for GPU memory, and runs when that is free");
+	} else if (clock_ms() - party->further_ms >= mend_silence_ms || party->stuck) {
+		party->stuck = true;
+		snprintf(
+			job->message, sizeof(job->message),
+			"it was paused, waits for process %d, which has not resumed, and runs when "
+			"that does",
+			party->missing->pid);
+	} else {
+		return 0;
+	}
 	strcpy(job->end, END_TIMEOUT);
-	strcpy(job->message, "it was paused, waits for GPU memory, and runs when that is free");
 	return 1;
+}
+
+/* Note who has ended since, and how. */
+static void mend_look(struct job **jobs, size_t n, struct party *party)
+{
+	size_t open = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		if (jobs[i]->party != party)
+			continue;
+		open += jobs[i]->queued || jobs[i]->fd >= 0;
+		if (!party->stuck && !jobs[i]->queued && jobs[i]->fd < 0 && !ended_well(jobs[i]))
+			party->missing = jobs[i];
+	}
+	if (open != party->open)
+		party->further_ms = clock_ms();
+	party->open = open;
 }
 
 /* When each one has its memory, or has ended, those that have it run on. */
@@ -332,6 +380,7 @@ static int mend_tick(struct job **jobs, size_t n)
 	for (struct party *party = parties; party; party = party->next) {
 		bool all = true;
 
+		mend_look(jobs, n, party);
 		for (size_t i = 0; i < n; i++)
 			if (jobs[i]->party == party)
 				all &= !jobs[i]->queued &&
@@ -356,10 +405,18 @@ static void mend(struct job **jobs, size_t n, int silence_ms)
 					    .line = mend_line,
 					    .tick = mend_tick};
 
-	for (size_t i = 0; i < n; i++)
+	for (size_t i = 0; i < n; i++) {
 		rest_ask(&jobs[i]->party->rest, jobs[i]->rank);
+		jobs[i]->party->missing = jobs[i]->party->culprit;
+		jobs[i]->party->further_ms = clock_ms();
+	}
 	mend_ms = clock_ms() + silence_ms;
+	mend_silence_ms = silence_ms;
 	jobs_ask(jobs, n, &request);
+	/* Somebody else wants it paused: it was not spared. */
+	for (size_t i = 0; i < n; i++)
+		if (!jobs[i]->error && !strcmp(jobs[i]->end, END_BUSY))
+			strcpy(jobs[i]->end, END_FAILED);
 }
 
 void coordinate_mend(struct job **jobs, size_t n, int silence_ms)

@@ -47,9 +47,10 @@ bool coordinate_asks_again(struct job **jobs, size_t n, const struct job *job);
 /*
  * When all have ended: resume the jobs that this pause has paused, or of which it has ended the
  * resume, while another job of their party failed. Those of a party run on together.
- * coordinate_gave_up() is true for them then, unless they were silent for @silence_ms, or wait for GPU
- * memory after that time. Jobs that were paused before stay so. A job that is
- * silent is asked to resume, too, but has failed all the same.
+ * coordinate_gave_up() is true for them then, unless they failed to resume, were silent for @silence_ms,
+ * wait for GPU memory after that time, or for others while none of the party gets further for so long: these
+ * run when they can. Jobs that were paused before stay so. A job that is silent is asked to resume, too, but
+ * has failed all the same.
  */
 void coordinate_mend(struct job **jobs, size_t n, int silence_ms);
 
