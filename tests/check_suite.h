@@ -10,8 +10,12 @@
  * a process's first MARKS assertions are written.
  */
 #include <check.h>
+#include <stdbool.h>
+#include <stdlib.h>
 
 #define MARKS 1000
+/* The exit status after a crash or a hang, which is certain (CERTAIN_STATUS of tests/runner.py). */
+#define CHECK_SUITE_CRASHED 3
 
 static inline void check_suite_mark(const char *file, int line)
 {
@@ -27,17 +31,32 @@ static inline void check_suite_mark(const char *file, int line)
 		: _ck_assert_failed(__FILE__, __LINE__, "Assertion '" #expr "' failed", \
 				    ##__VA_ARGS__))
 
+/* A test of @runner was ended by a signal, or did not end. */
+static inline bool check_suite_crashed(SRunner *runner)
+{
+	TestResult **failures = srunner_failures(runner);
+	int count = srunner_ntests_failed(runner);
+	bool crashed = false;
+
+	for (int i = 0; i < count; i++)
+		crashed |= tr_rtype(failures[i]) == CK_ERROR;
+	free(failures);
+	return crashed;
+}
+
 /* Run @suite and free it; returns the program's exit status. */
 static inline int check_suite_run(Suite *suite)
 {
 	SRunner *runner = srunner_create(suite);
-	int failed;
+	int status;
 
 	srunner_set_tap(runner, "-");
 	srunner_run_all(runner, CK_SILENT);
-	failed = srunner_ntests_failed(runner);
+	status = check_suite_crashed(runner)          ? CHECK_SUITE_CRASHED
+		 : srunner_ntests_failed(runner) != 0 ? EXIT_FAILURE
+						      : EXIT_SUCCESS;
 	srunner_free(runner);
-	return failed != 0;
+	return status;
 }
 
 #endif

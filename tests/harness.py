@@ -15,6 +15,8 @@ import inspect
 import os
 import random
 import shutil
+import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -29,11 +31,35 @@ sys.path.extend(os.path.join(TESTS, room) for room in ("cli", "gpu", "jobs"))
 BUILD = os.path.abspath(os.environ.get("BUILD", "build"))
 CUDAW = os.path.join(BUILD, "bin", "cudaw")
 SKIP_STATUS = 77
-PATIENCE = 5    # times the seconds that a timeout says: a loaded machine may be that much slower
+CERTAIN_STATUS = 3      # a failed case is certain: tests/runner.py
+# Of a program: STEP_WRONG_DATA and STEP_SANITIZER of tests/programs/step.h.
+WRONG_DATA_STATUS = 65
+SANITIZER_STATUS = 86
+CRASHES = {-number for number in (signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGABRT,
+                                  signal.SIGSYS, signal.SIGTRAP)}
+# Times the seconds that a timeout says: a loaded machine may be that much slower, and sanitizers make it so.
+PATIENCE = 5 * int(os.environ.get("TEST_PATIENCE", "1")) * (
+    {"": 1, "thread": 4}.get(os.environ.get("SANITIZE", ""), 2))
 
 
 class Failure(Exception):
     """A case did not come out as it must."""
+
+
+class CertainFailure(Failure):
+    """It did not, and no clock had a part in it: running it again could only hide it."""
+
+
+class WrongData(CertainFailure):
+    """Bytes are not what they must be."""
+
+
+class Crash(CertainFailure):
+    """A signal has ended a process of ours."""
+
+
+class Hang(CertainFailure):
+    """A command of ours does not end."""
 
 
 class Skip(Exception):
@@ -125,10 +151,38 @@ def figure(name, value, unit):
     print(f"figure {name} {value:.4g} {unit}", flush=True)
 
 
+def judge_end(what, status):
+    """Raise what the exit status of a process says for certain: it crashed, or found wrong data."""
+    if status in CRASHES:
+        raise Crash(f"{what} ended by {signal.Signals(-status).name}")
+    if status == SANITIZER_STATUS:
+        raise Crash(f"{what} was ended by a sanitizer")
+    if status == WRONG_DATA_STATUS:
+        raise WrongData(f"{what} found wrong data")
+
+
 # ---- cases
+
+certain_failures = []   # what each is
+
+
+def note_end(status):
+    """Of a process that has ended before a case failed: it may be the cause."""
+    try:
+        judge_end("a job", status)
+    except CertainFailure as why:
+        certain_failures.append(str(why))
+
 
 # Functions that clean up after each case, in the reverse order; the argument is whether it passed.
 after_case = []
+
+
+def is_certain(error):
+    """A command of ours that does not end is a hang; any other program may be too slow."""
+    if isinstance(error, subprocess.TimeoutExpired):
+        return CUDAW in error.cmd
+    return isinstance(error, CertainFailure)
 
 
 def run_case(number, name, case):
@@ -141,6 +195,8 @@ def run_case(number, name, case):
     except Exception as error:  # whatever a case raises is its failure
         good, note = False, ": " + " ".join(str(error).split()).replace("#", "\\#")
         print("".join(f"# {line}\n" for line in traceback.format_exc().splitlines()), end="")
+        if is_certain(error):
+            certain_failures.append(str(error))
     for undo in reversed(after_case):
         undo(good)
     print(f"{'ok' if good else 'not ok'} {number} - {name}{note}", flush=True)
@@ -162,12 +218,14 @@ def is_wanted(name):
 
 def main(*cases):
     """Run the cases that are wanted, functions or (name, function) pairs, and exit; without any,
-    own_cases()."""
+    own_cases(). TEST_NUMBERS in the environment has the numbers of those which are run again alone."""
     named = [case if isinstance(case, tuple) else (case.__name__.replace("_", " "), case)
              for case in cases or own_cases()]
     named = [case for case in named if is_wanted(case[0])]
+    if numbers := os.environ.get("TEST_NUMBERS", "").split():
+        named = [named[int(number) - 1] for number in numbers]
     print(f"1..{len(named)}", flush=True)
     failed = 0
     for number, (name, function) in enumerate(named, 1):
         failed += not run_case(number, name, function)
-    sys.exit(1 if failed else 0)
+    sys.exit(CERTAIN_STATUS if certain_failures else 1 if failed else 0)

@@ -16,8 +16,8 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 import harness  # noqa: E402
-from harness import (BUILD, CUDAW, Skip, contains, ends_with_us, equal,  # noqa: E402, F401
-                     faces, scratch, until)
+from harness import (BUILD, CUDAW, PATIENCE, Skip, contains, ends_with_us, equal,  # noqa: E402, F401
+                     faces, judge_end, scratch, until)
 from proclib import state  # noqa: E402
 
 FACES = faces()
@@ -39,6 +39,8 @@ def cudaw(*args, env=None, command=CUDAW, user=None):
             full[key] = value
     done = subprocess.run([command, *args], env=full, user=user, text=True, timeout=LIMIT_S,
                           stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    if args[:1] != ("run",):    # which becomes a program
+        judge_end("cudaw", done.returncode)
     return Result(done)
 
 

@@ -10,7 +10,7 @@ import subprocess
 import threading
 import time
 
-from clilib import (BUILD, CUDAW, LIMIT_S, Directory, FakeJob, Skip, contains, cudaw, dead_pid,
+from clilib import (BUILD, CUDAW, LIMIT_S, PATIENCE, Directory, FakeJob, Skip, contains, cudaw, dead_pid,
                     equal, installed_copy, live_pid, main, say, scratch, silent, state, stop)
 
 GIB = 1 << 30
@@ -62,7 +62,7 @@ def test_all_processes_of_a_job_at_once():
     together = threading.Barrier(4)
 
     def wait_for_others(_job, connection):
-        together.wait(10)
+        together.wait(10 * PATIENCE)
         say(connection, "end ok")
 
     jobs = [FakeJob(directory, name="train", answers={"pause": wait_for_others}) for _ in range(4)]

@@ -6,7 +6,7 @@ import time
 
 from clilib import (FakeJob, Directory, at_rest, back, cudaw, equal, contains, main, obey, orders, say,
                     silent)
-from harness import check, until
+from harness import PATIENCE, check, until
 
 
 def test_all_commit_when_all_are_at_rest():
@@ -17,19 +17,19 @@ def test_all_commit_when_all_are_at_rest():
     def ahead(job, connection):
         say(connection, "held stuck 0")
         stuck.set()
-        launched.wait(60)
+        launched.wait(60 * PATIENCE)
         say(connection, "held drained 0")
         drained.set()
         obey(job, connection)
 
     def behind(job, connection):
-        stuck.wait(60)
+        stuck.wait(60 * PATIENCE)
         begin = time.monotonic()
         say(connection, "held drained 0")
         order = next(orders(job, connection))
         took.append(time.monotonic() - begin)
         launched.set()
-        drained.wait(60)
+        drained.wait(60 * PATIENCE)
         say(connection, f"held drained {order.split()[1]}")
         obey(job, connection)
 
@@ -122,7 +122,7 @@ def test_a_failure_after_the_commit_resumes_the_others_together():
     begun = threading.Event()
 
     def late(job, connection):
-        begun.wait(60)
+        begun.wait(60 * PATIENCE)
         back(job, connection)
 
     def early(job, connection):

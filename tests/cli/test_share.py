@@ -12,7 +12,7 @@ import threading
 import time
 
 from clilib import BUILD, CUDAW, Directory, contains, cudaw, ends_with_us, equal, main, scratch
-from harness import TESTS, check, until
+from harness import PATIENCE, TESTS, check, until
 from json_docs import check_documented
 from memberlib import CAPACITY, CUDAWD, MIB, TOTAL, UUID, Daemon, Member, a_job, connect, say_memory
 
@@ -647,7 +647,7 @@ def test_events():
     equal(json.loads(follow.stdout.readline())["event"], "left")
     contains(cudaw("events").out, f"{os.getpid()} (job)  joined: ./job --size\n")
     daemon.process.terminate()
-    equal(follow.wait(30), 1)
+    equal(follow.wait(30 * PATIENCE), 1)
 
 
 def test_events_have_their_words():

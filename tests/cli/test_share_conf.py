@@ -12,7 +12,7 @@ import textwrap
 import time
 
 from clilib import Directory, Skip, contains, cudaw, equal, main, scratch
-from harness import TESTS, check, until
+from harness import PATIENCE, TESTS, check, until
 from json_docs import check_documented
 from memberlib import CUDAWD, MIB, UUID, Daemon, Member, a_job, connect
 
@@ -62,7 +62,7 @@ def joins(daemon, name="job", size=0, **claims):
 def fails(*options, env=None):
     """What a daemon says that does not begin."""
     done = subprocess.run([CUDAWD, *options], env={**os.environ, **(env or {})}, capture_output=True,
-                          text=True, timeout=60, check=False)
+                          text=True, timeout=60 * PATIENCE, check=False)
     equal(done.returncode, 1)
     return done.stderr
 

@@ -26,7 +26,8 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 from harness import (BUILD, CUDAW, PATIENCE, SKIP_STATUS, TESTS, Failure, Skip,  # noqa: E402, F401
-                     after_case, answered, check, equal, faces, figure, main, scratch, seeded, until)
+                     after_case, answered, check, equal, faces, figure, judge_end, main, note_end,
+                     scratch, seeded, until)
 from proclib import descendants, is_zombie, send, with_environment  # noqa: E402
 
 SOURCES = os.path.join(TESTS, "programs")
@@ -127,8 +128,10 @@ def job_command(program, args, mode, name=None):
 
 def cudaw(*args, timeout=60, **options):
     """Run the command; returns what subprocess.run() does, stdout and stderr as text."""
-    return subprocess.run([CUDAW] + [str(arg) for arg in args], capture_output=True, text=True,
+    done = subprocess.run([CUDAW] + [str(arg) for arg in args], capture_output=True, text=True,
                           timeout=timeout * PATIENCE, env=base_environment(), **options)
+    judge_end(f"cudaw {args[0]}", done.returncode)
+    return done
 
 
 def cudaw_ok(*args, **options):
@@ -226,6 +229,7 @@ class Job:
             value = condition()
             if not value and self.ended():
                 self.skip_if_it_did()
+                judge_end(self.program, self.process.returncode)
                 value = condition()     # it may have come true just before the end
             check(value or not self.ended(),
                   f"{self.program} ended with {self.process.returncode} before: {what}")
@@ -313,7 +317,8 @@ class Job:
         """Wait until it ends well; returns its output."""
         self.wait_end(timeout)
         self.skip_if_it_did()
-        equal(self.wait_end(), 0, f"the exit status of {self.program}")
+        judge_end(self.program, self.process.returncode)
+        equal(self.process.returncode, 0, f"the exit status of {self.program}")
         self.alive.remove(self)
         return "\n".join(self.lines)
 
@@ -347,6 +352,8 @@ class Job:
 def discard_jobs(good=True):
     """End the jobs that are left; after a case that failed, show what they said."""
     for job in list(Job.alive):
+        if not good and job.ended():
+            note_end(job.process.returncode)
         said = job.discard()
         if not good:
             print(f"# {job.program} printed {job.lines[-5:]}, and on stderr:")

@@ -328,7 +328,7 @@ def an_interrupted_command_brings_it_to_the_end():
                               env=base_environment(), start_new_session=True) as process:
             until(lambda w=way: job.pid in held_back(w), 60, "the driver copies")
             os.killpg(process.pid, signal.SIGINT)    # as the terminal does
-            equal(process.wait(60), -signal.SIGINT, "how the command ended")
+            equal(process.wait(60 * PATIENCE), -signal.SIGINT, "how the command ended")
             equal(process.stdout.read(), b"", "what the command said")
         let_go(way)
         job.until(lambda s=state: (job.status() or {}).get("state") == s, 30, f"it is {state}")
@@ -414,7 +414,7 @@ class User:
 
     def end(self):
         self.process.stdin.close()
-        self.process.wait(60)
+        self.process.wait(60 * PATIENCE)
 
 
 def refused_with_a_peer(how, *users):

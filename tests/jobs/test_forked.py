@@ -10,8 +10,8 @@ import subprocess
 import tempfile
 
 from simlib import HELD, SCRATCH, hold, let_go
-from gpulib import (BUILD, CUDAW, RUNTIME_DIR, Group, Job, base_environment, check, cudaw, cudaw_ok,
-                    equal, main, until)
+from gpulib import (BUILD, CUDAW, PATIENCE, RUNTIME_DIR, Group, Job, base_environment, check, cudaw,
+                    cudaw_ok, equal, main, until)
 from snapshotjobs import contents, directory
 
 CLAIMS = os.path.join(RUNTIME_DIR, "host-memory.lock")
@@ -71,7 +71,7 @@ def while_a_snapshot_is_written():
         child = child_of(job)
         has = [of(job.pid, path), of(job.pid, CLAIMS), of(child, path) + of(child, RUNTIME_DIR)]
         let_go("out")
-        equal(command.wait(60), 0, "the exit code of cudaw snapshot")
+        equal(command.wait(60 * PATIENCE), 0, "the exit code of cudaw snapshot")
     equal(has, [[path], [CLAIMS], []], "what the job and its child have")
     cudaw_ok("verify", path)
     job.discard()

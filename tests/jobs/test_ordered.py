@@ -6,7 +6,7 @@ stream has passed: ordered.c checks every word, the cases of fidelity.c ask.
 import subprocess
 
 from simlib import MIB, SANITIZED, process_used, shared
-from gpulib import CUDAW, Job, base_environment, check, cudaw_ok, equal, main, until
+from gpulib import CUDAW, PATIENCE, Job, base_environment, check, cudaw_ok, equal, main, until
 
 STEPS = 60 if SANITIZED else 200
 BUSY = 2    # see ordered.c
@@ -169,7 +169,7 @@ def a_pause_takes_no_time_of_an_allocation_that_waits():
                              env=base_environment(), stderr=subprocess.PIPE)
     job.wait_state("pausing")
     job.tell()      # the call that ends the work comes two seconds later, and waits for the pause
-    said = pause.communicate(timeout=60)[1]
+    said = pause.communicate(timeout=60 * PATIENCE)[1]
     equal(pause.returncode, 5, f"the exit status of the pause, which says {said!r}")
     equal(job.result(), PIECES.rstrip(), "the answers")
 

@@ -93,7 +93,7 @@ def a_pause_ends_a_resume_that_waits():
     until(lambda: states_of("wait") == ["waiting"] * 2, 20, "they wait for memory")
     time.sleep(2)       # they look for it less often then
     cudaw_ok("pause", "wait")
-    resume.wait(60)
+    resume.wait(60 * PATIENCE)
     equal(states_of("wait"), ["paused"] * 2, "the states after it")
     other.discard()
     cudaw_ok("resume", "wait")
@@ -113,7 +113,7 @@ def a_pause_that_is_interrupted_lets_a_resume_go_on():
         until(lambda: states_of("half") == ["pausing"] * 2 or pause.poll() == 0, 20,
               "both are held")
         pause.send_signal(how)
-        pause.wait(100)
+        pause.wait(100 * PATIENCE)
         until(lambda: sorted(states_of("half")) in (["running", "waiting"], ["paused"] * 2), 20,
               "the pause has ended")
         if "paused" in states_of("half"):   # the one that ran was at rest by chance
@@ -213,7 +213,7 @@ def a_command_that_is_killed_between_two_commits():
     preload = os.path.join(BUILD, "tests", "preload", "dies.so")
     for commits in (0, 1):
         done = subprocess.run([CUDAW, "pause", "killed"], check=False, capture_output=True,
-                              timeout=100, env={**base_environment(), "LD_PRELOAD": preload,
+                              timeout=100 * PATIENCE, env={**base_environment(), "LD_PRELOAD": preload,
                                                 "TEST_COMMITS": str(commits)})
         equal(done.returncode, -signal.SIGKILL, "how the command ended")
         until(lambda: "pausing" not in states_of("killed"), 20, "the pause is over")

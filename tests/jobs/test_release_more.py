@@ -7,7 +7,7 @@ import subprocess
 
 from simlib import HELD, gpu_used, hold, let_go
 from snapshotjobs import connected, end_of
-from gpulib import CUDAW, Job, base_environment, check, cudaw, cudaw_ok, equal, main, until
+from gpulib import CUDAW, PATIENCE, Job, base_environment, check, cudaw, cudaw_ok, equal, main, until
 
 MEMORY, ALL = ("--release", "memory"), ("--release", "all")
 
@@ -69,7 +69,7 @@ def a_resume_waits_for_its_end():
                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     until(lambda: gpu_used() == 0, 10, "the driver's checkpoint is under way")
     job.resume()
-    said, _ = pause.communicate(timeout=30)
+    said, _ = pause.communicate(timeout=30 * PATIENCE)
     check("given back now" in said, f"the pause said {said!r}")
     job.wait_steps(job.steps() + 3)
     check("every word right" in job.finish(), "the job did not verify its memory")

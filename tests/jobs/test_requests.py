@@ -13,7 +13,7 @@ import time
 
 from simlib import cpu_seconds, kept_descriptors, unsanitized
 from snapshotjobs import ask, connected, counter, directory, end_of, finish, told
-from gpulib import (CUDAW, RUNTIME_DIR, Job, base_environment, check, cudaw, cudaw_ok, equal, jobs,
+from gpulib import (CUDAW, PATIENCE, RUNTIME_DIR, Job, base_environment, check, cudaw, cudaw_ok, equal, jobs,
                     main, until)
 
 ALL_CLIENTS = 32
@@ -238,7 +238,7 @@ def a_control_thread_that_comes_late():
         cudaw_ok("pause", late.pid)
         cudaw_ok("resume", late.pid)
     finally:
-        _, said = late.communicate(timeout=30)
+        _, said = late.communicate(timeout=30 * PATIENCE)
     equal(said.count("no control thread: Resource temporarily unavailable"), 1, f"how often {said!r} has it")
     equal(late.returncode, 0, "the exit status")
 
@@ -275,7 +275,7 @@ def a_program_that_closes_what_is_not_its_own():
         until(lambda: jobs()[program.pid]["state"] == "paused", 10, "a signal pauses it")
         cudaw_ok("resume", program.pid)
     finally:
-        program.communicate(timeout=30)
+        program.communicate(timeout=30 * PATIENCE)
     equal(program.returncode, 0, "the exit status")
 
 
@@ -297,7 +297,7 @@ def a_program_that_has_the_numbers_of_ours():
         client.close()
         until(lambda: jobs().get(program.pid, {}).get("state") == "running", 10, "it runs on")
     finally:
-        program.communicate(timeout=30)
+        program.communicate(timeout=30 * PATIENCE)
     equal(program.returncode, 0, "the exit status")
 
 

@@ -10,7 +10,7 @@ import time
 
 from sharelib import Daemon
 from simlib import unsanitized
-from gpulib import SCRATCH, Job, Skip, cudaw, cudaw_ok, equal, main, until
+from gpulib import PATIENCE, SCRATCH, Job, Skip, cudaw, cudaw_ok, equal, main, until
 
 CONF = "/etc/cudaw.conf"
 CLONE_NEWNS = 0x20000
@@ -50,7 +50,7 @@ def started(mode="run", **env):
 
 def ended(job):
     job.process.terminate()
-    job.process.wait(60)
+    job.process.wait(60 * PATIENCE)
 
 
 def jobs_join_if_it_says_so():

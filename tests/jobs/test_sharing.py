@@ -10,8 +10,8 @@ import time
 
 from simlib import (HELD, SCRATCH, errors_of_cudaw, gpus_used, held_back, hold, kept_descriptors, let_go,
                     shared)
-from gpulib import (CUDAW, RUNTIME_DIR, Job, base_environment, check, cudaw, cudaw_ok, equal, hog, jobs, main,
-                    proc_status, seeded, until)
+from gpulib import (CUDAW, PATIENCE, RUNTIME_DIR, Job, base_environment, check, cudaw, cudaw_ok, equal, hog,
+                    jobs, main, proc_status, seeded, until)
 
 OBJECTS, MIB = 4, 2
 IDLE = (["running"] * 2, ["paused"] * 2)
@@ -119,7 +119,7 @@ def amid_copies(deed, **options):
 
 def an_exporter_that_dies_in_a_pause_lets_the_others_run():
     job, command = amid_copies(lambda job: os.kill(other_rank(job), signal.SIGKILL), ranks=3)
-    _, said = command.communicate(timeout=100)
+    _, said = command.communicate(timeout=100 * PATIENCE)
     equal(command.returncode, 1, f"the exit code of cudaw pause ({said})")
     # Which rank sees the end first depends on the machine.
     check("runs on" in said, f"cudaw pause says {said!r}")
@@ -139,7 +139,7 @@ def an_exporter_that_dies_late_in_a_pause_holds_up_nobody():
     os.kill(exporter, signal.SIGKILL)
     let_go("call")
     try:
-        _, said = command.communicate(timeout=60)
+        _, said = command.communicate(timeout=60 * PATIENCE)
         equal(command.returncode, 1, f"the exit code of cudaw pause ({said})")
         for words in (f"{exporter} (sharing): it ended without an answer",
                       f"{last} (sharing): memory of process {exporter}: it has ended",
@@ -173,10 +173,10 @@ def a_resume_in_the_midst_lets_all_run():
         until(lambda: resume_is_heard(resumes[0]), 20, "both ranks hear of the resume")
         states()    # which are told after what was asked before
     job, command = amid_copies(resume)
-    _, said = command.communicate(timeout=100)
+    _, said = command.communicate(timeout=100 * PATIENCE)
     equal(command.returncode, 1, f"the exit code of cudaw pause ({said})")
     check("a resume was asked for" in said, f"cudaw pause says {said!r}")
-    _, said = resumes[0].communicate(timeout=100)
+    _, said = resumes[0].communicate(timeout=100 * PATIENCE)
     equal(resumes[0].returncode, 0, f"the exit code of cudaw resume ({said})")
     job.process.stdin.write("\n" * MANY)
     goes_on(job)

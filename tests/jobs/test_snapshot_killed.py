@@ -11,7 +11,7 @@ import signal
 import time
 
 from snapshotjobs import contents
-from gpulib import check, cudaw, cudaw_ok, equal, main, seeded, until
+from gpulib import PATIENCE, check, cudaw, cudaw_ok, equal, main, seeded, until
 from restorelib import Counting, Snapshot, directory
 
 KILLS = 60          # of jobs, and of commands, at the most
@@ -74,7 +74,7 @@ def jobs_killed_at_any_moment():
         snapshot = Snapshot(job, "--gpu-only", path=path)
         time.sleep(moment)
         kill(job)
-        said, errors = snapshot.process.communicate(timeout=100)
+        said, errors = snapshot.process.communicate(timeout=100 * PATIENCE)
         code = snapshot.process.returncode
         check((code, bool(said), bool(errors)) in [(0, True, False), (1, False, True), (3, False, True)],
               f"it ended with {code}: {said}{errors}")

@@ -20,8 +20,8 @@ import time
 
 from simlib import HELD, MIB, SCRATCH, held_back, hold, is_stopped, let_go
 from detached import Detached
-from gpulib import (BUILD, CUDAW, RUNTIME_DIR, base_environment, check, cudaw, cudaw_ok, equal, hog,
-                    is_pending, main, until)
+from gpulib import (BUILD, CUDAW, PATIENCE, RUNTIME_DIR, base_environment, check, cudaw, cudaw_ok, equal,
+                    hog, is_pending, main, until)
 from restorelib import (IMAGE, Counting, Snapshot, directory, nobody_writes_there, pretended_criu,
                         refused)
 from snapshotjobs import ask, contents, counter, finish, no_host_memory, told
@@ -359,7 +359,7 @@ def a_connection_when_criu_begins_is_no_harm():
     job, criu = Counting(), pretended_criu(MET_A_CONNECTION)
     before = set(os.listdir(SCRATCH))
     done = subprocess.run([CUDAW, "snapshot", str(job.pid), directory()], check=False, text=True,
-                          capture_output=True, env={**base_environment(), **criu}, timeout=100)
+                          capture_output=True, env={**base_environment(), **criu}, timeout=100 * PATIENCE)
     equal(done.returncode, 0, f"the exit code ({done.stderr.strip()})")
     for name, wanted in (("tried", "once more\n" * 6), ("found", "")):
         with open(f"{criu['CUDAW_CRIU']}.{name}", encoding="ascii") as file:

@@ -12,8 +12,8 @@ import subprocess
 import time
 
 from simlib import HELD, MIB, SCRATCH, hold, is_quiet, let_go, let_through, passed, unsanitized
-from gpulib import (BUILD, CUDAW, Group, Job, Skip, base_environment, check, cudaw, cudaw_ok, equal,
-                    main, until)
+from gpulib import (BUILD, CUDAW, PATIENCE, Group, Job, Skip, base_environment, check, cudaw, cudaw_ok,
+                    equal, main, until)
 from restorelib import IMAGE, WAITS, pretended_criu
 from snapshotjobs import LARGE_MIB, ask, contents, counter, finish, directory, told
 
@@ -224,7 +224,7 @@ def an_id_may_have_seven_digits():
                  {CUDAW} snapshot $! {path}"""
     criu = pretended_criu('[ "$1" = --version ] && { echo Version: 4.2; exit; }' + IMAGE)
     done = subprocess.run([*in_a_pid_namespace("--mount-proc"), "sh", "-c", script], check=False,
-                          text=True, timeout=100, capture_output=True, env={**base_environment(), **criu})
+                          text=True, timeout=100 * PATIENCE, capture_output=True, env={**base_environment(), **criu})
     if done.returncode == 77:
         raise Skip(f"no process can have such an id: {done.stderr.strip()}")
     equal(done.returncode, 0, f"the exit code ({done.stderr.strip()})")

@@ -38,8 +38,8 @@ static void expect(const char *call, CUdeviceptr at, size_t words, uint32_t valu
 	CALL(cuMemcpyDtoH(host, at, words * sizeof(*host)));
 	for (size_t i = 0; i < words; i++)
 		if (host[i] != (uint32_t)(value + i * more))
-			step_die("calls: %s: word %zu is %#x, not %#x", call, i, host[i],
-				 (uint32_t)(value + i * more));
+			step_wrong("calls: %s: word %zu is %#x, not %#x", call, i, host[i],
+				   (uint32_t)(value + i * more));
 }
 
 static void clear(void)

@@ -71,8 +71,8 @@ int main(int argc, char **argv)
 	CALL(cuMemcpyDtoH_v2(host, data, WORDS * sizeof(uint32_t)));
 	for (uint64_t i = 0; i < WORDS; i++)
 		if (host[i] != 2 * k)
-			step_die("capture: word %lu is %u after %lu steps", (unsigned long)i,
-				 host[i], k);
+			step_wrong("capture: word %lu is %u after %lu steps", (unsigned long)i,
+				   host[i], k);
 	free(host);
 	printf("capture: every word right\n");
 	return 0;

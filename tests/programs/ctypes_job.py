@@ -13,6 +13,8 @@ import subprocess
 import sys
 import time
 
+WRONG_DATA = 65     # an exit status: STEP_WRONG_DATA of step.h
+
 
 def call(result):
     if result:
@@ -44,7 +46,8 @@ def main():
         call(cuda.cuMemsetD8_v2(data, ctypes.c_ubyte(k & 255), ctypes.c_size_t(size)))
         call(cuda.cuMemcpyDtoH_v2(host, data, ctypes.c_size_t(size)))
         if host.raw != bytes([k & 255]) * size:
-            raise SystemExit(f"ctypes_job: wrong in step {k + 1}")
+            print(f"ctypes_job: wrong in step {k + 1}", file=sys.stderr)
+            sys.exit(WRONG_DATA)
         if args.spawn:
             subprocess.run(["true"], check=True)
         print("step", k + 1, flush=True)

@@ -37,7 +37,7 @@ static void verify(const char *after)
 	CALL(cuMemcpyDtoH_v2(host, data, BYTES));
 	for (size_t i = 0; i < WORDS; i++)
 		if (host[i] != word_at(i))
-			step_die("first_calls: word %zu is %#x after %s", i, host[i], after);
+			step_wrong("first_calls: word %zu is %#x after %s", i, host[i], after);
 }
 
 static void launch(void)

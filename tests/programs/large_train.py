@@ -8,6 +8,7 @@ sums of its rows and columns.
 import argparse
 import os
 import signal
+import sys
 
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
@@ -17,6 +18,7 @@ from torch import nn  # noqa: E402
 NETWORK_GIB = 3
 WIDTH, LAYERS, BATCH = 4096, 8, 4096
 ROWS, COLUMNS = 8192, 16384     # of a part of the data: 1 GiB of 64-bit integers
+WRONG_DATA = 65     # an exit status: STEP_WRONG_DATA of step.h
 
 
 def sums(part):
@@ -41,7 +43,8 @@ class Data:
             added = self.added[number]
             for found, first, words in zip(sums(part), (rows, columns), (COLUMNS, ROWS)):
                 if not torch.equal(found, first + added * words):
-                    raise SystemExit(f"large_train: part {number} of the data is wrong")
+                    print(f"large_train: part {number} of the data is wrong", file=sys.stderr)
+                    sys.exit(WRONG_DATA)
 
 
 def main():

@@ -26,6 +26,7 @@ import time
 
 SIZE = 1 << 20
 PR_SET_PDEATHSIG = 1
+WRONG_DATA = 65     # an exit status: STEP_WRONG_DATA of step.h
 
 
 def call(result):
@@ -171,7 +172,8 @@ def main():
             time.sleep(args.step_ms / 1000)
             things.test(k)
             if gpu.get() != pattern(k):
-                raise SystemExit(f"loader_job: wrong in step {k + 1}")
+                print(f"loader_job: wrong in step {k + 1}", file=sys.stderr)
+                sys.exit(WRONG_DATA)
             for file in (sys.stdout, log):
                 print("step", k + 1, file=file, flush=True)
     while args.stay and not os.path.exists(args.stay):

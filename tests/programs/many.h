@@ -55,7 +55,7 @@ static inline void many_wait(const char *name, unsigned long count, uint32_t *st
 		pid_t pid = waitpid(-1, &status, WNOHANG);
 
 		if (pid > 0 && status)
-			step_die("%s: a rank ended with status 0x%x", name, status);
+			step_child_failed(name, (unsigned long)pid, status);
 		count -= pid > 0;
 		__atomic_store_n(stop, step_told, __ATOMIC_RELEASE);
 		usleep(2000);

@@ -58,7 +58,7 @@ static void verify(void)
 		make_chunk(number);
 		CALL(cuMemcpyDtoH_v2(found, place_of(number), CHUNK));
 		if (memcmp(found, chunk, CHUNK))
-			step_die("noise: 2 MiB number %" PRIu64 " differ", number);
+			step_wrong("noise: 2 MiB number %" PRIu64 " differ", number);
 	}
 }
 

@@ -46,15 +46,34 @@ static unsigned long step_start_line;
 static unsigned long step_term_exit;
 static volatile sig_atomic_t step_told;
 
+/* The exit status of a program, or of a rank of it, that found wrong data, and that UBSan has ended; tests/harness.py. */
+#define STEP_WRONG_DATA 65
+#define STEP_SANITIZER  86
+
+__attribute__((noreturn, format(printf, 2, 0))) static inline void step_end(int status,
+									    const char *fmt,
+									    va_list ap)
+{
+	vfprintf(stderr, fmt, ap);
+	fputc('\n', stderr);
+	exit(status);
+}
+
 __attribute__((noreturn, format(printf, 1, 2))) static inline void step_die(const char *fmt, ...)
 {
 	va_list ap;
 
 	va_start(ap, fmt);
-	vfprintf(stderr, fmt, ap);
-	va_end(ap);
-	fputc('\n', stderr);
-	exit(1);
+	step_end(1, fmt, ap);
+}
+
+/* The program has found other data than it must have. */
+__attribute__((noreturn, format(printf, 1, 2))) static inline void step_wrong(const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	step_end(STEP_WRONG_DATA, fmt, ap);
 }
 
 /* The last call of CALL in this thread, for step_tell_crashes(). */
@@ -120,6 +139,16 @@ static inline double step_seconds(void)
 	return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
+/* A child, or a rank, has ended with @status, of waitpid(): what it found is what the program found. */
+__attribute__((noreturn)) static inline void step_child_failed(const char *what,
+							       unsigned long number, int status)
+{
+	int code = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
+
+	fprintf(stderr, "%s %lu ended with status %#x\n", what, number, status);
+	exit(code == STEP_WRONG_DATA || code == STEP_SANITIZER ? code : 1);
+}
+
 /* Wait for child @number. A child that hangs is killed, and one that fails ends the program, too. */
 static inline void step_await_child(pid_t pid, unsigned long number)
 {
@@ -141,7 +170,7 @@ static inline void step_await_child(pid_t pid, unsigned long number)
 	if (ended < 0)
 		step_die("child %lu: waitpid: %s", number, strerror(errno));
 	if (status)
-		step_die("child %lu ended with status %#x", number, status);
+		step_child_failed("child", number, status);
 }
 
 /*
