@@ -23,7 +23,7 @@ else
 say = @:
 endif
 
-# SANITIZE=address,undefined or thread: see the target "sanitize".
+# SANITIZE=address,undefined or thread: see the target "check-sanitizers".
 # ASan keeps its heap where vmem's addresses are, and TSan knows only some ranges, and no fences.
 SANFLAGS := $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-omit-frame-pointer -Wno-tsan -DVMEM_BASE=0x550100000000UL)
 WARN     := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Werror
@@ -99,7 +99,8 @@ GUESTS := $(patsubst %.c,$(O)/%,$(wildcard tests/guests/programs/*.c)) \
 	  $(if $(shell command -v go),$(patsubst %.go,$(O)/%-go,$(wildcard tests/guests/programs/*.go))) \
 	  $(if $(shell command -v javac),$(patsubst %.java,$(O)/%.class,$(wildcard tests/guests/programs/*.java)))
 
-.PHONY: all programs deps-guests check check-quick soak storm fuzz check-gpu check-real check-abi check-layers check-format docs demo bench bench-nccl bench-launch bench-pause bench-first-pause bench-share bench-snapshot sanitize sanitize-address sanitize-thread \
+.PHONY: all programs deps-guests check check-quick soak storm fuzz check-gpu check-real check-abi check-layers check-format docs demo bench bench-nccl bench-launch bench-pause bench-first-pause bench-share bench-snapshot \
+	check-ci check-ci-address check-ci-thread check-sanitizers sanitize-address sanitize-thread check-unstable \
 	install uninstall deps clean help
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -393,10 +394,14 @@ $(O)/tests/programs/static_rt $(O)/tests/programs/dynamic_rt: tests/programs/run
 	$(Q)$(NVCC) -O2 -std=c++17 $(NVCC_ARCH) -I. \
 		-cudart $(if $(findstring dynamic,$@),shared,static) $< -o $@
 
-# A test of a Check program has 4 seconds by default, too few on a loaded machine, which may be as many times slower
-# as tests/harness.py's PATIENCE says: 2 minutes here. The time only guards against a hang.
+# All limits of tests only guard against a hang. Sanitizers make them longer, and so does TEST_PATIENCE=N, for a machine
+# that is N times as slow: here, and in PATIENCE of tests/harness.py.
+export TEST_PATIENCE ?= 1
+SLOWER := $(shell echo $$(($(TEST_PATIENCE) * $(if $(SANITIZE),$(if $(filter thread,$(SANITIZE)),4,2),1))))
+# A test of a Check program has 4 seconds by default, too few on a loaded machine: 2 minutes here.
 RUN_TESTS = BUILD=$(abspath $(O)) CUDA_HOME=$(CUDA_HOME) CUDAW_REAL_LIBCUDA=$(abspath $(SIM)) \
-	    CK_DEFAULT_TIMEOUT=24 CK_TIMEOUT_MULTIPLIER=5 $(PYTHON) tests/runner.py
+	    CK_DEFAULT_TIMEOUT=24 CK_TIMEOUT_MULTIPLIER=$(shell echo $$((5 * $(SLOWER)))) $(PYTHON) tests/runner.py \
+	    $(UNSTABLE:%=--unstable '%')
 
 # With sanitizers the face cannot be preloaded, which test_run.py and the guests are about, and a driver that crashes
 # or too little address space, in test_doctor.py, is reported by them.
@@ -413,21 +418,37 @@ PY_TESTS := $(wildcard tests/guests/test_*.py tests/jobs/test_translated.py test
 PY_TESTS += $(filter-out $(PY_TESTS),$(wildcard tests/jobs/test_*.py tests/cli/test_*.py))
 LONG_UNIT_TESTS := $(filter %/test_fault_pairs %/kparams/test_libs,$(UNIT_TESTS))
 QUICK := $(addprefix tests/jobs/test_,control.py first_calls.py forked.py)
-# BEGIN_BY: a time in seconds since 1970; a test that has not begun by then fails.
-CHECK = $(RUN_TESTS) --jobs $(JOBS) --spare $(SPARE_JOBS) --timeout $(if $(SANITIZE),1800,900) --results $(RESULTS)/check \
-	$(BEGIN_BY:%=--begin-by %) $(ONLY:%=--only '%')
+TESTS := $(filter-out $(if $(SANITIZE),$(NOT_SANITIZED)),$(PY_TESTS)) $(LONG_UNIT_TESTS) $(filter-out $(LONG_UNIT_TESTS),$(UNIT_TESTS))
+# Unit tests without threads and without a clock: a failure is no chance.
+CERTAIN := $(filter $(patsubst %,$(O)/tests/unit/%,kparams/test_elf kparams/test_image kparams/test_mangled daemon/% \
+	   vmem/test_suballoc vmem/test_translate vmem/test_places wrapper/test_rewrite checkpoint/test_control_state \
+	   checkpoint/test_gate_model checkpoint/test_sharing_model) $(O)/tests/fuzz/%,$(UNIT_TESTS))
+CHECK = $(RUN_TESTS) --jobs $(JOBS) --spare $(SPARE_JOBS) --timeout $(shell echo $$((900 * $(SLOWER)))) --results $(RESULTS)/check \
+	$(WITHOUT:%=--without %) $(ONLY:%=--only '%') --certain $(CERTAIN) --
 # Most tests wait more than they work: so many more run at once while a processor is idle.
 SPARE_JOBS ?= $(if $(SANITIZE),0,$(JOBS))
-## check: run the tests that need no GPU. JOBS=$(nproc) SPARE_JOBS=$(JOBS) ONLY="NAME NAME:CASE *states"
 # Tests that want a program of the CUDA runtime skip where nvcc is missing.
+## check: run the tests that need no GPU. JOBS=$(nproc) SPARE_JOBS=$(JOBS) ONLY="NAME NAME:CASE *states"
 check: all $(SETTINGS_PAGE) $(UNIT_TESTS) $(MKSNAPSHOT) $(C_PROGRAMS) $(PRELOADS) $(if $(SANITIZE),,$(GUESTS) $(if $(wildcard $(NVCC)),$(filter %_rt,$(CU_PROGRAMS))))
-	$(Q)$(CHECK) $(filter-out $(if $(SANITIZE),$(NOT_SANITIZED)),$(PY_TESTS)) $(LONG_UNIT_TESTS) $(filter-out $(LONG_UNIT_TESTS),$(UNIT_TESTS))
+	$(Q)$(CHECK) $(TESTS)
 
 ## check-quick: the unit tests, and a few jobs on the simulated driver, in a minute
 check-quick: all $(UNIT_TESTS) $(C_PROGRAMS) $(PRELOADS)
 	$(Q)$(CHECK) $(LONG_UNIT_TESTS) $(QUICK) $(filter-out $(LONG_UNIT_TESTS),$(UNIT_TESTS))
 
-## soak: 64 threads through SOAK_CYCLES=1000 pauses of either kind, turns with kills, and all pairs of faults
+# What .ci/run takes of the tests, plain and with sanitizers: all but the long ones, and the jobs that found most.
+SLOW := tests/slow
+jobs_of = $(patsubst %,tests/jobs/test_%.py,$(1))
+## check-ci: the tests of .ci/run: all but those in tests/slow; check-ci-address and check-ci-thread: with sanitizers
+check-ci:
+	$(Q)$(MAKE) --no-print-directory check WITHOUT=$(SLOW)
+check-ci-address:
+	$(Q)$(MAKE) --no-print-directory check $(ASAN) WITHOUT=$(SLOW) \
+		PY_TESTS='$(call jobs_of,control requests forked states sharing parts snapshot_faults)'
+check-ci-thread:
+	$(Q)$(MAKE) --no-print-directory check $(TSAN) WITHOUT=$(SLOW) PY_TESTS='$(call jobs_of,soak threads control)'
+
+## soak: 64 threads through SOAK_CYCLES=1000 pauses of either kind, turns with kills, all pairs of faults, and tests/slow
 # SHARE_SOAK="HANDOVERS KILLS DAEMONS" SEED=new
 soak: SOAK_CYCLES ?= 1000
 soak: export SOAK_CYCLES := $(SOAK_CYCLES)
@@ -435,6 +456,8 @@ soak: SHARE_SOAK ?= 500 200 50
 soak: export SHARE_SOAK := $(SHARE_SOAK)
 soak: export PAIRS := all
 soak: all $(C_PROGRAMS) $(PRELOADS) $(O)/tests/unit/checkpoint/test_fault_pairs
+	$(Q)$(MAKE) --no-print-directory check \
+		ONLY='$(filter-out test_share_soak.py test_fault_pairs,$(shell awk '!/^\#/ { print $$1 }' $(SLOW)))'
 	$(Q)$(RUN_TESTS) --timeout 14400 --results $(RESULTS)/soak tests/jobs/test_soak.py tests/jobs/test_share_soak.py \
 		$(O)/tests/unit/checkpoint/test_fault_pairs
 
@@ -539,25 +562,29 @@ $(OBJ)/wrapper/trace/%.o: private SANFLAGS += -fno-sanitize=null
 endif
 
 ifdef SANITIZE
-# A report ends the process that it is of. TSan's own handlers would come to our sigaction() before
-# TSan can run anything.
-export UBSAN_OPTIONS = halt_on_error=1:print_stacktrace=1
+# A report ends the process that it is of: SANITIZER_STATUS of tests/runner.py. TSan's own handlers would come to our
+# sigaction() before TSan can run anything.
+export UBSAN_OPTIONS = halt_on_error=1:print_stacktrace=1:exitcode=86
 export LSAN_OPTIONS = suppressions=$(CURDIR)/tests/lsan-suppressions:print_suppressions=0
 export TSAN_OPTIONS = halt_on_error=1:atexit_sleep_ms=0:handle_segv=0:handle_sigbus=0:handle_sigill=0:handle_sigfpe=0:handle_abort=0
 endif
 
 ASAN := O=$(O)/asan SANITIZE=address,undefined
 TSAN := O=$(O)/tsan SANITIZE=thread
-## sanitize: run the CPU tests and a storm under ASan and UBSan (sanitize-address), and under TSan (sanitize-thread)
-sanitize:
-	$(Q)$(MAKE) --no-print-directory sanitize-address
-	$(Q)$(MAKE) --no-print-directory sanitize-thread
+sanitized = $(MAKE) --no-print-directory storm $(1) && $(MAKE) --no-print-directory check $(1)
+## check-sanitizers: run the tests and a storm under ASan and UBSan (sanitize-address), and under TSan (sanitize-thread)
+# The second also runs after the first has failed; a test that has been unstable for long fails.
+check-sanitizers:
+	$(Q)status=0; for part in sanitize-address sanitize-thread check-unstable; do \
+		$(MAKE) --no-print-directory $$part || status=1; done; exit $$status
 sanitize-address:
-	$(Q)$(MAKE) --no-print-directory storm $(ASAN)
-	$(Q)$(MAKE) --no-print-directory check $(ASAN)
+	$(Q)$(call sanitized,$(ASAN))
 sanitize-thread:
-	$(Q)$(MAKE) --no-print-directory storm $(TSAN)
-	$(Q)$(MAKE) --no-print-directory check $(TSAN)
+	$(Q)$(call sanitized,$(TSAN))
+
+## check-unstable: fail where tests/unstable has an entry that is older than 14 days
+check-unstable:
+	$(Q)tests/check-unstable
 
 # ---- installing -----------------------------------------------------------------------------
 

@@ -29,17 +29,32 @@ def with_environment(line):
     return found
 
 
+def family(leader):
+    """The processes of a session that run, and all that descend from them; the oldest come first."""
+    found = set()
+    for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):
+        with contextlib.suppress(OSError):
+            if int(fields(pid)[3]) == leader:
+                found.update((pid, *descendants(pid)))
+    return sorted(pid for pid in found if not is_zombie(pid))
+
+
 def send(pid, name):
     """A signal by its name without SIG; to nobody if the process has ended."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, getattr(signal, f"SIG{name}"))
 
 
+def fields(pid):
+    """Of /proc/PID/stat, behind the name: the state, the parent, the group, the session and more."""
+    with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+        return file.read().rpartition(")")[2].split()
+
+
 def state(pid):
     """The letter that /proc has; X: there is no such process."""
     try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-            return file.read().rpartition(")")[2].split()[0]
+        return fields(pid)[0]
     except OSError:
         return "X"
 
