@@ -427,9 +427,14 @@ CHECK = $(RUN_TESTS) --jobs $(JOBS) --spare $(SPARE_JOBS) --timeout $(shell echo
 	$(WITHOUT:%=--without %) $(ONLY:%=--only '%') --certain $(CERTAIN) --
 # Most tests wait more than they work: so many more run at once while a processor is idle.
 SPARE_JOBS ?= $(if $(SANITIZE),0,$(JOBS))
-# Tests that want a program of the CUDA runtime skip where nvcc is missing.
+# Those that ONLY names, and what they need. Tests that want a program of the CUDA runtime skip where nvcc is missing.
+CHOSEN := $(if $(ONLY),$(shell $(PYTHON) tests/runner.py --select $(ONLY:%=--only '%') -- $(TESTS)),$(TESTS))
+CHECK_NEEDS := $(filter $(UNIT_TESTS),$(CHOSEN)) \
+	$(if $(filter %.py,$(CHOSEN)),$(SETTINGS_PAGE) $(MKSNAPSHOT) $(C_PROGRAMS) $(PRELOADS)) \
+	$(if $(filter tests/guests/%,$(CHOSEN)),$(GUESTS)) \
+	$(if $(filter %/test_machine.py,$(CHOSEN)),$(if $(SANITIZE),,$(if $(wildcard $(NVCC)),$(filter %_rt,$(CU_PROGRAMS)))))
 ## check: run the tests that need no GPU. JOBS=$(nproc) SPARE_JOBS=$(JOBS) ONLY="NAME NAME:CASE *states"
-check: all $(SETTINGS_PAGE) $(UNIT_TESTS) $(MKSNAPSHOT) $(C_PROGRAMS) $(PRELOADS) $(if $(SANITIZE),,$(GUESTS) $(if $(wildcard $(NVCC)),$(filter %_rt,$(CU_PROGRAMS))))
+check: all $(CHECK_NEEDS)
 	$(Q)$(CHECK) $(TESTS)
 
 ## check-quick: the unit tests, and a few jobs on the simulated driver, in a minute
