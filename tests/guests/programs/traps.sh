@@ -34,8 +34,11 @@ echo "$line"
 exec 3<&-
 timeout -s TERM 0.2 sleep 1000
 echo "timeout: $?"
-# The time is up when the trap is set: timeout's own alarm tells it so.
-timeout -s USR2 1000 sh -c 'trap "echo told; exit 4" USR2; echo ready >"$0"; while :; do sleep 0.05; done' "$ready" &
+# The time is up when the trap is set: timeout's own alarm tells it so. It takes that for its end, by 128 + USR2, before
+# it knows its child, which may be as far as this sooner: when it sleeps it knows.
+timeout -s USR2 1000 sh -c 'trap "echo told; exit 4" USR2
+until grep -q "^State:.S" /proc/$PPID/status; do sleep 0.05; done
+echo ready >"$0"; while :; do sleep 0.05; done' "$ready" &
 read -r line <"$ready"
 kill -ALRM $!
 wait $!
