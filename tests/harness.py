@@ -16,6 +16,7 @@ import os
 import random
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -104,6 +105,17 @@ def answered(ps):
             break
         print("# a job gave no answer", flush=True)
     return rows
+
+
+# ---- what a machine may lack
+
+def need_other_users():
+    """Others can reach what was built."""
+    path = BUILD
+    while path != "/":
+        if not os.stat(path).st_mode & stat.S_IXOTH:
+            raise Skip(f"other users cannot go into {path}")
+        path = os.path.dirname(path)
 
 
 # ---- resources of a run

@@ -17,7 +17,7 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 import harness  # noqa: E402
 from harness import (BUILD, CUDAW, PATIENCE, Skip, contains, ends_with_us, equal,  # noqa: E402, F401
-                     faces, judge_end, scratch, until)
+                     faces, judge_end, need_other_users, scratch, until)
 from proclib import state  # noqa: E402
 
 FACES = faces()
@@ -37,6 +37,8 @@ def cudaw(*args, env=None, command=CUDAW, user=None):
             full.pop(key, None)
         else:
             full[key] = value
+    if user is not None:
+        need_other_users()
     done = subprocess.run([command, *args], env=full, user=user, text=True, timeout=LIMIT_S,
                           stdin=subprocess.DEVNULL, capture_output=True, check=False)
     if args[:1] != ("run",):    # which becomes a program

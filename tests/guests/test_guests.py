@@ -18,7 +18,8 @@ import tempfile
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-from harness import BUILD, SKIP_STATUS, Failure, Skip, check, equal, is_wanted, main  # noqa: E402
+from harness import (BUILD, SKIP_STATUS, Failure, Skip, check, equal, is_wanted, main,  # noqa: E402
+                     need_other_users)
 from simlib import errors_of_cudaw  # noqa: E402
 from gpulib import SCRATCH, Job, cudaw, same_lines  # noqa: E402
 
@@ -157,6 +158,8 @@ def check_same(guest, outcome, native, what):
 
 
 def compare(guest, number):
+    if guest.command in (("jail", "before", "setuid"), ("jail", "before", "seteuid")):
+        need_other_users()      # the driver is opened by one
     native = outcome_of(guest, "native")
     if native.status == SKIP_STATUS:
         raise Skip(native.output.splitlines()[-1])

@@ -14,7 +14,7 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 import harness  # noqa: E402
-from harness import BUILD, CUDAW, answered, check, contains, equal, until  # noqa: E402
+from harness import BUILD, CUDAW, answered, check, contains, equal, need_other_users, until  # noqa: E402
 from clilib import Result, alone, needs_to_be_alone, scratch  # noqa: E402
 from proclib import is_zombie  # noqa: E402
 
@@ -120,6 +120,7 @@ def test_a_pid_namespace():
 def test_a_user_namespace():
     """Root there is somebody else here."""
     needs_to_be_alone(root=True)
+    need_other_users()
     namespaces = ("--user", "--map-root-user", "--mount", "--pid", "--fork", "--mount-proc")
     with running(f"{PRIVATE_TMP} {job('users')}; true", *namespaces, as_user=USER):
         row = listed("users")
@@ -130,6 +131,7 @@ def test_a_user_namespace():
 
 def test_a_user_sees_no_other_users():
     needs_to_be_alone(root=True)
+    need_other_users()
     with running(f"{PRIVATE_TMP} exec {job('mine')}", "--mount"):
         row = listed("mine")
         done = subprocess.run(["setpriv", "--reuid", str(USER), "--clear-groups", CUDAW, "ps", "--json"],
