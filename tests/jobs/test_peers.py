@@ -14,7 +14,7 @@ DATA, PIPELINE = 0, 1
 UNSUPPORTED = 6     # the exit code of cudaw pause
 RESTS = 5 if SANITIZED else 20
 # Beyond a step: 50 ms on a GPU. Here the processors that run the kernels are busy with other tests, too.
-LIMIT_MS = 50 * PATIENCE * (2 if SANITIZED else 1)
+LIMIT_MS = 50 * PATIENCE
 SHAPES = (("data_parallel", 2), ("pipeline", 4), ("tensor_and_data", 4), ("graphs", 2), ("graphs_by_hand", 2),
           ("pipeline_and_world", 4), ("one_communicator", 4), ("one_communicator", 8), ("data_parallel", 16))
 
