@@ -59,10 +59,6 @@ class Crash(CertainFailure):
     """A signal has ended a process of ours."""
 
 
-class Hang(CertainFailure):
-    """A command of ours does not end."""
-
-
 class Skip(Exception):
     """A case cannot be run on this machine; says why."""
 

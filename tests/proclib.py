@@ -18,21 +18,25 @@ def descendants(pid):
     return found
 
 
+def all_pids():
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
 def with_environment(line):
     """The processes that live and were started with this NAME=VALUE in their environment, or forked by such a
     one: also those whose parent has ended."""
     found = []
-    for pid in filter(str.isdigit, os.listdir("/proc")):
+    for pid in all_pids():
         with contextlib.suppress(OSError), open(f"/proc/{pid}/environ", "rb") as file:
             if line.encode() in file.read().split(b"\0"):
-                found.append(int(pid))
+                found.append(pid)
     return found
 
 
 def family(leader):
     """The processes of a session that run, and all that descend from them; the oldest come first."""
     found = set()
-    for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):
+    for pid in all_pids():
         with contextlib.suppress(OSError):
             if int(fields(pid)[3]) == leader:
                 found.update((pid, *descendants(pid)))
