@@ -292,6 +292,12 @@ bool vmem_contains(CUdeviceptr ptr)
 	return space_contains(&vm.space, ptr);
 }
 
+bool vmem_overlaps(CUdeviceptr ptr, size_t size)
+{
+	return vmem_contains(ptr) ||
+	       (ptr < VMEM_BASE && size > VMEM_BASE - ptr && vmem_contains(VMEM_BASE));
+}
+
 bool vmem_lookup(CUdeviceptr ptr, struct vmem_info *info)
 {
 	struct vmem_info found;

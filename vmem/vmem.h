@@ -139,6 +139,9 @@ CUresult vmem_free_kept(CUdeviceptr ptr);
 /* True if @ptr lies in the address space of vmem, live or not. No lock. */
 bool vmem_contains(CUdeviceptr ptr);
 
+/* True if a part of the @size bytes from @ptr lies there. No lock. */
+bool vmem_overlaps(CUdeviceptr ptr, size_t size);
+
 /* Describe the live allocation that @ptr points into; false if there is none. */
 bool vmem_lookup(CUdeviceptr ptr, struct vmem_info *info);
 

@@ -778,6 +778,8 @@ static void case_stack(void)
 
 /* ---- legacy IPC ---------------------------------------------------------------------------- */
 
+#include "tests/programs/fidelity_mappings.h"
+
 #include "tests/programs/fidelity_ipc.h"
 
 static const struct questions cases[] = {{"free_waits", case_free_waits, 1},
@@ -820,6 +822,8 @@ static const struct questions cases[] = {{"free_waits", case_free_waits, 1},
 					 {"frag", case_frag, 1},
 					 {"frag_few", case_frag_few, 1},
 					 {"attributes", case_attributes, 1},
+					 {"mappings", case_mappings, 1},
+					 {"foreign", case_foreign, 1},
 					 {"ipc_get", case_ipc_get, 1},
 					 {"ipc", case_ipc, 1},
 					 {"ipc_opener", case_ipc_opener, 1},

@@ -199,6 +199,7 @@ static void case_ipc_opener(void)
 	say_result("opening without flags", cuIpcOpenMemHandle(&ptr, said.whole, 0));
 	say_result("opening with flags of the future", cuIpcOpenMemHandle(&ptr, said.whole, 2));
 	say_result("opening 4 MiB", cuIpcOpenMemHandle(&ptr, said.whole, LAZY));
+	say_foreign("memory that is open", ptr, IPC_SIZE, ptr);
 	say_word("a word", ptr);
 	ask_pointer(ptr);
 	say_result("opening the handle of its middle",

@@ -275,9 +275,10 @@ SIM_EXPORT cuMemGetAccess(unsigned long long *flags, const CUmemLocation *locati
 
 	SIM_ENTER(cuMemGetAccess, NEED_HEALTHY);
 	map = map_find(ptr);
-	if (!map || map->kind != MAP_VMM || location->type != CU_MEM_LOCATION_TYPE_DEVICE ||
-	    location->id < 0 || location->id >= sim.config.devices)
+	if (location->type != CU_MEM_LOCATION_TYPE_DEVICE || location->id < 0 ||
+	    location->id >= sim.config.devices)
 		return CUDA_ERROR_INVALID_VALUE;
-	*flags = map->access[location->id];
-	return CUDA_SUCCESS;
+	/* [H200: fidelity foreign] */
+	*flags = map && map->kind == MAP_VMM ? map->access[location->id] : 0;
+	return map ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }

@@ -350,6 +350,28 @@ static struct opened *find_at_locked(CUdeviceptr ptr)
 	return NULL;
 }
 
+static struct opened *find_in_locked(CUdeviceptr ptr, size_t size)
+{
+	struct opened *o;
+
+	LL_FOREACH(list, o)
+	if (ptr - o->start < o->handle.size || o->start - ptr < size)
+		return o;
+	return NULL;
+}
+
+bool ipc_overlaps(CUdeviceptr ptr, size_t size)
+{
+	bool found;
+
+	if (!__atomic_load_n(&used, __ATOMIC_ACQUIRE))
+		return false;
+	pthread_mutex_lock(&lock);
+	found = find_in_locked(ptr, size);
+	pthread_mutex_unlock(&lock);
+	return found;
+}
+
 bool ipc_lookup(CUdeviceptr ptr, struct vmem_info *info)
 {
 	struct opened *o;
@@ -357,9 +379,7 @@ bool ipc_lookup(CUdeviceptr ptr, struct vmem_info *info)
 	if (!__atomic_load_n(&used, __ATOMIC_ACQUIRE) || vmem_contains(ptr))
 		return false;
 	pthread_mutex_lock(&lock);
-	LL_FOREACH(list, o)
-	if (ptr - o->start < o->handle.size)
-		break;
+	o = find_in_locked(ptr, 1);
 	if (o && info)
 		*info = (struct vmem_info){.start = o->start,
 					   .size = o->handle.size,

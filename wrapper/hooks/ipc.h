@@ -15,6 +15,9 @@
  */
 bool ipc_lookup(CUdeviceptr ptr, struct vmem_info *info);
 
+/* True if a part of the @size bytes from @ptr is such memory. */
+bool ipc_overlaps(CUdeviceptr ptr, size_t size);
+
 /*
  * Allow copies that run on @dev access to all memory of @owner that is open now; kernels have the
  * access, too. False: there is none to which the open has not given it, or the driver refuses.

@@ -85,11 +85,22 @@ CUresult hook_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, 
 	return result;
 }
 
+/*
+ * Memory that the program has not mapped by itself: natively these calls refuse it. The driver takes it
+ * for the program's, as it is mapped by the same calls.
+ */
+static bool is_mapped_by_us(CUdeviceptr ptr, size_t size)
+{
+	return vmem_overlaps(ptr, size) || ipc_overlaps(ptr, size);
+}
+
 CUresult hook_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset,
 		       CUmemGenericAllocationHandle handle, unsigned long long flags)
 {
 	CUresult result;
 
+	if (is_mapped_by_us(ptr, size))
+		return CUDA_ERROR_INVALID_VALUE;
 	if (objects_is_ours(handle))
 		return objects_map(ptr, size, offset, handle, flags);
 	result = real.cuMemMap(ptr, size, offset, handle, flags);
@@ -100,8 +111,11 @@ CUresult hook_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset,
 
 CUresult hook_cuMemUnmap(CUdeviceptr ptr, size_t size)
 {
-	CUresult result = shared_carries() ? objects_unmap(ptr, size) : real.cuMemUnmap(ptr, size);
+	CUresult result;
 
+	if (is_mapped_by_us(ptr, size))
+		return CUDA_ERROR_INVALID_VALUE;
+	result = shared_carries() ? objects_unmap(ptr, size) : real.cuMemUnmap(ptr, size);
 	if (!result)
 		handles_unmap(ptr, size);
 	return result;
@@ -110,8 +124,29 @@ CUresult hook_cuMemUnmap(CUdeviceptr ptr, size_t size)
 CUresult hook_cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc,
 			     size_t count)
 {
+	if (is_mapped_by_us(ptr, size))
+		return CUDA_ERROR_INVALID_VALUE;
 	return shared_carries() ? objects_set_access(ptr, size, desc, count)
 				: real.cuMemSetAccess(ptr, size, desc, count);
+}
+
+CUresult hook_cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location,
+			     CUdeviceptr ptr)
+{
+	struct vmem_info info;
+
+	if (!flags || !location || !is_mapped_by_us(ptr, 1))
+		return real.cuMemGetAccess(flags, location, ptr);
+	/* [H200: fidelity foreign] */
+	*flags = CU_MEM_ACCESS_FLAGS_PROT_NONE;
+	return vmem_contains(ptr) && !vmem_lookup(ptr, &info) ? CUDA_ERROR_INVALID_VALUE
+							      : CUDA_SUCCESS;
+}
+
+CUresult hook_cuMemAddressFree(CUdeviceptr ptr, size_t size)
+{
+	return is_mapped_by_us(ptr, size) ? CUDA_ERROR_INVALID_VALUE
+					  : real.cuMemAddressFree(ptr, size);
 }
 
 CUresult hook_cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop,
