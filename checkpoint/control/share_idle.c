@@ -22,6 +22,7 @@ static struct {
 void share_idle_set(unsigned int ms)
 {
 	idle.limit_ms = ms;
+	idle.probe_ms = ms;
 }
 
 void share_idle_stop(void)

@@ -11,7 +11,7 @@
 
 struct client;
 
-/* A job is idle after @ms without calls. */
+/* From now on a job is idle after @ms without calls. */
 void share_idle_set(unsigned int ms);
 
 /* Look, and tell @c. @watched: somebody waits for the job's memory. */
