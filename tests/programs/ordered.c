@@ -6,12 +6,13 @@
  *		[--step-ms N]
  *
  * Each thread takes allocations of mixed sizes from the default pool and from one of its own, in
- * streams of its own, in one that all threads share, and in its default stream; fills them there;
+ * streams of its own, in one that all threads share, in the legacy stream, in its default stream, and in
+ * that of a thread that ends at once; fills them there, now and then behind work that takes its time;
  * and later sums them up and frees them in another stream, which waits for the first one by an
  * event. Memory that another allocation gets too early has wrong words. --mib is a larger allocation
  * that lives to the end, --keep-mib free memory that a pool keeps.
  *
- * Now and then a stream ends, and a pool: 0 never, 1 once its work is done and its memory freed (the
+ * Now and then a stream ends, another of any kind comes in its place, and a pool ends: 0 never, 1 once its work is done and its memory freed (the
  * default), 2 while memory that was freed in it is on its way, or while it has memory. All of this is
  * allowed, but with 2 for both and three threads an H200's driver 580.159 dies by SIGSEGV in the third
  * step, when cudaw does not serve the memory.
@@ -24,7 +25,11 @@
 #define OPS         48 /* of each thread in a step */
 #define WORDS_MAX   (UINT64_C(1) << 19)
 #define KEEP        (UINT64_C(16) << 20) /* what a pool keeps */
+#define NAP_US      3000                 /* work that takes its time */
 #define COUNT(list) (sizeof(list) / sizeof((list)[0]))
+
+/* The streams of a worker, as slots name them. The legacy stream comes rarely: it waits for most others. */
+enum { REPLACED, BLOCKING, SHARED, OF_THREAD, LEGACY, STREAMS };
 
 /* When streams and pools end. */
 enum { NEVER, DONE, BUSY };
@@ -40,7 +45,7 @@ struct slot {
 struct worker {
 	pthread_t thread;
 	uint64_t random;
-	CUstream streams[4];
+	CUstream streams[STREAMS];
 	CUevent event;
 	CUmemoryPool pool;
 	CUdeviceptr sums; /* of OPS */
@@ -91,11 +96,24 @@ static uint64_t words_of(struct worker *w)
 	return any % 4 ? usual[any / 4 % COUNT(usual)] : 1 + any / 4 % (WORDS_MAX / 8);
 }
 
-static void fill(struct worker *w, struct slot *s)
+static unsigned int any_stream(struct worker *w)
+{
+	uint64_t any = next(w);
+
+	return any % 64 ? (unsigned int)(any / 64 % LEGACY) : LEGACY;
+}
+
+static void CUDA_CB nap(void *none)
+{
+	(void)none;
+	usleep(NAP_US);
+}
+
+static void fill_in(struct worker *w, struct slot *s, unsigned int stream)
 {
 	void *args[] = {&s->ptr, &s->words, &s->seed};
 
-	s->stream = (unsigned int)(next(w) % COUNT(w->streams));
+	s->stream = stream;
 	s->words = words_of(w);
 	s->seed = (uint32_t)next(w);
 	if (next(w) % 2)
@@ -103,12 +121,50 @@ static void fill(struct worker *w, struct slot *s)
 	else
 		CALL(cuMemAllocFromPoolAsync(&s->ptr, s->words * 4, w->pool,
 					     w->streams[s->stream]));
+	if (next(w) % 64 == 0)
+		CALL(cuLaunchHostFunc(w->streams[s->stream], nap, NULL));
 	CALL(cuLaunchKernel(gpu.iota, 64, 1, 1, 256, 1, 1, 0, w->streams[s->stream], args, NULL));
+}
+
+struct passed {
+	struct worker *w;
+	struct slot *slot;
+};
+
+/* Work of a stream that nobody can name any more, once the thread has ended. */
+static void *fill_and_end(void *arg)
+{
+	struct passed *p = arg;
+
+	CALL(cuCtxSetCurrent(gpu.ctx));
+	fill_in(p->w, p->slot, OF_THREAD);
+	CALL(cuEventRecord(p->w->event, CU_STREAM_PER_THREAD));
+	return NULL;
+}
+
+static void fill_by_thread(struct worker *w, struct slot *s)
+{
+	struct passed passed = {w, s};
+	pthread_t thread;
+
+	if (pthread_create(&thread, NULL, fill_and_end, &passed))
+		step_die("ordered: no thread");
+	pthread_join(thread, NULL);
+	s->stream = REPLACED;
+	CALL(cuStreamWaitEvent(w->streams[REPLACED], w->event, 0));
+}
+
+static void fill(struct worker *w, struct slot *s)
+{
+	if (next(w) % 64)
+		fill_in(w, s, any_stream(w));
+	else
+		fill_by_thread(w, s);
 }
 
 static void check_and_free(struct worker *w, struct slot *s)
 {
-	unsigned int to = (unsigned int)(next(w) % COUNT(w->streams));
+	unsigned int to = any_stream(w);
 	CUdeviceptr out = w->sums + w->checked * sizeof(uint64_t);
 	void *args[] = {&s->ptr, &s->words, &out};
 
@@ -137,15 +193,32 @@ static void check_sums(struct worker *w)
 	w->checked = 0;
 }
 
+static CUstream stream_of_any_kind(struct worker *w)
+{
+	static const unsigned int kinds[] = {CU_STREAM_NON_BLOCKING, CU_STREAM_DEFAULT};
+	unsigned int flags = kinds[next(w) % 2];
+	CUstream stream;
+	int priority;
+
+	CALL(cuCtxGetStreamPriorityRange(NULL, &priority));
+	if (next(w) % 2)
+		CALL(cuStreamCreate(&stream, flags));
+	else
+		CALL(cuStreamCreateWithPriority(&stream, flags, priority));
+	return stream;
+}
+
 /* What the stream has allocated is another's then. */
 static void replace_stream(struct worker *w)
 {
+	CUstream *stream = &w->streams[REPLACED];
+
 	if (streams_end == DONE)
-		CALL(cuStreamSynchronize(w->streams[0]));
-	CALL(cuEventRecord(w->event, w->streams[0]));
-	CALL(cuStreamDestroy(w->streams[0]));
-	CALL(cuStreamCreate(&w->streams[0], CU_STREAM_NON_BLOCKING));
-	CALL(cuStreamWaitEvent(w->streams[0], w->event, 0));
+		CALL(cuStreamSynchronize(*stream));
+	CALL(cuEventRecord(w->event, *stream));
+	CALL(cuStreamDestroy(*stream));
+	*stream = stream_of_any_kind(w);
+	CALL(cuStreamWaitEvent(*stream, w->event, 0));
 }
 
 /* Of the worker's allocations some are of another pool. */
@@ -184,10 +257,11 @@ static void start(struct worker *w, uint64_t seed)
 {
 	w->random = seed * 0x9e3779b97f4a7c15 + 1;
 	CALL(cuCtxSetCurrent(gpu.ctx));
-	CALL(cuStreamCreate(&w->streams[0], CU_STREAM_NON_BLOCKING));
-	CALL(cuStreamCreate(&w->streams[1], CU_STREAM_DEFAULT));
-	w->streams[2] = common;
-	w->streams[3] = CU_STREAM_PER_THREAD;
+	CALL(cuStreamCreate(&w->streams[REPLACED], CU_STREAM_NON_BLOCKING));
+	CALL(cuStreamCreate(&w->streams[BLOCKING], CU_STREAM_DEFAULT));
+	w->streams[SHARED] = common;
+	w->streams[OF_THREAD] = CU_STREAM_PER_THREAD;
+	w->streams[LEGACY] = CU_STREAM_LEGACY;
 	CALL(cuEventCreate(&w->event, CU_EVENT_DISABLE_TIMING));
 	CALL(cuMemAlloc(&w->sums, OPS * sizeof(uint64_t)));
 	w->pool = pool_new(KEEP);
@@ -260,7 +334,7 @@ int main(int argc, char **argv)
 	__atomic_store_n(&ended, 1, __ATOMIC_RELAXED);
 	for (unsigned long i = 1; i < nthreads; i++)
 		pthread_join(workers[i].thread, NULL);
-	kept.stream = 2;
+	kept.stream = SHARED;
 	check_and_free(&workers[0], &kept);
 	finish(&workers[0]);
 	free(workers);
