@@ -6,7 +6,7 @@ processes, forked when CUDA is in use already, whose batches come through shared
 A worker fills an unlinked file in /dev/shm and sends it as PyTorch does: a queue (a pipe and
 semaphores) has a ticket, for which a thread of the worker hands out the descriptor over a Unix
 socket. Each batch goes through the GPU and back, pinned. The program also waits by epoll on an
-eventfd, has a socket pair, a memfd, a deleted file, a named file in /dev/shm, two files of which it
+eventfd, has a socket pair, a memfd, a deleted file, one in /dev/shm that is mapped, two files of which it
 holds a record lock (loader_job-locked and, which is mapped, loader_job-mapped in TMPDIR), and a log file
 that it appends to.
 """
@@ -100,9 +100,9 @@ class Things:
         self.listener = socket.socket(socket.AF_UNIX)
         self.listener.bind("\0loader_job-%d" % os.getpid())
         self.listener.listen()
-        self.named = tempfile.NamedTemporaryFile(dir="/dev/shm", prefix="loader_job-")
-        self.named.truncate(SIZE)
-        self.shared = mmap.mmap(self.named.fileno(), SIZE)
+        self.unlinked = tempfile.TemporaryFile(dir="/dev/shm")
+        self.unlinked.truncate(SIZE)
+        self.shared = mmap.mmap(self.unlinked.fileno(), SIZE)
         for file in (self.memory, self.deleted.fileno()):
             os.pwrite(file, bytes(SIZE), 0)
         self.locked = [open(os.path.join(tempfile.gettempdir(), name), "w+b")

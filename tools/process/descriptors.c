@@ -23,6 +23,8 @@ static bool classify(const char *target, struct descriptor *opened)
 		opened->kind = DESCRIPTOR_SOCKET;
 	else if (!strncmp(target, "/dev/nvidia", strlen("/dev/nvidia")))
 		opened->kind = DESCRIPTOR_GPU;
+	else if (!strcmp(target, "anon_inode:[timerfd]"))
+		opened->kind = DESCRIPTOR_TIMER;
 	opened->inode = inode;
 	format_copy(opened->target, sizeof(opened->target), target);
 	return opened->kind != DESCRIPTOR_OTHER;

@@ -2,7 +2,7 @@
 #ifndef CUDAW_DESCRIPTORS_H
 #define CUDAW_DESCRIPTORS_H
 /*
- * The pipes, sockets and GPUs that processes have open, by the links in /proc/PID/fd. A process
+ * The pipes, sockets, GPUs and timers that processes have open, by the links in /proc/PID/fd. A process
  * that /proc does not show adds nothing.
  */
 #include "tools/process/tree.h"
@@ -16,6 +16,7 @@ enum descriptor_kind {
 	DESCRIPTOR_PIPE,
 	DESCRIPTOR_SOCKET,
 	DESCRIPTOR_GPU,
+	DESCRIPTOR_TIMER, /* timerfd_create(2) */
 };
 
 struct descriptor {

@@ -7,16 +7,20 @@
 #include "tools/process/unix_sockets.h"
 
 #include <arpa/inet.h>
+#include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/magic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 #include <unistd.h>
 
 #define LABEL_SIZE 128
+#define CRIU_S     10 /* from the look at a timer to CRIU's, at most */
 
 /* "1234 (python)" */
 static const char *label(pid_t pid, char *buf)
@@ -248,6 +252,125 @@ static bool children_have_no_gpu(const struct tree *tree, const struct descripto
 	return true;
 }
 
+static bool is_named_in_memory(const char *path)
+{
+	struct statfs fs;
+	struct stat st;
+
+	return !stat(path, &st) && S_ISREG(st.st_mode) && st.st_nlink && !statfs(path, &fs) &&
+	       (fs.f_type == TMPFS_MAGIC || fs.f_type == RAMFS_MAGIC ||
+		fs.f_type == HUGETLBFS_MAGIC);
+}
+
+/*
+ * CRIU keeps the path alone of a file that has a name. On a disk the file is the user's, as any other;
+ * in memory it is a part of what the processes know, and would come back as it is at the restore.
+ * proc_pid_map_files(5): the link leads to the file that is mapped, whatever its name is now.
+ */
+static bool maps_no_file_in_memory(pid_t pid, char *why, size_t size)
+{
+	char path[96], area[64], rights[8], name[LABEL_SIZE], *line = NULL;
+	bool none = true;
+	size_t room = 0;
+	FILE *maps;
+
+	snprintf(path, sizeof(path), "/proc/%d/maps", pid);
+	maps = fopen(path, "re");
+	while (maps && none && getline(&line, &room, maps) > 0) {
+		int at = 0;
+
+		if (sscanf(line, "%63s %7s %*s %*s %*s %n", area, rights, &at) != 2 || !at ||
+		    line[at] != '/' || rights[1] != 'w' || rights[3] != 's')
+			continue;
+		snprintf(path, sizeof(path), "/proc/%d/map_files/%s", pid, area);
+		none = !is_named_in_memory(path);
+		line[strcspn(line, "\n")] = '\0';
+		if (!none)
+			snprintf(why, size,
+				 "%s maps %s, a file in memory, which a snapshot cannot hold as "
+				 "it has a name",
+				 label(pid, name), line + at);
+	}
+	free(line);
+	if (maps)
+		fclose(maps);
+	return none;
+}
+
+static bool none_maps_files_in_memory(const struct tree *tree, char *why, size_t size)
+{
+	for (size_t i = 0; i < tree->n; i++)
+		if (!maps_no_file_in_memory(tree->pids[i], why, size))
+			return false;
+	return true;
+}
+
+/* While such a process lives, the id of its session or group is not free for a restore. */
+static bool sessions_stay_inside(const struct tree *tree, char *why, size_t size)
+{
+	char name[LABEL_SIZE], leader[LABEL_SIZE];
+	DIR *proc = opendir("/proc");
+	struct dirent *entry;
+	bool inside = true;
+
+	while (proc && inside && (entry = readdir(proc))) {
+		pid_t pid = atoi(entry->d_name), session = pid > 0 ? getsid(pid) : 0,
+		      group = pid > 0 ? getpgid(pid) : 0;
+		bool in_session = session > 0 && tree_has(tree, session);
+
+		if (tree_has(tree, pid) || !(in_session || (group > 0 && tree_has(tree, group))))
+			continue;
+		snprintf(why, size,
+			 "%s is in the %s of %s, but not below it: a restore would fail while it "
+			 "lives",
+			 label(pid, name), in_session ? "session" : "process group",
+			 label(in_session ? session : group, leader));
+		inside = false;
+	}
+	if (proc)
+		closedir(proc);
+	return inside;
+}
+
+/*
+ * CRIU restores a periodic timer disarmed if nobody has read its expiry when CRIU reads it
+ * [CRIU 4.2, seen]. proc_pid_fdinfo(5) has the format.
+ */
+static bool may_be_lost(const struct descriptor *timer)
+{
+	unsigned long long ticks = 0, left = 0, left_ns = 0, period = 0, period_ns = 0;
+	char path[64], line[128];
+	FILE *file;
+
+	snprintf(path, sizeof(path), "/proc/%d/fdinfo/%d", timer->pid, timer->fd);
+	file = fopen(path, "re");
+	while (file && fgets(line, sizeof(line), file))
+		if (sscanf(line, "ticks: %llu", &ticks) != 1 &&
+		    sscanf(line, "it_value: (%llu, %llu)", &left, &left_ns) != 2)
+			sscanf(line, "it_interval: (%llu, %llu)", &period, &period_ns);
+	if (file)
+		fclose(file);
+	return (period || period_ns) && (ticks || ((left || left_ns) && left < CRIU_S));
+}
+
+static bool timers_stay_armed(const struct descriptors *mine, char *why, size_t size)
+{
+	char name[LABEL_SIZE];
+
+	for (size_t i = 0; i < mine->n; i++) {
+		const struct descriptor *o = &mine->all[i];
+
+		if (o->kind != DESCRIPTOR_TIMER || !may_be_lost(o))
+			continue;
+		snprintf(why, size,
+			 "descriptor %d of %s is a periodic timer that expires too soon: CRIU "
+			 "would restore it disarmed",
+			 o->fd, label(o->pid, name));
+		return false;
+	}
+	return true;
+}
+
 bool outside_none(const struct tree *tree, char *why, size_t size)
 {
 	struct descriptors mine = {0}, others = {0};
@@ -262,10 +385,13 @@ bool outside_none(const struct tree *tree, char *why, size_t size)
 		snprintf(why, size, "out of memory for the list of its open files");
 	else
 		none = directories_are_there(tree, why, size) &&
+		       none_maps_files_in_memory(tree, why, size) &&
+		       timers_stay_armed(&mine, why, size) &&
 		       children_have_no_gpu(tree, &mine, why, size) &&
 		       no_network_has_tcp(tree, &mine, why, size) &&
 		       pipes_stay_inside(&mine, &others, why, size) &&
-		       sockets_stay_inside(&mine, &others, why, size);
+		       sockets_stay_inside(&mine, &others, why, size) &&
+		       sessions_stay_inside(tree, why, size);
 	free(mine.all);
 	free(others.all);
 	return none;

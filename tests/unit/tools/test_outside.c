@@ -6,18 +6,22 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/sched.h>
 #include <net/if.h>
+#include <poll.h>
 #include <sched.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/timerfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -211,6 +215,124 @@ START_TEST(every_process_has_its_own_network)
 }
 END_TEST
 
+/* A file in memory; NULL: it cannot be had here. */
+static char *map_named(const char *path, int protection, int flags)
+{
+	int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	void *at = MAP_FAILED;
+
+	if (fd >= 0 && !ftruncate(fd, 4096))
+		at = mmap(NULL, 4096, protection, flags, fd, 0);
+	if (fd >= 0)
+		close(fd);
+	return at == MAP_FAILED ? NULL : at;
+}
+
+START_TEST(named_files_in_memory_are_named)
+{
+	static const char text[] = "a file in memory";
+	char path[64], other[64];
+	char *shared;
+
+	snprintf(path, sizeof(path), "/dev/shm/cudaw-test\n%d", getpid());
+	snprintf(other, sizeof(other), "/dev/shm/cudaw-test-%d", getpid());
+	ck_assert_ptr_nonnull(map_named(path, PROT_READ, MAP_SHARED));
+	ck_assert_ptr_nonnull(map_named(path, PROT_READ | PROT_WRITE, MAP_PRIVATE));
+	ck_assert_msg(!is_refused_for(text), "%s", why);
+	shared = map_named(path, PROT_READ | PROT_WRITE, MAP_SHARED);
+	ck_assert_ptr_nonnull(shared);
+	if (geteuid()) {
+		printf("# the files of mappings cannot be looked at (it takes root)\n");
+	} else {
+		ck_assert_msg(is_refused_for(text), "%s", why);
+		ck_assert_ptr_nonnull(strstr(why, " maps /dev/shm/cudaw-test"));
+		/* By another name it is still there. */
+		ck_assert_int_eq(rename(path, other), 0);
+		ck_assert_msg(is_refused_for(text), "%s", why);
+	}
+	unlink(path);
+	unlink(other);
+	/* Without a name CRIU has its contents. */
+	ck_assert_msg(!is_refused_for(text), "%s", why);
+	munmap(shared, 4096);
+}
+END_TEST
+
+/*
+ * In a process that leads a session and has nothing open: whether a process in its session is refused
+ * once the parent of that has ended. An exit status.
+ */
+static int refuses_an_orphan(void)
+{
+	pid_t between;
+	int refused;
+
+	setsid();
+	close_range(0, ~0U, 0);
+	find_tree();
+	if (!outside_none(&tree, why, sizeof(why)))
+		return 2;
+	between = fork();
+	if (!between) {
+		if (!fork())
+			wait_for_signal(NULL);
+		_exit(0);
+	}
+	waitpid(between, NULL, 0);
+	refused = is_refused_for("in the session of");
+	signal(SIGUSR1, SIG_IGN);
+	kill(0, SIGUSR1); /* the orphan, which is in its group */
+	return !refused;
+}
+
+START_TEST(processes_of_the_session_are_below_it)
+{
+	int status;
+	pid_t leader = fork();
+
+	if (!leader)
+		_exit(refuses_an_orphan());
+	ck_assert_int_eq(waitpid(leader, &status, 0), leader);
+	ck_assert_int_eq(WEXITSTATUS(status), 0);
+}
+END_TEST
+
+static int timer(time_t first_s, time_t period_s)
+{
+	const struct itimerspec when = {.it_value = {.tv_sec = first_s, .tv_nsec = !first_s},
+					.it_interval.tv_sec = period_s};
+	int fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC);
+
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(timerfd_settime(fd, 0, &when, NULL), 0);
+	return fd;
+}
+
+START_TEST(periodic_timers_are_not_lost)
+{
+	static const struct {
+		time_t first_s, period_s;
+		bool refused;
+	} timers[] = {{3600, 3600, false},
+		      {0, 0, false},
+		      {2, 0, false},
+		      {0, 3600, true},
+		      {2, 3600, true}};
+
+	for (size_t i = 0; i < sizeof(timers) / sizeof(timers[0]); i++) {
+		int fd = timer(timers[i].first_s, timers[i].period_s);
+		struct pollfd ready = {.fd = fd, .events = POLLIN};
+
+		/* An expiry that nobody reads. */
+		if (!timers[i].first_s)
+			ck_assert_int_eq(poll(&ready, 1, -1), 1);
+		ck_assert_msg(is_refused_for("is a periodic timer") == timers[i].refused,
+			      "timer %zu: %s", i, why);
+		close(fd);
+	}
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("outside");
@@ -224,6 +346,9 @@ int main(void)
 	}
 	tcase_add_test(tc, children_of_any_id_are_found);
 	tcase_add_test(tc, every_process_has_its_own_network);
+	tcase_add_test(tc, named_files_in_memory_are_named);
+	tcase_add_test(tc, processes_of_the_session_are_below_it);
+	tcase_add_test(tc, periodic_timers_are_not_lost);
 	suite_add_tcase(s, tc);
 	return check_suite_run(s);
 }
