@@ -5,4 +5,4 @@ import simlib  # noqa: F401 (the simulated driver)
 from frag import compare
 from gpulib import main
 
-main(compare("frag_few"))
+main(compare("frag_few"), compare("frag_few_line", 2))

@@ -383,7 +383,8 @@ static void case_pool_gives_back(void)
 
 /* ---- small allocations, most of them freed --------------------------------------------------- */
 
-static void frag(size_t count, size_t size, size_t keep)
+/* @line: they are freed after a line on stdin, before which a pause may come. */
+static void frag(size_t count, size_t size, size_t keep, bool line)
 {
 	CUdeviceptr *all = calloc(count, sizeof(*all)), rest;
 	size_t before, after, total, live = 0;
@@ -391,6 +392,10 @@ static void frag(size_t count, size_t size, size_t keep)
 	CALL(cuMemGetInfo(&before, &total));
 	for (size_t i = 0; i < count; i++)
 		all[i] = alloc(size);
+	if (line) {
+		say("allocated: yes");
+		getchar();
+	}
 	for (size_t i = 0; i < count; i++)
 		if (i % keep)
 			CALL(cuMemFree(all[i]));
@@ -408,19 +413,29 @@ static void frag(size_t count, size_t size, size_t keep)
 
 static void case_frag(void)
 {
-	frag(20000, 100 * KIB, 300);
-	frag(200000, 4 * KIB, 8000);
-	frag(20000, 700 * KIB, 300);
-	frag(3000, 1536 * KIB, 50);
+	frag(20000, 100 * KIB, 300, false);
+	frag(200000, 4 * KIB, 8000, false);
+	frag(20000, 700 * KIB, 300, false);
+	frag(3000, 1536 * KIB, 50, false);
 }
 
 /* The same of less memory. */
 static void case_frag_few(void)
 {
-	frag(2000, 100 * KIB, 100);
-	frag(40000, 4 * KIB, 4000);
-	frag(300, 700 * KIB, 30);
-	frag(150, 1536 * KIB, 15);
+	frag(2000, 100 * KIB, 100, false);
+	frag(40000, 4 * KIB, 4000, false);
+	frag(300, 700 * KIB, 30, false);
+	frag(150, 1536 * KIB, 15, false);
+}
+
+static void case_frag_line(void)
+{
+	frag(20000, 100 * KIB, 300, true);
+}
+
+static void case_frag_few_line(void)
+{
+	frag(3000, 100 * KIB, 100, true);
 }
 
 /* ---- attributes ------------------------------------------------------------------------------ */
@@ -821,6 +836,8 @@ static const struct questions cases[] = {{"free_waits", case_free_waits, 1},
 					 {"pool_threads", case_pool_threads, 1},
 					 {"frag", case_frag, 1},
 					 {"frag_few", case_frag_few, 1},
+					 {"frag_line", case_frag_line, 1},
+					 {"frag_few_line", case_frag_few_line, 1},
 					 {"attributes", case_attributes, 1},
 					 {"mappings", case_mappings, 1},
 					 {"foreign", case_foreign, 1},

@@ -4,6 +4,8 @@
 #include "tests/unit/vmem/allocating.h"
 
 #define MANY 10000
+#define FEW  2000      /* of 1 MiB: blocks that a resume maps one by one */
+#define RUN  (16 * MB) /* that it maps at once, of so many */
 
 static CUdeviceptr many[MANY];
 
@@ -23,7 +25,7 @@ START_TEST(slabs_are_blocks_of_the_drivers_size)
 	/* The pause engine sees them in regions of 32 MiB. */
 	n = vmem_regions(NULL, 0);
 	ck_assert_uint_ge(n, MANY / 32);
-	ck_assert_uint_le(n, MANY / 32 + 2);
+	ck_assert_uint_le(n, MANY * MB / RUN + 2);
 
 	/* Some stay, but no more than of large regions. */
 	for (int i = 0; i < MANY; i++)
@@ -105,20 +107,20 @@ START_TEST(a_resume_maps_neighbours_at_once)
 		many[i] = alloc(MB);
 	calls = fake.count[FAKE_UNMAP];
 	pause_and_resume();
-	ck_assert_uint_le(fake.count[FAKE_UNMAP] - calls, MANY / 32 + 2);
+	ck_assert_uint_le(fake.count[FAKE_UNMAP] - calls, MANY * MB / RUN + 2);
 	calls = fake.count[FAKE_CREATE];
 	pause_and_resume();
-	ck_assert_uint_le(fake.count[FAKE_CREATE] - calls, MANY / 32 + 2);
+	ck_assert_uint_le(fake.count[FAKE_CREATE] - calls, MANY * MB / RUN + 2);
 	check_stats(MANY * MB, MANY * MB, 0, MANY);
 	OK(vmem_peer_enable(CTX2, 1, CTX1, 0));
-	ck_assert_uint_eq(fake_users(many[500] - many[500] % (32 * MB), 32 * MB), 1 << 0 | 1 << 1);
+	ck_assert_uint_eq(fake_users(many[500] - many[500] % RUN, RUN), 1 << 0 | 1 << 1);
 
 	/* What goes back only as a whole is not counted as spare. */
 	for (int i = 0; i < MANY; i++)
 		if (i % 100)
 			OK(vmem_free(many[i]));
 	vmem_get_stats(&st);
-	ck_assert_uint_ge(st.mapped, 100 * 32 * MB - 32 * MB);
+	ck_assert_uint_ge(st.mapped, 99 * RUN);
 	ck_assert_uint_eq(st.cached, 0);
 	/* The free slabs of a run are used first. */
 	calls = fake.count[FAKE_CREATE];
@@ -155,11 +157,11 @@ END_TEST
 /* Few slabs are mapped one by one, so that each can go back. */
 START_TEST(few_slabs_are_not_joined)
 {
-	for (int i = 0; i < 200; i++)
+	for (int i = 0; i < FEW; i++)
 		many[i] = alloc(MB);
 	pause_and_resume();
-	for (int i = 0; i < 200; i++)
-		if (i % 50)
+	for (int i = 0; i < FEW; i++)
+		if (i % 500)
 			OK(vmem_free(many[i]));
 	vmem_trim();
 	check_stats(4 * MB, 8 * MB, 0, 4);
@@ -185,7 +187,7 @@ START_TEST(a_run_that_fails)
 	ck_assert_int_eq(vmem_has_left(), _i);
 	vmem_get_stats(&st);
 	ck_assert_uint_eq(st.mapped, 0);
-	ck_assert_uint_eq(fake.used[0], _i ? 32 * MB : 0);
+	ck_assert_uint_eq(fake.used[0], _i ? RUN : 0);
 	fake.unmap_fails = CUDA_SUCCESS;
 	for (size_t i = 0; i < n; i++)
 		OK(vmem_region_map(regions[i].start));
