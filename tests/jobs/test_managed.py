@@ -5,8 +5,8 @@ were the driver's, and no obstacle for a pause. managed.txt has the answers that
 """
 import os
 
-from simlib import SANITIZED, errors_of_cudaw, paused_and_resumed, shared
-from gpulib import SCRATCH, Job, check, cudaw, cudaw_ok, equal, main, same_lines
+from simlib import MIB, SANITIZED, errors_of_cudaw, paused_and_resumed, shared, unsanitized
+from gpulib import SCRATCH, Group, Job, check, cudaw, cudaw_ok, equal, main, same_lines
 
 HOST = {"CUDAW_MANAGED": "host"}
 ANSWERS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "managed.txt")
@@ -99,10 +99,16 @@ def more_than_there_is():
           f"cudaw says {errors_of_cudaw(job)}")
 
 
+def more_than_there_is_in_small_pieces():
+    with Group(1000 * MIB) as group:
+        job = Job(*group.command("managed", "small_ones"), env=HOST)
+        equal(job.result(), "one of many small allocations: CUDA_ERROR_OUT_OF_MEMORY", "the answer")
+
+
 main(*[answers_are_those_of_managed_memory(case, text) for case, text in expected().items()],
      *[(name, case)
        for name, case in shared("managed.py", STEPS=120, STEP_MS=3, STILL=0.04, MIB=1 if SANITIZED else 8)
        if name.startswith("paused")],
      the_driver_serves_it_without_the_setting, a_managed_variable_keeps_the_context_on_the_gpu,
      with_translated_addresses, with_native_addresses_and_checks, a_snapshot_of_the_gpu_memory,
-     with_little_gpu_memory, more_than_there_is)
+     with_little_gpu_memory, more_than_there_is, unsanitized(more_than_there_is_in_small_pieces))

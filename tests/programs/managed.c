@@ -589,6 +589,17 @@ static void case_kept(void)
 	say_result("cuMemAllocManaged", cuMemAllocManaged(&m, SIZE, CU_MEM_ATTACH_GLOBAL));
 }
 
+/* In a control group with less memory than this takes. */
+static void case_small_ones(void)
+{
+	CUresult result = CUDA_SUCCESS;
+	CUdeviceptr m;
+
+	for (size_t got = 0; got < 4 * GIB && !result; got += 16 * MIB)
+		result = cuMemAllocManaged(&m, 16 * MIB, CU_MEM_ATTACH_GLOBAL);
+	say_result("one of many small allocations", result);
+}
+
 static void case_contexts(void)
 {
 	CUdeviceptr m, mine = managed(SIZE);
@@ -653,6 +664,7 @@ static const struct questions cases[] = {{"alloc", case_alloc, 1},
 					 {"captured", case_captured, 1},
 					 {"fault", case_fault, 1},
 					 {"kept", case_kept, 1},
+					 {"small_ones", case_small_ones, 1},
 					 {"contexts", case_contexts, 1},
 					 {"two_gpus", case_two_gpus, 2}};
 

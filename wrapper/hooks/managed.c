@@ -19,7 +19,9 @@ bool managed_is_served(void)
 	return word && !strcmp(word, "host");
 }
 
-#define LARGE (64UL << 20) /* a smaller allocation does not drain the machine */
+#define LOOK_BYTES (64UL << 20) /* of allocations, between two looks at the host memory */
+
+static size_t unseen; /* bytes that were allocated since the last look; atomic */
 
 /*
  * Host memory that is locked cannot be swapped out. A program that takes more than there is, as it
@@ -29,7 +31,7 @@ static bool is_there(size_t size)
 {
 	size_t machine, cgroup, free;
 
-	if (size < LARGE)
+	if (__atomic_add_fetch(&unseen, size, __ATOMIC_RELAXED) < LOOK_BYTES)
 		return true;
 	machine = hostmem_machine_available();
 	cgroup = hostmem_cgroup_available();
@@ -37,8 +39,10 @@ static bool is_there(size_t size)
 	/* 0: the process lacks a descriptor or memory to find out. */
 	if (!free)
 		return true;
-	if (size <= free && free - size >= HOSTMEM_RESERVE)
+	if (size <= free && free - size >= HOSTMEM_RESERVE) {
+		__atomic_store_n(&unseen, 0, __ATOMIC_RELAXED);
 		return true;
+	}
 	pr_err_once(
 		"CUDAW_MANAGED=host: an allocation of %zu bytes fails: %zu bytes of host memory are "
 		"available, of which %lu stay free",
