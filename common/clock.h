@@ -2,10 +2,17 @@
 #ifndef CUDAW_CLOCK_H
 #define CUDAW_CLOCK_H
 /* The clock of all waits and durations. */
+#include <stdint.h>
 #include <time.h>
 
 /* Milliseconds of CLOCK_MONOTONIC. Async-signal-safe. */
 double clock_ms(void);
+
+/* Whole microseconds of a duration; 0 if it is negative. */
+static inline uint64_t clock_us_of(double ms)
+{
+	return ms > 0 ? (uint64_t)(ms * 1e3) : 0;
+}
 
 /* A moment of clock_ms(), for calls that wait until a moment of CLOCK_MONOTONIC. */
 struct timespec clock_timespec(double ms);

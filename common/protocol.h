@@ -42,11 +42,11 @@
  *
  * pause, hold and resume send "progress PHASE DONE TOTAL" (bytes) about ten times a second, and
  * "note TEXT" if the outcome needs a remark (e.g. "already paused"). After a real pause the answer
- * has pause_ms, pause_bytes and pause_phase before its "end ok"; after a real resume, those of the
+ * has pause_us, pause_bytes and pause_phase before its "end ok"; after a real resume, those of the
  * resume. A client that disconnects does not stop its request, with one exception: a snapshot with
  * "image" that is not written yet is cancelled, since no process would add the image, unless other
  * requests want the pause. resume, regain and done send "ready" when the program is about to run
- * on: it may end from then on, and no answer come. A snapshot sends progress too, and snapshot_ms,
+ * on: it may end from then on, and no answer come. A snapshot sends progress too, and snapshot_us,
  * snapshot_bytes and snapshot_phase.
  *
  * hold is for the processes of one job, which may wait for each other on the GPU
@@ -226,9 +226,9 @@
  *	spilled		bytes of a paused job that are on disk (CUDAW_SPILL_DIR)
  *	snapshot	the directory that alone has a paused job's GPU memory; absent: none
  *	pool		bytes of host memory kept for the next pause: pinned, or made ready
- *	pause_ms pause_bytes resume_ms resume_bytes	the last pause and resume; absent before;
- *			milliseconds have decimals, bytes are of GPU memory
- *	pause_phase resume_phase	NAME MS; a line for each of its phases (engine.h), in order
+ *	pause_us pause_bytes resume_us resume_bytes	the last pause and resume; absent before;
+ *			whole microseconds, and bytes of GPU memory
+ *	pause_phase resume_phase	NAME US; a line for each of its phases (engine.h), in order
  *	reason		the reason for the state, or for the failure of the last request
  *	signals		a signal that pauses or resumes does not reach the job, and why; absent:
  *			both reach it, or are not used

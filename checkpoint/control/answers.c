@@ -7,6 +7,7 @@
 #include "checkpoint/ledger/driver_memory.h"
 #include "checkpoint/ledger/peers.h"
 #include "checkpoint/release/devices.h"
+#include "common/clock.h"
 #include "common/gpu.h"
 #include "common/nvml.h"
 #include "common/rundir.h"
@@ -15,6 +16,7 @@
 #include "vmem/vmem.h"
 
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -97,10 +99,11 @@ static void say_last(const struct client *c, const char *what, const struct engi
 {
 	if (!last->code)
 		return;
-	server_say(c, "%s_ms %.3f", what, last->ms);
+	server_say(c, "%s_us %" PRIu64, what, clock_us_of(last->ms));
 	server_say(c, "%s_bytes %zu", what, last->bytes);
 	for (size_t i = 0; i < last->nphases; i++)
-		server_say(c, "%s_phase %s %.3f", what, last->phases[i].name, last->phases[i].ms);
+		server_say(c, "%s_phase %s %" PRIu64, what, last->phases[i].name,
+			   clock_us_of(last->phases[i].ms));
 }
 
 void answers_status(const struct client *c, const struct answers_facts *facts)

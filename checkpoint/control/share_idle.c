@@ -6,6 +6,7 @@
 #include "checkpoint/gate/growth.h"
 #include "common/clock.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 #define LOOK_MS      100  /* between two looks whether a call has come */
@@ -58,7 +59,7 @@ static void end_probe(const struct client *c)
 		return;
 	idle.said = job_came_to_rest();
 	if (idle.said)
-		server_say(c, "idle %.0f", clock_ms() - idle.since_ms);
+		server_say(c, "idle %" PRIu64, clock_us_of(clock_ms() - idle.since_ms) / 1000);
 	else if (idle.probe_ms < PROBE_MAX_MS)
 		idle.probe_ms += clock_ms() - idle.since_ms;
 	else

@@ -20,7 +20,7 @@ def moves(_job, connection):
     """The answer to a pause or resume that copies 8 GiB, in an instant."""
     for done in (0, 4, 8):
         say(connection, f"progress copy {done * GIB} {8 * GIB}")
-    say(connection, "pause_ms 250.125", f"pause_bytes {8 * GIB}", "resume_ms 2000",
+    say(connection, "pause_us 250125", f"pause_bytes {8 * GIB}", "resume_us 2000000",
         f"resume_bytes {8 * GIB}", "end ok")
 
 
@@ -48,11 +48,11 @@ def test_timeout_is_passed_on():
 
 
 def test_notes():
-    FakeJob(Directory(), pause_ms=9, pause_bytes=9, answers={
+    FakeJob(Directory(), pause_us=9, pause_bytes=9, answers={
         "pause": ["note already paused", "end ok"]})
     # The figures in status are of an earlier pause.
     assert re.fullmatch(r"paused \d+: already paused\n", cudaw("pause", "abc123").out)
-    FakeJob(Directory(), answers={"resume": ["note the context is new", "resume_ms 1000.000",
+    FakeJob(Directory(), answers={"resume": ["note the context is new", "resume_us 1000000",
                                           f"resume_bytes {GIB}", "end ok"]})
     contains(cudaw("resume", "abc123").out, ": 1.0 GiB in 1.0 s, 1.1 GB/s; the context is new\n")
 
@@ -333,10 +333,10 @@ def test_progress_keeps_a_job_from_timing_out():
 def test_malformed_answers():
     for answer, message in [(b"progress copy many 7\nend ok\n", "malformed answer"),
                             (b"progress\nend ok\n", "malformed answer"),
-                            (b"pause_ms 0x10\nend ok\n", "malformed answer"),
+                            (b"pause_us 0x10\nend ok\n", "malformed answer"),
                             (b"pause_bytes 1.5\nend ok\n", "malformed answer"),
                             (b"pause_bytes 9223372036854775808\nend ok\n", "malformed answer"),
-                            (b"pause_ms " + b"9" * 400 + b"\nend ok\n", "malformed answer"),
+                            (b"pause_us " + b"9" * 400 + b"\nend ok\n", "malformed answer"),
                             (b"x" * 5000, "malformed answer"),
                             (b"\nend ok\n", "malformed answer"),
                             (b"end\n", "malformed answer"),

@@ -15,8 +15,8 @@ FIXTURES = os.path.join(os.path.dirname(__file__), "..", "kparams", "fixtures")
 COMMANDS = ["run", "ps", "pause", "resume", "trim", "share", "yield",
             "events", "doctor", "snapshot", "restore", "inspect", "verify",
             "kernels", "trace", "version"]
-FIGURES = ["pause_ms 250.125", "pause_bytes 8", "pause_phase copy 200.5", "resume_ms 9",
-           "resume_bytes 8", "resume_phase copy 5"]
+FIGURES = ["pause_us 250125", "pause_bytes 8", "pause_phase copy 200500", "resume_us 9000",
+           "resume_bytes 8", "resume_phase copy 5000"]
 
 
 def printed(command, *args, code=0):
@@ -32,7 +32,7 @@ def job(directory=None, **fields):
 
 
 def test_ps():
-    job(pause_ms=2, pause_bytes=3, pause_phase="copy 1", resume_ms=2, resume_bytes=3,
+    job(pause_us=2, pause_bytes=3, pause_phase="copy 1", resume_us=2, resume_bytes=3,
         resume_phase="map 1")
     check_documented("ps", printed("ps"))
 

@@ -41,8 +41,8 @@ def test_no_directory_is_no_jobs():
 def test_json_is_exact():
     job = FakeJob(Directory(), name="train", command="python train.py", state="paused",
                   gpu=["0 GPU-aa NVIDIA H200", "3 GPU-bb Other GPU"], managed=33500000001,
-                  unmanaged=529 << 20, paused=33500000001, pause_ms="1100.125",
-                  pause_bytes=33500000001, pause_phase=["drain 0.250", "copy 1000"],
+                  unmanaged=529 << 20, paused=33500000001, pause_us=1100125,
+                  pause_bytes=33500000001, pause_phase=["drain 250", "copy 1000000"],
                   spilled=4096, pool=8192, reason="asked to", signals="USR1 is kept", snapshot="/disk/train",
                   addressing="translated GPU 3 has no virtual memory")
     row = only(ps_json())
@@ -65,8 +65,8 @@ def test_json_is_exact():
 
 def test_table():
     job = FakeJob(Directory(), name="train", gpu=["0 GPU-aa A", "3 GPU-bb B"], state="waiting",
-                  managed=31 * GIB + GIB // 5, unmanaged=529 << 20, paused=100, spilled=20, pause_ms=1100,
-                  pause_bytes=31 * GIB, resume_ms=250, resume_bytes=8 * GIB, command="python t.py")
+                  managed=31 * GIB + GIB // 5, unmanaged=529 << 20, paused=100, spilled=20, pause_us=1100000,
+                  pause_bytes=31 * GIB, resume_us=250000, resume_bytes=8 * GIB, command="python t.py")
     head, row = cudaw("ps").out.splitlines()
     for title, value in [("ID", "abc123"), ("NAME", "train"), ("PID", str(job.pid)), ("GPU", "0,3"),
                          ("USER", pwd.getpwuid(os.getuid()).pw_name), ("STATE", "waiting"),
@@ -162,8 +162,8 @@ def test_a_job_that_drips_is_given_up():
 def test_malformed_answers():
     good = b"protocol 1\nid abc123\nstate running\n"
     for answer in [b"\n", b"x" * 5000, good + b"managed lots\nend ok\n", good + b"gpu 0\nend ok\n",
-                   good + b"managed -1\nend ok\n", good + b"pause_ms inf\nend ok\n",
-                   good + b"pause_ms 1.2.3\nend ok\n",
+                   good + b"managed -1\nend ok\n", good + b"pause_us inf\nend ok\n",
+                   good + b"pause_us 1.2\nend ok\n",
                    good + b"managed 99999999999999999999\nend ok\n",
                    good + b"name a\0b\nend ok\n", b"protocol 1\nend ok\n", b"end ok\n",
                    b"end\n", good + b"end failed\n",

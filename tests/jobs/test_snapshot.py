@@ -441,7 +441,7 @@ def a_paused_job_can_be_written_and_goes_on():
     path = directory()
     said = ask(job, f"snapshot {path}")
     equal(said[-1], "end ok", "the answer")
-    check(any(line.startswith("snapshot_ms ") for line in said), f"the answer is {said}")
+    check(any(line.startswith("snapshot_us ") for line in said), f"the answer is {said}")
     equal(told(job, "snapshot"), None, "the snapshot that the job is in")
     cudaw_ok("verify", path)
     shutil.rmtree(path)

@@ -10,8 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MS_MOST 1e12 /* of a pause: more than 30 years; JSON has no infinity */
-
 /* JSON's numbers are signed. */
 static int take_number(const char *text, uint64_t *value)
 {
@@ -56,15 +54,13 @@ static int take_addressing(struct job_status *status, char *value)
 	return 0;
 }
 
-static int take_ms(const char *text, double *ms)
+static int take_us(const char *text, double *ms)
 {
-	char *end;
+	uint64_t us;
+	int error = take_number(text, &us);
 
-	/* strtod(3) alone would take "inf" and "0x1p3" as well. */
-	if (!isdigit((unsigned char)*text) || text[strspn(text, "0123456789.")])
-		return -EBADMSG;
-	*ms = strtod(text, &end);
-	return *end || *ms > MS_MOST ? -EBADMSG : 0;
+	*ms = error ? 0 : us / 1e3;
+	return error;
 }
 
 static int take_text(char *buf, size_t size, const char *text)
@@ -73,26 +69,26 @@ static int take_text(char *buf, size_t size, const char *text)
 	return 0;
 }
 
-/* NAME MS */
+/* NAME US */
 static int take_phase(struct job_transfer *transfer, char *value)
 {
 	struct job_phase *phase = &transfer->phases[transfer->nphases];
-	char *ms = strchr(value, ' ');
+	char *us = strchr(value, ' ');
 
-	if (!ms || transfer->nphases == JOB_PHASES)
+	if (!us || transfer->nphases == JOB_PHASES)
 		return -EBADMSG;
-	*ms++ = '\0';
+	*us++ = '\0';
 	format_copy(phase->name, sizeof(phase->name), value);
 	transfer->nphases++;
-	return take_ms(ms, &phase->ms);
+	return take_us(us, &phase->ms);
 }
 
-/* "ms", "bytes" or "phase" of the last pause or resume; others are of a later protocol. */
+/* "us", "bytes" or "phase" of the last pause or resume; others are of a later protocol. */
 static int take_transfer(struct job_transfer *transfer, const char *what, char *value)
 {
 	transfer->known = true;
-	if (!strcmp(what, "ms"))
-		return take_ms(value, &transfer->ms);
+	if (!strcmp(what, "us"))
+		return take_us(value, &transfer->ms);
 	if (!strcmp(what, "bytes"))
 		return take_number(value, &transfer->bytes);
 	return !strcmp(what, "phase") ? take_phase(transfer, value) : 0;
