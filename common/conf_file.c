@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/conf_file.h"
 #include "common/settings.h"
+#include "common/text.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -156,6 +157,6 @@ const char *conf_file_daemon(void)
 	if (joins == -EBADMSG)
 		pr_err(CONF_FILE_NODE ": [share] join: expected node or off; off is used");
 	else if (joins < 0)
-		pr_warn(CONF_FILE_NODE ": %s: nobody joins a daemon by it", strerror(-joins));
+		pr_warn(CONF_FILE_NODE ": %s: nobody joins a daemon by it", error_text(-joins));
 	return joins > 0 ? "node" : NULL;
 }

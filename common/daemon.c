@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/daemon.h"
 #include "common/rundir.h"
+#include "common/text.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -29,7 +30,7 @@ static int connect_path(const char *path, const char **why)
 
 	if (snprintf(addr.sun_path, sizeof(addr.sun_path), "%s", path) >=
 	    (int)sizeof(addr.sun_path)) {
-		*why = strerrordesc_np(ENAMETOOLONG);
+		*why = error_text(ENAMETOOLONG);
 		return -ENAMETOOLONG;
 	}
 	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -39,7 +40,7 @@ static int connect_path(const char *path, const char **why)
 			return fd;
 	} else {
 		err = -errno;
-		*why = strerrordesc_np(-err);
+		*why = error_text(-err);
 	}
 	if (fd >= 0)
 		close(fd);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/hostmem.h"
 #include "common/shortage.h"
+#include "common/text.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -114,7 +115,7 @@ static void cgroup_lower(const struct cgroup_files *files, char *path, struct cg
 
 static size_t nothing_available(int error)
 {
-	pr_err("%s; no host memory counts as available", strerror(-error));
+	pr_err("%s; no host memory counts as available", error_text(-error));
 	return 0;
 }
 

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/rundir.h"
+#include "common/ascii.h"
 #include "common/settings.h"
 #include "common/shortage.h"
+#include "common/text.h"
 
 #define LOG_PREFIX "rundir: "
 #include "common/log.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <fcntl.h>
@@ -63,7 +64,7 @@ static const char *reason(const char *text, uid_t found, uid_t owner)
 /* The reason why a directory could not be opened. ENOTDIR alone does not show a symbolic link. */
 static const char *open_reason(const char *path, uid_t owner, int err)
 {
-	const char *text = strerrordesc_np(err);
+	const char *text = error_text(err);
 	struct stat st;
 
 	if ((err != ENOTDIR && err != ELOOP && err != EACCES) || lstat(path, &st))
@@ -88,7 +89,7 @@ int rundir_open(const char *path, uid_t owner, const char **why)
 	}
 	if (fstat(fd, &st) < 0) {
 		err = -errno;
-		*why = strerrordesc_np(-err);
+		*why = error_text(-err);
 	} else if (owner != RUNDIR_ANYONE && st.st_uid != owner) {
 		err = -EPERM;
 		*why = reason(NULL, st.st_uid, owner);
@@ -108,7 +109,7 @@ int rundir_create(const char *path, uid_t owner, const char **why)
 	if (mkdir(path, 0700) < 0 && errno != EEXIST) {
 		int err = errno;
 
-		*why = strerrordesc_np(err);
+		*why = error_text(err);
 		return -err;
 	}
 	return rundir_open(path, owner, why);
@@ -241,7 +242,7 @@ int rundir_listen(enum rundir_socket kind, bool quiet)
 		       "own CUDAW_RUNTIME_DIR",
 		       path, getpid(), kinds[kind].suffix);
 	else
-		pr_err("no socket in %s: %s", path, strerrordesc_np(-fd));
+		pr_err("no socket in %s: %s", path, error_text(-fd));
 	return fd;
 }
 
@@ -350,7 +351,7 @@ void rundir_job_id(char id[RUNDIR_ID_SIZE])
 	const char *job = setting_text(SETTING_JOB);
 	size_t len = 0;
 
-	while (job && isxdigit((unsigned char)job[len]))
+	while (job && ascii_is_xdigit(job[len]))
 		len++;
 	if (len == RUNDIR_ID_SIZE - 1 && !job[len])
 		memcpy(id, job, RUNDIR_ID_SIZE);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/size.h"
+#include "common/ascii.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -19,7 +19,7 @@ bool size_parse(const char *text, size_t *size)
 	value = strtoul(text, &end, 10);
 	unit = *end ? strchr(units, *end) : NULL;
 	shift = unit ? 10 * (unit - units + 1) : 0;
-	if (!isdigit((unsigned char)*text) || errno || (*end && (!unit || end[1])) ||
+	if (!ascii_is_digit(*text) || errno || (*end && (!unit || end[1])) ||
 	    value > SIZE_MAX >> shift)
 		return false;
 	*size = value << shift;

@@ -1,8 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/text.h"
 
-#include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
+
+const char *error_text(int error)
+{
+	const char *text = strerrordesc_np(error);
+
+	return text ? text : "unknown error";
+}
+
+/* @value with one decimal below 99.95, and with none above. */
+static const char *format_scaled(char *buf, double value, const char *unit)
+{
+	uint64_t tenths = (uint64_t)(value * 10 + 0.5);
+
+	if (tenths < 1000)
+		snprintf(buf, FORMAT_SIZE, "%" PRIu64 ".%u %s", tenths / 10,
+			 (unsigned int)(tenths % 10), unit);
+	else
+		snprintf(buf, FORMAT_SIZE, "%" PRIu64 " %s", (uint64_t)(value + 0.5), unit);
+	return buf;
+}
 
 const char *format_bytes(char *buf, uint64_t bytes)
 {
@@ -19,8 +39,7 @@ const char *format_bytes(char *buf, uint64_t bytes)
 		value /= 1024;
 		unit++;
 	}
-	snprintf(buf, FORMAT_SIZE, "%.*f %s", value < 99.95 ? 1 : 0, value, units[unit]);
-	return buf;
+	return format_scaled(buf, value, units[unit]);
 }
 
 const char *format_duration(char *buf, uint64_t ms)
@@ -30,7 +49,7 @@ const char *format_duration(char *buf, uint64_t ms)
 	if (ms < 1000)
 		snprintf(buf, FORMAT_SIZE, "%" PRIu64 " ms", ms);
 	else if (ms < 9950)
-		snprintf(buf, FORMAT_SIZE, "%.1f s", ms / 1000.0);
+		format_scaled(buf, ms / 1e3, "s");
 	else if (seconds < 60)
 		snprintf(buf, FORMAT_SIZE, "%" PRIu64 " s", seconds);
 	else if (seconds < 3600)
@@ -42,15 +61,25 @@ const char *format_duration(char *buf, uint64_t ms)
 	return buf;
 }
 
+const char *format_seconds(char *buf, double ms)
+{
+	uint64_t thousandths = (uint64_t)(ms + 0.5);
+	int len = snprintf(buf, FORMAT_SIZE, "%" PRIu64 ".%03u", thousandths / 1000,
+			   (unsigned int)(thousandths % 1000));
+
+	while (buf[len - 1] == '0')
+		len--;
+	if (buf[len - 1] == '.')
+		len--;
+	strcpy(buf + len, " s");
+	return buf;
+}
+
 const char *format_us(char *buf, double us)
 {
 	if (us < 1e3)
-		snprintf(buf, FORMAT_SIZE, "%.*f us", us < 99.95, us);
-	else if (us < 1e6)
-		snprintf(buf, FORMAT_SIZE, "%.*f ms", us < 99.95e3, us / 1e3);
-	else
-		snprintf(buf, FORMAT_SIZE, "%.*f s", us < 99.95e6, us / 1e6);
-	return buf;
+		return format_scaled(buf, us, "us");
+	return us < 1e6 ? format_scaled(buf, us / 1e3, "ms") : format_scaled(buf, us / 1e6, "s");
 }
 
 double rate_gbps(uint64_t bytes, double ms)
@@ -60,7 +89,9 @@ double rate_gbps(uint64_t bytes, double ms)
 
 const char *format_rate(char *buf, uint64_t bytes, double ms)
 {
-	snprintf(buf, FORMAT_SIZE, "%.1f GB/s", rate_gbps(bytes, ms));
+	uint64_t tenths = (uint64_t)(rate_gbps(bytes, ms) * 10 + 0.5);
+
+	snprintf(buf, FORMAT_SIZE, "%" PRIu64 ".%u GB/s", tenths / 10, (unsigned int)(tenths % 10));
 	return buf;
 }
 

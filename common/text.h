@@ -4,17 +4,30 @@
 /*
  * Numbers for people: memory in binary units (31.2 GiB), rates in decimal ones as in data sheets
  * (28.3 GB/s). Each function writes to @buf, of FORMAT_SIZE bytes, and returns it.
+ *
+ * The text does not depend on the locale, as that of printf(3) for floating-point numbers and of
+ * strerror(3) does: it may be made in the process of any program.
  */
+#include <inttypes.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #define FORMAT_SIZE 32
 
-/* For "%.2f GiB" of bytes / GIB. */
-#define GIB ((double)(1UL << 30))
+/* For printf(3), as "31.25 GiB": PRI_GIB, with GIB_ARGS(bytes), which looks at @bytes twice. */
+#define PRI_GIB         "%" PRIu64 ".%02u GiB"
+#define GIB_ARGS(bytes) gib_hundredths(bytes) / 100, (unsigned int)(gib_hundredths(bytes) % 100)
+static inline uint64_t gib_hundredths(uint64_t bytes)
+{
+	return (bytes / 1024 * 100 + (1 << 19)) >> 20;
+}
+
+/* As strerror(3) of a positive @error, in English. */
+const char *error_text(int error);
 
 const char *format_bytes(char *buf, uint64_t bytes);           /* 0 B, 340 MiB, 31.2 GiB */
 const char *format_duration(char *buf, uint64_t ms);           /* 340 ms, 1.1 s, 3 min 20 s */
+const char *format_seconds(char *buf, double ms);              /* 10 s, 0.25 s */
 const char *format_us(char *buf, double us);                   /* 0.2 us, 340 us, 12.5 ms, 900 s */
 const char *format_rate(char *buf, uint64_t bytes, double ms); /* 28.3 GB/s */
 

@@ -2,7 +2,8 @@
 #ifndef CUDAW_THREADS_H
 #define CUDAW_THREADS_H
 /*
- * Threads of this process that may have ended. No function runs as a thread of the program ends: the
+ * What our own threads do not take over from the program's, and threads of this process that may have
+ * ended. No function runs as a thread of the program ends: the
  * last calls of a thread may come from its last destructors.
  */
 #include <errno.h>
@@ -10,6 +11,17 @@
 #include <stdbool.h>
 #include <sys/types.h>
 #include <unistd.h>
+
+/*
+ * For a thread of ours that begins: floating-point numbers as in a new process. It has inherited the
+ * rounding of the thread that has made it, and its traps, which would be signals.
+ */
+static inline void threads_own_floats(void)
+{
+#ifdef __x86_64__
+	__builtin_ia32_ldmxcsr(0x1f80);
+#endif
+}
 
 /* The thread @tid has ended, and no later one has its number. */
 static inline bool threads_ended(pid_t tid)

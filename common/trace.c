@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/trace.h"
 #include "common/settings.h"
+#include "common/text.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -298,7 +299,7 @@ static void start(void)
 	compose(&event, "cudaw_trace");
 	error = tracefile_open(path, event.text, event.len);
 	if (error) {
-		pr_err("%s: %s; the program runs without a trace", path, strerror(-error));
+		pr_err("%s: %s; the program runs without a trace", path, error_text(-error));
 		return;
 	}
 	read_command(command, sizeof(command));

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/tracefile.h"
 #include "common/ownfd.h"
+#include "common/text.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -176,5 +177,5 @@ void tracefile_append(char *line, size_t len)
 
 	if (error)
 		pr_err("%s: %s; the trace ends here, the program runs on", file.path,
-		       strerror(-error));
+		       error_text(-error));
 }

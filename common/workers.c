@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/workers.h"
+#include "common/text.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -61,7 +62,7 @@ int workers_run(struct workers *w, size_t threads, void *(*work)(void *arg), voi
 	}
 	if (error)
 		pr_warn("only %zu of %zu threads: %s", started ? started : 1, want,
-			strerror(error));
+			error_text(error));
 	if (!started && w->count)
 		work(arg);
 	for (size_t i = 0; i < started; i++)

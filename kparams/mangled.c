@@ -14,6 +14,7 @@
  * If the parser does not understand a part of the name, it fails, and the types are unknown.
  */
 #include "kparams/mangled.h"
+#include "common/ascii.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -110,7 +111,7 @@ struct type kp_mangled_literal(struct parser *p)
 		return plain(KP_ANYTHING);
 	}
 	kp_mangled_type(p);
-	while (isalnum((unsigned char)*p->pos) && *p->pos != 'E')
+	while (ascii_is_alnum(*p->pos) && *p->pos != 'E')
 		p->pos++;
 	expect(p, "E");
 	return plain(KP_ANYTHING);
@@ -179,7 +180,7 @@ static bool parse_unqualified_name(struct parser *p)
 	bool special = false;
 
 	accept(p, "L");
-	if (isdigit((unsigned char)*p->pos)) {
+	if (ascii_is_digit(*p->pos)) {
 		parse_source_name(p);
 	} else if (*p->pos == 'U') {
 		parse_unnamed(p);
@@ -250,7 +251,7 @@ static void parse_discriminator(struct parser *p)
 	if (accept(p, "__")) {
 		parse_number(p);
 		expect(p, "_");
-	} else if (p->pos[0] == '_' && isdigit((unsigned char)p->pos[1])) {
+	} else if (p->pos[0] == '_' && ascii_is_digit(p->pos[1])) {
 		p->pos += 2;
 	}
 }
@@ -322,7 +323,7 @@ static struct type parse_function_type(struct parser *p)
 static struct type parse_array_type(struct parser *p)
 {
 	expect(p, "A");
-	if (isdigit((unsigned char)*p->pos))
+	if (ascii_is_digit(*p->pos))
 		parse_number(p);
 	else if (*p->pos != '_')
 		kp_mangled_expression(p);

@@ -6,8 +6,7 @@
  * arguments (mangled_expr.c), of which only the end matters.
  */
 #include "kparams/internal.h"
-
-#include <ctype.h>
+#include "common/ascii.h"
 
 #define MAX_COMPONENTS 4096
 #define MAX_DEPTH      256
@@ -99,9 +98,9 @@ static inline int parse_number(struct parser *p)
 {
 	int n = 0;
 
-	if (!isdigit((unsigned char)*p->pos))
+	if (!ascii_is_digit(*p->pos))
 		fail(p);
-	while (isdigit((unsigned char)*p->pos)) {
+	while (ascii_is_digit(*p->pos)) {
 		n = 10 * n + (*p->pos++ - '0');
 		if (n > 1 << 20)
 			fail(p);
@@ -116,8 +115,8 @@ static inline int parse_index(struct parser *p, int base)
 
 	if (accept(p, "_"))
 		return 0;
-	while (isdigit((unsigned char)*p->pos) || isupper((unsigned char)*p->pos)) {
-		int digit = isdigit((unsigned char)*p->pos) ? *p->pos - '0' : *p->pos - 'A' + 10;
+	while (ascii_is_digit(*p->pos) || ascii_is_upper(*p->pos)) {
+		int digit = ascii_is_digit(*p->pos) ? *p->pos - '0' : *p->pos - 'A' + 10;
 
 		p->pos++;
 		n = base * n + digit;
@@ -141,7 +140,7 @@ static inline void parse_source_name(struct parser *p)
 /* Two letters that stand for an operator. */
 static inline void parse_operator_name(struct parser *p)
 {
-	if (islower((unsigned char)p->pos[0]) && isalpha((unsigned char)p->pos[1]))
+	if (ascii_is_lower(p->pos[0]) && ascii_is_alpha(p->pos[1]))
 		p->pos += 2;
 	else
 		fail(p);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kparams/mangled.h"
+#include "common/ascii.h"
 
 static void parse_unresolved_name(struct parser *p)
 {
-	if (isdigit((unsigned char)*p->pos)) {
+	if (ascii_is_digit(*p->pos)) {
 		parse_source_name(p);
 	} else {
 		accept(p, "on");
@@ -19,11 +20,11 @@ static void parse_unresolved_name(struct parser *p)
  */
 static void parse_scope(struct parser *p)
 {
-	bool names = isdigit((unsigned char)*p->pos);
+	bool names = ascii_is_digit(*p->pos);
 
 	if (accept(p, "N"))
 		names = true;
-	if (!isdigit((unsigned char)*p->pos)) {
+	if (!ascii_is_digit(*p->pos)) {
 		kp_mangled_type(p);
 		if (*p->pos == 'I')
 			kp_mangled_template_args(p, false);
@@ -134,11 +135,11 @@ void kp_mangled_expression(struct parser *p)
 		kp_mangled_literal(p);
 	else if (*p->pos == 'T')
 		kp_mangled_template_param(p);
-	else if (isdigit((unsigned char)*p->pos) || !strncmp(p->pos, "on", 2))
+	else if (ascii_is_digit(*p->pos) || !strncmp(p->pos, "on", 2))
 		parse_unresolved_name(p);
 	else if (accept(p, "fp"))
 		parse_function_param(p, false);
-	else if (p->pos[0] == 'f' && p->pos[1] == 'L' && isdigit((unsigned char)p->pos[2]))
+	else if (p->pos[0] == 'f' && p->pos[1] == 'L' && ascii_is_digit(p->pos[2]))
 		parse_function_param(p, true);
 	else if (!parse_special_expression(p))
 		parse_operator(p);

@@ -12,8 +12,8 @@
  * buffer, which itself is aligned to 16 bytes at least.
  */
 #include "kparams/internal.h"
+#include "common/ascii.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,7 +62,7 @@ static int bad(const struct ptx *ptx, int code, const char *what)
 
 static bool is_word_char(char c)
 {
-	return isalnum((unsigned char)c) || c == '_' || c == '$' || c == '.' || c == '%';
+	return ascii_is_alnum(c) || c == '_' || c == '$' || c == '.' || c == '%';
 }
 
 /* The next @c at or after @from; the end if there is none. */
@@ -97,7 +97,7 @@ static bool at_comment(const struct ptx *ptx)
 static void skip_space(struct ptx *ptx)
 {
 	while (ptx->pos < ptx->end) {
-		if (isspace((unsigned char)*ptx->pos))
+		if (ascii_is_space(*ptx->pos))
 			ptx->pos++;
 		else if (at_comment(ptx))
 			skip_comment(ptx);
@@ -140,7 +140,7 @@ static bool to_number(struct word word, uint64_t *out)
 	if (!word.len || word.len > 9)
 		return false;
 	for (size_t i = 0; i < word.len; i++) {
-		if (!isdigit((unsigned char)word.text[i]))
+		if (!ascii_is_digit(word.text[i]))
 			return false;
 		n = 10 * n + (word.text[i] - '0');
 	}
@@ -355,7 +355,7 @@ int kp_ptx_info(const char *text, size_t size, struct kp_image_info *info, struc
 	if (!is(next_word(&ptx), ".target"))
 		return bad(&ptx, -EBADMSG, "no .target behind .version");
 	target = next_word(&ptx);
-	if (target.len > 3 && isalpha((unsigned char)target.text[target.len - 1])) {
+	if (target.len > 3 && ascii_is_alpha(target.text[target.len - 1])) {
 		suffix = target.text[target.len - 1];
 		target.len--;
 	}

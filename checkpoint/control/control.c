@@ -19,6 +19,8 @@
 #include "common/forked.h"
 #include "common/forks.h"
 #include "common/rundir.h"
+#include "common/text.h"
+#include "common/threads.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -101,7 +103,7 @@ static bool take_restored(void)
 	if (start == RUNDIR_START_UNKNOWN) {
 		pr_err_once("the program has closed our socket or pipe, and no descriptor is left "
 			    "for another: %s; it is tried again",
-			    strerror(EMFILE));
+			    error_text(EMFILE));
 		return false;
 	}
 	/* If a start time is missing, the program may have closed them. */
@@ -150,7 +152,7 @@ static void sleep_and_read(void)
 	fds[0] = (struct pollfd){.fd = wake_reader(), .events = POLLIN};
 	if (poll(fds, 1 + n, patience_ms()) < 0) {
 		if (errno != EINTR) {
-			pr_err_once("poll: %s; looking every %d ms instead", strerror(errno),
+			pr_err_once("poll: %s; looking every %d ms instead", error_text(errno),
 				    BLIND_MS);
 			usleep(BLIND_MS * 1000);
 		}
@@ -184,6 +186,7 @@ static void look_once(void)
 
 static void *control_main(void *arg)
 {
+	threads_own_floats();
 	for (;;)
 		look_once();
 	return arg;
@@ -257,7 +260,7 @@ static bool prepare(const struct cuda_driver *driver)
 	if (!error)
 		error = wake_open();
 	if (error) {
-		pr_err("this job cannot be paused: %s", strerror(-error));
+		pr_err("this job cannot be paused: %s", error_text(-error));
 		return false;
 	}
 	own_start = rundir_start_time(getpid());
@@ -282,7 +285,7 @@ static bool begin(void)
 	growth_end(); /* nobody would answer */
 	pr_err_once(
 		"this job cannot be paused: no control thread: %s; the next cuInit() tries again",
-		strerror(-error));
+		error_text(-error));
 	server_close();
 	rundir_unlink(RUNDIR_CONTROL, getpid());
 	return false;

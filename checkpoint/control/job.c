@@ -57,11 +57,11 @@ struct answers_facts job_facts(void)
 		snprintf(reason, sizeof(reason), "waits for its turn on the GPU");
 	else if (f.state == STATE_WAITING && state.lease == LEASE_OURS && engine_held_in())
 		snprintf(reason, sizeof(reason),
-			 "resume: waits for %.2f GiB of host memory, to read the snapshot",
-			 engine_held_bytes() / GIB);
+			 "resume: waits for " PRI_GIB " of host memory, to read the snapshot",
+			 GIB_ARGS(engine_held_bytes()));
 	else if (f.state == STATE_WAITING && state.lease == LEASE_OURS)
-		snprintf(reason, sizeof(reason), "resume: waits for %.2f GiB of GPU memory%s",
-			 engine_paused_bytes() / GIB,
+		snprintf(reason, sizeof(reason), "resume: waits for " PRI_GIB " of GPU memory%s",
+			 GIB_ARGS(engine_paused_bytes()),
 			 engine_is_released() ? ", and for the memory of the context" : "");
 	return f;
 }
@@ -143,7 +143,7 @@ static void start(const struct control_action *action)
 		return;
 	}
 	snprintf(why, sizeof(why), "%s%s", event.exiting ? "" : "no thread can be started: ",
-		 event.exiting ? "the process exits" : strerror(-error));
+		 event.exiting ? "the process exits" : error_text(-error));
 	if (!starved && !event.exiting)
 		pr_err("an operation cannot begin: %s; if a signal asked for it, it is tried again",
 		       why);

@@ -5,6 +5,7 @@
 #include "common/forks.h"
 #include "common/rundir.h"
 #include "common/shortage.h"
+#include "common/text.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -64,7 +65,7 @@ void server_say(const struct client *c, const char *fmt, ...)
 	line[len++] = '\n';
 	if (send(ownfd_get(&c->own), line, len, MSG_NOSIGNAL | MSG_DONTWAIT) == len)
 		return;
-	pr_debug("send: %s", strerror(errno));
+	pr_debug("send: %s", error_text(errno));
 	if (c->adopted)
 		clients[c - clients].gone = true;
 }

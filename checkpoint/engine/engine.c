@@ -80,7 +80,7 @@ static int enter_quiet(struct engine_op *op, double deadline_ms)
 	if (ret == -ECANCELED || ret == -ETIME)
 		return engine_fail_wait(op, q.what, " (--timeout waits longer)");
 	if (ret)
-		return engine_fail(&op->result, END_FAILED, "drain: %s", strerror(-ret));
+		return engine_fail(&op->result, END_FAILED, "drain: %s", error_text(-ret));
 	queries_ask(op->drv, &engine.saved.contexts);
 	gate_rest();
 	return 0;

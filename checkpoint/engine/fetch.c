@@ -7,6 +7,7 @@
 #include "checkpoint/snapshot/dir.h"
 #include "checkpoint/snapshot/read.h"
 #include "common/hostmem.h"
+#include "common/text.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -107,11 +108,11 @@ static int put_chunk(void *arg, const struct snapshot_chunk *chunk, const void *
 	to = saved_slot(s, slot, &offset);
 	if (!to) {
 		ret = spill_write(data, VMEM_GRANULE, offset);
-		return ret ? snapshot_fail(error, ret, "the spill file: %s", strerror(-ret)) : 0;
+		return ret ? snapshot_fail(error, ret, "the spill file: %s", error_text(-ret)) : 0;
 	}
 	ret = hostmem_populate(to, VMEM_GRANULE);
 	if (ret)
-		return snapshot_fail(error, ret, "host memory ran out: %s", strerror(-ret));
+		return snapshot_fail(error, ret, "host memory ran out: %s", error_text(-ret));
 	if (!hostpool_block(slot * VMEM_GRANULE / HOSTPOOL_BLOCK)->present)
 		claims_take(VMEM_GRANULE);
 	memcpy(to, data, VMEM_GRANULE);

@@ -32,26 +32,28 @@ static struct gpu_lack guess(void)
 int engine_fail_lack(struct engine_op *op)
 {
 	const struct gpu_lack lack = engine.lack.dev < 0 ? guess() : engine.lack;
-	double needed = lack.needed / GIB, waited = op->timeout_ms / 1e3;
-	char amount[96], holders[160] = "";
+	char amount[96], holders[160] = "", waited[FORMAT_SIZE];
 	const struct gpu *gpu;
 	size_t count;
 
+	format_seconds(waited, op->timeout_ms);
 	if (lack.dev < 0)
 		return engine_fail(&op->result, END_TIMEOUT,
-				   "%.2f GiB of GPU memory did not come free within %g s; the job "
-				   "stays paused",
-				   saved_bytes(&engine.saved) / GIB, waited);
+				   PRI_GIB " of GPU memory did not come free within %s; the job "
+					   "stays paused",
+				   GIB_ARGS(saved_bytes(&engine.saved)), waited);
 	gpu = &devices_all(&count)[lack.dev];
 	freemem_holders(gpu, holders, sizeof(holders));
 	if (lack.free == SIZE_MAX)
-		snprintf(amount, sizeof(amount), "has less free than the %.2f GiB that are needed",
-			 needed);
+		snprintf(amount, sizeof(amount),
+			 "has less free than the " PRI_GIB " that are needed",
+			 GIB_ARGS(lack.needed));
 	else
-		snprintf(amount, sizeof(amount), "lacks %.2f GiB of the %.2f GiB that are needed",
-			 needed - lack.free / GIB, needed);
+		snprintf(amount, sizeof(amount),
+			 "lacks " PRI_GIB " of the " PRI_GIB " that are needed",
+			 GIB_ARGS(lack.needed - lack.free), GIB_ARGS(lack.needed));
 	return engine_fail(&op->result, END_TIMEOUT,
-			   "GPU %d (%s, %s) %s, after %g s%s%s; the job "
+			   "GPU %d (%s, %s) %s, after %s%s%s; the job "
 			   "stays paused",
 			   lack.dev, gpu->name, gpu->uuid, amount, waited, *holders ? "; " : "",
 			   holders);

@@ -29,7 +29,7 @@ static int fail_transfer(struct engine_op *op, const struct transfer *t)
 	case -EIO:
 		return t->error ? engine_fail_driver(result, op->drv, "copy", t->error)
 				: engine_fail(result, END_FAILED, "the spill file: %s",
-					      strerror(EIO));
+					      error_text(EIO));
 	case -ENOMEM:
 		return engine_fail(result, END_NOMEM, "host memory ran out during the copy");
 	case -ECANCELED:
@@ -41,7 +41,7 @@ static int fail_transfer(struct engine_op *op, const struct transfer *t)
 				   t->differs);
 	default:
 		return engine_fail(result, END_FAILED, "the spill file: %s",
-				   strerror(-t->workers.result));
+				   error_text(-t->workers.result));
 	}
 }
 
@@ -106,18 +106,20 @@ static int fail_room(struct engine_result *result, size_t slots, size_t pool_slo
 	size_t disk = spill_slots * VMEM_GRANULE;
 
 	if (disk)
-		return engine_fail(
-			result, END_NOMEM,
-			"%.2f GiB to be saved, %.2f GiB of host memory available (%.2f GiB is "
-			"left to others) and %.2f GiB of disk in CUDAW_SPILL_DIR: %.2f GiB are "
-			"missing",
-			need / GIB, host / GIB, HOSTMEM_RESERVE / GIB, disk / GIB,
-			(need - host - disk) / GIB);
-	return engine_fail(
-		result, END_NOMEM,
-		"%.2f GiB to be saved, %.2f GiB of host memory available (%.2f GiB is left to "
-		"others): %.2f GiB are missing",
-		need / GIB, host / GIB, HOSTMEM_RESERVE / GIB, (need - host) / GIB);
+		return engine_fail(result, END_NOMEM,
+				   PRI_GIB " to be saved, " PRI_GIB
+					   " of host memory available (" PRI_GIB " is "
+					   "left to others) and " PRI_GIB
+					   " of disk in CUDAW_SPILL_DIR: " PRI_GIB " are "
+					   "missing",
+				   GIB_ARGS(need), GIB_ARGS(host), GIB_ARGS(HOSTMEM_RESERVE),
+				   GIB_ARGS(disk), GIB_ARGS(need - host - disk));
+	return engine_fail(result, END_NOMEM,
+			   PRI_GIB " to be saved, " PRI_GIB " of host memory available (" PRI_GIB
+				   " is left to "
+				   "others): " PRI_GIB " are missing",
+			   GIB_ARGS(need), GIB_ARGS(host), GIB_ARGS(HOSTMEM_RESERVE),
+			   GIB_ARGS(need - host));
 }
 
 bool engine_has_room(size_t slots, size_t pool_slots, size_t spill_slots)
@@ -133,18 +135,18 @@ int engine_place(struct engine_op *op, size_t slots, size_t pool_slots, size_t s
 		return fail_room(&op->result, slots, pool_slots, spill_slots);
 	error = saved_place(&engine.saved, slots, pool_slots);
 	if (error)
-		return engine_fail(&op->result, END_NOMEM, "room for %.2f GiB: %s",
-				   slots * VMEM_GRANULE / GIB, strerror(-error));
+		return engine_fail(&op->result, END_NOMEM, "room for " PRI_GIB ": %s",
+				   GIB_ARGS(slots * VMEM_GRANULE), error_text(-error));
 	return 0;
 }
 
 static int fail_apart(struct engine_result *result, size_t apart, size_t missing)
 {
-	return engine_fail(
-		result, END_NOMEM,
-		"%.2f GiB of host memory needed for the driver's checkpoint (%.2f GiB are left to "
-		"others): %.2f GiB are missing",
-		apart / GIB, HOSTMEM_RESERVE / GIB, missing / GIB);
+	return engine_fail(result, END_NOMEM,
+			   PRI_GIB " of host memory needed for the driver's checkpoint (" PRI_GIB
+				   " are left to "
+				   "others): " PRI_GIB " are missing",
+			   GIB_ARGS(apart), GIB_ARGS(HOSTMEM_RESERVE), GIB_ARGS(missing));
 }
 
 int engine_check_room(struct engine_result *result)

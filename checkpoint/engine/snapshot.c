@@ -306,9 +306,10 @@ static int commit_snapshot(struct engine_op *op)
 	if (ret)
 		return engine_write_fail(result);
 	snprintf(result->note, sizeof(result->note),
-		 "%.2f GiB written; %.2f GiB zeros, %.2f GiB equal to others, %.2f GiB as before",
-		 totals.written / GIB, totals.zero / GIB, totals.duplicate / GIB,
-		 totals.unchanged / GIB);
+		 PRI_GIB " written; " PRI_GIB " zeros, " PRI_GIB " equal to others, " PRI_GIB
+			 " as before",
+		 GIB_ARGS(totals.written), GIB_ARGS(totals.zero), GIB_ARGS(totals.duplicate),
+		 GIB_ARGS(totals.unchanged));
 	return 0;
 }
 

@@ -95,11 +95,13 @@ bool engine_is_cancelled(const struct engine_op *op)
 
 int engine_fail_wait(struct engine_op *op, const char *what, const char *advice)
 {
+	char waited[FORMAT_SIZE];
+
 	if (engine_is_cancelled(op))
 		return engine_fail(&op->result, END_BUSY,
 				   "cancelled: a resume was asked for, or the process exits");
-	return engine_fail(&op->result, END_TIMEOUT, "%s within %g s; the job runs on%s", what,
-			   op->timeout_ms / 1e3, advice);
+	return engine_fail(&op->result, END_TIMEOUT, "%s within %s; the job runs on%s", what,
+			   format_seconds(waited, op->timeout_ms), advice);
 }
 
 /* A phase that came before gets the sum of the times. */

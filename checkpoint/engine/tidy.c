@@ -35,7 +35,7 @@ void engine_trim(struct engine_op *op)
 	struct engine_result *result = &op->result;
 	double start = clock_ms();
 	struct vmem_stats before, after;
-	size_t resident = hostpool_resident();
+	size_t resident = hostpool_resident(), host, gpu;
 	char text[QUIET_TEXT];
 	CUcontext ctx;
 
@@ -65,10 +65,11 @@ void engine_trim(struct engine_op *op)
 	hostpool_drop();
 	engine_publish();
 	vmem_get_stats(&after);
+	host = resident - hostpool_resident();
+	gpu = before.mapped > after.mapped ? before.mapped - after.mapped : 0;
 	snprintf(result->note, sizeof(result->note),
-		 "gave back %.2f GiB of host memory and %.2f GiB of GPU memory",
-		 (resident - hostpool_resident()) / GIB,
-		 (before.mapped > after.mapped ? before.mapped - after.mapped : 0) / GIB);
+		 "gave back " PRI_GIB " of host memory and " PRI_GIB " of GPU memory",
+		 GIB_ARGS(host), GIB_ARGS(gpu));
 	engine_succeed(op, start, 0);
 }
 

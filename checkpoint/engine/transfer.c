@@ -4,6 +4,7 @@
 #include "checkpoint/host/hostpool.h"
 #include "checkpoint/host/spill.h"
 #include "common/hostmem.h"
+#include "common/text.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -78,7 +79,7 @@ static int make_buffers(struct worker *w)
 		w->buffers = NULL;
 	}
 	if (!w->buffers) {
-		pr_debug("no memory for buffers: %s", strerror(errno));
+		pr_debug("no memory for buffers: %s", error_text(errno));
 		return -ENOMEM;
 	}
 	w->pinned = !w->drv->cuMemHostRegister_v2(w->buffers, 2 * w->buffer,

@@ -2,9 +2,9 @@
 #include "checkpoint/gate/quiet.h"
 #include "checkpoint/ledger/captures.h"
 #include "checkpoint/ledger/peers.h"
+#include "common/ascii.h"
 #include "common/clock.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -44,7 +44,7 @@ static void read_name(pid_t tid, char name[static 16])
 		n--;
 	name[n > 0 ? n : 0] = '\0';
 	for (; *name; name++)
-		if (!isprint((unsigned char)*name))
+		if (!ascii_is_print(*name))
 			*name = '?';
 }
 

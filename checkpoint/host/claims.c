@@ -5,6 +5,7 @@
 #include "checkpoint/host/promises.h"
 #include "common/rundir.h"
 #include "common/shortage.h"
+#include "common/text.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -66,7 +67,7 @@ static void lock_file(int fd)
 	}
 	if (error)
 		pr_debug("the file of claims is not locked: %s; claims are made without the lock",
-			 strerror(-error));
+			 error_text(-error));
 }
 
 static size_t min(size_t a, size_t b)
@@ -89,7 +90,7 @@ static size_t find_available(int fd, uint64_t group)
 	int error = fd < 0 ? 0 : promise_others(fd, group, &in_group, &in_all);
 
 	if (error)
-		pr_debug("the claims of other processes cannot be read: %s", strerror(-error));
+		pr_debug("the claims of other processes cannot be read: %s", error_text(-error));
 	return min(less(hostmem_machine_available(), in_all),
 		   less(hostmem_cgroup_available(), in_group));
 }
@@ -106,7 +107,7 @@ size_t claims_make(size_t wanted, size_t reserve)
 	error = is_shortage(fd) ? fd : hostmem_group(&group);
 	if (error) {
 		pr_err("cannot read the claims of others: %s; no host memory counts as available",
-		       strerror(-error));
+		       error_text(-error));
 		claims_drop();
 		return 0;
 	}
@@ -118,7 +119,7 @@ size_t claims_make(size_t wanted, size_t reserve)
 		lock_file(fd);
 		error = promise_make(&claim, fd, group, wanted);
 		if (error)
-			pr_debug("other processes do not see the claim: %s", strerror(-error));
+			pr_debug("other processes do not see the claim: %s", error_text(-error));
 	}
 	available = find_available(fd, group);
 	bytes = min(wanted, less(available, reserve));

@@ -2,6 +2,7 @@
 #include "checkpoint/host/hostpool.h"
 #include "common/hostmem.h"
 #include "common/settings.h"
+#include "common/text.h"
 #include "common/workers.h"
 
 #include <errno.h>
@@ -164,7 +165,7 @@ void hostpool_relax(bool ready)
 			continue;
 		b->present = false;
 		if (!b->pinned && madvise(b->start, HOSTPOOL_BLOCK, MADV_FREE))
-			pr_debug("MADV_FREE: %s", strerror(errno));
+			pr_debug("MADV_FREE: %s", error_text(errno));
 	}
 }
 

@@ -2,6 +2,7 @@
 #include "checkpoint/host/spill.h"
 #include "common/ownfd.h"
 #include "common/settings.h"
+#include "common/text.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -22,7 +23,7 @@ size_t spill_space(void)
 	if (!dir)
 		return 0;
 	if (statvfs(dir, &st)) {
-		pr_err("CUDAW_SPILL_DIR=%s: %s", dir, strerror(errno));
+		pr_err("CUDAW_SPILL_DIR=%s: %s", dir, error_text(errno));
 		return 0;
 	}
 	return st.f_bavail * st.f_frsize;
@@ -54,7 +55,8 @@ int spill_open(size_t size)
 	else
 		error = posix_fallocate(ownfd_get(&spill), 0, size);
 	if (error)
-		pr_err("CUDAW_SPILL_DIR=%s: no file of %zu bytes: %s", dir, size, strerror(error));
+		pr_err("CUDAW_SPILL_DIR=%s: no file of %zu bytes: %s", dir, size,
+		       error_text(error));
 	/* Another one may have a part of the job, and keeps that. */
 	if (error && fresh)
 		spill_close();

@@ -4,6 +4,7 @@
 #include "common/forks.h"
 #include "common/clock.h"
 #include "common/gpu.h"
+#include "common/threads.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -212,6 +213,7 @@ static void *drain_main(void *arg)
 	CUresult error = CUDA_SUCCESS;
 
 	(void)arg;
+	threads_own_floats();
 	drain.drv->cuThreadExchangeStreamCaptureMode(&mode);
 	pthread_mutex_lock(&lock);
 	for (size_t i = 0; i < drain.list.count && !drain.given_up && !error; i++) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/release/freemem.h"
 #include "common/gpu.h"
+#include "common/text.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -165,7 +166,7 @@ static int ask(struct child *child, char *answer, size_t size)
 		return error;
 	/* A sandbox of the program (seccomp) denies it, and will always: do not wait for it. */
 	pr_warn("%s cannot be run (%s); free GPU memory is not checked", FREEMEM_PROGRAM,
-		strerrordesc_np(-error));
+		error_text(-error));
 	return -ENOSYS;
 }
 

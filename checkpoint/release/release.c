@@ -14,6 +14,7 @@
 #include "common/rundir.h"
 #include "common/settings.h"
 #include "common/shortage.h"
+#include "common/text.h"
 #include "vmem/driver.h"
 #include "vmem/vmem.h"
 
@@ -259,7 +260,7 @@ static int lock_gpu(int dir, struct gpu_lock *lock, size_t bytes)
 	error = promise_make(&lock->promise, fd, 0, bytes);
 	if (error)
 		pr_warn("%s: other jobs cannot see how much memory this job needs to resume: %s",
-			lock->name, strerrordesc_np(-error));
+			lock->name, error_text(-error));
 	return 0;
 }
 
@@ -286,8 +287,7 @@ int release_lock(const size_t *carried)
 		if (!error)
 			locks[nlocks++] = lock;
 		else if (error != -EAGAIN)
-			pr_warn("%s/%s is not locked: %s", path, lock.name,
-				strerrordesc_np(-error));
+			pr_warn("%s/%s is not locked: %s", path, lock.name, error_text(-error));
 	}
 	close(dir);
 	if (error == -EAGAIN) {
@@ -337,7 +337,7 @@ bool release_fits(const size_t *carried, struct gpu_lack *lack)
 	beside_others = add_promised(needed);
 	error = freemem_query(gpus, (int)ngpus, bytes);
 	if (error && error != -ENOSYS)
-		pr_warn("cannot ask for the free GPU memory now: %s", strerrordesc_np(-error));
+		pr_warn("cannot ask for the free GPU memory now: %s", error_text(-error));
 	if (error)
 		return error == -ENOSYS && !beside_others;
 	for (size_t dev = 0; dev < ngpus; dev++)

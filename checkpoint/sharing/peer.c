@@ -4,6 +4,8 @@
 #include "common/forks.h"
 #include "common/ownfd.h"
 #include "common/rundir.h"
+#include "common/text.h"
+#include "common/threads.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -65,7 +67,7 @@ static void send_answer(int to, const struct share_answer *answer, int fd)
 		msg.msg_controllen = CMSG_LEN(sizeof(fd));
 	}
 	if (sendmsg(to, &msg, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
-		pr_debug("answer: %s", strerror(errno));
+		pr_debug("answer: %s", error_text(errno));
 }
 
 static bool is_of_our_user(int fd, pid_t *pid)
@@ -138,6 +140,7 @@ static void mend_listener(void)
 
 static void *serve(void *unused)
 {
+	threads_own_floats();
 	for (;;) {
 		int fd = ownfd_get(&listener), client;
 
@@ -208,7 +211,8 @@ static int start(peer_answer_fn answer)
 	answer_request = answer;
 	error = start_thread();
 	if (error) {
-		pr_err_once("no thread to share memory with other processes: %s", strerror(-error));
+		pr_err_once("no thread to share memory with other processes: %s",
+			    error_text(-error));
 		ownfd_close(&listener);
 		rundir_unlink(RUNDIR_PEER, getpid());
 		return error;

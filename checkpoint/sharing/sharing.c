@@ -4,6 +4,7 @@
 #include "checkpoint/sharing/peer.h"
 #include "common/forks.h"
 #include "common/rundir.h"
+#include "common/text.h"
 
 #include <errno.h>
 #include <string.h>
@@ -179,7 +180,7 @@ CUresult sharing_export(CUmemGenericAllocationHandle handle, CUmemAllocationHand
 	if (result == CUDA_SUCCESS) {
 		*fd = ticket_make(&name);
 		if (*fd < 0)
-			pr_err_once("no ticket for memory to be shared: %s", strerror(-*fd));
+			pr_err_once("no ticket for memory to be shared: %s", error_text(-*fd));
 	}
 	return result;
 }
@@ -237,7 +238,7 @@ CUresult sharing_import(const struct object_name *name, CUmemGenericAllocationHa
 		       error == -ESRCH    ? "that process has ended, or is not in "
 					    "this CUDAW_RUNTIME_DIR"
 		       : error == -ENOENT ? "it has freed the memory"
-					  : strerror(-error));
+					  : error_text(-error));
 	else
 		result = objects_import(handle, fd, answer.size, answer.build);
 	if (fd >= 0)

@@ -3,6 +3,7 @@
 #include "checkpoint/sharing/internal.h"
 #include "checkpoint/sharing/peer.h"
 #include "common/clock.h"
+#include "common/text.h"
 
 #include <errno.h>
 #include <stddef.h>
@@ -371,7 +372,7 @@ static int import_again(struct sharing_wait *w, const struct object_import *impo
 	if (error)
 		snprintf(w->text, sizeof(w->text), "memory of process %d: %s", import->name.pid,
 			 error == -ESRCH || error == -ENOENT ? "it has ended, or freed it"
-							     : strerror(-error));
+							     : error_text(-error));
 	return error;
 }
 

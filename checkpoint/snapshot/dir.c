@@ -4,6 +4,7 @@
 #include "common/forked.h"
 #include "common/protocol.h"
 #include "common/rundir.h"
+#include "common/text.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -40,7 +41,7 @@ static int lock(int dir, int how, struct snapshot_error *error)
 		return 0;
 	return snapshot_fail(error, -errno, "%s",
 			     errno == EWOULDBLOCK ? "another process reads or writes this snapshot"
-						  : strerror(errno));
+						  : error_text(errno));
 }
 
 static int open_locked(const char *path, int how, struct snapshot_error *error)
@@ -50,7 +51,7 @@ static int open_locked(const char *path, int how, struct snapshot_error *error)
 	forked_watch_directory(path);
 	dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (dir < 0)
-		return snapshot_fail(error, -errno, "%s", strerror(errno));
+		return snapshot_fail(error, -errno, "%s", error_text(errno));
 	ret = lock(dir, how, error);
 	if (!ret)
 		return dir;
@@ -176,7 +177,7 @@ static int check_entries(int dir, pid_t pid, struct snapshot_error *error)
 	int ret = 0;
 
 	if (!entries)
-		return snapshot_fail(error, -errno, "%s", strerror(errno));
+		return snapshot_fail(error, -errno, "%s", error_text(errno));
 	while (!ret && (entry = readdir(entries))) {
 		const char *name = entry->d_name;
 
@@ -202,7 +203,7 @@ int snapshot_dir_create(const char *path, uid_t owner, pid_t pid, struct snapsho
 	int dir, ret;
 
 	if (!made && errno != EEXIST)
-		return snapshot_fail(error, -errno, "%s", strerror(errno));
+		return snapshot_fail(error, -errno, "%s", error_text(errno));
 	dir = open_locked(path, LOCK_EX, error);
 	if (dir < 0)
 		return dir;
@@ -210,11 +211,11 @@ int snapshot_dir_create(const char *path, uid_t owner, pid_t pid, struct snapsho
 	if (!ret && (fstat(dir, &st) || st.st_uid != owner))
 		ret = snapshot_fail(error, -EPERM, "it belongs to another user");
 	if (!ret && fchmod(dir, 0700))
-		ret = snapshot_fail(error, -errno, "%s", strerror(errno));
+		ret = snapshot_fail(error, -errno, "%s", error_text(errno));
 	if (!ret && made) {
 		ret = sync_parent(path);
 		if (ret)
-			snapshot_fail(error, ret, "%s", strerror(-ret));
+			snapshot_fail(error, ret, "%s", error_text(-ret));
 	}
 	if (!ret)
 		return dir;
@@ -238,7 +239,7 @@ int snapshot_dir_numbers(int dir, uint32_t count, uint32_t *first, struct snapsh
 	uint32_t number, next = 1;
 
 	if (!entries)
-		return snapshot_fail(error, -errno, "%s", strerror(errno));
+		return snapshot_fail(error, -errno, "%s", error_text(errno));
 	while ((entry = readdir(entries)))
 		if (snapshot_parse_name(entry->d_name, &kind, &number) && number >= next)
 			next = number + 1;
@@ -254,14 +255,15 @@ int snapshot_dir_commit(int dir, struct snapshot_error *error)
 {
 	/* The files that the manifest names must be on disk before the manifest. */
 	if (fsync(dir) || renameat(dir, SNAPSHOT_MANIFEST_NEW, dir, SNAPSHOT_MANIFEST))
-		return snapshot_fail(error, -errno, SNAPSHOT_MANIFEST ": %s", strerror(errno));
+		return snapshot_fail(error, -errno, SNAPSHOT_MANIFEST ": %s", error_text(errno));
 	return 0;
 }
 
 int snapshot_dir_sync(int dir, struct snapshot_error *error)
 {
-	return fsync(dir) ? snapshot_fail(error, -errno, SNAPSHOT_MANIFEST ": %s", strerror(errno))
-			  : 0;
+	return fsync(dir)
+		       ? snapshot_fail(error, -errno, SNAPSHOT_MANIFEST ": %s", error_text(errno))
+		       : 0;
 }
 
 void snapshot_dir_empty(int dir)

@@ -4,6 +4,7 @@
 #include "common/json_out.h"
 #include "checkpoint/snapshot/dir.h"
 #include "checkpoint/snapshot/io.h"
+#include "common/text.h"
 #include "common/workers.h"
 
 #include <errno.h>
@@ -27,7 +28,7 @@ int host_image_open(int dir, uint32_t number, struct snapshot_error *error)
 
 	snapshot_name(SNAPSHOT_HOST, number, name);
 	fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	return fd < 0 ? snapshot_fail(error, -errno, "%s: %s", name, strerror(errno)) : fd;
+	return fd < 0 ? snapshot_fail(error, -errno, "%s: %s", name, error_text(errno)) : fd;
 }
 
 int host_image_make(int dir, uint32_t number, struct snapshot_error *error)
@@ -36,7 +37,7 @@ int host_image_make(int dir, uint32_t number, struct snapshot_error *error)
 
 	snapshot_name(SNAPSHOT_HOST, number, name);
 	if (mkdirat(dir, name, 0700))
-		return snapshot_fail(error, -errno, "%s: %s", name, strerror(errno));
+		return snapshot_fail(error, -errno, "%s: %s", name, error_text(errno));
 	return 0;
 }
 
@@ -86,7 +87,7 @@ static int take_file(struct listing *l, struct entry *e, struct snapshot_error *
 		return snapshot_fail(error, ret, "%s: it is not a regular file", e->name);
 	if (ret == -ENODATA)
 		return snapshot_fail(error, ret, "%s: it became shorter", e->name);
-	return ret ? snapshot_fail(error, ret, "%s: %s", e->name, strerror(-ret)) : 0;
+	return ret ? snapshot_fail(error, ret, "%s: %s", e->name, error_text(-ret)) : 0;
 }
 
 static int add_entry(struct listing *l, const char *name)
@@ -145,12 +146,12 @@ static int take_files(struct listing *l, struct snapshot_error *error)
 	l->error = error;
 	ret = read_names(l);
 	if (ret)
-		return snapshot_fail(error, ret, "%s", strerror(-ret));
+		return snapshot_fail(error, ret, "%s", error_text(-ret));
 	pthread_mutex_init(&l->lock, NULL);
 	l->workers.count = l->n;
 	ret = workers_run(&l->workers, THREADS, take_main, l);
 	pthread_mutex_destroy(&l->lock);
-	return ret == -ECANCELED ? snapshot_fail(error, ret, "%s", strerror(-ret)) : ret;
+	return ret == -ECANCELED ? snapshot_fail(error, ret, "%s", error_text(-ret)) : ret;
 }
 
 static void put_file(struct json_out *out, const struct entry *e)
@@ -218,7 +219,7 @@ int host_image_seal(int dir, uint32_t number, double ms, size_t *bytes,
 	}
 	ret = snapshot_io_write_file(directory, LIST, text, size, error);
 	if (!ret && fsync(directory))
-		ret = snapshot_fail(error, -errno, "%s", strerror(errno));
+		ret = snapshot_fail(error, -errno, "%s", error_text(errno));
 out:
 	if (out.file)
 		fclose(out.file);

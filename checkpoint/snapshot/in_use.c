@@ -3,6 +3,7 @@
 #include "checkpoint/snapshot/io.h"
 #include "common/proc.h"
 #include "common/rundir.h"
+#include "common/text.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -153,7 +154,7 @@ static int check_user(int dir, const struct user *user, pid_t pid, bool *gone,
 		return snapshot_fail(error, ret,
 				     "cannot tell whether %d, which " SNAPSHOT_IN_USE
 				     " names, has ended: %s",
-				     user->pid, strerror(-ret));
+				     user->pid, error_text(-ret));
 	presence = find_user(user, &st, &here);
 	*gone = presence == GONE;
 	if (*gone || (presence == HERE && user->pid == pid))
@@ -208,9 +209,9 @@ int snapshot_in_use_set(int dir, struct snapshot_error *error)
 	if (ret)
 		return snapshot_fail(error, -EAGAIN,
 				     "/proc does not have the id of this boot or PID namespace: %s",
-				     strerror(-ret));
+				     error_text(-ret));
 	if (fstat(dir, &st))
-		return snapshot_fail(error, -errno, "%s", strerror(errno));
+		return snapshot_fail(error, -errno, "%s", error_text(errno));
 	size = snprintf(text, sizeof(text), SNAPSHOT_FORMAT " %d %llu %lu %lu %s %lu %lu %s %s\n",
 			getpid(), start, (unsigned long)st.st_dev, (unsigned long)st.st_ino,
 			here.boot, here.ns_dev, here.ns_ino, here.machine, here.host);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/snapshot/io.h"
+#include "common/text.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -24,6 +25,9 @@ int snapshot_io_open(int dir, const char *name, int flags)
 		fd = openat(dir, name, flags & ~O_EXCL, 0600);
 	if (fd < 0)
 		return -errno;
+	/* The mode is not up to the program's umask(2). */
+	if (flags & O_CREAT)
+		fchmod(fd, 0600);
 	/* With O_NONBLOCK, io_uring would not wait for the disk. */
 	fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK);
 	return fd;
@@ -102,7 +106,7 @@ static int check_file(int fd, const char *name, size_t most, size_t *size,
 	struct stat st;
 
 	if (fstat(fd, &st))
-		return snapshot_fail(error, -errno, "%s: %s", name, strerror(errno));
+		return snapshot_fail(error, -errno, "%s: %s", name, error_text(errno));
 	if (!S_ISREG(st.st_mode))
 		return snapshot_fail(error, -EBADMSG, "%s: it is not a regular file", name);
 	if ((size_t)st.st_size > most)
@@ -123,7 +127,7 @@ int snapshot_io_read_file(int dir, const char *name, size_t most, char **data, s
 	int ret;
 
 	if (fd < 0)
-		return snapshot_fail(error, -errno, "%s: %s", name, strerror(errno));
+		return snapshot_fail(error, -errno, "%s: %s", name, error_text(errno));
 	ownfd_set(&file, fd);
 	ret = check_file(fd, name, most, &expected, error);
 	if (ret)
@@ -165,11 +169,12 @@ int snapshot_io_write_file(int dir, const char *name, const void *data, size_t s
 	fd = openat(dir, name, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC,
 		    0600);
 	if (fd < 0)
-		return snapshot_fail(error, -errno, "%s: %s", name, strerror(errno));
+		return snapshot_fail(error, -errno, "%s: %s", name, error_text(errno));
+	fchmod(fd, 0600);
 	ownfd_set(&file, fd);
 	ret = snapshot_io_write(&file, data, size, 0);
 	if (!ret && fsync(fd))
 		ret = -errno;
 	ownfd_close(&file);
-	return ret ? snapshot_fail(error, ret, "%s: %s", name, strerror(-ret)) : 0;
+	return ret ? snapshot_fail(error, ret, "%s: %s", name, error_text(-ret)) : 0;
 }

@@ -2,6 +2,7 @@
 #include "checkpoint/snapshot/lane.h"
 #include "checkpoint/snapshot/io.h"
 #include "common/clock.h"
+#include "common/text.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -30,7 +31,7 @@ static int open_file(struct snapshot_lanes *lanes, struct snapshot_lane *lane,
 	snapshot_name(SNAPSHOT_DATA, lane->number, name);
 	fd = snapshot_io_open(ownfd_get(lanes->dir), name, O_WRONLY | O_CREAT | O_EXCL);
 	if (fd < 0)
-		return snapshot_fail(error, fd, "%s: %s", name, strerror(-fd));
+		return snapshot_fail(error, fd, "%s: %s", name, error_text(-fd));
 	ownfd_set(&lane->file, fd);
 	return 0;
 }
@@ -50,7 +51,7 @@ static int take_done(struct snapshot_lanes *lanes, struct snapshot_lane *lane,
 		return say_closed(lane, error);
 	if (request->result < 0)
 		return snapshot_fail(error, request->result, "data-%u: writing at %" PRIu64 ": %s",
-				     lane->number, request->offset, strerror(-request->result));
+				     lane->number, request->offset, error_text(-request->result));
 	__atomic_fetch_add(lanes->done, SNAPSHOT_CHUNK, __ATOMIC_RELAXED);
 	return 0;
 }
@@ -166,7 +167,7 @@ static int sync_file(struct snapshot_lane *lane, struct snapshot_error *error)
 	if (fd < 0)
 		return say_closed(lane, error);
 	if (fsync(fd) || fstat(fd, &st))
-		return snapshot_fail(error, -errno, "data-%u: %s", lane->number, strerror(errno));
+		return snapshot_fail(error, -errno, "data-%u: %s", lane->number, error_text(errno));
 	if ((size_t)st.st_size != lane->size)
 		return snapshot_fail(error, -EIO, "data-%u: expected %zu bytes, found %zu",
 				     lane->number, lane->size, (size_t)st.st_size);

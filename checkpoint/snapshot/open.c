@@ -2,6 +2,7 @@
 #include "checkpoint/snapshot/open.h"
 
 #include "checkpoint/snapshot/dir.h"
+#include "common/text.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -71,7 +72,7 @@ static int check_data(int dir, const struct snapshot_manifest *m, struct snapsho
 	for (size_t i = 0; i < m->ndata; i++) {
 		snapshot_name(SNAPSHOT_DATA, m->data[i].number, name);
 		if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW))
-			return snapshot_fail(error, -errno, "%s: %s", name, strerror(errno));
+			return snapshot_fail(error, -errno, "%s: %s", name, error_text(errno));
 		if (!S_ISREG(st.st_mode))
 			return snapshot_fail(error, -EBADMSG, "%s: it is not a regular file", name);
 		if ((size_t)st.st_size != m->data[i].size)

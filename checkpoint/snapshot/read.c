@@ -3,6 +3,7 @@
 #include "checkpoint/snapshot/codec.h"
 #include "checkpoint/snapshot/io.h"
 #include "checkpoint/snapshot/queue.h"
+#include "common/text.h"
 #include "common/workers.h"
 
 #include <errno.h>
@@ -70,7 +71,7 @@ static int open_data(struct reader *r, uint32_t number, struct snapshot_error *e
 	r->number = number;
 	fd = snapshot_io_open(r->job->what->dir, name, O_RDONLY);
 	if (fd < 0)
-		return snapshot_fail(error, fd, "%s: %s", name, strerror(-fd));
+		return snapshot_fail(error, fd, "%s: %s", name, error_text(-fd));
 	ownfd_set(&r->file, fd);
 	if (fstat(fd, &st) || !S_ISREG(st.st_mode))
 		return snapshot_fail(error, -EBADMSG, "%s: it is not a regular file", name);
@@ -159,7 +160,7 @@ static int take_place(struct reader *r, struct snapshot_request *request,
 	slot->in_flight = false;
 	if (request->result < 0)
 		return snapshot_fail(error, request->result, "data-%u: %s", chunk->file,
-				     strerror(-request->result));
+				     error_text(-request->result));
 	if (request->result < chunk->stored)
 		return snapshot_fail(error, -EBADMSG,
 				     "data-%u: truncated: expected %u bytes at %" PRIu64

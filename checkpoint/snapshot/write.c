@@ -84,6 +84,7 @@ static bool find_written(int dir, struct written *written)
 static int check_room(int dir, size_t bytes, enum snapshot_codec codec,
 		      struct snapshot_error *error)
 {
+	char needed[FORMAT_SIZE], free[FORMAT_SIZE];
 	struct statvfs st;
 	size_t room;
 
@@ -94,8 +95,8 @@ static int check_room(int dir, size_t bytes, enum snapshot_codec codec,
 	room = st.f_bavail * st.f_frsize;
 	if (room >= bytes)
 		return 0;
-	return snapshot_fail(error, -ENOSPC, "%.3f GiB of disk needed, %.3f GiB free", bytes / GIB,
-			     room / GIB);
+	return snapshot_fail(error, -ENOSPC, "%s of disk needed, %s free",
+			     format_bytes(needed, bytes), format_bytes(free, room));
 }
 
 static bool none_wanted(const void *arg, enum snapshot_kind kind, uint32_t number)
@@ -112,7 +113,9 @@ static int make_empty(int dir, struct snapshot_error *error)
 	snapshot_dir_clean(dir, none_wanted, NULL);
 	fd = openat(dir, SNAPSHOT_MANIFEST_NEW, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	if (fd < 0)
-		return snapshot_fail(error, -errno, SNAPSHOT_MANIFEST_NEW ": %s", strerror(errno));
+		return snapshot_fail(error, -errno, SNAPSHOT_MANIFEST_NEW ": %s",
+				     error_text(errno));
+	fchmod(fd, 0600);
 	close(fd);
 	return 0;
 }
@@ -206,7 +209,7 @@ static int plan_chunks(struct snapshot_writer *w, struct snapshot_error *error)
 	w->header.chunk_size = SNAPSHOT_CHUNK;
 	w->header.nchunks = n;
 	if (getrandom(w->header.id, sizeof(w->header.id), 0) != sizeof(w->header.id))
-		return snapshot_fail(error, -EIO, "getrandom: %s", strerror(errno));
+		return snapshot_fail(error, -EIO, "getrandom: %s", error_text(errno));
 	return 0;
 }
 
@@ -262,7 +265,7 @@ static int get_data(struct snapshot_writer *w, struct snapshot_lane *lane,
 		return snapshot_fail(error, -ENOMEM, "out of memory");
 	ret = w->source->read(lane->buffer, SNAPSHOT_CHUNK,
 			      run->offset + (chunk->address - run->address));
-	return ret ? snapshot_fail(error, ret, "reading the memory to save: %s", strerror(-ret))
+	return ret ? snapshot_fail(error, ret, "reading the memory to save: %s", error_text(-ret))
 		   : 0;
 }
 
@@ -440,7 +443,7 @@ static int settle_file(const struct snapshot_writer *w, uint32_t number, size_t 
 	snapshot_name(SNAPSHOT_DATA, number, name);
 	fd = openat(dir_of(w), name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 	if (fd < 0 || fstat(fd, &st) || (number < w->first && fsync(fd)))
-		ret = snapshot_fail(error, -errno, "%s: %s", name, strerror(errno));
+		ret = snapshot_fail(error, -errno, "%s: %s", name, error_text(errno));
 	else
 		*size = st.st_size;
 	if (fd >= 0)

@@ -11,6 +11,8 @@ from clilib import equal, main
 
 REPOSITORY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
+with open(os.path.join(REPOSITORY, "vmem/vmem.c"), encoding="utf-8") as code:
+    LAST = len(code.readlines())
 ROOMS = ("common", "kparams", "vmem", "checkpoint", "wrapper", "tools", "docs")
 
 
@@ -58,14 +60,22 @@ def test_the_tree_as_it_is():
 
 
 def test_a_lower_directory_includes_a_higher_one():
-    with open(os.path.join(REPOSITORY, "vmem/vmem.c"), encoding="utf-8") as file:
-        number = len(file.readlines()) + 1
-    finds(f"vmem/vmem.c:{number}: vmem may not use checkpoint/gate/gate.h", "vmem/vmem.c",
+    finds(f"vmem/vmem.c:{LAST + 1}: vmem may not use checkpoint/gate/gate.h", "vmem/vmem.c",
           '#include "checkpoint/gate/gate.h"')
 
 
-def test_kparams_includes_something_of_ours():
-    finds("kparams may not use common/log.h", "kparams/memory.c", '#  include "common/log.h"')
+def test_kparams_includes_more_than_common():
+    finds("kparams may not use vmem/vmem.h", "kparams/memory.c", '#  include "vmem/vmem.h"')
+
+
+def test_what_depends_on_the_locale():
+    for line, what in (('double d = strtod(text, NULL);', "strtod("), ('int c = toupper (text[0]);', "toupper ("),
+                       ('snprintf(b, n, "%s: %-8.2f s", a, s);', '"%s: %-8.2f'), ("umask(077);", "umask("),
+                       ('say(c, "%lg", x);', '"%lg'), ("text = strerror(errno);", "strerror(")):
+        finds(f"vmem/vmem.c:{LAST + 1}: {what}: the result depends", "vmem/vmem.c", line)
+    for line in ("/* As strtod(3). */", 'say(c, "%d%% free, %zu free", n, m);', "bool island(int x);"):
+        equal(layers("vmem/vmem.c", line), ([], 0))
+    equal(layers("tools/command/run.c", "double d = strtod(text, NULL);"), ([], 0))
 
 
 def test_a_generator_writes_an_include():

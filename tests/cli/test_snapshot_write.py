@@ -130,7 +130,7 @@ def test_too_small_a_disk_is_refused_before_anything_is_written():
     with SmallDisk(30 * CHUNK) as path:
         code, _, err = run_mksnapshot("write", path, 1, 40)
         equal(code, 1)
-        contains(err, f"{path}: 0.078 GiB of disk needed, 0.059 GiB free")
+        contains(err, f"{path}: 80.0 MiB of disk needed, 60.0 MiB free")
         equal(os.listdir(path), [])
 
 
@@ -143,7 +143,7 @@ def test_what_may_shrink_enough_is_tried():
     with SmallDisk(128 << 10) as path:
         code, _, err = run_mksnapshot("write", path, 1, 400, "lz4")
         equal(code, 1)
-        contains(err, f"{path}: 0.002 GiB of disk needed, 0.000 GiB free")
+        contains(err, f"{path}: 1.6 MiB of disk needed, 128 KiB free")
 
 
 def test_a_disk_that_fills_up_leaves_the_old_snapshot():
