@@ -57,14 +57,14 @@ struct cgroup {
 };
 
 struct cgroup_files {
-	const char *mount, *limit, *usage, *active_key, *inactive_key;
+	const char *mount, *limit, *throttle, *usage, *active_key, *inactive_key;
 };
 
-static const struct cgroup_files cgroup_v2 = {"/sys/fs/cgroup", "memory.max", "memory.current",
-					      "active_file ", "inactive_file "};
-static const struct cgroup_files cgroup_v1 = {"/sys/fs/cgroup/memory", "memory.limit_in_bytes",
-					      "memory.usage_in_bytes", "total_active_file ",
-					      "total_inactive_file "};
+static const struct cgroup_files cgroup_v2 = {"/sys/fs/cgroup", "memory.max",   "memory.high",
+					      "memory.current", "active_file ", "inactive_file "};
+static const struct cgroup_files cgroup_v1 = {
+	"/sys/fs/cgroup/memory", "memory.limit_in_bytes", NULL,
+	"memory.usage_in_bytes", "total_active_file ",    "total_inactive_file "};
 
 static size_t min(size_t a, size_t b)
 {
@@ -94,6 +94,11 @@ static void cgroup_lower(const struct cgroup_files *files, char *path, struct cg
 
 		snprintf(name, sizeof(name), "%s%s/%s", files->mount, path, files->limit);
 		max = read_value(name, "", &c->error);
+		if (files->throttle) {
+			snprintf(name, sizeof(name), "%s%s/%s", files->mount, path,
+				 files->throttle);
+			max = min(max, read_value(name, "", &c->error));
+		}
 		snprintf(name, sizeof(name), "%s%s/%s", files->mount, path, files->usage);
 		usage = read_value(name, "", &c->error);
 		snprintf(name, sizeof(name), "%s%s/memory.stat", files->mount, path);

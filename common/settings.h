@@ -22,13 +22,13 @@ enum setting_kind {
 	A_WORD,
 	A_SIZE, /* a number of bytes, with or without K, M, G or T */
 	A_SIGNAL,
-	A_DIRECTORY,     /* exists */
-	A_NEW_DIRECTORY, /* exists, or its parent does */
-	A_FILE,          /* exists, or its directory does */
-	A_NEW_FILE,      /* is made in a directory that exists */
-	A_SOCKET,        /* of a daemon: off, user, node or an absolute path */
-	A_WEIGHT,        /* a whole number from 1 to SETTING_WEIGHT_MAX */
-	A_TEXT,          /* its reader checks it */
+	A_DISK_DIRECTORY, /* exists, and its files are not memory */
+	A_NEW_DIRECTORY,  /* exists, or its parent does */
+	A_FILE,           /* exists, or its directory does */
+	A_NEW_FILE,       /* is made in a directory that exists */
+	A_SOCKET,         /* of a daemon: off, user, node or an absolute path */
+	A_WEIGHT,         /* a whole number from 1 to SETTING_WEIGHT_MAX */
+	A_TEXT,           /* its reader checks it */
 };
 
 enum setting_reader { READ_BY_JOBS, READ_BY_COMMAND, READ_BY_BOTH, SET_BY_RUN, SETTING_READERS };
@@ -60,10 +60,11 @@ enum setting_reader { READ_BY_JOBS, READ_BY_COMMAND, READ_BY_BOTH, SET_BY_RUN, S
 	X(PREPARE, "CUDAW_PREPARE", A_WORD, WORDS("0", "1"), "0", "1", READ_BY_JOBS,                 \
 	  "1: make host memory for the next pause ready while the job runs, as its GPU memory "      \
 	  "grows; with CUDAW_RELEASE=memory, pinned.")                                               \
-	X(SPILL_DIR, "CUDAW_SPILL_DIR", A_DIRECTORY, NO_WORDS, "none", "nothing is written there",   \
-	  READ_BY_JOBS,                                                                              \
+	X(SPILL_DIR, "CUDAW_SPILL_DIR", A_DISK_DIRECTORY, NO_WORDS, "none",                          \
+	  "nothing is written there", READ_BY_JOBS,                                                  \
 	  "A directory on disk for the memory of a paused job that host memory does not hold. "      \
-	  "The file there has no name, and is gone when the job is.")                                \
+	  "The file there has no name, and is gone when the job is. A directory whose files are "    \
+	  "memory (tmpfs, ramfs, zram) is not used.")                                                \
 	X(VERIFY, "CUDAW_VERIFY", A_WORD, WORDS("0", "1"), "0", "1", READ_BY_JOBS,                   \
 	  "1: the GPU takes checksums of all memory that is moved, and a resume lets the job run "   \
 	  "only if they are the same.")                                                              \

@@ -117,8 +117,8 @@ def need_other_users():
 # ---- resources of a run
 
 def scratch(mode=0o755):
-    """A directory that is removed at the end; other users may look into it."""
-    path = tempfile.mkdtemp(prefix="cudaw-test-")
+    """A directory that is removed at the end; other users may look into it. /tmp may be memory."""
+    path = tempfile.mkdtemp(prefix="cudaw-test-", dir=os.environ.get("TMPDIR", "/var/tmp"))
     os.chmod(path, mode)
     atexit.register(shutil.rmtree, path, ignore_errors=True)
     return path

@@ -6,7 +6,7 @@ Usage: runner.py [OPTION]... [PROGRAM]...
 
 A test is a program. One that prints TAP counts each of its points; any other counts once, by its
 exit status: 0 passes, 77 skips, the rest fails. Each runs in a process group of its own, which is
-killed when the program ends or its time is up, and has a TMPDIR of its own, removed with it,
+killed when the program ends or its time is up, and has a TMPDIR of its own on a disk, removed with it,
 so that nothing stays behind.
 
 A failure is certain if running it again could only hide it: a sanitizer's report, a fatal signal,
@@ -187,7 +187,7 @@ def run(test):
     start = time.monotonic()
     stacks = ""
     with tempfile.TemporaryFile() as output, tempfile.TemporaryDirectory(
-            prefix="cudaw-", ignore_cleanup_errors=True) as directory, tempfile.TemporaryDirectory(
+            prefix="cudaw-", dir=os.environ.get("TMPDIR", "/var/tmp"), ignore_cleanup_errors=True) as directory, tempfile.TemporaryDirectory(
             prefix="cudaw-reports-", ignore_cleanup_errors=True) as reports:
         os.chmod(directory, 0o755)     # tests that become another user read what they made in it
         os.chmod(reports, 0o1777)

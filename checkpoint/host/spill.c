@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/host/spill.h"
+#include "common/memory_fs.h"
 #include "common/ownfd.h"
 #include "common/settings.h"
 #include "common/text.h"
@@ -7,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -15,18 +17,43 @@
 
 static struct ownfd spill = OWNFD_NONE;
 
+/* NULL: none, or one that would take memory instead of giving some. */
+static const char *directory(void)
+{
+	const char *dir = setting_text(SETTING_SPILL_DIR), *memory = dir ? memory_fs(dir) : NULL;
+
+	if (memory)
+		pr_err_once(
+			"CUDAW_SPILL_DIR=%s is on %s, which is memory: nothing is written there",
+			dir, memory);
+	return memory ? NULL : dir;
+}
+
+/* A larger file would be a signal to the program (SIGXFSZ). */
+static size_t largest_file(void)
+{
+	struct rlimit limit;
+
+	return getrlimit(RLIMIT_FSIZE, &limit) || limit.rlim_cur == RLIM_INFINITY ? SIZE_MAX
+										  : limit.rlim_cur;
+}
+
 size_t spill_space(void)
 {
-	const char *dir = setting_text(SETTING_SPILL_DIR);
+	const char *dir = directory();
+	size_t space, largest = largest_file();
 	struct statvfs st;
+	int error;
 
 	if (!dir)
 		return 0;
-	if (statvfs(dir, &st)) {
-		pr_err("CUDAW_SPILL_DIR=%s: %s", dir, error_text(errno));
+	error = statvfs(dir, &st) ? errno : st.f_flag & ST_RDONLY ? EROFS : 0;
+	if (error) {
+		pr_err("CUDAW_SPILL_DIR=%s: %s", dir, error_text(error));
 		return 0;
 	}
-	return st.f_bavail * st.f_frsize;
+	space = st.f_bavail * st.f_frsize;
+	return space < largest ? space : largest;
 }
 
 /* Not every file system supports both O_TMPFILE and O_DIRECT. */
@@ -39,7 +66,7 @@ static int open_unnamed(const char *dir)
 
 int spill_open(size_t size)
 {
-	const char *dir = setting_text(SETTING_SPILL_DIR);
+	const char *dir = directory();
 	bool fresh = spill.fd < 0;
 	int error = 0;
 

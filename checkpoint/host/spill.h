@@ -10,7 +10,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The bytes that the directory's file system has left for us; 0 if CUDAW_SPILL_DIR is not set. */
+/*
+ * The bytes that the directory's file system, and the largest size of a file, have left for us; 0 if
+ * CUDAW_SPILL_DIR is not set, is read-only or is memory (common/memory_fs.h).
+ */
 size_t spill_space(void);
 
 /*

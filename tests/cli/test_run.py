@@ -78,6 +78,7 @@ def test_wrong_settings_are_said_at_once():
             ("HOST_POOL", "-1", "expected a number of bytes, as 8G; the default is used"),
             ("HOST_POOL", "20000000T", "expected a number of bytes, as 8G; the default is used"),
             ("SPILL_DIR", f"{directory}/no", "No such file or directory; nothing is written there"),
+            ("SPILL_DIR", "/dev/shm", "its files are memory; nothing is written there"),
             ("SNAPSHOT_DIR", "here", "expected an absolute path; no snapshot is written"),
             ("SNAPSHOT_DIR", f"{directory}/no/new",
              "its directory does not exist; no snapshot is written"),

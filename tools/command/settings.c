@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/command/settings.h"
 
+#include "common/memory_fs.h"
 #include "common/settings.h"
 #include "common/signal_name.h"
 #include "checkpoint/snapshot/dir.h"
@@ -34,8 +35,9 @@ static const char *check_path(enum setting_kind kind, const char *path)
 	/* If the file of a trace exists, the job makes another one beside it. */
 	if (kind != A_NEW_FILE) {
 		if (!access(path, kind == A_FILE ? W_OK : W_OK | X_OK))
-			return NULL;
-		if (kind == A_DIRECTORY || errno != ENOENT)
+			return kind == A_DISK_DIRECTORY && memory_fs(path) ? "its files are memory"
+									   : NULL;
+		if (kind == A_DISK_DIRECTORY || errno != ENOENT)
 			return strerror(errno);
 	}
 	if (snprintf(parent, sizeof(parent), "%s", path) >= (int)sizeof(parent))
@@ -57,7 +59,7 @@ static bool check(const struct setting *setting, const char *value, char *why)
 			break;
 		}
 		/* fall through */
-	case A_DIRECTORY:
+	case A_DISK_DIRECTORY:
 	case A_FILE:
 	case A_NEW_FILE:
 		wrong = check_path(setting->kind, value);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/process/outside.h"
 
+#include "common/memory_fs.h"
 #include "common/proc.h"
 #include "common/text.h"
 #include "tools/process/descriptors.h"
@@ -10,13 +11,11 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <linux/magic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/statfs.h>
 #include <unistd.h>
 
 #define LABEL_SIZE 128
@@ -254,12 +253,9 @@ static bool children_have_no_gpu(const struct tree *tree, const struct descripto
 
 static bool is_named_in_memory(const char *path)
 {
-	struct statfs fs;
 	struct stat st;
 
-	return !stat(path, &st) && S_ISREG(st.st_mode) && st.st_nlink && !statfs(path, &fs) &&
-	       (fs.f_type == TMPFS_MAGIC || fs.f_type == RAMFS_MAGIC ||
-		fs.f_type == HUGETLBFS_MAGIC);
+	return !stat(path, &st) && S_ISREG(st.st_mode) && st.st_nlink && memory_fs(path);
 }
 
 /*

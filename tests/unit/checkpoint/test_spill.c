@@ -18,7 +18,7 @@ static int fd; /* the number that the file gets */
 
 static void setup(void)
 {
-	setenv("CUDAW_SPILL_DIR", "/tmp", 1);
+	setenv("CUDAW_SPILL_DIR", "/var/tmp", 1);
 	signal(SIGXFSZ, SIG_IGN);
 	fd = dup(0);
 	close(fd);
@@ -37,7 +37,9 @@ START_TEST(no_room_for_more_leaves_what_is_there)
 {
 	const struct rlimit limit = {2 * SIZE, RLIM_INFINITY};
 
+	ck_assert_uint_gt(spill_space(), 2 * SIZE);
 	ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
+	ck_assert_uint_eq(spill_space(), 2 * SIZE);
 	ck_assert_int_eq(spill_open(4 * SIZE), -EFBIG);
 	check_part();
 	ck_assert_int_eq(spill_open(2 * SIZE), 0);
@@ -55,6 +57,15 @@ START_TEST(one_that_the_program_has_closed_is_not_made_anew)
 }
 END_TEST
 
+START_TEST(memory_is_no_disk)
+{
+	spill_close();
+	setenv("CUDAW_SPILL_DIR", "/dev/shm", 1);
+	ck_assert_uint_eq(spill_space(), 0);
+	ck_assert_int_eq(spill_open(SIZE), -ENOENT);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("spill");
@@ -63,6 +74,7 @@ int main(void)
 	tcase_add_checked_fixture(tc, setup, spill_close);
 	tcase_add_test(tc, no_room_for_more_leaves_what_is_there);
 	tcase_add_test(tc, one_that_the_program_has_closed_is_not_made_anew);
+	tcase_add_test(tc, memory_is_no_disk);
 	suite_add_tcase(suite, tc);
 	return check_suite_run(suite);
 }

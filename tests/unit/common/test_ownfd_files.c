@@ -31,7 +31,7 @@ static bool is_open(int fd)
 
 static void setup(void)
 {
-	strcpy(directory, "/tmp/test-ownfd-XXXXXX");
+	strcpy(directory, "/var/tmp/test-ownfd-XXXXXX");
 	ck_assert_ptr_nonnull(mkdtemp(directory));
 	setenv("CUDAW_SPILL_DIR", directory, 1);
 	setenv("CUDAW_RUNTIME_DIR", directory, 1);
