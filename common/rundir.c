@@ -20,6 +20,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#define PF_EXITING 4 /* include/linux/sched.h; proc(5) shows it */
+
 int rundir_path(uid_t uid, char *path, size_t size, const char **why)
 {
 	const char *dir = setting_text(SETTING_RUNTIME_DIR);
@@ -42,6 +44,12 @@ int rundir_path(uid_t uid, char *path, size_t size, const char **why)
 	while (len > 1 && path[len - 1] == '/')
 		path[--len] = '\0';
 	return 0;
+}
+
+int rundir_find_home(struct rundir_home *home, const char **why)
+{
+	home->user = geteuid();
+	return rundir_path(home->user, home->path, sizeof(home->path), why);
 }
 
 /*
@@ -220,44 +228,56 @@ err_close:
 	return err;
 }
 
-int rundir_listen(enum rundir_socket kind, bool quiet)
+/* As another user the process would make a directory that its own user cannot use. */
+static int create_home(const struct rundir_home *home, const char **why)
 {
-	char path[PATH_MAX];
-	const char *why;
-	int dir, fd;
-	int err = rundir_path(geteuid(), path, sizeof(path), &why);
+	if (geteuid() == home->user)
+		return rundir_create(home->path, home->user, why);
+	*why = "this process runs as another user now";
+	return -EPERM;
+}
 
-	dir = err ? err : rundir_create(path, geteuid(), &why);
+int rundir_listen(enum rundir_socket kind, const struct rundir_home *home, bool quiet)
+{
+	const char *why;
+	int fd, dir = create_home(home, &why);
+
 	if (dir < 0) {
 		if (!quiet)
-			pr_err("%s cannot be used: %s", path, why);
+			pr_err("%s cannot be used: %s", home->path, why);
 		return dir;
 	}
-	fd = listen_in(kind, dir, path);
+	fd = listen_in(kind, dir, home->path);
 	close(dir);
 	if (fd >= 0 || quiet)
 		return fd;
 	if (fd == -EADDRINUSE)
 		pr_err("%s/%d%s is in use by another PID namespace: give each its "
 		       "own CUDAW_RUNTIME_DIR",
-		       path, getpid(), kinds[kind].suffix);
+		       home->path, getpid(), kinds[kind].suffix);
 	else
-		pr_err("no socket in %s: %s", path, error_text(-fd));
+		pr_err("no socket in %s: %s", home->path, error_text(-fd));
 	return fd;
 }
 
-void rundir_unlink(enum rundir_socket kind, pid_t pid)
+bool rundir_is_unnamed(enum rundir_socket kind, const struct rundir_home *home)
 {
-	char path[PATH_MAX], name[32];
-	const char *why;
-	int dir;
+	char path[sizeof(home->path) + 32];
+	struct stat st;
 
-	if (rundir_path(geteuid(), path, sizeof(path), &why))
-		return;
-	dir = rundir_open(path, geteuid(), &why);
+	snprintf(path, sizeof(path), "%s/%d%s", home->path, getpid(), kinds[kind].suffix);
+	return lstat(path, &st) && errno == ENOENT;
+}
+
+void rundir_unlink(enum rundir_socket kind, const struct rundir_home *home)
+{
+	const char *why;
+	char name[32];
+	int dir = rundir_open(home->path, home->user, &why);
+
 	if (dir < 0)
 		return;
-	socket_name(kind, pid, name, sizeof(name));
+	socket_name(kind, getpid(), name, sizeof(name));
 	unlinkat(dir, name, 0);
 	close(dir);
 }
@@ -311,6 +331,7 @@ void rundir_make_id(uint64_t seed, char id[RUNDIR_ID_SIZE])
 bool rundir_process(pid_t pid, struct rundir_process *process)
 {
 	char buf[1024], *p;
+	unsigned long flags;
 	ssize_t len;
 	int fd;
 
@@ -325,11 +346,16 @@ bool rundir_process(pid_t pid, struct rundir_process *process)
 	buf[len] = '\0';
 	/* proc(5) has the format. The name in brackets may itself have brackets and spaces. */
 	p = strrchr(buf, ')');
-	return p &&
-	       sscanf(p + 1,
-		      " %c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %ld "
-		      "%*d %" SCNu64,
-		      &process->state, &process->parent, &process->threads, &process->start) == 4;
+	if (!p || sscanf(p + 1,
+			 " %c %d %*d %*d %*d %*d %lu %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %ld "
+			 "%*d %" SCNu64,
+			 &process->state, &process->parent, &flags, &process->threads,
+			 &process->start) != 5)
+		return false;
+	process->exits = flags & PF_EXITING;
+	/* If a zombie has threads, only its main thread has ended. */
+	process->ended = (process->state == 'Z' || process->state == 'X') && process->threads < 2;
+	return true;
 }
 
 uint64_t rundir_start_time(pid_t pid)
@@ -339,11 +365,7 @@ uint64_t rundir_start_time(pid_t pid)
 	errno = 0;
 	if (!rundir_process(pid, &p))
 		return is_shortage(-errno) ? RUNDIR_START_UNKNOWN : 0;
-	/*
-	 * A zombie exists until its parent waits for it. If it has threads, only its main thread
-	 * has ended.
-	 */
-	return (p.state == 'Z' || p.state == 'X') && p.threads < 2 ? 0 : p.start;
+	return p.ended ? 0 : p.start;
 }
 
 void rundir_job_id(char id[RUNDIR_ID_SIZE])

@@ -21,6 +21,7 @@
  *
  * This module keeps no state and prints nothing, except the errors of rundir_listen().
  */
+#include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -50,20 +51,39 @@ int rundir_open(const char *path, uid_t owner, const char **why);
 int rundir_create(const char *path, uid_t owner, const char **why);
 
 /*
+ * Where a process has its sockets from its beginning to its end: its program may become another user, or change
+ * its environment, and others look for the sockets where they were.
+ */
+struct rundir_home {
+	uid_t user;
+	char path[PATH_MAX];
+};
+
+/* As of now, for the calling process. Returns and @why as rundir_path(). */
+int rundir_find_home(struct rundir_home *home, const char **why);
+
+/*
  * RUNDIR_CONTROL: the stream socket PID.sock, for the command. RUNDIR_PEER: PID.peer, for other
  * processes that share GPU memory (checkpoint/sharing/peer.h), which keeps messages apart.
  */
 enum rundir_socket { RUNDIR_CONTROL, RUNDIR_PEER };
 
 /*
- * Make the calling process's socket in its user's runtime directory, and listen. Returns the
- * descriptor (blocking, close-on-exec) or a negative errno, after one pr_err with the reason unless
- * @quiet. It replaces a socket that a dead process with the same PID left behind.
+ * Make the calling process's socket in @home, with the directory, and listen. Returns the descriptor
+ * (blocking, close-on-exec) or a negative errno, after one pr_err with the reason unless @quiet: -EPERM also
+ * if the process is another user by now. It replaces a socket that a dead process with the same PID left
+ * behind.
  */
-int rundir_listen(enum rundir_socket kind, bool quiet);
+int rundir_listen(enum rundir_socket kind, const struct rundir_home *home, bool quiet);
 
-/* Remove the socket of @pid, on exit. Harmless if there is none. */
-void rundir_unlink(enum rundir_socket kind, pid_t pid);
+/*
+ * True if the calling process's socket has no name in @home, so that nobody finds it. False if that cannot be
+ * known.
+ */
+bool rundir_is_unnamed(enum rundir_socket kind, const struct rundir_home *home);
+
+/* Remove the name of the calling process's socket, on exit. Harmless if there is none. */
+void rundir_unlink(enum rundir_socket kind, const struct rundir_home *home);
 
 /*
  * Connect to the socket of @pid in the directory @dir. Returns a non-blocking, close-on-exec
@@ -96,6 +116,8 @@ void rundir_make_id(uint64_t seed, char id[RUNDIR_ID_SIZE]);
 
 struct rundir_process {
 	char state; /* as in ps(1), 'T' if it is stopped */
+	bool exits; /* it has begun to end, and may still have memory */
+	bool ended; /* and has none; it stays until its parent waits for it */
 	pid_t parent;
 	long threads;
 	uint64_t start; /* clock ticks since boot */

@@ -198,7 +198,7 @@ static void on_exit_any(void)
 		growth_end();
 	operation_see_through();
 	if (forks_is_ours() && started)
-		rundir_unlink(RUNDIR_CONTROL, getpid());
+		server_unlink();
 }
 
 static void begin_anew_in_child(void)
@@ -287,7 +287,7 @@ static bool begin(void)
 		"this job cannot be paused: no control thread: %s; the next cuInit() tries again",
 		error_text(-error));
 	server_close();
-	rundir_unlink(RUNDIR_CONTROL, getpid());
+	server_unlink();
 	return false;
 }
 

@@ -28,6 +28,7 @@
 #define NO_ROOM        END_FAILED " the program has no free descriptor for an answer (RLIMIT_NOFILE)"
 #define TOO_LATE       END_BUSY " no request came, and others need the connection"
 
+static struct rundir_home home;
 static struct ownfd listener = OWNFD_NONE;
 /* A duplicate of the listening socket: closing it makes room for a client to be told why. */
 static struct ownfd reserved = OWNFD_NONE;
@@ -117,18 +118,23 @@ static int listen_alone(void)
 {
 	for (int tries = 0;; tries++) {
 		unsigned long mark = forks_mark();
-		int fd = rundir_listen(RUNDIR_CONTROL, missing);
+		int fd = rundir_listen(RUNDIR_CONTROL, &home, missing);
 
 		ownfd_set(&listener, fd);
 		reserve();
 		if (fd < 0 || !forks_came_since(mark) || tries == LISTEN_TRIES)
 			return fd;
-		rundir_unlink(RUNDIR_CONTROL, getpid());
+		server_unlink();
 		stop_listening();
 	}
 }
 
-void server_init(void)
+void server_unlink(void)
+{
+	rundir_unlink(RUNDIR_CONTROL, &home);
+}
+
+static void listen_at_home(void)
 {
 	int fd = listen_alone();
 
@@ -139,6 +145,16 @@ void server_init(void)
 	}
 	missing = false;
 	fcntl(fd, F_SETFL, O_NONBLOCK);
+}
+
+void server_init(void)
+{
+	const char *why;
+
+	if (rundir_find_home(&home, &why))
+		pr_err("%s cannot be used: %s", home.path, why);
+	else
+		listen_at_home();
 }
 
 void server_take_restored(void)
@@ -161,10 +177,10 @@ bool server_reopen(void)
 			c->gone = lost = true;
 	if (server_is_lost()) {
 		stop_listening();
-		server_init();
+		listen_at_home();
 		missing = ownfd_get(&listener) < 0;
 	} else if (missing && clock_ms() >= retry_ms) {
-		server_init();
+		listen_at_home();
 	}
 	return lost;
 }

@@ -63,6 +63,9 @@ struct client {
  */
 void server_init(void);
 
+/* Remove the socket's name: at the end of the process, or if nobody would answer. */
+void server_unlink(void);
+
 /* In a process image that was started again (ownfd.h): take the listening socket over. */
 void server_take_restored(void);
 

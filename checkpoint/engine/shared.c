@@ -35,9 +35,9 @@ static int fail_pause(struct engine_op *op, const struct sharing_wait *w, int er
 				   "the job",
 				   w->text, engine_job_name(id));
 	return engine_fail(&op->result,
-			   error == -ETIME   ? END_TIMEOUT
-			   : error == -EPERM ? END_UNSUPPORTED
-					     : END_BUSY,
+			   error == -ETIME                             ? END_TIMEOUT
+			   : error == -EPERM || error == -EHOSTUNREACH ? END_UNSUPPORTED
+								       : END_BUSY,
 			   "%s; the job runs on", w->text);
 }
 

@@ -35,7 +35,10 @@
 
 #define SHARE_PROCESSES 256 /* that share memory with one process, directly or by others */
 
-/* One process of those that have had its pid. */
+/*
+ * One process image of those that have had its pid. Of an instance 4 bytes are the ID of the thread that
+ * answers (peer.h), and 12 are random.
+ */
 struct share_process {
 	int32_t pid;
 	unsigned char instance[OBJECT_KEY];

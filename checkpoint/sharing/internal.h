@@ -9,8 +9,8 @@
 /* A process that takes part in a pause, as it last answered. */
 struct sharing_member {
 	struct share_process process;
-	uint64_t cycle; /* of its pause in which this process takes part */
-	enum { MEMBER_ANSWERS, MEMBER_SILENT, MEMBER_GONE } is;
+	uint64_t cycle;   /* of its pause in which this process takes part */
+	int error;        /* why it has no answer, as of peer_ask(); or 0 */
 	bool lost;        /* it has ended with memory that this process has imported */
 	double failed_ms; /* clock_ms(): since when its resume has failed, as far as seen; or 0 */
 	struct share_answer answer; /* without the peers */
@@ -36,10 +36,20 @@ bool sharing_lists(const struct share_process *list, size_t n, const struct shar
 /* The processes that share memory with this one directly, in @list; returns how many there are. */
 uint32_t sharing_list_peers(struct share_process list[SHARE_PROCESSES]);
 
+#define SHARING_LISTEN_MS \
+	3000 /* for a process that lives and has lost its socket to listen again */
+
 /*
- * Ask the exporter for a descriptor. 0, or as peer_ask(); -EBUSY: a pause has the memory; -ENOENT: it
+ * Ask the exporter for a descriptor. 0, or as peer_ask(); -EBUSY: a pause has the memory; -ENODATA: it
  * is freed; -EIO: the driver does not export it.
  */
 int sharing_fetch(const struct object_name *name, int *fd, struct share_answer *answer);
+
+/* True of an error of peer_ask() or sharing_fetch() if the process lives, and could not be asked. */
+bool sharing_is_unreached(int error);
+
+/* What an error of sharing_fetch() says of the exporter, in words that follow its PID. */
+#define SHARING_WHY 160
+void sharing_why(const struct object_name *name, int error, char *text, size_t size);
 
 #endif

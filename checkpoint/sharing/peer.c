@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/sharing/peer.h"
-#include "common/clock.h"
 #include "common/forks.h"
 #include "common/ownfd.h"
 #include "common/rundir.h"
@@ -9,11 +8,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <poll.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <signal.h>
-#include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/socket.h>
@@ -24,16 +23,19 @@
 
 #define ANSWER_MS  1000 /* for a process to answer */
 #define REQUEST_MS 200  /* for a process that has connected to send its request */
-#define LISTEN_MS  3000 /* for a process that lives to listen again */
-#define AGAIN_MS   10   /* between two tries to connect */
+#define NAME_MS    1000 /* between two looks whether the socket has its name */
 #define RETRY_MS   1000 /* until a lost socket is made again, if that failed */
 #define FULL_MS    10   /* between two tries to accept while no descriptor is free */
 
 FORKS_LOCK(lock); /* of what follows, while it is made */
 static bool started;
 static struct share_process self;
-static uint64_t own_start;                 /* rundir_start_time() of this process */
+static struct rundir_home home;
+static uint64_t own_start; /* rundir_start_time() of this process */
+static sem_t begun;        /* the thread has set the next one */
+static pid_t thread_id;
 static struct ownfd listener = OWNFD_NONE; /* the thread's, once that runs */
+static bool ending;                        /* the name is removed, and stays so */
 static peer_answer_fn answer_request;
 
 const struct share_process *peer_self(void)
@@ -45,6 +47,32 @@ bool peer_is_self(const struct share_process *process)
 {
 	return __atomic_load_n(&started, __ATOMIC_ACQUIRE) && process->pid == self.pid &&
 	       !memcmp(process->instance, self.instance, sizeof(self.instance));
+}
+
+/*
+ * The thread that answers lives exactly as long as the image of the process: exec() ends it, and so does
+ * an end. No number says as much: exec() keeps the PID and its start time, and a PID is used again.
+ */
+bool peer_is_gone(const struct share_process *process)
+{
+	struct rundir_process p;
+	int32_t thread;
+
+	memcpy(&thread, process->instance, sizeof(thread));
+	if (!tgkill(process->pid, thread, 0) || errno != ESRCH)
+		return false;
+	/* Threads end before the memory is given back, which takes the driver a while. */
+	return !rundir_process(process->pid, &p) || p.ended || !p.exits;
+}
+
+void peer_why(const struct share_process *process, int error, char *text, size_t size)
+{
+	if (error == -EAGAIN)
+		snprintf(text, size, "does not answer");
+	else
+		snprintf(text, size, "cannot be reached: %s: %s/%d.peer",
+			 error == -EPERM ? "another process listens" : error_text(-error),
+			 home.path, process->pid);
 }
 
 /* The control message of one descriptor. */
@@ -75,18 +103,18 @@ static bool is_of_our_user(int fd, pid_t *pid)
 	struct ucred peer;
 	socklen_t len = sizeof(peer);
 
-	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) || peer.uid != geteuid())
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) || peer.uid != home.user)
 		return false;
 	*pid = peer.pid;
 	return true;
 }
 
-/* Wait until @fd can be read. */
-static bool wait_for(int fd, int ms)
+/* Wait until @fd can be read: 1. 0: it cannot after @ms. Negative: poll() failed. */
+static int wait_for(int fd, int ms)
 {
 	struct pollfd p = {.fd = fd, .events = POLLIN};
 
-	return poll(&p, 1, ms) > 0;
+	return poll(&p, 1, ms);
 }
 
 /* Descriptors that come with a request are dropped by the kernel, as there is no place for them. */
@@ -99,14 +127,15 @@ static void serve_client(int client)
 	ssize_t size;
 	int fd = -1;
 
-	if (!is_of_our_user(client, &from.pid) || !wait_for(client, REQUEST_MS))
+	if (!is_of_our_user(client, &from.pid) || wait_for(client, REQUEST_MS) <= 0)
 		return;
 	size = recv(client, data, sizeof(data), MSG_DONTWAIT);
 	if (size < 0 || share_request_parse(data, (size_t)size, &request))
 		return;
 	memcpy(from.instance, request.from, sizeof(from.instance));
 	share_answer_begin(&answer);
-	if (memcmp(request.to, self.instance, sizeof(self.instance)))
+	/* A process of another PID namespace (0) cannot be known by its PID. */
+	if (!from.pid || memcmp(request.to, self.instance, sizeof(self.instance)))
 		answer.result = SHARE_STRANGER;
 	else
 		answer_request(&request, &from, &answer, &fd);
@@ -124,6 +153,12 @@ static bool is_restored(void)
 	       own_start != RUNDIR_START_UNKNOWN && start != own_start;
 }
 
+static int listen_again(void)
+{
+	return __atomic_load_n(&ending, __ATOMIC_ACQUIRE) ? -ECANCELED
+							  : rundir_listen(RUNDIR_PEER, &home, true);
+}
+
 /* The program has closed our socket, as it closes all descriptors; or this is a process image. */
 static void mend_listener(void)
 {
@@ -133,14 +168,30 @@ static void mend_listener(void)
 	}
 	if (ownfd_get(&listener) >= 0)
 		return;
-	ownfd_set(&listener, rundir_listen(RUNDIR_PEER, true));
+	ownfd_set(&listener, listen_again());
 	if (ownfd_get(&listener) < 0)
 		usleep(RETRY_MS * 1000);
+}
+
+/* Somebody may remove our socket from the directory, or the directory. */
+static void mend_name(void)
+{
+	int fd = rundir_is_unnamed(RUNDIR_PEER, &home) ? listen_again() : -1;
+
+	if (fd < 0)
+		return;
+	ownfd_close(&listener);
+	ownfd_set(&listener, fd);
 }
 
 static void *serve(void *unused)
 {
 	threads_own_floats();
+	thread_id = gettid();
+	sem_post(&begun);
+	/* Until start() has set all. */
+	pthread_mutex_lock(&lock);
+	pthread_mutex_unlock(&lock);
 	for (;;) {
 		int fd = ownfd_get(&listener), client;
 
@@ -148,7 +199,10 @@ static void *serve(void *unused)
 			mend_listener();
 			continue;
 		}
-		wait_for(fd, -1);
+		if (!wait_for(fd, NAME_MS)) {
+			mend_name();
+			continue;
+		}
 		if (ownfd_is_lost(&listener))
 			continue;
 		client = accept4(fd, NULL, NULL, SOCK_CLOEXEC);
@@ -177,13 +231,18 @@ static int start_thread(void)
 		return -error;
 	pthread_setname_np(thread, "cudaw-peer");
 	pthread_detach(thread);
+	while (sem_wait(&begun))
+		;
 	return 0;
 }
 
-static void unlink_socket(void)
+/* Last of all: until the program's own exit handlers have run it has all memory, and others count on it. */
+__attribute__((destructor)) static void unlink_socket(void)
 {
-	if (forks_is_ours() && started)
-		rundir_unlink(RUNDIR_PEER, getpid());
+	if (!forks_is_ours() || !started)
+		return;
+	__atomic_store_n(&ending, true, __ATOMIC_RELEASE);
+	rundir_unlink(RUNDIR_PEER, &home);
 }
 
 /* The socket is the parent's, and so is the name. */
@@ -194,14 +253,26 @@ static void begin_anew_in_child(void)
 }
 FORKS_CHILD(begin_anew_in_child);
 
+static int listen_first(bool quiet)
+{
+	const char *why;
+	int error = rundir_find_home(&home, &why);
+
+	if (!error)
+		return rundir_listen(RUNDIR_PEER, &home, quiet);
+	if (!quiet)
+		pr_err("%s cannot be used: %s", home.path, why);
+	return error;
+}
+
 static int start(peer_answer_fn answer)
 {
-	static bool unlinks, said;
+	static bool said;
 	int fd, error;
 
 	if (getrandom(self.instance, sizeof(self.instance), 0) != sizeof(self.instance))
 		return -EIO;
-	fd = rundir_listen(RUNDIR_PEER, said);
+	fd = listen_first(said);
 	said = true;
 	if (fd < 0)
 		return fd;
@@ -209,16 +280,16 @@ static int start(peer_answer_fn answer)
 	self.pid = getpid();
 	own_start = rundir_start_time(getpid());
 	answer_request = answer;
+	sem_init(&begun, 0, 0);
 	error = start_thread();
 	if (error) {
 		pr_err_once("no thread to share memory with other processes: %s",
 			    error_text(-error));
 		ownfd_close(&listener);
-		rundir_unlink(RUNDIR_PEER, getpid());
+		rundir_unlink(RUNDIR_PEER, &home);
 		return error;
 	}
-	if (!unlinks)
-		unlinks = !atexit(unlink_socket);
+	memcpy(self.instance, &thread_id, sizeof(thread_id));
 	return 0;
 }
 
@@ -237,22 +308,17 @@ int peer_start(peer_answer_fn answer)
 	return error;
 }
 
-/* A connection to the process, or a negative errno as of peer_ask(). */
+/* A connection to the process, or a negative errno. */
 static int connect_to(const struct share_process *to)
 {
-	char path[PATH_MAX];
 	const char *why;
 	pid_t pid;
-	int dir, fd;
-	int error = rundir_path(geteuid(), path, sizeof(path), &why);
+	int fd, dir = rundir_open(home.path, home.user, &why);
 
-	dir = error ? error : rundir_open(path, geteuid(), &why);
 	if (dir < 0)
 		return dir;
 	fd = rundir_connect(RUNDIR_PEER, dir, to->pid);
 	close(dir);
-	if (fd == -ENOENT || fd == -ECONNREFUSED)
-		return rundir_start_time(to->pid) ? -ECONNREFUSED : -ESRCH;
 	if (fd < 0)
 		return fd;
 	if (is_of_our_user(fd, &pid) && pid == to->pid)
@@ -287,7 +353,7 @@ static int converse(int with, const struct share_request *request, struct share_
 	int error;
 
 	if (send(with, request, sizeof(*request), MSG_NOSIGNAL) != sizeof(*request) ||
-	    !wait_for(with, ANSWER_MS))
+	    wait_for(with, ANSWER_MS) <= 0)
 		return -EAGAIN;
 	size = receive(with, &raw, fd);
 	/* It ended, or lost its socket, without an answer: the next attempt tells. */
@@ -299,37 +365,20 @@ static int converse(int with, const struct share_request *request, struct share_
 	return error;
 }
 
-/* A process whose program has closed our socket listens again in a moment; one that was replaced by
- * exec() does not.
- */
-static int connect_patiently(const struct share_process *to)
-{
-	double until_ms = clock_ms() + LISTEN_MS;
-	int fd;
-
-	while ((fd = connect_to(to)) == -ECONNREFUSED)
-		if (clock_ms() < until_ms)
-			usleep(AGAIN_MS * 1000);
-		else
-			return -ESRCH;
-	return fd;
-}
-
 int peer_ask(const struct share_process *to, struct share_request *request,
 	     struct share_answer *answer, int *fd)
 {
-	int with = connect_patiently(to), error;
+	int with, error;
 
 	*fd = -1;
+	/* First: a child of a process that has ended may have its socket, without knowing it. */
+	with = peer_is_gone(to) ? -ESRCH : connect_to(to);
 	if (with < 0)
 		return with;
 	memcpy(request->to, to->instance, sizeof(request->to));
 	memcpy(request->from, self.instance, sizeof(request->from));
 	error = converse(with, request, answer, fd);
 	close(with);
-	/* A child of an exporter that has ended may have its socket, without knowing it. */
-	if (error == -EAGAIN && !rundir_start_time(to->pid))
-		error = -ESRCH;
 	if (error && *fd >= 0) {
 		close(*fd);
 		*fd = -1;

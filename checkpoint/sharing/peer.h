@@ -4,15 +4,20 @@
 /*
  * How processes that share GPU memory talk: each listens on a socket PID.peer in the runtime
  * directory, on which others ask one thing for each connection (format.h). Both sides check that the
- * other runs as the same user (SO_PEERCRED).
+ * other runs as the same user (SO_PEERCRED), and in the same PID namespace.
  *
  * A thread answers, outside the gate and without any lock of the pause engine, so that a process
  * answers whatever its program and its pause do. The thread and the socket are made when the
  * process first shares memory; a process that never does has neither.
+ *
+ * A process can lose its socket and live: its program closes all descriptors, somebody removes the name or
+ * the directory. The thread makes the socket again, once a second if need be. It is no proof of an end that
+ * a process cannot be reached, since it still has the memory; peer_is_gone() has the proof.
  */
 #include "checkpoint/sharing/format.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 
 /*
  * For the thread: answer @request of the process @from, in *@answer, which share_answer_begin() has
@@ -33,11 +38,20 @@ const struct share_process *peer_self(void);
 bool peer_is_self(const struct share_process *process);
 
 /*
+ * True if the process has ended, or has become another program: its memory is given back. False also if that
+ * cannot be known.
+ */
+bool peer_is_gone(const struct share_process *process);
+
+/*
  * Ask @to. 0, with a descriptor in *@fd that the caller closes, or -1 there; or -ESRCH: that process
- * is gone, or has not listened for 3 s; -EAGAIN: it did not answer, e.g. because it is stopped; or
- * another negative errno.
+ * is gone; -EAGAIN: it did not answer, e.g. because it is stopped; or another negative errno: it could not be
+ * reached now. It waits for an answer only, 1 s.
  */
 int peer_ask(const struct share_process *to, struct share_request *request,
 	     struct share_answer *answer, int *fd);
+
+/* What such an @error other than -ESRCH says of the process, in words that follow its PID. */
+void peer_why(const struct share_process *process, int error, char *text, size_t size);
 
 #endif

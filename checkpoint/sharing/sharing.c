@@ -2,17 +2,20 @@
 #include "checkpoint/sharing/sharing.h"
 #include "checkpoint/sharing/internal.h"
 #include "checkpoint/sharing/peer.h"
+#include "common/clock.h"
 #include "common/forks.h"
-#include "common/rundir.h"
 #include "common/text.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
 #include <unistd.h>
 
 #define LOG_PREFIX "sharing: "
 #include "common/log.h"
+
+#define AGAIN_MS 10 /* between two tries to reach an exporter */
 
 struct sharing sharing = {.lock = PTHREAD_MUTEX_INITIALIZER};
 FORKS_LOCK_IN(sharing, lock);
@@ -82,7 +85,7 @@ static void describe_imports(const unsigned char instance[OBJECT_KEY], struct sh
 static void forget_ended(void)
 {
 	for (uint32_t i = 0; i < sharing.nimporters; i++)
-		if (!rundir_start_time(sharing.importers[i].pid))
+		if (peer_is_gone(&sharing.importers[i]))
 			sharing.importers[i--] = sharing.importers[--sharing.nimporters];
 }
 
@@ -185,6 +188,12 @@ CUresult sharing_export(CUmemGenericAllocationHandle handle, CUmemAllocationHand
 	return result;
 }
 
+bool sharing_is_unreached(int error)
+{
+	return error && error != -ESRCH && error != -ENODATA && error != -EIO && error != -EBUSY &&
+	       error != -EAGAIN;
+}
+
 int sharing_fetch(const struct object_name *name, int *fd, struct share_answer *answer)
 {
 	const struct share_process exporter = exporter_of(name);
@@ -200,7 +209,7 @@ int sharing_fetch(const struct object_name *name, int *fd, struct share_answer *
 		pthread_mutex_lock(&sharing.lock);
 		answer->build = sharing.build;
 		pthread_mutex_unlock(&sharing.lock);
-		error = objects_export(name->key, fd, &size) ? -ENOENT : 0;
+		error = objects_export(name->key, fd, &size) ? -ENODATA : 0;
 		answer->size = size;
 		return error;
 	}
@@ -213,7 +222,7 @@ int sharing_fetch(const struct object_name *name, int *fd, struct share_answer *
 	case SHARE_LATER:
 		return -EBUSY;
 	case SHARE_UNKNOWN:
-		return -ENOENT;
+		return -ENODATA;
 	default:
 		return -EIO;
 	}
@@ -225,22 +234,49 @@ CUresult sharing_import_begin(const struct object_name *name, CUmemGenericAlloca
 					  : objects_import_begin(name, handle);
 }
 
+static int fetch_patiently(const struct object_name *name, int *fd, struct share_answer *answer)
+{
+	double until_ms = clock_ms() + SHARING_LISTEN_MS;
+	int error;
+
+	while ((error = sharing_fetch(name, fd, answer)) && sharing_is_unreached(error) &&
+	       clock_ms() < until_ms)
+		usleep(AGAIN_MS * 1000);
+	return error;
+}
+
+void sharing_why(const struct object_name *name, int error, char *text, size_t size)
+{
+	const struct share_process exporter = exporter_of(name);
+
+	if (error == -ESRCH)
+		snprintf(text, size, "has ended");
+	else if (error == -EBUSY)
+		snprintf(text, size, "has not resumed");
+	else if (error == -ENODATA)
+		snprintf(text, size, "has freed it");
+	else if (error == -EIO)
+		snprintf(text, size, "cannot export it");
+	else
+		peer_why(&exporter, error, text, size);
+}
+
 CUresult sharing_import(const struct object_name *name, CUmemGenericAllocationHandle handle)
 {
 	struct share_answer answer;
-	int fd = -1, error = sharing_fetch(name, &fd, &answer);
+	int fd = -1, error = fetch_patiently(name, &fd, &answer);
 	CUresult result = CUDA_ERROR_INVALID_VALUE;
+	char why[SHARING_WHY];
 
 	if (error == -EBUSY || error == -EAGAIN)
 		return CUDA_ERROR_NOT_READY;
-	if (error)
-		pr_err("memory of process %d cannot be imported: %s", name->pid,
-		       error == -ESRCH    ? "that process has ended, or is not in "
-					    "this CUDAW_RUNTIME_DIR"
-		       : error == -ENOENT ? "it has freed the memory"
-					  : error_text(-error));
-	else
+	if (error) {
+		sharing_why(name, error, why, sizeof(why));
+		pr_err("memory of process %d cannot be imported: that process %s%s", name->pid, why,
+		       error == -ESRCH ? ", or is in another PID namespace" : "");
+	} else {
 		result = objects_import(handle, fd, answer.size, answer.build);
+	}
 	if (fd >= 0)
 		close(fd);
 	if (result != CUDA_SUCCESS)

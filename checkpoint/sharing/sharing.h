@@ -32,7 +32,8 @@
  *
  * A process that ends is not waited for. Memory that it exported is lost to the others if it was
  * paused; if it ends before, its importers leave that memory to the driver, which a pause with
- * CUDAW_RELEASE=all refuses by name.
+ * CUDAW_RELEASE=all refuses by name. One that lives and cannot be reached (peer.h) still has the memory: no
+ * other one comes to rest without it, or goes on.
  *
  * Locking: a lock for the tables, which is not held while others are asked, nor across a driver
  * call. The engine's thread makes all calls except those of the first block.
@@ -74,7 +75,7 @@ struct sharing_wait {
 	double deadline_ms; /* clock_ms(); 0: none */
 	const bool *cancel;
 	CUresult error; /* of the driver, after -EIO */
-	char text[160]; /* after a failure: which process is waited for, and why */
+	char text[224]; /* after a failure: which process is waited for, and why */
 };
 
 /*
@@ -88,8 +89,8 @@ void sharing_pause(void);
 
 /*
  * The process is at rest. On success all that share memory with it are. Imports whose exporter is
- * gone, or has freed the memory, are left to the driver. -ENOTSUP: a process does not pause; -EPERM: an
- * import cannot be given back; -ETIME, -ECANCELED.
+ * gone, or has freed the memory, are left to the driver. -ENOTSUP: a process does not pause;
+ * -EHOSTUNREACH: one cannot be reached; -EPERM: an import cannot be given back; -ETIME, -ECANCELED.
  */
 int sharing_rest(struct sharing_wait *w);
 
@@ -113,8 +114,9 @@ void sharing_resume(void);
 void sharing_rebuilt(void);
 
 /*
- * Get the imports, once their exporters have made them anew. -ENOENT or -ESRCH: the exporter is gone;
- * -EIO with w->error; -ENOLINK: the resume of another process has failed; -ETIME, -ECANCELED.
+ * Get the imports, once their exporters have made them anew. -ENODATA or -ESRCH: the exporter is gone;
+ * -EIO with w->error; -ENOLINK: the resume of another process has failed; -ETIME, -ECANCELED; another one: the
+ * exporter has not been reached for 3 s.
  */
 int sharing_get_imports(struct sharing_wait *w);
 

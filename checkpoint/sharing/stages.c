@@ -59,11 +59,16 @@ static bool says_failed(const struct sharing_member *m)
 	       m->answer.vote == SHARE_OFF;
 }
 
+static bool is_gone(const struct sharing_member *m)
+{
+	return m->error == -ESRCH;
+}
+
 static void ask_member(struct sharing_member *m, struct share_answer *answer)
 {
 	int error = ask_state(&m->process, NULL, answer);
 
-	m->is = !error ? MEMBER_ANSWERS : error == -ESRCH ? MEMBER_GONE : MEMBER_SILENT;
+	m->error = error;
 	if (!error)
 		memcpy(&m->answer, answer, offsetof(struct share_answer, peers));
 	if (error || !says_failed(m))
@@ -150,7 +155,7 @@ static void gather(void)
 		struct sharing_member *m = &sharing.members[i];
 
 		ask_member(m, &answer);
-		if (m->is != MEMBER_ANSWERS)
+		if (m->error)
 			continue;
 		m->cycle = answer.cycle;
 		add_members(answer.peers, answer.npeers);
@@ -180,7 +185,7 @@ static struct sharing_member *find(enum verdict (*judge)(const struct sharing_me
 	*verdict = GO_ON;
 	for (size_t i = 0; i < sharing.nmembers; i++) {
 		struct sharing_member *m = &sharing.members[i];
-		enum verdict one = m->is == MEMBER_SILENT ? NOT_YET : judge(m);
+		enum verdict one = m->error && !is_gone(m) ? NOT_YET : judge(m);
 
 		if (one <= *verdict)
 			continue;
@@ -197,8 +202,14 @@ static bool is_cancelled(const struct sharing_wait *w)
 
 static int fail(struct sharing_wait *w, int error, const struct sharing_member *m, const char *why)
 {
+	char unasked[SHARING_WHY];
+
+	if (m->error && !is_gone(m)) {
+		peer_why(&m->process, m->error, unasked, sizeof(unasked));
+		why = unasked;
+	}
 	snprintf(w->text, sizeof(w->text), "process %d, which shares memory with this one, %s",
-		 m->process.pid, m->is == MEMBER_SILENT ? "does not answer" : why);
+		 m->process.pid, why);
 	return error;
 }
 
@@ -209,15 +220,14 @@ void sharing_pause(void)
 
 static enum verdict judge_resting(const struct sharing_member *m)
 {
-	return m->is == MEMBER_GONE || m->answer.stage == SHARE_RESTING ||
-			       m->answer.stage == SHARE_SAVED
+	return is_gone(m) || m->answer.stage == SHARE_RESTING || m->answer.stage == SHARE_SAVED
 		       ? GO_ON
 		       : NOT_YET;
 }
 
 /*
- * True if the exporter of an import has ended, or has not the memory any more. It takes seconds to find
- * that a process has ended which has become another program: it is asked once.
+ * True if the exporter of an import has ended, or has not the memory any more. One that has not answered
+ * just now is not asked for each import, as it may take long not to answer.
  */
 static bool is_orphan(const struct object_name *name)
 {
@@ -230,11 +240,11 @@ static bool is_orphan(const struct object_name *name)
 	if (peer_is_self(&exporter))
 		return !objects_have_key(name->key);
 	m = find_member(&exporter);
-	if (m && m->is == MEMBER_GONE)
-		return true;
+	if (m && m->error)
+		return is_gone(m);
 	error = ask_state(&exporter, name->key, &answer);
-	if (m && error == -ESRCH)
-		m->is = MEMBER_GONE;
+	if (m)
+		m->error = error;
 	return error == -ESRCH || (!error && answer.result == SHARE_UNKNOWN);
 }
 
@@ -302,8 +312,9 @@ int sharing_rest(struct sharing_wait *w)
 			break;
 		if (is_cancelled(w))
 			return fail(w, -ECANCELED, m, "has not come to rest");
-		if (m->is == MEMBER_ANSWERS && m->answer.stage == SHARE_RUNNING &&
-		    clock_ms() > begin_ms)
+		if (sharing_is_unreached(m->error) && clock_ms() > begin_ms)
+			return fail(w, -EHOSTUNREACH, m, "");
+		if (!m->error && m->answer.stage == SHARE_RUNNING && clock_ms() > begin_ms)
 			return fail(w, -ENOTSUP, m, "does not pause with it");
 		if (clock_ms() > deadline_ms)
 			return fail(w, -ETIME, m, "has not come to rest");
@@ -341,20 +352,31 @@ static int check_failed(struct sharing_wait *w, double *asked_ms)
 	return verdict == FAILED ? fail_with(w, m) : 0;
 }
 
-/* Get one import from its exporter, once that has made its memory anew. */
-static int import_again(struct sharing_wait *w, const struct object_import *import)
+/* True if the exporter is asked again after @error, as it may give the memory later. */
+static bool asks_again(int error, double *until_ms)
 {
-	struct share_answer answer;
-	double asked_ms = 0;
-	int fd, error;
+	if (sharing_is_unreached(error))
+		return clock_ms() < *until_ms;
+	*until_ms = clock_ms() + SHARING_LISTEN_MS;
+	return error == -EBUSY || error == -EAGAIN;
+}
+
+/* Ask for one import until its exporter has made its memory anew. */
+static int fetch_again(struct sharing_wait *w, const struct object_name *name, int *fd,
+		       struct share_answer *answer)
+{
+	double asked_ms = 0, until_ms = clock_ms() + SHARING_LISTEN_MS;
+	char why[SHARING_WHY];
+	int error;
 
 	for (;;) {
-		fd = -1;
-		error = sharing_fetch(&import->name, &fd, &answer);
-		if (error != -EBUSY && error != -EAGAIN)
-			break;
-		snprintf(w->text, sizeof(w->text), "process %d, which has the memory, %s",
-			 import->name.pid, error == -EBUSY ? "has not resumed" : "does not answer");
+		error = sharing_fetch(name, fd, answer);
+		if (!error)
+			return 0;
+		sharing_why(name, error, why, sizeof(why));
+		snprintf(w->text, sizeof(w->text), "memory of process %d: it %s", name->pid, why);
+		if (!asks_again(error, &until_ms))
+			return error;
 		if (is_cancelled(w))
 			return -ECANCELED;
 		if (w->deadline_ms && clock_ms() > w->deadline_ms)
@@ -363,17 +385,20 @@ static int import_again(struct sharing_wait *w, const struct object_import *impo
 			return -ENOLINK;
 		usleep(LOOK_MS * 1000);
 	}
-	if (!error) {
-		w->error = objects_import(import->handle, fd, answer.size, answer.build);
-		error = w->error ? -EIO : 0;
-	}
+}
+
+static int import_again(struct sharing_wait *w, const struct object_import *import)
+{
+	struct share_answer answer;
+	int fd = -1, error = fetch_again(w, &import->name, &fd, &answer);
+
+	if (error)
+		return error;
+	w->error = objects_import(import->handle, fd, answer.size, answer.build);
 	if (fd >= 0)
 		close(fd);
-	if (error)
-		snprintf(w->text, sizeof(w->text), "memory of process %d: %s", import->name.pid,
-			 error == -ESRCH || error == -ENOENT ? "it has ended, or freed it"
-							     : error_text(-error));
-	return error;
+	snprintf(w->text, sizeof(w->text), "memory of process %d", import->name.pid);
+	return w->error ? -EIO : 0;
 }
 
 int sharing_get_imports(struct sharing_wait *w)
@@ -412,7 +437,7 @@ static bool passed_saved(const struct sharing_member *m)
 
 static enum verdict judge_saved(const struct sharing_member *m)
 {
-	if (m->is == MEMBER_GONE)
+	if (is_gone(m))
 		return !m->lost && has_imports(m, NULL) ? LOST : GO_ON;
 	if (passed_saved(m))
 		return GO_ON;
@@ -423,7 +448,7 @@ static enum verdict judge_saved(const struct sharing_member *m)
 
 static enum verdict judge_whole(const struct sharing_member *m)
 {
-	if (m->is == MEMBER_GONE)
+	if (is_gone(m))
 		return GO_ON;
 	if (m->answer.cycle != m->cycle || m->answer.stage < SHARE_RESTING)
 		return GO_ON; /* it has gone on, and runs, or pauses again */
@@ -451,7 +476,7 @@ static bool withdraw(bool (*passed)(const struct sharing_member *))
 	for (size_t i = 0; i < sharing.nmembers && may; i++) {
 		const struct sharing_member *m = &sharing.members[i];
 
-		may = m->is == MEMBER_GONE || (m->is == MEMBER_ANSWERS && !passed(m));
+		may = is_gone(m) || (!m->error && !passed(m));
 	}
 	if (!may)
 		set_vote(SHARE_WAITS);
@@ -526,7 +551,7 @@ int sharing_saved(struct sharing_wait *w)
 
 static enum verdict judge_released(const struct sharing_member *m)
 {
-	if (m->is == MEMBER_GONE || m->answer.cycle != m->cycle)
+	if (is_gone(m) || m->answer.cycle != m->cycle)
 		return GO_ON;
 	return m->answer.stage == SHARE_RESTING || m->answer.stage == SHARE_SAVED ? NOT_YET : GO_ON;
 }

@@ -120,8 +120,7 @@ static bool has_ended(const struct user *user)
 
 	if (kill(user->pid, 0) && errno == ESRCH)
 		return true;
-	return rundir_process(user->pid, &p) &&
-	       (p.start != user->start || (p.state == 'Z' && p.threads < 2));
+	return rundir_process(user->pid, &p) && (p.start != user->start || p.ended);
 }
 
 /* Where the user of the directory @st is, as seen from @here. */

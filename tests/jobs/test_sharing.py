@@ -361,16 +361,88 @@ def an_import_that_cannot_be_given_back_is_refused_by_name():
     goes_on(job)
 
 
-def an_exporter_that_became_another_program_is_asked_once():
-    job = started("--execs", 200, "--objects", 30, ranks=3)
+def an_exporter_that_became_another_program_has_ended():
+    """It lives under the same PID, and has no memory any more."""
+    job = started("--execs", 200, ranks=3)
     exporter = rows()[-1]["pid"]
     job.wait_steps(202)
-    begin = time.monotonic()
     cudaw_ok("pause", "--release", "memory", "sharing")
     os.kill(exporter, signal.SIGKILL)
-    check(time.monotonic() - begin < 45, f"the pause took {time.monotonic() - begin:.1f} s")
     cudaw_ok("resume", "sharing")
     job.wait_steps(job.steps() + 3)
+
+
+def peer_sockets(job):
+    return [os.path.join(RUNTIME_DIR, f"{pid}.peer") for pid in (job.pid, other_rank(job))]
+
+
+def sockets_that_somebody_removes_are_made_again():
+    """Also those of a paused job, which could not be resumed without them."""
+    job = started()
+    sockets = peer_sockets(job)
+    for verb in ("pause", "resume"):
+        for path in sockets:
+            os.unlink(path)
+        cudaw_ok(verb, "sharing")
+    equal([path for path in sockets if not os.path.exists(path)], [], "the sockets that are missing")
+    goes_on(job)
+
+
+def refused(job, *words):
+    """A pause of rank 0 alone, which would leave the other one with memory that is none of its own."""
+    for release in ("all", "memory"):
+        done = cudaw("pause", "--release", release, job.pid)
+        equal(done.returncode, 6, f"the exit code of cudaw pause ({done.stderr!r})")
+        for word in words:
+            check(word in done.stderr, f"cudaw pause says {done.stderr!r}, not {word!r}")
+
+
+def lost_rank(option):
+    """A job whose rank 1 cannot be found any more, and works on; returns that one, too."""
+    job = started("--each-line", 1, option, 4)
+    other = other_rank(job)
+    job.process.stdin.write("\n" * 3)
+    job.wait_steps(6)
+    return job, f"process {other}, which shares memory with this one,"
+
+
+def runs_to_its_end(job):
+    job.process.stdin.write("\n" * 3)
+    job.wait_steps(9)
+    job.process.stdin.write("\n" * MANY)
+    check("every word right" in job.finish(), "not every rank verified its memory")
+
+
+def one_that_cannot_be_reached_has_not_ended():
+    """It has closed its sockets, and has no descriptor for others."""
+    job, other = lost_rank("--deaf")
+    refused(job, f"{other} cannot be reached: Connection refused: {RUNTIME_DIR}")
+    runs_to_its_end(job)
+
+
+def one_in_its_exit_handlers_has_not_ended():
+    job, other = lost_rank("--lingers")
+    refused(job, f"{other} does not pause with it")
+    runs_to_its_end(job)
+
+
+def a_resume_that_cannot_reach_an_exporter_says_so():
+    """Somebody has put something else where its socket was."""
+    job = started("--ring", 1)
+    socket = peer_sockets(job)[1]
+    cudaw_ok("pause", "sharing")
+    os.unlink(socket)
+    os.mkdir(socket)
+    try:
+        done = cudaw("resume", "sharing")
+    finally:
+        os.rmdir(socket)
+    check(done.returncode != 0, "the resume succeeded")
+    check(f"cannot be reached: Connection refused: {socket}" in done.stderr, f"cudaw resume says {done.stderr!r}")
+    check("ended" not in done.stderr, f"cudaw resume says {done.stderr!r}")
+    job.until(lambda: os.path.exists(socket), 20, "the socket is there again")
+    cudaw_ok("resume", "sharing")
+    pauses_and_goes_on(job)
 
 
 def two_gpus():
@@ -425,6 +497,8 @@ main(*shared("sharing.py", STEPS=60, STEP_MS=3, STILL=0.04, MIB=MIB, OBJECTS=OBJ
      an_import_waits_where_its_process_can_be_paused, snapshots_are_refused_by_name, two_gpus,
      a_pause_that_is_undone_gets_its_own_imports_back,
      an_import_that_cannot_be_given_back_is_refused_by_name,
-     an_exporter_that_became_another_program_is_asked_once,
+     an_exporter_that_became_another_program_has_ended,
+     sockets_that_somebody_removes_are_made_again, one_that_cannot_be_reached_has_not_ended,
+     one_in_its_exit_handlers_has_not_ended, a_resume_that_cannot_reach_an_exporter_says_so,
      memory_is_imported_by_any_number_of_processes_in_turn,
      without_sockets_the_driver_exports, sockets_are_removed)

@@ -10,7 +10,9 @@
  * --gpus N: rank R uses GPU R % N. --self 1: each rank also imports its own allocations. --bare 1:
  * handles are released once the memory is mapped. --late N: in step N each rank makes, exports and
  * imports once more. --leaves N: in step N the last rank ends. --execs N: in step N it becomes another
- * program, and the others keep its memory mapped, and do not use it. --frees N: in step N the exporters free
+ * program, and the others keep its memory mapped, and do not use it. --lingers N: after step N it goes on in an
+ * exit handler. --deaf N: after step N it closes all descriptors that it did not open, and has none free.
+ * --frees N: in step N the exporters free
  * their memory, which the importers go on to use. --closes N: in step N each rank closes what it has imported,
  * frees its own, and all is made anew, as for a new communicator. --waits 1: rank 1 imports late, when rank 0 says so
  * by a line on stdin. --dmabuf N: in step N each rank makes dma-bufs of the memory that it has imported.
@@ -26,7 +28,9 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdbool.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -35,7 +39,8 @@
 #define MAX_EVENTS  64
 
 static unsigned long nranks = 2, nobjects = 4, mib = 4, ring, gpus = 1, self, bare, late, leaves,
-		     execs, frees, closes, waits, ballast, dmabuf, ipc, kib, pooled, nevents;
+		     execs, lingers, deaf, frees, closes, waits, ballast, dmabuf, ipc, kib, pooled,
+		     nevents;
 static unsigned long rank;
 static struct kernels kernels;
 static size_t size;
@@ -61,6 +66,8 @@ union message {
 
 static struct shared own[MAX_OBJECTS], own_again[MAX_OBJECTS], imported[MAX_RANKS][MAX_OBJECTS];
 static unsigned long made; /* objects of each rank so far */
+static unsigned long step;
+static bool lingering;
 static CUevent events[MAX_RANKS][MAX_EVENTS];
 
 static void say(unsigned long to, const void *data, size_t bytes, int fd)
@@ -386,10 +393,32 @@ static void order_after_all(unsigned long k)
 			CALL(cuStreamWaitEvent(NULL, events[r][k % nevents], 0));
 }
 
-static void run(void)
+/* As a daemon does that closes what it did not open. TSan would take it for a race. */
+static void close_all(void)
 {
-	unsigned long k;
+	bool own_socket;
 
+	for (int fd = 3; fd < 1024; fd++) {
+		own_socket = false;
+		for (unsigned long r = 0; r < nranks; r++)
+			own_socket |= r != rank && sockets[rank][r] == fd;
+		if (!own_socket)
+			syscall(SYS_close, fd);
+	}
+}
+
+static void become_deaf(void)
+{
+	const struct rlimit limit = {256, 256};
+
+	close_all();
+	setrlimit(RLIMIT_NOFILE, &limit);
+	while (syscall(SYS_dup, 0) >= 0)
+		;
+}
+
+static void prepare(void)
+{
 	if (ballast)
 		make_ballast();
 	make_events();
@@ -397,7 +426,13 @@ static void run(void)
 		make_one(0);
 	if (pooled)
 		keep_pooled();
-	for (k = 0; meet(rank || step_more(k)); k++) {
+}
+
+static void run(void)
+{
+	for (; meet(rank || step_more(step)); step++) {
+		unsigned long k = step;
+
 		/* Of a ballast several, so that some are of one block, and some of neighbours. */
 		for (unsigned long i = 0; late && k == late && i < (nsmall ? 8 : 1); i++)
 			make_one(k);
@@ -428,8 +463,25 @@ static void run(void)
 		order_after_all(k);
 		if (!rank)
 			step_done(k);
+		if (deaf && k == deaf && rank == nranks - 1)
+			become_deaf();
+		if (lingers && k == lingers && rank == nranks - 1) {
+			step++;
+			lingering = true;
+			exit(0);
+		}
 	}
-	check_all(k);
+	check_all(step);
+	/* A sanitizer that looks for leaks at the end opens files, and does not end without. */
+	if (deaf && rank == nranks - 1)
+		close_all();
+}
+
+/* Registered before CUDA is used, it runs after what CUDA and cudaw have registered. */
+static void linger(void)
+{
+	if (lingering)
+		run();
 }
 
 static void start_ranks(void)
@@ -485,7 +537,7 @@ int main(int argc, char **argv)
 		{"frees", &frees},   {"waits", &waits},      {"ballast", &ballast},
 		{"dmabuf", &dmabuf}, {"ipc", &ipc},          {"kib", &kib},
 		{"pooled", &pooled}, {"events", &nevents},   {"closes", &closes},
-		{"execs", &execs}};
+		{"execs", &execs},   {"lingers", &lingers},  {"deaf", &deaf}};
 	int status = 0, one;
 
 	step_parse(argc, argv, options, sizeof(options) / sizeof(options[0]));
@@ -495,7 +547,9 @@ int main(int argc, char **argv)
 	size = kib ? kib << 10 : mib << 20;
 	words = malloc(size);
 	start_ranks();
+	atexit(linger);
 	init();
+	prepare();
 	run();
 	if (rank)
 		return 0;

@@ -71,7 +71,7 @@ static bool read_start(pid_t pid, struct process *process)
 	struct rundir_process p;
 
 	/* Nothing can be done to a zombie. */
-	if (!rundir_process(pid, &p) || ((p.state == 'Z' || p.state == 'X') && p.threads < 2))
+	if (!rundir_process(pid, &p) || p.ended)
 		return false;
 	process->start = p.start;
 	process->state = p.state;

@@ -3,7 +3,8 @@
  * A model of how processes that share memory go on together (agree() and withdraw() in
  * checkpoint/sharing/stages.c): every interleaving of three of them. Each step of the model is one
  * question to another process, or one change of what a process answers. A process that has given up
- * may pause once more, while the others have not seen yet that it ran.
+ * may pause once more, while the others have not seen yet that it ran. At any time one of them may be lost,
+ * so that it lives and cannot be asked, and found again; and it may end.
  *
  * In no state may one process have gone on, and another one run. A model that finds no fault shows
  * little, so the faults that the protocol could have are put in one by one, and must be found.
@@ -18,8 +19,8 @@
 #define PROCESSES 3
 #define STATES    (1u << 22)
 
-/* What a process answers. Before the stage, and behind it: it runs, or has gone on. */
-enum says { EARLY, WAITS, ON, OFF, RUNS, PASSED };
+/* What a process answers. Before the stage, and behind it: it runs, or has gone on, or is no more. */
+enum says { EARLY, WAITS, ON, OFF, RUNS, PASSED, ENDED };
 
 enum step {
 	MEET, /* in the second pause: ask the next one whether it rests, and in which pause */
@@ -37,11 +38,15 @@ enum verdict { ALL, NOT_YET, WITHDREW };
 
 enum fault {
 	NONE,
-	ONE_LOOK,  /* go on when all have come, without saying so and asking again */
-	NO_ASKING, /* give up without asking who has gone on */
-	ASK_FIRST, /* before saying so */
-	OLD_PAUSE, /* take one that pauses again for one that has not gone on */
+	ONE_LOOK,      /* go on when all have come, without saying so and asking again */
+	NO_ASKING,     /* give up without asking who has gone on */
+	ASK_FIRST,     /* before saying so */
+	OLD_PAUSE,     /* take one that pauses again for one that has not gone on */
+	LOST_IS_ENDED, /* take one that cannot be asked for one that has ended */
+	FAULTS,
 };
+
+#define FRAIL 0 /* the process that may be lost, or end */
 
 struct process {
 	uint8_t says, step, next, verdict, on, may;
@@ -51,6 +56,7 @@ struct process {
 
 struct state {
 	struct process p[PROCESSES];
+	bool lost; /* FRAIL */
 };
 
 static enum fault fault;
@@ -61,7 +67,7 @@ static bool torn, all_passed, all_run;
 
 static uint64_t pack(const struct state *s)
 {
-	uint64_t bits = 1;
+	uint64_t bits = 2 | s->lost;
 
 	for (int i = 0; i < PROCESSES; i++) {
 		const struct process *p = &s->p[i];
@@ -125,11 +131,23 @@ static int other(int i, int next)
 	return next < i ? next : next + 1;
 }
 
+enum reach { ANSWERS, SILENT, GONE };
+
+/* What comes of asking the @next one beside @i. */
+static enum reach reach(const struct state *s, int i, int next)
+{
+	if (s->p[other(i, next)].says == ENDED)
+		return GONE;
+	if (!s->lost || other(i, next) != FRAIL)
+		return ANSWERS;
+	return fault == LOST_IS_ENDED ? GONE : SILENT;
+}
+
 static void meet(const struct state *s, int i, struct process p)
 {
 	const struct process *q = &s->p[other(i, p.next)];
 
-	if (q->says == RUNS || q->says == PASSED) {
+	if (reach(s, i, p.next) == SILENT || q->says == RUNS || q->says == PASSED) {
 		p.says = RUNS;
 		go(s, i, at(p, END));
 		return;
@@ -149,7 +167,10 @@ static void look(const struct state *s, int i, struct process p)
 {
 	const struct process *q = &s->p[other(i, p.next)];
 	bool known = q->again == p.known[p.next];
-	enum verdict verdict = has_passed(q, known)                 ? ALL
+	enum reach is = reach(s, i, p.next);
+	enum verdict verdict = is == SILENT                         ? NOT_YET
+			       : is == GONE                         ? ALL
+			       : has_passed(q, known)               ? ALL
 			       : q->says == RUNS || !known          ? WITHDREW
 			       : q->says == EARLY || q->says == OFF ? NOT_YET
 								    : ALL;
@@ -182,8 +203,10 @@ static void decide(const struct state *s, int i, struct process p)
 static void ask(const struct state *s, int i, struct process p)
 {
 	const struct process *q = &s->p[other(i, p.next)];
+	enum reach is = reach(s, i, p.next);
 
-	p.may &= fault == NO_ASKING || !has_passed(q, q->again == p.known[p.next]);
+	p.may &= fault == NO_ASKING || is == GONE ||
+		 (is == ANSWERS && !has_passed(q, q->again == p.known[p.next]));
 	if (++p.next == PROCESSES - 1)
 		p.step = RETURN;
 	go(s, i, p);
@@ -193,6 +216,8 @@ static void follow(const struct state *s, int i)
 {
 	struct process p = s->p[i];
 
+	if (p.says == ENDED)
+		return;
 	switch ((enum step)p.step) {
 	case MEET:
 		meet(s, i, p);
@@ -231,6 +256,19 @@ static void follow(const struct state *s, int i)
 	}
 }
 
+static void lose_or_end(const struct state *s)
+{
+	struct state next = *s;
+	struct process p = s->p[FRAIL];
+
+	if (p.says == ENDED)
+		return;
+	next.lost = !s->lost;
+	find(&next);
+	p.says = ENDED;
+	go(s, FRAIL, at(p, END));
+}
+
 static void explore(enum fault with)
 {
 	struct state first = {0};
@@ -247,6 +285,7 @@ static void explore(enum fault with)
 
 		for (int i = 0; i < PROCESSES; i++)
 			follow(&s, i);
+		lose_or_end(&s);
 	}
 	free(found);
 	free(todo);
@@ -274,7 +313,7 @@ int main(void)
 
 	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, all_go_on_or_none);
-	tcase_add_loop_test(tc, each_fault_is_found, 0, OLD_PAUSE);
+	tcase_add_loop_test(tc, each_fault_is_found, 0, FAULTS - ONE_LOOK);
 	suite_add_tcase(s, tc);
 	return check_suite_run(s);
 }

@@ -152,6 +152,14 @@ START_TEST(refuses_open_modes)
 }
 END_TEST
 
+static struct rundir_home home;
+
+static int listen_now(enum rundir_socket kind)
+{
+	ck_assert_int_eq(rundir_find_home(&home, &why), 0);
+	return rundir_listen(kind, &home, false);
+}
+
 START_TEST(listen_and_connect)
 {
 	char name[64];
@@ -163,7 +171,7 @@ START_TEST(listen_and_connect)
 	dir = open(base, O_RDONLY | O_DIRECTORY);
 	setenv("CUDAW_RUNTIME_DIR", base, 1);
 	ck_assert_int_eq(rundir_connect(RUNDIR_CONTROL, dir, getpid()), -ENOENT);
-	server = rundir_listen(RUNDIR_CONTROL, false);
+	server = listen_now(RUNDIR_CONTROL);
 	ck_assert_int_ge(server, 0);
 	ck_assert_int_eq(fcntl(server, F_GETFD), FD_CLOEXEC);
 	snprintf(name, sizeof(name), "%d.sock", getpid());
@@ -177,9 +185,9 @@ START_TEST(listen_and_connect)
 	ck_assert_int_ge(accept(server, NULL, NULL), 0);
 
 	/* A live socket of the same name belongs to another PID namespace: it is left alone. */
-	ck_assert_int_eq(rundir_listen(RUNDIR_CONTROL, false), -EADDRINUSE);
+	ck_assert_int_eq(listen_now(RUNDIR_CONTROL), -EADDRINUSE);
 	ck_assert_int_ge(rundir_connect(RUNDIR_CONTROL, dir, getpid()), 0);
-	rundir_unlink(RUNDIR_CONTROL, getpid());
+	rundir_unlink(RUNDIR_CONTROL, &home);
 	ck_assert_int_eq(rundir_connect(RUNDIR_CONTROL, dir, getpid()), -ENOENT);
 }
 END_TEST
@@ -191,8 +199,8 @@ START_TEST(both_kinds_of_sockets_stand_side_by_side)
 	int control, peer, client;
 
 	setenv("CUDAW_RUNTIME_DIR", base, 1);
-	control = rundir_listen(RUNDIR_CONTROL, false);
-	peer = rundir_listen(RUNDIR_PEER, false);
+	control = listen_now(RUNDIR_CONTROL);
+	peer = listen_now(RUNDIR_PEER);
 	ck_assert_int_ge(control, 0);
 	ck_assert_int_ge(peer, 0);
 	client = rundir_connect(RUNDIR_PEER, dir, getpid());
@@ -200,9 +208,46 @@ START_TEST(both_kinds_of_sockets_stand_side_by_side)
 	ck_assert_int_eq(getsockopt(client, SOL_SOCKET, SO_TYPE, &type, &size), 0);
 	ck_assert_int_eq(type, SOCK_SEQPACKET);
 	ck_assert_int_ge(accept(peer, NULL, NULL), 0);
-	rundir_unlink(RUNDIR_PEER, getpid());
+	rundir_unlink(RUNDIR_PEER, &home);
 	ck_assert_int_eq(rundir_connect(RUNDIR_PEER, dir, getpid()), -ENOENT);
 	ck_assert_int_ge(rundir_connect(RUNDIR_CONTROL, dir, getpid()), 0);
+}
+END_TEST
+
+/* Where others look for it, whatever the program does to its environment. */
+START_TEST(a_lost_name_is_made_again_where_it_was)
+{
+	int dir, first, second;
+
+	setenv("CUDAW_RUNTIME_DIR", in_base("own"), 1);
+	first = listen_now(RUNDIR_PEER);
+	ck_assert_int_ge(first, 0);
+	ck_assert(!rundir_is_unnamed(RUNDIR_PEER, &home));
+	ck_assert(rundir_is_unnamed(RUNDIR_CONTROL, &home));
+	unsetenv("CUDAW_RUNTIME_DIR");
+	rundir_unlink(RUNDIR_PEER, &home);
+	ck_assert(rundir_is_unnamed(RUNDIR_PEER, &home));
+	ck_assert_int_eq(rmdir(home.path), 0);
+	ck_assert(rundir_is_unnamed(RUNDIR_PEER, &home));
+	second = rundir_listen(RUNDIR_PEER, &home, false);
+	ck_assert_int_ge(second, 0);
+	ck_assert(!rundir_is_unnamed(RUNDIR_PEER, &home));
+	dir = open(in_base("own"), O_RDONLY | O_DIRECTORY);
+	ck_assert_int_ge(rundir_connect(RUNDIR_PEER, dir, getpid()), 0);
+	ck_assert_int_ge(accept(second, NULL, NULL), 0);
+}
+END_TEST
+
+/* It would make a directory of that user's in the place of its own. */
+START_TEST(another_user_makes_no_directory)
+{
+	struct stat st;
+
+	setenv("CUDAW_RUNTIME_DIR", in_base("own"), 1);
+	ck_assert_int_eq(rundir_find_home(&home, &why), 0);
+	home.user++;
+	ck_assert_int_eq(rundir_listen(RUNDIR_PEER, &home, false), -EPERM);
+	ck_assert_int_ne(stat(home.path, &st), 0);
 }
 END_TEST
 
@@ -212,11 +257,11 @@ START_TEST(replaces_a_dead_socket)
 	int first;
 
 	setenv("CUDAW_RUNTIME_DIR", base, 1);
-	first = rundir_listen(RUNDIR_CONTROL, false);
+	first = listen_now(RUNDIR_CONTROL);
 	ck_assert_int_ge(first, 0);
 	close(first);
 	ck_assert_int_eq(rundir_connect(RUNDIR_CONTROL, dir, getpid()), -ECONNREFUSED);
-	ck_assert_int_ge(rundir_listen(RUNDIR_CONTROL, false), 0);
+	ck_assert_int_ge(listen_now(RUNDIR_CONTROL), 0);
 	ck_assert_int_ge(rundir_connect(RUNDIR_CONTROL, dir, getpid()), 0);
 }
 END_TEST
@@ -263,7 +308,7 @@ START_TEST(long_paths_work)
 	/* Longer than sockaddr_un holds. */
 	snprintf(path, sizeof(path), "%s/%0150d", base, 0);
 	setenv("CUDAW_RUNTIME_DIR", path, 1);
-	ck_assert_int_ge(rundir_listen(RUNDIR_CONTROL, false), 0);
+	ck_assert_int_ge(listen_now(RUNDIR_CONTROL), 0);
 	dir = rundir_open(path, geteuid(), &reason);
 	ck_assert_int_ge(dir, 0);
 	ck_assert_int_ge(rundir_connect(RUNDIR_CONTROL, dir, getpid()), 0);
@@ -278,7 +323,7 @@ START_TEST(listen_fails_clearly)
 	strcpy(log, in_base("log"));
 	setenv("CUDAW_LOG_FILE", log, 1);
 	setenv("CUDAW_RUNTIME_DIR", in_base("no/dir"), 1);
-	ck_assert_int_eq(rundir_listen(RUNDIR_CONTROL, false), -ENOENT);
+	ck_assert_int_eq(listen_now(RUNDIR_CONTROL), -ENOENT);
 	file = fopen(log, "r");
 	ck_assert_ptr_nonnull(file);
 	ck_assert_ptr_nonnull(fgets(line, sizeof(line), file));
@@ -390,6 +435,8 @@ int main(void)
 	tcase_add_test(tcase, refuses_open_modes);
 	tcase_add_test(tcase, listen_and_connect);
 	tcase_add_test(tcase, both_kinds_of_sockets_stand_side_by_side);
+	tcase_add_test(tcase, a_lost_name_is_made_again_where_it_was);
+	tcase_add_test(tcase, another_user_makes_no_directory);
 	tcase_add_test(tcase, replaces_a_dead_socket);
 	tcase_add_test(tcase, locks_exclude_and_end);
 	tcase_add_test(tcase, long_paths_work);

@@ -44,17 +44,20 @@ static int line(struct job *job, const char *key, char *value)
 static struct job ask(const char *text)
 {
 	static const struct job_request request = {.text = "hold", .limit_ms = 10000, .line = line};
+	static struct rundir_home home;
+	const char *why;
 	struct job job = {.own_pid = getpid(), .directory = &directory}, *jobs[] = {&job};
 
 	ck_assert_ptr_nonnull(mkdtemp(path));
 	directory.owner = getuid();
 	setenv("CUDAW_RUNTIME_DIR", path, 1);
-	listener = rundir_listen(RUNDIR_CONTROL, false);
+	ck_assert_int_eq(rundir_find_home(&home, &why), 0);
+	listener = rundir_listen(RUNDIR_CONTROL, &home, false);
 	ck_assert_int_ge(listener, 0);
 	ck_assert_int_eq(pthread_create(&peer, NULL, answer, (void *)text), 0);
 	jobs_ask(jobs, 1, &request);
 	close(listener);
-	rundir_unlink(RUNDIR_CONTROL, getpid());
+	rundir_unlink(RUNDIR_CONTROL, &home);
 	rmdir(path);
 	return job;
 }
