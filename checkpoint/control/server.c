@@ -24,6 +24,7 @@
 #define LISTEN_TRIES   1000
 #define LOOK_MS        100  /* while clients cannot be let in */
 #define RETRY_MS       1000 /* until a missing socket is tried again */
+#define NAME_MS        1000 /* between two looks whether the socket has its name */
 #define ALL_WAIT       END_BUSY " all connections to this job wait for an answer; try again later"
 #define NO_ROOM        END_FAILED " the program has no free descriptor for an answer (RLIMIT_NOFILE)"
 #define TOO_LATE       END_BUSY " no request came, and others need the connection"
@@ -34,6 +35,8 @@ static struct ownfd listener = OWNFD_NONE;
 static struct ownfd reserved = OWNFD_NONE;
 static bool missing;    /* there is no socket for now */
 static double retry_ms; /* clock_ms() of the next try */
+static double name_ms;  /* clock_ms() of the next look for the name */
+static bool ended;      /* the name is removed, and stays so */
 static struct client clients[SERVER_SLOTS];
 static unsigned int last_id;
 static bool starved;      /* the last accept() had no descriptor */
@@ -124,13 +127,14 @@ static int listen_alone(void)
 		reserve();
 		if (fd < 0 || !forks_came_since(mark) || tries == LISTEN_TRIES)
 			return fd;
-		server_unlink();
+		rundir_unlink(RUNDIR_CONTROL, &home);
 		stop_listening();
 	}
 }
 
 void server_unlink(void)
 {
+	__atomic_store_n(&ended, true, __ATOMIC_RELEASE);
 	rundir_unlink(RUNDIR_CONTROL, &home);
 }
 
@@ -151,6 +155,7 @@ void server_init(void)
 {
 	const char *why;
 
+	ended = false;
 	if (rundir_find_home(&home, &why))
 		pr_err("%s cannot be used: %s", home.path, why);
 	else
@@ -168,6 +173,16 @@ bool server_is_lost(void)
 	return ownfd_is_lost(&listener);
 }
 
+/* Somebody may remove our socket from the directory, or the directory. */
+static bool lost_name(void)
+{
+	if (clock_ms() < name_ms || ownfd_get(&listener) < 0)
+		return false;
+	name_ms = clock_ms() + NAME_MS;
+	return !__atomic_load_n(&ended, __ATOMIC_ACQUIRE) &&
+	       rundir_is_unnamed(RUNDIR_CONTROL, &home);
+}
+
 bool server_reopen(void)
 {
 	bool lost = server_is_lost();
@@ -175,7 +190,7 @@ bool server_reopen(void)
 	for (struct client *c = clients; c < clients + SERVER_SLOTS; c++)
 		if (c->used && ownfd_is_lost(&c->own))
 			c->gone = lost = true;
-	if (server_is_lost()) {
+	if (server_is_lost() || lost_name()) {
 		stop_listening();
 		listen_at_home();
 		missing = ownfd_get(&listener) < 0;
@@ -231,7 +246,7 @@ int server_patience_ms(void)
 {
 	if (starved || !has_room())
 		return LOOK_MS;
-	return missing ? RETRY_MS : -1;
+	return missing ? RETRY_MS : NAME_MS;
 }
 
 static bool same_user(int fd)

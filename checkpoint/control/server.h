@@ -73,7 +73,7 @@ void server_take_restored(void);
 bool server_is_lost(void);
 
 /*
- * If the program has closed our socket, listen again. Give up the clients whose connections it has
+ * If the program has closed our socket, or somebody has removed its name, listen again. Give up the clients whose connections it has
  * closed. True if the program has closed a descriptor of ours.
  */
 bool server_reopen(void);
@@ -88,7 +88,7 @@ struct client *server_adopt(int fd);
 /* Put the descriptors to poll into @fds, at most SERVER_FDS, and return their number. */
 int server_poll_fds(struct pollfd *fds);
 
-/* How long to sleep at most when nothing happens; -1: no limit. */
+/* How long to sleep at most when nothing happens. */
 int server_patience_ms(void);
 
 /* Read from the @fds that poll() has found ready. With @count 0 read from all clients. */

@@ -10,7 +10,7 @@ import shutil
 import tempfile
 
 from simlib import MIB, SCRATCH, paused_and_resumed
-from gpulib import RUNTIME_DIR, Job, Skip, check, cudaw, equal, faces, main
+from gpulib import RUNTIME_DIR, Job, Skip, check, cudaw, cudaw_ok, equal, faces, main
 
 CLONE_NEWNS = 0x20000
 MS_REC, MS_PRIVATE = 0x4000, 0x40000
@@ -109,5 +109,15 @@ def a_full_file_system():
         libc.umount2(RUNTIME_DIR.encode(), 2)
 
 
-main(another_job_is_stopped_with_the_lock,
+def a_directory_that_somebody_removes_is_made_again():
+    """As those do who clean up /tmp; also while the job is paused."""
+    job = holding()
+    for verb in ("pause", "resume"):
+        shutil.rmtree(RUNTIME_DIR)
+        job.until(lambda: os.path.exists(os.path.join(RUNTIME_DIR, f"{job.pid}.sock")), 20, "the socket is there again")
+        cudaw_ok(verb, job.pid)
+    verified(job)
+
+
+main(a_directory_that_somebody_removes_is_made_again, another_job_is_stopped_with_the_lock,
      another_job_is_stopped_before_it_takes_the_rest, a_full_file_system)
