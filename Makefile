@@ -33,9 +33,12 @@ DEFINES  := -D_GNU_SOURCE -D__CUDA_API_VERSION_INTERNAL -DCUDAW_VERSION='"$(VERS
 	    -I. -I$(CUDA_HOME)/include
 COMPILE   = $(CC) -std=gnu11 $(DEFINES) $(CPPFLAGS) $(CFLAGS) $(SANFLAGS) $(WARN) -fvisibility=hidden -fPIC \
 	    -MMD -MP
+# libc's cancellation points (common/uncancelled.c).
+UNCANCELLED := $(shell sed -n 's/^UNCANCELLED.[^,]*, \([a-z_0-9]*\),.*/\1/p; s/^int __wrap_\([a-z_0-9]*\)[^;]*;/\1/p' common/uncancelled.c)
+LINK_UNCANCELLED := $(UNCANCELLED:%=-Wl,--wrap=%)
 # The faces live in other programs: nothing undefined, never unloaded, no CUDA library needed.
 # All at once: a function that is linked when it is first called takes more than a small signal stack has.
-LINK_FACE = $(CC) -shared $(CFLAGS) $(SANFLAGS) $(LDFLAGS) -pthread -Wl,-z,nodelete -Wl,-z,relro -Wl,-z,now \
+LINK_FACE = $(CC) -shared $(CFLAGS) $(SANFLAGS) $(LDFLAGS) -pthread -Wl,-z,nodelete -Wl,-z,relro -Wl,-z,now $(LINK_UNCANCELLED) \
 	    $(if $(SANITIZE),,-Wl,-z,defs) -Wl,--build-id
 
 LIBDIR := $(O)/lib/cudaw-$(VERSION)
@@ -229,10 +232,11 @@ $(SETTINGS_PAGE): $(OBJ)/tools/command/settings_main.o $(TOOLS) $(COMMON)
 # Its kernels are loops over memory, and take a good part of the time of most tests.
 $(OBJ)/tests/sim/kernels.o: private CFLAGS += -O3
 
-$(SIM): $(SIM_OBJS)
+# No call of a driver is a cancellation point.
+$(SIM): $(SIM_OBJS) $(OBJ)/common/uncancelled.o
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
-	$(Q)$(CC) -shared $(CFLAGS) $(SANFLAGS) -Wl,-soname,libcuda.so.1 $^ -pthread -o $@
+	$(Q)$(CC) -shared $(CFLAGS) $(SANFLAGS) $(LINK_UNCANCELLED) -Wl,-soname,libcuda.so.1 $^ -pthread -o $@
 
 $(BENCH_DISK): tests/bench/bench_disk.c | $(O)/.deps
 	$(call say,CC,$@)
@@ -254,7 +258,7 @@ $(SIMSMI): $(call c_objects,tests/sim/simsmi.c)
 $(O)/tests/unit/%: $(OBJ)/tests/unit/%.o $(DRIVER_OBJS) $(GEN)/libcuda.S $(CORE)
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $^ $$(pkg-config --libs check) $(CORE_LIBS) -ldl -pthread -o $@
+	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $(LINK_UNCANCELLED) $^ $$(pkg-config --libs check) $(CORE_LIBS) -ldl -pthread -o $@
 
 # Its allocations are to fail, and those of the libraries in it.
 comma := ,

@@ -2,7 +2,6 @@
 #include "checkpoint/ledger/captures.h"
 #include "checkpoint/ledger/green.h"
 #include "common/threads.h"
-#include "common/uncancelled.h"
 #include "common/forks.h"
 #include "vmem/context_gone.h"
 
@@ -98,7 +97,7 @@ bool captures_remove(CUstream stream, CUcontext ctx)
 	while ((c = find(stream, ctx))) {
 		if (c->asked) {
 			c->ending = true;
-			uncancelled_wait(&answered, &lock);
+			pthread_cond_wait(&answered, &lock);
 			continue;
 		}
 		if (newest)
@@ -141,7 +140,7 @@ static void end_questions(CUcontext ctx)
 {
 	set_ending(ctx, true);
 	while (find_asked(ctx))
-		uncancelled_wait(&answered, &lock);
+		pthread_cond_wait(&answered, &lock);
 }
 
 void captures_context_ending(CUcontext ctx)

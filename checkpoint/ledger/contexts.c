@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/ledger/contexts.h"
-#include "common/uncancelled.h"
 #include "common/forks.h"
 #include "common/clock.h"
 #include "common/gpu.h"
@@ -130,7 +129,7 @@ void contexts_ending(CUcontext ctx)
 		if (drain.list.items[i].ctx == ctx)
 			drain.list.items[i].ctx = NULL;
 	while (drain.running && drain.current == ctx)
-		uncancelled_wait(&drained, &lock);
+		pthread_cond_wait(&drained, &lock);
 	pthread_mutex_unlock(&lock);
 }
 

@@ -14,8 +14,15 @@ def pauses_among_threads_that_end():
     equal(errors_of_cudaw(job), [], "what cudaw said on the job's stderr")
 
 
+def no_call_is_a_cancellation_point():
+    """As natively: a thread that is cancelled leaves no lock and no file behind."""
+    job = Job("cancelled")
+    check("no call was" in job.result(), "a call was cancelled")
+    equal(errors_of_cudaw(job), [], "what cudaw said on the job's stderr")
+
+
 if SANITIZED:
     pauses_among_threads_that_end = skipped(
         pauses_among_threads_that_end, "sanitizers do not see the system call that ends a thread")
 
-main(pauses_among_threads_that_end)
+main(pauses_among_threads_that_end, no_call_is_a_cancellation_point)

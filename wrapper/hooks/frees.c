@@ -3,7 +3,6 @@
 #include "checkpoint/ledger/captures.h"
 #include "checkpoint/ledger/green.h"
 #include "common/forks.h"
-#include "common/uncancelled.h"
 #include "vmem/context_gone.h"
 #include "vmem/vmem.h"
 #include "wrapper/hooks/current.h"
@@ -150,7 +149,7 @@ static void collect(enum frees_effort effort, CUcontext freeing)
 	/* Another thread may be giving back what the caller lacks. New questions come all the time. */
 	last = questions;
 	while (effort == FREES_PASSED && any_asked(last))
-		uncancelled_wait(&answered, &lock);
+		pthread_cond_wait(&answered, &lock);
 	pthread_mutex_unlock(&lock);
 }
 
@@ -357,7 +356,7 @@ static void end_questions(CUcontext ctx)
 {
 	set_ending(ctx, true);
 	while (find_asked(ctx))
-		uncancelled_wait(&answered, &lock);
+		pthread_cond_wait(&answered, &lock);
 }
 
 void frees_context_ending(CUcontext ctx)

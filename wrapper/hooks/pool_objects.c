@@ -2,7 +2,6 @@
 #include "wrapper/hooks/pool_objects.h"
 #include "common/forks.h"
 #include "common/gpu.h"
-#include "common/uncancelled.h"
 #include "vmem/vmem.h"
 #include "wrapper/real.h"
 
@@ -193,7 +192,7 @@ bool pool_givers_wait(void)
 	bool any = givers;
 
 	while (givers && givers->number <= last)
-		uncancelled_wait(&given, &pools_lock);
+		pthread_cond_wait(&given, &pools_lock);
 	return any;
 }
 

@@ -7,7 +7,6 @@
 #include "common/forks.h"
 #include "common/gpu.h"
 #include "common/threads.h"
-#include "common/uncancelled.h"
 #include "vmem/context_gone.h"
 #include "wrapper/hooks/current.h"
 #include "wrapper/hooks/fence.h"
@@ -512,7 +511,7 @@ static struct pool_block *block_behind(struct order *o, struct order *from, cons
 	uint64_t until;
 
 	while (from->asking)
-		uncancelled_wait(&changed, &pools_lock);
+		pthread_cond_wait(&changed, &pools_lock);
 	b = from->ending ? NULL : block_any(from, p, size);
 	if (!b || o == from)
 		return b;
@@ -569,7 +568,7 @@ static void end_users(struct order *o)
 {
 	enders++;
 	while (o->users || o->asking)
-		uncancelled_wait(&changed, &pools_lock);
+		pthread_cond_wait(&changed, &pools_lock);
 	enders--;
 }
 
@@ -657,7 +656,7 @@ static void record_before_capture(CUstream stream)
 	o = order_find(&key);
 	if (o && o->apart) {
 		while (o->asking)
-			uncancelled_wait(&changed, &pools_lock);
+			pthread_cond_wait(&changed, &pools_lock);
 		if (!o->ending && !o->gone)
 			record_last(o);
 	}

@@ -185,18 +185,15 @@ struct patience {
 };
 
 /*
- * Cancellation points must not be in a call of the driver. A pause that begins keeps others from the
+ * A pause that begins keeps others from the
  * calls that the work may wait for, and gives up at its own timeout: this time does not count.
  */
 static void nap(struct patience *patience)
 {
 	const struct timespec ms = {.tv_nsec = 1000000};
 	double begin = clock_ms();
-	int state;
 
-	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
 	nanosleep(&ms, NULL);
-	pthread_setcancelstate(state, NULL);
 	if (!gate_is_closed())
 		patience->left_ms -= clock_ms() - begin;
 }
