@@ -44,7 +44,7 @@ static int fail_pause(struct engine_op *op, const struct sharing_wait *w, int er
 int engine_check_shared(struct engine_op *op, struct engine_result *result)
 {
 	char id[RUNDIR_ID_SIZE];
-	size_t peers = op->alone || op->order ? sharing_peers() : 0;
+	size_t peers = op->alone || op->order ? sharing_peers(&op->progress.cancel) : 0;
 
 	if (!peers)
 		return 0;

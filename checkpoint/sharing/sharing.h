@@ -79,10 +79,10 @@ struct sharing_wait {
 };
 
 /*
- * How many processes share memory with this one directly. Asks them. From then on until sharing_run() or
+ * How many processes share memory with this one directly. Asks them, until *@cancel becomes true. From then on until sharing_run() or
  * sharing_rebuilt() nothing is exported.
  */
-size_t sharing_peers(void);
+size_t sharing_peers(const bool *cancel);
 
 /* A pause begins. Before the gate closes. */
 void sharing_pause(void);

@@ -77,40 +77,6 @@ static void ask_member(struct sharing_member *m, struct share_answer *answer)
 		m->failed_ms = clock_ms();
 }
 
-/* Forget those that have got memory of this process, and have none any more. */
-static void forget_importers(void)
-{
-	struct share_process list[SHARE_PROCESSES];
-	struct share_answer answer;
-	uint32_t n;
-
-	pthread_mutex_lock(&sharing.lock);
-	n = sharing.nimporters;
-	memcpy(list, sharing.importers, n * sizeof(list[0]));
-	pthread_mutex_unlock(&sharing.lock);
-	for (uint32_t i = 0; i < n; i++) {
-		int error = ask_state(&list[i], NULL, &answer);
-
-		if (error != -ESRCH && (error || answer.holds))
-			continue;
-		pthread_mutex_lock(&sharing.lock);
-		for (uint32_t k = 0; k < sharing.nimporters; k++)
-			if (sharing_lists(&list[i], 1, &sharing.importers[k]))
-				sharing.importers[k--] = sharing.importers[--sharing.nimporters];
-		pthread_mutex_unlock(&sharing.lock);
-	}
-}
-
-size_t sharing_peers(void)
-{
-	struct share_process list[SHARE_PROCESSES];
-
-	/* One that gets memory after it has answered must not be forgotten. */
-	objects_close_exports();
-	forget_importers();
-	return sharing_list_peers(list);
-}
-
 bool sharing_is_joint(void)
 {
 	return sharing.nmembers;
@@ -143,23 +109,62 @@ static void drop_members(void)
 	pthread_mutex_unlock(&sharing.lock);
 }
 
-/* Find all that share memory with this process, directly or by others, and ask them. */
-static void gather(void)
+/* False if it is none. */
+static bool forget_importer(const struct share_process *importer)
+{
+	uint32_t i = 0;
+	bool found;
+
+	pthread_mutex_lock(&sharing.lock);
+	while (i < sharing.nimporters && !sharing_lists(importer, 1, &sharing.importers[i]))
+		i++;
+	found = i < sharing.nimporters;
+	if (found)
+		sharing.importers[i] = sharing.importers[--sharing.nimporters];
+	pthread_mutex_unlock(&sharing.lock);
+	return found;
+}
+
+/*
+ * Find all that share memory with this process, directly or by others, and ask each once, until *@cancel
+ * becomes true. Those that have got memory of this process, and have none any more, are forgotten: false, as
+ * they are members for the moment. Exports are closed, as one that gets memory after it has answered must not
+ * be forgotten.
+ */
+static bool gather(const bool *cancel)
 {
 	struct share_process list[SHARE_PROCESSES];
 	struct share_answer answer;
+	bool settled = true;
 
 	drop_members();
 	add_members(list, sharing_list_peers(list));
 	for (size_t i = 0; i < sharing.nmembers; i++) {
 		struct sharing_member *m = &sharing.members[i];
 
+		if (__atomic_load_n(cancel, __ATOMIC_RELAXED)) {
+			m->error = -EAGAIN;
+			continue;
+		}
 		ask_member(m, &answer);
+		if (is_gone(m) || (!m->error && !answer.holds))
+			settled &= !forget_importer(&m->process);
 		if (m->error)
 			continue;
 		m->cycle = answer.cycle;
 		add_members(answer.peers, answer.npeers);
 	}
+	return settled;
+}
+
+size_t sharing_peers(const bool *cancel)
+{
+	struct share_process list[SHARE_PROCESSES];
+
+	objects_close_exports();
+	gather(cancel);
+	drop_members();
+	return sharing_list_peers(list);
 }
 
 static void ask_all(void)
@@ -300,8 +305,8 @@ int sharing_rest(struct sharing_wait *w)
 	pthread_mutex_unlock(&sharing.lock);
 	set_stage(SHARE_RESTING);
 	for (;;) {
-		forget_importers();
-		gather();
+		if (!gather(w->cancel))
+			continue;
 		if (sharing.nmembers == SHARE_PROCESSES) {
 			snprintf(w->text, sizeof(w->text),
 				 "%d processes share memory with this one", SHARE_PROCESSES);
