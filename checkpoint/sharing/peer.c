@@ -12,10 +12,12 @@
 #include <pthread.h>
 #include <semaphore.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #define LOG_PREFIX "sharing: "
@@ -25,7 +27,8 @@
 #define REQUEST_MS 200  /* for a process that has connected to send its request */
 #define NAME_MS    1000 /* between two looks whether the socket has its name */
 #define RETRY_MS   1000 /* until a lost socket is made again, if that failed */
-#define FULL_MS    10   /* between two tries to accept while no descriptor is free */
+#define BACKLOG    64
+#define FULL_MS    10 /* between two tries to accept while no descriptor is free */
 
 FORKS_LOCK(lock); /* of what follows, while it is made */
 static bool started;
@@ -153,10 +156,48 @@ static bool is_restored(void)
 	       own_start != RUNDIR_START_UNKNOWN && start != own_start;
 }
 
+/*
+ * An abstract address, for a process whose directory cannot be used: it has no file, and nobody can take it
+ * before, as nobody knows the instance.
+ */
+static socklen_t address_without_name(const struct share_process *process, struct sockaddr_un *addr)
+{
+	char *text = addr->sun_path + 1;
+	int len = snprintf(text, sizeof(addr->sun_path) - 1, "cudaw-%d-", process->pid);
+
+	addr->sun_family = AF_UNIX;
+	addr->sun_path[0] = '\0';
+	for (int i = 0; i < OBJECT_KEY; i++)
+		len += sprintf(text + len, "%02x", process->instance[i]);
+	return offsetof(struct sockaddr_un, sun_path) + 1 + len;
+}
+
+static int listen_without_name(void)
+{
+	struct sockaddr_un addr;
+	socklen_t len = address_without_name(&self, &addr);
+	int error, fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+
+	if (fd < 0)
+		return -errno;
+	if (!bind(fd, (struct sockaddr *)&addr, len) && !listen(fd, BACKLOG))
+		return fd;
+	error = -errno;
+	close(fd);
+	return error;
+}
+
+/* The control thread has said why the directory cannot be used. */
+static int listen_somewhere(void)
+{
+	int fd = rundir_listen(RUNDIR_PEER, &home, true);
+
+	return fd < 0 ? listen_without_name() : fd;
+}
+
 static int listen_again(void)
 {
-	return __atomic_load_n(&ending, __ATOMIC_ACQUIRE) ? -ECANCELED
-							  : rundir_listen(RUNDIR_PEER, &home, true);
+	return __atomic_load_n(&ending, __ATOMIC_ACQUIRE) ? -ECANCELED : listen_somewhere();
 }
 
 /* The program has closed our socket, as it closes all descriptors; or this is a process image. */
@@ -186,13 +227,16 @@ static void mend_name(void)
 
 static void *serve(void *unused)
 {
+	bool is_needed;
+
 	threads_own_floats();
 	thread_id = gettid();
 	sem_post(&begun);
-	/* Until start() has set all. */
+	/* Until start() has set all, or failed; another one may have succeeded since. */
 	pthread_mutex_lock(&lock);
+	is_needed = started && thread_id == gettid();
 	pthread_mutex_unlock(&lock);
-	for (;;) {
+	while (is_needed) {
 		int fd = ownfd_get(&listener), client;
 
 		if (fd < 0) {
@@ -253,30 +297,16 @@ static void begin_anew_in_child(void)
 }
 FORKS_CHILD(begin_anew_in_child);
 
-static int listen_first(bool quiet)
-{
-	const char *why;
-	int error = rundir_find_home(&home, &why);
-
-	if (!error)
-		return rundir_listen(RUNDIR_PEER, &home, quiet);
-	if (!quiet)
-		pr_err("%s cannot be used: %s", home.path, why);
-	return error;
-}
-
+/* 0, or a negative errno with the thread about to end, if there is one: see serve(). */
 static int start(peer_answer_fn answer)
 {
-	static bool said;
-	int fd, error;
+	const char *why;
+	int error;
 
 	if (getrandom(self.instance, sizeof(self.instance), 0) != sizeof(self.instance))
 		return -EIO;
-	fd = listen_first(said);
-	said = true;
-	if (fd < 0)
-		return fd;
-	ownfd_set(&listener, fd);
+	if (rundir_find_home(&home, &why))
+		home.path[0] = '\0';
 	self.pid = getpid();
 	own_start = rundir_start_time(getpid());
 	answer_request = answer;
@@ -285,11 +315,16 @@ static int start(peer_answer_fn answer)
 	if (error) {
 		pr_err_once("no thread to share memory with other processes: %s",
 			    error_text(-error));
-		ownfd_close(&listener);
-		rundir_unlink(RUNDIR_PEER, &home);
 		return error;
 	}
 	memcpy(self.instance, &thread_id, sizeof(thread_id));
+	error = listen_somewhere();
+	if (error < 0) {
+		pr_err_once("no socket to share memory with other processes: %s",
+			    error_text(-error));
+		return error;
+	}
+	ownfd_set(&listener, error);
 	return 0;
 }
 
@@ -308,23 +343,51 @@ int peer_start(peer_answer_fn answer)
 	return error;
 }
 
-/* A connection to the process, or a negative errno. */
-static int connect_to(const struct share_process *to)
+static int connect_by_name(const struct share_process *to)
 {
 	const char *why;
-	pid_t pid;
 	int fd, dir = rundir_open(home.path, home.user, &why);
 
 	if (dir < 0)
 		return dir;
 	fd = rundir_connect(RUNDIR_PEER, dir, to->pid);
 	close(dir);
-	if (fd < 0)
-		return fd;
-	if (is_of_our_user(fd, &pid) && pid == to->pid)
+	return fd;
+}
+
+static int connect_without_name(const struct share_process *to)
+{
+	struct sockaddr_un addr;
+	socklen_t len = address_without_name(to, &addr);
+	int error, fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+	if (fd < 0 || !connect(fd, (struct sockaddr *)&addr, len))
+		return fd < 0 ? -errno : fd;
+	error = -errno;
+	close(fd);
+	return error;
+}
+
+/* @fd, if the process listens there. */
+static int check_listener(int fd, const struct share_process *to)
+{
+	pid_t pid;
+
+	if (fd < 0 || (is_of_our_user(fd, &pid) && pid == to->pid))
 		return fd;
 	close(fd);
 	return -EPERM;
+}
+
+/* A connection to the process, or a negative errno: of its name, if it has none without either. */
+static int connect_to(const struct share_process *to)
+{
+	int fd = check_listener(connect_by_name(to), to), other;
+
+	if (fd >= 0)
+		return fd;
+	other = check_listener(connect_without_name(to), to);
+	return other < 0 ? fd : other;
 }
 
 /* Receive an answer, and the descriptor that may come with it. Returns its bytes. */

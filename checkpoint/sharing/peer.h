@@ -4,7 +4,9 @@
 /*
  * How processes that share GPU memory talk: each listens on a socket PID.peer in the runtime
  * directory, on which others ask one thing for each connection (format.h). Both sides check that the
- * other runs as the same user (SO_PEERCRED), and in the same PID namespace.
+ * other runs as the same user (SO_PEERCRED), and in the same PID namespace. If the directory cannot be used,
+ * the socket has an abstract address, which is made of the instance: programs share memory without a
+ * directory. Processes that have a directory in common need no network namespace in common.
  *
  * A thread answers, outside the gate and without any lock of the pause engine, so that a process
  * answers whatever its program and its pause do. The thread and the socket are made when the

@@ -6,6 +6,7 @@ them fails, ends or is stopped in the middle of a pause or a resume.
 import os
 import signal
 import subprocess
+import tempfile
 import time
 
 from simlib import (HELD, SCRATCH, errors_of_cudaw, gpus_used, held_back, hold, kept_descriptors, let_go,
@@ -453,14 +454,20 @@ def two_gpus():
     pauses_and_goes_on(job)
 
 
-def without_sockets_the_driver_exports():
-    """The program runs as it does natively, and no pause was possible before either."""
-    directory = os.path.join(SCRATCH, "open")
-    os.mkdir(directory)
-    os.chmod(directory, 0o755)
-    job = Job("sharing", "--steps", 5, env={"CUDAW_RUNTIME_DIR": directory})
-    check("every word right" in job.result(), "not every rank verified its memory")
-    check("other users may enter it" in job.stderr(), "the reason is not said")
+def without_a_directory(ipc):
+    """It is another user's, say."""
+    def case():
+        directory = tempfile.mkdtemp(dir=SCRATCH)
+        os.chmod(directory, 0o755)
+        job = Job("sharing", "--ipc", ipc, "--each-line", 1, env={"CUDAW_RUNTIME_DIR": directory})
+        job.process.stdin.write("\n" * 3)
+        job.wait_steps(3)
+        with open("/proc/net/unix", encoding="ascii", errors="replace") as file:
+            check(f"@cudaw-{job.pid}-" in file.read(), "it has no socket without a name")
+        equal(os.listdir(directory), [], "the sockets with names")
+        check("every word right" in job.finish(), "not every rank verified its memory")
+        check("other users may enter it" in job.stderr(), "the reason is not said")
+    return f"without a runtime directory memory is shared, {'by handles' if ipc else 'by descriptors'}", case
 
 
 def sockets_are_removed():
@@ -501,4 +508,4 @@ main(*shared("sharing.py", STEPS=60, STEP_MS=3, STILL=0.04, MIB=MIB, OBJECTS=OBJ
      sockets_that_somebody_removes_are_made_again, one_that_cannot_be_reached_has_not_ended,
      one_in_its_exit_handlers_has_not_ended, a_resume_that_cannot_reach_an_exporter_says_so,
      memory_is_imported_by_any_number_of_processes_in_turn,
-     without_sockets_the_driver_exports, sockets_are_removed)
+     without_a_directory(0), without_a_directory(1), sockets_are_removed)
