@@ -6,7 +6,7 @@ O       ?= build
 PREFIX  ?= /usr/local
 
 # A CUDA toolkit 13.0 or later, or, if the machine has none, NVIDIA's headers alone (see deps).
-CUDA_HEADERS := $(CURDIR)/build/cuda
+CUDA_HEADERS := build/cuda
 is_cuda_13 = $(shell awk '/^\#define CUDA_VERSION / && $$3 >= 13000 { print "yes" }' '$(1)/include/cuda.h' 2>/dev/null)
 ifndef CUDA_HOME
 CUDA_HOME := $(if $(call is_cuda_13,/usr/local/cuda),/usr/local/cuda,$(CUDA_HEADERS))
@@ -371,7 +371,7 @@ $(O)/tests/guests/libs/%.so: tests/guests/libs/%.c | $(O)/.deps
 $(O)/tests/guests/programs/%-go: tests/guests/programs/%.go
 	$(call say,GO,$@)
 	@mkdir -p $(@D)
-	$(Q)GOCACHE=$(abspath $(O))/go go build -o $@ $<
+	$(Q)GOCACHE='$(abspath $(O))/go' go build -o $@ $<
 
 $(O)/tests/guests/programs/%.class: tests/guests/programs/%.java
 	$(call say,JAVAC,$@)
@@ -403,7 +403,10 @@ $(O)/tests/programs/static_rt $(O)/tests/programs/dynamic_rt: tests/programs/run
 export TEST_PATIENCE ?= 1
 SLOWER := $(shell echo $$(($(TEST_PATIENCE) * $(if $(SANITIZE),$(if $(filter thread,$(SANITIZE)),4,2),1))))
 # A test of a Check program has 4 seconds by default, too few on a loaded machine: 2 minutes here.
-RUN_TESTS = BUILD=$(abspath $(O)) CUDA_HOME=$(CUDA_HOME) CUDAW_REAL_LIBCUDA=$(abspath $(SIM)) \
+must_preload = $(if $(word 2,x$(CURDIR)x)$(findstring :,$(CURDIR)),$(error $(CURDIR): most tests preload, which the loader \
+	       cannot from a path with a space or a colon; move the clone))
+RUN_TESTS = $(must_preload) \
+	    BUILD='$(abspath $(O))' CUDA_HOME='$(abspath $(CUDA_HOME))' CUDAW_REAL_LIBCUDA='$(abspath $(SIM))' \
 	    CK_DEFAULT_TIMEOUT=24 CK_TIMEOUT_MULTIPLIER=$(shell echo $$((5 * $(SLOWER)))) $(PYTHON) tests/runner.py \
 	    $(UNSTABLE:%=--unstable '%')
 
@@ -490,13 +493,13 @@ fuzz: $(FUZZ_TARGETS:%=$(O)/tests/fuzz/fuzz_%)
 
 ## check-gpu: run the GPU tests on what "make programs" built; builds nothing. RESULTS=dir, ONLY="NAME moved_*"
 check-gpu:
-	$(Q)BUILD=$(abspath $(O)) $(PYTHON) tests/runner.py --results $(RESULTS) --list tests/gpu/list \
+	$(Q)BUILD='$(abspath $(O))' $(PYTHON) tests/runner.py --results $(RESULTS) --list tests/gpu/list \
 		$(ONLY:%=--only '%')
 
 ## check-real: run real programs through 30 pauses each, on a GPU. PART=torch|models|libraries (all), CHECKED=1, ONLY=NAME
 # CHECKED: with CUDAW_CHECK=1 instead of pauses.
 check-real:
-	$(Q)BUILD=$(abspath $(O)) $(PYTHON) tests/real/real.py --results $(RESULTS) $(PART:%=--part %) \
+	$(Q)BUILD='$(abspath $(O))' $(PYTHON) tests/real/real.py --results $(RESULTS) $(PART:%=--part %) \
 		$(if $(CHECKED),--check) $(ONLY:%=--only '%')
 
 ## check-layers: check that each directory includes only what docs/architecture.md lets it
@@ -522,37 +525,37 @@ docs: $(SETTINGS_PAGE)
 
 ## demo: a job counts on the GPU, is paused and resumed, and its result verified; two that do not fit take turns
 demo: all $(O)/tests/programs/counter $(O)/tests/programs/hog $(O)/tests/preload/nvml.so
-	$(Q)BUILD=$(abspath $(O)) tests/demo
+	$(Q)BUILD='$(abspath $(O))' tests/demo
 
 ## bench: measure the cost of the wrapper beside a native run (needs a GPU, and "make programs")
 bench:
-	$(Q)BUILD=$(abspath $(O)) $(PYTHON) tests/bench/bench.py --results $(RESULTS)
+	$(Q)BUILD='$(abspath $(O))' $(PYTHON) tests/bench/bench.py --results $(RESULTS)
 
 ## bench-nccl: measure NCCL's all_reduce between two GPUs beside a native run (needs them, and PyTorch)
 bench-nccl:
-	$(Q)BUILD=$(abspath $(O)) $(PYTHON) tests/bench/bench.py --only nccl --cpus 8 --rounds 5 --pairs 1 --results $(RESULTS)
+	$(Q)BUILD='$(abspath $(O))' $(PYTHON) tests/bench/bench.py --only nccl --cpus 8 --rounds 5 --pairs 1 --results $(RESULTS)
 
 ## bench-launch: measure a launch with eight parameters in each mode (needs a GPU, and "make programs")
 bench-launch:
-	$(Q)BUILD=$(abspath $(O)) $(PYTHON) tests/bench/bench_launch.py --results $(RESULTS)
+	$(Q)BUILD='$(abspath $(O))' $(PYTHON) tests/bench/bench_launch.py --results $(RESULTS)
 
 ## bench-pause: measure pause and resume beside the driver's own checkpoint (needs a GPU, and "make programs"). GIB=32,100 GPUS=1
 bench-pause:
-	$(Q)BUILD=$(abspath $(O)) $(PYTHON) tests/bench/bench_pause.py $(GIB:%=--gib %) $(GPUS:%=--gpus %) --results $(RESULTS)
+	$(Q)BUILD='$(abspath $(O))' $(PYTHON) tests/bench/bench_pause.py $(GIB:%=--gib %) $(GPUS:%=--gpus %) --results $(RESULTS)
 
 ## bench-share: measure jobs that share a GPU (needs a GPU, and "make programs"). PART=probe,beside,handover ARGS=
 # Parts of jobs that take turns, of some minutes each: turns, interactive, fairness, fit, alone. ARGS="--quantum 60"
 bench-share:
-	$(Q)BUILD=$(abspath $(O)) $(PYTHON) tests/bench/bench_share.py $(PART:%=--part %) $(ARGS) --results $(RESULTS)
+	$(Q)BUILD='$(abspath $(O))' $(PYTHON) tests/bench/bench_share.py $(PART:%=--part %) $(ARGS) --results $(RESULTS)
 
 ## bench-first-pause: measure a second job's first pause beside threads that touch fresh host memory. GIB=40
 bench-first-pause:
-	$(Q)BUILD=$(abspath $(O)) $(PYTHON) tests/bench/bench_first_pause.py $(GIB:%=--gib %) --results $(RESULTS)
+	$(Q)BUILD='$(abspath $(O))' $(PYTHON) tests/bench/bench_first_pause.py $(GIB:%=--gib %) --results $(RESULTS)
 
 ## bench-snapshot: measure snapshots beside direct I/O (needs a GPU, and "make programs"). SIZE=32 (GiB) DIR=/on/the/disk
 bench-snapshot: SIZE ?= 32
 bench-snapshot:
-	$(Q)BUILD=$(abspath $(O)) $(PYTHON) tests/bench/bench_snapshot.py --size $(SIZE) $(if $(DIR),--dir $(DIR)) \
+	$(Q)BUILD='$(abspath $(O))' $(PYTHON) tests/bench/bench_snapshot.py --size $(SIZE) $(if $(DIR),--dir $(DIR)) \
 		--results $(RESULTS)
 
 ifdef SANITIZE
