@@ -2,7 +2,7 @@
 # cudaw: see README.md. "make help" lists the targets.
 
 VERSION := 0.1.0
-O       ?= build
+O       ?= build$(if $(RELOCATABLE),/relocatable)
 PREFIX  ?= /usr/local
 
 # A CUDA toolkit 13.0 or later, or, if the machine has none, NVIDIA's headers alone (see deps).
@@ -70,13 +70,23 @@ DRIVER_OBJS  := $(filter-out %_main.o %/runtime.o $(OBJ)/checkpoint/snapshot/%,$
 		$(OBJ)/gen/calls.o $(OBJ)/gen/trace_calls.o
 SIM_OBJS     := $(call c_objects,$(filter-out tests/sim/simsmi.c tests/sim/test_%,$(wildcard tests/sim/*.c)))
 
-# Static, as they may run where nothing is installed but a driver.
+# The faces', static: they bring no library into programs that are not ours.
 KPARAMS_LIBS := -l:liblz4.a -l:libzstd.a
 CORE_LIBS    := $(KPARAMS_LIBS) -l:liburing.a
-# For the command and tests; the faces cannot have it (kparams/elf.h). Since 0.189 it needs libzstd too.
+# Those of the command, the daemon and tests: the system's, or with RELOCATABLE=1, which has a build directory of its
+# own, static. The faces cannot have libelf (kparams/elf.h).
+ifdef RELOCATABLE
 ELF_LIBS     := -l:libelf.a -l:libz.a -l:libzstd.a
-# For the daemon and tests of it.
+COMMAND_LIBS := -l:libjansson.a $(ELF_LIBS) $(CORE_LIBS)
 INI_LIBS     := -l:libinih.a
+# Debian 13's libelf.a, of elfutils 0.192, lacks symbols.
+or_no_archive = || { echo 'RELOCATABLE=1: a static library of this system does not link; build on another system, \
+	such as Debian 12, or without RELOCATABLE' >&2; exit 1; }
+else
+ELF_LIBS     := -lelf
+COMMAND_LIBS := -ljansson $(ELF_LIBS) -llz4 -lzstd -luring
+INI_LIBS     := -linih
+endif
 
 FUZZ_TARGETS := container cubin elf ptx name snapshot ticket share conf
 FUZZ_SECONDS ?= 60
@@ -217,7 +227,7 @@ $(LIBDIR)/libcudart.so.%: $(OBJ)/cudart-%/runtime.o $(GEN)/cudart-%/libcudart.S 
 $(COMMAND): $(OBJ)/tools/command/cudaw.o $(TOOLS) $(CORE)
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $(LDFLAGS) $^ -l:libjansson.a $(ELF_LIBS) $(CORE_LIBS) -ldl -pthread -o $@
+	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $(LDFLAGS) $^ $(COMMAND_LIBS) -ldl -pthread -o $@ $(or_no_archive)
 
 $(DAEMON): $(call c_objects,tools/daemon/*.c tools/job/reach.c tools/job/rest.c tools/job/steps.c) $(COMMON)
 	$(call say,LD,$@)
@@ -304,21 +314,21 @@ $(O)/tests/unit/tools/test_coordinate: private CFLAGS += $(addprefix -Wl$(comma)
 $(O)/tests/unit/tools/%: $(OBJ)/tests/unit/tools/%.o $(TOOLS) $(CORE)
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $^ $$(pkg-config --libs check) $(ELF_LIBS) $(CORE_LIBS) -l:libjansson.a -ldl -pthread -o $@
+	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $^ $$(pkg-config --libs check) $(COMMAND_LIBS) -ldl -pthread -o $@
 
 $(O)/tests/unit/checkpoint/test_host_image: $(OBJ)/tests/unit/checkpoint/test_host_image.o $(CORE)
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $^ $$(pkg-config --libs check) $(CORE_LIBS) -l:libjansson.a -ldl -pthread -o $@
+	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $^ $$(pkg-config --libs check) $(COMMAND_LIBS) -ldl -pthread -o $@
 
-FUZZ_LIBS := $(ELF_LIBS) $(CORE_LIBS) $(INI_LIBS) -l:libjansson.a -ldl -pthread
+FUZZ_LIBS := $(COMMAND_LIBS) $(INI_LIBS) -ldl -pthread
 
 $(O)/tests/fuzz/replay_%: $(OBJ)/tests/fuzz/%.o $(OBJ)/tests/fuzz/replay.o $(CORE)
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $(in_link_order) $(FUZZ_LIBS) -o $@
 
-# Needs no more than libc where it runs. The sources are compiled again, with the fuzzer in them.
+# With RELOCATABLE=1 it needs no more than libc where it runs. The sources are compiled again, with the fuzzer in them.
 $(O)/tests/fuzz/fuzz_%: tests/fuzz/%.c $(wildcard kparams/*.[ch]) tests/fuzz/fuzz.h | $(O)/.deps
 	$(call say,CLANG,$@)
 	@mkdir -p $(@D)
