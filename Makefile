@@ -29,7 +29,7 @@ SANFLAGS := $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-omit-frame-pointer -Wno
 WARN     := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Werror
 CFLAGS   ?= -O2 -g
 # Under __CUDA_API_VERSION_INTERNAL cuda.h declares every ABI version under its exported name.
-DEFINES  := -D_GNU_SOURCE -D__CUDA_API_VERSION_INTERNAL -DCUDAW_VERSION='"$(VERSION)"' \
+DEFINES  := -D_GNU_SOURCE -include common/older_glibc.h -D__CUDA_API_VERSION_INTERNAL -DCUDAW_VERSION='"$(VERSION)"' \
 	    -I. -I$(CUDA_HOME)/include
 COMPILE   = $(CC) -std=gnu11 $(DEFINES) $(CPPFLAGS) $(CFLAGS) $(SANFLAGS) $(WARN) -fvisibility=hidden -fPIC \
 	    -MMD -MP
@@ -112,7 +112,7 @@ GUESTS := $(patsubst %.c,$(O)/%,$(wildcard tests/guests/programs/*.c)) \
 	  $(if $(shell command -v go),$(patsubst %.go,$(O)/%-go,$(wildcard tests/guests/programs/*.go))) \
 	  $(if $(shell command -v javac),$(patsubst %.java,$(O)/%.class,$(wildcard tests/guests/programs/*.java)))
 
-.PHONY: all programs deps-guests check check-quick soak storm fuzz check-gpu check-real check-abi check-layers check-format docs demo bench bench-nccl bench-launch bench-pause bench-first-pause bench-share bench-snapshot \
+.PHONY: all programs deps-guests check check-quick soak storm fuzz check-gpu check-real check-abi check-glibc check-layers check-format docs demo bench bench-nccl bench-launch bench-pause bench-first-pause bench-share bench-snapshot \
 	check-ci check-ci-address check-ci-thread check-sanitizers sanitize-address sanitize-thread check-unstable \
 	install uninstall deps clean help
 .DELETE_ON_ERROR:
@@ -521,6 +521,10 @@ check-abi: all
 	$(Q)test -n "$(REAL)" || { echo "usage: make check-abi REAL=/path/to/libcuda.so.1 (or libcudart.so.N)"; exit 2; }
 	$(Q)soname=$$(readelf -d "$(REAL)" | sed -n 's/.*soname: \[\(.*\)\]/\1/p'); \
 		tests/check-abi $(LIBDIR)/$$soname "$(REAL)"
+
+## check-glibc: check that what is installed needs no glibc later than 2.34
+check-glibc: all
+	$(Q)tests/check-glibc $(DRIVER_FACE) $(RUNTIME_FACES) $(FREEMEM) $(COMMAND) $(DAEMON)
 
 ## check-format: fail where clang-format would change a file
 check-format:

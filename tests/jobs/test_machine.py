@@ -159,6 +159,22 @@ def make(target, destination):
     equal(done.returncode, 0, f"the exit status of make {target} ({done.stderr.strip()})")
 
 
+def check_glibc(*files):
+    done = subprocess.run([sys.executable, os.path.join(REPOSITORY, "tests", "check-glibc"), *files],
+                          capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout
+
+
+def a_symbol_of_a_newer_glibc_is_found():
+    path = os.path.join(SCRATCH, "newer.so")
+    done = subprocess.run(["gcc", "-shared", "-fPIC", "-x", "c", "-", "-o", path, "-Wl,-z,defs"], text=True,
+                          input="unsigned arc4random(void); unsigned f(void) { return arc4random(); }",
+                          capture_output=True, check=False)
+    if done.returncode:
+        raise Skip("glibc is older than 2.36")
+    equal(check_glibc(path), (1, f"{path}: GLIBC_2.36 is needed, for arc4random\n"), "what check-glibc says")
+
+
 def files_in(top):
     return {os.path.relpath(os.path.join(directory, file), top)
             for directory, _, files in os.walk(top) for file in files}
@@ -174,6 +190,9 @@ def install_and_uninstall():
         equal(files_in(prefix),
               {"bin/cudaw", "bin/cudawd", "share/man/man1/cudaw.1"} | libraries | pages,
               "what is installed")
+        equal(check_glibc(command, os.path.join(prefix, "bin", "cudawd"),
+                          *(os.path.join(prefix, file) for file in libraries)), (0, ""),
+              "what check-glibc says of it")
         done = subprocess.run([command, "run", "--", program("counter"), "--steps", "3"],
                               capture_output=True, text=True, timeout=150)
         equal(done.returncode, 0, f"the exit status of a job ({done.stderr.strip()})")
@@ -190,4 +209,5 @@ main(*[without_a_driver(mode) for mode in ("run", "path")],
        for mode in ("run", "path")],
      a_driver_that_is_no_library, a_runtime_directory_that_others_may_write,
      a_program_that_never_uses_cuda, addresses_from_cugetprocaddress,
-     unsanitized(exports_are_those_of_the_real_libraries), unsanitized(install_and_uninstall))
+     unsanitized(exports_are_those_of_the_real_libraries),
+     a_symbol_of_a_newer_glibc_is_found, unsanitized(install_and_uninstall))
