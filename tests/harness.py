@@ -13,6 +13,7 @@ import fnmatch
 import glob
 import inspect
 import os
+import pty
 import random
 import shutil
 import signal
@@ -112,6 +113,14 @@ def need_other_users():
         if not os.stat(path).st_mode & stat.S_IXOTH:
             raise Skip(f"other users cannot go into {path}")
         path = os.path.dirname(path)
+
+
+def open_terminal():
+    """The two descriptors of a pseudoterminal, the program's last."""
+    try:
+        return pty.openpty()
+    except OSError as error:
+        raise Skip(f"no pseudoterminal can be opened: {error}") from error
 
 
 # ---- resources of a run

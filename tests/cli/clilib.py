@@ -17,7 +17,7 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 import harness  # noqa: E402
 from harness import (BUILD, CUDAW, PATIENCE, Skip, contains, ends_with_us, equal,  # noqa: E402, F401
-                     faces, judge_end, need_other_users, scratch, until)
+                     faces, judge_end, need_other_users, open_terminal, scratch, until)
 from proclib import state  # noqa: E402
 
 FACES = faces()

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """cudaw pause and resume: which processes are meant, outcomes, exit codes, progress."""
 import os
-import pty
 import re
 import shutil
 import signal
@@ -11,7 +10,7 @@ import threading
 import time
 
 from clilib import (BUILD, CUDAW, LIMIT_S, PATIENCE, Directory, FakeJob, Skip, contains, cudaw, dead_pid,
-                    equal, installed_copy, live_pid, main, say, scratch, silent, state, stop)
+                    equal, installed_copy, live_pid, main, open_terminal, say, scratch, silent, state, stop)
 
 GIB = 1 << 30
 
@@ -394,7 +393,7 @@ def on_terminal(*args, columns=100, enough="", then=None, term="xterm"):
     the command gets the signal @then.
     """
     seen_enough.clear()
-    master, slave = pty.openpty()
+    master, slave = open_terminal()
     subprocess.run(["stty", "cols", str(columns)], stdin=slave, check=True)
     begin, first = time.monotonic(), None
     process = subprocess.Popen([CUDAW, *args], stderr=slave, stdout=subprocess.PIPE,

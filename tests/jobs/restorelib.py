@@ -2,7 +2,6 @@
 """Shared by the tests of cudaw restore on the simulated driver."""
 import contextlib
 import os
-import pty
 import re
 import signal
 import subprocess
@@ -10,6 +9,7 @@ import tempfile
 import threading
 
 from simlib import SANITIZED, SCRATCH
+from harness import open_terminal
 from detached import Detached, why_no_criu
 from gpulib import BUILD, CUDAW, Skip, base_environment, check, cudaw_ok, equal, jobs, until
 from snapshotjobs import ask
@@ -108,7 +108,7 @@ class Terminal:
     """A terminal for a job or a command; what comes out of it is read and kept."""
 
     def __init__(self):
-        self.master, self.slave = pty.openpty()
+        self.master, self.slave = open_terminal()
         self.text = b""
         self.reader = threading.Thread(target=self.read, daemon=True)
         self.reader.start()
