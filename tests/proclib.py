@@ -2,6 +2,7 @@
 """What /proc and gdb tell of processes."""
 import contextlib
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -29,6 +30,16 @@ def with_environment(line):
     for pid in all_pids():
         with contextlib.suppress(OSError), open(f"/proc/{pid}/environ", "rb") as file:
             if line.encode() in file.read().split(b"\0"):
+                found.append(pid)
+    return found
+
+
+def with_command(pattern):
+    """The processes whose command line, with a space between its words, has this pattern."""
+    found = []
+    for pid in all_pids():
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as file:
+            if re.search(pattern, os.fsdecode(file.read().replace(b"\0", b" "))):
                 found.append(pid)
     return found
 

@@ -8,6 +8,7 @@ import subprocess
 import time
 
 from simlib import SCRATCH
+from proclib import with_command
 from gpulib import BUILD, CUDAW, base_environment, check, cudaw_ok, equal, jobs, main, until
 from restorelib import Counting, directory, need_criu, pretended_criu, refused, unheard
 
@@ -20,8 +21,7 @@ def real():
 
 
 def criu_runs():
-    return subprocess.run(["pgrep", "-f", f"criu dump.*{SCRATCH}"], capture_output=True,
-                          check=False).returncode == 0
+    return with_command(f"criu dump.*{SCRATCH}")
 
 
 def a_killed_command_loses_nothing():
