@@ -59,6 +59,10 @@ def test_the_tree_as_it_is():
     equal((lines, status), ([], 0))
 
 
+def test_compiled_python_is_no_source():
+    equal(layers("wrapper/face/__pycache__/gen_calls.cpython-313.pyc", "compiled"), ([], 0))
+
+
 def test_a_lower_directory_includes_a_higher_one():
     finds(f"vmem/vmem.c:{LAST + 1}: vmem may not use checkpoint/gate/gate.h", "vmem/vmem.c",
           '#include "checkpoint/gate/gate.h"')
