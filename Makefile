@@ -113,7 +113,7 @@ GUESTS := $(patsubst %.c,$(O)/%,$(wildcard tests/guests/programs/*.c)) \
 	  $(if $(shell command -v javac),$(patsubst %.java,$(O)/%.class,$(wildcard tests/guests/programs/*.java)))
 
 .PHONY: all programs deps-guests check check-quick soak storm fuzz check-gpu check-real check-abi check-glibc check-layers check-format docs demo bench bench-nccl bench-launch bench-pause bench-first-pause bench-share bench-snapshot \
-	check-ci check-ci-address check-ci-thread check-sanitizers sanitize-address sanitize-thread check-unstable \
+	own-programs check-ci check-ci-address check-ci-thread check-sanitizers sanitize-address sanitize-thread check-unstable \
 	install uninstall deps clean help
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -415,7 +415,8 @@ SLOWER := $(shell echo $$(($(TEST_PATIENCE) * $(if $(SANITIZE),$(if $(filter thr
 # A test of a Check program has 4 seconds by default, too few on a loaded machine: 2 minutes here.
 must_preload = $(if $(word 2,x$(CURDIR)x)$(findstring :,$(CURDIR)),$(error $(CURDIR): most tests preload, which the loader \
 	       cannot from a path with a space or a colon; move the clone))
-RUN_TESTS = $(must_preload) \
+# TEST_PATH: the directory of all programs that tests may use (own-programs); without it they have those of PATH.
+RUN_TESTS = $(must_preload) $(TEST_PATH:%=PATH='%') \
 	    BUILD='$(abspath $(O))' CUDA_HOME='$(abspath $(CUDA_HOME))' CUDAW_REAL_LIBCUDA='$(abspath $(SIM))' \
 	    CK_DEFAULT_TIMEOUT=24 CK_TIMEOUT_MULTIPLIER=$(shell echo $$((5 * $(SLOWER)))) $(PYTHON) tests/runner.py \
 	    $(UNSTABLE:%=--unstable '%')
@@ -457,6 +458,11 @@ check: all $(CHECK_NEEDS)
 ## check-quick: the unit tests, and a few jobs on the simulated driver, in a minute
 check-quick: all $(UNIT_TESTS) $(C_PROGRAMS) $(PRELOADS)
 	$(Q)$(CHECK) $(LONG_UNIT_TESTS) $(QUICK) $(filter-out $(LONG_UNIT_TESTS),$(UNIT_TESTS))
+
+## own-programs: fill DIR with links to the programs that deps and deps-guests install, for "make check TEST_PATH=DIR"
+own-programs:
+	$(Q)test -d "$(DIR)" || { echo "usage: make own-programs DIR=/path/to/directory"; exit 2; }
+	$(Q)tests/own-programs '$(DIR)' $(PACKAGES) $(GUEST_PACKAGES)
 
 # What .ci/run takes of the tests, plain and with sanitizers: all but the long ones, and the jobs that found most.
 SLOW := tests/slow

@@ -79,6 +79,16 @@ def test_missing_packages_are_named_if_nobody_can_install_them():
     contains(done.stderr, "these packages are missing, and there is no sudo to install them: no-such-package")
 
 
+def test_programs_that_this_project_does_not_install_are_kept_from_tests():
+    if not shutil.which("dpkg-query"):
+        raise Skip("not a Debian system")
+    directory = scratch()
+    subprocess.run([os.path.join(SOURCES, "tests", "own-programs"), directory, "binutils"], check=True)
+    found = set(os.listdir(directory))
+    equal({"readelf", "sh", "awk", "git"} - found, set(), "the programs that are missing")
+    equal({"gcc", "debootstrap"} & found, set(), "the programs that are not its own")
+
+
 def test_uninstalling_again_is_no_error():
     directory = scratch()
     os.makedirs(f"{directory}/a/bin")
