@@ -112,7 +112,7 @@ GUESTS := $(patsubst %.c,$(O)/%,$(wildcard tests/guests/programs/*.c)) \
 	  $(if $(shell command -v go),$(patsubst %.go,$(O)/%-go,$(wildcard tests/guests/programs/*.go))) \
 	  $(if $(shell command -v javac),$(patsubst %.java,$(O)/%.class,$(wildcard tests/guests/programs/*.java)))
 
-.PHONY: all programs deps-guests check check-quick soak storm fuzz check-gpu check-real check-abi check-glibc check-layers check-format docs demo bench bench-nccl bench-launch bench-pause bench-first-pause bench-share bench-snapshot \
+.PHONY: all programs deps-guests check check-quick soak storm fuzz check-gpu check-real check-abi check-fresh check-glibc check-layers check-format docs demo bench bench-nccl bench-launch bench-pause bench-first-pause bench-share bench-snapshot \
 	own-programs check-ci check-ci-address check-ci-thread check-sanitizers sanitize-address sanitize-thread check-unstable \
 	install uninstall deps clean help
 .DELETE_ON_ERROR:
@@ -517,6 +517,11 @@ check-gpu:
 check-real:
 	$(Q)BUILD='$(abspath $(O))' $(PYTHON) tests/real/real.py --results $(RESULTS) $(PART:%=--part %) \
 		$(if $(CHECKED),--check) $(ONLY:%=--only '%')
+
+## check-fresh: run the README's two commands in clean root directories (needs root, debootstrap and archives)
+# SUITES="bookworm trixie noble" ONLY="NAME..." DEBIAN_MIRROR= UBUNTU_MIRROR= UBUNTU_KEYRING= FRESH_DIR=/var/tmp
+check-fresh:
+	$(Q)RESULTS='$(RESULTS)' tests/check-fresh $(SUITES)
 
 ## check-layers: check that each directory includes only what docs/architecture.md lets it
 check-layers:
