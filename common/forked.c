@@ -124,7 +124,8 @@ static void replace_mappings(void)
 
 	if (fd < 0)
 		return;
-	while ((n = read(fd, text + held, sizeof(text) - 1 - held)) > 0) {
+	while (held < sizeof(text) - 1 &&
+	       (n = read(fd, text + held, sizeof(text) - 1 - held)) > 0) {
 		char *line = text, *newline;
 
 		text[held + n] = '\0';

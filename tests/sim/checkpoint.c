@@ -161,7 +161,7 @@ static int find_gpu(const CUuuid *uuid)
 static CUresult move_devices(const CUcheckpointRestoreArgs *args)
 {
 	bool taken[SIM_MAX_DEVICES] = {false};
-	int to[SIM_MAX_DEVICES];
+	int to[SIM_MAX_DEVICES] = {0};
 
 	for (CUdevice dev = 0; dev < sim.config.devices; dev++) {
 		const CUcheckpointGpuPair *pair = NULL;
