@@ -89,4 +89,4 @@ def text_of(*command, limit=60):
 def stacks(pid):
     with_gdb = shutil.which("gdb") and text_of("gdb", "-p", str(pid), "-batch", "-nx", "-ex",
                                                "thread apply all backtrace 20")
-    return f"-- {pid}\n" + (with_gdb or text_of("cat", f"/proc/{pid}/status"))
+    return f"-- {pid}\n" + (with_gdb or text_of("head", "-n", "7", f"/proc/{pid}/status"))

@@ -3,6 +3,7 @@
 """The runner of all tests: what it runs, and what it counts."""
 import os
 import re
+import shutil
 import stat
 import subprocess
 import sys
@@ -116,11 +117,14 @@ def test_a_failed_case_prints_its_own_lines():
 
 
 def test_a_hang_shows_what_hangs():
-    path = program(scratch(), "hangs", "sleep 1000\n")
-    done = run("--timeout", "1", path)
-    equal((done.returncode, last(done)), (1, "0 passed, 1 failed, 0 skipped"))
-    contains(done.stdout, "not done after 1 s")
-    equal(len(re.findall(r"\| -- \d+$", done.stdout, re.MULTILINE)), 2, "the shell and what it runs")
+    path, without_gdb = program(scratch(), "hangs", "sleep 1000\n"), scratch()
+    for name in ("sleep", "head"):
+        os.symlink(shutil.which(name), f"{without_gdb}/{name}")
+    for programs in (os.environ["PATH"], without_gdb):
+        done = run("--timeout", "1", path, PATH=programs)
+        equal((done.returncode, last(done)), (1, "0 passed, 1 failed, 0 skipped"))
+        contains(done.stdout, "not done after 1 s")
+        equal(len(re.findall(r"\| -- \d+$", done.stdout, re.MULTILINE)), 2, "the shell and what it runs")
 
 
 def test_the_tests_of_a_list_are_left_out():
