@@ -133,6 +133,13 @@ int setting_weight(enum setting_id id)
 	return parse_weight(value && is_usable(id, value) ? value : settings[id].preset);
 }
 
+bool setting_is_given(enum setting_id id)
+{
+	const char *value = setting_text(id);
+
+	return value && is_usable(id, value);
+}
+
 int setting_signal(enum setting_id id)
 {
 	const char *value = secure_getenv(settings[id].name);

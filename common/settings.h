@@ -48,10 +48,11 @@ enum setting_reader { READ_BY_JOBS, READ_BY_COMMAND, READ_BY_BOTH, SET_BY_RUN, S
 	  "GPU, and pause and resume are faster.")                                                   \
 	X(SIGNAL_PAUSE, "CUDAW_SIGNAL_PAUSE", A_SIGNAL, NO_WORDS, "USR1", "USR1 is used",            \
 	  READ_BY_JOBS,                                                                              \
-	  "The signal that pauses the job: a name, a number, or none for no signal. The program's "  \
-	  "own handler is called as well.")                                                          \
+	  "The signal that pauses the job: a name, a number, or none for no signal. If it is "       \
+	  "given, a handler of the program is called as well. Without it, USR1 is the program's "    \
+	  "alone while it has a handler for it.")                                                    \
 	X(SIGNAL_RESUME, "CUDAW_SIGNAL_RESUME", A_SIGNAL, NO_WORDS, "USR2", "USR2 is used",          \
-	  READ_BY_JOBS, "The signal that resumes the job: likewise a name, a number or none.")       \
+	  READ_BY_JOBS, "The signal that resumes the job: likewise.")                                \
 	X(HOST_POOL, "CUDAW_HOST_POOL", A_SIZE, NO_WORDS, "a quarter of the memory",                 \
 	  "the default is used", READ_BY_JOBS,                                                       \
 	  "With CUDAW_RELEASE=memory, the most host memory to pin, and to keep pinned for the "      \
@@ -185,6 +186,9 @@ int setting_weight(enum setting_id id);
 
 /* The number of an A_SIGNAL; 0: no signal. */
 int setting_signal(enum setting_id id);
+
+/* Whether the setting has a value that can be used. */
+bool setting_is_given(enum setting_id id);
 
 /*
  * Whether @value is one of @setting's words, a size, a socket, a weight or a signal, as its kind

@@ -25,6 +25,7 @@ struct chained {
 	struct sigaction slot[2];
 	int current;
 	int wish;   /* enum signal_wish; WISH_NONE: one of the ending signals */
+	bool named; /* by the user, in the variable for the wish */
 	bool known; /* current says what the program asked for */
 };
 
@@ -190,6 +191,12 @@ static struct sigaction settle(int sig)
 	return act;
 }
 
+/* A signal that the program handles is the program's, unless the user has named it for us. */
+static bool is_ours(int sig, const struct sigaction *act)
+{
+	return chain[sig].named || chain[sig].wish == WISH_NONE || !handles(act);
+}
+
 static void note(const struct chained *c)
 {
 	if (c->wish != WISH_NONE)
@@ -204,7 +211,7 @@ static void handler(int sig, siginfo_t *info, void *ucontext)
 	struct sigaction act = asked_for(sig);
 	int saved_errno = errno;
 
-	if (forks_is_ours())
+	if (forks_is_ours() && is_ours(sig, &act))
 		note(&chain[sig]);
 	if (is_to_be_settled(sig, &act))
 		act = settle(sig);
@@ -246,6 +253,7 @@ static void take(enum setting_id id, enum signal_wish wish)
 	if (replace(sig, NULL, &act))
 		return;
 	chain[sig].wish = wish;
+	chain[sig].named = setting_is_given(id);
 	replace(sig, &act, NULL);
 }
 
@@ -281,6 +289,13 @@ bool signals_is_installed(int sig)
 	struct sigaction act;
 
 	return !__sigaction(sig, NULL, &act) && act.sa_sigaction == handler;
+}
+
+bool signals_is_the_programs(int sig)
+{
+	struct sigaction act = asked_for(sig);
+
+	return !is_ours(sig, &act);
 }
 
 enum signal_wish signals_take_wish(void)

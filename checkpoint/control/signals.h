@@ -9,6 +9,11 @@
  * comes before the first CUDA call is kept instead of killing the program. The handler notes the
  * wish, wakes the control thread if there is one, and calls the program's own handler.
  *
+ * While the program has a handler of its own for a signal that no variable names, the signal is the
+ * program's alone: it may write a checkpoint then, before its end, and must not be paused for that. One
+ * that a variable names is both. Each of the two signals is decided alone; SIG_DFL and SIG_IGN are no
+ * handlers.
+ *
  * The program's handlers are found by interposing sigaction() and all other functions of libc that
  * set an action (signals_set.c), as the JDK's libjsig does: the kernel keeps our handler, with the
  * mask and flags that the program asked for, and the program sees its own. A one-shot handler
@@ -45,6 +50,9 @@ int signals_for(enum signal_wish wish);
 
 /* True if the kernel still has our handler for @sig. */
 bool signals_is_installed(int sig);
+
+/* True if @sig is the program's alone: it handles it, and no variable names it. */
+bool signals_is_the_programs(int sig);
 
 /* The last wish since the previous call. */
 enum signal_wish signals_take_wish(void);

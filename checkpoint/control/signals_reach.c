@@ -80,6 +80,8 @@ static const char *look_at(int sig)
 {
 	if (!signals_is_installed(sig))
 		return "the program set its action by a system call of its own";
+	if (signals_is_the_programs(sig))
+		return "the program has a handler for it";
 	return any_thread_takes(sig) ? NULL : "all threads of the program block it, or wait for it";
 }
 

@@ -89,8 +89,9 @@ def while_a_capture_is_open():
 
 
 def handlers_of_the_program():
-    """A program that takes the signals itself gets them too."""
-    job = Job("ctypes_job.py", "--steps", 200, "--step-ms", 10, "--tell-signals")
+    """A program that takes the signals itself gets them too, where the user has named them."""
+    job = Job("ctypes_job.py", "--steps", 200, "--step-ms", 10, "--tell-signals",
+              env={"CUDAW_SIGNAL_PAUSE": "USR1", "CUDAW_SIGNAL_RESUME": "USR2"})
     job.wait_steps(3)
     job.pause("signal")
     job.resume("signal")

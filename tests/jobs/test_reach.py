@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Programs with an action of their own for the signal that pauses, set in each way that libc has:
-they are paused by it, and their handler runs. Where a program keeps the signal from us, `cudaw ps`
+where the user names the signal, they are paused by it, and their handler runs. Where a program keeps the signal from us, `cudaw ps`
 and the log say so, and the command pauses it.
 """
 import json
@@ -27,7 +27,7 @@ def reach(how, **env):
 
 
 def is_paused_by_it(how, last):
-    job = reach(how)
+    job = reach(how, CUDAW_SIGNAL_PAUSE="USR1")
     equal(job.status()["signals"], None, "what ps says of signals")
     for _ in range(2):
         job.pause("signal")

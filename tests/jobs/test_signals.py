@@ -10,12 +10,13 @@ import subprocess
 import sys
 
 from simlib import errors_of_cudaw, shared, unsanitized
-from gpulib import SCRATCH, Job, Skip, base_environment, check, equal, faces, jobs, main
+from gpulib import SCRATCH, Job, Skip, base_environment, check, equal, faces, is_pending, jobs, main
 
 HOW = {"signal()": 1, "SA_SIGINFO": 2, "SIG_IGN": 3, "a handler from before cudaw": 4,
        "SA_RESETHAND": 5}
 GOT = {"SIG_IGN": 0, "SA_RESETHAND": 1}
 TERM_ONE_SHOT, TERM_BIG = 1, 2
+NAMED = {"CUDAW_SIGNAL_PAUSE": "USR1", "CUDAW_SIGNAL_RESUME": "USR2"}
 
 
 def handling(*args, **env):
@@ -25,7 +26,8 @@ def handling(*args, **env):
 
 
 def with_handlers(how):
-    job = handling("--how", HOW[how])
+    """The user has named the signals: the handlers and cudaw get them."""
+    job = handling("--how", HOW[how], **NAMED)
     for _ in range(2):
         job.pause("signal")
         job.check_still(0.1)
@@ -39,15 +41,53 @@ def handlers(how):
     return f"with {how} in the program", lambda: with_handlers(how)
 
 
+def goes_on(job):
+    job.wait_steps(job.steps() + 3)
+    equal(job.state(), "running", "the state")
+
+
+def without_names(how):
+    """What the program handles is the program's, and only that."""
+    job = handling("--how", HOW[how])
+    for _ in range(2):
+        job.send(signal.SIGUSR1)
+        goes_on(job)
+    equal(job.status()["signals"], "signal USR1 does not pause this process: the program has a handler for it; "
+          "'cudaw pause' does", "what ps says")
+    job.pause()
+    job.send(signal.SIGUSR2)
+    job.check_still(0.3)
+    equal(job.state(), "paused", "the state after SIGUSR2")
+    job.resume()
+    equal(job.finish().splitlines()[-1], "handlers: got 2 and 1", "the last line")
+
+
+def one_is_named():
+    """Each signal is decided alone."""
+    job = handling("--how", HOW["signal()"], CUDAW_SIGNAL_PAUSE="USR1")
+    job.pause("signal")
+    job.send(signal.SIGUSR2)
+    job.check_still(0.3)
+    job.resume()
+    equal(job.finish().splitlines()[-1], "handlers: got 1 and 1", "the last line")
+
+
+def after_a_one_shot_handler():
+    """It is reset by its signal: the next one is ours."""
+    job = handling("--how", HOW["SA_RESETHAND"])
+    job.send(signal.SIGUSR1)
+    goes_on(job)
+    job.pause("signal")
+    job.send(signal.SIGUSR2)
+    job.until(lambda: not is_pending(job.pid, signal.SIGUSR2), 10, "the handler has run")
+    job.resume("signal")
+    equal(job.finish().splitlines()[-1], "handlers: got 1 and 1", "the last line")
+
+
 def running(**env):
     job = Job("counter", "--mib", 64, "--steps", 1000000, "--step-ms", 2, env=env)
     job.wait_steps(3)
     return job
-
-
-def goes_on(job):
-    job.wait_steps(job.steps() + 3)
-    equal(job.state(), "running", "the state")
 
 
 def other_signals():
@@ -181,11 +221,12 @@ def a_cancelled_thread_ends_where_it_says():
 
 
 early = [handlers(how) for how in HOW if HOW[how] != 4]
+own = [(f"the program's own by {how}", lambda how=how: without_names(how)) for how in HOW if HOW[how] in (1, 2)]
 early.append((handlers(list(HOW)[3])[0], unsanitized(handlers(list(HOW)[3])[1])))
 
 main(*shared("signals.py", leave_out=("while_a_capture_is_open",),
              sanitizers_leave_out=("handlers_of_the_program",)),
-     *early, other_signals, a_signal_by_number, no_signal, nonsense_for_a_signal,
+     *early, *own, one_is_named, after_a_one_shot_handler, other_signals, a_signal_by_number, no_signal, nonsense_for_a_signal,
      one_signal_for_both, unsanitized(sigterm_that_pauses_and_was_handled_before_cudaw),
      a_one_shot_handler_that_raises_again, a_handler_too_big_for_the_alternate_stack,
      a_cancelled_thread_ends_where_it_says, sighup_does_not_resume, unsanitized(a_set_uid_program),
