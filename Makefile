@@ -276,6 +276,9 @@ $(O)/tests/unit/checkpoint/test_fault_pairs: private CFLAGS += $(addprefix -Wl$(
 	posix_memalign mmap madvise pthread_create)
 $(O)/tests/unit/checkpoint/test_fault_pairs: | $(SIM)
 
+# It sets the clock.
+$(O)/tests/unit/common/test_pact: private CFLAGS += -Wl,--wrap=clock_ms
+
 # There is as much memory as it says.
 $(O)/tests/unit/checkpoint/test_claims: private CFLAGS += $(addprefix -Wl$(comma)--wrap=,hostmem_machine_available hostmem_cgroup_available)
 
@@ -440,7 +443,7 @@ TESTS := $(filter-out $(if $(SANITIZE),$(NOT_SANITIZED)),$(PY_TESTS)) $(LONG_UNI
 # Unit tests without threads and without a clock: a failure is no chance.
 CERTAIN := $(filter $(patsubst %,$(O)/tests/unit/%,kparams/test_elf kparams/test_image kparams/test_mangled daemon/% \
 	   vmem/test_suballoc vmem/test_translate vmem/test_places wrapper/test_rewrite checkpoint/test_control_state \
-	   checkpoint/test_gate_model checkpoint/test_sharing_model) $(O)/tests/fuzz/%,$(UNIT_TESTS))
+	   checkpoint/test_gate_model checkpoint/test_sharing_model common/test_pact) $(O)/tests/fuzz/%,$(UNIT_TESTS))
 CHECK = $(RUN_TESTS) --jobs $(JOBS) --spare $(SPARE_JOBS) --timeout $(shell echo $$((900 * $(SLOWER)))) --results $(RESULTS)/check \
 	$(WITHOUT:%=--without %) $(ONLY:%=--only '%') --certain $(CERTAIN) --
 # Most tests wait more than they work: so many more run at once while a processor is idle.
