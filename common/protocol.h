@@ -99,6 +99,11 @@
  * the memory again. A client that disconnects means commit. A job without its lease (below) answers
  * resume and regain with "end turn": the request is done, and the job runs when it gets its turn.
  *
+ * With a regain the client may send a pact (pact.h), in place of the eventfd. Then the processes that
+ * got it decide, and the client has no part in that: its orders are ignored, and so is its end. It may stop
+ * the pact. A resume that is under way begins again with a pact that comes, unless it follows a later one.
+ * Jobs that do not know pacts take orders, as without one.
+ *
  * A pause, resume or regain that wants the state which another client holds takes over from that
  * client: a pause or a resume lets the process go on at once, a regain gets "held" again. Each
  * client that holds may send commit; only the last one can abort. A pause by signal does not take

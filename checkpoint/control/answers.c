@@ -211,7 +211,7 @@ void answers_report(const struct hold_report *report, enum operation op)
 	if (report->reached)
 		snprintf(number, sizeof(number), " %u", report->reached);
 	for (struct client *c = server_next(NULL); c; c = server_next(c)) {
-		if (!c->holds || (c->waits == WAITS_LEASE) != lease)
+		if (!(c->holds || c->follows) || (c->waits == WAITS_LEASE) != lease)
 			continue;
 		if (*peers && op != OP_FILL)
 			server_say(c, "peers %s", peers);

@@ -3,6 +3,7 @@
 #include "checkpoint/control/answers.h"
 #include "checkpoint/control/caller.h"
 #include "checkpoint/control/job.h"
+#include "checkpoint/control/joint.h"
 #include "checkpoint/control/operation.h"
 #include "checkpoint/control/request.h"
 #include "checkpoint/control/server.h"
@@ -11,6 +12,7 @@
 #include "checkpoint/ledger/peers.h"
 #include "common/ownfd.h"
 #include "common/protocol.h"
+#include "common/text.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -26,10 +28,10 @@ static void turn_away(struct client *c, const char *end)
 static void take_change(struct client *c, const struct request *r)
 {
 	bool pause = r->word == REQUEST_PAUSE;
-	const struct control_event event = {
+	struct control_event event = {
 		.kind = pause ? EV_PAUSE : EV_RESUME,
-		.options = {.timeout_ms = r->timeout_ms, .release = r->release},
-		.client = r->hold ? c->id : 0};
+		.options = {.timeout_ms = r->timeout_ms, .release = r->release}};
+	int error;
 
 	if (pause && r->hold && job_state() == STATE_PAUSING &&
 	    control_operation(job_now()) != OP_NONE) {
@@ -42,8 +44,18 @@ static void take_change(struct client *c, const struct request *r)
 		turn_away(c, END_FAILED " the program has no free descriptor (RLIMIT_NOFILE)");
 		return;
 	}
+	error = pause || !r->hold ? -EINVAL : joint_take(server_token(c));
+	if (error && error != -EINVAL && error != -ESTALE) {
+		server_say(c, "end " END_FAILED " the other processes cannot be reached: %s",
+			   error_text(-error));
+		server_end(c);
+		return;
+	}
 	c->waits = pause ? WAITS_PAUSED : WAITS_RUNNING;
-	c->holds = r->hold;
+	c->follows = error != -EINVAL;
+	c->holds = r->hold && !c->follows;
+	event.client = c->holds ? c->id : 0;
+	event.options.joint = !error;
 	job_take(&event);
 	if (!pause)
 		share_resumed();

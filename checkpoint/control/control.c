@@ -3,6 +3,7 @@
 #include "checkpoint/control/answers.h"
 #include "checkpoint/control/clients.h"
 #include "checkpoint/control/job.h"
+#include "checkpoint/control/joint.h"
 #include "checkpoint/control/operation.h"
 #include "checkpoint/control/server.h"
 #include "checkpoint/control/share.h"
@@ -74,7 +75,7 @@ static int patience_ms(void)
 {
 	int ms = less(server_patience_ms(), share_patience_ms());
 
-	if (clients_wait())
+	if (clients_wait() || joint_is_on())
 		ms = less(ms, PROGRESS_MS);
 	if (job_now()->activity == ACTIVITY_STARVED)
 		ms = less(ms, JOB_RETRY_MS);
@@ -179,6 +180,7 @@ static void look_once(void)
 	job_retry();
 	clients_handle();
 	job_settle();
+	joint_look(job_now());
 	job_send_news();
 	share_look();
 	server_sweep();
@@ -211,6 +213,7 @@ static void begin_anew_in_child(void)
 	gate_refuse(CUDA_ERROR_NOT_INITIALIZED);
 	server_close();
 	share_after_fork();
+	joint_after_fork();
 	forked_let_go();
 	spill_close();
 	wake_close();

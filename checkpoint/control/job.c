@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/control/job.h"
+#include "checkpoint/control/joint.h"
 #include "checkpoint/control/operation.h"
 #include "checkpoint/engine/engine.h"
 #include "checkpoint/engine/order.h"
@@ -131,11 +132,14 @@ static void give_answer(const struct control_action *action)
 
 static void start(const struct control_action *action)
 {
-	int error = operation_start(action->op, &action->options, &want_order, &last[1]);
+	struct pact *pact = action->options.joint ? joint_next() : NULL;
+	int error = operation_start(action->op, &action->options, &want_order, &last[1], pact);
 	struct control_event event = {.kind = EV_NO_START, .exiting = error == -ECANCELED};
 	char why[128];
 
 	if (!error) {
+		if (pact)
+			joint_began();
 		starved = reported = false;
 		moved = 0;
 		if (is_change(action->op) || control_is_part(action->op))
@@ -305,6 +309,7 @@ void job_end_operation(void)
 	} else if (op == OP_RELEASE) {
 		reason[0] = '\0';
 	}
+	joint_ended();
 	/* Nobody waits for an answer if a signal asked for the snapshot. */
 	if (writes && ok && strcmp(written->code, END_OK))
 		note_failure("snapshot", written->message, false);

@@ -209,7 +209,8 @@ static void begin(enum operation op, const struct operation_options *options,
 }
 
 int operation_start(enum operation op, const struct operation_options *options,
-		    const struct snapshot_order *order, const struct engine_result *last_pause)
+		    const struct snapshot_order *order, const struct engine_result *last_pause,
+		    struct pact *pact)
 {
 	pthread_t thread;
 	int error;
@@ -221,6 +222,7 @@ int operation_start(enum operation op, const struct operation_options *options,
 	}
 	ended = false;
 	begin(op, options, order, last_pause);
+	now.engine.progress.pact = pact;
 	error = pthread_create(&thread, NULL, main_of_thread, NULL);
 	if (error) {
 		now.op = OP_NONE;

@@ -15,6 +15,7 @@ struct cuda_driver;
 struct engine_progress;
 struct engine_result;
 struct hold;
+struct pact;
 struct snapshot_order;
 
 /* Once, before the first. @wake is called by the operation's thread. */
@@ -22,11 +23,12 @@ void operation_init(const struct cuda_driver *drv, void (*wake)(void));
 
 /*
  * Begin @op. @order is the snapshot to write, if @options say so; @last_pause is the result of the
- * last pause. 0; -ECANCELED if the process exits; another negative errno if no thread can be
+ * last pause; @pact is that of a joint resume, or NULL. 0; -ECANCELED if the process exits; another negative errno if no thread can be
  * started.
  */
 int operation_start(enum operation op, const struct operation_options *options,
-		    const struct snapshot_order *order, const struct engine_result *last_pause);
+		    const struct snapshot_order *order, const struct engine_result *last_pause,
+		    struct pact *pact);
 
 /* Tell it to give up, if it still can. */
 void operation_cancel(void);

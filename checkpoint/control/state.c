@@ -231,13 +231,18 @@ static void commit(struct control_state *s, struct control_actions *actions)
 		let_go_on(s, actions);
 }
 
-/* True if nobody holds the resume under way, and it would wait longer than the client that asks. */
-static bool is_too_patient(const struct control_state *s, const struct control_event *how)
+/*
+ * True if the resume under way is to begin again: with the pact that comes, or since nobody holds it, and it
+ * would wait longer than the client that asks.
+ */
+static bool begins_again(const struct control_state *s, const struct control_event *how)
 {
 	int ms = how->options.timeout_ms;
 
-	return s->activity == ACTIVITY_RESUMING && s->hold != HOLD_OPEN && !s->ending &&
-	       how->client && ms && (!s->timeout_ms || s->timeout_ms > ms);
+	if (s->activity != ACTIVITY_RESUMING || s->ending)
+		return false;
+	return how->options.joint || (s->hold != HOLD_OPEN && s->hold != HOLD_JOINT &&
+				      how->client && ms && (!s->timeout_ms || s->timeout_ms > ms));
 }
 
 /* The last wish wins: that the job runs, or that it is paused, which @wisher wants. */
@@ -261,8 +266,12 @@ static void wish(struct control_state *s, bool paused, enum wisher wisher,
 		s->whole = true;
 	move(s, paused ? EV_PAUSE : EV_RESUME, actions);
 	/* It begins again, held. The others of the client may have no room because of this one. */
-	if (is_too_patient(s, how))
+	if (begins_again(s, how))
 		move(s, EV_END, actions);
+	/* It is not sent off alone. */
+	if (same && !paused && s->joint && !how->options.joint && !s->ending)
+		return;
+	s->joint = how->options.joint;
 	s->options = how->options;
 	s->options.hold = how->client != 0;
 	s->options.alone = how->by_signal;
@@ -713,9 +722,11 @@ static void start(struct control_state *s, enum activity activity, struct contro
 	else
 		a->options = s->options;
 	a->options.hold &= is_wanted(s) || control_is_part(a->op);
+	a->options.joint = s->joint && activity == ACTIVITY_RESUMING;
 	/* Until it is done, others make the image: none that has an operation under way. */
 	a->options.awaits_lock = s->snapshot != SNAPSHOT_OPEN;
-	s->hold = a->options.hold ? HOLD_OPEN : HOLD_NONE;
+	s->hold = a->options.joint ? HOLD_JOINT : a->options.hold ? HOLD_OPEN : HOLD_NONE;
+	s->joint &= activity != ACTIVITY_RESUMING;
 	s->timeout_ms = s->options.timeout_ms;
 	if (activity == ACTIVITY_YIELDING)
 		s->timeout_ms = s->yield.timeout_ms;
@@ -744,7 +755,7 @@ static void close_snapshot(struct control_state *s, struct control_actions *acti
 static void refuse_all(struct control_state *s, struct control_actions *actions)
 {
 	s->holder = 0;
-	s->trim = false;
+	s->trim = s->joint = false;
 	s->snapshot = SNAPSHOT_NONE;
 	for (int whom = WAITS_PAUSED; whom <= WAITS_DONE; whom++)
 		answer_code(actions, whom, END_FAILED, CANNOT_END);
@@ -789,7 +800,7 @@ void control_decide(struct control_state *s, bool untidy, bool kept,
 		s->holder = 0; /* the job is at rest: there is nothing to hold */
 		start(s, ACTIVITY_RELEASING, actions);
 	} else {
-		s->whole = false;
+		s->whole = s->joint = false;
 		s->hold = HOLD_NONE;
 		if (waits)
 			answer_code(actions, WAITS_RUNNING, END_TURN, NO_TURN);

@@ -38,7 +38,8 @@
  * its request is undone if it has changed what is wanted, or goes on alone. The hold ends when
  * somebody asks for the same without a hold, which lets the operation go on. Somebody may also hold
  * it too: each of them may let it go on, but only the last one can undo it. So a client that is stuck
- * cannot keep others from a pause or a resume. A signal that wants a held pause does not end the
+ * cannot keep others from a pause or a resume. A resume with a pact is not held by clients: the
+ * processes of the job agree by themselves, and another such resume takes its place. A signal that wants a held pause does not end the
  * hold; if the pause is undone, it begins again as the signal's. A held pause that calls off a resume
  * finds the job at rest: it is held all the same, without an operation, as others may give up.
  */
@@ -118,6 +119,7 @@ struct operation_options {
 	int timeout_ms;
 	enum release_choice release;
 	bool hold;
+	bool joint;       /* a resume together with others, who agree by a pact (common/pact.h) */
 	bool alone;       /* a signal asks for it: nobody brings other processes to rest as well */
 	bool writes;      /* OP_PAUSE and OP_SNAPSHOT write a snapshot */
 	bool awaits_lock; /* OP_RESUME and OP_FILL: of the snapshot that has the memory */
@@ -216,6 +218,7 @@ enum hold_phase {
 	HOLD_NONE,
 	HOLD_OPEN,
 	HOLD_COMMITTED,
+	HOLD_JOINT, /* the engine follows a pact: clients have no part in that */
 };
 
 struct control_state {
@@ -227,6 +230,7 @@ struct control_state {
 	bool wishes[WISHERS];
 	struct operation_options options; /* of the last wish */
 	bool by_signal;                   /* it is tried again if it cannot begin */
+	bool joint;                       /* a joint resume is asked for, and has not begun */
 
 	enum snapshot_stage snapshot;
 	bool order_pause, order_image; /* of that snapshot */

@@ -11,6 +11,7 @@
 #include "checkpoint/release/unsupported.h"
 #include "checkpoint/sharing/sharing.h"
 #include "common/clock.h"
+#include "common/pact.h"
 #include "common/rundir.h"
 #include "common/settings.h"
 #include "vmem/vmem.h"
@@ -299,7 +300,10 @@ int engine_wait_for_memory(struct engine_op *op, double deadline_ms, unsigned in
 	}
 	if (deadline_ms && clock_ms() > deadline_ms)
 		return -ETIME;
-	usleep(*sleep_ms * 1000);
+	if (!op->progress.pact)
+		usleep(*sleep_ms * 1000);
+	else if (engine_wait_for_others(op, *sleep_ms))
+		return -ECANCELED;
 	if (*sleep_ms < 1000)
 		*sleep_ms *= 2;
 	return 0;
@@ -315,6 +319,7 @@ static CUresult restore_once(struct engine_op *op, const size_t *needed, const c
 	if (!release_fits(needed, &engine.lack))
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	engine_set_phase(op, "restore", 0);
+	engine_takes(op);
 	error = release_restore(op->drv, call);
 	__atomic_store_n(&engine.released, error != CUDA_SUCCESS, __ATOMIC_RELAXED);
 	return error;
@@ -337,14 +342,31 @@ static CUresult regain_once(struct engine_op *op, const size_t *needed, bool map
 			return error;
 	}
 	*call = "map";
-	if (engine_memory_is_free(op->drv))
+	if (engine_memory_is_free(op->drv, needed)) {
+		engine_takes(op);
 		return engine_map(op->drv);
+	}
 	if (engine.saved.in == engine.saved.copied || engine.unsettled)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	/* Others may wait for what is saved as well. */
 	*call = "unmap";
 	error = engine_unmap(op->drv, engine.saved.copied);
 	return error ? error : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* The same; no other job that waits for this GPU may take what this one was promised. */
+static CUresult regain_locked(struct engine_op *op, size_t *needed, bool map, const char **call)
+{
+	CUresult error = CUDA_ERROR_OUT_OF_MEMORY;
+
+	if (map)
+		engine_missing(needed);
+	if (!engine_may_take(op, needed))
+		return error;
+	if (release_lock(needed) != -EAGAIN)
+		error = regain_once(op, needed, map, call);
+	release_unlock();
+	return error;
 }
 
 int engine_regain(struct engine_op *op, double deadline_ms, bool map)
@@ -354,16 +376,9 @@ int engine_regain(struct engine_op *op, double deadline_ms, bool map)
 	const char *call = "";
 
 	for (;;) {
-		CUresult error;
-		int lock, ret;
+		CUresult error = regain_locked(op, needed, map, &call);
+		int ret;
 
-		if (map)
-			engine_missing(needed);
-		/* No other job that waits for this GPU may take what this one was promised. */
-		lock = release_lock(needed);
-		error = lock == -EAGAIN ? CUDA_ERROR_OUT_OF_MEMORY
-					: regain_once(op, needed, map, &call);
-		release_unlock();
 		if (!error)
 			break;
 		if (error != CUDA_ERROR_OUT_OF_MEMORY)
@@ -371,9 +386,10 @@ int engine_regain(struct engine_op *op, double deadline_ms, bool map)
 		ret = engine_wait_for_memory(op, deadline_ms, &sleep_ms);
 		if (ret == -ETIME)
 			engine_fail_lack(op);
-		if (ret)
+		if (ret || engine_is_called_back(op))
 			return -1;
 	}
+	engine_has(op);
 	__atomic_store_n(&op->progress.waiting, false, __ATOMIC_RELAXED);
 	return 0;
 }
@@ -389,9 +405,11 @@ static bool wait_for_peers(struct engine_op *op)
 		return true;
 	/* A resume that nobody holds has its order from the beginning. */
 	hold_take_order(hold, 0, &order);
-	if (!order.commit)
+	if (!order.commit || op->progress.pact)
 		engine_set_phase(op, "peers", 0);
 	hold_say(hold, &ready);
+	if (op->progress.pact)
+		return engine_goes_with_others(op);
 	while (!order.commit) {
 		hold_take_order(hold, PEERS_LOOK_MS, &order);
 		if (!order.commit && engine_is_cancelled(op))
@@ -439,8 +457,7 @@ int engine_run_on(struct engine_op *op, size_t in, bool was_released, double dea
 	error = step_back(op, in, was_released);
 	if (error)
 		return engine_fail_driver(result, op->drv, "unmap", error);
-	return engine_fail(result, END_BUSY,
-			   "another process of the job did not resume, or a pause was asked for");
+	return engine_fail(result, END_BUSY, ENGINE_ALONE);
 }
 
 static void resume(struct engine_op *op)
@@ -451,15 +468,20 @@ static void resume(struct engine_op *op)
 	int ret;
 
 	engine_begin(op, &op->result);
+	op->lacks_since_ms = 0;
 	if (engine.held && engine_fetch(op, deadline_ms))
 		return;
-	ret = engine_regain(op, deadline_ms, true);
-	in = engine.saved.in;
-	if (ret || load_all(op, deadline_ms)) {
-		step_back(op, in, was_released);
-		return;
-	}
-	if (engine_run_on(op, in, was_released, deadline_ms))
+	do {
+		ret = engine_regain(op, deadline_ms, true);
+		in = engine.saved.in;
+		if (!ret)
+			ret = load_all(op, deadline_ms);
+		if (ret)
+			step_back(op, in, was_released);
+		else
+			ret = engine_run_on(op, in, was_released, deadline_ms);
+	} while (ret && engine_is_called_back(op));
+	if (ret)
 		return;
 	bytes = saved_live(&engine.saved, in, engine.saved.nregions) * VMEM_GRANULE;
 	engine_succeed(op, start, bytes);
@@ -470,5 +492,7 @@ void engine_resume(struct engine_op *op)
 {
 	sharing_resume();
 	resume(op);
+	if (op->progress.pact && strcmp(op->result.code, END_OK))
+		pact_stop(op->progress.pact);
 	engine_end_shared(op);
 }

@@ -20,7 +20,8 @@
  * waits for GPU memory with back-off as long as it has to. If a snapshot alone has the data, it waits
  * for host memory before that. If it fails for another reason, the data stays where it is, and the
  * resume can be tried again. A resume that is held (hold.h) lets the program run when its peers have
- * their memory too, and gives the memory back if they do not get theirs.
+ * their memory too, and gives the memory back if they do not get theirs. One with a pact takes none before
+ * there is room for all of its peers (pact.h).
  *
  * A yield takes a part of the memory, and a fill brings it back as room is granted; in between the
  * job does not run. Such a job can be paused and resumed as any other.
@@ -40,6 +41,7 @@
 
 struct cuda_driver;
 struct hold;
+struct pact;
 struct snapshot_error;
 struct snapshot_facts;
 struct snapshot_order;
@@ -53,6 +55,7 @@ struct engine_progress {
 	bool settled;      /* a pause is done, and only its snapshot is still being written */
 	bool cancel;       /* set by others: give up if that is still possible */
 	struct hold *hold; /* set before it begins: where it waits for its peers; or NULL */
+	struct pact *pact; /* the same, of a resume together with other processes of the job */
 	/* Set before a resume begins. Called when all is restored, before the program runs on. */
 	void (*ready)(void);
 	/* Of a yield: bytes that it has unmapped. Of a fill: bytes that are mapped now. */
@@ -118,7 +121,9 @@ struct engine_op {
 	struct engine_result result;  /* of every operation except engine_snapshot() */
 	struct engine_result written; /* of the snapshot, if there is an order */
 
-	/* The engine's: the phase under way (NULL: none), and the result that gets its time. */
+	/* The engine's: since when it lacks memory that there was room for; clock_ms(); 0: it does not. */
+	double lacks_since_ms;
+	/* And the phase under way (NULL: none), and the result that gets its time. */
 	const char *phase;
 	double phase_start_ms; /* clock_ms() */
 	struct engine_result *timed;

@@ -8,6 +8,7 @@
  *	memory.c	GPU memory out and back, mapping, the driver's checkpoint
  *	parts.c		a part of it out, and back as room is granted
  *	lack.c		a resume that finds too little GPU memory
+ *	joint.c		a resume together with other processes of the job
  *	shared.c	memory that processes share
  *	snapshot.c	to a snapshot and from it
  *	tidy.c		what is kept for the next pause, or given back
@@ -107,10 +108,11 @@ bool engine_has_room(size_t slots, size_t pool_slots, size_t spill_slots);
 int engine_place(struct engine_op *op, size_t slots, size_t pool_slots, size_t spill_slots);
 
 /*
- * True if every device has enough free memory to map: an attempt that must fail would take memory
- * for a moment that another waiting job could use. If one has not, it is in engine.lack.
+ * True if every device that this process needs has @needed[dev] bytes free; before a map: an attempt that must
+ * fail would take memory for a moment that another waiting job could use. If one has not, it is in
+ * engine.lack.
  */
-bool engine_memory_is_free(const struct cuda_driver *drv);
+bool engine_memory_is_free(const struct cuda_driver *drv, const size_t *needed);
 /*
  * GPU memory did not come free in time: say which GPU lacks how much, and who has it. Returns -1.
  * The job stays paused.
@@ -151,6 +153,21 @@ int engine_take_memory(struct engine_op *op, double deadline_ms);
  * back, and the context if it @was_released.
  */
 int engine_run_on(struct engine_op *op, size_t in, bool was_released, double deadline_ms);
+
+/*
+ * The resume of several processes (pact.h), of which op->progress.pact is NULL if this is none.
+ * engine_may_take(): there is room for all, and this process takes its @needed bytes by device. It says that
+ * it is about to, and that it has them. engine_wait_for_others(): some time, or less if there is news. 0, or -1
+ * with a result: they have given up. engine_is_called_back(): give back what was taken, and begin again.
+ * engine_goes_with_others(): this process is whole, and waits until all are. False: it gives its memory back.
+ */
+#define ENGINE_ALONE "another process of the job did not resume, or a pause was asked for"
+bool engine_may_take(struct engine_op *op, const size_t *needed);
+void engine_takes(const struct engine_op *op);
+void engine_has(const struct engine_op *op);
+int engine_wait_for_others(struct engine_op *op, double ms);
+bool engine_is_called_back(const struct engine_op *op);
+bool engine_goes_with_others(struct engine_op *op);
 
 /* Have the driver checkpoint the contexts. Returns the error of the driver's function *@call. */
 CUresult engine_release(struct engine_op *op, const char **call);

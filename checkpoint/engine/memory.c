@@ -312,12 +312,11 @@ void engine_missing(size_t needed[GPU_MAX])
 			needed[engine.saved.regions[i].dev] += engine.saved.regions[i].size;
 }
 
-bool engine_memory_is_free(const struct cuda_driver *drv)
+bool engine_memory_is_free(const struct cuda_driver *drv, const size_t *needed)
 {
 	bool asked[GPU_MAX] = {false}, enough = true;
-	size_t needed[GPU_MAX], free, total;
+	size_t free, total;
 
-	engine_missing(needed);
 	for (size_t i = 0; i < engine.saved.nregions && enough; i++) {
 		const struct vmem_region *r = &engine.saved.regions[i];
 

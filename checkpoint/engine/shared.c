@@ -2,6 +2,7 @@
 /* Memory that processes share, in a pause and a resume: the stages of sharing.h, and their failures. */
 #include "checkpoint/engine/internal.h"
 #include "checkpoint/sharing/sharing.h"
+#include "common/pact.h"
 #include "common/rundir.h"
 #include "common/settings.h"
 
@@ -11,7 +12,9 @@
 
 static struct sharing_wait wait_of(const struct engine_op *op, double deadline_ms)
 {
-	return (struct sharing_wait){.deadline_ms = deadline_ms, .cancel = &op->progress.cancel};
+	return (struct sharing_wait){.deadline_ms = deadline_ms,
+				     .cancel = &op->progress.cancel,
+				     .pact = op->progress.pact};
 }
 
 const char *engine_job_name(char id[RUNDIR_ID_SIZE])
@@ -94,6 +97,8 @@ static int fail_resume(struct engine_op *op, const struct sharing_wait *w, int e
 		return engine_fail_driver(&op->result, op->drv, w->text, w->error);
 	if (engine_is_cancelled(op))
 		return engine_fail(&op->result, END_BUSY, "cancelled by a later request");
+	if (op->progress.pact && pact_is_ended(op->progress.pact))
+		return engine_fail(&op->result, END_BUSY, ENGINE_ALONE);
 	return engine_fail(&op->result, error == -ETIME ? END_TIMEOUT : END_FAILED,
 			   "%s; the job stays paused, and can be resumed again", w->text);
 }

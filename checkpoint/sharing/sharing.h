@@ -42,6 +42,8 @@
 
 #include <stdbool.h>
 
+struct pact;
+
 /* For hooks, inside the gate. */
 
 /*
@@ -74,8 +76,9 @@ CUresult sharing_import(const struct object_name *name, CUmemGenericAllocationHa
 struct sharing_wait {
 	double deadline_ms; /* clock_ms(); 0: none */
 	const bool *cancel;
-	CUresult error; /* of the driver, after -EIO */
-	char text[224]; /* after a failure: which process is waited for, and why */
+	const struct pact *pact; /* of a resume; NULL: none. Others end the wait by it, too */
+	CUresult error;          /* of the driver, after -EIO */
+	char text[224];          /* after a failure: which process is waited for, and why */
 };
 
 /*

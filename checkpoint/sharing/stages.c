@@ -3,6 +3,7 @@
 #include "checkpoint/sharing/internal.h"
 #include "checkpoint/sharing/peer.h"
 #include "common/clock.h"
+#include "common/pact.h"
 #include "common/text.h"
 
 #include <errno.h>
@@ -202,7 +203,7 @@ static struct sharing_member *find(enum verdict (*judge)(const struct sharing_me
 
 static bool is_cancelled(const struct sharing_wait *w)
 {
-	return __atomic_load_n(w->cancel, __ATOMIC_RELAXED);
+	return __atomic_load_n(w->cancel, __ATOMIC_RELAXED) || (w->pact && pact_is_ended(w->pact));
 }
 
 static int fail(struct sharing_wait *w, int error, const struct sharing_member *m, const char *why)

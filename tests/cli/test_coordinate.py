@@ -196,7 +196,7 @@ def test_a_failure_lets_a_resume_go_on():
     contains(result.err, f"cudaw: pause {waits.pid}: it runs on, as not all of its job could be paused")
     # The command does not wait until it has read that.
     until(lambda: len(waits.requests) > 1, 10, "the job is asked to resume")
-    equal((bad.requests, waits.requests), (["hold"], ["hold", "resume"]))
+    equal((bad.requests, waits.requests), (["hold"], ["hold", "regain"]))
 
 
 def test_one_that_is_paused_already_is_at_rest():
@@ -354,7 +354,7 @@ def test_a_resume_that_nobody_waits_for_has_no_phases():
     directory = Directory()
     jobs = [FakeJob(directory) for _ in range(2)]
     equal(cudaw("resume", "--no-wait", "abc123").code, 0)
-    equal([job.requests for job in jobs], [["resume"]] * 2)
+    equal([job.requests for job in jobs], [["regain"]] * 2)
 
 
 if __name__ == "__main__":

@@ -100,12 +100,18 @@ def a_pause_ends_a_resume_that_waits():
     goes_on(job)
 
 
+def resume_each(name):
+    """By itself: none waits for the others."""
+    for pid in ranks_of(name):
+        cudaw_ok("resume", "--no-wait", pid)
+
+
 def a_pause_that_is_interrupted_lets_a_resume_go_on():
     """One rank runs, and comes to rest for the other one only, which waits for memory."""
     job = started(2, "half")
     cudaw_ok("pause", "half")
     other, _ = hog("--mib", 4096 - 64 - 100)
-    cudaw_ok("resume", "--no-wait", "half")
+    resume_each("half")
     for how in (signal.SIGINT, signal.SIGKILL):
         until(lambda: sorted(states_of("half")) == ["running", "waiting"], 20, "one of them runs")
         pause = subprocess.Popen([CUDAW, "pause", "half"], env=base_environment(),
@@ -117,7 +123,7 @@ def a_pause_that_is_interrupted_lets_a_resume_go_on():
         until(lambda: sorted(states_of("half")) in (["running", "waiting"], ["paused"] * 2), 20,
               "the pause has ended")
         if "paused" in states_of("half"):   # the one that ran was at rest by chance
-            cudaw_ok("resume", "--no-wait", "half")
+            resume_each("half")
     until(lambda: sorted(states_of("half")) == ["running", "waiting"], 20, "one of them runs")
     other.discard()
     all_run_on()

@@ -67,7 +67,8 @@ const char help_resume[] =
 	"\n"
 	"Give paused jobs their GPU memory back, at the same addresses and with the same contents,\n"
 	"and let them run on. If the GPU is full, this waits until enough memory is free.\n"
-	"Interrupting this command does not cancel the request.\n"
+	"Processes of one job run when all have their memory. Interrupting this command does not\n"
+	"cancel the request.\n"
 	"\n" OPTIONS_HELP(
 		"  -t, --timeout SECONDS  leave the job paused if the GPU stays full so long (no limit)\n",
 		"and the job stays paused");
@@ -181,10 +182,10 @@ static void send_request(const struct control *control, struct job **jobs, size_
  */
 static bool under_way(const struct control *control, const struct job *job)
 {
-	bool committed = job->party && coordinate_is_over(job);
+	bool by_itself = control->verb->mute || coordinate_has_agreed(job);
 
 	return control->no_wait && !job->end[0] &&
-	       (!job->error || (job->error == -ETIMEDOUT && (committed || control->verb->mute)));
+	       (!job->error || (job->error == -ETIMEDOUT && by_itself));
 }
 
 /* How a request ended for one process. */
@@ -278,12 +279,6 @@ static void report(struct control *control, struct job **jobs, size_t n)
 	}
 }
 
-/* With --no-wait each process resumes on its own. */
-static bool goes_together(const struct control *control)
-{
-	return control->verb->together && !(control->verb == &resume_verb && control->no_wait);
-}
-
 /* Bring those that cannot pause now, but soon, to the front. Returns how many there are. */
 static size_t find_again(struct job **jobs, size_t n)
 {
@@ -308,7 +303,8 @@ static int ask_and_report(struct control *control, struct job **jobs, size_t n)
 	for (useconds_t run_ms = RUN_MS;; run_ms += run_ms < RUN_MOST_MS ? run_ms : 0) {
 		size_t again = 0;
 
-		if (goes_together(control) && coordinate_begin(jobs, n))
+		if (control->verb->together &&
+		    coordinate_begin(jobs, n, control->verb == &resume_verb))
 			return -ENOMEM;
 		send_request(control, jobs, n);
 		if (control->verb == &pause_verb && !control->no_wait) {

@@ -3,6 +3,7 @@
 
 #include "tools/job/rest.h"
 #include "common/clock.h"
+#include "common/pact.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -17,8 +18,9 @@
 struct party {
 	struct party *next;
 	struct rest rest;
-	bool committed;
-	int token; /* an eventfd of all ranks; once written, they commit (protocol.h) */
+	bool committed, aborted;
+	int token; /* of all ranks (protocol.h): of a pause an eventfd, of a resume the pact; -1: none */
+	struct pact *pact;
 	const struct job *culprit; /* it failed, so the others must not commit; or NULL */
 
 	/* In a mend. */
@@ -37,8 +39,27 @@ static bool same_job(const struct job *a, const struct job *b)
 	       !strcmp(a->status.id, b->status.id);
 }
 
+static void drop_token(struct party *party)
+{
+	pact_close(party->pact);
+	party->pact = NULL;
+	if (party->token >= 0)
+		close(party->token);
+	party->token = -1;
+}
+
+/* Of a resume of @count processes, or of a pause. */
+static void make_token(struct party *party, bool resume, size_t count)
+{
+	party->token = resume ? pact_create(count) : eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (resume && party->token >= 0)
+		party->pact = pact_open(party->token);
+	if (resume && !party->pact)
+		drop_token(party);
+}
+
 /* Make a party of @first and the other processes of its job, if there are any. */
-static int found_party(struct job **jobs, size_t n, struct job *first)
+static int found_party(struct job **jobs, size_t n, struct job *first, bool resume)
 {
 	struct party *party;
 	size_t count = 1;
@@ -52,7 +73,7 @@ static int found_party(struct job **jobs, size_t n, struct job *first)
 		return -ENOMEM;
 	party->next = parties;
 	parties = party;
-	party->token = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	make_token(party, resume, count);
 	if (rest_init(&party->rest, count, (uint32_t)getpid(), clock_ms()))
 		return -ENOMEM;
 	count = 0;
@@ -65,13 +86,13 @@ static int found_party(struct job **jobs, size_t n, struct job *first)
 	return 0;
 }
 
-int coordinate_begin(struct job **jobs, size_t n)
+int coordinate_begin(struct job **jobs, size_t n, bool resume)
 {
 	int err = 0;
 
 	for (size_t i = 0; i < n && !err; i++)
 		if (!jobs[i]->party)
-			err = found_party(jobs, n, jobs[i]);
+			err = found_party(jobs, n, jobs[i], resume);
 	if (err)
 		coordinate_end(jobs, n);
 	return err;
@@ -85,8 +106,7 @@ void coordinate_end(struct job **jobs, size_t n)
 		struct party *party = parties;
 
 		parties = party->next;
-		if (party->token >= 0)
-			close(party->token);
+		drop_token(party);
 		rest_fini(&party->rest);
 		free(party);
 	}
@@ -120,18 +140,34 @@ static bool ended_well(const struct job *job)
 	return ended_with(job, END_OK);
 }
 
-/* A job of the party that ended before all were ready, or NULL. */
+static bool any_open(struct job **jobs, size_t n, const struct party *party)
+{
+	for (size_t i = 0; i < n; i++)
+		if (jobs[i]->party == party && (jobs[i]->fd >= 0 || jobs[i]->queued))
+			return true;
+	return false;
+}
+
+/* A job of the party that ended before all were ready, rather the one that the others followed; or NULL. */
 static const struct job *find_culprit(struct job **jobs, size_t n, struct party *party)
 {
+	const struct job *follower = NULL;
+
 	for (size_t i = 0; i < n; i++) {
 		if (jobs[i]->party != party || jobs[i]->fd >= 0 || jobs[i]->queued)
 			continue;
+		if (!jobs[i]->error && !jobs[i]->end[0])
+			continue; /* this command does not wait for it */
+		if (ended_with(jobs[i], END_BUSY)) {
+			follower = jobs[i];
+			continue;
+		}
 		if (!ended_well(jobs[i]) && !ended_with(jobs[i], END_TURN))
 			return jobs[i];
 		/* It was already paused, or running, or waits for its turn. */
 		rest_leave(&party->rest, jobs[i]->rank);
 	}
-	return NULL;
+	return follower;
 }
 
 static void say_to_all(struct job **jobs, size_t n, const struct party *party, const char *order)
@@ -178,9 +214,19 @@ static void give_orders(struct job **jobs, size_t n, const struct party *party)
 
 static void lead(struct job **jobs, size_t n, struct party *party)
 {
-	party->culprit = find_culprit(jobs, n, party);
-	if (party->culprit) {
-		say_to_all(jobs, n, party, "abort");
+	const struct job *culprit = find_culprit(jobs, n, party);
+
+	if (culprit && party->pact && !pact_stop(party->pact)) {
+		party->committed = true; /* it has ended since all went on */
+		return;
+	}
+	if (culprit) {
+		if (!party->aborted)
+			say_to_all(jobs, n, party, "abort");
+		party->aborted = true;
+		/* Those that follow by their pact may end before the one that they follow. */
+		if (!ended_with(culprit, END_BUSY) || !party->pact || !any_open(jobs, n, party))
+			party->culprit = culprit;
 		return;
 	}
 	switch (rest_next(&party->rest, clock_ms())) {
@@ -188,7 +234,7 @@ static void lead(struct job **jobs, size_t n, struct party *party)
 		tell_of_sharing(jobs, n, party);
 		party->committed = true;
 		/* From here on all commit, even if this process is killed between two lines. */
-		if (party->token >= 0)
+		if (party->token >= 0 && !party->pact)
 			eventfd_write(party->token, 1);
 		say_to_all(jobs, n, party, "commit");
 		break;
@@ -215,7 +261,12 @@ int coordinate_tick(struct job **jobs, size_t n, int idle_ms)
 
 bool coordinate_is_over(const struct job *job)
 {
-	return !job->party || job->party->committed;
+	return !job->party || job->party->pact || job->party->committed;
+}
+
+bool coordinate_has_agreed(const struct job *job)
+{
+	return job->party && job->party->committed;
 }
 
 /* Before this command asked it to pause. */
@@ -267,6 +318,30 @@ static int skip_line(struct job *job, const char *key, char *value)
 	return 0;
 }
 
+static int hang_up(struct job *job, const char *key, char *value)
+{
+	(void)job, (void)key, (void)value;
+	return 1;
+}
+
+/* These resume together, those of a party each: with a pact of them alone. */
+static void make_pacts(struct job **jobs, size_t n)
+{
+	for (struct party *party = parties; party; party = party->next) {
+		size_t count = 0;
+
+		for (size_t i = 0; i < n; i++)
+			count += jobs[i]->party == party;
+		if (!count)
+			continue;
+		drop_token(party);
+		make_token(party, true, count);
+		for (size_t i = 0; i < n; i++)
+			if (jobs[i]->party == party)
+				jobs[i]->token = party->token;
+	}
+}
+
 /*
  * A job that has said nothing since the commit, as it is stopped, say, will pause later, and nobody
  * would resume it. It finds the request then, and the command does not wait for that.
@@ -292,6 +367,8 @@ static bool was_resuming(const struct job *job)
 /* The others do not pause, and kernels of theirs may wait for these: they go on with their resume. */
 static void go_on_resuming(struct job **jobs, size_t n)
 {
+	const struct job_request request = {
+		.text = "resume", .party_text = "regain", .limit_ms = LATER_MS, .line = hang_up};
 	struct job **again = calloc(n + 1, sizeof(*again));
 	size_t count = 0;
 
@@ -302,7 +379,8 @@ static void go_on_resuming(struct job **jobs, size_t n)
 		    was_resuming(jobs[i]))
 			again[count++] = jobs[i];
 	}
-	resume_later(again, count);
+	make_pacts(again, count);
+	jobs_ask(again, count, &request);
 	for (size_t i = 0; i < count; i++) {
 		again[i]->error = 0;
 		strcpy(again[i]->end, END_BUSY);
@@ -412,6 +490,7 @@ static void mend(struct job **jobs, size_t n, int silence_ms)
 	}
 	mend_ms = clock_ms() + silence_ms;
 	mend_silence_ms = silence_ms;
+	make_pacts(jobs, n);
 	jobs_ask(jobs, n, &request);
 	/* Somebody else wants it paused: it was not spared. */
 	for (size_t i = 0; i < n; i++)

@@ -8,8 +8,10 @@
  * (steps.h). When all are at rest, all are told to commit, and continue like ordinary pauses. If a process ends before the commit,
  * the others run on; if it fails afterwards, the others are resumed.
  *
- * Resume: each process is asked to regain its memory. When all have it, all are told to commit, and
- * run on. If a process ends before the commit, the others give their memory back.
+ * Resume: each process is asked to regain its memory, and gets a pact (common/pact.h) by which they agree to
+ * run, whatever becomes of this command. It only listens, and stops the pact if a process ends before. Jobs
+ * of an earlier cudaw do not know it: when all have their memory, they are told to commit, or to give
+ * it back.
  *
  * All pause or none, even if this command is killed between two commits: the processes of a party
  * share an eventfd, which is written before the first commit (protocol.h). A job of an earlier
@@ -20,10 +22,10 @@
 #include "tools/job/jobs.h"
 
 /*
- * Make a party of all @jobs that have the same ID. Returns 0 or -ENOMEM. Undo with
- * coordinate_end(), which sets the party of the jobs to NULL.
+ * Make a party of all @jobs that have the same ID, to resume or to pause together. Returns 0 or -ENOMEM. Undo
+ * with coordinate_end(), which sets the party of the jobs to NULL.
  */
-int coordinate_begin(struct job **jobs, size_t n);
+int coordinate_begin(struct job **jobs, size_t n, bool resume);
 void coordinate_end(struct job **jobs, size_t n);
 
 /* Take the value of a "held" or a "peers" line. Returns 0 or -EBADMSG. */
@@ -34,9 +36,12 @@ int coordinate_take_peers(struct job *job, const char *value);
 int coordinate_tick(struct job **jobs, size_t n, int idle_ms);
 
 /*
- * True if nothing stops the job's operation any more: it has no party, or was told to commit.
+ * True if the job's operation needs this command no more: it has no party, or a pact, or was told to commit.
  */
 bool coordinate_is_over(const struct job *job);
+
+/* True if it has a party that has agreed: it pauses or resumes by itself. */
+bool coordinate_has_agreed(const struct job *job);
 
 /* True if the job ended only because another job of its party failed. */
 bool coordinate_gave_up(const struct job *job);

@@ -673,6 +673,7 @@ static bool finish(struct model *m, const char *code)
 #define SNAPSHOT_EVENT(with_pause, with_image) \
 	((struct control_event){.kind = EV_SNAPSHOT, .pause = with_pause, .image = with_image})
 
+#define JOINT_EVENT     ((struct control_event){.kind = EV_RESUME, .options.joint = true})
 #define PAUSE_EVENT     ((struct control_event){.kind = EV_PAUSE})
 #define PAUSE_ALL_EVENT ((struct control_event){.kind = EV_PAUSE, .options.release = RELEASE_ALL})
 
@@ -686,6 +687,7 @@ static bool finish(struct model *m, const char *code)
 	X(resume, ask(m, WAITS_RUNNING, false, (struct control_event){.kind = EV_RESUME}))     \
 	X(hold, ask(m, WAITS_PAUSED, true, (struct control_event){.kind = EV_PAUSE}))          \
 	X(regain, ask(m, WAITS_RUNNING, true, (struct control_event){.kind = EV_RESUME}))      \
+	X(regain_joint, ask(m, WAITS_RUNNING, false, JOINT_EVENT))                             \
 	X(commit_1, order(m, 0, EV_COMMIT))                                                    \
 	X(commit_2, order(m, 1, EV_COMMIT))                                                    \
 	X(abort_1, order(m, 0, EV_ABORT))                                                      \

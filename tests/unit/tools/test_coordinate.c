@@ -90,7 +90,7 @@ static void pause_all_but_the_last(void)
 		strcpy(ranks[i].status.state, "running");
 		jobs[i] = &ranks[i];
 	}
-	ck_assert_int_eq(coordinate_begin(jobs, RANKS), 0);
+	ck_assert_int_eq(coordinate_begin(jobs, RANKS, false), 0);
 	for (size_t i = 0; i < RANKS; i++)
 		ck_assert_int_eq(coordinate_take(jobs[i], "drained 0"), 0);
 	coordinate_tick(jobs, RANKS, 0);

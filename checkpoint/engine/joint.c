@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The resume of several processes of one job (pact.h), as one of them sees it. */
+#include "checkpoint/engine/internal.h"
+#include "checkpoint/gate/hold.h"
+#include "checkpoint/release/devices.h"
+#include "common/clock.h"
+#include "common/pact.h"
+
+#include <unistd.h>
+
+#define LOOK_MS 5 /* between two looks at the others */
+#define LACK_MS \
+	2000 /* how long one that does not find its memory keeps the others from giving theirs back */
+
+/* What this process takes of each device, in all. */
+static void set_needs(struct pact *pact, const size_t *needed)
+{
+	size_t count;
+	const struct gpu *gpus = devices_all(&count);
+
+	for (size_t dev = 0; dev < count; dev++)
+		pact_set_need(pact, dev, gpus[dev].uuid,
+			      needed[dev] + (engine.released ? release_held()[dev] : 0));
+}
+
+/* True if the GPUs of this process have room for what all processes of the job take there. */
+static bool has_room_for_all(struct engine_op *op, const size_t *needed)
+{
+	size_t sum[GPU_MAX] = {0}, count;
+	const struct gpu *gpus = devices_all(&count);
+
+	for (size_t dev = 0; dev < count; dev++) {
+		sum[dev] = needed[dev];
+		if (needed[dev] || (engine.released && release_held()[dev]))
+			sum[dev] += pact_others_need(op->progress.pact, gpus[dev].uuid);
+	}
+	engine.lack = (struct gpu_lack){.dev = -1};
+	return engine.released ? release_fits(sum, &engine.lack)
+			       : engine_memory_is_free(op->drv, sum);
+}
+
+static void seek(struct engine_op *op, const size_t *needed)
+{
+	struct pact *pact = op->progress.pact;
+	bool room;
+
+	pact_begin_round(pact);
+	set_needs(pact, needed);
+	op->lacks_since_ms = 0;
+	pact_say(pact, PACT_SEEKS);
+	room = pact_is_known(pact) && pact_is_due(pact, clock_ms()) && has_room_for_all(op, needed);
+	if (room)
+		pact_say(pact, PACT_ROOM);
+}
+
+bool engine_may_take(struct engine_op *op, const size_t *needed)
+{
+	struct pact *pact = op->progress.pact;
+
+	if (!pact)
+		return true;
+	if (pact_look(pact) == PACT_SEEK)
+		seek(op, needed);
+	return pact_look(pact) == PACT_TAKE && !pact_is_called_back(pact);
+}
+
+void engine_takes(const struct engine_op *op)
+{
+	if (op->progress.pact)
+		pact_say(op->progress.pact, PACT_TAKES);
+}
+
+void engine_has(const struct engine_op *op)
+{
+	if (op->progress.pact)
+		pact_say(op->progress.pact, PACT_HAS);
+}
+
+/* In the phase TAKE. Those that take their memory get further: that may take its time. */
+static void lack(struct engine_op *op)
+{
+	struct pact *pact = op->progress.pact;
+	double now = clock_ms();
+
+	pact_say(pact, PACT_LACKS);
+	if (!op->lacks_since_ms || pact_others_take(pact))
+		op->lacks_since_ms = now;
+	else if (now - op->lacks_since_ms > LACK_MS)
+		pact_call_back(pact);
+}
+
+int engine_wait_for_others(struct engine_op *op, double ms)
+{
+	struct pact *pact = op->progress.pact;
+	double until = clock_ms() + ms;
+	enum pact_phase phase = pact_look(pact), now;
+
+	do {
+		usleep(LOOK_MS * 1000);
+		now = pact_look(pact);
+		if (now == PACT_STOP)
+			return engine_fail(&op->result, END_BUSY, ENGINE_ALONE);
+		if (now == PACT_TAKE)
+			lack(op);
+	} while (now == phase && !pact_is_called_back(pact) && pact_is_known(pact) &&
+		 !engine_is_cancelled(op) && clock_ms() < until);
+	return 0;
+}
+
+bool engine_is_called_back(const struct engine_op *op)
+{
+	const struct pact *pact = op->progress.pact;
+
+	return pact && !engine_is_cancelled(op) && pact_is_called_back(pact);
+}
+
+bool engine_goes_with_others(struct engine_op *op)
+{
+	struct pact *pact = op->progress.pact;
+	enum pact_phase phase;
+
+	pact_say(pact, PACT_WHOLE);
+	while ((phase = pact_look(pact)) != PACT_GO) {
+		if (phase == PACT_STOP || pact_is_called_back(pact))
+			return false;
+		if (engine_is_cancelled(op))
+			return !pact_stop(pact);
+		usleep(LOOK_MS * 1000);
+	}
+	return true;
+}
