@@ -87,13 +87,13 @@
  *
  * A client that disconnects before it sends commit means abort. The end of TIMEOUT_MS does as well.
  *
- * A client that holds several processes may be killed between two commits. So that all processes
- * then do the same, the client may send an eventfd(2) with its request (SCM_RIGHTS), the same one
- * to all of them, and write to it before the first commit. A process whose client disconnects
- * checks it: if it is written, that means commit. There is one write, and it precedes every commit.
- * So whenever the client ends, either no process has a commit and none finds a write, or all
- * processes without a commit find the write. No process reads the eventfd, and it ends with the
- * connections. Jobs that do not know it ignore it.
+ * A client that holds several processes may be killed, or stopped, between two commits. So that all
+ * processes then do the same, the client may send an eventfd(2) with its request (SCM_RIGHTS), the
+ * same one to all of them, and write to it before the first commit. A process that finds it written
+ * takes that for a commit. There is one write, and it precedes every commit. So whenever the client
+ * ends, either no process has a commit and none finds a write, or all processes without a commit
+ * find the write. No process reads the eventfd, and it ends with the connections. Jobs that do not
+ * know it ignore it.
  *
  * regain sends "held drained 0" when the memory is back; commit lets the program run, abort takes
  * the memory again. A client that disconnects means commit. A job without its lease (below) answers

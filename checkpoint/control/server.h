@@ -53,8 +53,13 @@ struct client {
 
 	/* The control thread's; zero at first. */
 	enum server_wait waits;
-	bool joined;  /* the operation that it waits for is under way */
-	bool holds;   /* it holds the job (hold.h): its lines are orders */
+	bool joined; /* the operation that it waits for is under way */
+	bool holds;  /* it holds the job (hold.h): its lines are orders */
+	enum {
+		AGREED_NOT,
+		AGREED_SEEN,
+		AGREED
+	} agreed;     /* whether its token says that all commit */
 	bool follows; /* it hears the same, and has no part in it, as a pact decides (joint.h) */
 };
 

@@ -404,7 +404,7 @@ static void take_holder(struct control_state *s, const struct control_event *e,
 		commit(s, actions);
 	else if (e->client != s->holder || !e->client)
 		return;
-	else if (s->undoes && (e->kind == EV_ABORT || (control_wants_paused(s) && !e->agreed)))
+	else if (s->undoes && (e->kind == EV_ABORT || control_wants_paused(s)))
 		undo(s, actions);
 	else
 		commit(s, actions);

@@ -140,7 +140,6 @@ struct control_event {
 	bool held;         /* a snapshot alone has the memory of a paused job */
 
 	bool matches; /* DONE: it names this snapshot */
-	bool agreed;  /* HOLDER_GONE: all who hold together go on */
 
 	/* ENDED: the code of the operation, and that of the snapshot that it wrote. */
 	const char *code, *written;

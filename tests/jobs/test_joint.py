@@ -202,6 +202,22 @@ def hears(client, word):
         said += part
 
 
+def a_pause_command_that_is_stopped_has_agreed_for_all():
+    """It says no more to any of them: they pause, and their time is not up."""
+    ranks, token = Ranks("mute"), os.eventfd(0)
+    clients = [asked(pid, token, b"hold 1000000\n") for pid in ranks.both]
+    for client in clients:
+        hears(client, b"held drained")
+    equal(ranks.states(), ["pausing"] * 2, "the states until it has agreed")
+    os.eventfd_write(token, 1)
+    ranks.wait_states("paused")
+    for client in clients:
+        client.close()
+    cudaw_ok("resume", ranks.name)
+    ranks.goes_on()
+    ranks.end()
+
+
 def one_that_was_not_asked_keeps_nobody():
     """The command ended, or was stopped, between two requests: all are paused again, soon."""
     ranks = Ranks("half")
@@ -393,7 +409,7 @@ main(*(ended_by(sig, release) for release in ("memory", "all")
      a_later_resume_takes_the_place_of_the_first, a_resume_of_one_rank_stays_with_the_others,
      one_that_was_not_asked_keeps_nobody, what_is_no_pact_is_refused,
      *(a_rank_ends(how) for how in ("beside the command", "after the command", "with the command stopped")),
-     a_command_ends_at_each_step, a_stopped_rank_keeps_nobody,
+     a_command_ends_at_each_step, a_stopped_rank_keeps_nobody, a_pause_command_that_is_stopped_has_agreed_for_all,
      *(a_pause_ends_well(who) for who in ("the held rank", "the other rank", "the command",
                                           "the held rank and the command")),
      two_jobs_at_once("memory"), two_jobs_at_once("all"))

@@ -578,20 +578,19 @@ static bool ask(struct model *m, enum server_wait waits, bool holds, struct cont
 	return false;
 }
 
-static bool hang_up(struct model *m, int c, bool agreed)
+static bool hang_up(struct model *m, int c)
 {
 	struct model_client client = m->clients[c];
 
-	if (client.waits == WAITS_NOT || (agreed && !client.holds))
+	if (client.waits == WAITS_NOT)
 		return false;
 	m->clients[c] = (struct model_client){0};
 	if (client.waits == WAITS_WRITTEN)
 		take(m, (struct control_event){.kind = EV_CALL_OFF});
 	else if (client.holds)
-		take(m, (struct control_event){
-				.kind = EV_HOLDER_GONE, .client = c + 1, .agreed = agreed});
+		take(m, (struct control_event){.kind = EV_HOLDER_GONE, .client = c + 1});
 	if (client.holds && m->holder == c + 1) {
-		if (client.waits == WAITS_PAUSED && !agreed && m->undoes)
+		if (client.waits == WAITS_PAUSED && m->undoes)
 			want(m, false);
 		m->holder = 0;
 	}
@@ -692,9 +691,8 @@ static bool finish(struct model *m, const char *code)
 	X(commit_2, order(m, 1, EV_COMMIT))                                                    \
 	X(abort_1, order(m, 0, EV_ABORT))                                                      \
 	X(abort_2, order(m, 1, EV_ABORT))                                                      \
-	X(hang_up_1, hang_up(m, 0, false))                                                     \
-	X(hang_up_2, hang_up(m, 1, false))                                                     \
-	X(hang_up_agreed, hang_up(m, 0, true))                                                 \
+	X(hang_up_1, hang_up(m, 0))                                                            \
+	X(hang_up_2, hang_up(m, 1))                                                            \
 	X(sigusr1_without_thread, (starves = signal_comes(m, EV_PAUSE)))                       \
 	X(sigusr2_without_thread, (starves = signal_comes(m, EV_RESUME)))                      \
 	X(moment, take(m, (struct control_event){.kind = EV_RETRY}) == 0)                      \
@@ -772,7 +770,7 @@ static void quiesce(struct model *m, bool last_wins)
 			/* There is somebody to give them, or to hang up. */
 			REQUIRE(m->s.holder && m->clients[m->s.holder - 1].holds,
 				"it waits for the orders of nobody");
-			hang_up(m, m->s.holder - 1, false);
+			hang_up(m, m->s.holder - 1);
 		} else if (under_way) {
 			end(m, m->cancelled ? END_BUSY : END_OK);
 		} else if (m->s.snapshot == SNAPSHOT_OPEN) {
@@ -864,7 +862,7 @@ static void visit(const struct model *m)
 static bool is_in(enum step step, enum step steps, bool lease)
 {
 	/* There are fewer states without holds, with one client, and with one kind of snapshot. */
-	if (lease && ((step >= STEP_hold && step <= STEP_hang_up_agreed) ||
+	if (lease && ((step >= STEP_hold && step <= STEP_hang_up_2) ||
 		      step == STEP_snapshot_as_it_is || step == STEP_snapshot_without_thread ||
 		      step == STEP_done_without_thread || step == STEP_hold_without_thread))
 		return step == STEP_hang_up_1;
