@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Jobs of several processes resume together or not at all, whatever becomes of the command; and two of them at
-once do not keep memory from each other."""
+once do not keep memory from each other.
+"""
 import fcntl
-import glob
 import os
 import signal
 import socket
@@ -11,91 +11,9 @@ import struct
 import subprocess
 import time
 
-from simlib import after_case, errors_of_cudaw, gpu_used
-from gpulib import (BUILD, CUDAW, PATIENCE, RUNTIME_DIR, SCRATCH, Job, base_environment, check, cudaw, cudaw_ok, equal,
-                    hog, jobs, main, until)
-
-CONTEXT, MEMORY, GPU = 64, 64, 4096     # MiB: a context, what a rank has beside it, the GPU
-COUNTER = os.path.join(BUILD, "tests", "programs", "counter")
-
-
-commands = []
-
-
-def end_commands(_good):
-    """One that a case has stopped would be left if the case failed."""
-    for command in commands:
-        command.kill()
-        command.communicate()
-    commands.clear()
-
-
-after_case.append(end_commands)
-
-
-class Ranks:
-    """A job of two processes, each of which has files to hold its calls and its copies."""
-
-    def __init__(self, name, held_call="cuMemCreate", how=""):
-        self.name = name
-        self.files = [{way: os.path.join(SCRATCH, f"{name}-{rank}-{way}") for way in ("CALL", "IN", "OUT")}
-                      for rank in range(2)]
-        ranks = [" ".join(f"CUDAW_SIM_HOLD_{way}={file}" for way, file in files.items()) +
-                 f" CUDAW_SIM_HELD_CALL={held_call} {how} '{COUNTER}' --mib {MEMORY} --allocs 1 --steps 100000000 "
-                 "--step-ms 2 &" for files in self.files]
-        self.let_all_go()
-        self.job = Job("/bin/sh", "-c", " ".join([*ranks, "wait"]), name=name)
-        self.job.until(lambda: len(self.pids()) == 2, 30, "both ranks use CUDA")
-        self.job.wait_steps(4)
-        self.both = self.pids()     # one that is held in cuMemCreate() does not say its name
-
-    def pids(self):
-        return sorted(pid for pid, row in jobs().items() if row["name"] == self.name)
-
-    def states(self):
-        return [row["state"] for row in jobs().values() if row["name"] == self.name]
-
-    def wait_states(self, state, count=2, timeout=30):
-        until(lambda: self.states() == [state] * count, timeout, f"{self.name} is {state}")
-
-    def hold(self, rank, way):
-        with open(self.files[rank][way], "w", encoding="ascii"):
-            pass
-
-    def holder(self, rank, way):
-        """The process that waits there, or 0."""
-        return next((int(file.rpartition(".")[2]) for file in glob.glob(self.files[rank][way] + ".[0-9]*")), 0)
-
-    def let_go(self, rank, way):
-        os.unlink(self.files[rank][way])
-
-    def let_all_go(self):
-        for files in self.files:
-            for file in files.values():
-                for path in glob.glob(file + "*"):
-                    os.unlink(path)
-
-    def resume(self, *options):
-        commands.append(subprocess.Popen([CUDAW, "resume", *options, self.name], env=base_environment(), text=True,
-                                         stdout=subprocess.PIPE, stderr=subprocess.PIPE))
-        return commands[-1]
-
-    def goes_on(self):
-        self.wait_states("running")
-        self.job.wait_steps(self.job.steps() + 6, timeout=20)
-        equal(errors_of_cudaw(self.job), [], "what cudaw said on stderr")
-
-    def end(self):
-        self.job.discard()
-        self.let_all_go()
-
-
-def with_room_for_one(ranks, release):
-    """Both ranks are paused, and the GPU has room for one of them; returns who has the rest."""
-    cudaw_ok("pause", "--release", release, ranks.name)
-    needs = MEMORY + 10 if release == "memory" else CONTEXT + MEMORY
-    kept = 3 * CONTEXT if release == "memory" else CONTEXT
-    return hog("--mib", GPU - kept - needs - 30)[0]
+from jointlib import CONTEXT, GPU, MEMORY, Ranks, with_room_for_one
+from simlib import gpu_used
+from gpulib import CUDAW, PATIENCE, RUNTIME_DIR, base_environment, check, cudaw, cudaw_ok, equal, hog, main, until
 
 
 def ended_by(sig, release):
@@ -247,124 +165,6 @@ def what_is_no_pact_is_refused():
     ranks.end()
 
 
-WAYS = {"takes": "CALL", "copies": "IN", "waits": None}
-
-
-def at_steps(*steps):
-    """Jobs of which one rank is at that step of its resume, and the other one is whole, or waits as well: two
-    for each step. Returns them with their commands, and the one of that two; and who has the GPU's memory."""
-    found, other = [(Ranks(f"{step}{turn}"), step, turn) for step in steps for turn in range(2)], None
-    for ranks, _, _ in found:
-        cudaw_ok("pause", "--release", "memory", ranks.name)
-    if "waits" in steps:
-        other = hog("--mib", GPU - (1 + 2 * len(found)) * CONTEXT - MEMORY - 40)[0]
-    there = []
-    for ranks, step, turn in found:
-        if WAYS[step]:
-            ranks.hold(1, WAYS[step])
-        there.append((ranks, ranks.resume(), turn))
-    for ranks, step, _ in found:
-        if WAYS[step]:
-            until(lambda r=ranks, way=WAYS[step]: r.holder(1, way), 20, "it is there")
-        else:
-            ranks.wait_states("waiting")
-    return there, other
-
-
-def a_rank_ends(how):
-    def case():
-        for steps in ("takes", "copies"), ("waits",):
-            there, other = at_steps(*steps)
-            for ranks, resume, turn in there:
-                held = ranks.holder(1, "CALL") or ranks.holder(1, "IN") or ranks.both[1]
-                if how == "after the command":
-                    resume.kill()
-                    resume.wait()
-                if how == "with the command stopped":
-                    resume.send_signal(signal.SIGSTOP)
-                os.kill(next(pid for pid in ranks.both if (pid == held) == (turn == 0)), signal.SIGKILL)
-                ranks.let_all_go()
-            for ranks, resume, _ in there:      # one may have ended when it was whole: then all are, and go on
-                until(lambda r=ranks: r.states() in (["paused"], ["running"]), 30, f"{ranks.name} runs, or is paused")
-                if how == "with the command stopped":
-                    resume.kill()
-                resume.wait(20 * PATIENCE)
-            if other:
-                other.discard()
-            for ranks, _, _ in there:
-                cudaw_ok("resume", ranks.name)
-                ranks.wait_states("running", count=1)
-                ranks.end()
-    return f"a rank ends at each step {how}", case
-
-
-def a_command_ends_at_each_step():
-    for steps in ("takes", "copies"), ("waits",):
-        there, other = at_steps(*steps)
-        for ranks, resume, _ in there:
-            resume.kill()
-            resume.wait()
-            ranks.job.check_still(spare=0)
-        if other:
-            other.discard()
-        for ranks, _, _ in there:
-            ranks.let_all_go()
-        for ranks, _, _ in there:
-            ranks.goes_on()
-            ranks.end()
-
-
-PAUSE_STEPS = {"out": ("OUT", ""), "unmap": ("CALL", "cuMemUnmap"), "release": ("CALL", "cuCheckpointProcessLock")}
-
-
-def a_pause_ends_well(who):
-    """One rank is at each of the steps of a pause: those that live run, or are paused."""
-    def case():
-        for name, (way, call) in PAUSE_STEPS.items():
-            ranks = Ranks(name, call)
-            ranks.hold(1, way)
-            pause = subprocess.Popen([CUDAW, "pause", ranks.name], env=base_environment(), text=True,
-                                     stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-            until(lambda r=ranks, w=way: r.holder(1, w), 20, "it is there")
-            held = ranks.holder(1, way)
-            victims = {"the held rank": [held], "the other rank": [p for p in ranks.both if p != held],
-                       "the command": [pause.pid], "the held rank and the command": [pause.pid, held]}[who]
-            for pid in victims:
-                os.kill(pid, signal.SIGKILL)
-            ranks.let_all_go()
-            pause.communicate(timeout=60 * PATIENCE)
-            left = 2 if who == "the command" else 1
-            until(lambda r=ranks, n=left: r.states() in (["running"] * n, ["paused"] * n), 30,
-                  f"{name}: all run, or all are paused")
-            cudaw_ok("resume", ranks.name)
-            ranks.wait_states("running", count=left)
-            ranks.end()
-    return f"the end of {who} at each step of a pause", case
-
-
-def a_stopped_rank_keeps_nobody():
-    """Not even without a command: the other one gives its memory back, and the stopped one when it goes on."""
-    ranks = Ranks("still")
-    cudaw_ok("pause", "--release", "memory", ranks.name)
-    used = gpu_used()
-    ranks.hold(1, "CALL")
-    resume = ranks.resume()
-    until(lambda: ranks.holder(1, "CALL"), 20, "it takes its memory")
-    stopped = ranks.holder(1, "CALL")
-    os.kill(stopped, signal.SIGSTOP)
-    resume.kill()
-    resume.wait()
-    other = next(pid for pid in ranks.both if pid != stopped)
-    until(lambda: jobs()[other]["state"] == "paused", 30, "the other one is paused")
-    ranks.let_go(1, "CALL")
-    os.kill(stopped, signal.SIGCONT)
-    ranks.wait_states("paused")
-    equal(gpu_used(), used, "the memory in use")
-    cudaw_ok("resume", ranks.name)
-    ranks.goes_on()
-    ranks.end()
-
-
 def two_jobs_at_once(release):
     """The GPU has room for one of them, and each gets a half of it: one gives it back."""
     def case():
@@ -408,8 +208,4 @@ main(*(ended_by(sig, release) for release in ("memory", "all")
      a_resume_that_nobody_waits_for_is_joint, a_stopped_command_holds_nobody,
      a_later_resume_takes_the_place_of_the_first, a_resume_of_one_rank_stays_with_the_others,
      one_that_was_not_asked_keeps_nobody, what_is_no_pact_is_refused,
-     *(a_rank_ends(how) for how in ("beside the command", "after the command", "with the command stopped")),
-     a_command_ends_at_each_step, a_stopped_rank_keeps_nobody, a_pause_command_that_is_stopped_has_agreed_for_all,
-     *(a_pause_ends_well(who) for who in ("the held rank", "the other rank", "the command",
-                                          "the held rank and the command")),
-     two_jobs_at_once("memory"), two_jobs_at_once("all"))
+     a_pause_command_that_is_stopped_has_agreed_for_all, two_jobs_at_once("memory"), two_jobs_at_once("all"))

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs of two processes that resume together, with files to hold them up."""
+import glob
+import os
+import subprocess
+
+from simlib import SCRATCH, after_case, errors_of_cudaw
+from gpulib import BUILD, CUDAW, Job, base_environment, cudaw_ok, equal, hog, jobs, until
+
+CONTEXT, MEMORY, GPU = 64, 64, 4096     # MiB: a context, what a rank has beside it, the GPU
+COUNTER = os.path.join(BUILD, "tests", "programs", "counter")
+
+
+commands = []
+
+
+def end_commands(_good):
+    """One that a case has stopped would be left if the case failed."""
+    for command in commands:
+        command.kill()
+        command.communicate()
+    commands.clear()
+
+
+after_case.append(end_commands)
+
+
+class Ranks:
+    """A job of two processes, each of which has files to hold its calls and its copies."""
+
+    def __init__(self, name, held_call="cuMemCreate", how=""):
+        self.name = name
+        self.files = [{way: os.path.join(SCRATCH, f"{name}-{rank}-{way}") for way in ("CALL", "IN", "OUT")}
+                      for rank in range(2)]
+        ranks = [" ".join(f"CUDAW_SIM_HOLD_{way}={file}" for way, file in files.items()) +
+                 f" CUDAW_SIM_HELD_CALL={held_call} {how} '{COUNTER}' --mib {MEMORY} --allocs 1 --steps 100000000 "
+                 "--step-ms 2 &" for files in self.files]
+        self.let_all_go()
+        self.job = Job("/bin/sh", "-c", " ".join([*ranks, "wait"]), name=name)
+        self.job.until(lambda: len(self.pids()) == 2, 30, "both ranks use CUDA")
+        self.job.wait_steps(4)
+        self.both = self.pids()     # one that is held in cuMemCreate() does not say its name
+
+    def pids(self):
+        return sorted(pid for pid, row in jobs().items() if row["name"] == self.name)
+
+    def states(self):
+        return [row["state"] for row in jobs().values() if row["name"] == self.name]
+
+    def wait_states(self, state, count=2, timeout=30):
+        until(lambda: self.states() == [state] * count, timeout, f"{self.name} is {state}")
+
+    def hold(self, rank, way):
+        with open(self.files[rank][way], "w", encoding="ascii"):
+            pass
+
+    def holder(self, rank, way):
+        """The process that waits there, or 0."""
+        return next((int(file.rpartition(".")[2]) for file in glob.glob(self.files[rank][way] + ".[0-9]*")), 0)
+
+    def let_go(self, rank, way):
+        os.unlink(self.files[rank][way])
+
+    def let_all_go(self):
+        for files in self.files:
+            for file in files.values():
+                for path in glob.glob(file + "*"):
+                    os.unlink(path)
+
+    def resume(self, *options):
+        commands.append(subprocess.Popen([CUDAW, "resume", *options, self.name], env=base_environment(), text=True,
+                                         stdout=subprocess.PIPE, stderr=subprocess.PIPE))
+        return commands[-1]
+
+    def goes_on(self):
+        self.wait_states("running")
+        self.job.wait_steps(self.job.steps() + 6, timeout=20)
+        equal(errors_of_cudaw(self.job), [], "what cudaw said on stderr")
+
+    def end(self):
+        self.job.discard()
+        self.let_all_go()
+
+
+def with_room_for_one(ranks, release):
+    """Both ranks are paused, and the GPU has room for one of them; returns who has the rest."""
+    cudaw_ok("pause", "--release", release, ranks.name)
+    needs = MEMORY + 10 if release == "memory" else CONTEXT + MEMORY
+    kept = 3 * CONTEXT if release == "memory" else CONTEXT
+    return hog("--mib", GPU - kept - needs - 30)[0]
