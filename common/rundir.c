@@ -46,9 +46,36 @@ int rundir_path(uid_t uid, char *path, size_t size, const char **why)
 	return 0;
 }
 
+/* 0: there is no /proc. */
+static ino_t mounts_here(void)
+{
+	struct stat st;
+
+	return stat("/proc/thread-self/ns/mnt", &st) ? 0 : st.st_ino;
+}
+
+void rundir_home_restored(struct rundir_home *home)
+{
+	struct stat root = {0};
+
+	stat("/", &root);
+	home->root_dev = root.st_dev;
+	home->root = root.st_ino;
+	home->mounts = mounts_here();
+}
+
+static bool sees_home(const struct rundir_home *home)
+{
+	struct stat root;
+
+	return !stat("/", &root) && root.st_dev == home->root_dev && root.st_ino == home->root &&
+	       mounts_here() == home->mounts;
+}
+
 int rundir_find_home(struct rundir_home *home, const char **why)
 {
 	home->user = geteuid();
+	rundir_home_restored(home);
 	return rundir_path(home->user, home->path, sizeof(home->path), why);
 }
 
@@ -266,7 +293,7 @@ bool rundir_is_unnamed(enum rundir_socket kind, const struct rundir_home *home)
 	struct stat st;
 
 	snprintf(path, sizeof(path), "%s/%d%s", home->path, getpid(), kinds[kind].suffix);
-	return lstat(path, &st) && errno == ENOENT;
+	return lstat(path, &st) && errno == ENOENT && sees_home(home);
 }
 
 void rundir_unlink(enum rundir_socket kind, const struct rundir_home *home)

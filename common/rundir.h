@@ -57,10 +57,16 @@ int rundir_create(const char *path, uid_t owner, const char **why);
 struct rundir_home {
 	uid_t user;
 	char path[PATH_MAX];
+	/* From where @path is looked up: the root directory, and the mount namespace; 0: it is not known. */
+	dev_t root_dev;
+	ino_t root, mounts;
 };
 
 /* As of now, for the calling process. Returns and @why as rundir_path(). */
 int rundir_find_home(struct rundir_home *home, const char **why);
+
+/* The process was restored, elsewhere maybe: what it sees at the path of @home is its home. */
+void rundir_home_restored(struct rundir_home *home);
 
 /*
  * RUNDIR_CONTROL: the stream socket PID.sock, for the command. RUNDIR_PEER: PID.peer, for other
@@ -78,7 +84,7 @@ int rundir_listen(enum rundir_socket kind, const struct rundir_home *home, bool 
 
 /*
  * True if the calling process's socket has no name in @home, so that nobody finds it. False if that cannot be
- * known.
+ * known, as in a process that has changed its root directory or mount namespace: others may still see the name.
  */
 bool rundir_is_unnamed(enum rundir_socket kind, const struct rundir_home *home);
 

@@ -166,6 +166,7 @@ void server_take_restored(void)
 {
 	ownfd_take_restored(&listener);
 	ownfd_take_restored(&reserved);
+	rundir_home_restored(&home);
 }
 
 bool server_is_lost(void)

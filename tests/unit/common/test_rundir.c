@@ -9,10 +9,12 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -238,6 +240,38 @@ START_TEST(a_lost_name_is_made_again_where_it_was)
 }
 END_TEST
 
+/* A process that sees other files does not make another socket: others still find the one that it has. */
+START_TEST(a_name_that_only_others_see_is_not_lost)
+{
+	int fd, status;
+
+	setenv("CUDAW_RUNTIME_DIR", in_base("own"), 1);
+	fd = listen_now(RUNDIR_CONTROL);
+	ck_assert_int_ge(fd, 0);
+	for (int how = 0; how < 2; how++) {
+		pid_t child = fork();
+
+		if (!child) {
+			if (how ? chroot(base) : unshare(CLONE_NEWUSER | CLONE_NEWNS))
+				_exit(2);
+			if (how == 0 && mount("none", base, "tmpfs", 0, NULL))
+				_exit(2);
+			_exit(rundir_is_unnamed(RUNDIR_CONTROL, &home));
+		}
+		ck_assert_int_eq(waitpid(child, &status, 0), child);
+		ck_assert(WIFEXITED(status));
+		ck_assert_int_ne(WEXITSTATUS(status), 1);
+	}
+	/* What is restored elsewhere has its name there. */
+	ck_assert(!rundir_is_unnamed(RUNDIR_CONTROL, &home));
+	home.mounts++;
+	rundir_unlink(RUNDIR_CONTROL, &home);
+	ck_assert(!rundir_is_unnamed(RUNDIR_CONTROL, &home));
+	rundir_home_restored(&home);
+	ck_assert(rundir_is_unnamed(RUNDIR_CONTROL, &home));
+}
+END_TEST
+
 /* It would make a directory of that user's in the place of its own. */
 START_TEST(another_user_makes_no_directory)
 {
@@ -436,6 +470,7 @@ int main(void)
 	tcase_add_test(tcase, listen_and_connect);
 	tcase_add_test(tcase, both_kinds_of_sockets_stand_side_by_side);
 	tcase_add_test(tcase, a_lost_name_is_made_again_where_it_was);
+	tcase_add_test(tcase, a_name_that_only_others_see_is_not_lost);
 	tcase_add_test(tcase, another_user_makes_no_directory);
 	tcase_add_test(tcase, replaces_a_dead_socket);
 	tcase_add_test(tcase, locks_exclude_and_end);
