@@ -74,7 +74,8 @@ int engine_meet_at_rest(struct engine_op *op, double deadline_ms)
 int engine_meet_saved(struct engine_op *op)
 {
 	struct sharing_wait w = wait_of(op, 0);
-	int error = sharing_saved(&w);
+	/* Those that find all of them saved at their first look ask no more. */
+	int error = engine_is_cancelled(op) ? -ECANCELED : sharing_saved(&w);
 
 	return error ? fail_pause(op, &w, error) : 0;
 }
