@@ -154,8 +154,7 @@
  *
  * If the client disconnects, the job has its lease again, and resumes. The user's pause counts
  * beside the lease: then all memory goes out, and nothing comes back before the user resumes the
- * job. A signal that ends the program gives the lease back, too ("end busy ..."). If somebody asks
- * for a snapshot with "image", the job ends the connection.
+ * job. If somebody asks for a snapshot with "image", the job ends the connection.
  *
  * With CUDAW_SHARE a job connects to a daemon that lets jobs take turns, cudawd (daemon.h), once it has
  * GPU memory or finds none. From then on the daemon is a client that has the lease. The job begins:
@@ -192,8 +191,8 @@
  *	idle MS			while it is watched: no call has come for so long, none is inside, and the
  *				GPU has done all work
  *	busy			the program calls again, after "idle", and the job has its lease
- *	ends			a signal ends the program, and has given the lease back: the job takes all
- *				of its memory as soon as there is room, if that is within 10 s
+ *	ends			the same as "want", once more: the program handles SIGTERM, and is to get
+ *				its turn before others
  *	grow SERIAL UUID BYTES	an allocation of so many bytes waits in its thread: the driver has no
  *				memory. Only calls of the program that allocate device memory, or make
  *				a context, wait. After "try" one that finds none again gets a new serial.

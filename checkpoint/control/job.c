@@ -4,7 +4,6 @@
 #include "checkpoint/control/operation.h"
 #include "checkpoint/engine/engine.h"
 #include "checkpoint/engine/order.h"
-#include "checkpoint/gate/gate.h"
 #include "checkpoint/gate/hold.h"
 #include "common/clock.h"
 #include "common/text.h"
@@ -193,10 +192,6 @@ static void perform(const struct control_action *action)
 		break;
 	case ACT_LOCK:
 		lock_snapshot();
-		break;
-	case ACT_REFUSE:
-		gate_refuse(CUDA_ERROR_DEINITIALIZED);
-		snprintf(reason, sizeof(reason), "%s", action->reason);
 	}
 }
 

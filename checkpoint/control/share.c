@@ -52,7 +52,7 @@ static struct {
 	enum job_state state; /* that was said */
 	enum operation op;    /* that was under way at the last look */
 	bool resumed, wanted; /* while the lease is gone: the user resumed it; "want" was said */
-	bool ends;            /* a signal ends the program, and "ends" was said */
+	bool ends;            /* the program handles SIGTERM, and "ends" has not been said */
 } share;
 
 void share_init(void (*wake)(void))
@@ -80,6 +80,11 @@ void share_resumed(void)
 	share.resumed = true;
 }
 
+void share_ends(void)
+{
+	share.ends = true;
+}
+
 static void say_once(const char *what, const char *why)
 {
 	if (!share.said_why)
@@ -94,12 +99,6 @@ static void leave_for_good(void)
 	growth_end();
 	gate_unwatch();
 	gate_set_wake(NULL);
-}
-
-static void leave(void)
-{
-	leave_for_good();
-	server_end(share.c);
 }
 
 static void introduce(void)
@@ -169,7 +168,7 @@ static void join(void)
 	share.id = share.c->id;
 	share.since_ms = share.heard_ms = clock_ms();
 	share.ping_ms = 0;
-	share.welcome = share.watched = share.wanted = share.ends = false;
+	share.welcome = share.watched = share.wanted = false;
 	/*
 	 * The child of a fork that came meanwhile has the connection without knowing it, and would keep
 	 * it after our end. The next one is ours alone.
@@ -234,32 +233,26 @@ bool share_take_line(const char *line)
 	return true;
 }
 
-/* It wants to run: once while the lease is gone. */
+/* It wants to run: once while the lease is gone, and once more for its end. */
 static void say_want(void)
 {
 	const struct control_state *s = job_now();
 
+	/* It has its memory. Of one that takes it again by itself the daemon may yet take the lease. */
+	if (control_wants_paused(s) || (s->lease == LEASE_OURS && s->rest == STATE_RUNNING))
+		share.ends = false;
 	/* The daemon forgets what a paused job wanted. */
 	if (s->lease == LEASE_OURS || control_wants_paused(s)) {
 		share.resumed = share.wanted = false;
 		return;
 	}
-	if (share.wanted || s->activity != ACTIVITY_IDLE || s->lease != LEASE_GONE ||
-	    !(share.resumed || gate_has_waiter() || growth_waits()))
+	if ((share.wanted && !share.ends) || s->activity != ACTIVITY_IDLE ||
+	    s->lease != LEASE_GONE ||
+	    !(share.ends || share.resumed || gate_has_waiter() || growth_waits()))
 		return;
+	server_say(share.c, share.ends ? "ends" : "want");
 	share.wanted = true;
-	server_say(share.c, "want");
-}
-
-/* A signal ends the program, which takes its memory back for that: once for each time. */
-static void say_ends(void)
-{
-	const struct control_state *s = job_now();
-	bool ends = s->ending && control_operation(s) == OP_RESUME;
-
-	if (ends && !share.ends)
-		server_say(share.c, "ends");
-	share.ends = ends;
+	share.ends = false;
 }
 
 /* What has changed since the last look. */
@@ -277,10 +270,6 @@ static void say_news(void)
 		server_end(share.c);
 		return;
 	}
-	if (job_now()->activity == ACTIVITY_REFUSED) {
-		leave();
-		return;
-	}
 	share.op = op;
 	share_needs_say(share.c, part_ended || state != share.state);
 	if (state != share.state) {
@@ -288,7 +277,6 @@ static void say_news(void)
 		server_say(share.c, "state %s", answers_state_name(state));
 	}
 	say_want();
-	say_ends();
 	share_idle_look(share.c, share.watched);
 }
 

@@ -34,6 +34,8 @@ bool share_take_line(const char *line);
 
 /* The user wants the job to run. */
 void share_resumed(void);
+/* The program handles SIGTERM: it is to get its turn before others, if it has none. */
+void share_ends(void);
 
 /* After the lines and events of this turn of the control thread: say what is new. */
 void share_look(void);

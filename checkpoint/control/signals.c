@@ -24,14 +24,14 @@ extern int __sigaction(int sig, const struct sigaction *act, struct sigaction *o
 struct chained {
 	struct sigaction slot[2];
 	int current;
-	int wish;   /* enum signal_wish; WISH_NONE: one of the ending signals */
+	int wish;   /* enum signal_wish; WISH_NONE: SIGTERM or SIGINT */
 	bool named; /* by the user, in the variable for the wish */
 	bool known; /* current says what the program asked for */
 };
 
 static struct chained chain[NSIG];
 static int last_wish;
-static int ends;
+static bool end, interrupt; /* signals_take_end(), signals_take_interrupt() */
 /* Spin lock of sigaction(), taken with all signals blocked: the signal that is set, or 0. */
 static int writer;
 
@@ -197,12 +197,14 @@ static bool is_ours(int sig, const struct sigaction *act)
 	return chain[sig].named || chain[sig].wish == WISH_NONE || !handles(act);
 }
 
-static void note(const struct chained *c)
+static void note(int sig)
 {
-	if (c->wish != WISH_NONE)
-		__atomic_store_n(&last_wish, c->wish, __ATOMIC_RELEASE);
+	if (chain[sig].wish != WISH_NONE)
+		__atomic_store_n(&last_wish, chain[sig].wish, __ATOMIC_RELEASE);
 	else
-		__atomic_fetch_add(&ends, 1, __ATOMIC_RELEASE);
+		__atomic_store_n(&interrupt, true, __ATOMIC_RELEASE);
+	if (chain[sig].wish == WISH_NONE && sig == SIGTERM)
+		__atomic_store_n(&end, true, __ATOMIC_RELEASE);
 	wake_up();
 }
 
@@ -212,7 +214,7 @@ static void handler(int sig, siginfo_t *info, void *ucontext)
 	int saved_errno = errno;
 
 	if (forks_is_ours() && is_ours(sig, &act))
-		note(&chain[sig]);
+		note(sig);
 	if (is_to_be_settled(sig, &act))
 		act = settle(sig);
 	errno = saved_errno;
@@ -263,7 +265,7 @@ static void begin_anew_in_child(void)
 	int sig = writer;
 
 	last_wish = WISH_NONE;
-	ends = 0;
+	end = interrupt = false;
 	writer = 0;
 	if (sig && chain[sig].known)
 		install(sig, &chain[sig].slot[chain[sig].current]);
@@ -303,9 +305,12 @@ enum signal_wish signals_take_wish(void)
 	return __atomic_exchange_n(&last_wish, WISH_NONE, __ATOMIC_ACQ_REL);
 }
 
-int signals_take_end(void)
+bool signals_take_end(void)
 {
-	int n = __atomic_load_n(&ends, __ATOMIC_ACQUIRE);
+	return __atomic_exchange_n(&end, false, __ATOMIC_ACQ_REL);
+}
 
-	return n ? __atomic_exchange_n(&ends, 0, __ATOMIC_ACQ_REL) > 0 : 0;
+bool signals_take_interrupt(void)
+{
+	return __atomic_exchange_n(&interrupt, false, __ATOMIC_ACQ_REL);
 }

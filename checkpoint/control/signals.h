@@ -21,9 +21,11 @@
  * that pauses or resumes, to ours alone. One signal cannot do both: if the two variables name the
  * same signal, it pauses, and no signal resumes.
  *
- * SIGTERM and SIGINT are wrapped in the same way while the program handles them, because a handler
- * that wants to end the program must be able to do so while the program's threads wait at the gate.
- * SIGHUP is not: programs that handle it take it as "read your configuration again".
+ * SIGTERM and SIGINT are wrapped in the same way while the program handles them. After either, no
+ * allocation waits for others' memory (growth.h), so that the program gets on. After SIGTERM a program that
+ * is paused may need its memory for its end, to save a checkpoint, say. SIGINT changes nothing of a
+ * pause, as it may interrupt a cell of a notebook; nor does SIGHUP, which is not wrapped: it often means
+ * "read your configuration again".
  *
  * A child that shares our memory (forks.h) has actions of its own in the kernel: its calls go to
  * the kernel, and our handler notes nothing in it. libc's system() and system calls of the program
@@ -57,7 +59,10 @@ bool signals_is_the_programs(int sig);
 /* The last wish since the previous call. */
 enum signal_wish signals_take_wish(void);
 
-/* True once for each time that a handler of the program for SIGTERM or SIGINT ran. */
-int signals_take_end(void);
+/* True if a handler of the program for SIGTERM has been called since the last time. */
+bool signals_take_end(void);
+
+/* The same for SIGTERM or SIGINT. */
+bool signals_take_interrupt(void);
 
 #endif

@@ -55,9 +55,10 @@ void signals_take(void)
 	case WISH_NONE:
 		break;
 	}
-	if (!signals_take_end())
-		return;
-	job_take(&(struct control_event){.kind = EV_END});
-	/* The program may have to get on for its end. */
-	growth_refuse_all();
+	if (signals_take_end()) {
+		job_take(&(struct control_event){.kind = EV_END});
+		share_ends();
+	}
+	if (signals_take_interrupt())
+		growth_refuse_all();
 }

@@ -5,16 +5,12 @@
 #include <errno.h>
 #include <string.h>
 
-#define END_PATIENCE_MS 10000 /* for GPU memory, when a handler of the program wants to end it */
+#define TERM_TIMEOUT_MS 10000 /* of a resume for a program that handles SIGTERM */
 #define UNDO_TIMEOUT_MS 30000 /* of the pause that undoes a resume */
 #define SUPERSEDED      "superseded by a later request"
 #define RESUME_CAME     "superseded by a later resume"
 #define NO_TURN         "the job waits for its turn on the GPU, and runs as soon as it has room"
-#define PROGRAM_ENDS    "a signal ends the program, which needs its GPU memory for that"
 #define REQUESTER_GONE  "the requester disconnected"
-#define CANNOT_END                                                                             \
-	"a signal was to end the program while it was paused, and there was no GPU memory to " \
-	"resume it: its CUDA calls fail"
 
 /*
  * What an event does to the activity; an empty entry leaves it as it is. ENDED leads from every
@@ -51,7 +47,6 @@ static const unsigned char moves[ACTIVITIES][EVENTS] = {
 	},
 	[ACTIVITY_RESUMING] = {
 		[EV_PAUSE] = TO(RESUMING_OFF) | CANCEL,
-		[EV_END] = TO(RESUMING_AGAIN) | CANCEL,
 		[EV_YIELD] = TO(RESUMING_OFF) | CANCEL,
 		[EV_ENDED] = TO(IDLE),
 		[EV_NO_START] = TO(STARVED),
@@ -95,7 +90,6 @@ static const unsigned char moves[ACTIVITIES][EVENTS] = {
 		[EV_NO_START] = TO(STARVED),
 	},
 	[ACTIVITY_YIELDING] = {
-		[EV_END] = CANCEL,
 		[EV_ABORT] = CANCEL,
 		[EV_LEASE_BACK] = CANCEL,
 		[EV_ENDED] = TO(IDLE),
@@ -103,7 +97,6 @@ static const unsigned char moves[ACTIVITIES][EVENTS] = {
 	},
 	[ACTIVITY_FILLING] = {
 		[EV_PAUSE] = CANCEL,
-		[EV_END] = CANCEL,
 		[EV_TRIM] = CANCEL,
 		[EV_SNAPSHOT] = CANCEL,
 		[EV_DONE] = CANCEL,
@@ -239,7 +232,7 @@ static bool begins_again(const struct control_state *s, const struct control_eve
 {
 	int ms = how->options.timeout_ms;
 
-	if (s->activity != ACTIVITY_RESUMING || s->ending)
+	if (s->activity != ACTIVITY_RESUMING)
 		return false;
 	return how->options.joint || (s->hold != HOLD_OPEN && s->hold != HOLD_JOINT &&
 				      how->client && ms && (!s->timeout_ms || s->timeout_ms > ms));
@@ -266,10 +259,12 @@ static void wish(struct control_state *s, bool paused, enum wisher wisher,
 		s->whole = true;
 	move(s, paused ? EV_PAUSE : EV_RESUME, actions);
 	/* It begins again, held. The others of the client may have no room because of this one. */
-	if (begins_again(s, how))
-		move(s, EV_END, actions);
+	if (begins_again(s, how)) {
+		s->activity = ACTIVITY_RESUMING_AGAIN;
+		act(actions, ACT_CANCEL);
+	}
 	/* It is not sent off alone. */
-	if (same && !paused && s->joint && !how->options.joint && !s->ending)
+	if (same && !paused && s->joint && !how->options.joint)
 		return;
 	s->joint = how->options.joint;
 	s->options = how->options;
@@ -334,26 +329,13 @@ static void call_snapshot_off(struct control_state *s, struct control_actions *a
 		forget_snapshot(s, END_BUSY, REQUESTER_GONE, actions);
 }
 
-/*
- * The job must run for a handler of the program, and may wait for GPU memory only as long as the
- * handler can.
- */
+/* A resume, unless it is to run already. The user's pause ends only if there is memory soon. */
 static void take_end(struct control_state *s, struct control_actions *actions)
 {
-	const struct control_event how = {.options.timeout_ms = END_PATIENCE_MS, .by_signal = true};
-	enum operation op = control_operation(s);
+	const struct control_event how = {.options.timeout_ms = TERM_TIMEOUT_MS, .by_signal = true};
 
-	if (s->activity == ACTIVITY_REFUSED ||
-	    (op != OP_RESUME && op != OP_PAUSE && op != OP_YIELD && s->rest == STATE_RUNNING))
-		return;
-	s->ending = true;
-	if (s->lease != LEASE_OURS && op != OP_YIELD)
-		answer_code(actions, WAITS_LEASE, END_BUSY, PROGRAM_ENDS);
-	s->lease = LEASE_OURS;
-	/* A resume that has this patience may go on. */
-	if (op != OP_RESUME || s->timeout_ms != END_PATIENCE_MS)
-		move(s, EV_END, actions);
-	wish(s, false, WISHER_USER, &how, actions);
+	if (control_wants_paused(s))
+		wish(s, false, WISHER_USER, &how, actions);
 }
 
 /*
@@ -410,6 +392,15 @@ static void take_holder(struct control_state *s, const struct control_event *e,
 		commit(s, actions);
 }
 
+/* Somebody has asked for the resume that timed out, and waits for longer. */
+static bool is_asked_for_longer(const struct control_state *s, const struct control_event *e)
+{
+	int ms = s->options.timeout_ms;
+
+	return s->activity == ACTIVITY_RESUMING && !strcmp(e->code, END_TIMEOUT) && s->timeout_ms &&
+	       (!ms || ms > s->timeout_ms);
+}
+
 /*
  * True if a pause or a resume failed and must begin again: it has been asked for again meanwhile,
  * or it was a pause for a snapshot alone, and the user has asked for a pause.
@@ -417,8 +408,8 @@ static void take_holder(struct control_state *s, const struct control_event *e,
 static bool is_wanted_still(const struct control_state *s, const struct control_event *e)
 {
 	bool pause = control_operation(s) == OP_PAUSE;
-	bool again =
-		s->activity == ACTIVITY_PAUSING_AGAIN || s->activity == ACTIVITY_RESUMING_AGAIN;
+	bool again = s->activity == ACTIVITY_PAUSING_AGAIN ||
+		     s->activity == ACTIVITY_RESUMING_AGAIN || is_asked_for_longer(s, e);
 	bool by_user = pause && s->snapshot == SNAPSHOT_WRITTEN && s->order_pause &&
 		       s->wishes[WISHER_USER];
 
@@ -444,11 +435,6 @@ static void give_up(struct control_state *s, const struct control_event *e,
 			forget_wishes(s);
 	} else if (e->paused && s->lease == LEASE_OURS) {
 		accept_paused(s);
-	}
-	/* Before the snapshot is done, the snapshot alone prevented the resume. */
-	if (s->ending && e->paused && !is_unfinished(s)) {
-		s->activity = ACTIVITY_REFUSED;
-		act(actions, ACT_REFUSE)->reason = CANNOT_END;
 	}
 }
 
@@ -480,8 +466,6 @@ static void end_change(struct control_state *s, const struct control_event *e,
 		give_up(s, e, actions);
 	if (ok && !pause && s->snapshot >= SNAPSHOT_OPEN)
 		s->snapshot = SNAPSHOT_NONE;
-	if (!e->paused)
-		s->ending = false;
 	if (again)
 		answer_code(actions, pause ? WAITS_RUNNING : WAITS_PAUSED, END_BUSY, SUPERSEDED);
 	else if (!s->whole || !e->paused || !ok) /* else control_decide() goes on, or answers */
@@ -501,7 +485,6 @@ static void end_part(struct control_state *s, const struct control_event *e,
 
 	if (!e->paused) {
 		s->rest = STATE_RUNNING;
-		s->ending = false;
 		if (s->lease == LEASE_GONE)
 			s->lease = LEASE_OURS;
 	} else if (!control_wants_paused(s) || s->rest == STATE_RUNNING) {
@@ -614,10 +597,6 @@ static void take_no_start(struct control_state *s, const struct control_event *e
 static void take_yield(struct control_state *s, const struct control_event *e,
 		       struct control_actions *actions)
 {
-	if (s->ending || s->activity == ACTIVITY_REFUSED) {
-		answer_code(actions, WAITS_LEASE, END_BUSY, PROGRAM_ENDS);
-		return;
-	}
 	s->lease = LEASE_ASKED;
 	s->yield = e->options;
 	s->room = 0;
@@ -749,16 +728,7 @@ static void close_snapshot(struct control_state *s, struct control_actions *acti
 	if (s->wishes[WISHER_USER])
 		act(actions, ACT_LOCK);
 	else
-		wish_to_run(s, s->ending ? END_PATIENCE_MS : 0, actions);
-}
-
-static void refuse_all(struct control_state *s, struct control_actions *actions)
-{
-	s->holder = 0;
-	s->trim = s->joint = false;
-	s->snapshot = SNAPSHOT_NONE;
-	for (int whom = WAITS_PAUSED; whom <= WAITS_DONE; whom++)
-		answer_code(actions, whom, END_FAILED, CANNOT_END);
+		wish_to_run(s, 0, actions);
 }
 
 void control_decide(struct control_state *s, bool untidy, bool kept,
@@ -766,8 +736,6 @@ void control_decide(struct control_state *s, bool untidy, bool kept,
 {
 	bool paused, waits;
 
-	if (s->activity == ACTIVITY_REFUSED)
-		refuse_all(s, actions);
 	if (s->activity != ACTIVITY_IDLE)
 		return;
 	if (s->snapshot == SNAPSHOT_CLOSING)

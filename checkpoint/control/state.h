@@ -30,8 +30,10 @@
  *
  * A user's pause and the lease are two inputs. A job that the user wants paused is out with all of
  * its memory, whoever has the lease. A job without the lease that the user wants to run has a part
- * out, waits, and gets memory back as room comes. If a signal ends the program, the lease is its own
- * again.
+ * out, waits, and gets memory back as room comes.
+ *
+ * A program that handles SIGTERM may need the GPU for its end. That is a wish as any: the job resumes
+ * as soon as it has memory, or its lease. If there is no memory in time, the job is paused as before.
  *
  * The client that asked for an operation may hold it (hold.h), and gives orders. So may the client
  * that has the lease; if it aborts a yield, the job runs on. If another client aborts or disconnects,
@@ -65,8 +67,7 @@ enum operation {
 
 /*
  * OFF: called off, as the opposite is wanted. AGAIN: called off, and wanted again since.
- * STARVED: nothing is under way, as no thread could be started. REFUSED: the program's CUDA calls
- * fail, so that it can end; there is no way back.
+ * STARVED: nothing is under way, as no thread could be started.
  */
 #define ACTIVITY_MAP(X)              \
 	X(IDLE, OP_NONE)             \
@@ -83,8 +84,7 @@ enum operation {
 	X(TIDYING, OP_TIDY)          \
 	X(YIELDING, OP_YIELD)        \
 	X(FILLING, OP_FILL)          \
-	X(PROBING, OP_PROBE)         \
-	X(REFUSED, OP_NONE)
+	X(PROBING, OP_PROBE)
 
 #define ACTIVITY_ENUM(name, op) ACTIVITY_##name,
 enum activity { ACTIVITY_MAP(ACTIVITY_ENUM) ACTIVITIES };
@@ -93,7 +93,7 @@ enum activity { ACTIVITY_MAP(ACTIVITY_ENUM) ACTIVITIES };
 #define EVENT_MAP(X)                                                                        \
 	X(PAUSE)  /* the user wants the job paused */                                       \
 	X(RESUME) /* the user wants it to run */                                            \
-	X(END)    /* a signal ends the program, which may need the GPU for that */          \
+	X(END)    /* the program handles SIGTERM, and may need the GPU for its end */       \
 	X(TRIM)                                                                             \
 	X(SNAPSHOT)                                                                         \
 	X(CALL_OFF)    /* the requester of a snapshot disconnected before it was written */ \
@@ -161,7 +161,6 @@ enum action_kind {
 	ACT_ANSWER, /* those who wait for @whom, and end them: with @code and @reason; with a */
 		    /* @code of NULL as @answer says */
 	ACT_LOCK,   /* the directory of the snapshot that alone has the job's memory */
-	ACT_REFUSE, /* let the program's calls fail, so that it can end */
 };
 
 enum action_answer {
@@ -241,10 +240,9 @@ struct control_state {
 	bool room_holds;                /* a fill that uses it is held before the job runs */
 	bool fill;                      /* no fill has used that room */
 
-	bool trim;   /* a trim is asked for */
-	bool probe;  /* a probe is, unless anything else is */
-	bool whole;  /* a pause has asked for the whole GPU, and the job may be paused already */
-	bool ending; /* the program handles a signal that ends it */
+	bool trim;  /* a trim is asked for */
+	bool probe; /* a probe is, unless anything else is */
+	bool whole; /* a pause has asked for the whole GPU, and the job may be paused already */
 
 	enum hold_phase hold; /* of the operation under way; IDLE: a paused job is held */
 	unsigned int holder;  /* the client that can undo what it asked for; 0: none */

@@ -415,7 +415,7 @@ def liar(daemon, gpus=16):
     member = Member(daemon, name="liar", obeys=False,
                     lines=("share 1", a_job(), "name liar", *needs, "state running", "joined"))
     # As its memory seems to move, what NVML says counts less.
-    member.say("ends", f"grow 1 {uuids[0]} 1")
+    member.say("state pausing", f"grow 1 {uuids[0]} 1")
     member.wait("try")
     return member
 
@@ -471,7 +471,7 @@ def test_a_gpu_whose_memory_moves():
     """NVML knows it, even if the daemon has not taken the first answer yet."""
     daemon = knows_one()
     mover = Member(daemon, lines=("share 1", a_job(), "state running", "joined"))
-    mover.say(f"need {UUID} 0 0", "ends", "ping")
+    mover.say(f"need {UUID} 0 0", "state pausing", "ping")
     mover.wait("pong")
     uuids = invented(16)
     other = liar(daemon, 15)

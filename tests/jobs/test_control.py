@@ -102,28 +102,6 @@ def what_was_cancelled_is_done_when_asked_for_again():
     check("every word right" in job.finish(), "the job did not verify its memory")
 
 
-def a_signal_to_end_waits_for_memory():
-    """Also where a resume has waited for it already: the program's handler has ten seconds."""
-    job = counter()
-    other = waits_for_memory(job)
-    job.send(signal.SIGINT)
-    time.sleep(0.5)
-    other.discard()
-    check("every word right" in job.result(), "the job did not verify its memory")
-
-
-def more_signals_to_end_do_not_make_that_longer():
-    job = counter()
-    waits_for_memory(job)
-    begin = time.monotonic()
-    while not job.ended() and time.monotonic() - begin < 60:
-        job.send(signal.SIGINT)
-        time.sleep(3)
-    took = time.monotonic() - begin
-    check(9 <= took < 50, f"the handler had {took} s, should have about ten")
-    equal(job.wait_end(10), 1, "the exit status of a program whose calls fail")
-
-
 def a_hold_that_is_broken_off_leaves_the_job_running():
     """The client aborts what it has asked for, and is gone at once."""
     job = counter()
@@ -170,7 +148,6 @@ def children_of_a_paused_process_exit():
 main(a_resume_continues_a_job_that_was_stopped_by_a_signal,
      contrary_requests_at_once_are_both_answered,
      what_was_cancelled_is_done_when_asked_for_again,
-     a_signal_to_end_waits_for_memory, more_signals_to_end_do_not_make_that_longer,
      a_hold_that_is_broken_off_leaves_the_job_running,
      a_resume_ends_a_pause_that_still_waits,
      contexts_come_and_go_across_pauses,

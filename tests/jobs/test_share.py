@@ -5,7 +5,7 @@ import signal
 import time
 
 from simlib import process_used, unsanitized
-from gpulib import Job, check, cudaw_ok, equal, figure, main
+from gpulib import Job, check, cudaw_ok, equal, main
 from harness import until
 from turnslib import ENV, FOREVER, counting, events, finish, members, start_daemon, take_turns
 
@@ -102,10 +102,9 @@ def one_is_killed():
         finish(first)
 
 
-def out_for_good(name):
+def out_for_good(program, *args):
     """A job out of its turn: the other one is of a higher class."""
-    first = started(name) if name != "python" else Job("ctypes_job.py", "--mib", SIZE_MIB, "--steps", FOREVER,
-                                                       env=ENV)
+    first = Job(program, *args, "--mib", SIZE_MIB, "--steps", FOREVER, env=ENV)
     first.wait_steps(3)
     until(lambda: first.pid in members(), 5, "it has joined")
     second = started("second", CUDAW_SHARE_CLASS="interactive")
@@ -114,32 +113,43 @@ def out_for_good(name):
 
 
 def interrupted_out_of_its_turn():
-    """Its handler gets the GPU at once: natively, it would have had it."""
+    """Its handler runs at once, and it waits for its turn as before."""
+    start_daemon("--quantum", "30")
+    first, second = out_for_good("interrupts", "--reads", 1)
+    first.send(signal.SIGINT)
+    first.wait_line("got 2")
+    first.status()  # what answers this has heard of the signal
+    take_turns([second])
+    equal((members()[first.pid]["state"], first.lines.count("read: right"), events("ends")), ("waits", 0, []),
+          "its state, what it has read, and who ends")
+    check("every word right" in second.finish(), "the other one did not verify its memory")
+    check("every byte right" in first.result(), "the job did not verify its memory")
+
+
+def told_to_end_out_of_its_turn():
+    """It gets one turn before all others, for its handler."""
     start_daemon("--quantum", "30")
     for paused in (False, True):
-        first, second = out_for_good("first")
+        first, second = out_for_good("interrupts", "--reads", 1)
         if paused:
             first.pause()
-            time.sleep(2)   # the daemon sees that its context is gone, too
-        start = time.monotonic()
-        first.send(signal.SIGINT)
-        check("every word right" in first.result(), "the job did not verify its memory")
-        figure(f"{'paused' if paused else 'out'}, to the end after SIGINT", time.monotonic() - start, "s")
+        first.send(signal.SIGTERM)
+        first.wait_line("read: right")
+        until(lambda: members()[second.pid]["state"] == "waits", 10, "the other one is out")
+        check("every byte right" in first.finish(), "the job did not verify its memory")
         check("every word right" in second.finish(), "the other one did not verify its memory")
 
 
-def a_python_job_interrupted_out_of_its_turn():
+def a_python_job_told_to_end_out_of_its_turn():
     """Its handlers run when the call in which it waits returns."""
     start_daemon("--quantum", "30")
-    for sig, status in ((signal.SIGINT, -signal.SIGINT), (signal.SIGTERM, 7)):
-        first, second = out_for_good("python")
-        start = time.monotonic()
-        first.send(sig)
-        equal(first.wait_end(8), status, "its exit status")
-        check(time.monotonic() - start < 9, "its calls failed, after 10 s")
-        first.discard()
-        check("every word right" in second.finish(), "the other one did not verify its memory")
+    first, second = out_for_good("ctypes_job.py")
+    first.send(signal.SIGTERM)
+    equal(first.wait_end(), 7, "its exit status")
+    first.discard()
+    check("every word right" in second.finish(), "the other one did not verify its memory")
 
 
-main(interrupted_out_of_its_turn, unsanitized(a_python_job_interrupted_out_of_its_turn), two_that_do_not_fit,
+main(interrupted_out_of_its_turn, told_to_end_out_of_its_turn,
+     unsanitized(a_python_job_told_to_end_out_of_its_turn), two_that_do_not_fit,
      two_whose_captures_wait, two_that_fit, the_daemon_is_killed, one_is_killed)

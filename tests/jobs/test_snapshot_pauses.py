@@ -585,13 +585,15 @@ def an_image_is_made_where_the_memory_is():
 
 
 def a_signal_to_end_waits_for_it():
-    """The program handles it, and needs the GPU for that."""
-    job = Counting()
+    """The program handles it, and may need the GPU for that."""
+    job = Detached("interrupts", "--steps", 1000000, "--step-ms", 2)
+    job.wait_steps(3)
     snapshot = Snapshot(job).in_criu()
-    os.kill(job.pid, signal.SIGINT)
+    os.kill(job.pid, signal.SIGTERM)
     until(lambda: "another process" in (told(job, "reason") or ""), 10, "a resume was tried")
+    os.kill(job.pid, signal.SIGINT)
     snapshot.let_criu_go()
-    check("every word right" in job.wait_end(30)[-1], "the job did not verify its memory")
+    check("every byte right" in job.wait_end(30)[-1], "the job did not verify its memory")
     snapshot.process.communicate(timeout=300)    # it may not have heard of the resume
 
 

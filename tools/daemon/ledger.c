@@ -121,8 +121,6 @@ uint64_t ledger_held(const struct member *m, int gpu)
 
 	if (m->phase != PHASE_RUNS)
 		room = ledger_has_one_gpu(m) ? (n->total ? m->room : 0) : m->room ? n->total : 0;
-	if (m->ending)
-		room = n->total;
 	return (room > n->mapped ? room : n->mapped) + n->promised;
 }
 
@@ -137,7 +135,7 @@ int64_t ledger_free(const struct turns *t, int gpu)
 
 static bool is_active(const struct member *m)
 {
-	return m->phase == PHASE_RUNS && !m->idle && !m->paused && !m->ngrows && !m->ending;
+	return m->phase == PHASE_RUNS && !m->idle && !m->paused && !m->ngrows;
 }
 
 /* The share of the time that @m had: the least of its GPUs', each divided by those that ran there. */
@@ -189,7 +187,7 @@ void ledger_set_phase(struct member *m, enum phase phase, double now)
 {
 	m->phase = phase;
 	m->phase_since = m->progress_at = now;
-	m->ending = false;
+	m->ending &= phase != PHASE_RUNS;
 	/* What an allocation was promised it cannot take while its member is out, and asks for anew. */
 	for (int g = 0; g < TURNS_GPUS && phase == PHASE_OUT; g++)
 		m->need[g].promised = 0;
@@ -308,14 +306,6 @@ static void progress(struct turns *t, struct member *m, double now)
 		entrant->progress_at = now;
 }
 
-static bool lacks_memory(const struct member *m)
-{
-	for (int g = 0; g < TURNS_GPUS; g++)
-		if (m->need[g].mapped < m->need[g].total)
-			return true;
-	return false;
-}
-
 void turns_need(struct turns *t, uint32_t id, int gpu, uint64_t mapped, uint64_t total, double now)
 {
 	struct member *m = ledger_find(t, id);
@@ -334,10 +324,6 @@ void turns_need(struct turns *t, uint32_t id, int gpu, uint64_t mapped, uint64_t
 	m->takes_all |= t->drained[gpu] && m->phase == PHASE_RUNS && !n->mapped && mapped;
 	n->mapped = mapped;
 	n->total = total;
-	if (m->ending && !lacks_memory(m)) {
-		ledger_set_phase(m, PHASE_RUNS, now);
-		m->safe_until = now + policy_quantum(t);
-	}
 }
 
 /* A member with one GPU says there what it has in all. */
@@ -485,7 +471,7 @@ void ledger_end_grow(struct member *m, int i)
 {
 	m->ngrows--;
 	memmove(m->grows + i, m->grows + i + 1, (size_t)(m->ngrows - i) * sizeof(*m->grows));
-	if (!m->ngrows && !m->ending && m->phase == PHASE_RUNS)
+	if (!m->ngrows && m->phase == PHASE_RUNS)
 		m->wait_since = 0;
 }
 
@@ -499,7 +485,7 @@ void turns_forget(struct turns *t, uint32_t id, uint64_t first, uint64_t last, d
 	for (int i = m->ngrows; i-- > 0;)
 		if (m->grows[i].serial >= first && m->grows[i].serial <= last)
 			ledger_end_grow(m, i);
-	if (m->slot && m->phase == PHASE_RUNS && !m->ngrows && !m->ending)
+	if (m->slot && m->phase == PHASE_RUNS && !m->ngrows)
 		ledger_end_handover(t, m);
 }
 
@@ -517,17 +503,12 @@ void turns_ends(struct turns *t, uint32_t id, double now)
 {
 	struct member *m = ledger_find(t, id);
 
-	ledger_advance(t, now);
-	if (!m)
+	turns_want(t, id, now);
+	if (!m || m->phase == PHASE_RUNS)
 		return;
-	ledger_end_handover(t, m);
-	m->leaves_for = 0;
-	m->paused = m->takes_all = m->idle = false;
 	m->asked_until = 0;
-	ledger_set_phase(m, PHASE_RUNS, now);
-	m->ending = lacks_memory(m);
-	if (m->ending)
-		start_to_wait(m, now);
+	m->ending = true;
+	m->ending_since = now;
 }
 
 /* It does not get, or give, memory for a while: each time twice as long. */
@@ -578,6 +559,8 @@ static void end_fill(struct turns *t, struct member *m, enum turns_end end, doub
 	ledger_end_handover(t, m);
 	m->back_off = 0;
 	m->handovers++;
+	if (m->ending)
+		m->safe_until = now + policy_quantum(t);
 	ledger_set_phase(m, PHASE_RUNS, now);
 }
 
@@ -682,8 +665,7 @@ void turns_check(const struct turns *t)
 		if (m->id == t->slot[g]) {
 			found = true;
 			assert(m->slot && !m->paused);
-			assert(m->phase == PHASE_ENTERS ||
-			       (m->phase == PHASE_RUNS && (m->ngrows || m->ending)));
+			assert(m->phase == PHASE_ENTERS || (m->phase == PHASE_RUNS && m->ngrows));
 		}
 		assert(found);
 	}
@@ -695,7 +677,7 @@ void turns_check(const struct turns *t)
 		assert(m->phase != PHASE_ENTERS || (m->wants && !m->paused));
 		assert(m->phase == PHASE_LEAVING || !m->leaves_for);
 		assert(m->phase != PHASE_RUNS || !m->room);
-		assert(m->phase == PHASE_RUNS || !m->ending);
+		assert(m->wants || !m->ending);
 		for (int g = 0; g < TURNS_GPUS; g++)
 			found |= t->slot[g] == m->id;
 		assert(found);

@@ -38,7 +38,7 @@ struct member {
 	bool takes_all; /* its user has paused it, or its GPU is drained: its lease is to be taken */
 	bool ran;       /* of PHASE_LEAVING: it ran before */
 	bool woken;     /* it wants to run again after it was idle */
-	bool ending;    /* of PHASE_RUNS: it takes what it lacks by itself (turns_ends()) */
+	bool ending;    /* it is served before others (turns_ends()) */
 	bool told;      /* of @room, since it entered */
 	uint64_t room;  /* bytes that it may have while it does not run */
 	uint64_t yield_from;            /* what it had when its yield began */
@@ -57,7 +57,8 @@ struct member {
 	int rest_ms;        /* for its kernels, when it is to leave; 0: not yet told */
 	double asked_until; /* it is not asked for memory, or given a turn, before */
 	double back_off;
-	double safe_until; /* a signal has ended it, and it is not stopped before */
+	double ending_since;
+	double safe_until; /* it is not stopped before: it ends */
 	unsigned handovers;
 };
 

@@ -15,12 +15,11 @@
 #define LOG_PREFIX "members: "
 #include "common/log.h"
 
-#define WAIT_AGE_MS 250   /* of a sample, while somebody waits */
-#define CALM_MS     500   /* without news of the memory of a member whose memory moves */
-#define FRESH_MS    20    /* of one that a decision is made by */
-#define ONLY_NEW_MS 1e15  /* GPUs that were never looked at */
-#define RETURN_MS   7000  /* for a job that has lost its connection to join again (protocol.h) */
-#define ENDS_MS     10000 /* for which a program that a signal ends may take memory */
+#define WAIT_AGE_MS 250  /* of a sample, while somebody waits */
+#define CALM_MS     500  /* without news of the memory of a member whose memory moves */
+#define FRESH_MS    20   /* of one that a decision is made by */
+#define ONLY_NEW_MS 1e15 /* GPUs that were never looked at */
+#define RETURN_MS   7000 /* for a job that has lost its connection to join again (protocol.h) */
 
 static struct parties *parties;
 static struct member members[PEERS_MAX];
@@ -177,8 +176,7 @@ static bool take_state(struct member *m, const char *word, double now)
 			continue;
 		m->state = i;
 		m->drains = false;
-		m->ends &= i != STATE_RUNNING && i != STATE_PAUSED;
-		m->waits_alone |= i == STATE_WAITING && m->hand == HAND_NONE && m->id && !m->ends &&
+		m->waits_alone |= i == STATE_WAITING && m->hand == HAND_NONE && m->id &&
 				  !parties_is_out(parties, m->id);
 		if (m->id)
 			tell_paused(m, now);
@@ -409,12 +407,7 @@ static bool take_report(struct member *m, const struct line *line, double now)
 		take_grow(m, line, now);
 		return true;
 	case LINE_ENDS:
-		note("ends", m, "a signal ends it, and it takes its memory back for that");
-		m->hand = HAND_NONE;
-		m->waits_alone = false;
-		m->ends = true;
-		m->moved = true;
-		m->heard_ms = m->moved_ms = now + ENDS_MS;
+		note("ends", m, "a signal ends it: it gets its turn before others");
 		parties_ends(parties, m->id, now);
 		return true;
 	case LINE_PING:

@@ -38,7 +38,6 @@ struct member {
 	enum job_state state;
 	struct member_need need[TURNS_GPUS];
 	bool waits_alone; /* for memory: it has its lease */
-	bool ends;        /* a signal ends its program, for which it takes its memory back */
 	enum member_hand hand;
 	bool drains;     /* its operation has not begun to move memory */
 	bool moved;      /* its memory moves, or has moved since it said what it needs */

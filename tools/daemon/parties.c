@@ -309,17 +309,13 @@ void parties_pinned(struct parties *p, uint32_t id, uint32_t serial, double now)
 void parties_ends(struct parties *p, uint32_t id, double now)
 {
 	struct process *m = parties_find(p, id);
-	struct party *party = m ? m->party : NULL;
 
 	if (!m)
 		return;
-	if (m->asked && party->rest.ranks)
-		rest_leave(&party->rest, m->rank);
-	m->out = m->asked = m->held = m->failed = m->wants = false;
-	party->out = party->owed = party->fresh = party->fails = false;
-	party->end = TURNS_OK;
+	m->idle = false;
+	m->wants = true;
 	forget_growth(p, m, now); /* the process has refused it */
-	turns_ends(p->turns, party->member, now);
+	turns_ends(p->turns, m->party->member, now);
 }
 
 void parties_freed(struct parties *p, uint32_t id, uint64_t bytes, double now)

@@ -17,7 +17,7 @@
 #define GIVEN_MS            10000 /* for which a member that gives its turn stays willing to */
 #define OTHERS_MS           2000  /* for others that have memory to join */
 #define OTHERS_MOST_MS      10000 /* the same where some may come back (turns_expect()) */
-#define ENDS_LOST_MS        12000 /* for a program that a signal ends; it gives up before */
+#define ENDS_MS             12000 /* for which one that ends is served before others */
 #define LOOK_MS             100   /* between looks at the clock while somebody waits */
 
 double policy_quantum(const struct turns *t)
@@ -70,7 +70,7 @@ static bool wants_turn(const struct turns *t, const struct member *m)
 		return false;
 	/* One that runs and could not give its memory may need that of its allocation to come to rest. */
 	return (is_out(m) && m->wants && t->now >= m->asked_until) ||
-	       (m->phase == PHASE_RUNS && (m->ngrows || m->ending));
+	       (m->phase == PHASE_RUNS && m->ngrows);
 }
 
 static bool share_gpu(const struct member *a, const struct member *b)
@@ -123,7 +123,7 @@ static int64_t lacks(const struct turns *t, const struct member *e, int gpu)
 
 	if (!ledger_uses(e, gpu))
 		return 0;
-	if (e->phase == PHASE_RUNS && !e->ending) {
+	if (e->phase == PHASE_RUNS) {
 		if (e->grows[0].gpu != gpu)
 			return 0;
 		bytes = (int64_t)e->grows[0].bytes;
@@ -163,7 +163,7 @@ static int rank_victim(const struct turns *t, const struct member *e, const stru
 		       bool head)
 {
 	if (x == e || x->slot || t->now < x->asked_until || x->phase == PHASE_LEAVING ||
-	    x->ending || t->now < x->safe_until)
+	    t->now < x->safe_until)
 		return 0;
 	if (ledger_pinned_at(x) > 0)
 		return 0;
@@ -265,7 +265,7 @@ static bool choose(struct turns *t, const struct member *e, bool head, struct ch
 		enough = true;
 		for (int g = 0; g < TURNS_GPUS; g++)
 			enough &= missing[g] <= 0 ||
-				  ((e->phase != PHASE_RUNS || e->ending) && has_alone(t, e, g, c));
+				  (e->phase != PHASE_RUNS && has_alone(t, e, g, c));
 		if (enough)
 			return true;
 		x = best_victim(t, e, head, c, missing);
@@ -284,7 +284,7 @@ static bool choose_for(struct turns *t, struct member *e, bool head, struct choi
 {
 	bool seen[TURNS_GPUS] = {false};
 
-	if (e->phase != PHASE_RUNS || e->ending)
+	if (e->phase != PHASE_RUNS)
 		return choose(t, e, head, c);
 	for (int i = 0; i < e->ngrows; i++) {
 		struct grow g = e->grows[i];
@@ -416,7 +416,7 @@ static void hand_over(struct turns *t, struct member *e)
 			ledger_end_handover(t, e);
 			return;
 		}
-		if (!e->ngrows && !e->ending) {
+		if (!e->ngrows) {
 			ledger_end_handover(t, e);
 			return;
 		}
@@ -586,8 +586,7 @@ static void tidy(struct turns *t, struct member *m)
 	refuse_pinned(t, m);
 	tell_limit(t, m);
 	/* It is stopped, perhaps. */
-	if (m->ending && t->now - m->phase_since > ENDS_LOST_MS)
-		ledger_set_phase(m, PHASE_RUNS, t->now);
+	m->ending &= t->now - m->ending_since <= ENDS_MS;
 	if (m->given && t->now - m->given_at > GIVEN_MS && !m->watched)
 		m->given = false;
 	m->takes_all |= m->given && ledger_is_on_drained(t, m);

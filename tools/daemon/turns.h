@@ -142,9 +142,8 @@ void turns_forget(struct turns *t, uint32_t id, uint64_t first, uint64_t last, d
  */
 void turns_pinned(struct turns *t, uint32_t id, uint64_t serial, double now);
 /*
- * A signal ends its program, which needs all of its memory for that: it runs in the books, takes the
- * memory as soon as it is free, and others make room for it before all else, for the 10 s in which it
- * takes it (common/protocol.h). It is not stopped for one turn then.
+ * It wants to run, as a signal ends its program: if it has no turn, it gets one before all others, for
+ * which they make room at once, if it takes it within 12 s. It is not stopped before that turn is over.
  */
 void turns_ends(struct turns *t, uint32_t id, double now);
 /* Running total of its yield; and all that it has on its GPUs. */

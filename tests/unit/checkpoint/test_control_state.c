@@ -49,7 +49,7 @@ ROW(PAUSING_OFF, "PAUSING_AGAIN", ".", ".", ".", "PAUSING_AGAIN", ".", ".", ".",
     "IDLE", ".", ".", ".", ".", ".", "."),
 ROW(PAUSING_AGAIN, ".", "PAUSING_OFF", "PAUSING_OFF", ".", ".", ".", ".", ".", ".", ".", ".", "IDLE",
     ".", ".", ".", ".", ".", "."),
-ROW(RESUMING, "RESUMING_OFF!", ".", "RESUMING_AGAIN!", ".", "RESUMING_OFF!", ".", ".", ".", ".", ".",
+ROW(RESUMING, "RESUMING_OFF!", ".", ".", ".", "RESUMING_OFF!", ".", ".", ".", ".", ".",
     ".", "IDLE", "STARVED", ".", "RESUMING_OFF!", ".", ".", "."),
 ROW(RESUMING_OFF, ".", "RESUMING_AGAIN", "RESUMING_AGAIN", ".", ".", ".", ".", ".", ".", ".", ".",
     "IDLE", ".", ".", ".", ".", ".", "."),
@@ -63,13 +63,12 @@ ROW(RELEASING, ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", "IDLE", "S
     ".", ".", "."),
 ROW(TIDYING, ".!", ".!", ".", ".!", ".!", ".", ".!", ".", ".", ".", ".", "IDLE", "STARVED", ".", ".!",
     ".!", ".!", "."),
-ROW(YIELDING, ".", ".", ".!", ".", ".", ".", ".", ".", ".", ".", ".", "IDLE", "STARVED", ".", ".",
+ROW(YIELDING, ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", "IDLE", "STARVED", ".", ".",
     ".", ".!", "."),
-ROW(FILLING, ".!", ".", ".!", ".!", ".!", ".", ".!", ".", ".", ".", ".", "IDLE", "STARVED", ".", ".!",
+ROW(FILLING, ".!", ".", ".", ".!", ".!", ".", ".!", ".", ".", ".", ".", "IDLE", "STARVED", ".", ".!",
     ".", ".!", "."),
 ROW(PROBING, ".!", ".!", ".", ".!", ".!", ".", ".", ".", ".", ".", ".", "IDLE", "STARVED", ".", ".!",
     ".", ".", "."),
-ROW(REFUSED, ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", "."),
 #undef ROW
 };
 /* clang-format on */
@@ -79,7 +78,7 @@ static struct control_state state_in(enum activity activity)
 {
 	struct control_state s = {.activity = activity};
 	bool was_paused = control_operation(&s) == OP_RESUME || activity == ACTIVITY_WRITING ||
-			  activity == ACTIVITY_RELEASING || activity == ACTIVITY_REFUSED;
+			  activity == ACTIVITY_RELEASING;
 	bool parts = activity == ACTIVITY_YIELDING || activity == ACTIVITY_FILLING;
 
 	s.rest = was_paused ? STATE_PAUSED : STATE_RUNNING;
@@ -187,22 +186,68 @@ START_TEST(a_lease_that_is_back_waits_for_a_thread)
 }
 END_TEST
 
-/* Whatever timeouts were asked for: a signal ends the program, which cannot wait for the lease. */
-START_TEST(a_signal_calls_off_what_the_lease_asked_for)
+/* It is the lease that says when a program runs that is to end. */
+START_TEST(a_signal_leaves_the_lease)
 {
-	static const enum activity under_way[] = {ACTIVITY_YIELDING, ACTIVITY_FILLING};
+	static const enum activity under_way[] = {ACTIVITY_IDLE, ACTIVITY_YIELDING,
+						  ACTIVITY_FILLING};
 
-	for (int i = 0; i < 2; i++) {
-		struct control_state s = {.activity = under_way[i],
-					  .rest = i ? STATE_WAITING : STATE_RUNNING,
-					  .lease = LEASE_GONE,
-					  .timeout_ms = 10000};
+	for (int i = 0; i < 3; i++) {
+		struct control_state s = {
+			.activity = under_way[i], .rest = STATE_WAITING, .lease = LEASE_GONE};
 		struct control_actions actions = {0};
 
 		control_take(&s, &(struct control_event){.kind = EV_END}, &actions);
-		ck_assert_uint_eq(count(&actions, ACT_CANCEL), 1);
-		ck_assert_int_eq(s.lease, LEASE_OURS);
+		ck_assert_uint_eq(actions.n, 0);
+		control_decide(&s, false, false, &actions);
+		ck_assert_int_eq(s.activity, under_way[i]);
+		ck_assert_int_eq(s.lease, LEASE_GONE);
 	}
+}
+END_TEST
+
+static const struct control_event timed_out = {
+	.kind = EV_ENDED, .code = END_TIMEOUT, .written = END_OK, .reason = "", .paused = true};
+
+/* A program that is to end gets no memory: it is paused as before, and can be resumed. */
+START_TEST(what_a_signal_asks_for_may_fail)
+{
+	struct control_state s = {.rest = STATE_PAUSED, .wishes = {[WISHER_USER] = true}};
+	struct control_actions actions = {0};
+
+	for (int i = 0; i < 2; i++) {
+		control_take(&s, &(struct control_event){.kind = EV_END}, &actions);
+		control_decide(&s, false, false, &actions);
+		ck_assert_int_eq(s.activity, ACTIVITY_RESUMING);
+		ck_assert_int_eq(s.timeout_ms, 10000);
+		control_take(&s, &timed_out, &actions);
+		control_decide(&s, false, false, &actions);
+		ck_assert_int_eq(s.activity, ACTIVITY_IDLE);
+		ck_assert_int_eq(s.rest, STATE_PAUSED);
+		ck_assert(s.wishes[WISHER_USER]);
+		actions.n = 0;
+	}
+	control_take(&s, &(struct control_event){.kind = EV_RESUME}, &actions);
+	control_decide(&s, false, false, &actions);
+	ck_assert_int_eq(s.activity, ACTIVITY_RESUMING);
+	ck_assert_int_eq(s.timeout_ms, 0);
+}
+END_TEST
+
+/* The user asks for the same meanwhile, and waits for longer. */
+START_TEST(a_resume_outlives_the_patience_of_another)
+{
+	struct control_state s = {.rest = STATE_PAUSED, .wishes = {[WISHER_USER] = true}};
+	struct control_actions actions = {0};
+
+	control_take(&s, &(struct control_event){.kind = EV_END}, &actions);
+	control_decide(&s, false, false, &actions);
+	control_take(&s, &(struct control_event){.kind = EV_RESUME}, &actions);
+	control_take(&s, &timed_out, &actions);
+	control_decide(&s, false, false, &actions);
+	ck_assert_int_eq(s.activity, ACTIVITY_RESUMING);
+	ck_assert_int_eq(s.timeout_ms, 0);
+	ck_assert_uint_eq(count(&actions, ACT_CANCEL), 0);
 }
 END_TEST
 
@@ -620,7 +665,7 @@ static bool signal_comes(struct model *m, enum event_kind kind)
 	if (kind != EV_END) {
 		want(m, kind == EV_PAUSE);
 		m->holder = 0;
-	} else if (m->s.rest != STATE_RUNNING || control_operation(&m->s) == OP_PAUSE) {
+	} else if (control_wants_paused(&m->s)) {
 		want(m, false);
 		m->holder = 0;
 	}
@@ -704,7 +749,7 @@ static bool finish(struct model *m, const char *code)
 	X(trim, ask(m, WAITS_TRIMMED, false, (struct control_event){.kind = EV_TRIM}))         \
 	X(failed, finish(m, END_FAILED))                                                       \
 	X(timed_out, finish(m, END_TIMEOUT))                                                   \
-	X(sigint, signal_comes(m, EV_END))                                                     \
+	X(sigterm, signal_comes(m, EV_END))                                                    \
 	X(pause_without_thread, (starves = ask(m, WAITS_PAUSED, false, PAUSE_EVENT)))          \
 	X(hold_without_thread, (starves = ask(m, WAITS_PAUSED, true, PAUSE_EVENT)))            \
 	X(done_without_thread,                                                                 \
@@ -780,8 +825,7 @@ static void quiesce(struct model *m, bool last_wins)
 		}
 		decide(m);
 	}
-	REQUIRE(m->s.activity == ACTIVITY_IDLE || m->s.activity == ACTIVITY_REFUSED,
-		"something is left to be done");
+	REQUIRE(m->s.activity == ACTIVITY_IDLE, "something is left to be done");
 	for (int c = 0; c < CLIENTS; c++)
 		REQUIRE(m->clients[c].waits == WAITS_NOT, "a client is not answered");
 	REQUIRE(!m->due, "a yield is not answered");
@@ -816,7 +860,6 @@ static uint64_t key_of(const struct model *m)
 		       s->trim,
 		       s->whole,
 		       s->options.release,
-		       s->ending,
 		       s->lease,
 		       s->lease ? s->fill + 2 * (int)s->room : 0,
 		       s->partly,
@@ -922,7 +965,9 @@ int main(void)
 	tcase_add_test(tcase, every_event_in_every_state);
 	tcase_add_test(tcase, a_resume_outlives_the_lease);
 	tcase_add_test(tcase, a_lease_that_is_back_waits_for_a_thread);
-	tcase_add_test(tcase, a_signal_calls_off_what_the_lease_asked_for);
+	tcase_add_test(tcase, a_signal_leaves_the_lease);
+	tcase_add_test(tcase, what_a_signal_asks_for_may_fail);
+	tcase_add_test(tcase, a_resume_outlives_the_patience_of_another);
 	tcase_add_test(tcase, a_resume_that_is_given_up_pauses_nobody_else);
 	tcase_add_test(tcase, a_signal_does_not_let_a_held_pause_go_on);
 	tcase_add_loop_test(tcase, a_signal_outlives_a_held_pause, 0, 2);

@@ -1,0 +1,155 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Signals that a paused program handles, and its exit: its calls wait, and nothing saved is lost."""
+import signal
+
+import simlib   # noqa: F401  pylint: disable=unused-import
+from gpulib import Job, check, equal, hog, main
+
+LIMIT_S = 10    # of a resume for a program's end
+EXITS, DIES, EXECUTES = 1, 2, 3     # --term
+READ = "read: right"
+
+
+def started(*args, **env):
+    job = Job("interrupts", *args, "--steps", 100000000, "--step-ms", 2, env=env)
+    job.wait_steps(3)
+    return job
+
+
+def paused(*args, **env):
+    job = started(*args, **env)
+    job.pause()
+    return job
+
+
+def told(job, sig):
+    """Its handler runs at once. Whoever answers "ps" then has heard of the signal."""
+    job.send(sig)
+    job.wait_line(f"got {int(sig)}")
+
+
+def says(job, line, count=1):
+    equal(job.lines.count(line), count, f"how often it has said '{line}'")
+
+
+def ends_well(job):
+    check("every byte right" in job.finish(), "the job did not verify its memory")
+
+
+def a_pause_outlives(sig):
+    """Also if another has the GPU: nobody has asked for the memory."""
+    job = paused("--reads", 1)
+    other, _ = hog()
+    told(job, sig)
+    equal(job.state(), "paused", "the state after the signal")
+    says(job, READ, 0)
+    other.discard()
+    equal(job.state(), "paused", "the state once there is memory")
+    simlib.cudaw("resume", job.pid)
+    job.until(lambda: READ in job.lines, 30, "its handler has read")
+    if sig == signal.SIGINT:
+        check("every byte right" in job.result(), "the job did not verify its memory")
+    else:
+        ends_well(job)
+
+
+def a_resume_that_waits_outlives_signals():
+    job = paused("--reads", 2)
+    other, _ = hog()
+    job.send(signal.SIGUSR2)
+    job.wait_state("waiting")
+    for sig in (signal.SIGHUP, signal.SIGTERM):
+        told(job, sig)
+        equal(job.state(), "waiting", f"the state after {sig.name}")
+    other.discard()
+    job.until(lambda: job.lines.count(READ) == 2, 30, "both handlers have read")
+    ends_well(job)
+
+
+def sigterm_asks_for_the_memory():
+    job = paused("--reads", 1)
+    other, _ = hog()
+    told(job, signal.SIGTERM)
+    job.wait_state("waiting")
+    other.discard()
+    job.wait_line(READ)
+    job.wait_state("running")
+    ends_well(job)
+
+
+def a_later_pause_wins():
+    job = paused("--reads", 1)
+    other, _ = hog()
+    told(job, signal.SIGTERM)
+    job.wait_state("waiting")
+    job.pause()
+    other.discard()
+    equal(job.state(), "paused", "the state once there is memory")
+    says(job, READ, 0)
+    job.resume()
+    ends_well(job)
+
+
+def one_shot_handlers():
+    """The second signal finds no handler."""
+    for sig in (signal.SIGINT, signal.SIGTERM):
+        job = paused("--once", 1)
+        other, _ = hog()
+        told(job, sig)
+        job.send(sig)
+        equal(job.wait_end(), -sig, "its exit status")
+        job.discard()
+        other.discard()
+
+
+def a_thread_that_takes_the_signal():
+    """It is the program's alone."""
+    job = paused("--thread", 2)
+    told(job, signal.SIGTERM)
+    equal(job.state(), "paused", "the state after the signal")
+    says(job, READ, 0)
+    job.resume()
+    job.wait_line(READ)
+    ends_well(job)
+
+
+def other_ends_of_a_handler():
+    for how, status in ((DIES, 8), (EXECUTES, 9)):
+        job = paused("--term", how)
+        other, _ = hog()
+        job.send(signal.SIGTERM)
+        equal(job.wait_end(), status, "its exit status")
+        job.discard()
+        other.discard()
+
+
+def an_exit_that_calls_nothing_is_not_held_up():
+    """Nothing asks for the memory that its resume waits for."""
+    job = paused("--term", EXITS)
+    hog()
+    job.send(signal.SIGTERM)
+    equal(job.wait_end(LIMIT_S / 2), 7, "its exit status")
+
+
+def without_memory_nothing_is_lost():
+    """The resume is given up; a later one has all."""
+    job = paused("--reads", 1)
+    other, _ = hog()
+    told(job, signal.SIGTERM)
+    job.wait_state("waiting")
+    job.wait_state("paused", 3 * LIMIT_S)
+    check("the job stays paused" in job.status()["reason"], f"its reason is {job.status()['reason']!r}")
+    says(job, READ, 0)
+    other.discard()
+    job.resume()
+    job.wait_line(READ)
+    ends_well(job)
+
+
+KEPT = (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1)
+
+main(*((f"a pause outlives {sig.name}", lambda sig=sig: a_pause_outlives(sig)) for sig in KEPT),
+     a_resume_that_waits_outlives_signals, sigterm_asks_for_the_memory, a_later_pause_wins, one_shot_handlers,
+     a_thread_that_takes_the_signal, other_ends_of_a_handler, an_exit_that_calls_nothing_is_not_held_up,
+     without_memory_nothing_is_lost)
