@@ -199,6 +199,11 @@ static void on_exit_any(void)
 	if (forks_is_ours())
 		growth_end();
 	operation_see_through();
+}
+
+/* Last of all: until the program's own exit handlers have run, they may wait for a resume. */
+__attribute__((destructor)) static void unlink_socket(void)
+{
 	if (forks_is_ours() && started)
 		server_unlink();
 }

@@ -22,7 +22,7 @@
  *	wake.h		the pipe
  *
  * Fork: the child has no control thread and, where CUDA was in use, refuses CUDA calls as the
- * driver does. Exit: calls are refused instead of waiting at a closed gate.
+ * driver does. Exit: a call that waits at the closed gate is refused after a while.
  */
 #include "vmem/driver.h"
 

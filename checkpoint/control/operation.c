@@ -34,6 +34,7 @@ static struct {
 	struct snapshot_order order;
 	struct engine_result last_pause;
 	struct hold hold;
+	bool held; /* by a client, or by the other processes of a pact */
 	struct engine_op engine;
 } now;
 
@@ -216,13 +217,14 @@ int operation_start(enum operation op, const struct operation_options *options,
 	int error;
 
 	pthread_mutex_lock(&lock);
-	if (exiting) {
+	if (exiting && op != OP_RESUME && op != OP_FILL) {
 		pthread_mutex_unlock(&lock);
 		return -ECANCELED;
 	}
 	ended = false;
 	begin(op, options, order, last_pause);
 	now.engine.progress.pact = pact;
+	now.held = options->hold || pact;
 	error = pthread_create(&thread, NULL, main_of_thread, NULL);
 	if (error) {
 		now.op = OP_NONE;
@@ -298,21 +300,37 @@ const struct snapshot_order *operation_order(void)
 	return &now.order;
 }
 
+/* Memory comes back, and nobody else has a say in it. Under lock. */
+static bool brings_back(void)
+{
+	return (now.op == OP_RESUME || now.op == OP_FILL) && !now.held;
+}
+
+static bool is_to_be_seen_through(void)
+{
+	const bool *waiting = &now.engine.progress.waiting;
+
+	return now.op != OP_NONE && !ended &&
+	       !(brings_back() && __atomic_load_n(waiting, __ATOMIC_RELAXED));
+}
+
 void operation_see_through(void)
 {
+	int ms = 0;
+
 	if (!forks_adopt())
 		return;
+	gate_exits();
 	pthread_mutex_lock(&lock);
 	exiting = true;
-	operation_cancel();
-	while (now.op != OP_NONE && !ended) {
+	while (is_to_be_seen_through()) {
+		if (!brings_back() || ms++ > GATE_EXIT_MS)
+			operation_cancel();
 		pthread_mutex_unlock(&lock);
 		usleep(1000);
 		pthread_mutex_lock(&lock);
 	}
 	pthread_mutex_unlock(&lock);
-	if (engine_is_paused())
-		gate_refuse(CUDA_ERROR_DEINITIALIZED);
 }
 
 void operation_after_fork(void)

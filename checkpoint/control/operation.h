@@ -23,8 +23,8 @@ void operation_init(const struct cuda_driver *drv, void (*wake)(void));
 
 /*
  * Begin @op. @order is the snapshot to write, if @options say so; @last_pause is the result of the
- * last pause; @pact is that of a joint resume, or NULL. 0; -ECANCELED if the process exits; another negative errno if no thread can be
- * started.
+ * last pause; @pact is that of a joint resume, or NULL. 0; -ECANCELED if the process exits, and this is
+ * neither a resume nor a fill; another negative errno if no thread can be started.
  */
 int operation_start(enum operation op, const struct operation_options *options,
 		    const struct snapshot_order *order, const struct engine_result *last_pause,
@@ -59,9 +59,10 @@ bool operation_is_ready(void);
 void operation_say_ready(void);
 
 /*
- * The process exits: no further operation begins. Waits for the one under way, as the memory that
- * it copies is about to go away. After it, CUDA calls of a paused program are refused: its
- * remaining destructors must get an error, not wait. Any thread, and exit().
+ * The calling thread is in exit(). No further operation begins, except a resume or fill: the program's
+ * exit handlers may wait for one (gate_exits()). Waits for the end of the operation under way, as the
+ * memory that it copies, and the driver, are about to go away; but a resume that waits for GPU memory stays
+ * under way. Any thread.
  */
 void operation_see_through(void);
 

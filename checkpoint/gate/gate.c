@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -43,6 +44,8 @@ static __thread void (*later)(void) __attribute__((tls_model("initial-exec")));
 
 static struct chunk *chunks;
 static void (*wake)(void); /* gate_set_wake()'s, or NULL */
+static int exit_ms;        /* for which a call of a thread in exit() waits; 0: none is there */
+static __thread bool in_exit __attribute__((tls_model("initial-exec")));
 /* How often the gate was opened; and what that was, plus 1, when a call had to wait last. */
 static unsigned int openings, waited;
 static int refusal = CUDA_ERROR_DEINITIALIZED;
@@ -128,10 +131,37 @@ static bool take_slot(void)
 	return slot;
 }
 
-/* Sleep until the flags have changed since there were @seen changes. */
-static void await_change(int seen)
+/* Integers: in the program's thread, whose floating-point flags are its own. */
+static int64_t now_ms(void)
 {
-	syscall(SYS_futex, &changes, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/*
+ * Sleep until the flags have changed since there were @seen changes. *@until_ms: when the call stops to
+ * wait; 0: not yet known. False: it does now.
+ */
+static bool await_change(int seen, int64_t *until_ms)
+{
+	int ms = __atomic_load_n(&exit_ms, __ATOMIC_SEQ_CST);
+	struct timespec time = {0};
+	int64_t left;
+
+	if (ms) {
+		if (!*until_ms)
+			*until_ms = now_ms() + (in_exit ? ms : 2 * GATE_EXIT_MS);
+		left = *until_ms - now_ms();
+		if (left <= 0 && in_exit && ms > 1)
+			__atomic_store_n(&exit_ms, ms / 2, __ATOMIC_RELAXED);
+		if (left <= 0)
+			return false;
+		time = (struct timespec){left / 1000, left % 1000 * 1000000};
+	}
+	syscall(SYS_futex, &changes, FUTEX_WAIT_PRIVATE, seen, ms ? &time : NULL, NULL, 0);
+	return true;
 }
 
 /* Returns the former flags. */
@@ -255,6 +285,7 @@ bool gate_enter_slow(enum gate_kind kind)
 {
 	struct gate_thread *self = &gate_self;
 	int saved_errno = errno;
+	int64_t until_ms = 0;
 	bool in = false;
 
 	while (!in && (self->inside || take_slot())) {
@@ -272,7 +303,8 @@ bool gate_enter_slow(enum gate_kind kind)
 		}
 		if (!may_try(flags, kind)) {
 			note_waiter(era);
-			await_change(seen);
+			if (!await_change(seen, &until_ms))
+				break;
 			continue;
 		}
 		__atomic_store_n(self->inside, kind, __ATOMIC_SEQ_CST);
@@ -409,6 +441,16 @@ void gate_refuse(CUresult error)
 {
 	__atomic_store_n(&refusal, error, __ATOMIC_RELAXED);
 	set_flags(GATE_REFUSES, 0);
+}
+
+void gate_exits(void)
+{
+	int none = 0;
+
+	in_exit = true;
+	if (__atomic_compare_exchange_n(&exit_ms, &none, GATE_EXIT_MS, false, __ATOMIC_SEQ_CST,
+					__ATOMIC_RELAXED))
+		set_flags(0, 0); /* for those who wait already */
 }
 
 void gate_after_fork(void)

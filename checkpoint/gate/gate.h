@@ -47,7 +47,7 @@
  * in between sees depth without a mark, and does not take that as being inside.
  *
  * gate_refuse() makes every later call fail with an error: in a forked child, in which CUDA does
- * not work, and in a process that exits while it is paused.
+ * not work. While the process exits, calls wait as ever, but not for ever (gate_exits()).
  *
  * One thread at a time closes and opens the gate (the engine's). The gate makes no CUDA call.
  *
@@ -225,6 +225,14 @@ pid_t gate_inside(enum gate_kind kind);
 
 /* From now on refuse every call with @error, including calls that wait at the gate. */
 void gate_refuse(CUresult error);
+
+/*
+ * The calling thread is in exit(). From now on a call of it that has waited for GATE_EXIT_MS is refused, it
+ * alone: the next one waits again, for half as long, so that a program that makes many such calls ends.
+ * Calls of other threads, which the thread may wait for, are refused after twice GATE_EXIT_MS.
+ */
+#define GATE_EXIT_MS 10000
+void gate_exits(void);
 
 /* In the child of a fork: forget the other threads, open the gate. Takes no lock. */
 void gate_after_fork(void);

@@ -6,9 +6,9 @@ import signal
 import simlib   # noqa: F401  pylint: disable=unused-import
 from gpulib import Job, check, equal, hog, main
 
-LIMIT_S = 10    # of a resume for a program's end
+LIMIT_S = 10    # for which a resume for a program's end, and a call of its exit, waits
 EXITS, DIES, EXECUTES = 1, 2, 3     # --term
-READ = "read: right"
+READ, FAILED = "read: right", "read: error 4"
 
 
 def started(*args, **env):
@@ -132,19 +132,66 @@ def an_exit_that_calls_nothing_is_not_held_up():
     equal(job.wait_end(LIMIT_S / 2), 7, "its exit status")
 
 
-def without_memory_nothing_is_lost():
-    """The resume is given up; a later one has all."""
-    job = paused("--reads", 1)
+def go_on(job):
+    job.process.stdin.write("x")
+    job.process.stdin.flush()
+
+
+def in_exit(job):
+    """Called by a thread beside the one that waits in a call."""
+    go_on(job)
+    job.wait_line("exits")
+
+
+def an_exit_waits_for_a_resume():
+    for by in ("command", "signal"):
+        job = paused("--exits", 2, "--thread", 1)
+        in_exit(job)
+        equal(job.state(), "paused", "the state while it exits")
+        says(job, READ, 0)
+        if by == "command":
+            job.resume()
+        else:
+            job.send(signal.SIGUSR2)
+        go_on(job)
+        equal(job.wait_end(), 3, "its exit status")
+        says(job, READ, 2)
+        job.discard()
+
+
+def an_exit_in_a_handler_gets_memory():
+    """The handler has asked for it."""
+    job = paused("--exits", 1, "--term", EXITS)
     other, _ = hog()
-    told(job, signal.SIGTERM)
+    job.send(signal.SIGTERM)
+    job.wait_line("exits")
     job.wait_state("waiting")
-    job.wait_state("paused", 3 * LIMIT_S)
-    check("the job stays paused" in job.status()["reason"], f"its reason is {job.status()['reason']!r}")
-    says(job, READ, 0)
     other.discard()
-    job.resume()
-    job.wait_line(READ)
-    ends_well(job)
+    equal(job.wait_end(), 7, "its exit status")
+    says(job, READ)
+
+
+def without_memory_nothing_is_lost():
+    """The resume is given up, and single calls of an exit fail; a later resume has all."""
+    first, second = paused("--reads", 1), paused("--exits", 2, "--thread", 1)
+    other, _ = hog()
+    in_exit(second)
+    told(first, signal.SIGTERM)
+    first.wait_state("waiting")
+    first.wait_state("paused", 3 * LIMIT_S)
+    check("the job stays paused" in first.status()["reason"], f"its reason is {first.status()['reason']!r}")
+    second.wait_line(FAILED, 3 * LIMIT_S)
+    equal(second.state(), "paused", "the state after a call has failed")
+    says(first, READ, 0)
+    other.discard()
+    second.resume()
+    go_on(second)
+    equal(second.wait_end(), 3, "its exit status")
+    says(second, FAILED)
+    says(second, READ)
+    first.resume()
+    first.wait_line(READ)
+    ends_well(first)
 
 
 KEPT = (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1)
@@ -152,4 +199,4 @@ KEPT = (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1)
 main(*((f"a pause outlives {sig.name}", lambda sig=sig: a_pause_outlives(sig)) for sig in KEPT),
      a_resume_that_waits_outlives_signals, sigterm_asks_for_the_memory, a_later_pause_wins, one_shot_handlers,
      a_thread_that_takes_the_signal, other_ends_of_a_handler, an_exit_that_calls_nothing_is_not_held_up,
-     without_memory_nothing_is_lost)
+     an_exit_waits_for_a_resume, an_exit_in_a_handler_gets_memory, without_memory_nothing_is_lost)

@@ -140,6 +140,16 @@ def told_to_end_out_of_its_turn():
         check("every word right" in second.finish(), "the other one did not verify its memory")
 
 
+def an_exit_out_of_its_turn():
+    """Its exit handler waits for the turn."""
+    start_daemon("--quantum", "30")
+    first, second = out_for_good("interrupts", "--term", 1, "--exits", 1)
+    first.send(signal.SIGTERM)
+    equal((first.wait_end(), first.lines.count("read: right")), (7, 1), "its exit status, and what it has read")
+    first.discard()
+    check("every word right" in second.finish(), "the other one did not verify its memory")
+
+
 def a_python_job_told_to_end_out_of_its_turn():
     """Its handlers run when the call in which it waits returns."""
     start_daemon("--quantum", "30")
@@ -150,6 +160,6 @@ def a_python_job_told_to_end_out_of_its_turn():
     check("every word right" in second.finish(), "the other one did not verify its memory")
 
 
-main(interrupted_out_of_its_turn, told_to_end_out_of_its_turn,
+main(interrupted_out_of_its_turn, told_to_end_out_of_its_turn, an_exit_out_of_its_turn,
      unsanitized(a_python_job_told_to_end_out_of_its_turn), two_that_do_not_fit,
      two_whose_captures_wait, two_that_fit, the_daemon_is_killed, one_is_killed)

@@ -11,7 +11,8 @@
  *	--term 1	SIGTERM's calls exit(7)
  *	--term 2	SIGTERM's calls _exit(8)
  *	--term 3	SIGTERM's executes another program, which exits with 9
- *	--exits N	an exit handler from before the first CUDA call says "exits", and reads it N times
+ *	--exits N	an exit handler from before the first CUDA call says "exits", and reads it N times, each
+ *			but the first when a byte comes on stdin
  *	--thread 1	a thread calls exit(3) when a byte comes on stdin
  *	--thread 2	a thread takes SIGTERM, which all others block, and reads the buffer
  */
@@ -59,8 +60,11 @@ static void read_kept(void)
 static void at_exit(void)
 {
 	say("exits", -1);
-	for (unsigned long i = 0; i < exits; i++)
+	for (unsigned long i = 0; i < exits; i++) {
+		if (i)
+			step_wait_byte();
 		read_kept();
+	}
 }
 
 static void on_signal(int sig)
