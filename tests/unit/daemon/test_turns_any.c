@@ -78,8 +78,12 @@ static void happen(struct world *w)
 			j->breaks = rand() % 4 == 0;
 		break;
 	case 8:
-		if (j)
+		if (j && j->does == OUT && !j->paused && rand() % 2) {
+			turns_ends(w->t, j->id, w->now);
+			j->said_want = true;
+		} else if (j) {
 			turns_give(w->t, j->id, w->now);
+		}
 		break;
 	case 9:
 		if (j)
