@@ -596,9 +596,9 @@ $(filter $(C_PROGRAMS),$(LOOPS)): private SANFLAGS := $(shell $(CC) -print-file-
 
 # Programs at a fixed address: a position-independent one may come to lie at VMEM_BASE.
 $(C_PROGRAMS) $(addprefix $(O)/tests/unit/,vmem/test_shared vmem/test_translate wrapper/test_rewrite checkpoint/test_fault_pairs checkpoint/test_parts): private CFLAGS += -no-pie
-# In test_trace the linker makes a lea, which sets no flags, of the add (GOTTPOFF) whose flags UBSan's
-# check of &gate_self goes by.
-$(OBJ)/wrapper/trace/%.o: private SANFLAGS += -fno-sanitize=null
+# In test_trace and test_rewrite the linker makes a lea, which sets no flags, of the add (GOTTPOFF) whose flags
+# UBSan's check of &gate_self goes by.
+$(OBJ)/wrapper/trace/%.o $(OBJ)/gen/calls.o: private SANFLAGS += -fno-sanitize=null
 endif
 
 ifdef SANITIZE

@@ -8,7 +8,7 @@ from gpulib import CUDAW, Skip, answers, base_environment, gpu_count, main, same
 CASES = {"free_waits": 1, "free_async": 1, "free_async_busy": 1, "free_captured": 1,
          "alloc_captured": 1, "host_free": 1, "full": 1, "full_threads": 1, "full_captured": 1,
          "captured_full": 1, "pool_gives_back": 1, "attributes": 1, "mappings": 1, "foreign": 1,
-         "pool_order": 1, "pool_legacy": 1, "pool_reuse": 1,
+         "pool_order": 1, "pool_legacy": 1, "pool_reuse": 1, "pool_events": 1, "pool_events_graph": 1,
          "pool_numbers": 1, "pool_pointers": 1, "pool_ends": 1, "pool_captured": 1, "pool_full": 1,
          "pool_full_apart": 1, "pool_full_captured": 1, "pool_pieces": 1, "pool_too_much": 1,
          "pool_pieces_synced": 1, "pool_pieces_calls": 1,

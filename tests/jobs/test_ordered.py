@@ -47,6 +47,14 @@ ANSWERS = {
     "pool_reuse": "".join(f"after {how} synchronisation another stream gets it: yes\n"
                           "  the pool has no more memory than before: yes\n"
                           for how in ("a stream", "a context", "an event", "no")),
+    "pool_events": """\
+without an event another stream gets it: no
+behind an event: yes
+behind one of before the free: no
+behind one that another stream has recorded since: no
+behind a stream that is behind an event: yes
+behind an event that the pool does not follow: no
+""",
     "pool_ends": """\
 a busy stream ends: CUDA_SUCCESS
 the device's pool ends: CUDA_SUCCESS

@@ -186,6 +186,73 @@ static void case_pool_reuse(void)
 	}
 }
 
+/* @event is recorded in @stream by a node of a graph. */
+static void record_by_node(CUevent event, CUstream stream)
+{
+	CUgraph graph;
+	CUgraphExec exec;
+	CUgraphNode node;
+
+	CALL(cuGraphCreate(&graph, 0));
+	CALL(cuGraphAddEventRecordNode(&node, graph, NULL, 0, event));
+	CALL(cuGraphInstantiate(&exec, graph, 0));
+	CALL(cuGraphLaunch(exec, stream));
+	CALL(cuStreamSynchronize(stream));
+}
+
+enum { NO_EVENT, EVENT, EARLY_EVENT, OTHER_RECORD, THIRD_STREAM, POLICY, GRAPH_RECORD };
+
+/* What another stream gets behind work that goes on, if events order the two. */
+static void say_followed(const char *question, int how)
+{
+	CUstream from = stream_new(), to = stream_new(), third = stream_new();
+	CUmemoryPool pool = pool_new(UINT64_MAX);
+	CUdeviceptr ptr = pool_alloc(pool, POOL_SIZE, from), next;
+	CUevent event, later;
+	int follow = how != POLICY;
+
+	CALL(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+	CALL(cuEventCreate(&later, CU_EVENT_DISABLE_TIMING));
+	CALL(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES, &follow));
+	busy(from);
+	if (how == EARLY_EVENT)
+		CALL(cuEventRecord(event, from));
+	CALL(cuMemFreeAsync(ptr, from));
+	if (how != EARLY_EVENT)
+		CALL(cuEventRecord(event, from));
+	if (how == OTHER_RECORD)
+		CALL(cuEventRecord(event, third));
+	if (how == GRAPH_RECORD)
+		record_by_node(event, third);
+	if (how == THIRD_STREAM) {
+		CALL(cuStreamWaitEvent(third, event, 0));
+		CALL(cuEventRecord(later, third));
+	}
+	if (how != NO_EVENT)
+		CALL(cuStreamWaitEvent(to, how == THIRD_STREAM ? later : event, 0));
+	next = pool_alloc(pool, POOL_SIZE, to);
+	say("%s: %s", question, yes(next == ptr));
+	end_busy();
+	CALL(cuCtxSynchronize());
+	CALL(cuMemFree(next));
+	CALL(cuMemPoolDestroy(pool));
+}
+
+static void case_pool_events(void)
+{
+	say_followed("without an event another stream gets it", NO_EVENT);
+	say_followed("behind an event", EVENT);
+	say_followed("behind one of before the free", EARLY_EVENT);
+	say_followed("behind one that another stream has recorded since", OTHER_RECORD);
+	say_followed("behind a stream that is behind an event", THIRD_STREAM);
+	say_followed("behind an event that the pool does not follow", POLICY);
+}
+
+static void case_pool_events_graph(void)
+{
+	say_followed("behind an event that a graph has recorded since", GRAPH_RECORD);
+}
+
 static void say_pool(const char *when, CUmemoryPool pool)
 {
 	cuuint64_t used = pool_number(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT);

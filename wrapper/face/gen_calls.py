@@ -23,13 +23,13 @@ CLASSES = ("pass", "bare", "hook", "wait", "wait_hook", "gate")
 MODES = ("image", "check", "rewrite", "translated")
 WITH_WORDS = ("check", "rewrite")
 # Beside any class: see driver.calls.
-AGAIN, SYNCED, ACROSS, STAGED, RESTS, MANAGED, PEER, FOUND, ROOM = (
-    "again", "synced", "across", "staged", "rests", "managed", "peer", "found", "room")
-BESIDE = (AGAIN, SYNCED, ACROSS, STAGED, RESTS, MANAGED, PEER, FOUND, ROOM)
+AGAIN, SYNCED, ACROSS, STAGED, RESTS, MANAGED, PEER, NOTED, FOUND, ROOM = (
+    "again", "synced", "across", "staged", "rests", "managed", "peer", "noted", "found", "room")
+BESIDE = (AGAIN, SYNCED, ACROSS, STAGED, RESTS, MANAGED, PEER, NOTED, FOUND, ROOM)
 # Beside a class, with words of these lines alone.
-OWN_WORDS = (PEER, FOUND, ROOM)
+OWN_WORDS = (PEER, NOTED, FOUND, ROOM)
 HOOKS = ("bare", "hook", "wait_hook", "image", "translated")
-STAGES = ("check", "before", "after", "synced", "across", "peer", "found", "room")
+STAGES = ("check", "before", "after", "synced", "across", "peer", "noted", "found", "room")
 # What "across" adds for each parameter of these types.
 PLACES = {"CUstream": "across_stream", "CUcontext": "across_context"}
 
@@ -44,6 +44,7 @@ INCLUDES = '''\
 #include "wrapper/hooks/driver_memory.h"
 #include "wrapper/hooks/memory.h"
 #include "wrapper/hooks/peers.h"
+#include "wrapper/hooks/pool_events.h"
 #include "wrapper/hooks/sync_memops.h"
 #include "wrapper/kernels/check.h"
 #include "wrapper/translated/after.h"
@@ -62,8 +63,9 @@ Rule = collections.namedtuple("Rule", "pattern kind uses later")
 # cannot get that, the call staged is made.
 Mend = collections.namedtuple("Mend", "step again room across staged", defaults=([], None))
 # C of words, by stages: if an expression of synced is true, the function waits for the default stream;
-# if one of peer is false, the call is refused; found are statements behind a call that succeeded.
-Beside = collections.namedtuple("Beside", "synced peer found", defaults=((), (), ()))
+# if one of peer is false, the call is refused; noted are statements before the call, and found behind one
+# that succeeded.
+Beside = collections.namedtuple("Beside", "synced peer noted found", defaults=((), (), (), ()))
 # A word of driver.words: its parameters, and for each of STAGES a list of C.
 Word = collections.namedtuple("Word", "params stages")
 
@@ -353,6 +355,7 @@ def gated(prefix, name, prototype, steps, mend, beside, checks=(), gate="GATE_HO
             *enter(gate, rest),
             *[line for step in beside.peer
               for line in [*wrap(1, f"if (peers_are_known() && !{step})"), "\t\treturn gate_refusal();"]],
+            *[line for step in beside.noted for line in wrap(1, step)],
             *["\tcopies_init(&copies);"] * copies,
             *["\tmemory_try_begins();"] * mend.again,
             *[f"\twaits = {' || '.join(synced)};"] * bool(synced),
@@ -438,7 +441,7 @@ def main():
         room = own_words(name, ROOM, rules)
         across = steps_across(name, prototype, rules)
         beside = Beside(synced_memory(name, rules), own_words(name, PEER, rules),
-                        own_words(name, FOUND, rules))
+                        own_words(name, NOTED, rules), own_words(name, FOUND, rules))
         staged = staged_call(name, prototype) if is_beside(name, STAGED, rules) else None
         rest = None
         if is_beside(name, RESTS, rules):

@@ -7,7 +7,7 @@
 #define SPLIT_LOG 4
 #define SPLIT     (1U << SPLIT_LOG)
 #define UNITS_MAX ((1UL << 29) - 1)
-#define PATIENCE  16 /* with blocks of the size's own bin that are too small */
+#define PATIENCE  16 /* with blocks of a bin that do not fit */
 
 static unsigned int bin_of(size_t units)
 {
@@ -48,16 +48,30 @@ static size_t units_of(size_t size)
 	return size / UNIT + (size % UNIT > 0);
 }
 
-struct pool_block *pool_list_find(const struct pool_list *list, size_t size)
+/* In @bin, of which some are looked at. */
+static struct pool_block *find_in(const struct pool_list *list, unsigned int bin, size_t size,
+				  uint64_t turn)
+{
+	unsigned int patience = PATIENCE;
+
+	for (struct pool_block *b = list->bins[bin]; b && patience; b = b->more, patience--)
+		if (b->room >= size && b->turn <= turn)
+			return b;
+	return NULL;
+}
+
+struct pool_block *pool_list_find_by(const struct pool_list *list, size_t size, uint64_t turn)
 {
 	size_t units = units_of(size);
-	unsigned int bin = bin_of(units), patience = PATIENCE;
-	struct pool_block *b;
+	unsigned int bin = bin_of(units);
+	struct pool_block *b = find_in(list, bin, size, turn);
 
-	for (b = list->bins[bin]; b && patience; b = b->more, patience--)
-		if (b->room >= size)
-			return b;
-	return units < SPLIT || bin + 1 == POOL_BINS ? NULL : list->bins[bin + 1];
+	return b || units < SPLIT || bin + 1 == POOL_BINS ? b : find_in(list, bin + 1, size, turn);
+}
+
+struct pool_block *pool_list_find(const struct pool_list *list, size_t size)
+{
+	return pool_list_find_by(list, size, UINT64_MAX);
 }
 
 struct pool_block *pool_list_find_any(const struct pool_list *list, size_t size)

@@ -50,8 +50,12 @@ void pool_list_put(struct pool_list *list, struct pool_block *b);
 
 void pool_list_remove(struct pool_block *b);
 
-/* A block for an allocation of @size bytes, which stays in the list; NULL if there is none. */
+/*
+ * A block for an allocation of @size bytes, which stays in the list; NULL if there is none. The second: that
+ * was freed by @turn.
+ */
 struct pool_block *pool_list_find(const struct pool_list *list, size_t size);
+struct pool_block *pool_list_find_by(const struct pool_list *list, size_t size, uint64_t turn);
 
 /* The same, however large the block is. */
 struct pool_block *pool_list_find_any(const struct pool_list *list, size_t size);

@@ -90,6 +90,7 @@ static struct pool *pool_add(CUmemoryPool handle, CUdevice dev)
 	p->id = ++last_id;
 	p->dev = dev;
 	p->threshold = 0;
+	p->events = true;
 	p->any_stream = true;
 	p->dependencies = true;
 	return p;
@@ -235,7 +236,7 @@ void pool_shrink(struct pool *p, size_t keep)
 
 void pool_device_learn(CUdevice dev)
 {
-	int any_stream = 0, dependencies = 0;
+	int events = 0, any_stream = 0, dependencies = 0;
 	cuuint64_t before, threshold = 0;
 	CUmemoryPool pool = NULL, usual = NULL;
 	struct pool *p;
@@ -250,6 +251,8 @@ void pool_device_learn(CUdevice dev)
 	}
 	if (usual) {
 		real.cuMemPoolGetAttribute(usual, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold);
+		real.cuMemPoolGetAttribute(usual, CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES,
+					   &events);
 		real.cuMemPoolGetAttribute(usual, CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC,
 					   &any_stream);
 		real.cuMemPoolGetAttribute(usual, CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES,
@@ -259,6 +262,7 @@ void pool_device_learn(CUdevice dev)
 	p = usual && !pool_find(usual) ? pool_add(usual, dev) : NULL;
 	if (p) {
 		p->threshold = threshold;
+		p->events = events;
 		p->any_stream = any_stream;
 		p->dependencies = dependencies;
 	}
@@ -302,6 +306,8 @@ void pool_attribute_set(CUmemoryPool handle, CUmemPool_attribute attr, const voi
 	p = pool_find(handle);
 	if (p && attr == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD)
 		p->threshold = *(const cuuint64_t *)value;
+	else if (p && attr == CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES)
+		p->events = *(const int *)value;
 	else if (p && attr == CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC)
 		p->any_stream = *(const int *)value;
 	else if (p && attr == CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES)

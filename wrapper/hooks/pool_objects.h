@@ -25,6 +25,7 @@ struct pool {
 	CUmemoryPool handle; /* NULL: destroyed */
 	uint64_t id;         /* of the pool, which has the object no longer than its blocks */
 	CUdevice dev;
+	bool events;       /* REUSE_FOLLOW_EVENT_DEPENDENCIES */
 	bool any_stream;   /* REUSE_ALLOW_OPPORTUNISTIC */
 	bool dependencies; /* REUSE_ALLOW_INTERNAL_DEPENDENCIES */
 	cuuint64_t threshold;

@@ -34,8 +34,10 @@ static uint64_t turn;                /* of the last free; also read without */
 static unsigned int enders;          /* threads in end_users() */
 static size_t recording;     /* threads that may record an event in a stream; without lock */
 static size_t ends;          /* of captures, that threads are in; without lock */
+static uint64_t captures;    /* that have begun; without lock */
 static unsigned int threads; /* that were given a number; without lock */
 static __thread unsigned int thread_self __attribute__((tls_model("initial-exec")));
+bool orders_any;
 
 struct key order_key(CUstream stream, CUcontext ctx)
 {
@@ -112,6 +114,7 @@ static struct order *order_object(CUcontext ctx)
 		o->gone = false;
 		o->passed = 0;
 		o->recorded = 0;
+		o->clock.count = 0;
 		return o;
 	}
 	o = calloc(1, sizeof(*o));
@@ -150,6 +153,7 @@ static struct order *order_add(const struct key *key, CUcontext ctx, CUdevice de
 	o->served = served;
 	o->apart = apart;
 	table_add(o);
+	__atomic_store_n(&orders_any, true, __ATOMIC_RELAXED);
 	return o;
 }
 
@@ -277,7 +281,7 @@ static bool has_waiting(const struct order *o, const struct pool *p)
 }
 
 /* A capture that ends is forgotten before the driver has ended it. */
-static bool capturing(void)
+bool orders_capturing(void)
 {
 	bool open = captures_open(driver_table());
 
@@ -309,7 +313,7 @@ static bool record(struct order *o)
 	bool done;
 
 	__atomic_add_fetch(&recording, 1, __ATOMIC_SEQ_CST);
-	done = !capturing() && record_event(o);
+	done = !orders_capturing() && record_event(o);
 	__atomic_sub_fetch(&recording, 1, __ATOMIC_RELEASE);
 	return done;
 }
@@ -320,7 +324,7 @@ static bool is_idle(const struct order *o)
 	bool idle, pushed;
 
 	__atomic_add_fetch(&recording, 1, __ATOMIC_SEQ_CST);
-	idle = !capturing() && !current_enter(o->ctx, &pushed);
+	idle = !orders_capturing() && !current_enter(o->ctx, &pushed);
 	if (idle) {
 		idle = !real.cuStreamQuery(o->key.stream);
 		current_leave(pushed);
@@ -531,6 +535,65 @@ struct pool_block *order_block_behind(struct order *o, struct pool *p, size_t si
 	return b;
 }
 
+/* True if frees of @from up to @until may not have passed. */
+static bool is_ahead(const struct order *from, uint64_t until)
+{
+	return from->count && until > from->passed;
+}
+
+/* What finds no room in @clock is not known. */
+static void clock_add(struct clock *clock, struct order *from, uint64_t until)
+{
+	unsigned int at = clock->count;
+
+	if (!is_ahead(from, until))
+		return;
+	for (unsigned int i = 0; i < clock->count; i++) {
+		if (clock->of[i].from == from) {
+			at = i;
+			until = clock->of[i].turn > until ? clock->of[i].turn : until;
+			break;
+		}
+		if (!is_ahead(clock->of[i].from, clock->of[i].turn))
+			at = i;
+	}
+	if (at == CLOCK_STREAMS)
+		return;
+	clock->of[at].from = from;
+	clock->of[at].turn = until;
+	if (at == clock->count)
+		clock->count++;
+}
+
+void order_follow(struct order *o, const struct clock *clock)
+{
+	for (unsigned int i = 0; i < clock->count; i++)
+		if (clock->of[i].from != o)
+			clock_add(&o->clock, clock->of[i].from, clock->of[i].turn);
+}
+
+void order_clock(struct order *o, struct clock *clock)
+{
+	clock->count = 0;
+	clock_add(clock, o, o->last);
+	for (unsigned int i = 0; i < o->clock.count; i++)
+		clock_add(clock, o->clock.of[i].from, o->clock.of[i].turn);
+}
+
+struct pool_block *order_block_before(const struct order *o, const struct pool *p, size_t size)
+{
+	struct pool_block *b = NULL;
+
+	for (unsigned int i = 0; i < o->clock.count && !b; i++) {
+		const struct order *from = o->clock.of[i].from;
+		const struct waiting *w = from->count ? waiting_find(from, p) : NULL;
+
+		if (w)
+			b = pool_list_find_by(&w->list, size, o->clock.of[i].turn);
+	}
+	return b;
+}
+
 bool orders_have(const struct pool *p)
 {
 	const struct order *o;
@@ -722,10 +785,16 @@ static void context_ended(CUcontext ctx)
 
 CONTEXT_GONE(context_ended);
 
+uint64_t orders_captures(void)
+{
+	return __atomic_load_n(&captures, __ATOMIC_SEQ_CST);
+}
+
 void orders_before_capture(CUstream stream)
 {
 	double until;
 
+	__atomic_add_fetch(&captures, 1, __ATOMIC_SEQ_CST);
 	if (!pool_none_is_free())
 		record_before_capture(stream);
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);

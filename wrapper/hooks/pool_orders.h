@@ -25,7 +25,22 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+struct order;
 struct waiting;
+
+/*
+ * A vector clock: for each of some streams, the frees in it up to a turn come before something. More may do so
+ * than are named here. A turn is not given twice; so what a clock says of a stream that has ended is true of
+ * the next one that has its object, too.
+ */
+#define CLOCK_STREAMS 8
+struct clock {
+	unsigned int count;
+	struct {
+		struct order *from;
+		uint64_t turn;
+	} of[CLOCK_STREAMS];
+};
 
 /* Names a stream. The default streams are those of a context, or of a context and a thread. */
 struct key {
@@ -57,6 +72,7 @@ struct order {
 	uint64_t recorded;  /* the frees up to this turn precede the event; 0: it is not recorded */
 	uint64_t passed;    /* the frees up to this turn have passed */
 	size_t count;       /* blocks whose last free was in it, and is not known to have passed */
+	struct clock clock; /* comes before all later work of the stream, by the program's events */
 	struct waiting *waiting;
 	struct order *next;
 	UT_hash_handle hh;
@@ -71,6 +87,8 @@ enum order_effort { ORDER_LOOK, ORDER_LOOK_AND_RECORD, ORDER_RECORD };
 /* The key of @stream, with @ctx current. */
 struct key order_key(CUstream stream, CUcontext ctx);
 
+extern bool orders_any; /* a stream is known; also read without pools_lock */
+
 /* With pools_lock held; NULL: it is unknown. */
 struct order *order_find(const struct key *key);
 
@@ -83,6 +101,16 @@ void order_learn(CUstream stream, const struct key *key, CUcontext ctx);
  */
 struct pool_block *order_block_find(const struct order *o, const struct pool *p, size_t size);
 struct pool_list *order_list(struct order *o, struct pool *p);
+
+/*
+ * With pools_lock held: what comes before an event that is recorded in @o now, and what comes before later work
+ * of @o from now on.
+ */
+void order_clock(struct order *o, struct clock *clock);
+void order_follow(struct order *o, const struct clock *clock);
+
+/* With pools_lock held: a block of @p for @size bytes whose free comes before later work of @o; NULL: there is none. */
+struct pool_block *order_block_before(const struct order *o, const struct pool *p, size_t size);
 
 /*
  * With pools_lock held: @b, in no list, was freed in @o, and is free in @list of it. Or no work uses its
@@ -152,6 +180,10 @@ void orders_context_lives(CUcontext ctx);
  * @stream, an event is recorded before the capture.
  */
 void orders_before_capture(CUstream stream);
+
+/* True if a capture is open, or one ends just now. And how many have begun. */
+bool orders_capturing(void);
+uint64_t orders_captures(void);
 
 /* A capture ends between the two, whether it counts as open or not. */
 void orders_capture_ending(void);

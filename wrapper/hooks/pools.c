@@ -89,6 +89,8 @@ static struct pool_block *find_free(const struct order *o, struct pool *p, size_
 		return b;
 	orders_settle(p);
 	b = pool_list_find(&p->passed, size);
+	if (!b && p->events)
+		b = order_block_before(o, p, size);
 	if (b || !p->any_stream)
 		return b;
 	orders_ask_for(p, size);

@@ -13,10 +13,11 @@
  *   two. If the stream is CU_STREAM_NON_BLOCKING, this needs no call of the driver. In other streams a
  *   free records an event: by an operation there it is ordered with the streams that wait for each
  *   other by themselves.
- * - An allocation in another stream may have it once the free has passed. A synchronisation shows
- *   that (pools_stream_passed()), or an event that is recorded in the stream of the free when another
- *   stream looks for memory (REUSE_ALLOW_OPPORTUNISTIC). No dependency that the program makes by events
- *   is followed: the policy for this allows it and asks for nothing.
+ * - An allocation in another stream may have it if the program has made that stream wait for the free, by an
+ *   event that it recorded behind the free (REUSE_FOLLOW_EVENT_DEPENDENCIES, pool_events.h).
+ * - Any other stream may have it once the free has passed. A synchronisation shows that
+ *   (pools_stream_passed()), or an event that is recorded in the stream of the free when another stream looks
+ *   for memory (REUSE_ALLOW_OPPORTUNISTIC).
  * - If the GPU is full, another stream may have it before that: the stream is made to wait for the free
  *   (REUSE_ALLOW_INTERNAL_DEPENDENCIES). The driver cuts its blocks as they are needed; here a block is
  *   given as a whole, or several whose frees have passed are unmapped for a larger one. So if no block

@@ -2,6 +2,7 @@
 /* The events and streams that come and go, and the answers to queries of them at rest. */
 #include "checkpoint/ledger/green.h"
 #include "checkpoint/ledger/queries.h"
+#include "wrapper/hooks/pool_events.h"
 #include "wrapper/real.h"
 
 #include <stddef.h>
@@ -26,12 +27,14 @@ CUresult hook_cuEventCreate(CUevent *phEvent, unsigned int Flags)
 
 CUresult hook_cuEventDestroy(CUevent hEvent)
 {
+	events_forget(hEvent);
 	queries_remove(QUERY_EVENT, hEvent);
 	return real.cuEventDestroy(hEvent);
 }
 
 CUresult hook_cuEventDestroy_v2(CUevent hEvent)
 {
+	events_forget(hEvent);
 	queries_remove(QUERY_EVENT, hEvent);
 	return real.cuEventDestroy_v2(hEvent);
 }
