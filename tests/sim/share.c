@@ -2,8 +2,8 @@
 /*
  * Memory shared between processes. A legacy IPC handle, and the file of an exported
  * descriptor, have a record of where the bytes are: in which process, in which of its memfds. The
- * importer opens that one; unlike with a GPU, the exporter must be alive then. Bytes that were exported
- * stay when the exporter frees them. What
+ * importer opens that one; unlike with a GPU, the exporter must be alive then. What was imported cannot be
+ * exported again. Bytes that were exported stay when the exporter frees them. What
  * is shared counts as used by the exporter alone. A dma-buf is such a record, which nobody opens.
  * Also here: memory of other APIs, which is plain
  * memory of the device, and multicast objects, which can only be created and released.
@@ -187,7 +187,7 @@ SIM_EXPORT cuMemExportToShareableHandle(void *out, CUmemGenericAllocationHandle 
 	if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
 		return CUDA_ERROR_NOT_SUPPORTED;
 	if (!out || flags || !object_known(KIND_ALLOC, alloc) || !alloc->handles ||
-	    !(alloc->prop.requestedHandleTypes & type))
+	    alloc->imported || !(alloc->prop.requestedHandleTypes & type))
 		return CUDA_ERROR_INVALID_VALUE;
 	fd = share_file(alloc);
 	if (fd < 0)
