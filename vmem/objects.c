@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "vmem/internal.h"
 #include "vmem/objects_internal.h"
+#include "vmem/trimming.h"
 
 #include "common/forks.h"
 
@@ -246,7 +247,7 @@ CUresult object_unhold(struct object *o)
 
 void object_unhold_again(struct object *o)
 {
-	CUresult rc = o->refs ? CUDA_SUCCESS : object_unhold(o);
+	CUresult rc = o->refs || object_has_ticket(o) ? CUDA_SUCCESS : object_unhold(o);
 
 	if (rc != CUDA_SUCCESS)
 		pr_warn("cannot release the handle of %zu bytes: driver error %d", o->size, rc);
@@ -259,7 +260,11 @@ void object_put(struct object *o, struct object **gone)
 
 	if (o->refs || o->maps)
 		return;
-	/* It is held only if the driver did not release it after a pause. */
+	if (object_has_ticket(o)) {
+		objects.kept = true;
+		return;
+	}
+	/* It is held for a ticket that is closed, or as the driver did not release it after a pause. */
 	rc = object_unhold(o);
 	if (rc != CUDA_SUCCESS)
 		pr_warn("cannot release the handle of %zu bytes: driver error %d", o->size, rc);
@@ -268,6 +273,7 @@ void object_put(struct object *o, struct object **gone)
 		(objects.nobjects - i) * sizeof(*objects.objects));
 	if (object_is_carried(o))
 		object_count(o, -1);
+	object_succeed(o);
 	o->gone = *gone;
 	*gone = o;
 }
@@ -285,6 +291,23 @@ void objects_tell_gone(struct object *gone)
 	}
 }
 
+void objects_put_kept(void)
+{
+	struct object *gone = NULL;
+
+	pthread_mutex_lock(&objects.lock);
+	if (objects.kept && !objects.closed) {
+		objects.kept = false;
+		for (size_t i = objects.nobjects; i-- > 0;)
+			object_put(objects.objects[i], &gone);
+	}
+	pthread_mutex_unlock(&objects.lock);
+	if (gone)
+		vmem_note_given_back();
+	objects_tell_gone(gone);
+}
+VMEM_TRIMMING(objects_put_kept);
+
 CUresult objects_release(CUmemGenericAllocationHandle handle)
 {
 	CUresult rc = CUDA_ERROR_INVALID_VALUE;
@@ -295,7 +318,7 @@ CUresult objects_release(CUmemGenericAllocationHandle handle)
 	pthread_mutex_lock(&objects.lock);
 	o = object_find(handle);
 	if (o)
-		rc = o->refs > 1 ? CUDA_SUCCESS : object_unhold(o);
+		rc = o->refs > 1 || object_has_ticket(o) ? CUDA_SUCCESS : object_unhold(o);
 	if (rc == CUDA_SUCCESS) {
 		o->refs--;
 		object_put(o, &gone);

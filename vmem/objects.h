@@ -6,8 +6,9 @@
  *
  * The program gets a handle of ours instead of the driver's. So a pause can release the memory, and
  * a resume can create it again under the same handle, at the same addresses. An object is one
- * allocation; it lives as long as the program has references to its handle, or mappings of it. The
- * driver has one reference for all those of the program, and none once they are released.
+ * allocation; it lives as long as the program has references to its handle, or mappings of it, or
+ * anybody has a ticket of it. The driver has one reference for all those of the program, and none once
+ * they are released, unless it was exported and a ticket is held.
  *
  *	object	handle (never used twice), size, properties, references
  *	  mapping	address, size, offset in the object
@@ -25,6 +26,8 @@
 #include "vmem/vmem.h"
 
 #include <sys/types.h>
+
+struct beacon;
 
 /* True if @handle is one that objects_add() has made, alive or not. */
 bool objects_is_ours(CUmemGenericAllocationHandle handle);
@@ -88,6 +91,18 @@ struct object_name {
 CUresult objects_share(CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type,
 		       unsigned long long flags, const struct object_name *fresh,
 		       struct object_name *name);
+
+/*
+ * This process's object with that key, if there is one, lives at least as long as the ticket whose beacon
+ * it is. False: there is none, or no host memory to note the ticket.
+ */
+bool objects_add_ticket(const unsigned char key[OBJECT_KEY], const struct beacon *beacon);
+
+/*
+ * Free the objects whose last ticket has been closed since the program released and unmapped them; but
+ * none while exports are closed.
+ */
+void objects_put_kept(void);
 
 /*
  * For another process: a descriptor of the driver for the object of this process with that key, or

@@ -6,6 +6,7 @@
  * (those of other processes) share. All of it is under the lock of the objects, except the counts of
  * bytes.
  */
+#include "common/beacon.h"
 #include "vmem/objects.h"
 
 struct access {
@@ -26,6 +27,12 @@ struct mapping {
 	bool window;           /* ours, for a pause: no other mapping shows the whole object */
 };
 
+/* A descriptor that was exported, and keeps the object while anybody has it. */
+struct ticket {
+	struct beacon beacon;
+	struct ticket *next;
+};
+
 struct object {
 	CUmemGenericAllocationHandle handle;   /* the program's */
 	CUmemGenericAllocationHandle driver_s; /* valid if held */
@@ -38,7 +45,10 @@ struct object {
 	bool import; /* of another process's memory, which has the name there */
 	bool orphan; /* an import whose exporter does not have it any more */
 	struct object_name name;
-	uint64_t build;       /* of an import: the exporter's number for what is imported */
+	uint64_t build;         /* of an import: the exporter's number for what is imported */
+	struct ticket *tickets; /* given away, the latest first; some are closed */
+	size_t ntickets,
+		tickets_max;  /* how many there may be before the closed ones are forgotten */
 	unsigned int refs;    /* of the program */
 	struct mapping *maps; /* the program's, and perhaps a window */
 	/* During a pause: where its bytes are copied from and to, in which context. */
@@ -54,6 +64,7 @@ extern struct objects {
 	struct mapping **maps; /* in the order of their addresses */
 	size_t nmaps, maps_room;
 	bool closed;                       /* nothing is exported: a pause is under way */
+	bool kept;                         /* some objects are kept by tickets alone */
 	CUmemGenericAllocationHandle last; /* the last handle that was given */
 	struct vmem_stats stats[GPU_MAX];  /* changed under the lock, by atomic stores */
 } objects;
@@ -87,6 +98,14 @@ CUresult object_unmap_all(struct object *o);
 
 /* True if a pause saves the object's bytes. */
 bool object_is_carried(const struct object *o);
+
+/*
+ * True if somebody has a ticket of the object. Forgets those that are closed.
+ */
+bool object_has_ticket(struct object *o);
+
+/* Its owner, an object of this process of which it is an import, is about to go: take its place. */
+void object_succeed(struct object *o);
 
 /*
  * If nothing keeps the object any more, take it out of the table, and put it on the list @gone. With

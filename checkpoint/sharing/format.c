@@ -1,16 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/sharing/format.h"
+#include "common/beacon.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stddef.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <time.h>
-#include <unistd.h>
 
 #define TICKET_MAGIC  0x544b547761647563UL /* "cudawTKT" */
 #define REQUEST_MAGIC 0x4b53417761647563UL /* "cudawASK" */
@@ -18,7 +12,6 @@
 #define IPC_MAGIC     0x4350497761647563UL /* "cudawIPC" */
 #define VERSION       1
 #define RUN_MAX       (1UL << 40) /* as vmem reserves addresses */
-#define SEALS         (F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE)
 
 struct ticket {
 	uint64_t magic;
@@ -35,43 +28,13 @@ _Static_assert(sizeof(struct share_request) == 64, "the format of requests");
 _Static_assert(sizeof(struct share_process) == 20, "the format of answers");
 _Static_assert(offsetof(struct share_answer, peers) == 64, "the format of answers");
 
-/* False with errno. A limit of the file size raises a signal, which would end the program. */
-static bool write_ticket(int fd, const struct ticket *t)
-{
-	const struct timespec now = {0};
-	sigset_t limit, mask, pending;
-	bool was_pending, ok;
-	int error;
-
-	sigpending(&pending);
-	was_pending = sigismember(&pending, SIGXFSZ) == 1;
-	sigemptyset(&limit);
-	sigaddset(&limit, SIGXFSZ);
-	pthread_sigmask(SIG_BLOCK, &limit, &mask);
-	errno = EIO;
-	ok = write(fd, t, sizeof(*t)) == sizeof(*t);
-	error = errno;
-	if (!ok && error == EFBIG && !was_pending)
-		sigtimedwait(&limit, NULL, &now);
-	pthread_sigmask(SIG_SETMASK, &mask, NULL);
-	errno = error;
-	return ok;
-}
-
-int ticket_make(const struct object_name *name)
+int ticket_make(const struct object_name *name, struct beacon *beacon)
 {
 	struct ticket t = {.magic = TICKET_MAGIC, .version = VERSION, .pid = name->pid};
-	int fd = memfd_create("cudaw-ticket", MFD_CLOEXEC | MFD_ALLOW_SEALING), error;
 
-	if (fd < 0)
-		return -errno;
 	memcpy(t.instance, name->instance, sizeof(t.instance));
 	memcpy(t.key, name->key, sizeof(t.key));
-	if (write_ticket(fd, &t) && !fcntl(fd, F_ADD_SEALS, SEALS))
-		return fd;
-	error = -errno;
-	close(fd);
-	return error;
+	return beacon_make(&t, sizeof(t), beacon);
 }
 
 int ticket_parse(const void *data, size_t size, struct object_name *name)
@@ -94,20 +57,12 @@ int ticket_parse(const void *data, size_t size, struct object_name *name)
 	return 0;
 }
 
-/* Only memfds have seals; a descriptor of the driver is neither read nor asked for more. */
 int ticket_read(int fd, struct object_name *name)
 {
 	unsigned char data[sizeof(struct ticket)];
-	struct stat st;
-	int seals, error;
+	ssize_t size = beacon_read(fd, data, sizeof(data));
 
-	if (fstat(fd, &st) || !S_ISREG(st.st_mode) || st.st_size != sizeof(data))
-		return -ENOENT;
-	seals = fcntl(fd, F_GET_SEALS);
-	if (seals < 0 || pread(fd, data, sizeof(data), 0) != sizeof(data))
-		return -ENOENT;
-	error = ticket_parse(data, sizeof(data), name);
-	return !error && (seals & SEALS) != SEALS ? -EBADMSG : error;
+	return size < 0 ? (int)size : ticket_parse(data, (size_t)size, name);
 }
 
 struct ipc_handle ipc_handle_make(const struct object_name *name)

@@ -8,8 +8,9 @@
  * a path, and a ticket only names memory: size and contents are what the exporter says when it is
  * asked. The size in a handle says how many pieces to ask for.
  *
- * A ticket is a sealed memfd, which passes between processes like the driver's descriptor: by
- * SCM_RIGHTS, fork(), pidfd_getfd() or /proc. Numbers are little-endian.
+ * A ticket is a beacon (common/beacon.h), which passes between processes like the driver's descriptor: by
+ * SCM_RIGHTS, fork() or pidfd_getfd(). As that does, it keeps the memory until all have closed it. Its data
+ * are the following; numbers are little-endian.
  *
  *	ticket	0	magic, 8 bytes
  *		8	version, 4
@@ -47,11 +48,11 @@ struct share_process {
 /*
  * Make a ticket. Returns its descriptor, close-on-exec, or a negative errno.
  */
-int ticket_make(const struct object_name *name);
+int ticket_make(const struct object_name *name, struct beacon *beacon);
 
 /*
  * Read the ticket @fd into *@name. -ENOENT: it is no ticket. -ENOTSUP: of another version. -EBADMSG:
- * not as ticket_make() makes it. *@fd's offset stays.
+ * not as ticket_make() makes it.
  */
 int ticket_read(int fd, struct object_name *name);
 int ticket_parse(const void *data, size_t size, struct object_name *name);

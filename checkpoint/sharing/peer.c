@@ -25,7 +25,7 @@
 
 #define ANSWER_MS  1000 /* for a process to answer */
 #define REQUEST_MS 200  /* for a process that has connected to send its request */
-#define NAME_MS    1000 /* between two looks whether the socket has its name */
+#define NAME_MS    1000 /* between two looks whether the socket has its name, and be_idle() */
 #define RETRY_MS   1000 /* until a lost socket is made again, if that failed */
 #define BACKLOG    64
 #define FULL_MS    10 /* between two tries to accept while no descriptor is free */
@@ -40,6 +40,7 @@ static pid_t thread_id;
 static struct ownfd listener = OWNFD_NONE; /* the thread's, once that runs */
 static bool ending;                        /* the name is removed, and stays so */
 static peer_answer_fn answer_request;
+static peer_idle_fn be_idle;
 
 const struct share_process *peer_self(void)
 {
@@ -246,6 +247,7 @@ static void *serve(void *unused)
 		}
 		if (!wait_for(fd, NAME_MS)) {
 			mend_name();
+			be_idle();
 			continue;
 		}
 		if (ownfd_is_lost(&listener))
@@ -299,7 +301,7 @@ static void begin_anew_in_child(void)
 FORKS_CHILD(begin_anew_in_child);
 
 /* 0, or a negative errno with the thread about to end, if there is one: see serve(). */
-static int start(peer_answer_fn answer)
+static int start(peer_answer_fn answer, peer_idle_fn idle)
 {
 	const char *why;
 	int error;
@@ -311,6 +313,7 @@ static int start(peer_answer_fn answer)
 	self.pid = getpid();
 	own_start = rundir_start_time(getpid());
 	answer_request = answer;
+	be_idle = idle;
 	sem_init(&begun, 0, 0);
 	error = start_thread();
 	if (error) {
@@ -329,7 +332,7 @@ static int start(peer_answer_fn answer)
 	return 0;
 }
 
-int peer_start(peer_answer_fn answer)
+int peer_start(peer_answer_fn answer, peer_idle_fn idle)
 {
 	int error = 0;
 
@@ -337,7 +340,7 @@ int peer_start(peer_answer_fn answer)
 		return 0;
 	pthread_mutex_lock(&lock);
 	if (!started) {
-		error = start(answer);
+		error = start(answer, idle);
 		__atomic_store_n(&started, !error, __ATOMIC_RELEASE);
 	}
 	pthread_mutex_unlock(&lock);

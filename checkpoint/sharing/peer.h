@@ -29,11 +29,14 @@ typedef void (*peer_answer_fn)(const struct share_request *request,
 			       const struct share_process *from, struct share_answer *answer,
 			       int *fd);
 
+/* For the thread, about once a second while nobody asks. */
+typedef void (*peer_idle_fn)(void);
+
 /*
  * Begin to answer by @answer, if that has not begun. 0, or a negative errno, the first time after an
  * error message: no other process can reach this one.
  */
-int peer_start(peer_answer_fn answer);
+int peer_start(peer_answer_fn answer, peer_idle_fn idle);
 
 /* This process; valid once peer_start() has succeeded. */
 const struct share_process *peer_self(void);

@@ -2,6 +2,7 @@
 #include "checkpoint/sharing/sharing.h"
 #include "checkpoint/sharing/internal.h"
 #include "checkpoint/sharing/peer.h"
+#include "common/beacon.h"
 #include "common/clock.h"
 #include "common/forks.h"
 #include "common/text.h"
@@ -130,6 +131,31 @@ static enum share_result export_to(const struct share_process *to,
 						    : SHARE_FAILED;
 }
 
+/* Of memory of this process. */
+static struct object_name name_of(const unsigned char key[OBJECT_KEY])
+{
+	struct object_name name = {.pid = peer_self()->pid};
+
+	memcpy(name.instance, peer_self()->instance, sizeof(name.instance));
+	memcpy(name.key, key, sizeof(name.key));
+	return name;
+}
+
+/* A ticket that keeps the object of this process with that key. */
+static int own_ticket(const struct object_name *name)
+{
+	struct beacon beacon;
+	int fd = ticket_make(name, &beacon);
+
+	if (fd < 0) {
+		pr_err_once("no ticket for memory to be shared: %s", error_text(-fd));
+	} else if (!objects_add_ticket(name->key, &beacon)) {
+		close(fd);
+		fd = -ENODATA;
+	}
+	return fd;
+}
+
 static void answer_request(const struct share_request *request, const struct share_process *from,
 			   struct share_answer *answer, int *fd)
 {
@@ -152,14 +178,12 @@ static void answer_request(const struct share_request *request, const struct sha
 
 bool sharing_name(struct object_name *name)
 {
-	struct object_name made = {0};
+	unsigned char key[OBJECT_KEY];
 
-	if (peer_start(answer_request) ||
-	    getrandom(made.key, sizeof(made.key), 0) != sizeof(made.key))
+	if (peer_start(answer_request, objects_put_kept) ||
+	    getrandom(key, sizeof(key), 0) != sizeof(key))
 		return false;
-	made.pid = peer_self()->pid;
-	memcpy(made.instance, peer_self()->instance, sizeof(made.instance));
-	*name = made;
+	*name = name_of(key);
 	return true;
 }
 
@@ -180,11 +204,8 @@ CUresult sharing_export(CUmemGenericAllocationHandle handle, CUmemAllocationHand
 	if (!sharing_name(&name))
 		return CUDA_SUCCESS;
 	result = objects_share(handle, type, flags, &name, &name);
-	if (result == CUDA_SUCCESS) {
-		*fd = ticket_make(&name);
-		if (*fd < 0)
-			pr_err_once("no ticket for memory to be shared: %s", error_text(-*fd));
-	}
+	if (result == CUDA_SUCCESS && sharing_is_own(&name))
+		*fd = own_ticket(&name);
 	return result;
 }
 
@@ -230,8 +251,8 @@ int sharing_fetch(const struct object_name *name, int *fd, struct share_answer *
 
 CUresult sharing_import_begin(const struct object_name *name, CUmemGenericAllocationHandle *handle)
 {
-	return peer_start(answer_request) ? CUDA_ERROR_OPERATING_SYSTEM
-					  : objects_import_begin(name, handle);
+	return peer_start(answer_request, objects_put_kept) ? CUDA_ERROR_OPERATING_SYSTEM
+							    : objects_import_begin(name, handle);
 }
 
 static int fetch_patiently(const struct object_name *name, int *fd, struct share_answer *answer)

@@ -47,9 +47,9 @@ struct pact;
 /* For hooks, inside the gate. */
 
 /*
- * Give the program's object a name, and make a ticket of it in *@fd. CUDA_SUCCESS with *@fd
- * negative: no ticket can be made, and the reason has been said. Else the error of the driver, which
- * does not export it.
+ * Give the program's object a name, and make a ticket of it in *@fd, which keeps the memory as long as
+ * anybody has it. CUDA_SUCCESS with *@fd negative: no ticket can be made, and the reason has been said. Else
+ * the error of the driver, which does not export it.
  */
 CUresult sharing_export(CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type,
 			unsigned long long flags, int *fd);

@@ -84,6 +84,19 @@ def all_memory_is_carried():
     verified(job)
 
 
+def memory_of_descriptors_is_carried_until_they_are_closed():
+    """What each rank has freed is kept by the descriptor that the other one has; what it had before is free."""
+    job = Job("sharing", *arguments("--parcels", 1, "--each-line", 1, steps=FOREVER), name="sharing")
+    for steps in (3, 6):
+        job.make_steps(steps)
+        job.until(lambda: {row["managed"] for row in rows()} == {(OBJECTS + 1) * MIB << 20}, 30,
+                  "the bytes that are carried are those of its own memory, and of one descriptor")
+        pause("all")
+        resume()
+    job.process.stdin.write("\n" * MANY)
+    verified(job)
+
+
 def a_signal_to_one_is_refused():
     job = started()
     job.send(10)
@@ -196,13 +209,16 @@ CASES += [what_the_exporter_freed_is_refused_by_name(*row) for row in (
     ("cuIpcOpenMemHandle", "--frees", 3, "--late", 5, "--ipc", 1),
     ("cuIpcOpenMemHandle", "--frees", 3, "--ipc", 1, "--kib", 300, "--pooled", 1))]
 CASES += [shared("their own imports", "all", "--self", 1),
+          shared("what a descriptor keeps", "all", "--parcels", 1),
+          shared("what a descriptor keeps", "memory", "--parcels", 1, "--bare", 1),
+          shared("what its own descriptor keeps", "all", "--self", 1, "--parcels", 1, ranks=1),
           shared("mappings alone", "all", "--bare", 1),
           shared("late exports", "memory", "--late", STEPS // 4)]
 
 if shutil.which("nvidia-smi") and gpu_count() > 1:
     CASES += [shared("two GPUs", release, "--gpus", 2) for release in ("all", "memory")]
 
-main(*CASES, all_memory_is_carried, a_signal_to_one_is_refused,
+main(*CASES, all_memory_is_carried, memory_of_descriptors_is_carried_until_they_are_closed, a_signal_to_one_is_refused,
      what_is_about_to_be_closed_is_waited_for, the_rest_is_released_later,
      small_allocations_are_shared_after_a_resume,
      an_exporter_that_ended_is_not_waited_for,

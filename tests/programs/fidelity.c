@@ -797,6 +797,8 @@ static void case_stack(void)
 
 #include "tests/programs/fidelity_ipc.h"
 
+#include "tests/programs/fidelity_descriptors.h"
+
 static const struct questions cases[] = {{"free_waits", case_free_waits, 1},
 					 {"free_async", case_free_async, 1},
 					 {"free_async_busy", case_free_async_busy, 1},
@@ -852,6 +854,9 @@ static const struct questions cases[] = {{"free_waits", case_free_waits, 1},
 					 {"ipc_wrong_opener", case_ipc_wrong_opener, 1},
 					 {"ipc_events", case_ipc_events, 1},
 					 {"ipc_events_opener", case_ipc_events_opener, 1},
+					 {"descriptors", case_descriptors, 1},
+					 {"descriptors_two", case_descriptors_two, 1},
+					 {"descriptors_opener", case_descriptors_opener, 1},
 					 {"green", case_green, 1},
 					 {"fault", case_fault, 1},
 					 {"stack", case_stack, 1},

@@ -16,6 +16,8 @@
  * their memory, which the importers go on to use. --closes N: in step N each rank closes what it has imported,
  * frees its own, and all is made anew, as for a new communicator. --waits 1: rank 1 imports late, when rank 0 says so
  * by a line on stdin. --dmabuf N: in step N each rank makes dma-bufs of the memory that it has imported.
+ * --parcels 1: in each step each rank makes memory, exports it to the rank behind it, and frees it; that rank
+ * imports it in the next step. A single rank keeps what it has imported for one more step.
  * --pooled 1: the default pool of each rank keeps memory beside what is shared.
  * --events N: the ranks do not wait for the end of their kernels, but each records an interprocess event
  * behind them, in turn one of N, and the streams of the others wait for it before they read.
@@ -40,7 +42,7 @@
 
 static unsigned long nranks = 2, nobjects = 4, mib = 4, ring, gpus = 1, self, bare, late, leaves,
 		     execs, lingers, deaf, frees, closes, waits, ballast, dmabuf, ipc, kib, pooled,
-		     nevents;
+		     nevents, parcels;
 static unsigned long rank;
 static struct kernels kernels;
 static size_t size;
@@ -65,6 +67,7 @@ union message {
 };
 
 static struct shared own[MAX_OBJECTS], own_again[MAX_OBJECTS], imported[MAX_RANKS][MAX_OBJECTS];
+static int parcel = -1;    /* a descriptor of memory that its exporter has freed */
 static unsigned long made; /* objects of each rank so far */
 static unsigned long step;
 static bool lingering;
@@ -283,6 +286,51 @@ static void make_one(unsigned long k)
 		close(fd);
 }
 
+static void send_parcel(unsigned long k)
+{
+	struct shared s;
+	int fd = make_exported(&s);
+
+	fill(s.at, seed_of(rank, MAX_OBJECTS, k));
+	CALL(cuCtxSynchronize());
+	unmap(&s);
+	parcel = fd;
+	if (nranks == 1)
+		return;
+	say((rank + 1) % nranks, &(char){'p'}, 1, fd);
+	close(fd);
+	parcel = hear(before(rank), &(char){0}, 1);
+}
+
+/*
+ * In the step after that in which it was sent. One of its own takes the place of what the rank has freed, and
+ * stays for one more step.
+ */
+static void open_parcel(unsigned long k)
+{
+	uint32_t seed = seed_of(before(rank), MAX_OBJECTS, k - 1);
+	static struct shared kept;
+	static uint32_t kept_seed;
+	struct shared s;
+
+	if (kept.at) {
+		check(kept.at, kept_seed, "a parcel that was kept");
+		unmap(&kept);
+		kept.at = 0;
+	}
+	if (parcel < 0)
+		return;
+	import(&s, parcel);
+	parcel = -1;
+	check(s.at, seed, "a parcel");
+	if (nranks > 1 || bare) {
+		unmap(&s);
+		return;
+	}
+	kept = s;
+	kept_seed = seed;
+}
+
 /* Of what each rank can see: the rank behind has changed it in step @k. */
 static void check_all(unsigned long k)
 {
@@ -453,6 +501,9 @@ static void run(void)
 		if (dmabuf && k == dmabuf)
 			make_dmabufs();
 		check_all(k);
+		open_parcel(k);
+		if (parcels)
+			send_parcel(k);
 		if (frees && k == frees)
 			free_own();
 		meet(true);
@@ -531,18 +582,20 @@ static void init(void)
 int main(int argc, char **argv)
 {
 	const struct step_option options[] = {
-		{"ranks", &nranks},  {"objects", &nobjects}, {"mib", &mib},
-		{"ring", &ring},     {"gpus", &gpus},        {"self", &self},
-		{"bare", &bare},     {"late", &late},        {"leaves", &leaves},
-		{"frees", &frees},   {"waits", &waits},      {"ballast", &ballast},
-		{"dmabuf", &dmabuf}, {"ipc", &ipc},          {"kib", &kib},
-		{"pooled", &pooled}, {"events", &nevents},   {"closes", &closes},
-		{"execs", &execs},   {"lingers", &lingers},  {"deaf", &deaf}};
+		{"ranks", &nranks},   {"objects", &nobjects}, {"mib", &mib},
+		{"ring", &ring},      {"gpus", &gpus},        {"self", &self},
+		{"bare", &bare},      {"late", &late},        {"leaves", &leaves},
+		{"frees", &frees},    {"waits", &waits},      {"ballast", &ballast},
+		{"dmabuf", &dmabuf},  {"ipc", &ipc},          {"kib", &kib},
+		{"pooled", &pooled},  {"events", &nevents},   {"closes", &closes},
+		{"execs", &execs},    {"lingers", &lingers},  {"deaf", &deaf},
+		{"parcels", &parcels}};
 	int status = 0, one;
 
 	step_parse(argc, argv, options, sizeof(options) / sizeof(options[0]));
 	if (nranks < 1 || (nranks == 1 && !self) || nranks > MAX_RANKS ||
-	    nobjects + 8 > MAX_OBJECTS || nevents > MAX_EVENTS || !gpus || (ipc && self))
+	    nobjects + 8 > MAX_OBJECTS || nevents > MAX_EVENTS || !gpus ||
+	    (ipc && (self || parcels)))
 		step_die("sharing: bad numbers");
 	size = kib ? kib << 10 : mib << 20;
 	words = malloc(size);

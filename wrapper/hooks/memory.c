@@ -9,6 +9,7 @@
 #include "checkpoint/ledger/driver_memory.h"
 #include "checkpoint/ledger/green.h"
 #include "vmem/addressing.h"
+#include "vmem/objects.h"
 #include "vmem/vmem.h"
 #include "wrapper/hooks/driver_memory.h"
 #include "wrapper/hooks/frees.h"
@@ -185,6 +186,7 @@ CUresult hook_cuMemGetInfo_v2(size_t *free, size_t *total)
 	CUdevice dev;
 
 	frees_collect(FREES_FEW);
+	objects_put_kept();
 	result = real.cuMemGetInfo_v2(free, total);
 	/* Memory that vmem keeps for the next allocation is free memory for the program. */
 	if (!result && free && driver_table() && !real.cuCtxGetDevice(&dev)) {

@@ -3,6 +3,7 @@
  * The program's own objects over the simulated driver: their handles, what keeps them alive, what is
  * carried, and that a pause and a resume leave everything as it was.
  */
+#include "common/beacon.h"
 #include "common/gpu.h"
 #include "vmem/objects.h"
 
@@ -428,6 +429,89 @@ START_TEST(an_import_that_fails_leaves_nothing)
 }
 END_TEST
 
+static int ticket_of(const struct object_name *name)
+{
+	struct beacon beacon;
+	int fd = beacon_make("t", 1, &beacon);
+
+	ck_assert_int_ge(fd, 0);
+	ck_assert(objects_add_ticket(name->key, &beacon));
+	return fd;
+}
+
+START_TEST(a_ticket_keeps_what_the_program_has_freed)
+{
+	CUmemGenericAllocationHandle own = make_shareable(GRANULE), other;
+	const struct object_name name = share(own, 1);
+	int first = ticket_of(&name), second = ticket_of(&name);
+	CUdeviceptr at = map(own, GRANULE);
+
+	write_word(at, 44);
+	OK(objects_release(own));
+	OK(objects_unmap(at, GRANULE));
+	BAD(objects_release(own));
+	close(first);
+	objects_put_kept();
+	check_stats(GRANULE, GRANULE, 1);
+	other = import(&name);
+	ck_assert_uint_eq(read_word(map(other, GRANULE)), 44);
+	OK(objects_release_imports(NULL));
+	ck_assert_uint_eq(pause_and_resume(), 1);
+	ck_assert_uint_eq(ngone, 0);
+	close(second);
+	objects_close_exports();
+	objects_put_kept();
+	ck_assert_uint_eq(ngone, 0);
+	objects_open_exports();
+	objects_put_kept();
+	ck_assert_uint_eq(last_gone, own);
+	check_stats(0, 0, 0);
+	ck_assert(!objects_have_key(name.key));
+}
+END_TEST
+
+START_TEST(a_ticket_that_is_closed_keeps_nothing)
+{
+	CUmemGenericAllocationHandle own = make_shareable(GRANULE);
+	const struct object_name name = share(own, 1), none = {.key = {2}};
+	struct beacon beacon = {{0}};
+
+	for (int i = 0; i < 100; i++)
+		close(ticket_of(&name));
+	ck_assert(!objects_add_ticket(none.key, &beacon));
+	OK(objects_release(own));
+	ck_assert_uint_eq(last_gone, own);
+	check_stats(0, 0, 0);
+}
+END_TEST
+
+/* It is the same memory, which nobody else has any more. */
+START_TEST(an_import_of_its_own_takes_the_place_of_what_was_freed)
+{
+	CUmemGenericAllocationHandle own = make_shareable(GRANULE), other;
+	const struct object_name name = share(own, 1);
+	struct object_import none = {0};
+	CUdeviceptr there;
+
+	other = import(&name);
+	there = map(other, GRANULE);
+	write_word(there, 45);
+	OK(objects_release(own));
+	ck_assert_uint_eq(last_gone, own);
+	ck_assert(!objects_next_import(&none));
+	check_stats(GRANULE, GRANULE, 1);
+	ck_assert_uint_eq(pause_and_resume(), 1);
+	ck_assert_int_eq(share(other, 2).key[0], 1);
+	write_word(there, 46);
+	ck_assert_uint_eq(read_word(map(import(&name), GRANULE)), 46);
+	OK(objects_release_imports(NULL));
+	OK(objects_release(other));
+	OK(objects_unmap(there, GRANULE));
+	ck_assert_uint_eq(last_gone, other);
+	check_stats(0, 0, 0);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("objects");
@@ -443,6 +527,9 @@ int main(void)
 	tcase_add_test(tc, an_import_shows_the_same_bytes_and_is_not_carried);
 	tcase_add_test(tc, a_pause_gives_imports_back_and_a_resume_gets_the_new_memory);
 	tcase_add_test(tc, an_import_that_fails_leaves_nothing);
+	tcase_add_test(tc, a_ticket_keeps_what_the_program_has_freed);
+	tcase_add_test(tc, a_ticket_that_is_closed_keeps_nothing);
+	tcase_add_test(tc, an_import_of_its_own_takes_the_place_of_what_was_freed);
 	suite_add_tcase(s, tc);
 	return check_suite_run(s);
 }
