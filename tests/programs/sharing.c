@@ -441,28 +441,33 @@ static void order_after_all(unsigned long k)
 			CALL(cuStreamWaitEvent(NULL, events[r][k % nevents], 0));
 }
 
+static bool is_own(int fd)
+{
+	for (unsigned long r = 0; r < nranks; r++)
+		if (r != rank && sockets[rank][r] == fd)
+			return true;
+	return fd < 3;
+}
+
 /* As a daemon does that closes what it did not open. TSan would take it for a race. */
 static void close_all(void)
 {
-	bool own_socket;
-
-	for (int fd = 3; fd < 1024; fd++) {
-		own_socket = false;
-		for (unsigned long r = 0; r < nranks; r++)
-			own_socket |= r != rank && sockets[rank][r] == fd;
-		if (!own_socket)
+	for (int fd = 3; fd < 1024; fd++)
+		if (!is_own(fd))
 			syscall(SYS_close, fd);
-	}
 }
 
+/* Each in one step: another thread would take a descriptor that is free for a moment. */
 static void become_deaf(void)
 {
 	const struct rlimit limit = {256, 256};
 
-	close_all();
 	setrlimit(RLIMIT_NOFILE, &limit);
 	while (syscall(SYS_dup, 0) >= 0)
 		;
+	for (int fd = 3; fd < 1024; fd++)
+		if (!is_own(fd) && syscall(SYS_dup2, 0, fd) < 0)
+			syscall(SYS_close, fd);
 }
 
 static void prepare(void)
