@@ -52,11 +52,25 @@ void joint_ended(void)
 	leave(&now);
 }
 
+/* The job runs, or does so when it gets its turn. */
+static bool runs(const struct control_state *state)
+{
+	return !control_wants_paused(state) &&
+	       (state->rest == STATE_RUNNING || state->lease != LEASE_OURS);
+}
+
+/* True if it goes on to run, whatever becomes of the operation under way. */
+static bool is_undisturbed(const struct control_state *state)
+{
+	enum operation op = control_operation(state);
+
+	return runs(state) && op != OP_PAUSE && op != OP_RESUME && op != OP_YIELD && op != OP_FILL;
+}
+
 /* No resume begins for it: the job runs already, or when it gets its turn; or it does not resume. */
 static void settle_next(const struct control_state *state)
 {
-	if (!control_wants_paused(state) &&
-	    (state->rest == STATE_RUNNING || state->lease != LEASE_OURS)) {
+	if (runs(state)) {
 		pact_say(next, PACT_LEFT);
 		pact_close(next);
 		next = NULL;
@@ -67,7 +81,8 @@ static void settle_next(const struct control_state *state)
 
 void joint_look(const struct control_state *state)
 {
-	if (next && !state->joint)
+	/* Not only after that: a trim, say, may wait for kernels that wait for the others. */
+	if (next && (!state->joint || is_undisturbed(state)))
 		settle_next(state);
 	if (next)
 		pact_watch(next);
