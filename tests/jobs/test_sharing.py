@@ -374,6 +374,7 @@ def an_exporter_that_became_another_program_has_ended():
     job = started("--execs", 200, ranks=3)
     exporter = rows()[-1]["pid"]
     job.wait_steps(202)
+    until(lambda: os.readlink(f"/proc/{exporter}/exe").endswith("sleep"), 20, "it is another program")
     cudaw_ok("pause", "--release", "memory", "sharing")
     os.kill(exporter, signal.SIGKILL)
     cudaw_ok("resume", "sharing")
