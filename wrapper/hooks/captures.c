@@ -7,6 +7,7 @@
 #include "checkpoint/ledger/green.h"
 #include "checkpoint/ledger/queries.h"
 #include "vmem/translate.h"
+#include "wrapper/hooks/current.h"
 #include "wrapper/hooks/fence.h"
 #include "wrapper/hooks/pool_orders.h"
 #include "wrapper/real.h"
@@ -15,23 +16,10 @@
 
 #include <stddef.h>
 
-static CUstream per_thread(CUstream stream)
-{
-	return stream ? stream : CU_STREAM_PER_THREAD;
-}
-
-static CUcontext current(void)
-{
-	CUcontext ctx = NULL;
-
-	real.cuCtxGetCurrent(&ctx);
-	return ctx;
-}
-
 /* Before the driver begins a capture. NULL: no host memory for one more. */
 static struct capture *beginning(CUstream stream, bool into)
 {
-	CUcontext ctx = current();
+	CUcontext ctx = current_context();
 	struct capture *c;
 
 	fence_before_capture(green_owner(ctx));
@@ -104,7 +92,7 @@ CUresult hook_cuStreamBeginCaptureToGraph_ptsz(CUstream hStream, CUgraph hGraph,
 static bool ending(CUstream stream)
 {
 	orders_capture_ending();
-	return captures_remove(stream, current());
+	return captures_remove(stream, current_context());
 }
 
 /* The driver has refused to end it, or its stream. */
@@ -126,7 +114,7 @@ static CUresult captured(CUresult result, CUstream stream, const CUgraph *graph,
 
 	if (result && !real.cuStreamIsCapturing(stream, &status) &&
 	    status != CU_STREAM_CAPTURE_STATUS_NONE)
-		capture_lives(stream, current(), into);
+		capture_lives(stream, current_context(), into);
 	orders_capture_ended();
 	if (!result && !into && translate_is_on())
 		graphs_add(*graph);
@@ -158,7 +146,7 @@ static CUresult destroy(CUstream stream, CUresult (*in_driver)(CUstream))
 
 	if (captures_open(driver_table()) && real.cuStreamIsCapturing(stream, &status))
 		status = CU_STREAM_CAPTURE_STATUS_NONE;
-	into = captures_remove(stream, current());
+	into = captures_remove(stream, current_context());
 	queries_remove(QUERY_STREAM, stream);
 	windows_remove(stream);
 	o = orders_stream_ending(stream);

@@ -4,6 +4,14 @@
 
 #include <stddef.h>
 
+CUcontext current_context(void)
+{
+	CUcontext ctx = NULL;
+
+	real.cuCtxGetCurrent(&ctx);
+	return ctx;
+}
+
 CUresult current_enter(CUcontext ctx, bool *pushed)
 {
 	CUcontext current = NULL;

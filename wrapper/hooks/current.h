@@ -1,9 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef CUDAW_HOOKS_CURRENT_H
 #define CUDAW_HOOKS_CURRENT_H
-/* The current context of the calling thread, for a call of the driver on behalf of another one. */
+/*
+ * The current context of the calling thread, also for a call of the driver on behalf of another one; and its
+ * default stream.
+ */
 #include <cuda.h>
 #include <stdbool.h>
+
+/* NULL: there is none. */
+CUcontext current_context(void);
+
+/* The stream that @stream is for a function ..._ptsz(). */
+static inline CUstream per_thread(CUstream stream)
+{
+	return stream ? stream : CU_STREAM_PER_THREAD;
+}
 
 /* Make @ctx (NULL: any) current. *@pushed: current_leave() has to make the old one current again. */
 CUresult current_enter(CUcontext ctx, bool *pushed);

@@ -4,6 +4,7 @@
  * the arguments are checked as the driver checks them, and the advice is remembered. Nothing moves,
  * so a stream gets no work.
  */
+#include "wrapper/hooks/current.h"
 #include "wrapper/hooks/managed.h"
 #include "checkpoint/ledger/captures.h"
 #include "wrapper/hooks/memory.h"
@@ -17,11 +18,6 @@
 static bool ours(CUdeviceptr ptr)
 {
 	return managed_lookup(ptr, NULL);
-}
-
-static CUstream per_thread(CUstream stream)
-{
-	return stream ? stream : CU_STREAM_PER_THREAD;
 }
 
 /*

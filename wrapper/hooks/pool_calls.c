@@ -8,6 +8,7 @@
 #include "checkpoint/ledger/captures.h"
 #include "checkpoint/ledger/driver_memory.h"
 #include "vmem/vmem.h"
+#include "wrapper/hooks/current.h"
 #include "wrapper/hooks/driver_memory.h"
 #include "wrapper/hooks/fence.h"
 #include "wrapper/hooks/managed.h"
@@ -32,11 +33,6 @@ static CUresult add_ordered(CUresult result, const CUdeviceptr *ptr, size_t size
 	else if (!result)
 		driver_memory_add(DRIVER_MEMORY_POOL, *ptr, size);
 	return result;
-}
-
-static CUstream per_thread(CUstream stream)
-{
-	return stream ? stream : CU_STREAM_PER_THREAD;
 }
 
 CUresult hook_cuMemAllocAsync(CUdeviceptr *dptr, size_t bytesize, CUstream hStream)

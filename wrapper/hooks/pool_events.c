@@ -2,6 +2,7 @@
 #include "wrapper/hooks/pool_events.h"
 #include "common/forks.h"
 #include "vmem/context_gone.h"
+#include "wrapper/hooks/current.h"
 #include "wrapper/hooks/pool_orders.h"
 #include "wrapper/real.h"
 
@@ -104,14 +105,6 @@ static bool orders_are_known(void)
 	return __builtin_expect(__atomic_load_n(&orders_any, __ATOMIC_RELAXED), 0);
 }
 
-static CUcontext current(void)
-{
-	CUcontext ctx = NULL;
-
-	real.cuCtxGetCurrent(&ctx);
-	return ctx;
-}
-
 /* True if no capture has been open since @captures have begun, so that a call had its effect on the stream. */
 static bool uncaptured(uint64_t captures)
 {
@@ -135,7 +128,7 @@ static void record_begins(struct record *r, CUevent handle, CUstream stream)
 	r->number = 0;
 	if (!orders_are_known())
 		return;
-	key = order_key(stream, current());
+	key = order_key(stream, current_context());
 	r->captures = orders_captures();
 	r->clock.count = 0;
 	pthread_mutex_lock(&pools_lock);
@@ -209,7 +202,7 @@ static CUresult wait_ended(const struct wait *w, CUevent handle, CUstream stream
 
 	if (!w->record || result || !uncaptured(w->captures))
 		return result;
-	ctx = current();
+	ctx = current_context();
 	key = order_key(stream, ctx);
 	pthread_mutex_lock(&pools_lock);
 	o = order_find(&key);
@@ -224,11 +217,6 @@ static CUresult wait_ended(const struct wait *w, CUevent handle, CUstream stream
 		order_follow(o, &w->clock);
 	pthread_mutex_unlock(&pools_lock);
 	return result;
-}
-
-static CUstream per_thread(CUstream stream)
-{
-	return stream ? stream : CU_STREAM_PER_THREAD;
 }
 
 CUresult hook_cuEventRecord(CUevent hEvent, CUstream hStream)
