@@ -97,7 +97,7 @@ def a_snapshot_names_them():
 
 
 main(*shared("objects.py", STEPS=120 if SANITIZED else 100, STEP_MS=3, STILL=0.04, CHUNK_MIB=4,
-             LEAST=LEAST, HELD_MIB=128 if SANITIZED else 1024, PAUSES=5 if SANITIZED else 10),
+             LEAST=LEAST, HELD_MIB=128, PAUSES=5),
      threads_change_mappings_between_pauses, exported_objects_stay_with_the_driver,
      memory_of_a_gpu_without_a_context, a_snapshot_names_them, released_handles_are_refused,
      none_of_it_is_counted_as_the_drivers)

@@ -14,7 +14,7 @@ from simlib import (HELD, SCRATCH, errors_of_cudaw, gpus_used, held_back, hold, 
 from gpulib import (CUDAW, PATIENCE, RUNTIME_DIR, Job, base_environment, check, cudaw, cudaw_ok, equal, hog,
                     jobs, main, proc_status, seeded, until)
 
-OBJECTS, MIB = 4, 2
+OBJECTS, MIB = 2, 2
 IDLE = (["running"] * 2, ["paused"] * 2)
 MANY = 60000        # lines that a pipe holds
 
