@@ -381,6 +381,8 @@ $(O)/tests/guests/libs/%.so: tests/guests/libs/%.c | $(O)/.deps
 	@mkdir -p $(@D)
 	$(Q)$(CC) -std=gnu11 -D_GNU_SOURCE -I$(CUDA_HOME)/include $(CFLAGS) $(WARN) -fPIC -shared $< -o $@
 
+$(O)/tests/guests/libs/opener.so: private CFLAGS += -Wl,-rpath,'$$ORIGIN/beside' -Wl,--enable-new-dtags
+
 $(O)/tests/guests/programs/%-go: tests/guests/programs/%.go
 	$(call say,GO,$@)
 	@mkdir -p $(@D)

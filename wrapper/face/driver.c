@@ -10,6 +10,7 @@
 #include "vmem/translate.h"
 #include "vmem/vmem.h"
 #include "common/find.h"
+#include "common/find_file.h"
 #include "wrapper/translated/graphs.h"
 #include "wrapper/face/modes.h"
 #include "wrapper/trace/trace_calls.h"
@@ -18,6 +19,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <limits.h>
+#include <link.h>
 #include <pthread.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -44,6 +46,7 @@ struct binding {
 	struct cuda_driver table;
 	const char *missing; /* in the table, or NULL */
 	bool have_driver, traced;
+	bool relays; /* the found functions are those of the process's first face */
 	unsigned int modes;
 };
 static struct binding binding;
@@ -89,6 +92,24 @@ static void *stand_in(const char *name, bool have_driver)
 	if (have_driver)
 		return (void *)not_in_driver;
 	return strncmp(name, "cuGetError", 10) ? (void *)no_driver : (void *)no_driver_text;
+}
+
+/*
+ * The first face of the process, if that is not this one: dlmopen() has loaded this one into a namespace of its
+ * own, or it comes from another file than the first. A process has one gate, one control thread and one account
+ * of its memory, so all calls go to the first. NULL: this is it.
+ */
+static void *first_face(void)
+{
+	struct link_map *here, *first;
+	Dl_info info;
+
+	if (!dladdr1(libcuda_targets, &info, (void **)&here, RTLD_DL_LINKMAP))
+		return NULL;
+	first = dlmopen(LM_ID_BASE, FIND_DRIVER, RTLD_NOW | RTLD_NOLOAD);
+	if (!first || first == here || find_file_state(first->l_name, FIND_DRIVER) != FIND_FACE)
+		return NULL;
+	return first;
 }
 
 /* Threads that bind at once fail alike: report it once. */
@@ -166,6 +187,11 @@ static int start_translation(const char *why)
 static void bind_here(void)
 {
 	binding = *binding_here;
+	for (size_t i = 0; binding.relays && i < NEXPORTS; i++)
+		tramp_set(&libcuda_targets[i],
+			  binding.found[i] ? binding.found[i] : (void *)not_in_driver);
+	if (binding.relays)
+		return;
 	binding.modes = modes_read();
 	if (!binding.missing && ((binding.modes & MODE_TRANSLATED && start_translation("")) ||
 				 vmem_init(&binding.table)))
@@ -189,10 +215,11 @@ static void bind_here(void)
 void libcuda_bind(void)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
-	void *lib = open_driver();
-	struct binding here = {.missing = "all", .have_driver = lib, .traced = trace_is_wanted()};
+	void *first = first_face(), *lib = first ? first : open_driver();
+	struct binding here = {
+		.missing = "all", .have_driver = lib, .traced = trace_is_wanted(), .relays = first};
 
-	if (lib && !cuda_driver_fill(&here.table, lib, &here.missing))
+	if (!first && lib && !cuda_driver_fill(&here.table, lib, &here.missing))
 		here.missing = NULL;
 	for (size_t i = 0; i < NEXPORTS; i++)
 		here.found[i] = lib ? dlsym(lib, names[i]) : NULL;
@@ -259,6 +286,8 @@ CUresult hook_cuGetProcAddress(const char *symbol, void **pfn, int cudaVersion, 
 
 __attribute__((constructor)) static void on_load(void)
 {
+	if (first_face())
+		return;
 	forks_watch();
 	signals_init();
 }
