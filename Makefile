@@ -48,8 +48,9 @@ RUNTIMES := 13 12 11.0
 
 DRIVER_FACE   := $(LIBDIR)/libcuda.so.1
 RUNTIME_FACES := $(RUNTIMES:%=$(LIBDIR)/libcudart.so.%)
-# For programs that open libcuda.so; "cudaw run" uses the second.
-FACE_LINKS    := $(LIBDIR)/libcuda.so $(LIBDIR)/link/libcuda.so
+# For programs that open libcuda.so, with LD_LIBRARY_PATH alone.
+FACE_LINK     := $(LIBDIR)/libcuda.so
+AUDITOR       := $(LIBDIR)/cudaw-audit.so
 FREEMEM       := $(LIBDIR)/cudaw-freemem
 COMMAND       := $(O)/bin/cudaw
 DAEMON        := $(O)/bin/cudawd
@@ -66,7 +67,7 @@ SNAPSHOT := $(OBJ)/checkpoint/snapshot.a
 TOOLS    := $(OBJ)/tools.a
 # The order in which a linker needs them.
 CORE     := $(SNAPSHOT) $(KPARAMS) $(COMMON)
-DRIVER_OBJS  := $(filter-out %_main.o %/runtime.o $(OBJ)/checkpoint/snapshot/%,$(call c_objects,vmem/*.c checkpoint/*/*.c wrapper/*/*.c)) \
+DRIVER_OBJS  := $(filter-out %_main.o %/runtime.o $(OBJ)/wrapper/audit/% $(OBJ)/checkpoint/snapshot/%,$(call c_objects,vmem/*.c checkpoint/*/*.c wrapper/*/*.c)) \
 		$(OBJ)/gen/calls.o $(OBJ)/gen/trace_calls.o
 SIM_OBJS     := $(call c_objects,$(filter-out tests/sim/simsmi.c tests/sim/test_%,$(wildcard tests/sim/*.c)))
 
@@ -119,7 +120,7 @@ GUESTS := $(patsubst %.c,$(O)/%,$(wildcard tests/guests/programs/*.c)) \
 .SECONDARY:
 
 ## all: build the faces, the command, the daemon and the simulated driver (the default)
-all: $(DRIVER_FACE) $(FACE_LINKS) $(FREEMEM) $(RUNTIME_FACES) $(COMMAND) $(DAEMON) $(SIM) $(SIMSMI)
+all: $(DRIVER_FACE) $(FACE_LINK) $(AUDITOR) $(FREEMEM) $(RUNTIME_FACES) $(COMMAND) $(DAEMON) $(SIM) $(SIMSMI)
 
 ## programs: build the test programs too, those with GPU code included (needs nvcc)
 programs: all $(SETTINGS_PAGE) $(UNIT_TESTS) $(MKSNAPSHOT) $(C_PROGRAMS) $(PRELOADS) $(GUESTS) $(CU_PROGRAMS) $(BENCH_DISK) $(BENCH_TOUCH)
@@ -203,10 +204,21 @@ $(DRIVER_FACE): $(DRIVER_OBJS) $(GEN)/libcuda.S $(CORE)
 	@mkdir -p $(@D)
 	$(Q)$(LINK_FACE) -Wl,-soname,libcuda.so.1 -Wl,--version-script,$(GEN)/libcuda.map $^ $(CORE_LIBS) -ldl -o $@
 
-$(FACE_LINKS): $(DRIVER_FACE)
+$(FACE_LINK): $(DRIVER_FACE)
 	$(call say,LN,$@)
-	@mkdir -p $(@D)
 	$(Q)ln -srf $< $@
+
+# It has no libc (wrapper/audit/audit.c), so that nothing may be called that a compiler brings along.
+$(OBJ)/audit/%.o: %.c | $(O)/.deps
+	$(call say,CC,$@)
+	@mkdir -p $(@D)
+	$(Q)$(filter-out $(SANFLAGS),$(COMPILE)) -ffreestanding -fno-stack-protector -fno-tree-loop-distribute-patterns \
+		-U_FORTIFY_SOURCE -c $< -o $@
+
+$(AUDITOR): $(addprefix $(OBJ)/audit/,wrapper/audit/audit.o wrapper/audit/syscalls.o common/find_file.o)
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) -shared -nostdlib $(CFLAGS) $(LDFLAGS) -Wl,-z,relro -Wl,-z,now -Wl,-z,defs -Wl,--build-id $^ -o $@
 
 $(FREEMEM): $(call c_objects,checkpoint/release/freemem_main.c) $(COMMON)
 	$(call say,LD,$@)
@@ -540,7 +552,7 @@ check-abi: all
 
 ## check-glibc: check that what is installed needs no glibc later than 2.34
 check-glibc: all
-	$(Q)tests/check-glibc $(DRIVER_FACE) $(RUNTIME_FACES) $(FREEMEM) $(COMMAND) $(DAEMON)
+	$(Q)tests/check-glibc $(DRIVER_FACE) $(AUDITOR) $(RUNTIME_FACES) $(FREEMEM) $(COMMAND) $(DAEMON)
 
 ## check-format: fail where clang-format would change a file
 check-format:
@@ -644,10 +656,8 @@ endif
 install: all
 	install -d $(INSTALLED)/bin $(INSTALLED)/lib/cudaw-$(VERSION) $(INSTALLED)/share/man/man1
 	install -m 755 $(COMMAND) $(DAEMON) $(INSTALLED)/bin/
-	install -m 755 $(DRIVER_FACE) $(FREEMEM) $(RUNTIME_FACES) $(INSTALLED)/lib/cudaw-$(VERSION)/
-	install -d $(INSTALLED)/lib/cudaw-$(VERSION)/link
-	cp -P $(LIBDIR)/libcuda.so $(INSTALLED)/lib/cudaw-$(VERSION)/
-	cp -P $(LIBDIR)/link/libcuda.so $(INSTALLED)/lib/cudaw-$(VERSION)/link/
+	install -m 755 $(DRIVER_FACE) $(AUDITOR) $(FREEMEM) $(RUNTIME_FACES) $(INSTALLED)/lib/cudaw-$(VERSION)/
+	cp -P $(FACE_LINK) $(INSTALLED)/lib/cudaw-$(VERSION)/
 	install -m 644 tools/cudaw.1 $(INSTALLED)/share/man/man1/cudaw.1
 	install -d $(INSTALLED)/share/doc/cudaw
 	install -m 644 $(PAGES) $(INSTALLED)/share/doc/cudaw/
@@ -655,10 +665,9 @@ install: all
 ## uninstall: remove what install put there. PREFIX= DESTDIR=
 uninstall:
 	rm -f $(INSTALLED)/bin/cudaw $(INSTALLED)/bin/cudawd $(INSTALLED)/share/man/man1/cudaw.1
-	rm -f $(patsubst $(LIBDIR)/%,$(INSTALLED)/lib/cudaw-$(VERSION)/%,$(DRIVER_FACE) $(FACE_LINKS) $(FREEMEM) $(RUNTIME_FACES))
+	rm -f $(patsubst $(LIBDIR)/%,$(INSTALLED)/lib/cudaw-$(VERSION)/%,$(DRIVER_FACE) $(FACE_LINK) $(AUDITOR) $(FREEMEM) $(RUNTIME_FACES))
 	rm -f $(PAGES:docs/%=$(INSTALLED)/share/doc/cudaw/%)
 	-test ! -d $(INSTALLED)/share/doc/cudaw || rmdir $(INSTALLED)/share/doc/cudaw
-	-test ! -d $(INSTALLED)/lib/cudaw-$(VERSION)/link || rmdir $(INSTALLED)/lib/cudaw-$(VERSION)/link
 	-test ! -d $(INSTALLED)/lib/cudaw-$(VERSION) || rmdir $(INSTALLED)/lib/cudaw-$(VERSION)
 
 ## clean: remove everything that was built

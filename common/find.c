@@ -6,6 +6,7 @@
 #include "common/find_file.h"
 #include "common/find_loaded.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <glob.h>
 #include <limits.h>
@@ -341,6 +342,15 @@ static int find_real(const char *soname, char *path, size_t size)
 int find_real_driver(char *path, size_t size)
 {
 	return find_real(FIND_DRIVER, path, size);
+}
+
+void *find_open_driver(const char *path)
+{
+	char name[sizeof(FIND_ITSELF) + PATH_MAX];
+
+	/* An absolute path, so that the loader does not match it with a face's soname. */
+	snprintf(name, sizeof(name), FIND_ITSELF "%s", path);
+	return dlopen(name, RTLD_NOW | RTLD_LOCAL);
 }
 
 int find_real_runtime(const char *soname, char *path, size_t size)

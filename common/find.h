@@ -32,6 +32,13 @@
 
 #define FIND_DRIVER "libcuda.so.1"
 
+/*
+ * Under "cudaw run" the loader gives our face to everybody who opens a driver, by whatever path
+ * (wrapper/audit/audit.c). This before its absolute path asks for the driver itself, and alone for the
+ * driver that the program was the first to ask for.
+ */
+#define FIND_ITSELF "/./././."
+
 enum find_state {
 	FIND_REAL,
 	FIND_ABSENT,
@@ -52,6 +59,12 @@ struct find_place {
  */
 int find_real_driver(char *path, size_t size);
 int find_real_runtime(const char *soname, char *path, size_t size);
+
+/*
+ * dlopen() the real driver at @path, as find_real_driver() has it, or with "" the one that the program was the
+ * first to ask for by another name than FIND_DRIVER, under "cudaw run". NULL: dlerror() says why.
+ */
+void *find_open_driver(const char *path);
 
 /*
  * Call @visit for every candidate for @soname, in order, until it returns non-zero. Returns its

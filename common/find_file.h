@@ -14,4 +14,10 @@ bool find_is_runtime(const char *soname);
 /* Read the file at @path, a candidate for @soname. Never waits, whatever kind of file it is. */
 enum find_state find_file_state(const char *path, const char *soname);
 
+/*
+ * True if the file at @path is a driver, real or a face, by its DT_SONAME: its name may be any. The auditor
+ * asks this about each library that the program loads (wrapper/audit/audit.c): it takes little of the stack.
+ */
+bool find_file_is_driver(const char *path);
+
 #endif

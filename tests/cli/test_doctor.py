@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 
-from clilib import Directory, Skip, cudaw, equal, contains, installed_copy, main, scratch
+from clilib import FACES, Directory, Skip, cudaw, equal, contains, installed_copy, main, scratch
 
 # Behaves by preprocessor symbols. It has no function that makes a context: the doctor needs none.
 DRIVER = r"""
@@ -173,16 +173,15 @@ def test_runtime_directory():
 def test_libraries_missing():
     command = installed_copy(scratch(), faces=False)
     checks, report = doctor(driver(), 6, command=command)
-    contains(checks["cudaw's libraries"]["because"], "these are missing: libcuda.so.1 libcudart.so.13")
+    contains(checks["cudaw's libraries"]["because"], "these are missing: libcuda.so.1 cudaw-audit.so libcudart.so.13")
     contains(report["summary"], "'cudaw run' cannot start programs.")
     directory = os.path.dirname(os.path.dirname(command))
     shutil.rmtree(directory)
     command = installed_copy(directory)
-    for root, _, files in os.walk(directory):
-        if "libcudart.so.13" in files:
-            os.remove(os.path.join(root, "libcudart.so.13"))
-    checks, _ = doctor(driver(), 0, command=command)
-    equal(checks["cudaw's libraries"]["verdict"], "warn")
+    for name, code, verdict in ("libcudart.so.13", 0, "warn"), ("cudaw-audit.so", 6, "no"):
+        os.remove(os.path.join(directory, "lib", os.path.basename(FACES), name))
+        checks, _ = doctor(driver(), code, command=command)
+        equal(checks["cudaw's libraries"]["verdict"], verdict)
 
 
 def test_installed_where_nothing_can_be_preloaded_from():

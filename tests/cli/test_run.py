@@ -14,6 +14,7 @@ from clilib import (CUDAW, FACES, LIMIT_S, Skip, contains, cudaw, equal, install
                     scratch)
 
 FACE = os.path.join(FACES, "libcuda.so.1")
+AUDITOR = os.path.join(FACES, "cudaw-audit.so")
 PRINT = [sys.executable, "-c",
          "import os; print('\\n'.join(f'{k}={v}' for k, v in os.environ.items()))"]
 
@@ -59,9 +60,21 @@ def test_a_program_that_opens_the_unversioned_name_gets_it():
     program = "import ctypes; ctypes.CDLL('libcuda.so'); print(open('/proc/self/maps').read())"
     maps = cudaw("run", sys.executable, "-c", program)
     equal({line.split()[-1] for line in maps.out.splitlines() if "libcuda.so" in line}, {os.path.realpath(FACE)})
-    link = os.path.join(os.path.dirname(FACE), "link")
-    for old, new in (None, link), ("", link), ("/a:/b", f"{link}:/a:/b"):
-        equal(environment(env={"LD_LIBRARY_PATH": old})["LD_LIBRARY_PATH"], new)
+
+
+def test_keeps_who_audits():
+    for old, new in (None, AUDITOR), ("", AUDITOR), ("/a:/b", f"{AUDITOR}:/a:/b"):
+        # The loader says that it has no /a.
+        result = cudaw("run", "cat", "/proc/self/environ", env={"LD_AUDIT": old})
+        equal([value for value in result.out.split("\0") if value.startswith("LD_AUDIT=")], [f"LD_AUDIT={new}"])
+
+
+def test_room_for_static_tls():
+    """Which libraries of a program take, under an auditor, from a reserve that is small."""
+    ours = "glibc.rtld.optional_static_tls=4096"
+    other, same = "glibc.malloc.perturb=0", "glibc.rtld.optional_static_tls=1024"
+    for old, new in (None, ours), ("", ours), (other, f"{other}:{ours}"), (same, same):
+        equal(environment(env={"GLIBC_TUNABLES": old})["GLIBC_TUNABLES"], new)
 
 
 def test_wrong_settings_are_said_at_once():
@@ -227,6 +240,11 @@ def test_library_missing():
     equal(result.code, 125)
     contains(result.err, f"{prefix}/lib/cudaw-")
     contains(result.err, "libcuda.so.1: No such file or directory")
+    command = installed_copy(os.path.join(prefix, "other"))
+    os.remove(os.path.join(prefix, "other", "lib", os.path.basename(FACES), "cudaw-audit.so"))
+    result = cudaw("run", "true", command=command)
+    equal(result.code, 125)
+    contains(result.err, "cudaw-audit.so: No such file or directory")
 
 
 def test_library_is_found_from_a_link_to_the_command():

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A process has one core of cudaw, however it opens the driver."""
+"""
+Under "cudaw run" each way of dlopen() to the driver leads to cudaw, and no other dlopen() changes.
+"""
 import os
 import shutil
 import subprocess
@@ -8,18 +10,40 @@ import sys
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-from harness import BUILD, CUDAW, PATIENCE, equal, faces, main  # noqa: E402
-import simlib  # noqa: E402, F401 pylint: disable=unused-import
+from harness import BUILD, CUDAW, PATIENCE, check, equal, faces, main  # noqa: E402
+from simlib import SIM_DIR  # noqa: E402
 from gpulib import SCRATCH, base_environment  # noqa: E402
 
 OPENING = os.path.join(BUILD, "tests", "guests", "programs", "opening")
 OPENER = os.path.join(BUILD, "tests", "guests", "libs", "opener.so")
+DEEP = os.path.join(BUILD, "tests", "guests", "libs", "deep.so")
 OURS = "a driver, 1 control threads\n"
+WAYS = ("now", "deepbind", "global", "noload", "library", "deep-library", "exec")
+
+
+def machine():
+    """A machine's directories of libraries, with a driver, and links to it from another one; the first."""
+    directory = os.path.join(SCRATCH, "machine")
+    if not os.path.exists(directory):
+        os.makedirs(f"{directory}/lib/beside")
+        os.makedirs(f"{directory}/other")
+        shutil.copy(os.path.join(SIM_DIR, "libcuda.so.1"), f"{directory}/lib/libcuda.so.580.159.04")
+        for link, to in (("lib/libcuda.so.1", "libcuda.so.580.159.04"), ("lib/libcuda.so", "libcuda.so.1"),
+                         ("lib/libmine.so", "libcuda.so.580.159.04"), ("other/libcuda.so", "../lib/libcuda.so.1"),
+                         ("other/gpu", "../lib/libcuda.so.580.159.04")):
+            os.symlink(to, f"{directory}/{link}")
+        shutil.copy(OPENER, f"{directory}/lib/opener.so")
+        shutil.copy(DEEP, f"{directory}/lib/beside/libnear.so")
+        shutil.copy(DEEP, f"{directory}/lib/libfar.so")
+        with open(f"{directory}/lib/libtext.so", "w", encoding="ascii") as file:
+            file.write("this is no library")
+    return directory
 
 
 def run(*command, cudaw=True, **env):
-    """What a command prints."""
-    environment = {**base_environment(), "TEST_LIBRARY": OPENER, **env}
+    """What a command prints, on this machine and under cudaw."""
+    environment = {**base_environment(), "LD_LIBRARY_PATH": f"{machine()}/lib",
+                   "TEST_LIBRARY": f"{machine()}/lib/opener.so", **env}
     environment = {name: value for name, value in environment.items() if value is not None}
     done = subprocess.run([CUDAW, "run", *command] if cudaw else command, env=environment, text=True,
                           capture_output=True, timeout=15 * PATIENCE, check=False)
@@ -30,16 +54,132 @@ def opening(*words, **options):
     return run(OPENING, *words, **options)
 
 
+def names_of_the_driver():
+    lib, other = f"{machine()}/lib", f"{machine()}/other"
+    return ("libcuda.so.1", "libcuda.so", "libcuda.so.580.159.04", "libmine.so", f"{lib}/libcuda.so.1",
+            f"{lib}/libcuda.so", f"{lib}/libcuda.so.580.159.04", f"{other}/libcuda.so", f"{other}/gpu",
+            f"{other}/../lib/libmine.so")
+
+
+def each_name_of_the_driver_leads_to_cudaw():
+    for name in names_of_the_driver():
+        equal((name, opening("now", name)), (name, OURS))
+
+
+def each_way_to_the_driver_leads_to_cudaw():
+    for way in WAYS:
+        equal((way, opening(way, f"{machine()}/lib/libcuda.so.580.159.04")), (way, OURS))
+    for way in ("deepbind", "deep-library", "namespace"):
+        equal((way, opening(way, "libcuda.so.580.159.04")), (way, OURS))
+
+
+def link_library(path, soname, *words):
+    empty = ["cc", "-shared", "-x", "c", "/dev/null", "-x", "none", f"-Wl,-soname,{soname}", "-o", path]
+    subprocess.run([*empty, *words], check=True)
+
+
+def link_library_that_needs(path, soname, needed):
+    """Another one, by its path, as the linker writes it where that one has no DT_SONAME."""
+    link_library(f"{SCRATCH}/needed.so", needed)
+    link_library(path, soname, "-Wl,--no-as-needed", f"{SCRATCH}/needed.so")
+
+
+def a_library_that_needs_a_path_of_the_driver_gets_cudaw():
+    link_library_that_needs(f"{machine()}/lib/libneeds.so", "libneeds.so", f"{machine()}/lib/libmine.so")
+    equal(opening("now", f"{machine()}/lib/libneeds.so"), OURS)
+
+
+def driver_in_two_files():
+    """As in WSL: the first one loads the second, by its path."""
+    directory = f"{machine()}/wsl"
+    if not os.path.exists(directory):
+        os.mkdir(directory)
+        shutil.copy(os.path.join(SIM_DIR, "libcuda.so.1"), f"{directory}/libcuda.so.1.1")
+        link_library_that_needs(f"{directory}/libcuda.so.1", "libcuda.so.1", f"{directory}/libcuda.so.1.1")
+    return f"{directory}/libcuda.so.1"
+
+
+def a_driver_loads_its_other_file():
+    path = driver_in_two_files()
+    equal(opening("now", path, CUDAW_REAL_LIBCUDA=None), OURS)
+    equal(opening("now", "libcuda.so.1", CUDAW_REAL_LIBCUDA=path), OURS)
+
+
+def the_driver_of_the_path_is_used():
+    """With no other one on the machine that cudaw could find, and none named."""
+    path = f"{machine()}/lib/libcuda.so.580.159.04"
+    equal(opening("now", path, LD_LIBRARY_PATH=None, CUDAW_REAL_LIBCUDA=None), OURS)
+    log = opening("now", path, LD_LIBRARY_PATH=None, CUDAW_REAL_LIBCUDA=None, CUDAW_LOG="info")
+    check(f"the real driver is {path}\n" in log, log)
+    # The user's choice comes first.
+    chosen = os.path.join(SIM_DIR, "libcuda.so.1")
+    log = opening("now", path, CUDAW_REAL_LIBCUDA=chosen, CUDAW_LOG="info")
+    check(f"the real driver is {chosen}\n" in log, log)
+    # The toolkit's, for linkers, is none.
+    os.mkdir(f"{machine()}/stubs")
+    link_library(f"{machine()}/stubs/libcuda.so", "libcuda.so.1")
+    equal(opening("now", f"{machine()}/stubs/libcuda.so", CUDAW_REAL_LIBCUDA=None), OURS)
+
+
 def a_namespace_has_no_core_of_its_own():
     """Two of them, and the program itself: one control thread."""
-    equal(opening("namespace", "libcuda.so.1", "libcuda.so.1", LD_LIBRARY_PATH=faces()), 2 * OURS)
+    for name in ("libcuda.so.1", "libcuda.so"):
+        equal(opening("namespace", name, name), 2 * OURS)
 
 
 def a_second_face_has_no_core_of_its_own():
     """One of another installation, with "cudaw run" and with LD_LIBRARY_PATH alone."""
     copy = shutil.copy(f"{faces()}/libcuda.so.1", f"{SCRATCH}/copy")
-    for under in (True, False):
-        equal(opening("now", "libcuda.so.1", copy, cudaw=under, LD_LIBRARY_PATH=faces()), 2 * OURS)
+    for way in ("now", "namespace"):
+        equal((way, opening(way, "libcuda.so.1", copy)), (way, 2 * OURS))
+    equal(opening("now", "libcuda.so.1", copy, cudaw=False, LD_LIBRARY_PATH=faces()), 2 * OURS)
 
 
-main(a_namespace_has_no_core_of_its_own, a_second_face_has_no_core_of_its_own)
+def no_other_dlopen_changes():
+    """Plain names and paths, its libraries' RUNPATH and $ORIGIN, flags, errors, namespaces: as natively."""
+    lib = f"{machine()}/lib"
+    other = f"{machine()}/other"
+    os.symlink("../lib/libfar.so", f"{other}/libcuda.so.9")    # a name like the driver's
+    for words in [
+            ("now", "libfar.so", "libfar.so", f"{lib}/libfar.so", f"{other}/../lib/libfar.so"),
+            ("now", "libnear.so", "$ORIGIN/libfar.so", "libabsent.so", f"{lib}/libabsent.so", "libcuda.so.2",
+             f"{lib}/libcuda.so.2", f"{lib}/libtext.so", "libtext.so", lib, "/dev/zero"),
+            ("now", f"{other}/libcuda.so.9", "libcuda.so.580"),
+            ("library", "libnear.so", "libfar.so", "$ORIGIN/libfar.so", "$ORIGIN/beside/libnear.so",
+             "libabsent.so", "$ORIGIN/libabsent.so"),
+            ("deep-library", "libnear.so", "$ORIGIN/libfar.so", "libabsent.so"),
+            ("noload", "libfar.so", "libc.so.6", f"{lib}/libfar.so", "libabsent.so"),
+            ("global", "libfar.so"), ("deepbind", "libfar.so", "libnear.so"),
+            ("namespace", "libfar.so", "libnear.so", f"{lib}/libfar.so", f"{lib}/opener.so", "libabsent.so"),
+            ("base", "libfar.so", f"{lib}/libfar.so")]:
+        native = opening(*words, cudaw=False)
+        equal((words, opening(*words)), (words, native))
+    check("beside/libnear.so" in opening("library", "libnear.so"), "the library's DT_RUNPATH leads nowhere")
+
+
+def a_program_that_is_its_own_auditor_stays_it():
+    source, auditor = f"{SCRATCH}/auditor.c", f"{SCRATCH}/auditor.so"
+    with open(source, "w", encoding="ascii") as file:
+        file.write("#include <string.h>\n"
+                   "unsigned int la_version(unsigned int v) { return v; }\n"
+                   "char *la_objsearch(const char *name, void *cookie, unsigned int flag)\n"
+                   '{ return strcmp(name, "libwish.so") ? (char *)name : "libfar.so"; }\n')
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", auditor, source], check=True)
+    native = opening("now", "libwish.so", cudaw=False, LD_AUDIT=auditor)
+    check("lib/libfar.so" in native, native)
+    equal(opening("now", "libwish.so", LD_AUDIT=auditor), native)
+    equal(opening("now", f"{machine()}/lib/libmine.so", LD_AUDIT=auditor), OURS)
+
+
+def commands_that_a_job_starts_see_the_driver():
+    """cudaw doctor opens the driver itself, also where it runs under cudaw."""
+    lines = [[line for line in run(CUDAW, "doctor", cudaw=under).splitlines() if SIM_DIR in line]
+             for under in (False, True)]
+    check(lines[0], "doctor does not name the driver")
+    equal(lines[1], lines[0])
+
+
+main(each_name_of_the_driver_leads_to_cudaw, each_way_to_the_driver_leads_to_cudaw,
+     a_library_that_needs_a_path_of_the_driver_gets_cudaw, a_driver_loads_its_other_file, the_driver_of_the_path_is_used,
+     a_namespace_has_no_core_of_its_own, a_second_face_has_no_core_of_its_own, no_other_dlopen_changes,
+     a_program_that_is_its_own_auditor_stays_it, commands_that_a_job_starts_see_the_driver)

@@ -174,21 +174,22 @@ static void check_checkpoint(struct report *report)
 
 static void check_faces(struct report *report)
 {
-	static const char *const faces[] = {"libcuda.so.1", "libcudart.so.13", "libcudart.so.12",
-					    "libcudart.so.11.0"};
+	/* The first two are those of "cudaw run". */
+	static const char *const faces[] = {"libcuda.so.1", "cudaw-audit.so", "libcudart.so.13",
+					    "libcudart.so.12", "libcudart.so.11.0"};
 	char directory[PATH_MAX - 32] = "", path[PATH_MAX], missing[128] = "";
 	struct finding *finding;
-	bool driver = false;
+	bool driver = true;
 	const char *why;
 
 	faces_directory(directory, sizeof(directory));
 	for (size_t i = 0; i < sizeof(faces) / sizeof(faces[0]); i++) {
 		snprintf(path, sizeof(path), "%s/%s", directory, faces[i]);
 		if (access(path, R_OK) == 0)
-			driver |= i == 0;
-		else
-			snprintf(missing + strlen(missing), sizeof(missing) - strlen(missing),
-				 " %s", faces[i]);
+			continue;
+		driver &= i > 1;
+		snprintf(missing + strlen(missing), sizeof(missing) - strlen(missing), " %s",
+			 faces[i]);
 	}
 	finding = add(report, "cudaw's libraries", "%s", directory);
 	if (missing[0])

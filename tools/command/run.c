@@ -113,13 +113,12 @@ static void warn_if_not_loadable(const char *cmd)
 			 why);
 }
 
-/* Put @first before the other paths of the variable @name. Returns an exit code, 0 for success. */
-static int prepend(const char *name, const char *first)
+/* Set the variable @name to both lists, of which one may be empty. Returns an exit code, 0 for success. */
+static int set_joined(const char *name, const char *first, const char *second)
 {
-	const char *old = getenv(name);
 	char *value;
 
-	if (asprintf(&value, "%s%s%s", first, old && *old ? ":" : "", old ? old : "") < 0) {
+	if (asprintf(&value, "%s%s%s", first, *first && *second ? ":" : "", second) < 0) {
 		complain("out of memory");
 		return EXIT_NO_FACE;
 	}
@@ -128,34 +127,59 @@ static int prepend(const char *name, const char *first)
 	return 0;
 }
 
+static const char *variable(const char *name)
+{
+	const char *value = getenv(name);
+
+	return value ? value : "";
+}
+
 /*
- * Put our driver face first in LD_PRELOAD. A program that opens libcuda.so (Numba) would get another file:
- * first in LD_LIBRARY_PATH is a directory with a link to the face that has this name. Returns an exit code, 0
- * for success.
+ * With an auditor the loader sets the size of the static TLS before it loads the program's libraries. Those that
+ * need some must then find it in the reserve for later ones, in which libjemalloc, for one, has no room. The
+ * reserve comes out of each thread's stack, which may be as small as 16 KiB.
+ */
+#define STATIC_TLS "glibc.rtld.optional_static_tls="
+
+static int reserve_tls(void)
+{
+	const char *old = variable("GLIBC_TUNABLES");
+
+	return strstr(old, STATIC_TLS) ? 0 : set_joined("GLIBC_TUNABLES", old, STATIC_TLS "4096");
+}
+
+/*
+ * Let the loader put our driver face into the program before other libraries (LD_PRELOAD), and give it to who
+ * opens the driver by another name than libcuda.so.1 (LD_AUDIT). Returns an exit code, 0 for success.
  */
 static int preload_face(void)
 {
+	static const char *const files[] = {"libcuda.so.1", "cudaw-audit.so"};
+	char directory[PATH_MAX - 32], paths[2][PATH_MAX];
+	int code, err = faces_directory(directory, sizeof(directory));
 	const char *why;
-	char face[PATH_MAX], link[PATH_MAX];
-	int code, err = faces_directory(face, sizeof(face) - strlen("/libcuda.so.1"));
 
 	if (err) {
 		complain("cannot find where cudaw is installed: %s", strerror(-err));
 		return EXIT_NO_FACE;
 	}
-	strcat(strcpy(link, face), "/link");
-	strcat(face, "/libcuda.so.1");
-	if (access(face, R_OK) < 0) {
-		complain("%s: %s; the installation of cudaw is incomplete", face, strerror(errno));
-		return EXIT_NO_FACE;
+	for (size_t i = 0; i < 2; i++) {
+		snprintf(paths[i], sizeof(paths[i]), "%s/%s", directory, files[i]);
+		if (access(paths[i], R_OK) < 0) {
+			complain("%s: %s; the installation of cudaw is incomplete", paths[i],
+				 strerror(errno));
+			return EXIT_NO_FACE;
+		}
 	}
-	why = not_preloadable(face);
+	why = not_preloadable(directory);
 	if (why) {
-		complain("%s: %s", face, why);
+		complain("%s: %s", paths[0], why);
 		return EXIT_NO_FACE;
 	}
-	code = prepend("LD_PRELOAD", face);
-	return code ? code : prepend("LD_LIBRARY_PATH", link);
+	code = set_joined("LD_PRELOAD", paths[0], variable("LD_PRELOAD"));
+	if (!code)
+		code = set_joined("LD_AUDIT", paths[1], variable("LD_AUDIT"));
+	return code ? code : reserve_tls();
 }
 
 static void set_fresh_job(void)

@@ -74,7 +74,7 @@ static bool load(struct driver_answer *answer)
 		fail(answer, "there is no driver: %s", why);
 		return false;
 	}
-	lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+	lib = find_open_driver(path);
 	if (!lib) {
 		fail(answer, "the driver cannot be loaded: %s", dlerror());
 		return false;

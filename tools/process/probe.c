@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/process/probe.h"
 
+#include "common/find.h"
+
 #include <cuda.h>
 #include <dlfcn.h>
 #include <errno.h>
@@ -35,7 +37,7 @@ struct functions {
 
 static bool load(const char *path, struct functions *fn, struct probe *probe)
 {
-	void *lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+	void *lib = find_open_driver(path);
 
 	if (!lib) {
 		snprintf(probe->failure, sizeof(probe->failure), "it cannot be loaded: %s",

@@ -11,6 +11,7 @@
 #include "vmem/vmem.h"
 #include "common/find.h"
 #include "common/find_file.h"
+#include "common/settings.h"
 #include "wrapper/translated/graphs.h"
 #include "wrapper/face/modes.h"
 #include "wrapper/trace/trace_calls.h"
@@ -112,23 +113,28 @@ static void *first_face(void)
 	return first;
 }
 
-/* Threads that bind at once fail alike: report it once. */
+/*
+ * The driver that the user has set, that which the program has asked for by a path, or that which the loader
+ * would find. Threads that bind at once fail alike: report it once.
+ */
 static void *open_driver(void)
 {
 	char path[PATH_MAX], text[1024];
-	void *lib;
+	struct link_map *map;
+	void *lib = setting_text(SETTING_REAL_LIBCUDA) ? NULL : find_open_driver("");
 
-	if (find_real_driver(path, sizeof(path))) {
+	if (!lib && find_real_driver(path, sizeof(path))) {
+		dlerror();
 		find_explain(FIND_DRIVER, text, sizeof(text));
 		pr_err_once("%s", text);
 		return NULL;
 	}
-	/* An absolute path, so that the loader does not match it with our own soname. */
-	lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+	if (!lib)
+		lib = find_open_driver(path);
 	if (!lib)
 		pr_err_once("%s", dlerror());
-	else
-		pr_info("the real driver is %s", path);
+	else if (!dlinfo(lib, RTLD_DI_LINKMAP, &map))
+		pr_info("the real driver is %s", map->l_name);
 	return lib;
 }
 

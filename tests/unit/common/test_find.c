@@ -4,6 +4,7 @@
  * overrides, search paths, and that no face of cudaw is ever taken for a real library.
  */
 #include "common/find.h"
+#include "common/find_file.h"
 #include "common/find_cache.h"
 
 #include "tests/check_suite.h"
@@ -355,6 +356,37 @@ START_TEST(faces_are_passed_over)
 }
 END_TEST
 
+/* Its name may be any; whether it is a face does not matter. */
+START_TEST(driver_is_known_by_its_soname)
+{
+	struct {
+		struct library lib;
+		Elf64_Dyn dyn[80];
+	} large = {.lib = make_library(FIND_DRIVER, "other")};
+	struct library face = make_library(FIND_DRIVER, "cudaw");
+	struct library other = make_library("libcuda.so", "other");
+
+	for (size_t i = 0; i < 70; i++)
+		large.dyn[i].d_tag = DT_NEEDED;
+	memcpy(large.dyn + 70, large.lib.dyn, sizeof(large.lib.dyn));
+	large.lib.segs[1].p_offset = offsetof(__typeof__(large), dyn);
+	large.lib.segs[1].p_filesz = sizeof(large.dyn);
+	write_file(in_root("large"), &large, sizeof(large));
+	write_file(in_root("face"), &face, sizeof(face));
+	write_file(in_root(FIND_DRIVER), &other, sizeof(other));
+	ck_assert(find_file_is_driver(in_root("large")));
+	ck_assert(find_file_is_driver(in_root("face")));
+	ck_assert(!find_file_is_driver(in_root(FIND_DRIVER)));
+	ck_assert(!find_file_is_driver(in_root("absent")));
+	ck_assert(!find_file_is_driver(root));
+	ck_assert(!find_file_is_driver("/dev/zero"));
+	for (size_t size = 0; size < sizeof(large.lib); size += 8) {
+		write_file(in_root("cut"), &large, size);
+		ck_assert(!find_file_is_driver(in_root("cut")));
+	}
+}
+END_TEST
+
 START_TEST(damaged_files_are_passed_over)
 {
 	struct library lib = make_library(SONAME, "cudaw");
@@ -463,6 +495,7 @@ int main(void)
 	tcase_add_test(search, override_is_taken_or_refused);
 	tcase_add_test(search, override_of_driver);
 	tcase_add_test(search, faces_are_passed_over);
+	tcase_add_test(search, driver_is_known_by_its_soname);
 	tcase_add_test(search, damaged_files_are_passed_over);
 	tcase_add_test(search, python_packages_come_after_the_library_path);
 	tcase_add_test(search, rpath_of_a_needing_object);
