@@ -3,6 +3,8 @@
 """
 Under "cudaw run" each way of dlopen() to the driver leads to cudaw, and no other dlopen() changes.
 """
+import contextlib
+import json
 import os
 import shutil
 import subprocess
@@ -12,7 +14,7 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 from harness import BUILD, CUDAW, PATIENCE, check, equal, faces, main  # noqa: E402
 from simlib import SIM_DIR  # noqa: E402
-from gpulib import SCRATCH, base_environment  # noqa: E402
+from gpulib import SCRATCH, Job, base_environment, cudaw, cudaw_ok  # noqa: E402
 
 OPENING = os.path.join(BUILD, "tests", "guests", "programs", "opening")
 OPENER = os.path.join(BUILD, "tests", "guests", "libs", "opener.so")
@@ -171,6 +173,72 @@ def a_program_that_is_its_own_auditor_stays_it():
     equal(opening("now", f"{machine()}/lib/libmine.so", LD_AUDIT=auditor), OURS)
 
 
+@contextlib.contextmanager
+def at_point(*words, points=1, **env):
+    """A program that stands at its last point; its PID."""
+    env = {**base_environment(), "TEST_POINT": "1", "LD_LIBRARY_PATH": f"{machine()}/lib", **env}
+    program = subprocess.Popen([CUDAW, "run", "--name", "past", OPENING, *words], text=True, stdin=subprocess.PIPE,
+                               stdout=subprocess.PIPE, env=env)
+    try:
+        for left in range(points - 1, -1, -1):
+            while program.stdout.readline() != "point\n":
+                check(program.poll() is None, "the program has ended")
+            if left:
+                program.stdin.write("\n")
+                program.stdin.flush()
+        yield program.pid
+    finally:
+        program.kill()
+        program.wait()
+
+
+def said_of(pid):
+    """What ps, its JSON and doctor say of drivers past cudaw."""
+    lines = [line for line in cudaw_ok("ps").splitlines() if line.startswith(f"{pid}: ")]
+    rows = [row["past_cudaw"] for row in json.loads(cudaw_ok("ps", "--json")) if row["pid"] == pid]
+    doctor = [line for line in cudaw("doctor").stdout.splitlines() if line.startswith(f"process {pid} ")]
+    return lines, rows, doctor
+
+
+def a_driver_past_cudaw_is_named():
+    driver, real = f"{machine()}/lib/libcuda.so.580.159.04", os.environ["CUDAW_REAL_LIBCUDA"]
+    with at_point("base", f"{machine()}/lib/libcuda.so") as pid:
+        text = (f"uses the driver past cudaw ({driver}), has made no successful cuInit() yet, or could not make its socket "
+                "(its stderr says why)")
+        lines, rows, doctor = said_of(pid)
+        equal((lines, rows, len(doctor)), ([f"{pid}: {text}"], [driver], 1))
+        check(text in doctor[0], doctor[0])
+        done = cudaw("pause", pid)
+        equal(done.returncode, 3)
+        check(done.stderr.endswith(f", process {pid}, is starting: it {text}\n"), done.stderr)
+        equal(cudaw("pause", "--all").stderr.splitlines()[0], f"cudaw: warning: process {pid} {text}: it is not paused")
+    with at_point("namespace", "libcuda.so.1", driver, points=2) as pid:
+        lines, rows, doctor = said_of(pid)
+        equal(len(lines + rows + doctor), 3)
+        check(driver in rows[0] and real in rows[0], rows[0])
+        equal(lines, [f"{pid}: uses the driver past cudaw ({rows[0]})"])
+        check(lines[0].split(": ")[1] in doctor[0], doctor[0])
+        done = cudaw("pause", "past")
+        equal((done.returncode, done.stderr),
+              (0, f"cudaw: warning: process {lines[0].replace(':', '')}: a pause does not know of that\n"))
+    with at_point("now", driver) as pid:
+        equal(said_of(pid), ([], [None], []))
+    with at_point("now", "libcuda.so.1", CUDAW_REAL_LIBCUDA=driver_in_two_files()) as pid:
+        equal(said_of(pid), ([], [None], []))
+
+
+def a_forked_child_is_not_named():
+    """It has its parent's mappings, and has opened no driver."""
+    job = Job("forker", "--children", 0, "--ask", 1, "--steps", 10**6, "--step-ms", 2)
+    job.wait_steps(1)
+    job.tell()
+    job.until(lambda: any(line.startswith("child ") for line in job.lines), 20, "the child")
+    child = int(next(line for line in job.lines if line.startswith("child ")).split()[1])
+    equal(said_of(child), ([], [], []))
+    equal(cudaw("pause", job.pid).stderr, "")
+    job.discard()
+
+
 def commands_that_a_job_starts_see_the_driver():
     """cudaw doctor opens the driver itself, also where it runs under cudaw."""
     lines = [[line for line in run(CUDAW, "doctor", cudaw=under).splitlines() if SIM_DIR in line]
@@ -182,4 +250,5 @@ def commands_that_a_job_starts_see_the_driver():
 main(each_name_of_the_driver_leads_to_cudaw, each_way_to_the_driver_leads_to_cudaw,
      a_library_that_needs_a_path_of_the_driver_gets_cudaw, a_driver_loads_its_other_file, the_driver_of_the_path_is_used,
      a_namespace_has_no_core_of_its_own, a_second_face_has_no_core_of_its_own, no_other_dlopen_changes,
-     a_program_that_is_its_own_auditor_stays_it, commands_that_a_job_starts_see_the_driver)
+     a_program_that_is_its_own_auditor_stays_it, a_driver_past_cudaw_is_named, a_forked_child_is_not_named,
+     commands_that_a_job_starts_see_the_driver)

@@ -3,6 +3,8 @@
 
 #include "common/hostmem.h"
 #include "common/rundir.h"
+#include "common/settings.h"
+#include "tools/job/scan.h"
 #include "tools/process/criu.h"
 #include "common/text.h"
 #include "common/proc.h"
@@ -52,8 +54,10 @@ struct finding {
 	char because[512]; /* empty for OK */
 };
 
+#define FINDINGS (PROBE_DEVICES + 40)
+
 struct report {
-	struct finding findings[PROBE_DEVICES + 24];
+	struct finding findings[FINDINGS];
 	size_t n;
 	struct probe probe;
 	bool has_driver;
@@ -342,6 +346,34 @@ static void check_criu(struct report *report)
 	because(finding, WARN, "%s; snapshots hold only GPU memory", criu.why);
 }
 
+static bool is_no_one(const void *arg, const struct process *process)
+{
+	(void)arg;
+	(void)process;
+	return false;
+}
+
+/* Processes under cudaw whose calls no pause reaches. */
+static void check_processes(struct report *report)
+{
+	struct scan scan = {.owner = geteuid() == 0 ? RUNDIR_ANYONE : geteuid(),
+			    .only = setting_text(SETTING_RUNTIME_DIR),
+			    .is_known = is_no_one};
+	char check[32], text[SCAN_PAST_TEXT];
+
+	scan_run(&scan);
+	for (size_t i = 0; i < scan.n && report->n < FINDINGS; i++) {
+		const struct sighting *it = &scan.found[i];
+
+		if (!*it->drivers.past)
+			continue;
+		snprintf(check, sizeof(check), "process %d", it->process.pid);
+		because(add(report, check, "%s", it->command), WARN, "it %s",
+			scan_past_text(it->drivers.past, it->kind == SIGHTING_PAST, text));
+	}
+	free(scan.found);
+}
+
 static void summarise(struct report *report)
 {
 	const struct finding *obstacle = report->obstacle;
@@ -403,6 +435,7 @@ int cmd_doctor(int argc, char **argv)
 		check_limits,     check_memory,
 		check_tmp,        check_runtime_directory,
 		check_criu,       check_settings,
+		check_processes,
 	};
 	static struct report report = {
 		.programs = "Programs started with 'cudaw run' run as they do without it.",

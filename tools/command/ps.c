@@ -41,8 +41,8 @@ const char help_ps[] =
 	"  LAST PAUSE, LAST RESUME  how long the last one took, and its rate\n"
 	"  COMMAND    the command line, cut\n"
 	"Below the table: why a job is in its state, or why the last request failed; which\n"
-	"signal does not pause or resume it; and why its addresses are translated if\n"
-	"CUDAW_ADDRESSING does not say so.\n"
+	"signal does not pause or resume it; the driver that it uses past cudaw; and why its\n"
+	"addresses are translated if CUDAW_ADDRESSING does not say so.\n"
 	"\n"
 	"Exit codes: 0 done, 1 the runtime directory cannot be used, 2 wrong usage.\n";
 
@@ -150,8 +150,10 @@ static int print_table(struct job **jobs, size_t n)
 	}
 	for (size_t i = 0; i < n; i++) {
 		const struct job_status *st = &jobs[i]->status;
-		char path[PATH_MAX];
+		char path[PATH_MAX], text[SCAN_PAST_TEXT];
 
+		if (jobs[i]->past[0])
+			printf("%d: %s\n", jobs[i]->pid, job_past_text(jobs[i], text));
 		if (st->reason[0])
 			printf("%d: %s\n", jobs[i]->pid, st->reason);
 		if (st->signals[0])
@@ -204,6 +206,7 @@ static json_t *job_object(const struct job *job)
 	json_object_set_new(object, "state", text_or_null(st->state));
 	json_object_set_new(object, "reason", text_or_null(st->reason));
 	json_object_set_new(object, "signals", text_or_null(st->signals));
+	json_object_set_new(object, "past_cudaw", text_or_null(job->past));
 	json_object_set_new(object, "addressing", text_or_null(st->addressing));
 	json_object_set_new(object, "snapshot",
 			    st->snapshot[0] ? output_text(st->snapshot) : json_null());

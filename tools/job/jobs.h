@@ -19,6 +19,7 @@
  */
 #include "common/protocol.h"
 #include "common/rundir.h"
+#include "tools/job/scan.h"
 #include "tools/process/process.h"
 
 #include <limits.h>
@@ -114,6 +115,7 @@ struct job {
 	bool described; /* status is filled in */
 	bool ready;     /* it has reported that it runs on; it may have ended since */
 	struct job_status status;
+	char past[512]; /* as in struct inside_drivers */
 
 	/* The conversation under way, or the last one. */
 	int fd;      /* -1: none, or over */
@@ -137,7 +139,7 @@ struct job_list {
 	size_t n;
 	struct job_directory **directories;
 	size_t ndirectories;
-	/* Of these, status has id, name, command and state, and described is set. */
+	/* They do not listen. Of these, status has id, name, command and state, and described is set. */
 	struct job *starting;
 	size_t nstarting;
 };
@@ -169,6 +171,9 @@ struct job_request {
  * an exit code after a message.
  */
 int jobs_find(struct job_list *list);
+
+/* scan_past_text() of a job whose past is set. */
+const char *job_past_text(const struct job *job, char buf[SCAN_PAST_TEXT]);
 
 void jobs_free(struct job_list *list);
 

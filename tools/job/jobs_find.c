@@ -332,6 +332,14 @@ static size_t turn_of(const struct job_list *list, uid_t owner)
 	return turn;
 }
 
+/* Take what was seen in a job that is listed. */
+static void note_sighting(struct job_list *list, const struct sighting *sighting)
+{
+	for (size_t i = 0; i < list->n; i++)
+		if (list->jobs[i].seen && list->jobs[i].pid == sighting->process.pid)
+			strcpy(list->jobs[i].past, sighting->drivers.past);
+}
+
 static int add_sighting(struct job_list *list, const struct sighting *sighting)
 {
 	const struct process *process = &sighting->process;
@@ -348,6 +356,7 @@ static int add_sighting(struct job_list *list, const struct sighting *sighting)
 
 	if (!job.directory)
 		return -ENOMEM;
+	strcpy(job.past, sighting->drivers.past);
 	if (sighting->kind == SIGHTING_JOB)
 		return job.turn < JOBS_IN_DIRECTORY ? add_job(list, &job) : 0;
 	job.described = true;
@@ -370,8 +379,9 @@ static int add_by_processes(struct job_list *list, const char *only)
 	int err = scan_run(&scan);
 
 	for (size_t i = 0; i < scan.n && !err; i++)
-		if (scan.found[i].kind == SIGHTING_JOB ||
-		    (scan.found[i].kind == SIGHTING_STARTING && scan_stands_alone(&scan, i)))
+		if (scan.found[i].kind == SIGHTING_KNOWN)
+			note_sighting(list, &scan.found[i]);
+		else if (scan.found[i].kind != SIGHTING_STARTING || scan_stands_alone(&scan, i))
 			err = add_sighting(list, &scan.found[i]);
 	free(scan.found);
 	if (!err)
@@ -408,6 +418,13 @@ int jobs_find(struct job_list *list)
 	else if (list->n)
 		qsort(list->jobs, list->n, sizeof(*list->jobs), by_pid);
 	return err;
+}
+
+const char *job_past_text(const struct job *job, char buf[SCAN_PAST_TEXT])
+{
+	bool starting = job->described && !strcmp(job->status.state, JOB_STARTING);
+
+	return scan_past_text(job->past, starting, buf);
 }
 
 void jobs_free(struct job_list *list)

@@ -4,7 +4,6 @@
 #include "common/proc.h"
 #include "common/settings.h"
 #include "common/text.h"
-#include "tools/process/inside.h"
 #include "tools/process/limited.h"
 #include "tools/process/tree.h"
 #include "tools/report/report.h"
@@ -122,17 +121,17 @@ static bool find_directory(const struct scan *scan, struct sighting *sighting)
 static bool look_inside(const struct scan *scan, struct sighting *sighting)
 {
 	pid_t pid = sighting->process.pid;
-	enum inside_face face;
+	bool known = scan->is_known(scan->arg, &sighting->process);
+	enum inside_face face = inside_face(pid, &sighting->drivers);
 
-	if (scan->is_known(scan->arg, &sighting->process))
+	if (known)
 		return true;
-	face = inside_face(pid);
 	sighting->kind = SIGHTING_JOB;
 	if (face == INSIDE_NONE)
 		return false;
 	if (find_directory(scan, sighting))
 		return true;
-	sighting->kind = SIGHTING_STARTING;
+	sighting->kind = *sighting->drivers.past ? SIGHTING_PAST : SIGHTING_STARTING;
 	directory_of(pid, sighting->directory, sizeof(sighting->directory));
 	return face == INSIDE_FACE && (!scan->only || !strcmp(sighting->directory, scan->only));
 }
@@ -203,6 +202,16 @@ static int take_all(struct scan *scan, const struct limited *child, const struct
 	return err;
 }
 
+/* Whether @it was forked with the mappings of a process above it, and has opened no driver itself. */
+static bool is_copy(const struct scan *scan, const struct sighting *it)
+{
+	for (size_t i = 0; i < scan->n; i++)
+		if (scan->found[i].drivers.where == it->drivers.where &&
+		    tree_is_below(it->process.pid, scan->found[i].process.pid))
+			return true;
+	return false;
+}
+
 int scan_run(struct scan *scan)
 {
 	struct glance *glance = mmap(NULL, sizeof(*glance), PROT_READ | PROT_WRITE,
@@ -225,6 +234,14 @@ int scan_run(struct scan *scan)
 			note_hang(&glance->process);
 	} while (err == -ETIMEDOUT && scout.after);
 	munmap(glance, sizeof(*glance));
+	for (size_t i = 0; i < scan->n; i++) {
+		struct sighting *it = &scan->found[i];
+
+		if (it->kind != SIGHTING_PAST || !is_copy(scan, it))
+			continue;
+		it->kind = SIGHTING_STARTING;
+		*it->drivers.past = '\0';
+	}
 	return err;
 }
 
@@ -250,6 +267,15 @@ bool scan_stands_alone(const struct scan *scan, size_t i)
 			return false;
 	}
 	return true;
+}
+
+const char *scan_past_text(const char *past, bool starting, char buf[SCAN_PAST_TEXT])
+{
+	snprintf(buf, SCAN_PAST_TEXT, "uses the driver past cudaw (%s)%s", past,
+		 starting ? ", has made no successful cuInit() yet, or could not make its socket "
+			    "(its stderr says why)"
+			  : "");
+	return buf;
 }
 
 struct connection {

@@ -12,6 +12,7 @@
  * users, since one person may have many (subuid(5)).
  */
 #include "common/rundir.h"
+#include "tools/process/inside.h"
 #include "tools/process/process.h"
 
 #include <limits.h>
@@ -25,6 +26,7 @@ enum sighting_kind {
 	SIGHTING_KNOWN,    /* a job that was known before */
 	SIGHTING_JOB,      /* it listens in directory */
 	SIGHTING_STARTING, /* our library is mapped, and it does not listen */
+	SIGHTING_PAST,     /* so, and it has opened a driver: past our library, it seems */
 };
 
 struct sighting {
@@ -34,6 +36,7 @@ struct sighting {
 	char id[RUNDIR_ID_SIZE], name[128];
 	char command[256];
 	char directory[PATH_MAX]; /* as the process sees it; not cleaned */
+	struct inside_drivers drivers;
 };
 
 struct scan {
@@ -54,6 +57,11 @@ int scan_run(struct scan *scan);
  * descendant, and no other starting process is its ancestor or has its ID before it.
  */
 bool scan_stands_alone(const struct scan *scan, size_t i);
+
+/* Say in @buf what a process with a driver past our library does, or may do if it is @starting. */
+#define SCAN_PAST_TEXT 700
+
+const char *scan_past_text(const char *past, bool starting, char buf[SCAN_PAST_TEXT]);
 
 /* inside_connect() in a child with a time limit. A hang counts as those of the scan do. */
 int scan_connect(const struct process *process, const char *directory);

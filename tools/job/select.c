@@ -296,6 +296,7 @@ int select_explain(const struct job_list *list, const char *target)
 	pid_t pid = select_pid_of(target);
 	const struct job *starting = find_starting(list, target);
 	struct words ids = {0};
+	char text[SCAN_PAST_TEXT];
 	size_t silent = 0, n = ids_of(list, target, &ids);
 
 	if (n > 1) {
@@ -303,10 +304,12 @@ int select_explain(const struct job_list *list, const char *target)
 		return EXIT_USAGE;
 	}
 	if (starting) {
-		complain("job %s, process %d, is starting: it has made no CUDA call yet, or could "
-			 "not make its socket (its stderr says why)",
+		complain("job %s, process %d, is starting: it %s",
 			 *starting->status.id ? starting->status.id : "without an ID",
-			 starting->pid);
+			 starting->pid,
+			 *starting->past ? job_past_text(starting, text)
+					 : "has made no CUDA call yet, or could not make its "
+					   "socket (its stderr says why)");
 		return EXIT_NO_JOB;
 	}
 	if (pid >= 0)

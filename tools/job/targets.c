@@ -229,12 +229,41 @@ static void select_words(struct targets *targets)
 		spare_parts(targets);
 }
 
+static bool has_selected(const struct job_list *list, const char *id)
+{
+	for (size_t i = 0; i < list->n; i++)
+		if (list->jobs[i].selected && *id && !strcmp(list->jobs[i].status.id, id))
+			return true;
+	return false;
+}
+
+/* Name the processes of the selected jobs whose calls, or some of them, no pause reaches. */
+static void warn_of_past(const struct targets *targets)
+{
+	const struct job_list *list = &targets->list;
+	char text[SCAN_PAST_TEXT];
+
+	for (size_t i = 0; i < list->n; i++)
+		if (list->jobs[i].selected && *list->jobs[i].past)
+			complain("warning: process %d %s: a pause does not know of that",
+				 list->jobs[i].pid, job_past_text(&list->jobs[i], text));
+	for (size_t i = 0; i < list->nstarting; i++) {
+		const struct job *job = &list->starting[i];
+
+		if (*job->past && (targets->all || has_selected(list, job->status.id)))
+			complain("warning: process %d %s: it is not paused", job->pid,
+				 job_past_text(job, text));
+	}
+}
+
 int targets_find(struct targets *targets)
 {
 	int err = jobs_find(&targets->list);
 
 	if (!err)
 		select_words(targets);
+	if (!err && !strcmp(targets->verb, "pause"))
+		warn_of_past(targets);
 	return err;
 }
 

@@ -4,8 +4,10 @@
 #include "common/rundir.h"
 #include "common/text.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/openat2.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,31 +37,79 @@ static enum inside_face face_of(char *path)
 	return driver ? INSIDE_LIKELY : INSIDE_NONE;
 }
 
-enum inside_face inside_face(pid_t pid)
+/* By its name. The driver of WSL is two files, of which the first loads libcuda.so.1.1. */
+static bool is_driver(const char *path)
+{
+	const char *name = strrchr(path, '/');
+
+	return name && !strncmp(name, "/libcuda.so", strlen("/libcuda.so")) &&
+	       strcmp(name, "/libcuda.so.1.1") != 0;
+}
+
+/* Whether our control thread runs in the process. */
+static bool has_core(pid_t pid)
+{
+	char path[PATH_MAX], name[32];
+	struct dirent *entry;
+	bool found = false;
+	DIR *tasks;
+
+	snprintf(path, sizeof(path), "/proc/%d/task", pid);
+	tasks = opendir(path);
+	while (tasks && !found && (entry = readdir(tasks))) {
+		FILE *comm;
+
+		snprintf(path, sizeof(path), "/proc/%d/task/%s/comm", pid, entry->d_name);
+		comm = fopen(path, "re");
+		found = comm && fgets(name, sizeof(name), comm) && !strcmp(name, "cudaw\n");
+		if (comm)
+			fclose(comm);
+	}
+	if (tasks)
+		closedir(tasks);
+	return found;
+}
+
+enum inside_face inside_face(pid_t pid, struct inside_drivers *drivers)
 {
 	enum inside_face found = INSIDE_NONE;
-	char path[64], *line = NULL;
+	char path[64], first[PATH_MAX] = "", other[PATH_MAX] = "", *line = NULL;
 	size_t room = 0;
+	int n = 0;
 	FILE *maps;
 
+	*drivers = (struct inside_drivers){0};
 	snprintf(path, sizeof(path), "/proc/%d/maps", pid);
 	maps = fopen(path, "re");
-	while (maps && found != INSIDE_FACE && getline(&line, &room, maps) > 0) {
-		char *file = strchr(line, '/'), *deleted;
+	while (maps && getline(&line, &room, maps) > 0) {
+		char *file = strchr(line, '/'), *deleted, whole[PATH_MAX];
+		unsigned long at, offset;
 		enum inside_face face;
 
-		if (!file)
+		if (!file || sscanf(line, "%lx-%*s %*s %lx", &at, &offset) != 2)
 			continue;
 		file[strcspn(file, "\n")] = '\0';
 		deleted = strstr(file, " (deleted)");
 		if (deleted)
 			*deleted = '\0';
+		snprintf(whole, sizeof(whole), "%s", file);
 		face = face_of(file);
+		/* Each time that a library is loaded, its beginning is mapped once. */
+		if (face != INSIDE_FACE && !offset && is_driver(whole)) {
+			strcpy(n++ && strcmp(whole, first) != 0 ? other : first, whole);
+			drivers->where += at;
+		}
 		found = face > found ? face : found;
 	}
 	free(line);
 	if (maps)
 		fclose(maps);
+	if (found == INSIDE_FACE && n && n > has_core(pid)) {
+		char past[2 * PATH_MAX + 8];
+
+		snprintf(past, sizeof(past), "%s%s%s", first, *other ? " or " : "", other);
+		format_copy(drivers->past, sizeof(drivers->past), past);
+	}
 	return found;
 }
 

@@ -21,7 +21,16 @@
  */
 enum inside_face { INSIDE_NONE, INSIDE_LIKELY, INSIDE_FACE };
 
-enum inside_face inside_face(pid_t pid);
+/*
+ * The drivers in a process with our library. Our control thread tells that we have opened one of them. A process
+ * without that thread has opened it itself, or has made calls to us, but no successful cuInit().
+ */
+struct inside_drivers {
+	char past[512];      /* cleaned: the one past us, or two of which one is; empty: none is */
+	unsigned long where; /* the sum of their addresses, the same in a forked child */
+};
+
+enum inside_face inside_face(pid_t pid, struct inside_drivers *drivers);
 
 /* The beginning of its command line, cleaned (format_copy()); empty: not known. */
 void inside_command(pid_t pid, char *buf, size_t size);
