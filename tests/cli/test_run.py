@@ -10,7 +10,7 @@ import stat
 import subprocess
 import sys
 
-from clilib import (CUDAW, FACES, LIMIT_S, Skip, contains, cudaw, equal, installed_copy, main,
+from clilib import (BUILD, CUDAW, FACES, LIMIT_S, Skip, contains, cudaw, equal, installed_copy, main,
                     scratch)
 
 FACE = os.path.join(FACES, "libcuda.so.1")
@@ -41,8 +41,25 @@ def test_each_run_is_a_job_of_its_own():
 def test_keeps_what_is_preloaded():
     other = subprocess.run(["ldd", "/bin/sh"], capture_output=True, text=True, check=True).stdout
     other = re.search(r"=> (\S*libc\S*)", other).group(1)
-    equal(environment(env={"LD_PRELOAD": other})["LD_PRELOAD"], f"{FACE}:{other}")
+    equal(environment(env={"LD_PRELOAD": other})["LD_PRELOAD"], f"{other}:{FACE}")
     equal(environment(env={"LD_PRELOAD": ""})["LD_PRELOAD"], FACE)
+
+
+def test_a_library_that_is_the_driver_is_refused():
+    """Programs would get it in place of ours."""
+    directory = scratch()
+    driver = shutil.copy(os.path.join(BUILD, "tests", "sim", "libcuda.so.1"), f"{directory}/mine.so")
+    for value, named in [(driver, driver), (f"/no/such.so:{driver}", driver), ("libcuda.so.1", "libcuda.so.1")]:
+        result = subprocess.run([CUDAW, "run", "true"], env={"LD_PRELOAD": value}, capture_output=True, text=True,
+                                timeout=LIMIT_S, check=False)
+        equal(result.returncode, 125)
+        contains(result.stderr, f"cudaw: LD_PRELOAD={named}: programs would get this library")
+    # A face is ours.
+    for path in FACE, shutil.copy(FACE, f"{directory}/face.so"):
+        equal(environment(env={"LD_PRELOAD": f"{path}:"})["LD_PRELOAD"], FACE)
+    result = cudaw("run", CUDAW, "run", *PRINT)
+    contains(result.out, f"LD_PRELOAD={FACE}\n")
+    contains(result.out, f"LD_AUDIT={AUDITOR}\n")
 
 
 def test_keeps_a_name_that_is_set():

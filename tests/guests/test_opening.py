@@ -159,6 +159,35 @@ def no_other_dlopen_changes():
     check("beside/libnear.so" in opening("library", "libnear.so"), "the library's DT_RUNPATH leads nowhere")
 
 
+def another_preloaded_hook_sees_the_calls():
+    """It lies before ours: the program's calls come to it first. The job is paused all the same."""
+    source, hook = f"{SCRATCH}/hook.c", f"{SCRATCH}/hook.so"
+    with open(source, "w", encoding="ascii") as file:
+        file.write("#define _GNU_SOURCE\n#include <dlfcn.h>\n#include <stdio.h>\n#include <stdlib.h>\n"
+                   "int cuMemAlloc_v2(unsigned long *address, unsigned long size)\n{\n"
+                   "    int (*next)(unsigned long *, unsigned long) = dlsym(RTLD_NEXT, \"cuMemAlloc_v2\");\n"
+                   "    FILE *file = fopen(getenv(\"TEST_HOOK\"), \"a\");\n"
+                   "    fprintf(file, \"%lu\\n\", size);\n    fclose(file);\n"
+                   "    return next(address, size);\n}\n")
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", hook, source], check=True)
+    seen = []
+    for mode in "native", "run":
+        path = f"{SCRATCH}/seen-{mode}"
+        job = Job("counter", "--steps", 1 if mode == "native" else 10**6, mode=mode,
+                  env={"TEST_HOOK": path, "LD_PRELOAD": hook})
+        if mode == "run":
+            job.wait_steps(1)
+            job.pause()
+            job.resume()
+            job.discard()
+        else:
+            job.wait_end(15)
+        with open(path, encoding="ascii") as file:
+            seen.append(file.read())
+    # The last one, for a sum, is made after the steps.
+    equal(seen[1] + "8\n", seen[0])
+
+
 def a_program_that_is_its_own_auditor_stays_it():
     source, auditor = f"{SCRATCH}/auditor.c", f"{SCRATCH}/auditor.so"
     with open(source, "w", encoding="ascii") as file:
@@ -250,5 +279,5 @@ def commands_that_a_job_starts_see_the_driver():
 main(each_name_of_the_driver_leads_to_cudaw, each_way_to_the_driver_leads_to_cudaw,
      a_library_that_needs_a_path_of_the_driver_gets_cudaw, a_driver_loads_its_other_file, the_driver_of_the_path_is_used,
      a_namespace_has_no_core_of_its_own, a_second_face_has_no_core_of_its_own, no_other_dlopen_changes,
-     a_program_that_is_its_own_auditor_stays_it, a_driver_past_cudaw_is_named, a_forked_child_is_not_named,
-     commands_that_a_job_starts_see_the_driver)
+     another_preloaded_hook_sees_the_calls, a_program_that_is_its_own_auditor_stays_it, a_driver_past_cudaw_is_named,
+     a_forked_child_is_not_named, commands_that_a_job_starts_see_the_driver)

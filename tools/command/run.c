@@ -2,6 +2,8 @@
 #include "tools/command/tools.h"
 
 #include "common/conf_file.h"
+#include "common/find.h"
+#include "common/find_file.h"
 #include "common/rundir.h"
 #include "common/settings.h"
 #include "tools/command/elf_file.h"
@@ -135,6 +137,62 @@ static const char *variable(const char *name)
 }
 
 /*
+ * Whether another library may stay in LD_PRELOAD. The face of this installation or another is there if 'cudaw
+ * run' starts itself, and is not wanted twice. Returns 1, 0 to leave it out, or -1 after a message.
+ */
+static int may_stay(const char *library)
+{
+	bool plain = !strchr(library, '/');
+
+	if (!plain && find_file_state(library, FIND_DRIVER) == FIND_FACE)
+		return 0;
+	if (plain ? strcmp(library, FIND_DRIVER) != 0 : !find_file_is_driver(library))
+		return 1;
+	complain("LD_PRELOAD=%s: programs would get this library, whose DT_SONAME is " FIND_DRIVER
+		 ", in the place of cudaw's; take it out",
+		 library);
+	return -1;
+}
+
+/*
+ * Put the face at @path behind other preloaded libraries: a hook of theirs calls the next function of its name,
+ * which is ours. Returns an exit code, 0 for success.
+ */
+static int preload(const char *path)
+{
+	const char *old = variable("LD_PRELOAD");
+	size_t size = strlen(old) + 1;
+	char *kept = calloc(2, size), *rest, *library;
+	int stay = 0, code = EXIT_NO_FACE;
+
+	if (!kept) {
+		complain("out of memory");
+		return code;
+	}
+	rest = strcpy(kept + size, old);
+	while (stay >= 0 && (library = strsep(&rest, ": "))) {
+		stay = *library ? may_stay(library) : 0;
+		if (stay > 0)
+			strcat(strcat(kept, *kept ? ":" : ""), library);
+	}
+	if (stay >= 0)
+		code = set_joined("LD_PRELOAD", kept, path);
+	free(kept);
+	return code;
+}
+
+/* Put the auditor at @path before others, unless it is first. Returns an exit code, 0 for success. */
+static int audit(const char *path)
+{
+	const char *old = variable("LD_AUDIT");
+	size_t len = strlen(path);
+
+	if (!strncmp(old, path, len) && (!old[len] || old[len] == ':'))
+		return 0;
+	return set_joined("LD_AUDIT", path, old);
+}
+
+/*
  * With an auditor the loader sets the size of the static TLS before it loads the program's libraries. Those that
  * need some must then find it in the reserve for later ones, in which libjemalloc, for one, has no room. The
  * reserve comes out of each thread's stack, which may be as small as 16 KiB.
@@ -149,8 +207,8 @@ static int reserve_tls(void)
 }
 
 /*
- * Let the loader put our driver face into the program before other libraries (LD_PRELOAD), and give it to who
- * opens the driver by another name than libcuda.so.1 (LD_AUDIT). Returns an exit code, 0 for success.
+ * Let the loader put our driver face into the program (LD_PRELOAD), and give it to who opens the driver by
+ * another name than libcuda.so.1 (LD_AUDIT). Returns an exit code, 0 for success.
  */
 static int preload_face(void)
 {
@@ -176,9 +234,9 @@ static int preload_face(void)
 		complain("%s: %s", paths[0], why);
 		return EXIT_NO_FACE;
 	}
-	code = set_joined("LD_PRELOAD", paths[0], variable("LD_PRELOAD"));
+	code = preload(paths[0]);
 	if (!code)
-		code = set_joined("LD_AUDIT", paths[1], variable("LD_AUDIT"));
+		code = audit(paths[1]);
 	return code ? code : reserve_tls();
 }
 
