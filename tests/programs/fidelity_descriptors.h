@@ -5,6 +5,8 @@
  * The cases of fidelity.c about memory that is exported as file descriptors, which keep it: alone, and with
  * the opener of fidelity_ipc.h.
  */
+#include "tests/programs/descriptors.h"
+
 #define POSIX_FD CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
 
 /* A place for the program's own memory, and what is mapped there. */
@@ -112,42 +114,18 @@ static void case_descriptors(void)
 
 static void descriptor_send(int to, int fd)
 {
-	union {
-		struct cmsghdr head;
-		char room[CMSG_SPACE(sizeof(fd))];
-	} control = {.head = {.cmsg_len = CMSG_LEN(sizeof(fd)),
-			      .cmsg_level = SOL_SOCKET,
-			      .cmsg_type = SCM_RIGHTS}};
-	struct iovec text = {"d", 1};
-	struct msghdr message = {.msg_iov = &text,
-				 .msg_iovlen = 1,
-				 .msg_control = &control,
-				 .msg_controllen = sizeof(control)};
-
-	memcpy(CMSG_DATA(&control.head), &fd, sizeof(fd));
-	if (sendmsg(to, &message, MSG_NOSIGNAL) != 1)
+	if (!descriptors_send(to, "d", 1, &fd, 1))
 		say("the other process: gone");
 	close(fd);
 }
 
 static int descriptor_receive(int from)
 {
-	union {
-		struct cmsghdr head;
-		char room[CMSG_SPACE(sizeof(int))];
-	} control;
 	char byte;
-	struct iovec text = {&byte, 1};
-	struct msghdr message = {.msg_iov = &text,
-				 .msg_iovlen = 1,
-				 .msg_control = &control,
-				 .msg_controllen = sizeof(control)};
 	int fd;
 
-	if (recvmsg(from, &message, MSG_CMSG_CLOEXEC) != 1 ||
-	    message.msg_controllen < CMSG_LEN(sizeof(fd)))
+	if (!descriptors_receive(from, &byte, 1, &fd, 1) || fd < 0)
 		step_die("fidelity: the other process is gone");
-	memcpy(&fd, CMSG_DATA(&control.head), sizeof(fd));
 	return fd;
 }
 

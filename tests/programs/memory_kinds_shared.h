@@ -12,6 +12,7 @@
  *	pool_out, pool_in	a pool exported as a file descriptor; no allocation is shared, and the
  *				child only keeps its pool until the parent ends
  */
+#include "tests/programs/descriptors.h"
 #include "tests/programs/memory_kinds.h"
 
 #include <errno.h>
@@ -59,50 +60,17 @@ static inline void must_hear(void *what, size_t size)
 
 static inline void tell_fd(int fd)
 {
-	union {
-		struct cmsghdr head;
-		char room[CMSG_SPACE(sizeof(fd))];
-	} control = {
-		.head = {.cmsg_len = CMSG_LEN(sizeof(fd)),
-			 .cmsg_level = SOL_SOCKET,
-			 .cmsg_type = SCM_RIGHTS},
-	};
-	struct iovec text = {(char[]){'f'}, 1};
-	struct msghdr message = {
-		.msg_iov = &text,
-		.msg_iovlen = 1,
-		.msg_control = &control,
-		.msg_controllen = sizeof(control),
-	};
-
-	memcpy(CMSG_DATA(&control.head), &fd, sizeof(fd));
-	if (sendmsg(peer, &message, MSG_NOSIGNAL) != 1)
+	if (!descriptors_send(peer, "f", 1, &fd, 1))
 		step_die("memory_kinds: the other process is gone");
 }
 
 static inline int hear_fd(void)
 {
-	union {
-		struct cmsghdr head;
-		char room[CMSG_SPACE(sizeof(int))];
-	} control;
 	char byte;
-	struct iovec text = {&byte, 1};
-	struct msghdr message = {
-		.msg_iov = &text,
-		.msg_iovlen = 1,
-		.msg_control = &control,
-		.msg_controllen = sizeof(control),
-	};
-	ssize_t got;
 	int fd;
 
-	do
-		got = recvmsg(peer, &message, MSG_CMSG_CLOEXEC);
-	while (got < 0 && errno == EINTR);
-	if (got != 1 || message.msg_controllen < CMSG_LEN(sizeof(fd)))
+	if (!descriptors_receive(peer, &byte, 1, &fd, 1) || fd < 0)
 		step_die("memory_kinds: the other process is gone");
-	memcpy(&fd, CMSG_DATA(&control.head), sizeof(fd));
 	return fd;
 }
 

@@ -28,6 +28,7 @@
  */
 #include <cuda.h>
 
+#include "tests/programs/descriptors.h"
 #include "tests/programs/kernels.h"
 
 #include <dirent.h>
@@ -158,46 +159,6 @@ static void create_own(void)
 	}
 }
 
-static void send_fds(const int *fds, int count)
-{
-	union {
-		struct cmsghdr header;
-		char space[CMSG_SPACE(sizeof(int) * FDS_A_MESSAGE)];
-	} control;
-	char byte = 0;
-	struct iovec data = {&byte, 1};
-	struct msghdr message = {.msg_iov = &data,
-				 .msg_iovlen = 1,
-				 .msg_control = control.space,
-				 .msg_controllen = CMSG_SPACE(sizeof(int) * count)};
-	struct cmsghdr *header = CMSG_FIRSTHDR(&message);
-
-	header->cmsg_level = SOL_SOCKET;
-	header->cmsg_type = SCM_RIGHTS;
-	header->cmsg_len = CMSG_LEN(sizeof(int) * count);
-	memcpy(CMSG_DATA(header), fds, sizeof(int) * count);
-	if (sendmsg(peer_socket, &message, 0) != 1)
-		step_die("sendmsg: %s", strerror(errno));
-}
-
-static void receive_fds(int *fds, int count)
-{
-	union {
-		struct cmsghdr header;
-		char space[CMSG_SPACE(sizeof(int) * FDS_A_MESSAGE)];
-	} control;
-	char byte;
-	struct iovec data = {&byte, 1};
-	struct msghdr message = {.msg_iov = &data,
-				 .msg_iovlen = 1,
-				 .msg_control = control.space,
-				 .msg_controllen = sizeof(control.space)};
-
-	if (recvmsg(peer_socket, &message, 0) != 1)
-		step_die("recvmsg: %s", strerror(errno));
-	memcpy(fds, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof(int) * count);
-}
-
 static void exchange(const struct mode *mode)
 {
 	int fds[PIECES];
@@ -206,8 +167,11 @@ static void exchange(const struct mode *mode)
 		CALL(cuMemExportToShareableHandle(&own_fd[i], own_handle[i],
 						  CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
 	for (int i = 0; i < PIECES; i += FDS_A_MESSAGE) {
-		send_fds(own_fd + i, FDS_A_MESSAGE);
-		receive_fds(fds + i, FDS_A_MESSAGE);
+		char byte = 0;
+
+		if (!descriptors_send(peer_socket, &byte, 1, own_fd + i, FDS_A_MESSAGE) ||
+		    !descriptors_receive(peer_socket, &byte, 1, fds + i, FDS_A_MESSAGE))
+			step_die("the other process is gone");
 	}
 	for (int i = 0; i < PIECES; i++) {
 		CALL(cuMemImportFromShareableHandle(&their_handle[i], (void *)(uintptr_t)fds[i],

@@ -25,9 +25,9 @@
  * of that size, and those that are shared late are some of them. SHARING_FAULT in the environment is
  * rank 1's CUDAW_SIM_FAULT.
  */
+#include "tests/programs/descriptors.h"
 #include "tests/programs/kernels.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdbool.h>
 #include <sys/resource.h>
@@ -75,45 +75,16 @@ static CUevent events[MAX_RANKS][MAX_EVENTS];
 
 static void say(unsigned long to, const void *data, size_t bytes, int fd)
 {
-	union {
-		struct cmsghdr head;
-		char room[CMSG_SPACE(sizeof(fd))];
-	} control = {.head = {.cmsg_len = CMSG_LEN(sizeof(fd)),
-			      .cmsg_level = SOL_SOCKET,
-			      .cmsg_type = SCM_RIGHTS}};
-	struct iovec text = {(void *)data, bytes};
-	struct msghdr message = {.msg_iov = &text, .msg_iovlen = 1};
-
-	if (fd >= 0) {
-		memcpy(CMSG_DATA(&control.head), &fd, sizeof(fd));
-		message.msg_control = &control;
-		message.msg_controllen = sizeof(control);
-	}
-	if (sendmsg(sockets[rank][to], &message, MSG_NOSIGNAL) != (ssize_t)bytes)
+	if (!descriptors_send(sockets[rank][to], data, bytes, &fd, fd >= 0))
 		step_die("sharing: rank %lu is gone", to);
 }
 
 static int hear(unsigned long from, void *data, size_t bytes)
 {
-	union {
-		struct cmsghdr head;
-		char room[CMSG_SPACE(sizeof(int))];
-	} control;
-	struct iovec text = {data, bytes};
-	struct msghdr message = {.msg_iov = &text,
-				 .msg_iovlen = 1,
-				 .msg_control = &control,
-				 .msg_controllen = sizeof(control)};
-	ssize_t got;
-	int fd = -1;
+	int fd;
 
-	do
-		got = recvmsg(sockets[rank][from], &message, MSG_CMSG_CLOEXEC);
-	while (got < 0 && errno == EINTR);
-	if (got != (ssize_t)bytes)
+	if (!descriptors_receive(sockets[rank][from], data, bytes, &fd, 1))
 		step_die("sharing: rank %lu is gone", from);
-	if (message.msg_controllen >= CMSG_LEN(sizeof(fd)))
-		memcpy(&fd, CMSG_DATA(&control.head), sizeof(fd));
 	return fd;
 }
 
