@@ -7,6 +7,7 @@
  */
 #include <cuda.h>
 #include <stdbool.h>
+#include <stdint.h>
 
 /* NULL: there is none. */
 CUcontext current_context(void);
@@ -15,6 +16,12 @@ CUcontext current_context(void);
 static inline CUstream per_thread(CUstream stream)
 {
 	return stream ? stream : CU_STREAM_PER_THREAD;
+}
+
+/* The handles of default streams are small numbers, and stand for the current context's. */
+static inline bool stream_is_default(CUstream stream)
+{
+	return (uintptr_t)stream <= (uintptr_t)CU_STREAM_PER_THREAD;
 }
 
 /* Make @ctx (NULL: any) current. *@pushed: current_leave() has to make the old one current again. */

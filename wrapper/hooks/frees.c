@@ -275,8 +275,7 @@ static CUresult free_after(CUdeviceptr ptr, CUstream stream, struct retired *r)
 	CUresult result;
 
 	real.cuCtxGetCurrent(&ctx);
-	/* The handles of default streams are small numbers, and stand for the current context's. */
-	if ((uintptr_t)stream > (uintptr_t)CU_STREAM_PER_THREAD)
+	if (!stream_is_default(stream))
 		real.cuStreamGetCtx(stream, &ctx);
 	r->ctx = green_owner(ctx);
 	result = current_enter(ctx, &pushed);

@@ -128,7 +128,7 @@ static void record_begins(struct record *r, CUevent handle, CUstream stream)
 	r->number = 0;
 	if (!orders_are_known())
 		return;
-	key = order_key(stream, current_context());
+	key = order_key(stream, stream_is_default(stream) ? current_context() : NULL);
 	r->captures = orders_captures();
 	r->clock.count = 0;
 	pthread_mutex_lock(&pools_lock);

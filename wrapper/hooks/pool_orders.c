@@ -41,7 +41,7 @@ bool orders_any;
 
 struct key order_key(CUstream stream, CUcontext ctx)
 {
-	if ((uintptr_t)stream > (uintptr_t)CU_STREAM_PER_THREAD)
+	if (!stream_is_default(stream))
 		return (struct key){.stream = stream};
 	if (stream != CU_STREAM_PER_THREAD)
 		return (struct key){.stream = CU_STREAM_LEGACY, .ctx = ctx};
@@ -89,7 +89,7 @@ static bool is_served(CUstream stream, CUcontext ctx)
 {
 	CUgreenCtx green = NULL;
 
-	if (real.cuStreamGetGreenCtx && (uintptr_t)stream > (uintptr_t)CU_STREAM_PER_THREAD &&
+	if (real.cuStreamGetGreenCtx && !stream_is_default(stream) &&
 	    !real.cuStreamGetGreenCtx(stream, &green) && green)
 		return false;
 	return green_owner(ctx) == ctx && !contexts_created(ctx);
