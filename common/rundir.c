@@ -54,7 +54,7 @@ static ino_t mounts_here(void)
 	return stat("/proc/thread-self/ns/mnt", &st) ? 0 : st.st_ino;
 }
 
-void rundir_home_restored(struct rundir_home *home)
+void rundir_see_home(struct rundir_home *home)
 {
 	struct stat root = {0};
 
@@ -75,7 +75,7 @@ static bool sees_home(const struct rundir_home *home)
 int rundir_find_home(struct rundir_home *home, const char **why)
 {
 	home->user = geteuid();
-	rundir_home_restored(home);
+	rundir_see_home(home);
 	return rundir_path(home->user, home->path, sizeof(home->path), why);
 }
 

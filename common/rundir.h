@@ -65,8 +65,8 @@ struct rundir_home {
 /* As of now, for the calling process. Returns and @why as rundir_path(). */
 int rundir_find_home(struct rundir_home *home, const char **why);
 
-/* The process was restored, elsewhere maybe: what it sees at the path of @home is its home. */
-void rundir_home_restored(struct rundir_home *home);
+/* What the calling process sees at the path of @home is its home: it may have been restored elsewhere. */
+void rundir_see_home(struct rundir_home *home);
 
 /*
  * RUNDIR_CONTROL: the stream socket PID.sock, for the command. RUNDIR_PEER: PID.peer, for other

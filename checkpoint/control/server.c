@@ -166,7 +166,7 @@ void server_take_restored(void)
 {
 	ownfd_take_restored(&listener);
 	ownfd_take_restored(&reserved);
-	rundir_home_restored(&home);
+	rundir_see_home(&home);
 }
 
 bool server_is_lost(void)

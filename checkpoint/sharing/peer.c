@@ -207,7 +207,7 @@ static void mend_listener(void)
 	if (is_restored()) {
 		own_start = rundir_start_time(getpid());
 		ownfd_take_restored(&listener);
-		rundir_home_restored(&home);
+		rundir_see_home(&home);
 	}
 	if (ownfd_get(&listener) >= 0)
 		return;

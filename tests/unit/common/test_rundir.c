@@ -267,7 +267,7 @@ START_TEST(a_name_that_only_others_see_is_not_lost)
 	home.mounts++;
 	rundir_unlink(RUNDIR_CONTROL, &home);
 	ck_assert(!rundir_is_unnamed(RUNDIR_CONTROL, &home));
-	rundir_home_restored(&home);
+	rundir_see_home(&home);
 	ck_assert(rundir_is_unnamed(RUNDIR_CONTROL, &home));
 }
 END_TEST
