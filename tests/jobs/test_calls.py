@@ -133,6 +133,16 @@ def freed_memory_is_there_for_variables():
     check("right" in job.result(), "frees variable")
 
 
+def freed_memory_is_there_for_changes():
+    counts = os.path.join(SCRATCH, "counts")
+    Job("frees", "changes", env={"CUDAW_SIM_COUNT": counts}).result()
+    with open(counts, encoding="ascii") as file:
+        made = dict(line.split() for line in file)
+    for call in "cuMemMap", "cuMemSetAccess", "cuGraphExecUpdate_v2":
+        job = Job("frees", "changes", env={"CUDAW_SIM_FAULT": f"{call}:{made[call]}:2"})
+        check("right" in job.result(), f"frees changes, {call}")
+
+
 def unmanaged(job):
     return job.status()["unmanaged"]
 
@@ -183,4 +193,4 @@ main(threads_through_50_pauses, threads_in_several_contexts, several_devices,
      not_by_tsan(a_fork_while_the_driver_is_bound),
      ordered_frees_are_asked_about_a_few_at_a_time, ordered_frees_behind_others,
      a_pool_gives_a_stream_what_it_has_freed, frees_for_which_there_are_no_events,
-     freed_memory_is_there_for_variables, nothing_leaks, *shared("frees.py"))
+     freed_memory_is_there_for_variables, freed_memory_is_there_for_changes, nothing_leaks, *shared("frees.py"))

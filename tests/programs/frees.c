@@ -525,6 +525,29 @@ static void variable(void)
 	SAME(size, 4096);
 }
 
+/* Calls that need memory for what they change: each is the last one of its kind. */
+static void changes(void)
+{
+	const CUmemLocation here = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
+	const CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = here};
+	const CUmemAccessDesc all = {here, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+	CUmemGenericAllocationHandle handle;
+	CUgraphExecUpdateResultInfo info;
+	CUgraphExec exec;
+	CUdeviceptr at;
+	CUgraph graph;
+
+	CALL(cuGraphCreate(&graph, 0));
+	CALL(cuGraphInstantiate(&exec, graph, 0));
+	CALL(cuMemFree_v2(alloc(100 * MIB)));
+	CALL(cuMemCreate(&handle, 2 * MIB, &prop, 0));
+	CALL(cuMemAddressReserve(&at, 2 * MIB, 0, 0, 0));
+	CALL(cuMemMap(at, 2 * MIB, 0, handle, 0));
+	CALL(cuMemSetAccess(at, 2 * MIB, &all, 1));
+	CALL(cuGraphExecUpdate(exec, graph, &info));
+	CALL(cuMemsetD8_v2(at, 1, 2 * MIB));
+}
+
 static void *order_often(void *arg)
 {
 	CUstream own;
@@ -699,6 +722,7 @@ static const struct {
 	{"ordered-eventless", ordered_eventless},
 	{"ordered-eventless-end", ordered_eventless_end},
 	{"variable", variable},
+	{"changes", changes},
 	{"ordered-threads", ordered_threads},
 	{"ordered-asked", ordered_asked},
 	{"release", release},
