@@ -7,7 +7,7 @@ from simlib import SIM_DIR, shared, unsanitized
 from gpulib import base_environment, main
 
 CASES = ("descriptors", "descriptors_two", "foreign", "free_async", "free_async_busy", "green", "ipc", "ipc_events",
-         "ipc_get", "ipc_wrong", "peer_busy", "peer_contexts", "peer_copy", "pool_captured_beside", "stack")
+         "ipc_get", "ipc_wrong", "mappings", "peer_busy", "peer_contexts", "peer_copy", "pool_captured_beside", "stack")
 
 
 def environment():

@@ -18,8 +18,10 @@ static void say_mapping(const char *what, CUdeviceptr ptr, size_t size)
 
 	cuPointerGetAttribute(&id[1], CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID, ptr + size - 1);
 	say("MAPPING_SIZE of %s: %s, %zu KiB", what, name_of(results[0]), mapping / (size_t)KIB);
-	say("MAPPING_BASE_ADDR of %s: %s, %lld bytes before it", what, name_of(results[1]),
-	    results[1] ? 0 : (long long)(ptr - base));
+	say("MAPPING_BASE_ADDR of %s: %s, %s", what, name_of(results[1]),
+	    base == ptr            ? "its start"
+	    : ptr - base < 2 * MIB ? "in the 2 MiB before it"
+				   : "elsewhere");
 	say("MEMORY_BLOCK_ID of %s: %s, %s, %s at its end", what, name_of(results[2]),
 	    id[0] ? "set" : "0", id[0] == id[1] ? "the same" : "another");
 	say("ACCESS_FLAGS of %s: %s, %llu", what, name_of(results[3]), access);
@@ -28,9 +30,11 @@ static void say_mapping(const char *what, CUdeviceptr ptr, size_t size)
 static void case_mappings(void)
 {
 	CUdeviceptr big = alloc(4 * MIB + 512), small = alloc(100), next = alloc(100), pooled;
+	CUdeviceptr huge = alloc(1536 * MIB);
 	CUstream stream = stream_new();
 
 	CALL(cuMemAllocAsync(&pooled, 4 * MIB, stream));
+	say_mapping("1.5 GiB", huge, 1536 * MIB);
 	say_mapping("4 MiB and a half KiB", big, 4 * MIB + 512);
 	say_mapping("100 bytes", small, 100);
 	say_mapping("the next 100 bytes", next, 100);

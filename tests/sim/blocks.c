@@ -88,6 +88,11 @@ void block_give(const struct sim_alloc *alloc)
 	free(block);
 }
 
+size_t block_offset(const struct sim_alloc *alloc)
+{
+	return alloc->first_unit * UNIT;
+}
+
 size_t blocks_bytes(const struct sim_ctx *ctx)
 {
 	size_t bytes = 0;

@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#define POOL_BLOCK (32UL << 20) /* what the mappings of pools are multiples of */
+
 /* The width of an attribute's value, which is zeroed where a pointer is not the driver's. */
 static size_t attribute_size(CUpointer_attribute attr)
 {
@@ -16,6 +18,9 @@ static size_t attribute_size(CUpointer_attribute attr)
 	case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
 	case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
 	case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+	case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
+	case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
+	case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
 		return 8;
 	case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
 	case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
@@ -30,6 +35,19 @@ static size_t attribute_size(CUpointer_attribute attr)
 	default:
 		return 0;
 	}
+}
+
+/* Where the mapping of @map begins: that of a small allocation is the block that it shares. */
+static CUdeviceptr mapping_start(const struct sim_map *map)
+{
+	return map->alloc && map->alloc->small ? map->start - block_offset(map->alloc) : map->start;
+}
+
+static size_t mapping_size(const struct sim_map *map)
+{
+	size_t block = map->pool ? POOL_BLOCK : SIM_GRANULARITY;
+
+	return SIM_ROUND(map->start + map->size - mapping_start(map), block);
 }
 
 static uint64_t attribute_value(const struct sim_map *map, CUpointer_attribute attr,
@@ -62,6 +80,12 @@ static uint64_t attribute_value(const struct sim_map *map, CUpointer_attribute a
 		return map->kind == MAP_DEVICE && !map->pool;
 	case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
 		return (uintptr_t)map->pool;
+	case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
+		return mapping_size(map);
+	case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
+		return mapping_start(map);
+	case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
+		return map->id;
 	case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
 		return map->sync_memops;
 	case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:

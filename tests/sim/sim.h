@@ -505,6 +505,7 @@ void memory_release_context(struct sim_ctx *ctx);
 /* blocks.c: place a small allocation in a block of its context, or take it out. False: no memory. */
 bool block_take(struct sim_alloc *alloc);
 void block_give(const struct sim_alloc *alloc);
+size_t block_offset(const struct sim_alloc *alloc);
 size_t blocks_bytes(const struct sim_ctx *ctx);
 
 /* pool.c: what memory_free() tells of an allocation from a pool. */

@@ -84,6 +84,28 @@ static bool common_attribute(void *data, CUpointer_attribute attribute, CUdevice
 }
 
 /*
+ * The blocks of 2 MiB that an allocation is in, as the driver has them. Ours are mapped together with
+ * others or in pieces, and anew by each pause.
+ */
+static CUdeviceptr block_start(const struct vmem_info *info)
+{
+	return info->start & ~(VMEM_GRANULE - 1);
+}
+
+static size_t block_size(const struct vmem_info *info)
+{
+	CUdeviceptr end = info->start + info->size + VMEM_GRANULE - 1;
+
+	return (end & ~(VMEM_GRANULE - 1)) - block_start(info);
+}
+
+/* Small allocations share one. The driver's own ids are small numbers, or addresses. */
+static unsigned long long block_id(const struct vmem_info *info)
+{
+	return 1ULL << 62 | (info->size < VMEM_GRANULE ? block_start(info) : info->id);
+}
+
+/*
  * The attributes for which the real driver, which sees whole regions, has wrong answers, and those
  * that frameworks ask for at every launch. False: ask the real driver.
  */
@@ -105,6 +127,15 @@ static bool pointer_attribute(void *data, CUpointer_attribute attribute, CUdevic
 		return true;
 	case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
 		*(unsigned long long *)data = CU_MEM_HANDLE_TYPE_NONE;
+		return true;
+	case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
+		*(size_t *)data = block_size(info);
+		return true;
+	case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
+		*(CUdeviceptr *)data = block_start(info);
+		return true;
+	case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
+		*(unsigned long long *)data = block_id(info);
 		return true;
 	case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
 		*(bool *)data = vmem_can_share(info->dev) && !pool_handle_of(info->start, &pool);
