@@ -155,7 +155,7 @@ static const struct {
 	int type;
 } kinds[] = {
 	[RUNDIR_CONTROL] = {RUNDIR_SUFFIX, SOCK_STREAM},
-	[RUNDIR_PEER] = {".peer", SOCK_SEQPACKET},
+	[RUNDIR_PEER] = {RUNDIR_PEER_SUFFIX, SOCK_SEQPACKET},
 };
 
 static void socket_name(enum rundir_socket kind, pid_t pid, char *name, size_t size)

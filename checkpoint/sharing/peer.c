@@ -74,7 +74,7 @@ void peer_why(const struct share_process *process, int error, char *text, size_t
 	if (error == -EAGAIN)
 		snprintf(text, size, "does not answer");
 	else
-		snprintf(text, size, "cannot be reached: %s: %s/%d.peer",
+		snprintf(text, size, "cannot be reached: %s: %s/%d" RUNDIR_PEER_SUFFIX,
 			 error == -EPERM ? "another process listens" : error_text(-error),
 			 home.path, process->pid);
 }

@@ -64,6 +64,9 @@ class Directory:
     def socket(self, pid):
         return os.path.join(self.path, f"{pid}.sock")
 
+    def peer_socket(self, pid):
+        return os.path.join(self.path, f"{pid}.peer")
+
 
 def live_pid(begin=None, user=None, **env):
     """The PID of a process that lives as long as the tests, started with this environment. It calls

@@ -94,22 +94,37 @@ static int guess(struct job *job)
 	return 0;
 }
 
-static void socket_name(const struct job *job, char name[32])
+static void remove_socket(int dir, pid_t pid, const char *suffix)
 {
-	snprintf(name, 32, "%d" RUNDIR_SUFFIX, job->own_pid);
+	char name[32];
+
+	snprintf(name, sizeof(name), "%d%s", pid, suffix);
+	unlinkat(dir, name, 0);
+}
+
+static bool has_ended(pid_t pid)
+{
+	return kill(pid, 0) && errno == ESRCH;
 }
 
 static int connect_in(int dir, const struct job *job)
 {
 	int fd = rundir_connect(RUNDIR_CONTROL, dir, job->own_pid);
-	char name[32];
 
-	/* The socket of a process that has ended. */
-	if (fd == -ECONNREFUSED && kill(job->own_pid, 0) && errno == ESRCH) {
-		socket_name(job, name);
-		unlinkat(dir, name, 0);
-	}
+	if (fd == -ECONNREFUSED && has_ended(job->own_pid))
+		remove_socket(dir, job->own_pid, RUNDIR_SUFFIX);
 	return fd;
+}
+
+/* Processes of other PID namespaces, which may listen, are asked only if there is none here. */
+static void tidy_peer(int dir, pid_t pid)
+{
+	int fd = has_ended(pid) ? rundir_connect(RUNDIR_PEER, dir, pid) : -ENOENT;
+
+	if (fd == -ECONNREFUSED)
+		remove_socket(dir, pid, RUNDIR_PEER_SUFFIX);
+	else if (fd >= 0)
+		close(fd);
 }
 
 /* @fd, if its listener is the job; or a negative errno. */
@@ -150,12 +165,11 @@ int job_connect(struct job *job)
 void job_unlink(const struct job *job)
 {
 	int dir = job_open_directory(job);
-	char name[32];
 
 	if (dir < 0)
 		return;
-	socket_name(job, name);
-	unlinkat(dir, name, 0);
+	remove_socket(dir, job->own_pid, RUNDIR_SUFFIX);
+	remove_socket(dir, job->own_pid, RUNDIR_PEER_SUFFIX);
 	close(dir);
 }
 
@@ -191,10 +205,13 @@ static int add_jobs(struct job_list *list, const struct job_directory *directory
 		return -errno;
 	while (!err && turn < JOBS_IN_DIRECTORY && (entry = readdir(stream))) {
 		long pid = number_of(entry->d_name, RUNDIR_SUFFIX, INT_MAX);
+		long peer = number_of(entry->d_name, RUNDIR_PEER_SUFFIX, INT_MAX);
 		struct job job = {
 			.own_pid = pid, .pid = pid, .directory = directory, .turn = turn, .fd = -1};
 		int fd = pid > 0 ? checked(&job, connect_in(dir, &job)) : -ENOENT;
 
+		if (peer > 0)
+			tidy_peer(dir, peer);
 		if (fd >= 0)
 			close(fd);
 		if (fd == -EAGAIN)
