@@ -34,9 +34,8 @@ static int fail_pause(struct engine_op *op, const struct sharing_wait *w, int er
 		return engine_fail_wait(op, "", "");
 	if (error == -ENOTSUP)
 		return engine_fail(&op->result, END_UNSUPPORTED,
-				   "%s; the job runs on; 'cudaw pause %s' pauses all processes of "
-				   "the job",
-				   w->text, engine_job_name(id));
+				   "%s; the job runs on; 'cudaw pause %s%s' pauses all of them",
+				   w->text, engine_job_name(id), w->jobs);
 	return engine_fail(&op->result,
 			   error == -ETIME                             ? END_TIMEOUT
 			   : error == -EPERM || error == -EHOSTUNREACH ? END_UNSUPPORTED
@@ -46,8 +45,8 @@ static int fail_pause(struct engine_op *op, const struct sharing_wait *w, int er
 
 int engine_check_shared(struct engine_op *op, struct engine_result *result)
 {
-	char id[RUNDIR_ID_SIZE];
-	size_t peers = op->alone || op->order ? sharing_peers(&op->progress.cancel) : 0;
+	char id[RUNDIR_ID_SIZE], jobs[SHARING_JOBS];
+	size_t peers = op->alone || op->order ? sharing_peers(&op->progress.cancel, jobs) : 0;
 
 	if (!peers)
 		return 0;
@@ -59,8 +58,8 @@ int engine_check_shared(struct engine_op *op, struct engine_result *result)
 	return engine_fail(
 		result, END_UNSUPPORTED,
 		"this process alone is asked to stop, and %zu other process%s GPU memory "
-		"with it; the job runs on; 'cudaw pause %s' pauses all of them",
-		peers, peers == 1 ? " shares" : "es share", engine_job_name(id));
+		"with it; the job runs on; 'cudaw pause %s%s' pauses all of them",
+		peers, peers == 1 ? " shares" : "es share", engine_job_name(id), jobs);
 }
 
 int engine_meet_at_rest(struct engine_op *op, double deadline_ms)

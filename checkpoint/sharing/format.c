@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/sharing/format.h"
+#include "common/ascii.h"
 #include "common/beacon.h"
 
 #include <errno.h>
@@ -26,7 +27,8 @@ _Static_assert(sizeof(struct ticket) == 64, "the format of tickets");
 _Static_assert(sizeof(struct ipc_handle) == sizeof(CUipcMemHandle), "the format of handles");
 _Static_assert(sizeof(struct share_request) == 64, "the format of requests");
 _Static_assert(sizeof(struct share_process) == 20, "the format of answers");
-_Static_assert(offsetof(struct share_answer, peers) == 64, "the format of answers");
+_Static_assert(sizeof((struct share_answer){0}.job) >= RUNDIR_ID_SIZE, "the format of answers");
+_Static_assert(offsetof(struct share_answer, peers) == 72, "the format of answers");
 
 int ticket_make(const struct object_name *name, struct beacon *beacon)
 {
@@ -125,6 +127,14 @@ int share_request_parse(const void *data, size_t size, struct share_request *req
 	return 0;
 }
 
+static bool is_job(const char *id)
+{
+	for (int i = 0; i < RUNDIR_ID_SIZE - 1; i++)
+		if (!ascii_is_xdigit(id[i]))
+			return false;
+	return !id[RUNDIR_ID_SIZE - 1];
+}
+
 int share_answer_parse(const void *data, size_t size, struct share_answer *answer)
 {
 	const size_t head = offsetof(struct share_answer, peers);
@@ -138,7 +148,7 @@ int share_answer_parse(const void *data, size_t size, struct share_answer *answe
 	if (a.version != VERSION)
 		return -ENOTSUP;
 	if (a.result >= SHARE_RESULTS || a.stage >= SHARE_STAGES || a.vote >= SHARE_VOTES ||
-	    a.npeers > SHARE_PROCESSES || size != share_answer_size(&a))
+	    a.npeers > SHARE_PROCESSES || !is_job(a.job) || size != share_answer_size(&a))
 		return -EBADMSG;
 	memcpy(a.peers, (const unsigned char *)data + head, size - head);
 	for (uint32_t i = 0; i < a.npeers; i++)

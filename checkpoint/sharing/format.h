@@ -30,6 +30,7 @@
  *		48	size of the run, 8
  *		56	offset of the allocation in it, 8
  */
+#include "common/rundir.h"
 #include "vmem/objects.h"
 
 #include <stdint.h>
@@ -124,6 +125,7 @@ struct share_answer {
 	uint64_t oldest; /* build of its imports from the process that asks; 0: one is not there */
 	uint32_t holds;  /* it has such imports, or is about to have */
 	uint32_t npeers;
+	char job[8];                                 /* the ID of its job, a string */
 	struct share_process peers[SHARE_PROCESSES]; /* with which it shares memory directly */
 };
 

@@ -33,6 +33,9 @@ extern struct sharing {
 
 bool sharing_lists(const struct share_process *list, size_t n, const struct share_process *one);
 
+/* The process that has made the memory. */
+struct share_process sharing_exporter(const struct object_name *name);
+
 /* The processes that share memory with this one directly, in @list; returns how many there are. */
 uint32_t sharing_list_peers(struct share_process list[SHARE_PROCESSES]);
 
@@ -49,7 +52,7 @@ int sharing_fetch(const struct object_name *name, int *fd, struct share_answer *
 bool sharing_is_unreached(int error);
 
 /* What an error of sharing_fetch() says of the exporter, in words that follow its PID. */
-#define SHARING_WHY 160
+#define SHARING_WHY 144
 void sharing_why(const struct object_name *name, int error, char *text, size_t size);
 
 #endif

@@ -33,6 +33,7 @@
 FORKS_LOCK(lock); /* of what follows, while it is made */
 static bool started;
 static struct share_process self;
+static char job[RUNDIR_ID_SIZE]; /* its ID */
 static struct rundir_home home;
 static uint64_t own_start; /* rundir_start_time() of this process */
 static sem_t begun;        /* the thread has set the next one */
@@ -45,6 +46,11 @@ static peer_idle_fn be_idle;
 const struct share_process *peer_self(void)
 {
 	return &self;
+}
+
+const char *peer_job(void)
+{
+	return job;
 }
 
 bool peer_is_self(const struct share_process *process)
@@ -138,6 +144,7 @@ static void serve_client(int client)
 		return;
 	memcpy(from.instance, request.from, sizeof(from.instance));
 	share_answer_begin(&answer);
+	memcpy(answer.job, job, sizeof(job));
 	/* A process of another PID namespace (0) cannot be known by its PID. */
 	if (!from.pid || memcmp(request.to, self.instance, sizeof(self.instance)))
 		answer.result = SHARE_STRANGER;
@@ -310,6 +317,7 @@ static int start(peer_answer_fn answer, peer_idle_fn idle)
 		return -EIO;
 	if (rundir_find_home(&home, &why))
 		home.path[0] = '\0';
+	rundir_job_id(job);
 	self.pid = getpid();
 	own_start = rundir_start_time(getpid());
 	answer_request = answer;

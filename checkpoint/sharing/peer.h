@@ -40,6 +40,7 @@ int peer_start(peer_answer_fn answer, peer_idle_fn idle);
 
 /* This process; valid once peer_start() has succeeded. */
 const struct share_process *peer_self(void);
+const char *peer_job(void); /* the ID of its job */
 bool peer_is_self(const struct share_process *process);
 
 /*

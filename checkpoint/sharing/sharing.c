@@ -40,7 +40,7 @@ static void list_add(struct share_process *list, uint32_t *n, const struct share
 		list[(*n)++] = *one;
 }
 
-static struct share_process exporter_of(const struct object_name *name)
+struct share_process sharing_exporter(const struct object_name *name)
 {
 	struct share_process p = {.pid = name->pid};
 
@@ -58,7 +58,7 @@ uint32_t sharing_list_peers(struct share_process list[SHARE_PROCESSES])
 	memcpy(list, sharing.importers, n * sizeof(list[0]));
 	pthread_mutex_unlock(&sharing.lock);
 	while (objects_next_import(&import)) {
-		const struct share_process exporter = exporter_of(&import.name);
+		const struct share_process exporter = sharing_exporter(&import.name);
 
 		if (!peer_is_self(&exporter) && !import.pending)
 			list_add(list, &n, &exporter);
@@ -189,7 +189,7 @@ bool sharing_name(struct object_name *name)
 
 bool sharing_is_own(const struct object_name *name)
 {
-	const struct share_process exporter = exporter_of(name);
+	const struct share_process exporter = sharing_exporter(name);
 
 	return peer_is_self(&exporter);
 }
@@ -217,7 +217,7 @@ bool sharing_is_unreached(int error)
 
 int sharing_fetch(const struct object_name *name, int *fd, struct share_answer *answer)
 {
-	const struct share_process exporter = exporter_of(name);
+	const struct share_process exporter = sharing_exporter(name);
 	struct share_request request;
 	int error;
 
@@ -268,7 +268,7 @@ static int fetch_patiently(const struct object_name *name, int *fd, struct share
 
 void sharing_why(const struct object_name *name, int error, char *text, size_t size)
 {
-	const struct share_process exporter = exporter_of(name);
+	const struct share_process exporter = sharing_exporter(name);
 
 	if (error == -ESRCH)
 		snprintf(text, size, "has ended");

@@ -73,19 +73,24 @@ CUresult sharing_import(const struct object_name *name, CUmemGenericAllocationHa
 
 /* For the engine. */
 
+/* Room for the IDs of some other jobs, with a space before each. */
+#define SHARING_JOBS 64
+
 struct sharing_wait {
 	double deadline_ms; /* clock_ms(); 0: none */
 	const bool *cancel;
 	const struct pact *pact; /* of a resume; NULL: none. Others end the wait by it, too */
 	CUresult error;          /* of the driver, after -EIO */
 	char text[224];          /* after a failure: which process is waited for, and why */
+	char jobs[SHARING_JOBS]; /* and the other jobs that share memory with this one */
 };
 
 /*
- * How many processes share memory with this one directly. Asks them, until *@cancel becomes true. From then on until sharing_run() or
+ * How many processes share memory with this one directly; in @jobs the other jobs that do so directly or
+ * by others. Asks them, until *@cancel becomes true. From then on until sharing_run() or
  * sharing_rebuilt() nothing is exported.
  */
-size_t sharing_peers(const bool *cancel);
+size_t sharing_peers(const bool *cancel, char jobs[SHARING_JOBS]);
 
 /* A pause begins. Before the gate closes. */
 void sharing_pause(void);

@@ -20,6 +20,7 @@
 #define BEGIN_MS   3000   /* for the others to begin a pause, or a resume after one that failed */
 #define SAVED_MS   600000 /* for the others to save their memory */
 #define RELEASE_MS 30000  /* for the others to give it back */
+#define WHO        40     /* bytes of the text that says which process */
 #define CLOSE_MS   5000   /* for imports to be closed whose memory has been freed */
 
 static void set_stage(enum share_stage stage)
@@ -158,12 +159,33 @@ static bool gather(const bool *cancel)
 	return settled;
 }
 
-size_t sharing_peers(const bool *cancel)
+/* The ID of a member's job; NULL: it is this process's, or not known. */
+static const char *other_job(const struct sharing_member *m)
+{
+	return m && *m->answer.job && strcmp(m->answer.job, peer_job()) ? m->answer.job : NULL;
+}
+
+/* Those that have room. */
+static void list_jobs(char jobs[SHARING_JOBS])
+{
+	size_t len = 0;
+
+	*jobs = '\0';
+	for (size_t i = 0; i < sharing.nmembers; i++) {
+		const char *job = other_job(&sharing.members[i]);
+
+		if (job && !strstr(jobs, job) && len + RUNDIR_ID_SIZE < SHARING_JOBS)
+			len += (size_t)sprintf(jobs + len, " %s", job);
+	}
+}
+
+size_t sharing_peers(const bool *cancel, char jobs[SHARING_JOBS])
 {
 	struct share_process list[SHARE_PROCESSES];
 
 	objects_close_exports();
 	gather(cancel);
+	list_jobs(jobs);
 	drop_members();
 	return sharing_list_peers(list);
 }
@@ -206,16 +228,26 @@ static bool is_cancelled(const struct sharing_wait *w)
 	return __atomic_load_n(w->cancel, __ATOMIC_RELAXED) || (w->pact && pact_is_ended(w->pact));
 }
 
+/* A process, in words that name its job if that is another one. @m: what is known of it, or NULL. */
+static const char *describe(pid_t pid, const struct sharing_member *m, char buf[WHO])
+{
+	const char *job = other_job(m);
+
+	snprintf(buf, WHO, "process %d%s%s", pid, job ? " of job " : "", job ? job : "");
+	return buf;
+}
+
 static int fail(struct sharing_wait *w, int error, const struct sharing_member *m, const char *why)
 {
-	char unasked[SHARING_WHY];
+	char unasked[SHARING_WHY], who[WHO];
 
 	if (m->error && !is_gone(m)) {
 		peer_why(&m->process, m->error, unasked, sizeof(unasked));
 		why = unasked;
 	}
-	snprintf(w->text, sizeof(w->text), "process %d, which shares memory with this one, %s",
-		 m->process.pid, why);
+	snprintf(w->text, sizeof(w->text), "%s, which shares memory with this one, %s",
+		 describe(m->process.pid, m, who), why);
+	list_jobs(w->jobs);
 	return error;
 }
 
@@ -231,18 +263,24 @@ static enum verdict judge_resting(const struct sharing_member *m)
 		       : NOT_YET;
 }
 
+static const char *describe_exporter(const struct object_name *name, char buf[WHO])
+{
+	const struct share_process exporter = sharing_exporter(name);
+
+	return describe(name->pid, find_member(&exporter), buf);
+}
+
 /*
  * True if the exporter of an import has ended, or has not the memory any more. One that has not answered
  * just now is not asked for each import, as it may take long not to answer.
  */
 static bool is_orphan(const struct object_name *name)
 {
-	struct share_process exporter = {.pid = name->pid};
+	const struct share_process exporter = sharing_exporter(name);
 	struct sharing_member *m;
 	struct share_answer answer;
 	int error;
 
-	memcpy(exporter.instance, name->instance, sizeof(exporter.instance));
 	if (peer_is_self(&exporter))
 		return !objects_have_key(name->key);
 	m = find_member(&exporter);
@@ -261,6 +299,7 @@ static bool is_orphan(const struct object_name *name)
 static int check_imports(struct sharing_wait *w)
 {
 	struct object_import import = {0};
+	char who[WHO];
 
 	while (objects_next_import(&import)) {
 		bool gone;
@@ -269,11 +308,10 @@ static int check_imports(struct sharing_wait *w)
 			return -ECANCELED;
 		gone = is_orphan(&import.name);
 		if (!gone && import.left) {
-			snprintf(
-				w->text, sizeof(w->text),
-				"memory of process %d cannot be given back: others can reach it here "
-				"(a dma-buf, a multicast object or CUDAW_EXPORT=driver)",
-				import.name.pid);
+			snprintf(w->text, sizeof(w->text),
+				 "memory of %s cannot be given back: others can reach it here "
+				 "(a dma-buf, a multicast object or CUDAW_EXPORT=driver)",
+				 describe_exporter(&import.name, who));
 			return -EPERM;
 		}
 		if (!gone || import.pending)
@@ -372,7 +410,7 @@ static int fetch_again(struct sharing_wait *w, const struct object_name *name, i
 		       struct share_answer *answer)
 {
 	double asked_ms = 0, until_ms = clock_ms() + SHARING_LISTEN_MS;
-	char why[SHARING_WHY];
+	char why[SHARING_WHY], who[WHO];
 	int error;
 
 	for (;;) {
@@ -380,7 +418,8 @@ static int fetch_again(struct sharing_wait *w, const struct object_name *name, i
 		if (!error)
 			return 0;
 		sharing_why(name, error, why, sizeof(why));
-		snprintf(w->text, sizeof(w->text), "memory of process %d: it %s", name->pid, why);
+		snprintf(w->text, sizeof(w->text), "memory of %s: it %s",
+			 describe_exporter(name, who), why);
 		if (!asks_again(error, &until_ms))
 			return error;
 		if (is_cancelled(w))
@@ -396,6 +435,7 @@ static int fetch_again(struct sharing_wait *w, const struct object_name *name, i
 static int import_again(struct sharing_wait *w, const struct object_import *import)
 {
 	struct share_answer answer;
+	char who[WHO];
 	int fd = -1, error = fetch_again(w, &import->name, &fd, &answer);
 
 	if (error)
@@ -403,7 +443,7 @@ static int import_again(struct sharing_wait *w, const struct object_import *impo
 	w->error = objects_import(import->handle, fd, answer.size, answer.build);
 	if (fd >= 0)
 		close(fd);
-	snprintf(w->text, sizeof(w->text), "memory of process %d", import->name.pid);
+	snprintf(w->text, sizeof(w->text), "memory of %s", describe_exporter(&import->name, who));
 	return w->error ? -EIO : 0;
 }
 

@@ -3,6 +3,8 @@
 #include "tests/fuzz/fuzz.h"
 #include "checkpoint/sharing/format.h"
 
+#include <string.h>
+
 const char fuzz_corpus[] = "tests/fuzz/corpus/ticket";
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -22,6 +24,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (share_answer_parse(data, size, &answer))
 		return 0;
 	if (answer.npeers > SHARE_PROCESSES || share_answer_size(&answer) != size)
+		__builtin_trap();
+	if (strspn(answer.job, "0123456789abcdefABCDEF") != RUNDIR_ID_SIZE - 1 ||
+	    answer.job[RUNDIR_ID_SIZE - 1])
 		__builtin_trap();
 	for (uint32_t i = 0; i < answer.npeers; i++)
 		if (answer.peers[i].pid <= 0)

@@ -208,6 +208,23 @@ def a_process_that_does_not_pause_is_named():
     pauses_and_goes_on(job)
 
 
+def a_process_of_another_job_is_named_with_its_job():
+    job = started(SHARING_JOB="b12345")
+    other, own = other_rank(job), job.status()["id"]
+    done = cudaw("pause", own)
+    equal(done.returncode, 6, "the exit code of cudaw pause")
+    for text in (f"process {other} of job b12345, which shares memory with this one",
+                 "'cudaw pause sharing b12345' pauses all of them"):
+        check(text in done.stderr, f"cudaw pause says {done.stderr!r}")
+    job.send(signal.SIGUSR1)
+    job.until(lambda: "'cudaw pause sharing b12345' pauses all of them" in (job.status()["reason"] or ""), 20,
+              "the refusal of a signal names the other job")
+    cudaw_ok("pause", own, "b12345")
+    equal(set(states()), {"paused"}, "the states after cudaw pause")
+    cudaw_ok("resume", own, "b12345")
+    goes_on(job)
+
+
 def one_that_resumes_alone_waits_for_the_other():
     job = started()
     cudaw_ok("pause", "sharing")
@@ -505,6 +522,7 @@ main(*shared("sharing.py", STEPS=60, STEP_MS=3, STILL=0.04, MIB=MIB, OBJECTS=OBJ
      an_exporter_that_dies_in_a_pause_lets_the_others_run,
      an_exporter_that_dies_late_in_a_pause_holds_up_nobody, a_resume_in_the_midst_lets_all_run,
      a_command_that_is_killed_leaves_nobody_half_way, a_process_that_does_not_pause_is_named,
+     a_process_of_another_job_is_named_with_its_job,
      one_that_resumes_alone_waits_for_the_other, a_resume_of_all_finds_one_that_resumes_alone,
      nobody_waits_for_one_that_failed_to_resume, one_that_gave_up_is_waited_for,
      a_resume_of_all_that_finds_one_has_a_time_limit,

@@ -23,7 +23,7 @@
  * behind them, in turn one of N, and the streams of the others wait for it before they read.
  * --ballast N: N MiB more in each rank, which a pause has to copy. With --kib N they are allocations
  * of that size, and those that are shared late are some of them. SHARING_FAULT in the environment is
- * rank 1's CUDAW_SIM_FAULT.
+ * rank 1's CUDAW_SIM_FAULT, and SHARING_JOB its CUDAW_JOB.
  */
 #include "tests/programs/descriptors.h"
 #include "tests/programs/kernels.h"
@@ -540,6 +540,8 @@ static void init(void)
 {
 	CUdevice dev;
 
+	if (rank == 1 && getenv("SHARING_JOB"))
+		setenv("CUDAW_JOB", getenv("SHARING_JOB"), 1);
 	if (rank == 1 && getenv("SHARING_FAULT"))
 		setenv("CUDAW_SIM_FAULT", getenv("SHARING_FAULT"), 1);
 	kernels_init(&kernels);
