@@ -235,6 +235,35 @@ def a_resume_waits_for_gpu_memory():
     ends_well(job)
 
 
+def what_another_tool_paused_needs_is_guessed():
+    """At most what a GPU has, on the GPU that the process sees; or as the user says."""
+    job = native(CUDAW_SIM_DEVICES="2", CUDA_VISIBLE_DEVICES="1")
+
+    def resume(*args, free, code=5, **env):
+        with open(os.path.join(SCRATCH, "memory"), "w", encoding="ascii") as file:
+            file.write(f"{256 * MIB} {free * MIB}")
+        return command("resume", "--timeout", 0.01, *args, job.pid, code=code, CUDAW_SIM_DEVICES="2",
+                       **{**with_nvml(0), "TEST_NVML_FILE": file.name, **env})
+
+    other_tool(job.pid, 2)
+    said = resume(free=128)
+    has(said, "it needs at most 256 MiB of GPU-", "which has 128 MiB free")
+    gpu = said.split(" of ")[1].split(",")[0]
+    first = gpu[:-1] + "0"
+    check(gpu[-1] == "1", f"it needs memory of {gpu}")
+    has(resume(free=250, TEST_NVML_PROCESS=f"1 {MIB}"), "it needs at most 256 MiB")
+    has(resume("--need", "200M", free=128), "it needs 200 MiB of GPU-")
+    is_paused(job)
+    for enough in ({"args": ("--need", "100M"), "free": 128}, {"free": 250},
+                   {"free": 0, "TEST_NVML_ONLY": first}):
+        resume(*enough.pop("args", ()), **enough, code=0)
+        is_running(job)
+        other_tool(job.pid, 2)
+    resume("--need", 0, free=0, code=0)
+    is_running(job)
+    ends_well(job)
+
+
 def session_below(pid):
     """The process that pauses or resumes, which is in a session of its own; those that ask are not."""
     for child in descendants(pid):
@@ -358,6 +387,11 @@ def wrong_targets():
             (["--driver", "--release", "memory", job.pid], 2, "--release memory")):
         has(command("pause", *args, code=code), text)
     command("resume", "--driver", job.pid, code=2)
+    for args, text in ((("resume", "--need", "1G", under.pid), "--need is for processes that"),
+                       (("resume", "--need", "1X", job.pid), "--need takes a number of bytes"),
+                       (("resume", "--need", "1G", "--all"), "--need takes no --all"),
+                       (("pause", "--driver", "--need", "1G", job.pid), "an option of resume only")):
+        has(command(*args, code=2), text)
     has(command("pause", "--driver", job.pid, code=6), f"process {under.pid} "
         "(both are in one process group)", "it runs on")
     under.pause()
@@ -457,7 +491,7 @@ def processes_that_may_share_gpu_memory():
 
 main(pause_and_resume, unsanitized(json_and_dry_run), a_snapshot_is_refused, another_tool_paused_it,
      a_command_was_killed_after_the_lock, each_step_fails, a_long_kernel,
-     a_resume_waits_for_gpu_memory, memory_in_parts(False), memory_in_parts(True), too_little_host_memory,
+     a_resume_waits_for_gpu_memory, what_another_tool_paused_needs_is_guessed, memory_in_parts(False), memory_in_parts(True), too_little_host_memory,
      a_resume_takes_turns_with_jobs, an_interrupted_command_brings_it_to_the_end, wrong_targets,
      unsanitized(processes_that_may_share_gpu_memory),
      # NVML does not know the simulated GPU; and its processes all write to one file.

@@ -3,6 +3,7 @@
 #include "tools/command/tools.h"
 
 #include "common/clock.h"
+#include "common/size.h"
 #include "common/text.h"
 #include "tools/command/paused_by_driver.h"
 #include "tools/job/coordinate.h"
@@ -70,7 +71,11 @@ const char help_resume[] =
 	"Processes of one job run when all have their memory. Interrupting this command does not\n"
 	"cancel the request.\n"
 	"\n" OPTIONS_HELP(
-		"  -t, --timeout SECONDS  leave the job paused if the GPU stays full so long (no limit)\n",
+		"  -t, --timeout SECONDS  leave the job paused if the GPU stays full so long (no limit)\n"
+		"      --need SIZE        for a process that the driver's checkpoint has paused: wait until\n"
+		"                         so much of each GPU that it used is free, in bytes or with K, M,\n"
+		"                         G or T. The default is what 'cudaw pause --driver' has noted; of\n"
+		"                         what another tool has paused, a guess\n",
 		"and the job stays paused");
 
 const char help_trim[] =
@@ -121,6 +126,7 @@ struct control {
 	bool no_wait, json;
 	bool driver;         /* processes that do not run under cudaw */
 	long timeout_ms;     /* 0: none given */
+	size_t need;         /* BY_DRIVER_GUESS: none given */
 	const char *release; /* NULL: none given */
 	struct targets targets;
 	json_t *rows; /* for --json */
@@ -363,10 +369,22 @@ static int run_jobs(struct control *control)
 	return EXIT_DONE;
 }
 
+/* Jobs know what they need. */
+static int refuse_need(const struct targets *targets)
+{
+	complain(
+		"resume %s: --need is for processes that 'cudaw pause --driver' or another tool has "
+		"paused",
+		targets->words[0]);
+	return EXIT_USAGE;
+}
+
 static int run_control(struct control *control)
 {
 	struct targets *targets = &control->targets;
-	struct by_driver how = {.timeout_ms = control->timeout_ms, .no_wait = control->no_wait};
+	struct by_driver how = {.timeout_ms = control->timeout_ms,
+				.no_wait = control->no_wait,
+				.need = control->need};
 	int err = EXIT_DONE;
 
 	control->rows = json_array();
@@ -375,7 +393,7 @@ static int run_control(struct control *control)
 	if (control->driver)
 		paused_by_driver_pause(targets, &how);
 	else if (control->verb != &resume_verb || paused_by_driver_resume(targets, &how))
-		err = run_jobs(control);
+		err = control->need == BY_DRIVER_GUESS ? run_jobs(control) : refuse_need(targets);
 	if (control->json && (!err || json_array_size(control->rows)))
 		output_json(control->rows);
 	json_decref(control->rows);
@@ -401,13 +419,16 @@ static int cmd_control(int argc, char **argv, const struct verb *verb, const cha
 		{"timeout", required_argument, NULL, 't'},
 		{"release", required_argument, NULL, 'r'},
 		{"driver", no_argument, NULL, 'D'},
+		{"need", required_argument, NULL, 'N'},
 		{"no-wait", no_argument, NULL, 'n'},
 		{"json", no_argument, NULL, 'j'},
 		{"help", no_argument, NULL, 'h'},
 		{NULL, 0, NULL, 0},
 	};
 	struct control control = {
-		.verb = verb, .targets = {.verb = verb->name, .continues = verb == &resume_verb}};
+		.verb = verb,
+		.need = BY_DRIVER_GUESS,
+		.targets = {.verb = verb->name, .continues = verb == &resume_verb}};
 	int opt, err;
 
 	while ((opt = getopt_long(argc, argv, "at:jh", options, NULL)) != -1) {
@@ -451,6 +472,15 @@ static int cmd_control(int argc, char **argv, const struct verb *verb, const cha
 			}
 			control.driver = true;
 			break;
+		case 'N':
+			if (verb != &resume_verb || !size_parse(optarg, &control.need)) {
+				complain(
+					verb == &resume_verb
+						? "--need takes a number of bytes, with or without K, M, G or T"
+						: "--need is an option of resume only");
+				return usage_error(verb->name);
+			}
+			break;
 		case 'n':
 			control.no_wait = true;
 			break;
@@ -474,6 +504,10 @@ static int cmd_control(int argc, char **argv, const struct verb *verb, const cha
 	if (control.driver &&
 	    (control.targets.all || (control.release && !strcmp(control.release, "memory")))) {
 		complain("--driver takes no --all, --gpu, --user and --release memory");
+		return usage_error(verb->name);
+	}
+	if (control.need != BY_DRIVER_GUESS && control.targets.all) {
+		complain("--need takes no --all, --gpu and --user");
 		return usage_error(verb->name);
 	}
 	return run_control(&control);

@@ -8,6 +8,7 @@
 #include "common/text.h"
 #include "tools/command/output.h"
 #include "tools/job/outcome.h"
+#include "tools/job/scan.h"
 #include "tools/job/select.h"
 #include "tools/process/cuda_use.h"
 #include "tools/process/driver.h"
@@ -378,6 +379,17 @@ static void claim_drop(struct claim *claim, bool unlock)
 			close(claim->fds[--claim->n]);
 }
 
+/*
+ * Whether all of the GPU can be had. A driver keeps some for itself, so what is free is less than @total;
+ * in a container NVML may list no process.
+ */
+static bool is_idle(const char *uuid, size_t total, size_t free)
+{
+	struct nvml_holder holders[NVML_HOLDERS];
+
+	return total && free >= total - total / 16 && nvml_holders(uuid, holders) <= 0;
+}
+
 /* Whether another job has promised to take memory of the GPU, without its lock (promises.h). */
 static bool is_promised(int fd)
 {
@@ -397,7 +409,7 @@ static bool claim_take(struct claim *claim, int dir, const struct held *held, ch
 	for (int i = 0; i < held->n; i++) {
 		const struct held_gpu *gpu = &held->gpus[i];
 		char name[NVML_UUID_SIZE + 8], needed[FORMAT_SIZE], there[FORMAT_SIZE];
-		size_t bytes;
+		size_t total, bytes;
 		int fd;
 
 		snprintf(name, sizeof(name), "%s.lock", gpu->uuid);
@@ -407,7 +419,8 @@ static bool claim_take(struct claim *claim, int dir, const struct held *held, ch
 		snprintf(why, size, "another job resumes on %s", gpu->uuid);
 		if (fd == -EAGAIN || (fd >= 0 && is_promised(fd)))
 			goto err_drop;
-		if (nvml_free_memory(gpu->uuid, &bytes) || bytes >= gpu->bytes)
+		if (nvml_memory(gpu->uuid, &total, &bytes) || bytes >= gpu->bytes ||
+		    (held->at_most && is_idle(gpu->uuid, total, bytes)))
 			continue;
 		snprintf(why, size, "it needs %s%s of %s, which has %s free",
 			 held->at_most ? "at most " : "", format_bytes(needed, gpu->bytes),
@@ -439,20 +452,55 @@ static size_t host_bytes(pid_t pid)
 }
 
 /*
- * What the restore of @pid takes: as the pause recorded it; or, if another program has paused it,
- * at most its host memory and a context, on any GPU. False: nobody says which GPUs there are.
+ * The GPUs that the process may have used: those that it was started to see, or, if it saw none or is in
+ * a container, where numbers mean other GPUs, all.
  */
-static bool find_needs(pid_t pid, const struct record *record, struct held *needs)
+static void find_gpus(const struct process *process, struct held *gpus)
 {
+	struct driver_sight sight = {0};
 	struct driver_answer answer;
 
-	if (record_read(record, needs))
-		return true;
-	driver_ask(DRIVER_GPUS, pid, GPUS_MS, &answer);
-	*needs = answer.held;
-	needs->at_most = true;
-	for (int i = 0; i < needs->n; i++)
-		needs->gpus[i].bytes = host_bytes(pid) + CONTEXT_GUESS;
+	if (process->own_pid == process->pid) {
+		scan_environment(process, "CUDA_VISIBLE_DEVICES", sight.visible,
+				 sizeof(sight.visible));
+		scan_environment(process, "CUDA_DEVICE_ORDER", sight.order, sizeof(sight.order));
+	}
+	driver_gpus(&sight, GPUS_MS, &answer);
+	if (!answer.held.n && *sight.visible) {
+		sight = (struct driver_sight){0};
+		driver_gpus(&sight, GPUS_MS, &answer);
+	}
+	*gpus = answer.held;
+}
+
+/* The most that it may have had of the GPU, as no driver call tells: its host memory and a context. */
+static size_t guess(const struct process *process, const char *uuid)
+{
+	size_t bytes = host_bytes(process->pid) + CONTEXT_GUESS, total, free;
+
+	return !nvml_memory(uuid, &total, &free) && total && total < bytes ? total : bytes;
+}
+
+/*
+ * What the restore of @process takes of which GPUs: as the user says; as the pause recorded it; or, if
+ * another program has paused it, by a guess. False: nobody says which GPUs there are.
+ */
+static bool find_needs(const struct process *process, const struct record *record,
+		       const struct by_driver *how, struct held *needs)
+{
+	bool recorded = record_read(record, needs);
+
+	if (!recorded)
+		find_gpus(process, needs);
+	needs->at_most = !recorded && how->need == BY_DRIVER_GUESS;
+	for (int i = 0; i < needs->n; i++) {
+		struct held_gpu *gpu = &needs->gpus[i];
+
+		if (how->need != BY_DRIVER_GUESS)
+			gpu->bytes = how->need;
+		else if (!recorded)
+			gpu->bytes = guess(process, gpu->uuid);
+	}
 	return needs->n > 0;
 }
 
@@ -479,8 +527,8 @@ static int await_memory(struct outcome *o, const struct record *record, const st
 		       : failed(o, EXIT_TIMEOUT, "not enough GPU memory: %s; it stays paused", why);
 }
 
-static int resume_recorded(struct outcome *o, const struct record *record,
-			   const struct by_driver *how)
+static int resume_recorded(struct outcome *o, const struct process *process,
+			   const struct record *record, const struct by_driver *how)
 {
 	struct driver_work work = {.op = DRIVER_RESUME, .pid = o->pid, .record = record};
 	struct driver_answer before;
@@ -499,7 +547,7 @@ static int resume_recorded(struct outcome *o, const struct record *record,
 		return failed(o, EXIT_FAILED, "%s",
 			      *before.failure ? before.failure : state_text(before.state));
 	case DRIVER_CHECKPOINTED:
-		if (!find_needs(o->pid, record, &needs))
+		if (!find_needs(process, record, how, &needs))
 			return failed(o, EXIT_FAILED,
 				      "cannot ask which GPUs there are; it stays paused");
 		code = await_memory(o, record, &needs, how, &claim);
@@ -514,9 +562,11 @@ static int resume_recorded(struct outcome *o, const struct record *record,
 	if (ended && !code && before.state == DRIVER_LOCKED) {
 		succeeded(o, "it was only locked");
 	} else if (ended && !code) {
-		o->moved = (struct job_transfer){.known = true,
-						 .ms = work.answer->ms,
-						 .bytes = needs.at_most ? 0 : sum_of(&needs)};
+		o->moved = (struct job_transfer){
+			.known = true,
+			.ms = work.answer->ms,
+			.bytes =
+				needs.at_most || how->need != BY_DRIVER_GUESS ? 0 : sum_of(&needs)};
 		succeeded(o, "by the driver's restore");
 	}
 	claim_drop(&claim, ended);
@@ -532,7 +582,7 @@ static void resume_process(struct outcome *o, const struct process *process,
 	if (is_stopped(process)) {
 		refuse_stopped(o);
 	} else if (!open_record(o, process, &record)) {
-		resume_recorded(o, &record, how);
+		resume_recorded(o, process, &record, how);
 		record_close(&record, strcmp(o->word, "begun") != 0);
 	}
 }

@@ -107,12 +107,28 @@ static bool succeeded(struct driver_answer *answer, const char *call, CUresult r
 	return false;
 }
 
+static void set_variable(const char *name, const char *value)
+{
+	if (*value)
+		setenv(name, value, 1);
+	else
+		unsetenv(name);
+}
+
 /* Without a context: no GPU memory is used. */
-static bool init(struct driver_answer *answer)
+static bool init_seeing(struct driver_answer *answer, const struct driver_sight *sight)
 {
 	initialised = true;
-	unsetenv("CUDA_VISIBLE_DEVICES");
+	set_variable("CUDA_VISIBLE_DEVICES", sight->visible);
+	set_variable("CUDA_DEVICE_ORDER", sight->order);
 	return succeeded(answer, "cuInit", cu.cuInit(0));
+}
+
+static bool init(struct driver_answer *answer)
+{
+	static const struct driver_sight all;
+
+	return init_seeing(answer, &all);
 }
 
 /* cuInit takes up to seconds, so the driver is asked without it first. */
@@ -312,7 +328,7 @@ static void run(const struct driver_work *work)
 	if (load(answer)) {
 		if (work->op == DRIVER_LIST)
 			list(answer, work);
-		else if (work->op == DRIVER_GPUS && init(answer))
+		else if (work->op == DRIVER_GPUS && init_seeing(answer, work->sight))
 			find_gpus(&answer->held);
 		else if (work->op == DRIVER_PEER)
 			find_peer(answer, work->pid);
@@ -414,6 +430,13 @@ static bool ask(struct driver_work *work, int ms, struct driver_answer *answer)
 bool driver_ask(enum driver_op op, pid_t pid, int ms, struct driver_answer *answer)
 {
 	struct driver_work work = {.op = op, .pid = pid};
+
+	return ask(&work, ms, answer);
+}
+
+bool driver_gpus(const struct driver_sight *sight, int ms, struct driver_answer *answer)
+{
+	struct driver_work work = {.op = DRIVER_GPUS, .sight = sight};
 
 	return ask(&work, ms, answer);
 }

@@ -24,9 +24,15 @@ enum driver_state {
 	DRIVER_FAILED,
 };
 
+/* Variables of the environment, by which the driver shows some GPUs, in some order. Empty: not set. */
+struct driver_sight {
+	char visible[GPU_MAX * NVML_UUID_SIZE]; /* CUDA_VISIBLE_DEVICES */
+	char order[32];                         /* CUDA_DEVICE_ORDER */
+};
+
 enum driver_op {
 	DRIVER_ASK,    /* the state of @pid */
-	DRIVER_GPUS,   /* the GPUs of the machine, into held, without bytes */
+	DRIVER_GPUS,   /* the GPUs that the driver shows, into held, without bytes */
 	DRIVER_PEER,   /* a process that may share GPU memory with @pid (cuda_use_peer()) */
 	DRIVER_LIST,   /* those of some processes that are not running: see driver_list() */
 	DRIVER_PAUSE,  /* lock and checkpoint @pid, and write the record */
@@ -67,6 +73,7 @@ struct driver_work {
 	const struct record *record; /* of a pause or resume */
 	const pid_t *look;           /* of a list: the processes to ask for */
 	size_t nlook;
+	const struct driver_sight *sight; /* of the GPUs */
 
 	struct driver_answer *answer; /* shared with the child */
 	pid_t child;
@@ -80,6 +87,9 @@ bool driver_await(struct driver_work *work, int ms);
 
 /* Free the answer. A child that still asks is killed; a child that changes a process goes on. */
 void driver_end(struct driver_work *work);
+
+/* Ask for the GPUs. False: there was no answer within @ms. */
+bool driver_gpus(const struct driver_sight *sight, int ms, struct driver_answer *answer);
 
 /* The whole of it, for a question. False: there was no answer within @ms. */
 bool driver_ask(enum driver_op op, pid_t pid, int ms, struct driver_answer *answer);
