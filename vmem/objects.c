@@ -484,19 +484,24 @@ CUresult objects_set_access(CUdeviceptr ptr, size_t size, const CUmemAccessDesc 
 	return rc;
 }
 
+size_t object_leave(struct object *o)
+{
+	if (o->left)
+		return 0;
+	if (object_is_carried(o))
+		object_count(o, -1);
+	o->left = true;
+	return o->size;
+}
+
 size_t objects_leave(CUmemGenericAllocationHandle handle)
 {
 	struct object *o;
-	size_t size = 0;
+	size_t size;
 
 	pthread_mutex_lock(&objects.lock);
 	o = object_at(handle);
-	if (o && !o->left) {
-		size = o->size;
-		if (object_is_carried(o))
-			object_count(o, -1);
-		o->left = true;
-	}
+	size = o ? object_leave(o) : 0;
 	pthread_mutex_unlock(&objects.lock);
 	return size;
 }

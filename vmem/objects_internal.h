@@ -99,6 +99,9 @@ CUresult object_unmap_all(struct object *o);
 /* True if a pause saves the object's bytes. */
 bool object_is_carried(const struct object *o);
 
+/* Leave it to the driver from now on. Returns its size; 0 if that was done before. */
+size_t object_leave(struct object *o);
+
 /*
  * True if somebody has a ticket of the object. Forgets those that are closed.
  */

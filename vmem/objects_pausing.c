@@ -9,17 +9,15 @@
 
 #define ACCESS_MAX 64 /* locations in one call */
 
-/* Copies that run on the object's device can read and write all of it there. */
-static bool shows_all(const struct mapping *m)
+/* Copies that run on @dev can read and write all of the object there. */
+static bool shows_all(const struct mapping *m, CUdevice dev)
 {
-	const struct object *o = m->object;
 	bool all = false;
 
-	if (!m->mapped || m->offset || m->size != o->size)
+	if (!m->mapped || m->offset || m->size != m->object->size)
 		return false;
 	for (const struct access *a = m->access; a; a = a->next) {
-		if (a->location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
-		    a->location.id != o->prop.location.id)
+		if (a->location.type != CU_MEM_LOCATION_TYPE_DEVICE || a->location.id != dev)
 			continue;
 		all = a->size == m->size && a->flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
 	}
@@ -69,8 +67,41 @@ static CUresult window_place(struct mapping *m)
 	return rc;
 }
 
-/* Map the object at addresses of our own, until vmem_objects_let_go(). */
-static CUresult window_open(struct object *o)
+/* If the driver does not unmap it, it stays until the next try, or the next pause. */
+static void window_close(struct mapping *m)
+{
+	CUresult rc = vm.drv->cuMemUnmap(m->start, m->size);
+
+	if (rc != CUDA_SUCCESS) {
+		pr_warn("%zu bytes stay mapped at %#llx for now: driver error %d", m->size,
+			m->start, rc);
+		return;
+	}
+	vm.drv->cuMemAddressFree(m->start, m->size);
+	object_unhold_again(m->object);
+	mappings_remove(m);
+}
+
+static bool has_window(const struct object *o)
+{
+	const struct mapping *m = o->maps;
+
+	while (m && !m->window)
+		m = m->next;
+	return m;
+}
+
+static void windows_close(struct object *o)
+{
+	for (struct mapping *m = o->maps, *next; m; m = next) {
+		next = m->next;
+		if (m->window)
+			window_close(m);
+	}
+}
+
+/* Map the object at addresses of our own, for copies on @dev, until vmem_objects_let_go(). */
+static CUresult window_open(struct object *o, CUdevice dev)
 {
 	struct mapping *m = calloc(1, sizeof(*m));
 	struct access *a = calloc(1, sizeof(*a));
@@ -87,7 +118,7 @@ static CUresult window_open(struct object *o)
 	}
 	*a = (struct access){.start = m->start,
 			     .size = m->size,
-			     .location = o->prop.location,
+			     .location = {CU_MEM_LOCATION_TYPE_DEVICE, dev},
 			     .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
 	m->access = a;
 	mappings_insert(m);
@@ -95,15 +126,15 @@ static CUresult window_open(struct object *o)
 	return CUDA_SUCCESS;
 }
 
-static CUresult choose_home(struct object *o)
+static CUresult choose_home(struct object *o, CUdevice dev)
 {
 	CUresult rc = CUDA_SUCCESS;
 
 	for (struct mapping *m = o->maps; m && !o->home; m = m->next)
-		if (shows_all(m))
+		if (shows_all(m, dev))
 			o->home = m;
 	if (!o->home)
-		rc = window_open(o);
+		rc = window_open(o, dev);
 	return rc == CUDA_SUCCESS && o->home->window ? allow(o->home) : rc;
 }
 
@@ -118,28 +149,48 @@ CUresult vmem_objects_hold(CUcontext ctx, CUdevice dev)
 		if (!object_is_carried(o) || o->home || o->prop.location.id != dev)
 			continue;
 		o->ctx = ctx;
-		rc = choose_home(o);
+		rc = choose_home(o, dev);
 	}
 	pthread_mutex_unlock(&objects.lock);
 	return rc;
 }
 
-/* If the driver does not unmap it, it stays for the next pause. */
-static void window_close(struct mapping *m, CUcontext ctx)
+CUresult vmem_objects_hold_far(CUcontext ctx, CUdevice dev)
 {
-	CUresult rc = vm.drv->cuCtxSetCurrent(ctx);
+	CUresult rc = CUDA_SUCCESS;
 
-	if (rc == CUDA_SUCCESS)
-		rc = vm.drv->cuMemUnmap(m->start, m->size);
-	if (rc != CUDA_SUCCESS) {
-		pr_warn("%zu bytes stay mapped at %#llx for now: driver error %d", m->size,
-			m->start, rc);
-	} else {
-		vm.drv->cuMemAddressFree(m->start, m->size);
-		object_unhold_again(m->object);
-		mappings_remove(m);
+	pthread_mutex_lock(&objects.lock);
+	for (size_t i = 0; i < objects.nobjects && rc != CUDA_ERROR_OUT_OF_MEMORY; i++) {
+		struct object *o = objects.objects[i];
+
+		if (!object_is_carried(o) || o->home)
+			continue;
+		o->ctx = ctx;
+		rc = choose_home(o, dev);
+		if (rc == CUDA_SUCCESS || rc == CUDA_ERROR_OUT_OF_MEMORY)
+			continue;
+		o->home = NULL;
+		windows_close(o);
 	}
-	vm.drv->cuCtxSetCurrent(NULL);
+	pthread_mutex_unlock(&objects.lock);
+	return rc == CUDA_ERROR_OUT_OF_MEMORY ? rc : CUDA_SUCCESS;
+}
+
+size_t vmem_objects_leave_far(CUmemGenericAllocationHandle *handle)
+{
+	size_t size = 0;
+
+	pthread_mutex_lock(&objects.lock);
+	for (size_t i = 0; i < objects.nobjects && !size; i++) {
+		struct object *o = objects.objects[i];
+
+		if (object_is_carried(o) && !o->home) {
+			*handle = o->handle;
+			size = object_leave(o);
+		}
+	}
+	pthread_mutex_unlock(&objects.lock);
+	return size;
 }
 
 void vmem_objects_let_go(void)
@@ -150,10 +201,9 @@ void vmem_objects_let_go(void)
 	for (size_t i = objects.nobjects; i-- > 0;) {
 		struct object *o = objects.objects[i];
 
-		for (struct mapping *m = o->maps, *next; m && o->ctx; m = next) {
-			next = m->next;
-			if (m->window)
-				window_close(m, o->ctx);
+		if (o->ctx && has_window(o) && vm.drv->cuCtxSetCurrent(o->ctx) == CUDA_SUCCESS) {
+			windows_close(o);
+			vm.drv->cuCtxSetCurrent(NULL);
 		}
 		o->home = NULL;
 		o->ctx = NULL;

@@ -217,6 +217,16 @@ void vmem_get_device_stats(CUdevice dev, struct vmem_stats *stats);
  * mappings: vmem_region_map() completes it, and vmem_has_left() is true until then.
  */
 CUresult vmem_objects_hold(CUcontext ctx, CUdevice dev);
+/*
+ * Then the same for those on other devices, on which there is no context: their bytes are copied in
+ * @ctx, on @dev, as far as that has access to them. CUDA_ERROR_OUT_OF_MEMORY, or CUDA_SUCCESS.
+ */
+CUresult vmem_objects_hold_far(CUcontext ctx, CUdevice dev);
+/*
+ * One that no context has access to is left to the driver from now on: its size, and its handle in
+ * *@handle. 0: there is none any more.
+ */
+size_t vmem_objects_leave_far(CUmemGenericAllocationHandle *handle);
 void vmem_objects_let_go(void);
 /* A mapping that the program has made of an object. */
 struct vmem_mapping {

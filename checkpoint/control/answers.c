@@ -87,8 +87,9 @@ static size_t driver_memory_bytes(enum job_state state)
 
 	if (engine_is_released())
 		return 0;
+	/* A pause may find memory that it leaves to the driver. */
 	if (state != STATE_RUNNING)
-		return last;
+		return last > driver_memory_total() ? last : driver_memory_total();
 	held = held_bytes();
 	vmem_get_stats(&stats);
 	last = held > stats.mapped ? held - stats.mapped : driver_memory_total();

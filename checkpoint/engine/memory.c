@@ -2,9 +2,13 @@
 #include "checkpoint/engine/internal.h"
 #include "checkpoint/engine/transfer.h"
 #include "checkpoint/host/hostpool.h"
+#include "checkpoint/ledger/driver_memory.h"
+#include "checkpoint/ledger/handles.h"
+#include "checkpoint/release/devices.h"
 #include "checkpoint/release/release.h"
 #include "common/gpu.h"
 #include "common/hostmem.h"
+#include "common/nvml.h"
 #include "common/settings.h"
 #include "vmem/objects.h"
 #include "vmem/vmem.h"
@@ -204,8 +208,7 @@ static int copy_out(struct engine_op *op)
 	return ret;
 }
 
-/* The program's own objects are among the regions from now on. */
-static CUresult hold_objects(const struct cuda_driver *drv)
+static CUresult hold_in_each(const struct cuda_driver *drv, CUresult (*hold)(CUcontext, CUdevice))
 {
 	const struct context_list *list = &engine.saved.contexts;
 	CUresult error = CUDA_SUCCESS;
@@ -213,9 +216,23 @@ static CUresult hold_objects(const struct cuda_driver *drv)
 	for (size_t i = 0; i < list->count && !error; i++) {
 		error = drv->cuCtxSetCurrent(list->items[i].ctx);
 		if (!error)
-			error = vmem_objects_hold(list->items[i].ctx, list->items[i].dev);
+			error = hold(list->items[i].ctx, list->items[i].dev);
 	}
 	drv->cuCtxSetCurrent(NULL);
+	return error;
+}
+
+/* The program's own objects are among the regions from now on. */
+static CUresult hold_objects(const struct cuda_driver *drv)
+{
+	CUresult error = hold_in_each(drv, vmem_objects_hold);
+	CUmemGenericAllocationHandle handle;
+	size_t size;
+
+	if (!error)
+		error = hold_in_each(drv, vmem_objects_hold_far);
+	while (!error && (size = vmem_objects_leave_far(&handle)))
+		handles_add(handle, DRIVER_MEMORY_VMM, size);
 	return error;
 }
 
@@ -312,10 +329,31 @@ void engine_missing(size_t needed[GPU_MAX])
 			needed[engine.saved.regions[i].dev] += engine.saved.regions[i].size;
 }
 
+static bool is_on(CUcontext ctx, CUdevice dev)
+{
+	const struct context_list *list = &engine.saved.contexts;
+
+	for (size_t i = 0; i < list->count; i++)
+		if (list->items[i].ctx == ctx)
+			return list->items[i].dev == dev;
+	return false;
+}
+
+/* The free memory of the device of @r; false: not known. */
+static bool free_memory(const struct cuda_driver *drv, const struct vmem_region *r, size_t *free)
+{
+	size_t total, ndevices;
+	const struct gpu *devices = devices_all(&ndevices);
+
+	if (is_on(r->ctx, r->dev))
+		return !drv->cuCtxSetCurrent(r->ctx) && !drv->cuMemGetInfo_v2(free, &total);
+	return (size_t)r->dev < ndevices && !nvml_free_memory(devices[r->dev].uuid, free);
+}
+
 bool engine_memory_is_free(const struct cuda_driver *drv, const size_t *needed)
 {
 	bool asked[GPU_MAX] = {false}, enough = true;
-	size_t free, total;
+	size_t free;
 
 	for (size_t i = 0; i < engine.saved.nregions && enough; i++) {
 		const struct vmem_region *r = &engine.saved.regions[i];
@@ -323,8 +361,7 @@ bool engine_memory_is_free(const struct cuda_driver *drv, const size_t *needed)
 		if (asked[r->dev] || r->mapped)
 			continue;
 		asked[r->dev] = true;
-		enough = drv->cuCtxSetCurrent(r->ctx) || drv->cuMemGetInfo_v2(&free, &total) ||
-			 free >= needed[r->dev];
+		enough = !free_memory(drv, r, &free) || free >= needed[r->dev];
 		if (!enough)
 			engine.lack = (struct gpu_lack){r->dev, needed[r->dev], free};
 	}

@@ -210,15 +210,23 @@ static int compare_names(const void *a, const void *b)
 	return strcmp(one->name, other->name);
 }
 
-/* List the lock files of the GPUs that were held, in the same order in all jobs. */
-static int list_locks(void)
+static bool was_checkpointed(void)
+{
+	for (size_t dev = 0; dev < GPU_MAX; dev++)
+		if (held[dev])
+			return true;
+	return false;
+}
+
+/* List the lock files of the GPUs that a restore takes memory of, in the same order in all jobs. */
+static int list_locks(const size_t *carried)
 {
 	size_t ngpus;
 	const struct gpu *gpus = devices_all(&ngpus);
 	int count = 0;
 
-	for (size_t dev = 0; dev < ngpus; dev++) {
-		if (!held[dev])
+	for (size_t dev = 0; dev < ngpus && was_checkpointed(); dev++) {
+		if (!held[dev] && !carried[dev])
 			continue;
 		locks[count].dev = (CUdevice)dev;
 		snprintf(locks[count++].name, LOCK_NAME_SIZE, "%s" LOCK_SUFFIX, gpus[dev].uuid);
@@ -267,7 +275,7 @@ static int lock_gpu(int dir, struct gpu_lock *lock, size_t bytes)
 int release_lock(const size_t *carried)
 {
 	char path[PATH_MAX];
-	int count = list_locks(), dir, error = 0;
+	int count = list_locks(carried), dir, error = 0;
 	const char *why;
 
 	nlocks = 0;

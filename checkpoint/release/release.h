@@ -80,7 +80,8 @@ struct gpu_lack {
 bool release_fits(const size_t *carried, struct gpu_lack *lack);
 
 /*
- * Keep other jobs from a resume on the GPUs on which this process held memory, without waiting: two
+ * Keep other jobs from a resume on the GPUs on which this process held memory at the driver's checkpoint,
+ * or takes carried memory after it, without waiting: two
  * jobs that see the same free memory would both take it. Hold the locks from before release_fits()
  * until all memory is mapped.
  *

@@ -6,11 +6,14 @@ released handle is worth.
 import json
 import os
 
-from simlib import SANITIZED, SCRATCH, shared
+from simlib import SANITIZED, SCRATCH, gpus_used, shared
 from gpulib import Job, check, cudaw, cudaw_ok, equal, main
 
 UNSUPPORTED = 6     # the exit code of cudaw pause
 EXPORTED_STEPS = 3
+FAR = 4 << 20           # the object on the other GPU
+GPUS = os.environ["CUDAW_SIM_SHARED"] + "2"
+TWO_GPUS = {"CUDAW_SIM_DEVICES": "2", "CUDAW_SIM_SHARED": GPUS}
 LEAST = 8 * (4 << 20)   # as in objects.py, for the chunks of the jobs here
 
 
@@ -54,14 +57,35 @@ def exported_objects_stay_with_the_driver():
 
 
 def memory_of_a_gpu_without_a_context():
+    """It is carried, by a context that has access to it."""
     for release in ("all", "memory"):
-        job = Job("objects", "--other", 1, "--steps", 1000000, "--step-ms", 20,
-                  env={"CUDAW_SIM_DEVICES": "2", "CUDAW_RELEASE": release})
-        for _ in range(3):
-            job.wait_steps(job.steps() + 3)
-            job.pause()
-            job.resume()
-        check("every word right" in job.finish(), "the job did not verify its memory")
+        for other in (1, 2):
+            job = Job("objects", "--other", other, "--steps", 1000000, "--each-line", 1,
+                      env={**TWO_GPUS, "CUDAW_RELEASE": release})
+            job.make_steps(3)
+            for _ in range(2):
+                check(gpus_used(GPUS)[1] >= FAR, "the job uses nothing of GPU 1")
+                job.pause()
+                equal(gpus_used(GPUS)[1], 0, "the bytes in use on GPU 1 during a pause")
+                job.resume()
+                job.make_steps(1)
+            equal(job.status()["unmanaged"], 0, "the bytes that are left to the driver")
+            check("every word right" in job.finish(), "the job did not verify its memory")
+
+
+def memory_of_a_gpu_that_no_context_reaches():
+    """It is counted, and left to the driver."""
+    job = Job("objects", "--other", 2, "--steps", 1000000, "--each-line", 1,
+              env={**TWO_GPUS, "CUDAW_SIM_NO_PEERS": "1"})
+    job.make_steps(3)
+    for release, left in ("memory", FAR), ("all", 0):
+        cudaw_ok("pause", "--release", release, job.pid)
+        equal(gpus_used(GPUS)[1], left, "the bytes in use on GPU 1 during a pause")
+        equal(job.status()["unmanaged"], left, "the bytes that are left to the driver in a pause")
+        job.resume()
+        equal(job.status()["unmanaged"], FAR, "the bytes that are left to the driver")
+        job.make_steps(1)
+    check("every word right" in job.finish(), "the job did not verify its memory")
 
 
 def threads_change_mappings_between_pauses():
@@ -99,5 +123,5 @@ def a_snapshot_names_them():
 main(*shared("objects.py", STEPS=120 if SANITIZED else 100, STEP_MS=3, STILL=0.04, CHUNK_MIB=4,
              LEAST=LEAST, HELD_MIB=128, PAUSES=5),
      threads_change_mappings_between_pauses, exported_objects_stay_with_the_driver,
-     memory_of_a_gpu_without_a_context, a_snapshot_names_them, released_handles_are_refused,
+     memory_of_a_gpu_without_a_context, memory_of_a_gpu_that_no_context_reaches, a_snapshot_names_them, released_handles_are_refused,
      none_of_it_is_counted_as_the_drivers)

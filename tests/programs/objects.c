@@ -16,7 +16,7 @@
  * --chunk-mib N: the size of an object, an even number. --handles 1: also use handles after their
  * release, which the driver refuses. --exports N: have an object that is exported as a descriptor, and
  * one that is exported as a dma-buf, until step N. --other 1: have an object on GPU 1, on which there
- * is no context. --threads N: N more threads make objects, check and free them.
+ * is no context; 2: and do not map it. --threads N: N more threads make objects, check and free them.
  */
 #include "tests/programs/kernels.h"
 
@@ -354,11 +354,13 @@ static void other_step(unsigned long k)
 		prop.location.id = 1;
 		make(&far);
 		prop.location.id = kernels.dev;
-		map(&far, reserve(size));
-	} else {
+		if (other == 1)
+			map(&far, reserve(size));
+	} else if (other == 1) {
 		check(&far, "other");
 	}
-	fill(&far, new_seed());
+	if (far.at)
+		fill(&far, new_seed());
 }
 
 static void (*const steps[])(unsigned long) = {

@@ -257,6 +257,8 @@ SIM_EXPORT cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *d
 			return CUDA_ERROR_NOT_SUPPORTED;
 		if (desc[i].location.id < 0 || desc[i].location.id >= sim.config.devices)
 			return CUDA_ERROR_INVALID_DEVICE;
+		if (sim.config.no_peers && desc[i].location.id != map_find(ptr)->dev)
+			return CUDA_ERROR_INVALID_DEVICE;
 	}
 	for (CUdeviceptr at = ptr; at < ptr + size;) {
 		struct sim_map *map = map_find(at);
