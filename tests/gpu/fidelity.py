@@ -39,7 +39,6 @@ KNOWN = {
         "nodes of the global capture",
     },
     "mappings": {"MAPPING_SIZE of memory of a pool"},
-    "full_captured": {"an allocation in its place"},
     "pool_full_captured": {"beside a capture, half"},
     "pool_pieces": {f"half, of pieces that {whose} stream frees" for whose in ("its own", "another")},
     # The driver fails all of them, and gives memory that work still uses to another stream.

@@ -7,7 +7,7 @@ from gpulib import Job, check, main
 
 NATIVE = ("relaxed", "elsewhere", "full", "full-before", "beside", "ordered-captured",
           "ordered-short")
-ALL = NATIVE + ("full-busy", "full-then-busy", "full-small", "destroyed", "twice", "memory-short",
+ALL = NATIVE + ("full-then-busy", "full-small", "destroyed", "twice", "memory-short",
                 "retained", "older", "ordered", "ordered-destroyed", "ordered-many", "ordered-threads",
                 "ordered-asked")
 PAUSED = ("full-paused", "ordered-paused")

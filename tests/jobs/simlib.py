@@ -27,6 +27,7 @@ REPOSITORY = os.path.dirname(TESTS)
 SIM_DIR = os.path.join(BUILD, "tests", "sim")
 SANITIZED = os.environ.get("SANITIZE", "")
 MIB = 1 << 20
+LEFT_MIB = 64 + 2    # by a release of memory: the context, and the block of its fences
 
 os.environ.setdefault("CUDAW_REAL_LIBCUDA", os.path.join(SIM_DIR, "libcuda.so.1"))
 os.environ.setdefault("CUDAW_SIM_SHARED", os.path.join(SCRATCH, "gpu"))

@@ -7,7 +7,7 @@ import os
 import shutil
 import tempfile
 
-from simlib import BUILD, SCRATCH, gpu_used, unsanitized
+from simlib import BUILD, LEFT_MIB, SCRATCH, gpu_used, unsanitized
 from snapshotjobs import ask
 from gpulib import Job, check, cudaw, cudaw_ok, equal, main
 
@@ -33,7 +33,7 @@ def the_context_stays_and_the_pause_says_so():
     said = cudaw_ok("pause", "--release", "all", job.pid)
     check("the context stays on the GPU: libnvcuvid.so.1" in said, f"it says {said!r}")
     check("work of this library" in said and "__managed__" not in said, f"it says {said!r}")
-    equal(gpu_used(), 64, "MiB in use: those of the context")
+    equal(gpu_used(), LEFT_MIB, "MiB in use: those of the context")
     job.resume()
     goes_on(job)
 

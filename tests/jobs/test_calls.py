@@ -128,6 +128,13 @@ def frees_for_which_there_are_no_events():
         check("right" in job.result(), f"frees ordered-eventless-end, fault {count}")
 
 
+def frees_that_cannot_wait_are_put_off():
+    """The second small allocation is the fence, after the one that is made ahead."""
+    for name in "full-busy", "full-then-busy":
+        job = Job("frees", name, env={"CUDAW_SIM_FAULT": "cuMemAlloc_v2:2:2"})
+        check("right" in job.result(), f"frees {name}")
+
+
 def freed_memory_is_there_for_variables():
     job = Job("frees", "variable", env={"CUDAW_SIM_FAULT": "cuModuleGetGlobal_v2:1:2"})
     check("right" in job.result(), "frees variable")
@@ -193,4 +200,5 @@ main(threads_through_50_pauses, threads_in_several_contexts, several_devices,
      not_by_tsan(a_fork_while_the_driver_is_bound),
      ordered_frees_are_asked_about_a_few_at_a_time, ordered_frees_behind_others,
      a_pool_gives_a_stream_what_it_has_freed, frees_for_which_there_are_no_events,
-     freed_memory_is_there_for_variables, freed_memory_is_there_for_changes, nothing_leaks, *shared("frees.py"))
+     frees_that_cannot_wait_are_put_off, freed_memory_is_there_for_variables,
+     freed_memory_is_there_for_changes, nothing_leaks, *shared("frees.py"))

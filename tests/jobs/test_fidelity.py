@@ -6,8 +6,9 @@ real one answers.
 from simlib import SIM_DIR, shared, unsanitized
 from gpulib import base_environment, main
 
-CASES = ("descriptors", "descriptors_two", "foreign", "free_async", "free_async_busy", "green", "ipc", "ipc_events",
-         "ipc_get", "ipc_wrong", "mappings", "peer_busy", "peer_contexts", "peer_copy", "pool_captured_beside", "stack")
+CASES = ("captured_full", "descriptors", "descriptors_two", "foreign", "free_async", "free_async_busy",
+         "full_captured", "green", "ipc", "ipc_events", "ipc_get", "ipc_wrong", "mappings", "peer_busy",
+         "peer_contexts", "peer_copy", "pool_captured_beside", "stack")
 
 
 def environment():

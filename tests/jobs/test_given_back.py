@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """A resume that fails, or is given up half way, gives back what GPU memory it had: paused is paused."""
-from simlib import MIB, gpus_used
+from simlib import LEFT_MIB, MIB, gpus_used
 from gpulib import Job, cudaw, cudaw_ok, equal, main
 
-RESTS = {"all": 0, "memory": 64 * MIB}      # the context is left with the latter
+RESTS = {"all": 0, "memory": LEFT_MIB * MIB}
 
 
 def holding(release, **env):

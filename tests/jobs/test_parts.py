@@ -8,7 +8,7 @@ import signal
 import time
 from types import SimpleNamespace
 
-from simlib import HELD, MIB, SANITIZED, SCRATCH, hold, let_go, passed, process_used, shared
+from simlib import HELD, LEFT_MIB, MIB, SANITIZED, SCRATCH, hold, let_go, passed, process_used, shared
 from gpulib import Group, Job, check, cudaw, cudaw_ok, equal, hog, jobs, main, seeded, until
 from lease import EVERYTHING, Lease
 
@@ -77,7 +77,7 @@ def the_users_pause_wins():
         lease.take(20 * MIB)
         cudaw_ok("pause", "--release", release, job.pid)
         equal(job.state(), "paused", "the state after cudaw pause")
-        equal(process_used(job.pid) or 0, 0 if release == "all" else 64, "the MiB on the GPU")
+        equal(process_used(job.pid) or 0, 0 if release == "all" else LEFT_MIB, "the MiB on the GPU")
         lease.send(f"room {EVERYTHING}")
         time.sleep(0.3)
         equal(job.state(), "paused", "the state of a paused job that has room")

@@ -4,7 +4,6 @@
  * that no thread takes it for closed, and it is forgotten before the driver ends it.
  */
 #include "checkpoint/ledger/captures.h"
-#include "checkpoint/ledger/green.h"
 #include "checkpoint/ledger/queries.h"
 #include "vmem/translate.h"
 #include "wrapper/hooks/current.h"
@@ -22,7 +21,7 @@ static struct capture *beginning(CUstream stream, bool into)
 	CUcontext ctx = current_context();
 	struct capture *c;
 
-	fence_before_capture(green_owner(ctx));
+	fence_before_capture();
 	c = captures_begin(stream, ctx, into);
 	orders_before_capture(stream);
 	return c;

@@ -24,6 +24,7 @@ struct anchor {
 
 FORKS_LOCK(lock);
 static struct anchor *anchors; /* under lock */
+static CUcontext last;         /* one that has an anchor; under lock; also read without */
 
 static bool captured;              /* a capture has begun, or is about to begin */
 static unsigned int synchronizing; /* threads that are about to call cuCtxSynchronize(), or in it */
@@ -79,6 +80,8 @@ static void forget(CUcontext ctx)
 		LL_DELETE(anchors, a);
 		free(a);
 	}
+	if (last == ctx)
+		__atomic_store_n(&last, NULL, __ATOMIC_RELAXED);
 	pthread_mutex_unlock(&lock);
 }
 
@@ -101,6 +104,18 @@ static bool claim(CUcontext ctx)
 	return fresh;
 }
 
+/* If @ctx has an anchor, or another thread makes it, it need not be looked for again. */
+static void remember(CUcontext ctx)
+{
+	const struct anchor *a;
+
+	pthread_mutex_lock(&lock);
+	LL_SEARCH_SCALAR(anchors, a, ctx, ctx);
+	if (a)
+		__atomic_store_n(&last, ctx, __ATOMIC_RELAXED);
+	pthread_mutex_unlock(&lock);
+}
+
 /* Give @ctx, to which new memory belongs, an anchor. The thread is in relaxed mode. */
 static void anchor(CUcontext ctx)
 {
@@ -110,18 +125,23 @@ static void anchor(CUcontext ctx)
 		forget(ctx);
 }
 
-void fence_before_capture(CUcontext ctx)
+void fence_reserve(CUcontext ctx)
 {
-	CUstreamCaptureMode mode;
+	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
 
-	if (!__atomic_exchange_n(&captured, true, __ATOMIC_SEQ_CST))
-		wait_for_entries();
-	/* Without a current context the driver fails; without driver_table() vmem has no memory. */
-	if (!ctx || !driver_table())
+	/* Not fence_relax(): the first capture may begin now. */
+	if (__atomic_load_n(&last, __ATOMIC_RELAXED) == ctx ||
+	    real.cuThreadExchangeStreamCaptureMode(&mode))
 		return;
-	mode = fence_relax();
 	anchor(ctx);
 	fence_unrelax(mode);
+	remember(ctx);
+}
+
+void fence_before_capture(void)
+{
+	if (!__atomic_exchange_n(&captured, true, __ATOMIC_SEQ_CST))
+		wait_for_entries();
 }
 
 CUresult fence_wait(CUcontext ctx)
@@ -146,6 +166,7 @@ CUresult fence_wait(CUcontext ctx)
 static void forget_in_child(void)
 {
 	anchors = NULL;
+	last = NULL;
 	captured = false;
 	synchronizing = 0;
 }

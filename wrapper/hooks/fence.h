@@ -9,19 +9,25 @@
  * relaxed mode. It takes 5 us, and 67 us if no other small allocation of the context is alive
  * [H200, driver 580.159]. So from the first capture of the process on, cudaw waits by such a fence.
  *
- * The driver puts small allocations into blocks of 2 MiB. In each context in which a capture
- * begins, one allocation of 512 bytes, the anchor, keeps a block: then there is room for a fence
- * even if the GPU is full. The anchor belongs to the context, like the driver's own memory: it ends
- * with it, and at a pause it is left to the driver.
+ * The driver puts small allocations into blocks of 2 MiB. In each context that has memory of ours one
+ * allocation of 512 bytes, the anchor, keeps a block: then there is room for a fence even if the GPU is
+ * full. It is made ahead, as the GPU may be full when the first capture begins. The anchor belongs to the
+ * context, like the driver's own memory: it ends with it, and at a pause it is left to the driver.
  */
 #include <cuda.h>
 
 /*
- * To be called before the driver begins a capture, with the current context @ctx, the primary one if
- * that is a green one, or NULL. If other threads are about to enter cuCtxSynchronize(), it waits a
- * moment until they are inside: a capture that begins then does not concern them.
+ * To be called before an allocation for @ctx, which is current, or of which the current one is a green
+ * one: gives it an anchor. If there is no memory for it, the next call tries again.
  */
-void fence_before_capture(CUcontext ctx);
+void fence_reserve(CUcontext ctx);
+
+/*
+ * To be called before the driver begins a capture. If other threads are about to enter
+ * cuCtxSynchronize(), it waits a moment until they are inside: a capture that begins then does not
+ * concern them.
+ */
+void fence_before_capture(void);
 
 /*
  * Wait for all work of @ctx, which is current. Fails with CUDA_ERROR_OUT_OF_MEMORY if a capture is

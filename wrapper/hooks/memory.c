@@ -11,7 +11,9 @@
 #include "vmem/addressing.h"
 #include "vmem/objects.h"
 #include "vmem/vmem.h"
+#include "wrapper/hooks/current.h"
 #include "wrapper/hooks/driver_memory.h"
+#include "wrapper/hooks/fence.h"
 #include "wrapper/hooks/frees.h"
 #include "wrapper/hooks/managed.h"
 #include "wrapper/hooks/memory.h"
@@ -81,6 +83,7 @@ CUresult memory_alloc(CUcontext ctx, CUdevice dev, size_t bytesize, CUdeviceptr 
 	CUresult result;
 
 	frees_collect(FREES_FEW);
+	fence_reserve(ctx);
 	do {
 		memory_try_begins();
 		result = vmem_alloc(ctx, dev, bytesize, dptr);
@@ -181,12 +184,16 @@ CUresult hook_cuMemFree_v2(CUdeviceptr dptr)
 
 CUresult hook_cuMemGetInfo_v2(size_t *free, size_t *total)
 {
+	CUcontext ctx = current_context();
 	struct vmem_stats stats;
 	CUresult result;
 	CUdevice dev;
 
 	frees_collect(FREES_FEW);
 	objects_put_kept();
+	/* The program may be about to allocate all that it is told. */
+	if (driver_table() && addressing_asked() != ADDRESSING_NATIVE && ctx)
+		fence_reserve(green_owner(ctx));
 	result = real.cuMemGetInfo_v2(free, total);
 	/* Memory that vmem keeps for the next allocation is free memory for the program. */
 	if (!result && free && driver_table() && !real.cuCtxGetDevice(&dev)) {
