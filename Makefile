@@ -55,6 +55,7 @@ FREEMEM       := $(LIBDIR)/cudaw-freemem
 COMMAND       := $(O)/bin/cudaw
 DAEMON        := $(O)/bin/cudawd
 SIM           := $(O)/tests/sim/libcuda.so.1
+SIM_OLD       := $(O)/tests/sim/old/libcuda.so.1
 SIMSMI        := $(O)/tests/sim/simsmi
 # Writes the table of settings into pages; not installed.
 SETTINGS_PAGE := $(O)/tools/settings_page
@@ -120,7 +121,7 @@ GUESTS := $(patsubst %.c,$(O)/%,$(wildcard tests/guests/programs/*.c)) \
 .SECONDARY:
 
 ## all: build the faces, the command, the daemon and the simulated driver (the default)
-all: $(DRIVER_FACE) $(FACE_LINK) $(AUDITOR) $(FREEMEM) $(RUNTIME_FACES) $(COMMAND) $(DAEMON) $(SIM) $(SIMSMI)
+all: $(DRIVER_FACE) $(FACE_LINK) $(AUDITOR) $(FREEMEM) $(RUNTIME_FACES) $(COMMAND) $(DAEMON) $(SIM) $(SIM_OLD) $(SIMSMI)
 
 ## programs: build the test programs too, those with GPU code included (needs nvcc)
 programs: all $(SETTINGS_PAGE) $(UNIT_TESTS) $(MKSNAPSHOT) $(C_PROGRAMS) $(PRELOADS) $(GUESTS) $(CU_PROGRAMS) $(BENCH_DISK) $(BENCH_TOUCH)
@@ -255,7 +256,9 @@ $(SETTINGS_PAGE): $(OBJ)/tools/command/settings_main.o $(TOOLS) $(COMMON)
 $(OBJ)/tests/sim/kernels.o: private CFLAGS += -O3
 
 # No call of a driver is a cancellation point.
-$(SIM): $(SIM_OBJS) $(OBJ)/common/uncancelled.o
+$(SIM_OLD): private LINK_UNCANCELLED += -Wl,--version-script,tests/sim/old.map
+$(SIM_OLD): | tests/sim/old.map
+$(SIM) $(SIM_OLD): $(SIM_OBJS) $(OBJ)/common/uncancelled.o
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) -shared $(CFLAGS) $(SANFLAGS) $(LINK_UNCANCELLED) -Wl,-soname,libcuda.so.1 $^ -pthread -o $@

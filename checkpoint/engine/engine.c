@@ -195,13 +195,13 @@ err_save:
 	return -1;
 }
 
-/* Release what is left on the GPU, if it is wanted. */
+/* Release what is left on the GPU, if that was asked for. */
 static void release_rest(struct engine_op *op)
 {
 	const char *call;
 	CUresult error;
 
-	if (!engine.saved.contexts.count || !release_wanted(op->drv, op->release))
+	if (!engine.saved.contexts.count || !release_asked(op->release))
 		return;
 	/* A snapshot gives host memory back, when the driver can no more be called. */
 	if (op->order && op->order->hold)

@@ -455,11 +455,8 @@ int engine_release_all(struct engine_op *op, struct engine_result *result)
 		__atomic_store_n(&engine.released, false, __ATOMIC_RELAXED);
 	if (engine.released || !engine.saved.contexts.count)
 		return 0;
-	error = CUDA_ERROR_NOT_SUPPORTED;
 	hostpool_unpin(drv, engine.saved.contexts.items[0].ctx, 0);
-	call = "no cuCheckpointProcessCheckpoint";
-	if (drv->cuCheckpointProcessCheckpoint)
-		error = engine_release(op, &call);
+	error = engine_release(op, &call);
 	if (!error)
 		return 0;
 	return engine_fail(result, END_UNSUPPORTED, "the driver does not release the GPU: %s: %s%s",

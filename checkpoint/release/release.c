@@ -60,14 +60,22 @@ struct gpu_lock {
 static struct gpu_lock locks[GPU_MAX];
 static int nlocks; /* number of open ones */
 
-bool release_wanted(const struct cuda_driver *drv, enum release_choice choice)
+static bool can_checkpoint(const struct cuda_driver *drv)
+{
+	return drv->cuCheckpointProcessLock && drv->cuCheckpointProcessCheckpoint &&
+	       drv->cuCheckpointProcessRestore && drv->cuCheckpointProcessUnlock;
+}
+
+bool release_asked(enum release_choice choice)
 {
 	const char *word = choice == RELEASE_AS_SET ? setting_word(SETTING_RELEASE) : NULL;
 
-	if (choice == RELEASE_MEMORY || (word && !strcmp(word, "memory")))
-		return false;
-	return drv->cuCheckpointProcessLock && drv->cuCheckpointProcessCheckpoint &&
-	       drv->cuCheckpointProcessRestore && drv->cuCheckpointProcessUnlock;
+	return choice != RELEASE_MEMORY && !(word && !strcmp(word, "memory"));
+}
+
+bool release_wanted(const struct cuda_driver *drv, enum release_choice choice)
+{
+	return release_asked(choice) && can_checkpoint(drv);
 }
 
 void release_find(void)
@@ -143,6 +151,9 @@ CUresult release_checkpoint(const struct cuda_driver *drv, const struct context_
 	CUresult error;
 	int found;
 
+	*call = "the driver has no checkpoint (r570 and later have it)";
+	if (!can_checkpoint(drv))
+		return CUDA_ERROR_NOT_SUPPORTED;
 	measure(list);
 	*call = "cuCheckpointProcessLock";
 	error = drv->cuCheckpointProcessLock(getpid(), &lock);

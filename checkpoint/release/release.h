@@ -23,7 +23,10 @@ enum release_choice { RELEASE_AS_SET, RELEASE_ALL, RELEASE_MEMORY };
  */
 void release_find(void);
 
-/* True if @choice is the whole GPU (the default of CUDAW_RELEASE) and the driver can release it. */
+/* True if @choice is the whole GPU (the default of CUDAW_RELEASE). */
+bool release_asked(enum release_choice choice);
+
+/* The same, and the driver can release it. */
 bool release_wanted(const struct cuda_driver *drv, enum release_choice choice);
 
 /*
@@ -35,8 +38,8 @@ size_t release_host_bytes(const struct context_list *list);
 /*
  * Lock and checkpoint this process, whose contexts are in @list. No thread may be inside the
  * driver. 0, or the driver's error: then the process is unchanged, or release_is_locked(), and
- * *@call names the function that failed, or the reason why the process has to keep its contexts: a
- * library (beside.h), or that nobody can see which it has.
+ * *@call names the function that failed, or the reason why the process has to keep its contexts: the
+ * driver has no checkpoint, a library (beside.h), or nobody can see which libraries there are.
  */
 CUresult release_checkpoint(const struct cuda_driver *drv, const struct context_list *list,
 			    const char **call);

@@ -3,9 +3,11 @@
 """A job that is paused with its context on the GPU is asked to give that back, too: what a failure
 leaves, and what other requests do meanwhile. tests/gpu/released.py has the plain case.
 """
+import json
+import os
 import subprocess
 
-from simlib import HELD, gpu_used, hold, let_go
+from simlib import HELD, SIM_DIR, gpu_used, hold, let_go
 from snapshotjobs import connected, end_of
 from gpulib import CUDAW, PATIENCE, Job, base_environment, check, cudaw, cudaw_ok, equal, main, until
 
@@ -50,6 +52,22 @@ def a_driver_that_fails_leaves_it_paused():
     goes_on(job)
 
 
+def a_driver_without_checkpoint_is_named():
+    """One of before r570. A pause for which nobody asked for all says so too: all is the default."""
+    job = counter(CUDAW_REAL_LIBCUDA=os.path.join(SIM_DIR, "old", "libcuda.so.1"))
+    note = "the context stays on the GPU: the driver has no checkpoint"
+    for asked in (ALL, ()):
+        said = cudaw_ok("pause", *asked, job.pid)
+        check(note in said, f"cudaw pause {asked} says {said!r}")
+        job.resume()
+    row, = json.loads(cudaw_ok("pause", *ALL, "--json", job.pid))
+    check(note in (row["note"] or ""), f"the note is {row['note']!r}")
+    fails(job, 6, "the driver has no checkpoint")
+    job.resume()
+    check(note not in cudaw_ok("pause", *MEMORY, job.pid), "the context stays as it was asked to")
+    goes_on(job)
+
+
 def a_request_that_comes_during_the_pause():
     """Both clients are answered when the job has given back all."""
     job = counter(**HELD)
@@ -76,4 +94,4 @@ def a_resume_waits_for_its_end():
 
 
 main(what_cannot_be_carried_is_refused_by_name, a_driver_that_fails_leaves_it_paused,
-     a_request_that_comes_during_the_pause, a_resume_waits_for_its_end)
+     a_driver_without_checkpoint_is_named, a_request_that_comes_during_the_pause, a_resume_waits_for_its_end)
