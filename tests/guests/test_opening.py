@@ -232,8 +232,8 @@ def said_of(pid):
 def a_driver_past_cudaw_is_named():
     driver, real = f"{machine()}/lib/libcuda.so.580.159.04", os.environ["CUDAW_REAL_LIBCUDA"]
     with at_point("base", f"{machine()}/lib/libcuda.so") as pid:
-        text = (f"uses the driver past cudaw ({driver}), has made no successful cuInit() yet, or could not make its socket "
-                "(its stderr says why)")
+        text = ("has called CUDA, and no cuInit() of it has succeeded, as when there is no GPU for it; or it uses the driver "
+                f"past cudaw ({driver}), or could not make its socket (with CUDAW_LOG=warn its stderr has the error)")
         lines, rows, doctor = said_of(pid)
         equal((lines, rows, len(doctor)), ([f"{pid}: {text}"], [driver], 1))
         check(text in doctor[0], doctor[0])

@@ -215,12 +215,28 @@ def test_a_job_that_has_made_no_cuda_call():
             for verb in ("pause", "resume", "trim"):
                 result = cudaw(verb, str(word))
                 equal((verb, word, result.code, result.out), (verb, word, 3, ""))
-                contains(result.err, f"job {row['id']}, process {pid}, is starting")
+                contains(result.err, f"job {row['id']}, process {pid}, is starting: it has made no CUDA call")
         equal(cudaw("pause", "--all").code, 0)
         with open(fifo, "w", encoding="ascii") as file:
             file.write("go\n")
         pauses("early", listed("early"))
         equal(len(rows()), 1, "the number of rows later")
+
+
+def test_a_job_whose_cuda_calls_fail():
+    """Behind a wrapper, which has called nothing: the row is that of the one that has."""
+    code = "import ctypes, time; ctypes.CDLL(\"libcuda.so.1\").cuInit(0); time.sleep(1000)"
+    script = f"{sys.executable} -c '{code}'; true"
+    env = {"CUDAW_SIM_FAULT": "cuInit:1:100", "SCRIPT": script}
+    with running("exec " + job("without", 'sh -c "$SCRIPT"'), env=env) as pid:
+        until(lambda: rows().get("without", {}).get("past_cudaw"), 20, "it has called CUDA")
+        row, child = rows()["without"], below(pid)[0]
+        equal((row["pid"], row["state"], row["error"]), (child, "starting", None))
+        why = "has called CUDA, and no cuInit() of it has succeeded"
+        contains(cudaw("ps").out, f"{child}: {why}")
+        result = cudaw("pause", "without")
+        equal((result.code, result.out), (3, ""))
+        contains(result.err, f"process {child}, is starting: it {why}")
 
 
 def test_a_native_program_is_no_job():

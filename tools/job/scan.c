@@ -271,10 +271,15 @@ bool scan_stands_alone(const struct scan *scan, size_t i)
 
 const char *scan_past_text(const char *past, bool starting, char buf[SCAN_PAST_TEXT])
 {
-	snprintf(buf, SCAN_PAST_TEXT, "uses the driver past cudaw (%s)%s", past,
-		 starting ? ", has made no successful cuInit() yet, or could not make its socket "
-			    "(its stderr says why)"
-			  : "");
+	if (starting)
+		snprintf(
+			buf, SCAN_PAST_TEXT,
+			"has called CUDA, and no cuInit() of it has succeeded, as when there is no GPU for it; or it "
+			"uses the driver past cudaw (%s), or could not make its socket (with CUDAW_LOG=warn its stderr "
+			"has the error)",
+			past);
+	else
+		snprintf(buf, SCAN_PAST_TEXT, "uses the driver past cudaw (%s)", past);
 	return buf;
 }
 

@@ -304,12 +304,13 @@ int select_explain(const struct job_list *list, const char *target)
 		return EXIT_USAGE;
 	}
 	if (starting) {
-		complain("job %s, process %d, is starting: it %s",
-			 *starting->status.id ? starting->status.id : "without an ID",
-			 starting->pid,
-			 *starting->past ? job_past_text(starting, text)
-					 : "has made no CUDA call yet, or could not make its "
-					   "socket (its stderr says why)");
+		complain(
+			"job %s, process %d, is starting: it %s",
+			*starting->status.id ? starting->status.id : "without an ID", starting->pid,
+			*starting->past
+				? job_past_text(starting, text)
+				: "has made no CUDA call yet; or it found no driver, or could not make "
+				  "its socket (its stderr says why)");
 		return EXIT_NO_JOB;
 	}
 	if (pid >= 0)

@@ -262,6 +262,8 @@ CUresult hook_cuInit(unsigned int flags)
 	static pthread_once_t decided = PTHREAD_ONCE_INIT;
 	CUresult result = real.cuInit(flags);
 
+	if (result)
+		pr_warn("cuInit: error %d", result);
 	if (result || !forks_adopt())
 		return result;
 	pthread_once(&decided, decide_addressing);
