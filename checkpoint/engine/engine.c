@@ -82,7 +82,13 @@ static int enter_quiet(struct engine_op *op, double deadline_ms)
 		return engine_fail_wait(op, q.what, " (--timeout waits longer)");
 	if (ret)
 		return engine_fail(&op->result, END_FAILED, "drain: %s", error_text(-ret));
-	queries_ask(op->drv, &engine.saved.contexts);
+	/* A pause that was held has its time from quiet_enter(). */
+	if (queries_ask(op->drv, &engine.saved.contexts, q.deadline_ms, q.cancel)) {
+		gate_open();
+		return engine_fail_wait(op,
+					"the questions about all events and streams did not end",
+					" (--timeout waits longer)");
+	}
 	gate_rest();
 	return 0;
 }

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/ledger/queries.h"
+#include "common/clock.h"
 #include "common/forks.h"
 #include "common/gpu.h"
 #include "vmem/context_gone.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -107,27 +109,42 @@ static void begin_rest(const struct context_list *contexts)
 	free(old);
 }
 
+static int ask_all(const struct cuda_driver *drv, CUcontext *current, double deadline_ms,
+		   const bool *cancel)
+{
+	for (enum query_kind kind = 0; kind < QUERY_KINDS; kind++)
+		for (struct query *q = tables[kind]; q; q = q->hh.next) {
+			if (__atomic_load_n(cancel, __ATOMIC_RELAXED))
+				return -ECANCELED;
+			if (clock_ms() > deadline_ms)
+				return -ETIME;
+			if (q->ctx != *current && drv->cuCtxSetCurrent(q->ctx)) {
+				q->done = false;
+				continue;
+			}
+			*current = q->ctx;
+			q->done = ask(drv, kind, q);
+		}
+	return 0;
+}
+
 /*
  * Without the lock: no thread is inside a call that adds or removes, and those that look find that
  * the answers are not there yet.
  */
-void queries_ask(const struct cuda_driver *drv, const struct context_list *contexts)
+int queries_ask(const struct cuda_driver *drv, const struct context_list *contexts,
+		double deadline_ms, const bool *cancel)
 {
 	CUcontext current = NULL;
+	int ret = ask_all(drv, &current, deadline_ms, cancel);
 
-	for (enum query_kind kind = 0; kind < QUERY_KINDS; kind++)
-		for (struct query *q = tables[kind]; q; q = q->hh.next) {
-			if (q->ctx != current && drv->cuCtxSetCurrent(q->ctx)) {
-				q->done = false;
-				continue;
-			}
-			current = q->ctx;
-			q->done = ask(drv, kind, q);
-		}
 	if (current)
 		drv->cuCtxSetCurrent(NULL);
+	if (ret)
+		return ret;
 	ask_primaries(drv);
 	begin_rest(contexts);
+	return 0;
 }
 
 bool queries_done(enum query_kind kind, const void *handle)

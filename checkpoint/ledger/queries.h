@@ -34,11 +34,13 @@ void queries_add(enum query_kind kind, const void *handle, CUcontext ctx);
 void queries_remove(enum query_kind kind, const void *handle);
 
 /*
- * With the process at rest, before the gate lets callers answer: ask the driver for all, and take
- * note of @contexts, which are all but green ones. The calling thread has no current context
- * afterwards.
+ * With the process at rest, before the gate lets callers answer: ask the driver for all, one call
+ * for each, and take note of @contexts, which are all but green ones. The calling thread has no
+ * current context afterwards. 0; -ETIME after @deadline_ms (clock_ms()), -ECANCELED if *@cancel
+ * became true: then nothing can be answered.
  */
-void queries_ask(const struct cuda_driver *drv, const struct context_list *contexts);
+int queries_ask(const struct cuda_driver *drv, const struct context_list *contexts,
+		double deadline_ms, const bool *cancel);
 
 /* True if the driver said that @handle is done. False: not at rest, not known, or anything else. */
 bool queries_done(enum query_kind kind, const void *handle);

@@ -8,6 +8,7 @@
 
 #include "tests/check_suite.h"
 
+#include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
 
@@ -235,10 +236,11 @@ static void begin_rest(void)
 	static struct context items[] = {{.ctx = CONTEXT(4), .dev = 4},
 					 {.ctx = CONTEXT(5), .dev = 5}};
 	static const struct context_list contexts = {.items = items, .count = 2};
+	const bool cancel = false;
 
 	gate_close();
 	gate_shut();
-	queries_ask(&drv, &contexts);
+	ck_assert_int_eq(queries_ask(&drv, &contexts, INFINITY, &cancel), 0);
 	gate_rest();
 }
 
