@@ -33,8 +33,8 @@ DEFINES  := -D_GNU_SOURCE -include common/older_glibc.h -D__CUDA_API_VERSION_INT
 	    -I. -I$(CUDA_HOME)/include
 COMPILE   = $(CC) -std=gnu11 $(DEFINES) $(CPPFLAGS) $(CFLAGS) $(SANFLAGS) $(WARN) -fvisibility=hidden -fPIC \
 	    -MMD -MP
-# libc's cancellation points (common/uncancelled.c).
-UNCANCELLED := $(shell sed -n 's/^UNCANCELLED.[^,]*, \([a-z_0-9]*\),.*/\1/p; s/^int __wrap_\([a-z_0-9]*\)[^;]*;/\1/p' common/uncancelled.c)
+# libc's cancellation points, and what opens something (common/uncancelled.c).
+UNCANCELLED := $(shell sed -n 's/^UNCANCELLED.[^,]*, \([a-z_0-9]*\),.*/\1/p; s/^UNCANCELLED_FD.\([a-z_0-9]*\),.*/\1/p; s/^[a-zA-Z_ ]*[ *]__wrap_\([a-z_0-9]*\)[^;]*;/\1/p' common/uncancelled.c)
 LINK_UNCANCELLED := $(UNCANCELLED:%=-Wl,--wrap=%)
 # The faces live in other programs: nothing undefined, never unloaded, no CUDA library needed.
 # All at once: a function that is linked when it is first called takes more than a small signal stack has.

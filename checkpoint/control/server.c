@@ -84,7 +84,7 @@ static void reserve(void)
 	int fd = ownfd_get(&listener);
 
 	if (fd >= 0 && ownfd_get(&reserved) < 0)
-		ownfd_set(&reserved, fcntl(fd, F_DUPFD_CLOEXEC, 0));
+		ownfd_set(&reserved, fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
 }
 
 int server_token(const struct client *c)

@@ -128,7 +128,8 @@ void snapshot_flight_init(struct snapshot_queue *q, struct snapshot_flight *f)
 	    io_uring_queue_init(SNAPSHOT_DEPTH_MOST, &f->ring, 0))
 		return;
 	f->ringed = true;
-	f->child = list_ring(f->ring.ring_fd);
+	/* liburing makes it, perhaps with a number of the standard streams. */
+	f->child = f->ring.ring_fd > STDERR_FILENO ? list_ring(f->ring.ring_fd) : NULL;
 	if (!f->child || io_uring_ring_dontfork(&f->ring))
 		snapshot_flight_fini(f);
 }

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 
-from simlib import cpu_seconds, kept_descriptors, unsanitized
+from simlib import cpu_seconds, is_quiet, kept_descriptors, unsanitized
 from snapshotjobs import ask, connected, counter, directory, end_of, finish, told
 from gpulib import (CUDAW, PATIENCE, RUNTIME_DIR, Job, base_environment, check, cudaw, cudaw_ok, equal, jobs,
                     main, until)
@@ -301,6 +301,46 @@ def a_program_that_has_the_numbers_of_ours():
     equal(program.returncode, 0, "the exit status")
 
 
+# All is opened after the standard streams were closed, except the file from which a line comes.
+WITHOUT_STREAMS = """
+import ctypes, os, signal
+signal.alarm(60)
+line = os.dup(0)
+os.closerange(0, 3)
+cuda = ctypes.CDLL("libcuda.so.1")
+context, memory = ctypes.c_void_p(), ctypes.c_uint64()
+calls = [cuda.cuInit(0), cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0), cuda.cuCtxSetCurrent(context),
+         cuda.cuMemAlloc_v2(ctypes.byref(memory), ctypes.c_size_t(4 << 20))]
+os.read(line, 1)
+assert not any(calls) and not cuda.cuCtxSynchronize()
+"""
+
+
+def a_program_without_standard_streams():
+    """It may print nevertheless: none of our descriptors has one of their numbers."""
+    program = subprocess.Popen([CUDAW, "run", "--", sys.executable, "-c", WITHOUT_STREAMS],
+                               env=base_environment(), stdin=subprocess.PIPE)
+
+    def check_numbers(when):
+        until(lambda: is_quiet(program.pid), 10, f"it has nothing to do {when}")
+        equal([f"{n}: {link}" for n, link in kept_descriptors(program.pid).items() if n < 3], [],
+              f"the streams {when}")
+
+    try:
+        until(lambda: program.pid in jobs(), 10, "it answers")
+        check_numbers("before a pause")
+        cudaw_ok("pause", program.pid)
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(os.path.join(RUNTIME_DIR, f"{program.pid}.sock"))
+            until(lambda: any("socket" in link for link in kept_descriptors(program.pid).values()), 10, "it is in")
+            check_numbers("while it is paused")
+        cudaw_ok("resume", program.pid)
+        check_numbers("after it")
+    finally:
+        program.communicate(b"\n", timeout=30 * PATIENCE)
+    equal(program.returncode, 0, "the exit status")
+
+
 def a_directory_that_is_another_snapshots():
     """It is not taken, and the job stays what it was."""
     one, two, where, other = counter(16), counter(16), directory(), directory()
@@ -323,4 +363,5 @@ main(requesters_of_a_pending_snapshot_that_hang_up, a_regain_while_a_snapshot_is
      unsanitized(a_control_thread_that_comes_late),
      unsanitized(a_program_that_closes_what_is_not_its_own),
      unsanitized(a_program_that_has_the_numbers_of_ours),
+     unsanitized(a_program_without_standard_streams),
      a_directory_that_is_another_snapshots)
