@@ -12,8 +12,9 @@
 #include <unistd.h>
 
 #define SLOTS    64
-#define QUICK_MS 2000  /* between two answers of a daemon that sees no lack */
-#define VAIN_MS  10000 /* of such answers, until the allocation fails */
+#define QUICK_MS 2000   /* between two answers of a daemon that sees no lack */
+#define VAIN_MS  10000  /* of such answers, until the allocation fails */
+#define NAP_US   256000 /* between two of them, at most; the first are 1, 2, 4 ms apart */
 
 /* The stage of a wait, in the lowest bits of a slot's word; the serial is above. */
 enum stage { ASKED, TOLD, ROOM, REFUSED, STAGES };
@@ -128,6 +129,19 @@ static bool await_answer(void)
 	return word % STAGES == ROOM;
 }
 
+/* Before another try that may fail at once. */
+static void nap(struct growth_try *try)
+{
+	int saved = errno;
+
+	if (try->nap_us)
+		usleep(try->nap_us);
+	try->nap_us = try->nap_us ? 2 * try->nap_us : 1000;
+	if (try->nap_us > NAP_US)
+		try->nap_us = NAP_US;
+	errno = saved;
+}
+
 void growth_wait(struct growth_try *try)
 {
 	double now;
@@ -135,10 +149,14 @@ void growth_wait(struct growth_try *try)
 	try->more = await_answer();
 	now = clock_ms();
 	/* Before it failed again, the process may have been out for long. */
-	if (now - try->last_ms > QUICK_MS)
+	if (now - try->last_ms > QUICK_MS) {
 		try->since_ms = now;
+		try->nap_us = 0;
+	}
 	try->last_ms = now;
 	try->more &= now - try->since_ms <= VAIN_MS;
+	if (try->more)
+		nap(try);
 }
 
 bool growth_next(struct growth *growth)

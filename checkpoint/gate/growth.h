@@ -41,6 +41,7 @@ bool growth_ask(CUdevice dev, size_t bytes, bool pinned);
 struct growth_try {
 	bool more;                /* it may wait again */
 	double since_ms, last_ms; /* clock_ms(): tries fail at once since then; the last answer */
+	unsigned int nap_us;      /* before the try, if that answer comes at once, too */
 };
 
 #define GROWTH_TRY ((struct growth_try){.more = true})
@@ -48,7 +49,8 @@ struct growth_try {
 /*
  * Wait for the answer. Either way the allocation may be tried once more; if try->more is false then, and
  * that fails, it has failed. It is false, too, if others say for 10 s that there is room, and each try
- * fails: it is not GPU memory that is missing, but host memory, or addresses.
+ * fails: it is not GPU memory that is missing, but host memory, or addresses. Such tries come at longer and
+ * longer intervals, up to a quarter of a second.
  */
 void growth_wait(struct growth_try *try);
 

@@ -416,13 +416,23 @@ def liar(daemon, gpus=16):
                     lines=("share 1", a_job(), "name liar", *needs, "state running", "joined"))
     # As its memory seems to move, what NVML says counts less.
     member.say("state pausing", f"grow 1 {uuids[0]} 1")
-    member.wait("try")
+    equal(member.wait("no"), "no 1", "the answer to an allocation where nobody takes turns")
     return member
 
 
 def hears_why(member, uuid):
     equal(member.wait("end"), f"end unsupported NVML does not know {uuid}, and there are too many GPUs")
     until(lambda: member.closed, 5, "the connection ends")
+
+
+def test_growth_on_a_gpu_that_nvml_does_not_know():
+    """Nobody gives memory there, so that it fails as natively; and where there is no NVML."""
+    for daemon, uuid in ((knows_one(), invented(1)[0]), (Daemon(Directory(), *QUICK, TEST_NVML_FILE="/none"), UUID)):
+        member = Member(daemon, lines=("share 1", a_job(), f"need {uuid} {SIZE} {SIZE}", "state running", "joined"))
+        member.say(f"grow 1 {uuid} {SIZE}")
+        equal((member.wait("no"), member.count("try")), ("no 1", 0))
+        daemon.process.terminate()
+        daemon.process.wait()
 
 
 def test_gpus_that_do_not_exist():

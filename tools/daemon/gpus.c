@@ -11,9 +11,6 @@
 #define LOG_PREFIX "gpus: "
 #include "common/log.h"
 
-/* Without NVML, or if it is not shared: more than any GPU has, and sums of it do not overflow. */
-#define NO_LIMIT ((size_t)1 << 60)
-
 static struct daemon_gpu gpus[TURNS_GPUS];
 static size_t last_other[TURNS_GPUS]; /* of the sample before */
 static int ngpus;
@@ -62,7 +59,7 @@ int gpus_find(const char *uuid)
 	i = find_place();
 	if (i < 0)
 		return -1;
-	gpus[i] = (struct daemon_gpu){.capacity = NO_LIMIT, .size = NO_LIMIT};
+	gpus[i] = (struct daemon_gpu){.capacity = TURNS_NO_LIMIT, .size = TURNS_NO_LIMIT};
 	snprintf(gpus[i].uuid, sizeof(gpus[i].uuid), "%s", uuid);
 	return i;
 }
@@ -116,7 +113,7 @@ static void set_others(int i, size_t other)
 	gpu->size = gpu->total > margin ? gpu->total - margin : 0;
 	gpu->capacity = gpu->total > other + margin ? gpu->total - other - margin : 0;
 	if (!rules_share(gpu->uuid))
-		gpu->capacity = NO_LIMIT;
+		gpu->capacity = TURNS_NO_LIMIT;
 }
 
 void gpus_leave(int i, size_t mapped)
@@ -136,7 +133,7 @@ static void take_sample(int i, const struct sample *sample)
 
 	give_up(gpu);
 	gpu->unknown = !sample->total;
-	gpu->unsure = mapped < 0;
+	gpu->unsure = mapped < 0 && sample->total;
 	if (!sample->total || sample->free > sample->total || mapped < 0)
 		return;
 	other = used > (size_t)mapped ? used - mapped : 0;

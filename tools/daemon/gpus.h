@@ -10,7 +10,7 @@
  * more only if two samples in a row say so.
  *
  * The capacity of a GPU of which NVML knows nothing, or that is not shared (rules.h), has no limit: its
- * jobs run as without a daemon.
+ * jobs run, and their allocations fail, as without a daemon.
  */
 #include "common/gpu.h"
 

@@ -515,6 +515,10 @@ static void refuse_growth(struct turns *t, struct member *m)
 		uint64_t has =
 			m->phase == PHASE_RUNS ? m->need[g->gpu].mapped : m->need[g->gpu].total;
 
+		if (t->capacity[g->gpu] == TURNS_NO_LIMIT && !t->unsure[g->gpu]) {
+			order_answer(t, m, i, TURNS_NO);
+			continue;
+		}
 		if (fits(g->bytes, has, t->capacity[g->gpu]))
 			continue;
 		if (!fits(g->bytes, has, t->size[g->gpu]) || has_waited(t, g))

@@ -88,7 +88,11 @@ void turns_free(struct turns *t);
 /* From now on. */
 void turns_set(struct turns *t, const struct turns_settings *settings);
 
-/* Bytes that the members together may have on @gpu. */
+/*
+ * Bytes that the members together may have on @gpu. TURNS_NO_LIMIT: nobody takes turns there, and an
+ * allocation fails instead of waiting. That is more than any GPU has, and sums of it do not overflow.
+ */
+#define TURNS_NO_LIMIT (UINT64_C(1) << 60)
 void turns_capacity(struct turns *t, int gpu, uint64_t bytes);
 /*
  * Bytes that they could have if others had nothing there; at first, the capacity. An allocation that fits

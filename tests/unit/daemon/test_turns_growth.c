@@ -206,6 +206,30 @@ START_TEST(what_no_turn_can_give_is_refused)
 }
 END_TEST
 
+/* Of what memory moves now it may yet be known how much there is. */
+START_TEST(where_nobody_takes_turns_it_fails)
+{
+	struct world w;
+	struct job *j;
+
+	world_begin(&w, QUANTUM);
+	w.capacity[0] = TURNS_NO_LIMIT;
+	turns_capacity(w.t, 0, TURNS_NO_LIMIT);
+	j = job_start(&w, 0, 10 * GIB, TURNS_BATCH, 1);
+	j->grow = GIB;
+	turns_unsure(w.t, 0, true);
+	turns_grow(w.t, j->id, ++w.serial, 0, j->grow, w.now);
+	world_decide(&w);
+	ck_assert_uint_eq(j->total, 11 * GIB);
+	j->grow = GIB;
+	turns_unsure(w.t, 0, false);
+	turns_grow(w.t, j->id, ++w.serial, 0, j->grow, w.now);
+	world_decide(&w);
+	ck_assert_int_eq(j->refused, 1);
+	world_end(&w);
+}
+END_TEST
+
 /* Its kernels wait for it. */
 START_TEST(an_allocation_of_one_that_could_not_give_is_served)
 {
@@ -308,6 +332,7 @@ int main(void)
 	tcase_add_test(cases, an_allocation_does_not_wait_behind_one_on_another_gpu);
 	tcase_add_test(cases, memory_that_was_granted_twice_is_asked_for_at_once);
 	tcase_add_test(cases, growth_waits_for_others_to_join);
+	tcase_add_test(cases, where_nobody_takes_turns_it_fails);
 	tcase_add_test(cases, growth_waits_for_one_that_may_come_back);
 	tcase_add_test(cases, what_no_turn_can_give_is_refused);
 	tcase_add_test(cases, an_allocation_of_one_that_could_not_give_is_served);
