@@ -36,7 +36,9 @@ void engine_trim(struct engine_op *op)
 	double start = clock_ms();
 	struct vmem_stats before, after;
 	size_t resident = hostpool_resident(), host, gpu;
-	char text[QUIET_TEXT];
+	struct quiet q = {.drv = op->drv,
+			  .deadline_ms = start + op->timeout_ms,
+			  .cancel = &op->progress.cancel};
 	CUcontext ctx;
 
 	engine_begin(op, result);
@@ -49,11 +51,8 @@ void engine_trim(struct engine_op *op)
 	engine_set_phase(op, "drain", 0);
 	vmem_get_stats(&before);
 	/* No context may end while the host memory is unpinned with it. */
-	gate_close();
-	if (!gate_wait_until_out(GATE_HOLD, start + op->timeout_ms, &op->progress.cancel)) {
-		quiet_name_call(GATE_HOLD, text);
-		gate_open();
-		engine_fail_wait(op, text, "");
+	if (quiet_close(&q)) {
+		engine_fail_wait(op, q.what, "");
 		return;
 	}
 	vmem_trim();

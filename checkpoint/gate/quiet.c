@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/gate/quiet.h"
 #include "checkpoint/ledger/captures.h"
+#include "checkpoint/ledger/host_work.h"
 #include "checkpoint/ledger/peers.h"
 #include "common/ascii.h"
 #include "common/clock.h"
@@ -16,6 +17,8 @@
 #define LOOK_MS   0.5  /* how often the targets are looked at while they are not met */
 #define NEWS_MS   500  /* how often the counts are reported while they are not */
 #define COMMIT_MS 5000 /* once all are ready, a short timeout must not end the pause */
+#define GLANCE_MS 100  /* how often it is looked whether a host function runs */
+#define GUESS_MS  250  /* until the first call that the GPU may wait for; then twice as long */
 
 static bool cancelled(const struct quiet *q)
 {
@@ -72,8 +75,15 @@ static int wait_until_out(struct quiet *q, enum gate_kind kind, double until_ms)
 	return give_up(q);
 }
 
-/* Close the gate when no capture is open and no call is inside. */
+/* Close the gate, and wait for the calls inside. */
 static int close_gate(struct quiet *q, void (*close)(void), double until_ms)
+{
+	close();
+	return wait_until_out(q, GATE_HOLD, until_ms);
+}
+
+/* The same when no capture is open. */
+static int close_without_captures(struct quiet *q, void (*close)(void), double until_ms)
 {
 	int ret;
 
@@ -85,8 +95,7 @@ static int close_gate(struct quiet *q, void (*close)(void), double until_ms)
 				return give_up(q);
 			usleep(500);
 		}
-		close();
-		ret = wait_until_out(q, GATE_HOLD, until_ms);
+		ret = close_gate(q, close, until_ms);
 		if (ret)
 			return ret;
 	} while (captures_open(q->drv));
@@ -95,13 +104,22 @@ static int close_gate(struct quiet *q, void (*close)(void), double until_ms)
 
 static int wait_until_idle(struct quiet *q, double until_ms)
 {
-	q->what = "kernels did not end";
-	return contexts_drain(q->drv, q->contexts, until_ms, q->cancel, &q->error);
+	int ret = contexts_drain(q->drv, q->contexts, until_ms, q->cancel, &q->error);
+	struct host_run run;
+
+	q->what = host_work_may_wait() ? "kernels, host functions or waits for a value did not end"
+				       : "kernels did not end";
+	if (!host_work_runs(&run))
+		return ret;
+	snprintf(q->text, sizeof(q->text), "the host function %p in stream %p did not end",
+		 run.function, (void *)run.stream);
+	q->what = q->text;
+	return ret;
 }
 
 static int drain(struct quiet *q, void (*close)(void), double until_ms)
 {
-	int ret = close_gate(q, close, until_ms);
+	int ret = close_without_captures(q, close, until_ms);
 
 	return ret ? ret : wait_until_idle(q, until_ms);
 }
@@ -201,6 +219,43 @@ static int hold_until_commit(struct quiet *q)
 	}
 }
 
+static double sooner(double a, double b)
+{
+	return a < b ? a : b;
+}
+
+/*
+ * Close the gate by @wait, which waits for calls or for the GPU as well. These may wait for a thread of the
+ * program that waits at the gate: let single calls in then.
+ */
+static int close_alone(struct quiet *q, int (*wait)(struct quiet *, void (*)(void), double))
+{
+	void (*close)(void) = gate_close;
+	double gap_ms = GUESS_MS, guess_ms = clock_ms() + gap_ms, look_ms = ORDER_MS;
+	struct host_run run;
+	int ret;
+
+	while ((ret = wait(q, close, sooner(q->deadline_ms, clock_ms() + look_ms))) == -ETIME &&
+	       clock_ms() < q->deadline_ms) {
+		bool runs = host_work_runs(&run);
+
+		look_ms = runs ? STUCK_MS : GLANCE_MS;
+		if (captures_open(q->drv) ||
+		    !(runs || (host_work_may_wait() && clock_ms() > guess_ms)))
+			continue;
+		if (!runs) {
+			gap_ms *= 2;
+			guess_ms = clock_ms() + gap_ms;
+		}
+		close = gate_hold;
+		gate_hold();
+		gate_admit(1, clock_ms() + STEP_MS, q->cancel);
+	}
+	if (!ret && close == gate_hold)
+		gate_close();
+	return ret;
+}
+
 static int enter(struct quiet *q)
 {
 	int ret;
@@ -213,7 +268,7 @@ static int enter(struct quiet *q)
 			q->deadline_ms = clock_ms() + COMMIT_MS;
 	}
 	do {
-		ret = drain(q, gate_close, q->deadline_ms);
+		ret = close_alone(q, drain);
 		if (!ret)
 			ret = wait_until_out(q, GATE_WAIT, q->deadline_ms);
 		if (ret)
@@ -233,6 +288,15 @@ int quiet_enter(struct quiet *q)
 	int ret = enter(q);
 
 	peers_let_go();
+	if (ret)
+		gate_open();
+	return ret;
+}
+
+int quiet_close(struct quiet *q)
+{
+	int ret = close_alone(q, close_gate);
+
 	if (ret)
 		gate_open();
 	return ret;

@@ -5,6 +5,11 @@
  * Bringing this process to rest: no stream capture open, the gate closed, no call inside it, the
  * GPU idle. The process does so alone, or is held (hold.h) until its peers are at rest too.
  *
+ * Alone: work of the GPU may wait for a thread of the program that waits at the gate
+ * (checkpoint/ledger/host_work.h). While a host function runs, single calls are let in, each when the GPU has
+ * had a moment to get on. Where it is only known that the program has made such work, this begins later, and
+ * at longer and longer intervals: what it waits for may be kernels, which calls would add to.
+ *
  * A held gate admits calls by steps. A step is a number of calls, each of which is let in when the
  * GPU is done with the call before. It ends early if that takes long, or if the program makes no
  * call. No call is let in after its end, so that a process that reports itself as drained stays so
@@ -14,7 +19,7 @@
 #include "checkpoint/gate/gate.h"
 #include "checkpoint/gate/hold.h"
 
-#define QUIET_TEXT 80
+#define QUIET_TEXT 96
 
 struct quiet {
 	const struct cuda_driver *drv;
@@ -22,7 +27,7 @@ struct quiet {
 	const bool *cancel;
 	struct hold *hold; /* NULL: alone */
 
-	/* Results of quiet_enter(). */
+	/* Results. */
 	struct context_list *contexts; /* the caller's */
 	const char *what;              /* the reason of a failure, e.g. "kernels did not end" */
 	char text[QUIET_TEXT];         /* memory for @what */
@@ -34,6 +39,12 @@ struct quiet {
  * -ETIME; -ECANCELED if *@cancel became true; -EIO if a context is broken; another negative errno.
  */
 int quiet_enter(struct quiet *q);
+
+/*
+ * The same while the GPU works on, and captures stay open: only no call is inside as GATE_HOLD. q->contexts and
+ * q->hold are not used.
+ */
+int quiet_close(struct quiet *q);
 
 /*
  * After an abandoned wait for calls inside as @kind: write "a driver call did not return", with the

@@ -42,6 +42,7 @@ INCLUDES = '''\
 #include "wrapper/face/driver.h"
 #include "wrapper/hooks/across.h"
 #include "wrapper/hooks/driver_memory.h"
+#include "wrapper/hooks/host_functions.h"
 #include "wrapper/hooks/memory.h"
 #include "wrapper/hooks/peers.h"
 #include "wrapper/hooks/pool_events.h"

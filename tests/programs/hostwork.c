@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The GPU waits for the main thread, which makes CUDA calls first. It says "waits" when that is so, and goes
+ * on when a byte comes on stdin; it says "through" when the GPU is, and ends with the next byte.
+ *
+ *	--kind 0	a host function needs a lock that the main thread holds
+ *	--kind 1	a callback needs it
+ *	--kind 2	a host function in a graph needs it
+ *	--kind 3	a stream waits for a value in memory
+ *	--calls N	that it makes first
+ *	--frees 1	and a thread is in cuMemFree(), which waits for the GPU
+ */
+#include "tests/programs/kernels.h"
+
+#include <pthread.h>
+
+#define BYTES (1UL << 20)
+
+enum { FUNCTION, CALLBACK, GRAPH, VALUE };
+
+static unsigned long kind, calls = 1, frees;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static CUstream stream;
+static CUcontext ctx;
+static CUdeviceptr freed;
+
+static void CUDA_CB needs_lock(void *arg)
+{
+	(void)arg;
+	pthread_mutex_lock(&lock);
+	pthread_mutex_unlock(&lock);
+}
+
+static void CUDA_CB needs_lock_too(CUstream in, CUresult status, void *arg)
+{
+	if (in != stream || status)
+		step_die("hostwork: the callback of stream %p got %p, %d", (void *)stream,
+			 (void *)in, (int)status);
+	needs_lock(arg);
+}
+
+static void launch_graph(void)
+{
+	CUgraphExec exec;
+	CUgraph graph;
+
+	CALL(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+	CALL(cuLaunchHostFunc(stream, needs_lock, NULL));
+	CALL(cuStreamEndCapture(stream, &graph));
+	CALL(cuGraphInstantiateWithFlags(&exec, graph, 0));
+	CALL(cuGraphLaunch(exec, stream));
+}
+
+static void *free_it(void *arg)
+{
+	CALL(cuCtxSetCurrent(ctx));
+	CALL(cuMemFree_v2(freed));
+	return arg;
+}
+
+int main(int argc, char **argv)
+{
+	const struct step_option options[] = {
+		{"kind", &kind}, {"calls", &calls}, {"frees", &frees}};
+	struct kernels kernels;
+	pthread_t thread;
+	CUdeviceptr data, value;
+	uint32_t *word;
+	CUstream other;
+
+	step_parse(argc, argv, options, 3);
+	kernels_init(&kernels);
+	ctx = kernels.ctx;
+	CALL(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	CALL(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+	CALL(cuMemAlloc_v2(&data, BYTES));
+	CALL(cuMemAlloc_v2(&freed, BYTES));
+	CALL(cuMemHostAlloc((void **)&word, sizeof(*word), CU_MEMHOSTALLOC_DEVICEMAP));
+	CALL(cuMemHostGetDevicePointer_v2(&value, word, 0));
+	*word = 0;
+	pthread_mutex_lock(&lock);
+	if (kind == FUNCTION)
+		CALL(cuLaunchHostFunc(stream, needs_lock, NULL));
+	else if (kind == CALLBACK)
+		CALL(cuStreamAddCallback(stream, needs_lock_too, NULL, 0));
+	else if (kind == GRAPH)
+		launch_graph();
+	else
+		CALL(cuStreamWaitValue32_v2(stream, value, 1, CU_STREAM_WAIT_VALUE_GEQ));
+	if (frees)
+		pthread_create(&thread, NULL, free_it, NULL);
+	printf("waits\n");
+	fflush(stdout);
+	step_wait_byte();
+	for (unsigned long i = 0; i < calls; i++) {
+		CALL(cuMemsetD8Async(data, 1, BYTES, other));
+		CALL(cuStreamSynchronize(other));
+	}
+	pthread_mutex_unlock(&lock);
+	__atomic_store_n(word, 1, __ATOMIC_SEQ_CST);
+	CALL(cuStreamSynchronize(stream));
+	if (frees)
+		pthread_join(thread, NULL);
+	printf("through\n");
+	fflush(stdout);
+	step_wait_byte();
+	return 0;
+}
