@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 
-from simlib import cpu_seconds, is_quiet, kept_descriptors, unsanitized
+from simlib import HELD, cpu_seconds, held_back, hold, is_quiet, kept_descriptors, let_go, let_through, unsanitized
 from snapshotjobs import ask, connected, counter, directory, end_of, finish, told
 from gpulib import (CUDAW, PATIENCE, RUNTIME_DIR, Job, base_environment, check, cudaw, cudaw_ok, equal, jobs,
                     main, until)
@@ -106,6 +106,24 @@ def a_pause_takes_over_from_one_that_is_stuck():
     equal(job.state(), "paused", "the state")
     job.resume()
     finish(job)
+
+
+def a_resume_ends_the_questions_of_a_pause():
+    """For the events and streams of the program, of which there may be many: the next is not asked for."""
+    job = Job("hostwork", env={**HELD, "CUDAW_SIM_HELD_CALL": "cuStreamQuery"})
+    job.wait_line("waits")
+    job.tell()
+    job.wait_line("through")
+    hold("call")
+    pause = connected(job, b"pause 600000\n")
+    until(lambda: held_back("call"), 10, "the driver is asked for the first")
+    resume = connected(job, b"resume\n")
+    until(lambda: resume.recv(4096), 10, "it is told how far the pause is")
+    let_through("call")
+    check(end_of(pause).startswith("end busy cancelled"), "the pause was not cancelled")
+    let_go("call")
+    job.tell()
+    job.result()
 
 
 def requests_that_wait_are_taken_in_order():
@@ -357,7 +375,8 @@ def a_directory_that_is_another_snapshots():
 
 main(requesters_of_a_pending_snapshot_that_hang_up, a_regain_while_a_snapshot_is_pending,
      a_resume_takes_over_from_one_that_is_stuck, a_first_holder_no_longer_undoes_a_resume,
-     a_pause_takes_over_from_one_that_is_stuck, requests_that_wait_are_taken_in_order,
+     a_pause_takes_over_from_one_that_is_stuck, a_resume_ends_the_questions_of_a_pause,
+     requests_that_wait_are_taken_in_order,
      lines_that_are_none, descriptors_that_come_with_a_request, silent_clients_make_room,
      one_is_turned_away_where_all_wait, unsanitized(operations_that_get_no_thread),
      unsanitized(a_control_thread_that_comes_late),
