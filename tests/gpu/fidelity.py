@@ -26,6 +26,7 @@ KNOWN = {
         *(f"cuMemFree of {size} KiB in a {mode} capture"
           for size in (4, 65536) for mode in ("global", "thread local")),
         "  the capture's end",
+        "  freed after it",
         "  freed again",
     },
     "alloc_captured": {
