@@ -485,7 +485,9 @@ own-programs:
 	$(Q)tests/own-programs '$(DIR)' $(PACKAGES) $(GUEST_PACKAGES)
 
 # What .ci/run takes of the tests, plain and with sanitizers: all but the long ones, and the jobs that found most.
+# Random orders of the unit tests last 3 s each there instead of 8, and 60 in "make soak".
 SLOW := tests/slow
+check-ci check-ci-address check-ci-thread: export PARTS_SECONDS := 3
 jobs_of = $(patsubst %,tests/jobs/test_%.py,$(1))
 ## check-ci: the tests of .ci/run: all but those in tests/slow; check-ci-address and check-ci-thread: with sanitizers
 check-ci:
@@ -503,11 +505,12 @@ soak: export SOAK_CYCLES := $(SOAK_CYCLES)
 soak: SHARE_SOAK ?= 500 200 50
 soak: export SHARE_SOAK := $(SHARE_SOAK)
 soak: export PAIRS := all
-soak: all $(C_PROGRAMS) $(PRELOADS) $(O)/tests/unit/checkpoint/test_fault_pairs
+soak: export PARTS_SECONDS := 60
+soak: all $(C_PROGRAMS) $(PRELOADS) $(addprefix $(O)/tests/unit/checkpoint/,test_fault_pairs test_parts)
 	$(Q)$(MAKE) --no-print-directory check \
 		ONLY='$(filter-out test_share_soak.py test_fault_pairs,$(shell awk '!/^\#/ { print $$1 }' $(SLOW)))'
 	$(Q)$(RUN_TESTS) --timeout 14400 --results $(RESULTS)/soak tests/jobs/test_soak.py tests/jobs/test_share_soak.py \
-		$(O)/tests/unit/checkpoint/test_fault_pairs
+		$(addprefix $(O)/tests/unit/checkpoint/,test_fault_pairs test_parts)
 
 ## storm: jobs, commands, signals and clients at random, on the simulated driver. SEED=new STORM_SECONDS=60
 storm: STORM_SECONDS ?= 60
