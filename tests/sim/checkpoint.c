@@ -183,18 +183,20 @@ static CUresult move_devices(const CUcheckpointRestoreArgs *args)
 }
 
 /*
- * A process that was checkpointed with an import, mapped or not, is never restored, and neither is one
- * with memory of which it gave a legacy handle away [H200, driver 580.159].
+ * A process that was checkpointed with an import, mapped or not, is never restored, and neither is one with
+ * memory of which it gave a legacy handle away, or with host memory of cuMemCreate() [H200, driver 580.159].
  */
-static bool have_shared(void)
+static CUresult check_restorable(void)
 {
 	for (struct sim_object *o = sim.objects[KIND_ALLOC]; o; o = o->next) {
 		struct sim_alloc *alloc = (struct sim_alloc *)o;
 
 		if (alloc->imported || alloc->tainted)
-			return true;
+			return CUDA_ERROR_NOT_SUPPORTED;
+		if (alloc->dev == SIM_HOST)
+			return CUDA_ERROR_UNKNOWN;
 	}
-	return false;
+	return CUDA_SUCCESS;
 }
 
 static CUresult run_restore(const CUcheckpointRestoreArgs *args)
@@ -203,8 +205,8 @@ static CUresult run_restore(const CUcheckpointRestoreArgs *args)
 	size_t bytes = 0;
 	CUresult result = check_state(CU_PROCESS_STATE_CHECKPOINTED);
 
-	if (result == CUDA_SUCCESS && have_shared())
-		result = CUDA_ERROR_NOT_SUPPORTED;
+	if (result == CUDA_SUCCESS)
+		result = check_restorable();
 	if (result != CUDA_SUCCESS)
 		return result;
 	memcpy(before, sim.gpu, sizeof(before));

@@ -20,8 +20,8 @@
 #define POISON_BYTE  0xb5
 #define POISON_WHOLE (4UL << 20) /* the first bytes of an allocation, all poisoned */
 
-static int fds[SIM_MAX_DEVICES];
-static off_t next_offset[SIM_MAX_DEVICES];
+static int fds[SIM_HOST + 1];
+static off_t next_offset[SIM_HOST + 1];
 
 static struct sim_map **maps;
 static size_t nmaps, maps_size;
@@ -75,7 +75,7 @@ static void alloc_free(struct sim_alloc *alloc)
 		close(alloc->fd);
 	if (alloc->small)
 		block_give(alloc);
-	else if (alloc->fd >= 0 && !alloc->imported)
+	else if (alloc->fd >= 0 && !alloc->imported && alloc->dev != SIM_HOST)
 		account_release(alloc->dev, alloc->size);
 	object_remove(&alloc->obj);
 	free(alloc);
@@ -125,7 +125,7 @@ static CUresult new_alloc(CUdevice dev, size_t size, struct sim_ctx *small, int 
 	alloc->offset = fd ? 0 : next_offset[dev];
 	alloc->small = small;
 	alloc->fd = fd;
-	if (small ? !block_take(alloc) : !account_charge(dev, alloc->size)) {
+	if (small ? !block_take(alloc) : dev != SIM_HOST && !account_charge(dev, alloc->size)) {
 		free(alloc);
 		return out_of_memory(fd);
 	}
@@ -267,20 +267,21 @@ bool map_reached(const struct sim_ctx *ctx, CUdeviceptr start, size_t size, bool
 	return true;
 }
 
+static int prot_of(unsigned char access)
+{
+	return (access & 1 ? PROT_READ : 0) | (access & 2 ? PROT_WRITE : 0);
+}
+
 /*
  * There is one set of page tables, the process's, so a range that any device may access is
  * accessible to all of them (and to the host).
  */
 void map_protect(struct sim_map *map, bool accessible)
 {
-	int prot = PROT_NONE;
+	int prot = accessible ? prot_of(map->host_access) : PROT_NONE;
 
-	for (int dev = 0; accessible && dev < SIM_MAX_DEVICES; dev++) {
-		if (map->access[dev] & 1)
-			prot |= PROT_READ;
-		if (map->access[dev] & 2)
-			prot |= PROT_WRITE;
-	}
+	for (int dev = 0; accessible && dev < SIM_MAX_DEVICES; dev++)
+		prot |= prot_of(map->access[dev]);
 	mprotect((void *)map->start, SIM_ROUND(map->size, SIM_PAGE), prot);
 }
 

@@ -53,7 +53,8 @@ static size_t mapping_size(const struct sim_map *map)
 static uint64_t attribute_value(const struct sim_map *map, CUpointer_attribute attr,
 				CUdeviceptr ptr)
 {
-	bool host = map->kind == MAP_HOST || map->kind == MAP_REGISTERED;
+	bool host = map->kind == MAP_HOST || map->kind == MAP_REGISTERED ||
+		    (map->kind == MAP_VMM && map->alloc->dev == SIM_HOST);
 
 	switch (attr) {
 	case CU_POINTER_ATTRIBUTE_CONTEXT:

@@ -71,7 +71,8 @@ static CUresult share_take(const struct share *share, int fd, struct sim_alloc *
 
 static bool share_is_valid(const struct share *share)
 {
-	return share->magic == SHARE_MAGIC && share->dev >= 0 && share->dev < sim.config.devices;
+	return share->magic == SHARE_MAGIC && share->dev >= 0 &&
+	       (share->dev < sim.config.devices || share->dev == SIM_HOST);
 }
 
 static CUresult share_open(const struct share *share, struct sim_alloc **out)
@@ -237,7 +238,9 @@ SIM_EXPORT cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, 
 	alloc->prop = (CUmemAllocationProp){
 		.type = CU_MEM_ALLOCATION_TYPE_PINNED,
 		.requestedHandleTypes = type,
-		.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = alloc->dev},
+		.location = alloc->dev == SIM_HOST
+				    ? (CUmemLocation){CU_MEM_LOCATION_TYPE_HOST_NUMA, 0}
+				    : (CUmemLocation){CU_MEM_LOCATION_TYPE_DEVICE, alloc->dev},
 	};
 	*handle = (CUmemGenericAllocationHandle)alloc;
 	return CUDA_SUCCESS;

@@ -288,6 +288,7 @@ struct sim_map {
 	unsigned int flags; /* of the call that made it; 0: a variable's */
 	unsigned long long id;
 	unsigned char access[SIM_MAX_DEVICES]; /* CUmemAccess_flags */
+	unsigned char host_access;             /* of MAP_VMM */
 	bool sync_memops;
 	unsigned int opened; /* so many times (MAP_IMPORTED) */
 };
@@ -467,6 +468,7 @@ bool ctx_accesses(const struct sim_ctx *ctx, const struct sim_ctx *owner);
 size_t ctx_bytes(CUdevice dev);
 
 /* memory.c: physical memory and the table of mapped ranges. */
+#define SIM_HOST SIM_MAX_DEVICES /* instead of a device: memory of the host, of cuMemCreate() */
 CUresult alloc_new(CUdevice dev, size_t size, struct sim_alloc **alloc);
 /* The same in a memfd of its own, which other processes can map. */
 /* Give the memory back where neither a handle nor a mapping is left. */

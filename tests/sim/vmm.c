@@ -102,15 +102,28 @@ SIM_EXPORT cuMemAddressFree(CUdeviceptr ptr, size_t size)
 	return CUDA_ERROR_INVALID_VALUE;
 }
 
+/* The host has one NUMA node. */
+static CUresult check_location(const CUmemLocation *location)
+{
+	switch (location->type) {
+	case CU_MEM_LOCATION_TYPE_DEVICE:
+		return location->id >= 0 && location->id < sim.config.devices
+			       ? CUDA_SUCCESS
+			       : CUDA_ERROR_INVALID_DEVICE;
+	case CU_MEM_LOCATION_TYPE_HOST:
+		return CUDA_SUCCESS;
+	case CU_MEM_LOCATION_TYPE_HOST_NUMA:
+		return location->id ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+	default:
+		return CUDA_ERROR_NOT_SUPPORTED;
+	}
+}
+
 static CUresult check_prop(const CUmemAllocationProp *prop)
 {
 	if (!prop || prop->type != CU_MEM_ALLOCATION_TYPE_PINNED)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
-		return CUDA_ERROR_NOT_SUPPORTED;
-	if (prop->location.id < 0 || prop->location.id >= sim.config.devices)
-		return CUDA_ERROR_INVALID_DEVICE;
-	return sim.config.no_vmm ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
+	return sim.config.no_vmm ? CUDA_ERROR_NOT_SUPPORTED : check_location(&prop->location);
 }
 
 SIM_EXPORT cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocationProp *prop,
@@ -138,7 +151,9 @@ SIM_EXPORT cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
 		return result;
 	if (!size || !aligned(size) || flags)
 		return CUDA_ERROR_INVALID_VALUE;
-	result = alloc_new(prop->location.id, size, &alloc);
+	result = alloc_new(prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE ? prop->location.id
+									      : SIM_HOST,
+			   size, &alloc);
 	if (result != CUDA_SUCCESS)
 		return result;
 	alloc->handles = 1;
@@ -212,7 +227,7 @@ SIM_EXPORT cuMemMap(CUdeviceptr ptr, size_t size, size_t offset,
 		return CUDA_ERROR_NOT_SUPPORTED;
 	if (!reservation_find(ptr, size) || map_overlaps(ptr, size))
 		return CUDA_ERROR_INVALID_VALUE;
-	map.dev = map.alloc->dev;
+	map.dev = map.alloc->dev == SIM_HOST ? 0 : map.alloc->dev;
 	new = map_insert(&map);
 	if (!new)
 		return CUDA_ERROR_OUT_OF_MEMORY;
@@ -247,24 +262,41 @@ SIM_EXPORT cuMemUnmap(CUdeviceptr ptr, size_t size)
 	return CUDA_SUCCESS;
 }
 
+static unsigned char *access_of(struct sim_map *map, const CUmemLocation *location)
+{
+	return location->type == CU_MEM_LOCATION_TYPE_DEVICE ? &map->access[location->id]
+							     : &map->host_access;
+}
+
+static bool of_host(CUdeviceptr ptr, size_t size)
+{
+	for (CUdeviceptr at = ptr; at < ptr + size; at += map_find(at)->size)
+		if (map_find(at)->alloc->dev != SIM_HOST)
+			return false;
+	return true;
+}
+
 SIM_EXPORT cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc, size_t count)
 {
 	SIM_ENTER(cuMemSetAccess, NEED_HEALTHY);
 	if (!desc || !count || !map_tiles(ptr, size, MAP_VMM))
 		return CUDA_ERROR_INVALID_VALUE;
 	for (size_t i = 0; i < count; i++) {
-		if (desc[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+		CUresult result = check_location(&desc[i].location);
+
+		if (result != CUDA_SUCCESS)
+			return result;
+		if (desc[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE && !of_host(ptr, size))
 			return CUDA_ERROR_NOT_SUPPORTED;
-		if (desc[i].location.id < 0 || desc[i].location.id >= sim.config.devices)
-			return CUDA_ERROR_INVALID_DEVICE;
-		if (sim.config.no_peers && desc[i].location.id != map_find(ptr)->dev)
+		if (sim.config.no_peers && desc[i].location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
+		    desc[i].location.id != map_find(ptr)->dev)
 			return CUDA_ERROR_INVALID_DEVICE;
 	}
 	for (CUdeviceptr at = ptr; at < ptr + size;) {
 		struct sim_map *map = map_find(at);
 
 		for (size_t i = 0; i < count; i++)
-			map->access[desc[i].location.id] = (unsigned char)desc[i].flags;
+			*access_of(map, &desc[i].location) = (unsigned char)desc[i].flags;
 		map_protect(map, true);
 		at += map->size;
 	}
@@ -277,10 +309,9 @@ SIM_EXPORT cuMemGetAccess(unsigned long long *flags, const CUmemLocation *locati
 
 	SIM_ENTER(cuMemGetAccess, NEED_HEALTHY);
 	map = map_find(ptr);
-	if (location->type != CU_MEM_LOCATION_TYPE_DEVICE || location->id < 0 ||
-	    location->id >= sim.config.devices)
+	if (check_location(location) != CUDA_SUCCESS)
 		return CUDA_ERROR_INVALID_VALUE;
 	/* [H200: fidelity foreign] */
-	*flags = map && map->kind == MAP_VMM ? map->access[location->id] : 0;
+	*flags = map && map->kind == MAP_VMM ? *access_of(map, location) : 0;
 	return map ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
