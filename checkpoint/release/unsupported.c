@@ -21,6 +21,8 @@ static const struct {
 	{DRIVER_MEMORY_FIXED_TEXTURE, true, "texture", " on memory", "CUDAW_ADDRESSING=translated"},
 	{DRIVER_MEMORY_DMABUF, true, "allocation", " exported", "cuMemGetHandleForAddressRange"},
 	{DRIVER_MEMORY_MANAGED, false, "managed allocation", "", "cuMemAllocManaged"},
+	{DRIVER_MEMORY_VMM_HOST, false, "allocation", " of host memory", "cuMemCreate"},
+	{DRIVER_MEMORY_POOL_HOST, false, "pool", " of host memory", "cuMemPoolCreate"},
 	{DRIVER_MEMORY_IPC_EXPORT, false, "allocation", " exported", "cuIpcGetMemHandle"},
 	{DRIVER_MEMORY_IPC_IMPORT, false, "allocation", " imported", "cuIpcOpenMemHandle"},
 	{DRIVER_MEMORY_VMM_EXPORT, false, "allocation", " exported",

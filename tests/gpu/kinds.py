@@ -8,10 +8,12 @@ from gpulib import Job, check, cudaw, cudaw_ok, equal, main, pause_at_random, sa
 STEPS, STEP_MS, STILL = 150, 10, 0.2
 KINDS = ("async", "pool", "vmm", "array", "mipmap", "texture", "global", "heap",
          "printf", "graph_mem", "graph_replay", "host", "ptds", "priority", "external",
-         "dmabuf_gone")
-LEFT = ("managed", "ipc_out", "ipc_in", "vmm_out", "vmm_in", "pool_out", "pool_in", "dmabuf_vmm")
+         "dmabuf_gone", "vmm_host_gone")
+LEFT = ("managed", "vmm_host", "pool_host", "ipc_out", "ipc_in", "vmm_out", "vmm_in", "pool_out", "pool_in", "dmabuf_vmm")
 REFUSED = {
     "managed": "1 managed allocation (cuMemAllocManaged) cannot be carried",
+    "vmm_host": "1 allocation of host memory (cuMemCreate) cannot be carried",
+    "pool_host": "1 pool of host memory (cuMemPoolCreate) cannot be carried",
     "multicast": "2 multicast objects (cuMulticastCreate) cannot be carried",
     "dmabuf": "1 allocation exported (cuMemGetHandleForAddressRange) cannot be carried",
     "dmabuf_vmm": "1 allocation exported (cuMemGetHandleForAddressRange) cannot be carried",

@@ -225,6 +225,71 @@ static void plain_finish(void)
 	CALL(cuMemFree_v2(data));
 }
 
+/* Memory of the host by the calls of `vmm`; and a pool of it. */
+
+static CUmemAllocationProp host_prop(void)
+{
+	return (CUmemAllocationProp){
+		.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+		.location = {.type = CU_MEM_LOCATION_TYPE_HOST_NUMA, .id = 0},
+	};
+}
+
+static CUmemGenericAllocationHandle vmm_host_new(size_t *granule)
+{
+	CUmemAllocationProp prop = host_prop();
+	CUmemGenericAllocationHandle handle;
+
+	need(CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
+	     "the device does not map memory of the host");
+	CALL(cuMemGetAllocationGranularity(granule, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
+	CALL(cuMemCreate(&handle, *granule, &prop, 0));
+	return handle;
+}
+
+static void vmm_host_setup(void)
+{
+	vmm.handles[0] = vmm_host_new(&vmm.granule);
+	CALL(cuMemAddressReserve(&data, vmm.granule, 0, 0, 0));
+	CALL(cuMemMap(data, vmm.granule, 0, vmm.handles[0], 0));
+	allow(data, vmm.granule);
+	upload_start(data);
+}
+
+static void vmm_host_finish(void)
+{
+	CALL(cuMemUnmap(data, vmm.granule));
+	CALL(cuMemRelease(vmm.handles[0]));
+	CALL(cuMemAddressFree(data, vmm.granule));
+}
+
+static void vmm_host_gone_setup(void)
+{
+	vmm_host_setup();
+	vmm_host_finish();
+	plain_setup();
+}
+
+static void pool_host_setup(void)
+{
+	CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+				.location = host_prop().location};
+
+	need(CU_DEVICE_ATTRIBUTE_HOST_NUMA_MEMORY_POOLS_SUPPORTED,
+	     "there are no pools of host memory");
+	CALL(cuMemPoolCreate(&pool, &props));
+	CALL(cuMemAllocFromPoolAsync(&data, SIZE, pool, stream));
+	CALL(cuStreamSynchronize(stream));
+	upload_start(data);
+}
+
+static void pool_host_finish(void)
+{
+	CALL(cuMemFreeAsync(data, stream));
+	CALL(cuStreamSynchronize(stream));
+	CALL(cuMemPoolDestroy(pool));
+}
+
 /* A module's variables, in global and in constant memory. */
 
 static CUdeviceptr constants;
@@ -624,6 +689,9 @@ static const struct kind kinds[] = {
 	{"async", NULL, async_setup, async_step, NULL, async_finish},
 	{"pool", NULL, pool_setup, pool_step, NULL, pool_finish},
 	{"vmm", NULL, vmm_setup, vmm_step, vmm_read, vmm_finish},
+	{"vmm_host", NULL, vmm_host_setup, NULL, NULL, vmm_host_finish},
+	{"vmm_host_gone", NULL, vmm_host_gone_setup, NULL, NULL, plain_finish},
+	{"pool_host", NULL, pool_host_setup, NULL, NULL, pool_host_finish},
 	{"managed", NULL, managed_setup, managed_step, managed_read, plain_finish},
 	{"managed_var", NULL, managed_var_setup, managed_step, managed_read, nothing},
 	{"array", NULL, array_setup, boxes_step, boxes_read, array_finish},

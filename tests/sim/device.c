@@ -241,6 +241,7 @@ SIM_EXPORT cuDeviceGetAttribute(int *value, CUdevice_attribute attr, CUdevice de
 		return CUDA_ERROR_INVALID_DEVICE;
 	switch (attr) {
 	case CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
+	case CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
 		*value = !sim.config.no_vmm;
 		return CUDA_SUCCESS;
 	case CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING:

@@ -105,6 +105,8 @@ CUresult hook_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProp
 
 	if (!result)
 		pool_created(*pool, poolProps);
+	if (!result && poolProps->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+		driver_memory_add(DRIVER_MEMORY_POOL_HOST, (uintptr_t)*pool, 0);
 	return result;
 }
 
@@ -115,9 +117,11 @@ CUresult hook_cuMemPoolDestroy(CUmemoryPool pool)
 
 	driver_memory_ending(DRIVER_MEMORY_POOL_EXPORT, (uintptr_t)pool);
 	driver_memory_ending(DRIVER_MEMORY_POOL_IMPORT, (uintptr_t)pool);
+	driver_memory_ending(DRIVER_MEMORY_POOL_HOST, (uintptr_t)pool);
 	result = real.cuMemPoolDestroy(pool);
 	driver_memory_ended(DRIVER_MEMORY_POOL_EXPORT, (uintptr_t)pool, !result);
 	driver_memory_ended(DRIVER_MEMORY_POOL_IMPORT, (uintptr_t)pool, !result);
+	driver_memory_ended(DRIVER_MEMORY_POOL_HOST, (uintptr_t)pool, !result);
 	if (!result)
 		pools_destroyed(id);
 	return result;

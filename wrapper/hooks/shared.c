@@ -44,6 +44,8 @@ CUresult hook_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
 		return result;
 	if (!result && prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE)
 		handles_add(*handle, DRIVER_MEMORY_VMM, size);
+	else if (!result)
+		handles_add(*handle, DRIVER_MEMORY_VMM_HOST, 0);
 	return result;
 }
 
