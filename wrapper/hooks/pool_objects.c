@@ -62,8 +62,7 @@ static struct pool *pool_object(void)
 
 	LL_FOREACH(pools, p)
 	if (!p->handle && !p->blocks) {
-		p->reserved_high = 0;
-		p->used_high = 0;
+		*p = (struct pool){.next = p->next};
 		return p;
 	}
 	p = calloc(1, sizeof(*p));
@@ -89,7 +88,6 @@ static struct pool *pool_add(CUmemoryPool handle, CUdevice dev)
 	p->handle = handle;
 	p->id = ++last_id;
 	p->dev = dev;
-	p->threshold = 0;
 	p->events = true;
 	p->any_stream = true;
 	p->dependencies = true;

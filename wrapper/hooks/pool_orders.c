@@ -103,7 +103,10 @@ static bool device_of(CUcontext ctx, CUdevice *dev)
 	return got && *dev >= 0 && *dev < GPU_MAX;
 }
 
-/* An event belongs to its context: that of another one cannot be recorded. */
+/*
+ * An object with no more than what streams of @ctx may have from one another. An event belongs to its
+ * context: that of another one cannot be recorded.
+ */
 static struct order *order_object(CUcontext ctx)
 {
 	struct order *o;
@@ -111,10 +114,8 @@ static struct order *order_object(CUcontext ctx)
 	LL_FOREACH(orders, o)
 	if (o->gone && !o->count && !o->users && !o->asking && !o->ending &&
 	    (o->ctx == ctx || (!o->event && !o->mark))) {
-		o->gone = false;
-		o->passed = 0;
-		o->recorded = 0;
-		o->clock.count = 0;
+		*o = (struct order){
+			.event = o->event, .mark = o->mark, .waiting = o->waiting, .next = o->next};
 		return o;
 	}
 	o = calloc(1, sizeof(*o));

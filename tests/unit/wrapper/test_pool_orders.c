@@ -547,6 +547,26 @@ START_TEST(a_stream_ends_that_others_wait_for)
 }
 END_TEST
 
+/* Nothing that is later added to an object survives its stream either. */
+START_TEST(a_stream_gets_nothing_of_the_one_before)
+{
+	struct order *o = order_of(STREAM(0));
+
+	freed(o);
+	idle = true;
+	pool_block_take(look());
+	ck_assert_uint_ne(o->last, 0);
+	orders_stream_ended(orders_stream_ending(STREAM(0)), false);
+	o->tid = 1;
+	o->clock.of[0].from = o;
+	ck_assert_ptr_eq(order_of(STREAM(1)), o);
+	ck_assert_uint_eq(o->last, 0);
+	ck_assert_uint_eq(o->passed, 0);
+	ck_assert_int_eq(o->tid, 0);
+	ck_assert_ptr_null(o->clock.of[0].from);
+}
+END_TEST
+
 /* Its object may be that of a stream in another context only once the context has ended. */
 START_TEST(a_stream_has_ended_in_a_context_that_ends)
 {
@@ -660,9 +680,11 @@ START_TEST(a_pool_has_the_handle_of_one_that_ends)
 	ck_assert_ptr_null(pool_end(0));
 	/* The next one gets its object. */
 	first->blocks--;
+	first->used = SIZE;
 	pthread_mutex_unlock(&pools_lock);
 	pool_created(HANDLE(4), &props);
 	ck_assert_ptr_eq(pool_find(HANDLE(4)), first);
+	ck_assert_uint_eq(first->used, 0);
 	ck_assert_ptr_null(pool_end(id));
 	ck_assert_ptr_eq(pool_find(HANDLE(4)), first);
 	ck_assert_uint_eq(pool_id(HANDLE(5)), 0);
@@ -929,6 +951,7 @@ int main(void)
 	tcase_add_test(tc, a_stream_ends_on_a_full_gpu);
 	tcase_add_test(tc, an_idle_stream_ends);
 	tcase_add_test(tc, a_stream_ends_that_others_wait_for);
+	tcase_add_test(tc, a_stream_gets_nothing_of_the_one_before);
 	tcase_add_test(tc, a_stream_has_ended_in_a_context_that_ends);
 	tcase_add_test(tc, the_driver_refuses_to_end_a_stream);
 	tcase_add_test(tc, frees_before_a_capture_pass);
