@@ -219,5 +219,5 @@ main(*map(answers, ANSWERS), *map(some_answers, SOME_ANSWERS),
      a_pause_takes_no_time_of_an_allocation_that_waits, the_memory_is_carried,
      trim_gives_back_what_pools_keep, a_resume_needs_no_memory_for_what_pools_keep,
      *shared("pauses.py", 6, "ordered", "--steps", STEPS, "--step-ms", 2,
-             "--streams-end", BUSY, "--pools-end", BUSY),
-     *shared("checked.py", "ordered", "--steps", 30, "--threads", 1))
+             "--streams-end", BUSY, "--pools-end", BUSY, "--green", 1),
+     *shared("checked.py", "ordered", "--steps", 30, "--threads", 1, "--green", 1))

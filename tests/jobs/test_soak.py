@@ -13,7 +13,8 @@ CYCLES = int(os.environ.get("SOAK_CYCLES", "12"))
 
 def stream_ordered_memory():
     for ends in (1, 2):     # see ordered.c
-        said = Job("ordered", "--steps", 10 * CYCLES, "--step-ms", 1, "--streams-end", ends, "--pools-end", ends).result()
+        said = Job("ordered", "--steps", 10 * CYCLES, "--step-ms", 1, "--streams-end", ends, "--pools-end", ends,
+                   "--green", 1).result()
         check("every word right" in said, f"it says {said!r}")
 
 

@@ -3,7 +3,7 @@
  * Stream-ordered memory, passed between streams and threads, with every word checked:
  *
  *	ordered [--threads N] [--mib N] [--keep-mib N] [--streams-end N] [--pools-end N] [--steps N]
- *		[--step-ms N]
+ *		[--step-ms N] [--green 1]
  *
  * Each thread takes allocations of mixed sizes from the default pool and from one of its own, in
  * streams of its own, in one that all threads share, in the legacy stream, in its default stream, and in
@@ -12,10 +12,11 @@
  * event. Memory that another allocation gets too early has wrong words. --mib is a larger allocation
  * that lives to the end, --keep-mib free memory that a pool keeps.
  *
- * Now and then a stream ends, another of any kind comes in its place, and a pool ends: 0 never, 1 once its work is done and its memory freed (the
- * default), 2 while memory that was freed in it is on its way, or while it has memory. All of this is
- * allowed, but with 2 for both and three threads an H200's driver 580.159 dies by SIGSEGV in the third
- * step, when cudaw does not serve the memory.
+ * Now and then a stream ends, another of any kind comes in its place, and a pool ends: 0 never, 1 once its
+ * work is done and its memory freed (the default), 2 while memory that was freed in it is on its way, or
+ * while it has memory. With --green 1 some of these streams are of a green context, which ends behind its
+ * work. All of this is allowed, but with 2 for both and three threads an H200's driver 580.159 dies by
+ * SIGSEGV in the third step, when cudaw does not serve the memory.
  */
 #include "tests/programs/kernels.h"
 
@@ -46,7 +47,9 @@ struct worker {
 	pthread_t thread;
 	uint64_t random;
 	CUstream streams[STREAMS];
+	CUgreenCtx green; /* of the stream REPLACED; NULL: that is of the primary context */
 	CUevent event;
+	CUevent green_event; /* of it: a stream records events of its context alone */
 	CUmemoryPool pool;
 	CUdeviceptr sums; /* of OPS */
 	uint64_t expected[OPS];
@@ -56,7 +59,7 @@ struct worker {
 
 static struct kernels gpu;
 static CUstream common;
-static unsigned long nthreads = 3, mib = 8, keep_mib, streams_end = DONE, pools_end = DONE;
+static unsigned long nthreads = 3, mib = 8, keep_mib, streams_end = DONE, pools_end = DONE, greens;
 static int ended; /* atomic */
 
 static uint64_t next(struct worker *w)
@@ -162,16 +165,23 @@ static void fill(struct worker *w, struct slot *s)
 		fill_by_thread(w, s);
 }
 
+/* What comes later in @to comes after what @from has now. */
+static void order(struct worker *w, unsigned int from, CUstream to)
+{
+	CUevent event = from == REPLACED && w->green ? w->green_event : w->event;
+
+	CALL(cuEventRecord(event, w->streams[from]));
+	CALL(cuStreamWaitEvent(to, event, 0));
+}
+
 static void check_and_free(struct worker *w, struct slot *s)
 {
 	unsigned int to = any_stream(w);
 	CUdeviceptr out = w->sums + w->checked * sizeof(uint64_t);
 	void *args[] = {&s->ptr, &s->words, &out};
 
-	if (to != s->stream) {
-		CALL(cuEventRecord(w->event, w->streams[s->stream]));
-		CALL(cuStreamWaitEvent(w->streams[to], w->event, 0));
-	}
+	if (to != s->stream)
+		order(w, s->stream, w->streams[to]);
 	CALL(cuMemsetD32Async(out, 0, 2, w->streams[to]));
 	CALL(cuLaunchKernel(gpu.checksum, 64, 1, 1, 256, 1, 1, 0, w->streams[to], args, NULL));
 	CALL(cuMemFreeAsync(s->ptr, w->streams[to]));
@@ -193,6 +203,23 @@ static void check_sums(struct worker *w)
 	w->checked = 0;
 }
 
+static void green_new(struct worker *w)
+{
+	CUdevResource all, part;
+	CUdevResourceDesc desc;
+	unsigned int groups = 1;
+	CUcontext ctx;
+
+	CALL(cuDeviceGetDevResource(gpu.dev, &all, CU_DEV_RESOURCE_TYPE_SM));
+	CALL(cuDevSmResourceSplitByCount(&part, &groups, &all, NULL, 0, 16));
+	CALL(cuDevResourceGenerateDesc(&desc, &part, 1));
+	CALL(cuGreenCtxCreate(&w->green, desc, gpu.dev, CU_GREEN_CTX_DEFAULT_STREAM));
+	CALL(cuCtxFromGreenCtx(&ctx, w->green));
+	CALL(cuCtxPushCurrent(ctx));
+	CALL(cuEventCreate(&w->green_event, CU_EVENT_DISABLE_TIMING));
+	CALL(cuCtxPopCurrent(&ctx));
+}
+
 static CUstream stream_of_any_kind(struct worker *w)
 {
 	static const unsigned int kinds[] = {CU_STREAM_NON_BLOCKING, CU_STREAM_DEFAULT};
@@ -201,10 +228,14 @@ static CUstream stream_of_any_kind(struct worker *w)
 	int priority;
 
 	CALL(cuCtxGetStreamPriorityRange(NULL, &priority));
-	if (next(w) % 2)
+	if (greens && next(w) % 3 == 0) {
+		green_new(w);
+		CALL(cuGreenCtxStreamCreate(&stream, w->green, CU_STREAM_NON_BLOCKING, 0));
+	} else if (next(w) % 2) {
 		CALL(cuStreamCreate(&stream, flags));
-	else
+	} else {
 		CALL(cuStreamCreateWithPriority(&stream, flags, priority));
+	}
 	return stream;
 }
 
@@ -212,13 +243,21 @@ static CUstream stream_of_any_kind(struct worker *w)
 static void replace_stream(struct worker *w)
 {
 	CUstream *stream = &w->streams[REPLACED];
+	CUgreenCtx green = w->green;
+	CUevent last = green ? w->green_event : w->event;
 
 	if (streams_end == DONE)
 		CALL(cuStreamSynchronize(*stream));
-	CALL(cuEventRecord(w->event, *stream));
+	CALL(cuEventRecord(last, *stream));
 	CALL(cuStreamDestroy(*stream));
+	w->green = NULL;
 	*stream = stream_of_any_kind(w);
-	CALL(cuStreamWaitEvent(*stream, w->event, 0));
+	CALL(cuStreamWaitEvent(*stream, last, 0));
+	if (green) {
+		CALL(cuEventSynchronize(last));
+		CALL(cuEventDestroy(last));
+		CALL(cuGreenCtxDestroy(green));
+	}
 }
 
 /* Of the worker's allocations some are of another pool. */
@@ -304,11 +343,10 @@ static void *run(void *arg)
 
 int main(int argc, char **argv)
 {
-	const struct step_option options[] = {{"threads", &nthreads},
-					      {"mib", &mib},
-					      {"keep-mib", &keep_mib},
-					      {"streams-end", &streams_end},
-					      {"pools-end", &pools_end}};
+	const struct step_option options[] = {
+		{"threads", &nthreads},    {"mib", &mib},
+		{"keep-mib", &keep_mib},   {"streams-end", &streams_end},
+		{"pools-end", &pools_end}, {"green", &greens}};
 	struct slot kept = {.seed = 5};
 	struct worker *workers;
 	unsigned long k;
