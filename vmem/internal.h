@@ -34,6 +34,7 @@ struct region {
 	_Atomic CUcontext ctx;
 	_Atomic CUdevice dev;
 	struct slab *_Atomic slab; /* NULL in a large region */
+	/* Nobody reads these while it is not in use (common/reused.h), up to @next: */
 	size_t size;
 	struct heap *heap; /* of a slab */
 	size_t mapped; /* bytes from its start; all or nothing, except in a large region at rest */
@@ -138,9 +139,14 @@ size_t regions_trim(CUdevice dev);
 
 /*
  * The region of @dev, or of any device if that is negative, at or above *@pos, which moves behind
- * it; it may then be released.
+ * it; it may then be released. The second: of any device, whose lock it takes; region_unlock() gives that back.
  */
 struct region *region_next(CUdevice dev, CUdeviceptr *pos);
+struct region *region_next_locked(CUdeviceptr *pos);
+void region_unlock(const struct region *r);
+
+/* Lock the device whose memory is at @ptr; NULL if none is there. */
+struct device *device_lock_at(CUdeviceptr ptr);
 
 /* Read the abilities of @dev, once. */
 CUresult device_probe(CUdevice dev);

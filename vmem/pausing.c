@@ -53,10 +53,7 @@ static size_t own_regions(struct vmem_region *regions, size_t max)
 	CUdeviceptr pos = VMEM_BASE;
 	size_t n = 0;
 
-	while ((r = region_next(-1, &pos))) {
-		struct device *d = &vm.devices[r->dev];
-
-		pthread_mutex_lock(&d->lock);
+	while ((r = region_next_locked(&pos))) {
 		if (!r->idle || !r->left) {
 			if (!continues(last, r)) {
 				n = add_pieces(regions, n, max, r);
@@ -66,7 +63,7 @@ static size_t own_regions(struct vmem_region *regions, size_t max)
 			}
 			last = r;
 		}
-		pthread_mutex_unlock(&d->lock);
+		region_unlock(r);
 	}
 	return n;
 }
@@ -87,12 +84,9 @@ bool vmem_has_left(void)
 	const struct region *r;
 	bool found = false;
 
-	while (!found && (r = region_next(-1, &pos))) {
-		struct device *d = &vm.devices[r->dev];
-
-		pthread_mutex_lock(&d->lock);
+	while (!found && (r = region_next_locked(&pos))) {
 		found = r->left && !r->idle;
-		pthread_mutex_unlock(&d->lock);
+		region_unlock(r);
 	}
 	return found || objects_have_left();
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "vmem/internal.h"
+#include "common/reused.h"
 
 #include <stdlib.h>
 #include <utlist.h>
@@ -298,15 +299,13 @@ static CUresult region_take(CUcontext ctx, CUdevice dev, size_t size, struct reg
 		rc = space_alloc(&vm.space, vm.drv, size + vm.gap, r, &start);
 	if (rc == CUDA_SUCCESS) {
 		LL_DELETE(vm.regions, r);
+		reused_begins(&r->size, &r->next);
 		r->start = start;
 		r->size = size;
 		r->run = start;
 		r->run_size = size;
 		r->ctx = ctx;
 		r->dev = dev;
-		r->idle = false;
-		r->shared = false;
-		r->left = 0;
 		*region = r;
 	}
 	pthread_mutex_unlock(&vm.lock);
@@ -321,6 +320,7 @@ static void forget(struct region *r)
 	region_drop_slab(r);
 	pthread_mutex_lock(&vm.lock);
 	space_free(&vm.space, r->start, r->size + vm.gap);
+	reused_rests(&r->size, &r->next);
 	LL_PREPEND(vm.regions, r);
 	pthread_mutex_unlock(&vm.lock);
 }
@@ -422,6 +422,35 @@ struct region *region_next(CUdevice dev, CUdeviceptr *pos)
 	} while (r && dev >= 0 && r->dev != dev);
 	pthread_mutex_unlock(&vm.lock);
 	return r;
+}
+
+struct device *device_lock_at(CUdeviceptr ptr)
+{
+	const struct region *r = region_at(ptr);
+	struct device *d;
+
+	if (!r)
+		return NULL;
+	d = &vm.devices[r->dev];
+	pthread_mutex_lock(&d->lock);
+	/* If the memory was freed meanwhile, the region may be another device's now. */
+	if (region_at(ptr) == r && d == &vm.devices[r->dev])
+		return d;
+	pthread_mutex_unlock(&d->lock);
+	return NULL;
+}
+
+struct region *region_next_locked(CUdeviceptr *pos)
+{
+	while (region_next(-1, pos))
+		if (device_lock_at(*pos - 1))
+			return region_at(*pos - 1);
+	return NULL;
+}
+
+void region_unlock(const struct region *r)
+{
+	pthread_mutex_unlock(&vm.devices[r->dev].lock);
 }
 
 size_t regions_trim(CUdevice dev)

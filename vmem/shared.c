@@ -76,33 +76,24 @@ static bool has_key(const struct region *r, const unsigned char key[OBJECT_KEY])
 	       piece_of(key) < (r->run_size + VMEM_PIECE - 1) / VMEM_PIECE;
 }
 
-/* The device whose region has a piece with that key, locked; NULL: none has. */
-static struct device *lock_region(const unsigned char key[OBJECT_KEY], struct region **region)
+/* The region that has a piece with that key, with its device locked; NULL: none has. */
+static struct region *lock_region(const unsigned char key[OBJECT_KEY])
 {
 	CUdeviceptr pos = VMEM_BASE;
 	struct region *r;
 
-	while ((r = region_next(-1, &pos))) {
-		struct device *d = &vm.devices[r->dev];
-
-		pthread_mutex_lock(&d->lock);
-		if (d == &vm.devices[r->dev] && has_key(r, key)) {
-			*region = r;
-			return d;
-		}
-		pthread_mutex_unlock(&d->lock);
-	}
-	return NULL;
+	while ((r = region_next_locked(&pos)) && !has_key(r, key))
+		region_unlock(r);
+	return r;
 }
 
 bool shared_has(const unsigned char key[OBJECT_KEY])
 {
-	struct region *r;
-	struct device *d = lock_region(key, &r);
+	const struct region *r = lock_region(key);
 
-	if (d)
-		pthread_mutex_unlock(&d->lock);
-	return d;
+	if (r)
+		region_unlock(r);
+	return r;
 }
 
 /* The memory that is mapped from @start on. */
@@ -125,17 +116,16 @@ static CUresult export_mapped(CUdeviceptr start, int *fd)
 CUresult shared_export(const unsigned char key[OBJECT_KEY], int *fd, size_t *size)
 {
 	size_t at = (size_t)piece_of(key) * VMEM_PIECE;
-	struct region *r;
-	struct device *d = lock_region(key, &r);
+	const struct region *r = lock_region(key);
 	CUresult rc = CUDA_ERROR_NOT_READY;
 
-	if (!d)
+	if (!r)
 		return CUDA_ERROR_INVALID_VALUE;
 	*size = r->run_size - at < VMEM_PIECE ? r->run_size - at : VMEM_PIECE;
 	/* A run of several regions is mapped as a whole. */
 	if (region_is_mapped(r) || r->mapped >= at + *size)
 		rc = export_mapped(r->run + at, fd);
-	pthread_mutex_unlock(&d->lock);
+	region_unlock(r);
 	return rc;
 }
 
@@ -145,12 +135,9 @@ size_t shared_held(void)
 	struct region *r;
 	size_t n = 0;
 
-	while ((r = region_next(-1, &pos))) {
-		struct device *d = &vm.devices[r->dev];
-
-		pthread_mutex_lock(&d->lock);
+	while ((r = region_next_locked(&pos))) {
 		n += r->shared && r->start == r->run && (r->mapped || r->left);
-		pthread_mutex_unlock(&d->lock);
+		region_unlock(r);
 	}
 	return n;
 }

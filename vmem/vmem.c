@@ -79,23 +79,6 @@ static CUresult free_large(struct region *r, CUdeviceptr ptr)
 	return CUDA_SUCCESS;
 }
 
-/* Lock the device whose memory is at @ptr; NULL if none is there. */
-static struct device *lock_device_of(CUdeviceptr ptr)
-{
-	const struct region *r = space_find(&vm.space, ptr);
-	struct device *d;
-
-	if (!r)
-		return NULL;
-	d = &vm.devices[r->dev];
-	pthread_mutex_lock(&d->lock);
-	/* If the memory was freed meanwhile, the region may be another device's now. */
-	if (space_find(&vm.space, ptr) == r && d == &vm.devices[r->dev])
-		return d;
-	pthread_mutex_unlock(&d->lock);
-	return NULL;
-}
-
 /* With the lock of the device held. */
 static CUresult free_at(CUdeviceptr ptr)
 {
@@ -116,7 +99,7 @@ static void remember_freed(const struct vmem_info *info)
 
 CUresult vmem_free(CUdeviceptr ptr)
 {
-	struct device *d = lock_device_of(ptr);
+	struct device *d = device_lock_at(ptr);
 	struct vmem_info info;
 	CUresult rc = CUDA_ERROR_INVALID_VALUE;
 
@@ -162,7 +145,7 @@ static bool lookup(CUdeviceptr ptr, struct vmem_info *info)
 
 CUresult vmem_retire(CUdeviceptr ptr, struct vmem_info *info)
 {
-	struct device *d = lock_device_of(ptr);
+	struct device *d = device_lock_at(ptr);
 	CUresult rc = CUDA_SUCCESS;
 
 	if (!d)
@@ -179,7 +162,7 @@ CUresult vmem_retire(CUdeviceptr ptr, struct vmem_info *info)
 
 CUresult vmem_free_retired(const struct vmem_info *info)
 {
-	struct device *d = lock_device_of(info->start);
+	struct device *d = device_lock_at(info->start);
 	CUresult rc = CUDA_ERROR_INVALID_VALUE;
 	struct vmem_info now;
 
@@ -206,7 +189,7 @@ static void keep_at(CUdeviceptr ptr, size_t size)
 
 CUresult vmem_keep(CUdeviceptr ptr)
 {
-	struct device *d = lock_device_of(ptr);
+	struct device *d = device_lock_at(ptr);
 	CUresult rc = CUDA_ERROR_INVALID_VALUE;
 	struct vmem_info info;
 
@@ -224,7 +207,7 @@ CUresult vmem_keep(CUdeviceptr ptr)
 
 size_t vmem_room(CUdeviceptr ptr)
 {
-	struct device *d = lock_device_of(ptr);
+	struct device *d = device_lock_at(ptr);
 	const struct region *r;
 	size_t room = 0;
 
@@ -261,7 +244,7 @@ static CUresult reuse_at(CUdeviceptr ptr, size_t size)
 
 CUresult vmem_reuse(CUdeviceptr ptr, size_t size)
 {
-	struct device *d = lock_device_of(ptr);
+	struct device *d = device_lock_at(ptr);
 	CUresult rc;
 
 	if (!d)
@@ -273,7 +256,7 @@ CUresult vmem_reuse(CUdeviceptr ptr, size_t size)
 
 CUresult vmem_free_kept(CUdeviceptr ptr)
 {
-	struct device *d = lock_device_of(ptr);
+	struct device *d = device_lock_at(ptr);
 	CUresult rc, unused;
 
 	if (!d)

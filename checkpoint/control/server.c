@@ -3,6 +3,7 @@
 #include "checkpoint/gate/gate.h"
 #include "common/clock.h"
 #include "common/forks.h"
+#include "common/reused.h"
 #include "common/rundir.h"
 #include "common/shortage.h"
 #include "common/text.h"
@@ -104,6 +105,7 @@ static void drop(struct client *c)
 		close(token);
 	ownfd_close(&c->own);
 	c->used = false;
+	reused_rests(&c->own, c + 1);
 }
 
 /* The reserved descriptor too, or the socket would stay, and its name in use. */
@@ -266,6 +268,7 @@ static struct client *add(int fd)
 
 	while (c->used)
 		c++;
+	reused_begins(&c->own, c + 1);
 	*c = (struct client){.used = true,
 			     .own = OWNFD_NONE,
 			     .id = ++last_id,
@@ -416,9 +419,11 @@ void server_receive(const struct pollfd *fds, int count)
 	for (int i = 0; i < SERVER_SLOTS; i++) {
 		bool found = !count;
 
+		if (!clients[i].used)
+			continue;
 		for (int j = 1; j < count && !found; j++)
 			found = fds[j].fd == clients[i].own.fd && fds[j].revents;
-		if (clients[i].used && found)
+		if (found)
 			read_client(&clients[i]);
 	}
 }

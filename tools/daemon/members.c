@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/daemon/members.h"
 #include "common/clock.h"
+#include "common/reused.h"
 #include "common/settings.h"
 #include "common/text.h"
 #include "tools/daemon/events.h"
@@ -145,6 +146,7 @@ static bool begin(struct peer *peer, const struct line *line)
 	/* There are as many as peers. */
 	while (m->peer)
 		m++;
+	reused_begins(m->job, m + 1);
 	*m = (struct member){.peer = peer, .weight = 1};
 	peer->member = m;
 	return true;
@@ -475,6 +477,7 @@ void members_leave(struct peer *peer)
 			turns_expect(parties_turns(parties), now + RETURN_MS);
 	}
 	*m = (struct member){0};
+	reused_rests(m->job, m + 1);
 	peer->member = NULL;
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/daemon/peers.h"
 #include "common/clock.h"
+#include "common/reused.h"
 #include "common/shortage.h"
 #include "tools/daemon/rules.h"
 
@@ -62,6 +63,7 @@ static void drop(struct peer *peer)
 	close_fd(&peer->pidfd);
 	free(peer->unsent);
 	peer->used = false;
+	reused_rests(&peer->fd, peer + 1);
 }
 
 void peer_end(struct peer *peer)
@@ -166,6 +168,7 @@ static void take_in(int fd, double now)
 		close(fd);
 		return;
 	}
+	reused_begins(&peer->fd, peer + 1);
 	*peer = (struct peer){.used = true,
 			      .fd = fd,
 			      .pidfd = -1,

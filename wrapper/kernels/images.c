@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wrapper/kernels/images.h"
 #include "common/forks.h"
+#include "common/reused.h"
 #include "kparams/kparams.h"
 #include "vmem/context_gone.h"
 #include "wrapper/kernels/driver_facts.h"
@@ -32,12 +33,13 @@ struct handle {
 	const void *_Atomic key; /* NULL: not in use */
 	struct handle *_Atomic chain;
 	const struct kp_kernel *_Atomic layout; /* of a kernel that was launched */
-	enum images_kind kind;
+	struct handle *next;                    /* of its image, or not in use */
+	/* Nobody reads these while it is not in use (common/reused.h): */
 	struct image *image;
 	CUcontext ctx;         /* that it ends with; NULL for a library and its kernels */
 	char *name;            /* of a function or kernel */
 	struct kp_kernel *own; /* the layout, if it is not the image's */
-	struct handle *next;   /* of its image, or not in use */
+	enum images_kind kind;
 };
 
 static struct {
@@ -76,8 +78,10 @@ static struct handle *handle_get(void)
 			LL_PREPEND(im.spare, &h[i]);
 		h = im.spare;
 	}
-	if (h)
+	if (h) {
 		LL_DELETE(im.spare, h);
+		reused_begins(&h->image, h + 1);
+	}
 	return h;
 }
 
@@ -93,8 +97,7 @@ static void handle_drop(struct handle *h)
 	h->layout = NULL;
 	free(h->name);
 	free(h->own);
-	h->name = NULL;
-	h->own = NULL;
+	reused_rests(&h->image, h + 1);
 	LL_PREPEND(im.spare, h);
 }
 

@@ -2,8 +2,10 @@
 /* Several threads at once. */
 #include "tests/check_suite.h"
 #include "tests/unit/vmem/allocating.h"
+#include "vmem/shared.h"
 
 #include <stdatomic.h>
+#include <stdio.h>
 
 #define THREADS 8
 
@@ -46,8 +48,11 @@ static void *churn(void *arg)
 /* Look up what may be freed meanwhile: it is found or not, but nothing breaks. */
 static void *watch(void *arg)
 {
+	static const unsigned char unknown[OBJECT_KEY];
+
 	(void)arg;
-	while (!atomic_load(&done))
+	while (!atomic_load(&done)) {
+		FAKE_MUST(!shared_has(unknown));
 		for (int t = 0; t < THREADS; t++) {
 			CUdeviceptr ptr = atomic_load(&shared[t]);
 			struct vmem_info info;
@@ -55,6 +60,7 @@ static void *watch(void *arg)
 			if (ptr && vmem_lookup(ptr, &info))
 				FAKE_MUST(info.size <= 3 * MB && info.dev < 2);
 		}
+	}
 	return NULL;
 }
 
@@ -106,6 +112,61 @@ START_TEST(devices_do_not_wait_for_each_other)
 }
 END_TEST
 
+static void *fail_slowly(void *arg)
+{
+	CUdeviceptr at;
+
+	(void)arg;
+	FAKE_MUST(vmem_alloc(CTX2, 1, 4 * MB, &at) == CUDA_ERROR_OUT_OF_MEMORY);
+	return NULL;
+}
+
+static pid_t _Atomic seeker;
+
+static void *seek(void *arg)
+{
+	static const unsigned char unknown[OBJECT_KEY];
+
+	(void)arg;
+	atomic_store(&seeker, gettid());
+	FAKE_MUST(!shared_has(unknown));
+	atomic_store(&done, true);
+	return NULL;
+}
+
+static bool sleeps(pid_t thread)
+{
+	char path[64], state = 0;
+	FILE *stat;
+
+	snprintf(path, sizeof(path), "/proc/self/task/%d/stat", thread);
+	stat = fopen(path, "re");
+	if (stat && fscanf(stat, "%*d (%*[^)]) %c", &state) != 1)
+		state = 0;
+	if (stat)
+		fclose(stat);
+	return state == 'S';
+}
+
+/* A thread has found a region, and waits for its device; then there is no memory for the region, and it goes. */
+START_TEST(a_region_that_goes_is_not_looked_at)
+{
+	pthread_t thread, other;
+
+	fake.slow[1] = true;
+	fake.limit[1] = MB;
+	ck_assert_int_eq(pthread_create(&thread, NULL, fail_slowly, NULL), 0);
+	while (!__atomic_load_n(&fake.waits[1], __ATOMIC_ACQUIRE))
+		usleep(100);
+	ck_assert_int_eq(pthread_create(&other, NULL, seek, NULL), 0);
+	while (!atomic_load(&seeker) || !sleeps(atomic_load(&seeker)))
+		ck_assert(!atomic_load(&done));
+	__atomic_store_n(&fake.slow[1], false, __ATOMIC_RELEASE);
+	pthread_join(thread, NULL);
+	pthread_join(other, NULL);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("vmem_threads");
@@ -115,6 +176,7 @@ int main(void)
 	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, threads);
 	tcase_add_test(tc, devices_do_not_wait_for_each_other);
+	tcase_add_test(tc, a_region_that_goes_is_not_looked_at);
 	suite_add_tcase(s, tc);
 	return check_suite_run(s);
 }
