@@ -121,7 +121,7 @@ int share_request_parse(const void *data, size_t size, struct share_request *req
 		return -EBADMSG;
 	if (r.version != VERSION)
 		return -ENOTSUP;
-	if (r.kind != SHARE_EXPORT && r.kind != SHARE_STATE)
+	if (r.kind < SHARE_EXPORT || r.kind > SHARE_LAST_STATE)
 		return -EBADMSG;
 	*request = r;
 	return 0;

@@ -75,6 +75,7 @@ int ipc_handle_parse(const void *data, struct ipc_handle *handle);
 enum share_kind {
 	SHARE_EXPORT = 1, /* give a descriptor of the object with the key */
 	SHARE_STATE,      /* only the rest of the answer; a key that is not zero: is it known? */
+	SHARE_LAST_STATE, /* the same, of a process that goes on if all that it asks are as far */
 };
 
 struct share_request {

@@ -13,6 +13,9 @@ struct sharing_member {
 	int error;        /* why it has no answer, as of peer_ask(); or 0 */
 	bool lost;        /* it has ended with memory that this process has imported */
 	double failed_ms; /* clock_ms(): since when its resume has failed, as far as seen; or 0 */
+	double silent_ms; /* clock_ms(): since when it could not be asked; or 0 */
+	/* Under lock: it has asked for the last time (SHARE_LAST_STATE), and found that this process may go on. */
+	bool heard;
 	struct share_answer answer; /* without the peers */
 };
 

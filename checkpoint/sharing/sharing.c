@@ -156,6 +156,14 @@ static int own_ticket(const struct object_name *name)
 	return fd;
 }
 
+/* With the lock held: @from goes on, if the others are as far as this process. */
+static void note_last(const struct share_process *from)
+{
+	for (size_t i = 0; i < sharing.nmembers; i++)
+		sharing.members[i].heard |=
+			sharing.vote != SHARE_OFF && same(&sharing.members[i].process, from);
+}
+
 static void answer_request(const struct share_request *request, const struct share_process *from,
 			   struct share_answer *answer, int *fd)
 {
@@ -167,6 +175,8 @@ static void answer_request(const struct share_request *request, const struct sha
 	answer->vote = sharing.vote;
 	answer->cycle = sharing.cycle;
 	answer->build = sharing.build;
+	if (request->kind == SHARE_LAST_STATE)
+		note_last(from);
 	pthread_mutex_unlock(&sharing.lock);
 	if (request->kind == SHARE_EXPORT)
 		answer->result = export_to(from, request->key, fd, &answer->size);

@@ -25,7 +25,9 @@
  * and from WHOLE there is no way back once one process has gone on: it would run with memory that
  * the others lose. So a process says that it goes on (ON), and then asks all others once more; one
  * that gives up says so (OFF), and then asks, too. Whichever of two speaks last sees the other, and
- * stays. A process that does not answer may have gone on.
+ * stays. A process that does not answer, as it is stopped, say, may have gone on if it has asked this one for the
+ * second time; if it has not, it will find OFF. So nobody waits for one that is stopped, unless that is in the
+ * very moment in which it goes on; then it is waited for until it continues, or ends.
  *
  * If a process cannot resume, it is RELEASED again, and says so: the others, which nothing else would tell
  * that they wait in vain, give up, too. One that is only paused is waited for.

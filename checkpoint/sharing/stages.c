@@ -20,6 +20,7 @@
 #define BEGIN_MS   3000   /* for the others to begin a pause, or a resume after one that failed */
 #define SAVED_MS   600000 /* for the others to save their memory */
 #define RELEASE_MS 30000  /* for the others to give it back */
+#define SILENT_MS  10000  /* for one that lives to answer, as in a pact */
 #define WHO        40     /* bytes of the text that says which process */
 #define CLOSE_MS   5000   /* for imports to be closed whose memory has been freed */
 
@@ -28,6 +29,8 @@ static void set_stage(enum share_stage stage)
 	pthread_mutex_lock(&sharing.lock);
 	sharing.stage = stage;
 	sharing.vote = SHARE_WAITS;
+	for (size_t i = 0; i < sharing.nmembers; i++)
+		sharing.members[i].heard = false;
 	pthread_mutex_unlock(&sharing.lock);
 }
 
@@ -39,13 +42,13 @@ static void set_vote(enum share_vote vote)
 }
 
 /* Ask for the state of a process; with @key, also whether it has that object. */
-static int ask_state(const struct share_process *process, const unsigned char *key,
-		     struct share_answer *answer)
+static int ask_state(const struct share_process *process, enum share_kind kind,
+		     const unsigned char *key, struct share_answer *answer)
 {
 	struct share_request request;
 	int fd, error;
 
-	share_request_begin(&request, SHARE_STATE);
+	share_request_begin(&request, kind);
 	if (key)
 		memcpy(request.key, key, sizeof(request.key));
 	error = peer_ask(process, &request, answer, &fd);
@@ -66,11 +69,15 @@ static bool is_gone(const struct sharing_member *m)
 	return m->error == -ESRCH;
 }
 
-static void ask_member(struct sharing_member *m, struct share_answer *answer)
+static void ask_member(struct sharing_member *m, enum share_kind kind, struct share_answer *answer)
 {
-	int error = ask_state(&m->process, NULL, answer);
+	int error = ask_state(&m->process, kind, NULL, answer);
 
 	m->error = error;
+	if (!error || is_gone(m))
+		m->silent_ms = 0;
+	else if (m->silent_ms <= 0)
+		m->silent_ms = clock_ms();
 	if (!error)
 		memcpy(&m->answer, answer, offsetof(struct share_answer, peers));
 	if (error || !says_failed(m))
@@ -148,7 +155,7 @@ static bool gather(const bool *cancel)
 			m->error = -EAGAIN;
 			continue;
 		}
-		ask_member(m, &answer);
+		ask_member(m, SHARE_STATE, &answer);
 		if (is_gone(m) || (!m->error && !answer.holds))
 			settled &= !forget_importer(&m->process);
 		if (m->error)
@@ -190,19 +197,25 @@ size_t sharing_peers(const bool *cancel, char jobs[SHARING_JOBS])
 	return sharing_list_peers(list);
 }
 
-static void ask_all(void)
+static void ask_all(enum share_kind kind)
 {
 	struct share_answer answer;
 
 	for (size_t i = 0; i < sharing.nmembers; i++)
-		ask_member(&sharing.members[i], &answer);
+		ask_member(&sharing.members[i], kind, &answer);
 }
 
 /*
- * STALE: this process has imports of memory that its exporter has made anew since. LOST: it has imports
- * of an exporter that has ended. FAILED: its resume has, and it has not begun another one in time.
+ * SILENT: a member that lives cannot be asked for long. STALE: this process has imports of memory that its
+ * exporter has made anew since. LOST: it has imports of an exporter that has ended. FAILED: its resume has, and it
+ * has not begun another one in time.
  */
-enum verdict { GO_ON, NOT_YET, STALE, LOST, WITHDREW, FAILED };
+enum verdict { GO_ON, NOT_YET, SILENT, STALE, LOST, WITHDREW, FAILED };
+
+static enum verdict judge_unasked(const struct sharing_member *m)
+{
+	return clock_ms() - m->silent_ms > SILENT_MS ? SILENT : NOT_YET;
+}
 
 /* A member that has not reached a stage, and what that means; NULL: all have. */
 static struct sharing_member *find(enum verdict (*judge)(const struct sharing_member *),
@@ -213,7 +226,7 @@ static struct sharing_member *find(enum verdict (*judge)(const struct sharing_me
 	*verdict = GO_ON;
 	for (size_t i = 0; i < sharing.nmembers; i++) {
 		struct sharing_member *m = &sharing.members[i];
-		enum verdict one = m->error && !is_gone(m) ? NOT_YET : judge(m);
+		enum verdict one = m->error && !is_gone(m) ? judge_unasked(m) : judge(m);
 
 		if (one <= *verdict)
 			continue;
@@ -286,7 +299,7 @@ static bool is_orphan(const struct object_name *name)
 	m = find_member(&exporter);
 	if (m && m->error)
 		return is_gone(m);
-	error = ask_state(&exporter, name->key, &answer);
+	error = ask_state(&exporter, SHARE_STATE, name->key, &answer);
 	if (m)
 		m->error = error;
 	return error == -ESRCH || (!error && answer.result == SHARE_UNKNOWN);
@@ -390,7 +403,7 @@ static int check_failed(struct sharing_wait *w, double *asked_ms)
 
 	if (clock_ms() - *asked_ms < STATE_MS)
 		return 0;
-	ask_all();
+	ask_all(SHARE_STATE);
 	*asked_ms = clock_ms();
 	m = find(judge_failed, &verdict);
 	return verdict == FAILED ? fail_with(w, m) : 0;
@@ -512,17 +525,31 @@ static bool passed_whole(const struct sharing_member *m)
 	       (m->answer.stage == SHARE_WHOLE && m->answer.vote == SHARE_ON);
 }
 
+/*
+ * One that cannot be asked, as it is stopped, say, has not gone on if it has not asked this process for the last
+ * time. From now on it finds that this process has given up.
+ */
+static bool may_have_passed(const struct sharing_member *m)
+{
+	bool heard;
+
+	pthread_mutex_lock(&sharing.lock);
+	heard = m->heard;
+	pthread_mutex_unlock(&sharing.lock);
+	return heard;
+}
+
 /* True if this process may go back: nobody has gone on. */
 static bool withdraw(bool (*passed)(const struct sharing_member *))
 {
 	bool may = true;
 
 	set_vote(SHARE_OFF);
-	ask_all();
+	ask_all(SHARE_STATE);
 	for (size_t i = 0; i < sharing.nmembers && may; i++) {
 		const struct sharing_member *m = &sharing.members[i];
 
-		may = is_gone(m) || (!m->error && !passed(m));
+		may = is_gone(m) || !(m->error ? may_have_passed(m) : passed(m));
 	}
 	if (!may)
 		set_vote(SHARE_WAITS);
@@ -556,7 +583,7 @@ static int agree(struct sharing_wait *w, double until_ms,
 	for (;;) {
 		int error = 0;
 
-		ask_all();
+		ask_all(on ? SHARE_LAST_STATE : SHARE_STATE);
 		m = find(judge, &verdict);
 		if (!m && on)
 			return 0;
@@ -574,6 +601,8 @@ static int agree(struct sharing_wait *w, double until_ms,
 			error = fail_with(w, m);
 		else if (is_cancelled(w))
 			error = fail(w, -ECANCELED, m, "was waited for");
+		else if (verdict == SILENT)
+			error = fail(w, -EHOSTUNREACH, m, "");
 		else if (until_ms && clock_ms() > until_ms)
 			error = fail(w, -ETIME, m, "is not as far");
 		if (error && withdraw(passed))
@@ -616,7 +645,7 @@ int sharing_released(struct sharing_wait *w)
 		return -EBUSY;
 	}
 	for (;;) {
-		ask_all();
+		ask_all(SHARE_STATE);
 		m = find(judge_released, &verdict);
 		if (!m)
 			return 0;

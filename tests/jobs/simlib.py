@@ -77,6 +77,14 @@ if SANITIZED:
 
 TSAN = SANITIZED == "thread"
 
+with open("/proc/sys/kernel/pid_max", encoding="ascii") as limit:
+    PIDS = int(limit.read())    # after the last comes the first again
+
+
+def by_age(pids, first):
+    """Those that were made after @first, or are it, the oldest first."""
+    return sorted(pids, key=lambda pid: (pid - first) % PIDS)
+
 
 def each(count):
     """The numbers of so many calls: all, or with sanitizers, which take long, some from first to last."""

@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 import time
 
-from simlib import (HELD, SCRATCH, errors_of_cudaw, gpus_used, held_back, hold, kept_descriptors, let_go,
+from simlib import (HELD, SCRATCH, by_age, errors_of_cudaw, gpus_used, held_back, hold, kept_descriptors, let_go,
                     shared)
 from gpulib import (CUDAW, PATIENCE, RUNTIME_DIR, Job, base_environment, check, cudaw, cudaw_ok, equal, hog,
                     jobs, main, proc_status, seeded, until)
@@ -19,15 +19,11 @@ IDLE = (["running"] * 2, ["paused"] * 2)
 MANY = 60000        # lines that a pipe holds
 
 
-with open("/proc/sys/kernel/pid_max", encoding="ascii") as limit:
-    PIDS = int(limit.read())    # after the last comes the first again
-
-
 def rows():
     """Of the ranks in their order: each is younger than the one before."""
     first = next(job.pid for job in Job.alive if job.program == "sharing")
-    return sorted((row for row in jobs().values() if row["name"] == "sharing"),
-                  key=lambda row: (row["pid"] - first) % PIDS)
+    found = jobs()
+    return [found[pid] for pid in by_age((pid for pid, row in found.items() if row["name"] == "sharing"), first)]
 
 
 def states():
@@ -127,6 +123,24 @@ def an_exporter_that_dies_in_a_pause_lets_the_others_run():
     # The program misses the other rank, which it can only find out as it runs.
     job.tell()
     equal(job.wait_end(), 1, "the exit status of the program")
+
+
+def one_that_is_stopped_in_a_pause_keeps_nobody():
+    """The other one has saved its memory, and is told to run."""
+    stopped = []
+
+    def stop(job):
+        stopped.append(other_rank(job))
+        os.kill(stopped[0], signal.SIGSTOP)
+    job, command = amid_copies(stop)
+    jobs()      # a look at all, which the stopped one holds up
+    job.send(signal.SIGUSR2)
+    job.until(lambda: job.state() == "running", 30, "the first rank runs")
+    os.kill(stopped[0], signal.SIGCONT)
+    job.until(lambda: states() == ["running"] * 2, 20, "both ranks run")
+    command.communicate(timeout=60 * PATIENCE)
+    job.process.stdin.write("\n" * MANY)
+    pauses_and_goes_on(job)
 
 
 def an_exporter_that_dies_late_in_a_pause_holds_up_nobody():
@@ -519,7 +533,7 @@ main(*shared("sharing.py", STEPS=60, STEP_MS=3, STILL=0.04, MIB=MIB, OBJECTS=OBJ
      *[a_resume_that_fails("an import", f"cuMemImportFromShareableHandle:{NEXT_IMPORT + k}:999", r)
        for k in (0, OBJECTS - 1) for r in ("all", "memory")],
      a_resume_that_fails("an export", f"cuMemExportToShareableHandle:{NEXT_EXPORT}:999", "all"),
-     an_exporter_that_dies_in_a_pause_lets_the_others_run,
+     an_exporter_that_dies_in_a_pause_lets_the_others_run, one_that_is_stopped_in_a_pause_keeps_nobody,
      an_exporter_that_dies_late_in_a_pause_holds_up_nobody, a_resume_in_the_midst_lets_all_run,
      a_command_that_is_killed_leaves_nobody_half_way, a_process_that_does_not_pause_is_named,
      a_process_of_another_job_is_named_with_its_job,

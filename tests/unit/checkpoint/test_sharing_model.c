@@ -16,8 +16,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PROCESSES 3
-#define STATES    (1u << 22)
+#define PROCESSES  3
+#define STATE_BITS 23
+#define STATES     (1u << STATE_BITS)
 
 /* What a process answers. Before the stage, and behind it: it runs, or has gone on, or is no more. */
 enum says { EARLY, WAITS, ON, OFF, RUNS, PASSED, ENDED };
@@ -43,6 +44,7 @@ enum fault {
 	ASK_FIRST,     /* before saying so */
 	OLD_PAUSE,     /* take one that pauses again for one that has not gone on */
 	LOST_IS_ENDED, /* take one that cannot be asked for one that has ended */
+	LOST_IS_EARLY, /* take one that cannot be asked for one that has not gone on */
 	FAULTS,
 };
 
@@ -50,6 +52,7 @@ enum fault {
 
 struct process {
 	uint8_t says, step, next, verdict, on, may;
+	uint8_t heard;                /* FRAIL has asked it for the last time */
 	uint8_t again;                /* it is in its second pause */
 	uint8_t known[PROCESSES - 1]; /* @again of the others, when it met them */
 };
@@ -76,7 +79,7 @@ static uint64_t pack(const struct state *s)
 		bits = bits << 4 | p->step;
 		bits = bits << 2 | p->next;
 		bits = bits << 2 | p->verdict;
-		bits = bits << 3 | p->on << 2 | p->may << 1 | p->again;
+		bits = bits << 4 | p->heard << 3 | p->on << 2 | p->may << 1 | p->again;
 		bits = bits << 2 | p->known[0] << 1 | p->known[1];
 	}
 	return bits;
@@ -94,7 +97,7 @@ static int count(const struct state *s, enum says says)
 static void find(const struct state *s)
 {
 	uint64_t bits = pack(s);
-	size_t at = bits * 0x9e3779b97f4a7c15UL >> 42;
+	size_t at = bits * 0x9e3779b97f4a7c15UL >> (64 - STATE_BITS);
 
 	while (found[at] && found[at] != bits)
 		at = (at + 1) % STATES;
@@ -122,6 +125,7 @@ static struct process at(struct process p, enum step step)
 	p.next = 0;
 	p.verdict = ALL;
 	p.may = 1;
+	p.heard &= step != END;
 	return p;
 }
 
@@ -174,12 +178,15 @@ static void look(const struct state *s, int i, struct process p)
 			       : q->says == RUNS || !known          ? WITHDREW
 			       : q->says == EARLY || q->says == OFF ? NOT_YET
 								    : ALL;
+	struct state next = *s;
 
+	if (i == FRAIL && p.on && is == ANSWERS && (q->says == WAITS || q->says == ON))
+		next.p[other(i, p.next)].heard = 1;
 	if (verdict > p.verdict)
 		p.verdict = verdict;
 	if (++p.next == PROCESSES - 1)
 		p.step = DECIDE;
-	go(s, i, p);
+	go(&next, i, p);
 }
 
 static void decide(const struct state *s, int i, struct process p)
@@ -206,6 +213,7 @@ static void ask(const struct state *s, int i, struct process p)
 	enum reach is = reach(s, i, p.next);
 
 	p.may &= fault == NO_ASKING || is == GONE ||
+		 (is == SILENT && (!p.heard || fault == LOST_IS_EARLY)) ||
 		 (is == ANSWERS && !has_passed(q, q->again == p.known[p.next]));
 	if (++p.next == PROCESSES - 1)
 		p.step = RETURN;
@@ -224,6 +232,7 @@ static void follow(const struct state *s, int i)
 		break;
 	case BEFORE:
 		p.says = WAITS;
+		p.heard = 0;
 		go(s, i, at(p, LOOK));
 		p.says = RUNS;
 		go(s, i, at(p, END));
