@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs of two processes that resume together, with files to hold them up."""
+"""Jobs of several processes that pause and resume together, with files to hold them up."""
 import glob
 import os
 import subprocess
 
-from simlib import SCRATCH, after_case, errors_of_cudaw
+from simlib import SCRATCH, after_case, by_age, errors_of_cudaw
 from gpulib import BUILD, CUDAW, Job, base_environment, cudaw_ok, equal, hog, jobs, until
 
 CONTEXT, MEMORY, GPU = 64, 64, 4096     # MiB: a context, what a rank has beside it, the GPU
@@ -25,30 +25,28 @@ def end_commands(_good):
 after_case.append(end_commands)
 
 
-class Ranks:
-    """A job of two processes, each of which has files to hold its calls and its copies."""
+class Held:
+    """A job of several processes, each of which has files to hold its calls and its copies."""
 
-    def __init__(self, name, held_call="cuMemCreate", how=""):
+    def __init__(self, name, ranks):
         self.name = name
-        self.files = [{way: os.path.join(SCRATCH, f"{name}-{rank}-{way}") for way in ("CALL", "IN", "OUT")}
-                      for rank in range(2)]
-        ranks = [" ".join(f"CUDAW_SIM_HOLD_{way}={file}" for way, file in files.items()) +
-                 f" CUDAW_SIM_HELD_CALL={held_call} {how} '{COUNTER}' --mib {MEMORY} --allocs 1 --steps 100000000 "
-                 "--step-ms 2 &" for files in self.files]
+        self.files = [{way: os.path.join(SCRATCH, f"{name}-{way}-{rank}") for way in ("CALL", "IN", "OUT")}
+                      for rank in range(ranks)]
         self.let_all_go()
-        self.job = Job("/bin/sh", "-c", " ".join([*ranks, "wait"]), name=name)
-        self.job.until(lambda: len(self.pids()) == 2, 30, "both ranks use CUDA")
+        self.job = self.start()
+        self.job.until(lambda: len(self.pids()) == ranks, 30, "all ranks use CUDA")
         self.job.wait_steps(4)
-        self.both = self.pids()     # one that is held in cuMemCreate() does not say its name
+        self.all = self.pids()      # one that is held in cuMemCreate() does not say its name
 
     def pids(self):
-        return sorted(pid for pid, row in jobs().items() if row["name"] == self.name)
+        """The ranks in their order."""
+        return by_age((pid for pid, row in jobs().items() if row["name"] == self.name), self.job.pid)
 
     def states(self):
         return [row["state"] for row in jobs().values() if row["name"] == self.name]
 
-    def wait_states(self, state, count=2, timeout=30):
-        until(lambda: self.states() == [state] * count, timeout, f"{self.name} is {state}")
+    def wait_states(self, state, count=None, timeout=30):
+        until(lambda: self.states() == [state] * (count or len(self.all)), timeout, f"{self.name} is {state}")
 
     def hold(self, rank, way):
         with open(self.files[rank][way], "w", encoding="ascii"):
@@ -80,6 +78,42 @@ class Ranks:
     def end(self):
         self.job.discard()
         self.let_all_go()
+
+
+class Ranks(Held):
+    """Two processes that only a command pauses together."""
+
+    def __init__(self, name, held_call="cuMemCreate", how=""):
+        self.held_call, self.how = held_call, how
+        super().__init__(name, 2)
+
+    def start(self):
+        ranks = [" ".join(f"CUDAW_SIM_HOLD_{way}={file}" for way, file in files.items()) +
+                 f" CUDAW_SIM_HELD_CALL={self.held_call} {self.how} '{COUNTER}' --mib {MEMORY} --allocs 1 "
+                 "--steps 100000000 --step-ms 2 &" for files in self.files]
+        return Job("/bin/sh", "-c", " ".join([*ranks, "wait"]), name=self.name)
+
+
+class Sharers(Held):
+    """Three processes that share memory; one that misses another one lives on. They copy only in a pause, as
+    the first one waits for lines, and the others for that."""
+
+    def __init__(self, name, held_call, *extra):
+        self.held_call, self.extra = held_call, extra
+        super().__init__(name, 3)
+
+    def start(self):
+        job = Job("sharing", "--ranks", 3, "--objects", 2, "--mib", 2, "--steps", 100000000, "--each-line", 1,
+                  "--apart", 1, "--stays", 1, *self.extra, name=self.name,
+                  env={"CUDAW_SIM_HELD_CALL": self.held_call,
+                       **{f"CUDAW_SIM_HOLD_{way}": file[:-2] for way, file in self.files[0].items()}})
+        job.process.stdin.write("\n" * 4)
+        return job
+
+    def goes_on(self):
+        self.wait_states("running")
+        self.job.make_steps(6)
+        equal(errors_of_cudaw(self.job), [], "what cudaw said on stderr")
 
 
 def with_room_for_one(ranks, release):

@@ -123,7 +123,7 @@ def hears(client, word):
 def a_pause_command_that_is_stopped_has_agreed_for_all():
     """It says no more to any of them: they pause, and their time is not up."""
     ranks, token = Ranks("mute"), os.eventfd(0)
-    clients = [asked(pid, token, b"hold 1000000\n") for pid in ranks.both]
+    clients = [asked(pid, token, b"hold 1000000\n") for pid in ranks.all]
     for client in clients:
         hears(client, b"held drained")
     equal(ranks.states(), ["pausing"] * 2, "the states until it has agreed")

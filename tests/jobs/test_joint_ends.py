@@ -38,13 +38,13 @@ def a_rank_ends(how):
         for steps in ("takes", "copies"), ("waits",):
             there, other = at_steps(*steps)
             for ranks, resume, turn in there:
-                held = ranks.holder(1, "CALL") or ranks.holder(1, "IN") or ranks.both[1]
+                held = ranks.holder(1, "CALL") or ranks.holder(1, "IN") or ranks.all[1]
                 if how == "after the command":
                     resume.kill()
                     resume.wait()
                 if how == "with the command stopped":
                     resume.send_signal(signal.SIGSTOP)
-                os.kill(next(pid for pid in ranks.both if (pid == held) == (turn == 0)), signal.SIGKILL)
+                os.kill(next(pid for pid in ranks.all if (pid == held) == (turn == 0)), signal.SIGKILL)
                 ranks.let_all_go()
             for ranks, resume, _ in there:      # one may have ended when it was whole: then all are, and go on
                 until(lambda r=ranks: r.states() in (["paused"], ["running"]), 30, f"{ranks.name} runs, or is paused")
@@ -89,7 +89,7 @@ def a_pause_ends_well(who):
                                      stdout=subprocess.PIPE, stderr=subprocess.PIPE)
             until(lambda r=ranks, w=way: r.holder(1, w), 20, "it is there")
             held = ranks.holder(1, way)
-            victims = {"the held rank": [held], "the other rank": [p for p in ranks.both if p != held],
+            victims = {"the held rank": [held], "the other rank": [p for p in ranks.all if p != held],
                        "the command": [pause.pid], "the held rank and the command": [pause.pid, held]}[who]
             for pid in victims:
                 os.kill(pid, signal.SIGKILL)
@@ -116,7 +116,7 @@ def a_stopped_rank_keeps_nobody():
     os.kill(stopped, signal.SIGSTOP)
     resume.kill()
     resume.wait()
-    other = next(pid for pid in ranks.both if pid != stopped)
+    other = next(pid for pid in ranks.all if pid != stopped)
     until(lambda: jobs()[other]["state"] == "paused", 30, "the other one is paused")
     ranks.let_go(1, "CALL")
     os.kill(stopped, signal.SIGCONT)

@@ -23,7 +23,8 @@
  * behind them, in turn one of N, and the streams of the others wait for it before they read.
  * --ballast N: N MiB more in each rank, which a pause has to copy. With --kib N they are allocations
  * of that size, and those that are shared late are some of them. SHARING_FAULT in the environment is
- * rank 1's CUDAW_SIM_FAULT, and SHARING_JOB its CUDAW_JOB.
+ * rank 1's CUDAW_SIM_FAULT, and SHARING_JOB its CUDAW_JOB. --apart 1: the files by which the simulator holds
+ * a rank up end in the number of that. --stays 1: a rank that finds another one gone waits for its own end.
  */
 #include "tests/programs/descriptors.h"
 #include "tests/programs/kernels.h"
@@ -42,7 +43,7 @@
 
 static unsigned long nranks = 2, nobjects = 4, mib = 4, ring, gpus = 1, self, bare, late, leaves,
 		     execs, lingers, deaf, frees, closes, waits, ballast, dmabuf, ipc, kib, pooled,
-		     nevents, parcels;
+		     nevents, parcels, apart, stays;
 static unsigned long rank;
 static struct kernels kernels;
 static size_t size;
@@ -73,10 +74,17 @@ static unsigned long step;
 static bool lingering;
 static CUevent events[MAX_RANKS][MAX_EVENTS];
 
+static void miss(unsigned long other)
+{
+	while (stays)
+		pause();
+	step_die("sharing: rank %lu is gone", other);
+}
+
 static void say(unsigned long to, const void *data, size_t bytes, int fd)
 {
 	if (!descriptors_send(sockets[rank][to], data, bytes, &fd, fd >= 0))
-		step_die("sharing: rank %lu is gone", to);
+		miss(to);
 }
 
 static int hear(unsigned long from, void *data, size_t bytes)
@@ -84,7 +92,7 @@ static int hear(unsigned long from, void *data, size_t bytes)
 	int fd;
 
 	if (!descriptors_receive(sockets[rank][from], data, bytes, &fd, 1))
-		step_die("sharing: rank %lu is gone", from);
+		miss(from);
 	return fd;
 }
 
@@ -536,10 +544,26 @@ static void start_ranks(void)
 		signal(SIGINT, SIG_IGN);
 }
 
+static void hold_apart(const char *setting)
+{
+	const char *file = getenv(setting);
+	char numbered[256];
+
+	if (!file)
+		return;
+	snprintf(numbered, sizeof(numbered), "%s-%lu", file, rank);
+	setenv(setting, numbered, 1);
+}
+
 static void init(void)
 {
 	CUdevice dev;
 
+	if (apart) {
+		hold_apart("CUDAW_SIM_HOLD_OUT");
+		hold_apart("CUDAW_SIM_HOLD_IN");
+		hold_apart("CUDAW_SIM_HOLD_CALL");
+	}
 	if (rank == 1 && getenv("SHARING_JOB"))
 		setenv("CUDAW_JOB", getenv("SHARING_JOB"), 1);
 	if (rank == 1 && getenv("SHARING_FAULT"))
@@ -560,14 +584,14 @@ static void init(void)
 int main(int argc, char **argv)
 {
 	const struct step_option options[] = {
-		{"ranks", &nranks},   {"objects", &nobjects}, {"mib", &mib},
-		{"ring", &ring},      {"gpus", &gpus},        {"self", &self},
-		{"bare", &bare},      {"late", &late},        {"leaves", &leaves},
-		{"frees", &frees},    {"waits", &waits},      {"ballast", &ballast},
-		{"dmabuf", &dmabuf},  {"ipc", &ipc},          {"kib", &kib},
-		{"pooled", &pooled},  {"events", &nevents},   {"closes", &closes},
-		{"execs", &execs},    {"lingers", &lingers},  {"deaf", &deaf},
-		{"parcels", &parcels}};
+		{"ranks", &nranks},    {"objects", &nobjects}, {"mib", &mib},
+		{"ring", &ring},       {"gpus", &gpus},        {"self", &self},
+		{"bare", &bare},       {"late", &late},        {"leaves", &leaves},
+		{"frees", &frees},     {"waits", &waits},      {"ballast", &ballast},
+		{"dmabuf", &dmabuf},   {"ipc", &ipc},          {"kib", &kib},
+		{"pooled", &pooled},   {"events", &nevents},   {"closes", &closes},
+		{"execs", &execs},     {"lingers", &lingers},  {"deaf", &deaf},
+		{"parcels", &parcels}, {"apart", &apart},      {"stays", &stays}};
 	int status = 0, one;
 
 	step_parse(argc, argv, options, sizeof(options) / sizeof(options[0]));
