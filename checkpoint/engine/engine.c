@@ -298,17 +298,20 @@ void engine_release_kept(struct engine_op *op)
 
 int engine_wait_for_memory(struct engine_op *op, double deadline_ms, unsigned int *sleep_ms)
 {
+	double left_ms = deadline_ms ? deadline_ms - clock_ms() : *sleep_ms;
+	double ms = left_ms < *sleep_ms ? left_ms : *sleep_ms;
+
 	engine_set_phase(op, "memory", 0);
 	__atomic_store_n(&op->progress.waiting, true, __ATOMIC_RELAXED);
 	if (engine_is_cancelled(op)) {
 		engine_fail(&op->result, END_BUSY, "cancelled by a later request");
 		return -ECANCELED;
 	}
-	if (deadline_ms && clock_ms() > deadline_ms)
+	if (left_ms < 0)
 		return -ETIME;
 	if (!op->progress.pact)
-		usleep(*sleep_ms * 1000);
-	else if (engine_wait_for_others(op, *sleep_ms))
+		usleep((useconds_t)(ms * 1000));
+	else if (engine_wait_for_others(op, ms))
 		return -ECANCELED;
 	if (*sleep_ms < 1000)
 		*sleep_ms *= 2;
@@ -401,7 +404,7 @@ int engine_regain(struct engine_op *op, double deadline_ms, bool map)
 }
 
 /* Wait until the other processes of the job have their memory too. False: give up. */
-static bool wait_for_peers(struct engine_op *op)
+static bool wait_for_peers(struct engine_op *op, double deadline_ms)
 {
 	struct hold *hold = op->progress.hold;
 	const struct hold_report ready = {.drained = true};
@@ -415,7 +418,7 @@ static bool wait_for_peers(struct engine_op *op)
 		engine_set_phase(op, "peers", 0);
 	hold_say(hold, &ready);
 	if (op->progress.pact)
-		return engine_goes_with_others(op);
+		return engine_goes_with_others(op, deadline_ms);
 	while (!order.commit) {
 		hold_take_order(hold, PEERS_LOOK_MS, &order);
 		if (!order.commit && engine_is_cancelled(op))
@@ -451,7 +454,7 @@ int engine_run_on(struct engine_op *op, size_t in, bool was_released, double dea
 	struct engine_result *result = &op->result;
 	CUresult error;
 
-	if (wait_for_peers(op)) {
+	if (wait_for_peers(op, deadline_ms)) {
 		if (engine_meet_whole(op, deadline_ms)) {
 			step_back(op, in, was_released);
 			return -1;

@@ -159,7 +159,8 @@ int engine_run_on(struct engine_op *op, size_t in, bool was_released, double dea
  * engine_may_take(): there is room for all, and this process takes its @needed bytes by device. It says that
  * it is about to, and that it has them. engine_wait_for_others(): some time, or less if there is news. 0, or -1
  * with a result: they have given up. engine_is_called_back(): give back what was taken, and begin again.
- * engine_goes_with_others(): this process is whole, and waits until all are. False: it gives its memory back.
+ * engine_goes_with_others(): this process is whole, and waits until all are, or until @deadline_ms (0: none).
+ * False: it gives its memory back.
  */
 #define ENGINE_ALONE "another process of the job did not resume, or a pause was asked for"
 bool engine_may_take(struct engine_op *op, const size_t *needed);
@@ -167,7 +168,7 @@ void engine_takes(const struct engine_op *op);
 void engine_has(const struct engine_op *op);
 int engine_wait_for_others(struct engine_op *op, double ms);
 bool engine_is_called_back(const struct engine_op *op);
-bool engine_goes_with_others(struct engine_op *op);
+bool engine_goes_with_others(struct engine_op *op, double deadline_ms);
 
 /* Have the driver checkpoint the contexts. Returns the error of the driver's function *@call. */
 CUresult engine_release(struct engine_op *op, const char **call);

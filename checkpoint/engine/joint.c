@@ -11,6 +11,7 @@
 #define LOOK_MS 5 /* between two looks at the others */
 #define LACK_MS \
 	2000 /* how long one that does not find its memory keeps the others from giving theirs back */
+#define WHOLE_MS 500 /* past the time limit, in which one that lacks memory says so first */
 
 /* What this process takes of each device, in all. */
 static void set_needs(struct pact *pact, const size_t *needed)
@@ -114,7 +115,7 @@ bool engine_is_called_back(const struct engine_op *op)
 	return pact && !engine_is_cancelled(op) && pact_is_called_back(pact);
 }
 
-bool engine_goes_with_others(struct engine_op *op)
+bool engine_goes_with_others(struct engine_op *op, double deadline_ms)
 {
 	struct pact *pact = op->progress.pact;
 	enum pact_phase phase;
@@ -123,7 +124,7 @@ bool engine_goes_with_others(struct engine_op *op)
 	while ((phase = pact_look(pact)) != PACT_GO) {
 		if (phase == PACT_STOP || pact_is_called_back(pact))
 			return false;
-		if (engine_is_cancelled(op))
+		if (engine_is_cancelled(op) || (deadline_ms && clock_ms() > deadline_ms + WHOLE_MS))
 			return !pact_stop(pact);
 		usleep(LOOK_MS * 1000);
 	}

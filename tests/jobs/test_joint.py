@@ -13,7 +13,8 @@ import time
 
 from jointlib import CONTEXT, GPU, MEMORY, Ranks, with_room_for_one
 from simlib import gpu_used
-from gpulib import CUDAW, PATIENCE, RUNTIME_DIR, base_environment, check, cudaw, cudaw_ok, equal, hog, main, until
+from gpulib import (CUDAW, PATIENCE, RUNTIME_DIR, base_environment, check, cudaw, cudaw_ok, equal, hog, jobs, main,
+                    until)
 
 
 def ended_by(sig, release):
@@ -72,6 +73,24 @@ def a_later_resume_takes_the_place_of_the_first():
     first.communicate(timeout=20 * PATIENCE)
     equal((first.returncode, ranks.states()), (5, ["paused"] * 2), "the end of the first, and the states")
     other.discard()
+    cudaw_ok("resume", ranks.name)
+    ranks.goes_on()
+    ranks.end()
+
+
+def a_rank_that_gets_no_further_has_a_time_limit():
+    """It copies for ever; the other one has all of its memory, and gives it back."""
+    ranks = Ranks("further")
+    cudaw_ok("pause", "--release", "memory", ranks.name)
+    ranks.hold(1, "IN")
+    resume = ranks.resume("--timeout", "1")
+    until(lambda: ranks.holder(1, "IN"), 20, "it copies")
+    other = next(pid for pid in ranks.all if pid != ranks.holder(1, "IN"))
+    until(lambda: jobs()[other]["state"] == "paused", 30, "the other one is paused")
+    ranks.let_all_go()
+    _, said = resume.communicate(timeout=20 * PATIENCE)
+    check(resume.returncode and "did not resume" in said, f"the command says {said!r}")
+    ranks.wait_states("paused")
     cudaw_ok("resume", ranks.name)
     ranks.goes_on()
     ranks.end()
@@ -207,5 +226,6 @@ main(*(ended_by(sig, release) for release in ("memory", "all")
        for sig in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)),
      a_resume_that_nobody_waits_for_is_joint, a_stopped_command_holds_nobody,
      a_later_resume_takes_the_place_of_the_first, a_resume_of_one_rank_stays_with_the_others,
+     a_rank_that_gets_no_further_has_a_time_limit,
      one_that_was_not_asked_keeps_nobody, what_is_no_pact_is_refused,
      a_pause_command_that_is_stopped_has_agreed_for_all, two_jobs_at_once("memory"), two_jobs_at_once("all"))
