@@ -229,6 +229,7 @@ int sharing_fetch(const struct object_name *name, int *fd, struct share_answer *
 {
 	const struct share_process exporter = sharing_exporter(name);
 	struct share_request request;
+	CUresult result;
 	int error;
 
 	share_request_begin(&request, SHARE_EXPORT);
@@ -240,9 +241,9 @@ int sharing_fetch(const struct object_name *name, int *fd, struct share_answer *
 		pthread_mutex_lock(&sharing.lock);
 		answer->build = sharing.build;
 		pthread_mutex_unlock(&sharing.lock);
-		error = objects_export(name->key, fd, &size) ? -ENODATA : 0;
+		result = objects_export(name->key, fd, &size);
 		answer->size = size;
-		return error;
+		return !result ? 0 : result == CUDA_ERROR_INVALID_VALUE ? -ENODATA : -EIO;
 	}
 	error = peer_ask(&exporter, &request, answer, fd);
 	if (error)

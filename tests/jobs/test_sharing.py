@@ -387,6 +387,17 @@ def a_pause_that_is_undone_gets_its_own_imports_back():
     pauses_and_goes_on(job)
 
 
+def an_own_export_that_fails_is_not_taken_for_a_free():
+    job = started("--self", 1, ranks=1, CUDAW_SIM_FAULT=f"cuMemExportToShareableHandle:{NEXT_EXPORT}:999")
+    cudaw_ok("pause", "sharing")
+    done = cudaw("resume", "sharing")
+    equal(done.returncode, 1, "the exit code of cudaw resume")
+    check(f"memory of process {job.pid}: it cannot export it" in done.stderr, f"cudaw resume says {done.stderr!r}")
+    equal(states(), ["failed"], "the states after it")
+    cudaw_ok("resume", "sharing")
+    goes_on(job)
+
+
 def an_import_that_cannot_be_given_back_is_refused_by_name():
     """A device on the bus may use what a dma-buf was made of, and the exporter cannot move it then."""
     job = started("--dmabuf", 2, "--ring", 1, ranks=3)
@@ -542,7 +553,7 @@ main(*shared("sharing.py", STEPS=60, STEP_MS=3, STILL=0.04, MIB=MIB, OBJECTS=OBJ
      a_resume_of_all_that_finds_one_has_a_time_limit,
      nobody_runs_before_all_are_whole, a_stopped_process_is_waited_for,
      an_import_waits_where_its_process_can_be_paused, snapshots_are_refused_by_name, two_gpus,
-     a_pause_that_is_undone_gets_its_own_imports_back,
+     a_pause_that_is_undone_gets_its_own_imports_back, an_own_export_that_fails_is_not_taken_for_a_free,
      an_import_that_cannot_be_given_back_is_refused_by_name,
      an_exporter_that_became_another_program_has_ended,
      sockets_that_somebody_removes_are_made_again, one_that_cannot_be_reached_has_not_ended,
