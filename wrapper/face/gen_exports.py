@@ -29,17 +29,18 @@ ASSEMBLY = """\
 	.macro	EXPORT name, index
 	.globl	\\name
 	.type	\\name, @function
-	.balign	16
+	.balign	32
 \\name:
 .Lexport_\\index:
-	endbr64
+	/* Twice: sub $0, %rsp, with an immediate of four bytes. */
+	.byte	0x48, 0x81, 0xec, 0, 0, 0, 0
+	.byte	0x48, 0x81, 0xec, 0, 0, 0, 0
 	jmp	*{face}_targets+8*\\index(%rip)
 	.size	\\name, .-\\name
 	.endm
 
 	.macro	LAZY index
 .Llazy_\\index:
-	endbr64
 	lea	{face}_targets+8*\\index(%rip), %r11
 	jmp	{face}_lazy
 	.endm
