@@ -53,6 +53,7 @@ NEEDS = {
     "nccl_training.py": "torch",
     "nccl_reduce.py": "torch",
     "torch_queue.py": "torch",
+    "ucx.py": "libucx",
 }
 GPUS_NEEDED = {"two_gpus.py": 2, "nccl_ranks.py": 2, "nccl_training.py": 2, "nccl_reduce.py": 2,
                "across": 2}
@@ -106,7 +107,7 @@ def job_command(program, args, mode, name=None):
     paths = [faces()] if mode == "path" else []
     if mode == "native" and env.get("CUDAW_REAL_LIBCUDA"):
         paths.append(os.path.dirname(env["CUDAW_REAL_LIBCUDA"]))
-    if need.startswith("lib"):
+    if ".so." in need:
         paths.append(library_dir(need))
     elif need and importlib.util.find_spec(need) is None:
         raise Skip(f"no Python package {need} on this machine")

@@ -126,7 +126,7 @@ def intercepted():
 
 
 def addresses_from_cugetprocaddress():
-    """Asked for by its plain name, a function is ours where some version of it is intercepted."""
+    """Asked for by its plain name, a function is our export where some version of it is intercepted."""
     wanted = {}
     for name, ours in intercepted():
         plain = re.sub(r"_v\d$", "", name)

@@ -158,11 +158,11 @@ static void *in_modes(void *fn, const struct mode_call *call, unsigned int modes
 	return modes & MODE_IMAGES && call->images ? call->images : fn;
 }
 
-/* Bind export @i. If that is not @final, cuGetProcAddress gives pointers to the trampoline. */
-static void bind_export(size_t i, bool final)
+/* Bind export @i. cuGetProcAddress answers with the export too, as the driver does: who patches it sees all calls. */
+static void bind_export(size_t i)
 {
 	const struct mode_call *modes = &mode_calls[i];
-	void *found = binding.found[i], *fn = found, *given;
+	void *found = binding.found[i], *fn = found;
 
 	if (fn)
 		fn = put_before(fn, &driver_calls[i]);
@@ -170,12 +170,11 @@ static void bind_export(size_t i, bool final)
 		fn = in_modes(fn, modes, binding.modes);
 	if (fn && binding.traced)
 		fn = put_before(fn, &trace_calls[i]);
-	given = !final && (modes->images || modes->translated) ? libcuda_exports[i] : fn;
-	if (found && given != found) {
+	if (fn != found) {
 		size_t slot = swap_slot(found);
 
 		swaps[slot].real = found;
-		__atomic_store_n(&swaps[slot].ours, given, __ATOMIC_RELAXED);
+		__atomic_store_n(&swaps[slot].ours, libcuda_exports[i], __ATOMIC_RELAXED);
 	}
 	tramp_set(&libcuda_targets[i], fn ? fn : stand_in(names[i], binding.have_driver));
 }
@@ -208,7 +207,7 @@ static void bind_here(void)
 	if (binding.have_driver && !table_ok)
 		pr_err("jobs run, but cannot be paused: the driver lacks %s", binding.missing);
 	for (size_t i = 0; i < NEXPORTS; i++)
-		bind_export(i, !table_ok || addressing_asked() != ADDRESSING_ANY);
+		bind_export(i);
 }
 
 /*
@@ -249,7 +248,7 @@ static void decide_addressing(void)
 		binding.modes |= MODE_TRANSLATED | MODE_IMAGES;
 	}
 	for (size_t i = 0; i < NEXPORTS; i++)
-		bind_export(i, true);
+		bind_export(i);
 }
 
 const struct cuda_driver *driver_table(void)

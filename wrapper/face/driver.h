@@ -23,8 +23,9 @@
  *
  * The real driver answers cuGetProcAddress, and its answer is then swapped by address, so that each
  * ABI version of a function has its own hook, and functions that cudaw does not know pass through.
- * After cuInit() the devices decide whether addresses are translated. Until then the answer for a
- * function for which that matters is the exported function: one more jump.
+ * The program gets the exported function, as from the driver: a library that patches it, as UCX does,
+ * so sees the calls of the CUDA runtime too, and cuInit() can still bind another function, when the
+ * devices decide whether addresses are translated.
  *
  * docs/architecture.md lists the locks that are held across calls into the real driver, which never
  * calls back into this face.
