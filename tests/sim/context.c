@@ -285,6 +285,13 @@ SIM_EXPORT cuCtxGetLimit(size_t *value, CUlimit limit)
 	return CUDA_SUCCESS;
 }
 
+SIM_EXPORT cuCtxSetLimit(CUlimit limit, size_t value)
+{
+	SIM_ENTER(cuCtxSetLimit, NEED_CONTEXT);
+	(void)value;
+	return limit == CU_LIMIT_STACK_SIZE ? CUDA_SUCCESS : CUDA_ERROR_UNSUPPORTED_LIMIT;
+}
+
 static CUresult ctx_synchronize(CUcontext handle)
 {
 	struct sim_ctx *ctx;

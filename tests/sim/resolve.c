@@ -34,6 +34,7 @@
 	X(cuCtxGetFlags, 7000, cuCtxGetFlags) \
 	X(cuCtxGetId, 12000, cuCtxGetId) \
 	X(cuCtxGetLimit, 3010, cuCtxGetLimit) \
+	X(cuCtxSetLimit, 3010, cuCtxSetLimit) \
 	X(cuCtxGetStreamPriorityRange, 5050, cuCtxGetStreamPriorityRange) \
 	X(cuCtxPopCurrent, 4000, cuCtxPopCurrent_v2) \
 	X(cuCtxPushCurrent, 4000, cuCtxPushCurrent_v2) \
