@@ -38,7 +38,8 @@ UNCANCELLED := $(shell sed -n 's/^UNCANCELLED.[^,]*, \([a-z_0-9]*\),.*/\1/p; s/^
 LINK_UNCANCELLED := $(UNCANCELLED:%=-Wl,--wrap=%)
 # The faces live in other programs: nothing undefined, never unloaded, no CUDA library needed.
 # All at once: a function that is linked when it is first called takes more than a small signal stack has.
-LINK_FACE = $(CC) -shared $(CFLAGS) $(SANFLAGS) $(LDFLAGS) -pthread -Wl,-z,nodelete -Wl,-z,relro -Wl,-z,now $(LINK_UNCANCELLED) \
+# The symbols have pages without code: wrapper/face/lacking.c writes to them.
+LINK_FACE = $(CC) -shared $(CFLAGS) $(SANFLAGS) $(LDFLAGS) -pthread -Wl,-z,nodelete -Wl,-z,relro -Wl,-z,now -Wl,-z,separate-code $(LINK_UNCANCELLED) \
 	    $(if $(SANITIZE),,-Wl,-z,defs) -Wl,--build-id
 
 LIBDIR := $(O)/lib/cudaw-$(VERSION)

@@ -13,6 +13,7 @@
 #include "common/find_file.h"
 #include "common/settings.h"
 #include "wrapper/translated/graphs.h"
+#include "wrapper/face/lacking.h"
 #include "wrapper/face/modes.h"
 #include "wrapper/trace/trace_calls.h"
 #include "wrapper/face/tramp.h"
@@ -192,6 +193,8 @@ static int start_translation(const char *why)
 static void bind_here(void)
 {
 	binding = *binding_here;
+	if (binding.have_driver)
+		lacking_by_driver(binding.found);
 	for (size_t i = 0; binding.relays && i < NEXPORTS; i++)
 		tramp_set(&libcuda_targets[i],
 			  binding.found[i] ? binding.found[i] : (void *)not_in_driver);
@@ -293,6 +296,7 @@ CUresult hook_cuGetProcAddress(const char *symbol, void **pfn, int cudaVersion, 
 
 __attribute__((constructor)) static void on_load(void)
 {
+	lacking_by_file();
 	if (first_face())
 		return;
 	forks_watch();

@@ -139,6 +139,8 @@ def read_list(path):
             sys.exit(f"{path}: {name} is listed twice")
     if not names:
         sys.exit(f"{path}: no names")
+    if names != sorted(names):
+        sys.exit(f"{path}: the names are not in order")
     return names, node
 
 

@@ -19,8 +19,8 @@
  * overwrites.
  *
  * A slot starts out as the address of a stub that saves the argument registers, calls FACE_bind()
- * and jumps through the slot again. Nothing is therefore opened before the program's first call,
- * and a process that never uses CUDA pays for the mapping alone.
+ * and jumps through the slot again. Nothing is therefore loaded before the program's first call,
+ * and a process that never uses CUDA pays for the mapping, and for a look at the driver's file (lacking.h).
  *
  * FACE_bind() is written by the face. It must
  *	- store a function in every slot, with tramp_set(): a slot that is left calls it every time;
