@@ -186,11 +186,13 @@
  *	need, state		when they change: need within a second, or 100 ms while it is watched. All
  *				needs come before "grow", behind the end of a yield or fill, and before a
  *				new state. None comes while memory moves. 0 0: nothing is left there
- *	want			once while the lease is gone: the program waits in a call, or the user has
- *				resumed the job
+ *	want			while the lease is gone: the program waits in a call, or the user has
+ *				resumed the job. Said once, and again after each pause; it holds until the
+ *				job has its lease again, also over a pause
  *	idle MS			while it is watched: no call has come for so long, none is inside, and the
  *				GPU has done all work
- *	busy			the program calls again, after "idle", and the job has its lease
+ *	busy			after "idle": the program calls again, or the job was paused, and has its
+ *				lease. "want", "ends" and "grow" say the same
  *	ends			the same as "want", once more: the program handles SIGTERM, and is to get
  *				its turn before others
  *	grow SERIAL UUID BYTES	an allocation of so many bytes waits in its thread: the driver has no

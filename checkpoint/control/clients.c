@@ -58,8 +58,6 @@ static void take_change(struct client *c, const struct request *r)
 	event.client = c->holds ? c->id : 0;
 	event.options.joint = !error;
 	job_take(&event);
-	if (!pause)
-		share_resumed();
 }
 
 static bool has_lease(const struct client *c)

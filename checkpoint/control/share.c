@@ -36,6 +36,13 @@
 #define SILENT_MS    8000 /* after a ping: it hangs */
 #define WELCOME_MS   2000 /* that an allocation waits for the daemon's welcome */
 
+/* For which turn a job without its lease asks. */
+enum asks {
+	ASKS_NONE, /* it has nothing to do */
+	ASKS_TURN, /* its own: "want" */
+	ASKS_NEXT, /* the next one: "ends" */
+};
+
 static struct {
 	const char *which; /* the daemon; NULL: none, or left for good */
 	struct client *c;  /* the connection; NULL: none */
@@ -51,8 +58,8 @@ static struct {
 	bool watched;
 	enum job_state state; /* that was said */
 	enum operation op;    /* that was under way at the last look */
-	bool resumed, wanted; /* while the lease is gone: the user resumed it; "want" was said */
-	bool ends;            /* the program handles SIGTERM, and "ends" has not been said */
+	enum asks asks;       /* what it has asked for since the lease is gone */
+	bool ends;            /* the program handles SIGTERM, and has not run since */
 } share;
 
 void share_init(void (*wake)(void))
@@ -75,14 +82,10 @@ bool share_is_daemon(const struct client *c)
 	return c == share.c && c->id == share.id;
 }
 
-void share_resumed(void)
-{
-	share.resumed = true;
-}
-
 void share_ends(void)
 {
 	share.ends = true;
+	share.asks = ASKS_NONE; /* a second signal counts as well */
 }
 
 static void say_once(const char *what, const char *why)
@@ -168,7 +171,8 @@ static void join(void)
 	share.id = share.c->id;
 	share.since_ms = share.heard_ms = clock_ms();
 	share.ping_ms = 0;
-	share.welcome = share.watched = share.wanted = false;
+	share.welcome = share.watched = false;
+	share.asks = ASKS_NONE;
 	/*
 	 * The child of a fork that came meanwhile has the connection without knowing it, and would keep
 	 * it after our end. The next one is ours alone.
@@ -233,26 +237,29 @@ bool share_take_line(const char *line)
 	return true;
 }
 
-/* It wants to run: once while the lease is gone, and once more for its end. */
-static void say_want(void)
+/*
+ * The job asks when it comes to want a turn, and again after each pause: daemons of earlier versions forget
+ * what a paused job wanted.
+ */
+static void ask_for_turn(void)
 {
 	const struct control_state *s = job_now();
+	enum asks asks = ASKS_NONE;
 
 	/* It has its memory. Of one that takes it again by itself the daemon may yet take the lease. */
-	if (control_wants_paused(s) || (s->lease == LEASE_OURS && s->rest == STATE_RUNNING))
+	if (s->lease == LEASE_OURS && s->rest == STATE_RUNNING)
 		share.ends = false;
-	/* The daemon forgets what a paused job wanted. */
-	if (s->lease == LEASE_OURS || control_wants_paused(s)) {
-		share.resumed = share.wanted = false;
+	if (s->lease == LEASE_OURS || control_wants_paused(s))
+		share.asks = ASKS_NONE;
+	else if (share.ends)
+		asks = ASKS_NEXT;
+	else if (s->called || gate_has_waiter() || growth_waits())
+		asks = ASKS_TURN;
+	if (asks <= share.asks || s->activity != ACTIVITY_IDLE || s->lease != LEASE_GONE)
 		return;
-	}
-	if ((share.wanted && !share.ends) || s->activity != ACTIVITY_IDLE ||
-	    s->lease != LEASE_GONE ||
-	    !(share.ends || share.resumed || gate_has_waiter() || growth_waits()))
-		return;
-	server_say(share.c, share.ends ? "ends" : "want");
-	share.wanted = true;
-	share.ends = false;
+	server_say(share.c, asks == ASKS_NEXT ? "ends" : "want");
+	share.asks = asks;
+	share_idle_forget();
 }
 
 /* What has changed since the last look. */
@@ -276,7 +283,7 @@ static void say_news(void)
 		share.state = state;
 		server_say(share.c, "state %s", answers_state_name(state));
 	}
-	say_want();
+	ask_for_turn();
 	share_idle_look(share.c, share.watched);
 }
 
@@ -321,6 +328,7 @@ static void pass_growths(void)
 			continue;
 		}
 		share_needs_say(share.c, true);
+		share_idle_forget();
 		server_say(share.c, "%s %u %s %zu", growth.pinned ? "pinned" : "grow",
 			   growth.serial, devices[growth.dev].uuid, growth.bytes);
 	}

@@ -32,8 +32,6 @@ bool share_is_daemon(const struct client *c);
 /* A line of the daemon. False: it is a request, as of other clients. */
 bool share_take_line(const char *line);
 
-/* The user wants the job to run. */
-void share_resumed(void);
 /* The program handles SIGTERM: it is to get its turn before others, if it has none. */
 void share_ends(void);
 

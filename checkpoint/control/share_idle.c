@@ -17,8 +17,9 @@ static struct {
 	double since_ms; /* no call has come since; clock_ms(); 0: not looked yet */
 	double probe_ms; /* after so long without calls; more than limit_ms after a probe that failed */
 	bool probing;
-	bool said; /* "idle" */
 } idle;
+
+static bool told; /* the daemon counts the job as idle */
 
 void share_idle_set(unsigned int ms)
 {
@@ -26,13 +27,24 @@ void share_idle_set(unsigned int ms)
 	idle.probe_ms = ms;
 }
 
-void share_idle_stop(void)
+static void stop(void)
 {
 	double limit_ms = idle.limit_ms;
 
 	gate_unwatch();
 	memset(&idle, 0, sizeof(idle));
 	idle.limit_ms = limit_ms;
+}
+
+void share_idle_forget(void)
+{
+	told = false;
+}
+
+void share_idle_stop(void)
+{
+	told = false;
+	stop();
 }
 
 /* The job runs, and nothing else is asked of it. */
@@ -57,8 +69,8 @@ static void end_probe(const struct client *c)
 	idle.probing = false;
 	if (!gate_is_unused())
 		return;
-	idle.said = job_came_to_rest();
-	if (idle.said)
+	told = job_came_to_rest();
+	if (told)
 		server_say(c, "idle %" PRIu64, clock_us_of(clock_ms() - idle.since_ms) / 1000);
 	else if (idle.probe_ms < PROBE_MAX_MS)
 		idle.probe_ms += clock_ms() - idle.since_ms;
@@ -70,20 +82,18 @@ void share_idle_look(const struct client *c, bool watched)
 {
 	double now = clock_ms();
 
-	if (!runs() || !(watched || idle.said)) {
-		/* After something else than a yield and a pause it is not idle before it says so again. */
-		if (idle.said && job_now()->lease == LEASE_OURS && !control_wants_paused(job_now()))
-			server_say(c, "busy");
+	if (!runs() || !(watched || told)) {
 		if (idle.since_ms)
-			share_idle_stop();
+			stop();
 		return;
 	}
 	if (idle.probing && job_now()->activity != ACTIVITY_PROBING)
 		end_probe(c);
 	if (idle.probing)
 		return;
-	if (idle.said) {
-		if (!gate_is_unused()) {
+	if (told) {
+		/* After something else, like a pause, it is not idle before it says so again. */
+		if (!idle.since_ms || !gate_is_unused()) {
 			server_say(c, "busy");
 			share_idle_stop();
 		}

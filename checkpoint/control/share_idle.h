@@ -17,6 +17,9 @@ void share_idle_set(unsigned int ms);
 /* Look, and tell @c. @watched: somebody waits for the job's memory. */
 void share_idle_look(const struct client *c, bool watched);
 
+/* The daemon counts the job as busy, by another line than "busy". */
+void share_idle_forget(void);
+
 /* Nobody is to be told any more. */
 void share_idle_stop(void);
 

@@ -50,7 +50,6 @@ void signals_take(void)
 	case WISH_RESUME:
 		event.kind = EV_RESUME;
 		job_take(&event);
-		share_resumed();
 		break;
 	case WISH_NONE:
 		break;

@@ -357,12 +357,14 @@ static void undo(struct control_state *s, struct control_actions *actions)
 {
 	const struct control_event how = {.options.timeout_ms = UNDO_TIMEOUT_MS};
 
-	if (control_wants_paused(s) && s->by_signal)
+	if (control_wants_paused(s) && s->by_signal) {
 		leave_to_signal(s, actions);
-	else if (control_wants_paused(s))
+	} else if (control_wants_paused(s)) {
+		s->called = true; /* it was, perhaps, before that pause */
 		wish_to_run(s, 0, actions);
-	else
+	} else {
 		wish(s, true, WISHER_USER, &how, actions);
+	}
 }
 
 /* An order of the client that has the lease. */
@@ -623,6 +625,7 @@ int control_take(struct control_state *s, const struct control_event *e,
 	switch (e->kind) {
 	case EV_PAUSE:
 	case EV_RESUME:
+		s->called = e->kind == EV_RESUME;
 		wish(s, e->kind == EV_PAUSE, WISHER_USER, e, actions);
 		break;
 	case EV_END:
@@ -740,6 +743,7 @@ void control_decide(struct control_state *s, bool untidy, bool kept,
 		return;
 	if (s->snapshot == SNAPSHOT_CLOSING)
 		close_snapshot(s, actions);
+	s->called &= s->rest != STATE_RUNNING;
 	waits = s->lease == LEASE_GONE && !control_wants_paused(s);
 	if (waits && s->rest == STATE_PAUSED)
 		s->rest = STATE_WAITING;

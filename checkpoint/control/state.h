@@ -229,6 +229,7 @@ struct control_state {
 	struct operation_options options; /* of the last wish */
 	bool by_signal;                   /* it is tried again if it cannot begin */
 	bool joint;                       /* a joint resume is asked for, and has not begun */
+	bool called; /* the user has asked it to run, and it has not run since */
 
 	enum snapshot_stage snapshot;
 	bool order_pause, order_image; /* of that snapshot */

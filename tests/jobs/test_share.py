@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Real jobs that do not fit together take turns, as cudawd decides."""
+import os
 import signal
 import time
 
-from simlib import process_used, unsanitized
-from gpulib import Job, check, cudaw_ok, equal, main
+from simlib import SCRATCH, process_used, unsanitized
+from gpulib import Job, check, cudaw, cudaw_ok, equal, main
 from harness import until
 from turnslib import ENV, FOREVER, counting, events, finish, members, start_daemon, take_turns
 
@@ -140,6 +141,29 @@ def told_to_end_out_of_its_turn():
         check("every word right" in second.finish(), "the other one did not verify its memory")
 
 
+def resumed_out_of_its_turn():
+    """Its user wants it to run, though its program makes no call: a snapshot meanwhile changes nothing of that."""
+    start_daemon("--quantum", "30")
+    first = Job("orders", name="first", env=ENV)
+    told(first, f"alloc {SIZE_MIB}", "alloc: ok")
+    until(lambda: first.pid in members(), 5, "it has joined")
+    second = started("second", CUDAW_SHARE_CLASS="interactive")
+    second.wait_steps(3)
+
+    def state():
+        return members()[first.pid]["state"]
+    equal(state(), "out", "the state of a job that needs no turn")
+    cudaw_ok("pause", first.pid)
+    cudaw("resume", "--no-wait", first.pid)
+    until(lambda: state() == "waits", 5, "it waits for its turn")
+    cudaw_ok("snapshot", "--gpu-only", first.pid, os.path.join(SCRATCH, "snapshot"))
+    until(lambda: state() == "waits", 5, "it waits for its turn, as before the snapshot")
+    check("every word right" in second.finish(), "the other one did not verify its memory")
+    until(lambda: state() in ("runs", "idle"), 10, "it has its turn")
+    told(first, "check", "check: every word right")
+    first.result()
+
+
 def an_exit_out_of_its_turn():
     """Its exit handler waits for the turn."""
     start_daemon("--quantum", "30")
@@ -161,5 +185,5 @@ def a_python_job_told_to_end_out_of_its_turn():
 
 
 main(interrupted_out_of_its_turn, told_to_end_out_of_its_turn, an_exit_out_of_its_turn,
-     unsanitized(a_python_job_told_to_end_out_of_its_turn), two_that_do_not_fit,
+     unsanitized(a_python_job_told_to_end_out_of_its_turn), resumed_out_of_its_turn, two_that_do_not_fit,
      two_whose_captures_wait, two_that_fit, the_daemon_is_killed, one_is_killed)

@@ -192,7 +192,7 @@ void party_tell_paused(struct parties *p, const struct party *party, double now)
 	 */
 	turns_paused(p->turns, party->member,
 		     party->out || party->round == ROUND_IN ? any : all || alone, now);
-	/* The ledger forgets what a paused job wanted. */
+	/* The ledger forgets what a paused job wanted, but its processes do not say it again. */
 	FOR_EACH_OF(p, party, m)
 	if (m->wants && !any)
 		turns_want(p->turns, party->member, now);
@@ -282,7 +282,6 @@ void parties_paused(struct parties *p, uint32_t id, bool paused, bool waits_alon
 		return;
 	m->paused = paused || waits_alone;
 	m->waits_alone = waits_alone;
-	m->wants &= !m->paused;
 	m->party->short_of &= !m->paused; /* its turn is over */
 	party_tell_paused(p, m->party, now);
 }

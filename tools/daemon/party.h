@@ -20,7 +20,7 @@ struct process {
 	uint64_t mapped[TURNS_GPUS], total[TURNS_GPUS];
 	bool paused, idle, watched;
 	bool waits_alone; /* for its memory; also paused then */
-	bool wants;       /* since its lease is gone; it says so once */
+	bool wants;       /* since its lease is gone, also while it is paused */
 	bool out;         /* it does not run, for its turn */
 	bool asked;       /* it has a part in the round under way, and has not ended it */
 	bool held;        /* it has its memory back, and waits for the others */

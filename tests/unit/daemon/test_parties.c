@@ -412,6 +412,9 @@ START_TEST(what_others_want_outlives_one_that_is_paused)
 	for (int i = 0; i < 500; i++)
 		tick(10);
 	ck_assert_int_eq(w.procs[0].does, OUT);
+	/* So does what it wants itself. */
+	parties_paused(w.parties, w.procs[0].id, true, false, w.now);
+	parties_paused(w.parties, w.procs[0].id, false, false, w.now);
 	leave(&w.procs[1]);
 	for (int i = 0; i < 500 && w.procs[0].does != RUNS; i++)
 		tick(10);
