@@ -96,8 +96,10 @@
  * know it ignore it.
  *
  * regain sends "held drained 0" when the memory is back; commit lets the program run, abort takes
- * the memory again. A client that disconnects means commit. A job without its lease (below) answers
- * resume and regain with "end turn": the request is done, and the job runs when it gets its turn.
+ * the memory again. A client that disconnects means commit. A resume of a job without its lease (below) waits
+ * until the job has its turn. TIMEOUT_MS bounds that wait, too: then the job stays paused. To a regain the job
+ * answers "end turn": the request is done, and the job runs when it gets its turn, together with the others. So
+ * did jobs of earlier versions to a resume.
  *
  * With a regain the client may send a pact (pact.h), in place of the eventfd. Then the processes that
  * got it decide, and the client has no part in that: its orders are ignored, and so is its end. It may stop
@@ -267,7 +269,7 @@ enum job_state { STATE_MAP(STATE_ENUM) };
 #define END_UNSUPPORTED "unsupported" /* this driver or device cannot do it */
 #define END_BUSY        "busy"        /* another pause or resume is under way */
 #define END_AGAIN       "again"       /* not now, but soon: the request is to be repeated */
-#define END_TURN        "turn"        /* a resume: the job runs when it gets its turn */
+#define END_TURN        "turn"        /* a regain: the job runs when it gets its turn */
 #define END_DENIED      "denied"      /* neither the same user nor root */
 #define END_INVALID     "invalid"     /* not a request */
 #define END_FAILED      "failed"      /* anything else, in MESSAGE */

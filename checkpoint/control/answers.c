@@ -161,6 +161,27 @@ void answers_progress(const struct engine_progress *progress)
 	}
 }
 
+void answers_waiting(void)
+{
+	for (struct client *c = server_next(NULL); c; c = server_next(c)) {
+		if (c->waits != WAITS_RUNNING)
+			continue;
+		c->joined = true;
+		server_say(c, "progress waiting 0 %zu", engine_paused_bytes());
+	}
+}
+
+void answers_turn(void)
+{
+	for (struct client *c = server_next(NULL); c; c = server_next(c)) {
+		if (c->waits != WAITS_RUNNING || !(c->holds || c->follows))
+			continue;
+		server_say(c, "end " END_TURN " the job waits for its turn on the GPU, and runs "
+			      "as soon as it has room");
+		server_end(c);
+	}
+}
+
 void answers_ready(bool fill)
 {
 	for (struct client *c = server_next(NULL); c; c = server_next(c))

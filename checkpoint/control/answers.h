@@ -35,6 +35,10 @@ void answers_status(const struct client *c, const struct answers_facts *facts);
 void answers_progress(const struct engine_progress *progress);
 void answers_ready(bool fill);
 
+/* Tell those who wait for the job to run that it waits for its turn; end those of them who hold. */
+void answers_waiting(void);
+void answers_turn(void);
+
 /* Tell the client that has the lease that @bytes are @what: "freed" or "mapped". */
 void answers_moved(const char *what, size_t bytes);
 

@@ -9,6 +9,7 @@
 #include "common/text.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -27,6 +28,9 @@ static bool rested;     /* the last probe found the job with nothing to do */
 static size_t moved;    /* bytes that its lease was told of, by the operation under way */
 static double retry_ms; /* clock_ms() */
 static bool starved;    /* the last operation had no thread, which has been said */
+
+/* clock_ms(): the end of the user's resume, if the job waits for its turn then; INFINITY: none. */
+static double expires_ms;
 
 static bool is_change(enum operation op)
 {
@@ -123,6 +127,8 @@ static void give_answer(const struct control_action *action)
 		finish_note(action->whom, operation_result());
 	else if (action->answer == ANSWER_FILL)
 		finish_fill(action->whom);
+	else if (action->answer == ANSWER_TURN)
+		answers_turn();
 	else if (action->answer == ANSWER_WRITTEN)
 		finish(action->whom, operation_written());
 	else
@@ -201,10 +207,23 @@ static void perform_all(const struct control_actions *actions)
 		perform(&actions->list[i]);
 }
 
+/* The longest of those that are asked for. */
+static void set_expiry(const struct control_event *event)
+{
+	int ms = event->options.timeout_ms;
+	double end = ms ? clock_ms() + ms : INFINITY;
+
+	if (event->kind == EV_RESUME && (!state.called || end > expires_ms))
+		expires_ms = end;
+}
+
 int job_take(const struct control_event *event)
 {
 	struct control_actions actions = {0};
-	int ret = control_take(&state, event, &actions);
+	int ret;
+
+	set_expiry(event);
+	ret = control_take(&state, event, &actions);
 
 	perform_all(&actions);
 	return ret;
@@ -378,10 +397,16 @@ void job_send_news(void)
 	if (is_change(op) || control_is_part(op) || op == OP_SNAPSHOT || op == OP_RELEASE ||
 	    state.hold == HOLD_OPEN)
 		answers_progress(operation_progress());
+	else if (state.activity == ACTIVITY_IDLE && state.rest == STATE_WAITING)
+		answers_waiting();
 }
 
 void job_retry(void)
 {
+	/* Without a turn; the engine knows the time of a resume itself. */
+	if (state.called && clock_ms() >= expires_ms && job_state() == STATE_WAITING &&
+	    control_operation(&state) != OP_RESUME)
+		job_take(&(struct control_event){.kind = EV_EXPIRED});
 	if (clock_ms() >= retry_ms)
 		job_take(&(struct control_event){.kind = EV_RETRY});
 }

@@ -36,7 +36,10 @@ void job_settle(void);
 /* The operation has ended (operation_take_end()). */
 void job_end_operation(void);
 
-/* Try again to begin an operation that had no thread, if it is time. */
+/*
+ * If it is time: try again to begin an operation that had no thread; pause a job again whose resume got no
+ * turn.
+ */
 void job_retry(void);
 
 /* See whether the process that is to finish a snapshot has ended without a word. */

@@ -9,7 +9,7 @@
 #define UNDO_TIMEOUT_MS 30000 /* of the pause that undoes a resume */
 #define SUPERSEDED      "superseded by a later request"
 #define RESUME_CAME     "superseded by a later resume"
-#define NO_TURN         "the job waits for its turn on the GPU, and runs as soon as it has room"
+#define NO_TURN         "no turn on the GPU came in time; the job stays paused"
 #define REQUESTER_GONE  "the requester disconnected"
 
 /*
@@ -367,6 +367,16 @@ static void undo(struct control_state *s, struct control_actions *actions)
 	}
 }
 
+/* Who asked for the resume wanted it paused if it could not run in time. */
+static void expire(struct control_state *s, struct control_actions *actions)
+{
+	const struct control_event how = {.options.timeout_ms = UNDO_TIMEOUT_MS};
+
+	answer_code(actions, WAITS_RUNNING, END_TIMEOUT, NO_TURN);
+	s->called = false;
+	wish(s, true, WISHER_USER, &how, actions);
+}
+
 /* An order of the client that has the lease. */
 static void take_lease_order(struct control_state *s, const struct control_event *e,
 			     struct control_actions *actions)
@@ -684,6 +694,9 @@ int control_take(struct control_state *s, const struct control_event *e,
 	case EV_PROBE:
 		s->probe = true;
 		break;
+	case EV_EXPIRED:
+		expire(s, actions);
+		break;
 	case EV_RETRY:
 	case EVENTS:
 		move(s, e->kind, actions);
@@ -774,11 +787,12 @@ void control_decide(struct control_state *s, bool untidy, bool kept,
 	} else {
 		s->whole = s->joint = false;
 		s->hold = HOLD_NONE;
-		if (waits)
-			answer_code(actions, WAITS_RUNNING, END_TURN, NO_TURN);
-		else
+		if (waits) {
+			answer(actions, WAITS_RUNNING, ANSWER_TURN);
+		} else {
 			answer(actions, paused ? WAITS_PAUSED : WAITS_RUNNING, ANSWER_STATE);
-		answer_code(actions, WAITS_RUNNING, END_BUSY, SUPERSEDED);
+			answer_code(actions, WAITS_RUNNING, END_BUSY, SUPERSEDED);
+		}
 		answer_code(actions, WAITS_PAUSED, END_BUSY, SUPERSEDED);
 		answer(actions, WAITS_DONE, ANSWER_STATE);
 		s->holder = 0;

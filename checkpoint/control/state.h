@@ -30,7 +30,8 @@
  *
  * A user's pause and the lease are two inputs. A job that the user wants paused is out with all of
  * its memory, whoever has the lease. A job without the lease that the user wants to run has a part
- * out, waits, and gets memory back as room comes.
+ * out, waits, and gets memory back as room comes. Who asked for its resume waits as well, unless the
+ * resume is to be held: a turn comes to all processes of a job at once, or to none.
  *
  * A program that handles SIGTERM may need the GPU for its end. That is a wish as any: the job resumes
  * as soon as it has memory, or its lease. If there is no memory in time, the job is paused as before.
@@ -108,7 +109,8 @@ enum activity { ACTIVITY_MAP(ACTIVITY_ENUM) ACTIVITIES };
 	X(YIELD)       /* the lease goes: take memory off the GPU */                        \
 	X(ROOM)        /* memory may come back */                                           \
 	X(LEASE_BACK)  /* whoever had the lease is gone */                                  \
-	X(PROBE)       /* see whether a running job has nothing to do, unless it has */
+	X(PROBE)       /* see whether a running job has nothing to do, unless it has */     \
+	X(EXPIRED)     /* the time of a resume that waits for its turn is over */
 
 #define EVENT_ENUM(name) EV_##name,
 enum event_kind { EVENT_MAP(EVENT_ENUM) EVENTS };
@@ -169,6 +171,7 @@ enum action_answer {
 	ANSWER_FILL,    /* with it, for a room line */
 	ANSWER_WRITTEN, /* of the snapshot */
 	ANSWER_STATE,   /* the job is in that state already */
+	ANSWER_TURN,    /* those who hold: it waits for its turn */
 };
 
 struct control_action {

@@ -298,14 +298,16 @@ def test_one_that_waits_for_its_turn_stops_no_others():
     directory = Directory()
     turn = "end turn it runs as soon as it has room"
     one, two = (FakeJob(directory, answers={"regain": [turn]}) for _ in range(2))
-    done = cudaw("resume", "abc123")
-    equal(done.code, 1)
+    done = cudaw("resume", "--no-wait", "abc123")
+    equal(done.code, 0)
     for job in (one, two):
-        contains(done.err, f"resume {job.pid}: it runs as soon as it has room")
+        contains(done.out, f"begun {job.pid}: it runs as soon as it has room")
         equal(job.requests, ["regain"])
     other = FakeJob(directory)
     done = cudaw("resume", "abc123")
-    equal((done.code, other.requests), (1, ["regain", "commit"]))
+    equal((done.code, other.requests), (0, ["regain", "commit"]))
+    for job in (one, two):
+        equal(job.requests, ["regain", "regain", "resume"])
 
 
 AGAIN = "end again it comes to rest for a turn"

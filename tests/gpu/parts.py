@@ -7,7 +7,7 @@ native run prints. ARGs hold --steps N.
 import sys
 import time
 
-from gpulib import Job, check, cudaw, cudaw_ok, equal, figure, main, same_lines, seeded
+from gpulib import Job, check, cudaw_ok, equal, figure, main, same_lines, seeded
 from lease import EVERYTHING, Lease
 
 PROGRAM, ARGS = sys.argv[1], sys.argv[2:]
@@ -28,7 +28,7 @@ def turn(job, lease, rng):
     equal(job.state(), "waiting", "the state of a job that has yielded")
     if rng.random() < 0.3:
         cudaw_ok("pause", "--release", "memory", job.pid)
-        cudaw("resume", job.pid)
+        cudaw_ok("resume", "--no-wait", job.pid)
     start, room = time.monotonic(), lease.last("mapped")
     lease.send(f"room {room + freed // 2}")
     lease.until("mapped")

@@ -2,14 +2,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Jobs whose memory goes out and comes back in parts (yield and room of protocol.h), beside the
 commands of their user."""
+import contextlib
 import os
 import resource
 import signal
+import subprocess
 import time
 from types import SimpleNamespace
 
 from simlib import HELD, LEFT_MIB, MIB, SANITIZED, SCRATCH, hold, let_go, passed, process_used, shared
-from gpulib import Group, Job, check, cudaw, cudaw_ok, equal, hog, jobs, main, seeded, until
+from gpulib import CUDAW, Group, Job, base_environment, check, cudaw, cudaw_ok, equal, hog, jobs, main, seeded, until
+from harness import contains
 from lease import EVERYTHING, Lease
 
 SIZE_MIB = 96
@@ -87,17 +90,32 @@ def the_users_pause_wins():
         finish(job)
 
 
+@contextlib.contextmanager
+def resuming(job, *options):
+    with subprocess.Popen([CUDAW, "resume", *options, str(job.pid)], env=base_environment(),
+                          stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as command:
+        yield command
+
+
 def a_resume_waits_for_its_turn():
     job = started()
     lease = Lease(job)
     lease.take(20 * MIB)
     job.pause()
-    done = cudaw("resume", job.pid)
-    check(done.returncode, "cudaw resume succeeds for a job that has no turn")
-    check("waits for its turn" in done.stderr, f"cudaw resume says {done.stderr!r}")
+    done = cudaw("resume", "--timeout", 0.5, job.pid)
+    equal((done.returncode, job.state()), (5, "paused"), "the exit code of a resume that gets no turn, and the state")
+    contains(done.stderr, "no turn on the GPU came in time; the job stays paused")
+    with resuming(job, "--timeout", "60") as command:
+        job.wait_state("waiting")
+        job.check_still()
+        equal(command.poll(), None, "the exit code of a resume that waits for its turn")
+        job.pause()
+        equal(command.wait(), 1, "the exit code of a resume that a pause supersedes")
+    equal(cudaw_ok("resume", "--no-wait", job.pid), f"resuming {job.pid}\n", "what a resume says that waits for nothing")
     equal(job.state(), "waiting", "the state after it")
-    job.check_still()
-    lease.fill()
+    with resuming(job) as command:
+        lease.fill()
+        equal(command.wait(), 0, "the exit code of a resume whose job has its turn")
     finish(job)
 
 
@@ -172,7 +190,7 @@ def a_fill_that_fails_waits_for_another_room():
     lease = Lease(job)
     lease.take(20 * MIB)
     cudaw_ok("pause", "--release", "all", job.pid)
-    cudaw("resume", job.pid)
+    cudaw_ok("resume", "--no-wait", job.pid)
     lease.send(f"room {EVERYTHING}")
     check(lease.until("end").startswith("failed"), f"the lease hears {lease.seen}")
     time.sleep(0.5)
@@ -341,7 +359,7 @@ def on_a_disk():
             lease.take(4 * MIB)
             check(job.status()["spilled"] >= spilled + 4 * MIB, "the second part is not on disk")
             job.pause()
-            cudaw("resume", job.pid)
+            cudaw_ok("resume", "--no-wait", job.pid)
             lease.fill()
             job.wait_steps(job.steps() + 3)
         finish(job)
@@ -415,8 +433,7 @@ def at_random(program, args, env):
             cudaw_ok("pause", "--release", rng.choice(("all", "memory")), job.pid)
             user = True
         elif deed == "resume":
-            done = cudaw("resume", job.pid)
-            check((done.returncode == 0) or gone, f"cudaw resume says {done.stderr!r}")
+            cudaw_ok("resume", *(("--no-wait",) if gone else ()), job.pid)
             user = False
         elif deed == "trim":
             cudaw_ok("trim", job.pid)

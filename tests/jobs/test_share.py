@@ -6,7 +6,7 @@ import signal
 import time
 
 from simlib import SCRATCH, process_used, unsanitized
-from gpulib import Job, check, cudaw, cudaw_ok, equal, main
+from gpulib import Job, check, cudaw_ok, equal, main
 from harness import until
 from turnslib import ENV, FOREVER, counting, events, finish, members, start_daemon, take_turns
 
@@ -154,7 +154,7 @@ def resumed_out_of_its_turn():
         return members()[first.pid]["state"]
     equal(state(), "out", "the state of a job that needs no turn")
     cudaw_ok("pause", first.pid)
-    cudaw("resume", "--no-wait", first.pid)
+    cudaw_ok("resume", "--no-wait", first.pid)
     until(lambda: state() == "waits", 5, "it waits for its turn")
     cudaw_ok("snapshot", "--gpu-only", first.pid, os.path.join(SCRATCH, "snapshot"))
     until(lambda: state() == "waits", 5, "it waits for its turn, as before the snapshot")

@@ -66,7 +66,7 @@ def the_user_pauses_one_of_two_jobs():
         cudaw_ok("pause", "many")    # also while its processes come to rest for the daemon
         until(lambda: states("many") == ["paused"] * 2, 5, "both are paused")
         take_turns([one], 20)
-        cudaw("resume", "many")      # it waits for its turn
+        cudaw_ok("resume", "many")   # it waits for its turn
         take_many_turns(many, one, count=2)
     finish(one)
     goes_on(many)
@@ -83,7 +83,7 @@ def the_user_pauses_one_process():
         until(lambda: set(states("many")) == {moment}, 30, f"its processes are in the state {moment}")
         cudaw_ok("pause", first.pid)
         take_turns([one])
-        cudaw("resume", first.pid)   # it may have to wait for its turn
+        cudaw_ok("resume", first.pid)    # it may have to wait for its turn
         take_turns([first, second, one])
     check("silent" not in cudaw_ok("events"), "one of them was left alone")
     for each in (one, first, second):

@@ -10,7 +10,7 @@ import signal
 import time
 
 from simlib import MIB, SCRATCH, gpu_used, gpus_used, is_stopped, unsanitized
-from gpulib import BUILD, RUNTIME_DIR, Group, Skip, check, cudaw, cudaw_ok, equal, hog, main
+from gpulib import BUILD, RUNTIME_DIR, Group, Skip, check, cudaw_ok, equal, hog, main
 from harness import contains, need_other_users, scratch, until
 from momentslib import ALLOCS, OPTIONS, SIZE_MIB, is_asked, let_go, one, quick, verify, wait_for
 from turnslib import FOREVER, counting, events, members, start_daemon, started, take_turns
@@ -106,7 +106,7 @@ def a_stranger_takes_all_that_is_free():
     cudaw_ok("pause", jobs[0].pid)
     wait_for(jobs[1], "runs")
     stranger, _ = hog()
-    cudaw("resume", jobs[0].pid)
+    cudaw_ok("resume", "--no-wait", jobs[0].pid)
     take_turns(jobs[1:], 20)
     ends_well(jobs, stranger)
 
@@ -118,7 +118,7 @@ def a_stranger_takes(mib):
         cudaw_ok("pause", job.pid)
     stranger, _ = hog("--mib", mib)
     for job in jobs:
-        cudaw("resume", job.pid)
+        cudaw_ok("resume", "--no-wait", job.pid)
     return jobs, stranger
 
 

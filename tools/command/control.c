@@ -67,7 +67,8 @@ const char help_resume[] =
 	"Usage: cudaw resume [OPTION]... ID|NAME|PID...\n"
 	"\n"
 	"Give paused jobs their GPU memory back, at the same addresses and with the same contents,\n"
-	"and let them run on. If the GPU is full, this waits until enough memory is free.\n"
+	"and let them run on. If the GPU is full, this waits until enough memory is free, or until\n"
+	"a job that takes turns has its turn.\n"
 	"Processes of one job run when all have their memory. Interrupting this command does not\n"
 	"cancel the request.\n"
 	"\n" OPTIONS_HELP(
@@ -125,6 +126,7 @@ struct control {
 	const struct verb *verb;
 	bool no_wait, json;
 	bool driver;         /* processes that do not run under cudaw */
+	bool alone;          /* processes of one job are asked one by one */
 	long timeout_ms;     /* 0: none given */
 	size_t need;         /* BY_DRIVER_GUESS: none given */
 	const char *release; /* NULL: none given */
@@ -160,7 +162,7 @@ static void send_request(const struct control *control, struct job **jobs, size_
 	if (control->release)
 		snprintf(release, sizeof(release), " %s", control->release);
 	snprintf(text, sizeof(text), "%s%s%s", control->verb->name, timeout, release);
-	if (control->verb->together) {
+	if (control->verb->together && !control->alone) {
 		snprintf(party_text, sizeof(party_text), "%s%s%s", control->verb->together, timeout,
 			 release);
 		request.party_text = party_text;
@@ -194,6 +196,15 @@ static bool under_way(const struct control *control, const struct job *job)
 	       (!job->error || (job->error == -ETIMEDOUT && by_itself));
 }
 
+/*
+ * A resume of several processes does not wait for their turn, in which they run together. Nor does that of a
+ * job of an earlier version.
+ */
+static bool waits_for_turn(const struct job *job)
+{
+	return !job->error && !strcmp(job->end, END_TURN) && !coordinate_gave_up(job);
+}
+
 /* How a request ended for one process. */
 struct outcome {
 	const char *word; /* as docs/json.md has it */
@@ -205,8 +216,10 @@ static struct outcome judge(const struct control *control, struct job *job)
 {
 	struct outcome outcome = {.word = "done"};
 
-	if (under_way(control, job)) {
+	if (under_way(control, job) || waits_for_turn(job)) {
 		outcome.word = "begun";
+		if (waits_for_turn(job))
+			outcome_explain(job, outcome.why, sizeof(outcome.why));
 	} else if (coordinate_gave_up(job)) {
 		outcome.word = "spared";
 		outcome.code = EXIT_FAILED;
@@ -285,13 +298,17 @@ static void report(struct control *control, struct job **jobs, size_t n)
 	}
 }
 
-/* Bring those that cannot pause now, but soon, to the front. Returns how many there are. */
-static size_t find_again(struct job **jobs, size_t n)
+/*
+ * Bring those to the front that are to be asked again: they cannot pause now, but soon; or they wait for their
+ * turn, and the next request waits with them. Returns how many there are.
+ */
+static size_t find_again(const struct control *control, struct job **jobs, size_t n)
 {
+	bool pauses = control->verb == &pause_verb;
 	size_t again = 0;
 
 	for (size_t i = 0; i < n; i++)
-		if (coordinate_asks_again(jobs, n, jobs[i])) {
+		if (pauses ? coordinate_asks_again(jobs, n, jobs[i]) : waits_for_turn(jobs[i])) {
 			struct job *job = jobs[i];
 
 			jobs[i] = jobs[again];
@@ -303,19 +320,22 @@ static size_t find_again(struct job **jobs, size_t n)
 /* Returns 0 or -ENOMEM. The order of @jobs changes. */
 static int ask_and_report(struct control *control, struct job **jobs, size_t n)
 {
+	const bool pauses = control->verb == &pause_verb, resumes = control->verb == &resume_verb;
 	const long timeout_ms = control->timeout_ms;
 	double end_ms = clock_ms() + (timeout_ms ? timeout_ms : AGAIN_MS), left_ms;
 
 	for (useconds_t run_ms = RUN_MS;; run_ms += run_ms < RUN_MOST_MS ? run_ms : 0) {
 		size_t again = 0;
 
-		if (control->verb->together &&
-		    coordinate_begin(jobs, n, control->verb == &resume_verb))
+		if (control->verb->together && !control->alone &&
+		    coordinate_begin(jobs, n, resumes))
 			return -ENOMEM;
 		send_request(control, jobs, n);
-		if (control->verb == &pause_verb && !control->no_wait) {
+		if (pauses && !control->no_wait) {
 			coordinate_mend(jobs, n, OUTCOME_SILENCE_MS);
-			again = clock_ms() < end_ms ? find_again(jobs, n) : 0;
+			again = clock_ms() < end_ms ? find_again(control, jobs, n) : 0;
+		} else if (resumes && !control->no_wait && !control->alone) {
+			again = find_again(control, jobs, n);
 		}
 		report(control, jobs + again, n - again);
 		coordinate_end(jobs, n);
@@ -325,7 +345,9 @@ static int ask_and_report(struct control *control, struct job **jobs, size_t n)
 		left_ms = end_ms - clock_ms();
 		if (timeout_ms)
 			control->timeout_ms = left_ms > RUN_MS ? left_ms : RUN_MS;
-		usleep(run_ms * 1000);
+		control->alone = resumes;
+		if (pauses)
+			usleep(run_ms * 1000);
 	}
 }
 

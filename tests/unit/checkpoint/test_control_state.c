@@ -33,42 +33,42 @@ static const char *const event_names[] = {
 /* clang-format off */
 static const char *const table[ACTIVITIES][EVENTS + 1] = {
 #define ROW(name, pause, resume, end, trim, snapshot, call_off, done, moved, commit, abort, gone, \
-	    ended, no_start, retry, yield, room, back, probe) \
+	    ended, no_start, retry, yield, room, back, probe, expired) \
 	[ACTIVITY_##name] = {pause, resume, end, trim, snapshot, call_off, done, moved, commit, abort, \
-			     gone, ended, no_start, retry, yield, room, back, probe, "end"}
+			     gone, ended, no_start, retry, yield, room, back, probe, expired, "end"}
 /*
  * PAUSE RESUME END TRIM SNAPSHOT CALL_OFF DONE MOVED COMMIT ABORT HOLDER_GONE ENDED NO_START RETRY
- * YIELD ROOM LEASE_BACK PROBE
+ * YIELD ROOM LEASE_BACK PROBE EXPIRED
  */
-ROW(IDLE, ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", "."),
+ROW(IDLE, ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", "."),
 ROW(STARVED, "IDLE", "IDLE", ".", "IDLE", "IDLE", ".", "IDLE", ".", ".", ".", ".", ".", ".", "IDLE",
-    "IDLE", "IDLE", "IDLE", "."),
+    "IDLE", "IDLE", "IDLE", ".", "IDLE"),
 ROW(PAUSING, ".", "PAUSING_OFF!", "PAUSING_OFF!", ".", ".", ".", ".", ".", ".", ".", ".", "IDLE",
-    "STARVED", ".", ".", ".", ".", "."),
+    "STARVED", ".", ".", ".", ".", ".", "."),
 ROW(PAUSING_OFF, "PAUSING_AGAIN", ".", ".", ".", "PAUSING_AGAIN", ".", ".", ".", ".", ".", ".",
-    "IDLE", ".", ".", ".", ".", ".", "."),
+    "IDLE", ".", ".", ".", ".", ".", ".", "PAUSING_AGAIN"),
 ROW(PAUSING_AGAIN, ".", "PAUSING_OFF", "PAUSING_OFF", ".", ".", ".", ".", ".", ".", ".", ".", "IDLE",
-    ".", ".", ".", ".", ".", "."),
+    ".", ".", ".", ".", ".", ".", "."),
 ROW(RESUMING, "RESUMING_OFF!", ".", ".", ".", "RESUMING_OFF!", ".", ".", ".", ".", ".",
-    ".", "IDLE", "STARVED", ".", "RESUMING_OFF!", ".", ".", "."),
+    ".", "IDLE", "STARVED", ".", "RESUMING_OFF!", ".", ".", ".", "RESUMING_OFF!"),
 ROW(RESUMING_OFF, ".", "RESUMING_AGAIN", "RESUMING_AGAIN", ".", ".", ".", ".", ".", ".", ".", ".",
-    "IDLE", ".", ".", ".", ".", ".", "."),
+    "IDLE", ".", ".", ".", ".", ".", ".", "."),
 ROW(RESUMING_AGAIN, "RESUMING_OFF", ".", ".", ".", "RESUMING_OFF", ".", ".", ".", ".", ".", ".",
-    "IDLE", ".", ".", "RESUMING_OFF", ".", ".", "."),
+    "IDLE", ".", ".", "RESUMING_OFF", ".", ".", ".", "RESUMING_OFF"),
 ROW(TRIMMING, ".!", ".!", ".", ".", ".!", ".", ".", ".", ".", ".", ".", "IDLE", "STARVED", ".", ".!",
-    ".", ".", "."),
+    ".", ".", ".", ".!"),
 ROW(WRITING, ".", ".!", ".!", ".", ".", ".!", ".", ".", ".", ".", ".", "IDLE", "STARVED", ".", ".",
-    ".", ".", "."),
+    ".", ".", ".", "."),
 ROW(RELEASING, ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", "IDLE", "STARVED", ".", ".",
-    ".", ".", "."),
+    ".", ".", ".", "."),
 ROW(TIDYING, ".!", ".!", ".", ".!", ".!", ".", ".!", ".", ".", ".", ".", "IDLE", "STARVED", ".", ".!",
-    ".!", ".!", "."),
+    ".!", ".!", ".", ".!"),
 ROW(YIELDING, ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", "IDLE", "STARVED", ".", ".",
-    ".", ".!", "."),
+    ".", ".!", ".", "."),
 ROW(FILLING, ".!", ".", ".", ".!", ".!", ".", ".!", ".", ".", ".", ".", "IDLE", "STARVED", ".", ".!",
-    ".", ".!", "."),
+    ".", ".!", ".", ".!"),
 ROW(PROBING, ".!", ".!", ".", ".!", ".!", ".", ".", ".", ".", ".", ".", "IDLE", "STARVED", ".", ".!",
-    ".", ".", "."),
+    ".", ".", ".", ".!"),
 #undef ROW
 };
 /* clang-format on */
@@ -538,7 +538,8 @@ static void perform(struct model *m, const struct control_actions *actions)
 			if (a->whom == WAITS_PAUSED && a->answer == ANSWER_STATE && !a->code)
 				REQUIRE(!m->s.whole, "it is paused, but not as asked");
 			for (int c = 0; c < CLIENTS; c++)
-				if (m->clients[c].waits == a->whom)
+				if (m->clients[c].waits == a->whom &&
+				    (a->answer != ANSWER_TURN || m->clients[c].holds))
 					m->clients[c] = (struct model_client){0};
 			break;
 		default:
@@ -799,18 +800,26 @@ static bool make_step(struct model *m, enum step step)
 	return could;
 }
 
+/* It needs its lease, or room once more. */
+static bool lacks_room(const struct model *m)
+{
+	return m->s.lease == LEASE_GONE &&
+	       (m->s.room != ALL_ROOM || m->s.activity == ACTIVITY_IDLE);
+}
+
 /* Nobody asks for anything any more: it comes to an end, in which nobody waits. */
 static void quiesce(struct model *m, bool last_wins)
 {
-	/* The lease comes back, or all of the memory does. */
-	if (m->s.lease == LEASE_GONE && m->s.room != ALL_ROOM) {
-		loses_lease(m);
-		decide(m);
-	}
 	for (int i = 0; under_way || m->s.activity == ACTIVITY_STARVED || m->s.trim ||
-			m->s.snapshot == SNAPSHOT_OPEN || m->s.hold == HOLD_OPEN;
+			m->s.snapshot == SNAPSHOT_OPEN || m->s.hold == HOLD_OPEN || lacks_room(m);
 	     i++) {
 		REQUIRE(i < 20, "it does not come to an end");
+		/* The lease comes back, or all of the memory does. */
+		if (lacks_room(m)) {
+			loses_lease(m);
+			decide(m);
+			continue;
+		}
 		if (under_way ? waits_for_orders(m) : m->s.hold == HOLD_OPEN) {
 			/* There is somebody to give them, or to hang up. */
 			REQUIRE(m->s.holder && m->clients[m->s.holder - 1].holds,
