@@ -240,6 +240,8 @@
  *	reason		the reason for the state, or for the failure of the last request
  *	signals		a signal that pauses or resumes does not reach the job, and why; absent:
  *			both reach it, or are not used
+ *	no_turns	why the job takes no turns though CUDAW_SHARE or cudaw.conf names a daemon; absent:
+ *			it does, or is not to
  */
 
 #define PROTOCOL_VERSION 1

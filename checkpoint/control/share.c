@@ -53,7 +53,7 @@ static struct {
 	bool meets;      /* it could not come to rest alone */
 	double heard_ms; /* its last line; clock_ms() */
 	double ping_ms;  /* a "ping" without an answer since; 0: none */
-	bool said_why;   /* there is no daemon, or it refuses the job */
+	char why[256];   /* there is no daemon, or it refuses the job; empty: it takes turns */
 
 	bool watched;
 	enum job_state state; /* that was said */
@@ -82,6 +82,11 @@ bool share_is_daemon(const struct client *c)
 	return c == share.c && c->id == share.id;
 }
 
+const char *share_why_not(void)
+{
+	return share.why;
+}
+
 void share_ends(void)
 {
 	share.ends = true;
@@ -90,9 +95,9 @@ void share_ends(void)
 
 static void say_once(const char *what, const char *why)
 {
-	if (!share.said_why)
+	if (!*share.why)
 		pr_warn("%s (%s): %s: the job takes no turns", what, share.which, why);
-	share.said_why = true;
+	snprintf(share.why, sizeof(share.why), "%s (%s): %s", what, share.which, why);
 }
 
 /* Not again, as the daemon would refuse it again, or the job could not do its part. */
@@ -221,7 +226,7 @@ bool share_take_line(const char *line)
 	sscanf(line, "%*s %u", &number);
 	if (!strcmp(word, "welcome")) {
 		share.welcome = true;
-		share.said_why = false;
+		*share.why = '\0';
 		share.patience_ms = 0;
 		share_idle_set(number);
 	} else if (!strcmp(word, "idle")) {

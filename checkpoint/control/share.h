@@ -29,6 +29,9 @@ void share_after_fork(void);
 /* True if @c is the connection to the daemon. */
 bool share_is_daemon(const struct client *c);
 
+/* Why the job takes no turns though it is to; empty: it does, or has not tried yet. */
+const char *share_why_not(void);
+
 /* A line of the daemon. False: it is a request, as of other clients. */
 bool share_take_line(const char *line);
 

@@ -726,6 +726,33 @@ def test_run_starts_it():
     check(os.path.exists(f"{directory.path}/cudawd.sock.lock"), "there is no lock")
 
 
+def test_a_daemon_that_is_missing_is_said():
+    Directory()
+    for share, starter in (("user", "'cudaw run --share' starts it"), ("/no/such", "'cudawd --socket' with this path"),
+                           ("node", "root starts it: 'cudawd --socket /run/cudaw/cudawd.sock'")):
+        env = {"CUDAW_SHARE": share}
+        commands = [("share",), ("doctor",)] + [("run", "--share", "true")] * (share != "user")
+        for command in commands:
+            result = cudaw(*command, env=env)
+            contains(result.out + result.err, "no cudawd answers")
+            contains(result.out + result.err, starter)
+
+
+def test_run_says_what_is_not_heeded():
+    Directory()
+    for option, value, expected in (("--class", "fast", "interactive or batch"), ("--weight", "0", "a whole number")):
+        result = cudaw("run", option, value, "true")
+        equal(result.code, 2)
+        contains(result.err, f"{option} '{value}': expected {expected}")
+        check("is used" not in result.err, result.err)
+    if SANITIZED:
+        return
+    for option, value in (("--class", "interactive"), ("--weight", "2")):
+        result = cudaw("run", option, value, "true")
+        equal(result.code, 0)
+        contains(result.err, "add --share")
+
+
 def test_run_says_how_to_join():
     if SANITIZED:
         return

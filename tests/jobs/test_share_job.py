@@ -10,6 +10,7 @@ import time
 
 from simlib import MIB, SCRATCH, TSAN, kept_descriptors, skipped, unsanitized
 from gpulib import BUILD, PATIENCE, Job, Skip, check, cudaw, cudaw_ok, equal, hog, main
+from harness import until
 from lease import EVERYTHING, Lease
 from sharelib import IDLE_MS, Daemon, Member, member
 
@@ -427,6 +428,8 @@ def no_descriptor_is_left():
     job = Job("counter", "--steps", 1000000, "--step-ms", 2,
               env={"CUDAW_SHARE": path, "CUDAW_LOG": "warn"})
     job.wait_steps(3)
+    until(lambda: job.status()["no_turns"] == f"no daemon ({path}): No such file or directory", 5,
+          "ps says why it takes no turns")
     most = max(descriptors_beside_tries(job)) + 1
     saved = resource.prlimit(job.pid, resource.RLIMIT_NOFILE)
     resource.prlimit(job.pid, resource.RLIMIT_NOFILE, (most, saved[1]))

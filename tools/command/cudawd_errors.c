@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/command/cudawd_errors.h"
 
+#include "tools/process/cudawd.h"
 #include "tools/report/report.h"
 
 #include <errno.h>
@@ -10,7 +11,7 @@ int cudawd_explain(int err, const char *where)
 {
 	switch (-err) {
 	case ECONNREFUSED:
-		complain("%s: no cudawd answers; 'cudaw run --share' starts it", where);
+		complain("%s: no cudawd answers; %s", where, cudawd_starter());
 		return EXIT_FAILED;
 	case ETIMEDOUT:
 		complain("%s: no answer", where);

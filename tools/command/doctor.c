@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/command/tools.h"
 
+#include "common/conf_file.h"
 #include "common/hostmem.h"
 #include "common/rundir.h"
 #include "common/settings.h"
 #include "tools/job/scan.h"
 #include "tools/process/criu.h"
+#include "tools/process/cudawd.h"
 #include "common/text.h"
 #include "common/proc.h"
 #include "tools/command/output.h"
@@ -333,6 +335,20 @@ static void check_settings(struct report *report)
 	settings_check(add_setting, report);
 }
 
+static void check_daemon(struct report *report)
+{
+	const char *which = conf_file_daemon();
+	char why[CUDAWD_WHY];
+
+	if (!which)
+		add(report, "turns", "off: jobs take turns with 'cudaw run --share'");
+	else if (cudawd_is_missing(why))
+		because(add(report, "turns", "no daemon (%s)", which), WARN,
+			"%s; until then jobs take no turns", why);
+	else
+		add(report, "turns", "the daemon answers (%s)", which);
+}
+
 static void check_criu(struct report *report)
 {
 	struct finding *finding;
@@ -435,7 +451,7 @@ int cmd_doctor(int argc, char **argv)
 		check_limits,     check_memory,
 		check_tmp,        check_runtime_directory,
 		check_criu,       check_settings,
-		check_processes,
+		check_daemon,     check_processes,
 	};
 	static struct report report = {
 		.programs = "Programs started with 'cudaw run' run as they do without it.",

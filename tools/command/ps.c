@@ -41,8 +41,9 @@ const char help_ps[] =
 	"  LAST PAUSE, LAST RESUME  how long the last one took, and its rate\n"
 	"  COMMAND    the command line, cut\n"
 	"Below the table: why a job is in its state, or why the last request failed; which\n"
-	"signal does not pause or resume it; the driver that it uses past cudaw; and why its\n"
-	"addresses are translated if CUDAW_ADDRESSING does not say so.\n"
+	"signal does not pause or resume it; why it takes no turns though it is to; the driver that\n"
+	"it uses past cudaw; and why its addresses are translated if CUDAW_ADDRESSING does not say\n"
+	"so.\n"
 	"\n"
 	"Exit codes: 0 done, 1 the runtime directory cannot be used, 2 wrong usage.\n";
 
@@ -158,6 +159,8 @@ static int print_table(struct job **jobs, size_t n)
 			printf("%d: %s\n", jobs[i]->pid, st->reason);
 		if (st->signals[0])
 			printf("%d: %s\n", jobs[i]->pid, st->signals);
+		if (st->no_turns[0])
+			printf("%d: takes no turns: %s\n", jobs[i]->pid, st->no_turns);
 		if (st->addressing_why[0])
 			printf("%d: %s addresses: %s\n", jobs[i]->pid, st->addressing,
 			       st->addressing_why);
@@ -206,6 +209,7 @@ static json_t *job_object(const struct job *job)
 	json_object_set_new(object, "state", text_or_null(st->state));
 	json_object_set_new(object, "reason", text_or_null(st->reason));
 	json_object_set_new(object, "signals", text_or_null(st->signals));
+	json_object_set_new(object, "no_turns", text_or_null(st->no_turns));
 	json_object_set_new(object, "past_cudaw", text_or_null(job->past));
 	json_object_set_new(object, "addressing", text_or_null(st->addressing));
 	json_object_set_new(object, "snapshot",

@@ -293,26 +293,36 @@ static void warn_of_setting(void *arg, const char *variable, const char *value, 
 /* False after a message. */
 static bool set_checked(enum setting_id id, const char *option, const char *value)
 {
-	char why[SETTING_WHY];
+	char why[SETTING_WHY] = "it is empty";
 
 	if (!*value || !setting_check(&settings[id], value, why)) {
-		complain("%s '%s': %s", option, value, *value ? why : "it is empty");
+		why[strcspn(why, ";")] = '\0'; /* what is used in place of a variable's value */
+		complain("%s '%s': %s", option, value, why);
 		return false;
 	}
 	setenv(settings[id].name, value, 1);
 	return true;
 }
 
-/* A daemon that the user or the machine has chosen stays. Without one, the job runs as ever. */
-static void join_others(void)
+/*
+ * With @share the job is to take turns, with @claims it has a class or a weight. A daemon that the user or the
+ * machine has chosen stays. Without one, the job runs as ever.
+ */
+static void join_others(bool share, bool claims)
 {
-	const char *chosen = conf_file_daemon(), *why;
+	const char *chosen = conf_file_daemon(), *reason;
+	char why[CUDAWD_WHY];
 
-	if (chosen && strcmp(chosen, "user") != 0)
-		return;
-	setenv(settings[SETTING_SHARE].name, "user", 1);
-	if (cudawd_launch(&why))
-		complain("warning: cudawd cannot be started: %s; the job takes no turns", why);
+	if (share && (!chosen || !strcmp(chosen, "user"))) {
+		setenv(settings[SETTING_SHARE].name, "user", 1);
+		if (cudawd_launch(&reason))
+			complain("warning: cudawd cannot be started: %s; the job takes no turns",
+				 reason);
+	} else if (share && cudawd_is_missing(why)) {
+		complain("warning: %s; until then the job takes no turns", why);
+	} else if (claims && !chosen) {
+		complain("warning: --class and --weight are for jobs that take turns; add --share");
+	}
 }
 
 int cmd_run(int argc, char **argv)
@@ -327,7 +337,7 @@ int cmd_run(int argc, char **argv)
 		{NULL, 0, NULL, 0},
 	};
 	const char *trace = NULL;
-	bool share = false;
+	bool share = false, claims = false;
 	int opt, err;
 
 	/* '+': the words after CMD belong to CMD. */
@@ -349,10 +359,12 @@ int cmd_run(int argc, char **argv)
 			share = true;
 			break;
 		case 'c':
+			claims = true;
 			if (!set_checked(SETTING_SHARE_CLASS, "--class", optarg))
 				return usage_error("run");
 			break;
 		case 'w':
+			claims = true;
 			if (!set_checked(SETTING_SHARE_WEIGHT, "--weight", optarg))
 				return usage_error("run");
 			break;
@@ -367,8 +379,7 @@ int cmd_run(int argc, char **argv)
 		complain("expected a program to run");
 		return usage_error("run");
 	}
-	if (share)
-		join_others();
+	join_others(share, claims);
 	err = preload_face();
 	if (err)
 		return err;

@@ -73,6 +73,7 @@ struct job_status {
 	char state[16];
 	char reason[256];
 	char signals[256];       /* a signal that does not reach the job, and why */
+	char no_turns[256];      /* why it takes no turns though it is to */
 	char snapshot[PATH_MAX]; /* the directory that holds its GPU memory; empty: none */
 	char addressing[16];
 	char addressing_why[160]; /* empty: by CUDAW_ADDRESSING */

@@ -110,6 +110,8 @@ int job_take_field(struct job *job, const char *key, char *value)
 		return take_text(st->reason, sizeof(st->reason), value);
 	if (!strcmp(key, "signals"))
 		return take_text(st->signals, sizeof(st->signals), value);
+	if (!strcmp(key, "no_turns"))
+		return take_text(st->no_turns, sizeof(st->no_turns), value);
 	if (!strcmp(key, "snapshot")) {
 		snprintf(st->snapshot, sizeof(st->snapshot), "%s", value);
 		return 0;

@@ -125,6 +125,35 @@ int cudawd_ask(const char *request, int patience_ms, cudawd_line line, void *arg
 	return fd < 0 ? fd : talk(fd, request, patience_ms, line, arg);
 }
 
+const char *cudawd_starter(void)
+{
+	const char *which = conf_file_daemon();
+
+	if (!which || !strcmp(which, "user"))
+		return "'cudaw run --share' starts it";
+	return strcmp(which, "node") ? "'cudawd --socket' with this path starts it"
+				     : "root starts it: 'cudawd --socket " DAEMON_NODE "'";
+}
+
+bool cudawd_is_missing(char why[CUDAWD_WHY])
+{
+	const char *which = conf_file_daemon(), *reason;
+	char where[PATH_MAX];
+	int fd;
+
+	if (!which)
+		return false;
+	fd = daemon_connect(which, &reason);
+	if (fd >= 0) {
+		close(fd);
+		return false;
+	}
+	say_where(which, where);
+	snprintf(why, CUDAWD_WHY, "%s: no cudawd answers (%s); %s", where, reason,
+		 cudawd_starter());
+	return true;
+}
+
 /* The program, beside this one. */
 static int find_program(char path[PATH_MAX])
 {

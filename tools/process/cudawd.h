@@ -6,6 +6,7 @@
  * the user's own one. tools/daemon/answers.h has the lines.
  */
 #include <limits.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 #define CUDAWD_PROGRAM "cudawd" /* in the directory of the command */
@@ -29,5 +30,13 @@ int cudawd_ask(const char *request, int patience_ms, cudawd_line line, void *arg
  * daemon if none answers. Returns 0, or a negative errno with *@why set.
  */
 int cudawd_launch(const char **why);
+
+/* What starts the daemon that jobs join, for messages. */
+const char *cudawd_starter(void);
+
+#define CUDAWD_WHY (PATH_MAX + 256)
+
+/* True if jobs are to join a daemon, as a variable or a file says, and none answers; @why then says so. */
+bool cudawd_is_missing(char why[CUDAWD_WHY]);
 
 #endif
