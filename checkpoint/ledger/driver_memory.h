@@ -24,7 +24,7 @@ struct vmem_info;
 	X(ARRAY, "arrays and mipmaps")                                                \
 	X(VMM, "cuMemCreate")                                                         \
 	X(VMM_HOST, "cuMemCreate in host memory: no GPU memory")                      \
-	X(POOL_HOST, "cuMemPoolCreate in host memory: no GPU memory")                 \
+	X(POOL_HOST, "cuMemAllocAsync of a pool in host memory: no GPU memory")       \
 	X(GRAPH, "allocation nodes of graphs, by device")                             \
 	X(EXTERNAL, "cuImportExternalMemory")                                         \
 	X(MULTICAST, "cuMulticastCreate: no memory")                                  \

@@ -13,7 +13,7 @@ LEFT = ("managed", "vmm_host", "pool_host", "ipc_out", "ipc_in", "vmm_out", "vmm
 REFUSED = {
     "managed": "1 managed allocation (cuMemAllocManaged) cannot be carried",
     "vmm_host": "1 allocation of host memory (cuMemCreate) cannot be carried",
-    "pool_host": "1 pool of host memory (cuMemPoolCreate) cannot be carried",
+    "pool_host": "1 allocation of host memory (cuMemAllocFromPoolAsync) cannot be carried",
     "multicast": "2 multicast objects (cuMulticastCreate) cannot be carried",
     "dmabuf": "1 allocation exported (cuMemGetHandleForAddressRange) cannot be carried",
     "dmabuf_vmm": "1 allocation exported (cuMemGetHandleForAddressRange) cannot be carried",

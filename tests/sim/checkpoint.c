@@ -102,6 +102,17 @@ static CUresult refuse_managed(void)
 	return map->flags ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_UNKNOWN;
 }
 
+/* The checkpoint of a process with an allocation from a pool of host memory does not end [H200, driver 580.159]. */
+static void wait_for_host_pools(void)
+{
+	const struct sim_map *map = map_next(NULL);
+
+	while (map && !(map->kind == MAP_HOST && map->pool))
+		map = map_next(map);
+	while (map)
+		pause();
+}
+
 static CUresult run_checkpoint(void)
 {
 	size_t bytes = 0;
@@ -117,6 +128,7 @@ static CUresult run_checkpoint(void)
 		fprintf(stderr, "sim: process checkpoint with calls in the driver:%s\n", names);
 		abort();
 	}
+	wait_for_host_pools();
 	protect_all(false);
 	lose_errors();
 	for (CUdevice dev = 0; dev < sim.config.devices; dev++) {

@@ -68,7 +68,7 @@ size_t pools_kept(CUdevice dev)
 void pool_freed(struct sim_pool *pool, size_t size)
 {
 	pool->used -= size;
-	if (!pool->destroyed && pool->used + pool->kept + size <= pool->threshold &&
+	if (!pool->destroyed && !pool->host && pool->used + pool->kept + size <= pool->threshold &&
 	    account_charge(pool->dev, size))
 		pool->kept += size;
 	if (pool->destroyed && !pool->used)
@@ -90,7 +90,7 @@ static CUresult alloc_from(struct sim_pool *pool, struct sim_stream *stream, CUd
 	if (!size)
 		return CUDA_SUCCESS;
 	pool_keep(pool, pool->kept > size ? pool->kept - size : 0);
-	result = memory_new(stream->ctx, size, MAP_DEVICE, ptr);
+	result = memory_new(stream->ctx, size, pool->host ? MAP_HOST : MAP_DEVICE, ptr);
 	if (result != CUDA_SUCCESS)
 		return result;
 	map = map_find(*ptr);
@@ -141,7 +141,8 @@ static CUresult free_async(bool ptds, CUdeviceptr ptr, CUstream handle)
 		return graph_memory_free(stream->capture, ptr);
 	if (!ptr)
 		return CUDA_SUCCESS;
-	if (!map || map->start != ptr || (map->kind != MAP_DEVICE && map->kind != MAP_GRAPH))
+	if (!map || map->start != ptr ||
+	    (map->kind != MAP_DEVICE && map->kind != MAP_GRAPH && !map->pool))
 		return CUDA_ERROR_INVALID_VALUE;
 	if (map->kind == MAP_GRAPH)
 		return CUDA_SUCCESS;
@@ -157,18 +158,22 @@ SIM_TWINS(cuMemFreeAsync, _ptsz, free_async, (CUdeviceptr ptr, CUstream stream),
 SIM_EXPORT cuMemPoolCreate(CUmemoryPool *handle, const CUmemPoolProps *props)
 {
 	struct sim_pool *pool;
+	bool host;
 
 	SIM_ENTER(cuMemPoolCreate, NEED_HEALTHY);
 	if (!handle || !props || props->allocType != CU_MEM_ALLOCATION_TYPE_PINNED)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (props->location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
+	host = props->location.type == CU_MEM_LOCATION_TYPE_HOST ||
+	       props->location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA;
+	if ((!host && props->location.type != CU_MEM_LOCATION_TYPE_DEVICE) ||
 	    props->handleTypes & ~CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
 		return CUDA_ERROR_NOT_SUPPORTED;
-	if (props->location.id < 0 || props->location.id >= sim.config.devices)
+	if (!host && (props->location.id < 0 || props->location.id >= sim.config.devices))
 		return CUDA_ERROR_INVALID_DEVICE;
-	pool = pool_new(props->location.id);
+	pool = pool_new(host ? 0 : props->location.id);
 	if (!pool)
 		return CUDA_ERROR_OUT_OF_MEMORY;
+	pool->host = host;
 	pool->exportable = props->handleTypes;
 	*handle = (CUmemoryPool)pool;
 	return CUDA_SUCCESS;

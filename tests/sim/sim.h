@@ -309,6 +309,7 @@ struct sim_pool {
 	bool destroyed;
 	bool exportable;
 	bool imported;      /* of another process, which alone allocates from it */
+	bool host;          /* of host memory */
 	uint64_t threshold; /* CU_MEMPOOL_ATTR_RELEASE_THRESHOLD */
 	int reuse[3];       /* the reuse policies, in the order of their numbers */
 	unsigned char access[SIM_MAX_DEVICES]; /* CUmemAccess_flags of other devices */

@@ -9,9 +9,9 @@
 
 #include <stdint.h>
 
-static const enum driver_memory_kind of_pointers[] = {DRIVER_MEMORY_DEVICE, DRIVER_MEMORY_MANAGED,
-						      DRIVER_MEMORY_POOL, DRIVER_MEMORY_IPC_EXPORT,
-						      DRIVER_MEMORY_DMABUF_LEFT};
+static const enum driver_memory_kind of_pointers[] = {
+	DRIVER_MEMORY_DEVICE,    DRIVER_MEMORY_MANAGED,    DRIVER_MEMORY_POOL,
+	DRIVER_MEMORY_POOL_HOST, DRIVER_MEMORY_IPC_EXPORT, DRIVER_MEMORY_DMABUF_LEFT};
 
 void pointer_ending(CUdeviceptr ptr)
 {

@@ -18,6 +18,15 @@
 
 #include <stdint.h>
 
+/* No GPU memory, if the pool is one of host memory. */
+static enum driver_memory_kind kind_of(CUdeviceptr ptr)
+{
+	CUmemorytype type = CU_MEMORYTYPE_DEVICE;
+
+	real.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, ptr);
+	return type == CU_MEMORYTYPE_HOST ? DRIVER_MEMORY_POOL_HOST : DRIVER_MEMORY_POOL;
+}
+
 /*
  * Of the driver's memory. An allocation on a stream that is being captured becomes a node of a graph,
  * which has no memory before it is launched.
@@ -31,7 +40,7 @@ static CUresult add_ordered(CUresult result, const CUdeviceptr *ptr, size_t size
 	if (status != CU_STREAM_CAPTURE_STATUS_NONE)
 		graphs_have_memory();
 	else if (!result)
-		driver_memory_add(DRIVER_MEMORY_POOL, *ptr, size);
+		driver_memory_add(kind_of(*ptr), *ptr, size);
 	return result;
 }
 
@@ -105,8 +114,6 @@ CUresult hook_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProp
 
 	if (!result)
 		pool_created(*pool, poolProps);
-	if (!result && poolProps->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
-		driver_memory_add(DRIVER_MEMORY_POOL_HOST, (uintptr_t)*pool, 0);
 	return result;
 }
 
@@ -117,11 +124,9 @@ CUresult hook_cuMemPoolDestroy(CUmemoryPool pool)
 
 	driver_memory_ending(DRIVER_MEMORY_POOL_EXPORT, (uintptr_t)pool);
 	driver_memory_ending(DRIVER_MEMORY_POOL_IMPORT, (uintptr_t)pool);
-	driver_memory_ending(DRIVER_MEMORY_POOL_HOST, (uintptr_t)pool);
 	result = real.cuMemPoolDestroy(pool);
 	driver_memory_ended(DRIVER_MEMORY_POOL_EXPORT, (uintptr_t)pool, !result);
 	driver_memory_ended(DRIVER_MEMORY_POOL_IMPORT, (uintptr_t)pool, !result);
-	driver_memory_ended(DRIVER_MEMORY_POOL_HOST, (uintptr_t)pool, !result);
 	if (!result)
 		pools_destroyed(id);
 	return result;
