@@ -297,11 +297,25 @@ static int move_piece(struct worker *w, const struct transfer_piece *p)
 static void drop_streams(struct worker *w)
 {
 	for (int i = 0; i < 2; i++) {
-		if (w->streams[i])
+		if (w->streams[i] && w->streams[i] != CU_STREAM_LEGACY)
 			w->drv->cuStreamDestroy_v2(w->streams[i]);
 		w->streams[i] = NULL;
 	}
 	w->ctx = NULL;
+}
+
+/*
+ * A stream takes memory of the GPU, which a full one does not have [H200]. The context's own has what it needs,
+ * and nothing else runs there: the gate is closed, and no capture is open, which its use would break.
+ */
+static CUresult make_stream(const struct worker *w, CUstream *stream)
+{
+	CUresult error = w->drv->cuStreamCreate(stream, CU_STREAM_NON_BLOCKING);
+
+	if (error != CUDA_ERROR_OUT_OF_MEMORY)
+		return error;
+	*stream = CU_STREAM_LEGACY;
+	return CUDA_SUCCESS;
 }
 
 static int enter_context(struct worker *w, CUcontext ctx)
@@ -315,7 +329,7 @@ static int enter_context(struct worker *w, CUcontext ctx)
 	if (!error)
 		w->ctx = ctx;
 	for (int i = 0; i < 2 && !error; i++)
-		error = w->drv->cuStreamCreate(&w->streams[i], CU_STREAM_NON_BLOCKING);
+		error = make_stream(w, &w->streams[i]);
 	return driver_error(w, error);
 }
 

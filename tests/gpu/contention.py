@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A resume that finds the GPU taken waits, loses nothing, and goes on when there is room."""
+"""A resume that finds the GPU taken waits, loses nothing, and goes on when there is room. A pause does not need room."""
 import signal
 
-from gpulib import Job, check, cudaw, equal, hog, idle_gpu_used, main
+from gpulib import Job, check, cudaw, cudaw_ok, equal, hog, idle_gpu_used, main
 
 MIB = 4096
+ENV = {}
 
 
 def resume_waits_for_memory():
@@ -29,4 +30,19 @@ def resume_waits_for_memory():
     check("every word right" in job.finish(), "the job did not verify its memory")
 
 
-main(resume_waits_for_memory)
+def pauses_on_a_full_gpu():
+    """The driver has no memory left for so much as a stream. What it takes for the pause itself must not
+    be missing later."""
+    idle_gpu_used()
+    job = Job("counter", "--mib", MIB, "--steps", 1000000, "--step-ms", 5, env=ENV)
+    job.wait_steps(3)
+    other, _ = hog()
+    for release in ("memory", "all"):
+        cudaw_ok("pause", "--release", release, job.pid)
+        cudaw_ok("resume", "--timeout", 20, job.pid)
+        job.wait_steps(job.steps() + 3)
+    check("every word right" in job.finish(), "the job did not verify its memory")
+    other.discard()
+
+
+main(resume_waits_for_memory, pauses_on_a_full_gpu)

@@ -33,6 +33,7 @@ static struct {
 static int count;
 static CUcontext context;
 static CUdevice device;
+static CUstream stream; /* made early: a full GPU has no memory for one */
 static sigjmp_buf away;
 static CUdeviceptr nested;
 static uint32_t *flag; /* of the kernel that does not end */
@@ -73,11 +74,9 @@ static CUresult array(size_t bytes)
 static CUresult capture(CUdeviceptr *ptr, size_t bytes)
 {
 	CUgraphExec exec;
-	CUstream stream;
 	CUgraph graph;
 	CUresult result;
 
-	CALL(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	CALL(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
 	result = cuMemAlloc(ptr, bytes);
 	if (!result)
@@ -88,7 +87,6 @@ static CUresult capture(CUdeviceptr *ptr, size_t bytes)
 	CALL(cuStreamSynchronize(stream));
 	CALL(cuGraphExecDestroy(exec));
 	CALL(cuGraphDestroy(graph));
-	CALL(cuStreamDestroy(stream));
 	return result;
 }
 
@@ -244,6 +242,7 @@ int main(int argc, char **argv)
 	kernels_init(&kernels);
 	device = kernels.dev;
 	CALL(cuCtxGetCurrent(&context));
+	CALL(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	printf("orders: ready\n");
 	while (fflush(stdout), fgets(line, sizeof(line), stdin)) {
 		number = 0;

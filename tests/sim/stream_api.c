@@ -2,13 +2,19 @@
 /* The entry points of streams. */
 #include "tests/sim/sim.h"
 
+#define STREAM_ROOM ((size_t)2 << 20) /* that must be free on the GPU, though it stays so */
+
 static CUresult stream_create(CUstream *stream, unsigned int flags, int priority)
 {
+	struct sim_ctx *ctx = ctx_current();
 	struct sim_stream *s;
 
 	if (!stream || flags & ~(unsigned int)CU_STREAM_NON_BLOCKING)
 		return CUDA_ERROR_INVALID_VALUE;
-	s = stream_new(ctx_current(), flags, priority);
+	if (!account_charge(ctx->dev, STREAM_ROOM))
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	account_release(ctx->dev, STREAM_ROOM);
+	s = stream_new(ctx, flags, priority);
 	if (!s)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	*stream = (CUstream)s;
