@@ -334,6 +334,19 @@ static CUresult restore_once(struct engine_op *op, const size_t *needed, const c
 	return error;
 }
 
+/*
+ * A GPU lacks @bytes, which the page tables of the pool may have: a job that was paused on a full GPU must fit
+ * into what it left. Later copies are slower then.
+ */
+static void give_tables_back(const struct engine_op *op, size_t bytes)
+{
+	size_t pinned = hostpool_pinned();
+
+	if (!engine.released && engine.saved.contexts.count && pinned &&
+	    bytes <= HOSTPOOL_TABLES(pinned))
+		hostpool_unpin(op->drv, engine.saved.contexts.items[0].ctx, 0);
+}
+
 /* Get context and memory back, if they fit. CUDA_ERROR_OUT_OF_MEMORY: they do not fit yet. */
 static CUresult regain_once(struct engine_op *op, const size_t *needed, bool map, const char **call)
 {
@@ -353,7 +366,11 @@ static CUresult regain_once(struct engine_op *op, const size_t *needed, bool map
 	*call = "map";
 	if (engine_memory_is_free(op->drv, needed)) {
 		engine_takes(op);
-		return engine_map(op->drv);
+		error = engine_map(op->drv);
+		/* The driver counts some MiB as free that it does not give. */
+		if (error == CUDA_ERROR_OUT_OF_MEMORY)
+			give_tables_back(op, 0);
+		return error;
 	}
 	if (engine.saved.in == engine.saved.copied || engine.unsettled)
 		return CUDA_ERROR_OUT_OF_MEMORY;
@@ -392,6 +409,8 @@ int engine_regain(struct engine_op *op, double deadline_ms, bool map)
 			break;
 		if (error != CUDA_ERROR_OUT_OF_MEMORY)
 			return engine_fail_driver(&op->result, op->drv, call, error);
+		if (engine.lack.dev >= 0)
+			give_tables_back(op, engine.lack.needed - engine.lack.free);
 		ret = engine_wait_for_memory(op, deadline_ms, &sleep_ms);
 		if (ret == -ETIME)
 			engine_fail_lack(op);

@@ -63,6 +63,15 @@ size_t hostpool_held(size_t first)
 	return bytes;
 }
 
+size_t hostpool_pinned(void)
+{
+	size_t bytes = 0;
+
+	for (size_t i = 0; i < pool.count; i++)
+		bytes += pool.blocks[i].pinned ? HOSTPOOL_BLOCK : 0;
+	return bytes;
+}
+
 size_t hostpool_resident(void)
 {
 	unsigned char pages[HOSTPOOL_BLOCK / PAGE];

@@ -13,5 +13,5 @@ main(*shared("same.py", "counter", "--steps", 60, "--step-ms", 10),
              tsan_leaves_out=("a_job_that_forks",)),
      *shared("drain.py"),
      *shared("released.py", MIB=MIB),
-     *shared("contention.py", MIB=MIB),
+     *shared("contention.py", MIB=MIB, ENV={"CUDAW_SIM_PAGE_TABLES": "1"}),
      *shared("command.py", sanitizers_leave_out=("the_status_of_the_program",)))

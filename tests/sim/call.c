@@ -83,6 +83,7 @@ static void configure(void)
 	c->copy_bytes_per_ns = gbps ? strtod(gbps, NULL) : 0;
 	c->no_vmm = env_flag("CUDAW_SIM_NO_VMM");
 	c->no_peers = env_flag("CUDAW_SIM_NO_PEERS");
+	c->page_tables = env_flag("CUDAW_SIM_PAGE_TABLES");
 	c->fresh = env_flag("CUDAW_SIM_FRESH");
 	c->strict = env_flag("CUDAW_SIM_STRICT");
 	c->shared = env_copy("CUDAW_SIM_SHARED");

@@ -59,7 +59,7 @@ static void lose_errors(void)
 /* Bytes that the process uses on @dev while it is not checkpointed. */
 static size_t used_on(CUdevice dev)
 {
-	size_t bytes = ctx_bytes(dev) + pools_kept(dev);
+	size_t bytes = ctx_bytes(dev) + pools_kept(dev) + registered_tables(dev);
 
 	for (struct sim_object *o = sim.objects[KIND_ALLOC]; o; o = o->next) {
 		struct sim_alloc *alloc = (struct sim_alloc *)o;

@@ -383,7 +383,9 @@ void memory_free(struct sim_map *map)
 	struct sim_pool *pool = map->pool;
 	size_t size = map->size;
 
-	if (map->kind != MAP_REGISTERED)
+	if (map->kind == MAP_REGISTERED)
+		registered_less(map->dev, size);
+	else
 		unmap_memory(map);
 	map_remove(map);
 	if (alloc) {

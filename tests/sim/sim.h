@@ -39,6 +39,7 @@ struct sim_config {
 	double copy_bytes_per_ns; /* 0: unlimited */
 	bool no_vmm;
 	bool no_peers;
+	bool page_tables; /* of registered memory count */
 	bool fresh;
 	bool strict;
 	char *shared;
@@ -499,6 +500,9 @@ bool map_overlaps(CUdeviceptr start, size_t size);
 void map_protect(struct sim_map *map, bool accessible);
 /* alloc.c: see that no registered host memory was unmapped. */
 void registered_check(void);
+/* alloc.c: the bytes on the GPU of the page tables of registered host memory; less is registered. */
+size_t registered_tables(CUdevice dev);
+void registered_less(CUdevice dev, size_t size);
 CUresult memory_new(struct sim_ctx *ctx, size_t size, enum sim_map_kind kind, CUdeviceptr *ptr);
 /* The same for cuMemAlloc: up to SIM_SMALL from blocks of the context, above that whole blocks. */
 CUresult memory_new_small(struct sim_ctx *ctx, size_t size, CUdeviceptr *ptr);
