@@ -110,6 +110,12 @@ def not_by_tsan(case):
     return skipped(case, "TSan does not follow a clone() or fork()") if TSAN else case
 
 
+def call_in_handlers():
+    """Programs do so. TSan runs handlers late, and reports those that allocate, as the simulated driver does."""
+    if TSAN:
+        raise Skip("TSan does not let signal handlers call the driver")
+
+
 def shared(script, *argv, leave_out=(), sanitizers_leave_out=(), tsan_leaves_out=(), **constants):
     """The cases of a script of tests/gpu, with some of its constants made smaller."""
     cases = []

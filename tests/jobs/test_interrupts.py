@@ -3,7 +3,8 @@
 """Signals that a paused program handles, and its exit: its calls wait, and nothing saved is lost."""
 import signal
 
-import simlib   # noqa: F401  pylint: disable=unused-import
+import simlib
+from simlib import call_in_handlers
 from gpulib import Job, check, equal, hog, main
 
 LIMIT_S = 10    # for which a resume for a program's end, and a call of its exit, waits
@@ -12,6 +13,7 @@ READ, FAILED = "read: right", "read: error 4"
 
 
 def started(*args, **env):
+    call_in_handlers()
     job = Job("interrupts", *args, "--steps", 100000000, "--step-ms", 2, env=env)
     job.wait_steps(3)
     return job

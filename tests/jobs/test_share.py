@@ -5,7 +5,7 @@ import os
 import signal
 import time
 
-from simlib import SCRATCH, process_used, unsanitized
+from simlib import SCRATCH, call_in_handlers, process_used, unsanitized
 from gpulib import Job, check, cudaw_ok, equal, main
 from harness import until
 from turnslib import ENV, FOREVER, counting, events, finish, members, start_daemon, take_turns
@@ -105,6 +105,7 @@ def one_is_killed():
 
 def out_for_good(program, *args):
     """A job out of its turn: the other one is of a higher class."""
+    call_in_handlers()
     first = Job(program, *args, "--mib", SIZE_MIB, "--steps", FOREVER, env=ENV)
     first.wait_steps(3)
     until(lambda: first.pid in members(), 5, "it has joined")
