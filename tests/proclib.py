@@ -11,11 +11,26 @@ import subprocess
 def descendants(pid):
     """The processes that it has started, and those that they have."""
     found = []
+    for thread in threads_of(pid):
+        with contextlib.suppress(OSError), open(f"/proc/{thread}/children", encoding="ascii") as file:
+            for child in map(int, file.read().split()):
+                found += [child, *descendants(child)]
+    return found
+
+
+def threads_of(pid):
+    """What /proc has of its threads; each may end before it is looked at. None of a process that has ended."""
     with contextlib.suppress(OSError):
-        for task in os.listdir(f"/proc/{pid}/task"):
-            with open(f"/proc/{pid}/task/{task}/children", encoding="ascii") as file:
-                for child in map(int, file.read().split()):
-                    found += [child, *descendants(child)]
+        return [f"{pid}/task/{thread}" for thread in os.listdir(f"/proc/{pid}/task")]
+    return []
+
+
+def descriptors(pid):
+    """What is open in the process, by number. One that is closed meanwhile is left out."""
+    found = {}
+    for name in os.listdir(f"/proc/{pid}/fd"):
+        with contextlib.suppress(FileNotFoundError):
+            found[int(name)] = os.readlink(f"/proc/{pid}/fd/{name}")
     return found
 
 

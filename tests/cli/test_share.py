@@ -14,6 +14,7 @@ import time
 from clilib import BUILD, CUDAW, Directory, contains, cudaw, ends_with_us, equal, main, scratch
 from harness import PATIENCE, TESTS, check, until
 from json_docs import check_documented
+from proclib import descriptors
 from memberlib import CAPACITY, CUDAWD, MIB, TOTAL, UUID, Daemon, Member, a_job, connect, say_memory
 
 LINGER_S = 1
@@ -716,8 +717,7 @@ def test_run_starts_it():
     pid = rows()["pid"]
     equal(os.readlink(f"/proc/{pid}/exe"), os.path.realpath(CUDAWD))
     equal(os.getsid(pid) != os.getsid(0), True)
-    descriptors = {os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")}
-    check(os.readlink(f"/proc/self/fd/{read}") not in descriptors, "it has a pipe of its parent")
+    check(os.readlink(f"/proc/self/fd/{read}") not in descriptors(pid).values(), "it has a pipe of its parent")
     for job in jobs:
         job.kill()
         job.wait()

@@ -6,6 +6,7 @@ also run on a simulated GPU. Every test has a runtime directory of its own, so i
 and ends the jobs that a case leaves behind.
 """
 import atexit
+import contextlib
 import fcntl
 import glob
 import importlib.util
@@ -152,14 +153,11 @@ def is_pending(pid, sig):
     return bool(int(proc_status(pid)["ShdPnd"], 16) >> (sig - 1) & 1)
 
 
-def threads_of(pid):
-    """For proc_status()."""
-    return [f"{pid}/task/{thread}" for thread in os.listdir(f"/proc/{pid}/task")]
-
-
 def is_blocked(thread, sig):
-    """The signal does not reach the thread now, as while its own handler runs there."""
-    return bool(int(proc_status(thread)["SigBlk"], 16) >> (sig - 1) & 1)
+    """The signal does not reach the thread now, as while its own handler runs there; no if it has ended."""
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        return bool(int(proc_status(thread)["SigBlk"], 16) >> (sig - 1) & 1)
+    return False
 
 
 def jobs():

@@ -4,6 +4,7 @@
 import os
 
 from gpulib import BUILD, Job, check, cudaw_ok, equal, jobs, main, until
+from proclib import descriptors
 
 COUNTER = os.path.join(BUILD, "tests", "programs", "counter")
 
@@ -41,7 +42,7 @@ def a_process_without_cuda_is_left_alone():
     job.wait_line("started")
     check(job.pid not in jobs(), "cudaw ps shows a shell")
     equal(os.listdir(f"/proc/{job.pid}/task"), [str(job.pid)], "the threads of the shell")
-    files = [os.readlink(f"/proc/{job.pid}/fd/{n}") for n in os.listdir(f"/proc/{job.pid}/fd")]
+    files = descriptors(job.pid).values()
     check(not any("nvidia" in file or "socket" in file for file in files),
           f"the shell has open {files}")
     job.tell()

@@ -4,7 +4,8 @@
 import signal
 import time
 
-from gpulib import Job, check, cudaw_ok, equal, is_blocked, is_pending, main, seeded, threads_of
+from gpulib import Job, check, cudaw_ok, equal, is_blocked, is_pending, main, seeded
+from proclib import threads_of
 
 ENDLESS = ("--steps", 1000000, "--step-ms", 5)
 

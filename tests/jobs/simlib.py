@@ -20,7 +20,8 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 from harness import BUILD, TESTS, Failure, Skip, after_case, check, equal  # noqa: E402
 import gpulib  # noqa: E402
-from gpulib import SCRATCH, cudaw, proc_status, threads_of  # noqa: E402
+from gpulib import SCRATCH, cudaw, proc_status  # noqa: E402
+from proclib import descriptors, threads_of  # noqa: E402
 
 GPU_TESTS = os.path.join(TESTS, "gpu")
 REPOSITORY = os.path.dirname(TESTS)
@@ -182,24 +183,25 @@ def cpu_seconds(pid):
 def kept_descriptors(pid):
     """What its descriptors are of, by number; of those that stay: a job looks into a file of /proc for a
     moment, by itself too."""
-    found = {}
-    for name in os.listdir(f"/proc/{pid}/fd"):
-        with contextlib.suppress(FileNotFoundError):
-            found[int(name)] = os.readlink(f"/proc/{pid}/fd/{name}")
-    return {number: link for number, link in found.items() if not link.startswith("/proc/")}
+    return {number: link for number, link in descriptors(pid).items() if not link.startswith("/proc/")}
+
+
+def threads_are(pid, letter):
+    """This is the state of all of its threads. Not if one has ended meanwhile: another may have begun."""
+    threads = threads_of(pid)
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        return bool(threads) and all(proc_status(thread)["State"].startswith(letter) for thread in threads)
+    return False
 
 
 def is_stopped(pid):
     """All of its threads are: each stops when it is run next."""
-    try:
-        return all(proc_status(thread)["State"].startswith("T") for thread in threads_of(pid))
-    except (FileNotFoundError, ProcessLookupError):
-        return False        # a thread has ended meanwhile
+    return threads_are(pid, "T")
 
 
 def is_quiet(pid):
     """None of its threads has anything to do, as when all that it did has ended, or waits."""
-    return all(proc_status(thread)["State"].startswith("S") for thread in threads_of(pid))
+    return threads_are(pid, "S")
 
 
 HOLD = {way: os.path.join(SCRATCH, f"hold-{way}") for way in ("out", "in", "call")}

@@ -12,6 +12,7 @@ import tempfile
 from simlib import HELD, SCRATCH, hold, let_go
 from gpulib import (BUILD, CUDAW, PATIENCE, RUNTIME_DIR, Group, Job, base_environment, check, cudaw,
                     cudaw_ok, equal, main, until)
+from proclib import descriptors
 from snapshotjobs import contents, directory
 
 CLAIMS = os.path.join(RUNTIME_DIR, "host-memory.lock")
@@ -37,14 +38,8 @@ def child_of(job):
 
 def opened(pid):
     """What it has open, and mapped."""
-    files = set()
-    for number in os.listdir(f"/proc/{pid}/fd"):
-        try:
-            files.add(os.readlink(f"/proc/{pid}/fd/{number}"))
-        except FileNotFoundError:
-            pass
     with open(f"/proc/{pid}/maps", encoding="utf-8") as maps:
-        return files | {line.split(None, 5)[5].strip() for line in maps if "/" in line}
+        return set(descriptors(pid).values()) | {line.split(None, 5)[5].strip() for line in maps if "/" in line}
 
 
 def of(pid, place):

@@ -16,7 +16,7 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import harness  # noqa: E402
 from harness import BUILD, CUDAW, answered, check, contains, equal, need_other_users, until  # noqa: E402
 from clilib import Result, alone, needs_to_be_alone, scratch  # noqa: E402
-from proclib import is_zombie  # noqa: E402
+from proclib import descendants, is_zombie  # noqa: E402
 
 COUNTER = f"{BUILD}/tests/programs/counter"
 ENDLESS = f"{COUNTER} --mib 16 --steps 1000000 --step-ms 20"
@@ -56,21 +56,12 @@ def running(script, *unshare, env=None, as_user=None):
     try:
         yield process.pid
     finally:
-        pids = [process.pid, *below(process.pid)]
+        pids = [process.pid, *descendants(process.pid)]
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, 9)
         process.wait()
         until(lambda: all(map(is_zombie, pids)), 20, "its processes have ended")
-
-
-def below(pid):
-    """The descendants of a process."""
-    found = []
-    with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
-        for child in file.read().split():
-            found += [int(child), *below(int(child))]
-    return found
 
 
 def job(name, options=ENDLESS):
@@ -108,7 +99,7 @@ def test_a_pid_namespace():
     script = f"{PRIVATE_TMP} echo 4999 > /proc/sys/kernel/ns_last_pid; {job('apart')} & wait"
     with running(script, "--mount", "--pid", "--fork", "--mount-proc") as launcher:
         row = listed("apart")
-        check(row["pid"] in below(launcher), f"{row['pid']} is not the PID here")
+        check(row["pid"] in descendants(launcher), f"{row['pid']} is not the PID here")
         equal(row["own_pid"], 5000)
         for word in ("apart", row["pid"], launcher, 5000):
             pauses(word, row)
@@ -171,7 +162,7 @@ def test_the_pid_of_a_wrapper_or_a_child():
     child = f"{COUNTER} --mib 16 --steps 1000000 --step-ms 20 & sleep 1000 & wait"
     with running(f"cd /; {CUDAW} run --name wrapped -- sh -c '{child}'; true") as wrapper:
         row = listed("wrapped")
-        processes = until(lambda: len(pids := below(wrapper)) == 3 and pids, 20, "its shell has two children")
+        processes = until(lambda: len(pids := descendants(wrapper)) == 3 and pids, 20, "its shell has two children")
         for pid in [wrapper, *processes]:
             pauses(pid, row)
         result = cudaw("pause", "1")
@@ -209,9 +200,9 @@ def test_a_job_that_has_made_no_cuda_call():
         row = listed("early", "starting")
         equal((row["pid"], row["error"], row["gpu"], row["carried"]), (pid, None, [], 0))
         contains(row["command"], "sh -c sleep 1000 & read")
-        until(lambda: len(below(pid)) == 1, 10, "its child runs")
+        until(lambda: len(descendants(pid)) == 1, 10, "its child runs")
         equal(len(rows()), 1, "the number of rows")
-        for word in ("early", row["id"], pid, below(pid)[0]):
+        for word in ("early", row["id"], pid, descendants(pid)[0]):
             for verb in ("pause", "resume", "trim"):
                 result = cudaw(verb, str(word))
                 equal((verb, word, result.code, result.out), (verb, word, 3, ""))
@@ -230,7 +221,7 @@ def test_a_job_whose_cuda_calls_fail():
     env = {"CUDAW_SIM_FAULT": "cuInit:1:100", "SCRIPT": script}
     with running("exec " + job("without", 'sh -c "$SCRIPT"'), env=env) as pid:
         until(lambda: rows().get("without", {}).get("past_cudaw"), 20, "it has called CUDA")
-        row, child = rows()["without"], below(pid)[0]
+        row, child = rows()["without"], descendants(pid)[0]
         equal((row["pid"], row["state"], row["error"]), (child, "starting", None))
         why = "has called CUDA, and no cuInit() of it has succeeded"
         contains(cudaw("ps").out, f"{child}: {why}")

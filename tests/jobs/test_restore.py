@@ -11,15 +11,14 @@ import subprocess
 from simlib import HELD, hold, let_go, shared
 from restorelib import Counting, directory, need_criu, nobody_writes_there, refused, stopped
 from detached import Detached
+from proclib import descriptors
 from json_docs import check_documented
 from gpulib import CUDAW, base_environment, check, cudaw_ok, equal, main, until
 
 
 def opened(pid):
     """By number: a path, or of a pipe or socket the kind."""
-    directory_of = f"/proc/{pid}/fd"
-    return {int(n): re.sub(r":\[\d+\]$", "", os.readlink(os.path.join(directory_of, n)))
-            for n in os.listdir(directory_of)}
+    return {number: re.sub(r":\[\d+\]$", "", link) for number, link in descriptors(pid).items()}
 
 
 def told(command, *args):
