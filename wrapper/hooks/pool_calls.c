@@ -16,9 +16,10 @@
 #include "wrapper/hooks/pool_orders.h"
 #include "wrapper/hooks/pools.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
-/* No GPU memory, if the pool is one of host memory. */
+/* Only the pool that a program names may be one of host memory, and then it has no GPU memory. */
 static enum driver_memory_kind kind_of(CUdeviceptr ptr)
 {
 	CUmemorytype type = CU_MEMORYTYPE_DEVICE;
@@ -28,10 +29,11 @@ static enum driver_memory_kind kind_of(CUdeviceptr ptr)
 }
 
 /*
- * Of the driver's memory. An allocation on a stream that is being captured becomes a node of a graph,
- * which has no memory before it is launched.
+ * Of the driver's memory, @named: of a pool that the program names. An allocation on a stream that is being
+ * captured becomes a node of a graph, which has no memory before it is launched.
  */
-static CUresult add_ordered(CUresult result, const CUdeviceptr *ptr, size_t size, CUstream stream)
+static CUresult add_ordered(CUresult result, const CUdeviceptr *ptr, size_t size, CUstream stream,
+			    bool named)
 {
 	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
 
@@ -40,7 +42,7 @@ static CUresult add_ordered(CUresult result, const CUdeviceptr *ptr, size_t size
 	if (status != CU_STREAM_CAPTURE_STATUS_NONE)
 		graphs_have_memory();
 	else if (!result)
-		driver_memory_add(kind_of(*ptr), *ptr, size);
+		driver_memory_add(named ? kind_of(*ptr) : DRIVER_MEMORY_POOL, *ptr, size);
 	return result;
 }
 
@@ -50,7 +52,7 @@ CUresult hook_cuMemAllocAsync(CUdeviceptr *dptr, size_t bytesize, CUstream hStre
 
 	return result == CUDA_ERROR_NOT_SUPPORTED
 		       ? add_ordered(real.cuMemAllocAsync(dptr, bytesize, hStream), dptr, bytesize,
-				     hStream)
+				     hStream, false)
 		       : result;
 }
 
@@ -60,7 +62,7 @@ CUresult hook_cuMemAllocAsync_ptsz(CUdeviceptr *dptr, size_t bytesize, CUstream 
 
 	return result == CUDA_ERROR_NOT_SUPPORTED
 		       ? add_ordered(real.cuMemAllocAsync_ptsz(dptr, bytesize, hStream), dptr,
-				     bytesize, per_thread(hStream))
+				     bytesize, per_thread(hStream), false)
 		       : result;
 }
 
@@ -71,7 +73,7 @@ CUresult hook_cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytesize, CUmemo
 
 	return result == CUDA_ERROR_NOT_SUPPORTED
 		       ? add_ordered(real.cuMemAllocFromPoolAsync(dptr, bytesize, pool, hStream),
-				     dptr, bytesize, hStream)
+				     dptr, bytesize, hStream, true)
 		       : result;
 }
 
@@ -83,7 +85,7 @@ CUresult hook_cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *dptr, size_t bytesize, C
 	return result == CUDA_ERROR_NOT_SUPPORTED
 		       ? add_ordered(
 				 real.cuMemAllocFromPoolAsync_ptsz(dptr, bytesize, pool, hStream),
-				 dptr, bytesize, per_thread(hStream))
+				 dptr, bytesize, per_thread(hStream), true)
 		       : result;
 }
 
