@@ -95,9 +95,11 @@ void share_ends(void)
 
 static void say_once(const char *what, const char *why)
 {
-	if (!*share.why)
-		pr_warn("%s (%s): %s: the job takes no turns", what, share.which, why);
+	bool said = *share.why;
+
 	snprintf(share.why, sizeof(share.why), "%s (%s): %s", what, share.which, why);
+	if (!said)
+		pr_warn("%s: the job takes no turns", share.why);
 }
 
 /* Not again, as the daemon would refuse it again, or the job could not do its part. */

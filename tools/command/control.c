@@ -216,10 +216,11 @@ static struct outcome judge(const struct control *control, struct job *job)
 {
 	struct outcome outcome = {.word = "done"};
 
-	if (under_way(control, job) || waits_for_turn(job)) {
+	if (under_way(control, job)) {
 		outcome.word = "begun";
-		if (waits_for_turn(job))
-			outcome_explain(job, outcome.why, sizeof(outcome.why));
+	} else if (waits_for_turn(job)) {
+		outcome.word = "begun";
+		outcome_explain(job, outcome.why, sizeof(outcome.why));
 	} else if (coordinate_gave_up(job)) {
 		outcome.word = "spared";
 		outcome.code = EXIT_FAILED;
