@@ -4,9 +4,10 @@
  * none. A thread of the program that is cancelled in the midst of a call of ours would leave locks, files and
  * memory behind, and the next call would wait for a lock for ever.
  *
- * The libraries, and the simulated driver, are linked with --wrap for each name below: their calls of read() come to __wrap_read(),
- * which makes the call with cancellation disabled. A request to cancel stays pending until the thread's next
- * own cancellation point. What the real driver does is left to it. The launch path has no such call.
+ * The libraries, and the simulated driver, are linked with --wrap for each name below: their calls of read()
+ * come to __wrap_read(), which makes the call with cancellation disabled. A request to cancel stays pending
+ * until the thread's next own cancellation point. What the real driver does is left to it. The launch path has
+ * no such call.
  *
  * Functions that open something are here for another reason as well: no descriptor of ours is 0 to 2. A program
  * that has closed these numbers gets them again from the next call that opens something, and may still print to

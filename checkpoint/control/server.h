@@ -79,8 +79,8 @@ void server_take_restored(void);
 bool server_is_lost(void);
 
 /*
- * If the program has closed our socket, or somebody has removed its name, listen again. Give up the clients whose connections it has
- * closed. True if the program has closed a descriptor of ours.
+ * If the program has closed our socket, or somebody has removed its name, listen again. Give up the clients
+ * whose connections it has closed. True if the program has closed a descriptor of ours.
  */
 bool server_reopen(void);
 

@@ -42,9 +42,9 @@
  * somebody asks for the same without a hold, which lets the operation go on. Somebody may also hold
  * it too: each of them may let it go on, but only the last one can undo it. So a client that is stuck
  * cannot keep others from a pause or a resume. A resume with a pact is not held by clients: the
- * processes of the job agree by themselves, and another such resume takes its place. A signal that wants a held pause does not end the
- * hold; if the pause is undone, it begins again as the signal's. A held pause that calls off a resume
- * finds the job at rest: it is held all the same, without an operation, as others may give up.
+ * processes of the job agree by themselves, and another such resume takes its place. A signal that wants a held
+ * pause does not end the hold; if the pause is undone, it begins again as the signal's. A held pause that calls
+ * off a resume finds the job at rest: it is held all the same, without an operation, as others may give up.
  */
 #include "common/protocol.h"
 #include "checkpoint/release/release.h"

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What single calls cost: the launch of an empty kernel, cudaMalloc with cudaFree of several sizes,
- * and cudaMallocAsync with cudaFreeAsync in a stream of their own and in the default one. Runs one round for each line that it reads and prints the median of each, so that a
- * native and a wrapped one can be timed in turns.
+ * and cudaMallocAsync with cudaFreeAsync in a stream of their own and in the default one. Runs one round for
+ * each line that it reads and prints the median of each, so that a native and a wrapped one can be timed in
+ * turns.
  */
 #include "tests/programs/step.h"
 

@@ -6,8 +6,8 @@
  * "holders" lies beside it, with a line "PID BYTES" for each process on a GPU, no memory is free, or
  * if it is empty, 1 TiB: a program without these variables in its environment finds it, too. With
  * TEST_NVML_FILE, a file "TOTAL FREE" of bytes, all GPUs have so much; if it is a file of
- * CUDAW_SIM_SHARED, they are the simulated ones. With TEST_NVML_MS it takes so many milliseconds to look. With TEST_NVML_ONLY, a UUID, it
- * knows no other.
+ * CUDAW_SIM_SHARED, they are the simulated ones. With TEST_NVML_MS it takes so many milliseconds to look. With
+ * TEST_NVML_ONLY, a UUID, it knows no other.
  */
 #include "tests/sim/account.h"
 

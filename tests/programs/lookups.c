@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How each NAME is found in the driver, which the program opens as LIBRARY: by dlsym() and dlvsym() before the first
- * call,
- * by cuGetProcAddress, and by dlsym() after it.
+ * How each NAME is found in the driver, which the program opens as LIBRARY: by dlsym() and dlvsym()
+ * before the first call, by cuGetProcAddress, and by dlsym() after it.
  *
  *	lookups LIBRARY NAME...
  */

@@ -11,11 +11,11 @@
  *	5	as 1, and an all-reduce of all ranks at the end of each step
  *	6	as 3, with a graph whose nodes are added one by one
  *
- * Between them are --calls kernels in the mean that wait for nobody, and sleeps. A rank looks at its results after up to
- * --ahead steps. --ballast N: N MiB more in each rank, which no kernel changes. With --leave N the communicators end before step N, and the rest of the steps waits for
- * nobody. SIGINT to the first process, which uses no CUDA, ends the job at a step that is the
- * same for all. Rank 0 prints the steps. At the end every rank compares its memory with what it
- * should have.
+ * Between them are --calls kernels in the mean that wait for nobody, and sleeps. A rank looks at its results
+ * after up to --ahead steps. --ballast N: N MiB more in each rank, which no kernel changes. With --leave N the
+ * communicators end before step N, and the rest of the steps waits for nobody. SIGINT to the first process,
+ * which uses no CUDA, ends the job at a step that is the same for all. Rank 0 prints the steps. At the end
+ * every rank compares its memory with what it should have.
  */
 #include "tests/programs/kernels.h"
 #include "tests/programs/many.h"

@@ -46,7 +46,7 @@ static unsigned long step_start_line;
 static unsigned long step_term_exit;
 static volatile sig_atomic_t step_told;
 
-/* The exit status of a program, or of a rank of it, that found wrong data, and that UBSan has ended; tests/harness.py. */
+/* The exit status of a program, or a rank, that found wrong data, and that UBSan has ended; tests/harness.py. */
 #define STEP_WRONG_DATA 65
 #define STEP_SANITIZER  86
 

@@ -5,8 +5,8 @@
  * Pauses and resumes the processes of one job, a party, together.
  *
  * Pause: each process is asked to hold. They come to rest by targets (reach.h), or else by steps
- * (steps.h). When all are at rest, all are told to commit, and continue like ordinary pauses. If a process ends before the commit,
- * the others run on; if it fails afterwards, the others are resumed.
+ * (steps.h). When all are at rest, all are told to commit, and continue like ordinary pauses. If a process ends
+ * before the commit, the others run on; if it fails afterwards, the others are resumed.
  *
  * Resume: each process is asked to regain its memory, and gets a pact (common/pact.h) by which they agree to
  * run, whatever becomes of this command. It only listens, and stops the pact if a process ends before. Jobs

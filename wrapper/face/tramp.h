@@ -11,11 +11,12 @@
  *	             sub $0, %rsp
  *	             jmp *libcudart_targets+8*i(%rip)
  *
- * The subtractions do nothing. They are for libraries that patch functions, as UCX patches the driver's that allocate:
- * such a library writes a jump of 5, 12 or 13 bytes over the first instructions, and runs these elsewhere. It can only move
- * instructions that it knows. UCX knows what compilers begin functions with, and of that, "sub imm32, %rsp" in all
- * versions; it knows neither a jump nor endbr64 (no program has indirect branch tracking on Linux, nor are the faces
- * marked for it). The first subtraction has 7 bytes, so that a thread is never in the middle of the 5 that a near jump
+ * The subtractions do nothing. They are for libraries that patch functions, as UCX patches those of
+ * the driver that allocate: such a library writes a jump of 5, 12 or 13 bytes over the first
+ * instructions, and runs these elsewhere. It can only move instructions that it knows. UCX knows what
+ * compilers begin functions with, and of that, "sub imm32, %rsp" in all versions; it knows neither a
+ * jump nor endbr64 (no program has indirect branch tracking on Linux, nor are the faces marked for it).
+ * The first subtraction has 7 bytes, so that a thread is never in the middle of the 5 that a near jump
  * overwrites.
  *
  * A slot starts out as the address of a stub that saves the argument registers, calls FACE_bind()

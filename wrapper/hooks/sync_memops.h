@@ -2,11 +2,11 @@
 #ifndef CUDAW_SYNC_MEMOPS_H
 #define CUDAW_SYNC_MEMOPS_H
 /*
- * CU_POINTER_ATTRIBUTE_SYNC_MEMOPS of vmem's allocations, and of memory that is open by legacy IPC: on such memory, copies and sets without a
- * stream return when the GPU has done them. Otherwise some of them return earlier, so that a device
- * on the bus (GPUDirect RDMA) could read old data. The driver has the attribute for memory of its
- * own cuMemAlloc() only, so cudaw keeps it and waits. The table is in host memory, under the ids of
- * the allocations: it stays over a pause, and an allocation that is freed has lost the attribute.
+ * CU_POINTER_ATTRIBUTE_SYNC_MEMOPS of vmem's allocations, and of memory that is open by legacy IPC: on such
+ * memory, copies and sets without a stream return when the GPU has done them. Otherwise some of them return
+ * earlier, so that a device on the bus (GPUDirect RDMA) could read old data. The driver has the attribute for
+ * memory of its own cuMemAlloc() only, so cudaw keeps it and waits. The table is in host memory, under the ids
+ * of the allocations: it stays over a pause, and an allocation that is freed has lost the attribute.
  *
  * Thread-safe. Nothing is asked before the program sets the attribute for the first time.
  */

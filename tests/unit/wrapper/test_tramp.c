@@ -19,8 +19,8 @@ static const char *const names[] = {LIBCUDA_EXPORTS(TRAMP_NAME)};
 #define FAR  13 /* a jump to anywhere: mov $imm64, %r11; jmp *%r11 */
 
 /*
- * The length of an instruction that UCX can move since 1.11, the first release that patches the driver's functions, or 0:
- * push and pop; sub imm32, %rsp; mov %rsp, %rbp (src/ucm/bistro/bistro_x86_64.c).
+ * The length of an instruction that UCX can move since 1.11, the first release that patches the driver's
+ * functions, or 0: push and pop; sub imm32, %rsp; mov %rsp, %rbp (src/ucm/bistro/bistro_x86_64.c).
  */
 static size_t known(const uint8_t *code)
 {
