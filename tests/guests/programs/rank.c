@@ -20,15 +20,6 @@ static const char *rank(void)
 	return text ? text : "alone";
 }
 
-static void memory_of_a_rank(void)
-{
-	struct guest_memory memory;
-
-	guest_memory_init(&memory);
-	printf("rank %s\n", rank());
-	guest_memory_point(&memory);
-}
-
 /* The rank of that number has come as far as the others, who wait for it here. */
 static void await_rank(const char *number)
 {
@@ -36,8 +27,8 @@ static void await_rank(const char *number)
 	char path[4096];
 	int fd;
 
-	snprintf(path, sizeof(path), "%s/guest-rank-%d", directory ? directory : "/tmp",
-		 (int)getppid());
+	snprintf(path, sizeof(path), "%s/guest-rank-%d-%s", directory ? directory : "/tmp",
+		 (int)getppid(), number);
 	if (!strcmp(rank(), number)) {
 		MUST(fd = open(path, O_CREAT | O_WRONLY, 0600));
 		close(fd);
@@ -45,6 +36,18 @@ static void await_rank(const char *number)
 		while (unlink(path))
 			step_sleep_ms(1);
 	}
+}
+
+/* All have made their first calls when the first one says where it is. */
+static void memory_of_a_rank(void)
+{
+	struct guest_memory memory;
+
+	guest_memory_init(&memory);
+	await_rank("0");
+	await_rank("1");
+	printf("rank %s\n", rank());
+	guest_memory_point(&memory);
 }
 
 /* The launcher ends the other one, which has said its name. */
