@@ -135,7 +135,7 @@ static void case_descriptors_opener(void)
 	struct mapped m, own;
 	int fd, again;
 
-	ipc_pass(STDIN_FILENO);
+	ipc_send(STDIN_FILENO, "c", 1);
 	fd = descriptor_receive(STDIN_FILENO);
 	if (ask_import("an import once its exporter has freed it", fd, &m))
 		mapped_free(&m);
@@ -163,7 +163,6 @@ static void case_descriptors_two(void)
 	opener_start("descriptors_opener");
 	/* It has its context, which takes memory. */
 	ipc_receive(opener_socket, &byte, 1);
-	ipc_send(opener_socket, "p", 1);
 	m = mapped_new();
 	CALL(cuMemGetInfo(&before, &total));
 	descriptor_send(opener_socket, ask_export("an export", m.handle));
