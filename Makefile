@@ -374,6 +374,9 @@ $(O)/tests/programs/%: tests/programs/%.c $(PROGRAM_HEADERS) | $(O)/.deps
 	$(Q)$(CC) -std=gnu11 -D_GNU_SOURCE -I. -I$(CUDA_HOME)/include $(CFLAGS) $(SANFLAGS) $(WARN) $< \
 		-L$(CUDA_HOME)/lib64/stubs -lcuda -ldl -pthread -o $@
 
+# The libraries call the program's secure_getenv().
+$(O)/tests/programs/fork_binding: CFLAGS += -rdynamic
+
 $(O)/tests/programs/digests: $(call c_objects,tests/programs/digests.c checkpoint/engine/digest.c vmem/driver.c)
 	$(call say,LD,$@)
 	@mkdir -p $(@D)

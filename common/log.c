@@ -5,6 +5,7 @@
 
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -15,12 +16,14 @@
 static const char *const level_names[] = {"error", "warn", "info", "debug"};
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static enum log_level max_level = LOG_ERROR;
+static bool silent; /* no notices */
 static struct ownfd file = OWNFD_NONE;
 static char path[PATH_MAX]; /* of it, as the program may change its environment; "": stderr */
 
+/* Nobody may read a pipe. */
 static void open_file(void)
 {
-	ownfd_set(&file, open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+	ownfd_set(&file, open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0600));
 }
 
 static void setup(void)
@@ -31,6 +34,8 @@ static void setup(void)
 	for (int i = LOG_ERROR; level && i <= LOG_DEBUG; i++)
 		if (!strcmp(level, level_names[i]))
 			max_level = i;
+	name = setting_text(SETTING_NOTICES);
+	silent = name && !strcmp(name, "0");
 	name = setting_text(SETTING_LOG_FILE);
 	if (!name || strlen(name) >= sizeof(path))
 		return;
@@ -52,24 +57,52 @@ int log_enabled(enum log_level level)
 	return level <= max_level;
 }
 
-void log_msg(enum log_level level, const char *fmt, ...)
+/* A pipe that nobody reads, or a terminal that is stopped, must not stop the calling thread. */
+static bool takes_a_line(int fd)
+{
+	struct pollfd pfd = {.fd = fd, .events = POLLOUT};
+
+	/* poll() and write() are cancellation points. */
+	return syscall(SYS_poll, &pfd, 1, 0) == 1 && pfd.revents & POLLOUT;
+}
+
+/* A line of @label and what follows. */
+static void write_line(const char *label, const char *fmt, va_list ap)
 {
 	char line[1024];
-	va_list ap;
-	int len, fd;
+	int fd, len = snprintf(line, sizeof(line), "cudaw[%d]%s: ", getpid(), label);
 
-	if (!log_enabled(level))
-		return;
-	/* Each line is one write(2), so that lines of several processes do not mix in one file. */
-	len = snprintf(line, sizeof(line), "cudaw[%d] %s: ", getpid(), level_names[level]);
-	va_start(ap, fmt);
 	len += vsnprintf(line + len, sizeof(line) - len - 1, fmt, ap);
-	va_end(ap);
 	if (len > (int)sizeof(line) - 2)
 		len = sizeof(line) - 2;
 	line[len++] = '\n';
 	fd = *path ? ownfd_get(&file) : STDERR_FILENO;
-	/* write() is a cancellation point. If it fails, there is no other place to report it. */
-	if (fd >= 0)
+	/* One write(2), so that lines of several processes do not mix in one file. Failures cannot be reported. */
+	if (fd >= 0 && takes_a_line(fd))
 		syscall(SYS_write, fd, line, len);
+}
+
+void log_msg(enum log_level level, const char *fmt, ...)
+{
+	char label[16];
+	va_list ap;
+
+	if (!log_enabled(level))
+		return;
+	snprintf(label, sizeof(label), " %s", level_names[level]);
+	va_start(ap, fmt);
+	write_line(label, fmt, ap);
+	va_end(ap);
+}
+
+void log_notice(const char *fmt, ...)
+{
+	va_list ap;
+
+	log_enabled(LOG_ERROR); /* reads the settings */
+	if (silent)
+		return;
+	va_start(ap, fmt);
+	write_line("", fmt, ap);
+	va_end(ap);
 }

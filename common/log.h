@@ -2,10 +2,11 @@
 #ifndef CUDAW_LOG_H
 #define CUDAW_LOG_H
 /*
- * Messages of the injected libraries. cudaw is a guest in the program's process, so only errors
- * reach stderr by default. CUDAW_LOG=error|warn|info|debug sets the level. CUDAW_LOG_FILE=path sets
+ * Messages of the injected libraries. cudaw is a guest in the program's process, so by default only errors
+ * reach stderr, and notices: that the program waits, or is paused, which is why it makes no progress
+ * (CUDAW_NOTICES=0 silences them). CUDAW_LOG=error|warn|info|debug sets the level. CUDAW_LOG_FILE=path sets
  * the destination, which is opened for append on the first message. If the program closes that file,
- * messages are lost.
+ * messages are lost; so are they if nobody reads what stderr is connected to: no message waits.
  *
  * Every file defines LOG_PREFIX ("vmem: ") before it includes this header. A message is one line
  * without a newline. Any thread may log, but not a signal handler.
@@ -14,6 +15,9 @@
 enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG };
 
 void log_msg(enum log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* A notice. */
+void log_notice(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 /* In a restored process image, where the file may be another one at the same path: open it again. */
 void log_restored(void);

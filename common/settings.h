@@ -127,6 +127,8 @@ enum setting_reader { READ_BY_JOBS, READ_BY_COMMAND, READ_BY_BOTH, SET_BY_RUN, S
 	  READ_BY_JOBS, "The path of the real libcudart.so.")                                        \
 	X(LOG, "CUDAW_LOG", A_WORD, WORDS("error", "warn", "info", "debug"), "error", "error",       \
 	  READ_BY_JOBS, "How much cudaw logs.")                                                      \
+	X(NOTICES, "CUDAW_NOTICES", A_WORD, WORDS("0", "1"), "1", "1", READ_BY_JOBS,                 \
+	  "0: no lines on standard error that say that the job waits, is paused, or goes on.")       \
 	X(LOG_FILE, "CUDAW_LOG_FILE", A_FILE, NO_WORDS, "standard error", "stderr is used",          \
 	  READ_BY_JOBS, "The file to log to.")                                                       \
 	X(CRIU, "CUDAW_CRIU", A_TEXT, NO_WORDS, "criu in PATH", NULL, READ_BY_COMMAND,               \
