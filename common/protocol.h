@@ -41,6 +41,7 @@
  *	regain [TIMEOUT_MS]	resume, but run on only together with other processes
  *
  * pause, hold and resume send "progress PHASE DONE TOTAL" (bytes) about ten times a second, and
+ * "waiting TEXT" with it, in words, while a resume waits for memory or a turn. They send
  * "note TEXT" if the outcome needs a remark (e.g. "already paused"). After a real pause the answer
  * has pause_us, pause_bytes and pause_phase before its "end ok"; after a real resume, those of the
  * resume. A client that disconnects does not stop its request, with one exception: a snapshot with
@@ -182,6 +183,9 @@
  *	watch, unwatch		somebody waits for memory, or nobody: whether the job is idle matters
  *	pong			the answer to "ping"
  *	try SERIAL, no SERIAL	the allocation may be tried again, or fails
+ *	behind PID NAME		who has the memory that the job waits for: a process, in the daemon's
+ *				namespace, and its name, if it has one and is the same user's. When it
+ *				changes; 0: nobody, or it waits no more
  *
  * The job sends, beside what belongs to yield and room,
  *
@@ -237,7 +241,10 @@
  *	pause_us pause_bytes resume_us resume_bytes	the last pause and resume; absent before;
  *			whole microseconds, and bytes of GPU memory
  *	pause_phase resume_phase	NAME US; a line for each of its phases (engine.h), in order
- *	reason		the reason for the state, or for the failure of the last request
+ *	waits WHAT BYTES US	the job waits for a turn, for memory of a resume, or for that of an
+ *				allocation ("turn", "memory", "allocation"), so many bytes, since then;
+ *				absent: it does not. While an allocation waits the state is "running"
+ *	reason		the reason for the state, or for the failure of the last request; what it waits for
  *	signals		a signal that pauses or resumes does not reach the job, and why; absent:
  *			both reach it, or are not used
  *	no_turns	why the job takes no turns though CUDAW_SHARE or cudaw.conf names a daemon; absent:

@@ -26,6 +26,7 @@ import traceback
 
 # No settings of the user's who runs the tests.
 os.environ["XDG_CONFIG_HOME"] = "/nonexistent"
+os.environ.setdefault("CUDAW_NOTICES", "0")
 
 TESTS = os.path.dirname(os.path.abspath(__file__))
 sys.path.extend(os.path.join(TESTS, room) for room in ("cli", "gpu", "jobs"))

@@ -139,6 +139,9 @@ void answers_status(const struct client *c, const struct answers_facts *facts)
 		server_say(c, "snapshot %s", engine_held_in());
 	say_last(c, "pause", facts->pause);
 	say_last(c, "resume", facts->resume);
+	if (facts->waits)
+		server_say(c, "waits %s %zu %" PRIu64, facts->waits, facts->waits_bytes,
+			   clock_us_of(facts->waits_ms));
 	if (*facts->reason)
 		server_say(c, "reason %s", facts->reason);
 	if (signals_unreachable(unreachable, sizeof(unreachable)))
@@ -172,6 +175,13 @@ void answers_waiting(void)
 		c->joined = true;
 		server_say(c, "progress waiting 0 %zu", engine_paused_bytes());
 	}
+}
+
+void answers_wait(const char *text)
+{
+	for (struct client *c = server_next(NULL); c; c = server_next(c))
+		if (c->waits == WAITS_RUNNING && c->joined)
+			server_say(c, "waiting %s", text);
 }
 
 void answers_turn(void)

@@ -18,6 +18,9 @@ struct answers_facts {
 	const struct engine_result *pause,
 		*resume;    /* the last results; the code is NULL before the first */
 	const char *reason; /* empty: none */
+	const char *waits;  /* the word of what the job waits for; NULL: nothing */
+	size_t waits_bytes;
+	double waits_ms; /* for so long */
 };
 
 /* Parts of the status: the job's id, its name and the pid; the command. The word of a state. */
@@ -38,6 +41,9 @@ void answers_ready(bool fill);
 /* Tell those who wait for the job to run that it waits for its turn; end those of them who hold. */
 void answers_waiting(void);
 void answers_turn(void);
+
+/* Tell them in words what it waits for. */
+void answers_wait(const char *text);
 
 /* Tell the client that has the lease that @bytes are @what: "freed" or "mapped". */
 void answers_moved(const char *what, size_t bytes);

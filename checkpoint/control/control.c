@@ -8,6 +8,7 @@
 #include "checkpoint/control/server.h"
 #include "checkpoint/control/share.h"
 #include "checkpoint/control/signals.h"
+#include "checkpoint/control/waits.h"
 #include "checkpoint/control/signals_reach.h"
 #include "checkpoint/control/signals_take.h"
 #include "checkpoint/control/wake.h"
@@ -73,7 +74,7 @@ static int less(int a, int b)
 /* How long to sleep when nothing happens. */
 static int patience_ms(void)
 {
-	int ms = less(server_patience_ms(), share_patience_ms());
+	int ms = less(less(server_patience_ms(), share_patience_ms()), waits_patience_ms());
 
 	if (clients_wait() || joint_is_on())
 		ms = less(ms, PROGRESS_MS);
@@ -183,6 +184,7 @@ static void look_once(void)
 	joint_look(job_now());
 	job_send_news();
 	share_look();
+	waits_look();
 	server_sweep();
 }
 

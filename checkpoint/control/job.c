@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/control/job.h"
 #include "checkpoint/control/joint.h"
+#include "checkpoint/control/waits.h"
 #include "checkpoint/control/operation.h"
 #include "checkpoint/engine/engine.h"
 #include "checkpoint/engine/order.h"
@@ -55,18 +56,20 @@ enum job_state job_state(void)
 
 struct answers_facts job_facts(void)
 {
-	struct answers_facts f = {job_state(), &last[1], &last[0], reason};
+	static char text[WAITS_TEXT];
+	struct answers_facts f = {
+		.state = job_state(), .pause = &last[1], .resume = &last[0], .reason = reason};
 
-	if (f.state == STATE_WAITING && state.lease != LEASE_OURS && !*reason)
-		snprintf(reason, sizeof(reason), "waits for its turn on the GPU");
-	else if (f.state == STATE_WAITING && state.lease == LEASE_OURS && engine_held_in())
-		snprintf(reason, sizeof(reason),
+	f.waits = waits_what(&f.waits_bytes, &f.waits_ms, text);
+	/* A yield or a fill that failed says why the turn does not come. */
+	if (f.waits && !(f.state == STATE_WAITING && state.lease != LEASE_OURS && *reason)) {
+		f.reason = text;
+	} else if (f.state == STATE_WAITING && state.lease == LEASE_OURS && engine_held_in()) {
+		snprintf(text, sizeof(text),
 			 "resume: waits for " PRI_GIB " of host memory, to read the snapshot",
 			 GIB_ARGS(engine_held_bytes()));
-	else if (f.state == STATE_WAITING && state.lease == LEASE_OURS)
-		snprintf(reason, sizeof(reason), "resume: waits for " PRI_GIB " of GPU memory%s",
-			 GIB_ARGS(engine_paused_bytes()),
-			 engine_is_released() ? ", and for the memory of the context" : "");
+		f.reason = text;
+	}
 	return f;
 }
 
@@ -388,6 +391,9 @@ void job_send_news(void)
 {
 	enum operation op = control_operation(&state);
 	struct hold *hold = operation_hold();
+	char text[WAITS_TEXT];
+	size_t bytes;
+	double ms;
 
 	if ((is_change(op) || control_is_part(op)) && hold && hold_take_report(hold, &report)) {
 		reported = true;
@@ -399,6 +405,8 @@ void job_send_news(void)
 		answers_progress(operation_progress());
 	else if (state.activity == ACTIVITY_IDLE && state.rest == STATE_WAITING)
 		answers_waiting();
+	if (waits_what(&bytes, &ms, text))
+		answers_wait(text);
 }
 
 void job_retry(void)

@@ -54,6 +54,7 @@ static struct {
 	double heard_ms; /* its last line; clock_ms() */
 	double ping_ms;  /* a "ping" without an answer since; 0: none */
 	char why[256];   /* there is no daemon, or it refuses the job; empty: it takes turns */
+	char behind[96]; /* share_behind() */
 
 	bool watched;
 	enum job_state state; /* that was said */
@@ -85,6 +86,23 @@ bool share_is_daemon(const struct client *c)
 const char *share_why_not(void)
 {
 	return share.why;
+}
+
+const char *share_behind(void)
+{
+	return share.c ? share.behind : "";
+}
+
+/* PID NAME; the name may be missing. */
+static void take_behind(const char *line)
+{
+	char name[65] = "";
+	unsigned int pid = 0;
+
+	sscanf(line, "%*s %u %64[^\n]", &pid, name);
+	snprintf(share.behind, sizeof(share.behind), *name ? "%u (%s)" : "%u", pid, name);
+	if (!pid)
+		*share.behind = '\0';
 }
 
 void share_ends(void)
@@ -179,6 +197,7 @@ static void join(void)
 	share.since_ms = share.heard_ms = clock_ms();
 	share.ping_ms = 0;
 	share.welcome = share.watched = false;
+	*share.behind = '\0';
 	share.asks = ASKS_NONE;
 	/*
 	 * The child of a fork that came meanwhile has the connection without knowing it, and would keep
@@ -237,6 +256,8 @@ bool share_take_line(const char *line)
 		share.watched = *word == 'w';
 	} else if (!strcmp(word, "try") || !strcmp(word, "no")) {
 		growth_answer(number, *word == 't');
+	} else if (!strcmp(word, "behind")) {
+		take_behind(line);
 	} else if (!strcmp(word, "end")) {
 		take_end(line + strcspn(line, " ") + (strchr(line, ' ') != NULL));
 	}

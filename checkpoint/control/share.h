@@ -32,6 +32,9 @@ bool share_is_daemon(const struct client *c);
 /* Why the job takes no turns though it is to; empty: it does, or has not tried yet. */
 const char *share_why_not(void);
 
+/* Who has the memory that the job waits for, as the daemon says: "8234 (second)"; empty: not known. */
+const char *share_behind(void);
+
 /* A line of the daemon. False: it is a request, as of other clients. */
 bool share_take_line(const char *line);
 

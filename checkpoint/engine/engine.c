@@ -309,6 +309,7 @@ int engine_wait_for_memory(struct engine_op *op, double deadline_ms, unsigned in
 	}
 	if (left_ms < 0)
 		return -ETIME;
+	engine_look_at_lack(op);
 	if (!op->progress.pact)
 		usleep((useconds_t)(ms * 1000));
 	else if (engine_wait_for_others(op, ms))

@@ -123,6 +123,7 @@ struct engine_op {
 
 	/* The engine's: since when it lacks memory that there was room for; clock_ms(); 0: it does not. */
 	double lacks_since_ms;
+	double waits_since_ms, asked_ms; /* for memory; when it asked last who has it; 0: not yet */
 	/* And the phase under way (NULL: none), and the result that gets its time. */
 	const char *phase;
 	double phase_start_ms; /* clock_ms() */
@@ -240,6 +241,13 @@ bool engine_is_partly_out(void);
  * engine_held_bytes() says how much host memory or disk space it takes when it is read.
  */
 const char *engine_held_in(void);
+
+/*
+ * Who has the GPU memory that the resume under way waits for, as it was seconds ago: "GPU 0 (H200, UUID) lacks
+ * 3.00 GiB; 12 (train) has 3.0 GiB". Empty if that is not known. Any thread.
+ */
+#define ENGINE_HOLDERS 320
+void engine_holders(char *text, size_t size);
 size_t engine_held_bytes(void);
 
 /*

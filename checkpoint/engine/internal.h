@@ -118,6 +118,9 @@ bool engine_memory_is_free(const struct cuda_driver *drv, const size_t *needed);
  * The job stays paused.
  */
 int engine_fail_lack(struct engine_op *op);
+
+/* It waits: from time to time, see who has the memory that is missing. */
+void engine_look_at_lack(struct engine_op *op);
 /*
  * Map what is not mapped: all or nothing, unless the driver fails to undo it. Unmap the regions from
  * @from on, which are saved, the last one first: they are out from then on. They return the driver's

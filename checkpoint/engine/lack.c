@@ -2,10 +2,16 @@
 #include "checkpoint/engine/internal.h"
 #include "checkpoint/release/devices.h"
 #include "checkpoint/release/freemem.h"
+#include "common/clock.h"
+#include "common/forks.h"
 #include "vmem/vmem.h"
 
+#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
+
+#define ASK_AFTER_MS 900  /* before a wait is told (checkpoint/control/waits.h) */
+#define ASK_AGAIN_MS 5000 /* who has the memory that is missing */
 
 /* If the driver said that memory is missing, but not where, and the job uses one GPU: it is there. */
 static struct gpu_lack guess(void)
@@ -29,19 +35,23 @@ static struct gpu_lack guess(void)
 	return lack;
 }
 
-int engine_fail_lack(struct engine_op *op)
+FORKS_LOCK(lock);
+static char known[ENGINE_HOLDERS]; /* what engine_holders() gives */
+
+/*
+ * What @lack says, or what can be guessed: "GPU 0 (...) lacks ...; 12 (train) has 3.0 GiB", with @after before the
+ * semicolon. False: nothing.
+ */
+static bool describe(struct gpu_lack lack, const char *after, char *text, size_t size)
 {
-	const struct gpu_lack lack = engine.lack.dev < 0 ? guess() : engine.lack;
-	char amount[96], holders[160] = "", waited[FORMAT_SIZE];
+	char amount[96], holders[160] = "";
 	const struct gpu *gpu;
 	size_t count;
 
-	format_seconds(waited, op->timeout_ms);
 	if (lack.dev < 0)
-		return engine_fail(&op->result, END_TIMEOUT,
-				   PRI_GIB " of GPU memory did not come free within %s; the job "
-					   "stays paused",
-				   GIB_ARGS(saved_bytes(&engine.saved)), waited);
+		lack = guess();
+	if (lack.dev < 0)
+		return false;
 	gpu = &devices_all(&count)[lack.dev];
 	freemem_holders(gpu, holders, sizeof(holders));
 	if (lack.free == SIZE_MAX)
@@ -52,9 +62,52 @@ int engine_fail_lack(struct engine_op *op)
 		snprintf(amount, sizeof(amount),
 			 "lacks " PRI_GIB " of the " PRI_GIB " that are needed",
 			 GIB_ARGS(lack.needed - lack.free), GIB_ARGS(lack.needed));
-	return engine_fail(&op->result, END_TIMEOUT,
-			   "GPU %d (%s, %s) %s, after %s%s%s; the job "
-			   "stays paused",
-			   lack.dev, gpu->name, gpu->uuid, amount, waited, *holders ? "; " : "",
-			   holders);
+	snprintf(text, size, "GPU %d (%s, %s) %s%s%s%s", lack.dev, gpu->name, gpu->uuid, amount,
+		 after, *holders ? "; " : "", holders);
+	return true;
+}
+
+static void set_known(const char *text)
+{
+	pthread_mutex_lock(&lock);
+	snprintf(known, sizeof(known), "%s", text);
+	pthread_mutex_unlock(&lock);
+}
+
+void engine_look_at_lack(struct engine_op *op)
+{
+	char text[ENGINE_HOLDERS];
+	double now = clock_ms();
+
+	if (!op->waits_since_ms) {
+		op->waits_since_ms = now;
+		set_known("");
+	}
+	/* Not for every short wait: a process is made to ask. */
+	if (now - op->waits_since_ms < ASK_AFTER_MS || now - op->asked_ms < ASK_AGAIN_MS)
+		return;
+	op->asked_ms = now;
+	if (describe(engine.lack, "", text, sizeof(text)))
+		set_known(text);
+}
+
+void engine_holders(char *text, size_t size)
+{
+	pthread_mutex_lock(&lock);
+	snprintf(text, size, "%s", known);
+	pthread_mutex_unlock(&lock);
+}
+
+int engine_fail_lack(struct engine_op *op)
+{
+	char text[ENGINE_HOLDERS], waited[FORMAT_SIZE], after[FORMAT_SIZE + 16];
+
+	format_seconds(waited, op->timeout_ms);
+	snprintf(after, sizeof(after), ", after %s", waited);
+	if (!describe(engine.lack, after, text, sizeof(text)))
+		return engine_fail(&op->result, END_TIMEOUT,
+				   PRI_GIB " of GPU memory did not come free within %s; the job "
+					   "stays paused",
+				   GIB_ARGS(saved_bytes(&engine.saved)), waited);
+	return engine_fail(&op->result, END_TIMEOUT, "%s; the job stays paused", text);
 }

@@ -159,6 +159,13 @@ void growth_wait(struct growth_try *try)
 		nap(try);
 }
 
+static struct growth growth_of(const struct slot *s, uint32_t word)
+{
+	return (struct growth){word / STAGES, __atomic_load_n(&s->dev, __ATOMIC_RELAXED),
+			       __atomic_load_n(&s->bytes, __ATOMIC_RELAXED),
+			       __atomic_load_n(&s->pinned, __ATOMIC_RELAXED)};
+}
+
 bool growth_next(struct growth *growth)
 {
 	for (struct slot *s = slots; s < slots + SLOTS; s++) {
@@ -166,9 +173,7 @@ bool growth_next(struct growth *growth)
 
 		if (!word || word % STAGES != ASKED)
 			continue;
-		*growth = (struct growth){word / STAGES, __atomic_load_n(&s->dev, __ATOMIC_RELAXED),
-					  __atomic_load_n(&s->bytes, __ATOMIC_RELAXED),
-					  __atomic_load_n(&s->pinned, __ATOMIC_RELAXED)};
+		*growth = growth_of(s, word);
 		/* If it is another wait by now, the numbers may be, too. */
 		if (__atomic_compare_exchange_n(&s->word, &word, word_of(word / STAGES, TOLD),
 						false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED))
@@ -177,16 +182,24 @@ bool growth_next(struct growth *growth)
 	return false;
 }
 
-bool growth_waits(void)
+bool growth_waiting(struct growth *growth)
 {
 	for (struct slot *s = slots; s < slots + SLOTS; s++) {
 		uint32_t word = __atomic_load_n(&s->word, __ATOMIC_ACQUIRE);
 
+		*growth = growth_of(s, word);
 		if (word && word % STAGES <= TOLD &&
 		    !threads_ended(__atomic_load_n(&s->tid, __ATOMIC_RELAXED)))
 			return true;
 	}
 	return false;
+}
+
+bool growth_waits(void)
+{
+	struct growth growth;
+
+	return growth_waiting(&growth);
 }
 
 /* @serial 0: whichever waits there. */

@@ -64,7 +64,8 @@ struct growth {
 /* The next allocation that nobody has been told of. False: there is none. */
 bool growth_next(struct growth *growth);
 
-/* True if an allocation waits. */
+/* An allocation that waits. False: none does. */
+bool growth_waiting(struct growth *growth);
 bool growth_waits(void);
 
 /* Let the allocation of @serial try again, or fail. One that does not wait any more is no error. */

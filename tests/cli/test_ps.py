@@ -50,7 +50,7 @@ def test_json_is_exact():
     equal(row, {
         "pid": job.pid, "own_pid": job.pid, "age_ms": row["age_ms"], "uid": os.getuid(), "user": pwd.getpwuid(os.getuid()).pw_name,
         "error": None, "by_driver": False, "id": "abc123", "name": "train",
-        "command": "python train.py", "state": "paused", "reason": "asked to", "signals": "USR1 is kept", "no_turns": None, "past_cudaw": None, "addressing": "translated",
+        "command": "python train.py", "state": "paused", "reason": "asked to", "signals": "USR1 is kept", "waits": None, "no_turns": None, "past_cudaw": None, "addressing": "translated",
         "gpu": [{"ordinal": 0, "uuid": "GPU-aa", "name": "NVIDIA H200"},
                 {"ordinal": 3, "uuid": "GPU-bb", "name": "Other GPU"}],
         "snapshot": "/disk/train", "carried": 33500000001, "left_to_driver": 529 << 20,

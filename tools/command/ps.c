@@ -30,10 +30,10 @@ const char help_ps[] =
 	"  PID, USER  the process\n"
 	"  GPU        ordinals of the devices it uses, as the process counts them\n"
 	"  STATE      starting (no CUDA call of it has succeeded yet), running, pausing, paused,\n"
-	"             resuming, waiting (a resume waits for memory), failed (a resume failed; the\n"
-	"             data is kept, resume it again), stopped (by a signal or a terminal: 'cudaw\n"
-	"             resume' continues it), locked (by the driver, as for a checkpoint: 'cudaw\n"
-	"             resume PID' unlocks it), or 'no answer'\n"
+	"             resuming, waiting (for memory of a resume or an allocation, or for a turn),\n"
+	"             failed (a resume failed; the data is kept, resume it again), stopped (by a\n"
+	"             signal or a terminal: 'cudaw resume' continues it), locked (by the driver, as\n"
+	"             for a checkpoint: 'cudaw resume PID' unlocks it), or 'no answer'\n"
 	"  AGE        since the process was started\n"
 	"  CARRIED    GPU memory that cudaw moves: a pause gives it back, a resume rebuilds it\n"
 	"  LEFT TO DRIVER  GPU memory that only the driver's own checkpoint can move\n"
@@ -92,6 +92,12 @@ static void fill_transfer(char *cell, const struct job_transfer *transfer)
 		 format_rate(rate, transfer->bytes, transfer->ms));
 }
 
+/* A job that takes turns has its lease, and runs, while an allocation of it waits. */
+static const char *state_of(const struct job_status *st)
+{
+	return st->waits.what[0] && !strcmp(st->state, "running") ? "waiting" : st->state;
+}
+
 static void fill_row(struct row *row, const struct job *job)
 {
 	const struct job_status *st = &job->status;
@@ -107,7 +113,7 @@ static void fill_row(struct row *row, const struct job *job)
 		snprintf(row->cell[STATE], CELL_SIZE, "%s", job_error_text(job->error));
 		return;
 	}
-	snprintf(row->cell[STATE], CELL_SIZE, "%s", st->state);
+	snprintf(row->cell[STATE], CELL_SIZE, "%s", state_of(st));
 	if (st->command[0])
 		format_copy(row->cell[COMMAND], CELL_SIZE, st->command);
 	if (job->by_driver)
@@ -123,6 +129,17 @@ static void fill_row(struct row *row, const struct job *job)
 	format_bytes(row->cell[PAUSED], st->paused + st->spilled);
 	fill_transfer(row->cell[PAUSE], &st->pause);
 	fill_transfer(row->cell[RESUME], &st->resume);
+}
+
+static void print_reason(const struct job *job)
+{
+	const struct job_status *st = &job->status;
+	char lasted[FORMAT_SIZE];
+
+	printf("%d: %s", job->pid, st->reason);
+	if (st->waits.what[0])
+		printf("; for %s", format_duration(lasted, (uint64_t)st->waits.ms));
+	puts("");
 }
 
 static int print_table(struct job **jobs, size_t n)
@@ -156,7 +173,7 @@ static int print_table(struct job **jobs, size_t n)
 		if (jobs[i]->past[0])
 			printf("%d: %s\n", jobs[i]->pid, job_past_text(jobs[i], text));
 		if (st->reason[0])
-			printf("%d: %s\n", jobs[i]->pid, st->reason);
+			print_reason(jobs[i]);
 		if (st->signals[0])
 			printf("%d: %s\n", jobs[i]->pid, st->signals);
 		if (st->no_turns[0])
@@ -206,8 +223,13 @@ static json_t *job_object(const struct job *job)
 	json_object_set_new(object, "id", text_or_null(st->id));
 	json_object_set_new(object, "name", text_or_null(st->name));
 	json_object_set_new(object, "command", text_or_null(st->command));
-	json_object_set_new(object, "state", text_or_null(st->state));
+	json_object_set_new(object, "state", text_or_null(state_of(st)));
 	json_object_set_new(object, "reason", text_or_null(st->reason));
+	json_object_set_new(object, "waits",
+			    st->waits.what[0] ? json_pack("{s:s, s:I, s:I}", "for", st->waits.what,
+							  "bytes", (json_int_t)st->waits.bytes,
+							  "ms", (json_int_t)st->waits.ms)
+					      : json_null());
 	json_object_set_new(object, "signals", text_or_null(st->signals));
 	json_object_set_new(object, "no_turns", text_or_null(st->no_turns));
 	json_object_set_new(object, "past_cudaw", text_or_null(job->past));

@@ -573,6 +573,23 @@ static void drop_silent(double now)
 	}
 }
 
+/* Whose memory it waits for. */
+static void tell_behind(struct member *m, double now)
+{
+	struct turns_view view = {0};
+	const struct member *other;
+	bool named;
+
+	members_look(m, now, &view);
+	other = view.waits_for ? find_id(view.waits_for) : NULL;
+	if (m->behind == (other ? other->id : 0))
+		return;
+	m->behind = other ? other->id : 0;
+	named = other && other->name[0] && other->peer->uid == m->peer->uid;
+	peer_say(m->peer, "behind %d%s%s", other ? other->peer->pid : 0, named ? " " : "",
+		 named ? other->name : "");
+}
+
 void members_decide(double now)
 {
 	struct turns *turns = parties_turns(parties);
@@ -593,6 +610,9 @@ void members_decide(double now)
 		turns_drain(turns, i, gpu->drained);
 	}
 	parties_decide(parties, now, give_order, &now);
+	for (struct member *m = members; m < members + PEERS_MAX; m++)
+		if (m->id && !m->peer->ending)
+			tell_behind(m, now);
 	/* For the next decision, which waits for them. */
 	if (parties_next(parties, now) >= 0)
 		gpus_sample(WAIT_AGE_MS, now);

@@ -46,6 +46,7 @@ struct member {
 	double heard_ms; /* its last line then, or when a line is to come at the earliest */
 	size_t freed;    /* by its last yield */
 	size_t room;     /* that it was given last, of HAND_IN */
+	uint32_t behind; /* the process that it was told of ("behind"); 0: none */
 	bool filled;     /* its next "held" or "end" is that of a fill */
 };
 

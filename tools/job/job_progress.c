@@ -56,6 +56,9 @@ int jobs_show_progress(struct job **jobs, size_t n)
 		snprintf(who, sizeof(who), "%zu processes", n);
 	else
 		snprintf(who, sizeof(who), "%d", jobs[0]->pid);
-	progress_phase(who, first ? first->progress.phase : "", done, total, rate);
+	if (first && !strcmp(first->progress.phase, "waiting") && first->progress.waiting[0])
+		progress_text(who, first->progress.waiting);
+	else
+		progress_phase(who, first ? first->progress.phase : "", done, total, rate);
 	return PROGRESS_MS;
 }

@@ -71,8 +71,14 @@ struct job_status {
 	char name[128]; /* empty: none */
 	char command[256];
 	char state[16];
-	char reason[256];
-	char signals[256];       /* a signal that does not reach the job, and why */
+	char reason[512];
+	char signals[256]; /* a signal that does not reach the job, and why */
+	struct {
+		char what
+			[16]; /* "turn", "memory" or "allocation"; empty: nothing; @reason says it in words */
+		uint64_t bytes;
+		double ms;
+	} waits;
 	char no_turns[256];      /* why it takes no turns though it is to */
 	char snapshot[PATH_MAX]; /* the directory that holds its GPU memory; empty: none */
 	char addressing[16];
@@ -90,6 +96,7 @@ struct job_progress {
 	uint64_t first_done;
 	double first_ms; /* clock_ms() */
 	bool any;
+	char waiting[512]; /* for what, in words, in the phase of that name */
 };
 
 struct party;

@@ -25,6 +25,10 @@ int outcome_line(struct job *job, const char *key, char *value)
 {
 	if (!strcmp(key, "progress"))
 		return job_progress_take(job, value);
+	if (!strcmp(key, "waiting")) {
+		format_copy(job->progress.waiting, sizeof(job->progress.waiting), value);
+		return 0;
+	}
 	if (!strcmp(key, "held"))
 		return coordinate_take(job, value);
 	if (!strcmp(key, "peers"))

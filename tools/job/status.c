@@ -94,6 +94,20 @@ static int take_transfer(struct job_transfer *transfer, const char *what, char *
 	return !strcmp(what, "phase") ? take_phase(transfer, value) : 0;
 }
 
+/* WHAT BYTES US */
+static int take_waits(struct job_status *st, char *value)
+{
+	char *bytes = strchr(value, ' '), *us = bytes ? strchr(bytes + 1, ' ') : NULL;
+
+	if (!us)
+		return -EBADMSG;
+	*bytes++ = *us++ = '\0';
+	format_copy(st->waits.what, sizeof(st->waits.what), value);
+	if (take_number(bytes, &st->waits.bytes))
+		return -EBADMSG;
+	return take_us(us, &st->waits.ms);
+}
+
 int job_take_field(struct job *job, const char *key, char *value)
 {
 	struct job_status *st = &job->status;
@@ -108,6 +122,8 @@ int job_take_field(struct job *job, const char *key, char *value)
 		return take_text(st->state, sizeof(st->state), value);
 	if (!strcmp(key, "reason"))
 		return take_text(st->reason, sizeof(st->reason), value);
+	if (!strcmp(key, "waits"))
+		return take_waits(st, value);
 	if (!strcmp(key, "signals"))
 		return take_text(st->signals, sizeof(st->signals), value);
 	if (!strcmp(key, "no_turns"))

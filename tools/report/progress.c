@@ -106,6 +106,14 @@ void progress_phase(const char *who, const char *phase, uint64_t done, uint64_t 
 	show(who, what);
 }
 
+void progress_text(const char *who, const char *text)
+{
+	char what[512];
+
+	snprintf(what, sizeof(what), " %s", text);
+	show(who, what);
+}
+
 void progress_bytes(const char *what, uint64_t done, uint64_t total)
 {
 	char bytes[256];

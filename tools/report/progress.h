@@ -26,6 +26,9 @@ void progress_time(const char *what);
 bool progress_is_due(void);
 void progress_phase(const char *who, const char *phase, uint64_t done, uint64_t total, double rate);
 
+/* In its place: some words. */
+void progress_text(const char *who, const char *text);
+
 /* Wipe the line. */
 void progress_end(void);
 
