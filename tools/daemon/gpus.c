@@ -5,21 +5,35 @@
 #include "tools/daemon/turns.h"
 
 #include <errno.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
 #define LOG_PREFIX "gpus: "
 #include "common/log.h"
 
+#define LASTS_S   4  /* memory that others have is theirs */
+#define RETURNS_S 10 /* a member that has left may join again (protocol.h), or its memory is free */
+
 static struct daemon_gpu gpus[TURNS_GPUS];
 static size_t last_other[TURNS_GPUS]; /* of the sample before */
+
+/* What was seen in a second: the least that was used on the GPU, and the most that members had there. */
+static struct second {
+	long number;
+	size_t used; /* SIZE_MAX: not known */
+	size_t mapped;
+} seconds[TURNS_GPUS][RETURNS_S + 1];
+
+static double began_ms;
 static int ngpus;
 static long (*mapped_on)(int gpu);
 static bool (*is_used)(int gpu);
 static void (*end_users)(int gpu);
 
-void gpus_init(long (*mapped)(int gpu), bool (*used)(int gpu), void (*end)(int gpu))
+void gpus_init(long (*mapped)(int gpu), bool (*used)(int gpu), void (*end)(int gpu), double now)
 {
+	began_ms = now;
 	mapped_on = mapped;
 	is_used = used;
 	end_users = end;
@@ -59,7 +73,8 @@ int gpus_find(const char *uuid)
 	i = find_place();
 	if (i < 0)
 		return -1;
-	gpus[i] = (struct daemon_gpu){.capacity = TURNS_NO_LIMIT, .size = TURNS_NO_LIMIT};
+	gpus[i] = (struct daemon_gpu){.capacity = TURNS_NO_LIMIT};
+	memset(seconds[i], 0, sizeof(seconds[i]));
 	snprintf(gpus[i].uuid, sizeof(gpus[i].uuid), "%s", uuid);
 	return i;
 }
@@ -104,27 +119,75 @@ void gpus_sample(double age_ms, double now)
 	}
 }
 
-static void set_others(int i, size_t other)
+static void note_second(int i, double now, size_t used, size_t mapped)
 {
-	struct daemon_gpu *gpu = &gpus[i];
-	size_t margin = rules_value(CONF_MARGIN);
+	long number = (long)(now / 1000);
+	struct second *s = &seconds[i][number % (RETURNS_S + 1)];
 
-	gpu->other = other;
-	gpu->size = gpu->total > margin ? gpu->total - margin : 0;
-	gpu->capacity = gpu->total > other + margin ? gpu->total - other - margin : 0;
-	if (!rules_share(gpu->uuid))
-		gpu->capacity = TURNS_NO_LIMIT;
+	if (s->number != number)
+		*s = (struct second){.number = number, .used = SIZE_MAX};
+	s->used = used < s->used ? used : s->used;
+	s->mapped = mapped > s->mapped ? mapped : s->mapped;
 }
 
-void gpus_leave(int i, size_t mapped)
+/* What others had all the time for LASTS_S, even if members had all that they had in RETURNS_S. */
+static size_t lasting(int i, double now)
+{
+	size_t used = SIZE_MAX, mapped = 0;
+	bool for_long = false;
+
+	for (const struct second *s = seconds[i]; s < seconds[i] + RETURNS_S + 1; s++) {
+		long age = (long)(now / 1000) - s->number;
+
+		if (age > RETURNS_S)
+			continue;
+		mapped = s->mapped > mapped ? s->mapped : mapped;
+		if (age > LASTS_S || s->used == SIZE_MAX)
+			continue;
+		used = s->used < used ? s->used : used;
+		for_long |= age >= LASTS_S - 1;
+	}
+	/* Members of an earlier daemon may join. */
+	if (!for_long || now - began_ms < RETURNS_S * 1000)
+		return 0;
+	return used > mapped ? used - mapped : 0;
+}
+
+static size_t all_but(const struct daemon_gpu *gpu, size_t other)
+{
+	size_t margin = rules_value(CONF_MARGIN);
+
+	return gpu->total > other + margin ? gpu->total - other - margin : 0;
+}
+
+static size_t most_of(int i, double now)
+{
+	const struct daemon_gpu *gpu = &gpus[i];
+
+	if (!rules_share(gpu->uuid))
+		return 0;
+	return gpu->total ? all_but(gpu, lasting(i, now)) : TURNS_NO_LIMIT;
+}
+
+static void set_others(int i, size_t other, double now)
+{
+	struct daemon_gpu *gpu = &gpus[i];
+
+	gpu->other = other;
+	gpu->capacity = rules_share(gpu->uuid) ? all_but(gpu, other) : TURNS_NO_LIMIT;
+	gpu->most = most_of(i, now);
+}
+
+void gpus_leave(int i, size_t mapped, size_t all, double now)
 {
 	if (!gpus[i].total)
 		return;
+	note_second(i, now, SIZE_MAX, all);
 	last_other[i] = gpus[i].other + mapped;
-	set_others(i, last_other[i]);
+	set_others(i, last_other[i], now);
 }
 
-static void take_sample(int i, const struct sample *sample)
+static void take_sample(int i, const struct sample *sample, double now)
 {
 	struct daemon_gpu *gpu = &gpus[i];
 	bool first = !gpu->total;
@@ -133,17 +196,22 @@ static void take_sample(int i, const struct sample *sample)
 
 	give_up(gpu);
 	gpu->unknown = !sample->total;
-	gpu->unsure = mapped < 0 && sample->total;
-	if (!sample->total || sample->free > sample->total || mapped < 0)
+	if (!sample->total || sample->free > sample->total)
 		return;
+	/* Of what is used it is not known now whose it is. */
+	if (mapped < 0) {
+		gpu->most = most_of(i, now);
+		return;
+	}
 	other = used > (size_t)mapped ? used - mapped : 0;
 	gpu->total = sample->total;
 	gpu->used = used;
-	set_others(i, first || other < last_other[i] ? other : last_other[i]);
+	note_second(i, now, used, (size_t)mapped);
+	set_others(i, first || other < last_other[i] ? other : last_other[i], now);
 	last_other[i] = other;
 }
 
-void gpus_take(void)
+void gpus_take(double now)
 {
 	struct sample sample;
 	int got;
@@ -152,7 +220,7 @@ void gpus_take(void)
 		int i = index_of(sample.uuid);
 
 		if (i >= 0)
-			take_sample(i, &sample);
+			take_sample(i, &sample, now);
 	}
 	if (!got)
 		return;

@@ -7,7 +7,9 @@
  * processes that are no members: what NVML says is used, beyond what the members say they have.
  *
  * A member's own memory grows a moment before the member says so. So what others have counts as
- * more only if two samples in a row say so.
+ * more only if two samples in a row say so. And that an allocation can never be served is known only of
+ * memory that others had for seconds: before, it may be a member's that has yet to say so, that has lost its
+ * connection and joins again, or that has ended and whose memory the driver still frees.
  *
  * The capacity of a GPU of which NVML knows nothing, or that is not shared (rules.h), has no limit: its
  * jobs run, and their allocations fail, as without a daemon.
@@ -22,9 +24,8 @@ struct daemon_gpu {
 	size_t total, used; /* as NVML has it; 0: not known */
 	size_t other;       /* what others have */
 	size_t capacity;
-	size_t size;     /* what it were if others had nothing */
+	size_t most; /* what members may come to have: all but what others have for long (turns_most()) */
 	bool drained;    /* nobody gets a turn there */
-	bool unsure;     /* memory moves, and other is that of an earlier moment */
 	bool known;      /* it was sampled, or nobody knows it */
 	bool unknown;    /* NVML has said so */
 	bool asked;      /* a sample is under way */
@@ -35,7 +36,7 @@ struct daemon_gpu {
  * @mapped: what the members have on the GPU @gpu; negative while that changes quickly. @used: whether a
  * member, or a process that is about to be one, has told of it. @end: end all of these.
  */
-void gpus_init(long (*mapped)(int gpu), bool (*used)(int gpu), void (*end)(int gpu));
+void gpus_init(long (*mapped)(int gpu), bool (*used)(int gpu), void (*end)(int gpu), double now);
 
 /*
  * The number of the GPU @uuid, which is added if it is new; -1: there are too many. One that is not used,
@@ -50,8 +51,11 @@ const struct daemon_gpu *gpus_get(int index);
 /* Drain the GPU @uuid, or end that. Returns 0, or -ENOSPC: there are too many GPUs. */
 int gpus_drain(const char *uuid, bool drained);
 
-/* A member has left, that had @mapped bytes on @gpu: others have them, until a sample says else. */
-void gpus_leave(int gpu, size_t mapped);
+/*
+ * A member leaves that has @mapped of the @all bytes that members have on @gpu: others have them, until a
+ * sample says else.
+ */
+void gpus_leave(int gpu, size_t mapped, size_t all, double now);
 
 /*
  * Look at all GPUs that were not looked at for @age_ms; but at those that were looked at before only when
@@ -60,7 +64,7 @@ void gpus_leave(int gpu, size_t mapped);
 void gpus_sample(double age_ms, double now);
 
 /* Take the samples that have come. */
-void gpus_take(void);
+void gpus_take(double now);
 
 /*
  * Whether nothing is to be waited for: no sample is under way, or for so long that NVML seems to

@@ -223,20 +223,9 @@ void turns_capacity(struct turns *t, int gpu, uint64_t bytes)
 	t->capacity[gpu] = bytes;
 }
 
-void turns_size(struct turns *t, int gpu, uint64_t bytes)
+void turns_most(struct turns *t, int gpu, uint64_t bytes)
 {
-	t->size[gpu] = bytes;
-}
-
-void turns_unsure(struct turns *t, int gpu, bool unsure)
-{
-	t->unsure[gpu] = unsure;
-}
-
-void turns_expect(struct turns *t, double until_ms)
-{
-	if (until_ms > t->expects_until)
-		t->expects_until = until_ms;
+	t->most[gpu] = bytes;
 }
 
 void turns_drain(struct turns *t, int gpu, bool drained)

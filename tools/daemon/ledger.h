@@ -64,9 +64,8 @@ struct member {
 
 struct turns {
 	struct turns_settings settings;
-	uint64_t capacity[TURNS_GPUS], size[TURNS_GPUS];
-	bool drained[TURNS_GPUS], unsure[TURNS_GPUS];
-	double expects_until;
+	uint64_t capacity[TURNS_GPUS], most[TURNS_GPUS];
+	bool drained[TURNS_GPUS];
 	uint32_t slot[TURNS_GPUS]; /* the member that is handed memory there; 0: none */
 	struct member members[TURNS_MEMBERS];
 	int nmembers; /* places that were ever used */

@@ -20,7 +20,6 @@
 #define CALM_MS     500  /* without news of the memory of a member whose memory moves */
 #define FRESH_MS    20   /* of one that a decision is made by */
 #define ONLY_NEW_MS 1e15 /* GPUs that were never looked at */
-#define RETURN_MS   7000 /* for a job that has lost its connection to join again (protocol.h) */
 
 static struct parties *parties;
 static struct member members[PEERS_MAX];
@@ -47,20 +46,25 @@ static bool is_unsure(const struct member *m, double calm_ms)
 	return m->moved && m->moved_ms > calm_ms;
 }
 
-/* Of all members on @gpu; -1 while memory moves there, or has moved since they said so. */
+/* What all members have on @gpu, as they have said. */
+static size_t told_on(int gpu)
+{
+	size_t sum = 0;
+
+	for (const struct member *m = members_next(NULL); m; m = members_next(m))
+		sum += m->need[gpu].told ? m->need[gpu].mapped : 0;
+	return sum;
+}
+
+/* The same; -1 while memory moves there, or has moved since they said so. */
 static long mapped_on(int gpu)
 {
 	double calm_ms = clock_ms() - CALM_MS;
-	long sum = 0;
 
-	for (const struct member *m = members_next(NULL); m; m = members_next(m)) {
-		if (!m->need[gpu].told)
-			continue;
-		if (is_unsure(m, calm_ms))
+	for (const struct member *m = members_next(NULL); m; m = members_next(m))
+		if (m->need[gpu].told && is_unsure(m, calm_ms))
 			return -1;
-		sum += (long)m->need[gpu].mapped;
-	}
-	return sum;
+	return (long)told_on(gpu);
 }
 
 static void refuse(struct peer *peer, const char *code, const char *why)
@@ -103,9 +107,7 @@ int members_init(void)
 	parties = parties_new(&(struct turns_settings){0});
 	if (!parties)
 		return -ENOMEM;
-	turns_expect(parties_turns(parties),
-		     clock_ms() + RETURN_MS); /* those of an earlier daemon */
-	gpus_init(mapped_on, is_used, end_users);
+	gpus_init(mapped_on, is_used, end_users, clock_ms());
 	return 0;
 }
 
@@ -471,10 +473,8 @@ void members_leave(struct peer *peer)
 		note("left", m, "%s", m->command);
 		parties_leave(parties, m->id, now);
 		for (int gpu = 0; gpus_get(gpu); gpu++)
-			gpus_leave(gpu, m->need[gpu].mapped);
+			gpus_leave(gpu, m->need[gpu].mapped, told_on(gpu), now);
 		gpus_sample(0, now);
-		if (total_of(m))
-			turns_expect(parties_turns(parties), now + RETURN_MS);
 	}
 	*m = (struct member){0};
 	reused_rests(m->job, m + 1);
@@ -596,7 +596,7 @@ void members_decide(double now)
 	const struct daemon_gpu *gpu;
 
 	drop_silent(now);
-	gpus_take();
+	gpus_take(now);
 	gpus_sample(ONLY_NEW_MS, now);
 	turns_set(turns, &(struct turns_settings){.quantum_ms = rules_value(CONF_QUANTUM),
 						  .residence_ms = rules_value(CONF_RESIDENCE),
@@ -605,8 +605,7 @@ void members_decide(double now)
 		return;
 	for (int i = 0; (gpu = gpus_get(i)); i++) {
 		turns_capacity(turns, i, gpu->capacity);
-		turns_size(turns, i, gpu->size);
-		turns_unsure(turns, i, gpu->unsure);
+		turns_most(turns, i, gpu->most);
 		turns_drain(turns, i, gpu->drained);
 	}
 	parties_decide(parties, now, give_order, &now);

@@ -15,8 +15,6 @@
 #define WOKEN_LEAD_MS       1000  /* that a member which was idle must be behind in virtual time */
 #define STUCK_MS            5000  /* without news, until others may have a hand-over beside it */
 #define GIVEN_MS            10000 /* for which a member that gives its turn stays willing to */
-#define OTHERS_MS           2000  /* for others that have memory to join */
-#define OTHERS_MOST_MS      10000 /* the same where some may come back (turns_expect()) */
 #define ENDS_MS             12000 /* for which one that ends is served before others */
 #define LOOK_MS             100   /* between looks at the clock while somebody waits */
 
@@ -497,16 +495,6 @@ static bool fits(uint64_t bytes, uint64_t has, uint64_t most)
 	return bytes <= most && has <= most - bytes;
 }
 
-/* Nobody joins any more whose memory now counts as that of others. */
-static bool has_waited(const struct turns *t, const struct grow *g)
-{
-	double ms = t->now - g->since;
-
-	if (t->unsure[g->gpu])
-		return false;
-	return ms >= OTHERS_MOST_MS || (ms >= OTHERS_MS && t->now >= t->expects_until);
-}
-
 /* Allocations that no hand-over can make room for. */
 static void refuse_growth(struct turns *t, struct member *m)
 {
@@ -514,14 +502,10 @@ static void refuse_growth(struct turns *t, struct member *m)
 		const struct grow *g = &m->grows[i];
 		uint64_t has =
 			m->phase == PHASE_RUNS ? m->need[g->gpu].mapped : m->need[g->gpu].total;
+		bool limited = t->capacity[g->gpu] != TURNS_NO_LIMIT;
 
-		if (t->capacity[g->gpu] == TURNS_NO_LIMIT && !t->unsure[g->gpu]) {
-			order_answer(t, m, i, TURNS_NO);
-			continue;
-		}
-		if (fits(g->bytes, has, t->capacity[g->gpu]))
-			continue;
-		if (!fits(g->bytes, has, t->size[g->gpu]) || has_waited(t, g))
+		if (!(limited && fits(g->bytes, has, t->capacity[g->gpu])) &&
+		    !fits(g->bytes, has, t->most[g->gpu]))
 			order_answer(t, m, i, TURNS_NO);
 	}
 }

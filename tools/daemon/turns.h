@@ -89,28 +89,16 @@ void turns_free(struct turns *t);
 void turns_set(struct turns *t, const struct turns_settings *settings);
 
 /*
- * Bytes that the members together may have on @gpu. TURNS_NO_LIMIT: nobody takes turns there, and an
- * allocation fails instead of waiting. That is more than any GPU has, and sums of it do not overflow.
+ * Bytes that the members together may have on @gpu. TURNS_NO_LIMIT: nobody takes turns there. That is more
+ * than any GPU has, and sums of it do not overflow.
  */
 #define TURNS_NO_LIMIT (UINT64_C(1) << 60)
 void turns_capacity(struct turns *t, int gpu, uint64_t bytes);
 /*
- * Bytes that they could have if others had nothing there; at first, the capacity. An allocation that fits
- * into this alone waits for a moment: the others may be members that have yet to join.
+ * Bytes that they may come to have there, as far as is known, if that is more than the capacity. An allocation
+ * with which its member would have more than both fails; TURNS_NO_LIMIT of the capacity does not count.
  */
-void turns_size(struct turns *t, int gpu, uint64_t bytes);
-
-/*
- * While @unsure, the capacity is that of an earlier moment, and what members have that joined since may count
- * as that of others: no allocation fails for its size alone.
- */
-void turns_unsure(struct turns *t, int gpu, bool unsure);
-
-/*
- * Processes that have lost their connection, and whose memory counts as that of others, may join again until
- * then: before that, and for at most 10 s, no allocation fails for its size alone.
- */
-void turns_expect(struct turns *t, double until_ms);
+void turns_most(struct turns *t, int gpu, uint64_t bytes);
 
 /*
  * While @gpu is drained, nobody gets a turn there. Members that run there are left alone until they

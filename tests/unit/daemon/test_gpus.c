@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What members may have of a GPU together, by what NVML says and what they say. */
+#include "tools/daemon/gpus.h"
+#include "tools/daemon/rules.h"
+#include "tools/daemon/sampler.h"
+#include "tools/daemon/turns.h"
+
+#include "tests/check_suite.h"
+
+#include <stdio.h>
+
+#define UUID   "GPU-1"
+#define TOTAL  1000
+#define MARGIN 100
+#define MOST   (TOTAL - MARGIN)
+
+static struct sample answer;
+static bool has_answer, shared;
+static long mapped;
+static double now;
+
+double rules_value(enum conf_key key)
+{
+	return key == CONF_MARGIN ? MARGIN : 0;
+}
+
+bool rules_share(const char *uuid)
+{
+	(void)uuid;
+	return shared;
+}
+
+int sampler_ask(const char *uuid)
+{
+	(void)uuid;
+	return 0;
+}
+
+int sampler_take(struct sample *sample)
+{
+	bool had = has_answer;
+
+	*sample = answer;
+	has_answer = false;
+	return had;
+}
+
+static long mapped_on(int gpu)
+{
+	(void)gpu;
+	return mapped;
+}
+
+static bool is_used(int gpu)
+{
+	(void)gpu;
+	return true;
+}
+
+static void end_users(int gpu)
+{
+	(void)gpu;
+	ck_abort_msg("nobody is to make way");
+}
+
+static const struct daemon_gpu *begin(double began_ms)
+{
+	shared = true;
+	now = began_ms;
+	gpus_init(mapped_on, is_used, end_users, began_ms);
+	ck_assert_int_eq(gpus_find(UUID), 0);
+	return gpus_get(0);
+}
+
+/* For @ms NVML says four times a second that so much is @used, of which members say @has. */
+static void pass(double ms, size_t used, long has)
+{
+	mapped = has;
+	for (double end = now + ms; now < end; now += 250) {
+		answer = (struct sample){.uuid = UUID, .total = TOTAL, .free = TOTAL - used};
+		has_answer = true;
+		gpus_take(now);
+	}
+}
+
+START_TEST(memory_of_others_counts_when_it_has_lasted)
+{
+	const struct daemon_gpu *gpu = begin(0);
+
+	now = 60000;
+	pass(250, 500, 100);
+	ck_assert_uint_eq(gpu->capacity, 500);
+	ck_assert_uint_eq(gpu->most, MOST);
+	pass(2000, 500, 100);
+	ck_assert_uint_eq(gpu->most, MOST);
+	pass(3000, 500, 100);
+	ck_assert_uint_eq(gpu->most, 500);
+	/* It goes: that counts at once. */
+	pass(250, 200, 100);
+	ck_assert_uint_eq(gpu->most, 800);
+}
+END_TEST
+
+/* What jobs say is a second old. */
+START_TEST(members_that_grow_are_not_others)
+{
+	const struct daemon_gpu *gpu = begin(0);
+
+	now = 60000;
+	pass(10000, 100, 100);
+	for (int i = 1; i <= 8; i++) {
+		pass(1000, 100 + i * 100, i * 100);
+		ck_assert_uint_eq(gpu->most, MOST);
+	}
+}
+END_TEST
+
+/* The driver frees its memory, or it has lost its connection and joins again. */
+START_TEST(what_a_member_had_that_has_left)
+{
+	const struct daemon_gpu *gpu = begin(0);
+
+	now = 60000;
+	pass(10000, 700, 700);
+	gpus_leave(0, 400, 700, now);
+	ck_assert_uint_eq(gpu->capacity, MOST - 400);
+	ck_assert_uint_eq(gpu->most, MOST);
+	pass(9000, 700, 300);
+	ck_assert_uint_eq(gpu->capacity, MOST - 400);
+	ck_assert_uint_eq(gpu->most, MOST);
+	pass(3000, 700, 300);
+	ck_assert_uint_eq(gpu->most, MOST - 400);
+}
+END_TEST
+
+START_TEST(members_of_an_earlier_daemon_may_join)
+{
+	const struct daemon_gpu *gpu = begin(60000);
+
+	pass(9500, 500, 0);
+	ck_assert_uint_eq(gpu->most, MOST);
+	pass(1000, 500, 0);
+	ck_assert_uint_eq(gpu->most, 500 - MARGIN);
+}
+END_TEST
+
+START_TEST(while_memory_moves_nobody_knows_whose_it_is)
+{
+	const struct daemon_gpu *gpu = begin(0);
+
+	now = 60000;
+	pass(10000, 500, 100);
+	ck_assert_uint_eq(gpu->most, 500);
+	pass(6000, 500, -1);
+	ck_assert_uint_eq(gpu->most, MOST);
+	ck_assert_uint_eq(gpu->capacity, 500);
+}
+END_TEST
+
+START_TEST(where_nobody_takes_turns)
+{
+	const struct daemon_gpu *gpu = begin(0);
+
+	now = 60000;
+	ck_assert_uint_eq(gpu->capacity, TURNS_NO_LIMIT);
+	ck_assert_uint_eq(gpu->most, 0);
+	answer = (struct sample){.uuid = UUID};
+	has_answer = true;
+	gpus_take(now);
+	ck_assert(gpu->unknown);
+	ck_assert_uint_eq(gpu->most, 0);
+	pass(250, 0, -1); /* of its first sample it is not known whose memory it is */
+	ck_assert_uint_eq(gpu->capacity, TURNS_NO_LIMIT);
+	ck_assert_uint_eq(gpu->most, TURNS_NO_LIMIT);
+	shared = false;
+	pass(250, 0, 0);
+	ck_assert_uint_eq(gpu->capacity, TURNS_NO_LIMIT);
+	ck_assert_uint_eq(gpu->most, 0);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("gpus");
+	TCase *cases = tcase_create("gpus");
+
+	tcase_add_test(cases, memory_of_others_counts_when_it_has_lasted);
+	tcase_add_test(cases, members_that_grow_are_not_others);
+	tcase_add_test(cases, what_a_member_had_that_has_left);
+	tcase_add_test(cases, members_of_an_earlier_daemon_may_join);
+	tcase_add_test(cases, while_memory_moves_nobody_knows_whose_it_is);
+	tcase_add_test(cases, where_nobody_takes_turns);
+	suite_add_tcase(suite, cases);
+	return check_suite_run(suite);
+}
