@@ -213,9 +213,10 @@
  *				answers "pong"
  *
  * A connection that ends means: no daemon. So does a ping without an answer for 8 s. Allocations that wait
- * are tried once more, and fail. Nothing else waits for the daemon. The job connects again, at least every
- * 5 s; if it could not come to rest alone, at multiples of 5 s of CLOCK_MONOTONIC, as the other processes of
- * its job do. Each side skips lines with keys that it does not know. Both check the other's user.
+ * are told to a new daemon, if there is one within 10 s; else they are tried once more, and fail. Nothing
+ * else waits for the daemon. The job connects again, at least every 5 s; if it could not come to rest alone,
+ * at multiples of 5 s of CLOCK_MONOTONIC, as the other processes of its job do. Each side skips lines with
+ * keys that it does not know. Both check the other's user.
  *
  * A directory in a line is the rest of that line (snapshot_dir_check_path()).
  *

@@ -31,10 +31,11 @@
 #define CALM_MS      1000 /* while nobody does */
 #define RETRY_MS     100  /* until the daemon is tried again; later longer */
 #define RETRY_MAX_MS 5000
-#define RETRY_MIN_MS 1000 /* until it would be asked again for what it could not do */
-#define PING_MS      2000 /* of silence, while something waits for the daemon */
-#define SILENT_MS    8000 /* after a ping: it hangs */
-#define WELCOME_MS   2000 /* that an allocation waits for the daemon's welcome */
+#define RETRY_MIN_MS 1000  /* until it would be asked again for what it could not do */
+#define PING_MS      2000  /* of silence, while something waits for the daemon */
+#define SILENT_MS    8000  /* after a ping: it hangs */
+#define WELCOME_MS   2000  /* that an allocation waits for the daemon's welcome */
+#define WITHOUT_MS   10000 /* and for a new daemon, after one has ended */
 
 /* For which turn a job without its lease asks. */
 enum asks {
@@ -49,6 +50,7 @@ static struct {
 	unsigned int id;   /* of it */
 	double since_ms;   /* when it was made; clock_ms() */
 	bool welcome;
+	double member_ms; /* when the job last took turns; 0: never */
 	double retry_ms, patience_ms;
 	bool meets;      /* it could not come to rest alone */
 	double heard_ms; /* its last line; clock_ms() */
@@ -219,7 +221,7 @@ static void notice_loss(void)
 	try_again_later();
 	if (share.welcome)
 		pr_info("the connection to the daemon has ended");
-	growth_refuse_all();
+	growth_untold();
 }
 
 static void take_end(const char *answer)
@@ -370,6 +372,16 @@ static bool has_memory(void)
 	return stats.carried > 0;
 }
 
+/* No daemon is there, and none may be expected. */
+static bool is_without(void)
+{
+	double now = clock_ms();
+
+	if (share.member_ms > 0 && now - share.member_ms <= WITHOUT_MS)
+		return false;
+	return !share.c || now - share.since_ms > WELCOME_MS;
+}
+
 void share_look(void)
 {
 	bool grows;
@@ -382,12 +394,13 @@ void share_look(void)
 	if (!share.c && (grows || has_memory()))
 		join();
 	if (share.c && share.welcome) {
+		share.member_ms = clock_ms();
 		say_news();
 		if (!share.c->ended)
 			pass_growths();
 		if (!share.c->ended)
 			look_for_silence();
-	} else if (grows && (!share.c || clock_ms() - share.since_ms > WELCOME_MS)) {
+	} else if (grows && is_without()) {
 		growth_refuse_all();
 	}
 }
@@ -400,6 +413,6 @@ int share_patience_ms(void)
 		return -1;
 	if (share.c)
 		return share.watched || !share.welcome ? LOOK_MS : CALM_MS;
-	left = share.retry_ms - clock_ms();
+	left = growth_waits() ? 0 : share.retry_ms - clock_ms();
 	return left > LOOK_MS ? (int)left + 1 : LOOK_MS;
 }

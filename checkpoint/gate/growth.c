@@ -7,25 +7,30 @@
 #include <errno.h>
 #include <linux/futex.h>
 #include <stdint.h>
-#include <string.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define SLOTS    64
-#define QUICK_MS 2000   /* between two answers of a daemon that sees no lack */
-#define VAIN_MS  10000  /* of such answers, until the allocation fails */
-#define NAP_US   256000 /* between two of them, at most; the first are 1, 2, 4 ms apart */
+#define CHUNK     4096  /* bytes, of slots that are added at once */
+#define MOST_TOLD 4     /* of the waits on a GPU, and of those that are pinned: others come later */
+#define QUICK_MS  2000  /* between two answers of a daemon that sees no lack */
+#define VAIN_MS   10000 /* of such answers, until the allocation fails */
+#define NAP_US    256000 /* between two of them, at most; the first are 1, 2, 4 ms apart */
 
 /* The stage of a wait, in the lowest bits of a slot's word; the serial is above. */
-enum stage { ASKED, TOLD, ROOM, REFUSED, STAGES };
+enum stage { STAGE_ASKED, STAGE_TOLD, STAGE_ROOM, STAGE_REFUSED, STAGES };
 
 static struct slot {
+	struct slot *next;
 	uint32_t word; /* 0: nobody waits */
 	pid_t tid;     /* of the owner; 0: free */
 	CUdevice dev;
 	size_t bytes;
 	bool pinned;
-} slots[SLOTS];
+} * slots; /* none is ever taken out */
+
+#define FOR_EACH_SLOT(s) \
+	for (struct slot *s = __atomic_load_n(&slots, __ATOMIC_ACQUIRE); s; s = s->next)
 
 static uint32_t serials;
 static void (*wake)(void); /* NULL: no allocation waits */
@@ -63,23 +68,48 @@ bool growth_is_on(void)
 	return __atomic_load_n(&wake, __ATOMIC_RELAXED) != NULL;
 }
 
-/* The thread's own slot, if it left a wait, or one that nobody has. NULL: there is none. */
+/* More slots, of which the first is the thread's own. NULL: there is no memory. */
+static struct slot *add_slots(pid_t self)
+{
+	struct slot *chunk =
+		mmap(NULL, CHUNK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct slot *last = chunk, *next = __atomic_load_n(&slots, __ATOMIC_RELAXED);
+
+	if (chunk == MAP_FAILED)
+		return NULL;
+	for (; last + 2 <= chunk + CHUNK / sizeof(*chunk); last++)
+		last->next = last + 1;
+	chunk->tid = self;
+	do {
+		last->next = next;
+	} while (!__atomic_compare_exchange_n(&slots, &next, chunk, false, __ATOMIC_RELEASE,
+					      __ATOMIC_RELAXED));
+	return chunk;
+}
+
+/* The thread's own slot, if it left a wait; or one that nobody has; or a new one. NULL: there is no memory. */
 static struct slot *take_slot(pid_t self)
 {
-	struct slot *found = NULL;
+	int saved = errno;
+	struct slot *added;
 
-	for (struct slot *s = slots; s < slots + SLOTS; s++)
+	FOR_EACH_SLOT(s)
+	{
 		if (__atomic_load_n(&s->tid, __ATOMIC_ACQUIRE) == self)
 			return s;
-	for (struct slot *s = slots; s < slots + SLOTS && !found; s++) {
+	}
+	FOR_EACH_SLOT(s)
+	{
 		pid_t owner = __atomic_load_n(&s->tid, __ATOMIC_ACQUIRE);
 
 		if ((!owner || threads_ended(owner)) &&
 		    __atomic_compare_exchange_n(&s->tid, &owner, self, false, __ATOMIC_SEQ_CST,
 						__ATOMIC_RELAXED))
-			found = s;
+			return s;
 	}
-	return found;
+	added = add_slots(self);
+	errno = saved;
+	return added;
 }
 
 bool growth_ask(CUdevice dev, size_t bytes, bool pinned)
@@ -98,7 +128,7 @@ bool growth_ask(CUdevice dev, size_t bytes, bool pinned)
 	__atomic_store_n(&s->dev, dev, __ATOMIC_RELAXED);
 	__atomic_store_n(&s->bytes, bytes, __ATOMIC_RELAXED);
 	__atomic_store_n(&s->pinned, pinned, __ATOMIC_RELAXED);
-	__atomic_store_n(&s->word, word_of(serial, ASKED), __ATOMIC_SEQ_CST);
+	__atomic_store_n(&s->word, word_of(serial, STAGE_ASKED), __ATOMIC_SEQ_CST);
 	my_slot = s;
 	my_serial = serial;
 	/* growth_end() may not have seen it. */
@@ -116,7 +146,7 @@ static bool await_answer(void)
 	uint32_t word = __atomic_load_n(&s->word, __ATOMIC_ACQUIRE);
 	pid_t self = gettid();
 
-	while (word == word_of(serial, ASKED) || word == word_of(serial, TOLD)) {
+	while (word == word_of(serial, STAGE_ASKED) || word == word_of(serial, STAGE_TOLD)) {
 		futex(&s->word, FUTEX_WAIT_PRIVATE, word);
 		word = __atomic_load_n(&s->word, __ATOMIC_ACQUIRE);
 	}
@@ -126,7 +156,7 @@ static bool await_answer(void)
 					 __ATOMIC_RELAXED))
 		return true;
 	__atomic_compare_exchange_n(&s->tid, &self, 0, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED);
-	return word % STAGES == ROOM;
+	return word % STAGES == STAGE_ROOM;
 }
 
 /* Before another try that may fail at once. */
@@ -166,29 +196,83 @@ static struct growth growth_of(const struct slot *s, uint32_t word)
 			       __atomic_load_n(&s->pinned, __ATOMIC_RELAXED)};
 }
 
+static bool has_stage(const struct slot *s, enum stage stage)
+{
+	uint32_t word = __atomic_load_n(&s->word, __ATOMIC_SEQ_CST);
+
+	return word && word % STAGES == stage;
+}
+
+/* Of as many waits like this one others have been told, and have not answered. */
+static bool are_told(CUdevice dev, bool pinned)
+{
+	int count = 0;
+
+	FOR_EACH_SLOT(s)
+	{
+		count += has_stage(s, STAGE_TOLD) &&
+			 __atomic_load_n(&s->dev, __ATOMIC_RELAXED) == dev &&
+			 __atomic_load_n(&s->pinned, __ATOMIC_RELAXED) == pinned &&
+			 !threads_ended(__atomic_load_n(&s->tid, __ATOMIC_RELAXED));
+	}
+	return count >= MOST_TOLD;
+}
+
+/* The wait that began first, of those that others may be told of. */
+static struct slot *first_asked(uint32_t *first_word, struct growth *growth)
+{
+	struct slot *first = NULL;
+
+	FOR_EACH_SLOT(s)
+	{
+		uint32_t word = __atomic_load_n(&s->word, __ATOMIC_SEQ_CST);
+		struct growth g = growth_of(s, word);
+
+		if (!word || word % STAGES != STAGE_ASKED || (first && word > *first_word) ||
+		    are_told(g.dev, g.pinned))
+			continue;
+		first = s;
+		*first_word = word;
+		*growth = g;
+	}
+	return first;
+}
+
 bool growth_next(struct growth *growth)
 {
-	for (struct slot *s = slots; s < slots + SLOTS; s++) {
+	struct slot *first;
+	uint32_t word = 0;
+
+	/* If it is another wait by now, what was read may be, too. */
+	do {
+		first = first_asked(&word, growth);
+	} while (first && !__atomic_compare_exchange_n(&first->word, &word,
+						       word_of(growth->serial, STAGE_TOLD), false,
+						       __ATOMIC_SEQ_CST, __ATOMIC_RELAXED));
+	return first;
+}
+
+void growth_untold(void)
+{
+	FOR_EACH_SLOT(s)
+	{
 		uint32_t word = __atomic_load_n(&s->word, __ATOMIC_SEQ_CST);
 
-		if (!word || word % STAGES != ASKED)
-			continue;
-		*growth = growth_of(s, word);
-		/* If it is another wait by now, the numbers may be, too. */
-		if (__atomic_compare_exchange_n(&s->word, &word, word_of(word / STAGES, TOLD),
-						false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED))
-			return true;
+		if (word && word % STAGES == STAGE_TOLD)
+			__atomic_compare_exchange_n(&s->word, &word,
+						    word_of(word / STAGES, STAGE_ASKED), false,
+						    __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
 	}
-	return false;
 }
 
 bool growth_waiting(struct growth *growth)
 {
-	for (struct slot *s = slots; s < slots + SLOTS; s++) {
+	FOR_EACH_SLOT(s)
+	{
 		uint32_t word = __atomic_load_n(&s->word, __ATOMIC_ACQUIRE);
 
 		*growth = growth_of(s, word);
-		if (word && word % STAGES <= TOLD &&
+		if (word && word % STAGES <= STAGE_TOLD &&
 		    !threads_ended(__atomic_load_n(&s->tid, __ATOMIC_RELAXED)))
 			return true;
 	}
@@ -207,10 +291,11 @@ static void answer(struct slot *s, uint32_t serial, bool room)
 {
 	uint32_t word = __atomic_load_n(&s->word, __ATOMIC_ACQUIRE);
 
-	while (word && (!serial || word / STAGES == serial) && word % STAGES <= TOLD)
-		if (__atomic_compare_exchange_n(&s->word, &word,
-						word_of(word / STAGES, room ? ROOM : REFUSED),
-						false, __ATOMIC_SEQ_CST, __ATOMIC_ACQUIRE)) {
+	while (word && (!serial || word / STAGES == serial) && word % STAGES <= STAGE_TOLD)
+		if (__atomic_compare_exchange_n(
+			    &s->word, &word,
+			    word_of(word / STAGES, room ? STAGE_ROOM : STAGE_REFUSED), false,
+			    __ATOMIC_SEQ_CST, __ATOMIC_ACQUIRE)) {
 			futex(&s->word, FUTEX_WAKE_PRIVATE, INT32_MAX);
 			return;
 		}
@@ -218,20 +303,30 @@ static void answer(struct slot *s, uint32_t serial, bool room)
 
 void growth_answer(unsigned int serial, bool room)
 {
-	for (struct slot *s = slots; s < slots + SLOTS && serial; s++)
+	if (!serial)
+		return;
+	FOR_EACH_SLOT(s)
+	{
 		answer(s, serial, room);
+	}
 }
 
 void growth_refuse_all(void)
 {
-	for (struct slot *s = slots; s < slots + SLOTS; s++)
+	FOR_EACH_SLOT(s)
+	{
 		answer(s, 0, false);
+	}
 }
 
 /* A signal handler that forked may return to a wait. */
 static void forget_in_child(void)
 {
 	wake = NULL;
-	memset(slots, 0, sizeof(slots));
+	FOR_EACH_SLOT(s)
+	{
+		s->word = 0;
+		s->tid = 0;
+	}
 }
 FORKS_CHILD(forget_in_child);

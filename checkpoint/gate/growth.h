@@ -7,7 +7,7 @@
  * or give its memory away, meanwhile.
  *
  * A waiting thread may end, run a signal handler that allocates too, or leave by longjmp(). So what
- * it waits for is in a table of slots that is never freed, under a serial that is not used twice. A
+ * it waits for is in a list of slots that are never freed, under a serial that is not used twice. A
  * slot whose owner has ended, or waits anew, is taken over. A thread that finds its slot taken over
  * tries its allocation again, and may then wait again.
  *
@@ -61,8 +61,14 @@ struct growth {
 	bool pinned;
 };
 
-/* The next allocation that nobody has been told of. False: there is none. */
+/*
+ * The next allocation that nobody has been told of. False: there is none now. At most 4 on a GPU, and 4 that
+ * are pinned, are told and not answered at once: others come when these are.
+ */
 bool growth_next(struct growth *growth);
+
+/* Nobody knows any more what was told: growth_next() tells it anew. */
+void growth_untold(void);
 
 /* An allocation that waits. False: none does. */
 bool growth_waiting(struct growth *growth);

@@ -334,6 +334,25 @@ def growth_that_a_new_daemon_sees_first():
     orders.finish()
 
 
+def growth_that_another_daemon_serves():
+    daemon = Daemon()
+    orders = Orders(daemon=daemon)
+    other, _ = hog()
+    orders.waits("alloc 64", 64 * MIB)
+    orders.lease.hang_up()
+    daemon.end()
+    orders.silent(3)
+    daemon = Daemon()
+    orders.lease = daemon.member()
+    serial, asked = orders.lease.grow()
+    equal(asked, 64 * MIB, "the bytes that it asks for")
+    other.discard()
+    orders.lease.send(f"try {serial}")
+    equal(orders.answer(), "alloc: ok", "an allocation that has room")
+    daemon.end()
+    orders.finish()
+
+
 def the_daemon_hangs():
     """While an allocation waits, and while the job is out; not while it answers."""
     daemon = Daemon()
@@ -726,9 +745,9 @@ if TSAN:
 main(introduction, turns, growth_waits_for_room, growth_that_room_does_not_help, growth_during_a_capture,
      a_released_job_needs_room_for_its_context, growth_that_is_the_first_need, without_a_daemon,
      unless_it_is_asked_to, refused, the_daemon_of_another_user, the_daemon_comes_and_goes,
-     growth_that_a_new_daemon_sees_first, the_daemon_hangs, the_daemon_hangs_while_it_leads,
-     a_yield_that_crosses_the_end_of_a_fill, another_client_has_the_lease, it_is_left_alone,
-     unsanitized(a_fork_beside_its_connection), no_descriptor_is_left, the_users_pause, idle_and_busy,
-     how_soon_it_is_idle_changes, steps_are_not_idle, growth_beside_other_things,
+     growth_that_a_new_daemon_sees_first, growth_that_another_daemon_serves, the_daemon_hangs,
+     the_daemon_hangs_while_it_leads, a_yield_that_crosses_the_end_of_a_fill, another_client_has_the_lease,
+     it_is_left_alone, unsanitized(a_fork_beside_its_connection), no_descriptor_is_left, the_users_pause,
+     idle_and_busy, how_soon_it_is_idle_changes, steps_are_not_idle, growth_beside_other_things,
      growth_of_a_thread_that_is_cancelled, GROWTH_OF_A_HANDLER, the_end_of_a_job_that_waits,
      a_process_image_has_no_daemon, a_process_that_others_wait_for)

@@ -12,7 +12,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define THREADS 100 /* more than there are slots */
+#define THREADS 300 /* more slots than there are at first */
+#define TOLD    4   /* of them, others are told at once */
 
 static unsigned int wakes;
 
@@ -143,20 +144,56 @@ START_TEST(slots_of_ended_threads)
 }
 END_TEST
 
-START_TEST(a_full_table)
+/* Others are told of a few at a time, in the order of their beginning. */
+START_TEST(many_wait)
 {
 	pthread_t threads[THREADS];
-	int waited = 0;
+	struct growth g[THREADS], more;
 
 	growth_begin(wake);
-	for (int i = 0; i < THREADS; i++)
-		threads[i] = begin(1);
-	await_wakes(64);
-	usleep(50000);
+	for (int i = 0; i < THREADS; i++) {
+		threads[i] = begin(i);
+		await_wakes(i + 1);
+	}
+	for (int i = 0; i < TOLD; i++)
+		g[i] = next();
+	ck_assert(!growth_next(&more));
+	/* It is of another kind. */
+	ck_assert(growth_ask(3, THREADS, true));
+	more = next();
+	ck_assert_uint_eq(more.bytes, THREADS);
+	growth_answer(more.serial, true);
+	ck_assert(wait_once());
+	for (int i = TOLD; i < THREADS; i++) {
+		growth_answer(g[i - TOLD].serial, true);
+		ck_assert(growth_next(&g[i]));
+		ck_assert_uint_eq(g[i].bytes, i);
+		ck_assert(!growth_next(&more));
+	}
 	growth_end();
 	for (int i = 0; i < THREADS; i++)
-		waited += end(threads[i]) != 0;
-	ck_assert_int_eq(waited, 64);
+		ck_assert_int_eq(end(threads[i]), i < THREADS - TOLD ? 2 : 1);
+}
+END_TEST
+
+/* Those who were told have ended. */
+START_TEST(others_are_told_anew)
+{
+	pthread_t threads[2];
+	struct growth g[2], again[2];
+
+	growth_begin(wake);
+	for (int i = 0; i < 2; i++) {
+		threads[i] = begin(10 + i);
+		g[i] = next();
+	}
+	growth_answer(g[0].serial, true);
+	ck_assert_int_eq(end(threads[0]), 2);
+	growth_untold();
+	ck_assert(growth_next(&again[0]) && !growth_next(&again[1]));
+	ck_assert_uint_eq(again[0].serial, g[1].serial);
+	growth_answer(g[1].serial, true);
+	ck_assert_int_eq(end(threads[1]), 2);
 }
 END_TEST
 
@@ -296,7 +333,8 @@ int main(void)
 	tcase_add_test(tc, answers_reach_those_that_asked);
 	tcase_add_test(tc, the_wait_may_be_over_before_it_begins);
 	tcase_add_test(tc, slots_of_ended_threads);
-	tcase_add_test(tc, a_full_table);
+	tcase_add_test(tc, many_wait);
+	tcase_add_test(tc, others_are_told_anew);
 	tcase_add_test(tc, a_thread_that_is_cancelled);
 	tcase_add_test(tc, a_wait_that_is_left_by_longjmp);
 	tcase_add_test(tc, a_wait_in_a_handler);
