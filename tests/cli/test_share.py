@@ -133,16 +133,19 @@ def test_one_that_is_silent_is_left_alone():
     second = Member(daemon, 0, "second")
     second.grow(SIZE)
     yielded = first.wait("yield")
-    until(lambda: first.closed, 20, f"the silent one is dropped, after {yielded}")
-    contains(first.heard[-1], "end timeout ")
-    # As natively: the memory is not there.
-    equal(second.wait("no"), "no 1")
+    until(lambda: row("first")["state"] == "silent", 20, f"it is left alone, after {yielded}")
     check("silent" in [event["event"] for event in events()], "no event tells it")
+    equal(row("second")["waits_for"], row("first")["pid"], "for whom the second waits")
     # The second is told to do something only now.
     equal(cudaw("share", "set", "silence=60").code, 0)
+    equal((second.count("no"), second.count("try")), (0, 0), "answers while it waits")
+    # It has not read what it was told, and says something else: it joins again.
+    first.say("idle 1000")
+    until(lambda: first.closed, 5, "it is told to join again")
+    contains(first.heard[-1], "end timeout ")
+    time.sleep(1)
+    equal(second.count("no"), 0, "refusals while it may join again")
     say_memory(daemon.memory, 0)
-    time.sleep(0.1)     # older samples count no more
-    second.grow(SIZE)
     until(lambda: second.mapped == SIZE, 5, "the second has its memory")
 
 

@@ -12,13 +12,14 @@ import time
 from simlib import MIB, SCRATCH, gpu_used, gpus_used, is_stopped, unsanitized
 from gpulib import BUILD, RUNTIME_DIR, Group, Skip, check, cudaw_ok, equal, hog, main
 from harness import contains, need_other_users, scratch, until
-from momentslib import ALLOCS, OPTIONS, SIZE_MIB, is_asked, let_go, one, quick, verify, wait_for
+from momentslib import ALLOCS, OPTIONS, SIZE_MIB, is_asked, let_go, one, quick, state, verify, wait_for
 from turnslib import FOREVER, counting, events, members, start_daemon, started, take_turns
 
 COUNTER = os.path.join(BUILD, "tests", "programs", "counter")
 FULL = ("--mib", SIZE_MIB, "--allocs", ALLOCS, "--verify", 1, "--step-ms", 2, "--steps", FOREVER)
 COUNTS = os.path.join(SCRATCH, "counts")
 SILENCE_S = 3       # for which no job that can answer is held up
+LASTS_S = 15        # until memory of others is theirs
 
 
 def gives_up(job, why):
@@ -151,6 +152,35 @@ def a_stranger_takes_what_is_given():
     ends_well(jobs, stranger)
 
 
+def mapped(job):
+    """The bytes that the daemon knows to be on the GPUs."""
+    member = members().get(job.pid)
+    return sum(gpu["mapped"] for gpu in member["gpu"]) if member else 0
+
+
+def an_allocation_waits_for_a_job_that_is_stopped():
+    """It does not fail because the user of the other has typed Ctrl-Z."""
+    start_daemon(*OPTIONS)
+    stopped = one("stopped")
+    until(lambda: mapped(stopped) >= SIZE_MIB * MIB, 20, "it has told of all of its memory")
+    needs = started("needs", "orders")
+    needs.process.stdin.write("alloc 4\n")
+    needs.wait_line("alloc: ok")
+    stopped.send(signal.SIGSTOP)
+    until(lambda: is_stopped(stopped.pid), 10, "it is stopped")
+    needs.process.stdin.write(f"alloc {SIZE_MIB - 4}\n")
+    until(lambda: state(stopped) == "silent", 20, "it is left alone")
+    time.sleep(LASTS_S)
+    equal(needs.lines[1:], ["alloc: ok"], "the answers while it is stopped")
+    equal(members()[needs.pid]["waits_for"], stopped.pid, "for whom the allocation waits")
+    stopped.send(signal.SIGCONT)
+    until(lambda: needs.lines[1:] == ["alloc: ok"] * 2, 20, "the allocation has its memory")
+    needs.process.stdin.write("check\n")
+    needs.wait_line("check: every word right")
+    needs.result()
+    verify([stopped])
+
+
 # ---- users and namespaces
 
 def need_root(*programs):
@@ -226,5 +256,6 @@ def two_pid_namespaces():
 
 main(quick(a_kernel_does_not_end), unsanitized(no_host_memory), the_driver_fails,
      *map(quick, (a_stranger_takes_all_that_is_free, a_stranger_leaves_enough_for_one,
-                  a_stranger_leaves_too_little_for_one, a_stranger_takes_what_is_given)),
+                  a_stranger_leaves_too_little_for_one, a_stranger_takes_what_is_given,
+                  an_allocation_waits_for_a_job_that_is_stopped)),
      unsanitized(two_users), unsanitized(two_pid_namespaces))

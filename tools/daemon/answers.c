@@ -37,7 +37,7 @@ static void say_member(struct peer *peer, const struct member *m, double now)
 
 	members_look(m, now, &view);
 	peer_say(peer, "member %" PRIu32 " %d %u %s", m->id, m->peer->pid, m->peer->uid,
-		 view.state);
+		 m->silent ? "silent" : view.state);
 	if (may_see(peer, m->peer->uid)) {
 		peer_say(peer, "id %s", m->job);
 		if (m->name[0])

@@ -2,6 +2,7 @@
 #include "tools/daemon/ledger.h"
 
 #include <assert.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -438,6 +439,18 @@ void turns_paused(struct turns *t, uint32_t id, bool paused, double now)
 		ledger_end_handover(t, m);
 }
 
+void turns_aside(struct turns *t, uint32_t id, double now)
+{
+	struct member *m = ledger_find(t, id);
+
+	ledger_advance(t, now);
+	if (!m)
+		return;
+	turns_paused(t, id, true, now);
+	m->takes_all = false;
+	m->asked_until = INFINITY;
+}
+
 void turns_grow(struct turns *t, uint32_t id, uint64_t serial, int gpu, uint64_t bytes, double now)
 {
 	struct member *m = ledger_find(t, id);
@@ -594,10 +607,10 @@ static const char *state_of(const struct member *m)
 	return m->wants ? "waits" : "out";
 }
 
-/* The member whose memory @m waits for. */
+/* The member whose memory @m waits for: one that runs before one that only keeps some. */
 static uint32_t waits_for(struct turns *t, const struct member *m)
 {
-	const struct member *found = NULL;
+	const struct member *found = NULL, *keeps = NULL;
 
 	FOR_EACH_MEMBER(t, other)
 	{
@@ -611,7 +624,11 @@ static uint32_t waits_for(struct turns *t, const struct member *m)
 			return other->id;
 		if (is_active(other) && (!found || other->phase_since < found->phase_since))
 			found = other;
+		if (ledger_mapped(other) && (!keeps || ledger_mapped(other) > ledger_mapped(keeps)))
+			keeps = other;
 	}
+	if (!found)
+		found = keeps;
 	return found ? found->id : 0;
 }
 

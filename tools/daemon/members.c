@@ -40,6 +40,8 @@ static struct event_subject subject_of(const struct member *m)
 /* It may have another part of its memory on the GPUs than it has said. */
 static bool is_unsure(const struct member *m, double calm_ms)
 {
+	if (m->silent)
+		return false;
 	/* It says so at the end of a pause, and in full at that of a yield. */
 	if ((m->state == STATE_PAUSING && !m->drains) || (m->hand == HAND_OUT && m->freed))
 		return true;
@@ -446,6 +448,10 @@ bool members_take(struct peer *peer, const struct line *line, double now)
 
 	if (!m)
 		return begin(peer, line);
+	if (m->silent) {
+		refuse(peer, END_TIMEOUT, "no answer came in time");
+		return true;
+	}
 	/* A ping asks, and answers nothing. */
 	if (line->word != LINE_PING && now > m->heard_ms)
 		m->heard_ms = now;
@@ -511,6 +517,9 @@ static void give_order(const struct party_order *order, void *arg)
 	struct member *m = find_id(order->id);
 	double now = *(double *)arg;
 
+	/* It could only be told what is of no use to it before it joins again. */
+	if (m->silent)
+		return;
 	switch (order->kind) {
 	case PARTY_YIELD:
 		order_yield(m, order, now);
@@ -563,14 +572,26 @@ static double silence_left(const struct member *m, double now)
 	return left > 0 ? left : 0;
 }
 
-static void drop_silent(double now)
+/* It is where it is, and gets nothing. */
+static void leave_alone(struct member *m, double now)
 {
-	for (struct member *m = members; m < members + PEERS_MAX; m++) {
-		if (!m->id || m->peer->ending || silence_left(m, now) != 0)
-			continue;
-		note("silent", m, "it gives no answer, and is left alone");
-		refuse(m->peer, END_TIMEOUT, "no answer came in time");
-	}
+	note("silent", m, "it gives no answer, and is left alone");
+	parties_leave(parties, m->id, now);
+	m->id = parties_join(parties, m->peer->uid, "", m->class, m->weight, now);
+	m->silent = true;
+	m->hand = HAND_NONE;
+	for (int gpu = 0; gpu < TURNS_GPUS; gpu++)
+		if (m->need[gpu].told)
+			parties_need(parties, m->id, gpu, m->need[gpu].mapped, m->need[gpu].mapped,
+				     now);
+	parties_aside(parties, m->id, now);
+}
+
+static void leave_silent_alone(double now)
+{
+	for (struct member *m = members; m < members + PEERS_MAX; m++)
+		if (m->id && !m->peer->ending && silence_left(m, now) == 0)
+			leave_alone(m, now);
 }
 
 /* Whose memory it waits for. */
@@ -595,7 +616,7 @@ void members_decide(double now)
 	struct turns *turns = parties_turns(parties);
 	const struct daemon_gpu *gpu;
 
-	drop_silent(now);
+	leave_silent_alone(now);
 	gpus_take(now);
 	gpus_sample(ONLY_NEW_MS, now);
 	turns_set(turns, &(struct turns_settings){.quantum_ms = rules_value(CONF_QUANTUM),

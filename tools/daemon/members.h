@@ -3,8 +3,9 @@
 #define CUDAW_MEMBERS_H
 /*
  * The members: what they say (common/protocol.h) goes to the ledger (turns.h), and its decisions go to
- * them. A member that owes an answer and says nothing for so long (CONF_SILENCE) is dropped: it has its
- * lease again then, and its memory counts as that of others.
+ * them. A member that owes an answer and says nothing for so long (CONF_SILENCE), as when it is stopped, is
+ * left alone: nobody waits for its answer, and others wait for its memory as for that of a job that runs. With
+ * the next thing that it says it is told to join again.
  */
 #include "common/gpu.h"
 #include "common/protocol.h"
@@ -48,6 +49,7 @@ struct member {
 	size_t room;     /* that it was given last, of HAND_IN */
 	uint32_t behind; /* the process that it was told of ("behind"); 0: none */
 	bool filled;     /* its next "held" or "end" is that of a fill */
+	bool silent; /* it owes an answer, and is left alone: in the ledger it is a job of its own */
 };
 
 /* Returns 0 or a negative errno. */

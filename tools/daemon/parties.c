@@ -286,6 +286,16 @@ void parties_paused(struct parties *p, uint32_t id, bool paused, bool waits_alon
 	party_tell_paused(p, m->party, now);
 }
 
+void parties_aside(struct parties *p, uint32_t id, double now)
+{
+	struct process *m = parties_find(p, id);
+
+	if (!m)
+		return;
+	m->paused = true;
+	turns_aside(p->turns, m->party->member, now);
+}
+
 void parties_grow(struct parties *p, uint32_t id, uint32_t serial, int gpu, uint64_t bytes,
 		  double now)
 {

@@ -65,6 +65,8 @@ int parties_idle_limit(struct parties *p, uint32_t id);
  * resume.
  */
 void parties_paused(struct parties *p, uint32_t id, bool paused, bool waits_alone, double now);
+/* A process that is alone in its job; see turns_aside(). */
+void parties_aside(struct parties *p, uint32_t id, double now);
 /* True if the process does not run, for its turn. */
 bool parties_is_out(struct parties *p, uint32_t id);
 void parties_grow(struct parties *p, uint32_t id, uint32_t serial, int gpu, uint64_t bytes,

@@ -77,7 +77,7 @@ struct turns_view {
 	double wait_ms;     /* it wants to run, or to grow, since then; 0: it does not */
 	double left_ms;     /* of its turn, if somebody waits for it; else 0 */
 	unsigned handovers; /* turns that it got */
-	uint32_t waits_for; /* the member whose memory it waits for; 0: nobody's */
+	uint32_t waits_for; /* a member whose memory it waits for; 0: nobody's */
 };
 
 struct turns;
@@ -124,6 +124,8 @@ void turns_idle(struct turns *t, uint32_t id, bool idle, double now);
 int turns_idle_limit(struct turns *t, uint32_t id);
 /* Its user has paused it, or lets it run again. */
 void turns_paused(struct turns *t, uint32_t id, bool paused, double now);
+/* It answers nothing: from now on it gets nothing, and is asked for nothing, and what it has it keeps. */
+void turns_aside(struct turns *t, uint32_t id, double now);
 /* The allocation @serial waits for @bytes. */
 void turns_grow(struct turns *t, uint32_t id, uint64_t serial, int gpu, uint64_t bytes, double now);
 /* The allocations with serials from @first to @last do not wait any more. */
