@@ -186,6 +186,8 @@
  *	behind PID NAME		who has the memory that the job waits for: a process, in the daemon's
  *				namespace, and its name, if it has one and is the same user's. When it
  *				changes; 0: nobody, or it waits no more
+ *	unfit UUID NEEDS THERE	the job gets no turn: it needs so many bytes on that GPU, and so many are
+ *				there, as others have the rest. "unfit - 0 0": that is over
  *
  * The job sends, beside what belongs to yield and room,
  *

@@ -15,6 +15,7 @@
 #include "common/forks.h"
 #include "common/protocol.h"
 #include "common/settings.h"
+#include "common/text.h"
 #include "vmem/vmem.h"
 
 #include <errno.h>
@@ -57,6 +58,7 @@ static struct {
 	double ping_ms;  /* a "ping" without an answer since; 0: none */
 	char why[256];   /* there is no daemon, or it refuses the job; empty: it takes turns */
 	char behind[96]; /* share_behind() */
+	char unfit[96];  /* share_unfit() */
 
 	bool watched;
 	enum job_state state; /* that was said */
@@ -105,6 +107,24 @@ static void take_behind(const char *line)
 	snprintf(share.behind, sizeof(share.behind), *name ? "%u (%s)" : "%u", pid, name);
 	if (!pid)
 		*share.behind = '\0';
+}
+
+const char *share_unfit(void)
+{
+	return share.c ? share.unfit : "";
+}
+
+/* UUID NEEDS THERE; NEEDS 0: it fits. */
+static void take_unfit(const char *line)
+{
+	char needs_text[FORMAT_SIZE], there_text[FORMAT_SIZE];
+	size_t needs = 0, there = 0;
+
+	sscanf(line, "%*s %*s %zu %zu", &needs, &there);
+	snprintf(share.unfit, sizeof(share.unfit), "needs %s, and at most %s are there",
+		 format_bytes(needs_text, needs), format_bytes(there_text, there));
+	if (!needs)
+		*share.unfit = '\0';
 }
 
 void share_ends(void)
@@ -199,7 +219,7 @@ static void join(void)
 	share.since_ms = share.heard_ms = clock_ms();
 	share.ping_ms = 0;
 	share.welcome = share.watched = false;
-	*share.behind = '\0';
+	*share.behind = *share.unfit = '\0';
 	share.asks = ASKS_NONE;
 	/*
 	 * The child of a fork that came meanwhile has the connection without knowing it, and would keep
@@ -260,6 +280,8 @@ bool share_take_line(const char *line)
 		growth_answer(number, *word == 't');
 	} else if (!strcmp(word, "behind")) {
 		take_behind(line);
+	} else if (!strcmp(word, "unfit")) {
+		take_unfit(line);
 	} else if (!strcmp(word, "end")) {
 		take_end(line + strcspn(line, " ") + (strchr(line, ' ') != NULL));
 	}

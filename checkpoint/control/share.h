@@ -35,6 +35,9 @@ const char *share_why_not(void);
 /* Who has the memory that the job waits for, as the daemon says: "8234 (second)"; empty: not known. */
 const char *share_behind(void);
 
+/* Why the job gets no turn now: "needs 60.0 GiB, and at most 50.0 GiB are there"; empty: it may get one. */
+const char *share_unfit(void);
+
 /* A line of the daemon. False: it is a request, as of other clients. */
 bool share_take_line(const char *line);
 

@@ -73,6 +73,11 @@ static void describe(char *text, size_t size)
 		engine_holders(holders, sizeof(holders));
 	switch (wait.kind) {
 	case TURN:
+		if (*share_unfit()) {
+			snprintf(text, size, "waits for memory that no turn can give it: it %s",
+				 share_unfit());
+			return;
+		}
 		snprintf(text, size, "waits for its turn on the GPU, and for %s%s%s%s", bytes,
 			 *behind ? ", which " : "", behind, *behind ? " has" : "");
 		return;

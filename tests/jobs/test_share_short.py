@@ -12,7 +12,7 @@ import time
 from simlib import MIB, SCRATCH, gpu_used, gpus_used, is_stopped, unsanitized
 from gpulib import BUILD, RUNTIME_DIR, Group, Skip, check, cudaw_ok, equal, hog, main
 from harness import contains, need_other_users, scratch, until
-from momentslib import ALLOCS, OPTIONS, SIZE_MIB, is_asked, let_go, one, quick, state, verify, wait_for
+from momentslib import ALLOCS, OPTIONS, SIZE_MIB, is_asked, let_go, one, quick, slow, state, verify, wait_for
 from turnslib import FOREVER, counting, events, members, start_daemon, started, take_turns
 
 COUNTER = os.path.join(BUILD, "tests", "programs", "counter")
@@ -181,6 +181,30 @@ def an_allocation_waits_for_a_job_that_is_stopped():
     verify([stopped])
 
 
+def one_that_cannot_fit_stops_nobody():
+    """A process outside has taken what it needs. It gets its turn when that one has gone."""
+    start_daemon(*OPTIONS)
+    big = counting("big", 60, FOREVER, ALLOCS, CUDAW_NOTICES="1", **slow("big"))
+    big.wait_steps(3)
+    cudaw_ok("pause", big.pid)
+    small = one("small")
+    small.wait_steps(3)
+    stranger, _ = hog("--mib", 20)
+    cudaw_ok("resume", "--no-wait", big.pid)
+    unfit = until(lambda: members()[big.pid]["unfit"], 10, "it does not fit")
+    check(unfit["needs"] >= 60 * MIB > unfit["there"], f"what is said of it: {unfit}")
+    contains(cudaw_ok("share"), f"process {big.pid} gets no turn: it needs ")
+    contains(events("unfit", "big")[0]["text"], "it needs ")
+    until(lambda: "no turn can give it" in big.stderr(), 20, "it says so")
+    before = len(events("gives", "small"))
+    small.wait_steps(small.steps() + 200)
+    equal(len(events("gives", "small")), before, "how often the other was stopped")
+    stranger.discard()
+    take_turns([big, small])
+    equal(members()[big.pid]["unfit"], None, "what is said of it when it fits")
+    verify([big, small])
+
+
 # ---- users and namespaces
 
 def need_root(*programs):
@@ -257,5 +281,5 @@ def two_pid_namespaces():
 main(quick(a_kernel_does_not_end), unsanitized(no_host_memory), the_driver_fails,
      *map(quick, (a_stranger_takes_all_that_is_free, a_stranger_leaves_enough_for_one,
                   a_stranger_leaves_too_little_for_one, a_stranger_takes_what_is_given,
-                  an_allocation_waits_for_a_job_that_is_stopped)),
+                  an_allocation_waits_for_a_job_that_is_stopped, one_that_cannot_fit_stops_nobody)),
      unsanitized(two_users), unsanitized(two_pid_namespaces))

@@ -75,6 +75,10 @@ struct share_member {
 	int weight;
 	struct share_need needs[SHARE_GPUS];
 	int nneeds;
+	struct share_unfit {
+		char uuid[NVML_UUID_SIZE];
+		uint64_t needs, there;
+	} unfit; /* needs 0: it fits */
 	double wait_ms, left_ms;
 	unsigned int turns;
 };
@@ -136,6 +140,9 @@ static void describe(struct share_member *member, const char *key, const char *v
 		member->weight = atoi(value);
 	else if (!strcmp(key, "need"))
 		add_need(member, value);
+	else if (!strcmp(key, "unfit"))
+		sscanf(value, "%40s %" SCNu64 " %" SCNu64, member->unfit.uuid, &member->unfit.needs,
+		       &member->unfit.there);
 	else if (!strcmp(key, "turn"))
 		sscanf(value, "%lf %lf %u %" SCNu32, &member->wait_ms, &member->left_ms,
 		       &member->turns, &member->waits_for);
@@ -286,6 +293,15 @@ static void print_gpu(const struct share_gpu *gpu)
 		printf("%s: NVML does not know it, so nobody takes turns there\n", gpu->uuid);
 }
 
+static void print_unfit(const struct share_member *m)
+{
+	char needs[FORMAT_SIZE], there[FORMAT_SIZE];
+
+	printf("process %d gets no turn: it needs %s on %s, where at most %s are there for it\n",
+	       m->pid, format_bytes(needs, m->unfit.needs), m->unfit.uuid,
+	       format_bytes(there, m->unfit.there));
+}
+
 /* ---- for programs */
 
 static json_t *text_or_null(const char *text)
@@ -296,6 +312,14 @@ static json_t *text_or_null(const char *text)
 static json_t *ms_or_null(double ms)
 {
 	return ms > 0 ? output_ms(ms) : json_null();
+}
+
+static json_t *unfit_json(const struct share_unfit *unfit)
+{
+	if (!unfit->needs)
+		return json_null();
+	return json_pack("{s:s, s:I, s:I}", "uuid", unfit->uuid, "needs", (json_int_t)unfit->needs,
+			 "there", (json_int_t)unfit->there);
 }
 
 static json_t *member_json(const struct share_list *list, const struct share_member *m)
@@ -309,13 +333,14 @@ static json_t *member_json(const struct share_list *list, const struct share_mem
 		json_array_append_new(needs, json_pack("{s:s, s:I, s:I}", "uuid", m->needs[i].uuid,
 						       "mapped", (json_int_t)m->needs[i].mapped,
 						       "total", (json_int_t)m->needs[i].total));
-	return json_pack("{s:i, s:i, s:s, s:o, s:o, s:o, s:s, s:i, s:s, s:o, s:o, s:o, s:o, s:i}",
-			 "pid", m->pid, "uid", (int)m->uid, "user", user, "id", text_or_null(m->id),
-			 "name", text_or_null(m->name), "command", text_or_null(m->command),
-			 "class", m->class, "weight", m->weight, "state", m->state, "gpu", needs,
-			 "wait_ms", ms_or_null(m->wait_ms), "left_ms", ms_or_null(m->left_ms),
-			 "waits_for", other ? json_integer(other->pid) : json_null(), "turns",
-			 (int)m->turns);
+	return json_pack(
+		"{s:i, s:i, s:s, s:o, s:o, s:o, s:s, s:i, s:s, s:o, s:o, s:o, s:o, s:o, s:i}",
+		"pid", m->pid, "uid", (int)m->uid, "user", user, "id", text_or_null(m->id), "name",
+		text_or_null(m->name), "command", text_or_null(m->command), "class", m->class,
+		"weight", m->weight, "state", m->state, "gpu", needs, "wait_ms",
+		ms_or_null(m->wait_ms), "left_ms", ms_or_null(m->left_ms), "waits_for",
+		other ? json_integer(other->pid) : json_null(), "unfit", unfit_json(&m->unfit),
+		"turns", (int)m->turns);
 }
 
 static int print_json(const struct share_list *list)
@@ -348,6 +373,9 @@ static int print_all(const struct share_list *list, bool json)
 		return print_json(list);
 	for (int i = 0; i < list->ngpus; i++)
 		print_gpu(&list->gpus[i]);
+	for (int i = 0; i < list->nmembers; i++)
+		if (list->members[i].unfit.needs)
+			print_unfit(&list->members[i]);
 	return print_members(list);
 }
 

@@ -33,7 +33,7 @@ static void say_gpus(struct peer *peer)
 
 static void say_member(struct peer *peer, const struct member *m, double now)
 {
-	struct turns_view view = {0};
+	struct turns_view view = {.unfit_on = -1};
 
 	members_look(m, now, &view);
 	peer_say(peer, "member %" PRIu32 " %d %u %s", m->id, m->peer->pid, m->peer->uid,
@@ -50,6 +50,9 @@ static void say_member(struct peer *peer, const struct member *m, double now)
 		if (m->need[i].told)
 			peer_say(peer, "need %s %zu %zu", gpus_get(i)->uuid, m->need[i].mapped,
 				 m->need[i].total);
+	if (view.unfit_on >= 0)
+		peer_say(peer, "unfit %s %zu %zu", gpus_get(view.unfit_on)->uuid, view.needs,
+			 view.there);
 	peer_say(peer, "turn %.0f %.0f %u %" PRIu32, view.wait_ms, view.left_ms, view.handovers,
 		 view.waits_for);
 }

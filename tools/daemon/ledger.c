@@ -229,6 +229,19 @@ void turns_most(struct turns *t, int gpu, uint64_t bytes)
 	t->most[gpu] = bytes;
 }
 
+void turns_there(struct turns *t, int gpu, uint64_t bytes)
+{
+	t->there[gpu] = bytes;
+}
+
+int ledger_unfit_on(const struct turns *t, const struct member *m)
+{
+	for (int g = 0; g < TURNS_GPUS; g++)
+		if (t->there[g] && ledger_uses(m, g) && ledger_wanted(m, g) > t->there[g])
+			return g;
+	return -1;
+}
+
 void turns_drain(struct turns *t, int gpu, bool drained)
 {
 	FOR_EACH_MEMBER(t, m)
@@ -658,7 +671,14 @@ bool turns_look(struct turns *t, uint32_t id, double now, struct turns_view *vie
 		.wait_ms = m->wait_since > 0 ? now - m->wait_since : 0,
 		.left_ms = is_active(m) && left > 0 && anybody_waits(t) ? left : 0,
 		.handovers = m->handovers,
-		.waits_for = m->wait_since > 0 ? waits_for(t, m) : 0};
+		.waits_for = m->wait_since > 0 ? waits_for(t, m) : 0,
+		.unfit_on = m->phase == PHASE_RUNS || m->paused || !m->wants
+				    ? -1
+				    : ledger_unfit_on(t, m)};
+	if (view->unfit_on >= 0) {
+		view->needs = ledger_wanted(m, view->unfit_on);
+		view->there = t->there[view->unfit_on];
+	}
 	return true;
 }
 

@@ -64,7 +64,7 @@ struct member {
 
 struct turns {
 	struct turns_settings settings;
-	uint64_t capacity[TURNS_GPUS], most[TURNS_GPUS];
+	uint64_t capacity[TURNS_GPUS], most[TURNS_GPUS], there[TURNS_GPUS];
 	bool drained[TURNS_GPUS];
 	uint32_t slot[TURNS_GPUS]; /* the member that is handed memory there; 0: none */
 	struct member members[TURNS_MEMBERS];
@@ -89,6 +89,8 @@ uint64_t ledger_mapped(const struct member *m);
 bool ledger_is_on_drained(const struct turns *t, const struct member *m);
 /* With its allocations that wait. */
 uint64_t ledger_wanted(const struct member *m, int gpu);
+/* A GPU on which that is more than is there (turns_there()); -1: none. */
+int ledger_unfit_on(const struct turns *t, const struct member *m);
 /* Bytes on @gpu that nobody else may have. */
 uint64_t ledger_held(const struct member *m, int gpu);
 /* May be negative: others have taken memory. */

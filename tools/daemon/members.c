@@ -611,6 +611,40 @@ static void tell_behind(struct member *m, double now)
 		 named ? other->name : "");
 }
 
+/* That it cannot have what it needs, as long as others have what they have. */
+static void tell_unfit(struct member *m, double now)
+{
+	struct turns_view view = {.unfit_on = -1};
+	const struct daemon_gpu *gpu;
+	char needs[FORMAT_SIZE], there[FORMAT_SIZE], other[FORMAT_SIZE];
+
+	members_look(m, now, &view);
+	if (view.unfit_on < 0 && m->needs)
+		peer_say(m->peer, "unfit - 0 0");
+	if (view.unfit_on >= 0 && !m->needs) {
+		gpu = gpus_get(view.unfit_on);
+		peer_say(m->peer, "unfit %s %zu %zu", gpu->uuid, view.needs, view.there);
+		note("unfit", m, "it needs %s, and at most %s are there, as others have %s",
+		     format_bytes(needs, view.needs), format_bytes(there, view.there),
+		     format_bytes(other, gpu->other));
+	}
+	m->needs = view.unfit_on >= 0 ? view.needs : 0;
+}
+
+/*
+ * What members may have at most. Host memory that is pinned to hold what is out takes page tables on the GPU,
+ * 2 MiB for a GiB, which a job gives back where it lacks them.
+ */
+static size_t there_on(int i, const struct daemon_gpu *gpu)
+{
+	size_t out = 0;
+
+	for (const struct member *m = members_next(NULL); m; m = members_next(m))
+		if (m->need[i].total > m->need[i].mapped)
+			out += m->need[i].total - m->need[i].mapped;
+	return (gpu->total > gpu->other ? gpu->total - gpu->other : 0) + out / 512;
+}
+
 void members_decide(double now)
 {
 	struct turns *turns = parties_turns(parties);
@@ -627,12 +661,15 @@ void members_decide(double now)
 	for (int i = 0; (gpu = gpus_get(i)); i++) {
 		turns_capacity(turns, i, gpu->capacity);
 		turns_most(turns, i, gpu->most);
+		turns_there(turns, i, gpu->total ? there_on(i, gpu) : 0);
 		turns_drain(turns, i, gpu->drained);
 	}
 	parties_decide(parties, now, give_order, &now);
 	for (struct member *m = members; m < members + PEERS_MAX; m++)
-		if (m->id && !m->peer->ending)
+		if (m->id && !m->peer->ending && !m->silent) {
 			tell_behind(m, now);
+			tell_unfit(m, now);
+		}
 	/* For the next decision, which waits for them. */
 	if (parties_next(parties, now) >= 0)
 		gpus_sample(WAIT_AGE_MS, now);

@@ -48,6 +48,7 @@ struct member {
 	size_t freed;    /* by its last yield */
 	size_t room;     /* that it was given last, of HAND_IN */
 	uint32_t behind; /* the process that it was told of ("behind"); 0: none */
+	size_t needs;    /* more than is there on a GPU, as it was told ("unfit"); 0: it was not */
 	bool filled;     /* its next "held" or "end" is that of a fill */
 	bool silent; /* it owes an answer, and is left alone: in the ledger it is a job of its own */
 };

@@ -67,7 +67,7 @@ static bool wants_turn(const struct turns *t, const struct member *m)
 	if (m->paused || m->slot || is_kept_out(t, m))
 		return false;
 	/* One that runs and could not give its memory may need that of its allocation to come to rest. */
-	return (is_out(m) && m->wants && t->now >= m->asked_until) ||
+	return (is_out(m) && m->wants && t->now >= m->asked_until && ledger_unfit_on(t, m) < 0) ||
 	       (m->phase == PHASE_RUNS && m->ngrows);
 }
 
@@ -418,6 +418,9 @@ static void hand_over(struct turns *t, struct member *e)
 			ledger_end_handover(t, e);
 			return;
 		}
+	} else if (ledger_unfit_on(t, e) >= 0) {
+		break_off(t, e);
+		return;
 	} else {
 		grant(t, e);
 	}

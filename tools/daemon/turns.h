@@ -15,7 +15,7 @@
  *	- a member runs only with room for all of its memory, on all of its GPUs
  *	- there is one hand-over at a time on a GPU; it is finished, not reversed
  *	- a member that its user has paused gets nothing
- *	- nobody is stopped while nobody waits
+ *	- nobody is stopped while nobody waits, or only such as need more than is there
  * turns_check() asserts these.
  *
  * Fairness is by virtual time: the time that a member ran, divided by its weight, and shared by the
@@ -78,6 +78,8 @@ struct turns_view {
 	double left_ms;     /* of its turn, if somebody waits for it; else 0 */
 	unsigned handovers; /* turns that it got */
 	uint32_t waits_for; /* a member whose memory it waits for; 0: nobody's */
+	int unfit_on; /* it waits, and needs more on this GPU than is there for members; -1: it does not */
+	uint64_t needs, there; /* how much, and how much that is */
 };
 
 struct turns;
@@ -99,6 +101,11 @@ void turns_capacity(struct turns *t, int gpu, uint64_t bytes);
  * with which its member would have more than both fails; TURNS_NO_LIMIT of the capacity does not count.
  */
 void turns_most(struct turns *t, int gpu, uint64_t bytes);
+/*
+ * Bytes that are there for members now, without a margin; 0: not known. A member that needs more gets no turn,
+ * and nobody makes room for it, before there are more.
+ */
+void turns_there(struct turns *t, int gpu, uint64_t bytes);
 
 /*
  * While @gpu is drained, nobody gets a turn there. Members that run there are left alone until they

@@ -357,6 +357,47 @@ START_TEST(a_hand_over_that_got_stuck_lengthens_no_turn)
 }
 END_TEST
 
+/* A process that is no member has come: nobody is stopped for what cannot fit beside it. */
+START_TEST(one_that_cannot_fit_waits_aside)
+{
+	struct job *unfit, *runs, *waits;
+	struct turns_view view;
+	struct world w;
+
+	world_begin(&w, QUANTUM);
+	unfit = job_start(&w, 0, 110 * GIB, TURNS_BATCH, 1);
+	runs = job_start(&w, 0, 60 * GIB, TURNS_BATCH, 1);
+	while (unfit->does != OUT)
+		world_tick(&w);
+	w.exact = false;
+	w.capacity[0] = 90 * GIB;
+	turns_capacity(w.t, 0, w.capacity[0]);
+	turns_there(w.t, 0, 100 * GIB);
+	world_run(&w, 1000);
+	runs->stopped = 0;
+	world_run(&w, 60000);
+	ck_assert_int_eq(unfit->does, OUT);
+	ck_assert_int_eq(runs->stopped, 0);
+	ck_assert(turns_look(w.t, unfit->id, w.now, &view));
+	ck_assert_int_eq(view.unfit_on, 0);
+	ck_assert_uint_eq(view.needs, 110 * GIB);
+	ck_assert_uint_eq(view.there, 100 * GIB);
+	/* Those who fit take turns as ever. */
+	waits = job_start(&w, 0, 60 * GIB, TURNS_BATCH, 1);
+	world_run(&w, 60000);
+	ck_assert_int_gt(runs->stopped, 0);
+	ck_assert_int_gt(waits->stopped, 0);
+	/* The process has gone. */
+	w.capacity[0] = H200;
+	turns_capacity(w.t, 0, w.capacity[0]);
+	turns_there(w.t, 0, H200);
+	until_it_runs(&w, unfit);
+	ck_assert(turns_look(w.t, unfit->id, w.now, &view));
+	ck_assert_int_eq(view.unfit_on, -1);
+	world_end(&w);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("turns_faults");
@@ -377,6 +418,7 @@ int main(void)
 	tcase_add_test(cases, one_that_cannot_take_its_memory_back_is_not_asked_all_the_time);
 	tcase_add_test(cases, one_that_failed_to_give_gets_its_turn_when_another_ends);
 	tcase_add_test(cases, a_hand_over_that_got_stuck_lengthens_no_turn);
+	tcase_add_test(cases, one_that_cannot_fit_waits_aside);
 	suite_add_tcase(suite, cases);
 	return check_suite_run(suite);
 }
