@@ -27,7 +27,7 @@ const char help_share[] =
 	"waits, and for whom. The processes of a job are out, or run, together.\n"
 	"\n"
 	"  set            change settings of cudawd until it ends: quantum, residence, idle,\n"
-	"                 silence and linger (seconds), margin (bytes), jobs-per-user\n"
+	"                 rest, silence, linger (seconds), margin (bytes), jobs-per-user\n"
 	"  drain          let nobody get a turn on the GPU, a number or UUID, any more. Those that\n"
 	"                 run there are left alone until they end, or 'cudaw yield' asks them\n"
 	"  undrain        let them again\n"

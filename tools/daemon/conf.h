@@ -28,6 +28,7 @@
 	X(QUANTUM, "quantum", CONF_SECONDS, 0)     /* 0: as it takes to begin a turn */ \
 	X(RESIDENCE, "residence", CONF_SECONDS, 0) /* 0: likewise */                    \
 	X(IDLE, "idle", CONF_SECONDS, 0)           /* 0: likewise */                    \
+	X(REST, "rest", CONF_SECONDS, 16000)                                            \
 	X(SILENCE, "silence", CONF_SECONDS, 10000)                                      \
 	X(LINGER, "linger", CONF_SECONDS, 5000)                                         \
 	X(MARGIN, "margin", CONF_BYTES, 256UL << 20)                                    \

@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FIRST_HANDOVER_MS 500   /* until one is measured */
-#define REST_MS           2000  /* for the kernels of a member that is to leave, at first */
-#define REST_MAX_MS       16000 /* and when that was too short, each time twice as long */
+#define FIRST_HANDOVER_MS 500  /* until one is measured */
+#define REST_MS           2000 /* for the kernels of a member that is to leave, at first */
+#define REST_MAX_MS       16000 /* and when that was too short, each time twice as long, by default */
 #define BACK_OFF_MS       10000 /* for a member that did not come to rest */
 #define BACK_OFF_RESTS    20    /* at most so many times what it had for its kernels */
 #define RETRY_MS          1000  /* for a member that could not take memory back */
@@ -139,6 +139,12 @@ static bool is_active(const struct member *m)
 	return m->phase == PHASE_RUNS && !m->idle && !m->paused && !m->ngrows;
 }
 
+/* It has been told to leave, and its kernels still run: that is its time. */
+static bool drains(const struct member *m)
+{
+	return m->phase == PHASE_LEAVING && m->ran && !m->freed && !m->paused;
+}
+
 /* The share of the time that @m had: the least of its GPUs', each divided by those that ran there. */
 static double share_of(const struct turns *t, const struct member *m)
 {
@@ -165,7 +171,7 @@ void ledger_advance(struct turns *t, double now)
 	t->now = now;
 	FOR_EACH_MEMBER(t, m)
 	{
-		if (is_active(m))
+		if (is_active(m) || drains(m))
 			m->vtime += passed * share_of(t, m) / m->weight;
 		if (now - m->promised_at >= PROMISE_MS)
 			for (int g = 0; g < TURNS_GPUS; g++)
@@ -371,9 +377,16 @@ void turns_progress(struct turns *t, uint32_t id, double now)
 		progress(t, m, now);
 }
 
-int ledger_rest_ms(const struct member *m)
+static int rest_most(const struct turns *t)
 {
-	return m->rest_ms ? m->rest_ms : REST_MS;
+	return t->settings.rest_ms > 0 ? (int)t->settings.rest_ms : REST_MAX_MS;
+}
+
+int ledger_rest_ms(const struct turns *t, const struct member *m)
+{
+	int ms = m->rest_ms ? m->rest_ms : REST_MS;
+
+	return ms < rest_most(t) ? ms : rest_most(t);
 }
 
 static void start_to_wait(struct member *m, double now)
@@ -527,9 +540,9 @@ void turns_ends(struct turns *t, uint32_t id, double now)
 }
 
 /* It does not get, or give, memory for a while: each time twice as long. */
-static void back_off(struct member *m, double first_ms, double now)
+static void back_off(const struct turns *t, struct member *m, double first_ms, double now)
 {
-	double most = BACK_OFF_RESTS * ledger_rest_ms(m);
+	double most = BACK_OFF_RESTS * ledger_rest_ms(t, m);
 
 	m->back_off = m->back_off < first_ms ? first_ms : m->back_off * 2;
 	if (m->back_off > most)
@@ -544,9 +557,9 @@ static void end_yield(struct turns *t, struct member *m, enum turns_end end, dou
 	progress(t, m, now);
 	m->leaves_for = 0;
 	if (end != TURNS_OK)
-		back_off(m, BACK_OFF_MS, now);
-	if (end == TURNS_TIMEOUT && ledger_rest_ms(m) < REST_MAX_MS)
-		m->rest_ms = 2 * ledger_rest_ms(m);
+		back_off(t, m, BACK_OFF_MS, now);
+	if (end == TURNS_TIMEOUT && ledger_rest_ms(t, m) < rest_most(t))
+		m->rest_ms = 2 * ledger_rest_ms(t, m);
 	if (end == TURNS_OK)
 		m->back_off = 0;
 	m->room = 0;
@@ -562,7 +575,7 @@ static void end_fill(struct turns *t, struct member *m, enum turns_end end, doub
 		ledger_end_handover(t, m);
 		ledger_set_phase(m, PHASE_OUT, now);
 		m->room = ledger_mapped(m);
-		back_off(m, RETRY_MS, now);
+		back_off(t, m, RETRY_MS, now);
 		return;
 	}
 	if (m->phase == PHASE_ENTERS && m->turn_at > 0) {

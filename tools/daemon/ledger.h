@@ -107,7 +107,7 @@ void ledger_end_handover(struct turns *t, struct member *m);
 bool ledger_order(struct turns *t, const struct turns_order *order);
 
 /* How long the kernels of @m may take when it is to leave. */
-int ledger_rest_ms(const struct member *m);
+int ledger_rest_ms(const struct turns *t, const struct member *m);
 
 double policy_quantum(const struct turns *t);
 int policy_idle_limit(const struct turns *t, const struct member *m);

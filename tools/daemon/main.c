@@ -41,6 +41,8 @@ static const char help[] =
 	"                         to begin it, but at least 2 s\n"
 	"      --idle SECONDS     a job that makes no GPU call for so long is idle; by default as long\n"
 	"                         as its turns take to begin, but 0.2 to 5 s\n"
+	"      --rest SECONDS     the most that kernels have to end when a turn does; they have 2 at\n"
+	"                         first, and each time that was too short twice as long (16)\n"
 	"      --silence SECONDS  a job that owes an answer for so long is left alone (10)\n"
 	"      --linger SECONDS   with --user, the time until it ends (5)\n"
 	"      --margin BYTES     memory of each GPU that nobody gets (256M)\n"

@@ -655,7 +655,8 @@ void members_decide(double now)
 	gpus_sample(ONLY_NEW_MS, now);
 	turns_set(turns, &(struct turns_settings){.quantum_ms = rules_value(CONF_QUANTUM),
 						  .residence_ms = rules_value(CONF_RESIDENCE),
-						  .idle_ms = rules_value(CONF_IDLE)});
+						  .idle_ms = rules_value(CONF_IDLE),
+						  .rest_ms = rules_value(CONF_REST)});
 	if (!gpus_are_settled(now))
 		return;
 	for (int i = 0; (gpu = gpus_get(i)); i++) {

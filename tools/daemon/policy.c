@@ -305,7 +305,7 @@ static void order_yield(struct turns *t, struct member *x, uint64_t bytes, uint3
 	if (!ledger_order(t, &(struct turns_order){.kind = TURNS_YIELD,
 						   .id = x->id,
 						   .bytes = bytes,
-						   .timeout_ms = ledger_rest_ms(x)}))
+						   .timeout_ms = ledger_rest_ms(t, x)}))
 		return;
 	x->ran = x->phase == PHASE_RUNS;
 	if (x->room <= ledger_mapped(x))
@@ -372,8 +372,8 @@ static int rest_of_leaving(struct turns *t, const struct member *e)
 	int most = 0;
 
 	FOR_EACH_MEMBER(t, x)
-	if (x->leaves_for == e->id && ledger_rest_ms(x) > most)
-		most = ledger_rest_ms(x);
+	if (x->leaves_for == e->id && ledger_rest_ms(t, x) > most)
+		most = ledger_rest_ms(t, x);
 	return most;
 }
 

@@ -67,6 +67,7 @@ struct turns_settings {
 	double quantum_ms;   /* a turn; 0: 20 times the hand-over that was measured, 10 to 120 s */
 	double residence_ms; /* nobody of the same class is stopped sooner; 0: 2 s, or 5 hand-overs */
 	double idle_ms;      /* without calls, until a member is idle; 0: see turns_idle_limit() */
+	double rest_ms;      /* at most, for the kernels of a member that is to leave; 0: 16 s */
 };
 
 /* A member as `cudaw share` shows it. */

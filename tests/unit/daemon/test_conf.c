@@ -20,11 +20,11 @@ static char why[CONF_WHY];
 START_TEST(test_all_keys)
 {
 	ck_assert_int_eq(conf_parse("# turns\n[share]\nquantum = 30\nresidence=2s\n  idle : 0.5\n"
-				    "silence = 20 ; seconds\nlinger=3600\nmargin = 1G\n"
+				    "rest = 8\nsilence = 20 ; seconds\nlinger=3600\nmargin = 1G\n"
 				    "jobs-per-user = 16\njoin = node\n",
 				    &conf, why),
 			 0);
-	const double wanted[CONF_KEYS] = {30000, 2000, 500, 20000, 3600000, 1UL << 30, 16};
+	const double wanted[CONF_KEYS] = {30000, 2000, 500, 8000, 20000, 3600000, 1UL << 30, 16};
 
 	for (int i = 0; i < CONF_KEYS; i++) {
 		ck_assert_int_eq(conf.values.given[i], true);
@@ -89,7 +89,7 @@ static const struct {
 	{"[share x]", 1, "expected [share], found '[share x]'"},
 	{"[share]\n[share]", 2, "[share] is there twice"},
 	{"[share]\nquantom = 3", 2,
-	 "expected quantum, residence, idle, silence, linger, margin, jobs-per-user, join, found "
+	 "expected quantum, residence, idle, rest, silence, linger, margin, jobs-per-user, join, found "
 	 "'quantom'"},
 	{"[share]\n\nquantum = 0", 3,
 	 "quantum: expected a number of seconds from 0.001 to 1000000, found '0'"},

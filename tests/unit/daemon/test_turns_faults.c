@@ -398,6 +398,48 @@ START_TEST(one_that_cannot_fit_waits_aside)
 }
 END_TEST
 
+/* Of one that queues many, at the end of each of its turns. */
+START_TEST(the_time_of_kernels_that_run_on_counts)
+{
+	struct job *queues, *other;
+	struct world w;
+	double ratio;
+
+	world_begin(&w, QUANTUM);
+	queues = job_start(&w, 0, 80 * GIB, TURNS_BATCH, 1);
+	other = job_start(&w, 0, 80 * GIB, TURNS_BATCH, 1);
+	queues->lingers_ms = 1900;
+	other->lingers_ms = 1;
+	world_run(&w, 600000);
+	ratio = (queues->served_ms + queues->drained_ms) / (other->served_ms + other->drained_ms);
+	ck_assert_double_ge(ratio, 0.97);
+	ck_assert_double_le(ratio, 1.03);
+	world_end(&w);
+}
+END_TEST
+
+/* The administrator's limit for that. */
+START_TEST(kernels_have_no_longer_than_is_set)
+{
+	struct turns_settings settings = {.quantum_ms = 4000, .rest_ms = 3000};
+	struct job *queues;
+	struct world w;
+
+	world_begin(&w, 4000);
+	queues = job_start(&w, 0, 80 * GIB, TURNS_BATCH, 1);
+	job_start(&w, 0, 80 * GIB, TURNS_BATCH, 1);
+	turns_set(w.t, &settings);
+	queues->lingers_ms = 3500;
+	world_run(&w, 120000);
+	ck_assert_int_eq(queues->does == RUNS || queues->does == DRAINS, 1);
+	settings.rest_ms = 16000;
+	turns_set(w.t, &settings);
+	world_run(&w, 120000);
+	ck_assert_double_ge(w.jobs[1].served_ms, 10000);
+	world_end(&w);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("turns_faults");
@@ -419,6 +461,8 @@ int main(void)
 	tcase_add_test(cases, one_that_failed_to_give_gets_its_turn_when_another_ends);
 	tcase_add_test(cases, a_hand_over_that_got_stuck_lengthens_no_turn);
 	tcase_add_test(cases, one_that_cannot_fit_waits_aside);
+	tcase_add_test(cases, the_time_of_kernels_that_run_on_counts);
+	tcase_add_test(cases, kernels_have_no_longer_than_is_set);
 	suite_add_tcase(suite, cases);
 	return check_suite_run(suite);
 }

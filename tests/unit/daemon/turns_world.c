@@ -206,6 +206,7 @@ static void tick_job(struct world *w, struct job *j)
 			j->served_ms += TICK_MS;
 		break;
 	case DRAINS:
+		j->drained_ms += TICK_MS;
 		if (w->now >= j->drained_at) {
 			j->does = GIVES;
 		} else if (w->now >= j->patience_until) {

@@ -51,6 +51,7 @@ struct job {
 	bool pinned;                          /* and it cannot give memory meanwhile */
 	int refused;                          /* allocations that failed */
 	double served_ms;                     /* that it ran and worked */
+	double drained_ms;                    /* that its kernels ran on when it was to leave */
 	double wants_since, longest_wait;
 	int stopped; /* yields while it ran and worked */
 };
