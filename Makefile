@@ -115,7 +115,7 @@ GUESTS := $(patsubst %.c,$(O)/%,$(wildcard tests/guests/programs/*.c)) \
 	  $(if $(shell command -v go),$(patsubst %.go,$(O)/%-go,$(wildcard tests/guests/programs/*.go))) \
 	  $(if $(shell command -v javac),$(patsubst %.java,$(O)/%.class,$(wildcard tests/guests/programs/*.java)))
 
-.PHONY: all programs deps-guests check check-quick soak storm fuzz check-gpu check-real check-abi check-fresh check-glibc check-layers check-format docs demo bench bench-nccl bench-launch bench-pause bench-first-pause bench-share bench-snapshot \
+.PHONY: all programs deps-guests check check-quick soak mutants storm fuzz check-gpu check-real check-abi check-fresh check-glibc check-layers check-format docs demo bench bench-nccl bench-launch bench-pause bench-first-pause bench-share bench-snapshot \
 	own-programs check-ci check-ci-address check-ci-thread check-sanitizers sanitize-address sanitize-thread check-unstable \
 	install uninstall deps clean help
 .DELETE_ON_ERROR:
@@ -515,6 +515,12 @@ soak: all $(C_PROGRAMS) $(PRELOADS) $(addprefix $(O)/tests/unit/checkpoint/,test
 		ONLY='$(filter-out test_share_soak.py test_fault_pairs,$(shell awk '!/^\#/ { print $$1 }' $(SLOW)))'
 	$(Q)$(RUN_TESTS) --timeout 14400 --results $(RESULTS)/soak tests/jobs/test_soak.py tests/jobs/test_share_soak.py \
 		$(addprefix $(O)/tests/unit/checkpoint/,test_fault_pairs test_parts)
+
+## mutants: change cudawd's books and policy in one place after the other; a unit test must fail each time. ONLY=TEXT
+mutants: $(patsubst %.c,$(O)/%,$(wildcard tests/unit/daemon/test_*.c))
+	$(Q)MUTANT_COMPILE='$(COMPILE)' MUTANT_LINK='$(CC) $(CFLAGS) $(SANFLAGS)' \
+		MUTANT_LIBS="$$(pkg-config --libs check) $(INI_LIBS) -ldl -pthread" \
+		$(PYTHON) tests/mutants '$(O)' --jobs $(JOBS) --only '$(ONLY)'
 
 ## storm: jobs, commands, signals and clients at random, on the simulated driver. SEED=new STORM_SECONDS=60
 storm: STORM_SECONDS ?= 60

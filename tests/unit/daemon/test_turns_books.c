@@ -1,0 +1,330 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Single decisions, of members that are as the test has put them into the books. */
+#include "tests/unit/daemon/turns_world.h"
+#include "tools/daemon/ledger.h"
+#include "tests/check_suite.h"
+
+#define NOW      1000000.0
+#define CAPACITY (100 * GIB)
+
+static struct turns_order orders[64];
+static size_t norders;
+
+static struct turns *begin(double quantum)
+{
+	const struct turns_settings settings = {.quantum_ms = quantum, .idle_ms = 500};
+	struct turns *t = turns_new(&settings);
+
+	ck_assert_ptr_nonnull(t);
+	turns_capacity(t, 0, CAPACITY);
+	t->now = NOW;
+	return t;
+}
+
+/* It runs, with @gib GiB, for long. */
+static struct member *runs(struct turns *t, uint64_t gib)
+{
+	struct member *m = ledger_find(t, turns_join(t, TURNS_BATCH, 1, NOW));
+
+	turns_need(t, m->id, 0, gib * GIB, gib * GIB, NOW);
+	m->phase_since = 0;
+	m->vtime = 0;
+	return m;
+}
+
+/* It has no memory on the GPU, and waits since @ago ms for all of it. */
+static struct member *waits(struct turns *t, uint64_t gib, double ago, double vtime)
+{
+	struct member *m = ledger_find(t, turns_join(t, TURNS_BATCH, 1, NOW));
+
+	turns_need(t, m->id, 0, 0, gib * GIB, NOW);
+	m->phase = PHASE_OUT;
+	m->phase_since = 0;
+	turns_want(t, m->id, NOW);
+	m->wait_since = NOW - ago;
+	m->vtime = vtime;
+	return m;
+}
+
+static void decide(struct turns *t, double now)
+{
+	norders = turns_decide(t, now, orders, 64);
+	ck_assert_uint_lt(norders, 64);
+	turns_check(t);
+}
+
+/* The order of @kind that @m gets; NULL: none. */
+static const struct turns_order *order_of(enum turns_order_kind kind, const struct member *m)
+{
+	for (size_t i = 0; i < norders; i++)
+		if (orders[i].kind == kind && orders[i].id == m->id)
+			return &orders[i];
+	return NULL;
+}
+
+/* Who gets the memory of @m, if that is given away. */
+static uint32_t successor(struct turns *t, struct member *m, double now)
+{
+	turns_give(t, m->id, now);
+	decide(t, now);
+	ck_assert_ptr_nonnull(order_of(TURNS_YIELD, m));
+	return m->leaves_for;
+}
+
+START_TEST(the_one_that_had_less_is_served_first)
+{
+	struct turns *t = begin(10000);
+	struct member *first = runs(t, 90), *had_less;
+
+	waits(t, 90, 200, 50000);
+	had_less = waits(t, 90, 100, 0);
+	ck_assert_uint_eq(successor(t, first, NOW + 20), had_less->id);
+	turns_free(t);
+}
+END_TEST
+
+START_TEST(of_two_that_starve_the_first_is_served_first)
+{
+	struct turns *t = begin(10000);
+	struct member *first = runs(t, 90), *longer;
+
+	longer = waits(t, 90, 200000, 50000);
+	waits(t, 90, 100000, 0);
+	ck_assert_uint_eq(successor(t, first, NOW + 20), longer->id);
+	turns_free(t);
+}
+END_TEST
+
+START_TEST(the_higher_class_is_served_first)
+{
+	struct turns *t = begin(10000);
+	struct member *first = runs(t, 90), *interactive;
+
+	waits(t, 90, 200000, 0);
+	interactive = waits(t, 90, 100, 50000);
+	interactive->class = TURNS_INTERACTIVE;
+	/* It runs in the same class, so that it is stopped for its gift alone. */
+	first->class = TURNS_INTERACTIVE;
+	ck_assert_uint_eq(successor(t, first, NOW + 20), interactive->id);
+	turns_free(t);
+}
+END_TEST
+
+START_TEST(one_that_ends_is_served_first_for_a_while)
+{
+	for (int late = 0; late < 2; late++) {
+		struct turns *t = begin(10000);
+		struct member *first = runs(t, 90), *longer, *ends;
+		double now = NOW + (late ? 12100 : 11900);
+
+		longer = waits(t, 90, 200, 0);
+		ends = waits(t, 90, 100, 20000);
+		turns_ends(t, ends->id, NOW);
+		first->asked_until = now;
+		decide(t, NOW + 20);
+		ck_assert_ptr_null(order_of(TURNS_YIELD, first));
+		ck_assert_uint_eq(successor(t, first, now), late ? longer->id : ends->id);
+		turns_free(t);
+	}
+}
+END_TEST
+
+START_TEST(a_turn_lasts_as_the_hand_overs_want)
+{
+	static const double expected[][2] = {
+		{100, 10000}, {1000, 20000}, {3000, 60000}, {10000, 120000}};
+	struct turns *t = begin(0);
+
+	for (size_t i = 0; i < sizeof(expected) / sizeof(*expected); i++) {
+		t->handover_ms = expected[i][0];
+		ck_assert_double_eq(policy_quantum(t), expected[i][1]);
+	}
+	turns_free(t);
+}
+END_TEST
+
+/* One that was idle has a lead only if it is behind. */
+START_TEST(one_that_was_idle_is_preferred_if_it_had_less)
+{
+	for (int less = 0; less < 2; less++) {
+		struct turns *t = begin(60000);
+		struct member *first = runs(t, 90), *woken;
+
+		first->vtime = 5000;
+		first->phase_since = NOW - 20000;
+		woken = waits(t, 90, 100, less ? 3900 : 4100);
+		woken->woken = true;
+		decide(t, NOW);
+		ck_assert_int_eq(order_of(TURNS_YIELD, first) != NULL, less);
+		turns_free(t);
+	}
+}
+END_TEST
+
+/* Others have come to have memory: who leaves for it leaves for nobody. */
+START_TEST(a_hand_over_to_one_that_does_not_fit_any_more_ends)
+{
+	struct turns *t = begin(10000);
+	struct member *first = runs(t, 90), *next = waits(t, 90, 100, 0);
+
+	ck_assert_uint_eq(successor(t, first, NOW), next->id);
+	ck_assert(next->slot);
+	turns_there(t, 0, 80 * GIB);
+	decide(t, NOW + 20);
+	ck_assert(!next->slot);
+	ck_assert_uint_eq(first->leaves_for, 0);
+	/* What is given by then is there for those who fit. */
+	turns_freed(t, first->id, 90 * GIB, NOW + 40);
+	turns_ended(t, first->id, TURNS_OK, NOW + 40);
+	turns_want(t, first->id, NOW + 40);
+	turns_there(t, 0, 90 * GIB);
+	first->paused = true;
+	decide(t, NOW + 60);
+	ck_assert_ptr_nonnull(order_of(TURNS_ROOM, next));
+	turns_free(t);
+}
+END_TEST
+
+START_TEST(idleness_is_watched_while_somebody_waits)
+{
+	struct turns *t = begin(60000);
+	struct member *first = runs(t, 90), *elsewhere = runs(t, 0), *next;
+
+	turns_need(t, elsewhere->id, 1, 10 * GIB, 10 * GIB, NOW);
+	decide(t, NOW);
+	ck_assert_ptr_null(order_of(TURNS_WATCH, first));
+	first->phase_since = NOW;
+	next = waits(t, 90, 100, 0);
+	decide(t, NOW + 20);
+	ck_assert_ptr_nonnull(order_of(TURNS_WATCH, first));
+	ck_assert(order_of(TURNS_WATCH, first)->on);
+	ck_assert_ptr_null(order_of(TURNS_WATCH, elsewhere));
+	decide(t, NOW + 40);
+	ck_assert_ptr_null(order_of(TURNS_WATCH, first));
+	turns_leave(t, next->id, NOW + 60);
+	decide(t, NOW + 60);
+	ck_assert_ptr_nonnull(order_of(TURNS_WATCH, first));
+	ck_assert(!order_of(TURNS_WATCH, first)->on);
+	turns_free(t);
+}
+END_TEST
+
+static const struct {
+	double set;
+	int has, expected;
+} rests[] = {
+	{0, 0, 2000}, {1500, 0, 1500}, {1500, 8000, 1500}, {3000, 8000, 3000}, {0, 32000, 16000}};
+
+START_TEST(kernels_have_no_longer_than_is_set)
+{
+	struct turns_settings settings = {.quantum_ms = 10000, .rest_ms = rests[_i].set};
+	struct turns *t = begin(10000);
+	struct member *first = runs(t, 90);
+
+	turns_set(t, &settings);
+	first->rest_ms = rests[_i].has;
+	waits(t, 90, 100, 0);
+	successor(t, first, NOW);
+	ck_assert_int_eq(order_of(TURNS_YIELD, first)->timeout_ms, rests[_i].expected);
+	turns_free(t);
+}
+END_TEST
+
+START_TEST(those_that_run_together_share_the_time)
+{
+	struct turns *t = begin(10000);
+	struct member *first = runs(t, 10), *second = runs(t, 10), *idle = runs(t, 10);
+
+	turns_idle(t, idle->id, true, NOW);
+	second->weight = 2;
+	ledger_advance(t, NOW + 1000);
+	ck_assert_double_eq(first->vtime, 500);
+	ck_assert_double_eq(second->vtime, 250);
+	ck_assert_double_eq(idle->vtime, 0);
+	turns_free(t);
+}
+END_TEST
+
+START_TEST(the_one_that_makes_room_is_named)
+{
+	struct turns *t = begin(10000);
+	struct member *longest = runs(t, 5), *leaves = runs(t, 90), *next;
+	struct turns_view view;
+
+	leaves->phase_since = NOW - 20000;
+	next = waits(t, 90, 100, 0);
+	turns_look(t, next->id, NOW, &view);
+	ck_assert_uint_eq(view.waits_for, longest->id);
+	ck_assert_uint_eq(successor(t, leaves, NOW), next->id);
+	turns_look(t, next->id, NOW, &view);
+	ck_assert_uint_eq(view.waits_for, leaves->id);
+	turns_free(t);
+}
+END_TEST
+
+START_TEST(what_was_promised_is_kept_for_a_while)
+{
+	struct turns *t = begin(10000);
+	struct member *grows = runs(t, 10);
+
+	turns_grow(t, grows->id, 1, 0, 20 * GIB, NOW);
+	decide(t, NOW);
+	ck_assert_ptr_nonnull(order_of(TURNS_TRY, grows));
+	ledger_advance(t, NOW + 1900);
+	ck_assert_int_eq(ledger_free(t, 0), (int64_t)(70 * GIB));
+	ledger_advance(t, NOW + 2100);
+	ck_assert_int_eq(ledger_free(t, 0), (int64_t)(90 * GIB));
+	turns_free(t);
+}
+END_TEST
+
+/* Nobody waits for its answer, also where it would have to leave. */
+START_TEST(one_that_is_aside_is_asked_for_nothing)
+{
+	struct turns *t = begin(10000);
+	struct member *silent = runs(t, 60), *first = runs(t, 30), *next;
+	struct turns_view view;
+
+	turns_drain(t, 0, true);
+	turns_aside(t, silent->id, NOW);
+	turns_give(t, silent->id, NOW);
+	next = waits(t, 60, 100, 0);
+	decide(t, NOW + 20);
+	ck_assert_ptr_null(order_of(TURNS_YIELD, silent));
+	turns_drain(t, 0, false);
+	turns_give(t, first->id, NOW);
+	decide(t, NOW + 1000);
+	ck_assert_ptr_null(order_of(TURNS_YIELD, silent));
+	ck_assert_ptr_null(order_of(TURNS_YIELD, first));
+	turns_leave(t, first->id, NOW + 1000);
+	turns_look(t, next->id, NOW + 1000, &view);
+	ck_assert_uint_eq(view.waits_for, silent->id);
+	turns_leave(t, silent->id, NOW + 2000);
+	decide(t, NOW + 2000);
+	ck_assert_ptr_nonnull(order_of(TURNS_ROOM, next));
+	turns_free(t);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("turns_books");
+	TCase *cases = tcase_create("turns_books");
+
+	tcase_add_test(cases, the_one_that_had_less_is_served_first);
+	tcase_add_test(cases, of_two_that_starve_the_first_is_served_first);
+	tcase_add_test(cases, the_higher_class_is_served_first);
+	tcase_add_test(cases, one_that_ends_is_served_first_for_a_while);
+	tcase_add_test(cases, a_turn_lasts_as_the_hand_overs_want);
+	tcase_add_test(cases, one_that_was_idle_is_preferred_if_it_had_less);
+	tcase_add_test(cases, a_hand_over_to_one_that_does_not_fit_any_more_ends);
+	tcase_add_test(cases, idleness_is_watched_while_somebody_waits);
+	tcase_add_loop_test(cases, kernels_have_no_longer_than_is_set, 0,
+			    sizeof(rests) / sizeof(*rests));
+	tcase_add_test(cases, those_that_run_together_share_the_time);
+	tcase_add_test(cases, the_one_that_makes_room_is_named);
+	tcase_add_test(cases, what_was_promised_is_kept_for_a_while);
+	tcase_add_test(cases, one_that_is_aside_is_asked_for_nothing);
+	suite_add_tcase(suite, cases);
+	return check_suite_run(suite);
+}
