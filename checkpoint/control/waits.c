@@ -78,7 +78,8 @@ static void describe(char *text, size_t size)
 				 share_unfit());
 			return;
 		}
-		snprintf(text, size, "waits for its turn on the GPU, and for %s%s%s%s", bytes,
+		snprintf(text, size, "waits for its turn on the GPU%s%s%s%s%s",
+			 wait.bytes ? ", and for " : "", wait.bytes ? bytes : "",
 			 *behind ? ", which " : "", behind, *behind ? " has" : "");
 		return;
 	case ALLOCATION:
