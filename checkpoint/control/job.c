@@ -46,7 +46,9 @@ enum job_state job_state(void)
 	if (op == OP_PAUSE)
 		return __atomic_load_n(&progress->settled, __ATOMIC_RELAXED) ? STATE_PAUSED
 									     : STATE_PAUSING;
-	if (op == OP_YIELD || (op == OP_NONE && state.hold == HOLD_OPEN))
+	/* All is out already of a job that is paused: the yield only takes its lease. */
+	if ((op == OP_YIELD && state.rest != STATE_PAUSED) ||
+	    (op == OP_NONE && state.hold == HOLD_OPEN))
 		return STATE_PAUSING;
 	if (op == OP_RESUME || op == OP_FILL)
 		return __atomic_load_n(&progress->waiting, __ATOMIC_RELAXED) ? STATE_WAITING

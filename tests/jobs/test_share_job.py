@@ -529,7 +529,10 @@ def the_users_pause():
                 lease.take(EVERYTHING)
             cudaw_ok("pause", "--release", release, job.pid)
             if when == "before":
+                while lease.until("state") != "paused":
+                    pass
                 lease.take(EVERYTHING)
+                check("state pausing" not in lease.seen, f"it is paused all the time: {lease.seen}")
             orders.send("alloc 2")
             lease.quiet("want", 0.2)
             equal(job.state(), "paused", "the state of a job that its user has paused")
