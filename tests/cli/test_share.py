@@ -236,6 +236,8 @@ def test_one_that_has_all_of_its_memory():
 
 def test_one_with_room_for_a_part_owes_no_answer():
     """It has taken that part, and waits for more."""
+    for member in pair:
+        member.wait("welcome")  # of both, before one of them wants its memory
     daemon = started("--silence", "60")
     first = Member(daemon, SIZE, "first", obeys=False)
     first.wait("welcome")
