@@ -74,7 +74,8 @@ static void describe(char *text, size_t size)
 	switch (wait.kind) {
 	case TURN:
 		if (*share_unfit()) {
-			snprintf(text, size, "waits for memory that no turn can give it: it %s",
+			snprintf(text, size,
+				 "waits for memory that no turn can give it: its job %s",
 				 share_unfit());
 			return;
 		}

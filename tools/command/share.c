@@ -297,7 +297,7 @@ static void print_unfit(const struct share_member *m)
 {
 	char needs[FORMAT_SIZE], there[FORMAT_SIZE];
 
-	printf("process %d gets no turn: it needs %s on %s, where at most %s are there for it\n",
+	printf("process %d gets no turn: its job needs %s on %s, where at most %s are there\n",
 	       m->pid, format_bytes(needs, m->unfit.needs), m->unfit.uuid,
 	       format_bytes(there, m->unfit.there));
 }

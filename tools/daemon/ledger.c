@@ -100,13 +100,21 @@ static uint64_t total_of(const struct member *m)
 	return sum;
 }
 
-uint64_t ledger_wanted(const struct member *m, int gpu)
+uint64_t ledger_most(const struct turns *t, int gpu)
+{
+	uint64_t capacity = t->capacity[gpu] == TURNS_NO_LIMIT ? 0 : t->capacity[gpu];
+
+	return capacity > t->most[gpu] ? capacity : t->most[gpu];
+}
+
+uint64_t ledger_wanted(const struct turns *t, const struct member *m, int gpu)
 {
 	const struct need *n = &m->need[gpu];
 	uint64_t bytes = n->total > n->mapped || m->phase != PHASE_RUNS ? n->total : n->mapped;
+	uint64_t most = ledger_most(t, gpu);
 
 	for (int i = 0; i < m->ngrows; i++)
-		if (m->grows[i].gpu == gpu)
+		if (m->grows[i].gpu == gpu && bytes <= most && m->grows[i].bytes <= most - bytes)
 			bytes += m->grows[i].bytes;
 	return bytes;
 }
@@ -243,7 +251,7 @@ void turns_there(struct turns *t, int gpu, uint64_t bytes)
 int ledger_unfit_on(const struct turns *t, const struct member *m)
 {
 	for (int g = 0; g < TURNS_GPUS; g++)
-		if (t->there[g] && ledger_uses(m, g) && ledger_wanted(m, g) > t->there[g])
+		if (t->there[g] && m->need[g].total > t->there[g])
 			return g;
 	return -1;
 }
@@ -689,7 +697,7 @@ bool turns_look(struct turns *t, uint32_t id, double now, struct turns_view *vie
 				    ? -1
 				    : ledger_unfit_on(t, m)};
 	if (view->unfit_on >= 0) {
-		view->needs = ledger_wanted(m, view->unfit_on);
+		view->needs = m->need[view->unfit_on].total;
 		view->there = t->there[view->unfit_on];
 	}
 	return true;

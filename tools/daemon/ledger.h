@@ -87,9 +87,11 @@ bool ledger_has_one_gpu(const struct member *m);
 double ledger_pinned_at(const struct member *m);
 uint64_t ledger_mapped(const struct member *m);
 bool ledger_is_on_drained(const struct turns *t, const struct member *m);
-/* With its allocations that wait. */
-uint64_t ledger_wanted(const struct member *m, int gpu);
-/* A GPU on which that is more than is there (turns_there()); -1: none. */
+/* What a member may have on @gpu at most; for more its allocations are refused. */
+uint64_t ledger_most(const struct turns *t, int gpu);
+/* What @m has there when it runs, with those of its allocations that wait which fit beside it. */
+uint64_t ledger_wanted(const struct turns *t, const struct member *m, int gpu);
+/* A GPU on which @m has more when it runs than is there (turns_there()); -1: none. */
 int ledger_unfit_on(const struct turns *t, const struct member *m);
 /* Bytes on @gpu that nobody else may have. */
 uint64_t ledger_held(const struct member *m, int gpu);

@@ -624,7 +624,7 @@ static void tell_unfit(struct member *m, double now)
 	if (view.unfit_on >= 0 && !m->needs) {
 		gpu = gpus_get(view.unfit_on);
 		peer_say(m->peer, "unfit %s %zu %zu", gpu->uuid, view.needs, view.there);
-		note("unfit", m, "it needs %s, and at most %s are there, as others have %s",
+		note("unfit", m, "its job needs %s, and at most %s are there, as others have %s",
 		     format_bytes(needs, view.needs), format_bytes(there, view.there),
 		     format_bytes(other, gpu->other));
 	}

@@ -126,7 +126,7 @@ static int64_t lacks(const struct turns *t, const struct member *e, int gpu)
 			return 0;
 		bytes = (int64_t)e->grows[0].bytes;
 	} else {
-		bytes = (int64_t)ledger_wanted(e, gpu) - (int64_t)ledger_held(e, gpu);
+		bytes = (int64_t)ledger_wanted(t, e, gpu) - (int64_t)ledger_held(e, gpu);
 	}
 	return bytes - ledger_free(t, gpu);
 }
@@ -418,7 +418,7 @@ static void hand_over(struct turns *t, struct member *e)
 			ledger_end_handover(t, e);
 			return;
 		}
-	} else if (ledger_unfit_on(t, e) >= 0) {
+	} else if (!has_all_room(e) && ledger_unfit_on(t, e) >= 0) {
 		break_off(t, e);
 		return;
 	} else {
@@ -505,10 +505,8 @@ static void refuse_growth(struct turns *t, struct member *m)
 		const struct grow *g = &m->grows[i];
 		uint64_t has =
 			m->phase == PHASE_RUNS ? m->need[g->gpu].mapped : m->need[g->gpu].total;
-		bool limited = t->capacity[g->gpu] != TURNS_NO_LIMIT;
 
-		if (!(limited && fits(g->bytes, has, t->capacity[g->gpu])) &&
-		    !fits(g->bytes, has, t->most[g->gpu]))
+		if (!fits(g->bytes, has, ledger_most(t, g->gpu)))
 			order_answer(t, m, i, TURNS_NO);
 	}
 }

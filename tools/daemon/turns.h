@@ -15,7 +15,7 @@
  *	- a member runs only with room for all of its memory, on all of its GPUs
  *	- there is one hand-over at a time on a GPU; it is finished, not reversed
  *	- a member that its user has paused gets nothing
- *	- nobody is stopped while nobody waits, or only such as need more than is there
+ *	- nobody is stopped while nobody waits who could run
  * turns_check() asserts these.
  *
  * Fairness is by virtual time: the time that a member ran, divided by its weight, and shared by the
@@ -28,7 +28,7 @@
 
 #define TURNS_GPUS    16
 #define TURNS_MEMBERS 256
-#define TURNS_GROWS   64                  /* allocations of a member that wait at once */
+#define TURNS_GROWS   256                 /* allocations of a member that wait at once */
 #define TURNS_ALL     (UINT64_C(1) << 62) /* of a yield: everything */
 
 /* The higher one is served first, and takes the GPU from the lower one without waiting for a turn. */
